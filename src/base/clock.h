@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/* Time, as nanoseconds of CLOCK_MONOTONIC. It does not run while the machine is suspended. */
+
+#include <stdint.h>
+#include <time.h>
+
+static inline int64_t clock_read_ns(clockid_t clock)
+{
+    struct timespec t;
+
+    (void)clock_gettime(clock, &t);
+    return (int64_t)t.tv_sec * INT64_C(1000000000) + t.tv_nsec;
+}
+
+static inline int64_t clock_now_ns(void)
+{
+    return clock_read_ns(CLOCK_MONOTONIC);
+}
+
+/* Cheaper, and up to 10 ms behind. */
+static inline int64_t clock_coarse_ns(void)
+{
+    return clock_read_ns(CLOCK_MONOTONIC_COARSE);
+}
+
+static inline struct timespec clock_timespec(int64_t ns)
+{
+    return (struct timespec){.tv_sec = ns / INT64_C(1000000000),
+                             .tv_nsec = ns % INT64_C(1000000000)};
+}

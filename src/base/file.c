@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+
+ssize_t file_read(const char *path, char *buf, size_t size)
+{
+    AUTOCLOSE int fd = -1;
+    size_t len = 0;
+
+    fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (fd < 0)
+        return -errno;
+
+    for (;;) {
+        ssize_t n = read(fd, buf + len, size - len);
+
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            return -errno;
+        if (n == 0)
+            break;
+        len += (size_t)n;
+        if (len == size)
+            return -EFBIG;
+    }
+
+    buf[len] = '\0';
+    return (ssize_t)len;
+}
+
+static int write_all(int fd, const char *text, size_t len)
+{
+    while (len > 0) {
+        ssize_t n = write(fd, text, len);
+
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            return -errno;
+        text += n;
+        len -= (size_t)n;
+    }
+    return 0;
+}
+
+int file_replace(const char *path, const char *text, size_t len, mode_t mode)
+{
+    char beside[PATH_MAX];
+    AUTOCLOSE int fd = -1;
+    int r;
+
+    r = snprintf(beside, sizeof(beside), "%s.%d.new", path, (int)getpid());
+    if (r < 0 || (size_t)r >= sizeof(beside))
+        return -ENAMETOOLONG;
+
+    fd = open(beside, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (fd < 0)
+        return -errno;
+
+    r = write_all(fd, text, len);
+    if (r == 0 && fchmod(fd, mode) < 0)
+        r = -errno;
+    if (r == 0 && rename(beside, path) < 0)
+        r = -errno;
+    if (r < 0)
+        (void)unlink(beside);
+    return r;
+}

@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/*
+ * Numbers out of text. The whole text must be the number, or nothing is accepted: -EINVAL for what
+ * is not a number of that form, -ERANGE for what does not fit. Outputs are untouched on failure.
+ * Locale and errno play no part, nothing is allocated: safe inside libvgpu.
+ */
+
+#include <stdint.h>
+
+/* Decimal digits only: no sign, no blanks, no other base. */
+int parse_u64(const char *text, uint64_t *ret_value);
+
+/*
+ * An amount of memory: digits, an optional decimal fraction, and K M G or T in either case,
+ * optionally followed by "i", by "B", or by both ("512", "1.5g", "10Gi", "512MB"). All units count
+ * by 1024, as HAMi's do. A fraction of a byte is dropped.
+ */
+int parse_bytes(const char *text, uint64_t *ret_bytes);
+
+/* A whole percentage from 0 to max, with or without the sign: "30", "30%". */
+int parse_percent(const char *text, unsigned max, unsigned *ret_percent);

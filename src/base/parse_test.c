@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include "base/parse.h"
+/* cmocka.h needs the four above */
+#include <cmocka.h>
+
+#include "base/util.h"
+
+static void bytes_are_read_as_written(void **state)
+{
+    static const struct {
+        const char *text;
+        int r;
+        uint64_t bytes;
+    } cases[] = {
+        {"0", 0, 0},
+        {"512", 0, 512},
+        {"1k", 0, KIB},
+        {"3000m", 0, 3000 * MIB},
+        {"2g", 0, 2 * GIB},
+        {"10Gi", 0, 10 * GIB},
+        {"512MB", 0, 512 * MIB},
+        {"1MiB", 0, MIB},
+        {"1T", 0, KIB * GIB},
+        {"1.5g", 0, 3 * GIB / 2},
+        {"0.5k", 0, 512},
+        {"010g", 0, 10 * GIB},
+        {"18446744073709551615", 0, UINT64_MAX},
+        {"18446744073709551616", -ERANGE, 0},
+        {"17179869184g", -ERANGE, 0},
+        {"", -EINVAL, 0},
+        {"-1", -EINVAL, 0},
+        {"+1", -EINVAL, 0},
+        {" 5g", -EINVAL, 0},
+        {"5 g", -EINVAL, 0},
+        {"5gg", -EINVAL, 0},
+        {"5i", -EINVAL, 0},
+        {"1.g", -EINVAL, 0},
+        {".5g", -EINVAL, 0},
+        {"0x10g", -EINVAL, 0},
+        {"g", -EINVAL, 0},
+        {"abc", -EINVAL, 0},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        uint64_t bytes = 0;
+
+        print_message("\"%s\"\n", cases[i].text);
+        assert_int_equal(parse_bytes(cases[i].text, &bytes), cases[i].r);
+        assert_int_equal(bytes, cases[i].bytes);
+    }
+}
+
+static void percentages_stay_within_their_bound(void **state)
+{
+    unsigned percent = 7;
+
+    (void)state;
+    assert_int_equal(parse_percent("30", 100, &percent), 0);
+    assert_int_equal(percent, 30);
+    assert_int_equal(parse_percent("100%", 100, &percent), 0);
+    assert_int_equal(percent, 100);
+    assert_int_equal(parse_percent("101", 100, &percent), -ERANGE);
+    assert_int_equal(parse_percent("50k", 100, &percent), -EINVAL);
+    assert_int_equal(parse_percent("%", 100, &percent), -EINVAL);
+    assert_int_equal(percent, 100);
+}
+
+static void numbers_are_decimal_and_whole(void **state)
+{
+    uint64_t value = 7;
+
+    (void)state;
+    assert_int_equal(parse_u64("042", &value), 0);
+    assert_int_equal(value, 42);
+    assert_int_equal(parse_u64("1.5", &value), -EINVAL);
+    assert_int_equal(parse_u64("1k", &value), -EINVAL);
+    assert_int_equal(parse_u64("99999999999999999999", &value), -ERANGE);
+    assert_int_equal(value, 42);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(bytes_are_read_as_written),
+        cmocka_unit_test(percentages_stay_within_their_bound),
+        cmocka_unit_test(numbers_are_decimal_and_whole),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/*
+ * Text that grows up to a bound given at its making. Once an append failed (bound reached, no
+ * memory) the buffer stays failed and later appends do nothing, so a caller checks once, at the
+ * end.
+ */
+
+#include <stdbool.h>
+#include <stddef.h>
+
+struct strbuf {
+    char *text; /* terminated; NULL while empty */
+    size_t len;
+    size_t size;
+    size_t max;
+    bool failed;
+};
+
+#define STRBUF_INIT(bound)                                                                         \
+    {                                                                                              \
+        .max = (bound)                                                                             \
+    }
+
+void strbuf_deinit(struct strbuf *buf);
+void strbuf_add(struct strbuf *buf, const char *text);
+void strbuf_addf(struct strbuf *buf, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+
+/* A JSON string, quotes included. Bytes that are not UTF-8 become U+FFFD. */
+void strbuf_add_json(struct strbuf *buf, const char *text);
+
+/* The text, "" when empty. The buffer keeps it. */
+const char *strbuf_text(const struct strbuf *buf);

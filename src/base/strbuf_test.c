@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+
+#include "base/strbuf.h"
+/* cmocka.h needs the three above */
+#include <cmocka.h>
+
+static void text_grows_up_to_its_bound(void **state)
+{
+    struct strbuf buf = STRBUF_INIT(10);
+
+    (void)state;
+    assert_string_equal(strbuf_text(&buf), "");
+    strbuf_addf(&buf, "%s-%d", "four", 5);
+    strbuf_add(&buf, "abcd");
+    assert_false(buf.failed);
+    assert_string_equal(strbuf_text(&buf), "four-5abcd");
+    strbuf_add(&buf, "x");
+    assert_true(buf.failed);
+    assert_string_equal(strbuf_text(&buf), "four-5abcd");
+    strbuf_deinit(&buf);
+    assert_string_equal(strbuf_text(&buf), "");
+}
+
+static void json_strings_are_safe_whatever_the_bytes(void **state)
+{
+    struct strbuf buf = STRBUF_INIT(1000);
+
+    (void)state;
+    strbuf_add_json(&buf, "a\"b\\c\n\x7f \xc3\xa9 \xff \xc0\x80 \xed\xa0\x80");
+    assert_string_equal(strbuf_text(&buf),
+                        "\"a\\\"b\\\\c\\u000a\\u007f \xc3\xa9 \\ufffd \\ufffd\\ufffd "
+                        "\\ufffd\\ufffd\\ufffd\"");
+    strbuf_deinit(&buf);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(text_grows_up_to_its_bound),
+        cmocka_unit_test(json_strings_are_safe_whatever_the_bytes),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/*
+ * The table of the driver's entry points, made from entries.txt, where the classes are explained.
+ */
+
+#include <stdbool.h>
+#include <stddef.h>
+
+enum driver_class {
+    DRIVER_PASS,
+    DRIVER_ALLOC,
+    DRIVER_FREE,
+    DRIVER_CONTEXT,
+    DRIVER_MODULE,
+    DRIVER_QUERY,
+    DRIVER_LAUNCH,
+    DRIVER_CAPTURE,
+    DRIVER_GRAPH,
+    DRIVER_REFUSE,
+    DRIVER_RESOLVE,
+};
+
+enum driver_stream {
+    DRIVER_STREAM_LEGACY,
+    DRIVER_STREAM_PER_THREAD, /* _ptsz, _ptds */
+};
+
+struct driver_entry {
+    const char *name; /* the ELF symbol */
+    const char *base; /* what cuGetProcAddress knows it by */
+    int version;      /* from this CUDA version on; 0 = never answered */
+    enum driver_class class;
+    enum driver_stream stream;
+};
+
+/* Sorted by name. */
+extern const struct driver_entry driver_entries[];
+extern const size_t driver_entry_count;
+
+/* The entry of this exact export, or NULL. */
+const struct driver_entry *driver_entry_find(const char *name);
+
+enum driver_lookup {
+    DRIVER_FOUND = 1,
+    DRIVER_NO_SYMBOL, /* no such base name */
+    DRIVER_TOO_OLD,   /* it exists, in a later version only */
+};
+
+/*
+ * The export that cuGetProcAddress means by a base name at a CUDA version: the newest that is not
+ * newer, of the per-thread flavour if asked for and there is one.
+ */
+enum driver_lookup driver_entry_resolve(const char *base, int version, enum driver_stream stream,
+                                        const struct driver_entry **ret_entry);

@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <string.h>
+
+#include "driver/entries.h"
+/* cmocka.h needs the four above */
+#include <cmocka.h>
+
+#include "base/util.h"
+
+static void the_table_holds_every_export_once_and_sorted(void **state)
+{
+    (void)state;
+    assert_int_equal(driver_entry_count, 637);
+    for (size_t i = 0; i < driver_entry_count; i++) {
+        assert_ptr_equal(driver_entry_find(driver_entries[i].name), &driver_entries[i]);
+        if (i)
+            assert_true(strcmp(driver_entries[i - 1].name, driver_entries[i].name) < 0);
+    }
+    assert_null(driver_entry_find("cuNoSuchThing"));
+    assert_null(driver_entry_find(""));
+}
+
+static void a_name_and_version_mean_one_export(void **state)
+{
+    static const struct {
+        const char *base;
+        int version;
+        enum driver_stream stream;
+        enum driver_lookup lookup;
+        const char *name;
+    } cases[] = {
+        {"cuMemAlloc", 2000, 0, DRIVER_FOUND, "cuMemAlloc"},
+        {"cuMemAlloc", 3010, 0, DRIVER_FOUND, "cuMemAlloc"},
+        {"cuMemAlloc", 3020, 0, DRIVER_FOUND, "cuMemAlloc_v2"},
+        {"cuMemAlloc", 13000, 0, DRIVER_FOUND, "cuMemAlloc_v2"},
+        {"cuMemAlloc", 1000, 0, DRIVER_TOO_OLD, NULL},
+        {"cuMemAlloc_v2", 13000, 0, DRIVER_NO_SYMBOL, NULL},
+        {"cuGetProcAddress", 11030, 0, DRIVER_FOUND, "cuGetProcAddress"},
+        {"cuGetProcAddress", 12000, 0, DRIVER_FOUND, "cuGetProcAddress_v2"},
+        {"cuLaunchKernel", 13000, 0, DRIVER_FOUND, "cuLaunchKernel"},
+        {"cuLaunchKernel", 13000, 1, DRIVER_FOUND, "cuLaunchKernel_ptsz"},
+        {"cuLaunchKernel", 6000, 1, DRIVER_FOUND, "cuLaunchKernel"},
+        {"cuMemcpy", 13000, 1, DRIVER_FOUND, "cuMemcpy_ptds"},
+        {"cuCtxCreate", 3020, 1, DRIVER_FOUND, "cuCtxCreate_v2"},
+        {"cuCtxCreate", 12050, 0, DRIVER_FOUND, "cuCtxCreate_v4"},
+        {"cuMemAdvise", 8000, 0, DRIVER_FOUND, "cuMemAdvise"},
+        {"cuMemAdvise", 12020, 0, DRIVER_FOUND, "cuMemAdvise_v2"},
+        {"cuProfilerStart", 13000, 0, DRIVER_NO_SYMBOL, NULL},
+        {"", 13000, 0, DRIVER_NO_SYMBOL, NULL},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        const struct driver_entry *entry = NULL;
+
+        print_message("%s %d\n", cases[i].base, cases[i].version);
+        assert_int_equal(
+            driver_entry_resolve(cases[i].base, cases[i].version, cases[i].stream, &entry),
+            cases[i].lookup);
+        if (cases[i].name)
+            assert_string_equal(entry->name, cases[i].name);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_table_holds_every_export_once_and_sorted),
+        cmocka_unit_test(a_name_and_version_mean_one_export),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

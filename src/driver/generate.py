@@ -1,0 +1,102 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Makes what the build needs out of the lists of entry points.
+
+usage: generate.py KIND entries.txt nvml.txt OUTPUT
+
+KIND  rows        the table's rows, for entries.c
+      stubs       a weak not-supported function for every export, for the simulated driver
+      sim-map     the simulated driver's version script
+      vgpu-map    libvgpu's version script
+      hooks       libvgpu's rows: every intercepted name with its function
+      thunks      libvgpu's refusing functions, as assembler
+"""
+
+import sys
+
+ASIDE = ("pass",)
+# Also intercepted, so that no lookup leaves the process' one driver.
+LINKER = ("dlsym", "dlvsym", "dlmopen")
+
+
+def read(path: str) -> list:
+    with open(path, encoding="utf-8") as lines:
+        return [line.split() for line in lines if line.strip() and not line.startswith("#")]
+
+
+def rows(entries: list, _nvml: list) -> str:
+    streams = {"-": "DRIVER_STREAM_LEGACY"}
+    out = []
+    for name, kind, base, version, stream in entries:
+        flavour = streams.get(stream, "DRIVER_STREAM_PER_THREAD")
+        number = 0 if version == "-" else version
+        out.append(
+            f'    {{.name = "{name}", .base = "{base}", .version = {number}, '
+            f".class = DRIVER_{kind.upper()}, .stream = {flavour}}},"
+        )
+    return "\n".join(out) + "\n"
+
+
+def stubs(entries: list, _nvml: list) -> str:
+    out = ["/* What the simulated driver does not simulate. */", "#define NOT_SUPPORTED 801", ""]
+    for name, *_ in entries:
+        out.append(
+            f'__attribute__((weak, visibility("default"))) int {name}(void);\n'
+            f"int {name}(void)\n{{\n    return NOT_SUPPORTED;\n}}"
+        )
+    return "\n".join(out) + "\n"
+
+
+def version_script(names: list) -> str:
+    return "{\nglobal:\n" + "".join(f"    {name};\n" for name in names) + "local:\n    *;\n};\n"
+
+
+def sim_map(entries: list, _nvml: list) -> str:
+    return version_script([entry[0] for entry in entries])
+
+
+def intercepted(entries: list) -> list:
+    return [entry for entry in entries if entry[1] not in ASIDE]
+
+
+def vgpu_map(entries: list, nvml: list) -> str:
+    names = [entry[0] for entry in intercepted(entries)] + [entry[0] for entry in nvml]
+    return version_script(names + list(LINKER))
+
+
+def hooks(entries: list, nvml: list) -> str:
+    out = [f"HOOK_DRIVER({name}, DRIVER_{kind.upper()})" for name, kind, *_ in intercepted(entries)]
+    out += [f"HOOK_NVML({name})" for name, _kind in nvml]
+    return "\n".join(out) + "\n"
+
+
+def thunks(entries: list, _nvml: list) -> str:
+    refused = [name for name, kind, *_ in entries if kind == "refuse"]
+    return "".join(f"REFUSE {name}\n" for name in refused)
+
+
+KINDS = {
+    "rows": rows,
+    "stubs": stubs,
+    "sim-map": sim_map,
+    "vgpu-map": vgpu_map,
+    "hooks": hooks,
+    "thunks": thunks,
+}
+
+
+def main() -> int:
+    kind, entries_path, nvml_path, output = sys.argv[1:]
+    entries = read(entries_path)
+    names = [entry[0] for entry in entries]
+    if len(set(names)) != len(names):
+        sys.exit(f"{entries_path}: an entry point is listed twice")
+    entries.sort(key=lambda entry: entry[0])
+    head = "" if kind == "thunks" else "/* Made by generate.py out of the lists of entry points. */\n"
+    with open(output, "w", encoding="utf-8") as out:
+        out.write(head + KINDS[kind](entries, read(nvml_path)))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

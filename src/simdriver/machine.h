@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/*
+ * A simulated machine: its GPUs, and what every process has on them, in one state file that all
+ * processes naming it (HAMI_SIM=PATH) map. This is the side that tools and tests use; programs meet
+ * the machine as libcuda.so.1 and libnvidia-ml.so.1.
+ */
+
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "base/error.h"
+
+enum {
+    SIM_MAX_GPUS = 16,
+    SIM_MAX_PROCESSES = 1024,
+};
+
+/* One GPU as asked for. A field that is 0 or empty gets the default, from sim_spec_defaults(). */
+struct sim_gpu_spec {
+    char uuid[48];  /* "GPU-..."; default: made from the machine's path and the index */
+    char model[96]; /* "NVIDIA A100-SXM4-40GB" */
+    uint64_t memory_bytes;
+    uint64_t context_bytes; /* device memory that each context takes for itself */
+    unsigned multiprocessors;
+    int numa_node; /* -1: none */
+    unsigned compute_major, compute_minor;
+    int64_t slice_ns;  /* of the round robin between contexts: 2 ms */
+    int64_t switch_ns; /* lost at each change of context: 0 */
+};
+
+struct sim_spec {
+    unsigned gpu_count;
+    struct sim_gpu_spec gpus[SIM_MAX_GPUS];
+};
+
+/* Fills every field that is 0 or empty. */
+void sim_spec_defaults(struct sim_spec *spec);
+
+/* Makes the state file; -EEXIST when there is one already. */
+int sim_machine_create(const char *path, const struct sim_spec *spec, struct error *err);
+
+/* Removes it; -EBUSY while a process is using the machine, unless forced. */
+int sim_machine_remove(const char *path, int force, struct error *err);
+
+struct sim_gpu_view {
+    struct sim_gpu_spec spec;
+    uint64_t used_bytes; /* by living processes */
+    int64_t busy_ns;     /* time with a kernel running, since the machine was made */
+};
+
+struct sim_process_view {
+    pid_t pid;
+    uint64_t used_bytes[SIM_MAX_GPUS];
+    uint64_t peak_bytes[SIM_MAX_GPUS];
+    int64_t busy_ns[SIM_MAX_GPUS]; /* time with a kernel of this process running */
+    uint64_t launches[SIM_MAX_GPUS];
+};
+
+struct sim_view {
+    int64_t now_ns; /* the machine's clock, CLOCK_MONOTONIC */
+    unsigned gpu_count;
+    struct sim_gpu_view gpus[SIM_MAX_GPUS];
+    unsigned process_count;
+    struct sim_process_view processes[SIM_MAX_PROCESSES];
+};
+
+/*
+ * One consistent picture, advanced to now; processes that have died are cleared first, as a driver
+ * does. The struct is large: keep it off the stack. -ENOENT, -EINVAL (not a machine), with err set.
+ */
+int sim_machine_view(const char *path, struct sim_view *ret_view, struct error *err);

@@ -1,0 +1,33 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Counts what meson ran, from its testlog.json, and ends with one plain line of totals.
+
+A skipped test says why on a line "skipped: ..." of its output; the reason is repeated here.
+"""
+
+import json
+import sys
+
+
+def main() -> int:
+    counts = {"passed": 0, "failed": 0, "skipped": 0}
+    for path in sys.argv[1:]:
+        with open(path, encoding="utf-8") as log:
+            for line in log:
+                report(json.loads(line), counts)
+    print(f"{counts['passed']} passed, {counts['failed']} failed, {counts['skipped']} skipped")
+    return 1 if counts["failed"] or not counts["passed"] else 0
+
+
+def report(test: dict, counts: dict) -> None:
+    result = {"OK": "passed", "SKIP": "skipped"}.get(test["result"], "failed")
+    counts[result] += 1
+    if result == "skipped":
+        reasons = [l for l in test.get("stdout", "").splitlines() if l.startswith("skipped:")]
+        print(f"{test['name']}: {reasons[-1] if reasons else 'skipped'}")
+    elif result == "failed":
+        print(f"FAILED: {test['name']} ({test['result']})")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
