@@ -609,10 +609,14 @@ static int command_refused(int argc, char **argv)
 /* Which export a pointer is, by comparing with what plain lookup tells. */
 static const char *name_of(void *pointer)
 {
+    static void *known[ENTRIES];
+
+    for (size_t i = 0; i < ENTRIES && !known[i]; i++)
+        known[i] = dlsym(library, entries[i].name);
     if (!pointer)
         return "NULL";
     for (size_t i = 0; i < ENTRIES; i++)
-        if (dlsym(library, entries[i].name) == pointer)
+        if (known[i] == pointer)
             return entries[i].name;
     return "stranger";
 }
