@@ -1,13 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-
 #include "base/parse.h"
-/* cmocka.h needs the four above */
-#include <cmocka.h>
 
+#include <errno.h>
+
+#include "base/check.h"
 #include "base/util.h"
 
 static void bytes_are_read_as_written(void **state)

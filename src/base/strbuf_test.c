@@ -1,11 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdint.h>
-
 #include "base/strbuf.h"
-/* cmocka.h needs the three above */
-#include <cmocka.h>
+
+#include "base/check.h"
 
 static void text_grows_up_to_its_bound(void **state)
 {

@@ -1,13 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdint.h>
+#include "driver/entries.h"
+
 #include <string.h>
 
-#include "driver/entries.h"
-/* cmocka.h needs the four above */
-#include <cmocka.h>
-
+#include "base/check.h"
 #include "base/util.h"
 
 static void the_table_holds_every_export_once_and_sorted(void **state)

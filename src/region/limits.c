@@ -1,0 +1,311 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "region/limits.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/parse.h"
+#include "base/util.h"
+
+/* Sets what a key says; index is the device's for a key that has one, else 0. */
+typedef int (*limits_setter)(struct limits *limits, unsigned index, const char *value);
+
+static int set_memory(struct limits *limits, unsigned index, const char *value)
+{
+    uint64_t bytes;
+    int r;
+
+    r = parse_bytes(value, &bytes);
+    if (r < 0)
+        return r;
+
+    limits->devices[index].memory_bytes = bytes;
+    return 0;
+}
+
+static int set_cores(struct limits *limits, unsigned index, const char *value)
+{
+    uint64_t percent;
+    int r;
+
+    r = parse_u64(value, &percent);
+    if (r < 0)
+        return r;
+
+    /* HAMi-core: 100 and above mean no limit. */
+    limits->devices[index].cores = percent < 100 ? (unsigned)percent : 0;
+    return 0;
+}
+
+static int set_devices(struct limits *limits, unsigned index, const char *value)
+{
+    (void)index;
+    if (strncmp(value, "GPU-", 4) != 0 && strncmp(value, "MIG-", 4) != 0) {
+        /* "all", "none", "void", indices: the container runtime's business, nothing is named. */
+        limits->device_count = 0;
+        return 0;
+    }
+
+    limits->device_count = 0;
+    while (*value) {
+        size_t len = strcspn(value, ",");
+
+        if (limits->device_count == LIMITS_MAX_DEVICES)
+            return -E2BIG;
+        if (!len || len >= LIMITS_UUID_SIZE)
+            return -EINVAL;
+        memcpy(limits->devices[limits->device_count].uuid, value, len);
+        limits->devices[limits->device_count].uuid[len] = '\0';
+        limits->device_count++;
+        value += len;
+        value += *value == ',';
+    }
+    return 0;
+}
+
+static int set_region(struct limits *limits, unsigned index, const char *value)
+{
+    (void)index;
+    if (value[0] != '/')
+        return -EINVAL;
+    if (strlen(value) >= sizeof(limits->region_path))
+        return -ENAMETOOLONG;
+
+    COPY_TEXT(limits->region_path, value);
+    return 0;
+}
+
+static int set_priority(struct limits *limits, unsigned index, const char *value)
+{
+    uint64_t priority;
+    int r;
+
+    (void)index;
+    r = parse_u64(value, &priority);
+    if (r < 0)
+        return r;
+    if (priority > 1000)
+        return -ERANGE;
+
+    limits->priority = (int)priority;
+    return 0;
+}
+
+static int set_core_policy(struct limits *limits, unsigned index, const char *value)
+{
+    (void)index;
+    limits->cores_disabled = strcmp(value, "disable") == 0 || strcmp(value, "DISABLE") == 0;
+    return 0;
+}
+
+static int set_visible(struct limits *limits, unsigned index, const char *value)
+{
+    (void)index;
+    if (strcmp(value, "granted") != 0 && strcmp(value, "all") != 0)
+        return -EINVAL;
+
+    limits->only_granted = value[0] == 'g';
+    return 0;
+}
+
+static int set_unaccounted(struct limits *limits, unsigned index, const char *value)
+{
+    (void)index;
+    if (strcmp(value, "refuse") != 0 && strcmp(value, "allow") != 0)
+        return -EINVAL;
+
+    limits->allow_unaccounted = value[0] == 'a';
+    return 0;
+}
+
+static const struct {
+    const char *key;
+    limits_setter set;
+    bool per_device; /* "<key>_<i>" is for device i, "<key>" for those without one */
+} limits_keys[] = {
+    {.key = "NVIDIA_VISIBLE_DEVICES", .set = set_devices},
+    {.key = "CUDA_DEVICE_MEMORY_LIMIT", .set = set_memory, .per_device = true},
+    {.key = "CUDA_DEVICE_SM_LIMIT", .set = set_cores, .per_device = true},
+    {.key = "CUDA_DEVICE_MEMORY_SHARED_CACHE", .set = set_region},
+    {.key = "CUDA_TASK_PRIORITY", .set = set_priority},
+    {.key = "GPU_CORE_UTILIZATION_POLICY", .set = set_core_policy},
+    {.key = "HAMI_VISIBLE_DEVICES", .set = set_visible},
+    {.key = "HAMI_UNACCOUNTED", .set = set_unaccounted},
+};
+
+bool limits_any(const struct limits *limits)
+{
+    for (unsigned i = 0; i < LIMITS_MAX_DEVICES; i++) {
+        if (limits->devices[i].memory_bytes || limits->devices[i].cores)
+            return true;
+    }
+    return limits->device_count > 0;
+}
+
+static int set_row(struct limits *limits, size_t row, unsigned first, unsigned end,
+                   const char *value)
+{
+    int r = 0;
+
+    for (unsigned i = first; i < end && r == 0; i++)
+        r = limits_keys[row].set(limits, i, value);
+    return r;
+}
+
+/* Keys for all devices are applied before keys for one, wherever they stand. */
+enum pass {
+    PASS_ALL_DEVICES,
+    PASS_ONE_DEVICE,
+};
+
+/* What follows "<key>" in an assignment: "=VALUE" or "_<i>=VALUE"; anything else is another key. */
+static int apply_tail(struct limits *limits, size_t row, enum pass pass, const char *tail)
+{
+    unsigned index = 0;
+
+    if (*tail == '=') {
+        if (pass != PASS_ALL_DEVICES || !tail[1])
+            return 0;
+        return set_row(limits, row, 0, limits_keys[row].per_device ? LIMITS_MAX_DEVICES : 1,
+                       tail + 1);
+    }
+
+    if (pass != PASS_ONE_DEVICE || !limits_keys[row].per_device || *tail != '_')
+        return 0;
+    for (tail++; *tail >= '0' && *tail <= '9' && index < LIMITS_MAX_DEVICES; tail++)
+        index = index * 10 + (unsigned)(*tail - '0');
+    if (*tail != '=' || tail[-1] == '_' || index >= LIMITS_MAX_DEVICES || !tail[1])
+        return 0;
+    return set_row(limits, row, index, index + 1, tail + 1);
+}
+
+static int apply(struct limits *limits, enum pass pass, const char *assignment, struct error *err)
+{
+    int r;
+
+    for (size_t row = 0; row < ARRAY_SIZE(limits_keys); row++) {
+        size_t len = strlen(limits_keys[row].key);
+
+        if (strncmp(assignment, limits_keys[row].key, len) != 0)
+            continue;
+        r = apply_tail(limits, row, pass, assignment + len);
+        if (r < 0)
+            return error_set(err, r, "\"%.100s\" can't be read", assignment);
+    }
+    return 0;
+}
+
+static void finish(struct limits *limits)
+{
+    for (unsigned i = 0; limits->cores_disabled && i < LIMITS_MAX_DEVICES; i++)
+        limits->devices[i].cores = 0;
+}
+
+static int apply_line(struct limits *limits, enum pass pass, const char *text, size_t len,
+                      struct error *err)
+{
+    char line[LIMITS_PATH_SIZE + 64];
+
+    if (!len || text[0] == '#')
+        return 0;
+    if (len >= sizeof(line) || !memchr(text, '=', len))
+        return error_set(err, -EINVAL, "\"%.*s\" is not KEY=VALUE", (int)MIN(len, 60u), text);
+
+    memcpy(line, text, len);
+    line[len] = '\0';
+    return apply(limits, pass, line, err);
+}
+
+int limits_parse(struct limits *limits, const char *text, struct error *err)
+{
+    int r;
+
+    for (enum pass pass = PASS_ALL_DEVICES; pass <= PASS_ONE_DEVICE; pass++) {
+        for (const char *p = text; *p; p += *p == '\n') {
+            size_t len = strcspn(p, "\n");
+
+            r = apply_line(limits, pass, p, len, err);
+            if (r < 0)
+                return r;
+            p += len;
+        }
+    }
+
+    finish(limits);
+    return 0;
+}
+
+int limits_parse_environment(struct limits *limits, char *const *environment, struct error *err)
+{
+    int r;
+
+    for (enum pass pass = PASS_ALL_DEVICES; pass <= PASS_ONE_DEVICE; pass++) {
+        for (char *const *p = environment; p && *p; p++) {
+            r = apply(limits, pass, *p, err);
+            if (r < 0)
+                return r;
+        }
+    }
+
+    finish(limits);
+    return 0;
+}
+
+void limits_lower(struct limits *limits, const struct limits *other)
+{
+    for (unsigned i = 0; i < LIMITS_MAX_DEVICES; i++) {
+        struct limits_device *mine = &limits->devices[i];
+        const struct limits_device *theirs = &other->devices[i];
+
+        if (theirs->memory_bytes &&
+            (!mine->memory_bytes || theirs->memory_bytes < mine->memory_bytes))
+            mine->memory_bytes = theirs->memory_bytes;
+        if (theirs->cores && (!mine->cores || theirs->cores < mine->cores))
+            mine->cores = theirs->cores;
+    }
+}
+
+struct text_out {
+    char *text;
+    size_t size;
+    size_t len;
+};
+
+static void __attribute__((format(printf, 2, 3))) put(struct text_out *out, const char *fmt, ...)
+{
+    size_t room = out->len < out->size ? out->size - out->len : 0;
+    va_list args;
+    int n;
+
+    va_start(args, fmt);
+    n = vsnprintf(room ? out->text + out->len : NULL, room, fmt, args);
+    va_end(args);
+    out->len += n > 0 ? (size_t)n : 0;
+}
+
+int limits_format(const struct limits *limits, char *text, size_t size)
+{
+    struct text_out out = {.text = text, .size = size};
+
+    for (unsigned i = 0; i < limits->device_count; i++)
+        put(&out, "%s%s", i ? "," : "NVIDIA_VISIBLE_DEVICES=", limits->devices[i].uuid);
+    if (limits->device_count)
+        put(&out, "\n");
+
+    for (unsigned i = 0; i < LIMITS_MAX_DEVICES; i++) {
+        if (limits->devices[i].memory_bytes)
+            put(&out, "CUDA_DEVICE_MEMORY_LIMIT_%u=%llu\n", i,
+                (unsigned long long)limits->devices[i].memory_bytes);
+        if (limits->devices[i].cores)
+            put(&out, "CUDA_DEVICE_SM_LIMIT_%u=%u\n", i, limits->devices[i].cores);
+    }
+
+    if (limits->region_path[0])
+        put(&out, "CUDA_DEVICE_MEMORY_SHARED_CACHE=%s\n", limits->region_path);
+    put(&out, "CUDA_TASK_PRIORITY=%d\n", limits->priority);
+    put(&out, "HAMI_VISIBLE_DEVICES=%s\n", limits->only_granted ? "granted" : "all");
+    put(&out, "HAMI_UNACCOUNTED=%s\n", limits->allow_unaccounted ? "allow" : "refuse");
+    return out.len < size ? (int)out.len : -ENOBUFS;
+}

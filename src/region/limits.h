@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/*
+ * What a container may use, as written for it.
+ *
+ * The words are HAMi's environment names. Where the node agent (or hamictl) wrote a file "limits"
+ * beside libvgpu.so, that file rules and the environment can only lower what it says; where there
+ * is none, the environment rules, as with HAMi-core. A value that can't be read is an error, never
+ * "no limit". Nothing is allocated: safe inside libvgpu.
+ */
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/error.h"
+
+enum {
+    LIMITS_MAX_DEVICES = 16,
+    LIMITS_UUID_SIZE = 96,
+    LIMITS_PATH_SIZE = 1024,
+    LIMITS_FILE_MAX = 16384,
+};
+
+struct limits_device {
+    char uuid[LIMITS_UUID_SIZE]; /* "" where the devices are not named */
+    uint64_t memory_bytes;       /* 0: no limit */
+    unsigned cores;              /* percent of the device's time; 0: no limit */
+};
+
+struct limits {
+    unsigned device_count; /* devices named by UUID; 0: all that there are, known by their order */
+    struct limits_device devices[LIMITS_MAX_DEVICES];
+    char region_path[LIMITS_PATH_SIZE]; /* "": not said */
+    int priority;                       /* 0 is high; 1 unless said */
+    bool cores_disabled;                /* the core policy "disable": no share is enforced */
+    bool only_granted;                  /* show the named devices and no others */
+    bool allow_unaccounted;             /* let allocation calls pass that are not accounted for */
+};
+
+#define LIMITS_INIT                                                                                \
+    {                                                                                              \
+        .priority = 1                                                                              \
+    }
+
+/* Whether any device has a limit, or devices are named. */
+bool limits_any(const struct limits *limits);
+
+/* Adds the KEY=VALUE lines of a file's text. Empty lines and lines that start with # are skipped.
+ */
+int limits_parse(struct limits *limits, const char *text, struct error *err);
+
+/* Adds what the environment (environ's form, terminated by NULL) says. */
+int limits_parse_environment(struct limits *limits, char *const *environment, struct error *err);
+
+/* Lowers each limit to the other's where that is lower; everything else of the other is ignored. */
+void limits_lower(struct limits *limits, const struct limits *other);
+
+/* Writes a file's text, for limits_parse(). Returns its length, or -ENOBUFS. */
+int limits_format(const struct limits *limits, char *text, size_t size);

@@ -1,0 +1,132 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "region/limits.h"
+
+#include <string.h>
+
+#include "base/check.h"
+#include "base/util.h"
+
+static int parse(struct limits *limits, const char *text)
+{
+    *limits = (struct limits)LIMITS_INIT;
+    return limits_parse(limits, text, NULL);
+}
+
+static void a_file_says_what_each_device_may_give(void **state)
+{
+    struct limits limits;
+
+    (void)state;
+    assert_int_equal(parse(&limits, "# made by hand\n"
+                                    "CUDA_DEVICE_MEMORY_LIMIT_1=1g\n"
+                                    "CUDA_DEVICE_MEMORY_LIMIT=3000m\n"
+                                    "CUDA_DEVICE_SM_LIMIT=30\n"
+                                    "\n"
+                                    "NVIDIA_VISIBLE_DEVICES=GPU-a,GPU-b\n"
+                                    "CUDA_DEVICE_MEMORY_SHARED_CACHE=/tmp/x.cache\n"
+                                    "HAMI_VISIBLE_DEVICES=granted\n"
+                                    "SOMETHING_ELSE=1"),
+                     0);
+    assert_int_equal(limits.device_count, 2);
+    assert_string_equal(limits.devices[1].uuid, "GPU-b");
+    assert_int_equal(limits.devices[0].memory_bytes, 3000 * MIB);
+    assert_int_equal(limits.devices[1].memory_bytes, GIB);
+    assert_int_equal(limits.devices[15].memory_bytes, 3000 * MIB);
+    assert_int_equal(limits.devices[1].cores, 30);
+    assert_string_equal(limits.region_path, "/tmp/x.cache");
+    assert_true(limits.only_granted);
+    assert_false(limits.allow_unaccounted);
+    assert_int_equal(limits.priority, 1);
+    assert_true(limits_any(&limits));
+}
+
+static void what_cannot_be_read_is_an_error_and_never_no_limit(void **state)
+{
+    static const char *const texts[] = {
+        "CUDA_DEVICE_MEMORY_LIMIT_0=abc",
+        "CUDA_DEVICE_MEMORY_LIMIT_0=-1",
+        "CUDA_DEVICE_MEMORY_LIMIT=5 g",
+        "CUDA_DEVICE_SM_LIMIT=50k",
+        "CUDA_DEVICE_SM_LIMIT_3=0x10",
+        "CUDA_DEVICE_MEMORY_SHARED_CACHE=relative/path",
+        "NVIDIA_VISIBLE_DEVICES=GPU-a,,GPU-b",
+        "HAMI_UNACCOUNTED=maybe",
+        "HAMI_VISIBLE_DEVICES=some",
+        "CUDA_TASK_PRIORITY=high",
+        "no equals sign",
+    };
+    struct limits limits;
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_SIZE(texts); i++) {
+        print_message("%s\n", texts[i]);
+        assert_true(parse(&limits, texts[i]) < 0);
+    }
+}
+
+static void what_means_no_limit_is_none(void **state)
+{
+    struct limits limits;
+
+    (void)state;
+    assert_int_equal(parse(&limits, "CUDA_DEVICE_MEMORY_LIMIT=0\nCUDA_DEVICE_SM_LIMIT=100\n"
+                                    "CUDA_DEVICE_SM_LIMIT_1=250\nNVIDIA_VISIBLE_DEVICES=all\n"
+                                    "CUDA_DEVICE_MEMORY_LIMIT_=5\nCUDA_DEVICE_MEMORY_LIMIT_16=5\n"
+                                    "CUDA_DEVICE_MEMORY_LIMIT_0=\n"),
+                     0);
+    assert_false(limits_any(&limits));
+}
+
+static void the_environment_only_lowers_a_file(void **state)
+{
+    char *environment[] = {(char *)"CUDA_DEVICE_MEMORY_LIMIT_0=4g",
+                           (char *)"PATH=/bin",
+                           (char *)"CUDA_DEVICE_MEMORY_LIMIT_1=1g",
+                           (char *)"CUDA_DEVICE_SM_LIMIT=20",
+                           (char *)"GPU_CORE_UTILIZATION_POLICY=disable",
+                           (char *)"HAMI_UNACCOUNTED=allow",
+                           NULL};
+    struct limits limits, lower = LIMITS_INIT;
+
+    (void)state;
+    assert_int_equal(parse(&limits, "CUDA_DEVICE_MEMORY_LIMIT=2g\nCUDA_DEVICE_SM_LIMIT_0=10\n"), 0);
+    assert_int_equal(limits_parse_environment(&lower, environment, NULL), 0);
+    assert_int_equal(lower.devices[0].cores, 0);
+    limits_lower(&limits, &lower);
+    assert_int_equal(limits.devices[0].memory_bytes, 2 * GIB);
+    assert_int_equal(limits.devices[1].memory_bytes, GIB);
+    assert_int_equal(limits.devices[0].cores, 10);
+    assert_false(limits.allow_unaccounted);
+}
+
+static void what_is_written_is_read_back(void **state)
+{
+    struct limits limits = LIMITS_INIT, again;
+    char text[1024];
+
+    (void)state;
+    limits.device_count = 2;
+    COPY_TEXT(limits.devices[0].uuid, "GPU-one");
+    COPY_TEXT(limits.devices[1].uuid, "GPU-two");
+    limits.devices[1].memory_bytes = 12345;
+    limits.devices[0].cores = 30;
+    limits.only_granted = true;
+    COPY_TEXT(limits.region_path, "/run/x/region.cache");
+    assert_true(limits_format(&limits, text, sizeof(text)) > 0);
+    assert_int_equal(parse(&again, text), 0);
+    assert_memory_equal(&limits, &again, sizeof(limits));
+    assert_true(limits_format(&limits, text, 20) < 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_file_says_what_each_device_may_give),
+        cmocka_unit_test(what_cannot_be_read_is_an_error_and_never_no_limit),
+        cmocka_unit_test(what_means_no_limit_is_none),
+        cmocka_unit_test(the_environment_only_lowers_a_file),
+        cmocka_unit_test(what_is_written_is_read_back),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,238 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "region/region.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/util.h"
+#include "region/slots.h"
+
+#define ASSERT_OFFSET(type, field, offset)                                                         \
+    _Static_assert(offsetof(struct type, field) == (offset), #type "." #field)
+
+/* HAMi-core 1.2's layout, byte by byte. */
+ASSERT_OFFSET(region_base, magic, 0);
+ASSERT_OFFSET(region_base, major_version, 4);
+ASSERT_OFFSET(region_base, minor_version, 8);
+ASSERT_OFFSET(region_base, sm_init_flag, 12);
+ASSERT_OFFSET(region_base, owner_pid, 16);
+ASSERT_OFFSET(region_base, sem, 24);
+ASSERT_OFFSET(region_base, device_count, 56);
+ASSERT_OFFSET(region_base, uuids, 64);
+ASSERT_OFFSET(region_base, limit, 1600);
+ASSERT_OFFSET(region_base, sm_limit, 1728);
+ASSERT_OFFSET(region_base, slots, 1856);
+ASSERT_OFFSET(region_base, slot_count, 2008896);
+ASSERT_OFFSET(region_base, utilization_switch, 2008900);
+ASSERT_OFFSET(region_base, recent_kernel, 2008904);
+ASSERT_OFFSET(region_base, priority, 2008908);
+ASSERT_OFFSET(region_base, last_kernel_time, 2008912);
+ASSERT_OFFSET(region_base, sem_postinit, 2008920);
+_Static_assert(sizeof(struct region_base) == REGION_BASE_SIZE, "region_base");
+_Static_assert(sizeof(sem_t) == 32, "sem_t");
+ASSERT_OFFSET(region_slot, pid, 0);
+ASSERT_OFFSET(region_slot, host_pid, 4);
+ASSERT_OFFSET(region_slot, used, 8);
+ASSERT_OFFSET(region_slot, monitor_used, 1032);
+ASSERT_OFFSET(region_slot, util, 1160);
+ASSERT_OFFSET(region_slot, status, 1928);
+ASSERT_OFFSET(region_slot, seqlock, 1936);
+ASSERT_OFFSET(region_slot, unused, 1944);
+_Static_assert(sizeof(struct region_slot) == 1960, "region_slot");
+ASSERT_OFFSET(region_memory, context_size, 0);
+ASSERT_OFFSET(region_memory, module_size, 8);
+ASSERT_OFFSET(region_memory, data_size, 16);
+ASSERT_OFFSET(region_memory, offset, 24);
+ASSERT_OFFSET(region_memory, total, 32);
+_Static_assert(sizeof(struct region_memory) == 64, "region_memory");
+ASSERT_OFFSET(region_utilisation, dec_util, 0);
+ASSERT_OFFSET(region_utilisation, enc_util, 8);
+ASSERT_OFFSET(region_utilisation, sm_util, 16);
+_Static_assert(sizeof(struct region_utilisation) == 48, "region_utilisation");
+
+/* Ours: other versions of this library will read it. */
+ASSERT_OFFSET(region_ext, devices, 512);
+_Static_assert(sizeof(struct region_ext_device) == 640, "region_ext_device");
+_Static_assert(sizeof(struct region_ext_slot) == 448, "region_ext_slot");
+_Static_assert(REGION_EXT_OFFSET % 4096 == 0 && REGION_EXT_OFFSET > REGION_BASE_SIZE, "page");
+
+enum {
+    /* Guests take the first numbers for their own; some even count on them. */
+    FD_OUT_OF_THE_WAY = 512,
+    INIT_WAIT_MS = 2000,
+};
+
+/* Opens or makes the file. One that we made can be used by every user of the container, as
+ * HAMi-core's. */
+static int open_file(const char *path)
+{
+    int fd, high;
+
+    fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0666);
+    if (fd >= 0)
+        (void)fchmod(fd, 0666);
+    else if (errno == EEXIST)
+        fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    if (fd < 0)
+        return -errno;
+
+    high = fcntl(fd, F_DUPFD_CLOEXEC, FD_OUT_OF_THE_WAY);
+    if (high < 0)
+        return fd;
+    (void)close(fd);
+    return high;
+}
+
+/*
+ * Makes every byte of the file real: a write into a hole of a full disk would kill the guest with
+ * SIGBUS. Never shortens.
+ */
+static int reserve_file(int fd)
+{
+    return -posix_fallocate(fd, 0, (off_t)REGION_SIZE);
+}
+
+static void init_base(struct region_base *base)
+{
+    base->major_version = REGION_MAJOR;
+    base->minor_version = REGION_MINOR;
+    (void)sem_init(&base->sem, 1, 1);
+    (void)sem_init(&base->sem_postinit, 1, 1);
+    atomic_store(&base->utilization_switch, 1);
+    atomic_store(&base->recent_kernel, 2);
+    base->priority = 1;
+    atomic_store(&base->last_kernel_time, (uint64_t)time(NULL));
+    atomic_store(&base->magic, REGION_MAGIC);
+}
+
+/* A file of zeros is new; what HAMi-core made lacks our part only; anything else is not a region.
+ */
+static int init_contents(struct region_base *base, struct region_ext *ext, struct error *err)
+{
+    int32_t magic = atomic_load(&base->magic);
+
+    if (magic == 0)
+        init_base(base);
+    else if (magic != REGION_MAGIC)
+        return error_set(err, -EPROTO, "it is not a shared region (magic %d); remove it", magic);
+    if (base->major_version != REGION_MAJOR)
+        return error_set(err, -EPROTO, "version %u.%u is not %u.x; remove it when nothing uses it",
+                         base->major_version, base->minor_version, REGION_MAJOR);
+
+    if (atomic_load(&ext->magic) == 0) {
+        ext->version = REGION_EXT_VERSION;
+        ext->size = sizeof(*ext);
+        atomic_store(&ext->magic, REGION_EXT_MAGIC);
+    }
+    if (atomic_load(&ext->magic) != REGION_EXT_MAGIC || ext->version != REGION_EXT_VERSION ||
+        ext->size != sizeof(*ext))
+        return error_set(err, -EPROTO,
+                         "its extension is of another version; remove it when nothing "
+                         "uses it");
+    return 0;
+}
+
+static int map_file(struct region *region, struct error *err)
+{
+    AUTOCLOSE int fd = -1;
+    struct stat st;
+    char *bytes;
+    int r;
+
+    fd = open_file(region->path);
+    if (fd < 0)
+        return error_set(err, fd, "%s: %s", region->path, strerror(-fd));
+    if (fstat(fd, &st) < 0 || !S_ISREG(st.st_mode))
+        return error_set(err, -EPROTO, "%s: it is not a regular file", region->path);
+
+    /* HAMi-core holds the same range while it initialises. */
+    r = lock_range(fd, 0, REGION_BASE_SIZE, INIT_WAIT_MS);
+    if (r < 0)
+        return error_set(err, r, "%s: locking it: %s", region->path, strerror(-r));
+    r = reserve_file(fd);
+    if (r < 0)
+        return error_set(err, r, "%s: making room for it: %s", region->path, strerror(-r));
+
+    bytes = mmap(NULL, REGION_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (bytes == MAP_FAILED)
+        return error_set(err, -errno, "%s: mapping it: %s", region->path, strerror(errno));
+    r = init_contents((void *)bytes, (void *)(bytes + REGION_EXT_OFFSET), err);
+    (void)unlock_range(fd, 0, REGION_BASE_SIZE);
+    if (r < 0) {
+        (void)munmap(bytes, REGION_SIZE);
+        return error_wrap(err, r, "%s", region->path);
+    }
+
+    region->base = (void *)bytes;
+    region->ext = (void *)(bytes + REGION_EXT_OFFSET);
+    region->dev = st.st_dev;
+    region->ino = st.st_ino;
+    region->fd = take_fd(&fd);
+    return 0;
+}
+
+int region_open(struct region *region, const char *path, struct error *err)
+{
+    size_t len = strlen(path);
+    int r;
+
+    *region = (struct region){.fd = -1, .slot = -1};
+    if (len >= sizeof(region->path))
+        return error_set(err, -ENAMETOOLONG, "%.60s...: the path is too long", path);
+    COPY_TEXT(region->path, path);
+
+    r = map_file(region, err);
+    if (r < 0)
+        return r;
+
+    (void)pthread_mutex_init(&region->lock, NULL);
+    proc_identity_self(&region->self);
+    return 0;
+}
+
+void region_close(struct region *region)
+{
+    if (region->base)
+        (void)munmap(region->base, REGION_SIZE);
+    if (region->fd >= 0)
+        (void)close(region->fd);
+    region->base = NULL;
+    region->ext = NULL;
+    region->fd = -1;
+    region->slot = -1;
+}
+
+void region_set_device(struct region *region, unsigned index, const char *uuid)
+{
+    struct region_base *base = region->base;
+
+    if (index >= REGION_DEVICES)
+        return;
+    if (strncmp(base->uuids[index], uuid, REGION_UUID_SIZE) != 0)
+        COPY_TEXT(base->uuids[index], uuid);
+    if (base->device_count < index + 1 || base->device_count > REGION_DEVICES)
+        base->device_count = index + 1;
+}
+
+int region_device(struct region *region, const char *uuid)
+{
+    unsigned count = (unsigned)MIN(region->base->device_count, (uint64_t)REGION_DEVICES);
+
+    for (unsigned i = 0; i < count; i++) {
+        if (strncmp(region->base->uuids[i], uuid, REGION_UUID_SIZE) == 0)
+            return (int)i;
+    }
+    if (count == REGION_DEVICES)
+        return -ENOSPC;
+
+    region_set_device(region, count, uuid);
+    return (int)count;
+}

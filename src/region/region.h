@@ -1,0 +1,213 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/*
+ * The shared region: one file that all processes of a container map, and that the node reads.
+ *
+ * Its first part has HAMi-core 1.2's exact bytes, so that HAMi's monitor and an old HAMi-core can
+ * share the file. From offset 2,011,136 on follows our extension: what decides (the ledger's words,
+ * the compute bucket) and who the processes are. HAMi's own fields are kept as a mirror for its
+ * readers; they are written after the fact and decide nothing.
+ *
+ * A slot is a process. It is claimed at the first CUDA call and belongs to the process until it
+ * dies: nobody has to say goodbye, so nothing is lost when somebody can't. Life is told by a record
+ * lock on one byte beyond the file's end, which the kernel gives back, and by the process' identity
+ * where the lock was lost (a guest that closes all its descriptors loses it). Whoever claims a
+ * slot, is refused memory, or reads, settles dead slots first.
+ *
+ * The tenant can write every byte here: nothing read from the region is used as an index, a size or
+ * an address without a check, and a reader outside never maps it (see view.h).
+ */
+
+#include <pthread.h>
+#include <semaphore.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "base/error.h"
+#include "base/proc.h"
+
+enum {
+    REGION_DEVICES = 16,
+    REGION_SLOTS = 1024,
+    REGION_UUID_SIZE = 96,
+};
+
+#define REGION_MAGIC 19920718
+#define REGION_MAJOR 1
+#define REGION_MINOR 2
+#define REGION_BASE_SIZE 2008952u
+#define REGION_EXT_OFFSET 2011136u /* the next page after the byte that HAMi-core clears */
+#define REGION_EXT_MAGIC UINT64_C(0x31747865494d4148) /* "HAMIext1" */
+#define REGION_EXT_VERSION 1
+
+/* HAMi-core 1.2, x86-64 and arm64: offsets asserted in region.c. */
+
+struct region_memory {
+    uint64_t context_size;
+    uint64_t module_size;
+    uint64_t data_size;
+    uint64_t offset;
+    uint64_t total;
+    uint64_t unused[3];
+};
+
+struct region_utilisation {
+    uint64_t dec_util;
+    uint64_t enc_util;
+    uint64_t sm_util;
+    uint64_t unused[3];
+};
+
+enum {
+    REGION_STATUS_DEAD = 0,
+    REGION_STATUS_RUNNING = 1,
+};
+
+struct region_slot {
+    _Atomic int32_t pid; /* in the container; 0: free */
+    _Atomic int32_t host_pid;
+    struct region_memory used[REGION_DEVICES];
+    _Atomic uint64_t monitor_used[REGION_DEVICES];
+    struct region_utilisation util[REGION_DEVICES];
+    _Atomic int32_t status;
+    int32_t padding;
+    _Atomic uint64_t seqlock;
+    uint64_t unused[2];
+};
+
+struct region_base {
+    _Atomic int32_t magic;
+    uint32_t major_version;
+    uint32_t minor_version;
+    _Atomic int32_t sm_init_flag;
+    _Atomic uint64_t owner_pid;
+    sem_t sem;
+    uint64_t device_count;
+    char uuids[REGION_DEVICES][REGION_UUID_SIZE];
+    _Atomic uint64_t limit[REGION_DEVICES];    /* bytes; 0: none */
+    _Atomic uint64_t sm_limit[REGION_DEVICES]; /* percent */
+    struct region_slot slots[REGION_SLOTS];
+    _Atomic int32_t slot_count; /* index of the last slot in use, plus 1 */
+    _Atomic int32_t utilization_switch;
+    _Atomic int32_t recent_kernel;
+    int32_t priority;
+    _Atomic uint64_t last_kernel_time; /* Unix seconds */
+    sem_t sem_postinit;
+};
+
+/* Our extension. Groups that are written together have a cache line of their own. */
+
+#define CACHE_LINE 64
+
+/* A compute bucket and its counters, shared by the container's processes: see vgpu/bucket.h. */
+struct region_compute {
+    _Alignas(CACHE_LINE) _Atomic int64_t zero_ns; /* the time at which the balance is zero */
+    _Atomic uint64_t rate;                        /* that zero_ns is expressed in, 1/65536 */
+    _Alignas(CACHE_LINE) _Atomic uint32_t gate;   /* 1: closed until the balance is worth opening */
+    _Atomic uint32_t wake;                        /* futex: bumped when waiters should look again */
+    _Atomic int64_t longest_ns;                   /* of the recent kernels */
+    _Alignas(CACHE_LINE) _Atomic int64_t raw_ns;  /* all charges, before scaling */
+    _Atomic int64_t charged_ns;                   /* all charges, after scaling */
+    _Atomic uint64_t launches_delayed;
+    _Atomic uint64_t delayed_ns;
+    _Atomic uint64_t samples;
+    _Atomic uint64_t probes_on;
+    _Atomic uint64_t probes_off;
+    _Atomic uint64_t waits_cut;
+    _Alignas(CACHE_LINE) uint64_t reserved[16]; /* for the monitor's hints */
+};
+
+struct region_ext_device {
+    _Alignas(
+        CACHE_LINE) _Atomic uint64_t word; /* what is charged, and by whom last: see ledger.h */
+    _Alignas(CACHE_LINE) _Atomic uint64_t refusals;
+    struct region_compute compute;
+    uint64_t reserved[24];
+};
+
+/* One process' account of one device: see ledger.h. */
+struct region_account {
+    _Atomic uint64_t op;
+    _Atomic uint64_t used;
+    _Atomic uint64_t done;
+};
+
+struct region_ext_slot {
+    _Alignas(CACHE_LINE) _Atomic int32_t pid; /* 0: free. Written after the rest of the identity */
+    _Atomic uint32_t pid_namespace;
+    _Atomic uint64_t start_ticks;
+    uint64_t reserved[5];
+    struct region_account accounts[REGION_DEVICES];
+};
+
+struct region_ext {
+    _Atomic uint64_t magic;
+    uint32_t version;
+    uint32_t size;
+    _Atomic uint64_t unaccounted_refused; /* calls of entry points that are not accounted for yet */
+    _Atomic uint64_t unaccounted_allowed;
+    _Alignas(CACHE_LINE) uint64_t reserved[56];
+    struct region_ext_device devices[REGION_DEVICES];
+    struct region_ext_slot slots[REGION_SLOTS];
+};
+
+#define REGION_SIZE (REGION_EXT_OFFSET + sizeof(struct region_ext))
+
+/* Bytes that are locked and never written: the slot table's, and one per slot. */
+#define REGION_LOCK_TABLE (INT64_C(1) << 40)
+#define REGION_LOCK_SLOTS (REGION_LOCK_TABLE + 4096)
+
+/* A process' hold on a region. Zero it before region_open(). One per process and file. */
+struct region {
+    struct region_base *base;
+    struct region_ext *ext;
+    int fd;
+    dev_t dev;
+    ino_t ino;
+    pthread_mutex_t
+        lock; /* among the process' threads; files' record locks don't tell them apart */
+    struct proc_identity self;
+    int slot; /* ours, or -1 */
+    char path[1024];
+};
+
+/*
+ * Opens the file, making and initialising it if needed, and maps it. Follows no symbolic link,
+ * accepts nothing but a regular file, waits no longer than two seconds for whoever is initialising
+ * it. Returns 0 or a negative errno with err set: -EPROTO when the file is something else or of
+ * another version, -ENOSPC when there is no room for all of it, -ETIMEDOUT.
+ */
+int region_open(struct region *region, const char *path, struct error *err);
+
+/* For tests and tools that end before their process does. libvgpu never calls it. */
+void region_close(struct region *region);
+
+/*
+ * Takes a slot for the calling process (region->slot), after settling dead ones. Bounded: two
+ * seconds at worst, microseconds as a rule. -EUSERS when 1,024 processes live, -ETIMEDOUT.
+ */
+int region_claim(struct region *region, struct error *err);
+
+/* In a forked child: what was the parent's slot is not ours. Async-signal-safe. */
+void region_after_fork(struct region *region);
+
+/*
+ * Settles every dead slot: finishes what it was doing, gives back what it held, frees it. When
+ * another process is at it, waits for it at most 50 ms. Returns how many were settled, or a
+ * negative errno.
+ */
+int region_settle(struct region *region);
+
+/* Takes the calling process' lock again if the guest closed our descriptor. Cheap when it did not.
+ */
+void region_refresh(struct region *region);
+
+/* The device of this UUID, added if there is room: its index, or -ENOSPC. */
+int region_device(struct region *region, const char *uuid);
+
+/* As region_device(), for a device whose place is known: index i has this UUID from now on. */
+void region_set_device(struct region *region, unsigned index, const char *uuid);

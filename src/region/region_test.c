@@ -1,0 +1,289 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "region/region.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/check.h"
+#include "base/file.h"
+#include "base/util.h"
+#include "region/ledger.h"
+#include "region/view.h"
+
+static char directory[64];
+static char path[128];
+
+static int set_up(void **state)
+{
+    (void)state;
+    strcpy(directory, "/tmp/hami-region-XXXXXX");
+    assert_non_null(mkdtemp(directory));
+    (void)snprintf(path, sizeof(path), "%s/x.cache", directory);
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    (void)unlink(path);
+    (void)rmdir(directory);
+    return 0;
+}
+
+static struct region_view *read_view(void)
+{
+    static struct region_view view;
+
+    assert_int_equal(region_view_read(path, &view, NULL), 0);
+    return &view;
+}
+
+static void a_new_region_has_hami_cores_first_bytes(void **state)
+{
+    struct region region;
+    struct stat st;
+
+    (void)state;
+    assert_int_equal(region_open(&region, path, NULL), 0);
+    assert_int_equal(stat(path, &st), 0);
+    assert_int_equal(st.st_size, REGION_SIZE);
+    assert_int_equal(st.st_mode & 0777, 0666);
+    assert_int_equal(region.base->magic, 19920718);
+    assert_int_equal(region.base->utilization_switch, 1);
+    assert_int_equal(region_device(&region, "GPU-a"), 0);
+    assert_int_equal(region_device(&region, "GPU-b"), 1);
+    assert_int_equal(region_device(&region, "GPU-a"), 0);
+    assert_true(region.fd >= 512);
+    region_close(&region);
+}
+
+/* In a child process: claims a slot, charges, tells the parent, and waits to be killed. */
+static pid_t start_holder(uint64_t units, bool close_descriptors)
+{
+    int pipe_fds[2];
+    char byte;
+    pid_t pid;
+
+    assert_int_equal(pipe(pipe_fds), 0);
+    pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        struct region region;
+
+        if (region_open(&region, path, NULL) < 0 || region_claim(&region, NULL) < 0 ||
+            ledger_charge(region.ext, (unsigned)region.slot, 0, units, 1000) != LEDGER_CHARGED)
+            _exit(1);
+        (void)!write(pipe_fds[1], "x", 1);
+        if (close_descriptors) {
+            for (int fd = 3; fd < 1024; fd++)
+                (void)close(fd);
+        }
+        for (;;)
+            (void)pause();
+    }
+    (void)close(pipe_fds[1]);
+    assert_int_equal(read(pipe_fds[0], &byte, 1), 1);
+    (void)close(pipe_fds[0]);
+    return pid;
+}
+
+static void kill_holder(pid_t pid)
+{
+    assert_int_equal(kill(pid, SIGKILL), 0);
+    assert_int_equal(waitpid(pid, NULL, 0), pid);
+}
+
+static void what_a_killed_process_held_is_free_again(void **state)
+{
+    struct region region;
+    pid_t a, b;
+
+    (void)state;
+    assert_int_equal(region_open(&region, path, NULL), 0);
+    (void)region_device(&region, "GPU-a");
+    a = start_holder(600, false);
+    b = start_holder(300, false);
+    assert_int_equal(region_claim(&region, NULL), 0);
+    assert_int_equal(ledger_charge(region.ext, (unsigned)region.slot, 0, 200, 1000),
+                     LEDGER_REFUSED);
+    assert_int_equal(region_settle(&region), 0);
+    assert_int_equal(read_view()->process_count, 3);
+
+    kill_holder(a);
+    /* A reader sees it at once, before anybody has settled it. */
+    assert_int_equal(read_view()->process_count, 2);
+    assert_int_equal(read_view()->devices[0].used.total, 300 * 512);
+    assert_int_equal(region_settle(&region), 1);
+    assert_int_equal(ledger_total(region.ext, 0), 300);
+    assert_int_equal(ledger_charge(region.ext, (unsigned)region.slot, 0, 700, 1000),
+                     LEDGER_CHARGED);
+    kill_holder(b);
+    assert_int_equal(region_settle(&region), 1);
+    assert_int_equal(ledger_total(region.ext, 0), 700);
+    region_close(&region);
+}
+
+static void a_process_that_closed_our_descriptor_is_not_dead(void **state)
+{
+    struct region region;
+    pid_t holder;
+
+    (void)state;
+    assert_int_equal(region_open(&region, path, NULL), 0);
+    (void)region_device(&region, "GPU-a");
+    holder = start_holder(600, true);
+    while (region_settle(&region) == 0 && usleep(1000) == 0 && ledger_total(region.ext, 0) == 600) {
+        static int rounds;
+
+        if (++rounds > 50)
+            break;
+    }
+    assert_int_equal(ledger_total(region.ext, 0), 600);
+    kill_holder(holder);
+    assert_int_equal(region_settle(&region), 1);
+    assert_int_equal(ledger_total(region.ext, 0), 0);
+    region_close(&region);
+}
+
+static void a_lock_that_was_lost_is_taken_again(void **state)
+{
+    struct region region;
+    pid_t child;
+    int status;
+
+    (void)state;
+    assert_int_equal(region_open(&region, path, NULL), 0);
+    assert_int_equal(region_claim(&region, NULL), 0);
+    (void)close(region.fd);
+    region_refresh(&region);
+    assert_true(region.fd >= 0);
+
+    child = fork();
+    if (child == 0) {
+        struct flock range = {
+            .l_type = F_WRLCK, .l_start = REGION_LOCK_SLOTS + region.slot, .l_len = 1};
+
+        _exit(fcntl(region.fd, F_GETLK, &range) == 0 && range.l_type == F_WRLCK ? 0 : 1);
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+    region_close(&region);
+}
+
+static void a_program_that_became_another_holds_nothing(void **state)
+{
+    struct region region;
+    pid_t child;
+
+    (void)state;
+    assert_int_equal(region_open(&region, path, NULL), 0);
+    child = fork();
+    if (child == 0) {
+        struct region mine;
+
+        if (region_open(&mine, path, NULL) < 0 || region_claim(&mine, NULL) < 0 ||
+            ledger_charge(mine.ext, (unsigned)mine.slot, 0, 5, 1000) != LEDGER_CHARGED)
+            _exit(1);
+        (void)execl("/bin/sleep", "sleep", "10", (char *)NULL);
+        _exit(1);
+    }
+    for (int i = 0; i < 2000 && (ledger_total(region.ext, 0) == 0 || region_settle(&region) == 0);
+         i++)
+        (void)usleep(1000);
+    assert_int_equal(ledger_total(region.ext, 0), 0);
+    assert_int_equal(kill(child, 0), 0);
+    kill_holder(child);
+    region_close(&region);
+}
+
+static void files_that_are_not_regions_are_refused_with_a_reason(void **state)
+{
+    static const struct {
+        const char *name;
+        const char *bytes;
+        size_t size;
+    } cases[] = {
+        {"text", "hello, world, this is not a region", 34},
+        {"another version", "\xce\xf8\x2f\x01\x02\x00\x00\x00\x02\x00\x00\x00", 12},
+    };
+    struct region region;
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        struct error err = ERROR_INIT;
+
+        print_message("%s\n", cases[i].name);
+        assert_int_equal(file_replace(path, cases[i].bytes, cases[i].size, 0666), 0);
+        assert_int_equal(region_open(&region, path, &err), -EPROTO);
+        assert_non_null(strstr(err.text, path));
+        region_close(&region);
+    }
+
+    (void)unlink(path);
+    assert_int_equal(symlink("/etc/passwd", path), 0);
+    assert_int_equal(region_open(&region, path, NULL), -ELOOP);
+    (void)unlink(path);
+    assert_int_equal(mkfifo(path, 0600), 0);
+    assert_int_equal(region_open(&region, path, NULL), -EPROTO);
+    region_close(&region);
+}
+
+static void a_truncated_region_is_made_whole(void **state)
+{
+    struct region region;
+
+    (void)state;
+    assert_int_equal(region_open(&region, path, NULL), 0);
+    region_close(&region);
+    assert_int_equal(truncate(path, 4096), 0);
+    assert_int_equal(region_open(&region, path, NULL), 0);
+    assert_int_equal(region_claim(&region, NULL), 0);
+    region_close(&region);
+}
+
+/* Wild bytes everywhere but in the head that makes it a region: no crash, no hang. */
+static void hostile_bytes_crash_nobody(void **state)
+{
+    struct region region;
+    struct region_view *view = calloc(1, sizeof(*view));
+
+    (void)state;
+    for (unsigned seed = 0; seed < 20; seed++) {
+        assert_int_equal(region_open(&region, path, NULL), 0);
+        for (size_t i = 16; i < sizeof(*region.base); i++)
+            ((unsigned char *)region.base)[i] = (unsigned char)rand_r(&seed);
+        for (size_t i = 16; i < sizeof(*region.ext); i++)
+            ((unsigned char *)region.ext)[i] = (unsigned char)rand_r(&seed);
+        (void)region_device(&region, "GPU-a");
+        (void)region_claim(&region, NULL);
+        (void)region_settle(&region);
+        (void)region_view_read(path, view, NULL);
+        region_close(&region);
+        assert_int_equal(unlink(path), 0);
+    }
+    free(view);
+}
+
+int main(void)
+{
+#define REGION_TEST(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)
+    const struct CMUnitTest tests[] = {
+        REGION_TEST(a_new_region_has_hami_cores_first_bytes),
+        REGION_TEST(what_a_killed_process_held_is_free_again),
+        REGION_TEST(a_process_that_closed_our_descriptor_is_not_dead),
+        REGION_TEST(a_lock_that_was_lost_is_taken_again),
+        REGION_TEST(a_program_that_became_another_holds_nothing),
+        REGION_TEST(files_that_are_not_regions_are_refused_with_a_reason),
+        REGION_TEST(a_truncated_region_is_made_whole),
+        REGION_TEST(hostile_bytes_crash_nobody),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,310 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "region/slots.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/util.h"
+#include "region/ledger.h"
+#include "region/region.h"
+
+enum {
+    SETTLE_WAIT_MS = 50,
+    CLAIM_WAIT_MS = 2000,
+};
+
+static struct flock range_of(short type, off_t start, off_t len)
+{
+    return (struct flock){.l_type = type, .l_whence = SEEK_SET, .l_start = start, .l_len = len};
+}
+
+int lock_range(int fd, off_t start, off_t len, int wait_ms)
+{
+    int64_t deadline = clock_now_ns() + wait_ms * NS_PER_MS;
+    struct flock range = range_of(F_WRLCK, start, len);
+    const struct timespec pause = {.tv_nsec = NS_PER_MS};
+
+    for (;;) {
+        if (fcntl(fd, F_SETLK, &range) == 0)
+            return 0;
+        if (errno != EACCES && errno != EAGAIN && errno != EINTR)
+            return -errno;
+        if (clock_now_ns() >= deadline)
+            return -ETIMEDOUT;
+        (void)nanosleep(&pause, NULL);
+    }
+}
+
+int unlock_range(int fd, off_t start, off_t len)
+{
+    struct flock range = range_of(F_UNLCK, start, len);
+
+    return fcntl(fd, F_SETLK, &range) < 0 ? -errno : 0;
+}
+
+bool range_is_locked(int fd, off_t start, off_t len, pid_t *ret_pid)
+{
+    struct flock range = range_of(F_WRLCK, start, len);
+
+    if (fcntl(fd, F_GETLK, &range) < 0 || range.l_type == F_UNLCK)
+        return false;
+    *ret_pid = range.l_pid;
+    return true;
+}
+
+enum maps_answer {
+    MAPS_YES = 1,
+    MAPS_NO,
+    MAPS_UNKNOWN,
+};
+
+/* The inode number is the fifth field of a line of /proc/PID/maps. */
+static bool maps_line_names(const char *line, uint64_t ino)
+{
+    uint64_t number = 0;
+
+    for (int field = 0; field < 4; field++) {
+        line = strchr(line, ' ');
+        if (!line)
+            return false;
+        line += strspn(line, " ");
+    }
+    for (; *line >= '0' && *line <= '9'; line++)
+        number = number * 10 + (uint64_t)(*line - '0');
+    return number == ino;
+}
+
+/* Whether a process has a file mapped: it has not, once it became another program. */
+static enum maps_answer process_maps(pid_t pid, ino_t ino)
+{
+    char path[32], text[4096];
+    AUTOCLOSE int fd = -1;
+    size_t len = 0;
+
+    (void)snprintf(path, sizeof(path), "/proc/%d/maps", (int)pid);
+    fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return MAPS_UNKNOWN;
+
+    for (;;) {
+        ssize_t n = read(fd, text + len, sizeof(text) - 1 - len);
+        char *line = text, *end;
+
+        if (n < 0)
+            return MAPS_UNKNOWN;
+        if (n == 0)
+            return MAPS_NO;
+        len += (size_t)n;
+        text[len] = '\0';
+        for (; (end = strchr(line, '\n')); line = end + 1) {
+            *end = '\0';
+            if (maps_line_names(line, ino))
+                return MAPS_YES;
+        }
+
+        len = strlen(line);
+        if (len == sizeof(text) - 1)
+            len = 0; /* a path longer than any of ours: what is left of the line says nothing */
+        memmove(text, line, len);
+    }
+}
+
+bool slot_is_dead(int fd, ino_t ino, unsigned slot, const struct proc_identity *claimer,
+                  const struct proc_identity *self)
+{
+    pid_t holder;
+
+    if (range_is_locked(fd, REGION_LOCK_SLOTS + slot, 1, &holder))
+        return false;
+
+    switch (proc_identity_check(claimer, self)) {
+    case PROC_DEAD:
+        return true;
+    case PROC_UNKNOWN:
+        /* From another namespace nothing but the lock can be seen. */
+        return claimer->pid_namespace != self->pid_namespace;
+    case PROC_ALIVE:
+        break;
+    }
+
+    /* It closed our descriptor, or it is another program now (we ourselves perhaps, after exec). */
+    return claimer->pid == self->pid || process_maps(claimer->pid, ino) == MAPS_NO;
+}
+
+static struct proc_identity slot_identity(const struct region_ext_slot *slot)
+{
+    return (struct proc_identity){
+        .pid = atomic_load(&slot->pid),
+        .pid_namespace = atomic_load(&slot->pid_namespace),
+        .start_ticks = atomic_load(&slot->start_ticks),
+    };
+}
+
+/* Our descriptor, still what it was: a guest may have closed it and got the number for a file of
+ * its own. */
+static bool descriptor_is_ours(const struct region *region)
+{
+    struct stat st;
+
+    return region->fd >= 0 && fstat(region->fd, &st) == 0 && st.st_dev == region->dev &&
+           st.st_ino == region->ino;
+}
+
+void region_refresh(struct region *region)
+{
+    int fd, high;
+
+    if (descriptor_is_ours(region))
+        return;
+
+    region->fd = -1;
+    fd = open(region->path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    if (fd < 0)
+        return;
+    high = fcntl(fd, F_DUPFD_CLOEXEC, 512);
+    if (high >= 0)
+        (void)close(fd);
+    region->fd = high >= 0 ? high : fd;
+    if (!descriptor_is_ours(region)) {
+        /* Another file took the name. Ours lives on in the mapping, without a lock. */
+        (void)close(region->fd);
+        region->fd = -1;
+        return;
+    }
+    if (region->slot >= 0)
+        (void)lock_range(region->fd, REGION_LOCK_SLOTS + region->slot, 1, 0);
+}
+
+/* HAMi's readers see a slot through its status, and old HAMi-core sums dead ones too: nothing may
+ * stay. */
+static void clear_mirror(struct region_slot *slot)
+{
+    memset(slot->used, 0, sizeof(slot->used));
+    for (unsigned i = 0; i < REGION_DEVICES; i++)
+        atomic_store(&slot->monitor_used[i], 0);
+    memset(slot->util, 0, sizeof(slot->util));
+    atomic_store(&slot->host_pid, 0);
+    atomic_store(&slot->status, REGION_STATUS_DEAD);
+    atomic_store(&slot->pid, 0);
+}
+
+static void settle_slot(struct region *region, unsigned slot)
+{
+    for (unsigned device = 0; device < REGION_DEVICES; device++)
+        ledger_settle(region->ext, slot, device);
+    clear_mirror(&region->base->slots[slot]);
+    atomic_store(&region->ext->slots[slot].pid, 0);
+}
+
+/* With the slot table's lock held. */
+static int settle_all(struct region *region)
+{
+    int settled = 0;
+
+    for (unsigned i = 0; i < REGION_SLOTS; i++) {
+        struct proc_identity claimer = slot_identity(&region->ext->slots[i]);
+
+        if (claimer.pid == 0 || (int)i == region->slot)
+            continue;
+        if (!slot_is_dead(region->fd, region->ino, i, &claimer, &region->self))
+            continue;
+        settle_slot(region, i);
+        settled++;
+    }
+    return settled;
+}
+
+int region_settle(struct region *region)
+{
+    int r;
+
+    (void)pthread_mutex_lock(&region->lock);
+    region_refresh(region);
+    r = lock_range(region->fd, REGION_LOCK_TABLE, 1, SETTLE_WAIT_MS);
+    if (r == 0) {
+        r = settle_all(region);
+        (void)unlock_range(region->fd, REGION_LOCK_TABLE, 1);
+    }
+    (void)pthread_mutex_unlock(&region->lock);
+    return r;
+}
+
+static int find_free_slot(const struct region *region)
+{
+    for (unsigned i = 0; i < REGION_SLOTS; i++) {
+        if (atomic_load(&region->ext->slots[i].pid) == 0 &&
+            atomic_load(&region->base->slots[i].pid) == 0)
+            return (int)i;
+    }
+    return -EUSERS;
+}
+
+/* The lock first, then who we are: seen without its lock, a claim is a dead process' claim. */
+static int occupy_slot(struct region *region, unsigned index)
+{
+    struct region_ext_slot *mine = &region->ext->slots[index];
+    struct region_slot *mirror = &region->base->slots[index];
+    int r;
+
+    r = lock_range(region->fd, REGION_LOCK_SLOTS + (off_t)index, 1, 0);
+    if (r < 0)
+        return r;
+
+    atomic_store(&mine->pid_namespace, region->self.pid_namespace);
+    atomic_store(&mine->start_ticks, region->self.start_ticks);
+    atomic_store(&mine->pid, region->self.pid);
+    clear_mirror(mirror);
+    atomic_store(&mirror->pid, region->self.pid);
+    atomic_store(&mirror->status, REGION_STATUS_RUNNING);
+    if (atomic_load(&region->base->slot_count) < (int32_t)index + 1)
+        atomic_store(&region->base->slot_count, (int32_t)index + 1);
+    region->slot = (int)index;
+    return 0;
+}
+
+static int claim_locked(struct region *region)
+{
+    int index;
+
+    (void)settle_all(region);
+    index = find_free_slot(region);
+    if (index < 0)
+        return index;
+    return occupy_slot(region, (unsigned)index);
+}
+
+int region_claim(struct region *region, struct error *err)
+{
+    int r;
+
+    (void)pthread_mutex_lock(&region->lock);
+    if (!region->self.pid)
+        proc_identity_self(&region->self);
+    region_refresh(region);
+    r = lock_range(region->fd, REGION_LOCK_TABLE, 1, CLAIM_WAIT_MS);
+    if (r == 0) {
+        r = claim_locked(region);
+        (void)unlock_range(region->fd, REGION_LOCK_TABLE, 1);
+    }
+    (void)pthread_mutex_unlock(&region->lock);
+
+    if (r == -EUSERS)
+        return error_set(err, r, "%s: %d processes use it already", region->path, REGION_SLOTS);
+    if (r < 0)
+        return error_set(err, r, "%s: taking a slot: %s", region->path, strerror(-r));
+    return 0;
+}
+
+void region_after_fork(struct region *region)
+{
+    /* The parent's threads are gone, one of them perhaps inside the lock. */
+    (void)pthread_mutex_init(&region->lock, NULL);
+    region->slot = -1;
+    region->self = (struct proc_identity){0};
+}

@@ -1,0 +1,221 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "region/view.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/util.h"
+#include "region/ledger.h"
+#include "region/slots.h"
+
+/* What is read at once: everything before the slots, and everything after them. */
+#define HEAD_SIZE offsetof(struct region_base, slots)
+#define TAIL_OFFSET offsetof(struct region_base, slot_count)
+#define TAIL_SIZE (sizeof(struct region_base) - TAIL_OFFSET)
+#define EXT_HEAD_SIZE offsetof(struct region_ext, slots)
+
+struct file {
+    int fd;
+    ino_t ino;
+    struct proc_identity self;
+    struct region_base base; /* head and tail only */
+    struct region_ext ext;   /* head only */
+    bool has_extension;
+};
+
+/* Reads all of a range; what the file is too short for is an error. */
+static int read_range(int fd, void *to, size_t size, off_t offset)
+{
+    ssize_t n = pread(fd, to, size, offset);
+
+    if (n < 0)
+        return -errno;
+    return (size_t)n == size ? 0 : -EPROTO;
+}
+
+static int read_heads(struct file *file)
+{
+    int r;
+
+    r = read_range(file->fd, &file->base, HEAD_SIZE, 0);
+    if (r < 0)
+        return r;
+    r = read_range(file->fd, (char *)&file->base + TAIL_OFFSET, TAIL_SIZE, (off_t)TAIL_OFFSET);
+    if (r < 0)
+        return r;
+    if (atomic_load(&file->base.magic) != REGION_MAGIC || file->base.major_version != REGION_MAJOR)
+        return -EPROTO;
+
+    file->has_extension = read_range(file->fd, &file->ext, EXT_HEAD_SIZE, REGION_EXT_OFFSET) == 0 &&
+                          atomic_load(&file->ext.magic) == REGION_EXT_MAGIC &&
+                          file->ext.version == REGION_EXT_VERSION;
+    return 0;
+}
+
+static void view_devices(const struct file *file, struct region_view *view)
+{
+    view->device_count = (unsigned)MIN(file->base.device_count, (uint64_t)REGION_DEVICES);
+    for (unsigned i = 0; i < view->device_count; i++) {
+        struct region_view_device *device = &view->devices[i];
+        const struct region_ext_device *ext = &file->ext.devices[i];
+
+        memcpy(device->uuid, file->base.uuids[i], REGION_UUID_SIZE);
+        device->uuid[REGION_UUID_SIZE] = '\0';
+        device->limit_bytes = atomic_load(&file->base.limit[i]);
+        device->cores = (unsigned)MIN(atomic_load(&file->base.sm_limit[i]), UINT64_C(100));
+        if (!file->has_extension)
+            continue;
+        device->refusals = atomic_load(&ext->refusals);
+        device->charged_ns = atomic_load(&ext->compute.charged_ns);
+        device->launches_delayed = atomic_load(&ext->compute.launches_delayed);
+        device->delayed_ns = atomic_load(&ext->compute.delayed_ns);
+    }
+}
+
+/* The slot of a living process: true. Without our extension the status has to be believed. */
+static bool slot_lives(const struct file *file, unsigned index, const struct region_slot *slot,
+                       struct region_ext_slot *ext, pid_t *ret_host_pid)
+{
+    off_t offset = REGION_EXT_OFFSET + (off_t)offsetof(struct region_ext, slots) +
+                   (off_t)(index * sizeof(*ext));
+    struct proc_identity claimer;
+
+    memset(ext, 0, sizeof(*ext));
+    *ret_host_pid = atomic_load(&slot->host_pid);
+    if (atomic_load(&slot->pid) == 0 || atomic_load(&slot->status) == REGION_STATUS_DEAD)
+        return false;
+    if (!file->has_extension || read_range(file->fd, ext, sizeof(*ext), offset) < 0)
+        return true;
+
+    claimer = (struct proc_identity){
+        .pid = atomic_load(&ext->pid),
+        .pid_namespace = atomic_load(&ext->pid_namespace),
+        .start_ticks = atomic_load(&ext->start_ticks),
+    };
+    if (claimer.pid == 0)
+        return true; /* HAMi-core's */
+    if (range_is_locked(file->fd, REGION_LOCK_SLOTS + index, 1, ret_host_pid))
+        return true;
+    return !slot_is_dead(file->fd, file->ino, index, &claimer, &file->self);
+}
+
+/* The mirror tells the kinds, but may lag behind the account by what was going on when it was
+ * written. */
+static void view_memory(const struct region_memory *mirror, const struct region_ext_slot *ext,
+                        unsigned device, struct region_view_memory *ret_memory)
+{
+    uint64_t held = 0;
+
+    *ret_memory = (struct region_view_memory){
+        .total = mirror->total,
+        .context = mirror->context_size,
+        .module = mirror->module_size,
+        .data = mirror->data_size,
+    };
+    if (atomic_load(&ext->pid) == 0)
+        return;
+    held = (atomic_load(&ext->accounts[device].used) >> 30) * LEDGER_UNIT;
+    ret_memory->total = held;
+    ret_memory->data = held - MIN(held, mirror->context_size + mirror->module_size);
+}
+
+static void view_process(const struct region_slot *slot, const struct region_ext_slot *ext,
+                         pid_t host_pid, struct region_view *view)
+{
+    struct region_view_process *process = &view->processes[view->process_count++];
+
+    process->pid = atomic_load(&slot->pid);
+    process->host_pid = host_pid;
+    for (unsigned i = 0; i < view->device_count; i++) {
+        struct region_view_memory *used = &process->used[i];
+        struct region_view_memory *sum = &view->devices[i].used;
+
+        view_memory(&slot->used[i], ext, i, used);
+        sum->total += used->total;
+        sum->context += used->context;
+        sum->module += used->module;
+        sum->data += used->data;
+        view->devices[i].sm_util += (unsigned)MIN(slot->util[i].sm_util, UINT64_C(100));
+    }
+}
+
+static int view_slots(const struct file *file, struct region_view *view)
+{
+    int32_t count = atomic_load(&file->base.slot_count);
+    struct region_ext_slot ext;
+    struct region_slot slot;
+    pid_t host_pid;
+    int r;
+
+    count = MAX(0, MIN(count, REGION_SLOTS));
+    for (unsigned i = 0; i < (unsigned)count; i++) {
+        r = read_range(file->fd, &slot, sizeof(slot),
+                       (off_t)(offsetof(struct region_base, slots) + i * sizeof(slot)));
+        if (r < 0)
+            return r;
+        if (slot_lives(file, i, &slot, &ext, &host_pid))
+            view_process(&slot, &ext, host_pid, view);
+    }
+    return 0;
+}
+
+static void close_file(struct file **file)
+{
+    if (*file && (*file)->fd >= 0)
+        (void)close((*file)->fd);
+    free(*file);
+}
+
+static int view_open(const char *path, struct file *file, struct error *err)
+{
+    struct stat st;
+
+    file->fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    if (file->fd < 0)
+        return error_set(err, -errno, "%s: %s", path, strerror(errno));
+    if (fstat(file->fd, &st) < 0 || !S_ISREG(st.st_mode))
+        return error_set(err, -EPROTO, "%s: it is not a regular file", path);
+
+    file->ino = st.st_ino;
+    proc_identity_self(&file->self);
+    file->self.pid = 0; /* a reader has no earlier life among the claimers */
+    return 0;
+}
+
+int region_view_read(const char *path, struct region_view *ret_view, struct error *err)
+{
+    CLEANUP(close_file) struct file *file = calloc(1, sizeof(*file));
+    int r;
+
+    if (!file)
+        return error_set(err, -ENOMEM, "%s: no memory", path);
+    r = view_open(path, file, err);
+    if (r < 0)
+        return r;
+    r = read_heads(file);
+    if (r < 0)
+        return error_set(err, r, "%s: it is not a shared region of version %d", path, REGION_MAJOR);
+
+    memset(ret_view, 0, sizeof(*ret_view));
+    ret_view->major_version = file->base.major_version;
+    ret_view->minor_version = file->base.minor_version;
+    ret_view->has_extension = file->has_extension;
+    ret_view->priority = file->base.priority;
+    ret_view->recent_kernel = atomic_load(&file->base.recent_kernel);
+    ret_view->utilization_switch = atomic_load(&file->base.utilization_switch);
+    ret_view->last_kernel_time = atomic_load(&file->base.last_kernel_time);
+    if (file->has_extension) {
+        ret_view->unaccounted_refused = atomic_load(&file->ext.unaccounted_refused);
+        ret_view->unaccounted_allowed = atomic_load(&file->ext.unaccounted_allowed);
+    }
+    view_devices(file, ret_view);
+
+    r = view_slots(file, ret_view);
+    if (r < 0)
+        return error_set(err, r, "%s: it is cut short", path);
+    return 0;
+}
