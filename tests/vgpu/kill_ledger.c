@@ -378,9 +378,7 @@ static int check(bool holds, const char *what, uint64_t number, uint64_t bound)
 static int judge(struct region *region, const struct tally *tally)
 {
     uint64_t kills = tally->kills;
-    uint64_t inside =
-        tally->deaths[DOING_CHARGE] + tally->deaths[DOING_DISCHARGE] + tally->deaths[DOING_SETTLE];
-    uint64_t left = 0, held = 0;
+    uint64_t left = 0, held = 0, inside = 0;
     int failures = 0, settled = region_settle(region);
 
     for (unsigned d = 0; d < DEVICES; d++) {
