@@ -5,8 +5,8 @@
  * done. It finds the driver as most libraries do, by dlopen and dlsym. The tests' and the demo's
  * tenants are this program.
  *
- * On the simulated driver a kernel's first parameter is how long it runs, in nanoseconds. On a real
- * one pass a module whose function of the given name takes that parameter (--module, --function).
+ * A kernel's first parameter is how long it runs, in nanoseconds: the simulated driver goes by
+ * that; on a real one the kernel below does, or another's (--module, --function).
  */
 
 #include <dlfcn.h>
@@ -77,7 +77,7 @@ static const struct option_row option_rows[] = {
     ROW("device", COUNT, device, "which device (0)"),
     ROW("ready", TEXT, ready_file, "make this file once the memory is there"),
     ROW("start", TEXT, start_file, "then wait until this file is there"),
-    ROW("module", TEXT, module, "load this module instead of an empty one"),
+    ROW("module", TEXT, module, "load this module instead of our own"),
     ROW("function", TEXT, function, "the kernel in it (spin)"),
     ROW("hold", FLAG, hold, "at the end stay, with the memory, until a signal comes"),
     ROW("quiet", FLAG, quiet, "say nothing at the end"),
@@ -152,7 +152,7 @@ static void find_driver(void)
     cu.alloc = symbol(library, "cuMemAlloc_v2");
     cu.free = symbol(library, "cuMemFree_v2");
     cu.module_load_data = symbol(library, "cuModuleLoadData");
-    cu.module_load = symbol(library, "cuModuleLoad");
+    cu.module_load = dlsym(library, "cuModuleLoad");
     cu.get_function = symbol(library, "cuModuleGetFunction");
     cu.stream_create = symbol(library, "cuStreamCreate");
     cu.stream_sync = symbol(library, "cuStreamSynchronize");
@@ -242,15 +242,34 @@ static void take_memory(const struct options *options)
         must(cu.alloc(&ptr, piece), "taking memory");
 }
 
+/*
+ * On a real GPU a kernel that does the same: waits until its time is over, by the GPU's clock.
+ */
+static const char spin_image[] = ".version 6.0\n"
+                                 ".target sm_50\n"
+                                 ".address_size 64\n"
+                                 ".visible .entry spin(.param .u64 ns)\n"
+                                 "{\n"
+                                 "    .reg .pred %p;\n"
+                                 "    .reg .u64 %limit, %begun, %now;\n"
+                                 "    ld.param.u64 %limit, [ns];\n"
+                                 "    mov.u64 %begun, %globaltimer;\n"
+                                 "again:\n"
+                                 "    mov.u64 %now, %globaltimer;\n"
+                                 "    sub.u64 %now, %now, %begun;\n"
+                                 "    setp.lt.u64 %p, %now, %limit;\n"
+                                 "    @%p bra again;\n"
+                                 "    ret;\n"
+                                 "}\n";
+
 static cu_handle load_kernel(const struct options *options)
 {
-    static const char image[] = "load";
     cu_handle module, function;
 
     if (options->module)
         must(cu.module_load(&module, options->module), "loading the module");
     else
-        must(cu.module_load_data(&module, image), "loading the module");
+        must(cu.module_load_data(&module, spin_image), "loading the module");
     must(cu.get_function(&function, module, options->function), "finding the kernel");
     return function;
 }
