@@ -1,0 +1,411 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "ctl/ledger.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/parse.h"
+#include "base/util.h"
+#include "ctl/grant.h"
+
+enum {
+    ID_SIZE = 24,
+    MAX_DEPTH = 8, /* of what is removed */
+    KEPT_FD = 200, /* scripts use the low ones by number */
+};
+
+static void format_id(uint64_t id, char text[ID_SIZE])
+{
+    (void)snprintf(text, ID_SIZE, "%" PRIu64, id);
+}
+
+static int open_folder(const char *path, const char *name, int *ret_fd, struct error *err)
+{
+    AUTOCLOSE int parent = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    int fd;
+
+    if (parent < 0)
+        return error_set(err, -errno, "cannot open %s: %s", path, strerror(errno));
+    if (mkdirat(parent, name, 0700) < 0 && errno != EEXIST)
+        return error_set(err, -errno, "cannot make %s/%s: %s", path, name, strerror(errno));
+    fd = openat(parent, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+    if (fd < 0)
+        return error_set(err, -errno, "cannot open %s/%s: %s", path, name, strerror(errno));
+    *ret_fd = fd;
+    return 0;
+}
+
+int ledger_open(struct ledger *ledger, const char *path, struct error *err)
+{
+    char lock[PATH_MAX];
+    int r;
+
+    *ledger = (struct ledger)LEDGER_INIT;
+    COPY_TEXT(ledger->path, path);
+    r = snprintf(lock, sizeof(lock), "%s/lock", path);
+    if (r < 0 || (size_t)r >= sizeof(lock))
+        return error_set(err, -ENAMETOOLONG, "%s: the path is too long", path);
+
+    ledger->lock_fd = open(lock, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (ledger->lock_fd < 0)
+        return error_set(err, -errno, "cannot open %s: %s", lock, strerror(errno));
+
+    r = open_folder(path, "grants", &ledger->grants_fd, err);
+    if (r == 0)
+        r = open_folder(path, "runs", &ledger->runs_fd, err);
+    if (r == 0)
+        r = open_folder(path, "waiting", &ledger->waiting_fd, err);
+    if (r < 0)
+        ledger_close(ledger);
+    return r;
+}
+
+void ledger_close(struct ledger *ledger)
+{
+    close_p(&ledger->lock_fd);
+    close_p(&ledger->grants_fd);
+    close_p(&ledger->runs_fd);
+    close_p(&ledger->waiting_fd);
+    *ledger = (struct ledger)LEDGER_INIT;
+}
+
+int ledger_lock(struct ledger *ledger, struct error *err)
+{
+    while (flock(ledger->lock_fd, LOCK_EX) < 0) {
+        if (errno != EINTR)
+            return error_set(err, -errno, "cannot lock %s: %s", ledger->path, strerror(errno));
+    }
+    return 0;
+}
+
+void ledger_unlock(struct ledger *ledger)
+{
+    (void)flock(ledger->lock_fd, LOCK_UN);
+}
+
+/* Numbers grow for as long as the directory lives; the files themselves settle a lost counter. */
+static uint64_t next_id(struct ledger *ledger)
+{
+    char text[ID_SIZE] = "";
+    uint64_t id = 0;
+
+    if (pread(ledger->lock_fd, text, sizeof(text) - 1, 0) > 0)
+        (void)parse_u64(text, &id);
+    format_id(++id, text);
+    (void)!ftruncate(ledger->lock_fd, 0);
+    (void)!pwrite(ledger->lock_fd, text, strlen(text), 0);
+    return id;
+}
+
+/* Whether some process holds the open-file-description lock on the file. */
+static bool is_held(int fd)
+{
+    struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+
+    return fcntl(fd, F_OFD_GETLK, &lock) < 0 || lock.l_type != F_UNLCK;
+}
+
+/* A new numbered file, held by the descriptor returned. */
+static int make_held(struct ledger *ledger, int folder, int flags, uint64_t *ret_id)
+{
+    struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+    AUTOCLOSE int fd = -1;
+    char name[ID_SIZE];
+    uint64_t id;
+
+    do {
+        id = next_id(ledger);
+        format_id(id, name);
+        fd = openat(folder, name, O_RDWR | O_CREAT | O_EXCL | O_APPEND | O_NOFOLLOW | flags, 0600);
+    } while (fd < 0 && errno == EEXIST);
+    if (fd < 0)
+        return -errno;
+
+    if (fcntl(fd, F_OFD_SETLK, &lock) < 0) {
+        int r = -errno;
+
+        (void)unlinkat(folder, name, 0);
+        return r;
+    }
+    *ret_id = id;
+    return take_fd(&fd);
+}
+
+static void remove_tree(int folder, const char *name, int depth)
+{
+    AUTOCLOSE int fd = -1;
+    const struct dirent *entry;
+    DIR *dir;
+    int copy;
+
+    if (unlinkat(folder, name, 0) == 0 || errno == ENOENT || depth > MAX_DEPTH)
+        return;
+
+    fd = openat(folder, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+    copy = fd < 0 ? -1 : fcntl(fd, F_DUPFD_CLOEXEC, 0);
+    dir = copy < 0 ? NULL : fdopendir(copy);
+    if (!dir) {
+        if (copy >= 0)
+            (void)close(copy);
+        return;
+    }
+    while ((entry = readdir(dir))) {
+        if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0)
+            remove_tree(fd, entry->d_name, depth + 1);
+    }
+    (void)closedir(dir);
+    (void)unlinkat(folder, name, AT_REMOVEDIR);
+}
+
+/* The run's folder goes first, so that none is ever left without its grant. */
+static void remove_grant(struct ledger *ledger, const char *name)
+{
+    remove_tree(ledger->runs_fd, name, 0);
+    (void)unlinkat(ledger->grants_fd, name, 0);
+}
+
+/* Ids of the files in a folder, ascending. */
+static int list_ids(int folder, uint64_t **ret_ids, size_t *ret_count)
+{
+    AUTOFREE uint64_t *ids = NULL;
+    size_t count = 0, size = 0;
+    const struct dirent *entry;
+    uint64_t id;
+    DIR *dir;
+    int fd;
+
+    /* Opened anew: a duplicate would share its position with other readers of ours. */
+    fd = openat(folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0)
+        return -errno;
+    dir = fdopendir(fd);
+    if (!dir) {
+        (void)close(fd);
+        return -ENOMEM;
+    }
+
+    while ((entry = readdir(dir))) {
+        if (parse_u64(entry->d_name, &id) < 0)
+            continue;
+        if (count == size) {
+            uint64_t *more = realloc(ids, (size ? 2 * size : 64) * sizeof(*ids));
+
+            if (!more) {
+                (void)closedir(dir);
+                return -ENOMEM;
+            }
+            ids = more;
+            size = size ? 2 * size : 64;
+        }
+        ids[count++] = id;
+    }
+    (void)closedir(dir);
+
+    if (count)
+        qsort(ids, count, sizeof(*ids), grant_compare_ids);
+    *ret_ids = TAKE(ids);
+    *ret_count = count;
+    return 0;
+}
+
+void grant_list_deinit(struct grant_list *list)
+{
+    free(list->grants);
+    *list = (struct grant_list){0};
+}
+
+/* Reads a living grant; 0 when it was dead and is now gone, 1 when it lives. */
+static int look_at_grant(struct ledger *ledger, uint64_t id, struct grant *ret_grant,
+                         struct error *err)
+{
+    AUTOCLOSE int fd = -1;
+    char name[ID_SIZE];
+    int r;
+
+    format_id(id, name);
+    fd = openat(ledger->grants_fd, name, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+    if (fd < 0)
+        return error_set(err, -errno, "cannot open %s/grants/%s: %s", ledger->path, name,
+                         strerror(errno));
+    if (!is_held(fd)) {
+        remove_grant(ledger, name);
+        return 0;
+    }
+
+    r = grant_read(fd, ret_grant, err);
+    if (r < 0)
+        return error_wrap(err, r, "cannot read the grant %s/grants/%s", ledger->path, name);
+    ret_grant->id = id;
+    return 1;
+}
+
+int ledger_list(struct ledger *ledger, struct grant_list *ret_list, struct error *err)
+{
+    AUTOFREE struct grant *grants = NULL;
+    AUTOFREE uint64_t *ids = NULL;
+    size_t count, living = 0;
+    int r;
+
+    r = list_ids(ledger->grants_fd, &ids, &count);
+    if (r < 0)
+        return error_set(err, r, "cannot list %s/grants: %s", ledger->path, strerror(-r));
+    grants = calloc(count ? count : 1, sizeof(*grants));
+    if (!grants)
+        return error_set(err, -ENOMEM, "cannot list the grants: out of memory");
+
+    for (size_t i = 0; i < count; i++) {
+        r = look_at_grant(ledger, ids[i], &grants[living], err);
+        if (r < 0)
+            return r;
+        living += (size_t)r;
+    }
+
+    *ret_list = (struct grant_list){TAKE(grants), living};
+    return 0;
+}
+
+static void charge_device(const struct grant_device *granted, struct device *devices, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        if (strcmp(devices[i].uuid, granted->uuid) != 0)
+            continue;
+        devices[i].used.slots++;
+        devices[i].used.cores += granted->cores;
+        devices[i].used.memory_bytes += granted->memory_bytes;
+        return;
+    }
+}
+
+void ledger_charge(const struct grant_list *list, struct device *devices, size_t count)
+{
+    for (size_t i = 0; i < list->count; i++) {
+        for (size_t j = 0; j < list->grants[i].device_count; j++)
+            charge_device(&list->grants[i].devices[j], devices, count);
+    }
+}
+
+/* The same description under a number that nobody uses by hand, or as it is when there is none. */
+static int move_away(int fd)
+{
+    int high = fcntl(fd, F_DUPFD, KEPT_FD);
+
+    if (high < 0)
+        return fd;
+    (void)close(fd);
+    return high;
+}
+
+int ledger_add(struct ledger *ledger, struct grant *grant, struct error *err)
+{
+    char name[ID_SIZE];
+    int fd, r;
+
+    fd = make_held(ledger, ledger->grants_fd, 0, &grant->id);
+    if (fd < 0)
+        return error_set(err, fd, "cannot write a grant to %s/grants: %s", ledger->path,
+                         strerror(-fd));
+
+    r = grant_write(fd, grant);
+    if (r < 0) {
+        format_id(grant->id, name);
+        (void)unlinkat(ledger->grants_fd, name, 0);
+        (void)close(fd);
+        return error_set(err, r, "cannot write a grant to %s/grants: %s", ledger->path,
+                         strerror(-r));
+    }
+    return move_away(fd);
+}
+
+void ledger_set_program(int fd, pid_t program)
+{
+    /* One write at the end of the file: a reader sees the line as a whole or not at all. */
+    (void)dprintf(fd, "program=%d\n", (int)program);
+}
+
+void ledger_release(struct ledger *ledger, uint64_t id, int fd)
+{
+    AUTOCLOSE int again = -1;
+    char name[ID_SIZE];
+
+    format_id(id, name);
+    if (ledger_lock(ledger, NULL) < 0) {
+        (void)close(fd);
+        return;
+    }
+    (void)close(fd);
+    again = openat(ledger->grants_fd, name, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+    if (again >= 0 && !is_held(again))
+        remove_grant(ledger, name);
+    ledger_unlock(ledger);
+}
+
+int ledger_join_queue(struct ledger *ledger, uint64_t *ret_id, struct error *err)
+{
+    int fd = make_held(ledger, ledger->waiting_fd, O_CLOEXEC, ret_id);
+
+    if (fd < 0)
+        return error_set(err, fd, "cannot queue in %s/waiting: %s", ledger->path, strerror(-fd));
+    return fd;
+}
+
+bool ledger_is_first(struct ledger *ledger, uint64_t id)
+{
+    AUTOFREE uint64_t *ids = NULL;
+    size_t count = 0;
+
+    if (list_ids(ledger->waiting_fd, &ids, &count) < 0)
+        return true;
+
+    for (size_t i = 0; i < count && ids[i] < id; i++) {
+        AUTOCLOSE int fd = -1;
+        char name[ID_SIZE];
+
+        format_id(ids[i], name);
+        fd = openat(ledger->waiting_fd, name, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+        if (fd >= 0 && is_held(fd))
+            return false;
+        (void)unlinkat(ledger->waiting_fd, name, 0);
+    }
+    return true;
+}
+
+void ledger_leave_queue(struct ledger *ledger, uint64_t id, int fd)
+{
+    char name[ID_SIZE];
+
+    format_id(id, name);
+    (void)unlinkat(ledger->waiting_fd, name, 0);
+    (void)close(fd);
+}
+
+int ledger_make_run(struct ledger *ledger, uint64_t id, char ret_path[PATH_MAX], struct error *err)
+{
+    char name[ID_SIZE];
+    int len;
+
+    format_id(id, name);
+    len = snprintf(ret_path, PATH_MAX, "%s/runs/%s", ledger->path, name);
+    if (len < 0 || len >= PATH_MAX - 64)
+        return error_set(err, -ENAMETOOLONG, "%s: the path is too long", ledger->path);
+
+    remove_tree(ledger->runs_fd, name, 0);
+    if (mkdirat(ledger->runs_fd, name, 0700) < 0)
+        return error_set(err, -errno, "cannot make %s: %s", ret_path, strerror(errno));
+    return 0;
+}
+
+int ledger_region_path(const struct ledger *ledger, uint64_t id, char ret_path[PATH_MAX])
+{
+    int len = snprintf(ret_path, PATH_MAX, "%s/runs/%" PRIu64 "/region.cache", ledger->path, id);
+
+    return len < 0 || len >= PATH_MAX ? -ENAMETOOLONG : 0;
+}
