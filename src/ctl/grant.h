@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* One grant of the node-local ledger (ledger.h), and its file of KEY=VALUE lines. */
+/* One grant of the node-local ledger (book.h), and its file of KEY=VALUE lines. */
 
 #include <stddef.h>
 #include <stdint.h>

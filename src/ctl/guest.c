@@ -15,11 +15,11 @@
 #include "region/limits.h"
 
 struct guest {
-    struct ledger *ledger;
+    struct book *book;
     const struct local *local;
     const struct grant *grant;
     bool allow_unaccounted;
-    /* The folder's path is short enough for what is put behind it: ledger_make_run(). */
+    /* The folder's path is short enough for what is put behind it: book_make_run(). */
     char folder[PATH_MAX];
     char library[PATH_MAX + 64];
     char region[PATH_MAX];
@@ -54,9 +54,9 @@ static int make_folder(struct guest *guest, struct error *err)
     char vgpu[sizeof(guest->library)];
     int r;
 
-    r = ledger_make_run(guest->ledger, guest->grant->id, guest->folder, err);
+    r = book_make_run(guest->book, guest->grant->id, guest->folder, err);
     if (r == 0)
-        r = ledger_region_path(guest->ledger, guest->grant->id, guest->region);
+        r = book_region_path(guest->book, guest->grant->id, guest->region);
     if (r < 0)
         return r;
     if (strlen(guest->region) >= LIMITS_PATH_SIZE)
@@ -137,10 +137,10 @@ static int set_environment(const struct guest *guest, struct error *err)
     return r < 0 ? error_set(err, r, "cannot set the environment: %s", strerror(-r)) : 0;
 }
 
-int guest_prepare(struct ledger *ledger, const struct local *local, const struct grant *grant,
+int guest_prepare(struct book *book, const struct local *local, const struct grant *grant,
                   bool allow_unaccounted, struct error *err)
 {
-    struct guest guest = {ledger, local, grant, allow_unaccounted};
+    struct guest guest = {book, local, grant, allow_unaccounted};
     int r;
 
     r = make_folder(&guest, err);

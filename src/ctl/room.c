@@ -99,12 +99,12 @@ static int take_locked(struct room *room, struct grant *grant, struct error *err
     struct place_decision decision;
     int r;
 
-    r = ledger_list(room->ledger, &list, err);
+    r = book_list(room->book, &list, err);
     if (r < 0)
         return r;
 
     memcpy(devices, room->local->devices, sizeof(devices));
-    ledger_charge(&list, devices, room->local->device_count);
+    book_charge(&list, devices, room->local->device_count);
     r = place_fit(devices, room->local->device_count, room->request, &room->policy, &decision);
     if (r < 0)
         return error_set(err, r, "cannot place the request: %s", strerror(-r));
@@ -114,7 +114,7 @@ static int take_locked(struct room *room, struct grant *grant, struct error *err
     }
 
     fill_grant(grant, devices, &decision);
-    r = ledger_add(room->ledger, grant, err);
+    r = book_add(room->book, grant, err);
     if (r < 0)
         return r;
     room->fd = r;
@@ -131,23 +131,23 @@ int room_take(struct room *room, struct grant *grant, struct error *err)
         return ROOM_NEVER;
     }
 
-    r = ledger_lock(room->ledger, err);
+    r = book_lock(room->book, err);
     if (r < 0)
         return r;
     r = take_locked(room, grant, err);
-    ledger_unlock(room->ledger);
+    book_unlock(room->book);
     return r;
 }
 
 /* Wakes when a holder ends or a waiter leaves; -1 when the system has no watch to give. */
-static int watch_ledger(const struct ledger *ledger)
+static int watch_book(const struct book *book)
 {
     static const char *const folders[] = {"grants", "waiting"};
     int fd = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
     char path[PATH_MAX + 16];
 
     for (size_t i = 0; fd >= 0 && i < ARRAY_SIZE(folders); i++) {
-        (void)snprintf(path, sizeof(path), "%s/%s", ledger->path, folders[i]);
+        (void)snprintf(path, sizeof(path), "%s/%s", book->path, folders[i]);
         (void)inotify_add_watch(fd, path, IN_CLOSE_WRITE | IN_DELETE);
     }
     return fd;
@@ -170,11 +170,11 @@ static int take_turn(struct room *room, struct grant *grant, uint64_t ticket, st
 {
     int r;
 
-    r = ledger_lock(room->ledger, err);
+    r = book_lock(room->book, err);
     if (r < 0)
         return r;
-    r = ledger_is_first(room->ledger, ticket) ? take_locked(room, grant, err) : ROOM_NONE;
-    ledger_unlock(room->ledger);
+    r = book_is_first(room->book, ticket) ? take_locked(room, grant, err) : ROOM_NONE;
+    book_unlock(room->book);
     return r;
 }
 
@@ -183,7 +183,7 @@ static int wait_in_queue(struct room *room, struct grant *grant, uint64_t ticket
                          struct error *err)
 {
     int64_t start_ns = clock_now_ns(), left_ns = timeout_ns;
-    AUTOCLOSE int watch = watch_ledger(room->ledger);
+    AUTOCLOSE int watch = watch_book(room->book);
     bool told = false;
     int r;
 
@@ -216,15 +216,15 @@ int room_wait(struct room *room, struct grant *grant, int64_t timeout_ns,
     }
     COPY_TEXT(room->why, "others wait in front");
 
-    r = ledger_lock(room->ledger, err);
+    r = book_lock(room->book, err);
     if (r < 0)
         return r;
-    fd = ledger_join_queue(room->ledger, &ticket, err);
-    ledger_unlock(room->ledger);
+    fd = book_join_queue(room->book, &ticket, err);
+    book_unlock(room->book);
     if (fd < 0)
         return fd;
 
     r = wait_in_queue(room, grant, ticket, timeout_ns, tell, err);
-    ledger_leave_queue(room->ledger, ticket, fd);
+    book_leave_queue(room->book, ticket, fd);
     return r;
 }

@@ -3,7 +3,7 @@
 
 /* Getting a grant for a request out of the ledger: at once, or by waiting for room. */
 
-#include "ctl/ledger.h"
+#include "ctl/book.h"
 #include "ctl/local.h"
 #include "place/place.h"
 
@@ -19,7 +19,7 @@ enum {
 };
 
 struct room {
-    struct ledger *ledger;
+    struct book *book;
     const struct local *local;
     const struct request *request;
     struct place_policy policy;

@@ -29,7 +29,7 @@ struct run {
     char *const *command;
 
     struct local local;
-    struct ledger ledger;
+    struct book book;
     struct grant grant;
 };
 
@@ -236,7 +236,7 @@ static void tell_waiting(const struct room *room)
 static int get_room(struct run *run, struct error *err)
 {
     struct room room = {
-        .ledger = &run->ledger,
+        .book = &run->book,
         .local = &run->local,
         .request = &run->request,
         .policy = run->policy,
@@ -284,7 +284,7 @@ static int run_granted(struct run *run, int grant_fd, struct error *err)
     struct launch launch;
     int r;
 
-    r = guest_prepare(&run->ledger, &run->local, &run->grant, run->allow_unaccounted, err);
+    r = guest_prepare(&run->book, &run->local, &run->grant, run->allow_unaccounted, err);
     if (r < 0)
         return r;
 
@@ -293,7 +293,7 @@ static int run_granted(struct run *run, int grant_fd, struct error *err)
     r = launch_start(&launch, run->command, err);
     if (r < 0)
         return r;
-    ledger_set_program(grant_fd, launch.pid);
+    book_set_program(grant_fd, launch.pid);
     return launch_wait(&launch);
 }
 
@@ -306,7 +306,7 @@ static int run_program(struct run *run, struct error *err)
         return r;
     r = check(run, err);
     if (r == 0)
-        r = ledger_open(&run->ledger, run->local.state, err);
+        r = book_open(&run->book, run->local.state, err);
     if (r < 0)
         return r;
 
@@ -317,7 +317,7 @@ static int run_program(struct run *run, struct error *err)
         return fd;
 
     r = run_granted(run, fd, err);
-    ledger_release(&run->ledger, run->grant.id, fd);
+    book_release(&run->book, run->grant.id, fd);
     return r;
 }
 
@@ -326,7 +326,7 @@ int run_main(int argc, char **argv)
     static struct run run = {
         .request = {.type = "", .count = 1},
         .timeout_ns = -1,
-        .ledger = LEDGER_INIT,
+        .book = BOOK_INIT,
     };
     struct error err = ERROR_INIT;
     int r;
@@ -339,6 +339,6 @@ int run_main(int argc, char **argv)
         run.request.memory_percent = 100;
 
     r = run_program(&run, &err);
-    ledger_close(&run.ledger);
+    book_close(&run.book);
     return r < 0 ? fail(err.text) : r;
 }

@@ -31,24 +31,24 @@ struct grant_list {
     size_t count;
 };
 
-struct ledger {
+struct book {
     char path[PATH_MAX];
     int lock_fd;
     int grants_fd, runs_fd, waiting_fd;
 };
 
-#define LEDGER_INIT                                                                                \
+#define BOOK_INIT                                                                                  \
     {                                                                                              \
         .lock_fd = -1, .grants_fd = -1, .runs_fd = -1, .waiting_fd = -1                            \
     }
 
 /* Opens the ledger in a directory, making what is missing in it. */
-int ledger_open(struct ledger *ledger, const char *path, struct error *err);
-void ledger_close(struct ledger *ledger);
+int book_open(struct book *book, const char *path, struct error *err);
+void book_close(struct book *book);
 
 /* Blocks until the directory is ours. Nothing may be forked meanwhile. */
-int ledger_lock(struct ledger *ledger, struct error *err);
-void ledger_unlock(struct ledger *ledger);
+int book_lock(struct book *book, struct error *err);
+void book_unlock(struct book *book);
 
 void grant_list_deinit(struct grant_list *list);
 
@@ -56,34 +56,34 @@ void grant_list_deinit(struct grant_list *list);
  * Locked. Removes dead grants and lists the living. -EBADMSG for a living one that cannot be read:
  * what it holds is not known, so nothing may be granted.
  */
-int ledger_list(struct ledger *ledger, struct grant_list *ret_list, struct error *err);
+int book_list(struct book *book, struct grant_list *ret_list, struct error *err);
 
 /* Adds the grants to the usage of the devices they name. */
-void ledger_charge(const struct grant_list *list, struct device *devices, size_t count);
+void book_charge(const struct grant_list *list, struct device *devices, size_t count);
 
 /*
  * Locked. Writes a grant, sets its id, and returns the descriptor that keeps it. The descriptor is
  * inherited across exec and out of the way of those that shells use.
  */
-int ledger_add(struct ledger *ledger, struct grant *grant, struct error *err);
+int book_add(struct book *book, struct grant *grant, struct error *err);
 
 /* Adds the program's pid to the grant that fd keeps. */
-void ledger_set_program(int fd, pid_t program);
+void book_set_program(int fd, pid_t program);
 
 /* Not locked. Lets go of the grant, and removes it unless another process keeps it. */
-void ledger_release(struct ledger *ledger, uint64_t id, int fd);
+void book_release(struct book *book, uint64_t id, int fd);
 
 /* Locked. Joins the queue; returns the descriptor that keeps the place, closed on exec. */
-int ledger_join_queue(struct ledger *ledger, uint64_t *ret_id, struct error *err);
+int book_join_queue(struct book *book, uint64_t *ret_id, struct error *err);
 
 /* Locked. Whether nobody living waits in front of this place. Removes the dead. */
-bool ledger_is_first(struct ledger *ledger, uint64_t id);
+bool book_is_first(struct book *book, uint64_t id);
 
 /* Not locked. */
-void ledger_leave_queue(struct ledger *ledger, uint64_t id, int fd);
+void book_leave_queue(struct book *book, uint64_t id, int fd);
 
 /* Makes runs/ID/, empty, and gives its path, which has room for 64 more bytes. */
-int ledger_make_run(struct ledger *ledger, uint64_t id, char ret_path[PATH_MAX], struct error *err);
+int book_make_run(struct book *book, uint64_t id, char ret_path[PATH_MAX], struct error *err);
 
 /* runs/ID/region.cache */
-int ledger_region_path(const struct ledger *ledger, uint64_t id, char ret_path[PATH_MAX]);
+int book_region_path(const struct book *book, uint64_t id, char ret_path[PATH_MAX]);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "ctl/ledger.h"
+#include "ctl/book.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -44,65 +44,65 @@ static int open_folder(const char *path, const char *name, int *ret_fd, struct e
     return 0;
 }
 
-int ledger_open(struct ledger *ledger, const char *path, struct error *err)
+int book_open(struct book *book, const char *path, struct error *err)
 {
     char lock[PATH_MAX];
     int r;
 
-    *ledger = (struct ledger)LEDGER_INIT;
-    COPY_TEXT(ledger->path, path);
+    *book = (struct book)BOOK_INIT;
+    COPY_TEXT(book->path, path);
     r = snprintf(lock, sizeof(lock), "%s/lock", path);
     if (r < 0 || (size_t)r >= sizeof(lock))
         return error_set(err, -ENAMETOOLONG, "%s: the path is too long", path);
 
-    ledger->lock_fd = open(lock, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
-    if (ledger->lock_fd < 0)
+    book->lock_fd = open(lock, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (book->lock_fd < 0)
         return error_set(err, -errno, "cannot open %s: %s", lock, strerror(errno));
 
-    r = open_folder(path, "grants", &ledger->grants_fd, err);
+    r = open_folder(path, "grants", &book->grants_fd, err);
     if (r == 0)
-        r = open_folder(path, "runs", &ledger->runs_fd, err);
+        r = open_folder(path, "runs", &book->runs_fd, err);
     if (r == 0)
-        r = open_folder(path, "waiting", &ledger->waiting_fd, err);
+        r = open_folder(path, "waiting", &book->waiting_fd, err);
     if (r < 0)
-        ledger_close(ledger);
+        book_close(book);
     return r;
 }
 
-void ledger_close(struct ledger *ledger)
+void book_close(struct book *book)
 {
-    close_p(&ledger->lock_fd);
-    close_p(&ledger->grants_fd);
-    close_p(&ledger->runs_fd);
-    close_p(&ledger->waiting_fd);
-    *ledger = (struct ledger)LEDGER_INIT;
+    close_p(&book->lock_fd);
+    close_p(&book->grants_fd);
+    close_p(&book->runs_fd);
+    close_p(&book->waiting_fd);
+    *book = (struct book)BOOK_INIT;
 }
 
-int ledger_lock(struct ledger *ledger, struct error *err)
+int book_lock(struct book *book, struct error *err)
 {
-    while (flock(ledger->lock_fd, LOCK_EX) < 0) {
+    while (flock(book->lock_fd, LOCK_EX) < 0) {
         if (errno != EINTR)
-            return error_set(err, -errno, "cannot lock %s: %s", ledger->path, strerror(errno));
+            return error_set(err, -errno, "cannot lock %s: %s", book->path, strerror(errno));
     }
     return 0;
 }
 
-void ledger_unlock(struct ledger *ledger)
+void book_unlock(struct book *book)
 {
-    (void)flock(ledger->lock_fd, LOCK_UN);
+    (void)flock(book->lock_fd, LOCK_UN);
 }
 
 /* Numbers grow for as long as the directory lives; the files themselves settle a lost counter. */
-static uint64_t next_id(struct ledger *ledger)
+static uint64_t next_id(struct book *book)
 {
     char text[ID_SIZE] = "";
     uint64_t id = 0;
 
-    if (pread(ledger->lock_fd, text, sizeof(text) - 1, 0) > 0)
+    if (pread(book->lock_fd, text, sizeof(text) - 1, 0) > 0)
         (void)parse_u64(text, &id);
     format_id(++id, text);
-    (void)!ftruncate(ledger->lock_fd, 0);
-    (void)!pwrite(ledger->lock_fd, text, strlen(text), 0);
+    (void)!ftruncate(book->lock_fd, 0);
+    (void)!pwrite(book->lock_fd, text, strlen(text), 0);
     return id;
 }
 
@@ -115,7 +115,7 @@ static bool is_held(int fd)
 }
 
 /* A new numbered file, held by the descriptor returned. */
-static int make_held(struct ledger *ledger, int folder, int flags, uint64_t *ret_id)
+static int make_held(struct book *book, int folder, int flags, uint64_t *ret_id)
 {
     struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
     AUTOCLOSE int fd = -1;
@@ -123,7 +123,7 @@ static int make_held(struct ledger *ledger, int folder, int flags, uint64_t *ret
     uint64_t id;
 
     do {
-        id = next_id(ledger);
+        id = next_id(book);
         format_id(id, name);
         fd = openat(folder, name, O_RDWR | O_CREAT | O_EXCL | O_APPEND | O_NOFOLLOW | flags, 0600);
     } while (fd < 0 && errno == EEXIST);
@@ -167,10 +167,10 @@ static void remove_tree(int folder, const char *name, int depth)
 }
 
 /* The run's folder goes first, so that none is ever left without its grant. */
-static void remove_grant(struct ledger *ledger, const char *name)
+static void remove_grant(struct book *book, const char *name)
 {
-    remove_tree(ledger->runs_fd, name, 0);
-    (void)unlinkat(ledger->grants_fd, name, 0);
+    remove_tree(book->runs_fd, name, 0);
+    (void)unlinkat(book->grants_fd, name, 0);
 }
 
 /* Ids of the files in a folder, ascending. */
@@ -224,46 +224,45 @@ void grant_list_deinit(struct grant_list *list)
 }
 
 /* Reads a living grant; 0 when it was dead and is now gone, 1 when it lives. */
-static int look_at_grant(struct ledger *ledger, uint64_t id, struct grant *ret_grant,
-                         struct error *err)
+static int look_at_grant(struct book *book, uint64_t id, struct grant *ret_grant, struct error *err)
 {
     AUTOCLOSE int fd = -1;
     char name[ID_SIZE];
     int r;
 
     format_id(id, name);
-    fd = openat(ledger->grants_fd, name, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+    fd = openat(book->grants_fd, name, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
     if (fd < 0)
-        return error_set(err, -errno, "cannot open %s/grants/%s: %s", ledger->path, name,
+        return error_set(err, -errno, "cannot open %s/grants/%s: %s", book->path, name,
                          strerror(errno));
     if (!is_held(fd)) {
-        remove_grant(ledger, name);
+        remove_grant(book, name);
         return 0;
     }
 
     r = grant_read(fd, ret_grant, err);
     if (r < 0)
-        return error_wrap(err, r, "cannot read the grant %s/grants/%s", ledger->path, name);
+        return error_wrap(err, r, "cannot read the grant %s/grants/%s", book->path, name);
     ret_grant->id = id;
     return 1;
 }
 
-int ledger_list(struct ledger *ledger, struct grant_list *ret_list, struct error *err)
+int book_list(struct book *book, struct grant_list *ret_list, struct error *err)
 {
     AUTOFREE struct grant *grants = NULL;
     AUTOFREE uint64_t *ids = NULL;
     size_t count, living = 0;
     int r;
 
-    r = list_ids(ledger->grants_fd, &ids, &count);
+    r = list_ids(book->grants_fd, &ids, &count);
     if (r < 0)
-        return error_set(err, r, "cannot list %s/grants: %s", ledger->path, strerror(-r));
+        return error_set(err, r, "cannot list %s/grants: %s", book->path, strerror(-r));
     grants = calloc(count ? count : 1, sizeof(*grants));
     if (!grants)
         return error_set(err, -ENOMEM, "cannot list the grants: out of memory");
 
     for (size_t i = 0; i < count; i++) {
-        r = look_at_grant(ledger, ids[i], &grants[living], err);
+        r = look_at_grant(book, ids[i], &grants[living], err);
         if (r < 0)
             return r;
         living += (size_t)r;
@@ -285,7 +284,7 @@ static void charge_device(const struct grant_device *granted, struct device *dev
     }
 }
 
-void ledger_charge(const struct grant_list *list, struct device *devices, size_t count)
+void book_charge(const struct grant_list *list, struct device *devices, size_t count)
 {
     for (size_t i = 0; i < list->count; i++) {
         for (size_t j = 0; j < list->grants[i].device_count; j++)
@@ -304,65 +303,64 @@ static int move_away(int fd)
     return high;
 }
 
-int ledger_add(struct ledger *ledger, struct grant *grant, struct error *err)
+int book_add(struct book *book, struct grant *grant, struct error *err)
 {
     char name[ID_SIZE];
     int fd, r;
 
-    fd = make_held(ledger, ledger->grants_fd, 0, &grant->id);
+    fd = make_held(book, book->grants_fd, 0, &grant->id);
     if (fd < 0)
-        return error_set(err, fd, "cannot write a grant to %s/grants: %s", ledger->path,
+        return error_set(err, fd, "cannot write a grant to %s/grants: %s", book->path,
                          strerror(-fd));
 
     r = grant_write(fd, grant);
     if (r < 0) {
         format_id(grant->id, name);
-        (void)unlinkat(ledger->grants_fd, name, 0);
+        (void)unlinkat(book->grants_fd, name, 0);
         (void)close(fd);
-        return error_set(err, r, "cannot write a grant to %s/grants: %s", ledger->path,
-                         strerror(-r));
+        return error_set(err, r, "cannot write a grant to %s/grants: %s", book->path, strerror(-r));
     }
     return move_away(fd);
 }
 
-void ledger_set_program(int fd, pid_t program)
+void book_set_program(int fd, pid_t program)
 {
     /* One write at the end of the file: a reader sees the line as a whole or not at all. */
     (void)dprintf(fd, "program=%d\n", (int)program);
 }
 
-void ledger_release(struct ledger *ledger, uint64_t id, int fd)
+void book_release(struct book *book, uint64_t id, int fd)
 {
     AUTOCLOSE int again = -1;
     char name[ID_SIZE];
 
     format_id(id, name);
-    if (ledger_lock(ledger, NULL) < 0) {
+    if (book_lock(book, NULL) < 0) {
         (void)close(fd);
         return;
     }
     (void)close(fd);
-    again = openat(ledger->grants_fd, name, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+    again = openat(book->grants_fd, name, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
     if (again >= 0 && !is_held(again))
-        remove_grant(ledger, name);
-    ledger_unlock(ledger);
+        remove_grant(book, name);
+    book_unlock(book);
 }
 
-int ledger_join_queue(struct ledger *ledger, uint64_t *ret_id, struct error *err)
+int book_join_queue(struct book *book, uint64_t *ret_id, struct error *err)
 {
-    int fd = make_held(ledger, ledger->waiting_fd, O_CLOEXEC, ret_id);
+    int fd = make_held(book, book->waiting_fd, O_CLOEXEC, ret_id);
 
     if (fd < 0)
-        return error_set(err, fd, "cannot queue in %s/waiting: %s", ledger->path, strerror(-fd));
+        return error_set(err, fd, "cannot queue in %s/waiting: %s", book->path, strerror(-fd));
     return fd;
 }
 
-bool ledger_is_first(struct ledger *ledger, uint64_t id)
+bool book_is_first(struct book *book, uint64_t id)
 {
     AUTOFREE uint64_t *ids = NULL;
     size_t count = 0;
 
-    if (list_ids(ledger->waiting_fd, &ids, &count) < 0)
+    if (list_ids(book->waiting_fd, &ids, &count) < 0)
         return true;
 
     for (size_t i = 0; i < count && ids[i] < id; i++) {
@@ -370,42 +368,42 @@ bool ledger_is_first(struct ledger *ledger, uint64_t id)
         char name[ID_SIZE];
 
         format_id(ids[i], name);
-        fd = openat(ledger->waiting_fd, name, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+        fd = openat(book->waiting_fd, name, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
         if (fd >= 0 && is_held(fd))
             return false;
-        (void)unlinkat(ledger->waiting_fd, name, 0);
+        (void)unlinkat(book->waiting_fd, name, 0);
     }
     return true;
 }
 
-void ledger_leave_queue(struct ledger *ledger, uint64_t id, int fd)
+void book_leave_queue(struct book *book, uint64_t id, int fd)
 {
     char name[ID_SIZE];
 
     format_id(id, name);
-    (void)unlinkat(ledger->waiting_fd, name, 0);
+    (void)unlinkat(book->waiting_fd, name, 0);
     (void)close(fd);
 }
 
-int ledger_make_run(struct ledger *ledger, uint64_t id, char ret_path[PATH_MAX], struct error *err)
+int book_make_run(struct book *book, uint64_t id, char ret_path[PATH_MAX], struct error *err)
 {
     char name[ID_SIZE];
     int len;
 
     format_id(id, name);
-    len = snprintf(ret_path, PATH_MAX, "%s/runs/%s", ledger->path, name);
+    len = snprintf(ret_path, PATH_MAX, "%s/runs/%s", book->path, name);
     if (len < 0 || len >= PATH_MAX - 64)
-        return error_set(err, -ENAMETOOLONG, "%s: the path is too long", ledger->path);
+        return error_set(err, -ENAMETOOLONG, "%s: the path is too long", book->path);
 
-    remove_tree(ledger->runs_fd, name, 0);
-    if (mkdirat(ledger->runs_fd, name, 0700) < 0)
+    remove_tree(book->runs_fd, name, 0);
+    if (mkdirat(book->runs_fd, name, 0700) < 0)
         return error_set(err, -errno, "cannot make %s: %s", ret_path, strerror(errno));
     return 0;
 }
 
-int ledger_region_path(const struct ledger *ledger, uint64_t id, char ret_path[PATH_MAX])
+int book_region_path(const struct book *book, uint64_t id, char ret_path[PATH_MAX])
 {
-    int len = snprintf(ret_path, PATH_MAX, "%s/runs/%" PRIu64 "/region.cache", ledger->path, id);
+    int len = snprintf(ret_path, PATH_MAX, "%s/runs/%" PRIu64 "/region.cache", book->path, id);
 
     return len < 0 || len >= PATH_MAX ? -ENAMETOOLONG : 0;
 }
