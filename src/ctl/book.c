@@ -407,3 +407,38 @@ int book_region_path(const struct book *book, uint64_t id, char ret_path[PATH_MA
 
     return len < 0 || len >= PATH_MAX ? -ENAMETOOLONG : 0;
 }
+
+static int check_grants(struct book *book, struct error *err)
+{
+    CLEANUP(grant_list_deinit) struct grant_list list = {0};
+    int r;
+
+    r = book_lock(book, err);
+    if (r < 0)
+        return r;
+    r = book_list(book, &list, err);
+    book_unlock(book);
+    if (r == 0 && list.count)
+        return error_set(err, -EBUSY, "%zu program%s of hamictl run hold%s a part of it; --force?",
+                         list.count, list.count == 1 ? "" : "s", list.count == 1 ? "s" : "");
+    return r;
+}
+
+int book_check_unused(const char *path, struct error *err)
+{
+    struct book book = BOOK_INIT;
+    int r;
+
+    if (access(path, F_OK) < 0)
+        return 0;
+    r = book_open(&book, path, err);
+    if (r == 0)
+        r = check_grants(&book, err);
+    book_close(&book);
+    return r;
+}
+
+void book_remove(const char *path)
+{
+    remove_tree(AT_FDCWD, path, 0);
+}

@@ -87,3 +87,9 @@ int book_make_run(struct book *book, uint64_t id, char ret_path[PATH_MAX], struc
 
 /* runs/ID/region.cache */
 int book_region_path(const struct book *book, uint64_t id, char ret_path[PATH_MAX]);
+
+/* -EBUSY, with err saying how many, when programs hold grants in that directory. */
+int book_check_unused(const char *path, struct error *err);
+
+/* Removes the directory with all that is in it, if it is one. */
+void book_remove(const char *path);
