@@ -355,25 +355,27 @@ int book_join_queue(struct book *book, uint64_t *ret_id, struct error *err)
     return fd;
 }
 
-bool book_is_first(struct book *book, uint64_t id)
+uint64_t book_find_predecessor(struct book *book, uint64_t id)
 {
     AUTOFREE uint64_t *ids = NULL;
     size_t count = 0;
 
     if (list_ids(book->waiting_fd, &ids, &count) < 0)
-        return true;
+        return 0;
 
-    for (size_t i = 0; i < count && ids[i] < id; i++) {
+    while (count > 0 && ids[count - 1] >= id)
+        count--;
+    for (; count > 0; count--) {
         AUTOCLOSE int fd = -1;
         char name[ID_SIZE];
 
-        format_id(ids[i], name);
+        format_id(ids[count - 1], name);
         fd = openat(book->waiting_fd, name, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
         if (fd >= 0 && is_held(fd))
-            return false;
+            return ids[count - 1];
         (void)unlinkat(book->waiting_fd, name, 0);
     }
-    return true;
+    return 0;
 }
 
 void book_leave_queue(struct book *book, uint64_t id, int fd)

@@ -76,10 +76,9 @@ void book_release(struct book *book, uint64_t id, int fd);
 /* Locked. Joins the queue; returns the descriptor that keeps the place, closed on exec. */
 int book_join_queue(struct book *book, uint64_t *ret_id, struct error *err);
 
-/* Locked. Whether nobody living waits in front of this place. Removes the dead. */
-bool book_is_first(struct book *book, uint64_t id);
+/* Locked. The nearest living one in front of this place, or 0. Removes the dead between. */
+uint64_t book_find_predecessor(struct book *book, uint64_t id);
 
-/* Not locked. */
 void book_leave_queue(struct book *book, uint64_t id, int fd);
 
 /* Makes runs/ID/, empty, and gives its path, which has room for 64 more bytes. */

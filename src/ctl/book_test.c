@@ -269,15 +269,18 @@ static void the_queue_forgets_the_dead(void **state)
 {
     struct fixture *fixture = *state;
     uint64_t id;
-    pid_t before = start(join, fixture->path);
+    pid_t first = start(join, fixture->path);
+    pid_t second = start(join, fixture->path);
     int fd = book_join_queue(&fixture->book, &id, NULL);
-    pid_t after = start(join, fixture->path);
+    pid_t behind = start(join, fixture->path);
 
     assert_true(fd >= 0);
-    assert_false(book_is_first(&fixture->book, id));
-    kill_hard(before);
-    assert_true(book_is_first(&fixture->book, id));
-    kill_hard(after);
+    assert_int_equal(book_find_predecessor(&fixture->book, id), 2);
+    kill_hard(second);
+    assert_int_equal(book_find_predecessor(&fixture->book, id), 1);
+    kill_hard(first);
+    assert_int_equal(book_find_predecessor(&fixture->book, id), 0);
+    kill_hard(behind);
     book_leave_queue(&fixture->book, id, fd);
 }
 

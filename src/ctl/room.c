@@ -2,6 +2,7 @@
 #include "ctl/room.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <poll.h>
 #include <stdio.h>
 #include <string.h>
@@ -14,8 +15,9 @@
 #include "ctl/ctl.h"
 
 enum {
-    /* Ends of grants are told by inotify, an instant before their locks are gone. */
-    LOOK_AGAIN_MS = 200,
+    /* A descriptor's end is told an instant before its lock is gone, so look once more. */
+    FIRST_LOOK_AGAIN_MS = 100,
+    BEHIND_LOOK_AGAIN_MS = 1000,
 };
 
 static uint64_t memory_free(const struct device *device)
@@ -139,56 +141,76 @@ int room_take(struct room *room, struct grant *grant, struct error *err)
     return r;
 }
 
-/* Wakes when a holder ends or a waiter leaves; -1 when the system has no watch to give. */
-static int watch_book(const struct book *book)
-{
-    static const char *const folders[] = {"grants", "waiting"};
-    int fd = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
-    char path[PATH_MAX + 16];
+/* A place in the queue, and what would bring its turn. */
+struct place {
+    uint64_t id;
+    int fd;
+    int notify; /* inotify, -1 while the system has none to give (128 for each user) */
+    int watch;
+    uint64_t predecessor; /* 0: we are first */
+};
 
-    for (size_t i = 0; fd >= 0 && i < ARRAY_SIZE(folders); i++) {
-        (void)snprintf(path, sizeof(path), "%s/%s", book->path, folders[i]);
-        (void)inotify_add_watch(fd, path, IN_CLOSE_WRITE | IN_DELETE);
+/*
+ * Whoever is first watches the grants; everybody else only who is in front, so that one leaving
+ * wakes one. A descriptor's end is a close, also when its process was killed.
+ */
+static void watch_for_turn(struct place *place, const struct book *book)
+{
+    char path[PATH_MAX + 32];
+
+    if (place->notify < 0)
+        place->notify = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
+    if (place->watch >= 0)
+        (void)inotify_rm_watch(place->notify, place->watch);
+    if (place->predecessor) {
+        (void)snprintf(path, sizeof(path), "%s/waiting/%" PRIu64, book->path, place->predecessor);
+        place->watch = inotify_add_watch(place->notify, path, IN_CLOSE_WRITE | IN_ATTRIB);
+    } else {
+        (void)snprintf(path, sizeof(path), "%s/grants", book->path);
+        place->watch = inotify_add_watch(place->notify, path, IN_CLOSE_WRITE | IN_DELETE);
     }
-    return fd;
 }
 
-static void wait_for_change(int watch, int64_t left_ns)
+static void wait_for_change(const struct place *place, int64_t left_ns)
 {
-    struct pollfd poll_fd = {.fd = watch, .events = POLLIN};
-    int timeout_ms = LOOK_AGAIN_MS;
+    struct pollfd poll_fd = {.fd = place->notify, .events = POLLIN};
+    bool slow = place->predecessor && place->notify >= 0;
+    int timeout_ms = slow ? BEHIND_LOOK_AGAIN_MS : FIRST_LOOK_AGAIN_MS;
     char events[4096];
 
     if (left_ns >= 0 && left_ns / NS_PER_MS < timeout_ms)
         timeout_ms = (int)(left_ns / NS_PER_MS) + 1;
     if (poll(&poll_fd, 1, timeout_ms) > 0)
-        (void)!read(watch, events, sizeof(events));
+        (void)!read(place->notify, events, sizeof(events));
 }
 
 /* Our turn comes when nobody is in front of us, and then when there is room. */
-static int take_turn(struct room *room, struct grant *grant, uint64_t ticket, struct error *err)
+static int take_turn(struct room *room, struct grant *grant, struct place *place, struct error *err)
 {
     int r;
 
     r = book_lock(room->book, err);
     if (r < 0)
         return r;
-    r = book_is_first(room->book, ticket) ? take_locked(room, grant, err) : ROOM_NONE;
+    place->predecessor = book_find_predecessor(room->book, place->id);
+    watch_for_turn(place, room->book);
+    r = place->predecessor ? ROOM_NONE : take_locked(room, grant, err);
+    if (r == ROOM_GRANTED)
+        book_leave_queue(room->book, place->id, take_fd(&place->fd));
     book_unlock(room->book);
     return r;
 }
 
-static int wait_in_queue(struct room *room, struct grant *grant, uint64_t ticket,
+static int wait_in_queue(struct room *room, struct grant *grant, struct place *place,
                          int64_t timeout_ns, void (*tell)(const struct room *room),
                          struct error *err)
 {
     int64_t start_ns = clock_now_ns(), left_ns = timeout_ns;
-    AUTOCLOSE int watch = watch_book(room->book);
     bool told = false;
     int r;
 
     for (;;) {
-        r = take_turn(room, grant, ticket, err);
+        r = take_turn(room, grant, place, err);
         if (r != ROOM_NONE)
             return r;
         if (timeout_ns >= 0) {
@@ -199,32 +221,34 @@ static int wait_in_queue(struct room *room, struct grant *grant, uint64_t ticket
         if (!told)
             tell(room);
         told = true;
-        wait_for_change(watch, left_ns);
+        wait_for_change(place, left_ns);
     }
 }
 
 int room_wait(struct room *room, struct grant *grant, int64_t timeout_ns,
               void (*tell)(const struct room *room), struct error *err)
 {
+    struct place place = {.fd = -1, .notify = -1, .watch = -1};
     struct place_decision decision;
-    uint64_t ticket;
-    int fd, r;
+    int r;
 
     if (!can_ever_fit(room, &decision)) {
         explain(room, room->local->devices, &decision);
         return ROOM_NEVER;
     }
-    COPY_TEXT(room->why, "others wait in front");
+    (void)snprintf(room->why, sizeof(room->why), "others wait in front");
 
     r = book_lock(room->book, err);
     if (r < 0)
         return r;
-    fd = book_join_queue(room->book, &ticket, err);
+    place.fd = book_join_queue(room->book, &place.id, err);
     book_unlock(room->book);
-    if (fd < 0)
-        return fd;
+    if (place.fd < 0)
+        return place.fd;
 
-    r = wait_in_queue(room, grant, ticket, timeout_ns, tell, err);
-    book_leave_queue(room->book, ticket, fd);
+    r = wait_in_queue(room, grant, &place, timeout_ns, tell, err);
+    if (place.fd >= 0)
+        book_leave_queue(room->book, place.id, place.fd);
+    close_p(&place.notify);
     return r;
 }
