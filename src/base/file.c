@@ -6,6 +6,7 @@
 #include <limits.h>
 #include <stdio.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
@@ -74,4 +75,15 @@ int file_replace(const char *path, const char *text, size_t len, mode_t mode)
     if (r < 0)
         (void)unlink(beside);
     return r;
+}
+
+/* On the 64-bit machines that we build for, the kernel's struct stat is the C library's. */
+int file_stat(const char *path, struct stat *ret_stat)
+{
+    return syscall(SYS_newfstatat, AT_FDCWD, path, ret_stat, 0) < 0 ? -errno : 0;
+}
+
+int file_stat_fd(int fd, struct stat *ret_stat)
+{
+    return syscall(SYS_fstat, fd, ret_stat) < 0 ? -errno : 0;
 }

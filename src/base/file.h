@@ -4,6 +4,7 @@
 /* Small files as a whole. */
 
 #include <stddef.h>
+#include <sys/stat.h>
 #include <sys/types.h>
 
 /*
@@ -18,3 +19,10 @@ ssize_t file_read(const char *path, char *buf, size_t size);
  * that a reader or a crash sees the old one or the new one. Returns 0 or a negative errno.
  */
 int file_replace(const char *path, const char *text, size_t len, mode_t mode);
+
+/*
+ * stat() and fstat(), without the C library: its own are symbols of glibc 2.33, and libvgpu must
+ * load on older ones. Return 0 or a negative errno.
+ */
+int file_stat(const char *path, struct stat *ret_stat);
+int file_stat_fd(int fd, struct stat *ret_stat);

@@ -9,18 +9,18 @@
 
 #define ARRAY_SIZE(a) (sizeof(a) / sizeof((a)[0]))
 
-#define MIN(a, b)                                                                                  \
+/* Each argument is evaluated once; the counter keeps nested uses apart. */
+#define MIN(a, b) MIN_OF(a, b, __COUNTER__)
+#define MAX(a, b) MAX_OF(a, b, __COUNTER__)
+#define MIN_OF(a, b, n) CHOOSE(a, b, JOIN(left_, n), JOIN(right_, n), <)
+#define MAX_OF(a, b, n) CHOOSE(a, b, JOIN(left_, n), JOIN(right_, n), >)
+#define JOIN(x, y) JOIN_TOKENS(x, y)
+#define JOIN_TOKENS(x, y) x##y
+#define CHOOSE(a, b, left, right, order)                                                           \
     ({                                                                                             \
-        __typeof__(a) min_a_ = (a);                                                                \
-        __typeof__(b) min_b_ = (b);                                                                \
-        min_a_ < min_b_ ? min_a_ : min_b_;                                                         \
-    })
-
-#define MAX(a, b)                                                                                  \
-    ({                                                                                             \
-        __typeof__(a) max_a_ = (a);                                                                \
-        __typeof__(b) max_b_ = (b);                                                                \
-        max_a_ > max_b_ ? max_a_ : max_b_;                                                         \
+        __typeof__(a) left = (a);                                                                  \
+        __typeof__(b) right = (b);                                                                 \
+        left order right ? left : right;                                                           \
     })
 
 #define PUBLIC __attribute__((visibility("default")))

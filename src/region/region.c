@@ -12,6 +12,8 @@
 
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "base/file.h"
+#include "base/glibc.h"
 #include "base/util.h"
 #include "region/slots.h"
 
@@ -150,7 +152,7 @@ static int map_file(struct region *region, struct error *err)
     fd = open_file(region->path);
     if (fd < 0)
         return error_set(err, fd, "%s: %s", region->path, strerror(-fd));
-    if (fstat(fd, &st) < 0 || !S_ISREG(st.st_mode))
+    if (file_stat_fd(fd, &st) < 0 || !S_ISREG(st.st_mode))
         return error_set(err, -EPROTO, "%s: it is not a regular file", region->path);
 
     /* HAMi-core holds the same range while it initialises. */

@@ -126,7 +126,8 @@ struct region_ext_device {
         CACHE_LINE) _Atomic uint64_t word; /* what is charged, and by whom last: see ledger.h */
     _Alignas(CACHE_LINE) _Atomic uint64_t refusals;
     struct region_compute compute;
-    uint64_t reserved[24];
+    _Atomic uint64_t context_units; /* what a context was measured to take; 0: not measured yet */
+    uint64_t reserved[23];
 };
 
 /* One process' account of one device: see ledger.h. */
@@ -157,8 +158,10 @@ struct region_ext {
 
 #define REGION_SIZE (REGION_EXT_OFFSET + sizeof(struct region_ext))
 
-/* Bytes that are locked and never written: the slot table's, and one per slot. */
+/* Bytes that are locked and never written: the slot table's, the measuring of contexts', and one a
+ * slot. */
 #define REGION_LOCK_TABLE (INT64_C(1) << 40)
+#define REGION_LOCK_MEASURE (REGION_LOCK_TABLE + 1)
 #define REGION_LOCK_SLOTS (REGION_LOCK_TABLE + 4096)
 
 /* A process' hold on a region. Zero it before region_open(). One per process and file. */
@@ -201,6 +204,13 @@ void region_after_fork(struct region *region);
  * negative errno.
  */
 int region_settle(struct region *region);
+
+/*
+ * Keeps other processes from measuring a first context at the same time, for at most two seconds.
+ * Returns 0 or a negative errno; unlocked by region_measured(), or by the process' death.
+ */
+int region_measure(struct region *region);
+void region_measured(struct region *region);
 
 /* Takes the calling process' lock again if the guest closed our descriptor. Cheap when it did not.
  */

@@ -10,6 +10,7 @@
 
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "base/file.h"
 #include "base/util.h"
 #include "region/ledger.h"
 #include "region/region.h"
@@ -152,7 +153,7 @@ static bool descriptor_is_ours(const struct region *region)
 {
     struct stat st;
 
-    return region->fd >= 0 && fstat(region->fd, &st) == 0 && st.st_dev == region->dev &&
+    return region->fd >= 0 && file_stat_fd(region->fd, &st) == 0 && st.st_dev == region->dev &&
            st.st_ino == region->ino;
 }
 
@@ -233,6 +234,16 @@ int region_settle(struct region *region)
     }
     (void)pthread_mutex_unlock(&region->lock);
     return r;
+}
+
+int region_measure(struct region *region)
+{
+    return lock_range(region->fd, REGION_LOCK_MEASURE, 1, CLAIM_WAIT_MS);
+}
+
+void region_measured(struct region *region)
+{
+    (void)unlock_range(region->fd, REGION_LOCK_MEASURE, 1);
 }
 
 static int find_free_slot(const struct region *region)

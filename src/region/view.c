@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "base/file.h"
 #include "base/util.h"
 #include "region/ledger.h"
 #include "region/slots.h"
@@ -177,7 +178,7 @@ static int view_open(const char *path, struct file *file, struct error *err)
     file->fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     if (file->fd < 0)
         return error_set(err, -errno, "%s: %s", path, strerror(errno));
-    if (fstat(file->fd, &st) < 0 || !S_ISREG(st.st_mode))
+    if (file_stat_fd(file->fd, &st) < 0 || !S_ISREG(st.st_mode))
         return error_set(err, -EPROTO, "%s: it is not a regular file", path);
 
     file->ino = st.st_ino;

@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/*
+ * The bucket of compute time that a container's processes share, one per device. It is one word in
+ * the region, zero_ns: the time at which the balance is zero, so that
+ *
+ *     balance(now) = rate * (now - zero_ns)
+ *
+ * and there is no refiller, no lock, and nothing to clean up after a kill. Rates are in 1/65536 of
+ * the device, amounts in nanoseconds of its time, times in nanoseconds of CLOCK_MONOTONIC. All
+ * accesses are relaxed: the word publishes nothing but itself.
+ */
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "region/region.h"
+
+#define BUCKET_ONE UINT32_C(65536)
+
+/* The gate, once closed, opens at this balance, so that a sleep outlasts the timer's slack. */
+#define BUCKET_QUANTUM_NS INT64_C(250000)
+
+/* What may be saved up: a burst after a pause costs nothing. In wall time. */
+#define BUCKET_CREDIT_NS INT64_C(200000000)
+
+/* A word that is further in the future is damage, and costs no more than this. */
+#define BUCKET_DEBT_MAX_NS INT64_C(60000000000)
+
+/* Percent to rate; 0 for no limit. */
+static inline uint32_t bucket_rate(unsigned percent)
+{
+    return percent < 100 ? percent * BUCKET_ONE / 100 : 0;
+}
+
+/* Takes an amount out, or, negative, gives it back. */
+void bucket_charge(struct region_compute *compute, uint32_t rate, int64_t amount_ns);
+
+/* What is left; negative in debt. Caps what was saved up, and clamps damage. */
+int64_t bucket_balance(struct region_compute *compute, uint32_t rate, int64_t now_ns);
+
+/*
+ * Expresses the bucket in a new rate, keeping its balance, if it is not yet. Whoever sees the new
+ * rate first does it; waiters are woken to look again.
+ */
+void bucket_set_rate(struct region_compute *compute, uint32_t rate, int64_t now_ns);
+
+/* Sleeps until a time, or until bucket_wake(). */
+void bucket_sleep(struct region_compute *compute, int64_t until_ns);
+void bucket_wake(struct region_compute *compute);

@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/*
+ * The contexts of this process. A context holds device memory of its own, and so does the code that
+ * is loaded into it; neither size can be known before, so they are measured, by what NVML says of
+ * this process before and after, and charged. What would exceed the limit is undone again.
+ */
+
+#include <stdbool.h>
+
+#include "vgpu/vgpu.h"
+
+enum {
+    CONTEXTS_MAX = 4096,
+};
+
+/* The calling thread's current context, entered if new: its number, 0 when there is none. */
+unsigned context_current(void);
+
+/* How many contexts are known to live: with one, it need not be asked which is current. */
+extern _Atomic unsigned contexts_live;
+
+/* Changes whenever a context comes or goes. Never 0. */
+extern _Atomic unsigned contexts_epoch_now;
+static inline unsigned contexts_epoch(void)
+{
+    return atomic_load_explicit(&contexts_epoch_now, memory_order_acquire);
+}

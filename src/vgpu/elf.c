@@ -1,0 +1,153 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/*
+ * Finds a symbol in a loaded object by reading its dynamic section, as the dynamic linker does.
+ * Needed for dlsym itself: since we export one, asking the linker for it would give ours.
+ */
+
+#include <elf.h>
+#include <link.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include "vgpu/real.h"
+
+struct object {
+    ElfW(Addr) base;
+    const ElfW(Sym) * symbols;
+    const char *strings;
+    const uint32_t *gnu_hash;
+    const uint32_t *sysv_hash;
+    const ElfW(Half) * versions;
+};
+
+struct wanted {
+    const char *object;
+    const char *name;
+    void *found;
+};
+
+static const char *file_name(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+
+    return slash ? slash + 1 : path;
+}
+
+static const ElfW(Dyn) * find_dynamic(const struct dl_phdr_info *info)
+{
+    for (unsigned i = 0; i < info->dlpi_phnum; i++) {
+        if (info->dlpi_phdr[i].p_type == PT_DYNAMIC)
+            return (const void *)(info->dlpi_addr + info->dlpi_phdr[i].p_vaddr);
+    }
+    return NULL;
+}
+
+/* glibc relocates these addresses in place, musl does not. */
+static const void *dynamic_address(const struct object *object, ElfW(Addr) value)
+{
+    return (const void *)(value < object->base ? object->base + value : value);
+}
+
+static bool read_dynamic(const struct dl_phdr_info *info, struct object *object)
+{
+    const ElfW(Dyn) *dynamic = find_dynamic(info);
+
+    *object = (struct object){.base = info->dlpi_addr};
+    for (; dynamic && dynamic->d_tag != DT_NULL; dynamic++) {
+        const void *address = dynamic_address(object, dynamic->d_un.d_ptr);
+
+        if (dynamic->d_tag == DT_SYMTAB)
+            object->symbols = address;
+        else if (dynamic->d_tag == DT_STRTAB)
+            object->strings = address;
+        else if (dynamic->d_tag == DT_GNU_HASH)
+            object->gnu_hash = address;
+        else if (dynamic->d_tag == DT_HASH)
+            object->sysv_hash = address;
+        else if (dynamic->d_tag == DT_VERSYM)
+            object->versions = address;
+    }
+    return object->symbols && object->strings && (object->gnu_hash || object->sysv_hash);
+}
+
+/* A symbol that is defined here, under its default version if it has several. */
+static void *match_symbol(const struct object *object, uint32_t index, const char *name)
+{
+    const ElfW(Sym) *symbol = &object->symbols[index];
+    const ElfW(Half) hidden = 0x8000;
+
+    if (symbol->st_shndx == SHN_UNDEF || ELF64_ST_TYPE(symbol->st_info) != STT_FUNC)
+        return NULL;
+    if (object->versions && (object->versions[index] & hidden))
+        return NULL;
+    if (strcmp(object->strings + symbol->st_name, name) != 0)
+        return NULL;
+    return (void *)(object->base + symbol->st_value);
+}
+
+static void *find_by_gnu_hash(const struct object *object, const char *name)
+{
+    const uint32_t *table = object->gnu_hash;
+    uint32_t bucket_count = table[0], first = table[1], bloom_size = table[2];
+    const uint32_t *buckets = table + 4 + bloom_size * (sizeof(ElfW(Addr)) / sizeof(uint32_t));
+    const uint32_t *chain = buckets + bucket_count;
+    uint32_t hash = 5381, index;
+    void *found;
+
+    for (const unsigned char *p = (const unsigned char *)name; *p; p++)
+        hash = hash * 33 + *p;
+    if (!bucket_count)
+        return NULL;
+
+    index = buckets[hash % bucket_count];
+    if (index < first)
+        return NULL;
+    do {
+        if ((chain[index - first] | 1) == (hash | 1)) {
+            found = match_symbol(object, index, name);
+            if (found)
+                return found;
+        }
+    } while (!(chain[index++ - first] & 1));
+    return NULL;
+}
+
+static void *find_by_sysv_hash(const struct object *object, const char *name)
+{
+    uint32_t symbol_count = object->sysv_hash[1];
+
+    for (uint32_t i = 1; i < symbol_count; i++) {
+        void *found = match_symbol(object, i, name);
+
+        if (found)
+            return found;
+    }
+    return NULL;
+}
+
+static int look_into(struct dl_phdr_info *info, size_t size, void *data)
+{
+    struct wanted *wanted = data;
+    struct object object;
+
+    (void)size;
+    if (!info->dlpi_name ||
+        strncmp(file_name(info->dlpi_name), wanted->object, strlen(wanted->object)) != 0)
+        return 0;
+    if (!read_dynamic(info, &object))
+        return 0;
+
+    wanted->found = object.gnu_hash ? find_by_gnu_hash(&object, wanted->name)
+                                    : find_by_sysv_hash(&object, wanted->name);
+    return wanted->found != NULL;
+}
+
+void *elf_find(const char *object, const char *name)
+{
+    struct wanted wanted = {.object = object, .name = name};
+
+    (void)dl_iterate_phdr(look_into, &wanted);
+    return wanted.found;
+}

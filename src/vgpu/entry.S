@@ -1,0 +1,189 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/*
+ * Entry points that have to leave their arguments, or their return address, untouched.
+ *
+ * dlsym, dlvsym   libc tells RTLD_NEXT's caller by the return address. Names that are none of ours go
+ *                 on to libc by a jump, so that it sees the true caller. For our names C takes over,
+ *                 with the caller as one more argument.
+ * REFUSE name     the driver's functions that are refused: whatever their arguments are, a number comes
+ *                 back, or the driver's own function is jumped to where the policy allows it.
+ */
+
+#if defined(__x86_64__)
+
+    .text
+
+/* rdi handle, rsi name, rdx version (dlvsym) */
+    .macro LOOKUP name, libc, ours
+    .globl \name
+    .type \name, @function
+\name:
+    .cfi_startproc
+    endbr64
+    pushq %rdi
+    .cfi_adjust_cfa_offset 8
+    pushq %rsi
+    .cfi_adjust_cfa_offset 8
+    pushq %rdx
+    .cfi_adjust_cfa_offset 8
+    movq %rsi, %rdi
+    call lookup_is_ours
+    popq %rdx
+    .cfi_adjust_cfa_offset -8
+    popq %rsi
+    .cfi_adjust_cfa_offset -8
+    popq %rdi
+    .cfi_adjust_cfa_offset -8
+    testl %eax, %eax
+    jnz 1f
+    movq \libc(%rip), %rax
+    jmpq *%rax
+1:
+    movq (%rsp), %rcx
+    jmp \ours
+    .cfi_endproc
+    .size \name, . - \name
+    .endm
+
+    LOOKUP dlsym, libc_dlsym, lookup_symbol
+    LOOKUP dlvsym, libc_dlvsym, lookup_version
+
+/* All integer and floating argument registers are kept around the question. */
+    .type refuse_common, @function
+refuse_common:
+    .cfi_startproc
+    pushq %rbp
+    .cfi_adjust_cfa_offset 8
+    .cfi_offset %rbp, -16
+    movq %rsp, %rbp
+    .cfi_def_cfa_register %rbp
+    pushq %rdi
+    pushq %rsi
+    pushq %rdx
+    pushq %rcx
+    pushq %r8
+    pushq %r9
+    movl %eax, %edi
+    call refuse_or_pass
+    popq %r9
+    popq %r8
+    popq %rcx
+    popq %rdx
+    popq %rsi
+    popq %rdi
+    popq %rbp
+    .cfi_def_cfa %rsp, 8
+    testq %rax, %rax
+    jz 1f
+    jmpq *%rax
+1:
+    movl $801, %eax
+    ret
+    .cfi_endproc
+    .size refuse_common, . - refuse_common
+
+    .macro REFUSE name
+    .globl \name
+    .type \name, @function
+\name:
+    .cfi_startproc
+    endbr64
+    movl $REFUSED_NUMBER, %eax
+    jmp refuse_common
+    .cfi_endproc
+    .size \name, . - \name
+    .set REFUSED_NUMBER, REFUSED_NUMBER + 1
+    .endm
+
+#elif defined(__aarch64__)
+
+    .text
+
+/* x0 handle, x1 name, x2 version (dlvsym) */
+    .macro LOOKUP name, libc, ours
+    .globl \name
+    .type \name, %function
+\name:
+    .cfi_startproc
+    hint #34 /* bti c */
+    stp x29, x30, [sp, #-48]!
+    .cfi_def_cfa_offset 48
+    .cfi_offset x29, -48
+    .cfi_offset x30, -40
+    stp x0, x1, [sp, #16]
+    str x2, [sp, #32]
+    mov x0, x1
+    bl lookup_is_ours
+    mov w9, w0
+    ldp x0, x1, [sp, #16]
+    ldr x2, [sp, #32]
+    ldp x29, x30, [sp], #48
+    .cfi_def_cfa_offset 0
+    .cfi_restore x29
+    .cfi_restore x30
+    cbnz w9, 1f
+    adrp x16, \libc
+    ldr x16, [x16, #:lo12:\libc]
+    br x16
+1:
+    mov x3, x30
+    b \ours
+    .cfi_endproc
+    .size \name, . - \name
+    .endm
+
+    LOOKUP dlsym, libc_dlsym, lookup_symbol
+    LOOKUP dlvsym, libc_dlvsym, lookup_version
+
+    .type refuse_common, %function
+refuse_common:
+    .cfi_startproc
+    stp x29, x30, [sp, #-80]!
+    .cfi_def_cfa_offset 80
+    .cfi_offset x29, -80
+    .cfi_offset x30, -72
+    stp x0, x1, [sp, #16]
+    stp x2, x3, [sp, #32]
+    stp x4, x5, [sp, #48]
+    stp x6, x7, [sp, #64]
+    mov w0, w16
+    bl refuse_or_pass
+    mov x16, x0
+    ldp x0, x1, [sp, #16]
+    ldp x2, x3, [sp, #32]
+    ldp x4, x5, [sp, #48]
+    ldp x6, x7, [sp, #64]
+    ldp x29, x30, [sp], #80
+    .cfi_def_cfa_offset 0
+    .cfi_restore x29
+    .cfi_restore x30
+    cbz x16, 1f
+    br x16
+1:
+    mov w0, #801
+    ret
+    .cfi_endproc
+    .size refuse_common, . - refuse_common
+
+    .macro REFUSE name
+    .globl \name
+    .type \name, %function
+\name:
+    .cfi_startproc
+    hint #34 /* bti c */
+    mov w16, #REFUSED_NUMBER
+    b refuse_common
+    .cfi_endproc
+    .size \name, . - \name
+    .set REFUSED_NUMBER, REFUSED_NUMBER + 1
+    .endm
+
+#else
+#error "no entry points for this processor yet"
+#endif
+
+    .set REFUSED_NUMBER, 0
+#include "vgpu/thunks.inc"
+
+    .section .note.GNU-stack, "", %progbits

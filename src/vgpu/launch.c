@@ -1,0 +1,266 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* Launches, in all their forms, and the captures in which none is really launched. */
+
+#include "vgpu/launch_cache.h"
+#include "vgpu/real.h"
+
+/* With no limit a launch costs one load; and now and then a look whether there is one by now. */
+static bool is_limited(void)
+{
+    static __thread unsigned count __attribute__((tls_model("initial-exec")));
+
+    if (atomic_load_explicit(&vgpu.limited_compute, memory_order_relaxed))
+        return true;
+    if ((++count & 1023) == 0)
+        vgpu_refresh();
+    return false;
+}
+
+/*
+ * The body of a launching function: the driver's call, between asking and telling the limiter
+ * unless the thread has paid for it already.
+ */
+#define LAUNCH(name, call, ...)                                                                    \
+    struct ticket ticket;                                                                          \
+    CUresult result;                                                                               \
+                                                                                                   \
+    if (!REAL(name))                                                                               \
+        (void)vgpu_mode();                                                                         \
+    if (!is_limited())                                                                             \
+        return REAL(name) call;                                                                    \
+    const struct launch launch = {__VA_ARGS__};                                                    \
+    if (launch_cache_pays(&launch))                                                                \
+        return REAL(name) call;                                                                    \
+    limiter_admit(&launch, &ticket);                                                               \
+    result = REAL(name) call;                                                                      \
+    limiter_launched(&launch, &ticket, result);                                                    \
+    return result
+
+PUBLIC CUresult cuLaunchKernel(CUfunction function, unsigned int grid_x, unsigned int grid_y,
+                               unsigned int grid_z, unsigned int block_x, unsigned int block_y,
+                               unsigned int block_z, unsigned int shared_bytes, CUstream stream,
+                               void **params, void **extra)
+{
+    LAUNCH(cuLaunchKernel,
+           (function, grid_x, grid_y, grid_z, block_x, block_y, block_z, shared_bytes, stream,
+            params, extra),
+           .function = function, .grid = {grid_x, grid_y, grid_z},
+           .block = {block_x, block_y, block_z}, .stream = stream);
+}
+
+PUBLIC CUresult cuLaunchKernel_ptsz(CUfunction function, unsigned int grid_x, unsigned int grid_y,
+                                    unsigned int grid_z, unsigned int block_x, unsigned int block_y,
+                                    unsigned int block_z, unsigned int shared_bytes,
+                                    CUstream stream, void **params, void **extra)
+{
+    LAUNCH(cuLaunchKernel_ptsz,
+           (function, grid_x, grid_y, grid_z, block_x, block_y, block_z, shared_bytes, stream,
+            params, extra),
+           .function = function, .grid = {grid_x, grid_y, grid_z},
+           .block = {block_x, block_y, block_z}, .stream = stream, .per_thread = true);
+}
+
+/* The shape of an extended launch; without a configuration the driver refuses it anyway. */
+static struct launch extended(const CUlaunchConfig *config, CUfunction function, bool per_thread)
+{
+    struct launch launch = {.function = function, .per_thread = per_thread};
+
+    if (config) {
+        launch.grid[0] = config->gridDimX;
+        launch.grid[1] = config->gridDimY;
+        launch.grid[2] = config->gridDimZ;
+        launch.block[0] = config->blockDimX;
+        launch.block[1] = config->blockDimY;
+        launch.block[2] = config->blockDimZ;
+        launch.stream = config->hStream;
+    }
+    return launch;
+}
+
+PUBLIC CUresult cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction function, void **params,
+                                 void **extra)
+{
+    struct launch shape = extended(config, function, false);
+
+    LAUNCH(cuLaunchKernelEx, (config, function, params, extra), .function = function,
+           .grid = {shape.grid[0], shape.grid[1], shape.grid[2]},
+           .block = {shape.block[0], shape.block[1], shape.block[2]}, .stream = shape.stream);
+}
+
+PUBLIC CUresult cuLaunchKernelEx_ptsz(const CUlaunchConfig *config, CUfunction function,
+                                      void **params, void **extra)
+{
+    struct launch shape = extended(config, function, true);
+
+    LAUNCH(cuLaunchKernelEx_ptsz, (config, function, params, extra), .function = function,
+           .grid = {shape.grid[0], shape.grid[1], shape.grid[2]},
+           .block = {shape.block[0], shape.block[1], shape.block[2]}, .stream = shape.stream,
+           .per_thread = true);
+}
+
+PUBLIC CUresult cuLaunchCooperativeKernel(CUfunction function, unsigned int grid_x,
+                                          unsigned int grid_y, unsigned int grid_z,
+                                          unsigned int block_x, unsigned int block_y,
+                                          unsigned int block_z, unsigned int shared_bytes,
+                                          CUstream stream, void **params)
+{
+    LAUNCH(
+        cuLaunchCooperativeKernel,
+        (function, grid_x, grid_y, grid_z, block_x, block_y, block_z, shared_bytes, stream, params),
+        .function = function, .grid = {grid_x, grid_y, grid_z},
+        .block = {block_x, block_y, block_z}, .stream = stream);
+}
+
+PUBLIC CUresult cuLaunchCooperativeKernel_ptsz(CUfunction function, unsigned int grid_x,
+                                               unsigned int grid_y, unsigned int grid_z,
+                                               unsigned int block_x, unsigned int block_y,
+                                               unsigned int block_z, unsigned int shared_bytes,
+                                               CUstream stream, void **params)
+{
+    LAUNCH(
+        cuLaunchCooperativeKernel_ptsz,
+        (function, grid_x, grid_y, grid_z, block_x, block_y, block_z, shared_bytes, stream, params),
+        .function = function, .grid = {grid_x, grid_y, grid_z},
+        .block = {block_x, block_y, block_z}, .stream = stream, .per_thread = true);
+}
+
+/* One launch on several devices: paid for on the current one. */
+PUBLIC CUresult cuLaunchCooperativeKernelMultiDevice(CUDA_LAUNCH_PARAMS *list, unsigned int devices,
+                                                     unsigned int flags)
+{
+    const CUDA_LAUNCH_PARAMS none = {0};
+    const CUDA_LAUNCH_PARAMS *first = list && devices ? &list[0] : &none;
+
+    LAUNCH(cuLaunchCooperativeKernelMultiDevice, (list, devices, flags),
+           .function = first->function, .grid = {first->gridDimX, first->gridDimY, first->gridDimZ},
+           .block = {first->blockDimX, first->blockDimY, first->blockDimZ},
+           .stream = first->hStream);
+}
+
+PUBLIC CUresult cuLaunch(CUfunction function)
+{
+    LAUNCH(cuLaunch, (function), .function = function, .grid = {1, 1, 1});
+}
+
+PUBLIC CUresult cuLaunchGrid(CUfunction function, int grid_width, int grid_height)
+{
+    LAUNCH(cuLaunchGrid, (function, grid_width, grid_height), .function = function,
+           .grid = {(uint32_t)grid_width, (uint32_t)grid_height, 1});
+}
+
+PUBLIC CUresult cuLaunchGridAsync(CUfunction function, int grid_width, int grid_height,
+                                  CUstream stream)
+{
+    LAUNCH(cuLaunchGridAsync, (function, grid_width, grid_height, stream), .function = function,
+           .grid = {(uint32_t)grid_width, (uint32_t)grid_height, 1}, .stream = stream);
+}
+
+/* A graph is a launch whose cost is the sum of its nodes'. */
+PUBLIC CUresult cuGraphLaunch(CUgraphExec exec, CUstream stream)
+{
+    LAUNCH(cuGraphLaunch, (exec, stream), .function = exec, .stream = stream);
+}
+
+PUBLIC CUresult cuGraphLaunch_ptsz(CUgraphExec exec, CUstream stream)
+{
+    LAUNCH(cuGraphLaunch_ptsz, (exec, stream), .function = exec, .stream = stream,
+           .per_thread = true);
+}
+
+static CUresult began_capture(CUresult result)
+{
+    if (result == CUDA_SUCCESS)
+        atomic_fetch_add(&limiter_captures, 1);
+    return result;
+}
+
+PUBLIC CUresult cuStreamBeginCapture(CUstream stream)
+{
+    (void)real_driver();
+    return began_capture(REAL(cuStreamBeginCapture)(stream));
+}
+
+PUBLIC CUresult cuStreamBeginCapture_ptsz(CUstream stream)
+{
+    (void)real_driver();
+    return began_capture(REAL(cuStreamBeginCapture_ptsz)(stream));
+}
+
+PUBLIC CUresult cuStreamBeginCapture_v2(CUstream stream, CUstreamCaptureMode mode)
+{
+    (void)real_driver();
+    return began_capture(REAL(cuStreamBeginCapture_v2)(stream, mode));
+}
+
+PUBLIC CUresult cuStreamBeginCapture_v2_ptsz(CUstream stream, CUstreamCaptureMode mode)
+{
+    (void)real_driver();
+    return began_capture(REAL(cuStreamBeginCapture_v2_ptsz)(stream, mode));
+}
+
+PUBLIC CUresult cuStreamBeginCaptureToGraph(CUstream stream, CUgraph graph,
+                                            const CUgraphNode *nodes, const void *edges,
+                                            size_t count, CUstreamCaptureMode mode)
+{
+    (void)real_driver();
+    return began_capture(
+        REAL(cuStreamBeginCaptureToGraph)(stream, graph, nodes, edges, count, mode));
+}
+
+PUBLIC CUresult cuStreamBeginCaptureToGraph_ptsz(CUstream stream, CUgraph graph,
+                                                 const CUgraphNode *nodes, const void *edges,
+                                                 size_t count, CUstreamCaptureMode mode)
+{
+    (void)real_driver();
+    return began_capture(
+        REAL(cuStreamBeginCaptureToGraph_ptsz)(stream, graph, nodes, edges, count, mode));
+}
+
+static bool captures(CUresult (*ask)(CUstream, CUstreamCaptureStatus *), CUstream stream)
+{
+    CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+
+    return ask && ask(stream, &status) == CUDA_SUCCESS && status != CU_STREAM_CAPTURE_STATUS_NONE;
+}
+
+/* A capture that became invalid ends with an error, and ends all the same. */
+PUBLIC CUresult cuStreamEndCapture(CUstream stream, CUgraph *graph)
+{
+    bool capturing;
+    CUresult result;
+
+    (void)real_driver();
+    capturing = captures(REAL(cuStreamIsCapturing), stream);
+    result = REAL(cuStreamEndCapture)(stream, graph);
+    if (capturing && !captures(REAL(cuStreamIsCapturing), stream))
+        atomic_fetch_sub(&limiter_captures, 1);
+    return result;
+}
+
+PUBLIC CUresult cuStreamEndCapture_ptsz(CUstream stream, CUgraph *graph)
+{
+    bool capturing;
+    CUresult result;
+
+    (void)real_driver();
+    capturing = captures(REAL(cuStreamIsCapturing_ptsz), stream);
+    result = REAL(cuStreamEndCapture_ptsz)(stream, graph);
+    if (capturing && !captures(REAL(cuStreamIsCapturing_ptsz), stream))
+        atomic_fetch_sub(&limiter_captures, 1);
+    return result;
+}
+
+PUBLIC CUresult cuStreamDestroy(CUstream stream)
+{
+    (void)real_driver();
+    limiter_forget_stream(stream);
+    return REAL(cuStreamDestroy)(stream);
+}
+
+PUBLIC CUresult cuStreamDestroy_v2(CUstream stream)
+{
+    (void)real_driver();
+    limiter_forget_stream(stream);
+    return REAL(cuStreamDestroy_v2)(stream);
+}

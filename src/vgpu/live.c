@@ -1,0 +1,248 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "vgpu/live.h"
+
+#include <pthread.h>
+#include <stddef.h>
+#include <sys/mman.h>
+
+#include "base/util.h"
+#include "vgpu/vgpu.h"
+
+enum {
+    SHARDS = 16,
+    FIRST_SIZE = 256,
+};
+
+/* units:34 | device:4 | context:16, plus 1 in the lowest bit: never 0 for an entry in use. */
+struct cell {
+    uint64_t handle;
+    uint64_t packed; /* 0: empty */
+};
+
+/* While a shard grows, a few cells of the old table move with each change, so that none is slow. */
+struct shard {
+    pthread_mutex_t lock;
+    struct cell *cells;
+    size_t size; /* power of two */
+    size_t count;
+    struct cell *old;
+    size_t old_size;
+    size_t moved;
+};
+
+static struct shard shards[LIVE_KINDS][SHARDS] = {
+    [0 ... LIVE_KINDS - 1] = {[0 ... SHARDS - 1] = {.lock = PTHREAD_MUTEX_INITIALIZER}},
+};
+
+static uint64_t pack(const struct live_entry *entry)
+{
+    return entry->units << 21 | (uint64_t)entry->device << 17 | (uint64_t)entry->context << 1 | 1;
+}
+
+static struct live_entry unpack(uint64_t packed)
+{
+    return (struct live_entry){
+        .units = packed >> 21,
+        .device = (unsigned)(packed >> 17 & 0xf),
+        .context = (unsigned)(packed >> 1 & 0xffff),
+    };
+}
+
+static uint64_t hash(uint64_t handle)
+{
+    handle ^= handle >> 32;
+    handle *= UINT64_C(0xd6e8feb86659fd93);
+    handle ^= handle >> 32;
+    return handle;
+}
+
+static struct shard *shard_of(enum live_kind kind, uint64_t hashed)
+{
+    return &shards[kind][hashed >> 60];
+}
+
+_Static_assert(SHARDS == 16, "the four highest bits choose the shard");
+
+static struct cell *new_cells(size_t size)
+{
+    void *cells = mmap(NULL, size * sizeof(struct cell), PROT_READ | PROT_WRITE,
+                       MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+    return cells == MAP_FAILED ? NULL : cells;
+}
+
+static struct cell *find_cell(struct cell *cells, size_t size, uint64_t handle)
+{
+    size_t at = hash(handle) & (size - 1);
+
+    for (; cells[at].packed; at = (at + 1) & (size - 1)) {
+        if (cells[at].handle == handle)
+            return &cells[at];
+    }
+    return NULL;
+}
+
+static void put_cell(struct cell *cells, size_t size, struct cell cell)
+{
+    size_t at = hash(cell.handle) & (size - 1);
+
+    while (cells[at].packed)
+        at = (at + 1) & (size - 1);
+    cells[at] = cell;
+}
+
+/* Closes the gap that a removed cell leaves in its run (Knuth, 6.4 algorithm R). */
+static void remove_cell(struct cell *cells, size_t size, struct cell *cell)
+{
+    size_t gap = (size_t)(cell - cells), at = gap;
+
+    for (;;) {
+        size_t home;
+
+        at = (at + 1) & (size - 1);
+        if (!cells[at].packed)
+            break;
+        home = hash(cells[at].handle) & (size - 1);
+        if (((at - home) & (size - 1)) >= ((at - gap) & (size - 1))) {
+            cells[gap] = cells[at];
+            gap = at;
+        }
+    }
+    cells[gap].packed = 0;
+}
+
+/* Moves up to this many cells of the table that is being left. */
+static void move_some(struct shard *shard, size_t count)
+{
+    for (; shard->old && count > 0; count--) {
+        struct cell *cell = &shard->old[shard->moved];
+
+        /* A cell that moved out leaves its mark, so that runs through it stay whole. */
+        if (cell->packed && cell->handle) {
+            put_cell(shard->cells, shard->size, *cell);
+            cell->handle = 0;
+        }
+        if (++shard->moved == shard->old_size) {
+            (void)munmap(shard->old, shard->old_size * sizeof(struct cell));
+            shard->old = NULL;
+        }
+    }
+}
+
+/* Makes room for one more: at three quarters the table doubles. */
+static bool reserve(struct shard *shard)
+{
+    size_t size = shard->size ? 2 * shard->size : FIRST_SIZE;
+    struct cell *cells;
+
+    move_some(shard, 8);
+    if (4 * (shard->count + 1) <= 3 * shard->size)
+        return true;
+
+    move_some(shard, SIZE_MAX);
+    cells = new_cells(size);
+    if (!cells)
+        return shard->count + 1 < shard->size;
+    shard->old = shard->count ? shard->cells : NULL;
+    if (!shard->old && shard->cells)
+        (void)munmap(shard->cells, shard->size * sizeof(struct cell));
+    shard->old_size = shard->size;
+    shard->moved = 0;
+    shard->cells = cells;
+    shard->size = size;
+    return true;
+}
+
+static bool take_locked(struct shard *shard, uint64_t handle, uint64_t *ret_packed)
+{
+    struct cell *cell = NULL;
+
+    if (shard->cells)
+        cell = find_cell(shard->cells, shard->size, handle);
+    if (cell) {
+        *ret_packed = cell->packed;
+        remove_cell(shard->cells, shard->size, cell);
+        shard->count--;
+        return true;
+    }
+
+    if (shard->old)
+        cell = find_cell(shard->old, shard->old_size, handle);
+    if (!cell)
+        return false;
+    *ret_packed = cell->packed;
+    cell->handle = 0;
+    shard->count--;
+    return true;
+}
+
+bool live_add(enum live_kind kind, uint64_t handle, const struct live_entry *entry)
+{
+    struct shard *shard = shard_of(kind, hash(handle));
+    uint64_t replaced;
+    bool room;
+
+    if (!handle)
+        return false;
+
+    (void)pthread_mutex_lock(&shard->lock);
+    (void)take_locked(shard, handle, &replaced);
+    room = reserve(shard);
+    if (room) {
+        put_cell(shard->cells, shard->size, (struct cell){.handle = handle, .packed = pack(entry)});
+        shard->count++;
+    }
+    (void)pthread_mutex_unlock(&shard->lock);
+    return room;
+}
+
+bool live_take(enum live_kind kind, uint64_t handle, struct live_entry *ret_entry)
+{
+    struct shard *shard = shard_of(kind, hash(handle));
+    uint64_t packed = 0;
+    bool found;
+
+    if (!handle)
+        return false;
+
+    (void)pthread_mutex_lock(&shard->lock);
+    found = take_locked(shard, handle, &packed);
+    (void)pthread_mutex_unlock(&shard->lock);
+    if (found)
+        *ret_entry = unpack(packed);
+    return found;
+}
+
+static void take_context_from(struct shard *shard, unsigned context, uint64_t *units)
+{
+    (void)pthread_mutex_lock(&shard->lock);
+    move_some(shard, SIZE_MAX);
+    for (size_t i = 0; i < shard->size;) {
+        struct cell *cell = &shard->cells[i];
+        struct live_entry entry = unpack(cell->packed);
+
+        if (!cell->packed || entry.context != context) {
+            i++;
+            continue;
+        }
+        *units += entry.units;
+        remove_cell(shard->cells, shard->size, cell);
+        shard->count--;
+    }
+    (void)pthread_mutex_unlock(&shard->lock);
+}
+
+void live_take_context(enum live_kind kind, unsigned context, uint64_t *ret_units)
+{
+    *ret_units = 0;
+    for (unsigned i = 0; i < SHARDS; i++)
+        take_context_from(&shards[kind][i], context, ret_units);
+}
+
+void live_after_fork(void)
+{
+    for (unsigned kind = 0; kind < LIVE_KINDS; kind++) {
+        for (unsigned i = 0; i < SHARDS; i++)
+            shards[kind][i] = (struct shard){.lock = PTHREAD_MUTEX_INITIALIZER};
+    }
+}

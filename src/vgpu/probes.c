@@ -1,0 +1,148 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/*
+ * One thread per process, asleep unless limited work is going on. Every 10 ms or so it records an
+ * event on an idle stream of the context: that completes at once if the context is on the device,
+ * and at its next slice if it is not. At random moments this samples the fraction of time that is
+ * ours. It also looks after measurements of programs that wait for completion and launch nothing
+ * meanwhile.
+ */
+
+#include <signal.h>
+#include <time.h>
+
+#include "base/clock.h"
+#include "base/glibc.h"
+#include "vgpu/bucket.h"
+#include "vgpu/limiter_state.h"
+#include "vgpu/limiters.h"
+#include "vgpu/real.h"
+
+#define ANSWER_NS 30000
+#define BUSY_NS (20 * NS_PER_MS)
+
+static _Atomic bool running;
+
+static void note_sample(struct limiter *limiter, bool on)
+{
+    for (unsigned i = 0; i < SAMPLES; i++) {
+        struct sample *sample = &limiter->samples[i];
+
+        if (sample->state == SAMPLE_PENDING && sample->settle && sample->line) {
+            sample->on += on;
+            sample->off += !on;
+        }
+    }
+}
+
+static void note_probe(struct limiter *limiter, bool on)
+{
+    struct region_compute *compute = limiter->compute;
+
+    atomic_fetch_add_explicit(on ? &compute->probes_on : &compute->probes_off, 1,
+                              memory_order_relaxed);
+    limiter->contended += ((on ? 0.0 : 1.0) - limiter->contended) / 32;
+    if (limiter->settling) {
+        double weight = MAX(1.0 / (limiter->probes + 8), 1.0 / 64);
+
+        limiter->on_device += ((on ? 1.0 : 0.0) - limiter->on_device) * weight;
+        limiter->probes += limiter->probes < 1000;
+        note_sample(limiter, on);
+    }
+    limiter->on_run = on ? limiter->on_run + 1 : 0;
+    if (limiter->on_run >= 16)
+        limiter->on_device = 1;
+}
+
+/* Records the probe; true when its answer must be looked at in a moment. */
+static bool probe(struct limiter *limiter, int64_t now_ns)
+{
+    if (!limiter->probe_event)
+        limiter->probe_event = samples_event();
+    if (!limiter->probe_event || !limiter->probe_stream || limiter->probe_out ||
+        now_ns < limiter->probe_ns || atomic_load(&limiter_captures))
+        return false;
+    limiter->probe_out =
+        REAL(cuEventRecord)(limiter->probe_event, limiter->probe_stream) == CUDA_SUCCESS;
+    return limiter->probe_out;
+}
+
+static void answer(struct limiter *limiter, int64_t now_ns)
+{
+    double gap = (double)PROBE_GAP_NS * (0.5 + limiter_random(limiter));
+
+    if (limiter->contended > 0.03)
+        gap /= 2;
+    note_probe(limiter, REAL(cuEventQuery)(limiter->probe_event) == CUDA_SUCCESS);
+    limiter->probe_ns = now_ns + (int64_t)gap;
+}
+
+static bool busy(const struct limiter *limiter, int64_t now_ns)
+{
+    return limiter->pending > 0 || now_ns - limiter->last_launch_ns < BUSY_NS;
+}
+
+void probes_tick(struct limiter *limiter, int64_t now_ns)
+{
+    const struct timespec moment = {.tv_nsec = ANSWER_NS};
+    bool out;
+
+    (void)pthread_mutex_lock(&limiter->lock);
+    if (limiter->dead || !busy(limiter, now_ns) || atomic_load(&limiter_captures)) {
+        (void)pthread_mutex_unlock(&limiter->lock);
+        return;
+    }
+    samples_poll(limiter, now_ns);
+    /* One that was off is done by now, or still waits for its slice. */
+    if (limiter->probe_out && REAL(cuEventQuery)(limiter->probe_event) != CUDA_ERROR_NOT_READY)
+        limiter->probe_out = false;
+    out = probe(limiter, now_ns);
+    (void)pthread_mutex_unlock(&limiter->lock);
+    if (!out)
+        return;
+
+    (void)nanosleep(&moment, NULL);
+    (void)pthread_mutex_lock(&limiter->lock);
+    if (!limiter->dead)
+        answer(limiter, clock_now_ns());
+    (void)pthread_mutex_unlock(&limiter->lock);
+}
+
+static void *watch(void *unused)
+{
+    const struct timespec pause = {.tv_nsec = PROBE_GAP_NS / 4};
+    unsigned idle = 0;
+
+    (void)unused;
+    while (idle < 400) {
+        int64_t now_ns = clock_now_ns();
+
+        idle = limiters_tick(now_ns) ? 0 : idle + 1;
+        (void)nanosleep(&pause, NULL);
+        vgpu_refresh();
+    }
+    atomic_store(&running, false);
+    return NULL;
+}
+
+/* The guest's signals are none of the thread's business. */
+void probes_start(void)
+{
+    sigset_t all, before;
+    pthread_t thread;
+
+    if (atomic_load_explicit(&running, memory_order_relaxed) || atomic_exchange(&running, true))
+        return;
+    (void)sigfillset(&all);
+    (void)pthread_sigmask(SIG_SETMASK, &all, &before);
+    if (pthread_create(&thread, NULL, watch, NULL) == 0)
+        (void)pthread_detach(thread);
+    else
+        atomic_store(&running, false);
+    (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
+}
+
+void probes_after_fork(void)
+{
+    atomic_store(&running, false);
+}

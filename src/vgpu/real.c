@@ -1,0 +1,208 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "vgpu/real.h"
+
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <string.h>
+
+#include "base/glibc.h"
+#include "base/util.h"
+#include "driver/entries.h"
+#include "vgpu/vgpu.h"
+
+void *real_functions[REAL_COUNT];
+
+dlsym_fn libc_dlsym;
+dlvsym_fn libc_dlvsym;
+dlmopen_fn libc_dlmopen;
+
+/* Our functions under the names they are exported by. Their types don't matter here. */
+struct hook {
+    const char *name;
+    void (*function)(void);
+    enum real_index real;
+    bool of_driver;
+};
+
+#define OURS(name) extern void ours_##name(void) __asm__(#name);
+#define HOOK_DRIVER(name, class) OURS(name)
+#define HOOK_NVML(name) OURS(name)
+#include "vgpu/hooks.inc"
+#undef HOOK_DRIVER
+#undef HOOK_NVML
+
+static const struct hook hooks[] = {
+#define HOOK_DRIVER(name, class) {#name, ours_##name, REAL_##name, true},
+#define HOOK_NVML(name) {#name, ours_##name, REAL_##name, false},
+#include "vgpu/hooks.inc"
+#undef HOOK_DRIVER
+#undef HOOK_NVML
+};
+
+static const struct {
+    const char *name;
+    enum real_index real;
+    bool of_driver;
+} called[] = {
+#define X(name) {#name, REAL_##name, true},
+    CALLED_DRIVER(X)
+#undef X
+#define X(name) {#name, REAL_##name, false},
+        CALLED_NVML(X)
+#undef X
+};
+
+/* From the driver's own addresses to ours: open addressing, filled once, then only read. */
+enum {
+    POINTER_SLOTS = 1024,
+};
+
+static struct {
+    const void *real;
+    void *ours;
+} pointers[POINTER_SLOTS];
+
+static pthread_mutex_t open_lock = PTHREAD_MUTEX_INITIALIZER;
+static _Atomic bool driver_open, nvml_open;
+
+/* In every glibc dlsym has been in one of these; musl has it in the linker itself. */
+void libc_find(void)
+{
+    static const char *const objects[] = {"libc.so.6", "libdl.so.2", "ld-musl-", "libc.musl-",
+                                          "libc.so"};
+
+    /* dlsym last: whoever sees it set may use them all. Threads that race write the same. */
+    for (size_t i = 0; i < ARRAY_SIZE(objects); i++) {
+        void *found = elf_find(objects[i], "dlsym");
+
+        if (!found)
+            continue;
+        libc_dlvsym = (dlvsym_fn)elf_find(objects[i], "dlvsym");
+        libc_dlmopen = (dlmopen_fn)elf_find(objects[i], "dlmopen");
+        __atomic_store_n(&libc_dlsym, (dlsym_fn)found, __ATOMIC_RELEASE);
+        return;
+    }
+}
+
+static size_t pointer_slot(const void *real)
+{
+    uint64_t bits = (uint64_t)(uintptr_t)real;
+
+    return (size_t)((bits * UINT64_C(0x9e3779b97f4a7c15)) >> 54) % POINTER_SLOTS;
+}
+
+static void add_pointer(const void *real, void *ours)
+{
+    size_t slot = pointer_slot(real);
+
+    if (!real)
+        return;
+    for (unsigned i = 0; i < POINTER_SLOTS; i++, slot = (slot + 1) % POINTER_SLOTS) {
+        if (pointers[slot].real == real)
+            return;
+        if (!pointers[slot].real) {
+            pointers[slot].real = real;
+            pointers[slot].ours = ours;
+            return;
+        }
+    }
+}
+
+void *hook_by_pointer(const void *real)
+{
+    size_t slot = pointer_slot(real);
+
+    for (; pointers[slot].real; slot = (slot + 1) % POINTER_SLOTS) {
+        if (pointers[slot].real == real)
+            return pointers[slot].ours;
+    }
+    return NULL;
+}
+
+void *hook_by_name(const char *name)
+{
+    /* hooks[] is in the table's order, by name, first the driver's, then NVML's. */
+    for (size_t i = 0; i < ARRAY_SIZE(hooks); i++) {
+        if (name[0] == hooks[i].name[0] && name[2] == hooks[i].name[2] &&
+            strcmp(name, hooks[i].name) == 0)
+            return (void *)hooks[i].function;
+    }
+    return NULL;
+}
+
+/*
+ * cuGetProcAddress may give out other addresses than the exports. Asked for exactly the version
+ * that means one export, its answer has that export's ABI, so it belongs to the same function of
+ * ours.
+ */
+static void add_answer(const struct hook *hook)
+{
+    const struct driver_entry *entry = driver_entry_find(hook->name);
+    cuuint64_t flags;
+    void *answer = NULL;
+
+    if (!entry || !entry->version || !REAL(cuGetProcAddress_v2))
+        return;
+    flags = entry->stream == DRIVER_STREAM_PER_THREAD
+                ? CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM
+                : CU_GET_PROC_ADDRESS_LEGACY_STREAM;
+    if (REAL(cuGetProcAddress_v2)(entry->base, &answer, entry->version, flags, NULL) ==
+        CUDA_SUCCESS)
+        add_pointer(answer, (void *)hook->function);
+}
+
+static void fill(void *library, bool of_driver)
+{
+    for (size_t i = 0; i < ARRAY_SIZE(hooks); i++) {
+        if (hooks[i].of_driver == of_driver) {
+            real_functions[hooks[i].real] = libc_dlsym(library, hooks[i].name);
+            add_pointer(real_functions[hooks[i].real], (void *)hooks[i].function);
+        }
+    }
+    for (size_t i = 0; i < ARRAY_SIZE(called); i++) {
+        if (called[i].of_driver == of_driver)
+            real_functions[called[i].real] = libc_dlsym(library, called[i].name);
+    }
+    for (size_t i = 0; of_driver && i < ARRAY_SIZE(hooks); i++) {
+        if (hooks[i].of_driver)
+            add_answer(&hooks[i]);
+    }
+}
+
+static bool open_library(const char *name, bool of_driver, _Atomic bool *opened)
+{
+    void *library;
+
+    if (atomic_load_explicit(opened, memory_order_acquire))
+        return true;
+
+    (void)pthread_mutex_lock(&open_lock);
+    if (!atomic_load(opened)) {
+        if (!libc_dlsym)
+            libc_find();
+        /* Whichever copy the process has loaded under this name already, else the usual search. */
+        library = libc_dlsym ? dlopen(name, RTLD_LAZY | RTLD_LOCAL) : NULL;
+        if (library) {
+            fill(library, of_driver);
+            atomic_store_explicit(opened, true, memory_order_release);
+        }
+    }
+    (void)pthread_mutex_unlock(&open_lock);
+    return atomic_load(opened);
+}
+
+bool real_driver(void)
+{
+    return open_library("libcuda.so.1", true, &driver_open);
+}
+
+bool real_nvml(void)
+{
+    return open_library("libnvidia-ml.so.1", false, &nvml_open);
+}
+
+void real_after_fork(void)
+{
+    (void)pthread_mutex_init(&open_lock, NULL);
+}

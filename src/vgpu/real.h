@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/*
+ * The functions behind ours: the driver's, NVML's, and the dynamic linker's. REAL(cuMemAlloc_v2) is
+ * the driver's own function; it is NULL where the driver is too old to have it.
+ */
+
+#include <stdbool.h>
+
+#include "driver/cuda.h"
+#include "driver/nvml.h"
+
+/* What we call of the driver without intercepting it. */
+#define CALLED_DRIVER(X)                                                                           \
+    X(cuDeviceGetCount)                                                                            \
+    X(cuDeviceGet)                                                                                 \
+    X(cuDeviceGetUuid)                                                                             \
+    X(cuDeviceGetUuid_v2)                                                                          \
+    X(cuDevicePrimaryCtxGetState)                                                                  \
+    X(cuCtxGetCurrent)                                                                             \
+    X(cuCtxSetCurrent)                                                                             \
+    X(cuCtxGetDevice)                                                                              \
+    X(cuCtxPushCurrent_v2)                                                                         \
+    X(cuCtxPopCurrent_v2)                                                                          \
+    X(cuStreamCreate)                                                                              \
+    X(cuStreamQuery)                                                                               \
+    X(cuStreamQuery_ptsz)                                                                          \
+    X(cuStreamIsCapturing)                                                                         \
+    X(cuStreamIsCapturing_ptsz)                                                                    \
+    X(cuEventCreate)                                                                               \
+    X(cuEventRecord)                                                                               \
+    X(cuEventRecord_ptsz)                                                                          \
+    X(cuEventQuery)                                                                                \
+    X(cuEventElapsedTime)
+
+#define CALLED_NVML(X) X(nvmlDeviceGetUUID)
+
+enum real_index {
+#define HOOK_DRIVER(name, class) REAL_##name,
+#define HOOK_NVML(name) REAL_##name,
+#include "vgpu/hooks.inc"
+#undef HOOK_DRIVER
+#undef HOOK_NVML
+#define X(name) REAL_##name,
+    CALLED_DRIVER(X) CALLED_NVML(X)
+#undef X
+        REAL_COUNT,
+};
+
+extern void *real_functions[REAL_COUNT];
+
+#define REAL(name) ((__typeof__(&(name)))real_functions[REAL_##name])
+
+/* Opens the driver, or NVML, and fills the table. Idempotent; false when there is none. */
+bool real_driver(void);
+bool real_nvml(void);
+
+/* Our function for a name of the driver's or NVML's, NULL when we have none. */
+void *hook_by_name(const char *name);
+
+/* Our function for the driver's own, looked up by its address; NULL when we have none. */
+void *hook_by_pointer(const void *real);
+
+/* libc's dlsym and dlvsym, and the others that we need before anything else is known. */
+typedef void *(*dlsym_fn)(void *handle, const char *name);
+typedef void *(*dlvsym_fn)(void *handle, const char *name, const char *version);
+typedef void *(*dlmopen_fn)(long namespace_id, const char *path, int flags);
+extern dlsym_fn libc_dlsym;
+extern dlvsym_fn libc_dlvsym;
+extern dlmopen_fn libc_dlmopen;
+void libc_find(void);
+
+/* A function of an object that is loaded already, by its file's name ("libc.so.6"), or NULL. */
+void *elf_find(const char *object, const char *name);
+
+void real_after_fork(void);

@@ -1,0 +1,163 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/*
+ * Every way to look a symbol up gives our function where it would have given the driver's.
+ *
+ * A lookup by name (dlsym, dlvsym) is made with the caller's own arguments first: only an answer
+ * that lies in a driver library is replaced, so a program's own function of a driver-like name
+ * stays its own. ELF names are exact ABIs. cuGetProcAddress is asked first too, and its answer
+ * replaced by address, since only the driver knows which ABI a name means at a version and flavour.
+ */
+
+#include <dlfcn.h>
+#include <link.h>
+#include <pthread.h>
+#include <string.h>
+
+#include "base/glibc.h"
+#include "vgpu/real.h"
+#include "vgpu/vgpu.h"
+
+/* Called from entry.S. */
+int lookup_is_ours(const char *name);
+void *lookup_symbol(void *handle, const char *name, const void *unused, const void *caller);
+void *lookup_version(void *handle, const char *name, const char *version, const void *caller);
+PUBLIC void *dlmopen(Lmid_t namespace_id, const char *path, int flags);
+
+static const char *file_name(const char *path)
+{
+    const char *slash = path ? strrchr(path, '/') : NULL;
+
+    return slash ? slash + 1 : path;
+}
+
+static bool is_driver_file(const char *path)
+{
+    const char *name = file_name(path);
+
+    return name &&
+           (strncmp(name, "libcuda.so", 10) == 0 || strncmp(name, "libnvidia-ml.so", 15) == 0);
+}
+
+/* A cheap test first: this stands before every dlsym of the process. */
+int lookup_is_ours(const char *name)
+{
+    if (!__atomic_load_n(&libc_dlsym, __ATOMIC_ACQUIRE))
+        libc_find();
+    if (!name || !((name[0] == 'c' && name[1] == 'u') || strncmp(name, "nvml", 4) == 0))
+        return 0;
+    return hook_by_name(name) != NULL;
+}
+
+/* The answer, or ours for it if it is the driver's. */
+static void *replace(void *answer, const char *name)
+{
+    void *ours = hook_by_name(name);
+    Dl_info info;
+
+    if (!answer || answer == ours)
+        return answer;
+    if (dladdr(answer, &info) == 0 || !is_driver_file(info.dli_fname))
+        return answer;
+    return ours;
+}
+
+/* Whether an address lies in an object at or after this one in the order of loading. */
+static bool lies_behind(const void *address, const struct link_map *first)
+{
+    struct link_map *map = NULL;
+    Dl_info info;
+
+    if (dladdr1(address, &info, (void **)&map, RTLD_DL_LINKMAP) == 0)
+        return false;
+    for (; first; first = first->l_next) {
+        if (first == map)
+            return true;
+    }
+    return false;
+}
+
+/* RTLD_NEXT for another caller than ourselves: the first definition in the objects behind it. */
+static void *next_symbol(const char *name, const void *caller)
+{
+    struct link_map *map = NULL;
+    Dl_info info;
+
+    if (dladdr1(caller, &info, (void **)&map, RTLD_DL_LINKMAP) == 0 || !map)
+        return libc_dlsym(RTLD_NEXT, name);
+
+    for (map = map->l_next; map; map = map->l_next) {
+        void *handle = dlopen(map->l_name, RTLD_LAZY | RTLD_NOLOAD);
+        void *found;
+
+        if (!handle)
+            continue;
+        found = libc_dlsym(handle, name);
+        (void)dlclose(handle);
+        if (found && lies_behind(found, map))
+            return found;
+    }
+    return NULL;
+}
+
+void *lookup_symbol(void *handle, const char *name, const void *unused, const void *caller)
+{
+    (void)unused;
+    if (!libc_dlsym)
+        return NULL;
+    return replace(handle == RTLD_NEXT ? next_symbol(name, caller) : libc_dlsym(handle, name),
+                   name);
+}
+
+/* The driver's exports carry no version: whichever is asked for, glibc gives the one there is. */
+void *lookup_version(void *handle, const char *name, const char *version, const void *caller)
+{
+    if (!libc_dlvsym)
+        return NULL;
+    return replace(
+        handle == RTLD_NEXT ? next_symbol(name, caller) : libc_dlvsym(handle, name, version), name);
+}
+
+/* A second driver in a namespace of its own would be out of reach: it is opened in ours. */
+void *dlmopen(Lmid_t namespace_id, const char *path, int flags)
+{
+    if (!libc_dlmopen)
+        libc_find();
+    if (!libc_dlmopen)
+        return NULL;
+    return libc_dlmopen(is_driver_file(path) ? LM_ID_BASE : namespace_id, path, flags);
+}
+
+static void replace_answer(CUresult result, void **pfn)
+{
+    void *ours;
+
+    if (result != CUDA_SUCCESS || !pfn || !*pfn)
+        return;
+    ours = hook_by_pointer(*pfn);
+    if (ours)
+        *pfn = ours;
+}
+
+PUBLIC CUresult cuGetProcAddress(const char *symbol, void **pfn, int version, cuuint64_t flags)
+{
+    CUresult result;
+
+    if (!real_driver() || !REAL(cuGetProcAddress))
+        return CUDA_ERROR_SHARED_OBJECT_INIT_FAILED;
+    result = REAL(cuGetProcAddress)(symbol, pfn, version, flags);
+    replace_answer(result, pfn);
+    return result;
+}
+
+PUBLIC CUresult cuGetProcAddress_v2(const char *symbol, void **pfn, int version, cuuint64_t flags,
+                                    CUdriverProcAddressQueryResult *status)
+{
+    CUresult result;
+
+    if (!real_driver() || !REAL(cuGetProcAddress_v2))
+        return CUDA_ERROR_SHARED_OBJECT_INIT_FAILED;
+    result = REAL(cuGetProcAddress_v2)(symbol, pfn, version, flags, status);
+    replace_answer(result, pfn);
+    return result;
+}

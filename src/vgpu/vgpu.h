@@ -1,0 +1,117 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/*
+ * libvgpu.so, from the inside.
+ *
+ * It is a guest in somebody's process: it never exits, aborts, prints to stdout, installs a signal
+ * handler or changes the process' state, it needs nothing but libc, and it does nothing before the
+ * first CUDA or NVML call. Where it can't do its work it says so once on stderr and refuses GPU
+ * memory: a container is never silently unlimited.
+ *
+ *   real.c     the driver's and NVML's own functions
+ *   elf.c      libc's own dlsym, which ours hides
+ *   resolve.c  lookups: dlsym, dlvsym, cuGetProcAddress give out our functions for the driver's
+ *   entry.S    what can't be written in C: calls whose arguments or caller must stay as they are
+ *   state.c    attaching to the region, limits, devices, fork
+ *   live.c     the live allocations of this process
+ *   memory.c   linear memory; contexts.c contexts and code; query.c what a program may see; nvml.c
+ *   launch.c   launches; limiter.c, samples.c, probes.c, bucket.c the compute share
+ */
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/util.h"
+#include "driver/cuda.h"
+#include "driver/nvml.h"
+#include "region/limits.h"
+#include "region/region.h"
+
+/* How the process stands to its container's region. */
+enum vgpu_mode {
+    VGPU_DETACHED = 0, /* no CUDA call yet, or a forked child */
+    VGPU_OFF,          /* nothing is limited and nobody asked for accounts */
+    VGPU_ON,
+    VGPU_DENIED, /* there are limits, and they can't be enforced */
+};
+
+struct vgpu_device {
+    CUdevice handle;
+    char uuid[48];
+    bool granted;   /* named by the limits, or nothing is named */
+    unsigned index; /* in the region */
+    uint64_t physical_bytes;
+    pthread_mutex_t lock;         /* one thread at a time in this process' account */
+    _Atomic uint64_t limit_units; /* LEDGER_UNITS_MAX: none */
+    _Atomic uint32_t rate;        /* of compute, 1/65536; 0: none */
+};
+
+struct vgpu {
+    _Atomic int mode;
+    _Atomic bool limited_compute; /* any device has a compute limit */
+    _Atomic bool allow_unaccounted;
+    struct region region;
+    unsigned device_count;
+    struct vgpu_device devices[REGION_DEVICES];
+};
+
+extern struct vgpu vgpu;
+
+/*
+ * Brings the process to a definite mode, attaching if the driver is initialised. Returns the mode;
+ * VGPU_DETACHED while the driver is not initialised. Fast when attached.
+ */
+enum vgpu_mode vgpu_attach(void);
+
+static inline enum vgpu_mode vgpu_mode(void)
+{
+    int mode = atomic_load_explicit(&vgpu.mode, memory_order_acquire);
+
+    return mode == VGPU_DETACHED ? vgpu_attach() : (enum vgpu_mode)mode;
+}
+
+/* Opens the region and reads the limits without taking a slot: enough for NVML's questions. */
+bool vgpu_open_region(void);
+
+/* The limits in force; valid after vgpu_open_region() or vgpu_attach() said so. */
+const struct limits *vgpu_limits(void);
+
+/* Reads the limits again if they changed; looks at most every 250 ms. */
+void vgpu_refresh(void);
+
+/* The device of an ordinal, or of the calling thread's current context; NULL when there is none. */
+struct vgpu_device *vgpu_device(CUdevice handle);
+struct vgpu_device *vgpu_current_device(void);
+
+/* One line on stderr, once per process and kind. */
+enum vgpu_word {
+    VGPU_WORD_DENIED,
+    VGPU_WORD_LIMITS,
+    VGPU_WORD_DRIVER,
+    VGPU_WORD_UNACCOUNTED,
+    VGPU_WORD_COUNT,
+};
+void vgpu_say(enum vgpu_word word, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+
+/*
+ * Charges and discharges this process' account of a device. vgpu_charge() settles dead processes
+ * before it gives a refusal; the kind is for HAMi's mirror.
+ */
+enum vgpu_kind {
+    VGPU_DATA,
+    VGPU_CONTEXT,
+    VGPU_MODULE,
+};
+bool vgpu_charge(struct vgpu_device *device, enum vgpu_kind kind, uint64_t units);
+void vgpu_discharge(struct vgpu_device *device, enum vgpu_kind kind, uint64_t units);
+
+/* What all living processes of the container hold, in bytes; settles dead ones. */
+uint64_t vgpu_used_bytes(unsigned region_index);
+
+/* Called in a forked child for each part that keeps state. */
+void live_after_fork(void);
+void contexts_after_fork(void);
+void limiters_after_fork(void);
