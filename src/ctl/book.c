@@ -16,6 +16,7 @@
 #include "base/parse.h"
 #include "base/util.h"
 #include "ctl/grant.h"
+#include "region/view.h"
 
 enum {
     ID_SIZE = 24,
@@ -112,6 +113,21 @@ static bool is_held(int fd)
     struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
 
     return fcntl(fd, F_OFD_GETLK, &lock) < 0 || lock.l_type != F_UNLCK;
+}
+
+/*
+ * Programs close descriptors that they do not know when they start others, so a process of theirs
+ * may have lost the lock and still use the GPU: then its slot in the region tells.
+ */
+static bool is_using(const struct book *book, uint64_t id)
+{
+    AUTOFREE struct region_view *view = NULL;
+    char path[PATH_MAX];
+
+    if (book_region_path(book, id, path) < 0 || access(path, F_OK) < 0)
+        return false;
+    view = malloc(sizeof(*view));
+    return view && region_view_read(path, view, NULL) == 0 && view->process_count > 0;
 }
 
 /* A new numbered file, held by the descriptor returned. */
@@ -235,7 +251,7 @@ static int look_at_grant(struct book *book, uint64_t id, struct grant *ret_grant
     if (fd < 0)
         return error_set(err, -errno, "cannot open %s/grants/%s: %s", book->path, name,
                          strerror(errno));
-    if (!is_held(fd)) {
+    if (!is_held(fd) && !is_using(book, id)) {
         remove_grant(book, name);
         return 0;
     }
@@ -341,7 +357,7 @@ void book_release(struct book *book, uint64_t id, int fd)
     }
     (void)close(fd);
     again = openat(book->grants_fd, name, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
-    if (again >= 0 && !is_held(again))
+    if (again >= 0 && !is_held(again) && !is_using(book, id))
         remove_grant(book, name);
     book_unlock(book);
 }

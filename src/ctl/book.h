@@ -11,9 +11,9 @@
  *
  * Nobody has to tidy up. The directory's lock is the kernel's, which gives it back when its holder
  * dies. A grant lives as long as any process holds the open-file-description lock on its file: the
- * granted program inherits that descriptor, and its children do. A file that nobody holds is a dead
- * grant, and whoever looks removes it. Files are made, judged and removed under the directory's
- * lock only.
+ * granted program inherits that descriptor, and its children do; a process that has closed it
+ * counts while it uses the region. A file that nobody holds is a dead grant, and whoever looks
+ * removes it. Files are made, judged and removed under the directory's lock only.
  */
 
 #include <limits.h>

@@ -54,51 +54,52 @@ int paths_absolute(const char *path, char ret_path[PATH_MAX], struct error *err)
     return format_path(ret_path, err, "%s/%s", strcmp(resolved, "/") == 0 ? "" : resolved, name);
 }
 
-/* The folder that the running program is in. */
-static int find_program_folder(char ret_path[PATH_MAX], struct error *err)
+/* A path in the folder above the one that hamictl is in: PREFIX of PREFIX/bin, src of src/ctl. */
+static int find_beside(const char *below, char ret_path[PATH_MAX], struct error *err)
 {
-    ssize_t len = readlink("/proc/self/exe", ret_path, PATH_MAX - 1);
+    char program[PATH_MAX];
+    ssize_t len = readlink("/proc/self/exe", program, sizeof(program) - 1);
     char *slash;
 
     if (len < 0)
         return error_set(err, -errno, "cannot find hamictl's own folder: /proc/self/exe: %s",
                          strerror(errno));
-    ret_path[len] = '\0';
-    slash = strrchr(ret_path, '/');
-    if (slash)
-        *slash = '\0';
+    program[len] = '\0';
+    for (int i = 0; i < 2; i++) {
+        slash = strrchr(program, '/');
+        if (slash)
+            *slash = '\0';
+    }
+    return format_path(ret_path, err, "%s/%s", program, below);
+}
+
+/* $HAMI_LIBDIR, or ../lib/hami of an installation. */
+static int find_folder(char ret_path[PATH_MAX], struct error *err)
+{
+    const char *chosen = environment("HAMI_LIBDIR");
+
+    if (!chosen)
+        return find_beside("lib/hami", ret_path, err);
+    if (!realpath(chosen, ret_path))
+        return error_set(err, -errno, "HAMI_LIBDIR=%s: %s", chosen, strerror(errno));
     return 0;
 }
 
 int paths_find(struct paths *ret_paths, struct error *err)
 {
-    const char *chosen = environment("HAMI_LIBDIR");
-    char folder[PATH_MAX], installed[PATH_MAX], built[PATH_MAX];
+    char folder[PATH_MAX];
     int r;
 
-    if (chosen) {
-        if (!realpath(chosen, installed))
-            return error_set(err, -errno, "HAMI_LIBDIR=%s: %s", chosen, strerror(errno));
-    } else {
-        r = find_program_folder(folder, err);
-        if (r == 0)
-            r = format_path(installed, err, "%s/../lib/hami", folder);
-        if (r == 0)
-            r = format_path(built, err, "%s/..", folder);
-        if (r < 0)
-            return r;
-        if (!realpath(installed, folder)) {
-            /* Not installed: the build tree, which has a folder for each. */
-            if (!realpath(built, folder))
-                return error_set(err, -errno, "%s: %s", built, strerror(errno));
-            r = format_path(ret_paths->vgpu, err, "%s/vgpu/libvgpu.so", folder);
-            return r < 0 ? r : format_path(ret_paths->sim, err, "%s/simdriver", folder);
-        }
-        COPY_TEXT(installed, folder);
+    r = find_folder(folder, err);
+    if (r < 0)
+        return r;
+    if (access(folder, F_OK) < 0) {
+        /* Not installed: the build tree has a folder for each. */
+        r = find_beside("vgpu/libvgpu.so", ret_paths->vgpu, err);
+        return r < 0 ? r : find_beside("simdriver", ret_paths->sim, err);
     }
-
-    r = format_path(ret_paths->vgpu, err, "%s/libvgpu.so", installed);
-    return r < 0 ? r : format_path(ret_paths->sim, err, "%s/sim", installed);
+    r = format_path(ret_paths->vgpu, err, "%s/libvgpu.so", folder);
+    return r < 0 ? r : format_path(ret_paths->sim, err, "%s/sim", folder);
 }
 
 int paths_find_machine(char ret_path[PATH_MAX], struct error *err)

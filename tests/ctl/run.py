@@ -296,6 +296,23 @@ print("count", count, flush=True)
         self.assertTrue(self.until(lambda: self.ctl("run", "true").returncode == 0, 2))
 
 
+    def test_who_closed_the_descriptor_counts_while_it_uses_the_gpu(self):
+        """Python closes all but three in what it starts."""
+        pid_file = self.folder / "pid"
+        program = f"""
+import subprocess, time
+holder = subprocess.Popen(["{HOLDER}", "{GIB}", "60"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+time.sleep(1)
+open("{pid_file}", "w").write(str(holder.pid))
+"""
+        self.assertEqual(self.ctl("run", sys.executable, "-c", program).returncode, 0)
+        left = int(pid_file.read_text())
+        self.assertEqual(self.ctl("run", "true").returncode, 125)
+        self.assertEqual([h["memory_used_bytes"] > GIB for h in self.top()["holders"]], [True])
+        os.kill(left, signal.SIGKILL)
+        self.assertTrue(self.until(lambda: self.ctl("run", "true").returncode == 0, 2))
+
+
 class Wait(CtlTest):
     def setUp(self):
         super().setUp()
