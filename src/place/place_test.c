@@ -136,9 +136,18 @@ static struct device card(const char *uuid)
     return device;
 }
 
-static const struct text_list only_b = {(const char *const[]){"GPU-b"}, 1};
-static const struct text_list only_v100 = {(const char *const[]){"v100"}, 1};
-static const struct text_list only_a100 = {(const char *const[]){"a100"}, 1};
+#define ONLY_B                                                                                     \
+    {                                                                                              \
+        (const char *const[]){"GPU-b"}, 1                                                          \
+    }
+#define ONLY_V100                                                                                  \
+    {                                                                                              \
+        (const char *const[]){"v100"}, 1                                                           \
+    }
+#define ONLY_A100                                                                                  \
+    {                                                                                              \
+        (const char *const[]){"a100"}, 1                                                           \
+    }
 
 /* One card GPU-a of 40 GiB with the usage given, and one request; what comes of it. */
 static const struct {
@@ -182,19 +191,19 @@ static const struct {
      .request = {"NVIDIA", 1},
      .reasons = "1/1 CardNotHealth"},
     {.name = "the wanted model is a part of the name in any case",
-     .request = {"NVIDIA", 1, .memory_bytes = MIB, .use_types = only_a100},
+     .request = {"NVIDIA", 1, .memory_bytes = MIB, .use_types = ONLY_A100},
      .memory_bytes = MIB},
     {.name = "another model does not match",
-     .request = {"NVIDIA", 1, .use_types = only_v100},
+     .request = {"NVIDIA", 1, .use_types = ONLY_V100},
      .reasons = "1/1 CardTypeMismatch"},
     {.name = "an avoided model does not match",
-     .request = {"NVIDIA", 1, .avoid_types = only_a100},
+     .request = {"NVIDIA", 1, .avoid_types = ONLY_A100},
      .reasons = "1/1 CardTypeMismatch"},
     {.name = "another uuid does not match",
-     .request = {"NVIDIA", 1, .use_uuids = only_b},
+     .request = {"NVIDIA", 1, .use_uuids = ONLY_B},
      .reasons = "1/1 CardUuidMismatch"},
     {.name = "avoiding another uuid is no constraint",
-     .request = {"NVIDIA", 1, .memory_bytes = MIB, .avoid_uuids = only_b},
+     .request = {"NVIDIA", 1, .memory_bytes = MIB, .avoid_uuids = ONLY_B},
      .memory_bytes = MIB},
     {.name = "slots run out",
      .used = {10, 0, 0},
