@@ -1,14 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 
+#include "base/check.h"
 #include "base/util.h"
 #include "ctl/ctl.h"
-/* cmocka.h needs the standard headers above */
-#include <cmocka.h>
 
 static void durations_are_read_as_written(void **state)
 {

@@ -2,16 +2,12 @@
 #include "place/place.h"
 
 #include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/check.h"
 #include "base/util.h"
-/* cmocka.h needs the standard headers above */
-#include <cmocka.h>
 
 static const char *score_path;
 

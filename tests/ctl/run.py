@@ -191,6 +191,29 @@ class Run(CtlTest):
         both = self.run_ok("--gpus", "2", "--gpumem", "1Gi", "sh", "-c", "echo $CUDA_VISIBLE_DEVICES")
         self.assertEqual(sorted(both.strip().split(",")), sorted([first, second]))
 
+    SEE = """
+import ctypes
+cuda, nvml = ctypes.CDLL("libcuda.so.1"), ctypes.CDLL("libnvidia-ml.so.1")
+count, total, handle, uuid = ctypes.c_int(), ctypes.c_size_t(), ctypes.c_void_p(), ctypes.create_string_buffer(96)
+assert cuda.cuInit(0) == 0 and cuda.cuDeviceGetCount(ctypes.byref(count)) == 0
+assert cuda.cuDeviceTotalMem_v2(ctypes.byref(total), 0) == 0
+print(count.value, total.value)
+assert nvml.nvmlInit_v2() == 0 and nvml.nvmlDeviceGetCount_v2(ctypes.byref(count)) == 0
+assert nvml.nvmlDeviceGetHandleByIndex_v2(0, ctypes.byref(handle)) == 0
+assert nvml.nvmlDeviceGetUUID(handle, uuid, 96) == 0
+print(count.value, uuid.value.decode())
+"""
+
+    def test_the_program_sees_only_its_card(self):
+        for gpu in self.top()["gpus"]:
+            shown = self.run_ok("--gpumem", "4Gi", "--gpu-uuid", gpu["uuid"], sys.executable, "-c", self.SEE)
+            self.assertEqual(shown, f"1 {4 * GIB}\n1 {gpu['uuid']}\n")
+
+    def test_the_program_gets_no_more_than_its_part(self):
+        self.assertEqual(self.ctl("run", "--gpumem", "4Gi", HOLDER, 3 * GIB, "0").returncode, 0)
+        refused = self.ctl("run", "--gpumem", "4Gi", HOLDER, 4 * GIB + 1, "0")
+        self.assertEqual((refused.returncode, refused.stderr), (3, "cuMemAlloc_v2: error 2\n"))
+
     def test_policies(self):
         for policy, cards in [("spread", 2), ("binpack", 1)]:
             held = [self.start("run", "--policy", policy, "--gpumem", "1Gi", "sleep", "60")]
