@@ -86,7 +86,7 @@ def granted(python, machine):
     check(ended.returncode == 0 and not broken, "nvitop -1 draws it without a traceback", ended.stdout[-2000:], ended.stderr[-2000:])
 
     # Client and program in one grant.
-    script = f"{LOAD} --memory 1G --ready {scratch}/ready --hold & load=$!; while [ ! -e {scratch}/ready ]; do sleep 0.05; done; "
+    script = f"{LOAD} --memory 1G --quiet --ready {scratch}/ready --hold & load=$!; while [ ! -e {scratch}/ready ]; do sleep 0.05; done; "
     script += f"echo $load; {python} -c '{LISTING}'; {python} -m nvitop -1; code=$?; kill $load; exit $code"
     ended = run([*prefix, "sh", "-c", script], environment | {"COLUMNS": "120", "LINES": "40", "TERM": "dumb"})
     if check(ended.returncode == 0 and "Traceback" not in ended.stderr, "beside a program in the same grant", ended.returncode, ended.stderr[-2000:]):

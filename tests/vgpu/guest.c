@@ -382,7 +382,7 @@ static int verb_remember(const char *argument)
 static int verb_compare(const char *argument)
 {
     struct sigaction now;
-    sigset_t mask;
+    sigset_t mask = {0}; /* of which the kernel fills in what it knows */
 
     (void)argument;
     for (int i = 1; i < MAX_SIGNALS; i++)

@@ -206,7 +206,7 @@ struct way {
 
 static const struct way ways[] = {
     {"dlsym", open_usual, NULL, look_dlsym},
-    {"dlvsym", open_usual, NULL, look_dlvsym},
+    {"dlvsym", open_only_copy, NULL, look_dlvsym},
     {"default", open_global, NULL, look_default},
     {"twice", open_twice, NULL, look_dlsym},
     {"copy", open_copy, NULL, look_dlsym},

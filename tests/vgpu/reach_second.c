@@ -5,7 +5,7 @@
 
 #include <dlfcn.h>
 
-void *reach_second_next(const char *name);
+__attribute__((visibility("default"))) void *reach_second_next(const char *name);
 
 void *reach_second_next(const char *name)
 {
