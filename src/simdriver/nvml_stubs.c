@@ -31,6 +31,8 @@ NOT_SUPPORTED(nvmlDeviceGetPerformanceState);
 NOT_SUPPORTED(nvmlDeviceGetPersistenceMode);
 NOT_SUPPORTED(nvmlDeviceGetPowerManagementLimit);
 NOT_SUPPORTED(nvmlDeviceGetPowerUsage);
+NOT_SUPPORTED(nvmlDeviceGetProcessesUtilizationInfo);
+NOT_SUPPORTED(nvmlDeviceGetRunningProcessDetailList);
 NOT_SUPPORTED(nvmlDeviceGetTemperature);
 NOT_SUPPORTED(nvmlDeviceGetTemperatureV);
 NOT_SUPPORTED(nvmlDeviceGetTotalEccErrors);
