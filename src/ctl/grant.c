@@ -121,16 +121,10 @@ static int read_line(const char *key, char *value, struct grant *grant)
     return r;
 }
 
-int grant_read(int fd, struct grant *ret_grant, struct error *err)
+int grant_parse(char *text, struct grant *ret_grant, struct error *err)
 {
     struct grant grant = {0};
-    char text[FILE_MAX], *line = text, *end;
-    ssize_t len;
-
-    len = pread(fd, text, sizeof(text) - 1, 0);
-    if (len < 0)
-        return error_set(err, -errno, "%s", strerror(errno));
-    text[len] = '\0';
+    char *line = text, *end;
 
     for (unsigned number = 1; (end = strchr(line, '\n')); number++, line = end + 1) {
         char *equals = strchr(line, '=');
@@ -147,4 +141,16 @@ int grant_read(int fd, struct grant *ret_grant, struct error *err)
 
     *ret_grant = grant;
     return 0;
+}
+
+int grant_read(int fd, struct grant *ret_grant, struct error *err)
+{
+    char text[FILE_MAX];
+    ssize_t len;
+
+    len = pread(fd, text, sizeof(text) - 1, 0);
+    if (len < 0)
+        return error_set(err, -errno, "%s", strerror(errno));
+    text[len] = '\0';
+    return grant_parse(text, ret_grant, err);
 }

@@ -35,9 +35,12 @@ struct grant {
 int grant_write(int fd, const struct grant *grant);
 
 /*
- * Reads a grant's file from its start, all but the id. -EBADMSG when it is not one. Lines with an
- * unknown key are skipped; a line that is still being written is not there yet.
+ * Reads a grant's text, all but the id, and destroys it. -EBADMSG when it is not one. Lines with an
+ * unknown key are skipped; a line without its end is still being written and not there yet.
  */
+int grant_parse(char *text, struct grant *ret_grant, struct error *err);
+
+/* The same for a file, from its start. */
 int grant_read(int fd, struct grant *ret_grant, struct error *err);
 
 /* Words of a command line, blanks between them, control characters replaced, cut to fit. */

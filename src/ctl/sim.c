@@ -14,6 +14,7 @@
 #include "base/parse.h"
 #include "base/strbuf.h"
 #include "base/util.h"
+#include "config/sim_config.h"
 #include "ctl/book.h"
 #include "ctl/ctl.h"
 #include "ctl/paths.h"
@@ -67,6 +68,7 @@ static const struct argp_option create_options[] = {
     {"slice", OPT_SLICE, "DURATION", 0,
      "Time slice of the round robin between contexts. Default: 2ms", 0},
     {"switch", OPT_SWITCH, "DURATION", 0, "Time lost at each change of context. Default: none", 0},
+    {"config", OPT_CONFIG, "FILE", 0, "Take everything from a YAML file instead", 0},
     {0},
 };
 
@@ -232,7 +234,14 @@ static int create(const struct sim *sim, const char *path, struct error *err)
 
     if (!spec)
         return error_set(err, -ENOMEM, "out of memory");
-    describe(sim, spec);
+    if (sim->config) {
+        r = sim_config_load(sim->config, spec, err);
+        if (r < 0)
+            return r;
+    } else {
+        describe(sim, spec);
+    }
+
     sim_spec_defaults(spec);
     r = sim_machine_create(path, spec, err);
     if (r == -EEXIST)
