@@ -78,11 +78,11 @@ class Demo:
         return ended.stdout
 
     def make_machine(self):
-        self.ctl("sim", "create", self.machine, "--gpus", "2", "--memory", "16G")
+        self.ctl("sim", "create", "--gpus", "2", "--memory", "16G", self.machine)
 
     def view(self):
         """The simulator's own count."""
-        return json.loads(self.ctl("sim", "show", self.machine, "--json"))
+        return json.loads(self.ctl("sim", "show", "--json", self.machine))
 
     def clean_up(self):
         self.screen.erase()

@@ -156,12 +156,12 @@ def check_same(program, way, command, sentence):
         return
     check_equal((bare.returncode, bare.stderr), (0, ""), f"{title}: runs bare")
     check_equal((limited.returncode, limited.stderr), (0, ""), f"{title}: runs under a limit")
-    different = [
-        (b, l)
-        for b, l in zip(bare.stdout.splitlines(), limited.stdout.splitlines())
-        if b != l
-    ]
-    same_length = bare.stdout.count("\n") == limited.stdout.count("\n")
+    rows = [bare.stdout.splitlines(), limited.stdout.splitlines()]
+    if way.startswith("copy") and command == "codes":
+        # Bare, the copy is a second driver that nobody has initialised yet; under a limit there is one.
+        rows = [lines[lines.index("init: 0") :] for lines in rows]
+    different = [(b, l) for b, l in zip(*rows) if b != l]
+    same_length = len(rows[0]) == len(rows[1])
     check(not different and same_length, f"{title}", *(f"bare {b!r}, limited {l!r}" for b, l in different[:20]))
 
 

@@ -28,7 +28,8 @@ class Tenant:
         self.keys = {"NVIDIA_VISIBLE_DEVICES": uuid, "HAMI_VISIBLE_DEVICES": "granted", "CUDA_DEVICE_MEMORY_LIMIT_0": "2g"}
         self.region = new_region()
         self.library = container(region=self.region, **self.keys, CUDA_DEVICE_SM_LIMIT_0=cores)
-        environment = bare_environment(machine) | {"LD_PRELOAD": str(self.library)}
+        # The card is the only one that it sees, as hamictl run has it.
+        environment = bare_environment(machine, LD_PRELOAD=self.library, CUDA_VISIBLE_DEVICES=uuid)
         self.guest = start(
             [LOAD, "--kernel", kernel, "--seconds", str(duration), "--streams", str(streams), "--batch", str(batch)],
             environment,
