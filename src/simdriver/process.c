@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <sys/auxv.h>
 #include <sys/stat.h>
 
 #include "base/clock.h"
@@ -99,6 +100,17 @@ void sim_sweep(struct sim *sim)
     }
 }
 
+/* Sixteen bytes that the kernel draws anew for each program, and that a fork keeps. */
+static uint64_t program_number(void)
+{
+    const void *random = (const void *)getauxval(AT_RANDOM);
+    uint64_t number = 0;
+
+    if (random)
+        memcpy(&number, random, sizeof(number));
+    return number;
+}
+
 static int take_slot(struct sim *sim)
 {
     struct sim_state *s = sim->state;
@@ -114,11 +126,32 @@ static int take_slot(struct sim *sim)
         s->slots = MAX(s->slots, i + 1);
         memset(process->usage, 0, sizeof(process->usage));
         process->who = sim->self;
+        process->program = program_number();
         __atomic_store_n(&process->in_use, 1, __ATOMIC_RELEASE);
         sim->slot = (int)i;
         return 0;
     }
     return -EAGAIN;
+}
+
+/*
+ * A process that became another program by exec has the same pid and start time; what it held as
+ * the former one went with its descriptors. Another copy of this library in the same program stays.
+ */
+static void clear_former_self(struct sim *sim)
+{
+    struct sim_state *s = sim->state;
+
+    for (unsigned i = 0; i < s->slots; i++) {
+        const struct sim_process *process = &s->processes[i];
+
+        if (!process->in_use || process->program == program_number() ||
+            memcmp(&process->who, &sim->self, sizeof(sim->self)) != 0)
+            continue;
+        sim_advance_all(s, sim_now(s));
+        clear_process(s, i);
+        sim_repair(s);
+    }
 }
 
 int sim_join(struct sim *sim, struct error *err)
@@ -127,6 +160,7 @@ int sim_join(struct sim *sim, struct error *err)
 
     proc_identity_self(&sim->self);
     (void)sim_lock(sim);
+    clear_former_self(sim);
     r = take_slot(sim);
     if (r < 0) {
         sim_sweep(sim);

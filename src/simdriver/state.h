@@ -54,6 +54,7 @@ struct sim_usage {
 struct sim_process {
     uint32_t in_use;
     struct proc_identity who;
+    uint64_t program; /* differs after an exec */
     struct sim_usage usage[SIM_MAX_GPUS];
 };
 
