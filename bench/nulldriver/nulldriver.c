@@ -208,12 +208,12 @@ PUBLIC CUresult cuEventSynchronize(CUevent event)
     return CUDA_SUCCESS;
 }
 
-/* A microsecond a kernel: far below any share that is measured here. */
+/* Kernels of no length at all, nearly: however fast they are launched, no share is used up. */
 PUBLIC CUresult cuEventElapsedTime(float *ms, CUevent start, CUevent end)
 {
     (void)start;
     (void)end;
-    *ms = 0.001f;
+    *ms = 1e-7f;
     return CUDA_SUCCESS;
 }
 
