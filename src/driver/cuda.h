@@ -155,6 +155,11 @@ typedef struct {
     int reserved0[3];
 } CUgraphNodeParams;
 
+/* Marks in the list that cuLaunchKernel() takes instead of pointers to parameters. */
+#define CU_LAUNCH_PARAM_END ((void *)0x0)
+#define CU_LAUNCH_PARAM_BUFFER_POINTER ((void *)0x1)
+#define CU_LAUNCH_PARAM_BUFFER_SIZE ((void *)0x2)
+
 /* Opaque to this project: passed through by pointer. */
 typedef struct CUexecAffinityParam_st CUexecAffinityParam;
 typedef struct CUctxCreateParams_st CUctxCreateParams;
@@ -237,6 +242,7 @@ CUresult cuLibraryUnload(CUlibrary library);
 CUresult cuLibraryGetKernel(CUkernel *kernel, CUlibrary library, const char *name);
 CUresult cuKernelGetFunction(CUfunction *function, CUkernel kernel);
 CUresult cuFuncGetAttribute(int *value, int attribute, CUfunction function);
+CUresult cuParamSetv(CUfunction function, int offset, void *bytes, unsigned int size);
 
 /* Memory */
 CUresult cuMemGetInfo(unsigned int *free_bytes, unsigned int *total);
@@ -323,6 +329,9 @@ CUresult cuLaunchGrid(CUfunction function, int grid_width, int grid_height);
 CUresult cuLaunchGridAsync(CUfunction function, int grid_width, int grid_height, CUstream stream);
 CUresult cuGraphLaunch(CUgraphExec exec, CUstream stream);
 CUresult cuGraphLaunch_ptsz(CUgraphExec exec, CUstream stream);
+CUresult cuGraphInstantiateWithFlags(CUgraphExec *exec, CUgraph graph, unsigned long long flags);
+CUresult cuGraphExecDestroy(CUgraphExec exec);
+CUresult cuGraphDestroy(CUgraph graph);
 CUresult cuGraphAddNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies,
                         size_t count, CUgraphNodeParams *params);
 CUresult cuGraphAddNode_v2(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies,

@@ -7,6 +7,7 @@ usage: generate.py KIND entries.txt nvml.txt OUTPUT
 KIND  rows        the table's rows, for entries.c
       stubs       a weak not-supported function for every export, for the simulated driver
       sim-map     the simulated driver's version script
+      sim-table   its functions, in the order of the table's rows
       vgpu-map    libvgpu's version script
       hooks       libvgpu's rows: every intercepted name with its function
       thunks      libvgpu's refusing functions, as assembler
@@ -55,6 +56,18 @@ def sim_map(entries: list, _nvml: list) -> str:
     return version_script([entry[0] for entry in entries])
 
 
+def sim_table(entries: list, _nvml: list) -> str:
+    names = [entry[0] for entry in entries]
+    declared = "".join(f"void {name}(void);\n" for name in names)
+    return (
+        '#define GUEST_FUNCTIONS_ONLY\n#include "simdriver/guest.h"\n\n'
+        + declared
+        + "\nvoid (*const guest_functions[])(void) = {\n"
+        + "".join(f"    {name},\n" for name in names)
+        + "};\n"
+    )
+
+
 def intercepted(entries: list) -> list:
     return [entry for entry in entries if entry[1] not in ASIDE]
 
@@ -79,6 +92,7 @@ KINDS = {
     "rows": rows,
     "stubs": stubs,
     "sim-map": sim_map,
+    "sim-table": sim_table,
     "vgpu-map": vgpu_map,
     "hooks": hooks,
     "thunks": thunks,

@@ -35,7 +35,7 @@ struct sim_spec {
     struct sim_gpu_spec gpus[SIM_MAX_GPUS];
 };
 
-/* Fills every field that is 0 or empty. */
+/* Fills every field that is 0 or empty, but the UUID. */
 void sim_spec_defaults(struct sim_spec *spec);
 
 /* Makes the state file; -EEXIST when there is one already. */
@@ -59,7 +59,7 @@ struct sim_process_view {
 };
 
 struct sim_view {
-    int64_t now_ns; /* the machine's clock, CLOCK_MONOTONIC */
+    int64_t now_ns; /* the machine's clock: CLOCK_MONOTONIC, unless it is stopped */
     unsigned gpu_count;
     struct sim_gpu_view gpus[SIM_MAX_GPUS];
     unsigned process_count;
@@ -71,3 +71,10 @@ struct sim_view {
  * does. The struct is large: keep it off the stack. -ENOENT, -EINVAL (not a machine), with err set.
  */
 int sim_machine_view(const char *path, struct sim_view *ret_view, struct error *err);
+
+/*
+ * For exact tests: stops the machine's clock. From then on its time is what sim_clock_step() makes
+ * of it, which also wakes those who wait for it. -EINVAL when the clock runs, or would go back.
+ */
+int sim_clock_stop(const char *path, struct error *err);
+int sim_clock_step(const char *path, int64_t ns, struct error *err);

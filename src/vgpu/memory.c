@@ -20,6 +20,15 @@ struct grant {
     uint64_t units;
 };
 
+/* There is no room; but a driver that was asked would look at the context first. */
+static CUresult refuse_alloc(void)
+{
+    size_t free_bytes, total;
+    CUresult result = REAL(cuMemGetInfo_v2)(&free_bytes, &total);
+
+    return result == CUDA_SUCCESS ? CUDA_ERROR_OUT_OF_MEMORY : result;
+}
+
 /* What to answer instead of asking the driver; CUDA_SUCCESS to go on. */
 static CUresult begin_alloc(struct grant *grant, uint64_t bytes)
 {
@@ -40,7 +49,7 @@ static CUresult begin_alloc(struct grant *grant, uint64_t bytes)
 
     grant->units = ledger_units(bytes);
     if (!grant->device->granted || !vgpu_charge(grant->device, VGPU_DATA, grant->units))
-        return CUDA_ERROR_OUT_OF_MEMORY;
+        return refuse_alloc();
     return CUDA_SUCCESS;
 }
 

@@ -65,6 +65,7 @@ static struct {
 
 static pthread_mutex_t open_lock = PTHREAD_MUTEX_INITIALIZER;
 static _Atomic bool driver_open, nvml_open;
+static void *driver_library; /* once driver_open */
 
 /* In every glibc dlsym has been in one of these; musl has it in the linker itself. */
 void libc_find(void)
@@ -185,6 +186,8 @@ static bool open_library(const char *name, bool of_driver, _Atomic bool *opened)
         library = libc_dlsym ? dlopen(name, RTLD_LAZY | RTLD_LOCAL) : NULL;
         if (library) {
             fill(library, of_driver);
+            if (of_driver)
+                driver_library = library;
             atomic_store_explicit(opened, true, memory_order_release);
         }
     }
@@ -195,6 +198,11 @@ static bool open_library(const char *name, bool of_driver, _Atomic bool *opened)
 bool real_driver(void)
 {
     return open_library("libcuda.so.1", true, &driver_open);
+}
+
+void *real_driver_symbol(const char *name)
+{
+    return real_driver() ? libc_dlsym(driver_library, name) : NULL;
 }
 
 bool real_nvml(void)

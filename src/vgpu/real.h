@@ -56,6 +56,9 @@ extern void *real_functions[REAL_COUNT];
 bool real_driver(void);
 bool real_nvml(void);
 
+/* The driver's own function of a name, NULL when there is none. */
+void *real_driver_symbol(const char *name);
+
 /* Our function for a name of the driver's or NVML's, NULL when we have none. */
 void *hook_by_name(const char *name);
 

@@ -5,8 +5,11 @@
  *
  * A lookup by name (dlsym, dlvsym) is made with the caller's own arguments first: only an answer
  * that lies in a driver library is replaced, so a program's own function of a driver-like name
- * stays its own. ELF names are exact ABIs. cuGetProcAddress is asked first too, and its answer
- * replaced by address, since only the driver knows which ABI a name means at a version and flavour.
+ * stays its own. A driver is known by its file's name or by the name it gives itself, and there is
+ * one a process: what is asked of a second copy is answered with the first one's, or half of the
+ * calls would go to a driver that was never initialised. ELF names are exact ABIs. cuGetProcAddress
+ * is asked first too, and its answer replaced by address, since only the driver knows which ABI a
+ * name means at a version and flavour.
  */
 
 #include <dlfcn.h>
@@ -15,6 +18,7 @@
 #include <string.h>
 
 #include "base/glibc.h"
+#include "driver/entries.h"
 #include "vgpu/real.h"
 #include "vgpu/vgpu.h"
 
@@ -39,6 +43,34 @@ static bool is_driver_file(const char *path)
            (strncmp(name, "libcuda.so", 10) == 0 || strncmp(name, "libnvidia-ml.so", 15) == 0);
 }
 
+/* The name that an object gives itself, or NULL. */
+static const char *object_name(const struct link_map *map)
+{
+    const char *strings = NULL;
+    size_t offset = 0;
+
+    for (const ElfW(Dyn) *dynamic = map->l_ld; dynamic->d_tag != DT_NULL; dynamic++) {
+        /* glibc relocates this address in place, musl does not. */
+        if (dynamic->d_tag == DT_STRTAB)
+            strings =
+                (const char *)(dynamic->d_un.d_ptr < map->l_addr ? map->l_addr + dynamic->d_un.d_ptr
+                                                                 : dynamic->d_un.d_ptr);
+        else if (dynamic->d_tag == DT_SONAME)
+            offset = dynamic->d_un.d_val;
+    }
+    return strings && offset ? strings + offset : NULL;
+}
+
+static bool lies_in_driver(const void *address)
+{
+    struct link_map *map = NULL;
+    Dl_info info;
+
+    if (dladdr1(address, &info, (void **)&map, RTLD_DL_LINKMAP) == 0 || !map)
+        return false;
+    return is_driver_file(info.dli_fname) || is_driver_file(object_name(map));
+}
+
 /* A cheap test first: this stands before every dlsym of the process. */
 int lookup_is_ours(const char *name)
 {
@@ -46,20 +78,20 @@ int lookup_is_ours(const char *name)
         libc_find();
     if (!name || !((name[0] == 'c' && name[1] == 'u') || strncmp(name, "nvml", 4) == 0))
         return 0;
-    return hook_by_name(name) != NULL;
+    return hook_by_name(name) != NULL || driver_entry_find(name) != NULL;
 }
 
 /* The answer, or ours for it if it is the driver's. */
 static void *replace(void *answer, const char *name)
 {
-    void *ours = hook_by_name(name);
-    Dl_info info;
+    void *ours = hook_by_name(name), *first;
 
-    if (!answer || answer == ours)
+    if (!answer || answer == ours || !lies_in_driver(answer))
         return answer;
-    if (dladdr(answer, &info) == 0 || !is_driver_file(info.dli_fname))
-        return answer;
-    return ours;
+    if (ours)
+        return ours;
+    first = real_driver_symbol(name);
+    return first ? first : answer;
 }
 
 /* Whether an address lies in an object at or after this one in the order of loading. */
@@ -118,14 +150,26 @@ void *lookup_version(void *handle, const char *name, const char *version, const 
         handle == RTLD_NEXT ? next_symbol(name, caller) : libc_dlvsym(handle, name, version), name);
 }
 
-/* A second driver in a namespace of its own would be out of reach: it is opened in ours. */
+/*
+ * A driver in a namespace of its own would be out of reach of those that are there with it, so it
+ * is opened in ours; so is a library that brings the driver along.
+ */
 void *dlmopen(Lmid_t namespace_id, const char *path, int flags)
 {
+    void *opened;
+
     if (!libc_dlmopen)
         libc_find();
     if (!libc_dlmopen)
         return NULL;
-    return libc_dlmopen(is_driver_file(path) ? LM_ID_BASE : namespace_id, path, flags);
+    if (is_driver_file(path))
+        namespace_id = LM_ID_BASE;
+    opened = libc_dlmopen(namespace_id, path, flags);
+    if (!opened || namespace_id == LM_ID_BASE ||
+        (!libc_dlsym(opened, "cuInit") && !libc_dlsym(opened, "nvmlInit_v2")))
+        return opened;
+    (void)dlclose(opened);
+    return libc_dlmopen(LM_ID_BASE, path, flags);
 }
 
 static void replace_answer(CUresult result, void **pfn)

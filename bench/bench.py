@@ -1,0 +1,152 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""The costs of libvgpu.so, each beside its target, on a driver whose calls return at once.
+
+Every number is a median over interleaved runs (bare, then limited, then bare again ...), so that what the
+machine does meanwhile meets both alike. With --save the table is kept in bench/results/, one file for each
+class of host.
+
+usage: bench.py [--build DIRECTORY] [--save] [--rounds N]
+"""
+
+import argparse
+import os
+import pathlib
+import platform
+import re
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+SOURCE = pathlib.Path(__file__).resolve().parent.parent
+
+
+def arguments():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--build", type=pathlib.Path, default=SOURCE / "build")
+    parser.add_argument("--save", action="store_true")
+    parser.add_argument("--rounds", type=int, default=7)
+    return parser.parse_args()
+
+
+class Bench:
+    def __init__(self, build, rounds, scratch):
+        self.build, self.rounds, self.scratch = build.resolve(), rounds, scratch
+        self.library = self.build / "src/vgpu/libvgpu.so"
+        self.regions = 0
+
+    def environment(self, way):
+        """bare; none: preloaded, no limit; limit: limits of memory and compute, neither reached."""
+        environment = {"PATH": os.environ["PATH"], "LD_LIBRARY_PATH": str(self.build / "bench/nulldriver")}
+        if way == "bare":
+            return environment
+        self.regions += 1
+        environment["LD_PRELOAD"] = str(self.library)
+        environment["CUDA_DEVICE_MEMORY_SHARED_CACHE"] = str(self.scratch / f"region-{self.regions}")
+        if way == "limit":
+            environment["CUDA_DEVICE_MEMORY_LIMIT"] = "4096g"
+            environment["CUDA_DEVICE_SM_LIMIT"] = "90"
+        return environment
+
+    def micro(self, way, *words):
+        ended = subprocess.run(
+            [self.build / "bench/micro", *words],
+            env=self.environment(way), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        )
+        if ended.returncode:
+            raise SystemExit(f"bench: micro {' '.join(words)} ({way}): exit {ended.returncode}: {ended.stderr}")
+        return float(ended.stdout)
+
+    def compare(self, ways, *words):
+        """Medians, one for each way, over interleaved runs."""
+        runs = {way: [] for way in ways}
+        for _ in range(self.rounds):
+            for way in ways:
+                runs[way].append(self.micro(way, *words))
+        return [statistics.median(runs[way]) for way in ways]
+
+    def start(self, count, way, *program):
+        environment = self.environment(way)
+        environment.pop("LD_PRELOAD", None)
+        out = subprocess.run(
+            [self.build / "bench/start", str(count), self.library, *program],
+            env=environment, stdout=subprocess.PIPE, text=True, check=True,
+        ).stdout
+        return [float(word) for word in out.split()]
+
+    def crowd(self, count):
+        """Seconds until `count` programs started at once have all called cuInit and ended, bare and limited."""
+        took = {"bare": [], "limit": []}
+        for _ in range(3):
+            for way in took:
+                environment = self.environment(way)
+                begun = time.monotonic()
+                crowd = [subprocess.Popen([self.build / "bench/micro", "init"], env=environment) for _ in range(count)]
+                bad = sum(one.wait() != 0 for one in crowd)
+                took[way].append(time.monotonic() - begun)
+                if bad:
+                    raise SystemExit(f"bench: {bad} of {count} programs at once failed ({way})")
+        return [statistics.median(took[way]) for way in took]
+
+
+def measure(bench):
+    """Rows: what, bare, limited, what is judged (a text), its target, whether it is met."""
+    bare, none, limit = bench.compare(("bare", "none", "limit"), "launch")
+    yield "launch, no limit", f"{bare:.1f} ns", f"{none:.1f} ns", none - bare, "ns added", 5
+    yield "launch, limit, not throttled", f"{bare:.1f} ns", f"{limit:.1f} ns", limit - bare, "ns added", 15
+    first = None
+    for live in (0, 10_000, 1_000_000):
+        bare, limit = bench.compare(("bare", "limit"), "pair", str(live))
+        yield f"alloc + free, {live:,} live", f"{bare:.1f} ns", f"{limit:.1f} ns", limit - bare, "ns added", 100
+        first = first or limit
+    yield "... at 1,000,000 against none", "", "", limit / first, "times", 1.5
+    bare, limit = bench.compare(("bare", "limit"), "memory", "1000000")
+    yield "memory per live allocation", f"{bare:.1f} B", f"{limit:.1f} B", limit - bare, "bytes", 64
+    bare, limit = bench.start(300, "limit", "/bin/true")
+    yield "start of /bin/true", f"{bare:.0f} us", f"{limit:.0f} us", limit - bare, "us added", 1000
+    bare, limit = bench.start(300, "limit", bench.build / "bench/micro", "init")
+    yield "start of a CUDA program", f"{bare:.0f} us", f"{limit:.0f} us", limit - bare, "us added", 1000
+    bare, limit = bench.crowd(300)
+    yield "300 CUDA programs at once", f"{bare:.2f} s", f"{limit:.2f} s", limit - bare, "s added", 1
+    stripped = bench.scratch / "libvgpu.so"
+    if shutil.which("strip"):
+        subprocess.run(["strip", "-o", stripped, bench.library], check=True)
+        yield "size of libvgpu.so, stripped", "", "", stripped.stat().st_size / 1024, "KiB", 300
+
+
+def host_class():
+    text = pathlib.Path("/proc/cpuinfo").read_text()
+    model = (re.search(r"model name\s*:\s*(.*)", text) or [None, platform.machine()])[1]
+    words = re.sub(r"\(.*?\)|@.*|CPU|Processor", "", model).lower().split()
+    return "-".join([re.sub(r"[^a-z0-9.]+", "", w) for w in words if w][:5] + [f"{os.cpu_count()}cpu"])
+
+
+def table(rows):
+    yield f"{'what':32} {'bare':>10} {'libvgpu':>10} {'':>12} {'target':>10}"
+    for what, bare, limited, value, unit, target in rows:
+        met = "" if value <= target else "  MISSED"
+        digits = 2 if abs(value) < 10 else 1
+        yield f"{what:32} {bare:>10} {limited:>10} {value:8.{digits}f} {unit:9} <= {target}{met}"
+
+
+def main():
+    options = arguments()
+    with tempfile.TemporaryDirectory(prefix="hami-bench-") as scratch:
+        bench = Bench(options.build, options.rounds, pathlib.Path(scratch))
+        lines = []
+        for line in table(measure(bench)):
+            print(line, flush=True)
+            lines.append(line)
+    if options.save:
+        path = SOURCE / "bench/results" / f"{host_class()}.txt"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("\n".join([f"{platform.system()} {platform.release()}", *lines]) + "\n")
+        print(f"kept in {path.relative_to(SOURCE)}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,158 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/*
+ * One measurement in one process: bench.py runs it bare and under libvgpu, in turns, and compares.
+ * It reaches the driver by dlopen and dlsym, as programs do, and measures in batches, of which it
+ * prints the fastest fifth's median: what the code costs, less what the machine was busy with.
+ *
+ *   micro launch            ns of a cuLaunchKernel
+ *   micro pair LIVE         ns of a cuMemAlloc + cuMemFree beside LIVE allocations
+ *   micro memory LIVE       bytes of private memory that each of LIVE allocations costs
+ *   micro init              nothing but cuInit
+ */
+
+#include <dlfcn.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "../tests/vgpu/cu.h"
+
+#define BATCHES 400
+#define BATCH 500
+
+static cu_launch_fn *launch;
+static cu_alloc_fn *alloc;
+static cu_free_fn *release;
+static cu_handle function;
+
+static int64_t now_ns(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+static void must(int code)
+{
+    if (code == CU_OK)
+        return;
+    fprintf(stderr, "micro: CUDA error %d\n", code);
+    exit(1);
+}
+
+static void make_ready(void)
+{
+    void *driver = dlopen("libcuda.so.1", RTLD_NOW);
+    cu_handle context, module;
+    int device;
+
+    if (!driver)
+        exit(1);
+    must(((cu_init_fn *)dlsym(driver, "cuInit"))(0));
+    must(((cu_device_get_fn *)dlsym(driver, "cuDeviceGet"))(&device, 0));
+    must(((cu_retain_fn *)dlsym(driver, "cuDevicePrimaryCtxRetain"))(&context, device));
+    must(((cu_ctx_fn *)dlsym(driver, "cuCtxSetCurrent"))(context));
+    must(((cu_module_load_fn *)dlsym(driver, "cuModuleLoadData"))(&module, "micro"));
+    must(((cu_function_fn *)dlsym(driver, "cuModuleGetFunction"))(&function, module, "spin"));
+    launch = (cu_launch_fn *)dlsym(driver, "cuLaunchKernel");
+    alloc = (cu_alloc_fn *)dlsym(driver, "cuMemAlloc_v2");
+    release = (cu_free_fn *)dlsym(driver, "cuMemFree_v2");
+}
+
+static void batch_launch(void)
+{
+    int64_t kernel_ns = 1000;
+    void *params[] = {&kernel_ns};
+
+    for (int i = 0; i < BATCH; i++)
+        launch(function, 1, 1, 1, 32, 1, 1, 0, NULL, params, NULL);
+}
+
+static void batch_pair(void)
+{
+    cu_ptr ptr;
+
+    for (int i = 0; i < BATCH; i++) {
+        alloc(&ptr, 4096);
+        release(ptr);
+    }
+}
+
+static int by_value(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+
+    return (x > y) - (x < y);
+}
+
+/*
+ * With a rest after each batch, outside of what is measured: no real GPU takes launches as fast as
+ * a driver that does nothing, and a share must not be used up by their number alone.
+ */
+static double measure(void (*batch)(void), unsigned rest_us)
+{
+    static double ns[BATCHES];
+    int64_t begun;
+
+    for (int i = 0; i < 20; i++) {
+        batch();
+        usleep(rest_us);
+    }
+    for (int i = 0; i < BATCHES; i++) {
+        begun = now_ns();
+        batch();
+        ns[i] = (double)(now_ns() - begun) / BATCH;
+        usleep(rest_us);
+    }
+    qsort(ns, BATCHES, sizeof(ns[0]), by_value);
+    return ns[BATCHES / 10];
+}
+
+static long private_bytes(void)
+{
+    char line[256];
+    long kib, sum = 0;
+    FILE *file = fopen("/proc/self/smaps_rollup", "r");
+
+    while (file && fgets(line, sizeof(line), file))
+        if (sscanf(line, "Private_Clean: %ld", &kib) == 1 ||
+            sscanf(line, "Private_Dirty: %ld", &kib) == 1)
+            sum += kib * 1024;
+    if (file)
+        fclose(file);
+    return sum;
+}
+
+static void take(long live)
+{
+    cu_ptr ptr;
+
+    for (long i = 0; i < live; i++)
+        must(alloc(&ptr, 4096));
+}
+
+int main(int argc, char **argv)
+{
+    long live = argc > 2 ? atol(argv[2]) : 0, before;
+
+    if (argc < 2)
+        return 2;
+    make_ready();
+    if (strcmp(argv[1], "launch") == 0) {
+        printf("%.3f\n", measure(batch_launch, 3000));
+    } else if (strcmp(argv[1], "pair") == 0) {
+        take(live);
+        printf("%.3f\n", measure(batch_pair, 0));
+    } else if (strcmp(argv[1], "memory") == 0) {
+        take(1);
+        before = private_bytes();
+        take(live);
+        printf("%.3f\n", (double)(private_bytes() - before) / (double)live);
+    }
+    return 0;
+}

@@ -1,0 +1,122 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+
+#include "config/sim_config.h"
+/* cmocka.h needs the four above */
+#include <cmocka.h>
+
+#include "base/util.h"
+
+static int parse(const char *text, struct sim_spec *ret_spec, struct error *err)
+{
+    return sim_config_parse("m.yaml", text, strlen(text), ret_spec, err);
+}
+
+static void every_key_is_read(void **state)
+{
+    static const char text[] = "gpus:\n"
+                               "  - count: 2\n"
+                               "    model: NVIDIA H100 80GB HBM3\n"
+                               "    memory: 80Gi\n"
+                               "    context: 500Mi\n"
+                               "    multiprocessors: 132\n"
+                               "    numa: 1\n"
+                               "    compute: \"9.0\"\n"
+                               "    slice: 1ms\n"
+                               "    switch: 50us\n"
+                               "  - uuid: GPU-12345678-aaaa-bbbb-cccc-0123456789ab\n";
+    struct error err = ERROR_INIT;
+    struct sim_spec spec;
+
+    (void)state;
+    assert_int_equal(parse(text, &spec, &err), 0);
+    assert_int_equal(spec.gpu_count, 3);
+    assert_string_equal(spec.gpus[0].model, "NVIDIA H100 80GB HBM3");
+    assert_int_equal(spec.gpus[1].memory_bytes, 80 * GIB);
+    assert_int_equal(spec.gpus[1].context_bytes, 500 * MIB);
+    assert_int_equal(spec.gpus[1].multiprocessors, 132);
+    assert_int_equal(spec.gpus[1].numa_node, 1);
+    assert_int_equal(spec.gpus[1].compute_major, 9);
+    assert_int_equal(spec.gpus[1].compute_minor, 0);
+    assert_int_equal(spec.gpus[1].slice_ns, 1 * NS_PER_MS);
+    assert_int_equal(spec.gpus[1].switch_ns, 50 * NS_PER_US);
+    assert_string_equal(spec.gpus[2].uuid, "GPU-12345678-aaaa-bbbb-cccc-0123456789ab");
+    assert_string_equal(spec.gpus[2].model, "NVIDIA A100-SXM4-40GB");
+    assert_int_equal(spec.gpus[2].numa_node, -1);
+    assert_int_equal(spec.gpus[2].slice_ns, 2 * NS_PER_MS);
+}
+
+static void what_is_wrong_is_named_with_its_place(void **state)
+{
+    static const struct {
+        const char *text;
+        const char *error;
+    } cases[] = {
+        {"", "m.yaml:1:1: gpus: missing"},
+        {"x: 1\n", "m.yaml:1:1: Unexpected key: x"},
+        {"gpus: 3\n", "m.yaml:1:7: gpus: Expecting SEQUENCE, got event: SCALAR"},
+        {"gpus:\n  - count: 2\n    foo: 1\n", "m.yaml:3:5: gpus[0]: Unexpected key: foo"},
+        {"gpus:\n  - count: [1]\n",
+         "m.yaml:2:12: gpus[0].count: Expecting STRING, got event: SEQUENCE_START"},
+        {"gpus:\n  - count: 2\n  bad\n", "m.yaml:4:1: could not find expected ':'"},
+        {"gpus:\n  - count: two\n", "m.yaml:2:12: gpus[0].count: not a whole number"},
+        {"gpus:\n  - count: -1\n", "m.yaml:2:12: gpus[0].count: not a whole number"},
+        {"gpus:\n  - count: 17\n", "m.yaml:2:12: gpus[0].count: more than 16 GPUs in all"},
+        {"gpus:\n  - count: 9\n  - count: 9\n",
+         "m.yaml:3:12: gpus[1].count: more than 16 GPUs in all"},
+        {"gpus:\n  - memory: 80Qi\n",
+         "m.yaml:2:13: gpus[0].memory: not an amount of memory, as 80Gi"},
+        {"gpus:\n  - memory: 2Ti\n", "m.yaml:2:13: gpus[0].memory: out of range, 1Ki to 1Ti"},
+        {"gpus:\n  - {memory: 1Gi, context: 2Gi}\n",
+         "m.yaml:2:28: gpus[0].context: more than the memory"},
+        {"gpus:\n  - multiprocessors: 0\n", "m.yaml:2:22: gpus[0].multiprocessors: out of range"},
+        {"gpus:\n  - numa: none\n", "m.yaml:2:11: gpus[0].numa: not a whole number"},
+        {"gpus:\n  - compute: 9\n",
+         "m.yaml:2:14: gpus[0].compute: not a compute capability, as \"9.0\""},
+        {"gpus:\n  - slice: 2\n", "m.yaml:2:12: gpus[0].slice: not a duration, as 2ms or 50us"},
+        {"gpus:\n  - slice: 0ms\n", "m.yaml:2:12: gpus[0].slice: out of range, at least 10us"},
+        {"gpus:\n  - switch: 2s\n", "m.yaml:2:13: gpus[0].switch: out of range, at most 1s"},
+        {"gpus:\n  - uuid: 7\n", "m.yaml:2:11: gpus[0].uuid: not a UUID, as "
+                                 "GPU-00000000-0000-0000-0000-000000000000"},
+        {"gpus:\n  - {uuid: GPU-1, count: 2}\n", "m.yaml:2:12: gpus[0].uuid: of more than one GPU"},
+        {"gpus:\n  - uuid: GPU-1\n  - uuid: GPU-1\n",
+         "m.yaml:3:11: gpus[1].uuid: that of another GPU"},
+        {"gpus:\n  - numa: &a 1\n    count: *a\n",
+         "m.yaml:3:5: gpus[0].count: YAML alias unsupported"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        struct sim_spec spec = {.gpu_count = 99};
+        struct error err = ERROR_INIT;
+
+        print_message("%s", cases[i].text);
+        assert_int_equal(parse(cases[i].text, &spec, &err), -EINVAL);
+        assert_string_equal(err.text, cases[i].error);
+        assert_int_equal(spec.gpu_count, 99);
+    }
+}
+
+static void a_file_too_large_or_missing_is_refused(void **state)
+{
+    struct sim_spec spec;
+
+    (void)state;
+    assert_int_equal(sim_config_load("/nonexistent/m.yaml", &spec, NULL), -ENOENT);
+    assert_int_equal(sim_config_load("/dev/zero", &spec, NULL), -EFBIG);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_key_is_read),
+        cmocka_unit_test(what_is_wrong_is_named_with_its_place),
+        cmocka_unit_test(a_file_too_large_or_missing_is_refused),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,462 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "ctl/book.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/parse.h"
+#include "base/util.h"
+#include "ctl/grant.h"
+#include "region/view.h"
+
+enum {
+    ID_SIZE = 24,
+    MAX_DEPTH = 8, /* of what is removed */
+    KEPT_FD = 200, /* scripts use the low ones by number */
+};
+
+static void format_id(uint64_t id, char text[ID_SIZE])
+{
+    (void)snprintf(text, ID_SIZE, "%" PRIu64, id);
+}
+
+static int open_folder(const char *path, const char *name, int *ret_fd, struct error *err)
+{
+    AUTOCLOSE int parent = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    int fd;
+
+    if (parent < 0)
+        return error_set(err, -errno, "cannot open %s: %s", path, strerror(errno));
+    if (mkdirat(parent, name, 0700) < 0 && errno != EEXIST)
+        return error_set(err, -errno, "cannot make %s/%s: %s", path, name, strerror(errno));
+    fd = openat(parent, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+    if (fd < 0)
+        return error_set(err, -errno, "cannot open %s/%s: %s", path, name, strerror(errno));
+    *ret_fd = fd;
+    return 0;
+}
+
+int book_open(struct book *book, const char *path, struct error *err)
+{
+    char lock[PATH_MAX];
+    int r;
+
+    *book = (struct book)BOOK_INIT;
+    COPY_TEXT(book->path, path);
+    r = snprintf(lock, sizeof(lock), "%s/lock", path);
+    if (r < 0 || (size_t)r >= sizeof(lock))
+        return error_set(err, -ENAMETOOLONG, "%s: the path is too long", path);
+
+    book->lock_fd = open(lock, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (book->lock_fd < 0)
+        return error_set(err, -errno, "cannot open %s: %s", lock, strerror(errno));
+
+    r = open_folder(path, "grants", &book->grants_fd, err);
+    if (r == 0)
+        r = open_folder(path, "runs", &book->runs_fd, err);
+    if (r == 0)
+        r = open_folder(path, "waiting", &book->waiting_fd, err);
+    if (r < 0)
+        book_close(book);
+    return r;
+}
+
+void book_close(struct book *book)
+{
+    close_p(&book->lock_fd);
+    close_p(&book->grants_fd);
+    close_p(&book->runs_fd);
+    close_p(&book->waiting_fd);
+    *book = (struct book)BOOK_INIT;
+}
+
+int book_lock(struct book *book, struct error *err)
+{
+    while (flock(book->lock_fd, LOCK_EX) < 0) {
+        if (errno != EINTR)
+            return error_set(err, -errno, "cannot lock %s: %s", book->path, strerror(errno));
+    }
+    return 0;
+}
+
+void book_unlock(struct book *book)
+{
+    (void)flock(book->lock_fd, LOCK_UN);
+}
+
+/* Numbers grow for as long as the directory lives; the files themselves settle a lost counter. */
+static uint64_t next_id(struct book *book)
+{
+    char text[ID_SIZE] = "";
+    uint64_t id = 0;
+
+    if (pread(book->lock_fd, text, sizeof(text) - 1, 0) > 0)
+        (void)parse_u64(text, &id);
+    format_id(++id, text);
+    (void)!ftruncate(book->lock_fd, 0);
+    (void)!pwrite(book->lock_fd, text, strlen(text), 0);
+    return id;
+}
+
+/* Whether some process holds the open-file-description lock on the file. */
+static bool is_held(int fd)
+{
+    struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+
+    return fcntl(fd, F_OFD_GETLK, &lock) < 0 || lock.l_type != F_UNLCK;
+}
+
+/*
+ * Programs close descriptors that they do not know when they start others, so a process of theirs
+ * may have lost the lock and still use the GPU: then its slot in the region tells.
+ */
+static bool is_using(const struct book *book, uint64_t id)
+{
+    AUTOFREE struct region_view *view = NULL;
+    char path[PATH_MAX];
+
+    if (book_region_path(book, id, path) < 0 || access(path, F_OK) < 0)
+        return false;
+    view = malloc(sizeof(*view));
+    return view && region_view_read(path, view, NULL) == 0 && view->process_count > 0;
+}
+
+/* A new numbered file, held by the descriptor returned. */
+static int make_held(struct book *book, int folder, int flags, uint64_t *ret_id)
+{
+    struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+    AUTOCLOSE int fd = -1;
+    char name[ID_SIZE];
+    uint64_t id;
+
+    do {
+        id = next_id(book);
+        format_id(id, name);
+        fd = openat(folder, name, O_RDWR | O_CREAT | O_EXCL | O_APPEND | O_NOFOLLOW | flags, 0600);
+    } while (fd < 0 && errno == EEXIST);
+    if (fd < 0)
+        return -errno;
+
+    if (fcntl(fd, F_OFD_SETLK, &lock) < 0) {
+        int r = -errno;
+
+        (void)unlinkat(folder, name, 0);
+        return r;
+    }
+    *ret_id = id;
+    return take_fd(&fd);
+}
+
+static void remove_tree(int folder, const char *name, int depth)
+{
+    AUTOCLOSE int fd = -1;
+    const struct dirent *entry;
+    DIR *dir;
+    int copy;
+
+    if (unlinkat(folder, name, 0) == 0 || errno == ENOENT || depth > MAX_DEPTH)
+        return;
+
+    fd = openat(folder, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+    copy = fd < 0 ? -1 : fcntl(fd, F_DUPFD_CLOEXEC, 0);
+    dir = copy < 0 ? NULL : fdopendir(copy);
+    if (!dir) {
+        if (copy >= 0)
+            (void)close(copy);
+        return;
+    }
+    while ((entry = readdir(dir))) {
+        if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0)
+            remove_tree(fd, entry->d_name, depth + 1);
+    }
+    (void)closedir(dir);
+    (void)unlinkat(folder, name, AT_REMOVEDIR);
+}
+
+/* The run's folder goes first, so that none is ever left without its grant. */
+static void remove_grant(struct book *book, const char *name)
+{
+    remove_tree(book->runs_fd, name, 0);
+    (void)unlinkat(book->grants_fd, name, 0);
+}
+
+/* Ids of the files in a folder, ascending. */
+static int list_ids(int folder, uint64_t **ret_ids, size_t *ret_count)
+{
+    AUTOFREE uint64_t *ids = NULL;
+    size_t count = 0, size = 0;
+    const struct dirent *entry;
+    uint64_t id;
+    DIR *dir;
+    int fd;
+
+    /* Opened anew: a duplicate would share its position with other readers of ours. */
+    fd = openat(folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0)
+        return -errno;
+    dir = fdopendir(fd);
+    if (!dir) {
+        (void)close(fd);
+        return -ENOMEM;
+    }
+
+    while ((entry = readdir(dir))) {
+        if (parse_u64(entry->d_name, &id) < 0)
+            continue;
+        if (count == size) {
+            uint64_t *more = realloc(ids, (size ? 2 * size : 64) * sizeof(*ids));
+
+            if (!more) {
+                (void)closedir(dir);
+                return -ENOMEM;
+            }
+            ids = more;
+            size = size ? 2 * size : 64;
+        }
+        ids[count++] = id;
+    }
+    (void)closedir(dir);
+
+    if (count)
+        qsort(ids, count, sizeof(*ids), grant_compare_ids);
+    *ret_ids = TAKE(ids);
+    *ret_count = count;
+    return 0;
+}
+
+void grant_list_deinit(struct grant_list *list)
+{
+    free(list->grants);
+    *list = (struct grant_list){0};
+}
+
+/* Reads a living grant; 0 when it was dead and is now gone, 1 when it lives. */
+static int look_at_grant(struct book *book, uint64_t id, struct grant *ret_grant, struct error *err)
+{
+    AUTOCLOSE int fd = -1;
+    char name[ID_SIZE];
+    int r;
+
+    format_id(id, name);
+    fd = openat(book->grants_fd, name, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+    if (fd < 0)
+        return error_set(err, -errno, "cannot open %s/grants/%s: %s", book->path, name,
+                         strerror(errno));
+    if (!is_held(fd) && !is_using(book, id)) {
+        remove_grant(book, name);
+        return 0;
+    }
+
+    r = grant_read(fd, ret_grant, err);
+    if (r < 0)
+        return error_wrap(err, r, "cannot read the grant %s/grants/%s", book->path, name);
+    ret_grant->id = id;
+    return 1;
+}
+
+int book_list(struct book *book, struct grant_list *ret_list, struct error *err)
+{
+    AUTOFREE struct grant *grants = NULL;
+    AUTOFREE uint64_t *ids = NULL;
+    size_t count, living = 0;
+    int r;
+
+    r = list_ids(book->grants_fd, &ids, &count);
+    if (r < 0)
+        return error_set(err, r, "cannot list %s/grants: %s", book->path, strerror(-r));
+    grants = calloc(count ? count : 1, sizeof(*grants));
+    if (!grants)
+        return error_set(err, -ENOMEM, "cannot list the grants: out of memory");
+
+    for (size_t i = 0; i < count; i++) {
+        r = look_at_grant(book, ids[i], &grants[living], err);
+        if (r < 0)
+            return r;
+        living += (size_t)r;
+    }
+
+    *ret_list = (struct grant_list){TAKE(grants), living};
+    return 0;
+}
+
+static void charge_device(const struct grant_device *granted, struct device *devices, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        if (strcmp(devices[i].uuid, granted->uuid) != 0)
+            continue;
+        devices[i].used.slots++;
+        devices[i].used.cores += granted->cores;
+        devices[i].used.memory_bytes += granted->memory_bytes;
+        return;
+    }
+}
+
+void book_charge(const struct grant_list *list, struct device *devices, size_t count)
+{
+    for (size_t i = 0; i < list->count; i++) {
+        for (size_t j = 0; j < list->grants[i].device_count; j++)
+            charge_device(&list->grants[i].devices[j], devices, count);
+    }
+}
+
+/* The same description under a number that nobody uses by hand, or as it is when there is none. */
+static int move_away(int fd)
+{
+    int high = fcntl(fd, F_DUPFD, KEPT_FD);
+
+    if (high < 0)
+        return fd;
+    (void)close(fd);
+    return high;
+}
+
+int book_add(struct book *book, struct grant *grant, struct error *err)
+{
+    char name[ID_SIZE];
+    int fd, r;
+
+    fd = make_held(book, book->grants_fd, 0, &grant->id);
+    if (fd < 0)
+        return error_set(err, fd, "cannot write a grant to %s/grants: %s", book->path,
+                         strerror(-fd));
+
+    r = grant_write(fd, grant);
+    if (r < 0) {
+        format_id(grant->id, name);
+        (void)unlinkat(book->grants_fd, name, 0);
+        (void)close(fd);
+        return error_set(err, r, "cannot write a grant to %s/grants: %s", book->path, strerror(-r));
+    }
+    return move_away(fd);
+}
+
+void book_set_program(int fd, pid_t program)
+{
+    /* One write at the end of the file: a reader sees the line as a whole or not at all. */
+    (void)dprintf(fd, "program=%d\n", (int)program);
+}
+
+void book_release(struct book *book, uint64_t id, int fd)
+{
+    AUTOCLOSE int again = -1;
+    char name[ID_SIZE];
+
+    format_id(id, name);
+    if (book_lock(book, NULL) < 0) {
+        (void)close(fd);
+        return;
+    }
+    (void)close(fd);
+    again = openat(book->grants_fd, name, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+    if (again >= 0 && !is_held(again) && !is_using(book, id))
+        remove_grant(book, name);
+    book_unlock(book);
+}
+
+int book_join_queue(struct book *book, uint64_t *ret_id, struct error *err)
+{
+    int fd = make_held(book, book->waiting_fd, O_CLOEXEC, ret_id);
+
+    if (fd < 0)
+        return error_set(err, fd, "cannot queue in %s/waiting: %s", book->path, strerror(-fd));
+    return fd;
+}
+
+uint64_t book_find_predecessor(struct book *book, uint64_t id)
+{
+    AUTOFREE uint64_t *ids = NULL;
+    size_t count = 0;
+
+    if (list_ids(book->waiting_fd, &ids, &count) < 0)
+        return 0;
+
+    while (count > 0 && ids[count - 1] >= id)
+        count--;
+    for (; count > 0; count--) {
+        AUTOCLOSE int fd = -1;
+        char name[ID_SIZE];
+
+        format_id(ids[count - 1], name);
+        fd = openat(book->waiting_fd, name, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+        if (fd >= 0 && is_held(fd))
+            return ids[count - 1];
+        (void)unlinkat(book->waiting_fd, name, 0);
+    }
+    return 0;
+}
+
+void book_leave_queue(struct book *book, uint64_t id, int fd)
+{
+    char name[ID_SIZE];
+
+    format_id(id, name);
+    (void)unlinkat(book->waiting_fd, name, 0);
+    (void)close(fd);
+}
+
+int book_make_run(struct book *book, uint64_t id, char ret_path[PATH_MAX], struct error *err)
+{
+    char name[ID_SIZE];
+    int len;
+
+    format_id(id, name);
+    len = snprintf(ret_path, PATH_MAX, "%s/runs/%s", book->path, name);
+    if (len < 0 || len >= PATH_MAX - 64)
+        return error_set(err, -ENAMETOOLONG, "%s: the path is too long", book->path);
+
+    remove_tree(book->runs_fd, name, 0);
+    if (mkdirat(book->runs_fd, name, 0700) < 0)
+        return error_set(err, -errno, "cannot make %s: %s", ret_path, strerror(errno));
+    return 0;
+}
+
+int book_region_path(const struct book *book, uint64_t id, char ret_path[PATH_MAX])
+{
+    int len = snprintf(ret_path, PATH_MAX, "%s/runs/%" PRIu64 "/region.cache", book->path, id);
+
+    return len < 0 || len >= PATH_MAX ? -ENAMETOOLONG : 0;
+}
+
+static int check_grants(struct book *book, struct error *err)
+{
+    CLEANUP(grant_list_deinit) struct grant_list list = {0};
+    int r;
+
+    r = book_lock(book, err);
+    if (r < 0)
+        return r;
+    r = book_list(book, &list, err);
+    book_unlock(book);
+    if (r == 0 && list.count)
+        return error_set(err, -EBUSY, "%zu program%s of hamictl run hold%s a part of it; --force?",
+                         list.count, list.count == 1 ? "" : "s", list.count == 1 ? "s" : "");
+    return r;
+}
+
+int book_check_unused(const char *path, struct error *err)
+{
+    struct book book = BOOK_INIT;
+    int r;
+
+    if (access(path, F_OK) < 0)
+        return 0;
+    r = book_open(&book, path, err);
+    if (r == 0)
+        r = check_grants(&book, err);
+    book_close(&book);
+    return r;
+}
+
+void book_remove(const char *path)
+{
+    remove_tree(AT_FDCWD, path, 0);
+}

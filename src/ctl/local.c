@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "ctl/local.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+static int open_simulated(struct local *local, struct error *err)
+{
+    char library[PATH_MAX + 32];
+    struct stat st;
+    int r;
+
+    if (stat(local->machine, &st) < 0)
+        return error_set(err, -errno,
+                         "there is no simulated machine at HAMI_SIM=%s: %s; make it with "
+                         "\"hamictl sim create\", or unset HAMI_SIM to use real GPUs",
+                         local->machine, strerror(errno));
+    if (setenv("HAMI_SIM", local->machine, 1) < 0)
+        return error_set(err, -errno, "%s", strerror(errno));
+
+    (void)snprintf(library, sizeof(library), "%s/libnvidia-ml.so.1", local->paths.sim);
+    r = nvml_open(library, &local->nvml, err);
+    return r < 0 ? error_wrap(err, r, "cannot use the simulated machine %s", local->machine) : 0;
+}
+
+static int open_real(struct local *local, struct error *err)
+{
+    struct error why = ERROR_INIT;
+    int r;
+
+    r = nvml_open("libnvidia-ml.so.1", &local->nvml, &why);
+    if (r < 0)
+        return error_set(err, r,
+                         "no GPU: %.300s. Install NVIDIA's driver, or make a simulated machine: "
+                         "hamictl sim create /tmp/gpus; export HAMI_SIM=/tmp/gpus",
+                         why.text);
+    return 0;
+}
+
+int local_open(struct local *ret_local, struct error *err)
+{
+    int r;
+
+    *ret_local = (struct local){.nvml = NULL};
+    r = paths_find(&ret_local->paths, err);
+    if (r == 0)
+        r = paths_find_machine(ret_local->machine, err);
+    if (r == 0)
+        r = *ret_local->machine ? open_simulated(ret_local, err) : open_real(ret_local, err);
+    if (r == 0)
+        r = nvml_list(ret_local->nvml, ret_local->devices, LOCAL_MAX_DEVICES, err);
+    if (r >= 0) {
+        ret_local->device_count = (size_t)r;
+        r = paths_open_state(ret_local->machine, ret_local->state, err);
+    }
+    if (r < 0)
+        local_close(ret_local);
+    return r;
+}
+
+void local_close(struct local *local)
+{
+    nvml_close(local->nvml);
+    local->nvml = NULL;
+}

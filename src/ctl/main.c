@@ -1,0 +1,132 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* hamictl: sharing a local GPU without Kubernetes, and seeing what is going on. */
+
+#include <argp.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/util.h"
+#include "ctl/ctl.h"
+
+struct subcommand {
+    const char *name; /* as it calls itself in messages, "hamictl NAME" */
+    const char *summary;
+    int (*main)(int argc, char **argv);
+};
+
+static const struct subcommand subcommands[] = {
+    {"hamictl run", "run a program with a part of a GPU", run_main},
+    {"hamictl top", "show the GPUs, and who holds and uses what", top_main},
+    {"hamictl sim", "make, show and remove a simulated machine", sim_main},
+};
+
+struct arguments {
+    int argc;
+    char **argv; /* from the subcommand's name on; NULL: none given */
+};
+
+static const char *word_of(const struct subcommand *subcommand)
+{
+    return strchr(subcommand->name, ' ') + 1;
+}
+
+static const struct subcommand *find_subcommand(const char *word)
+{
+    for (size_t i = 0; i < ARRAY_SIZE(subcommands); i++) {
+        if (strcmp(word, word_of(&subcommands[i])) == 0)
+            return &subcommands[i];
+    }
+    return NULL;
+}
+
+static int call(const struct subcommand *subcommand, int argc, char **argv)
+{
+    argv[0] = (char *)subcommand->name;
+    return subcommand->main(argc, argv);
+}
+
+static error_t parse_option(int key, char *arg, struct argp_state *state)
+{
+    struct arguments *arguments = state->input;
+
+    (void)arg;
+    switch (key) {
+    case ARGP_KEY_ARG:
+        arguments->argv = &state->argv[state->next - 1];
+        arguments->argc = state->argc - (state->next - 1);
+        state->next = state->argc;
+        return 0;
+    case ARGP_KEY_NO_ARGS:
+        argp_error(state, "no subcommand given");
+        return 0;
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+}
+
+/* The list of subcommands, out of their table. */
+static char *filter_help(int key, const char *text, void *input)
+{
+    char *list = NULL;
+    size_t size;
+    FILE *stream;
+
+    (void)input;
+    if (key != ARGP_KEY_HELP_POST_DOC)
+        return (char *)text;
+
+    stream = open_memstream(&list, &size);
+    if (!stream)
+        return NULL;
+    (void)fputs("Subcommands:\n", stream);
+    for (size_t i = 0; i < ARRAY_SIZE(subcommands); i++)
+        (void)fprintf(stream, "  %-10s %s\n", word_of(&subcommands[i]), subcommands[i].summary);
+    (void)fputs("\n\"hamictl help SUBCOMMAND\" and \"man hamictl-SUBCOMMAND\" say more.\n", stream);
+    (void)fclose(stream);
+    return list;
+}
+
+static const struct argp argp = {
+    .parser = parse_option,
+    .args_doc = "SUBCOMMAND [ARGUMENT...]",
+    .doc = "Share GPUs of this machine among programs, with limits on memory and compute.\v ",
+    .help_filter = filter_help,
+};
+
+PUBLIC const char *argp_program_version = "hamictl " HAMI_VERSION;
+
+/* "hamictl help" is --help, "hamictl help run" is "hamictl run --help". */
+static int show_help(const struct arguments *arguments, char *program)
+{
+    char *argv[] = {program, (char *)"--help", NULL};
+    const struct subcommand *subcommand;
+
+    if (arguments->argc < 2)
+        return argp_parse(&argp, 2, argv, 0, NULL, NULL);
+    subcommand = find_subcommand(arguments->argv[1]);
+    if (subcommand)
+        return call(subcommand, 2, argv);
+    (void)fprintf(stderr, "hamictl: there is no subcommand \"%s\"; see hamictl --help\n",
+                  arguments->argv[1]);
+    return CTL_EXIT_USAGE;
+}
+
+int main(int argc, char **argv)
+{
+    struct arguments arguments = {0, NULL};
+    const struct subcommand *subcommand;
+
+    argp_err_exit_status = CTL_EXIT_USAGE;
+    if (argp_parse(&argp, argc, argv, ARGP_IN_ORDER, NULL, &arguments) != 0)
+        return CTL_EXIT_USAGE;
+
+    if (strcmp(arguments.argv[0], "help") == 0)
+        return show_help(&arguments, argv[0]);
+    subcommand = find_subcommand(arguments.argv[0]);
+    if (subcommand)
+        return call(subcommand, arguments.argc, arguments.argv);
+    (void)fprintf(stderr, "hamictl: there is no subcommand \"%s\"; see hamictl --help\n",
+                  arguments.argv[0]);
+    return CTL_EXIT_USAGE;
+}

@@ -1,0 +1,254 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "ctl/room.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/inotify.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/util.h"
+#include "ctl/ctl.h"
+
+enum {
+    /* A descriptor's end is told an instant before its lock is gone, so look once more. */
+    FIRST_LOOK_AGAIN_MS = 100,
+    BEHIND_LOOK_AGAIN_MS = 1000,
+};
+
+static uint64_t memory_free(const struct device *device)
+{
+    return device->used.memory_bytes < device->memory_bytes
+               ? device->memory_bytes - device->used.memory_bytes
+               : 0;
+}
+
+/* Whether the request names this device, or any. */
+static bool may_use(const struct request *request, const struct device *device)
+{
+    if (!device->healthy)
+        return false;
+    for (size_t i = 0; i < request->use_uuids.count; i++) {
+        if (strcmp(request->use_uuids.items[i], device->uuid) == 0)
+            return true;
+    }
+    return request->use_uuids.count == 0;
+}
+
+static const struct device *find_freest(const struct room *room, const struct device *devices)
+{
+    const struct device *freest = NULL;
+
+    for (size_t i = 0; i < room->local->device_count; i++) {
+        if (!may_use(room->request, &devices[i]))
+            continue;
+        if (!freest || memory_free(&devices[i]) > memory_free(freest))
+            freest = &devices[i];
+    }
+    return freest;
+}
+
+static void explain(struct room *room, const struct device *devices,
+                    const struct place_decision *decision)
+{
+    const struct device *freest = find_freest(room, devices);
+    char reasons[PLACE_REASON_TEXT_SIZE], size[CTL_SIZE_TEXT];
+    unsigned cores, slots;
+
+    place_reasons_format(decision, reasons);
+    if (!freest) {
+        (void)snprintf(room->why, sizeof(room->why), "%s", reasons);
+        return;
+    }
+    cores = freest->used.cores < freest->cores ? freest->cores - freest->used.cores : 0;
+    slots = freest->used.slots < freest->slots ? freest->slots - freest->used.slots : 0;
+    (void)snprintf(room->why, sizeof(room->why),
+                   "%s; the most that is free on one card: %s, %u%% of the cores, %u of %u places "
+                   "(GPU %u, %s)",
+                   reasons, ctl_format_size(memory_free(freest), size), cores, slots, freest->slots,
+                   freest->index, freest->uuid);
+}
+
+static void fill_grant(struct grant *grant, const struct device *devices,
+                       const struct place_decision *decision)
+{
+    grant->device_count = decision->pick_count;
+    for (size_t i = 0; i < decision->pick_count; i++) {
+        const struct place_pick *pick = &decision->picks[i];
+
+        COPY_TEXT(grant->devices[i].uuid, devices[pick->device].uuid);
+        grant->devices[i].memory_bytes = pick->memory_bytes;
+        grant->devices[i].cores = pick->cores;
+    }
+}
+
+/* What does not fit on the empty machine will never fit. */
+static bool can_ever_fit(struct room *room, struct place_decision *decision)
+{
+    return place_fit(room->local->devices, room->local->device_count, room->request, &room->policy,
+                     decision) == PLACE_FITS;
+}
+
+/* Locked. */
+static int take_locked(struct room *room, struct grant *grant, struct error *err)
+{
+    CLEANUP(grant_list_deinit) struct grant_list list = {0};
+    struct device devices[LOCAL_MAX_DEVICES];
+    struct place_decision decision;
+    int r;
+
+    r = book_list(room->book, &list, err);
+    if (r < 0)
+        return r;
+
+    memcpy(devices, room->local->devices, sizeof(devices));
+    book_charge(&list, devices, room->local->device_count);
+    r = place_fit(devices, room->local->device_count, room->request, &room->policy, &decision);
+    if (r < 0)
+        return error_set(err, r, "cannot place the request: %s", strerror(-r));
+    if (r == PLACE_NO_FIT) {
+        explain(room, devices, &decision);
+        return ROOM_NONE;
+    }
+
+    fill_grant(grant, devices, &decision);
+    r = book_add(room->book, grant, err);
+    if (r < 0)
+        return r;
+    room->fd = r;
+    return ROOM_GRANTED;
+}
+
+int room_take(struct room *room, struct grant *grant, struct error *err)
+{
+    struct place_decision decision;
+    int r;
+
+    if (!can_ever_fit(room, &decision)) {
+        explain(room, room->local->devices, &decision);
+        return ROOM_NEVER;
+    }
+
+    r = book_lock(room->book, err);
+    if (r < 0)
+        return r;
+    r = take_locked(room, grant, err);
+    book_unlock(room->book);
+    return r;
+}
+
+/* A place in the queue, and what would bring its turn. */
+struct place {
+    uint64_t id;
+    int fd;
+    int notify; /* inotify, -1 while the system has none to give (128 for each user) */
+    int watch;
+    uint64_t predecessor; /* 0: we are first */
+};
+
+/*
+ * Whoever is first watches the grants; everybody else only who is in front, so that one leaving
+ * wakes one. A descriptor's end is a close, also when its process was killed.
+ */
+static void watch_for_turn(struct place *place, const struct book *book)
+{
+    char path[PATH_MAX + 32];
+
+    if (place->notify < 0)
+        place->notify = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
+    if (place->watch >= 0)
+        (void)inotify_rm_watch(place->notify, place->watch);
+    if (place->predecessor) {
+        (void)snprintf(path, sizeof(path), "%s/waiting/%" PRIu64, book->path, place->predecessor);
+        place->watch = inotify_add_watch(place->notify, path, IN_CLOSE_WRITE | IN_ATTRIB);
+    } else {
+        (void)snprintf(path, sizeof(path), "%s/grants", book->path);
+        place->watch = inotify_add_watch(place->notify, path, IN_CLOSE_WRITE | IN_DELETE);
+    }
+}
+
+static void wait_for_change(const struct place *place, int64_t left_ns)
+{
+    struct pollfd poll_fd = {.fd = place->notify, .events = POLLIN};
+    bool slow = place->predecessor && place->notify >= 0;
+    int timeout_ms = slow ? BEHIND_LOOK_AGAIN_MS : FIRST_LOOK_AGAIN_MS;
+    char events[4096];
+
+    if (left_ns >= 0 && left_ns / NS_PER_MS < timeout_ms)
+        timeout_ms = (int)(left_ns / NS_PER_MS) + 1;
+    if (poll(&poll_fd, 1, timeout_ms) > 0)
+        (void)!read(place->notify, events, sizeof(events));
+}
+
+/* Our turn comes when nobody is in front of us, and then when there is room. */
+static int take_turn(struct room *room, struct grant *grant, struct place *place, struct error *err)
+{
+    int r;
+
+    r = book_lock(room->book, err);
+    if (r < 0)
+        return r;
+    place->predecessor = book_find_predecessor(room->book, place->id);
+    watch_for_turn(place, room->book);
+    r = place->predecessor ? ROOM_NONE : take_locked(room, grant, err);
+    if (r == ROOM_GRANTED)
+        book_leave_queue(room->book, place->id, take_fd(&place->fd));
+    book_unlock(room->book);
+    return r;
+}
+
+static int wait_in_queue(struct room *room, struct grant *grant, struct place *place,
+                         int64_t timeout_ns, void (*tell)(const struct room *room),
+                         struct error *err)
+{
+    int64_t start_ns = clock_now_ns(), left_ns = timeout_ns;
+    bool told = false;
+    int r;
+
+    for (;;) {
+        r = take_turn(room, grant, place, err);
+        if (r != ROOM_NONE)
+            return r;
+        if (timeout_ns >= 0) {
+            left_ns = start_ns + timeout_ns - clock_now_ns();
+            if (left_ns <= 0)
+                return ROOM_TIMED_OUT;
+        }
+        if (!told)
+            tell(room);
+        told = true;
+        wait_for_change(place, left_ns);
+    }
+}
+
+int room_wait(struct room *room, struct grant *grant, int64_t timeout_ns,
+              void (*tell)(const struct room *room), struct error *err)
+{
+    struct place place = {.fd = -1, .notify = -1, .watch = -1};
+    struct place_decision decision;
+    int r;
+
+    if (!can_ever_fit(room, &decision)) {
+        explain(room, room->local->devices, &decision);
+        return ROOM_NEVER;
+    }
+    (void)snprintf(room->why, sizeof(room->why), "others wait in front");
+
+    r = book_lock(room->book, err);
+    if (r < 0)
+        return r;
+    place.fd = book_join_queue(room->book, &place.id, err);
+    book_unlock(room->book);
+    if (place.fd < 0)
+        return place.fd;
+
+    r = wait_in_queue(room, grant, &place, timeout_ns, tell, err);
+    if (place.fd >= 0)
+        book_leave_queue(room->book, place.id, place.fd);
+    close_p(&place.notify);
+    return r;
+}

@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/* Getting a grant for a request out of the ledger: at once, or by waiting for room. */
+
+#include "ctl/book.h"
+#include "ctl/local.h"
+#include "place/place.h"
+
+enum room_outcome {
+    ROOM_GRANTED = 1,
+    ROOM_NONE,      /* not now */
+    ROOM_NEVER,     /* not on this machine, even with nothing granted */
+    ROOM_TIMED_OUT, /* not within the time */
+};
+
+enum {
+    ROOM_TEXT_SIZE = PLACE_REASON_TEXT_SIZE + 512,
+};
+
+struct room {
+    struct book *book;
+    const struct local *local;
+    const struct request *request;
+    struct place_policy policy;
+
+    int fd;                   /* ROOM_GRANTED: keeps the grant */
+    char why[ROOM_TEXT_SIZE]; /* otherwise: the reasons, and what there is */
+};
+
+/* Tries once. Sets the grant's id and devices. */
+int room_take(struct room *room, struct grant *grant, struct error *err);
+
+/*
+ * Waits in the order of arrival, at most timeout_ns unless that is negative. Calls tell() with why
+ * once, when there is no room at first.
+ */
+int room_wait(struct room *room, struct grant *grant, int64_t timeout_ns,
+              void (*tell)(const struct room *room), struct error *err);

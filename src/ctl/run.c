@@ -1,0 +1,344 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* hamictl run: a program gets a part of a GPU, for as long as it lives. */
+
+#include <argp.h>
+#include <errno.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/parse.h"
+#include "base/util.h"
+#include "ctl/ctl.h"
+#include "ctl/guest.h"
+#include "ctl/launch.h"
+#include "ctl/room.h"
+
+struct run {
+    struct request request;
+    struct place_policy policy;
+    bool wait;
+    int64_t timeout_ns; /* negative: none */
+    bool allow_unaccounted;
+    bool verbose;
+    const char *uuids[LOCAL_MAX_DEVICES];
+    char *const *command;
+
+    struct local local;
+    struct book book;
+    struct grant grant;
+};
+
+enum {
+    OPT_GPUMEM = 'm',
+    OPT_GPUCORES = 'c',
+    OPT_GPU_UUID = 'u',
+    OPT_GPUS = 'n',
+    OPT_POLICY = 'p',
+    OPT_WAIT = 'w',
+    OPT_VERBOSE = 'v',
+    OPT_ALLOW_UNACCOUNTED = 256,
+};
+
+static const struct argp_option options[] = {
+    {"gpumem", OPT_GPUMEM, "AMOUNT", 0,
+     "Device memory on each card: an amount such as 4Gi, 512M or 1.5G (units count by 1024; "
+     "rounded "
+     "up to whole MiB), or a percentage such as 50%. Default: all of the card",
+     0},
+    {"gpucores", OPT_GPUCORES, "PERCENT", 0,
+     "Share of each card's compute time, 1 to 100. 100 needs a card that nobody uses. Default: no "
+     "share, no limit",
+     0},
+    {"gpu-uuid", OPT_GPU_UUID, "UUID[,UUID...]", 0, "Use only these cards", 0},
+    {"gpus", OPT_GPUS, "COUNT", 0, "Number of cards. Default: 1", 0},
+    {"policy", OPT_POLICY, "POLICY", 0,
+     "Among the cards with room prefer the least used (spread, the default) or the most used "
+     "(binpack)",
+     0},
+    {"wait", OPT_WAIT, "DURATION", OPTION_ARG_OPTIONAL,
+     "Wait for room, in order of arrival; at most so long, when given: 90, 500ms, 10m, 2h", 0},
+    {"allow-unaccounted", OPT_ALLOW_UNACCOUNTED, NULL, 0,
+     "Let allocation calls through that are not accounted for yet, instead of refusing them", 0},
+    {"verbose", OPT_VERBOSE, NULL, 0, "Say on standard error what was granted", 0},
+    {0},
+};
+
+static void parse_gpumem(struct run *run, const char *arg, struct argp_state *state)
+{
+    struct request *request = &run->request;
+
+    if (strchr(arg, '%')) {
+        if (parse_percent(arg, 100, &request->memory_percent) < 0 || !request->memory_percent)
+            argp_error(state, "--gpumem: \"%s\" is not a percentage from 1%% to 100%%", arg);
+        request->memory_bytes = 0;
+        return;
+    }
+
+    if (parse_bytes(arg, &request->memory_bytes) < 0)
+        argp_error(state, "--gpumem: \"%s\" is not an amount of memory; say 4Gi, 512M or 50%%",
+                   arg);
+    if (request->memory_bytes < MIB)
+        argp_error(state, "--gpumem: \"%s\" is less than 1 MiB; is the unit missing, as in 4Gi?",
+                   arg);
+    if (request->memory_bytes > UINT64_MAX - MIB)
+        argp_error(state, "--gpumem: \"%s\" is too much", arg);
+    request->memory_bytes = (request->memory_bytes + MIB - 1) / MIB * MIB;
+}
+
+static void parse_gpucores(struct run *run, const char *arg, struct argp_state *state)
+{
+    if (parse_percent(arg, 100, &run->request.cores) < 0 || !run->request.cores)
+        argp_error(state, "--gpucores: \"%s\" is not a whole percentage from 1 to 100", arg);
+}
+
+static void parse_gpus(struct run *run, const char *arg, struct argp_state *state)
+{
+    uint64_t count;
+
+    if (parse_u64(arg, &count) < 0 || count < 1 || count > GRANT_MAX_DEVICES)
+        argp_error(state, "--gpus: \"%s\" is not a number from 1 to %d", arg, GRANT_MAX_DEVICES);
+    run->request.count = (unsigned)count;
+}
+
+static void parse_uuids(struct run *run, char *arg, struct argp_state *state)
+{
+    size_t *count = &run->request.use_uuids.count;
+    char *rest, *uuid;
+
+    for (uuid = strtok_r(arg, ", ", &rest); uuid; uuid = strtok_r(NULL, ", ", &rest)) {
+        if (*count == ARRAY_SIZE(run->uuids))
+            argp_error(state, "--gpu-uuid: more than %d cards", LOCAL_MAX_DEVICES);
+        run->uuids[(*count)++] = uuid;
+    }
+    if (!*count)
+        argp_error(state, "--gpu-uuid: no UUID given; \"hamictl top\" lists them");
+}
+
+static void parse_policy(struct run *run, const char *arg, struct argp_state *state)
+{
+    if (strcmp(arg, "spread") == 0)
+        run->policy.order = PLACE_SPREAD;
+    else if (strcmp(arg, "binpack") == 0)
+        run->policy.order = PLACE_BINPACK;
+    else
+        argp_error(state, "--policy: \"%s\" is neither spread nor binpack", arg);
+}
+
+static void parse_wait(struct run *run, const char *arg, struct argp_state *state)
+{
+    run->wait = true;
+    if (arg && ctl_parse_duration(arg, &run->timeout_ns) < 0)
+        argp_error(state, "--wait: \"%s\" is not a duration; say 90, 500ms, 10m or 2h", arg);
+}
+
+static error_t parse_option(int key, char *arg, struct argp_state *state)
+{
+    struct run *run = state->input;
+
+    switch (key) {
+    case OPT_GPUMEM:
+        parse_gpumem(run, arg, state);
+        return 0;
+    case OPT_GPUCORES:
+        parse_gpucores(run, arg, state);
+        return 0;
+    case OPT_GPU_UUID:
+        parse_uuids(run, arg, state);
+        return 0;
+    case OPT_GPUS:
+        parse_gpus(run, arg, state);
+        return 0;
+    case OPT_POLICY:
+        parse_policy(run, arg, state);
+        return 0;
+    case OPT_WAIT:
+        parse_wait(run, arg, state);
+        return 0;
+    case OPT_ALLOW_UNACCOUNTED:
+        run->allow_unaccounted = true;
+        return 0;
+    case OPT_VERBOSE:
+        run->verbose = true;
+        return 0;
+    case ARGP_KEY_ARG:
+        run->command = &state->argv[state->next - 1];
+        state->next = state->argc;
+        return 0;
+    case ARGP_KEY_NO_ARGS:
+        argp_error(state, "no program given; say hamictl run --gpumem 4Gi PROGRAM");
+        return 0;
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+}
+
+static const struct argp argp = {
+    .options = options,
+    .parser = parse_option,
+    .args_doc = "PROGRAM [ARGUMENT...]",
+    .doc =
+        "Run a program with a part of a GPU.\v"
+        "The program sees only the cards it was granted and gets no more of them than that. It "
+        "holds its room for as long as any of its processes lives. hamictl passes signals on and "
+        "exits with the program's code: 128+N when signal N ended it, 127 when it was not found, "
+        "126 when it could not be executed, 125 when hamictl itself failed.",
+};
+
+static int fail(const char *text)
+{
+    (void)fprintf(stderr, "hamictl run: %s\n", text);
+    return CTL_EXIT_RUN_FAILURE;
+}
+
+static bool has_device(const struct local *local, const char *uuid)
+{
+    for (size_t i = 0; i < local->device_count; i++) {
+        if (strcmp(local->devices[i].uuid, uuid) == 0)
+            return true;
+    }
+    return false;
+}
+
+/* Everything that can be said before anything is granted. */
+static int check(const struct run *run, struct error *err)
+{
+    const char *vgpu = run->local.paths.vgpu;
+
+    for (size_t i = 0; i < run->request.use_uuids.count; i++) {
+        if (!has_device(&run->local, run->uuids[i]))
+            return error_set(err, -ENODEV,
+                             "--gpu-uuid: this machine has no %s; \"hamictl top\" lists its cards",
+                             run->uuids[i]);
+    }
+    if (access(vgpu, R_OK) < 0)
+        return error_set(err, -errno,
+                         "cannot read %s: %s; HAMI_LIBDIR names the folder of an installation",
+                         vgpu, strerror(errno));
+    if (strpbrk(run->local.state, " \t\n:,"))
+        return error_set(err, -EINVAL,
+                         "the state directory's path \"%s\" has a blank, a comma or a colon, which "
+                         "LD_PRELOAD cannot carry; HAMI_RUN_DIR names another",
+                         run->local.state);
+    return 0;
+}
+
+static void tell_waiting(const struct room *room)
+{
+    (void)fprintf(stderr, "hamictl run: waiting for room: %s\n", room->why);
+}
+
+/* Fills run->grant. Returns the descriptor that keeps it, or a negative errno. */
+static int get_room(struct run *run, struct error *err)
+{
+    struct room room = {
+        .book = &run->book,
+        .local = &run->local,
+        .request = &run->request,
+        .policy = run->policy,
+    };
+    int r;
+
+    run->grant.keeper = getpid();
+    run->grant.started = (int64_t)time(NULL);
+    grant_set_command(&run->grant, run->command);
+
+    r = run->wait ? room_wait(&room, &run->grant, run->timeout_ns, tell_waiting, err)
+                  : room_take(&room, &run->grant, err);
+    switch (r) {
+    case ROOM_GRANTED:
+        return room.fd;
+    case ROOM_NONE:
+        return error_set(err, -EBUSY,
+                         "no room: %s. Wait for it with --wait, ask for less, or see who holds it: "
+                         "hamictl top",
+                         room.why);
+    case ROOM_NEVER:
+        return error_set(err, -ENOSPC, "this machine can never hold that: %s", room.why);
+    case ROOM_TIMED_OUT:
+        return error_set(err, -ETIMEDOUT, "still no room: %s. See who holds it: hamictl top",
+                         room.why);
+    default:
+        return r;
+    }
+}
+
+static void tell_granted(const struct grant *grant)
+{
+    char size[CTL_SIZE_TEXT];
+
+    for (size_t i = 0; i < grant->device_count; i++)
+        (void)fprintf(stderr, "hamictl run: grant %llu: %s, %s, cores %u%%\n",
+                      (unsigned long long)grant->id, grant->devices[i].uuid,
+                      ctl_format_size(grant->devices[i].memory_bytes, size),
+                      grant->devices[i].cores ? grant->devices[i].cores : DEVICE_CORES);
+}
+
+/* Returns the program's exit code, or a negative errno. */
+static int run_granted(struct run *run, int grant_fd, struct error *err)
+{
+    struct launch launch;
+    int r;
+
+    r = guest_prepare(&run->book, &run->local, &run->grant, run->allow_unaccounted, err);
+    if (r < 0)
+        return r;
+
+    if (run->verbose)
+        tell_granted(&run->grant);
+    r = launch_start(&launch, run->command, err);
+    if (r < 0)
+        return r;
+    book_set_program(grant_fd, launch.pid);
+    return launch_wait(&launch);
+}
+
+static int run_program(struct run *run, struct error *err)
+{
+    int fd, r;
+
+    r = local_open(&run->local, err);
+    if (r < 0)
+        return r;
+    r = check(run, err);
+    if (r == 0)
+        r = book_open(&run->book, run->local.state, err);
+    if (r < 0)
+        return r;
+
+    fd = get_room(run, err);
+    /* Not needed any more, and a program that runs for days should not keep the driver open. */
+    local_close(&run->local);
+    if (fd < 0)
+        return fd;
+
+    r = run_granted(run, fd, err);
+    book_release(&run->book, run->grant.id, fd);
+    return r;
+}
+
+int run_main(int argc, char **argv)
+{
+    static struct run run = {
+        .request = {.type = "", .count = 1},
+        .timeout_ns = -1,
+        .book = BOOK_INIT,
+    };
+    struct error err = ERROR_INIT;
+    int r;
+
+    argp_err_exit_status = CTL_EXIT_RUN_FAILURE;
+    run.request.use_uuids.items = run.uuids;
+    if (argp_parse(&argp, argc, argv, ARGP_IN_ORDER, NULL, &run) != 0)
+        return fail("cannot read the options");
+    if (!run.request.memory_bytes && !run.request.memory_percent)
+        run.request.memory_percent = 100;
+
+    r = run_program(&run, &err);
+    book_close(&run.book);
+    return r < 0 ? fail(err.text) : r;
+}

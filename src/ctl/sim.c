@@ -1,0 +1,418 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* hamictl sim: simulated machines, so that everything runs where there is no GPU. */
+
+#include <argp.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "base/parse.h"
+#include "base/strbuf.h"
+#include "base/util.h"
+#include "config/sim_config.h"
+#include "ctl/book.h"
+#include "ctl/ctl.h"
+#include "ctl/paths.h"
+#include "ctl/sim_print.h"
+#include "simdriver/machine.h"
+
+enum {
+    TEXT_MAX = 4 << 20,
+    MAX_MEMORY_BYTES_SHIFT = 50, /* 1 PiB; more is a slip of the finger */
+    OPT_GPUS = 'n',
+    OPT_MODEL = 'm',
+    OPT_MEMORY = 'M',
+    OPT_SMS = 's',
+    OPT_NUMA = 'N',
+    OPT_CONFIG = 'c',
+    OPT_FORCE = 'f',
+    OPT_JSON = 'j',
+    OPT_CONTEXT = 256,
+    OPT_CAPABILITY,
+    OPT_SLICE,
+    OPT_SWITCH,
+};
+
+struct sim {
+    const char *path; /* as given; NULL: HAMI_SIM */
+    const char *config;
+    bool described; /* by options */
+    bool force;
+    bool json;
+    unsigned gpu_count;
+    struct sim_gpu_spec gpu; /* all are alike but for the NUMA node */
+    size_t numa_count;       /* 0: none given */
+    int numa[SIM_MAX_GPUS];
+};
+
+struct verb {
+    const char *name; /* as it calls itself in messages, "hamictl sim NAME" */
+    const struct argp argp;
+    int (*act)(const struct sim *sim, const char *path, struct error *err);
+};
+
+static const struct argp_option create_options[] = {
+    {"gpus", OPT_GPUS, "COUNT", 0, "Number of GPUs, 1 to 16. Default: 1", 0},
+    {"model", OPT_MODEL, "NAME", 0, "Model, as NVML names it. Default: NVIDIA A100-SXM4-40GB", 0},
+    {"memory", OPT_MEMORY, "AMOUNT", 0, "Memory of each GPU, such as 80Gi", 0},
+    {"sms", OPT_SMS, "COUNT", 0, "Streaming multiprocessors of each GPU", 0},
+    {"numa", OPT_NUMA, "NODE[,NODE...]", 0,
+     "NUMA nodes; the GPUs are divided among them in order. Default: none", 0},
+    {"context", OPT_CONTEXT, "AMOUNT", 0, "Device memory that each context takes for itself", 0},
+    {"compute-capability", OPT_CAPABILITY, "X.Y", 0, "Such as 8.0", 0},
+    {"slice", OPT_SLICE, "DURATION", 0,
+     "Time slice of the round robin between contexts. Default: 2ms", 0},
+    {"switch", OPT_SWITCH, "DURATION", 0, "Time lost at each change of context. Default: none", 0},
+    {"config", OPT_CONFIG, "FILE", 0, "Take everything from a YAML file instead", 0},
+    {0},
+};
+
+static const struct argp_option show_options[] = {
+    {"json", OPT_JSON, NULL, 0, "Write JSON", 0},
+    {0},
+};
+
+static const struct argp_option remove_options[] = {
+    {"force", OPT_FORCE, NULL, 0, "Also while programs use it or hold a part of it", 0},
+    {0},
+};
+
+static void parse_gpus(struct sim *sim, const char *arg, struct argp_state *state)
+{
+    uint64_t count;
+
+    if (parse_u64(arg, &count) < 0 || count < 1 || count > SIM_MAX_GPUS)
+        argp_error(state, "--gpus: \"%s\" is not a number from 1 to %d", arg, SIM_MAX_GPUS);
+    sim->gpu_count = (unsigned)count;
+}
+
+static void parse_model(struct sim *sim, const char *arg, struct argp_state *state)
+{
+    if (!*arg || strlen(arg) >= sizeof(sim->gpu.model))
+        argp_error(state, "--model: a name of 1 to %zu bytes is needed",
+                   sizeof(sim->gpu.model) - 1);
+    COPY_TEXT(sim->gpu.model, arg);
+}
+
+static void parse_memory(const char *option, const char *arg, uint64_t *ret_bytes,
+                         struct argp_state *state)
+{
+    if (parse_bytes(arg, ret_bytes) < 0 || *ret_bytes >> MAX_MEMORY_BYTES_SHIFT)
+        argp_error(state, "%s: \"%s\" is not an amount of memory; say 80Gi or 512M", option, arg);
+    if (*ret_bytes < MIB)
+        argp_error(state, "%s: \"%s\" is less than 1 MiB; is the unit missing, as in 80Gi?", option,
+                   arg);
+}
+
+static void parse_sms(struct sim *sim, const char *arg, struct argp_state *state)
+{
+    uint64_t count;
+
+    if (parse_u64(arg, &count) < 0 || count < 1 || count > 1024)
+        argp_error(state, "--sms: \"%s\" is not a number from 1 to 1024", arg);
+    sim->gpu.multiprocessors = (unsigned)count;
+}
+
+static void parse_numa(struct sim *sim, char *arg, struct argp_state *state)
+{
+    char *rest, *word;
+    uint64_t node;
+
+    sim->numa_count = 0;
+    for (word = strtok_r(arg, ",", &rest); word; word = strtok_r(NULL, ",", &rest)) {
+        if (parse_u64(word, &node) < 0 || node > 1023)
+            argp_error(state, "--numa: \"%s\" is not a node's number", word);
+        if (sim->numa_count == SIM_MAX_GPUS)
+            argp_error(state, "--numa: more than %d nodes", SIM_MAX_GPUS);
+        sim->numa[sim->numa_count++] = (int)node;
+    }
+    if (!sim->numa_count)
+        argp_error(state, "--numa: no node given");
+}
+
+static void parse_capability(struct sim *sim, const char *arg, struct argp_state *state)
+{
+    char left;
+
+    if (sscanf(arg, "%2u.%1u%c", &sim->gpu.compute_major, &sim->gpu.compute_minor, &left) != 2 ||
+        !sim->gpu.compute_major)
+        argp_error(state, "--compute-capability: \"%s\" is not of the form 8.0", arg);
+}
+
+static void parse_time(const char *option, const char *arg, int64_t *ret_ns,
+                       struct argp_state *state)
+{
+    if (ctl_parse_duration(arg, ret_ns) < 0 || *ret_ns > NS_PER_S)
+        argp_error(state, "%s: \"%s\" is not a duration up to a second; say 2ms", option, arg);
+}
+
+static error_t parse_description(struct sim *sim, int key, char *arg, struct argp_state *state)
+{
+    switch (key) {
+    case OPT_GPUS:
+        parse_gpus(sim, arg, state);
+        break;
+    case OPT_MODEL:
+        parse_model(sim, arg, state);
+        break;
+    case OPT_MEMORY:
+        parse_memory("--memory", arg, &sim->gpu.memory_bytes, state);
+        break;
+    case OPT_CONTEXT:
+        parse_memory("--context", arg, &sim->gpu.context_bytes, state);
+        break;
+    case OPT_SMS:
+        parse_sms(sim, arg, state);
+        break;
+    case OPT_NUMA:
+        parse_numa(sim, arg, state);
+        break;
+    case OPT_CAPABILITY:
+        parse_capability(sim, arg, state);
+        break;
+    case OPT_SLICE:
+        parse_time("--slice", arg, &sim->gpu.slice_ns, state);
+        break;
+    case OPT_SWITCH:
+        parse_time("--switch", arg, &sim->gpu.switch_ns, state);
+        break;
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+    sim->described = true;
+    return 0;
+}
+
+static error_t parse_option(int key, char *arg, struct argp_state *state)
+{
+    struct sim *sim = state->input;
+
+    switch (key) {
+    case OPT_CONFIG:
+        sim->config = arg;
+        return 0;
+    case OPT_FORCE:
+        sim->force = true;
+        return 0;
+    case OPT_JSON:
+        sim->json = true;
+        return 0;
+    case ARGP_KEY_ARG:
+        if (sim->path)
+            argp_error(state, "\"%s\" is too much; one PATH is enough", arg);
+        sim->path = arg;
+        return 0;
+    case ARGP_KEY_END:
+        if (sim->config && sim->described)
+            argp_error(state, "--config: the file says everything; leave the other options out");
+        return 0;
+    default:
+        return parse_description(sim, key, arg, state);
+    }
+}
+
+/* The GPUs are divided among the nodes in order: 0,1 puts the first half on 0. */
+static void describe(const struct sim *sim, struct sim_spec *spec)
+{
+    spec->gpu_count = sim->gpu_count;
+    for (unsigned i = 0; i < sim->gpu_count; i++) {
+        spec->gpus[i] = sim->gpu;
+        if (sim->numa_count)
+            spec->gpus[i].numa_node = sim->numa[i * sim->numa_count / sim->gpu_count];
+    }
+}
+
+static int create(const struct sim *sim, const char *path, struct error *err)
+{
+    AUTOFREE struct sim_spec *spec = calloc(1, sizeof(*spec));
+    int r;
+
+    if (!spec)
+        return error_set(err, -ENOMEM, "out of memory");
+    if (sim->config) {
+        r = sim_config_load(sim->config, spec, err);
+        if (r < 0)
+            return r;
+    } else {
+        describe(sim, spec);
+    }
+
+    sim_spec_defaults(spec);
+    r = sim_machine_create(path, spec, err);
+    if (r == -EEXIST)
+        return error_set(err, r, "there is already something at %s; hamictl sim remove removes it",
+                         path);
+    if (r < 0)
+        return r;
+
+    if (sim->path)
+        (void)printf("export HAMI_SIM=%s\n", path);
+    return 0;
+}
+
+static int show(const struct sim *sim, const char *path, struct error *err)
+{
+    AUTOFREE struct sim_view *view = malloc(sizeof(*view));
+    struct strbuf text = STRBUF_INIT(TEXT_MAX);
+    int r;
+
+    if (!view)
+        return error_set(err, -ENOMEM, "out of memory");
+    r = sim_machine_view(path, view, err);
+    if (r < 0)
+        return r;
+
+    if (sim->json)
+        sim_print_json(&text, path, view);
+    else
+        sim_print_tables(&text, path, view);
+    if (!text.failed)
+        (void)fputs(strbuf_text(&text), stdout);
+    r = text.failed ? error_set(err, -ENOMEM, "out of memory") : 0;
+    strbuf_deinit(&text);
+    return r;
+}
+
+/* What hamictl run keeps for this machine goes with it. */
+static int remove_machine(const struct sim *sim, const char *path, struct error *err)
+{
+    char state[PATH_MAX];
+    int len, r;
+
+    len = snprintf(state, sizeof(state), "%s.run", path);
+    if (len < 0 || (size_t)len >= sizeof(state))
+        return error_set(err, -ENAMETOOLONG, "%s: the path is too long", path);
+    if (!sim->force) {
+        r = book_check_unused(state, err);
+        if (r < 0)
+            return error_wrap(err, r, "cannot remove %s", path);
+    }
+
+    r = sim_machine_remove(path, sim->force, err);
+    if (r < 0)
+        return r;
+    book_remove(state);
+    return 0;
+}
+
+/* clang-format off */
+static const struct verb verbs[] = {
+    {
+        .name = "hamictl sim create",
+        .argp = {
+            .options = create_options,
+            .parser = parse_option,
+            .args_doc = "[PATH]",
+            .doc = "Make a simulated machine, in a state file at PATH or else at $HAMI_SIM.\v"
+                   "Every process that finds HAMI_SIM=PATH in its environment and loads the "
+                   "simulated driver uses this machine; hamictl run sees to the latter.",
+        },
+        .act = create,
+    },
+    {
+        .name = "hamictl sim show",
+        .argp = {
+            .options = show_options,
+            .parser = parse_option,
+            .args_doc = "[PATH]",
+            .doc = "Show the machine at PATH, or else at $HAMI_SIM, and what its processes use, by "
+                   "its own count.",
+        },
+        .act = show,
+    },
+    {
+        .name = "hamictl sim remove",
+        .argp = {
+            .options = remove_options,
+            .parser = parse_option,
+            .args_doc = "[PATH]",
+            .doc = "Remove the machine at PATH, or else at $HAMI_SIM, and what hamictl run kept "
+                   "for it.",
+        },
+        .act = remove_machine,
+    },
+};
+/* clang-format on */
+
+static const char *word_of(const struct verb *verb)
+{
+    return strrchr(verb->name, ' ') + 1;
+}
+
+static int find_path(const struct sim *sim, char ret_path[PATH_MAX], struct error *err)
+{
+    int r;
+
+    if (sim->path)
+        return paths_absolute(sim->path, ret_path, err);
+    r = paths_find_machine(ret_path, err);
+    if (r == 0 && !*ret_path)
+        return error_set(err, -EINVAL, "which machine? Give a PATH, or set HAMI_SIM");
+    return r;
+}
+
+static int call(const struct verb *verb, int argc, char **argv)
+{
+    struct sim sim = {.gpu_count = 1, .gpu.numa_node = -1};
+    struct error err = ERROR_INIT;
+    char path[PATH_MAX];
+    int r;
+
+    argv[0] = (char *)verb->name;
+    if (argp_parse(&verb->argp, argc, argv, 0, NULL, &sim) != 0)
+        return CTL_EXIT_USAGE;
+
+    r = find_path(&sim, path, &err);
+    if (r == 0)
+        r = verb->act(&sim, path, &err);
+    if (r == 0)
+        return 0;
+    (void)fprintf(stderr, "%s: %s\n", verb->name, err.text);
+    return CTL_EXIT_FAILURE;
+}
+
+static error_t parse_verb(int key, char *arg, struct argp_state *state)
+{
+    int *position = state->input;
+
+    switch (key) {
+    case ARGP_KEY_ARG:
+        *position = state->next - 1;
+        state->next = state->argc;
+        return 0;
+    case ARGP_KEY_NO_ARGS:
+        argp_error(state, "say what to do: create, show or remove");
+        return 0;
+    default:
+        (void)arg;
+        return ARGP_ERR_UNKNOWN;
+    }
+}
+
+static const struct argp argp = {
+    .parser = parse_verb,
+    .args_doc = "create [OPTION...] [PATH]\nshow [--json] [PATH]\nremove [--force] [PATH]",
+    .doc = "Make, show and remove a simulated machine with GPUs.\v"
+           "\"hamictl sim create --help\" and so on say more.",
+};
+
+int sim_main(int argc, char **argv)
+{
+    int position = 0;
+
+    if (argp_parse(&argp, argc, argv, ARGP_IN_ORDER, NULL, &position) != 0)
+        return CTL_EXIT_USAGE;
+
+    for (size_t i = 0; i < ARRAY_SIZE(verbs); i++) {
+        if (strcmp(argv[position], word_of(&verbs[i])) == 0)
+            return call(&verbs[i], argc - position, argv + position);
+    }
+    (void)fprintf(stderr, "hamictl sim: \"%s\" is none of create, show and remove\n",
+                  argv[position]);
+    return CTL_EXIT_USAGE;
+}

@@ -1,0 +1,230 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "ctl/snapshot.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/cleanup.h"
+#include "base/file.h"
+#include "base/util.h"
+#include "region/view.h"
+
+enum {
+    MAX_PROCESSES = 256, /* shown of one device */
+};
+
+struct gather {
+    struct snapshot *snapshot;
+    struct book *book;
+    struct grant_list grants;
+    struct region_view *view;
+    int64_t now;
+    pid_t *granted; /* processes of the grants' regions */
+    size_t granted_count;
+};
+
+static struct holder *add_holder(struct snapshot *snapshot)
+{
+    size_t count = snapshot->holder_count;
+    struct holder *holders;
+
+    holders = realloc(snapshot->holders, (count + 1) * sizeof(*holders));
+    if (!holders)
+        return NULL;
+    snapshot->holders = holders;
+    snapshot->holder_count++;
+    holders[count] = (struct holder){.age_s = -1};
+    return &holders[count];
+}
+
+/* A granted device that this machine no longer has keeps the position behind the last. */
+static size_t find_device(const struct local *local, const char *uuid)
+{
+    size_t i;
+
+    for (i = 0; i < local->device_count; i++) {
+        if (strcmp(local->devices[i].uuid, uuid) == 0)
+            break;
+    }
+    return i;
+}
+
+static int remember_processes(struct gather *gather)
+{
+    const struct region_view *view = gather->view;
+    size_t count = gather->granted_count;
+    pid_t *pids;
+
+    pids = realloc(gather->granted, (count + 2 * view->process_count + 1) * sizeof(*pids));
+    if (!pids)
+        return -ENOMEM;
+    for (size_t i = 0; i < view->process_count; i++) {
+        pids[count++] = view->processes[i].pid;
+        pids[count++] = view->processes[i].host_pid;
+    }
+    gather->granted = pids;
+    gather->granted_count = count;
+    return 0;
+}
+
+static void read_use(const struct gather *gather, const char *uuid, struct holder *holder)
+{
+    const struct region_view *view = gather->view;
+
+    for (unsigned i = 0; i < view->device_count; i++) {
+        if (strcmp(view->devices[i].uuid, uuid) != 0)
+            continue;
+        holder->used_bytes = view->devices[i].used.total;
+        holder->refusals = view->devices[i].refusals;
+    }
+    holder->processes = view->process_count;
+}
+
+static int add_grant(struct gather *gather, const struct grant *grant)
+{
+    char path[PATH_MAX];
+    bool has_region;
+
+    has_region = book_region_path(gather->book, grant->id, path) == 0 &&
+                 region_view_read(path, gather->view, NULL) == 0;
+    if (has_region && remember_processes(gather) < 0)
+        return -ENOMEM;
+
+    for (size_t i = 0; i < grant->device_count; i++) {
+        const struct grant_device *device = &grant->devices[i];
+        struct holder *holder = add_holder(gather->snapshot);
+
+        if (!holder)
+            return -ENOMEM;
+        holder->id = grant->id;
+        holder->pid = grant->program;
+        holder->age_s = MAX(gather->now - grant->started, 0);
+        COPY_TEXT(holder->command, grant->command);
+        holder->device = find_device(gather->snapshot->local, device->uuid);
+        holder->limit_bytes = device->memory_bytes;
+        holder->cores = device->cores;
+        if (has_region)
+            read_use(gather, device->uuid, holder);
+    }
+    return 0;
+}
+
+static bool is_granted(const struct gather *gather, pid_t pid)
+{
+    for (size_t i = 0; i < gather->granted_count; i++) {
+        if (gather->granted[i] == pid)
+            return true;
+    }
+    for (size_t i = 0; i < gather->grants.count; i++) {
+        if (gather->grants.grants[i].program == pid)
+            return true;
+    }
+    return false;
+}
+
+static void read_command(pid_t pid, char ret_command[GRANT_COMMAND_SIZE])
+{
+    char path[32], name[GRANT_COMMAND_SIZE];
+
+    (void)snprintf(path, sizeof(path), "/proc/%d/comm", (int)pid);
+    if (file_read(path, name, sizeof(name)) < 0)
+        COPY_TEXT(name, "?");
+    name[strcspn(name, "\n")] = '\0';
+    copy_text(ret_command, GRANT_COMMAND_SIZE, name);
+}
+
+/* Processes on a device that no grant explains. */
+static int add_others(struct gather *gather, size_t device)
+{
+    struct local *local = gather->snapshot->local;
+    struct nvml_process processes[MAX_PROCESSES];
+    int count;
+
+    count = nvml_list_processes(local->nvml, local->devices[device].index, processes, MAX_PROCESSES,
+                                NULL);
+    for (int i = 0; i < count; i++) {
+        struct holder *holder;
+
+        if (is_granted(gather, processes[i].pid))
+            continue;
+        holder = add_holder(gather->snapshot);
+        if (!holder)
+            return -ENOMEM;
+        holder->pid = processes[i].pid;
+        holder->device = device;
+        holder->processes = 1;
+        if (processes[i].memory_bytes != UINT64_MAX)
+            holder->used_bytes = processes[i].memory_bytes;
+        read_command(processes[i].pid, holder->command);
+    }
+    return 0;
+}
+
+static int list_grants(struct gather *gather, struct error *err)
+{
+    int r;
+
+    r = book_lock(gather->book, err);
+    if (r < 0)
+        return r;
+    r = book_list(gather->book, &gather->grants, err);
+    book_unlock(gather->book);
+    return r;
+}
+
+static int gather_all(struct gather *gather, struct error *err)
+{
+    struct snapshot *snapshot = gather->snapshot;
+    struct local *local = snapshot->local;
+    int r;
+
+    r = list_grants(gather, err);
+    if (r < 0)
+        return r;
+    for (size_t i = 0; i < local->device_count; i++)
+        local->devices[i].used = (struct device_usage){0};
+    book_charge(&gather->grants, local->devices, local->device_count);
+
+    for (size_t i = 0; r == 0 && i < gather->grants.count; i++)
+        r = add_grant(gather, &gather->grants.grants[i]);
+    for (size_t i = 0; r == 0 && i < local->device_count; i++) {
+        snapshot->has_status[i] = nvml_read_status(local->nvml, local->devices[i].index,
+                                                   &snapshot->statuses[i], NULL) == 0;
+        r = add_others(gather, i);
+    }
+    return r < 0 ? error_set(err, r, "cannot list who holds what: %s", strerror(-r)) : 0;
+}
+
+int snapshot_take(struct local *local, struct book *book, struct snapshot *ret_snapshot,
+                  struct error *err)
+{
+    struct snapshot snapshot = {.local = local};
+    struct gather gather = {
+        .snapshot = &snapshot,
+        .book = book,
+        .now = (int64_t)time(NULL),
+    };
+    int r;
+
+    gather.view = malloc(sizeof(*gather.view));
+    r = gather.view ? gather_all(&gather, err) : error_set(err, -ENOMEM, "out of memory");
+    free(gather.view);
+    free(gather.granted);
+    grant_list_deinit(&gather.grants);
+    if (r < 0) {
+        snapshot_deinit(&snapshot);
+        return r;
+    }
+    *ret_snapshot = snapshot;
+    return 0;
+}
+
+void snapshot_deinit(struct snapshot *snapshot)
+{
+    free(snapshot->holders);
+    snapshot->holders = NULL;
+    snapshot->holder_count = 0;
+}

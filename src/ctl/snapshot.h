@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/* What `hamictl top` shows: the devices, and who holds and uses them, at one moment. */
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "ctl/book.h"
+#include "ctl/grant.h"
+#include "ctl/local.h"
+
+/* A grant on one device, or a process that uses a device without one. */
+struct holder {
+    uint64_t id;   /* of the grant; 0: none */
+    pid_t pid;     /* 0: the program has not started yet */
+    int64_t age_s; /* negative: not known */
+    char command[GRANT_COMMAND_SIZE];
+    size_t device; /* position in the local devices */
+    uint64_t limit_bytes;
+    uint64_t used_bytes; /* by its region; without a grant, by NVML */
+    unsigned cores;      /* percent; 0: no share */
+    unsigned processes;
+    uint64_t refusals; /* allocations refused for the limit */
+};
+
+struct snapshot {
+    struct local *local; /* its devices carry what is granted */
+    struct nvml_status statuses[LOCAL_MAX_DEVICES];
+    bool has_status[LOCAL_MAX_DEVICES];
+    struct holder *holders;
+    size_t holder_count;
+};
+
+/* Looks. Regions are read, never mapped; one that cannot be read counts as unused so far. */
+int snapshot_take(struct local *local, struct book *book, struct snapshot *ret_snapshot,
+                  struct error *err);
+void snapshot_deinit(struct snapshot *snapshot);

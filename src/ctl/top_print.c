@@ -1,0 +1,323 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "ctl/top_print.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+
+#include "base/util.h"
+#include "ctl/ctl.h"
+#include "ctl/table.h"
+
+static const struct table_column device_columns[] = {
+    {"GPU", .right = true},     {"UUID", .cut = true},     {"MODEL", .cut = true},
+    {"USED", .right = true},    {"MEMORY", .right = true}, {"UTIL", .right = true},
+    {"GRANTED", .right = true}, {"CORES", .right = true},  {"TASKS", .right = true},
+};
+
+static const struct table_column holder_columns[] = {
+    {"ID", .right = true},    {"PID", .right = true},   {"GPU", .right = true},
+    {"USED", .right = true},  {"LIMIT", .right = true}, {"CORES", .right = true},
+    {"PROCS", .right = true}, {"AGE", .right = true},   {"COMMAND", .cut = true},
+};
+
+static const struct table_column region_device_columns[] = {
+    {"DEVICE", .right = true}, {"UUID", .cut = true},      {"USED", .right = true},
+    {"LIMIT", .right = true},  {"CONTEXT", .right = true}, {"MODULE", .right = true},
+    {"DATA", .right = true},   {"CORES", .right = true},
+};
+
+static const struct table_column region_process_columns[] = {
+    {"PID", .right = true},
+    {"HOSTPID", .right = true},
+    {"DEVICE", .right = true},
+    {"USED", .right = true},
+};
+
+static void add_size(struct table *table, uint64_t bytes)
+{
+    char size[CTL_SIZE_TEXT];
+
+    table_add_cell(table, "%s", ctl_format_size(bytes, size));
+}
+
+static void add_limit(struct table *table, uint64_t bytes)
+{
+    if (bytes)
+        add_size(table, bytes);
+    else
+        table_add_cell(table, "-");
+}
+
+static void add_cores(struct table *table, unsigned cores)
+{
+    if (cores)
+        table_add_cell(table, "%u%%", cores);
+    else
+        table_add_cell(table, "-");
+}
+
+static void add_number(struct table *table, uint64_t number)
+{
+    if (number)
+        table_add_cell(table, "%" PRIu64, number);
+    else
+        table_add_cell(table, "-");
+}
+
+static void add_age(struct table *table, int64_t age_s)
+{
+    if (age_s < 0)
+        table_add_cell(table, "-");
+    else if (age_s < 60)
+        table_add_cell(table, "%" PRId64 "s", age_s);
+    else if (age_s < 3600)
+        table_add_cell(table, "%" PRId64 "m%02" PRId64 "s", age_s / 60, age_s % 60);
+    else
+        table_add_cell(table, "%" PRId64 "h%02" PRId64 "m", age_s / 3600, age_s / 60 % 60);
+}
+
+static void print_devices(struct strbuf *text, const struct snapshot *snapshot)
+{
+    const struct local *local = snapshot->local;
+    struct table table;
+
+    table_init(&table, device_columns, ARRAY_SIZE(device_columns));
+    for (size_t i = 0; i < local->device_count; i++) {
+        const struct nvml_status *status = &snapshot->statuses[i];
+        const struct device *device = &local->devices[i];
+
+        table_add_row(&table);
+        table_add_cell(&table, "%u", device->index);
+        table_add_cell(&table, "%s", device->uuid);
+        table_add_cell(&table, "%s%s", device->model, device->healthy ? "" : " (not healthy)");
+        if (snapshot->has_status[i])
+            add_size(&table, status->memory_used_bytes);
+        else
+            table_add_cell(&table, "?");
+        add_size(&table, device->memory_bytes);
+        if (snapshot->has_status[i] && status->has_utilization)
+            table_add_cell(&table, "%u%%", status->utilization_percent);
+        else
+            table_add_cell(&table, "?");
+        add_limit(&table, device->used.memory_bytes);
+        add_cores(&table, device->used.cores);
+        table_add_cell(&table, "%u/%u", device->used.slots, device->slots);
+    }
+    table_finish(&table, text);
+}
+
+static void print_holders(struct strbuf *text, const struct snapshot *snapshot)
+{
+    struct table table;
+
+    table_init(&table, holder_columns, ARRAY_SIZE(holder_columns));
+    for (size_t i = 0; i < snapshot->holder_count; i++) {
+        const struct holder *holder = &snapshot->holders[i];
+
+        table_add_row(&table);
+        add_number(&table, holder->id);
+        add_number(&table, (uint64_t)holder->pid);
+        if (holder->device < snapshot->local->device_count)
+            table_add_cell(&table, "%u", snapshot->local->devices[holder->device].index);
+        else
+            table_add_cell(&table, "gone");
+        add_size(&table, holder->used_bytes);
+        add_limit(&table, holder->limit_bytes);
+        add_cores(&table, holder->cores);
+        table_add_cell(&table, "%u", holder->processes);
+        add_age(&table, holder->age_s);
+        table_add_cell(&table, "%s", holder->command);
+    }
+    table_finish(&table, text);
+}
+
+void top_print_tables(struct strbuf *text, const struct snapshot *snapshot)
+{
+    print_devices(text, snapshot);
+    strbuf_add(text, "\n");
+    if (snapshot->holder_count)
+        print_holders(text, snapshot);
+    else
+        strbuf_add(text, "Nobody holds or uses a GPU.\n");
+}
+
+static void add_json_text(struct strbuf *text, const char *key, const char *value)
+{
+    strbuf_addf(text, "\"%s\":", key);
+    strbuf_add_json(text, value);
+}
+
+/* A number, or null when it is not known. */
+static void add_json_number(struct strbuf *text, const char *key, bool known, uint64_t value)
+{
+    if (known)
+        strbuf_addf(text, ",\"%s\":%" PRIu64, key, value);
+    else
+        strbuf_addf(text, ",\"%s\":null", key);
+}
+
+static void print_device_json(struct strbuf *text, const struct snapshot *snapshot, size_t i)
+{
+    const struct device *device = &snapshot->local->devices[i];
+    const struct nvml_status *status = &snapshot->statuses[i];
+    bool known = snapshot->has_status[i];
+
+    strbuf_addf(text, "%s{\"index\":%u,", i ? "," : "", device->index);
+    add_json_text(text, "uuid", device->uuid);
+    strbuf_add(text, ",");
+    add_json_text(text, "model", device->model);
+    add_json_number(text, "numa_node", device->numa_node >= 0, (uint64_t)device->numa_node);
+    strbuf_addf(text, ",\"healthy\":%s", device->healthy ? "true" : "false");
+    add_json_number(text, "memory_bytes", true, device->memory_bytes);
+    add_json_number(text, "memory_used_bytes", known, status->memory_used_bytes);
+    add_json_number(text, "utilization_percent", known && status->has_utilization,
+                    status->utilization_percent);
+    add_json_number(text, "granted_memory_bytes", true, device->used.memory_bytes);
+    add_json_number(text, "granted_cores_percent", true, device->used.cores);
+    add_json_number(text, "tasks", true, device->used.slots);
+    add_json_number(text, "max_tasks", true, device->slots);
+    strbuf_add(text, "}");
+}
+
+static void print_holder_json(struct strbuf *text, const struct snapshot *snapshot, size_t i)
+{
+    const struct holder *holder = &snapshot->holders[i];
+    bool here = holder->device < snapshot->local->device_count;
+    const struct device *device = here ? &snapshot->local->devices[holder->device] : NULL;
+
+    strbuf_add(text, i ? ",{" : "{");
+    add_json_text(text, "command", holder->command);
+    add_json_number(text, "id", holder->id != 0, holder->id);
+    add_json_number(text, "pid", holder->pid != 0, (uint64_t)holder->pid);
+    add_json_number(text, "age_seconds", holder->age_s >= 0, (uint64_t)holder->age_s);
+    add_json_number(text, "gpu_index", here, here ? device->index : 0);
+    strbuf_add(text, ",");
+    if (here)
+        add_json_text(text, "gpu_uuid", device->uuid);
+    else
+        strbuf_add(text, "\"gpu_uuid\":null");
+    add_json_number(text, "memory_used_bytes", true, holder->used_bytes);
+    add_json_number(text, "memory_limit_bytes", holder->limit_bytes != 0, holder->limit_bytes);
+    add_json_number(text, "cores_percent", holder->cores != 0, holder->cores);
+    add_json_number(text, "processes", true, holder->processes);
+    add_json_number(text, "refusals", true, holder->refusals);
+    strbuf_add(text, "}");
+}
+
+void top_print_json(struct strbuf *text, const struct snapshot *snapshot)
+{
+    strbuf_add(text, "{");
+    if (*snapshot->local->machine)
+        add_json_text(text, "simulated_machine", snapshot->local->machine);
+    else
+        strbuf_add(text, "\"simulated_machine\":null");
+    strbuf_add(text, ",\"gpus\":[");
+    for (size_t i = 0; i < snapshot->local->device_count; i++)
+        print_device_json(text, snapshot, i);
+    strbuf_add(text, "],\"holders\":[");
+    for (size_t i = 0; i < snapshot->holder_count; i++)
+        print_holder_json(text, snapshot, i);
+    strbuf_add(text, "]}\n");
+}
+
+static void print_region_devices(struct strbuf *text, const struct region_view *view)
+{
+    struct table table;
+
+    table_init(&table, region_device_columns, ARRAY_SIZE(region_device_columns));
+    for (unsigned i = 0; i < view->device_count; i++) {
+        const struct region_view_device *device = &view->devices[i];
+
+        table_add_row(&table);
+        table_add_cell(&table, "%u", i);
+        table_add_cell(&table, "%s", device->uuid);
+        add_size(&table, device->used.total);
+        add_limit(&table, device->limit_bytes);
+        add_size(&table, device->used.context);
+        add_size(&table, device->used.module);
+        add_size(&table, device->used.data);
+        add_cores(&table, device->cores);
+    }
+    table_finish(&table, text);
+}
+
+static void print_region_processes(struct strbuf *text, const struct region_view *view)
+{
+    struct table table;
+
+    table_init(&table, region_process_columns, ARRAY_SIZE(region_process_columns));
+    for (unsigned i = 0; i < view->process_count; i++) {
+        for (unsigned j = 0; j < view->device_count; j++) {
+            if (j && !view->processes[i].used[j].total)
+                continue;
+            table_add_row(&table);
+            table_add_cell(&table, "%d", (int)view->processes[i].pid);
+            add_number(&table, (uint64_t)view->processes[i].host_pid);
+            table_add_cell(&table, "%u", j);
+            add_size(&table, view->processes[i].used[j].total);
+        }
+    }
+    table_finish(&table, text);
+}
+
+void top_print_region_tables(struct strbuf *text, const char *path, const struct region_view *view)
+{
+    strbuf_addf(text, "%s: region %u.%u%s, priority %d\n", path, view->major_version,
+                view->minor_version, view->has_extension ? "" : " of HAMi-core", view->priority);
+    print_region_devices(text, view);
+    strbuf_add(text, "\n");
+    if (view->process_count)
+        print_region_processes(text, view);
+    else
+        strbuf_add(text, "No process is using it.\n");
+}
+
+static void add_json_memory(struct strbuf *text, const struct region_view_memory *memory)
+{
+    strbuf_addf(text,
+                "\"used_bytes\":%" PRIu64 ",\"context_bytes\":%" PRIu64 ",\"module_bytes\":%" PRIu64
+                ",\"data_bytes\":%" PRIu64,
+                memory->total, memory->context, memory->module, memory->data);
+}
+
+static void print_region_process_json(struct strbuf *text, const struct region_view *view,
+                                      unsigned i)
+{
+    const struct region_view_process *process = &view->processes[i];
+
+    strbuf_addf(text, "%s{\"pid\":%d", i ? "," : "", (int)process->pid);
+    add_json_number(text, "host_pid", process->host_pid != 0, (uint64_t)process->host_pid);
+    strbuf_add(text, ",\"devices\":[");
+    for (unsigned j = 0; j < view->device_count; j++) {
+        strbuf_add(text, j ? ",{" : "{");
+        add_json_memory(text, &process->used[j]);
+        strbuf_add(text, "}");
+    }
+    strbuf_add(text, "]}");
+}
+
+void top_print_region_json(struct strbuf *text, const char *path, const struct region_view *view)
+{
+    strbuf_add(text, "{");
+    add_json_text(text, "path", path);
+    strbuf_addf(text, ",\"version\":\"%u.%u\",\"priority\":%d", view->major_version,
+                view->minor_version, view->priority);
+    add_json_number(text, "last_kernel_time", view->last_kernel_time != 0, view->last_kernel_time);
+    strbuf_add(text, ",\"devices\":[");
+    for (unsigned i = 0; i < view->device_count; i++) {
+        const struct region_view_device *device = &view->devices[i];
+
+        strbuf_add(text, i ? ",{" : "{");
+        add_json_text(text, "uuid", device->uuid);
+        strbuf_add(text, ",");
+        add_json_memory(text, &device->used);
+        add_json_number(text, "limit_bytes", device->limit_bytes != 0, device->limit_bytes);
+        add_json_number(text, "cores_percent", device->cores != 0, device->cores);
+        add_json_number(text, "refusals", view->has_extension, device->refusals);
+        strbuf_add(text, "}");
+    }
+    strbuf_add(text, "],\"processes\":[");
+    for (unsigned i = 0; i < view->process_count; i++)
+        print_region_process_json(text, view, i);
+    strbuf_add(text, "]}");
+}

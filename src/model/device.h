@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/*
+ * A device that tasks share, and what has been granted of it. Its identity is the uuid; the index
+ * is only the order in which its machine lists it.
+ */
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum {
+    DEVICE_UUID_SIZE = 96,
+    DEVICE_MODEL_SIZE = 96,
+    DEVICE_CORES = 100,        /* compute is counted in percent of the card */
+    DEVICE_DEFAULT_SLOTS = 10, /* tasks that may share a card, HAMi's deviceSplitCount */
+};
+
+struct device_usage {
+    unsigned slots; /* tasks */
+    unsigned cores;
+    uint64_t memory_bytes;
+};
+
+struct device {
+    char uuid[DEVICE_UUID_SIZE];
+    char model[DEVICE_MODEL_SIZE]; /* as the vendor's library names it: "NVIDIA A100-SXM4-40GB" */
+    unsigned index;
+    int numa_node; /* -1: unknown */
+    bool healthy;
+    uint64_t memory_bytes;
+    unsigned cores;
+    unsigned slots;
+    struct device_usage used;
+};

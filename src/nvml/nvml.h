@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/*
+ * NVIDIA's management library as a source of devices. It is opened at run time, so nothing of
+ * NVIDIA is needed to build, and a simulated one can stand in.
+ */
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "base/cleanup.h"
+#include "base/error.h"
+#include "model/device.h"
+
+struct nvml;
+
+/* What one device is doing now. */
+struct nvml_status {
+    uint64_t memory_total_bytes;
+    uint64_t memory_used_bytes;
+    bool has_utilization;
+    unsigned utilization_percent; /* of time with a kernel running, as the driver samples it */
+};
+
+struct nvml_process {
+    pid_t pid;
+    uint64_t memory_bytes; /* UINT64_MAX: the driver does not tell */
+};
+
+/*
+ * Opens the library, by path or by the loader's search of a name without a slash, and initialises
+ * it, which with a real driver may take a second. -ENOENT when there is no such library, -EIO when
+ * it fails. err says which and why.
+ */
+int nvml_open(const char *library, struct nvml **ret_nvml, struct error *err);
+void nvml_close(struct nvml *nvml);
+DEFINE_CLEANUP(struct nvml *, nvml_close);
+
+/*
+ * The devices, in NVML's order, with no usage. A device that does not answer is listed as not
+ * healthy. Returns their number, -E2BIG when they are more than max, -EIO.
+ */
+int nvml_list(struct nvml *nvml, struct device *ret_devices, size_t max, struct error *err);
+
+/* By the index of nvml_list(). */
+int nvml_read_status(struct nvml *nvml, unsigned index, struct nvml_status *ret_status,
+                     struct error *err);
+
+/* Processes with a context on the device; of more than max the rest is left out. Returns their
+ * number. */
+int nvml_list_processes(struct nvml *nvml, unsigned index, struct nvml_process *ret_processes,
+                        size_t max, struct error *err);

@@ -1,0 +1,166 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <string.h>
+#include <strings.h>
+
+#include "base/util.h"
+#include "place/place.h"
+
+/* What a walk over the candidates needs to know. */
+struct walk {
+    const struct request *request;
+    const struct place_policy *policy;
+    unsigned cores; /* as asked for, at most 100 */
+};
+
+static bool text_contains(const char *text, const char *part)
+{
+    size_t len = strlen(part);
+
+    for (; *text; text++) {
+        if (strncasecmp(text, part, len) == 0)
+            return true;
+    }
+    return len == 0;
+}
+
+static bool list_has(const struct text_list *list, const char *text)
+{
+    for (size_t i = 0; i < list->count; i++) {
+        if (strcmp(list->items[i], text) == 0)
+            return true;
+    }
+    return false;
+}
+
+static bool list_has_part_of(const struct text_list *list, const char *text)
+{
+    for (size_t i = 0; i < list->count; i++) {
+        if (*list->items[i] && text_contains(text, list->items[i]))
+            return true;
+    }
+    return false;
+}
+
+static bool type_matches(const struct request *request, const char *model)
+{
+    if (request->use_types.count && !list_has_part_of(&request->use_types, model))
+        return false;
+    return !list_has_part_of(&request->avoid_types, model);
+}
+
+static bool uuid_matches(const struct request *request, const char *uuid)
+{
+    if (request->use_uuids.count && !list_has(&request->use_uuids, uuid))
+        return false;
+    return !list_has(&request->avoid_uuids, uuid);
+}
+
+/* What the request means on this card, in MiB. */
+static uint64_t memory_wanted(const struct request *request, const struct device *device)
+{
+    if (request->memory_bytes)
+        return (request->memory_bytes + MIB - 1) / MIB;
+    return device->memory_bytes / MIB * request->memory_percent / 100;
+}
+
+static uint64_t memory_free(const struct device *device)
+{
+    uint64_t total = device->memory_bytes / MIB;
+    uint64_t used = (device->used.memory_bytes + MIB - 1) / MIB;
+
+    return used < total ? total - used : 0;
+}
+
+/* The rules, in HAMi's order; PLACE_REASON_COUNT when the device will do. */
+static enum place_reason check_device(const struct walk *walk, const struct device *device)
+{
+    const struct device_usage *used = &device->used;
+    unsigned cores_free = used->cores < device->cores ? device->cores - used->cores : 0;
+
+    if (!device->healthy)
+        return PLACE_CARD_NOT_HEALTHY;
+    if (!type_matches(walk->request, device->model))
+        return PLACE_CARD_TYPE_MISMATCH;
+    if (!uuid_matches(walk->request, device->uuid))
+        return PLACE_CARD_UUID_MISMATCH;
+    if (used->slots >= device->slots)
+        return PLACE_CARD_SLOTS_EXHAUSTED;
+    if (walk->policy->mutex && used->slots > 0)
+        return PLACE_CARD_EXCLUSIVE;
+    if (memory_free(device) < memory_wanted(walk->request, device))
+        return PLACE_CARD_INSUFFICIENT_MEMORY;
+    if (cores_free < walk->cores)
+        return PLACE_CARD_INSUFFICIENT_CORE;
+    if (device->cores == DEVICE_CORES && walk->cores == DEVICE_CORES && used->slots > 0)
+        return PLACE_CARD_EXCLUSIVE;
+    if (device->cores && !cores_free && !walk->cores)
+        return PLACE_CARD_CORES_EXHAUSTED;
+    return PLACE_REASON_COUNT;
+}
+
+static void walk_candidates(const struct walk *walk, const struct device *devices,
+                            const size_t *positions, size_t count, struct place_decision *decision)
+{
+    for (size_t i = count; i-- > 0 && decision->pick_count < walk->request->count;) {
+        const struct device *device = &devices[positions[i]];
+        enum place_reason reason = check_device(walk, device);
+
+        if (reason != PLACE_REASON_COUNT) {
+            decision->reasons[reason]++;
+            continue;
+        }
+        decision->picks[decision->pick_count++] = (struct place_pick){
+            .device = positions[i],
+            .memory_bytes = memory_wanted(walk->request, device) * MIB,
+            .cores = walk->cores,
+        };
+    }
+}
+
+int place_fit(const struct device *devices, size_t count, const struct request *request,
+              const struct place_policy *policy, struct place_decision *ret_decision)
+{
+    struct place_decision decision = {.pick_count = 0};
+    size_t positions[PLACE_MAX_DEVICES], candidates = 0;
+    struct walk walk = {request, policy, request->cores};
+    float scores[PLACE_MAX_DEVICES] = {0};
+
+    if (count > PLACE_MAX_DEVICES || request->count > PLACE_MAX_PICKS)
+        return -E2BIG;
+    if (walk.cores > DEVICE_CORES)
+        walk.cores = DEVICE_CORES;
+
+    for (size_t i = 0; i < count; i++) {
+        if (!text_contains(devices[i].model, request->type))
+            continue;
+        scores[i] = place_score(&devices[i], request, 1);
+        positions[candidates++] = i;
+    }
+
+    decision.candidates = (unsigned)candidates;
+    if (request->count > candidates) {
+        decision.too_few_devices = true;
+        *ret_decision = decision;
+        return PLACE_NO_FIT;
+    }
+
+    place_sort(devices, scores, policy->order, positions, candidates);
+    walk_candidates(&walk, devices, positions, candidates, &decision);
+    if (decision.pick_count < request->count)
+        decision.reasons[PLACE_TOO_FEW_PICKED] = (unsigned)decision.pick_count;
+    *ret_decision = decision;
+    return decision.pick_count < request->count ? PLACE_NO_FIT : PLACE_FITS;
+}
+
+void place_charge(struct device *devices, const struct place_decision *decision)
+{
+    for (size_t i = 0; i < decision->pick_count; i++) {
+        const struct place_pick *pick = &decision->picks[i];
+        struct device_usage *used = &devices[pick->device].used;
+
+        used->slots++;
+        used->cores += pick->cores;
+        used->memory_bytes += pick->memory_bytes;
+    }
+}

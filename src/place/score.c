@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/util.h"
+#include "place/place.h"
+
+/*
+ * Go's int32 and float32, operation by operation: the file is compiled with -ffp-contract=off,
+ * since a fused multiply-add would round differently.
+ */
+float place_score(const struct device *device, const struct request *requests, size_t count)
+{
+    uint32_t memory_mib = (uint32_t)(device->memory_bytes / MIB);
+    uint32_t used_mib = (uint32_t)(device->used.memory_bytes / MIB);
+    uint32_t slots = 0, cores = 0, wanted_mib = 0;
+    float by_slots, by_cores, by_memory;
+
+    /* Percentages divide before they multiply, so only whole cards count; they go before amounts.
+     */
+    for (size_t i = 0; i < count; i++) {
+        slots += requests[i].count;
+        cores += requests[i].cores;
+        if (requests[i].memory_percent)
+            wanted_mib += memory_mib * (requests[i].memory_percent / 100);
+        else
+            wanted_mib += (uint32_t)(requests[i].memory_bytes / MIB);
+    }
+
+    by_slots = (float)(slots + device->used.slots) / (float)device->slots;
+    by_cores = (float)(cores + device->used.cores) / (float)device->cores;
+    by_memory = (float)(wanted_mib + used_mib) / (float)memory_mib;
+    return 10.0f * (by_slots + by_cores + by_memory);
+}
+
+/* Spread: NUMA nodes ascending, within one the most used first; binpack is the reverse. */
+static bool goes_before(const struct device *devices, const float *scores, enum place_order order,
+                        size_t a, size_t b)
+{
+    if (order == PLACE_BINPACK) {
+        if (devices[a].numa_node != devices[b].numa_node)
+            return devices[a].numa_node > devices[b].numa_node;
+        return scores[a] < scores[b];
+    }
+
+    if (devices[a].numa_node != devices[b].numa_node)
+        return devices[a].numa_node < devices[b].numa_node;
+    return scores[a] > scores[b];
+}
+
+void place_sort(const struct device *devices, const float *scores, enum place_order order,
+                size_t *positions, size_t count)
+{
+    /* Insertion: stable, and machines have a handful of devices. */
+    for (size_t i = 1; i < count; i++) {
+        size_t moved = positions[i], j = i;
+
+        for (; j > 0 && goes_before(devices, scores, order, moved, positions[j - 1]); j--)
+            positions[j] = positions[j - 1];
+        positions[j] = moved;
+    }
+}

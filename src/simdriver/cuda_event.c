@@ -1,0 +1,184 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* Events. */
+
+#include "base/util.h"
+#include "simdriver/guest.h"
+
+PUBLIC CUresult cuEventCreate(CUevent *event, unsigned int flags)
+{
+    uint32_t context, i;
+    CUresult r = guest_current(&context);
+
+    if (r != CUDA_SUCCESS)
+        return r;
+    if (!event)
+        return CUDA_ERROR_INVALID_VALUE;
+
+    (void)sim_lock(guest.sim);
+    i = sim_event_new(guest_state(), context, flags);
+    if (i)
+        *event = guest_event_handle(i);
+    sim_unlock(guest.sim);
+    return i ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+/* Locks the machine, moves the event's device on to now. On failure nothing is locked. */
+static CUresult enter_event(CUevent handle, struct sim_event **ret_event)
+{
+    CUresult r = guest_check();
+    int64_t now_ns;
+    uint32_t i;
+
+    if (r != CUDA_SUCCESS)
+        return r;
+    now_ns = sim_lock(guest.sim);
+    if (!guest_find_event(handle, &i)) {
+        sim_unlock(guest.sim);
+        return CUDA_ERROR_INVALID_HANDLE;
+    }
+    *ret_event = &guest_state()->events[i];
+    sim_advance(guest_state(), guest_context((*ret_event)->context)->device, now_ns);
+    return CUDA_SUCCESS;
+}
+
+PUBLIC CUresult cuEventDestroy_v2(CUevent handle)
+{
+    struct sim_event *event;
+    CUresult r = enter_event(handle, &event);
+
+    if (r != CUDA_SUCCESS)
+        return r;
+    sim_event_free(guest_state(), (uint32_t)(event - guest_state()->events));
+    sim_unlock(guest.sim);
+    return CUDA_SUCCESS;
+}
+
+PUBLIC CUresult cuEventDestroy(CUevent handle)
+{
+    return cuEventDestroy_v2(handle);
+}
+
+static CUresult record_locked(uint32_t stream, uint32_t e)
+{
+    struct sim_op op = {.kind = SIM_OP_RECORD, .target = e};
+    struct sim_event *event = &guest_state()->events[e];
+    const struct sim_stream *st = &guest_state()->streams[stream];
+    CUresult r;
+
+    if (event->context != st->context)
+        return CUDA_ERROR_INVALID_HANDLE;
+    if (guest_is_capturing(stream))
+        return CUDA_SUCCESS;
+    r = guest_append(stream, &op);
+    if (r != CUDA_SUCCESS)
+        return r;
+    event->time_ns = 0;
+    event->stream = stream;
+    event->stream_gen = st->gen;
+    event->seq = st->tail;
+    event->work_ns = st->enqueued_ns;
+    event->stamp = op.order;
+    return CUDA_SUCCESS;
+}
+
+static CUresult record(CUevent handle, CUstream stream, bool per_thread)
+{
+    uint32_t i, e;
+    CUresult r = guest_enter_stream(stream, per_thread, &i);
+
+    if (r != CUDA_SUCCESS)
+        return r;
+    r = guest_find_event(handle, &e) ? record_locked(i, e) : CUDA_ERROR_INVALID_HANDLE;
+    sim_unlock(guest.sim);
+    return r;
+}
+
+PUBLIC CUresult cuEventRecord(CUevent event, CUstream stream)
+{
+    return record(event, stream, false);
+}
+
+PUBLIC CUresult cuEventRecord_ptsz(CUevent event, CUstream stream)
+{
+    return record(event, stream, true);
+}
+
+PUBLIC CUresult cuEventRecordWithFlags(CUevent event, CUstream stream, unsigned int flags)
+{
+    (void)flags;
+    return record(event, stream, false);
+}
+
+PUBLIC CUresult cuEventRecordWithFlags_ptsz(CUevent event, CUstream stream, unsigned int flags)
+{
+    (void)flags;
+    return record(event, stream, true);
+}
+
+static bool is_pending(const struct sim_event *event)
+{
+    return event->stamp && !event->time_ns;
+}
+
+PUBLIC CUresult cuEventQuery(CUevent handle)
+{
+    struct sim_event *event;
+    CUresult r = enter_event(handle, &event);
+
+    if (r != CUDA_SUCCESS)
+        return r;
+    r = is_pending(event) ? CUDA_ERROR_NOT_READY : CUDA_SUCCESS;
+    sim_unlock(guest.sim);
+    return r;
+}
+
+PUBLIC CUresult cuEventSynchronize(CUevent handle)
+{
+    struct sim_event *event;
+    CUresult r = enter_event(handle, &event);
+
+    if (r != CUDA_SUCCESS)
+        return r;
+    if (is_pending(event) && guest_state()->streams[event->stream].gen == event->stream_gen)
+        guest_wait(event->stream, event->seq, event->work_ns);
+    else
+        sim_unlock(guest.sim);
+    return CUDA_SUCCESS;
+}
+
+static CUresult elapsed(const struct sim_event *from, const struct sim_event *to, float *ret_ms)
+{
+    if (!from->stamp || !to->stamp || ((from->flags | to->flags) & CU_EVENT_DISABLE_TIMING))
+        return CUDA_ERROR_INVALID_HANDLE;
+    if (is_pending(from) || is_pending(to))
+        return CUDA_ERROR_NOT_READY;
+    *ret_ms = (float)((double)(to->time_ns - from->time_ns) / (double)NS_PER_MS);
+    return CUDA_SUCCESS;
+}
+
+PUBLIC CUresult cuEventElapsedTime_v2(float *ms, CUevent start, CUevent end)
+{
+    struct sim_event *to;
+    CUresult r = guest_check();
+    uint32_t from;
+
+    if (r != CUDA_SUCCESS)
+        return r;
+    if (!ms)
+        return CUDA_ERROR_INVALID_VALUE;
+    r = enter_event(end, &to);
+    if (r != CUDA_SUCCESS)
+        return r;
+    if (guest_find_event(start, &from))
+        r = elapsed(&guest_state()->events[from], to, ms);
+    else
+        r = CUDA_ERROR_INVALID_HANDLE;
+    sim_unlock(guest.sim);
+    return r;
+}
+
+PUBLIC CUresult cuEventElapsedTime(float *ms, CUevent start, CUevent end)
+{
+    return cuEventElapsedTime_v2(ms, start, end);
+}

@@ -1,0 +1,219 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/*
+ * Launches. A simulated kernel takes the time that its first parameter says: a uint64_t of
+ * nanoseconds, at most an hour; none when there are no parameters. Of the multiprocessors it fills
+ * one for each of its blocks.
+ */
+
+#include "base/util.h"
+#include "simdriver/guest.h"
+#include "simdriver/module.h"
+
+#define WORK_MAX_NS UINT64_C(3600000000000)
+
+/* The list of marks and values that stands for the parameters: "buffer is", "its size is". */
+static uint64_t first_of_buffer(void **extra)
+{
+    const void *buffer = NULL;
+    uint64_t first = 0;
+    size_t size = 0;
+
+    for (; extra[0] != CU_LAUNCH_PARAM_END; extra += 2) {
+        if (extra[0] == CU_LAUNCH_PARAM_BUFFER_POINTER)
+            buffer = extra[1];
+        else if (extra[0] == CU_LAUNCH_PARAM_BUFFER_SIZE)
+            size = *(const size_t *)extra[1];
+        else
+            return 0;
+    }
+    if (buffer && size >= sizeof(first))
+        memcpy(&first, buffer, sizeof(first));
+    return first;
+}
+
+static uint64_t first_parameter(void **params, void **extra)
+{
+    uint64_t first = 0;
+
+    if (params && params[0])
+        memcpy(&first, params[0], sizeof(first));
+    else if (!params && extra)
+        first = first_of_buffer(extra);
+    return first;
+}
+
+static uint32_t weight_of(unsigned device, const unsigned grid[3])
+{
+    uint64_t all = guest_state()->header.gpus[device].multiprocessors;
+    uint64_t blocks = 1;
+
+    for (unsigned i = 0; i < 3; i++) {
+        blocks *= MIN(grid[i], all);
+        blocks = MIN(blocks, all);
+    }
+    return (uint32_t)blocks;
+}
+
+static CUresult launch(CUfunction function, const unsigned grid[3], const unsigned block[3],
+                       CUstream stream, bool per_thread, uint64_t first)
+{
+    struct sim_op op = {.kind = SIM_OP_KERNEL, .work_ns = (int64_t)MIN(first, WORK_MAX_NS)};
+    unsigned device;
+    uint32_t i;
+    CUresult r;
+
+    r = guest_enter_stream(stream, per_thread, &i);
+    if (r != CUDA_SUCCESS)
+        return r;
+    device = guest_context(guest_state()->streams[i].context)->device;
+    op.weight = weight_of(device, grid);
+
+    if (!module_find_function(function))
+        r = CUDA_ERROR_INVALID_HANDLE;
+    else if (!op.weight || !block[0] || !block[1] || !block[2])
+        r = CUDA_ERROR_INVALID_VALUE;
+    else if (guest_is_capturing(i))
+        guest_capture(i, &op);
+    else
+        r = guest_launch(i, &op);
+    sim_unlock(guest.sim);
+    return r;
+}
+
+CUresult guest_launch(uint32_t stream, struct sim_op *op)
+{
+    unsigned device = guest_context(guest_state()->streams[stream].context)->device;
+    CUresult r = guest_append(stream, op);
+
+    if (r == CUDA_SUCCESS)
+        guest_state()->processes[guest.sim->slot].usage[device].launches++;
+    return r;
+}
+
+PUBLIC CUresult cuLaunchKernel(CUfunction function, unsigned int grid_x, unsigned int grid_y,
+                               unsigned int grid_z, unsigned int block_x, unsigned int block_y,
+                               unsigned int block_z, unsigned int shared_bytes, CUstream stream,
+                               void **params, void **extra)
+{
+    const unsigned grid[] = {grid_x, grid_y, grid_z}, block[] = {block_x, block_y, block_z};
+
+    (void)shared_bytes;
+    return launch(function, grid, block, stream, false, first_parameter(params, extra));
+}
+
+PUBLIC CUresult cuLaunchKernel_ptsz(CUfunction function, unsigned int grid_x, unsigned int grid_y,
+                                    unsigned int grid_z, unsigned int block_x, unsigned int block_y,
+                                    unsigned int block_z, unsigned int shared_bytes,
+                                    CUstream stream, void **params, void **extra)
+{
+    const unsigned grid[] = {grid_x, grid_y, grid_z}, block[] = {block_x, block_y, block_z};
+
+    (void)shared_bytes;
+    return launch(function, grid, block, stream, true, first_parameter(params, extra));
+}
+
+static CUresult launch_config(const CUlaunchConfig *config, CUfunction function, void **params,
+                              void **extra, bool per_thread)
+{
+    if (!config)
+        return guest_check() == CUDA_SUCCESS ? CUDA_ERROR_INVALID_VALUE : guest_check();
+    return launch(function,
+                  (const unsigned[]){config->gridDimX, config->gridDimY, config->gridDimZ},
+                  (const unsigned[]){config->blockDimX, config->blockDimY, config->blockDimZ},
+                  config->hStream, per_thread, first_parameter(params, extra));
+}
+
+PUBLIC CUresult cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction function, void **params,
+                                 void **extra)
+{
+    return launch_config(config, function, params, extra, false);
+}
+
+PUBLIC CUresult cuLaunchKernelEx_ptsz(const CUlaunchConfig *config, CUfunction function,
+                                      void **params, void **extra)
+{
+    return launch_config(config, function, params, extra, true);
+}
+
+PUBLIC CUresult cuLaunchCooperativeKernel(CUfunction function, unsigned int grid_x,
+                                          unsigned int grid_y, unsigned int grid_z,
+                                          unsigned int block_x, unsigned int block_y,
+                                          unsigned int block_z, unsigned int shared_bytes,
+                                          CUstream stream, void **params)
+{
+    return cuLaunchKernel(function, grid_x, grid_y, grid_z, block_x, block_y, block_z, shared_bytes,
+                          stream, params, NULL);
+}
+
+PUBLIC CUresult cuLaunchCooperativeKernel_ptsz(CUfunction function, unsigned int grid_x,
+                                               unsigned int grid_y, unsigned int grid_z,
+                                               unsigned int block_x, unsigned int block_y,
+                                               unsigned int block_z, unsigned int shared_bytes,
+                                               CUstream stream, void **params)
+{
+    return cuLaunchKernel_ptsz(function, grid_x, grid_y, grid_z, block_x, block_y, block_z,
+                               shared_bytes, stream, params, NULL);
+}
+
+PUBLIC CUresult cuLaunchCooperativeKernelMultiDevice(CUDA_LAUNCH_PARAMS *list, unsigned int devices,
+                                                     unsigned int flags)
+{
+    CUresult r = guest_check();
+
+    (void)flags;
+    if (r != CUDA_SUCCESS)
+        return r;
+    if (!list || !devices)
+        return CUDA_ERROR_INVALID_VALUE;
+    for (unsigned i = 0; i < devices && r == CUDA_SUCCESS; i++) {
+        const CUDA_LAUNCH_PARAMS *p = &list[i];
+
+        r = launch(p->function, (const unsigned[]){p->gridDimX, p->gridDimY, p->gridDimZ},
+                   (const unsigned[]){p->blockDimX, p->blockDimY, p->blockDimZ}, p->hStream, false,
+                   first_parameter(p->kernelParams, NULL));
+    }
+    return r;
+}
+
+/* The interface of old: the parameters are set beforehand, of which the first is looked at. */
+
+PUBLIC CUresult cuParamSetv(CUfunction handle, int offset, void *bytes, unsigned int size)
+{
+    struct module_function *function = module_find_function(handle);
+    CUresult r = guest_check();
+
+    if (r != CUDA_SUCCESS)
+        return r;
+    if (!function)
+        return CUDA_ERROR_INVALID_HANDLE;
+    if (offset < 0 || !bytes)
+        return CUDA_ERROR_INVALID_VALUE;
+    if (offset == 0 && size >= sizeof(function->first))
+        memcpy(&function->first, bytes, sizeof(function->first));
+    return CUDA_SUCCESS;
+}
+
+PUBLIC CUresult cuLaunchGridAsync(CUfunction handle, int grid_width, int grid_height,
+                                  CUstream stream)
+{
+    const struct module_function *function = module_find_function(handle);
+    CUresult r = guest_check();
+
+    if (r != CUDA_SUCCESS)
+        return r;
+    if (grid_width <= 0 || grid_height <= 0)
+        return CUDA_ERROR_INVALID_VALUE;
+    return launch(handle, (const unsigned[]){(unsigned)grid_width, (unsigned)grid_height, 1},
+                  (const unsigned[]){1, 1, 1}, stream, false, function ? function->first : 0);
+}
+
+PUBLIC CUresult cuLaunchGrid(CUfunction function, int grid_width, int grid_height)
+{
+    return cuLaunchGridAsync(function, grid_width, grid_height, NULL);
+}
+
+PUBLIC CUresult cuLaunch(CUfunction function)
+{
+    return cuLaunchGridAsync(function, 1, 1, NULL);
+}

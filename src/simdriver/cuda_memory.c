@@ -1,0 +1,234 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* Memory: accounted for, not backed. Host memory is the process' own. */
+
+#include <stdlib.h>
+
+#include "base/util.h"
+#include "simdriver/addresses.h"
+#include "simdriver/guest.h"
+
+enum {
+    PITCH = 512,
+    HOST_ALIGN = 4096,
+};
+
+static bool charge(uint32_t context, uint64_t bytes)
+{
+    bool fits;
+
+    (void)sim_lock(guest.sim);
+    fits = sim_charge(guest.sim, guest_context(context)->device, bytes);
+    sim_unlock(guest.sim);
+    return fits;
+}
+
+static void discharge(unsigned device, uint64_t bytes)
+{
+    (void)sim_lock(guest.sim);
+    sim_discharge(guest.sim, device, bytes);
+    sim_unlock(guest.sim);
+}
+
+static CUresult allocate(uint64_t bytes, bool below_4g, CUdeviceptr *ret_ptr)
+{
+    uint32_t context;
+    CUresult r = guest_current(&context);
+    uint64_t address;
+
+    if (r != CUDA_SUCCESS)
+        return r;
+    if (bytes == 0)
+        return CUDA_ERROR_INVALID_VALUE;
+    if (bytes > UINT64_MAX - SIM_ALIGN)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+
+    bytes = (bytes + SIM_ALIGN - 1) / SIM_ALIGN * SIM_ALIGN;
+    if (!charge(context, bytes))
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    address = below_4g ? address_take_low(bytes, context) : address_take(bytes, context);
+    if (!address) {
+        discharge(guest_context(context)->device, bytes);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    *ret_ptr = address;
+    return CUDA_SUCCESS;
+}
+
+PUBLIC CUresult cuMemAlloc_v2(CUdeviceptr *ptr, size_t bytes)
+{
+    if (!ptr)
+        return guest_check() == CUDA_SUCCESS ? CUDA_ERROR_INVALID_VALUE : guest_check();
+    return allocate(bytes, false, ptr);
+}
+
+PUBLIC CUresult cuMemAlloc(CUdeviceptr_v1 *ptr, unsigned int bytes)
+{
+    CUdeviceptr wide;
+    CUresult r = guest_check();
+
+    if (r != CUDA_SUCCESS)
+        return r;
+    if (!ptr)
+        return CUDA_ERROR_INVALID_VALUE;
+    r = allocate(bytes, true, &wide);
+    if (r == CUDA_SUCCESS)
+        *ptr = (CUdeviceptr_v1)wide;
+    return r;
+}
+
+static CUresult allocate_pitched(size_t width, size_t height, unsigned int element_bytes,
+                                 bool below_4g, CUdeviceptr *ret_ptr, size_t *ret_pitch)
+{
+    size_t pitch, bytes;
+    CUresult r = guest_check();
+
+    if (r != CUDA_SUCCESS)
+        return r;
+    if (!width || !height || (element_bytes != 4 && element_bytes != 8 && element_bytes != 16))
+        return CUDA_ERROR_INVALID_VALUE;
+    if (width > SIZE_MAX - PITCH)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    pitch = (width + PITCH - 1) / PITCH * PITCH;
+    if (__builtin_mul_overflow(pitch, height, &bytes))
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    r = allocate(bytes, below_4g, ret_ptr);
+    if (r == CUDA_SUCCESS)
+        *ret_pitch = pitch;
+    return r;
+}
+
+PUBLIC CUresult cuMemAllocPitch_v2(CUdeviceptr *ptr, size_t *pitch, size_t width, size_t height,
+                                   unsigned int element_bytes)
+{
+    if (!ptr || !pitch)
+        return guest_check() == CUDA_SUCCESS ? CUDA_ERROR_INVALID_VALUE : guest_check();
+    return allocate_pitched(width, height, element_bytes, false, ptr, pitch);
+}
+
+PUBLIC CUresult cuMemAllocPitch(CUdeviceptr_v1 *ptr, unsigned int *pitch, unsigned int width,
+                                unsigned int height, unsigned int element_bytes)
+{
+    CUdeviceptr wide;
+    size_t wide_pitch;
+    CUresult r = guest_check();
+
+    if (r != CUDA_SUCCESS)
+        return r;
+    if (!ptr || !pitch)
+        return CUDA_ERROR_INVALID_VALUE;
+    r = allocate_pitched(width, height, element_bytes, true, &wide, &wide_pitch);
+    if (r != CUDA_SUCCESS)
+        return r;
+    *ptr = (CUdeviceptr_v1)wide;
+    *pitch = (unsigned int)wide_pitch;
+    return CUDA_SUCCESS;
+}
+
+PUBLIC CUresult cuMemFree_v2(CUdeviceptr ptr)
+{
+    uint32_t current, context;
+    CUresult r = guest_current(&current);
+    uint64_t bytes;
+
+    if (r != CUDA_SUCCESS)
+        return r;
+    if (!ptr)
+        return CUDA_SUCCESS;
+    if (!address_give(ptr, &bytes, &context))
+        return CUDA_ERROR_INVALID_VALUE;
+    discharge(guest_context(context)->device, bytes);
+    return CUDA_SUCCESS;
+}
+
+PUBLIC CUresult cuMemFree(CUdeviceptr_v1 ptr)
+{
+    return cuMemFree_v2(ptr);
+}
+
+PUBLIC CUresult cuMemGetAddressRange_v2(CUdeviceptr *base, size_t *bytes, CUdeviceptr ptr)
+{
+    uint64_t from, size;
+    uint32_t context;
+    CUresult r = guest_current(&context);
+
+    if (r != CUDA_SUCCESS)
+        return r;
+    if (!address_find(ptr, &from, &size))
+        return CUDA_ERROR_NOT_FOUND;
+    if (base)
+        *base = from;
+    if (bytes)
+        *bytes = size;
+    return CUDA_SUCCESS;
+}
+
+PUBLIC CUresult cuMemGetInfo_v2(size_t *free_bytes, size_t *total)
+{
+    uint32_t context;
+    CUresult r = guest_current(&context);
+    unsigned device;
+
+    if (r != CUDA_SUCCESS)
+        return r;
+    if (!free_bytes || !total)
+        return CUDA_ERROR_INVALID_VALUE;
+
+    device = guest_context(context)->device;
+    (void)sim_lock(guest.sim);
+    *total = guest_state()->header.gpus[device].memory_bytes;
+    *free_bytes = *total - MIN(*total, guest_state()->devices[device].used_bytes);
+    sim_unlock(guest.sim);
+    return CUDA_SUCCESS;
+}
+
+PUBLIC CUresult cuMemGetInfo(unsigned int *free_bytes, unsigned int *total)
+{
+    size_t wide_free, wide_total;
+    CUresult r = cuMemGetInfo_v2(&wide_free, &wide_total);
+
+    if (r != CUDA_SUCCESS)
+        return r;
+    if (!free_bytes || !total)
+        return CUDA_ERROR_INVALID_VALUE;
+    *free_bytes = (unsigned int)MIN(wide_free, (size_t)UINT32_MAX);
+    *total = (unsigned int)MIN(wide_total, (size_t)UINT32_MAX);
+    return CUDA_SUCCESS;
+}
+
+/* Host memory */
+
+PUBLIC CUresult cuMemHostAlloc(void **ptr, size_t bytes, unsigned int flags)
+{
+    uint32_t context;
+    CUresult r = guest_current(&context);
+
+    (void)flags;
+    if (r != CUDA_SUCCESS)
+        return r;
+    if (!ptr || !bytes)
+        return CUDA_ERROR_INVALID_VALUE;
+    return posix_memalign(ptr, HOST_ALIGN, bytes) == 0 ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+PUBLIC CUresult cuMemAllocHost_v2(void **ptr, size_t bytes)
+{
+    return cuMemHostAlloc(ptr, bytes, 0);
+}
+
+PUBLIC CUresult cuMemAllocHost(void **ptr, unsigned int bytes)
+{
+    return cuMemHostAlloc(ptr, bytes, 0);
+}
+
+PUBLIC CUresult cuMemFreeHost(void *ptr)
+{
+    CUresult r = guest_check();
+
+    if (r != CUDA_SUCCESS)
+        return r;
+    if (!ptr)
+        return CUDA_ERROR_INVALID_VALUE;
+    free(ptr);
+    return CUDA_SUCCESS;
+}

@@ -1,0 +1,397 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/*
+ * Modules, which belong to a context and take memory there, and libraries, which become a module in
+ * every context where one of their kernels is used.
+ */
+
+#include <stdlib.h>
+
+#include "base/cleanup.h"
+#include "base/file.h"
+#include "base/util.h"
+#include "simdriver/guest.h"
+#include "simdriver/module.h"
+
+#define FUNCTION_MAGIC 0x6e7546u
+#define FILE_MAX (16 * MIB)
+#define LOADING_EAGER 1
+
+/* What a CUmodule, and a CUlibrary, is. */
+struct module_code {
+    struct module_image image;
+    uint32_t context;            /* 0: a library */
+    struct module_code *library; /* of which this is the module here */
+    struct module_function *functions;
+    struct module_code *next;
+};
+
+/* Under guest.lock. */
+static struct module_code *codes;
+static struct module_function *unused_functions;
+
+static struct module_code *find_code(const void *handle, bool library)
+{
+    struct module_code *code = codes;
+
+    while (code && code != handle)
+        code = code->next;
+    return code && (code->context == 0) == library ? code : NULL;
+}
+
+static void free_code(struct module_code *code)
+{
+    struct module_code **at = &codes;
+
+    while (*at != code)
+        at = &(*at)->next;
+    *at = code->next;
+    while (code->functions) {
+        struct module_function *function = code->functions;
+
+        code->functions = function->next;
+        function->magic = 0;
+        free(TAKE(function->name));
+        function->next = unused_functions;
+        unused_functions = function;
+    }
+    if (!code->library)
+        module_image_deinit(&code->image);
+    free(code);
+}
+
+void guest_drop_modules(uint32_t context)
+{
+    struct module_code *next;
+
+    for (struct module_code *code = codes; code; code = next) {
+        next = code->next;
+        if (code->context == context)
+            free_code(code);
+    }
+}
+
+/* Takes the image over when it succeeds. */
+static CUresult load(const struct module_image *image, uint32_t context,
+                     struct module_code *library, struct module_code **ret_code)
+{
+    struct module_code *code = calloc(1, sizeof(*code));
+
+    if (!code)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    if (context && !guest_charge_context(context, image->bytes)) {
+        free(code);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    code->image = *image;
+    code->context = context;
+    code->library = library;
+    code->next = codes;
+    codes = code;
+    *ret_code = code;
+    return CUDA_SUCCESS;
+}
+
+static struct module_function *new_function(void)
+{
+    struct module_function *function = unused_functions;
+
+    if (!function)
+        return calloc(1, sizeof(*function));
+    unused_functions = function->next;
+    return function;
+}
+
+static CUresult get_function(struct module_code *code, const char *name,
+                             struct module_function **ret_function)
+{
+    struct module_function *function = code->functions;
+
+    while (function && strcmp(function->name, name) != 0)
+        function = function->next;
+    if (!function) {
+        if (!module_image_has(&code->image, name))
+            return CUDA_ERROR_NOT_FOUND;
+        function = new_function();
+        if (!function)
+            return CUDA_ERROR_OUT_OF_MEMORY;
+        function->name = strdup(name);
+        function->code = code;
+        function->first = 0;
+        function->next = code->functions;
+        function->magic = FUNCTION_MAGIC;
+        code->functions = function;
+    }
+    *ret_function = function;
+    return CUDA_SUCCESS;
+}
+
+struct module_function *module_find_function(CUfunction handle)
+{
+    struct module_function *function = (struct module_function *)handle;
+
+    return function && function->magic == FUNCTION_MAGIC ? function : NULL;
+}
+
+/* Modules */
+
+PUBLIC CUresult cuModuleLoadData(CUmodule *module, const void *image)
+{
+    struct module_image parsed;
+    struct module_code *code;
+    uint32_t context;
+    CUresult r = guest_current(&context);
+
+    if (r != CUDA_SUCCESS)
+        return r;
+    if (!module || !image)
+        return CUDA_ERROR_INVALID_VALUE;
+    r = module_image_parse(image, &parsed);
+    if (r != CUDA_SUCCESS)
+        return r;
+
+    (void)pthread_mutex_lock(&guest.lock);
+    r = load(&parsed, context, NULL, &code);
+    (void)pthread_mutex_unlock(&guest.lock);
+    if (r != CUDA_SUCCESS) {
+        module_image_deinit(&parsed);
+        return r;
+    }
+    *module = (CUmodule)code;
+    return CUDA_SUCCESS;
+}
+
+PUBLIC CUresult cuModuleLoadDataEx(CUmodule *module, const void *image, unsigned int options,
+                                   CUjit_option *names, void **values)
+{
+    (void)options;
+    (void)names;
+    (void)values;
+    return cuModuleLoadData(module, image);
+}
+
+PUBLIC CUresult cuModuleLoadFatBinary(CUmodule *module, const void *image)
+{
+    return cuModuleLoadData(module, image);
+}
+
+static CUresult read_image(const char *path, char **ret_text)
+{
+    AUTOFREE char *text = malloc(FILE_MAX);
+
+    if (!text)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    if (file_read(path, text, FILE_MAX) < 0)
+        return CUDA_ERROR_FILE_NOT_FOUND;
+    *ret_text = TAKE(text);
+    return CUDA_SUCCESS;
+}
+
+PUBLIC CUresult cuModuleLoad(CUmodule *module, const char *path)
+{
+    AUTOFREE char *text = NULL;
+    CUresult r = guest_check();
+
+    if (r != CUDA_SUCCESS)
+        return r;
+    if (!path)
+        return CUDA_ERROR_INVALID_VALUE;
+    r = read_image(path, &text);
+    return r == CUDA_SUCCESS ? cuModuleLoadData(module, text) : r;
+}
+
+PUBLIC CUresult cuModuleUnload(CUmodule module)
+{
+    struct module_code *code;
+    CUresult r = guest_check();
+
+    if (r != CUDA_SUCCESS)
+        return r;
+    (void)pthread_mutex_lock(&guest.lock);
+    code = find_code(module, false);
+    if (code && !code->library) {
+        guest_discharge_context(code->context, code->image.bytes);
+        free_code(code);
+    } else {
+        r = CUDA_ERROR_INVALID_HANDLE;
+    }
+    (void)pthread_mutex_unlock(&guest.lock);
+    return r;
+}
+
+PUBLIC CUresult cuModuleGetFunction(CUfunction *function, CUmodule module, const char *name)
+{
+    struct module_code *code;
+    CUresult r = guest_check();
+
+    if (r != CUDA_SUCCESS)
+        return r;
+    if (!function || !name)
+        return CUDA_ERROR_INVALID_VALUE;
+    (void)pthread_mutex_lock(&guest.lock);
+    code = find_code(module, false);
+    r = code ? get_function(code, name, (struct module_function **)function)
+             : CUDA_ERROR_INVALID_HANDLE;
+    (void)pthread_mutex_unlock(&guest.lock);
+    return r;
+}
+
+PUBLIC CUresult cuModuleGetLoadingMode(int *mode)
+{
+    CUresult r = guest_check();
+
+    if (r != CUDA_SUCCESS)
+        return r;
+    if (!mode)
+        return CUDA_ERROR_INVALID_VALUE;
+    *mode = LOADING_EAGER;
+    return CUDA_SUCCESS;
+}
+
+PUBLIC CUresult cuFuncGetAttribute(int *value, int attribute, CUfunction function)
+{
+    CUresult r = guest_check();
+
+    if (r != CUDA_SUCCESS)
+        return r;
+    if (!value)
+        return CUDA_ERROR_INVALID_VALUE;
+    if (!module_find_function(function))
+        return CUDA_ERROR_INVALID_HANDLE;
+    *value = attribute == 0 ? 1024 : 0; /* threads a block, the most */
+    return CUDA_SUCCESS;
+}
+
+/* Libraries */
+
+PUBLIC CUresult cuLibraryLoadData(CUlibrary *library, const void *image, CUjit_option *jit_names,
+                                  void **jit_values, unsigned int jit_options,
+                                  CUlibraryOption *names, void **values, unsigned int options)
+{
+    struct module_image parsed;
+    struct module_code *code;
+    CUresult r = guest_check();
+
+    (void)jit_names;
+    (void)jit_values;
+    (void)jit_options;
+    (void)names;
+    (void)values;
+    (void)options;
+    if (r != CUDA_SUCCESS)
+        return r;
+    if (!library || !image)
+        return CUDA_ERROR_INVALID_VALUE;
+    r = module_image_parse(image, &parsed);
+    if (r != CUDA_SUCCESS)
+        return r;
+
+    (void)pthread_mutex_lock(&guest.lock);
+    r = load(&parsed, 0, NULL, &code);
+    (void)pthread_mutex_unlock(&guest.lock);
+    if (r != CUDA_SUCCESS) {
+        module_image_deinit(&parsed);
+        return r;
+    }
+    *library = (CUlibrary)code;
+    return CUDA_SUCCESS;
+}
+
+PUBLIC CUresult cuLibraryLoadFromFile(CUlibrary *library, const char *path, CUjit_option *jit_names,
+                                      void **jit_values, unsigned int jit_options,
+                                      CUlibraryOption *names, void **values, unsigned int options)
+{
+    AUTOFREE char *text = NULL;
+    CUresult r = guest_check();
+
+    if (r != CUDA_SUCCESS)
+        return r;
+    if (!path)
+        return CUDA_ERROR_INVALID_VALUE;
+    r = read_image(path, &text);
+    if (r != CUDA_SUCCESS)
+        return r;
+    return cuLibraryLoadData(library, text, jit_names, jit_values, jit_options, names, values,
+                             options);
+}
+
+static void unload_library(struct module_code *library)
+{
+    struct module_code *next;
+
+    for (struct module_code *code = codes; code; code = next) {
+        next = code->next;
+        if (code->library != library)
+            continue;
+        guest_discharge_context(code->context, code->image.bytes);
+        free_code(code);
+    }
+    free_code(library);
+}
+
+PUBLIC CUresult cuLibraryUnload(CUlibrary library)
+{
+    struct module_code *code;
+    CUresult r = guest_check();
+
+    if (r != CUDA_SUCCESS)
+        return r;
+    (void)pthread_mutex_lock(&guest.lock);
+    code = find_code(library, true);
+    if (code)
+        unload_library(code);
+    else
+        r = CUDA_ERROR_INVALID_HANDLE;
+    (void)pthread_mutex_unlock(&guest.lock);
+    return r;
+}
+
+PUBLIC CUresult cuLibraryGetKernel(CUkernel *kernel, CUlibrary library, const char *name)
+{
+    struct module_code *code;
+    CUresult r = guest_check();
+
+    if (r != CUDA_SUCCESS)
+        return r;
+    if (!kernel || !name)
+        return CUDA_ERROR_INVALID_VALUE;
+    (void)pthread_mutex_lock(&guest.lock);
+    code = find_code(library, true);
+    r = code ? get_function(code, name, (struct module_function **)kernel)
+             : CUDA_ERROR_INVALID_HANDLE;
+    (void)pthread_mutex_unlock(&guest.lock);
+    return r;
+}
+
+static CUresult module_here(struct module_code *library, uint32_t context,
+                            struct module_code **ret_code)
+{
+    for (struct module_code *code = codes; code; code = code->next) {
+        if (code->library == library && code->context == context) {
+            *ret_code = code;
+            return CUDA_SUCCESS;
+        }
+    }
+    return load(&library->image, context, library, ret_code);
+}
+
+PUBLIC CUresult cuKernelGetFunction(CUfunction *function, CUkernel kernel)
+{
+    const struct module_function *of = module_find_function((CUfunction)kernel);
+    struct module_code *code;
+    uint32_t context;
+    CUresult r = guest_current(&context);
+
+    if (r != CUDA_SUCCESS)
+        return r;
+    if (!function)
+        return CUDA_ERROR_INVALID_VALUE;
+    if (!of)
+        return CUDA_ERROR_INVALID_HANDLE;
+    (void)pthread_mutex_lock(&guest.lock);
+    r = module_here(of->code, context, &code);
+    if (r == CUDA_SUCCESS)
+        r = get_function(code, of->name, (struct module_function **)function);
+    (void)pthread_mutex_unlock(&guest.lock);
+    return r;
+}

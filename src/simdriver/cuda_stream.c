@@ -1,0 +1,203 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* Streams, and waiting for them. */
+
+#include "base/util.h"
+#include "simdriver/guest.h"
+
+PUBLIC CUresult cuStreamCreate(CUstream *stream, unsigned int flags)
+{
+    uint32_t context, i;
+    CUresult r = guest_current(&context);
+
+    if (r != CUDA_SUCCESS)
+        return r;
+    if (!stream || flags > CU_STREAM_NON_BLOCKING)
+        return CUDA_ERROR_INVALID_VALUE;
+
+    (void)sim_lock(guest.sim);
+    i = sim_stream_new(guest_state(), context, flags);
+    if (i)
+        *stream = guest_stream_handle(i);
+    sim_unlock(guest.sim);
+    return i ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+PUBLIC CUresult cuStreamCreateWithPriority(CUstream *stream, unsigned int flags, int priority)
+{
+    (void)priority;
+    return cuStreamCreate(stream, flags);
+}
+
+PUBLIC CUresult cuStreamDestroy_v2(CUstream stream)
+{
+    uint32_t i;
+    CUresult r = guest_check();
+
+    if (r != CUDA_SUCCESS)
+        return r;
+    if (stream == NULL || stream == CU_STREAM_LEGACY || stream == CU_STREAM_PER_THREAD)
+        return CUDA_ERROR_INVALID_HANDLE;
+
+    (void)sim_lock(guest.sim);
+    r = guest_find_stream(stream, false, 0, &i);
+    if (r == CUDA_SUCCESS) {
+        sim_advance(guest_state(), guest_context(guest_state()->streams[i].context)->device,
+                    sim_now(guest_state()));
+        guest_drop_capture(i);
+        sim_stream_free(guest_state(), i);
+    }
+    sim_unlock(guest.sim);
+    return r;
+}
+
+PUBLIC CUresult cuStreamDestroy(CUstream stream)
+{
+    return cuStreamDestroy_v2(stream);
+}
+
+/* The legacy stream is done when the blocking streams are. */
+static bool is_done(uint32_t stream)
+{
+    const struct sim_state *s = guest_state();
+    const struct sim_context *c = &s->contexts[s->streams[stream].context];
+    bool done = !sim_stream_pending(&s->streams[stream]);
+
+    if (stream != c->legacy)
+        return done;
+    for (uint32_t i = c->streams; i; i = s->streams[i].sibling)
+        done = done && (s->streams[i].flags || !sim_stream_pending(&s->streams[i]));
+    return done;
+}
+
+static CUresult query(CUstream stream, bool per_thread)
+{
+    uint32_t i;
+    CUresult r = guest_enter_stream(stream, per_thread, &i);
+
+    if (r != CUDA_SUCCESS)
+        return r;
+    if (guest_is_capturing(i))
+        r = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+    else if (!is_done(i))
+        r = CUDA_ERROR_NOT_READY;
+    sim_unlock(guest.sim);
+    return r;
+}
+
+PUBLIC CUresult cuStreamQuery(CUstream stream)
+{
+    return query(stream, false);
+}
+
+PUBLIC CUresult cuStreamQuery_ptsz(CUstream stream)
+{
+    return query(stream, true);
+}
+
+static CUresult synchronize(CUstream stream, bool per_thread)
+{
+    const struct sim_stream *st;
+    uint32_t i;
+    CUresult r = guest_enter_stream(stream, per_thread, &i);
+
+    if (r != CUDA_SUCCESS)
+        return r;
+    st = &guest_state()->streams[i];
+    if (guest_is_capturing(i)) {
+        sim_unlock(guest.sim);
+        return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+    }
+    if (i == guest_context(st->context)->legacy)
+        sim_join_legacy(guest_state(), i);
+    guest_wait(i, st->tail, st->enqueued_ns);
+    return CUDA_SUCCESS;
+}
+
+PUBLIC CUresult cuStreamSynchronize(CUstream stream)
+{
+    return synchronize(stream, false);
+}
+
+PUBLIC CUresult cuStreamSynchronize_ptsz(CUstream stream)
+{
+    return synchronize(stream, true);
+}
+
+/* The latest of the estimates for what was enqueued up to that order; 0 when all that is done. */
+static int64_t estimate_context(uint32_t context, uint64_t order)
+{
+    struct sim_state *s = guest_state();
+    int64_t latest_ns = 0;
+
+    for (uint32_t i = s->contexts[context].streams; i; i = s->streams[i].sibling) {
+        const struct sim_stream *st = &s->streams[i];
+
+        if (!sim_stream_pending(st) || sim_stream_head(s, i)->order > order)
+            continue;
+        latest_ns = MAX(latest_ns, sim_estimate(s, i, st->tail, st->enqueued_ns));
+    }
+    return latest_ns;
+}
+
+PUBLIC CUresult cuCtxSynchronize(void)
+{
+    uint32_t context, gen;
+    CUresult r = guest_current(&context);
+    struct sim_context *c;
+    uint64_t order;
+
+    if (r != CUDA_SUCCESS)
+        return r;
+
+    c = guest_context(context);
+    sim_advance(guest_state(), c->device, sim_lock(guest.sim));
+    gen = c->gen;
+    order = guest_state()->orders;
+    while (c->gen == gen) {
+        int64_t until_ns = estimate_context(context, order);
+
+        if (!until_ns)
+            break;
+        sim_unlock(guest.sim);
+        sim_sleep_until(guest.sim, until_ns);
+        sim_advance(guest_state(), c->device, sim_lock(guest.sim));
+    }
+    sim_unlock(guest.sim);
+    return CUDA_SUCCESS;
+}
+
+static CUresult wait_event(CUstream stream, CUevent handle, bool per_thread)
+{
+    struct sim_op op = {.kind = SIM_OP_WAIT};
+    const struct sim_event *event;
+    uint32_t i, e;
+    CUresult r = guest_enter_stream(stream, per_thread, &i);
+
+    if (r != CUDA_SUCCESS)
+        return r;
+    if (!guest_find_event(handle, &e)) {
+        sim_unlock(guest.sim);
+        return CUDA_ERROR_INVALID_HANDLE;
+    }
+    event = &guest_state()->events[e];
+    op.target = event->stream;
+    op.gen = event->stream_gen;
+    op.seq = event->seq;
+    if (event->stamp && !guest_is_capturing(i))
+        r = guest_append(i, &op);
+    sim_unlock(guest.sim);
+    return r;
+}
+
+PUBLIC CUresult cuStreamWaitEvent(CUstream stream, CUevent event, unsigned int flags)
+{
+    (void)flags;
+    return wait_event(stream, event, false);
+}
+
+PUBLIC CUresult cuStreamWaitEvent_ptsz(CUstream stream, CUevent event, unsigned int flags)
+{
+    (void)flags;
+    return wait_event(stream, event, true);
+}

@@ -1,0 +1,107 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* Looking functions up, and naming errors. */
+
+#include "base/util.h"
+#include "driver/entries.h"
+#include "simdriver/guest.h"
+
+static const struct {
+    CUresult error;
+    const char *name;
+    const char *text;
+} errors[] = {
+    {CUDA_SUCCESS, "CUDA_SUCCESS", "no error"},
+    {CUDA_ERROR_INVALID_VALUE, "CUDA_ERROR_INVALID_VALUE", "invalid argument"},
+    {CUDA_ERROR_OUT_OF_MEMORY, "CUDA_ERROR_OUT_OF_MEMORY", "out of memory"},
+    {CUDA_ERROR_NOT_INITIALIZED, "CUDA_ERROR_NOT_INITIALIZED", "initialization error"},
+    {CUDA_ERROR_DEINITIALIZED, "CUDA_ERROR_DEINITIALIZED", "driver shutting down"},
+    {CUDA_ERROR_NO_DEVICE, "CUDA_ERROR_NO_DEVICE", "no CUDA-capable device is detected"},
+    {CUDA_ERROR_INVALID_DEVICE, "CUDA_ERROR_INVALID_DEVICE", "invalid device ordinal"},
+    {CUDA_ERROR_INVALID_IMAGE, "CUDA_ERROR_INVALID_IMAGE", "device kernel image is invalid"},
+    {CUDA_ERROR_INVALID_CONTEXT, "CUDA_ERROR_INVALID_CONTEXT", "invalid device context"},
+    {CUDA_ERROR_FILE_NOT_FOUND, "CUDA_ERROR_FILE_NOT_FOUND", "file not found"},
+    {CUDA_ERROR_INVALID_HANDLE, "CUDA_ERROR_INVALID_HANDLE", "invalid resource handle"},
+    {CUDA_ERROR_NOT_FOUND, "CUDA_ERROR_NOT_FOUND", "named symbol not found"},
+    {CUDA_ERROR_NOT_READY, "CUDA_ERROR_NOT_READY", "device not ready"},
+    {CUDA_ERROR_PRIMARY_CONTEXT_ACTIVE, "CUDA_ERROR_PRIMARY_CONTEXT_ACTIVE",
+     "cannot set while device is active in this process"},
+    {CUDA_ERROR_CONTEXT_IS_DESTROYED, "CUDA_ERROR_CONTEXT_IS_DESTROYED", "context is destroyed"},
+    {CUDA_ERROR_NOT_PERMITTED, "CUDA_ERROR_NOT_PERMITTED", "operation not permitted"},
+    {CUDA_ERROR_NOT_SUPPORTED, "CUDA_ERROR_NOT_SUPPORTED", "operation not supported"},
+    {CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED",
+     "operation not permitted when stream is capturing"},
+    {CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, "CUDA_ERROR_STREAM_CAPTURE_INVALIDATED",
+     "operation failed due to a previous error during capture"},
+    {CUDA_ERROR_UNKNOWN, "CUDA_ERROR_UNKNOWN", "unknown error"},
+};
+
+PUBLIC CUresult cuGetErrorName(CUresult error, const char **text)
+{
+    if (!text)
+        return CUDA_ERROR_INVALID_VALUE;
+    *text = NULL;
+    for (size_t i = 0; i < ARRAY_SIZE(errors); i++) {
+        if (errors[i].error == error)
+            *text = errors[i].name;
+    }
+    return *text ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+PUBLIC CUresult cuGetErrorString(CUresult error, const char **text)
+{
+    if (!text)
+        return CUDA_ERROR_INVALID_VALUE;
+    *text = NULL;
+    for (size_t i = 0; i < ARRAY_SIZE(errors); i++) {
+        if (errors[i].error == error)
+            *text = errors[i].text;
+    }
+    return *text ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+PUBLIC CUresult cuDriverGetVersion(int *version)
+{
+    if (!version)
+        return CUDA_ERROR_INVALID_VALUE;
+    *version = 13000;
+    return CUDA_SUCCESS;
+}
+
+PUBLIC CUresult cuGetExportTable(const void **table, const CUuuid *id)
+{
+    if (!table || !id)
+        return CUDA_ERROR_INVALID_VALUE;
+    return CUDA_ERROR_NOT_FOUND;
+}
+
+PUBLIC CUresult cuGetProcAddress_v2(const char *symbol, void **pfn, int cuda_version,
+                                    cuuint64_t flags, CUdriverProcAddressQueryResult *status)
+{
+    enum driver_stream stream = flags == CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM
+                                    ? DRIVER_STREAM_PER_THREAD
+                                    : DRIVER_STREAM_LEGACY;
+    int told = CU_GET_PROC_ADDRESS_SUCCESS;
+    const struct driver_entry *entry;
+    enum driver_lookup lookup;
+
+    if (!symbol || !symbol[0] || !pfn || flags > CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM)
+        return CUDA_ERROR_INVALID_VALUE;
+
+    *pfn = NULL;
+    lookup = driver_entry_resolve(symbol, cuda_version, stream, &entry);
+    if (lookup == DRIVER_FOUND)
+        *pfn = (void *)guest_functions[entry - driver_entries];
+    else if (lookup == DRIVER_TOO_OLD)
+        told = CU_GET_PROC_ADDRESS_VERSION_NOT_SUFFICIENT;
+    else
+        told = CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND;
+    if (status)
+        *status = told;
+    return *pfn ? CUDA_SUCCESS : CUDA_ERROR_NOT_FOUND;
+}
+
+PUBLIC CUresult cuGetProcAddress(const char *symbol, void **pfn, int cuda_version, cuuint64_t flags)
+{
+    return cuGetProcAddress_v2(symbol, pfn, cuda_version, flags, NULL);
+}

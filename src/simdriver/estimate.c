@@ -1,0 +1,86 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* When a stream will have done its work, as it seems now: how long a waiting call sleeps. */
+
+#include "base/util.h"
+#include "simdriver/model.h"
+
+/* Bound of the chain of streams that wait for one another. */
+#define CHAIN_MAX 8
+
+/* What a stream has still to do, at full speed; up to work_ns of all that was enqueued. */
+static int64_t stream_left(const struct sim_state *s, uint32_t stream, int64_t work_ns)
+{
+    const struct sim_stream *st = &s->streams[stream];
+    const struct sim_op *head = sim_stream_head(s, stream);
+    int64_t left_ns = work_ns - st->done_ns;
+    int64_t rest;
+
+    if (st->state != SIM_STREAM_READY || head->kind != SIM_OP_KERNEL)
+        return left_ns;
+    rest = MAX(st->finish - s->contexts[st->context].clock, 0);
+    return left_ns - head->work_ns + (rest + SIM_WORK_SCALE - 1) / SIM_WORK_SCALE;
+}
+
+/* How long a context will keep the GPU at least, if nobody takes it away. */
+static int64_t context_left(const struct sim_state *s, uint32_t context)
+{
+    int64_t left_ns = 0;
+
+    for (uint32_t i = s->contexts[context].ready_first; i; i = s->streams[i].next)
+        left_ns = MAX(left_ns, stream_left(s, i, s->streams[i].enqueued_ns));
+    return left_ns;
+}
+
+/* The turns of those who wait before the context; of all, when it does not wait. */
+static int64_t turns_before(const struct sim_state *s, uint32_t context)
+{
+    const struct sim_gpu_spec *spec = &s->header.gpus[s->contexts[context].device];
+    int64_t sum_ns = spec->switch_ns;
+
+    for (uint32_t i = s->devices[s->contexts[context].device].first; i && i != context;
+         i = s->contexts[i].next)
+        sum_ns += spec->switch_ns + MIN(spec->slice_ns, context_left(s, i));
+    return sum_ns;
+}
+
+/* When the context will have done so much of one stream, as it seems. */
+static int64_t estimate_turns(const struct sim_state *s, uint32_t context, int64_t left_ns)
+{
+    const struct sim_device *d = &s->devices[s->contexts[context].device];
+    int64_t at_ns = MAX(d->now_ns, d->switched_ns);
+
+    if (d->current == context) {
+        if (d->first && d->slice_end_ns > at_ns && at_ns + left_ns > d->slice_end_ns)
+            at_ns += turns_before(s, context);
+        return at_ns + left_ns;
+    }
+    if (d->current) {
+        at_ns += context_left(s, d->current);
+        if (d->slice_end_ns > d->now_ns)
+            at_ns = MIN(at_ns, d->slice_end_ns);
+    }
+    if (d->current || d->first != context)
+        at_ns += turns_before(s, context);
+    return at_ns + left_ns;
+}
+
+static int64_t estimate(const struct sim_state *s, uint32_t stream, uint64_t seq, int64_t work_ns,
+                        unsigned chain)
+{
+    const struct sim_stream *st = &s->streams[stream];
+    int64_t left_ns = stream_left(s, stream, work_ns);
+    const struct sim_op *head = sim_stream_head(s, stream);
+
+    if (st->head >= seq || chain == 0)
+        return s->devices[s->contexts[st->context].device].now_ns;
+    if (st->state == SIM_STREAM_BLOCKED)
+        return estimate(s, head->target, head->seq, s->streams[head->target].done_ns, chain - 1) +
+               left_ns;
+    return estimate_turns(s, st->context, left_ns);
+}
+
+int64_t sim_estimate(const struct sim_state *s, uint32_t stream, uint64_t seq, int64_t work_ns)
+{
+    return estimate(s, stream, seq, work_ns, CHAIN_MAX);
+}

@@ -1,0 +1,333 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "simdriver/guest.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/util.h"
+
+/* A handle: kind in bits 44 to 46, generation in 24 to 43, index in 4 to 23. */
+enum handle_kind {
+    HANDLE_CONTEXT = 1,
+    HANDLE_PRIMARY, /* lasts over resets, as the driver's does; the index is the CUdevice's */
+    HANDLE_STREAM,
+    HANDLE_EVENT,
+};
+
+#define GEN_MASK 0xfffffu
+#define INDEX_MASK 0xfffffu
+
+struct guest guest = {.lock = PTHREAD_MUTEX_INITIALIZER};
+__thread struct guest_thread guest_thread;
+
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+static pthread_key_t thread_key;
+static bool was_ready_before_fork;
+
+static void *make_handle(enum handle_kind kind, uint32_t index, uint32_t gen)
+{
+    return (void *)((uintptr_t)kind << 44 | (uintptr_t)(gen & GEN_MASK) << 24 |
+                    (uintptr_t)index << 4);
+}
+
+static bool is_handle(const void *handle, enum handle_kind kind)
+{
+    return (uintptr_t)handle >> 44 == (uintptr_t)kind && ((uintptr_t)handle & 15) == 0;
+}
+
+static uint32_t handle_index(const void *handle)
+{
+    return (uint32_t)((uintptr_t)handle >> 4) & INDEX_MASK;
+}
+
+static uint32_t handle_gen(const void *handle)
+{
+    return (uint32_t)((uintptr_t)handle >> 24) & GEN_MASK;
+}
+
+/* Whether an object of a pool is there, of this process, and of the handle's generation. */
+static bool is_ours(const void *handle, uint32_t owner, uint32_t gen)
+{
+    return owner == (uint32_t)guest.sim->slot + 1 && (gen & GEN_MASK) == handle_gen(handle);
+}
+
+/* Initialisation */
+
+/* The child has the parent's memory, but nothing on the GPUs. */
+static void after_fork(void)
+{
+    guest.ready = false;
+    guest.lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
+    memset(&guest_thread, 0, sizeof(guest_thread));
+}
+
+static void end_thread(void *unused)
+{
+    (void)unused;
+    if (guest_check() != CUDA_SUCCESS || !guest_thread.stream_count)
+        return;
+
+    (void)sim_lock(guest.sim);
+    for (unsigned i = 0; i < guest_thread.stream_count; i++) {
+        uint32_t context = guest_thread.streams[i].context;
+        uint32_t stream = guest_thread.streams[i].stream;
+
+        if (guest_context(context)->gen == guest_thread.streams[i].context_gen &&
+            guest_context(context)->owner == (uint32_t)guest.sim->slot + 1)
+            sim_stream_free(guest_state(), stream);
+    }
+    guest_thread.stream_count = 0;
+    sim_unlock(guest.sim);
+}
+
+static void prepare_once(void)
+{
+    (void)pthread_atfork(NULL, NULL, after_fork);
+    (void)pthread_key_create(&thread_key, end_thread);
+}
+
+static CUresult attach(void)
+{
+    const char *path = getenv("HAMI_SIM");
+    struct error err = ERROR_INIT;
+    int r;
+
+    if (!path || !path[0]) {
+        (void)fprintf(stderr, "simulated CUDA driver: HAMI_SIM is not set: name the state file "
+                              "of a simulated machine in it (hamictl sim makes one)\n");
+        return CUDA_ERROR_NO_DEVICE;
+    }
+    r = sim_open(path, &guest.sim, &err);
+    if (r == 0)
+        r = sim_join(guest.sim, &err);
+    if (r < 0) {
+        (void)fprintf(stderr, "simulated CUDA driver: HAMI_SIM=%s\n", err.text);
+        return CUDA_ERROR_NO_DEVICE;
+    }
+
+    guest.device_count = guest_visible_devices(&guest_state()->header,
+                                               getenv("CUDA_VISIBLE_DEVICES"), guest.devices);
+    return guest.device_count ? CUDA_SUCCESS : CUDA_ERROR_NO_DEVICE;
+}
+
+PUBLIC CUresult cuInit(unsigned int flags)
+{
+    CUresult r = CUDA_SUCCESS;
+
+    if (flags)
+        return CUDA_ERROR_INVALID_VALUE;
+    (void)pthread_once(&once, prepare_once);
+    (void)pthread_mutex_lock(&guest.lock);
+    if (!guest.ready && was_ready_before_fork)
+        r = CUDA_ERROR_NOT_INITIALIZED;
+    else if (!guest.ready)
+        r = attach();
+    if (r == CUDA_SUCCESS) {
+        was_ready_before_fork = true;
+        __atomic_store_n(&guest.ready, 1, __ATOMIC_RELEASE);
+    }
+    (void)pthread_mutex_unlock(&guest.lock);
+    return r;
+}
+
+/* Contexts */
+
+CUresult guest_check_device(CUdevice device)
+{
+    CUresult r = guest_check();
+
+    if (r != CUDA_SUCCESS)
+        return r;
+    return device >= 0 && (unsigned)device < guest.device_count ? CUDA_SUCCESS
+                                                                : CUDA_ERROR_INVALID_DEVICE;
+}
+
+bool guest_find_context(CUcontext handle, uint32_t *ret_context)
+{
+    uint32_t i = handle_index(handle);
+
+    if (is_handle(handle, HANDLE_PRIMARY)) {
+        if (i >= guest.device_count)
+            return false;
+        *ret_context = __atomic_load_n(&guest.primaries[i].context, __ATOMIC_ACQUIRE);
+        return *ret_context != 0;
+    }
+    if (!is_handle(handle, HANDLE_CONTEXT) || i >= SIM_CONTEXTS)
+        return false;
+    if (!is_ours(handle, guest_context(i)->owner, guest_context(i)->gen))
+        return false;
+    *ret_context = i;
+    return true;
+}
+
+CUcontext guest_context_handle(uint32_t context)
+{
+    return make_handle(HANDLE_CONTEXT, context, guest_context(context)->gen);
+}
+
+CUcontext guest_primary_handle(CUdevice device)
+{
+    return make_handle(HANDLE_PRIMARY, (uint32_t)device, 0);
+}
+
+CUdevice guest_primary_device(CUcontext handle)
+{
+    return is_handle(handle, HANDLE_PRIMARY) ? (CUdevice)handle_index(handle) : -1;
+}
+
+CUresult guest_current(uint32_t *ret_context)
+{
+    CUresult r = guest_check();
+
+    if (r != CUDA_SUCCESS)
+        return r;
+    if (!guest_thread.depth || !guest_thread.stack[guest_thread.depth - 1])
+        return CUDA_ERROR_INVALID_CONTEXT;
+    if (!guest_find_context(guest_thread.stack[guest_thread.depth - 1], ret_context))
+        return CUDA_ERROR_CONTEXT_IS_DESTROYED;
+    return CUDA_SUCCESS;
+}
+
+/* Streams and events */
+
+static CUresult legacy_stream(uint32_t context, uint32_t *ret_stream)
+{
+    struct sim_context *c = guest_context(context);
+
+    if (!c->legacy)
+        c->legacy = sim_stream_new(guest_state(), context, CU_STREAM_DEFAULT);
+    *ret_stream = c->legacy;
+    return c->legacy ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+static CUresult thread_stream(uint32_t context, uint32_t *ret_stream)
+{
+    struct guest_thread *thread = &guest_thread;
+    uint32_t gen = guest_context(context)->gen;
+    unsigned at = 0;
+
+    for (at = 0; at < thread->stream_count; at++) {
+        if (thread->streams[at].context != context)
+            continue;
+        if (thread->streams[at].context_gen != gen)
+            break;
+        *ret_stream = thread->streams[at].stream;
+        return CUDA_SUCCESS;
+    }
+    if (at == GUEST_THREAD)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+
+    *ret_stream = sim_stream_new(guest_state(), context, CU_STREAM_DEFAULT);
+    if (!*ret_stream)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    thread->streams[at].context = context;
+    thread->streams[at].context_gen = gen;
+    thread->streams[at].stream = *ret_stream;
+    thread->stream_count = MAX(thread->stream_count, at + 1);
+    (void)pthread_setspecific(thread_key, thread);
+    return CUDA_SUCCESS;
+}
+
+CUresult guest_find_stream(CUstream handle, bool per_thread, uint32_t context, uint32_t *ret_stream)
+{
+    uint32_t i = handle_index(handle);
+
+    if (handle == CU_STREAM_LEGACY || (!handle && !per_thread))
+        return legacy_stream(context, ret_stream);
+    if (handle == CU_STREAM_PER_THREAD || !handle)
+        return thread_stream(context, ret_stream);
+    if (!is_handle(handle, HANDLE_STREAM) || i >= SIM_STREAMS)
+        return CUDA_ERROR_INVALID_HANDLE;
+    if (!is_ours(handle, guest_state()->streams[i].owner, guest_state()->streams[i].gen) ||
+        guest_state()->streams[i].dying)
+        return CUDA_ERROR_INVALID_HANDLE;
+    *ret_stream = i;
+    return CUDA_SUCCESS;
+}
+
+CUstream guest_stream_handle(uint32_t stream)
+{
+    return make_handle(HANDLE_STREAM, stream, guest_state()->streams[stream].gen);
+}
+
+bool guest_find_event(CUevent handle, uint32_t *ret_event)
+{
+    uint32_t i = handle_index(handle);
+
+    if (!is_handle(handle, HANDLE_EVENT) || i >= SIM_EVENTS)
+        return false;
+    if (!is_ours(handle, guest_state()->events[i].owner, guest_state()->events[i].gen))
+        return false;
+    *ret_event = i;
+    return true;
+}
+
+CUevent guest_event_handle(uint32_t event)
+{
+    return make_handle(HANDLE_EVENT, event, guest_state()->events[event].gen);
+}
+
+CUresult guest_enter_stream(CUstream handle, bool per_thread, uint32_t *ret_stream)
+{
+    struct sim_state *s;
+    uint32_t context;
+    int64_t now_ns;
+    CUresult r;
+
+    r = guest_current(&context);
+    if (r != CUDA_SUCCESS)
+        return r;
+
+    s = guest_state();
+    now_ns = sim_lock(guest.sim);
+    r = guest_find_stream(handle, per_thread, context, ret_stream);
+    if (r != CUDA_SUCCESS) {
+        sim_unlock(guest.sim);
+        return r;
+    }
+    sim_advance(s, s->contexts[s->streams[*ret_stream].context].device, now_ns);
+    return CUDA_SUCCESS;
+}
+
+/* Sleeps to a stream's estimated moment. False when the stream has gone meanwhile. */
+static bool sleep_for(uint32_t stream, uint32_t gen, uint64_t seq, int64_t work_ns)
+{
+    struct sim_state *s = guest_state();
+    struct sim_stream *st = &s->streams[stream];
+    int64_t until_ns = sim_estimate(s, stream, seq, work_ns);
+    int64_t now_ns;
+
+    sim_unlock(guest.sim);
+    sim_sleep_until(guest.sim, until_ns);
+    now_ns = sim_lock(guest.sim);
+    if (st->gen != gen || !st->owner)
+        return false;
+    sim_advance(s, s->contexts[st->context].device, now_ns);
+    return st->gen == gen && st->owner;
+}
+
+CUresult guest_append(uint32_t stream, struct sim_op *op)
+{
+    struct sim_state *s = guest_state();
+    struct sim_stream *st = &s->streams[stream];
+    uint32_t gen = st->gen;
+
+    while (sim_stream_pending(st) >= SIM_DEPTH) {
+        const struct sim_op *head = sim_stream_head(s, stream);
+
+        if (!sleep_for(stream, gen, st->head + 1, st->done_ns + head->work_ns))
+            return CUDA_ERROR_CONTEXT_IS_DESTROYED;
+    }
+    sim_enqueue(s, stream, op);
+    return CUDA_SUCCESS;
+}
+
+void guest_wait(uint32_t stream, uint64_t seq, int64_t work_ns)
+{
+    struct sim_stream *st = &guest_state()->streams[stream];
+    uint32_t gen = st->gen;
+
+    while (st->head < seq && sleep_for(stream, gen, seq, work_ns))
+        ;
+    sim_unlock(guest.sim);
+}

@@ -1,0 +1,132 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/*
+ * The inside of the simulated libcuda.so.1: what one process has of the machine.
+ *
+ * Handles are numbers, not addresses: kind, index in the machine's pool, generation. A stale or
+ * invented one is found out without touching memory. Two locks, taken in this order: guest.lock for
+ * what only this process knows (primary contexts, modules, addresses), then the machine's.
+ */
+
+#include <pthread.h>
+#include <stdbool.h>
+
+/* generate.py's table of functions declares them its own way. */
+#ifndef GUEST_FUNCTIONS_ONLY
+#include "driver/cuda.h"
+#include "simdriver/model.h"
+
+enum {
+    GUEST_STACK = 64,  /* contexts pushed by a thread */
+    GUEST_THREAD = 16, /* contexts in which a thread uses its own default stream */
+};
+
+struct guest_primary {
+    uint32_t context; /* 0 while inactive */
+    unsigned users;
+    unsigned flags;
+};
+
+struct guest {
+    uint32_t ready;    /* cuInit() succeeded, and this is no forked child since */
+    uint32_t captures; /* streams being captured */
+    struct sim *sim;
+    pthread_mutex_t lock;
+    unsigned device_count;
+    unsigned devices[SIM_MAX_GPUS];               /* CUdevice to the machine's index */
+    struct guest_primary primaries[SIM_MAX_GPUS]; /* by CUdevice */
+    uint64_t
+        own_bytes[SIM_CONTEXTS]; /* a context's memory that is no allocation: itself, modules */
+};
+
+extern struct guest guest;
+
+struct guest_thread {
+    unsigned depth;
+    CUcontext stack[GUEST_STACK];
+    unsigned stream_count;
+    struct {
+        uint32_t context, context_gen, stream;
+    } streams[GUEST_THREAD];
+};
+
+extern __thread struct guest_thread guest_thread;
+
+/* CUDA_SUCCESS once cuInit() succeeded. */
+static inline CUresult guest_check(void)
+{
+    return __atomic_load_n(&guest.ready, __ATOMIC_ACQUIRE) ? CUDA_SUCCESS
+                                                           : CUDA_ERROR_NOT_INITIALIZED;
+}
+
+/* As above, and the device exists. */
+CUresult guest_check_device(CUdevice device);
+
+/* As above, and a living context is current: its index. */
+CUresult guest_current(uint32_t *ret_context);
+
+/* The index of a living context of this process. */
+bool guest_find_context(CUcontext handle, uint32_t *ret_context);
+CUcontext guest_context_handle(uint32_t context);
+CUcontext guest_primary_handle(CUdevice device);
+CUdevice guest_primary_device(CUcontext handle); /* -1: of no primary context */
+
+static inline struct sim_state *guest_state(void)
+{
+    return guest.sim->state;
+}
+
+static inline struct sim_context *guest_context(uint32_t context)
+{
+    return &guest.sim->state->contexts[context];
+}
+
+/*
+ * Under the machine's lock: the stream of a handle, NULL being the thread's own default stream if
+ * per_thread, else the legacy one; these are made when first used. CUDA_ERROR_INVALID_HANDLE,
+ * CUDA_ERROR_OUT_OF_MEMORY.
+ */
+CUresult guest_find_stream(CUstream handle, bool per_thread, uint32_t context,
+                           uint32_t *ret_stream);
+CUstream guest_stream_handle(uint32_t stream);
+
+/* Under the machine's lock. */
+bool guest_find_event(CUevent handle, uint32_t *ret_event);
+CUevent guest_event_handle(uint32_t event);
+
+/*
+ * Locks the machine, moves the context's device on to now, and finds the stream. On failure nothing
+ * is locked.
+ */
+CUresult guest_enter_stream(CUstream handle, bool per_thread, uint32_t *ret_stream);
+
+/* Waits, if the stream is full, and appends. Locked before and after. */
+CUresult guest_append(uint32_t stream, struct sim_op *op);
+
+/* As guest_append(), of a kernel, and counts it. */
+CUresult guest_launch(uint32_t stream, struct sim_op *op);
+
+/* Waits until a stream has done so many ops. Locked before, unlocked after. */
+void guest_wait(uint32_t stream, uint64_t seq, int64_t work_ns);
+
+/* guest.lock held: more, or less, of a context's own memory. */
+bool guest_charge_context(uint32_t context, uint64_t bytes);
+void guest_discharge_context(uint32_t context, uint64_t bytes);
+
+/* guest.lock held: forgets a context's modules. */
+void guest_drop_modules(uint32_t context);
+
+/* Capture: whether the stream is being captured; then a kernel goes to its graph, an event nowhere.
+ */
+bool guest_is_capturing(uint32_t stream);
+void guest_capture(uint32_t stream, const struct sim_op *op);
+void guest_drop_capture(uint32_t stream);
+
+/* Parses CUDA_VISIBLE_DEVICES against the machine; NULL is all. Returns the count. */
+unsigned guest_visible_devices(const struct sim_header *header, const char *text,
+                               unsigned *ret_devices);
+#endif
+
+/* In the order of driver_entries. */
+extern void (*const guest_functions[])(void);

@@ -1,0 +1,259 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/*
+ * Processes killed at any instruction: 16 of them allocate and launch for all they are worth, 200
+ * times one is killed and replaced. Those who live on see a consistent machine throughout, nobody
+ * hangs, and in the end nothing is left.
+ */
+
+#include <errno.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "driver/cuda.h"
+/* cmocka.h needs four of the above */
+#include <cmocka.h>
+
+#include "base/clock.h"
+#include "base/util.h"
+#include "simdriver/machine.h"
+
+enum {
+    WORKERS = 16,
+    KILLS = 200,
+    HOLD = 8,
+};
+
+static char path[64];
+static struct sim_view view;
+
+static void check(CUresult r)
+{
+    if (r != CUDA_SUCCESS)
+        _exit(1);
+}
+
+static void work_once(CUfunction kernel, CUdeviceptr *held, unsigned *seed)
+{
+    unsigned at = (unsigned)rand_r(seed) % HOLD;
+    uint64_t work_ns = (unsigned)rand_r(seed) % 50000;
+    void *params[] = {&work_ns};
+    CUstream stream;
+    CUevent event;
+
+    check(cuMemFree_v2(held[at]));
+    check(cuMemAlloc_v2(&held[at], (size_t)rand_r(seed) % MIB + 1));
+    check(cuStreamCreate(&stream, (unsigned)rand_r(seed) % 2));
+    check(cuEventCreate(&event, 0));
+    for (unsigned i = 0; i < 8; i++)
+        check(cuLaunchKernel(kernel, 1, 1, 1, 1, 1, 1, 0, i % 2 ? stream : NULL, params, NULL));
+    check(cuEventRecord(event, stream));
+    check(cuStreamWaitEvent(NULL, event, 0));
+    check(cuStreamDestroy_v2(stream));
+    if (at == 0)
+        check(cuCtxSynchronize());
+    check(cuEventDestroy_v2(event));
+}
+
+static _Noreturn void worker(unsigned seed)
+{
+    CUdeviceptr held[HOLD] = {0};
+    CUcontext context;
+    CUfunction kernel;
+    CUmodule module;
+
+    (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+    check(cuInit(0));
+    check(cuDevicePrimaryCtxRetain(&context, (CUdevice)(seed % 2)));
+    check(cuCtxSetCurrent(context));
+    check(cuModuleLoadData(&module, "hamisim-module 1\nsize=100\nkernel k\n"));
+    check(cuModuleGetFunction(&kernel, module, "k"));
+    for (;;)
+        work_once(kernel, held, &seed);
+}
+
+static pid_t start(unsigned seed)
+{
+    pid_t pid = fork();
+
+    if (pid == 0)
+        worker(seed);
+    return pid;
+}
+
+/* What a device has in use is what its processes have. */
+static void check_sums(void)
+{
+    assert_int_equal(sim_machine_view(path, &view, NULL), 0);
+    for (unsigned i = 0; i < view.gpu_count; i++) {
+        uint64_t sum = 0;
+
+        for (unsigned k = 0; k < view.process_count; k++)
+            sum += view.processes[k].used_bytes[i];
+        assert_int_equal(view.gpus[i].used_bytes, sum);
+    }
+}
+
+static void end(pid_t pid)
+{
+    int status;
+
+    assert_int_equal(kill(pid, SIGKILL), 0);
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_true(WIFSIGNALED(status));
+}
+
+static void the_killed_leave_nothing_behind(void **state)
+{
+    pid_t pids[WORKERS];
+    unsigned seed = 1;
+    int64_t busy_ns;
+
+    (void)state;
+    for (unsigned i = 0; i < WORKERS; i++)
+        pids[i] = start(i);
+    for (unsigned i = 0; i < KILLS; i++) {
+        unsigned victim = (unsigned)rand_r(&seed) % WORKERS;
+
+        (void)usleep((unsigned)rand_r(&seed) % 10000);
+        end(pids[victim]);
+        if (i % 8 == 0)
+            check_sums();
+        pids[victim] = start(WORKERS + i);
+    }
+
+    /* The survivors get on. */
+    check_sums();
+    busy_ns = view.gpus[0].busy_ns + view.gpus[1].busy_ns;
+    (void)usleep(100 * 1000);
+    check_sums();
+    assert_true(view.gpus[0].busy_ns + view.gpus[1].busy_ns > busy_ns);
+    assert_int_equal(view.process_count, WORKERS);
+
+    for (unsigned i = 0; i < WORKERS; i++)
+        end(pids[i]);
+    check_sums();
+    assert_int_equal(view.process_count, 0);
+    assert_int_equal(view.gpus[0].used_bytes + view.gpus[1].used_bytes, 0);
+    assert_int_equal(sim_machine_remove(path, 0, NULL), 0);
+}
+
+/* The driver's lock on its slot goes with any descriptor that the program closes. */
+static void a_program_that_closes_everything_lives_on(void **state)
+{
+    int pipes[2], status;
+    pid_t pid;
+    char byte;
+
+    (void)state;
+    assert_int_equal(pipe(pipes), 0);
+    pid = fork();
+    if (pid == 0) {
+        CUcontext context;
+        CUdeviceptr ptr;
+
+        check(cuInit(0));
+        check(cuCtxCreate_v2(&context, 0, 0));
+        check(cuMemAlloc_v2(&ptr, MIB));
+        for (int fd = 3; fd < 64; fd++) {
+            if (fd != pipes[1])
+                (void)close(fd);
+        }
+        (void)!write(pipes[1], "", 1);
+        (void)pause();
+    }
+    assert_int_equal(read(pipes[0], &byte, 1), 1);
+    check_sums();
+    assert_int_equal(view.process_count, 1);
+    assert_int_equal(view.processes[0].pid, pid);
+    assert_true(view.gpus[0].used_bytes > MIB);
+    assert_int_equal(sim_machine_remove(path, 0, NULL), -EBUSY);
+
+    assert_int_equal(kill(pid, SIGKILL), 0);
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    check_sums();
+    assert_int_equal(view.process_count, 0);
+    (void)close(pipes[0]);
+    (void)close(pipes[1]);
+}
+
+static int run_forked(void (*body)(void))
+{
+    int status = -1;
+    pid_t pid = fork();
+
+    if (pid == 0) {
+        body();
+        _exit(0);
+    }
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    return status;
+}
+
+static void refuse_everything(void)
+{
+    CUdevice device;
+    int count;
+
+    if (cuDeviceGetCount(&count) != CUDA_ERROR_NOT_INITIALIZED ||
+        cuDeviceGet(&device, 0) != CUDA_ERROR_NOT_INITIALIZED ||
+        cuInit(0) != CUDA_ERROR_NOT_INITIALIZED)
+        _exit(1);
+}
+
+static void init_and_fork(void)
+{
+    CUcontext context;
+
+    check(cuInit(0));
+    check(cuCtxCreate_v2(&context, 0, 0));
+    if (run_forked(refuse_everything) != 0)
+        _exit(1);
+    check(cuCtxSynchronize());
+}
+
+static void a_child_of_an_initialised_process_has_no_cuda(void **state)
+{
+    (void)state;
+    assert_int_equal(run_forked(init_and_fork), 0);
+}
+
+static int make_machine(void **state)
+{
+    struct sim_spec spec = {.gpu_count = 2};
+
+    (void)state;
+    (void)alarm(60);
+    (void)snprintf(path, sizeof(path), "/tmp/hami-kill-test.%d", (int)getpid());
+    (void)setenv("HAMI_SIM", path, 1);
+    return sim_machine_create(path, &spec, NULL);
+}
+
+static int remove_machine(void **state)
+{
+    (void)state;
+    (void)sim_machine_remove(path, 1, NULL);
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(a_child_of_an_initialised_process_has_no_cuda, make_machine,
+                                        remove_machine),
+        cmocka_unit_test_setup_teardown(a_program_that_closes_everything_lives_on, make_machine,
+                                        remove_machine),
+        cmocka_unit_test_setup_teardown(the_killed_leave_nothing_behind, make_machine,
+                                        remove_machine),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,546 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "simdriver/model.h"
+
+#include "base/util.h"
+
+static struct sim_op *op_at(struct sim_state *s, uint32_t stream, uint64_t seq)
+{
+    return &s->rings[stream][seq % SIM_RING];
+}
+
+static unsigned device_of(const struct sim_state *s, uint32_t stream)
+{
+    return s->contexts[s->streams[stream].context].device;
+}
+
+/* The device's queue */
+
+static void queue_add(struct sim_state *s, uint32_t context)
+{
+    struct sim_context *c = &s->contexts[context];
+    struct sim_device *d = &s->devices[c->device];
+
+    if (c->queued || d->current == context)
+        return;
+
+    c->queued = true;
+    c->next = 0;
+    if (d->end)
+        s->contexts[d->end].next = context;
+    else
+        d->first = context;
+    d->end = context;
+}
+
+static void queue_remove(struct sim_state *s, uint32_t context)
+{
+    struct sim_context *c = &s->contexts[context];
+    struct sim_device *d = &s->devices[c->device];
+    uint32_t before = 0, i = d->first;
+
+    if (!c->queued)
+        return;
+
+    for (; i != context; i = s->contexts[i].next)
+        before = i;
+    if (before)
+        s->contexts[before].next = c->next;
+    else
+        d->first = c->next;
+    if (d->end == context)
+        d->end = before;
+    c->queued = false;
+}
+
+/* A context's list of streams whose heads can run. A stream taken out keeps its next. */
+
+static void ready_add(struct sim_state *s, uint32_t stream)
+{
+    struct sim_stream *st = &s->streams[stream];
+    struct sim_context *c = &s->contexts[st->context];
+
+    st->state = SIM_STREAM_READY;
+    st->next = 0;
+    st->prev = c->ready_last;
+    if (c->ready_last)
+        s->streams[c->ready_last].next = stream;
+    else
+        c->ready_first = stream;
+    c->ready_last = stream;
+    queue_add(s, st->context);
+}
+
+static void ready_remove(struct sim_state *s, uint32_t stream)
+{
+    struct sim_stream *st = &s->streams[stream];
+    struct sim_context *c = &s->contexts[st->context];
+
+    if (st->prev)
+        s->streams[st->prev].next = st->next;
+    else
+        c->ready_first = st->next;
+    if (st->next)
+        s->streams[st->next].prev = st->prev;
+    else
+        c->ready_last = st->prev;
+    if (!c->ready_first)
+        queue_remove(s, st->context);
+}
+
+/* Waiting for other streams */
+
+static bool wait_is_over(const struct sim_state *s, const struct sim_op *op)
+{
+    const struct sim_stream *target = &s->streams[op->target];
+
+    return target->gen != op->gen || !target->owner || target->head >= op->seq;
+}
+
+static void block(struct sim_state *s, uint32_t stream, const struct sim_op *op)
+{
+    struct sim_stream *st = &s->streams[stream];
+    struct sim_stream *target = &s->streams[op->target];
+
+    st->state = SIM_STREAM_BLOCKED;
+    st->next_waiter = target->waiters;
+    target->waiters = stream;
+}
+
+static void unblock(struct sim_state *s, uint32_t stream, uint32_t target)
+{
+    struct sim_stream *st = &s->streams[stream];
+    uint32_t *at = &s->streams[target].waiters;
+
+    while (*at != stream)
+        at = &s->streams[*at].next_waiter;
+    *at = st->next_waiter;
+    st->state = SIM_STREAM_IDLE;
+}
+
+/* After the target did an op: those whose wait is over can run. */
+static void wake_waiters(struct sim_state *s, uint32_t target)
+{
+    uint32_t next;
+
+    for (uint32_t i = s->streams[target].waiters; i; i = next) {
+        next = s->streams[i].next_waiter;
+        if (!wait_is_over(s, sim_stream_head(s, i)))
+            continue;
+        unblock(s, i, target);
+        ready_add(s, i);
+    }
+}
+
+static void start_kernel(struct sim_state *s, uint32_t stream, const struct sim_op *op)
+{
+    struct sim_stream *st = &s->streams[stream];
+    struct sim_context *c = &s->contexts[st->context];
+
+    c->weight += op->weight;
+    if (st->started == st->head + 1)
+        return;
+    st->finish = c->clock + op->work_ns * SIM_WORK_SCALE;
+    __atomic_store_n(&st->started, st->head + 1, __ATOMIC_RELEASE);
+}
+
+void sim_stream_settle(struct sim_state *s, uint32_t stream)
+{
+    struct sim_stream *st = &s->streams[stream];
+    const struct sim_op *op = sim_stream_head(s, stream);
+
+    if (st->state != SIM_STREAM_IDLE)
+        return;
+    if (!sim_stream_pending(st)) {
+        if (st->dying)
+            sim_stream_free(s, stream);
+        return;
+    }
+    if (op->kind == SIM_OP_WAIT && !wait_is_over(s, op)) {
+        block(s, stream, op);
+        return;
+    }
+    ready_add(s, stream);
+    if (op->kind == SIM_OP_KERNEL)
+        start_kernel(s, stream, op);
+}
+
+/* Doing ops */
+
+static void stamp_event(struct sim_state *s, const struct sim_op *op, int64_t now_ns)
+{
+    struct sim_event *event = &s->events[op->target];
+
+    /* Recorded again, or made anew, since: this record is nobody's any more. */
+    if (event->owner && event->stamp == op->order)
+        event->time_ns = now_ns;
+}
+
+/* The head is done: what it is for happens before the one store that takes it off. */
+static void finish_head(struct sim_state *s, uint32_t stream, int64_t now_ns)
+{
+    struct sim_stream *st = &s->streams[stream];
+    const struct sim_op *op = sim_stream_head(s, stream);
+
+    if (op->kind == SIM_OP_RECORD)
+        stamp_event(s, op, now_ns);
+    if (op->kind == SIM_OP_WAIT)
+        s->crossed -= op->weight;
+    if (op->kind == SIM_OP_KERNEL) {
+        s->contexts[st->context].weight -= op->weight;
+        st->done_ns += op->work_ns;
+    }
+    __atomic_store_n(&st->head, st->head + 1, __ATOMIC_RELEASE);
+}
+
+static bool head_is_done(const struct sim_state *s, uint32_t stream)
+{
+    const struct sim_stream *st = &s->streams[stream];
+
+    if (sim_stream_head(s, stream)->kind != SIM_OP_KERNEL)
+        return true;
+    return st->finish <= s->contexts[st->context].clock;
+}
+
+/* Does what is done by now. Another stream that this sets free is appended to the list. */
+static void run_stream(struct sim_state *s, uint32_t stream, int64_t now_ns)
+{
+    struct sim_stream *st = &s->streams[stream];
+
+    while (st->state == SIM_STREAM_READY && head_is_done(s, stream)) {
+        const struct sim_op *next;
+
+        finish_head(s, stream, now_ns);
+        wake_waiters(s, stream);
+
+        next = sim_stream_head(s, stream);
+        if (sim_stream_pending(st) && next->kind == SIM_OP_KERNEL) {
+            start_kernel(s, stream, next);
+            continue;
+        }
+        if (sim_stream_pending(st) && next->kind == SIM_OP_RECORD)
+            continue;
+        if (sim_stream_pending(st) && wait_is_over(s, next))
+            continue;
+        ready_remove(s, stream);
+        st->state = SIM_STREAM_IDLE;
+        sim_stream_settle(s, stream);
+    }
+}
+
+/* Returns the earliest end of a running kernel, in the context's time; INT64_MAX when none runs. */
+static int64_t run_context(struct sim_state *s, uint32_t context, int64_t now_ns)
+{
+    int64_t earliest = INT64_MAX;
+
+    for (uint32_t i = s->contexts[context].ready_first; i; i = s->streams[i].next) {
+        run_stream(s, i, now_ns);
+        if (s->streams[i].state == SIM_STREAM_READY)
+            earliest = MIN(earliest, s->streams[i].finish);
+    }
+    return earliest;
+}
+
+/* Between a context's own time and the machine's */
+
+static bool is_slowed(const struct sim_state *s, const struct sim_context *c)
+{
+    return c->weight > s->header.gpus[c->device].multiprocessors;
+}
+
+static int64_t time_for(const struct sim_state *s, const struct sim_context *c, int64_t work)
+{
+    int64_t unit = SIM_WORK_SCALE;
+
+    if (!is_slowed(s, c))
+        return (work + unit - 1) / unit;
+    unit *= s->header.gpus[c->device].multiprocessors;
+    return (int64_t)(((__int128)work * (__int128)c->weight + unit - 1) / unit);
+}
+
+static int64_t work_in(const struct sim_state *s, const struct sim_context *c, int64_t time_ns)
+{
+    int64_t work = time_ns * SIM_WORK_SCALE;
+
+    if (!is_slowed(s, c))
+        return work;
+    return (int64_t)((__int128)work * s->header.gpus[c->device].multiprocessors /
+                     (__int128)c->weight);
+}
+
+/* The device */
+
+static void account(struct sim_state *s, struct sim_device *d, struct sim_context *c, int64_t to_ns)
+{
+    struct sim_usage *usage = &s->processes[c->owner - 1].usage[c->device];
+    int64_t spent = to_ns - d->now_ns;
+
+    c->clock += work_in(s, c, spent);
+    usage->busy_ns += spent;
+    d->busy_ns += spent;
+    sim_history_add(&usage->history, d->now_ns, to_ns);
+    sim_history_add(&d->history, d->now_ns, to_ns);
+}
+
+static void next_context(struct sim_state *s, unsigned device)
+{
+    const struct sim_gpu_spec *spec = &s->header.gpus[device];
+    struct sim_device *d = &s->devices[device];
+    uint32_t context = d->first;
+
+    queue_remove(s, context);
+    d->current = context;
+    d->switched_ns = d->now_ns;
+    if (d->last && d->last != context)
+        d->switched_ns += spec->switch_ns;
+    d->slice_end_ns = d->switched_ns + spec->slice_ns;
+    d->last = context;
+}
+
+static void end_turn(struct sim_state *s, unsigned device)
+{
+    struct sim_device *d = &s->devices[device];
+    uint32_t context = d->current;
+
+    d->current = 0;
+    if (s->contexts[context].ready_first)
+        queue_add(s, context);
+}
+
+/* While a context was alone its slices followed one another unseen. */
+static void renew_slice(struct sim_device *d, int64_t slice_ns)
+{
+    if (d->slice_end_ns < d->now_ns)
+        d->slice_end_ns += (d->now_ns - d->slice_end_ns + slice_ns - 1) / slice_ns * slice_ns;
+}
+
+/*
+ * From the device's moment to the next at which something changes, no further than to_ns. False
+ * when nothing more happens up to then.
+ */
+static bool step(struct sim_state *s, unsigned device, int64_t to_ns)
+{
+    struct sim_device *d = &s->devices[device];
+    struct sim_context *c;
+    int64_t earliest, until;
+
+    if (!d->current) {
+        if (!d->first)
+            return false;
+        next_context(s, device);
+    }
+    if (d->now_ns < d->switched_ns) {
+        d->now_ns = MIN(to_ns, d->switched_ns);
+        return d->now_ns == d->switched_ns;
+    }
+
+    c = &s->contexts[d->current];
+    earliest = run_context(s, d->current, d->now_ns);
+    if (earliest == INT64_MAX) {
+        end_turn(s, device);
+        return true;
+    }
+
+    until = d->now_ns + time_for(s, c, earliest - c->clock);
+    if (d->first) {
+        renew_slice(d, s->header.gpus[device].slice_ns);
+        if (d->slice_end_ns == d->now_ns) {
+            end_turn(s, device);
+            return true;
+        }
+        until = MIN(until, d->slice_end_ns);
+    }
+    if (d->now_ns >= to_ns)
+        return false;
+    until = MIN(until, to_ns);
+    account(s, d, c, until);
+    d->now_ns = until;
+    return true;
+}
+
+static void run_device(struct sim_state *s, unsigned device, int64_t to_ns)
+{
+    struct sim_device *d = &s->devices[device];
+
+    if (d->now_ns > to_ns)
+        return;
+    while (step(s, device, to_ns))
+        ;
+    d->now_ns = to_ns;
+}
+
+/* When the next thing on a device happens, or the end. */
+static int64_t next_moment(const struct sim_state *s, unsigned device, int64_t end_ns)
+{
+    const struct sim_device *d = &s->devices[device];
+    const struct sim_context *c = &s->contexts[d->current];
+    int64_t moment = end_ns;
+
+    if (!d->current)
+        return d->first ? d->now_ns : end_ns;
+    if (d->now_ns < d->switched_ns)
+        return MIN(end_ns, d->switched_ns);
+    if (d->first && d->slice_end_ns > d->now_ns)
+        moment = MIN(moment, d->slice_end_ns);
+    for (uint32_t i = c->ready_first; i; i = s->streams[i].next) {
+        if (sim_stream_head(s, i)->kind != SIM_OP_KERNEL)
+            return d->now_ns;
+        moment = MIN(moment, d->now_ns + time_for(s, c, s->streams[i].finish - c->clock));
+    }
+    return moment;
+}
+
+static void run_devices(struct sim_state *s, int64_t to_ns)
+{
+    for (unsigned i = 0; i < s->header.gpu_count; i++)
+        run_device(s, i, to_ns);
+}
+
+/* To a time before which nothing happens: what happens just then is not done yet. */
+static void coast(struct sim_state *s, unsigned device, int64_t to_ns)
+{
+    struct sim_device *d = &s->devices[device];
+
+    if (d->now_ns >= to_ns)
+        return;
+    if (d->current && d->now_ns >= d->switched_ns)
+        account(s, d, &s->contexts[d->current], to_ns);
+    d->now_ns = to_ns;
+}
+
+/* In step with one another, so that what one device sets free on another starts in time. */
+static int64_t advance_crossed(struct sim_state *s, int64_t from_ns, int64_t now_ns)
+{
+    int64_t at_ns = now_ns;
+
+    /* Twice: what the later ones set free on the earlier ones. */
+    run_devices(s, from_ns);
+    run_devices(s, from_ns);
+    for (unsigned i = 0; i < s->header.gpu_count; i++)
+        at_ns = MIN(at_ns, next_moment(s, i, now_ns));
+    at_ns = MAX(at_ns, from_ns + 1);
+    for (unsigned i = 0; i < s->header.gpu_count; i++)
+        coast(s, i, at_ns);
+    return at_ns;
+}
+
+void sim_advance_all(struct sim_state *s, int64_t now_ns)
+{
+    int64_t at_ns = 0;
+
+    for (unsigned i = 0; i < s->header.gpu_count; i++)
+        at_ns = MAX(at_ns, s->devices[i].now_ns);
+    while (s->crossed && at_ns < now_ns)
+        at_ns = advance_crossed(s, at_ns, now_ns);
+    run_devices(s, now_ns);
+    run_devices(s, now_ns);
+}
+
+void sim_advance(struct sim_state *s, unsigned device, int64_t now_ns)
+{
+    if (s->crossed)
+        sim_advance_all(s, now_ns);
+    else
+        run_device(s, device, now_ns);
+}
+
+/* Enqueueing */
+
+static void append(struct sim_state *s, uint32_t stream, struct sim_op *op)
+{
+    struct sim_stream *st = &s->streams[stream];
+
+    op->order = ++s->orders;
+    if (op->kind == SIM_OP_WAIT) {
+        op->weight = device_of(s, stream) != device_of(s, op->target);
+        s->crossed += op->weight;
+    }
+    *op_at(s, stream, st->tail) = *op;
+    if (op->kind == SIM_OP_KERNEL)
+        st->enqueued_ns += op->work_ns;
+    __atomic_store_n(&st->tail, st->tail + 1, __ATOMIC_RELEASE);
+    sim_stream_settle(s, stream);
+}
+
+static void append_wait(struct sim_state *s, uint32_t stream, uint32_t target)
+{
+    const struct sim_stream *to = &s->streams[target];
+    struct sim_op op = {.kind = SIM_OP_WAIT, .target = target, .gen = to->gen, .seq = to->tail};
+
+    append(s, stream, &op);
+}
+
+void sim_join_legacy(struct sim_state *s, uint32_t legacy)
+{
+    const struct sim_context *c = &s->contexts[s->streams[legacy].context];
+
+    for (uint32_t i = c->streams; i; i = s->streams[i].sibling) {
+        struct sim_stream *st = &s->streams[i];
+
+        if (i == legacy || st->flags || !sim_stream_pending(st) || st->legacy_joined == st->tail)
+            continue;
+        if (sim_stream_pending(&s->streams[legacy]) + 1 >= SIM_RING)
+            return;
+        st->legacy_joined = st->tail;
+        append_wait(s, legacy, i);
+    }
+}
+
+void sim_enqueue(struct sim_state *s, uint32_t stream, struct sim_op *op)
+{
+    struct sim_stream *st = &s->streams[stream];
+    uint32_t legacy = s->contexts[st->context].legacy;
+    const struct sim_stream *l = &s->streams[legacy];
+
+    if (stream == legacy) {
+        sim_join_legacy(s, legacy);
+    } else if (legacy && !st->flags && sim_stream_pending(l) && st->joined != l->tail) {
+        st->joined = l->tail;
+        append_wait(s, stream, legacy);
+    }
+    append(s, stream, op);
+}
+
+/* Taking away */
+
+uint32_t sim_stream_crossing(const struct sim_state *s, uint32_t stream)
+{
+    const struct sim_stream *st = &s->streams[stream];
+    uint32_t count = 0;
+
+    for (uint64_t seq = st->head; seq < st->tail; seq++) {
+        const struct sim_op *op = &s->rings[stream][seq % SIM_RING];
+
+        if (op->kind == SIM_OP_WAIT)
+            count += op->weight;
+    }
+    return count;
+}
+
+void sim_stream_detach(struct sim_state *s, uint32_t stream)
+{
+    struct sim_stream *st = &s->streams[stream];
+
+    if (st->state == SIM_STREAM_BLOCKED)
+        unblock(s, stream, sim_stream_head(s, stream)->target);
+    if (st->state == SIM_STREAM_READY) {
+        if (sim_stream_head(s, stream)->kind == SIM_OP_KERNEL)
+            s->contexts[st->context].weight -= sim_stream_head(s, stream)->weight;
+        ready_remove(s, stream);
+    }
+    st->state = SIM_STREAM_IDLE;
+    if (s->crossed)
+        s->crossed -= sim_stream_crossing(s, stream);
+    st->head = st->tail;
+    wake_waiters(s, stream);
+}
+
+void sim_context_detach(struct sim_state *s, uint32_t context)
+{
+    struct sim_device *d = &s->devices[s->contexts[context].device];
+
+    queue_remove(s, context);
+    if (d->current == context)
+        d->current = 0;
+    if (d->last == context)
+        d->last = 0;
+}

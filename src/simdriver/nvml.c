@@ -1,0 +1,328 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* NVML: initialisation, the system, finding devices, and what is constant about them. */
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <strings.h>
+
+#include "base/util.h"
+#include "simdriver/nvml_guest.h"
+
+#define DRIVER_VERSION "580.00.sim"
+#define NVML_VERSION "13.580.00.sim"
+#define CUDA_VERSION 13000
+
+/* Its only field is where it lies. */
+struct nvmlDevice_st {
+    char unused;
+};
+
+static struct nvmlDevice_st handles[SIM_MAX_GPUS];
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct sim *machine;
+static unsigned users;
+
+nvmlReturn_t nvml_check(void)
+{
+    return __atomic_load_n(&users, __ATOMIC_ACQUIRE) ? NVML_SUCCESS : NVML_ERROR_UNINITIALIZED;
+}
+
+struct sim *nvml_machine(void)
+{
+    return machine;
+}
+
+nvmlReturn_t nvml_check_device(nvmlDevice_t device, unsigned *ret_index)
+{
+    nvmlReturn_t r = nvml_check();
+
+    if (r != NVML_SUCCESS)
+        return r;
+    for (unsigned i = 0; i < machine->state->header.gpu_count; i++) {
+        if (device != &handles[i])
+            continue;
+        *ret_index = i;
+        return NVML_SUCCESS;
+    }
+    return NVML_ERROR_INVALID_ARGUMENT;
+}
+
+int64_t nvml_enter(void)
+{
+    int64_t now_ns;
+
+    (void)sim_lock(machine);
+    sim_sweep(machine);
+    now_ns = sim_now(machine->state);
+    sim_advance_all(machine->state, now_ns);
+    return now_ns;
+}
+
+static nvmlReturn_t attach(void)
+{
+    const char *path = getenv("HAMI_SIM");
+    struct error err = ERROR_INIT;
+
+    if (!path || !path[0]) {
+        (void)fprintf(stderr, "simulated NVML: HAMI_SIM is not set: name the state file of a "
+                              "simulated machine in it (hamictl sim makes one)\n");
+        return NVML_ERROR_DRIVER_NOT_LOADED;
+    }
+    if (sim_open(path, &machine, &err) < 0) {
+        (void)fprintf(stderr, "simulated NVML: HAMI_SIM=%s\n", err.text);
+        return NVML_ERROR_DRIVER_NOT_LOADED;
+    }
+    return NVML_SUCCESS;
+}
+
+PUBLIC nvmlReturn_t nvmlInit_v2(void)
+{
+    nvmlReturn_t r = NVML_SUCCESS;
+
+    (void)pthread_mutex_lock(&lock);
+    if (!users)
+        r = attach();
+    if (r == NVML_SUCCESS)
+        __atomic_add_fetch(&users, 1, __ATOMIC_ACQ_REL);
+    (void)pthread_mutex_unlock(&lock);
+    return r;
+}
+
+PUBLIC nvmlReturn_t nvmlInit(void)
+{
+    return nvmlInit_v2();
+}
+
+PUBLIC nvmlReturn_t nvmlInitWithFlags(unsigned int flags)
+{
+    (void)flags;
+    return nvmlInit_v2();
+}
+
+PUBLIC nvmlReturn_t nvmlShutdown(void)
+{
+    nvmlReturn_t r;
+
+    (void)pthread_mutex_lock(&lock);
+    r = nvml_check();
+    if (r == NVML_SUCCESS)
+        __atomic_sub_fetch(&users, 1, __ATOMIC_ACQ_REL);
+    (void)pthread_mutex_unlock(&lock);
+    return r;
+}
+
+PUBLIC const char *nvmlErrorString(nvmlReturn_t result)
+{
+    static const struct {
+        nvmlReturn_t result;
+        const char *text;
+    } texts[] = {
+        {NVML_SUCCESS, "Success"},
+        {NVML_ERROR_UNINITIALIZED, "Uninitialized"},
+        {NVML_ERROR_INVALID_ARGUMENT, "Invalid Argument"},
+        {NVML_ERROR_NOT_SUPPORTED, "Not Supported"},
+        {NVML_ERROR_NO_PERMISSION, "Insufficient Permissions"},
+        {NVML_ERROR_NOT_FOUND, "Not Found"},
+        {NVML_ERROR_INSUFFICIENT_SIZE, "Insufficient Size"},
+        {NVML_ERROR_DRIVER_NOT_LOADED, "Driver Not Loaded"},
+        {NVML_ERROR_LIBRARY_NOT_FOUND, "NVML Shared Library Not Found"},
+        {NVML_ERROR_FUNCTION_NOT_FOUND, "Function Not Found"},
+    };
+
+    for (size_t i = 0; i < ARRAY_SIZE(texts); i++) {
+        if (texts[i].result == result)
+            return texts[i].text;
+    }
+    return "Unknown Error";
+}
+
+static nvmlReturn_t tell(const char *text, char *to, unsigned int length)
+{
+    if (!to)
+        return NVML_ERROR_INVALID_ARGUMENT;
+    if (strlen(text) >= length)
+        return NVML_ERROR_INSUFFICIENT_SIZE;
+    copy_text(to, length, text);
+    return NVML_SUCCESS;
+}
+
+PUBLIC nvmlReturn_t nvmlSystemGetDriverVersion(char *version, unsigned int length)
+{
+    nvmlReturn_t r = nvml_check();
+
+    return r == NVML_SUCCESS ? tell(DRIVER_VERSION, version, length) : r;
+}
+
+PUBLIC nvmlReturn_t nvmlSystemGetNVMLVersion(char *version, unsigned int length)
+{
+    return tell(NVML_VERSION, version, length);
+}
+
+PUBLIC nvmlReturn_t nvmlSystemGetCudaDriverVersion_v2(int *version)
+{
+    if (!version)
+        return NVML_ERROR_INVALID_ARGUMENT;
+    *version = CUDA_VERSION;
+    return NVML_SUCCESS;
+}
+
+PUBLIC nvmlReturn_t nvmlSystemGetCudaDriverVersion(int *version)
+{
+    return nvmlSystemGetCudaDriverVersion_v2(version);
+}
+
+/* Finding devices */
+
+PUBLIC nvmlReturn_t nvmlDeviceGetCount_v2(unsigned int *count)
+{
+    nvmlReturn_t r = nvml_check();
+
+    if (r != NVML_SUCCESS)
+        return r;
+    if (!count)
+        return NVML_ERROR_INVALID_ARGUMENT;
+    *count = machine->state->header.gpu_count;
+    return NVML_SUCCESS;
+}
+
+PUBLIC nvmlReturn_t nvmlDeviceGetCount(unsigned int *count)
+{
+    return nvmlDeviceGetCount_v2(count);
+}
+
+PUBLIC nvmlReturn_t nvmlDeviceGetHandleByIndex_v2(unsigned int index, nvmlDevice_t *device)
+{
+    nvmlReturn_t r = nvml_check();
+
+    if (r != NVML_SUCCESS)
+        return r;
+    if (!device || index >= machine->state->header.gpu_count)
+        return NVML_ERROR_INVALID_ARGUMENT;
+    *device = &handles[index];
+    return NVML_SUCCESS;
+}
+
+PUBLIC nvmlReturn_t nvmlDeviceGetHandleByIndex(unsigned int index, nvmlDevice_t *device)
+{
+    return nvmlDeviceGetHandleByIndex_v2(index, device);
+}
+
+PUBLIC nvmlReturn_t nvmlDeviceGetHandleByUUID(const char *uuid, nvmlDevice_t *device)
+{
+    nvmlReturn_t r = nvml_check();
+
+    if (r != NVML_SUCCESS)
+        return r;
+    if (!uuid || !device)
+        return NVML_ERROR_INVALID_ARGUMENT;
+    for (unsigned i = 0; i < machine->state->header.gpu_count; i++) {
+        if (strcasecmp(machine->state->header.gpus[i].uuid, uuid) != 0)
+            continue;
+        *device = &handles[i];
+        return NVML_SUCCESS;
+    }
+    return NVML_ERROR_NOT_FOUND;
+}
+
+PUBLIC nvmlReturn_t nvmlDeviceGetHandleByPciBusId_v2(const char *bus_id, nvmlDevice_t *device)
+{
+    unsigned domain = 0, bus = 0, slot = 0;
+    nvmlReturn_t r = nvml_check();
+
+    if (r != NVML_SUCCESS)
+        return r;
+    if (!bus_id || !device || sscanf(bus_id, "%8x:%2x:%2x", &domain, &bus, &slot) != 3)
+        return NVML_ERROR_INVALID_ARGUMENT;
+    if (domain || slot || bus == 0 || bus > machine->state->header.gpu_count)
+        return NVML_ERROR_NOT_FOUND;
+    *device = &handles[bus - 1];
+    return NVML_SUCCESS;
+}
+
+PUBLIC nvmlReturn_t nvmlDeviceGetHandleByPciBusId(const char *bus_id, nvmlDevice_t *device)
+{
+    return nvmlDeviceGetHandleByPciBusId_v2(bus_id, device);
+}
+
+/* What is constant about them */
+
+PUBLIC nvmlReturn_t nvmlDeviceGetIndex(nvmlDevice_t device, unsigned int *index)
+{
+    unsigned i;
+    nvmlReturn_t r = nvml_check_device(device, &i);
+
+    if (r != NVML_SUCCESS)
+        return r;
+    if (!index)
+        return NVML_ERROR_INVALID_ARGUMENT;
+    *index = i;
+    return NVML_SUCCESS;
+}
+
+PUBLIC nvmlReturn_t nvmlDeviceGetMinorNumber(nvmlDevice_t device, unsigned int *minor)
+{
+    return nvmlDeviceGetIndex(device, minor);
+}
+
+PUBLIC nvmlReturn_t nvmlDeviceGetName(nvmlDevice_t device, char *name, unsigned int length)
+{
+    unsigned i;
+    nvmlReturn_t r = nvml_check_device(device, &i);
+
+    return r == NVML_SUCCESS ? tell(machine->state->header.gpus[i].model, name, length) : r;
+}
+
+PUBLIC nvmlReturn_t nvmlDeviceGetUUID(nvmlDevice_t device, char *uuid, unsigned int length)
+{
+    unsigned i;
+    nvmlReturn_t r = nvml_check_device(device, &i);
+
+    return r == NVML_SUCCESS ? tell(machine->state->header.gpus[i].uuid, uuid, length) : r;
+}
+
+PUBLIC nvmlReturn_t nvmlDeviceGetPciInfo_v3(nvmlDevice_t device, nvmlPciInfo_t *info)
+{
+    unsigned i;
+    nvmlReturn_t r = nvml_check_device(device, &i);
+
+    if (r != NVML_SUCCESS)
+        return r;
+    if (!info)
+        return NVML_ERROR_INVALID_ARGUMENT;
+    memset(info, 0, sizeof(*info));
+    info->bus = i + 1;
+    info->pciDeviceId = 0x20b010de;
+    (void)snprintf(info->busIdLegacy, sizeof(info->busIdLegacy), "0000:%02X:00.0", i + 1);
+    (void)snprintf(info->busId, sizeof(info->busId), "00000000:%02X:00.0", i + 1);
+    return NVML_SUCCESS;
+}
+
+PUBLIC nvmlReturn_t nvmlDeviceGetNumaNodeId(nvmlDevice_t device, unsigned int *node)
+{
+    unsigned i;
+    nvmlReturn_t r = nvml_check_device(device, &i);
+
+    if (r != NVML_SUCCESS)
+        return r;
+    if (!node)
+        return NVML_ERROR_INVALID_ARGUMENT;
+    if (machine->state->header.gpus[i].numa_node < 0)
+        return NVML_ERROR_NOT_SUPPORTED;
+    *node = (unsigned)machine->state->header.gpus[i].numa_node;
+    return NVML_SUCCESS;
+}
+
+PUBLIC nvmlReturn_t nvmlDeviceGetCudaComputeCapability(nvmlDevice_t device, int *major, int *minor)
+{
+    unsigned i;
+    nvmlReturn_t r = nvml_check_device(device, &i);
+
+    if (r != NVML_SUCCESS)
+        return r;
+    if (!major || !minor)
+        return NVML_ERROR_INVALID_ARGUMENT;
+    *major = (int)machine->state->header.gpus[i].compute_major;
+    *minor = (int)machine->state->header.gpus[i].compute_minor;
+    return NVML_SUCCESS;
+}

@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/*
+ * The inside of the simulated libnvidia-ml.so.1. It looks at the machine and takes no part in it:
+ * no slot, no context. A device's handle is the address of its number in a table here.
+ */
+
+#include "driver/nvml.h"
+#include "simdriver/model.h"
+
+/* NVML_SUCCESS between nvmlInit and the last nvmlShutdown. */
+nvmlReturn_t nvml_check(void);
+
+/* As above, and the device exists: its index. */
+nvmlReturn_t nvml_check_device(nvmlDevice_t device, unsigned *ret_index);
+
+/* The machine, once nvml_check() succeeded. */
+struct sim *nvml_machine(void);
+
+/* Locks the machine, without its dead, at now. */
+int64_t nvml_enter(void);

@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/*
+ * NVML: what is not simulated. Clients look these functions up and take NVML_ERROR_NOT_SUPPORTED
+ * for an answer, but complain loudly when they are missing.
+ */
+
+#include "base/util.h"
+#include "driver/nvml.h"
+
+/* The parameters do not matter: none is looked at, and the caller removes them. */
+#define NOT_SUPPORTED(name)                                                                        \
+    PUBLIC nvmlReturn_t name(void);                                                                \
+    nvmlReturn_t name(void)                                                                        \
+    {                                                                                              \
+        return NVML_ERROR_NOT_SUPPORTED;                                                           \
+    }                                                                                              \
+    struct swallow_semicolon
+
+NOT_SUPPORTED(nvmlDeviceGetClockInfo);
+NOT_SUPPORTED(nvmlDeviceGetComputeMode);
+NOT_SUPPORTED(nvmlDeviceGetConfComputeMemSizeInfo);
+NOT_SUPPORTED(nvmlDeviceGetDecoderUtilization);
+NOT_SUPPORTED(nvmlDeviceGetDisplayActive);
+NOT_SUPPORTED(nvmlDeviceGetDriverModel);
+NOT_SUPPORTED(nvmlDeviceGetDriverModel_v2);
+NOT_SUPPORTED(nvmlDeviceGetEncoderUtilization);
+NOT_SUPPORTED(nvmlDeviceGetFanSpeed);
+NOT_SUPPORTED(nvmlDeviceGetMigMode);
+NOT_SUPPORTED(nvmlDeviceGetPerformanceState);
+NOT_SUPPORTED(nvmlDeviceGetPersistenceMode);
+NOT_SUPPORTED(nvmlDeviceGetPowerManagementLimit);
+NOT_SUPPORTED(nvmlDeviceGetPowerUsage);
+NOT_SUPPORTED(nvmlDeviceGetProcessesUtilizationInfo);
+NOT_SUPPORTED(nvmlDeviceGetRunningProcessDetailList);
+NOT_SUPPORTED(nvmlDeviceGetTemperature);
+NOT_SUPPORTED(nvmlDeviceGetTemperatureV);
+NOT_SUPPORTED(nvmlDeviceGetTotalEccErrors);
+NOT_SUPPORTED(nvmlDeviceIsMigDeviceHandle);

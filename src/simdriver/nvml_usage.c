@@ -1,0 +1,283 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* NVML: how much of a device is in use, and by whom. */
+
+#include "base/util.h"
+#include "simdriver/nvml_guest.h"
+
+/* The window of the utilisation rates, and the furthest back that samples are told. */
+#define RATE_WINDOW_NS NS_PER_S
+#define SAMPLE_WINDOW_NS NS_PER_S
+
+static nvmlReturn_t memory_of(nvmlDevice_t device, uint64_t *ret_total, uint64_t *ret_used)
+{
+    unsigned i;
+    nvmlReturn_t r = nvml_check_device(device, &i);
+
+    if (r != NVML_SUCCESS)
+        return r;
+    (void)nvml_enter();
+    *ret_total = nvml_machine()->state->header.gpus[i].memory_bytes;
+    *ret_used = MIN(nvml_machine()->state->devices[i].used_bytes, *ret_total);
+    sim_unlock(nvml_machine());
+    return NVML_SUCCESS;
+}
+
+PUBLIC nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t device, nvmlMemory_t *memory)
+{
+    uint64_t total, used;
+    nvmlReturn_t r = memory_of(device, &total, &used);
+
+    if (r != NVML_SUCCESS)
+        return r;
+    if (!memory)
+        return NVML_ERROR_INVALID_ARGUMENT;
+    *memory = (nvmlMemory_t){.total = total, .free = total - used, .used = used};
+    return NVML_SUCCESS;
+}
+
+PUBLIC nvmlReturn_t nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device, nvmlMemory_v2_t *memory)
+{
+    uint64_t total, used;
+    nvmlReturn_t r = memory_of(device, &total, &used);
+
+    if (r != NVML_SUCCESS)
+        return r;
+    if (!memory)
+        return NVML_ERROR_INVALID_ARGUMENT;
+    if (memory->version != NVML_MEMORY_V2)
+        return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
+    memory->total = total;
+    memory->reserved = 0;
+    memory->free = total - used;
+    memory->used = used;
+    return NVML_SUCCESS;
+}
+
+static unsigned percent(const struct sim_history *history, int64_t now_ns, int64_t window_ns)
+{
+    int64_t span_ns;
+    int64_t busy_ns = sim_history_sum(history, now_ns, window_ns, &span_ns);
+
+    return (unsigned)((busy_ns * 100 + span_ns / 2) / span_ns);
+}
+
+PUBLIC nvmlReturn_t nvmlDeviceGetUtilizationRates(nvmlDevice_t device, nvmlUtilization_t *rates)
+{
+    unsigned i;
+    nvmlReturn_t r = nvml_check_device(device, &i);
+    struct sim_state *s;
+    int64_t now_ns;
+
+    if (r != NVML_SUCCESS)
+        return r;
+    if (!rates)
+        return NVML_ERROR_INVALID_ARGUMENT;
+    s = nvml_machine()->state;
+    now_ns = nvml_enter();
+    rates->gpu = percent(&s->devices[i].history, now_ns, RATE_WINDOW_NS);
+    rates->memory = 0;
+    sim_unlock(nvml_machine());
+    return NVML_SUCCESS;
+}
+
+/* Processes */
+
+/* Under the lock: those with memory on the device that can be seen from here. */
+static unsigned list_processes(unsigned device, unsigned max, unsigned *ret_slots, pid_t *ret_pids)
+{
+    struct sim *sim = nvml_machine();
+    unsigned count = 0;
+
+    for (unsigned i = 0; i < sim->state->slots && count < max; i++) {
+        const struct sim_process *process = &sim->state->processes[i];
+        pid_t pid;
+
+        if (!process->in_use || !process->usage[device].used_bytes)
+            continue;
+        pid = sim_pid(sim, i);
+        if (pid <= 0)
+            continue;
+        ret_slots[count] = i;
+        ret_pids[count++] = pid;
+    }
+    return count;
+}
+
+struct listed {
+    unsigned count;
+    unsigned slots[SIM_MAX_PROCESSES];
+    pid_t pids[SIM_MAX_PROCESSES];
+    uint64_t bytes[SIM_MAX_PROCESSES];
+};
+
+/* The protocol of all lists: how many the caller has room for comes in, how many there are goes
+ * out. */
+static nvmlReturn_t list(nvmlDevice_t device, unsigned int *count, const void *infos,
+                         struct listed *ret_listed)
+{
+    unsigned i, room;
+    nvmlReturn_t r = nvml_check_device(device, &i);
+
+    if (r != NVML_SUCCESS)
+        return r;
+    if (!count || (*count && !infos))
+        return NVML_ERROR_INVALID_ARGUMENT;
+
+    (void)nvml_enter();
+    ret_listed->count = list_processes(i, SIM_MAX_PROCESSES, ret_listed->slots, ret_listed->pids);
+    for (unsigned k = 0; k < ret_listed->count; k++) {
+        unsigned slot = ret_listed->slots[k];
+
+        ret_listed->bytes[k] = nvml_machine()->state->processes[slot].usage[i].used_bytes;
+    }
+    sim_unlock(nvml_machine());
+
+    room = *count;
+    *count = ret_listed->count;
+    return room < ret_listed->count ? NVML_ERROR_INSUFFICIENT_SIZE : NVML_SUCCESS;
+}
+
+PUBLIC nvmlReturn_t nvmlDeviceGetComputeRunningProcesses(nvmlDevice_t device, unsigned int *count,
+                                                         nvmlProcessInfo_v1_t *infos)
+{
+    struct listed listed;
+    nvmlReturn_t r = list(device, count, infos, &listed);
+
+    if (r != NVML_SUCCESS)
+        return r;
+    for (unsigned i = 0; i < listed.count; i++) {
+        infos[i] = (nvmlProcessInfo_v1_t){
+            .pid = (unsigned)listed.pids[i],
+            .usedGpuMemory = listed.bytes[i],
+        };
+    }
+    return NVML_SUCCESS;
+}
+
+PUBLIC nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v2(nvmlDevice_t device,
+                                                            unsigned int *count,
+                                                            nvmlProcessInfo_v2_t *infos)
+{
+    struct listed listed;
+    nvmlReturn_t r = list(device, count, infos, &listed);
+
+    if (r != NVML_SUCCESS)
+        return r;
+    for (unsigned i = 0; i < listed.count; i++) {
+        infos[i] = (nvmlProcessInfo_v2_t){
+            .pid = (unsigned)listed.pids[i],
+            .usedGpuMemory = listed.bytes[i],
+            .gpuInstanceId = NVML_NO_INSTANCE,
+            .computeInstanceId = NVML_NO_INSTANCE,
+        };
+    }
+    return NVML_SUCCESS;
+}
+
+PUBLIC nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v3(nvmlDevice_t device,
+                                                            unsigned int *count,
+                                                            nvmlProcessInfo_v2_t *infos)
+{
+    return nvmlDeviceGetComputeRunningProcesses_v2(device, count, infos);
+}
+
+static nvmlReturn_t list_none(nvmlDevice_t device, unsigned int *count)
+{
+    unsigned i;
+    nvmlReturn_t r = nvml_check_device(device, &i);
+
+    if (r != NVML_SUCCESS)
+        return r;
+    if (!count)
+        return NVML_ERROR_INVALID_ARGUMENT;
+    *count = 0;
+    return NVML_SUCCESS;
+}
+
+/* One sample a process: its share of the time since then, of the last second at most. */
+PUBLIC nvmlReturn_t nvmlDeviceGetProcessUtilization(nvmlDevice_t device,
+                                                    nvmlProcessUtilizationSample_t *samples,
+                                                    unsigned int *count,
+                                                    unsigned long long since_us)
+{
+    unsigned i, listed, room;
+    nvmlReturn_t r = nvml_check_device(device, &i);
+    unsigned slots[SIM_MAX_PROCESSES];
+    pid_t pids[SIM_MAX_PROCESSES];
+    int64_t now_ns, window_ns;
+
+    if (r != NVML_SUCCESS)
+        return r;
+    if (!count || (*count && !samples))
+        return NVML_ERROR_INVALID_ARGUMENT;
+
+    now_ns = nvml_enter();
+    window_ns = SAMPLE_WINDOW_NS;
+    if (since_us < (uint64_t)now_ns / 1000)
+        window_ns = MIN(window_ns, now_ns - (int64_t)since_us * 1000);
+    listed = list_processes(i, SIM_MAX_PROCESSES, slots, pids);
+    room = samples ? *count : 0;
+    for (unsigned k = 0; k < listed && k < room; k++) {
+        const struct sim_usage *usage = &nvml_machine()->state->processes[slots[k]].usage[i];
+
+        samples[k] = (nvmlProcessUtilizationSample_t){
+            .pid = (unsigned)pids[k],
+            .timeStamp = (unsigned long long)now_ns / 1000,
+            .smUtil = percent(&usage->history, now_ns, window_ns),
+        };
+    }
+    sim_unlock(nvml_machine());
+
+    *count = listed;
+    if (listed == 0)
+        return NVML_ERROR_NOT_FOUND;
+    return room < listed ? NVML_ERROR_INSUFFICIENT_SIZE : NVML_SUCCESS;
+}
+
+PUBLIC nvmlReturn_t nvmlDeviceGetGraphicsRunningProcesses(nvmlDevice_t device, unsigned int *count,
+                                                          nvmlProcessInfo_v1_t *infos)
+{
+    (void)infos;
+    return list_none(device, count);
+}
+
+PUBLIC nvmlReturn_t nvmlDeviceGetGraphicsRunningProcesses_v2(nvmlDevice_t device,
+                                                             unsigned int *count,
+                                                             nvmlProcessInfo_v2_t *infos)
+{
+    (void)infos;
+    return list_none(device, count);
+}
+
+PUBLIC nvmlReturn_t nvmlDeviceGetGraphicsRunningProcesses_v3(nvmlDevice_t device,
+                                                             unsigned int *count,
+                                                             nvmlProcessInfo_v2_t *infos)
+{
+    (void)infos;
+    return list_none(device, count);
+}
+
+PUBLIC nvmlReturn_t nvmlDeviceGetMPSComputeRunningProcesses(nvmlDevice_t device,
+                                                            unsigned int *count,
+                                                            nvmlProcessInfo_v1_t *infos)
+{
+    (void)infos;
+    return list_none(device, count);
+}
+
+PUBLIC nvmlReturn_t nvmlDeviceGetMPSComputeRunningProcesses_v2(nvmlDevice_t device,
+                                                               unsigned int *count,
+                                                               nvmlProcessInfo_v2_t *infos)
+{
+    (void)infos;
+    return list_none(device, count);
+}
+
+PUBLIC nvmlReturn_t nvmlDeviceGetMPSComputeRunningProcesses_v3(nvmlDevice_t device,
+                                                               unsigned int *count,
+                                                               nvmlProcessInfo_v2_t *infos)
+{
+    (void)infos;
+    return list_none(device, count);
+}

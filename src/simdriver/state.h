@@ -1,0 +1,248 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/*
+ * The state file: one fixed structure that every process of the simulated machine maps, under one
+ * robust lock. Private to this folder.
+ *
+ * Anybody may be killed at any instruction. What cannot be told from other fields is therefore
+ * changed by one store (a stream's head and tail, a sum of bytes); lists, counts and totals are
+ * derived, and the next to take the lock derives them again (sim_repair()). Index 0 of every pool
+ * stands for "none", so that a file of zeros is an empty machine.
+ *
+ * A process holds a POSIX record lock on the byte of its slot behind the structure for as long as
+ * it lives: how the others see it die, whatever pid namespace they are in. The kernel drops that
+ * lock when the process closes any descriptor of the file, so a descriptor once opened stays open.
+ */
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/error.h"
+#include "base/proc.h"
+#include "simdriver/machine.h"
+
+enum {
+    SIM_CONTEXTS = 4096,
+    SIM_STREAMS = 4096,
+    SIM_EVENTS = 1 << 18,
+    SIM_DEPTH = 1024,    /* ops a stream holds before the launching call waits */
+    SIM_RING = 2 * 1024, /* with room for the implied waits of the legacy stream */
+    SIM_BUCKETS = 64,
+    SIM_ALIGN = 512, /* device memory is counted in units of this */
+};
+
+#define SIM_MAGIC UINT64_C(0x31656e696d696168) /* "haimine1" */
+#define SIM_VERSION 1
+#define SIM_BUCKET_NS (NS_PER_S / 32)
+
+/* Busy time of the last two seconds, in a ring of buckets. */
+struct sim_history {
+    int64_t last; /* number of the newest bucket written, time / SIM_BUCKET_NS */
+    uint32_t busy_ns[SIM_BUCKETS];
+};
+
+struct sim_usage {
+    uint64_t used_bytes;
+    uint64_t peak_bytes;
+    uint64_t launches;
+    int64_t busy_ns;
+    struct sim_history history;
+};
+
+struct sim_process {
+    uint32_t in_use;
+    struct proc_identity who;
+    uint64_t program; /* differs after an exec */
+    struct sim_usage usage[SIM_MAX_GPUS];
+};
+
+enum sim_op_kind {
+    SIM_OP_KERNEL = 1,
+    SIM_OP_RECORD, /* stamps an event */
+    SIM_OP_WAIT,   /* for a stream to have done a number of ops */
+};
+
+struct sim_op {
+    uint64_t order;  /* machine-wide, by time of enqueueing; also the stamp of a record */
+    uint64_t seq;    /* wait: the number of ops that stream must have done */
+    int64_t work_ns; /* kernel */
+    uint32_t target; /* record: the event; wait: the stream */
+    uint32_t gen;    /* wait: that stream's generation */
+    uint32_t weight; /* kernel: multiprocessors it fills; wait: 1 if for another device */
+    uint32_t kind;   /* enum sim_op_kind */
+};
+
+enum sim_stream_state {
+    SIM_STREAM_IDLE = 0, /* nothing queued */
+    SIM_STREAM_READY,    /* the head can run when the context has the GPU */
+    SIM_STREAM_BLOCKED,  /* the head waits for another stream */
+};
+
+struct sim_stream {
+    uint32_t owner; /* slot of the process + 1; 0: free */
+    uint32_t gen;
+    uint32_t next_free;
+    uint32_t context;
+    uint32_t flags;
+    uint32_t dying; /* destroyed; ends when it has run dry */
+
+    uint64_t head, tail; /* ops done, ops enqueued */
+    int64_t done_ns, enqueued_ns;
+    uint64_t started;       /* the op, counted from 1, that finish belongs to */
+    int64_t finish;         /* when the head kernel ends, in the context's own time */
+    uint64_t joined;        /* ops of the legacy stream already waited for; in it: unused */
+    uint64_t legacy_joined; /* ops of this one that the legacy stream already waits for */
+
+    /* Derived. */
+    uint32_t state;
+    uint32_t prev, next; /* in the context's ready list */
+    uint32_t sibling;    /* in the context's list of streams */
+    uint32_t waiters;    /* streams blocked on this one, by next_waiter */
+    uint32_t next_waiter;
+};
+
+struct sim_context {
+    uint32_t owner;
+    uint32_t gen;
+    uint32_t next_free;
+    uint32_t device;
+    uint32_t legacy; /* its legacy default stream, or 0 */
+    int64_t clock; /* its own time: runs while its kernels run, slower when they share; 1/1024 ns */
+
+    /* Derived. */
+    uint32_t queued; /* stands in the device's queue */
+    uint32_t next;   /* there */
+    uint32_t ready_first, ready_last;
+    uint32_t streams;
+    uint64_t weight; /* sum over the heads */
+};
+
+struct sim_event {
+    uint32_t owner;
+    uint32_t gen;
+    uint32_t next_free;
+    uint32_t context;
+    uint32_t flags;
+    uint32_t stream, stream_gen; /* where it was recorded last */
+    uint64_t seq;                /* done when that stream has done so many */
+    uint64_t stamp;              /* of that record; 0: never recorded */
+    int64_t work_ns;             /* of that stream, up to it */
+    int64_t time_ns;             /* when it was reached; 0: not yet */
+};
+
+struct sim_device {
+    uint64_t used_bytes; /* derived */
+    int64_t now_ns;
+    int64_t busy_ns;
+    struct sim_history history;
+    uint32_t current; /* the context that has the GPU, or 0 */
+    uint32_t last;    /* the one that had it last */
+    int64_t slice_end_ns;
+    int64_t switched_ns; /* until then the change of context takes the GPU */
+
+    /* Derived. */
+    uint32_t first, end; /* queue of the contexts that wait for their turn */
+};
+
+struct sim_pool {
+    uint32_t high; /* indices up to it were ever used */
+    uint32_t free; /* derived */
+};
+
+struct sim_header {
+    uint64_t magic;
+    uint32_t version;
+    uint32_t gpu_count;
+    uint64_t size;
+    struct sim_gpu_spec gpus[SIM_MAX_GPUS];
+};
+
+struct sim_state {
+    struct sim_header header; /* constant */
+
+    pthread_mutex_t lock;
+    uint32_t stopped;   /* the clock is a test's to step */
+    uint32_t steps;     /* futex: changes at every step */
+    int64_t clock_ns;   /* the time, while stopped */
+    int64_t checked_ns; /* when the living were last counted */
+    uint64_t orders;    /* the last struct sim_op.order given out */
+    uint32_t crossed;   /* derived: waits enqueued for a stream of another device */
+    uint32_t slots;     /* processes up to it were ever used */
+
+    struct sim_pool context_pool, stream_pool, event_pool;
+    struct sim_device devices[SIM_MAX_GPUS];
+    struct sim_process processes[SIM_MAX_PROCESSES];
+    struct sim_context contexts[SIM_CONTEXTS];
+    struct sim_stream streams[SIM_STREAMS];
+    struct sim_event events[SIM_EVENTS];
+    struct sim_op rings[SIM_STREAMS][SIM_RING];
+};
+
+/* A machine as this process has it: for ever, once opened. */
+struct sim {
+    struct sim_state *state;
+    int fd;
+    int slot; /* of this process, or -1 */
+    struct proc_identity self;
+    uint64_t dev, ino; /* the file's identity */
+    char path[256];
+    struct sim *next;
+};
+
+/*
+ * The machine of this path, opened at most once a process. -ENOENT, -EINVAL (no machine, or of
+ * another version), with err set.
+ */
+int sim_open(const char *path, struct sim **ret_sim, struct error *err);
+
+/* Maps a descriptor's file; checks size and header. The descriptor stays the caller's. */
+int sim_map(int fd, struct sim_state **ret_state, struct error *err);
+void sim_unmap(struct sim_state *state);
+
+/* Takes a slot for this process. -EAGAIN when all are taken. Once a process. */
+int sim_join(struct sim *sim, struct error *err);
+
+/*
+ * Takes the lock, repairs if its last owner died with it, now and then looks who else died, and
+ * returns the machine's time.
+ */
+int64_t sim_lock(struct sim *sim);
+void sim_unlock(struct sim *sim);
+
+int64_t sim_now(const struct sim_state *s);
+
+/* Unlocked: sleeps to a time of the machine's clock, or until it is worth looking again. */
+void sim_sleep_until(const struct sim *sim, int64_t time_ns);
+
+/* Under the lock: clears what dead processes left, wherever it is. */
+void sim_sweep(struct sim *sim);
+
+/* Under the lock: the pid of a living process as this one sees it; 0 when it does not. */
+pid_t sim_pid(struct sim *sim, unsigned slot);
+
+/* Under the lock: derives everything derived anew. */
+void sim_repair(struct sim_state *s);
+
+/* Under the lock: makes room for bytes (a multiple of SIM_ALIGN); false when there is none. */
+bool sim_charge(struct sim *sim, unsigned device, uint64_t bytes);
+void sim_discharge(struct sim *sim, unsigned device, uint64_t bytes);
+
+/* Under the lock. New objects are empty; 0 when the pool is used up. */
+uint32_t sim_context_new(struct sim_state *s, unsigned slot, unsigned device);
+uint32_t sim_stream_new(struct sim_state *s, uint32_t context, unsigned flags);
+uint32_t sim_event_new(struct sim_state *s, uint32_t context, unsigned flags);
+void sim_event_free(struct sim_state *s, uint32_t event);
+
+/* Ends when its work is done, at once if there is none. */
+void sim_stream_free(struct sim_state *s, uint32_t stream);
+
+/* With its streams, their work, and its events. Its memory is the caller's to discharge. */
+void sim_context_free(struct sim_state *s, uint32_t context);
+
+void sim_history_add(struct sim_history *history, int64_t from_ns, int64_t to_ns);
+
+/* Busy time of the window's last whole buckets, and the time they span. */
+int64_t sim_history_sum(const struct sim_history *history, int64_t now_ns, int64_t window_ns,
+                        int64_t *ret_span_ns);

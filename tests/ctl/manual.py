@@ -1,0 +1,70 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""The manual pages: well formed, and with every option that --help names, and no other."""
+
+from support import *
+
+PAGES = {
+    "hamictl": [[]],
+    "hamictl-run": [["run"]],
+    "hamictl-top": [["top"]],
+    "hamictl-sim": [["sim"], ["sim", "create"], ["sim", "show"], ["sim", "remove"]],
+}
+MANUALS = SOURCE / "docs/man"
+
+
+class Manual(CtlTest):
+    def test_pages_are_well_formed(self):
+        if not shutil.which("man") or not shutil.which("groff"):
+            self.skipTest("there is no man or no groff")
+        for page in PAGES:
+            with self.subTest(page=page):
+                ended = subprocess.run(
+                    ["man", "--warnings", "-l", MANUALS / f"{page}.1"], text=True, timeout=30,
+                    env={**self.environment, "LC_ALL": "C.UTF-8", "MANWIDTH": "80"},
+                    stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                )
+                self.assertEqual((ended.returncode, ended.stderr), (0, ""))
+                self.assertGreater(len(ended.stdout), 500)
+
+    def test_every_page_is_here(self):
+        self.assertEqual({path.stem for path in MANUALS.glob("*.1")}, set(PAGES))
+
+    def test_every_option_is_in_the_page_and_every_one_in_the_page_exists(self):
+        for page, subcommands in PAGES.items():
+            helped = set()
+            for words in subcommands:
+                shown = self.ctl(*words, "--help")
+                self.assertEqual((shown.returncode, shown.stderr), (0, ""))
+                entries = re.findall(r"^ {2,6}(?:-(.), )?--([a-z-]+)", shown.stdout, re.M)
+                helped |= {(short, name) for short, name in entries}
+            # Tagged paragraphs of the page: ".BR \-m ", " \-\-gpumem =..." or ".B \-\-usage".
+            text = (MANUALS / f"{page}.1").read_text().replace("\\-", "-")
+            text = text[text.index(".SH OPTIONS") :]
+            text = text[: text.index(".SH", 5)]
+            entries = re.findall(r'^\.TP\n\.BR? (?:-(.) ", " )?--([a-z-]+)', text, re.M)
+            self.assertEqual({(short, name) for short, name in entries}, helped, page)
+
+    def test_help_in_all_its_forms(self):
+        self.assertEqual(self.ctl("help").stdout, self.ctl("--help").stdout)
+        for word in ["run", "top", "sim"]:
+            self.assertIn(f"  {word} ", self.ctl("--help").stdout)
+            self.assertEqual(self.ctl("help", word).stdout, self.ctl(word, "--help").stdout)
+            self.assertTrue(self.ctl(word, "--help").stdout.startswith(f"Usage: hamictl {word}"))
+        self.assertRegex(self.ctl("--version").stdout, r"^hamictl \d+\.\d+\.\d+\n$")
+
+    def test_what_is_no_subcommand_is_refused(self):
+        for words, message in [
+            (["dance"], 'there is no subcommand "dance"'),
+            (["help", "dance"], 'there is no subcommand "dance"'),
+            ([], "no subcommand given"),
+            (["--dance"], "unrecognized option '--dance'"),
+        ]:
+            with self.subTest(words=words):
+                ended = self.ctl(*words)
+                self.assertIn(message, ended.stderr)
+                self.assertEqual((ended.returncode, ended.stdout), (2, ""))
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)

@@ -1,0 +1,137 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""hamictl sim, from outside."""
+
+from support import *
+
+
+class Sim(CtlTest):
+    def setUp(self):
+        super().setUp()
+        self.path = self.folder / "m"
+
+    def show(self):
+        shown = self.ctl("sim", "show", "--json", self.path)
+        self.assertEqual((shown.returncode, shown.stderr), (0, ""))
+        return json.loads(shown.stdout)
+
+    def test_a_machine_as_described(self):
+        made = self.ctl(
+            "sim", "create", self.path, "--gpus", "8", "--model", "NVIDIA H100 80GB HBM3", "--memory", "80Gi", "--sms",
+            "132", "--numa", "0,1", "--context", "100Mi", "--compute-capability", "9.0", "--slice", "1ms", "--switch",
+            "10ms",
+        )
+        self.assertEqual((made.returncode, made.stdout, made.stderr), (0, f"export HAMI_SIM={self.path}\n", ""))
+        seen = self.show()
+        self.assertEqual(seen["path"], str(self.path))
+        self.assertEqual(seen["processes"], [])
+        self.assertEqual(len({gpu["uuid"] for gpu in seen["gpus"]}), 8)
+        self.assertEqual([gpu["numa_node"] for gpu in seen["gpus"]], [0] * 4 + [1] * 4)
+        for gpu in seen["gpus"]:
+            self.assertTrue(gpu["uuid"].startswith("GPU-"))
+            self.assertEqual(gpu["model"], "NVIDIA H100 80GB HBM3")
+            self.assertEqual((gpu["memory_bytes"], gpu["context_bytes"]), (80 * GIB, 100 * MIB))
+            self.assertEqual((gpu["multiprocessors"], gpu["compute_capability"]), (132, "9.0"))
+            self.assertEqual((gpu["slice_ns"], gpu["switch_ns"]), (1000000, 10000000))
+            self.assertEqual((gpu["used_bytes"], gpu["busy_ns"]), (0, 0))
+        table = self.ctl("sim", "show", self.path).stdout
+        self.assertIn("NVIDIA H100 80GB HBM3", table)
+        self.assertIn("No process uses it.", table)
+
+    def test_defaults_and_the_environment(self):
+        self.environment["HAMI_SIM"] = str(self.path)
+        self.assertEqual(self.ctl("sim", "create").stdout, "")
+        (gpu,) = self.show()["gpus"]
+        self.assertEqual((gpu["index"], gpu["numa_node"]), (0, -1))
+        self.assertIn("A100", gpu["model"])
+        self.assertEqual(self.ctl("sim", "remove").returncode, 0)
+        self.assertFalse(self.path.exists())
+
+    def test_it_is_not_made_twice(self):
+        self.assertEqual(self.ctl("sim", "create", self.path).returncode, 0)
+        again = self.ctl("sim", "create", self.path)
+        self.assertEqual(again.returncode, 1)
+        self.assertIn("there is already something at", again.stderr)
+
+    def test_processes_and_removing_while_in_use(self):
+        self.make_machine("--gpus", "2")
+        self.path = self.machine
+        process = self.start("run", "--gpumem", "2Gi", HOLDER, GIB, "60")
+        self.assertTrue(self.until(lambda: any(g["used_bytes"] > GIB for g in self.show()["gpus"])))
+        (shown,) = self.show()["processes"]
+        self.assertEqual(shown["pid"], self.child_of(process))
+        self.assertEqual([len(shown[k]) for k in ("used_bytes", "peak_bytes", "busy_ns", "launches")], [2] * 4)
+        self.assertGreater(sum(shown["used_bytes"]), GIB)
+        self.assertIn(str(shown["pid"]), self.ctl("sim", "show").stdout)
+
+        refused = self.ctl("sim", "remove")
+        self.assertEqual(refused.returncode, 1)
+        self.assertIn("1 program of hamictl run holds a part of it; --force?", refused.stderr)
+        self.assertEqual(self.ctl("sim", "remove", "--force").returncode, 0)
+        self.assertEqual([p for p in self.folder.iterdir()], [])
+
+    def test_a_yaml_file(self):
+        config = self.folder / "machine.yaml"
+        config.write_text(YAML_EXAMPLE)
+        made = self.ctl("sim", "create", self.path, "--config", config)
+        self.assertEqual((made.returncode, made.stderr), (0, ""))
+        self.assertEqual([gpu["memory_bytes"] for gpu in self.show()["gpus"]], [80 * GIB, 80 * GIB, 16 * GIB])
+
+    def test_an_unknown_key_is_named_with_its_line(self):
+        config = self.folder / "machine.yaml"
+        config.write_text(YAML_EXAMPLE + "colour: green\n")
+        made = self.ctl("sim", "create", self.path, "--config", config)
+        self.assertEqual(made.returncode, 1)
+        self.assertIn("colour", made.stderr)
+        self.assertIn(str(YAML_EXAMPLE.count("\n") + 1), made.stderr)
+        self.assertFalse(self.path.exists())
+
+    def test_bad_input(self):
+        cases = [
+            (["create", "--gpus", "0", "m"], '--gpus: "0" is not a number from 1 to 16', 2),
+            (["create", "--gpus", "17", "m"], '--gpus: "17" is not a number from 1 to 16', 2),
+            (["create", "--memory", "80", "m"], '--memory: "80" is less than 1 MiB; is the unit missing', 2),
+            (["create", "--memory", "x", "m"], '--memory: "x" is not an amount of memory', 2),
+            (["create", "--memory", "9999999T", "m"], '--memory: "9999999T" is not an amount of memory', 2),
+            (["create", "--context", "-1", "m"], '--context: "-1" is not an amount of memory', 2),
+            (["create", "--sms", "0", "m"], '--sms: "0" is not a number from 1 to 1024', 2),
+            (["create", "--numa", "a", "m"], '--numa: "a" is not a node\'s number', 2),
+            (["create", "--numa", "", "m"], "--numa: no node given", 2),
+            (["create", "--model", "", "m"], "--model: a name of 1 to 95 bytes", 2),
+            (["create", "--compute-capability", "9", "m"], '--compute-capability: "9" is not of the form 8.0', 2),
+            (["create", "--slice", "1h", "m"], '--slice: "1h" is not a duration up to a second', 2),
+            (["create", "--config", "x", "--gpus", "2", "m"], "--config: the file says everything", 2),
+            (["create", "--config", "/nonexistent", str(self.path)], "/nonexistent", 1),
+            (["create", "m", "n"], '"n" is too much; one PATH is enough', 2),
+            (["create"], "which machine? Give a PATH, or set HAMI_SIM", 1),
+            (["create", "/nonexistent/m"], "cannot find the folder /nonexistent", 1),
+            (["show", str(self.folder / "none")], str(self.folder / "none"), 1),
+            (["remove", str(self.folder / "none")], str(self.folder / "none"), 1),
+            (["destroy"], '"destroy" is none of create, show and remove', 2),
+            ([], "say what to do: create, show or remove", 2),
+        ]
+        for words, message, code in cases:
+            with self.subTest(words=words):
+                ended = self.ctl("sim", *words)
+                self.assertIn(message, ended.stderr)
+                self.assertEqual((ended.returncode, ended.stdout), (code, ""))
+
+    def test_what_is_no_machine_is_not_removed(self):
+        other = self.folder / "diary"
+        other.write_text("dear diary")
+        for force in ([], ["--force"]):
+            self.assertEqual(self.ctl("sim", "remove", *force, other).returncode, 1)
+        self.assertEqual(other.read_text(), "dear diary")
+
+
+YAML_EXAMPLE = """\
+gpus:
+  - count: 2
+    model: NVIDIA H100 80GB HBM3
+    memory: 80Gi
+  - model: Tesla T4
+    memory: 16Gi
+"""
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)

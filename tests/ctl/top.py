@@ -1,0 +1,210 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""hamictl top, from outside."""
+
+import fcntl
+import pty
+import struct
+import termios
+
+from support import *
+
+GPU_KEYS = {
+    "index", "uuid", "model", "numa_node", "healthy", "memory_bytes", "memory_used_bytes", "utilization_percent",
+    "granted_memory_bytes", "granted_cores_percent", "tasks", "max_tasks",
+}
+HOLDER_KEYS = {
+    "id", "pid", "command", "age_seconds", "gpu_index", "gpu_uuid", "memory_used_bytes", "memory_limit_bytes",
+    "cores_percent", "processes", "refusals",
+}
+
+# HAMi-core 1.2's layout, x86-64.
+REGION_SIZE, MAGIC = 2008953, 19920718
+UUIDS, LIMIT, SM_LIMIT, PROCS, SLOT_SIZE = 64, 1600, 1728, 1856, 1960
+PROC_NUM, UTILIZATION_SWITCH, RECENT_KERNEL, PRIORITY, LAST_KERNEL_TIME = 2008896, 2008900, 2008904, 2008908, 2008912
+
+
+def hami_core_region(uuids, limits, sm_limits, processes):
+    """The bytes that HAMi-core 1.2 would have written; processes are (pid, hostpid, [(context, module, data)])."""
+    data = bytearray(REGION_SIZE)
+    struct.pack_into("<iII", data, 0, MAGIC, 1, 2)
+    struct.pack_into("<Q", data, 56, len(uuids))
+    for i, uuid in enumerate(uuids):
+        data[UUIDS + 96 * i : UUIDS + 96 * i + len(uuid)] = uuid.encode()
+        struct.pack_into("<Q", data, LIMIT + 8 * i, limits[i])
+        struct.pack_into("<Q", data, SM_LIMIT + 8 * i, sm_limits[i])
+    for i, (pid, hostpid, used) in enumerate(processes):
+        slot = PROCS + SLOT_SIZE * i
+        struct.pack_into("<ii", data, slot, pid, hostpid)
+        for j, (context, module, content) in enumerate(used):
+            struct.pack_into("<QQQQQ", data, slot + 8 + 64 * j, context, module, content, 0, context + module + content)
+        struct.pack_into("<i", data, slot + 1928, 1)
+    struct.pack_into("<iiii", data, PROC_NUM, len(processes), 1, 2, 1)
+    struct.pack_into("<Q", data, LAST_KERNEL_TIME, 1700000000)
+    return bytes(data)
+
+
+class Top(CtlTest):
+    def setUp(self):
+        super().setUp()
+        self.make_machine("--gpus", "2", "--memory", "16Gi", "--numa", "0,1", "--context", "100Mi")
+
+    def test_an_idle_machine(self):
+        seen = self.top()
+        self.assertEqual(set(seen), {"simulated_machine", "gpus", "holders"})
+        self.assertEqual((seen["simulated_machine"], seen["holders"]), (str(self.machine), []))
+        for index, gpu in enumerate(seen["gpus"]):
+            self.assertEqual(set(gpu), GPU_KEYS)
+            self.assertEqual((gpu["index"], gpu["memory_bytes"], gpu["healthy"]), (index, 16 * GIB, True))
+            self.assertEqual((gpu["granted_memory_bytes"], gpu["granted_cores_percent"], gpu["tasks"]), (0, 0, 0))
+            self.assertEqual((gpu["memory_used_bytes"], gpu["max_tasks"]), (0, 10))
+        shown = self.ctl("top").stdout
+        self.assertIn("Nobody holds or uses a GPU.", shown)
+        self.assertIn(seen["gpus"][1]["uuid"], shown)
+
+    def test_a_holder_with_its_use(self):
+        process = self.start("run", "--gpumem", "2Gi", "--gpucores", "30", HOLDER, 1 * GIB, "60")
+        self.assertTrue(self.until(lambda: any(h["memory_used_bytes"] for h in self.top()["holders"])))
+        seen = self.top()
+        (holder,) = seen["holders"]
+        self.assertEqual(set(holder), HOLDER_KEYS)
+        self.assertEqual(holder["pid"], self.child_of(process))
+        self.assertEqual(holder["command"], f"{HOLDER} {GIB} 60")
+        self.assertEqual((holder["memory_limit_bytes"], holder["cores_percent"]), (2 * GIB, 30))
+        self.assertEqual(holder["memory_used_bytes"], GIB + 100 * MIB)
+        self.assertEqual((holder["processes"], holder["refusals"]), (1, 0))
+        self.assertLess(holder["age_seconds"], 60)
+        gpu = seen["gpus"][holder["gpu_index"]]
+        self.assertEqual(gpu["uuid"], holder["gpu_uuid"])
+        self.assertEqual(gpu["memory_used_bytes"], GIB + 100 * MIB)
+        self.assertEqual((gpu["granted_memory_bytes"], gpu["granted_cores_percent"], gpu["tasks"]), (2 * GIB, 30, 1))
+
+        lines = [line.split() for line in self.ctl("top").stdout.splitlines()]
+        self.assertIn(["1", str(holder["pid"])], [line[:2] for line in lines])
+
+    def test_a_process_without_a_grant_is_shown(self):
+        self.environment["LD_LIBRARY_PATH"] = str(BUILD / "src/simdriver")
+        process = subprocess.Popen([HOLDER, str(GIB), "60"], env=self.environment)
+        try:
+            self.assertTrue(self.until(lambda: self.top()["holders"]))
+            self.assertTrue(self.until(lambda: self.top()["holders"][0]["memory_used_bytes"] == GIB + 100 * MIB))
+            (holder,) = self.top()["holders"]
+            self.assertEqual((holder["id"], holder["pid"], holder["command"]), (None, process.pid, "holder"))
+            self.assertEqual((holder["memory_limit_bytes"], holder["age_seconds"]), (None, None))
+        finally:
+            process.kill()
+            process.wait()
+
+    def test_watching(self):
+        shown = self.ctl("top", "--watch=0.1", "--count", "3")
+        self.assertEqual((shown.returncode, shown.stderr), (0, ""))
+        self.assertEqual(shown.stdout.count("GPU UUID"), 3)
+        self.assertNotIn("\033", shown.stdout)
+        lines = self.ctl("top", "-w0.1", "-n", "3", "--json").stdout.splitlines()
+        self.assertEqual([set(json.loads(line)) for line in lines], [{"simulated_machine", "gpus", "holders"}] * 3)
+
+    def watch_on_a_terminal(self, end):
+        """Runs top -w on a terminal; its output, its exit code, and whether the terminal is as before."""
+        pid, terminal = pty.fork()
+        if pid == 0:
+            os.execve(HAMICTL, [str(HAMICTL), "top", "--watch=0.1"], self.environment)
+        fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 20, 150, 0, 0))
+        before, seen = termios.tcgetattr(terminal), b""
+        while seen.count(b"UUID") < 2:
+            seen += os.read(terminal, 10000)
+        end(pid, terminal)
+        try:
+            while more := os.read(terminal, 10000):
+                seen += more
+        except OSError:
+            pass
+        code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+        os.close(terminal)
+        return seen, code, before
+
+    def test_watching_on_a_terminal_ends_cleanly(self):
+        ends = {
+            "q": lambda pid, terminal: os.write(terminal, b"q"),
+            "Ctrl-C": lambda pid, terminal: os.write(terminal, b"\x03"),
+            "SIGTERM": lambda pid, terminal: os.kill(pid, signal.SIGTERM),
+        }
+        for name, end in ends.items():
+            with self.subTest(name=name):
+                seen, code, _ = self.watch_on_a_terminal(end)
+                self.assertEqual(code, 0)
+                self.assertIn(b"\033[?25l", seen)
+                self.assertTrue(seen.endswith(b"\033[?25h"), seen[-40:])
+
+    def test_the_terminal_gets_its_mode_back(self):
+        master, slave = pty.openpty()
+        before = termios.tcgetattr(slave)
+        process = subprocess.Popen(
+            [HAMICTL, "top", "-w0.1", "-n", "2"], env=self.environment, stdin=slave, stdout=slave, stderr=slave
+        )
+        self.assertTrue(os.read(master, 10))
+        self.assertEqual(process.wait(10), 0)
+        self.assertEqual(termios.tcgetattr(slave), before)
+        os.close(master)
+        os.close(slave)
+
+    def test_bad_input(self):
+        cases = [
+            (["--watch=x"], '--watch: "x" is not a duration of at least 50ms', 2),
+            (["--watch=1ms"], '--watch: "1ms" is not a duration of at least 50ms', 2),
+            (["--count", "0", "-w"], '--count: "0" is not a number from 1 on', 2),
+            (["--count", "2"], "--count goes with --watch", 2),
+            (["--region"], "--region: no file given", 2),
+            (["file"], '"file" is too much; to show a region file say --region', 2),
+            (["--region", "/nonexistent"], "/nonexistent", 1),
+            (["--region", str(self.machine)], str(self.machine), 1),
+        ]
+        for words, message, code in cases:
+            with self.subTest(words=words):
+                ended = self.ctl("top", *words)
+                self.assertIn(message, ended.stderr)
+                self.assertEqual((ended.returncode, ended.stdout), (code, ""))
+
+
+class Region(CtlTest):
+    def test_a_region_of_hami_core_is_read(self):
+        path = self.folder / "region.cache"
+        me = os.getpid()
+        uuids = ["GPU-aaaa", "GPU-bbbb"]
+        data = hami_core_region(
+            uuids, [4 * GIB, 0], [30, 100],
+            [(me, me, [(300 * MIB, 1 * MIB, 200 * MIB), (0, 0, 0)]), (os.getppid(), 0, [(0, 0, 0), (10 * MIB, 0, 5)])],
+        )
+        path.write_bytes(data)
+        shown = self.ctl("top", "--region", "--json", path)
+        self.assertEqual((shown.returncode, shown.stderr), (0, ""))
+        (region,) = json.loads(shown.stdout)["regions"]
+        self.assertEqual((region["path"], region["version"], region["priority"]), (str(path), "1.2", 1))
+        self.assertEqual(region["last_kernel_time"], 1700000000)
+        self.assertEqual([d["uuid"] for d in region["devices"]], uuids)
+        self.assertEqual([d["used_bytes"] for d in region["devices"]], [501 * MIB, 10 * MIB + 5])
+        self.assertEqual([d["context_bytes"] for d in region["devices"]], [300 * MIB, 10 * MIB])
+        self.assertEqual([d["module_bytes"] for d in region["devices"]], [1 * MIB, 0])
+        self.assertEqual([d["data_bytes"] for d in region["devices"]], [200 * MIB, 5])
+        self.assertEqual(region["devices"][0]["limit_bytes"], 4 * GIB)
+        self.assertEqual(region["devices"][0]["cores_percent"], 30)
+        self.assertIsNone(region["devices"][1]["limit_bytes"])
+        self.assertEqual([p["pid"] for p in region["processes"]], [me, os.getppid()])
+        self.assertEqual(path.read_bytes(), data)
+
+        table = self.ctl("top", "--region", path).stdout
+        self.assertIn(f"{path}: region 1.2 of HAMi-core, priority 1", table)
+        self.assertIn("501 MiB", table)
+
+    def test_damaged_regions_are_refused(self):
+        good = hami_core_region(["GPU-a"], [0], [0], [])
+        for name, data in [("empty", b""), ("short", good[:1000]), ("magic", b"\0" * len(good))]:
+            with self.subTest(name=name):
+                path = self.folder / name
+                path.write_bytes(data)
+                shown = self.ctl("top", "--region", path)
+                self.assertEqual((shown.returncode, shown.stdout), (1, ""))
+                self.assertIn(str(path), shown.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)

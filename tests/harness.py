@@ -1,0 +1,184 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the integration tests share: simulated machines, guests bare and preloaded, and a verdict.
+
+The build is named by HAMI_BUILD, the tree by HAMI_SOURCE. A test calls check() for each sentence that
+should hold, with the numbers, and ends with finish().
+"""
+
+import atexit
+import json
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+SOURCE = pathlib.Path(os.environ.get("HAMI_SOURCE", pathlib.Path(__file__).parent.parent)).resolve()
+BUILD = pathlib.Path(os.environ.get("HAMI_BUILD", SOURCE / "build")).resolve()
+LIBVGPU = BUILD / "src/vgpu/libvgpu.so"
+SIMDRIVER = BUILD / "src/simdriver"
+HAMICTL = BUILD / "src/ctl/hamictl"
+JUDGE = BUILD / "tests/judge"
+LOAD = BUILD / "tests/load"
+
+KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
+
+scratch = pathlib.Path(tempfile.mkdtemp(prefix="hami-test-"))
+guests = []
+failures = 0
+
+
+def clean_up():
+    for guest in guests:
+        if guest.poll() is None:
+            guest.kill()
+            guest.wait()
+    shutil.rmtree(scratch, ignore_errors=True)
+
+
+atexit.register(clean_up)
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+
+
+def skip(why):
+    print(f"skipped: {why}")
+    sys.exit(77)
+
+
+def check(holds, sentence, *numbers):
+    """Says the sentence, with its numbers where it does not hold."""
+    global failures
+    if holds:
+        print(f"ok: {sentence}")
+    else:
+        failures += 1
+        print(f"FAIL: {sentence}", *(repr(number) for number in numbers), sep="\n      ")
+    sys.stdout.flush()
+    return bool(holds)
+
+
+def check_equal(got, wanted, sentence):
+    return check(got == wanted, sentence, f"got    {got!r}", f"wanted {wanted!r}")
+
+
+def finish():
+    print(f"{failures} failures")
+    sys.exit(1 if failures else 0)
+
+
+class Machine:
+    """A simulated machine and the simulator's own count of it."""
+
+    count = 0
+
+    def __init__(self, gpus=1, memory=8 * GIB, sms=108, context=300 * MIB):
+        Machine.count += 1
+        self.path = scratch / f"machine-{Machine.count}"
+        subprocess.run(
+            [JUDGE, "create", self.path, str(gpus), str(memory), str(sms), str(context)], check=True
+        )
+
+    def view(self):
+        out = subprocess.run([JUDGE, "view", self.path], check=True, stdout=subprocess.PIPE).stdout
+        return json.loads(out)
+
+    def used(self, pid=None, gpu=0):
+        """Bytes in use on a card, by everybody or by one process."""
+        view = self.view()
+        if pid is None:
+            return view["gpus"][gpu]["used"]
+        return sum(p["used"][gpu] for p in view["processes"] if p["pid"] == pid)
+
+    def busy_ns(self, pid, gpu=0):
+        view = self.view()
+        return view["now"], sum(p["busy"][gpu] for p in view["processes"] if p["pid"] == pid)
+
+    def environment(self):
+        return {"HAMI_SIM": str(self.path), "LD_LIBRARY_PATH": str(SIMDRIVER)}
+
+
+def bare_environment(machine, **more):
+    """The caller's environment without any limit in it."""
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(("CUDA_", "HAMI_", "NVIDIA_", "LD_"))}
+    kept["HAMI_BUILD"] = str(BUILD)
+    if machine:
+        kept.update(machine.environment())
+    kept.update({k: str(v) for k, v in more.items()})
+    return kept
+
+
+def limited_environment(machine, memory=None, cores=None, region=None, library=LIBVGPU, **more):
+    """As a container of HAMi's has it: the library preloaded, limits and region named."""
+    environment = bare_environment(machine, **more)
+    environment["LD_PRELOAD"] = str(library)
+    environment["CUDA_DEVICE_MEMORY_SHARED_CACHE"] = str(region or new_region())
+    if memory is not None:
+        environment["CUDA_DEVICE_MEMORY_LIMIT"] = str(memory)
+    if cores is not None:
+        environment["CUDA_DEVICE_SM_LIMIT"] = str(cores)
+    return environment
+
+
+regions = 0
+
+
+def new_region():
+    global regions
+    regions += 1
+    return scratch / f"region-{regions}"
+
+
+def container(region=None, **keys):
+    """A folder as the node agent makes it: libvgpu.so with a file of limits beside it. Returns the library."""
+    folder = pathlib.Path(tempfile.mkdtemp(dir=scratch, prefix="vgpu-"))
+    library = folder / "libvgpu.so"
+    shutil.copy(LIBVGPU, library)
+    write_limits(library, CUDA_DEVICE_MEMORY_SHARED_CACHE=region or new_region(), **keys)
+    return library
+
+
+def write_limits(library, **keys):
+    """Replaces the file by rename, as a writer does that must never show half of it."""
+    folder = library.parent
+    (folder / "limits.new").write_text("".join(f"{k}={v}\n" for k, v in keys.items()))
+    os.rename(folder / "limits.new", folder / "limits")
+
+
+def run(arguments, environment, timeout=60, **options):
+    """Runs to the end; stdout and stderr are text."""
+    return subprocess.run(
+        [str(a) for a in arguments],
+        env=environment,
+        timeout=timeout,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        stdin=subprocess.DEVNULL,
+        text=True,
+        **options,
+    )
+
+
+def start(arguments, environment, **options):
+    """Starts a guest that is killed, at the latest, when the test ends."""
+    guest = subprocess.Popen(
+        [str(a) for a in arguments],
+        env=environment,
+        stdin=options.pop("stdin", subprocess.PIPE),
+        stdout=options.pop("stdout", subprocess.PIPE),
+        text=True,
+        **options,
+    )
+    guests.append(guest)
+    return guest
+
+
+def wait_until(condition, seconds=10, step=0.01):
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(step)
+    return True

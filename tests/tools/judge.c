@@ -1,0 +1,82 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/*
+ * Makes a simulated machine for a test and tells what the simulator counts, as JSON.
+ *
+ *   judge create PATH GPUS MEMORY-BYTES SMS CONTEXT-BYTES
+ *   judge view PATH
+ */
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "simdriver/machine.h"
+
+static int create(char **argv)
+{
+    static struct sim_spec spec;
+    struct error err = ERROR_INIT;
+
+    spec.gpu_count = (unsigned)strtoul(argv[3], NULL, 0);
+    for (unsigned i = 0; i < spec.gpu_count && i < SIM_MAX_GPUS; i++) {
+        spec.gpus[i].memory_bytes = strtoull(argv[4], NULL, 0);
+        spec.gpus[i].multiprocessors = (unsigned)strtoul(argv[5], NULL, 0);
+        spec.gpus[i].context_bytes = strtoull(argv[6], NULL, 0);
+    }
+    sim_spec_defaults(&spec);
+    if (sim_machine_create(argv[2], &spec, &err) < 0) {
+        fprintf(stderr, "judge: %s\n", err.text);
+        return 1;
+    }
+    return 0;
+}
+
+static void print_list(const char *name, const uint64_t *values, unsigned count)
+{
+    printf(", \"%s\": [", name);
+    for (unsigned i = 0; i < count; i++)
+        printf("%s%" PRIu64, i ? ", " : "", values[i]);
+    printf("]");
+}
+
+static int view(char **argv)
+{
+    static struct sim_view view;
+    struct error err = ERROR_INIT;
+
+    if (sim_machine_view(argv[2], &view, &err) < 0) {
+        fprintf(stderr, "judge: %s\n", err.text);
+        return 1;
+    }
+    printf("{\"now\": %" PRId64 ", \"gpus\": [", view.now_ns);
+    for (unsigned i = 0; i < view.gpu_count; i++)
+        printf("%s{\"uuid\": \"%s\", \"memory\": %" PRIu64 ", \"context\": %" PRIu64
+               ", \"used\": %" PRIu64 ", \"busy\": %" PRId64 "}",
+               i ? ", " : "", view.gpus[i].spec.uuid, view.gpus[i].spec.memory_bytes,
+               view.gpus[i].spec.context_bytes, view.gpus[i].used_bytes, view.gpus[i].busy_ns);
+    printf("], \"processes\": [");
+    for (unsigned i = 0; i < view.process_count; i++) {
+        const struct sim_process_view *process = &view.processes[i];
+
+        printf("%s{\"pid\": %d", i ? ", " : "", process->pid);
+        print_list("used", process->used_bytes, view.gpu_count);
+        print_list("peak", process->peak_bytes, view.gpu_count);
+        print_list("busy", (const uint64_t *)process->busy_ns, view.gpu_count);
+        print_list("launches", process->launches, view.gpu_count);
+        printf("}");
+    }
+    printf("]}\n");
+    return 0;
+}
+
+int main(int argc, char **argv)
+{
+    if (argc == 7 && strcmp(argv[1], "create") == 0)
+        return create(argv);
+    if (argc == 3 && strcmp(argv[1], "view") == 0)
+        return view(argv);
+    fprintf(stderr, "usage: judge create PATH GPUS MEMORY SMS CONTEXT | judge view PATH\n");
+    return 2;
+}

@@ -1,0 +1,105 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Real NVML clients, nvidia-ml-py and nvitop, on the simulated machine: bare and under `hamictl run`."""
+
+import json
+import sys
+import venv
+
+sys.path.insert(0, __file__.rsplit("/", 2)[0])
+from harness import *
+
+PACKAGES = ["nvidia-ml-py==13.615.71", "nvitop==1.7.2"]
+LIMIT = 2 * GIB
+
+LISTING = """
+import json, os, pynvml
+pynvml.nvmlInit()
+seen = []
+for index in range(pynvml.nvmlDeviceGetCount()):
+    handle = pynvml.nvmlDeviceGetHandleByIndex(index)
+    memory = pynvml.nvmlDeviceGetMemoryInfo(handle)
+    seen.append({
+        "name": pynvml.nvmlDeviceGetName(handle),
+        "uuid": pynvml.nvmlDeviceGetUUID(handle),
+        "total": memory.total, "used": memory.used, "free": memory.free,
+        "utilisation": pynvml.nvmlDeviceGetUtilizationRates(handle).gpu,
+        "processes": [[p.pid, p.usedGpuMemory] for p in pynvml.nvmlDeviceGetComputeRunningProcesses(handle)],
+    })
+pynvml.nvmlShutdown()
+print(json.dumps(seen))
+"""
+
+
+def clients():
+    """The interpreter of a virtual environment with the clients, kept in the build folder."""
+    folder = BUILD / "clients"
+    python = folder / "bin/python"
+    mark = folder / "ready"
+    if mark.exists() and mark.read_text() == str(PACKAGES):
+        return python
+    try:
+        venv.create(folder, with_pip=True, clear=True)
+    except (subprocess.CalledProcessError, OSError) as error:
+        skip(f"no virtual environment can be made: {error}")
+    got = subprocess.run(
+        [python, "-m", "pip", "install", "-q", "--disable-pip-version-check", "--retries", "1", "--timeout", "20", *PACKAGES],
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+    )
+    if got.returncode:
+        print(got.stdout[-2000:])
+        skip("the package index is out of reach")
+    mark.write_text(str(PACKAGES))
+    return python
+
+
+def nvitop(python, environment, prefix=()):
+    ended = run([*prefix, python, "-m", "nvitop", "-1"], environment | {"COLUMNS": "120", "LINES": "40", "TERM": "dumb"})
+    return ended, "Traceback" in ended.stdout + ended.stderr
+
+
+def bare(python, machine):
+    holder = start([LOAD, "--memory", "1G", "--hold"], bare_environment(machine))
+    wait_until(lambda: machine.used(holder.pid) >= 1 * GIB)
+    ended = run([python, "-c", LISTING], bare_environment(machine))
+    if check_equal((ended.returncode, ended.stderr), (0, ""), "nvidia-ml-py lists the machine bare"):
+        view, seen = machine.view(), json.loads(ended.stdout)
+        check_equal([d["uuid"] for d in seen], [g["uuid"] for g in view["gpus"]], "its cards are the machine's")
+        check_equal([d["total"] for d in seen], [g["memory"] for g in view["gpus"]], "their memory, too")
+        check_equal(seen[0]["processes"], [[holder.pid, view["gpus"][0]["used"]]], "and the process on the first")
+    ended, broken = nvitop(python, bare_environment(machine))
+    check(ended.returncode == 0 and not broken, "nvitop -1 draws it without a traceback", ended.stdout[-2000:], ended.stderr[-2000:])
+    check(str(holder.pid) in ended.stdout, "with the process in it", ended.stdout[-3000:])
+    holder.kill()
+    holder.wait()
+
+
+def granted(python, machine):
+    environment = bare_environment(machine)
+    prefix = [HAMICTL, "run", "--gpumem", "2g", "--gpucores", "30", "--"]
+    ended = run([*prefix, python, "-c", LISTING], environment)
+    if check_equal((ended.returncode, ended.stderr), (0, ""), "nvidia-ml-py lists what hamictl run granted"):
+        seen = json.loads(ended.stdout)
+        check_equal(len(seen), 1, "one card")
+        check_equal((seen[0]["total"], seen[0]["free"]), (LIMIT, LIMIT), "whose memory is the limit")
+    ended, broken = nvitop(python, environment, prefix)
+    check(ended.returncode == 0 and not broken, "nvitop -1 draws it without a traceback", ended.stdout[-2000:], ended.stderr[-2000:])
+
+    # Client and program in one grant.
+    script = f"{LOAD} --memory 1G --quiet --ready {scratch}/ready --hold & load=$!; while [ ! -e {scratch}/ready ]; do sleep 0.05; done; "
+    script += f"echo $load; {python} -c '{LISTING}'; {python} -m nvitop -1; code=$?; kill $load; exit $code"
+    ended = run([*prefix, "sh", "-c", script], environment | {"COLUMNS": "120", "LINES": "40", "TERM": "dumb"})
+    if check(ended.returncode == 0 and "Traceback" not in ended.stderr, "beside a program in the same grant", ended.returncode, ended.stderr[-2000:]):
+        pid, listing = ended.stdout.splitlines()[:2]
+        seen = json.loads(listing)[0]
+        check_equal(seen["total"], LIMIT, "the memory is the limit")
+        check(1 * GIB <= seen["used"] < LIMIT and seen["used"] + seen["free"] == LIMIT, "and what is used is the program's", seen)
+        check_equal(seen["processes"], [[int(pid), seen["used"]]], "as its process list says")
+        check(pid in ended.stdout.split("\n", 2)[2], "nvitop shows the process", ended.stdout[-3000:])
+
+
+python = clients()
+machine = Machine(gpus=2, memory=8 * GIB)
+bare(python, machine)
+granted(python, machine)
+finish()

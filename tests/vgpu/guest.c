@@ -1,0 +1,462 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/*
+ * A guest that does what guests do: a program for libvgpu to live in, told on the command line what
+ * to do, one verb after the other. guest.py composes them and judges.
+ *
+ *   guest VERB[=ARGUMENT]...
+ *
+ * A code that a verb was answered is kept for `say`, which prints a line of JSON. Only `say`
+ * prints.
+ */
+
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "cu.h"
+
+#define MAX_PIECES 65536
+#define MAX_SIGNALS 65
+
+static struct {
+    cu_init_fn *init;
+    cu_device_get_fn *device_get;
+    cu_retain_fn *retain;
+    cu_ctx_fn *set_current;
+    cu_alloc_fn *alloc;
+    cu_free_fn *free;
+    cu_info_fn *info;
+    cu_module_load_fn *load;
+    cu_function_fn *function;
+    cu_launch_fn *launch;
+    cu_void_fn *sync;
+} cu;
+
+static cu_handle context;
+static cu_ptr pieces[MAX_PIECES];
+static uint64_t sizes[MAX_PIECES];
+static unsigned piece_count;
+static uint64_t taken;
+static int last_code, strange;
+static char **self_argv;
+
+static void find_driver(void)
+{
+    void *driver = dlopen("libcuda.so.1", RTLD_NOW);
+
+    if (!driver)
+        exit(70);
+    cu.init = (cu_init_fn *)dlsym(driver, "cuInit");
+    cu.device_get = (cu_device_get_fn *)dlsym(driver, "cuDeviceGet");
+    cu.retain = (cu_retain_fn *)dlsym(driver, "cuDevicePrimaryCtxRetain");
+    cu.set_current = (cu_ctx_fn *)dlsym(driver, "cuCtxSetCurrent");
+    cu.alloc = (cu_alloc_fn *)dlsym(driver, "cuMemAlloc_v2");
+    cu.free = (cu_free_fn *)dlsym(driver, "cuMemFree_v2");
+    cu.info = (cu_info_fn *)dlsym(driver, "cuMemGetInfo_v2");
+    cu.load = (cu_module_load_fn *)dlsym(driver, "cuModuleLoadData");
+    cu.function = (cu_function_fn *)dlsym(driver, "cuModuleGetFunction");
+    cu.launch = (cu_launch_fn *)dlsym(driver, "cuLaunchKernel");
+    cu.sync = (cu_void_fn *)dlsym(driver, "cuCtxSynchronize");
+}
+
+static uint64_t number(const char *text)
+{
+    char *end;
+    uint64_t value = strtoull(text, &end, 0);
+
+    return *end == 'M'   ? value << 20
+           : *end == 'K' ? value << 10
+           : *end == 'G' ? value << 30
+                         : value;
+}
+
+/* Finds the driver and makes the first device's context current. */
+static int verb_init(const char *argument)
+{
+    int device;
+
+    (void)argument;
+    find_driver();
+    last_code = cu.init(0);
+    if (last_code == CU_OK)
+        last_code = cu.device_get(&device, 0);
+    if (last_code == CU_OK)
+        last_code = cu.retain(&context, device);
+    if (last_code == CU_OK)
+        last_code = cu.set_current(context);
+    return 0;
+}
+
+static int take(uint64_t bytes)
+{
+    cu_ptr ptr = 0;
+    int code = piece_count < MAX_PIECES ? cu.alloc(&ptr, bytes) : CU_OUT_OF_MEMORY;
+
+    if (code == CU_OK) {
+        pieces[piece_count] = ptr;
+        sizes[piece_count++] = bytes;
+        taken += bytes;
+    } else if (code != CU_OUT_OF_MEMORY) {
+        strange = code;
+    }
+    return code;
+}
+
+static int verb_alloc(const char *argument)
+{
+    last_code = take(number(argument));
+    return 0;
+}
+
+/* Takes until nothing is left, beginning with pieces of the given size. */
+static int verb_fill(const char *argument)
+{
+    uint64_t piece = argument[0] ? number(argument) : 64 << 20;
+
+    while (piece >= 512) {
+        last_code = take(piece);
+        if (last_code != CU_OK)
+            piece /= 2;
+    }
+    return 0;
+}
+
+static int verb_free(const char *argument)
+{
+    int code;
+
+    (void)argument;
+    last_code = CU_OK;
+    while (piece_count) {
+        code = cu.free(pieces[--piece_count]);
+        taken -= sizes[piece_count];
+        last_code = code ? code : last_code;
+    }
+    return 0;
+}
+
+/* Takes and frees at random for so many milliseconds. */
+static int verb_churn(const char *argument)
+{
+    unsigned seed = (unsigned)getpid() ^ (unsigned)time(NULL);
+    struct timespec now, end;
+
+    clock_gettime(CLOCK_MONOTONIC, &end);
+    end.tv_sec += (time_t)(number(argument) / 1000);
+    end.tv_nsec += (long)(number(argument) % 1000) * 1000000;
+    do {
+        if (piece_count < 64 && rand_r(&seed) % 2) {
+            last_code = take(512u << rand_r(&seed) % 15);
+        } else if (piece_count) {
+            taken -= sizes[--piece_count];
+            if (cu.free(pieces[piece_count]) != CU_OK)
+                strange = -1;
+        }
+        clock_gettime(CLOCK_MONOTONIC, &now);
+    } while (now.tv_sec < end.tv_sec || (now.tv_sec == end.tv_sec && now.tv_nsec < end.tv_nsec));
+    return 0;
+}
+
+static int verb_launch(const char *argument)
+{
+    int64_t kernel_ns = 20000;
+    void *params[] = {&kernel_ns};
+    cu_handle module, function;
+
+    last_code = cu.load(&module, "guest");
+    if (last_code == CU_OK)
+        last_code = cu.function(&function, module, "spin");
+    for (uint64_t i = number(argument); last_code == CU_OK && i; i--)
+        last_code = cu.launch(function, 108, 1, 1, 128, 1, 1, 0, NULL, params, NULL);
+    if (last_code == CU_OK)
+        last_code = cu.sync();
+    return 0;
+}
+
+static int verb_say(const char *argument)
+{
+    size_t free_bytes = 0, total = 0;
+    int info = cu.info ? cu.info(&free_bytes, &total) : -1;
+
+    printf("{\"say\": \"%s\", \"pid\": %d, \"code\": %d, \"strange\": %d, \"taken\": %llu, "
+           "\"info\": [%d, %zu, %zu]}\n",
+           argument, getpid(), last_code, strange, (unsigned long long)taken, info, free_bytes,
+           total);
+    fflush(stdout);
+    return 0;
+}
+
+static int verb_wait(const char *argument)
+{
+    char c;
+
+    (void)argument;
+    do {
+        if (read(STDIN_FILENO, &c, 1) <= 0)
+            return 1;
+    } while (c != '\n');
+    return 0;
+}
+
+static int verb_sleep(const char *argument)
+{
+    usleep((useconds_t)number(argument) * 1000);
+    return 0;
+}
+
+/* What daemons do. */
+static int verb_closefrom(const char *argument)
+{
+    int first = (int)number(argument);
+
+    for (int fd = first; fd < 4096; fd++)
+        close(fd);
+    return 0;
+}
+
+/* As a server drops its rights once it has its sockets. */
+static int verb_setuid(const char *argument)
+{
+    uid_t uid = (uid_t)number(argument);
+
+    if (setgid(uid) || setuid(uid))
+        return 71;
+    return 0;
+}
+
+/* The child goes on with the verbs that follow; the parent waits for it and ends as it did. */
+static int verb_fork(const char *argument)
+{
+    int status;
+    pid_t child = fork();
+
+    (void)argument;
+    if (child == 0) {
+        piece_count = 0;
+        taken = 0;
+        return 0;
+    }
+    if (waitpid(child, &status, 0) != child)
+        return 72;
+    exit(WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status));
+}
+
+/* The other way round: a child that does nothing and exits, or _exits, while we go on. */
+static int verb_fork_aside(const char *argument)
+{
+    int status = 0;
+    pid_t child = fork();
+
+    if (child == 0) {
+        if (strcmp(argument, "exit") == 0)
+            exit(0);
+        if (strcmp(argument, "free") == 0)
+            (void)verb_free("");
+        _exit(0);
+    }
+    if (waitpid(child, &status, 0) != child || status != 0)
+        return 73;
+    return 0;
+}
+
+static int verb_vfork(const char *argument)
+{
+    int status;
+    pid_t child = vfork();
+
+    (void)argument;
+    if (child == 0) {
+        execl("/bin/true", "true", (char *)NULL);
+        _exit(1);
+    }
+    if (waitpid(child, &status, 0) != child || status != 0)
+        return 74;
+    return 0;
+}
+
+/* Becomes a new program of the same pid, which goes on with the verbs that follow. */
+static int verb_exec(const char *argument)
+{
+    (void)argument;
+    execv("/proc/self/exe", self_argv);
+    return 75;
+}
+
+struct thread {
+    pthread_t id;
+    unsigned seed;
+    uint64_t rounds, refused;
+    int strange;
+};
+
+static void *thread_main(void *data)
+{
+    struct thread *thread = data;
+    cu_ptr held[8];
+    unsigned count = 0;
+    int code;
+
+    cu.set_current(context);
+    for (uint64_t i = 0; i < thread->rounds; i++) {
+        if (count < 8 && rand_r(&thread->seed) % 2) {
+            code = cu.alloc(&held[count], (512u << rand_r(&thread->seed) % 16) + 1);
+            count += code == CU_OK;
+            thread->refused += code == CU_OUT_OF_MEMORY;
+            if (code != CU_OK && code != CU_OUT_OF_MEMORY)
+                thread->strange = code;
+        } else if (count && cu.free(held[--count]) != CU_OK) {
+            thread->strange = -1;
+        }
+    }
+    while (count)
+        cu.free(held[--count]);
+    return NULL;
+}
+
+static int verb_threads(const char *argument)
+{
+    static struct thread threads[64];
+    unsigned count = (unsigned)number(argument);
+
+    for (unsigned i = 0; i < count && i < 64; i++) {
+        threads[i] = (struct thread){.seed = i, .rounds = 5000};
+        if (pthread_create(&threads[i].id, NULL, thread_main, &threads[i]))
+            return 76;
+    }
+    for (unsigned i = 0; i < count && i < 64; i++) {
+        pthread_join(threads[i].id, NULL);
+        strange = threads[i].strange ? threads[i].strange : strange;
+    }
+    return 0;
+}
+
+/* What must be found as it was left: signal handlers, the umask, the environment. */
+static struct {
+    struct sigaction actions[MAX_SIGNALS];
+    sigset_t mask;
+    mode_t umask;
+    unsigned variables;
+} manners;
+
+static mode_t umask_now(void)
+{
+    mode_t mask = umask(0);
+
+    umask(mask);
+    return mask;
+}
+
+static unsigned variables_now(void)
+{
+    extern char **environ;
+    unsigned count = 0;
+
+    while (environ[count])
+        count++;
+    return count;
+}
+
+static int verb_remember(const char *argument)
+{
+    (void)argument;
+    for (int i = 1; i < MAX_SIGNALS; i++)
+        sigaction(i, NULL, &manners.actions[i]);
+    sigprocmask(SIG_BLOCK, NULL, &manners.mask);
+    umask(0137);
+    manners.umask = umask_now();
+    manners.variables = variables_now();
+    return 0;
+}
+
+static int verb_compare(const char *argument)
+{
+    struct sigaction now;
+    sigset_t mask = {0}; /* of which the kernel fills in what it knows */
+
+    (void)argument;
+    for (int i = 1; i < MAX_SIGNALS; i++)
+        if (sigaction(i, NULL, &now) == 0 && now.sa_handler != manners.actions[i].sa_handler)
+            return 80;
+    sigprocmask(SIG_BLOCK, NULL, &mask);
+    if (memcmp(&mask, &manners.mask, sizeof(mask)) != 0)
+        return 81;
+    if (umask_now() != manners.umask)
+        return 82;
+    if (variables_now() != manners.variables)
+        return 83;
+    return 0;
+}
+
+/* Every descriptor that is ours to pass on to an exec'd program, except 0-2: there must be none. */
+static int verb_inheritable(const char *argument)
+{
+    (void)argument;
+    for (int fd = 3; fd < 1024; fd++) {
+        int flags = fcntl(fd, F_GETFD);
+
+        if (flags >= 0 && !(flags & FD_CLOEXEC))
+            return 84;
+    }
+    return 0;
+}
+
+struct verb {
+    const char *name;
+    int (*run)(const char *argument); /* an exit status that ends the guest, or 0 */
+};
+
+static const struct verb verbs[] = {
+    {"init", verb_init},
+    {"alloc", verb_alloc},
+    {"fill", verb_fill},
+    {"free", verb_free},
+    {"churn", verb_churn},
+    {"launch", verb_launch},
+    {"say", verb_say},
+    {"wait", verb_wait},
+    {"sleep", verb_sleep},
+    {"closefrom", verb_closefrom},
+    {"setuid", verb_setuid},
+    {"fork", verb_fork},
+    {"fork-aside", verb_fork_aside},
+    {"vfork", verb_vfork},
+    {"exec", verb_exec},
+    {"threads", verb_threads},
+    {"remember", verb_remember},
+    {"compare", verb_compare},
+    {"inheritable", verb_inheritable},
+};
+
+static int run_verb(char *word)
+{
+    char *argument = strchr(word, '=');
+
+    if (argument)
+        *argument++ = '\0';
+    for (size_t i = 0; i < sizeof(verbs) / sizeof(verbs[0]); i++)
+        if (strcmp(verbs[i].name, word) == 0)
+            return verbs[i].run(argument ? argument : "");
+    return 2;
+}
+
+int main(int argc, char **argv)
+{
+    int status = 0;
+
+    for (int i = 1; i < argc && status == 0; i++) {
+        self_argv = argv + i; /* argv[0] of an exec'd self is the verb that was `exec` */
+        status = run_verb(argv[i]);
+    }
+    return status;
+}

@@ -1,0 +1,373 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Guests of every habit keep their limit, their manners are left alone, and nothing stays behind.
+
+usage: guest.py habits|crowd|damage
+"""
+
+import json
+import random
+import struct
+import sys
+
+sys.path.insert(0, __file__.rsplit("/", 2)[0])
+from harness import *
+
+GUEST = BUILD / "tests/guest"
+LIMIT = 1 * GIB
+NOBODY = 65534
+
+
+def guest(verbs, environment, **options):
+    return run([GUEST, *verbs.split()], environment, **options)
+
+
+def said(ended):
+    return [json.loads(line) for line in ended.stdout.splitlines()]
+
+
+def begin(verbs, environment, **options):
+    return start([GUEST, *verbs.split()], environment, **options)
+
+
+def heard(running):
+    line = running.stdout.readline()
+    return json.loads(line) if line.startswith("{") else {"silent": True, "status": running.poll()}
+
+
+def go_on(running):
+    running.stdin.write("\n")
+    running.stdin.flush()
+
+
+def end(running):
+    try:
+        running.communicate("\n\n", timeout=20)
+    except (BrokenPipeError, ValueError):
+        running.wait(20)
+    return running.returncode
+
+
+def check_full(machine, pids, sentence):
+    """The processes together hold exactly the limit, by the simulator's count."""
+    used = sum(machine.used(pid) for pid in pids)
+    check(LIMIT - 512 < used <= LIMIT, sentence, f"limit {LIMIT}, used {used}, off by {LIMIT - used}")
+
+
+# Habits
+
+
+def habit_manners():
+    machine = Machine()
+    verbs = "remember init alloc=1M launch=10 free compare inheritable"
+    ended = guest(verbs, limited_environment(machine, memory=LIMIT, cores=50))
+    check_equal(
+        (ended.returncode, ended.stdout, ended.stderr),
+        (0, "", ""),
+        "signal handlers, mask, umask, environment and descriptors are as they were; nothing is said",
+    )
+
+
+def habit_idle():
+    """A program that never asks for a GPU: no region, no word, whatever the environment says."""
+    region = new_region()
+    for program in (["/bin/ls", "/"], ["/bin/sh", "-c", "echo $((1+1))"], [sys.executable, "-c", "print(2)"]):
+        plain = run(program, bare_environment(None))
+        preloaded = run(program, limited_environment(None, memory="garbage", cores="-1", region=region))
+        check_equal(
+            (preloaded.returncode, preloaded.stdout, preloaded.stderr),
+            (plain.returncode, plain.stdout, plain.stderr),
+            f"{program[0]} preloaded, with no driver at all, does as it does",
+        )
+    check(not region.exists(), "and no region is made")
+    no_driver = run([GUEST, "init"], limited_environment(None, memory=LIMIT, region=region))
+    check_equal((no_driver.returncode, no_driver.stdout), (70, ""), "a missing driver is missing")
+
+
+def habit_fork_before():
+    machine = Machine()
+    verbs = "fork init fill say wait"
+    environment = limited_environment(machine, memory=LIMIT)
+    running = begin(verbs, environment)
+    first = heard(running)
+    check_full(machine, [first.get("pid")], "a child forked before the first call has the whole limit")
+    second = begin("init say wait", environment)
+    check_equal(heard(second).get("code"), 2, "and leaves nothing to another")
+    check_equal((end(second), end(running)), (0, 0), "both end well")
+    check_equal(machine.used(), 0, "nothing stays")
+
+
+def habit_fork_aside():
+    machine = Machine()
+    environment = limited_environment(machine, memory=LIMIT)
+    for way in ("_exit", "exit"):
+        running = begin(f"init alloc=256M fork-aside={way} vfork fill say wait free say wait", environment)
+        whole = heard(running)
+        check_full(machine, [running.pid], f"children that {way} take nothing of the parent's with them")
+        check_equal(whole.get("code"), 2, "and the parent is refused at its limit")
+        go_on(running)
+        check_equal(heard(running).get("taken"), 0, "and frees all")
+        check_equal(end(running), 0, "and ends well")
+    ended = guest("init alloc=256M fork say", environment)
+    check(ended.returncode == 0, "a child that inherits a context goes on without a crash", ended.returncode)
+
+
+def habit_exec():
+    machine = Machine()
+    environment = limited_environment(machine, memory=LIMIT)
+    running = begin("init fill exec init fill say wait", environment)
+    again = heard(running)
+    check_equal(again.get("pid"), running.pid, "exec keeps the pid")
+    check_full(machine, [running.pid], "what was held before an exec is free after it, all of it")
+    check_equal(end(running), 0, "and ends well")
+
+
+def habit_threads():
+    machine = Machine()
+    environment = limited_environment(machine, memory=500 * MIB)  # the context and a little
+    running = begin("init threads=16 say wait fill say wait", environment)
+    after = heard(running)
+    left = machine.used(running.pid) - 300 * MIB
+    check_equal((after.get("strange"), left), (0, 0), "16 threads take and give back, and nothing is left")
+    go_on(running)
+    heard(running)
+    used = machine.used(running.pid)
+    check(500 * MIB - 512 < used <= 500 * MIB, "the limit is whole again", used, 500 * MIB)
+    peak = [p["peak"][0] for p in machine.view()["processes"] if p["pid"] == running.pid]
+    check(peak and peak[0] <= 500 * MIB, "and never was it exceeded", peak)
+    check_equal(end(running), 0, "and ends well")
+
+
+def habit_closefrom():
+    machine = Machine()
+    environment = limited_environment(machine, memory=LIMIT)
+    running = begin("init alloc=64M closefrom=3 say wait fill say wait", environment)
+    heard(running)
+    other = begin("init fill say wait", environment)
+    heard(other)
+    check_full(machine, [running.pid, other.pid], "one that closed its descriptors still counts")
+    check_equal(end(other), 0, "the other ends")
+    go_on(running)
+    heard(running)
+    check_full(machine, [running.pid], "and still gets what is left, and no more")
+    check_equal(end(running), 0, "and ends well")
+    check_equal(machine.used(), 0, "nothing stays on the device")
+    fresh = begin("init fill say wait", environment)
+    heard(fresh)
+    check_full(machine, [fresh.pid], "nor on the ledger")
+    end(fresh)
+
+
+def habit_setuid():
+    if os.geteuid() != 0:
+        check(True, "setuid: not root, so not tried")
+        return
+    machine = Machine()
+    os.chmod(machine.path, 0o666)
+    os.chmod(scratch, 0o755)
+    environment = limited_environment(machine, memory=LIMIT)
+    running = begin(f"init alloc=64M setuid={NOBODY} fill say wait free say wait", environment)
+    whole = heard(running)
+    check_equal((whole.get("code"), whole.get("strange")), (2, 0), "one that dropped its rights goes on")
+    check_full(machine, [running.pid], "within its limit")
+    go_on(running)
+    check_equal(heard(running).get("taken"), 0, "and gives back")
+    check_equal(end(running), 0, "and ends well")
+    other = begin(f"setuid={NOBODY} init fill say wait", environment)
+    check_equal(heard(other).get("code"), 2, "another user of the same container counts, too")
+    check_full(machine, [other.pid], "within the same limit")
+    end(other)
+
+
+def habit_file():
+    """Where there is a limits file it rules; the environment can only lower."""
+    machine = Machine()
+    uuid = machine.view()["gpus"][0]["uuid"]
+    library = container(NVIDIA_VISIBLE_DEVICES=uuid, CUDA_DEVICE_MEMORY_LIMIT_0="1024m")
+    for says, wanted in (
+        ({}, 1 * GIB),
+        ({"CUDA_DEVICE_MEMORY_LIMIT": "3g"}, 1 * GIB),
+        ({"CUDA_DEVICE_MEMORY_LIMIT_0": "0"}, 1 * GIB),
+        ({"CUDA_DEVICE_MEMORY_LIMIT": "512m"}, 512 * MIB),
+        ({"CUDA_DEVICE_MEMORY_LIMIT_0": "512m"}, 512 * MIB),
+        ({"CUDA_DISABLE_CONTROL": "true"}, 1 * GIB),
+    ):
+        environment = bare_environment(machine, **says)
+        environment["LD_PRELOAD"] = str(library)
+        running = begin("init fill say wait", environment)
+        heard(running)
+        used = machine.used(running.pid)
+        check(wanted - 512 < used <= wanted, f"a file of 1 GiB and {says or 'no word'}", f"used {used}, wanted {wanted}")
+        end(running)
+    environment = limited_environment(machine, library=library)
+    first, second = (begin("init fill say wait", environment | {"CUDA_DEVICE_MEMORY_SHARED_CACHE": str(new_region())}) for _ in (1, 2))
+    heard(first), heard(second)
+    used = machine.used()
+    check(used <= 1 * GIB, "a region of one's own choice does not make a second limit", used)
+    end(first), end(second)
+
+
+def habit_bad_words():
+    """What can't be read is never 'no limit'; one line says so, once."""
+    for word in ("abc", "-1", "1.5.2g", "99999999999999999999g", "12q"):
+        machine = Machine()
+        ended = guest("init fill say", limited_environment(machine, memory=word))
+        lines = ended.stderr.splitlines()
+        check(
+            len(lines) == 1 and ended.returncode >= 0,
+            f"a memory limit of {word!r} is named in one line",
+            ended.stderr,
+            ended.returncode,
+        )
+        answers = said(ended)
+        check(
+            not answers or answers[-1]["taken"] == 0,
+            f"and nothing is given out on the strength of it",
+            answers,
+        )
+
+
+# A crowd
+
+
+def crowd():
+    machine = Machine(memory=16 * GIB, context=4 * MIB)
+    limit = 256 * 4 * MIB + 64 * MIB
+    environment = limited_environment(machine, memory=limit)
+    began = time.monotonic()
+    running = [begin("init say wait churn=3000 say wait", environment) for _ in range(256)]
+    going = [heard(one) for one in running]
+    check_equal(
+        [one for one in going if one.get("code") != 0], [], "256 processes at once all get a context"
+    )
+    print(f"      after {time.monotonic() - began:.2f} s")
+    for one in running:
+        go_on(one)
+    highest, churning = 0, time.monotonic()
+    while time.monotonic() - churning < 4:
+        highest = max(highest, machine.used())
+    finished = [heard(one) for one in running]
+    highest = max(highest, machine.used())
+    took = time.monotonic() - began
+    check_equal([one for one in finished if one.get("strange") != 0], [], "and only ever good answers")
+    check(highest <= limit, "together they never hold more than the limit", f"limit {limit}, highest {highest}")
+    check(highest > 256 * 4 * MIB, "while they do hold some", highest)
+    check_equal({end(one) for one in running}, {0}, f"and all end well ({took:.1f} s)")
+    check_equal(machine.used(), 0, "nothing stays")
+    last = begin("init fill=4M say wait", environment)
+    heard(last)
+    used = machine.used(last.pid)
+    check(limit - 512 < used <= limit, "the next one has the whole limit", f"limit {limit}, used {used}")
+    end(last)
+
+
+# Damage
+
+
+def damaged(machine, region, sentence, limit=LIMIT, word=True):
+    """A guest on a region that is not one: no crash, no more than the limit, at most one line."""
+    ended = guest("init fill say", limited_environment(machine, memory=limit, region=region), timeout=30)
+    view = machine.view()
+    answers = said(ended) if ended.returncode == 0 else []
+    check(ended.returncode >= 0, f"{sentence}: no crash", ended.returncode, ended.stderr)
+    taken = answers[-1]["taken"] if answers else 0
+    check(taken <= limit, f"{sentence}: no more than the limit", taken, view)
+    lines = ended.stderr.splitlines()
+    check(len(lines) <= 1, f"{sentence}: said once at most", ended.stderr)
+    if taken < limit - 400 * MIB and word:
+        check(len(lines) == 1, f"{sentence}: a refusal is explained", ended.stderr, answers)
+    return taken, ended.stderr
+
+
+def good_region(machine):
+    region = new_region()
+    guest("init alloc=1M", limited_environment(machine, memory=LIMIT, region=region))
+    return region.read_bytes()
+
+
+def damage():
+    machine = Machine()
+    good = good_region(machine)
+    for size in (0, 1, 4, 1000, 4096, 2008952, 2008953, 2011136, 2011137, len(good) - 1):
+        region = new_region()
+        region.write_bytes(good[:size])
+        damaged(machine, region, f"cut to {size} bytes")
+    for kind, content in (
+        ("garbage", random.Random(1).randbytes(len(good))),
+        ("zeroes", bytes(len(good))),
+        ("ones", b"\xff" * len(good)),
+        ("text", b"hello\n" * 1000),
+        ("of another version", good[:4] + struct.pack("<II", 2, 0) + good[12:]),
+        ("long", good + bytes(1 << 20)),
+    ):
+        region = new_region()
+        region.write_bytes(content)
+        damaged(machine, region, kind)
+    link, folder, pipe = new_region(), new_region(), new_region()
+    link.symlink_to(scratch / "elsewhere")
+    folder.mkdir()
+    os.mkfifo(pipe)
+    damaged(machine, link, "a symbolic link")
+    check(not (scratch / "elsewhere").exists(), "and what it points to is not made")
+    damaged(machine, folder, "a folder")
+    damaged(machine, pipe, "a pipe")
+    damaged(machine, scratch / "no/such/folder/region", "a folder that is not there")
+
+
+def damage_bytes(rounds):
+    """Good regions with bytes changed, in the parts that decide: no crash, no hang, at most a line."""
+    machine = Machine()
+    good = good_region(machine)
+    seed = int(os.environ.get("HAMI_TEST_SEED", time.time_ns() & 0xFFFFFFFF))
+    chance = random.Random(seed)
+    print(f"seed {seed}")
+    spans = ((0, 1856), (1856, 1856 + 3 * 1960), (2008896, 2008952), (2011136, 2011136 + 24576))
+    for round in range(rounds):
+        content = bytearray(good)
+        for _ in range(chance.choice((1, 4, 64, 1024))):
+            low, high = chance.choice(spans)
+            content[chance.randrange(low, min(high, len(content)))] = chance.choice((0, 1, 0x7F, 0xFF, chance.randrange(256)))
+        region = new_region()
+        region.write_bytes(content)
+        ended = guest("init alloc=1M churn=5 say", limited_environment(machine, memory=LIMIT, region=region), timeout=30)
+        lines = ended.stderr.splitlines()
+        if ended.returncode < 0 or len(lines) > 1:
+            kept = BUILD / f"hostile-region-{seed}-{round}"
+            kept.write_bytes(content)
+            check(False, f"hostile bytes, round {round}: no crash, one line at most", ended.returncode, ended.stderr, str(kept))
+        region.unlink()
+    check(True, f"{rounds} hostile regions were met")
+
+
+def damage_full_disk():
+    folder = scratch / "full"
+    folder.mkdir()
+    mounted = run(["mount", "-t", "tmpfs", "-o", "size=64k", "none", folder], bare_environment(None))
+    if mounted.returncode != 0:
+        print("a full disk: not tried, mounting is not permitted here")
+        return False
+    try:
+        machine = Machine()
+        taken, word = damaged(machine, folder / "region", "a full disk")
+        print(f"      said: {word.strip()}")
+        (folder / "filler").write_bytes(b"x" * (64 << 10)) if not (folder / "region").exists() else None
+        damaged(machine, folder / "second", "a disk with no byte left")
+    finally:
+        run(["umount", "-l", folder], bare_environment(None))
+    return True
+
+
+what = sys.argv[1] if len(sys.argv) > 1 else "habits"
+if what == "habits":
+    for habit in [f for n, f in sorted(globals().items()) if n.startswith("habit_")]:
+        print(f"-- {habit.__name__}")
+        habit()
+elif what == "crowd":
+    crowd()
+elif what == "damage":
+    damage()
+    damage_bytes(60)
+elif what == "full-disk":
+    if not damage_full_disk():
+        skip("mounting a small tmpfs is not permitted here")
+finish()

@@ -1,0 +1,471 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/*
+ * The kill storm over the ledger itself: processes charge and discharge at random under one limit
+ * while a controller has them killed with SIGKILL and starts others in their place. Some of the
+ * kills come at random moments; for the others a victim is told at which of the ledger's points, in
+ * the middle of a charge, a discharge or a settlement, it shall be killed; so is the settler of a
+ * settler. Where each death fell is known, not guessed: a process notes what it is doing in a page
+ * that outlives it.
+ *
+ *   kill_ledger [KILLS [REGION-FILE [SEED]]]
+ *
+ * Checked: the word and what the processes believe to hold never exceed the limit; nobody waits
+ * more than 100 ms in a call; at the end, after settling, every account and the word are 0; at
+ * least a tenth of the deaths fell between the points of the ledger, in calls of every kind.
+ *
+ * Waiting is wall-clock time less the time the thread stood in the run queue (/proc/thread-self/
+ * schedstat), so that a machine with fewer cores than processes does not count against the ledger;
+ * sleeping in a lock and spinning both do.
+ */
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/util.h"
+#include "region/ledger.h"
+#include "region/region.h"
+
+enum {
+    WORKERS = 32,
+    DEVICES = 2,
+    LIMIT_UNITS = 4096,
+    PIECE_UNITS = 80, /* more is wanted than there is: many are refused, and settle */
+    HOLDINGS = 16,
+    WAIT_MAX_MS = 100,
+};
+
+enum doing {
+    DOING_OTHER,
+    DOING_CHARGE,
+    DOING_DISCHARGE,
+    DOING_SETTLE, /* also claiming a slot, which settles first */
+    DOING_COUNT,
+};
+
+static const char *const doing_names[DOING_COUNT] = {"between calls", "charging", "discharging",
+                                                     "settling"};
+static const char *const point_names[LEDGER_POINT_COUNT] = {"op written", "winner helped",
+                                                            "swapped", "settling", "op settled"};
+
+/* What a process tells about itself. Written by it alone while it lives. */
+struct record {
+    _Alignas(64) _Atomic uint32_t version; /* odd while held[] changes */
+    _Atomic uint32_t held[DEVICES]; /* units, after a charge returned until before a discharge */
+    _Atomic uint32_t doing;
+    _Atomic uint32_t point;   /* the last point passed in this call, plus 1 */
+    _Atomic uint32_t fall_at; /* point to stop at, plus 1; from the controller */
+    _Atomic uint32_t fall_doing;
+    _Atomic uint32_t fallen;
+    _Atomic uint64_t calls;
+    _Atomic int64_t longest_wait_ns[DOING_COUNT];
+    _Atomic uint32_t failed;
+};
+
+struct storm {
+    struct record records[WORKERS];
+};
+
+static struct storm *storm;
+static pid_t pids[WORKERS];
+static struct record *me;
+static int schedstat = -1;
+
+void ledger_point(enum ledger_point point, unsigned slot, bool discharge)
+{
+    (void)slot;
+    (void)discharge;
+    if (!me)
+        return;
+    atomic_store(&me->point, (uint32_t)point + 1);
+    if (atomic_load(&me->fall_at) != (uint32_t)point + 1 ||
+        atomic_load(&me->fall_doing) != atomic_load(&me->doing))
+        return;
+    atomic_store(&me->fallen, 1);
+    for (;;)
+        (void)kill(getpid(), SIGKILL);
+}
+
+static uint32_t random_below(uint64_t *state, uint32_t bound)
+{
+    *state = *state * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+    return (uint32_t)((*state >> 33) % bound);
+}
+
+/* How long this thread has stood ready without running. */
+static int64_t queued_ns(void)
+{
+    char text[96];
+    ssize_t len = pread(schedstat, text, sizeof(text) - 1, 0);
+    int64_t ran, queued;
+
+    if (len <= 0)
+        return 0;
+    text[len] = '\0';
+    return sscanf(text, "%" SCNd64 " %" SCNd64, &ran, &queued) == 2 ? queued : 0;
+}
+
+struct call {
+    int64_t begun_ns, queued_ns;
+};
+
+static struct call call_begin(enum doing doing)
+{
+    struct call call = {.queued_ns = queued_ns()};
+
+    call.begun_ns = clock_now_ns();
+    atomic_store(&me->point, 0);
+    atomic_store(&me->doing, doing);
+    return call;
+}
+
+static void call_end(const struct call *call)
+{
+    int64_t wall_ns = clock_now_ns() - call->begun_ns, waited_ns;
+    _Atomic int64_t *longest_ns = &me->longest_wait_ns[atomic_load(&me->doing)];
+
+    atomic_store(&me->doing, DOING_OTHER);
+    atomic_fetch_add(&me->calls, 1);
+    waited_ns = wall_ns - (queued_ns() - call->queued_ns);
+    if (waited_ns > atomic_load(longest_ns))
+        atomic_store(longest_ns, waited_ns);
+}
+
+static void hold(unsigned device, int64_t units)
+{
+    atomic_fetch_add(&me->version, 1);
+    atomic_store(&me->held[device], (uint32_t)((int64_t)atomic_load(&me->held[device]) + units));
+    atomic_fetch_add(&me->version, 1);
+}
+
+static void settle(struct region *region)
+{
+    struct call call = call_begin(DOING_SETTLE);
+
+    (void)region_settle(region);
+    call_end(&call);
+}
+
+static bool charge(struct region *region, unsigned device, uint32_t units)
+{
+    struct call call = call_begin(DOING_CHARGE);
+    enum ledger_outcome outcome =
+        ledger_charge(region->ext, (unsigned)region->slot, device, units, LIMIT_UNITS);
+
+    call_end(&call);
+    if (outcome != LEDGER_CHARGED)
+        return false;
+    hold(device, units);
+    return true;
+}
+
+static void discharge(struct region *region, unsigned device, uint32_t units)
+{
+    struct call call;
+
+    hold(device, -(int64_t)units);
+    call = call_begin(DOING_DISCHARGE);
+    ledger_discharge(region->ext, (unsigned)region->slot, device, units);
+    call_end(&call);
+}
+
+/* Takes and gives at random until killed. */
+static void worker(const char *path, uint64_t random)
+{
+    static struct region region;
+    struct {
+        unsigned device;
+        uint32_t units;
+    } holdings[HOLDINGS];
+    unsigned held = 0;
+    struct call call;
+    struct error err;
+    int r;
+
+    schedstat = open("/proc/thread-self/schedstat", O_RDONLY | O_CLOEXEC);
+    call = call_begin(DOING_SETTLE);
+    r = region_open(&region, path, &err);
+    if (r >= 0)
+        r = region_claim(&region, &err);
+    call_end(&call);
+    if (r < 0) {
+        fprintf(stderr, "kill: %s\n", err.text);
+        atomic_store(&me->failed, 1);
+        _exit(1);
+    }
+    for (;;) {
+        unsigned device = random_below(&random, DEVICES);
+        uint32_t units = 1 + random_below(&random, PIECE_UNITS);
+
+        if (held < HOLDINGS && random_below(&random, 2)) {
+            if (!charge(&region, device, units)) {
+                settle(&region);
+            } else {
+                holdings[held].device = device;
+                holdings[held++].units = units;
+            }
+        } else if (held) {
+            held--;
+            discharge(&region, holdings[held].device, holdings[held].units);
+        }
+    }
+}
+
+static pid_t start(unsigned index, const char *path, uint64_t random)
+{
+    pid_t pid = fork();
+
+    if (pid == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        me = &storm->records[index];
+        worker(path, random);
+    }
+    return pid;
+}
+
+/* One picture of what the processes hold: read twice, until nobody wrote in between. */
+static bool snapshot(uint64_t sums[DEVICES])
+{
+    uint32_t versions[WORKERS];
+
+    for (unsigned attempt = 0; attempt < 100; attempt++) {
+        bool same = true;
+
+        memset(sums, 0, sizeof(uint64_t) * DEVICES);
+        for (unsigned i = 0; i < WORKERS; i++)
+            versions[i] = atomic_load(&storm->records[i].version);
+        for (unsigned i = 0; i < WORKERS; i++)
+            for (unsigned d = 0; d < DEVICES; d++)
+                sums[d] += atomic_load(&storm->records[i].held[d]);
+        for (unsigned i = 0; i < WORKERS; i++)
+            same &= !(versions[i] & 1) && versions[i] == atomic_load(&storm->records[i].version);
+        if (same)
+            return true;
+    }
+    return false;
+}
+
+struct tally {
+    uint64_t kills;
+    uint64_t deaths[DOING_COUNT];
+    uint64_t at_point[LEDGER_POINT_COUNT];
+    uint64_t random_inside, random_kills;
+    uint64_t pictures, breaches, word_breaches, fullest;
+    uint64_t calls;
+    int64_t longest_wait_ns[DOING_COUNT];
+    unsigned failed;
+};
+
+static void look(struct tally *tally, const struct region_ext *ext)
+{
+    uint64_t sums[DEVICES];
+
+    for (unsigned d = 0; d < DEVICES; d++)
+        tally->word_breaches += ledger_total(ext, d) > LIMIT_UNITS;
+    if (!snapshot(sums))
+        return;
+    tally->pictures++;
+    for (unsigned d = 0; d < DEVICES; d++) {
+        tally->breaches += sums[d] > LIMIT_UNITS;
+        tally->fullest = MAX(tally->fullest, sums[d]);
+    }
+}
+
+static void lure(struct record *victim, enum doing doing, enum ledger_point point)
+{
+    atomic_store(&victim->fall_doing, doing);
+    atomic_store(&victim->fall_at, (uint32_t)point + 1);
+}
+
+static int fallen_one(void)
+{
+    for (int i = 0; i < WORKERS; i++)
+        if (atomic_load(&storm->records[i].fallen))
+            return i;
+    return -1;
+}
+
+/* Waits a little for one of the lured to have fallen: its index, or -1. */
+static int caught(void)
+{
+    int64_t until = clock_now_ns() + 20 * NS_PER_MS;
+    int index;
+
+    while ((index = fallen_one()) < 0 && clock_now_ns() < until)
+        usleep(50);
+    return index;
+}
+
+static void gather(struct tally *tally, struct record *record)
+{
+    tally->calls += atomic_load(&record->calls);
+    tally->failed += atomic_load(&record->failed);
+    for (unsigned i = 0; i < DOING_COUNT; i++)
+        tally->longest_wait_ns[i] =
+            MAX(tally->longest_wait_ns[i], atomic_load(&record->longest_wait_ns[i]));
+}
+
+static void bury(struct tally *tally, struct record *record, bool lured)
+{
+    uint32_t doing = MIN(atomic_load(&record->doing), (uint32_t)DOING_COUNT - 1);
+    uint32_t point = atomic_load(&record->point);
+
+    tally->deaths[doing]++;
+    tally->random_kills += !lured;
+    tally->random_inside += !lured && doing != DOING_OTHER;
+    if (doing != DOING_OTHER && point >= 1 && point <= LEDGER_POINT_COUNT)
+        tally->at_point[point - 1]++;
+    gather(tally, record);
+    memset(record, 0, sizeof(*record));
+}
+
+static void kill_and_replace(struct tally *tally, unsigned victim, bool lured, const char *path,
+                             uint64_t *random)
+{
+    (void)kill(pids[victim], SIGKILL);
+    (void)waitpid(pids[victim], NULL, 0);
+    bury(tally, &storm->records[victim], lured);
+    tally->kills++;
+    pids[victim] = start(victim, path, *random ^ victim);
+}
+
+/* At a random moment. */
+static void strike(struct tally *tally, const char *path, uint64_t *random)
+{
+    usleep(random_below(random, 1500));
+    kill_and_replace(tally, random_below(random, WORKERS), false, path, random);
+}
+
+/* In the middle of a charge or a discharge. */
+static void strike_change(struct tally *tally, const char *path, uint64_t *random)
+{
+    static const enum ledger_point points[] = {LEDGER_POINT_OP_WRITTEN, LEDGER_POINT_HELPED,
+                                               LEDGER_POINT_SWAPPED};
+    unsigned victim = random_below(random, WORKERS);
+
+    lure(&storm->records[victim], random_below(random, 2) ? DOING_CHARGE : DOING_DISCHARGE,
+         points[random_below(random, ARRAY_SIZE(points))]);
+    (void)caught();
+    kill_and_replace(tally, victim, true, path, random);
+}
+
+/* Whoever comes to settle a dead one, in the middle of that; and its settler, one time in four. */
+static void strike_settler(struct tally *tally, const char *path, uint64_t *random)
+{
+    enum ledger_point point = random_below(random, LEDGER_POINT_COUNT);
+    int settler;
+
+    for (unsigned i = 0; i < WORKERS; i++)
+        lure(&storm->records[i], DOING_SETTLE, point);
+    strike(tally, path, random);
+    do {
+        settler = caught();
+        if (settler >= 0)
+            kill_and_replace(tally, (unsigned)settler, true, path, random);
+    } while (settler >= 0 && random_below(random, 4) == 0);
+    for (unsigned i = 0; i < WORKERS; i++)
+        atomic_store(&storm->records[i].fall_at, 0);
+    while ((settler = fallen_one()) >= 0)
+        kill_and_replace(tally, (unsigned)settler, true, path, random);
+}
+
+static int check(bool holds, const char *what, uint64_t number, uint64_t bound)
+{
+    printf("%s: %s: %" PRIu64 " (bound %" PRIu64 ")\n", holds ? "ok" : "FAIL", what, number, bound);
+    return !holds;
+}
+
+static int judge(struct region *region, const struct tally *tally)
+{
+    uint64_t kills = tally->kills;
+    uint64_t left = 0, held = 0, inside = 0;
+    int failures = 0, settled = region_settle(region);
+
+    for (unsigned d = 0; d < DEVICES; d++) {
+        left += ledger_total(region->ext, d);
+        for (unsigned s = 0; s < REGION_SLOTS; s++)
+            held += ledger_held(region->ext, s, d);
+    }
+    printf("%" PRIu64 " kills over %" PRIu64 " calls, %" PRIu64 " pictures taken, fullest %" PRIu64
+           " of %d units, %d slots settled at the end\n",
+           kills, tally->calls, tally->pictures, tally->fullest, LIMIT_UNITS, settled);
+    for (unsigned i = 0; i < DOING_COUNT; i++)
+        printf("  died %-14s %" PRIu64 "\n", doing_names[i], tally->deaths[i]);
+    for (unsigned i = 0; i < LEDGER_POINT_COUNT; i++)
+        inside += tally->at_point[i];
+    for (unsigned i = 0; i < LEDGER_POINT_COUNT; i++)
+        printf("  last point: %-14s %" PRIu64 "\n", point_names[i], tally->at_point[i]);
+    printf("  of %" PRIu64 " at random moments, inside a call: %" PRIu64 "\n", tally->random_kills,
+           tally->random_inside);
+
+    failures += check(left == 0, "units left on the words", left, 0);
+    failures += check(held == 0, "units left on the accounts", held, 0);
+    failures += check(tally->breaches == 0, "pictures over the limit", tally->breaches, 0);
+    failures += check(tally->word_breaches == 0, "words over the limit", tally->word_breaches, 0);
+    failures += check(tally->pictures * 5 > kills, "pictures", tally->pictures, kills / 5);
+    failures += check(tally->fullest > LIMIT_UNITS / 2, "fullest", tally->fullest, LIMIT_UNITS / 2);
+    failures += check(tally->failed == 0, "processes that got no slot", tally->failed, 0);
+    failures +=
+        check(inside * 10 >= kills, "deaths past a point of the ledger", inside, kills / 10);
+    for (unsigned i = DOING_CHARGE; i < DOING_COUNT; i++)
+        failures +=
+            check(tally->deaths[i] * 50 >= kills, doing_names[i], tally->deaths[i], kills / 50);
+    for (unsigned i = 0; i < LEDGER_POINT_COUNT; i++)
+        failures += check(tally->at_point[i] * 100 >= kills, point_names[i], tally->at_point[i],
+                          kills / 100);
+    for (unsigned i = DOING_CHARGE; i < DOING_COUNT; i++) {
+        printf("  %s: ", doing_names[i]);
+        failures += check(tally->longest_wait_ns[i] <= WAIT_MAX_MS * NS_PER_MS, "longest wait, us",
+                          (uint64_t)(tally->longest_wait_ns[i] / NS_PER_US), WAIT_MAX_MS * 1000);
+    }
+    return failures;
+}
+
+typedef void strike_fn(struct tally *tally, const char *path, uint64_t *random);
+
+static strike_fn *const strikes[] = {strike, strike, strike_change, strike_settler};
+
+int main(int argc, char **argv)
+{
+    uint64_t kills = argc > 1 ? strtoull(argv[1], NULL, 0) : 1000;
+    uint64_t random = argc > 3 ? strtoull(argv[3], NULL, 0) : (uint64_t)clock_now_ns();
+    static struct region region;
+    struct tally tally = {0};
+    char path[256];
+    struct error err;
+
+    printf("seed %" PRIu64 "\n", random);
+    snprintf(path, sizeof(path), "%s", argc > 2 ? argv[2] : "/dev/shm/kill-XXXXXX");
+    if (argc <= 2)
+        close(mkstemp(path));
+    unlink(path);
+    storm = mmap(NULL, sizeof(*storm), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    fflush(stdout);
+    for (unsigned i = 0; i < WORKERS; i++)
+        pids[i] = start(i, path, random + i);
+    if (region_open(&region, path, &err) < 0) {
+        printf("FAIL: %s\n", err.text);
+        return 1;
+    }
+    while (tally.kills < kills) {
+        strikes[random_below(&random, ARRAY_SIZE(strikes))](&tally, path, &random);
+        look(&tally, region.ext);
+    }
+    for (unsigned i = 0; i < WORKERS; i++)
+        (void)kill(pids[i], SIGKILL);
+    for (unsigned i = 0; i < WORKERS; i++) {
+        (void)waitpid(pids[i], NULL, 0);
+        gather(&tally, &storm->records[i]);
+    }
+    unlink(path);
+    return judge(&region, &tally) ? 1 : 0;
+}

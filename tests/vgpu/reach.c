@@ -1,0 +1,722 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/*
+ * Every way to reach the driver, tried by a program that knows nothing of libvgpu. It says what it
+ * was answered; reach.py runs it bare and under a limit and compares that with the simulator's own
+ * count.
+ *
+ *   reach WAY fill ALLOC    take memory through the entry point ALLOC until nothing is left; say
+ *                           what every query tells; wait for a line; give it back; wait for a line
+ *   reach WAY codes         a table of odd calls and their answers
+ *   reach WAY refused       what every entry point of class "refuse" answers
+ *   reach WAY versions      what cuGetProcAddress means by every name, version and flavour
+ *
+ * WAY is a row of the table ways[]; with DIRECT defined the program is linked with the driver.
+ */
+
+#include <dlfcn.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cu.h"
+
+#define MAX_PIECES 65536
+#define POISON UINT64_C(0xa5a5a5a5a5a5a5a5)
+
+#ifdef DIRECT
+#define ENTRY(export, class, base, version, stream) extern void export(void);
+#include "reach_names.inc"
+#undef ENTRY
+void *reach_second_next(const char *name);
+#endif
+
+struct entry {
+    const char *name;
+    const char *class;
+    const char *base;
+    int version; /* 0: cuGetProcAddress does not know it */
+    const char *stream;
+    void *linked;
+};
+
+#ifdef DIRECT
+#define ENTRY(export, class, base, version, stream)                                                \
+    {#export, class, base, version, stream, (void *)export},
+#else
+#define ENTRY(export, class, base, version, stream) {#export, class, base, version, stream, NULL},
+#endif
+static const struct entry entries[] = {
+#include "reach_names.inc"
+};
+#undef ENTRY
+
+#define ENTRIES (sizeof(entries) / sizeof(entries[0]))
+
+static void *library; /* the driver, as this way opened it */
+static cu_proc_v1_fn *proc_v1;
+static cu_proc_v2_fn *proc_v2;
+
+static const struct entry *entry_find(const char *name)
+{
+    for (size_t i = 0; i < ENTRIES; i++)
+        if (strcmp(entries[i].name, name) == 0)
+            return &entries[i];
+    return NULL;
+}
+
+static int stream_flag(const struct entry *entry)
+{
+    return entry->stream[0] == '-' ? 0 : 2;
+}
+
+static void *open_usual(const char *argument)
+{
+    (void)argument;
+    return dlopen("libcuda.so.1", RTLD_NOW);
+}
+
+static void *open_global(const char *argument)
+{
+    (void)argument;
+    return dlopen("libcuda.so.1", RTLD_NOW | RTLD_GLOBAL);
+}
+
+static void *open_twice(const char *argument)
+{
+    (void)argument;
+    (void)dlopen("libcuda.so.1", RTLD_NOW);
+    return dlopen("libcuda.so.1", RTLD_LAZY);
+}
+
+/* The usual driver is there and in use before a copy is opened under a name of its own. */
+static void *open_copy(const char *argument)
+{
+    void *usual = dlopen("libcuda.so.1", RTLD_NOW);
+    cu_init_fn *init = usual ? (cu_init_fn *)dlsym(usual, "cuInit") : NULL;
+
+    if (init)
+        init(0);
+    return dlopen(argument, RTLD_NOW);
+}
+
+static void *open_only_copy(const char *argument)
+{
+    return dlopen(argument, RTLD_NOW);
+}
+
+static void *open_namespace(const char *argument)
+{
+    return dlmopen(LM_ID_NEWLM, argument[0] ? argument : "libcuda.so.1", RTLD_NOW);
+}
+
+static void *look_dlsym(const struct entry *entry)
+{
+    return dlsym(library, entry->name);
+}
+
+static void *look_dlvsym(const struct entry *entry)
+{
+    return dlvsym(library, entry->name, "GLIBC_2.2.5");
+}
+
+static void *look_default(const struct entry *entry)
+{
+    return dlsym(RTLD_DEFAULT, entry->name);
+}
+
+static void *look_proc_v1(const struct entry *entry)
+{
+    void *found = NULL;
+
+    if (!entry->version ||
+        proc_v1(entry->base, &found, entry->version, (unsigned)stream_flag(entry)) != CU_OK)
+        return NULL;
+    return found;
+}
+
+static void *look_proc_v2(const struct entry *entry)
+{
+    void *found = NULL;
+    int status = -1;
+
+    if (!entry->version || proc_v2(entry->base, &found, entry->version,
+                                   (unsigned)stream_flag(entry), &status) != CU_OK)
+        return NULL;
+    return found;
+}
+
+/* The lookup function itself comes from a lookup: version 11030 means the first form, 12000 the
+ * second. */
+static void procs_from_dlsym(void)
+{
+    proc_v1 = (cu_proc_v1_fn *)dlsym(library, "cuGetProcAddress");
+    proc_v2 = (cu_proc_v2_fn *)dlsym(library, "cuGetProcAddress_v2");
+}
+
+static void procs_from_v1(void)
+{
+    void *found = NULL;
+
+    procs_from_dlsym();
+    if (proc_v1("cuGetProcAddress", &found, 11030, 0) == CU_OK)
+        proc_v1 = (cu_proc_v1_fn *)found;
+    if (proc_v1("cuGetProcAddress", &found, 12000, 0) == CU_OK)
+        proc_v2 = (cu_proc_v2_fn *)found;
+}
+
+static void procs_from_v2(void)
+{
+    void *found = NULL;
+    int status;
+
+    procs_from_dlsym();
+    if (proc_v2("cuGetProcAddress", &found, 13000, 0, &status) == CU_OK)
+        proc_v2 = (cu_proc_v2_fn *)found;
+    if (proc_v2("cuGetProcAddress", &found, 11030, 0, &status) == CU_OK)
+        proc_v1 = (cu_proc_v1_fn *)found;
+}
+
+#ifdef DIRECT
+static void *look_linked(const struct entry *entry)
+{
+    return entry->linked;
+}
+
+static void *look_next(const struct entry *entry)
+{
+    return dlsym(RTLD_NEXT, entry->name);
+}
+
+static void *look_second_next(const struct entry *entry)
+{
+    return reach_second_next(entry->name);
+}
+#endif
+
+struct way {
+    const char *name;
+    void *(*open)(const char *argument); /* NULL: linked */
+    void (*prepare)(void);               /* NULL: nothing */
+    void *(*look)(const struct entry *entry);
+};
+
+static const struct way ways[] = {
+    {"dlsym", open_usual, NULL, look_dlsym},
+    {"dlvsym", open_only_copy, NULL, look_dlvsym},
+    {"default", open_global, NULL, look_default},
+    {"twice", open_twice, NULL, look_dlsym},
+    {"copy", open_copy, NULL, look_dlsym},
+    {"only-copy", open_only_copy, NULL, look_dlsym},
+    {"namespace", open_namespace, NULL, look_dlsym},
+    {"proc1", open_usual, procs_from_dlsym, look_proc_v1},
+    {"proc2", open_usual, procs_from_dlsym, look_proc_v2},
+    {"proc1-by-proc1", open_usual, procs_from_v1, look_proc_v1},
+    {"proc2-by-proc1", open_usual, procs_from_v1, look_proc_v2},
+    {"proc1-by-proc2", open_usual, procs_from_v2, look_proc_v1},
+    {"proc2-by-proc2", open_usual, procs_from_v2, look_proc_v2},
+    {"copy-proc2", open_copy, procs_from_v2, look_proc_v2},
+#ifdef DIRECT
+    {"linked", NULL, NULL, look_linked},
+    {"linked-default", NULL, NULL, look_default},
+    {"next", NULL, NULL, look_next},
+    {"second-next", NULL, NULL, look_second_next},
+#endif
+};
+
+static const struct way *way;
+
+static void *look(const char *name)
+{
+    const struct entry *entry = entry_find(name);
+    void *found = entry ? way->look(entry) : NULL;
+
+    if (!found) {
+        fprintf(stderr, "reach: %s: no way to %s\n", way->name, name);
+        exit(1);
+    }
+    return found;
+}
+
+#define LOOK(type, name) ((type *)look(name))
+
+static int make_context(void)
+{
+    cu_handle context;
+    int device, code = LOOK(cu_init_fn, "cuInit")(0);
+
+    if (code == CU_OK)
+        code = LOOK(cu_device_get_fn, "cuDeviceGet")(&device, 0);
+    if (code == CU_OK)
+        code = LOOK(cu_retain_fn, "cuDevicePrimaryCtxRetain")(&context, device);
+    if (code == CU_OK)
+        code = LOOK(cu_ctx_fn, "cuCtxSetCurrent")(context);
+    return code;
+}
+
+/* The four entry points that take memory, made alike. */
+
+struct allocator {
+    const char *name;
+    const char *free_name;
+    bool narrow; /* 32-bit sizes and addresses */
+    bool pitched;
+};
+
+static const struct allocator allocators[] = {
+    {"cuMemAlloc_v2", "cuMemFree_v2", false, false},
+    {"cuMemAlloc", "cuMemFree", true, false},
+    {"cuMemAllocPitch_v2", "cuMemFree_v2", false, true},
+    {"cuMemAllocPitch", "cuMemFree", true, true},
+};
+
+static const struct allocator *allocator;
+
+static int take(uint64_t *ptr, size_t bytes)
+{
+    void *call = look(allocator->name);
+    size_t width = bytes < 65536 ? bytes : 65536, pitch = POISON;
+    unsigned narrow = (unsigned)*ptr, narrow_pitch = (unsigned)POISON;
+    cu_ptr wide = *ptr;
+    int code;
+
+    if (allocator->narrow && allocator->pitched)
+        code = ((cu_pitch_v1_fn *)call)(&narrow, &narrow_pitch, (unsigned)width,
+                                        (unsigned)(bytes / width), 4);
+    else if (allocator->narrow)
+        code = ((cu_alloc_v1_fn *)call)(&narrow, (unsigned)bytes);
+    else if (allocator->pitched)
+        code = ((cu_pitch_fn *)call)(&wide, &pitch, width, bytes / width, 4);
+    else
+        code = ((cu_alloc_fn *)call)(&wide, bytes);
+    if (allocator->narrow && narrow != (unsigned)*ptr)
+        *ptr = narrow;
+    else if (!allocator->narrow)
+        *ptr = wide;
+    if (code != CU_OK && allocator->pitched &&
+        (pitch != POISON || narrow_pitch != (unsigned)POISON))
+        *ptr = 0;
+    return code;
+}
+
+static int give(uint64_t ptr)
+{
+    void *call = look(allocator->free_name);
+
+    if (allocator->narrow)
+        return ((cu_free_v1_fn *)call)((unsigned)ptr);
+    return ((cu_free_fn *)call)(ptr);
+}
+
+struct filling {
+    uint64_t pieces[MAX_PIECES];
+    unsigned count;
+    uint64_t bytes;
+    unsigned refused;
+    unsigned touched; /* refusals that changed an output */
+    int strange;      /* a code that is neither success nor out of memory */
+};
+
+static struct filling filling;
+
+static void fill(size_t piece)
+{
+    uint64_t ptr;
+    int code;
+
+    while (piece >= 512 && filling.count < MAX_PIECES) {
+        ptr = POISON;
+        code = take(&ptr, piece);
+        if (code == CU_OK) {
+            filling.pieces[filling.count++] = ptr;
+            filling.bytes += piece;
+            continue;
+        }
+        filling.refused++;
+        filling.touched += ptr != POISON;
+        if (code != CU_OUT_OF_MEMORY)
+            filling.strange = code;
+        piece /= 2;
+    }
+}
+
+static void wait_for_judge(void)
+{
+    char line[8];
+
+    fflush(stdout);
+    if (!fgets(line, sizeof(line), stdin))
+        exit(1);
+}
+
+static void say_nvml(void)
+{
+    void *nvml = dlopen("libnvidia-ml.so.1", RTLD_NOW);
+    struct nvml_memory memory = {0};
+    struct nvml_memory_v2 memory_v2 = {.version = (unsigned)sizeof(memory_v2) | 2u << 24};
+    struct nvml_process_v1 list_v1[64];
+    struct nvml_process_v2 list[64];
+    static const char *const lists[] = {"nvmlDeviceGetComputeRunningProcesses",
+                                        "nvmlDeviceGetComputeRunningProcesses_v2",
+                                        "nvmlDeviceGetComputeRunningProcesses_v3"};
+    cu_handle device;
+    unsigned count;
+    int code;
+
+    code = ((nvml_void_fn *)dlsym(nvml, "nvmlInit_v2"))();
+    code |= ((nvml_handle_fn *)dlsym(nvml, "nvmlDeviceGetHandleByIndex_v2"))(0, &device);
+    code |= ((nvml_memory_fn *)dlsym(nvml, "nvmlDeviceGetMemoryInfo"))(device, &memory);
+    code |= ((nvml_memory_v2_fn *)dlsym(nvml, "nvmlDeviceGetMemoryInfo_v2"))(device, &memory_v2);
+    printf(
+        ", \"nvml_code\": %d, \"nvml\": [%llu, %llu, %llu], \"nvml_v2\": [%llu, %llu, %llu, %llu]",
+        code, memory.total, memory.free, memory.used, memory_v2.total, memory_v2.reserved,
+        memory_v2.free, memory_v2.used);
+    for (unsigned version = 0; version < 3; version++) {
+        void *call = dlsym(nvml, lists[version]);
+
+        count = 64;
+        if (version == 0)
+            code = ((nvml_processes_v1_fn *)call)(device, &count, list_v1);
+        else
+            code = ((nvml_processes_v2_fn *)call)(device, &count, list);
+        printf(", \"processes_v%u\": [%d", version + 1, code);
+        for (unsigned i = 0; code == 0 && i < count; i++)
+            printf(", [%u, %llu]", version ? list[i].pid : list_v1[i].pid,
+                   version ? list[i].bytes : list_v1[i].bytes);
+        printf("]");
+    }
+}
+
+static void say_driver(void)
+{
+    size_t free_bytes = 0, total = 0, device_total = 0;
+    int code = LOOK(cu_info_fn, "cuMemGetInfo_v2")(&free_bytes, &total);
+
+    code |= LOOK(cu_total_fn, "cuDeviceTotalMem_v2")(&device_total, 0);
+    printf(", \"info_code\": %d, \"info\": [%zu, %zu], \"device_total\": %zu", code, free_bytes,
+           total, device_total);
+}
+
+static int command_fill(int argc, char **argv)
+{
+    int code, free_code = 0, last;
+
+    for (size_t i = 0; i < sizeof(allocators) / sizeof(allocators[0]); i++)
+        if (argc > 3 && strcmp(allocators[i].name, argv[3]) == 0)
+            allocator = &allocators[i];
+    if (!allocator)
+        return 2;
+    code = make_context();
+    if (code == CU_OK)
+        fill((size_t)64 << 20);
+    printf("{\"pid\": %d, \"context\": %d, \"taken\": %llu, \"pieces\": %u, \"refused\": %u, "
+           "\"touched\": %u, \"strange\": %d",
+           getpid(), code, (unsigned long long)filling.bytes, filling.count, filling.refused,
+           filling.touched, filling.strange);
+    say_driver();
+    say_nvml();
+    printf("}\n");
+    wait_for_judge();
+
+    for (unsigned i = 0; i < filling.count; i++) {
+        last = give(filling.pieces[i]);
+        free_code = last ? last : free_code;
+    }
+    printf("{\"free\": %d, \"double_free\": %d", free_code,
+           filling.count ? give(filling.pieces[0]) : -1);
+    say_driver();
+    printf("}\n");
+    wait_for_judge();
+    return 0;
+}
+
+/* Odd calls. Each prints its name, the answer, and whether an output was touched. */
+
+static void row(const char *name, int code, bool touched)
+{
+    printf("%s: %d%s\n", name, code, touched ? " touched" : "");
+}
+
+static void odd_allocations(const char *when)
+{
+    cu_alloc_fn *alloc = LOOK(cu_alloc_fn, "cuMemAlloc_v2");
+    cu_pitch_fn *pitched = LOOK(cu_pitch_fn, "cuMemAllocPitch_v2");
+    static const struct {
+        const char *name;
+        size_t bytes;
+    } sizes[] = {{"0", 0},
+                 {"SIZE_MAX", SIZE_MAX},
+                 {"SIZE_MAX-510", SIZE_MAX - 510},
+                 {"2^63", (size_t)1 << 63},
+                 {"2^48", (size_t)1 << 48}};
+    char name[96];
+    cu_ptr ptr;
+    size_t pitch;
+    int code;
+
+    for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
+        ptr = POISON;
+        snprintf(name, sizeof(name), "%s alloc %s", when, sizes[i].name);
+        code = alloc(&ptr, sizes[i].bytes);
+        row(name, code, ptr != POISON);
+        ptr = POISON, pitch = POISON;
+        snprintf(name, sizeof(name), "%s pitch %s wide", when, sizes[i].name);
+        code = pitched(&ptr, &pitch, sizes[i].bytes, 4, 4);
+        row(name, code, ptr != POISON || pitch != POISON);
+        ptr = POISON, pitch = POISON;
+        snprintf(name, sizeof(name), "%s pitch %s high", when, sizes[i].name);
+        code = pitched(&ptr, &pitch, 4, sizes[i].bytes, 4);
+        row(name, code, ptr != POISON || pitch != POISON);
+    }
+    ptr = POISON, pitch = POISON;
+    code = pitched(&ptr, &pitch, 512, 4, 3);
+    row("pitch element 3", code, ptr != POISON || pitch != POISON);
+    row("alloc to NULL", alloc(NULL, 512), false);
+    row("pitch to NULL", pitched(NULL, &pitch, 512, 4, 4), false);
+    row("pitch of NULL", pitched(&ptr, NULL, 512, 4, 4), false);
+}
+
+static void odd_frees(const char *when)
+{
+    cu_free_fn *give_back = LOOK(cu_free_fn, "cuMemFree_v2");
+    char name[64];
+
+    snprintf(name, sizeof(name), "%s free 0", when);
+    row(name, give_back(0), false);
+    snprintf(name, sizeof(name), "%s free stranger", when);
+    row(name, give_back(UINT64_C(0x123456789000)), false);
+    snprintf(name, sizeof(name), "%s free poison", when);
+    row(name, give_back(POISON), false);
+}
+
+static void odd_queries(const char *when)
+{
+    size_t a = POISON, b = POISON;
+    char name[64];
+    int code;
+
+    code = LOOK(cu_info_fn, "cuMemGetInfo_v2")(&a, &b);
+    snprintf(name, sizeof(name), "%s info", when);
+    row(name, code, a != POISON || b != POISON);
+    row("info NULL NULL", LOOK(cu_info_fn, "cuMemGetInfo_v2")(NULL, NULL), false);
+    a = POISON;
+    code = LOOK(cu_info_fn, "cuMemGetInfo_v2")(&a, NULL);
+    row("info, total NULL", code, a != POISON);
+    b = POISON;
+    code = LOOK(cu_info_fn, "cuMemGetInfo_v2")(NULL, &b);
+    row("info, free NULL", code, b != POISON);
+    row("total NULL", LOOK(cu_total_fn, "cuDeviceTotalMem_v2")(NULL, 0), false);
+    a = POISON;
+    code = LOOK(cu_total_fn, "cuDeviceTotalMem_v2")(&a, 99);
+    row("total of device 99", code, a != POISON);
+    a = POISON;
+    code = LOOK(cu_total_fn, "cuDeviceTotalMem_v2")(&a, -1);
+    row("total of device -1", code, a != POISON);
+}
+
+static void odd_contexts(void)
+{
+    cu_handle context = (cu_handle)POISON;
+    int code;
+
+    code = LOOK(cu_retain_fn, "cuDevicePrimaryCtxRetain")(&context, 99);
+    row("retain device 99", code, context != (cu_handle)POISON);
+    row("retain to NULL", LOOK(cu_retain_fn, "cuDevicePrimaryCtxRetain")(NULL, 0), false);
+    row("create to NULL", LOOK(cu_ctx_create_fn, "cuCtxCreate_v2")(NULL, 0, 0), false);
+    context = (cu_handle)POISON;
+    code = LOOK(cu_ctx_create_fn, "cuCtxCreate_v2")(&context, 0, 99);
+    row("create on device 99", code, context != (cu_handle)POISON);
+    row("release what is not held", LOOK(cu_release_fn, "cuDevicePrimaryCtxRelease_v2")(0), false);
+    row("destroy NULL", LOOK(cu_ctx_fn, "cuCtxDestroy_v2")(NULL), false);
+    row("destroy stranger", LOOK(cu_ctx_fn, "cuCtxDestroy_v2")((cu_handle)0x1234567890), false);
+    row("unload stranger", LOOK(cu_module_fn, "cuModuleUnload")((cu_handle)0x1234567890), false);
+}
+
+static void odd_pieces(void)
+{
+    cu_alloc_fn *alloc = LOOK(cu_alloc_fn, "cuMemAlloc_v2");
+    cu_free_fn *give_back = LOOK(cu_free_fn, "cuMemFree_v2");
+    cu_ptr first = POISON, second = POISON;
+
+    row("alloc 1", alloc(&first, 1), first != POISON);
+    row("alloc 4 MiB", alloc(&second, 4 << 20), second != POISON);
+    row("free inside", give_back(second + 4096), false);
+    row("free first", give_back(first), false);
+    row("free first again", give_back(first), false);
+    row("free second", give_back(second), false);
+    row("free second again", give_back(second), false);
+}
+
+static int command_codes(int argc, char **argv)
+{
+    cu_handle context = (cu_handle)POISON;
+    int code;
+
+    (void)argc, (void)argv;
+    odd_allocations("before init,");
+    odd_frees("before init,");
+    odd_queries("before init,");
+    row("init 1", LOOK(cu_init_fn, "cuInit")(1), false);
+    row("init", LOOK(cu_init_fn, "cuInit")(0), false);
+    odd_contexts();
+    odd_allocations("no context,");
+    odd_frees("no context,");
+    odd_queries("no context,");
+    row("context", make_context(), false);
+    odd_allocations("context,");
+    odd_frees("context,");
+    odd_queries("context,");
+    odd_pieces();
+    code = LOOK(cu_ctx_create_fn, "cuCtxCreate_v2")(&context, 0, 0);
+    row("second context", code, context != (cu_handle)POISON);
+    odd_pieces();
+    row("destroy second", LOOK(cu_ctx_fn, "cuCtxDestroy_v2")(context), false);
+    row("destroy second again", LOOK(cu_ctx_fn, "cuCtxDestroy_v2")(context), false);
+    row("release", LOOK(cu_release_fn, "cuDevicePrimaryCtxRelease_v2")(0), false);
+    row("release again", LOOK(cu_release_fn, "cuDevicePrimaryCtxRelease_v2")(0), false);
+    odd_allocations("released,");
+    return 0;
+}
+
+/* Called with arguments that would all be good enough to dereference: buffers of zeroes. */
+static int command_refused(int argc, char **argv)
+{
+    typedef int any_fn(void *, void *, void *, void *, void *, void *, void *, void *);
+    static char buffers[8][4096];
+    any_fn *call;
+
+    (void)argc, (void)argv;
+    row("context", make_context(), false);
+    for (size_t i = 0; i < ENTRIES; i++) {
+        if (strcmp(entries[i].class, "refuse") != 0)
+            continue;
+        call = (any_fn *)way->look(&entries[i]);
+        if (!call) {
+            printf("%s: unreachable\n", entries[i].name);
+            continue;
+        }
+        memset(buffers, 0, sizeof(buffers));
+        printf("%s: %d\n", entries[i].name,
+               call(buffers[0], buffers[1], buffers[2], buffers[3], buffers[4], buffers[5],
+                    buffers[6], buffers[7]));
+    }
+    return 0;
+}
+
+/* Which export a pointer is, by comparing with what plain lookup tells. */
+static const char *name_of(void *pointer)
+{
+    static void *known[ENTRIES];
+
+    for (size_t i = 0; i < ENTRIES && !known[i]; i++)
+        known[i] = dlsym(library, entries[i].name);
+    if (!pointer)
+        return "NULL";
+    for (size_t i = 0; i < ENTRIES; i++)
+        if (known[i] == pointer)
+            return entries[i].name;
+    return "stranger";
+}
+
+static int command_versions(int argc, char **argv)
+{
+    static const int more[] = {1000,  2000,  3010,  3020,  4000, 10000,
+                               11030, 12000, 12080, 13000, 99999};
+    const char *base = "";
+    void *found;
+    int code, status;
+
+    (void)argc, (void)argv;
+    for (size_t i = 0; i < ENTRIES; i++) {
+        if (!entries[i].version || strcmp(entries[i].base, base) == 0)
+            continue;
+        base = entries[i].base;
+        for (size_t v = 0; v < sizeof(more) / sizeof(more[0]); v++) {
+            for (unsigned flags = 0; flags < 4; flags++) {
+                found = NULL, status = -1;
+                code = proc_v2(base, &found, more[v], flags, &status);
+                printf("v2 %s %d %u: %d %d %s\n", base, more[v], flags, code, status,
+                       name_of(found));
+                found = NULL;
+                code = proc_v1(base, &found, more[v], flags);
+                printf("v1 %s %d %u: %d %s\n", base, more[v], flags, code, name_of(found));
+            }
+        }
+    }
+    found = (void *)POISON;
+    code = proc_v2("cuNoSuchThing", &found, 13000, 0, &status);
+    printf("unknown: %d %d\n", code, status);
+    code = proc_v2("", &found, 13000, 0, &status);
+    printf("empty: %d %d\n", code, status);
+    return 0;
+}
+
+/* What is nobody's business must be as it was: also when asked again and again. */
+static int command_others(int argc, char **argv)
+{
+    static const char *const names[] = {
+        "malloc", "free",          "dlsym", "curl_easy_init",  "cu",
+        "cuda",   "cuNoSuchThing", "nvml",  "nvmlNoSuchThing", "getpid"};
+    void *libc = dlopen("libc.so.6", RTLD_NOW);
+    void *first, *again;
+
+    (void)argc, (void)argv;
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        first = dlsym(RTLD_NEXT, names[i]);
+        for (int n = 0; n < 1000; n++) {
+            again = dlsym(RTLD_NEXT, names[i]);
+            if (again != first)
+                printf("%s: RTLD_NEXT changed its mind\n", names[i]);
+        }
+        printf("%s: %s %s %s\n", names[i], first ? "found" : "none",
+               dlsym(libc, names[i]) ? "found" : "none",
+               dlsym(library, names[i]) ? "found" : "none");
+    }
+    printf("malloc is malloc: %d\n", dlsym(libc, "malloc") == (void *)malloc);
+    printf("error told: %d\n", (dlsym(libc, "cuNoSuchThing"), dlerror() != NULL));
+    printf("error told once: %d\n", dlerror() == NULL);
+    return 0;
+}
+
+struct command {
+    const char *name;
+    int (*run)(int argc, char **argv);
+};
+
+static const struct command commands[] = {
+    {"fill", command_fill},         {"codes", command_codes},   {"refused", command_refused},
+    {"versions", command_versions}, {"others", command_others},
+};
+
+/* reach WAY[=FILE] COMMAND... */
+int main(int argc, char **argv)
+{
+    char *argument;
+
+    if (argc < 3)
+        return 2;
+    argument = strchr(argv[1], '=');
+    if (argument)
+        *argument++ = '\0';
+    for (size_t i = 0; i < sizeof(ways) / sizeof(ways[0]); i++)
+        if (strcmp(ways[i].name, argv[1]) == 0)
+            way = &ways[i];
+    if (!way)
+        return 2;
+    library = way->open ? way->open(argument ? argument : "") : dlopen("libcuda.so.1", RTLD_NOW);
+    if (!library) {
+        printf("{\"unreachable\": true}\n");
+        return 0;
+    }
+    if (way->prepare)
+        way->prepare();
+    else
+        procs_from_dlsym();
+    for (size_t i = 0; i < sizeof(commands) / sizeof(commands[0]); i++)
+        if (strcmp(commands[i].name, argv[2]) == 0)
+            return commands[i].run(argc, argv);
+    return 2;
+}

@@ -1,0 +1,208 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""On every way to the driver a program gets exactly its limit, and is otherwise answered as bare."""
+
+import json
+import shutil
+import struct
+import sys
+
+sys.path.insert(0, __file__.rsplit("/", 2)[0])
+from harness import *
+
+REACH = BUILD / "tests/reach"
+DIRECT = BUILD / "tests/reach_direct"
+LIMIT = 1 * GIB
+UNIT = 512  # bytes; what is charged is rounded up to this
+
+# Where a driver may come from beside the usual one: the same file under another path and name.
+copies = [scratch / "copy/libcuda.so.1", scratch / "other/libcuda.so.580.1"]
+copies.append(scratch / "strange/libgpu.so")
+for copy in copies:
+    copy.parent.mkdir()
+    shutil.copy(SIMDRIVER / "libcuda.so.1", copy)
+
+# dlvsym gives what it is asked for only from a library without a version table, whatever the version: so the
+# driver's was taken from this copy.
+unversioned = scratch / "unversioned/libcuda.so.1"
+unversioned.parent.mkdir()
+
+
+def without_versions(data):
+    """An ELF file whose dynamic section does not tell of versions."""
+    data = bytearray(data)
+    phoff, phentsize, phnum = struct.unpack_from("<Q", data, 32)[0], *struct.unpack_from("<HH", data, 54)
+    for i in range(phnum):
+        kind, _, offset, _, _, size = struct.unpack_from("<IIQQQQ", data, phoff + i * phentsize)
+        if kind != 2:  # PT_DYNAMIC
+            continue
+        for at in range(offset, offset + size, 16):
+            if struct.unpack_from("<Q", data, at)[0] in (0x6FFFFFF0, 0x6FFFFFFE, 0x6FFFFFFF):
+                struct.pack_into("<Q", data, at, 21)  # DT_DEBUG: of no meaning in a library
+    return bytes(data)
+
+
+unversioned.write_bytes(without_versions((SIMDRIVER / "libcuda.so.1").read_bytes()))
+
+WAYS = [
+    (REACH, "dlsym"),
+    (REACH, f"dlvsym={unversioned}"),
+    (REACH, "default"),
+    (REACH, "twice"),
+    (REACH, f"copy={copies[0]}"),
+    (REACH, f"copy={copies[1]}"),
+    (REACH, f"only-copy={copies[0]}"),
+    (REACH, f"only-copy={copies[1]}"),
+    (REACH, f"copy={copies[2]}"),
+    (REACH, f"only-copy={copies[2]}"),
+    (REACH, f"copy-proc2={copies[1]}"),
+    (REACH, "namespace"),
+    (REACH, f"namespace={copies[0]}"),
+    (REACH, f"namespace={copies[1]}"),
+    (REACH, f"namespace={copies[2]}"),
+    (REACH, "proc1"),
+    (REACH, "proc2"),
+    (REACH, "proc1-by-proc1"),
+    (REACH, "proc2-by-proc1"),
+    (REACH, "proc1-by-proc2"),
+    (REACH, "proc2-by-proc2"),
+    (DIRECT, "linked"),
+    (DIRECT, "linked-default"),
+    (DIRECT, "next"),
+    (DIRECT, "second-next"),
+]
+# A second namespace may be refused: then nothing is reached, which is no breach.
+MAY_REFUSE = "namespace"
+ALLOCATORS = ["cuMemAlloc_v2", "cuMemAlloc", "cuMemAllocPitch_v2", "cuMemAllocPitch"]
+
+
+def name(way):
+    return way.split("=")[0] + ("=" + way.rsplit("/", 1)[1] if "=" in way else "")
+
+
+def check_queries(title, said, used):
+    """What every query tells, when `used` bytes are charged to a container of one process."""
+    left = LIMIT - used
+    check_equal(said["info_code"], 0, f"{title}: memory info answers")
+    check_equal(said["info"], [left, LIMIT], f"{title}: memory info is what the limit leaves")
+    check_equal(said["device_total"], LIMIT, f"{title}: the device's total is the limit")
+    if "nvml" not in said:
+        return
+    check_equal(said["nvml_code"], 0, f"{title}: NVML answers")
+    check_equal(said["nvml"], [LIMIT, left, used], f"{title}: NVML's memory agrees")
+    total, reserved, free, used_v2 = said["nvml_v2"]
+    check_equal((total, free, used_v2), (LIMIT, left, used), f"{title}: NVML's memory v2 agrees")
+    check(reserved + free + used_v2 == total, f"{title}: NVML's memory v2 adds up", said["nvml_v2"])
+    for version in (1, 2, 3):
+        check_equal(
+            said[f"processes_v{version}"],
+            [0, [said["pid"], used]],
+            f"{title}: NVML's process list v{version} is the one process and what it holds",
+        )
+
+
+def check_fill(program, way, allocator):
+    title = f"{name(way)}, {allocator}"
+    machine = Machine(gpus=1, memory=4 * GIB)
+    guest = start([program, way, "fill", allocator], limited_environment(machine, memory=LIMIT))
+    line = guest.stdout.readline()
+    if not check(line.startswith("{"), f"{title}: runs", line, guest.poll()):
+        return
+    said = json.loads(line)
+    if "unreachable" in said:
+        check(way.startswith(MAY_REFUSE), f"{title}: is reached, or refused where it may be")
+        return
+    used = machine.used(guest.pid)
+    check_equal(said["context"], 0, f"{title}: a context is made")
+    check(
+        LIMIT - UNIT < used <= LIMIT,
+        f"{title}: exactly the limit is had, by the simulator's count",
+        f"limit {LIMIT}, used {used}, off by {LIMIT - used}",
+        said,
+    )
+    check(
+        said["refused"] > 0 and said["touched"] == 0 and said["strange"] == 0,
+        f"{title}: beyond is out of memory, outputs untouched",
+        said,
+    )
+    check_queries(title, said, used)
+
+    guest.stdin.write("\n")
+    guest.stdin.flush()
+    after = json.loads(guest.stdout.readline())
+    kept = machine.used(guest.pid)
+    check_equal(after["free"], 0, f"{title}: all of it is given back")
+    check_equal(used - kept, said["taken"], f"{title}: nothing of it stays, by the simulator's count")
+    check(after["double_free"] not in (0, -1), f"{title}: a second free is an error", after)
+    check_queries(f"{title}, freed", after, kept)
+    guest.communicate("\n", timeout=20)
+    check_equal(guest.returncode, 0, f"{title}: ends well")
+    check_equal(machine.used(), 0, f"{title}: the device is empty at the end")
+
+
+def both(program, way, command):
+    """One command, bare and under a limit that is never reached."""
+    machine = Machine(gpus=1, memory=4 * GIB)
+    bare = run([program, way, command], bare_environment(machine))
+    limited = run([program, way, command], limited_environment(machine, memory=3 * GIB))
+    return bare, limited
+
+
+def check_same(program, way, command, sentence):
+    bare, limited = both(program, way, command)
+    title = f"{name(way)}: {sentence}"
+    if way.startswith(MAY_REFUSE) and "unreachable" in limited.stdout:
+        check(True, f"{title} (refused)")
+        return
+    check_equal((bare.returncode, bare.stderr), (0, ""), f"{title}: runs bare")
+    check_equal((limited.returncode, limited.stderr), (0, ""), f"{title}: runs under a limit")
+    rows = [bare.stdout.splitlines(), limited.stdout.splitlines()]
+    if way.startswith("copy") and command == "codes":
+        # Bare, the copy is a second driver that nobody has initialised yet; under a limit there is one.
+        rows = [lines[lines.index("init: 0") :] for lines in rows]
+    different = [(b, l) for b, l in zip(*rows) if b != l]
+    same_length = len(rows[0]) == len(rows[1])
+    check(not different and same_length, f"{title}", *(f"bare {b!r}, limited {l!r}" for b, l in different[:20]))
+
+
+def refused_count(region):
+    """The library's own count of refused calls, from its extension of the region: see region.py."""
+    if not region.exists():
+        return 0
+    with open(region, "rb") as file:
+        file.seek(2011136 + 16)
+        return int.from_bytes(file.read(8), "little")
+
+
+def check_refused(program, way):
+    machine = Machine(gpus=1, memory=4 * GIB)
+    region = new_region()
+    ended = run([program, way, "refused"], limited_environment(machine, memory=LIMIT, region=region))
+    title = name(way)
+    if "unreachable\": true" in ended.stdout:
+        check(way.startswith(MAY_REFUSE), f"{title}: what is not accounted for is refused (no way)")
+        return
+    if not check(ended.stdout, f"{title}: runs", ended):
+        return
+    rows = [line.split(": ") for line in ended.stdout.splitlines()]
+    asked = [row for row in rows[1:] if row[1] != "unreachable"]
+    passed = [row for row in asked if row[1] != "801"]
+    check_equal((ended.returncode, rows[0][1]), (0, "0"), f"{title}: the refused are asked")
+    check(not passed and len(asked) >= 15, f"{title}: what is not accounted for is refused", passed, len(asked))
+    check_equal(refused_count(region), len(asked), f"{title}: and each refusal is counted")
+
+
+for program, way in WAYS:
+    check_fill(program, way, "cuMemAlloc_v2")
+for allocator in ALLOCATORS[1:]:
+    for program, way in WAYS:
+        if way in ("dlsym", "proc2", "linked", "second-next"):
+            check_fill(program, way, allocator)
+for program, way in WAYS:
+    check_same(program, way, "codes", "odd calls are answered as the bare driver does")
+    check_refused(program, way)
+for way in ("proc1", "proc2-by-proc1", "proc2-by-proc2"):
+    check_same(REACH, way, "versions", "every name, version and flavour means what it means bare")
+for program, way in ((REACH, "dlsym"), (DIRECT, "next")):
+    check_same(program, way, "others", "other libraries' names are left alone")
+finish()

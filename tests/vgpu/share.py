@@ -1,0 +1,125 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Compute shares, by the simulator's busy time.
+
+usage: share.py alone|pairs|cost|change [SECONDS]
+"""
+
+import json
+import statistics
+import sys
+
+sys.path.insert(0, __file__.rsplit("/", 2)[0])
+from harness import *
+
+WARM_UP = 2.0
+SECONDS = float(sys.argv[2]) if len(sys.argv) > 2 else 10.0
+POINTS = 2.0  # of a hundred
+
+
+class Tenant:
+    """A load in a container of its own."""
+
+    def __init__(self, machine, gpu, cores, kernel, streams=1, seconds=None, batch=None):
+        self.gpu, self.cores, self.kernel, self.streams = gpu, cores, kernel, streams
+        batch = batch or (64 if kernel.endswith("us") else 2)
+        duration = seconds or WARM_UP + SECONDS + 2
+        uuid = machine.view()["gpus"][gpu]["uuid"]
+        self.keys = {"NVIDIA_VISIBLE_DEVICES": uuid, "HAMI_VISIBLE_DEVICES": "granted", "CUDA_DEVICE_MEMORY_LIMIT_0": "2g"}
+        self.region = new_region()
+        self.library = container(region=self.region, **self.keys, CUDA_DEVICE_SM_LIMIT_0=cores)
+        # The card is the only one that it sees, as hamictl run has it.
+        environment = bare_environment(machine, LD_PRELOAD=self.library, CUDA_VISIBLE_DEVICES=uuid)
+        self.guest = start(
+            [LOAD, "--kernel", kernel, "--seconds", str(duration), "--streams", str(streams), "--batch", str(batch)],
+            environment,
+        )
+
+    def limit(self, cores):
+        write_limits(self.library, CUDA_DEVICE_MEMORY_SHARED_CACHE=self.region, **self.keys, CUDA_DEVICE_SM_LIMIT_0=cores)
+
+    def title(self):
+        streams = f" on {self.streams} streams" if self.streams > 1 else ""
+        return f"{self.cores} % with kernels of {self.kernel}{streams}"
+
+
+def busy(machine, tenants):
+    """(time, busy time of each) in nanoseconds, one picture."""
+    view = machine.view()
+    of = {p["pid"]: p["busy"] for p in view["processes"]}
+    return view["now"], [of.get(t.guest.pid, [0] * 16)[t.gpu] for t in tenants]
+
+
+def shares(machine, tenants, seconds):
+    """Percent of the time in which a kernel of each ran, from now on."""
+    begun, before = busy(machine, tenants)
+    time.sleep(seconds)
+    ended, after = busy(machine, tenants)
+    return [100 * (b - a) / (ended - begun) for a, b in zip(before, after)]
+
+
+def stop(tenants):
+    for tenant in tenants:
+        tenant.guest.terminate()
+    return [tenant.guest.wait(20) for tenant in tenants]
+
+
+def measure(machine, tenants, company):
+    time.sleep(WARM_UP)
+    got = shares(machine, tenants, SECONDS)
+    check_equal(stop(tenants), [0] * len(tenants), f"{company}: all end well")
+    for tenant, share in zip(tenants, got):
+        off = share - tenant.cores
+        check(abs(off) <= POINTS, f"{company}: {tenant.title()}: {share:.2f} %, {off:+.2f} points", f"bound {POINTS}")
+
+
+def alone():
+    """Each on a card of its own; the cards do not disturb each other."""
+    limits = (10, 30, 50, 70, 90)
+    for kernel in ("20ms", "50us"):
+        machine = Machine(gpus=len(limits))
+        measure(machine, [Tenant(machine, gpu, cores, kernel) for gpu, cores in enumerate(limits)], "alone")
+    machine = Machine(gpus=2)
+    measure(machine, [Tenant(machine, 0, 40, "50us", streams=2), Tenant(machine, 1, 40, "20ms", streams=2)], "alone")
+
+
+def pairs():
+    for couples in (((30, "50us"), (70, "20ms")), ((30, "20ms"), (70, "50us"))), (((10, "50us"), (50, "20ms")), ((10, "20ms"), (50, "50us"))):
+        machine = Machine(gpus=len(couples))
+        tenants = [Tenant(machine, gpu, cores, kernel) for gpu, couple in enumerate(couples) for cores, kernel in couple]
+        measure(machine, tenants, "in a pair")
+
+
+def cost():
+    """A program that uses less than its share runs as fast as it does bare: pairs of runs, one after the other."""
+    machine = Machine()
+    work = ["--kernel", "1ms", "--batch", "4", "--pause", "8ms", "--launches", "400", "--seconds", "60"]
+    rounds = 9
+    ratios = []
+    for _ in range(rounds):
+        library = container(CUDA_DEVICE_MEMORY_LIMIT="2g", CUDA_DEVICE_SM_LIMIT="60")
+        plain = json.loads(run([LOAD, *work], bare_environment(machine)).stdout)["seconds"]
+        limited = json.loads(run([LOAD, *work], bare_environment(machine) | {"LD_PRELOAD": str(library)}).stdout)["seconds"]
+        ratios.append(limited / plain)
+    added = 100 * (statistics.median(ratios) - 1)
+    check(added <= 2, f"cost to a program under its share: {added:+.2f} % (median of {rounds} pairs)", [round(r, 4) for r in ratios])
+
+
+def change():
+    """A limit that is changed while a program runs is in force within a second."""
+    machine = Machine(gpus=2)
+    tenants = [Tenant(machine, 0, 30, "50us", seconds=60), Tenant(machine, 1, 30, "20ms", seconds=60)]
+    time.sleep(WARM_UP)
+    for cores in (60, 20, 45):
+        for tenant in tenants:
+            tenant.cores = cores
+            tenant.limit(cores)
+        time.sleep(1.0)
+        for tenant, share in zip(tenants, shares(machine, tenants, 4.0)):
+            off = share - cores
+            check(abs(off) <= POINTS, f"a second after the change: {tenant.title()}: {share:.2f} %, {off:+.2f} points", f"bound {POINTS}")
+    check_equal(stop(tenants), [0, 0], "both end well")
+
+
+{"alone": alone, "pairs": pairs, "cost": cost, "change": change}[sys.argv[1]]()
+finish()
