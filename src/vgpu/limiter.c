@@ -185,7 +185,7 @@ static bool wait_for_balance(struct limiter *limiter, const struct line *line, u
 
     if (balance <= 0) {
         atomic_store_explicit(&compute->gate, 1, memory_order_relaxed);
-        windows_close(limiter, now_ns);
+        windows_close(limiter, (double)launch_cache.credit_ns, now_ns);
     }
     if (!atomic_load_explicit(&compute->gate, memory_order_relaxed))
         return false;
@@ -378,7 +378,10 @@ static void admit_locked(struct limiter *limiter, const struct launch *launch,
     if (!wants_sample(limiter, line, launch, now))
         return;
     if (line->raw_ns < (double)LONG_NS && windows_wanted(limiter, now))
-        windows_open(limiter, launch, now);
+        windows_open(limiter, launch,
+                     (double)(ticket->paid_ns + launch_cache.credit_ns) *
+                         (line->cost_ns / MAX(cost, 1.0)),
+                     now);
     ticket->sample = samples_begin(limiter, line, launch, now);
     ticket->recorded_ns = clock_now_ns();
 }

@@ -109,8 +109,10 @@ struct limiter {
     CUstream probe_stream;
     CUevent probe_event;
     bool probe_out;
-    int64_t probe_ns; /* when the next is due, or the last was recorded */
-    double on_device; /* fraction of probes during long samples that found us on the device */
+    int64_t probe_ns;          /* when the next is due */
+    int64_t probe_recorded_ns; /* host clock, when the last was recorded; 0: not known sharply */
+    double probe_least_ns; /* the least that a probe's time on the device was behind the host's */
+    double on_device;      /* fraction of probes during long samples that found us on the device */
     unsigned probes;
     unsigned on_run;
     double contended; /* fraction of probes that found us off it */
@@ -136,9 +138,11 @@ void samples_calibrate(struct limiter *limiter);
 /* windows.c */
 void windows_use_stream(struct limiter *limiter, const struct launch *launch, int64_t now_ns);
 bool windows_wanted(const struct limiter *limiter, int64_t now_ns);
-void windows_open(struct limiter *limiter, const struct launch *launch, int64_t now_ns);
+/* ahead_ns: what the calling thread has paid for and not launched yet, this launch included. */
+void windows_open(struct limiter *limiter, const struct launch *launch, double ahead_ns,
+                  int64_t now_ns);
 void windows_charge(struct limiter *limiter, double cost_ns, int64_t now_ns);
-void windows_close(struct limiter *limiter, int64_t now_ns);
+void windows_close(struct limiter *limiter, double ahead_ns, int64_t now_ns);
 void windows_poll(struct limiter *limiter);
 double windows_factor(const struct limiter *limiter, int64_t now_ns);
 void windows_forget_stream(struct limiter *limiter, CUstream stream);

@@ -9,6 +9,7 @@
  */
 
 #include <signal.h>
+#include <sys/prctl.h>
 #include <time.h>
 
 #include "base/clock.h"
@@ -19,6 +20,7 @@
 #include "vgpu/real.h"
 
 #define ANSWER_NS 30000
+#define PROMPT_NS 25000 /* a probe that was this late on the device had to wait for it */
 #define BUSY_NS (20 * NS_PER_MS)
 
 static _Atomic bool running;
@@ -62,9 +64,30 @@ static bool probe(struct limiter *limiter, int64_t now_ns)
     if (!limiter->probe_event || !limiter->probe_stream || limiter->probe_out ||
         now_ns < limiter->probe_ns || atomic_load(&limiter_captures))
         return false;
+    limiter->probe_recorded_ns = clock_now_ns();
     limiter->probe_out =
         REAL(cuEventRecord)(limiter->probe_event, limiter->probe_stream) == CUDA_SUCCESS;
+    /* Where the host was held up inside the call, its time tells nothing. */
+    if (clock_now_ns() - limiter->probe_recorded_ns > PROMPT_NS / 2)
+        limiter->probe_recorded_ns = 0;
     return limiter->probe_out;
+}
+
+/*
+ * A short absence may be over by the time that the answer is read. The event's own time tells it:
+ * later than that of the promptest probes, it had to wait.
+ */
+static bool was_prompt(struct limiter *limiter)
+{
+    double late_ns;
+    float ms;
+
+    if (!limiter->base || !limiter->probe_recorded_ns ||
+        REAL(cuEventElapsedTime)(&ms, limiter->base, limiter->probe_event) != CUDA_SUCCESS)
+        return true;
+    late_ns = (double)ms * 1e6 - (double)(limiter->probe_recorded_ns - limiter->base_ns);
+    limiter->probe_least_ns = MIN(limiter->probe_least_ns, late_ns);
+    return late_ns - limiter->probe_least_ns < PROMPT_NS;
 }
 
 static void answer(struct limiter *limiter, int64_t now_ns)
@@ -73,7 +96,8 @@ static void answer(struct limiter *limiter, int64_t now_ns)
 
     if (limiter->contended > 0.03)
         gap /= 2;
-    note_probe(limiter, REAL(cuEventQuery)(limiter->probe_event) == CUDA_SUCCESS);
+    note_probe(limiter,
+               REAL(cuEventQuery)(limiter->probe_event) == CUDA_SUCCESS && was_prompt(limiter));
     limiter->probe_ns = now_ns + (int64_t)gap;
 }
 
@@ -114,6 +138,8 @@ static void *watch(void *unused)
     unsigned idle = 0;
 
     (void)unused;
+    /* This thread's sleeps only: its answers are to be read when they are due. */
+    (void)prctl(PR_SET_TIMERSLACK, 1, 0, 0, 0);
     while (idle < 400) {
         int64_t now_ns = clock_now_ns();
 

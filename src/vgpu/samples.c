@@ -201,6 +201,7 @@ static void renew_base(struct limiter *limiter, int64_t now_ns)
         REAL(cuEventRecord)(limiter->base, limiter->probe_stream) != CUDA_SUCCESS)
         return;
     limiter->base_ns = now_ns;
+    limiter->probe_least_ns = 1e18;
     memset(limiter->cover, 0, sizeof(limiter->cover));
 }
 

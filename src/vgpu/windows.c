@@ -63,7 +63,8 @@ bool windows_wanted(const struct limiter *limiter, int64_t now_ns)
     return true;
 }
 
-void windows_open(struct limiter *limiter, const struct launch *launch, int64_t now_ns)
+void windows_open(struct limiter *limiter, const struct launch *launch, double ahead_ns,
+                  int64_t now_ns)
 {
     if (!limiter->window.start)
         limiter->window.start = samples_event();
@@ -71,7 +72,7 @@ void windows_open(struct limiter *limiter, const struct launch *launch, int64_t 
         samples_record(limiter->window.start, launch->stream, launch->per_thread) != CUDA_SUCCESS)
         return;
     limiter->window.open = true;
-    limiter->window.charged_ns = 0;
+    limiter->window.charged_ns = ahead_ns;
     limiter->window.opened_ns = now_ns;
 }
 
@@ -81,14 +82,15 @@ void windows_charge(struct limiter *limiter, double cost_ns, int64_t now_ns)
         return;
     limiter->window.charged_ns += cost_ns;
     if (limiter->window.charged_ns >= (double)WINDOW_NS)
-        windows_close(limiter, now_ns);
+        windows_close(limiter, 0, now_ns);
 }
 
-void windows_close(struct limiter *limiter, int64_t now_ns)
+void windows_close(struct limiter *limiter, double ahead_ns, int64_t now_ns)
 {
     if (!limiter->window.open)
         return;
     limiter->window.open = false;
+    limiter->window.charged_ns -= MIN(ahead_ns, limiter->window.charged_ns);
 
     for (unsigned i = 0; i < STREAMS; i++) {
         struct stream_use *use = &limiter->streams[i];
