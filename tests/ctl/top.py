@@ -4,6 +4,7 @@
 
 import fcntl
 import pty
+import select
 import struct
 import termios
 
@@ -112,13 +113,17 @@ class Top(CtlTest):
         before, seen = termios.tcgetattr(terminal), b""
         while seen.count(b"UUID") < 2:
             seen += os.read(terminal, 10000)
+        # Held open here as well: what is still on its way when the last holder goes may be lost.
+        held = os.open(f"/proc/{pid}/fd/1", os.O_RDWR | os.O_NOCTTY)
         end(pid, terminal)
-        try:
-            while more := os.read(terminal, 10000):
-                seen += more
-        except OSError:
-            pass
-        code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+        ended = (0, 0)
+        while ended[0] == 0 or select.select([terminal], [], [], 0.2)[0]:
+            if select.select([terminal], [], [], 0.1)[0]:
+                seen += os.read(terminal, 10000)
+            if ended[0] == 0:
+                ended = os.waitpid(pid, os.WNOHANG)
+        code = os.waitstatus_to_exitcode(ended[1])
+        os.close(held)
         os.close(terminal)
         return seen, code, before
 
