@@ -293,8 +293,8 @@ PUBLIC nvmlReturn_t nvmlDeviceGetPciInfo_v3(nvmlDevice_t device, nvmlPciInfo_t *
     memset(info, 0, sizeof(*info));
     info->bus = i + 1;
     info->pciDeviceId = 0x20b010de;
-    (void)snprintf(info->busIdLegacy, sizeof(info->busIdLegacy), "0000:%02X:00.0", i + 1);
-    (void)snprintf(info->busId, sizeof(info->busId), "00000000:%02X:00.0", i + 1);
+    (void)snprintf(info->busIdLegacy, sizeof(info->busIdLegacy), "0000:%02X:00.0", (i + 1) & 0xff);
+    (void)snprintf(info->busId, sizeof(info->busId), "00000000:%02X:00.0", (i + 1) & 0xff);
     return NVML_SUCCESS;
 }
 
