@@ -5,6 +5,7 @@ Everything is in one folder, WORK, but for what Kubernetes, the runtime and our 
 OUTSIDE. A machine has one such cluster at a time.
 """
 
+import json
 import os
 import pathlib
 import platform
@@ -161,7 +162,6 @@ def cgroup_pids():
 
 
 def cgroup_remove():
-    kill_all(cgroup_pids())
     for root in cgroup_roots():
         for folder, _, _ in os.walk(root / CGROUP, topdown=False):
             until(lambda folder=folder: quietly("rmdir", folder) or not os.path.exists(folder), 2, 0.05)
@@ -211,6 +211,43 @@ def folder_remove(path):
         shutil.rmtree(path, ignore_errors=True)
 
 
+# Settings of the kernel that kubelet and the bridge change.
+SETTINGS = [
+    "vm/overcommit_memory",
+    "vm/panic_on_oom",
+    "kernel/panic",
+    "kernel/panic_on_oops",
+    "kernel/keys/root_maxkeys",
+    "kernel/keys/root_maxbytes",
+    "net/ipv4/ip_forward",
+]
+
+
+def settings_now():
+    paths = [pathlib.Path("/proc/sys") / name for name in SETTINGS]
+    return {str(path): path.read_text() for path in paths if path.exists()}
+
+
+def settings_keep():
+    kept = WORK / "settings.json"
+    if not kept.exists():
+        WORK.mkdir(parents=True, exist_ok=True)
+        kept.write_text(json.dumps(settings_now()))
+
+
+def settings_differ():
+    """Those that are not as they were, with what they were."""
+    kept = WORK / "settings.json"
+    before = json.loads(kept.read_text()) if kept.exists() else {}
+    now = settings_now()
+    return {path: value for path, value in before.items() if now.get(path) != value}
+
+
+def settings_restore():
+    for path, value in settings_differ().items():
+        pathlib.Path(path).write_text(value)
+
+
 def bridge_remove():
     quietly("ip", "link", "delete", BRIDGE)
 
@@ -236,6 +273,7 @@ def nothing():
 
 # name, make, remove, whether it is still there; in the order of making, removed the other way round
 OUTSIDE = [
+    ("kernel settings", settings_keep, settings_restore, lambda: bool(settings_differ())),
     ("address of the node", address_add, address_remove, address_left),
     ("folder of the kubelet", kubelet_add, kubelet_remove, KUBELET.is_symlink),
     ("folder of the device plugin", lambda: folder_add(HOOK), lambda: folder_remove(HOOK), (HOOK / ".hami-cluster").exists),
@@ -243,7 +281,7 @@ OUTSIDE = [
     ("cgroups", cgroup_make, cgroup_remove, lambda: any((r / CGROUP).exists() for r in cgroup_roots())),
     ("bridge", nothing, bridge_remove, bridge_left),
     ("mounts", nothing, mounts_remove, lambda: bool(mounts())),
-    ("processes", nothing, lambda: kill_all(our_processes()), lambda: bool(our_processes())),
+    ("processes", nothing, lambda: kill_all(set(our_processes()) | cgroup_pids()), lambda: bool(our_processes())),
     ("work folder", nothing, lambda: shutil.rmtree(WORK, ignore_errors=True), WORK.exists),
 ]
 

@@ -103,7 +103,10 @@ state = "{WORK}/containerd/state"
   address = "{CONTAINERD_SOCKET}"
 [plugins."io.containerd.cri.v1.images".pinned_images]
   sandbox = "docker.io/local/pause:1"
+[plugins."io.containerd.internal.v1.opt"]
+  path = "{WORK}/containerd/opt"
 [plugins."io.containerd.cri.v1.runtime"]
+  netns_mounts_under_state_dir = true
   restrict_oom_score_adj = true
   enable_cdi = true
   cdi_spec_dirs = ["{CDI}"]

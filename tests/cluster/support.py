@@ -270,17 +270,30 @@ def use_machine(gpus, memory=f"{CARD_MIB}Mi"):
     return programs.cards()
 
 
-def replace_machine(gpus, memory):
-    for name in ("hami-device-plugin", "hami-vgpu-monitor"):
+@contextlib.contextmanager
+def held(*names):
+    """These programs are away meanwhile."""
+    for name in names:
         spec = WORK / "programs" / f"{name}.json"
         if spec.exists():
             spec.rename(spec.with_suffix(".held"))
             wait_until(lambda name=name: host.read_pid(name) is None, 10)
+    try:
+        yield
+    finally:
+        for spec in (WORK / "programs").glob("*.held"):
+            spec.rename(spec.with_suffix(".json"))
+
+
+def replace_machine(gpus, memory):
+    with held("hami-device-plugin", "hami-vgpu-monitor"):
+        make_machine(gpus, memory)
+
+
+def make_machine(gpus, memory):
     host.run(programs.HAMICTL, "sim", "remove", "--force", programs.SIM, stdout=subprocess.DEVNULL)
     words = [f"--gpus={gpus}", f"--memory={memory}", "--context=100Mi"]
     host.run(programs.HAMICTL, "sim", "create", *words, programs.SIM, stdout=subprocess.DEVNULL)
-    for spec in (WORK / "programs").glob("*.held"):
-        spec.rename(spec.with_suffix(".json"))
 
 
 def registered():
