@@ -89,6 +89,7 @@ def kubelet_config():
         "podLogsDir": str(WORK / "podlogs"),
         "resolvConf": "",
         "serializeImagePulls": False,
+        "volumePluginDir": str(WORK / "kubelet/plugins-of-volumes"),
         "tlsCertFile": str(PKI / "kubelet.crt"),
         "tlsPrivateKeyFile": str(PKI / "kubelet.key"),
     }
@@ -97,6 +98,7 @@ def kubelet_config():
 # A sandboxed root may not lower oom_score_adj, and runc would fail: restrict_oom_score_adj.
 CONTAINERD_CONFIG = f"""\
 version = 3
+disabled_plugins = ["io.containerd.nri.v1.nri"]
 root = "{WORK}/containerd/root"
 state = "{WORK}/containerd/state"
 [grpc]
@@ -202,6 +204,7 @@ def kubernetes(binaries):
             root_ca_file=PKI / "ca.crt",
             use_service_account_credentials="true",
             leader_elect="false",
+            flex_volume_plugin_dir=WORK / "kubelet/plugins-of-volumes",
         ),
         "containerd": [binaries / "containerd", "--config", WORK / "containerd.toml"],
         "kubelet": [binaries / "kubelet"] + flags(
