@@ -42,8 +42,8 @@ static size_t put_head(char line[LOG_LINE_MAX], enum log_level level)
     (void)clock_gettime(CLOCK_REALTIME, &now);
     (void)gmtime_r(&now.tv_sec, &utc);
     len = strftime(line, LOG_LINE_MAX, "%Y-%m-%dT%H:%M:%S", &utc);
-    len += (size_t)snprintf(line + len, LOG_LINE_MAX - len, ".%03ldZ %s ",
-                            now.tv_nsec / 1000000, names[level]);
+    len += (size_t)snprintf(line + len, LOG_LINE_MAX - len, ".%03ldZ %s ", now.tv_nsec / 1000000,
+                            names[level]);
     return len;
 }
 

@@ -10,8 +10,8 @@
  *
  * Tried again within the request's time, with growing pauses: what the server refuses for now (429,
  * and 503 with Retry-After, whose pause is kept), what did not reach it (no connection), and, for
- * GET, PUT, PATCH and DELETE, what was cut in the middle. A POST that was cut is not: whether it was
- * done is for its owner to find out.
+ * GET, PUT, PATCH and DELETE, what was cut in the middle. A POST that was cut is not: whether it
+ * was done is for its owner to find out.
  */
 
 #include <stdbool.h>
@@ -59,8 +59,8 @@ struct kube_call {
 
 /* What became of a request. */
 struct kube_answer {
-    int error;       /* 0: the server answered. Else -ETIMEDOUT, -ECONNREFUSED, -EFBIG, -EIO... */
-    unsigned status; /* HTTP's; 0 with an error */
+    int error;        /* 0: the server answered. Else -ETIMEDOUT, -ECONNREFUSED, -EFBIG, -EIO... */
+    unsigned status;  /* HTTP's; 0 with an error */
     const char *body; /* terminated, "" when empty; the callback's only */
     size_t len;
     const char *why; /* "" on 2xx; else for a person: the server's message or what went wrong */
