@@ -67,6 +67,31 @@ size_t arena_used(const struct arena *arena)
     return arena->used;
 }
 
+struct arena_mark arena_mark(const struct arena *arena)
+{
+    return (struct arena_mark){
+        .chunk = arena->chunks,
+        .chunk_used = arena->chunks ? arena->chunks->used : 0,
+        .used = arena->used,
+    };
+}
+
+void arena_rewind(struct arena *arena, struct arena_mark mark)
+{
+    while (arena->chunks != mark.chunk) {
+        struct chunk *newest = arena->chunks;
+
+        /* The very first chunk was not there yet: it is kept. */
+        if (!newest->older && !mark.chunk)
+            break;
+        arena->chunks = newest->older;
+        free(newest);
+    }
+    if (arena->chunks)
+        arena->chunks->used = mark.chunk_used;
+    arena->used = mark.used;
+}
+
 static struct chunk *add_chunk(struct arena *arena, size_t size)
 {
     struct chunk *chunk = malloc(sizeof(*chunk) + size);

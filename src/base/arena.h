@@ -27,6 +27,15 @@ void arena_reset(struct arena *arena);
 /* Bytes given out since the last reset. */
 size_t arena_used(const struct arena *arena);
 
+/* A point to go back to: what was taken since is given back, what was taken before stays. */
+struct arena_mark {
+    void *chunk;
+    size_t chunk_used, used;
+};
+
+struct arena_mark arena_mark(const struct arena *arena);
+void arena_rewind(struct arena *arena, struct arena_mark mark);
+
 /*
  * Zeroed memory for any type; of size 0 it is a valid pointer. NULL: the bound is reached, or no
  * memory; callers answer -ENOMEM.

@@ -47,6 +47,27 @@ static void the_bound_holds_and_a_reset_gives_all_back(void **state)
     }
 }
 
+static void going_back_keeps_what_was_there_before(void **state)
+{
+    CLEANUP(arena_freep) struct arena *arena = arena_new(1 << 20);
+    struct arena_mark start = arena_mark(arena), mark;
+    char *kept;
+
+    (void)state;
+    kept = arena_strdup(arena, "kept");
+    mark = arena_mark(arena);
+    for (int i = 0; i < 5; i++) {
+        for (int k = 0; k < 10; k++)
+            memset(arena_alloc(arena, 10000), 0xff, 10000);
+        arena_rewind(arena, mark);
+    }
+    assert_string_equal(kept, "kept");
+    assert_int_equal(arena_used(arena), 16);
+    arena_rewind(arena, start);
+    assert_int_equal(arena_used(arena), 0);
+    assert_string_equal(arena_strdup(arena, "again"), "again");
+}
+
 static void text_is_copied_and_formatted(void **state)
 {
     CLEANUP(arena_freep) struct arena *arena = arena_new(64);
@@ -63,6 +84,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(memory_is_zeroed_aligned_and_apart),
         cmocka_unit_test(the_bound_holds_and_a_reset_gives_all_back),
+        cmocka_unit_test(going_back_keeps_what_was_there_before),
         cmocka_unit_test(text_is_copied_and_formatted),
     };
 

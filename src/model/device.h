@@ -35,4 +35,6 @@ struct device {
     unsigned cores;
     unsigned slots;
     struct device_usage used;
+    unsigned misused; /* tasks on it of a kind that its mode rules out; while there are any it takes
+                         nothing new */
 };

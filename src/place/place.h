@@ -91,7 +91,7 @@ void place_sort(const struct device *devices, const float *scores, enum place_or
 
 /*
  * Finds devices for one request. PLACE_FITS and PLACE_NO_FIT fill the decision; -E2BIG when there
- * are more devices or more are asked for than the bounds above.
+ * are more devices than the bound above.
  */
 int place_fit(const struct device *devices, size_t count, const struct request *request,
               const struct place_policy *policy, struct place_decision *ret_decision);
@@ -164,6 +164,9 @@ struct place_node {
 };
 
 void place_node_update(struct place_node *node);
+
+/* HAMi's score of a node: how much of its slots, cores and memory is used, 10 for each. */
+float place_node_score(const struct device *devices, size_t count);
 
 /*
  * Finds devices for all containers of a pod. Those that run together are charged together; init

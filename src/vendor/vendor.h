@@ -68,7 +68,8 @@ enum {
 };
 
 struct edits {
-    struct edit *items; /* room for EDITS_MAX */
+    struct arena *arena; /* for strings */
+    struct edit *items;  /* room for EDITS_MAX */
     size_t count;
 };
 
@@ -93,9 +94,9 @@ struct vendor {
 
     /*
      * The devices that a node registers, in its order; at most max are filled in. A device that
-     * makes no sense (no id, no memory, too long) is left out. Returns CODEC_EXACT, or CODEC_MENDED
-     * with err saying what was wrong; -ENOENT: the node has no such annotation; -EINVAL and others
-     * as the codec's.
+     * makes no sense (no id, another's id, too long) is left out. Returns CODEC_EXACT, or
+     * CODEC_MENDED with err saying what was wrong; -ENOENT: the node has no such annotation;
+     * -EINVAL and others as the codec's.
      */
     int (*read_node)(const struct vendor_instance *instance, const struct node *node,
                      struct arena *arena, struct device *ret_devices, size_t max, size_t *ret_count,

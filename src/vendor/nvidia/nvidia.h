@@ -22,7 +22,8 @@
 #define NVIDIA_AVOID_TYPE_KEY "nvidia.com/nouse-gputype"
 
 enum {
-    NVIDIA_NAME_SIZE = 254, /* a resource's name: a domain, a slash, a name */
+    NVIDIA_NO_PERCENT = 101, /* HAMi's word for no percentage */
+    NVIDIA_NAME_SIZE = 254,  /* a resource's name: a domain, a slash, a name */
 };
 
 /* Section `nvidia` of the device configuration. Names are "" where there is none. */
