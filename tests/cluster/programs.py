@@ -312,13 +312,19 @@ def fetch(url, timeout=5):
         return None
 
 
+def clean_environment():
+    """What a service manager gives its services: nothing of the caller's, such as a test runner's settings."""
+    kept = {name: os.environ[name] for name in ("PATH", "HOME", "LANG") if name in os.environ}
+    return {**kept, MARK: str(WORK)}
+
+
 def supervise():
     pid = host.read_pid("supervisor")
     if pid and host.ours(pid) and host.alive(pid):
         return
     with open(WORK / "log/supervisor.log", "ab") as log:
         process = subprocess.Popen(
-            [sys.executable, host.HERE / "supervisor.py", WORK], env={**os.environ, MARK: str(WORK)},
+            [sys.executable, host.HERE / "supervisor.py", WORK], env=clean_environment(),
             stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
         )
     (WORK / "pids/supervisor").write_text(f"{process.pid}\n")
