@@ -114,6 +114,7 @@ def pod(name, *containers, annotations=None, labels=None, grace=1, **spec):
             "restartPolicy": "Never",
             "terminationGracePeriodSeconds": grace,
             "automountServiceAccountToken": False,
+            "dnsPolicy": "Default",
         } | spec,
     }
 
