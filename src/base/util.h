@@ -6,10 +6,14 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
+#include <sys/param.h>
 
 #define ARRAY_SIZE(a) (sizeof(a) / sizeof((a)[0]))
 
-/* Each argument is evaluated once; the counter keeps nested uses apart. */
+/* In place of <sys/param.h>'s. Each argument is evaluated once; the counter keeps nested uses
+ * apart. */
+#undef MIN
+#undef MAX
 #define MIN(a, b) MIN_OF(a, b, __COUNTER__)
 #define MAX(a, b) MAX_OF(a, b, __COUNTER__)
 #define MIN_OF(a, b, n) CHOOSE(a, b, JOIN(left_, n), JOIN(right_, n), <)

@@ -1,0 +1,111 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/*
+ * Requests to the Kubernetes API server, on a libuv loop.
+ *
+ * Nothing blocks; all callbacks run in the loop's thread, from the loop, never from inside a call
+ * of these functions, so a callback may start and cancel requests as it likes. Connections are kept
+ * and used again.
+ *
+ * Tried again within the request's time, with growing pauses: what the server refuses for now (429,
+ * and 503 with Retry-After, whose pause is kept), what did not reach it (no connection), and, for
+ * GET, PUT, PATCH and DELETE, what was cut in the middle. A POST that was cut is not: whether it
+ * was done is for its owner to find out.
+ */
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <uv.h>
+
+#include "base/cleanup.h"
+#include "base/error.h"
+#include "kube/config.h"
+
+struct kube_client;
+struct kube_request;
+
+enum kube_method {
+    KUBE_GET = 1,
+    KUBE_POST,
+    KUBE_PUT,
+    KUBE_PATCH,
+    KUBE_DELETE,
+};
+
+#define KUBE_JSON "application/json"
+#define KUBE_MERGE_PATCH "application/merge-patch+json"
+#define KUBE_JSON_PATCH "application/json-patch+json"
+#define KUBE_STRATEGIC_PATCH "application/strategic-merge-patch+json"
+/* To be accepted in place of KUBE_JSON where an object's metadata are enough. */
+#define KUBE_METADATA_ONLY "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
+
+enum {
+    KUBE_TIMEOUT_MS = 30000,
+    KUBE_ANSWER_MAX = 8 << 20, /* bytes */
+};
+
+struct kube_call {
+    enum kube_method method;
+    const char *path; /* "/api/v1/nodes/a?x=y", escaped: kube_escape() */
+    const char *body; /* copied; NULL: none */
+    size_t body_len;
+    const char *content_type; /* NULL: KUBE_JSON */
+    const char *accept;       /* NULL: KUBE_JSON */
+    unsigned timeout_ms;      /* in all, tries and pauses; 0: KUBE_TIMEOUT_MS */
+    size_t max_answer;        /* bytes of the body; 0: KUBE_ANSWER_MAX */
+};
+
+/* What became of a request. */
+struct kube_answer {
+    int error;        /* 0: the server answered. Else -ETIMEDOUT, -ECONNREFUSED, -EFBIG, -EIO... */
+    unsigned status;  /* HTTP's; 0 with an error */
+    const char *body; /* terminated, "" when empty; the callback's only */
+    size_t len;
+    const char *why; /* "" on 2xx; else for a person: the server's message or what went wrong */
+};
+
+/* Whether the server answered with 2xx. */
+static inline bool kube_answer_ok(const struct kube_answer *answer)
+{
+    return answer->error == 0 && answer->status >= 200 && answer->status < 300;
+}
+
+typedef void (*kube_answer_fn)(void *data, const struct kube_answer *answer);
+
+/*
+ * agent is the User-Agent, "hami-scheduler/0.1.0". The config is copied. Fails when the config's
+ * certificates can't be prepared; the server need not be there.
+ */
+int kube_client_new(uv_loop_t *loop, const struct kube_config *config, const char *agent,
+                    struct kube_client **ret_client, struct error *err);
+
+/*
+ * Requests still running are dropped, their callbacks not called; watches must have been freed
+ * before. The memory goes once the loop has run the closing of its handles.
+ */
+void kube_client_free(struct kube_client *client);
+DEFINE_CLEANUP(struct kube_client *, kube_client_free);
+
+/* How many requests were started, tries again not counted, and how many are running. */
+struct kube_counts {
+    uint64_t started[KUBE_DELETE + 1]; /* by enum kube_method */
+    uint64_t retried;
+    unsigned running;
+};
+void kube_client_counts(const struct kube_client *client, struct kube_counts *ret_counts);
+
+/*
+ * Starts a request; fn is called exactly once unless it is cancelled. *ret_request, which may be
+ * asked for by non-NULL ret_request, lives until then. Returns 0, -ENOMEM or -EINVAL.
+ */
+int kube_request(struct kube_client *client, const struct kube_call *call, kube_answer_fn fn,
+                 void *data, struct kube_request **ret_request);
+void kube_request_cancel(struct kube_request *request);
+
+/*
+ * Puts text into a URL's path or query: letters, digits and "-._~" as they are, the rest as %XX.
+ * Returns to, or NULL when size bytes are not enough.
+ */
+char *kube_escape(const char *text, char *to, size_t size);

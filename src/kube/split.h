@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/*
+ * Cuts the JSON that a list or a watch brings into its objects, byte by byte as it comes, so that
+ * no more than one object is in memory at a time.
+ *
+ * A watch is objects one after another. A list is one object; the elements of its "items" are cut
+ * out, and what is left around them, {"metadata":{...},"items":[]}, is the envelope.
+ *
+ * This finds where objects begin and end; whether they are JSON is for their reader to say.
+ */
+
+#include <stdbool.h>
+#include <stddef.h>
+
+enum {
+    SPLIT_OBJECT_MAX = 8 << 20, /* bytes; etcd keeps 1.5 MiB of an object unless told otherwise */
+    SPLIT_ENVELOPE_MAX = 64 << 10,
+    SPLIT_PADDING = 16, /* zero bytes behind an object, for yyjson's reading in place */
+};
+
+struct split_text {
+    char *text; /* SPLIT_PADDING bytes more than size */
+    size_t len, size;
+};
+
+struct split {
+    bool is_list;
+    bool in_items;
+    bool in_string, escaped;
+    bool done;      /* an object was given out: the next begins anew */
+    unsigned depth; /* of braces and brackets */
+    struct split_text object, envelope;
+};
+
+enum split_outcome {
+    SPLIT_MORE = 1, /* all bytes are taken, more are wanted */
+    SPLIT_OBJECT,   /* an object is complete */
+    SPLIT_ENVELOPE, /* the list is complete: what is left of it */
+};
+
+/* Zero a split before; begins anew, keeping its memory. */
+void split_begin(struct split *split, bool is_list);
+void split_deinit(struct split *split);
+
+/*
+ * Takes bytes from *bytes until an object is complete, and moves *bytes and *len on. The object is
+ * good until the next call, may be written to, and is followed by SPLIT_PADDING zero bytes. Returns
+ * an outcome, -EFBIG for an object longer than may be, -EPROTO for what no list and no watch is,
+ * -ENOMEM.
+ */
+int split_next(struct split *split, const char **bytes, size_t *len, char **ret_object,
+               size_t *ret_len);
+
+/* Whether it stands between objects: nothing is lost if no more comes. */
+bool split_is_idle(const struct split *split);

@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/*
+ * libcurl's transfers on a libuv loop, with the server's address and credentials filled in. For the
+ * other files of this folder.
+ *
+ * libcurl calls write() while it is at work, and then nothing of libcurl may be called; done() is
+ * called when it is not, so there anything goes.
+ */
+
+#include <curl/curl.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <uv.h>
+
+#include "base/error.h"
+#include "kube/client.h"
+
+struct transport;
+struct exchange;
+
+/* What owns an exchange puts it first into its own struct. */
+struct exchange {
+    struct transport *transport;
+    CURL *easy; /* NULL: not started */
+    struct curl_slist *headers;
+    char reason[CURL_ERROR_SIZE];
+    /* Takes len bytes of the body: returns len, CURL_WRITEFUNC_PAUSE, or 0 to end it. */
+    size_t (*write)(struct exchange *exchange, const char *bytes, size_t len);
+    /* It ended: status and such can be asked for until exchange_stop(). May free the exchange. */
+    void (*done)(struct exchange *exchange, CURLcode result);
+};
+
+struct exchange_spec {
+    enum kube_method method;
+    const char *path;
+    const char *body; /* kept by the caller until the exchange is stopped; NULL: none */
+    size_t body_len;
+    const char *content_type, *accept;
+    unsigned timeout_ms;
+};
+
+int transport_new(uv_loop_t *loop, const struct kube_config *config, const char *agent,
+                  struct transport **ret_transport, struct error *err);
+
+/* No exchange may be running. The memory goes when the loop has closed the handles. */
+void transport_free(struct transport *transport);
+
+uv_loop_t *transport_loop(struct transport *transport);
+
+/* The token was refused: it is read again before the next exchange. */
+void transport_forget_token(struct transport *transport);
+
+/* write and done are set by the owner before. Returns 0, -ENOMEM or -EINVAL. */
+int exchange_start(struct exchange *exchange, struct transport *transport,
+                   const struct exchange_spec *spec);
+
+/* Ends it if it runs; done() is not called. For one that never started, too. */
+void exchange_stop(struct exchange *exchange);
+
+/* HTTP's status, 0 while there is none. */
+unsigned exchange_status(struct exchange *exchange);
+
+/* Seconds that Retry-After asks for, 0 when it doesn't. */
+unsigned exchange_retry_after(struct exchange *exchange);
+
+/* Goes on after write() returned CURL_WRITEFUNC_PAUSE; write() may be called meanwhile. */
+void exchange_resume(struct exchange *exchange);
+
+/* libcurl's result as a negative errno. */
+int exchange_errno(CURLcode result);
+
+/* What went wrong, for a person. */
+const char *exchange_reason(const struct exchange *exchange, CURLcode result);
+
+/* How long to pause before try number attempt (0: the first again): doubling, up to 5 s, jitter. */
+unsigned backoff_ms(unsigned attempt);

@@ -1,0 +1,623 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "kube/watch.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/random.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/strbuf.h"
+#include "base/util.h"
+#include "kube/event.h"
+#include "kube/internal.h"
+#include "kube/split.h"
+#include "kube/transport.h"
+
+enum {
+    PAGE = 500,
+    PENDING_MAX = 192 << 10, /* bytes that came and were not looked at; then the connection waits */
+    PENDING_LOW = 16 << 10,  /* below this it goes on */
+    REFUSAL_MAX = 4096,      /* bytes of a refusal's body that are kept */
+    LIST_TIMEOUT_MS = 120000,
+    WATCH_MIN_S = 300, /* how long the server is asked to watch, at least; at most twice that */
+    WATCH_GRACE_MS = 30000,
+    URL_MAX = 16384,
+};
+
+/* How long one turn of the loop may hand objects over. */
+#define STEP_NS (250 * NS_PER_US)
+
+/* A watch that ends sooner, with nothing in it, is a failure. */
+#define SHORTEST_NS (5 * NS_PER_S)
+
+enum phase {
+    PHASE_STREAMED_LIST, /* WatchList: the initial events, then a watch in the same answer */
+    PHASE_PAGES,
+    PHASE_WATCH,
+};
+
+struct kube_watch {
+    struct exchange exchange;
+    struct kube_client *client;
+    const struct kube_watch_ops *ops;
+    void *data;
+    char *path, *labels, *fields; /* the selectors escaped */
+    bool metadata_only;
+
+    enum phase phase;
+    bool begun;      /* begin() was called for this list */
+    bool complete;   /* complete() was called since the last begin() */
+    bool unstreamed; /* the server has no WatchList */
+    char version[EVENT_VERSION_SIZE];
+    char *continue_token; /* escaped; NULL: the first page */
+    unsigned failures;    /* in a row */
+    bool advanced;        /* this exchange brought something */
+    int64_t started_ns;
+
+    struct split split;
+    char *pending; /* PENDING_MAX bytes and what one write adds */
+    size_t pending_start, pending_len, pending_size;
+    bool paused, ended, page_read;
+    CURLcode result; /* of the exchange that ended */
+    unsigned status;
+    unsigned retry_after_s;
+
+    void *arena; /* for yyjson, used again */
+    size_t arena_size;
+
+    uv_idle_t step;
+    uv_timer_t timer;
+    unsigned open_handles;
+    bool freed;
+};
+
+static void start(struct kube_watch *watch);
+
+/* Not freed, nor begun anew, by the callback that was called last. */
+static bool is_running(const struct kube_watch *watch)
+{
+    return !watch->freed && watch->exchange.easy;
+}
+
+/* URLs */
+
+static unsigned watch_seconds(void)
+{
+    uint32_t random = 0;
+
+    (void)getrandom(&random, sizeof(random), GRND_NONBLOCK);
+    return WATCH_MIN_S + random % WATCH_MIN_S;
+}
+
+static int format_url(const struct kube_watch *watch, unsigned seconds, struct strbuf *url)
+{
+    strbuf_add(url, watch->path);
+    if (watch->phase == PHASE_PAGES)
+        strbuf_addf(url, "?limit=%d", PAGE);
+    else
+        strbuf_addf(url, "?watch=true&allowWatchBookmarks=true&timeoutSeconds=%u", seconds);
+    if (watch->phase == PHASE_STREAMED_LIST)
+        strbuf_add(url, "&sendInitialEvents=true&resourceVersionMatch=NotOlderThan");
+    if (watch->phase == PHASE_WATCH)
+        strbuf_addf(url, "&resourceVersion=%s", watch->version);
+    if (watch->phase == PHASE_PAGES && watch->continue_token)
+        strbuf_addf(url, "&continue=%s", watch->continue_token);
+    if (watch->labels)
+        strbuf_addf(url, "&labelSelector=%s", watch->labels);
+    if (watch->fields)
+        strbuf_addf(url, "&fieldSelector=%s", watch->fields);
+    return url->failed ? -ENOMEM : 0;
+}
+
+static const char *accept_of(const struct kube_watch *watch)
+{
+    if (!watch->metadata_only)
+        return KUBE_JSON;
+    if (watch->phase == PHASE_PAGES)
+        return "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
+    return KUBE_METADATA_ONLY;
+}
+
+/* Failing and trying again */
+
+static void on_timer(uv_timer_t *timer)
+{
+    struct kube_watch *watch = timer->data;
+
+    start(watch);
+}
+
+static void start_after(struct kube_watch *watch, unsigned ms)
+{
+    if (watch->freed)
+        return;
+    (void)uv_timer_start(&watch->timer, on_timer, ms, 0);
+}
+
+/* Everything anew, from the first object on. */
+static void forget(struct kube_watch *watch)
+{
+    watch->phase = watch->unstreamed ? PHASE_PAGES : PHASE_STREAMED_LIST;
+    watch->version[0] = '\0';
+    watch->begun = false;
+    free(watch->continue_token);
+    watch->continue_token = NULL;
+}
+
+static void stop_exchange(struct kube_watch *watch)
+{
+    exchange_stop(&watch->exchange);
+    (void)uv_idle_stop(&watch->step);
+    watch->pending_start = watch->pending_len = 0;
+    watch->paused = watch->ended = false;
+}
+
+/* Tries again after a pause. A list that was cut begins anew; a watch goes on where it was. */
+static void trouble(struct kube_watch *watch, const char *why)
+{
+    unsigned pause_ms = backoff_ms(watch->failures++);
+
+    if (watch->retry_after_s)
+        pause_ms = watch->retry_after_s * 1000 + backoff_ms(0);
+    stop_exchange(watch);
+    if (watch->phase != PHASE_WATCH)
+        forget(watch);
+    start_after(watch, pause_ms);
+    if (!watch->ops->trouble)
+        log_warn("watching %s: %s; trying again in %u ms", watch->path, why, pause_ms);
+    else
+        watch->ops->trouble(watch->data, why);
+}
+
+static void relist(struct kube_watch *watch)
+{
+    log_debug("watching %s: listing everything again", watch->path);
+    stop_exchange(watch);
+    forget(watch);
+    start_after(watch, watch->failures ? backoff_ms(watch->failures) : 0);
+    watch->failures++;
+}
+
+/* Objects */
+
+static void begin_once(struct kube_watch *watch)
+{
+    if (watch->begun)
+        return;
+    watch->begun = true;
+    watch->complete = false;
+    watch->ops->begin(watch->data);
+}
+
+static void complete_list(struct kube_watch *watch)
+{
+    watch->phase = PHASE_WATCH;
+    watch->complete = true;
+    watch->failures = 0;
+    watch->ops->complete(watch->data);
+}
+
+static void keep_version(struct kube_watch *watch, const char *version)
+{
+    copy_text(watch->version, sizeof(watch->version), version);
+}
+
+/* The JSON of an object, read in place. Its memory is the watch's arena, good until the next. */
+static yyjson_val *read_json(struct kube_watch *watch, char *text, size_t len)
+{
+    size_t need = yyjson_read_max_memory_usage(len, YYJSON_READ_INSITU);
+    yyjson_alc allocator;
+    yyjson_doc *doc;
+    void *arena;
+
+    if (need > watch->arena_size) {
+        arena = realloc(watch->arena, need);
+        if (!arena)
+            return NULL;
+        watch->arena = arena;
+        watch->arena_size = need;
+    }
+    if (!yyjson_alc_pool_init(&allocator, watch->arena, watch->arena_size))
+        return NULL;
+    doc = yyjson_read_opts(text, len, YYJSON_READ_INSITU, &allocator, NULL);
+    return yyjson_doc_get_root(doc);
+}
+
+static void on_error_event(struct kube_watch *watch, const struct event *event)
+{
+    char why[256];
+
+    if (event->code == 410) {
+        relist(watch);
+        return;
+    }
+    (void)snprintf(why, sizeof(why), "the server ended it: %s (%u)", event->message, event->code);
+    trouble(watch, why);
+}
+
+static void take_event(struct kube_watch *watch, yyjson_val *root)
+{
+    struct error err = ERROR_INIT;
+    struct event event;
+
+    if (event_read(root, &event, &err) < 0) {
+        trouble(watch, err.text);
+        return;
+    }
+    if (event.kind == EVENT_ERROR) {
+        on_error_event(watch, &event);
+        return;
+    }
+    watch->advanced = true;
+    begin_once(watch);
+    if (!is_running(watch))
+        return;
+    if (watch->phase == PHASE_WATCH)
+        watch->failures = 0;
+    if (watch->phase == PHASE_WATCH || event.initial_end)
+        keep_version(watch, event.version);
+    if (event.kind == EVENT_OBJECT)
+        watch->ops->object(watch->data, event.type, event.object);
+    else if (event.initial_end && watch->phase == PHASE_STREAMED_LIST)
+        complete_list(watch);
+}
+
+static void take_item(struct kube_watch *watch, yyjson_val *root)
+{
+    if (!yyjson_is_obj(yyjson_obj_get(root, "metadata"))) {
+        trouble(watch, "the list has an element without metadata");
+        return;
+    }
+    begin_once(watch);
+    if (is_running(watch))
+        watch->ops->object(watch->data, KUBE_ADDED, root);
+}
+
+static int keep_continue(struct kube_watch *watch, const char *token)
+{
+    char escaped[3 * EVENT_CONTINUE_SIZE];
+
+    free(watch->continue_token);
+    watch->continue_token = NULL;
+    if (!token[0])
+        return 0;
+    if (!kube_escape(token, escaped, sizeof(escaped)))
+        return -EPROTO;
+    watch->continue_token = strdup(escaped);
+    return watch->continue_token ? 0 : -ENOMEM;
+}
+
+static void take_envelope(struct kube_watch *watch, yyjson_val *root)
+{
+    struct error err = ERROR_INIT;
+    struct list_end end;
+    int r;
+
+    r = event_read_envelope(root, &end, &err);
+    if (r == 0)
+        r = keep_continue(watch, end.continue_token);
+    if (r < 0) {
+        trouble(watch, err.text[0] ? err.text : strerror(-r));
+        return;
+    }
+    keep_version(watch, end.version);
+    watch->page_read = true;
+    begin_once(watch); /* a list may be empty */
+}
+
+static void take_text(struct kube_watch *watch, int what, char *text, size_t len)
+{
+    yyjson_val *root = read_json(watch, text, len);
+
+    if (!root)
+        trouble(watch, "the server sent what is not JSON");
+    else if (what == SPLIT_ENVELOPE)
+        take_envelope(watch, root);
+    else if (watch->phase == PHASE_PAGES)
+        take_item(watch, root);
+    else
+        take_event(watch, root);
+}
+
+/* The end of an answer */
+
+/* The server has no WatchList: it says so, or is too old to know the words. */
+static bool refuses_stream(const struct kube_watch *watch)
+{
+    return watch->phase == PHASE_STREAMED_LIST && (watch->status == 400 || watch->status == 422);
+}
+
+static void on_refusal(struct kube_watch *watch)
+{
+    char why[512];
+
+    if (refuses_stream(watch)) {
+        watch->unstreamed = true;
+        stop_exchange(watch);
+        forget(watch);
+        start(watch);
+        return;
+    }
+    if (watch->status == 410) {
+        relist(watch);
+        return;
+    }
+    if (watch->status == 401)
+        transport_forget_token(kube_client_transport(watch->client));
+    kube_describe_failure(watch->status, watch->pending, watch->pending_len, why, sizeof(why));
+    trouble(watch, why);
+}
+
+static void on_page_end(struct kube_watch *watch)
+{
+    if (!watch->page_read) {
+        trouble(watch, "the list was cut short");
+        return;
+    }
+    stop_exchange(watch);
+    if (watch->continue_token) {
+        start(watch);
+        return;
+    }
+    complete_list(watch);
+    if (!watch->freed && watch->phase == PHASE_WATCH)
+        start(watch);
+}
+
+/* The server ends a watch now and then, by the time it was asked for. */
+static void on_watch_end(struct kube_watch *watch)
+{
+    bool brief = clock_now_ns() - watch->started_ns < SHORTEST_NS;
+
+    if (watch->phase == PHASE_STREAMED_LIST || (brief && !watch->advanced)) {
+        trouble(watch, watch->phase == PHASE_WATCH ? "the watch ended with nothing in it"
+                                                   : "the list was cut short");
+        return;
+    }
+    stop_exchange(watch);
+    start(watch);
+}
+
+static void on_end(struct kube_watch *watch)
+{
+    if (watch->status != 200 && watch->status != 0) {
+        on_refusal(watch);
+        return;
+    }
+    /* A watch that is over its time ends like one that the server ended. */
+    if (watch->result == CURLE_OPERATION_TIMEDOUT && watch->phase == PHASE_WATCH)
+        watch->result = CURLE_OK;
+    if (watch->result != CURLE_OK) {
+        trouble(watch, exchange_reason(&watch->exchange, watch->result));
+        return;
+    }
+    if (watch->phase == PHASE_PAGES)
+        on_page_end(watch);
+    else
+        on_watch_end(watch);
+}
+
+/* The steps */
+
+/* Hands over the next object that is there; false: there is none for now. */
+static bool take_next(struct kube_watch *watch)
+{
+    const char *bytes = watch->pending + watch->pending_start;
+    size_t len = watch->pending_len - watch->pending_start, text_len;
+    char *text;
+    int r;
+
+    if (!len)
+        return false;
+    r = split_next(&watch->split, &bytes, &len, &text, &text_len);
+    watch->pending_start = watch->pending_len - len;
+    if (r == SPLIT_MORE)
+        return false;
+    if (r < 0) {
+        trouble(watch, r == -EFBIG ? "the server sent an object that is too long"
+                                   : "the server sent what is neither a list nor a watch");
+        return false;
+    }
+    take_text(watch, r, text, text_len);
+    return true;
+}
+
+static void after_step(struct kube_watch *watch)
+{
+    size_t left = watch->pending_len - watch->pending_start;
+
+    if (!left)
+        watch->pending_start = watch->pending_len = 0;
+    if (watch->paused && left < PENDING_LOW) {
+        memmove(watch->pending, watch->pending + watch->pending_start, left);
+        watch->pending_start = 0;
+        watch->pending_len = left;
+        watch->paused = false;
+        exchange_resume(&watch->exchange);
+    }
+    if (watch->pending_len > watch->pending_start)
+        return;
+    (void)uv_idle_stop(&watch->step);
+    if (watch->ended)
+        on_end(watch);
+}
+
+static void on_step(uv_idle_t *idle)
+{
+    struct kube_watch *watch = idle->data;
+    int64_t end = clock_now_ns() + STEP_NS;
+
+    while (is_running(watch) && take_next(watch)) {
+        if (clock_now_ns() >= end)
+            break;
+    }
+    if (is_running(watch))
+        after_step(watch);
+}
+
+static size_t on_write(struct exchange *exchange, const char *bytes, size_t len)
+{
+    struct kube_watch *watch = (struct kube_watch *)exchange;
+    bool refused = exchange_status(exchange) != 200;
+    char *pending;
+
+    if (refused && watch->pending_len + len > REFUSAL_MAX)
+        return len; /* only its beginning is wanted */
+    if (watch->pending_len > PENDING_MAX) {
+        watch->paused = true;
+        return CURL_WRITEFUNC_PAUSE;
+    }
+    if (watch->pending_len + len > watch->pending_size) {
+        size_t size = MAX((watch->pending_len + len) * 2, (size_t)16384);
+
+        pending = realloc(watch->pending, size);
+        if (!pending)
+            return 0;
+        watch->pending = pending;
+        watch->pending_size = size;
+    }
+    memcpy(watch->pending + watch->pending_len, bytes, len);
+    watch->pending_len += len;
+    if (!refused)
+        (void)uv_idle_start(&watch->step, on_step);
+    return len;
+}
+
+static void on_done(struct exchange *exchange, CURLcode result)
+{
+    struct kube_watch *watch = (struct kube_watch *)exchange;
+
+    watch->result = result;
+    watch->status = exchange_status(exchange);
+    watch->retry_after_s = exchange_retry_after(exchange);
+    watch->ended = true;
+    if (!uv_is_active((uv_handle_t *)&watch->step))
+        on_end(watch);
+}
+
+static void start(struct kube_watch *watch)
+{
+    CLEANUP(strbuf_deinit) struct strbuf url = STRBUF_INIT(URL_MAX);
+    unsigned seconds = watch_seconds();
+    struct exchange_spec spec = {
+        .method = KUBE_GET,
+        .accept = accept_of(watch),
+        .timeout_ms =
+            watch->phase == PHASE_PAGES ? LIST_TIMEOUT_MS : seconds * 1000 + WATCH_GRACE_MS,
+    };
+    int r;
+
+    split_begin(&watch->split, watch->phase == PHASE_PAGES);
+    watch->pending_start = watch->pending_len = 0;
+    watch->paused = watch->ended = watch->page_read = watch->advanced = false;
+    watch->retry_after_s = 0;
+    watch->started_ns = clock_now_ns();
+    (void)uv_timer_stop(&watch->timer);
+    r = format_url(watch, seconds, &url);
+    spec.path = strbuf_text(&url);
+    if (r == 0)
+        r = exchange_start(&watch->exchange, kube_client_transport(watch->client), &spec);
+    if (r < 0)
+        trouble(watch, strerror(-r));
+}
+
+/* Making and freeing */
+
+static int escape_into(char **ret_escaped, const char *text)
+{
+    size_t size = text ? strlen(text) * 3 + 4 : 0;
+
+    if (!text)
+        return 0;
+    *ret_escaped = malloc(size);
+    if (!*ret_escaped)
+        return -ENOMEM;
+    (void)kube_escape(text, *ret_escaped, size);
+    return 0;
+}
+
+static void release(struct kube_watch *watch)
+{
+    split_deinit(&watch->split);
+    free(watch->path);
+    free(watch->labels);
+    free(watch->fields);
+    free(watch->continue_token);
+    free(watch->pending);
+    free(watch->arena);
+    free(watch);
+}
+
+static void on_closed(uv_handle_t *handle)
+{
+    struct kube_watch *watch = handle->data;
+
+    if (--watch->open_handles == 0)
+        release(watch);
+}
+
+static int watch_copy(struct kube_watch *watch, const struct kube_watch_spec *spec)
+{
+    int r;
+
+    watch->metadata_only = spec->metadata_only;
+    watch->path = strdup(spec->path);
+    r = escape_into(&watch->labels, spec->label_selector);
+    if (r == 0)
+        r = escape_into(&watch->fields, spec->field_selector);
+    return watch->path ? r : -ENOMEM;
+}
+
+int kube_watch_new(struct kube_client *client, const struct kube_watch_spec *spec,
+                   const struct kube_watch_ops *ops, void *data, struct kube_watch **ret_watch,
+                   struct error *err)
+{
+    struct kube_watch *watch = calloc(1, sizeof(*watch));
+    uv_loop_t *loop = transport_loop(kube_client_transport(client));
+
+    if (!watch)
+        return error_set(err, -ENOMEM, "cannot watch %s: no memory", spec->path);
+    watch->client = client;
+    watch->ops = ops;
+    watch->data = data;
+    watch->exchange.write = on_write;
+    watch->exchange.done = on_done;
+    if (watch_copy(watch, spec) < 0) {
+        release(watch);
+        return error_set(err, -ENOMEM, "cannot watch %s: no memory", spec->path);
+    }
+    (void)uv_idle_init(loop, &watch->step);
+    (void)uv_timer_init(loop, &watch->timer);
+    watch->step.data = watch->timer.data = watch;
+    watch->open_handles = 2;
+    forget(watch);
+    start_after(watch, 0);
+    *ret_watch = watch;
+    return 0;
+}
+
+void kube_watch_free(struct kube_watch *watch)
+{
+    if (!watch || watch->freed)
+        return;
+    watch->freed = true;
+    exchange_stop(&watch->exchange);
+    uv_close((uv_handle_t *)&watch->step, on_closed);
+    uv_close((uv_handle_t *)&watch->timer, on_closed);
+}
+
+bool kube_watch_is_complete(const struct kube_watch *watch)
+{
+    return watch->complete;
+}
+
+void kube_watch_relist(struct kube_watch *watch)
+{
+    if (watch->freed)
+        return;
+    stop_exchange(watch);
+    forget(watch);
+    start_after(watch, 0);
+}

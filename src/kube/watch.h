@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/*
+ * A list of API objects, kept true: first every object there is, then every change.
+ *
+ * Initially by WatchList where the server has it, else in pages; then a watch with bookmarks, which
+ * is taken up again where it was cut. When the server no longer knows that place (410), or the
+ * initial list was cut, everything is sent again: begin() says so, and once complete() is called,
+ * what was not seen since then does not exist any more.
+ *
+ * Objects are handed over one at a time and in pieces of a fraction of a millisecond: what has not
+ * been handed over waits in the loop, then in the connection, so that a list of any length neither
+ * stalls the loop nor fills memory.
+ */
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <yyjson.h>
+
+#include "base/cleanup.h"
+#include "base/error.h"
+#include "kube/client.h"
+
+struct kube_watch;
+
+enum kube_event {
+    KUBE_ADDED = 1, /* also an object that was known before, after begin() */
+    KUBE_MODIFIED,
+    KUBE_DELETED,
+};
+
+/* Called from the loop. Each may free the watch and start requests. */
+struct kube_watch_ops {
+    /* An initial list begins, the first or a later one. */
+    void (*begin)(void *data);
+    /* object is a JSON object with metadata, at any rate; good for this call only. */
+    void (*object)(void *data, enum kube_event event, yyjson_val *object);
+    /* The initial list that the last begin() began is complete. */
+    void (*complete)(void *data);
+    /* The connection was lost or refused, and will be tried again. May be NULL: it is logged. */
+    void (*trouble)(void *data, const char *why);
+};
+
+struct kube_watch_spec {
+    const char *path;           /* "/api/v1/pods" */
+    const char *label_selector; /* unescaped; NULL: none */
+    const char *field_selector; /* unescaped, "spec.nodeName=a"; NULL: none */
+    bool metadata_only;         /* PartialObjectMetadata: object has apiVersion, kind, metadata */
+};
+
+/* The spec is copied, the ops are not. */
+int kube_watch_new(struct kube_client *client, const struct kube_watch_spec *spec,
+                   const struct kube_watch_ops *ops, void *data, struct kube_watch **ret_watch,
+                   struct error *err);
+void kube_watch_free(struct kube_watch *watch);
+DEFINE_CLEANUP(struct kube_watch *, kube_watch_free);
+
+/* Whether complete() was called since the last begin(). */
+bool kube_watch_is_complete(const struct kube_watch *watch);
+
+/* Sends everything again, as after 410. */
+void kube_watch_relist(struct kube_watch *watch);
