@@ -103,6 +103,16 @@ static int read_list(const struct pod *pod, const char *key, struct arena *arena
     return 0;
 }
 
+static int read_mode(const struct pod *pod, struct arena *arena, struct request *request)
+{
+    const char *modes = text_pairs_get(&pod->annotations, NVIDIA_MODE_KEY);
+
+    if (!modes)
+        return 0;
+    request->modes = arena_strdup(arena, modes);
+    return request->modes ? 0 : -ENOMEM;
+}
+
 static int read_selection(const struct pod *pod, struct arena *arena, struct request *request)
 {
     const struct {
@@ -124,7 +134,7 @@ static int read_selection(const struct pod *pod, struct arena *arena, struct req
     /* As in HAMi, cards that are asked for by name are not avoided. */
     if (request->use_uuids.count)
         request->avoid_uuids.count = 0;
-    return 0;
+    return read_mode(pod, arena, request);
 }
 
 static int read_request(const struct vendor_instance *instance, const struct pod *pod,
