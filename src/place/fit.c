@@ -33,11 +33,13 @@ static bool list_has_part_of(const struct text_list *list, const char *text)
     return false;
 }
 
-static bool type_matches(const struct request *request, const char *model)
+static bool type_matches(const struct request *request, const struct device *device)
 {
-    if (request->use_types.count && !list_has_part_of(&request->use_types, model))
+    if (request->use_types.count && !list_has_part_of(&request->use_types, device->model))
         return false;
-    return !list_has_part_of(&request->avoid_types, model);
+    if (request->modes && !strstr(request->modes, device->mode))
+        return false;
+    return !list_has_part_of(&request->avoid_types, device->model);
 }
 
 static bool uuid_matches(const struct request *request, const char *uuid)
@@ -47,9 +49,8 @@ static bool uuid_matches(const struct request *request, const char *uuid)
     return !text_list_has(&request->avoid_uuids, uuid);
 }
 
-/* Cards in MIG mode are cut into instances, which are not supported; no other mode changes a thing.
- */
-static bool mode_matches(const struct device *device)
+/* Cards in MIG mode are cut into instances, which are not supported. */
+static bool mode_is_supported(const struct device *device)
 {
     return strcmp(device->mode, "mig") != 0;
 }
@@ -80,7 +81,7 @@ static enum place_reason check_device(const struct walk *walk, const struct devi
         return PLACE_CARD_NOT_HEALTHY;
     if (device->cordoned)
         return PLACE_CARD_CORDONED;
-    if (!type_matches(walk->request, device->model))
+    if (!type_matches(walk->request, device))
         return PLACE_CARD_TYPE_MISMATCH;
     if (!uuid_matches(walk->request, device->uuid))
         return PLACE_CARD_UUID_MISMATCH;
@@ -96,7 +97,7 @@ static enum place_reason check_device(const struct walk *walk, const struct devi
         return PLACE_CARD_EXCLUSIVE;
     if (device->cores && !cores_free && !walk->cores)
         return PLACE_CARD_CORES_EXHAUSTED;
-    if (!mode_matches(device))
+    if (!mode_is_supported(device))
         return PLACE_CARD_MODE;
     return PLACE_REASON_COUNT;
 }

@@ -103,6 +103,16 @@ static int read_list(const struct pod *pod, const char *key, struct arena *arena
     return 0;
 }
 
+static int read_mode(const struct pod *pod, struct arena *arena, struct request *request)
+{
+    const char *modes = text_pairs_get(&pod->annotations, NVIDIA_MODE_KEY);
+
+    if (!modes)
+        return 0;
+    request->modes = arena_strdup(arena, modes);
+    return request->modes ? 0 : -ENOMEM;
+}
+
 static int read_selection(const struct pod *pod, struct arena *arena, struct request *request)
 {
     const struct {
@@ -124,7 +134,7 @@ static int read_selection(const struct pod *pod, struct arena *arena, struct req
     /* As in HAMi, cards that are asked for by name are not avoided. */
     if (request->use_uuids.count)
         request->avoid_uuids.count = 0;
-    return 0;
+    return read_mode(pod, arena, request);
 }
 
 static int read_request(const struct vendor_instance *instance, const struct pod *pod,
@@ -159,13 +169,15 @@ static unsigned natural(int32_t value)
     return value > 0 ? (unsigned)value : 0;
 }
 
-/* What is wrong with a device's identity, or NULL: such a device is listed, and never healthy. */
-static const char *check_id(const struct registered_device *registered)
+/* What can't be true of a device, or NULL: such a device is listed, and never healthy. */
+static const char *check_sense(const struct registered_device *registered)
 {
     if (!*registered->id)
         return "has no id";
     if (strpbrk(registered->id, ",:;[]"))
         return "has an id that can't be one";
+    if (registered->devmem > DEVICE_MAX_MIB)
+        return "has more memory than there is";
     return NULL;
 }
 
@@ -256,7 +268,7 @@ static void add_device(struct filling *filling, size_t position,
     fill_device(registered, device);
     device->cordoned = is_cordoned(filling->node, device->uuid);
     filling->count++;
-    wrong = check_id(registered);
+    wrong = check_sense(registered);
     if (!wrong)
         return;
     tell(filling, position, registered->id, wrong);

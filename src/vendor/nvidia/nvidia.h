@@ -20,6 +20,7 @@
 #define NVIDIA_AVOID_UUID_KEY "nvidia.com/nouse-gpuuuid"
 #define NVIDIA_USE_TYPE_KEY "nvidia.com/use-gputype"
 #define NVIDIA_AVOID_TYPE_KEY "nvidia.com/nouse-gputype"
+#define NVIDIA_MODE_KEY "nvidia.com/vgpu-mode" /* the ways of sharing that will do */
 
 enum {
     NVIDIA_NO_PERCENT = 101, /* HAMi's word for no percentage */
