@@ -6,10 +6,26 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/arena.h"
+#include "base/utf8.h"
+
 void strbuf_deinit(struct strbuf *buf)
 {
-    free(buf->text);
-    *buf = (struct strbuf){.max = buf->max};
+    if (!buf->arena)
+        free(buf->text);
+    *buf = (struct strbuf){.max = buf->max, .arena = buf->arena};
+}
+
+static char *resize(const struct strbuf *buf, size_t size)
+{
+    char *text;
+
+    if (!buf->arena)
+        return realloc(buf->text, size);
+    text = arena_alloc(buf->arena, size);
+    if (text && buf->len)
+        memcpy(text, buf->text, buf->len + 1);
+    return text;
 }
 
 static bool strbuf_grow(struct strbuf *buf, size_t more)
@@ -31,7 +47,7 @@ static bool strbuf_grow(struct strbuf *buf, size_t more)
     size = buf->size ? buf->size : 64;
     while (size < want)
         size *= 2;
-    text = realloc(buf->text, size);
+    text = resize(buf, size);
     if (!text) {
         buf->failed = true;
         return false;
@@ -70,34 +86,6 @@ void strbuf_addf(struct strbuf *buf, const char *fmt, ...)
     (void)vsnprintf(buf->text + buf->len, (size_t)len + 1, fmt, args);
     va_end(args);
     buf->len += (size_t)len;
-}
-
-/* Bytes of the well-formed UTF-8 sequence at p, or 0 (RFC 3629). */
-static size_t utf8_length(const unsigned char *p)
-{
-    unsigned min, code;
-    size_t len;
-
-    if (p[0] < 0x80)
-        return 1;
-    if (p[0] >= 0xc2 && p[0] <= 0xdf) {
-        len = 2, min = 0x80, code = p[0] & 0x1fu;
-    } else if ((p[0] & 0xf0) == 0xe0) {
-        len = 3, min = 0x800, code = p[0] & 0x0fu;
-    } else if (p[0] >= 0xf0 && p[0] <= 0xf4) {
-        len = 4, min = 0x10000, code = p[0] & 0x07u;
-    } else {
-        return 0;
-    }
-
-    for (size_t i = 1; i < len; i++) {
-        if ((p[i] & 0xc0) != 0x80)
-            return 0;
-        code = code << 6 | (p[i] & 0x3fu);
-    }
-    if (code < min || code > 0x10ffff || (code >= 0xd800 && code <= 0xdfff))
-        return 0;
-    return len;
 }
 
 void strbuf_add_json(struct strbuf *buf, const char *text)

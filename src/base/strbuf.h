@@ -10,17 +10,26 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+struct arena;
+
 struct strbuf {
     char *text; /* terminated; NULL while empty */
     size_t len;
     size_t size;
     size_t max;
     bool failed;
+    struct arena *arena; /* whose the text is; NULL: the buffer's own */
 };
 
 #define STRBUF_INIT(bound)                                                                         \
     {                                                                                              \
         .max = (bound)                                                                             \
+    }
+
+/* The text is the arena's and outlives the buffer, which needs no deinit. */
+#define STRBUF_IN(arena_, bound)                                                                   \
+    {                                                                                              \
+        .max = (bound), .arena = (arena_)                                                          \
     }
 
 void strbuf_deinit(struct strbuf *buf);

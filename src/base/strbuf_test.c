@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/strbuf.h"
 
+#include <string.h>
+
+#include "base/arena.h"
 #include "base/check.h"
 
 static void text_grows_up_to_its_bound(void **state)
@@ -32,11 +35,29 @@ static void json_strings_are_safe_whatever_the_bytes(void **state)
     strbuf_deinit(&buf);
 }
 
+static void text_in_an_arena_outlives_the_buffer(void **state)
+{
+    CLEANUP(arena_freep) struct arena *arena = arena_new(1000);
+    struct strbuf buf = STRBUF_IN(arena, 1000);
+    const char *text;
+
+    (void)state;
+    for (int i = 0; i < 40; i++)
+        strbuf_addf(&buf, "%d,", i);
+    assert_false(buf.failed);
+    text = strbuf_text(&buf);
+    strbuf_deinit(&buf);
+    assert_int_equal(strlen(text), 110);
+    strbuf_addf(&buf, "%1000d", 1);
+    assert_true(buf.failed);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(text_grows_up_to_its_bound),
         cmocka_unit_test(json_strings_are_safe_whatever_the_bytes),
+        cmocka_unit_test(text_in_an_arena_outlives_the_buffer),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -12,6 +12,7 @@
 enum {
     DEVICE_UUID_SIZE = 96,
     DEVICE_MODEL_SIZE = 96,
+    DEVICE_MODE_SIZE = 16,
     DEVICE_CORES = 100,        /* compute is counted in percent of the card */
     DEVICE_DEFAULT_SLOTS = 10, /* tasks that may share a card, HAMi's deviceSplitCount */
 };
@@ -28,8 +29,12 @@ struct device {
     unsigned index;
     int numa_node; /* -1: unknown */
     bool healthy;
+    bool cordoned;               /* by the operator: takes nothing new */
+    char mode[DEVICE_MODE_SIZE]; /* how it is shared: "" or "hami-core", "mig", "mps" */
     uint64_t memory_bytes;
     unsigned cores;
     unsigned slots;
     struct device_usage used;
+    unsigned misused; /* tasks on it of a kind that its mode rules out; while there are any it takes
+                         nothing new */
 };

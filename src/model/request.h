@@ -1,16 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* What one container, or one command of `hamictl run`, asks for of one vendor's devices. */
+/* What one container, or one command of `hamictl run`, asks for of one vendor's devices; and a pod.
+ */
 
 #include <stddef.h>
 #include <stdint.h>
 
-/* Strings of the request's owner. */
-struct text_list {
-    const char *const *items;
-    size_t count;
-};
+#include "model/text.h"
 
 struct request {
     const char *type;        /* the vendor's word, "NVIDIA" */
@@ -22,4 +19,23 @@ struct request {
     /* Empty lists do not constrain. UUIDs match exactly, types as a part of the model's name. */
     struct text_list use_uuids, avoid_uuids;
     struct text_list use_types, avoid_types;
+};
+
+/* When a container runs, which says what it may share with the others of its pod. */
+enum container_role {
+    CONTAINER_APP = 0,
+    CONTAINER_INIT,    /* before the apps, alone but for the sidecars started before it */
+    CONTAINER_SIDECAR, /* an init container that is restarted always: from its turn on to the end */
+};
+
+struct container_demand {
+    enum container_role role;
+    size_t request_count; /* at most one of each vendor */
+    const struct request *requests;
+};
+
+/* All containers of a pod, those that ask for nothing included; init containers come first. */
+struct demand {
+    size_t count;
+    const struct container_demand *containers;
 };

@@ -24,19 +24,10 @@ static bool text_contains(const char *text, const char *part)
     return len == 0;
 }
 
-static bool list_has(const struct text_list *list, const char *text)
-{
-    for (size_t i = 0; i < list->count; i++) {
-        if (strcmp(list->items[i], text) == 0)
-            return true;
-    }
-    return false;
-}
-
 static bool list_has_part_of(const struct text_list *list, const char *text)
 {
     for (size_t i = 0; i < list->count; i++) {
-        if (*list->items[i] && text_contains(text, list->items[i]))
+        if (text_contains(text, list->items[i]))
             return true;
     }
     return false;
@@ -51,9 +42,16 @@ static bool type_matches(const struct request *request, const char *model)
 
 static bool uuid_matches(const struct request *request, const char *uuid)
 {
-    if (request->use_uuids.count && !list_has(&request->use_uuids, uuid))
+    if (request->use_uuids.count && !text_list_has(&request->use_uuids, uuid))
         return false;
-    return !list_has(&request->avoid_uuids, uuid);
+    return !text_list_has(&request->avoid_uuids, uuid);
+}
+
+/* Cards in MIG mode are cut into instances, which are not supported; no other mode changes a thing.
+ */
+static bool mode_matches(const struct device *device)
+{
+    return strcmp(device->mode, "mig") != 0;
 }
 
 /* What the request means on this card, in MiB. */
@@ -78,8 +76,10 @@ static enum place_reason check_device(const struct walk *walk, const struct devi
     const struct device_usage *used = &device->used;
     unsigned cores_free = used->cores < device->cores ? device->cores - used->cores : 0;
 
-    if (!device->healthy)
+    if (!device->healthy || device->misused)
         return PLACE_CARD_NOT_HEALTHY;
+    if (device->cordoned)
+        return PLACE_CARD_CORDONED;
     if (!type_matches(walk->request, device->model))
         return PLACE_CARD_TYPE_MISMATCH;
     if (!uuid_matches(walk->request, device->uuid))
@@ -96,6 +96,8 @@ static enum place_reason check_device(const struct walk *walk, const struct devi
         return PLACE_CARD_EXCLUSIVE;
     if (device->cores && !cores_free && !walk->cores)
         return PLACE_CARD_CORES_EXHAUSTED;
+    if (!mode_matches(device))
+        return PLACE_CARD_MODE;
     return PLACE_REASON_COUNT;
 }
 
@@ -118,19 +120,26 @@ static void walk_candidates(const struct walk *walk, const struct device *device
     }
 }
 
+/* All but the picks, which are written before they are counted. */
+static void clear(struct place_decision *decision)
+{
+    decision->pick_count = 0;
+    decision->too_few_devices = false;
+    decision->candidates = 0;
+    memset(decision->reasons, 0, sizeof(decision->reasons));
+}
+
 int place_fit(const struct device *devices, size_t count, const struct request *request,
               const struct place_policy *policy, struct place_decision *ret_decision)
 {
-    struct place_decision decision = {.pick_count = 0};
+    struct walk walk = {request, policy, MIN(request->cores, (unsigned)DEVICE_CORES)};
     size_t positions[PLACE_MAX_DEVICES], candidates = 0;
-    struct walk walk = {request, policy, request->cores};
-    float scores[PLACE_MAX_DEVICES] = {0};
+    float scores[PLACE_MAX_DEVICES];
 
-    if (count > PLACE_MAX_DEVICES || request->count > PLACE_MAX_PICKS)
+    if (count > PLACE_MAX_DEVICES)
         return -E2BIG;
-    if (walk.cores > DEVICE_CORES)
-        walk.cores = DEVICE_CORES;
 
+    clear(ret_decision);
     for (size_t i = 0; i < count; i++) {
         if (!text_contains(devices[i].model, request->type))
             continue;
@@ -138,19 +147,18 @@ int place_fit(const struct device *devices, size_t count, const struct request *
         positions[candidates++] = i;
     }
 
-    decision.candidates = (unsigned)candidates;
-    if (request->count > candidates) {
-        decision.too_few_devices = true;
-        *ret_decision = decision;
+    ret_decision->candidates = (unsigned)candidates;
+    if (request->count > count || !candidates) {
+        ret_decision->too_few_devices = true;
         return PLACE_NO_FIT;
     }
 
     place_sort(devices, scores, policy->order, positions, candidates);
-    walk_candidates(&walk, devices, positions, candidates, &decision);
-    if (decision.pick_count < request->count)
-        decision.reasons[PLACE_TOO_FEW_PICKED] = (unsigned)decision.pick_count;
-    *ret_decision = decision;
-    return decision.pick_count < request->count ? PLACE_NO_FIT : PLACE_FITS;
+    walk_candidates(&walk, devices, positions, candidates, ret_decision);
+    if (ret_decision->pick_count == request->count)
+        return PLACE_FITS;
+    ret_decision->reasons[PLACE_TOO_FEW_PICKED] = (unsigned)ret_decision->pick_count;
+    return PLACE_NO_FIT;
 }
 
 void place_charge(struct device *devices, const struct place_decision *decision)

@@ -1,0 +1,92 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "model/json.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/utf8.h"
+
+static void *take(void *ctx, size_t size)
+{
+    return arena_alloc(ctx, size);
+}
+
+static void *grow(void *ctx, void *old, size_t old_size, size_t size)
+{
+    void *bytes;
+
+    if (size <= old_size)
+        return old;
+    bytes = arena_alloc(ctx, size);
+    return bytes && old_size ? memcpy(bytes, old, old_size) : bytes;
+}
+
+static void leave(void *ctx, void *bytes)
+{
+    (void)ctx;
+    (void)bytes;
+}
+
+yyjson_alc json_alc(struct arena *arena)
+{
+    return (yyjson_alc){.malloc = take, .realloc = grow, .free = leave, .ctx = arena};
+}
+
+int json_parse(const char *text, size_t len, struct arena *arena, yyjson_val **ret_root,
+               struct error *err)
+{
+    yyjson_alc alc = json_alc(arena);
+    yyjson_read_err wrong = {0};
+    yyjson_doc *doc;
+
+    /* Without the flag for reading in place, the text is copied and not written to. */
+    doc = yyjson_read_opts((char *)(uintptr_t)text, len, YYJSON_READ_NOFLAG, &alc, &wrong);
+    if (doc) {
+        *ret_root = yyjson_doc_get_root(doc);
+        return 0;
+    }
+    if (wrong.code == YYJSON_READ_ERROR_MEMORY_ALLOCATION)
+        return error_set(err, -ENOMEM, "larger than what is set aside for it");
+    return error_set(err, -EINVAL, "not JSON: %s, at byte %zu", wrong.msg ? wrong.msg : "empty",
+                     wrong.pos);
+}
+
+/* The escape of one ASCII character, NULL when it stands for itself. */
+static const char *escape_of(unsigned char c, char buf[8])
+{
+    static const char *const short_ones[128] = {
+        ['"'] = "\\\"", ['\\'] = "\\\\", ['\n'] = "\\n", ['\r'] = "\\r", ['\t'] = "\\t",
+    };
+
+    if (c < 0x80 && short_ones[c])
+        return short_ones[c];
+    if (c >= 0x20 && c != '<' && c != '>' && c != '&')
+        return NULL;
+    (void)snprintf(buf, 8, "\\u%04x", c);
+    return buf;
+}
+
+void json_add_text(struct strbuf *buf, const char *text)
+{
+    const unsigned char *p = (const unsigned char *)text;
+    char escape_buf[8];
+
+    strbuf_add(buf, "\"");
+    while (*p) {
+        size_t len = utf8_length(p);
+        const char *escape = len == 1 ? escape_of(*p, escape_buf) : NULL;
+
+        if (!len)
+            escape = "\\ufffd";
+        else if (len == 3 &&
+                 (memcmp(p, "\xe2\x80\xa8", 3) == 0 || memcmp(p, "\xe2\x80\xa9", 3) == 0))
+            escape = p[2] == 0xa8 ? "\\u2028" : "\\u2029";
+        if (escape)
+            strbuf_add(buf, escape);
+        else
+            strbuf_addf(buf, "%.*s", (int)len, (const char *)p);
+        p += len ? len : 1;
+    }
+    strbuf_add(buf, "\"");
+}

@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/* The annotations and labels that HAMi's parts share, whatever the vendor. */
+
+/* On a pod. The node's name is a label of the same key, too. */
+#define KEY_NODE "hami.io/vgpu-node"
+#define KEY_TIME "hami.io/vgpu-time"      /* of the decision, seconds since 1970 */
+#define KEY_BIND_TIME "hami.io/bind-time" /* seconds since 1970 */
+#define KEY_BIND_PHASE "hami.io/bind-phase"
+#define KEY_NODE_POLICY "hami.io/node-scheduler-policy" /* the user's: binpack, spread */
+#define KEY_DEVICE_POLICY "hami.io/gpu-scheduler-policy"
+
+/* Values of KEY_BIND_PHASE. */
+#define BIND_PHASE_ALLOCATING "allocating"
+#define BIND_PHASE_SUCCESS "success"
+#define BIND_PHASE_FAILED "failed"
+
+/* On a node. */
+#define KEY_NODE_LOCK "hami.io/mutex.lock"
+#define KEY_CORDON "hami.io/device-cordon" /* the operator's: uuids that take nothing new */
+
+/* On a pod or a namespace: "ignore" keeps the webhook away. */
+#define KEY_WEBHOOK "hami.io/webhook"

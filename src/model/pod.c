@@ -1,0 +1,242 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "model/pod.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/util.h"
+#include "model/object.h"
+
+static int read_privileged(const struct reading *reading, yyjson_val *value, const char *where,
+                           bool *ret_privileged)
+{
+    yyjson_val *context;
+    int r;
+
+    r = reading_object(reading, value, where, "securityContext", &context);
+    if (r < 0)
+        return r;
+    *ret_privileged = yyjson_is_true(yyjson_obj_get(context, "privileged"));
+    return 0;
+}
+
+static int read_container_resources(const struct reading *reading, yyjson_val *value,
+                                    const char *where, struct container *container)
+{
+    yyjson_val *resources;
+    bool has_requests;
+    char inner[96];
+    int r;
+
+    r = reading_object(reading, value, where, "resources", &resources);
+    if (r < 0)
+        return r;
+    container->has_resources = resources != NULL;
+    (void)snprintf(inner, sizeof(inner), "%s.resources", where);
+    r = reading_resources(reading, resources, inner, "limits", &container->has_limits,
+                          &container->limits);
+    if (r < 0)
+        return r;
+    return reading_resources(reading, resources, inner, "requests", &has_requests,
+                             &container->requests);
+}
+
+static int read_container(const struct reading *reading, yyjson_val *value, const char *where,
+                          bool init, struct container *ret_container)
+{
+    struct container container = {.role = init ? CONTAINER_INIT : CONTAINER_APP};
+    const char *restart;
+    yyjson_val *env;
+    int r;
+
+    if (!yyjson_is_obj(value))
+        return reading_refuse(reading, where, "not an object");
+    r = reading_text(reading, value, where, "name", &container.name);
+    if (r < 0)
+        return r;
+    r = reading_text(reading, value, where, "restartPolicy", &restart);
+    if (r < 0)
+        return r;
+    if (init && strcmp(restart, "Always") == 0)
+        container.role = CONTAINER_SIDECAR;
+    r = read_privileged(reading, value, where, &container.privileged);
+    if (r < 0)
+        return r;
+    r = reading_array(reading, value, where, "env", &env);
+    if (r < 0)
+        return r;
+    container.has_env = env != NULL;
+    r = read_container_resources(reading, value, where, &container);
+    if (r < 0)
+        return r;
+    *ret_container = container;
+    return 0;
+}
+
+static int read_list(const struct reading *reading, yyjson_val *list, bool init,
+                     struct container *ret_containers)
+{
+    yyjson_val *value;
+    size_t at, max;
+    char where[64];
+    int r;
+
+    yyjson_arr_foreach(list, at, max, value)
+    {
+        (void)snprintf(where, sizeof(where), "spec.%s[%zu]", init ? "initContainers" : "containers",
+                       at);
+        r = read_container(reading, value, where, init, &ret_containers[at]);
+        if (r < 0)
+            return r;
+    }
+    return 0;
+}
+
+static int read_containers(const struct reading *reading, yyjson_val *spec, struct pod *pod)
+{
+    yyjson_val *init, *apps;
+    struct container *containers;
+    int r;
+
+    r = reading_array(reading, spec, "spec", "initContainers", &init);
+    if (r < 0)
+        return r;
+    r = reading_array(reading, spec, "spec", "containers", &apps);
+    if (r < 0)
+        return r;
+
+    pod->init_count = yyjson_arr_size(init);
+    pod->container_count = pod->init_count + yyjson_arr_size(apps);
+    if (pod->container_count > POD_MAX_CONTAINERS)
+        return reading_refuse(reading, "spec.containers", "too many");
+    containers = ARENA_ARRAY(reading->arena, struct container, pod->container_count);
+    if (!containers)
+        return reading_no_memory(reading);
+    pod->containers = containers;
+
+    r = read_list(reading, init, true, containers);
+    if (r < 0)
+        return r;
+    return read_list(reading, apps, false, containers + pod->init_count);
+}
+
+static int read_spec(const struct reading *reading, yyjson_val *object, struct pod *pod)
+{
+    const struct {
+        const char *key;
+        const char **text;
+    } texts[] = {
+        {"nodeName", &pod->node_name},
+        {"schedulerName", &pod->scheduler_name},
+        {"runtimeClassName", &pod->runtime_class},
+    };
+    yyjson_val *spec;
+    int r;
+
+    r = reading_object(reading, object, "", "spec", &spec);
+    if (r < 0 || !spec)
+        return r;
+    pod->has_spec = true;
+    for (size_t i = 0; i < ARRAY_SIZE(texts); i++) {
+        r = reading_text(reading, spec, "spec", texts[i].key, texts[i].text);
+        if (r < 0)
+            return r;
+    }
+    return read_containers(reading, spec, pod);
+}
+
+static enum pod_phase phase_of(const char *text)
+{
+    static const struct {
+        const char *text;
+        enum pod_phase phase;
+    } phases[] = {
+        {"Pending", POD_PENDING},
+        {"Running", POD_RUNNING},
+        {"Succeeded", POD_SUCCEEDED},
+        {"Failed", POD_FAILED},
+    };
+
+    for (size_t i = 0; i < ARRAY_SIZE(phases); i++) {
+        if (strcmp(phases[i].text, text) == 0)
+            return phases[i].phase;
+    }
+    return POD_PHASE_UNKNOWN;
+}
+
+static int read_status(const struct reading *reading, yyjson_val *object, struct pod *pod)
+{
+    yyjson_val *status;
+    const char *phase;
+    int r;
+
+    r = reading_object(reading, object, "", "status", &status);
+    if (r < 0)
+        return r;
+    r = reading_text(reading, status, "status", "phase", &phase);
+    if (r < 0)
+        return r;
+    pod->phase = phase_of(phase);
+    return 0;
+}
+
+int pod_read(yyjson_val *object, struct arena *arena, struct pod *ret_pod, struct error *err)
+{
+    struct pod pod = {.node_name = "", .scheduler_name = "", .runtime_class = ""};
+    const struct reading reading = {.arena = arena, .err = err};
+    struct metadata metadata;
+    int r;
+
+    if (!yyjson_is_obj(object))
+        return error_set(err, -EINVAL, "not an object");
+    r = reading_metadata(&reading, object, NULL, &metadata);
+    if (r < 0)
+        return r;
+    pod.namespace = metadata.namespace;
+    pod.name = metadata.name;
+    pod.uid = metadata.uid;
+    pod.resource_version = metadata.resource_version;
+    pod.annotations = metadata.annotations;
+    pod.labels = metadata.labels;
+    pod.deleting = metadata.deleting;
+
+    r = read_spec(&reading, object, &pod);
+    if (r < 0)
+        return r;
+    r = read_status(&reading, object, &pod);
+    if (r < 0)
+        return r;
+    *ret_pod = pod;
+    return 0;
+}
+
+bool pod_is_over(const struct pod *pod)
+{
+    return pod->phase == POD_SUCCEEDED || pod->phase == POD_FAILED;
+}
+
+const struct resource *resource_find(const struct resource_list *list, const char *name)
+{
+    for (size_t i = 0; *name && i < list->count; i++) {
+        if (strcmp(list->items[i].name, name) == 0)
+            return &list->items[i];
+    }
+    return NULL;
+}
+
+const struct resource *container_resource(const struct container *container, const char *name)
+{
+    const struct resource *limit = resource_find(&container->limits, name);
+
+    return limit ? limit : resource_find(&container->requests, name);
+}
+
+const char *pod_init_roles(const struct pod *pod, struct arena *arena)
+{
+    char *roles = arena_alloc(arena, pod->init_count + 1);
+
+    for (size_t i = 0; roles && i < pod->init_count; i++)
+        roles[i] = pod->containers[i].role == CONTAINER_SIDECAR ? 's' : 'i';
+    return roles;
+}

@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "model/text.h"
+
+#include <string.h>
+
+bool text_list_has(const struct text_list *list, const char *text)
+{
+    for (size_t i = 0; i < list->count; i++) {
+        if (strcmp(list->items[i], text) == 0)
+            return true;
+    }
+    return false;
+}
+
+const char *text_pairs_get(const struct text_pairs *pairs, const char *key)
+{
+    for (size_t i = 0; i < pairs->count; i++) {
+        if (strcmp(pairs->items[i].key, key) == 0)
+            return pairs->items[i].value;
+    }
+    return NULL;
+}

@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/* Lists of text, whose strings belong to whoever made the list: mostly an arena. */
+
+#include <stdbool.h>
+#include <stddef.h>
+
+struct text_list {
+    const char *const *items;
+    size_t count;
+};
+
+/* An annotation, a label, a variable of the environment. */
+struct text_pair {
+    const char *key, *value;
+};
+
+struct text_pairs {
+    const struct text_pair *items;
+    size_t count;
+};
+
+bool text_list_has(const struct text_list *list, const char *text);
+
+/* The value of a key, or NULL. */
+const char *text_pairs_get(const struct text_pairs *pairs, const char *key);

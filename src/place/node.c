@@ -1,0 +1,84 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <string.h>
+
+#include "base/util.h"
+#include "place/place.h"
+
+enum {
+    PERCENT_TOTAL_MIN_MIB = 100, /* of smaller cards, percentages round too coarsely to be kept */
+};
+
+static unsigned cores_free(const struct device *device)
+{
+    return device->used.cores < device->cores ? device->cores - device->used.cores : 0;
+}
+
+/* False only when place_fit() refuses the device to everybody. */
+static bool is_usable(const struct device *device)
+{
+    if (!device->healthy || device->misused || device->cordoned)
+        return false;
+    if (device->used.slots >= device->slots || strcmp(device->mode, "mig") == 0)
+        return false;
+    return !device->cores || cores_free(device);
+}
+
+static uint64_t free_mib(const struct device *device)
+{
+    uint64_t total = device->memory_bytes / MIB;
+    uint64_t used = (device->used.memory_bytes + MIB - 1) / MIB;
+
+    return used < total ? total - used : 0;
+}
+
+/* At least the largest percentage that place_fit() can find room for. */
+static unsigned free_percent(const struct device *device)
+{
+    uint64_t total = device->memory_bytes / MIB;
+
+    if (total < PERCENT_TOTAL_MIN_MIB)
+        return UINT8_MAX;
+    return (unsigned)((free_mib(device) * 100 + total - 1) / total);
+}
+
+float place_node_score(const struct device *devices, size_t count)
+{
+    uint32_t slots = 0, used_slots = 0, cores = 0, used_cores = 0, mib = 0, used_mib = 0;
+
+    for (size_t i = 0; i < count; i++) {
+        const struct device *device = &devices[i];
+
+        slots += device->slots;
+        used_slots += device->used.slots;
+        cores += device->cores;
+        used_cores += device->used.cores;
+        mib += (uint32_t)(device->memory_bytes / MIB);
+        used_mib += (uint32_t)(device->used.memory_bytes / MIB);
+    }
+    if (!slots || !cores || !mib)
+        return 0;
+    return 10.0f * ((float)used_slots / (float)slots + (float)used_cores / (float)cores +
+                    (float)used_mib / (float)mib);
+}
+
+void place_node_update(struct place_node *node)
+{
+    unsigned usable = 0, cores = 0, percent = 0;
+    uint64_t mib = 0;
+
+    for (size_t i = 0; i < node->device_count; i++) {
+        const struct device *device = &node->devices[i];
+
+        if (!is_usable(device))
+            continue;
+        usable++;
+        mib = MAX(mib, free_mib(device));
+        cores = MAX(cores, cores_free(device));
+        percent = MAX(percent, free_percent(device));
+    }
+    node->score = place_node_score(node->devices, node->device_count);
+    node->usable = (uint16_t)MIN(usable, (unsigned)UINT16_MAX);
+    node->free_mib = (uint32_t)MIN(mib, (uint64_t)UINT32_MAX);
+    node->free_cores = (uint8_t)MIN(cores, (unsigned)UINT8_MAX);
+    node->free_percent = (uint8_t)MIN(percent, (unsigned)UINT8_MAX);
+}

@@ -1,0 +1,240 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <string.h>
+
+#include "base/util.h"
+#include "model/keys.h"
+#include "place/place.h"
+
+/* One pod on one node, container after container. */
+struct fitting {
+    const struct place_node *node;
+    const struct demand *demand;
+    const struct place_options *options;
+    struct arena *arena;
+    struct device *devices; /* the node's; a copy of them once something is charged */
+    bool copied;
+    struct place_decision *decision;
+};
+
+static enum place_order order_of(const char *text, enum place_order unknown)
+{
+    if (strcmp(text, "spread") == 0)
+        return PLACE_SPREAD;
+    if (strcmp(text, "binpack") == 0)
+        return PLACE_BINPACK;
+    return unknown;
+}
+
+/* "mutex, binpack" and the like. */
+static bool names_mutex(const char *text)
+{
+    static const char word[] = "mutex";
+
+    for (const char *p = text; *p; p += strspn(p, ", ")) {
+        size_t len = strcspn(p, ", ");
+
+        if (len == strlen(word) && strncmp(p, word, len) == 0)
+            return true;
+        p += len;
+    }
+    return false;
+}
+
+void place_options_read(const struct text_pairs *annotations, const struct place_options *defaults,
+                        struct place_options *ret_options)
+{
+    const char *node = text_pairs_get(annotations, KEY_NODE_POLICY);
+    const char *device = text_pairs_get(annotations, KEY_DEVICE_POLICY);
+    struct place_options options = *defaults;
+
+    /* HAMi reads an unknown word as binpack of nodes and as spread of devices. */
+    if (node)
+        options.node_order = order_of(node, PLACE_BINPACK);
+    if (device) {
+        options.policy.order = order_of(device, PLACE_SPREAD);
+        options.policy.mutex = names_mutex(device);
+    }
+    *ret_options = options;
+}
+
+static int copy_devices(struct fitting *fitting)
+{
+    size_t count = fitting->node->device_count;
+    struct device *copy;
+
+    if (fitting->copied)
+        return 0;
+    copy = ARENA_ARRAY(fitting->arena, struct device, count);
+    if (!copy)
+        return -ENOMEM;
+    memcpy(copy, fitting->devices, count * sizeof(*copy));
+    fitting->devices = copy;
+    fitting->copied = true;
+    return 0;
+}
+
+static int charge(struct fitting *fitting)
+{
+    int r = copy_devices(fitting);
+
+    if (r == 0)
+        place_charge(fitting->devices, fitting->decision);
+    return r;
+}
+
+static void discharge(struct fitting *fitting, const struct container_devices *devices)
+{
+    for (size_t i = 0; i < devices->count; i++) {
+        for (size_t k = 0; k < fitting->node->device_count; k++) {
+            struct device_usage *used = &fitting->devices[k].used;
+
+            if (strcmp(fitting->devices[k].uuid, devices->items[i].uuid) != 0)
+                continue;
+            used->slots--;
+            used->cores -= (unsigned)devices->items[i].cores;
+            used->memory_bytes -= (uint64_t)devices->items[i].memory_mib * MIB;
+        }
+    }
+}
+
+static int record_picks(const struct fitting *fitting, const char *word,
+                        struct container_devices *ret_devices)
+{
+    const struct place_decision *decision = fitting->decision;
+    struct container_device *items;
+
+    items = ARENA_ARRAY(fitting->arena, struct container_device, decision->pick_count);
+    if (!items)
+        return -ENOMEM;
+    for (size_t i = 0; i < decision->pick_count; i++) {
+        const struct place_pick *pick = &decision->picks[i];
+
+        items[i].uuid = arena_strdup(fitting->arena, fitting->devices[pick->device].uuid);
+        items[i].type = word;
+        items[i].memory_mib = (int32_t)(pick->memory_bytes / MIB);
+        items[i].cores = (int32_t)pick->cores;
+        if (!items[i].uuid)
+            return -ENOMEM;
+    }
+    *ret_devices = (struct container_devices){.count = decision->pick_count, .items = items};
+    return 0;
+}
+
+/* The placement's entry for a vendor, made if need be; NULL: -E2BIG or -ENOMEM. */
+static struct pod_devices *find_vendor(const struct fitting *fitting, struct placement *placement,
+                                       const char *word, int *ret_error)
+{
+    size_t count = placement->vendor_count;
+    struct container_devices *containers;
+
+    for (size_t i = 0; i < count; i++) {
+        if (strcmp(placement->vendors[i].word, word) == 0)
+            return &placement->vendors[i].devices;
+    }
+    *ret_error = -E2BIG;
+    if (count == PLACE_MAX_VENDORS)
+        return NULL;
+    *ret_error = -ENOMEM;
+    containers = ARENA_ARRAY(fitting->arena, struct container_devices, fitting->demand->count);
+    if (!containers)
+        return NULL;
+    placement->vendors[count].word = word;
+    placement->vendors[count].devices.containers = containers;
+    placement->vendors[count].devices.count = fitting->demand->count;
+    placement->vendor_count++;
+    return &placement->vendors[count].devices;
+}
+
+/* What an init container took is free for whoever comes next. */
+static void end_turn(struct fitting *fitting, struct placement *placement, size_t container)
+{
+    if (fitting->demand->containers[container].role != CONTAINER_INIT)
+        return;
+    for (size_t i = 0; i < placement->vendor_count; i++)
+        discharge(fitting, &placement->vendors[i].devices.containers[container]);
+}
+
+static int fit_container(struct fitting *fitting, size_t container, struct placement *placement)
+{
+    const struct container_demand *demand = &fitting->demand->containers[container];
+    struct pod_devices *devices;
+    int r;
+
+    for (size_t i = 0; i < demand->request_count; i++) {
+        const struct request *request = &demand->requests[i];
+
+        r = place_fit(fitting->devices, fitting->node->device_count, request,
+                      &fitting->options->policy, fitting->decision);
+        if (r != PLACE_FITS)
+            return r;
+        devices = find_vendor(fitting, placement, request->type, &r);
+        if (!devices)
+            return r;
+        r = record_picks(fitting, request->type, &devices->containers[container]);
+        if (r < 0)
+            return r;
+        r = charge(fitting);
+        if (r < 0)
+            return r;
+    }
+    if (demand->request_count)
+        end_turn(fitting, placement, container);
+    return PLACE_FITS;
+}
+
+static char *roles_of(const struct demand *demand, struct arena *arena)
+{
+    char *roles = arena_alloc(arena, demand->count + 1);
+
+    for (size_t i = 0; roles && i < demand->count; i++) {
+        if (demand->containers[i].role == CONTAINER_APP)
+            break;
+        roles[i] = demand->containers[i].role == CONTAINER_SIDECAR ? 's' : 'i';
+    }
+    return roles;
+}
+
+static int add_usage(const struct fitting *fitting, struct placement *placement)
+{
+    const char *roles = roles_of(fitting->demand, fitting->arena);
+    int r;
+
+    if (!roles)
+        return -ENOMEM;
+    for (size_t i = 0; i < placement->vendor_count; i++) {
+        r = place_usage_add_pod(&placement->usage, &placement->vendors[i].devices, roles,
+                                fitting->arena);
+        if (r < 0)
+            return r;
+    }
+    return 0;
+}
+
+int place_pod(const struct place_node *node, const struct demand *demand,
+              const struct place_options *options, struct arena *arena,
+              struct placement *ret_placement, struct place_decision *ret_failure)
+{
+    struct place_decision decision;
+    struct fitting fitting = {
+        .node = node,
+        .demand = demand,
+        .options = options,
+        .arena = arena,
+        .devices = node->devices,
+        .decision = ret_failure ? ret_failure : &decision,
+    };
+    struct placement placement = {.vendor_count = 0};
+    int r;
+
+    for (size_t i = 0; i < demand->count; i++) {
+        r = fit_container(&fitting, i, &placement);
+        if (r != PLACE_FITS)
+            return r;
+    }
+    r = add_usage(&fitting, &placement);
+    if (r < 0)
+        return r;
+    *ret_placement = placement;
+    return PLACE_FITS;
+}

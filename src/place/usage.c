@@ -1,0 +1,157 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <string.h>
+
+#include "base/util.h"
+#include "place/place.h"
+
+enum {
+    CORES_MAX = 10000, /* of one part: more is garbage, and sums must not wrap round */
+};
+
+/* A device while a pod's containers are gone through. */
+struct tally {
+    struct device_usage running; /* by what has been started and goes on */
+    struct device_usage turn;    /* by the container whose turn it is */
+};
+
+static struct device_usage sum(struct device_usage a, struct device_usage b)
+{
+    return (struct device_usage){
+        .slots = a.slots + b.slots,
+        .cores = a.cores + b.cores,
+        .memory_bytes = a.memory_bytes + b.memory_bytes,
+    };
+}
+
+static struct device_usage difference(struct device_usage a, struct device_usage b)
+{
+    return (struct device_usage){
+        .slots = a.slots - b.slots,
+        .cores = a.cores - b.cores,
+        .memory_bytes = a.memory_bytes - b.memory_bytes,
+    };
+}
+
+static struct device_usage larger(struct device_usage a, struct device_usage b)
+{
+    return (struct device_usage){
+        .slots = MAX(a.slots, b.slots),
+        .cores = MAX(a.cores, b.cores),
+        .memory_bytes = MAX(a.memory_bytes, b.memory_bytes),
+    };
+}
+
+static struct device_usage usage_of(const struct container_device *device)
+{
+    return (struct device_usage){
+        .slots = 1,
+        .cores = (unsigned)MIN(MAX(device->cores, 0), CORES_MAX),
+        .memory_bytes = (uint64_t)MAX(device->memory_mib, 0) * MIB,
+    };
+}
+
+/* The share of this uuid, made if need be. */
+static size_t share_of(struct place_usage *usage, const char *uuid)
+{
+    for (size_t i = 0; i < usage->count; i++) {
+        if (strcmp(usage->shares[i].uuid, uuid) == 0)
+            return i;
+    }
+    usage->shares[usage->count] = (struct place_share){.uuid = uuid};
+    return usage->count++;
+}
+
+/* One container has its devices, and what it takes goes on if it goes on. */
+static void take_turn(struct place_usage *usage, struct tally *tallies,
+                      const struct container_devices *devices, bool goes_on)
+{
+    for (size_t i = 0; i < devices->count; i++) {
+        struct tally *tally = &tallies[share_of(usage, devices->items[i].uuid)];
+
+        tally->turn = sum(tally->turn, usage_of(&devices->items[i]));
+    }
+    for (size_t i = 0; i < usage->count; i++) {
+        struct device_usage now = sum(tallies[i].running, tallies[i].turn);
+
+        usage->shares[i].usage = larger(usage->shares[i].usage, now);
+        if (goes_on)
+            tallies[i].running = now;
+        tallies[i].turn = (struct device_usage){0};
+    }
+}
+
+int place_usage_add_pod(struct place_usage *usage, const struct pod_devices *devices,
+                        const char *roles, struct arena *arena)
+{
+    size_t max = usage->count, inits = strlen(roles);
+    struct place_share *shares;
+    struct tally *tallies;
+
+    for (size_t i = 0; i < devices->count; i++)
+        max += devices->containers[i].count;
+    shares = ARENA_ARRAY(arena, struct place_share, max);
+    tallies = ARENA_ARRAY(arena, struct tally, max);
+    if (!shares || !tallies)
+        return -ENOMEM;
+
+    if (usage->count)
+        memcpy(shares, usage->shares, usage->count * sizeof(*shares));
+    usage->shares = shares;
+    for (size_t i = 0; i < devices->count; i++)
+        take_turn(usage, tallies, &devices->containers[i], i >= inits || roles[i] != 'i');
+    return 0;
+}
+
+/* The card of a part: an instance's name is the card's with a suffix, "GPU-a[0-1]". */
+static struct device *find_device(struct device *devices, size_t count, const char *uuid,
+                                  bool *ret_instance)
+{
+    size_t len = strcspn(uuid, "[");
+
+    *ret_instance = uuid[len] != '\0';
+    for (size_t i = 0; i < count; i++) {
+        if (strncmp(devices[i].uuid, uuid, len) == 0 && !devices[i].uuid[len])
+            return &devices[i];
+    }
+    return NULL;
+}
+
+/* A card in MIG mode is used in instances, and no other is. */
+static bool is_misuse(const struct device *device, bool instance)
+{
+    return instance != (strcmp(device->mode, "mig") == 0);
+}
+
+static size_t change(struct device *devices, size_t count, const struct place_usage *usage,
+                     bool away)
+{
+    size_t missing = 0;
+
+    for (size_t i = 0; i < usage->count; i++) {
+        const struct place_share *share = &usage->shares[i];
+        struct device *device;
+        bool instance;
+
+        device = find_device(devices, count, share->uuid, &instance);
+        if (!device) {
+            missing++;
+            continue;
+        }
+        device->used =
+            away ? difference(device->used, share->usage) : sum(device->used, share->usage);
+        if (is_misuse(device, instance))
+            device->misused += away ? -1u : 1u;
+    }
+    return missing;
+}
+
+size_t place_usage_charge(struct device *devices, size_t count, const struct place_usage *usage)
+{
+    return change(devices, count, usage, false);
+}
+
+size_t place_usage_discharge(struct device *devices, size_t count, const struct place_usage *usage)
+{
+    return change(devices, count, usage, true);
+}

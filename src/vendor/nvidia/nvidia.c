@@ -1,0 +1,260 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "vendor/nvidia/nvidia.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "base/util.h"
+#include "model/keys.h"
+#include "vendor/nvidia/admission.h"
+
+void nvidia_config_defaults(struct nvidia_config *ret_config)
+{
+    *ret_config = (struct nvidia_config){
+        .count_name = "nvidia.com/gpu",
+        .memory_name = "nvidia.com/gpumem",
+        .memory_percent_name = "nvidia.com/gpumem-percentage",
+        .cores_name = "nvidia.com/gpucores",
+        .priority_name = "nvidia.com/priority",
+        .default_count = 1,
+        .memory_factor = 1,
+        .core_policy = "default",
+        .split_count = DEVICE_DEFAULT_SLOTS,
+        .memory_scaling = 1,
+        .cores_scaling = 1,
+        .log_level = "1",
+    };
+}
+
+struct vendor_instance nvidia_instance(const struct nvidia_config *config)
+{
+    return (struct vendor_instance){
+        .vendor = &nvidia_vendor,
+        .word = NVIDIA_WORD,
+        .config = config,
+        .register_key = NVIDIA_REGISTER_KEY,
+        .handshake_key = NVIDIA_HANDSHAKE_KEY,
+        .to_allocate_key = NVIDIA_TO_ALLOCATE_KEY,
+        .allocated_key = NVIDIA_ALLOCATED_KEY,
+        .count_resource = config->count_name,
+    };
+}
+
+/* Requests. */
+
+/* A number that is neither negative nor too large to be read; what is beyond 32 bits is the
+ * largest. */
+static bool read_amount(const struct container *container, const char *name, int64_t *ret_value)
+{
+    const struct resource *resource = container_resource(container, name);
+
+    if (!resource || resource->quantity.form != QUANTITY_WHOLE || resource->quantity.value < 0)
+        return false;
+    *ret_value = MIN(resource->quantity.value, (int64_t)INT32_MAX);
+    return true;
+}
+
+/* What is asked for neither in MiB nor in percent is the configured default, else the whole card.
+ */
+static void read_memory(const struct nvidia_config *config, const struct container *container,
+                        struct request *request)
+{
+    int64_t mib = 0, percent = 0;
+    bool has_percent;
+
+    if (read_amount(container, config->memory_name, &mib) && config->memory_factor > 1)
+        mib = MIN(mib * config->memory_factor, (int64_t)INT32_MAX);
+    has_percent = read_amount(container, config->memory_percent_name, &percent);
+    if (has_percent && percent == NVIDIA_NO_PERCENT)
+        has_percent = false;
+    if (!mib && !has_percent && config->default_memory_mib > 0)
+        mib = config->default_memory_mib;
+
+    request->memory_bytes = (uint64_t)mib * MIB;
+    request->memory_percent = has_percent ? (unsigned)percent : mib ? 0 : 100;
+}
+
+/* The pieces of "a,b"; they are compared as they are, blanks and empty ones included. */
+static int read_list(const struct pod *pod, const char *key, struct arena *arena,
+                     struct text_list *ret_list)
+{
+    const char *text = text_pairs_get(&pod->annotations, key), *piece;
+    const char **items;
+    size_t count = 1;
+
+    *ret_list = (struct text_list){0};
+    if (!text)
+        return 0;
+    for (const char *p = text; *p; p++)
+        count += *p == ',';
+    items = ARENA_ARRAY(arena, const char *, count);
+    if (!items)
+        return -ENOMEM;
+    piece = text;
+    for (size_t i = 0; i < count; i++) {
+        size_t len = strcspn(piece, ",");
+
+        items[i] = arena_strndup(arena, piece, len);
+        if (!items[i])
+            return -ENOMEM;
+        piece += len + 1;
+    }
+    *ret_list = (struct text_list){.items = items, .count = count};
+    return 0;
+}
+
+static int read_selection(const struct pod *pod, struct arena *arena, struct request *request)
+{
+    const struct {
+        const char *key;
+        struct text_list *list;
+    } lists[] = {
+        {NVIDIA_USE_UUID_KEY, &request->use_uuids},
+        {NVIDIA_AVOID_UUID_KEY, &request->avoid_uuids},
+        {NVIDIA_USE_TYPE_KEY, &request->use_types},
+        {NVIDIA_AVOID_TYPE_KEY, &request->avoid_types},
+    };
+    int r;
+
+    for (size_t i = 0; i < ARRAY_SIZE(lists); i++) {
+        r = read_list(pod, lists[i].key, arena, lists[i].list);
+        if (r < 0)
+            return r;
+    }
+    return 0;
+}
+
+static int read_request(const struct vendor_instance *instance, const struct pod *pod,
+                        size_t position, struct arena *arena, struct request *ret_request)
+{
+    const struct container *container = &pod->containers[position];
+    const struct nvidia_config *config = instance->config;
+    struct request request = {.type = instance->word};
+    int64_t count = 0, cores = config->default_cores;
+    int r;
+
+    if (!read_amount(container, config->count_name, &count) || !count)
+        return 0;
+    request.count = (unsigned)count;
+    read_memory(config, container, &request);
+    (void)read_amount(container, config->cores_name, &cores);
+    request.cores = (unsigned)MAX(cores, (int64_t)0);
+    r = read_selection(pod, arena, &request);
+    if (r < 0)
+        return r;
+    *ret_request = request;
+    return 1;
+}
+
+/* Devices of a node. */
+
+static unsigned natural(int32_t value)
+{
+    return value > 0 ? (unsigned)value : 0;
+}
+
+/* What is wrong with a device, or NULL. */
+static const char *check_device(const struct registered_device *registered)
+{
+    if (!*registered->id)
+        return "has no id";
+    if (strlen(registered->id) >= DEVICE_UUID_SIZE || strpbrk(registered->id, ",:;[]"))
+        return "has an id that can't be one";
+    if (strlen(registered->type) >= DEVICE_MODEL_SIZE)
+        return "has a type that is too long";
+    if (strlen(registered->mode) >= DEVICE_MODE_SIZE)
+        return "has a mode that is too long";
+    return NULL;
+}
+
+static void fill_device(const struct registered_device *registered, bool cordoned,
+                        struct device *ret_device)
+{
+    *ret_device = (struct device){
+        .index = (unsigned)registered->index,
+        .numa_node = (int)MAX(MIN(registered->numa, (int64_t)INT32_MAX), (int64_t)-1),
+        .healthy = registered->health,
+        .cordoned = cordoned,
+        .memory_bytes = natural(registered->devmem) * MIB,
+        .cores = natural(registered->devcore),
+        .slots = natural(registered->count),
+    };
+    COPY_TEXT(ret_device->uuid, registered->id);
+    COPY_TEXT(ret_device->model, registered->type);
+    COPY_TEXT(ret_device->mode, registered->mode);
+}
+
+/* "a, b": blanks around the pieces don't count. */
+static bool is_cordoned(const struct node *node, const char *uuid)
+{
+    const char *p = text_pairs_get(&node->annotations, KEY_CORDON);
+    size_t len = strlen(uuid);
+
+    for (; p && *p; p += strspn(p, ",")) {
+        size_t piece;
+
+        p += strspn(p, " \t");
+        piece = strcspn(p, ", \t");
+        if (piece == len && memcmp(p, uuid, len) == 0)
+            return true;
+        p += strcspn(p, ",");
+    }
+    return false;
+}
+
+static bool is_listed(const struct device *devices, size_t count, const char *uuid)
+{
+    for (size_t i = 0; i < count; i++) {
+        if (strcmp(devices[i].uuid, uuid) == 0)
+            return true;
+    }
+    return false;
+}
+
+static size_t fill_devices(const struct node *node, const struct registered_devices *registered,
+                           struct device *devices, size_t max, bool *mended, struct error *err)
+{
+    size_t count = 0;
+
+    for (size_t i = 0; i < registered->count; i++) {
+        const struct registered_device *item = &registered->items[i];
+        const char *wrong = count < max ? check_device(item) : "is one too many";
+
+        if (!wrong && is_listed(devices, count, item->id))
+            wrong = "is listed twice";
+        if (!wrong) {
+            fill_device(item, is_cordoned(node, item->id), &devices[count++]);
+            continue;
+        }
+        if (!*mended)
+            (void)error_set(err, 0, "device %zu (\"%.64s\") %s", i, item->id, wrong);
+        *mended = true;
+    }
+    return count;
+}
+
+static int read_node(const struct vendor_instance *instance, const struct node *node,
+                     struct arena *arena, struct device *ret_devices, size_t max, size_t *ret_count,
+                     struct error *err)
+{
+    const char *text = text_pairs_get(&node->annotations, instance->register_key);
+    struct registered_devices registered;
+    bool mended;
+    int r;
+
+    if (!text)
+        return error_set(err, -ENOENT, "no annotation %s", instance->register_key);
+    r = node_devices_decode(text, arena, &registered, err);
+    if (r < 0)
+        return error_wrap(err, r, "%s", instance->register_key);
+    mended = r == CODEC_MENDED;
+    *ret_count = fill_devices(node, &registered, ret_devices, max, &mended, err);
+    return mended ? error_wrap(err, CODEC_MENDED, "%s", instance->register_key) : CODEC_EXACT;
+}
+
+const struct vendor nvidia_vendor = {
+    .name = "nvidia",
+    .mutate = nvidia_mutate,
+    .read_request = read_request,
+    .read_node = read_node,
+};

@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/* NVIDIA: whole cards shared by HAMi-core. Cards in MIG mode are listed but take nothing. */
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "vendor/vendor.h"
+
+#define NVIDIA_WORD "NVIDIA"
+#define NVIDIA_REGISTER_KEY "hami.io/node-nvidia-register"
+#define NVIDIA_SCORE_KEY "hami.io/node-nvidia-score"
+#define NVIDIA_HANDSHAKE_KEY "hami.io/node-handshake"
+#define NVIDIA_TO_ALLOCATE_KEY "hami.io/vgpu-devices-to-allocate"
+#define NVIDIA_ALLOCATED_KEY "hami.io/vgpu-devices-allocated"
+
+/* The user's, on a pod: lists with commas. */
+#define NVIDIA_USE_UUID_KEY "nvidia.com/use-gpuuuid"
+#define NVIDIA_AVOID_UUID_KEY "nvidia.com/nouse-gpuuuid"
+#define NVIDIA_USE_TYPE_KEY "nvidia.com/use-gputype"
+#define NVIDIA_AVOID_TYPE_KEY "nvidia.com/nouse-gputype"
+
+enum {
+    NVIDIA_NO_PERCENT = 101, /* HAMi's word for no percentage */
+    NVIDIA_NAME_SIZE = 254,  /* a resource's name: a domain, a slash, a name */
+};
+
+/* Section `nvidia` of the device configuration. Names are "" where there is none. */
+struct nvidia_config {
+    char count_name[NVIDIA_NAME_SIZE];
+    char memory_name[NVIDIA_NAME_SIZE];
+    char memory_percent_name[NVIDIA_NAME_SIZE];
+    char cores_name[NVIDIA_NAME_SIZE];
+    char priority_name[NVIDIA_NAME_SIZE];
+    char runtime_class[NVIDIA_NAME_SIZE];
+    bool overwrite_env;
+    int32_t default_memory_mib; /* 0: all of the card */
+    int32_t default_cores;
+    int32_t default_count; /* added at admission; 0: not */
+    int32_t memory_factor; /* MiB in a unit of requested memory; 0 and 1: one */
+    char core_policy[16];  /* "", "default", "force", "disable" */
+
+    /* For the node's plugin. */
+    uint32_t split_count;
+    double memory_scaling, cores_scaling;
+    int64_t preconfigured_memory_mib; /* of cards that don't tell; 0: unknown */
+    bool numa_topology;
+    bool disable_core_limit;
+    char log_level[4]; /* of libvgpu: "0", "1", "3", "4"; "": not set */
+};
+
+/* HAMi's chart's values: resources nvidia.com/gpu and so on, 10 tasks a card. */
+void nvidia_config_defaults(struct nvidia_config *ret_config);
+
+/* The instance keeps the pointer. */
+struct vendor_instance nvidia_instance(const struct nvidia_config *config);
+
+extern const struct vendor nvidia_vendor;
