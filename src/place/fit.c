@@ -6,7 +6,7 @@
 #include "base/util.h"
 #include "place/place.h"
 
-/* What a walk over the candidates needs to know. */
+/* What looking at the devices one by one needs to know. */
 struct walk {
     const struct request *request;
     const struct place_policy *policy;
@@ -101,25 +101,6 @@ static enum place_reason check_device(const struct walk *walk, const struct devi
     return PLACE_REASON_COUNT;
 }
 
-static void walk_candidates(const struct walk *walk, const struct device *devices,
-                            const size_t *positions, size_t count, struct place_decision *decision)
-{
-    for (size_t i = count; i-- > 0 && decision->pick_count < walk->request->count;) {
-        const struct device *device = &devices[positions[i]];
-        enum place_reason reason = check_device(walk, device);
-
-        if (reason != PLACE_REASON_COUNT) {
-            decision->reasons[reason]++;
-            continue;
-        }
-        decision->picks[decision->pick_count++] = (struct place_pick){
-            .device = positions[i],
-            .memory_bytes = memory_wanted(walk->request, device) * MIB,
-            .cores = walk->cores,
-        };
-    }
-}
-
 /* All but the picks, which are written before they are counted. */
 static void clear(struct place_decision *decision)
 {
@@ -129,36 +110,69 @@ static void clear(struct place_decision *decision)
     memset(decision->reasons, 0, sizeof(decision->reasons));
 }
 
+/* The devices that will do, in the list's order; reasons are counted of the others. */
+static size_t find_fitting(const struct walk *walk, const struct device *devices, size_t count,
+                           size_t *ret_positions, struct place_decision *decision)
+{
+    size_t fitting = 0;
+
+    for (size_t i = 0; i < count; i++) {
+        enum place_reason reason;
+
+        if (!text_contains(devices[i].model, walk->request->type))
+            continue;
+        decision->candidates++;
+        reason = check_device(walk, &devices[i]);
+        if (reason == PLACE_REASON_COUNT)
+            ret_positions[fitting++] = i;
+        else
+            decision->reasons[reason]++;
+    }
+    return fitting;
+}
+
+/* The most preferred ones, which are last. */
+static void pick(const struct walk *walk, const struct device *devices, const size_t *positions,
+                 size_t count, struct place_decision *decision)
+{
+    while (decision->pick_count < walk->request->count) {
+        size_t position = positions[--count];
+
+        decision->picks[decision->pick_count++] = (struct place_pick){
+            .device = position,
+            .memory_bytes = memory_wanted(walk->request, &devices[position]) * MIB,
+            .cores = walk->cores,
+        };
+    }
+}
+
 int place_fit(const struct device *devices, size_t count, const struct request *request,
               const struct place_policy *policy, struct place_decision *ret_decision)
 {
     struct walk walk = {request, policy, MIN(request->cores, (unsigned)DEVICE_CORES)};
-    size_t positions[PLACE_MAX_DEVICES], candidates = 0;
+    size_t positions[PLACE_MAX_DEVICES], fitting;
     float scores[PLACE_MAX_DEVICES];
 
     if (count > PLACE_MAX_DEVICES)
         return -E2BIG;
 
     clear(ret_decision);
-    for (size_t i = 0; i < count; i++) {
-        if (!text_contains(devices[i].model, request->type))
-            continue;
-        scores[i] = place_score(&devices[i], request, 1);
-        positions[candidates++] = i;
-    }
-
-    ret_decision->candidates = (unsigned)candidates;
-    if (request->count > count || !candidates) {
+    fitting = find_fitting(&walk, devices, count, positions, ret_decision);
+    if (request->count > count || !ret_decision->candidates) {
+        memset(ret_decision->reasons, 0, sizeof(ret_decision->reasons));
         ret_decision->too_few_devices = true;
         return PLACE_NO_FIT;
     }
+    if (fitting < request->count) {
+        ret_decision->reasons[PLACE_TOO_FEW_PICKED] = (unsigned)fitting;
+        return PLACE_NO_FIT;
+    }
 
-    place_sort(devices, scores, policy->order, positions, candidates);
-    walk_candidates(&walk, devices, positions, candidates, ret_decision);
-    if (ret_decision->pick_count == request->count)
-        return PLACE_FITS;
-    ret_decision->reasons[PLACE_TOO_FEW_PICKED] = (unsigned)ret_decision->pick_count;
-    return PLACE_NO_FIT;
+    for (size_t i = 0; i < fitting; i++)
+        scores[positions[i]] = place_score(&devices[positions[i]], request, 1);
+    place_sort(devices, scores, policy->order, positions, fitting);
+    pick(&walk, devices, positions, fitting, ret_decision);
+    return PLACE_FITS;
 }
 
 void place_charge(struct device *devices, const struct place_decision *decision)

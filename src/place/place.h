@@ -70,7 +70,8 @@ struct place_decision {
     struct place_pick picks[PLACE_MAX_PICKS];
 
     /* PLACE_NO_FIT. */
-    bool too_few_devices; /* more were asked for than there are of this type */
+    bool too_few_devices; /* more were asked for than there are, or there are none of this type;
+                             nothing else is told then */
     unsigned candidates;
     unsigned reasons[PLACE_REASON_COUNT];
 };

@@ -17,28 +17,36 @@ struct fitting {
     struct place_decision *decision;
 };
 
-static enum place_order order_of(const char *text, enum place_order unknown)
+/* The pieces of "mutex, binpack", one after the other; false at the end. */
+static bool next_word(const char **rest, const char **ret_word, size_t *ret_len)
 {
-    if (strcmp(text, "spread") == 0)
-        return PLACE_SPREAD;
-    if (strcmp(text, "binpack") == 0)
-        return PLACE_BINPACK;
-    return unknown;
+    *ret_word = *rest + strspn(*rest, ", ");
+    *ret_len = strcspn(*ret_word, ", ");
+    *rest = *ret_word + *ret_len;
+    return *ret_len > 0;
 }
 
-/* "mutex, binpack" and the like. */
-static bool names_mutex(const char *text)
+static bool has_word(const char *text, const char *wanted)
 {
-    static const char word[] = "mutex";
+    const char *word;
+    size_t len;
 
-    for (const char *p = text; *p; p += strspn(p, ", ")) {
-        size_t len = strcspn(p, ", ");
-
-        if (len == strlen(word) && strncmp(p, word, len) == 0)
+    while (next_word(&text, &word, &len)) {
+        if (len == strlen(wanted) && strncmp(word, wanted, len) == 0)
             return true;
-        p += len;
     }
     return false;
+}
+
+/* HAMi reads an unknown word as binpack of nodes, and as spread of devices. */
+static enum place_order node_order_of(const char *text)
+{
+    return strcmp(text, "spread") == 0 ? PLACE_SPREAD : PLACE_BINPACK;
+}
+
+static enum place_order device_order_of(const char *text)
+{
+    return has_word(text, "binpack") && !has_word(text, "spread") ? PLACE_BINPACK : PLACE_SPREAD;
 }
 
 void place_options_read(const struct text_pairs *annotations, const struct place_options *defaults,
@@ -48,12 +56,11 @@ void place_options_read(const struct text_pairs *annotations, const struct place
     const char *device = text_pairs_get(annotations, KEY_DEVICE_POLICY);
     struct place_options options = *defaults;
 
-    /* HAMi reads an unknown word as binpack of nodes and as spread of devices. */
     if (node)
-        options.node_order = order_of(node, PLACE_BINPACK);
+        options.node_order = node_order_of(node);
     if (device) {
-        options.policy.order = order_of(device, PLACE_SPREAD);
-        options.policy.mutex = names_mutex(device);
+        options.policy.order = device_order_of(device);
+        options.policy.mutex = has_word(device, "mutex");
     }
     *ret_options = options;
 }

@@ -121,6 +121,9 @@ static int read_selection(const struct pod *pod, struct arena *arena, struct req
         if (r < 0)
             return r;
     }
+    /* As in HAMi, cards that are asked for by name are not avoided. */
+    if (request->use_uuids.count)
+        request->avoid_uuids.count = 0;
     return 0;
 }
 
@@ -130,10 +133,13 @@ static int read_request(const struct vendor_instance *instance, const struct pod
     const struct container *container = &pod->containers[position];
     const struct nvidia_config *config = instance->config;
     struct request request = {.type = instance->word};
+    const struct resource *counted = container_resource(container, config->count_name);
     int64_t count = 0, cores = config->default_cores;
     int r;
 
     if (!read_amount(container, config->count_name, &count) || !count)
+        return 0;
+    if (counted->quantity.value > INT32_MAX)
         return 0;
     request.count = (unsigned)count;
     read_memory(config, container, &request);
@@ -153,13 +159,21 @@ static unsigned natural(int32_t value)
     return value > 0 ? (unsigned)value : 0;
 }
 
-/* What is wrong with a device, or NULL. */
-static const char *check_device(const struct registered_device *registered)
+/* What is wrong with a device's identity, or NULL: such a device is listed, and never healthy. */
+static const char *check_id(const struct registered_device *registered)
 {
     if (!*registered->id)
         return "has no id";
-    if (strlen(registered->id) >= DEVICE_UUID_SIZE || strpbrk(registered->id, ",:;[]"))
+    if (strpbrk(registered->id, ",:;[]"))
         return "has an id that can't be one";
+    return NULL;
+}
+
+/* What keeps a device from being listed, or NULL. */
+static const char *check_size(const struct registered_device *registered)
+{
+    if (strlen(registered->id) >= DEVICE_UUID_SIZE)
+        return "has an id that is too long";
     if (strlen(registered->type) >= DEVICE_MODEL_SIZE)
         return "has a type that is too long";
     if (strlen(registered->mode) >= DEVICE_MODE_SIZE)
@@ -167,14 +181,12 @@ static const char *check_device(const struct registered_device *registered)
     return NULL;
 }
 
-static void fill_device(const struct registered_device *registered, bool cordoned,
-                        struct device *ret_device)
+static void fill_device(const struct registered_device *registered, struct device *ret_device)
 {
     *ret_device = (struct device){
         .index = (unsigned)registered->index,
         .numa_node = (int)MAX(MIN(registered->numa, (int64_t)INT32_MAX), (int64_t)-1),
         .healthy = registered->health,
-        .cordoned = cordoned,
         .memory_bytes = natural(registered->devmem) * MIB,
         .cores = natural(registered->devcore),
         .slots = natural(registered->count),
@@ -211,26 +223,44 @@ static bool is_listed(const struct device *devices, size_t count, const char *uu
     return false;
 }
 
-static size_t fill_devices(const struct node *node, const struct registered_devices *registered,
-                           struct device *devices, size_t max, bool *mended, struct error *err)
+/* What goes wrong while devices are filled in; the first of it is told. */
+struct filling {
+    const struct node *node;
+    struct device *devices;
+    size_t count, max;
+    bool mended;
+    struct error *err;
+};
+
+static void tell(struct filling *filling, size_t position, const char *id, const char *wrong)
 {
-    size_t count = 0;
+    if (!filling->mended)
+        (void)error_set(filling->err, 0, "device %zu (\"%.64s\") %s", position, id, wrong);
+    filling->mended = true;
+}
 
-    for (size_t i = 0; i < registered->count; i++) {
-        const struct registered_device *item = &registered->items[i];
-        const char *wrong = count < max ? check_device(item) : "is one too many";
+static void add_device(struct filling *filling, size_t position,
+                       const struct registered_device *registered)
+{
+    struct device *device = &filling->devices[filling->count];
+    const char *wrong = check_size(registered);
 
-        if (!wrong && is_listed(devices, count, item->id))
-            wrong = "is listed twice";
-        if (!wrong) {
-            fill_device(item, is_cordoned(node, item->id), &devices[count++]);
-            continue;
-        }
-        if (!*mended)
-            (void)error_set(err, 0, "device %zu (\"%.64s\") %s", i, item->id, wrong);
-        *mended = true;
+    if (!wrong && filling->count == filling->max)
+        wrong = "is one too many";
+    if (!wrong && is_listed(filling->devices, filling->count, registered->id))
+        wrong = "is listed twice";
+    if (wrong) {
+        tell(filling, position, registered->id, wrong);
+        return;
     }
-    return count;
+    fill_device(registered, device);
+    device->cordoned = is_cordoned(filling->node, device->uuid);
+    filling->count++;
+    wrong = check_id(registered);
+    if (!wrong)
+        return;
+    tell(filling, position, registered->id, wrong);
+    device->healthy = false;
 }
 
 static int read_node(const struct vendor_instance *instance, const struct node *node,
@@ -238,8 +268,8 @@ static int read_node(const struct vendor_instance *instance, const struct node *
                      struct error *err)
 {
     const char *text = text_pairs_get(&node->annotations, instance->register_key);
+    struct filling filling = {.node = node, .devices = ret_devices, .max = max, .err = err};
     struct registered_devices registered;
-    bool mended;
     int r;
 
     if (!text)
@@ -247,9 +277,13 @@ static int read_node(const struct vendor_instance *instance, const struct node *
     r = node_devices_decode(text, arena, &registered, err);
     if (r < 0)
         return error_wrap(err, r, "%s", instance->register_key);
-    mended = r == CODEC_MENDED;
-    *ret_count = fill_devices(node, &registered, ret_devices, max, &mended, err);
-    return mended ? error_wrap(err, CODEC_MENDED, "%s", instance->register_key) : CODEC_EXACT;
+    filling.mended = r == CODEC_MENDED;
+    for (size_t i = 0; i < registered.count; i++)
+        add_device(&filling, i, &registered.items[i]);
+    *ret_count = filling.count;
+    if (!filling.mended)
+        return CODEC_EXACT;
+    return error_wrap(err, CODEC_MENDED, "%s", instance->register_key);
 }
 
 const struct vendor nvidia_vendor = {
