@@ -97,8 +97,10 @@ static bool entry_has(yyjson_val *devices, const char *const *ids, size_t count)
     size_t index, max, id_index, id_max, shared = 0, held = 0;
     yyjson_val *key, *list, *id;
 
-    yyjson_obj_foreach (devices, index, max, key, list) {
-        yyjson_arr_foreach (list, id_index, id_max, id) {
+    yyjson_obj_foreach(devices, index, max, key, list)
+    {
+        yyjson_arr_foreach(list, id_index, id_max, id)
+        {
             held++;
             shared += yyjson_is_str(id) && has_id(ids, count, yyjson_get_str(id));
         }
@@ -115,7 +117,8 @@ static int find_entry(yyjson_val *root, const char *resource, const char *const 
 
     if (!yyjson_is_arr(entries) && !yyjson_is_null(entries))
         return -EPROTO;
-    yyjson_arr_foreach (entries, index, max, entry) {
+    yyjson_arr_foreach(entries, index, max, entry)
+    {
         const char *name = yyjson_get_str(yyjson_obj_get(entry, "ResourceName"));
         const char *uid = yyjson_get_str(yyjson_obj_get(entry, "PodUID"));
 

@@ -311,8 +311,8 @@ static void on_registered(void *data, const struct grpc_answer *answer)
 /* Inode numbers are used again at once: the time tells a new socket from the old. */
 static uint64_t identity_of(const struct stat *st)
 {
-    uint64_t time_ns = (uint64_t)st->st_ctim.tv_sec * UINT64_C(1000000000) +
-                       (uint64_t)st->st_ctim.tv_nsec;
+    uint64_t time_ns =
+        (uint64_t)st->st_ctim.tv_sec * UINT64_C(1000000000) + (uint64_t)st->st_ctim.tv_nsec;
 
     return (time_ns * UINT64_C(0x9e3779b97f4a7c15) ^ st->st_ino) | 1;
 }
@@ -370,8 +370,7 @@ static void look(struct kubelet *kubelet)
     if (kubelet->closing)
         return;
     if (!kubelet->watching)
-        kubelet->watching =
-            uv_fs_event_start(&kubelet->events, on_event, kubelet->folder, 0) == 0;
+        kubelet->watching = uv_fs_event_start(&kubelet->events, on_event, kubelet->folder, 0) == 0;
     if (stat(kubelet->config.socket, &theirs) < 0) {
         kubelet->known = 0;
         return;

@@ -76,9 +76,8 @@ static void write_patch(const struct plugin *plugin, const struct node_pod *pod,
 static int send_patch(struct phase *phase, const struct node_pod *pod, size_t containers)
 {
     CLEANUP(strbuf_deinit) struct strbuf patch = STRBUF_INIT(PATCH_MAX);
-    char path[1024], namespace[256], name[800];
-    struct kube_call call = {
-        .method = KUBE_PATCH, .path = path, .content_type = KUBE_MERGE_PATCH};
+    char path[1200], namespace[256], name[800];
+    struct kube_call call = {.method = KUBE_PATCH, .path = path, .content_type = KUBE_MERGE_PATCH};
 
     write_patch(phase->plugin, pod, containers, &patch);
     if (patch.failed || !kube_escape(pod->namespace, namespace, sizeof(namespace)) ||

@@ -35,10 +35,9 @@ static int find_holder(const struct node_pod *pod, const struct pod_devices *dev
     while (index < pod->container_count && strcmp(pod->containers[index].name, holder) != 0)
         index++;
     if (!has_count(devices, index, count))
-        return error_set(err, -EINVAL,
-                         "container %s holds %zu devices, and the pod's annotation gives it %zu",
-                         holder, count,
-                         index < devices->count ? devices->containers[index].count : 0);
+        return error_set(
+            err, -EINVAL, "container %s holds %zu devices, and the pod's annotation gives it %zu",
+            holder, count, index < devices->count ? devices->containers[index].count : 0);
     *ret_index = index;
     return 0;
 }

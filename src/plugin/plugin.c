@@ -62,7 +62,7 @@ static void on_health_done(uv_work_t *work, int status)
     if (plugin->found_result < 0)
         log_warn("the cards can't be checked, so none counts as healthy: %s",
                  plugin->found_error.text);
-    if (memcmp(&plugin->found, &plugin->cards, sizeof(plugin->cards)) != 0) {
+    if (!cards_equal(&plugin->found, &plugin->cards)) {
         log_changes(&plugin->cards, &plugin->found);
         use_cards(plugin, &plugin->found);
     }
@@ -157,8 +157,8 @@ static void on_node(void *data, enum kube_event event, yyjson_val *object)
     yyjson_val *annotations = yyjson_obj_get(metadata, "annotations");
 
     if (event != KUBE_DELETED)
-        plugin_register_seen(data, yyjson_get_str(yyjson_obj_get(annotations,
-                                                                 NVIDIA_REGISTER_KEY)));
+        plugin_register_seen(data,
+                             yyjson_get_str(yyjson_obj_get(annotations, NVIDIA_REGISTER_KEY)));
 }
 
 static void on_node_complete(void *data)

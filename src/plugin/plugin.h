@@ -6,8 +6,8 @@
  *
  * kubelet asks for devices before anybody can know for whom (kubelet.h answers with a name), and
  * again when the container starts; then prestart.h finds the pod and writes what the name means.
- * What there is to hand out, and to whom, is read from NVML and from the API server; what was handed
- * out is on the disk (node/nvidia/host.h), so that our own restart changes nothing.
+ * What there is to hand out, and to whom, is read from NVML and from the API server; what was
+ * handed out is on the disk (node/nvidia/host.h), so that our own restart changes nothing.
  */
 
 #include <limits.h>
@@ -31,7 +31,6 @@ struct plugin_options {
     const char *nvml; /* the library's name */
     const char *dev_root;
     bool pass_device_specs;
-    bool fail_on_init_error;
 };
 
 struct plugin {

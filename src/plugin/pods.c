@@ -133,7 +133,7 @@ static enum init_state read_state(yyjson_val *status)
 
     if (yyjson_is_obj(terminated))
         return yyjson_get_int(yyjson_obj_get(terminated, "exitCode")) == 0 ? INIT_DONE
-                                                                          : INIT_FAILED;
+                                                                           : INIT_FAILED;
     if (yyjson_is_obj(yyjson_obj_get(state, "running")))
         return INIT_RUNNING;
     return yyjson_is_obj(yyjson_obj_get(state, "waiting")) && restarted ? INIT_FAILED
@@ -148,7 +148,8 @@ static void read_states(yyjson_val *object, struct node_pod *pod)
     size_t index, max;
     yyjson_val *status;
 
-    yyjson_arr_foreach (statuses, index, max, status) {
+    yyjson_arr_foreach(statuses, index, max, status)
+    {
         const char *name = yyjson_get_str(yyjson_obj_get(status, "name"));
 
         container = name ? pod_container_find(pod, name) : NULL;
@@ -165,8 +166,10 @@ static int read_priority(yyjson_val *object)
     yyjson_val *container, *variable;
     uint64_t value;
 
-    yyjson_arr_foreach (containers, index, max, container) {
-        yyjson_arr_foreach (yyjson_obj_get(container, "env"), env_index, env_max, variable) {
+    yyjson_arr_foreach(containers, index, max, container)
+    {
+        yyjson_arr_foreach(yyjson_obj_get(container, "env"), env_index, env_max, variable)
+        {
             const char *name = yyjson_get_str(yyjson_obj_get(variable, "name"));
             const char *text = yyjson_get_str(yyjson_obj_get(variable, "value"));
 

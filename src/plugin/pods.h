@@ -42,10 +42,10 @@ struct node_pod {
     bool phase_success; /* its bind-phase says so */
     bool over;          /* succeeded, failed */
     bool deleting;
-    bool confirmed;   /* seen in the watch, not only read on its own */
-    unsigned age;     /* how often pods_expire() was called since it was last seen */
-    unsigned list;    /* the list in which it was last seen */
-    int priority;     /* CUDA_TASK_PRIORITY, -1: not said */
+    bool confirmed; /* seen in the watch, not only read on its own */
+    unsigned age;   /* how often pods_expire() was called since it was last seen */
+    unsigned list;  /* the list in which it was last seen */
+    int priority;   /* CUDA_TASK_PRIORITY, -1: not said */
     size_t container_count;
     struct pod_container *containers; /* init containers first, as in the annotation */
 };

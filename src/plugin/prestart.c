@@ -236,7 +236,7 @@ static void on_pod_read(void *data, const struct kube_answer *answer)
 /* The pod from the API server itself: the watch has not brought it, or is behind. */
 static void read_pod(struct prestart *prestart, const char *namespace, const char *name)
 {
-    char path[1024], escaped_namespace[256], escaped_name[HOLDER_NAME_SIZE * 3];
+    char path[1200], escaped_namespace[256], escaped_name[HOLDER_NAME_SIZE * 3];
     struct kube_call call = {.method = KUBE_GET, .path = path, .timeout_ms = READ_TIMEOUT_MS};
     int r = -EINVAL;
 
@@ -316,8 +316,7 @@ static void resolve(struct prestart *prestart)
         return;
     }
     if (!prestart->was_read && (pod || holder->pod[0]))
-        read_pod(prestart, pod ? pod->namespace : holder->namespace,
-                 pod ? pod->name : holder->pod);
+        read_pod(prestart, pod ? pod->namespace : holder->namespace, pod ? pod->name : holder->pod);
     else
         again(prestart, "the pod is not known here yet");
 }

@@ -30,9 +30,8 @@ static int send_patch(struct plugin *plugin)
 {
     CLEANUP(strbuf_deinit) struct strbuf patch = STRBUF_INIT(PATCH_MAX);
     struct registration *registration = &plugin->registration;
-    char path[1024], name[sizeof(plugin->options->node_name) * 3];
-    struct kube_call call = {
-        .method = KUBE_PATCH, .path = path, .content_type = KUBE_MERGE_PATCH};
+    char path[1200], name[sizeof(plugin->options->node_name) * 3];
+    struct kube_call call = {.method = KUBE_PATCH, .path = path, .content_type = KUBE_MERGE_PATCH};
 
     strbuf_add(&patch, "{\"metadata\":{\"annotations\":{\"" NVIDIA_REGISTER_KEY "\":");
     strbuf_add_json(&patch, registration->wanted);

@@ -24,6 +24,26 @@ const struct card *cards_get(const struct cards *cards, const char *uuid)
     return NULL;
 }
 
+static bool card_equal(const struct card *left, const struct card *right)
+{
+    return strcmp(left->uuid, right->uuid) == 0 && strcmp(left->type, right->type) == 0 &&
+           left->index == right->index && left->has_minor == right->has_minor &&
+           left->minor == right->minor && left->numa_node == right->numa_node &&
+           left->memory_mib == right->memory_mib && left->cores == right->cores &&
+           left->slots == right->slots && left->healthy == right->healthy;
+}
+
+bool cards_equal(const struct cards *left, const struct cards *right)
+{
+    if (left->count != right->count)
+        return false;
+    for (size_t i = 0; i < left->count; i++) {
+        if (!card_equal(&left->items[i], &right->items[i]))
+            return false;
+    }
+    return true;
+}
+
 static bool is_filtered(const struct card_filter *filter, const struct device *device)
 {
     for (size_t i = 0; filter && i < filter->uuid_count; i++) {

@@ -51,6 +51,8 @@ int cards_find(struct nvml *nvml, const struct nvidia_config *config,
                const struct card_filter *filter, const struct cards *known, struct cards *ret_cards,
                struct error *err);
 
+bool cards_equal(const struct cards *left, const struct cards *right);
+
 const struct card *cards_get(const struct cards *cards, const char *uuid);
 
 /* The value of the node's annotation. NULL: the arena is full. mode is HAMi's "hami-core". */
