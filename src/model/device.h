@@ -13,6 +13,7 @@ enum {
     DEVICE_UUID_SIZE = 96,
     DEVICE_MODEL_SIZE = 96,
     DEVICE_MODE_SIZE = 16,
+    DEVICE_MAX_MIB = 1 << 24,  /* memory beyond this is garbage: sums of pods must not wrap round */
     DEVICE_CORES = 100,        /* compute is counted in percent of the card */
     DEVICE_DEFAULT_SLOTS = 10, /* tasks that may share a card, HAMi's deviceSplitCount */
 };

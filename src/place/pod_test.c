@@ -201,6 +201,22 @@ static void what_is_charged_is_given_back_exactly(void **state)
     }
 }
 
+static void garbage_can_not_make_a_full_card_look_free(void **state)
+{
+    struct place_usage usage;
+    char *text = arena_alloc(arena, 200000);
+
+    (void)state;
+    for (int i = 0; i < 4000; i++)
+        strcat(text, "a,NVIDIA,2147483647,2147483647:");
+    usage = usage_of(text, "");
+    for (int i = 0; i < 100000; i++) {
+        (void)place_usage_charge(cards, CARDS, &usage);
+        assert_true(cards[0].used.memory_bytes >= cards[0].memory_bytes);
+        assert_true(cards[0].used.cores >= cards[0].cores);
+    }
+}
+
 static void without_roles_all_containers_count_together(void **state)
 {
     struct place_usage usage;
@@ -308,6 +324,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         WITH_CARDS(containers_share_as_they_run),
         WITH_CARDS(what_is_charged_is_given_back_exactly),
+        WITH_CARDS(garbage_can_not_make_a_full_card_look_free),
         WITH_CARDS(without_roles_all_containers_count_together),
         WITH_CARDS(a_card_used_against_its_mode_takes_nothing_new),
         WITH_CARDS(a_cordoned_card_and_one_in_mig_mode_take_nothing),

@@ -5,8 +5,11 @@
 #include "base/util.h"
 #include "place/place.h"
 
+/* What one pod can take of one device: more is garbage, and sums of many pods must not wrap round.
+ */
 enum {
-    CORES_MAX = 10000, /* of one part: more is garbage, and sums must not wrap round */
+    SLOTS_MAX = 4096,
+    CORES_MAX = 10000,
 };
 
 /* A device while a pod's containers are gone through. */
@@ -42,6 +45,15 @@ static struct device_usage larger(struct device_usage a, struct device_usage b)
     };
 }
 
+static struct device_usage bounded(struct device_usage usage)
+{
+    return (struct device_usage){
+        .slots = MIN(usage.slots, (unsigned)SLOTS_MAX),
+        .cores = MIN(usage.cores, (unsigned)CORES_MAX),
+        .memory_bytes = MIN(usage.memory_bytes, DEVICE_MAX_MIB * MIB),
+    };
+}
+
 static struct device_usage usage_of(const struct container_device *device)
 {
     return (struct device_usage){
@@ -69,10 +81,10 @@ static void take_turn(struct place_usage *usage, struct tally *tallies,
     for (size_t i = 0; i < devices->count; i++) {
         struct tally *tally = &tallies[share_of(usage, devices->items[i].uuid)];
 
-        tally->turn = sum(tally->turn, usage_of(&devices->items[i]));
+        tally->turn = bounded(sum(tally->turn, usage_of(&devices->items[i])));
     }
     for (size_t i = 0; i < usage->count; i++) {
-        struct device_usage now = sum(tallies[i].running, tallies[i].turn);
+        struct device_usage now = bounded(sum(tallies[i].running, tallies[i].turn));
 
         usage->shares[i].usage = larger(usage->shares[i].usage, now);
         if (goes_on)

@@ -65,6 +65,7 @@ static struct limiter *new_limiter(unsigned number, struct vgpu_device *device)
     limiter->compute = &vgpu.region.ext->devices[device->index].compute;
     limiter->lines = (struct line *)(limiter + 1);
     limiter->on_device = 1;
+    limiter->run_chance = 1;
     limiter->cover_long = 1;
     limiter->overhead_ns = -1;
     limiter->generation = 1;
@@ -102,7 +103,7 @@ struct limiter *limiters_current(void)
     return limiter;
 }
 
-bool limiters_tick(int64_t now_ns)
+bool limiters_tick(int64_t now_ns, int64_t *due_ns)
 {
     bool any = false;
 
@@ -114,6 +115,8 @@ bool limiters_tick(int64_t now_ns)
         any |= now_ns - limiter->last_launch_ns < NS_PER_S;
         if (REAL(cuCtxSetCurrent)(limiter->context) == CUDA_SUCCESS)
             probes_tick(limiter, now_ns);
+        if (limiter->probe_ns > now_ns)
+            *due_ns = MIN(*due_ns, limiter->probe_ns);
     }
     return any;
 }

@@ -110,12 +110,13 @@ struct limiter {
     CUevent probe_event;
     bool probe_out;
     int64_t probe_ns;          /* when the next is due */
-    int64_t probe_recorded_ns; /* host clock, when the last was recorded; 0: not known sharply */
+    int64_t probe_recorded_ns; /* host clock, when the last was recorded */
+    bool probe_sharp;          /* the host was not held up while it recorded */
     double probe_least_ns; /* the least that a probe's time on the device was behind the host's */
     double on_device;      /* fraction of probes during long samples that found us on the device */
     unsigned probes;
-    unsigned on_run;
-    double contended; /* fraction of probes that found us off it */
+    double run_chance; /* of as many "on" in a row, if on_device were right */
+    double contended;  /* fraction of probes that found us off it */
 };
 
 /* A random number for spreading moments: no two processes should keep step. */

@@ -12,5 +12,8 @@
  */
 struct limiter *limiters_current(void);
 
-/* Looks after every limiter; false when none had anything to do. For the probing thread. */
-bool limiters_tick(int64_t now_ns);
+/*
+ * Looks after every limiter; false when none had anything to do. Moves due_ns to an earlier time
+ * when a probe is due by then. For the probing thread.
+ */
+bool limiters_tick(int64_t now_ns, int64_t *due_ns);

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * One thread per process, asleep unless limited work is going on. Every 10 ms or so it records an
- * event on an idle stream of the context: that completes at once if the context is on the device,
- * and at its next slice if it is not. At random moments this samples the fraction of time that is
- * ours. It also looks after measurements of programs that wait for completion and launch nothing
- * meanwhile.
+ * One thread per process, asleep unless limited work is going on. Every 10 ms or so, more often
+ * while others use the device, it records an event on an idle stream of the context: that completes
+ * at once if the context is on the device, and at its next slice if it is not. At random moments
+ * this samples the fraction of time that is ours. It also looks after measurements of programs that
+ * wait for completion and launch nothing meanwhile.
  */
 
 #include <signal.h>
@@ -20,8 +20,12 @@
 #include "vgpu/real.h"
 
 #define ANSWER_NS 30000
-#define PROMPT_NS 25000 /* a probe that was this late on the device had to wait for it */
+#define PROMPT_NS 10000 /* a probe that was this late on the device had to wait for it */
+#define SHARP_NS 6000   /* recorded within this, the host's time of it is good enough to tell */
+#define CHANCE 0.01     /* what is this unlikely is not chance */
 #define BUSY_NS (20 * NS_PER_MS)
+#define PAUSE_MAX_NS (PROBE_GAP_NS / 4) /* between two looks at what is going on */
+#define PAUSE_MIN_NS (PROBE_GAP_NS / 16)
 
 static _Atomic bool running;
 
@@ -51,9 +55,13 @@ static void note_probe(struct limiter *limiter, bool on)
         limiter->probes += limiter->probes < 1000;
         note_sample(limiter, on);
     }
-    limiter->on_run = on ? limiter->on_run + 1 : 0;
-    if (limiter->on_run >= 16)
+
+    /* So long a run of "on" that the fraction so far does not explain it: the others have left. */
+    limiter->run_chance = on ? limiter->run_chance * limiter->on_device : 1;
+    if (limiter->run_chance < CHANCE) {
         limiter->on_device = 1;
+        limiter->run_chance = 1;
+    }
 }
 
 /* Records the probe; true when its answer must be looked at in a moment. */
@@ -67,9 +75,7 @@ static bool probe(struct limiter *limiter, int64_t now_ns)
     limiter->probe_recorded_ns = clock_now_ns();
     limiter->probe_out =
         REAL(cuEventRecord)(limiter->probe_event, limiter->probe_stream) == CUDA_SUCCESS;
-    /* Where the host was held up inside the call, its time tells nothing. */
-    if (clock_now_ns() - limiter->probe_recorded_ns > PROMPT_NS / 2)
-        limiter->probe_recorded_ns = 0;
+    limiter->probe_sharp = clock_now_ns() - limiter->probe_recorded_ns < SHARP_NS;
     return limiter->probe_out;
 }
 
@@ -82,7 +88,7 @@ static bool was_prompt(struct limiter *limiter)
     double late_ns;
     float ms;
 
-    if (!limiter->base || !limiter->probe_recorded_ns ||
+    if (!limiter->base ||
         REAL(cuEventElapsedTime)(&ms, limiter->base, limiter->probe_event) != CUDA_SUCCESS)
         return true;
     late_ns = (double)ms * 1e6 - (double)(limiter->probe_recorded_ns - limiter->base_ns);
@@ -90,14 +96,17 @@ static bool was_prompt(struct limiter *limiter)
     return late_ns - limiter->probe_least_ns < PROMPT_NS;
 }
 
+/* A probe during which the host was held up tells nothing, whatever its answer. */
 static void answer(struct limiter *limiter, int64_t now_ns)
 {
     double gap = (double)PROBE_GAP_NS * (0.5 + limiter_random(limiter));
 
+    /* What is off by chance goes with the root of their number; alone there is no chance in it. */
     if (limiter->contended > 0.03)
-        gap /= 2;
-    note_probe(limiter,
-               REAL(cuEventQuery)(limiter->probe_event) == CUDA_SUCCESS && was_prompt(limiter));
+        gap /= 4;
+    if (limiter->probe_sharp)
+        note_probe(limiter,
+                   REAL(cuEventQuery)(limiter->probe_event) == CUDA_SUCCESS && was_prompt(limiter));
     limiter->probe_ns = now_ns + (int64_t)gap;
 }
 
@@ -134,16 +143,18 @@ void probes_tick(struct limiter *limiter, int64_t now_ns)
 
 static void *watch(void *unused)
 {
-    const struct timespec pause = {.tv_nsec = PROBE_GAP_NS / 4};
-    unsigned idle = 0;
+    int64_t active_ns = clock_now_ns();
 
     (void)unused;
     /* This thread's sleeps only: its answers are to be read when they are due. */
     (void)prctl(PR_SET_TIMERSLACK, 1, 0, 0, 0);
-    while (idle < 400) {
-        int64_t now_ns = clock_now_ns();
+    for (int64_t now_ns = active_ns; now_ns - active_ns < NS_PER_S; now_ns = clock_now_ns()) {
+        int64_t due_ns = now_ns + PAUSE_MAX_NS;
+        struct timespec pause = {0};
 
-        idle = limiters_tick(now_ns) ? 0 : idle + 1;
+        if (limiters_tick(now_ns, &due_ns))
+            active_ns = now_ns;
+        pause.tv_nsec = MAX(due_ns - clock_now_ns(), PAUSE_MIN_NS);
         (void)nanosleep(&pause, NULL);
         vgpu_refresh();
     }

@@ -159,13 +159,15 @@ static unsigned natural(int32_t value)
     return value > 0 ? (unsigned)value : 0;
 }
 
-/* What is wrong with a device's identity, or NULL: such a device is listed, and never healthy. */
-static const char *check_id(const struct registered_device *registered)
+/* What can't be true of a device, or NULL: such a device is listed, and never healthy. */
+static const char *check_sense(const struct registered_device *registered)
 {
     if (!*registered->id)
         return "has no id";
     if (strpbrk(registered->id, ",:;[]"))
         return "has an id that can't be one";
+    if (registered->devmem > DEVICE_MAX_MIB)
+        return "has more memory than there is";
     return NULL;
 }
 
@@ -256,7 +258,7 @@ static void add_device(struct filling *filling, size_t position,
     fill_device(registered, device);
     device->cordoned = is_cordoned(filling->node, device->uuid);
     filling->count++;
-    wrong = check_id(registered);
+    wrong = check_sense(registered);
     if (!wrong)
         return;
     tell(filling, position, registered->id, wrong);

@@ -1,0 +1,86 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""What the webhook leaves alone, completes, and denies."""
+
+from support import *
+
+# What can never be meant, by resource; what the answer must name. A text is refused by the API server itself,
+# which takes it for no quantity, before any webhook is asked.
+MALFORMED = [
+    ({GPU: "-1"}, GPU),
+    ({GPU: "1", MEMORY: "-3000"}, MEMORY),
+    ({GPU: "1", MEMORY: "1500m"}, MEMORY),
+    ({GPU: "1", MEMORY: "0.5"}, MEMORY),
+    ({GPU: "1", CORES: "-10"}, CORES),
+    ({GPU: "1", CORES: "1.5"}, CORES),
+    ({GPU: "500m"}, GPU),
+    ({GPU: "1", "nvidia.com/gpumem-percentage": "101"}, "nvidia.com/gpumem-percentage"),
+    ({GPU: "1", MEMORY: "lots"}, ""),
+    ({GPU: "one"}, ""),
+]
+
+
+def spec_of(namespace, manifest):
+    """The pod as the API server would store it; nothing is stored."""
+    made = api.create(pods_path(namespace) + "?dryRun=All", manifest)
+    return made["spec"], made["metadata"].get("annotations"), made["metadata"].get("labels")
+
+
+def untouched(namespace):
+    ordinary = pod("ordinary", container(command=["sleep", "1"]), annotations={"a": "b"})
+    left_out = pod("ordinary", container(command=["sleep", "1"]), annotations={"a": "b"}, labels={"hami.io/webhook": "ignore"})
+    left_out_spec, left_out_annotations, _ = spec_of(namespace, left_out)
+    spec, annotations, labels = spec_of(namespace, ordinary)
+    check_equal(spec, left_out_spec, "a pod that asks for nothing of ours is as it was")
+    check_equal((annotations, labels), (left_out_annotations, None), "its metadata, too")
+
+    elsewhere = slice_pod("elsewhere", schedulerName="another")
+    check_equal(spec_of(namespace, elsewhere)[0]["schedulerName"], "another", "a pod with another scheduler keeps it")
+    opted_out = slice_pod("opted-out", labels={"hami.io/webhook": "ignore"})
+    check_equal(spec_of(namespace, opted_out)[0]["schedulerName"], "default-scheduler", "a pod that opted out is as it was")
+
+
+def completed(namespace):
+    only_memory = pod("only-memory", container(limits={MEMORY: "3000"}))
+    spec = spec_of(namespace, only_memory)[0]
+    check_equal(spec["schedulerName"], "hami-scheduler", "a pod that names only memory is ours")
+    limits = spec["containers"][0]["resources"]["limits"]
+    check_equal((limits.get(GPU), limits.get(MEMORY)), ("1", "3000"), "and gets one card")
+
+    whole = pod("whole", container(limits={GPU: "1"}), annotations={"kept": "as/is"})
+    spec, annotations, _ = spec_of(namespace, whole)
+    check_equal(spec["containers"][0]["resources"]["limits"].get(CORES), "100", "a whole card is exclusive")
+    check_equal(annotations, {"kept": "as/is"}, "annotations are as they were")
+
+    both = pod("init", container(command=["sleep", "1"]), initContainers=[container("first", limits=share(1, 3000))])
+    check_equal(spec_of(namespace, both)[0]["schedulerName"], "hami-scheduler", "an init container's share counts")
+
+
+def denied(namespace):
+    for limits, field in MALFORMED:
+        try:
+            create(namespace, pod("malformed", container(limits=limits)))
+            check(False, f"{limits} is denied")
+            delete(namespace, "malformed")
+        except ApiError as error:
+            check(400 <= error.status < 500, f"{limits} is denied", error.status, error.message)
+            check(field in error.message, f"with the field's name: {error.message[:160]}", field)
+    try:
+        create(namespace, slice_pod("pinned", nodeName=NODE))
+        check(False, "a pod that names its node itself is denied")
+        delete(namespace, "pinned")
+    except ApiError as error:
+        check("node" in error.message, f"a pod that names its node itself is denied: {error.message[:160]}")
+
+
+def main():
+    need("hami-scheduler")
+    namespace = new_namespace("admission")
+    untouched(namespace)
+    completed(namespace)
+    denied(namespace)
+    finish()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,139 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""The manifests as docs/install.md has them: the programs run in pods, from their image, with the rights they ship with.
+
+Changed for this cluster, which has no service addresses and no NVIDIA runtime: pods use the node's network,
+are told where the API server is, and node agents see the simulated machine.
+"""
+
+import image
+import images
+import manifests
+import pki
+
+from support import *
+
+NAME = "docker.io/library/hami:0.1.0"
+SCHEDULER_NAME = "registry.k8s.io/kube-scheduler:v1.35.4"
+SUPERVISED = ["kube-scheduler", *programs.OURS]
+
+
+def import_image(path):
+    images.ctr(programs.CONTAINERD_SOCKET, "images", "import", path)
+
+
+def make_images(folder):
+    run_quietly("meson", "install", "-C", host.BUILD, "--no-rebuild", "--destdir", folder / "tree")
+    run_quietly(host.DEPLOY / "image.py", "--tree", folder / "tree", "--name", NAME, "--output", folder / "hami.tar")
+    import_image(folder / "hami.tar")
+    size = (folder / "hami.tar").stat().st_size / MIB
+    check(size <= 40, f"the image is {size:.1f} MiB, at most 40")
+    image.write(folder / "kube-scheduler.tar", SCHEDULER_NAME, {"/usr/local/bin/kube-scheduler": BINARIES / "kube-scheduler"})
+    import_image(folder / "kube-scheduler.tar")
+
+
+def run_quietly(*words):
+    host.run(*words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+
+def mount(spec, name, path, read_only):
+    spec["volumes"].append({"name": name, "hostPath": {"path": str(path)}})
+    for inside in spec["containers"]:
+        inside["volumeMounts"].append({"name": name, "mountPath": str(path), "readOnly": read_only})
+
+
+def fit(thing):
+    """A Deployment or DaemonSet, as it can run here."""
+    spec = thing["spec"]["template"]["spec"]
+    spec["hostNetwork"] = True
+    environment = {"KUBERNETES_SERVICE_HOST": "127.0.0.1", "KUBERNETES_SERVICE_PORT": "6443"}
+    if spec.pop("runtimeClassName", None):
+        environment |= {"HAMI_SIM": str(programs.SIM), "LD_LIBRARY_PATH": str(programs.SIMDRIVER)}
+        mount(spec, "machine", programs.SIM.parent, False)
+        mount(spec, "driver", programs.SIMDRIVER, True)
+    for inside in spec["containers"]:
+        inside["env"] = inside.get("env", []) + [{"name": k, "value": v} for k, v in environment.items()]
+    return thing
+
+
+def shipped():
+    things = manifests.read(BINARIES, "scheduler.yaml") + manifests.read(BINARIES, "node.yaml")
+    return [fit(t) if t["kind"] in ("Deployment", "DaemonSet") else t for t in things if t["kind"] != "Service"]
+
+
+def secret():
+    files = {"ca.crt": "ca.crt", "tls.crt": "hami-scheduler.crt", "tls.key": "hami-scheduler.key"}
+    text = {name: (pki.PKI / file).read_text() for name, file in files.items()}
+    return {
+        "apiVersion": "v1", "kind": "Secret", "stringData": text,
+        "metadata": {"name": "hami-scheduler-tls", "namespace": NAMESPACE},
+    }
+
+
+def remove(things):
+    text = json.dumps({"apiVersion": "v1", "kind": "List", "items": things})
+    manifests.kubectl(BINARIES, "delete", "--ignore-not-found", "-f", "-", input=text, stderr=subprocess.DEVNULL)
+    wait_until(lambda: not pods(NAMESPACE), 30, 0.1)
+
+
+def all_ready():
+    found = [c for p in pods(NAMESPACE) for c in p["status"].get("conditions", []) if c["type"] == "Ready"]
+    return len(found) == 3 and all(c["status"] == "True" for c in found)
+
+
+def say_why():
+    for thing in pods(NAMESPACE):
+        name = thing["metadata"]["name"]
+        print(f"      {name}: {why(NAMESPACE, name)}")
+        for inside in thing["spec"]["containers"]:
+            print(f"      {inside['name']}: {logs(NAMESPACE, name, inside['name'])[-1000:]}")
+
+
+def check_install(things):
+    manifests.apply_objects(BINARIES, things)
+    if not check(wait_until(all_ready, 60, 0.2), "scheduler, device plugin and monitor are ready in pods"):
+        say_why()
+        return
+    check(wait_until(registered, 20, 0.1), "the node has registered its card", node_register())
+    namespace = new_namespace("installed")
+    create(namespace, slice_pod("first", command=("/bin/slice", "--hold", "2800", "--then", "400", "--stay")))
+    if not check(wait_running(namespace, ["first"]) is not None, "a pod with a share runs"):
+        say_why()
+        return
+    seen = check_share(namespace, "first", 3000) or {}
+    check_equal((seen.get("hold"), seen.get("then")), (0, 2), "and is held to it")
+    labels = {"namespace": namespace, "pod": "first"}
+    used = wait_until(lambda: sample(samples(programs.MONITOR_METRICS), "hami_vgpu_memory_used_bytes", **labels), 5)
+    check(used, "the monitor, without privileges, reports it")
+    check(delete(namespace, "first"), "it goes")
+
+
+def check_valid():
+    for path in sorted(host.DEPLOY.glob("*.yaml")):
+        words = ("apply", "--server-side", "--force-conflicts", "--dry-run=server", "--validate=strict", "-f", path)
+        try:
+            manifests.kubectl(BINARIES, *words, stderr=subprocess.STDOUT)
+            check(True, f"the API server takes {path.name}")
+        except subprocess.CalledProcessError as error:
+            check(False, f"the API server takes {path.name}", error.output)
+
+
+def main():
+    check_valid()
+    need()
+    use_machine(1)
+    folder = WORK / "images"
+    make_images(folder)
+    api.patch(f"/api/v1/nodes/{NODE}", {"metadata": {"labels": {"gpu": "on"}}})
+    things = [secret(), *shipped()]
+    with held(*SUPERVISED):
+        try:
+            check_install(things)
+        finally:
+            remove(things)
+    check(wait_until(registered, 20, 0.1), "the programs outside of pods are back")
+    finish()
+
+
+if __name__ == "__main__":
+    main()

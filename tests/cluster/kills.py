@@ -1,0 +1,129 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""One program of the chain is killed with SIGKILL, at rest and while pods are coming.
+
+    kills.py PROGRAM
+
+Running pods keep running and limited, new pods go on within 10 s, nothing stale is left.
+"""
+
+from support import *
+
+COMING = 10
+WITHIN_S = 10.0
+
+
+def create_stubbornly(namespace, manifest, seconds):
+    """As a controller does: tries again while the API or the webhook has no answer."""
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            return create(namespace, manifest)
+        except (ApiError, OSError) as error:
+            if isinstance(error, ApiError) and error.status == 409:
+                return None
+            if time.monotonic() > deadline:
+                return error
+            time.sleep(0.1)
+
+
+def identity(namespace, name):
+    thing = get(namespace, name)
+    return [(s["containerID"], s["restartCount"]) for s in statuses(thing)]
+
+
+def check_untouched(namespace, name, before):
+    check_equal(identity(namespace, name), before, "the running pod was not restarted")
+    deadline = time.monotonic() + WITHIN_S
+    answer = None
+    while time.monotonic() < deadline:
+        code, out, err = execute(namespace, name, "/bin/slice", "--hold", "400")
+        answer = (code, json.loads(out)["hold"] if code == 0 and out else None, err)
+        if answer[:2] == (0, 2):
+            break
+        time.sleep(0.2)
+    check(answer[:2] == (0, 2), "it is still held to its limit", answer)
+
+
+def check_new_pod(namespace, begun, name):
+    made = create_stubbornly(namespace, slice_pod(name, 1000, 5), WITHIN_S)
+    check(not isinstance(made, Exception), "a new pod is accepted", made)
+    took = wait_running(namespace, [name], 20)
+    took = time.monotonic() - begun if took is not None else None
+    check(took is not None and took <= WITHIN_S, f"it runs {took and round(took, 2)} s after the kill")
+    if took is not None:
+        check_share(namespace, name, 1000)
+
+
+def at_rest(namespace, program):
+    before = identity(namespace, "resident")
+    begun = time.monotonic()
+    gone = programs.kill(program)
+    check(programs.back(program, gone), f"{program}, killed, is started again")
+    wait_until(reachable, 20)
+    check_new_pod(namespace, begun, "newcomer")
+    check_untouched(namespace, "resident", before)
+    check(delete(namespace, "newcomer"), "the new pod goes")
+
+
+def while_coming(namespace, program):
+    before = identity(namespace, "resident")
+    names = [f"coming-{i}" for i in range(COMING)]
+    failed = []
+
+    def stream():
+        for name in names:
+            made = create_stubbornly(namespace, slice_pod(name, 1000, 5), 15)
+            if isinstance(made, Exception):
+                failed.append((name, made))
+            time.sleep(0.2)
+
+    coming = threading.Thread(target=stream)
+    coming.start()
+    time.sleep(0.2 * COMING / 2)
+    gone = programs.kill(program)
+    begun = time.monotonic()
+    check(programs.back(program, gone), f"{program}, killed while pods come, is started again")
+    coming.join()
+    check(not failed, "all pods are accepted", failed)
+    last = time.monotonic()
+    wait_until(reachable, 20)
+    took = wait_running(namespace, names, 40)
+    took = time.monotonic() - max(last, begun) if took is not None else None
+    check(took is not None and took <= WITHIN_S, f"all run {took and round(took, 2)} s after the last was created")
+    for name in names if took is not None else []:
+        check_share(namespace, name, 1000)
+    check_untouched(namespace, "resident", before)
+
+
+def leftovers():
+    """What speaks of pods on the node, when there are none any more."""
+    folders = [str(p) for p in (host.HOOK / "containers").glob("*")]
+    specs = [str(p) for p in host.CDI.glob("*.json")]
+    used = {card: used for card, used in machine_use().items() if used}
+    reported = [dict(ls) for (name, ls), _ in samples(programs.MONITOR_METRICS).items() if name == "hami_vgpu_memory_used_bytes"]
+    return [found for found in (folders, specs, used, reported) if found]
+
+
+def main():
+    program = sys.argv[1]
+    need()
+    use_machine(2)
+    namespace = new_namespace(f"kills-{program}")
+    create(namespace, slice_pod("resident", 3000, 10, command=("/bin/slice", "--hold", "2800", "--stay")))
+    if not check(wait_running(namespace, ["resident"]) is not None, "a pod with a share runs"):
+        finish()
+    check_share(namespace, "resident", 3000)
+    at_rest(namespace, program)
+    while_coming(namespace, program)
+    for thing in pods(namespace):
+        api.delete(pods_path(namespace, thing["metadata"]["name"]))
+    check(wait_until(lambda: not pods(namespace), 40, 0.1), "all pods go")
+    check(wait_until(lambda: not leftovers(), 20, 0.2), "nothing stale is left", leftovers())
+    seen = view() or b""
+    check(b"resident" not in seen and b"coming-" not in seen, "nor in the scheduler's view", seen)
+    finish()
+
+
+if __name__ == "__main__":
+    main()

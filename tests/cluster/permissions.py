@@ -1,0 +1,96 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""What deploy/ lets each program do with the API, and what not, tried with its own token."""
+
+from support import *
+
+# account, verb, group, resource, subresource, allowed
+RULES = [
+    ("hami-scheduler", "watch", "", "pods", "", True),
+    ("hami-scheduler", "watch", "", "nodes", "", True),
+    ("hami-scheduler", "create", "", "pods", "binding", True),
+    ("hami-scheduler", "create", "", "events", "", True),
+    ("hami-scheduler", "patch", "", "pods", "", False),
+    ("hami-scheduler", "delete", "", "pods", "", False),
+    ("hami-scheduler", "patch", "", "nodes", "", False),
+    ("hami-scheduler", "get", "", "secrets", "", False),
+    ("hami-scheduler", "get", "", "configmaps", "", False),
+    ("hami-device-plugin", "watch", "", "pods", "", True),
+    ("hami-device-plugin", "patch", "", "pods", "", True),
+    ("hami-device-plugin", "patch", "", "nodes", "", True),
+    ("hami-device-plugin", "patch", "", "nodes", "status", False),
+    ("hami-device-plugin", "list", "", "nodes", "", False),
+    ("hami-device-plugin", "create", "", "pods", "", False),
+    ("hami-device-plugin", "delete", "", "pods", "", False),
+    ("hami-device-plugin", "create", "", "pods", "binding", False),
+    ("hami-device-plugin", "create", "", "pods", "exec", False),
+    ("hami-device-plugin", "get", "", "secrets", "", False),
+    ("hami-vgpu-monitor", "watch", "", "pods", "", True),
+    ("hami-vgpu-monitor", "patch", "", "pods", "", False),
+    ("hami-vgpu-monitor", "get", "", "nodes", "", False),
+    ("hami-vgpu-monitor", "get", "", "secrets", "", False),
+]
+
+
+def caller(name):
+    return kube.Api((WORK / f"{name}.token").read_text())
+
+
+def is_allowed(name, verb, group, resource, subresource):
+    wanted = {"verb": verb, "group": group, "resource": resource, "subresource": subresource}
+    path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+    answer = caller(name).create(path, {"spec": {"resourceAttributes": wanted}})
+    return answer["status"]["allowed"]
+
+
+def check_rules():
+    for name, verb, group, resource, subresource, allowed in RULES:
+        words = f"{verb} {resource}{'/' + subresource if subresource else ''}"
+        sentence = f"{name} may {'' if allowed else 'not '}{words}"
+        check_equal(is_allowed(name, verb, group, resource, subresource), allowed, sentence)
+
+
+def attempt(path, patch):
+    """What comes of a patch by the device plugin: its status, and what was said."""
+    try:
+        caller("hami-device-plugin").patch(path, patch)
+        return 200, ""
+    except ApiError as error:
+        return error.status, error.message
+
+
+def check_own_node(namespace):
+    api.delete("/api/v1/nodes/other")
+    api.create("/api/v1/nodes", {"metadata": {"name": "other"}})
+    atexit.register(api.delete, "/api/v1/nodes/other")
+    create(namespace, pod("here", container(command=["sleep", "1000"]), nodeName=NODE))
+    create(namespace, pod("there", container(command=["sleep", "1000"]), nodeName="other"))
+    ours = {"metadata": {"annotations": {"hami.io/test": "x"}}}
+    strange = {"metadata": {"annotations": {"example.com/test": "x"}}}
+    label = {"metadata": {"labels": {"example.com/test": "x"}}}
+    here, there = pods_path(namespace, "here"), pods_path(namespace, "there")
+    image = {"spec": {"containers": [container(command=["sleep", "1000"]) | {"image": "docker.io/local/pause:1"}]}}
+    for path, patch, status, sentence in (
+        (f"/api/v1/nodes/{NODE}", ours, 200, "a plugin annotates its own node"),
+        ("/api/v1/nodes/other", ours, 422, "but no other node"),
+        (f"/api/v1/nodes/{NODE}", strange, 422, "and only with annotations of hami.io"),
+        (f"/api/v1/nodes/{NODE}", label, 422, "no labels of others"),
+        (f"/api/v1/nodes/{NODE}", {"spec": {"unschedulable": True}}, 422, "nor its spec"),
+        (here, ours, 200, "it annotates a pod of its node"),
+        (there, ours, 422, "but no pod of another node"),
+        (here, image, 422, "nor a pod's image"),
+    ):
+        # The policy is in force some moments after it was made.
+        wait_until(lambda path=path, patch=patch, status=status: attempt(path, patch)[0] == status, 5, 0.2)
+        check_equal(attempt(path, patch)[0], status, sentence)
+    api.patch(f"/api/v1/nodes/{NODE}", {"metadata": {"annotations": {"hami.io/test": None}}})
+
+
+def main():
+    check_rules()
+    check_own_node(new_namespace("permissions"))
+    finish()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,38 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Requests to the API for each pod, counted from the audit log by user: one write of the scheduler's, one of the plugin's."""
+
+import collections
+
+from support import *
+
+PODS = 10
+READS = {"get", "list"}
+WRITES = {"create", "update", "patch", "delete"}
+
+
+def count(requests, user, verbs):
+    hits = [r[1:] for r in requests if r[0] == account(user) and r[1] in verbs and r[2] != "events"]
+    return collections.Counter(hits)
+
+
+def main():
+    need()
+    use_machine(1)
+    namespace = new_namespace("requests")
+    names = [f"counted-{i}" for i in range(PODS)]
+    with audited() as requests:
+        for name in names:
+            create(namespace, slice_pod(name, 1000, 5))
+            check(wait_running(namespace, [name]) is not None, f"{name} runs")
+    for user, writes in (("hami-scheduler", {("create", "pods", "binding"): PODS}), ("hami-device-plugin", {("patch", "pods", ""): PODS})):
+        check_equal(dict(count(requests, user, WRITES)), writes, f"{user} writes once for each pod")
+        check_equal(dict(count(requests, user, READS)), {}, f"{user} reads nothing")
+    check_equal(dict(count(requests, "hami-vgpu-monitor", WRITES | READS)), {}, "hami-vgpu-monitor asks nothing")
+    silent = [r for r in requests if r[0] == account("hami-scheduler") and r[2] == "events"]
+    check_equal(silent, [], "pods that fit have no events of ours")
+    finish()
+
+
+if __name__ == "__main__":
+    main()
