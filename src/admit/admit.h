@@ -31,7 +31,7 @@ enum admit_outcome {
 };
 
 struct admit_answer {
-    int code;            /* as an HTTP status: 200, 400, 403 */
+    int code;            /* as an HTTP status: 200, 400, 403, 422 */
     const char *message; /* "" or why */
     const char *reason;  /* Kubernetes' word, "Forbidden"; "" */
     const char *patch;   /* of ADMIT_PATCHED: JSON text */

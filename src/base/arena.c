@@ -11,6 +11,7 @@
 
 enum {
     CHUNK_SIZE = 16384,
+    KEPT_SIZE = 1 << 20, /* a larger chunk was for something unusual, and goes back */
     ALIGNMENT = alignof(max_align_t),
 };
 
@@ -60,6 +61,8 @@ void arena_reset(struct arena *arena)
         return;
     free_chunks(TAKE(arena->chunks->older));
     arena->chunks->used = 0;
+    if (arena->chunks->size > KEPT_SIZE)
+        free_chunks(TAKE(arena->chunks));
 }
 
 size_t arena_used(const struct arena *arena)
@@ -105,7 +108,7 @@ static struct chunk *add_chunk(struct arena *arena, size_t size)
     return chunk;
 }
 
-void *arena_alloc(struct arena *arena, size_t size)
+void *arena_alloc_raw(struct arena *arena, size_t size)
 {
     struct chunk *chunk = arena->chunks;
     size_t rounded = (size + ALIGNMENT - 1) & ~(size_t)(ALIGNMENT - 1);
@@ -120,7 +123,14 @@ void *arena_alloc(struct arena *arena, size_t size)
     bytes = chunk->bytes + chunk->used;
     chunk->used += rounded;
     arena->used += rounded;
-    return memset(bytes, 0, size);
+    return bytes;
+}
+
+void *arena_alloc(struct arena *arena, size_t size)
+{
+    void *bytes = arena_alloc_raw(arena, size);
+
+    return bytes ? memset(bytes, 0, size) : NULL;
 }
 
 void *arena_alloc_array(struct arena *arena, size_t count, size_t size)
@@ -132,9 +142,13 @@ void *arena_alloc_array(struct arena *arena, size_t count, size_t size)
 
 char *arena_strndup(struct arena *arena, const char *text, size_t len)
 {
-    char *copy = len < SIZE_MAX ? arena_alloc(arena, len + 1) : NULL;
+    char *copy = len < SIZE_MAX ? arena_alloc_raw(arena, len + 1) : NULL;
 
-    return copy ? memcpy(copy, text, len) : NULL;
+    if (!copy)
+        return NULL;
+    memcpy(copy, text, len);
+    copy[len] = '\0';
+    return copy;
 }
 
 char *arena_strdup(struct arena *arena, const char *text)
@@ -153,7 +167,7 @@ char *arena_vprintf(struct arena *arena, const char *fmt, va_list args)
     va_end(again);
     if (len < 0)
         return NULL;
-    text = arena_alloc(arena, (size_t)len + 1);
+    text = arena_alloc_raw(arena, (size_t)len + 1);
     if (text)
         (void)vsnprintf(text, (size_t)len + 1, fmt, args);
     return text;

@@ -21,7 +21,7 @@ struct arena *arena_new(size_t max);
 void arena_free(struct arena *arena);
 DEFINE_CLEANUP(struct arena *, arena_free);
 
-/* Takes everything back; some memory is kept for the next use. */
+/* Takes everything back; up to 1 MiB is kept for the next use. */
 void arena_reset(struct arena *arena);
 
 /* Bytes given out since the last reset. */
@@ -42,7 +42,10 @@ void arena_rewind(struct arena *arena, struct arena_mark mark);
  */
 void *arena_alloc(struct arena *arena, size_t size) __attribute__((malloc));
 
-/* The same for count elements; NULL when their size overflows, too. */
+/* The same with whatever is in it: for what is written in full, and may be large. */
+void *arena_alloc_raw(struct arena *arena, size_t size) __attribute__((malloc));
+
+/* arena_alloc() for count elements; NULL when their size overflows, too. */
 void *arena_alloc_array(struct arena *arena, size_t count, size_t size) __attribute__((malloc));
 
 #define ARENA_NEW(arena, type) ((type *)arena_alloc((arena), sizeof(type)))

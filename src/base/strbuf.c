@@ -22,7 +22,7 @@ static char *resize(const struct strbuf *buf, size_t size)
 
     if (!buf->arena)
         return realloc(buf->text, size);
-    text = arena_alloc(buf->arena, size);
+    text = arena_alloc_raw(buf->arena, size);
     if (text && buf->len)
         memcpy(text, buf->text, buf->len + 1);
     return text;

@@ -9,7 +9,7 @@
 
 static void *take(void *ctx, size_t size)
 {
-    return arena_alloc(ctx, size);
+    return arena_alloc_raw(ctx, size);
 }
 
 static void *grow(void *ctx, void *old, size_t old_size, size_t size)
@@ -18,7 +18,7 @@ static void *grow(void *ctx, void *old, size_t old_size, size_t size)
 
     if (size <= old_size)
         return old;
-    bytes = arena_alloc(ctx, size);
+    bytes = arena_alloc_raw(ctx, size);
     return bytes && old_size ? memcpy(bytes, old, old_size) : bytes;
 }
 

@@ -24,6 +24,7 @@ struct nvml {
     nvmlReturn_t (*device_by_index)(unsigned index, nvmlDevice_t *device);
     nvmlReturn_t (*device_name)(nvmlDevice_t device, char *name, unsigned length);
     nvmlReturn_t (*device_uuid)(nvmlDevice_t device, char *uuid, unsigned length);
+    nvmlReturn_t (*device_minor)(nvmlDevice_t device, unsigned *minor);
     nvmlReturn_t (*memory_info)(nvmlDevice_t device, nvmlMemory_t *memory);
     nvmlReturn_t (*numa_node)(nvmlDevice_t device, unsigned *node);
     nvmlReturn_t (*utilization)(nvmlDevice_t device, nvmlUtilization_t *rates);
@@ -38,6 +39,7 @@ static const struct symbol symbols[] = {
     {"nvmlDeviceGetHandleByIndex_v2", offsetof(struct nvml, device_by_index), .required = true},
     {"nvmlDeviceGetName", offsetof(struct nvml, device_name), .required = true},
     {"nvmlDeviceGetUUID", offsetof(struct nvml, device_uuid), .required = true},
+    {"nvmlDeviceGetMinorNumber", offsetof(struct nvml, device_minor)},
     {"nvmlDeviceGetMemoryInfo", offsetof(struct nvml, memory_info), .required = true},
     {"nvmlDeviceGetNumaNodeId", offsetof(struct nvml, numa_node)},
     {"nvmlDeviceGetUtilizationRates", offsetof(struct nvml, utilization)},
@@ -142,6 +144,23 @@ int nvml_list(struct nvml *nvml, struct device *ret_devices, size_t max, struct 
     for (unsigned i = 0; i < count; i++)
         read_device(nvml, i, &ret_devices[i]);
     return (int)count;
+}
+
+int nvml_read_minor(struct nvml *nvml, unsigned index, unsigned *ret_minor, struct error *err)
+{
+    nvmlDevice_t handle;
+    nvmlReturn_t result;
+    unsigned minor;
+
+    if (!nvml->device_minor)
+        return error_set(err, -EIO, "this NVML does not tell a GPU's device node");
+    result = nvml->device_by_index(index, &handle);
+    if (result == NVML_SUCCESS)
+        result = nvml->device_minor(handle, &minor);
+    if (result != NVML_SUCCESS)
+        return fail(nvml, "cannot find the GPU's device node", result, err);
+    *ret_minor = minor;
+    return 0;
 }
 
 int nvml_read_status(struct nvml *nvml, unsigned index, struct nvml_status *ret_status,

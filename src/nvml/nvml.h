@@ -45,7 +45,9 @@ DEFINE_CLEANUP(struct nvml *, nvml_close);
  */
 int nvml_list(struct nvml *nvml, struct device *ret_devices, size_t max, struct error *err);
 
-/* By the index of nvml_list(). */
+/* The number in /dev/nvidiaN. -EIO. By the index of nvml_list(), as all that follows. */
+int nvml_read_minor(struct nvml *nvml, unsigned index, unsigned *ret_minor, struct error *err);
+
 int nvml_read_status(struct nvml *nvml, unsigned index, struct nvml_status *ret_status,
                      struct error *err);
 

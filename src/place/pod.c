@@ -17,28 +17,36 @@ struct fitting {
     struct place_decision *decision;
 };
 
-static enum place_order order_of(const char *text, enum place_order unknown)
+/* The pieces of "mutex, binpack", one after the other; false at the end. */
+static bool next_word(const char **rest, const char **ret_word, size_t *ret_len)
 {
-    if (strcmp(text, "spread") == 0)
-        return PLACE_SPREAD;
-    if (strcmp(text, "binpack") == 0)
-        return PLACE_BINPACK;
-    return unknown;
+    *ret_word = *rest + strspn(*rest, ", ");
+    *ret_len = strcspn(*ret_word, ", ");
+    *rest = *ret_word + *ret_len;
+    return *ret_len > 0;
 }
 
-/* "mutex, binpack" and the like. */
-static bool names_mutex(const char *text)
+static bool has_word(const char *text, const char *wanted)
 {
-    static const char word[] = "mutex";
+    const char *word;
+    size_t len;
 
-    for (const char *p = text; *p; p += strspn(p, ", ")) {
-        size_t len = strcspn(p, ", ");
-
-        if (len == strlen(word) && strncmp(p, word, len) == 0)
+    while (next_word(&text, &word, &len)) {
+        if (len == strlen(wanted) && strncmp(word, wanted, len) == 0)
             return true;
-        p += len;
     }
     return false;
+}
+
+/* HAMi reads an unknown word as binpack of nodes, and as spread of devices. */
+static enum place_order node_order_of(const char *text)
+{
+    return strcmp(text, "spread") == 0 ? PLACE_SPREAD : PLACE_BINPACK;
+}
+
+static enum place_order device_order_of(const char *text)
+{
+    return has_word(text, "binpack") && !has_word(text, "spread") ? PLACE_BINPACK : PLACE_SPREAD;
 }
 
 void place_options_read(const struct text_pairs *annotations, const struct place_options *defaults,
@@ -48,12 +56,11 @@ void place_options_read(const struct text_pairs *annotations, const struct place
     const char *device = text_pairs_get(annotations, KEY_DEVICE_POLICY);
     struct place_options options = *defaults;
 
-    /* HAMi reads an unknown word as binpack of nodes and as spread of devices. */
     if (node)
-        options.node_order = order_of(node, PLACE_BINPACK);
+        options.node_order = node_order_of(node);
     if (device) {
-        options.policy.order = order_of(device, PLACE_SPREAD);
-        options.policy.mutex = names_mutex(device);
+        options.policy.order = device_order_of(device);
+        options.policy.mutex = has_word(device, "mutex");
     }
     *ret_options = options;
 }
@@ -83,19 +90,28 @@ static int charge(struct fitting *fitting)
     return r;
 }
 
+/* Gives back what a container has, as place_charge() took it. */
 static void discharge(struct fitting *fitting, const struct container_devices *devices)
 {
     for (size_t i = 0; i < devices->count; i++) {
-        for (size_t k = 0; k < fitting->node->device_count; k++) {
-            struct device_usage *used = &fitting->devices[k].used;
+        const struct container_device *device = &devices->items[i];
+        struct place_share share = {
+            .uuid = device->uuid,
+            .usage = {1, (unsigned)device->cores, (uint64_t)device->memory_mib * MIB},
+        };
+        const struct place_usage usage = {.count = 1, .shares = &share};
 
-            if (strcmp(fitting->devices[k].uuid, devices->items[i].uuid) != 0)
-                continue;
-            used->slots--;
-            used->cores -= (unsigned)devices->items[i].cores;
-            used->memory_bytes -= (uint64_t)devices->items[i].memory_mib * MIB;
-        }
+        (void)place_usage_discharge(fitting->devices, fitting->node->device_count, &usage);
     }
+}
+
+static const char *name_pick(const struct fitting *fitting, const struct place_pick *pick)
+{
+    const char *uuid = fitting->devices[pick->device].uuid;
+
+    if (pick->instance < 0)
+        return arena_strdup(fitting->arena, uuid);
+    return arena_printf(fitting->arena, "%s[%d-%d]", uuid, pick->group, pick->instance);
 }
 
 static int record_picks(const struct fitting *fitting, const char *word,
@@ -110,7 +126,7 @@ static int record_picks(const struct fitting *fitting, const char *word,
     for (size_t i = 0; i < decision->pick_count; i++) {
         const struct place_pick *pick = &decision->picks[i];
 
-        items[i].uuid = arena_strdup(fitting->arena, fitting->devices[pick->device].uuid);
+        items[i].uuid = name_pick(fitting, pick);
         items[i].type = word;
         items[i].memory_mib = (int32_t)(pick->memory_bytes / MIB);
         items[i].cores = (int32_t)pick->cores;

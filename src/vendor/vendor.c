@@ -6,7 +6,7 @@
 
 #include "vendor/nvidia/nvidia.h"
 
-const struct vendor *const vendors[] = {
+const struct vendor *const vendor_table[] = {
     &nvidia_vendor,
     NULL,
 };

@@ -4,7 +4,7 @@
 /*
  * What the control plane knows of a vendor.
  *
- * struct vendor is a constant table of functions, a folder each, listed in vendors[]. A configured
+ * struct vendor is a constant table of functions, a folder each, listed in vendor_table[]. A configured
  * instance of it carries the names and numbers of the device configuration. The generic algorithms
  * live in place and admit; a vendor states only where it differs. All of it is pure: no clock, log
  * or state, and no allocation outside the arena passed in.
@@ -93,10 +93,10 @@ struct vendor {
                         size_t container, struct arena *arena, struct request *ret_request);
 
     /*
-     * The devices that a node registers, in its order; at most max are filled in. A device that
-     * makes no sense (no id, another's id, too long) is left out. Returns CODEC_EXACT, or
-     * CODEC_MENDED with err saying what was wrong; -ENOENT: the node has no such annotation;
-     * -EINVAL and others as the codec's.
+     * The devices that a node registers, in its order; at most max are filled in. A device with
+     * another's id or with a text that is too long is left out, one without an id is never healthy.
+     * Returns CODEC_EXACT, or CODEC_MENDED with err saying what was wrong; -ENOENT: the node has no
+     * such annotation; -EINVAL and others as the codec's.
      */
     int (*read_node)(const struct vendor_instance *instance, const struct node *node,
                      struct arena *arena, struct device *ret_devices, size_t max, size_t *ret_count,
@@ -104,7 +104,7 @@ struct vendor {
 };
 
 /* All vendors, NULL-terminated. */
-extern const struct vendor *const vendors[];
+extern const struct vendor *const vendor_table[];
 
 /*
  * What all containers of a pod ask for of all vendors. 1: something; 0: nothing, and the demand is

@@ -30,6 +30,7 @@ class Api:
         self.generation = 0
         self.server = http.server.ThreadingHTTPServer(("127.0.0.1", port), self.handler())
         self.server.daemon_threads = True
+        self.server.handle_error = lambda *_: None  # clients may be killed
         self.port = self.server.server_address[1]
         threading.Thread(target=self.server.serve_forever, args=(0.05,), daemon=True).start()
 
@@ -91,6 +92,11 @@ class Api:
     def seen(self, method=None, contains=""):
         return [r for r in self.requests if (not method or r[0] == method) and contains in r[1] + "?" + r[2]]
 
+    def locate(self, path):
+        """Where an object is kept: one of a namespace, with all of its kind."""
+        parts = path.split("/")
+        return "/".join(parts[:3] + parts[5:]) if len(parts) > 5 and parts[3] == "namespaces" else path
+
     def handler(api):
         class Handler(http.server.BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
@@ -143,7 +149,7 @@ class Api:
                     return self.watch(url.path, query) if "watch" in query else self.list(url.path, query)
                 if self.command == "GET" and url.path == "/big":
                     return self.send(200, {"x": "y" * 100000})
-                folder, _, name = url.path.rpartition("/")
+                folder, _, name = api.locate(url.path).rpartition("/")
                 if name in api.objects.get(folder, {}):
                     if self.command == "PATCH":
                         return self.send(200, api.put(folder, name, **json.loads(body)))

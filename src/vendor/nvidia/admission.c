@@ -47,12 +47,13 @@ static int add_number_edit(const struct mutation *mutation, enum edit_kind kind,
 /* Checks. */
 
 static int check_resource(const struct mutation *mutation, const char *list,
-                          const struct resource *resource, struct error *err)
+                          const struct resource *resource, int64_t max, struct error *err)
 {
     size_t init_count = mutation->pod->init_count, position = mutation->position;
     bool init = position < init_count;
 
-    if (resource->quantity.form == QUANTITY_WHOLE && resource->quantity.value >= 0)
+    if (resource->quantity.form == QUANTITY_WHOLE && resource->quantity.value >= 0 &&
+        resource->quantity.value <= max)
         return 0;
     return error_set(err, -EINVAL, "spec.%s[%zu].resources.%s[%s]: \"%.64s\" is %s",
                      init ? "initContainers" : "containers",
@@ -74,7 +75,8 @@ static int check_list(const struct mutation *mutation, const char *list,
     for (size_t i = 0; i < ARRAY_SIZE(names); i++) {
         const struct resource *resource = resource_find(resources, names[i]);
 
-        r = resource ? check_resource(mutation, list, resource, err) : 0;
+        /* A count beyond 32 bits would be read as none at all. Other amounts are only too much. */
+        r = resource ? check_resource(mutation, list, resource, i ? INT64_MAX : INT32_MAX, err) : 0;
         if (r < 0)
             return r;
     }

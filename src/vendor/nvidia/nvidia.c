@@ -103,6 +103,16 @@ static int read_list(const struct pod *pod, const char *key, struct arena *arena
     return 0;
 }
 
+static int read_mode(const struct pod *pod, struct arena *arena, struct request *request)
+{
+    const char *modes = text_pairs_get(&pod->annotations, NVIDIA_MODE_KEY);
+
+    if (!modes)
+        return 0;
+    request->modes = arena_strdup(arena, modes);
+    return request->modes ? 0 : -ENOMEM;
+}
+
 static int read_selection(const struct pod *pod, struct arena *arena, struct request *request)
 {
     const struct {
@@ -121,7 +131,10 @@ static int read_selection(const struct pod *pod, struct arena *arena, struct req
         if (r < 0)
             return r;
     }
-    return 0;
+    /* As in HAMi, cards that are asked for by name are not avoided. */
+    if (request->use_uuids.count)
+        request->avoid_uuids.count = 0;
+    return read_mode(pod, arena, request);
 }
 
 static int read_request(const struct vendor_instance *instance, const struct pod *pod,
@@ -130,10 +143,13 @@ static int read_request(const struct vendor_instance *instance, const struct pod
     const struct container *container = &pod->containers[position];
     const struct nvidia_config *config = instance->config;
     struct request request = {.type = instance->word};
+    const struct resource *counted = container_resource(container, config->count_name);
     int64_t count = 0, cores = config->default_cores;
     int r;
 
     if (!read_amount(container, config->count_name, &count) || !count)
+        return 0;
+    if (counted->quantity.value > INT32_MAX)
         return 0;
     request.count = (unsigned)count;
     read_memory(config, container, &request);
@@ -153,13 +169,23 @@ static unsigned natural(int32_t value)
     return value > 0 ? (unsigned)value : 0;
 }
 
-/* What is wrong with a device, or NULL. */
-static const char *check_device(const struct registered_device *registered)
+/* What can't be true of a device, or NULL: such a device is listed, and never healthy. */
+static const char *check_sense(const struct registered_device *registered)
 {
     if (!*registered->id)
         return "has no id";
-    if (strlen(registered->id) >= DEVICE_UUID_SIZE || strpbrk(registered->id, ",:;[]"))
+    if (strpbrk(registered->id, ",:;[]"))
         return "has an id that can't be one";
+    if (registered->devmem > DEVICE_MAX_MIB)
+        return "has more memory than there is";
+    return NULL;
+}
+
+/* What keeps a device from being listed, or NULL. */
+static const char *check_size(const struct registered_device *registered)
+{
+    if (strlen(registered->id) >= DEVICE_UUID_SIZE)
+        return "has an id that is too long";
     if (strlen(registered->type) >= DEVICE_MODEL_SIZE)
         return "has a type that is too long";
     if (strlen(registered->mode) >= DEVICE_MODE_SIZE)
@@ -167,14 +193,12 @@ static const char *check_device(const struct registered_device *registered)
     return NULL;
 }
 
-static void fill_device(const struct registered_device *registered, bool cordoned,
-                        struct device *ret_device)
+static void fill_device(const struct registered_device *registered, struct device *ret_device)
 {
     *ret_device = (struct device){
         .index = (unsigned)registered->index,
         .numa_node = (int)MAX(MIN(registered->numa, (int64_t)INT32_MAX), (int64_t)-1),
         .healthy = registered->health,
-        .cordoned = cordoned,
         .memory_bytes = natural(registered->devmem) * MIB,
         .cores = natural(registered->devcore),
         .slots = natural(registered->count),
@@ -211,26 +235,61 @@ static bool is_listed(const struct device *devices, size_t count, const char *uu
     return false;
 }
 
-static size_t fill_devices(const struct node *node, const struct registered_devices *registered,
-                           struct device *devices, size_t max, bool *mended, struct error *err)
+static const struct mig_geometry *find_geometry(const struct nvidia_config *config,
+                                                const char *model)
 {
-    size_t count = 0;
+    for (size_t i = 0; i < config->mig_count; i++) {
+        const struct nvidia_mig *mig = &config->migs[i];
 
-    for (size_t i = 0; i < registered->count; i++) {
-        const struct registered_device *item = &registered->items[i];
-        const char *wrong = count < max ? check_device(item) : "is one too many";
-
-        if (!wrong && is_listed(devices, count, item->id))
-            wrong = "is listed twice";
-        if (!wrong) {
-            fill_device(item, is_cordoned(node, item->id), &devices[count++]);
-            continue;
+        for (size_t k = 0; k < mig->name_count; k++) {
+            if (strstr(model, mig->names[k]))
+                return &mig->geometry;
         }
-        if (!*mended)
-            (void)error_set(err, 0, "device %zu (\"%.64s\") %s", i, item->id, wrong);
-        *mended = true;
     }
-    return count;
+    return NULL;
+}
+
+/* What goes wrong while devices are filled in; the first of it is told. */
+struct filling {
+    const struct nvidia_config *config;
+    const struct node *node;
+    struct device *devices;
+    size_t count, max;
+    bool mended;
+    struct error *err;
+};
+
+static void tell(struct filling *filling, size_t position, const char *id, const char *wrong)
+{
+    if (!filling->mended)
+        (void)error_set(filling->err, 0, "device %zu (\"%.64s\") %s", position, id, wrong);
+    filling->mended = true;
+}
+
+static void add_device(struct filling *filling, size_t position,
+                       const struct registered_device *registered)
+{
+    struct device *device = &filling->devices[filling->count];
+    const char *wrong = check_size(registered);
+
+    if (!wrong && filling->count == filling->max)
+        wrong = "is one too many";
+    if (!wrong && is_listed(filling->devices, filling->count, registered->id))
+        wrong = "is listed twice";
+    if (wrong) {
+        tell(filling, position, registered->id, wrong);
+        return;
+    }
+    fill_device(registered, device);
+    device->cordoned = is_cordoned(filling->node, device->uuid);
+    if (strcmp(device->mode, DEVICE_MODE_MIG) == 0)
+        device->geometry = find_geometry(filling->config, device->model);
+    filling->count++;
+    wrong = check_sense(registered);
+    if (!wrong)
+        return;
+    tell(filling, position, registered->id, wrong);
+    device->healthy = false;
 }
 
 static int read_node(const struct vendor_instance *instance, const struct node *node,
@@ -238,8 +297,9 @@ static int read_node(const struct vendor_instance *instance, const struct node *
                      struct error *err)
 {
     const char *text = text_pairs_get(&node->annotations, instance->register_key);
+    struct filling filling = {
+        .config = instance->config, .node = node, .devices = ret_devices, .max = max, .err = err};
     struct registered_devices registered;
-    bool mended;
     int r;
 
     if (!text)
@@ -247,9 +307,13 @@ static int read_node(const struct vendor_instance *instance, const struct node *
     r = node_devices_decode(text, arena, &registered, err);
     if (r < 0)
         return error_wrap(err, r, "%s", instance->register_key);
-    mended = r == CODEC_MENDED;
-    *ret_count = fill_devices(node, &registered, ret_devices, max, &mended, err);
-    return mended ? error_wrap(err, CODEC_MENDED, "%s", instance->register_key) : CODEC_EXACT;
+    filling.mended = r == CODEC_MENDED;
+    for (size_t i = 0; i < registered.count; i++)
+        add_device(&filling, i, &registered.items[i]);
+    *ret_count = filling.count;
+    if (!filling.mended)
+        return CODEC_EXACT;
+    return error_wrap(err, CODEC_MENDED, "%s", instance->register_key);
 }
 
 const struct vendor nvidia_vendor = {

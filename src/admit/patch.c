@@ -1,0 +1,161 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "admit/patch.h"
+
+#include "base/strbuf.h"
+#include "model/json.h"
+
+enum {
+    PATCH_MAX = 4 << 20,
+};
+
+/* What a container has by now: the pod's, and what the patch has added. */
+struct present {
+    bool resources, limits, env;
+};
+
+struct patching {
+    const struct pod *pod;
+    struct arena *arena;
+    struct present *present;
+    struct strbuf buf;
+    unsigned count;
+};
+
+static void begin_step(struct patching *patching, const char *op, const char *path)
+{
+    strbuf_add(&patching->buf, patching->count++ ? "," : "");
+    strbuf_addf(&patching->buf, "{\"op\":\"%s\",\"path\":", op);
+    json_add_text(&patching->buf, path);
+    strbuf_add(&patching->buf, ",\"value\":");
+}
+
+static void end_step(struct patching *patching)
+{
+    strbuf_add(&patching->buf, "}");
+}
+
+static void add_text_step(struct patching *patching, const char *op, const char *path,
+                          const char *value)
+{
+    begin_step(patching, op, path);
+    json_add_text(&patching->buf, value);
+    end_step(patching);
+}
+
+/* A member's name within a JSON pointer. */
+static const char *escape_pointer(struct patching *patching, const char *name)
+{
+    struct strbuf buf = STRBUF_IN(patching->arena, PATCH_MAX);
+
+    for (; *name; name++) {
+        if (*name == '~' || *name == '/')
+            strbuf_add(&buf, *name == '~' ? "~0" : "~1");
+        else
+            strbuf_addf(&buf, "%c", *name);
+    }
+    patching->buf.failed |= buf.failed;
+    return strbuf_text(&buf);
+}
+
+/* "" when the arena is full, and the patch has failed. */
+static const char *container_pointer(struct patching *patching, size_t container, const char *rest,
+                                     const char *name)
+{
+    size_t inits = patching->pod->init_count;
+    bool init = container < inits;
+    const char *pointer;
+
+    pointer =
+        arena_printf(patching->arena, "/spec/%s/%zu/%s%s", init ? "initContainers" : "containers",
+                     init ? container : container - inits, rest, name);
+    patching->buf.failed |= !pointer;
+    return pointer ? pointer : "";
+}
+
+static void add_member(struct patching *patching, const struct edit *edit)
+{
+    strbuf_add(&patching->buf, "{");
+    json_add_text(&patching->buf, edit->name);
+    strbuf_add(&patching->buf, ":");
+    json_add_text(&patching->buf, edit->value);
+    strbuf_add(&patching->buf, "}");
+}
+
+static void add_limit(struct patching *patching, const struct edit *edit)
+{
+    struct present *present = &patching->present[edit->container];
+    const char *path;
+
+    if (present->limits) {
+        path = container_pointer(patching, edit->container, "resources/limits/",
+                                 escape_pointer(patching, edit->name));
+        add_text_step(patching, "add", path, edit->value);
+        return;
+    }
+    path = container_pointer(patching, edit->container, "resources",
+                             present->resources ? "/limits" : "");
+    begin_step(patching, "add", path);
+    if (!present->resources)
+        strbuf_add(&patching->buf, "{\"limits\":");
+    add_member(patching, edit);
+    if (!present->resources)
+        strbuf_add(&patching->buf, "}");
+    end_step(patching);
+    present->resources = present->limits = true;
+}
+
+static void add_env(struct patching *patching, const struct edit *edit)
+{
+    struct present *present = &patching->present[edit->container];
+
+    begin_step(patching, "add",
+               container_pointer(patching, edit->container, "env", present->env ? "/-" : ""));
+    strbuf_add(&patching->buf, present->env ? "" : "[");
+    strbuf_add(&patching->buf, "{\"name\":");
+    json_add_text(&patching->buf, edit->name);
+    strbuf_add(&patching->buf, ",\"value\":");
+    json_add_text(&patching->buf, edit->value);
+    strbuf_add(&patching->buf, present->env ? "}" : "}]");
+    end_step(patching);
+    present->env = true;
+}
+
+static void add_edit(struct patching *patching, const struct edit *edit)
+{
+    switch (edit->kind) {
+    case EDIT_LIMIT:
+        add_limit(patching, edit);
+        return;
+    case EDIT_ENV:
+        add_env(patching, edit);
+        return;
+    case EDIT_RUNTIME_CLASS:
+        add_text_step(patching, "add", "/spec/runtimeClassName", edit->value);
+        return;
+    case EDIT_SCHEDULER:
+        add_text_step(patching, *patching->pod->scheduler_name ? "replace" : "add",
+                      "/spec/schedulerName", edit->value);
+        return;
+    }
+}
+
+const char *patch_format(const struct pod *pod, const struct edits *edits, struct arena *arena)
+{
+    struct patching patching = {.pod = pod, .arena = arena, .buf = STRBUF_IN(arena, PATCH_MAX)};
+
+    patching.present = ARENA_ARRAY(arena, struct present, pod->container_count);
+    if (!patching.present)
+        return NULL;
+    for (size_t i = 0; i < pod->container_count; i++)
+        patching.present[i] = (struct present){
+            .resources = pod->containers[i].has_resources,
+            .limits = pod->containers[i].has_limits,
+            .env = pod->containers[i].has_env,
+        };
+
+    strbuf_add(&patching.buf, "[");
+    for (size_t i = 0; i < edits->count; i++)
+        add_edit(&patching, &edits->items[i]);
+    strbuf_add(&patching.buf, "]");
+    return patching.buf.failed ? NULL : strbuf_text(&patching.buf);
+}

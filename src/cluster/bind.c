@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* From a reservation to a bound pod. */
+
+#include <errno.h>
+
+#include "cluster/state.h"
+#include "model/keys.h"
+
+/* A reservation whose time was over is good still when nobody took the room. */
+static int renew(struct cluster *cluster, struct cluster_pod *pod, const char *name,
+                 struct error *err)
+{
+    struct cluster_node *node = node_find(cluster, name);
+
+    if (!node || !grant_fits(pod->grant, &node->place)) {
+        pod_free(cluster, pod);
+        return error_set(err, -ENOSPC,
+                         "the reservation on node %s was over and others have the room", name);
+    }
+    pod_untime(cluster, pod);
+    pod_take(pod, node, pod->grant, POD_BINDING);
+    return 0;
+}
+
+static int begin(struct cluster *cluster, struct cluster_pod *pod, const struct cluster_bind *bind,
+                 struct error *err)
+{
+    const char *node = pod ? text_pairs_get(&pod->grant->annotations, KEY_NODE) : NULL;
+
+    if (!node || strcmp(node, bind->node) != 0)
+        return error_set(err, -ENOENT, "nothing is reserved for pod %s/%s on node %s",
+                         bind->namespace, bind->name, bind->node);
+    if (pod->state == POD_EXPIRED)
+        return renew(cluster, pod, node, err);
+    if (pod->state != POD_RESERVED)
+        return error_set(err, -EBUSY, "a bind of pod %s/%s is under way", bind->namespace,
+                         bind->name);
+    pod_untime(cluster, pod);
+    pod->state = POD_BINDING;
+    return 0;
+}
+
+static int write_annotations(const struct grant *grant, int64_t wall_s, struct arena *arena,
+                             struct text_pairs *ret_annotations)
+{
+    size_t count = grant->annotations.count;
+    struct text_pair *pairs = ARENA_ARRAY(arena, struct text_pair, count + 3);
+    const char *time = arena_printf(arena, "%lld", (long long)wall_s);
+
+    if (!pairs || !time)
+        return -ENOMEM;
+    for (size_t i = 0; i < count; i++) {
+        const struct text_pair *pair = &grant->annotations.items[i];
+
+        pairs[i].key = arena_strdup(arena, pair->key);
+        pairs[i].value = arena_strdup(arena, pair->value);
+        if (!pairs[i].key || !pairs[i].value)
+            return -ENOMEM;
+    }
+    pairs[count++] = (struct text_pair){KEY_TIME, time};
+    pairs[count++] = (struct text_pair){KEY_BIND_TIME, time};
+    pairs[count++] = (struct text_pair){KEY_BIND_PHASE, BIND_PHASE_ALLOCATING};
+    *ret_annotations = (struct text_pairs){pairs, count};
+    return 0;
+}
+
+int cluster_bind(struct cluster *cluster, const struct cluster_bind *bind, int64_t now_ns,
+                 int64_t wall_s, struct arena *arena, struct text_pairs *ret_annotations,
+                 struct error *err)
+{
+    struct cluster_pod *pod;
+    int r;
+
+    cluster_expire(cluster, now_ns);
+    pod = pod_find(cluster, bind->uid);
+    r = begin(cluster, pod, bind, err);
+    if (r < 0)
+        return r;
+    r = write_annotations(pod->grant, wall_s, arena, ret_annotations);
+    if (r < 0) {
+        pod_free(cluster, pod);
+        return error_set(err, r, "out of memory");
+    }
+    return 0;
+}
+
+/* The watch may have been faster: then the pod is placed, or gone, and there is nothing to do. */
+void cluster_bound(struct cluster *cluster, const char *uid, enum cluster_bind_end end)
+{
+    struct cluster_pod *pod = pod_find(cluster, uid);
+
+    if (!pod || pod->state != POD_BINDING)
+        return;
+    if (end == CLUSTER_NOT_BOUND) {
+        pod_free(cluster, pod);
+    } else if (end == CLUSTER_BOUND) {
+        pod->state = POD_BOUND;
+        pod->seen = cluster->list[CLUSTER_PODS];
+    }
+}

@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "cluster/cluster.h"
+
+#include <utlist.h>
+
+#include "cluster/state.h"
+
+enum {
+    SCRATCH_MAX = 16 << 20, /* for reading one object */
+};
+
+/* For so many times a reservation's length it may be taken up again if there still is room. */
+#define EXPIRED_TIMES 10
+
+struct cluster *cluster_new(const struct cluster_options *options)
+{
+    struct cluster *cluster = calloc(1, sizeof(*cluster));
+
+    if (!cluster)
+        return NULL;
+    cluster->options = *options;
+    if (!cluster->options.reservation_ns)
+        cluster->options.reservation_ns = CLUSTER_RESERVATION_NS;
+    cluster->generation = 1;
+    cluster->scratch = arena_new(SCRATCH_MAX);
+    if (!cluster->scratch) {
+        free(cluster);
+        return NULL;
+    }
+    return cluster;
+}
+
+void cluster_free(struct cluster *cluster)
+{
+    struct cluster_node *node, *next_node;
+    struct cluster_pod *pod, *next_pod;
+
+    if (!cluster)
+        return;
+    HASH_ITER(hh, cluster->pods, pod, next_pod)
+    {
+        pod_free(cluster, pod);
+    }
+    HASH_ITER(hh, cluster->nodes, node, next_node)
+    {
+        node_free(cluster, node);
+    }
+    free(cluster->candidates.nodes);
+    arena_free(cluster->scratch);
+    free(cluster);
+}
+
+void cluster_begin(struct cluster *cluster, enum cluster_kind kind)
+{
+    cluster->list[kind]++;
+}
+
+void cluster_complete(struct cluster *cluster, enum cluster_kind kind)
+{
+    cluster->complete[kind] = true;
+    if (kind == CLUSTER_NODES)
+        nodes_sweep(cluster);
+    else
+        pods_sweep(cluster);
+}
+
+bool cluster_is_ready(const struct cluster *cluster)
+{
+    return cluster->complete[CLUSTER_NODES] && cluster->complete[CLUSTER_PODS];
+}
+
+/* The list is in the order of the times but for those that are on it again, later, as expired. */
+void cluster_expire(struct cluster *cluster, int64_t now_ns)
+{
+    struct cluster_pod *pod, *next;
+
+    DL_FOREACH_SAFE2(cluster->timed, pod, next, next_timed)
+    {
+        if (pod->until_ns > now_ns)
+            continue;
+        if (pod->state == POD_EXPIRED) {
+            pod_free(cluster, pod);
+            continue;
+        }
+        pod_expire(cluster, pod);
+        pod->until_ns = now_ns + EXPIRED_TIMES * cluster->options.reservation_ns;
+        DL_APPEND2(cluster->timed, pod, prev_timed, next_timed);
+    }
+}
+
+struct cluster_counts cluster_count(const struct cluster *cluster)
+{
+    struct cluster_counts counts = {0};
+
+    for (const struct cluster_node *node = cluster->nodes; node; node = node->hh.next)
+        counts.nodes += node->place.device_count > 0;
+    for (const struct cluster_pod *pod = cluster->pods; pod; pod = pod->hh.next) {
+        counts.pods += pod_holds(pod);
+        counts.reserved += pod_holds(pod) && pod->state != POD_PLACED;
+    }
+    return counts;
+}

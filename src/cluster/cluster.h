@@ -1,0 +1,151 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/*
+ * What the scheduler knows of the cluster, and what it has decided: the one owner of that state.
+ *
+ * API objects, requests and the time go in as events; decisions come out. A decision and its
+ * reservation are one step, so nothing is granted twice. What is in force comes from API objects
+ * alone (a node's registration, a pod's annotations) and can be rebuilt from them at any time to
+ * the same value; beside it stand reservations, which are promises of a few seconds: from the
+ * filter to the bind, and from the bind until the watch shows the bound pod.
+ *
+ * No clock, no log, no I/O. Times are any monotonic clock's nanoseconds. One thread.
+ */
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/arena.h"
+#include "base/cleanup.h"
+#include "base/error.h"
+#include "base/strbuf.h"
+#include "model/node.h"
+#include "model/pod.h"
+#include "model/text.h"
+#include "place/place.h"
+#include "vendor/vendor.h"
+
+struct cluster;
+
+/* A filter's reservation waits so long for its bind; then others may have the devices. */
+#define CLUSTER_RESERVATION_NS (INT64_C(60) * 1000000000)
+
+struct cluster_options {
+    const struct vendor_set *vendors; /* the caller's, outlives the cluster */
+    struct place_options defaults;    /* for pods that state no policy */
+    int64_t reservation_ns;           /* 0: CLUSTER_RESERVATION_NS */
+};
+
+/* NULL: no memory. */
+struct cluster *cluster_new(const struct cluster_options *options);
+void cluster_free(struct cluster *cluster);
+DEFINE_CLEANUP(struct cluster *, cluster_free);
+
+/*
+ * API objects, as a watch brings them. 0: taken. -EINVAL: the object's registration or annotation
+ * can't be read, why is in err; that object alone goes without. 1: it was read with mended numbers,
+ * err says which. -ENOMEM: not taken.
+ */
+int cluster_set_node(struct cluster *cluster, const struct node *node, struct error *err);
+void cluster_delete_node(struct cluster *cluster, const char *name);
+
+/* Pods that have ended are to be deleted here; those being deleted hold their devices until then.
+ */
+int cluster_set_pod(struct cluster *cluster, const struct pod *pod, struct error *err);
+void cluster_delete_pod(struct cluster *cluster, const char *uid);
+
+/*
+ * A list is read anew: what is not set between begin and complete does not exist any more.
+ * Reservations for pods that no list has shown yet stay.
+ */
+enum cluster_kind {
+    CLUSTER_NODES = 0,
+    CLUSTER_PODS,
+    CLUSTER_KINDS,
+};
+void cluster_begin(struct cluster *cluster, enum cluster_kind kind);
+void cluster_complete(struct cluster *cluster, enum cluster_kind kind);
+
+/* Both lists were complete once: before that nothing is decided. */
+bool cluster_is_ready(const struct cluster *cluster);
+
+/* Ends the reservations whose time is over. Cheap when there are none. */
+void cluster_expire(struct cluster *cluster, int64_t now_ns);
+
+enum cluster_outcome {
+    CLUSTER_NOT_OURS = 1, /* the pod asks for no device of ours */
+    CLUSTER_PLACED,       /* a node is chosen, its devices are reserved */
+    CLUSTER_REFUSED,
+};
+
+struct cluster_failed_node {
+    const char *name;   /* as in the request */
+    const char *reason; /* "3/8 CardInsufficientMemory" */
+};
+
+/* Of a filter. Strings are the arena's or the request's. */
+struct cluster_answer {
+    const char *node;                   /* CLUSTER_PLACED */
+    size_t failed_count;                /* CLUSTER_REFUSED: all candidates */
+    struct cluster_failed_node *failed; /* in the request's order */
+    const char *summary;                /* of all nodes together, for the pod's event */
+    uint64_t reasons; /* which kinds of reasons: changes when the summary's words do */
+};
+
+/*
+ * Chooses among the named nodes and reserves. A pod's earlier reservation is given back first. An
+ * outcome, or -EBUSY while a bind of this pod is under way, -EAGAIN before cluster_is_ready(),
+ * -EINVAL, -E2BIG for what the pod asks for, -ENOMEM; err says why.
+ */
+int cluster_filter(struct cluster *cluster, const struct pod *pod, const char *const *names,
+                   size_t count, int64_t now_ns, struct arena *arena,
+                   struct cluster_answer *ret_answer, struct error *err);
+
+struct cluster_bind {
+    const char *namespace, *name, *uid, *node;
+};
+
+/*
+ * A bind begins: the annotations that are to be written with the Binding, in the arena. wall_s: the
+ * time of day in seconds since 1970. 0, after which cluster_bound() must be called;
+ * -ENOENT: nothing is reserved for this pod on this node (the filter is to be asked again);
+ * -ENOSPC: its time was over and others have taken the room; -EBUSY: a bind of it is under way.
+ */
+int cluster_bind(struct cluster *cluster, const struct cluster_bind *bind, int64_t now_ns,
+                 int64_t wall_s, struct arena *arena, struct text_pairs *ret_annotations,
+                 struct error *err);
+
+/* How a bind ended. */
+enum cluster_bind_end {
+    CLUSTER_BOUND = 1, /* the devices are the pod's; the watch will show it */
+    CLUSTER_NOT_BOUND, /* for certain: the devices are given back */
+    CLUSTER_UNKNOWN,   /* no answer: they stay reserved until the pod is seen or said not to be
+                          bound */
+};
+void cluster_bound(struct cluster *cluster, const char *uid, enum cluster_bind_end end);
+
+/*
+ * The state as JSON without times, the same text for the same state: what is in force, by name, and
+ * then what is reserved.
+ */
+void cluster_view(const struct cluster *cluster, struct strbuf *buf);
+
+/* For metrics. Pointers are good until the next event. */
+struct cluster_pod_view {
+    const char *namespace, *name, *uid, *node;
+    bool reserved; /* promised, not yet in force */
+    const struct place_usage *usage;
+};
+typedef void cluster_node_fn(void *data, const struct place_node *node);
+typedef void cluster_pod_fn(void *data, const struct cluster_pod_view *pod);
+void cluster_each_node(const struct cluster *cluster, cluster_node_fn *fn, void *data);
+void cluster_each_pod(const struct cluster *cluster, cluster_pod_fn *fn, void *data);
+
+struct cluster_counts {
+    size_t nodes;    /* with devices */
+    size_t pods;     /* that hold devices */
+    size_t reserved; /* of them, promised only */
+};
+struct cluster_counts cluster_count(const struct cluster *cluster);

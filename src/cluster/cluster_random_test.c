@@ -1,0 +1,628 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/*
+ * Random steps against a pretended API server, whose watches deliver late.
+ *
+ * The judge keeps the API's objects and recounts from their annotations with a reader of its own:
+ * never is more granted of a card than it has, counting what is bound and what is being bound. At
+ * the end the state must equal, byte for byte, one that is built from the objects alone.
+ *
+ * usage: cluster_random_test STEPS [SEED]
+ */
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/check.h"
+#include "base/util.h"
+#include "cluster/cluster.h"
+#include "model/keys.h"
+#include "vendor/nvidia/nvidia.h"
+
+enum {
+    NODES = 6,
+    CARDS = 3,
+    PODS = 60,
+    QUEUE = 4096,
+    TEXT = 2048,
+    CARD_MIB = 24000,
+    CARD_SLOTS = 4,
+};
+
+/* The API's objects. */
+struct api_node {
+    char name[32];
+    bool exists, garbage, plugin_away;
+    bool sick[CARDS];
+};
+
+struct api_pod {
+    char uid[32], name[32];
+    bool exists, garbage, has_init;
+    int count, memory, percent, cores; /* its request; 0: not given */
+    char node[32];                     /* "": not bound */
+    char devices[TEXT], roles[16];
+    bool binding; /* the cluster has handed out a bind that is not answered yet */
+    bool unknown; /* its answer was lost */
+    char bind_node[32], bind_devices[TEXT], bind_roles[16];
+    bool decided; /* a filter chose a node */
+    char decided_node[32];
+};
+
+enum event_kind {
+    NODE_CHANGED,
+    NODE_GONE,
+    POD_CHANGED,
+    POD_GONE,
+};
+
+/* Objects as they were when the event happened. */
+struct event {
+    enum event_kind kind;
+    struct api_node node;
+    struct api_pod pod;
+};
+
+static struct world {
+    struct api_node nodes[NODES];
+    struct api_pod pods[PODS];
+    struct event queue[2][QUEUE]; /* of nodes, of pods: each kind comes in its order */
+    unsigned head[2], tail[2];
+    int64_t now_ns;
+    unsigned next_uid;
+    uint64_t random;
+    struct cluster *cluster;
+    struct arena *arena;
+    uint64_t placed, refused, bound, conflicts;
+} world;
+
+static struct nvidia_config config;
+static struct vendor_set vendor_set;
+
+static unsigned draw(unsigned below)
+{
+    world.random ^= world.random << 13;
+    world.random ^= world.random >> 7;
+    world.random ^= world.random << 17;
+    return (unsigned)((world.random >> 20) % below);
+}
+
+/* The judge. */
+
+/* Adds what "uuid,type,mem,cores:...;" takes of card `uuid`: apps together, inits one by one. */
+static void recount(const char *text, const char *roles, const char *uuid, long *mib, long *cores,
+                    long *slots)
+{
+    long apps[3] = {0}, most[3] = {0};
+    size_t container = 0;
+    const char *at = text;
+
+    while (*at) {
+        long here[3] = {0};
+
+        for (; *at && *at != ';';) {
+            char id[64], type[64];
+            long m, c;
+            int used = 0;
+
+            if (sscanf(at, "%63[^,],%63[^,],%ld,%ld:%n", id, type, &m, &c, &used) != 4 || !used)
+                break;
+            at += used;
+            if (strcmp(id, uuid) == 0) {
+                here[0] += m;
+                here[1] += c;
+                here[2] += 1;
+            }
+        }
+        at = strchr(at, ';');
+        at = at ? at + 1 : "";
+        for (int i = 0; i < 3; i++) {
+            if (container < strlen(roles))
+                most[i] = here[i] > most[i] ? here[i] : most[i];
+            else
+                apps[i] += here[i];
+        }
+        container++;
+    }
+    *mib += apps[0] > most[0] ? apps[0] : most[0];
+    *cores += apps[1] > most[1] ? apps[1] : most[1];
+    *slots += apps[2] > most[2] ? apps[2] : most[2];
+}
+
+static void judge(void)
+{
+    for (unsigned n = 0; n < NODES; n++) {
+        for (unsigned c = 0; c < CARDS; c++) {
+            long mib = 0, cores = 0, slots = 0;
+            char uuid[64];
+
+            (void)snprintf(uuid, sizeof(uuid), "GPU-%u-%u", n, c);
+            for (unsigned p = 0; p < PODS; p++) {
+                const struct api_pod *pod = &world.pods[p];
+
+                if (pod->exists && pod->node[0] && !pod->garbage)
+                    recount(pod->devices, pod->roles, uuid, &mib, &cores, &slots);
+                else if (pod->exists && pod->binding)
+                    recount(pod->bind_devices, pod->bind_roles, uuid, &mib, &cores, &slots);
+            }
+            if (mib > CARD_MIB || cores > 100 || slots > CARD_SLOTS) {
+                fprintf(stderr, "%s: %ld MiB, %ld cores, %ld tasks granted\n", uuid, mib, cores,
+                        slots);
+                abort();
+            }
+        }
+    }
+}
+
+/* What the cluster is shown. */
+
+static void show_node(struct cluster *cluster, const struct api_node *from)
+{
+    char text[TEXT] = "[";
+    struct text_pair pairs[1] = {{NVIDIA_REGISTER_KEY, text}};
+    struct resource resources[1] = {{.name = "nvidia.com/gpu", .text = "12"}};
+    struct node node = {
+        .name = from->name,
+        .uid = from->name,
+        .resource_version = "1",
+        .annotations = {pairs, 1},
+        .has_status = true,
+        .ready = true,
+        .allocatable = {resources, 1},
+    };
+
+    resources[0].quantity =
+        (struct quantity){.form = QUANTITY_WHOLE, .value = from->plugin_away ? 0 : 12};
+    for (unsigned c = 0; c < CARDS; c++)
+        (void)snprintf(
+            text + strlen(text), sizeof(text) - strlen(text),
+            "%s{\"id\":\"GPU-%c-%u\",\"index\":%u,\"count\":%d,\"devmem\":%d,"
+            "\"devcore\":100,\"type\":\"NVIDIA-A\",\"mode\":\"hami-core\",\"health\":%s}",
+            c ? "," : "", from->name[5], c, c, CARD_SLOTS, CARD_MIB,
+            from->sick[c] ? "false" : "true");
+    strcat(text, from->garbage ? "!" : "]");
+    (void)cluster_set_node(cluster, &node, NULL);
+}
+
+static void show_pod(struct cluster *cluster, const struct api_pod *from)
+{
+    struct text_pair pairs[4];
+    struct pod pod = {
+        .namespace = "default",
+        .name = from->name,
+        .uid = from->uid,
+        .resource_version = "1",
+        .annotations = {pairs, 0},
+    };
+
+    if (!from->node[0])
+        return; /* the watch is of bound pods */
+    pairs[pod.annotations.count++] = (struct text_pair){KEY_NODE, from->node};
+    pairs[pod.annotations.count++] = (struct text_pair){NVIDIA_ALLOCATED_KEY, from->devices};
+    if (from->roles[0])
+        pairs[pod.annotations.count++] = (struct text_pair){POD_INIT_ROLES, from->roles};
+    (void)cluster_set_pod(cluster, &pod, NULL);
+}
+
+static void enqueue(enum event_kind kind, const struct api_node *node, const struct api_pod *pod)
+{
+    unsigned which = kind == POD_CHANGED || kind == POD_GONE;
+    struct event *event = &world.queue[which][world.head[which]++ % QUEUE];
+
+    if (world.head[which] - world.tail[which] >= QUEUE)
+        abort();
+    event->kind = kind;
+    if (node)
+        event->node = *node;
+    if (pod)
+        event->pod = *pod;
+}
+
+static void deliver(unsigned which, unsigned count)
+{
+    for (; count && world.tail[which] != world.head[which]; count--) {
+        const struct event *event = &world.queue[which][world.tail[which]++ % QUEUE];
+
+        switch (event->kind) {
+        case NODE_CHANGED:
+            show_node(world.cluster, &event->node);
+            break;
+        case NODE_GONE:
+            cluster_delete_node(world.cluster, event->node.name);
+            break;
+        case POD_CHANGED:
+            show_pod(world.cluster, &event->pod);
+            break;
+        case POD_GONE:
+            cluster_delete_pod(world.cluster, event->pod.uid);
+            break;
+        }
+    }
+}
+
+/* A list shows what there is now; what the watch had not delivered is in it. */
+static void list(struct cluster *cluster)
+{
+    cluster_begin(cluster, CLUSTER_NODES);
+    for (unsigned i = 0; i < NODES; i++) {
+        if (world.nodes[i].exists)
+            show_node(cluster, &world.nodes[i]);
+    }
+    cluster_complete(cluster, CLUSTER_NODES);
+    cluster_begin(cluster, CLUSTER_PODS);
+    for (unsigned i = 0; i < PODS; i++) {
+        if (world.pods[i].exists)
+            show_pod(cluster, &world.pods[i]);
+    }
+    cluster_complete(cluster, CLUSTER_PODS);
+}
+
+static void relist(void)
+{
+    world.tail[0] = world.head[0];
+    world.tail[1] = world.head[1];
+    list(world.cluster);
+}
+
+/* Steps. */
+
+static bool is_free(const struct api_pod *pod)
+{
+    return !pod->exists && !pod->binding;
+}
+
+static bool is_waiting(const struct api_pod *pod)
+{
+    return pod->exists && !pod->node[0];
+}
+
+static bool is_decided(const struct api_pod *pod)
+{
+    return pod->decided && !pod->binding;
+}
+
+static bool is_answerable(const struct api_pod *pod)
+{
+    return pod->binding && !pod->unknown;
+}
+
+static bool is_unknown(const struct api_pod *pod)
+{
+    return pod->unknown;
+}
+
+static bool does_exist(const struct api_pod *pod)
+{
+    return pod->exists;
+}
+
+/* Some pod of this kind, or NULL. */
+static struct api_pod *pick(bool (*is)(const struct api_pod *))
+{
+    unsigned first = draw(PODS);
+
+    for (unsigned i = 0; i < PODS; i++) {
+        struct api_pod *pod = &world.pods[(first + i) % PODS];
+
+        if (is(pod))
+            return pod;
+    }
+    return NULL;
+}
+
+static void step_create(void)
+{
+    struct api_pod *pod = pick(is_free);
+
+    if (!pod)
+        return;
+    memset(pod, 0, sizeof(*pod));
+    pod->exists = true;
+    (void)snprintf(pod->uid, sizeof(pod->uid), "uid-%u", world.next_uid++);
+    (void)snprintf(pod->name, sizeof(pod->name), "pod-%u", draw(40));
+    pod->count = 1 + (int)draw(CARDS);
+    pod->memory = draw(2) ? 1 + (int)draw(CARD_MIB) : 0;
+    pod->percent = !pod->memory && draw(2) ? 1 + (int)draw(100) : 0;
+    pod->cores = draw(4) ? (int)draw(101) : 0;
+    pod->has_init = draw(6) == 0;
+    if (draw(25) == 0) { /* somebody else's, with a claim that makes no sense */
+        static const char *const claims[] = {"GPU-0-0,NVIDIA,9x9,1:;", "a,b:;", ",,,:", ";;;",
+                                             "GPU-0-0,NVIDIA,-5,-5:;"};
+
+        pod->garbage = true;
+        strcpy(pod->devices, claims[draw(5)]);
+        (void)snprintf(pod->node, sizeof(pod->node), "node-%u", draw(NODES));
+        enqueue(POD_CHANGED, NULL, pod);
+    }
+}
+
+static void step_delete(void)
+{
+    struct api_pod *pod = pick(does_exist);
+
+    if (!pod)
+        return;
+    pod->exists = false;
+    if (pod->node[0])
+        enqueue(POD_GONE, NULL, pod);
+    pod->decided = false;
+}
+
+static void add_limit(struct resource *items, size_t *count, const char *name, int value)
+{
+    if (!value)
+        return;
+    items[*count].name = name;
+    items[*count].text = "";
+    items[*count].quantity = (struct quantity){.form = QUANTITY_WHOLE, .value = value};
+    ++*count;
+}
+
+static void filter(struct api_pod *from)
+{
+    static const char *const names[] = {"node-0", "node-1", "node-2", "node-3",
+                                        "node-4", "node-5", "node-9"};
+    struct text_pair policy[1] = {{KEY_NODE_POLICY, draw(2) ? "spread" : "binpack"}};
+    struct resource limits[4];
+    struct container containers[2] = {0};
+    struct cluster_answer answer = {0};
+    struct error err = ERROR_INIT;
+    struct pod pod = {
+        .namespace = "default",
+        .name = from->name,
+        .uid = from->uid,
+        .resource_version = "1",
+        .annotations = {policy, draw(2)},
+        .has_spec = true,
+        .node_name = "",
+        .scheduler_name = "",
+        .runtime_class = "",
+        .containers = containers,
+    };
+    size_t first = draw(3), limit_count = 0;
+    int r;
+
+    add_limit(limits, &limit_count, "nvidia.com/gpu", from->count);
+    add_limit(limits, &limit_count, "nvidia.com/gpumem", from->memory);
+    add_limit(limits, &limit_count, "nvidia.com/gpumem-percentage", from->percent);
+    add_limit(limits, &limit_count, "nvidia.com/gpucores", from->cores);
+    for (size_t i = 0; i <= from->has_init; i++) {
+        containers[i] = (struct container){
+            .name = "c",
+            .role = from->has_init && i == 0 ? CONTAINER_INIT : CONTAINER_APP,
+            .has_resources = true,
+            .has_limits = true,
+            .limits = {limits, limit_count},
+        };
+    }
+    pod.init_count = from->has_init;
+    pod.container_count = 1u + from->has_init;
+
+    arena_reset(world.arena);
+    r = cluster_filter(world.cluster, &pod, names + first, ARRAY_SIZE(names) - first, world.now_ns,
+                       world.arena, &answer, &err);
+    if (r == -EBUSY) {
+        world.conflicts++;
+        return;
+    }
+    from->decided = r == CLUSTER_PLACED;
+    if (r == CLUSTER_PLACED) {
+        world.placed++;
+        COPY_TEXT(from->decided_node, answer.node);
+    } else {
+        assert_int_equal(r, CLUSTER_REFUSED);
+        assert_int_equal(answer.failed_count, ARRAY_SIZE(names) - first);
+        assert_non_null(strstr(answer.summary, "no available node"));
+        world.refused++;
+    }
+}
+
+static void step_filter(void)
+{
+    struct api_pod *pod = pick(is_waiting);
+
+    if (pod)
+        filter(pod);
+}
+
+static void bind_pod(struct api_pod *pod)
+{
+    const struct cluster_bind bind = {"default", pod->name, pod->uid, pod->decided_node};
+    struct text_pairs annotations;
+    const char *roles;
+    int r;
+
+    arena_reset(world.arena);
+    r = cluster_bind(world.cluster, &bind, world.now_ns, 1700000000, world.arena, &annotations,
+                     NULL);
+    pod->decided = false;
+    if (r < 0)
+        return;
+    roles = text_pairs_get(&annotations, POD_INIT_ROLES);
+    pod->binding = true;
+    COPY_TEXT(pod->bind_node, pod->decided_node);
+    COPY_TEXT(pod->bind_devices, text_pairs_get(&annotations, NVIDIA_ALLOCATED_KEY));
+    COPY_TEXT(pod->bind_roles, roles ? roles : "");
+    judge(); /* only here more is granted than before */
+}
+
+static void step_bind(void)
+{
+    struct api_pod *pod = pick(is_decided);
+
+    if (pod)
+        bind_pod(pod);
+}
+
+/* The API server does it, or not; its answer comes, or is lost. */
+static void answer_bind(struct api_pod *pod)
+{
+    bool done = pod->exists && !pod->node[0] && draw(5);
+    bool heard = draw(5);
+
+    if (done) {
+        COPY_TEXT(pod->node, pod->bind_node);
+        COPY_TEXT(pod->devices, pod->bind_devices);
+        COPY_TEXT(pod->roles, pod->bind_roles);
+        enqueue(POD_CHANGED, NULL, pod);
+        world.bound++;
+    }
+    if (heard) {
+        cluster_bound(world.cluster, pod->uid, done ? CLUSTER_BOUND : CLUSTER_NOT_BOUND);
+        pod->binding = false;
+    } else {
+        cluster_bound(world.cluster, pod->uid, CLUSTER_UNKNOWN);
+        pod->unknown = true;
+    }
+}
+
+static void step_bind_answer(void)
+{
+    struct api_pod *pod = pick(is_answerable);
+
+    if (pod)
+        answer_bind(pod);
+}
+
+static void read_after_unknown(struct api_pod *pod)
+{
+    if (!pod->unknown)
+        return;
+    cluster_bound(world.cluster, pod->uid,
+                  pod->exists && pod->node[0] ? CLUSTER_BOUND : CLUSTER_NOT_BOUND);
+    pod->binding = pod->unknown = false;
+}
+
+static void step_read(void)
+{
+    struct api_pod *pod = pick(is_unknown);
+
+    if (pod)
+        read_after_unknown(pod);
+}
+
+static void step_node(void)
+{
+    struct api_node *node = &world.nodes[draw(NODES)];
+
+    switch (draw(5)) {
+    case 0:
+        node->exists = !node->exists;
+        break;
+    case 1:
+        node->garbage = !node->garbage;
+        break;
+    case 2:
+        node->plugin_away = !node->plugin_away;
+        break;
+    default:
+        node->sick[draw(CARDS)] ^= draw(2);
+        break;
+    }
+    if (draw(2)) { /* mended */
+        const unsigned index = (unsigned)(node - world.nodes);
+
+        memset(node, 0, sizeof(*node));
+        (void)snprintf(node->name, sizeof(node->name), "node-%u", index);
+        node->exists = true;
+    }
+    enqueue(node->exists ? NODE_CHANGED : NODE_GONE, node, NULL);
+}
+
+static void step_time(void)
+{
+    world.now_ns += (int64_t)draw(20) * 1000000000;
+    cluster_expire(world.cluster, world.now_ns);
+}
+
+static const struct {
+    void (*run)(void);
+    unsigned weight;
+} steps[] = {
+    {step_create, 20}, {step_delete, 9}, {step_filter, 30},      {step_bind, 25},
+    {step_read, 10},   {step_node, 3},   {step_bind_answer, 25}, {step_time, 4},
+};
+
+static void take_step(void)
+{
+    unsigned total = 0, chosen;
+
+    for (size_t i = 0; i < ARRAY_SIZE(steps); i++)
+        total += steps[i].weight;
+    chosen = draw(total);
+    for (size_t i = 0; i < ARRAY_SIZE(steps); i++) {
+        if (chosen < steps[i].weight) {
+            steps[i].run();
+            break;
+        }
+        chosen -= steps[i].weight;
+    }
+    deliver(0, draw(3));
+    deliver(1, draw(3));
+    if (draw(2000) == 0)
+        relist();
+}
+
+static void check_rebuilt(void)
+{
+    const struct cluster_options options = {.vendors = &vendor_set};
+    CLEANUP(cluster_freep) struct cluster *fresh = cluster_new(&options);
+    struct strbuf kept = STRBUF_INIT(16 << 20), built = STRBUF_INIT(16 << 20);
+
+    for (unsigned i = 0; i < PODS; i++)
+        read_after_unknown(&world.pods[i]);
+    deliver(0, QUEUE);
+    deliver(1, QUEUE);
+    world.now_ns += INT64_C(1000) * CLUSTER_RESERVATION_NS;
+    cluster_expire(world.cluster, world.now_ns);
+    for (unsigned i = 0; i < PODS; i++) {
+        if (world.pods[i].binding) {
+            cluster_bound(world.cluster, world.pods[i].uid, CLUSTER_NOT_BOUND);
+            world.pods[i].binding = false;
+        }
+    }
+    list(fresh);
+    cluster_view(world.cluster, &kept);
+    cluster_view(fresh, &built);
+    assert_string_equal(strbuf_text(&kept), strbuf_text(&built));
+    strbuf_deinit(&kept);
+    strbuf_deinit(&built);
+}
+
+int main(int argc, char **argv)
+{
+    const struct cluster_options options = {.vendors = &vendor_set};
+    uint64_t count = argc > 1 ? strtoull(argv[1], NULL, 10) : 100000;
+    uint64_t seed = argc > 2 ? strtoull(argv[2], NULL, 10) : 1;
+
+    nvidia_config_defaults(&config);
+    vendor_set.instances[0] = nvidia_instance(&config);
+    vendor_set.count = 1;
+    world.random = seed * UINT64_C(0x9e3779b97f4a7c15) + 1;
+    world.cluster = cluster_new(&options);
+    world.arena = arena_new(64 << 20);
+    for (unsigned i = 0; i < NODES; i++) {
+        (void)snprintf(world.nodes[i].name, sizeof(world.nodes[i].name), "node-%u", i);
+        world.nodes[i].exists = true;
+    }
+    relist();
+
+    for (uint64_t i = 0; i < count; i++) {
+        take_step();
+        if (i % 10000 == 9999)
+            check_rebuilt();
+    }
+    check_rebuilt();
+    printf("%" PRIu64 " steps: %" PRIu64 " placed, %" PRIu64 " refused, %" PRIu64 " bound, %" PRIu64
+           " asked again during a bind\n",
+           count, world.placed, world.refused, world.bound, world.conflicts);
+    /* A test in which nothing happens shows nothing. */
+    assert_true(count < 10000 || (world.placed > count / 100 && world.refused > count / 100 &&
+                                  world.bound > count / 100));
+    cluster_free(world.cluster);
+    arena_free(world.arena);
+    return 0;
+}

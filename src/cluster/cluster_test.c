@@ -1,0 +1,301 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* Reservations: what becomes of a decision between its filter and its bind. */
+
+#include "cluster/cluster.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/check.h"
+#include "base/util.h"
+#include "model/keys.h"
+#include "vendor/nvidia/nvidia.h"
+
+#define SECOND INT64_C(1000000000)
+
+struct fixture {
+    struct nvidia_config config;
+    struct vendor_set vendors;
+    struct cluster *cluster;
+    struct arena *arena;
+};
+
+static const char *const both[] = {"a", "b"};
+
+static void add_node(struct cluster *cluster, const char *name, unsigned mib)
+{
+    char text[512];
+    struct text_pair pairs[1] = {{NVIDIA_REGISTER_KEY, text}};
+    struct resource resources[1] = {{.name = "nvidia.com/gpu", .text = "10"}};
+    const struct node node = {
+        .name = name,
+        .uid = name,
+        .resource_version = "1",
+        .annotations = {pairs, 1},
+        .has_status = true,
+        .ready = true,
+        .allocatable = {resources, 1},
+    };
+
+    resources[0].quantity = (struct quantity){QUANTITY_WHOLE, 10};
+    (void)snprintf(text, sizeof(text),
+                   "[{\"id\":\"GPU-%s\",\"count\":10,\"devmem\":%u,\"devcore\":100,\"type\":"
+                   "\"NVIDIA-A\",\"health\":true}]",
+                   name, mib);
+    assert_int_equal(cluster_set_node(cluster, &node, NULL), 0);
+}
+
+static void list(struct cluster *cluster)
+{
+    cluster_begin(cluster, CLUSTER_NODES);
+    add_node(cluster, "a", 1000);
+    cluster_complete(cluster, CLUSTER_NODES);
+    cluster_begin(cluster, CLUSTER_PODS);
+    cluster_complete(cluster, CLUSTER_PODS);
+}
+
+static int set_up(void **state)
+{
+    static struct fixture fixture;
+    const struct cluster_options options = {.vendors = &fixture.vendors};
+
+    nvidia_config_defaults(&fixture.config);
+    fixture.vendors.instances[0] = nvidia_instance(&fixture.config);
+    fixture.vendors.count = 1;
+    fixture.cluster = cluster_new(&options);
+    fixture.arena = arena_new(1 << 20);
+    list(fixture.cluster);
+    *state = &fixture;
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    struct fixture *fixture = *state;
+
+    cluster_free(fixture->cluster);
+    arena_free(fixture->arena);
+    return 0;
+}
+
+static int filter(struct fixture *fixture, const char *uid, int mib, int64_t now_ns,
+                  struct cluster_answer *ret_answer)
+{
+    struct resource limits[2] = {{.name = "nvidia.com/gpu", .text = ""},
+                                 {.name = "nvidia.com/gpumem", .text = ""}};
+    struct container container = {.name = "c", .has_resources = true, .has_limits = true};
+    const struct pod pod = {
+        .namespace = "default",
+        .name = uid,
+        .uid = uid,
+        .resource_version = "1",
+        .has_spec = true,
+        .node_name = "",
+        .scheduler_name = "",
+        .runtime_class = "",
+        .container_count = 1,
+        .containers = &container,
+    };
+
+    limits[0].quantity = (struct quantity){QUANTITY_WHOLE, 1};
+    limits[1].quantity = (struct quantity){QUANTITY_WHOLE, mib};
+    container.limits = (struct resource_list){limits, 2};
+    return cluster_filter(fixture->cluster, &pod, both, ARRAY_SIZE(both), now_ns, fixture->arena,
+                          ret_answer, NULL);
+}
+
+static int bind(struct fixture *fixture, const char *uid, int64_t now_ns,
+                struct text_pairs *ret_annotations)
+{
+    const struct cluster_bind what = {"default", uid, uid, "a"};
+
+    return cluster_bind(fixture->cluster, &what, now_ns, 1700000000, fixture->arena,
+                        ret_annotations, NULL);
+}
+
+/* The watch shows it bound, with what its Binding wrote. */
+static void show(struct fixture *fixture, const char *uid, const struct text_pairs *annotations)
+{
+    const struct pod pod = {
+        .namespace = "default",
+        .name = uid,
+        .uid = uid,
+        .resource_version = "2",
+        .annotations = *annotations,
+    };
+
+    assert_int_equal(cluster_set_pod(fixture->cluster, &pod, NULL), 0);
+}
+
+static void test_a_decision_holds_its_devices(void **state)
+{
+    struct fixture *fixture = *state;
+    struct cluster_answer answer;
+
+    assert_int_equal(filter(fixture, "one", 600, 0, &answer), CLUSTER_PLACED);
+    assert_string_equal(answer.node, "a");
+    assert_int_equal(filter(fixture, "two", 600, 0, &answer), CLUSTER_REFUSED);
+    assert_int_equal(answer.failed_count, 2);
+    assert_string_equal(answer.failed[0].reason, "1/1 CardInsufficientMemory");
+    assert_string_equal(answer.failed[1].reason, "the node is not known");
+    assert_string_equal(answer.summary, "no available node, 2 nodes do not meet: 1/1 "
+                                        "CardInsufficientMemory, 1/2 nodes have no devices");
+}
+
+static void test_a_pod_that_is_asked_for_again_gives_back_first(void **state)
+{
+    struct fixture *fixture = *state;
+    struct cluster_answer answer;
+
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(filter(fixture, "one", 600, 0, &answer), CLUSTER_PLACED);
+    assert_int_equal(filter(fixture, "two", 400, 0, &answer), CLUSTER_PLACED);
+    assert_int_equal(cluster_count(fixture->cluster).reserved, 2);
+}
+
+static void test_a_reservation_ends_and_is_renewed_where_there_is_room(void **state)
+{
+    struct fixture *fixture = *state;
+    struct cluster_answer answer;
+    struct text_pairs annotations;
+
+    assert_int_equal(filter(fixture, "one", 600, 0, &answer), CLUSTER_PLACED);
+    assert_int_equal(filter(fixture, "late", 300, 61 * SECOND, &answer), CLUSTER_PLACED);
+    assert_int_equal(cluster_count(fixture->cluster).reserved, 1);
+    assert_int_equal(bind(fixture, "one", 62 * SECOND, &annotations), 0);
+    assert_int_equal(cluster_count(fixture->cluster).reserved, 2);
+}
+
+static void test_a_reservation_that_ended_is_lost_to_who_came_then(void **state)
+{
+    struct fixture *fixture = *state;
+    struct cluster_answer answer;
+    struct text_pairs annotations;
+
+    assert_int_equal(filter(fixture, "one", 600, 0, &answer), CLUSTER_PLACED);
+    assert_int_equal(filter(fixture, "late", 700, 61 * SECOND, &answer), CLUSTER_PLACED);
+    assert_int_equal(bind(fixture, "one", 62 * SECOND, &annotations), -ENOSPC);
+    assert_int_equal(bind(fixture, "one", 62 * SECOND, &annotations), -ENOENT);
+}
+
+static void test_a_bind_needs_its_decision(void **state)
+{
+    struct fixture *fixture = *state;
+    const struct cluster_bind elsewhere = {"default", "one", "one", "b"};
+    struct cluster_answer answer;
+    struct text_pairs annotations;
+
+    assert_int_equal(bind(fixture, "one", 0, &annotations), -ENOENT);
+    assert_int_equal(filter(fixture, "one", 600, 0, &answer), CLUSTER_PLACED);
+    assert_int_equal(
+        cluster_bind(fixture->cluster, &elsewhere, 0, 0, fixture->arena, &annotations, NULL),
+        -ENOENT);
+    assert_int_equal(bind(fixture, "one", 0, &annotations), 0);
+    assert_int_equal(bind(fixture, "one", 0, &annotations), -EBUSY);
+    assert_int_equal(filter(fixture, "one", 600, 0, &answer), -EBUSY);
+    assert_string_equal(text_pairs_get(&annotations, KEY_NODE), "a");
+    assert_string_equal(text_pairs_get(&annotations, NVIDIA_ALLOCATED_KEY), "GPU-a,NVIDIA,600,0:;");
+    assert_string_equal(text_pairs_get(&annotations, NVIDIA_TO_ALLOCATE_KEY),
+                        "GPU-a,NVIDIA,600,0:;");
+    assert_string_equal(text_pairs_get(&annotations, KEY_BIND_PHASE), BIND_PHASE_ALLOCATING);
+    assert_string_equal(text_pairs_get(&annotations, KEY_BIND_TIME), "1700000000");
+}
+
+static void test_a_bind_that_failed_gives_back_and_one_unknown_does_not(void **state)
+{
+    struct fixture *fixture = *state;
+    struct cluster_answer answer;
+    struct text_pairs annotations;
+
+    assert_int_equal(filter(fixture, "one", 600, 0, &answer), CLUSTER_PLACED);
+    assert_int_equal(bind(fixture, "one", 0, &annotations), 0);
+    cluster_bound(fixture->cluster, "one", CLUSTER_UNKNOWN);
+    cluster_expire(fixture->cluster, 100000 * SECOND);
+    assert_int_equal(filter(fixture, "two", 600, 0, &answer), CLUSTER_REFUSED);
+    cluster_bound(fixture->cluster, "one", CLUSTER_NOT_BOUND);
+    assert_int_equal(filter(fixture, "two", 600, 0, &answer), CLUSTER_PLACED);
+}
+
+static void test_what_the_watch_shows_takes_the_place_of_the_promise(void **state)
+{
+    struct fixture *fixture = *state;
+    struct cluster_answer answer;
+    struct text_pairs annotations;
+
+    assert_int_equal(filter(fixture, "one", 600, 0, &answer), CLUSTER_PLACED);
+    assert_int_equal(bind(fixture, "one", 0, &annotations), 0);
+    show(fixture, "one", &annotations); /* before the answer to the bind */
+    cluster_bound(fixture->cluster, "one", CLUSTER_NOT_BOUND);
+    assert_int_equal(cluster_count(fixture->cluster).pods, 1);
+    assert_int_equal(cluster_count(fixture->cluster).reserved, 0);
+    assert_int_equal(filter(fixture, "one", 600, 0, &answer), -EBUSY);
+    cluster_delete_pod(fixture->cluster, "one");
+    assert_int_equal(filter(fixture, "two", 1000, 0, &answer), CLUSTER_PLACED);
+}
+
+static void test_a_bound_pod_that_a_later_list_does_not_show_is_gone(void **state)
+{
+    struct fixture *fixture = *state;
+    struct cluster_answer answer;
+    struct text_pairs annotations;
+
+    assert_int_equal(filter(fixture, "one", 600, 0, &answer), CLUSTER_PLACED);
+    assert_int_equal(bind(fixture, "one", 0, &annotations), 0);
+    cluster_bound(fixture->cluster, "one", CLUSTER_BOUND);
+    assert_int_equal(cluster_count(fixture->cluster).pods, 1);
+    list(fixture->cluster);
+    assert_int_equal(cluster_count(fixture->cluster).pods, 0);
+}
+
+static void test_a_node_that_comes_back_finds_its_pods_charged(void **state)
+{
+    struct fixture *fixture = *state;
+    struct cluster_answer answer;
+    struct text_pairs annotations;
+
+    assert_int_equal(filter(fixture, "one", 600, 0, &answer), CLUSTER_PLACED);
+    assert_int_equal(bind(fixture, "one", 0, &annotations), 0);
+    show(fixture, "one", &annotations);
+    cluster_delete_node(fixture->cluster, "a");
+    assert_int_equal(filter(fixture, "two", 300, 0, &answer), CLUSTER_REFUSED);
+    add_node(fixture->cluster, "a", 1000);
+    assert_int_equal(filter(fixture, "two", 600, 0, &answer), CLUSTER_REFUSED);
+    assert_int_equal(filter(fixture, "two", 400, 0, &answer), CLUSTER_PLACED);
+}
+
+static void test_nothing_is_decided_before_all_is_read(void **state)
+{
+    struct fixture *fixture = *state;
+    const struct cluster_options options = {.vendors = &fixture->vendors};
+    struct cluster *whole = fixture->cluster;
+    struct cluster_answer answer;
+
+    fixture->cluster = cluster_new(&options);
+    cluster_begin(fixture->cluster, CLUSTER_NODES);
+    add_node(fixture->cluster, "a", 1000);
+    cluster_complete(fixture->cluster, CLUSTER_NODES);
+    assert_int_equal(filter(fixture, "one", 600, 0, &answer), -EAGAIN);
+    cluster_free(fixture->cluster);
+    fixture->cluster = whole;
+}
+
+int main(void)
+{
+#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+    const struct CMUnitTest tests[] = {
+        TEST(test_a_decision_holds_its_devices),
+        TEST(test_a_pod_that_is_asked_for_again_gives_back_first),
+        TEST(test_a_reservation_ends_and_is_renewed_where_there_is_room),
+        TEST(test_a_reservation_that_ended_is_lost_to_who_came_then),
+        TEST(test_a_bind_needs_its_decision),
+        TEST(test_a_bind_that_failed_gives_back_and_one_unknown_does_not),
+        TEST(test_what_the_watch_shows_takes_the_place_of_the_promise),
+        TEST(test_a_bound_pod_that_a_later_list_does_not_show_is_gone),
+        TEST(test_a_node_that_comes_back_finds_its_pods_charged),
+        TEST(test_nothing_is_decided_before_all_is_read),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,268 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* A decision and its reservation. */
+
+#include <errno.h>
+#include <utlist.h>
+
+#include "cluster/state.h"
+#include "model/keys.h"
+
+static void add_up(const char *const *names, size_t count, uint64_t sums[static 2])
+{
+    sums[0] = sums[1] = 0;
+    for (size_t i = 0; i < count; i++) {
+        uint64_t hash = cluster_hash(names[i], strlen(names[i]));
+
+        sums[0] += hash;
+        sums[1] += hash * UINT64_C(0xd6e8feb86659fd93) ^ hash >> 32;
+    }
+}
+
+static int make_room(struct candidates *candidates, size_t count)
+{
+    const struct place_node **nodes;
+
+    if (candidates->size >= count)
+        return 0;
+    nodes = reallocarray(candidates->nodes, count, sizeof(struct place_node *));
+    if (!nodes)
+        return -ENOMEM;
+    candidates->nodes = nodes;
+    candidates->size = count;
+    return 0;
+}
+
+/* The named nodes that have devices, each once. */
+static int gather(struct cluster *cluster, const char *const *names, size_t count)
+{
+    struct candidates *candidates = &cluster->candidates;
+    uint64_t sums[2];
+
+    add_up(names, count, sums);
+    if (candidates->generation == cluster->generation && candidates->name_count == count &&
+        candidates->sums[0] == sums[0] && candidates->sums[1] == sums[1])
+        return 0;
+
+    candidates->name_count = SIZE_MAX;
+    if (make_room(candidates, count) < 0)
+        return -ENOMEM;
+    candidates->count = 0;
+    cluster->gathers++;
+    for (size_t i = 0; i < count; i++) {
+        struct cluster_node *node = node_find(cluster, names[i]);
+
+        if (!node || node->absent || node->mark == cluster->gathers)
+            continue;
+        node->mark = cluster->gathers;
+        candidates->nodes[candidates->count++] = &node->place;
+    }
+    candidates->generation = cluster->generation;
+    candidates->name_count = count;
+    candidates->sums[0] = sums[0];
+    candidates->sums[1] = sums[1];
+    return 0;
+}
+
+/* The annotations that record a placement, but for the times. */
+static int record(const struct cluster *cluster, const struct pod *pod, const char *node,
+                  const struct placement *placement, struct arena *arena,
+                  struct text_pairs *ret_pairs)
+{
+    struct text_pair *pairs = ARENA_ARRAY(arena, struct text_pair, 2 + 2 * placement->vendor_count);
+    const char *roles = pod_init_roles(pod, arena);
+    size_t count = 0;
+
+    if (!pairs || !roles)
+        return -ENOMEM;
+    pairs[count++] = (struct text_pair){KEY_NODE, node};
+    if (roles[0])
+        pairs[count++] = (struct text_pair){POD_INIT_ROLES, roles};
+    for (size_t i = 0; i < placement->vendor_count; i++) {
+        const struct vendor_instance *instance =
+            vendor_find(cluster->options.vendors, placement->vendors[i].word);
+        int r;
+
+        r = vendor_write_annotations(instance, &placement->vendors[i].devices, arena,
+                                     pairs + count);
+        if (r < 0)
+            return r;
+        count += (size_t)r;
+    }
+    *ret_pairs = (struct text_pairs){pairs, count};
+    return 0;
+}
+
+static int reserve(struct cluster *cluster, const struct pod *from, struct cluster_node *node,
+                   const struct placement *placement, int64_t now_ns, struct arena *arena)
+{
+    struct text_pairs annotations;
+    struct cluster_pod *pod;
+    struct grant *grant;
+    int r;
+
+    r = record(cluster, from, node->place.name, placement, arena, &annotations);
+    if (r < 0)
+        return r;
+    pod = pod_get(cluster, from->uid, from->namespace, from->name);
+    grant = pod ? grant_new(&placement->usage, &annotations, "") : NULL;
+    if (!grant) {
+        if (pod)
+            pod_free(cluster, pod);
+        return -ENOMEM;
+    }
+    pod_take(pod, node, grant, POD_RESERVED);
+    pod->until_ns = now_ns + cluster->options.reservation_ns;
+    DL_APPEND2(cluster->timed, pod, prev_timed, next_timed);
+    return 0;
+}
+
+static const char *explain_node(const struct cluster_node *node, const struct demand *demand,
+                                const struct place_options *options, struct arena *arena,
+                                struct place_totals *totals)
+{
+    char text[PLACE_REASON_TEXT_SIZE];
+    struct place_decision failure;
+    struct placement unused;
+    int r;
+
+    r = place_pod(&node->place, demand, options, arena, &unused, &failure);
+    if (r != PLACE_NO_FIT)
+        return "the node can't be judged: too many devices, or out of memory";
+    place_totals_add(totals, &failure);
+    place_reasons_format(&failure, text);
+    return arena_strdup(arena, text);
+}
+
+/* Kinds of reasons as bits. */
+static uint64_t kinds(const struct place_totals *totals, size_t absent)
+{
+    uint64_t bits = absent > 0 || totals->too_few > 0;
+
+    for (unsigned i = 0; i < PLACE_REASON_COUNT; i++)
+        bits |= (uint64_t)(totals->reasons[i] > 0) << (i + 1);
+    return bits;
+}
+
+static const char *summarize(const struct place_totals *totals, size_t count, size_t absent,
+                             struct arena *arena)
+{
+    char text[PLACE_REASON_TEXT_SIZE];
+
+    place_totals_format(totals, text);
+    if (!absent)
+        return arena_printf(arena, "no available node, %zu nodes do not meet: %s", count, text);
+    return arena_printf(
+        arena, "no available node, %zu nodes do not meet: %s%s%zu/%zu nodes have no devices", count,
+        text, text[0] ? ", " : "", absent, count);
+}
+
+static int explain(struct cluster *cluster, const struct demand *demand,
+                   const struct place_options *options, const char *const *names, size_t count,
+                   struct arena *arena, struct cluster_answer *ret_answer)
+{
+    struct cluster_answer answer = {.failed_count = count};
+    struct place_totals totals = {0};
+    size_t absent = 0;
+
+    answer.failed = ARENA_ARRAY(arena, struct cluster_failed_node, count);
+    if (!answer.failed)
+        return -ENOMEM;
+    for (size_t i = 0; i < count; i++) {
+        const struct cluster_node *node = node_find(cluster, names[i]);
+        const char *reason;
+
+        if (!node || node->absent) {
+            reason = node ? node->absent : "the node is not known";
+            absent++;
+        } else {
+            reason = explain_node(node, demand, options, arena, &totals);
+        }
+        if (!reason)
+            return -ENOMEM;
+        answer.failed[i] = (struct cluster_failed_node){names[i], reason};
+    }
+    answer.summary = summarize(&totals, count, absent, arena);
+    answer.reasons = kinds(&totals, absent);
+    if (!answer.summary)
+        return -ENOMEM;
+    *ret_answer = answer;
+    return CLUSTER_REFUSED;
+}
+
+/* A pod that is asked for again was not bound: what was promised to it is free. */
+static int forget_reservation(struct cluster *cluster, const struct pod *from, struct error *err)
+{
+    struct cluster_pod *pod = pod_find(cluster, from->uid);
+
+    if (!pod)
+        return 0;
+    if (pod->state == POD_BINDING || pod->state == POD_BOUND)
+        return error_set(err, -EBUSY, "a bind of pod %s/%s to node %s is under way",
+                         from->namespace, from->name, pod->node->place.name);
+    if (pod->state == POD_PLACED)
+        return error_set(err, -EBUSY, "pod %s/%s is bound to node %s already", from->namespace,
+                         from->name, pod->node->place.name);
+    pod_free(cluster, pod);
+    return 0;
+}
+
+static int decide(struct cluster *cluster, const struct pod *pod, const struct demand *demand,
+                  const char *const *names, size_t count, int64_t now_ns, struct arena *arena,
+                  struct cluster_answer *ret_answer)
+{
+    const struct candidates *candidates = &cluster->candidates;
+    struct place_options options;
+    struct placement placement;
+    struct cluster_node *node;
+    size_t position;
+    int r;
+
+    place_options_read(&pod->annotations, &cluster->options.defaults, &options);
+    nodes_rank(cluster);
+    r = gather(cluster, names, count);
+    if (r < 0)
+        return r;
+    r = place_choose(candidates->nodes, candidates->count, demand, &options, arena, &position,
+                     &placement);
+    if (r == PLACE_NO_FIT)
+        return explain(cluster, demand, &options, names, count, arena, ret_answer);
+    if (r < 0)
+        return r;
+
+    node = node_find(cluster, candidates->nodes[position]->name);
+    r = reserve(cluster, pod, node, &placement, now_ns, arena);
+    if (r < 0)
+        return r;
+    *ret_answer = (struct cluster_answer){.node = node->place.name};
+    return CLUSTER_PLACED;
+}
+
+int cluster_filter(struct cluster *cluster, const struct pod *pod, const char *const *names,
+                   size_t count, int64_t now_ns, struct arena *arena,
+                   struct cluster_answer *ret_answer, struct error *err)
+{
+    struct demand demand;
+    int r;
+
+    if (!pod->uid[0])
+        return error_set(err, -EINVAL, "the pod has no uid");
+    r = vendor_read_demand(cluster->options.vendors, pod, arena, &demand);
+    if (r < 0)
+        return error_set(err, r, "what the pod asks for is too much to read");
+    if (r == 0)
+        return CLUSTER_NOT_OURS;
+    if (!cluster_is_ready(cluster))
+        return error_set(err, -EAGAIN, "nodes and pods are not all read yet");
+
+    cluster_expire(cluster, now_ns);
+    r = forget_reservation(cluster, pod, err);
+    if (r < 0)
+        return r;
+    r = decide(cluster, pod, &demand, names, count, now_ns, arena, ret_answer);
+    if (r == -ENOMEM)
+        return error_set(err, r, "out of memory over %zu nodes", count);
+    if (r < 0)
+        return error_set(err, r, "the pod asks for devices of too many vendors");
+    return r;
+}

@@ -1,0 +1,95 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "cluster/state.h"
+
+static size_t pairs_size(const struct text_pairs *pairs)
+{
+    size_t size = pairs->count * sizeof(struct text_pair);
+
+    for (size_t i = 0; i < pairs->count; i++)
+        size += strlen(pairs->items[i].key) + strlen(pairs->items[i].value) + 2;
+    return size;
+}
+
+static size_t usage_size(const struct place_usage *usage)
+{
+    size_t size = usage->count * sizeof(struct place_share);
+
+    for (size_t i = 0; i < usage->count; i++)
+        size += strlen(usage->shares[i].uuid) + 1;
+    return size;
+}
+
+/* Copies text to *at and moves it on. */
+static char *put_text(char **at, const char *text)
+{
+    char *copy = *at;
+    size_t size = strlen(text) + 1;
+
+    memcpy(copy, text, size);
+    *at += size;
+    return copy;
+}
+
+struct grant *grant_new(const struct place_usage *usage, const struct text_pairs *annotations,
+                        const char *text)
+{
+    struct grant *grant;
+    struct text_pair *pairs;
+    char *at;
+
+    grant = malloc(sizeof(*grant) + usage_size(usage) + pairs_size(annotations) + strlen(text) + 1);
+    if (!grant)
+        return NULL;
+
+    grant->usage.count = usage->count;
+    grant->usage.shares = (struct place_share *)(grant + 1);
+    pairs = (struct text_pair *)(grant->usage.shares + usage->count);
+    grant->annotations = (struct text_pairs){pairs, annotations->count};
+    at = (char *)(pairs + annotations->count);
+
+    for (size_t i = 0; i < usage->count; i++) {
+        grant->usage.shares[i] = usage->shares[i];
+        grant->usage.shares[i].uuid = put_text(&at, usage->shares[i].uuid);
+    }
+    for (size_t i = 0; i < annotations->count; i++) {
+        pairs[i].key = put_text(&at, annotations->items[i].key);
+        pairs[i].value = put_text(&at, annotations->items[i].value);
+    }
+    grant->text = put_text(&at, text);
+    return grant;
+}
+
+void grant_free(struct grant *grant)
+{
+    free(grant);
+}
+
+static bool share_fits(const struct place_share *share, const struct device *device)
+{
+    const struct device_usage *used = &device->used, *wanted = &share->usage;
+
+    if (!device->healthy || device->cordoned)
+        return false;
+    if (used->slots + wanted->slots > device->slots || used->cores + wanted->cores > device->cores)
+        return false;
+    if (used->memory_bytes + wanted->memory_bytes > device->memory_bytes)
+        return false;
+    /* A whole card's compute is for one alone. */
+    return used->slots == 0 || (wanted->cores < DEVICE_CORES && used->cores < DEVICE_CORES);
+}
+
+bool grant_fits(const struct grant *grant, const struct place_node *place)
+{
+    for (size_t i = 0; i < grant->usage.count; i++) {
+        const struct place_share *share = &grant->usage.shares[i];
+        const struct device *found = NULL;
+
+        for (uint32_t j = 0; j < place->device_count && !found; j++) {
+            if (strcmp(place->devices[j].uuid, share->uuid) == 0)
+                found = &place->devices[j];
+        }
+        if (!found || !share_fits(share, found))
+            return false;
+    }
+    return true;
+}

@@ -1,0 +1,238 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* Nodes and their devices. */
+
+#include <errno.h>
+#include <utlist.h>
+
+#include "cluster/state.h"
+#include "model/keys.h"
+
+struct cluster_node *node_find(const struct cluster *cluster, const char *name)
+{
+    struct cluster_node *node;
+
+    HASH_FIND_STR(cluster->nodes, name, node);
+    return node;
+}
+
+struct cluster_node *node_get(struct cluster *cluster, const char *name)
+{
+    struct cluster_node *node = node_find(cluster, name);
+
+    if (node)
+        return node;
+    node = calloc(1, sizeof(*node));
+    if (!node)
+        return NULL;
+    node->place.name = strdup(name);
+    if (!node->place.name) {
+        free(node);
+        return NULL;
+    }
+    node->absent = "the node is not known";
+    place_node_update(&node->place);
+    HASH_ADD_KEYPTR(hh, cluster->nodes, node->place.name, strlen(node->place.name), node);
+    cluster->unranked = true;
+    cluster->generation++;
+    return node;
+}
+
+void node_free(struct cluster *cluster, struct cluster_node *node)
+{
+    HASH_DEL(cluster->nodes, node);
+    cluster->unranked = true;
+    cluster->generation++;
+    free(node->place.devices);
+    free((char *)node->place.name);
+    free(node->registered);
+    free(node);
+}
+
+void node_forget_if_unused(struct cluster *cluster, struct cluster_node *node)
+{
+    if (!node->exists && !node->pods)
+        node_free(cluster, node);
+}
+
+/* Its devices are these now; what pods hold of them is charged anew. */
+static void replace_devices(struct cluster *cluster, struct cluster_node *node,
+                            struct device *devices, size_t count, const char *absent)
+{
+    struct cluster_pod *pod;
+
+    free(node->place.devices);
+    node->place.devices = devices;
+    node->place.device_count = (uint32_t)count;
+    cluster->generation += !node->absent != !absent;
+    node->absent = absent;
+    DL_FOREACH(node->pods, pod)
+    {
+        (void)place_usage_charge(devices, count, &pod->grant->usage);
+    }
+    place_node_update(&node->place);
+}
+
+/* kubelet counts no device while their plugin is away, and the node's health is Kubernetes' to say.
+ */
+static bool plugin_is_there(const struct vendor_instance *instance, const struct node *node)
+{
+    const struct resource *resource;
+
+    if (!instance->count_resource[0])
+        return true;
+    resource = resource_find(&node->allocatable, instance->count_resource);
+    return resource && resource->quantity.value > 0;
+}
+
+/* What the devices are made of: while it stays the same, so do they. */
+static char *registration(const struct cluster *cluster, const struct node *node)
+{
+    const struct vendor_set *set = cluster->options.vendors;
+    const char *cordon = text_pairs_get(&node->annotations, KEY_CORDON);
+    char *text = arena_strdup(cluster->scratch, cordon ? cordon : "");
+
+    for (size_t i = 0; text && i < set->count; i++) {
+        const struct vendor_instance *instance = &set->instances[i];
+        const char *registered = text_pairs_get(&node->annotations, instance->register_key);
+
+        text = arena_printf(cluster->scratch, "%s\n%d %s", text, plugin_is_there(instance, node),
+                            registered ? registered : "-");
+    }
+    return text;
+}
+
+struct registration {
+    struct device devices[PLACE_MAX_DEVICES];
+    size_t count;
+    const char *absent;
+    int outcome; /* as cluster_set_node()'s */
+};
+
+static int read_devices(const struct cluster *cluster, const struct node *node,
+                        struct registration *read, struct error *err)
+{
+    const struct vendor_set *set = cluster->options.vendors;
+
+    read->count = 0;
+    read->outcome = 0;
+    read->absent = "the node has registered no devices";
+    for (size_t i = 0; i < set->count; i++) {
+        const struct vendor_instance *instance = &set->instances[i];
+        size_t added = 0;
+        int r;
+
+        r = instance->vendor->read_node(instance, node, cluster->scratch,
+                                        read->devices + read->count,
+                                        ARRAY_SIZE(read->devices) - read->count, &added, err);
+        if (r == -ENOMEM)
+            return r;
+        if (r == -ENOENT)
+            continue;
+        if (r < 0) {
+            read->outcome = -EINVAL;
+            read->absent = "the node's registration can't be read";
+            continue;
+        }
+        if (r == CODEC_MENDED && read->outcome == 0)
+            read->outcome = 1;
+        if (!plugin_is_there(instance, node)) {
+            read->absent = "the node's device plugin is away";
+            continue;
+        }
+        read->count += added;
+    }
+    return 0;
+}
+
+static int update_devices(struct cluster *cluster, struct cluster_node *node,
+                          const struct node *from, struct error *err)
+{
+    static struct registration read; /* large, and one thread's */
+    struct device *devices = NULL;
+    const char *text;
+    char *kept;
+    int r;
+
+    arena_reset(cluster->scratch);
+    text = registration(cluster, from);
+    if (!text)
+        return -ENOMEM;
+    if (node->registered && strcmp(node->registered, text) == 0)
+        return 0;
+
+    r = read_devices(cluster, from, &read, err);
+    if (r < 0)
+        return r;
+    kept = strdup(text);
+    if (read.count)
+        devices = malloc(read.count * sizeof(*devices));
+    if (!kept || (read.count && !devices)) {
+        free(kept);
+        return -ENOMEM;
+    }
+
+    if (devices)
+        memcpy(devices, read.devices, read.count * sizeof(*devices));
+    free(node->registered);
+    node->registered = kept;
+    replace_devices(cluster, node, devices, read.count, read.count ? NULL : read.absent);
+    return read.outcome;
+}
+
+int cluster_set_node(struct cluster *cluster, const struct node *from, struct error *err)
+{
+    struct cluster_node *node = node_get(cluster, from->name);
+
+    if (!node)
+        return -ENOMEM;
+    node->exists = true;
+    node->seen = cluster->list[CLUSTER_NODES];
+    return update_devices(cluster, node, from, err);
+}
+
+static void forget_node(struct cluster *cluster, struct cluster_node *node)
+{
+    node->exists = false;
+    free(node->registered);
+    node->registered = NULL;
+    replace_devices(cluster, node, NULL, 0, "the node is not known");
+    node_forget_if_unused(cluster, node);
+}
+
+void cluster_delete_node(struct cluster *cluster, const char *name)
+{
+    struct cluster_node *node = node_find(cluster, name);
+
+    if (node)
+        forget_node(cluster, node);
+}
+
+void nodes_sweep(struct cluster *cluster)
+{
+    struct cluster_node *node, *next;
+
+    HASH_ITER(hh, cluster->nodes, node, next)
+    {
+        if (node->exists && node->seen != cluster->list[CLUSTER_NODES])
+            forget_node(cluster, node);
+    }
+}
+
+static int compare_names(struct cluster_node *a, struct cluster_node *b)
+{
+    return strcmp(a->place.name, b->place.name);
+}
+
+void nodes_rank(struct cluster *cluster)
+{
+    struct cluster_node *node;
+    uint32_t rank = 0;
+
+    if (!cluster->unranked)
+        return;
+    HASH_SORT(cluster->nodes, compare_names);
+    for (node = cluster->nodes; node; node = node->hh.next)
+        node->place.rank = rank++;
+    cluster->unranked = false;
+}

@@ -1,0 +1,239 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* Pods, and what they hold. */
+
+#include <assert.h>
+#include <errno.h>
+#include <utlist.h>
+
+#include "cluster/state.h"
+#include "model/keys.h"
+
+struct cluster_pod *pod_find(const struct cluster *cluster, const char *uid)
+{
+    struct cluster_pod *pod;
+
+    HASH_FIND_STR(cluster->pods, uid, pod);
+    return pod;
+}
+
+struct cluster_pod *pod_get(struct cluster *cluster, const char *uid, const char *namespace,
+                            const char *name)
+{
+    size_t uid_size = strlen(uid) + 1, namespace_size = strlen(namespace) + 1;
+    struct cluster_pod *pod = pod_find(cluster, uid);
+    size_t name_size = strlen(name) + 1;
+    char *text;
+
+    if (pod)
+        return pod;
+    pod = calloc(1, sizeof(*pod) + uid_size + namespace_size + name_size);
+    if (!pod)
+        return NULL;
+    text = (char *)(pod + 1);
+    pod->uid = memcpy(text, uid, uid_size);
+    pod->namespace = memcpy(text + uid_size, namespace, namespace_size);
+    pod->name = memcpy(text + uid_size + namespace_size, name, name_size);
+    HASH_ADD_KEYPTR(hh, cluster->pods, pod->uid, uid_size - 1, pod);
+    return pod;
+}
+
+bool pod_holds(const struct cluster_pod *pod)
+{
+    return pod->state != POD_IDLE && pod->state != POD_EXPIRED;
+}
+
+static void give_back(struct cluster_pod *pod)
+{
+    struct cluster_node *node = pod->node;
+
+    (void)place_usage_discharge(node->place.devices, node->place.device_count, &pod->grant->usage);
+    DL_DELETE(node->pods, pod);
+    place_node_update(&node->place);
+}
+
+void pod_take(struct cluster_pod *pod, struct cluster_node *node, struct grant *grant,
+              enum pod_state state)
+{
+    assert(!pod_holds(pod) && (!pod->grant || pod->grant == grant));
+    pod->grant = grant;
+    pod->node = node;
+    pod->state = state;
+    (void)place_usage_charge(node->place.devices, node->place.device_count, &grant->usage);
+    DL_APPEND(node->pods, pod);
+    place_node_update(&node->place);
+}
+
+void pod_untime(struct cluster *cluster, struct cluster_pod *pod)
+{
+    if (!pod->until_ns)
+        return;
+    DL_DELETE2(cluster->timed, pod, prev_timed, next_timed);
+    pod->until_ns = 0;
+}
+
+void pod_release(struct cluster *cluster, struct cluster_pod *pod)
+{
+    struct cluster_node *node = pod->node;
+
+    pod_untime(cluster, pod);
+    if (pod_holds(pod))
+        give_back(pod);
+    grant_free(pod->grant);
+    pod->grant = NULL;
+    pod->node = NULL;
+    pod->state = POD_IDLE;
+    if (node)
+        node_forget_if_unused(cluster, node);
+}
+
+void pod_expire(struct cluster *cluster, struct cluster_pod *pod)
+{
+    struct cluster_node *node = pod->node;
+
+    pod_untime(cluster, pod);
+    give_back(pod);
+    pod->node = NULL;
+    pod->state = POD_EXPIRED;
+    node_forget_if_unused(cluster, node);
+}
+
+void pod_free(struct cluster *cluster, struct cluster_pod *pod)
+{
+    pod_release(cluster, pod);
+    HASH_DEL(cluster->pods, pod);
+    free(pod);
+}
+
+/* What a pod's annotations say. The text tells whether they changed. */
+struct reading {
+    const char *node;
+    struct text_pairs texts; /* a vendor's word, its annotation */
+    const char *roles;
+    char *text;
+};
+
+static int read_annotations(const struct cluster *cluster, const struct pod *pod,
+                            struct reading *read)
+{
+    const struct vendor_set *set = cluster->options.vendors;
+    struct arena *arena = cluster->scratch;
+    struct text_pair *texts = ARENA_ARRAY(arena, struct text_pair, set->count);
+
+    if (!texts)
+        return -ENOMEM;
+    read->node = text_pairs_get(&pod->annotations, KEY_NODE);
+    read->roles = pod->has_spec ? pod_init_roles(pod, arena)
+                                : text_pairs_get(&pod->annotations, POD_INIT_ROLES);
+    read->texts = (struct text_pairs){texts, 0};
+    if (!read->node || !read->node[0])
+        return 0;
+    read->text = arena_printf(arena, "%s\n%s", read->node, read->roles ? read->roles : "");
+    if (!read->roles)
+        read->roles = "";
+
+    for (size_t i = 0; i < set->count && read->text; i++) {
+        const struct vendor_instance *instance = &set->instances[i];
+        const char *text = text_pairs_get(&pod->annotations, instance->allocated_key);
+
+        if (!text || !text[0])
+            continue;
+        texts[read->texts.count++] = (struct text_pair){instance->word, text};
+        read->text = arena_printf(arena, "%s\n%s %s", read->text, instance->word, text);
+    }
+    return read->text ? 0 : -ENOMEM;
+}
+
+static int read_usage(const struct cluster *cluster, const struct reading *read,
+                      struct place_usage *usage, struct error *err)
+{
+    for (size_t i = 0; i < read->texts.count; i++) {
+        struct pod_devices devices;
+        int r;
+
+        r = pod_devices_decode(read->texts.items[i].value, cluster->scratch, &devices, err);
+        if (r < 0)
+            return error_wrap(err, r == -ENOMEM ? r : -EINVAL, "the pod's %s devices",
+                              read->texts.items[i].key);
+        r = place_usage_add_pod(usage, &devices, read->roles, cluster->scratch);
+        if (r < 0)
+            return r;
+    }
+    return 0;
+}
+
+/* In force is what the annotations say, whatever was reserved before. */
+static int place(struct cluster *cluster, struct cluster_pod *pod, const struct reading *read,
+                 struct error *err)
+{
+    const struct text_pairs none = {0};
+    struct place_usage usage = {0};
+    struct cluster_node *node;
+    struct grant *grant;
+    int r;
+
+    if (pod->state == POD_PLACED && strcmp(pod->grant->text, read->text) == 0)
+        return 0;
+    pod_release(cluster, pod);
+    r = read_usage(cluster, read, &usage, err);
+    if (r < 0)
+        return r;
+    grant = grant_new(&usage, &none, read->text);
+    node = grant ? node_get(cluster, read->node) : NULL;
+    if (!node) {
+        grant_free(grant);
+        return -ENOMEM;
+    }
+    pod_take(pod, node, grant, POD_PLACED);
+    return 0;
+}
+
+int cluster_set_pod(struct cluster *cluster, const struct pod *from, struct error *err)
+{
+    struct cluster_pod *pod = pod_find(cluster, from->uid);
+    struct reading read = {0};
+    int r;
+
+    arena_reset(cluster->scratch);
+    r = read_annotations(cluster, from, &read);
+    if (r < 0)
+        return r;
+
+    if (read.texts.count == 0) {
+        /* A promise is not taken back by what was written before it. */
+        if (pod && pod->state == POD_PLACED)
+            pod_free(cluster, pod);
+        return 0;
+    }
+
+    if (!pod)
+        pod = pod_get(cluster, from->uid, from->namespace, from->name);
+    if (!pod)
+        return -ENOMEM;
+    pod->seen = cluster->list[CLUSTER_PODS];
+    r = place(cluster, pod, &read, err);
+    if (pod->state == POD_IDLE)
+        pod_free(cluster, pod);
+    return r;
+}
+
+void cluster_delete_pod(struct cluster *cluster, const char *uid)
+{
+    struct cluster_pod *pod = pod_find(cluster, uid);
+
+    if (pod)
+        pod_free(cluster, pod);
+}
+
+/* A bound pod that a later list does not show came and went in between. */
+void pods_sweep(struct cluster *cluster)
+{
+    struct cluster_pod *pod, *next;
+
+    HASH_ITER(hh, cluster->pods, pod, next)
+    {
+        if ((pod->state == POD_PLACED || pod->state == POD_BOUND) &&
+            pod->seen != cluster->list[CLUSTER_PODS])
+            pod_free(cluster, pod);
+    }
+}

@@ -1,0 +1,123 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/* Within the cluster: its records. See cluster.h. */
+
+#include "base/util.h"
+#include "cluster/cluster.h"
+
+/* Names are short and many are looked up in a request: FNV-1a over words of eight bytes. */
+#define HASH_FUNCTION(key, len, value) ((value) = (unsigned)cluster_hash((key), (len)))
+
+static inline uint64_t cluster_hash(const void *key, size_t len)
+{
+    const unsigned char *bytes = key;
+    uint64_t hash = UINT64_C(0xcbf29ce484222325) ^ len, word;
+
+    for (; len >= sizeof(word); len -= sizeof(word), bytes += sizeof(word)) {
+        memcpy(&word, bytes, sizeof(word));
+        hash = (hash ^ word) * UINT64_C(0x9e3779b97f4a7c15);
+        hash ^= hash >> 32;
+    }
+    word = 0;
+    memcpy(&word, bytes, len);
+    hash = (hash ^ word) * UINT64_C(0x9e3779b97f4a7c15);
+    return hash ^ hash >> 29;
+}
+
+#include <uthash.h>
+
+struct cluster_node {
+    UT_hash_handle hh;        /* by place.name */
+    struct place_node place;  /* devices: NULL while it has none to give */
+    char *registered;         /* what the devices were made of; NULL: nothing */
+    const char *absent;       /* why it has no devices, for a person; NULL: it has */
+    bool exists;              /* false: only pods name it */
+    unsigned seen;            /* the list that showed it last */
+    unsigned mark;            /* the filter that named it last */
+    struct cluster_pod *pods; /* that hold something of it */
+};
+
+enum pod_state {
+    POD_IDLE = 0, /* holds nothing */
+    POD_RESERVED, /* by a filter; until its time is over */
+    POD_EXPIRED,  /* its time is over: it holds nothing, but may be bound if there still is room */
+    POD_BINDING,  /* a bind is under way, or its end is unknown */
+    POD_BOUND,    /* the API said so; the watch has not shown it yet */
+    POD_PLACED,   /* in force: its annotations say so */
+};
+
+struct cluster_pod {
+    UT_hash_handle hh;                  /* by uid */
+    const char *uid, *namespace, *name; /* behind the struct */
+    enum pod_state state;
+    unsigned seen;    /* POD_PLACED, POD_BOUND: the list that showed it, or was last, then */
+    int64_t until_ns; /* POD_RESERVED, POD_EXPIRED: when its time is over; 0: it has none */
+
+    struct grant *grant;                         /* NULL when idle */
+    struct cluster_node *node;                   /* whose devices it holds */
+    struct cluster_pod *prev, *next;             /* of the node's, while it holds something */
+    struct cluster_pod *prev_timed, *next_timed; /* of those with a time, in its order */
+};
+
+/* What a pod was given, in one piece of memory. */
+struct grant {
+    char *text; /* what it was made of: annotations; compared to tell changes */
+    struct place_usage usage;
+    struct text_pairs annotations; /* that a bind is to write; none when read from the API */
+};
+
+/*
+ * The candidates of the last filter. kube-scheduler names the same nodes again and again, in an
+ * order of its own: names that add up to the same are the same nodes, and need not be looked up.
+ */
+struct candidates {
+    uint64_t generation; /* the cluster's, then */
+    uint64_t sums[2];    /* over the names, whatever their order */
+    size_t name_count;
+    const struct place_node **nodes; /* those with devices, each once */
+    size_t count, size;
+};
+
+struct cluster {
+    struct cluster_options options;
+    struct cluster_node *nodes;
+    struct cluster_pod *pods;
+    struct cluster_pod *timed; /* those reserved, the first to end first */
+    bool complete[CLUSTER_KINDS];
+    unsigned list[CLUSTER_KINDS]; /* number of the list being read, or read last */
+    struct candidates candidates;
+    uint64_t generation; /* goes up when a node comes, goes, or begins or ceases to have devices */
+    unsigned gathers;
+    bool unranked; /* a node came or went since the ranks were given */
+    struct arena *scratch;
+};
+
+/* node.c */
+struct cluster_node *node_get(struct cluster *cluster, const char *name); /* made if need be */
+struct cluster_node *node_find(const struct cluster *cluster, const char *name);
+void node_forget_if_unused(struct cluster *cluster, struct cluster_node *node);
+void node_free(struct cluster *cluster, struct cluster_node *node);
+void nodes_sweep(struct cluster *cluster);
+void nodes_rank(struct cluster *cluster);
+
+/* pod.c: a pod takes what its grant says, or gives it back. */
+struct cluster_pod *pod_get(struct cluster *cluster, const char *uid, const char *namespace,
+                            const char *name); /* made if need be; NULL: no memory */
+struct cluster_pod *pod_find(const struct cluster *cluster, const char *uid);
+bool pod_holds(const struct cluster_pod *pod);
+/* The pod holds nothing yet; the grant becomes its own. */
+void pod_take(struct cluster_pod *pod, struct cluster_node *node, struct grant *grant,
+              enum pod_state state);
+void pod_release(struct cluster *cluster, struct cluster_pod *pod); /* to POD_IDLE */
+void pod_expire(struct cluster *cluster, struct cluster_pod *pod);
+void pod_untime(struct cluster *cluster, struct cluster_pod *pod);
+void pod_free(struct cluster *cluster, struct cluster_pod *pod);
+void pods_sweep(struct cluster *cluster);
+
+/* grant.c */
+struct grant *grant_new(const struct place_usage *usage, const struct text_pairs *annotations,
+                        const char *text);
+void grant_free(struct grant *grant);
+/* Whether devices have room for it, when it holds nothing of them. */
+bool grant_fits(const struct grant *grant, const struct place_node *place);

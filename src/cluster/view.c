@@ -1,0 +1,172 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* The state, told to others. */
+
+#include <errno.h>
+#include <inttypes.h>
+
+#include "cluster/state.h"
+
+void cluster_each_node(const struct cluster *cluster, cluster_node_fn *fn, void *data)
+{
+    for (const struct cluster_node *node = cluster->nodes; node; node = node->hh.next) {
+        if (node->place.device_count)
+            fn(data, &node->place);
+    }
+}
+
+static struct cluster_pod_view view_of(const struct cluster_pod *pod)
+{
+    return (struct cluster_pod_view){
+        .namespace = pod->namespace,
+        .name = pod->name,
+        .uid = pod->uid,
+        .node = pod->node->place.name,
+        .reserved = pod->state != POD_PLACED,
+        .usage = &pod->grant->usage,
+    };
+}
+
+void cluster_each_pod(const struct cluster *cluster, cluster_pod_fn *fn, void *data)
+{
+    for (const struct cluster_pod *pod = cluster->pods; pod; pod = pod->hh.next) {
+        struct cluster_pod_view view;
+
+        if (!pod_holds(pod))
+            continue;
+        view = view_of(pod);
+        fn(data, &view);
+    }
+}
+
+static void write_usage(struct strbuf *buf, const struct device_usage *usage)
+{
+    strbuf_addf(buf, "\"slots\":%u,\"cores\":%u,\"memory_mib\":%" PRIu64, usage->slots,
+                usage->cores, usage->memory_bytes / MIB);
+}
+
+static void write_device(struct strbuf *buf, const struct device *device)
+{
+    strbuf_add(buf, "{\"uuid\":");
+    strbuf_add_json(buf, device->uuid);
+    strbuf_add(buf, ",\"model\":");
+    strbuf_add_json(buf, device->model);
+    strbuf_addf(buf, ",\"healthy\":%s,\"cordoned\":%s,\"numa\":%d,",
+                device->healthy ? "true" : "false", device->cordoned ? "true" : "false",
+                device->numa_node);
+    strbuf_addf(buf, "\"slots\":%u,\"cores\":%u,\"memory_mib\":%" PRIu64 ",\"used\":{",
+                device->slots, device->cores, device->memory_bytes / MIB);
+    write_usage(buf, &device->used);
+    strbuf_add(buf, "}}");
+}
+
+static void write_node(struct strbuf *buf, const struct cluster_node *node)
+{
+    strbuf_add(buf, "{\"name\":");
+    strbuf_add_json(buf, node->place.name);
+    if (node->absent) {
+        strbuf_add(buf, ",\"absent\":");
+        strbuf_add_json(buf, node->absent);
+    }
+    strbuf_add(buf, ",\"devices\":[");
+    for (uint32_t i = 0; i < node->place.device_count; i++) {
+        strbuf_add(buf, i ? "," : "");
+        write_device(buf, &node->place.devices[i]);
+    }
+    strbuf_add(buf, "]}");
+}
+
+static void write_pod(struct strbuf *buf, const struct cluster_pod_view *pod)
+{
+    strbuf_add(buf, "{\"namespace\":");
+    strbuf_add_json(buf, pod->namespace);
+    strbuf_add(buf, ",\"name\":");
+    strbuf_add_json(buf, pod->name);
+    strbuf_add(buf, ",\"uid\":");
+    strbuf_add_json(buf, pod->uid);
+    strbuf_add(buf, ",\"node\":");
+    strbuf_add_json(buf, pod->node);
+    strbuf_add(buf, ",\"devices\":[");
+    for (size_t i = 0; i < pod->usage->count; i++) {
+        strbuf_add(buf, i ? ",{\"uuid\":" : "{\"uuid\":");
+        strbuf_add_json(buf, pod->usage->shares[i].uuid);
+        strbuf_add(buf, ",");
+        write_usage(buf, &pod->usage->shares[i].usage);
+        strbuf_add(buf, "}");
+    }
+    strbuf_add(buf, "]}");
+}
+
+static int compare_nodes(const void *a, const void *b)
+{
+    const struct cluster_node *const *left = a, *const *right = b;
+
+    return strcmp((*left)->place.name, (*right)->place.name);
+}
+
+static int compare_pods(const void *a, const void *b)
+{
+    const struct cluster_pod_view *left = a, *right = b;
+    int order = strcmp(left->namespace, right->namespace);
+
+    if (!order)
+        order = strcmp(left->name, right->name);
+    return order ? order : strcmp(left->uid, right->uid);
+}
+
+static void write_nodes(const struct cluster *cluster, struct strbuf *buf)
+{
+    size_t count = HASH_COUNT(cluster->nodes), at = 0;
+    AUTOFREE const struct cluster_node **nodes = calloc(count + 1, sizeof(struct cluster_node *));
+
+    if (!nodes) {
+        buf->failed = true;
+        return;
+    }
+    for (const struct cluster_node *node = cluster->nodes; node; node = node->hh.next)
+        nodes[at++] = node;
+    qsort(nodes, count, sizeof(nodes[0]), compare_nodes);
+    for (size_t i = 0; i < count; i++) {
+        strbuf_add(buf, i ? ",\n" : "");
+        write_node(buf, nodes[i]);
+    }
+}
+
+static void write_pods(const struct cluster_pod_view *pods, size_t count, bool reserved,
+                       struct strbuf *buf)
+{
+    bool any = false;
+
+    for (size_t i = 0; i < count; i++) {
+        if (pods[i].reserved != reserved)
+            continue;
+        strbuf_add(buf, any ? ",\n" : "");
+        write_pod(buf, &pods[i]);
+        any = true;
+    }
+}
+
+void cluster_view(const struct cluster *cluster, struct strbuf *buf)
+{
+    AUTOFREE struct cluster_pod_view *pods =
+        calloc(HASH_COUNT(cluster->pods) + 1, sizeof(struct cluster_pod_view));
+    size_t count = 0;
+
+    if (!pods) {
+        buf->failed = true;
+        return;
+    }
+    for (const struct cluster_pod *pod = cluster->pods; pod; pod = pod->hh.next) {
+        if (pod_holds(pod))
+            pods[count++] = view_of(pod);
+    }
+    qsort(pods, count, sizeof(pods[0]), compare_pods);
+
+    strbuf_add(buf, "{\"nodes\":[\n");
+    write_nodes(cluster, buf);
+    strbuf_add(buf, "],\n\"pods\":[\n");
+    write_pods(pods, count, false, buf);
+    strbuf_add(buf, "],\n\"reserved\":[\n");
+    write_pods(pods, count, true, buf);
+    strbuf_add(buf, "]}\n");
+}

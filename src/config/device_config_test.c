@@ -1,0 +1,178 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config/device_config.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "base/check.h"
+#include "base/util.h"
+
+static int parse(const char *text, struct device_config *ret_config, struct error *err)
+{
+    return device_config_parse("d.yaml", text, strlen(text), ret_config, err);
+}
+
+static void every_key_is_read(void **state)
+{
+    static const char text[] = "nvidia:\n"
+                               "  resourceCountName: acme.example/gpu\n"
+                               "  resourceMemoryName: \"acme.example/mem\"\n"
+                               "  resourceMemoryPercentageName: acme.example/pct\n"
+                               "  resourceCoreName: acme.example/cores\n"
+                               "  resourcePriorityName: acme.example/prio\n"
+                               "  overwriteEnv: yes\n"
+                               "  defaultMemory: 4096\n"
+                               "  defaultCores: 30\n"
+                               "  defaultGPUNum: 2\n"
+                               "  memoryFactor: 10\n"
+                               "  deviceSplitCount: 20\n"
+                               "  deviceMemoryScaling: 1.25\n"
+                               "  deviceCoreScaling: 2\n"
+                               "  preConfiguredDeviceMemory: 8192\n"
+                               "  enableNumaTopology: true\n"
+                               "  libCudaLogLevel: 3\n"
+                               "  disableCoreLimit: on\n"
+                               "  gpuCorePolicy: force\n"
+                               "  runtimeClassName: nvidia\n"
+                               "  migProfileAllowlist:\n"
+                               "    - {models: [A30], profiles: [1g.6gb]}\n"
+                               "  knownMigGeometries:\n"
+                               "    - models: [A30, A31]\n"
+                               "      allowedGeometries:\n"
+                               "        - - {name: 1g.6gb, core: 25, memory: 6144, count: 4}\n"
+                               "        - - {name: 1g.6gb, core: 25, memory: 6144, count: 2}\n"
+                               "          - {name: 2g.12gb, core: 50, memory: 12288, count: 1}\n"
+                               "hygon:\n"
+                               "  whatever: 1\n"
+                               "vnpus: {}\n";
+    struct error err = ERROR_INIT;
+    struct device_config config;
+    const struct nvidia_config *nvidia = &config.nvidia;
+    struct vendor_set vendors;
+
+    (void)state;
+    assert_int_equal(parse(text, &config, &err), 0);
+    assert_true(config.has_nvidia);
+    assert_string_equal(nvidia->count_name, "acme.example/gpu");
+    assert_string_equal(nvidia->memory_name, "acme.example/mem");
+    assert_string_equal(nvidia->memory_percent_name, "acme.example/pct");
+    assert_string_equal(nvidia->cores_name, "acme.example/cores");
+    assert_string_equal(nvidia->priority_name, "acme.example/prio");
+    assert_true(nvidia->overwrite_env && nvidia->numa_topology && nvidia->disable_core_limit);
+    assert_int_equal(nvidia->default_memory_mib, 4096);
+    assert_int_equal(nvidia->default_cores, 30);
+    assert_int_equal(nvidia->default_count, 2);
+    assert_int_equal(nvidia->memory_factor, 10);
+    assert_int_equal(nvidia->split_count, 20);
+    assert_true(nvidia->memory_scaling == 1.25 && nvidia->cores_scaling == 2);
+    assert_int_equal(nvidia->preconfigured_memory_mib, 8192);
+    assert_string_equal(nvidia->log_level, "3");
+    assert_string_equal(nvidia->core_policy, "force");
+    assert_string_equal(nvidia->runtime_class, "nvidia");
+    assert_int_equal(nvidia->mig_count, 1);
+    assert_int_equal(nvidia->migs[0].name_count, 2);
+    assert_string_equal(nvidia->migs[0].names[1], "A31");
+    assert_int_equal(nvidia->migs[0].geometry.group_count, 2);
+    assert_int_equal(nvidia->migs[0].geometry.groups[1].kind_count, 2);
+    assert_int_equal(nvidia->migs[0].geometry.groups[1].kinds[1].memory_mib, 12288);
+    assert_int_equal(nvidia->migs[0].geometry.groups[1].kinds[1].cores, 50);
+    assert_int_equal(nvidia->migs[0].geometry.groups[1].kinds[1].count, 1);
+
+    device_config_vendors(&config, &vendors);
+    assert_int_equal(vendors.count, 1);
+    assert_string_equal(vendors.instances[0].count_resource, "acme.example/gpu");
+}
+
+static void what_is_left_out_has_its_default(void **state)
+{
+    static const char *const texts[] = {"nvidia:\n", "nvidia: {}\n",
+                                        "nvidia: {resourceCountName: ~, deviceSplitCount: ~}\n"};
+    struct device_config config;
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_SIZE(texts); i++) {
+        assert_int_equal(parse(texts[i], &config, NULL), 0);
+        assert_true(config.has_nvidia);
+        assert_string_equal(config.nvidia.count_name, "");
+        assert_int_equal(config.nvidia.split_count, 10);
+        assert_true(config.nvidia.memory_scaling == 1);
+    }
+    assert_int_equal(parse("", &config, NULL), 0);
+    assert_false(config.has_nvidia);
+    assert_int_equal(parse("amd: {}\n", &config, NULL), 0);
+    assert_false(config.has_nvidia);
+}
+
+static const struct {
+    const char *text, *error;
+} cases[] = {
+    {"nvidia: 3\n", "d.yaml:1:9: nvidia: not a section of keys"},
+    {"- nvidia\n", "d.yaml:1:1: not sections of vendors"},
+    {"nvdia: {}\n", "d.yaml:1:1: nvdia: no such section"},
+    {"nvidia:\n  gpu: 1\n", "d.yaml:2:3: gpu: no such key in nvidia"},
+    {"nvidia:\n  defaultCores: 1\n  defaultCores: 2\n", "d.yaml:3:3: defaultCores: given twice"},
+    {"nvidia: {}\nnvidia: {}\n", "d.yaml:2:1: nvidia: given twice"},
+    {"nvidia:\n  defaultCores: -1\n", "d.yaml:2:17: nvidia.defaultCores: not a whole number"},
+    {"nvidia:\n  defaultMemory: 2147483648\n", "d.yaml:2:18: nvidia.defaultMemory: out of range"},
+    {"nvidia:\n  deviceSplitCount: 0\n", "d.yaml:2:21: nvidia.deviceSplitCount: out of range"},
+    {"nvidia:\n  deviceMemoryScaling: 0\n",
+     "d.yaml:2:24: nvidia.deviceMemoryScaling: out of range"},
+    {"nvidia:\n  deviceMemoryScaling: 1e3\n",
+     "d.yaml:2:24: nvidia.deviceMemoryScaling: not a number, as 1 or 1.5"},
+    {"nvidia:\n  overwriteEnv: 1\n", "d.yaml:2:17: nvidia.overwriteEnv: neither true nor false"},
+    {"nvidia:\n  gpuCorePolicy: never\n",
+     "d.yaml:2:18: nvidia.gpuCorePolicy: none of default, force, disable"},
+    {"nvidia:\n  libCudaLogLevel: 12\n",
+     "d.yaml:2:20: nvidia.libCudaLogLevel: not a level from 0 to 4"},
+    {"nvidia:\n  resourceCoreName: [a]\n",
+     "d.yaml:2:21: nvidia.resourceCoreName: not a single value"},
+    {"nvidia:\n  migProfileAllowlist: 3\n", "d.yaml:2:24: nvidia.migProfileAllowlist: not a list"},
+    {"nvidia:\n  knownMigGeometries: 3\n", "d.yaml:2:23: nvidia.knownMigGeometries: not a list"},
+    {"nvidia:\n  knownMigGeometries:\n    - model: [A30]\n",
+     "d.yaml:3:7: model: no such key in nvidia.knownMigGeometries"},
+    {"nvidia:\n  knownMigGeometries:\n    - models: [[]]\n",
+     "d.yaml:3:16: nvidia.knownMigGeometries: not a model's name of at most 47 bytes"},
+    {"nvidia:\n  knownMigGeometries:\n    - allowedGeometries: [[{count: 9}]]\n",
+     "d.yaml:3:36: nvidia.knownMigGeometries: not a whole number within range"},
+    {"nvidia:\n  knownMigGeometries:\n    - allowedGeometries: [[{count: 5}, {count: 4}]]\n",
+     "d.yaml:3:27: nvidia.knownMigGeometries: more than 8 instances"},
+    {"nvidia:\n  knownMigGeometries:\n    - allowedGeometries: [[{core: 101}]]\n",
+     "d.yaml:3:35: nvidia.knownMigGeometries: not a whole number within range"},
+    {"nvidia:\n  ? [a]\n  : 1\n", "d.yaml:2:5: nvidia: a key that is not text"},
+    {"nvidia: [\n", "d.yaml:2:1: did not find expected node content"},
+};
+
+static void what_is_wrong_is_named_with_its_place(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        struct device_config config = {.nvidia.split_count = 99};
+        struct error err = ERROR_INIT;
+
+        print_message("%s", cases[i].text);
+        assert_int_equal(parse(cases[i].text, &config, &err), -EINVAL);
+        assert_string_equal(err.text, cases[i].error);
+        assert_int_equal(config.nvidia.split_count, 99);
+    }
+}
+
+static void a_file_too_large_or_missing_is_refused(void **state)
+{
+    struct device_config config;
+
+    (void)state;
+    assert_int_equal(device_config_load("/nonexistent/d.yaml", &config, NULL), -ENOENT);
+    assert_int_equal(device_config_load("/dev/zero", &config, NULL), -EFBIG);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_key_is_read),
+        cmocka_unit_test(what_is_left_out_has_its_default),
+        cmocka_unit_test(what_is_wrong_is_named_with_its_place),
+        cmocka_unit_test(a_file_too_large_or_missing_is_refused),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,155 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "node/nvidia/card.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/util.h"
+
+static const struct card *find_index(const struct cards *cards, unsigned index)
+{
+    for (size_t i = 0; cards && i < cards->count; i++) {
+        if (cards->items[i].index == index)
+            return &cards->items[i];
+    }
+    return NULL;
+}
+
+const struct card *cards_get(const struct cards *cards, const char *uuid)
+{
+    for (size_t i = 0; i < cards->count; i++) {
+        if (strcmp(cards->items[i].uuid, uuid) == 0)
+            return &cards->items[i];
+    }
+    return NULL;
+}
+
+static bool card_equal(const struct card *left, const struct card *right)
+{
+    return strcmp(left->uuid, right->uuid) == 0 && strcmp(left->type, right->type) == 0 &&
+           left->index == right->index && left->has_minor == right->has_minor &&
+           left->minor == right->minor && left->numa_node == right->numa_node &&
+           left->memory_mib == right->memory_mib && left->cores == right->cores &&
+           left->slots == right->slots && left->healthy == right->healthy;
+}
+
+bool cards_equal(const struct cards *left, const struct cards *right)
+{
+    if (left->count != right->count)
+        return false;
+    for (size_t i = 0; i < left->count; i++) {
+        if (!card_equal(&left->items[i], &right->items[i]))
+            return false;
+    }
+    return true;
+}
+
+static bool is_filtered(const struct card_filter *filter, const struct device *device)
+{
+    for (size_t i = 0; filter && i < filter->uuid_count; i++) {
+        if (strcmp(filter->uuids[i], device->uuid) == 0)
+            return true;
+    }
+    for (size_t i = 0; filter && i < filter->index_count; i++) {
+        if (filter->indices[i] == device->index)
+            return true;
+    }
+    return false;
+}
+
+static unsigned scale(double amount, double factor)
+{
+    double scaled = amount * (factor > 0 ? factor : 1);
+
+    return scaled < (double)INT32_MAX ? (unsigned)scaled : (unsigned)INT32_MAX;
+}
+
+static void offer(const struct device *device, const struct nvidia_config *config,
+                  struct card *ret_card)
+{
+    uint64_t mib = device->memory_bytes / MIB;
+    bool named = strncmp(device->model, "NVIDIA", 6) == 0;
+
+    if (!mib && config->preconfigured_memory_mib > 0)
+        mib = (uint64_t)config->preconfigured_memory_mib;
+    *ret_card = (struct card){
+        .index = device->index,
+        .numa_node = device->numa_node,
+        .memory_mib = scale((double)mib, config->memory_scaling),
+        .cores = scale(DEVICE_CORES, config->cores_scaling),
+        .slots = config->split_count ? config->split_count : DEVICE_DEFAULT_SLOTS,
+        .healthy = device->healthy && mib,
+    };
+    COPY_TEXT(ret_card->uuid, device->uuid);
+    (void)snprintf(ret_card->type, sizeof(ret_card->type), "%s%s", named ? "" : "NVIDIA-",
+                   device->model);
+}
+
+static void find_one(struct nvml *nvml, const struct nvidia_config *config,
+                     const struct device *device, const struct cards *known, struct cards *cards)
+{
+    const struct card *before = find_index(known, device->index);
+    struct card *card = &cards->items[cards->count];
+
+    if (!device->healthy && before) {
+        *card = *before;
+        card->healthy = false;
+    } else if (!device->uuid[0]) {
+        return; /* never answered: nobody could ask for it */
+    } else {
+        offer(device, config, card);
+        card->has_minor = nvml_read_minor(nvml, device->index, &card->minor, NULL) == 0;
+    }
+    cards->count++;
+}
+
+int cards_find(struct nvml *nvml, const struct nvidia_config *config,
+               const struct card_filter *filter, const struct cards *known, struct cards *ret_cards,
+               struct error *err)
+{
+    struct device devices[CARDS_MAX];
+    struct cards found = {0};
+    int count;
+
+    count = nvml_list(nvml, devices, ARRAY_SIZE(devices), err);
+    if (count < 0 && known) {
+        *ret_cards = *known;
+        for (size_t i = 0; i < ret_cards->count; i++)
+            ret_cards->items[i].healthy = false;
+    }
+    if (count < 0)
+        return count;
+    for (int i = 0; i < count; i++) {
+        if (!is_filtered(filter, &devices[i]))
+            find_one(nvml, config, &devices[i], known, &found);
+    }
+    *ret_cards = found;
+    return 0;
+}
+
+const char *cards_encode(const struct cards *cards, const char *mode, struct arena *arena)
+{
+    struct registered_devices devices = {
+        .items = ARENA_ARRAY(arena, struct registered_device, cards->count),
+        .count = cards->count,
+    };
+
+    if (!devices.items)
+        return NULL;
+    for (size_t i = 0; i < cards->count; i++) {
+        const struct card *card = &cards->items[i];
+
+        devices.items[i] = (struct registered_device){
+            .id = card->uuid,
+            .type = card->type,
+            .mode = mode,
+            .index = card->index,
+            .count = (int32_t)card->slots,
+            .devmem = (int32_t)card->memory_mib,
+            .devcore = (int32_t)card->cores,
+            .numa = MAX(card->numa_node, 0),
+            .health = card->healthy,
+        };
+    }
+    return node_devices_encode_json(&devices, arena);
+}

@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/* The cards of a node: what NVML finds, as the configuration wants it offered. */
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/arena.h"
+#include "base/error.h"
+#include "model/codec.h"
+#include "model/device.h"
+#include "nvml/nvml.h"
+#include "vendor/nvidia/nvidia.h"
+
+enum {
+    CARDS_MAX = 64,
+};
+
+struct card {
+    char uuid[DEVICE_UUID_SIZE];
+    char type[DEVICE_MODEL_SIZE + 8]; /* "NVIDIA-" in front where the model does not begin so */
+    unsigned index, minor;
+    bool has_minor;
+    int numa_node;       /* -1: unknown */
+    unsigned memory_mib; /* offered: scaled */
+    unsigned cores;      /* offered: percent, scaled */
+    unsigned slots;      /* tasks that may share it */
+    bool healthy;
+};
+
+struct cards {
+    size_t count;
+    struct card items[CARDS_MAX];
+};
+
+/* Cards that are not offered. */
+struct card_filter {
+    size_t uuid_count, index_count;
+    char uuids[CARDS_MAX][DEVICE_UUID_SIZE];
+    unsigned indices[CARDS_MAX];
+};
+
+/*
+ * Asks NVML, which may block for a while with a real driver. A card that does not answer is not
+ * healthy; known, NULL or what was found before, tells what it was. -EIO when NVML fails as a
+ * whole, and then all that were known count as unhealthy: a checker that is dead checks nothing.
+ */
+int cards_find(struct nvml *nvml, const struct nvidia_config *config,
+               const struct card_filter *filter, const struct cards *known, struct cards *ret_cards,
+               struct error *err);
+
+bool cards_equal(const struct cards *left, const struct cards *right);
+
+const struct card *cards_get(const struct cards *cards, const char *uuid);
+
+/* The value of the node's annotation. NULL: the arena is full. mode is HAMi's "hami-core". */
+const char *cards_encode(const struct cards *cards, const char *mode, struct arena *arena);

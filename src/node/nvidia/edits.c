@@ -1,0 +1,288 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "node/nvidia/edits.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <yyjson.h>
+
+#include "base/util.h"
+
+/* CDI 0.5: what containerd 1.7 reads. */
+#define CDI_VERSION "0.5.0"
+
+/* By these a specification tells whom it is for. */
+#define ENV_POD "HAMI_POD_UID="
+#define ENV_CONTAINER "HAMI_CONTAINER="
+
+#if defined(__x86_64__)
+#define LIBRARY_FOLDER "/usr/lib/x86_64-linux-gnu"
+#elif defined(__aarch64__)
+#define LIBRARY_FOLDER "/usr/lib/aarch64-linux-gnu"
+#else
+#error "where are libraries on this machine?"
+#endif
+
+int edits_folder(const struct node_host *host, const char *pod_uid, const char *container,
+                 char *ret_path, size_t size)
+{
+    int len = snprintf(ret_path, size, "%s/containers/%s_%s", host->hook_path, pod_uid, container);
+
+    return len > 0 && (size_t)len < size ? 0 : -ENAMETOOLONG;
+}
+
+static int compare_ids(const void *left, const void *right)
+{
+    return strcmp(*(const char *const *)left, *(const char *const *)right);
+}
+
+/* FNV-1a over the sorted ids: the same whatever their order, from one start to the next. */
+void edits_device_name(const char *const *ids, size_t count, char ret_name[EDITS_NAME_SIZE])
+{
+    const char **sorted = calloc(count + 1, sizeof(*sorted));
+    uint64_t hash = UINT64_C(0xcbf29ce484222325);
+
+    if (sorted) {
+        memcpy(sorted, ids, count * sizeof(*sorted));
+        qsort(sorted, count, sizeof(*sorted), compare_ids);
+    }
+    for (size_t i = 0; sorted && i < count; i++) {
+        /* The terminator, too, so that "a","b" is not "ab". */
+        for (const char *p = sorted[i];; p++) {
+            hash = (hash ^ (unsigned char)*p) * UINT64_C(0x100000001b3);
+            if (!*p)
+                break;
+        }
+    }
+    free(sorted);
+    (void)snprintf(ret_name, EDITS_NAME_SIZE, "a%016llx", (unsigned long long)hash);
+}
+
+int edits_limits(const struct node_host *host, const struct container_grant *grant, char *text,
+                 size_t size)
+{
+    struct limits limits = LIMITS_INIT;
+
+    limits.device_count = (unsigned)grant->device_count;
+    /* With real cards the runtime hides the others; nobody does with simulated ones. */
+    limits.only_granted = host->sim_machine[0] != '\0';
+    if (grant->priority >= 0)
+        limits.priority = grant->priority;
+    (void)snprintf(limits.region_path, sizeof(limits.region_path), CONTAINER_FOLDER "/%s",
+                   grant->region);
+    for (size_t i = 0; i < grant->device_count; i++) {
+        const struct granted_device *device = &grant->devices[i];
+
+        COPY_TEXT(limits.devices[i].uuid, device->uuid);
+        limits.devices[i].memory_bytes = device->memory_bytes;
+        limits.devices[i].cores =
+            device->cores < DEVICE_CORES && !host->config->disable_core_limit ? device->cores : 0;
+    }
+    return limits_format(&limits, text, size);
+}
+
+/* The parts of a specification; each list's elements have commas between them. */
+
+static void add_separator(struct strbuf *spec)
+{
+    char last = spec->len ? spec->text[spec->len - 1] : '[';
+
+    if (last != '[' && last != '{')
+        strbuf_add(spec, ",");
+}
+
+static void add_env(struct strbuf *spec, const char *fmt, ...)
+    __attribute__((format(printf, 2, 3)));
+
+static void add_env(struct strbuf *spec, const char *fmt, ...)
+{
+    char text[LIMITS_MAX_DEVICES * (DEVICE_UUID_SIZE + 1) + 64];
+    va_list args;
+
+    va_start(args, fmt);
+    (void)vsnprintf(text, sizeof(text), fmt, args);
+    va_end(args);
+    add_separator(spec);
+    strbuf_add_json(spec, text);
+}
+
+static void add_environment(const struct node_host *host, const struct container_grant *grant,
+                            struct strbuf *spec)
+{
+    char uuids[LIMITS_MAX_DEVICES * (DEVICE_UUID_SIZE + 1)] = "";
+    size_t len = 0;
+
+    for (size_t i = 0; i < grant->device_count; i++)
+        len += (size_t)snprintf(uuids + len, sizeof(uuids) - len, "%s%s", i ? "," : "",
+                                grant->devices[i].uuid);
+    add_env(spec, ENV_POD "%s", grant->pod_uid);
+    add_env(spec, ENV_CONTAINER "%s", grant->container);
+    add_env(spec, "NVIDIA_VISIBLE_DEVICES=%s", uuids);
+    for (size_t i = 0; i < grant->device_count; i++)
+        add_env(spec, "CUDA_DEVICE_MEMORY_LIMIT_%zu=%llum", i,
+                (unsigned long long)(grant->devices[i].memory_bytes / MIB));
+    add_env(spec, "CUDA_DEVICE_SM_LIMIT=%u", grant->devices[0].cores);
+    add_env(spec, "CUDA_DEVICE_MEMORY_SHARED_CACHE=" CONTAINER_FOLDER "/%s", grant->region);
+    if (host->config->memory_scaling > 1)
+        add_env(spec, "CUDA_OVERSUBSCRIBE=true");
+    if (host->config->log_level[0])
+        add_env(spec, "LIBCUDA_LOG_LEVEL=%s", host->config->log_level);
+    if (host->config->disable_core_limit)
+        add_env(spec, "GPU_CORE_UTILIZATION_POLICY=disable");
+    if (host->sim_machine[0])
+        add_env(spec, "HAMI_SIM=" CONTAINER_FOLDER "/machine");
+}
+
+static void add_mount(struct strbuf *spec, const char *host_path, const char *container_path,
+                      bool writable)
+{
+    add_separator(spec);
+    strbuf_add(spec, "{\"hostPath\":");
+    strbuf_add_json(spec, host_path);
+    strbuf_add(spec, ",\"containerPath\":");
+    strbuf_add_json(spec, container_path);
+    strbuf_addf(spec, ",\"options\":[\"%s\",\"nosuid\",\"nodev\",\"bind\"]}",
+                writable ? "rw" : "ro");
+}
+
+/* Files one by one, none within another: a tenant can neither unlink nor replace a mounted file. */
+static void add_mounts(const struct node_host *host, const struct container_grant *grant,
+                       struct strbuf *spec)
+{
+    char path[PATH_MAX + 320], inside[128], folder[PATH_MAX];
+
+    if (edits_folder(host, grant->pod_uid, grant->container, folder, sizeof(folder)) < 0) {
+        spec->failed = true;
+        return;
+    }
+    add_mount(spec, host->library, CONTAINER_FOLDER "/libvgpu.so", false);
+    (void)snprintf(path, sizeof(path), "%s/limits", folder);
+    add_mount(spec, path, CONTAINER_FOLDER "/limits", false);
+    (void)snprintf(path, sizeof(path), "%s/%s", folder, grant->region);
+    (void)snprintf(inside, sizeof(inside), CONTAINER_FOLDER "/%s", grant->region);
+    add_mount(spec, path, inside, true);
+    (void)snprintf(path, sizeof(path), "%s/ld.so.preload", host->hook_path);
+    add_mount(spec, path, "/etc/ld.so.preload", false);
+}
+
+/* As the NVIDIA runtime mounts the real driver's. */
+static void add_sim_mounts(const struct node_host *host, struct strbuf *spec)
+{
+    static const char *const names[] = {"libcuda.so.1", "libnvidia-ml.so.1"};
+    char path[PATH_MAX + 32], inside[128];
+
+    for (size_t i = 0; i < ARRAY_SIZE(names); i++) {
+        (void)snprintf(path, sizeof(path), "%s/%s", host->sim_folder, names[i]);
+        (void)snprintf(inside, sizeof(inside), LIBRARY_FOLDER "/%s", names[i]);
+        add_mount(spec, path, inside, false);
+    }
+    add_mount(spec, host->sim_machine, CONTAINER_FOLDER "/machine", true);
+}
+
+static void add_device_node(const struct node_host *host, const char *path, bool optional,
+                            struct strbuf *spec)
+{
+    char host_path[PATH_MAX + 64];
+
+    (void)snprintf(host_path, sizeof(host_path), "%s%s", host->dev_root, path);
+    if (optional && access(host_path, F_OK) < 0)
+        return;
+    add_separator(spec);
+    strbuf_add(spec, "{\"path\":");
+    strbuf_add_json(spec, path);
+    strbuf_add(spec, ",\"hostPath\":");
+    strbuf_add_json(spec, host_path);
+    strbuf_add(spec, ",\"permissions\":\"rw\"}");
+}
+
+static void add_device_nodes(const struct node_host *host, const struct container_grant *grant,
+                             struct strbuf *spec)
+{
+    static const char *const shared[] = {
+        "/dev/nvidiactl",
+        "/dev/nvidia-uvm",
+        "/dev/nvidia-uvm-tools",
+        "/dev/nvidia-modeset",
+    };
+    char path[32];
+
+    for (size_t i = 0; i < ARRAY_SIZE(shared); i++)
+        add_device_node(host, shared[i], true, spec);
+    for (size_t i = 0; i < grant->device_count; i++) {
+        if (!grant->devices[i].has_minor)
+            continue;
+        (void)snprintf(path, sizeof(path), "/dev/nvidia%u", grant->devices[i].minor);
+        add_device_node(host, path, false, spec);
+    }
+}
+
+int edits_spec(const struct node_host *host, const struct container_grant *grant, const char *name,
+               struct strbuf *spec)
+{
+    bool simulated = host->sim_machine[0] != '\0';
+
+    strbuf_add(spec, "{\"cdiVersion\":\"" CDI_VERSION "\",\"kind\":\"" CDI_KIND
+                     "\",\"devices\":[{\"name\":");
+    strbuf_add_json(spec, name);
+    strbuf_add(spec, ",\"containerEdits\":{\"env\":[");
+    add_environment(host, grant, spec);
+    strbuf_add(spec, "],\"mounts\":[");
+    add_mounts(host, grant, spec);
+    if (simulated)
+        add_sim_mounts(host, spec);
+    strbuf_add(spec, "]");
+    if (host->pass_device_specs && !simulated) {
+        strbuf_add(spec, ",\"deviceNodes\":[");
+        add_device_nodes(host, grant, spec);
+        strbuf_add(spec, "]");
+    }
+    strbuf_add(spec, "}}]}\n");
+    return spec->failed ? -ENOMEM : 0;
+}
+
+static int keep(char *to, size_t size, const char *text)
+{
+    if (!text || !*text || strlen(text) >= size || strchr(text, '/'))
+        return -EINVAL;
+    copy_text(to, size, text);
+    return 0;
+}
+
+static const char *find_env(yyjson_val *env, const char *prefix)
+{
+    size_t index, max;
+    yyjson_val *item;
+
+    yyjson_arr_foreach(env, index, max, item)
+    {
+        const char *text = yyjson_get_str(item);
+
+        if (text && strncmp(text, prefix, strlen(prefix)) == 0)
+            return text + strlen(prefix);
+    }
+    return NULL;
+}
+
+int edits_read_spec(const char *text, size_t len, struct spec_owner *ret_owner)
+{
+    yyjson_doc *doc = yyjson_read(text, len, 0);
+    yyjson_val *root = yyjson_doc_get_root(doc);
+    const char *kind = yyjson_get_str(yyjson_obj_get(root, "kind"));
+    yyjson_val *device = yyjson_arr_get_first(yyjson_obj_get(root, "devices"));
+    yyjson_val *env = yyjson_obj_get(yyjson_obj_get(device, "containerEdits"), "env");
+    struct spec_owner owner;
+    int r = -EINVAL;
+
+    if (kind && strcmp(kind, CDI_KIND) == 0)
+        r = keep(owner.name, sizeof(owner.name), yyjson_get_str(yyjson_obj_get(device, "name")));
+    if (r == 0)
+        r = keep(owner.pod_uid, sizeof(owner.pod_uid), find_env(env, ENV_POD));
+    if (r == 0)
+        r = keep(owner.container, sizeof(owner.container), find_env(env, ENV_CONTAINER));
+    if (r == 0)
+        *ret_owner = owner;
+    yyjson_doc_free(doc);
+    return r;
+}

@@ -1,0 +1,393 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "node/nvidia/host.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/file.h"
+#include "base/util.h"
+
+enum {
+    LIBRARY_MAX = 16 << 20,
+    SPEC_MAX = 64 << 10,
+};
+
+#define TEMPORARY_SUFFIX ".new"
+
+static int __attribute__((format(printf, 3, 4)))
+path_of(char ret_path[PATH_MAX], struct error *err, const char *fmt, ...)
+{
+    va_list args;
+    int len;
+
+    va_start(args, fmt);
+    len = vsnprintf(ret_path, PATH_MAX, fmt, args);
+    va_end(args);
+    if (len < 0 || len >= PATH_MAX)
+        return error_set(err, -ENAMETOOLONG, "the path %.60s... is too long", ret_path);
+    return 0;
+}
+
+static int make_folder(const char *path, mode_t mode, struct error *err)
+{
+    char part[PATH_MAX];
+
+    for (const char *p = path + 1;; p++) {
+        if (*p && *p != '/')
+            continue;
+        copy_text(part, MIN(sizeof(part), (size_t)(p - path) + 1), path);
+        if (mkdir(part, mode) < 0 && errno != EEXIST)
+            return error_set(err, -errno, "cannot make %s: %s", part, strerror(errno));
+        if (!*p)
+            return 0;
+    }
+}
+
+static int write_all(int fd, const char *bytes, size_t len)
+{
+    while (len > 0) {
+        ssize_t n = write(fd, bytes, len);
+
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            return -errno;
+        bytes += n;
+        len -= (size_t)n;
+    }
+    return 0;
+}
+
+/* Under another name, synced, then renamed: whoever looks sees all of it or nothing. */
+static int write_file(const char *path, const char *bytes, size_t len, mode_t mode,
+                      struct error *err)
+{
+    char beside[PATH_MAX];
+    AUTOCLOSE int fd = -1;
+    int r;
+
+    r = path_of(beside, err, "%s" TEMPORARY_SUFFIX, path);
+    if (r < 0)
+        return r;
+    (void)unlink(beside);
+    fd = open(beside, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (fd < 0)
+        return error_set(err, -errno, "cannot make %s: %s", beside, strerror(errno));
+    r = write_all(fd, bytes, len);
+    if (r == 0 && (fchmod(fd, mode) < 0 || fsync(fd) < 0 || rename(beside, path) < 0))
+        r = -errno;
+    if (r < 0)
+        (void)unlink(beside);
+    return r < 0 ? error_set(err, r, "cannot write %s: %s", path, strerror(-r)) : 0;
+}
+
+/* Calls fn with each name in a folder. A folder that is not there has none. */
+static int list_folder(const char *path, void (*fn)(void *data, const char *name), void *data,
+                       struct error *err)
+{
+    DIR *folder = opendir(path);
+
+    if (!folder && errno == ENOENT)
+        return 0;
+    if (!folder)
+        return error_set(err, -errno, "cannot read %s: %s", path, strerror(errno));
+    for (struct dirent *entry = readdir(folder); entry; entry = readdir(folder)) {
+        if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0)
+            fn(data, entry->d_name);
+    }
+    (void)closedir(folder);
+    return 0;
+}
+
+static bool ends_with(const char *text, const char *end)
+{
+    size_t len = strlen(text), end_len = strlen(end);
+
+    return len >= end_len && strcmp(text + len - end_len, end) == 0;
+}
+
+/* Installing */
+
+struct sweep {
+    const char *folder;
+    const char *prefix, *suffix;
+};
+
+static void sweep_one(void *data, const char *name)
+{
+    struct sweep *sweep = data;
+    char path[PATH_MAX];
+
+    if (strncmp(name, sweep->prefix, strlen(sweep->prefix)) == 0 &&
+        ends_with(name, sweep->suffix) && path_of(path, NULL, "%s/%s", sweep->folder, name) == 0)
+        (void)unlink(path);
+}
+
+static uint64_t hash_of(const char *bytes, size_t len)
+{
+    uint64_t hash = UINT64_C(0xcbf29ce484222325);
+
+    for (size_t i = 0; i < len; i++)
+        hash = (hash ^ (unsigned char)bytes[i]) * UINT64_C(0x100000001b3);
+    return hash;
+}
+
+static int install_library(struct node_host *host, const char *source, const char *version,
+                           struct error *err)
+{
+    AUTOFREE char *bytes = malloc(LIBRARY_MAX);
+    ssize_t len;
+    int r;
+
+    if (!bytes)
+        return error_set(err, -ENOMEM, "cannot install %s: no memory", source);
+    len = file_read(source, bytes, LIBRARY_MAX);
+    if (len < 0)
+        return error_set(err, (int)len, "cannot install %s: %s", source, strerror((int)-len));
+    r = path_of(host->library, err, "%s/libvgpu.so.%s-%08x", host->hook_path, version,
+                (unsigned)(hash_of(bytes, (size_t)len) & 0xffffffffu));
+    if (r < 0 || access(host->library, F_OK) == 0)
+        return r;
+    return write_file(host->library, bytes, (size_t)len, 0755, err);
+}
+
+int host_install(struct node_host *host, const char *source, const char *version, struct error *err)
+{
+    static const char preload[] = CONTAINER_FOLDER "/libvgpu.so\n";
+    struct sweep specs = {host->cdi_folder, CDI_FILE_PREFIX, TEMPORARY_SUFFIX};
+    struct sweep hooks = {host->hook_path, "", TEMPORARY_SUFFIX};
+    char path[PATH_MAX], have[sizeof(preload) + 1];
+    int r;
+
+    r = path_of(path, err, "%s/containers", host->hook_path);
+    if (r == 0)
+        r = make_folder(path, 0755, err);
+    if (r == 0)
+        r = make_folder(host->cdi_folder, 0755, err);
+    if (r < 0)
+        return r;
+    (void)list_folder(specs.folder, sweep_one, &specs, NULL);
+    (void)list_folder(hooks.folder, sweep_one, &hooks, NULL);
+    r = install_library(host, source, version, err);
+    if (r == 0)
+        r = path_of(path, err, "%s/ld.so.preload", host->hook_path);
+    if (r < 0)
+        return r;
+    /* Containers hold it mounted: it is not replaced by the same. */
+    if (file_read(path, have, sizeof(have)) > 0 && strcmp(have, preload) == 0)
+        return 0;
+    return write_file(path, preload, strlen(preload), 0644, err);
+}
+
+static int above_program(char ret_folder[PATH_MAX], struct error *err)
+{
+    ssize_t len = readlink("/proc/self/exe", ret_folder, PATH_MAX - 1);
+
+    if (len < 0)
+        return error_set(err, -errno, "/proc/self/exe: %s", strerror(errno));
+    ret_folder[len] = '\0';
+    for (int i = 0; i < 2; i++) {
+        char *slash = strrchr(ret_folder, '/');
+
+        if (slash)
+            *slash = '\0';
+    }
+    return 0;
+}
+
+int host_find_library(char ret_path[PATH_MAX], struct error *err)
+{
+    const char *chosen = getenv("HAMI_LIBDIR");
+    char folder[PATH_MAX];
+    int r;
+
+    if (chosen && *chosen)
+        return path_of(ret_path, err, "%s/libvgpu.so", chosen);
+    r = above_program(folder, err);
+    if (r == 0)
+        r = path_of(ret_path, err, "%s/lib/hami/libvgpu.so", folder);
+    if (r < 0 || access(ret_path, F_OK) == 0)
+        return r;
+    return path_of(ret_path, err, "%s/vgpu/libvgpu.so", folder);
+}
+
+/* A container's folder */
+
+static void new_region_name(char ret_name[EDITS_REGION_SIZE])
+{
+    uint8_t b[16];
+
+    if (getrandom(b, sizeof(b), 0) != sizeof(b))
+        memset(b, 0, sizeof(b));
+    b[6] = (uint8_t)((b[6] & 0x0f) | 0x40); /* RFC 9562, version 4 */
+    b[8] = (uint8_t)((b[8] & 0x3f) | 0x80);
+    (void)snprintf(ret_name, EDITS_REGION_SIZE,
+                   "%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x.cache",
+                   b[0], b[1], b[2], b[3], b[4], b[5], b[6], b[7], b[8], b[9], b[10], b[11], b[12],
+                   b[13], b[14], b[15]);
+}
+
+/* Empty: the first process makes it a region. Open to any user that the container may run as. */
+static int make_region(const char *folder, struct container_grant *grant, struct error *err)
+{
+    char path[PATH_MAX];
+    AUTOCLOSE int fd = -1;
+    int r;
+
+    new_region_name(grant->region);
+    r = path_of(path, err, "%s/%s", folder, grant->region);
+    if (r < 0)
+        return r;
+    fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (fd < 0 || fchmod(fd, 0666) < 0)
+        return error_set(err, -errno, "cannot make %s: %s", path, strerror(errno));
+    return 0;
+}
+
+static bool is_plain_name(const char *name)
+{
+    return *name && *name != '.' && !strchr(name, '/');
+}
+
+int host_prepare(const struct node_host *host, struct container_grant *grant, struct error *err)
+{
+    char folder[PATH_MAX], path[PATH_MAX], text[LIMITS_FILE_MAX];
+    struct sweep regions = {folder, "", ".cache"};
+    int len, r;
+
+    if (!is_plain_name(grant->pod_uid) || !is_plain_name(grant->container) ||
+        edits_folder(host, grant->pod_uid, grant->container, folder, sizeof(folder)) < 0)
+        return error_set(err, -EINVAL, "the pod's uid or the container's name is no file's name");
+    r = make_folder(folder, 0755, err);
+    if (r < 0)
+        return r;
+    /* What ran here before is dead: its account goes with it. */
+    (void)list_folder(folder, sweep_one, &regions, NULL);
+    r = make_region(folder, grant, err);
+    if (r == 0)
+        r = path_of(path, err, "%s/limits", folder);
+    if (r < 0)
+        return r;
+    len = edits_limits(host, grant, text, sizeof(text));
+    if (len < 0)
+        return error_set(err, len, "the limits of %s are too long", folder);
+    return write_file(path, text, (size_t)len, 0444, err);
+}
+
+int host_write_spec(const struct node_host *host, const struct container_grant *grant,
+                    const char *name, struct error *err)
+{
+    CLEANUP(strbuf_deinit) struct strbuf spec = STRBUF_INIT(SPEC_MAX);
+    char path[PATH_MAX];
+    int r;
+
+    r = edits_spec(host, grant, name, &spec);
+    if (r < 0)
+        return error_set(err, r, "the CDI specification %s is too long", name);
+    r = path_of(path, err, "%s/" CDI_FILE_PREFIX "%s.json", host->cdi_folder, name);
+    return r < 0 ? r : write_file(path, spec.text, spec.len, 0644, err);
+}
+
+/* Removing and listing */
+
+void host_remove_spec(const struct node_host *host, const char *name)
+{
+    char path[PATH_MAX];
+
+    if (path_of(path, NULL, "%s/" CDI_FILE_PREFIX "%s.json", host->cdi_folder, name) == 0)
+        (void)unlink(path);
+}
+
+void host_remove_folder(const struct node_host *host, const char *entry)
+{
+    char folder[PATH_MAX];
+    struct sweep all = {folder, "", ""};
+
+    if (!is_plain_name(entry) ||
+        path_of(folder, NULL, "%s/containers/%s", host->hook_path, entry) < 0)
+        return;
+    (void)list_folder(folder, sweep_one, &all, NULL);
+    (void)rmdir(folder);
+}
+
+struct spec_list {
+    const struct node_host *host;
+    void (*fn)(void *data, const struct spec_owner *owner);
+    void *data;
+};
+
+/* "hami-a0123456789abcdef.json": others may write files to this folder, too. */
+static bool is_spec_name(const char *file)
+{
+    const char *hash = file + strlen(CDI_FILE_PREFIX) + 1;
+
+    return strncmp(file, CDI_FILE_PREFIX "a", strlen(CDI_FILE_PREFIX) + 1) == 0 &&
+           strspn(hash, "0123456789abcdef") == 16 && strcmp(hash + 16, ".json") == 0;
+}
+
+static void list_spec(void *data, const char *file)
+{
+    struct spec_list *list = data;
+    char path[PATH_MAX], text[SPEC_MAX], wanted[EDITS_NAME_SIZE + 16];
+    struct spec_owner owner;
+    ssize_t len;
+
+    if (!is_spec_name(file) || path_of(path, NULL, "%s/%s", list->host->cdi_folder, file) < 0)
+        return;
+    len = file_read(path, text, sizeof(text));
+    if (len < 0 || edits_read_spec(text, (size_t)len, &owner) < 0) {
+        (void)unlink(path);
+        return;
+    }
+    (void)snprintf(wanted, sizeof(wanted), CDI_FILE_PREFIX "%s.json", owner.name);
+    if (strcmp(file, wanted) != 0)
+        (void)unlink(path);
+    else
+        list->fn(list->data, &owner);
+}
+
+int host_list_specs(const struct node_host *host,
+                    void (*fn)(void *data, const struct spec_owner *owner), void *data,
+                    struct error *err)
+{
+    struct spec_list list = {host, fn, data};
+
+    return list_folder(host->cdi_folder, list_spec, &list, err);
+}
+
+struct folder_list {
+    void (*fn)(void *data, const char *pod_uid, const char *entry);
+    void *data;
+};
+
+static void list_one_folder(void *data, const char *entry)
+{
+    struct folder_list *list = data;
+    char pod_uid[64];
+    size_t len = strcspn(entry, "_");
+
+    if (!entry[len] || !len || len >= sizeof(pod_uid))
+        return;
+    memcpy(pod_uid, entry, len);
+    pod_uid[len] = '\0';
+    list->fn(list->data, pod_uid, entry);
+}
+
+int host_list_folders(const struct node_host *host,
+                      void (*fn)(void *data, const char *pod_uid, const char *entry), void *data,
+                      struct error *err)
+{
+    struct folder_list list = {fn, data};
+    char path[PATH_MAX];
+    int r;
+
+    r = path_of(path, err, "%s/containers", host->hook_path);
+    return r < 0 ? r : list_folder(path, list_one_folder, &list, err);
+}

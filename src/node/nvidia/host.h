@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/*
+ * The files on the host by which containers get their part: the library, a folder a container, a
+ * CDI specification a container. Each is complete or not there, whenever we are killed: written
+ * under another name, synced, renamed. Functions block on the disk.
+ *
+ * "<hook path>/libvgpu.so.<version>-<hash>"  one of each content, never written again
+ * "<hook path>/ld.so.preload"
+ * "<hook path>/containers/<pod uid>_<container>/limits", "<uuid>.cache"
+ * "<CDI folder>/hami-<name>.json"
+ */
+
+#include "base/error.h"
+#include "node/nvidia/edits.h"
+
+/*
+ * Makes the folders, puts the library there from source, and sets host->library. Removes what an
+ * earlier life left half-written.
+ */
+int host_install(struct node_host *host, const char *source, const char *version,
+                 struct error *err);
+
+/*
+ * The library to install: $HAMI_LIBDIR, else beside the running program, ../lib/hami of an
+ * installation, or the build tree.
+ */
+int host_find_library(char ret_path[PATH_MAX], struct error *err);
+
+/* The container's folder with a new region and its limits; sets grant->region. */
+int host_prepare(const struct node_host *host, struct container_grant *grant, struct error *err);
+
+/* Writes, or replaces, the specification of this name. */
+int host_write_spec(const struct node_host *host, const struct container_grant *grant,
+                    const char *name, struct error *err);
+
+/* Removes a pod's specification. One that is gone is as good. */
+void host_remove_spec(const struct node_host *host, const char *name);
+
+/* Removes a folder of "containers" with what is in it; entry is its name. */
+void host_remove_folder(const struct node_host *host, const char *entry);
+
+/* Calls fn for each specification of ours; those that can't be read are removed. */
+int host_list_specs(const struct node_host *host,
+                    void (*fn)(void *data, const struct spec_owner *owner), void *data,
+                    struct error *err);
+
+/* Calls fn for each container's folder. */
+int host_list_folders(const struct node_host *host,
+                      void (*fn)(void *data, const char *pod_uid, const char *entry), void *data,
+                      struct error *err);

@@ -1,0 +1,194 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/check.h"
+#include "base/util.h"
+#include "place/place.h"
+
+enum {
+    NODES = 60,
+    CARDS = 4,
+    ROUNDS = 3000,
+};
+
+/* A small generator: the same numbers in each run. */
+static uint32_t seed = 12345;
+
+static unsigned below(unsigned bound)
+{
+    seed = seed * 1664525u + 1013904223u;
+    return (seed >> 8) % bound;
+}
+
+static char names[NODES][16];
+static struct device devices[NODES][CARDS];
+static struct place_node nodes[NODES];
+
+static const struct mig_geometry geometry = {2, {{1, {{5120, 14, 7}}}, {1, {{20480, 42, 2}}}}};
+
+static struct device any_card(size_t node, size_t card)
+{
+    static const char *const models[] = {"NVIDIA A100", "NVIDIA T4", "NVIDIA H100"};
+    static const char *const modes[] = {"", "hami-core", "hami-core", "mig"};
+    static const unsigned mib[] = {0, 50, 15360, 40960};
+    static const unsigned cores[] = {100, 100, 100, 0, 200, 50};
+    struct device device = {
+        .healthy = below(8) > 0,
+        .cordoned = below(20) == 0,
+        .memory_bytes = mib[below(4)] * MIB,
+        .cores = cores[below(6)],
+        .slots = below(11),
+    };
+
+    (void)snprintf(device.uuid, sizeof(device.uuid), "GPU-%zu-%zu", node, card);
+    COPY_TEXT(device.model, models[below(3)]);
+    COPY_TEXT(device.mode, modes[below(4)]);
+    device.geometry = below(2) ? &geometry : NULL;
+    device.instance_users[below(2)][below(2)] = below(3) == 0;
+    if (below(3)) {
+        device.used.slots = below(11);
+        device.used.cores = below(101);
+        device.used.memory_bytes = device.memory_bytes / 100 * below(101);
+    }
+    return device;
+}
+
+static void make_nodes(void)
+{
+    bool ranked = below(2);
+
+    for (size_t i = 0; i < NODES; i++) {
+        /* Names in an order that is not that of the positions. */
+        (void)snprintf(names[i], sizeof(names[i]), "n%02zu", (i * 37 + 11) % NODES);
+        for (size_t k = 0; k < CARDS; k++)
+            devices[i][k] = any_card(i, k);
+        nodes[i] = (struct place_node){
+            .name = names[i],
+            .devices = devices[i],
+            .device_count = below(CARDS + 1),
+            .rank = ranked ? (uint32_t)((i * 37 + 11) % NODES) : 0,
+        };
+        place_node_update(&nodes[i]);
+    }
+}
+
+static struct request any_request(void)
+{
+    static const unsigned mib[] = {0, 1, 100, 8000, 40960, 50000};
+    static const unsigned percents[] = {0, 1, 10, 50, 99, 100, 101, 300};
+    static const unsigned cores[] = {0, 0, 1, 30, 100, 150};
+
+    return (struct request){
+        .type = "NVIDIA",
+        .count = 1 + below(3),
+        .memory_bytes = mib[below(6)] * MIB + below(2),
+        .memory_percent = percents[below(8)],
+        .cores = cores[below(6)],
+    };
+}
+
+static bool comes_before(const struct place_node *a, const struct place_node *b,
+                         enum place_order order)
+{
+    if (a->score != b->score)
+        return order == PLACE_BINPACK ? a->score > b->score : a->score < b->score;
+    return strcmp(a->name, b->name) < 0;
+}
+
+/* The best of those on which the pod fits, found the long way. */
+static size_t best_of_all(const struct demand *demand, const struct place_options *options,
+                          struct arena *arena)
+{
+    struct placement placement;
+    size_t best = NODES;
+
+    for (size_t i = 0; i < NODES; i++) {
+        if (place_pod(&nodes[i], demand, options, arena, &placement, NULL) != PLACE_FITS)
+            continue;
+        if (best == NODES || comes_before(&nodes[i], &nodes[best], options->node_order))
+            best = i;
+    }
+    return best;
+}
+
+static void the_choice_is_the_best_node_that_fits(void **state)
+{
+    CLEANUP(arena_freep) struct arena *arena = arena_new(8 << 20);
+    const struct place_node *list[NODES];
+    unsigned placed = 0;
+
+    (void)state;
+    for (int round = 0; round < ROUNDS; round++) {
+        struct request requests[2] = {any_request(), any_request()};
+        struct container_demand containers[2] = {
+            {.role = below(4) ? CONTAINER_APP : CONTAINER_INIT, 1, &requests[0]},
+            {.role = CONTAINER_APP, below(2), &requests[1]},
+        };
+        const struct demand demand = {2, containers};
+        const struct place_options options = {
+            below(2) ? PLACE_BINPACK : PLACE_SPREAD,
+            {below(2) ? PLACE_BINPACK : PLACE_SPREAD, below(5) == 0},
+        };
+        struct placement placement;
+        size_t wanted, position;
+        int r;
+
+        if (round % 10 == 0)
+            make_nodes();
+        for (size_t i = 0; i < NODES; i++)
+            list[i] = &nodes[i];
+        wanted = best_of_all(&demand, &options, arena);
+        r = place_choose(list, NODES, &demand, &options, arena, &position, &placement);
+        assert_int_equal(r, wanted == NODES ? PLACE_NO_FIT : PLACE_FITS);
+        if (r == PLACE_FITS)
+            assert_int_equal(position, wanted);
+        placed += r == PLACE_FITS;
+        arena_reset(arena);
+    }
+    print_message("%u of %d placed\n", placed, ROUNDS);
+    assert_in_range(placed, ROUNDS / 10, ROUNDS * 9 / 10);
+}
+
+static void of_no_nodes_none_is_chosen(void **state)
+{
+    CLEANUP(arena_freep) struct arena *arena = arena_new(1 << 16);
+    const struct place_options options = {PLACE_BINPACK, {PLACE_SPREAD, false}};
+    const struct demand nothing = {0};
+    struct placement placement;
+    size_t position;
+
+    (void)state;
+    assert_int_equal(place_choose(NULL, 0, &nothing, &options, arena, &position, &placement),
+                     PLACE_NO_FIT);
+}
+
+static void reasons_of_many_nodes_are_told_together(void **state)
+{
+    struct place_decision few = {.too_few_devices = true};
+    struct place_decision full = {.candidates = 8};
+    struct place_totals totals = {0};
+    char text[PLACE_REASON_TEXT_SIZE];
+
+    (void)state;
+    full.reasons[PLACE_CARD_INSUFFICIENT_MEMORY] = 3;
+    full.reasons[PLACE_CARD_TYPE_MISMATCH] = 5;
+    for (int i = 0; i < 3; i++)
+        place_totals_add(&totals, &full);
+    place_totals_add(&totals, &few);
+    place_totals_format(&totals, text);
+    assert_string_equal(
+        text, "1/4 NodeInsufficientDevice, 15/24 CardTypeMismatch, 9/24 CardInsufficientMemory");
+    assert_int_equal(totals.reason_nodes[PLACE_CARD_TYPE_MISMATCH], 3);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_choice_is_the_best_node_that_fits),
+        cmocka_unit_test(of_no_nodes_none_is_chosen),
+        cmocka_unit_test(reasons_of_many_nodes_are_told_together),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,422 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <string.h>
+
+#include "base/check.h"
+#include "base/util.h"
+#include "model/keys.h"
+#include "place/place.h"
+
+enum {
+    CARDS = 3,
+    CARD_MIB = 10000,
+};
+
+static struct arena *arena;
+static struct device cards[CARDS];
+static struct place_node node = {.name = "n1", .devices = cards, .device_count = CARDS};
+static const struct place_options spread = {PLACE_BINPACK, {PLACE_SPREAD, false}};
+
+static int set_up(void **state)
+{
+    (void)state;
+    arena = arena_new(1 << 20);
+    memset(cards, 0, sizeof(cards));
+    for (size_t i = 0; i < CARDS; i++) {
+        cards[i] = (struct device){
+            .model = "NVIDIA A100",
+            .healthy = true,
+            .memory_bytes = CARD_MIB * MIB,
+            .cores = DEVICE_CORES,
+            .slots = DEVICE_DEFAULT_SLOTS,
+        };
+        cards[i].uuid[0] = (char)('a' + i);
+    }
+    place_node_update(&node);
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    arena_free(arena);
+    return 0;
+}
+
+/* "2x3000/10": two cards with 3000 MiB and 10 cores of each; a letter before it is the role. */
+struct ask {
+    enum container_role role;
+    unsigned count, mib, cores;
+};
+
+static struct demand demand_of(const struct ask *asks, size_t count)
+{
+    struct container_demand *containers = ARENA_ARRAY(arena, struct container_demand, count);
+
+    for (size_t i = 0; i < count; i++) {
+        struct request *request = ARENA_NEW(arena, struct request);
+
+        *request = (struct request){
+            .type = "NVIDIA",
+            .count = asks[i].count,
+            .memory_bytes = asks[i].mib * MIB,
+            .cores = asks[i].cores,
+        };
+        containers[i] = (struct container_demand){asks[i].role, asks[i].count > 0, request};
+    }
+    return (struct demand){.count = count, .containers = containers};
+}
+
+#define APP CONTAINER_APP
+#define INIT CONTAINER_INIT
+#define SIDE CONTAINER_SIDECAR
+
+/* What a pod gets on three empty cards a, b, c of 10,000 MiB. */
+static const struct {
+    const char *name;
+    struct ask asks[4];
+    size_t count;
+    const char *devices; /* NULL: no room, for the reasons */
+    const char *usage;   /* "a 1/3000/10", in the order of first use; or the reasons */
+} cases[] = {
+    {"one container", {{APP, 1, 3000, 10}}, 1, "c,NVIDIA,3000,10:;", "c 1/3000/10"},
+    {"several cards",
+     {{APP, 2, 3000, 10}},
+     1,
+     "c,NVIDIA,3000,10:b,NVIDIA,3000,10:;",
+     "c 1/3000/10 b 1/3000/10"},
+    {"a container that asks for nothing keeps its place",
+     {{APP, 0, 0, 0}, {APP, 1, 100, 0}, {APP, 0, 0, 0}},
+     3,
+     ";c,NVIDIA,100,0:;;",
+     "c 1/100/0"},
+    {"containers are charged together",
+     {{APP, 1, 6000, 0}, {APP, 1, 6000, 0}, {APP, 1, 6000, 0}},
+     3,
+     "c,NVIDIA,6000,0:;b,NVIDIA,6000,0:;a,NVIDIA,6000,0:;",
+     "c 1/6000/0 b 1/6000/0 a 1/6000/0"},
+    {"a pod fits as a whole or not at all",
+     {{APP, 3, 6000, 0}, {APP, 1, 6000, 0}},
+     2,
+     NULL,
+     "3/3 CardInsufficientMemory"},
+    {"an init container's card is free again for the app",
+     {{INIT, 3, 6000, 0}, {APP, 3, 6000, 0}},
+     2,
+     "c,NVIDIA,6000,0:b,NVIDIA,6000,0:a,NVIDIA,6000,0:;"
+     "c,NVIDIA,6000,0:b,NVIDIA,6000,0:a,NVIDIA,6000,0:;",
+     "c 1/6000/0 b 1/6000/0 a 1/6000/0"},
+    {"what a pod takes is the larger of its init containers and its apps",
+     {{INIT, 1, 8000, 5}, {INIT, 1, 2000, 90}, {APP, 1, 3000, 10}},
+     3,
+     "c,NVIDIA,8000,5:;c,NVIDIA,2000,90:;c,NVIDIA,3000,10:;",
+     "c 1/8000/90"},
+    {"a sidecar stays beside what comes after it",
+     {{SIDE, 3, 6000, 0}, {INIT, 1, 6000, 0}, {APP, 1, 100, 0}},
+     3,
+     NULL,
+     "3/3 CardInsufficientMemory"},
+    {"an init container before the sidecar has the card to itself",
+     {{INIT, 3, 6000, 0}, {SIDE, 3, 6000, 0}, {APP, 1, 4000, 0}},
+     3,
+     "c,NVIDIA,6000,0:b,NVIDIA,6000,0:a,NVIDIA,6000,0:;"
+     "c,NVIDIA,6000,0:b,NVIDIA,6000,0:a,NVIDIA,6000,0:;c,NVIDIA,4000,0:;",
+     "c 2/10000/0 b 1/6000/0 a 1/6000/0"},
+    {"the reasons are those of the container that finds no room",
+     {{APP, 1, 100, 0}, {APP, 4, 100, 0}},
+     2,
+     NULL,
+     "NodeInsufficientDevice"},
+};
+
+static const char *usage_text(const struct place_usage *usage)
+{
+    char *text = arena_strdup(arena, "");
+
+    for (size_t i = 0; i < usage->count; i++) {
+        const struct place_share *share = &usage->shares[i];
+
+        text = arena_printf(arena, "%s%s%s %u/%u/%u", text, i ? " " : "", share->uuid,
+                            share->usage.slots, (unsigned)(share->usage.memory_bytes / MIB),
+                            share->usage.cores);
+    }
+    return text;
+}
+
+static void containers_share_as_they_run(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        const struct demand demand = demand_of(cases[i].asks, cases[i].count);
+        char reasons[PLACE_REASON_TEXT_SIZE];
+        struct place_decision failure;
+        struct placement placement;
+        int r;
+
+        print_message("%s\n", cases[i].name);
+        r = place_pod(&node, &demand, &spread, arena, &placement, &failure);
+        if (!cases[i].devices) {
+            assert_int_equal(r, PLACE_NO_FIT);
+            place_reasons_format(&failure, reasons);
+            assert_string_equal(reasons, cases[i].usage);
+            continue;
+        }
+        assert_int_equal(r, PLACE_FITS);
+        assert_int_equal(placement.vendor_count, 1);
+        assert_string_equal(placement.vendors[0].word, "NVIDIA");
+        assert_string_equal(pod_devices_encode(&placement.vendors[0].devices, arena),
+                            cases[i].devices);
+        assert_string_equal(usage_text(&placement.usage), cases[i].usage);
+    }
+    for (size_t i = 0; i < CARDS; i++)
+        assert_int_equal(cards[i].used.slots, 0);
+}
+
+static struct place_usage usage_of(const char *text, const char *roles)
+{
+    struct place_usage usage = {0};
+    struct pod_devices devices;
+
+    assert_true(pod_devices_decode(text, arena, &devices, NULL) > 0);
+    assert_int_equal(place_usage_add_pod(&usage, &devices, roles, arena), 0);
+    return usage;
+}
+
+static void what_is_charged_is_given_back_exactly(void **state)
+{
+    static const char garbage[] = "a,NVIDIA,-5,2147483647:a,x,2147483647,-1:;zz,NVIDIA,1,1:;";
+    struct place_usage usage, wild;
+
+    (void)state;
+    usage = usage_of("a,NVIDIA,100,5:;b,NVIDIA,200,6:a,NVIDIA,1,1:;", "");
+    assert_string_equal(usage_text(&usage), "a 2/101/6 b 1/200/6");
+    wild = usage_of(garbage, "");
+    assert_int_equal(place_usage_charge(cards, CARDS, &usage), 0);
+    assert_int_equal(place_usage_charge(cards, CARDS, &wild), 1);
+    assert_int_equal(place_usage_discharge(cards, CARDS, &usage), 0);
+    assert_int_equal(place_usage_discharge(cards, CARDS, &wild), 1);
+    for (size_t i = 0; i < CARDS; i++) {
+        assert_int_equal(cards[i].used.slots, 0);
+        assert_int_equal(cards[i].used.cores, 0);
+        assert_int_equal(cards[i].used.memory_bytes, 0);
+    }
+}
+
+static void garbage_can_not_make_a_full_card_look_free(void **state)
+{
+    struct place_usage usage;
+    char *text = arena_alloc(arena, 200000);
+
+    (void)state;
+    for (int i = 0; i < 4000; i++)
+        strcat(text, "a,NVIDIA,2147483647,2147483647:");
+    usage = usage_of(text, "");
+    for (int i = 0; i < 100000; i++) {
+        (void)place_usage_charge(cards, CARDS, &usage);
+        assert_true(cards[0].used.memory_bytes >= cards[0].memory_bytes);
+        assert_true(cards[0].used.cores >= cards[0].cores);
+    }
+}
+
+static void without_roles_all_containers_count_together(void **state)
+{
+    struct place_usage usage;
+
+    (void)state;
+    usage = usage_of("a,NVIDIA,100,5:;a,NVIDIA,200,6:;", "i");
+    assert_string_equal(usage_text(&usage), "a 1/200/6");
+    usage = usage_of("a,NVIDIA,100,5:;a,NVIDIA,200,6:;", "s");
+    assert_string_equal(usage_text(&usage), "a 2/300/11");
+    usage = usage_of("a,NVIDIA,100,5:;a,NVIDIA,200,6:;", "");
+    assert_string_equal(usage_text(&usage), "a 2/300/11");
+}
+
+static void a_card_used_against_its_mode_takes_nothing_new(void **state)
+{
+    const struct ask ask = {APP, 3, 100, 0};
+    const struct demand demand = demand_of(&ask, 1);
+    struct place_usage usage = usage_of("b[0-1],NVIDIA,100,5:;", "");
+    char reasons[PLACE_REASON_TEXT_SIZE];
+    struct place_decision failure;
+    struct placement placement;
+
+    (void)state;
+    assert_int_equal(place_usage_charge(cards, CARDS, &usage), 0);
+    assert_int_equal(cards[1].used.slots, 1);
+    assert_int_equal(place_pod(&node, &demand, &spread, arena, &placement, &failure), PLACE_NO_FIT);
+    place_reasons_format(&failure, reasons);
+    assert_string_equal(reasons, "1/3 CardNotHealth, 2/3 AllocatedCardsInsufficientRequest");
+    assert_int_equal(place_usage_discharge(cards, CARDS, &usage), 0);
+    assert_int_equal(place_pod(&node, &demand, &spread, arena, &placement, &failure), PLACE_FITS);
+}
+
+static void a_cordoned_card_and_one_cut_who_knows_how_take_nothing(void **state)
+{
+    const struct ask ask = {APP, 3, 100, 0};
+    const struct demand demand = demand_of(&ask, 1);
+    char reasons[PLACE_REASON_TEXT_SIZE];
+    struct place_decision failure;
+    struct placement placement;
+
+    (void)state;
+    cards[0].cordoned = true;
+    COPY_TEXT(cards[1].mode, "mig");
+    assert_int_equal(place_pod(&node, &demand, &spread, arena, &placement, &failure), PLACE_NO_FIT);
+    place_reasons_format(&failure, reasons);
+    assert_string_equal(reasons, "1/3 AllocatedCardsInsufficientRequest, 1/3 CardCordoned, "
+                                 "1/3 CardNotFoundCustomFilterRule");
+}
+
+/* A card of 40 GiB: seven of 5, or one of 5 and three of 10, or two of 20, or one of 40. */
+static const struct mig_geometry geometry = {
+    .group_count = 4,
+    .groups =
+        {
+            {1, {{5120, 14, 7}}},
+            {2, {{5120, 14, 1}, {10240, 28, 3}}},
+            {1, {{20480, 42, 2}}},
+            {1, {{40960, 100, 1}}},
+        },
+};
+
+/* Pods that come one after the other to one such card, and what each gets. */
+static const struct {
+    unsigned mib;
+    int gone; /* the pod that goes before it; -1: none */
+    const char *devices;
+} instances[] = {
+    {5121, -1, "a[1-1],NVIDIA,10240,28:;"},
+    {100, -1, "a[1-0],NVIDIA,5120,14:;"},
+    {100, -1, "a[1-2],NVIDIA,10240,28:;"},
+    {10240, -1, "a[1-3],NVIDIA,10240,28:;"},
+    {100, -1, NULL},
+    {10240, 0, "a[1-1],NVIDIA,10240,28:;"},
+    {20480, -1, NULL},
+};
+
+static int place_on_first(unsigned mib, struct placement *ret_placement)
+{
+    const struct ask ask = {APP, 1, mib, 0};
+    const struct demand demand = demand_of(&ask, 1);
+    struct place_node first = {.name = "n1", .devices = cards, .device_count = 1};
+
+    return place_pod(&first, &demand, &spread, arena, ret_placement, NULL);
+}
+
+static void a_card_in_mig_mode_is_given_out_in_instances(void **state)
+{
+    struct placement placements[ARRAY_SIZE(instances)], last;
+
+    (void)state;
+    COPY_TEXT(cards[0].mode, DEVICE_MODE_MIG);
+    cards[0].geometry = &geometry;
+    cards[0].memory_bytes = 40960 * MIB;
+    for (size_t i = 0; i < ARRAY_SIZE(instances); i++) {
+        if (instances[i].gone >= 0)
+            (void)place_usage_discharge(cards, 1, &placements[instances[i].gone].usage);
+        if (!instances[i].devices) {
+            assert_int_equal(place_on_first(instances[i].mib, &last), PLACE_NO_FIT);
+            continue;
+        }
+        assert_int_equal(place_on_first(instances[i].mib, &placements[i]), PLACE_FITS);
+        assert_string_equal(pod_devices_encode(&placements[i].vendors[0].devices, arena),
+                            instances[i].devices);
+        assert_int_equal(place_usage_charge(cards, 1, &placements[i].usage), 0);
+    }
+    for (size_t i = 1; i < ARRAY_SIZE(instances); i++) {
+        if (instances[i].devices)
+            (void)place_usage_discharge(cards, 1, &placements[i].usage);
+    }
+    assert_int_equal(cards[0].used.slots, 0);
+    assert_int_equal(place_on_first(20481, &last), PLACE_FITS);
+    assert_string_equal(pod_devices_encode(&last.vendors[0].devices, arena),
+                        "a[3-0],NVIDIA,40960,100:;");
+}
+
+static void containers_share_a_card_in_mig_mode_as_they_run(void **state)
+{
+    static const struct ask asks[] = {{INIT, 1, 100, 0}, {SIDE, 1, 100, 0}, {APP, 1, 100, 0}};
+    const struct demand demand = demand_of(asks, 3);
+    struct placement placement;
+
+    (void)state;
+    for (size_t i = 0; i < CARDS; i++) {
+        COPY_TEXT(cards[i].mode, DEVICE_MODE_MIG);
+        cards[i].geometry = &geometry;
+    }
+    cards[0].healthy = cards[1].healthy = false;
+    assert_int_equal(place_pod(&node, &demand, &spread, arena, &placement, NULL), PLACE_FITS);
+    assert_string_equal(pod_devices_encode(&placement.vendors[0].devices, arena),
+                        "c[0-0],NVIDIA,5120,14:;c[0-0],NVIDIA,5120,14:;c[0-1],NVIDIA,5120,14:;");
+    assert_string_equal(usage_text(&placement.usage), "c[0-0] 1/5120/14 c[0-1] 1/5120/14");
+}
+
+static const struct {
+    const char *node, *device; /* annotations, NULL: none */
+    enum place_order node_order, order;
+    bool mutex;
+} policies[] = {
+    {NULL, NULL, PLACE_SPREAD, PLACE_BINPACK, false},
+    {"binpack", "spread", PLACE_BINPACK, PLACE_SPREAD, false},
+    {"spread", "binpack", PLACE_SPREAD, PLACE_BINPACK, false},
+    {"", "", PLACE_BINPACK, PLACE_SPREAD, false},
+    {"other", "other", PLACE_BINPACK, PLACE_SPREAD, false},
+    {NULL, "mutex", PLACE_SPREAD, PLACE_SPREAD, true},
+    {NULL, "binpack, mutex", PLACE_SPREAD, PLACE_BINPACK, true},
+    {NULL, "mutexes", PLACE_SPREAD, PLACE_SPREAD, false},
+};
+
+static void policies_are_the_pods_before_the_defaults(void **state)
+{
+    const struct place_options defaults = {PLACE_SPREAD, {PLACE_BINPACK, false}};
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_SIZE(policies); i++) {
+        struct text_pair pairs[2];
+        struct text_pairs annotations = {.items = pairs};
+        struct place_options options;
+
+        if (policies[i].node)
+            pairs[annotations.count++] = (struct text_pair){KEY_NODE_POLICY, policies[i].node};
+        if (policies[i].device)
+            pairs[annotations.count++] = (struct text_pair){KEY_DEVICE_POLICY, policies[i].device};
+        place_options_read(&annotations, &defaults, &options);
+        assert_int_equal(options.node_order, policies[i].node_order);
+        assert_int_equal(options.policy.order, policies[i].order);
+        assert_int_equal(options.policy.mutex, policies[i].mutex);
+    }
+}
+
+static void a_full_arena_is_an_error_and_no_crash(void **state)
+{
+    static const struct ask asks[] = {{INIT, 2, 100, 0}, {SIDE, 1, 100, 0}, {APP, 3, 100, 0}};
+    const struct demand demand = demand_of(asks, 3);
+    struct placement placement;
+
+    (void)state;
+    for (size_t size = 0; size < 10000; size += 16) {
+        CLEANUP(arena_freep) struct arena *small = arena_new(size);
+        int r = place_pod(&node, &demand, &spread, small, &placement, NULL);
+
+        assert_true(r == -12 || r == PLACE_FITS);
+    }
+}
+
+#define WITH_CARDS(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        WITH_CARDS(containers_share_as_they_run),
+        WITH_CARDS(what_is_charged_is_given_back_exactly),
+        WITH_CARDS(garbage_can_not_make_a_full_card_look_free),
+        WITH_CARDS(without_roles_all_containers_count_together),
+        WITH_CARDS(a_card_used_against_its_mode_takes_nothing_new),
+        WITH_CARDS(a_cordoned_card_and_one_cut_who_knows_how_take_nothing),
+        WITH_CARDS(a_card_in_mig_mode_is_given_out_in_instances),
+        WITH_CARDS(containers_share_a_card_in_mig_mode_as_they_run),
+        WITH_CARDS(policies_are_the_pods_before_the_defaults),
+        WITH_CARDS(a_full_arena_is_an_error_and_no_crash),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,471 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "plugin/kubelet.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/log.h"
+#include "base/util.h"
+#include "grpc/deviceplugin.pb-c.h"
+#include "node/nvidia/edits.h"
+
+enum {
+    STREAMS_MAX = 16,
+    LOOK_MS = 2000, /* what the folder's events miss is seen by then */
+    REGISTER_TIMEOUT_MS = 5000,
+    RETRY_FIRST_MS = 100,
+    RETRY_MAX_MS = 5000,
+    SILENCE_LOOKS = 2, /* without a listener, after which we register again */
+};
+
+struct kubelet {
+    uv_loop_t *loop;
+    struct kubelet_config config;
+    const struct kubelet_ops *ops;
+    void *data;
+    char folder[PATH_MAX], path[PATH_MAX]; /* of our socket */
+
+    struct grpc_server *server;
+    struct grpc_call *streams[STREAMS_MAX]; /* who listens to the list */
+    size_t stream_count;
+
+    uv_fs_event_t events;
+    uv_timer_t look; /* the folder is looked at now and then, too */
+    uv_timer_t retry;
+    bool watching; /* the folder's events */
+    unsigned open_handles;
+    bool closing;
+
+    struct grpc_request *registering;
+    uint64_t known; /* identity of kubelet's socket with which we are registered; 0: none */
+    uint64_t asked; /* of the one that we are registering with */
+    unsigned failures, silence;
+
+    V1beta1__Device *devices;
+    size_t device_count;
+    V1beta1__Device **list; /* what a message points to */
+};
+
+/* Devices */
+
+static void free_devices(struct kubelet *kubelet)
+{
+    for (size_t i = 0; i < kubelet->device_count; i++)
+        free(kubelet->devices[i].id);
+    free(kubelet->devices);
+    free(kubelet->list);
+    kubelet->devices = NULL;
+    kubelet->list = NULL;
+    kubelet->device_count = 0;
+}
+
+static int make_device(struct kubelet *kubelet, const struct card *card, unsigned slot)
+{
+    V1beta1__Device *device = &kubelet->devices[kubelet->device_count];
+
+    v1beta1__device__init(device);
+    device->health = (char *)(card->healthy ? "Healthy" : "Unhealthy");
+    if (asprintf(&device->id, "%s-%u", card->uuid, slot) < 0)
+        return -ENOMEM;
+    kubelet->list[kubelet->device_count++] = device;
+    return 0;
+}
+
+static int make_devices(struct kubelet *kubelet, const struct cards *cards)
+{
+    size_t count = 0;
+    int r = 0;
+
+    for (size_t i = 0; i < cards->count; i++)
+        count += cards->items[i].slots;
+    kubelet->devices = calloc(count + 1, sizeof(*kubelet->devices));
+    kubelet->list = calloc(count + 1, sizeof(*kubelet->list));
+    if (!kubelet->devices || !kubelet->list)
+        return -ENOMEM;
+    for (size_t i = 0; i < cards->count && r == 0; i++) {
+        for (unsigned slot = 0; slot < cards->items[i].slots && r == 0; slot++)
+            r = make_device(kubelet, &cards->items[i], slot);
+    }
+    return r;
+}
+
+static void send_list(struct kubelet *kubelet, struct grpc_call *stream)
+{
+    V1beta1__ListAndWatchResponse list = V1BETA1__LIST_AND_WATCH_RESPONSE__INIT;
+
+    list.n_devices = kubelet->device_count;
+    list.devices = kubelet->list;
+    if (grpc_call_send(stream, &list.base) < 0)
+        log_warn("kubelet: no memory for the list of devices");
+}
+
+int kubelet_set_cards(struct kubelet *kubelet, const struct cards *cards)
+{
+    int r;
+
+    free_devices(kubelet);
+    r = make_devices(kubelet, cards);
+    if (r < 0) {
+        free_devices(kubelet);
+        return r;
+    }
+    for (size_t i = 0; i < kubelet->stream_count; i++)
+        send_list(kubelet, kubelet->streams[i]);
+    return 0;
+}
+
+static bool has_device(const struct kubelet *kubelet, const char *id)
+{
+    for (size_t i = 0; i < kubelet->device_count; i++) {
+        if (strcmp(kubelet->devices[i].id, id) == 0)
+            return true;
+    }
+    return false;
+}
+
+/* The methods that kubelet calls */
+
+static void on_options(void *data, struct grpc_call *call, const uint8_t *message, size_t len)
+{
+    V1beta1__DevicePluginOptions options = V1BETA1__DEVICE_PLUGIN_OPTIONS__INIT;
+
+    (void)data;
+    (void)message;
+    (void)len;
+    options.pre_start_required = 1;
+    (void)grpc_call_send(call, &options.base);
+    grpc_call_end(call, GRPC_OK, NULL);
+}
+
+static void on_list(void *data, struct grpc_call *call, const uint8_t *message, size_t len)
+{
+    struct kubelet *kubelet = data;
+
+    (void)message;
+    (void)len;
+    if (kubelet->stream_count == STREAMS_MAX) {
+        grpc_call_end(call, GRPC_RESOURCE_EXHAUSTED, "too many listen already");
+        return;
+    }
+    kubelet->streams[kubelet->stream_count++] = call;
+    kubelet->silence = 0;
+    log_info("kubelet listens to the list of %zu devices", kubelet->device_count);
+    send_list(kubelet, call);
+}
+
+static const char *find_unknown(const struct kubelet *kubelet,
+                                const V1beta1__ContainerAllocateRequest *request)
+{
+    for (size_t i = 0; i < request->n_devices_ids; i++) {
+        if (!has_device(kubelet, request->devices_ids[i]))
+            return request->devices_ids[i];
+    }
+    return NULL;
+}
+
+/* Whom it is for is not known yet: only a name is given, whose meaning is written later. */
+static void answer_allocate(struct grpc_call *call, const V1beta1__AllocateRequest *request)
+{
+    size_t count = request->n_container_requests;
+    AUTOFREE struct answer {
+        V1beta1__ContainerAllocateResponse response;
+        V1beta1__CDIDevice device, *devices[1];
+        char name[sizeof(CDI_KIND) + 1 + EDITS_NAME_SIZE];
+    } *answers = calloc(count + 1, sizeof(*answers));
+    AUTOFREE V1beta1__ContainerAllocateResponse **list = calloc(count + 1, sizeof(*list));
+    V1beta1__AllocateResponse response = V1BETA1__ALLOCATE_RESPONSE__INIT;
+
+    if (!answers || !list) {
+        grpc_call_end(call, GRPC_RESOURCE_EXHAUSTED, "no memory");
+        return;
+    }
+    for (size_t i = 0; i < count; i++) {
+        struct answer *answer = &answers[i];
+        char name[EDITS_NAME_SIZE];
+
+        edits_device_name((const char *const *)request->container_requests[i]->devices_ids,
+                          request->container_requests[i]->n_devices_ids, name);
+        (void)snprintf(answer->name, sizeof(answer->name), CDI_KIND "=%s", name);
+        v1beta1__cdidevice__init(&answer->device);
+        v1beta1__container_allocate_response__init(&answer->response);
+        answer->device.name = answer->name;
+        answer->devices[0] = &answer->device;
+        answer->response.n_cdi_devices = 1;
+        answer->response.cdi_devices = answer->devices;
+        list[i] = &answer->response;
+    }
+    response.n_container_responses = count;
+    response.container_responses = list;
+    if (grpc_call_send(call, &response.base) < 0)
+        grpc_call_end(call, GRPC_RESOURCE_EXHAUSTED, "no memory");
+    else
+        grpc_call_end(call, GRPC_OK, NULL);
+}
+
+static void on_allocate(void *data, struct grpc_call *call, const uint8_t *message, size_t len)
+{
+    V1beta1__AllocateRequest *request = v1beta1__allocate_request__unpack(NULL, len, message);
+    const char *unknown = NULL;
+    char why[256];
+
+    if (!request) {
+        grpc_call_end(call, GRPC_INVALID_ARGUMENT, "not an AllocateRequest");
+        return;
+    }
+    for (size_t i = 0; i < request->n_container_requests && !unknown; i++)
+        unknown = find_unknown(data, request->container_requests[i]);
+    if (unknown) {
+        (void)snprintf(why, sizeof(why), "there is no device %.120s here", unknown);
+        log_warn("refusing an allocation: %s", why);
+        grpc_call_end(call, GRPC_INVALID_ARGUMENT, why);
+    } else {
+        answer_allocate(call, request);
+    }
+    v1beta1__allocate_request__free_unpacked(request, NULL);
+}
+
+static void on_prestart(void *data, struct grpc_call *call, const uint8_t *message, size_t len)
+{
+    struct kubelet *kubelet = data;
+    V1beta1__PreStartContainerRequest *request;
+
+    request = v1beta1__pre_start_container_request__unpack(NULL, len, message);
+    if (!request || !request->n_devices_ids || request->n_devices_ids > KUBELET_IDS_MAX)
+        grpc_call_end(call, GRPC_INVALID_ARGUMENT, "not a PreStartContainerRequest");
+    else
+        kubelet->ops->prestart(kubelet->data, call, (const char *const *)request->devices_ids,
+                               request->n_devices_ids);
+    if (request)
+        v1beta1__pre_start_container_request__free_unpacked(request, NULL);
+}
+
+void kubelet_prestart_end(struct grpc_call *call, enum grpc_status status, const char *why)
+{
+    V1beta1__Empty empty = V1BETA1__EMPTY__INIT;
+
+    if (status == GRPC_OK && grpc_call_send(call, &empty.base) < 0) {
+        status = GRPC_RESOURCE_EXHAUSTED;
+        why = "no memory";
+    }
+    grpc_call_end(call, status, why);
+}
+
+static void on_gone(void *data, struct grpc_call *call)
+{
+    struct kubelet *kubelet = data;
+
+    for (size_t i = 0; i < kubelet->stream_count; i++) {
+        if (kubelet->streams[i] != call)
+            continue;
+        kubelet->streams[i] = kubelet->streams[--kubelet->stream_count];
+        log_info("kubelet no longer listens");
+        return;
+    }
+    kubelet->ops->gone(kubelet->data, call);
+}
+
+static const struct grpc_method methods[] = {
+    {"/v1beta1.DevicePlugin/GetDevicePluginOptions", on_options},
+    {"/v1beta1.DevicePlugin/ListAndWatch", on_list},
+    {"/v1beta1.DevicePlugin/Allocate", on_allocate},
+    {"/v1beta1.DevicePlugin/PreStartContainer", on_prestart},
+};
+
+static const struct grpc_service service = {
+    .methods = methods,
+    .method_count = ARRAY_SIZE(methods),
+    .gone = on_gone,
+};
+
+/* Registration */
+
+static void look(struct kubelet *kubelet);
+
+static void on_retry(uv_timer_t *timer)
+{
+    look(timer->data);
+}
+
+static void on_registered(void *data, const struct grpc_answer *answer)
+{
+    struct kubelet *kubelet = data;
+    unsigned pause_ms;
+
+    kubelet->registering = NULL;
+    if (answer->error == 0 && answer->status == GRPC_OK) {
+        kubelet->known = kubelet->asked;
+        kubelet->failures = kubelet->silence = 0;
+        log_info("registered with kubelet for %s", kubelet->config.resource);
+        return;
+    }
+    pause_ms = MIN((unsigned)RETRY_FIRST_MS << MIN(kubelet->failures, 6u), (unsigned)RETRY_MAX_MS);
+    kubelet->failures++;
+    log_warn("cannot register with kubelet: %s; trying again in %u ms", answer->why, pause_ms);
+    (void)uv_timer_start(&kubelet->retry, on_retry, pause_ms, 0);
+}
+
+/* Inode numbers are used again at once: the time tells a new socket from the old. */
+static uint64_t identity_of(const struct stat *st)
+{
+    uint64_t time_ns =
+        (uint64_t)st->st_ctim.tv_sec * UINT64_C(1000000000) + (uint64_t)st->st_ctim.tv_nsec;
+
+    return (time_ns * UINT64_C(0x9e3779b97f4a7c15) ^ st->st_ino) | 1;
+}
+
+static void register_with(struct kubelet *kubelet, uint64_t socket)
+{
+    V1beta1__DevicePluginOptions options = V1BETA1__DEVICE_PLUGIN_OPTIONS__INIT;
+    V1beta1__RegisterRequest request = V1BETA1__REGISTER_REQUEST__INIT;
+    int r;
+
+    options.pre_start_required = 1;
+    request.version = (char *)"v1beta1";
+    request.endpoint = (char *)kubelet->config.endpoint;
+    request.resource_name = (char *)kubelet->config.resource;
+    request.options = &options;
+    kubelet->asked = socket;
+    r = grpc_request(kubelet->loop, kubelet->config.socket, "/v1beta1.Registration/Register",
+                     &request.base, REGISTER_TIMEOUT_MS, on_registered, kubelet,
+                     &kubelet->registering);
+    if (r < 0)
+        log_error("cannot register with kubelet: %s", strerror(-r));
+}
+
+static int serve(struct kubelet *kubelet, struct error *err)
+{
+    grpc_server_free(kubelet->server);
+    kubelet->server = NULL;
+    kubelet->stream_count = 0;
+    return grpc_server_new(kubelet->loop, kubelet->path, &service, kubelet, &kubelet->server, err);
+}
+
+/* Listeners went without kubelet's socket being another: it has dropped us. */
+static bool is_silent(struct kubelet *kubelet)
+{
+    if (kubelet->stream_count || !kubelet->known) {
+        kubelet->silence = 0;
+        return false;
+    }
+    return kubelet->silence++ >= SILENCE_LOOKS;
+}
+
+static void on_event(uv_fs_event_t *events, const char *name, int what, int status)
+{
+    (void)name;
+    (void)what;
+    if (status == 0)
+        look(events->data);
+}
+
+static void look(struct kubelet *kubelet)
+{
+    struct error err = ERROR_INIT;
+    struct stat ours, theirs;
+
+    if (kubelet->closing)
+        return;
+    if (!kubelet->watching)
+        kubelet->watching = uv_fs_event_start(&kubelet->events, on_event, kubelet->folder, 0) == 0;
+    if (stat(kubelet->config.socket, &theirs) < 0) {
+        kubelet->known = 0;
+        return;
+    }
+    if (lstat(kubelet->path, &ours) < 0) {
+        kubelet->known = 0;
+        if (serve(kubelet, &err) < 0) {
+            log_error("%s", err.text);
+            return;
+        }
+    }
+    if (kubelet->known != identity_of(&theirs) && !kubelet->registering &&
+        !uv_is_active((uv_handle_t *)&kubelet->retry))
+        register_with(kubelet, identity_of(&theirs));
+}
+
+static void on_look(uv_timer_t *timer)
+{
+    struct kubelet *kubelet = timer->data;
+
+    if (is_silent(kubelet))
+        kubelet->known = 0;
+    look(kubelet);
+}
+
+bool kubelet_is_connected(const struct kubelet *kubelet)
+{
+    return kubelet->stream_count > 0;
+}
+
+/* Making and freeing */
+
+static int make_paths(struct kubelet *kubelet, struct error *err)
+{
+    const char *socket = kubelet->config.socket;
+    const char *slash = strrchr(socket, '/');
+    int len;
+
+    if (!slash || slash == socket || (size_t)(slash - socket) >= sizeof(kubelet->folder))
+        return error_set(err, -EINVAL, "%s is no path of kubelet's socket", socket);
+    copy_text(kubelet->folder, (size_t)(slash - socket) + 1, socket);
+    len = snprintf(kubelet->path, sizeof(kubelet->path), "%s/%s", kubelet->folder,
+                   kubelet->config.endpoint);
+    return len < (int)sizeof(kubelet->path)
+               ? 0
+               : error_set(err, -ENAMETOOLONG, "%s is too long", socket);
+}
+
+int kubelet_new(uv_loop_t *loop, const struct kubelet_config *config, const struct kubelet_ops *ops,
+                void *data, struct kubelet **ret_kubelet, struct error *err)
+{
+    struct kubelet *kubelet = calloc(1, sizeof(*kubelet));
+    int r;
+
+    if (!kubelet)
+        return error_set(err, -ENOMEM, "no memory");
+    kubelet->loop = loop;
+    kubelet->config = *config;
+    kubelet->ops = ops;
+    kubelet->data = data;
+    r = make_paths(kubelet, err);
+    if (r == 0)
+        r = serve(kubelet, err);
+    if (r < 0) {
+        free(kubelet);
+        return r;
+    }
+    (void)uv_fs_event_init(loop, &kubelet->events);
+    (void)uv_timer_init(loop, &kubelet->look);
+    (void)uv_timer_init(loop, &kubelet->retry);
+    kubelet->events.data = kubelet->look.data = kubelet->retry.data = kubelet;
+    kubelet->open_handles = 3;
+    (void)uv_timer_start(&kubelet->look, on_look, 0, LOOK_MS);
+    *ret_kubelet = kubelet;
+    return 0;
+}
+
+static void on_closed(uv_handle_t *handle)
+{
+    struct kubelet *kubelet = handle->data;
+
+    if (--kubelet->open_handles)
+        return;
+    free_devices(kubelet);
+    free(kubelet);
+}
+
+void kubelet_free(struct kubelet *kubelet)
+{
+    if (!kubelet || kubelet->closing)
+        return;
+    kubelet->closing = true;
+    grpc_request_cancel(kubelet->registering);
+    grpc_server_free(kubelet->server);
+    uv_close((uv_handle_t *)&kubelet->events, on_closed);
+    uv_close((uv_handle_t *)&kubelet->look, on_closed);
+    uv_close((uv_handle_t *)&kubelet->retry, on_closed);
+}

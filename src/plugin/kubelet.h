@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/*
+ * kubelet's side of the plugin: the socket it calls, the registration, the list of devices. When
+ * kubelet restarts it removes all sockets of its folder and forgets its plugins: then everything is
+ * made and said again.
+ */
+
+#include <stddef.h>
+#include <uv.h>
+
+#include "base/cleanup.h"
+#include "base/error.h"
+#include "grpc/grpc.h"
+#include "node/nvidia/card.h"
+
+struct kubelet;
+
+enum {
+    KUBELET_IDS_MAX = 4096, /* in one call */
+};
+
+struct kubelet_ops {
+    /*
+     * A container with these device ids is about to start. The call is answered with
+     * kubelet_prestart_end(), unless gone() comes first. ids are good for this call only.
+     */
+    void (*prestart)(void *data, struct grpc_call *call, const char *const *ids, size_t count);
+    void (*gone)(void *data, struct grpc_call *call);
+};
+
+struct kubelet_config {
+    const char *socket;   /* kubelet's: "/var/lib/kubelet/device-plugins/kubelet.sock" */
+    const char *endpoint; /* ours, in the same folder: "nvidia-gpu.sock" */
+    const char *resource; /* "nvidia.com/gpu" */
+};
+
+/* The config's texts outlive it. Fails when no socket can be made where kubelet would look. */
+int kubelet_new(uv_loop_t *loop, const struct kubelet_config *config, const struct kubelet_ops *ops,
+                void *data, struct kubelet **ret_kubelet, struct error *err);
+void kubelet_free(struct kubelet *kubelet);
+DEFINE_CLEANUP(struct kubelet *, kubelet_free);
+
+/* Tells kubelet of the cards: at first, and when something about them changed. */
+int kubelet_set_cards(struct kubelet *kubelet, const struct cards *cards);
+
+/* why: NULL when the container may start. */
+void kubelet_prestart_end(struct grpc_call *call, enum grpc_status status, const char *why);
+
+/* Whether kubelet knows us and listens. */
+bool kubelet_is_connected(const struct kubelet *kubelet);

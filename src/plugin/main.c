@@ -1,0 +1,164 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* hami-device-plugin: hands parts of this node's GPUs to containers. */
+
+#include <argp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "base/parse.h"
+#include "base/util.h"
+#include "plugin/plugin.h"
+
+enum {
+    OPTION_NODE_NAME = 256,
+    OPTION_KUBECONFIG,
+    OPTION_DEVICE_CONFIG,
+    OPTION_CONFIG,
+    OPTION_NODE_CONFIG,
+    OPTION_HOOK_PATH,
+    OPTION_CDI_DIR,
+    OPTION_KUBELET_SOCKET,
+    OPTION_POD_RESOURCES,
+    OPTION_DEV_ROOT,
+    OPTION_PASS_DEVICE_SPECS,
+};
+
+static const struct argp_option argp_options[] = {
+    {"node-name", OPTION_NODE_NAME, "NAME", 0, "This node's name (default: $NODE_NAME)", 0},
+    {"kubeconfig", OPTION_KUBECONFIG, "FILE", 0,
+     "How to reach the API server (default: $KUBECONFIG, the pod's own, ~/.kube/config)", 0},
+    {"device-config-file", OPTION_DEVICE_CONFIG, "FILE", 0,
+     "HAMi's device-config.yaml, as the scheduler has it (default: HAMi's defaults)", 0},
+    {"config-file", OPTION_CONFIG, "FILE", 0, "HAMi's name for --device-config-file, which rules",
+     0},
+    {"node-config-file", OPTION_NODE_CONFIG, "FILE", 0,
+     "What differs on this node, JSON (default: /config/config.json)", 0},
+    {"hook-path", OPTION_HOOK_PATH, "FOLDER", 0,
+     "Where the library and the containers' files are kept (default: /usr/local/vgpu)", 0},
+    {"cdi-dir", OPTION_CDI_DIR, "FOLDER", 0,
+     "Where the container runtime looks for devices (default: /var/run/cdi)", 0},
+    {"kubelet-socket", OPTION_KUBELET_SOCKET, "SOCKET", 0,
+     "Where to register (default: /var/lib/kubelet/device-plugins/kubelet.sock)", 0},
+    {"pod-resources-socket", OPTION_POD_RESOURCES, "SOCKET", 0,
+     "Where kubelet tells whose devices are (default: /var/lib/kubelet/pod-resources/kubelet.sock)",
+     0},
+    {"nvidia-dev-root", OPTION_DEV_ROOT, "FOLDER", 0,
+     "Above /dev/nvidia0 on the host (default: none)", 0},
+    {"dev-root", OPTION_DEV_ROOT, NULL, OPTION_ALIAS, NULL, 0},
+    {"pass-device-specs", OPTION_PASS_DEVICE_SPECS, "BOOL", OPTION_ARG_OPTIONAL,
+     "List device nodes, for runtimes other than NVIDIA's", 0},
+    {"v", 'v', "LEVEL", 0, "How much to say; 5: everything", 0},
+    {0},
+};
+
+static bool read_bool(struct argp_state *state, const char *text)
+{
+    if (!text || strcmp(text, "true") == 0)
+        return true;
+    if (strcmp(text, "false") != 0)
+        argp_error(state, "\"%s\" is neither true nor false", text);
+    return false;
+}
+
+static void set_verbosity(struct argp_state *state, const char *text)
+{
+    uint64_t level;
+
+    if (parse_u64(text, &level) < 0 || level > 100)
+        argp_error(state, "\"%s\" is no level", text);
+    else
+        log_set_verbosity((unsigned)level);
+}
+
+static void set_node_name(struct argp_state *state, struct plugin_options *options,
+                          const char *name)
+{
+    if (!*name || strlen(name) >= sizeof(options->node_name))
+        argp_error(state, "\"%.60s\" is no node's name", name);
+    COPY_TEXT(options->node_name, name);
+}
+
+static error_t parse_option(int key, char *arg, struct argp_state *state)
+{
+    struct plugin_options *options = state->input;
+
+    switch (key) {
+    case OPTION_NODE_NAME:
+        set_node_name(state, options, arg);
+        return 0;
+    case OPTION_KUBECONFIG:
+        options->kubeconfig = arg;
+        return 0;
+    case OPTION_DEVICE_CONFIG:
+        options->device_config_file = arg;
+        return 0;
+    case OPTION_CONFIG:
+        if (!options->device_config_file)
+            options->device_config_file = arg;
+        return 0;
+    case OPTION_NODE_CONFIG:
+        options->node_config_file = arg;
+        return 0;
+    case OPTION_HOOK_PATH:
+        options->hook_path = arg;
+        return 0;
+    case OPTION_CDI_DIR:
+        options->cdi_dir = arg;
+        return 0;
+    case OPTION_KUBELET_SOCKET:
+        options->kubelet_socket = arg;
+        return 0;
+    case OPTION_POD_RESOURCES:
+        options->pod_resources_socket = arg;
+        return 0;
+    case OPTION_DEV_ROOT:
+        options->dev_root = strcmp(arg, "/") == 0 ? "" : arg;
+        return 0;
+    case OPTION_PASS_DEVICE_SPECS:
+        options->pass_device_specs = read_bool(state, arg);
+        return 0;
+    case 'v':
+        set_verbosity(state, arg);
+        return 0;
+    case ARGP_KEY_END:
+        if (!options->node_name[0])
+            argp_error(state, "which node is this? Set NODE_NAME or --node-name");
+        return 0;
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+}
+
+static const struct argp argp = {
+    .options = argp_options,
+    .parser = parse_option,
+    .doc = "Registers this node's NVIDIA GPUs with kubelet and with hami-scheduler, and hands "
+           "containers the parts that the scheduler gave them.\v"
+           "With HAMI_SIM naming a simulated machine, and LD_LIBRARY_PATH the folder of the "
+           "simulated driver, the node's cards are simulated.",
+};
+
+PUBLIC const char *argp_program_version = "hami-device-plugin " HAMI_VERSION;
+
+int main(int argc, char **argv)
+{
+    struct plugin_options options = {
+        .node_config_file = "/config/config.json",
+        .hook_path = "/usr/local/vgpu",
+        .cdi_dir = "/var/run/cdi",
+        .kubelet_socket = "/var/lib/kubelet/device-plugins/kubelet.sock",
+        .pod_resources_socket = "/var/lib/kubelet/pod-resources/kubelet.sock",
+        .nvml = "libnvidia-ml.so.1",
+        .dev_root = "",
+    };
+    const char *name = getenv("NODE_NAME");
+
+    if (name)
+        COPY_TEXT(options.node_name, name);
+    if (argp_parse(&argp, argc, argv, 0, NULL, &options) != 0)
+        return 2;
+    return plugin_run(&options) < 0 ? EXIT_FAILURE : EXIT_SUCCESS;
+}

@@ -1,0 +1,133 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "base/util.h"
+#include "model/keys.h"
+#include "plugin/plugin.h"
+
+enum {
+    ARENA_MAX = 4 << 20,
+    PATCH_MAX = 64 << 10,
+};
+
+/* A patch under way. */
+struct phase {
+    struct phase *next, **link;
+    struct plugin *plugin;
+    char *uid;
+    struct kube_request *request;
+};
+
+static void phase_free(struct phase *phase)
+{
+    *phase->link = phase->next;
+    if (phase->next)
+        phase->next->link = phase->link;
+    free(phase->uid);
+    free(phase);
+}
+
+static bool is_under_way(const struct plugin *plugin, const char *uid)
+{
+    for (const struct phase *phase = plugin->phases; phase; phase = phase->next) {
+        if (strcmp(phase->uid, uid) == 0)
+            return true;
+    }
+    return false;
+}
+
+static void on_patched(void *data, const struct kube_answer *answer)
+{
+    struct phase *phase = data;
+    struct node_pod *pod = pods_find(phase->plugin->pods, phase->uid);
+
+    /* A pod that is gone needs none; what failed otherwise is done again by the next look. */
+    if (!kube_answer_ok(answer) && answer->status != 404 && answer->status != 409)
+        log_warn("cannot tell that pod %s has its devices: %s", phase->uid, answer->why);
+    else if (pod) {
+        pod->phase_success = pod->labelled = true;
+        pod->to_allocate = false;
+    }
+    phase_free(phase);
+}
+
+/* The uid makes it fail where the pod was made anew under its name. */
+static void write_patch(const struct plugin *plugin, const struct node_pod *pod, size_t containers,
+                        struct strbuf *patch)
+{
+    strbuf_add(patch, "{\"metadata\":{\"uid\":");
+    strbuf_add_json(patch, pod->uid);
+    strbuf_add(patch, ",\"annotations\":{\"" KEY_BIND_PHASE "\":\"" BIND_PHASE_SUCCESS
+                      "\",\"" NVIDIA_TO_ALLOCATE_KEY "\":\"");
+    for (size_t i = 0; i < containers; i++)
+        strbuf_add(patch, ";");
+    strbuf_add(patch, "\"}");
+    if (!pod->labelled) {
+        strbuf_add(patch, ",\"labels\":{\"" KEY_NODE "\":");
+        strbuf_add_json(patch, plugin->options->node_name);
+        strbuf_add(patch, "}");
+    }
+    strbuf_add(patch, "}}");
+}
+
+static int send_patch(struct phase *phase, const struct node_pod *pod, size_t containers)
+{
+    CLEANUP(strbuf_deinit) struct strbuf patch = STRBUF_INIT(PATCH_MAX);
+    char path[1200], namespace[256], name[800];
+    struct kube_call call = {.method = KUBE_PATCH, .path = path, .content_type = KUBE_MERGE_PATCH};
+
+    write_patch(phase->plugin, pod, containers, &patch);
+    if (patch.failed || !kube_escape(pod->namespace, namespace, sizeof(namespace)) ||
+        !kube_escape(pod->name, name, sizeof(name)))
+        return -ENOMEM;
+    (void)snprintf(path, sizeof(path), "/api/v1/namespaces/%s/pods/%s", namespace, name);
+    call.body = patch.text;
+    call.body_len = patch.len;
+    return kube_request(phase->plugin->kube, &call, on_patched, phase, &phase->request);
+}
+
+static bool is_told(const struct node_pod *pod)
+{
+    return pod->phase_success && pod->labelled && !pod->to_allocate;
+}
+
+void plugin_phase_check(struct plugin *plugin, struct node_pod *pod)
+{
+    CLEANUP(arena_freep) struct arena *arena = NULL;
+    struct pod_devices devices;
+    struct phase *phase;
+    int r;
+
+    if (!pod->allocated[0] || pod->over || is_told(pod) || is_under_way(plugin, pod->uid))
+        return;
+    arena = arena_new(ARENA_MAX);
+    if (!arena || pod_grants(pod, arena, &devices, NULL) < 0 || !pod_is_ready(pod, &devices))
+        return;
+    phase = calloc(1, sizeof(*phase));
+    if (!phase)
+        return;
+    phase->plugin = plugin;
+    phase->uid = strdup(pod->uid);
+    phase->next = plugin->phases;
+    phase->link = &plugin->phases;
+    if (phase->next)
+        phase->next->link = &phase->next;
+    plugin->phases = phase;
+    r = phase->uid ? send_patch(phase, pod, devices.count) : -ENOMEM;
+    if (r < 0) {
+        log_error("cannot tell that %s/%s has its devices: %s", pod->namespace, pod->name,
+                  strerror(-r));
+        phase_free(phase);
+    }
+}
+
+void plugin_phase_stop(struct plugin *plugin)
+{
+    while (plugin->phases) {
+        kube_request_cancel(plugin->phases->request);
+        phase_free(plugin->phases);
+    }
+}

@@ -1,0 +1,165 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "plugin/pick.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "base/util.h"
+
+static bool has_count(const struct pod_devices *devices, size_t index, size_t count)
+{
+    return index < devices->count && devices->containers[index].count == count;
+}
+
+/* What a plain init container, that may be meant, says about whether it is. */
+enum turn {
+    TURN_PAST,   /* it is done */
+    TURN_NOW,    /* it is the one */
+    TURN_UNSURE, /* it was started; whether it ended the status does not say yet */
+};
+
+static enum turn turn_of(const struct pod_container *init)
+{
+    if (init->state == INIT_DONE)
+        return TURN_PAST;
+    if (!init->ready || init->state == INIT_FAILED)
+        return TURN_NOW;
+    return TURN_UNSURE;
+}
+
+static int find_holder(const struct node_pod *pod, const struct pod_devices *devices, size_t count,
+                       const char *holder, size_t *ret_index, struct error *err)
+{
+    size_t index = 0;
+
+    while (index < pod->container_count && strcmp(pod->containers[index].name, holder) != 0)
+        index++;
+    if (!has_count(devices, index, count))
+        return error_set(
+            err, -EINVAL, "container %s holds %zu devices, and the pod's annotation gives it %zu",
+            holder, count, index < devices->count ? devices->containers[index].count : 0);
+    *ret_index = index;
+    return 0;
+}
+
+int pick_container(struct node_pod *pod, const struct pod_devices *devices, size_t device_count,
+                   const char *holder, size_t *ret_index, struct error *err)
+{
+    size_t end = pod->container_count, last = pod->container_count;
+    int r;
+
+    if (holder) {
+        r = find_holder(pod, devices, device_count, holder, &end, err);
+        if (r < 0)
+            return r;
+    }
+    for (size_t i = 0; i < end; i++) {
+        enum turn turn;
+
+        if (pod->containers[i].role != CONTAINER_INIT || !has_count(devices, i, device_count))
+            continue;
+        turn = turn_of(&pod->containers[i]);
+        last = i;
+        if (turn == TURN_UNSURE)
+            return PICK_BEHIND;
+        if (turn == TURN_NOW) {
+            *ret_index = i;
+            return PICK_FOUND;
+        }
+    }
+    if (!holder && last == pod->container_count)
+        return error_set(err, -EINVAL, "no container of the pod was given %zu devices",
+                         device_count);
+    /* All of them are done: it is whom kubelet names, or the pod's sandbox is made anew. */
+    *ret_index = holder ? end : last;
+    return PICK_FOUND;
+}
+
+/* Of one container's list what is of one card. */
+static struct card_use use_of(const struct container_devices *devices, const char *uuid)
+{
+    struct card_use use = {0};
+
+    for (size_t i = 0; i < devices->count; i++) {
+        const struct container_device *device = &devices->items[i];
+
+        if (strcmp(device->uuid, uuid) != 0)
+            continue;
+        use.memory_mib += (uint64_t)MAX(device->memory_mib, 0);
+        use.cores += (uint64_t)MAX(device->cores, 0);
+        use.slots++;
+    }
+    return use;
+}
+
+static void add_use(struct card_use *to, const struct card_use *use)
+{
+    to->memory_mib += use->memory_mib;
+    to->cores += use->cores;
+    to->slots += use->slots;
+}
+
+static void raise_use(struct card_use *to, const struct card_use *use)
+{
+    to->memory_mib = MAX(to->memory_mib, use->memory_mib);
+    to->cores = MAX(to->cores, use->cores);
+    to->slots = MAX(to->slots, use->slots);
+}
+
+void pick_add_use(const struct node_pod *pod, const struct pod_devices *devices, const char *uuid,
+                  struct card_use *use)
+{
+    struct card_use most = {0}, lasting = {0};
+
+    for (size_t i = 0; i < devices->count; i++) {
+        struct card_use mine = use_of(&devices->containers[i], uuid);
+
+        if (pod->containers[i].role == CONTAINER_INIT) {
+            add_use(&mine, &lasting);
+            raise_use(&most, &mine);
+        } else {
+            add_use(&lasting, &mine);
+        }
+    }
+    raise_use(&most, &lasting);
+    add_use(use, &most);
+}
+
+static int check_card(const struct card *card, const struct card_use *use, struct error *err)
+{
+    if (use->memory_mib > card->memory_mib)
+        return error_set(err, -ENOSPC, "card %s would be given out for %llu MiB of its %u",
+                         card->uuid, (unsigned long long)use->memory_mib, card->memory_mib);
+    if (use->cores > card->cores)
+        return error_set(err, -ENOSPC, "card %s would be given out for %llu cores of its %u",
+                         card->uuid, (unsigned long long)use->cores, card->cores);
+    if (use->slots > card->slots)
+        return error_set(err, -ENOSPC, "card %s would be shared by %llu tasks, more than its %u",
+                         card->uuid, (unsigned long long)use->slots, card->slots);
+    return 0;
+}
+
+int pick_check(const struct node_pod *pod, const struct pod_devices *devices, size_t index,
+               const struct cards *cards,
+               void (*others)(void *data, const char *uuid, struct card_use *ret_use), void *data,
+               struct error *err)
+{
+    const struct container_devices *mine = &devices->containers[index];
+    int r = 0;
+
+    for (size_t i = 0; i < mine->count && r == 0; i++) {
+        const struct card *card = cards_get(cards, mine->items[i].uuid);
+        struct card_use use = {0};
+
+        if (!card)
+            return error_set(err, -ENODEV, "card %.96s of the pod's annotation is not here",
+                             mine->items[i].uuid);
+        if (mine->items[i].memory_mib <= 0 || mine->items[i].cores < 0)
+            return error_set(err, -EINVAL, "the pod's annotation gives it %d MiB, %d cores of %s",
+                             mine->items[i].memory_mib, mine->items[i].cores, card->uuid);
+        others(data, card->uuid, &use);
+        pick_add_use(pod, devices, card->uuid, &use);
+        r = check_card(card, &use, err);
+    }
+    return r;
+}

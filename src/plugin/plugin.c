@@ -1,0 +1,375 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "plugin/plugin.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/log.h"
+#include "base/util.h"
+#include "node/nvidia/host.h"
+#include "plugin/node_config.h"
+#include "plugin/prestart.h"
+
+enum {
+    HEALTH_MS = 5000,
+    TIDY_MS = 30000,
+    EXPIRE_AGE = 4, /* times TIDY_MS */
+};
+
+#define ENDPOINT "nvidia-gpu.sock"
+#define AGENT "hami-device-plugin/" HAMI_VERSION
+
+/* Cards */
+
+static void on_health_work(uv_work_t *work)
+{
+    struct plugin *plugin = work->data;
+
+    plugin->found_result = cards_find(plugin->nvml, &plugin->config, &plugin->filter,
+                                      &plugin->cards, &plugin->found, &plugin->found_error);
+}
+
+static void log_changes(const struct cards *before, const struct cards *after)
+{
+    for (size_t i = 0; i < after->count; i++) {
+        const struct card *card = &after->items[i];
+        const struct card *old = cards_get(before, card->uuid);
+
+        if (old && old->healthy != card->healthy)
+            log_warn("card %s is %s", card->uuid, card->healthy ? "healthy again" : "not healthy");
+    }
+}
+
+static void use_cards(struct plugin *plugin, const struct cards *cards)
+{
+    plugin->cards = *cards;
+    if (kubelet_set_cards(plugin->kubelet, cards) < 0)
+        log_error("no memory for the list of devices");
+}
+
+static void on_health_done(uv_work_t *work, int status)
+{
+    struct plugin *plugin = work->data;
+
+    (void)status;
+    plugin->health_runs = false;
+    if (plugin->ending)
+        return;
+    if (plugin->found_result < 0)
+        log_warn("the cards can't be checked, so none counts as healthy: %s",
+                 plugin->found_error.text);
+    if (!cards_equal(&plugin->found, &plugin->cards)) {
+        log_changes(&plugin->cards, &plugin->found);
+        use_cards(plugin, &plugin->found);
+    }
+    plugin_register(plugin); /* what could not be written is tried again */
+}
+
+static void on_health_timer(uv_timer_t *timer)
+{
+    struct plugin *plugin = timer->data;
+
+    if (plugin->health_runs)
+        return;
+    plugin->health.data = plugin;
+    plugin->health_runs =
+        uv_queue_work(plugin->loop, &plugin->health, on_health_work, on_health_done) == 0;
+}
+
+/* Pods */
+
+static void on_pods_begin(void *data)
+{
+    struct plugin *plugin = data;
+
+    pods_begin(plugin->pods);
+}
+
+static void on_pod(void *data, enum kube_event event, yyjson_val *object)
+{
+    struct plugin *plugin = data;
+    struct error err = ERROR_INIT;
+    struct node_pod *pod;
+
+    if (pods_put(plugin->pods, object, true, &pod, &err) < 0) {
+        log_warn("a pod can't be read: %s", err.text);
+        return;
+    }
+    if (pod->over || event == KUBE_DELETED)
+        plugin_tidy_pod(plugin, pod);
+    if (event == KUBE_DELETED)
+        pods_remove(plugin->pods, pod->uid);
+}
+
+static void on_pod_gone(void *data, struct node_pod *pod)
+{
+    plugin_tidy_pod(data, pod);
+}
+
+static void check_phase(void *data, struct node_pod *pod)
+{
+    plugin_phase_check(data, pod);
+}
+
+static void on_pods_complete(void *data)
+{
+    struct plugin *plugin = data;
+
+    pods_complete(plugin->pods, on_pod_gone, plugin);
+    if (!plugin->listed)
+        plugin_adopt(plugin);
+    plugin->listed = true;
+    plugin_tidy_all(plugin);
+    pods_each(plugin->pods, check_phase, plugin);
+}
+
+static const struct kube_watch_ops pod_ops = {
+    .begin = on_pods_begin,
+    .object = on_pod,
+    .complete = on_pods_complete,
+};
+
+static void on_tidy_timer(uv_timer_t *timer)
+{
+    struct plugin *plugin = timer->data;
+
+    if (!plugin->listed || !kube_watch_is_complete(plugin->pod_watch))
+        return;
+    pods_expire(plugin->pods, EXPIRE_AGE, on_pod_gone, plugin);
+    plugin_tidy_all(plugin);
+    pods_each(plugin->pods, check_phase, plugin);
+}
+
+/* The node */
+
+static void on_node_begin(void *data)
+{
+    (void)data;
+}
+
+static void on_node(void *data, enum kube_event event, yyjson_val *object)
+{
+    yyjson_val *metadata = yyjson_obj_get(object, "metadata");
+    yyjson_val *annotations = yyjson_obj_get(metadata, "annotations");
+
+    if (event != KUBE_DELETED)
+        plugin_register_seen(data,
+                             yyjson_get_str(yyjson_obj_get(annotations, NVIDIA_REGISTER_KEY)));
+}
+
+static void on_node_complete(void *data)
+{
+    (void)data;
+}
+
+static const struct kube_watch_ops node_ops = {
+    .begin = on_node_begin,
+    .object = on_node,
+    .complete = on_node_complete,
+};
+
+/* kubelet */
+
+static void on_prestart(void *data, struct grpc_call *call, const char *const *ids, size_t count)
+{
+    prestart_begin(data, call, ids, count);
+}
+
+static void on_call_gone(void *data, struct grpc_call *call)
+{
+    prestart_gone(data, call);
+}
+
+static const struct kubelet_ops kubelet_ops = {.prestart = on_prestart, .gone = on_call_gone};
+
+/* Starting */
+
+/* Where the loader found the simulated NVML: its folder is what containers get. */
+static int find_simulated(struct plugin *plugin, struct error *err)
+{
+    const char *machine = getenv("HAMI_SIM");
+    char *slash;
+    Dl_info info;
+    void *handle, *symbol;
+
+    if (!machine || !*machine)
+        return 0;
+    if (!realpath(machine, plugin->host.sim_machine))
+        return error_set(err, -errno, "HAMI_SIM=%s: %s", machine, strerror(errno));
+    handle = dlopen(plugin->options->nvml, RTLD_NOW | RTLD_NOLOAD);
+    symbol = handle ? dlsym(handle, "nvmlInit_v2") : NULL;
+    if (!symbol || !dladdr(symbol, &info) || !realpath(info.dli_fname, plugin->host.sim_folder))
+        return error_set(err, -ENOENT, "cannot find the folder of the simulated driver");
+    slash = strrchr(plugin->host.sim_folder, '/');
+    *slash = '\0';
+    return 0;
+}
+
+static int read_config(struct plugin *plugin, struct error *err)
+{
+    const struct plugin_options *options = plugin->options;
+    int r;
+
+    r = plugin_config_load(options->device_config_file, &plugin->config, err);
+    COPY_TEXT(plugin->mode, "hami-core");
+    if (r == 0 && options->node_config_file)
+        r = node_config_load(options->node_config_file, options->node_name, &plugin->config,
+                             &plugin->filter, plugin->mode, err);
+    return r;
+}
+
+static int open_cards(struct plugin *plugin, struct error *err)
+{
+    int r;
+
+    r = nvml_open(plugin->options->nvml, &plugin->nvml, err);
+    if (r == 0)
+        r = find_simulated(plugin, err);
+    if (r == 0)
+        r = cards_find(plugin->nvml, &plugin->config, &plugin->filter, NULL, &plugin->cards, err);
+    return r;
+}
+
+static int install(struct plugin *plugin, struct error *err)
+{
+    char library[PATH_MAX];
+    int r;
+
+    COPY_TEXT(plugin->host.hook_path, plugin->options->hook_path);
+    COPY_TEXT(plugin->host.cdi_folder, plugin->options->cdi_dir);
+    COPY_TEXT(plugin->host.dev_root, plugin->options->dev_root);
+    plugin->host.pass_device_specs = plugin->options->pass_device_specs;
+    plugin->host.config = &plugin->config;
+    r = host_find_library(library, err);
+    return r < 0 ? r : host_install(&plugin->host, library, HAMI_VERSION, err);
+}
+
+static int watch_api(struct plugin *plugin, struct error *err)
+{
+    CLEANUP(kube_config_freep) struct kube_config *config = NULL;
+    char on_node[512], node_name[512];
+    struct kube_watch_spec pods = {.path = "/api/v1/pods", .field_selector = on_node};
+    struct kube_watch_spec node = {
+        .path = "/api/v1/nodes", .field_selector = node_name, .metadata_only = true};
+    int r;
+
+    (void)snprintf(on_node, sizeof(on_node), "spec.nodeName=%s", plugin->options->node_name);
+    (void)snprintf(node_name, sizeof(node_name), "metadata.name=%s", plugin->options->node_name);
+    r = kube_config_load(plugin->options->kubeconfig, &config, err);
+    if (r == 0)
+        r = kube_client_new(plugin->loop, config, AGENT, &plugin->kube, err);
+    if (r == 0)
+        r = kube_watch_new(plugin->kube, &pods, &pod_ops, plugin, &plugin->pod_watch, err);
+    if (r == 0)
+        r = kube_watch_new(plugin->kube, &node, &node_ops, plugin, &plugin->node_watch, err);
+    return r;
+}
+
+static int serve_kubelet(struct plugin *plugin, struct error *err)
+{
+    struct kubelet_config config = {
+        .socket = plugin->options->kubelet_socket,
+        .endpoint = ENDPOINT,
+        .resource = plugin->config.count_name,
+    };
+    int r;
+
+    r = kubelet_new(plugin->loop, &config, &kubelet_ops, plugin, &plugin->kubelet, err);
+    if (r == 0)
+        use_cards(plugin, &plugin->cards);
+    return r;
+}
+
+static void stop(struct plugin *plugin)
+{
+    if (plugin->ending)
+        return;
+    plugin->ending = true;
+    prestart_stop(plugin);
+    plugin_phase_stop(plugin);
+    plugin_register_stop(plugin);
+    kubelet_free(plugin->kubelet);
+    kube_watch_free(plugin->pod_watch);
+    kube_watch_free(plugin->node_watch);
+    kube_client_free(plugin->kube);
+    uv_close((uv_handle_t *)&plugin->health_timer, NULL);
+    uv_close((uv_handle_t *)&plugin->tidy_timer, NULL);
+    for (size_t i = 0; i < ARRAY_SIZE(plugin->signals); i++)
+        uv_close((uv_handle_t *)&plugin->signals[i], NULL);
+}
+
+static void on_signal(uv_signal_t *handle, int number)
+{
+    log_info("ending on signal %d", number);
+    stop(handle->data);
+}
+
+static void start_timers(struct plugin *plugin)
+{
+    static const int numbers[] = {SIGTERM, SIGINT};
+
+    (void)uv_timer_init(plugin->loop, &plugin->health_timer);
+    (void)uv_timer_init(plugin->loop, &plugin->tidy_timer);
+    plugin->health_timer.data = plugin->tidy_timer.data = plugin;
+    for (size_t i = 0; i < ARRAY_SIZE(numbers); i++) {
+        (void)uv_signal_init(plugin->loop, &plugin->signals[i]);
+        plugin->signals[i].data = plugin;
+        (void)uv_signal_start(&plugin->signals[i], on_signal, numbers[i]);
+    }
+    (void)uv_timer_start(&plugin->health_timer, on_health_timer, HEALTH_MS, HEALTH_MS);
+    (void)uv_timer_start(&plugin->tidy_timer, on_tidy_timer, TIDY_MS, TIDY_MS);
+}
+
+static int start(struct plugin *plugin, struct error *err)
+{
+    int r;
+
+    r = read_config(plugin, err);
+    if (r == 0)
+        r = open_cards(plugin, err);
+    if (r == 0)
+        r = install(plugin, err);
+    if (r == 0)
+        r = watch_api(plugin, err);
+    if (r == 0)
+        r = serve_kubelet(plugin, err);
+    return r;
+}
+
+static void release(struct plugin *plugin)
+{
+    pods_free(plugin->pods);
+    nvml_close(plugin->nvml);
+    free(plugin);
+}
+
+int plugin_run(const struct plugin_options *options)
+{
+    struct plugin *plugin = calloc(1, sizeof(*plugin));
+    struct error err = ERROR_INIT;
+    uv_loop_t loop;
+    int r;
+
+    if (!plugin || uv_loop_init(&loop) < 0)
+        return -ENOMEM;
+    (void)signal(SIGPIPE, SIG_IGN);
+    plugin->loop = &loop;
+    plugin->options = options;
+    plugin->pods = pods_new(options->node_name);
+    start_timers(plugin);
+    r = plugin->pods ? start(plugin, &err) : error_set(&err, -ENOMEM, "no memory");
+    if (r < 0) {
+        log_error("%s", err.text);
+        stop(plugin);
+    } else {
+        log_info("node %s: %zu cards", options->node_name, plugin->cards.count);
+    }
+    (void)uv_run(&loop, UV_RUN_DEFAULT);
+    (void)uv_loop_close(&loop);
+    release(plugin);
+    return r;
+}

@@ -1,0 +1,87 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/*
+ * The device plugin as a whole: what its parts share.
+ *
+ * kubelet asks for devices before anybody can know for whom (kubelet.h answers with a name), and
+ * again when the container starts; then prestart.h finds the pod and writes what the name means.
+ * What there is to hand out, and to whom, is read from NVML and from the API server; what was
+ * handed out is on the disk (node/nvidia/host.h), so that our own restart changes nothing.
+ */
+
+#include <limits.h>
+#include <stdbool.h>
+#include <uv.h>
+
+#include "kube/client.h"
+#include "kube/watch.h"
+#include "node/nvidia/card.h"
+#include "node/nvidia/edits.h"
+#include "plugin/kubelet.h"
+#include "plugin/pods.h"
+#include "vendor/nvidia/nvidia.h"
+
+struct plugin_options {
+    char node_name[256];
+    const char *kubeconfig; /* NULL: as kube_config_load() finds it */
+    const char *device_config_file, *node_config_file;
+    const char *hook_path, *cdi_dir;
+    const char *kubelet_socket, *pod_resources_socket;
+    const char *nvml; /* the library's name */
+    const char *dev_root;
+    bool pass_device_specs;
+};
+
+struct plugin {
+    uv_loop_t *loop;
+    const struct plugin_options *options;
+    struct nvidia_config config;
+    struct card_filter filter;
+    char mode[DEVICE_MODE_SIZE];
+    struct node_host host;
+
+    struct nvml *nvml;
+    struct cards cards;
+    uv_work_t health; /* NVML is asked in a thread of its own */
+    struct cards found;
+    int found_result;
+    struct error found_error;
+    bool health_runs;
+
+    struct kube_client *kube;
+    struct kube_watch *pod_watch, *node_watch;
+    struct pods *pods;
+    bool listed; /* the pods were all seen once */
+    struct kubelet *kubelet;
+    uv_timer_t health_timer, tidy_timer;
+    uv_signal_t signals[2];
+
+    struct prestart *prestarts;
+    struct registration {
+        char *known;  /* the node's annotation, as the API server has it; NULL: none */
+        bool seen;    /* known is from the server */
+        char *wanted; /* what it should be */
+        struct kube_request *request;
+    } registration;
+    struct phase *phases; /* patches under way */
+    bool ending;
+};
+
+/* plugin.c */
+int plugin_run(const struct plugin_options *options);
+
+/* register.c: the annotation of the node. */
+void plugin_register(struct plugin *plugin);
+void plugin_register_seen(struct plugin *plugin, const char *annotation);
+void plugin_register_stop(struct plugin *plugin);
+
+/* phase.c: tells the API server when all containers of a pod have their devices. */
+void plugin_phase_check(struct plugin *plugin, struct node_pod *pod);
+void plugin_phase_stop(struct plugin *plugin);
+
+/* tidy.c: what gone pods leave behind. */
+void plugin_tidy_pod(struct plugin *plugin, struct node_pod *pod);
+void plugin_tidy_all(struct plugin *plugin);
+/* What an earlier life of ours handed over, of the pods that are known by now. */
+void plugin_adopt(struct plugin *plugin);

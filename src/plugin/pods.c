@@ -1,0 +1,360 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "plugin/pods.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <uthash.h>
+
+#include "base/parse.h"
+#include "base/util.h"
+#include "model/keys.h"
+#include "model/pod.h"
+#include "vendor/nvidia/nvidia.h"
+
+enum {
+    ARENA_MAX = 4 << 20,
+};
+
+struct entry {
+    struct node_pod pod; /* first */
+    UT_hash_handle hh;   /* by pod.uid */
+};
+
+struct pods {
+    char *node;
+    unsigned list; /* counts lists; pods of an older one are gone once this one is complete */
+    struct entry *entries;
+};
+
+static void pod_clear(struct node_pod *pod)
+{
+    for (size_t i = 0; i < pod->container_count; i++)
+        free(pod->containers[i].name);
+    free(pod->containers);
+    free(pod->namespace);
+    free(pod->name);
+    free(pod->uid);
+    free(pod->allocated);
+}
+
+static void entry_free(struct entry *entry)
+{
+    if (!entry)
+        return;
+    pod_clear(&entry->pod);
+    free(entry);
+}
+DEFINE_CLEANUP(struct entry *, entry_free);
+
+struct pods *pods_new(const char *node)
+{
+    struct pods *pods = calloc(1, sizeof(*pods));
+
+    if (!pods)
+        return NULL;
+    pods->node = strdup(node);
+    if (!pods->node) {
+        free(pods);
+        return NULL;
+    }
+    return pods;
+}
+
+static void entry_remove(struct pods *pods, struct entry *entry)
+{
+    HASH_DEL(pods->entries, entry);
+    entry_free(entry);
+}
+
+void pods_free(struct pods *pods)
+{
+    struct entry *entry, *next;
+
+    if (!pods)
+        return;
+    HASH_ITER(hh, pods->entries, entry, next)
+    {
+        entry_remove(pods, entry);
+    }
+    free(pods->node);
+    free(pods);
+}
+
+static struct entry *entry_find(struct pods *pods, const char *uid)
+{
+    struct entry *entry;
+
+    HASH_FIND_STR(pods->entries, uid, entry);
+    return entry;
+}
+
+struct node_pod *pods_find(struct pods *pods, const char *uid)
+{
+    struct entry *entry = entry_find(pods, uid);
+
+    return entry ? &entry->pod : NULL;
+}
+
+struct node_pod *pods_find_name(struct pods *pods, const char *namespace, const char *name)
+{
+    struct node_pod *found = NULL;
+    struct entry *entry, *next;
+
+    HASH_ITER(hh, pods->entries, entry, next)
+    {
+        struct node_pod *pod = &entry->pod;
+
+        if (strcmp(pod->name, name) != 0 || strcmp(pod->namespace, namespace) != 0)
+            continue;
+        if (!pod->over && !pod->deleting)
+            return pod;
+        found = pod;
+    }
+    return found;
+}
+
+struct pod_container *pod_container_find(struct node_pod *pod, const char *name)
+{
+    for (size_t i = 0; i < pod->container_count; i++) {
+        if (strcmp(pod->containers[i].name, name) == 0)
+            return &pod->containers[i];
+    }
+    return NULL;
+}
+
+/* Reading */
+
+static enum init_state read_state(yyjson_val *status)
+{
+    yyjson_val *state = yyjson_obj_get(status, "state");
+    yyjson_val *terminated = yyjson_obj_get(state, "terminated");
+    bool restarted = yyjson_get_uint(yyjson_obj_get(status, "restartCount")) > 0;
+
+    if (yyjson_is_obj(terminated))
+        return yyjson_get_int(yyjson_obj_get(terminated, "exitCode")) == 0 ? INIT_DONE
+                                                                           : INIT_FAILED;
+    if (yyjson_is_obj(yyjson_obj_get(state, "running")))
+        return INIT_RUNNING;
+    return yyjson_is_obj(yyjson_obj_get(state, "waiting")) && restarted ? INIT_FAILED
+                                                                        : INIT_UNKNOWN;
+}
+
+static void read_states(yyjson_val *object, struct node_pod *pod)
+{
+    yyjson_val *statuses =
+        yyjson_obj_get(yyjson_obj_get(object, "status"), "initContainerStatuses");
+    struct pod_container *container;
+    size_t index, max;
+    yyjson_val *status;
+
+    yyjson_arr_foreach(statuses, index, max, status)
+    {
+        const char *name = yyjson_get_str(yyjson_obj_get(status, "name"));
+
+        container = name ? pod_container_find(pod, name) : NULL;
+        if (container)
+            container->state = read_state(status);
+    }
+}
+
+/* The variable that admission adds to containers with a priority. */
+static int read_priority(yyjson_val *object)
+{
+    yyjson_val *containers = yyjson_obj_get(yyjson_obj_get(object, "spec"), "containers");
+    size_t index, max, env_index, env_max;
+    yyjson_val *container, *variable;
+    uint64_t value;
+
+    yyjson_arr_foreach(containers, index, max, container)
+    {
+        yyjson_arr_foreach(yyjson_obj_get(container, "env"), env_index, env_max, variable)
+        {
+            const char *name = yyjson_get_str(yyjson_obj_get(variable, "name"));
+            const char *text = yyjson_get_str(yyjson_obj_get(variable, "value"));
+
+            if (name && text && strcmp(name, "CUDA_TASK_PRIORITY") == 0 &&
+                parse_u64(text, &value) == 0 && value <= 1000)
+                return (int)value;
+        }
+    }
+    return -1;
+}
+
+static int copy_containers(struct node_pod *pod, const struct pod *from)
+{
+    pod->containers = calloc(from->container_count + 1, sizeof(*pod->containers));
+    if (!pod->containers)
+        return -ENOMEM;
+    for (size_t i = 0; i < from->container_count; i++) {
+        pod->containers[i].name = strdup(from->containers[i].name);
+        pod->containers[i].role = from->containers[i].role;
+        if (!pod->containers[i].name)
+            return -ENOMEM;
+        pod->container_count++;
+    }
+    return 0;
+}
+
+static const char *annotation(const struct pod *pod, const char *key)
+{
+    const char *value = text_pairs_get(&pod->annotations, key);
+
+    return value ? value : "";
+}
+
+static int copy_pod(struct node_pod *pod, const struct pod *from, const char *node)
+{
+    bool ours = strcmp(annotation(from, KEY_NODE), node) == 0;
+    const char *label = text_pairs_get(&from->labels, KEY_NODE);
+
+    pod->namespace = strdup(from->namespace);
+    pod->name = strdup(from->name);
+    pod->uid = strdup(from->uid);
+    pod->allocated = strdup(ours ? annotation(from, NVIDIA_ALLOCATED_KEY) : "");
+    if (!pod->namespace || !pod->name || !pod->uid || !pod->allocated)
+        return -ENOMEM;
+    pod->to_allocate = strchr(annotation(from, NVIDIA_TO_ALLOCATE_KEY), ',') != NULL;
+    pod->labelled = label && strcmp(label, node) == 0;
+    pod->phase_success = strcmp(annotation(from, KEY_BIND_PHASE), BIND_PHASE_SUCCESS) == 0;
+    pod->over = pod_is_over(from);
+    pod->deleting = from->deleting;
+    return copy_containers(pod, from);
+}
+
+/* What is known of the containers of an earlier reading. */
+static void inherit(struct node_pod *pod, struct node_pod *before)
+{
+    pod->confirmed |= before->confirmed;
+    for (size_t i = 0; i < pod->container_count; i++) {
+        struct pod_container *container = &pod->containers[i];
+        const struct pod_container *old = pod_container_find(before, container->name);
+
+        if (!old)
+            continue;
+        container->ready = old->ready;
+        COPY_TEXT(container->cdi_name, old->cdi_name);
+    }
+}
+
+static int entry_read(struct pods *pods, yyjson_val *object, struct entry **ret_entry,
+                      struct error *err)
+{
+    CLEANUP(arena_freep) struct arena *arena = arena_new(ARENA_MAX);
+    CLEANUP(entry_freep) struct entry *entry = calloc(1, sizeof(*entry));
+    struct pod pod;
+    int r;
+
+    if (!arena || !entry)
+        return error_set(err, -ENOMEM, "no memory");
+    r = pod_read(object, arena, &pod, err);
+    if (r < 0)
+        return r;
+    if (!pod.uid[0] || !pod.name[0] || !pod.has_spec)
+        return error_set(err, -EINVAL, "a pod without uid, name or spec");
+    r = copy_pod(&entry->pod, &pod, pods->node);
+    if (r < 0)
+        return error_set(err, r, "no memory");
+    read_states(object, &entry->pod);
+    entry->pod.priority = read_priority(object);
+    *ret_entry = TAKE(entry);
+    return 0;
+}
+
+int pods_put(struct pods *pods, yyjson_val *object, bool from_watch, struct node_pod **ret_pod,
+             struct error *err)
+{
+    struct entry *entry, *before;
+    int r;
+
+    r = entry_read(pods, object, &entry, err);
+    if (r < 0)
+        return r;
+    entry->pod.confirmed = from_watch;
+    entry->pod.list = pods->list;
+    before = entry_find(pods, entry->pod.uid);
+    if (before) {
+        inherit(&entry->pod, &before->pod);
+        entry_remove(pods, before);
+    }
+    HASH_ADD_KEYPTR(hh, pods->entries, entry->pod.uid, strlen(entry->pod.uid), entry);
+    if (ret_pod)
+        *ret_pod = &entry->pod;
+    return 0;
+}
+
+void pods_remove(struct pods *pods, const char *uid)
+{
+    struct entry *entry = entry_find(pods, uid);
+
+    if (entry)
+        entry_remove(pods, entry);
+}
+
+void pods_begin(struct pods *pods)
+{
+    pods->list++;
+}
+
+void pods_complete(struct pods *pods, void (*gone)(void *data, struct node_pod *pod), void *data)
+{
+    struct entry *entry, *next;
+
+    HASH_ITER(hh, pods->entries, entry, next)
+    {
+        /* One that was read on its own, since this list began, may be younger than the list. */
+        if (entry->pod.list == pods->list)
+            continue;
+        gone(data, &entry->pod);
+        entry_remove(pods, entry);
+    }
+}
+
+void pods_expire(struct pods *pods, unsigned age, void (*gone)(void *data, struct node_pod *pod),
+                 void *data)
+{
+    struct entry *entry, *next;
+
+    HASH_ITER(hh, pods->entries, entry, next)
+    {
+        if (entry->pod.confirmed || ++entry->pod.age < age)
+            continue;
+        gone(data, &entry->pod);
+        entry_remove(pods, entry);
+    }
+}
+
+void pods_each(struct pods *pods, void (*fn)(void *data, struct node_pod *pod), void *data)
+{
+    struct entry *entry, *next;
+
+    HASH_ITER(hh, pods->entries, entry, next)
+    {
+        fn(data, &entry->pod);
+    }
+}
+
+int pod_grants(const struct node_pod *pod, struct arena *arena, struct pod_devices *ret_devices,
+               struct error *err)
+{
+    int r = pod_devices_decode(pod->allocated, arena, ret_devices, err);
+
+    if (r < 0)
+        return error_wrap(err, r, NVIDIA_ALLOCATED_KEY);
+    if (r == CODEC_MENDED)
+        return error_wrap(err, -EINVAL, NVIDIA_ALLOCATED_KEY);
+    if (ret_devices->count > pod->container_count)
+        ret_devices->count = pod->container_count; /* empty ones at the end, in HAMi's */
+    return 0;
+}
+
+bool pod_is_ready(const struct node_pod *pod, const struct pod_devices *devices)
+{
+    for (size_t i = 0; i < devices->count; i++) {
+        const struct pod_container *container = &pod->containers[i];
+
+        if (devices->containers[i].count && !container->ready && container->state != INIT_DONE)
+            return false;
+    }
+    return devices->count > 0;
+}

@@ -1,0 +1,87 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/*
+ * The pods of this node, as far as handing out devices needs them: what each container was given,
+ * and which of them have it. No I/O.
+ */
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <yyjson.h>
+
+#include "base/arena.h"
+#include "base/error.h"
+#include "model/codec.h"
+#include "model/request.h"
+
+struct pods;
+
+/* An init container's own status, as the API server has it: it may be behind. */
+enum init_state {
+    INIT_UNKNOWN,
+    INIT_RUNNING,
+    INIT_FAILED, /* or waiting to be started again */
+    INIT_DONE,
+};
+
+struct pod_container {
+    char *name;
+    enum container_role role;
+    enum init_state state; /* of init containers */
+    bool ready;            /* its devices were handed over, in this life of ours or an earlier */
+    char cdi_name[32];     /* under which; "" while it is not ready */
+};
+
+struct node_pod {
+    char *namespace, *name, *uid;
+    char *allocated;    /* the annotation; "" where it has none for this node */
+    bool to_allocate;   /* the other annotation still names devices */
+    bool labelled;      /* hami.io/vgpu-node is among its labels */
+    bool phase_success; /* its bind-phase says so */
+    bool over;          /* succeeded, failed */
+    bool deleting;
+    bool confirmed; /* seen in the watch, not only read on its own */
+    unsigned age;   /* how often pods_expire() was called since it was last seen */
+    unsigned list;  /* the list in which it was last seen */
+    int priority;   /* CUDA_TASK_PRIORITY, -1: not said */
+    size_t container_count;
+    struct pod_container *containers; /* init containers first, as in the annotation */
+};
+
+/* node is this node's name: annotations that are for another are nobody's. */
+struct pods *pods_new(const char *node);
+void pods_free(struct pods *pods);
+DEFINE_CLEANUP(struct pods *, pods_free);
+
+/*
+ * Adds or renews a pod out of its JSON. What is known of its containers is kept. from_watch: else
+ * it was read on its own. -EINVAL with err when it is no pod, -ENOMEM.
+ */
+int pods_put(struct pods *pods, yyjson_val *object, bool from_watch, struct node_pod **ret_pod,
+             struct error *err);
+void pods_remove(struct pods *pods, const char *uid);
+
+struct node_pod *pods_find(struct pods *pods, const char *uid);
+/* Of several of the name the one that is neither over nor deleted, else any. */
+struct node_pod *pods_find_name(struct pods *pods, const char *namespace, const char *name);
+struct pod_container *pod_container_find(struct node_pod *pod, const char *name);
+
+/* A list begins; one is complete: pods that it lacks are given to gone and removed. */
+void pods_begin(struct pods *pods);
+void pods_complete(struct pods *pods, void (*gone)(void *data, struct node_pod *pod), void *data);
+
+/* Does so with pods that were read on their own and that the watch has not brought for long. */
+void pods_expire(struct pods *pods, unsigned age, void (*gone)(void *data, struct node_pod *pod),
+                 void *data);
+
+/* Any order; fn may not change the table. */
+void pods_each(struct pods *pods, void (*fn)(void *data, struct node_pod *pod), void *data);
+
+/* What the pod was given, a list for each container. -EINVAL, -E2BIG, -ENOMEM with err. */
+int pod_grants(const struct node_pod *pod, struct arena *arena, struct pod_devices *ret_devices,
+               struct error *err);
+
+/* Whether every container that was given devices has them. */
+bool pod_is_ready(const struct node_pod *pod, const struct pod_devices *devices);

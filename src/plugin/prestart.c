@@ -1,0 +1,442 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "plugin/prestart.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "base/util.h"
+#include "grpc/podresources.pb-c.h"
+#include "node/nvidia/host.h"
+#include "plugin/holder.h"
+#include "plugin/pick.h"
+
+enum {
+    LIST_TIMEOUT_MS = 5000,
+    READ_TIMEOUT_MS = 5000,
+    AGAIN_FIRST_MS = 20,
+    AGAIN_MAX_MS = 640,
+    CHECKPOINT_MAX = 16 << 20,
+    ARENA_MAX = 4 << 20,
+};
+
+struct prestart {
+    struct prestart *next, **link;
+    struct plugin *plugin;
+    struct grpc_call *call;
+    uv_timer_t timer;
+    int64_t deadline_ns;
+    char **ids;
+    size_t count;
+    char name[EDITS_NAME_SIZE]; /* of the CDI device */
+
+    struct holder holder;
+    struct grpc_request *listing;
+    struct kube_request *reading;
+    bool was_read; /* the pod, from the API server, since we last had to wait */
+    unsigned pause_ms;
+    struct error why; /* for which we wait */
+};
+
+static void find_holder(struct prestart *prestart);
+static void resolve(struct prestart *prestart);
+
+/* Ends */
+
+static void on_closed(uv_handle_t *handle)
+{
+    struct prestart *prestart = handle->data;
+
+    for (size_t i = 0; prestart->ids && i < prestart->count; i++)
+        free(prestart->ids[i]);
+    free(prestart->ids);
+    free(prestart);
+}
+
+static void drop(struct prestart *prestart)
+{
+    grpc_request_cancel(prestart->listing);
+    kube_request_cancel(prestart->reading);
+    prestart->listing = NULL;
+    prestart->reading = NULL;
+    *prestart->link = prestart->next;
+    if (prestart->next)
+        prestart->next->link = prestart->link;
+    uv_close((uv_handle_t *)&prestart->timer, on_closed);
+}
+
+static void end(struct prestart *prestart, enum grpc_status status, const char *why)
+{
+    if (status != GRPC_OK)
+        log_warn("a container of %s/%s%s%s may not start: %s",
+                 prestart->holder.namespace[0] ? prestart->holder.namespace : "?",
+                 prestart->holder.pod[0] ? prestart->holder.pod : "?",
+                 prestart->holder.container[0] ? ", " : "", prestart->holder.container, why);
+    kubelet_prestart_end(prestart->call, status, why);
+    drop(prestart);
+}
+
+/* What is not known yet may be in a moment. */
+static void on_again(uv_timer_t *timer)
+{
+    struct prestart *prestart = timer->data;
+
+    if (prestart->holder.uid[0] || prestart->holder.pod[0])
+        resolve(prestart);
+    else
+        find_holder(prestart);
+}
+
+static void again(struct prestart *prestart, const char *why)
+{
+    (void)error_set(&prestart->why, 0, "%s", why);
+    if (clock_now_ns() >= prestart->deadline_ns) {
+        end(prestart, GRPC_UNAVAILABLE, prestart->why.text);
+        return;
+    }
+    prestart->was_read = false;
+    (void)uv_timer_start(&prestart->timer, on_again, prestart->pause_ms, 0);
+    prestart->pause_ms = MIN(prestart->pause_ms * 2, (unsigned)AGAIN_MAX_MS);
+}
+
+/* Handing over */
+
+struct others {
+    struct plugin *plugin;
+    const struct node_pod *but;
+    struct arena *arena;
+    const char *uuid;
+    struct card_use use;
+};
+
+/* Pods hold what they were given from the first container that has it. */
+static bool holds(const struct node_pod *pod)
+{
+    for (size_t i = 0; i < pod->container_count; i++) {
+        if (pod->containers[i].ready)
+            return !pod->over;
+    }
+    return false;
+}
+
+static void add_other(void *data, struct node_pod *pod)
+{
+    struct others *others = data;
+    struct pod_devices devices;
+
+    if (pod == others->but || !holds(pod))
+        return;
+    if (pod_grants(pod, others->arena, &devices, NULL) == 0)
+        pick_add_use(pod, &devices, others->uuid, &others->use);
+}
+
+static void use_of_others(void *data, const char *uuid, struct card_use *ret_use)
+{
+    struct others *others = data;
+    struct arena_mark mark = arena_mark(others->arena);
+
+    others->uuid = uuid;
+    others->use = (struct card_use){0};
+    pods_each(others->plugin->pods, add_other, others);
+    arena_rewind(others->arena, mark);
+    *ret_use = others->use;
+}
+
+static int make_grant(const struct plugin *plugin, const struct node_pod *pod, size_t index,
+                      const struct pod_devices *devices, struct container_grant *grant,
+                      struct error *err)
+{
+    const struct container_devices *mine = &devices->containers[index];
+
+    if (mine->count > ARRAY_SIZE(grant->devices))
+        return error_set(err, -E2BIG, "a container can't have more than %zu cards",
+                         ARRAY_SIZE(grant->devices));
+    *grant = (struct container_grant){
+        .pod_uid = pod->uid,
+        .container = pod->containers[index].name,
+        .priority = pod->priority,
+        .device_count = mine->count,
+    };
+    for (size_t i = 0; i < mine->count; i++) {
+        const struct card *card = cards_get(&plugin->cards, mine->items[i].uuid);
+        struct granted_device *device = &grant->devices[i];
+
+        COPY_TEXT(device->uuid, card->uuid);
+        device->memory_bytes = (uint64_t)mine->items[i].memory_mib * MIB;
+        device->cores = (unsigned)mine->items[i].cores;
+        device->has_minor = card->has_minor;
+        device->minor = card->minor;
+    }
+    return 0;
+}
+
+/* Another container had the same device ids before: the name is no longer its own. */
+static void forget_name(void *data, struct node_pod *pod)
+{
+    const struct prestart *prestart = data;
+
+    for (size_t i = 0; i < pod->container_count; i++) {
+        if (strcmp(pod->containers[i].cdi_name, prestart->name) == 0)
+            pod->containers[i].cdi_name[0] = '\0';
+    }
+}
+
+static int hand_over(struct prestart *prestart, struct node_pod *pod, size_t index,
+                     const struct pod_devices *devices, struct arena *arena, struct error *err)
+{
+    struct plugin *plugin = prestart->plugin;
+    struct others others = {.plugin = plugin, .but = pod, .arena = arena};
+    struct container_grant grant;
+    int r;
+
+    r = pick_check(pod, devices, index, &plugin->cards, use_of_others, &others, err);
+    if (r == 0)
+        r = make_grant(plugin, pod, index, devices, &grant, err);
+    if (r == 0)
+        r = host_prepare(&plugin->host, &grant, err);
+    if (r == 0)
+        r = host_write_spec(&plugin->host, &grant, prestart->name, err);
+    if (r < 0)
+        return r;
+    pods_each(plugin->pods, forget_name, prestart);
+    pod->containers[index].ready = true;
+    COPY_TEXT(pod->containers[index].cdi_name, prestart->name);
+    log_info("%s/%s, %s: starts with %zu device%s of %s", pod->namespace, pod->name,
+             pod->containers[index].name, grant.device_count, grant.device_count == 1 ? "" : "s",
+             prestart->name);
+    return 0;
+}
+
+/* Which pod, which container */
+
+static void on_pod_read(void *data, const struct kube_answer *answer)
+{
+    struct prestart *prestart = data;
+    struct error err = ERROR_INIT;
+    yyjson_doc *doc;
+
+    prestart->reading = NULL;
+    if (!kube_answer_ok(answer)) {
+        (void)error_set(&err, 0, "the pod can't be read: %s", answer->why);
+        again(prestart, err.text);
+        return;
+    }
+    doc = yyjson_read(answer->body, answer->len, 0);
+    prestart->was_read = true;
+    if (pods_put(prestart->plugin->pods, yyjson_doc_get_root(doc), false, NULL, &err) < 0)
+        end(prestart, GRPC_FAILED_PRECONDITION, err.text);
+    else
+        resolve(prestart);
+    yyjson_doc_free(doc);
+}
+
+/* The pod from the API server itself: the watch has not brought it, or is behind. */
+static void read_pod(struct prestart *prestart, const char *namespace, const char *name)
+{
+    char path[1200], escaped_namespace[256], escaped_name[HOLDER_NAME_SIZE * 3];
+    struct kube_call call = {.method = KUBE_GET, .path = path, .timeout_ms = READ_TIMEOUT_MS};
+    int r = -EINVAL;
+
+    if (kube_escape(namespace, escaped_namespace, sizeof(escaped_namespace)) &&
+        kube_escape(name, escaped_name, sizeof(escaped_name))) {
+        (void)snprintf(path, sizeof(path), "/api/v1/namespaces/%s/pods/%s", escaped_namespace,
+                       escaped_name);
+        r = kube_request(prestart->plugin->kube, &call, on_pod_read, prestart, &prestart->reading);
+    }
+    if (r < 0)
+        end(prestart, GRPC_INTERNAL, strerror(-r));
+}
+
+static struct node_pod *find_pod(const struct prestart *prestart)
+{
+    struct pods *pods = prestart->plugin->pods;
+
+    if (prestart->holder.uid[0])
+        return pods_find(pods, prestart->holder.uid);
+    return pods_find_name(pods, prestart->holder.namespace, prestart->holder.pod);
+}
+
+static void start_container(struct prestart *prestart, struct node_pod *pod)
+{
+    CLEANUP(arena_freep) struct arena *arena = arena_new(ARENA_MAX);
+    const char *holder = prestart->holder.container[0] ? prestart->holder.container : NULL;
+    struct error err = ERROR_INIT;
+    struct pod_devices devices;
+    size_t index;
+    int r;
+
+    if (!arena) {
+        end(prestart, GRPC_RESOURCE_EXHAUSTED, "no memory");
+        return;
+    }
+    r = pod_grants(pod, arena, &devices, &err);
+    if (r == 0)
+        r = pick_container(pod, &devices, prestart->count, holder, &index, &err);
+    if (r == PICK_BEHIND && !prestart->was_read) {
+        read_pod(prestart, pod->namespace, pod->name);
+        return;
+    }
+    if (r == PICK_BEHIND) {
+        again(prestart, "the pod's status does not tell which of its init containers is to start");
+        return;
+    }
+    if (r == PICK_FOUND) {
+        COPY_TEXT(prestart->holder.container, pod->containers[index].name);
+        r = hand_over(prestart, pod, index, &devices, arena, &err);
+    }
+    if (r < 0) {
+        end(prestart, GRPC_FAILED_PRECONDITION, err.text);
+        return;
+    }
+    plugin_phase_check(prestart->plugin, pod);
+    end(prestart, GRPC_OK, NULL);
+}
+
+static void resolve(struct prestart *prestart)
+{
+    struct node_pod *pod = find_pod(prestart);
+    struct holder *holder = &prestart->holder;
+
+    if (!prestart->plugin->listed) {
+        again(prestart, "this node's pods could not be listed yet");
+        return;
+    }
+    if (pod && pod->allocated[0]) {
+        COPY_TEXT(holder->namespace, pod->namespace);
+        COPY_TEXT(holder->pod, pod->name);
+        start_container(prestart, pod);
+        return;
+    }
+    if (prestart->was_read && pod) {
+        end(prestart, GRPC_FAILED_PRECONDITION,
+            "the scheduler gave this pod nothing here; it must be scheduled by hami-scheduler");
+        return;
+    }
+    if (!prestart->was_read && (pod || holder->pod[0]))
+        read_pod(prestart, pod ? pod->namespace : holder->namespace, pod ? pod->name : holder->pod);
+    else
+        again(prestart, "the pod is not known here yet");
+}
+
+/* The pod's uid, which tells it from an earlier one of the same name. */
+static void read_checkpoint(struct prestart *prestart)
+{
+    const struct plugin_options *options = prestart->plugin->options;
+    const char *slash = strrchr(options->kubelet_socket, '/');
+    AUTOFREE char *text = NULL;
+    char path[PATH_MAX];
+    struct stat st;
+    ssize_t len;
+    int n;
+
+    n = snprintf(path, sizeof(path), "%.*s/kubelet_internal_checkpoint",
+                 (int)(slash - options->kubelet_socket), options->kubelet_socket);
+    if (n < 0 || (size_t)n >= sizeof(path) || file_stat(path, &st) < 0 ||
+        st.st_size > CHECKPOINT_MAX)
+        return;
+    text = malloc((size_t)st.st_size + 4096);
+    len = text ? file_read(path, text, (size_t)st.st_size + 4096) : -ENOMEM;
+    if (len < 0 || holder_of_checkpoint(text, (size_t)len, prestart->plugin->config.count_name,
+                                        (const char *const *)prestart->ids, prestart->count,
+                                        &prestart->holder) < 0)
+        log_debug("%s can't be read; going by the pods' names", path);
+}
+
+static void on_list(void *data, const struct grpc_answer *answer)
+{
+    struct prestart *prestart = data;
+    char why[sizeof(prestart->why.text)];
+    int r;
+
+    prestart->listing = NULL;
+    if (answer->error || answer->status != GRPC_OK) {
+        (void)snprintf(why, sizeof(why), "kubelet does not list its pods' devices: %s",
+                       answer->why);
+        again(prestart, why);
+        return;
+    }
+    r = holder_of_list(answer->message, answer->len, prestart->plugin->config.count_name,
+                       (const char *const *)prestart->ids, prestart->count, &prestart->holder);
+    if (r < 0) {
+        end(prestart, GRPC_INTERNAL, "kubelet's list of its pods' devices can't be read");
+        return;
+    }
+    read_checkpoint(prestart);
+    if (r == HOLDER_NONE && !prestart->holder.uid[0])
+        again(prestart, "kubelet names no pod for these devices");
+    else
+        resolve(prestart);
+}
+
+static void find_holder(struct prestart *prestart)
+{
+    Podresources__V1__ListPodResourcesRequest request =
+        PODRESOURCES__V1__LIST_POD_RESOURCES_REQUEST__INIT;
+    int r;
+
+    r = grpc_request(prestart->plugin->loop, prestart->plugin->options->pod_resources_socket,
+                     "/v1.PodResourcesLister/List", &request.base, LIST_TIMEOUT_MS, on_list,
+                     prestart, &prestart->listing);
+    if (r < 0)
+        end(prestart, GRPC_INTERNAL, strerror(-r));
+}
+
+static int copy_ids(struct prestart *prestart, const char *const *ids, size_t count)
+{
+    prestart->ids = calloc(count + 1, sizeof(*prestart->ids));
+    if (!prestart->ids)
+        return -ENOMEM;
+    prestart->count = count;
+    for (size_t i = 0; i < count; i++) {
+        prestart->ids[i] = strdup(ids[i]);
+        if (!prestart->ids[i])
+            return -ENOMEM;
+    }
+    return 0;
+}
+
+void prestart_begin(struct plugin *plugin, struct grpc_call *call, const char *const *ids,
+                    size_t count)
+{
+    struct prestart *prestart = calloc(1, sizeof(*prestart));
+
+    if (!prestart) {
+        kubelet_prestart_end(call, GRPC_RESOURCE_EXHAUSTED, "no memory");
+        return;
+    }
+    prestart->plugin = plugin;
+    prestart->call = call;
+    prestart->pause_ms = AGAIN_FIRST_MS;
+    prestart->deadline_ns = clock_now_ns() + PRESTART_TIMEOUT_MS * NS_PER_MS;
+    prestart->next = plugin->prestarts;
+    prestart->link = &plugin->prestarts;
+    if (prestart->next)
+        prestart->next->link = &prestart->next;
+    plugin->prestarts = prestart;
+    (void)uv_timer_init(plugin->loop, &prestart->timer);
+    prestart->timer.data = prestart;
+    edits_device_name(ids, count, prestart->name);
+    if (copy_ids(prestart, ids, count) < 0)
+        end(prestart, GRPC_RESOURCE_EXHAUSTED, "no memory");
+    else
+        find_holder(prestart);
+}
+
+void prestart_gone(struct plugin *plugin, struct grpc_call *call)
+{
+    for (struct prestart *it = plugin->prestarts; it; it = it->next) {
+        if (it->call == call) {
+            drop(it);
+            return;
+        }
+    }
+}
+
+void prestart_stop(struct plugin *plugin)
+{
+    while (plugin->prestarts)
+        drop(plugin->prestarts);
+}

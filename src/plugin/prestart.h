@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/*
+ * A container that is about to start: finds out which it is, checks what it was given, and writes
+ * its files. Takes as long as kubelet and, where the pod is not known yet, the API server need; the
+ * call is answered within PRESTART_TIMEOUT_MS.
+ */
+
+#include "plugin/plugin.h"
+
+enum {
+    PRESTART_TIMEOUT_MS = 15000,
+};
+
+void prestart_begin(struct plugin *plugin, struct grpc_call *call, const char *const *ids,
+                    size_t count);
+/* kubelet does not wait any more. */
+void prestart_gone(struct plugin *plugin, struct grpc_call *call);
+/* At the end: calls are dropped. */
+void prestart_stop(struct plugin *plugin);

@@ -1,0 +1,81 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "base/util.h"
+#include "node/nvidia/host.h"
+#include "plugin/plugin.h"
+
+/* The specification goes before what it points to. */
+void plugin_tidy_pod(struct plugin *plugin, struct node_pod *pod)
+{
+    char entry[512];
+
+    for (size_t i = 0; i < pod->container_count; i++) {
+        struct pod_container *container = &pod->containers[i];
+
+        if (container->cdi_name[0])
+            host_remove_spec(&plugin->host, container->cdi_name);
+        if (container->ready) {
+            (void)snprintf(entry, sizeof(entry), "%s_%s", pod->uid, container->name);
+            host_remove_folder(&plugin->host, entry);
+        }
+        container->cdi_name[0] = '\0';
+        container->ready = false;
+    }
+}
+
+static bool is_live(const struct plugin *plugin, const char *pod_uid)
+{
+    const struct node_pod *pod = pods_find(plugin->pods, pod_uid);
+
+    return pod && !pod->over;
+}
+
+static void tidy_spec(void *data, const struct spec_owner *owner)
+{
+    struct plugin *plugin = data;
+
+    if (is_live(plugin, owner->pod_uid))
+        return;
+    log_info("removing %s of pod %s, which is gone", owner->name, owner->pod_uid);
+    host_remove_spec(&plugin->host, owner->name);
+}
+
+static void tidy_folder(void *data, const char *pod_uid, const char *entry)
+{
+    struct plugin *plugin = data;
+
+    if (!is_live(plugin, pod_uid))
+        host_remove_folder(&plugin->host, entry);
+}
+
+void plugin_tidy_all(struct plugin *plugin)
+{
+    struct error err = ERROR_INIT;
+
+    if (host_list_specs(&plugin->host, tidy_spec, plugin, &err) < 0 ||
+        host_list_folders(&plugin->host, tidy_folder, plugin, &err) < 0)
+        log_warn("%s", err.text);
+}
+
+static void adopt_spec(void *data, const struct spec_owner *owner)
+{
+    struct plugin *plugin = data;
+    struct node_pod *pod = pods_find(plugin->pods, owner->pod_uid);
+    struct pod_container *container = pod ? pod_container_find(pod, owner->container) : NULL;
+
+    if (!container || pod->over)
+        return;
+    container->ready = true;
+    COPY_TEXT(container->cdi_name, owner->name);
+}
+
+void plugin_adopt(struct plugin *plugin)
+{
+    struct error err = ERROR_INIT;
+
+    if (host_list_specs(&plugin->host, adopt_spec, plugin, &err) < 0)
+        log_warn("%s", err.text);
+}

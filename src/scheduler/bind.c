@@ -1,0 +1,265 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/*
+ * /bind: one write binds the pod and records what it was given, since the API server lays a
+ * Binding's annotations over the pod. Where no answer came to it, the pod is read until it is
+ * known whether it was bound; till then its devices stay reserved.
+ */
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include <utlist.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/strbuf.h"
+#include "model/keys.h"
+#include "scheduler/scheduler.h"
+
+enum {
+    BINDING_MAX = 1 << 20,
+    PATH_SIZE = 1024,
+};
+
+struct bind {
+    struct bind *prev, *next;
+    struct scheduler *scheduler;
+    struct http_request *request; /* NULL: answered */
+    uint64_t begun_ns;
+    uv_timer_t pause; /* before the pod is read again */
+    struct bind_args args;
+};
+
+static void on_closed(uv_handle_t *handle)
+{
+    free(handle->data);
+}
+
+static void end(struct bind *bind, enum cluster_bind_end how)
+{
+    struct scheduler *scheduler = bind->scheduler;
+
+    cluster_bound(scheduler->cluster, bind->args.uid, how);
+    DL_DELETE(scheduler->binds, bind);
+    uv_close((uv_handle_t *)&bind->pause, on_closed);
+    if (scheduler->stopping && !scheduler->binds)
+        uv_stop(&scheduler->loop);
+}
+
+static void answer(struct bind *bind, const char *error)
+{
+    struct scheduler *scheduler = bind->scheduler;
+
+    if (!bind->request)
+        return;
+    answer_error(bind->request, error);
+    bind->request = NULL;
+    latency_note(&scheduler->bind, bind->begun_ns);
+    if (!error[0]) {
+        scheduler->binds_done++;
+        return;
+    }
+    scheduler->binds_failed++;
+    log_warn("pod %s/%s: not bound to node %s: %s", bind->args.namespace, bind->args.name,
+             bind->args.node, error);
+    events_warn(scheduler->events,
+                &(struct event_pod){bind->args.namespace, bind->args.name, bind->args.uid, ""},
+                "BindingFailed", 1, error);
+}
+
+static bool make_path(const struct bind *bind, const char *suffix, char path[static PATH_SIZE])
+{
+    char namespace[3 * WIRE_NAME_SIZE + 1], name[3 * WIRE_NAME_SIZE + 1];
+
+    if (!kube_escape(bind->args.namespace, namespace, sizeof(namespace)) ||
+        !kube_escape(bind->args.name, name, sizeof(name)))
+        return false;
+    return snprintf(path, PATH_SIZE, "/api/v1/namespaces/%s/pods/%s%s", namespace, name, suffix) <
+           PATH_SIZE;
+}
+
+static void read_pod(struct bind *bind);
+
+static void on_pause(uv_timer_t *timer)
+{
+    read_pod(timer->data);
+}
+
+/* Whether the pod is bound; false when it does not exist any more, or under another uid. */
+static int is_bound(const struct bind *bind, const struct kube_answer *answer, bool *ret_bound)
+{
+    yyjson_doc *doc;
+    yyjson_val *root;
+
+    *ret_bound = false;
+    if (answer->error == 0 && answer->status == 404)
+        return 0;
+    if (!kube_answer_ok(answer))
+        return -EAGAIN;
+    doc = yyjson_read(answer->body, answer->len, 0);
+    if (!doc)
+        return -EAGAIN;
+    root = yyjson_doc_get_root(doc);
+    if (strcmp(wire_text(wire_get(root, "metadata"), "uid"), bind->args.uid) == 0)
+        *ret_bound = wire_text(wire_get(root, "spec"), "nodeName")[0] != '\0';
+    yyjson_doc_free(doc);
+    return 0;
+}
+
+static void on_pod(void *data, const struct kube_answer *answer)
+{
+    struct bind *bind = data;
+    bool bound;
+
+    if (is_bound(bind, answer, &bound) == 0)
+        end(bind, bound ? CLUSTER_BOUND : CLUSTER_NOT_BOUND);
+    else
+        (void)uv_timer_start(&bind->pause, on_pause, 1000, 0);
+}
+
+static void read_pod(struct bind *bind)
+{
+    char path[PATH_SIZE];
+    struct kube_call call = {.method = KUBE_GET, .path = path};
+
+    if (!make_path(bind, "", path) ||
+        kube_request(bind->scheduler->kube, &call, on_pod, bind, NULL) < 0)
+        (void)uv_timer_start(&bind->pause, on_pause, 1000, 0);
+}
+
+/* What the server refused was not done; what it did not answer, or failed at, may have been. */
+static bool is_certain(const struct kube_answer *answer)
+{
+    return answer->error == 0 && answer->status >= 400 && answer->status < 500;
+}
+
+static void on_binding(void *data, const struct kube_answer *reply)
+{
+    struct bind *bind = data;
+
+    if (kube_answer_ok(reply)) {
+        log_info("pod %s/%s: bound to node %s", bind->args.namespace, bind->args.name,
+                 bind->args.node);
+        answer(bind, "");
+        end(bind, CLUSTER_BOUND);
+        return;
+    }
+    answer(bind, reply->why);
+    if (is_certain(reply))
+        end(bind, CLUSTER_NOT_BOUND);
+    else
+        read_pod(bind);
+}
+
+static void write_binding(struct strbuf *body, const struct bind *bind,
+                          const struct text_pairs *annotations)
+{
+    strbuf_add(body, "{\"apiVersion\":\"v1\",\"kind\":\"Binding\",\"metadata\":{\"name\":");
+    strbuf_add_json(body, bind->args.name);
+    strbuf_add(body, ",\"namespace\":");
+    strbuf_add_json(body, bind->args.namespace);
+    strbuf_add(body, ",\"uid\":");
+    strbuf_add_json(body, bind->args.uid);
+    strbuf_add(body, ",\"labels\":{\"" KEY_NODE "\":");
+    strbuf_add_json(body, bind->args.node);
+    strbuf_add(body, "},\"annotations\":{");
+    for (size_t i = 0; i < annotations->count; i++) {
+        strbuf_add(body, i ? "," : "");
+        strbuf_add_json(body, annotations->items[i].key);
+        strbuf_add(body, ":");
+        strbuf_add_json(body, annotations->items[i].value);
+    }
+    strbuf_add(body, "}},\"target\":{\"apiVersion\":\"v1\",\"kind\":\"Node\",\"name\":");
+    strbuf_add_json(body, bind->args.node);
+    strbuf_add(body, "}}");
+}
+
+static int post(struct bind *bind, const struct text_pairs *annotations)
+{
+    struct strbuf body = STRBUF_INIT(BINDING_MAX);
+    char path[PATH_SIZE];
+    struct kube_call call = {.method = KUBE_POST, .path = path};
+    int r = -ENOMEM;
+
+    write_binding(&body, bind, annotations);
+    call.body = strbuf_text(&body);
+    call.body_len = body.len;
+    if (!body.failed && make_path(bind, "/binding", path))
+        r = kube_request(bind->scheduler->kube, &call, on_binding, bind, NULL);
+    strbuf_deinit(&body);
+    return r;
+}
+
+static int read_arguments(struct scheduler *scheduler, struct http_request *request,
+                          struct bind_args *args, struct error *err)
+{
+    yyjson_doc *doc = read_body(scheduler, request, err);
+    int r = -EINVAL;
+
+    if (doc)
+        r = wire_read_bind(yyjson_doc_get_root(doc), args, err);
+    yyjson_doc_free(doc);
+    return r;
+}
+
+static int begin(struct scheduler *scheduler, struct bind *bind, struct error *err)
+{
+    const struct cluster_bind what = {bind->args.namespace, bind->args.name, bind->args.uid,
+                                      bind->args.node};
+    struct text_pairs annotations;
+    int r;
+
+    if (scheduler->stopping)
+        return error_set(err, -ESHUTDOWN, "the scheduler is stopping");
+    r = cluster_bind(scheduler->cluster, &what, clock_now_ns(), (int64_t)time(NULL),
+                     scheduler->request_arena, &annotations, err);
+    if (r < 0)
+        return r;
+    r = post(bind, &annotations);
+    if (r < 0) {
+        cluster_bound(scheduler->cluster, bind->args.uid, CLUSTER_NOT_BOUND);
+        return error_set(err, r, "the binding could not be sent");
+    }
+    return 0;
+}
+
+void handle_bind(void *data, struct http_request *request)
+{
+    struct scheduler *scheduler = data;
+    struct bind *bind = calloc(1, sizeof(*bind));
+    struct error err = ERROR_INIT;
+
+    if (!bind) {
+        answer_error(request, "out of memory");
+        return;
+    }
+    arena_reset(scheduler->request_arena);
+    bind->scheduler = scheduler;
+    bind->request = request;
+    bind->begun_ns = (uint64_t)clock_now_ns();
+    if (read_arguments(scheduler, request, &bind->args, &err) < 0 ||
+        begin(scheduler, bind, &err) < 0) {
+        answer(bind, err.text);
+        free(bind);
+        return;
+    }
+    DL_APPEND(scheduler->binds, bind);
+    (void)uv_timer_init(&scheduler->loop, &bind->pause);
+    bind->pause.data = bind;
+}
+
+void binds_abandon(struct scheduler *scheduler)
+{
+    struct bind *bind, *next;
+
+    DL_FOREACH_SAFE(scheduler->binds, bind, next)
+    {
+        log_warn("pod %s/%s: its bind to node %s is left alone", bind->args.namespace,
+                 bind->args.name, bind->args.node);
+        answer(bind, "the scheduler is stopping");
+        DL_DELETE(scheduler->binds, bind);
+        uv_close((uv_handle_t *)&bind->pause, on_closed);
+    }
+}

@@ -1,0 +1,100 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* /filter: which node, and which devices there. */
+
+#include <errno.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/strbuf.h"
+#include "scheduler/scheduler.h"
+
+enum {
+    ANSWER_MAX = 64 << 20,
+};
+
+/* The buffer's text becomes the answer. */
+static void answer(struct http_request *request, struct strbuf *body)
+{
+    if (body->failed)
+        http_answer(request, 503, HTTP_TEXT, "out of memory\n", 14);
+    else
+        http_answer(request, 200, HTTP_JSON, strbuf_text(body), body->len);
+    strbuf_deinit(body);
+}
+
+static void answer_names(struct http_request *request, const char *const *names, size_t count)
+{
+    struct strbuf body = STRBUF_INIT(ANSWER_MAX);
+
+    wire_write_names(&body, names, count);
+    answer(request, &body);
+}
+
+static void answer_refused(struct http_request *request, const struct cluster_answer *refusal)
+{
+    struct strbuf body = STRBUF_INIT(ANSWER_MAX);
+
+    wire_write_failed(&body, refusal);
+    answer(request, &body);
+}
+
+static void tell(struct scheduler *scheduler, const struct pod *pod, const char *reason,
+                 uint64_t kinds, const char *message)
+{
+    const struct event_pod who = {pod->namespace, pod->name, pod->uid, pod->resource_version};
+
+    events_warn(scheduler->events, &who, reason, kinds, message);
+}
+
+static void decide(struct scheduler *scheduler, struct http_request *request,
+                   const struct filter_args *args)
+{
+    const struct pod *pod = &args->pod;
+    struct error err = ERROR_INIT;
+    struct cluster_answer decision;
+    int r;
+
+    r = cluster_filter(scheduler->cluster, pod, args->names, args->count, clock_now_ns(),
+                       scheduler->request_arena, &decision, &err);
+    if (r < 0) {
+        scheduler->filters_failed++;
+        log_warn("pod %s/%s: no decision: %s", pod->namespace, pod->name, err.text);
+        answer_error(request, err.text);
+    } else if (r == CLUSTER_NOT_OURS) {
+        answer_names(request, args->names, args->count);
+    } else if (r == CLUSTER_PLACED) {
+        scheduler->filters_placed++;
+        events_forget(scheduler->events, pod->uid);
+        log_info("pod %s/%s: node %s", pod->namespace, pod->name, decision.node);
+        answer_names(request, &decision.node, 1);
+    } else {
+        scheduler->filters_refused++;
+        tell(scheduler, pod, "FilteringFailed", decision.reasons, decision.summary);
+        log_debug("pod %s/%s: %s", pod->namespace, pod->name, decision.summary);
+        answer_refused(request, &decision);
+    }
+}
+
+void handle_filter(void *data, struct http_request *request)
+{
+    struct scheduler *scheduler = data;
+    uint64_t begun = (uint64_t)clock_now_ns();
+    struct filter_args args;
+    struct error err = ERROR_INIT;
+    yyjson_doc *doc;
+
+    arena_reset(scheduler->request_arena);
+    doc = read_body(scheduler, request, &err);
+    if (!doc ||
+        wire_read_filter(yyjson_doc_get_root(doc), scheduler->request_arena, &args, &err) < 0) {
+        scheduler->filters_failed++;
+        log_warn("/filter: %s", err.text);
+        answer_error(request, err.text);
+    } else {
+        decide(scheduler, request, &args);
+    }
+    yyjson_doc_free(doc);
+    latency_note(&scheduler->filter, begun);
+}

@@ -1,0 +1,357 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <signal.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "scheduler/scheduler.h"
+
+enum {
+    TICK_MS = 1000,
+    STOP_MS = 10000, /* for binds under way */
+    BODY_MAX = 32 << 20,
+    VIEW_MAX = 512 << 20,
+};
+
+/* What the watches bring. */
+
+static void note(int r, const char *kind, const char *name, const struct error *err)
+{
+    if (r < 0)
+        log_warn("%s %s is left out: %s", kind, name, err->text[0] ? err->text : strerror(-r));
+    else if (r > 0)
+        log_warn("%s %s: %s", kind, name, err->text);
+}
+
+static void say_if_ready(struct scheduler *scheduler)
+{
+    struct cluster_counts counts;
+
+    if (scheduler->ready || !cluster_is_ready(scheduler->cluster))
+        return;
+    scheduler->ready = true;
+    counts = cluster_count(scheduler->cluster);
+    log_info("ready: %zu nodes with devices, %zu pods that hold some", counts.nodes, counts.pods);
+}
+
+static void begin_nodes(void *data)
+{
+    cluster_begin(((struct scheduler *)data)->cluster, CLUSTER_NODES);
+}
+
+static void complete_nodes(void *data)
+{
+    cluster_complete(((struct scheduler *)data)->cluster, CLUSTER_NODES);
+    say_if_ready(data);
+}
+
+static void take_node(void *data, enum kube_event event, yyjson_val *object)
+{
+    struct scheduler *scheduler = data;
+    struct error err = ERROR_INIT;
+    struct node node;
+    int r;
+
+    arena_reset(scheduler->object_arena);
+    r = node_read(object, NULL, scheduler->object_arena, &node, &err);
+    if (r < 0) {
+        note(r, "node", wire_text(wire_get(object, "metadata"), "name"), &err);
+        return;
+    }
+    if (event == KUBE_DELETED)
+        cluster_delete_node(scheduler->cluster, node.name);
+    else
+        note(cluster_set_node(scheduler->cluster, &node, &err), "node", node.name, &err);
+}
+
+static void begin_pods(void *data)
+{
+    cluster_begin(((struct scheduler *)data)->cluster, CLUSTER_PODS);
+}
+
+static void complete_pods(void *data)
+{
+    cluster_complete(((struct scheduler *)data)->cluster, CLUSTER_PODS);
+    say_if_ready(data);
+}
+
+static void take_pod(void *data, enum kube_event event, yyjson_val *object)
+{
+    struct scheduler *scheduler = data;
+    struct error err = ERROR_INIT;
+    struct pod pod;
+    int r;
+
+    arena_reset(scheduler->object_arena);
+    r = pod_read(object, scheduler->object_arena, &pod, &err);
+    if (r < 0) {
+        note(r, "pod", wire_text(wire_get(object, "metadata"), "name"), &err);
+        return;
+    }
+    if (event == KUBE_DELETED)
+        cluster_delete_pod(scheduler->cluster, pod.uid);
+    else
+        note(cluster_set_pod(scheduler->cluster, &pod, &err), "pod", pod.name, &err);
+}
+
+static const struct kube_watch_ops node_ops = {
+    .begin = begin_nodes,
+    .object = take_node,
+    .complete = complete_nodes,
+};
+
+static const struct kube_watch_ops pod_ops = {
+    .begin = begin_pods,
+    .object = take_pod,
+    .complete = complete_pods,
+};
+
+/* Requests and small answers. */
+
+yyjson_doc *read_body(struct scheduler *scheduler, struct http_request *request, struct error *err)
+{
+    yyjson_read_err why;
+    yyjson_doc *doc;
+    size_t len;
+    char *body;
+
+    body = http_request_body(request, &len);
+    doc = yyjson_read_opts(body, len, 0, scheduler->json, &why);
+    if (!doc)
+        (void)error_set(err, -EINVAL, "the body is not JSON: %s at byte %zu", why.msg, why.pos);
+    return doc;
+}
+
+void answer_error(struct http_request *request, const char *text)
+{
+    struct strbuf body = STRBUF_INIT(4096);
+
+    wire_write_error(&body, text);
+    http_answer(request, 200, HTTP_JSON, strbuf_text(&body), body.len);
+    strbuf_deinit(&body);
+}
+
+static void handle_healthz(void *data, struct http_request *request)
+{
+    (void)data;
+    http_answer(request, 200, HTTP_TEXT, "ok\n", 3);
+}
+
+static void handle_readyz(void *data, struct http_request *request)
+{
+    const struct scheduler *scheduler = data;
+    const char *text = "ok\n";
+
+    if (!cluster_is_ready(scheduler->cluster))
+        text = "nodes and pods are not all read yet\n";
+    http_answer(request, cluster_is_ready(scheduler->cluster) ? 200 : 503, HTTP_TEXT, text,
+                strlen(text));
+}
+
+static void handle_view(void *data, struct http_request *request)
+{
+    const struct scheduler *scheduler = data;
+    struct strbuf view = STRBUF_INIT(VIEW_MAX);
+
+    cluster_view(scheduler->cluster, &view);
+    http_answer(request, view.failed ? 503 : 200, HTTP_JSON, strbuf_text(&view), view.len);
+    strbuf_deinit(&view);
+}
+
+static const struct http_route routes[] = {
+    {.method = "POST", .path = "/filter", .max_body = BODY_MAX, .handle = handle_filter},
+    {.method = "POST", .path = "/bind", .max_body = 64 << 10, .handle = handle_bind},
+    {.method = "POST", .path = "/webhook", .max_body = ADMIT_MAX_BODY, .handle = handle_webhook},
+    {.method = "GET", .path = "/healthz", .handle = handle_healthz},
+    {.method = "GET", .path = "/readyz", .handle = handle_readyz},
+    {.method = "GET", .path = "/debug/view", .loopback_only = true, .handle = handle_view},
+    {0},
+};
+
+static const struct http_route metrics_routes[] = {
+    {.method = "GET", .path = "/metrics", .handle = handle_metrics},
+    {0},
+};
+
+/* Start and stop. */
+
+static void on_stopped_late(uv_timer_t *timer)
+{
+    struct scheduler *scheduler = timer->data;
+
+    uv_stop(&scheduler->loop);
+}
+
+static void on_signal(uv_signal_t *signal, int number)
+{
+    struct scheduler *scheduler = signal->data;
+
+    log_info("stopping: %s", strsignal(number));
+    if (scheduler->stopping || !scheduler->binds)
+        uv_stop(&scheduler->loop);
+    scheduler->stopping = true;
+    (void)uv_timer_start(&scheduler->tick, on_stopped_late, STOP_MS, 0);
+}
+
+static void on_tick(uv_timer_t *timer)
+{
+    struct scheduler *scheduler = timer->data;
+
+    cluster_expire(scheduler->cluster, clock_now_ns());
+}
+
+static int make_state(struct scheduler *scheduler, struct error *err)
+{
+    const struct options *options = &scheduler->options;
+    struct cluster_options cluster = {.vendors = &scheduler->vendors};
+    int r;
+
+    r = device_config_load(options->device_config_file, &scheduler->config, err);
+    if (r < 0)
+        return r;
+    device_config_vendors(&scheduler->config, &scheduler->vendors);
+    cluster.defaults.node_order =
+        strcmp(options->node_policy, "spread") == 0 ? PLACE_SPREAD : PLACE_BINPACK;
+    cluster.defaults.policy.order =
+        strcmp(options->device_policy, "spread") == 0 ? PLACE_SPREAD : PLACE_BINPACK;
+    scheduler->cluster = cluster_new(&cluster);
+    scheduler->request_arena = arena_new(REQUEST_ARENA_MAX);
+    scheduler->object_arena = arena_new(OBJECT_ARENA_MAX);
+    scheduler->json = yyjson_alc_dyn_new();
+    if (!scheduler->cluster || !scheduler->request_arena || !scheduler->object_arena ||
+        !scheduler->json)
+        return error_set(err, -ENOMEM, "out of memory");
+    return 0;
+}
+
+static int connect_kube(struct scheduler *scheduler, struct error *err)
+{
+    CLEANUP(kube_config_freep) struct kube_config *config = NULL;
+    int r;
+
+    r = kube_config_load(scheduler->options.kubeconfig, &config, err);
+    if (r < 0)
+        return r;
+    r = kube_client_new(&scheduler->loop, config, "hami-scheduler/" HAMI_VERSION, &scheduler->kube,
+                        err);
+    if (r < 0)
+        return r;
+    log_info("the API server is %s", config->server);
+    scheduler->events = events_new(scheduler->kube, scheduler->options.scheduler_name);
+    return scheduler->events ? 0 : error_set(err, -ENOMEM, "out of memory");
+}
+
+static int watch(struct scheduler *scheduler, struct error *err)
+{
+    const struct kube_watch_spec nodes = {
+        .path = "/api/v1/nodes",
+        .label_selector = scheduler->options.node_selector,
+    };
+    /* Bound and not over: so a pod's node is what its Binding said, and its metadata are enough. */
+    const struct kube_watch_spec pods = {
+        .path = "/api/v1/pods",
+        .field_selector = "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed",
+        .metadata_only = true,
+    };
+    int r;
+
+    r = kube_watch_new(scheduler->kube, &nodes, &node_ops, scheduler, &scheduler->nodes, err);
+    if (r < 0)
+        return r;
+    return kube_watch_new(scheduler->kube, &pods, &pod_ops, scheduler, &scheduler->pods, err);
+}
+
+static int serve(struct scheduler *scheduler, struct error *err)
+{
+    const struct options *options = &scheduler->options;
+    const struct http_options server = {
+        .address = options->http_bind,
+        .cert_file = options->cert_file,
+        .key_file = options->key_file,
+        .routes = routes,
+        .data = scheduler,
+    };
+    const struct http_options metrics = {
+        .address = options->metrics_bind,
+        .routes = metrics_routes,
+        .data = scheduler,
+    };
+    int r;
+
+    r = http_server_new(&scheduler->loop, &server, &scheduler->server, err);
+    if (r < 0)
+        return r;
+    r = http_server_new(&scheduler->loop, &metrics, &scheduler->metrics, err);
+    if (r < 0)
+        return r;
+    log_info("serving on %s, metrics on %s", options->http_bind, options->metrics_bind);
+    return 0;
+}
+
+static void start_clocks(struct scheduler *scheduler)
+{
+    (void)uv_signal_init(&scheduler->loop, &scheduler->terminate);
+    (void)uv_signal_init(&scheduler->loop, &scheduler->interrupt);
+    (void)uv_timer_init(&scheduler->loop, &scheduler->tick);
+    scheduler->terminate.data = scheduler->interrupt.data = scheduler->tick.data = scheduler;
+    (void)uv_signal_start(&scheduler->terminate, on_signal, SIGTERM);
+    (void)uv_signal_start(&scheduler->interrupt, on_signal, SIGINT);
+    (void)uv_timer_start(&scheduler->tick, on_tick, TICK_MS, TICK_MS);
+}
+
+static int start(struct scheduler *scheduler, struct error *err)
+{
+    int r;
+
+    r = make_state(scheduler, err);
+    if (r == 0)
+        r = connect_kube(scheduler, err);
+    if (r == 0)
+        r = serve(scheduler, err);
+    if (r == 0)
+        r = watch(scheduler, err);
+    return r;
+}
+
+static void free_handles(struct scheduler *scheduler)
+{
+    binds_abandon(scheduler);
+    uv_close((uv_handle_t *)&scheduler->terminate, NULL);
+    uv_close((uv_handle_t *)&scheduler->interrupt, NULL);
+    uv_close((uv_handle_t *)&scheduler->tick, NULL);
+    http_server_free(scheduler->metrics);
+    http_server_free(scheduler->server);
+    kube_watch_free(scheduler->pods);
+    kube_watch_free(scheduler->nodes);
+    events_free(scheduler->events);
+    kube_client_free(scheduler->kube);
+    (void)uv_run(&scheduler->loop, UV_RUN_NOWAIT);
+}
+
+int main(int argc, char **argv)
+{
+    static struct scheduler scheduler;
+    struct error err = ERROR_INIT;
+    int r;
+
+    options_parse(argc, argv, &scheduler.options);
+    log_set_verbosity(scheduler.options.verbosity);
+    (void)signal(SIGPIPE, SIG_IGN);
+    if (uv_loop_init(&scheduler.loop) < 0)
+        return 1;
+
+    start_clocks(&scheduler);
+    r = start(&scheduler, &err);
+    if (r < 0)
+        log_error("%s", err.text[0] ? err.text : strerror(-r));
+    else
+        (void)uv_run(&scheduler.loop, UV_RUN_DEFAULT);
+
+    free_handles(&scheduler);
+    cluster_free(scheduler.cluster);
+    arena_free(scheduler.request_arena);
+    arena_free(scheduler.object_arena);
+    yyjson_alc_dyn_free(scheduler.json);
+    return r < 0 ? 1 : 0;
+}

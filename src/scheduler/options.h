@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/* hami-scheduler's command line: HAMi's flags, from one table. */
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct options {
+    const char *http_bind;
+    const char *metrics_bind;
+    const char *cert_file, *key_file; /* NULL: plain HTTP */
+    const char *scheduler_name;       /* "": pods keep the one that they name */
+    const char *device_config_file;
+    const char *kubeconfig; /* NULL: as kube_config_load() finds it */
+    const char *node_policy, *device_policy;
+    const char *node_selector; /* NULL: all nodes */
+    bool overwrite_default_scheduler;
+    unsigned verbosity;
+};
+
+/* Prints help, version or what is wrong and exits for them. */
+void options_parse(int argc, char **argv, struct options *ret_options);

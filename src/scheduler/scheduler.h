@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/*
+ * hami-scheduler: I/O and wiring around cluster, which decides, and admit. One thread, one loop.
+ */
+
+#include <stdbool.h>
+#include <uv.h>
+#include <yyjson.h>
+
+#include "admit/admit.h"
+#include "base/arena.h"
+#include "cluster/cluster.h"
+#include "config/device_config.h"
+#include "http/server.h"
+#include "kube/client.h"
+#include "kube/watch.h"
+#include "scheduler/events.h"
+#include "scheduler/options.h"
+#include "scheduler/wire.h"
+
+enum {
+    REQUEST_ARENA_MAX = 128 << 20, /* for one request: 65,000 nodes and a reason for each */
+    OBJECT_ARENA_MAX = 16 << 20,   /* for one object of a watch */
+};
+
+/* How often, and how long, something was done. Bounds of the buckets are in metrics.c. */
+enum {
+    LATENCY_BUCKETS = 12,
+};
+
+struct latency {
+    uint64_t counts[LATENCY_BUCKETS + 1]; /* the last: longer than all bounds */
+    uint64_t sum_ns;
+};
+
+struct scheduler {
+    struct options options;
+    uv_loop_t loop;
+    struct device_config config;
+    struct vendor_set vendors;
+    struct cluster *cluster;
+    struct kube_client *kube;
+    struct kube_watch *nodes, *pods;
+    struct http_server *server, *metrics;
+    struct events *events;
+    struct arena *request_arena; /* of the request being handled */
+    struct arena *object_arena;  /* of the object being read */
+    yyjson_alc *json;            /* memory for reading JSON, used again and again */
+    uv_signal_t terminate, interrupt;
+    uv_timer_t tick;
+    struct bind *binds; /* under way */
+    bool ready;         /* was said */
+    bool stopping;
+
+    struct latency filter, bind, webhook;
+    uint64_t filters_placed, filters_refused, filters_failed;
+    uint64_t binds_done, binds_failed;
+};
+
+/* extender.c, bind.c, webhook.c: handlers whose data is the scheduler. */
+http_handler_fn handle_filter, handle_bind, handle_webhook;
+/* Answers what waits for a bind; what became of it the watch will show to whoever comes next. */
+void binds_abandon(struct scheduler *scheduler);
+
+/* metrics.c */
+http_handler_fn handle_metrics;
+
+void latency_note(struct latency *latency, uint64_t begun_ns);
+
+/* Reads a body with the scheduler's memory; NULL, with err set. To be freed by yyjson_doc_free().
+ */
+yyjson_doc *read_body(struct scheduler *scheduler, struct http_request *request, struct error *err);
+
+/* {"Error": text} and the like, with which the extender's verbs answer. */
+void answer_error(struct http_request *request, const char *text);

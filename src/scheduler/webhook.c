@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* /webhook: pods are made ready for us, or denied, as they are created. */
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "scheduler/scheduler.h"
+
+void handle_webhook(void *data, struct http_request *request)
+{
+    struct scheduler *scheduler = data;
+    const struct admit_options options = {
+        .scheduler_name = scheduler->options.scheduler_name,
+        .overwrite_default_scheduler = scheduler->options.overwrite_default_scheduler,
+    };
+    uint64_t begun = (uint64_t)clock_now_ns();
+    struct error err = ERROR_INIT;
+    const char *body, *answer;
+    size_t len, answer_len;
+
+    arena_reset(scheduler->request_arena);
+    body = http_request_body(request, &len);
+    if (admit_review(&options, &scheduler->vendors, body, len, scheduler->request_arena, &answer,
+                     &answer_len, &err) < 0) {
+        log_warn("/webhook: %s", err.text);
+        http_answer(request, 400, HTTP_TEXT, err.text, strlen(err.text));
+    } else {
+        http_answer(request, 200, HTTP_JSON, answer, answer_len);
+    }
+    latency_note(&scheduler->webhook, begun);
+}

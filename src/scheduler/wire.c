@@ -1,0 +1,127 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "scheduler/wire.h"
+
+#include <errno.h>
+#include <string.h>
+#include <strings.h>
+
+yyjson_val *wire_get(yyjson_val *object, const char *key)
+{
+    yyjson_val *found = yyjson_obj_get(object, key), *name;
+    yyjson_obj_iter iter;
+
+    if (found || !yyjson_is_obj(object))
+        return found;
+    iter = yyjson_obj_iter_with(object);
+    while ((name = yyjson_obj_iter_next(&iter))) {
+        if (strcasecmp(yyjson_get_str(name), key) == 0)
+            return yyjson_obj_iter_get_val(name);
+    }
+    return NULL;
+}
+
+const char *wire_text(yyjson_val *object, const char *key)
+{
+    const char *text = yyjson_get_str(wire_get(object, key));
+
+    return text ? text : "";
+}
+
+static int read_names(yyjson_val *list, struct arena *arena, struct filter_args *args,
+                      struct error *err)
+{
+    yyjson_val *name;
+    yyjson_arr_iter iter;
+
+    args->names = ARENA_ARRAY(arena, const char *, yyjson_arr_size(list));
+    if (!args->names)
+        return error_set(err, -ENOMEM, "NodeNames: too many");
+    iter = yyjson_arr_iter_with(list);
+    while ((name = yyjson_arr_iter_next(&iter))) {
+        if (!yyjson_is_str(name))
+            return error_set(err, -EINVAL, "NodeNames: not a list of names");
+        args->names[args->count++] = yyjson_get_str(name);
+    }
+    return 0;
+}
+
+int wire_read_filter(yyjson_val *root, struct arena *arena, struct filter_args *ret_args,
+                     struct error *err)
+{
+    yyjson_val *pod = wire_get(root, "Pod"), *names = wire_get(root, "NodeNames");
+    struct filter_args args = {.count = 0};
+    int r;
+
+    if (!yyjson_is_obj(pod))
+        return error_set(err, -EINVAL, "extender args missing pod");
+    r = pod_read(pod, arena, &args.pod, err);
+    if (r < 0)
+        return error_wrap(err, r, "Pod");
+    if (yyjson_is_arr(names)) {
+        r = read_names(names, arena, &args, err);
+        if (r < 0)
+            return r;
+    } else if (yyjson_is_obj(wire_get(root, "Nodes"))) {
+        return error_set(err, -EINVAL,
+                         "whole nodes were sent: set nodeCacheCapable: true for this extender");
+    }
+    *ret_args = args;
+    return 0;
+}
+
+static int copy_name(yyjson_val *root, const char *key, char to[static WIRE_NAME_SIZE],
+                     struct error *err)
+{
+    const char *text = wire_text(root, key);
+
+    if (!text[0] || strlen(text) >= WIRE_NAME_SIZE)
+        return error_set(err, -EINVAL, "%s: missing or too long", key);
+    strcpy(to, text);
+    return 0;
+}
+
+int wire_read_bind(yyjson_val *root, struct bind_args *ret_args, struct error *err)
+{
+    struct bind_args args;
+    int r;
+
+    r = copy_name(root, "PodNamespace", args.namespace, err);
+    if (r == 0)
+        r = copy_name(root, "PodName", args.name, err);
+    if (r == 0)
+        r = copy_name(root, "PodUID", args.uid, err);
+    if (r == 0)
+        r = copy_name(root, "Node", args.node, err);
+    if (r == 0)
+        *ret_args = args;
+    return r;
+}
+
+void wire_write_names(struct strbuf *buf, const char *const *names, size_t count)
+{
+    strbuf_add(buf, "{\"Nodes\":null,\"NodeNames\":[");
+    for (size_t i = 0; i < count; i++) {
+        strbuf_add(buf, i ? "," : "");
+        strbuf_add_json(buf, names[i]);
+    }
+    strbuf_add(buf, "],\"FailedNodes\":null,\"FailedAndUnresolvableNodes\":null,\"Error\":\"\"}\n");
+}
+
+void wire_write_failed(struct strbuf *buf, const struct cluster_answer *answer)
+{
+    strbuf_add(buf, "{\"Nodes\":null,\"NodeNames\":null,\"FailedNodes\":{");
+    for (size_t i = 0; i < answer->failed_count; i++) {
+        strbuf_add(buf, i ? "," : "");
+        strbuf_add_json(buf, answer->failed[i].name);
+        strbuf_add(buf, ":");
+        strbuf_add_json(buf, answer->failed[i].reason);
+    }
+    strbuf_add(buf, "},\"FailedAndUnresolvableNodes\":null,\"Error\":\"\"}\n");
+}
+
+void wire_write_error(struct strbuf *buf, const char *text)
+{
+    strbuf_add(buf, "{\"Error\":");
+    strbuf_add_json(buf, text);
+    strbuf_add(buf, "}\n");
+}

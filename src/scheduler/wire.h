@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/*
+ * The extender's messages, kube-scheduler's extender API v1. Keys are read in any case, as Go reads
+ * them; answers name every field, as HAMi's do. Errors are told in the answer, with status 200.
+ */
+
+#include <stddef.h>
+#include <yyjson.h>
+
+#include "base/arena.h"
+#include "base/error.h"
+#include "base/strbuf.h"
+#include "cluster/cluster.h"
+#include "model/pod.h"
+
+enum {
+    WIRE_NAME_SIZE = 256, /* Kubernetes' names are shorter */
+};
+
+/* ExtenderArgs. Strings are the arena's or the JSON's. */
+struct filter_args {
+    struct pod pod;
+    const char **names;
+    size_t count;
+};
+
+/* ExtenderBindingArgs. */
+struct bind_args {
+    char namespace[WIRE_NAME_SIZE], name[WIRE_NAME_SIZE], uid[WIRE_NAME_SIZE];
+    char node[WIRE_NAME_SIZE];
+};
+
+/* -EINVAL with the field's name, -ENOMEM when the arena is full. */
+int wire_read_filter(yyjson_val *root, struct arena *arena, struct filter_args *ret_args,
+                     struct error *err);
+int wire_read_bind(yyjson_val *root, struct bind_args *ret_args, struct error *err);
+
+/* ExtenderFilterResult: the nodes that are left, or why none is, or the error alone. */
+void wire_write_names(struct strbuf *buf, const char *const *names, size_t count);
+void wire_write_failed(struct strbuf *buf, const struct cluster_answer *answer);
+
+/* {"Error": text}: either verb's. */
+void wire_write_error(struct strbuf *buf, const char *text);
+
+/* The value of a key in any case; NULL when there is none, or object is none. */
+yyjson_val *wire_get(yyjson_val *object, const char *key);
+
+/* The text of a key, "" when there is none. */
+const char *wire_text(yyjson_val *object, const char *key);

@@ -1,0 +1,229 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "vendor/nvidia/nvidia.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "base/check.h"
+#include "base/util.h"
+#include "model/json.h"
+
+static struct arena *arena;
+static struct nvidia_config config;
+static struct vendor_set vendors;
+
+static int set_up(void **state)
+{
+    (void)state;
+    arena = arena_new(1 << 20);
+    nvidia_config_defaults(&config);
+    vendors.instances[0] = nvidia_instance(&config);
+    vendors.count = 1;
+    return arena ? 0 : -1;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    arena_free(arena);
+    return 0;
+}
+
+static yyjson_val *parse(const char *text)
+{
+    yyjson_val *root;
+
+    assert_int_equal(json_parse(text, strlen(text), arena, &root, NULL), 0);
+    return root;
+}
+
+/* A pod of one container with these limits and annotations, both inside of {}. */
+static struct pod pod_of(const char *limits, const char *annotations)
+{
+    struct pod pod;
+
+    assert_int_equal(
+        pod_read(parse(arena_printf(arena,
+                                    "{\"metadata\":{\"annotations\":{%s}},\"spec\":{\"containers\":"
+                                    "[{\"name\":\"c\",\"resources\":{\"limits\":{%s}}}]}}",
+                                    annotations, limits)),
+                 arena, &pod, NULL),
+        0);
+    return pod;
+}
+
+#define GPU "\"nvidia.com/gpu\":\"1\""
+
+static void selection_comes_with_the_request(void **state)
+{
+    const struct pod pod = pod_of(
+        GPU, "\"nvidia.com/use-gputype\":\"A100,H100\",\"nvidia.com/nouse-gputype\":\"\","
+             "\"nvidia.com/nouse-gpuuuid\":\"GPU-a\",\"nvidia.com/vgpu-mode\":\"hami-core,mps\"");
+    const struct request *request;
+    struct demand demand;
+
+    (void)state;
+    assert_int_equal(vendor_read_demand(&vendors, &pod, arena, &demand), 1);
+    assert_int_equal(demand.count, 1);
+    assert_int_equal(demand.containers[0].request_count, 1);
+    request = &demand.containers[0].requests[0];
+    assert_string_equal(request->type, "NVIDIA");
+    assert_int_equal(request->use_types.count, 2);
+    assert_string_equal(request->use_types.items[1], "H100");
+    assert_int_equal(request->avoid_types.count, 1);
+    assert_string_equal(request->avoid_types.items[0], "");
+    assert_int_equal(request->use_uuids.count, 0);
+    assert_true(text_list_has(&request->avoid_uuids, "GPU-a"));
+    assert_string_equal(request->modes, "hami-core,mps");
+}
+
+static void cards_asked_for_by_name_are_not_avoided(void **state)
+{
+    const struct pod pod = pod_of(GPU, "\"nvidia.com/use-gpuuuid\":\"GPU-a\","
+                                       "\"nvidia.com/nouse-gpuuuid\":\"GPU-a\"");
+    struct demand demand;
+
+    (void)state;
+    assert_int_equal(vendor_read_demand(&vendors, &pod, arena, &demand), 1);
+    assert_int_equal(demand.containers[0].requests[0].use_uuids.count, 1);
+    assert_int_equal(demand.containers[0].requests[0].avoid_uuids.count, 0);
+}
+
+/* What a request with garbage is read as, should it get past admission. */
+static const struct {
+    const char *limits;
+    unsigned count, mib, percent, cores; /* count 0: nothing is asked for */
+} requests[] = {
+    {GPU ",\"nvidia.com/gpumem\":\"-1\"", 1, 0, 100, 0},
+    {GPU ",\"nvidia.com/gpumem\":\"2147483648\"", 1, 2147483647, 0, 0},
+    {GPU ",\"nvidia.com/gpumem\":\"1Ti\"", 1, 2147483647, 0, 0},
+    {GPU ",\"nvidia.com/gpumem-percentage\":\"-1\"", 1, 0, 100, 0},
+    {GPU ",\"nvidia.com/gpucores\":\"-1\"", 1, 0, 100, 0},
+    {"\"nvidia.com/gpu\":\"2147483648\"", 0, 0, 0, 0},
+    {"\"nvidia.com/gpu\":\"4294967297\"", 0, 0, 0, 0},
+    {"\"nvidia.com/gpumem\":\"100\"", 0, 0, 0, 0},
+};
+
+static void amounts_are_never_cut_and_never_negative(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < ARRAY_SIZE(requests); i++) {
+        const struct pod pod = pod_of(requests[i].limits, "");
+        const struct request *request;
+        struct demand demand;
+        int r = vendor_read_demand(&vendors, &pod, arena, &demand);
+
+        print_message("%s\n", requests[i].limits);
+        assert_int_equal(r, requests[i].count > 0);
+        if (!r)
+            continue;
+        request = &demand.containers[0].requests[0];
+        assert_int_equal(request->count, requests[i].count);
+        assert_int_equal(request->memory_bytes, requests[i].mib * MIB);
+        assert_int_equal(request->memory_percent, requests[i].percent);
+        assert_int_equal(request->cores, requests[i].cores);
+    }
+}
+
+#define CARD(id)                                                                                   \
+    "{\\\"id\\\":\\\"" id "\\\",\\\"count\\\":10,\\\"devmem\\\":100,\\\"devcore\\\":100,"          \
+    "\\\"type\\\":\\\"NVIDIA T4\\\",\\\"health\\\":true}"
+
+static int read_node(const char *devices, const char *more, struct device ret_devices[4],
+                     size_t *ret_count, struct error *err)
+{
+    const struct vendor_instance *nvidia = vendor_find(&vendors, NVIDIA_WORD);
+    struct node node;
+
+    assert_int_equal(node_read(parse(arena_printf(arena,
+                                                  "{\"metadata\":{\"name\":\"n\",\"annotations\":{"
+                                                  "\"hami.io/node-nvidia-register\":\"%s\"%s}}}",
+                                                  devices, more)),
+                               NULL, arena, &node, NULL),
+                     0);
+    return nvidia->vendor->read_node(nvidia, &node, arena, ret_devices, 4, ret_count, err);
+}
+
+static void a_bad_device_costs_that_device_only(void **state)
+{
+    struct error err = ERROR_INIT;
+    struct device devices[4];
+    size_t count;
+
+    (void)state;
+    assert_int_equal(read_node("[" CARD("a") "," CARD("") "," CARD("b") "," CARD("a") "]", "",
+                               devices, &count, &err),
+                     CODEC_MENDED);
+    assert_string_equal(err.text, "hami.io/node-nvidia-register: device 1 (\"\") has no id");
+    assert_int_equal(count, 3);
+    assert_true(devices[0].healthy && !devices[1].healthy && devices[2].healthy);
+    assert_string_equal(devices[2].uuid, "b");
+
+    assert_int_equal(
+        read_node("[" CARD("a") "," CARD("b") "," CARD("c") "," CARD("d") "," CARD("e") "]", "",
+                  devices, &count, &err),
+        CODEC_MENDED);
+    assert_string_equal(err.text, "hami.io/node-nvidia-register: device 4 (\"e\") is one too many");
+    assert_int_equal(count, 4);
+
+    assert_int_equal(read_node("[1]", "", devices, &count, &err), -EINVAL);
+    assert_string_equal(err.text, "hami.io/node-nvidia-register: device 0: not an object");
+}
+
+static void the_operators_cordon_is_seen(void **state)
+{
+    struct device devices[4];
+    size_t count;
+
+    (void)state;
+    assert_int_equal(read_node("[" CARD("GPU-a") "," CARD("GPU-b") "," CARD("GPU-c") "]",
+                               ",\"hami.io/device-cordon\":\"GPU-c, GPU-a,GPU\"", devices, &count,
+                               NULL),
+                     CODEC_EXACT);
+    assert_true(devices[0].cordoned && !devices[1].cordoned && devices[2].cordoned);
+}
+
+static void a_node_without_the_annotation_has_none(void **state)
+{
+    const struct vendor_instance *nvidia = vendor_find(&vendors, NVIDIA_WORD);
+    struct error err = ERROR_INIT;
+    struct node node = {0};
+    size_t count;
+
+    (void)state;
+    assert_int_equal(nvidia->vendor->read_node(nvidia, &node, arena, NULL, 0, &count, &err),
+                     -ENOENT);
+    assert_string_equal(err.text, "no annotation hami.io/node-nvidia-register");
+    assert_null(vendor_find(&vendors, "MLU"));
+}
+
+static void what_a_pod_was_given_goes_into_two_annotations(void **state)
+{
+    struct container_device device = {"GPU-a", "NVIDIA", 3000, 30};
+    struct container_devices containers[] = {{0, NULL}, {1, &device}};
+    const struct pod_devices devices = {2, containers}, none = {1, containers};
+    struct text_pair pairs[2];
+
+    (void)state;
+    assert_int_equal(vendor_write_annotations(&vendors.instances[0], &devices, arena, pairs), 2);
+    assert_string_equal(pairs[0].key, "hami.io/vgpu-devices-allocated");
+    assert_string_equal(pairs[0].value, ";GPU-a,NVIDIA,3000,30:;");
+    assert_string_equal(pairs[1].key, "hami.io/vgpu-devices-to-allocate");
+    assert_string_equal(pairs[1].value, pairs[0].value);
+    assert_int_equal(vendor_write_annotations(&vendors.instances[0], &none, arena, pairs), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(selection_comes_with_the_request),
+        cmocka_unit_test(cards_asked_for_by_name_are_not_avoided),
+        cmocka_unit_test(amounts_are_never_cut_and_never_negative),
+        cmocka_unit_test(a_bad_device_costs_that_device_only),
+        cmocka_unit_test(the_operators_cordon_is_seen),
+        cmocka_unit_test(a_node_without_the_annotation_has_none),
+        cmocka_unit_test(what_a_pod_was_given_goes_into_two_annotations),
+    };
+
+    return cmocka_run_group_tests(tests, set_up, tear_down);
+}

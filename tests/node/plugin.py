@@ -1,0 +1,394 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""hami-device-plugin between a kubelet, an API server and a simulated machine."""
+
+import random
+import sys
+
+sys.path.insert(0, __file__.rsplit("/", 2)[0])
+from harness import *
+
+sys.path.insert(0, __file__.rsplit("/", 1)[0])
+from api import Api
+from kubelet import Kubelet, with_grpc
+
+with_grpc(BUILD, skip)
+
+PODS, NODES = "/api/v1/pods", "/api/v1/nodes"
+NODE = "node-1"
+PROGRAM = BUILD / "src/plugin/hami-device-plugin"
+REGISTER = "hami.io/node-nvidia-register"
+ALLOCATED, TO_ALLOCATE = "hami.io/vgpu-devices-allocated", "hami.io/vgpu-devices-to-allocate"
+PHASE, VGPU_NODE = "hami.io/bind-phase", "hami.io/vgpu-node"
+
+
+def check_equal(got, wanted, sentence, *more):
+    return check(got == wanted, sentence, f"got    {got!r}", f"wanted {wanted!r}", *more)
+
+
+class Node:
+    """All that one node has."""
+
+    def __init__(self, gpus=2, memory=30000 * MIB, config=None):
+        self.folder = pathlib.Path(tempfile.mkdtemp(dir=scratch, prefix="node-"))
+        self.machine = Machine(gpus, memory)
+        self.uuids = [g["uuid"] for g in self.machine.view()["gpus"]]
+        self.api = Api(objects={PODS: {}, NODES: {NODE: {"metadata": {"name": NODE, "resourceVersion": "1"}}}})
+        self.kubelet = Kubelet(self.folder / "kubelet")
+        self.config = config
+        self.log = open(self.folder / "log", "w+")
+        self.uids = 0
+        self.start()
+
+    def start(self):
+        arguments = [
+            "--hook-path", self.folder / "vgpu", "--cdi-dir", self.folder / "cdi",
+            "--kubelet-socket", self.folder / "kubelet/kubelet.sock",
+            "--pod-resources-socket", self.folder / "kubelet/podresources.sock",
+            "--kubeconfig", self.api.kubeconfig(self.folder / "kubeconfig"),
+        ]
+        if self.config:
+            (self.folder / "config.json").write_text(json.dumps({"nodeconfig": [self.config | {"name": NODE}]}))
+            arguments += ["--node-config-file", self.folder / "config.json"]
+        self.plugin = start([PROGRAM, *arguments], bare_environment(self.machine, NODE_NAME=NODE, no_proxy="*"), stderr=self.log)
+        return self.plugin
+
+    def restart(self, how=signal.SIGKILL):
+        self.plugin.send_signal(how)
+        self.plugin.wait(10)
+        self.start()
+        return self.kubelet.connect()
+
+    def said(self):
+        self.log.flush()
+        return (self.folder / "log").read_text()
+
+    def pod(self, name, *containers, init=(), gives=None, **status):
+        """A bound pod whose containers were given what `gives` says: a list of (uuid, MiB, cores) each."""
+        self.uids += 1
+        value = "".join("".join(f"{u},NVIDIA,{m},{c}:" for u, m, c in given) + ";" for given in gives)
+        return {
+            "metadata": {
+                "name": name, "namespace": "ns", "uid": f"uid-{self.uids}",
+                "annotations": {ALLOCATED: value, TO_ALLOCATE: value, VGPU_NODE: NODE, PHASE: "allocating"},
+            },
+            "spec": {
+                "nodeName": NODE,
+                "initContainers": [{"name": n} for n in init],
+                "containers": [{"name": n} for n in containers],
+            },
+            "status": {"phase": "Pending"} | status,
+        }
+
+    def show(self, pod):
+        """The API server has it."""
+        name = pod["metadata"]["name"]
+        return self.api.put(PODS, name, **pod)
+
+    def patches(self):
+        return self.api.seen("PATCH")
+
+    def spec(self, name):
+        path = self.folder / "cdi" / f"hami-{name.partition('=')[2]}.json"
+        return json.loads(path.read_text()) if path.exists() else None
+
+    def edits(self, name):
+        spec = self.spec(name)
+        if not spec:
+            return None
+        edits = spec["devices"][0]["containerEdits"]
+        return dict(e.split("=", 1) for e in edits["env"]), {m["containerPath"]: m for m in edits["mounts"]}
+
+    def limits(self, name):
+        return dict(line.split("=", 1) for line in pathlib.Path(self.edits(name)[1]["/usr/local/vgpu/limits"]["hostPath"]).read_text().split())
+
+    def run_container(self, pod, container, ids, init=False):
+        """As kubelet starts a container: what PreStartContainer says, and the CDI name."""
+        _, names = self.kubelet.allocate(ids)
+        self.kubelet.hold(pod, container, ids, init)
+        status, why = self.kubelet.prestart(ids)
+        return status, why, names[0]
+
+    def end(self):
+        self.plugin.terminate()
+        check_equal(self.plugin.wait(10), 0, "the plugin ends on SIGTERM")
+        self.kubelet.stop()
+        self.api.close()
+
+
+def registers():
+    node = Node()
+    got = node.kubelet.connect()
+    check_equal(
+        got, {"version": "v1beta1", "endpoint": "nvidia-gpu.sock", "resource": "nvidia.com/gpu", "options": {1: 1}},
+        "it registers with kubelet, and wants PreStartContainer",
+    )
+    devices = node.kubelet.lists.get(timeout=5)
+    check_equal(devices, {f"{u}-{i}": "Healthy" for u in node.uuids for i in range(10)}, "ten devices a card are listed")
+    check_equal(node.kubelet.call("GetDevicePluginOptions")[1], b"\x08\x01", "its options say the same")
+    check_equal(node.kubelet.call("Nothing")[0], "UNIMPLEMENTED", "what it does not know it says")
+
+    check(wait_until(lambda: node.patches()), "it writes the node's annotation")
+    registered = json.loads(node.api.objects[NODES][NODE]["metadata"]["annotations"][REGISTER])
+    check_equal([d["id"] for d in registered], node.uuids, "with the cards in NVML's order")
+    check_equal({k: registered[1][k] for k in ("index", "count", "devmem", "devcore", "health", "mode")},
+                {"index": 1, "count": 10, "devmem": 30000, "devcore": 100, "health": True, "mode": "hami-core"}, "and what they have")
+    time.sleep(0.5)
+    check_equal(len(node.patches()), 1, "once")
+    node.api.put(NODES, NODE, metadata={"annotations": {REGISTER: None}})
+    check(wait_until(lambda: len(node.patches()) == 2), "and again when it was removed")
+
+    node.kubelet.stop()
+    node.kubelet.start()
+    began = time.monotonic()
+    node.kubelet.connect()
+    check(node.kubelet.lists.get(timeout=5), "it registers again when kubelet restarts", time.monotonic() - began)
+
+    before = len(node.patches())
+    node.restart()
+    check(node.kubelet.lists.get(timeout=5), "and when it restarts itself")
+    time.sleep(0.5)
+    check_equal(len(node.patches()), before, "without writing what is written already")
+    memory = {l.split()[0]: int(l.split()[1]) for l in open(f"/proc/{node.plugin.pid}/smaps_rollup") if l[0].isupper()}
+    private = memory["Private_Clean:"] + memory["Private_Dirty:"]
+    print(f"private memory {private} KiB, Pss {memory['Pss:']} KiB")
+    check(private < 10240, "in less than 10 MiB of private memory", private)
+    node.end()
+
+
+def hands_over():
+    node = Node()
+    node.kubelet.connect()
+    a, b = node.uuids
+    pod = node.show(node.pod("one", "main", "side", gives=[[(a, 3000, 10)], []]))
+    status, names = node.kubelet.allocate([f"{b}-3"])
+    check(status == "OK" and names[0].startswith("hami.io/alloc=a"), "Allocate gives a CDI name", status, names)
+    check_equal(node.kubelet.allocate([f"{b}-3"])[1], names, "the same for the same ids")
+    check_equal(node.kubelet.allocate(["GPU-none-0"])[0], "INVALID_ARGUMENT", "ids that are none of ours are refused")
+    check(node.spec(names[0]) is None, "and nothing is written yet")
+
+    node.kubelet.hold(pod, "main", [f"{b}-3"])
+    began = time.monotonic()
+    check_equal(node.kubelet.prestart([f"{b}-3"]), ("OK", b""), "PreStartContainer succeeds", node.said())
+    print(f"PreStartContainer took {(time.monotonic() - began) * 1000:.1f} ms")
+    env, mounts = node.edits(names[0])
+    check_equal(
+        {k: v for k, v in env.items() if k != "CUDA_DEVICE_MEMORY_SHARED_CACHE"},
+        {"NVIDIA_VISIBLE_DEVICES": a, "CUDA_DEVICE_MEMORY_LIMIT_0": "3000m", "CUDA_DEVICE_SM_LIMIT": "10", "LIBCUDA_LOG_LEVEL": "1",
+         "HAMI_POD_UID": pod["metadata"]["uid"], "HAMI_CONTAINER": "main", "HAMI_SIM": "/usr/local/vgpu/machine"},
+        "the environment is HAMi's, for the card that the scheduler chose",
+    )
+    region = env["CUDA_DEVICE_MEMORY_SHARED_CACHE"]
+    check_equal(
+        sorted(p for p in mounts if "linux-gnu" not in p),
+        sorted(["/etc/ld.so.preload", "/usr/local/vgpu/libvgpu.so", "/usr/local/vgpu/limits", "/usr/local/vgpu/machine", region]),
+        "the files are mounted",
+    )
+    check_equal([p for p, m in mounts.items() if "rw" in m["options"]], [region, "/usr/local/vgpu/machine"], "read-only but for the region")
+    check(all(pathlib.Path(m["hostPath"]).is_file() for m in mounts.values()), "and are there on the host", mounts)
+    check_equal(pathlib.Path(mounts["/etc/ld.so.preload"]["hostPath"]).read_text(), "/usr/local/vgpu/libvgpu.so\n", "the preload file names the library")
+    check("libvgpu.so." in mounts["/usr/local/vgpu/libvgpu.so"]["hostPath"], "the library's file has a version")
+    limits = node.limits(names[0])
+    check_equal({k: limits[k] for k in ("NVIDIA_VISIBLE_DEVICES", "CUDA_DEVICE_MEMORY_LIMIT_0", "CUDA_DEVICE_SM_LIMIT_0", "CUDA_DEVICE_MEMORY_SHARED_CACHE")},
+                {"NVIDIA_VISIBLE_DEVICES": a, "CUDA_DEVICE_MEMORY_LIMIT_0": str(3000 * MIB), "CUDA_DEVICE_SM_LIMIT_0": "10", "CUDA_DEVICE_MEMORY_SHARED_CACHE": region},
+                "the limits file says the same")
+
+    def written():
+        return node.api.objects[PODS]["one"]["metadata"]
+
+    check(wait_until(lambda: written()["annotations"][PHASE] == "success"), "the bind-phase is success")
+    check_equal((written()["annotations"][TO_ALLOCATE], written()["labels"]), (";;", {VGPU_NODE: NODE}), "what was to allocate is consumed, the label is there")
+    writes = [r for r in node.patches() if "pods" in r[1]]
+    check_equal((len(writes), len(node.api.seen("GET", "/namespaces/"))), (1, 0), "by one write and no read")
+
+    check_equal(node.kubelet.prestart([f"{b}-3"])[0], "OK", "a restart of the container")
+    check(node.edits(names[0])[0]["CUDA_DEVICE_MEMORY_SHARED_CACHE"] != region, "gets a new region")
+    check_equal(len(list((node.folder / "vgpu/containers").glob("*/*.cache"))), 1, "in place of the old")
+    node.kubelet.release(pod)
+    node.api.delete(PODS, "one")
+    check(wait_until(lambda: node.spec(names[0]) is None), "a pod that is gone leaves no CDI file")
+    check(wait_until(lambda: not list((node.folder / "vgpu/containers").iterdir())), "and no folder")
+    node.end()
+
+
+def matches():
+    """Twenty pods at once, of two containers each, in any order: each gets its own."""
+    node = Node(config={"devicesplitcount": 40})
+    node.kubelet.connect()
+    check_equal(len(node.kubelet.lists.get(timeout=5)), 80, "the node's own configuration is taken")
+    free = [f"{u}-{i}" for u in node.uuids for i in range(40)]
+    random.shuffle(free)
+    work = []
+    for i in range(20):
+        gives = [[(node.uuids[i % 2], 100 + i, 1)], [(node.uuids[1 - i % 2], 300 + i, 2)]]
+        pod = node.show(node.pod(f"p{i}", "x", "y", gives=gives))
+        for container, given in zip(("x", "y"), gives):
+            ids = [free.pop()]
+            _, names = node.kubelet.allocate(ids)
+            node.kubelet.hold(pod, container, ids)
+            work.append((names[0], ids, given[0]))
+    random.shuffle(work)
+    threads, answers = [], {}
+    import threading
+
+    began = time.monotonic()
+    for name, ids, _ in work:
+        threads.append(threading.Thread(target=lambda n, i: answers.update({n: node.kubelet.prestart(i)}), args=(name, ids)))
+        threads[-1].start()
+    for thread in threads:
+        thread.join()
+    print(f"40 containers at once: {(time.monotonic() - began) * 1000:.0f} ms")
+    check(all(a[0] == "OK" for a in answers.values()), "40 containers start at once", answers, node.said()[-2000:])
+    wrong = [(n, g) for n, _, g in work if (node.edits(n)[0]["NVIDIA_VISIBLE_DEVICES"], node.edits(n)[0]["CUDA_DEVICE_MEMORY_LIMIT_0"]) != (g[0], f"{g[1]}m")]
+    check_equal(wrong, [], "each with its own card and limit")
+    done = lambda: all(p["metadata"]["annotations"][PHASE] == "success" for p in node.api.objects[PODS].values())
+    check(wait_until(done), "every pod is told of")
+    check_equal(len([r for r in node.patches() if "pods" in r[1]]), 20, "by one write a pod")
+    node.end()
+
+
+def init_containers():
+    for with_checkpoint in (True, False):
+        how = "with the checkpoint" if with_checkpoint else "without the checkpoint"
+        node = Node()
+        node.kubelet.with_checkpoint = with_checkpoint
+        node.kubelet.connect()
+        a, b = node.uuids
+        gives = [[(a, 1000, 5)], [(b, 2000, 50)]]
+        pod = node.show(node.pod("init", "main", init=["prepare"], gives=gives))
+        ids = [f"{a}-0"]
+        _, names = node.kubelet.allocate(ids)
+        node.kubelet.hold(pod, "prepare", ids, init=True)
+        node.kubelet.hold(pod, "main", ids)
+        check_equal(node.kubelet.prestart(ids)[0], "OK", f"{how}: an init container with a card starts", node.said()[-1000:])
+        check_equal(node.limits(names[0])["CUDA_DEVICE_MEMORY_LIMIT_0"], str(1000 * MIB), f"{how}: with its own limit")
+        check_equal(node.api.objects[PODS]["init"]["metadata"]["annotations"][PHASE], "allocating", f"{how}: the pod is not told of yet")
+        # The container of the pod starts before the API server knows that the init container is done.
+        import threading
+
+        behind = lambda: node.api.put(PODS, "init", status={"initContainerStatuses": [{"name": "prepare", "state": {"terminated": {"exitCode": 0}}}]})
+        threading.Timer(0.3, behind).start()
+        check_equal(node.kubelet.prestart(ids)[0], "OK", f"{how}: then the pod's container, with the same device ids", node.said()[-1000:])
+        check_equal(node.limits(names[0])["CUDA_DEVICE_MEMORY_LIMIT_0"], str(2000 * MIB), f"{how}: with its own limit")
+        check(wait_until(lambda: node.api.objects[PODS]["init"]["metadata"]["annotations"][PHASE] == "success"), f"{how}: and the pod is told of")
+        node.end()
+
+    node = Node()
+    node.kubelet.connect()
+    a, b = node.uuids
+    pod = node.show(node.pod("only-init", "main", init=["prepare"], gives=[[(a, 700, 5)], []]))
+    status, why, name = node.run_container(pod, "prepare", [f"{a}-1"], init=True)
+    check_equal(status, "OK", "an init container whose ids no other container has is found by the checkpoint", why)
+    check_equal(node.limits(name)["CUDA_DEVICE_MEMORY_LIMIT_0"], str(700 * MIB), "with its limit")
+    node.end()
+
+
+def refuses():
+    node = Node(gpus=1)
+    node.kubelet.connect()
+    (a,) = node.uuids
+    pod = node.show(node.pod("big", "main", gives=[[(a, 20000, 10)]]))
+    check_equal(node.run_container(pod, "main", [f"{a}-0"])[0], "OK", "a pod takes 20,000 MiB of 30,000")
+    two = node.show(node.pod("two", "main", gives=[[(a, 10001, 10)]]))
+    status, why, name = node.run_container(two, "main", [f"{a}-1"])
+    check_equal((status, why), ("FAILED_PRECONDITION", f"card {a} would be given out for 30001 MiB of its 30000"), "one that would exceed the card does not start")
+    check(node.spec(name) is None and len(list((node.folder / "vgpu/containers").iterdir())) == 1, "and gets no files")
+    check_equal(node.kubelet.prestart([f"{a}-0"])[0], "OK", "the first may start again")
+
+    for what, gives, said in (
+        ("a card that is not here", [[("GPU-else", 100, 1)]], "is not here"),
+        ("no memory", [[(a, 0, 1)]], "gives it 0 MiB"),
+        ("another number of devices", [[(a, 1, 1), (a, 1, 1)]], "holds 1 devices, and the pod's annotation gives it 2"),
+    ):
+        bad = node.show(node.pod(what.replace(" ", "-"), "main", gives=gives))
+        status, why, _ = node.run_container(bad, "main", [f"{a}-2"])
+        check(status == "FAILED_PRECONDITION" and said in why, f"{what} is refused", status, why)
+        node.kubelet.release(bad)
+    garbage = node.pod("garbage", "main", gives=[[]])
+    garbage["metadata"]["annotations"][ALLOCATED] = "GPU-a,NVIDIA;x:y"
+    status, why, _ = node.run_container(node.show(garbage), "main", [f"{a}-3"])
+    check_equal(status, "FAILED_PRECONDITION", "garbage in the annotation is that pod's own", why)
+    node.kubelet.release(garbage)
+    stranger = node.pod("stranger", "main", gives=[[(a, 1, 1)]])
+    del stranger["metadata"]["annotations"][ALLOCATED]
+    status, why, _ = node.run_container(node.show(stranger), "main", [f"{a}-4"])
+    check(status == "FAILED_PRECONDITION" and "hami-scheduler" in why, "a pod of another scheduler does not start", status, why)
+    node.kubelet.release(stranger)
+
+    late = node.pod("late", "main", gives=[[(a, 100, 1)]])
+    import threading
+
+    threading.Timer(0.5, lambda: node.show(late)).start()
+    check_equal(node.run_container(late, "main", [f"{a}-5"])[0], "OK", "a pod that is not known yet is waited for", node.said()[-500:])
+    node.end()
+
+
+def survives():
+    node = Node()
+    node.kubelet.connect()
+    a, b = node.uuids
+    pod = node.show(node.pod("one", "x", "y", gives=[[(a, 1000, 10)], [(b, 1000, 10)]]))
+    status, _, first = node.run_container(pod, "x", [f"{a}-0"])
+    gone = node.show(node.pod("gone", "x", gives=[[(a, 1000, 10)]]))
+    status, _, stale = node.run_container(gone, "x", [f"{a}-1"])
+    before = node.spec(first)
+    node.plugin.kill()
+    node.plugin.wait()
+    node.api.delete(PODS, "gone")
+    node.kubelet.release(gone)
+    half = node.folder / "cdi" / "hami-a0123456789abcdef.json.new"
+    half.write_text('{"cdiVersion":')
+    cut = node.folder / "cdi" / "hami-a0123456789abcde0.json"
+    cut.write_text('{"cdiVersion":')
+    others = node.folder / "cdi" / "hami-other.json"
+    others.write_text("{}")
+    (node.folder / "vgpu/containers/uid-999_x").mkdir()
+    (node.folder / "vgpu/containers/uid-999_x/limits").write_text("")
+    node.start()
+    node.kubelet.connect()
+    check(wait_until(lambda: node.spec(stale) is None), "after kill -9: what a pod left that went meanwhile is removed")
+    check(wait_until(lambda: not (node.folder / "vgpu/containers/uid-999_x").exists()), "and folders of unknown pods")
+    check(not half.exists() and not cut.exists(), "and half-written files")
+    check(others.exists(), "but not those of others")
+    check_equal(node.spec(first), before, "a running container's files stay")
+    status, why, _ = node.run_container(pod, "y", [f"{b}-0"])
+    check_equal(status, "OK", "the pod's other container starts", why)
+    check(wait_until(lambda: node.api.objects[PODS]["one"]["metadata"]["annotations"][PHASE] == "success"), "and the pod is told of")
+    two = node.show(node.pod("two", "x", gives=[[(a, 29500, 10)]]))
+    status, why, _ = node.run_container(two, "x", [f"{a}-2"])
+    check(status == "FAILED_PRECONDITION", "what was handed out before still counts", status, why)
+
+    # Killed at any moment while containers start: every file is complete, and all start in the end.
+    random.seed(7)
+    for turn in range(12):
+        pod = node.show(node.pod(f"k{turn}", "x", gives=[[(b, 100 + turn, 1)]]))
+        ids = [f"{b}-{turn % 9 + 1}"]
+        node.kubelet.hold(pod, "x", ids)
+        import threading
+
+        threading.Timer(random.random() * 0.012, node.plugin.kill).start()
+        node.kubelet.prestart(ids)
+        node.plugin.wait()
+        for path in (node.folder / "cdi").glob("hami-a*.json"):
+            json.loads(path.read_text())
+        node.start()
+        node.kubelet.connect()
+        status, why = node.kubelet.prestart(ids)
+        if status != "OK":
+            check(False, f"turn {turn}: the container starts", status, why, node.said()[-1000:])
+        node.kubelet.release(pod)
+        node.api.delete(PODS, f"k{turn}")
+    check(True, "killed twelve times while a container started")
+    check(wait_until(lambda: len(list((node.folder / "cdi").glob("hami-a*.json"))) == 2), "nothing stale is left", list((node.folder / "cdi").iterdir()))
+
+    node.api.cut_all()
+    started = len(node.api.requests)
+    pod = node.show(node.pod("after", "x", gives=[[(a, 100, 1)]]))
+    check_equal(node.run_container(pod, "x", [f"{a}-5"])[0], "OK", "after a cut of all connections it goes on")
+    node.end()
+
+
+if __name__ == "__main__":
+    for part in sys.argv[1:] or ["registers", "hands_over", "matches", "init_containers", "refuses", "survives"]:
+        globals()[part]()
+    finish()

@@ -1,0 +1,204 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "admit/admit.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/strbuf.h"
+#include "base/util.h"
+#include "model/json.h"
+#include "model/quantity.h"
+#include "vectors.h"
+
+enum {
+    REVIEW_MAX = 16 << 20,
+};
+
+/* The case's pod as the API server sends it. */
+static const char *write_review(struct vector *vector)
+{
+    yyjson_val *pod = yyjson_obj_get(vector->line, "pod");
+    struct strbuf buf = STRBUF_IN(vector->arena, REVIEW_MAX);
+    const char *text = vector_text(vector->line, "pod_text");
+    yyjson_alc alc = json_alc(vector->arena);
+
+    if (pod)
+        text = yyjson_val_write_opts(pod, 0, &alc, NULL, NULL);
+    strbuf_addf(&buf,
+                "{\"kind\":\"AdmissionReview\",\"apiVersion\":\"admission.k8s.io/v1\",\"request\":{"
+                "\"uid\":\"u1\",\"object\":%s}}",
+                text);
+    return strbuf_text(&buf);
+}
+
+static int letter_value(char c)
+{
+    static const char letters[] =
+        "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    const char *found = strchr(letters, c);
+
+    return found && c ? (int)(found - letters) : -1;
+}
+
+static const char *decode_base64(struct vector *vector, const char *text)
+{
+    char *out = arena_alloc(vector->arena, strlen(text) + 1);
+    unsigned bits = 0;
+    size_t len = 0;
+    int have = 0;
+
+    for (; letter_value(*text) >= 0; text++) {
+        bits = bits << 6 | (unsigned)letter_value(*text);
+        have += 6;
+        if (have >= 8) {
+            have -= 8;
+            out[len++] = (char)(bits >> have);
+        }
+    }
+    return out;
+}
+
+/* Equal as JSON, where limits and requests are equal by value: "3k" is "3000". */
+static bool is_equal(yyjson_val *a, yyjson_val *b, bool quantity);
+
+static bool are_objects_equal(yyjson_val *a, yyjson_val *b, bool quantities)
+{
+    yyjson_val *key, *value;
+    size_t at, max;
+
+    if (yyjson_obj_size(a) != yyjson_obj_size(b))
+        return false;
+    yyjson_obj_foreach(a, at, max, key, value)
+    {
+        bool inner = yyjson_equals_str(key, "limits") || yyjson_equals_str(key, "requests");
+        yyjson_val *other = yyjson_obj_getn(b, yyjson_get_str(key), yyjson_get_len(key));
+
+        if (!other || !is_equal(value, other, quantities || inner))
+            return false;
+    }
+    return true;
+}
+
+static bool are_quantities_equal(yyjson_val *a, yyjson_val *b)
+{
+    struct quantity x, y;
+
+    if (quantity_parse(yyjson_get_str(a), yyjson_get_len(a), &x) < 0 ||
+        quantity_parse(yyjson_get_str(b), yyjson_get_len(b), &y) < 0)
+        return false;
+    return x.form == y.form && x.value == y.value;
+}
+
+static bool is_equal(yyjson_val *a, yyjson_val *b, bool quantity)
+{
+    if (yyjson_is_obj(a) && yyjson_is_obj(b))
+        return are_objects_equal(a, b, quantity);
+    if (yyjson_is_arr(a) && yyjson_is_arr(b)) {
+        if (yyjson_arr_size(a) != yyjson_arr_size(b))
+            return false;
+        for (size_t i = 0; i < yyjson_arr_size(a); i++) {
+            if (!is_equal(yyjson_arr_get(a, i), yyjson_arr_get(b, i), quantity))
+                return false;
+        }
+        return true;
+    }
+    if (quantity && yyjson_is_str(a) && yyjson_is_str(b) && !yyjson_equals(a, b))
+        return are_quantities_equal(a, b);
+    return yyjson_equals(a, b);
+}
+
+/* The case's pod with our patch; itself without one. */
+static yyjson_val *apply(struct vector *vector, const char *patch)
+{
+    yyjson_val *pod = yyjson_obj_get(vector->line, "pod"), *steps;
+    yyjson_alc alc = json_alc(vector->arena);
+    yyjson_patch_err wrong = {0};
+    yyjson_mut_doc *doc;
+    yyjson_mut_val *mutated;
+
+    if (!*patch)
+        return pod;
+    if (json_parse(patch, strlen(patch), vector->arena, &steps, NULL) < 0) {
+        vector_fail(vector, "the patch is no JSON: %s", patch);
+        return NULL;
+    }
+    doc = yyjson_mut_doc_new(&alc);
+    mutated = yyjson_patch(doc, pod, steps, &wrong);
+    if (!mutated) {
+        vector_fail(vector, "the patch can't be applied: %s: %s", wrong.msg, patch);
+        return NULL;
+    }
+    return yyjson_doc_get_root(yyjson_mut_val_imut_copy(mutated, &alc));
+}
+
+static void compare_pod(struct vector *vector, yyjson_val *theirs, const char *patch)
+{
+    yyjson_val *ours = apply(vector, patch);
+    yyjson_alc alc = json_alc(vector->arena);
+
+    if (!theirs)
+        theirs = yyjson_obj_get(vector->line, "pod");
+    if (ours && !is_equal(ours, theirs, false))
+        vector_fail(vector, "mutated pod: %s", yyjson_val_write_opts(ours, 0, &alc, NULL, NULL));
+}
+
+static void compare(struct vector *vector, yyjson_val *response, yyjson_val *theirs)
+{
+    yyjson_val *status = yyjson_obj_get(response, "status");
+    int64_t code = yyjson_get_sint(yyjson_obj_get(theirs, "code"));
+
+    vector_equal_number(vector, "allowed", yyjson_get_bool(yyjson_obj_get(response, "allowed")),
+                        yyjson_get_bool(yyjson_obj_get(theirs, "allowed")));
+    vector_equal_number(vector, "code", yyjson_get_sint(yyjson_obj_get(status, "code")), code);
+    /* What can't be read is refused in our words. */
+    if (code != 400) {
+        vector_equal(vector, "message", vector_text(status, "message"),
+                     vector_text(theirs, "message"));
+        vector_equal(vector, "reason", vector_text(status, "reason"),
+                     vector_text(theirs, "reason"));
+        compare_pod(vector, yyjson_obj_get(theirs, "mutated"),
+                    decode_base64(vector, vector_text(response, "patch")));
+    }
+}
+
+static void check_admit(struct vector *vector)
+{
+    yyjson_val *flags = yyjson_obj_get(vector->line, "flags"), *root;
+    yyjson_val *theirs = yyjson_arr_get(yyjson_obj_get(vector->line, "accept"), 0);
+    const struct admit_options options = {
+        .scheduler_name = vector_text(flags, "scheduler-name"),
+        .overwrite_default_scheduler =
+            yyjson_get_bool(yyjson_obj_get(flags, "force-overwrite-default-scheduler")),
+    };
+    const char *review = write_review(vector), *body;
+    struct error err = ERROR_INIT;
+    size_t len;
+    int r;
+
+    r = admit_review(&options, vector->vendors, review, strlen(review), vector->arena, &body, &len,
+                     &err);
+    if (r == -EINVAL) {
+        /* The whole review is no JSON: the server answers 400. */
+        vector_equal_number(vector, "code", 400, yyjson_get_sint(yyjson_obj_get(theirs, "code")));
+        return;
+    }
+    if (r < 0 || json_parse(body, len, vector->arena, &root, &err) < 0) {
+        vector_fail(vector, "%s", err.text);
+        return;
+    }
+    compare(vector, yyjson_obj_get(root, "response"), theirs);
+}
+
+static const char *left_out(const struct vector *vector)
+{
+    yyjson_val *spec = yyjson_obj_get(yyjson_obj_get(vector->line, "pod"), "spec");
+
+    return yyjson_obj_get(spec, "initContainers") ? "init containers take part" : NULL;
+}
+
+const struct family admit_family = {
+    .name = "admit",
+    .check = check_admit,
+    .left_out = left_out,
+};

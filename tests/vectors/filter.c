@@ -1,0 +1,378 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/strbuf.h"
+#include "base/util.h"
+#include "model/json.h"
+#include "model/keys.h"
+#include "place/place.h"
+#include "vectors.h"
+
+enum {
+    NODES_MAX = 128,
+    TEXT_MAX = 1 << 20,
+};
+
+/* The cluster of one case: nodes registered, pods placed on them. */
+struct cluster {
+    struct vector *vector;
+    const struct vendor_instance *nvidia;
+    struct place_node nodes[NODES_MAX];
+    size_t count;
+};
+
+static struct place_node *find_node(struct cluster *cluster, const char *name)
+{
+    for (size_t i = 0; i < cluster->count; i++) {
+        if (strcmp(cluster->nodes[i].name, name) == 0)
+            return &cluster->nodes[i];
+    }
+    return NULL;
+}
+
+/* Nodes have to have every label of the selector. */
+static bool is_selected(yyjson_val *selector, yyjson_val *node)
+{
+    yyjson_val *labels = yyjson_obj_get(yyjson_obj_get(node, "metadata"), "labels");
+    yyjson_val *key, *value;
+    size_t at, max;
+
+    yyjson_obj_foreach(selector, at, max, key, value)
+    {
+        if (!yyjson_equals(yyjson_obj_get(labels, yyjson_get_str(key)), value))
+            return false;
+    }
+    return true;
+}
+
+/* Only nodes with devices that kubelet knows about, too, are registered. */
+static void add_node(struct cluster *cluster, yyjson_val *value)
+{
+    struct arena *arena = cluster->vector->arena;
+    struct place_node *place_node = &cluster->nodes[cluster->count];
+    const struct resource *allocatable;
+    struct device *devices;
+    struct node node;
+    size_t count;
+
+    if (node_read(value, NULL, arena, &node, NULL) < 0)
+        return;
+    allocatable = resource_find(&node.allocatable, cluster->nvidia->count_resource);
+    if (!allocatable || allocatable->quantity.value <= 0)
+        return;
+    devices = ARENA_ARRAY(arena, struct device, PLACE_MAX_DEVICES);
+    if (cluster->nvidia->vendor->read_node(cluster->nvidia, &node, arena, devices,
+                                           PLACE_MAX_DEVICES, &count, NULL) < 0)
+        return;
+    if (!count)
+        return;
+    *place_node =
+        (struct place_node){.name = node.name, .devices = devices, .device_count = (uint32_t)count};
+    cluster->count++;
+}
+
+static void add_nodes(struct cluster *cluster)
+{
+    yyjson_val *line = cluster->vector->line, *value;
+    yyjson_val *selector = yyjson_obj_get(yyjson_obj_get(line, "flags"), "node-label-selector");
+    size_t at, max;
+
+    yyjson_arr_foreach(yyjson_obj_get(line, "nodes"), at, max, value)
+    {
+        if (is_selected(selector, value))
+            add_node(cluster, value);
+    }
+}
+
+static void add_placed(struct cluster *cluster, yyjson_val *value, const char *but_uid)
+{
+    struct arena *arena = cluster->vector->arena;
+    struct place_usage usage = {0};
+    struct pod_devices devices;
+    struct place_node *node;
+    const char *name, *text;
+    struct pod pod;
+
+    if (pod_read(value, arena, &pod, NULL) < 0 || pod_is_over(&pod))
+        return;
+    if (*pod.uid && strcmp(pod.uid, but_uid) == 0)
+        return;
+    name = text_pairs_get(&pod.annotations, KEY_NODE);
+    text = text_pairs_get(&pod.annotations, cluster->nvidia->allocated_key);
+    node = name ? find_node(cluster, name) : NULL;
+    if (!node || !text || pod_devices_decode(text, arena, &devices, NULL) < 0)
+        return;
+    (void)place_usage_add_pod(&usage, &devices, "", arena);
+    (void)place_usage_charge(node->devices, node->device_count, &usage);
+}
+
+static void build(struct cluster *cluster, const char *uid)
+{
+    yyjson_val *value;
+    size_t at, max;
+
+    add_nodes(cluster);
+    yyjson_arr_foreach(yyjson_obj_get(cluster->vector->line, "placed"), at, max, value)
+    {
+        add_placed(cluster, value, uid);
+    }
+    for (size_t i = 0; i < cluster->count; i++)
+        place_node_update(&cluster->nodes[i]);
+}
+
+static enum place_order order_of(const char *text)
+{
+    return strcmp(text, "binpack") == 0 ? PLACE_BINPACK : PLACE_SPREAD;
+}
+
+static void read_options(const struct vector *vector, const struct pod *pod,
+                         struct place_options *ret_options)
+{
+    yyjson_val *flags = yyjson_obj_get(vector->line, "flags");
+    const struct place_options defaults = {
+        .node_order = order_of(vector_text(flags, "node-scheduler-policy")),
+        .policy.order = order_of(vector_text(flags, "gpu-scheduler-policy")),
+    };
+
+    place_options_read(&pod->annotations, &defaults, ret_options);
+}
+
+/* What we answer, in the form of the vectors. */
+struct answer {
+    const struct place_node *nodes[NODES_MAX]; /* the candidates that are registered */
+    size_t node_count;
+    struct place_decision failures[NODES_MAX];
+    bool fits[NODES_MAX];
+    bool placed;
+    size_t position;
+    const char *devices;
+};
+
+static void add_candidates(struct cluster *cluster, struct answer *answer)
+{
+    yyjson_val *name;
+    size_t at, max;
+
+    yyjson_arr_foreach(yyjson_obj_get(cluster->vector->line, "node_names"), at, max, name)
+    {
+        const struct place_node *node = find_node(cluster, yyjson_get_str(name));
+
+        if (node)
+            answer->nodes[answer->node_count++] = node;
+    }
+}
+
+static bool decide(struct cluster *cluster, const struct demand *demand,
+                   const struct place_options *options, struct answer *answer)
+{
+    struct vector *vector = cluster->vector;
+    struct text_pair annotations[2];
+    struct placement placement, one;
+    int r;
+
+    for (size_t i = 0; i < answer->node_count; i++) {
+        r = place_pod(answer->nodes[i], demand, options, vector->arena, &one, &answer->failures[i]);
+        if (r < 0)
+            vector_fail(vector, "error %d", r);
+        answer->fits[i] = r == PLACE_FITS;
+    }
+    r = place_choose(answer->nodes, answer->node_count, demand, options, vector->arena,
+                     &answer->position, &placement);
+    if (r < 0) {
+        vector_fail(vector, "error %d", r);
+        return false;
+    }
+    answer->placed = r == PLACE_FITS;
+    if (!answer->placed)
+        return true;
+    if (vendor_write_annotations(cluster->nvidia, &placement.vendors[0].devices, vector->arena,
+                                 annotations) != 2 ||
+        strcmp(annotations[0].value, annotations[1].value) != 0)
+        vector_fail(vector, "annotations are missing");
+    answer->devices = annotations[0].value;
+    return true;
+}
+
+static void add_scores(struct strbuf *buf, const struct answer *answer)
+{
+    for (size_t i = 0; i < answer->node_count; i++) {
+        if (answer->fits[i])
+            strbuf_addf(buf, " %s=%.2f", answer->nodes[i]->name, (double)answer->nodes[i]->score);
+    }
+}
+
+static bool scores_match(const struct answer *answer, yyjson_val *theirs)
+{
+    size_t fits = 0;
+    char text[32];
+
+    for (size_t i = 0; i < answer->node_count; i++) {
+        if (!answer->fits[i])
+            continue;
+        fits++;
+        (void)snprintf(text, sizeof(text), "%.2f", (double)answer->nodes[i]->score);
+        if (!yyjson_equals_str(yyjson_obj_get(theirs, answer->nodes[i]->name), text))
+            return false;
+    }
+    return fits == yyjson_obj_size(theirs);
+}
+
+static bool matches_placed(const struct answer *answer, yyjson_val *theirs)
+{
+    return strcmp(answer->nodes[answer->position]->name, vector_text(theirs, "node")) == 0 &&
+           strcmp(answer->devices, vector_text(theirs, "devices")) == 0 &&
+           scores_match(answer, yyjson_obj_get(theirs, "scores"));
+}
+
+static bool has_item(yyjson_val *list, const char *text)
+{
+    yyjson_val *value;
+    size_t at, max;
+
+    yyjson_arr_foreach(list, at, max, value)
+    {
+        if (yyjson_equals_str(value, text))
+            return true;
+    }
+    return false;
+}
+
+/* Each reason names the same nodes. */
+static bool reasons_match(const struct answer *answer, yyjson_val *theirs)
+{
+    size_t classes = 0;
+
+    for (int reason = 0; reason < PLACE_REASON_COUNT; reason++) {
+        yyjson_val *nodes = yyjson_obj_get(theirs, place_reason_name((enum place_reason)reason));
+        size_t count = 0;
+
+        for (size_t i = 0; i < answer->node_count; i++) {
+            if (!answer->failures[i].reasons[reason])
+                continue;
+            if (!has_item(nodes, answer->nodes[i]->name))
+                return false;
+            count++;
+        }
+        if (count != yyjson_arr_size(nodes))
+            return false;
+        classes += count > 0;
+    }
+    return classes == yyjson_obj_size(theirs);
+}
+
+static bool failed_match(struct cluster *cluster, yyjson_val *theirs)
+{
+    yyjson_val *names = yyjson_obj_get(cluster->vector->line, "node_names"), *name;
+    size_t at, max;
+
+    yyjson_arr_foreach(names, at, max, name)
+    {
+        const char *reason =
+            find_node(cluster, yyjson_get_str(name)) ? "NodeUnfitPod" : "node unregistered";
+
+        if (!yyjson_equals_str(yyjson_obj_get(theirs, yyjson_get_str(name)), reason))
+            return false;
+    }
+    return yyjson_obj_size(theirs) == yyjson_arr_size(names);
+}
+
+static bool matches(struct cluster *cluster, const struct answer *answer, yyjson_val *theirs)
+{
+    if (answer->placed)
+        return yyjson_obj_get(theirs, "node") && matches_placed(answer, theirs);
+    return yyjson_obj_get(theirs, "failed") &&
+           failed_match(cluster, yyjson_obj_get(theirs, "failed")) &&
+           reasons_match(answer, yyjson_obj_get(theirs, "reasons"));
+}
+
+static void tell(struct cluster *cluster, const struct answer *answer)
+{
+    struct strbuf buf = STRBUF_IN(cluster->vector->arena, TEXT_MAX);
+    yyjson_val *accept = yyjson_obj_get(cluster->vector->line, "accept");
+    yyjson_alc alc = json_alc(cluster->vector->arena);
+    char reasons[PLACE_REASON_TEXT_SIZE];
+
+    if (answer->placed)
+        strbuf_addf(&buf, "%s %s", answer->nodes[answer->position]->name, answer->devices);
+    add_scores(&buf, answer);
+    for (size_t i = 0; !answer->placed && i < answer->node_count; i++) {
+        place_reasons_format(&answer->failures[i], reasons);
+        strbuf_addf(&buf, " %s: %s;", answer->nodes[i]->name, reasons);
+    }
+    vector_fail(cluster->vector, "%s\n    of %s", strbuf_text(&buf),
+                yyjson_val_write_opts(accept, 0, &alc, NULL, NULL));
+}
+
+static void compare(struct cluster *cluster, const struct answer *answer)
+{
+    yyjson_val *theirs;
+    size_t at, max;
+
+    yyjson_arr_foreach(yyjson_obj_get(cluster->vector->line, "accept"), at, max, theirs)
+    {
+        if (matches(cluster, answer, theirs))
+            return;
+    }
+    tell(cluster, answer);
+}
+
+static void check_filter(struct vector *vector)
+{
+    struct cluster *cluster = ARENA_NEW(vector->arena, struct cluster);
+    struct answer *answer = ARENA_NEW(vector->arena, struct answer);
+    yyjson_val *first = yyjson_arr_get(yyjson_obj_get(vector->line, "accept"), 0);
+    struct place_options options;
+    struct error err = ERROR_INIT;
+    struct demand demand;
+    struct pod pod;
+    int r;
+
+    if (yyjson_arr_size(yyjson_obj_get(vector->line, "nodes")) > NODES_MAX ||
+        yyjson_arr_size(yyjson_obj_get(vector->line, "node_names")) > NODES_MAX) {
+        vector_fail(vector, "too many nodes for the test");
+        return;
+    }
+    cluster->vector = vector;
+    cluster->nvidia = vendor_find(vector->vendors, "NVIDIA");
+    if (pod_read(yyjson_obj_get(vector->line, "pod"), vector->arena, &pod, &err) < 0) {
+        vector_fail(vector, "%s", err.text);
+        return;
+    }
+    r = vendor_read_demand(vector->vendors, &pod, vector->arena, &demand);
+    if (r <= 0 || yyjson_obj_get(first, "pass")) {
+        if (r != 0 || !yyjson_obj_get(first, "pass"))
+            vector_fail(vector, "a request for nothing, or none seen");
+        return;
+    }
+    build(cluster, pod.uid);
+    add_candidates(cluster, answer);
+    read_options(vector, &pod, &options);
+    if (decide(cluster, &demand, &options, answer))
+        compare(cluster, answer);
+}
+
+static const char *left_out(const struct vector *vector)
+{
+    static const struct {
+        const char *first, *last, *why;
+    } ranges[] = {
+        {"filter-nvidia-0112", "filter-nvidia-0113", "init containers take part"},
+        {"filter-nvidia-0115", "filter-nvidia-0121", "topology"},
+        {"filter-nvidia-0139", "filter-nvidia-0139", "topology"},
+    };
+
+    for (size_t i = 0; i < ARRAY_SIZE(ranges); i++) {
+        if (strcmp(vector->id, ranges[i].first) >= 0 && strcmp(vector->id, ranges[i].last) <= 0)
+            return ranges[i].why;
+    }
+    return NULL;
+}
+
+const struct family filter_family = {
+    .name = "filter",
+    .check = check_filter,
+    .left_out = left_out,
+};

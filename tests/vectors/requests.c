@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/util.h"
+#include "vectors.h"
+
+enum {
+    HAMI_NO_PERCENT = 101, /* HAMi's word for what we say with 0 */
+};
+
+static void compare_request(struct vector *vector, const struct container_demand *ours,
+                            yyjson_val *theirs)
+{
+    int64_t percent = yyjson_get_sint(yyjson_obj_get(theirs, "mempercentage"));
+    const struct request *request = ours->requests;
+
+    if (!theirs || !ours->request_count) {
+        if (theirs)
+            vector_fail(vector, "a request was not seen");
+        if (ours->request_count)
+            vector_fail(vector, "a request for nothing");
+        return;
+    }
+    vector_equal(vector, "type", request->type, vector_text(theirs, "type"));
+    vector_equal_number(vector, "nums", request->count,
+                        yyjson_get_sint(yyjson_obj_get(theirs, "nums")));
+    vector_equal_number(vector, "memreq", (int64_t)(request->memory_bytes / MIB),
+                        yyjson_get_sint(yyjson_obj_get(theirs, "memreq")));
+    vector_equal_number(vector, "mempercentage", request->memory_percent,
+                        percent == HAMI_NO_PERCENT ? 0 : percent);
+    vector_equal_number(vector, "coresreq", request->cores,
+                        yyjson_get_sint(yyjson_obj_get(theirs, "coresreq")));
+}
+
+static void check_requests(struct vector *vector)
+{
+    yyjson_val *out = yyjson_obj_get(vector->line, "out");
+    struct error err = ERROR_INIT;
+    struct demand demand;
+    struct pod pod;
+
+    if (pod_read(yyjson_obj_get(vector->line, "pod"), vector->arena, &pod, &err) < 0) {
+        vector_fail(vector, "%s", err.text);
+        return;
+    }
+    if (vendor_read_demand(vector->vendors, &pod, vector->arena, &demand) < 0) {
+        vector_fail(vector, "no memory");
+        return;
+    }
+    /* HAMi 2.8 doesn't look at init containers. */
+    if (!vector_equal_number(vector, "containers", (int64_t)(demand.count - pod.init_count),
+                             (int64_t)yyjson_arr_size(out)))
+        return;
+    for (size_t i = pod.init_count; i < demand.count; i++)
+        compare_request(vector, &demand.containers[i],
+                        yyjson_obj_get(yyjson_arr_get(out, i - pod.init_count), "NVIDIA"));
+}
+
+const struct family requests_family = {
+    .name = "requests",
+    .check = check_requests,
+};
