@@ -140,8 +140,8 @@ static int run_watch(uv_loop_t *loop, int argc, char **argv)
     (void)uv_poll_init(loop, &input, STDIN_FILENO);
     (void)uv_poll_start(&input, UV_READABLE, on_input);
     (void)uv_run(loop, UV_RUN_DEFAULT);
-    uv_unref((uv_handle_t *)&check);
-    uv_unref((uv_handle_t *)&prepare);
+    uv_close((uv_handle_t *)&check, NULL);
+    uv_close((uv_handle_t *)&prepare, NULL);
     uv_close((uv_handle_t *)&input, NULL);
     (void)uv_run(loop, UV_RUN_DEFAULT); /* the closing of the handles */
     return EXIT_SUCCESS;
