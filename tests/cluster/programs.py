@@ -239,7 +239,7 @@ def ours():
         ],
         "hami-device-plugin": [
             OURS["hami-device-plugin"],
-            f"--config-file={WORK}/node-config.json",
+            f"--node-config-file={WORK}/node-config.json",
             f"--device-config-file={WORK}/device-config.yaml",
             f"--hook-path={HOOK}",
             f"--kubeconfig={WORK}/hami-device-plugin.kubeconfig",
