@@ -12,7 +12,7 @@ static void add_up(const char *const *names, size_t count, uint64_t sums[static 
 {
     sums[0] = sums[1] = 0;
     for (size_t i = 0; i < count; i++) {
-        uint64_t hash = cluster_hash(names[i], strlen(names[i]));
+        uint64_t hash = hash_bytes(names[i], strlen(names[i]));
 
         sums[0] += hash;
         sums[1] += hash * UINT64_C(0xd6e8feb86659fd93) ^ hash >> 32;

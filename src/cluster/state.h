@@ -3,29 +3,9 @@
 
 /* Within the cluster: its records. See cluster.h. */
 
+#include "base/hash.h"
 #include "base/util.h"
 #include "cluster/cluster.h"
-
-/* Names are short and many are looked up in a request: FNV-1a over words of eight bytes. */
-#define HASH_FUNCTION(key, len, value) ((value) = (unsigned)cluster_hash((key), (len)))
-
-static inline uint64_t cluster_hash(const void *key, size_t len)
-{
-    const unsigned char *bytes = key;
-    uint64_t hash = UINT64_C(0xcbf29ce484222325) ^ len, word;
-
-    for (; len >= sizeof(word); len -= sizeof(word), bytes += sizeof(word)) {
-        memcpy(&word, bytes, sizeof(word));
-        hash = (hash ^ word) * UINT64_C(0x9e3779b97f4a7c15);
-        hash ^= hash >> 32;
-    }
-    word = 0;
-    memcpy(&word, bytes, len);
-    hash = (hash ^ word) * UINT64_C(0x9e3779b97f4a7c15);
-    return hash ^ hash >> 29;
-}
-
-#include <uthash.h>
 
 struct cluster_node {
     UT_hash_handle hh;        /* by place.name */
