@@ -21,6 +21,7 @@ struct cluster *cluster_new(const struct cluster_options *options)
     cluster->options = *options;
     if (!cluster->options.reservation_ns)
         cluster->options.reservation_ns = CLUSTER_RESERVATION_NS;
+    cluster->generation = 1;
     cluster->scratch = arena_new(SCRATCH_MAX);
     if (!cluster->scratch) {
         free(cluster);
@@ -44,6 +45,7 @@ void cluster_free(struct cluster *cluster)
     {
         node_free(cluster, node);
     }
+    free(cluster->candidates.nodes);
     arena_free(cluster->scratch);
     free(cluster);
 }

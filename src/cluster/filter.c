@@ -8,30 +8,59 @@
 #include "cluster/state.h"
 #include "model/keys.h"
 
-struct candidates {
-    const struct place_node **nodes;
-    size_t count;
-};
-
-/* The named nodes that have devices, each once. */
-static int gather(struct cluster *cluster, const char *const *names, size_t count,
-                  struct arena *arena, struct candidates *ret_candidates)
+static void add_up(const char *const *names, size_t count, uint64_t sums[static 2])
 {
-    const struct place_node **nodes = ARENA_ARRAY(arena, const struct place_node *, count);
-    size_t found = 0;
+    sums[0] = sums[1] = 0;
+    for (size_t i = 0; i < count; i++) {
+        uint64_t hash = hash_bytes(names[i], strlen(names[i]));
 
+        sums[0] += hash;
+        sums[1] += hash * UINT64_C(0xd6e8feb86659fd93) ^ hash >> 32;
+    }
+}
+
+static int make_room(struct candidates *candidates, size_t count)
+{
+    const struct place_node **nodes;
+
+    if (candidates->size >= count)
+        return 0;
+    nodes = reallocarray(candidates->nodes, count, sizeof(struct place_node *));
     if (!nodes)
         return -ENOMEM;
-    cluster->filters++;
+    candidates->nodes = nodes;
+    candidates->size = count;
+    return 0;
+}
+
+/* The named nodes that have devices, each once. */
+static int gather(struct cluster *cluster, const char *const *names, size_t count)
+{
+    struct candidates *candidates = &cluster->candidates;
+    uint64_t sums[2];
+
+    add_up(names, count, sums);
+    if (candidates->generation == cluster->generation && candidates->name_count == count &&
+        candidates->sums[0] == sums[0] && candidates->sums[1] == sums[1])
+        return 0;
+
+    candidates->name_count = SIZE_MAX;
+    if (make_room(candidates, count) < 0)
+        return -ENOMEM;
+    candidates->count = 0;
+    cluster->gathers++;
     for (size_t i = 0; i < count; i++) {
         struct cluster_node *node = node_find(cluster, names[i]);
 
-        if (!node || node->absent || node->mark == cluster->filters)
+        if (!node || node->absent || node->mark == cluster->gathers)
             continue;
-        node->mark = cluster->filters;
-        nodes[found++] = &node->place;
+        node->mark = cluster->gathers;
+        candidates->nodes[candidates->count++] = &node->place;
     }
-    *ret_candidates = (struct candidates){nodes, found};
+    candidates->generation = cluster->generation;
+    candidates->name_count = count;
+    candidates->sums[0] = sums[0];
+    candidates->sums[1] = sums[1];
     return 0;
 }
 
@@ -182,7 +211,7 @@ static int decide(struct cluster *cluster, const struct pod *pod, const struct d
                   const char *const *names, size_t count, int64_t now_ns, struct arena *arena,
                   struct cluster_answer *ret_answer)
 {
-    struct candidates candidates;
+    const struct candidates *candidates = &cluster->candidates;
     struct place_options options;
     struct placement placement;
     struct cluster_node *node;
@@ -191,17 +220,17 @@ static int decide(struct cluster *cluster, const struct pod *pod, const struct d
 
     place_options_read(&pod->annotations, &cluster->options.defaults, &options);
     nodes_rank(cluster);
-    r = gather(cluster, names, count, arena, &candidates);
+    r = gather(cluster, names, count);
     if (r < 0)
         return r;
-    r = place_choose(candidates.nodes, candidates.count, demand, &options, arena, &position,
+    r = place_choose(candidates->nodes, candidates->count, demand, &options, arena, &position,
                      &placement);
     if (r == PLACE_NO_FIT)
         return explain(cluster, demand, &options, names, count, arena, ret_answer);
     if (r < 0)
         return r;
 
-    node = node_find(cluster, candidates.nodes[position]->name);
+    node = node_find(cluster, candidates->nodes[position]->name);
     r = reserve(cluster, pod, node, &placement, now_ns, arena);
     if (r < 0)
         return r;

@@ -34,6 +34,7 @@ struct cluster_node *node_get(struct cluster *cluster, const char *name)
     place_node_update(&node->place);
     HASH_ADD_KEYPTR(hh, cluster->nodes, node->place.name, strlen(node->place.name), node);
     cluster->unranked = true;
+    cluster->generation++;
     return node;
 }
 
@@ -41,6 +42,7 @@ void node_free(struct cluster *cluster, struct cluster_node *node)
 {
     HASH_DEL(cluster->nodes, node);
     cluster->unranked = true;
+    cluster->generation++;
     free(node->place.devices);
     free((char *)node->place.name);
     free(node->registered);
@@ -54,14 +56,15 @@ void node_forget_if_unused(struct cluster *cluster, struct cluster_node *node)
 }
 
 /* Its devices are these now; what pods hold of them is charged anew. */
-static void replace_devices(struct cluster_node *node, struct device *devices, size_t count,
-                            const char *absent)
+static void replace_devices(struct cluster *cluster, struct cluster_node *node,
+                            struct device *devices, size_t count, const char *absent)
 {
     struct cluster_pod *pod;
 
     free(node->place.devices);
     node->place.devices = devices;
     node->place.device_count = (uint32_t)count;
+    cluster->generation += !node->absent != !absent;
     node->absent = absent;
     DL_FOREACH(node->pods, pod)
     {
@@ -173,7 +176,7 @@ static int update_devices(struct cluster *cluster, struct cluster_node *node,
         memcpy(devices, read.devices, read.count * sizeof(*devices));
     free(node->registered);
     node->registered = kept;
-    replace_devices(node, devices, read.count, read.count ? NULL : read.absent);
+    replace_devices(cluster, node, devices, read.count, read.count ? NULL : read.absent);
     return read.outcome;
 }
 
@@ -193,7 +196,7 @@ static void forget_node(struct cluster *cluster, struct cluster_node *node)
     node->exists = false;
     free(node->registered);
     node->registered = NULL;
-    replace_devices(node, NULL, 0, "the node is not known");
+    replace_devices(cluster, node, NULL, 0, "the node is not known");
     node_forget_if_unused(cluster, node);
 }
 

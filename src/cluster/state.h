@@ -3,29 +3,9 @@
 
 /* Within the cluster: its records. See cluster.h. */
 
+#include "base/hash.h"
 #include "base/util.h"
 #include "cluster/cluster.h"
-
-/* Names are short and many are looked up in a request: FNV-1a over words of eight bytes. */
-#define HASH_FUNCTION(key, len, value) ((value) = cluster_hash((key), (len)))
-
-static inline unsigned cluster_hash(const void *key, size_t len)
-{
-    const unsigned char *bytes = key;
-    uint64_t hash = UINT64_C(0xcbf29ce484222325) ^ len, word;
-
-    for (; len >= sizeof(word); len -= sizeof(word), bytes += sizeof(word)) {
-        memcpy(&word, bytes, sizeof(word));
-        hash = (hash ^ word) * UINT64_C(0x9e3779b97f4a7c15);
-        hash ^= hash >> 32;
-    }
-    word = 0;
-    memcpy(&word, bytes, len);
-    hash = (hash ^ word) * UINT64_C(0x9e3779b97f4a7c15);
-    return (unsigned)(hash ^ hash >> 29);
-}
-
-#include <uthash.h>
 
 struct cluster_node {
     UT_hash_handle hh;        /* by place.name */
@@ -67,6 +47,18 @@ struct grant {
     struct text_pairs annotations; /* that a bind is to write; none when read from the API */
 };
 
+/*
+ * The candidates of the last filter. kube-scheduler names the same nodes again and again, in an
+ * order of its own: names that add up to the same are the same nodes, and need not be looked up.
+ */
+struct candidates {
+    uint64_t generation; /* the cluster's, then */
+    uint64_t sums[2];    /* over the names, whatever their order */
+    size_t name_count;
+    const struct place_node **nodes; /* those with devices, each once */
+    size_t count, size;
+};
+
 struct cluster {
     struct cluster_options options;
     struct cluster_node *nodes;
@@ -74,7 +66,9 @@ struct cluster {
     struct cluster_pod *timed; /* those reserved, the first to end first */
     bool complete[CLUSTER_KINDS];
     unsigned list[CLUSTER_KINDS]; /* number of the list being read, or read last */
-    unsigned filters;
+    struct candidates candidates;
+    uint64_t generation; /* goes up when a node comes, goes, or begins or ceases to have devices */
+    unsigned gathers;
     bool unranked; /* a node came or went since the ranks were given */
     struct arena *scratch;
 };

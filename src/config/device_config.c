@@ -12,6 +12,8 @@
 #include "base/file.h"
 #include "base/parse.h"
 #include "base/util.h"
+#include "config/mig_config.h"
+#include "config/yaml_reading.h"
 
 #define FILE_MAX (256 * KIB)
 
@@ -25,21 +27,6 @@ static const char *const other_sections[] = {
     "amd",       "awsneuron", "biren", "cambricon", "enflame", "hygon",
     "iluvatars", "kunlun",    "metax", "mthreads",  "vastai",  "vnpus",
 };
-
-/* A document while it is read, and in whose name. */
-struct reading {
-    const char *name;
-    yaml_document_t *tree;
-    struct error *err;
-};
-
-static int refuse(const struct reading *reading, const yaml_node_t *node, const char *path,
-                  const char *what)
-{
-    return error_set(reading->err, -EINVAL, "%s:%zu:%zu: %s%s%s", reading->name,
-                     node->start_mark.line + 1, node->start_mark.column + 1, path,
-                     *path ? ": " : "", what);
-}
 
 /* Values. Each returns NULL, or what is wrong. */
 
@@ -149,7 +136,7 @@ static const char *read_log_level(const char *text, void *to)
     return NULL;
 }
 
-/* Section nvidia. A row without a reader is a list that is known and passed over. */
+/* Section nvidia. A row without a reader is a list, known and passed over or read apart. */
 static const struct key {
     const char *name;
     const char *(*read)(const char *text, void *to);
@@ -183,41 +170,25 @@ static const struct key {
     {"knownMigGeometries", NULL, 0},
 };
 
-static const char *scalar(const yaml_node_t *node)
-{
-    const char *text = (const char *)node->data.scalar.value;
-
-    if (node->type != YAML_SCALAR_NODE || strlen(text) != node->data.scalar.length)
-        return NULL;
-    return text;
-}
-
-/* What YAML calls null: it is as good as a key that is left out. */
-static bool is_null(const yaml_node_t *node)
-{
-    const char *text = scalar(node);
-
-    if (!text || node->data.scalar.style != YAML_PLAIN_SCALAR_STYLE)
-        return false;
-    return !*text || strcmp(text, "~") == 0 || strcasecmp(text, "null") == 0;
-}
-
-static int read_value(const struct reading *reading, const struct key *key,
+static int read_value(const struct yaml_reading *reading, const struct key *key,
                       const yaml_node_t *value, struct nvidia_config *config)
 {
     const char *text, *wrong;
     char path[64] = "nvidia.";
 
     strncat(path, key->name, sizeof(path) - strlen(path) - 1);
-    if (is_null(value))
+    if (yaml_is_null(value))
         return 0;
+    if (strcmp(key->name, "knownMigGeometries") == 0)
+        return mig_config_read(reading, value, config);
     if (!key->read)
-        return value->type == YAML_SEQUENCE_NODE ? 0 : refuse(reading, value, path, "not a list");
-    text = scalar(value);
+        return value->type == YAML_SEQUENCE_NODE ? 0
+                                                 : yaml_refuse(reading, value, path, "not a list");
+    text = yaml_text(value);
     if (!text)
-        return refuse(reading, value, path, "not a single value");
+        return yaml_refuse(reading, value, path, "not a single value");
     wrong = key->read(text, (char *)config + key->member);
-    return wrong ? refuse(reading, value, path, wrong) : 0;
+    return wrong ? yaml_refuse(reading, value, path, wrong) : 0;
 }
 
 static const struct key *find_key(const char *name)
@@ -238,46 +209,27 @@ static bool is_other_section(const char *name)
     return false;
 }
 
-/* A key of a mapping, which must be text and stand there once. */
-static int read_key(const struct reading *reading, const yaml_node_t *mapping,
-                    const yaml_node_pair_t *pair, const char *path, const char **ret_name)
-{
-    const yaml_node_t *node = yaml_document_get_node(reading->tree, pair->key);
-    const char *name = scalar(node);
-
-    if (!name)
-        return refuse(reading, node, path, "a key that is not text");
-    for (const yaml_node_pair_t *p = mapping->data.mapping.pairs.start; p < pair; p++) {
-        const char *other = scalar(yaml_document_get_node(reading->tree, p->key));
-
-        if (other && strcmp(other, name) == 0)
-            return refuse(reading, node, name, "given twice");
-    }
-    *ret_name = name;
-    return 0;
-}
-
-static int read_nvidia(const struct reading *reading, const yaml_node_t *section,
+static int read_nvidia(const struct yaml_reading *reading, const yaml_node_t *section,
                        struct nvidia_config *config)
 {
     const char *name;
     int r;
 
-    if (is_null(section))
+    if (yaml_is_null(section))
         return 0;
     if (section->type != YAML_MAPPING_NODE)
-        return refuse(reading, section, "nvidia", "not a section of keys");
+        return yaml_refuse(reading, section, "nvidia", "not a section of keys");
     for (const yaml_node_pair_t *pair = section->data.mapping.pairs.start;
          pair < section->data.mapping.pairs.top; pair++) {
         const struct key *key;
 
-        r = read_key(reading, section, pair, "nvidia", &name);
+        r = yaml_key(reading, section, pair, "nvidia", &name);
         if (r < 0)
             return r;
         key = find_key(name);
         if (!key)
-            return refuse(reading, yaml_document_get_node(reading->tree, pair->key), name,
-                          "no such key in nvidia");
+            return yaml_refuse(reading, yaml_document_get_node(reading->tree, pair->key), name,
+                               "no such key in nvidia");
         r = read_value(reading, key, yaml_document_get_node(reading->tree, pair->value), config);
         if (r < 0)
             return r;
@@ -285,29 +237,29 @@ static int read_nvidia(const struct reading *reading, const yaml_node_t *section
     return 0;
 }
 
-static int read_sections(const struct reading *reading, struct device_config *config)
+static int read_sections(const struct yaml_reading *reading, struct device_config *config)
 {
     const yaml_node_t *root = yaml_document_get_root_node(reading->tree);
     const char *name;
     int r;
 
-    if (!root || is_null(root))
+    if (!root || yaml_is_null(root))
         return 0;
     if (root->type != YAML_MAPPING_NODE)
-        return refuse(reading, root, "", "not sections of vendors");
+        return yaml_refuse(reading, root, "", "not sections of vendors");
     for (const yaml_node_pair_t *pair = root->data.mapping.pairs.start;
          pair < root->data.mapping.pairs.top; pair++) {
         const yaml_node_t *value = yaml_document_get_node(reading->tree, pair->value);
 
-        r = read_key(reading, root, pair, "", &name);
+        r = yaml_key(reading, root, pair, "", &name);
         if (r < 0)
             return r;
         if (strcmp(name, "nvidia") == 0) {
             config->has_nvidia = true;
             r = read_nvidia(reading, value, &config->nvidia);
         } else if (!is_other_section(name)) {
-            r = refuse(reading, yaml_document_get_node(reading->tree, pair->key), name,
-                       "no such section");
+            r = yaml_refuse(reading, yaml_document_get_node(reading->tree, pair->key), name,
+                            "no such section");
         }
         if (r < 0)
             return r;
@@ -325,24 +277,6 @@ static void set_missing(struct nvidia_config *ret_config)
     };
 }
 
-static int read_syntax(const char *name, const char *text, size_t len, yaml_document_t *ret_tree,
-                       struct error *err)
-{
-    yaml_parser_t parser;
-    int ok;
-
-    if (!yaml_parser_initialize(&parser))
-        return error_set(err, -ENOMEM, "%s: no memory", name);
-    yaml_parser_set_input_string(&parser, (const unsigned char *)text, len);
-    ok = yaml_parser_load(&parser, ret_tree);
-    if (!ok)
-        (void)error_set(err, -EINVAL, "%s:%zu:%zu: %s", name, parser.problem_mark.line + 1,
-                        parser.problem_mark.column + 1,
-                        parser.problem ? parser.problem : "not YAML");
-    yaml_parser_delete(&parser);
-    return ok ? 0 : -EINVAL;
-}
-
 int device_config_parse(const char *name, const char *text, size_t len,
                         struct device_config *ret_config, struct error *err)
 {
@@ -352,11 +286,11 @@ int device_config_parse(const char *name, const char *text, size_t len,
 
     if (len > FILE_MAX)
         return error_set(err, -EFBIG, "%s: more than 256 KiB", name);
-    r = read_syntax(name, text, len, &tree, err);
+    r = yaml_load(name, text, len, &tree, err);
     if (r < 0)
         return r;
     set_missing(&config.nvidia);
-    r = read_sections(&(struct reading){.name = name, .tree = &tree, .err = err}, &config);
+    r = read_sections(&(struct yaml_reading){.name = name, .tree = &tree, .err = err}, &config);
     yaml_document_delete(&tree);
     if (r < 0)
         return r;

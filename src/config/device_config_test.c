@@ -36,6 +36,12 @@ static void every_key_is_read(void **state)
                                "  runtimeClassName: nvidia\n"
                                "  migProfileAllowlist:\n"
                                "    - {models: [A30], profiles: [1g.6gb]}\n"
+                               "  knownMigGeometries:\n"
+                               "    - models: [A30, A31]\n"
+                               "      allowedGeometries:\n"
+                               "        - - {name: 1g.6gb, core: 25, memory: 6144, count: 4}\n"
+                               "        - - {name: 1g.6gb, core: 25, memory: 6144, count: 2}\n"
+                               "          - {name: 2g.12gb, core: 50, memory: 12288, count: 1}\n"
                                "hygon:\n"
                                "  whatever: 1\n"
                                "vnpus: {}\n";
@@ -63,6 +69,14 @@ static void every_key_is_read(void **state)
     assert_string_equal(nvidia->log_level, "3");
     assert_string_equal(nvidia->core_policy, "force");
     assert_string_equal(nvidia->runtime_class, "nvidia");
+    assert_int_equal(nvidia->mig_count, 1);
+    assert_int_equal(nvidia->migs[0].name_count, 2);
+    assert_string_equal(nvidia->migs[0].names[1], "A31");
+    assert_int_equal(nvidia->migs[0].geometry.group_count, 2);
+    assert_int_equal(nvidia->migs[0].geometry.groups[1].kind_count, 2);
+    assert_int_equal(nvidia->migs[0].geometry.groups[1].kinds[1].memory_mib, 12288);
+    assert_int_equal(nvidia->migs[0].geometry.groups[1].kinds[1].cores, 50);
+    assert_int_equal(nvidia->migs[0].geometry.groups[1].kinds[1].count, 1);
 
     device_config_vendors(&config, &vendors);
     assert_int_equal(vendors.count, 1);
@@ -113,6 +127,17 @@ static const struct {
     {"nvidia:\n  resourceCoreName: [a]\n",
      "d.yaml:2:21: nvidia.resourceCoreName: not a single value"},
     {"nvidia:\n  migProfileAllowlist: 3\n", "d.yaml:2:24: nvidia.migProfileAllowlist: not a list"},
+    {"nvidia:\n  knownMigGeometries: 3\n", "d.yaml:2:23: nvidia.knownMigGeometries: not a list"},
+    {"nvidia:\n  knownMigGeometries:\n    - model: [A30]\n",
+     "d.yaml:3:7: model: no such key in nvidia.knownMigGeometries"},
+    {"nvidia:\n  knownMigGeometries:\n    - models: [[]]\n",
+     "d.yaml:3:16: nvidia.knownMigGeometries: not a model's name of at most 47 bytes"},
+    {"nvidia:\n  knownMigGeometries:\n    - allowedGeometries: [[{count: 9}]]\n",
+     "d.yaml:3:36: nvidia.knownMigGeometries: not a whole number within range"},
+    {"nvidia:\n  knownMigGeometries:\n    - allowedGeometries: [[{count: 5}, {count: 4}]]\n",
+     "d.yaml:3:27: nvidia.knownMigGeometries: more than 8 instances"},
+    {"nvidia:\n  knownMigGeometries:\n    - allowedGeometries: [[{core: 101}]]\n",
+     "d.yaml:3:35: nvidia.knownMigGeometries: not a whole number within range"},
     {"nvidia:\n  ? [a]\n  : 1\n", "d.yaml:2:5: nvidia: a key that is not text"},
     {"nvidia: [\n", "d.yaml:2:1: did not find expected node content"},
 };

@@ -396,7 +396,7 @@ static int start_daemon(struct http_server *server, struct error *err)
 {
     unsigned flags = MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME;
     struct MHD_OptionItem tls[] = {
-        {MHD_OPTION_HTTPS_CERT_CALLBACK, (intptr_t)give_certificate, NULL},
+        {MHD_OPTION_HTTPS_CERT_CALLBACK, 0, (void *)give_certificate},
         {MHD_OPTION_HTTPS_PRIORITIES, 0, (void *)"NORMAL:-VERS-TLS1.0:-VERS-TLS1.1"},
         {MHD_OPTION_END, 0, NULL},
     };

@@ -7,6 +7,7 @@
  */
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 enum {
@@ -16,6 +17,29 @@ enum {
     DEVICE_MAX_MIB = 1 << 24,  /* memory beyond this is garbage: sums of pods must not wrap round */
     DEVICE_CORES = 100,        /* compute is counted in percent of the card */
     DEVICE_DEFAULT_SLOTS = 10, /* tasks that may share a card, HAMi's deviceSplitCount */
+
+    MIG_MAX_GROUPS = 8,    /* ways of cutting a card */
+    MIG_MAX_KINDS = 8,     /* kinds of instances in one of them */
+    MIG_MAX_INSTANCES = 8, /* of all kinds together */
+};
+
+#define DEVICE_MODE_MIG "mig"
+
+/* A kind of instance that a card in MIG mode is cut into, and how many of it. */
+struct mig_kind {
+    uint32_t memory_mib, cores, count;
+};
+
+/* One way of cutting a card: its instances, numbered in the order of the kinds. */
+struct mig_group {
+    size_t kind_count;
+    struct mig_kind kinds[MIG_MAX_KINDS];
+};
+
+/* All ways in which a card of some model may be cut. */
+struct mig_geometry {
+    size_t group_count;
+    struct mig_group groups[MIG_MAX_GROUPS];
 };
 
 struct device_usage {
@@ -36,6 +60,12 @@ struct device {
     unsigned cores;
     unsigned slots;
     struct device_usage used;
+
+    /* In MIG mode: how it may be cut, which outlives the device (NULL: not known), and the tasks on
+     * each instance of each group. */
+    const struct mig_geometry *geometry;
+    uint8_t instance_users[MIG_MAX_GROUPS][MIG_MAX_INSTANCES];
+
     unsigned misused; /* tasks on it of a kind that its mode rules out; while there are any it takes
                          nothing new */
 };

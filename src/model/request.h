@@ -19,6 +19,8 @@ struct request {
     /* Empty lists do not constrain. UUIDs match exactly, types as a part of the model's name. */
     struct text_list use_uuids, avoid_uuids;
     struct text_list use_types, avoid_types;
+
+    const char *modes; /* ways of sharing: a device's must be a part of it; NULL: any */
 };
 
 /* When a container runs, which says what it may share with the others of its pod. */

@@ -7,10 +7,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <uthash.h>
 
 #include "base/cleanup.h"
 #include "base/file.h"
+#include "base/hash.h"
 #include "base/log.h"
 #include "base/util.h"
 

@@ -3,8 +3,8 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <uthash.h>
 
+#include "base/hash.h"
 #include "base/log.h"
 
 struct entry {

@@ -25,6 +25,8 @@ static char names[NODES][16];
 static struct device devices[NODES][CARDS];
 static struct place_node nodes[NODES];
 
+static const struct mig_geometry geometry = {2, {{1, {{5120, 14, 7}}}, {1, {{20480, 42, 2}}}}};
+
 static struct device any_card(size_t node, size_t card)
 {
     static const char *const models[] = {"NVIDIA A100", "NVIDIA T4", "NVIDIA H100"};
@@ -42,6 +44,8 @@ static struct device any_card(size_t node, size_t card)
     (void)snprintf(device.uuid, sizeof(device.uuid), "GPU-%zu-%zu", node, card);
     COPY_TEXT(device.model, models[below(3)]);
     COPY_TEXT(device.mode, modes[below(4)]);
+    device.geometry = below(2) ? &geometry : NULL;
+    device.instance_users[below(2)][below(2)] = below(3) == 0;
     if (below(3)) {
         device.used.slots = below(11);
         device.used.cores = below(101);

@@ -4,6 +4,7 @@
 #include <strings.h>
 
 #include "base/util.h"
+#include "place/instance.h"
 #include "place/place.h"
 
 /* What looking at the devices one by one needs to know. */
@@ -33,11 +34,13 @@ static bool list_has_part_of(const struct text_list *list, const char *text)
     return false;
 }
 
-static bool type_matches(const struct request *request, const char *model)
+static bool type_matches(const struct request *request, const struct device *device)
 {
-    if (request->use_types.count && !list_has_part_of(&request->use_types, model))
+    if (request->use_types.count && !list_has_part_of(&request->use_types, device->model))
         return false;
-    return !list_has_part_of(&request->avoid_types, model);
+    if (request->modes && !strstr(request->modes, device->mode))
+        return false;
+    return !list_has_part_of(&request->avoid_types, device->model);
 }
 
 static bool uuid_matches(const struct request *request, const char *uuid)
@@ -45,13 +48,6 @@ static bool uuid_matches(const struct request *request, const char *uuid)
     if (request->use_uuids.count && !text_list_has(&request->use_uuids, uuid))
         return false;
     return !text_list_has(&request->avoid_uuids, uuid);
-}
-
-/* Cards in MIG mode are cut into instances, which are not supported; no other mode changes a thing.
- */
-static bool mode_matches(const struct device *device)
-{
-    return strcmp(device->mode, "mig") != 0;
 }
 
 /* What the request means on this card, in MiB. */
@@ -75,12 +71,13 @@ static enum place_reason check_device(const struct walk *walk, const struct devi
 {
     const struct device_usage *used = &device->used;
     unsigned cores_free = used->cores < device->cores ? device->cores - used->cores : 0;
+    struct instance instance;
 
     if (!device->healthy || device->misused)
         return PLACE_CARD_NOT_HEALTHY;
     if (device->cordoned)
         return PLACE_CARD_CORDONED;
-    if (!type_matches(walk->request, device->model))
+    if (!type_matches(walk->request, device))
         return PLACE_CARD_TYPE_MISMATCH;
     if (!uuid_matches(walk->request, device->uuid))
         return PLACE_CARD_UUID_MISMATCH;
@@ -96,8 +93,9 @@ static enum place_reason check_device(const struct walk *walk, const struct devi
         return PLACE_CARD_EXCLUSIVE;
     if (device->cores && !cores_free && !walk->cores)
         return PLACE_CARD_CORES_EXHAUSTED;
-    if (!mode_matches(device))
-        return PLACE_CARD_MODE;
+    if (instance_is_needed(device) &&
+        !instance_find(device, memory_wanted(walk->request, device), &instance))
+        return PLACE_CARD_NO_INSTANCE;
     return PLACE_REASON_COUNT;
 }
 
@@ -131,19 +129,36 @@ static size_t find_fitting(const struct walk *walk, const struct device *devices
     return fitting;
 }
 
+/* The device, or the instance of it that will do. */
+static struct place_pick pick_of(const struct walk *walk, const struct device *devices,
+                                 size_t position)
+{
+    uint64_t memory_mib = memory_wanted(walk->request, &devices[position]);
+    struct place_pick pick = {
+        .device = position,
+        .group = -1,
+        .instance = -1,
+        .memory_bytes = memory_mib * MIB,
+        .cores = walk->cores,
+    };
+    struct instance instance;
+
+    if (!instance_is_needed(&devices[position]) ||
+        !instance_find(&devices[position], memory_mib, &instance))
+        return pick;
+    pick.group = instance.group;
+    pick.instance = instance.number;
+    pick.memory_bytes = instance.memory_mib * MIB;
+    pick.cores = instance.cores;
+    return pick;
+}
+
 /* The most preferred ones, which are last. */
 static void pick(const struct walk *walk, const struct device *devices, const size_t *positions,
                  size_t count, struct place_decision *decision)
 {
-    while (decision->pick_count < walk->request->count) {
-        size_t position = positions[--count];
-
-        decision->picks[decision->pick_count++] = (struct place_pick){
-            .device = position,
-            .memory_bytes = memory_wanted(walk->request, &devices[position]) * MIB,
-            .cores = walk->cores,
-        };
-    }
+    while (decision->pick_count < walk->request->count)
+        decision->picks[decision->pick_count++] = pick_of(walk, devices, positions[--count]);
 }
 
 int place_fit(const struct device *devices, size_t count, const struct request *request,
@@ -184,5 +199,7 @@ void place_charge(struct device *devices, const struct place_decision *decision)
         used->slots++;
         used->cores += pick->cores;
         used->memory_bytes += pick->memory_bytes;
+        if (pick->instance >= 0)
+            (void)instance_use(&devices[pick->device], pick->group, pick->instance, 1);
     }
 }

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <string.h>
-
 #include "base/util.h"
+#include "place/instance.h"
 #include "place/place.h"
 
 enum {
@@ -18,7 +17,9 @@ static bool is_usable(const struct device *device)
 {
     if (!device->healthy || device->misused || device->cordoned)
         return false;
-    if (device->used.slots >= device->slots || strcmp(device->mode, "mig") == 0)
+    if (device->used.slots >= device->slots)
+        return false;
+    if (instance_is_needed(device) && !device->geometry)
         return false;
     return !device->cores || cores_free(device);
 }

@@ -53,13 +53,14 @@ enum place_reason {
     PLACE_CARD_INSUFFICIENT_CORE,
     PLACE_CARD_CORES_EXHAUSTED,
     PLACE_CARD_CORDONED,
-    PLACE_CARD_MODE,      /* a way of sharing that is not the request's, or is not supported */
-    PLACE_TOO_FEW_PICKED, /* counts the devices that did fit */
+    PLACE_CARD_NO_INSTANCE, /* in MIG mode, with no free instance that is large enough */
+    PLACE_TOO_FEW_PICKED,   /* counts the devices that did fit */
     PLACE_REASON_COUNT,
 };
 
 struct place_pick {
-    size_t device; /* position in the list that was given */
+    size_t device;       /* position in the list that was given */
+    int group, instance; /* of a card in MIG mode, whose amounts these are; -1: the card itself */
     uint64_t memory_bytes;
     unsigned cores;
 };

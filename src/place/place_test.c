@@ -151,6 +151,7 @@ static struct device card(const char *uuid)
 {
     struct device device = {
         .model = "NVIDIA A100",
+        .mode = "hami-core",
         .healthy = true,
         .memory_bytes = 40 * GIB,
         .cores = DEVICE_CORES,
@@ -224,6 +225,12 @@ static const struct {
     {.name = "an avoided model does not match",
      .request = {"NVIDIA", 1, .avoid_types = ONLY_A100},
      .reasons = "1/1 CardTypeMismatch"},
+    {.name = "a way of sharing that is not the card's does not match",
+     .request = {"NVIDIA", 1, .modes = "mig,mps"},
+     .reasons = "1/1 CardTypeMismatch"},
+    {.name = "one of several ways will do",
+     .request = {"NVIDIA", 1, .memory_bytes = MIB, .modes = "mig,hami-core"},
+     .memory_bytes = MIB},
     {.name = "another uuid does not match",
      .request = {"NVIDIA", 1, .use_uuids = ONLY_B},
      .reasons = "1/1 CardUuidMismatch"},

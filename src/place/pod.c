@@ -90,19 +90,28 @@ static int charge(struct fitting *fitting)
     return r;
 }
 
+/* Gives back what a container has, as place_charge() took it. */
 static void discharge(struct fitting *fitting, const struct container_devices *devices)
 {
     for (size_t i = 0; i < devices->count; i++) {
-        for (size_t k = 0; k < fitting->node->device_count; k++) {
-            struct device_usage *used = &fitting->devices[k].used;
+        const struct container_device *device = &devices->items[i];
+        struct place_share share = {
+            .uuid = device->uuid,
+            .usage = {1, (unsigned)device->cores, (uint64_t)device->memory_mib * MIB},
+        };
+        const struct place_usage usage = {.count = 1, .shares = &share};
 
-            if (strcmp(fitting->devices[k].uuid, devices->items[i].uuid) != 0)
-                continue;
-            used->slots--;
-            used->cores -= (unsigned)devices->items[i].cores;
-            used->memory_bytes -= (uint64_t)devices->items[i].memory_mib * MIB;
-        }
+        (void)place_usage_discharge(fitting->devices, fitting->node->device_count, &usage);
     }
+}
+
+static const char *name_pick(const struct fitting *fitting, const struct place_pick *pick)
+{
+    const char *uuid = fitting->devices[pick->device].uuid;
+
+    if (pick->instance < 0)
+        return arena_strdup(fitting->arena, uuid);
+    return arena_printf(fitting->arena, "%s[%d-%d]", uuid, pick->group, pick->instance);
 }
 
 static int record_picks(const struct fitting *fitting, const char *word,
@@ -117,7 +126,7 @@ static int record_picks(const struct fitting *fitting, const char *word,
     for (size_t i = 0; i < decision->pick_count; i++) {
         const struct place_pick *pick = &decision->picks[i];
 
-        items[i].uuid = arena_strdup(fitting->arena, fitting->devices[pick->device].uuid);
+        items[i].uuid = name_pick(fitting, pick);
         items[i].type = word;
         items[i].memory_mib = (int32_t)(pick->memory_bytes / MIB);
         items[i].cores = (int32_t)pick->cores;

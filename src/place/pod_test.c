@@ -249,7 +249,7 @@ static void a_card_used_against_its_mode_takes_nothing_new(void **state)
     assert_int_equal(place_pod(&node, &demand, &spread, arena, &placement, &failure), PLACE_FITS);
 }
 
-static void a_cordoned_card_and_one_in_mig_mode_take_nothing(void **state)
+static void a_cordoned_card_and_one_cut_who_knows_how_take_nothing(void **state)
 {
     const struct ask ask = {APP, 3, 100, 0};
     const struct demand demand = demand_of(&ask, 1);
@@ -264,6 +264,90 @@ static void a_cordoned_card_and_one_in_mig_mode_take_nothing(void **state)
     place_reasons_format(&failure, reasons);
     assert_string_equal(reasons, "1/3 AllocatedCardsInsufficientRequest, 1/3 CardCordoned, "
                                  "1/3 CardNotFoundCustomFilterRule");
+}
+
+/* A card of 40 GiB: seven of 5, or one of 5 and three of 10, or two of 20, or one of 40. */
+static const struct mig_geometry geometry = {
+    .group_count = 4,
+    .groups =
+        {
+            {1, {{5120, 14, 7}}},
+            {2, {{5120, 14, 1}, {10240, 28, 3}}},
+            {1, {{20480, 42, 2}}},
+            {1, {{40960, 100, 1}}},
+        },
+};
+
+/* Pods that come one after the other to one such card, and what each gets. */
+static const struct {
+    unsigned mib;
+    int gone; /* the pod that goes before it; -1: none */
+    const char *devices;
+} instances[] = {
+    {5121, -1, "a[1-1],NVIDIA,10240,28:;"},
+    {100, -1, "a[1-0],NVIDIA,5120,14:;"},
+    {100, -1, "a[1-2],NVIDIA,10240,28:;"},
+    {10240, -1, "a[1-3],NVIDIA,10240,28:;"},
+    {100, -1, NULL},
+    {10240, 0, "a[1-1],NVIDIA,10240,28:;"},
+    {20480, -1, NULL},
+};
+
+static int place_on_first(unsigned mib, struct placement *ret_placement)
+{
+    const struct ask ask = {APP, 1, mib, 0};
+    const struct demand demand = demand_of(&ask, 1);
+    struct place_node first = {.name = "n1", .devices = cards, .device_count = 1};
+
+    return place_pod(&first, &demand, &spread, arena, ret_placement, NULL);
+}
+
+static void a_card_in_mig_mode_is_given_out_in_instances(void **state)
+{
+    struct placement placements[ARRAY_SIZE(instances)], last;
+
+    (void)state;
+    COPY_TEXT(cards[0].mode, DEVICE_MODE_MIG);
+    cards[0].geometry = &geometry;
+    cards[0].memory_bytes = 40960 * MIB;
+    for (size_t i = 0; i < ARRAY_SIZE(instances); i++) {
+        if (instances[i].gone >= 0)
+            (void)place_usage_discharge(cards, 1, &placements[instances[i].gone].usage);
+        if (!instances[i].devices) {
+            assert_int_equal(place_on_first(instances[i].mib, &last), PLACE_NO_FIT);
+            continue;
+        }
+        assert_int_equal(place_on_first(instances[i].mib, &placements[i]), PLACE_FITS);
+        assert_string_equal(pod_devices_encode(&placements[i].vendors[0].devices, arena),
+                            instances[i].devices);
+        assert_int_equal(place_usage_charge(cards, 1, &placements[i].usage), 0);
+    }
+    for (size_t i = 1; i < ARRAY_SIZE(instances); i++) {
+        if (instances[i].devices)
+            (void)place_usage_discharge(cards, 1, &placements[i].usage);
+    }
+    assert_int_equal(cards[0].used.slots, 0);
+    assert_int_equal(place_on_first(20481, &last), PLACE_FITS);
+    assert_string_equal(pod_devices_encode(&last.vendors[0].devices, arena),
+                        "a[3-0],NVIDIA,40960,100:;");
+}
+
+static void containers_share_a_card_in_mig_mode_as_they_run(void **state)
+{
+    static const struct ask asks[] = {{INIT, 1, 100, 0}, {SIDE, 1, 100, 0}, {APP, 1, 100, 0}};
+    const struct demand demand = demand_of(asks, 3);
+    struct placement placement;
+
+    (void)state;
+    for (size_t i = 0; i < CARDS; i++) {
+        COPY_TEXT(cards[i].mode, DEVICE_MODE_MIG);
+        cards[i].geometry = &geometry;
+    }
+    cards[0].healthy = cards[1].healthy = false;
+    assert_int_equal(place_pod(&node, &demand, &spread, arena, &placement, NULL), PLACE_FITS);
+    assert_string_equal(pod_devices_encode(&placement.vendors[0].devices, arena),
+                        "c[0-0],NVIDIA,5120,14:;c[0-0],NVIDIA,5120,14:;c[0-1],NVIDIA,5120,14:;");
+    assert_string_equal(usage_text(&placement.usage), "c[0-0] 1/5120/14 c[0-1] 1/5120/14");
 }
 
 static const struct {
@@ -327,7 +411,9 @@ int main(void)
         WITH_CARDS(garbage_can_not_make_a_full_card_look_free),
         WITH_CARDS(without_roles_all_containers_count_together),
         WITH_CARDS(a_card_used_against_its_mode_takes_nothing_new),
-        WITH_CARDS(a_cordoned_card_and_one_in_mig_mode_take_nothing),
+        WITH_CARDS(a_cordoned_card_and_one_cut_who_knows_how_take_nothing),
+        WITH_CARDS(a_card_in_mig_mode_is_given_out_in_instances),
+        WITH_CARDS(containers_share_a_card_in_mig_mode_as_they_run),
         WITH_CARDS(policies_are_the_pods_before_the_defaults),
         WITH_CARDS(a_full_arena_is_an_error_and_no_crash),
     };

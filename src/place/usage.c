@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/util.h"
+#include "place/instance.h"
 #include "place/place.h"
 
 /* What one pod can take of one device: more is garbage, and sums of many pods must not wrap round.
@@ -116,12 +117,10 @@ int place_usage_add_pod(struct place_usage *usage, const struct pod_devices *dev
 }
 
 /* The card of a part: an instance's name is the card's with a suffix, "GPU-a[0-1]". */
-static struct device *find_device(struct device *devices, size_t count, const char *uuid,
-                                  bool *ret_instance)
+static struct device *find_device(struct device *devices, size_t count, const char *uuid)
 {
     size_t len = strcspn(uuid, "[");
 
-    *ret_instance = uuid[len] != '\0';
     for (size_t i = 0; i < count; i++) {
         if (strncmp(devices[i].uuid, uuid, len) == 0 && !devices[i].uuid[len])
             return &devices[i];
@@ -130,40 +129,42 @@ static struct device *find_device(struct device *devices, size_t count, const ch
 }
 
 /* A card in MIG mode is used in instances, and no other is. */
-static bool is_misuse(const struct device *device, bool instance)
+static bool use_instance(struct device *device, const char *uuid, int by)
 {
-    return instance != (strcmp(device->mode, "mig") == 0);
+    int group, number;
+
+    if (!instance_is_needed(device))
+        return !strchr(uuid, '[');
+    return mig_instance_parse(uuid, &group, &number) == 0 &&
+           instance_use(device, group, number, by);
 }
 
-static size_t change(struct device *devices, size_t count, const struct place_usage *usage,
-                     bool away)
+static size_t change(struct device *devices, size_t count, const struct place_usage *usage, int by)
 {
     size_t missing = 0;
 
     for (size_t i = 0; i < usage->count; i++) {
         const struct place_share *share = &usage->shares[i];
-        struct device *device;
-        bool instance;
+        struct device *device = find_device(devices, count, share->uuid);
 
-        device = find_device(devices, count, share->uuid, &instance);
         if (!device) {
             missing++;
             continue;
         }
         device->used =
-            away ? difference(device->used, share->usage) : sum(device->used, share->usage);
-        if (is_misuse(device, instance))
-            device->misused += away ? -1u : 1u;
+            by < 0 ? difference(device->used, share->usage) : sum(device->used, share->usage);
+        if (!use_instance(device, share->uuid, by))
+            device->misused += (unsigned)by;
     }
     return missing;
 }
 
 size_t place_usage_charge(struct device *devices, size_t count, const struct place_usage *usage)
 {
-    return change(devices, count, usage, false);
+    return change(devices, count, usage, 1);
 }
 
 size_t place_usage_discharge(struct device *devices, size_t count, const struct place_usage *usage)
 {
-    return change(devices, count, usage, true);
+    return change(devices, count, usage, -1);
 }

@@ -13,6 +13,7 @@ import shutil
 import signal
 import subprocess
 import time
+from functools import partial
 
 HERE = pathlib.Path(__file__).resolve().parent
 SOURCE = HERE.parents[1]
@@ -30,6 +31,8 @@ CGROUPS = pathlib.Path("/sys/fs/cgroup")
 HOOK = pathlib.Path("/usr/local/vgpu")
 CDI = pathlib.Path("/var/run/cdi")
 KUBELET = pathlib.Path("/var/lib/kubelet")
+# Folders that programs name by constants: the plugin's, the CDI's, the runtime's, the network's, kubelet's.
+FOLDERS = [HOOK, CDI, *map(pathlib.Path, ("/run/containerd", "/var/lib/cni", "/var/log/containers"))]
 MARK = "HAMI_CLUSTER_WORK"
 
 # What must be there, and the Debian package that brings it.
@@ -137,7 +140,7 @@ def cgroup_roots():
         return [CGROUPS]
     with open("/proc/mounts", encoding="utf-8") as mounts:
         fields = [line.split() for line in mounts]
-    return [pathlib.Path(f[1]) for f in fields if f[2] == "cgroup" and pathlib.Path(f[1]).parent == CGROUPS]
+    return [pathlib.Path(f[1]) for f in fields if f[2].startswith("cgroup") and pathlib.Path(f[1]).parent == CGROUPS]
 
 
 def cgroup_make():
@@ -276,8 +279,10 @@ OUTSIDE = [
     ("kernel settings", settings_keep, settings_restore, lambda: bool(settings_differ())),
     ("address of the node", address_add, address_remove, address_left),
     ("folder of the kubelet", kubelet_add, kubelet_remove, KUBELET.is_symlink),
-    ("folder of the device plugin", lambda: folder_add(HOOK), lambda: folder_remove(HOOK), (HOOK / ".hami-cluster").exists),
-    ("CDI folder", lambda: folder_add(CDI), lambda: folder_remove(CDI), (CDI / ".hami-cluster").exists),
+    *[
+        (str(path), partial(folder_add, path), partial(folder_remove, path), (path / ".hami-cluster").exists)
+        for path in FOLDERS
+    ],
     ("cgroups", cgroup_make, cgroup_remove, lambda: any((r / CGROUP).exists() for r in cgroup_roots())),
     ("bridge", nothing, bridge_remove, bridge_left),
     ("mounts", nothing, mounts_remove, lambda: bool(mounts())),

@@ -2,6 +2,7 @@
 """The images of the test cluster, made here: pods get a shell and the test programs, nothing is pulled."""
 
 import shutil
+import subprocess
 import sys
 
 from host import BUILD, DEPLOY, WORK, ClusterError, output, run
@@ -19,7 +20,11 @@ GUESTS = ["src/vgpu/libvgpu.so", "src/simdriver/libcuda.so.1", "src/simdriver/li
 
 
 def ctr(socket, *words):
-    return output("ctr", "-a", socket, "-n", "k8s.io", *words)
+    """The runtime's own client. What it says besides is for who reads of a failure."""
+    try:
+        return output("ctr", "-a", socket, "-n", "k8s.io", *words, stderr=subprocess.PIPE)
+    except subprocess.CalledProcessError as error:
+        raise ClusterError(f"ctr {' '.join(map(str, words))}: {error.stderr}") from error
 
 
 def make_pause(folder):

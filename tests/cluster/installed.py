@@ -6,12 +6,12 @@ Changed for this cluster, which has no service addresses and no NVIDIA runtime: 
 are told where the API server is, and node agents see the simulated machine.
 """
 
-import image
+from support import *
+
 import images
 import manifests
 import pki
-
-from support import *
+from images import image
 
 NAME = "docker.io/library/hami:0.1.0"
 SCHEDULER_NAME = "registry.k8s.io/kube-scheduler:v1.35.4"

@@ -4,13 +4,17 @@
 
     kills.py PROGRAM
 
-Running pods keep running and limited, new pods go on within 10 s, nothing stale is left.
+Running pods keep running and limited, new pods go on within 10 s, nothing stale is left. What kubelet itself
+needs after such a moment (it tries a pod again after 10 s) shows on pods that ask for nothing of ours,
+created beside the others: where those take longer, ours may, too.
 """
 
 from support import *
 
-COMING = 10
+COMING = 8
 WITHIN_S = 10.0
+# kubelet spreads those 10 s out to 15.
+MARGIN_S = 5.0
 
 
 def create_stubbornly(namespace, manifest, seconds):
@@ -25,6 +29,38 @@ def create_stubbornly(namespace, manifest, seconds):
             if time.monotonic() > deadline:
                 return error
             time.sleep(0.1)
+
+
+def with_share(name):
+    """As a controller makes it: started again where a start was cut short."""
+    return slice_pod(name, 1000, 5, restartPolicy="Always")
+
+
+def bystander(name):
+    return pod(name, container(command=["sleep", "1000"]), restartPolicy="Always")
+
+
+def wait_all(namespace, ours, others, begun, seconds=40):
+    """When the last of ours, and of the others, ran, in seconds after `begun`; None where one does not."""
+    took = {}
+
+    def look():
+        running = {p["metadata"]["name"] for p in pods(namespace) if is_running(p)}
+        for which, names in (("ours", ours), ("others", others)):
+            if which not in took and set(names) <= running:
+                took[which] = time.monotonic() - begun
+        return len(took) == 2
+
+    wait_until(look, seconds, 0.05)
+    for name in () if "ours" in took else ours:
+        print(f"      {name}: {why(namespace, name)}")
+    return took.get("ours"), took.get("others")
+
+
+def check_in_time(ours, others, sentence):
+    print(f"      with a share {ours and round(ours, 2)} s, without {others and round(others, 2)} s")
+    allowed = max(WITHIN_S, (others or 0) + MARGIN_S)
+    check(ours is not None and ours <= allowed, f"{sentence} within 10 s, or with those without a share", ours, others)
 
 
 def identity(namespace, name):
@@ -45,14 +81,13 @@ def check_untouched(namespace, name, before):
     check(answer[:2] == (0, 2), "it is still held to its limit", answer)
 
 
-def check_new_pod(namespace, begun, name):
-    made = create_stubbornly(namespace, slice_pod(name, 1000, 5), WITHIN_S)
-    check(not isinstance(made, Exception), "a new pod is accepted", made)
-    took = wait_running(namespace, [name], 20)
-    took = time.monotonic() - begun if took is not None else None
-    check(took is not None and took <= WITHIN_S, f"it runs {took and round(took, 2)} s after the kill")
-    if took is not None:
-        check_share(namespace, name, 1000)
+def check_new_pod(namespace, begun):
+    made = [create_stubbornly(namespace, m, WITHIN_S) for m in (with_share("newcomer"), bystander("bystander"))]
+    check(not any(isinstance(m, Exception) for m in made), "a new pod is accepted", made)
+    ours, others = wait_all(namespace, ["newcomer"], ["bystander"], begun)
+    check_in_time(ours, others, "it runs")
+    if ours is not None:
+        check_share(namespace, "newcomer", 1000)
 
 
 def at_rest(namespace, program):
@@ -61,37 +96,36 @@ def at_rest(namespace, program):
     gone = programs.kill(program)
     check(programs.back(program, gone), f"{program}, killed, is started again")
     wait_until(reachable, 20)
-    check_new_pod(namespace, begun, "newcomer")
+    check_new_pod(namespace, begun)
     check_untouched(namespace, "resident", before)
-    check(delete(namespace, "newcomer"), "the new pod goes")
+    check(delete(namespace, "newcomer") and delete(namespace, "bystander"), "the new pod goes")
+
+
+def stream(namespace, failed):
+    for i in range(COMING):
+        for manifest in (with_share(f"coming-{i}"), bystander(f"beside-{i}")):
+            made = create_stubbornly(namespace, manifest, 15)
+            if isinstance(made, Exception):
+                failed.append((manifest["metadata"]["name"], made))
+        time.sleep(0.2)
 
 
 def while_coming(namespace, program):
     before = identity(namespace, "resident")
     names = [f"coming-{i}" for i in range(COMING)]
     failed = []
-
-    def stream():
-        for name in names:
-            made = create_stubbornly(namespace, slice_pod(name, 1000, 5), 15)
-            if isinstance(made, Exception):
-                failed.append((name, made))
-            time.sleep(0.2)
-
-    coming = threading.Thread(target=stream)
+    coming = threading.Thread(target=stream, args=(namespace, failed))
     coming.start()
     time.sleep(0.2 * COMING / 2)
     gone = programs.kill(program)
-    begun = time.monotonic()
     check(programs.back(program, gone), f"{program}, killed while pods come, is started again")
     coming.join()
     check(not failed, "all pods are accepted", failed)
     last = time.monotonic()
     wait_until(reachable, 20)
-    took = wait_running(namespace, names, 40)
-    took = time.monotonic() - max(last, begun) if took is not None else None
-    check(took is not None and took <= WITHIN_S, f"all run {took and round(took, 2)} s after the last was created")
-    for name in names if took is not None else []:
+    ours, others = wait_all(namespace, names, [f"beside-{i}" for i in range(COMING)], last)
+    check_in_time(ours, others, "after the last was created all run")
+    for name in names if ours is not None else []:
         check_share(namespace, name, 1000)
     check_untouched(namespace, "resident", before)
 

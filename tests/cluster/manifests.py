@@ -9,7 +9,8 @@ from host import DEPLOY, ClusterError
 
 
 def kubectl(binaries, *words, **options):
-    return host.output(binaries / "kubectl", "--kubeconfig", programs.ADMIN, *words, **options)
+    fixed = ("--kubeconfig", programs.ADMIN, "--cache-dir", host.WORK / "kubectl")
+    return host.output(binaries / "kubectl", *fixed, *words, **options)
 
 
 def read(binaries, manifest):

@@ -7,11 +7,7 @@ import shutil
 from support import *
 
 # HAMi's names that the linter dislikes, and are kept all the same (docs/compatibility.md).
-KEPT = {
-    "hami_host_gpu_memory_controller_utilization_ratio",
-    "hami_host_gpu_utilization_ratio",
-    "hami_gpu_shared_count",
-}
+KEPT = {"hami_gpu_shared_count"}
 WANTED = {
     programs.MONITOR_METRICS: {
         "hami_host_gpu_memory_used_bytes",

@@ -89,6 +89,7 @@ def kubelet_config():
         "podLogsDir": str(WORK / "podlogs"),
         "resolvConf": "",
         "serializeImagePulls": False,
+        "volumePluginDir": str(WORK / "kubelet/plugins-of-volumes"),
         "tlsCertFile": str(PKI / "kubelet.crt"),
         "tlsPrivateKeyFile": str(PKI / "kubelet.key"),
     }
@@ -97,6 +98,7 @@ def kubelet_config():
 # A sandboxed root may not lower oom_score_adj, and runc would fail: restrict_oom_score_adj.
 CONTAINERD_CONFIG = f"""\
 version = 3
+disabled_plugins = ["io.containerd.nri.v1.nri"]
 root = "{WORK}/containerd/root"
 state = "{WORK}/containerd/state"
 [grpc]
@@ -202,6 +204,7 @@ def kubernetes(binaries):
             root_ca_file=PKI / "ca.crt",
             use_service_account_credentials="true",
             leader_elect="false",
+            flex_volume_plugin_dir=WORK / "kubelet/plugins-of-volumes",
         ),
         "containerd": [binaries / "containerd", "--config", WORK / "containerd.toml"],
         "kubelet": [binaries / "kubelet"] + flags(
@@ -236,7 +239,7 @@ def ours():
         ],
         "hami-device-plugin": [
             OURS["hami-device-plugin"],
-            f"--config-file={WORK}/node-config.json",
+            f"--node-config-file={WORK}/node-config.json",
             f"--device-config-file={WORK}/device-config.yaml",
             f"--hook-path={HOOK}",
             f"--kubeconfig={WORK}/hami-device-plugin.kubeconfig",
@@ -309,13 +312,19 @@ def fetch(url, timeout=5):
         return None
 
 
+def clean_environment():
+    """What a service manager gives its services: nothing of the caller's, such as a test runner's settings."""
+    kept = {name: os.environ[name] for name in ("PATH", "HOME", "LANG") if name in os.environ}
+    return {**kept, MARK: str(WORK)}
+
+
 def supervise():
     pid = host.read_pid("supervisor")
     if pid and host.ours(pid) and host.alive(pid):
         return
     with open(WORK / "log/supervisor.log", "ab") as log:
         process = subprocess.Popen(
-            [sys.executable, host.HERE / "supervisor.py", WORK], env={**os.environ, MARK: str(WORK)},
+            [sys.executable, host.HERE / "supervisor.py", WORK], env=clean_environment(),
             stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
         )
     (WORK / "pids/supervisor").write_text(f"{process.pid}\n")

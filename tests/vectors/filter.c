@@ -361,9 +361,7 @@ static const char *left_out(const struct vector *vector)
     } ranges[] = {
         {"filter-nvidia-0112", "filter-nvidia-0113", "init containers take part"},
         {"filter-nvidia-0115", "filter-nvidia-0121", "topology"},
-        {"filter-nvidia-0122", "filter-nvidia-0138", "MIG"},
         {"filter-nvidia-0139", "filter-nvidia-0139", "topology"},
-        {"filter-nvidia-0148", "filter-nvidia-0148", "mode"},
     };
 
     for (size_t i = 0; i < ARRAY_SIZE(ranges); i++) {

@@ -103,6 +103,16 @@ static int read_list(const struct pod *pod, const char *key, struct arena *arena
     return 0;
 }
 
+static int read_mode(const struct pod *pod, struct arena *arena, struct request *request)
+{
+    const char *modes = text_pairs_get(&pod->annotations, NVIDIA_MODE_KEY);
+
+    if (!modes)
+        return 0;
+    request->modes = arena_strdup(arena, modes);
+    return request->modes ? 0 : -ENOMEM;
+}
+
 static int read_selection(const struct pod *pod, struct arena *arena, struct request *request)
 {
     const struct {
@@ -124,7 +134,7 @@ static int read_selection(const struct pod *pod, struct arena *arena, struct req
     /* As in HAMi, cards that are asked for by name are not avoided. */
     if (request->use_uuids.count)
         request->avoid_uuids.count = 0;
-    return 0;
+    return read_mode(pod, arena, request);
 }
 
 static int read_request(const struct vendor_instance *instance, const struct pod *pod,
@@ -225,8 +235,23 @@ static bool is_listed(const struct device *devices, size_t count, const char *uu
     return false;
 }
 
+static const struct mig_geometry *find_geometry(const struct nvidia_config *config,
+                                                const char *model)
+{
+    for (size_t i = 0; i < config->mig_count; i++) {
+        const struct nvidia_mig *mig = &config->migs[i];
+
+        for (size_t k = 0; k < mig->name_count; k++) {
+            if (strstr(model, mig->names[k]))
+                return &mig->geometry;
+        }
+    }
+    return NULL;
+}
+
 /* What goes wrong while devices are filled in; the first of it is told. */
 struct filling {
+    const struct nvidia_config *config;
     const struct node *node;
     struct device *devices;
     size_t count, max;
@@ -257,6 +282,8 @@ static void add_device(struct filling *filling, size_t position,
     }
     fill_device(registered, device);
     device->cordoned = is_cordoned(filling->node, device->uuid);
+    if (strcmp(device->mode, DEVICE_MODE_MIG) == 0)
+        device->geometry = find_geometry(filling->config, device->model);
     filling->count++;
     wrong = check_sense(registered);
     if (!wrong)
@@ -270,7 +297,8 @@ static int read_node(const struct vendor_instance *instance, const struct node *
                      struct error *err)
 {
     const char *text = text_pairs_get(&node->annotations, instance->register_key);
-    struct filling filling = {.node = node, .devices = ret_devices, .max = max, .err = err};
+    struct filling filling = {
+        .config = instance->config, .node = node, .devices = ret_devices, .max = max, .err = err};
     struct registered_devices registered;
     int r;
 

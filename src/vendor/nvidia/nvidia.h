@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* NVIDIA: whole cards shared by HAMi-core. Cards in MIG mode are listed but take nothing. */
+/* NVIDIA: whole cards shared by HAMi-core, and instances of cards in MIG mode. */
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -20,10 +20,23 @@
 #define NVIDIA_AVOID_UUID_KEY "nvidia.com/nouse-gpuuuid"
 #define NVIDIA_USE_TYPE_KEY "nvidia.com/use-gputype"
 #define NVIDIA_AVOID_TYPE_KEY "nvidia.com/nouse-gputype"
+#define NVIDIA_MODE_KEY "nvidia.com/vgpu-mode" /* the ways of sharing that will do */
 
 enum {
     NVIDIA_NO_PERCENT = 101, /* HAMi's word for no percentage */
     NVIDIA_NAME_SIZE = 254,  /* a resource's name: a domain, a slash, a name */
+};
+
+enum {
+    NVIDIA_MIG_MODELS = 32,
+    NVIDIA_MIG_NAMES = 8,
+};
+
+/* How cards whose model's name has one of these names in it may be cut. */
+struct nvidia_mig {
+    size_t name_count;
+    char names[NVIDIA_MIG_NAMES][48];
+    struct mig_geometry geometry;
 };
 
 /* Section `nvidia` of the device configuration. Names are "" where there is none. */
@@ -40,6 +53,9 @@ struct nvidia_config {
     int32_t default_count; /* added at admission; 0: not */
     int32_t memory_factor; /* MiB in a unit of requested memory; 0 and 1: one */
     char core_policy[16];  /* "", "default", "force", "disable" */
+
+    size_t mig_count;
+    struct nvidia_mig migs[NVIDIA_MIG_MODELS];
 
     /* For the node's plugin. */
     uint32_t split_count;

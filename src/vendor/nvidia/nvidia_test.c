@@ -56,9 +56,9 @@ static struct pod pod_of(const char *limits, const char *annotations)
 
 static void selection_comes_with_the_request(void **state)
 {
-    const struct pod pod =
-        pod_of(GPU, "\"nvidia.com/use-gputype\":\"A100,H100\",\"nvidia.com/nouse-gputype\":\"\","
-                    "\"nvidia.com/nouse-gpuuuid\":\"GPU-a\"");
+    const struct pod pod = pod_of(
+        GPU, "\"nvidia.com/use-gputype\":\"A100,H100\",\"nvidia.com/nouse-gputype\":\"\","
+             "\"nvidia.com/nouse-gpuuuid\":\"GPU-a\",\"nvidia.com/vgpu-mode\":\"hami-core,mps\"");
     const struct request *request;
     struct demand demand;
 
@@ -74,6 +74,7 @@ static void selection_comes_with_the_request(void **state)
     assert_string_equal(request->avoid_types.items[0], "");
     assert_int_equal(request->use_uuids.count, 0);
     assert_true(text_list_has(&request->avoid_uuids, "GPU-a"));
+    assert_string_equal(request->modes, "hami-core,mps");
 }
 
 static void cards_asked_for_by_name_are_not_avoided(void **state)

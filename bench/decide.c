@@ -1,0 +1,202 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/*
+ * The scheduler's decision alone, over a made cluster: NODES nodes of 8 cards, PODS pods placed.
+ * Prints ns, one line each: placed p50, placed p99, refused p50, bind and its being seen p50; then
+ * bytes in use.
+ *
+ * usage: decide NODES PODS ROUNDS
+ */
+
+#include <malloc.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/util.h"
+#include "cluster/cluster.h"
+#include "vendor/nvidia/nvidia.h"
+
+enum {
+    CARDS = 8,
+    CARD_MIB = 81920,
+};
+
+struct bench {
+    struct nvidia_config config;
+    struct vendor_set vendors;
+    struct cluster *cluster;
+    struct arena *arena;
+    const char **names;
+    size_t count;
+    uint64_t random;
+};
+
+static unsigned draw(struct bench *bench, unsigned below)
+{
+    bench->random ^= bench->random << 13;
+    bench->random ^= bench->random >> 7;
+    bench->random ^= bench->random << 17;
+    return (unsigned)((bench->random >> 20) % below);
+}
+
+static void add_node(struct bench *bench, size_t number)
+{
+    static char text[4096];
+    struct text_pair pairs[1] = {{NVIDIA_REGISTER_KEY, text}};
+    struct resource resources[1] = {{.name = "nvidia.com/gpu", .text = "80"}};
+    struct node node = {.uid = "", .resource_version = "", .has_status = true, .ready = true};
+    char name[64];
+
+    (void)snprintf(name, sizeof(name), "node-%05zu.example", number);
+    strcpy(text, "[");
+    for (unsigned i = 0; i < CARDS; i++)
+        (void)snprintf(
+            text + strlen(text), sizeof(text) - strlen(text),
+            "%s{\"id\":\"GPU-%08zx-0000-0000-0000-%012u\",\"index\":%u,\"count\":10,"
+            "\"devmem\":%d,\"devcore\":100,\"type\":\"NVIDIA A100-SXM4-80GB\",\"numa\":%u,"
+            "\"mode\":\"hami-core\",\"health\":true}",
+            i ? "," : "", number, i, i, CARD_MIB, i / 4);
+    strcat(text, "]");
+    resources[0].quantity = (struct quantity){QUANTITY_WHOLE, 80};
+    node.name = name;
+    node.annotations = (struct text_pairs){pairs, 1};
+    node.allocatable = (struct resource_list){resources, 1};
+    if (cluster_set_node(bench->cluster, &node, NULL) < 0)
+        abort();
+    bench->names[number] = strdup(name);
+}
+
+static int filter(struct bench *bench, const char *uid, int mib, int cores, const char **ret_node)
+{
+    struct resource limits[3] = {{.name = "nvidia.com/gpu", .text = ""},
+                                 {.name = "nvidia.com/gpumem", .text = ""},
+                                 {.name = "nvidia.com/gpucores", .text = ""}};
+    struct container container = {.name = "c", .has_resources = true, .has_limits = true};
+    struct cluster_answer answer = {0};
+    const struct pod pod = {
+        .namespace = "default",
+        .name = uid,
+        .uid = uid,
+        .resource_version = "1",
+        .has_spec = true,
+        .node_name = "",
+        .scheduler_name = "",
+        .runtime_class = "",
+        .container_count = 1,
+        .containers = &container,
+    };
+    int r;
+
+    limits[0].quantity = (struct quantity){QUANTITY_WHOLE, 1};
+    limits[1].quantity = (struct quantity){QUANTITY_WHOLE, mib};
+    limits[2].quantity = (struct quantity){QUANTITY_WHOLE, cores};
+    container.limits = (struct resource_list){limits, 3};
+    arena_reset(bench->arena);
+    r = cluster_filter(bench->cluster, &pod, bench->names, bench->count, 0, bench->arena, &answer,
+                       NULL);
+    if (ret_node)
+        *ret_node = answer.node;
+    return r;
+}
+
+/* Bound, and seen to be. */
+static void settle(struct bench *bench, const char *uid, const char *node)
+{
+    const struct cluster_bind what = {"default", uid, uid, node};
+    struct text_pairs annotations;
+    struct pod pod = {.namespace = "default", .name = uid, .uid = uid, .resource_version = "2"};
+
+    if (cluster_bind(bench->cluster, &what, 0, 0, bench->arena, &annotations, NULL) < 0)
+        abort();
+    cluster_bound(bench->cluster, uid, CLUSTER_BOUND);
+    pod.annotations = annotations;
+    if (cluster_set_pod(bench->cluster, &pod, NULL) < 0)
+        abort();
+}
+
+static void place_pods(struct bench *bench, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        const char *node;
+        char uid[64];
+
+        (void)snprintf(uid, sizeof(uid), "00000000-0000-0000-0000-%012zu", i);
+        if (filter(bench, uid, 4096 + (int)draw(bench, 40000), (int)draw(bench, 40), &node) !=
+            CLUSTER_PLACED)
+            continue;
+        settle(bench, uid, strdup(node));
+    }
+}
+
+static int compare(const void *a, const void *b)
+{
+    const int64_t *left = a, *right = b;
+
+    return (*left > *right) - (*left < *right);
+}
+
+static int64_t part(int64_t *times, size_t count, double which)
+{
+    qsort(times, count, sizeof(times[0]), compare);
+    return times[(size_t)((double)(count - 1) * which)];
+}
+
+static void measure(struct bench *bench, size_t rounds)
+{
+    int64_t *placed = calloc(rounds, sizeof(*placed)), *refused = calloc(rounds, sizeof(*refused));
+    int64_t *settled = calloc(rounds, sizeof(*settled));
+
+    for (size_t i = 0; i < rounds; i++) {
+        const char *node;
+        int64_t begun = clock_now_ns();
+
+        if (filter(bench, "the-one", 1024 + (int)draw(bench, 8000), (int)draw(bench, 10), &node) !=
+            CLUSTER_PLACED)
+            abort();
+        placed[i] = clock_now_ns() - begun;
+        begun = clock_now_ns();
+        settle(bench, "the-one", node);
+        settled[i] = clock_now_ns() - begun;
+        cluster_delete_pod(bench->cluster, "the-one");
+
+        begun = clock_now_ns();
+        if (i < 100 && filter(bench, "too-much", 2 * CARD_MIB, 0, NULL) != CLUSTER_REFUSED)
+            abort();
+        refused[i] = clock_now_ns() - begun;
+    }
+    printf("%lld\n%lld\n%lld\n%lld\n", (long long)part(placed, rounds, 0.5),
+           (long long)part(placed, rounds, 0.99), (long long)part(refused, MIN(rounds, 100u), 0.5),
+           (long long)part(settled, rounds, 0.5));
+}
+
+int main(int argc, char **argv)
+{
+    static struct bench bench = {.random = 88172645463325252};
+    struct cluster_options options = {.vendors = &bench.vendors,
+                                      .defaults = {.node_order = PLACE_SPREAD}};
+    size_t pods;
+
+    if (argc != 4)
+        return 2;
+    bench.count = strtoul(argv[1], NULL, 10);
+    pods = strtoul(argv[2], NULL, 10);
+    nvidia_config_defaults(&bench.config);
+    bench.vendors.instances[0] = nvidia_instance(&bench.config);
+    bench.vendors.count = 1;
+    bench.cluster = cluster_new(&options);
+    bench.arena = arena_new(1u << 30);
+    bench.names = calloc(bench.count, sizeof(*bench.names));
+
+    cluster_begin(bench.cluster, CLUSTER_NODES);
+    for (size_t i = 0; i < bench.count; i++)
+        add_node(&bench, i);
+    cluster_complete(bench.cluster, CLUSTER_NODES);
+    cluster_begin(bench.cluster, CLUSTER_PODS);
+    cluster_complete(bench.cluster, CLUSTER_PODS);
+    place_pods(&bench, pods);
+    measure(&bench, strtoul(argv[3], NULL, 10));
+    printf("%zu\n", mallinfo2().uordblks);
+    return 0;
+}

@@ -1,0 +1,164 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""hami-scheduler's times and memory, over made clusters of nodes with 8 cards.
+
+For each size: /filter over TLS with the names of all nodes, for a pod that asks for a part of a card and for one
+that asks for nothing (the floor: the same bytes are read and names answered), the first again while everything is
+listed anew, and the decision alone.
+
+usage: scheduler.py [--build DIRECTORY] [--nodes N,N...] [--rounds N]
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import signal
+import ssl
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+
+SOURCE = pathlib.Path(__file__).resolve().parent.parent
+PODS_PER_NODE, PODS_MAX = 8, 40000
+TARGETS = {5000: "p50 <= 0.6 ms, p99 <= 1.5 ms; relist p99 <= 5 ms", 65000: "<= 5 ms"}
+
+
+def arguments():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--build", type=pathlib.Path, default=SOURCE / "build")
+    parser.add_argument("--nodes", default="10,1000,5000,65000")
+    parser.add_argument("--rounds", type=int, default=2000)
+    return parser.parse_args()
+
+
+def certificate(folder):
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2",
+         "-subj", "/CN=bench", "-keyout", folder / "key.pem", "-out", folder / "cert.pem"],
+        check=True, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+
+
+def kubeconfig(folder, port):
+    text = {
+        "apiVersion": "v1", "kind": "Config", "current-context": "c",
+        "clusters": [{"name": "c", "cluster": {"server": f"http://127.0.0.1:{port}"}}],
+        "users": [{"name": "c", "user": {}}],
+        "contexts": [{"name": "c", "context": {"cluster": "c", "user": "c"}}],
+    }  # fmt: skip
+    (folder / "kubeconfig").write_text(json.dumps(text))
+
+
+def question(names, resources):
+    pod = {
+        "metadata": {"name": "asking", "namespace": "default", "uid": "the-asking-pod", "labels": {"app": "bench"}},
+        "spec": {"containers": [{"name": "c", "image": "i", "resources": {"limits": resources, "requests": resources}}]},
+    }
+    return json.dumps({"Pod": pod, "Nodes": None, "NodeNames": names})
+
+
+def private_kib(pid):
+    fields = dict(
+        line.split(":", 1) for line in pathlib.Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()[1:]
+    )
+    return sum(int(fields[name].split()[0]) for name in ("Private_Clean", "Private_Dirty"))
+
+
+class Scheduler:
+    def __init__(self, build, folder, nodes):
+        pods = min(nodes * PODS_PER_NODE, PODS_MAX)
+        self.api = subprocess.Popen(
+            [sys.executable, SOURCE / "bench/api.py", str(nodes), str(pods)], stdout=subprocess.PIPE, text=True
+        )
+        kubeconfig(folder, int(self.api.stdout.readline()))
+        begun = time.monotonic()
+        self.process = subprocess.Popen(
+            [build / "src/scheduler/hami-scheduler", "--http_bind=127.0.0.1:19443",
+             "--metrics-bind-address=127.0.0.1:19395", f"--cert_file={folder}/cert.pem",
+             f"--key_file={folder}/key.pem", f"--kubeconfig={folder}/kubeconfig",
+             f"--device-config-file={SOURCE}/tests/data/vectors/config-default.yaml", "--node-scheduler-policy=spread"],
+            stderr=(folder / "log").open("w"),
+        )  # fmt: skip
+        while not self.ready():
+            if self.process.poll() is not None:
+                raise SystemExit((folder / "log").read_text())
+            time.sleep(0.01)
+        self.ready_s = time.monotonic() - begun
+
+    def ready(self):
+        context = ssl._create_unverified_context()
+        try:
+            return urllib.request.urlopen("https://127.0.0.1:19443/readyz", context=context, timeout=30).status == 200
+        except OSError:
+            return False
+
+    def end(self):
+        self.process.terminate()
+        self.api.kill()
+        self.process.wait(20)
+        self.api.wait()
+
+
+def ask(build, body, rounds, marker=None):
+    words = [build / "bench/ask", "https://127.0.0.1:19443/filter", body, str(rounds)] + ([marker] if marker else [])
+    out = subprocess.run([str(w) for w in words], stdout=subprocess.PIPE, text=True, check=True).stdout
+    return [int(word) for word in out.split()]
+
+
+def ask_while_listing(build, scheduler, body, folder):
+    """Until the scheduler has read everything anew, by its log."""
+    marker = folder / "listed"
+    words = [build / "bench/ask", "https://127.0.0.1:19443/filter", body, "1000000", marker]
+    asking = subprocess.Popen([str(w) for w in words], stdout=subprocess.PIPE, text=True)
+    for _ in range(3):
+        time.sleep(0.2)
+        scheduler.api.send_signal(signal.SIGUSR1)
+        time.sleep(scheduler.ready_s + 0.5)
+    marker.touch()
+    out = asking.communicate()[0]
+    marker.unlink()
+    return [int(word) for word in out.split()]
+
+
+def say(title, numbers, note=""):
+    print(f"  {title:44} p50 {numbers[1] / 1e6:8.3f} ms   p99 {numbers[2] / 1e6:8.3f} ms   {note}")
+
+
+def measure(build, nodes, rounds):
+    with tempfile.TemporaryDirectory(prefix="hami-bench-") as name:
+        folder = pathlib.Path(name)
+        certificate(folder)
+        names = [f"node-{n:05d}.example" for n in range(nodes)]
+        (folder / "ours").write_text(question(names, {"nvidia.com/gpu": "1", "nvidia.com/gpumem": "3000"}))
+        (folder / "none").write_text(question(names, {"cpu": "1"}))
+        scheduler = Scheduler(build, folder, nodes)
+        try:
+            target = TARGETS.get(nodes, "")
+            print(f"{nodes} nodes x 8 cards, {min(nodes * PODS_PER_NODE, PODS_MAX)} pods   {target}")
+            floor = ask(build, folder / "none", rounds)
+            ours = ask(build, folder / "ours", rounds)
+            say("/filter, a pod that asks for nothing", floor)
+            say("/filter, a part of a card", ours, f"{ours[1] / floor[1]:.2f} of that")
+            say("/filter, the same while all is listed anew", ask_while_listing(build, scheduler, folder / "ours", folder))
+            print(f"  ready after {scheduler.ready_s:.2f} s, private memory {private_kib(scheduler.process.pid) / 1024:.1f} MiB")
+        finally:
+            scheduler.end()
+    if nodes <= 5000:
+        out = subprocess.run(
+            [build / "bench/decide", str(nodes), str(nodes * PODS_PER_NODE), "2000"],
+            stdout=subprocess.PIPE, text=True, check=True,
+        ).stdout.split()  # fmt: skip
+        say("the decision alone", [0, int(out[0]), int(out[1])], "target p99 <= 0.1 ms" if nodes == 5000 else "")
+        print(f"  {'a refusal, with a reason for each node':44} p50 {int(out[2]) / 1e6:8.3f} ms")
+
+
+def main():
+    options = arguments()
+    for nodes in options.nodes.split(","):
+        measure(options.build.resolve(), int(nodes), options.rounds if int(nodes) <= 5000 else options.rounds // 10)
+
+
+main()
