@@ -300,7 +300,7 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
     switch (key) {
     case OPTION_NODE_NAME:
         if (strlen(arg) >= sizeof(options->node_name))
-            argp_error(state, "\"%.60s\" is no node's name", arg);
+            argp_error(state, "--node-name: no node's name");
         COPY_TEXT(options->node_name, arg);
         return 0;
     case OPTION_KUBECONFIG:
