@@ -31,9 +31,9 @@ test: ## everything, from nothing; ends with the totals
 	BUILD=$(BUILD) tests/run
 
 bench: all ## the numbers, beside their targets; SAVE=1 keeps them in bench/results/
-	bench/bench.py --build $(BUILD) $(if $(SAVE),--save)
+	python3 bench/run.py --build $(BUILD) $(if $(SAVE),--save)
 
-soak: all ## the long runs: 10^5 kills
+soak: all ## the long runs: 10^5 kills, 10^7 random steps
 	$(MESON_TEST) --suite soak --timeout-multiplier 0
 
 demo: ## install, build, and show programs sharing a GPU, in under a minute

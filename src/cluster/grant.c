@@ -75,7 +75,8 @@ static bool share_fits(const struct place_share *share, const struct device *dev
     if (used->memory_bytes + wanted->memory_bytes > device->memory_bytes)
         return false;
     /* A whole card's compute is for one alone. */
-    return used->slots == 0 || (wanted->cores < DEVICE_CORES && used->cores < DEVICE_CORES);
+    return used->slots == 0 || device->cores != DEVICE_CORES ||
+           (wanted->cores < DEVICE_CORES && used->cores < DEVICE_CORES);
 }
 
 bool grant_fits(const struct grant *grant, const struct place_node *place)

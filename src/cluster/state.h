@@ -3,33 +3,13 @@
 
 /* Within the cluster: its records. See cluster.h. */
 
+#include "base/hash.h"
 #include "base/util.h"
 #include "cluster/cluster.h"
 
-/* Names are short and many are looked up in a request: FNV-1a over words of eight bytes. */
-#define HASH_FUNCTION(key, len, value) ((value) = (unsigned)cluster_hash((key), (len)))
-
-static inline uint64_t cluster_hash(const void *key, size_t len)
-{
-    const unsigned char *bytes = key;
-    uint64_t hash = UINT64_C(0xcbf29ce484222325) ^ len, word;
-
-    for (; len >= sizeof(word); len -= sizeof(word), bytes += sizeof(word)) {
-        memcpy(&word, bytes, sizeof(word));
-        hash = (hash ^ word) * UINT64_C(0x9e3779b97f4a7c15);
-        hash ^= hash >> 32;
-    }
-    word = 0;
-    memcpy(&word, bytes, len);
-    hash = (hash ^ word) * UINT64_C(0x9e3779b97f4a7c15);
-    return hash ^ hash >> 29;
-}
-
-#include <uthash.h>
-
 struct cluster_node {
-    UT_hash_handle hh;        /* by place.name */
-    struct place_node place;  /* devices: NULL while it has none to give */
+    UT_hash_handle hh;        /* by place->name */
+    struct place_node *place; /* devices: NULL while it has none to give */
     char *registered;         /* what the devices were made of; NULL: nothing */
     const char *absent;       /* why it has no devices, for a person; NULL: it has */
     bool exists;              /* false: only pods name it */
@@ -79,9 +59,21 @@ struct candidates {
     size_t count, size;
 };
 
+/* Decisions walk over all nodes: what they read of each lies together. */
+enum {
+    SLAB_NODES = 256,
+};
+
+struct slab {
+    struct slab *next;
+    uint64_t taken[SLAB_NODES / 64]; /* bits */
+    struct place_node nodes[SLAB_NODES];
+};
+
 struct cluster {
     struct cluster_options options;
     struct cluster_node *nodes;
+    struct slab *slabs;
     struct cluster_pod *pods;
     struct cluster_pod *timed; /* those reserved, the first to end first */
     bool complete[CLUSTER_KINDS];
@@ -92,6 +84,11 @@ struct cluster {
     bool unranked; /* a node came or went since the ranks were given */
     struct arena *scratch;
 };
+
+/* slab.c */
+struct place_node *slab_take(struct slab **slabs); /* zeroed; NULL: no memory */
+void slab_give(struct slab *slabs, struct place_node *place);
+void slab_free(struct slab *slabs);
 
 /* node.c */
 struct cluster_node *node_get(struct cluster *cluster, const char *name); /* made if need be */

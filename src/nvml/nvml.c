@@ -185,6 +185,7 @@ int nvml_read_status(struct nvml *nvml, unsigned index, struct nvml_status *ret_
     if (nvml->utilization && nvml->utilization(handle, &rates) == NVML_SUCCESS) {
         ret_status->has_utilization = true;
         ret_status->utilization_percent = rates.gpu;
+        ret_status->controller_percent = rates.memory;
     }
     return 0;
 }

@@ -23,6 +23,7 @@ struct nvml_status {
     uint64_t memory_used_bytes;
     bool has_utilization;
     unsigned utilization_percent; /* of time with a kernel running, as the driver samples it */
+    unsigned controller_percent;  /* of time with the memory being read or written */
 };
 
 struct nvml_process {

@@ -77,7 +77,7 @@ static void set_node_name(struct argp_state *state, struct plugin_options *optio
                           const char *name)
 {
     if (!*name || strlen(name) >= sizeof(options->node_name))
-        argp_error(state, "\"%.60s\" is no node's name", name);
+        argp_error(state, "--node-name: no node's name");
     COPY_TEXT(options->node_name, name);
 }
 

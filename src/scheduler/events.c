@@ -5,9 +5,9 @@
 #include <stdio.h>
 #include <time.h>
 #include <unistd.h>
-#include <uthash.h>
 #include <utlist.h>
 
+#include "base/hash.h"
 #include "base/log.h"
 #include "base/strbuf.h"
 #include "base/util.h"

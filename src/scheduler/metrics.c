@@ -5,6 +5,8 @@
  * about decisions and their time.
  */
 
+#include "metrics/metrics.h"
+
 #include <inttypes.h>
 #include <stdio.h>
 
@@ -16,6 +18,8 @@
 enum {
     METRICS_MAX = 256 << 20,
 };
+
+#define DURATION "hami_scheduler_request_duration_seconds"
 
 /* Upper bounds of the buckets, in ns. */
 static const uint64_t bounds_ns[LATENCY_BUCKETS] = {
@@ -34,16 +38,21 @@ void latency_note(struct latency *latency, uint64_t begun_ns)
     latency->sum_ns += taken_ns;
 }
 
-static void begin_family(struct strbuf *buf, const char *name, const char *type, const char *help)
-{
-    strbuf_addf(buf, "# HELP %s %s\n# TYPE %s %s\n", name, help, name, type);
-}
+enum {
+    LABELS_MAX = 8,
+    TEXT_MAX = 4096, /* of one sample's labels */
+};
 
-/* A label's value: the escapes of JSON that may come up here are the format's. */
-static void add_label(struct strbuf *buf, const char *name, const char *value)
+/* One sample, its labels given. */
+static void add_sample(struct strbuf *buf, const char *name, const struct metric_label *labels,
+                       size_t count, double value)
 {
-    strbuf_addf(buf, ",%s=", name);
-    strbuf_add_json(buf, value);
+    struct strbuf text = STRBUF_INIT(TEXT_MAX);
+
+    metrics_labels(&text, labels, count);
+    if (!text.failed)
+        metrics_sample(buf, name, strbuf_text(&text), value);
+    strbuf_deinit(&text);
 }
 
 /* HAMi's families of devices: each device of each node makes a sample of each. */
@@ -105,20 +114,27 @@ struct device_walk {
     const struct device_family *family;
 };
 
-static void add_device(struct device_walk *walk, const char *node, const struct device *device)
+static void add_device(const struct device_walk *walk, const char *node,
+                       const struct device *device)
 {
-    struct strbuf *buf = walk->buf;
+    const struct device_family *family = walk->family;
+    struct metric_label labels[LABELS_MAX];
+    char index[16], cores[16], limit[24];
+    size_t count = 0;
 
-    strbuf_addf(buf, "%s{zone=\"vGPU\"", walk->family->name);
-    add_label(buf, "node", node);
-    add_label(buf, "device_uuid", device->uuid);
-    strbuf_addf(buf, ",device_index=\"%u\"", device->index);
-    if (walk->family->with_cores)
-        strbuf_addf(buf, ",device_cores=\"%u\"", device->cores);
-    if (walk->family->with_limit)
-        strbuf_addf(buf, ",device_memory_limit=\"%" PRIu64 "\"", device->memory_bytes / MIB);
-    add_label(buf, "device_type", device->model);
-    strbuf_addf(buf, "} %.17g\n", walk->family->value(device));
+    (void)snprintf(index, sizeof(index), "%u", device->index);
+    (void)snprintf(cores, sizeof(cores), "%u", device->cores);
+    (void)snprintf(limit, sizeof(limit), "%" PRIu64, device->memory_bytes / MIB);
+    labels[count++] = (struct metric_label){"zone", "vGPU"};
+    labels[count++] = (struct metric_label){"node", node};
+    labels[count++] = (struct metric_label){"device_uuid", device->uuid};
+    labels[count++] = (struct metric_label){"device_index", index};
+    if (family->with_cores)
+        labels[count++] = (struct metric_label){"device_cores", cores};
+    if (family->with_limit)
+        labels[count++] = (struct metric_label){"device_memory_limit", limit};
+    labels[count++] = (struct metric_label){"device_type", device->model};
+    add_sample(walk->buf, family->name, labels, count, family->value(device));
 }
 
 static void add_node(void *data, const struct place_node *node)
@@ -132,7 +148,7 @@ static void add_devices(struct strbuf *buf, const struct cluster *cluster)
     for (size_t i = 0; i < ARRAY_SIZE(device_families); i++) {
         struct device_walk walk = {buf, &device_families[i]};
 
-        begin_family(buf, walk.family->name, "gauge", walk.family->help);
+        metrics_family(buf, walk.family->name, METRIC_GAUGE, walk.family->help);
         cluster_each_node(cluster, add_node, &walk);
     }
 }
@@ -150,15 +166,13 @@ static void add_pod(void *data, const struct cluster_pod_view *pod)
 
     for (size_t i = 0; i < pod->usage->count; i++) {
         const struct place_share *share = &pod->usage->shares[i];
+        const struct metric_label labels[] = {
+            {"zone", "vGPU"},   {"namespace", pod->namespace}, {"node", pod->node},
+            {"pod", pod->name}, {"container_index", "0"},      {"device_uuid", share->uuid},
+        };
 
-        strbuf_addf(walk->buf, "%s{zone=\"vGPU\"", walk->name);
-        add_label(walk->buf, "namespace", pod->namespace);
-        add_label(walk->buf, "node", pod->node);
-        add_label(walk->buf, "pod", pod->name);
-        strbuf_add(walk->buf, ",container_index=\"0\"");
-        add_label(walk->buf, "device_uuid", share->uuid);
-        strbuf_addf(walk->buf, "} %" PRIu64 "\n",
-                    walk->cores ? share->usage.cores : share->usage.memory_bytes);
+        add_sample(walk->buf, walk->name, labels, ARRAY_SIZE(labels),
+                   walk->cores ? (double)share->usage.cores : (double)share->usage.memory_bytes);
     }
 }
 
@@ -167,61 +181,88 @@ static void add_pods(struct strbuf *buf, const struct cluster *cluster)
     struct pod_walk memory = {buf, "hami_vgpu_memory_allocated_bytes", false};
     struct pod_walk cores = {buf, "hami_vgpu_core_allocated_ratio", true};
 
-    begin_family(buf, memory.name, "gauge", "Device memory granted to a pod");
+    metrics_family(buf, memory.name, METRIC_GAUGE, "Device memory granted to a pod");
     cluster_each_pod(cluster, add_pod, &memory);
-    begin_family(buf, cores.name, "gauge", "Compute granted to a pod, in percent of the card");
+    metrics_family(buf, cores.name, METRIC_GAUGE,
+                   "Compute granted to a pod, in percent of the card");
     cluster_each_pod(cluster, add_pod, &cores);
 }
 
+/* Our own families. */
+
 static void add_latency(struct strbuf *buf, const char *verb, const struct latency *latency)
 {
-    const char *name = "hami_scheduler_request_duration_seconds";
+    struct metric_label labels[] = {{"verb", verb}, {"le", "+Inf"}};
     uint64_t count = 0;
+    char bound[32];
 
     for (unsigned i = 0; i < LATENCY_BUCKETS; i++) {
         count += latency->counts[i];
-        strbuf_addf(buf, "%s_bucket{verb=\"%s\",le=\"%g\"} %" PRIu64 "\n", name, verb,
-                    (double)bounds_ns[i] / 1e9, count);
+        (void)snprintf(bound, sizeof(bound), "%g", (double)bounds_ns[i] / 1e9);
+        labels[1].value = bound;
+        add_sample(buf, DURATION "_bucket", labels, 2, (double)count);
     }
     count += latency->counts[LATENCY_BUCKETS];
-    strbuf_addf(buf, "%s_bucket{verb=\"%s\",le=\"+Inf\"} %" PRIu64 "\n", name, verb, count);
-    strbuf_addf(buf, "%s_sum{verb=\"%s\"} %.9f\n", name, verb, (double)latency->sum_ns / 1e9);
-    strbuf_addf(buf, "%s_count{verb=\"%s\"} %" PRIu64 "\n", name, verb, count);
+    labels[1].value = "+Inf";
+    add_sample(buf, DURATION "_bucket", labels, 2, (double)count);
+    add_sample(buf, DURATION "_sum", labels, 1, (double)latency->sum_ns / 1e9);
+    add_sample(buf, DURATION "_count", labels, 1, (double)count);
+}
+
+static void add_latencies(struct strbuf *buf, const struct scheduler *scheduler)
+{
+    metrics_family(buf, DURATION, METRIC_HISTOGRAM, "Time from a request's arrival to its answer");
+    add_latency(buf, "filter", &scheduler->filter);
+    add_latency(buf, "bind", &scheduler->bind);
+    add_latency(buf, "webhook", &scheduler->webhook);
+}
+
+struct outcome {
+    const char *name;
+    uint64_t count;
+};
+
+static void add_outcomes(struct strbuf *buf, const char *name, const char *help,
+                         const struct outcome *outcomes, size_t count)
+{
+    metrics_family(buf, name, METRIC_COUNTER, help);
+    for (size_t i = 0; i < count; i++) {
+        const struct metric_label label = {"outcome", outcomes[i].name};
+
+        add_sample(buf, name, &label, 1, (double)outcomes[i].count);
+    }
+}
+
+static void add_number(struct strbuf *buf, const char *name, enum metric_type type,
+                       const char *help, double value)
+{
+    metrics_family(buf, name, type, help);
+    metrics_sample(buf, name, "", value);
 }
 
 static void add_own(struct strbuf *buf, const struct scheduler *scheduler)
 {
+    const struct outcome filters[] = {{"placed", scheduler->filters_placed},
+                                      {"refused", scheduler->filters_refused},
+                                      {"failed", scheduler->filters_failed}};
+    const struct outcome binds[] = {{"done", scheduler->binds_done},
+                                    {"failed", scheduler->binds_failed}};
     struct cluster_counts counts = cluster_count(scheduler->cluster);
     struct kube_counts kube;
 
     kube_client_counts(scheduler->kube, &kube);
-    begin_family(buf, "hami_scheduler_request_duration_seconds", "histogram",
-                 "Time from a request's arrival to its answer");
-    add_latency(buf, "filter", &scheduler->filter);
-    add_latency(buf, "bind", &scheduler->bind);
-    add_latency(buf, "webhook", &scheduler->webhook);
-    begin_family(buf, "hami_scheduler_filters_total", "counter", "Decisions, by their outcome");
-    strbuf_addf(buf, "hami_scheduler_filters_total{outcome=\"placed\"} %" PRIu64 "\n",
-                scheduler->filters_placed);
-    strbuf_addf(buf, "hami_scheduler_filters_total{outcome=\"refused\"} %" PRIu64 "\n",
-                scheduler->filters_refused);
-    strbuf_addf(buf, "hami_scheduler_filters_total{outcome=\"failed\"} %" PRIu64 "\n",
-                scheduler->filters_failed);
-    begin_family(buf, "hami_scheduler_binds_total", "counter", "Binds, by their outcome");
-    strbuf_addf(buf, "hami_scheduler_binds_total{outcome=\"done\"} %" PRIu64 "\n",
-                scheduler->binds_done);
-    strbuf_addf(buf, "hami_scheduler_binds_total{outcome=\"failed\"} %" PRIu64 "\n",
-                scheduler->binds_failed);
-    begin_family(buf, "hami_scheduler_nodes", "gauge", "Nodes with devices");
-    strbuf_addf(buf, "hami_scheduler_nodes %zu\n", counts.nodes);
-    begin_family(buf, "hami_scheduler_pods", "gauge", "Pods that hold devices");
-    strbuf_addf(buf, "hami_scheduler_pods %zu\n", counts.pods);
-    begin_family(buf, "hami_scheduler_reservations", "gauge",
-                 "Pods whose devices are promised and not yet seen in force");
-    strbuf_addf(buf, "hami_scheduler_reservations %zu\n", counts.reserved);
-    begin_family(buf, "hami_scheduler_api_retries_total", "counter",
-                 "Requests to the API server that were sent again");
-    strbuf_addf(buf, "hami_scheduler_api_retries_total %" PRIu64 "\n", kube.retried);
+    add_latencies(buf, scheduler);
+    add_outcomes(buf, "hami_scheduler_filters_total", "Decisions", filters, ARRAY_SIZE(filters));
+    add_outcomes(buf, "hami_scheduler_binds_total", "Binds", binds, ARRAY_SIZE(binds));
+    add_number(buf, "hami_scheduler_nodes", METRIC_GAUGE, "Nodes with devices",
+               (double)counts.nodes);
+    add_number(buf, "hami_scheduler_pods", METRIC_GAUGE, "Pods that hold devices",
+               (double)counts.pods);
+    add_number(buf, "hami_scheduler_reservations", METRIC_GAUGE,
+               "Pods whose devices are promised and not yet seen in force",
+               (double)counts.reserved);
+    add_number(buf, "hami_scheduler_api_retries_total", METRIC_COUNTER,
+               "Requests to the API server that were sent again", (double)kube.retried);
 }
 
 void handle_metrics(void *data, struct http_request *request)
@@ -229,8 +270,8 @@ void handle_metrics(void *data, struct http_request *request)
     const struct scheduler *scheduler = data;
     struct strbuf buf = STRBUF_INIT(METRICS_MAX);
 
-    begin_family(&buf, "hami_build_info", "gauge", "Always 1; the version is a label");
-    strbuf_add(&buf, "hami_build_info{version=\"" HAMI_VERSION "\"} 1\n");
+    metrics_family(&buf, "hami_build_info", METRIC_GAUGE, "Always 1; the version is a label");
+    add_sample(&buf, "hami_build_info", &(struct metric_label){"version", HAMI_VERSION}, 1, 1);
     add_devices(&buf, scheduler->cluster);
     add_pods(&buf, scheduler->cluster);
     add_own(&buf, scheduler);

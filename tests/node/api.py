@@ -15,7 +15,7 @@ import urllib.parse
 
 
 class Api:
-    def __init__(self, watch_list=True, objects=None, port=0, token=None):
+    def __init__(self, watch_list=True, objects=None, port=0, token=None, tls=None):
         self.watch_list = watch_list
         self.lock = threading.Condition()
         self.version = 1000
@@ -29,17 +29,21 @@ class Api:
         self.connections = set()
         self.generation = 0
         self.server = http.server.ThreadingHTTPServer(("127.0.0.1", port), self.handler())
+        self.scheme = "http"
+        if tls:
+            self.scheme = "https"
+            self.server.socket = tls.wrap_socket(self.server.socket, server_side=True, do_handshake_on_connect=False)
         self.server.daemon_threads = True
         self.server.handle_error = lambda *_: None  # clients may be killed
         self.port = self.server.server_address[1]
         threading.Thread(target=self.server.serve_forever, args=(0.05,), daemon=True).start()
 
     def url(self):
-        return f"http://127.0.0.1:{self.port}"
+        return f"{self.scheme}://127.0.0.1:{self.port}"
 
-    def kubeconfig(self, path, user="{}"):
+    def kubeconfig(self, path, user="{}", cluster=""):
         path.write_text(
-            f'clusters: [{{name: a, cluster: {{server: "{self.url()}"}}}}]\n'
+            f'clusters: [{{name: a, cluster: {{server: "{self.url()}"{cluster}}}}}]\n'
             f"users: [{{name: u, user: {user}}}]\n"
             "contexts: [{name: c, context: {cluster: a, user: u}}]\ncurrent-context: c\n"
         )

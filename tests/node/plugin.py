@@ -175,7 +175,7 @@ def hands_over():
     check_equal(
         {k: v for k, v in env.items() if k != "CUDA_DEVICE_MEMORY_SHARED_CACHE"},
         {"NVIDIA_VISIBLE_DEVICES": a, "CUDA_DEVICE_MEMORY_LIMIT_0": "3000m", "CUDA_DEVICE_SM_LIMIT": "10", "LIBCUDA_LOG_LEVEL": "1",
-         "HAMI_POD_UID": pod["metadata"]["uid"], "HAMI_CONTAINER": "main", "HAMI_SIM": "/usr/local/vgpu/machine"},
+         "HAMI_POD_UID": pod["metadata"]["uid"], "HAMI_CONTAINER": "main", "HAMI_SIM": "/usr/local/vgpu/machine", "CUDA_VISIBLE_DEVICES": a},
         "the environment is HAMi's, for the card that the scheduler chose",
     )
     region = env["CUDA_DEVICE_MEMORY_SHARED_CACHE"]

@@ -131,8 +131,11 @@ static void add_environment(const struct node_host *host, const struct container
         add_env(spec, "LIBCUDA_LOG_LEVEL=%s", host->config->log_level);
     if (host->config->disable_core_limit)
         add_env(spec, "GPU_CORE_UTILIZATION_POLICY=disable");
-    if (host->sim_machine[0])
+    if (host->sim_machine[0]) {
         add_env(spec, "HAMI_SIM=" CONTAINER_FOLDER "/machine");
+        /* With real cards the NVIDIA runtime hides the others. */
+        add_env(spec, "CUDA_VISIBLE_DEVICES=%s", uuids);
+    }
 }
 
 static void add_mount(struct strbuf *spec, const char *host_path, const char *container_path,

@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/*
+ * Prometheus' text format, version 0.0.4. A family's HELP and TYPE are written once, and its
+ * samples follow it: whoever has samples of several families at hand gathers them first.
+ */
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "base/strbuf.h"
+
+enum metric_type {
+    METRIC_GAUGE,
+    METRIC_COUNTER,
+    METRIC_HISTOGRAM, /* samples of NAME_bucket, NAME_sum and NAME_count */
+};
+
+struct metric_label {
+    const char *name, *value;
+};
+
+void metrics_family(struct strbuf *buf, const char *name, enum metric_type type, const char *help);
+
+/* Labels as text, {a="b",c="d"}: values are escaped, bytes that are not UTF-8 are replaced. */
+void metrics_labels(struct strbuf *buf, const struct metric_label *labels, size_t count);
+
+/* A sample of the family begun last; labels as metrics_labels() writes them, or "". */
+void metrics_sample(struct strbuf *buf, const char *name, const char *labels, double value);

@@ -1,0 +1,327 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "monitor/containers.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "base/file.h"
+#include "base/hash.h"
+#include "base/log.h"
+#include "base/util.h"
+
+enum {
+    CONTAINERS_MAX = 4096,
+};
+
+/* Utilisation is taken over at least so long. */
+#define INTERVAL_NS (NS_PER_S / 2)
+
+/* What was charged when we looked last, by which utilisation is told. */
+struct past {
+    char key[CONTAINER_UID_SIZE + CONTAINER_NAME_SIZE];
+    int64_t at_ns;
+    uint64_t charged_ns[LIMITS_MAX_DEVICES];
+    double utilization[LIMITS_MAX_DEVICES];
+    bool seen;
+    UT_hash_handle hh;
+};
+
+struct containers {
+    char folder[PATH_MAX];
+    struct container_use *uses;
+    size_t count, size;
+    struct past *pasts;
+    struct region_view view; /* large */
+    char limits[LIMITS_FILE_MAX + 1];
+};
+
+struct containers *containers_new(const char *hook_path)
+{
+    struct containers *containers = calloc(1, sizeof(*containers));
+
+    if (containers)
+        (void)snprintf(containers->folder, sizeof(containers->folder), "%s/containers", hook_path);
+    return containers;
+}
+
+void containers_free(struct containers *containers)
+{
+    struct past *past, *next;
+
+    if (!containers)
+        return;
+    HASH_ITER(hh, containers->pasts, past, next)
+    {
+        HASH_DEL(containers->pasts, past);
+        free(past);
+    }
+    free(containers->uses);
+    free(containers);
+}
+
+/* A container's folder, "<pod uid>_<container>". */
+static bool read_name(const char *entry, struct container_use *use)
+{
+    size_t len = strcspn(entry, "_");
+
+    if (!len || len >= sizeof(use->pod_uid) || entry[len] != '_' || !entry[len + 1] ||
+        strlen(entry + len + 1) >= sizeof(use->name))
+        return false;
+    memcpy(use->pod_uid, entry, len);
+    use->pod_uid[len] = '\0';
+    COPY_TEXT(use->name, entry + len + 1);
+    return true;
+}
+
+static bool is_region(const char *name)
+{
+    size_t len = strlen(name);
+
+    return len > 6 && strcmp(name + len - 6, ".cache") == 0 && !strstr(name, "libvgpu.so");
+}
+
+/* HAMi's plugin writes no limits file: the region is the folder's one file of that kind. */
+static int find_region(const char *folder, char ret_path[PATH_MAX])
+{
+    DIR *entries = opendir(folder);
+    int len = -1;
+
+    if (!entries)
+        return -errno;
+    for (struct dirent *entry = readdir(entries); entry && len < 0; entry = readdir(entries)) {
+        if (is_region(entry->d_name))
+            len = snprintf(ret_path, PATH_MAX, "%s/%s", folder, entry->d_name);
+    }
+    (void)closedir(entries);
+    return len > 0 && len < PATH_MAX ? 0 : -ENOENT;
+}
+
+static int read_limits(struct containers *containers, const char *folder, struct limits *ret_limits)
+{
+    struct error err = ERROR_INIT;
+    char path[PATH_MAX];
+    ssize_t len;
+    int r;
+
+    if (snprintf(path, sizeof(path), "%s/limits", folder) >= (int)sizeof(path))
+        return -ENAMETOOLONG;
+    len = file_read(path, containers->limits, sizeof(containers->limits));
+    if (len < 0)
+        return (int)len;
+    *ret_limits = (struct limits)LIMITS_INIT;
+    r = limits_parse(ret_limits, containers->limits, &err);
+    if (r < 0)
+        log_warn("%s: %s", path, err.text);
+    return r;
+}
+
+static int region_path(const char *folder, const struct limits *limits, char ret_path[PATH_MAX])
+{
+    const char *name = limits ? strrchr(limits->region_path, '/') : NULL;
+
+    if (!name)
+        return find_region(folder, ret_path);
+    return snprintf(ret_path, PATH_MAX, "%s%s", folder, name) < PATH_MAX ? 0 : -ENAMETOOLONG;
+}
+
+static void use_limits(const struct limits *limits, struct container_use *use)
+{
+    use->card_count = limits->device_count;
+    for (unsigned i = 0; i < limits->device_count; i++) {
+        struct container_card *card = &use->cards[i];
+
+        COPY_TEXT(card->uuid, limits->devices[i].uuid);
+        card->index = i;
+        card->limit_bytes = limits->devices[i].memory_bytes;
+        card->cores = limits->devices[i].cores;
+    }
+}
+
+/* Without a limits file the region says which cards there are. */
+static void use_region_limits(const struct region_view *view, struct container_use *use)
+{
+    for (unsigned i = 0; i < view->device_count && i < LIMITS_MAX_DEVICES; i++) {
+        struct container_card *card = &use->cards[use->card_count];
+
+        if (!view->devices[i].uuid[0])
+            continue;
+        COPY_TEXT(card->uuid, view->devices[i].uuid);
+        card->index = i;
+        card->limit_bytes = view->devices[i].limit_bytes;
+        card->cores = view->devices[i].cores % 100;
+        use->card_count++;
+    }
+}
+
+static const struct region_view_device *find_device(const struct region_view *view,
+                                                    const char *uuid)
+{
+    for (unsigned i = 0; i < view->device_count; i++) {
+        if (strcmp(view->devices[i].uuid, uuid) == 0)
+            return &view->devices[i];
+    }
+    return NULL;
+}
+
+static void use_region(const struct region_view *view, struct container_use *use)
+{
+    use->has_region = true;
+    use->last_kernel_time = view->last_kernel_time;
+    use->unaccounted_refused = view->unaccounted_refused;
+    use->unaccounted_allowed = view->unaccounted_allowed;
+    for (unsigned i = 0; i < use->card_count; i++) {
+        struct container_card *card = &use->cards[i];
+        const struct region_view_device *device = find_device(view, card->uuid);
+
+        if (!device)
+            continue;
+        card->used = device->used;
+        card->charged_ns = (uint64_t)MAX(device->charged_ns, INT64_C(0));
+        card->delayed_ns = device->delayed_ns;
+        card->launches_delayed = device->launches_delayed;
+        card->refusals = device->refusals;
+        if (!view->has_extension)
+            card->utilization = device->sm_util;
+    }
+}
+
+static struct past *find_past(struct containers *containers, const struct container_use *use,
+                              int64_t now_ns)
+{
+    char key[sizeof(((struct past *)0)->key)];
+    struct past *past;
+
+    (void)snprintf(key, sizeof(key), "%s_%s", use->pod_uid, use->name);
+    HASH_FIND_STR(containers->pasts, key, past);
+    if (past)
+        return past;
+    past = calloc(1, sizeof(*past));
+    if (!past)
+        return NULL;
+    COPY_TEXT(past->key, key);
+    past->at_ns = now_ns;
+    for (unsigned i = 0; i < use->card_count; i++)
+        past->charged_ns[i] = use->cards[i].charged_ns;
+    HASH_ADD_STR(containers->pasts, key, past);
+    return past;
+}
+
+/* A new region counts from zero again. */
+static void measure(struct containers *containers, struct container_use *use, int64_t now_ns)
+{
+    struct past *past = find_past(containers, use, now_ns);
+    int64_t passed_ns;
+
+    if (!past)
+        return;
+    past->seen = true;
+    passed_ns = now_ns - past->at_ns;
+    for (unsigned i = 0; i < use->card_count; i++) {
+        uint64_t charged = use->cards[i].charged_ns;
+        uint64_t more = charged > past->charged_ns[i] ? charged - past->charged_ns[i] : 0;
+
+        if (passed_ns >= INTERVAL_NS) {
+            past->utilization[i] = MIN(100.0 * (double)more / (double)passed_ns, 100.0);
+            past->charged_ns[i] = charged;
+        }
+        use->cards[i].utilization = past->utilization[i];
+    }
+    if (passed_ns >= INTERVAL_NS)
+        past->at_ns = now_ns;
+}
+
+static int look_at(struct containers *containers, const char *entry, int64_t now_ns,
+                   struct container_use *use)
+{
+    char folder[PATH_MAX], path[PATH_MAX];
+    struct error err = ERROR_INIT;
+    struct limits limits;
+    bool has_limits;
+    int r;
+
+    *use = (struct container_use){.card_count = 0};
+    if (!read_name(entry, use) ||
+        snprintf(folder, sizeof(folder), "%s/%s", containers->folder, entry) >= (int)sizeof(folder))
+        return -EINVAL;
+    has_limits = read_limits(containers, folder, &limits) == 0;
+    r = region_path(folder, has_limits ? &limits : NULL, path);
+    if (has_limits)
+        use_limits(&limits, use);
+    if (r == 0)
+        r = region_view_read(path, &containers->view, &err);
+    if (r < 0 && !has_limits)
+        return r;
+    if (r < 0)
+        return 0; /* no process has made it a region yet */
+    if (!has_limits)
+        use_region_limits(&containers->view, use);
+    use_region(&containers->view, use);
+    if (containers->view.has_extension)
+        measure(containers, use, now_ns);
+    return 0;
+}
+
+static int make_room(struct containers *containers)
+{
+    size_t size = containers->size ? containers->size * 2 : 16;
+    struct container_use *uses;
+
+    if (containers->count < containers->size)
+        return 0;
+    if (containers->count == CONTAINERS_MAX)
+        return -E2BIG;
+    uses = realloc(containers->uses, size * sizeof(*uses));
+    if (!uses)
+        return -ENOMEM;
+    containers->uses = uses;
+    containers->size = size;
+    return 0;
+}
+
+static void forget_unseen(struct containers *containers)
+{
+    struct past *past, *next;
+
+    HASH_ITER(hh, containers->pasts, past, next)
+    {
+        bool seen = past->seen;
+
+        past->seen = false;
+        if (seen)
+            continue;
+        HASH_DEL(containers->pasts, past);
+        free(past);
+    }
+}
+
+int containers_look(struct containers *containers, int64_t now_ns,
+                    const struct container_use **ret_uses, struct error *err)
+{
+    DIR *entries = opendir(containers->folder);
+    int r = 0;
+
+    containers->count = 0;
+    if (!entries && errno != ENOENT)
+        return error_set(err, -errno, "%s: %s", containers->folder, strerror(errno));
+    for (struct dirent *entry = entries ? readdir(entries) : NULL; entry && r == 0;
+         entry = readdir(entries)) {
+        r = make_room(containers);
+        if (r < 0)
+            (void)error_set(err, r, "%s: %s", containers->folder, strerror(-r));
+        else if (entry->d_name[0] != '.' && look_at(containers, entry->d_name, now_ns,
+                                                    &containers->uses[containers->count]) == 0)
+            containers->count++;
+    }
+    if (entries)
+        (void)closedir(entries);
+    if (r < 0)
+        return r;
+    forget_unseen(containers);
+    *ret_uses = containers->uses;
+    return (int)containers->count;
+}

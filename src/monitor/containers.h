@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/*
+ * The containers of this node and what they use of their cards, read from their folders: the limits
+ * that they were given, and their regions, which are read and never mapped.
+ */
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/error.h"
+#include "region/limits.h"
+#include "region/view.h"
+
+struct containers;
+
+enum {
+    CONTAINER_NAME_SIZE = 256,
+    CONTAINER_UID_SIZE = 64,
+};
+
+/* A container's use of one of its cards. */
+struct container_card {
+    char uuid[LIMITS_UUID_SIZE];
+    unsigned index;       /* the card's number in the container */
+    uint64_t limit_bytes; /* 0: none */
+    unsigned cores;       /* percent, 0: no limit */
+    struct region_view_memory used;
+    double utilization; /* percent of the card's time, over the last seconds */
+    uint64_t charged_ns, delayed_ns, launches_delayed, refusals;
+};
+
+struct container_use {
+    char pod_uid[CONTAINER_UID_SIZE];
+    char name[CONTAINER_NAME_SIZE];
+    bool has_region; /* a process was there; else nothing is used */
+    uint64_t last_kernel_time;
+    uint64_t unaccounted_refused, unaccounted_allowed;
+    unsigned card_count;
+    struct container_card cards[LIMITS_MAX_DEVICES];
+};
+
+/* hook_path is where the plugin keeps its files. */
+struct containers *containers_new(const char *hook_path);
+void containers_free(struct containers *containers);
+
+/*
+ * Looks at all of them. Costs a few reads a container; nothing of it blocks for long. now_ns is of
+ * CLOCK_MONOTONIC: utilisation is that of the time between two looks, at least half a second apart.
+ * Returns their number; *ret_uses is the object's until the next look.
+ */
+int containers_look(struct containers *containers, int64_t now_ns,
+                    const struct container_use **ret_uses, struct error *err);

@@ -1,0 +1,354 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "monitor/export.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/cleanup.h"
+#include "base/util.h"
+#include "metrics/metrics.h"
+
+enum {
+    LABELS_MAX = 8,
+    TEXT_MAX = 8 << 10,   /* of one sample's labels */
+    TEXTS_MAX = 32 << 20, /* of all */
+};
+
+/* Cards of the node */
+
+struct card_family {
+    const char *name;
+    const char *help;
+    double (*value)(const struct host_card *card);
+    bool of_utilization; /* left out where the driver does not tell */
+    bool without_node;   /* HAMi leaves the label out of this one */
+    bool legacy;
+};
+
+static double card_used(const struct host_card *card)
+{
+    return (double)card->status.memory_used_bytes;
+}
+
+static double card_total(const struct host_card *card)
+{
+    return (double)card->status.memory_total_bytes;
+}
+
+static double card_utilization(const struct host_card *card)
+{
+    return card->status.utilization_percent;
+}
+
+static double card_controller(const struct host_card *card)
+{
+    return card->status.controller_percent;
+}
+
+static const struct card_family card_families[] = {
+    {"hami_host_gpu_memory_used_bytes", "Device memory in use on the card", card_used},
+    {"hami_host_gpu_memory_total_bytes", "Device memory of the card", card_total},
+    {"hami_host_gpu_utilization_ratio", "Percent of time with a kernel running, as NVML samples it",
+     card_utilization, .of_utilization = true},
+    {"hami_host_gpu_memory_controller_utilization_ratio",
+     "Percent of time with the memory being read or written, as NVML samples it", card_controller,
+     .of_utilization = true, .without_node = true},
+    {"HostGPUMemoryUsage", "GPU device memory usage", card_used, .legacy = true},
+    {"HostCoreUtilization", "GPU core utilization", card_utilization, .of_utilization = true,
+     .legacy = true},
+};
+
+static size_t card_labels(const struct exported *what, const struct card_family *family,
+                          const struct host_card *card, char index[16], char type[128],
+                          struct metric_label labels[LABELS_MAX])
+{
+    size_t count = 0;
+
+    (void)snprintf(index, 16, "%u", card->device.index);
+    (void)snprintf(type, 128, "NVIDIA-%s", card->device.model);
+    labels[count++] = (struct metric_label){"zone", "vGPU"};
+    if (!family->without_node)
+        labels[count++] = (struct metric_label){family->legacy ? "nodeid" : "node", what->node};
+    labels[count++] = (struct metric_label){family->legacy ? "deviceidx" : "device_index", index};
+    labels[count++] =
+        (struct metric_label){family->legacy ? "deviceuuid" : "device_uuid", card->device.uuid};
+    labels[count++] = (struct metric_label){family->legacy ? "devicetype" : "device_type", type};
+    return count;
+}
+
+static void export_card(const struct exported *what, const struct card_family *family,
+                        const struct host_card *card, struct strbuf *buf)
+{
+    struct metric_label labels[LABELS_MAX];
+    char index[16], type[128];
+    CLEANUP(strbuf_deinit) struct strbuf text = STRBUF_INIT(TEXT_MAX);
+
+    if (!card->has_status || (family->of_utilization && !card->status.has_utilization))
+        return;
+    metrics_labels(&text, labels, card_labels(what, family, card, index, type, labels));
+    metrics_sample(buf, family->name, strbuf_text(&text), family->value(card));
+}
+
+static void export_cards(const struct exported *what, struct strbuf *buf)
+{
+    for (size_t i = 0; i < ARRAY_SIZE(card_families); i++) {
+        const struct card_family *family = &card_families[i];
+
+        if (family->legacy && !what->legacy)
+            continue;
+        metrics_family(buf, family->name, METRIC_GAUGE, family->help);
+        for (size_t k = 0; k < what->card_count; k++)
+            export_card(what, family, &what->cards[k], buf);
+    }
+}
+
+/* Cards of containers */
+
+/* How labels are named: in these days, and before HAMi 2.9. */
+enum naming {
+    NAMING_NEW,
+    NAMING_LEGACY,
+    NAMING_COUNT,
+};
+
+/* A container's card with whom it is of. */
+struct sample {
+    const struct exported *what;
+    const struct container_use *use;
+    const struct container_card *card;
+    size_t labels[NAMING_COUNT]; /* offsets into the samples' texts */
+};
+
+/* What all families are made of: a row for each card of each container. */
+struct samples {
+    struct sample *items;
+    size_t count;
+    struct strbuf texts; /* labels, one terminated text after another */
+};
+
+struct use_family {
+    const char *name;
+    enum metric_type type;
+    const char *help;
+    double (*value)(const struct sample *sample);
+    bool when_launched; /* only where a kernel was launched at all */
+    bool legacy;
+};
+
+static double memory_used(const struct sample *sample)
+{
+    return (double)sample->card->used.total;
+}
+
+static double memory_limit(const struct sample *sample)
+{
+    return (double)sample->card->limit_bytes;
+}
+
+static double memory_context(const struct sample *sample)
+{
+    return (double)sample->card->used.context;
+}
+
+static double memory_module(const struct sample *sample)
+{
+    return (double)sample->card->used.module;
+}
+
+static double memory_buffer(const struct sample *sample)
+{
+    return (double)sample->card->used.data;
+}
+
+static double utilization(const struct sample *sample)
+{
+    return sample->card->utilization;
+}
+
+static double last_kernel(const struct sample *sample)
+{
+    return (double)MAX(sample->what->now - (int64_t)sample->use->last_kernel_time, INT64_C(0));
+}
+
+static double core_limit(const struct sample *sample)
+{
+    return sample->card->cores ? sample->card->cores : DEVICE_CORES;
+}
+
+static double busy_seconds(const struct sample *sample)
+{
+    return (double)sample->card->charged_ns / 1e9;
+}
+
+static double throttled_seconds(const struct sample *sample)
+{
+    return (double)sample->card->delayed_ns / 1e9;
+}
+
+static double throttled_launches(const struct sample *sample)
+{
+    return (double)sample->card->launches_delayed;
+}
+
+static double refusals(const struct sample *sample)
+{
+    return (double)sample->card->refusals;
+}
+
+static const struct use_family use_families[] = {
+    {"hami_vgpu_memory_used_bytes", METRIC_GAUGE, "Device memory that the container uses",
+     memory_used},
+    {"hami_vgpu_memory_limit_bytes", METRIC_GAUGE, "Device memory that it may use; 0: all",
+     memory_limit},
+    {"hami_container_device_memory_bytes", METRIC_GAUGE, "Device memory that the container uses",
+     memory_used},
+    {"hami_vgpu_memory_context_bytes", METRIC_GAUGE, "Of it, by contexts", memory_context},
+    {"hami_vgpu_memory_module_bytes", METRIC_GAUGE, "Of it, by code", memory_module},
+    {"hami_vgpu_memory_buffer_bytes", METRIC_GAUGE, "Of it, by data", memory_buffer},
+    {"hami_container_device_utilization_ratio", METRIC_GAUGE,
+     "Percent of the card's time that the container used in the last seconds", utilization},
+    {"hami_container_last_kernel_elapsed_seconds", METRIC_GAUGE,
+     "Time since the container's last launch", last_kernel, .when_launched = true},
+    {"hami_vgpu_core_limit_ratio", METRIC_GAUGE,
+     "Percent of the card's time that the container may use", core_limit},
+    {"hami_container_device_busy_seconds_total", METRIC_COUNTER,
+     "The card's time that the container used", busy_seconds},
+    {"hami_container_throttled_seconds_total", METRIC_COUNTER,
+     "Time that launches were held back to keep the container to its share", throttled_seconds},
+    {"hami_container_throttled_launches_total", METRIC_COUNTER,
+     "Launches that were held back to keep the container to its share", throttled_launches},
+    {"hami_container_memory_refusals_total", METRIC_COUNTER,
+     "Allocations that were refused to keep the container to its memory", refusals},
+    {"vGPU_device_memory_usage_in_bytes", METRIC_GAUGE, "vGPU device usage", memory_used,
+     .legacy = true},
+    {"vGPU_device_memory_limit_in_bytes", METRIC_GAUGE, "vGPU device limit", memory_limit,
+     .legacy = true},
+    {"Device_utilization_desc_of_container", METRIC_GAUGE, "Container device utilization",
+     utilization, .legacy = true},
+    {"Device_last_kernel_of_container", METRIC_GAUGE, "Container device last kernel", last_kernel,
+     .when_launched = true, .legacy = true},
+};
+
+static size_t add_labels(const struct pod_name *pod, const struct sample *sample,
+                         enum naming naming, struct strbuf *texts)
+{
+    bool legacy = naming == NAMING_LEGACY;
+    size_t at = texts->len;
+    char index[16];
+    const struct metric_label labels[] = {
+        {"zone", "vGPU"},
+        {legacy ? "podnamespace" : "namespace", pod->namespace},
+        {legacy ? "podname" : "pod", pod->name},
+        {legacy ? "ctrname" : "container", sample->use->name},
+        {legacy ? "vdeviceid" : "vdevice_index", index},
+        {legacy ? "deviceuuid" : "device_uuid", sample->card->uuid},
+    };
+
+    (void)snprintf(index, sizeof(index), "%u", sample->card->index);
+    metrics_labels(texts, labels, ARRAY_SIZE(labels));
+    strbuf_addf(texts, "%c", '\0');
+    return at;
+}
+
+static void add_samples(const struct exported *what, const struct container_use *use,
+                        struct samples *samples)
+{
+    const struct pod_name *pod = pod_names_find(what->names, use->pod_uid);
+
+    for (unsigned i = 0; pod && i < use->card_count; i++) {
+        struct sample *sample = &samples->items[samples->count++];
+
+        *sample = (struct sample){.what = what, .use = use, .card = &use->cards[i]};
+        sample->labels[NAMING_NEW] = add_labels(pod, sample, NAMING_NEW, &samples->texts);
+        if (what->legacy)
+            sample->labels[NAMING_LEGACY] = add_labels(pod, sample, NAMING_LEGACY, &samples->texts);
+    }
+}
+
+static void export_family(const struct samples *samples, const struct use_family *family,
+                          struct strbuf *buf)
+{
+    enum naming naming = family->legacy ? NAMING_LEGACY : NAMING_NEW;
+
+    metrics_family(buf, family->name, family->type, family->help);
+    for (size_t i = 0; i < samples->count; i++) {
+        const struct sample *sample = &samples->items[i];
+
+        if (!family->when_launched || sample->use->last_kernel_time)
+            metrics_sample(buf, family->name, samples->texts.text + sample->labels[naming],
+                           family->value(sample));
+    }
+}
+
+static void export_uses(const struct exported *what, struct strbuf *buf)
+{
+    struct samples samples = {.texts = STRBUF_INIT(TEXTS_MAX)};
+    size_t count = 0;
+
+    for (size_t i = 0; i < what->use_count; i++)
+        count += what->uses[i].card_count;
+    samples.items = calloc(count + 1, sizeof(*samples.items));
+    for (size_t i = 0; samples.items && i < what->use_count; i++)
+        add_samples(what, &what->uses[i], &samples);
+    buf->failed |= !samples.items || samples.texts.failed;
+    for (size_t i = 0; i < ARRAY_SIZE(use_families) && !buf->failed; i++) {
+        if (!use_families[i].legacy || what->legacy)
+            export_family(&samples, &use_families[i], buf);
+    }
+    strbuf_deinit(&samples.texts);
+    free(samples.items);
+}
+
+/* What concerns a container as a whole. */
+static void export_unaccounted(const struct exported *what, const char *name, const char *help,
+                               size_t member, struct strbuf *buf)
+{
+    metrics_family(buf, name, METRIC_COUNTER, help);
+    for (size_t i = 0; i < what->use_count; i++) {
+        const struct container_use *use = &what->uses[i];
+        const struct pod_name *pod = pod_names_find(what->names, use->pod_uid);
+        const uint64_t *count = (const uint64_t *)((const char *)use + member);
+        CLEANUP(strbuf_deinit) struct strbuf text = STRBUF_INIT(TEXT_MAX);
+        const struct metric_label labels[] = {
+            {"zone", "vGPU"},
+            {"namespace", pod ? pod->namespace : ""},
+            {"pod", pod ? pod->name : ""},
+            {"container", use->name},
+        };
+
+        if (!pod)
+            continue;
+        metrics_labels(&text, labels, ARRAY_SIZE(labels));
+        metrics_sample(buf, name, strbuf_text(&text), (double)*count);
+    }
+}
+
+static size_t count_nameless(const struct exported *what)
+{
+    size_t count = 0;
+
+    for (size_t i = 0; i < what->use_count; i++)
+        count += !pod_names_find(what->names, what->uses[i].pod_uid);
+    return count;
+}
+
+void export_metrics(const struct exported *what, struct strbuf *buf)
+{
+    const struct metric_label version = {"version", what->version};
+    CLEANUP(strbuf_deinit) struct strbuf text = STRBUF_INIT(TEXT_MAX);
+
+    metrics_labels(&text, &version, 1);
+    metrics_family(buf, "hami_build_info", METRIC_GAUGE, "Always 1; the version is a label");
+    metrics_sample(buf, "hami_build_info", strbuf_text(&text), 1);
+    export_cards(what, buf);
+    export_uses(what, buf);
+    export_unaccounted(what, "hami_container_unaccounted_refused_total",
+                       "Calls refused because what they take is not accounted for",
+                       offsetof(struct container_use, unaccounted_refused), buf);
+    export_unaccounted(what, "hami_container_unaccounted_allowed_total",
+                       "Calls let pass although what they take is not accounted for",
+                       offsetof(struct container_use, unaccounted_allowed), buf);
+    metrics_family(buf, "hami_monitor_nameless_containers", METRIC_GAUGE,
+                   "Containers whose pod the API server does not know, or not yet");
+    metrics_sample(buf, "hami_monitor_nameless_containers", "", (double)count_nameless(what));
+}

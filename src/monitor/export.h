@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/* What is measured, as metrics: HAMi's names first, then our own. No I/O. */
+
+#include <stddef.h>
+
+#include "base/strbuf.h"
+#include "model/device.h"
+#include "monitor/containers.h"
+#include "monitor/podnames.h"
+#include "nvml/nvml.h"
+
+/* A card of the node and what it is doing. */
+struct host_card {
+    struct device device;
+    bool has_status;
+    struct nvml_status status;
+};
+
+struct exported {
+    const char *node, *version;
+    bool legacy; /* the names before 2.9, too */
+    int64_t now; /* Unix seconds */
+    size_t card_count;
+    const struct host_card *cards;
+    size_t use_count;
+    const struct container_use *uses; /* those of pods without a name are left out, and counted */
+    const struct pod_names *names;
+};
+
+void export_metrics(const struct exported *what, struct strbuf *buf);

@@ -1,0 +1,352 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* hami-vgpu-monitor: says what the containers of this node use of its GPUs. */
+
+#include <argp.h>
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <uv.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/parse.h"
+#include "base/util.h"
+#include "http/server.h"
+#include "kube/client.h"
+#include "kube/watch.h"
+#include "monitor/containers.h"
+#include "monitor/export.h"
+#include "monitor/podnames.h"
+#include "nvml/nvml.h"
+
+enum {
+    CARDS_MAX = 64,
+    METRICS_MAX = 64 << 20,
+    LOOK_MS = 5000,
+};
+
+#define AGENT "hami-vgpu-monitor/" HAMI_VERSION
+
+struct options {
+    char node_name[256];
+    const char *kubeconfig, *hook_path, *address, *nvml;
+    bool legacy;
+};
+
+struct monitor {
+    uv_loop_t loop;
+    const struct options *options;
+    struct containers *containers;
+    struct pod_names *names;
+    struct nvml *nvml;
+    struct kube_client *kube;
+    struct kube_watch *watch;
+    struct http_server *http;
+    uv_timer_t timer;
+    uv_signal_t signals[2];
+    struct host_card cards[CARDS_MAX];
+    size_t card_count;
+};
+
+/* Metrics */
+
+/* Cards that NVML does not list any more are left out; one that does not answer has no samples. */
+static void read_cards(struct monitor *monitor)
+{
+    struct device devices[CARDS_MAX];
+    struct error err = ERROR_INIT;
+    int count;
+
+    monitor->card_count = 0;
+    count = nvml_list(monitor->nvml, devices, ARRAY_SIZE(devices), &err);
+    if (count < 0)
+        log_warn("the cards can't be read: %s", err.text);
+    for (int i = 0; i < count; i++) {
+        struct host_card *card = &monitor->cards[monitor->card_count++];
+
+        card->device = devices[i];
+        card->has_status = devices[i].healthy &&
+                           nvml_read_status(monitor->nvml, (unsigned)i, &card->status, &err) == 0;
+    }
+}
+
+static int look(struct monitor *monitor, const struct container_use **ret_uses)
+{
+    struct error err = ERROR_INIT;
+    int count = containers_look(monitor->containers, clock_now_ns(), ret_uses, &err);
+
+    if (count < 0)
+        log_warn("the containers can't be read: %s", err.text);
+    return count;
+}
+
+static void on_metrics(void *data, struct http_request *request)
+{
+    struct monitor *monitor = data;
+    struct strbuf buf = STRBUF_INIT(METRICS_MAX);
+    struct exported what = {
+        .node = monitor->options->node_name,
+        .version = HAMI_VERSION,
+        .legacy = monitor->options->legacy,
+        .now = (int64_t)time(NULL),
+        .cards = monitor->cards,
+        .names = monitor->names,
+    };
+    int count;
+
+    read_cards(monitor);
+    count = look(monitor, &what.uses);
+    what.card_count = monitor->card_count;
+    what.use_count = count > 0 ? (size_t)count : 0;
+    export_metrics(&what, &buf);
+    if (buf.failed)
+        http_answer(request, 503, HTTP_TEXT, "no memory\n", 10);
+    else
+        http_answer(request, 200, HTTP_METRICS, strbuf_text(&buf), buf.len);
+    strbuf_deinit(&buf);
+}
+
+static void on_health(void *data, struct http_request *request)
+{
+    (void)data;
+    http_answer(request, 200, HTTP_TEXT, "ok\n", 3);
+}
+
+static const struct http_route routes[] = {
+    {.method = "GET", .path = "/metrics", .handle = on_metrics},
+    {.method = "GET", .path = "/healthz", .handle = on_health},
+    {.method = NULL},
+};
+
+/* Utilisation is that since the last look, so that it does not rest on how often we are asked. */
+static void on_look(uv_timer_t *timer)
+{
+    const struct container_use *uses;
+
+    (void)look(timer->data, &uses);
+}
+
+/* Pods */
+
+static void on_begin(void *data)
+{
+    struct monitor *monitor = data;
+
+    pod_names_begin(monitor->names);
+}
+
+static void on_pod(void *data, enum kube_event event, yyjson_val *object)
+{
+    struct monitor *monitor = data;
+
+    if (event == KUBE_DELETED)
+        pod_names_remove(monitor->names, object);
+    else
+        pod_names_put(monitor->names, object);
+}
+
+static void on_complete(void *data)
+{
+    struct monitor *monitor = data;
+
+    pod_names_complete(monitor->names);
+}
+
+static const struct kube_watch_ops pod_ops = {
+    .begin = on_begin,
+    .object = on_pod,
+    .complete = on_complete,
+};
+
+static int watch_pods(struct monitor *monitor, struct error *err)
+{
+    CLEANUP(kube_config_freep) struct kube_config *config = NULL;
+    char on_node[512];
+    struct kube_watch_spec spec = {
+        .path = "/api/v1/pods", .field_selector = on_node, .metadata_only = true};
+    int r;
+
+    (void)snprintf(on_node, sizeof(on_node), "spec.nodeName=%s", monitor->options->node_name);
+    r = kube_config_load(monitor->options->kubeconfig, &config, err);
+    if (r == 0)
+        r = kube_client_new(&monitor->loop, config, AGENT, &monitor->kube, err);
+    if (r == 0)
+        r = kube_watch_new(monitor->kube, &spec, &pod_ops, monitor, &monitor->watch, err);
+    return r;
+}
+
+/* Starting and ending */
+
+static void stop(struct monitor *monitor)
+{
+    if (uv_is_closing((uv_handle_t *)&monitor->timer))
+        return;
+    http_server_free(monitor->http);
+    kube_watch_free(monitor->watch);
+    kube_client_free(monitor->kube);
+    uv_close((uv_handle_t *)&monitor->timer, NULL);
+    for (size_t i = 0; i < ARRAY_SIZE(monitor->signals); i++)
+        uv_close((uv_handle_t *)&monitor->signals[i], NULL);
+}
+
+static void on_signal(uv_signal_t *handle, int number)
+{
+    log_info("ending on signal %d", number);
+    stop(handle->data);
+}
+
+static void start_handles(struct monitor *monitor)
+{
+    static const int numbers[] = {SIGTERM, SIGINT};
+
+    (void)uv_timer_init(&monitor->loop, &monitor->timer);
+    monitor->timer.data = monitor;
+    (void)uv_timer_start(&monitor->timer, on_look, 0, LOOK_MS);
+    for (size_t i = 0; i < ARRAY_SIZE(numbers); i++) {
+        (void)uv_signal_init(&monitor->loop, &monitor->signals[i]);
+        monitor->signals[i].data = monitor;
+        (void)uv_signal_start(&monitor->signals[i], on_signal, numbers[i]);
+    }
+}
+
+static int start(struct monitor *monitor, struct error *err)
+{
+    const struct http_options http = {
+        .address = monitor->options->address, .routes = routes, .data = monitor};
+    int r;
+
+    monitor->containers = containers_new(monitor->options->hook_path);
+    monitor->names = pod_names_new();
+    if (!monitor->containers || !monitor->names)
+        return error_set(err, -ENOMEM, "no memory");
+    r = nvml_open(monitor->options->nvml, &monitor->nvml, err);
+    if (r == 0)
+        r = watch_pods(monitor, err);
+    if (r == 0)
+        r = http_server_new(&monitor->loop, &http, &monitor->http, err);
+    return r;
+}
+
+static int run(const struct options *options)
+{
+    struct monitor *monitor = calloc(1, sizeof(*monitor));
+    struct error err = ERROR_INIT;
+    int r;
+
+    if (!monitor || uv_loop_init(&monitor->loop) < 0)
+        return -ENOMEM;
+    (void)signal(SIGPIPE, SIG_IGN);
+    monitor->options = options;
+    start_handles(monitor);
+    r = start(monitor, &err);
+    if (r < 0) {
+        log_error("%s", err.text);
+        stop(monitor);
+    } else {
+        log_info("node %s: serving metrics on %s", options->node_name, options->address);
+    }
+    (void)uv_run(&monitor->loop, UV_RUN_DEFAULT);
+    (void)uv_loop_close(&monitor->loop);
+    nvml_close(monitor->nvml);
+    containers_free(monitor->containers);
+    pod_names_free(monitor->names);
+    free(monitor);
+    return r;
+}
+
+/* Options */
+
+enum {
+    OPTION_NODE_NAME = 256,
+    OPTION_KUBECONFIG,
+    OPTION_HOOK_PATH,
+    OPTION_ADDRESS,
+    OPTION_LEGACY,
+};
+
+static const struct argp_option argp_options[] = {
+    {"node-name", OPTION_NODE_NAME, "NAME", 0, "This node's name (default: $NODE_NAME)", 0},
+    {"kubeconfig", OPTION_KUBECONFIG, "FILE", 0,
+     "How to reach the API server (default: $KUBECONFIG, the pod's own, ~/.kube/config)", 0},
+    {"hook-path", OPTION_HOOK_PATH, "FOLDER", 0,
+     "Where the device plugin keeps the containers' files (default: $HOOK_PATH, /usr/local/vgpu)",
+     0},
+    {"metrics-bind-address", OPTION_ADDRESS, "ADDRESS", 0,
+     "Where /metrics and /healthz are served (default: :9394)", 0},
+    {"legacy-metrics", OPTION_LEGACY, "BOOL", OPTION_ARG_OPTIONAL,
+     "Serve the metrics under HAMi's older names, too", 0},
+    {"v", 'v', "LEVEL", 0, "How much to say; 5: everything", 0},
+    {0},
+};
+
+static void set_verbosity(struct argp_state *state, const char *text)
+{
+    uint64_t level;
+
+    if (parse_u64(text, &level) < 0 || level > 100)
+        argp_error(state, "\"%s\" is no level", text);
+    else
+        log_set_verbosity((unsigned)level);
+}
+
+static error_t parse_option(int key, char *arg, struct argp_state *state)
+{
+    struct options *options = state->input;
+
+    switch (key) {
+    case OPTION_NODE_NAME:
+        if (strlen(arg) >= sizeof(options->node_name))
+            argp_error(state, "--node-name: no node's name");
+        COPY_TEXT(options->node_name, arg);
+        return 0;
+    case OPTION_KUBECONFIG:
+        options->kubeconfig = arg;
+        return 0;
+    case OPTION_HOOK_PATH:
+        options->hook_path = arg;
+        return 0;
+    case OPTION_ADDRESS:
+        options->address = arg;
+        return 0;
+    case OPTION_LEGACY:
+        options->legacy = !arg || strcmp(arg, "true") == 0;
+        return 0;
+    case 'v':
+        set_verbosity(state, arg);
+        return 0;
+    case ARGP_KEY_END:
+        if (!options->node_name[0])
+            argp_error(state, "which node is this? Set NODE_NAME or --node-name");
+        return 0;
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+}
+
+static const struct argp argp = {
+    .options = argp_options,
+    .parser = parse_option,
+    .doc = "Serves Prometheus metrics of this node's GPUs and of what its containers use of them.",
+};
+
+PUBLIC const char *argp_program_version = "hami-vgpu-monitor " HAMI_VERSION;
+
+int main(int argc, char **argv)
+{
+    const char *name = getenv("NODE_NAME"), *hook_path = getenv("HOOK_PATH");
+    struct options options = {
+        .hook_path = hook_path && *hook_path ? hook_path : "/usr/local/vgpu",
+        .address = ":9394",
+        .nvml = "libnvidia-ml.so.1",
+    };
+
+    if (name)
+        COPY_TEXT(options.node_name, name);
+    if (argp_parse(&argp, argc, argv, 0, NULL, &options) != 0)
+        return 2;
+    return run(&options) < 0 ? EXIT_FAILURE : EXIT_SUCCESS;
+}

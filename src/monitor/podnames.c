@@ -1,0 +1,132 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "monitor/podnames.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/hash.h"
+#include "base/log.h"
+
+struct entry {
+    struct pod_name name; /* first */
+    char *uid;
+    unsigned list;
+    UT_hash_handle hh; /* by uid */
+};
+
+struct pod_names {
+    struct entry *entries;
+    unsigned list;
+};
+
+struct pod_names *pod_names_new(void)
+{
+    return calloc(1, sizeof(struct pod_names));
+}
+
+static void entry_free(struct entry *entry)
+{
+    free((char *)entry->name.namespace);
+    free((char *)entry->name.name);
+    free(entry->uid);
+    free(entry);
+}
+
+static void entry_remove(struct pod_names *names, struct entry *entry)
+{
+    HASH_DEL(names->entries, entry);
+    entry_free(entry);
+}
+
+void pod_names_free(struct pod_names *names)
+{
+    struct entry *entry, *next;
+
+    if (!names)
+        return;
+    HASH_ITER(hh, names->entries, entry, next)
+    {
+        entry_remove(names, entry);
+    }
+    free(names);
+}
+
+void pod_names_begin(struct pod_names *names)
+{
+    names->list++;
+}
+
+void pod_names_complete(struct pod_names *names)
+{
+    struct entry *entry, *next;
+
+    HASH_ITER(hh, names->entries, entry, next)
+    {
+        if (entry->list != names->list)
+            entry_remove(names, entry);
+    }
+}
+
+static struct entry *find(const struct pod_names *names, const char *uid)
+{
+    struct entry *entry;
+
+    HASH_FIND_STR(names->entries, uid, entry);
+    return entry;
+}
+
+static const char *text_of(yyjson_val *object, const char *key)
+{
+    return yyjson_get_str(yyjson_obj_get(yyjson_obj_get(object, "metadata"), key));
+}
+
+static struct entry *entry_new(const char *uid, const char *namespace, const char *name)
+{
+    struct entry *entry = calloc(1, sizeof(*entry));
+
+    if (!entry)
+        return NULL;
+    entry->uid = strdup(uid);
+    entry->name.namespace = strdup(namespace);
+    entry->name.name = strdup(name);
+    if (entry->uid && entry->name.namespace && entry->name.name)
+        return entry;
+    entry_free(entry);
+    return NULL;
+}
+
+void pod_names_put(struct pod_names *names, yyjson_val *object)
+{
+    const char *uid = text_of(object, "uid");
+    const char *namespace = text_of(object, "namespace");
+    const char *name = text_of(object, "name");
+    struct entry *entry = uid ? find(names, uid) : NULL;
+
+    if (!uid || !namespace || !name)
+        return;
+    if (!entry) {
+        entry = entry_new(uid, namespace, name);
+        if (!entry) {
+            log_error("no memory for the name of pod %s/%s", namespace, name);
+            return;
+        }
+        HASH_ADD_KEYPTR(hh, names->entries, entry->uid, strlen(entry->uid), entry);
+    }
+    entry->list = names->list;
+}
+
+void pod_names_remove(struct pod_names *names, yyjson_val *object)
+{
+    const char *uid = text_of(object, "uid");
+    struct entry *entry = uid ? find(names, uid) : NULL;
+
+    if (entry)
+        entry_remove(names, entry);
+}
+
+const struct pod_name *pod_names_find(const struct pod_names *names, const char *uid)
+{
+    const struct entry *entry = find(names, uid);
+
+    return entry ? &entry->name : NULL;
+}

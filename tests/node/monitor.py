@@ -1,0 +1,179 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""hami-vgpu-monitor: what it says of containers is what the simulator counts, and promtool reads it."""
+
+import re
+import shutil
+import sys
+import urllib.request
+
+sys.path.insert(0, __file__.rsplit("/", 2)[0])
+from harness import *
+
+sys.path.insert(0, __file__.rsplit("/", 1)[0])
+from api import Api
+
+PROGRAM = BUILD / "src/monitor/hami-vgpu-monitor"
+PODS = "/api/v1/pods"
+NODE = "node-1"
+LIMIT = 3000 * MIB
+
+# What promtool's linter says of names that HAMi's dashboards need.
+EXCEPTIONS = {
+    r"(HostGPUMemoryUsage|HostCoreUtilization|vGPU_device_memory_\w+|Device_\w+_of_container) metric names should be written in 'snake_case' not 'camelCase'",
+}
+
+
+class Container:
+    """A container's folder as the device plugin makes it, and what runs in it."""
+
+    def __init__(self, hook, uid, name, uuid, memory=LIMIT, cores=30):
+        self.folder = hook / "containers" / f"{uid}_{name}"
+        self.folder.mkdir(parents=True)
+        self.region = self.folder / "1b4e28ba-2fa1-4d11-8c3e-0123456789ab.cache"
+        self.region.touch()
+        keys = {"NVIDIA_VISIBLE_DEVICES": uuid, "CUDA_DEVICE_MEMORY_LIMIT_0": memory, "CUDA_DEVICE_SM_LIMIT_0": cores, "HAMI_VISIBLE_DEVICES": "granted"}
+        inside = keys | {"CUDA_DEVICE_MEMORY_SHARED_CACHE": f"/usr/local/vgpu/{self.region.name}"}
+        (self.folder / "limits").write_text("".join(f"{k}={v}\n" for k, v in inside.items()))
+        self.library = container(self.region, **keys)
+        self.uuid = uuid
+
+    def start(self, machine, *arguments):
+        return start([LOAD, *arguments], bare_environment(machine, LD_PRELOAD=self.library, CUDA_VISIBLE_DEVICES=self.uuid))
+
+
+def free_port():
+    import socket
+
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+class Monitor:
+    def __init__(self, machine, api, hook, *arguments):
+        self.port = free_port()
+        self.program = start(
+            [PROGRAM, f"--metrics-bind-address=127.0.0.1:{self.port}", f"--hook-path={hook}",
+             f"--kubeconfig={api.kubeconfig(scratch / 'kubeconfig')}", *arguments],
+            bare_environment(machine, NODE_NAME=NODE, no_proxy="*"),
+        )
+        wait_until(lambda: self.get("/healthz")[0] == 200)
+
+    def get(self, path):
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=5) as answer:
+                return answer.status, answer.read().decode()
+        except urllib.error.HTTPError as error:
+            return error.code, ""
+        except OSError:
+            return 0, ""
+
+    def scrape(self):
+        """{name: {frozenset of labels: value}}"""
+        out = {}
+        for line in self.get("/metrics")[1].splitlines():
+            got = re.fullmatch(r"(\w+)(?:\{(.*)\})? (\S+)", line)
+            if got:
+                labels = frozenset(re.findall(r'(\w+)="((?:[^"\\]|\\.)*)"', got[2] or ""))
+                out.setdefault(got[1], {})[labels] = float(got[3])
+        return out
+
+
+def value(metrics, name, **labels):
+    got = [v for l, v in metrics.get(name, {}).items() if set(labels.items()) <= set(l)]
+    return got[0] if len(got) == 1 else got
+
+
+def main():
+    machine = Machine(2, 30000 * MIB)
+    uuids = [g["uuid"] for g in machine.view()["gpus"]]
+    hook = scratch / "vgpu"
+    pod = lambda name, uid: {"metadata": {"name": name, "namespace": "ns", "uid": uid, "resourceVersion": "1"}, "spec": {"nodeName": NODE}}
+    api = Api(objects={PODS: {"one": pod("one", "uid-1"), "two": pod("two", "uid-2")}})
+    api.objects[PODS]["far"] = pod("far", "uid-3") | {"spec": {"nodeName": "node-2"}}
+    busy = Container(hook, "uid-1", "main", uuids[1])
+    idle = Container(hook, "uid-2", "main", uuids[0])
+    Container(hook, "uid-9", "gone", uuids[0])
+    (hook / "containers/garbage").mkdir()
+    hostile = Container(hook, "uid-2", "bad", uuids[0])
+    hostile.region.write_bytes(b"\xff" * 5000)
+    monitor = Monitor(machine, api, hook)
+
+    which = {"namespace": "ns", "pod": "one", "container": "main", "vdevice_index": "0", "device_uuid": uuids[1]}
+    check(wait_until(lambda: value(monitor.scrape(), "hami_vgpu_memory_limit_bytes", **which) == LIMIT), "a container's limit is told before it runs anything")
+    check_equal(value(monitor.scrape(), "hami_vgpu_memory_used_bytes", **which), 0, "and that it uses nothing")
+
+    guest = busy.start(machine, "--memory", "1G", "--hold")
+    wait_until(lambda: machine.used(guest.pid, 1) >= GIB)
+    used = machine.used(guest.pid, 1)
+    got = monitor.scrape()
+    check(used > GIB, "a process takes 1 GiB", used)
+    check_equal(value(got, "hami_vgpu_memory_used_bytes", **which), used, "its use is what the simulator counts, within one scrape")
+    check_equal(value(got, "hami_container_device_memory_bytes", **which), used, "under HAMi's other name, too")
+    parts = [value(got, f"hami_vgpu_memory_{p}_bytes", **which) for p in ("context", "module", "buffer")]
+    check_equal(sum(parts), used, "and it is the sum of its parts")
+    host = {"zone": "vGPU", "node": NODE, "device_index": "1", "device_uuid": uuids[1]}
+    check_equal(value(got, "hami_host_gpu_memory_used_bytes", **host), machine.used(None, 1), "the card's use as a whole")
+    check_equal(len(got["hami_vgpu_memory_limit_bytes"]), 3, "containers of pods that are not the node's are left out")
+    check_equal(value(got, "hami_monitor_nameless_containers"), 1, "and counted")
+    check_equal(value(got, "hami_vgpu_memory_used_bytes", pod="two", container="bad"), 0, "a region that is none costs its container only")
+    guest.kill()
+    guest.wait()
+    check_equal(value(monitor.scrape(), "hami_vgpu_memory_used_bytes", **which), 0, "a killed process uses nothing any more")
+
+    guest = busy.start(machine, "--kernel", "1ms", "--seconds", "20")
+    check(wait_until(lambda: 20 < value(monitor.scrape(), "hami_container_device_utilization_ratio", **which) < 40, 20), "a busy container's share of the card's time is told",
+          value(monitor.scrape(), "hami_container_device_utilization_ratio", **which))
+    first = monitor.scrape()
+    time.sleep(1)
+    second = monitor.scrape()
+    for name, least in (("hami_container_device_busy_seconds_total", 0.2), ("hami_container_throttled_seconds_total", 0.3), ("hami_container_throttled_launches_total", 10)):
+        more = value(second, name, **which) - value(first, name, **which)
+        check(more > least, f"{name} counts on", more)
+    check(value(second, "hami_container_last_kernel_elapsed_seconds", **which) <= 2, "its last launch was just now")
+    guest.kill()
+    api.delete(PODS, "two")
+    check(wait_until(lambda: len(monitor.scrape()["hami_vgpu_memory_limit_bytes"]) == 1), "a pod that is gone is no longer told of")
+
+    check_equal([monitor.get(p)[0] for p in ("/healthz", "/metrics", "/", "/metrics/x")], [200, 200, 404, 404], "it serves what it should")
+    memory = {l.split()[0]: int(l.split()[1]) for l in open(f"/proc/{monitor.program.pid}/smaps_rollup") if l[0].isupper()}
+    private = memory["Private_Clean:"] + memory["Private_Dirty:"]
+    print(f"private memory {private} KiB")
+    check(private < 10240, "in less than 10 MiB of private memory", private)
+
+    for i in range(500):
+        Container(hook, "uid-1", f"c{i}", uuids[0])
+    monitor.get("/metrics")
+    times = []
+    for _ in range(20):
+        began = time.monotonic()
+        monitor.get("/metrics")
+        times.append((time.monotonic() - began) * 1000)
+    print(f"scrape of 501 containers: median {sorted(times)[10]:.1f} ms")
+    check(sorted(times)[10] < 50, "a scrape of 501 containers is quick", times)
+    monitor.program.terminate()
+    check_equal(monitor.program.wait(10), 0, "it ends on SIGTERM")
+
+    for arguments, allowed in (((), set()), (("--legacy-metrics",), EXCEPTIONS)):
+        lint(Monitor(machine, api, hook, *arguments), allowed, " ".join(arguments) or "new names")
+    api.close()
+
+
+def lint(monitor, allowed, what):
+    if not shutil.which("promtool"):
+        print("promtool is not here: not linted")
+        return
+    text = monitor.get("/metrics")[1]
+    ended = subprocess.run(["promtool", "check", "metrics"], input=text, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    left = [l for l in ended.stdout.splitlines() if l and not any(re.fullmatch(a, l) for a in allowed)]
+    check_equal(left, [], f"{what}: promtool finds nothing but the listed names")
+    names = [l.split()[2] for l in text.splitlines() if l.startswith("# TYPE")]
+    check_equal(len(names), len(set(names)), f"{what}: each family is there once")
+    monitor.program.terminate()
+    monitor.program.wait(10)
+
+
+if __name__ == "__main__":
+    main()
+    finish()
