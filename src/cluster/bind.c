@@ -13,7 +13,7 @@ static int renew(struct cluster *cluster, struct cluster_pod *pod, const char *n
 {
     struct cluster_node *node = node_find(cluster, name);
 
-    if (!node || !grant_fits(pod->grant, &node->place)) {
+    if (!node || !grant_fits(pod->grant, node->place)) {
         pod_free(cluster, pod);
         return error_set(err, -ENOSPC,
                          "the reservation on node %s was over and others have the room", name);

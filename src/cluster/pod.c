@@ -47,9 +47,10 @@ static void give_back(struct cluster_pod *pod)
 {
     struct cluster_node *node = pod->node;
 
-    (void)place_usage_discharge(node->place.devices, node->place.device_count, &pod->grant->usage);
+    (void)place_usage_discharge(node->place->devices, node->place->device_count,
+                                &pod->grant->usage);
     DL_DELETE(node->pods, pod);
-    place_node_update(&node->place);
+    place_node_update(node->place);
 }
 
 void pod_take(struct cluster_pod *pod, struct cluster_node *node, struct grant *grant,
@@ -59,9 +60,9 @@ void pod_take(struct cluster_pod *pod, struct cluster_node *node, struct grant *
     pod->grant = grant;
     pod->node = node;
     pod->state = state;
-    (void)place_usage_charge(node->place.devices, node->place.device_count, &grant->usage);
+    (void)place_usage_charge(node->place->devices, node->place->device_count, &grant->usage);
     DL_APPEND(node->pods, pod);
-    place_node_update(&node->place);
+    place_node_update(node->place);
 }
 
 void pod_untime(struct cluster *cluster, struct cluster_pod *pod)

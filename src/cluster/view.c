@@ -10,8 +10,8 @@
 void cluster_each_node(const struct cluster *cluster, cluster_node_fn *fn, void *data)
 {
     for (const struct cluster_node *node = cluster->nodes; node; node = node->hh.next) {
-        if (node->place.device_count)
-            fn(data, &node->place);
+        if (node->place->device_count)
+            fn(data, node->place);
     }
 }
 
@@ -21,7 +21,7 @@ static struct cluster_pod_view view_of(const struct cluster_pod *pod)
         .namespace = pod->namespace,
         .name = pod->name,
         .uid = pod->uid,
-        .node = pod->node->place.name,
+        .node = pod->node->place->name,
         .reserved = pod->state != POD_PLACED,
         .usage = &pod->grant->usage,
     };
@@ -63,15 +63,15 @@ static void write_device(struct strbuf *buf, const struct device *device)
 static void write_node(struct strbuf *buf, const struct cluster_node *node)
 {
     strbuf_add(buf, "{\"name\":");
-    strbuf_add_json(buf, node->place.name);
+    strbuf_add_json(buf, node->place->name);
     if (node->absent) {
         strbuf_add(buf, ",\"absent\":");
         strbuf_add_json(buf, node->absent);
     }
     strbuf_add(buf, ",\"devices\":[");
-    for (uint32_t i = 0; i < node->place.device_count; i++) {
+    for (uint32_t i = 0; i < node->place->device_count; i++) {
         strbuf_add(buf, i ? "," : "");
-        write_device(buf, &node->place.devices[i]);
+        write_device(buf, &node->place->devices[i]);
     }
     strbuf_add(buf, "]}");
 }
@@ -101,7 +101,7 @@ static int compare_nodes(const void *a, const void *b)
 {
     const struct cluster_node *const *left = a, *const *right = b;
 
-    return strcmp((*left)->place.name, (*right)->place.name);
+    return strcmp((*left)->place->name, (*right)->place->name);
 }
 
 static int compare_pods(const void *a, const void *b)
