@@ -27,6 +27,7 @@ class Api:
         self.cut = []  # bytes to send before the connection is cut
         self.token = token
         self.connections = set()
+        self.stalled = False  # a streamed list is answered, and nothing follows
         self.generation = 0
         self.server = http.server.ThreadingHTTPServer(("127.0.0.1", port), self.handler())
         self.scheme = "http"
@@ -204,6 +205,8 @@ class Api:
                     version = api.version
                     things = [api.objects[path][k] for k in sorted(api.objects[path])] if initial else []
                 try:
+                    while initial and api.stalled and api.generation == generation:
+                        time.sleep(0.1)
                     for thing in things:
                         if selected(thing, query):
                             self.event("ADDED", thing, partial)

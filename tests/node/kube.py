@@ -129,6 +129,14 @@ def survives():
         api.close()
 
     api = Api()
+    api.stalled = True
+    fill(api, 3)
+    watcher = Watcher(api)
+    check(watcher.await_line("complete 3", 30), "a list that is promised as a stream and does not come is asked for in pages", watcher.lines)
+    watcher.end()
+    api.close()
+
+    api = Api()
     fill(api, 3)
     port = api.port
     watcher = Watcher(api)
