@@ -287,6 +287,7 @@ static void set_verbosity(struct argp_state *state, const char *text)
 {
     uint64_t level;
 
+    text += *text == '='; /* "-v=4", as HAMi's programs are started */
     if (parse_u64(text, &level) < 0 || level > 100)
         argp_error(state, "\"%s\" is no level", text);
     else
