@@ -106,7 +106,7 @@ static void on_metrics(void *data, struct http_request *request)
     if (buf.failed)
         http_answer(request, 503, HTTP_TEXT, "no memory\n", 10);
     else
-        http_answer(request, 200, HTTP_METRICS, strbuf_text(&buf), buf.len);
+        http_answer_take(request, 200, HTTP_METRICS, TAKE(buf.text), buf.len);
     strbuf_deinit(&buf);
 }
 
