@@ -43,7 +43,7 @@ struct plugin {
 
     struct nvml *nvml;
     struct cards cards;
-    uv_work_t health; /* NVML is asked in a thread of its own */
+    uv_work_t health;          /* NVML is asked in a thread of its own */
     struct cards asked, found; /* the thread's: what was known, and what it found */
     int found_result;
     struct error found_error;
