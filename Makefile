@@ -59,7 +59,7 @@ fuzz: build-fuzz/build.ninja ## build the fuzz targets; run one as build-fuzz/..
 	ninja -C build-fuzz
 
 build-asan/build.ninja:
-	CC=gcc meson setup build-asan -Db_sanitize=address,undefined
+	CC=gcc meson setup build-asan -Db_sanitize=address,undefined -Dc_args=-fno-sanitize-recover=undefined
 
 build-tsan/build.ninja:
 	CC=gcc meson setup build-tsan -Db_sanitize=thread
