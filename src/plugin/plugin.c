@@ -108,20 +108,37 @@ static void on_pods_begin(void *data)
     pods_begin(plugin->pods);
 }
 
+/* By its uid alone: what else a pod says that goes need not be readable. */
+static void on_pod_deleted(struct plugin *plugin, const char *uid)
+{
+    struct node_pod *pod = pods_find(plugin->pods, uid);
+
+    if (!pod)
+        return;
+    plugin_tidy_pod(plugin, pod);
+    pods_remove(plugin->pods, uid);
+}
+
 static void on_pod(void *data, enum kube_event event, yyjson_val *object)
 {
     struct plugin *plugin = data;
+    const char *uid = yyjson_get_str(yyjson_obj_get(yyjson_obj_get(object, "metadata"), "uid"));
     struct error err = ERROR_INIT;
     struct node_pod *pod;
 
-    if (pods_put(plugin->pods, object, true, &pod, &err) < 0) {
-        log_warn("a pod can't be read: %s", err.text);
+    if (!uid)
+        return;
+    if (event == KUBE_DELETED) {
+        on_pod_deleted(plugin, uid);
         return;
     }
-    if (pod->over || event == KUBE_DELETED)
+    if (pods_put(plugin->pods, object, true, &pod, &err) < 0) {
+        log_warn("pod %s can't be read, so what is known of it stays: %s", uid, err.text);
+        pods_touch(plugin->pods, uid);
+        return;
+    }
+    if (pod->over)
         plugin_tidy_pod(plugin, pod);
-    if (event == KUBE_DELETED)
-        pods_remove(plugin->pods, pod->uid);
 }
 
 static void on_pod_gone(void *data, struct node_pod *pod)

@@ -283,6 +283,16 @@ int pods_put(struct pods *pods, yyjson_val *object, bool from_watch, struct node
     return 0;
 }
 
+void pods_touch(struct pods *pods, const char *uid)
+{
+    struct entry *entry = entry_find(pods, uid);
+
+    if (!entry)
+        return;
+    entry->pod.list = pods->list;
+    entry->pod.confirmed = true;
+}
+
 void pods_remove(struct pods *pods, const char *uid)
 {
     struct entry *entry = entry_find(pods, uid);

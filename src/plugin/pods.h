@@ -61,6 +61,9 @@ DEFINE_CLEANUP(struct pods *, pods_free);
  */
 int pods_put(struct pods *pods, yyjson_val *object, bool from_watch, struct node_pod **ret_pod,
              struct error *err);
+
+/* It is there, says the watch, but can't be read: what was known of it stays true. */
+void pods_touch(struct pods *pods, const char *uid);
 void pods_remove(struct pods *pods, const char *uid);
 
 struct node_pod *pods_find(struct pods *pods, const char *uid);
