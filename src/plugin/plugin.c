@@ -108,6 +108,16 @@ static void on_pods_begin(void *data)
     pods_begin(plugin->pods);
 }
 
+void plugin_say_altered(struct node_pod *pod)
+{
+    if (!pod->altered || pod->altered_said)
+        return;
+    pod->altered_said = true;
+    log_warn("%s/%s: its annotation " NVIDIA_ALLOCATED_KEY
+             " was changed after it was given its devices: refused, it keeps what it was given",
+             pod->namespace, pod->name);
+}
+
 /* By its uid alone: what else a pod says that goes need not be readable. */
 static void on_pod_deleted(struct plugin *plugin, const char *uid)
 {
@@ -137,6 +147,7 @@ static void on_pod(void *data, enum kube_event event, yyjson_val *object)
         pods_touch(plugin->pods, uid);
         return;
     }
+    plugin_say_altered(pod);
     if (pod->over)
         plugin_tidy_pod(plugin, pod);
 }
