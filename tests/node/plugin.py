@@ -483,7 +483,25 @@ def loses_its_socket():
     node.end()
 
 
-PARTS = ["registers", "hands_over", "matches", "init_containers", "refuses", "survives", "holds_fast", "lists_again", "loses_its_socket"]
+def hangs():
+    node = Node(gpus=1)
+    node.kubelet.connect()
+    node.machine.hang()
+    time.sleep(6)
+    began = time.monotonic()
+    node.plugin.terminate()
+    check_equal(node.plugin.wait(10), 0, "the plugin ends on SIGTERM while the driver hangs")
+    check(time.monotonic() - began < 3 and "the driver does not answer" in node.said(), "soon", node.said()[-500:])
+    check(not (node.folder / "kubelet/nvidia-gpu.sock").exists(), "and leaves no socket")
+    node.start()
+    time.sleep(1)
+    node.plugin.terminate()
+    check(node.plugin.wait(10) is not None, "and while it hangs from the start")
+    node.kubelet.stop()
+    node.api.close()
+
+
+PARTS = ["registers", "hands_over", "matches", "init_containers", "refuses", "survives", "holds_fast", "lists_again", "loses_its_socket", "hangs"]
 
 if __name__ == "__main__":
     for part in sys.argv[1:] or PARTS:
