@@ -21,6 +21,7 @@
 enum {
     BINDING_MAX = 1 << 20,
     PATH_SIZE = 1024,
+    LABEL_MAX = 63, /* a label's value; a node's name may be longer, then the label is left out */
 };
 
 struct bind {
@@ -162,9 +163,12 @@ static void write_binding(struct strbuf *body, const struct bind *bind,
     strbuf_add_json(body, bind->args.namespace);
     strbuf_add(body, ",\"uid\":");
     strbuf_add_json(body, bind->args.uid);
-    strbuf_add(body, ",\"labels\":{\"" KEY_NODE "\":");
-    strbuf_add_json(body, bind->args.node);
-    strbuf_add(body, "},\"annotations\":{");
+    if (strlen(bind->args.node) <= LABEL_MAX) {
+        strbuf_add(body, ",\"labels\":{\"" KEY_NODE "\":");
+        strbuf_add_json(body, bind->args.node);
+        strbuf_add(body, "}");
+    }
+    strbuf_add(body, ",\"annotations\":{");
     for (size_t i = 0; i < annotations->count; i++) {
         strbuf_add(body, i ? "," : "");
         strbuf_add_json(body, annotations->items[i].key);
@@ -200,7 +204,7 @@ static int read_arguments(struct scheduler *scheduler, struct http_request *requ
 
     if (doc)
         r = wire_read_bind(yyjson_doc_get_root(doc), args, err);
-    yyjson_doc_free(doc);
+    free_body(scheduler, doc);
     return r;
 }
 
@@ -218,11 +222,20 @@ static int begin(struct scheduler *scheduler, struct bind *bind, struct error *e
     if (r < 0)
         return r;
     r = post(bind, &annotations);
+    arena_reset(scheduler->request_arena);
     if (r < 0) {
         cluster_bound(scheduler->cluster, bind->args.uid, CLUSTER_NOT_BOUND);
         return error_set(err, r, "the binding could not be sent");
     }
     return 0;
+}
+
+/* Of no pod that could be named, so there is no event. */
+static void refuse(struct scheduler *scheduler, struct http_request *request, const char *why)
+{
+    scheduler->binds_failed++;
+    log_warn("/bind: %s", why);
+    answer_error(request, why);
 }
 
 void handle_bind(void *data, struct http_request *request)
@@ -232,15 +245,18 @@ void handle_bind(void *data, struct http_request *request)
     struct error err = ERROR_INIT;
 
     if (!bind) {
-        answer_error(request, "out of memory");
+        refuse(scheduler, request, "out of memory");
         return;
     }
-    arena_reset(scheduler->request_arena);
     bind->scheduler = scheduler;
     bind->request = request;
     bind->begun_ns = (uint64_t)clock_now_ns();
-    if (read_arguments(scheduler, request, &bind->args, &err) < 0 ||
-        begin(scheduler, bind, &err) < 0) {
+    if (read_arguments(scheduler, request, &bind->args, &err) < 0) {
+        refuse(scheduler, request, err.text);
+        free(bind);
+        return;
+    }
+    if (begin(scheduler, bind, &err) < 0) {
         answer(bind, err.text);
         free(bind);
         return;
