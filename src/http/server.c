@@ -22,6 +22,7 @@ enum {
     CONNECTION_MEMORY = 32 << 10,
     CERTIFICATE_CHECK_MS = 1000,
     BODY_FIRST = 8 << 10,
+    LAST_TURNS = 4, /* to wake a connection, to queue its answer, to send it */
 };
 
 /* A client's connection. */
@@ -592,11 +593,19 @@ static void on_closed(uv_handle_t *handle)
         forget(server);
 }
 
+/* What was answered last was not yet put on its way. */
+static void send_answers(struct http_server *server)
+{
+    for (unsigned turn = 0; turn < LAST_TURNS; turn++)
+        (void)MHD_run(server->daemon);
+}
+
 void http_server_free(struct http_server *server)
 {
     if (!server)
         return;
     (void)uv_poll_stop(&server->poll);
+    send_answers(server);
     MHD_stop_daemon(server->daemon);
     uv_close((uv_handle_t *)&server->poll, on_closed);
     uv_close((uv_handle_t *)&server->timer, on_closed);

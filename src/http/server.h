@@ -46,7 +46,8 @@ int http_server_new(uv_loop_t *loop, const struct http_options *options,
 
 /*
  * Stops listening and drops what is not answered. Requests that wait for their answer must have
- * got it before. The memory goes once the loop has closed the handles.
+ * got it before; it is sent as far as the clients take it at once. The memory goes once the loop
+ * has closed the handles.
  */
 void http_server_free(struct http_server *server);
 DEFINE_CLEANUP(struct http_server *, http_server_free);

@@ -9,12 +9,12 @@ time a pod is bound, what is granted of each card is added up again from the ann
 
 import http.server
 import json
-import random
 import socket
 import threading
 import time
 import urllib.parse
 
+LATE_S = 0.3
 NODES, PODS = "/api/v1/nodes", "/api/v1/pods"
 REGISTER, ALLOCATED, ON_NODE = "hami.io/node-nvidia-register", "hami.io/vgpu-devices-allocated", "hami.io/vgpu-node"
 
@@ -260,7 +260,7 @@ def handler_for(api):
                 return self.hang_up()
             if act == "late":
                 self.hang_up()
-                time.sleep(random.uniform(0, 0.5))
+                time.sleep(LATE_S)
             if self.command == "POST" and url.path.endswith("/binding") and api.holding:
                 api.holding.wait(30)
             status, thing = self.do(url.path, query, body)

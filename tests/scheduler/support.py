@@ -250,3 +250,17 @@ def place(scheduler, thing, names):
         return None, answer.get("Error") or answer.get("FailedNodes")
     error = scheduler.bind(thing, answer["NodeNames"][0])
     return (None, error) if error else (answer["NodeNames"][0], "")
+
+
+def give_back(scheduler, thing, names):
+    """Asks for the pod again with what nobody has: what was promised to it is free."""
+    again = json.loads(json.dumps(thing))
+    again["spec"]["containers"][0]["resources"]["limits"] = {GPU: "1", MEMORY: str(100 * CARD_MIB)}
+    return scheduler.filter(again, names)["Error"]
+
+
+def fits(scheduler, thing, names):
+    """Whether it would be placed; nothing stays promised."""
+    placed = bool(scheduler.filter(thing, names).get("NodeNames"))
+    give_back(scheduler, thing, names)
+    return placed
