@@ -12,6 +12,7 @@ void metrics_family(struct strbuf *buf, const char *name, enum metric_type type,
     static const char *const types[] = {
         [METRIC_GAUGE] = "gauge",
         [METRIC_COUNTER] = "counter",
+        [METRIC_HISTOGRAM] = "histogram",
     };
 
     strbuf_addf(buf, "# HELP %s %s\n# TYPE %s %s\n", name, help, name, types[type]);

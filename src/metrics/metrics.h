@@ -14,6 +14,7 @@
 enum metric_type {
     METRIC_GAUGE,
     METRIC_COUNTER,
+    METRIC_HISTOGRAM,
 };
 
 struct metric_label {

@@ -5,6 +5,8 @@
  * about decisions and their time.
  */
 
+#include "metrics/metrics.h"
+
 #include <inttypes.h>
 #include <stdio.h>
 
@@ -34,16 +36,12 @@ void latency_note(struct latency *latency, uint64_t begun_ns)
     latency->sum_ns += taken_ns;
 }
 
-static void begin_family(struct strbuf *buf, const char *name, const char *type, const char *help)
+static void add_sample(struct strbuf *buf, const char *name, const struct metric_label *labels,
+                       size_t count, double value)
 {
-    strbuf_addf(buf, "# HELP %s %s\n# TYPE %s %s\n", name, help, name, type);
-}
-
-/* A label's value: the escapes of JSON that may come up here are the format's. */
-static void add_label(struct strbuf *buf, const char *name, const char *value)
-{
-    strbuf_addf(buf, ",%s=", name);
-    strbuf_add_json(buf, value);
+    strbuf_add(buf, name);
+    metrics_labels(buf, labels, count);
+    metrics_sample(buf, "", "", value);
 }
 
 /* HAMi's families of devices: each device of each node makes a sample of each. */
@@ -107,18 +105,24 @@ struct device_walk {
 
 static void add_device(struct device_walk *walk, const char *node, const struct device *device)
 {
-    struct strbuf *buf = walk->buf;
+    char index[16], cores[16], limit_mib[24];
+    struct metric_label labels[8] = {
+        {"zone", "vGPU"},
+        {"node", node},
+        {"device_uuid", device->uuid},
+        {"device_index", index},
+    };
+    size_t count = 4;
 
-    strbuf_addf(buf, "%s{zone=\"vGPU\"", walk->family->name);
-    add_label(buf, "node", node);
-    add_label(buf, "device_uuid", device->uuid);
-    strbuf_addf(buf, ",device_index=\"%u\"", device->index);
+    (void)snprintf(index, sizeof(index), "%u", device->index);
+    (void)snprintf(cores, sizeof(cores), "%u", device->cores);
+    (void)snprintf(limit_mib, sizeof(limit_mib), "%" PRIu64, device->memory_bytes / MIB);
     if (walk->family->with_cores)
-        strbuf_addf(buf, ",device_cores=\"%u\"", device->cores);
+        labels[count++] = (struct metric_label){"device_cores", cores};
     if (walk->family->with_limit)
-        strbuf_addf(buf, ",device_memory_limit=\"%" PRIu64 "\"", device->memory_bytes / MIB);
-    add_label(buf, "device_type", device->model);
-    strbuf_addf(buf, "} %.17g\n", walk->family->value(device));
+        labels[count++] = (struct metric_label){"device_memory_limit", limit_mib};
+    labels[count++] = (struct metric_label){"device_type", device->model};
+    add_sample(walk->buf, walk->family->name, labels, count, walk->family->value(device));
 }
 
 static void add_node(void *data, const struct place_node *node)
@@ -132,7 +136,7 @@ static void add_devices(struct strbuf *buf, const struct cluster *cluster)
     for (size_t i = 0; i < ARRAY_SIZE(device_families); i++) {
         struct device_walk walk = {buf, &device_families[i]};
 
-        begin_family(buf, walk.family->name, "gauge", walk.family->help);
+        metrics_family(buf, walk.family->name, METRIC_GAUGE, walk.family->help);
         cluster_each_node(cluster, add_node, &walk);
     }
 }
@@ -151,14 +155,13 @@ static void add_pod(void *data, const struct cluster_pod_view *pod)
     for (size_t i = 0; i < pod->usage->count; i++) {
         const struct place_share *share = &pod->usage->shares[i];
 
-        strbuf_addf(walk->buf, "%s{zone=\"vGPU\"", walk->name);
-        add_label(walk->buf, "namespace", pod->namespace);
-        add_label(walk->buf, "node", pod->node);
-        add_label(walk->buf, "pod", pod->name);
-        strbuf_add(walk->buf, ",container_index=\"0\"");
-        add_label(walk->buf, "device_uuid", share->uuid);
-        strbuf_addf(walk->buf, "} %" PRIu64 "\n",
-                    walk->cores ? share->usage.cores : share->usage.memory_bytes);
+        const struct metric_label labels[] = {
+            {"zone", "vGPU"},   {"namespace", pod->namespace}, {"node", pod->node},
+            {"pod", pod->name}, {"container_index", "0"},      {"device_uuid", share->uuid},
+        };
+
+        add_sample(walk->buf, walk->name, labels, ARRAY_SIZE(labels),
+                   walk->cores ? (double)share->usage.cores : (double)share->usage.memory_bytes);
     }
 }
 
@@ -167,9 +170,10 @@ static void add_pods(struct strbuf *buf, const struct cluster *cluster)
     struct pod_walk memory = {buf, "hami_vgpu_memory_allocated_bytes", false};
     struct pod_walk cores = {buf, "hami_vgpu_core_allocated_ratio", true};
 
-    begin_family(buf, memory.name, "gauge", "Device memory granted to a pod");
+    metrics_family(buf, memory.name, METRIC_GAUGE, "Device memory granted to a pod");
     cluster_each_pod(cluster, add_pod, &memory);
-    begin_family(buf, cores.name, "gauge", "Compute granted to a pod, in percent of the card");
+    metrics_family(buf, cores.name, METRIC_GAUGE,
+                   "Compute granted to a pod, in percent of the card");
     cluster_each_pod(cluster, add_pod, &cores);
 }
 
@@ -195,32 +199,33 @@ static void add_own(struct strbuf *buf, const struct scheduler *scheduler)
     struct kube_counts kube;
 
     kube_client_counts(scheduler->kube, &kube);
-    begin_family(buf, "hami_scheduler_request_duration_seconds", "histogram",
-                 "Time from a request's arrival to its answer");
+    metrics_family(buf, "hami_scheduler_request_duration_seconds", METRIC_HISTOGRAM,
+                   "Time from a request's arrival to its answer");
     add_latency(buf, "filter", &scheduler->filter);
     add_latency(buf, "bind", &scheduler->bind);
     add_latency(buf, "webhook", &scheduler->webhook);
-    begin_family(buf, "hami_scheduler_filters_total", "counter", "Decisions, by their outcome");
+    metrics_family(buf, "hami_scheduler_filters_total", METRIC_COUNTER,
+                   "Decisions, by their outcome");
     strbuf_addf(buf, "hami_scheduler_filters_total{outcome=\"placed\"} %" PRIu64 "\n",
                 scheduler->filters_placed);
     strbuf_addf(buf, "hami_scheduler_filters_total{outcome=\"refused\"} %" PRIu64 "\n",
                 scheduler->filters_refused);
     strbuf_addf(buf, "hami_scheduler_filters_total{outcome=\"failed\"} %" PRIu64 "\n",
                 scheduler->filters_failed);
-    begin_family(buf, "hami_scheduler_binds_total", "counter", "Binds, by their outcome");
+    metrics_family(buf, "hami_scheduler_binds_total", METRIC_COUNTER, "Binds, by their outcome");
     strbuf_addf(buf, "hami_scheduler_binds_total{outcome=\"done\"} %" PRIu64 "\n",
                 scheduler->binds_done);
     strbuf_addf(buf, "hami_scheduler_binds_total{outcome=\"failed\"} %" PRIu64 "\n",
                 scheduler->binds_failed);
-    begin_family(buf, "hami_scheduler_nodes", "gauge", "Nodes with devices");
+    metrics_family(buf, "hami_scheduler_nodes", METRIC_GAUGE, "Nodes with devices");
     strbuf_addf(buf, "hami_scheduler_nodes %zu\n", counts.nodes);
-    begin_family(buf, "hami_scheduler_pods", "gauge", "Pods that hold devices");
+    metrics_family(buf, "hami_scheduler_pods", METRIC_GAUGE, "Pods that hold devices");
     strbuf_addf(buf, "hami_scheduler_pods %zu\n", counts.pods);
-    begin_family(buf, "hami_scheduler_reservations", "gauge",
-                 "Pods whose devices are promised and not yet seen in force");
+    metrics_family(buf, "hami_scheduler_reservations", METRIC_GAUGE,
+                   "Pods whose devices are promised and not yet seen in force");
     strbuf_addf(buf, "hami_scheduler_reservations %zu\n", counts.reserved);
-    begin_family(buf, "hami_scheduler_api_retries_total", "counter",
-                 "Requests to the API server that were sent again");
+    metrics_family(buf, "hami_scheduler_api_retries_total", METRIC_COUNTER,
+                   "Requests to the API server that were sent again");
     strbuf_addf(buf, "hami_scheduler_api_retries_total %" PRIu64 "\n", kube.retried);
 }
 
@@ -229,7 +234,7 @@ void handle_metrics(void *data, struct http_request *request)
     const struct scheduler *scheduler = data;
     struct strbuf buf = STRBUF_INIT(METRICS_MAX);
 
-    begin_family(&buf, "hami_build_info", "gauge", "Always 1; the version is a label");
+    metrics_family(&buf, "hami_build_info", METRIC_GAUGE, "Always 1; the version is a label");
     strbuf_add(&buf, "hami_build_info{version=\"" HAMI_VERSION "\"} 1\n");
     add_devices(&buf, scheduler->cluster);
     add_pods(&buf, scheduler->cluster);
