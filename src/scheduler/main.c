@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
+#include <malloc.h>
 #include <signal.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "base/clock.h"
 #include "base/log.h"
@@ -9,8 +11,11 @@
 
 enum {
     TICK_MS = 1000,
-    STOP_MS = 10000, /* for binds under way */
-    BODY_MAX = 32 << 20,
+    STOP_MS = 10000,      /* for binds under way */
+    FILTER_MAX = 8 << 20, /* 65,000 nodes of long names, and the largest pod there is */
+    JSON_MAX = 64 << 20,  /* for reading one body; more values than that are refused */
+    JSON_KEPT = 8 << 20,
+    HEAP_KEPT = 4 << 20, /* of free memory; larger pieces are the system's again at once */
     VIEW_MAX = 512 << 20,
 };
 
@@ -112,15 +117,24 @@ static const struct kube_watch_ops pod_ops = {
 yyjson_doc *read_body(struct scheduler *scheduler, struct http_request *request, struct error *err)
 {
     yyjson_read_err why;
+    yyjson_alc pool;
     yyjson_doc *doc;
     size_t len;
     char *body;
 
+    (void)yyjson_alc_pool_init(&pool, scheduler->json, JSON_MAX);
     body = http_request_body(request, &len);
-    doc = yyjson_read_opts(body, len, 0, scheduler->json, &why);
+    doc = yyjson_read_opts(body, len, 0, &pool, &why);
     if (!doc)
         (void)error_set(err, -EINVAL, "the body is not JSON: %s at byte %zu", why.msg, why.pos);
     return doc;
+}
+
+/* What an ordinary body needs is kept, what others made of it is given back. */
+void free_body(struct scheduler *scheduler, yyjson_doc *doc)
+{
+    if (!doc || yyjson_doc_get_val_count(doc) > JSON_KEPT / sizeof(yyjson_val))
+        (void)madvise(scheduler->json, JSON_MAX, MADV_DONTNEED);
 }
 
 void answer_error(struct http_request *request, const char *text)
@@ -160,7 +174,7 @@ static void handle_view(void *data, struct http_request *request)
 }
 
 static const struct http_route routes[] = {
-    {.method = "POST", .path = "/filter", .max_body = BODY_MAX, .handle = handle_filter},
+    {.method = "POST", .path = "/filter", .max_body = FILTER_MAX, .handle = handle_filter},
     {.method = "POST", .path = "/bind", .max_body = 64 << 10, .handle = handle_bind},
     {.method = "POST", .path = "/webhook", .max_body = ADMIT_MAX_BODY, .handle = handle_webhook},
     {.method = "GET", .path = "/healthz", .handle = handle_healthz},
@@ -218,9 +232,10 @@ static int make_state(struct scheduler *scheduler, struct error *err)
     scheduler->cluster = cluster_new(&cluster);
     scheduler->request_arena = arena_new(REQUEST_ARENA_MAX);
     scheduler->object_arena = arena_new(OBJECT_ARENA_MAX);
-    scheduler->json = yyjson_alc_dyn_new();
+    scheduler->json = mmap(NULL, JSON_MAX, PROT_READ | PROT_WRITE,
+                           MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (!scheduler->cluster || !scheduler->request_arena || !scheduler->object_arena ||
-        !scheduler->json)
+        scheduler->json == MAP_FAILED)
         return error_set(err, -ENOMEM, "out of memory");
     return 0;
 }
@@ -285,7 +300,9 @@ static int serve(struct scheduler *scheduler, struct error *err)
     r = http_server_new(&scheduler->loop, &metrics, &scheduler->metrics, err);
     if (r < 0)
         return r;
-    log_info("serving on %s, metrics on %s", options->http_bind, options->metrics_bind);
+    log_info("serving on %s, port %u, metrics on %s, port %u", options->http_bind,
+             http_server_port(scheduler->server), options->metrics_bind,
+             http_server_port(scheduler->metrics));
     return 0;
 }
 
@@ -335,6 +352,8 @@ int main(int argc, char **argv)
     struct error err = ERROR_INIT;
     int r;
 
+    (void)mallopt(M_MMAP_THRESHOLD, HEAP_KEPT);
+    (void)mallopt(M_TRIM_THRESHOLD, HEAP_KEPT);
     options_parse(argc, argv, &scheduler.options);
     log_set_verbosity(scheduler.options.verbosity);
     (void)signal(SIGPIPE, SIG_IGN);
@@ -352,6 +371,5 @@ int main(int argc, char **argv)
     cluster_free(scheduler.cluster);
     arena_free(scheduler.request_arena);
     arena_free(scheduler.object_arena);
-    yyjson_alc_dyn_free(scheduler.json);
     return r < 0 ? 1 : 0;
 }

@@ -40,19 +40,15 @@ void latency_note(struct latency *latency, uint64_t begun_ns)
 
 enum {
     LABELS_MAX = 8,
-    TEXT_MAX = 4096, /* of one sample's labels */
 };
 
 /* One sample, its labels given. */
 static void add_sample(struct strbuf *buf, const char *name, const struct metric_label *labels,
                        size_t count, double value)
 {
-    struct strbuf text = STRBUF_INIT(TEXT_MAX);
-
-    metrics_labels(&text, labels, count);
-    if (!text.failed)
-        metrics_sample(buf, name, strbuf_text(&text), value);
-    strbuf_deinit(&text);
+    strbuf_add(buf, name);
+    metrics_labels(buf, labels, count);
+    metrics_sample(buf, "", "", value);
 }
 
 /* HAMi's families of devices: each device of each node makes a sample of each. */
