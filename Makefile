@@ -64,6 +64,9 @@ build-asan/build.ninja:
 build-tsan/build.ninja:
 	CC=gcc meson setup build-tsan -Db_sanitize=thread
 
+build-arm64/build.ninja:
+	meson setup build-arm64 --cross-file tools/arm64.ini
+
 build-fuzz/build.ninja:
 	CC=clang meson setup build-fuzz -Dfuzz=true
 
@@ -71,4 +74,4 @@ format: ## clang-format over the whole tree
 	git ls-files '*.c' '*.h' | xargs clang-format -i
 
 clean: ## remove what was built
-	rm -rf build build-asan build-tsan build-fuzz
+	rm -rf build build-asan build-tsan build-fuzz build-arm64
