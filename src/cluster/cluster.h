@@ -68,6 +68,10 @@ enum cluster_kind {
 void cluster_begin(struct cluster *cluster, enum cluster_kind kind);
 void cluster_complete(struct cluster *cluster, enum cluster_kind kind);
 
+/* The node of this name, the pod of this uid, is in the list but can't be read: what is known
+ * stays. */
+void cluster_keep(struct cluster *cluster, enum cluster_kind kind, const char *key);
+
 /* Both lists were complete once: before that nothing is decided. */
 bool cluster_is_ready(const struct cluster *cluster);
 

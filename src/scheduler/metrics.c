@@ -10,6 +10,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 
+#include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/strbuf.h"
 #include "base/util.h"
@@ -274,6 +275,6 @@ void handle_metrics(void *data, struct http_request *request)
     if (buf.failed)
         http_answer(request, 503, HTTP_TEXT, "out of memory\n", 14);
     else
-        http_answer(request, 200, HTTP_METRICS, strbuf_text(&buf), buf.len);
+        http_answer_take(request, 200, HTTP_METRICS, TAKE(buf.text), buf.len);
     strbuf_deinit(&buf);
 }
