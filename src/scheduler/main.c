@@ -348,6 +348,7 @@ static int start(struct scheduler *scheduler, struct error *err)
 static void free_handles(struct scheduler *scheduler)
 {
     binds_abandon(scheduler);
+    metrics_abandon(scheduler);
     uv_close((uv_handle_t *)&scheduler->terminate, NULL);
     uv_close((uv_handle_t *)&scheduler->interrupt, NULL);
     uv_close((uv_handle_t *)&scheduler->tick, NULL);
