@@ -31,9 +31,9 @@ test: ## everything, from nothing; ends with the totals
 	BUILD=$(BUILD) tests/run
 
 bench: all ## the numbers, beside their targets; SAVE=1 keeps them in bench/results/
-	bench/bench.py --build $(BUILD) $(if $(SAVE),--save)
+	python3 bench/run.py --build $(BUILD) $(if $(SAVE),--save)
 
-soak: all ## the long runs: 10^5 kills
+soak: all ## the long runs: 10^5 kills, 10^7 random steps
 	$(MESON_TEST) --suite soak --timeout-multiplier 0
 
 demo: ## install, build, and show programs sharing a GPU, in under a minute
@@ -59,10 +59,13 @@ fuzz: build-fuzz/build.ninja ## build the fuzz targets; run one as build-fuzz/..
 	ninja -C build-fuzz
 
 build-asan/build.ninja:
-	CC=gcc meson setup build-asan -Db_sanitize=address,undefined
+	CC=gcc meson setup build-asan -Db_sanitize=address,undefined -Dc_args=-fno-sanitize-recover=undefined
 
 build-tsan/build.ninja:
 	CC=gcc meson setup build-tsan -Db_sanitize=thread
+
+build-arm64/build.ninja:
+	meson setup build-arm64 --cross-file tools/arm64.ini
 
 build-fuzz/build.ninja:
 	CC=clang meson setup build-fuzz -Dfuzz=true
@@ -71,4 +74,4 @@ format: ## clang-format over the whole tree
 	git ls-files '*.c' '*.h' | xargs clang-format -i
 
 clean: ## remove what was built
-	rm -rf build build-asan build-tsan build-fuzz
+	rm -rf build build-asan build-tsan build-fuzz build-arm64

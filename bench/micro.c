@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * One measurement in one process: bench.py runs it bare and under libvgpu, in turns, and compares.
+ * One measurement in one process: vgpu.py runs it bare and under libvgpu, in turns, and compares.
  * It reaches the driver by dlopen and dlsym, as programs do, and measures in batches, of which it
  * prints the fastest fifth's median: what the code costs, less what the machine was busy with.
  *

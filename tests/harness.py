@@ -9,6 +9,7 @@ import atexit
 import json
 import os
 import pathlib
+import shlex
 import shutil
 import signal
 import subprocess
@@ -27,6 +28,9 @@ LOAD = BUILD / "tests/load"
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 
 scratch = pathlib.Path(tempfile.mkdtemp(prefix="hami-test-"))
+# What runs the build's programs where it was made for another machine.
+EMULATOR = shlex.split(os.environ.get("HAMI_EMULATOR", ""))
+
 guests = []
 failures = 0
 
@@ -78,11 +82,11 @@ class Machine:
         Machine.count += 1
         self.path = scratch / f"machine-{Machine.count}"
         subprocess.run(
-            [JUDGE, "create", self.path, str(gpus), str(memory), str(sms), str(context)], check=True
+            command([JUDGE, "create", self.path, gpus, memory, sms, context]), check=True
         )
 
     def view(self):
-        out = subprocess.run([JUDGE, "view", self.path], check=True, stdout=subprocess.PIPE).stdout
+        out = subprocess.run(command([JUDGE, "view", self.path]), check=True, stdout=subprocess.PIPE).stdout
         return json.loads(out)
 
     def used(self, pid=None, gpu=0):
@@ -147,10 +151,15 @@ def write_limits(library, **keys):
     os.rename(folder / "limits.new", folder / "limits")
 
 
+def command(arguments):
+    ours = pathlib.Path(arguments[0]).is_relative_to(BUILD)
+    return [str(a) for a in (EMULATOR if ours else []) + list(arguments)]
+
+
 def run(arguments, environment, timeout=60, **options):
     """Runs to the end; stdout and stderr are text."""
     return subprocess.run(
-        [str(a) for a in arguments],
+        command(arguments),
         env=environment,
         timeout=timeout,
         stdout=subprocess.PIPE,
@@ -164,7 +173,7 @@ def run(arguments, environment, timeout=60, **options):
 def start(arguments, environment, **options):
     """Starts a guest that is killed, at the latest, when the test ends."""
     guest = subprocess.Popen(
-        [str(a) for a in arguments],
+        command(arguments),
         env=environment,
         stdin=options.pop("stdin", subprocess.PIPE),
         stdout=options.pop("stdout", subprocess.PIPE),

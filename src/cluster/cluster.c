@@ -45,6 +45,7 @@ void cluster_free(struct cluster *cluster)
     {
         node_free(cluster, node);
     }
+    slab_free(cluster->slabs);
     free(cluster->candidates.nodes);
     arena_free(cluster->scratch);
     free(cluster);
@@ -62,6 +63,17 @@ void cluster_complete(struct cluster *cluster, enum cluster_kind kind)
         nodes_sweep(cluster);
     else
         pods_sweep(cluster);
+}
+
+void cluster_keep(struct cluster *cluster, enum cluster_kind kind, const char *key)
+{
+    struct cluster_node *node = kind == CLUSTER_NODES ? node_find(cluster, key) : NULL;
+    struct cluster_pod *pod = kind == CLUSTER_PODS ? pod_find(cluster, key) : NULL;
+
+    if (node)
+        node->seen = cluster->list[kind];
+    if (pod)
+        pod->seen = cluster->list[kind];
 }
 
 bool cluster_is_ready(const struct cluster *cluster)
@@ -93,7 +105,7 @@ struct cluster_counts cluster_count(const struct cluster *cluster)
     struct cluster_counts counts = {0};
 
     for (const struct cluster_node *node = cluster->nodes; node; node = node->hh.next)
-        counts.nodes += node->place.device_count > 0;
+        counts.nodes += node->place->device_count > 0;
     for (const struct cluster_pod *pod = cluster->pods; pod; pod = pod->hh.next) {
         counts.pods += pod_holds(pod);
         counts.reserved += pod_holds(pod) && pod->state != POD_PLACED;

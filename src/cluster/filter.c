@@ -33,7 +33,14 @@ static int make_room(struct candidates *candidates, size_t count)
     return 0;
 }
 
-/* The named nodes that have devices, each once. */
+static int compare_addresses(const void *a, const void *b)
+{
+    const struct place_node *const *left = a, *const *right = b;
+
+    return (*left > *right) - (*left < *right);
+}
+
+/* The named nodes that have devices, each once, in the order in which they lie in memory. */
 static int gather(struct cluster *cluster, const char *const *names, size_t count)
 {
     struct candidates *candidates = &cluster->candidates;
@@ -55,8 +62,9 @@ static int gather(struct cluster *cluster, const char *const *names, size_t coun
         if (!node || node->absent || node->mark == cluster->gathers)
             continue;
         node->mark = cluster->gathers;
-        candidates->nodes[candidates->count++] = &node->place;
+        candidates->nodes[candidates->count++] = node->place;
     }
+    qsort(candidates->nodes, candidates->count, sizeof(candidates->nodes[0]), compare_addresses);
     candidates->generation = cluster->generation;
     candidates->name_count = count;
     candidates->sums[0] = sums[0];
@@ -101,7 +109,7 @@ static int reserve(struct cluster *cluster, const struct pod *from, struct clust
     struct grant *grant;
     int r;
 
-    r = record(cluster, from, node->place.name, placement, arena, &annotations);
+    r = record(cluster, from, node->place->name, placement, arena, &annotations);
     if (r < 0)
         return r;
     pod = pod_get(cluster, from->uid, from->namespace, from->name);
@@ -117,21 +125,24 @@ static int reserve(struct cluster *cluster, const struct pod *from, struct clust
     return 0;
 }
 
+/* What judging a node takes is given back; nodes that say the same share its text. */
 static const char *explain_node(const struct cluster_node *node, const struct demand *demand,
                                 const struct place_options *options, struct arena *arena,
-                                struct place_totals *totals)
+                                struct place_totals *totals, const char *before)
 {
+    struct arena_mark mark = arena_mark(arena);
     char text[PLACE_REASON_TEXT_SIZE];
     struct place_decision failure;
     struct placement unused;
     int r;
 
-    r = place_pod(&node->place, demand, options, arena, &unused, &failure);
+    r = place_pod(node->place, demand, options, arena, &unused, &failure);
+    arena_rewind(arena, mark);
     if (r != PLACE_NO_FIT)
         return "the node can't be judged: too many devices, or out of memory";
     place_totals_add(totals, &failure);
     place_reasons_format(&failure, text);
-    return arena_strdup(arena, text);
+    return before && strcmp(before, text) == 0 ? before : arena_strdup(arena, text);
 }
 
 /* Kinds of reasons as bits. */
@@ -163,6 +174,7 @@ static int explain(struct cluster *cluster, const struct demand *demand,
 {
     struct cluster_answer answer = {.failed_count = count};
     struct place_totals totals = {0};
+    const char *before = NULL;
     size_t absent = 0;
 
     answer.failed = ARENA_ARRAY(arena, struct cluster_failed_node, count);
@@ -176,7 +188,8 @@ static int explain(struct cluster *cluster, const struct demand *demand,
             reason = node ? node->absent : "the node is not known";
             absent++;
         } else {
-            reason = explain_node(node, demand, options, arena, &totals);
+            before = explain_node(node, demand, options, arena, &totals, before);
+            reason = before;
         }
         if (!reason)
             return -ENOMEM;
@@ -199,10 +212,10 @@ static int forget_reservation(struct cluster *cluster, const struct pod *from, s
         return 0;
     if (pod->state == POD_BINDING || pod->state == POD_BOUND)
         return error_set(err, -EBUSY, "a bind of pod %s/%s to node %s is under way",
-                         from->namespace, from->name, pod->node->place.name);
+                         from->namespace, from->name, pod->node->place->name);
     if (pod->state == POD_PLACED)
         return error_set(err, -EBUSY, "pod %s/%s is bound to node %s already", from->namespace,
-                         from->name, pod->node->place.name);
+                         from->name, pod->node->place->name);
     pod_free(cluster, pod);
     return 0;
 }
@@ -234,7 +247,7 @@ static int decide(struct cluster *cluster, const struct pod *pod, const struct d
     r = reserve(cluster, pod, node, &placement, now_ns, arena);
     if (r < 0)
         return r;
-    *ret_answer = (struct cluster_answer){.node = node->place.name};
+    *ret_answer = (struct cluster_answer){.node = node->place->name};
     return CLUSTER_PLACED;
 }
 
@@ -249,7 +262,7 @@ int cluster_filter(struct cluster *cluster, const struct pod *pod, const char *c
         return error_set(err, -EINVAL, "the pod has no uid");
     r = vendor_read_demand(cluster->options.vendors, pod, arena, &demand);
     if (r < 0)
-        return error_set(err, r, "what the pod asks for is too much to read");
+        return error_set(err, r, "the pod's lists of devices and types are too long to be read");
     if (r == 0)
         return CLUSTER_NOT_OURS;
     if (!cluster_is_ready(cluster))

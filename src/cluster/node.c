@@ -25,14 +25,18 @@ struct cluster_node *node_get(struct cluster *cluster, const char *name)
     node = calloc(1, sizeof(*node));
     if (!node)
         return NULL;
-    node->place.name = strdup(name);
-    if (!node->place.name) {
+    node->place = slab_take(&cluster->slabs);
+    if (node->place)
+        node->place->name = strdup(name);
+    if (!node->place || !node->place->name) {
+        if (node->place)
+            slab_give(cluster->slabs, node->place);
         free(node);
         return NULL;
     }
     node->absent = "the node is not known";
-    place_node_update(&node->place);
-    HASH_ADD_KEYPTR(hh, cluster->nodes, node->place.name, strlen(node->place.name), node);
+    place_node_update(node->place);
+    HASH_ADD_KEYPTR(hh, cluster->nodes, node->place->name, strlen(node->place->name), node);
     cluster->unranked = true;
     cluster->generation++;
     return node;
@@ -43,9 +47,10 @@ void node_free(struct cluster *cluster, struct cluster_node *node)
     HASH_DEL(cluster->nodes, node);
     cluster->unranked = true;
     cluster->generation++;
-    free(node->place.devices);
-    free((char *)node->place.name);
+    free(node->place->devices);
+    free((char *)node->place->name);
     free(node->registered);
+    slab_give(cluster->slabs, node->place);
     free(node);
 }
 
@@ -61,16 +66,16 @@ static void replace_devices(struct cluster *cluster, struct cluster_node *node,
 {
     struct cluster_pod *pod;
 
-    free(node->place.devices);
-    node->place.devices = devices;
-    node->place.device_count = (uint32_t)count;
+    free(node->place->devices);
+    node->place->devices = devices;
+    node->place->device_count = (uint32_t)count;
     cluster->generation += !node->absent != !absent;
     node->absent = absent;
     DL_FOREACH(node->pods, pod)
     {
         (void)place_usage_charge(devices, count, &pod->grant->usage);
     }
-    place_node_update(&node->place);
+    place_node_update(node->place);
 }
 
 /* kubelet counts no device while their plugin is away, and the node's health is Kubernetes' to say.
@@ -221,7 +226,7 @@ void nodes_sweep(struct cluster *cluster)
 
 static int compare_names(struct cluster_node *a, struct cluster_node *b)
 {
-    return strcmp(a->place.name, b->place.name);
+    return strcmp(a->place->name, b->place->name);
 }
 
 void nodes_rank(struct cluster *cluster)
@@ -233,6 +238,6 @@ void nodes_rank(struct cluster *cluster)
         return;
     HASH_SORT(cluster->nodes, compare_names);
     for (node = cluster->nodes; node; node = node->hh.next)
-        node->place.rank = rank++;
+        node->place->rank = rank++;
     cluster->unranked = false;
 }

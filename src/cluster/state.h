@@ -8,8 +8,8 @@
 #include "cluster/cluster.h"
 
 struct cluster_node {
-    UT_hash_handle hh;        /* by place.name */
-    struct place_node place;  /* devices: NULL while it has none to give */
+    UT_hash_handle hh;        /* by place->name */
+    struct place_node *place; /* devices: NULL while it has none to give */
     char *registered;         /* what the devices were made of; NULL: nothing */
     const char *absent;       /* why it has no devices, for a person; NULL: it has */
     bool exists;              /* false: only pods name it */
@@ -59,9 +59,21 @@ struct candidates {
     size_t count, size;
 };
 
+/* Decisions walk over all nodes: what they read of each lies together. */
+enum {
+    SLAB_NODES = 256,
+};
+
+struct slab {
+    struct slab *next;
+    uint64_t taken[SLAB_NODES / 64]; /* bits */
+    struct place_node nodes[SLAB_NODES];
+};
+
 struct cluster {
     struct cluster_options options;
     struct cluster_node *nodes;
+    struct slab *slabs;
     struct cluster_pod *pods;
     struct cluster_pod *timed; /* those reserved, the first to end first */
     bool complete[CLUSTER_KINDS];
@@ -72,6 +84,11 @@ struct cluster {
     bool unranked; /* a node came or went since the ranks were given */
     struct arena *scratch;
 };
+
+/* slab.c */
+struct place_node *slab_take(struct slab **slabs); /* zeroed; NULL: no memory */
+void slab_give(struct slab *slabs, struct place_node *place);
+void slab_free(struct slab *slabs);
 
 /* node.c */
 struct cluster_node *node_get(struct cluster *cluster, const char *name); /* made if need be */
@@ -99,5 +116,3 @@ void pods_sweep(struct cluster *cluster);
 struct grant *grant_new(const struct place_usage *usage, const struct text_pairs *annotations,
                         const char *text);
 void grant_free(struct grant *grant);
-/* Whether devices have room for it, when it holds nothing of them. */
-bool grant_fits(const struct grant *grant, const struct place_node *place);

@@ -7,6 +7,7 @@
  */
 
 #include <protobuf-c/protobuf-c.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <uv.h>
@@ -66,6 +67,9 @@ int grpc_server_new(uv_loop_t *loop, const char *path, const struct grpc_service
  */
 void grpc_server_free(struct grpc_server *server);
 DEFINE_CLEANUP(struct grpc_server *, grpc_server_free);
+
+/* Whether the socket at its path is still its own: it may be gone, or another's. */
+bool grpc_server_is_reachable(const struct grpc_server *server);
 
 /* Sends a message; packed at once. -ENOMEM. */
 int grpc_call_send(struct grpc_call *call, const ProtobufCMessage *message);

@@ -430,7 +430,10 @@ static void on_connection(uv_stream_t *stream, int status)
 
 /* The server */
 
-/* Not bound by libuv, which at closing would remove the name, whoever's socket has it by then. */
+/*
+ * Not bound by libuv, which at closing would remove the name, whoever's socket has it by then. The
+ * name is never without a socket while one server follows another: it is renamed into place.
+ */
 static int bind_socket(struct grpc_server *server)
 {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
@@ -440,11 +443,18 @@ static int bind_socket(struct grpc_server *server)
 
     if (fd < 0)
         return -errno;
-    COPY_TEXT(address.sun_path, server->path);
-    (void)unlink(server->path);
-    if (bind(fd, (struct sockaddr *)&address, sizeof(address)) < 0 ||
-        chmod(server->path, 0600) < 0 || lstat(server->path, &st) < 0)
+    r = snprintf(address.sun_path, sizeof(address.sun_path), "%s.%d", server->path, (int)getpid());
+    if (r >= (int)sizeof(address.sun_path))
+        return -ENAMETOOLONG;
+    (void)unlink(address.sun_path);
+    if (bind(fd, (struct sockaddr *)&address, sizeof(address)) < 0)
         return -errno;
+    if (chmod(address.sun_path, 0600) < 0 || lstat(address.sun_path, &st) < 0 ||
+        rename(address.sun_path, server->path) < 0) {
+        r = -errno;
+        (void)unlink(address.sun_path);
+        return r;
+    }
     server->dev = st.st_dev;
     server->ino = st.st_ino;
     r = uv_pipe_open(&server->pipe, fd);
@@ -498,10 +508,16 @@ static void on_pipe_closed(uv_handle_t *handle)
     server_release(server);
 }
 
-void grpc_server_free(struct grpc_server *server)
+bool grpc_server_is_reachable(const struct grpc_server *server)
 {
     struct stat st;
 
+    return server->ino && lstat(server->path, &st) == 0 && st.st_dev == server->dev &&
+           st.st_ino == server->ino;
+}
+
+void grpc_server_free(struct grpc_server *server)
+{
     if (!server || server->closing)
         return;
     server->closing = true;
@@ -509,8 +525,7 @@ void grpc_server_free(struct grpc_server *server)
         next = it->next;
         connection_close(it, false);
     }
-    if (server->ino && lstat(server->path, &st) == 0 && st.st_dev == server->dev &&
-        st.st_ino == server->ino)
+    if (grpc_server_is_reachable(server))
         (void)unlink(server->path);
     uv_close((uv_handle_t *)&server->pipe, on_pipe_closed);
 }

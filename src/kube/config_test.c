@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/check.h"
@@ -97,12 +98,32 @@ static void what_is_refused_says_why(void **state)
     }
 }
 
+static void a_pod_finds_its_own(void **state)
+{
+    CLEANUP(kube_config_freep) struct kube_config *config = NULL;
+    struct error err = ERROR_INIT;
+
+    (void)state;
+    (void)unsetenv("KUBECONFIG");
+    (void)setenv("KUBERNETES_SERVICE_HOST", "fd00::1", 1);
+    (void)setenv("KUBERNETES_SERVICE_PORT", "443", 1);
+    assert_int_equal(kube_config_load(NULL, &config, &err), 0);
+    assert_string_equal(config->server, "https://[fd00::1]:443");
+    assert_string_equal(config->token_file, "/var/run/secrets/kubernetes.io/serviceaccount/token");
+    assert_string_equal(config->ca_file, "/var/run/secrets/kubernetes.io/serviceaccount/ca.crt");
+    (void)setenv("KUBECONFIG", "/nonexistent/config", 1);
+    kube_config_free(TAKE(config));
+    assert_int_equal(kube_config_load(NULL, &config, &err), -ENOENT);
+    assert_string_equal(err.text, "/nonexistent/config: No such file or directory");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_kubeconfig_is_read),
         cmocka_unit_test(json_is_yaml),
         cmocka_unit_test(what_is_refused_says_why),
+        cmocka_unit_test(a_pod_finds_its_own),
     };
 
     return cmocka_run_group_tests_name("kube config", tests, NULL, NULL);

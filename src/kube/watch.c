@@ -23,6 +23,7 @@ enum {
     LIST_TIMEOUT_MS = 120000,
     WATCH_MIN_S = 300, /* how long the server is asked to watch, at least; at most twice that */
     WATCH_GRACE_MS = 30000,
+    STALL_MS = 20000, /* a streamed list that brings nothing for so long is asked for in pages */
     URL_MAX = 16384,
 };
 
@@ -51,10 +52,10 @@ struct kube_watch {
     bool complete;   /* complete() was called since the last begin() */
     bool unstreamed; /* the server has no WatchList */
     char version[EVENT_VERSION_SIZE];
-    char *continue_token; /* escaped; NULL: the first page */
-    unsigned failures;    /* in a row */
-    bool advanced;        /* this exchange brought something */
-    int64_t started_ns;
+    char *continue_token;           /* escaped; NULL: the first page */
+    unsigned failures;              /* in a row */
+    bool advanced;                  /* this exchange brought something */
+    int64_t started_ns, written_ns; /* the exchange, and its latest bytes */
 
     struct split split;
     char *pending; /* PENDING_MAX bytes and what one write adds */
@@ -74,6 +75,8 @@ struct kube_watch {
 };
 
 static void start(struct kube_watch *watch);
+static void forget(struct kube_watch *watch);
+static void stop_exchange(struct kube_watch *watch);
 
 /* Not freed, nor begun anew, by the callback that was called last. */
 static bool is_running(const struct kube_watch *watch)
@@ -126,6 +129,26 @@ static void on_timer(uv_timer_t *timer)
 {
     struct kube_watch *watch = timer->data;
 
+    start(watch);
+}
+
+/* The server knows WatchList and can't serve it: it waits for news that its store does not send. */
+static void on_stall(uv_timer_t *timer)
+{
+    struct kube_watch *watch = timer->data;
+    bool moving = watch->pending_len > watch->pending_start || watch->paused ||
+                  clock_now_ns() - watch->written_ns < STALL_MS * NS_PER_MS;
+
+    if (watch->phase != PHASE_STREAMED_LIST)
+        return;
+    if (moving) {
+        (void)uv_timer_start(timer, on_stall, STALL_MS, 0);
+        return;
+    }
+    log_warn("watching %s: the server does not stream the list; asking for pages", watch->path);
+    watch->unstreamed = true;
+    stop_exchange(watch);
+    forget(watch);
     start(watch);
 }
 
@@ -480,6 +503,7 @@ static size_t on_write(struct exchange *exchange, const char *bytes, size_t len)
     }
     memcpy(watch->pending + watch->pending_len, bytes, len);
     watch->pending_len += len;
+    watch->written_ns = clock_now_ns();
     if (!refused)
         (void)uv_idle_start(&watch->step, on_step);
     return len;
@@ -513,7 +537,7 @@ static void start(struct kube_watch *watch)
     watch->pending_start = watch->pending_len = 0;
     watch->paused = watch->ended = watch->page_read = watch->advanced = false;
     watch->retry_after_s = 0;
-    watch->started_ns = clock_now_ns();
+    watch->started_ns = watch->written_ns = clock_now_ns();
     (void)uv_timer_stop(&watch->timer);
     r = format_url(watch, seconds, &url);
     spec.path = strbuf_text(&url);
@@ -521,6 +545,8 @@ static void start(struct kube_watch *watch)
         r = exchange_start(&watch->exchange, kube_client_transport(watch->client), &spec);
     if (r < 0)
         trouble(watch, strerror(-r));
+    else if (watch->phase == PHASE_STREAMED_LIST)
+        (void)uv_timer_start(&watch->timer, on_stall, STALL_MS, 0);
 }
 
 /* Making and freeing */

@@ -14,7 +14,7 @@
 enum metric_type {
     METRIC_GAUGE,
     METRIC_COUNTER,
-    METRIC_HISTOGRAM,
+    METRIC_HISTOGRAM, /* samples of NAME_bucket, NAME_sum and NAME_count */
 };
 
 struct metric_label {

@@ -21,10 +21,18 @@ enum {
 /* Utilisation is taken over at least so long. */
 #define INTERVAL_NS (NS_PER_S / 2)
 
-/* What was charged when we looked last, by which utilisation is told. */
+/* What is kept of a container from one look to the next. */
 struct past {
-    char key[CONTAINER_UID_SIZE + CONTAINER_NAME_SIZE];
-    int64_t at_ns;
+    char key[CONTAINER_UID_SIZE + CONTAINER_NAME_SIZE]; /* the folder's name */
+
+    /* Its limits, read again when the file is another. */
+    bool has_limits;
+    struct timespec limits_time;
+    ino_t limits_ino;
+    struct limits limits;
+
+    /* What was charged when we looked last, by which utilisation is told. */
+    int64_t at_ns; /* 0: not yet */
     uint64_t charged_ns[LIMITS_MAX_DEVICES];
     double utilization[LIMITS_MAX_DEVICES];
     bool seen;
@@ -101,23 +109,41 @@ static int find_region(const char *folder, char ret_path[PATH_MAX])
     return len > 0 && len < PATH_MAX ? 0 : -ENOENT;
 }
 
-static int read_limits(struct containers *containers, const char *folder, struct limits *ret_limits)
+static int parse_limits(struct containers *containers, const char *path, struct limits *ret_limits)
 {
+    struct limits limits = LIMITS_INIT;
     struct error err = ERROR_INIT;
-    char path[PATH_MAX];
     ssize_t len;
     int r;
 
-    if (snprintf(path, sizeof(path), "%s/limits", folder) >= (int)sizeof(path))
-        return -ENAMETOOLONG;
     len = file_read(path, containers->limits, sizeof(containers->limits));
     if (len < 0)
         return (int)len;
-    *ret_limits = (struct limits)LIMITS_INIT;
-    r = limits_parse(ret_limits, containers->limits, &err);
+    r = limits_parse(&limits, containers->limits, &err);
     if (r < 0)
         log_warn("%s: %s", path, err.text);
+    else
+        *ret_limits = limits;
     return r;
+}
+
+static void read_limits(struct containers *containers, const char *folder, struct past *past)
+{
+    char path[PATH_MAX];
+    struct stat st;
+
+    if (snprintf(path, sizeof(path), "%s/limits", folder) >= (int)sizeof(path) ||
+        file_stat(path, &st) < 0) {
+        past->has_limits = false;
+        return;
+    }
+    if (past->has_limits && st.st_ino == past->limits_ino &&
+        st.st_mtim.tv_sec == past->limits_time.tv_sec &&
+        st.st_mtim.tv_nsec == past->limits_time.tv_nsec)
+        return;
+    past->has_limits = parse_limits(containers, path, &past->limits) == 0;
+    past->limits_ino = st.st_ino;
+    past->limits_time = st.st_mtim;
 }
 
 static int region_path(const char *folder, const struct limits *limits, char ret_path[PATH_MAX])
@@ -190,48 +216,38 @@ static void use_region(const struct region_view *view, struct container_use *use
     }
 }
 
-static struct past *find_past(struct containers *containers, const struct container_use *use,
-                              int64_t now_ns)
+static struct past *find_past(struct containers *containers, const char *entry)
 {
-    char key[sizeof(((struct past *)0)->key)];
     struct past *past;
 
-    (void)snprintf(key, sizeof(key), "%s_%s", use->pod_uid, use->name);
-    HASH_FIND_STR(containers->pasts, key, past);
+    HASH_FIND_STR(containers->pasts, entry, past);
     if (past)
         return past;
     past = calloc(1, sizeof(*past));
     if (!past)
         return NULL;
-    COPY_TEXT(past->key, key);
-    past->at_ns = now_ns;
-    for (unsigned i = 0; i < use->card_count; i++)
-        past->charged_ns[i] = use->cards[i].charged_ns;
+    COPY_TEXT(past->key, entry);
     HASH_ADD_STR(containers->pasts, key, past);
     return past;
 }
 
 /* A new region counts from zero again. */
-static void measure(struct containers *containers, struct container_use *use, int64_t now_ns)
+static void measure(struct past *past, struct container_use *use, int64_t now_ns)
 {
-    struct past *past = find_past(containers, use, now_ns);
-    int64_t passed_ns;
+    int64_t passed_ns = past->at_ns ? now_ns - past->at_ns : 0;
+    bool due = !past->at_ns || passed_ns >= INTERVAL_NS;
 
-    if (!past)
-        return;
-    past->seen = true;
-    passed_ns = now_ns - past->at_ns;
     for (unsigned i = 0; i < use->card_count; i++) {
         uint64_t charged = use->cards[i].charged_ns;
         uint64_t more = charged > past->charged_ns[i] ? charged - past->charged_ns[i] : 0;
 
-        if (passed_ns >= INTERVAL_NS) {
+        if (passed_ns >= INTERVAL_NS)
             past->utilization[i] = MIN(100.0 * (double)more / (double)passed_ns, 100.0);
+        if (due)
             past->charged_ns[i] = charged;
-        }
         use->cards[i].utilization = past->utilization[i];
     }
-    if (passed_ns >= INTERVAL_NS)
+    if (due)
         past->at_ns = now_ns;
 }
 
@@ -240,29 +256,32 @@ static int look_at(struct containers *containers, const char *entry, int64_t now
 {
     char folder[PATH_MAX], path[PATH_MAX];
     struct error err = ERROR_INIT;
-    struct limits limits;
-    bool has_limits;
+    struct past *past;
     int r;
 
     *use = (struct container_use){.card_count = 0};
     if (!read_name(entry, use) ||
         snprintf(folder, sizeof(folder), "%s/%s", containers->folder, entry) >= (int)sizeof(folder))
         return -EINVAL;
-    has_limits = read_limits(containers, folder, &limits) == 0;
-    r = region_path(folder, has_limits ? &limits : NULL, path);
-    if (has_limits)
-        use_limits(&limits, use);
+    past = find_past(containers, entry);
+    if (!past)
+        return -ENOMEM;
+    past->seen = true;
+    read_limits(containers, folder, past);
+    r = region_path(folder, past->has_limits ? &past->limits : NULL, path);
+    if (past->has_limits)
+        use_limits(&past->limits, use);
     if (r == 0)
         r = region_view_read(path, &containers->view, &err);
-    if (r < 0 && !has_limits)
+    if (r < 0 && !past->has_limits)
         return r;
     if (r < 0)
         return 0; /* no process has made it a region yet */
-    if (!has_limits)
+    if (!past->has_limits)
         use_region_limits(&containers->view, use);
     use_region(&containers->view, use);
     if (containers->view.has_extension)
-        measure(containers, use, now_ns);
+        measure(past, use, now_ns);
     return 0;
 }
 

@@ -106,7 +106,7 @@ static void on_metrics(void *data, struct http_request *request)
     if (buf.failed)
         http_answer(request, 503, HTTP_TEXT, "no memory\n", 10);
     else
-        http_answer(request, 200, HTTP_METRICS, strbuf_text(&buf), buf.len);
+        http_answer_take(request, 200, HTTP_METRICS, TAKE(buf.text), buf.len);
     strbuf_deinit(&buf);
 }
 
@@ -287,6 +287,7 @@ static void set_verbosity(struct argp_state *state, const char *text)
 {
     uint64_t level;
 
+    text += *text == '='; /* "-v=4", as HAMi's programs are started */
     if (parse_u64(text, &level) < 0 || level > 100)
         argp_error(state, "\"%s\" is no level", text);
     else
@@ -300,7 +301,7 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
     switch (key) {
     case OPTION_NODE_NAME:
         if (strlen(arg) >= sizeof(options->node_name))
-            argp_error(state, "\"%.60s\" is no node's name", arg);
+            argp_error(state, "--node-name: no node's name");
         COPY_TEXT(options->node_name, arg);
         return 0;
     case OPTION_KUBECONFIG:

@@ -97,6 +97,8 @@ static bool entry_has(yyjson_val *devices, const char *const *ids, size_t count)
     size_t index, max, id_index, id_max, shared = 0, held = 0;
     yyjson_val *key, *list, *id;
 
+    if (!yyjson_is_obj(devices))
+        return false;
     yyjson_obj_foreach(devices, index, max, key, list)
     {
         yyjson_arr_foreach(list, id_index, id_max, id)

@@ -312,7 +312,7 @@ static void on_registered(void *data, const struct grpc_answer *answer)
 static uint64_t identity_of(const struct stat *st)
 {
     uint64_t time_ns =
-        (uint64_t)st->st_ctim.tv_sec * UINT64_C(1000000000) + (uint64_t)st->st_ctim.tv_nsec;
+        (uint64_t)st->st_mtim.tv_sec * UINT64_C(1000000000) + (uint64_t)st->st_mtim.tv_nsec;
 
     return (time_ns * UINT64_C(0x9e3779b97f4a7c15) ^ st->st_ino) | 1;
 }
@@ -375,13 +375,16 @@ static void look(struct kubelet *kubelet)
         kubelet->known = 0;
         return;
     }
-    if (lstat(kubelet->path, &ours) < 0) {
+    if (!kubelet->server || lstat(kubelet->path, &ours) < 0) {
         kubelet->known = 0;
         if (serve(kubelet, &err) < 0) {
             log_error("%s", err.text);
             return;
         }
     }
+    /* Another of us has taken the place: in an update the new one comes before the old one goes. */
+    if (!grpc_server_is_reachable(kubelet->server))
+        return;
     if (kubelet->known != identity_of(&theirs) && !kubelet->registering &&
         !uv_is_active((uv_handle_t *)&kubelet->retry))
         register_with(kubelet, identity_of(&theirs));

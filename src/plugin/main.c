@@ -24,7 +24,15 @@ enum {
     OPTION_POD_RESOURCES,
     OPTION_DEV_ROOT,
     OPTION_PASS_DEVICE_SPECS,
+    OPTION_WITHOUT_EFFECT,
 };
+
+/* HAMi's flags that say nothing here: some say nothing there either, the others are for MIG, for
+ * other ways to name devices, or for what the NVIDIA runtime finds itself. */
+#define WITHOUT(name)                                                                              \
+    {                                                                                              \
+        name, OPTION_WITHOUT_EFFECT, "VALUE", OPTION_ARG_OPTIONAL | OPTION_HIDDEN, NULL, 0         \
+    }
 
 static const struct argp_option argp_options[] = {
     {"node-name", OPTION_NODE_NAME, "NAME", 0, "This node's name (default: $NODE_NAME)", 0},
@@ -51,6 +59,27 @@ static const struct argp_option argp_options[] = {
     {"pass-device-specs", OPTION_PASS_DEVICE_SPECS, "BOOL", OPTION_ARG_OPTIONAL,
      "List device nodes, for runtimes other than NVIDIA's", 0},
     {"v", 'v', "LEVEL", 0, "How much to say; 5: everything", 0},
+    WITHOUT("cdi-annotation-prefix"),
+    WITHOUT("container-driver-root"),
+    WITHOUT("device-cores-scaling"),
+    WITHOUT("device-discovery-strategy"),
+    WITHOUT("device-id-strategy"),
+    WITHOUT("device-list-strategy"),
+    WITHOUT("device-memory-scaling"),
+    WITHOUT("device-split-count"),
+    WITHOUT("disable-core-limit"),
+    WITHOUT("driver-root-ctr-path"),
+    WITHOUT("fail-on-init-error"),
+    WITHOUT("gdrcopy-enabled"),
+    WITHOUT("gds-enabled"),
+    WITHOUT("imex-channel-ids"),
+    WITHOUT("imex-required"),
+    WITHOUT("mig-strategy"),
+    WITHOUT("mofed-enabled"),
+    WITHOUT("nvidia-cdi-hook-path"),
+    WITHOUT("nvidia-ctk-path"),
+    WITHOUT("nvidia-driver-root"),
+    WITHOUT("resource-name"),
     {0},
 };
 
@@ -67,6 +96,7 @@ static void set_verbosity(struct argp_state *state, const char *text)
 {
     uint64_t level;
 
+    text += *text == '='; /* "-v=4", as HAMi's programs are started */
     if (parse_u64(text, &level) < 0 || level > 100)
         argp_error(state, "\"%s\" is no level", text);
     else
@@ -77,7 +107,7 @@ static void set_node_name(struct argp_state *state, struct plugin_options *optio
                           const char *name)
 {
     if (!*name || strlen(name) >= sizeof(options->node_name))
-        argp_error(state, "\"%.60s\" is no node's name", name);
+        argp_error(state, "--node-name: no node's name");
     COPY_TEXT(options->node_name, name);
 }
 
@@ -119,6 +149,9 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
         return 0;
     case OPTION_PASS_DEVICE_SPECS:
         options->pass_device_specs = read_bool(state, arg);
+        return 0;
+    case OPTION_WITHOUT_EFFECT:
+        log_warn("%s has no effect here", state->argv[state->next - 1]);
         return 0;
     case 'v':
         set_verbosity(state, arg);

@@ -16,6 +16,7 @@
 
 enum {
     HEALTH_MS = 5000,
+    LATE_TIMES = 6, /* of HEALTH_MS, until the driver counts as dead */
     TIDY_MS = 30000,
     EXPIRE_AGE = 4, /* times TIDY_MS */
 };
@@ -30,7 +31,7 @@ static void on_health_work(uv_work_t *work)
     struct plugin *plugin = work->data;
 
     plugin->found_result = cards_find(plugin->nvml, &plugin->config, &plugin->filter,
-                                      &plugin->cards, &plugin->found, &plugin->found_error);
+                                      &plugin->asked, &plugin->found, &plugin->found_error);
 }
 
 static void log_changes(const struct cards *before, const struct cards *after)
@@ -57,6 +58,7 @@ static void on_health_done(uv_work_t *work, int status)
 
     (void)status;
     plugin->health_runs = false;
+    plugin->health_late = 0;
     if (plugin->ending)
         return;
     if (plugin->found_result < 0)
@@ -69,12 +71,29 @@ static void on_health_done(uv_work_t *work, int status)
     plugin_register(plugin); /* what could not be written is tried again */
 }
 
+/* A driver that does not come back checks nothing: no card counts as healthy. */
+static void on_health_late(struct plugin *plugin)
+{
+    struct cards cards = plugin->cards;
+
+    if (++plugin->health_late != LATE_TIMES)
+        return;
+    log_warn("the driver does not answer, so no card counts as healthy");
+    for (size_t i = 0; i < cards.count; i++)
+        cards.items[i].healthy = false;
+    use_cards(plugin, &cards);
+    plugin_register(plugin);
+}
+
 static void on_health_timer(uv_timer_t *timer)
 {
     struct plugin *plugin = timer->data;
 
-    if (plugin->health_runs)
+    if (plugin->health_runs) {
+        on_health_late(plugin);
         return;
+    }
+    plugin->asked = plugin->cards;
     plugin->health.data = plugin;
     plugin->health_runs =
         uv_queue_work(plugin->loop, &plugin->health, on_health_work, on_health_done) == 0;

@@ -43,11 +43,12 @@ struct plugin {
 
     struct nvml *nvml;
     struct cards cards;
-    uv_work_t health; /* NVML is asked in a thread of its own */
-    struct cards found;
+    uv_work_t health;          /* NVML is asked in a thread of its own */
+    struct cards asked, found; /* the thread's: what was known, and what it found */
     int found_result;
     struct error found_error;
     bool health_runs;
+    unsigned health_late; /* times that it should have been back */
 
     struct kube_client *kube;
     struct kube_watch *pod_watch, *node_watch;

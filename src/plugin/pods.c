@@ -264,7 +264,7 @@ static int entry_read(struct pods *pods, yyjson_val *object, struct entry **ret_
 int pods_put(struct pods *pods, yyjson_val *object, bool from_watch, struct node_pod **ret_pod,
              struct error *err)
 {
-    struct entry *entry, *before;
+    struct entry *entry = NULL, *before;
     int r;
 
     r = entry_read(pods, object, &entry, err);

@@ -22,7 +22,8 @@
 struct file {
     int fd;
     ino_t ino;
-    struct proc_identity self;
+    struct proc_identity self; /* known once has_self is set: few readers need it */
+    bool has_self;
     struct region_base base; /* head and tail only */
     struct region_ext ext;   /* head only */
     bool has_extension;
@@ -77,8 +78,17 @@ static void view_devices(const struct file *file, struct region_view *view)
     }
 }
 
+static void know_self(struct file *file)
+{
+    if (file->has_self)
+        return;
+    proc_identity_self(&file->self);
+    file->self.pid = 0; /* a reader has no earlier life among the claimers */
+    file->has_self = true;
+}
+
 /* The slot of a living process: true. Without our extension the status has to be believed. */
-static bool slot_lives(const struct file *file, unsigned index, const struct region_slot *slot,
+static bool slot_lives(struct file *file, unsigned index, const struct region_slot *slot,
                        struct region_ext_slot *ext, pid_t *ret_host_pid)
 {
     off_t offset = REGION_EXT_OFFSET + (off_t)offsetof(struct region_ext, slots) +
@@ -101,6 +111,7 @@ static bool slot_lives(const struct file *file, unsigned index, const struct reg
         return true; /* HAMi-core's */
     if (range_is_locked(file->fd, REGION_LOCK_SLOTS + index, 1, ret_host_pid))
         return true;
+    know_self(file);
     return !slot_is_dead(file->fd, file->ino, index, &claimer, &file->self);
 }
 
@@ -129,8 +140,10 @@ static void view_process(const struct region_slot *slot, const struct region_ext
 {
     struct region_view_process *process = &view->processes[view->process_count++];
 
-    process->pid = atomic_load(&slot->pid);
-    process->host_pid = host_pid;
+    *process = (struct region_view_process){
+        .pid = atomic_load(&slot->pid),
+        .host_pid = host_pid,
+    };
     for (unsigned i = 0; i < view->device_count; i++) {
         struct region_view_memory *used = &process->used[i];
         struct region_view_memory *sum = &view->devices[i].used;
@@ -144,7 +157,7 @@ static void view_process(const struct region_slot *slot, const struct region_ext
     }
 }
 
-static int view_slots(const struct file *file, struct region_view *view)
+static int view_slots(struct file *file, struct region_view *view)
 {
     int32_t count = atomic_load(&file->base.slot_count);
     struct region_ext_slot ext;
@@ -182,18 +195,28 @@ static int view_open(const char *path, struct file *file, struct error *err)
         return error_set(err, -EPROTO, "%s: it is not a regular file", path);
 
     file->ino = st.st_ino;
-    proc_identity_self(&file->self);
-    file->self.pid = 0; /* a reader has no earlier life among the claimers */
     return 0;
+}
+
+/* All but the processes, which are many and are set as they are found. */
+static void clear_view(struct region_view *view)
+{
+    size_t after = offsetof(struct region_view, processes) + sizeof(view->processes);
+
+    memset(view, 0, offsetof(struct region_view, processes));
+    memset((char *)view + after, 0, sizeof(*view) - after);
 }
 
 int region_view_read(const char *path, struct region_view *ret_view, struct error *err)
 {
-    CLEANUP(close_file) struct file *file = calloc(1, sizeof(*file));
+    /* Not cleared: it is large, and what is used of it is read first. */
+    CLEANUP(close_file) struct file *file = malloc(sizeof(*file));
     int r;
 
     if (!file)
         return error_set(err, -ENOMEM, "%s: no memory", path);
+    file->fd = -1;
+    file->has_self = false;
     r = view_open(path, file, err);
     if (r < 0)
         return r;
@@ -201,7 +224,7 @@ int region_view_read(const char *path, struct region_view *ret_view, struct erro
     if (r < 0)
         return error_set(err, r, "%s: it is not a shared region of version %d", path, REGION_MAJOR);
 
-    memset(ret_view, 0, sizeof(*ret_view));
+    clear_view(ret_view);
     ret_view->major_version = file->base.major_version;
     ret_view->minor_version = file->base.minor_version;
     ret_view->has_extension = file->has_extension;

@@ -182,6 +182,10 @@ static void post_again(struct bind *bind)
         pause_before(bind, post_again);
 }
 
+/* That it is bound already: a transport may have sent the Binding twice, and ours may be the first.
+ */
+#define CONFLICT 409
+
 /* 502 and 504 are said by who is in between, or of what goes on. */
 static bool is_silent(const struct kube_answer *reply)
 {
@@ -203,7 +207,7 @@ static void on_binding(void *data, const struct kube_answer *reply)
         on_not_bound(bind);
     else if (bind->doubtful && (is_silent(reply) || reply->status >= 500 || reply->status == 429))
         pause_before(bind, post_again);
-    else if (bind->doubtful || reply->status >= 500)
+    else if (bind->doubtful || reply->status == CONFLICT || reply->status >= 500)
         read_pod(bind);
     else
         on_not_bound(bind);

@@ -24,7 +24,7 @@ enum {
 static void note(int r, const char *kind, const char *name, const struct error *err)
 {
     if (r < 0)
-        log_warn("%s %s is left out: %s", kind, name, err->text[0] ? err->text : strerror(-r));
+        log_warn("%s %s can't be read: %s", kind, name, err->text[0] ? err->text : strerror(-r));
     else if (r > 0)
         log_warn("%s %s: %s", kind, name, err->text);
 }
@@ -51,23 +51,26 @@ static void complete_nodes(void *data)
     say_if_ready(data);
 }
 
+/* A deletion needs no more than a name; what can't be read otherwise keeps what was known of it. */
 static void take_node(void *data, enum kube_event event, yyjson_val *object)
 {
     struct scheduler *scheduler = data;
+    const char *name = wire_text(wire_get(object, "metadata"), "name");
     struct error err = ERROR_INIT;
     struct node node;
     int r;
 
-    arena_reset(scheduler->object_arena);
-    r = node_read(object, NULL, scheduler->object_arena, &node, &err);
-    if (r < 0) {
-        note(r, "node", wire_text(wire_get(object, "metadata"), "name"), &err);
+    if (event == KUBE_DELETED) {
+        cluster_delete_node(scheduler->cluster, name);
         return;
     }
-    if (event == KUBE_DELETED)
-        cluster_delete_node(scheduler->cluster, node.name);
+    arena_reset(scheduler->object_arena);
+    r = node_read(object, NULL, scheduler->object_arena, &node, &err);
+    if (r < 0)
+        cluster_keep(scheduler->cluster, CLUSTER_NODES, name);
     else
-        note(cluster_set_node(scheduler->cluster, &node, &err), "node", node.name, &err);
+        r = cluster_set_node(scheduler->cluster, &node, &err);
+    note(r, "node", name, &err);
 }
 
 static void begin_pods(void *data)
@@ -84,20 +87,23 @@ static void complete_pods(void *data)
 static void take_pod(void *data, enum kube_event event, yyjson_val *object)
 {
     struct scheduler *scheduler = data;
+    yyjson_val *metadata = wire_get(object, "metadata");
+    const char *uid = wire_text(metadata, "uid");
     struct error err = ERROR_INIT;
     struct pod pod;
     int r;
 
-    arena_reset(scheduler->object_arena);
-    r = pod_read(object, scheduler->object_arena, &pod, &err);
-    if (r < 0) {
-        note(r, "pod", wire_text(wire_get(object, "metadata"), "name"), &err);
+    if (event == KUBE_DELETED) {
+        cluster_delete_pod(scheduler->cluster, uid);
         return;
     }
-    if (event == KUBE_DELETED)
-        cluster_delete_pod(scheduler->cluster, pod.uid);
+    arena_reset(scheduler->object_arena);
+    r = pod_read(object, scheduler->object_arena, &pod, &err);
+    if (r < 0)
+        cluster_keep(scheduler->cluster, CLUSTER_PODS, uid);
     else
-        note(cluster_set_pod(scheduler->cluster, &pod, &err), "pod", pod.name, &err);
+        r = cluster_set_pod(scheduler->cluster, &pod, &err);
+    note(r, "pod", wire_text(metadata, "name"), &err);
 }
 
 static const struct kube_watch_ops node_ops = {
@@ -174,8 +180,16 @@ static void handle_view(void *data, struct http_request *request)
 }
 
 static const struct http_route routes[] = {
-    {.method = "POST", .path = "/filter", .max_body = FILTER_MAX, .handle = handle_filter},
-    {.method = "POST", .path = "/bind", .max_body = 64 << 10, .handle = handle_bind},
+    {.method = "POST",
+     .path = "/filter",
+     .max_body = FILTER_MAX,
+     .loopback_only = true,
+     .handle = handle_filter},
+    {.method = "POST",
+     .path = "/bind",
+     .max_body = 64 << 10,
+     .loopback_only = true,
+     .handle = handle_bind},
     {.method = "POST", .path = "/webhook", .max_body = ADMIT_MAX_BODY, .handle = handle_webhook},
     {.method = "GET", .path = "/healthz", .handle = handle_healthz},
     {.method = "GET", .path = "/readyz", .handle = handle_readyz},
@@ -334,6 +348,7 @@ static int start(struct scheduler *scheduler, struct error *err)
 static void free_handles(struct scheduler *scheduler)
 {
     binds_abandon(scheduler);
+    metrics_abandon(scheduler);
     uv_close((uv_handle_t *)&scheduler->terminate, NULL);
     uv_close((uv_handle_t *)&scheduler->interrupt, NULL);
     uv_close((uv_handle_t *)&scheduler->tick, NULL);

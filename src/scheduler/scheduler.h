@@ -50,8 +50,9 @@ struct scheduler {
     void *json;                  /* memory for reading one body, used again and again */
     uv_signal_t terminate, interrupt;
     uv_timer_t tick;
-    struct bind *binds; /* under way */
-    bool ready;         /* was said */
+    struct bind *binds;     /* under way */
+    struct scrape *scrapes; /* pages of metrics being written */
+    bool ready;             /* was said */
     bool stopping;
 
     struct latency filter, bind, webhook;
@@ -65,6 +66,7 @@ http_handler_fn handle_filter, handle_bind, handle_webhook;
 void binds_abandon(struct scheduler *scheduler);
 
 /* metrics.c */
+void metrics_abandon(struct scheduler *scheduler); /* answers those who wait for a page */
 http_handler_fn handle_metrics;
 
 void latency_note(struct latency *latency, uint64_t begun_ns);

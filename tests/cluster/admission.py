@@ -14,7 +14,6 @@ MALFORMED = [
     ({GPU: "1", CORES: "-10"}, CORES),
     ({GPU: "1", CORES: "1.5"}, CORES),
     ({GPU: "500m"}, GPU),
-    ({GPU: "1", "nvidia.com/gpumem-percentage": "101"}, "nvidia.com/gpumem-percentage"),
     ({GPU: "1", MEMORY: "lots"}, ""),
     ({GPU: "one"}, ""),
 ]

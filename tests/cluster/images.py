@@ -6,23 +6,24 @@ import subprocess
 import sys
 
 from host import BUILD, DEPLOY, WORK, ClusterError, output, run
+from programs import CONTAINERD_SOCKET
 
 sys.path.insert(0, str(DEPLOY))
 import image  # noqa: E402
 
 PAUSE = "docker.io/local/pause:1"
 BOX = "docker.io/local/box:1"
-APPLETS = ["sh", "sleep", "cat", "ls", "echo", "env", "id", "touch", "true", "false", "grep", "readlink", "kill", "ps"]
+APPLETS = ["sh", "[", "sleep", "cat", "ls", "echo", "env", "id", "touch", "true", "false", "grep", "readlink", "kill", "ps"]
 # What runs in pods: those of the build that are there.
 PROGRAMS = {"load": "tests/load", "slice": "tests/cluster/slice"}
 # What the node mounts into pods; the image has the libraries that these ask for.
 GUESTS = ["src/vgpu/libvgpu.so", "src/simdriver/libcuda.so.1", "src/simdriver/libnvidia-ml.so.1"]
 
 
-def ctr(socket, *words):
+def ctr(binaries, *words):
     """The runtime's own client. What it says besides is for who reads of a failure."""
     try:
-        return output("ctr", "-a", socket, "-n", "k8s.io", *words, stderr=subprocess.PIPE)
+        return output(binaries / "ctr", "-a", CONTAINERD_SOCKET, "-n", "k8s.io", *words, stderr=subprocess.PIPE)
     except subprocess.CalledProcessError as error:
         raise ClusterError(f"ctr {' '.join(map(str, words))}: {error.stderr}") from error
 
@@ -47,15 +48,15 @@ def make_box(folder):
     return sorted(PROGRAMS.keys() - programs.keys())
 
 
-def load(socket):
+def load(binaries):
     """Makes and imports both. Returns the names of test programs that are not built."""
     folder = WORK / "images"
     folder.mkdir(exist_ok=True)
     make_pause(folder)
     missing = make_box(folder)
     for name in ("pause", "box"):
-        ctr(socket, "images", "import", folder / f"{name}.tar")
-    there = ctr(socket, "images", "ls", "-q").split()
+        ctr(binaries, "images", "import", folder / f"{name}.tar")
+    there = ctr(binaries, "images", "ls", "-q").split()
     if not {PAUSE, BOX} <= set(there):
         raise ClusterError(f"images were not imported: {there}")
     return missing

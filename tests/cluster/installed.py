@@ -2,8 +2,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """The manifests as docs/install.md has them: the programs run in pods, from their image, with the rights they ship with.
 
-Changed for this cluster, which has no service addresses and no NVIDIA runtime: pods use the node's network,
-are told where the API server is, and node agents see the simulated machine.
+    installed.py [upgrade]      and then the device plugin is replaced while pods come
+
+Changed for this cluster, which has no service addresses, no NVIDIA runtime, and no second scheduler to place
+the first: pods are put on the node, use its network, are told where the API server is, and node agents see
+the simulated machine.
 """
 
 from support import *
@@ -19,7 +22,7 @@ SUPERVISED = ["kube-scheduler", *programs.OURS]
 
 
 def import_image(path):
-    images.ctr(programs.CONTAINERD_SOCKET, "images", "import", path)
+    images.ctr(BINARIES, "images", "import", path)
 
 
 def make_images(folder):
@@ -45,6 +48,7 @@ def mount(spec, name, path, read_only):
 def fit(thing):
     """A Deployment or DaemonSet, as it can run here."""
     spec = thing["spec"]["template"]["spec"]
+    spec["nodeName"] = NODE
     spec["hostNetwork"] = True
     environment = {"KUBERNETES_SERVICE_HOST": "127.0.0.1", "KUBERNETES_SERVICE_PORT": "6443"}
     if spec.pop("runtimeClassName", None):
@@ -96,7 +100,10 @@ def check_install(things):
         return
     check(wait_until(registered, 20, 0.1), "the node has registered its card", node_register())
     namespace = new_namespace("installed")
-    create(namespace, slice_pod("first", command=("/bin/slice", "--hold", "2800", "--then", "400", "--stay")))
+    # Another user's files are what the node agents' capabilities are for.
+    user = {"runAsUser": 1000, "allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
+    command = ("/bin/slice", "--hold", "2800", "--then", "400", "--stay")
+    create(namespace, pod("first", container(command=command, limits=share(1, 3000, 10), securityContext=user)))
     if not check(wait_running(namespace, ["first"]) is not None, "a pod with a share runs"):
         say_why()
         return
@@ -105,11 +112,50 @@ def check_install(things):
     labels = {"namespace": namespace, "pod": "first"}
     used = wait_until(lambda: sample(samples(programs.MONITOR_METRICS), "hami_vgpu_memory_used_bytes", **labels), 5)
     check(used, "the monitor, without privileges, reports it")
+    if "upgrade" in sys.argv:
+        check_upgrade(namespace)
     check(delete(namespace, "first"), "it goes")
+    gone = wait_until(lambda: not list((host.HOOK / "containers").glob("*")), 10)
+    check(gone, "and the device plugin, without privileges, removes what it left")
+
+
+def check_webhook_is_valid():
+    """Under another name: the one in force has another address."""
+    (webhook,) = manifests.read(BINARIES, "webhook.yaml")
+    webhook["metadata"]["name"] = "hami-webhook-again"
+    path = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations?dryRun=All&fieldValidation=Strict"
+    try:
+        api.create(path, webhook)
+        check(True, "the API server takes webhook.yaml")
+    except ApiError as error:
+        check(False, "the API server takes webhook.yaml", error)
+
+
+def check_upgrade(namespace):
+    """A new plugin comes before the old one goes: no pod notices, neither a running one nor one that comes."""
+    before = statuses(get(namespace, "first"))
+    path = f"/apis/apps/v1/namespaces/{NAMESPACE}/daemonsets/hami-device-plugin"
+    old = {p["metadata"]["name"] for p in pods(NAMESPACE)}
+    api.patch(path, {"spec": {"template": {"metadata": {"annotations": {"again": "1"}}}}})
+    names = [f"coming-{i}" for i in range(9)]
+    for name in names:
+        create(namespace, slice_pod(name, 500, 2))
+        time.sleep(0.5)
+    took = wait_running(namespace, names, 30)
+    check(took is not None, "pods that come while the device plugin is replaced run")
+    replaced = wait_until(lambda: len({p["metadata"]["name"] for p in pods(NAMESPACE)} - old) == 1 and all_ready(), 30, 0.2)
+    check(replaced, "and it is replaced")
+    check_equal(statuses(get(namespace, "first")), before, "the running pod was left alone")
+    for name in names:
+        api.delete(pods_path(namespace, name))
+    create(namespace, slice_pod("after", 500, 2))
+    check(wait_running(namespace, ["after"]) is not None, "the new device plugin serves")
+    check(delete(namespace, "after"), "and goes on")
 
 
 def check_valid():
-    for path in sorted(host.DEPLOY.glob("*.yaml")):
+    check_webhook_is_valid()
+    for path in sorted(set(host.DEPLOY.glob("*.yaml")) - {host.DEPLOY / "webhook.yaml"}):
         words = ("apply", "--server-side", "--force-conflicts", "--dry-run=server", "--validate=strict", "-f", path)
         try:
             manifests.kubectl(BINARIES, *words, stderr=subprocess.STDOUT)

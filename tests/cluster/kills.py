@@ -40,18 +40,31 @@ def bystander(name):
     return pod(name, container(command=["sleep", "1000"]), restartPolicy="Always")
 
 
+def replace_rejected(namespace, there):
+    """A pod that comes to kubelet while no plugin is registered fails for good: its controller makes another."""
+    rejected = [p["metadata"]["name"] for p in there if p["status"].get("reason") == "UnexpectedAdmissionError"]
+    for name in rejected:
+        api.delete(pods_path(namespace, name), grace=0)
+        create_stubbornly(namespace, with_share(name), WITHIN_S)
+    return rejected
+
+
 def wait_all(namespace, ours, others, begun, seconds=40):
     """When the last of ours, and of the others, ran, in seconds after `begun`; None where one does not."""
-    took = {}
+    took, again = {}, set()
 
     def look():
-        running = {p["metadata"]["name"] for p in pods(namespace) if is_running(p)}
+        there = pods(namespace)
+        again.update(replace_rejected(namespace, there))
+        running = {p["metadata"]["name"] for p in there if is_running(p)}
         for which, names in (("ours", ours), ("others", others)):
             if which not in took and set(names) <= running:
                 took[which] = time.monotonic() - begun
         return len(took) == 2
 
     wait_until(look, seconds, 0.05)
+    if again:
+        print(f"      kubelet rejected while the plugin was away, and a controller made anew: {sorted(again)}")
     for name in () if "ours" in took else ours:
         print(f"      {name}: {why(namespace, name)}")
     return took.get("ours"), took.get("others")

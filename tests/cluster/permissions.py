@@ -87,8 +87,44 @@ def check_own_node(namespace):
     api.patch(f"/api/v1/nodes/{NODE}", {"metadata": {"annotations": {"hami.io/test": None}}})
 
 
+def tenant(namespace):
+    """Somebody who may do with pods here as they like, and nothing more."""
+    create_in = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}"
+    rules = [{"apiGroups": [""], "resources": ["pods"], "verbs": ["*"]}]
+    api.create(f"/api/v1/namespaces/{namespace}/serviceaccounts", {"metadata": {"name": "tenant"}})
+    api.create(f"{create_in}/roles", {"metadata": {"name": "tenant"}, "rules": rules})
+    subject = {"kind": "ServiceAccount", "name": "tenant", "namespace": namespace}
+    role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "tenant"}
+    api.create(f"{create_in}/rolebindings", {"metadata": {"name": "tenant"}, "subjects": [subject], "roleRef": role})
+    path = f"/api/v1/namespaces/{namespace}/serviceaccounts/tenant/token"
+    return kube.Api(api.create(path, {"spec": {"expirationSeconds": 600}})["status"]["token"])
+
+
+def check_grants(namespace):
+    user = tenant(namespace)
+
+    def outcome(act):
+        try:
+            act()
+        except ApiError as error:
+            return error.status
+        return 200
+
+    idle = container(command=["sleep", "1000"])
+    claim = {ALLOCATED: "GPU-1,NVIDIA,30000,100:;", ON_NODE: NODE}
+    plain, faked = pod("plain", idle), pod("faked", idle, annotations=claim)
+    check_equal(outcome(lambda: user.create(pods_path(namespace), plain)), 200, "a tenant makes a pod")
+    check_equal(outcome(lambda: user.create(pods_path(namespace), faked)), 422, "but none that says what it was given")
+    patch = {"metadata": {"annotations": claim}}
+    path = pods_path(namespace, "plain")
+    check_equal(outcome(lambda: user.patch(path, patch)), 422, "nor can it be said later")
+    other = {"metadata": {"annotations": {"example.com/note": "x"}}}
+    check_equal(outcome(lambda: user.patch(path, other)), 200, "other annotations are the tenant's own")
+
+
 def main():
     check_rules()
+    check_grants(new_namespace("grants"))
     check_own_node(new_namespace("permissions"))
     finish()
 

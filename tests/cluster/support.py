@@ -78,7 +78,8 @@ def delete_namespace(name):
         # Where there is no kubelet nobody else says that a pod is over.
         api.delete(pods_path(name, pod["metadata"]["name"]), grace=1 if pod["spec"].get("nodeName") == NODE else 0)
     api.delete(f"/api/v1/namespaces/{name}")
-    wait_until(lambda: api.find(f"/api/v1/namespaces/{name}") is None, 60, 0.1)
+    if not wait_until(lambda: api.find(f"/api/v1/namespaces/{name}") is None, 60, 0.1):
+        print(f"namespace {name} does not go: {[p['metadata']['name'] for p in pods(name)]}", file=sys.stderr)
 
 
 def reachable():

@@ -15,7 +15,7 @@ import urllib.parse
 
 
 class Api:
-    def __init__(self, watch_list=True, objects=None, port=0, token=None):
+    def __init__(self, watch_list=True, objects=None, port=0, token=None, tls=None):
         self.watch_list = watch_list
         self.lock = threading.Condition()
         self.version = 1000
@@ -27,19 +27,24 @@ class Api:
         self.cut = []  # bytes to send before the connection is cut
         self.token = token
         self.connections = set()
+        self.stalled = False  # a streamed list is answered, and nothing follows
         self.generation = 0
         self.server = http.server.ThreadingHTTPServer(("127.0.0.1", port), self.handler())
+        self.scheme = "http"
+        if tls:
+            self.scheme = "https"
+            self.server.socket = tls.wrap_socket(self.server.socket, server_side=True, do_handshake_on_connect=False)
         self.server.daemon_threads = True
         self.server.handle_error = lambda *_: None  # clients may be killed
         self.port = self.server.server_address[1]
         threading.Thread(target=self.server.serve_forever, args=(0.05,), daemon=True).start()
 
     def url(self):
-        return f"http://127.0.0.1:{self.port}"
+        return f"{self.scheme}://127.0.0.1:{self.port}"
 
-    def kubeconfig(self, path, user="{}"):
+    def kubeconfig(self, path, user="{}", cluster=""):
         path.write_text(
-            f'clusters: [{{name: a, cluster: {{server: "{self.url()}"}}}}]\n'
+            f'clusters: [{{name: a, cluster: {{server: "{self.url()}"{cluster}}}}}]\n'
             f"users: [{{name: u, user: {user}}}]\n"
             "contexts: [{name: c, context: {cluster: a, user: u}}]\ncurrent-context: c\n"
         )
@@ -200,6 +205,8 @@ class Api:
                     version = api.version
                     things = [api.objects[path][k] for k in sorted(api.objects[path])] if initial else []
                 try:
+                    while initial and api.stalled and api.generation == generation:
+                        time.sleep(0.1)
                     for thing in things:
                         if selected(thing, query):
                             self.event("ADDED", thing, partial)

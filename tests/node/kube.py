@@ -55,7 +55,7 @@ class Watcher:
         self.program.stdin.close()
         self.program.wait(10)
         wait_until(lambda: self.count("longest"))
-        return int([line for line in self.lines if line.startswith("longest")][0].split()[1])
+        return [int(n) for n in [line for line in self.lines if line.startswith("longest")][0].split()[1:]]
 
 
 def fill(api, count, size=0):
@@ -93,7 +93,7 @@ def follows(watch_list):
         check_equal(watcher.names(), set(api.objects[PODS]), f"{how}: and nothing stale is left")
     api.put(PODS, "last")
     check(watcher.await_line("added last"), f"{how}: and watches on")
-    check(watcher.end() < 50000, f"{how}: it ends")
+    watcher.end()
     check_equal(watcher.program.returncode, 0, f"{how}: cleanly")
     api.close()
 
@@ -127,6 +127,14 @@ def survives():
         check(watcher.await_line("complete 600", 20), f"{how}: a list that is cut begins anew", watcher.lines[-3:])
         watcher.end()
         api.close()
+
+    api = Api()
+    api.stalled = True
+    fill(api, 3)
+    watcher = Watcher(api)
+    check(watcher.await_line("complete 3", 30), "a list that is promised as a stream and does not come is asked for in pages", watcher.lines)
+    watcher.end()
+    api.close()
 
     api = Api()
     fill(api, 3)
@@ -213,6 +221,70 @@ def rotates():
     api.close()
 
 
+def certificates(folder):
+    """A CA, a certificate of its own for the server at 127.0.0.1, one for a client."""
+    folder.mkdir()
+    config = folder / "openssl.cnf"
+    config.write_text("[req]\ndistinguished_name=dn\n[dn]\n")
+
+    def openssl(*arguments):
+        subprocess.run(["openssl", *map(str, arguments)], check=True, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+    def key(name):
+        openssl("ecparam", "-name", "prime256v1", "-genkey", "-noout", "-out", f"{name}.key")
+
+    key("ca")
+    openssl("req", "-x509", "-new", "-config", config, "-key", "ca.key", "-subj", "/CN=ca", "-days", "2", "-out", "ca.crt",
+            "-addext", "basicConstraints=critical,CA:TRUE")
+    for name, alt in (("server", "IP:127.0.0.1"), ("named", "DNS:kubernetes.test"), ("client", "DNS:client")):
+        key(name)
+        (folder / "ext").write_text(f"subjectAltName={alt}\nextendedKeyUsage=serverAuth,clientAuth\n")
+        openssl("req", "-new", "-config", config, "-key", f"{name}.key", "-subj", f"/CN={name}", "-out", f"{name}.csr")
+        openssl("x509", "-req", "-in", f"{name}.csr", "-CA", "ca.crt", "-CAkey", "ca.key", "-CAcreateserial", "-days", "2",
+                "-out", f"{name}.crt", "-extfile", "ext")
+    return folder
+
+
+def secured():
+    import base64
+    import ssl
+
+    pki = certificates(scratch / "pki")
+    data = lambda name: base64.b64encode((pki / name).read_bytes()).decode()
+
+    def server(name):
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(pki / f"{name}.crt", pki / f"{name}.key")
+        context.load_verify_locations(pki / "ca.crt")
+        context.verify_mode = ssl.CERT_REQUIRED
+        return Api(objects={PODS: {"a": {"metadata": {"name": "a", "resourceVersion": "1"}}}}, tls=context)
+
+    def ask(api, user, cluster):
+        config = api.kubeconfig(scratch / "secured", user, cluster)
+        return run([PROGRAM, config, "request", "GET", PODS + "/a", "", "3000"], os.environ | {"no_proxy": "*"}).stdout.partition("\n")[0].strip()
+
+    api = server("server")
+    by_data = f"{{client-certificate-data: {data('client.crt')}, client-key-data: {data('client.key')}}}"
+    by_file = f"{{client-certificate: {pki}/client.crt, client-key: {pki}/client.key}}"
+    check_equal(ask(api, by_file, f", certificate-authority: {pki}/ca.crt"), "error 0 200", "TLS with certificates of files")
+    check_equal(ask(api, by_data, f", certificate-authority-data: {data('ca.crt')}"), "error 0 200", "TLS with certificates in the kubeconfig")
+    check(ask(api, by_file, "").split()[1:3] == ["-129", "0"], "a server of an unknown CA is refused", ask(api, by_file, ""))
+    check_equal(ask(api, by_file, ", insecure-skip-tls-verify: true"), "error 0 200", "unless the kubeconfig says not to look")
+    api.close()
+    api = server("named")
+    check(ask(api, by_file, f", certificate-authority: {pki}/ca.crt").split()[1:3] == ["-129", "0"], "a certificate of another name is refused")
+    check_equal(ask(api, by_file, f", certificate-authority: {pki}/ca.crt, tls-server-name: kubernetes.test"), "error 0 200", "unless it is the name that is asked for")
+    fill(api, 600, 20000)
+    config = api.kubeconfig(scratch / "secured-watch", by_file, f", certificate-authority: {pki}/ca.crt, tls-server-name: kubernetes.test")
+    watcher = Watcher.__new__(Watcher)
+    watcher.program = start([PROGRAM, config, "watch", PODS], os.environ | {"no_proxy": "*"})
+    watcher.lines = []
+    threading.Thread(target=watcher.read, daemon=True).start()
+    check(watcher.await_line("complete 601"), "12 MB come over TLS", watcher.lines[-2:])
+    watcher.end()
+    api.close()
+
+
 def bounded():
     """50,000 pods of 6 KB each: no turn of the loop is long."""
     for watch_list in (True, False):
@@ -224,11 +296,11 @@ def bounded():
         check(watcher.await_line("complete 50000", 100), f"{how}: 50,000 pods come", watcher.lines[-3:])
         took = time.monotonic() - began
         peak = int([l.split()[1] for l in open(f"/proc/{watcher.program.pid}/status") if l.startswith("VmHWM")][0])
-        longest = watcher.end()
-        print(f"{how}: {took:.1f} s, longest turn {longest} us, peak {peak} KiB")
+        longest, busy = watcher.end()
+        print(f"{how}: {took:.1f} s, longest turn {longest} us ({busy} us of the processor), peak {peak} KiB")
         check(peak < 40000, f"{how}: in little memory", peak)
-        # The machine may be busy: a target of 1 ms, judged with room.
-        check(longest < 20000, f"{how}: no turn of the loop is long", longest)
+        # By the processor's time: others may be using the machine.
+        check(busy < 2000, f"{how}: no turn of the loop is long", longest, busy)
         api.close()
 
 
@@ -242,4 +314,5 @@ if __name__ == "__main__":
         survives()
         requests()
         rotates()
+        secured()
     finish()

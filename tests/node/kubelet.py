@@ -180,7 +180,8 @@ class Kubelet:
         if self.channel:
             self.channel.close()
         # As kubelet before 1.26 dials: the path is the authority.
-        self.channel = grpc.insecure_channel(f"unix://{self.folder}/{got['endpoint']}")
+        path = f"{self.folder}/{got['endpoint']}"
+        self.channel = grpc.insecure_channel(f"unix://{path}", options=[("grpc.default_authority", path)])
         stream = self.channel.unary_stream("/v1beta1.DevicePlugin/ListAndWatch", **RAW)(b"")
         threading.Thread(target=self.listen, args=(stream,), daemon=True).start()
         return got

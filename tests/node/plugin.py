@@ -144,6 +144,16 @@ def registers():
     node.kubelet.connect()
     check(node.kubelet.lists.get(timeout=5), "it registers again when kubelet restarts", time.monotonic() - began)
 
+    old = node.plugin
+    node.start()
+    node.kubelet.connect()
+    check(node.kubelet.lists.get(timeout=5), "in an update the new one takes the old one's place")
+    time.sleep(8)
+    check(node.kubelet.registrations.empty(), "and the old one does not fight for it", node.said())
+    old.terminate()
+    check_equal(old.wait(10), 0, "the old one goes")
+    check_equal(node.kubelet.call("GetDevicePluginOptions")[0], "OK", "and leaves the new one's socket")
+
     before = len(node.patches())
     node.restart()
     check(node.kubelet.lists.get(timeout=5), "and when it restarts itself")

@@ -3,17 +3,14 @@
 """The costs of libvgpu.so, each beside its target, on a driver whose calls return at once.
 
 Every number is a median over interleaved runs (bare, then limited, then bare again ...), so that what the
-machine does meanwhile meets both alike. With --save the table is kept in bench/results/, one file for each
-class of host.
+machine does meanwhile meets both alike.
 
-usage: bench.py [--build DIRECTORY] [--save] [--rounds N]
+usage: vgpu.py [--build DIRECTORY] [--rounds N]
 """
 
 import argparse
 import os
 import pathlib
-import platform
-import re
 import shutil
 import statistics
 import subprocess
@@ -27,7 +24,6 @@ SOURCE = pathlib.Path(__file__).resolve().parent.parent
 def arguments():
     parser = argparse.ArgumentParser()
     parser.add_argument("--build", type=pathlib.Path, default=SOURCE / "build")
-    parser.add_argument("--save", action="store_true")
     parser.add_argument("--rounds", type=int, default=7)
     return parser.parse_args()
 
@@ -117,13 +113,6 @@ def measure(bench):
         yield "size of libvgpu.so, stripped", "", "", stripped.stat().st_size / 1024, "KiB", 300
 
 
-def host_class():
-    text = pathlib.Path("/proc/cpuinfo").read_text()
-    model = (re.search(r"model name\s*:\s*(.*)", text) or [None, platform.machine()])[1]
-    words = re.sub(r"\(.*?\)|@.*|CPU|Processor", "", model).lower().split()
-    return "-".join([re.sub(r"[^a-z0-9.]+", "", w) for w in words if w][:5] + [f"{os.cpu_count()}cpu"])
-
-
 def table(rows):
     yield f"{'what':32} {'bare':>10} {'libvgpu':>10} {'':>12} {'target':>10}"
     for what, bare, limited, value, unit, target in rows:
@@ -136,15 +125,8 @@ def main():
     options = arguments()
     with tempfile.TemporaryDirectory(prefix="hami-bench-") as scratch:
         bench = Bench(options.build, options.rounds, pathlib.Path(scratch))
-        lines = []
         for line in table(measure(bench)):
             print(line, flush=True)
-            lines.append(line)
-    if options.save:
-        path = SOURCE / "bench/results" / f"{host_class()}.txt"
-        path.parent.mkdir(exist_ok=True)
-        path.write_text("\n".join([f"{platform.system()} {platform.release()}", *lines]) + "\n")
-        print(f"kept in {path.relative_to(SOURCE)}")
     return 0
 
 

@@ -1,0 +1,68 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""All numbers, each beside its target, part after part. With --save they are kept in bench/results/, one file for each
+class of host.
+
+usage: run.py [--build DIRECTORY] [--save] [PART...]   parts: vgpu scheduler throughput
+"""
+
+import argparse
+import os
+import pathlib
+import platform
+import re
+import subprocess
+import sys
+
+SOURCE = pathlib.Path(__file__).resolve().parent.parent
+PARTS = {
+    "vgpu": "libvgpu.so, in a program",
+    "scheduler": "hami-scheduler, over made clusters",
+    "throughput": "the control plane as a whole",
+}
+
+
+def arguments():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--build", type=pathlib.Path, default=SOURCE / "build")
+    parser.add_argument("--save", action="store_true")
+    parser.add_argument("parts", nargs="*", default=list(PARTS), metavar="PART")
+    return parser.parse_args()
+
+
+def host_class():
+    text = pathlib.Path("/proc/cpuinfo").read_text()
+    model = (re.search(r"model name\s*:\s*(.*)", text) or [None, platform.machine()])[1]
+    words = re.sub(r"\(.*?\)|@.*|CPU|Processor", "", model).lower().split()
+    return "-".join([re.sub(r"[^a-z0-9.]+", "", w) for w in words if w][:5] + [f"{os.cpu_count()}cpu"])
+
+
+def run(part, build, lines):
+    """Prints and gathers what a part says, line by line as it comes."""
+    words = [sys.executable, "-u", str(SOURCE / "bench" / f"{part}.py"), "--build", str(build)]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as process:
+        for line in process.stdout:
+            print(line, end="", flush=True)
+            lines.append(line.rstrip("\n"))
+    return process.returncode
+
+
+def main():
+    options = arguments()
+    lines = [f"{platform.system()} {platform.release()}"]
+    worst = 0
+    for part in options.parts:
+        title = f"== {PARTS[part]}"
+        print(title, flush=True)
+        lines += ["", title]
+        worst = max(worst, run(part, options.build.resolve(), lines))
+    if options.save and not worst:
+        path = SOURCE / "bench/results" / f"{host_class()}.txt"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("\n".join(lines) + "\n")
+        print(f"kept in {path.relative_to(SOURCE)}")
+    return worst
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,130 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Pods per second through a real control plane, with a share of a card and without, in turns; private memory of ours.
+
+On the test cluster, which is brought up for it unless it is there. The nodes are made up: no kubelet runs on them, so what
+is measured ends when a pod is bound.
+
+usage: throughput.py [--build DIRECTORY] [--nodes N] [--pods N] [--rounds N]
+"""
+
+import argparse
+import concurrent.futures
+import json
+import os
+import pathlib
+import statistics
+import subprocess
+import sys
+import time
+
+SOURCE = pathlib.Path(__file__).resolve().parent.parent
+CLUSTER = SOURCE / "tests/cluster/cluster"
+sys.path[:0] = [str(SOURCE / "tests/cluster"), str(SOURCE / "tests")]
+
+LABEL = "bench.hami.io/made-up"
+CARDS, CARD_MIB = 8, 81920
+CALLERS = 8  # at once
+
+
+def arguments():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--build", type=pathlib.Path, default=SOURCE / "build")
+    parser.add_argument("--nodes", type=int, default=100)
+    parser.add_argument("--pods", type=int, default=300)
+    parser.add_argument("--rounds", type=int, default=3)
+    return parser.parse_args()
+
+
+def make_node(number):
+    name = f"made-up-{number}"
+    cards = [
+        {
+            "id": f"GPU-{number:08x}-{card}", "index": card, "count": 10, "devmem": CARD_MIB, "devcore": 100,
+            "type": "NVIDIA A100-SXM4-80GB", "numa": card // 4, "mode": "hami-core", "health": True,
+        }
+        for card in range(CARDS)
+    ]  # fmt: skip
+    register = {programs.REGISTER: json.dumps(cards)}
+    support.api.create("/api/v1/nodes", {"metadata": {"name": name, "labels": {LABEL: "yes"}, "annotations": register}})
+    amounts = {"cpu": "64", "memory": "512Gi", "pods": "1000", programs.RESOURCE: str(10 * CARDS)}
+    status = {"capacity": amounts, "allocatable": amounts, "conditions": [{"type": "Ready", "status": "True"}]}
+    support.api.patch(f"/api/v1/nodes/{name}/status", {"status": status})
+
+
+def make_pods(namespace, count, limits):
+    """Created as fast as the API server takes them; the time until the last is bound."""
+    spec = {"nodeSelector": {LABEL: "yes"}, "tolerations": [{"operator": "Exists"}]}
+    manifests = [support.pod(f"p{n}", support.container(limits=limits), **spec) for n in range(count)]
+
+    def one(manifest):
+        kube.Api().create(support.pods_path(namespace), manifest)
+
+    begun = time.monotonic()
+    with concurrent.futures.ThreadPoolExecutor(CALLERS) as pool:
+        list(pool.map(one, manifests))
+    while True:
+        left = support.api.get(support.pods_path(namespace), fieldSelector="spec.nodeName=", limit=1)["items"]
+        if not left:
+            return time.monotonic() - begun
+        if time.monotonic() - begun > 300:
+            raise SystemExit(f"bench: {left[0]['metadata']['name']} is not bound: {left[0]['status']}")
+        time.sleep(0.05)
+
+
+def measure(name, count, limits):
+    namespace = support.new_namespace(name)
+    seconds = make_pods(namespace, count, limits)
+    for thing in support.api.get(support.pods_path(namespace))["items"]:
+        support.api.delete(support.pods_path(namespace, thing["metadata"]["name"]), grace=0)
+    return count / seconds
+
+
+def private_mib(pid):
+    lines = pathlib.Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()[1:]
+    fields = dict(line.split(":", 1) for line in lines)
+    return sum(int(fields[f].split()[0]) for f in ("Private_Clean", "Private_Dirty")) / 1024
+
+
+def compare(options):
+    for number in range(options.nodes):
+        make_node(number)
+    rates = {"without": [], "with": []}
+    for turn in range(options.rounds):
+        rates["without"].append(measure(f"bench-without-{turn}", options.pods, None))
+        rates["with"].append(measure(f"bench-with-{turn}", options.pods, support.share(1, 3000, 5)))
+    without, given = statistics.median(rates["without"]), statistics.median(rates["with"])
+    print(f"{options.nodes} made-up nodes x {CARDS} cards, {options.pods} pods, medians of {options.rounds} turns")
+    print(f"  pods per second without a share {without:.1f}, with {given:.1f}: {100 * given / without:.0f} %   target >= 90 %")
+    for name in programs.OURS:
+        pid = host.read_pid(name)
+        if pid:
+            print(f"  {name:20} private memory {private_mib(pid):.1f} MiB")
+
+
+def main():
+    global host, kube, programs, support
+    options = arguments()
+    os.environ["HAMI_BUILD"] = str(options.build.resolve())
+    import host
+
+    if host.unfit():
+        print(f"skipped: {host.unfit()}")
+        return
+    there = (host.WORK / "cluster.json").exists()
+    if not there:
+        subprocess.run([CLUSTER, "up"], check=True, stdout=subprocess.DEVNULL)
+    import kube
+    import programs
+    import support
+
+    try:
+        compare(options)
+    finally:
+        for number in range(options.nodes):
+            support.api.delete(f"/api/v1/nodes/made-up-{number}")
+        if not there:
+            subprocess.run([CLUSTER, "down"], check=True, stdout=subprocess.DEVNULL)
+
+
+main()

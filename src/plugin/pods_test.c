@@ -1,0 +1,147 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "plugin/pods.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/check.h"
+#include "base/util.h"
+
+#define POD                                                                                        \
+    "{\"metadata\":{\"name\":\"%s\",\"namespace\":\"ns\",\"uid\":\"%s\",\"annotations\":{"         \
+    "\"hami.io/vgpu-node\":\"node-1\",\"hami.io/bind-phase\":\"%s\","                              \
+    "\"hami.io/vgpu-devices-allocated\":\"GPU-a,NVIDIA,10,1:;GPU-a,NVIDIA,20,2:;\"}},"             \
+    "\"spec\":{\"initContainers\":[{\"name\":\"i\"}],\"containers\":[{\"name\":\"a\",\"env\":["    \
+    "{\"name\":\"CUDA_TASK_PRIORITY\",\"value\":\"0\"}]}]},\"status\":{\"phase\":\"%s\","          \
+    "\"initContainerStatuses\":[{\"name\":\"i\",\"restartCount\":0,\"state\":{%s}}]}}"
+
+static struct node_pod *put(struct pods *pods, const char *name, const char *uid, const char *phase,
+                            const char *state, bool from_watch)
+{
+    struct error err = ERROR_INIT;
+    struct node_pod *pod = NULL;
+    char text[2048];
+    yyjson_doc *doc;
+
+    (void)snprintf(text, sizeof(text), POD, name, uid, "allocating", phase, state);
+    doc = yyjson_read(text, strlen(text), 0);
+    assert_non_null(doc);
+    if (pods_put(pods, yyjson_doc_get_root(doc), from_watch, &pod, &err) < 0)
+        fail_msg("%s", err.text);
+    yyjson_doc_free(doc);
+    return pod;
+}
+
+static void count_gone(void *data, struct node_pod *pod)
+{
+    (void)pod;
+    (*(unsigned *)data)++;
+}
+
+static void a_pod_is_read(void **state)
+{
+    struct pods *pods = pods_new("node-1");
+    struct node_pod *pod;
+
+    (void)state;
+    pod = put(pods, "p", "u", "Pending", "\"terminated\":{\"exitCode\":0}", true);
+    assert_string_equal(pod->allocated, "GPU-a,NVIDIA,10,1:;GPU-a,NVIDIA,20,2:;");
+    assert_int_equal(pod->container_count, 2);
+    assert_int_equal(pod->containers[0].role, CONTAINER_INIT);
+    assert_int_equal(pod->containers[0].state, INIT_DONE);
+    assert_int_equal(pod->priority, 0);
+    assert_false(pod->over || pod->phase_success || pod->labelled || pod->deleting);
+    pod = put(pods, "p", "u", "Pending", "\"terminated\":{\"exitCode\":1}", true);
+    assert_int_equal(pod->containers[0].state, INIT_FAILED);
+    pod = put(pods, "p", "u", "Succeeded", "\"running\":{}", true);
+    assert_int_equal(pod->containers[0].state, INIT_RUNNING);
+    assert_true(pod->over);
+    pods_free(pods);
+}
+
+static void what_was_handed_over_outlives_a_new_reading(void **state)
+{
+    struct pods *pods = pods_new("node-1");
+    struct arena *arena = arena_new(1 << 20);
+    struct pod_devices devices;
+    struct node_pod *pod;
+
+    (void)state;
+    pod = put(pods, "p", "u", "Pending", "", true);
+    assert_int_equal(pod_grants(pod, arena, &devices, NULL), 0);
+    pod->containers[1].ready = true;
+    COPY_TEXT(pod->containers[1].cdi_name, "a1");
+    assert_false(pod_is_ready(pod, &devices));
+    pod = put(pods, "p", "u", "Pending", "\"terminated\":{\"exitCode\":0}", false);
+    assert_true(pod->containers[1].ready);
+    assert_string_equal(pod->containers[1].cdi_name, "a1");
+    assert_true(pod->confirmed);
+    /* An init container that is done needs its devices no more. */
+    assert_true(pod_is_ready(pod, &devices));
+    arena_free(arena);
+    pods_free(pods);
+}
+
+static void what_a_list_lacks_is_gone(void **state)
+{
+    struct pods *pods = pods_new("node-1");
+    unsigned gone = 0;
+
+    (void)state;
+    pods_begin(pods);
+    (void)put(pods, "a", "u-1", "Running", "", true);
+    (void)put(pods, "b", "u-2", "Running", "", true);
+    pods_complete(pods, count_gone, &gone);
+    assert_int_equal(gone, 0);
+    pods_begin(pods);
+    (void)put(pods, "a", "u-1", "Running", "", true);
+    (void)put(pods, "c", "u-3", "Pending", "", false); /* younger than the list */
+    pods_complete(pods, count_gone, &gone);
+    assert_int_equal(gone, 1);
+    assert_null(pods_find(pods, "u-2"));
+    assert_non_null(pods_find(pods, "u-3"));
+
+    pods_expire(pods, 2, count_gone, &gone);
+    assert_int_equal(gone, 1);
+    pods_expire(pods, 2, count_gone, &gone);
+    assert_int_equal(gone, 2);
+    assert_null(pods_find(pods, "u-3"));
+    assert_non_null(pods_find(pods, "u-1"));
+    pods_free(pods);
+}
+
+static void of_two_of_a_name_the_living_is_meant(void **state)
+{
+    struct pods *pods = pods_new("node-1");
+
+    (void)state;
+    (void)put(pods, "p", "u-1", "Failed", "", true);
+    (void)put(pods, "p", "u-2", "Pending", "", true);
+    assert_string_equal(pods_find_name(pods, "ns", "p")->uid, "u-2");
+    pods_remove(pods, "u-2");
+    assert_string_equal(pods_find_name(pods, "ns", "p")->uid, "u-1");
+    assert_null(pods_find_name(pods, "other", "p"));
+    pods_free(pods);
+}
+
+static void what_is_meant_for_another_node_is_nothing(void **state)
+{
+    struct pods *pods = pods_new("node-2");
+
+    (void)state;
+    assert_string_equal(put(pods, "p", "u", "Pending", "", true)->allocated, "");
+    pods_free(pods);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_pod_is_read),
+        cmocka_unit_test(what_was_handed_over_outlives_a_new_reading),
+        cmocka_unit_test(what_a_list_lacks_is_gone),
+        cmocka_unit_test(of_two_of_a_name_the_living_is_meant),
+        cmocka_unit_test(what_is_meant_for_another_node_is_nothing),
+    };
+
+    return cmocka_run_group_tests_name("pods", tests, NULL, NULL);
+}
