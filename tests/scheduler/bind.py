@@ -279,6 +279,7 @@ def test_kills(rounds, seed):
         time.sleep(chance.uniform(0.05, 0.5))
         scheduler.kill_and_restart(ready=chance.random() < 0.5)
         time.sleep(chance.uniform(0, 0.2))
+        wait_until(scheduler.is_ready, 20)
         crowd.end()
         if not scheduler.sees_what_is(40):
             wrong.append(("a view that is not what is", scheduler.view(), api.live()))
