@@ -3,7 +3,7 @@
 """From a decision to a bound pod, while the API server refuses, is silent or loses answers, many bind at once, and the
 scheduler is stopped. What is granted is added up again by the pretended API server, each time it binds a pod.
 
-usage: bind.py [each | random SECONDS | kills ROUNDS]
+usage: bind.py [each | random SECONDS | kills ROUNDS | silence]
 """
 
 from support import *
@@ -175,6 +175,27 @@ def test_stopping(api, scheduler):
     check(True, "idle, it ends when told")
 
 
+def test_stopping_while_nobody_answers():
+    """It does not wait for ever, and leaves nobody waiting."""
+    api = crowded_api()
+    scheduler = Scheduler(api)
+    things = [api.set(PODS, pod(1000)) for _ in range(4)]
+    for thing in things:
+        scheduler.filter(thing, ["node-1"])
+    api.holding = threading.Event()
+    done = []
+    asking = threading.Thread(target=lambda: done.extend(in_threads([lambda t=t: scheduler.bind(t, "node-1") for t in things])))
+    asking.start()
+    wait_until(lambda: len(api.seen("POST", "/binding")) == len(things))
+    begun = time.monotonic()
+    scheduler.process.terminate()
+    check_equal(scheduler.process.wait(20), 0, "it ends with status 0")
+    check(9 < time.monotonic() - begun < 12, "after ten seconds", time.monotonic() - begun)
+    asking.join(20)
+    check_equal(set(done), {"the scheduler is stopping"}, "and says so to who waits")
+    api.holding.set()
+
+
 class Crowd:
     """Four clients that filter, bind, forget and delete as they like, with accidents on the way."""
 
@@ -314,6 +335,8 @@ def main():
     what, *amount = sys.argv[1:] or ["each"]
     if what == "random":
         test_at_random(float(amount[0]), seed)
+    elif what == "silence":
+        test_stopping_while_nobody_answers()
     elif what == "kills":
         test_kills(int(amount[0]), seed)
     else:
