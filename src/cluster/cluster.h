@@ -85,15 +85,15 @@ enum cluster_outcome {
 };
 
 struct cluster_failed_node {
-    const char *name;   /* as in the request */
+    const char *name;
     const char *reason; /* "3/8 CardInsufficientMemory" */
 };
 
-/* Of a filter. Strings are the arena's or the request's. */
+/* Of a filter. Strings are the arena's, the request's, or the cluster's until the next event. */
 struct cluster_answer {
     const char *node;                   /* CLUSTER_PLACED */
     size_t failed_count;                /* CLUSTER_REFUSED: all candidates */
-    struct cluster_failed_node *failed; /* in the request's order */
+    struct cluster_failed_node *failed; /* each as often as it was named, in any order */
     const char *summary;                /* of all nodes together, for the pod's event */
     uint64_t reasons; /* which kinds of reasons: changes when the summary's words do */
 };

@@ -190,11 +190,11 @@ def test_before_it_is_ready():
     scheduler.end()
 
 
-def test_the_view_is_for_this_machine():
+def test_what_is_for_this_machine():
     addresses = run(["hostname", "-I"], None).stdout.split()
     outside = [a for a in addresses if not a.startswith("127.") and ":" not in a]
     if not outside:
-        print("no address but loopback here: who asks for the view from elsewhere is not tried")
+        print("no address but loopback here: who asks from elsewhere is not tried")
         return
     api = Api()
     scheduler = Scheduler(api, "--http_bind=0.0.0.0:0")
@@ -203,6 +203,11 @@ def test_the_view_is_for_this_machine():
     response = far.getresponse()
     response.read()
     check_equal(response.status, 403, "the view is refused to others")
+    for path, body, wanted in (("/filter", {"Pod": pod(), "NodeNames": []}, 403), ("/bind", {}, 403), ("/webhook", review(pod()), 200)):
+        far.request("POST", path, json.dumps(body))
+        response = far.getresponse()
+        response.read()
+        check_equal(response.status, wanted, f"{path} of others: {wanted}")
     far.request("GET", "/healthz")
     check_equal(far.getresponse().status, 200, "and health is not")
     check_equal(scheduler.ask("GET", "/debug/view")[0], 200, "this machine sees it")
@@ -232,7 +237,7 @@ def main():
         test(api, scheduler)
     scheduler.end()
     test_before_it_is_ready()
-    test_the_view_is_for_this_machine()
+    test_what_is_for_this_machine()
     test_more_nodes_than_a_page(api)
     finish()
 
