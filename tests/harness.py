@@ -89,6 +89,12 @@ class Machine:
         out = subprocess.run(command([JUDGE, "view", self.path]), check=True, stdout=subprocess.PIPE).stdout
         return json.loads(out)
 
+    def hang(self):
+        """From now on its driver does not answer; it does again when what is returned is killed."""
+        holder = start([JUDGE, "hold", self.path], dict(os.environ))
+        holder.stdout.readline()
+        return holder
+
     def used(self, pid=None, gpu=0):
         """Bytes in use on a card, by everybody or by one process."""
         view = self.view()

@@ -125,21 +125,24 @@ static int reserve(struct cluster *cluster, const struct pod *from, struct clust
     return 0;
 }
 
+/* What judging a node takes is given back; nodes that say the same share its text. */
 static const char *explain_node(const struct cluster_node *node, const struct demand *demand,
                                 const struct place_options *options, struct arena *arena,
-                                struct place_totals *totals)
+                                struct place_totals *totals, const char *before)
 {
+    struct arena_mark mark = arena_mark(arena);
     char text[PLACE_REASON_TEXT_SIZE];
     struct place_decision failure;
     struct placement unused;
     int r;
 
     r = place_pod(node->place, demand, options, arena, &unused, &failure);
+    arena_rewind(arena, mark);
     if (r != PLACE_NO_FIT)
         return "the node can't be judged: too many devices, or out of memory";
     place_totals_add(totals, &failure);
     place_reasons_format(&failure, text);
-    return arena_strdup(arena, text);
+    return before && strcmp(before, text) == 0 ? before : arena_strdup(arena, text);
 }
 
 /* Kinds of reasons as bits. */
@@ -171,6 +174,7 @@ static int explain(struct cluster *cluster, const struct demand *demand,
 {
     struct cluster_answer answer = {.failed_count = count};
     struct place_totals totals = {0};
+    const char *before = NULL;
     size_t absent = 0;
 
     answer.failed = ARENA_ARRAY(arena, struct cluster_failed_node, count);
@@ -184,7 +188,8 @@ static int explain(struct cluster *cluster, const struct demand *demand,
             reason = node ? node->absent : "the node is not known";
             absent++;
         } else {
-            reason = explain_node(node, demand, options, arena, &totals);
+            before = explain_node(node, demand, options, arena, &totals, before);
+            reason = before;
         }
         if (!reason)
             return -ENOMEM;
@@ -257,7 +262,7 @@ int cluster_filter(struct cluster *cluster, const struct pod *pod, const char *c
         return error_set(err, -EINVAL, "the pod has no uid");
     r = vendor_read_demand(cluster->options.vendors, pod, arena, &demand);
     if (r < 0)
-        return error_set(err, r, "what the pod asks for is too much to read");
+        return error_set(err, r, "the pod's lists of devices and types are too long to be read");
     if (r == 0)
         return CLUSTER_NOT_OURS;
     if (!cluster_is_ready(cluster))

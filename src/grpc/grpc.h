@@ -52,7 +52,7 @@ struct grpc_method {
 struct grpc_service {
     const struct grpc_method *methods;
     size_t method_count;
-    /* Whoever asked is gone; the call must not be used any more. */
+    /* Whoever asked is gone, or the server is; the call must not be used any more. */
     void (*gone)(void *data, struct grpc_call *call);
 };
 
@@ -63,7 +63,9 @@ struct grpc_service {
 int grpc_server_new(uv_loop_t *loop, const char *path, const struct grpc_service *service,
                     void *data, struct grpc_server **ret_server, struct error *err);
 
-/* Ends all calls, gone() is not called; removes the socket. The memory goes with the loop's turns.
+/*
+ * Ends all calls, of which gone() tells those whose owners have them still; removes the socket. The
+ * memory goes with the loop's turns.
  */
 void grpc_server_free(struct grpc_server *server);
 DEFINE_CLEANUP(struct grpc_server *, grpc_server_free);

@@ -80,14 +80,14 @@ static struct grpc_call *call_new(struct connection *connection, int32_t stream)
     return call;
 }
 
-static void call_free(struct grpc_call *call, bool tell)
+static void call_free(struct grpc_call *call)
 {
     struct grpc_server *server = call->connection->server;
 
     *call->link = call->next;
     if (call->next)
         call->next->link = call->link;
-    if (call->owned && tell)
+    if (call->owned)
         server->service->gone(server->data, call);
     grpc_frame_deinit(&call->request);
     free(call->queue);
@@ -330,7 +330,7 @@ static int on_stream_close(nghttp2_session *session, int32_t stream, uint32_t co
         return NGHTTP2_ERR_CALLBACK_FAILURE;
     call = nghttp2_session_get_stream_user_data(session, stream);
     if (call)
-        call_free(call, true);
+        call_free(call);
     return connection->h2.closing ? NGHTTP2_ERR_CALLBACK_FAILURE : 0;
 }
 
@@ -356,16 +356,16 @@ static void on_connection_closed(struct h2 *h2)
         server_release(server);
 }
 
-static void connection_close(struct connection *connection, bool tell)
+static void connection_close(struct connection *connection)
 {
     while (connection->calls)
-        call_free(connection->calls, tell);
+        call_free(connection->calls);
     h2_close(&connection->h2);
 }
 
 static void on_connection_ended(struct h2 *h2)
 {
-    connection_close((struct connection *)h2, true);
+    connection_close((struct connection *)h2);
 }
 
 static int session_new(struct connection *connection)
@@ -425,7 +425,7 @@ static void on_connection(uv_stream_t *stream, int status)
     if (uv_accept(stream, (uv_stream_t *)&connection->h2.pipe) < 0 ||
         server->connection_count > CONNECTIONS_MAX || session_new(connection) < 0 ||
         h2_start(&connection->h2) < 0)
-        connection_close(connection, false);
+        connection_close(connection);
 }
 
 /* The server */
@@ -523,7 +523,7 @@ void grpc_server_free(struct grpc_server *server)
     server->closing = true;
     for (struct connection *it = server->connections, *next; it; it = next) {
         next = it->next;
-        connection_close(it, false);
+        connection_close(it);
     }
     if (grpc_server_is_reachable(server))
         (void)unlink(server->path);

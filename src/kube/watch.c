@@ -205,15 +205,6 @@ static void relist(struct kube_watch *watch)
 
 /* Objects */
 
-static void begin_once(struct kube_watch *watch)
-{
-    if (watch->begun)
-        return;
-    watch->begun = true;
-    watch->complete = false;
-    watch->ops->begin(watch->data);
-}
-
 static void complete_list(struct kube_watch *watch)
 {
     watch->phase = PHASE_WATCH;
@@ -274,9 +265,6 @@ static void take_event(struct kube_watch *watch, yyjson_val *root)
         return;
     }
     watch->advanced = true;
-    begin_once(watch);
-    if (!is_running(watch))
-        return;
     if (watch->phase == PHASE_WATCH)
         watch->failures = 0;
     if (watch->phase == PHASE_WATCH || event.initial_end)
@@ -293,9 +281,7 @@ static void take_item(struct kube_watch *watch, yyjson_val *root)
         trouble(watch, "the list has an element without metadata");
         return;
     }
-    begin_once(watch);
-    if (is_running(watch))
-        watch->ops->object(watch->data, KUBE_ADDED, root);
+    watch->ops->object(watch->data, KUBE_ADDED, root);
 }
 
 static int keep_continue(struct kube_watch *watch, const char *token)
@@ -327,7 +313,6 @@ static void take_envelope(struct kube_watch *watch, yyjson_val *root)
     }
     keep_version(watch, end.version);
     watch->page_read = true;
-    begin_once(watch); /* a list may be empty */
 }
 
 static void take_text(struct kube_watch *watch, int what, char *text, size_t len)
@@ -521,7 +506,7 @@ static void on_done(struct exchange *exchange, CURLcode result)
         on_end(watch);
 }
 
-static void start(struct kube_watch *watch)
+static void ask(struct kube_watch *watch)
 {
     CLEANUP(strbuf_deinit) struct strbuf url = STRBUF_INIT(URL_MAX);
     unsigned seconds = watch_seconds();
@@ -547,6 +532,26 @@ static void start(struct kube_watch *watch)
         trouble(watch, strerror(-r));
     else if (watch->phase == PHASE_STREAMED_LIST)
         (void)uv_timer_start(&watch->timer, on_stall, STALL_MS, 0);
+}
+
+/*
+ * Before the list is asked for: the server may take its snapshot at any time from now on, and what
+ * comes about after that is not in it. False: the callback freed the watch, or had it begin anew.
+ */
+static bool begin_list(struct kube_watch *watch)
+{
+    if (watch->begun)
+        return true;
+    watch->begun = true;
+    watch->complete = false;
+    watch->ops->begin(watch->data);
+    return !watch->freed && watch->begun;
+}
+
+static void start(struct kube_watch *watch)
+{
+    if (watch->phase == PHASE_WATCH || begin_list(watch))
+        ask(watch);
 }
 
 /* Making and freeing */

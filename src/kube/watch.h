@@ -6,8 +6,13 @@
  *
  * Initially by WatchList where the server has it, else in pages; then a watch with bookmarks, which
  * is taken up again where it was cut. When the server no longer knows that place (410), or the
- * initial list was cut, everything is sent again: begin() says so, and once complete() is called,
- * what was not seen since then does not exist any more.
+ * initial list was cut, everything is asked for again: begin() says so, and once complete() is
+ * called, what its owner learnt before that begin() and was not handed over since does not exist
+ * any more.
+ *
+ * The server takes the list's snapshot after begin(), nobody knows when. So what an owner learns by
+ * other ways, by a write of its own or by reading an object, counts as of when it learnt it: before
+ * begin(), the list must show it; after, the list may lack it, and it is kept.
  *
  * Objects are handed over one at a time and in pieces of a fraction of a millisecond: what has not
  * been handed over waits in the loop, then in the connection, so that a list of any length neither
@@ -32,7 +37,8 @@ enum kube_event {
 
 /* Called from the loop. Each may free the watch and start requests. */
 struct kube_watch_ops {
-    /* An initial list begins, the first or a later one. */
+    /* An initial list is about to be asked for: the first, a later one, or one that failed again.
+     */
     void (*begin)(void *data);
     /* object is a JSON object with metadata, at any rate; good for this call only. */
     void (*object)(void *data, enum kube_event event, yyjson_val *object);

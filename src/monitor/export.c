@@ -102,6 +102,18 @@ static void export_cards(const struct exported *what, struct strbuf *buf)
     }
 }
 
+/* How far what is said of the cards is to be believed. */
+static void export_nvml(const struct exported *what, struct strbuf *buf)
+{
+    metrics_family(buf, "hami_monitor_nvml_up", METRIC_GAUGE,
+                   "Whether NVML answered when it was last asked, and in time");
+    metrics_sample(buf, "hami_monitor_nvml_up", "", what->nvml_answers);
+    metrics_family(buf, "hami_monitor_cards_age_seconds", METRIC_GAUGE,
+                   "Age of what is said of the cards as a whole");
+    if (what->cards_age_s >= 0)
+        metrics_sample(buf, "hami_monitor_cards_age_seconds", "", what->cards_age_s);
+}
+
 /* Cards of containers */
 
 /* How labels are named: in these days, and before HAMi 2.9. */
@@ -341,6 +353,7 @@ void export_metrics(const struct exported *what, struct strbuf *buf)
     metrics_family(buf, "hami_build_info", METRIC_GAUGE, "Always 1; the version is a label");
     metrics_sample(buf, "hami_build_info", strbuf_text(&text), 1);
     export_cards(what, buf);
+    export_nvml(what, buf);
     export_uses(what, buf);
     export_unaccounted(what, "hami_container_unaccounted_refused_total",
                        "Calls refused because what they take is not accounted for",

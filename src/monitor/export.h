@@ -24,6 +24,8 @@ struct exported {
     int64_t now; /* Unix seconds */
     size_t card_count;
     const struct host_card *cards;
+    bool nvml_answers;
+    double cards_age_s; /* below 0: nothing was said of the cards yet */
     size_t use_count;
     const struct container_use *uses; /* those of pods without a name are left out, and counted */
     const struct pod_names *names;

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 #include <uv.h>
 
 #include "base/clock.h"
@@ -27,6 +28,8 @@ enum {
     CARDS_MAX = 64,
     METRICS_MAX = 64 << 20,
     LOOK_MS = 5000,
+    LATE_TIMES = 2,  /* of LOOK_MS, until NVML counts as not answering */
+    LEAVE_MS = 1000, /* that it is waited for when we end */
 };
 
 #define AGENT "hami-vgpu-monitor/" HAMI_VERSION
@@ -37,42 +40,106 @@ struct options {
     bool legacy;
 };
 
+/* What NVML says of the cards. */
+struct reading {
+    int result;
+    struct error err;
+    size_t count;
+    struct host_card cards[CARDS_MAX];
+};
+
 struct monitor {
     uv_loop_t loop;
     const struct options *options;
     struct containers *containers;
     struct pod_names *names;
-    struct nvml *nvml;
+    struct nvml *nvml;    /* the thread's: it may take its time, or hang */
+    struct reading found; /* as well */
+    struct reading cards; /* what was said last */
+    int64_t cards_ns;     /* when; 0: not yet */
+    uv_work_t work;
+    bool work_runs;
+    unsigned late; /* times that it should have been back */
+    int result;    /* of it all */
+
     struct kube_client *kube;
     struct kube_watch *watch;
     struct http_server *http;
     uv_timer_t timer;
     uv_signal_t signals[2];
-    struct host_card cards[CARDS_MAX];
-    size_t card_count;
 };
 
-/* Metrics */
+static void stop(struct monitor *monitor);
+
+/* Cards, which NVML is asked for in a thread of its own */
 
 /* Cards that NVML does not list any more are left out; one that does not answer has no samples. */
-static void read_cards(struct monitor *monitor)
+static int read_cards(struct monitor *monitor, struct reading *reading)
 {
     struct device devices[CARDS_MAX];
-    struct error err = ERROR_INIT;
     int count;
 
-    monitor->card_count = 0;
-    count = nvml_list(monitor->nvml, devices, ARRAY_SIZE(devices), &err);
-    if (count < 0)
-        log_warn("the cards can't be read: %s", err.text);
+    reading->count = 0;
+    if (!monitor->nvml) {
+        int r = nvml_open(monitor->options->nvml, &monitor->nvml, &reading->err);
+
+        if (r < 0)
+            return r;
+    }
+    count = nvml_list(monitor->nvml, devices, ARRAY_SIZE(devices), &reading->err);
     for (int i = 0; i < count; i++) {
-        struct host_card *card = &monitor->cards[monitor->card_count++];
+        struct host_card *card = &reading->cards[reading->count++];
 
         card->device = devices[i];
         card->has_status = devices[i].healthy &&
-                           nvml_read_status(monitor->nvml, (unsigned)i, &card->status, &err) == 0;
+                           nvml_read_status(monitor->nvml, (unsigned)i, &card->status, NULL) == 0;
+    }
+    return MIN(count, 0);
+}
+
+static void on_work(uv_work_t *work)
+{
+    struct monitor *monitor = work->data;
+
+    monitor->found.result = read_cards(monitor, &monitor->found);
+}
+
+static void on_work_done(uv_work_t *work, int status)
+{
+    struct monitor *monitor = work->data;
+
+    (void)status;
+    monitor->work_runs = false;
+    monitor->late = 0;
+    if (uv_is_closing((uv_handle_t *)&monitor->signals[0])) {
+        uv_close((uv_handle_t *)&monitor->timer, NULL);
+        return;
+    }
+    monitor->cards = monitor->found;
+    monitor->cards_ns = clock_now_ns();
+    if (monitor->found.result == 0)
+        return;
+    if (monitor->nvml) {
+        log_warn("the cards can't be read: %s", monitor->found.err.text);
+        return;
+    }
+    log_error("%s", monitor->found.err.text);
+    monitor->result = monitor->found.result;
+    stop(monitor);
+}
+
+static void ask_cards(struct monitor *monitor)
+{
+    if (!monitor->work_runs) {
+        monitor->work.data = monitor;
+        monitor->work_runs =
+            uv_queue_work(&monitor->loop, &monitor->work, on_work, on_work_done) == 0;
+    } else if (++monitor->late == LATE_TIMES) {
+        log_warn("NVML does not answer; what is said of the cards is what it said last");
     }
 }
+
+/* Metrics */
 
 static int look(struct monitor *monitor, const struct container_use **ret_uses)
 {
@@ -93,14 +160,18 @@ static void on_metrics(void *data, struct http_request *request)
         .version = HAMI_VERSION,
         .legacy = monitor->options->legacy,
         .now = (int64_t)time(NULL),
-        .cards = monitor->cards,
+        .card_count = monitor->cards.count,
+        .cards = monitor->cards.cards,
+        .nvml_answers =
+            monitor->cards_ns && monitor->cards.result == 0 && monitor->late < LATE_TIMES,
+        .cards_age_s = -1,
         .names = monitor->names,
     };
     int count;
 
-    read_cards(monitor);
+    if (monitor->cards_ns)
+        what.cards_age_s = (double)(clock_now_ns() - monitor->cards_ns) / (double)NS_PER_S;
     count = look(monitor, &what.uses);
-    what.card_count = monitor->card_count;
     what.use_count = count > 0 ? (size_t)count : 0;
     export_metrics(&what, &buf);
     if (buf.failed)
@@ -127,6 +198,7 @@ static void on_look(uv_timer_t *timer)
 {
     const struct container_use *uses;
 
+    ask_cards(timer->data);
     (void)look(timer->data, &uses);
 }
 
@@ -181,14 +253,25 @@ static int watch_pods(struct monitor *monitor, struct error *err)
 
 /* Starting and ending */
 
+/* A thread in the driver's hands can be neither ended nor joined, which exit() would try. */
+static void on_leave(uv_timer_t *timer)
+{
+    (void)timer;
+    log_warn("ending, although NVML does not answer");
+    _exit(EXIT_SUCCESS);
+}
+
 static void stop(struct monitor *monitor)
 {
-    if (uv_is_closing((uv_handle_t *)&monitor->timer))
+    if (uv_is_closing((uv_handle_t *)&monitor->signals[0]))
         return;
     http_server_free(monitor->http);
     kube_watch_free(monitor->watch);
     kube_client_free(monitor->kube);
-    uv_close((uv_handle_t *)&monitor->timer, NULL);
+    if (monitor->work_runs)
+        (void)uv_timer_start(&monitor->timer, on_leave, LEAVE_MS, 0);
+    else
+        uv_close((uv_handle_t *)&monitor->timer, NULL);
     for (size_t i = 0; i < ARRAY_SIZE(monitor->signals); i++)
         uv_close((uv_handle_t *)&monitor->signals[i], NULL);
 }
@@ -223,9 +306,7 @@ static int start(struct monitor *monitor, struct error *err)
     monitor->names = pod_names_new();
     if (!monitor->containers || !monitor->names)
         return error_set(err, -ENOMEM, "no memory");
-    r = nvml_open(monitor->options->nvml, &monitor->nvml, err);
-    if (r == 0)
-        r = watch_pods(monitor, err);
+    r = watch_pods(monitor, err);
     if (r == 0)
         r = http_server_new(&monitor->loop, &http, &monitor->http, err);
     return r;
@@ -245,12 +326,14 @@ static int run(const struct options *options)
     r = start(monitor, &err);
     if (r < 0) {
         log_error("%s", err.text);
+        monitor->result = r;
         stop(monitor);
     } else {
         log_info("node %s: serving metrics on %s", options->node_name, options->address);
     }
     (void)uv_run(&monitor->loop, UV_RUN_DEFAULT);
     (void)uv_loop_close(&monitor->loop);
+    r = monitor->result;
     nvml_close(monitor->nvml);
     containers_free(monitor->containers);
     pod_names_free(monitor->names);

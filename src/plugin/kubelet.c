@@ -340,7 +340,6 @@ static int serve(struct kubelet *kubelet, struct error *err)
 {
     grpc_server_free(kubelet->server);
     kubelet->server = NULL;
-    kubelet->stream_count = 0;
     return grpc_server_new(kubelet->loop, kubelet->path, &service, kubelet, &kubelet->server, err);
 }
 

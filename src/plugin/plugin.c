@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/log.h"
 #include "base/util.h"
@@ -16,7 +17,8 @@
 
 enum {
     HEALTH_MS = 5000,
-    LATE_TIMES = 6, /* of HEALTH_MS, until the driver counts as dead */
+    LATE_TIMES = 6,  /* of HEALTH_MS, until the driver counts as dead */
+    LEAVE_MS = 1000, /* that it is waited for when we end */
     TIDY_MS = 30000,
     EXPIRE_AGE = 4, /* times TIDY_MS */
 };
@@ -59,8 +61,10 @@ static void on_health_done(uv_work_t *work, int status)
     (void)status;
     plugin->health_runs = false;
     plugin->health_late = 0;
-    if (plugin->ending)
+    if (plugin->ending) {
+        uv_close((uv_handle_t *)&plugin->health_timer, NULL);
         return;
+    }
     if (plugin->found_result < 0)
         log_warn("the cards can't be checked, so none counts as healthy: %s",
                  plugin->found_error.text);
@@ -99,6 +103,22 @@ static void on_health_timer(uv_timer_t *timer)
         uv_queue_work(plugin->loop, &plugin->health, on_health_work, on_health_done) == 0;
 }
 
+/* A thread in the driver's hands can be neither ended nor joined, which exit() would try. */
+static void on_leave(uv_timer_t *timer)
+{
+    (void)timer;
+    log_warn("ending, although the driver does not answer");
+    _exit(EXIT_SUCCESS);
+}
+
+static void stop_health(struct plugin *plugin)
+{
+    if (plugin->health_runs)
+        (void)uv_timer_start(&plugin->health_timer, on_leave, LEAVE_MS, 0);
+    else
+        uv_close((uv_handle_t *)&plugin->health_timer, NULL);
+}
+
 /* Pods */
 
 static void on_pods_begin(void *data)
@@ -108,20 +128,48 @@ static void on_pods_begin(void *data)
     pods_begin(plugin->pods);
 }
 
+void plugin_say_altered(struct node_pod *pod)
+{
+    if (!pod->altered || pod->altered_said)
+        return;
+    pod->altered_said = true;
+    log_warn("%s/%s: its annotation " NVIDIA_ALLOCATED_KEY
+             " was changed after it was given its devices: refused, it keeps what it was given",
+             pod->namespace, pod->name);
+}
+
+/* By its uid alone: what else a pod says that goes need not be readable. */
+static void on_pod_deleted(struct plugin *plugin, const char *uid)
+{
+    struct node_pod *pod = pods_find(plugin->pods, uid);
+
+    if (!pod)
+        return;
+    plugin_tidy_pod(plugin, pod);
+    pods_remove(plugin->pods, uid);
+}
+
 static void on_pod(void *data, enum kube_event event, yyjson_val *object)
 {
     struct plugin *plugin = data;
+    const char *uid = yyjson_get_str(yyjson_obj_get(yyjson_obj_get(object, "metadata"), "uid"));
     struct error err = ERROR_INIT;
     struct node_pod *pod;
 
-    if (pods_put(plugin->pods, object, true, &pod, &err) < 0) {
-        log_warn("a pod can't be read: %s", err.text);
+    if (!uid)
+        return;
+    if (event == KUBE_DELETED) {
+        on_pod_deleted(plugin, uid);
         return;
     }
-    if (pod->over || event == KUBE_DELETED)
+    if (pods_put(plugin->pods, object, true, &pod, &err) < 0) {
+        log_warn("pod %s can't be read, so what is known of it stays: %s", uid, err.text);
+        pods_touch(plugin->pods, uid);
+        return;
+    }
+    plugin_say_altered(pod);
+    if (pod->over)
         plugin_tidy_pod(plugin, pod);
-    if (event == KUBE_DELETED)
-        pods_remove(plugin->pods, pod->uid);
 }
 
 static void on_pod_gone(void *data, struct node_pod *pod)
@@ -315,7 +363,7 @@ static void stop(struct plugin *plugin)
     kube_watch_free(plugin->pod_watch);
     kube_watch_free(plugin->node_watch);
     kube_client_free(plugin->kube);
-    uv_close((uv_handle_t *)&plugin->health_timer, NULL);
+    stop_health(plugin);
     uv_close((uv_handle_t *)&plugin->tidy_timer, NULL);
     for (size_t i = 0; i < ARRAY_SIZE(plugin->signals); i++)
         uv_close((uv_handle_t *)&plugin->signals[i], NULL);
@@ -329,18 +377,24 @@ static void on_signal(uv_signal_t *handle, int number)
 
 static void start_timers(struct plugin *plugin)
 {
-    static const int numbers[] = {SIGTERM, SIGINT};
-
     (void)uv_timer_init(plugin->loop, &plugin->health_timer);
     (void)uv_timer_init(plugin->loop, &plugin->tidy_timer);
     plugin->health_timer.data = plugin->tidy_timer.data = plugin;
-    for (size_t i = 0; i < ARRAY_SIZE(numbers); i++) {
+    for (size_t i = 0; i < ARRAY_SIZE(plugin->signals); i++) {
         (void)uv_signal_init(plugin->loop, &plugin->signals[i]);
         plugin->signals[i].data = plugin;
-        (void)uv_signal_start(&plugin->signals[i], on_signal, numbers[i]);
     }
     (void)uv_timer_start(&plugin->health_timer, on_health_timer, HEALTH_MS, HEALTH_MS);
     (void)uv_timer_start(&plugin->tidy_timer, on_tidy_timer, TIDY_MS, TIDY_MS);
+}
+
+/* Not before all is begun: a driver that hangs then would have us hear no signal. */
+static void start_signals(struct plugin *plugin)
+{
+    static const int numbers[] = {SIGTERM, SIGINT};
+
+    for (size_t i = 0; i < ARRAY_SIZE(numbers); i++)
+        (void)uv_signal_start(&plugin->signals[i], on_signal, numbers[i]);
 }
 
 static int start(struct plugin *plugin, struct error *err)
@@ -385,6 +439,7 @@ int plugin_run(const struct plugin_options *options)
         log_error("%s", err.text);
         stop(plugin);
     } else {
+        start_signals(plugin);
         log_info("node %s: %zu cards", options->node_name, plugin->cards.count);
     }
     (void)uv_run(&loop, UV_RUN_DEFAULT);

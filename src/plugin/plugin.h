@@ -71,6 +71,8 @@ struct plugin {
 
 /* plugin.c */
 int plugin_run(const struct plugin_options *options);
+/* Logs, once, that a pod's annotation was changed after it was given its devices. */
+void plugin_say_altered(struct node_pod *pod);
 
 /* register.c: the annotation of the node. */
 void plugin_register(struct plugin *plugin);

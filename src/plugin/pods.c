@@ -222,10 +222,49 @@ static int copy_pod(struct node_pod *pod, const struct pod *from, const char *no
     return copy_containers(pod, from);
 }
 
-/* What is known of the containers of an earlier reading. */
+static bool names_devices(const struct node_pod *pod)
+{
+    CLEANUP(arena_freep) struct arena *arena = pod->allocated[0] ? arena_new(ARENA_MAX) : NULL;
+    struct pod_devices devices;
+    size_t count = 0;
+
+    if (!arena || pod_grants(pod, arena, &devices, NULL) < 0)
+        return false;
+    for (size_t i = 0; i < devices.count; i++)
+        count += devices.containers[i].count;
+    return count > 0;
+}
+
+/* Takes allocated. */
+static void keep_first(struct node_pod *pod, char *allocated)
+{
+    pod->altered = strcmp(pod->allocated, allocated) != 0;
+    free(pod->allocated);
+    pod->allocated = allocated;
+    pod->final = true;
+}
+
+int pod_keep(struct node_pod *pod, const char *allocated)
+{
+    struct node_pod kept = {.container_count = pod->container_count};
+    AUTOFREE char *text = strdup(allocated);
+
+    if (!text)
+        return -ENOMEM;
+    kept.allocated = text;
+    if (names_devices(&kept))
+        keep_first(pod, TAKE(text));
+    return 0;
+}
+
+/* What is known of an earlier reading. */
 static void inherit(struct node_pod *pod, struct node_pod *before)
 {
     pod->confirmed |= before->confirmed;
+    if (before->final) {
+        keep_first(pod, TAKE(before->allocated));
+        pod->altered_said = pod->altered && before->altered_said;
+    }
     for (size_t i = 0; i < pod->container_count; i++) {
         struct pod_container *container = &pod->containers[i];
         const struct pod_container *old = pod_container_find(before, container->name);
@@ -277,10 +316,21 @@ int pods_put(struct pods *pods, yyjson_val *object, bool from_watch, struct node
         inherit(&entry->pod, &before->pod);
         entry_remove(pods, before);
     }
+    entry->pod.final = entry->pod.final || names_devices(&entry->pod);
     HASH_ADD_KEYPTR(hh, pods->entries, entry->pod.uid, strlen(entry->pod.uid), entry);
     if (ret_pod)
         *ret_pod = &entry->pod;
     return 0;
+}
+
+void pods_touch(struct pods *pods, const char *uid)
+{
+    struct entry *entry = entry_find(pods, uid);
+
+    if (!entry)
+        return;
+    entry->pod.list = pods->list;
+    entry->pod.confirmed = true;
 }
 
 void pods_remove(struct pods *pods, const char *uid)

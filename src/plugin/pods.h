@@ -36,7 +36,14 @@ struct pod_container {
 
 struct node_pod {
     char *namespace, *name, *uid;
-    char *allocated;    /* the annotation; "" where it has none for this node */
+    /*
+     * The annotation; "" where it has none for this node. The first that names devices is final for
+     * a pod's uid: whoever may change a pod can't change what its containers may use.
+     */
+    char *allocated;
+    bool final;         /* it is that one */
+    bool altered;       /* by now the annotation says something else */
+    bool altered_said;  /* which was logged */
     bool to_allocate;   /* the other annotation still names devices */
     bool labelled;      /* hami.io/vgpu-node is among its labels */
     bool phase_success; /* its bind-phase says so */
@@ -61,7 +68,13 @@ DEFINE_CLEANUP(struct pods *, pods_free);
  */
 int pods_put(struct pods *pods, yyjson_val *object, bool from_watch, struct node_pod **ret_pod,
              struct error *err);
+
+/* It is there, says the watch, but can't be read: what was known of it stays true. */
+void pods_touch(struct pods *pods, const char *uid);
 void pods_remove(struct pods *pods, const char *uid);
+
+/* What an earlier life of ours found first. Text that names no devices changes nothing. -ENOMEM. */
+int pod_keep(struct node_pod *pod, const char *allocated);
 
 struct node_pod *pods_find(struct pods *pods, const char *uid);
 /* Of several of the name the one that is neither over nor deleted, else any. */

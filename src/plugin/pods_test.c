@@ -15,6 +15,27 @@
     "{\"name\":\"CUDA_TASK_PRIORITY\",\"value\":\"0\"}]}]},\"status\":{\"phase\":\"%s\","          \
     "\"initContainerStatuses\":[{\"name\":\"i\",\"restartCount\":0,\"state\":{%s}}]}}"
 
+#define GIVEN "GPU-a,NVIDIA,10,1:;GPU-a,NVIDIA,20,2:;"
+
+static struct node_pod *put_given(struct pods *pods, const char *given)
+{
+    struct node_pod *pod = NULL;
+    char text[1024];
+    yyjson_doc *doc;
+
+    (void)snprintf(text, sizeof(text),
+                   "{\"metadata\":{\"name\":\"p\",\"namespace\":\"ns\",\"uid\":\"u\","
+                   "\"annotations\":{\"hami.io/vgpu-node\":\"node-1\","
+                   "\"hami.io/vgpu-devices-allocated\":\"%s\"}},\"spec\":{\"containers\":["
+                   "{\"name\":\"a\"},{\"name\":\"b\"}]}}",
+                   given);
+    doc = yyjson_read(text, strlen(text), 0);
+    assert_non_null(doc);
+    assert_int_equal(pods_put(pods, yyjson_doc_get_root(doc), true, &pod, NULL), 0);
+    yyjson_doc_free(doc);
+    return pod;
+}
+
 static struct node_pod *put(struct pods *pods, const char *name, const char *uid, const char *phase,
                             const char *state, bool from_watch)
 {
@@ -133,6 +154,57 @@ static void what_is_meant_for_another_node_is_nothing(void **state)
     pods_free(pods);
 }
 
+static void what_a_pod_was_given_first_is_final(void **state)
+{
+    struct pods *pods = pods_new("node-1");
+    struct node_pod *pod;
+
+    (void)state;
+    assert_false(put_given(pods, "")->final);
+    assert_false(put_given(pods, "GPU-a,NVIDIA;x:y")->final);
+    assert_false(put_given(pods, ";;")->final);
+    pod = put_given(pods, GIVEN);
+    assert_true(pod->final && !pod->altered);
+    pod = put_given(pods, "GPU-a,NVIDIA,9999,100:;;");
+    assert_true(pod->final && pod->altered);
+    assert_string_equal(pod->allocated, GIVEN);
+    assert_string_equal(put_given(pods, "")->allocated, GIVEN);
+    pod = put_given(pods, GIVEN);
+    assert_true(pod->final && !pod->altered);
+    pods_free(pods);
+}
+
+static void what_an_earlier_life_found_first_is_final(void **state)
+{
+    struct pods *pods = pods_new("node-1");
+    struct node_pod *pod = put_given(pods, "GPU-a,NVIDIA,9999,100:;;");
+
+    (void)state;
+    assert_int_equal(pod_keep(pod, "x"), 0);
+    assert_string_equal(pod->allocated, "GPU-a,NVIDIA,9999,100:;;");
+    assert_int_equal(pod_keep(pod, GIVEN), 0);
+    assert_true(pod->altered);
+    assert_string_equal(pod->allocated, GIVEN);
+    assert_string_equal(put_given(pods, "GPU-a,NVIDIA,9999,100:;;")->allocated, GIVEN);
+    pods_free(pods);
+}
+
+static void a_pod_that_cannot_be_read_stays(void **state)
+{
+    struct pods *pods = pods_new("node-1");
+    unsigned gone = 0;
+
+    (void)state;
+    (void)put_given(pods, GIVEN);
+    pods_begin(pods);
+    pods_touch(pods, "u");
+    pods_touch(pods, "another");
+    pods_complete(pods, count_gone, &gone);
+    assert_int_equal(gone, 0);
+    assert_non_null(pods_find(pods, "u"));
+    pods_free(pods);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -141,6 +213,9 @@ int main(void)
         cmocka_unit_test(what_a_list_lacks_is_gone),
         cmocka_unit_test(of_two_of_a_name_the_living_is_meant),
         cmocka_unit_test(what_is_meant_for_another_node_is_nothing),
+        cmocka_unit_test(what_a_pod_was_given_first_is_final),
+        cmocka_unit_test(what_an_earlier_life_found_first_is_final),
+        cmocka_unit_test(a_pod_that_cannot_be_read_stays),
     };
 
     return cmocka_run_group_tests_name("pods", tests, NULL, NULL);

@@ -157,6 +157,7 @@ static int make_grant(const struct plugin *plugin, const struct node_pod *pod, s
     *grant = (struct container_grant){
         .pod_uid = pod->uid,
         .container = pod->containers[index].name,
+        .allocated = pod->allocated,
         .priority = pod->priority,
         .device_count = mine->count,
     };
@@ -216,6 +217,7 @@ static void on_pod_read(void *data, const struct kube_answer *answer)
 {
     struct prestart *prestart = data;
     struct error err = ERROR_INIT;
+    struct node_pod *pod;
     yyjson_doc *doc;
 
     prestart->reading = NULL;
@@ -226,10 +228,12 @@ static void on_pod_read(void *data, const struct kube_answer *answer)
     }
     doc = yyjson_read(answer->body, answer->len, 0);
     prestart->was_read = true;
-    if (pods_put(prestart->plugin->pods, yyjson_doc_get_root(doc), false, NULL, &err) < 0)
+    if (pods_put(prestart->plugin->pods, yyjson_doc_get_root(doc), false, &pod, &err) < 0) {
         end(prestart, GRPC_FAILED_PRECONDITION, err.text);
-    else
+    } else {
+        plugin_say_altered(pod);
         resolve(prestart);
+    }
     yyjson_doc_free(doc);
 }
 

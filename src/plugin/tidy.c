@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -72,10 +73,31 @@ static void adopt_spec(void *data, const struct spec_owner *owner)
     COPY_TEXT(container->cdi_name, owner->name);
 }
 
+/* What the pod was given first, whatever its annotation says by now. */
+static void adopt_folder(void *data, const char *pod_uid, const char *entry)
+{
+    struct plugin *plugin = data;
+    struct node_pod *pod = pods_find(plugin->pods, pod_uid);
+    AUTOFREE char *allocated = NULL;
+    struct error err = ERROR_INIT;
+    int r;
+
+    if (!pod || pod->over)
+        return;
+    r = host_read_grant(&plugin->host, entry, &allocated, &err);
+    if (r == 0 && pod_keep(pod, allocated) < 0)
+        (void)error_set(&err, -ENOMEM, "no memory");
+    if (err.text[0])
+        log_warn("what %s/%s was given first can't be read: %s", pod->namespace, pod->name,
+                 err.text);
+    plugin_say_altered(pod);
+}
+
 void plugin_adopt(struct plugin *plugin)
 {
     struct error err = ERROR_INIT;
 
-    if (host_list_specs(&plugin->host, adopt_spec, plugin, &err) < 0)
+    if (host_list_folders(&plugin->host, adopt_folder, plugin, &err) < 0 ||
+        host_list_specs(&plugin->host, adopt_spec, plugin, &err) < 0)
         log_warn("%s", err.text);
 }

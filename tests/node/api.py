@@ -28,6 +28,9 @@ class Api:
         self.token = token
         self.connections = set()
         self.stalled = False  # a streamed list is answered, and nothing follows
+        self.held = None  # an event that lists wait for between their snapshot and their first object
+        self.quiet = False  # watches bring nothing for now
+        self.snapshots = 0  # lists whose snapshot was taken
         self.generation = 0
         self.server = http.server.ThreadingHTTPServer(("127.0.0.1", port), self.handler())
         self.scheme = "http"
@@ -159,14 +162,29 @@ class Api:
                     if self.command == "PATCH":
                         return self.send(200, api.put(folder, name, **json.loads(body)))
                     return self.send(200, api.objects[folder][name])
+                if self.command == "POST" and name == "binding":
+                    return self.bind(folder, json.loads(body))
                 return self.fail(404, f'"{url.path}" not found')
 
             do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = handle_one
+
+            def bind(self, path, binding):
+                """As the API server: the pod's node and its annotations, in one step."""
+                folder, _, name = api.locate(path).rpartition("/")
+                metadata = {k: binding["metadata"][k] for k in ("annotations", "labels") if k in binding["metadata"]}
+                api.put(folder, name, metadata=metadata, spec={"nodeName": binding["target"]["name"]})
+                return self.send(201, {"kind": "Status", "status": "Success"})
+
+            def hold(self):
+                api.snapshots += 1
+                if api.held:
+                    api.held.wait(20)
 
             def list(self, path, query):
                 with api.lock:
                     things = [api.objects[path][k] for k in sorted(api.objects[path])]
                     version = api.version
+                self.hold()
                 things = [t for t in things if selected(t, query)]
                 start = int(query.get("continue", "0"))
                 limit = int(query.get("limit", len(things) or 1))
@@ -204,6 +222,8 @@ class Api:
                 with api.lock:
                     version = api.version
                     things = [api.objects[path][k] for k in sorted(api.objects[path])] if initial else []
+                if initial:
+                    self.hold()
                 try:
                     while initial and api.stalled and api.generation == generation:
                         time.sleep(0.1)
@@ -232,7 +252,7 @@ class Api:
                     return
                 while api.generation == generation:
                     with api.lock:
-                        news = [e for e in api.events if e[0] > version and e[1] == path]
+                        news = [] if api.quiet else [e for e in api.events if e[0] > version and e[1] == path]
                         if not news:
                             api.lock.wait(0.2)
                             continue
@@ -254,9 +274,9 @@ def selected(thing, query):
     for pair in filter(None, query.get("fieldSelector", "").split(",")):
         key, _, value = pair.partition("=")
         at = thing
-        for part in key.split("."):
+        for part in key.rstrip("!").split("."):
             at = at.get(part, {}) if isinstance(at, dict) else {}
-        if at != value:
+        if ((at or "") == value) == key.endswith("!"):
             return False
     return True
 

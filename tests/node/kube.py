@@ -4,6 +4,7 @@
 
 import sys
 import threading
+import urllib.request
 
 sys.path.insert(0, __file__.rsplit("/", 2)[0])
 from harness import *
@@ -150,6 +151,76 @@ def survives():
     check_equal(watcher.count("begin"), 1, "and the watch goes on")
     watcher.end()
     again.close()
+
+
+def begins(watch_list):
+    """What comes about while a list is under way may be in it or not: its owner is told before."""
+    how = "WatchList" if watch_list else "pages"
+    api = Api(watch_list)
+    fill(api, 3)
+    api.held = threading.Event()
+    watcher = Watcher(api)
+    check(watcher.await_line("begin") and not watcher.count("added"), f"{how}: a list begins before the server answers", watcher.lines)
+    api.held.set()
+    check(watcher.await_line("complete 3"), f"{how}: and is complete when it did", watcher.lines)
+    watcher.end()
+    api.close()
+
+
+def binds(watch_list):
+    """The scheduler: a pod that it binds while a list is under way, whose snapshot lacks it, keeps its devices."""
+    how = "WatchList" if watch_list else "pages"
+    card = {"id": "GPU-a", "index": 0, "count": 10, "devmem": 1000, "devcore": 100, "type": "NVIDIA A100", "numa": 0, "mode": "hami-core", "health": True}
+    node = {
+        "metadata": {"name": "n", "uid": "n", "resourceVersion": "1", "annotations": {"hami.io/node-nvidia-register": json.dumps([card])}},
+        "status": {"allocatable": {"nvidia.com/gpu": "10"}, "conditions": [{"type": "Ready", "status": "True"}]},
+    }
+
+    def pod(name):
+        limits = {"nvidia.com/gpu": "1", "nvidia.com/gpumem": "600"}
+        return {"metadata": {"name": name, "namespace": "ns", "uid": f"uid-{name}", "resourceVersion": "1"}, "spec": {"containers": [{"name": "c", "resources": {"limits": limits}}]}}
+
+    api = Api(watch_list, objects={"/api/v1/nodes": {"n": node}, PODS: {"one": pod("one"), "two": pod("two")}})
+    port, metrics = free_port(), free_port()
+    arguments = [f"--http_bind=127.0.0.1:{port}", f"--metrics-bind-address=127.0.0.1:{metrics}", f"--kubeconfig={api.kubeconfig(scratch / 'scheduler')}",
+                 f"--device-config-file={SOURCE}/tests/data/vectors/config-default.yaml"]
+    scheduler = start([BUILD / "src/scheduler/hami-scheduler", *arguments], os.environ | {"no_proxy": "*"})
+
+    def ask(path, body=None):
+        try:
+            question = urllib.request.Request(f"http://127.0.0.1:{port}{path}", body and json.dumps(body).encode(), {"Content-Type": "application/json"})
+            with urllib.request.urlopen(question, timeout=10) as answer:
+                return answer.read().decode()
+        except OSError:
+            return ""
+
+    place = lambda name: json.loads(ask("/filter", {"Pod": pod(name), "NodeNames": ["n"]}))
+    bind = lambda name: json.loads(ask("/bind", {"PodName": name, "PodNamespace": "ns", "PodUID": f"uid-{name}", "Node": "n"}))
+    check(wait_until(lambda: ask("/readyz")), f"{how}: the scheduler is ready")
+    check_equal(place("one").get("NodeNames"), ["n"], f"{how}: a pod is placed")
+    api.held = threading.Event()
+    api.quiet = True
+    before = api.snapshots
+    api.forget_events()
+    api.cut_all()
+    check(wait_until(lambda: api.snapshots >= before + 2), f"{how}: a list is under way, whose snapshot lacks the pod")
+    check_equal(bind("one").get("Error", ""), "", f"{how}: now the pod is bound")
+    api.held.set()
+    time.sleep(1)
+    check(not place("two").get("NodeNames"), f"{how}: and holds its devices still when the list is complete", place("two"))
+    api.quiet = False
+    api.delete(PODS, "one")
+    check(wait_until(lambda: place("two").get("NodeNames")), f"{how}: until it is deleted")
+    scheduler.terminate()
+    api.close()
+
+
+def free_port():
+    import socket
+
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
 
 
 def request(api, *arguments, user="{}"):
@@ -312,6 +383,9 @@ if __name__ == "__main__":
         follows(False)
         selects()
         survives()
+        for watch_list in (True, False):
+            begins(watch_list)
+            binds(watch_list)
         requests()
         rotates()
         secured()

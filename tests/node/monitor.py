@@ -107,14 +107,16 @@ def main():
     guest = busy.start(machine, "--memory", "1G", "--hold")
     wait_until(lambda: machine.used(guest.pid, 1) >= GIB)
     used = machine.used(guest.pid, 1)
+    host = {"zone": "vGPU", "node": NODE, "device_index": "1", "device_uuid": uuids[1]}
+    check(wait_until(lambda: value(monitor.scrape(), "hami_host_gpu_memory_used_bytes", **host) == machine.used(None, 1), 15), "the card's use as a whole is told, some seconds late")
     got = monitor.scrape()
     check(used > GIB, "a process takes 1 GiB", used)
     check_equal(value(got, "hami_vgpu_memory_used_bytes", **which), used, "its use is what the simulator counts, within one scrape")
     check_equal(value(got, "hami_container_device_memory_bytes", **which), used, "under HAMi's other name, too")
     parts = [value(got, f"hami_vgpu_memory_{p}_bytes", **which) for p in ("context", "module", "buffer")]
     check_equal(sum(parts), used, "and it is the sum of its parts")
-    host = {"zone": "vGPU", "node": NODE, "device_index": "1", "device_uuid": uuids[1]}
-    check_equal(value(got, "hami_host_gpu_memory_used_bytes", **host), machine.used(None, 1), "the card's use as a whole")
+    check_equal(value(got, "hami_monitor_nvml_up"), 1, "NVML answers")
+    check(value(got, "hami_monitor_cards_age_seconds") < 8, "what it said is fresh", value(got, "hami_monitor_cards_age_seconds"))
     check_equal(len(got["hami_vgpu_memory_limit_bytes"]), 3, "containers of pods that are not the node's are left out")
     check_equal(value(got, "hami_monitor_nameless_containers"), 1, "and counted")
     check_equal(value(got, "hami_vgpu_memory_used_bytes", pod="two", container="bad"), 0, "a region that is none costs its container only")
@@ -155,9 +157,40 @@ def main():
     monitor.program.terminate()
     check_equal(monitor.program.wait(10), 0, "it ends on SIGTERM")
 
+    hangs(api, hook)
     for arguments, allowed in (((), set()), (("--legacy-metrics",), EXCEPTIONS)):
         lint(Monitor(machine, api, hook, *arguments), allowed, " ".join(arguments) or "new names")
     api.close()
+
+
+def hangs(api, hook):
+    """NVML does not answer: all else goes on, and it is told."""
+    machine = Machine(1, 30000 * MIB)
+    monitor = Monitor(machine, api, hook)
+    check(wait_until(lambda: value(monitor.scrape(), "hami_monitor_nvml_up") == 1), "NVML answers")
+    holder = machine.hang()
+    check(wait_until(lambda: value(monitor.scrape(), "hami_monitor_nvml_up") == 0, 25), "NVML that hangs is told of")
+    got = monitor.scrape()
+    check_equal(monitor.get("/healthz")[0], 200, "meanwhile the monitor answers")
+    check(len(got["hami_vgpu_memory_limit_bytes"]) > 500, "and tells of the containers", len(got["hami_vgpu_memory_limit_bytes"]))
+    check_equal(len(got["hami_host_gpu_memory_total_bytes"]), 1, "and of the cards, what it knew")
+    check(value(got, "hami_monitor_cards_age_seconds") > 8, "with its age", value(got, "hami_monitor_cards_age_seconds"))
+    holder.kill()
+    holder.wait()
+    check(wait_until(lambda: value(monitor.scrape(), "hami_monitor_nvml_up") == 1, 15), "until NVML answers again")
+    holder = machine.hang()
+    time.sleep(6)
+    began = time.monotonic()
+    monitor.program.terminate()
+    check_equal(monitor.program.wait(10), 0, "it ends on SIGTERM while NVML hangs")
+    check(time.monotonic() - began < 3, "soon")
+    monitor = Monitor(machine, api, hook)
+    check(wait_until(lambda: monitor.scrape().get("hami_vgpu_memory_limit_bytes")), "where NVML hangs from the start it serves what it knows")
+    check_equal(value(monitor.scrape(), "hami_monitor_nvml_up"), 0, "and says so")
+    monitor.program.kill()
+    monitor.program.wait()
+    holder.kill()
+    holder.wait()
 
 
 def lint(monitor, allowed, what):

@@ -4,6 +4,7 @@
 
 import random
 import sys
+import threading
 
 sys.path.insert(0, __file__.rsplit("/", 2)[0])
 from harness import *
@@ -239,8 +240,6 @@ def matches():
             work.append((names[0], ids, given[0]))
     random.shuffle(work)
     threads, answers = [], {}
-    import threading
-
     began = time.monotonic()
     for name, ids, _ in work:
         threads.append(threading.Thread(target=lambda n, i: answers.update({n: node.kubelet.prestart(i)}), args=(name, ids)))
@@ -274,8 +273,6 @@ def init_containers():
         check_equal(node.limits(names[0])["CUDA_DEVICE_MEMORY_LIMIT_0"], str(1000 * MIB), f"{how}: with its own limit")
         check_equal(node.api.objects[PODS]["init"]["metadata"]["annotations"][PHASE], "allocating", f"{how}: the pod is not told of yet")
         # The container of the pod starts before the API server knows that the init container is done.
-        import threading
-
         behind = lambda: node.api.put(PODS, "init", status={"initContainerStatuses": [{"name": "prepare", "state": {"terminated": {"exitCode": 0}}}]})
         threading.Timer(0.3, behind).start()
         check_equal(node.kubelet.prestart(ids)[0], "OK", f"{how}: then the pod's container, with the same device ids", node.said()[-1000:])
@@ -326,8 +323,6 @@ def refuses():
     node.kubelet.release(stranger)
 
     late = node.pod("late", "main", gives=[[(a, 100, 1)]])
-    import threading
-
     threading.Timer(0.5, lambda: node.show(late)).start()
     check_equal(node.run_container(late, "main", [f"{a}-5"])[0], "OK", "a pod that is not known yet is waited for", node.said()[-500:])
     node.end()
@@ -374,8 +369,6 @@ def survives():
         pod = node.show(node.pod(f"k{turn}", "x", gives=[[(b, 100 + turn, 1)]]))
         ids = [f"{b}-{turn % 9 + 1}"]
         node.kubelet.hold(pod, "x", ids)
-        import threading
-
         threading.Timer(random.random() * 0.012, node.plugin.kill).start()
         node.kubelet.prestart(ids)
         node.plugin.wait()
@@ -398,7 +391,119 @@ def survives():
     node.end()
 
 
+def holds_fast():
+    """What a pod was given first is final: neither it nor a restart of ours takes another annotation."""
+    node = Node(gpus=1)
+    node.kubelet.connect()
+    (a,) = node.uuids
+    pod = node.show(node.pod("one", "x", "y", gives=[[(a, 1000, 10)], [(a, 2000, 20)]]))
+    ids = [f"{a}-0"]
+    check_equal(node.run_container(pod, "x", ids)[0], "OK", "a container starts")
+    _, (name,) = node.kubelet.allocate(ids)
+    big = node.show(node.pod("big", "x", gives=[[(a, 29000, 10)]]))
+    limit = lambda: node.limits(name)["CUDA_DEVICE_MEMORY_LIMIT_0"]
+
+    def tries(what):
+        check_equal((node.kubelet.prestart(ids)[0], limit()), ("OK", str(1000 * MIB)), f"{what}: the container starts again, with its old limit")
+        status, why, _ = node.run_container(big, "x", [f"{a}-1"])
+        check(status == "FAILED_PRECONDITION" and "32000 MiB of its 30000" in why, f"{what}: what it holds is still counted", status, why)
+        node.kubelet.release(big)
+        node.show(big)
+
+    for what, value in (
+        ("more memory", f"{a},NVIDIA,29000,100:;{a},NVIDIA,1000,1:;"),
+        ("less memory", f"{a},NVIDIA,10,1:;{a},NVIDIA,10,1:;"),
+        ("no devices", ";;"),
+        ("garbage", "x"),
+        ("nothing", None),
+    ):
+        node.api.put(PODS, "one", metadata={"annotations": {ALLOCATED: value}})
+        time.sleep(0.3)
+        tries(what)
+    check_equal(node.said().count("ns/one: its annotation hami.io/vgpu-devices-allocated was changed"), 1, "which is said, once")
+    node.restart()
+    tries("after kill -9")
+    node.api.put(PODS, "one", metadata={"annotations": {ALLOCATED: f"{a},NVIDIA,29000,100:;{a},NVIDIA,1000,1:;"}})
+    node.restart()
+    tries("changed while the plugin was away")
+    check_equal(node.run_container(pod, "y", [f"{a}-2"])[0], "OK", "the pod's other container starts")
+    _, (other,) = node.kubelet.allocate([f"{a}-2"])
+    check_equal(node.limits(other)["CUDA_DEVICE_MEMORY_LIMIT_0"], str(2000 * MIB), "with what it was given first")
+    node.kubelet.release(pod)
+    node.api.put(PODS, "one", metadata={"annotations": {"nvidia.com/x": "\0", ALLOCATED: "x"}}, spec={"containers": "none"})
+    time.sleep(0.3)
+    check(node.spec(name), "a pod that can't be read any more keeps what it has")
+    node.api.delete(PODS, "one")
+    check(wait_until(lambda: node.spec(name) is None), "and when it goes, it goes")
+    check_equal(node.run_container(big, "x", [f"{a}-1"])[0], "OK", "so that others have the room", )
+    node.end()
+
+
+def lists_again():
+    """A pod that starts while a list is under way, whose snapshot lacks it, keeps what it has."""
+    node = Node(gpus=1)
+    node.kubelet.connect()
+    (a,) = node.uuids
+    time.sleep(0.5)
+    node.api.held = threading.Event()
+    node.api.quiet = True
+    before = node.api.snapshots
+    node.api.forget_events()
+    node.api.cut_all()
+    check(wait_until(lambda: node.api.snapshots >= before + 2), "a list is under way")
+    pod = node.show(node.pod("one", "x", gives=[[(a, 20000, 10)]]))
+    status, why, name = node.run_container(pod, "x", [f"{a}-0"])
+    check_equal(status, "OK", "a container of a pod starts that was bound after its snapshot", why)
+    node.api.held.set()
+    time.sleep(1)
+    check(node.spec(name), "and keeps its files when the list is complete", node.said()[-1000:])
+    node.api.quiet = False
+    two = node.show(node.pod("two", "x", gives=[[(a, 20000, 10)]]))
+    check_equal(node.run_container(two, "x", [f"{a}-1"])[0], "FAILED_PRECONDITION", "and its devices")
+    node.end()
+
+
+def loses_its_socket():
+    node = Node(gpus=1)
+    node.kubelet.connect()
+    (a,) = node.uuids
+    answers = []
+    waiting = threading.Thread(target=lambda: answers.append(node.kubelet.prestart([f"{a}-0"])))
+    waiting.start()
+    time.sleep(0.5)
+    (node.folder / "kubelet/nvidia-gpu.sock").unlink()
+    waiting.join()
+    check(answers[0][0] != "OK", "a container that waits when the socket is removed does not start", answers)
+    node.kubelet.connect()
+    pod = node.show(node.pod("one", "x", gives=[[(a, 1000, 10)]]))
+    node.kubelet.hold(pod, "x", [f"{a}-0"])
+    time.sleep(2)
+    check(node.plugin.poll() is None and not list((node.folder / "cdi").glob("hami-a*.json")), "nothing is handed over for whom nobody waits", node.said()[-1000:])
+    check_equal(node.kubelet.prestart([f"{a}-0"])[0], "OK", "kubelet's next try succeeds")
+    node.end()
+
+
+def hangs():
+    node = Node(gpus=1)
+    node.kubelet.connect()
+    node.machine.hang()
+    time.sleep(6)
+    began = time.monotonic()
+    node.plugin.terminate()
+    check_equal(node.plugin.wait(10), 0, "the plugin ends on SIGTERM while the driver hangs")
+    check(time.monotonic() - began < 3 and "the driver does not answer" in node.said(), "soon", node.said()[-500:])
+    check(not (node.folder / "kubelet/nvidia-gpu.sock").exists(), "and leaves no socket")
+    node.start()
+    time.sleep(1)
+    node.plugin.terminate()
+    check(node.plugin.wait(10) is not None, "and while it hangs from the start")
+    node.kubelet.stop()
+    node.api.close()
+
+
+PARTS = ["registers", "hands_over", "matches", "init_containers", "refuses", "survives", "holds_fast", "lists_again", "loses_its_socket", "hangs"]
+
 if __name__ == "__main__":
-    for part in sys.argv[1:] or ["registers", "hands_over", "matches", "init_containers", "refuses", "survives"]:
+    for part in sys.argv[1:] or PARTS:
         globals()[part]()
     finish()

@@ -5,14 +5,17 @@
  *
  *   judge create PATH GPUS MEMORY-BYTES SMS CONTEXT-BYTES
  *   judge view PATH
+ *   judge hold PATH
  */
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "simdriver/machine.h"
+#include "simdriver/state.h"
 
 static int create(char **argv)
 {
@@ -71,12 +74,32 @@ static int view(char **argv)
     return 0;
 }
 
+/* Until it is killed nobody gets at the machine: its driver does not answer. */
+static int hold(char **argv)
+{
+    struct error err = ERROR_INIT;
+    struct sim *sim;
+
+    if (sim_open(argv[2], &sim, &err) < 0) {
+        fprintf(stderr, "judge: %s\n", err.text);
+        return 1;
+    }
+    (void)sim_lock(sim);
+    puts("held");
+    (void)fflush(stdout);
+    for (;;)
+        (void)pause();
+}
+
 int main(int argc, char **argv)
 {
     if (argc == 7 && strcmp(argv[1], "create") == 0)
         return create(argv);
     if (argc == 3 && strcmp(argv[1], "view") == 0)
         return view(argv);
-    fprintf(stderr, "usage: judge create PATH GPUS MEMORY SMS CONTEXT | judge view PATH\n");
+    if (argc == 3 && strcmp(argv[1], "hold") == 0)
+        return hold(argv);
+    fprintf(stderr, "usage: judge create PATH GPUS MEMORY SMS CONTEXT | judge view PATH | "
+                    "judge hold PATH\n");
     return 2;
 }

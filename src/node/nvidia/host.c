@@ -17,6 +17,7 @@
 enum {
     LIBRARY_MAX = 16 << 20,
     SPEC_MAX = 64 << 10,
+    GRANT_MAX = 512 << 10, /* an object's annotations have half of it, all together */
 };
 
 #define TEMPORARY_SUFFIX ".new"
@@ -251,6 +252,33 @@ static int make_region(const char *folder, struct container_grant *grant, struct
     return 0;
 }
 
+static int read_grant(const char *path, char **ret_text)
+{
+    AUTOFREE char *text = malloc(GRANT_MAX);
+    ssize_t len;
+
+    if (!text)
+        return -ENOMEM;
+    len = file_read(path, text, GRANT_MAX);
+    if (len < 0)
+        return (int)len;
+    *ret_text = TAKE(text);
+    return 0;
+}
+
+/* A restart of the container finds it there. */
+static int keep_grant(const char *folder, const struct container_grant *grant, struct error *err)
+{
+    AUTOFREE char *have = NULL;
+    char path[PATH_MAX];
+    int r;
+
+    r = path_of(path, err, "%s/grant", folder);
+    if (r < 0 || (read_grant(path, &have) == 0 && strcmp(have, grant->allocated) == 0))
+        return r;
+    return write_file(path, grant->allocated, strlen(grant->allocated), 0400, err);
+}
+
 static bool is_plain_name(const char *name)
 {
     return *name && *name != '.' && !strchr(name, '/');
@@ -270,7 +298,9 @@ int host_prepare(const struct node_host *host, struct container_grant *grant, st
         return r;
     /* What ran here before is dead: its account goes with it. */
     (void)list_folder(folder, sweep_one, &regions, NULL);
-    r = make_region(folder, grant, err);
+    r = keep_grant(folder, grant, err);
+    if (r == 0)
+        r = make_region(folder, grant, err);
     if (r == 0)
         r = path_of(path, err, "%s/limits", folder);
     if (r < 0)
@@ -279,6 +309,19 @@ int host_prepare(const struct node_host *host, struct container_grant *grant, st
     if (len < 0)
         return error_set(err, len, "the limits of %s are too long", folder);
     return write_file(path, text, (size_t)len, 0444, err);
+}
+
+int host_read_grant(const struct node_host *host, const char *entry, char **ret_text,
+                    struct error *err)
+{
+    char path[PATH_MAX];
+    int r;
+
+    r = path_of(path, err, "%s/containers/%s/grant", host->hook_path, entry);
+    if (r < 0)
+        return r;
+    r = read_grant(path, ret_text);
+    return r < 0 && r != -ENOENT ? error_set(err, r, "%s: %s", path, strerror(-r)) : r;
 }
 
 int host_write_spec(const struct node_host *host, const struct container_grant *grant,

@@ -8,7 +8,7 @@
  *
  * "<hook path>/libvgpu.so.<version>-<hash>"  one of each content, never written again
  * "<hook path>/ld.so.preload"
- * "<hook path>/containers/<pod uid>_<container>/limits", "<uuid>.cache"
+ * "<hook path>/containers/<pod uid>_<container>/grant", "limits", "<uuid>.cache"
  * "<CDI folder>/hami-<name>.json"
  */
 
@@ -28,8 +28,18 @@ int host_install(struct node_host *host, const char *source, const char *version
  */
 int host_find_library(char ret_path[PATH_MAX], struct error *err);
 
-/* The container's folder with a new region and its limits; sets grant->region. */
+/*
+ * The container's folder with the text of the grant, a new region and its limits; sets
+ * grant->region.
+ */
 int host_prepare(const struct node_host *host, struct container_grant *grant, struct error *err);
+
+/*
+ * The text of the grant in a folder of "containers", by its name; allocated. -ENOENT, without err,
+ * where there is none.
+ */
+int host_read_grant(const struct node_host *host, const char *entry, char **ret_text,
+                    struct error *err);
 
 /* Writes, or replaces, the specification of this name. */
 int host_write_spec(const struct node_host *host, const struct container_grant *grant,
