@@ -13,10 +13,11 @@ static int renew(struct cluster *cluster, struct cluster_pod *pod, const char *n
 {
     struct cluster_node *node = node_find(cluster, name);
 
-    if (!node || !grant_fits(pod->grant, node->place)) {
+    if (!node ||
+        !place_usage_fits(node->place->devices, node->place->device_count, &pod->grant->usage)) {
+        error_set(err, 0, "the reservation on node %s was over and its devices are not free", name);
         pod_free(cluster, pod);
-        return error_set(err, -ENOSPC,
-                         "the reservation on node %s was over and others have the room", name);
+        return -ENOSPC;
     }
     pod_untime(cluster, pod);
     pod_take(pod, node, pod->grant, POD_BINDING);

@@ -65,6 +65,17 @@ void cluster_complete(struct cluster *cluster, enum cluster_kind kind)
         pods_sweep(cluster);
 }
 
+void cluster_keep(struct cluster *cluster, enum cluster_kind kind, const char *key)
+{
+    struct cluster_node *node = kind == CLUSTER_NODES ? node_find(cluster, key) : NULL;
+    struct cluster_pod *pod = kind == CLUSTER_PODS ? pod_find(cluster, key) : NULL;
+
+    if (node)
+        node->seen = cluster->list[kind];
+    if (pod)
+        pod->seen = cluster->list[kind];
+}
+
 bool cluster_is_ready(const struct cluster *cluster)
 {
     return cluster->complete[CLUSTER_NODES] && cluster->complete[CLUSTER_PODS];

@@ -68,6 +68,10 @@ enum cluster_kind {
 void cluster_begin(struct cluster *cluster, enum cluster_kind kind);
 void cluster_complete(struct cluster *cluster, enum cluster_kind kind);
 
+/* The node of this name, the pod of this uid, is in the list but can't be read: what is known
+ * stays. */
+void cluster_keep(struct cluster *cluster, enum cluster_kind kind, const char *key);
+
 /* Both lists were complete once: before that nothing is decided. */
 bool cluster_is_ready(const struct cluster *cluster);
 
@@ -81,15 +85,15 @@ enum cluster_outcome {
 };
 
 struct cluster_failed_node {
-    const char *name;   /* as in the request */
+    const char *name;
     const char *reason; /* "3/8 CardInsufficientMemory" */
 };
 
-/* Of a filter. Strings are the arena's or the request's. */
+/* Of a filter. Strings are the arena's, the request's, or the cluster's until the next event. */
 struct cluster_answer {
     const char *node;                   /* CLUSTER_PLACED */
     size_t failed_count;                /* CLUSTER_REFUSED: all candidates */
-    struct cluster_failed_node *failed; /* in the request's order */
+    struct cluster_failed_node *failed; /* each as often as it was named, in any order */
     const char *summary;                /* of all nodes together, for the pod's event */
     uint64_t reasons; /* which kinds of reasons: changes when the summary's words do */
 };
@@ -132,16 +136,21 @@ void cluster_bound(struct cluster *cluster, const char *uid, enum cluster_bind_e
  */
 void cluster_view(const struct cluster *cluster, struct strbuf *buf);
 
-/* For metrics. Pointers are good until the next event. */
+/*
+ * For metrics, which look at a few at a time: all names of nodes with devices and all uids of pods
+ * that hold some, in the arena, and then each one as it is by then. -ENOMEM; NULL and false: gone.
+ * Pointers are good until the next event.
+ */
 struct cluster_pod_view {
     const char *namespace, *name, *uid, *node;
     bool reserved; /* promised, not yet in force */
     const struct place_usage *usage;
 };
-typedef void cluster_node_fn(void *data, const struct place_node *node);
-typedef void cluster_pod_fn(void *data, const struct cluster_pod_view *pod);
-void cluster_each_node(const struct cluster *cluster, cluster_node_fn *fn, void *data);
-void cluster_each_pod(const struct cluster *cluster, cluster_pod_fn *fn, void *data);
+int cluster_list(const struct cluster *cluster, struct arena *arena, struct text_list *ret_nodes,
+                 struct text_list *ret_pods);
+const struct place_node *cluster_find_node(const struct cluster *cluster, const char *name);
+bool cluster_find_pod(const struct cluster *cluster, const char *uid,
+                      struct cluster_pod_view *ret_pod);
 
 struct cluster_counts {
     size_t nodes;    /* with devices */

@@ -249,6 +249,44 @@ static void test_a_bound_pod_that_a_later_list_does_not_show_is_gone(void **stat
     assert_int_equal(cluster_count(fixture->cluster).pods, 0);
 }
 
+static void test_what_a_pod_was_given_is_final(void **state)
+{
+    struct fixture *fixture = *state;
+    struct text_pair over[] = {{KEY_NODE, "a"}, {NVIDIA_ALLOCATED_KEY, "x"}};
+    const struct text_pairs none = {0}, written_over = {over, 2};
+    struct cluster_answer answer;
+    struct text_pairs annotations;
+    struct pod pod = {.namespace = "default", .name = "one", .uid = "one", .resource_version = "3"};
+
+    assert_int_equal(filter(fixture, "one", 600, 0, &answer), CLUSTER_PLACED);
+    assert_int_equal(bind(fixture, "one", 0, &annotations), 0);
+    show(fixture, "one", &annotations);
+    pod.annotations = written_over;
+    assert_int_equal(cluster_set_pod(fixture->cluster, &pod, NULL), 1);
+    pod.annotations = none;
+    assert_int_equal(cluster_set_pod(fixture->cluster, &pod, NULL), 1);
+    assert_int_equal(filter(fixture, "two", 600, 0, &answer), CLUSTER_REFUSED);
+}
+
+static void test_what_cannot_be_read_stays_as_it_was(void **state)
+{
+    struct fixture *fixture = *state;
+    struct cluster_answer answer;
+    struct text_pairs annotations;
+
+    assert_int_equal(filter(fixture, "one", 600, 0, &answer), CLUSTER_PLACED);
+    assert_int_equal(bind(fixture, "one", 0, &annotations), 0);
+    show(fixture, "one", &annotations);
+    cluster_begin(fixture->cluster, CLUSTER_PODS);
+    cluster_keep(fixture->cluster, CLUSTER_PODS, "one");
+    cluster_complete(fixture->cluster, CLUSTER_PODS);
+    cluster_begin(fixture->cluster, CLUSTER_NODES);
+    cluster_keep(fixture->cluster, CLUSTER_NODES, "a");
+    cluster_complete(fixture->cluster, CLUSTER_NODES);
+    assert_int_equal(filter(fixture, "two", 600, 0, &answer), CLUSTER_REFUSED);
+    assert_int_equal(filter(fixture, "two", 400, 0, &answer), CLUSTER_PLACED);
+}
+
 static void test_a_node_that_comes_back_finds_its_pods_charged(void **state)
 {
     struct fixture *fixture = *state;
@@ -293,6 +331,8 @@ int main(void)
         TEST(test_a_bind_that_failed_gives_back_and_one_unknown_does_not),
         TEST(test_what_the_watch_shows_takes_the_place_of_the_promise),
         TEST(test_a_bound_pod_that_a_later_list_does_not_show_is_gone),
+        TEST(test_what_a_pod_was_given_is_final),
+        TEST(test_what_cannot_be_read_stays_as_it_was),
         TEST(test_a_node_that_comes_back_finds_its_pods_charged),
         TEST(test_nothing_is_decided_before_all_is_read),
     };

@@ -8,6 +8,10 @@
 #include "cluster/state.h"
 #include "model/keys.h"
 
+enum {
+    WORDINGS = 64,
+};
+
 static void add_up(const char *const *names, size_t count, uint64_t sums[static 2])
 {
     sums[0] = sums[1] = 0;
@@ -125,21 +129,73 @@ static int reserve(struct cluster *cluster, const struct pod *from, struct clust
     return 0;
 }
 
-static const char *explain_node(const struct cluster_node *node, const struct demand *demand,
-                                const struct place_options *options, struct arena *arena,
-                                struct place_totals *totals)
+/* What judging a node takes is given back; nodes that say the same share its text. */
+/* Reasons put into words: most of many nodes have the same ones. */
+struct wording {
+    bool too_few_devices;
+    unsigned candidates;
+    unsigned reasons[PLACE_REASON_COUNT];
+    const char *text; /* NULL: none yet */
+};
+
+struct explaining {
+    const struct demand *demand;
+    const struct place_options *options;
+    struct arena *arena;
+    struct place_totals totals;
+    size_t absent;
+    struct wording wordings[WORDINGS];
+};
+
+static bool is_worded(const struct wording *wording, const struct place_decision *failure)
 {
+    return wording->text && wording->too_few_devices == failure->too_few_devices &&
+           wording->candidates == failure->candidates &&
+           memcmp(wording->reasons, failure->reasons, sizeof(wording->reasons)) == 0;
+}
+
+static const char *put_into_words(struct explaining *explaining,
+                                  const struct place_decision *failure)
+{
+    uint64_t hash = hash_bytes(failure->reasons, sizeof(failure->reasons));
+    struct wording *wording = &explaining->wordings[hash % WORDINGS];
     char text[PLACE_REASON_TEXT_SIZE];
+
+    if (is_worded(wording, failure))
+        return wording->text;
+    place_reasons_format(failure, text);
+    wording->too_few_devices = failure->too_few_devices;
+    wording->candidates = failure->candidates;
+    memcpy(wording->reasons, failure->reasons, sizeof(wording->reasons));
+    wording->text = arena_strdup(explaining->arena, text);
+    return wording->text;
+}
+
+static const char *explain_node(struct explaining *explaining, const struct place_node *node)
+{
+    struct arena_mark mark = arena_mark(explaining->arena);
     struct place_decision failure;
     struct placement unused;
     int r;
 
-    r = place_pod(node->place, demand, options, arena, &unused, &failure);
+    r = place_pod(node, explaining->demand, explaining->options, explaining->arena, &unused,
+                  &failure);
+    arena_rewind(explaining->arena, mark);
     if (r != PLACE_NO_FIT)
         return "the node can't be judged: too many devices, or out of memory";
-    place_totals_add(totals, &failure);
-    place_reasons_format(&failure, text);
-    return arena_strdup(arena, text);
+    place_totals_add(&explaining->totals, &failure);
+    return put_into_words(explaining, &failure);
+}
+
+static const char *explain_name(struct explaining *explaining, const struct cluster *cluster,
+                                const char *name)
+{
+    const struct cluster_node *node = node_find(cluster, name);
+
+    if (node && !node->absent)
+        return explain_node(explaining, node->place);
+    explaining->absent++;
+    return node ? node->absent : "the node is not known";
 }
 
 /* Kinds of reasons as bits. */
@@ -165,33 +221,41 @@ static const char *summarize(const struct place_totals *totals, size_t count, si
         text, text[0] ? ", " : "", absent, count);
 }
 
+/* Where each name was a candidate, and none was named twice, nothing need be looked up. */
+static int explain_all(struct explaining *explaining, const struct cluster *cluster,
+                       const char *const *names, size_t count, struct cluster_failed_node *failed)
+{
+    const struct candidates *candidates = &cluster->candidates;
+    bool same = candidates->count == count;
+
+    for (size_t i = 0; i < count; i++) {
+        const char *name = same ? candidates->nodes[i]->name : names[i];
+        const char *reason = same ? explain_node(explaining, candidates->nodes[i])
+                                  : explain_name(explaining, cluster, name);
+
+        if (!reason)
+            return -ENOMEM;
+        failed[i] = (struct cluster_failed_node){name, reason};
+    }
+    return 0;
+}
+
 static int explain(struct cluster *cluster, const struct demand *demand,
                    const struct place_options *options, const char *const *names, size_t count,
                    struct arena *arena, struct cluster_answer *ret_answer)
 {
+    struct explaining explaining = {.demand = demand, .options = options, .arena = arena};
     struct cluster_answer answer = {.failed_count = count};
-    struct place_totals totals = {0};
-    size_t absent = 0;
+    int r;
 
     answer.failed = ARENA_ARRAY(arena, struct cluster_failed_node, count);
     if (!answer.failed)
         return -ENOMEM;
-    for (size_t i = 0; i < count; i++) {
-        const struct cluster_node *node = node_find(cluster, names[i]);
-        const char *reason;
-
-        if (!node || node->absent) {
-            reason = node ? node->absent : "the node is not known";
-            absent++;
-        } else {
-            reason = explain_node(node, demand, options, arena, &totals);
-        }
-        if (!reason)
-            return -ENOMEM;
-        answer.failed[i] = (struct cluster_failed_node){names[i], reason};
-    }
-    answer.summary = summarize(&totals, count, absent, arena);
-    answer.reasons = kinds(&totals, absent);
+    r = explain_all(&explaining, cluster, names, count, answer.failed);
+    if (r < 0)
+        return r;
+    answer.summary = summarize(&explaining.totals, count, explaining.absent, arena);
+    answer.reasons = kinds(&explaining.totals, explaining.absent);
     if (!answer.summary)
         return -ENOMEM;
     *ret_answer = answer;
@@ -257,7 +321,7 @@ int cluster_filter(struct cluster *cluster, const struct pod *pod, const char *c
         return error_set(err, -EINVAL, "the pod has no uid");
     r = vendor_read_demand(cluster->options.vendors, pod, arena, &demand);
     if (r < 0)
-        return error_set(err, r, "what the pod asks for is too much to read");
+        return error_set(err, r, "the pod's lists of devices and types are too long to be read");
     if (r == 0)
         return CLUSTER_NOT_OURS;
     if (!cluster_is_ready(cluster))

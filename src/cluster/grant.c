@@ -63,34 +63,3 @@ void grant_free(struct grant *grant)
 {
     free(grant);
 }
-
-static bool share_fits(const struct place_share *share, const struct device *device)
-{
-    const struct device_usage *used = &device->used, *wanted = &share->usage;
-
-    if (!device->healthy || device->cordoned)
-        return false;
-    if (used->slots + wanted->slots > device->slots || used->cores + wanted->cores > device->cores)
-        return false;
-    if (used->memory_bytes + wanted->memory_bytes > device->memory_bytes)
-        return false;
-    /* A whole card's compute is for one alone. */
-    return used->slots == 0 || device->cores != DEVICE_CORES ||
-           (wanted->cores < DEVICE_CORES && used->cores < DEVICE_CORES);
-}
-
-bool grant_fits(const struct grant *grant, const struct place_node *place)
-{
-    for (size_t i = 0; i < grant->usage.count; i++) {
-        const struct place_share *share = &grant->usage.shares[i];
-        const struct device *found = NULL;
-
-        for (uint32_t j = 0; j < place->device_count && !found; j++) {
-            if (strcmp(place->devices[j].uuid, share->uuid) == 0)
-                found = &place->devices[j];
-        }
-        if (!found || !share_fits(share, found))
-            return false;
-    }
-    return true;
-}

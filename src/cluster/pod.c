@@ -173,8 +173,6 @@ static int place(struct cluster *cluster, struct cluster_pod *pod, const struct 
     struct grant *grant;
     int r;
 
-    if (pod->state == POD_PLACED && strcmp(pod->grant->text, read->text) == 0)
-        return 0;
     pod_release(cluster, pod);
     r = read_usage(cluster, read, &usage, err);
     if (r < 0)
@@ -189,6 +187,16 @@ static int place(struct cluster *cluster, struct cluster_pod *pod, const struct 
     return 0;
 }
 
+/* Its owner may write what they like into it later: its containers keep what they have. */
+static int keep_placed(const struct cluster *cluster, struct cluster_pod *pod,
+                       const struct reading *read, struct error *err)
+{
+    pod->seen = cluster->list[CLUSTER_PODS];
+    if (read->text && strcmp(pod->grant->text, read->text) == 0)
+        return 0;
+    return error_set(err, 1, "what it was given was written over; what it had stays in force");
+}
+
 int cluster_set_pod(struct cluster *cluster, const struct pod *from, struct error *err)
 {
     struct cluster_pod *pod = pod_find(cluster, from->uid);
@@ -199,13 +207,11 @@ int cluster_set_pod(struct cluster *cluster, const struct pod *from, struct erro
     r = read_annotations(cluster, from, &read);
     if (r < 0)
         return r;
-
-    if (read.texts.count == 0) {
-        /* A promise is not taken back by what was written before it. */
-        if (pod && pod->state == POD_PLACED)
-            pod_free(cluster, pod);
+    if (pod && pod->state == POD_PLACED)
+        return keep_placed(cluster, pod, &read, err);
+    /* A promise is not taken back by what was written before it. */
+    if (read.texts.count == 0)
         return 0;
-    }
 
     if (!pod)
         pod = pod_get(cluster, from->uid, from->namespace, from->name);

@@ -116,5 +116,3 @@ void pods_sweep(struct cluster *cluster);
 struct grant *grant_new(const struct place_usage *usage, const struct text_pairs *annotations,
                         const char *text);
 void grant_free(struct grant *grant);
-/* Whether devices have room for it, when it holds nothing of them. */
-bool grant_fits(const struct grant *grant, const struct place_node *place);

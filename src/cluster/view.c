@@ -7,14 +7,6 @@
 
 #include "cluster/state.h"
 
-void cluster_each_node(const struct cluster *cluster, cluster_node_fn *fn, void *data)
-{
-    for (const struct cluster_node *node = cluster->nodes; node; node = node->hh.next) {
-        if (node->place->device_count)
-            fn(data, node->place);
-    }
-}
-
 static struct cluster_pod_view view_of(const struct cluster_pod *pod)
 {
     return (struct cluster_pod_view){
@@ -27,16 +19,50 @@ static struct cluster_pod_view view_of(const struct cluster_pod *pod)
     };
 }
 
-void cluster_each_pod(const struct cluster *cluster, cluster_pod_fn *fn, void *data)
+int cluster_list(const struct cluster *cluster, struct arena *arena, struct text_list *ret_nodes,
+                 struct text_list *ret_pods)
 {
-    for (const struct cluster_pod *pod = cluster->pods; pod; pod = pod->hh.next) {
-        struct cluster_pod_view view;
+    const char **names = ARENA_ARRAY(arena, const char *, HASH_COUNT(cluster->nodes));
+    const char **uids = ARENA_ARRAY(arena, const char *, HASH_COUNT(cluster->pods));
+    size_t nodes = 0, pods = 0;
 
+    if (!names || !uids)
+        return -ENOMEM;
+    for (const struct cluster_node *node = cluster->nodes; node; node = node->hh.next) {
+        if (!node->place->device_count)
+            continue;
+        names[nodes] = arena_strdup(arena, node->place->name);
+        if (!names[nodes++])
+            return -ENOMEM;
+    }
+    for (const struct cluster_pod *pod = cluster->pods; pod; pod = pod->hh.next) {
         if (!pod_holds(pod))
             continue;
-        view = view_of(pod);
-        fn(data, &view);
+        uids[pods] = arena_strdup(arena, pod->uid);
+        if (!uids[pods++])
+            return -ENOMEM;
     }
+    *ret_nodes = (struct text_list){names, nodes};
+    *ret_pods = (struct text_list){uids, pods};
+    return 0;
+}
+
+const struct place_node *cluster_find_node(const struct cluster *cluster, const char *name)
+{
+    const struct cluster_node *node = node_find(cluster, name);
+
+    return node && node->place->device_count ? node->place : NULL;
+}
+
+bool cluster_find_pod(const struct cluster *cluster, const char *uid,
+                      struct cluster_pod_view *ret_pod)
+{
+    const struct cluster_pod *pod = pod_find(cluster, uid);
+
+    if (!pod || !pod_holds(pod))
+        return false;
+    *ret_pod = view_of(pod);
+    return true;
 }
 
 static void write_usage(struct strbuf *buf, const struct device_usage *usage)

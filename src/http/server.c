@@ -8,6 +8,7 @@
 #include <netinet/in.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <utlist.h>
 
 #include "base/log.h"
 #include "base/util.h"
@@ -15,10 +16,21 @@
 
 enum {
     CONNECTIONS_MAX = 512,
+    CONNECTIONS_KEPT = CONNECTIONS_MAX - 16, /* beyond, the idlest gives way to who comes */
+    BODIES_MAX = 64 << 20,                   /* bytes of all requests' bodies together */
     IDLE_SECONDS = 120,
     CONNECTION_MEMORY = 32 << 10,
-    CERTIFICATE_CHECK_MS = 5000,
+    CERTIFICATE_CHECK_MS = 1000,
     BODY_FIRST = 8 << 10,
+    LAST_TURNS = 4, /* to wake a connection, to queue its answer, to send it */
+};
+
+/* A client's connection. */
+struct peer {
+    struct peer *prev, *next; /* in the order of their last request's beginning */
+    int fd;
+    bool answered_late; /* a handler has its request, and will answer */
+    bool ended;         /* by us, to make room */
 };
 
 struct http_server {
@@ -27,6 +39,9 @@ struct http_server {
     void *data;
     struct certificate *certificate; /* NULL: plain HTTP */
     int listener;
+    struct peer *peers;
+    unsigned peer_count; /* of those not ended */
+    size_t held;         /* bytes of bodies */
 
     /*
      * libmicrohttpd does its work when its epoll descriptor says so, when a time is over, and when
@@ -43,6 +58,7 @@ struct http_server {
 struct http_request {
     struct http_server *server;
     struct MHD_Connection *connection;
+    struct peer *peer;
     const struct http_route *route;
     char *body;
     size_t len, size;
@@ -94,6 +110,65 @@ static void take_turn(struct http_server *server)
         (void)uv_idle_start(&server->idle, on_idle);
     else
         (void)uv_timer_start(&server->timer, on_timer, wait_ms, 0);
+}
+
+/* Its end is seen by libmicrohttpd as if the client had closed it. */
+static void end_idlest(struct http_server *server)
+{
+    struct peer *peer;
+
+    DL_FOREACH(server->peers, peer)
+    {
+        if (peer->answered_late || peer->ended)
+            continue;
+        peer->ended = true;
+        server->peer_count--;
+        (void)shutdown(peer->fd, SHUT_RDWR);
+        return;
+    }
+}
+
+static void add_peer(struct http_server *server, struct MHD_Connection *connection, void **slot)
+{
+    const union MHD_ConnectionInfo *info =
+        MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD);
+    struct peer *peer = info ? calloc(1, sizeof(*peer)) : NULL;
+
+    *slot = peer;
+    if (!peer)
+        return;
+    peer->fd = info->connect_fd;
+    if (server->peer_count >= CONNECTIONS_KEPT)
+        end_idlest(server);
+    DL_APPEND(server->peers, peer);
+    server->peer_count++;
+}
+
+static void on_connection(void *data, struct MHD_Connection *connection, void **slot,
+                          enum MHD_ConnectionNotificationCode what)
+{
+    struct http_server *server = data;
+    struct peer *peer = *slot;
+
+    if (what == MHD_CONNECTION_NOTIFY_STARTED) {
+        add_peer(server, connection, slot);
+        return;
+    }
+    if (!peer)
+        return;
+    server->peer_count -= !peer->ended;
+    DL_DELETE(server->peers, peer);
+    free(peer);
+    *slot = NULL;
+}
+
+/* NULL where there was no memory for one. */
+static struct peer *peer_of(struct MHD_Connection *connection)
+{
+    const union MHD_ConnectionInfo *info =
+        MHD_get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
+
+    return info ? info->socket_context : NULL;
 }
 
 static bool is_loopback(struct MHD_Connection *connection)
@@ -221,30 +296,44 @@ static enum MHD_Result call_handler(struct http_request *request)
     request->in_handler = false;
     if (request->response)
         return send_answer(request);
+    if (request->peer)
+        request->peer->answered_late = true;
     MHD_suspend_connection(request->connection);
     return MHD_YES;
 }
 
+/* Makes room for len bytes and a NUL; false: no memory, or too much is held by all together. */
+static bool make_room(struct http_request *request, size_t len)
+{
+    struct http_server *server = request->server;
+    size_t size = MAX(len + 1, MAX((size_t)BODY_FIRST, 2 * request->size));
+    char *body;
+
+    if (len < request->size)
+        return true;
+    size = MIN(size, MAX(request->route->max_body, len) + 1);
+    if (server->held - request->size + size > BODIES_MAX)
+        return false;
+    body = realloc(request->body, size);
+    if (!body)
+        return false;
+    server->held += size - request->size;
+    request->body = body;
+    request->size = size;
+    return true;
+}
+
 static void keep_body(struct http_request *request, const char *bytes, size_t len)
 {
-    size_t wanted = request->len + len + 1;
-
     if (request->refused)
         return;
     if (request->len + len > request->route->max_body) {
         request->refused = 413;
         return;
     }
-    if (wanted > request->size) {
-        size_t size = MAX(wanted, MAX((size_t)BODY_FIRST, 2 * request->size));
-        char *body = realloc(request->body, size);
-
-        if (!body) {
-            request->refused = 503;
-            return;
-        }
-        request->body = body;
-        request->size = size;
+    if (!make_room(request, request->len + len)) {
+        request->refused = 503;
+        return;
     }
     memcpy(request->body + request->len, bytes, len);
     request->len += len;
@@ -260,6 +349,11 @@ static struct http_request *begin(struct http_server *server, struct MHD_Connect
         return NULL;
     request->server = server;
     request->connection = connection;
+    request->peer = peer_of(connection);
+    if (request->peer) {
+        DL_DELETE(server->peers, request->peer);
+        DL_APPEND(server->peers, request->peer);
+    }
     request->route = find_route(server, method, path, &request->refused);
     if (!request->route)
         return request;
@@ -306,6 +400,9 @@ static void on_completed(void *data, struct MHD_Connection *connection, void **s
         return;
     if (request->response)
         MHD_destroy_response(request->response);
+    if (request->peer)
+        request->peer->answered_late = false;
+    request->server->held -= request->size;
     free(request->body);
     free(request);
     *state = NULL;
@@ -408,8 +505,8 @@ static int start_daemon(struct http_server *server, struct error *err)
         flags, 0, NULL, NULL, on_request, server, MHD_OPTION_LISTEN_SOCKET, server->listener,
         MHD_OPTION_CONNECTION_LIMIT, (unsigned)CONNECTIONS_MAX, MHD_OPTION_CONNECTION_TIMEOUT,
         (unsigned)IDLE_SECONDS, MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)CONNECTION_MEMORY,
-        MHD_OPTION_NOTIFY_COMPLETED, on_completed, NULL, MHD_OPTION_ARRAY,
-        server->certificate ? tls : none, MHD_OPTION_END);
+        MHD_OPTION_NOTIFY_COMPLETED, on_completed, NULL, MHD_OPTION_NOTIFY_CONNECTION,
+        on_connection, server, MHD_OPTION_ARRAY, server->certificate ? tls : none, MHD_OPTION_END);
     return server->daemon ? 0 : error_set(err, -EIO, "the HTTP server can't be started");
 }
 
@@ -496,11 +593,19 @@ static void on_closed(uv_handle_t *handle)
         forget(server);
 }
 
+/* What was answered last was not yet put on its way. */
+static void send_answers(struct http_server *server)
+{
+    for (unsigned turn = 0; turn < LAST_TURNS; turn++)
+        (void)MHD_run(server->daemon);
+}
+
 void http_server_free(struct http_server *server)
 {
     if (!server)
         return;
     (void)uv_poll_stop(&server->poll);
+    send_answers(server);
     MHD_stop_daemon(server->daemon);
     uv_close((uv_handle_t *)&server->poll, on_closed);
     uv_close((uv_handle_t *)&server->timer, on_closed);

@@ -5,8 +5,9 @@
  * An HTTP server, with TLS or without, on a libuv loop.
  *
  * A table of routes says who answers what. A handler is called in the loop's thread once a
- * request's body is there, and answers at once or later; the body is bounded by the route, and
- * connections in number and idle time. Certificates are read again as their files change.
+ * request's body is there, and answers at once or later. A body is bounded by its route, all bodies
+ * together by 64 MiB (503 is answered beyond), connections in number: then the one that was idle
+ * longest gives way to who comes. Certificates are read again within a second of their change.
  */
 
 #include <stdbool.h>
@@ -45,7 +46,8 @@ int http_server_new(uv_loop_t *loop, const struct http_options *options,
 
 /*
  * Stops listening and drops what is not answered. Requests that wait for their answer must have
- * got it before. The memory goes once the loop has closed the handles.
+ * got it before; it is sent as far as the clients take it at once. The memory goes once the loop
+ * has closed the handles.
  */
 void http_server_free(struct http_server *server);
 DEFINE_CLEANUP(struct http_server *, http_server_free);

@@ -477,14 +477,45 @@ static void set_connection(CURL *easy, struct transport *transport)
         (void)curl_easy_setopt(easy, CURLOPT_PROXY, transport->proxy_url);
 }
 
-static void set_method(CURL *easy, const struct exchange_spec *spec)
+static size_t on_read(char *to, size_t size, size_t count, void *data)
 {
+    struct exchange *exchange = data;
+    size_t len = MIN(size * count, exchange->body_left);
+
+    memcpy(to, exchange->body, len);
+    exchange->body += len;
+    exchange->body_left -= len;
+    return len;
+}
+
+/*
+ * When a connection that was used before dies without an answer, libcurl sends the request again,
+ * unseen. Of a POST, which may have been carried out, it must not: the body is given to it once,
+ * with no way back to its beginning.
+ */
+static void set_body_once(struct exchange *exchange, const struct exchange_spec *spec)
+{
+    CURL *easy = exchange->easy;
+
+    exchange->body = spec->body;
+    exchange->body_left = spec->body_len;
+    (void)curl_easy_setopt(easy, CURLOPT_POST, 1L);
+    (void)curl_easy_setopt(easy, CURLOPT_READFUNCTION, on_read);
+    (void)curl_easy_setopt(easy, CURLOPT_READDATA, exchange);
+    (void)curl_easy_setopt(easy, CURLOPT_POSTFIELDSIZE, (long)spec->body_len);
+}
+
+static void set_method(struct exchange *exchange, const struct exchange_spec *spec)
+{
+    CURL *easy = exchange->easy;
     static const char *const names[] = {
         [KUBE_GET] = "GET",     [KUBE_POST] = "POST",     [KUBE_PUT] = "PUT",
         [KUBE_PATCH] = "PATCH", [KUBE_DELETE] = "DELETE",
     };
 
-    if (spec->body) {
+    if (spec->body && spec->method == KUBE_POST) {
+        set_body_once(exchange, spec);
+    } else if (spec->body) {
         (void)curl_easy_setopt(easy, CURLOPT_POSTFIELDS, spec->body);
         (void)curl_easy_setopt(easy, CURLOPT_POSTFIELDSIZE, (long)spec->body_len);
     }
@@ -520,7 +551,7 @@ static int prepare(struct exchange *exchange, const struct exchange_spec *spec)
         return r;
     set_connection(easy, exchange->transport);
     set_security(easy, exchange->transport);
-    set_method(easy, spec);
+    set_method(exchange, spec);
     (void)curl_easy_setopt(easy, CURLOPT_HTTPHEADER, exchange->headers);
     (void)curl_easy_setopt(easy, CURLOPT_TIMEOUT_MS, (long)spec->timeout_ms);
     (void)curl_easy_setopt(easy, CURLOPT_WRITEFUNCTION, on_write);
@@ -608,6 +639,8 @@ int exchange_errno(CURLcode result)
 
 const char *exchange_reason(const struct exchange *exchange, CURLcode result)
 {
+    if (result == CURLE_SEND_FAIL_REWIND)
+        return "the connection ended before an answer came";
     return exchange->reason[0] ? exchange->reason : curl_easy_strerror(result);
 }
 

@@ -25,6 +25,8 @@ struct exchange {
     struct transport *transport;
     CURL *easy; /* NULL: not started */
     struct curl_slist *headers;
+    const char *body; /* of a POST: what is left to be sent */
+    size_t body_left;
     char reason[CURL_ERROR_SIZE];
     /* Takes len bytes of the body: returns len, CURL_WRITEFUNC_PAUSE, or 0 to end it. */
     size_t (*write)(struct exchange *exchange, const char *bytes, size_t len);

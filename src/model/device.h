@@ -49,23 +49,24 @@ struct device_usage {
 };
 
 struct device {
-    char uuid[DEVICE_UUID_SIZE];
+    /* First what decisions read of every device, on few cache lines. */
     char model[DEVICE_MODEL_SIZE]; /* as the vendor's library names it: "NVIDIA A100-SXM4-40GB" */
-    unsigned index;
-    int numa_node; /* -1: unknown */
     bool healthy;
-    bool cordoned;               /* by the operator: takes nothing new */
-    char mode[DEVICE_MODE_SIZE]; /* how it is shared: "" or "hami-core", "mig", "mps" */
-    uint64_t memory_bytes;
+    bool cordoned; /* by the operator: takes nothing new */
     unsigned cores;
     unsigned slots;
+    unsigned misused; /* tasks on it of a kind that its mode rules out; while there are any it takes
+                         nothing new */
+    uint64_t memory_bytes;
     struct device_usage used;
+    char mode[DEVICE_MODE_SIZE]; /* how it is shared: "" or "hami-core", "mig", "mps" */
+
+    char uuid[DEVICE_UUID_SIZE];
+    unsigned index;
+    int numa_node; /* -1: unknown */
 
     /* In MIG mode: how it may be cut, which outlives the device (NULL: not known), and the tasks on
      * each instance of each group. */
     const struct mig_geometry *geometry;
     uint8_t instance_users[MIG_MAX_GROUPS][MIG_MAX_INSTANCES];
-
-    unsigned misused; /* tasks on it of a kind that its mode rules out; while there are any it takes
-                         nothing new */
 };

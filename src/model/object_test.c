@@ -103,8 +103,6 @@ static const struct {
     {"{\"metadata\":{\"name\":1}}", "metadata.name: not text"},
     {"{\"metadata\":{\"name\":\"a\\u0000\"}}", "metadata.name: not text"},
     {"{\"metadata\":{\"annotations\":[]}}", "metadata.annotations: not an object"},
-    {"{\"metadata\":{\"annotations\":{\"hami.io/vgpu-node\":7}}}",
-     "metadata.annotations[hami.io/vgpu-node]: not text"},
     {"{\"spec\":{\"containers\":{}}}", "spec.containers: not a list"},
     {"{\"spec\":{\"containers\":[7]}}", "spec.containers[0]: not an object"},
     {"{\"spec\":{\"containers\":[{},{\"resources\":7}]}}",
@@ -126,6 +124,19 @@ static void what_is_wrong_with_a_pod_is_named_by_its_field(void **state)
         assert_string_equal(err.text, bad_pods[i].error);
         assert_string_equal(pod.name, "untouched");
     }
+}
+
+static void an_annotation_that_is_no_text_costs_itself_alone(void **state)
+{
+    static const char text[] =
+        "{\"metadata\":{\"uid\":\"u\",\"annotations\":{\"nvidia.com/x\":\"a\\u0000\","
+        "\"hami.io/y\":7,\"hami.io/vgpu-node\":\"n\"}}}";
+    struct pod pod;
+
+    (void)state;
+    assert_int_equal(pod_read(parse(text), arena, &pod, NULL), 0);
+    assert_int_equal(pod.annotations.count, 1);
+    assert_string_equal(text_pairs_get(&pod.annotations, "hami.io/vgpu-node"), "n");
 }
 
 static void a_full_arena_is_an_error_and_no_crash(void **state)
@@ -175,6 +186,7 @@ int main(void)
         cmocka_unit_test(a_pod_is_reduced_to_what_counts),
         cmocka_unit_test(metadata_alone_is_a_pod_without_a_spec),
         cmocka_unit_test(what_is_wrong_with_a_pod_is_named_by_its_field),
+        cmocka_unit_test(an_annotation_that_is_no_text_costs_itself_alone),
         cmocka_unit_test(a_full_arena_is_an_error_and_no_crash),
         cmocka_unit_test(a_node_is_reduced_to_what_counts),
     };

@@ -5,7 +5,8 @@
  * A pod, reduced to what decisions need. Strings belong to the arena it was read into.
  *
  * Of annotations and labels those are kept whose key begins with one of pod_key_prefixes
- * (hami.io/, nvidia.com/, scheduling.x-k8s.io/); of resources those with a domain in their name
+ * (hami.io/, nvidia.com/, scheduling.x-k8s.io/) and whose value is text; of resources those with a
+ * domain in their name
  * ("nvidia.com/gpu", not "cpu").
  */
 
@@ -23,7 +24,6 @@
 enum {
     POD_MAX_CONTAINERS = 256,
     POD_MAX_RESOURCES = 256, /* of one list, those without a domain included */
-    POD_MAX_PAIRS = 4096,    /* annotations, or labels */
 };
 
 struct resource {

@@ -4,10 +4,17 @@
 /* What one container, or one command of `hamictl run`, asks for of one vendor's devices; and a pod.
  */
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
+#include "model/device.h"
 #include "model/text.h"
+
+struct type_memo {
+    char model[DEVICE_MODEL_SIZE], mode[DEVICE_MODE_SIZE]; /* asked last */
+    bool known, matches;
+};
 
 struct request {
     const char *type;        /* the vendor's word, "NVIDIA" */
@@ -15,6 +22,9 @@ struct request {
     uint64_t memory_bytes;   /* 0: see memory_percent */
     unsigned memory_percent; /* of the card, when memory_bytes is 0; 0: no memory is asked for */
     unsigned cores;          /* percent of the card; 0: no share is asked for */
+
+    /* Where it is found whether a model is of the wanted types: of many cards few models differ. */
+    struct type_memo *memo; /* NULL: found out each time */
 
     /* Empty lists do not constrain. UUIDs match exactly, types as a part of the model's name. */
     struct text_list use_uuids, avoid_uuids;

@@ -34,13 +34,31 @@ static bool list_has_part_of(const struct text_list *list, const char *text)
     return false;
 }
 
-static bool type_matches(const struct request *request, const struct device *device)
+static bool find_type(const struct request *request, const struct device *device)
 {
     if (request->use_types.count && !list_has_part_of(&request->use_types, device->model))
         return false;
     if (request->modes && !strstr(request->modes, device->mode))
         return false;
     return !list_has_part_of(&request->avoid_types, device->model);
+}
+
+static bool type_matches(const struct request *request, const struct device *device)
+{
+    struct type_memo *memo = request->memo;
+
+    if (!request->use_types.count && !request->avoid_types.count && !request->modes)
+        return true;
+    if (!memo)
+        return find_type(request, device);
+    if (!memo->known || strcmp(memo->model, device->model) != 0 ||
+        strcmp(memo->mode, device->mode) != 0) {
+        COPY_TEXT(memo->model, device->model);
+        COPY_TEXT(memo->mode, device->mode);
+        memo->matches = find_type(request, device);
+        memo->known = true;
+    }
+    return memo->matches;
 }
 
 static bool uuid_matches(const struct request *request, const char *uuid)

@@ -207,6 +207,12 @@ int place_usage_add_pod(struct place_usage *usage, const struct pod_devices *dev
 size_t place_usage_charge(struct device *devices, size_t count, const struct place_usage *usage);
 size_t place_usage_discharge(struct device *devices, size_t count, const struct place_usage *usage);
 
+/*
+ * Whether all of a usage could be charged now: its devices are there, healthy, and have room. May
+ * refuse what place_pod() would find room for, never the other way round.
+ */
+bool place_usage_fits(struct device *devices, size_t count, const struct place_usage *usage);
+
 /* Reasons of many nodes together. */
 struct place_totals {
     unsigned nodes;      /* that were looked into */

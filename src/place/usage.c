@@ -168,3 +168,33 @@ size_t place_usage_discharge(struct device *devices, size_t count, const struct 
 {
     return change(devices, count, usage, -1);
 }
+
+static bool has_room(const struct device *device, const struct device_usage *wanted)
+{
+    const struct device_usage *used = &device->used;
+
+    if (!device->healthy || device->misused || device->cordoned)
+        return false;
+    if (used->slots + wanted->slots > device->slots || used->cores + wanted->cores > device->cores)
+        return false;
+    if (used->memory_bytes + wanted->memory_bytes > device->memory_bytes)
+        return false;
+    /* A whole card's compute is for one alone. */
+    return used->slots == 0 || device->cores != DEVICE_CORES ||
+           (wanted->cores < DEVICE_CORES && used->cores < DEVICE_CORES);
+}
+
+/* Of a card in MIG mode only a card of which nothing else is used is sure to give the instance. */
+bool place_usage_fits(struct device *devices, size_t count, const struct place_usage *usage)
+{
+    for (size_t i = 0; i < usage->count; i++) {
+        const struct place_share *share = &usage->shares[i];
+        const struct device *device = find_device(devices, count, share->uuid);
+
+        if (!device || !has_room(device, &share->usage))
+            return false;
+        if (strchr(share->uuid, '[') && device->used.slots)
+            return false;
+    }
+    return true;
+}

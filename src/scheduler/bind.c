@@ -2,8 +2,9 @@
 
 /*
  * /bind: one write binds the pod and records what it was given, since the API server lays a
- * Binding's annotations over the pod. Where no answer came to it, the pod is read until it is
- * known whether it was bound; till then its devices stay reserved.
+ * Binding's annotations over the pod. Where no answer came, it may still be carried out, even after
+ * the pod was read and not bound: so it is sent again. The server binds a pod once, whichever comes
+ * first, and what it says to the second holds. Till it is known the devices stay reserved.
  */
 
 #include <errno.h>
@@ -15,12 +16,18 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/strbuf.h"
+#include "base/util.h"
 #include "model/keys.h"
 #include "scheduler/scheduler.h"
 
 enum {
     BINDING_MAX = 1 << 20,
     PATH_SIZE = 1024,
+    WHY_SIZE = 256,
+    PAUSE_FIRST_MS = 50, /* before it is tried again; doubled each time */
+    PAUSE_DOUBLINGS = 5,
+    ANSWER_MS = 10000, /* from then on who asked is not kept waiting for certainty */
+    LABEL_MAX = 63, /* a label's value; a node's name may be longer, then the label is left out */
 };
 
 struct bind {
@@ -28,13 +35,24 @@ struct bind {
     struct scheduler *scheduler;
     struct http_request *request; /* NULL: answered */
     uint64_t begun_ns;
-    uv_timer_t pause; /* before the pod is read again */
+    uv_timer_t pause;
+    void (*after_pause)(struct bind *bind);
+    unsigned pauses;
     struct bind_args args;
+    struct strbuf body;
+    bool doubtful; /* no answer came to a try: it may still be carried out */
+    char why[WHY_SIZE];
 };
+
+static void bind_free(struct bind *bind)
+{
+    strbuf_deinit(&bind->body);
+    free(bind);
+}
 
 static void on_closed(uv_handle_t *handle)
 {
-    free(handle->data);
+    bind_free(handle->data);
 }
 
 static void end(struct bind *bind, enum cluster_bind_end how)
@@ -81,13 +99,40 @@ static bool make_path(const struct bind *bind, const char *suffix, char path[sta
 }
 
 static void read_pod(struct bind *bind);
+static int post(struct bind *bind);
 
 static void on_pause(uv_timer_t *timer)
 {
-    read_pod(timer->data);
+    struct bind *bind = timer->data;
+
+    bind->after_pause(bind);
 }
 
-/* Whether the pod is bound; false when it does not exist any more, or under another uid. */
+static void pause_before(struct bind *bind, void (*what)(struct bind *bind))
+{
+    unsigned ms = PAUSE_FIRST_MS << MIN(bind->pauses, (unsigned)PAUSE_DOUBLINGS);
+
+    if ((uint64_t)clock_now_ns() - bind->begun_ns > ANSWER_MS * (uint64_t)NS_PER_MS)
+        answer(bind, bind->why);
+    bind->pauses++;
+    bind->after_pause = what;
+    (void)uv_timer_start(&bind->pause, on_pause, ms, 0);
+}
+
+static void on_bound(struct bind *bind)
+{
+    log_info("pod %s/%s: bound to node %s", bind->args.namespace, bind->args.name, bind->args.node);
+    answer(bind, "");
+    end(bind, CLUSTER_BOUND);
+}
+
+static void on_not_bound(struct bind *bind)
+{
+    answer(bind, bind->why);
+    end(bind, CLUSTER_NOT_BOUND);
+}
+
+/* Whether the pod is bound to our node; not when it does not exist any more, or is another. */
 static int is_bound(const struct bind *bind, const struct kube_answer *answer, bool *ret_bound)
 {
     yyjson_doc *doc;
@@ -102,21 +147,23 @@ static int is_bound(const struct bind *bind, const struct kube_answer *answer, b
     if (!doc)
         return -EAGAIN;
     root = yyjson_doc_get_root(doc);
-    if (strcmp(wire_text(wire_get(root, "metadata"), "uid"), bind->args.uid) == 0)
-        *ret_bound = wire_text(wire_get(root, "spec"), "nodeName")[0] != '\0';
+    *ret_bound = strcmp(wire_text(wire_get(root, "metadata"), "uid"), bind->args.uid) == 0 &&
+                 strcmp(wire_text(wire_get(root, "spec"), "nodeName"), bind->args.node) == 0;
     yyjson_doc_free(doc);
     return 0;
 }
 
-static void on_pod(void *data, const struct kube_answer *answer)
+static void on_pod(void *data, const struct kube_answer *reply)
 {
     struct bind *bind = data;
     bool bound;
 
-    if (is_bound(bind, answer, &bound) == 0)
-        end(bind, bound ? CLUSTER_BOUND : CLUSTER_NOT_BOUND);
+    if (is_bound(bind, reply, &bound) < 0)
+        pause_before(bind, read_pod);
+    else if (bound)
+        on_bound(bind);
     else
-        (void)uv_timer_start(&bind->pause, on_pause, 1000, 0);
+        on_not_bound(bind);
 }
 
 static void read_pod(struct bind *bind)
@@ -126,13 +173,23 @@ static void read_pod(struct bind *bind)
 
     if (!make_path(bind, "", path) ||
         kube_request(bind->scheduler->kube, &call, on_pod, bind, NULL) < 0)
-        (void)uv_timer_start(&bind->pause, on_pause, 1000, 0);
+        pause_before(bind, read_pod);
 }
 
-/* What the server refused was not done; what it did not answer, or failed at, may have been. */
-static bool is_certain(const struct kube_answer *answer)
+static void post_again(struct bind *bind)
 {
-    return answer->error == 0 && answer->status >= 400 && answer->status < 500;
+    if (post(bind) < 0)
+        pause_before(bind, post_again);
+}
+
+/* That it is bound already: a transport may have sent the Binding twice, and ours may be the first.
+ */
+#define CONFLICT 409
+
+/* 502 and 504 are said by who is in between, or of what goes on. */
+static bool is_silent(const struct kube_answer *reply)
+{
+    return reply->error || reply->status == 502 || reply->status == 504;
 }
 
 static void on_binding(void *data, const struct kube_answer *reply)
@@ -140,17 +197,20 @@ static void on_binding(void *data, const struct kube_answer *reply)
     struct bind *bind = data;
 
     if (kube_answer_ok(reply)) {
-        log_info("pod %s/%s: bound to node %s", bind->args.namespace, bind->args.name,
-                 bind->args.node);
-        answer(bind, "");
-        end(bind, CLUSTER_BOUND);
+        on_bound(bind);
         return;
     }
-    answer(bind, reply->why);
-    if (is_certain(reply))
-        end(bind, CLUSTER_NOT_BOUND);
-    else
+    if (!bind->why[0])
+        COPY_TEXT(bind->why, reply->why);
+    bind->doubtful |= is_silent(reply);
+    if (reply->status == 404)
+        on_not_bound(bind);
+    else if (bind->doubtful && (is_silent(reply) || reply->status >= 500 || reply->status == 429))
+        pause_before(bind, post_again);
+    else if (bind->doubtful || reply->status == CONFLICT || reply->status >= 500)
         read_pod(bind);
+    else
+        on_not_bound(bind);
 }
 
 static void write_binding(struct strbuf *body, const struct bind *bind,
@@ -162,9 +222,12 @@ static void write_binding(struct strbuf *body, const struct bind *bind,
     strbuf_add_json(body, bind->args.namespace);
     strbuf_add(body, ",\"uid\":");
     strbuf_add_json(body, bind->args.uid);
-    strbuf_add(body, ",\"labels\":{\"" KEY_NODE "\":");
-    strbuf_add_json(body, bind->args.node);
-    strbuf_add(body, "},\"annotations\":{");
+    if (strlen(bind->args.node) <= LABEL_MAX) {
+        strbuf_add(body, ",\"labels\":{\"" KEY_NODE "\":");
+        strbuf_add_json(body, bind->args.node);
+        strbuf_add(body, "}");
+    }
+    strbuf_add(body, ",\"annotations\":{");
     for (size_t i = 0; i < annotations->count; i++) {
         strbuf_add(body, i ? "," : "");
         strbuf_add_json(body, annotations->items[i].key);
@@ -176,20 +239,19 @@ static void write_binding(struct strbuf *body, const struct bind *bind,
     strbuf_add(body, "}}");
 }
 
-static int post(struct bind *bind, const struct text_pairs *annotations)
+static int post(struct bind *bind)
 {
-    struct strbuf body = STRBUF_INIT(BINDING_MAX);
     char path[PATH_SIZE];
-    struct kube_call call = {.method = KUBE_POST, .path = path};
-    int r = -ENOMEM;
+    struct kube_call call = {
+        .method = KUBE_POST,
+        .path = path,
+        .body = strbuf_text(&bind->body),
+        .body_len = bind->body.len,
+    };
 
-    write_binding(&body, bind, annotations);
-    call.body = strbuf_text(&body);
-    call.body_len = body.len;
-    if (!body.failed && make_path(bind, "/binding", path))
-        r = kube_request(bind->scheduler->kube, &call, on_binding, bind, NULL);
-    strbuf_deinit(&body);
-    return r;
+    if (bind->body.failed || !make_path(bind, "/binding", path))
+        return -ENOMEM;
+    return kube_request(bind->scheduler->kube, &call, on_binding, bind, NULL);
 }
 
 static int read_arguments(struct scheduler *scheduler, struct http_request *request,
@@ -200,7 +262,7 @@ static int read_arguments(struct scheduler *scheduler, struct http_request *requ
 
     if (doc)
         r = wire_read_bind(yyjson_doc_get_root(doc), args, err);
-    yyjson_doc_free(doc);
+    free_body(scheduler, doc);
     return r;
 }
 
@@ -217,12 +279,22 @@ static int begin(struct scheduler *scheduler, struct bind *bind, struct error *e
                      scheduler->request_arena, &annotations, err);
     if (r < 0)
         return r;
-    r = post(bind, &annotations);
+    write_binding(&bind->body, bind, &annotations);
+    r = post(bind);
+    arena_reset(scheduler->request_arena);
     if (r < 0) {
         cluster_bound(scheduler->cluster, bind->args.uid, CLUSTER_NOT_BOUND);
         return error_set(err, r, "the binding could not be sent");
     }
     return 0;
+}
+
+/* Of no pod that could be named, so there is no event. */
+static void refuse(struct scheduler *scheduler, struct http_request *request, const char *why)
+{
+    scheduler->binds_failed++;
+    log_warn("/bind: %s", why);
+    answer_error(request, why);
 }
 
 void handle_bind(void *data, struct http_request *request)
@@ -232,17 +304,21 @@ void handle_bind(void *data, struct http_request *request)
     struct error err = ERROR_INIT;
 
     if (!bind) {
-        answer_error(request, "out of memory");
+        refuse(scheduler, request, "out of memory");
         return;
     }
-    arena_reset(scheduler->request_arena);
     bind->scheduler = scheduler;
     bind->request = request;
+    bind->body = (struct strbuf)STRBUF_INIT(BINDING_MAX);
     bind->begun_ns = (uint64_t)clock_now_ns();
-    if (read_arguments(scheduler, request, &bind->args, &err) < 0 ||
-        begin(scheduler, bind, &err) < 0) {
+    if (read_arguments(scheduler, request, &bind->args, &err) < 0) {
+        refuse(scheduler, request, err.text);
+        bind_free(bind);
+        return;
+    }
+    if (begin(scheduler, bind, &err) < 0) {
         answer(bind, err.text);
-        free(bind);
+        bind_free(bind);
         return;
     }
     DL_APPEND(scheduler->binds, bind);

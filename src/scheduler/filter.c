@@ -85,7 +85,6 @@ void handle_filter(void *data, struct http_request *request)
     struct error err = ERROR_INIT;
     yyjson_doc *doc;
 
-    arena_reset(scheduler->request_arena);
     doc = read_body(scheduler, request, &err);
     if (!doc ||
         wire_read_filter(yyjson_doc_get_root(doc), scheduler->request_arena, &args, &err) < 0) {
@@ -95,6 +94,7 @@ void handle_filter(void *data, struct http_request *request)
     } else {
         decide(scheduler, request, &args);
     }
-    yyjson_doc_free(doc);
+    free_body(scheduler, doc);
+    arena_reset(scheduler->request_arena);
     latency_note(&scheduler->filter, begun);
 }

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
+#include <malloc.h>
 #include <signal.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "base/clock.h"
 #include "base/log.h"
@@ -9,8 +11,11 @@
 
 enum {
     TICK_MS = 1000,
-    STOP_MS = 10000, /* for binds under way */
-    BODY_MAX = 32 << 20,
+    STOP_MS = 10000,      /* for binds under way */
+    FILTER_MAX = 8 << 20, /* 65,000 nodes of long names, and the largest pod there is */
+    JSON_MAX = 64 << 20,  /* for reading one body; more values than that are refused */
+    JSON_KEPT = 8 << 20,
+    HEAP_KEPT = 4 << 20, /* of free memory; larger pieces are the system's again at once */
     VIEW_MAX = 512 << 20,
 };
 
@@ -19,7 +24,7 @@ enum {
 static void note(int r, const char *kind, const char *name, const struct error *err)
 {
     if (r < 0)
-        log_warn("%s %s is left out: %s", kind, name, err->text[0] ? err->text : strerror(-r));
+        log_warn("%s %s can't be read: %s", kind, name, err->text[0] ? err->text : strerror(-r));
     else if (r > 0)
         log_warn("%s %s: %s", kind, name, err->text);
 }
@@ -46,23 +51,26 @@ static void complete_nodes(void *data)
     say_if_ready(data);
 }
 
+/* A deletion needs no more than a name; what can't be read otherwise keeps what was known of it. */
 static void take_node(void *data, enum kube_event event, yyjson_val *object)
 {
     struct scheduler *scheduler = data;
+    const char *name = wire_text(wire_get(object, "metadata"), "name");
     struct error err = ERROR_INIT;
     struct node node;
     int r;
 
-    arena_reset(scheduler->object_arena);
-    r = node_read(object, NULL, scheduler->object_arena, &node, &err);
-    if (r < 0) {
-        note(r, "node", wire_text(wire_get(object, "metadata"), "name"), &err);
+    if (event == KUBE_DELETED) {
+        cluster_delete_node(scheduler->cluster, name);
         return;
     }
-    if (event == KUBE_DELETED)
-        cluster_delete_node(scheduler->cluster, node.name);
+    arena_reset(scheduler->object_arena);
+    r = node_read(object, NULL, scheduler->object_arena, &node, &err);
+    if (r < 0)
+        cluster_keep(scheduler->cluster, CLUSTER_NODES, name);
     else
-        note(cluster_set_node(scheduler->cluster, &node, &err), "node", node.name, &err);
+        r = cluster_set_node(scheduler->cluster, &node, &err);
+    note(r, "node", name, &err);
 }
 
 static void begin_pods(void *data)
@@ -79,20 +87,23 @@ static void complete_pods(void *data)
 static void take_pod(void *data, enum kube_event event, yyjson_val *object)
 {
     struct scheduler *scheduler = data;
+    yyjson_val *metadata = wire_get(object, "metadata");
+    const char *uid = wire_text(metadata, "uid");
     struct error err = ERROR_INIT;
     struct pod pod;
     int r;
 
-    arena_reset(scheduler->object_arena);
-    r = pod_read(object, scheduler->object_arena, &pod, &err);
-    if (r < 0) {
-        note(r, "pod", wire_text(wire_get(object, "metadata"), "name"), &err);
+    if (event == KUBE_DELETED) {
+        cluster_delete_pod(scheduler->cluster, uid);
         return;
     }
-    if (event == KUBE_DELETED)
-        cluster_delete_pod(scheduler->cluster, pod.uid);
+    arena_reset(scheduler->object_arena);
+    r = pod_read(object, scheduler->object_arena, &pod, &err);
+    if (r < 0)
+        cluster_keep(scheduler->cluster, CLUSTER_PODS, uid);
     else
-        note(cluster_set_pod(scheduler->cluster, &pod, &err), "pod", pod.name, &err);
+        r = cluster_set_pod(scheduler->cluster, &pod, &err);
+    note(r, "pod", wire_text(metadata, "name"), &err);
 }
 
 static const struct kube_watch_ops node_ops = {
@@ -112,15 +123,24 @@ static const struct kube_watch_ops pod_ops = {
 yyjson_doc *read_body(struct scheduler *scheduler, struct http_request *request, struct error *err)
 {
     yyjson_read_err why;
+    yyjson_alc pool;
     yyjson_doc *doc;
     size_t len;
     char *body;
 
+    (void)yyjson_alc_pool_init(&pool, scheduler->json, JSON_MAX);
     body = http_request_body(request, &len);
-    doc = yyjson_read_opts(body, len, 0, scheduler->json, &why);
+    doc = yyjson_read_opts(body, len, 0, &pool, &why);
     if (!doc)
         (void)error_set(err, -EINVAL, "the body is not JSON: %s at byte %zu", why.msg, why.pos);
     return doc;
+}
+
+/* What an ordinary body needs is kept, what others made of it is given back. */
+void free_body(struct scheduler *scheduler, yyjson_doc *doc)
+{
+    if (!doc || yyjson_doc_get_val_count(doc) > JSON_KEPT / sizeof(yyjson_val))
+        (void)madvise(scheduler->json, JSON_MAX, MADV_DONTNEED);
 }
 
 void answer_error(struct http_request *request, const char *text)
@@ -160,8 +180,16 @@ static void handle_view(void *data, struct http_request *request)
 }
 
 static const struct http_route routes[] = {
-    {.method = "POST", .path = "/filter", .max_body = BODY_MAX, .handle = handle_filter},
-    {.method = "POST", .path = "/bind", .max_body = 64 << 10, .handle = handle_bind},
+    {.method = "POST",
+     .path = "/filter",
+     .max_body = FILTER_MAX,
+     .loopback_only = true,
+     .handle = handle_filter},
+    {.method = "POST",
+     .path = "/bind",
+     .max_body = 64 << 10,
+     .loopback_only = true,
+     .handle = handle_bind},
     {.method = "POST", .path = "/webhook", .max_body = ADMIT_MAX_BODY, .handle = handle_webhook},
     {.method = "GET", .path = "/healthz", .handle = handle_healthz},
     {.method = "GET", .path = "/readyz", .handle = handle_readyz},
@@ -218,9 +246,10 @@ static int make_state(struct scheduler *scheduler, struct error *err)
     scheduler->cluster = cluster_new(&cluster);
     scheduler->request_arena = arena_new(REQUEST_ARENA_MAX);
     scheduler->object_arena = arena_new(OBJECT_ARENA_MAX);
-    scheduler->json = yyjson_alc_dyn_new();
+    scheduler->json = mmap(NULL, JSON_MAX, PROT_READ | PROT_WRITE,
+                           MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (!scheduler->cluster || !scheduler->request_arena || !scheduler->object_arena ||
-        !scheduler->json)
+        scheduler->json == MAP_FAILED)
         return error_set(err, -ENOMEM, "out of memory");
     return 0;
 }
@@ -285,7 +314,9 @@ static int serve(struct scheduler *scheduler, struct error *err)
     r = http_server_new(&scheduler->loop, &metrics, &scheduler->metrics, err);
     if (r < 0)
         return r;
-    log_info("serving on %s, metrics on %s", options->http_bind, options->metrics_bind);
+    log_info("serving on %s, port %u, metrics on %s, port %u", options->http_bind,
+             http_server_port(scheduler->server), options->metrics_bind,
+             http_server_port(scheduler->metrics));
     return 0;
 }
 
@@ -317,6 +348,7 @@ static int start(struct scheduler *scheduler, struct error *err)
 static void free_handles(struct scheduler *scheduler)
 {
     binds_abandon(scheduler);
+    metrics_abandon(scheduler);
     uv_close((uv_handle_t *)&scheduler->terminate, NULL);
     uv_close((uv_handle_t *)&scheduler->interrupt, NULL);
     uv_close((uv_handle_t *)&scheduler->tick, NULL);
@@ -335,6 +367,8 @@ int main(int argc, char **argv)
     struct error err = ERROR_INIT;
     int r;
 
+    (void)mallopt(M_MMAP_THRESHOLD, HEAP_KEPT);
+    (void)mallopt(M_TRIM_THRESHOLD, HEAP_KEPT);
     options_parse(argc, argv, &scheduler.options);
     log_set_verbosity(scheduler.options.verbosity);
     (void)signal(SIGPIPE, SIG_IGN);
@@ -352,6 +386,5 @@ int main(int argc, char **argv)
     cluster_free(scheduler.cluster);
     arena_free(scheduler.request_arena);
     arena_free(scheduler.object_arena);
-    yyjson_alc_dyn_free(scheduler.json);
     return r < 0 ? 1 : 0;
 }

@@ -2,21 +2,27 @@
 
 /*
  * /metrics. HAMi's names and labels, so that dashboards made for it go on working, and our own
- * about decisions and their time.
+ * about decisions and their time. A cluster of thousands of nodes makes pages of many megabytes:
+ * they are written a few nodes, or pods, in a turn of the loop, between which pods are placed.
  */
 
 #include "metrics/metrics.h"
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <utlist.h>
 
+#include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/strbuf.h"
 #include "base/util.h"
 #include "scheduler/scheduler.h"
 
 enum {
-    METRICS_MAX = 256 << 20,
+    METRICS_MAX = 1 << 30,
+    NAMES_MAX = 256 << 20,
+    STEP_NODES = 16, /* in a turn: a fraction of a millisecond */
+    STEP_PODS = 128,
 };
 
 #define DURATION "hami_scheduler_request_duration_seconds"
@@ -40,19 +46,15 @@ void latency_note(struct latency *latency, uint64_t begun_ns)
 
 enum {
     LABELS_MAX = 8,
-    TEXT_MAX = 4096, /* of one sample's labels */
 };
 
 /* One sample, its labels given. */
 static void add_sample(struct strbuf *buf, const char *name, const struct metric_label *labels,
                        size_t count, double value)
 {
-    struct strbuf text = STRBUF_INIT(TEXT_MAX);
-
-    metrics_labels(&text, labels, count);
-    if (!text.failed)
-        metrics_sample(buf, name, strbuf_text(&text), value);
-    strbuf_deinit(&text);
+    strbuf_add(buf, name);
+    metrics_labels(buf, labels, count);
+    metrics_sample(buf, "", "", value);
 }
 
 /* HAMi's families of devices: each device of each node makes a sample of each. */
@@ -109,15 +111,9 @@ static const struct device_family device_families[] = {
      .value = memory_ratio},
 };
 
-struct device_walk {
-    struct strbuf *buf;
-    const struct device_family *family;
-};
-
-static void add_device(const struct device_walk *walk, const char *node,
+static void add_device(struct strbuf *buf, const struct device_family *family, const char *node,
                        const struct device *device)
 {
-    const struct device_family *family = walk->family;
     struct metric_label labels[LABELS_MAX];
     char index[16], cores[16], limit[24];
     size_t count = 0;
@@ -134,58 +130,40 @@ static void add_device(const struct device_walk *walk, const char *node,
     if (family->with_limit)
         labels[count++] = (struct metric_label){"device_memory_limit", limit};
     labels[count++] = (struct metric_label){"device_type", device->model};
-    add_sample(walk->buf, family->name, labels, count, family->value(device));
-}
-
-static void add_node(void *data, const struct place_node *node)
-{
-    for (uint32_t i = 0; i < node->device_count; i++)
-        add_device(data, node->name, &node->devices[i]);
-}
-
-static void add_devices(struct strbuf *buf, const struct cluster *cluster)
-{
-    for (size_t i = 0; i < ARRAY_SIZE(device_families); i++) {
-        struct device_walk walk = {buf, &device_families[i]};
-
-        metrics_family(buf, walk.family->name, METRIC_GAUGE, walk.family->help);
-        cluster_each_node(cluster, add_node, &walk);
-    }
+    add_sample(buf, family->name, labels, count, family->value(device));
 }
 
 /* HAMi's families of pods' shares. */
-struct pod_walk {
-    struct strbuf *buf;
-    const char *name;
-    bool cores;
+struct pod_family {
+    const char *name, *help;
+    double (*value)(const struct device_usage *usage);
 };
 
-static void add_pod(void *data, const struct cluster_pod_view *pod)
+static double share_memory(const struct device_usage *usage)
 {
-    const struct pod_walk *walk = data;
-
-    for (size_t i = 0; i < pod->usage->count; i++) {
-        const struct place_share *share = &pod->usage->shares[i];
-        const struct metric_label labels[] = {
-            {"zone", "vGPU"},   {"namespace", pod->namespace}, {"node", pod->node},
-            {"pod", pod->name}, {"container_index", "0"},      {"device_uuid", share->uuid},
-        };
-
-        add_sample(walk->buf, walk->name, labels, ARRAY_SIZE(labels),
-                   walk->cores ? (double)share->usage.cores : (double)share->usage.memory_bytes);
-    }
+    return (double)usage->memory_bytes;
 }
 
-static void add_pods(struct strbuf *buf, const struct cluster *cluster)
+static double share_cores(const struct device_usage *usage)
 {
-    struct pod_walk memory = {buf, "hami_vgpu_memory_allocated_bytes", false};
-    struct pod_walk cores = {buf, "hami_vgpu_core_allocated_ratio", true};
+    return usage->cores;
+}
 
-    metrics_family(buf, memory.name, METRIC_GAUGE, "Device memory granted to a pod");
-    cluster_each_pod(cluster, add_pod, &memory);
-    metrics_family(buf, cores.name, METRIC_GAUGE,
-                   "Compute granted to a pod, in percent of the card");
-    cluster_each_pod(cluster, add_pod, &cores);
+static const struct pod_family pod_families[] = {
+    {"hami_vgpu_memory_allocated_bytes", "Device memory granted to a pod", share_memory},
+    {"hami_vgpu_core_allocated_ratio", "Compute granted to a pod, in percent of the card",
+     share_cores},
+};
+
+static void add_share(struct strbuf *buf, const struct pod_family *family,
+                      const struct cluster_pod_view *pod, const struct place_share *share)
+{
+    const struct metric_label labels[] = {
+        {"zone", "vGPU"},   {"namespace", pod->namespace}, {"node", pod->node},
+        {"pod", pod->name}, {"container_index", "0"},      {"device_uuid", share->uuid},
+    };
+
+    add_sample(buf, family->name, labels, ARRAY_SIZE(labels), family->value(&share->usage));
 }
 
 /* Our own families. */
@@ -265,19 +243,134 @@ static void add_own(struct strbuf *buf, const struct scheduler *scheduler)
                "Requests to the API server that were sent again", (double)kube.retried);
 }
 
+/* A page being written. */
+struct scrape {
+    struct scrape *prev, *next;
+    struct scheduler *scheduler;
+    struct http_request *request;
+    struct arena *arena;
+    struct text_list nodes, pods; /* that there were when it began */
+    struct strbuf page;
+    size_t family, position; /* where it stands */
+    uv_idle_t idle;
+};
+
+static bool add_nodes(struct scrape *scrape, const struct device_family *family)
+{
+    const size_t end = MIN(scrape->position + STEP_NODES, scrape->nodes.count);
+
+    if (scrape->position == 0)
+        metrics_family(&scrape->page, family->name, METRIC_GAUGE, family->help);
+    for (; scrape->position < end; scrape->position++) {
+        const char *name = scrape->nodes.items[scrape->position];
+        const struct place_node *node = cluster_find_node(scrape->scheduler->cluster, name);
+
+        for (uint32_t i = 0; node && i < node->device_count; i++)
+            add_device(&scrape->page, family, node->name, &node->devices[i]);
+    }
+    return end == scrape->nodes.count;
+}
+
+static bool add_pods(struct scrape *scrape, const struct pod_family *family)
+{
+    const size_t end = MIN(scrape->position + STEP_PODS, scrape->pods.count);
+
+    if (scrape->position == 0)
+        metrics_family(&scrape->page, family->name, METRIC_GAUGE, family->help);
+    for (; scrape->position < end; scrape->position++) {
+        const char *uid = scrape->pods.items[scrape->position];
+        struct cluster_pod_view pod;
+
+        if (!cluster_find_pod(scrape->scheduler->cluster, uid, &pod))
+            continue;
+        for (size_t i = 0; i < pod.usage->count; i++)
+            add_share(&scrape->page, family, &pod, &pod.usage->shares[i]);
+    }
+    return end == scrape->pods.count;
+}
+
+/* Writes some more; true when the page is complete. */
+static bool take_step(struct scrape *scrape)
+{
+    const size_t devices = ARRAY_SIZE(device_families), pods = ARRAY_SIZE(pod_families);
+    bool over;
+
+    if (scrape->family < devices)
+        over = add_nodes(scrape, &device_families[scrape->family]);
+    else
+        over = add_pods(scrape, &pod_families[scrape->family - devices]);
+    if (over) {
+        scrape->family++;
+        scrape->position = 0;
+    }
+    return scrape->family == devices + pods;
+}
+
+static void on_closed(uv_handle_t *handle)
+{
+    struct scrape *scrape = handle->data;
+
+    strbuf_deinit(&scrape->page);
+    arena_free(scrape->arena);
+    free(scrape);
+}
+
+static void end(struct scrape *scrape)
+{
+    struct strbuf *page = &scrape->page;
+
+    if (page->failed)
+        http_answer(scrape->request, 503, HTTP_TEXT, "out of memory\n", 14);
+    else
+        http_answer_take(scrape->request, 200, HTTP_METRICS, TAKE(page->text), page->len);
+    DL_DELETE(scrape->scheduler->scrapes, scrape);
+    uv_close((uv_handle_t *)&scrape->idle, on_closed);
+}
+
+static void on_idle(uv_idle_t *idle)
+{
+    struct scrape *scrape = idle->data;
+
+    if (take_step(scrape)) {
+        add_own(&scrape->page, scrape->scheduler);
+        end(scrape);
+    }
+}
+
+void metrics_abandon(struct scheduler *scheduler)
+{
+    struct scrape *scrape, *next;
+
+    DL_FOREACH_SAFE(scheduler->scrapes, scrape, next)
+    {
+        scrape->page.failed = true;
+        end(scrape);
+    }
+}
+
 void handle_metrics(void *data, struct http_request *request)
 {
-    const struct scheduler *scheduler = data;
-    struct strbuf buf = STRBUF_INIT(METRICS_MAX);
+    struct scheduler *scheduler = data;
+    struct scrape *scrape = calloc(1, sizeof(*scrape));
+    struct arena *arena = arena_new(NAMES_MAX);
 
-    metrics_family(&buf, "hami_build_info", METRIC_GAUGE, "Always 1; the version is a label");
-    add_sample(&buf, "hami_build_info", &(struct metric_label){"version", HAMI_VERSION}, 1, 1);
-    add_devices(&buf, scheduler->cluster);
-    add_pods(&buf, scheduler->cluster);
-    add_own(&buf, scheduler);
-    if (buf.failed)
+    if (!scrape || !arena ||
+        cluster_list(scheduler->cluster, arena, &scrape->nodes, &scrape->pods) < 0) {
+        free(scrape);
+        arena_free(arena);
         http_answer(request, 503, HTTP_TEXT, "out of memory\n", 14);
-    else
-        http_answer(request, 200, HTTP_METRICS, strbuf_text(&buf), buf.len);
-    strbuf_deinit(&buf);
+        return;
+    }
+    scrape->scheduler = scheduler;
+    scrape->request = request;
+    scrape->arena = arena;
+    scrape->page = (struct strbuf)STRBUF_INIT(METRICS_MAX);
+    metrics_family(&scrape->page, "hami_build_info", METRIC_GAUGE,
+                   "Always 1; the version is a label");
+    add_sample(&scrape->page, "hami_build_info", &(struct metric_label){"version", HAMI_VERSION}, 1,
+               1);
+    DL_APPEND(scheduler->scrapes, scrape);
+    (void)uv_idle_init(&scheduler->loop, &scrape->idle);
+    scrape->idle.data = scrape;
+    (void)uv_idle_start(&scrape->idle, on_idle);
 }

@@ -2,6 +2,7 @@
 #include "scheduler/options.h"
 
 #include <argp.h>
+#include <limits.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,8 +13,7 @@
 
 enum kind {
     KIND_TEXT,
-    KIND_BOOL, /* Go's: "--flag", "--flag=false" */
-    KIND_COUNT,
+    KIND_BOOL,    /* Go's: "--flag", "--flag=false" */
     KIND_WITHOUT, /* HAMi's, without effect here: help says why */
 };
 
@@ -97,9 +97,6 @@ static error_t set(const struct row *row, const char *argument, struct options *
     case KIND_TEXT:
         *(const char **)field = argument;
         return 0;
-    case KIND_COUNT:
-        *(unsigned *)field = (unsigned)strtoul(argument, NULL, 10);
-        return 0;
     case KIND_BOOL:
         if (parse_bool(argument ? argument : "true", (bool *)field) < 0)
             argp_error(state, "--%s=%s: neither true nor false", row->name, argument);
@@ -109,6 +106,18 @@ static error_t set(const struct row *row, const char *argument, struct options *
         return 0;
     }
     return ARGP_ERR_UNKNOWN;
+}
+
+/* Go's flags are written -v=4, too. */
+static error_t set_verbosity(const char *text, struct options *options, struct argp_state *state)
+{
+    uint64_t value;
+
+    if (parse_u64(text + (*text == '='), &value) < 0 || value > UINT_MAX)
+        argp_error(state, "-v, --verbosity=%s: not a number", text);
+    else
+        options->verbosity = (unsigned)value;
+    return 0;
 }
 
 static void check_policy(const char *name, const char *policy, struct argp_state *state)
@@ -123,10 +132,8 @@ static error_t parse(int key, char *argument, struct argp_state *state)
 
     if (key >= KEY_FIRST && key < KEY_FIRST + (int)ARRAY_SIZE(rows))
         return set(&rows[key - KEY_FIRST], argument, options, state);
-    if (key == 'v') {
-        options->verbosity = (unsigned)strtoul(argument, NULL, 10);
-        return 0;
-    }
+    if (key == 'v')
+        return set_verbosity(argument, options, state);
     if (key == ARGP_KEY_ARG)
         argp_error(state, "%s: no arguments are taken", argument);
     if (key != ARGP_KEY_END)

@@ -45,13 +45,14 @@ struct scheduler {
     struct kube_watch *nodes, *pods;
     struct http_server *server, *metrics;
     struct events *events;
-    struct arena *request_arena; /* of the request being handled */
+    struct arena *request_arena; /* of the request being handled; empty between */
     struct arena *object_arena;  /* of the object being read */
-    yyjson_alc *json;            /* memory for reading JSON, used again and again */
+    void *json;                  /* memory for reading one body, used again and again */
     uv_signal_t terminate, interrupt;
     uv_timer_t tick;
-    struct bind *binds; /* under way */
-    bool ready;         /* was said */
+    struct bind *binds;     /* under way */
+    struct scrape *scrapes; /* pages of metrics being written */
+    bool ready;             /* was said */
     bool stopping;
 
     struct latency filter, bind, webhook;
@@ -65,13 +66,17 @@ http_handler_fn handle_filter, handle_bind, handle_webhook;
 void binds_abandon(struct scheduler *scheduler);
 
 /* metrics.c */
+void metrics_abandon(struct scheduler *scheduler); /* answers those who wait for a page */
 http_handler_fn handle_metrics;
 
 void latency_note(struct latency *latency, uint64_t begun_ns);
 
-/* Reads a body with the scheduler's memory; NULL, with err set. To be freed by yyjson_doc_free().
+/*
+ * Reads a body with the scheduler's memory, one at a time; NULL, with err set. To be followed by
+ * free_body() in either case.
  */
 yyjson_doc *read_body(struct scheduler *scheduler, struct http_request *request, struct error *err);
+void free_body(struct scheduler *scheduler, yyjson_doc *doc);
 
 /* {"Error": text} and the like, with which the extender's verbs answer. */
 void answer_error(struct http_request *request, const char *text);

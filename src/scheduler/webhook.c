@@ -18,7 +18,6 @@ void handle_webhook(void *data, struct http_request *request)
     const char *body, *answer;
     size_t len, answer_len;
 
-    arena_reset(scheduler->request_arena);
     body = http_request_body(request, &len);
     if (admit_review(&options, &scheduler->vendors, body, len, scheduler->request_arena, &answer,
                      &answer_len, &err) < 0) {
@@ -27,5 +26,6 @@ void handle_webhook(void *data, struct http_request *request)
     } else {
         http_answer(request, 200, HTTP_JSON, answer, answer_len);
     }
+    arena_reset(scheduler->request_arena);
     latency_note(&scheduler->webhook, begun);
 }

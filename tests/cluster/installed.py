@@ -2,6 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The manifests as docs/install.md has them: the programs run in pods, from their image, with the rights they ship with.
 
+    installed.py [upgrade]      and then the device plugin is replaced while pods come
+
 Changed for this cluster, which has no service addresses, no NVIDIA runtime, and no second scheduler to place
 the first: pods are put on the node, use its network, are told where the API server is, and node agents see
 the simulated machine.
@@ -110,6 +112,8 @@ def check_install(things):
     labels = {"namespace": namespace, "pod": "first"}
     used = wait_until(lambda: sample(samples(programs.MONITOR_METRICS), "hami_vgpu_memory_used_bytes", **labels), 5)
     check(used, "the monitor, without privileges, reports it")
+    if "upgrade" in sys.argv:
+        check_upgrade(namespace)
     check(delete(namespace, "first"), "it goes")
     gone = wait_until(lambda: not list((host.HOOK / "containers").glob("*")), 10)
     check(gone, "and the device plugin, without privileges, removes what it left")
@@ -125,6 +129,34 @@ def check_webhook_is_valid():
         check(True, "the API server takes webhook.yaml")
     except ApiError as error:
         check(False, "the API server takes webhook.yaml", error)
+
+
+def check_upgrade(namespace):
+    """A new plugin comes before the old one goes: a running pod does not notice, nor one that comes.
+
+    When the old one ends kubelet calls its devices unhealthy until the new one speaks again, some milliseconds: a
+    pod that comes to it just then is rejected. That may meet one of these, half a second apart.
+    """
+    before = statuses(get(namespace, "first"))
+    path = f"/apis/apps/v1/namespaces/{NAMESPACE}/daemonsets/hami-device-plugin"
+    old = {p["metadata"]["name"] for p in pods(NAMESPACE)}
+    api.patch(path, {"spec": {"template": {"metadata": {"annotations": {"again": "1"}}}}})
+    names = [f"coming-{i}" for i in range(9)]
+    for name in names:
+        create(namespace, slice_pod(name, 500, 2))
+        time.sleep(0.5)
+    rejected = {p["metadata"]["name"] for p in pods(namespace) if p["status"].get("reason") == "UnexpectedAdmissionError"}
+    check(len(rejected) <= 1, "pods that come while the device plugin is replaced are admitted", rejected)
+    took = wait_running(namespace, set(names) - rejected, 30)
+    check(took is not None, "and run")
+    replaced = wait_until(lambda: len({p["metadata"]["name"] for p in pods(NAMESPACE)} - old) == 1 and all_ready(), 30, 0.2)
+    check(replaced, "and it is replaced")
+    check_equal(statuses(get(namespace, "first")), before, "the running pod was left alone")
+    for name in names:
+        api.delete(pods_path(namespace, name))
+    create(namespace, slice_pod("after", 500, 2))
+    check(wait_running(namespace, ["after"]) is not None, "the new device plugin serves")
+    check(delete(namespace, "after"), "and goes on")
 
 
 def check_valid():

@@ -6,7 +6,8 @@
 
 Running pods keep running and limited, new pods go on within 10 s, nothing stale is left. What kubelet itself
 needs after such a moment (it tries a pod again after 10 s) shows on pods that ask for nothing of ours,
-created beside the others: where those take longer, ours may, too.
+created beside the others: where those take longer, ours may, too. A pod in whose start the plugin was killed
+is tried again in that way, as well.
 """
 
 from support import *
@@ -14,6 +15,7 @@ from support import *
 COMING = 8
 WITHIN_S = 10.0
 # kubelet spreads those 10 s out to 15.
+RETRY_S = 15.0
 MARGIN_S = 5.0
 
 
@@ -50,30 +52,41 @@ def replace_rejected(namespace, there):
 
 
 def wait_all(namespace, ours, others, begun, seconds=40):
-    """When the last of ours, and of the others, ran, in seconds after `begun`; None where one does not."""
+    """When each of them ran, in seconds after `begun`; those that do not are missing."""
     took, again = {}, set()
 
     def look():
         there = pods(namespace)
         again.update(replace_rejected(namespace, there))
-        running = {p["metadata"]["name"] for p in there if is_running(p)}
-        for which, names in (("ours", ours), ("others", others)):
-            if which not in took and set(names) <= running:
-                took[which] = time.monotonic() - begun
-        return len(took) == 2
+        for thing in filter(is_running, there):
+            took.setdefault(thing["metadata"]["name"], time.monotonic() - begun)
+        return {*ours, *others} <= took.keys()
 
     wait_until(look, seconds, 0.05)
     if again:
         print(f"      kubelet rejected while the plugin was away, and a controller made anew: {sorted(again)}")
-    for name in () if "ours" in took else ours:
+    for name in set(ours) - took.keys():
         print(f"      {name}: {why(namespace, name)}")
-    return took.get("ours"), took.get("others")
+    return took
 
 
-def check_in_time(ours, others, sentence):
-    print(f"      with a share {ours and round(ours, 2)} s, without {others and round(others, 2)} s")
-    allowed = max(WITHIN_S, (others or 0) + MARGIN_S)
-    check(ours is not None and ours <= allowed, f"{sentence} within 10 s, or with those without a share", ours, others)
+def was_caught(namespace, name):
+    """Whether the plugin was killed under its hands: kubelet then waits before it asks again."""
+    return any("PreStartContainer" in (e.get("message") or "") for e in events(namespace, name))
+
+
+def check_in_time(namespace, took, ours, others, sentence):
+    """Returns whether all of ours run at all."""
+    beside = max((took.get(name, 0) for name in others), default=0)
+    allowed = max(WITHIN_S, beside + MARGIN_S)
+    late = {name: took.get(name) for name in ours if took.get(name, 1e9) > allowed}
+    caught = {name for name in late if was_caught(namespace, name)}
+    if caught:
+        print(f"      killed in the middle of a start, which kubelet then tried again: {sorted(caught)}")
+    wrong = {name: s for name, s in late.items() if s is None or name not in caught or s > RETRY_S + MARGIN_S}
+    print(f"      with a share {max((took.get(n, 0) for n in ours)):.2f} s, without {beside:.2f} s")
+    check(not wrong, f"{sentence} within 10 s, or with those without a share", wrong, beside)
+    return not set(ours) - took.keys()
 
 
 def identity(namespace, name):
@@ -97,9 +110,8 @@ def check_untouched(namespace, name, before):
 def check_new_pod(namespace, begun):
     made = [create_stubbornly(namespace, m, WITHIN_S) for m in (with_share("newcomer"), bystander("bystander"))]
     check(not any(isinstance(m, Exception) for m in made), "a new pod is accepted", made)
-    ours, others = wait_all(namespace, ["newcomer"], ["bystander"], begun)
-    check_in_time(ours, others, "it runs")
-    if ours is not None:
+    took = wait_all(namespace, ["newcomer"], ["bystander"], begun)
+    if check_in_time(namespace, took, ["newcomer"], ["bystander"], "it runs"):
         check_share(namespace, "newcomer", 1000)
 
 
@@ -136,9 +148,10 @@ def while_coming(namespace, program):
     check(not failed, "all pods are accepted", failed)
     last = time.monotonic()
     wait_until(reachable, 20)
-    ours, others = wait_all(namespace, names, [f"beside-{i}" for i in range(COMING)], last)
-    check_in_time(ours, others, "after the last was created all run")
-    for name in names if ours is not None else []:
+    others = [f"beside-{i}" for i in range(COMING)]
+    took = wait_all(namespace, names, others, last)
+    run = check_in_time(namespace, took, names, others, "after the last was created all run")
+    for name in names if run else []:
         check_share(namespace, name, 1000)
     check_untouched(namespace, "resident", before)
 

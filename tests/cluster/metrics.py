@@ -5,9 +5,8 @@
 import shutil
 
 from support import *
+from promlint import lint  # noqa: E402
 
-# HAMi's names that the linter dislikes, and are kept all the same (docs/compatibility.md).
-KEPT = {"hami_gpu_shared_count"}
 WANTED = {
     programs.MONITOR_METRICS: {
         "hami_host_gpu_memory_used_bytes",
@@ -29,14 +28,6 @@ WANTED = {
 }
 
 
-def lint(page):
-    ended = subprocess.run(
-        ["promtool", "check", "metrics"], input=page, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False
-    )
-    complaints = [line for line in ended.stdout.decode().splitlines() if line.strip()]
-    return ended.returncode, [c for c in complaints if c.split(" ")[0] not in KEPT]
-
-
 def check_page(address, name):
     page = programs.fetch(f"http://{address}/metrics")
     if not check(page, f"{name} has metrics"):
@@ -46,7 +37,7 @@ def check_page(address, name):
     if not check(shutil.which("promtool"), "promtool is installed (Debian: prometheus)"):
         return
     code, complaints = lint(page)
-    # 3: only style, of which KEPT are forgiven; 1: not the format at all.
+    # 3: only style, of which HAMi's names are forgiven; 1: not the format at all.
     check(code in (0, 3) and not complaints, f"promtool accepts {name}'s", code, complaints)
 
 

@@ -209,6 +209,11 @@ int nvidia_mutate(const struct vendor_instance *instance, const struct pod *pod,
     r = add_cores(&mutation, &has);
     if (r < 0)
         return r;
+    if (has) {
+        r = nvidia_check_lists(pod, err);
+        if (r < 0)
+            return r;
+    }
     r = has ? add_runtime_class(&mutation) : hide_devices(&mutation);
     return r < 0 ? r : has;
 }

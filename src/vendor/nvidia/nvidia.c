@@ -74,7 +74,35 @@ static void read_memory(const struct nvidia_config *config, const struct contain
     request->memory_percent = has_percent ? (unsigned)percent : mib ? 0 : 100;
 }
 
-/* The pieces of "a,b"; they are compared as they are, blanks and empty ones included. */
+static bool is_bounded(const char *text)
+{
+    size_t count = 1, len = 0;
+
+    for (; text[len] && len <= NVIDIA_LIST_TEXT_MAX; len++)
+        count += text[len] == ',';
+    return len <= NVIDIA_LIST_TEXT_MAX && count <= NVIDIA_LIST_MAX;
+}
+
+int nvidia_check_lists(const struct pod *pod, struct error *err)
+{
+    static const char *const keys[] = {NVIDIA_USE_UUID_KEY, NVIDIA_AVOID_UUID_KEY,
+                                       NVIDIA_USE_TYPE_KEY, NVIDIA_AVOID_TYPE_KEY};
+
+    for (size_t i = 0; i < ARRAY_SIZE(keys); i++) {
+        const char *text = text_pairs_get(&pod->annotations, keys[i]);
+
+        if (text && !is_bounded(text))
+            return error_set(err, -EINVAL,
+                             "metadata.annotations[%s]: more than %d pieces or %d bytes", keys[i],
+                             NVIDIA_LIST_MAX, NVIDIA_LIST_TEXT_MAX);
+    }
+    return 0;
+}
+
+/*
+ * The pieces of "a,b"; they are compared as they are, blanks and empty ones included. -E2BIG: more
+ * than a decision can go through for each of many thousand cards.
+ */
 static int read_list(const struct pod *pod, const char *key, struct arena *arena,
                      struct text_list *ret_list)
 {
@@ -85,6 +113,8 @@ static int read_list(const struct pod *pod, const char *key, struct arena *arena
     *ret_list = (struct text_list){0};
     if (!text)
         return 0;
+    if (!is_bounded(text))
+        return -E2BIG;
     for (const char *p = text; *p; p++)
         count += *p == ',';
     items = ARENA_ARRAY(arena, const char *, count);
@@ -142,11 +172,13 @@ static int read_request(const struct vendor_instance *instance, const struct pod
 {
     const struct container *container = &pod->containers[position];
     const struct nvidia_config *config = instance->config;
-    struct request request = {.type = instance->word};
+    struct request request = {.type = instance->word, .memo = ARENA_NEW(arena, struct type_memo)};
     const struct resource *counted = container_resource(container, config->count_name);
     int64_t count = 0, cores = config->default_cores;
     int r;
 
+    if (!request.memo)
+        return -ENOMEM;
     if (!read_amount(container, config->count_name, &count) || !count)
         return 0;
     if (counted->quantity.value > INT32_MAX)

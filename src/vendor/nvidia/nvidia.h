@@ -23,8 +23,10 @@
 #define NVIDIA_MODE_KEY "nvidia.com/vgpu-mode" /* the ways of sharing that will do */
 
 enum {
-    NVIDIA_NO_PERCENT = 101, /* HAMi's word for no percentage */
-    NVIDIA_NAME_SIZE = 254,  /* a resource's name: a domain, a slash, a name */
+    NVIDIA_LIST_MAX = 256,           /* pieces of a list on a pod */
+    NVIDIA_LIST_TEXT_MAX = 16 << 10, /* bytes of it */
+    NVIDIA_NO_PERCENT = 101,         /* HAMi's word for no percentage */
+    NVIDIA_NAME_SIZE = 254,          /* a resource's name: a domain, a slash, a name */
 };
 
 enum {
@@ -71,5 +73,9 @@ void nvidia_config_defaults(struct nvidia_config *ret_config);
 
 /* The instance keeps the pointer. */
 struct vendor_instance nvidia_instance(const struct nvidia_config *config);
+
+/* -EINVAL, naming the annotation, when a pod's list of uuids or types is beyond the bounds above.
+ */
+int nvidia_check_lists(const struct pod *pod, struct error *err);
 
 extern const struct vendor nvidia_vendor;

@@ -1,0 +1,224 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""What the scheduler knows of nodes and pods, while they change, are nonsense, and the API server forgets or is away."""
+
+from support import *
+
+
+def cards(scheduler, name):
+    """The devices of a node, or why it has none; None when it is not known."""
+    for one in scheduler.view()["nodes"]:
+        if one["name"] == name:
+            return one.get("absent") or [d["uuid"] for d in one["devices"]]
+    return None
+
+
+def becomes(scheduler, name, wanted, sentence):
+    wait_until(lambda: cards(scheduler, name) == wanted)
+    check_equal(cards(scheduler, name), wanted, sentence)
+
+
+def placed(name, text, number, namespace="ns", **more):
+    """A pod that is bound already."""
+    thing = pod(name=f"placed-{number}", namespace=namespace)
+    thing["metadata"]["annotations"] = {ALLOCATED: text, ON_NODE: name}
+    thing["spec"]["nodeName"] = name
+    thing["status"]["phase"] = "Running"
+    thing["metadata"].update(more)
+    return thing
+
+
+def test_nodes_change(api, scheduler):
+    check_equal(cards(scheduler, "late"), None, "a node that is not there is not known")
+    thing = node("late")
+    api.set(NODES, thing)
+    becomes(scheduler, "late", ["GPU-late-0"], "a node that comes is known")
+    api.set(NODES, node("late", 3))
+    becomes(scheduler, "late", [f"GPU-late-{i}" for i in range(3)], "so are its new cards")
+    away = node("late", 3)
+    away["status"]["allocatable"][GPU] = "0"
+    api.set(NODES, away)
+    becomes(scheduler, "late", "the node's device plugin is away", "one whose plugin is away has none to give")
+    sick = node("late", 2)
+    register = json.loads(sick["metadata"]["annotations"][REGISTER])
+    register[0]["health"] = False
+    sick["metadata"]["annotations"][REGISTER] = json.dumps(register)
+    api.set(NODES, sick)
+    becomes(scheduler, "late", ["GPU-late-0", "GPU-late-1"], "a card that is sick is known")
+    answer = scheduler.filter(pod(gpus=2), ["late"])
+    check(answer["FailedNodes"] and "1/2 CardNotHealth" in answer["FailedNodes"]["late"], "and not given", answer)
+    api.set(NODES, node("late", 2))
+    check(wait_until(lambda: fits(scheduler, pod(gpus=2), ["late"])), "until it is well again")
+    api.delete(NODES, "late")
+    wait_until(lambda: cards(scheduler, "late") in (None, "the node is not known"))
+    check_equal(scheduler.filter(pod(), ["late"])["FailedNodes"], {"late": "the node is not known"}, "a node that goes is gone")
+
+
+def test_a_node_comes_back(api, scheduler):
+    api.set(NODES, node("back"))
+    becomes(scheduler, "back", ["GPU-back-0"], "a node is there")
+    thing = api.set(PODS, pod(2000))
+    check_equal(place(scheduler, thing, ["back"])[0], "back", "a pod is on it")
+    check(scheduler.sees_what_is(), "and seen")
+    api.delete(NODES, "back")
+    wait_until(lambda: cards(scheduler, "back") == "the node is not known")
+    api.set(NODES, node("back"))
+    becomes(scheduler, "back", ["GPU-back-0"], "it goes and comes again")
+    check_equal(used(scheduler.view(), "GPU-back-0")["memory_mib"], 2000, "with what its pod holds")
+    api.delete(PODS, f"ns/{thing['metadata']['name']}")
+    check(scheduler.sees_what_is(), "until that goes")
+    api.delete(NODES, "back")
+
+
+def test_garbage(api, scheduler):
+    whole = node("garbage")["metadata"]["annotations"][REGISTER]
+    for text in ("", "[", "{}", "[]", "null", "7", '[{"id":7}]', whole[:-5], "GPU-1,x,y,z:", ":", ",,,,,,:", "[" * 10000, whole.replace("30000", "-1"), "\x01", "é" * 1000):
+        thing = node("garbage")
+        thing["metadata"]["annotations"][REGISTER] = text
+        api.set(NODES, thing)
+    api.set(NODES, node("good"))
+    becomes(scheduler, "good", ["GPU-good-0"], "nodes of any nonsense leave the others alone")
+    check(isinstance(cards(scheduler, "garbage"), (str, list)), "and are known", cards(scheduler, "garbage"))
+    api.set(NODES, node("garbage"))
+    becomes(scheduler, "garbage", ["GPU-garbage-0"], "and their registration counts again when it can be read")
+    texts = (":", ";", ",,,:;", "GPU-good-0,NVIDIA,x,y:;", "GPU-good-0,NVIDIA,-5,-5:;", "GPU-good-0,NVIDIA,99999999999999999999,1:;",
+             "GPU-good-0", "GPU-good-0,NVIDIA:;", "unknown,NVIDIA,1000,1:;", "\x00", "a" * 100000)  # fmt: skip
+    for number, text in enumerate(texts):
+        api.set(PODS, placed("good", text, number))
+    api.set(PODS, placed("nowhere", "GPU-x,NVIDIA,100,1:;", 100))
+    api.set(PODS, placed("good", "GPU-good-0,NVIDIA,500,5:;", 200))
+
+    def held():
+        return next(([d["memory_mib"] for d in p["devices"]] for p in scheduler.view()["pods"] if p["name"] == "placed-200"), None)
+
+    check(wait_until(lambda: held() == [500]), "pods of any nonsense leave the others alone", held())
+    for number in [*range(len(texts)), 100, 200]:
+        api.delete(PODS, f"ns/placed-{number}")
+    check(wait_until(lambda: used(scheduler.view(), "GPU-good-0") == {"slots": 0, "cores": 0, "memory_mib": 0}), "and hold nothing once gone")
+    for name in ("garbage", "good"):
+        api.delete(NODES, name)
+
+
+def test_pods_end(api, scheduler):
+    for phase in ("Succeeded", "Failed"):
+        thing = api.set(PODS, pod(3000))
+        check_equal(place(scheduler, thing, ["node-1"])[0], "node-1", "a pod is placed")
+        check(scheduler.sees_what_is(), "and seen")
+        with api.lock:
+            ended = json.loads(json.dumps(api.objects[PODS][f"ns/{thing['metadata']['name']}"]))
+        ended["status"]["phase"] = phase
+        api.set(PODS, ended)
+        check(wait_until(lambda: not scheduler.view()["pods"]), f"{phase}: its devices are free")
+        api.delete(PODS, f"ns/{thing['metadata']['name']}")
+
+
+def test_everything_is_listed_anew(api, scheduler):
+    """What came and went while no watch was told."""
+    things = [api.set(PODS, pod(1000)) for _ in range(6)]
+    for thing in things:
+        place(scheduler, thing, ["node-1"])
+    api.set(NODES, node("goes"))
+    becomes(scheduler, "goes", ["GPU-goes-0"], "a node is there")
+    check(scheduler.sees_what_is(), "and pods are")
+    reserved = pod(100)
+    check_equal(scheduler.filter(reserved, ["node-1"])["NodeNames"], ["node-1"], "and a promise")
+    listed = len(api.seen("GET", PODS))
+    with api.lock:
+        for thing in things[:3]:
+            api.set_locked(PODS, f"ns/{thing['metadata']['name']}", None)
+        api.set_locked(PODS, "ns/placed-7", placed("node-1", "GPU-node-1-0,NVIDIA,700,7:;", 7))
+        api.set_locked(NODES, "goes", None)
+        api.set_locked(NODES, "comes", node("comes"))
+        api.forget()
+    live = set(api.live())
+    check(wait_until(lambda: {p["uid"] for p in scheduler.view()["pods"]} == live), "410: it sees what is there now", scheduler.view()["pods"])
+    becomes(scheduler, "comes", ["GPU-comes-0"], "and the nodes")
+    check(cards(scheduler, "goes") in (None, "the node is not known"), "without those that went")
+    check(len(api.seen("GET", PODS)) > listed, "having listed anew")
+    check_equal([r["uid"] for r in scheduler.view()["reserved"]], [reserved["metadata"]["uid"]], "a promise is kept through it")
+    check_equal(scheduler.ask("GET", "/readyz")[0], 200, "it was ready all the time")
+    for key in list(api.objects[PODS]):
+        api.delete(PODS, key)
+    api.delete(NODES, "comes")
+    give_back(scheduler, reserved, ["node-1"])
+    check(scheduler.sees_what_is(), "then all is free")
+
+
+def test_the_api_server_is_away(api, scheduler):
+    thing = api.set(PODS, pod(1000))
+    place(scheduler, thing, ["node-1"])
+    check(scheduler.sees_what_is(), "a pod is there")
+    api.go_away()
+    time.sleep(0.5)
+    check_equal(scheduler.ask("GET", "/readyz")[0], 200, "away for a while: it stays ready")
+    check_equal(len(scheduler.view()["pods"]), 1, "and knows what it knew")
+    held = scheduler.filter(pod(CARD_MIB), ["node-1"])
+    check(held["NodeNames"] is None, "what is held is not given")
+    with api.lock:
+        api.set_locked(PODS, f"ns/{thing['metadata']['name']}", None)
+        api.set_locked(NODES, "meanwhile", node("meanwhile"))
+    api.come_back()
+    check(wait_until(lambda: cards(scheduler, "meanwhile") and not scheduler.view()["pods"], 15), "back: it sees what came and went", scheduler.said()[-1500:])
+    api.go_away()
+    with api.lock:
+        api.set_locked(NODES, "meanwhile", None)
+        api.forget()
+    api.come_back()
+    check(wait_until(lambda: cards(scheduler, "meanwhile") in (None, "the node is not known"), 15), "back, having forgotten: too", scheduler.said()[-1500:])
+    for status in (500, 429, 503, 401, 403):
+        api.fail(status, 1, "GET", "/nodes")
+        api.fail(status, 1, "GET", "/pods")
+    api.forget()
+    api.set(NODES, node("after"))
+    check(wait_until(lambda: cards(scheduler, "after"), 30), "refused with anything, it goes on asking", scheduler.said()[-1500:])
+    api.faults.clear()
+    api.delete(NODES, "after")
+
+
+def test_lists_in_pages(streams):
+    api = Api(streams=streams)
+    for number in range(1100):
+        api.set(PODS, placed("node-1", f"GPU-node-1-{number % 8},NVIDIA,1,0:;", number))
+    api.set(NODES, node("node-1", 8, count=1000))
+    scheduler = Scheduler(api)
+    how = "streamed" if streams else "in pages"
+    check(scheduler.sees_what_is(), f"a list {how} is complete")
+    check_equal(sum(d["used"]["slots"] for n in scheduler.view()["nodes"] for d in n["devices"]), 1100, "and each counts once")
+    api.forget()
+    time.sleep(0.3)
+    check(scheduler.sees_what_is(), f"listed anew {how}, it counts once, too")
+    check_equal(sum(d["used"]["slots"] for n in scheduler.view()["nodes"] for d in n["devices"]), 1100, "each")
+    scheduler.end()
+
+
+def test_only_selected_nodes():
+    api = Api()
+    api.set(NODES, node("in", labels={"gpu": "on"}))
+    api.set(NODES, node("out"))
+    scheduler = Scheduler(api, "--node-label-selector=gpu=on")
+    check_equal([n["name"] for n in scheduler.view()["nodes"]], ["in"], "--node-label-selector: only such nodes are known")
+    check_equal(scheduler.filter(pod(), ["in", "out"])["NodeNames"], ["in"], "and chosen")
+    api.set(NODES, node("in"))
+    check(wait_until(lambda: scheduler.filter(pod(), ["in", "out"])["NodeNames"] is None), "a node that ceases to be one is none")
+    scheduler.end()
+
+
+def main():
+    api = Api()
+    api.set(NODES, node("node-1"))
+    scheduler = Scheduler(api)
+    for test in (
+        test_nodes_change, test_a_node_comes_back, test_garbage, test_pods_end, test_everything_is_listed_anew,
+        test_the_api_server_is_away,
+    ):  # fmt: skip
+        begun = time.monotonic()
+        test(api, scheduler)
+        print(f"{test.__name__}: {time.monotonic() - begun:.1f} s")
+    scheduler.end()
+    test_lists_in_pages(False)
+    test_lists_in_pages(True)
+    test_only_selected_nodes()
+    finish()
+
+
+main()
