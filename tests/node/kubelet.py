@@ -181,7 +181,9 @@ class Kubelet:
             self.channel.close()
         # As kubelet before 1.26 dials: the path is the authority.
         path = f"{self.folder}/{got['endpoint']}"
-        self.channel = grpc.insecure_channel(f"unix://{path}", options=[("grpc.default_authority", path)])
+        # Of its own: grpc shares connections by their address, and behind it may be another plugin by now.
+        options = [("grpc.default_authority", path), ("grpc.use_local_subchannel_pool", 1)]
+        self.channel = grpc.insecure_channel(f"unix://{path}", options=options)
         stream = self.channel.unary_stream("/v1beta1.DevicePlugin/ListAndWatch", **RAW)(b"")
         threading.Thread(target=self.listen, args=(stream,), daemon=True).start()
         return got
