@@ -19,6 +19,7 @@ enum {
     REGISTER_TIMEOUT_MS = 5000,
     RETRY_FIRST_MS = 100,
     RETRY_MAX_MS = 5000,
+    DROPPED_MS = 5,    /* from the loss of the last listener to registering again */
     SILENCE_LOOKS = 2, /* without a listener, after which we register again */
 };
 
@@ -254,6 +255,8 @@ void kubelet_prestart_end(struct grpc_call *call, enum grpc_status status, const
     grpc_call_end(call, status, why);
 }
 
+static void on_retry(uv_timer_t *timer);
+
 static void on_gone(void *data, struct grpc_call *call)
 {
     struct kubelet *kubelet = data;
@@ -263,6 +266,8 @@ static void on_gone(void *data, struct grpc_call *call)
             continue;
         kubelet->streams[i] = kubelet->streams[--kubelet->stream_count];
         log_info("kubelet no longer listens");
+        if (!kubelet->stream_count && !kubelet->closing)
+            (void)uv_timer_start(&kubelet->retry, on_retry, DROPPED_MS, 0);
         return;
     }
     kubelet->ops->gone(kubelet->data, call);
@@ -285,9 +290,17 @@ static const struct grpc_service service = {
 
 static void look(struct kubelet *kubelet);
 
+/*
+ * When another of us ends, kubelet drops us, too, and calls the cards unhealthy until it is told
+ * again: it knows plugins by the resource's name alone.
+ */
 static void on_retry(uv_timer_t *timer)
 {
-    look(timer->data);
+    struct kubelet *kubelet = timer->data;
+
+    if (!kubelet->stream_count)
+        kubelet->known = 0;
+    look(kubelet);
 }
 
 static void on_registered(void *data, const struct grpc_answer *answer)

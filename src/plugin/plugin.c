@@ -20,6 +20,7 @@ enum {
     LATE_TIMES = 6,  /* of HEALTH_MS, until the driver counts as dead */
     LEAVE_MS = 1000, /* that it is waited for when we end */
     TIDY_MS = 30000,
+    TRIM_MS = 1000,
     EXPIRE_AGE = 4, /* times TIDY_MS */
 };
 
@@ -211,6 +212,11 @@ static void on_tidy_timer(uv_timer_t *timer)
     pods_each(plugin->pods, check_phase, plugin);
 }
 
+static void on_trim_timer(uv_timer_t *timer)
+{
+    plugin_trim(timer->data);
+}
+
 /* The node */
 
 static void on_node_begin(void *data)
@@ -365,6 +371,7 @@ static void stop(struct plugin *plugin)
     kube_client_free(plugin->kube);
     stop_health(plugin);
     uv_close((uv_handle_t *)&plugin->tidy_timer, NULL);
+    uv_close((uv_handle_t *)&plugin->trim_timer, NULL);
     for (size_t i = 0; i < ARRAY_SIZE(plugin->signals); i++)
         uv_close((uv_handle_t *)&plugin->signals[i], NULL);
 }
@@ -379,13 +386,15 @@ static void start_timers(struct plugin *plugin)
 {
     (void)uv_timer_init(plugin->loop, &plugin->health_timer);
     (void)uv_timer_init(plugin->loop, &plugin->tidy_timer);
-    plugin->health_timer.data = plugin->tidy_timer.data = plugin;
+    (void)uv_timer_init(plugin->loop, &plugin->trim_timer);
+    plugin->health_timer.data = plugin->tidy_timer.data = plugin->trim_timer.data = plugin;
     for (size_t i = 0; i < ARRAY_SIZE(plugin->signals); i++) {
         (void)uv_signal_init(plugin->loop, &plugin->signals[i]);
         plugin->signals[i].data = plugin;
     }
     (void)uv_timer_start(&plugin->health_timer, on_health_timer, HEALTH_MS, HEALTH_MS);
     (void)uv_timer_start(&plugin->tidy_timer, on_tidy_timer, TIDY_MS, TIDY_MS);
+    (void)uv_timer_start(&plugin->trim_timer, on_trim_timer, TRIM_MS, TRIM_MS);
 }
 
 /* Not before all is begun: a driver that hangs then would have us hear no signal. */

@@ -55,7 +55,8 @@ struct plugin {
     struct pods *pods;
     bool listed; /* the pods were all seen once */
     struct kubelet *kubelet;
-    uv_timer_t health_timer, tidy_timer;
+    uv_timer_t health_timer, tidy_timer, trim_timer;
+    uint64_t trims; /* of regions that their containers made longer */
     uv_signal_t signals[2];
 
     struct prestart *prestarts;
@@ -86,5 +87,7 @@ void plugin_phase_stop(struct plugin *plugin);
 /* tidy.c: what gone pods leave behind. */
 void plugin_tidy_pod(struct plugin *plugin, struct node_pod *pod);
 void plugin_tidy_all(struct plugin *plugin);
+/* What containers add to their regions' files. */
+void plugin_trim(struct plugin *plugin);
 /* What an earlier life of ours handed over, of the pods that are known by now. */
 void plugin_adopt(struct plugin *plugin);

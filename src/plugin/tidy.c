@@ -61,6 +61,26 @@ void plugin_tidy_all(struct plugin *plugin)
         log_warn("%s", err.text);
 }
 
+/* A container can do it again and again: it does not fill the log with it. */
+static void say_trimmed(void *data, const char *entry, uint64_t bytes)
+{
+    struct plugin *plugin = data;
+    uint64_t times = ++plugin->trims;
+
+    if ((times & (times - 1)) == 0)
+        log_warn(
+            "the region of %s had grown to %llu bytes and was cut; the %llu. time on this node",
+            entry, (unsigned long long)bytes, (unsigned long long)times);
+}
+
+void plugin_trim(struct plugin *plugin)
+{
+    struct error err = ERROR_INIT;
+
+    if (host_trim_regions(&plugin->host, say_trimmed, plugin, &err) < 0)
+        log_debug("%s", err.text);
+}
+
 static void adopt_spec(void *data, const struct spec_owner *owner)
 {
     struct plugin *plugin = data;

@@ -483,6 +483,35 @@ def loses_its_socket():
     node.end()
 
 
+def trims():
+    node = Node(gpus=1)
+    node.kubelet.connect()
+    (a,) = node.uuids
+    pod = node.show(node.pod("one", "x", gives=[[(a, 2000, 100)]]))
+    _, _, name = node.run_container(pod, "x", [f"{a}-0"])
+    env, mounts = node.edits(name)
+    region = pathlib.Path(mounts[env["CUDA_DEVICE_MEMORY_SHARED_CACHE"]]["hostPath"])
+    guest = start([LOAD, "--memory", "100M", "--hold"], bare_environment(node.machine, LD_PRELOAD=container(region, NVIDIA_VISIBLE_DEVICES=a, CUDA_DEVICE_MEMORY_LIMIT_0=2000 * MIB)))
+    check(wait_until(lambda: node.machine.used(guest.pid) >= 100 * MIB), "a container runs")
+    size = region.stat().st_size
+    time.sleep(1.5)
+    check(0 < size == region.stat().st_size, "its region is left alone", size)
+    with open(region, "r+b") as file:
+        file.seek(0, 2)
+        file.write(b"x" * (100 * MIB))
+        file.flush()
+        check(wait_until(lambda: region.stat().st_size <= 8 * MIB), "a region that the container made longer is cut")
+        if subprocess.run(["fallocate", "--keep-size", "--length", "100M", region]).returncode == 0:
+            check(wait_until(lambda: region.stat().st_blocks * 512 <= 16 * MIB), "and blocks beyond its end are given back", region.stat())
+    check("had grown to" in node.said(), "which is said", node.said()[-500:])
+    check(guest.poll() is None and node.machine.used(guest.pid) >= 100 * MIB, "and what runs in it runs on")
+    again = start([LOAD, "--memory", "100M", "--hold"], bare_environment(node.machine, LD_PRELOAD=container(region, NVIDIA_VISIBLE_DEVICES=a, CUDA_DEVICE_MEMORY_LIMIT_0=2000 * MIB)))
+    check(wait_until(lambda: node.machine.used(again.pid) >= 100 * MIB), "and what starts there starts")
+    guest.kill()
+    again.kill()
+    node.end()
+
+
 def hangs():
     node = Node(gpus=1)
     node.kubelet.connect()
@@ -501,7 +530,7 @@ def hangs():
     node.api.close()
 
 
-PARTS = ["registers", "hands_over", "matches", "init_containers", "refuses", "survives", "holds_fast", "lists_again", "loses_its_socket", "hangs"]
+PARTS = ["registers", "hands_over", "matches", "init_containers", "refuses", "survives", "holds_fast", "lists_again", "loses_its_socket", "trims", "hangs"]
 
 if __name__ == "__main__":
     for part in sys.argv[1:] or PARTS:

@@ -13,6 +13,7 @@
 #include "base/cleanup.h"
 #include "base/file.h"
 #include "base/util.h"
+#include "region/region.h"
 
 enum {
     LIBRARY_MAX = 16 << 20,
@@ -403,6 +404,68 @@ int host_list_specs(const struct node_host *host,
     struct spec_list list = {host, fn, data};
 
     return list_folder(host->cdi_folder, list_spec, &list, err);
+}
+
+/* Trimming */
+
+struct trim {
+    const struct node_host *host;
+    void (*fn)(void *data, const char *entry, uint64_t bytes);
+    void *data;
+    const char *entry; /* the folder's name */
+    char folder[PATH_MAX];
+};
+
+_Static_assert(REGION_SIZE <= HOST_REGION_MAX, "a region fits");
+
+/* Its blocks count, too: they may be taken beyond its end. File systems take some ahead. */
+static uint64_t excess_of(const struct stat *st)
+{
+    uint64_t size = (uint64_t)st->st_size, taken = (uint64_t)st->st_blocks * 512;
+
+    if (!S_ISREG(st->st_mode) || (size <= HOST_REGION_MAX && taken <= 2 * HOST_REGION_MAX))
+        return 0;
+    return MAX(size, taken);
+}
+
+static void trim_file(void *data, const char *name)
+{
+    struct trim *trim = data;
+    AUTOCLOSE int fd = -1;
+    char path[PATH_MAX];
+    struct stat st;
+    uint64_t bytes;
+
+    if (!ends_with(name, ".cache") || path_of(path, NULL, "%s/%s", trim->folder, name) < 0 ||
+        lstat(path, &st) < 0 || !excess_of(&st))
+        return;
+    fd = open(path, O_WRONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    if (fd < 0 || fstat(fd, &st) < 0)
+        return;
+    bytes = excess_of(&st);
+    if (bytes && ftruncate(fd, MIN(st.st_size, (off_t)HOST_REGION_MAX)) == 0)
+        trim->fn(trim->data, trim->entry, bytes);
+}
+
+static void trim_folder(void *data, const char *entry)
+{
+    struct trim *trim = data;
+
+    trim->entry = entry;
+    if (path_of(trim->folder, NULL, "%s/containers/%s", trim->host->hook_path, entry) == 0)
+        (void)list_folder(trim->folder, trim_file, trim, NULL);
+}
+
+int host_trim_regions(const struct node_host *host,
+                      void (*fn)(void *data, const char *entry, uint64_t bytes), void *data,
+                      struct error *err)
+{
+    struct trim trim = {.host = host, .fn = fn, .data = data};
+    char path[PATH_MAX];
+    int r;
+
+    r = path_of(path, err, "%s/containers", host->hook_path);
+    return r < 0 ? r : list_folder(path, trim_folder, &trim, err);
 }
 
 struct folder_list {

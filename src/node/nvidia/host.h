@@ -15,6 +15,10 @@
 #include "base/error.h"
 #include "node/nvidia/edits.h"
 
+enum {
+    HOST_REGION_MAX = 8 << 20,
+};
+
 /*
  * Makes the folders, puts the library there from source, and sets host->library. Removes what an
  * earlier life left half-written.
@@ -55,6 +59,15 @@ void host_remove_folder(const struct node_host *host, const char *entry);
 int host_list_specs(const struct node_host *host,
                     void (*fn)(void *data, const struct spec_owner *owner), void *data,
                     struct error *err);
+
+/*
+ * A container can write to its region's file, and so make it longer: each that has more than
+ * HOST_REGION_MAX bytes, or holds much more of the disk, is cut back to it, which is beyond what
+ * any library maps. Calls fn with its folder's name and the bytes that it had.
+ */
+int host_trim_regions(const struct node_host *host,
+                      void (*fn)(void *data, const char *entry, uint64_t bytes), void *data,
+                      struct error *err);
 
 /* Calls fn for each container's folder. */
 int host_list_folders(const struct node_host *host,
