@@ -7,6 +7,7 @@ was done (`cut`), after it (`lost`), or cut at once and done a moment later (`la
 time a pod is bound, what is granted of each card is added up again from the annotations of the pods there are.
 """
 
+import bisect
 import http.server
 import json
 import socket
@@ -341,7 +342,7 @@ def handler_for(api):
                     if api.round != began:
                         return
                     expired = number < api.oldest
-                    news = [change for change in api.changes if change[0] > number]
+                    news = api.changes[bisect.bisect_right(api.changes, number, key=lambda change: change[0]) :]
                 if expired:
                     self.say("ERROR", {"kind": "Status", "code": 410, "reason": "Expired", "message": "too old"})
                     self.wfile.write(b"0\r\n\r\n")

@@ -216,10 +216,7 @@ class Crowd:
             if thing:
                 end_bind(self.api, thing)
         if self.undone and chance.random() < 0.5:
-            with self.lock:
-                thing = self.undone.pop(0) if self.undone else None
-            if thing and "under way" in give_back(self.scheduler, thing, self.names):
-                self.undone.append(thing)
+            self.forget_one()
         thing = self.api.set(PODS, pod(chance.randrange(1, 12) * 1000, chance.choice([None, 10, 30])))
         done = False
         try:
@@ -231,6 +228,18 @@ class Crowd:
                 self.undone.append(thing)
                 if chance.random() < 0.5:
                     end_bind(self.api, thing)
+
+    def forget_one(self):
+        with self.lock:
+            thing = self.undone.pop(0) if self.undone else None
+        free = False
+        try:
+            free = thing and "under way" not in give_back(self.scheduler, thing, self.names)
+        finally:
+            if free:
+                end_bind(self.api, thing)
+            elif thing:
+                self.undone.append(thing)
 
     def ask(self, thing, chance):
         answer = self.scheduler.filter(thing, self.names)
@@ -273,6 +282,8 @@ class Crowd:
             if "under way" in give_back(self.scheduler, thing, self.names):
                 self.undone.insert(0, thing)
                 time.sleep(0.05)
+            elif thing["metadata"]["uid"] not in self.api.bound:
+                end_bind(self.api, thing)
 
 
 def crowded_api():
