@@ -2,10 +2,11 @@
 
 /* Any text is a machine or an error with a reason, and no machine is out of bounds. */
 
+#include "config/sim_config.h"
+
 #include <stdlib.h>
 
 #include "base/fuzz.h"
-#include "config/sim_config.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "config/sim_config.h"
+
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdlib.h>
-
-#include "config/sim_config.h"
 /* cmocka.h needs the four above */
 #include <cmocka.h>
 

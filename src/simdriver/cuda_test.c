@@ -2,6 +2,8 @@
 
 /* The driver's interface: initialisation, devices, contexts, memory, modules, errors. */
 
+#include "driver/cuda.h"
+
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -11,7 +13,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "driver/cuda.h"
 #include "driver/nvml.h"
 /* cmocka.h needs four of the above */
 #include <cmocka.h>

@@ -5,6 +5,8 @@
  * beginning; its size is made right, which is checked elsewhere, or it would never get further.
  */
 
+#include "simdriver/state.h"
+
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -12,7 +14,6 @@
 #include "base/cleanup.h"
 #include "base/fuzz.h"
 #include "base/util.h"
-#include "simdriver/state.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {

@@ -2,6 +2,8 @@
 
 /* Making, opening and removing machines. */
 
+#include "simdriver/state.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <setjmp.h>
@@ -10,8 +12,6 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <unistd.h>
-
-#include "simdriver/state.h"
 /* cmocka.h needs four of the above */
 #include <cmocka.h>
 

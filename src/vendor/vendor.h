@@ -4,10 +4,10 @@
 /*
  * What the control plane knows of a vendor.
  *
- * struct vendor is a constant table of functions, a folder each, listed in vendor_table[]. A configured
- * instance of it carries the names and numbers of the device configuration. The generic algorithms
- * live in place and admit; a vendor states only where it differs. All of it is pure: no clock, log
- * or state, and no allocation outside the arena passed in.
+ * struct vendor is a constant table of functions, a folder each, listed in vendor_table[]. A
+ * configured instance of it carries the names and numbers of the device configuration. The generic
+ * algorithms live in place and admit; a vendor states only where it differs. All of it is pure: no
+ * clock, log or state, and no allocation outside the arena passed in.
  */
 
 #include <stdbool.h>

@@ -2,12 +2,14 @@
 
 /*
  * What a container sees of its share, told as one line of JSON: each card's UUID and memory by CUDA
- * and by NVML, whether libvgpu.so is in this process, and the driver's answers to two allocations on
- * the first card. It includes none of the project's headers and finds the driver as most libraries do.
+ * and by NVML, whether libvgpu.so is in this process, and the driver's answers to two allocations
+ * on the first card. It includes none of the project's headers and finds the driver as most
+ * libraries do.
  *
  *   slice [--hold MIB] [--then MIB] [--stay]
  *
- * --hold takes memory and keeps it, --then tries to take more, --stay waits, with the memory, to be killed.
+ * --hold takes memory and keeps it, --then tries to take more, --stay waits, with the memory, to be
+ * killed.
  */
 
 #include <dlfcn.h>
@@ -113,7 +115,8 @@ static void print_cards(const char *name, const struct card cards[], unsigned co
 {
     printf("\"%s\": [", name);
     for (unsigned i = 0; i < count && i < MAX_CARDS; i++)
-        printf("%s{\"uuid\": \"%s\", \"bytes\": %zu}", i ? ", " : "", cards[i].uuid, cards[i].bytes);
+        printf("%s{\"uuid\": \"%s\", \"bytes\": %zu}", i ? ", " : "", cards[i].uuid,
+               cards[i].bytes);
     printf("], ");
 }
 
@@ -200,8 +203,8 @@ int main(int argc, char **argv)
     if (hold || then)
         make_context(cuda);
     held = take(cuda, hold);
-    printf("\"preloaded\": %s, \"hold\": %d, \"then\": %d}\n", is_preloaded() ? "true" : "false", held,
-           take(cuda, then));
+    printf("\"preloaded\": %s, \"hold\": %d, \"then\": %d}\n", is_preloaded() ? "true" : "false",
+           held, take(cuda, then));
     fflush(stdout);
     while (stay)
         pause();
