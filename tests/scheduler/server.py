@@ -227,11 +227,14 @@ def test_nothing_grows(api, scheduler):
 
     ask_all(100)
     wait_until(lambda: scheduler.descriptors() < 40)
-    before, descriptors = scheduler.private_kib(), scheduler.descriptors()
-    ask_all(800)
-    wait_until(lambda: scheduler.descriptors() <= descriptors, 5)
-    after = scheduler.private_kib()
-    check(SANITIZED or after - before < 1024, "four thousand requests leave no memory behind", f"{before} KiB, then {after} KiB")
+    descriptors, seen = scheduler.descriptors(), [scheduler.private_kib()]
+    # The heap may settle at another size once; what leaks grows each time.
+    for _ in range(3):
+        ask_all(400)
+        wait_until(lambda: scheduler.descriptors() <= descriptors, 5)
+        seen.append(scheduler.private_kib())
+    least = min(after - before for before, after in zip(seen, seen[1:]))
+    check(SANITIZED or least < 512, "thousands of requests leave no memory behind", f"KiB: {seen}")
     check(scheduler.descriptors() <= descriptors + 1, "and no descriptor", descriptors, scheduler.descriptors())
 
 
