@@ -6,8 +6,8 @@
 
 Running pods keep running and limited, new pods go on within 10 s, nothing stale is left. What kubelet itself
 needs after such a moment (it tries a pod again after 10 s) shows on pods that ask for nothing of ours,
-created beside the others: where those take longer, ours may, too, and by how often kubelet tells what it has. A pod in whose start the plugin was killed
-is tried again in that way, as well.
+created beside the others: where those take longer, ours may, too. So may pods after kubelet's own end, by how
+often it tells what the node has, and a pod in whose start the plugin was killed.
 """
 
 from support import *
