@@ -86,6 +86,8 @@ def kubelet_config():
         "localStorageCapacityIsolation": False,
         "makeIPTablesUtilChains": False,
         "maxPods": 250,
+        # When it was started anew it says that the node has no cards, and corrects that after so long.
+        "nodeStatusUpdateFrequency": "5s",
         "podLogsDir": str(WORK / "podlogs"),
         "resolvConf": "",
         "serializeImagePulls": False,
