@@ -426,8 +426,7 @@ class Crowd(CtlTest):
             codes.setdefault(process.returncode, []).append(process.stderr.read())
         self.assertEqual(list(codes), [0], {code: texts[0] for code, texts in codes.items()})
         print(f"{looks} looks: at most {most} of {fits} parts held, {most_used // MIB} of {self.MEMORY // MIB} MiB used")
-        # On a machine busy with other work fewer of them run at the same moment.
-        self.assertGreater(most, fits // 5)
+        self.assertGreater(most, fits // 2)
         self.assertLessEqual(most, fits)
         self.assertEqual(self.grants(), [])
 

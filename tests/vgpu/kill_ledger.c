@@ -418,7 +418,7 @@ static int judge(struct region *region, const struct tally *tally)
         check(inside * 10 >= kills, "deaths past a point of the ledger", inside, kills / 10);
     for (unsigned i = DOING_CHARGE; i < DOING_COUNT; i++)
         failures +=
-            check(tally->deaths[i] * 100 >= kills, doing_names[i], tally->deaths[i], kills / 100);
+            check(tally->deaths[i] * 50 >= kills, doing_names[i], tally->deaths[i], kills / 50);
     for (unsigned i = 0; i < LEDGER_POINT_COUNT; i++)
         failures += check(tally->at_point[i] * 100 >= kills, point_names[i], tally->at_point[i],
                           kills / 100);
