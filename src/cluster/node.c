@@ -153,7 +153,7 @@ static int read_devices(const struct cluster *cluster, const struct node *node,
 static int update_devices(struct cluster *cluster, struct cluster_node *node,
                           const struct node *from, struct error *err)
 {
-    static struct registration read; /* large, and one thread's */
+    struct registration *read;
     struct device *devices = NULL;
     const char *text;
     char *kept;
@@ -166,23 +166,26 @@ static int update_devices(struct cluster *cluster, struct cluster_node *node,
     if (node->registered && strcmp(node->registered, text) == 0)
         return 0;
 
-    r = read_devices(cluster, from, &read, err);
+    read = ARENA_NEW(cluster->scratch, struct registration);
+    if (!read)
+        return -ENOMEM;
+    r = read_devices(cluster, from, read, err);
     if (r < 0)
         return r;
     kept = strdup(text);
-    if (read.count)
-        devices = malloc(read.count * sizeof(*devices));
-    if (!kept || (read.count && !devices)) {
+    if (read->count)
+        devices = malloc(read->count * sizeof(*devices));
+    if (!kept || (read->count && !devices)) {
         free(kept);
         return -ENOMEM;
     }
 
     if (devices)
-        memcpy(devices, read.devices, read.count * sizeof(*devices));
+        memcpy(devices, read->devices, read->count * sizeof(*devices));
     free(node->registered);
     node->registered = kept;
-    replace_devices(cluster, node, devices, read.count, read.count ? NULL : read.absent);
-    return read.outcome;
+    replace_devices(cluster, node, devices, read->count, read->count ? NULL : read->absent);
+    return read->outcome;
 }
 
 int cluster_set_node(struct cluster *cluster, const struct node *from, struct error *err)

@@ -26,11 +26,6 @@ void split_deinit(struct split *split)
     *split = (struct split){0};
 }
 
-bool split_is_idle(const struct split *split)
-{
-    return split->depth == 0;
-}
-
 static int add(struct split_text *to, const char *bytes, size_t len, size_t max)
 {
     size_t size = to->size ? to->size : 4096;

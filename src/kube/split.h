@@ -52,6 +52,3 @@ void split_deinit(struct split *split);
  */
 int split_next(struct split *split, const char **bytes, size_t *len, char **ret_object,
                size_t *ret_len);
-
-/* Whether it stands between objects: nothing is lost if no more comes. */
-bool split_is_idle(const struct split *split);

@@ -643,12 +643,3 @@ bool kube_watch_is_complete(const struct kube_watch *watch)
 {
     return watch->complete;
 }
-
-void kube_watch_relist(struct kube_watch *watch)
-{
-    if (watch->freed)
-        return;
-    stop_exchange(watch);
-    forget(watch);
-    start_after(watch, 0);
-}

@@ -64,6 +64,3 @@ DEFINE_CLEANUP(struct kube_watch *, kube_watch_free);
 
 /* Whether complete() was called since the last begin(). */
 bool kube_watch_is_complete(const struct kube_watch *watch);
-
-/* Sends everything again, as after 410. */
-void kube_watch_relist(struct kube_watch *watch);

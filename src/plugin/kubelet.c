@@ -411,11 +411,6 @@ static void on_look(uv_timer_t *timer)
     look(kubelet);
 }
 
-bool kubelet_is_connected(const struct kubelet *kubelet)
-{
-    return kubelet->stream_count > 0;
-}
-
 /* Making and freeing */
 
 static int make_paths(struct kubelet *kubelet, struct error *err)

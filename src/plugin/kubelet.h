@@ -47,6 +47,3 @@ int kubelet_set_cards(struct kubelet *kubelet, const struct cards *cards);
 
 /* why: NULL when the container may start. */
 void kubelet_prestart_end(struct grpc_call *call, enum grpc_status status, const char *why);
-
-/* Whether kubelet knows us and listens. */
-bool kubelet_is_connected(const struct kubelet *kubelet);
