@@ -129,6 +129,15 @@ static void show(struct fixture *fixture, const char *uid, const struct text_pai
     assert_int_equal(cluster_set_pod(fixture->cluster, &pod, NULL), 0);
 }
 
+/* A pod of 600 MiB is placed on node a, and its bind has begun. */
+static void start_bind(struct fixture *fixture, const char *uid, struct text_pairs *ret_annotations)
+{
+    struct cluster_answer answer;
+
+    assert_int_equal(filter(fixture, uid, 600, 0, &answer), CLUSTER_PLACED);
+    assert_int_equal(bind(fixture, uid, 0, ret_annotations), 0);
+}
+
 static void test_a_decision_holds_its_devices(void **state)
 {
     struct fixture *fixture = *state;
@@ -209,8 +218,7 @@ static void test_a_bind_that_failed_gives_back_and_one_unknown_does_not(void **s
     struct cluster_answer answer;
     struct text_pairs annotations;
 
-    assert_int_equal(filter(fixture, "one", 600, 0, &answer), CLUSTER_PLACED);
-    assert_int_equal(bind(fixture, "one", 0, &annotations), 0);
+    start_bind(fixture, "one", &annotations);
     cluster_bound(fixture->cluster, "one", CLUSTER_UNKNOWN);
     cluster_expire(fixture->cluster, 100000 * SECOND);
     assert_int_equal(filter(fixture, "two", 600, 0, &answer), CLUSTER_REFUSED);
@@ -224,8 +232,7 @@ static void test_what_the_watch_shows_takes_the_place_of_the_promise(void **stat
     struct cluster_answer answer;
     struct text_pairs annotations;
 
-    assert_int_equal(filter(fixture, "one", 600, 0, &answer), CLUSTER_PLACED);
-    assert_int_equal(bind(fixture, "one", 0, &annotations), 0);
+    start_bind(fixture, "one", &annotations);
     show(fixture, "one", &annotations); /* before the answer to the bind */
     cluster_bound(fixture->cluster, "one", CLUSTER_NOT_BOUND);
     assert_int_equal(cluster_count(fixture->cluster).pods, 1);
@@ -238,11 +245,9 @@ static void test_what_the_watch_shows_takes_the_place_of_the_promise(void **stat
 static void test_a_bound_pod_that_a_later_list_does_not_show_is_gone(void **state)
 {
     struct fixture *fixture = *state;
-    struct cluster_answer answer;
     struct text_pairs annotations;
 
-    assert_int_equal(filter(fixture, "one", 600, 0, &answer), CLUSTER_PLACED);
-    assert_int_equal(bind(fixture, "one", 0, &annotations), 0);
+    start_bind(fixture, "one", &annotations);
     cluster_bound(fixture->cluster, "one", CLUSTER_BOUND);
     assert_int_equal(cluster_count(fixture->cluster).pods, 1);
     list(fixture->cluster);
@@ -258,8 +263,7 @@ static void test_what_a_pod_was_given_is_final(void **state)
     struct text_pairs annotations;
     struct pod pod = {.namespace = "default", .name = "one", .uid = "one", .resource_version = "3"};
 
-    assert_int_equal(filter(fixture, "one", 600, 0, &answer), CLUSTER_PLACED);
-    assert_int_equal(bind(fixture, "one", 0, &annotations), 0);
+    start_bind(fixture, "one", &annotations);
     show(fixture, "one", &annotations);
     pod.annotations = written_over;
     assert_int_equal(cluster_set_pod(fixture->cluster, &pod, NULL), 1);
@@ -274,8 +278,7 @@ static void test_what_cannot_be_read_stays_as_it_was(void **state)
     struct cluster_answer answer;
     struct text_pairs annotations;
 
-    assert_int_equal(filter(fixture, "one", 600, 0, &answer), CLUSTER_PLACED);
-    assert_int_equal(bind(fixture, "one", 0, &annotations), 0);
+    start_bind(fixture, "one", &annotations);
     show(fixture, "one", &annotations);
     cluster_begin(fixture->cluster, CLUSTER_PODS);
     cluster_keep(fixture->cluster, CLUSTER_PODS, "one");
@@ -293,8 +296,7 @@ static void test_a_node_that_comes_back_finds_its_pods_charged(void **state)
     struct cluster_answer answer;
     struct text_pairs annotations;
 
-    assert_int_equal(filter(fixture, "one", 600, 0, &answer), CLUSTER_PLACED);
-    assert_int_equal(bind(fixture, "one", 0, &annotations), 0);
+    start_bind(fixture, "one", &annotations);
     show(fixture, "one", &annotations);
     cluster_delete_node(fixture->cluster, "a");
     assert_int_equal(filter(fixture, "two", 300, 0, &answer), CLUSTER_REFUSED);
