@@ -80,12 +80,6 @@ def measure(name, count, limits):
     return count / seconds
 
 
-def private_mib(pid):
-    lines = pathlib.Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()[1:]
-    fields = dict(line.split(":", 1) for line in lines)
-    return sum(int(fields[f].split()[0]) for f in ("Private_Clean", "Private_Dirty")) / 1024
-
-
 def compare(options):
     for number in range(options.nodes):
         make_node(number)
@@ -99,11 +93,11 @@ def compare(options):
     for name in programs.OURS:
         pid = host.read_pid(name)
         if pid:
-            print(f"  {name:20} private memory {private_mib(pid):.1f} MiB")
+            print(f"  {name:20} private memory {harness.private_kib(pid) / 1024:.1f} MiB")
 
 
 def main():
-    global host, kube, programs, support
+    global harness, host, kube, programs, support
     options = arguments()
     os.environ["HAMI_BUILD"] = str(options.build.resolve())
     import host
@@ -114,6 +108,7 @@ def main():
     there = (host.WORK / "cluster.json").exists()
     if not there:
         subprocess.run([CLUSTER, "up"], check=True, stdout=subprocess.DEVNULL)
+    import harness
     import kube
     import programs
     import support

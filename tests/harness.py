@@ -190,6 +190,12 @@ def start(arguments, environment, **options):
     return guest
 
 
+def private_kib(pid):
+    """Memory that a process shares with nobody."""
+    lines = pathlib.Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()[1:]
+    return sum(int(line.split()[1]) for line in lines if line.startswith("Private_"))
+
+
 def wait_until(condition, seconds=10, step=0.01):
     deadline = time.monotonic() + seconds
     while not condition():

@@ -19,7 +19,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 import host  # noqa: E402
 import kube  # noqa: E402
 import programs  # noqa: E402
-from harness import MIB, check, check_equal, finish, skip, wait_until  # noqa: E402,F401
+from harness import MIB, check, check_equal, finish, private_kib, skip, wait_until  # noqa: E402,F401
 from host import NODE, WORK  # noqa: E402
 from kube import ApiError  # noqa: E402,F401
 from programs import EXTENDER, NAMESPACE  # noqa: E402,F401

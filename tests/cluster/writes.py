@@ -1,12 +1,15 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Requests to the API for each pod, counted from the audit log by user: one write of the scheduler's, one of the plugin's."""
+"""Requests to the API for each pod, counted from the audit log by user: one write of the scheduler's, one of the plugin's;
+and the memory that each program takes for it."""
 
 import collections
 
 from support import *
 
 PODS = 10
+# What each may take for itself on so small a cluster: the node's programs anywhere.
+PRIVATE_MIB = {"hami-scheduler": 16, "hami-device-plugin": 10, "hami-vgpu-monitor": 10}
 READS = {"get", "list"}
 WRITES = {"create", "update", "patch", "delete"}
 
@@ -14,6 +17,12 @@ WRITES = {"create", "update", "patch", "delete"}
 def count(requests, user, verbs):
     hits = [r[1:] for r in requests if r[0] == account(user) and r[1] in verbs and r[2] != "events"]
     return collections.Counter(hits)
+
+
+def check_memory():
+    for name, most in PRIVATE_MIB.items():
+        used = private_kib(host.read_pid(name)) / 1024
+        check(used <= most, f"{name} takes {used:.1f} MiB for itself", f"bound {most}")
 
 
 def main():
@@ -31,6 +40,7 @@ def main():
     check_equal(dict(count(requests, "hami-vgpu-monitor", WRITES | READS)), {}, "hami-vgpu-monitor asks nothing")
     silent = [r for r in requests if r[0] == account("hami-scheduler") and r[2] == "events"]
     check_equal(silent, [], "pods that fit have no events of ours")
+    check_memory()
     finish()
 
 

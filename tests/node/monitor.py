@@ -139,8 +139,7 @@ def main():
     check(wait_until(lambda: len(monitor.scrape()["hami_vgpu_memory_limit_bytes"]) == 1), "a pod that is gone is no longer told of")
 
     check_equal([monitor.get(p)[0] for p in ("/healthz", "/metrics", "/", "/metrics/x")], [200, 200, 404, 404], "it serves what it should")
-    memory = {l.split()[0]: int(l.split()[1]) for l in open(f"/proc/{monitor.program.pid}/smaps_rollup") if l[0].isupper()}
-    private = memory["Private_Clean:"] + memory["Private_Dirty:"]
+    private = private_kib(monitor.program.pid)
     print(f"private memory {private} KiB")
     check(private < 10240, "in less than 10 MiB of private memory", private)
 

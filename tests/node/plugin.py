@@ -160,9 +160,8 @@ def registers():
     check(node.kubelet.lists.get(timeout=5), "and when it restarts itself")
     time.sleep(0.5)
     check_equal(len(node.patches()), before, "without writing what is written already")
-    memory = {l.split()[0]: int(l.split()[1]) for l in open(f"/proc/{node.plugin.pid}/smaps_rollup") if l[0].isupper()}
-    private = memory["Private_Clean:"] + memory["Private_Dirty:"]
-    print(f"private memory {private} KiB, Pss {memory['Pss:']} KiB")
+    private = private_kib(node.plugin.pid)
+    print(f"private memory {private} KiB")
     check(private < 10240, "in less than 10 MiB of private memory", private)
     node.end()
 

@@ -198,8 +198,7 @@ class Scheduler:
         return wait_until(same, seconds, 0.05)
 
     def private_kib(self):
-        text = pathlib.Path(f"/proc/{self.pid()}/smaps_rollup").read_text()
-        return sum(int(n) for n in re.findall(r"^Private_(?:Clean|Dirty): *(\d+)", text, re.M))
+        return private_kib(self.pid())
 
     def descriptors(self):
         return len(os.listdir(f"/proc/{self.pid()}/fd"))
