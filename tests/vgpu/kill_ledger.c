@@ -3,10 +3,10 @@
 /*
  * The kill storm over the ledger itself: processes charge and discharge at random under one limit
  * while a controller has them killed with SIGKILL and starts others in their place. Some of the
- * kills come at random moments; for the others a victim is told at which of the ledger's points, in
- * the middle of a charge, a discharge or a settlement, it shall be killed; so is the settler of a
- * settler. Where each death fell is known, not guessed: a process notes what it is doing in a page
- * that outlives it.
+ * kills come at random moments; for the others a bait is laid: the next process that comes to a
+ * given point of the ledger, in the middle of a charge, a discharge or a settlement, is killed
+ * there; so is the settler of a settler. Where each death fell is known, not guessed: a process
+ * notes what it is doing in a page that outlives it.
  *
  *   kill_ledger [KILLS [REGION-FILE [SEED]]]
  *
@@ -62,17 +62,29 @@ struct record {
     _Alignas(64) _Atomic uint32_t version; /* odd while held[] changes */
     _Atomic uint32_t held[DEVICES]; /* units, after a charge returned until before a discharge */
     _Atomic uint32_t doing;
-    _Atomic uint32_t point;   /* the last point passed in this call, plus 1 */
-    _Atomic uint32_t fall_at; /* point to stop at, plus 1; from the controller */
-    _Atomic uint32_t fall_doing;
-    _Atomic uint32_t fallen;
+    _Atomic uint32_t point;  /* the last point passed in this call, plus 1 */
+    _Atomic uint32_t fallen; /* into which trap, plus 1 */
     _Atomic uint64_t calls;
     _Atomic int64_t longest_wait_ns[DOING_COUNT];
     _Atomic uint32_t failed;
 };
 
+/* Where a bait may lie: one for whoever changes, one for whoever settles. */
+enum trap {
+    TRAP_CHANGE,
+    TRAP_SETTLE,
+    TRAP_COUNT,
+};
+
+/* The next process that comes there dies there. */
+struct bait {
+    enum doing doing;
+    enum ledger_point point;
+};
+
 struct storm {
     struct record records[WORKERS];
+    _Alignas(64) _Atomic uint32_t laid[TRAP_COUNT]; /* a bait's code, 0: none */
 };
 
 static struct storm *storm;
@@ -80,17 +92,33 @@ static pid_t pids[WORKERS];
 static struct record *me;
 static int schedstat = -1;
 
+static uint32_t bait_code(struct bait bait)
+{
+    return (uint32_t)bait.doing << 8 | ((uint32_t)bait.point + 1);
+}
+
+/* One process takes a bait, or who laid it takes it back. */
+static bool take(enum trap trap, uint32_t code)
+{
+    return atomic_load(&storm->laid[trap]) == code &&
+           atomic_compare_exchange_strong(&storm->laid[trap], &code, 0);
+}
+
 void ledger_point(enum ledger_point point, unsigned slot, bool discharge)
 {
+    enum trap trap;
+    uint32_t code;
+
     (void)slot;
     (void)discharge;
     if (!me)
         return;
     atomic_store(&me->point, (uint32_t)point + 1);
-    if (atomic_load(&me->fall_at) != (uint32_t)point + 1 ||
-        atomic_load(&me->fall_doing) != atomic_load(&me->doing))
+    trap = atomic_load(&me->doing) == DOING_SETTLE ? TRAP_SETTLE : TRAP_CHANGE;
+    code = bait_code((struct bait){(enum doing)atomic_load(&me->doing), point});
+    if (!take(trap, code))
         return;
-    atomic_store(&me->fallen, 1);
+    atomic_store(&me->fallen, trap + 1);
     for (;;)
         (void)kill(getpid(), SIGKILL);
 }
@@ -280,29 +308,24 @@ static void look(struct tally *tally, const struct region_ext *ext)
     }
 }
 
-static void lure(struct record *victim, enum doing doing, enum ledger_point point)
+static void lay(enum trap trap, struct bait bait)
 {
-    atomic_store(&victim->fall_doing, doing);
-    atomic_store(&victim->fall_at, (uint32_t)point + 1);
+    atomic_store(&storm->laid[trap], bait_code(bait));
 }
 
-static int fallen_one(void)
-{
-    for (int i = 0; i < WORKERS; i++)
-        if (atomic_load(&storm->records[i].fallen))
-            return i;
-    return -1;
-}
-
-/* Waits a little for one of the lured to have fallen: its index, or -1. */
-static int caught(void)
+/* Waits a little for a process to take what was laid, then takes it back: its index, or -1. */
+static int caught(enum trap trap)
 {
     int64_t until = clock_now_ns() + 20 * NS_PER_MS;
-    int index;
+    uint32_t code;
 
-    while ((index = fallen_one()) < 0 && clock_now_ns() < until)
+    while ((code = atomic_load(&storm->laid[trap])) && clock_now_ns() < until)
         usleep(50);
-    return index;
+    if (code && take(trap, code))
+        return -1;
+    for (unsigned i = 0;; i = (i + 1) % WORKERS)
+        if (atomic_load(&storm->records[i].fallen) == trap + 1)
+            return (int)i;
 }
 
 static void gather(struct tally *tally, struct record *record)
@@ -314,26 +337,26 @@ static void gather(struct tally *tally, struct record *record)
             MAX(tally->longest_wait_ns[i], atomic_load(&record->longest_wait_ns[i]));
 }
 
-static void bury(struct tally *tally, struct record *record, bool lured)
+static void bury(struct tally *tally, struct record *record, bool baited)
 {
     uint32_t doing = MIN(atomic_load(&record->doing), (uint32_t)DOING_COUNT - 1);
     uint32_t point = atomic_load(&record->point);
 
     tally->deaths[doing]++;
-    tally->random_kills += !lured;
-    tally->random_inside += !lured && doing != DOING_OTHER;
+    tally->random_kills += !baited;
+    tally->random_inside += !baited && doing != DOING_OTHER;
     if (doing != DOING_OTHER && point >= 1 && point <= LEDGER_POINT_COUNT)
         tally->at_point[point - 1]++;
     gather(tally, record);
     memset(record, 0, sizeof(*record));
 }
 
-static void kill_and_replace(struct tally *tally, unsigned victim, bool lured, const char *path,
+static void kill_and_replace(struct tally *tally, unsigned victim, bool baited, const char *path,
                              uint64_t *random)
 {
     (void)kill(pids[victim], SIGKILL);
     (void)waitpid(pids[victim], NULL, 0);
-    bury(tally, &storm->records[victim], lured);
+    bury(tally, &storm->records[victim], baited);
     tally->kills++;
     pids[victim] = start(victim, path, *random ^ victim);
 }
@@ -345,37 +368,44 @@ static void strike(struct tally *tally, const char *path, uint64_t *random)
     kill_and_replace(tally, random_below(random, WORKERS), false, path, random);
 }
 
-/* In the middle of a charge or a discharge. */
+/* In the middle of a charge or a discharge, each kind in turn. */
 static void strike_change(struct tally *tally, const char *path, uint64_t *random)
 {
-    static const enum ledger_point points[] = {LEDGER_POINT_OP_WRITTEN, LEDGER_POINT_HELPED,
-                                               LEDGER_POINT_SWAPPED};
-    unsigned victim = random_below(random, WORKERS);
+    static const struct bait baits[] = {
+        {DOING_CHARGE, LEDGER_POINT_OP_WRITTEN}, {DOING_DISCHARGE, LEDGER_POINT_OP_WRITTEN},
+        {DOING_CHARGE, LEDGER_POINT_HELPED},     {DOING_DISCHARGE, LEDGER_POINT_HELPED},
+        {DOING_CHARGE, LEDGER_POINT_SWAPPED},    {DOING_DISCHARGE, LEDGER_POINT_SWAPPED},
+    };
+    static unsigned next;
+    int victim;
 
-    lure(&storm->records[victim], random_below(random, 2) ? DOING_CHARGE : DOING_DISCHARGE,
-         points[random_below(random, ARRAY_SIZE(points))]);
-    (void)caught();
-    kill_and_replace(tally, victim, true, path, random);
+    lay(TRAP_CHANGE, baits[next++ % ARRAY_SIZE(baits)]);
+    victim = caught(TRAP_CHANGE);
+    if (victim >= 0)
+        kill_and_replace(tally, (unsigned)victim, true, path, random);
 }
 
-/* Whoever comes to settle a dead one, in the middle of that; and its settler, one time in four. */
+/*
+ * Whoever comes to settle one that died in the middle of a change, in the middle of that; and its
+ * settler, one time in four.
+ */
 static void strike_settler(struct tally *tally, const char *path, uint64_t *random)
 {
-    enum ledger_point point = random_below(random, LEDGER_POINT_COUNT);
-    int settler;
+    static unsigned next;
+    struct bait bait = {DOING_SETTLE, (enum ledger_point)(next++ % LEDGER_POINT_COUNT)};
+    bool again = true;
 
-    for (unsigned i = 0; i < WORKERS; i++)
-        lure(&storm->records[i], DOING_SETTLE, point);
-    strike(tally, path, random);
-    do {
-        settler = caught();
+    lay(TRAP_SETTLE, bait);
+    strike_change(tally, path, random);
+    while (again) {
+        int settler = caught(TRAP_SETTLE);
+
+        again = settler >= 0 && random_below(random, 4) == 0;
+        if (again)
+            lay(TRAP_SETTLE, bait);
         if (settler >= 0)
             kill_and_replace(tally, (unsigned)settler, true, path, random);
-    } while (settler >= 0 && random_below(random, 4) == 0);
-    for (unsigned i = 0; i < WORKERS; i++)
-        atomic_store(&storm->records[i].fall_at, 0);
-    while ((settler = fallen_one()) >= 0)
-        kill_and_replace(tally, (unsigned)settler, true, path, random);
+    }
 }
 
 static int check(bool holds, const char *what, uint64_t number, uint64_t bound)
@@ -456,8 +486,8 @@ int main(int argc, char **argv)
         printf("FAIL: %s\n", err.text);
         return 1;
     }
-    while (tally.kills < kills) {
-        strikes[random_below(&random, ARRAY_SIZE(strikes))](&tally, path, &random);
+    for (unsigned turn = 0; tally.kills < kills; turn++) {
+        strikes[turn % ARRAY_SIZE(strikes)](&tally, path, &random);
         look(&tally, region.ext);
     }
     for (unsigned i = 0; i < WORKERS; i++)
