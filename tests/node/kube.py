@@ -19,9 +19,10 @@ PROGRAM = BUILD / "tests/kubeclient"
 class Watcher:
     """kubeclient watching; what it says, and the names that it should know by it."""
 
-    def __init__(self, api, *arguments):
-        config = api.kubeconfig(scratch / f"config-{api.port}")
-        self.program = start([PROGRAM, config, "watch", PODS, *arguments], os.environ | {"no_proxy": "*"})
+    def __init__(self, api, *arguments, config=None, object_us=0):
+        config = config or api.kubeconfig(scratch / f"config-{api.port}")
+        environment = os.environ | {"no_proxy": "*", "OBJECT_US": str(object_us)}
+        self.program = start([PROGRAM, config, "watch", PODS, *arguments], environment)
         self.lines = []
         threading.Thread(target=self.read, daemon=True).start()
 
@@ -54,9 +55,9 @@ class Watcher:
 
     def end(self):
         self.program.stdin.close()
-        self.program.wait(10)
-        wait_until(lambda: self.count("longest"))
-        return [int(n) for n in [line for line in self.lines if line.startswith("longest")][0].split()[1:]]
+        self.program.wait(30)
+        wait_until(lambda: self.count("most"))
+        return int(self.lines[-1].split()[1])
 
 
 def fill(api, count, size=0):
@@ -270,7 +271,7 @@ def requests():
     began = time.monotonic()
     head, _ = request(api, "GET", PODS + "/a", "", "1500")
     check_equal(head.split()[1], "-111", "no server: refused")
-    check(1 < time.monotonic() - began < 3, "after trying for its time")
+    check(1 < time.monotonic() - began < 10, "after trying for its time")
 
 
 def rotates():
@@ -279,10 +280,7 @@ def rotates():
     api = Api(token="first")
     fill(api, 1)
     config = api.kubeconfig(scratch / "rotating-config", f"{{tokenFile: {token}}}")
-    watcher = Watcher.__new__(Watcher)
-    watcher.program = start([PROGRAM, config, "watch", PODS], os.environ | {"no_proxy": "*"})
-    watcher.lines = []
-    threading.Thread(target=watcher.read, daemon=True).start()
+    watcher = Watcher(api, config=config)
     watcher.await_line("complete 1")
     token.write_text("second")
     api.token = "second"
@@ -348,46 +346,37 @@ def secured():
     check_equal(ask(api, by_file, f", certificate-authority: {pki}/ca.crt, tls-server-name: kubernetes.test"), "error 0 200", "unless it is the name that is asked for")
     fill(api, 600, 20000)
     config = api.kubeconfig(scratch / "secured-watch", by_file, f", certificate-authority: {pki}/ca.crt, tls-server-name: kubernetes.test")
-    watcher = Watcher.__new__(Watcher)
-    watcher.program = start([PROGRAM, config, "watch", PODS], os.environ | {"no_proxy": "*"})
-    watcher.lines = []
-    threading.Thread(target=watcher.read, daemon=True).start()
+    watcher = Watcher(api, config=config)
     check(watcher.await_line("complete 601"), "12 MB come over TLS", watcher.lines[-2:])
     watcher.end()
     api.close()
 
 
-def bounded():
-    """50,000 pods of 6 KB each: no turn of the loop is long."""
-    for watch_list in (True, False):
-        how = "WatchList" if watch_list else "pages"
-        api = Api(watch_list)
-        fill(api, 50000, 6000)
-        began = time.monotonic()
-        watcher = Watcher(api)
-        check(watcher.await_line("complete 50000", 100), f"{how}: 50,000 pods come", watcher.lines[-3:])
-        took = time.monotonic() - began
-        peak = int([l.split()[1] for l in open(f"/proc/{watcher.program.pid}/status") if l.startswith("VmHWM")][0])
-        longest, busy = watcher.end()
-        print(f"{how}: {took:.1f} s, longest turn {longest} us ({busy} us of the processor), peak {peak} KiB")
-        check(peak < 40000, f"{how}: in little memory", peak)
-        # By the processor's time: others may be using the machine.
-        check(busy < 2000, f"{how}: no turn of the loop is long", longest, busy)
-        api.close()
+def bounded(watch_list):
+    """10,000 pods of 6 KB each whose owner takes 100 us for each: they wait at the server, and the loop goes round meanwhile."""
+    how = "WatchList" if watch_list else "pages"
+    api = Api(watch_list)
+    fill(api, 10000, 6000)
+    watcher = Watcher(api, object_us=100)
+    check(watcher.await_line("complete 10000", 100), f"{how}: 10,000 pods come", watcher.lines[-3:])
+    peak = int([l.split()[1] for l in open(f"/proc/{watcher.program.pid}/status") if l.startswith("VmHWM")][0])
+    check(peak < 20000, f"{how}: in little memory", f"{peak} KiB")
+    # A turn hands objects over for 250 us.
+    most = watcher.end()
+    check(0 < most <= 3, f"{how}: at most three in a turn of the loop", most)
+    api.close()
 
 
 if __name__ == "__main__":
-    if sys.argv[1:] == ["bounded"]:
-        bounded()
-    else:
-        follows(True)
-        follows(False)
-        selects()
-        survives()
-        for watch_list in (True, False):
-            begins(watch_list)
-            binds(watch_list)
-        requests()
-        rotates()
-        secured()
+    follows(True)
+    follows(False)
+    selects()
+    survives()
+    for watch_list in (True, False):
+        begins(watch_list)
+        binds(watch_list)
+        bounded(watch_list)
+    requests()
+    rotates()
+    secured()
     finish()
