@@ -25,6 +25,7 @@ sys.path[:0] = [str(SOURCE / "tests/cluster"), str(SOURCE / "tests")]
 LABEL = "bench.hami.io/made-up"
 CARDS, CARD_MIB = 8, 81920
 CALLERS = 8  # at once
+WATCHED = ("kube-apiserver", "etcd", "kube-scheduler", "kube-controller-manager", "kubelet", "hami-scheduler", "hami-device-plugin", "hami-vgpu-monitor")
 
 
 def arguments():
@@ -72,9 +73,23 @@ def make_pods(namespace, count, limits):
         time.sleep(0.05)
 
 
-def measure(name, count, limits):
+def processor_ms():
+    """What each program has had of the processor since it was started."""
+    spent = {}
+    for name in WATCHED:
+        pid = host.read_pid(name)
+        if pid:
+            fields = pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+            spent[name] = 1000 * (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    return spent
+
+
+def measure(name, count, limits, spent):
     namespace = support.new_namespace(name)
+    before = processor_ms()
     seconds = make_pods(namespace, count, limits)
+    for program, ms in processor_ms().items():
+        spent.setdefault(program, []).append((ms - before[program]) / count)
     for thing in support.api.get(support.pods_path(namespace))["items"]:
         support.api.delete(support.pods_path(namespace, thing["metadata"]["name"]), grace=0)
     return count / seconds
@@ -83,13 +98,16 @@ def measure(name, count, limits):
 def compare(options):
     for number in range(options.nodes):
         make_node(number)
-    rates = {"without": [], "with": []}
+    rates, spent = {"without": [], "with": []}, {"without": {}, "with": {}}
     for turn in range(options.rounds):
-        rates["without"].append(measure(f"bench-without-{turn}", options.pods, None))
-        rates["with"].append(measure(f"bench-with-{turn}", options.pods, support.share(1, 3000, 5)))
+        for which, limits in (("without", None), ("with", support.share(1, 3000, 5))):
+            rates[which].append(measure(f"bench-{which}-{turn}", options.pods, limits, spent[which]))
     without, given = statistics.median(rates["without"]), statistics.median(rates["with"])
     print(f"{options.nodes} made-up nodes x {CARDS} cards, {options.pods} pods, medians of {options.rounds} turns")
     print(f"  pods per second without a share {without:.1f}, with {given:.1f}: {100 * given / without:.0f} %   target >= 90 %")
+    print("  of the processor, ms a pod: without, with")
+    for name in WATCHED:
+        print(f"    {name:20} {statistics.median(spent['without'][name]):6.2f} {statistics.median(spent['with'][name]):6.2f}")
     for name in programs.OURS:
         pid = host.read_pid(name)
         if pid:
