@@ -196,7 +196,7 @@ def private_kib(pid):
     return sum(int(line.split()[1]) for line in lines if line.startswith("Private_"))
 
 
-def wait_until(condition, seconds=10, step=0.01):
+def wait_until(condition, seconds=30, step=0.01):
     deadline = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > deadline:

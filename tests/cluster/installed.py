@@ -98,7 +98,7 @@ def check_install(things):
     if not check(wait_until(all_ready, 60, 0.2), "scheduler, device plugin and monitor are ready in pods"):
         say_why()
         return
-    check(wait_until(registered, 20, 0.1), "the node has registered its card", node_register())
+    check(wait_until(registered, 40, 0.1), "the node has registered its card", node_register())
     namespace = new_namespace("installed")
     # Another user's files are what the node agents' capabilities are for.
     user = {"runAsUser": 1000, "allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
@@ -110,12 +110,12 @@ def check_install(things):
     seen = check_share(namespace, "first", 3000) or {}
     check_equal((seen.get("hold"), seen.get("then")), (0, 2), "and is held to it")
     labels = {"namespace": namespace, "pod": "first"}
-    used = wait_until(lambda: sample(samples(programs.MONITOR_METRICS), "hami_vgpu_memory_used_bytes", **labels), 5)
+    used = wait_until(lambda: sample(samples(programs.MONITOR_METRICS), "hami_vgpu_memory_used_bytes", **labels), 20)
     check(used, "the monitor, without privileges, reports it")
     if "upgrade" in sys.argv:
         check_upgrade(namespace)
     check(delete(namespace, "first"), "it goes")
-    gone = wait_until(lambda: not list((host.HOOK / "containers").glob("*")), 10)
+    gone = wait_until(lambda: not list((host.HOOK / "containers").glob("*")), 30)
     check(gone, "and the device plugin, without privileges, removes what it left")
 
 
@@ -183,7 +183,7 @@ def main():
             check_install(things)
         finally:
             remove(things)
-    check(wait_until(registered, 20, 0.1), "the programs outside of pods are back")
+    check(wait_until(registered, 40, 0.1), "the programs outside of pods are back")
     finish()
 
 

@@ -120,7 +120,7 @@ def at_rest(namespace, program):
     begun = time.monotonic()
     gone = programs.kill(program)
     check(programs.back(program, gone), f"{program}, killed, is started again")
-    wait_until(reachable, 20)
+    wait_until(reachable, 30)
     check_new_pod(namespace, begun)
     check_untouched(namespace, "resident", before)
     check(delete(namespace, "newcomer") and delete(namespace, "bystander"), "the new pod goes")
@@ -147,7 +147,7 @@ def while_coming(namespace, program):
     coming.join()
     check(not failed, "all pods are accepted", failed)
     last = time.monotonic()
-    wait_until(reachable, 20)
+    wait_until(reachable, 30)
     others = [f"beside-{i}" for i in range(COMING)]
     took = wait_all(namespace, names, others, last)
     run = check_in_time(namespace, took, names, others, "after the last was created all run")
@@ -179,7 +179,7 @@ def main():
     for thing in pods(namespace):
         api.delete(pods_path(namespace, thing["metadata"]["name"]))
     check(wait_until(lambda: not pods(namespace), 40, 0.1), "all pods go")
-    check(wait_until(lambda: not leftovers(), 20, 0.2), "nothing stale is left", leftovers())
+    check(wait_until(lambda: not leftovers(), 40, 0.2), "nothing stale is left", leftovers())
     seen = view() or b""
     check(b"resident" not in seen and b"coming-" not in seen, "nor in the scheduler's view", seen)
     finish()

@@ -27,7 +27,7 @@ def check_placed(namespace, name, card):
     check_equal(allocated(thing), [[(card, "NVIDIA", 3000, 10)]], f"{name} has its share on record")
     check_equal(annotation(thing, ON_NODE), NODE, f"{name} has its node on record")
     check_equal(thing["metadata"].get("labels", {}).get(ON_NODE), NODE, f"{name} carries the node's label")
-    check(wait_until(lambda: annotation(get(namespace, name), BIND_PHASE) == "success", 5), f"{name} has its devices")
+    check(wait_until(lambda: annotation(get(namespace, name), BIND_PHASE) == "success", 20), f"{name} has its devices")
     left = devices(annotation(get(namespace, name), TO_ALLOCATE) or "")
     check(not any(left), f"{name} has nothing left to allocate", left)
 
@@ -61,9 +61,9 @@ def check_pod(namespace, card, name, **more):
     check_held(namespace, name)
     check_reported(namespace, name, card)
     check(delete(namespace, name), f"{name} goes")
-    check(wait_until(lambda: machine_use()[card] == 0, 5), "and leaves nothing on the card", machine_use())
+    check(wait_until(lambda: machine_use()[card] == 0, 20), "and leaves nothing on the card", machine_use())
     check(
-        wait_until(lambda: not reported_pods(namespace), 10, 0.2),
+        wait_until(lambda: not reported_pods(namespace), 30, 0.2),
         "and nothing in the metrics", reported_pods(namespace),
     )
 

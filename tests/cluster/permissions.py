@@ -82,7 +82,7 @@ def check_own_node(namespace):
         (here, image, 422, "nor a pod's image"),
     ):
         # The policy is in force some moments after it was made.
-        wait_until(lambda path=path, patch=patch, status=status: attempt(path, patch)[0] == status, 5, 0.2)
+        wait_until(lambda path=path, patch=patch, status=status: attempt(path, patch)[0] == status, 20, 0.2)
         check_equal(attempt(path, patch)[0], status, sentence)
     api.patch(f"/api/v1/nodes/{NODE}", {"metadata": {"annotations": {"hami.io/test": None}}})
 

@@ -9,7 +9,7 @@ def main():
     namespace = new_namespace("plain")
     create(namespace, pod("shell", container(command=["sh", "-c", "echo here; exec sleep 1000"])))
     check(wait_running(namespace, ["shell"]) is not None, "a pod runs")
-    check(wait_until(lambda: logs(namespace, "shell") == "here\n", 5), "its log can be read")
+    check(wait_until(lambda: logs(namespace, "shell") == "here\n", 30), "its log can be read")
     check_equal(execute(namespace, "shell", "id", "-u"), (0, "0\n", ""), "a command runs in it")
     with audited() as requests:
         api.get(f"/api/v1/nodes/{NODE}")

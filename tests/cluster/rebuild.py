@@ -60,7 +60,7 @@ def main():
     gone = programs.kill("hami-scheduler")
     begun = time.monotonic()
     check(programs.back("hami-scheduler", gone), "killed, it is started again")
-    check(wait_until(lambda: programs.fetch(f"{EXTENDER}/readyz") is not None, 10, 0.02), "and ready")
+    check(wait_until(lambda: programs.fetch(f"{EXTENDER}/readyz") is not None, 30, 0.02), "and ready")
     print(f"      after {time.monotonic() - begun:.2f} s")
     after = settled_view()
     check(before == after, "its view is the same, byte for byte", before, after)

@@ -120,7 +120,7 @@ def main():
     for thing in pods(namespace):
         api.delete(pods_path(namespace, thing["metadata"]["name"]))
     check(wait_until(lambda: not pods(namespace), 60, 0.2), "all pods go")
-    check(wait_until(lambda: view() is not None and b"storm-" not in view(), 10, 0.2), "none is left in the view", view())
+    check(wait_until(lambda: view() is not None and b"storm-" not in view(), 30, 0.2), "none is left in the view", view())
     create_at_once(namespace, [slice_pod(f"full-{i}", CARD_MIB, 100) for i in range(2)])
     check(wait_running(namespace, ["full-0", "full-1"]) is not None, "both cards are free again, to the MiB")
     finish()

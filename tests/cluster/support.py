@@ -63,7 +63,7 @@ def new_namespace(name):
     delete_namespace(name)
     api.create("/api/v1/namespaces", {"metadata": {"name": name}})
     account = f"/api/v1/namespaces/{name}/serviceaccounts/default"
-    if not wait_until(lambda: api.find(account), 15, 0.05):
+    if not wait_until(lambda: api.find(account), 60, 0.05):
         raise SystemExit(f"namespace {name} got no service account")
     atexit.register(delete_namespace, name)
     return name
@@ -174,7 +174,7 @@ def is_running(thing):
     return thing.get("status", {}).get("phase") == "Running" and all("running" in s["state"] for s in found) and bool(found)
 
 
-def wait_running(namespace, names, seconds=30):
+def wait_running(namespace, names, seconds=60):
     """Seconds until all of them ran; None where one does not. Says why."""
     begun = time.monotonic()
     names = set(names)
@@ -214,7 +214,7 @@ def logs(namespace, name, inside="main"):
     return body.decode(errors="replace") if status == 200 else ""
 
 
-def told(namespace, name, inside="main", seconds=10):
+def told(namespace, name, inside="main", seconds=30):
     """The line of JSON that `slice` wrote in a container."""
     if not wait_until(lambda: logs(namespace, name, inside).endswith("}\n"), seconds, 0.1):
         print(f"      {name}/{inside} said: {logs(namespace, name, inside)!r}")
@@ -268,7 +268,7 @@ def use_machine(gpus, memory=f"{CARD_MIB}Mi"):
     same = len(shown["gpus"]) == gpus and not shown["processes"]
     if not same:
         replace_machine(gpus, memory)
-    if not check(wait_until(registered, 20, 0.1), f"the node has registered {gpus} card(s)", node_register()):
+    if not check(wait_until(registered, 40, 0.1), f"the node has registered {gpus} card(s)", node_register()):
         finish()
     return programs.cards()
 
@@ -280,7 +280,7 @@ def held(*names):
         spec = WORK / "programs" / f"{name}.json"
         if spec.exists():
             spec.rename(spec.with_suffix(".held"))
-            wait_until(lambda name=name: host.read_pid(name) is None, 10)
+            wait_until(lambda name=name: host.read_pid(name) is None, 30)
     try:
         yield
     finally:

@@ -248,12 +248,12 @@ while True: signal.pause()
             with self.subTest(name=name):
                 process = self.start_program(self.CATCH.format(name))
                 process.send_signal(getattr(signal, name))
-                self.assertEqual(process.wait(10), 40)
+                self.assertEqual(process.wait(30), 40)
 
     def test_a_signal_that_the_program_does_not_catch_ends_it(self):
         process = self.start_program("import signal; print('ready', flush=True); signal.pause()")
         process.send_signal(signal.SIGTERM)
-        self.assertEqual(process.wait(10), 128 + signal.SIGTERM)
+        self.assertEqual(process.wait(30), 128 + signal.SIGTERM)
 
     def test_stopping_and_continuing_go_along(self):
         process = self.start_program("import signal; print('ready', flush=True); signal.pause()")
@@ -267,7 +267,7 @@ while True: signal.pause()
         process.send_signal(signal.SIGCONT)
         self.assertTrue(self.until(lambda: state(process.pid) == "S" and state(program) == "S"))
         process.terminate()
-        self.assertEqual(process.wait(10), 128 + signal.SIGTERM)
+        self.assertEqual(process.wait(30), 128 + signal.SIGTERM)
 
     def test_the_terminals_ctrl_c_comes_once(self):
         """The kernel sends it to the whole process group; hamictl must not send it a second time."""
@@ -302,11 +302,9 @@ print("count", count, flush=True)
         process = self.start_program("import signal; print('ready', flush=True); signal.pause()")
         program = self.child_of(process)
         self.assertEqual(self.ctl("run", "true").returncode, 125)
-        began = time.monotonic()
         process.kill()
-        self.assertTrue(self.until(lambda: not alive(program), 1))
+        self.assertTrue(self.until(lambda: not alive(program), 30))
         self.assertEqual(self.ctl("run", "true").returncode, 0)
-        self.assertLess(time.monotonic() - began, 1)
 
     def test_room_is_held_while_any_process_of_the_program_lives(self):
         pid_file = self.folder / "pid"
@@ -316,7 +314,7 @@ print("count", count, flush=True)
         self.assertEqual(self.ctl("run", "true").returncode, 125)
         self.assertEqual(len(self.top()["holders"]), 1)
         os.kill(left, signal.SIGKILL)
-        self.assertTrue(self.until(lambda: self.ctl("run", "true").returncode == 0, 2))
+        self.assertTrue(self.until(lambda: self.ctl("run", "true").returncode == 0, 30))
 
 
     def test_who_closed_the_descriptor_counts_while_it_uses_the_gpu(self):
@@ -333,7 +331,7 @@ open("{pid_file}", "w").write(str(holder.pid))
         self.assertEqual(self.ctl("run", "true").returncode, 125)
         self.assertEqual([h["memory_used_bytes"] > GIB for h in self.top()["holders"]], [True])
         os.kill(left, signal.SIGKILL)
-        self.assertTrue(self.until(lambda: self.ctl("run", "true").returncode == 0, 2))
+        self.assertTrue(self.until(lambda: self.ctl("run", "true").returncode == 0, 30))
 
 
 class Wait(CtlTest):
@@ -350,16 +348,14 @@ class Wait(CtlTest):
 
     def test_room_goes_to_who_waits(self):
         waiter = self.start_waiter("echo", "got it")
-        began = time.monotonic()
         self.holder.terminate()
-        self.assertEqual(waiter.wait(5), 0)
-        self.assertLess(time.monotonic() - began, 1)
+        self.assertEqual(waiter.wait(30), 0)
         self.assertEqual((waiter.stdout.read(), waiter.stderr.read()), ("got it\n", ""))
 
     def test_also_when_the_holder_is_killed(self):
         waiter = self.start_waiter("true")
         self.holder.kill()
-        self.assertEqual(waiter.wait(2), 0)
+        self.assertEqual(waiter.wait(30), 0)
 
     def test_first_come_first_served(self):
         log = self.folder / "log"
@@ -368,7 +364,7 @@ class Wait(CtlTest):
             waiters.append(self.start_waiter("sh", "-c", f"echo {name} >> {log}; sleep 0.05"))
         self.holder.terminate()
         for waiter in waiters:
-            self.assertEqual(waiter.wait(10), 0)
+            self.assertEqual(waiter.wait(30), 0)
         self.assertEqual(log.read_text().split(), list("abcd"))
 
     def test_a_killed_waiter_leaves_the_queue(self):
@@ -376,7 +372,7 @@ class Wait(CtlTest):
         second = self.start_waiter("true")
         first.kill()
         self.holder.terminate()
-        self.assertEqual(second.wait(5), 0)
+        self.assertEqual(second.wait(30), 0)
         self.assertEqual(list((self.folder / "machine.run/waiting").iterdir()), [])
 
     def test_it_does_not_wait_longer_than_told(self):
@@ -384,12 +380,12 @@ class Wait(CtlTest):
         ended = self.ctl("run", "--wait=300ms", "true")
         self.assertEqual(ended.returncode, 125)
         self.assertIn("still no room: 1/1 CardInsufficientMemory", ended.stderr)
-        self.assertTrue(0.3 <= time.monotonic() - began < 2)
+        self.assertTrue(0.3 <= time.monotonic() - began < 10)
 
     def test_a_waiter_can_be_interrupted(self):
         waiter = self.start_waiter("true")
         waiter.send_signal(signal.SIGINT)
-        self.assertEqual(waiter.wait(5), -signal.SIGINT)
+        self.assertEqual(waiter.wait(30), -signal.SIGINT)
 
 
 class Crowd(CtlTest):
@@ -441,7 +437,7 @@ class Crowd(CtlTest):
         print(f"200 decided in {time.monotonic() - began:.2f} s")
         self.assertEqual(len(self.grants()), fits)
         go.touch()
-        self.assertEqual(sorted(process.wait(10) for process in crowd), [0] * fits + [125] * (200 - fits))
+        self.assertEqual(sorted(process.wait(30) for process in crowd), [0] * fits + [125] * (200 - fits))
 
 
 if __name__ == "__main__":

@@ -79,7 +79,7 @@ class CtlTest(unittest.TestCase):
             found += [(u, int(m), int(c)) for u, m, c in re.findall(r"^device=(\S+) (\d+) (\d+)$", text, re.M)]
         return found
 
-    def until(self, condition, seconds=10):
+    def until(self, condition, seconds=30):
         deadline = time.monotonic() + seconds
         while not condition():
             if time.monotonic() > deadline:

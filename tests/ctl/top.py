@@ -147,7 +147,7 @@ class Top(CtlTest):
             [HAMICTL, "top", "-w0.1", "-n", "2"], env=self.environment, stdin=slave, stdout=slave, stderr=slave
         )
         self.assertTrue(os.read(master, 10))
-        self.assertEqual(process.wait(10), 0)
+        self.assertEqual(process.wait(30), 0)
         self.assertEqual(termios.tcgetattr(slave), before)
         os.close(master)
         os.close(slave)

@@ -32,7 +32,7 @@ def read_answers(connection, count):
     return data
 
 
-def check_alive(scheduler, sentence, seconds=2):
+def check_alive(scheduler, sentence, seconds=10):
     begun = time.monotonic()
     with contextlib.suppress(OSError):
         connection = scheduler.connect(timeout=seconds)
@@ -175,7 +175,8 @@ def test_slow_clients(api, scheduler):
     for _ in range(100):
         scheduler.filter(pod(None), ["node-1"])
     taken = time.monotonic() - begun
-    check(taken < 3, "two hundred half requests slow nobody down", f"{taken:.2f} s for a hundred filters")
+    # One that had to wait for a half request would wait until that is given up, after two minutes.
+    check(taken < 60, "two hundred half requests hold nobody up", f"{taken:.2f} s for a hundred filters")
     for connection in slow:
         connection.close()
 
@@ -247,7 +248,8 @@ def test_a_connection_is_kept(api, scheduler):
         scheduler.ask("POST", "/filter", b"{}")
     taken = time.monotonic() - begun
     check_equal(scheduler.local.connection.sock.getsockname(), local, "three thousand requests share a connection")
-    check(SANITIZED or taken < 10, "and take no time", f"{taken:.2f} s")
+    # A late acknowledgement would add 40 ms to each.
+    check(SANITIZED or taken < 60, "and none waits", f"{taken:.2f} s")
 
 
 def main():
