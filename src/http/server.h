@@ -2,7 +2,8 @@
 #pragma once
 
 /*
- * An HTTP server, with TLS or without, on a libuv loop.
+ * An HTTP server, with TLS or without, on a libuv loop: HTTP/1.1, and HTTP/2 for those that offer
+ * it over TLS.
  *
  * A table of routes says who answers what. A handler is called in the loop's thread once a
  * request's body is there, and answers at once or later. A body is bounded by its route, all bodies
