@@ -10,20 +10,28 @@
 #include <stdint.h>
 #include <string.h>
 
+static inline uint64_t hash_mix(uint64_t hash, uint64_t word)
+{
+    hash = (hash ^ word) * UINT64_C(0x9e3779b97f4a7c15);
+    return hash ^ hash >> 32;
+}
+
 static inline uint64_t hash_bytes(const void *key, size_t len)
 {
-    const unsigned char *bytes = key;
-    uint64_t hash = UINT64_C(0xcbf29ce484222325) ^ len, word;
+    const unsigned char *bytes = key, *last;
+    uint64_t hash = UINT64_C(0xcbf29ce484222325) ^ len, word = 0;
 
-    for (; len >= sizeof(word); len -= sizeof(word), bytes += sizeof(word)) {
-        memcpy(&word, bytes, sizeof(word));
-        hash = (hash ^ word) * UINT64_C(0x9e3779b97f4a7c15);
-        hash ^= hash >> 32;
+    if (len < sizeof(word)) {
+        memcpy(&word, bytes, len);
+        return hash_mix(hash, word);
     }
-    word = 0;
-    memcpy(&word, bytes, len);
-    hash = (hash ^ word) * UINT64_C(0x9e3779b97f4a7c15);
-    return hash ^ hash >> 29;
+    /* The last word may overlap the one before. */
+    for (last = bytes + len - sizeof(word); bytes < last; bytes += sizeof(word)) {
+        memcpy(&word, bytes, sizeof(word));
+        hash = hash_mix(hash, word);
+    }
+    memcpy(&word, last, sizeof(word));
+    return hash_mix(hash, word);
 }
 
 #define HASH_FUNCTION(key, len, value) ((value) = (unsigned)hash_bytes((key), (len)))
