@@ -64,6 +64,8 @@ static void leave(struct tls_connection *connection)
 static void end(struct tls_connection *connection)
 {
     http2_free(connection->http2);
+    if (connection->phase == PHASE_OPEN)
+        (void)gnutls_bye(connection->tls, GNUTLS_SHUT_WR);
     if (connection->tls)
         gnutls_deinit(connection->tls);
     free(connection->out);
@@ -71,11 +73,15 @@ static void end(struct tls_connection *connection)
     (void)close(connection->peer.fd);
 }
 
+/* The connection is readable once so many bytes are there. */
+static void await_bytes(struct tls_connection *connection, int count)
+{
+    (void)setsockopt(connection->peer.fd, SOL_SOCKET, SO_RCVLOWAT, &count, sizeof(count));
+}
+
 static void hand_over(struct tls_connection *connection)
 {
-    const int at_once = 1;
-
-    (void)setsockopt(connection->peer.fd, SOL_SOCKET, SO_RCVLOWAT, &at_once, sizeof(at_once));
+    await_bytes(connection, 1);
     leave(connection);
     http1_take(connection->server->http1, connection->peer.fd,
                (struct sockaddr *)&connection->address, connection->address_len);
@@ -183,16 +189,19 @@ static int shake_hands(struct tls_connection *connection)
         wait_for(connection, writes ? UV_WRITABLE : UV_READABLE);
         return 0;
     }
-    return r < 0 ? -EPROTO : open_session(connection);
+    if (r == 0)
+        return open_session(connection);
+    (void)gnutls_alert_send_appropriate(connection->tls, r);
+    return -EPROTO;
 }
 
 static int begin_tls(struct tls_connection *connection)
 {
     const gnutls_datum_t h2 = {(unsigned char *)"h2", 2};
-    const int at_once = 1;
+    const int on = 1;
 
-    (void)setsockopt(connection->peer.fd, SOL_SOCKET, SO_RCVLOWAT, &at_once, sizeof(at_once));
-    (void)setsockopt(connection->peer.fd, IPPROTO_TCP, TCP_NODELAY, &at_once, sizeof(at_once));
+    await_bytes(connection, 1);
+    (void)setsockopt(connection->peer.fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
     if (gnutls_init(&connection->tls, GNUTLS_SERVER | GNUTLS_NONBLOCK | GNUTLS_NO_SIGNAL) < 0)
         return -ENOMEM;
     if (gnutls_priority_set(connection->tls, connection->server->priorities) < 0 ||
@@ -211,7 +220,6 @@ static int look_at_hello(struct tls_connection *connection)
     unsigned char bytes[HELLO_MAX];
     ssize_t len = recv(connection->peer.fd, bytes, sizeof(bytes), MSG_PEEK | MSG_DONTWAIT);
     size_t want;
-    int least;
 
     if (len < 0 && (errno == EAGAIN || errno == EINTR))
         return 0;
@@ -219,11 +227,10 @@ static int look_at_hello(struct tls_connection *connection)
         return -ECONNRESET;
     if (hello_offers_h2(bytes, (size_t)len, &want))
         return begin_tls(connection);
-    least = (int)want;
-    /* Ready again once so many bytes are there; where that is so already, no more will come. */
-    if (want > (size_t)len && connection->hello_len < want) {
+    /* Readable with fewer bytes than were asked for: no more will come. */
+    if (want > connection->hello_len) {
         connection->hello_len = want;
-        (void)setsockopt(connection->peer.fd, SOL_SOCKET, SO_RCVLOWAT, &least, sizeof(least));
+        await_bytes(connection, (int)want);
         return 0;
     }
     hand_over(connection);

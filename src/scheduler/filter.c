@@ -20,7 +20,7 @@ static void answer(struct http_request *request, struct strbuf *body)
     if (body->failed)
         http_answer(request, 503, HTTP_TEXT, "out of memory\n", 14);
     else
-        http_answer(request, 200, HTTP_JSON, strbuf_text(body), body->len);
+        http_answer_take(request, 200, HTTP_JSON, TAKE(body->text), body->len);
     strbuf_deinit(body);
 }
 
