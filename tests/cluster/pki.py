@@ -32,7 +32,8 @@ def new_key(name):
 def new_certificate(name, subject, names):
     new_key(name)
     extensions = PKI / f"{name}.ext"
-    extensions.write_text(f"subjectAltName={names}\nextendedKeyUsage=serverAuth,clientAuth\n")
+    lines = [f"subjectAltName={names}", "extendedKeyUsage=serverAuth,clientAuth", "subjectKeyIdentifier=hash", "authorityKeyIdentifier=keyid"]
+    extensions.write_text("\n".join(lines) + "\n")
     request = openssl(
         "req", "-new", "-key", PKI / f"{name}.key", "-subj", subject, stdout=subprocess.PIPE
     ).stdout
@@ -63,7 +64,11 @@ def make():
         return
     PKI.mkdir(parents=True, exist_ok=True, mode=0o700)
     new_key("ca")
-    openssl("req", "-x509", "-new", "-key", PKI / "ca.key", "-subj", "/CN=test-ca", "-days", 3650, "-out", PKI / "ca.crt")
+    # What it may do is said: newer verifiers insist.
+    openssl(
+        "req", "-x509", "-new", "-key", PKI / "ca.key", "-subj", "/CN=test-ca", "-days", 3650, "-out", PKI / "ca.crt",
+        "-addext", "keyUsage=critical,keyCertSign,cRLSign",
+    )  # fmt: skip
     for row in CERTIFICATES:
         new_certificate(*row)
     for name in USERS:

@@ -194,10 +194,10 @@ def test_a_hello_in_pieces(api, scheduler):
                 pass
         check_equal(tls.selected_alpn_protocol(), "h2", f"a hello cut at {cuts} is understood")
         raw.close()
-    for bytes_ in (b"\x16", b"\x16\x03\x01", b"\x16\x03\x01\x01\x00\x01", b"\x16\x03\x01\xff\xff" + b"x" * 100, b"\x00" * 10, b"GET / HTTP/1.1\r\n\r\n"):
+    for words in (b"\x16", b"\x16\x03\x01", b"\x16\x03\x01\x01\x00\x01", b"\x16\x03\x01\xff\xff" + b"x" * 100, b"\x00" * 10, b"GET / HTTP/1.1\r\n\r\n"):
         raw = socket.create_connection(("127.0.0.1", scheduler.port), timeout=10)
         with contextlib.suppress(OSError):
-            raw.sendall(bytes_)
+            raw.sendall(words)
             raw.shutdown(socket.SHUT_WR)
             while raw.recv(4096):
                 pass
@@ -293,7 +293,6 @@ def test_what_nobody_should_say(api, scheduler):
     head = client.block("POST", "/filter")
     client.close()
     before = scheduler.private_kib()
-    lengths = struct.pack(">H", 1)
     for name, data in (
         ("no preface", b"GET /healthz HTTP/1.1\r\nHost: h\r\n\r\n"),
         ("zeros", bytes(100000)),
@@ -307,7 +306,7 @@ def test_what_nobody_should_say(api, scheduler):
         ("headers without an end", frame(HEADERS, 0, 1, head) + frame(CONTINUATION, 0, 1, literal("x", "y" * 100) * 100) * 1000),
         ("a header block of 2 MiB", frame(HEADERS, 0, 1, head) + b"".join(frame(CONTINUATION, 0, 1, literal(f"x{i}", "y" * 100) * 100) for i in range(200))),
         ("twenty thousand pings", frame(PING, 0, 0, bytes(8)) * 20000),
-        ("twenty thousand settings", frame(SETTINGS, 0, 0, lengths + struct.pack(">I", 4096)) * 20000),
+        ("twenty thousand settings", frame(SETTINGS, 0, 0, struct.pack(">HI", HEADER_TABLE_SIZE, 4096)) * 20000),
         ("twenty thousand streams reset at once", b"".join(frame(HEADERS, END_HEADERS, 2 * i + 1, head) + frame(RST_STREAM, 0, 2 * i + 1, bytes(4)) for i in range(20000))),
         ("more streams than may be open", b"".join(frame(HEADERS, END_HEADERS, 2 * i + 1, head) for i in range(2000))),
         ("a window too wide", frame(WINDOW_UPDATE, 0, 0, struct.pack(">I", (1 << 31) - 1)) * 2),
@@ -355,9 +354,9 @@ def test_nothing_grows(api, scheduler):
         for _ in range(2000):
             client.ask("POST", "/filter", asked)
         for _ in range(30):
-            check_one = Client(scheduler)
-            check_one.begin("POST", "/filter", b"x", end=False)
-            check_one.close()
+            short = Client(scheduler)
+            short.begin("POST", "/filter", b"x", end=False)
+            short.close()
         wait_until(lambda: scheduler.descriptors() < 40)
         seen.append(scheduler.private_kib())
     least = min(after - before for before, after in zip(seen, seen[1:]))
