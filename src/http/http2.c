@@ -36,6 +36,7 @@ struct http2 {
     struct http_server *server;
     struct http2_owner owner;
     struct http2_request *requests;
+    bool broken; /* there was no memory for something that must be said */
 };
 
 /* Answers */
@@ -83,9 +84,9 @@ static void submit(struct http2_request *request)
     headers[count++] = header("x-content-type-options", "nosniff");
     if (request->request.answer.status == 503)
         headers[count++] = header("retry-after", "1");
-    /* What fails here, for want of memory, is a stream that the client gives up. */
-    (void)nghttp2_submit_response(request->session->nghttp2, request->stream, headers, count,
-                                  head ? NULL : &provider);
+    if (nghttp2_submit_response(request->session->nghttp2, request->stream, headers, count,
+                                head ? NULL : &provider) != 0)
+        request->session->broken = true;
 }
 
 static void request_free(struct http2_request *request)
@@ -102,6 +103,10 @@ static void on_answered_late(struct http_request *base)
         request_free(request);
         return;
     }
+    /* From here on it is the client that is waited for. */
+    request->request.awaited = false;
+    request->request.peer->awaited--;
+    peer_used(request->request.server, request->request.peer);
     submit(request);
     request->session->owner.wants_to_send(request->session->owner.peer);
 }
@@ -109,7 +114,7 @@ static void on_answered_late(struct http_request *base)
 /* The stream has gone. A handler that has its request keeps it until it answers. */
 static void let_go(struct http2_request *request)
 {
-    bool kept = request->request.awaited && !request->request.answered;
+    bool kept = request->request.awaited;
 
     DL_DELETE(request->session->requests, request);
     request->session = NULL;
@@ -165,7 +170,7 @@ static int on_header(nghttp2_session *nghttp2, const nghttp2_frame *frame, const
     if (name_len == strlen(":method") && memcmp(name, ":method", name_len) == 0)
         keep_text(request->method, sizeof(request->method), value, value_len);
     if (name_len == strlen(":path") && memcmp(name, ":path", name_len) == 0)
-        keep_text(request->path, sizeof(request->path), value, value_len);
+        keep_text(request->path, sizeof(request->path), value, strcspn((const char *)value, "?"));
     return 0;
 }
 
@@ -283,6 +288,7 @@ size_t http2_gather(struct http2 *session, void *to, size_t size)
         const uint8_t *bytes;
         ssize_t n = nghttp2_session_mem_send(session->nghttp2, &bytes);
 
+        session->broken |= n < 0;
         if (n <= 0 || (size_t)n > size - len)
             break;
         memcpy((char *)to + len, bytes, (size_t)n);
@@ -293,8 +299,8 @@ size_t http2_gather(struct http2 *session, void *to, size_t size)
 
 bool http2_is_over(struct http2 *session)
 {
-    return !nghttp2_session_want_read(session->nghttp2) &&
-           !nghttp2_session_want_write(session->nghttp2);
+    return session->broken || (!nghttp2_session_want_read(session->nghttp2) &&
+                               !nghttp2_session_want_write(session->nghttp2));
 }
 
 void http2_end(struct http2 *session)

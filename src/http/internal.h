@@ -18,13 +18,14 @@ enum {
     IDLE_SECONDS = 120,
 };
 
-#define TLS_PRIORITIES "NORMAL:-VERS-TLS1.0:-VERS-TLS1.1"
+/* Without RSA key exchange: a handshake that needs the key late could outlive its renewal. */
+#define TLS_PRIORITIES "NORMAL:-VERS-TLS1.0:-VERS-TLS1.1:-RSA"
 
 /* A client's connection, the first member of an engine's own. */
 struct peer {
     struct peer *prev, *next; /* in the order of their last request's beginning */
     int fd;
-    unsigned awaited; /* requests whose handlers answer later, until that is sent */
+    unsigned awaited; /* requests whose handlers answer later; it is not ended meanwhile */
     bool ended;       /* by us, to make room */
 };
 
@@ -45,7 +46,7 @@ struct http_server {
     unsigned closing; /* handles that are not closed yet */
     struct peer *peers;
     unsigned peer_count, kept_count; /* all; those not ended */
-    size_t held;                     /* bytes of bodies */
+    size_t held;                     /* bytes of bodies and answers */
     struct http1 *http1;
     struct tls_connection *tls;
 };
@@ -83,7 +84,7 @@ struct http_request {
     void (*answered_late)(struct http_request *request);
 };
 
-/* Its headers are there. The path may have a query. */
+/* Its headers are there. The path is without its query. */
 void request_begin(struct http_request *request, struct http_server *server, struct peer *peer,
                    const char *method, const char *path, bool loopback);
 void request_add(struct http_request *request, const void *bytes, size_t len);

@@ -8,20 +8,18 @@
 #include "http/internal.h"
 
 enum {
-    BODIES_MAX = 64 << 20, /* bytes of all requests' bodies together */
+    HELD_MAX = 64 << 20, /* bytes of all bodies and answers together, when a body asks for more */
     BODY_FIRST = 8 << 10,
 };
 
 static const struct http_route *find_route(const struct http_server *server, const char *method,
                                            const char *path, unsigned *ret_status)
 {
-    size_t path_len = strcspn(path, "?");
-
     *ret_status = 404;
     if (strcmp(method, "HEAD") == 0)
         method = "GET";
     for (const struct http_route *route = server->routes; route->method; route++) {
-        if (strlen(route->path) != path_len || strncmp(route->path, path, path_len) != 0)
+        if (strcmp(route->path, path) != 0)
             continue;
         if (strcmp(route->method, method) == 0)
             return route;
@@ -51,8 +49,8 @@ static bool make_room(struct http_request *request, size_t len)
 
     if (len < request->size)
         return true;
-    size = MIN(size, MAX(request->route->max_body, len) + 1);
-    if (server->held - request->size + size > BODIES_MAX)
+    size = len ? MIN(size, MAX(request->route->max_body, len) + 1) : 1;
+    if (len && server->held - request->size + size > HELD_MAX)
         return false;
     body = realloc(request->body, size);
     if (!body)
@@ -63,16 +61,30 @@ static bool make_room(struct http_request *request, size_t len)
     return true;
 }
 
+static void drop_body(struct http_request *request)
+{
+    request->server->held -= request->size;
+    free(request->body);
+    request->body = NULL;
+    request->len = request->size = 0;
+}
+
+static void refuse(struct http_request *request, unsigned status)
+{
+    request->refused = status;
+    drop_body(request);
+}
+
 void request_add(struct http_request *request, const void *bytes, size_t len)
 {
     if (request->refused)
         return;
     if (request->len + len > request->route->max_body) {
-        request->refused = 413;
+        refuse(request, 413);
         return;
     }
     if (!make_room(request, request->len + len)) {
-        request->refused = 503;
+        refuse(request, 503);
         return;
     }
     memcpy(request->body + request->len, bytes, len);
@@ -136,6 +148,8 @@ void http_answer_take(struct http_request *request, unsigned status, const char 
     request->answer.content_type = content_type;
     request->answer.body = body;
     request->answer.len = len;
+    request->server->held += len;
+    drop_body(request);
     request->answered = true;
     if (!request->in_handler)
         request->answered_late(request);
@@ -145,7 +159,7 @@ void request_deinit(struct http_request *request)
 {
     if (request->peer)
         request->peer->awaited -= request->awaited;
-    request->server->held -= request->size;
-    free(request->body);
+    drop_body(request);
+    request->server->held -= request->answer.len;
     free(request->answer.body);
 }

@@ -21,6 +21,7 @@ enum {
     READ_SIZE = 16 << 10, /* a TLS record */
     READS = 16,           /* records taken in a turn */
     OUT_SIZE = 2 * HTTP2_OUT_MIN,
+    HANDSHAKE_SECONDS = 30,
 };
 
 enum phase {
@@ -38,7 +39,7 @@ struct tls_connection {
     enum phase phase;
     struct sockaddr_storage address;
     socklen_t address_len;
-    int64_t used_ns; /* when bytes came last */
+    int64_t used_ns; /* when it came; once it is open, when bytes came or an answer */
     gnutls_session_t tls;
     struct http2 *http2;
     size_t hello_len; /* bytes that are waited for */
@@ -153,6 +154,7 @@ static void on_wants_to_send(struct peer *peer)
 {
     struct tls_connection *connection = (struct tls_connection *)peer;
 
+    connection->used_ns = clock_now_ns();
     if (!connection->working)
         send_and_wait(connection);
 }
@@ -221,6 +223,8 @@ static int look_at_hello(struct tls_connection *connection)
     ssize_t len = recv(connection->peer.fd, bytes, sizeof(bytes), MSG_PEEK | MSG_DONTWAIT);
     size_t want;
 
+    if (connection->peer.ended)
+        return -ECONNRESET;
     if (len < 0 && (errno == EAGAIN || errno == EINTR))
         return 0;
     if (len <= 0)
@@ -257,16 +261,22 @@ static void on_ready(uv_poll_t *poll, int status, int events)
     int r;
 
     (void)events;
-    connection->used_ns = clock_now_ns();
+    /* What was begun is sent first, by the same call; then the next thing is read. */
+    if (status >= 0 && connection->phase == PHASE_OPEN && connection->events == UV_WRITABLE) {
+        send_and_wait(connection);
+        return;
+    }
     connection->working = true;
     r = status < 0 ? status : take_turn(connection);
     if (r > 0)
         return;
     connection->working = false;
-    if (r < 0)
+    if (r < 0) {
         end(connection);
-    else if (connection->phase == PHASE_OPEN)
+    } else if (connection->phase == PHASE_OPEN) {
+        connection->used_ns = clock_now_ns();
         send_and_wait(connection);
+    }
 }
 
 int tls_take(struct http_server *server, int fd, const struct sockaddr *address, socklen_t len)
@@ -288,15 +298,28 @@ int tls_take(struct http_server *server, int fd, const struct sockaddr *address,
     return 0;
 }
 
+/* As far as the client takes it: what was begun, and that no more will come. */
+static void say_goodbye(struct tls_connection *connection)
+{
+    if (connection->phase != PHASE_OPEN || send_all(connection) != 0)
+        return;
+    http2_end(connection->http2);
+    (void)send_all(connection);
+}
+
 void tls_tick(struct http_server *server)
 {
-    int64_t oldest_ns = clock_now_ns() - IDLE_SECONDS * NS_PER_S;
+    int64_t now_ns = clock_now_ns();
     struct tls_connection *connection, *next;
 
     DL_FOREACH_SAFE(server->tls, connection, next)
     {
-        if (connection->used_ns < oldest_ns && !connection->peer.awaited)
-            end(connection);
+        int64_t most = connection->phase == PHASE_OPEN ? IDLE_SECONDS : HANDSHAKE_SECONDS;
+
+        if (now_ns - connection->used_ns < most * NS_PER_S || connection->peer.awaited)
+            continue;
+        say_goodbye(connection);
+        end(connection);
     }
 }
 
@@ -305,10 +328,7 @@ void tls_free(struct http_server *server)
     while (server->tls) {
         struct tls_connection *connection = server->tls;
 
-        if (connection->phase == PHASE_OPEN) {
-            http2_end(connection->http2);
-            (void)send_all(connection);
-        }
+        say_goodbye(connection);
         end(connection);
     }
 }

@@ -351,9 +351,15 @@ void metrics_abandon(struct scheduler *scheduler)
 void handle_metrics(void *data, struct http_request *request)
 {
     struct scheduler *scheduler = data;
-    struct scrape *scrape = calloc(1, sizeof(*scrape));
-    struct arena *arena = arena_new(NAMES_MAX);
+    struct scrape *scrape;
+    struct arena *arena;
 
+    if (scheduler->stopping) {
+        http_answer(request, 503, HTTP_TEXT, "stopping\n", 9);
+        return;
+    }
+    scrape = calloc(1, sizeof(*scrape));
+    arena = arena_new(NAMES_MAX);
     if (!scrape || !arena ||
         cluster_list(scheduler->cluster, arena, &scrape->nodes, &scrape->pods) < 0) {
         free(scrape);

@@ -168,30 +168,39 @@ def test_what_is_offered(api, scheduler):
         client.close()
 
 
+def open_by_hand(scheduler, cuts=(), receive_buffer=None):
+    """TLS whose bytes the caller carries: (tls, its outgoing bytes, the socket). The hello goes out in pieces."""
+    raw = socket.socket()
+    raw.settimeout(10)
+    if receive_buffer:
+        raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
+    raw.connect(("127.0.0.1", scheduler.port))
+    outgoing, incoming = ssl.MemoryBIO(), ssl.MemoryBIO()
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    context.set_alpn_protocols(["h2"])
+    tls = context.wrap_bio(incoming, outgoing)
+    with contextlib.suppress(ssl.SSLWantReadError):
+        tls.do_handshake()
+    hello, at = outgoing.read(), 0
+    raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    for cut in (*cuts, len(hello)):
+        raw.sendall(hello[at:cut])
+        at = cut
+        time.sleep(0.05 if cuts else 0)
+    while True:
+        incoming.write(raw.recv(65536))
+        try:
+            tls.do_handshake()
+            return tls, outgoing, raw
+        except ssl.SSLWantReadError:
+            pass
+
+
 def test_a_hello_in_pieces(api, scheduler):
     """A network may bring the first record in any pieces: who offers HTTP/2 gets it all the same."""
     for cuts in ((1,), (4, 60), (5,), (100, 101, 102), (-1,)):
-        outgoing, incoming = ssl.MemoryBIO(), ssl.MemoryBIO()
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-        context.set_alpn_protocols(["h2"])
-        tls = context.wrap_bio(incoming, outgoing)
-        with contextlib.suppress(ssl.SSLWantReadError):
-            tls.do_handshake()
-        hello, raw = outgoing.read(), socket.create_connection(("127.0.0.1", scheduler.port), timeout=10)
-        raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        at = 0
-        for cut in (*cuts, len(hello)):
-            raw.sendall(hello[at:cut])
-            at = cut
-            time.sleep(0.05)
-        while True:
-            incoming.write(raw.recv(65536))
-            try:
-                tls.do_handshake()
-                break
-            except ssl.SSLWantReadError:
-                pass
+        tls, _, raw = open_by_hand(scheduler, cuts)
         check_equal(tls.selected_alpn_protocol(), "h2", f"a hello cut at {cuts} is understood")
         raw.close()
     for words in (b"\x16", b"\x16\x03\x01", b"\x16\x03\x01\x01\x00\x01", b"\x16\x03\x01\xff\xff" + b"x" * 100, b"\x00" * 10, b"GET / HTTP/1.1\r\n\r\n"):
@@ -324,6 +333,38 @@ def test_what_nobody_should_say(api, scheduler):
     check(wait_until(lambda: SANITIZED or scheduler.private_kib() < before + 8 * 1024), "and leaves no memory behind", before, scheduler.private_kib())
 
 
+def test_a_client_that_hardly_reads(api, scheduler):
+    """Two million streams beyond those allowed, each of which is owed a word; few of them are taken."""
+    tls, outgoing, raw = open_by_hand(scheduler, receive_buffer=4096)
+    before, peak, sent = scheduler.private_kib(), 0, 0
+    get = b"\x82\x87\x84"  # GET, https, /
+    tls.write(PREFACE + frame(SETTINGS, 0, 0))
+    for begun in range(0, 2000000, 1000):
+        tls.write(b"".join(frame(HEADERS, END_HEADERS, 2 * i + 1, get) for i in range(begun, begun + 1000)))
+    data = outgoing.read()
+    raw.setblocking(False)
+    end = time.monotonic() + 4
+    while time.monotonic() < end and sent < len(data):
+        with contextlib.suppress(BlockingIOError, ConnectionError):
+            sent += raw.send(data[sent : sent + 65536])
+        with contextlib.suppress(BlockingIOError, ConnectionError):
+            raw.recv(4096)
+        peak = max(peak, scheduler.private_kib())
+        time.sleep(0.002)
+    check(SANITIZED or peak < before + 16 * 1024, f"what is owed to it stays little, {sent >> 10} KiB sent", f"{before} KiB, then {peak} KiB")
+    raw.close()
+    check_alive(scheduler, "and others are served")
+
+
+def test_answers_that_nobody_takes(api, scheduler):
+    """Bodies that together are all that may be held, down to the last KiB; each is answered, which nobody hears."""
+    client = Client(scheduler, window=0)
+    for size in [8 << 20] * 8 + [(1 << n) - 1 for n in range(22, 11, -1)] * 2:
+        client.begin("POST", "/webhook", b"[" * size)
+    check_equal(scheduler.filter(pod(None), ["node-1"])["NodeNames"], ["node-1"], "bodies that were answered are not held on to")
+    client.close()
+
+
 def test_bodies_that_want_memory(api, scheduler):
     before = scheduler.private_kib()
     clients = [Client(scheduler) for _ in range(4)]
@@ -391,7 +432,7 @@ def main():
     scheduler = Scheduler(api)
     for test in (
         test_what_is_offered, test_a_hello_in_pieces, test_answers, test_binds_at_once, test_clients_that_leave, test_what_nobody_should_say,
-        test_bodies_that_want_memory, test_more_than_it_keeps, test_nothing_grows, test_stopping,
+        test_a_client_that_hardly_reads, test_answers_that_nobody_takes, test_bodies_that_want_memory, test_more_than_it_keeps, test_nothing_grows, test_stopping,
     ):  # fmt: skip
         begun = time.monotonic()
         test(api, scheduler)
