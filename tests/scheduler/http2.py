@@ -288,7 +288,7 @@ def test_clients_that_leave(api, scheduler):
     deaf.socket.settimeout(1)
     names = ["a-node-of-no-devices-%05d" % i for i in range(30000)]
     with contextlib.suppress(OSError):
-        for _ in range(20):
+        for _ in range(100):
             deaf.begin("POST", "/filter", {"Pod": pod(None), "NodeNames": names})
         check(False, "from a client that does not read nothing more is taken")
     check_alive(scheduler, "a client that does not read what it asked for holds up nobody")
