@@ -20,6 +20,12 @@ NODES, PODS = "/api/v1/nodes", "/api/v1/pods"
 REGISTER, ALLOCATED, ON_NODE = "hami.io/node-nvidia-register", "hami.io/vgpu-devices-allocated", "hami.io/vgpu-node"
 
 
+class Server(http.server.ThreadingHTTPServer):
+    request_queue_size = 1024  # a burst that finds it full tries again a second later
+    daemon_threads = True
+    block_on_close = False
+
+
 class Api:
     def __init__(self, streams=False):
         self.streams = streams  # sendInitialEvents
@@ -50,9 +56,7 @@ class Api:
         return path
 
     def come_back(self):
-        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", self.port), handler_for(self))
-        self.server.daemon_threads = True
-        self.server.block_on_close = False
+        self.server = Server(("127.0.0.1", self.port), handler_for(self))
         self.server.handle_error = lambda *_: None  # clients are killed
         self.port = self.server.server_address[1]
         threading.Thread(target=self.server.serve_forever, args=(0.02,), daemon=True).start()
