@@ -454,7 +454,8 @@ static void set_security(CURL *easy, struct transport *transport)
         if (path)
             (void)curl_easy_setopt(easy, files[i].option, path);
     }
-    /* The cluster's authority alone: not whoever the machine trusts, read anew for each connection. */
+    /* The cluster's authority alone: not whoever the machine trusts, read anew for each connection.
+     */
     if (transport->ca_data.fd >= 0 || transport->ca_file)
         (void)curl_easy_setopt(easy, CURLOPT_CAPATH, NULL);
     if (transport->insecure) {
