@@ -199,27 +199,17 @@ static int session_new(struct grpc_request *request)
     return r == 0 ? 0 : -ENOMEM;
 }
 
-static nghttp2_nv header(const char *name, const char *value)
-{
-    return (nghttp2_nv){
-        .name = (uint8_t *)name,
-        .namelen = strlen(name),
-        .value = (uint8_t *)value,
-        .valuelen = strlen(value),
-    };
-}
-
 static int submit(struct grpc_request *request)
 {
     nghttp2_data_provider provider = {.source.ptr = request, .read_callback = read_message};
     const nghttp2_nv headers[] = {
-        header(":method", "POST"),
-        header(":scheme", "http"),
-        header(":path", request->method),
-        header(":authority", "localhost"),
-        header("content-type", "application/grpc"),
-        header("te", "trailers"),
-        header("user-agent", "hami"),
+        h2_header(":method", "POST"),
+        h2_header(":scheme", "http"),
+        h2_header(":path", request->method),
+        h2_header(":authority", "localhost"),
+        h2_header("content-type", "application/grpc"),
+        h2_header("te", "trailers"),
+        h2_header("user-agent", "hami"),
     };
 
     request->stream = nghttp2_submit_request(request->h2.session, NULL, headers,

@@ -7,6 +7,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 #include <uv.h>
 
 #include "base/strbuf.h"
@@ -40,6 +41,17 @@ void h2_send(struct h2 *h2);
 
 /* Ends it; closed() follows. For one whose session was never made, too. */
 void h2_close(struct h2 *h2);
+
+/* Both texts stay the caller's. */
+static inline nghttp2_nv h2_header(const char *name, const char *value)
+{
+    return (nghttp2_nv){
+        .name = (uint8_t *)name,
+        .namelen = strlen(name),
+        .value = (uint8_t *)value,
+        .valuelen = strlen(value),
+    };
+}
 
 /* gRPC's framing: a byte (compressed or not), four of length, the message. */
 

@@ -94,16 +94,6 @@ static void call_free(struct grpc_call *call)
     free(call);
 }
 
-static nghttp2_nv header(const char *name, const char *value)
-{
-    return (nghttp2_nv){
-        .name = (uint8_t *)name,
-        .namelen = strlen(name),
-        .value = (uint8_t *)value,
-        .valuelen = strlen(value),
-    };
-}
-
 static void submit_trailer(struct grpc_call *call)
 {
     char status[16], why[3 * sizeof(call->why)];
@@ -111,8 +101,8 @@ static void submit_trailer(struct grpc_call *call)
 
     (void)snprintf(status, sizeof(status), "%d", (int)call->status);
     grpc_encode_message(call->why, why, sizeof(why));
-    headers[0] = header("grpc-status", status);
-    headers[1] = header("grpc-message", why);
+    headers[0] = h2_header("grpc-status", status);
+    headers[1] = h2_header("grpc-message", why);
     (void)nghttp2_submit_trailer(call->connection->h2.session, call->stream, headers, *why ? 2 : 1);
 }
 
@@ -144,8 +134,8 @@ static void push(struct grpc_call *call)
     nghttp2_session *session = call->connection->h2.session;
     nghttp2_data_provider provider = {.source.ptr = call, .read_callback = read_queue};
     nghttp2_nv headers[] = {
-        header(":status", "200"),
-        header("content-type", "application/grpc"),
+        h2_header(":status", "200"),
+        h2_header("content-type", "application/grpc"),
     };
 
     if (!call->started)
