@@ -5,7 +5,6 @@
 #include <errno.h>
 #include <microhttpd.h>
 #include <stdlib.h>
-#include <unistd.h>
 
 #include "base/util.h"
 #include "http/internal.h"

@@ -6,12 +6,10 @@
 
 #include <errno.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 #include <utlist.h>
 
-#include "base/log.h"
 #include "base/util.h"
 #include "http/internal.h"
 
