@@ -354,13 +354,11 @@ def main():
         api = Api()
         api.set(NODES, node("node-1"))
         scheduler = Scheduler(api)
-        for test in (
+        run_each(
+            api, scheduler,
             test_what_is_refused_is_given_back, test_what_is_asked_to_wait_waits, test_an_answer_that_never_came,
             test_a_bind_that_is_done_late, test_nothing_is_sent_twice_unseen, test_while_the_api_server_is_away, test_a_bind_asked_for_twice, test_stopping,
-        ):  # fmt: skip
-            begun = time.monotonic()
-            test(api, scheduler)
-            print(f"{test.__name__}: {time.monotonic() - begun:.1f} s")
+        )  # fmt: skip
     finish()
 
 

@@ -430,13 +430,11 @@ def main():
     api = Api()
     api.set(NODES, node("node-1", 4, count=100))
     scheduler = Scheduler(api)
-    for test in (
+    run_each(
+        api, scheduler,
         test_what_is_offered, test_a_hello_in_pieces, test_answers, test_binds_at_once, test_clients_that_leave, test_what_nobody_should_say,
         test_a_client_that_hardly_reads, test_answers_that_nobody_takes, test_bodies_that_want_memory, test_more_than_it_keeps, test_nothing_grows, test_stopping,
-    ):  # fmt: skip
-        begun = time.monotonic()
-        test(api, scheduler)
-        print(f"{test.__name__}: {time.monotonic() - begun:.1f} s")
+    )  # fmt: skip
     finish()
 
 

@@ -256,13 +256,11 @@ def main():
     api = Api()
     api.set(NODES, node("node-1", 4, count=100))
     scheduler = Scheduler(api)
-    for test in (
+    run_each(
+        api, scheduler,
         test_long_bodies, test_bodies_that_want_memory, test_kinds_of_http, test_requests_in_a_row, test_clients_that_leave, test_slow_clients,
         test_many_at_once, test_more_than_it_keeps, test_a_connection_is_kept, test_nothing_grows,
-    ):  # fmt: skip
-        begun = time.monotonic()
-        test(api, scheduler)
-        print(f"{test.__name__}: {time.monotonic() - begun:.1f} s")
+    )  # fmt: skip
     scheduler.end()
     finish()
 

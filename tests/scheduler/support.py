@@ -212,6 +212,14 @@ def added_up(text):
     return sorted((uuid, *amounts) for uuid, amounts in sums.items())
 
 
+def run_each(api, scheduler, *tests):
+    """One after the other, and how long each took."""
+    for test in tests:
+        begun = time.monotonic()
+        test(api, scheduler)
+        print(f"{test.__name__}: {time.monotonic() - begun:.1f} s")
+
+
 def check_here(holds, said):
     if not holds:
         check(False, "hami-scheduler starts", said()[-3000:])

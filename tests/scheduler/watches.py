@@ -207,13 +207,11 @@ def main():
     api = Api()
     api.set(NODES, node("node-1"))
     scheduler = Scheduler(api)
-    for test in (
+    run_each(
+        api, scheduler,
         test_nodes_change, test_a_node_comes_back, test_garbage, test_pods_end, test_everything_is_listed_anew,
         test_the_api_server_is_away,
-    ):  # fmt: skip
-        begun = time.monotonic()
-        test(api, scheduler)
-        print(f"{test.__name__}: {time.monotonic() - begun:.1f} s")
+    )  # fmt: skip
     scheduler.end()
     test_lists_in_pages(False)
     test_lists_in_pages(True)
