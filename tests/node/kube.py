@@ -271,7 +271,7 @@ def requests():
     began = time.monotonic()
     head, _ = request(api, "GET", PODS + "/a", "", "1500")
     check_equal(head.split()[1], "-111", "no server: refused")
-    check(1 < time.monotonic() - began < 10, "after trying for its time")
+    check(0.5 < time.monotonic() - began < 10, "after trying for its time, as far as its last pause fits")
 
 
 def rotates():
