@@ -378,3 +378,17 @@ char *kube_escape(const char *text, char *to, size_t size)
     to[len] = '\0';
     return to;
 }
+
+char *kube_pod_path(const char *namespace, const char *name, const char *part,
+                    char to[static KUBE_PATH_SIZE])
+{
+    char escaped_namespace[KUBE_PATH_SIZE], escaped_name[KUBE_PATH_SIZE];
+    int len;
+
+    if (!kube_escape(namespace, escaped_namespace, sizeof(escaped_namespace)) ||
+        !kube_escape(name, escaped_name, sizeof(escaped_name)))
+        return NULL;
+    len = snprintf(to, KUBE_PATH_SIZE, "/api/v1/namespaces/%s/pods/%s%s", escaped_namespace,
+                   escaped_name, part);
+    return len < KUBE_PATH_SIZE ? to : NULL;
+}

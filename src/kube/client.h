@@ -109,3 +109,11 @@ void kube_request_cancel(struct kube_request *request);
  * Returns to, or NULL when size bytes are not enough.
  */
 char *kube_escape(const char *text, char *to, size_t size);
+
+enum {
+    KUBE_PATH_SIZE = 1024, /* for a pod's, of names as long as Kubernetes allows, and more */
+};
+
+/* The path of a pod, or of a part of it: "", "/binding", "/status". Returns to; NULL: too long. */
+char *kube_pod_path(const char *namespace, const char *name, const char *part,
+                    char to[static KUBE_PATH_SIZE]);

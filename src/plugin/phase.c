@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "base/log.h"
@@ -76,14 +75,16 @@ static void write_patch(const struct plugin *plugin, const struct node_pod *pod,
 static int send_patch(struct phase *phase, const struct node_pod *pod, size_t containers)
 {
     CLEANUP(strbuf_deinit) struct strbuf patch = STRBUF_INIT(PATCH_MAX);
-    char path[1200], namespace[256], name[800];
-    struct kube_call call = {.method = KUBE_PATCH, .path = path, .content_type = KUBE_MERGE_PATCH};
+    char path[KUBE_PATH_SIZE];
+    struct kube_call call = {
+        .method = KUBE_PATCH,
+        .path = kube_pod_path(pod->namespace, pod->name, "", path),
+        .content_type = KUBE_MERGE_PATCH,
+    };
 
     write_patch(phase->plugin, pod, containers, &patch);
-    if (patch.failed || !kube_escape(pod->namespace, namespace, sizeof(namespace)) ||
-        !kube_escape(pod->name, name, sizeof(name)))
+    if (patch.failed || !call.path)
         return -ENOMEM;
-    (void)snprintf(path, sizeof(path), "/api/v1/namespaces/%s/pods/%s", namespace, name);
     call.body = patch.text;
     call.body_len = patch.len;
     return kube_request(phase->plugin->kube, &call, on_patched, phase, &phase->request);

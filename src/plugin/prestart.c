@@ -240,16 +240,16 @@ static void on_pod_read(void *data, const struct kube_answer *answer)
 /* The pod from the API server itself: the watch has not brought it, or is behind. */
 static void read_pod(struct prestart *prestart, const char *namespace, const char *name)
 {
-    char path[1200], escaped_namespace[256], escaped_name[HOLDER_NAME_SIZE * 3];
-    struct kube_call call = {.method = KUBE_GET, .path = path, .timeout_ms = READ_TIMEOUT_MS};
+    char path[KUBE_PATH_SIZE];
+    const struct kube_call call = {
+        .method = KUBE_GET,
+        .path = kube_pod_path(namespace, name, "", path),
+        .timeout_ms = READ_TIMEOUT_MS,
+    };
     int r = -EINVAL;
 
-    if (kube_escape(namespace, escaped_namespace, sizeof(escaped_namespace)) &&
-        kube_escape(name, escaped_name, sizeof(escaped_name))) {
-        (void)snprintf(path, sizeof(path), "/api/v1/namespaces/%s/pods/%s", escaped_namespace,
-                       escaped_name);
+    if (call.path)
         r = kube_request(prestart->plugin->kube, &call, on_pod_read, prestart, &prestart->reading);
-    }
     if (r < 0)
         end(prestart, GRPC_INTERNAL, strerror(-r));
 }

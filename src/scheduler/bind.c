@@ -8,7 +8,6 @@
  */
 
 #include <errno.h>
-#include <stdio.h>
 #include <string.h>
 #include <time.h>
 #include <utlist.h>
@@ -22,7 +21,6 @@
 
 enum {
     BINDING_MAX = 1 << 20,
-    PATH_SIZE = 1024,
     WHY_SIZE = 256,
     PAUSE_FIRST_MS = 50, /* before it is tried again; doubled each time */
     PAUSE_DOUBLINGS = 5,
@@ -85,17 +83,6 @@ static void answer(struct bind *bind, const char *error)
     events_warn(scheduler->events,
                 &(struct event_pod){bind->args.namespace, bind->args.name, bind->args.uid, ""},
                 "BindingFailed", 1, error);
-}
-
-static bool make_path(const struct bind *bind, const char *suffix, char path[static PATH_SIZE])
-{
-    char namespace[3 * WIRE_NAME_SIZE + 1], name[3 * WIRE_NAME_SIZE + 1];
-
-    if (!kube_escape(bind->args.namespace, namespace, sizeof(namespace)) ||
-        !kube_escape(bind->args.name, name, sizeof(name)))
-        return false;
-    return snprintf(path, PATH_SIZE, "/api/v1/namespaces/%s/pods/%s%s", namespace, name, suffix) <
-           PATH_SIZE;
 }
 
 static void read_pod(struct bind *bind);
@@ -168,11 +155,13 @@ static void on_pod(void *data, const struct kube_answer *reply)
 
 static void read_pod(struct bind *bind)
 {
-    char path[PATH_SIZE];
-    struct kube_call call = {.method = KUBE_GET, .path = path};
+    char path[KUBE_PATH_SIZE];
+    struct kube_call call = {
+        .method = KUBE_GET,
+        .path = kube_pod_path(bind->args.namespace, bind->args.name, "", path),
+    };
 
-    if (!make_path(bind, "", path) ||
-        kube_request(bind->scheduler->kube, &call, on_pod, bind, NULL) < 0)
+    if (!call.path || kube_request(bind->scheduler->kube, &call, on_pod, bind, NULL) < 0)
         pause_before(bind, read_pod);
 }
 
@@ -241,15 +230,15 @@ static void write_binding(struct strbuf *body, const struct bind *bind,
 
 static int post(struct bind *bind)
 {
-    char path[PATH_SIZE];
+    char path[KUBE_PATH_SIZE];
     struct kube_call call = {
         .method = KUBE_POST,
-        .path = path,
+        .path = kube_pod_path(bind->args.namespace, bind->args.name, "/binding", path),
         .body = strbuf_text(&bind->body),
         .body_len = bind->body.len,
     };
 
-    if (bind->body.failed || !make_path(bind, "/binding", path))
+    if (bind->body.failed || !call.path)
         return -ENOMEM;
     return kube_request(bind->scheduler->kube, &call, on_binding, bind, NULL);
 }
