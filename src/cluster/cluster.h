@@ -32,6 +32,9 @@ struct cluster;
 /* A filter's reservation waits so long for its bind; then others may have the devices. */
 #define CLUSTER_RESERVATION_NS (INT64_C(60) * 1000000000)
 
+/* A refused pod that is not asked for again so long after devices came free was overlooked. */
+#define CLUSTER_OVERLOOKED_NS (INT64_C(1) * 1000000000)
+
 struct cluster_options {
     const struct vendor_set *vendors; /* the caller's, outlives the cluster */
     struct place_options defaults;    /* for pods that state no policy */
@@ -96,6 +99,7 @@ struct cluster_answer {
     struct cluster_failed_node *failed; /* each as often as it was named, in any order */
     const char *summary;                /* of all nodes together, for the pod's event */
     uint64_t reasons; /* which kinds of reasons: changes when the summary's words do */
+    bool again;       /* it was refused before, and nothing came free since */
 };
 
 /*
@@ -106,6 +110,19 @@ struct cluster_answer {
 int cluster_filter(struct cluster *cluster, const struct pod *pod, const char *const *names,
                    size_t count, int64_t now_ns, struct arena *arena,
                    struct cluster_answer *ret_answer, struct error *err);
+
+/*
+ * kube-scheduler tries a refused pod again when it sees a pod go or a node change. What it did not
+ * see, a reservation that ended, and what it saw before we did, so that we refused once more from
+ * the older view, it does not try again for: these pods it must be told of. Each is returned once
+ * after its refusal: who was refused first, first, at most max. To be asked every second or so.
+ * Strings are the arena's.
+ */
+struct cluster_refused {
+    const char *namespace, *name, *uid;
+};
+size_t cluster_overlooked(struct cluster *cluster, int64_t now_ns, struct arena *arena,
+                          struct cluster_refused *ret_pods, size_t max);
 
 struct cluster_bind {
     const char *namespace, *name, *uid, *node;

@@ -49,6 +49,8 @@ struct api_pod {
     bool unknown; /* its answer was lost */
     char bind_node[32], bind_devices[TEXT], bind_roles[16];
     bool decided; /* a filter chose a node */
+    bool refused; /* by the last filter, among these nodes; it was not said to be overlooked */
+    size_t refused_among;
     char decided_node[32];
 };
 
@@ -76,7 +78,7 @@ static struct world {
     uint64_t random;
     struct cluster *cluster;
     struct arena *arena;
-    uint64_t placed, refused, bound, conflicts;
+    uint64_t placed, refused, bound, conflicts, overlooked;
 } world;
 
 static struct nvidia_config config;
@@ -361,7 +363,8 @@ static void add_limit(struct resource *items, size_t *count, const char *name, i
     ++*count;
 }
 
-static void filter(struct api_pod *from)
+/* It is asked for among the nodes from the first on. */
+static void filter_among(struct api_pod *from, size_t first)
 {
     static const char *const names[] = {"node-0", "node-1", "node-2", "node-3",
                                         "node-4", "node-5", "node-9"};
@@ -382,7 +385,7 @@ static void filter(struct api_pod *from)
         .runtime_class = "",
         .containers = containers,
     };
-    size_t first = draw(3), limit_count = 0;
+    size_t limit_count = 0;
     int r;
 
     add_limit(limits, &limit_count, "nvidia.com/gpu", from->count);
@@ -409,6 +412,8 @@ static void filter(struct api_pod *from)
         return;
     }
     from->decided = r == CLUSTER_PLACED;
+    from->refused = r == CLUSTER_REFUSED;
+    from->refused_among = first;
     if (r == CLUSTER_PLACED) {
         world.placed++;
         COPY_TEXT(from->decided_node, answer.node);
@@ -420,12 +425,51 @@ static void filter(struct api_pod *from)
     }
 }
 
+static void filter(struct api_pod *pod)
+{
+    filter_among(pod, draw(3));
+}
+
 static void step_filter(void)
 {
     struct api_pod *pod = pick(is_waiting);
 
     if (pod)
         filter(pod);
+}
+
+static void take_overlooked(int64_t now_ns)
+{
+    struct cluster_refused pods[8];
+    size_t count;
+
+    do {
+        arena_reset(world.arena);
+        count = cluster_overlooked(world.cluster, now_ns, world.arena, pods, ARRAY_SIZE(pods));
+        for (size_t i = 0; i < count; i++) {
+            world.overlooked++;
+            for (unsigned p = 0; p < PODS; p++) {
+                if (strcmp(world.pods[p].uid, pods[i].uid) == 0)
+                    world.pods[p].refused = false;
+            }
+        }
+    } while (count == ARRAY_SIZE(pods));
+}
+
+/* Whoever was refused and not said to be overlooked would be refused again. */
+static void step_overlooked(void)
+{
+    cluster_expire(world.cluster, world.now_ns);
+    take_overlooked(world.now_ns);
+    take_overlooked(world.now_ns + CLUSTER_OVERLOOKED_NS);
+    for (unsigned i = 0; i < PODS; i++) {
+        struct api_pod *pod = &world.pods[i];
+
+        if (!is_waiting(pod) || !pod->refused)
+            continue;
+        filter_among(pod, pod->refused_among);
+        assert_false(pod->decided);
+    }
 }
 
 static void bind_pod(struct api_pod *pod)
@@ -542,8 +586,9 @@ static const struct {
     void (*run)(void);
     unsigned weight;
 } steps[] = {
-    {step_create, 20}, {step_delete, 9}, {step_filter, 30},      {step_bind, 25},
-    {step_read, 10},   {step_node, 3},   {step_bind_answer, 25}, {step_time, 4},
+    {step_create, 20},      {step_delete, 9}, {step_filter, 30},
+    {step_bind, 25},        {step_read, 10},  {step_node, 3},
+    {step_bind_answer, 25}, {step_time, 4},   {step_overlooked, 2},
 };
 
 static void take_step(void)
@@ -592,12 +637,13 @@ static void check_rebuilt(void)
     strbuf_deinit(&built);
 }
 
-int main(int argc, char **argv)
+static uint64_t step_count = 100000, seed = 1;
+
+static void test_random_steps(void **state)
 {
     const struct cluster_options options = {.vendors = &vendor_set};
-    uint64_t count = argc > 1 ? strtoull(argv[1], NULL, 10) : 100000;
-    uint64_t seed = argc > 2 ? strtoull(argv[2], NULL, 10) : 1;
 
+    (void)state;
     nvidia_config_defaults(&config);
     vendor_set.instances[0] = nvidia_instance(&config);
     vendor_set.count = 1;
@@ -610,19 +656,30 @@ int main(int argc, char **argv)
     }
     relist();
 
-    for (uint64_t i = 0; i < count; i++) {
+    for (uint64_t i = 0; i < step_count; i++) {
         take_step();
         if (i % 10000 == 9999)
             check_rebuilt();
     }
     check_rebuilt();
     printf("%" PRIu64 " steps: %" PRIu64 " placed, %" PRIu64 " refused, %" PRIu64 " bound, %" PRIu64
-           " asked again during a bind\n",
-           count, world.placed, world.refused, world.bound, world.conflicts);
+           " asked again during a bind, %" PRIu64 " overlooked\n",
+           step_count, world.placed, world.refused, world.bound, world.conflicts, world.overlooked);
     /* A test in which nothing happens shows nothing. */
-    assert_true(count < 10000 || (world.placed > count / 100 && world.refused > count / 100 &&
-                                  world.bound > count / 100));
+    assert_true(step_count < 10000 ||
+                (world.placed > step_count / 100 && world.refused > step_count / 100 &&
+                 world.bound > step_count / 100 && world.overlooked > step_count / 1000));
     cluster_free(world.cluster);
     arena_free(world.arena);
-    return 0;
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_random_steps)};
+
+    if (argc > 1)
+        step_count = strtoull(argv[1], NULL, 10);
+    if (argc > 2)
+        seed = strtoull(argv[2], NULL, 10);
+    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -305,6 +305,50 @@ static void test_a_node_that_comes_back_finds_its_pods_charged(void **state)
     assert_int_equal(filter(fixture, "two", 400, 0, &answer), CLUSTER_PLACED);
 }
 
+static size_t overlooked(struct fixture *fixture, int64_t now_ns, struct cluster_refused *ret_pods)
+{
+    return cluster_overlooked(fixture->cluster, now_ns, fixture->arena, ret_pods, 1);
+}
+
+static void test_who_is_not_asked_for_again_was_overlooked(void **state)
+{
+    struct fixture *fixture = *state;
+    struct text_pairs annotations;
+    struct cluster_refused pods[1];
+    struct cluster_answer answer;
+
+    start_bind(fixture, "one", &annotations);
+    show(fixture, "one", &annotations);
+    assert_int_equal(filter(fixture, "two", 600, 0, &answer), CLUSTER_REFUSED);
+    assert_int_equal(filter(fixture, "three", 700, 0, &answer), CLUSTER_REFUSED);
+    assert_int_equal(overlooked(fixture, 9 * SECOND, pods), 0);
+    assert_false(answer.again);
+    assert_int_equal(filter(fixture, "three", 700, 0, &answer), CLUSTER_REFUSED);
+    assert_true(answer.again);
+
+    cluster_delete_pod(fixture->cluster, "one");
+    assert_int_equal(overlooked(fixture, 10 * SECOND, pods), 0);
+    assert_int_equal(overlooked(fixture, 11 * SECOND, pods), 1);
+    assert_string_equal(pods[0].uid, "two");
+    assert_string_equal(pods[0].name, "two");
+    assert_string_equal(pods[0].namespace, "default");
+    assert_int_equal(filter(fixture, "three", 700, 11 * SECOND, &answer), CLUSTER_PLACED);
+    assert_int_equal(filter(fixture, "two", 600, 11 * SECOND, &answer), CLUSTER_REFUSED);
+    assert_int_equal(overlooked(fixture, 20 * SECOND, pods), 0);
+
+    cluster_expire(fixture->cluster, 80 * SECOND);
+    assert_int_equal(overlooked(fixture, 80 * SECOND, pods), 0);
+    assert_int_equal(overlooked(fixture, 81 * SECOND, pods), 1);
+    assert_string_equal(pods[0].uid, "two");
+    assert_int_equal(overlooked(fixture, 90 * SECOND, pods), 0);
+
+    assert_int_equal(filter(fixture, "four", 2000, 90 * SECOND, &answer), CLUSTER_REFUSED);
+    add_node(fixture->cluster, "b", 3000);
+    assert_int_equal(overlooked(fixture, 91 * SECOND, pods), 0);
+    assert_int_equal(overlooked(fixture, 92 * SECOND, pods), 1);
+    assert_string_equal(pods[0].uid, "four");
+}
+
 static void test_nothing_is_decided_before_all_is_read(void **state)
 {
     struct fixture *fixture = *state;
@@ -336,6 +380,7 @@ int main(void)
         TEST(test_what_a_pod_was_given_is_final),
         TEST(test_what_cannot_be_read_stays_as_it_was),
         TEST(test_a_node_that_comes_back_finds_its_pods_charged),
+        TEST(test_who_is_not_asked_for_again_was_overlooked),
         TEST(test_nothing_is_decided_before_all_is_read),
     };
 

@@ -336,5 +336,9 @@ int cluster_filter(struct cluster *cluster, const struct pod *pod, const char *c
         return error_set(err, r, "out of memory over %zu nodes", count);
     if (r < 0)
         return error_set(err, r, "the pod asks for devices of too many vendors");
+    if (r == CLUSTER_REFUSED)
+        ret_answer->again = refused_note(cluster, pod);
+    else
+        refused_forget(cluster, pod->uid);
     return r;
 }

@@ -70,6 +70,7 @@ static void replace_devices(struct cluster *cluster, struct cluster_node *node,
     node->place->devices = devices;
     node->place->device_count = (uint32_t)count;
     cluster->generation += !node->absent != !absent;
+    cluster->freed += count > 0;
     node->absent = absent;
     DL_FOREACH(node->pods, pod)
     {

@@ -43,7 +43,7 @@ bool pod_holds(const struct cluster_pod *pod)
     return pod->state != POD_IDLE && pod->state != POD_EXPIRED;
 }
 
-static void give_back(struct cluster_pod *pod)
+static void give_back(struct cluster *cluster, struct cluster_pod *pod)
 {
     struct cluster_node *node = pod->node;
 
@@ -51,6 +51,7 @@ static void give_back(struct cluster_pod *pod)
                                 &pod->grant->usage);
     DL_DELETE(node->pods, pod);
     place_node_update(node->place);
+    cluster->freed++;
 }
 
 void pod_take(struct cluster_pod *pod, struct cluster_node *node, struct grant *grant,
@@ -79,7 +80,7 @@ void pod_release(struct cluster *cluster, struct cluster_pod *pod)
 
     pod_untime(cluster, pod);
     if (pod_holds(pod))
-        give_back(pod);
+        give_back(cluster, pod);
     grant_free(pod->grant);
     pod->grant = NULL;
     pod->node = NULL;
@@ -93,7 +94,7 @@ void pod_expire(struct cluster *cluster, struct cluster_pod *pod)
     struct cluster_node *node = pod->node;
 
     pod_untime(cluster, pod);
-    give_back(pod);
+    give_back(cluster, pod);
     pod->node = NULL;
     pod->state = POD_EXPIRED;
     node_forget_if_unused(cluster, node);

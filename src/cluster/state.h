@@ -47,6 +47,15 @@ struct grant {
     struct text_pairs annotations; /* that a bind is to write; none when read from the API */
 };
 
+/* A pod that the last filter of it refused; strings are behind the struct. */
+struct refused {
+    UT_hash_handle hh; /* by uid, in the order of the refusals */
+    const char *uid, *namespace, *name;
+    uint64_t freed; /* the cluster's, then */
+    bool behind;    /* devices came free since; that was noticed at: */
+    int64_t behind_ns;
+};
+
 /*
  * The candidates of the last filter. kube-scheduler names the same nodes again and again, in an
  * order of its own: names that add up to the same are the same nodes, and need not be looked up.
@@ -81,6 +90,8 @@ struct cluster {
     struct candidates candidates;
     uint64_t generation; /* goes up when a node comes, goes, or begins or ceases to have devices */
     unsigned gathers;
+    uint64_t freed; /* goes up when devices may have come free, or come at all */
+    struct refused *refused;
     bool unranked; /* a node came or went since the ranks were given */
     struct arena *scratch;
 };
@@ -111,6 +122,11 @@ void pod_expire(struct cluster *cluster, struct cluster_pod *pod);
 void pod_untime(struct cluster *cluster, struct cluster_pod *pod);
 void pod_free(struct cluster *cluster, struct cluster_pod *pod);
 void pods_sweep(struct cluster *cluster);
+
+/* refused.c */
+bool refused_note(struct cluster *cluster, const struct pod *pod); /* true: again */
+void refused_forget(struct cluster *cluster, const char *uid);
+void refused_forget_all(struct cluster *cluster);
 
 /* grant.c */
 struct grant *grant_new(const struct place_usage *usage, const struct text_pairs *annotations,

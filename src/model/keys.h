@@ -16,6 +16,9 @@
 #define BIND_PHASE_SUCCESS "success"
 #define BIND_PHASE_FAILED "failed"
 
+/* A condition of a pod, DNS name and all as Kubernetes asks for. */
+#define CONDITION_DEVICES_FREED "hami.io/DevicesFreed"
+
 /* On a node. */
 #define KEY_NODE_LOCK "hami.io/mutex.lock"
 #define KEY_CORDON "hami.io/device-cordon" /* the operator's: uuids that take nothing new */

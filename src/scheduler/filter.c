@@ -1,17 +1,28 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* /filter: which node, and which devices there. */
+/*
+ * /filter: which node, and which devices there.
+ *
+ * kube-scheduler tries a refused pod again when it sees another go, and its question may be here
+ * a fraction of a millisecond before our watch brings the news. So a pod that is to be refused
+ * again, while nothing came free that we know of, waits a moment for the watches; one at a time,
+ * and a tenth of the time at most, since kube-scheduler asks about one pod after the other.
+ */
 
 #include <errno.h>
 #include <string.h>
 
+#include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/strbuf.h"
+#include "base/util.h"
 #include "scheduler/scheduler.h"
 
 enum {
     ANSWER_MAX = 64 << 20,
+    WAIT_MS = 5,
+    WAIT_EVERY_MS = 50,
 };
 
 /* The buffer's text becomes the answer. */
@@ -48,8 +59,9 @@ static void tell(struct scheduler *scheduler, const struct pod *pod, const char 
     events_warn(scheduler->events, &who, reason, kinds, message);
 }
 
-static void decide(struct scheduler *scheduler, struct http_request *request,
-                   const struct filter_args *args)
+/* Whether it is answered: else it is to be asked again soon. */
+static bool decide(struct scheduler *scheduler, struct http_request *request,
+                   const struct filter_args *args, bool may_wait)
 {
     const struct pod *pod = &args->pod;
     struct error err = ERROR_INIT;
@@ -69,20 +81,22 @@ static void decide(struct scheduler *scheduler, struct http_request *request,
         events_forget(scheduler->events, pod->uid);
         log_info("pod %s/%s: node %s", pod->namespace, pod->name, decision.node);
         answer_names(request, &decision.node, 1);
+    } else if (decision.again && may_wait) {
+        return false;
     } else {
         scheduler->filters_refused++;
         tell(scheduler, pod, "FilteringFailed", decision.reasons, decision.summary);
         log_debug("pod %s/%s: %s", pod->namespace, pod->name, decision.summary);
         answer_refused(request, &decision);
     }
+    return true;
 }
 
-void handle_filter(void *data, struct http_request *request)
+static bool filter(struct scheduler *scheduler, struct http_request *request, bool may_wait)
 {
-    struct scheduler *scheduler = data;
-    uint64_t begun = (uint64_t)clock_now_ns();
     struct filter_args args;
     struct error err = ERROR_INIT;
+    bool answered = true;
     yyjson_doc *doc;
 
     doc = read_body(scheduler, request, &err);
@@ -92,9 +106,45 @@ void handle_filter(void *data, struct http_request *request)
         log_warn("/filter: %s", err.text);
         answer_error(request, err.text);
     } else {
-        decide(scheduler, request, &args);
+        answered = decide(scheduler, request, &args, may_wait);
     }
     free_body(scheduler, doc);
     arena_reset(scheduler->request_arena);
-    latency_note(&scheduler->filter, begun);
+    return answered;
+}
+
+static void end_wait(struct scheduler *scheduler)
+{
+    struct held *held = &scheduler->held;
+
+    if (!held->request)
+        return;
+    filter(scheduler, TAKE(held->request), false);
+    latency_note(&scheduler->filter, held->begun_ns);
+}
+
+static void on_waited(uv_timer_t *timer)
+{
+    end_wait(timer->data);
+}
+
+void filter_abandon(struct scheduler *scheduler)
+{
+    end_wait(scheduler);
+}
+
+void handle_filter(void *data, struct http_request *request)
+{
+    struct scheduler *scheduler = data;
+    struct held *held = &scheduler->held;
+    uint64_t begun_ns = (uint64_t)clock_now_ns();
+    bool may_wait = !held->request && begun_ns - held->begun_ns >= WAIT_EVERY_MS * NS_PER_MS;
+
+    if (!filter(scheduler, request, may_wait)) {
+        held->request = request;
+        held->begun_ns = begun_ns;
+        (void)uv_timer_start(&held->until, on_waited, WAIT_MS, 0);
+        return;
+    }
+    latency_note(&scheduler->filter, begun_ns);
 }

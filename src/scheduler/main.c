@@ -227,6 +227,7 @@ static void on_tick(uv_timer_t *timer)
     struct scheduler *scheduler = timer->data;
 
     cluster_expire(scheduler->cluster, clock_now_ns());
+    remind(scheduler);
 }
 
 static int make_state(struct scheduler *scheduler, struct error *err)
@@ -325,7 +326,9 @@ static void start_clocks(struct scheduler *scheduler)
     (void)uv_signal_init(&scheduler->loop, &scheduler->terminate);
     (void)uv_signal_init(&scheduler->loop, &scheduler->interrupt);
     (void)uv_timer_init(&scheduler->loop, &scheduler->tick);
-    scheduler->terminate.data = scheduler->interrupt.data = scheduler->tick.data = scheduler;
+    (void)uv_timer_init(&scheduler->loop, &scheduler->held.until);
+    scheduler->terminate.data = scheduler->interrupt.data = scheduler;
+    scheduler->tick.data = scheduler->held.until.data = scheduler;
     (void)uv_signal_start(&scheduler->terminate, on_signal, SIGTERM);
     (void)uv_signal_start(&scheduler->interrupt, on_signal, SIGINT);
     (void)uv_timer_start(&scheduler->tick, on_tick, TICK_MS, TICK_MS);
@@ -347,11 +350,13 @@ static int start(struct scheduler *scheduler, struct error *err)
 
 static void free_handles(struct scheduler *scheduler)
 {
+    filter_abandon(scheduler);
     binds_abandon(scheduler);
     metrics_abandon(scheduler);
     uv_close((uv_handle_t *)&scheduler->terminate, NULL);
     uv_close((uv_handle_t *)&scheduler->interrupt, NULL);
     uv_close((uv_handle_t *)&scheduler->tick, NULL);
+    uv_close((uv_handle_t *)&scheduler->held.until, NULL);
     http_server_free(scheduler->metrics);
     http_server_free(scheduler->server);
     kube_watch_free(scheduler->pods);

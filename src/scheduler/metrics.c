@@ -239,6 +239,9 @@ static void add_own(struct strbuf *buf, const struct scheduler *scheduler)
     add_number(buf, "hami_scheduler_reservations", METRIC_GAUGE,
                "Pods whose devices are promised and not yet seen in force",
                (double)counts.reserved);
+    add_number(buf, "hami_scheduler_reminders_total", METRIC_COUNTER,
+               "Pods of which kube-scheduler was told that there may be room for them now",
+               (double)scheduler->reminders);
     add_number(buf, "hami_scheduler_api_retries_total", METRIC_COUNTER,
                "Requests to the API server that were sent again", (double)kube.retried);
 }

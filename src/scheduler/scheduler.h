@@ -25,6 +25,13 @@ enum {
     OBJECT_ARENA_MAX = 16 << 20,   /* for one object of a watch */
 };
 
+/* The one /filter that waits for what the watches bring. */
+struct held {
+    struct http_request *request; /* NULL: none waits */
+    uint64_t begun_ns;            /* of it, or of the last */
+    uv_timer_t until;
+};
+
 /* How often, and how long, something was done. Bounds of the buckets are in metrics.c. */
 enum {
     LATENCY_BUCKETS = 12,
@@ -50,6 +57,7 @@ struct scheduler {
     void *json;                  /* memory for reading one body, used again and again */
     uv_signal_t terminate, interrupt;
     uv_timer_t tick;
+    struct held held;
     struct bind *binds;     /* under way */
     struct scrape *scrapes; /* pages of metrics being written */
     bool ready;             /* was said */
@@ -58,12 +66,18 @@ struct scheduler {
     struct latency filter, bind, webhook;
     uint64_t filters_placed, filters_refused, filters_failed;
     uint64_t binds_done, binds_failed;
+    uint64_t reminders;
 };
 
 /* extender.c, bind.c, webhook.c: handlers whose data is the scheduler. */
 http_handler_fn handle_filter, handle_bind, handle_webhook;
+/* Answers the filter that waits. */
+void filter_abandon(struct scheduler *scheduler);
 /* Answers what waits for a bind; what became of it the watch will show to whoever comes next. */
 void binds_abandon(struct scheduler *scheduler);
+
+/* remind.c: of pods that were overlooked. To be called every second. */
+void remind(struct scheduler *scheduler);
 
 /* metrics.c */
 void metrics_abandon(struct scheduler *scheduler); /* answers those who wait for a page */

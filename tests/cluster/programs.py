@@ -304,11 +304,12 @@ def back(name, gone, seconds=10):
     return host.until(lambda: host.read_pid(name) not in (None, gone) and host.alive(host.read_pid(name)), seconds, 0.02)
 
 
-def fetch(url, timeout=5):
-    """Body of a page of ours, or None where there is no answer of 200."""
+def fetch(url, timeout=5, body=None):
+    """Body of a page of ours, or of the answer to a JSON body; None where there is no answer of 200."""
+    question = urllib.request.Request(url, body and json.dumps(body).encode(), {"Content-Type": "application/json"})
     context = ssl.create_default_context(cafile=PKI / "ca.crt") if url.startswith("https") else None
     try:
-        with urllib.request.urlopen(url, timeout=timeout, context=context) as answer:
+        with urllib.request.urlopen(question, timeout=timeout, context=context) as answer:
             return answer.read() if answer.status == 200 else None
     except (OSError, ValueError):
         return None

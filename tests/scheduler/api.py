@@ -42,6 +42,7 @@ class Api:
         self.holding = None  # an Event that Bindings wait for
         self.connections = set()
         self.round = 0  # watches of an earlier one end
+        self.watch_lag_s = 0
         self.port = 0
         self.come_back()
 
@@ -162,6 +163,21 @@ class Api:
             self.bound.append(pod["metadata"]["uid"])
             self.recount_locked(binding["target"]["name"])
             return 201, ""
+
+    def patch_status(self, key, patch):
+        """(status, message). Of conditions, those of the patch take the place of those of their type."""
+        with self.lock:
+            pod = self.objects[PODS].get(key)
+            if not pod:
+                return 404, f'pods "{key}" not found'
+            if pod["metadata"]["uid"] != patch["metadata"]["uid"]:
+                return 409, "Precondition failed: UID in precondition"
+            pod = json.loads(json.dumps(pod))
+            new = {c["type"]: c for c in patch["status"]["conditions"]}
+            kept = [c for c in pod["status"].get("conditions", []) if c["type"] not in new]
+            pod["status"]["conditions"] = kept + list(new.values())
+            self.set_locked(PODS, key, pod)
+            return 200, ""
 
 
 RUNNING = {"fieldSelector": "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"}
@@ -286,6 +302,9 @@ def handler_for(api):
             if self.command == "POST" and len(parts) == 6 and parts[5] == "events" and parts[4]:
                 api.events.append(body)
                 return 201, body
+            if self.command == "PATCH" and len(parts) == 8 and parts[7] == "status":
+                status, message = api.patch_status(f"{parts[4]}/{parts[6]}", body)
+                return status, {"kind": "Status", "code": status, "message": message}
             if self.command == "GET" and len(parts) == 7 and parts[5] == "pods":
                 with api.lock:
                     pod = api.objects[PODS].get(f"{parts[4]}/{parts[6]}")
@@ -351,6 +370,7 @@ def handler_for(api):
                     self.say("ERROR", {"kind": "Status", "code": 410, "reason": "Expired", "message": "too old"})
                     self.wfile.write(b"0\r\n\r\n")
                     return
+                time.sleep(api.watch_lag_s if news else 0)
                 for number, collection, before, after in news:
                     if collection == path:
                         self.tell(query, number, before, after)

@@ -144,6 +144,59 @@ def test_everything_is_listed_anew(api, scheduler):
     check(scheduler.sees_what_is(), "then all is free")
 
 
+def condition(api, thing):
+    key = f"ns/{thing['metadata']['name']}"
+    with api.lock:
+        conditions = api.objects[PODS][key]["status"].get("conditions", [])
+    return next((c for c in conditions if c["type"] == "hami.io/DevicesFreed"), None)
+
+
+def test_who_was_overlooked(api, scheduler):
+    """kube-scheduler saw a pod go before we did, was refused from the older view, and asks no more."""
+    holder, waiting, other, gone = (api.set(PODS, pod(CARD_MIB)) for _ in range(4))
+    told = lambda *things: [t["metadata"]["name"] for t in things for r in api.seen("PATCH") if r[1].split("/")[6] == t["metadata"]["name"]]
+    names = [t["metadata"]["name"] for t in (waiting, gone)]
+    check_equal(place(scheduler, holder, ["node-1"])[0], "node-1", "a pod has the whole card")
+    check(scheduler.sees_what_is(), "as is seen")
+    for thing in (waiting, gone, other):
+        check_equal(scheduler.filter(thing, ["node-1"])["NodeNames"], None, "there is no room for another")
+    api.delete(PODS, f"ns/{gone['metadata']['name']}")
+    time.sleep(2.5)
+    check_equal(told(waiting, other, gone), [], "while nothing comes free nothing is written")
+    api.delete(PODS, f"ns/{holder['metadata']['name']}")
+    check(wait_until(lambda: fits(scheduler, other, ["node-1"])), "it goes; one of those that wait is asked about again")
+    check(wait_until(lambda: condition(api, waiting), 10), "of another kube-scheduler is told by a condition", scheduler.said()[-1000:])
+    print("     ", condition(api, waiting))
+    check(wait_until(lambda: told(gone), 10), "one that is gone does no harm")
+    check_equal(scheduler.filter(waiting, ["node-1"])["NodeNames"], ["node-1"], "asked about, it is placed")
+    time.sleep(2.5)
+    check_equal(told(waiting, other, gone), names, "each is told of once")
+    check_equal(scheduler.metric("hami_scheduler_reminders_total"), len(api.seen("PATCH")), "and counted")
+    give_back(scheduler, waiting, ["node-1"])
+    for thing in (waiting, other):
+        api.delete(PODS, f"ns/{thing['metadata']['name']}")
+
+
+def test_the_question_is_faster_than_the_watch(api, scheduler):
+    """A pod goes, and in the same moment another is asked about again, as kube-scheduler does; the news are 2 ms late."""
+    rounds = placed_at_once = 0
+    while placed_at_once < 3 and rounds < 60:
+        rounds += 1
+        holder, waiting = (api.set(PODS, pod(CARD_MIB)) for _ in range(2))
+        place(scheduler, holder, ["node-1"])
+        wait_until(scheduler.sees_what_is)
+        refused = scheduler.filter(waiting, ["node-1"])["NodeNames"] is None
+        time.sleep(0.06)  # one waits in so many milliseconds
+        api.watch_lag_s = 0.002
+        api.delete(PODS, f"ns/{holder['metadata']['name']}")
+        placed_at_once += refused and scheduler.filter(waiting, ["node-1"])["NodeNames"] == ["node-1"]
+        api.watch_lag_s = 0
+        wait_until(scheduler.sees_what_is)
+        give_back(scheduler, waiting, ["node-1"])
+        api.delete(PODS, f"ns/{waiting['metadata']['name']}")
+    check_equal(placed_at_once, 3, f"it is placed at once, the watch being waited for: 3 times of {rounds}")
+
+
 def test_the_api_server_is_away(api, scheduler):
     thing = api.set(PODS, pod(1000))
     place(scheduler, thing, ["node-1"])
@@ -210,7 +263,7 @@ def main():
     run_each(
         api, scheduler,
         test_nodes_change, test_a_node_comes_back, test_garbage, test_pods_end, test_everything_is_listed_anew,
-        test_the_api_server_is_away,
+        test_who_was_overlooked, test_the_question_is_faster_than_the_watch, test_the_api_server_is_away,
     )  # fmt: skip
     scheduler.end()
     test_lists_in_pages(False)

@@ -1,0 +1,103 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* Pods that were refused, and whether devices came free since. */
+
+#include "cluster/state.h"
+
+enum {
+    REFUSED_MAX = 10000, /* pods; who was refused longest ago is forgotten first */
+};
+
+static void forget(struct cluster *cluster, struct refused *refused)
+{
+    HASH_DEL(cluster->refused, refused);
+    free(refused);
+}
+
+static struct refused *find(const struct cluster *cluster, const char *uid)
+{
+    struct refused *refused;
+
+    HASH_FIND_STR(cluster->refused, uid, refused);
+    return refused;
+}
+
+void refused_forget(struct cluster *cluster, const char *uid)
+{
+    struct refused *refused = find(cluster, uid);
+
+    if (refused)
+        forget(cluster, refused);
+}
+
+void refused_forget_all(struct cluster *cluster)
+{
+    struct refused *refused, *next;
+
+    HASH_ITER(hh, cluster->refused, refused, next)
+    {
+        forget(cluster, refused);
+    }
+}
+
+/* Without memory for it the pod is not told of when it is overlooked. */
+static void note(struct cluster *cluster, const struct pod *pod)
+{
+    size_t uid_size = strlen(pod->uid) + 1, namespace_size = strlen(pod->namespace) + 1;
+    size_t name_size = strlen(pod->name) + 1;
+    struct refused *refused;
+    char *text;
+
+    if (HASH_COUNT(cluster->refused) >= REFUSED_MAX)
+        forget(cluster, cluster->refused);
+    refused = calloc(1, sizeof(*refused) + uid_size + namespace_size + name_size);
+    if (!refused)
+        return;
+    refused->freed = cluster->freed;
+    text = (char *)(refused + 1);
+    refused->uid = memcpy(text, pod->uid, uid_size);
+    refused->namespace = memcpy(text + uid_size, pod->namespace, namespace_size);
+    refused->name = memcpy(text + uid_size + namespace_size, pod->name, name_size);
+    HASH_ADD_KEYPTR(hh, cluster->refused, refused->uid, uid_size - 1, refused);
+}
+
+bool refused_note(struct cluster *cluster, const struct pod *pod)
+{
+    struct refused *before = find(cluster, pod->uid);
+    bool again = before && before->freed == cluster->freed;
+
+    if (before)
+        forget(cluster, before);
+    note(cluster, pod);
+    return again;
+}
+
+/* They are in the order of their refusals: those before a freeing come first. */
+size_t cluster_overlooked(struct cluster *cluster, int64_t now_ns, struct arena *arena,
+                          struct cluster_refused *ret_pods, size_t max)
+{
+    struct refused *refused, *next;
+    size_t count = 0;
+
+    HASH_ITER(hh, cluster->refused, refused, next)
+    {
+        struct cluster_refused *pod = &ret_pods[count];
+
+        if (refused->freed == cluster->freed || count == max)
+            break;
+        if (!refused->behind) {
+            refused->behind = true;
+            refused->behind_ns = now_ns;
+        }
+        if (now_ns - refused->behind_ns < CLUSTER_OVERLOOKED_NS)
+            continue;
+        pod->namespace = arena_strdup(arena, refused->namespace);
+        pod->name = arena_strdup(arena, refused->name);
+        pod->uid = arena_strdup(arena, refused->uid);
+        if (!pod->namespace || !pod->name || !pod->uid)
+            break;
+        forget(cluster, refused);
+        count++;
+    }
+    return count;
+}
