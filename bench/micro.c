@@ -7,6 +7,7 @@
  *
  *   micro launch            ns of a cuLaunchKernel
  *   micro pair LIVE         ns of a cuMemAlloc + cuMemFree beside LIVE allocations
+ *   micro oldest LIVE       ns of a cuMemFree of the oldest of LIVE allocations + a cuMemAlloc
  *   micro memory LIVE       bytes of private memory that each of LIVE allocations costs
  *   micro init              nothing but cuInit
  */
@@ -83,6 +84,27 @@ static void batch_pair(void)
     }
 }
 
+static cu_ptr *ring;
+static long ring_size, ring_at;
+
+static void batch_oldest(void)
+{
+    for (int i = 0; i < BATCH; i++) {
+        release(ring[ring_at]);
+        alloc(&ring[ring_at], 4096);
+        ring_at = (ring_at + 1) % ring_size;
+    }
+}
+
+static void fill_ring(long live)
+{
+    ring = calloc((size_t)live, sizeof(*ring));
+    if (!ring)
+        exit(1);
+    for (ring_size = 0; ring_size < live; ring_size++)
+        must(alloc(&ring[ring_size], 4096));
+}
+
 static int by_value(const void *a, const void *b)
 {
     double x = *(const double *)a, y = *(const double *)b;
@@ -148,6 +170,9 @@ int main(int argc, char **argv)
     } else if (strcmp(argv[1], "pair") == 0) {
         take(live);
         printf("%.3f\n", measure(batch_pair, 0));
+    } else if (strcmp(argv[1], "oldest") == 0 && live > 0) {
+        fill_ring(live);
+        printf("%.3f\n", measure(batch_oldest, 0));
     } else if (strcmp(argv[1], "memory") == 0) {
         take(1);
         before = private_bytes();

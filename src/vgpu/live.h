@@ -4,7 +4,8 @@
 /*
  * What this process holds, by handle: device addresses and modules, each with its size, device and
  * context. Open addressing in anonymous memory of our own, 16 bytes an entry, in shards with a lock
- * each, so that the cost is flat in the number of entries and threads seldom meet.
+ * each, so that threads seldom meet; what is taken soon after it was added costs the same however
+ * many entries there are.
  */
 
 #include <stdbool.h>
@@ -22,7 +23,7 @@ struct live_entry {
     unsigned context; /* number from contexts.h */
 };
 
-/* False when there is no memory for it. An address that is there already is replaced. */
+/* False when there is no memory for it. An older entry of that handle is hidden, or replaced. */
 bool live_add(enum live_kind kind, uint64_t handle, const struct live_entry *entry);
 
 /* Takes an entry out; false when it is not ours. */

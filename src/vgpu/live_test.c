@@ -31,6 +31,24 @@ static void what_is_added_is_taken_once(void **state)
     assert_false(live_add(LIVE_ADDRESS, 0, &entry));
 }
 
+/* However many come in between: the first is not among the young any more. */
+static void the_last_entry_of_a_handle_counts(void **state)
+{
+    struct live_entry entry = {.units = 1};
+
+    (void)state;
+    for (uint64_t between = 0; between < 4096; between = 2 * between + 1) {
+        entry.units = 1;
+        assert_true(live_add(LIVE_ADDRESS, 0x1000, &entry));
+        for (uint64_t i = 0; i < between; i++)
+            assert_true(live_add(LIVE_ADDRESS, 0x100000 + i * 512, &entry));
+        entry.units = 2;
+        assert_true(live_add(LIVE_ADDRESS, 0x1000, &entry));
+        assert_true(live_take(LIVE_ADDRESS, 0x1000, &entry));
+        assert_int_equal(entry.units, 2);
+    }
+}
+
 /* Against a plain array, through many doublings and their moving. */
 static void a_random_walk_agrees_with_an_array(void **state)
 {
@@ -84,6 +102,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(what_is_added_is_taken_once, forget_all),
+        cmocka_unit_test_setup(the_last_entry_of_a_handle_counts, forget_all),
         cmocka_unit_test_setup(a_random_walk_agrees_with_an_array, forget_all),
         cmocka_unit_test_setup(a_context_takes_its_entries_with_it, forget_all),
     };
