@@ -25,6 +25,21 @@ static inline int64_t clock_coarse_ns(void)
     return clock_read_ns(CLOCK_MONOTONIC_COARSE);
 }
 
+enum {
+    CLOCK_UTC_SIZE = 24,
+};
+
+/* As Kubernetes writes it: "2026-01-31T12:00:00Z". Returns to; a time beyond the year 9999 is "".
+ */
+static inline const char *clock_format_utc(time_t seconds, char to[static CLOCK_UTC_SIZE])
+{
+    struct tm utc;
+
+    if (!gmtime_r(&seconds, &utc) || !strftime(to, CLOCK_UTC_SIZE, "%Y-%m-%dT%H:%M:%SZ", &utc))
+        to[0] = '\0';
+    return to;
+}
+
 static inline struct timespec clock_timespec(int64_t ns)
 {
     return (struct timespec){.tv_sec = ns / INT64_C(1000000000),

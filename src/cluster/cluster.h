@@ -32,8 +32,13 @@ struct cluster;
 /* A filter's reservation waits so long for its bind; then others may have the devices. */
 #define CLUSTER_RESERVATION_NS (INT64_C(60) * 1000000000)
 
-/* A refused pod that is not asked for again so long after devices came free was overlooked. */
-#define CLUSTER_OVERLOOKED_NS (INT64_C(1) * 1000000000)
+/* A refused pod that is not asked for again so long after devices came free was overlooked. A bit
+ * less than the second after which is asked, so that the second look finds it. */
+#define CLUSTER_OVERLOOKED_NS (INT64_C(900) * 1000000)
+
+/* kube-scheduler tries every pod again after 5 min, looking every 30 s: a refused one that is not
+ * asked for in this time is gone. */
+#define CLUSTER_REFUSED_KEPT_NS (INT64_C(360) * 1000000000)
 
 struct cluster_options {
     const struct vendor_set *vendors; /* the caller's, outlives the cluster */
@@ -115,8 +120,8 @@ int cluster_filter(struct cluster *cluster, const struct pod *pod, const char *c
  * kube-scheduler tries a refused pod again when it sees a pod go or a node change. What it did not
  * see, a reservation that ended, and what it saw before we did, so that we refused once more from
  * the older view, it does not try again for: these pods it must be told of. Each is returned once
- * after its refusal: who was refused first, first, at most max. To be asked every second or so.
- * Strings are the arena's.
+ * after its refusal: who was refused first, first, at most max. To be asked every second. Strings
+ * are the arena's.
  */
 struct cluster_refused {
     const char *namespace, *name, *uid;

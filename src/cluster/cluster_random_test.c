@@ -51,6 +51,7 @@ struct api_pod {
     bool decided; /* a filter chose a node */
     bool refused; /* by the last filter, among these nodes; it was not said to be overlooked */
     size_t refused_among;
+    int64_t refused_ns;
     char decided_node[32];
 };
 
@@ -414,6 +415,7 @@ static void filter_among(struct api_pod *from, size_t first)
     from->decided = r == CLUSTER_PLACED;
     from->refused = r == CLUSTER_REFUSED;
     from->refused_among = first;
+    from->refused_ns = world.now_ns;
     if (r == CLUSTER_PLACED) {
         world.placed++;
         COPY_TEXT(from->decided_node, answer.node);
@@ -465,7 +467,8 @@ static void step_overlooked(void)
     for (unsigned i = 0; i < PODS; i++) {
         struct api_pod *pod = &world.pods[i];
 
-        if (!is_waiting(pod) || !pod->refused)
+        if (!is_waiting(pod) || !pod->refused ||
+            world.now_ns + CLUSTER_OVERLOOKED_NS - pod->refused_ns > CLUSTER_REFUSED_KEPT_NS)
             continue;
         filter_among(pod, pod->refused_among);
         assert_false(pod->decided);

@@ -349,6 +349,46 @@ static void test_who_is_not_asked_for_again_was_overlooked(void **state)
     assert_string_equal(pods[0].uid, "four");
 }
 
+/* A bind that is seen, or a promise that is made again, frees nothing. */
+static void test_nobody_is_overlooked_where_nothing_came_free(void **state)
+{
+    struct fixture *fixture = *state;
+    struct text_pairs annotations;
+    struct cluster_refused pods[1];
+    struct cluster_answer answer;
+
+    assert_int_equal(filter(fixture, "one", 600, 0, &answer), CLUSTER_PLACED);
+    assert_int_equal(filter(fixture, "two", 600, 0, &answer), CLUSTER_REFUSED);
+    assert_int_equal(filter(fixture, "one", 600, SECOND, &answer), CLUSTER_PLACED);
+    assert_int_equal(bind(fixture, "one", SECOND, &annotations), 0);
+    cluster_bound(fixture->cluster, "one", CLUSTER_BOUND);
+    show(fixture, "one", &annotations);
+    assert_int_equal(overlooked(fixture, 2 * SECOND, pods), 0);
+    assert_int_equal(overlooked(fixture, 3 * SECOND, pods), 0);
+    assert_int_equal(filter(fixture, "two", 600, 3 * SECOND, &answer), CLUSTER_REFUSED);
+    assert_true(answer.again);
+
+    assert_int_equal(filter(fixture, "small", 300, 4 * SECOND, &answer), CLUSTER_PLACED);
+    assert_int_equal(filter(fixture, "small", 200, 4 * SECOND, &answer), CLUSTER_PLACED);
+    assert_int_equal(overlooked(fixture, 5 * SECOND, pods), 0);
+    assert_int_equal(overlooked(fixture, 6 * SECOND, pods), 1);
+}
+
+/* kube-scheduler tries every pod again within that time: who is not asked for is gone. */
+static void test_who_is_not_asked_for_in_minutes_is_forgotten(void **state)
+{
+    struct fixture *fixture = *state;
+    struct cluster_refused pods[1];
+    struct cluster_answer answer;
+
+    assert_int_equal(filter(fixture, "one", 2000, 0, &answer), CLUSTER_REFUSED);
+    assert_int_equal(filter(fixture, "two", 2000, 100 * SECOND, &answer), CLUSTER_REFUSED);
+    add_node(fixture->cluster, "b", 3000);
+    assert_int_equal(overlooked(fixture, 400 * SECOND, pods), 0);
+    assert_int_equal(overlooked(fixture, 401 * SECOND, pods), 1);
+    assert_string_equal(pods[0].uid, "two");
+}
+
 static void test_nothing_is_decided_before_all_is_read(void **state)
 {
     struct fixture *fixture = *state;
@@ -381,6 +421,8 @@ int main(void)
         TEST(test_what_cannot_be_read_stays_as_it_was),
         TEST(test_a_node_that_comes_back_finds_its_pods_charged),
         TEST(test_who_is_not_asked_for_again_was_overlooked),
+        TEST(test_nobody_is_overlooked_where_nothing_came_free),
+        TEST(test_who_is_not_asked_for_in_minutes_is_forgotten),
         TEST(test_nothing_is_decided_before_all_is_read),
     };
 

@@ -263,7 +263,8 @@ static int explain(struct cluster *cluster, const struct demand *demand,
 }
 
 /* A pod that is asked for again was not bound: what was promised to it is free. */
-static int forget_reservation(struct cluster *cluster, const struct pod *from, struct error *err)
+static int forget_reservation(struct cluster *cluster, const struct pod *from,
+                              struct grant **ret_promised, struct error *err)
 {
     struct cluster_pod *pod = pod_find(cluster, from->uid);
 
@@ -275,8 +276,17 @@ static int forget_reservation(struct cluster *cluster, const struct pod *from, s
     if (pod->state == POD_PLACED)
         return error_set(err, -EBUSY, "pod %s/%s is bound to node %s already", from->namespace,
                          from->name, pod->node->place->name);
-    pod_free(cluster, pod);
+    *ret_promised = pod_take_back(cluster, pod);
     return 0;
+}
+
+static bool is_promised_again(const struct cluster *cluster, const char *uid,
+                              const struct grant *promised)
+{
+    const struct cluster_pod *pod = pod_find(cluster, uid);
+
+    return pod && promised && grant_is_same(promised, pod->grant) &&
+           strcmp(text_pairs_get(&promised->annotations, KEY_NODE), pod->node->place->name) == 0;
 }
 
 static int decide(struct cluster *cluster, const struct pod *pod, const struct demand *demand,
@@ -314,7 +324,9 @@ int cluster_filter(struct cluster *cluster, const struct pod *pod, const char *c
                    size_t count, int64_t now_ns, struct arena *arena,
                    struct cluster_answer *ret_answer, struct error *err)
 {
+    CLEANUP(grant_freep) struct grant *promised = NULL;
     struct demand demand;
+    uint64_t freed;
     int r;
 
     if (!pod->uid[0])
@@ -328,7 +340,8 @@ int cluster_filter(struct cluster *cluster, const struct pod *pod, const char *c
         return error_set(err, -EAGAIN, "nodes and pods are not all read yet");
 
     cluster_expire(cluster, now_ns);
-    r = forget_reservation(cluster, pod, err);
+    freed = cluster->freed;
+    r = forget_reservation(cluster, pod, &promised, err);
     if (r < 0)
         return r;
     r = decide(cluster, pod, &demand, names, count, now_ns, arena, ret_answer);
@@ -336,9 +349,12 @@ int cluster_filter(struct cluster *cluster, const struct pod *pod, const char *c
         return error_set(err, r, "out of memory over %zu nodes", count);
     if (r < 0)
         return error_set(err, r, "the pod asks for devices of too many vendors");
-    if (r == CLUSTER_REFUSED)
-        ret_answer->again = refused_note(cluster, pod);
-    else
-        refused_forget(cluster, pod->uid);
+    if (r == CLUSTER_REFUSED) {
+        ret_answer->again = refused_note(cluster, pod, now_ns);
+        return r;
+    }
+    refused_forget(cluster, pod->uid);
+    if (is_promised_again(cluster, pod->uid, promised))
+        cluster->freed = freed;
     return r;
 }

@@ -59,6 +59,21 @@ struct grant *grant_new(const struct place_usage *usage, const struct text_pairs
     return grant;
 }
 
+bool grant_is_same(const struct grant *a, const struct grant *b)
+{
+    if (a->usage.count != b->usage.count)
+        return false;
+    for (size_t i = 0; i < a->usage.count; i++) {
+        const struct place_share *left = &a->usage.shares[i], *right = &b->usage.shares[i];
+        const struct device_usage *mine = &left->usage, *other = &right->usage;
+
+        if (strcmp(left->uuid, right->uuid) != 0 || mine->slots != other->slots ||
+            mine->cores != other->cores || mine->memory_bytes != other->memory_bytes)
+            return false;
+    }
+    return true;
+}
+
 void grant_free(struct grant *grant)
 {
     free(grant);

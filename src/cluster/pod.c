@@ -43,12 +43,11 @@ bool pod_holds(const struct cluster_pod *pod)
     return pod->state != POD_IDLE && pod->state != POD_EXPIRED;
 }
 
-static void give_back(struct cluster *cluster, struct cluster_pod *pod)
+static void give_back(struct cluster *cluster, struct cluster_pod *pod, const struct grant *grant)
 {
     struct cluster_node *node = pod->node;
 
-    (void)place_usage_discharge(node->place->devices, node->place->device_count,
-                                &pod->grant->usage);
+    (void)place_usage_discharge(node->place->devices, node->place->device_count, &grant->usage);
     DL_DELETE(node->pods, pod);
     place_node_update(node->place);
     cluster->freed++;
@@ -80,7 +79,7 @@ void pod_release(struct cluster *cluster, struct cluster_pod *pod)
 
     pod_untime(cluster, pod);
     if (pod_holds(pod))
-        give_back(cluster, pod);
+        give_back(cluster, pod, pod->grant);
     grant_free(pod->grant);
     pod->grant = NULL;
     pod->node = NULL;
@@ -94,7 +93,7 @@ void pod_expire(struct cluster *cluster, struct cluster_pod *pod)
     struct cluster_node *node = pod->node;
 
     pod_untime(cluster, pod);
-    give_back(cluster, pod);
+    give_back(cluster, pod, pod->grant);
     pod->node = NULL;
     pod->state = POD_EXPIRED;
     node_forget_if_unused(cluster, node);
@@ -105,6 +104,17 @@ void pod_free(struct cluster *cluster, struct cluster_pod *pod)
     pod_release(cluster, pod);
     HASH_DEL(cluster->pods, pod);
     free(pod);
+}
+
+struct grant *pod_take_back(struct cluster *cluster, struct cluster_pod *pod)
+{
+    struct grant *grant = TAKE(pod->grant);
+
+    if (pod_holds(pod))
+        give_back(cluster, pod, grant);
+    pod->state = POD_IDLE;
+    pod_free(cluster, pod);
+    return grant;
 }
 
 /* What a pod's annotations say. The text tells whether they changed. */
@@ -169,20 +179,25 @@ static int place(struct cluster *cluster, struct cluster_pod *pod, const struct 
                  struct error *err)
 {
     const struct text_pairs none = {0};
+    const uint64_t freed = cluster->freed;
     struct place_usage usage = {0};
     struct cluster_node *node;
-    struct grant *grant;
+    struct grant *grant = NULL;
+    bool promised;
     int r;
 
-    pod_release(cluster, pod);
     r = read_usage(cluster, read, &usage, err);
-    if (r < 0)
-        return r;
-    grant = grant_new(&usage, &none, read->text);
+    if (r == 0)
+        grant = grant_new(&usage, &none, read->text);
+    promised = grant && pod_holds(pod) && strcmp(pod->node->place->name, read->node) == 0 &&
+               grant_is_same(pod->grant, grant);
+    pod_release(cluster, pod);
+    if (promised)
+        cluster->freed = freed;
     node = grant ? node_get(cluster, read->node) : NULL;
     if (!node) {
         grant_free(grant);
-        return -ENOMEM;
+        return r < 0 ? r : -ENOMEM;
     }
     pod_take(pod, node, grant, POD_PLACED);
     return 0;

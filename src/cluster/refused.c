@@ -6,6 +6,7 @@
 
 enum {
     REFUSED_MAX = 10000, /* pods; who was refused longest ago is forgotten first */
+    NAMES_MAX = 1024,    /* bytes of one's: Kubernetes' names are shorter */
 };
 
 static void forget(struct cluster *cluster, struct refused *refused)
@@ -41,18 +42,21 @@ void refused_forget_all(struct cluster *cluster)
 }
 
 /* Without memory for it the pod is not told of when it is overlooked. */
-static void note(struct cluster *cluster, const struct pod *pod)
+static void note(struct cluster *cluster, const struct pod *pod, int64_t now_ns)
 {
     size_t uid_size = strlen(pod->uid) + 1, namespace_size = strlen(pod->namespace) + 1;
     size_t name_size = strlen(pod->name) + 1;
     struct refused *refused;
     char *text;
 
+    if (uid_size + namespace_size + name_size > NAMES_MAX)
+        return;
     if (HASH_COUNT(cluster->refused) >= REFUSED_MAX)
         forget(cluster, cluster->refused);
     refused = calloc(1, sizeof(*refused) + uid_size + namespace_size + name_size);
     if (!refused)
         return;
+    refused->at_ns = now_ns;
     refused->freed = cluster->freed;
     text = (char *)(refused + 1);
     refused->uid = memcpy(text, pod->uid, uid_size);
@@ -61,14 +65,14 @@ static void note(struct cluster *cluster, const struct pod *pod)
     HASH_ADD_KEYPTR(hh, cluster->refused, refused->uid, uid_size - 1, refused);
 }
 
-bool refused_note(struct cluster *cluster, const struct pod *pod)
+bool refused_note(struct cluster *cluster, const struct pod *pod, int64_t now_ns)
 {
     struct refused *before = find(cluster, pod->uid);
     bool again = before && before->freed == cluster->freed;
 
     if (before)
         forget(cluster, before);
-    note(cluster, pod);
+    note(cluster, pod, now_ns);
     return again;
 }
 
@@ -83,6 +87,10 @@ size_t cluster_overlooked(struct cluster *cluster, int64_t now_ns, struct arena 
     {
         struct cluster_refused *pod = &ret_pods[count];
 
+        if (now_ns - refused->at_ns > CLUSTER_REFUSED_KEPT_NS) {
+            forget(cluster, refused);
+            continue;
+        }
         if (refused->freed == cluster->freed || count == max)
             break;
         if (!refused->behind) {

@@ -51,6 +51,7 @@ struct grant {
 struct refused {
     UT_hash_handle hh; /* by uid, in the order of the refusals */
     const char *uid, *namespace, *name;
+    int64_t at_ns;
     uint64_t freed; /* the cluster's, then */
     bool behind;    /* devices came free since; that was noticed at: */
     int64_t behind_ns;
@@ -121,14 +122,20 @@ void pod_release(struct cluster *cluster, struct cluster_pod *pod); /* to POD_ID
 void pod_expire(struct cluster *cluster, struct cluster_pod *pod);
 void pod_untime(struct cluster *cluster, struct cluster_pod *pod);
 void pod_free(struct cluster *cluster, struct cluster_pod *pod);
+/* Frees it but for its grant, which is the caller's. */
+struct grant *pod_take_back(struct cluster *cluster, struct cluster_pod *pod);
 void pods_sweep(struct cluster *cluster);
 
 /* refused.c */
-bool refused_note(struct cluster *cluster, const struct pod *pod); /* true: again */
+/* Whether it was refused before, and nothing came free since. */
+bool refused_note(struct cluster *cluster, const struct pod *pod, int64_t now_ns);
 void refused_forget(struct cluster *cluster, const char *uid);
 void refused_forget_all(struct cluster *cluster);
 
 /* grant.c */
 struct grant *grant_new(const struct place_usage *usage, const struct text_pairs *annotations,
                         const char *text);
+/* The same shares of the same devices, in the same order. */
+bool grant_is_same(const struct grant *a, const struct grant *b);
 void grant_free(struct grant *grant);
+DEFINE_CLEANUP(struct grant *, grant_free);

@@ -43,8 +43,11 @@ static void on_patched(void *data, const struct kube_answer *answer)
     struct phase *phase = data;
     struct node_pod *pod = pods_find(phase->plugin->pods, phase->uid);
 
-    /* A pod that is gone needs none; what failed otherwise is done again by the next look. */
-    if (!kube_answer_ok(answer) && answer->status != 404 && answer->status != 409)
+    /*
+     * A pod that is gone, or was made anew (422: another uid), needs none; what failed otherwise is
+     * done again by the next look.
+     */
+    if (!kube_answer_ok(answer) && answer->status != 404 && answer->status != 422)
         log_warn("cannot tell that pod %s has its devices: %s", phase->uid, answer->why);
     else if (pod) {
         pod->phase_success = pod->labelled = true;

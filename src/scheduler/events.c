@@ -7,6 +7,7 @@
 #include <unistd.h>
 #include <utlist.h>
 
+#include "base/clock.h"
 #include "base/hash.h"
 #include "base/log.h"
 #include "base/strbuf.h"
@@ -117,11 +118,10 @@ static void add_field(struct strbuf *buf, const char *name, const char *value)
 static void write_body(struct strbuf *buf, const struct events *events, const struct event_pod *pod,
                        const char *reason, const char *message)
 {
-    char name[320], now[32], cut[MESSAGE_MAX];
+    char name[320], now[CLOCK_UTC_SIZE], cut[MESSAGE_MAX];
     time_t seconds = time(NULL);
-    struct tm utc;
 
-    (void)strftime(now, sizeof(now), "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&seconds, &utc));
+    (void)clock_format_utc(seconds, now);
     (void)snprintf(name, sizeof(name), "%.220s.%" PRIx64 "%08" PRIx64, pod->name, (uint64_t)seconds,
                    events->written);
     COPY_TEXT(cut, message);

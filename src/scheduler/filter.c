@@ -115,12 +115,12 @@ static bool filter(struct scheduler *scheduler, struct http_request *request, bo
 
 static void end_wait(struct scheduler *scheduler)
 {
-    struct held *held = &scheduler->held;
+    uint64_t begun_ns = (uint64_t)clock_now_ns();
 
-    if (!held->request)
+    if (!scheduler->waiting.request)
         return;
-    filter(scheduler, TAKE(held->request), false);
-    latency_note(&scheduler->filter, held->begun_ns);
+    (void)filter(scheduler, TAKE(scheduler->waiting.request), false);
+    latency_note(&scheduler->filter, begun_ns);
 }
 
 static void on_waited(uv_timer_t *timer)
@@ -133,18 +133,20 @@ void filter_abandon(struct scheduler *scheduler)
     end_wait(scheduler);
 }
 
+/* The loop's own time is of before the decision; what waits is counted and timed when it ends. */
 void handle_filter(void *data, struct http_request *request)
 {
     struct scheduler *scheduler = data;
-    struct held *held = &scheduler->held;
+    struct waiting_filter *waiting = &scheduler->waiting;
     uint64_t begun_ns = (uint64_t)clock_now_ns();
-    bool may_wait = !held->request && begun_ns - held->begun_ns >= WAIT_EVERY_MS * NS_PER_MS;
+    bool may_wait = !waiting->request && begun_ns - waiting->last_ns >= WAIT_EVERY_MS * NS_PER_MS;
 
-    if (!filter(scheduler, request, may_wait)) {
-        held->request = request;
-        held->begun_ns = begun_ns;
-        (void)uv_timer_start(&held->until, on_waited, WAIT_MS, 0);
+    if (filter(scheduler, request, may_wait)) {
+        latency_note(&scheduler->filter, begun_ns);
         return;
     }
-    latency_note(&scheduler->filter, begun_ns);
+    waiting->request = request;
+    waiting->last_ns = begun_ns;
+    uv_update_time(&scheduler->loop);
+    (void)uv_timer_start(&waiting->until, on_waited, WAIT_MS, 0);
 }

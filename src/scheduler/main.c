@@ -326,9 +326,9 @@ static void start_clocks(struct scheduler *scheduler)
     (void)uv_signal_init(&scheduler->loop, &scheduler->terminate);
     (void)uv_signal_init(&scheduler->loop, &scheduler->interrupt);
     (void)uv_timer_init(&scheduler->loop, &scheduler->tick);
-    (void)uv_timer_init(&scheduler->loop, &scheduler->held.until);
+    (void)uv_timer_init(&scheduler->loop, &scheduler->waiting.until);
     scheduler->terminate.data = scheduler->interrupt.data = scheduler;
-    scheduler->tick.data = scheduler->held.until.data = scheduler;
+    scheduler->tick.data = scheduler->waiting.until.data = scheduler;
     (void)uv_signal_start(&scheduler->terminate, on_signal, SIGTERM);
     (void)uv_signal_start(&scheduler->interrupt, on_signal, SIGINT);
     (void)uv_timer_start(&scheduler->tick, on_tick, TICK_MS, TICK_MS);
@@ -356,7 +356,7 @@ static void free_handles(struct scheduler *scheduler)
     uv_close((uv_handle_t *)&scheduler->terminate, NULL);
     uv_close((uv_handle_t *)&scheduler->interrupt, NULL);
     uv_close((uv_handle_t *)&scheduler->tick, NULL);
-    uv_close((uv_handle_t *)&scheduler->held.until, NULL);
+    uv_close((uv_handle_t *)&scheduler->waiting.until, NULL);
     http_server_free(scheduler->metrics);
     http_server_free(scheduler->server);
     kube_watch_free(scheduler->pods);

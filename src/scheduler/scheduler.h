@@ -26,9 +26,9 @@ enum {
 };
 
 /* The one /filter that waits for what the watches bring. */
-struct held {
+struct waiting_filter {
     struct http_request *request; /* NULL: none waits */
-    uint64_t begun_ns;            /* of it, or of the last */
+    uint64_t last_ns;             /* when the last began to wait */
     uv_timer_t until;
 };
 
@@ -57,7 +57,7 @@ struct scheduler {
     void *json;                  /* memory for reading one body, used again and again */
     uv_signal_t terminate, interrupt;
     uv_timer_t tick;
-    struct held held;
+    struct waiting_filter waiting;
     struct bind *binds;     /* under way */
     struct scrape *scrapes; /* pages of metrics being written */
     bool ready;             /* was said */
@@ -69,7 +69,7 @@ struct scheduler {
     uint64_t reminders;
 };
 
-/* extender.c, bind.c, webhook.c: handlers whose data is the scheduler. */
+/* filter.c, bind.c, webhook.c: handlers whose data is the scheduler. */
 http_handler_fn handle_filter, handle_bind, handle_webhook;
 /* Answers the filter that waits. */
 void filter_abandon(struct scheduler *scheduler);

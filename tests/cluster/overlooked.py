@@ -37,6 +37,8 @@ def main():
     conditions = {c["type"]: c for c in get(namespace, "waits")["status"]["conditions"]}
     check("hami.io/DevicesFreed" in conditions, "by a condition of the pod", conditions)
     check_equal(promise(2 * CARD_MIB), None, "the promise ends")
+    delete(namespace, "waits")
+    time.sleep(4)  # for what is said of the pod that there is not
     finish()
 
 

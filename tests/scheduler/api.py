@@ -43,6 +43,7 @@ class Api:
         self.connections = set()
         self.round = 0  # watches of an earlier one end
         self.watch_lag_s = 0
+        self.patched = 0
         self.port = 0
         self.come_back()
 
@@ -171,12 +172,13 @@ class Api:
             if not pod:
                 return 404, f'pods "{key}" not found'
             if pod["metadata"]["uid"] != patch["metadata"]["uid"]:
-                return 409, "Precondition failed: UID in precondition"
+                return 422, "metadata.uid: Invalid value: field is immutable"
             pod = json.loads(json.dumps(pod))
             new = {c["type"]: c for c in patch["status"]["conditions"]}
             kept = [c for c in pod["status"].get("conditions", []) if c["type"] not in new]
             pod["status"]["conditions"] = kept + list(new.values())
             self.set_locked(PODS, key, pod)
+            self.patched += 1
             return 200, ""
 
 
