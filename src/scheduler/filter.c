@@ -59,7 +59,7 @@ static void tell(struct scheduler *scheduler, const struct pod *pod, const char 
     events_warn(scheduler->events, &who, reason, kinds, message);
 }
 
-/* Whether it is answered: else it is to be asked again soon. */
+/* Whether it is answered: else it is to wait. */
 static bool decide(struct scheduler *scheduler, struct http_request *request,
                    const struct filter_args *args, bool may_wait)
 {
@@ -113,7 +113,7 @@ static bool filter(struct scheduler *scheduler, struct http_request *request, bo
     return answered;
 }
 
-static void end_wait(struct scheduler *scheduler)
+void filter_end_wait(struct scheduler *scheduler)
 {
     uint64_t begun_ns = (uint64_t)clock_now_ns();
 
@@ -125,12 +125,7 @@ static void end_wait(struct scheduler *scheduler)
 
 static void on_waited(uv_timer_t *timer)
 {
-    end_wait(timer->data);
-}
-
-void filter_abandon(struct scheduler *scheduler)
-{
-    end_wait(scheduler);
+    filter_end_wait(timer->data);
 }
 
 /* The loop's own time is of before the decision; what waits is counted and timed when it ends. */

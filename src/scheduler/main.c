@@ -350,7 +350,7 @@ static int start(struct scheduler *scheduler, struct error *err)
 
 static void free_handles(struct scheduler *scheduler)
 {
-    filter_abandon(scheduler);
+    filter_end_wait(scheduler);
     binds_abandon(scheduler);
     metrics_abandon(scheduler);
     uv_close((uv_handle_t *)&scheduler->terminate, NULL);
