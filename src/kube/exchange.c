@@ -1,0 +1,301 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* One request and its answer, as a transfer of libcurl's. */
+
+#include <errno.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+
+#include "base/cleanup.h"
+#include "base/util.h"
+#include "kube/transport_state.h"
+
+enum {
+    CONNECT_TIMEOUT_MS = 5000,
+    KEEPALIVE_IDLE_S = 30,
+    KEEPALIVE_INTERVAL_S = 10,
+    UNACKNOWLEDGED_MS = 30000, /* until a connection counts as dead */
+};
+
+static int add_header(struct exchange *exchange, const char *name, const char *value)
+{
+    struct curl_slist *longer;
+    char *line = NULL;
+
+    if (asprintf(&line, "%s: %s", name, value) < 0)
+        return -ENOMEM;
+    longer = curl_slist_append(exchange->headers, line);
+    secret_free(line);
+    if (!longer)
+        return -ENOMEM;
+    exchange->headers = longer;
+    return 0;
+}
+
+static int add_token(struct exchange *exchange)
+{
+    const char *token = transport_token(exchange->transport);
+    AUTOFREE char *value = NULL;
+    int r;
+
+    if (!token)
+        return 0;
+    if (asprintf(&value, "Bearer %s", token) < 0) {
+        value = NULL;
+        return -ENOMEM;
+    }
+    r = add_header(exchange, "Authorization", value);
+    explicit_bzero(value, strlen(value));
+    return r;
+}
+
+static int add_headers(struct exchange *exchange, const struct exchange_spec *spec)
+{
+    struct curl_slist *longer;
+    int r;
+
+    r = add_header(exchange, "Accept", spec->accept);
+    if (r == 0 && spec->body)
+        r = add_header(exchange, "Content-Type", spec->content_type);
+    if (r == 0)
+        r = add_token(exchange);
+    if (r < 0)
+        return r;
+    longer = curl_slist_append(exchange->headers, "Expect:");
+    if (!longer)
+        return -ENOMEM;
+    exchange->headers = longer;
+    return 0;
+}
+
+static size_t on_write(char *bytes, size_t size, size_t count, void *data)
+{
+    struct exchange *exchange = data;
+
+    return exchange->write(exchange, bytes, size * count);
+}
+
+static int on_connect(void *data, curl_socket_t fd, curlsocktype purpose)
+{
+    unsigned timeout = UNACKNOWLEDGED_MS;
+
+    (void)data;
+    (void)purpose;
+    (void)setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &timeout, sizeof(timeout));
+    return CURL_SOCKOPT_OK;
+}
+
+static void set_security(CURL *easy, struct transport *transport)
+{
+    const struct {
+        CURLoption option;
+        const struct secret_file *data;
+        const char *file;
+    } files[] = {
+        {CURLOPT_CAINFO, &transport->ca_data, transport->ca_file},
+        {CURLOPT_SSLCERT, &transport->cert_data, transport->cert_file},
+        {CURLOPT_SSLKEY, &transport->key_data, transport->key_file},
+    };
+
+    for (size_t i = 0; i < ARRAY_SIZE(files); i++) {
+        const char *path = files[i].data->fd >= 0 ? files[i].data->path : files[i].file;
+
+        if (path)
+            (void)curl_easy_setopt(easy, files[i].option, path);
+    }
+    /* The cluster's authority alone: not whoever the machine trusts, read anew for each connection.
+     */
+    if (transport->ca_data.fd >= 0 || transport->ca_file)
+        (void)curl_easy_setopt(easy, CURLOPT_CAPATH, NULL);
+    if (transport->insecure) {
+        (void)curl_easy_setopt(easy, CURLOPT_SSL_VERIFYPEER, 0L);
+        (void)curl_easy_setopt(easy, CURLOPT_SSL_VERIFYHOST, 0L);
+    }
+    if (transport->userinfo)
+        (void)curl_easy_setopt(easy, CURLOPT_USERPWD, transport->userinfo);
+}
+
+static void set_connection(CURL *easy, struct transport *transport)
+{
+    (void)curl_easy_setopt(easy, CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1);
+    (void)curl_easy_setopt(easy, CURLOPT_PROTOCOLS_STR, "http,https");
+    (void)curl_easy_setopt(easy, CURLOPT_NOSIGNAL, 1L);
+    (void)curl_easy_setopt(easy, CURLOPT_CONNECTTIMEOUT_MS, (long)CONNECT_TIMEOUT_MS);
+    (void)curl_easy_setopt(easy, CURLOPT_TCP_KEEPALIVE, 1L);
+    (void)curl_easy_setopt(easy, CURLOPT_TCP_KEEPIDLE, (long)KEEPALIVE_IDLE_S);
+    (void)curl_easy_setopt(easy, CURLOPT_TCP_KEEPINTVL, (long)KEEPALIVE_INTERVAL_S);
+    (void)curl_easy_setopt(easy, CURLOPT_SOCKOPTFUNCTION, on_connect);
+    (void)curl_easy_setopt(easy, CURLOPT_USERAGENT, transport->agent);
+    if (transport->proxy_url)
+        (void)curl_easy_setopt(easy, CURLOPT_PROXY, transport->proxy_url);
+}
+
+static size_t on_read(char *to, size_t size, size_t count, void *data)
+{
+    struct exchange *exchange = data;
+    size_t len = MIN(size * count, exchange->body_left);
+
+    memcpy(to, exchange->body, len);
+    exchange->body += len;
+    exchange->body_left -= len;
+    return len;
+}
+
+/*
+ * When a connection that was used before dies without an answer, libcurl sends the request again,
+ * unseen. Of a POST, which may have been carried out, it must not: the body is given to it once,
+ * with no way back to its beginning.
+ */
+static void set_body_once(struct exchange *exchange, const struct exchange_spec *spec)
+{
+    CURL *easy = exchange->easy;
+
+    exchange->body = spec->body;
+    exchange->body_left = spec->body_len;
+    (void)curl_easy_setopt(easy, CURLOPT_POST, 1L);
+    (void)curl_easy_setopt(easy, CURLOPT_READFUNCTION, on_read);
+    (void)curl_easy_setopt(easy, CURLOPT_READDATA, exchange);
+    (void)curl_easy_setopt(easy, CURLOPT_POSTFIELDSIZE, (long)spec->body_len);
+}
+
+static void set_method(struct exchange *exchange, const struct exchange_spec *spec)
+{
+    CURL *easy = exchange->easy;
+    static const char *const names[] = {
+        [KUBE_GET] = "GET",     [KUBE_POST] = "POST",     [KUBE_PUT] = "PUT",
+        [KUBE_PATCH] = "PATCH", [KUBE_DELETE] = "DELETE",
+    };
+
+    if (spec->body && spec->method == KUBE_POST) {
+        set_body_once(exchange, spec);
+    } else if (spec->body) {
+        (void)curl_easy_setopt(easy, CURLOPT_POSTFIELDS, spec->body);
+        (void)curl_easy_setopt(easy, CURLOPT_POSTFIELDSIZE, (long)spec->body_len);
+    }
+    if (spec->method != KUBE_GET)
+        (void)curl_easy_setopt(easy, CURLOPT_CUSTOMREQUEST, names[spec->method]);
+}
+
+static int set_url(struct exchange *exchange, const char *path)
+{
+    struct transport *transport = exchange->transport;
+    AUTOFREE char *url = NULL;
+
+    if (asprintf(&url, "%s%s", transport->server, path) < 0) {
+        url = NULL;
+        return -ENOMEM;
+    }
+    if (curl_easy_setopt(exchange->easy, CURLOPT_URL, url) != CURLE_OK)
+        return -ENOMEM;
+    if (transport->connect_to)
+        (void)curl_easy_setopt(exchange->easy, CURLOPT_CONNECT_TO, transport->connect_to);
+    return 0;
+}
+
+static int prepare(struct exchange *exchange, const struct exchange_spec *spec)
+{
+    CURL *easy = exchange->easy;
+    int r;
+
+    r = set_url(exchange, spec->path);
+    if (r == 0)
+        r = add_headers(exchange, spec);
+    if (r < 0)
+        return r;
+    set_connection(easy, exchange->transport);
+    set_security(easy, exchange->transport);
+    set_method(exchange, spec);
+    (void)curl_easy_setopt(easy, CURLOPT_HTTPHEADER, exchange->headers);
+    (void)curl_easy_setopt(easy, CURLOPT_TIMEOUT_MS, (long)spec->timeout_ms);
+    (void)curl_easy_setopt(easy, CURLOPT_WRITEFUNCTION, on_write);
+    (void)curl_easy_setopt(easy, CURLOPT_WRITEDATA, exchange);
+    (void)curl_easy_setopt(easy, CURLOPT_PRIVATE, exchange);
+    (void)curl_easy_setopt(easy, CURLOPT_ERRORBUFFER, exchange->reason);
+    return curl_multi_add_handle(exchange->transport->multi, easy) == CURLM_OK ? 0 : -ENOMEM;
+}
+
+int exchange_start(struct exchange *exchange, struct transport *transport,
+                   const struct exchange_spec *spec)
+{
+    int r;
+
+    exchange->transport = transport;
+    exchange->headers = NULL;
+    exchange->reason[0] = '\0';
+    exchange->easy = curl_easy_init();
+    if (!exchange->easy)
+        return -ENOMEM;
+    r = prepare(exchange, spec);
+    if (r < 0)
+        exchange_stop(exchange);
+    return r;
+}
+
+void exchange_stop(struct exchange *exchange)
+{
+    if (!exchange->easy)
+        return;
+    (void)curl_multi_remove_handle(exchange->transport->multi, exchange->easy);
+    curl_easy_cleanup(exchange->easy);
+    exchange->easy = NULL;
+    for (struct curl_slist *line = exchange->headers; line; line = line->next)
+        explicit_bzero(line->data, strlen(line->data));
+    curl_slist_free_all(exchange->headers);
+    exchange->headers = NULL;
+}
+
+unsigned exchange_status(struct exchange *exchange)
+{
+    long status = 0;
+
+    if (exchange->easy)
+        (void)curl_easy_getinfo(exchange->easy, CURLINFO_RESPONSE_CODE, &status);
+    return (unsigned)status;
+}
+
+unsigned exchange_retry_after(struct exchange *exchange)
+{
+    curl_off_t seconds = 0;
+
+    if (exchange->easy)
+        (void)curl_easy_getinfo(exchange->easy, CURLINFO_RETRY_AFTER, &seconds);
+    return seconds > 0 && seconds < 3600 ? (unsigned)seconds : 0;
+}
+
+void exchange_resume(struct exchange *exchange)
+{
+    if (exchange->easy)
+        (void)curl_easy_pause(exchange->easy, CURLPAUSE_CONT);
+}
+
+int exchange_errno(CURLcode result)
+{
+    switch (result) {
+    case CURLE_OK:
+        return 0;
+    case CURLE_OPERATION_TIMEDOUT:
+        return -ETIMEDOUT;
+    case CURLE_COULDNT_CONNECT:
+    case CURLE_COULDNT_RESOLVE_HOST:
+    case CURLE_COULDNT_RESOLVE_PROXY:
+        return -ECONNREFUSED;
+    case CURLE_OUT_OF_MEMORY:
+        return -ENOMEM;
+    case CURLE_PEER_FAILED_VERIFICATION:
+    case CURLE_SSL_CERTPROBLEM:
+    case CURLE_SSL_CACERT_BADFILE:
+        return -EKEYREJECTED;
+    default:
+        return -EIO;
+    }
+}
+
+const char *exchange_reason(const struct exchange *exchange, CURLcode result)
+{
+    if (result == CURLE_SEND_FAIL_REWIND)
+        return "the connection ended before an answer came";
+    return exchange->reason[0] ? exchange->reason : curl_easy_strerror(result);
+}
