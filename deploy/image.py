@@ -6,8 +6,8 @@
     deploy/image.py --tree /tmp/tree --name hami:0.1.0 --output hami.tar
     ctr -n k8s.io images import hami.tar        # or: docker load -i hami.tar, skopeo copy docker-archive:hami.tar ...
 
-The image holds the tree, the shared libraries that its programs ask for, taken from this machine, and
-nothing else: no shell, no package manager. The archive is in the form that `docker save` writes.
+The image holds the tree, the shared libraries that its programs ask for, taken from this machine, the licences
+of both, and nothing else: no shell, no package manager. The archive is in the form that `docker save` writes.
 """
 
 import argparse
@@ -86,11 +86,32 @@ def write(output, name, files, links=(), folders=(), entrypoint=(), environment=
             tar.addfile(entry(path, data)[0], io.BytesIO(data))
 
 
+def package_of(library):
+    """The Debian package that brought a library. dpkg may know it by its name from before /lib led to /usr/lib."""
+    real = str(pathlib.Path(library).resolve())
+    for name in (real, real.removeprefix("/usr")):
+        shown = subprocess.run(["dpkg-query", "--search", name], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=False)
+        if shown.returncode == 0:
+            return shown.stdout.split(":")[0]
+    raise SystemExit(f"image: {library} is of no Debian package, so its licence is not known")
+
+
+def licences_of(libraries):
+    """path in the image -> file here: what each library's package says of its licence."""
+    files = {}
+    for package in sorted({package_of(library) for library in libraries}):
+        name = f"/usr/share/doc/{package}/copyright"
+        if not pathlib.Path(name).exists():
+            raise SystemExit(f"image: there is no {name}: a dpkg that leaves out documentation? Install {package} again with it")
+        files[name] = pathlib.Path(name).resolve()
+    return files
+
+
 def tree_files(tree):
     return {
         "/" + str(path.relative_to(tree)): path
         for path in sorted(tree.rglob("*"))
-        if path.is_file() and not re.search(r"/share/|/man/", str(path.relative_to(tree)))
+        if path.is_file() and not re.search(r"/share/man/", str(path.relative_to(tree)))
     }
 
 
@@ -106,7 +127,8 @@ def main():
         raise SystemExit(f"image: {chosen.tree} holds no files")
     # libvgpu.so and the simulated driver are for other containers: theirs are the libraries of those.
     programs = [path for name, path in files.items() if "/lib/hami/" not in name]
-    files |= {library: library for library in libraries_of(programs)}
+    libraries = libraries_of(programs)
+    files |= {library: library for library in libraries} | licences_of(libraries)
     write(chosen.output, chosen.name, files, folders={"/tmp": 0o1777})
     print(f"{chosen.output}: {chosen.name}, {chosen.output.stat().st_size / (1 << 20):.1f} MiB", file=sys.stderr)
 
