@@ -27,8 +27,12 @@ static int renew(struct cluster *cluster, struct cluster_pod *pod, const char *n
 static int begin(struct cluster *cluster, struct cluster_pod *pod, const struct cluster_bind *bind,
                  struct error *err)
 {
-    const char *node = pod ? text_pairs_get(&pod->grant->annotations, KEY_NODE) : NULL;
+    const char *node = NULL;
 
+    if (pod && pod->state == POD_PLAIN)
+        return 0;
+    if (pod && pod->grant)
+        node = text_pairs_get(&pod->grant->annotations, KEY_NODE);
     if (!node || strcmp(node, bind->node) != 0)
         return error_set(err, -ENOENT, "nothing is reserved for pod %s/%s on node %s",
                          bind->namespace, bind->name, bind->node);
@@ -78,6 +82,10 @@ int cluster_bind(struct cluster *cluster, const struct cluster_bind *bind, int64
     r = begin(cluster, pod, bind, err);
     if (r < 0)
         return r;
+    if (pod->state == POD_PLAIN) {
+        *ret_annotations = (struct text_pairs){0};
+        return 0;
+    }
     r = write_annotations(pod->grant, wall_s, arena, ret_annotations);
     if (r < 0) {
         pod_free(cluster, pod);

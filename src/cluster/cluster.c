@@ -91,7 +91,7 @@ void cluster_expire(struct cluster *cluster, int64_t now_ns)
     {
         if (pod->until_ns > now_ns)
             continue;
-        if (pod->state == POD_EXPIRED) {
+        if (pod->state == POD_EXPIRED || pod->state == POD_PLAIN) {
             pod_free(cluster, pod);
             continue;
         }

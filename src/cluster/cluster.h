@@ -87,7 +87,7 @@ bool cluster_is_ready(const struct cluster *cluster);
 void cluster_expire(struct cluster *cluster, int64_t now_ns);
 
 enum cluster_outcome {
-    CLUSTER_NOT_OURS = 1, /* the pod asks for no device of ours */
+    CLUSTER_NOT_OURS = 1, /* the pod asks for no device of ours; its bind will be passed on */
     CLUSTER_PLACED,       /* a node is chosen, its devices are reserved */
     CLUSTER_REFUSED,
 };
@@ -134,8 +134,8 @@ struct cluster_bind {
 };
 
 /*
- * A bind begins: the annotations that are to be written with the Binding, in the arena. wall_s: the
- * time of day in seconds since 1970. 0, after which cluster_bound() must be called;
+ * A bind begins: the annotations that are to be written with the Binding, in the arena; none for a
+ * pod that asks for no device. wall_s: the time of day in seconds since 1970. 0, after which cluster_bound() must be called;
  * -ENOENT: nothing is reserved for this pod on this node (the filter is to be asked again);
  * -ENOSPC: its time was over and others have taken the room; -EBUSY: a bind of it is under way.
  */

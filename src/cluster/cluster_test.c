@@ -405,6 +405,38 @@ static void test_nothing_is_decided_before_all_is_read(void **state)
     fixture->cluster = whole;
 }
 
+/* nvidia.com/gpu: 0 names a resource of ours, so kube-scheduler leaves the bind to us. */
+static void test_a_pod_that_asks_for_no_device_is_bound_wherever_it_goes(void **state)
+{
+    struct fixture *fixture = *state;
+    struct container container = {.name = "c", .has_resources = true, .has_limits = true};
+    const struct pod pod = {
+        .namespace = "default",
+        .name = "plain",
+        .uid = "plain",
+        .resource_version = "1",
+        .has_spec = true,
+        .node_name = "",
+        .scheduler_name = "",
+        .runtime_class = "",
+        .container_count = 1,
+        .containers = &container,
+    };
+    struct text_pairs annotations;
+    struct cluster_answer answer;
+
+    assert_int_equal(
+        cluster_filter(fixture->cluster, &pod, both, 2, 0, fixture->arena, &answer, NULL),
+        CLUSTER_NOT_OURS);
+    assert_int_equal(bind(fixture, "plain", SECOND, &annotations), 0);
+    assert_int_equal(annotations.count, 0);
+    cluster_bound(fixture->cluster, "plain", CLUSTER_NOT_BOUND);
+    assert_int_equal(bind(fixture, "plain", 2 * SECOND, &annotations), 0);
+    cluster_bound(fixture->cluster, "plain", CLUSTER_BOUND);
+    assert_int_equal(cluster_count(fixture->cluster).pods, 0);
+    assert_int_equal(bind(fixture, "plain", 100 * SECOND, &annotations), -ENOENT);
+}
+
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
@@ -424,6 +456,7 @@ int main(void)
         TEST(test_nobody_is_overlooked_where_nothing_came_free),
         TEST(test_who_is_not_asked_for_in_minutes_is_forgotten),
         TEST(test_nothing_is_decided_before_all_is_read),
+        TEST(test_a_pod_that_asks_for_no_device_is_bound_wherever_it_goes),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

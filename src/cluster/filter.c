@@ -320,6 +320,25 @@ static int decide(struct cluster *cluster, const struct pod *pod, const struct d
     return CLUSTER_PLACED;
 }
 
+/* kube-scheduler leaves its bind to us all the same: the extender binds whoever names a resource.
+ */
+static int pass(struct cluster *cluster, const struct pod *from, int64_t now_ns, struct error *err)
+{
+    struct cluster_pod *pod = pod_find(cluster, from->uid);
+
+    if (pod && pod->state != POD_PLAIN)
+        return CLUSTER_NOT_OURS;
+    if (!pod)
+        pod = pod_get(cluster, from->uid, from->namespace, from->name);
+    if (!pod)
+        return error_set(err, -ENOMEM, "out of memory");
+    pod_untime(cluster, pod);
+    pod->state = POD_PLAIN;
+    pod->until_ns = now_ns + cluster->options.reservation_ns;
+    DL_APPEND2(cluster->timed, pod, prev_timed, next_timed);
+    return CLUSTER_NOT_OURS;
+}
+
 int cluster_filter(struct cluster *cluster, const struct pod *pod, const char *const *names,
                    size_t count, int64_t now_ns, struct arena *arena,
                    struct cluster_answer *ret_answer, struct error *err)
@@ -334,12 +353,12 @@ int cluster_filter(struct cluster *cluster, const struct pod *pod, const char *c
     r = vendor_read_demand(cluster->options.vendors, pod, arena, &demand);
     if (r < 0)
         return error_set(err, r, "the pod's lists of devices and types are too long to be read");
+    cluster_expire(cluster, now_ns);
     if (r == 0)
-        return CLUSTER_NOT_OURS;
+        return pass(cluster, pod, now_ns, err);
     if (!cluster_is_ready(cluster))
         return error_set(err, -EAGAIN, "nodes and pods are not all read yet");
 
-    cluster_expire(cluster, now_ns);
     freed = cluster->freed;
     r = forget_reservation(cluster, pod, &promised, err);
     if (r < 0)

@@ -40,7 +40,7 @@ struct cluster_pod *pod_get(struct cluster *cluster, const char *uid, const char
 
 bool pod_holds(const struct cluster_pod *pod)
 {
-    return pod->state != POD_IDLE && pod->state != POD_EXPIRED;
+    return pod->state != POD_IDLE && pod->state != POD_PLAIN && pod->state != POD_EXPIRED;
 }
 
 static void give_back(struct cluster *cluster, struct cluster_pod *pod, const struct grant *grant)

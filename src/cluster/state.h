@@ -20,6 +20,7 @@ struct cluster_node {
 
 enum pod_state {
     POD_IDLE = 0, /* holds nothing */
+    POD_PLAIN,    /* asks for no devices; for some time a bind of it is passed on, to any node */
     POD_RESERVED, /* by a filter; until its time is over */
     POD_EXPIRED,  /* its time is over: it holds nothing, but may be bound if there still is room */
     POD_BINDING,  /* a bind is under way, or its end is unknown */

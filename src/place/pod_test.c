@@ -401,6 +401,84 @@ static void a_full_arena_is_an_error_and_no_crash(void **state)
     }
 }
 
+static unsigned draw(unsigned below)
+{
+    static uint64_t random = 88172645463325252;
+
+    random ^= random << 13;
+    random ^= random >> 7;
+    random ^= random << 17;
+    return (unsigned)((random >> 20) % below);
+}
+
+static void use_cards_by_chance(void)
+{
+    static const unsigned cores[] = {0, 50, 100, 150, 200};
+
+    for (size_t i = 0; i < CARDS; i++) {
+        unsigned all = cores[draw(ARRAY_SIZE(cores))];
+
+        cards[i].cores = all;
+        cards[i].slots = 1 + draw(5);
+        cards[i].healthy = draw(10) > 0;
+        cards[i].used.slots = draw(cards[i].slots + 1);
+        cards[i].used.cores = cards[i].used.slots ? MIN(draw(5) * 50, all) : 0;
+        cards[i].used.memory_bytes = cards[i].used.slots ? draw(CARD_MIB + 1) * MIB : 0;
+    }
+    place_node_update(&node);
+}
+
+/* The same demand, each container held to the card that it was given before. */
+static struct demand pin(const struct demand *demand, const struct placement *placement)
+{
+    struct container_demand *containers =
+        ARENA_ARRAY(arena, struct container_demand, demand->count);
+
+    for (size_t i = 0; i < demand->count; i++) {
+        struct request *request = ARENA_NEW(arena, struct request);
+        const char **uuid = ARENA_ARRAY(arena, const char *, 1);
+
+        *request = demand->containers[i].requests[0];
+        *uuid = placement->vendors[0].devices.containers[i].items[0].uuid;
+        request->use_uuids = (struct text_list){.items = uuid, .count = 1};
+        containers[i] = demand->containers[i];
+        containers[i].requests = request;
+    }
+    return (struct demand){.count = demand->count, .containers = containers};
+}
+
+/* A promise may be taken up again only where it would be made again. */
+static void what_fits_by_its_usage_would_be_placed_again(void **state)
+{
+    unsigned fitted = 0, refused = 0;
+
+    (void)state;
+    for (unsigned i = 0; i < 200000; i++) {
+        struct ask asks[3];
+        size_t count = 1 + draw(3);
+        struct placement placement, again;
+        struct demand demand, pinned;
+
+        arena_reset(arena);
+        for (size_t k = 0; k < count; k++)
+            asks[k] =
+                (struct ask){(enum container_role)draw(3), 1, 1 + draw(CARD_MIB / 2), draw(3) * 50};
+        demand = demand_of(asks, count);
+        use_cards_by_chance();
+        if (place_pod(&node, &demand, &spread, arena, &placement, NULL) != PLACE_FITS)
+            continue;
+        use_cards_by_chance();
+        if (!place_usage_fits(cards, CARDS, &placement.usage)) {
+            refused++;
+            continue;
+        }
+        fitted++;
+        pinned = pin(&demand, &placement);
+        assert_int_equal(place_pod(&node, &pinned, &spread, arena, &again, NULL), PLACE_FITS);
+    }
+    assert_true(fitted > 1000 && refused > 1000);
+}
+
 #define WITH_CARDS(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
 
 int main(void)
@@ -414,6 +492,7 @@ int main(void)
         WITH_CARDS(a_cordoned_card_and_one_cut_who_knows_how_take_nothing),
         WITH_CARDS(a_card_in_mig_mode_is_given_out_in_instances),
         WITH_CARDS(containers_share_a_card_in_mig_mode_as_they_run),
+        WITH_CARDS(what_fits_by_its_usage_would_be_placed_again),
         WITH_CARDS(policies_are_the_pods_before_the_defaults),
         WITH_CARDS(a_full_arena_is_an_error_and_no_crash),
     };

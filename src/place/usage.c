@@ -179,6 +179,11 @@ static bool has_room(const struct device *device, const struct device_usage *wan
         return false;
     if (used->memory_bytes + wanted->memory_bytes > device->memory_bytes)
         return false;
+    /* A card without compute left takes no container, not even one that asks for none, as one of
+     * several may. */
+    if (device->cores && (!wanted->cores || wanted->slots > 1) &&
+        used->cores + wanted->cores >= device->cores)
+        return false;
     /* A whole card's compute is for one alone. */
     return used->slots == 0 || device->cores != DEVICE_CORES ||
            (wanted->cores < DEVICE_CORES && used->cores < DEVICE_CORES);

@@ -211,7 +211,7 @@ static void write_binding(struct strbuf *body, const struct bind *bind,
     strbuf_add_json(body, bind->args.namespace);
     strbuf_add(body, ",\"uid\":");
     strbuf_add_json(body, bind->args.uid);
-    if (strlen(bind->args.node) <= LABEL_MAX) {
+    if (annotations->count && strlen(bind->args.node) <= LABEL_MAX) {
         strbuf_add(body, ",\"labels\":{\"" KEY_NODE "\":");
         strbuf_add_json(body, bind->args.node);
         strbuf_add(body, "}");

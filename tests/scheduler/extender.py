@@ -48,6 +48,20 @@ def test_keys_in_any_case(api, scheduler):
     api.delete(PODS, f"ns/{metadata['name']}")
 
 
+def test_a_resource_of_ours_without_a_device(api, scheduler):
+    """kube-scheduler leaves the bind of whoever names a resource of ours to us, were it none of it."""
+    thing = pod(gpus=0)
+    del thing["spec"]["containers"][0]["resources"]["limits"][MEMORY]
+    api.set(PODS, thing)
+    check_equal(scheduler.filter(thing, ["node-1", "elsewhere"])["NodeNames"], ["node-1", "elsewhere"], "a pod that asks for 0 devices passes")
+    before = len(api.requests)
+    check_equal(scheduler.bind(thing, "elsewhere"), "", "it is bound to whichever node was chosen")
+    (written,) = [body for _, _, body in api.requests[before:]]
+    check_equal((written["target"]["name"], written["metadata"].get("annotations"), written["metadata"].get("labels")), ("elsewhere", {}, None), "with nothing said of devices")
+    check_equal(scheduler.view()["reserved"], [], "it holds nothing")
+    api.delete(PODS, f"ns/{thing['metadata']['name']}")
+
+
 def test_what_is_not_ours(api, scheduler):
     before = len(api.requests)
     for names in (["node-1", "node-2"], [], ["elsewhere"] * 3):
@@ -233,7 +247,7 @@ def main():
     # Ready once both lists are there; what it asks for of its own accord ends with both watches.
     check(wait_until(lambda: all(len(api.seen("GET", path)) >= 2 for path in (NODES, PODS))), "nodes and pods are listed and watched")
     for test in (
-        test_a_pod_is_placed_with_one_write, test_keys_in_any_case, test_what_is_not_ours, test_a_refused_pod,
+        test_a_pod_is_placed_with_one_write, test_keys_in_any_case, test_a_resource_of_ours_without_a_device, test_what_is_not_ours, test_a_refused_pod,
         test_bad_bodies, test_an_undecided_bind, test_a_node_with_a_long_name, test_the_webhook, test_where_it_is_served,
     ):  # fmt: skip
         test(api, scheduler)
