@@ -2,8 +2,10 @@
 
 /*
  * The scheduler's decision alone, over a made cluster: NODES nodes of 8 cards, PODS pods placed.
- * Prints ns, one line each: placed p50, placed p99, refused p50, bind and its being seen p50; then
- * bytes in use.
+ * Prints ns, one line each: placed p50, placed p99, refused p50, bind and its being seen p50, refused
+ * p50 where eight cards are asked for and many nodes have some of them, PENDING pods asked for again
+ * after a device came free, all together, the same where their demands are DEMANDS different ones;
+ * then bytes in use.
  *
  * usage: decide NODES PODS ROUNDS
  */
@@ -21,6 +23,8 @@
 enum {
     CARDS = 8,
     CARD_MIB = 81920,
+    PENDING = 1000,
+    DEMANDS = 20,
 };
 
 struct bench {
@@ -68,7 +72,8 @@ static void add_node(struct bench *bench, size_t number)
     bench->names[number] = strdup(name);
 }
 
-static int filter(struct bench *bench, const char *uid, int mib, int cores, const char **ret_node)
+static int filter_cards(struct bench *bench, const char *uid, int count, int mib, int cores,
+                        const char **ret_node)
 {
     struct resource limits[3] = {{.name = "nvidia.com/gpu", .text = ""},
                                  {.name = "nvidia.com/gpumem", .text = ""},
@@ -89,7 +94,7 @@ static int filter(struct bench *bench, const char *uid, int mib, int cores, cons
     };
     int r;
 
-    limits[0].quantity = (struct quantity){QUANTITY_WHOLE, 1};
+    limits[0].quantity = (struct quantity){QUANTITY_WHOLE, count};
     limits[1].quantity = (struct quantity){QUANTITY_WHOLE, mib};
     limits[2].quantity = (struct quantity){QUANTITY_WHOLE, cores};
     container.limits = (struct resource_list){limits, 3};
@@ -99,6 +104,11 @@ static int filter(struct bench *bench, const char *uid, int mib, int cores, cons
     if (ret_node)
         *ret_node = answer.node;
     return r;
+}
+
+static int filter(struct bench *bench, const char *uid, int mib, int cores, const char **ret_node)
+{
+    return filter_cards(bench, uid, 1, mib, cores, ret_node);
 }
 
 /* Bound, and seen to be. */
@@ -171,6 +181,53 @@ static void measure(struct bench *bench, size_t rounds)
            (long long)part(settled, rounds, 0.5));
 }
 
+/* Nodes have on most cards less room than that, and on some of them more. */
+static bool refuse_eight(struct bench *bench, const char *uid, int less)
+{
+    int r = filter_cards(bench, uid, CARDS, CARD_MIB - 8192 - less, 0, NULL);
+
+    if (r != CLUSTER_REFUSED && r != CLUSTER_PLACED)
+        abort();
+    return r == CLUSTER_REFUSED;
+}
+
+static void measure_eight(struct bench *bench)
+{
+    int64_t times[100];
+
+    for (size_t i = 0; i < ARRAY_SIZE(times); i++) {
+        int64_t begun = clock_now_ns();
+
+        if (!refuse_eight(bench, "eight", (int)i))
+            abort();
+        times[i] = clock_now_ns() - begun;
+    }
+    printf("%lld\n", (long long)part(times, ARRAY_SIZE(times), 0.5));
+}
+
+static int64_t ask_all(struct bench *bench, int demands)
+{
+    int64_t begun = clock_now_ns();
+
+    for (int i = 0; i < PENDING; i++) {
+        char uid[64];
+
+        (void)snprintf(uid, sizeof(uid), "pending-%d", i);
+        (void)refuse_eight(bench, uid, 200 + i % demands);
+    }
+    return clock_now_ns() - begun;
+}
+
+static void measure_pending(struct bench *bench, int demands, size_t gone)
+{
+    char uid[64];
+
+    (void)ask_all(bench, demands);
+    (void)snprintf(uid, sizeof(uid), "00000000-0000-0000-0000-%012zu", gone);
+    cluster_delete_pod(bench->cluster, uid);
+    printf("%lld\n", (long long)ask_all(bench, demands));
+}
+
 int main(int argc, char **argv)
 {
     static struct bench bench = {.random = 88172645463325252};
@@ -197,6 +254,9 @@ int main(int argc, char **argv)
     cluster_complete(bench.cluster, CLUSTER_PODS);
     place_pods(&bench, pods);
     measure(&bench, strtoul(argv[3], NULL, 10));
+    measure_eight(&bench);
+    measure_pending(&bench, 1, 1);
+    measure_pending(&bench, DEMANDS, 2);
     printf("%zu\n", mallinfo2().uordblks);
     return 0;
 }

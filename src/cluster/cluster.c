@@ -23,8 +23,10 @@ struct cluster *cluster_new(const struct cluster_options *options)
         cluster->options.reservation_ns = CLUSTER_RESERVATION_NS;
     cluster->generation = 1;
     cluster->scratch = arena_new(SCRATCH_MAX);
-    if (!cluster->scratch) {
-        free(cluster);
+    cluster->kinds = kinds_new();
+    cluster->refusals = refusals_new();
+    if (!cluster->scratch || !cluster->kinds || !cluster->refusals) {
+        cluster_free(cluster);
         return NULL;
     }
     return cluster;
@@ -47,7 +49,10 @@ void cluster_free(struct cluster *cluster)
         node_free(cluster, node);
     }
     slab_free(cluster->slabs);
+    kinds_free(cluster->kinds);
+    refusals_free(cluster->refusals);
     free(cluster->candidates.nodes);
+    free(cluster->candidates.absent);
     arena_free(cluster->scratch);
     free(cluster);
 }

@@ -95,13 +95,14 @@ enum cluster_outcome {
 struct cluster_failed_node {
     const char *name;
     const char *reason; /* "3/8 CardInsufficientMemory" */
+    bool for_good;      /* no pod's going would make room */
 };
 
 /* Of a filter. Strings are the arena's, the request's, or the cluster's until the next event. */
 struct cluster_answer {
     const char *node;                   /* CLUSTER_PLACED */
     size_t failed_count;                /* CLUSTER_REFUSED: all candidates */
-    struct cluster_failed_node *failed; /* each as often as it was named, in any order */
+    struct cluster_failed_node *failed; /* each once, in any order */
     const char *summary;                /* of all nodes together, for the pod's event */
     uint64_t reasons; /* which kinds of reasons: changes when the summary's words do */
     bool again;       /* it was refused before, and nothing came free since */
@@ -135,9 +136,10 @@ struct cluster_bind {
 
 /*
  * A bind begins: the annotations that are to be written with the Binding, in the arena; none for a
- * pod that asks for no device. wall_s: the time of day in seconds since 1970. 0, after which cluster_bound() must be called;
- * -ENOENT: nothing is reserved for this pod on this node (the filter is to be asked again);
- * -ENOSPC: its time was over and others have taken the room; -EBUSY: a bind of it is under way.
+ * pod that asks for no device. wall_s: the time of day in seconds since 1970. 0, after which
+ * cluster_bound() must be called; -ENOENT: nothing is reserved for this pod on this node (the
+ * filter is to be asked again); -ENOSPC: its time was over and others have taken the room; -EBUSY:
+ * a bind of it is under way.
  */
 int cluster_bind(struct cluster *cluster, const struct cluster_bind *bind, int64_t now_ns,
                  int64_t wall_s, struct arena *arena, struct text_pairs *ret_annotations,

@@ -41,7 +41,8 @@ struct api_node {
 
 struct api_pod {
     char uid[32], name[32];
-    bool exists, garbage, has_init;
+    bool exists, garbage;
+    unsigned inits; /* which containers it has before its app: see filter_among() */
     int count, memory, percent, cores; /* its request; 0: not given */
     char node[32];                     /* "": not bound */
     char devices[TEXT], roles[16];
@@ -69,11 +70,20 @@ struct event {
     struct api_pod pod;
 };
 
+/* A list that is being read: what there was when it began. */
+struct listing {
+    bool runs;
+    unsigned next;
+    struct api_node nodes[NODES];
+    struct api_pod pods[PODS];
+};
+
 static struct world {
     struct api_node nodes[NODES];
     struct api_pod pods[PODS];
     struct event queue[2][QUEUE]; /* of nodes, of pods: each kind comes in its order */
     unsigned head[2], tail[2];
+    struct listing listings[2]; /* likewise */
     int64_t now_ns;
     unsigned next_uid;
     uint64_t random;
@@ -95,7 +105,8 @@ static unsigned draw(unsigned below)
 
 /* The judge. */
 
-/* Adds what "uuid,type,mem,cores:...;" takes of card `uuid`: apps together, inits one by one. */
+/* Adds what "uuid,type,mem,cores:...;" takes of card `uuid`: apps and sidecars together, an init
+ * beside the sidecars before it. */
 static void recount(const char *text, const char *roles, const char *uuid, long *mib, long *cores,
                     long *slots)
 {
@@ -123,10 +134,10 @@ static void recount(const char *text, const char *roles, const char *uuid, long 
         at = strchr(at, ';');
         at = at ? at + 1 : "";
         for (int i = 0; i < 3; i++) {
-            if (container < strlen(roles))
-                most[i] = here[i] > most[i] ? here[i] : most[i];
-            else
+            if (container >= strlen(roles) || roles[container] == 's')
                 apps[i] += here[i];
+            else
+                most[i] = MAX(most[i], apps[i] + here[i]);
         }
         container++;
     }
@@ -263,6 +274,49 @@ static void list(struct cluster *cluster)
     cluster_complete(cluster, CLUSTER_PODS);
 }
 
+/*
+ * A list comes in pieces, while pods are asked about and bound; what happens meanwhile the watch
+ * delivers after it.
+ */
+static void begin_list(unsigned which)
+{
+    struct listing *listing = &world.listings[which];
+
+    if (listing->runs)
+        return;
+    world.tail[which] = world.head[which];
+    listing->runs = true;
+    listing->next = 0;
+    memcpy(listing->nodes, world.nodes, sizeof(world.nodes));
+    memcpy(listing->pods, world.pods, sizeof(world.pods));
+    cluster_begin(world.cluster, which ? CLUSTER_PODS : CLUSTER_NODES);
+}
+
+static void continue_list(unsigned which, unsigned count)
+{
+    struct listing *listing = &world.listings[which];
+    const unsigned all = which ? PODS : NODES;
+
+    for (; count && listing->next < all; count--, listing->next++) {
+        if (which && listing->pods[listing->next].exists)
+            show_pod(world.cluster, &listing->pods[listing->next]);
+        if (!which && listing->nodes[listing->next].exists)
+            show_node(world.cluster, &listing->nodes[listing->next]);
+    }
+    if (listing->next < all)
+        return;
+    cluster_complete(world.cluster, which ? CLUSTER_PODS : CLUSTER_NODES);
+    listing->runs = false;
+}
+
+static void move_on(unsigned which, unsigned count)
+{
+    if (world.listings[which].runs)
+        continue_list(which, count);
+    else
+        deliver(which, count);
+}
+
 static void relist(void)
 {
     world.tail[0] = world.head[0];
@@ -330,7 +384,7 @@ static void step_create(void)
     pod->memory = draw(2) ? 1 + (int)draw(CARD_MIB) : 0;
     pod->percent = !pod->memory && draw(2) ? 1 + (int)draw(100) : 0;
     pod->cores = draw(4) ? (int)draw(101) : 0;
-    pod->has_init = draw(6) == 0;
+    pod->inits = draw(6) ? 0 : 1 + draw(3);
     if (draw(25) == 0) { /* somebody else's, with a claim that makes no sense */
         static const char *const claims[] = {"GPU-0-0,NVIDIA,9x9,1:;", "a,b:;", ",,,:", ";;;",
                                              "GPU-0-0,NVIDIA,-5,-5:;"};
@@ -364,6 +418,54 @@ static void add_limit(struct resource *items, size_t *count, const char *name, i
     ++*count;
 }
 
+static const char *reason_of(const struct cluster_answer *answer, const char *node)
+{
+    for (size_t i = 0; i < answer->failed_count; i++) {
+        if (strcmp(answer->failed[i].name, node) == 0)
+            return answer->failed[i].reason;
+    }
+    return NULL;
+}
+
+/* Of "no available node, 7 nodes do not meet: REASONS, 1/7 nodes have no devices": one name is
+ * never known. */
+static const char *reasons_of(const char *summary, char text[static TEXT])
+{
+    const char *begin = strstr(summary, "meet: ");
+    char *end;
+
+    assert_non_null(begin);
+    (void)snprintf(text, TEXT, ", %s", begin + strlen("meet: "));
+    end = strrchr(text, ',');
+    *end = '\0';
+    return text;
+}
+
+/* A refusal that was kept says what one says that is made anew: among one node more it is another
+ * question. */
+static void check_refusal(const struct pod *refused, const char *const *names, size_t count,
+                          const struct cluster_answer *kept)
+{
+    static unsigned questions;
+    struct cluster_answer fresh = {0};
+    struct pod pod = *refused;
+    const char *more[16];
+    char unknown[32], one[TEXT], other[TEXT];
+
+    if (draw(4))
+        return;
+    (void)snprintf(unknown, sizeof(unknown), "unknown-%u", questions++);
+    memcpy(more, names, count * sizeof(*names));
+    more[count] = unknown;
+    pod.uid = "judge";
+    assert_int_equal(cluster_filter(world.cluster, &pod, more, count + 1, world.now_ns, world.arena,
+                                    &fresh, NULL),
+                     CLUSTER_REFUSED);
+    for (size_t i = 0; i < count; i++)
+        assert_string_equal(reason_of(kept, names[i]), reason_of(&fresh, names[i]));
+    assert_string_equal(reasons_of(kept->summary, one), reasons_of(fresh.summary, other));
+}
+
 /* It is asked for among the nodes from the first on. */
 static void filter_among(struct api_pod *from, size_t first)
 {
@@ -371,7 +473,14 @@ static void filter_among(struct api_pod *from, size_t first)
                                         "node-4", "node-5", "node-9"};
     struct text_pair policy[1] = {{KEY_NODE_POLICY, draw(2) ? "spread" : "binpack"}};
     struct resource limits[4];
-    struct container containers[2] = {0};
+    static const enum container_role roles[][3] = {
+        {CONTAINER_APP},
+        {CONTAINER_INIT, CONTAINER_APP},
+        {CONTAINER_SIDECAR, CONTAINER_APP},
+        {CONTAINER_SIDECAR, CONTAINER_INIT, CONTAINER_APP},
+    };
+    const size_t init_count = (from->inits + 1) / 2;
+    struct container containers[3] = {0};
     struct cluster_answer answer = {0};
     struct error err = ERROR_INIT;
     struct pod pod = {
@@ -393,17 +502,17 @@ static void filter_among(struct api_pod *from, size_t first)
     add_limit(limits, &limit_count, "nvidia.com/gpumem", from->memory);
     add_limit(limits, &limit_count, "nvidia.com/gpumem-percentage", from->percent);
     add_limit(limits, &limit_count, "nvidia.com/gpucores", from->cores);
-    for (size_t i = 0; i <= from->has_init; i++) {
+    for (size_t i = 0; i <= init_count; i++) {
         containers[i] = (struct container){
             .name = "c",
-            .role = from->has_init && i == 0 ? CONTAINER_INIT : CONTAINER_APP,
+            .role = roles[from->inits][i],
             .has_resources = true,
             .has_limits = true,
             .limits = {limits, limit_count},
         };
     }
-    pod.init_count = from->has_init;
-    pod.container_count = 1u + from->has_init;
+    pod.init_count = init_count;
+    pod.container_count = 1 + init_count;
 
     arena_reset(world.arena);
     r = cluster_filter(world.cluster, &pod, names + first, ARRAY_SIZE(names) - first, world.now_ns,
@@ -423,6 +532,7 @@ static void filter_among(struct api_pod *from, size_t first)
         assert_int_equal(r, CLUSTER_REFUSED);
         assert_int_equal(answer.failed_count, ARRAY_SIZE(names) - first);
         assert_non_null(strstr(answer.summary, "no available node"));
+        check_refusal(&pod, names + first, ARRAY_SIZE(names) - first, &answer);
         world.refused++;
     }
 }
@@ -608,10 +718,10 @@ static void take_step(void)
         }
         chosen -= steps[i].weight;
     }
-    deliver(0, draw(3));
-    deliver(1, draw(3));
-    if (draw(2000) == 0)
-        relist();
+    move_on(0, draw(3));
+    move_on(1, draw(3));
+    if (draw(500) == 0)
+        begin_list(draw(2));
 }
 
 static void check_rebuilt(void)
@@ -622,6 +732,9 @@ static void check_rebuilt(void)
 
     for (unsigned i = 0; i < PODS; i++)
         read_after_unknown(&world.pods[i]);
+    for (unsigned which = 0; which < ARRAY_SIZE(world.listings); which++)
+        while (world.listings[which].runs)
+            continue_list(which, 1);
     deliver(0, QUEUE);
     deliver(1, QUEUE);
     world.now_ns += INT64_C(1000) * CLUSTER_RESERVATION_NS;

@@ -42,7 +42,7 @@ static void add_node(struct cluster *cluster, const char *name, unsigned mib)
     resources[0].quantity = (struct quantity){QUANTITY_WHOLE, 10};
     (void)snprintf(text, sizeof(text),
                    "[{\"id\":\"GPU-%s\",\"count\":10,\"devmem\":%u,\"devcore\":100,\"type\":"
-                   "\"NVIDIA-A\",\"health\":true}]",
+                   "\"NVIDIA-A\",\"mode\":\"hami-core\",\"health\":true}]",
                    name, mib);
     assert_int_equal(cluster_set_node(cluster, &node, NULL), 0);
 }
@@ -80,9 +80,11 @@ static int tear_down(void **state)
     return 0;
 }
 
-static int filter(struct fixture *fixture, const char *uid, int mib, int64_t now_ns,
-                  struct cluster_answer *ret_answer)
+static int filter_noted(struct fixture *fixture, const char *uid, int mib,
+                        const struct text_pair *note, int64_t now_ns,
+                        struct cluster_answer *ret_answer)
 {
+    struct text_pair notes[1] = {note ? *note : (struct text_pair){0}};
     struct resource limits[2] = {{.name = "nvidia.com/gpu", .text = ""},
                                  {.name = "nvidia.com/gpumem", .text = ""}};
     struct container container = {.name = "c", .has_resources = true, .has_limits = true};
@@ -91,6 +93,7 @@ static int filter(struct fixture *fixture, const char *uid, int mib, int64_t now
         .name = uid,
         .uid = uid,
         .resource_version = "1",
+        .annotations = {notes, note != NULL},
         .has_spec = true,
         .node_name = "",
         .scheduler_name = "",
@@ -104,6 +107,12 @@ static int filter(struct fixture *fixture, const char *uid, int mib, int64_t now
     container.limits = (struct resource_list){limits, 2};
     return cluster_filter(fixture->cluster, &pod, both, ARRAY_SIZE(both), now_ns, fixture->arena,
                           ret_answer, NULL);
+}
+
+static int filter(struct fixture *fixture, const char *uid, int mib, int64_t now_ns,
+                  struct cluster_answer *ret_answer)
+{
+    return filter_noted(fixture, uid, mib, NULL, now_ns, ret_answer);
 }
 
 static int bind(struct fixture *fixture, const char *uid, int64_t now_ns,
@@ -405,6 +414,44 @@ static void test_nothing_is_decided_before_all_is_read(void **state)
     fixture->cluster = whole;
 }
 
+/* What one pod was refused for says nothing to one that asks for something else. */
+static void test_a_refusal_is_kept_for_the_same_demand_alone(void **state)
+{
+    static const struct text_pair refused[] = {
+        {NVIDIA_USE_UUID_KEY, "GPU-b"},
+        {NVIDIA_AVOID_UUID_KEY, "GPU-a"},
+        {NVIDIA_USE_TYPE_KEY, "H100"},
+        {NVIDIA_AVOID_TYPE_KEY, "NVIDIA"},
+        {NVIDIA_MODE_KEY, "mig"},
+        {NVIDIA_USE_UUID_KEY, "GPU-a,,GPU-c"},
+        {NVIDIA_USE_UUID_KEY, "GPU-a:5:GPU-c"},
+    };
+    struct fixture *fixture = *state;
+    struct cluster_answer answer;
+
+    for (size_t i = 0; i < ARRAY_SIZE(refused); i++) {
+        bool fits = strncmp(refused[i].value, "GPU-a,", 6) == 0;
+
+        for (int again = 0; again < 2; again++)
+            assert_int_equal(filter_noted(fixture, "one", 600, &refused[i], 0, &answer),
+                             fits ? CLUSTER_PLACED : CLUSTER_REFUSED);
+        assert_int_equal(filter(fixture, "one", 1001, 0, &answer), CLUSTER_REFUSED);
+        assert_int_equal(filter(fixture, "one", 600, 0, &answer), CLUSTER_PLACED);
+    }
+}
+
+/* A card is given to nobody else by "mutex", which is a matter of the pod's policy. */
+static void test_a_refusal_is_kept_for_the_same_policy_alone(void **state)
+{
+    const struct text_pair alone = {KEY_DEVICE_POLICY, "mutex"};
+    struct fixture *fixture = *state;
+    struct cluster_answer answer;
+
+    assert_int_equal(filter(fixture, "first", 100, 0, &answer), CLUSTER_PLACED);
+    assert_int_equal(filter_noted(fixture, "second", 100, &alone, 0, &answer), CLUSTER_REFUSED);
+    assert_int_equal(filter(fixture, "second", 100, 0, &answer), CLUSTER_PLACED);
+}
+
 /* nvidia.com/gpu: 0 names a resource of ours, so kube-scheduler leaves the bind to us. */
 static void test_a_pod_that_asks_for_no_device_is_bound_wherever_it_goes(void **state)
 {
@@ -456,6 +503,8 @@ int main(void)
         TEST(test_nobody_is_overlooked_where_nothing_came_free),
         TEST(test_who_is_not_asked_for_in_minutes_is_forgotten),
         TEST(test_nothing_is_decided_before_all_is_read),
+        TEST(test_a_refusal_is_kept_for_the_same_demand_alone),
+        TEST(test_a_refusal_is_kept_for_the_same_policy_alone),
         TEST(test_a_pod_that_asks_for_no_device_is_bound_wherever_it_goes),
     };
 

@@ -9,7 +9,7 @@
 #include "model/keys.h"
 
 enum {
-    WORDINGS = 64,
+    AHEAD = 3, /* nodes whose devices are fetched while one is looked into */
 };
 
 static void add_up(const char *const *names, size_t count, uint64_t sums[static 2])
@@ -25,6 +25,7 @@ static void add_up(const char *const *names, size_t count, uint64_t sums[static 
 
 static int make_room(struct candidates *candidates, size_t count)
 {
+    const struct cluster_node **absent;
     const struct place_node **nodes;
 
     if (candidates->size >= count)
@@ -33,6 +34,10 @@ static int make_room(struct candidates *candidates, size_t count)
     if (!nodes)
         return -ENOMEM;
     candidates->nodes = nodes;
+    absent = reallocarray(candidates->absent, count, sizeof(struct cluster_node *));
+    if (!absent)
+        return -ENOMEM;
+    candidates->absent = absent;
     candidates->size = count;
     return 0;
 }
@@ -44,7 +49,7 @@ static int compare_addresses(const void *a, const void *b)
     return (*left > *right) - (*left < *right);
 }
 
-/* The named nodes that have devices, each once, in the order in which they lie in memory. */
+/* The named nodes, each once: those that have devices in the order in which they lie in memory. */
 static int gather(struct cluster *cluster, const char *const *names, size_t count)
 {
     struct candidates *candidates = &cluster->candidates;
@@ -58,15 +63,18 @@ static int gather(struct cluster *cluster, const char *const *names, size_t coun
     candidates->name_count = SIZE_MAX;
     if (make_room(candidates, count) < 0)
         return -ENOMEM;
-    candidates->count = 0;
+    candidates->count = candidates->absent_count = 0;
     cluster->gathers++;
     for (size_t i = 0; i < count; i++) {
         struct cluster_node *node = node_find(cluster, names[i]);
 
-        if (!node || node->absent || node->mark == cluster->gathers)
+        if (!node || node->mark == cluster->gathers)
             continue;
         node->mark = cluster->gathers;
-        candidates->nodes[candidates->count++] = node->place;
+        if (node->absent)
+            candidates->absent[candidates->absent_count++] = node;
+        else
+            candidates->nodes[candidates->count++] = node->place;
     }
     qsort(candidates->nodes, candidates->count, sizeof(candidates->nodes[0]), compare_addresses);
     candidates->generation = cluster->generation;
@@ -129,73 +137,77 @@ static int reserve(struct cluster *cluster, const struct pod *from, struct clust
     return 0;
 }
 
-/* What judging a node takes is given back; nodes that say the same share its text. */
-/* Reasons put into words: most of many nodes have the same ones. */
-struct wording {
-    bool too_few_devices;
-    unsigned candidates;
-    unsigned reasons[PLACE_REASON_COUNT];
-    const char *text; /* NULL: none yet */
-};
-
-struct explaining {
+/* One question: which of the named nodes has room for this demand. */
+struct asking {
+    struct cluster *cluster;
     const struct demand *demand;
     const struct place_options *options;
+    const char *const *names;
+    size_t count;
     struct arena *arena;
-    struct place_totals totals;
-    size_t absent;
-    struct wording wordings[WORDINGS];
+    struct refusal_key key;
 };
 
-static bool is_worded(const struct wording *wording, const struct place_decision *failure)
+static int choose_among_changed(const struct asking *asking, const struct refusal *refusal,
+                                size_t *ret_position, struct placement *ret_placement)
 {
-    return wording->text && wording->too_few_devices == failure->too_few_devices &&
-           wording->candidates == failure->candidates &&
-           memcmp(wording->reasons, failure->reasons, sizeof(wording->reasons)) == 0;
+    const struct candidates *candidates = &asking->cluster->candidates;
+    const struct place_node **nodes;
+    size_t *positions, count = 0, chosen;
+    int r;
+
+    nodes = ARENA_ARRAY(asking->arena, const struct place_node *, candidates->count);
+    positions = ARENA_ARRAY(asking->arena, size_t, candidates->count);
+    if (!nodes || !positions)
+        return -ENOMEM;
+    for (size_t i = 0; i < candidates->count; i++) {
+        if (!refusal_is_stale(refusal, i, candidates->nodes[i]))
+            continue;
+        nodes[count] = candidates->nodes[i];
+        positions[count++] = i;
+    }
+    r = place_choose(nodes, count, asking->demand, asking->options, asking->arena, &chosen,
+                     ret_placement);
+    if (r == PLACE_FITS)
+        *ret_position = positions[chosen];
+    return r;
 }
 
-static const char *put_into_words(struct explaining *explaining,
-                                  const struct place_decision *failure)
+/* What judging a node takes of the arena is given back. */
+static int judge(const struct asking *asking, struct refusal *refusal, size_t position)
 {
-    uint64_t hash = hash_bytes(failure->reasons, sizeof(failure->reasons));
-    struct wording *wording = &explaining->wordings[hash % WORDINGS];
-    char text[PLACE_REASON_TEXT_SIZE];
-
-    if (is_worded(wording, failure))
-        return wording->text;
-    place_reasons_format(failure, text);
-    wording->too_few_devices = failure->too_few_devices;
-    wording->candidates = failure->candidates;
-    memcpy(wording->reasons, failure->reasons, sizeof(wording->reasons));
-    wording->text = arena_strdup(explaining->arena, text);
-    return wording->text;
-}
-
-static const char *explain_node(struct explaining *explaining, const struct place_node *node)
-{
-    struct arena_mark mark = arena_mark(explaining->arena);
-    struct place_decision failure;
+    const struct place_node *node = asking->cluster->candidates.nodes[position];
+    struct arena_mark mark = arena_mark(asking->arena);
+    struct place_failure failure;
     struct placement unused;
     int r;
 
-    r = place_pod(node, explaining->demand, explaining->options, explaining->arena, &unused,
-                  &failure);
-    arena_rewind(explaining->arena, mark);
-    if (r != PLACE_NO_FIT)
-        return "the node can't be judged: too many devices, or out of memory";
-    place_totals_add(&explaining->totals, &failure);
-    return put_into_words(explaining, &failure);
+    r = place_pod(node, asking->demand, asking->options, asking->arena, &unused, &failure);
+    arena_rewind(asking->arena, mark);
+    if (r < 0)
+        return r;
+    if (r == PLACE_FITS)
+        return -EINVAL; /* it was refused a moment ago */
+    return refusal_set(refusal, position, node, &failure);
 }
 
-static const char *explain_name(struct explaining *explaining, const struct cluster *cluster,
-                                const char *name)
+static int judge_changed(const struct asking *asking, struct refusal *refusal)
 {
-    const struct cluster_node *node = node_find(cluster, name);
+    const struct candidates *candidates = &asking->cluster->candidates;
 
-    if (node && !node->absent)
-        return explain_node(explaining, node->place);
-    explaining->absent++;
-    return node ? node->absent : "the node is not known";
+    for (size_t i = 0; i < candidates->count; i++) {
+        int r;
+
+        if (i + AHEAD < candidates->count &&
+            refusal_is_stale(refusal, i + AHEAD, candidates->nodes[i + AHEAD]))
+            place_node_prefetch(candidates->nodes[i + AHEAD]);
+        if (!refusal_is_stale(refusal, i, candidates->nodes[i]))
+            continue;
+        r = judge(asking, refusal, i);
+        if (r < 0)
+            return r;
+    }
+    return 0;
 }
 
 /* Kinds of reasons as bits. */
@@ -221,45 +233,64 @@ static const char *summarize(const struct place_totals *totals, size_t count, si
         text, text[0] ? ", " : "", absent, count);
 }
 
-/* Where each name was a candidate, and none was named twice, nothing need be looked up. */
-static int explain_all(struct explaining *explaining, const struct cluster *cluster,
-                       const char *const *names, size_t count, struct cluster_failed_node *failed)
+/* One for each name: candidates, nodes without devices, and names that are not known or said again.
+ */
+static int list_failed(const struct asking *asking, const struct refusal *refusal,
+                       struct cluster_failed_node *failed)
 {
-    const struct candidates *candidates = &cluster->candidates;
-    bool same = candidates->count == count;
+    const struct candidates *candidates = &asking->cluster->candidates;
+    size_t count = 0;
 
-    for (size_t i = 0; i < count; i++) {
-        const char *name = same ? candidates->nodes[i]->name : names[i];
-        const char *reason = same ? explain_node(explaining, candidates->nodes[i])
-                                  : explain_name(explaining, cluster, name);
-
-        if (!reason)
-            return -ENOMEM;
-        failed[i] = (struct cluster_failed_node){name, reason};
+    for (size_t i = 0; i < candidates->count; i++)
+        failed[count++] = (struct cluster_failed_node){
+            candidates->nodes[i]->name, refusal_text(refusal, i), refusal_is_for_good(refusal, i)};
+    for (size_t i = 0; i < candidates->absent_count; i++)
+        failed[count++] = (struct cluster_failed_node){candidates->absent[i]->place->name,
+                                                       candidates->absent[i]->absent, true};
+    for (size_t i = 0; i < asking->count && count < asking->count; i++) {
+        if (!node_find(asking->cluster, asking->names[i]))
+            failed[count++] =
+                (struct cluster_failed_node){asking->names[i], "the node is not known", true};
     }
-    return 0;
+    return (int)count;
 }
 
-static int explain(struct cluster *cluster, const struct demand *demand,
-                   const struct place_options *options, const char *const *names, size_t count,
-                   struct arena *arena, struct cluster_answer *ret_answer)
+static int explain(const struct asking *asking, struct refusal *refusal,
+                   struct cluster_answer *ret_answer)
 {
-    struct explaining explaining = {.demand = demand, .options = options, .arena = arena};
-    struct cluster_answer answer = {.failed_count = count};
-    int r;
+    size_t absent = asking->count - MIN(asking->count, asking->cluster->candidates.count);
+    struct place_totals totals = {0};
+    struct cluster_answer answer = {0};
 
-    answer.failed = ARENA_ARRAY(arena, struct cluster_failed_node, count);
+    answer.failed = ARENA_ARRAY(asking->arena, struct cluster_failed_node, asking->count);
     if (!answer.failed)
         return -ENOMEM;
-    r = explain_all(&explaining, cluster, names, count, answer.failed);
-    if (r < 0)
-        return r;
-    answer.summary = summarize(&explaining.totals, count, explaining.absent, arena);
-    answer.reasons = kinds(&explaining.totals, explaining.absent);
+    answer.failed_count = (size_t)list_failed(asking, refusal, answer.failed);
+    refusal_add_up(refusal, &totals);
+    answer.summary = summarize(&totals, asking->count, absent, asking->arena);
+    answer.reasons = kinds(&totals, absent);
     if (!answer.summary)
         return -ENOMEM;
     *ret_answer = answer;
     return CLUSTER_REFUSED;
+}
+
+static int refuse(const struct asking *asking, struct refusal *refusal,
+                  struct cluster_answer *ret_answer)
+{
+    struct refusals *refusals = asking->cluster->refusals;
+    int r;
+
+    if (!refusal)
+        refusal = refusals_add(refusals, &asking->key, asking->cluster->candidates.count);
+    if (!refusal)
+        return -ENOMEM;
+    r = judge_changed(asking, refusal);
+    if (r < 0) {
+        refusals_drop(refusals, refusal);
+        return r;
+    }
+    return explain(asking, refusal, ret_answer);
 }
 
 /* A pod that is asked for again was not bound: what was promised to it is free. */
@@ -289,26 +320,53 @@ static bool is_promised_again(const struct cluster *cluster, const char *uid,
            strcmp(text_pairs_get(&promised->annotations, KEY_NODE), pod->node->place->name) == 0;
 }
 
+/* A demand that was refused before need only be tried where something changed. */
+static int choose(const struct asking *asking, struct refusal *refusal, size_t *ret_position,
+                  struct placement *ret_placement)
+{
+    const struct candidates *candidates = &asking->cluster->candidates;
+
+    if (refusal)
+        return choose_among_changed(asking, refusal, ret_position, ret_placement);
+    return place_choose(candidates->nodes, candidates->count, asking->demand, asking->options,
+                        asking->arena, ret_position, ret_placement);
+}
+
 static int decide(struct cluster *cluster, const struct pod *pod, const struct demand *demand,
                   const char *const *names, size_t count, int64_t now_ns, struct arena *arena,
                   struct cluster_answer *ret_answer)
 {
     const struct candidates *candidates = &cluster->candidates;
     struct place_options options;
+    struct asking asking = {
+        .cluster = cluster,
+        .demand = demand,
+        .options = &options,
+        .names = names,
+        .count = count,
+        .arena = arena,
+    };
     struct placement placement;
     struct cluster_node *node;
+    struct refusal *refusal;
     size_t position;
     int r;
 
     place_options_read(&pod->annotations, &cluster->options.defaults, &options);
     nodes_rank(cluster);
     r = gather(cluster, names, count);
+    if (r == 0)
+        r = refusal_write_demand(demand, &options, arena, &asking.key);
     if (r < 0)
         return r;
-    r = place_choose(candidates->nodes, candidates->count, demand, &options, arena, &position,
-                     &placement);
+    asking.key.candidates[0] = candidates->generation;
+    asking.key.candidates[1] = candidates->name_count;
+    asking.key.candidates[2] = candidates->sums[0];
+    asking.key.candidates[3] = candidates->sums[1];
+    refusal = refusals_find(cluster->refusals, &asking.key);
+    r = choose(&asking, refusal, &position, &placement);
     if (r == PLACE_NO_FIT)
-        return explain(cluster, demand, &options, names, count, arena, ret_answer);
+        return refuse(&asking, refusal, ret_answer);
     if (r < 0)
         return r;
 

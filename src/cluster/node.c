@@ -47,6 +47,7 @@ void node_free(struct cluster *cluster, struct cluster_node *node)
     HASH_DEL(cluster->nodes, node);
     cluster->unranked = true;
     cluster->generation++;
+    kinds_give(cluster->kinds, node->place->devices, node->place->device_count);
     free(node->place->devices);
     free((char *)node->place->name);
     free(node->registered);
@@ -66,7 +67,9 @@ static void replace_devices(struct cluster *cluster, struct cluster_node *node,
 {
     struct cluster_pod *pod;
 
+    kinds_give(cluster->kinds, node->place->devices, node->place->device_count);
     free(node->place->devices);
+    kinds_take(cluster->kinds, devices, count);
     node->place->devices = devices;
     node->place->device_count = (uint32_t)count;
     cluster->generation += !node->absent != !absent;

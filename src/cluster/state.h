@@ -6,6 +6,7 @@
 #include "base/hash.h"
 #include "base/util.h"
 #include "cluster/cluster.h"
+#include "cluster/refusal.h"
 
 struct cluster_node {
     UT_hash_handle hh;        /* by place->name */
@@ -66,8 +67,9 @@ struct candidates {
     uint64_t generation; /* the cluster's, then */
     uint64_t sums[2];    /* over the names, whatever their order */
     size_t name_count;
-    const struct place_node **nodes; /* those with devices, each once */
-    size_t count, size;
+    const struct place_node **nodes;    /* those with devices, each once */
+    const struct cluster_node **absent; /* the others that are known, each once */
+    size_t count, absent_count, size;
 };
 
 /* Decisions walk over all nodes: what they read of each lies together. */
@@ -85,6 +87,8 @@ struct cluster {
     struct cluster_options options;
     struct cluster_node *nodes;
     struct slab *slabs;
+    struct kinds *kinds;
+    struct refusals *refusals;
     struct cluster_pod *pods;
     struct cluster_pod *timed; /* those reserved, the first to end first */
     bool complete[CLUSTER_KINDS];
@@ -97,6 +101,13 @@ struct cluster {
     bool unranked; /* a node came or went since the ranks were given */
     struct arena *scratch;
 };
+
+/* kind.c */
+struct kinds *kinds_new(void); /* NULL: no memory */
+void kinds_free(struct kinds *kinds);
+/* Gives devices their numbers; to be given back before their model or mode changes or is freed. */
+void kinds_take(struct kinds *kinds, struct device *devices, size_t count);
+void kinds_give(struct kinds *kinds, const struct device *devices, size_t count);
 
 /* slab.c */
 struct place_node *slab_take(struct slab **slabs); /* zeroed; NULL: no memory */

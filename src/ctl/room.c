@@ -59,7 +59,7 @@ static void explain(struct room *room, const struct device *devices,
     char reasons[PLACE_REASON_TEXT_SIZE], size[CTL_SIZE_TEXT];
     unsigned cores, slots;
 
-    place_reasons_format(decision, reasons);
+    place_reasons_format(&decision->failure, reasons);
     if (!freest) {
         (void)snprintf(room->why, sizeof(room->why), "%s", reasons);
         return;

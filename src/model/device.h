@@ -49,10 +49,10 @@ struct device_usage {
 };
 
 struct device {
-    /* First what decisions read of every device, on few cache lines. */
-    char model[DEVICE_MODEL_SIZE]; /* as the vendor's library names it: "NVIDIA A100-SXM4-40GB" */
+    /* First what decisions read of every device, on one or two cache lines. */
     bool healthy;
     bool cordoned; /* by the operator: takes nothing new */
+    uint16_t kind; /* devices of one kind have the same model and mode; 0: not told */
     unsigned cores;
     unsigned slots;
     unsigned misused; /* tasks on it of a kind that its mode rules out; while there are any it takes
@@ -61,6 +61,7 @@ struct device {
     struct device_usage used;
     char mode[DEVICE_MODE_SIZE]; /* how it is shared: "" or "hami-core", "mig", "mps" */
 
+    char model[DEVICE_MODEL_SIZE]; /* as the vendor's library names it: "NVIDIA A100-SXM4-40GB" */
     char uuid[DEVICE_UUID_SIZE];
     unsigned index;
     int numa_node; /* -1: unknown */

@@ -11,9 +11,18 @@
 #include "model/device.h"
 #include "model/text.h"
 
+/* What a request says of a kind of devices; see device.kind. */
+enum type_verdict {
+    TYPE_OTHER = 0, /* another vendor's */
+    TYPE_MISMATCH,  /* not of the types or modes that are asked for */
+    TYPE_MATCHES,
+};
+
 struct type_memo {
-    char model[DEVICE_MODEL_SIZE], mode[DEVICE_MODE_SIZE]; /* asked last */
-    bool known, matches;
+    struct {
+        uint16_t kind; /* 0: none */
+        uint8_t verdict;
+    } slots[16]; /* by the kind's last bits */
 };
 
 struct request {
@@ -23,7 +32,7 @@ struct request {
     unsigned memory_percent; /* of the card, when memory_bytes is 0; 0: no memory is asked for */
     unsigned cores;          /* percent of the card; 0: no share is asked for */
 
-    /* Where it is found whether a model is of the wanted types: of many cards few models differ. */
+    /* What was found of kinds of devices: many devices are of few kinds. */
     struct type_memo *memo; /* NULL: found out each time */
 
     /* Empty lists do not constrain. UUIDs match exactly, types as a part of the model's name. */

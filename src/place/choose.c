@@ -3,7 +3,13 @@
 #include <string.h>
 
 #include "base/util.h"
+#include "place/fit.h"
 #include "place/place.h"
+
+enum {
+    AHEAD = 3,  /* nodes whose devices are fetched while one is looked into */
+    TRIES = 16, /* nodes that are looked into before all are gone through, and most dropped */
+};
 
 /* The least that a node must have, in what place_node_update() keeps of it. */
 struct need {
@@ -13,6 +19,9 @@ struct need {
 
 struct choosing {
     const struct place_node *const *nodes;
+    const struct demand *demand;
+    const struct place_options *options;
+    struct arena *arena;
     struct need need;
     bool most_used_first;
 };
@@ -90,6 +99,12 @@ static void sink(const struct choosing *choosing, uint32_t *heap, size_t count, 
     }
 }
 
+static void order_heap(const struct choosing *choosing, uint32_t *heap, size_t count)
+{
+    for (size_t i = count / 2; i-- > 0;)
+        sink(choosing, heap, count, i);
+}
+
 static size_t fill_heap(const struct choosing *choosing, size_t count, size_t tried,
                         uint32_t *ret_heap)
 {
@@ -99,22 +114,98 @@ static size_t fill_heap(const struct choosing *choosing, size_t count, size_t tr
         if (i != tried && may_fit(choosing->nodes[i], &choosing->need))
             ret_heap[filled++] = (uint32_t)i;
     }
-    for (size_t i = filled / 2; i-- > 0;)
-        sink(choosing, ret_heap, filled, i);
+    order_heap(choosing, ret_heap, filled);
     return filled;
 }
 
+/* Whether each request by itself finds room, which is necessary, and for one request enough. */
+static bool may_take(const struct choosing *choosing, const struct place_node *node)
+{
+    const struct demand *demand = choosing->demand;
+
+    for (size_t i = 0; i < demand->count; i++) {
+        const struct container_demand *container = &demand->containers[i];
+
+        for (size_t k = 0; k < container->request_count; k++) {
+            if (!fit_may_take(node->devices, node->device_count, &container->requests[k],
+                              &choosing->options->policy))
+                return false;
+        }
+    }
+    return true;
+}
+
+static bool has_position(const uint32_t *positions, size_t count, size_t position)
+{
+    for (size_t i = 0; i < count; i++) {
+        if (positions[i] == position)
+            return true;
+    }
+    return false;
+}
+
+/* In the order in which they lie in memory, since all are read. */
+static size_t thin_out(const struct choosing *choosing, size_t count, const uint32_t *tried,
+                       size_t tried_count, uint32_t *ret_heap)
+{
+    size_t kept = 0;
+
+    for (size_t i = 0; i < count; i++) {
+        const struct place_node *node = choosing->nodes[i];
+
+        if (i + AHEAD < count && may_fit(choosing->nodes[i + AHEAD], &choosing->need))
+            place_node_prefetch(choosing->nodes[i + AHEAD]);
+        if (may_fit(node, &choosing->need) && may_take(choosing, node) &&
+            !has_position(tried, tried_count, i))
+            ret_heap[kept++] = (uint32_t)i;
+    }
+    order_heap(choosing, ret_heap, kept);
+    return kept;
+}
+
 /* Leaves nothing in the arena unless it fits. */
-static int try_node(const struct place_node *node, const struct demand *demand,
-                    const struct place_options *options, struct arena *arena,
+static int try_node(const struct choosing *choosing, size_t position, size_t *ret_position,
                     struct placement *ret_placement)
 {
-    struct arena_mark mark = arena_mark(arena);
-    int r = place_pod(node, demand, options, arena, ret_placement, NULL);
+    struct arena_mark mark = arena_mark(choosing->arena);
+    int r = place_pod(choosing->nodes[position], choosing->demand, choosing->options,
+                      choosing->arena, ret_placement, NULL);
 
-    if (r != PLACE_FITS)
-        arena_rewind(arena, mark);
+    if (r == PLACE_FITS)
+        *ret_position = position;
+    else
+        arena_rewind(choosing->arena, mark);
     return r;
+}
+
+/* The first of the heap that fits, after the best did not. */
+static int try_others(const struct choosing *choosing, size_t count, size_t best,
+                      size_t *ret_position, struct placement *ret_placement)
+{
+    uint32_t *heap = ARENA_ARRAY(choosing->arena, uint32_t, count);
+    uint32_t tried[TRIES] = {(uint32_t)best};
+    size_t tries = 1, left;
+    int r;
+
+    if (!heap)
+        return -ENOMEM;
+    left = fill_heap(choosing, count, best, heap);
+    while (left) {
+        if (tries == TRIES) {
+            left = thin_out(choosing, count, tried, tries, heap);
+            if (!left)
+                return PLACE_NO_FIT;
+        }
+        r = try_node(choosing, heap[0], ret_position, ret_placement);
+        if (r != PLACE_NO_FIT)
+            return r;
+        if (tries < TRIES)
+            tried[tries] = heap[0];
+        tries++;
+        heap[0] = heap[--left];
+        sink(choosing, heap, left, 0);
+    }
+    return PLACE_NO_FIT;
 }
 
 int place_choose(const struct place_node *const *nodes, size_t count, const struct demand *demand,
@@ -123,11 +214,13 @@ int place_choose(const struct place_node *const *nodes, size_t count, const stru
 {
     const struct choosing choosing = {
         .nodes = nodes,
+        .demand = demand,
+        .options = options,
+        .arena = arena,
         .need = need_of(demand),
         .most_used_first = options->node_order == PLACE_BINPACK,
     };
-    size_t best, left;
-    uint32_t *heap;
+    size_t best;
     int r;
 
     if (count > UINT32_MAX)
@@ -135,25 +228,8 @@ int place_choose(const struct place_node *const *nodes, size_t count, const stru
     best = find_best(&choosing, count);
     if (best == count)
         return PLACE_NO_FIT;
-    r = try_node(nodes[best], demand, options, arena, ret_placement);
-    if (r != PLACE_NO_FIT) {
-        if (r == PLACE_FITS)
-            *ret_position = best;
+    r = try_node(&choosing, best, ret_position, ret_placement);
+    if (r != PLACE_NO_FIT)
         return r;
-    }
-
-    heap = ARENA_ARRAY(arena, uint32_t, count);
-    if (!heap)
-        return -ENOMEM;
-    left = fill_heap(&choosing, count, best, heap);
-    while (left) {
-        r = try_node(nodes[heap[0]], demand, options, arena, ret_placement);
-        if (r == PLACE_FITS)
-            *ret_position = heap[0];
-        if (r != PLACE_NO_FIT)
-            return r;
-        heap[0] = heap[--left];
-        sink(&choosing, heap, left, 0);
-    }
-    return PLACE_NO_FIT;
+    return try_others(&choosing, count, best, ret_position, ret_placement);
 }

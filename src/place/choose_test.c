@@ -165,8 +165,8 @@ static void of_no_nodes_none_is_chosen(void **state)
 
 static void reasons_of_many_nodes_are_told_together(void **state)
 {
-    struct place_decision few = {.too_few_devices = true};
-    struct place_decision full = {.candidates = 8};
+    struct place_failure few = {.too_few_devices = true};
+    struct place_failure full = {.candidates = 8};
     struct place_totals totals = {0};
     char text[PLACE_REASON_TEXT_SIZE];
 
@@ -174,8 +174,8 @@ static void reasons_of_many_nodes_are_told_together(void **state)
     full.reasons[PLACE_CARD_INSUFFICIENT_MEMORY] = 3;
     full.reasons[PLACE_CARD_TYPE_MISMATCH] = 5;
     for (int i = 0; i < 3; i++)
-        place_totals_add(&totals, &full);
-    place_totals_add(&totals, &few);
+        place_totals_add(&totals, &full, 1);
+    place_totals_add(&totals, &few, 1);
     place_totals_format(&totals, text);
     assert_string_equal(
         text, "1/4 NodeInsufficientDevice, 15/24 CardTypeMismatch, 9/24 CardInsufficientMemory");

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "place/fit.h"
+
 #include <errno.h>
 #include <string.h>
 #include <strings.h>
@@ -34,38 +36,36 @@ static bool list_has_part_of(const struct text_list *list, const char *text)
     return false;
 }
 
-static bool find_type(const struct request *request, const struct device *device)
+static enum type_verdict find_type(const struct request *request, const struct device *device)
 {
+    if (!text_contains(device->model, request->type))
+        return TYPE_OTHER;
     if (request->use_types.count && !list_has_part_of(&request->use_types, device->model))
-        return false;
+        return TYPE_MISMATCH;
     if (request->modes && !strstr(request->modes, device->mode))
-        return false;
-    return !list_has_part_of(&request->avoid_types, device->model);
+        return TYPE_MISMATCH;
+    return list_has_part_of(&request->avoid_types, device->model) ? TYPE_MISMATCH : TYPE_MATCHES;
 }
 
-static bool type_matches(const struct request *request, const struct device *device)
+static enum type_verdict type_of(const struct request *request, const struct device *device)
 {
     struct type_memo *memo = request->memo;
+    size_t slot = device->kind % ARRAY_SIZE(memo->slots);
 
-    if (!request->use_types.count && !request->avoid_types.count && !request->modes)
-        return true;
-    if (!memo)
+    if (!memo || !device->kind)
         return find_type(request, device);
-    if (!memo->known || strcmp(memo->model, device->model) != 0 ||
-        strcmp(memo->mode, device->mode) != 0) {
-        COPY_TEXT(memo->model, device->model);
-        COPY_TEXT(memo->mode, device->mode);
-        memo->matches = find_type(request, device);
-        memo->known = true;
+    if (memo->slots[slot].kind != device->kind) {
+        memo->slots[slot].kind = device->kind;
+        memo->slots[slot].verdict = find_type(request, device);
     }
-    return memo->matches;
+    return memo->slots[slot].verdict;
 }
 
 static bool uuid_matches(const struct request *request, const char *uuid)
 {
     if (request->use_uuids.count && !text_list_has(&request->use_uuids, uuid))
         return false;
-    return !text_list_has(&request->avoid_uuids, uuid);
+    return !request->avoid_uuids.count || !text_list_has(&request->avoid_uuids, uuid);
 }
 
 /* What the request means on this card, in MiB. */
@@ -85,7 +85,8 @@ static uint64_t memory_free(const struct device *device)
 }
 
 /* The rules, in HAMi's order; PLACE_REASON_COUNT when the device will do. */
-static enum place_reason check_device(const struct walk *walk, const struct device *device)
+static enum place_reason check_device(const struct walk *walk, const struct device *device,
+                                      enum type_verdict type)
 {
     const struct device_usage *used = &device->used;
     unsigned cores_free = used->cores < device->cores ? device->cores - used->cores : 0;
@@ -95,7 +96,7 @@ static enum place_reason check_device(const struct walk *walk, const struct devi
         return PLACE_CARD_NOT_HEALTHY;
     if (device->cordoned)
         return PLACE_CARD_CORDONED;
-    if (!type_matches(walk->request, device))
+    if (type == TYPE_MISMATCH)
         return PLACE_CARD_TYPE_MISMATCH;
     if (!uuid_matches(walk->request, device->uuid))
         return PLACE_CARD_UUID_MISMATCH;
@@ -117,33 +118,39 @@ static enum place_reason check_device(const struct walk *walk, const struct devi
     return PLACE_REASON_COUNT;
 }
 
-/* All but the picks, which are written before they are counted. */
-static void clear(struct place_decision *decision)
+/* Whether a device that was passed over would do if nobody used it. */
+static bool is_only_full(const struct walk *walk, const struct device *device,
+                         enum place_reason reason)
 {
-    decision->pick_count = 0;
-    decision->too_few_devices = false;
-    decision->candidates = 0;
-    memset(decision->reasons, 0, sizeof(decision->reasons));
+    if (reason == PLACE_CARD_CORDONED || reason == PLACE_CARD_TYPE_MISMATCH ||
+        reason == PLACE_CARD_UUID_MISMATCH)
+        return false;
+    return device->healthy && device->slots && walk->cores <= device->cores &&
+           memory_wanted(walk->request, device) <= device->memory_bytes / MIB;
 }
 
 /* The devices that will do, in the list's order; reasons are counted of the others. */
 static size_t find_fitting(const struct walk *walk, const struct device *devices, size_t count,
-                           size_t *ret_positions, struct place_decision *decision)
+                           size_t *ret_positions, struct place_failure *failure)
 {
-    size_t fitting = 0;
+    size_t fitting = 0, full = 0;
 
     for (size_t i = 0; i < count; i++) {
+        enum type_verdict type = type_of(walk->request, &devices[i]);
         enum place_reason reason;
 
-        if (!text_contains(devices[i].model, walk->request->type))
+        if (type == TYPE_OTHER)
             continue;
-        decision->candidates++;
-        reason = check_device(walk, &devices[i]);
-        if (reason == PLACE_REASON_COUNT)
+        failure->candidates++;
+        reason = check_device(walk, &devices[i], type);
+        if (reason == PLACE_REASON_COUNT) {
             ret_positions[fitting++] = i;
-        else
-            decision->reasons[reason]++;
+            continue;
+        }
+        failure->reasons[reason]++;
+        full += is_only_full(walk, &devices[i], reason);
     }
+    failure->for_good = fitting + full < walk->request->count;
     return fitting;
 }
 
@@ -179,25 +186,33 @@ static void pick(const struct walk *walk, const struct device *devices, const si
         decision->picks[decision->pick_count++] = pick_of(walk, devices, positions[--count]);
 }
 
+static struct walk walk_of(const struct request *request, const struct place_policy *policy)
+{
+    return (struct walk){request, policy, MIN(request->cores, (unsigned)DEVICE_CORES)};
+}
+
 int place_fit(const struct device *devices, size_t count, const struct request *request,
               const struct place_policy *policy, struct place_decision *ret_decision)
 {
-    struct walk walk = {request, policy, MIN(request->cores, (unsigned)DEVICE_CORES)};
+    const struct walk walk = walk_of(request, policy);
+    struct place_failure *failure = &ret_decision->failure;
     size_t positions[PLACE_MAX_DEVICES], fitting;
     float scores[PLACE_MAX_DEVICES];
 
     if (count > PLACE_MAX_DEVICES)
         return -E2BIG;
 
-    clear(ret_decision);
-    fitting = find_fitting(&walk, devices, count, positions, ret_decision);
-    if (request->count > count || !ret_decision->candidates) {
-        memset(ret_decision->reasons, 0, sizeof(ret_decision->reasons));
-        ret_decision->too_few_devices = true;
+    /* Not the picks, which are written before they are counted. */
+    ret_decision->pick_count = 0;
+    *failure = (struct place_failure){0};
+    fitting = find_fitting(&walk, devices, count, positions, failure);
+    if (request->count > count || !failure->candidates) {
+        *failure = (struct place_failure){
+            .for_good = true, .too_few_devices = true, .candidates = failure->candidates};
         return PLACE_NO_FIT;
     }
     if (fitting < request->count) {
-        ret_decision->reasons[PLACE_TOO_FEW_PICKED] = (unsigned)fitting;
+        failure->reasons[PLACE_TOO_FEW_PICKED] = (unsigned)fitting;
         return PLACE_NO_FIT;
     }
 
@@ -206,6 +221,21 @@ int place_fit(const struct device *devices, size_t count, const struct request *
     place_sort(devices, scores, policy->order, positions, fitting);
     pick(&walk, devices, positions, fitting, ret_decision);
     return PLACE_FITS;
+}
+
+bool fit_may_take(const struct device *devices, size_t count, const struct request *request,
+                  const struct place_policy *policy)
+{
+    const struct walk walk = walk_of(request, policy);
+    size_t fitting = 0;
+
+    for (size_t i = 0; i < count && fitting < request->count; i++) {
+        enum type_verdict type = type_of(request, &devices[i]);
+
+        fitting +=
+            type != TYPE_OTHER && check_device(&walk, &devices[i], type) == PLACE_REASON_COUNT;
+    }
+    return fitting >= request->count;
 }
 
 void place_charge(struct device *devices, const struct place_decision *decision)

@@ -77,6 +77,7 @@ void place_node_update(struct place_node *node)
         cores = MAX(cores, cores_free(device));
         percent = MAX(percent, free_percent(device));
     }
+    node->version++;
     node->score = place_node_score(node->devices, node->device_count);
     node->usable = (uint16_t)MIN(usable, (unsigned)UINT16_MAX);
     node->free_mib = (uint32_t)MIN(mib, (uint64_t)UINT32_MAX);

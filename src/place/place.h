@@ -65,16 +65,21 @@ struct place_pick {
     unsigned cores;
 };
 
+/* Why a request finds no room. */
+struct place_failure {
+    unsigned candidates;
+    unsigned reasons[PLACE_REASON_COUNT]; /* devices */
+    bool too_few_devices; /* more were asked for than there are, or there are none of this type;
+                             nothing else is told then */
+    bool for_good;        /* not even if nobody used the devices */
+};
+
 struct place_decision {
     /* PLACE_FITS: in the order in which they were taken. */
     size_t pick_count;
     struct place_pick picks[PLACE_MAX_PICKS];
 
-    /* PLACE_NO_FIT. */
-    bool too_few_devices; /* more were asked for than there are, or there are none of this type;
-                             nothing else is told then */
-    unsigned candidates;
-    unsigned reasons[PLACE_REASON_COUNT];
+    struct place_failure failure; /* PLACE_NO_FIT */
 };
 
 /*
@@ -105,7 +110,7 @@ void place_charge(struct device *devices, const struct place_decision *decision)
 const char *place_reason_name(enum place_reason reason);
 
 /* All reasons of a PLACE_NO_FIT: "2/8 CardInsufficientMemory, 6/8 CardTypeMismatch". */
-void place_reasons_format(const struct place_decision *decision,
+void place_reasons_format(const struct place_failure *failure,
                           char ret_text[PLACE_REASON_TEXT_SIZE]);
 
 /* One pod on one node. */
@@ -158,6 +163,7 @@ struct place_node {
      * comparing numbers is cheaper; 0 for all is right, too. */
     uint32_t rank;
 
+    uint32_t version;     /* another after each update */
     float score;          /* how full it is: 0 to 30 */
     uint32_t free_mib;    /* of the device that has most */
     uint16_t usable;      /* devices that could take anything at all */
@@ -167,6 +173,14 @@ struct place_node {
 
 void place_node_update(struct place_node *node);
 
+/* Of a node that is looked into soon: its devices are far apart in memory, and reading them is most
+ * of the work. */
+static inline void place_node_prefetch(const struct place_node *node)
+{
+    for (uint32_t i = 0; i < node->device_count; i++)
+        __builtin_prefetch(&node->devices[i]);
+}
+
 /* HAMi's score of a node: how much of its slots, cores and memory is used, 10 for each. */
 float place_node_score(const struct device *devices, size_t count);
 
@@ -174,12 +188,12 @@ float place_node_score(const struct device *devices, size_t count);
  * Finds devices for all containers of a pod. Those that run together are charged together; init
  * containers see only the sidecars started before them, and what they take is free for the others,
  * as Kubernetes counts them. PLACE_FITS fills the placement; PLACE_NO_FIT fills ret_failure, unless
- * it is NULL, with the decision on the first container that finds no room. -E2BIG: more devices
+ * it is NULL, with why the first container that finds no room finds none. -E2BIG: more devices
  * than PLACE_MAX_DEVICES, or more vendors than PLACE_MAX_VENDORS; -ENOMEM: the arena is full.
  */
 int place_pod(const struct place_node *node, const struct demand *demand,
               const struct place_options *options, struct arena *arena,
-              struct placement *ret_placement, struct place_decision *ret_failure);
+              struct placement *ret_placement, struct place_failure *ret_failure);
 
 /*
  * Finds the best node for a pod, by score and then by rank and name, and its devices there. Nodes
@@ -222,7 +236,9 @@ struct place_totals {
     unsigned reason_nodes[PLACE_REASON_COUNT]; /* nodes with such a device */
 };
 
-void place_totals_add(struct place_totals *totals, const struct place_decision *failure);
+/* So many nodes that fail alike. */
+void place_totals_add(struct place_totals *totals, const struct place_failure *failure,
+                      unsigned nodes);
 
 /* "24/40 CardInsufficientMemory, 16/40 CardTypeMismatch, 2/7 NodeInsufficientDevice". */
 void place_totals_format(const struct place_totals *totals, char ret_text[PLACE_REASON_TEXT_SIZE]);

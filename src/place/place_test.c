@@ -73,7 +73,7 @@ static void check_score(const char *name, char *rest)
 static void check_order(const char *name, char *rest)
 {
     const char *policy = strtok_r(NULL, " ", &rest);
-    struct device devices[32] = {{{0}}};
+    struct device devices[32] = {0};
     size_t positions[32], count = 0;
     float scores[32];
     long numa_node;
@@ -94,7 +94,7 @@ static void check_order(const char *name, char *rest)
 
 static void check_node(const char *name, char *rest)
 {
-    struct device devices[64] = {{{0}}};
+    struct device devices[64] = {0};
     uint32_t bits = (uint32_t)next_number(&rest);
     size_t count = 0;
     long slots;
@@ -289,7 +289,7 @@ static void each_rule_has_its_reason(void **state)
             continue;
         }
         assert_int_equal(r, PLACE_NO_FIT);
-        place_reasons_format(&decision, text);
+        place_reasons_format(&decision.failure, text);
         assert_string_equal(text, card_cases[i].reasons);
     }
 }
@@ -309,7 +309,7 @@ static void reasons_are_counted_and_sorted(void **state)
         devices[i].used.memory_bytes = i == 7 ? 0 : 20 * GIB;
     }
     assert_int_equal(place_fit(devices, 8, &request, &policy, &decision), PLACE_NO_FIT);
-    place_reasons_format(&decision, text);
+    place_reasons_format(&decision.failure, text);
     assert_string_equal(text, "1/8 AllocatedCardsInsufficientRequest, 2/8 CardNotHealth, "
                               "5/8 CardInsufficientMemory");
 }
@@ -370,7 +370,7 @@ static void bounds_are_told_not_overrun(void **state)
     request.count = UINT32_MAX;
     assert_int_equal(place_fit(devices, PLACE_MAX_DEVICES, &request, &policy, &decision),
                      PLACE_NO_FIT);
-    assert_true(decision.too_few_devices);
+    assert_true(decision.failure.too_few_devices);
 }
 
 int main(int argc, char **argv)

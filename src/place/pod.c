@@ -229,7 +229,7 @@ static int add_usage(const struct fitting *fitting, struct placement *placement)
 
 int place_pod(const struct place_node *node, const struct demand *demand,
               const struct place_options *options, struct arena *arena,
-              struct placement *ret_placement, struct place_decision *ret_failure)
+              struct placement *ret_placement, struct place_failure *ret_failure)
 {
     struct place_decision decision;
     struct fitting fitting = {
@@ -238,13 +238,15 @@ int place_pod(const struct place_node *node, const struct demand *demand,
         .options = options,
         .arena = arena,
         .devices = node->devices,
-        .decision = ret_failure ? ret_failure : &decision,
+        .decision = &decision,
     };
     struct placement placement = {.vendor_count = 0};
     int r;
 
     for (size_t i = 0; i < demand->count; i++) {
         r = fit_container(&fitting, i, &placement);
+        if (r == PLACE_NO_FIT && ret_failure)
+            *ret_failure = decision.failure;
         if (r != PLACE_FITS)
             return r;
     }

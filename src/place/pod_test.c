@@ -148,7 +148,7 @@ static void containers_share_as_they_run(void **state)
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
         const struct demand demand = demand_of(cases[i].asks, cases[i].count);
         char reasons[PLACE_REASON_TEXT_SIZE];
-        struct place_decision failure;
+        struct place_failure failure;
         struct placement placement;
         int r;
 
@@ -236,7 +236,7 @@ static void a_card_used_against_its_mode_takes_nothing_new(void **state)
     const struct demand demand = demand_of(&ask, 1);
     struct place_usage usage = usage_of("b[0-1],NVIDIA,100,5:;", "");
     char reasons[PLACE_REASON_TEXT_SIZE];
-    struct place_decision failure;
+    struct place_failure failure;
     struct placement placement;
 
     (void)state;
@@ -254,7 +254,7 @@ static void a_cordoned_card_and_one_cut_who_knows_how_take_nothing(void **state)
     const struct ask ask = {APP, 3, 100, 0};
     const struct demand demand = demand_of(&ask, 1);
     char reasons[PLACE_REASON_TEXT_SIZE];
-    struct place_decision failure;
+    struct place_failure failure;
     struct placement placement;
 
     (void)state;

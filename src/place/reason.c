@@ -65,29 +65,30 @@ static size_t add_reasons(const unsigned reasons[PLACE_REASON_COUNT], unsigned c
 _Static_assert((PLACE_REASON_COUNT + 1) * (ENTRY_SIZE + 2) < PLACE_REASON_TEXT_SIZE,
                "all reasons fit the text");
 
-void place_reasons_format(const struct place_decision *decision,
+void place_reasons_format(const struct place_failure *failure,
                           char ret_text[PLACE_REASON_TEXT_SIZE])
 {
     char entries[PLACE_REASON_COUNT + 1][ENTRY_SIZE];
 
-    if (decision->too_few_devices) {
+    if (failure->too_few_devices) {
         (void)snprintf(ret_text, PLACE_REASON_TEXT_SIZE, "%s", TOO_FEW_DEVICES);
         return;
     }
-    join_entries(entries, add_reasons(decision->reasons, decision->candidates, entries), ret_text);
+    join_entries(entries, add_reasons(failure->reasons, failure->candidates, entries), ret_text);
 }
 
-void place_totals_add(struct place_totals *totals, const struct place_decision *failure)
+void place_totals_add(struct place_totals *totals, const struct place_failure *failure,
+                      unsigned nodes)
 {
-    totals->nodes++;
+    totals->nodes += nodes;
     if (failure->too_few_devices) {
-        totals->too_few++;
+        totals->too_few += nodes;
         return;
     }
-    totals->candidates += failure->candidates;
+    totals->candidates += failure->candidates * nodes;
     for (size_t i = 0; i < PLACE_REASON_COUNT; i++) {
-        totals->reasons[i] += failure->reasons[i];
-        totals->reason_nodes[i] += failure->reasons[i] > 0;
+        totals->reasons[i] += failure->reasons[i] * nodes;
+        totals->reason_nodes[i] += failure->reasons[i] ? nodes : 0;
     }
 }
 

@@ -107,16 +107,29 @@ void wire_write_names(struct strbuf *buf, const char *const *names, size_t count
     strbuf_add(buf, "],\"FailedNodes\":null,\"FailedAndUnresolvableNodes\":null,\"Error\":\"\"}\n");
 }
 
-void wire_write_failed(struct strbuf *buf, const struct cluster_answer *answer)
+static void write_failed(struct strbuf *buf, const struct cluster_answer *answer, bool for_good)
 {
-    strbuf_add(buf, "{\"Nodes\":null,\"NodeNames\":null,\"FailedNodes\":{");
+    bool first = true;
+
     for (size_t i = 0; i < answer->failed_count; i++) {
-        strbuf_add(buf, i ? "," : "");
+        if (answer->failed[i].for_good != for_good)
+            continue;
+        strbuf_add(buf, first ? "" : ",");
         strbuf_add_json(buf, answer->failed[i].name);
         strbuf_add(buf, ":");
         strbuf_add_json(buf, answer->failed[i].reason);
+        first = false;
     }
-    strbuf_add(buf, "},\"FailedAndUnresolvableNodes\":null,\"Error\":\"\"}\n");
+}
+
+/* Where no pod's going would help, kube-scheduler need not look for pods to evict. */
+void wire_write_failed(struct strbuf *buf, const struct cluster_answer *answer)
+{
+    strbuf_add(buf, "{\"Nodes\":null,\"NodeNames\":null,\"FailedNodes\":{");
+    write_failed(buf, answer, false);
+    strbuf_add(buf, "},\"FailedAndUnresolvableNodes\":{");
+    write_failed(buf, answer, true);
+    strbuf_add(buf, "},\"Error\":\"\"}\n");
 }
 
 void wire_write_error(struct strbuf *buf, const char *text)

@@ -77,10 +77,10 @@ def test_a_refused_pod(api, scheduler):
     names = ["node-1", "node-2", "bare", "unknown", "node-1"]
     for _ in range(20):
         answer = scheduler.filter(thing, names)
-    check_equal(sorted(answer["FailedNodes"]), sorted(set(names)), "a refused pod has a reason for each node", answer)
+    check_equal(sorted(failed(answer)), sorted(set(names)), "a refused pod has a reason for each node", answer)
     check_equal((answer["NodeNames"], answer["Error"]), (None, ""), "and no node")
-    check_equal(answer["FailedNodes"]["node-1"], "2/2 CardInsufficientMemory", "in HAMi's words")
-    check_equal(answer["FailedNodes"]["unknown"], "the node is not known", "or plain ones")
+    check_equal(failed(answer)["node-1"], "2/2 CardInsufficientMemory", "in HAMi's words")
+    check_equal(failed(answer)["unknown"], "the node is not known", "or plain ones")
 
     def told():
         return [e for e in api.events if e["involvedObject"]["uid"] == thing["metadata"]["uid"]]
@@ -100,7 +100,21 @@ def test_a_refused_pod(api, scheduler):
     time.sleep(0.2)
     check_equal(len(told()), 2, "one as well")
     none = scheduler.filter(pod(), [])
-    check_equal((none["NodeNames"], none["Error"], none["FailedNodes"]), (None, "", {}), "where no node is named, none is chosen")
+    check_equal((none["NodeNames"], none["Error"], failed(none)), (None, "", {}), "where no node is named, none is chosen")
+
+
+def test_where_evicting_would_help(api, scheduler):
+    """kube-scheduler looks for pods to evict on the nodes of FailedNodes alone."""
+    whole = api.set(PODS, pod(CARD_MIB, gpus=2))
+    (node_of_it,) = scheduler.filter(whole, ["node-1"])["NodeNames"]
+    answer = scheduler.filter(pod(CARD_MIB), ["node-1", "bare", "unknown"])
+    check_equal(answer["FailedNodes"], {"node-1": "2/2 CardInsufficientMemory"}, "a node that is full may be made free")
+    check_equal(sorted(answer["FailedAndUnresolvableNodes"]), ["bare", "unknown"], "one without devices may not")
+    for thing, why in ((pod(CARD_MIB + 1), "2/2 CardInsufficientMemory"), (pod(1, gpus=3), "NodeInsufficientDevice")):
+        answer = scheduler.filter(thing, [node_of_it])
+        check_equal((answer["FailedNodes"], answer["FailedAndUnresolvableNodes"]), ({}, {node_of_it: why}), f"nor one that is too small: {why}")
+    give_back(scheduler, whole, ["node-1"])
+    api.delete(PODS, f"ns/{whole['metadata']['name']}")
 
 
 def test_bad_bodies(api, scheduler):
@@ -235,7 +249,7 @@ def test_more_nodes_than_a_page(api):
     names = [f"many-{number:04}" for number in range(1203)]
     check_equal(scheduler.metric("hami_scheduler_nodes"), 1203 + 2, "nodes of all pages are known")
     answer = scheduler.filter(pod(CARD_MIB + 1), names)
-    check_equal(len(answer["FailedNodes"]), 1203, "and each has its reason")
+    check_equal(len(failed(answer)), 1203, "and each has its reason")
     scheduler.end()
 
 
@@ -247,7 +261,7 @@ def main():
     # Ready once both lists are there; what it asks for of its own accord ends with both watches.
     check(wait_until(lambda: all(len(api.seen("GET", path)) >= 3 for path in (NODES, PODS))), "nodes and pods are asked for as a stream, then listed, and watched")
     for test in (
-        test_a_pod_is_placed_with_one_write, test_keys_in_any_case, test_a_resource_of_ours_without_a_device, test_what_is_not_ours, test_a_refused_pod,
+        test_a_pod_is_placed_with_one_write, test_keys_in_any_case, test_a_resource_of_ours_without_a_device, test_what_is_not_ours, test_a_refused_pod, test_where_evicting_would_help,
         test_bad_bodies, test_an_undecided_bind, test_a_node_with_a_long_name, test_the_webhook, test_where_it_is_served,
     ):  # fmt: skip
         test(api, scheduler)

@@ -250,11 +250,16 @@ def in_threads(functions):
     return results
 
 
+def failed(answer):
+    """node -> reason, whether or not somebody's going would help."""
+    return {**(answer["FailedNodes"] or {}), **(answer["FailedAndUnresolvableNodes"] or {})}
+
+
 def place(scheduler, thing, names):
     """Filters and binds, as kube-scheduler does: the node, or None; and why not."""
     answer = scheduler.filter(thing, names)
     if answer.get("Error") or not answer.get("NodeNames"):
-        return None, answer.get("Error") or answer.get("FailedNodes")
+        return None, answer.get("Error") or failed(answer)
     error = scheduler.bind(thing, answer["NodeNames"][0])
     return (None, error) if error else (answer["NodeNames"][0], "")
 

@@ -46,12 +46,12 @@ def test_nodes_change(api, scheduler):
     api.set(NODES, sick)
     becomes(scheduler, "late", ["GPU-late-0", "GPU-late-1"], "a card that is sick is known")
     answer = scheduler.filter(pod(gpus=2), ["late"])
-    check(answer["FailedNodes"] and "1/2 CardNotHealth" in answer["FailedNodes"]["late"], "and not given", answer)
+    check("1/2 CardNotHealth" in failed(answer).get("late", ""), "and not given", answer)
     api.set(NODES, node("late", 2))
     check(wait_until(lambda: fits(scheduler, pod(gpus=2), ["late"])), "until it is well again")
     api.delete(NODES, "late")
     wait_until(lambda: cards(scheduler, "late") in (None, "the node is not known"))
-    check_equal(scheduler.filter(pod(), ["late"])["FailedNodes"], {"late": "the node is not known"}, "a node that goes is gone")
+    check_equal(failed(scheduler.filter(pod(), ["late"])), {"late": "the node is not known"}, "a node that goes is gone")
 
 
 def test_a_node_comes_back(api, scheduler):

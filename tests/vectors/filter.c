@@ -144,7 +144,7 @@ static void read_options(const struct vector *vector, const struct pod *pod,
 struct answer {
     const struct place_node *nodes[NODES_MAX]; /* the candidates that are registered */
     size_t node_count;
-    struct place_decision failures[NODES_MAX];
+    struct place_failure failures[NODES_MAX];
     bool fits[NODES_MAX];
     bool placed;
     size_t position;
