@@ -14,10 +14,10 @@
 #include "base/parse.h"
 #include "base/strbuf.h"
 #include "base/util.h"
-#include "config/sim_config.h"
 #include "ctl/book.h"
 #include "ctl/ctl.h"
 #include "ctl/paths.h"
+#include "ctl/sim_config.h"
 #include "ctl/sim_print.h"
 #include "simdriver/machine.h"
 

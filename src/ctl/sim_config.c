@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "config/sim_config.h"
+#include "ctl/sim_config.h"
 
 #include <cyaml/cyaml.h>
 #include <errno.h>

@@ -2,7 +2,7 @@
 
 /* Any text is a machine or an error with a reason, and no machine is out of bounds. */
 
-#include "config/sim_config.h"
+#include "ctl/sim_config.h"
 
 #include <stdlib.h>
 
