@@ -8,7 +8,7 @@ DESTDIR ?=
 CC ?= cc
 MESON_TEST = meson test -C $(BUILD) --no-rebuild --print-errorlogs
 
-.PHONY: all help setup check test bench soak demo install asan tsan fuzz format clean
+.PHONY: all help setup check test bench soak mutants demo install asan tsan fuzz format clean
 
 all: $(BUILD)/build.ninja ## build everything
 	ninja -C $(BUILD)
@@ -35,6 +35,9 @@ bench: all ## the numbers, beside their targets; SAVE=1 keeps them in bench/resu
 
 soak: all ## the long runs: 10^5 kills, 10^7 random steps
 	$(MESON_TEST) --suite soak --timeout-multiplier 0
+
+mutants: all ## whether the tests notice a changed line: 400 of them, hours
+	tools/mutants
 
 demo: ## install, build, and show programs sharing a GPU, in under a minute
 	@tools/setup build
