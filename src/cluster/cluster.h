@@ -130,6 +130,22 @@ struct cluster_refused {
 size_t cluster_overlooked(struct cluster *cluster, int64_t now_ns, struct arena *arena,
                           struct cluster_refused *ret_pods, size_t max);
 
+/*
+ * kube-scheduler would evict these pods of a node for a pod that asks for room. What it can't count
+ * are devices: pods are added where it takes more of them, less important ones alone and as few as
+ * it takes, and a node is left out where not even that makes room. A pod that asks for no device
+ * changes nothing. 0, or -EAGAIN before cluster_is_ready(), -E2BIG, -ENOMEM with err. Uids that are
+ * added are good until the next event.
+ */
+struct cluster_victims {
+    const char *node;
+    const char *const *uids;
+    size_t count;
+    int64_t pdb_violations; /* as kube-scheduler counted them */
+};
+int cluster_preempt(struct cluster *cluster, const struct pod *pod, struct cluster_victims *victims,
+                    size_t *count, struct arena *arena, struct error *err);
+
 struct cluster_bind {
     const char *namespace, *name, *uid, *node;
 };

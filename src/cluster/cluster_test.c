@@ -281,6 +281,60 @@ static void test_what_a_pod_was_given_is_final(void **state)
     assert_int_equal(filter(fixture, "two", 600, 0, &answer), CLUSTER_REFUSED);
 }
 
+static int set_devices(struct fixture *fixture, const char *uid, const char *devices,
+                       struct error *err)
+{
+    struct text_pair pairs[2] = {{KEY_NODE, "a"}, {NVIDIA_ALLOCATED_KEY, devices}};
+    const struct pod pod = {
+        .namespace = "default",
+        .name = uid,
+        .uid = uid,
+        .resource_version = "1",
+        .annotations = {pairs, 2},
+    };
+
+    return cluster_set_pod(fixture->cluster, &pod, err);
+}
+
+static int set_registration(struct fixture *fixture, const char *text, struct error *err)
+{
+    struct text_pair pairs[1] = {{NVIDIA_REGISTER_KEY, text}};
+    struct resource resources[1] = {{.name = "nvidia.com/gpu", .text = "10"}};
+    const struct node node = {
+        .name = "garbled",
+        .uid = "garbled",
+        .resource_version = "1",
+        .annotations = {pairs, 1},
+        .allocatable = {resources, 1},
+    };
+
+    resources[0].quantity = (struct quantity){QUANTITY_WHOLE, 10};
+    return cluster_set_node(fixture->cluster, &node, err);
+}
+
+static void test_what_is_wrong_with_an_annotation_is_said(void **state)
+{
+    static const char card[] = "{\"id\":\"GPU-g\",\"count\":10,\"devmem\":1000,\"devcore\":100,"
+                               "\"type\":\"NVIDIA-A\",\"health\":true}";
+    struct fixture *fixture = *state;
+    char twice[512];
+    struct error err = ERROR_INIT;
+
+    assert_int_equal(set_devices(fixture, "good", "GPU-a,NVIDIA,100,0:;", &err), 0);
+    assert_string_equal(err.text, "");
+    assert_int_equal(set_devices(fixture, "mended", "GPU-a,NVIDIA,many,0:;", &err), 1);
+    assert_non_null(strstr(err.text, "memory is not a number"));
+    assert_int_equal(set_devices(fixture, "broken", "GPU-a,NVIDIA:;", &err), -EINVAL);
+    assert_non_null(strstr(err.text, "the pod's NVIDIA devices"));
+    assert_int_equal(cluster_count(fixture->cluster).pods, 2);
+
+    (void)snprintf(twice, sizeof(twice), "[%s,%s]", card, card);
+    assert_int_equal(set_registration(fixture, twice, &err), 1);
+    assert_non_null(strstr(err.text, "is listed twice"));
+    assert_int_equal(set_registration(fixture, "[{", &err), -EINVAL);
+    assert_non_null(strstr(err.text, NVIDIA_REGISTER_KEY));
+}
+
 static void test_what_cannot_be_read_stays_as_it_was(void **state)
 {
     struct fixture *fixture = *state;
@@ -452,6 +506,101 @@ static void test_a_refusal_is_kept_for_the_same_policy_alone(void **state)
     assert_int_equal(filter(fixture, "second", 100, 0, &answer), CLUSTER_PLACED);
 }
 
+static void place_important(struct fixture *fixture, const char *uid, const char *priority)
+{
+    struct text_pair pairs[8];
+    struct text_pairs annotations;
+    size_t count;
+
+    start_bind(fixture, uid, &annotations);
+    cluster_bound(fixture->cluster, uid, CLUSTER_BOUND);
+    count = annotations.count;
+    assert_true(count < ARRAY_SIZE(pairs));
+    memcpy(pairs, annotations.items, count * sizeof(*pairs));
+    if (priority)
+        pairs[count++] = (struct text_pair){KEY_PRIORITY, priority};
+    show(fixture, uid, &(struct text_pairs){pairs, count});
+}
+
+static size_t preempt(struct fixture *fixture, int mib, int32_t priority,
+                      struct cluster_victims *victims, size_t count)
+{
+    struct resource limits[2] = {{.name = "nvidia.com/gpu", .text = ""},
+                                 {.name = "nvidia.com/gpumem", .text = ""}};
+    struct container container = {.name = "c", .limits = {limits, 2}};
+    const struct pod pod = {
+        .namespace = "default",
+        .name = "urgent",
+        .uid = "urgent",
+        .has_spec = true,
+        .has_priority = true,
+        .priority = priority,
+        .container_count = 1,
+        .containers = &container,
+    };
+
+    limits[0].quantity = (struct quantity){QUANTITY_WHOLE, mib > 0};
+    limits[1].quantity = (struct quantity){QUANTITY_WHOLE, mib};
+    assert_int_equal(cluster_preempt(fixture->cluster, &pod, victims, &count, fixture->arena, NULL),
+                     0);
+    return count;
+}
+
+static void test_pods_are_evicted_for_devices_and_never_in_vain(void **state)
+{
+    static const struct {
+        const char *name, *priority; /* of the pod that holds 600 of 1000 MiB */
+        int mib;
+        int32_t by;
+        size_t nodes, victims;
+    } cases[] = {
+        {"a less important pod goes", "5", 600, 6, 1, 2},
+        {"a negative priority is one", "-5", 600, -4, 1, 2},
+        {"one as important stays", "6", 600, 6, 0, 0},
+        {"one of unknown priority stays", NULL, 600, 6, 0, 0},
+        {"so does one whose priority can't be read", "5x", 600, 6, 0, 0},
+        {"nobody goes who is not in the way", "5", 400, 6, 1, 1},
+        {"nobody goes for what no card has", "5", 1001, 6, 0, 0},
+        {"a pod without devices is kube-scheduler's own matter", "5", 0, 6, 1, 1},
+    };
+    struct fixture *fixture = *state;
+
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        const char *found[] = {"plain"};
+        struct cluster_victims victims = {"a", found, 1, 3};
+
+        place_important(fixture, "one", cases[i].priority);
+        if (preempt(fixture, cases[i].mib, cases[i].by, &victims, 1) != cases[i].nodes)
+            fail_msg("%s", cases[i].name);
+        if (cases[i].nodes && victims.count != cases[i].victims)
+            fail_msg("%s: %zu go", cases[i].name, victims.count);
+        if (cases[i].nodes) {
+            assert_string_equal(victims.uids[0], "plain");
+            assert_int_equal(victims.pdb_violations, 3);
+        }
+        if (cases[i].nodes && victims.count == 2)
+            assert_string_equal(victims.uids[1], "one");
+        cluster_delete_pod(fixture->cluster, "one");
+    }
+}
+
+/* A bind that is under way can't be stopped by an eviction. */
+static void test_a_pod_that_is_being_bound_is_not_evicted(void **state)
+{
+    const char *found[] = {"plain"}, *theirs[] = {"one"};
+    struct fixture *fixture = *state;
+    struct cluster_victims victims = {"a", found, 1, 0}, nodes[] = {{"b", found, 1, 0}, victims};
+    struct text_pairs annotations;
+
+    start_bind(fixture, "one", &annotations);
+    assert_int_equal(preempt(fixture, 600, 1000, &victims, 1), 0);
+    victims = (struct cluster_victims){"a", theirs, 1, 0};
+    assert_int_equal(preempt(fixture, 600, 1000, &victims, 1), 1);
+    assert_int_equal(victims.count, 1);
+    assert_int_equal(preempt(fixture, 400, 0, nodes, 2), 1);
+    assert_string_equal(nodes[0].node, "a");
+}
+
 /* nvidia.com/gpu: 0 names a resource of ours, so kube-scheduler leaves the bind to us. */
 static void test_a_pod_that_asks_for_no_device_is_bound_wherever_it_goes(void **state)
 {
@@ -497,6 +646,7 @@ int main(void)
         TEST(test_what_the_watch_shows_takes_the_place_of_the_promise),
         TEST(test_a_bound_pod_that_a_later_list_does_not_show_is_gone),
         TEST(test_what_a_pod_was_given_is_final),
+        TEST(test_what_is_wrong_with_an_annotation_is_said),
         TEST(test_what_cannot_be_read_stays_as_it_was),
         TEST(test_a_node_that_comes_back_finds_its_pods_charged),
         TEST(test_who_is_not_asked_for_again_was_overlooked),
@@ -505,6 +655,8 @@ int main(void)
         TEST(test_nothing_is_decided_before_all_is_read),
         TEST(test_a_refusal_is_kept_for_the_same_demand_alone),
         TEST(test_a_refusal_is_kept_for_the_same_policy_alone),
+        TEST(test_pods_are_evicted_for_devices_and_never_in_vain),
+        TEST(test_a_pod_that_is_being_bound_is_not_evicted),
         TEST(test_a_pod_that_asks_for_no_device_is_bound_wherever_it_goes),
     };
 

@@ -3,6 +3,7 @@
 /* A decision and its reservation. */
 
 #include <errno.h>
+#include <inttypes.h>
 #include <utlist.h>
 
 #include "cluster/state.h"
@@ -89,7 +90,7 @@ static int record(const struct cluster *cluster, const struct pod *pod, const ch
                   const struct placement *placement, struct arena *arena,
                   struct text_pairs *ret_pairs)
 {
-    struct text_pair *pairs = ARENA_ARRAY(arena, struct text_pair, 2 + 2 * placement->vendor_count);
+    struct text_pair *pairs = ARENA_ARRAY(arena, struct text_pair, 3 + 2 * placement->vendor_count);
     const char *roles = pod_init_roles(pod, arena);
     size_t count = 0;
 
@@ -98,6 +99,13 @@ static int record(const struct cluster *cluster, const struct pod *pod, const ch
     pairs[count++] = (struct text_pair){KEY_NODE, node};
     if (roles[0])
         pairs[count++] = (struct text_pair){POD_INIT_ROLES, roles};
+    if (pod->has_priority) {
+        const char *priority = arena_printf(arena, "%" PRId32, pod->priority);
+
+        if (!priority)
+            return -ENOMEM;
+        pairs[count++] = (struct text_pair){KEY_PRIORITY, priority};
+    }
     for (size_t i = 0; i < placement->vendor_count; i++) {
         const struct vendor_instance *instance =
             vendor_find(cluster->options.vendors, placement->vendors[i].word);

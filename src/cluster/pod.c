@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <utlist.h>
 
+#include "base/parse.h"
 #include "cluster/state.h"
 #include "model/keys.h"
 
@@ -156,9 +157,12 @@ static int read_annotations(const struct cluster *cluster, const struct pod *pod
     return read->text ? 0 : -ENOMEM;
 }
 
+/* 1: numbers were mended, err says which. */
 static int read_usage(const struct cluster *cluster, const struct reading *read,
                       struct place_usage *usage, struct error *err)
 {
+    bool mended = false;
+
     for (size_t i = 0; i < read->texts.count; i++) {
         struct pod_devices devices;
         int r;
@@ -167,11 +171,12 @@ static int read_usage(const struct cluster *cluster, const struct reading *read,
         if (r < 0)
             return error_wrap(err, r == -ENOMEM ? r : -EINVAL, "the pod's %s devices",
                               read->texts.items[i].key);
+        mended |= r == CODEC_MENDED;
         r = place_usage_add_pod(usage, &devices, read->roles, cluster->scratch);
         if (r < 0)
             return r;
     }
-    return 0;
+    return mended;
 }
 
 /* In force is what the annotations say, whatever was reserved before. */
@@ -187,7 +192,7 @@ static int place(struct cluster *cluster, struct cluster_pod *pod, const struct 
     int r;
 
     r = read_usage(cluster, read, &usage, err);
-    if (r == 0)
+    if (r >= 0)
         grant = grant_new(&usage, &none, read->text);
     promised = grant && pod_holds(pod) && strcmp(pod->node->place->name, read->node) == 0 &&
                grant_is_same(pod->grant, grant);
@@ -200,7 +205,7 @@ static int place(struct cluster *cluster, struct cluster_pod *pod, const struct 
         return r < 0 ? r : -ENOMEM;
     }
     pod_take(pod, node, grant, POD_PLACED);
-    return 0;
+    return r;
 }
 
 /* Its owner may write what they like into it later: its containers keep what they have. */
@@ -211,6 +216,22 @@ static int keep_placed(const struct cluster *cluster, struct cluster_pod *pod,
     if (read->text && strcmp(pod->grant->text, read->text) == 0)
         return 0;
     return error_set(err, 1, "what it was given was written over; what it had stays in force");
+}
+
+/* What can't be read is not known. */
+static void read_priority(const struct pod *from, struct cluster_pod *pod)
+{
+    const char *text = text_pairs_get(&from->annotations, KEY_PRIORITY);
+    bool negative = text && *text == '-';
+    uint64_t value;
+
+    if (from->has_priority) {
+        pod->has_priority = true;
+        pod->priority = from->priority;
+    } else if (text && parse_u64(text + negative, &value) == 0 && value <= INT32_MAX) {
+        pod->has_priority = true;
+        pod->priority = negative ? -(int32_t)value : (int32_t)value;
+    }
 }
 
 int cluster_set_pod(struct cluster *cluster, const struct pod *from, struct error *err)
@@ -234,6 +255,7 @@ int cluster_set_pod(struct cluster *cluster, const struct pod *from, struct erro
     if (!pod)
         return -ENOMEM;
     pod->seen = cluster->list[CLUSTER_PODS];
+    read_priority(from, pod);
     r = place(cluster, pod, &read, err);
     if (pod->state == POD_IDLE)
         pod_free(cluster, pod);

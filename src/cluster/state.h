@@ -36,6 +36,8 @@ struct cluster_pod {
     unsigned seen;    /* POD_PLACED, POD_BOUND: the list that showed it, or was last, then */
     int64_t until_ns; /* POD_RESERVED, POD_EXPIRED: when its time is over; 0: it has none */
 
+    bool has_priority; /* spec.priority is known: */
+    int32_t priority;
     struct grant *grant;                         /* NULL when idle */
     struct cluster_node *node;                   /* whose devices it holds */
     struct cluster_pod *prev, *next;             /* of the node's, while it holds something */

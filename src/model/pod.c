@@ -121,6 +121,16 @@ static int read_containers(const struct reading *reading, yyjson_val *spec, stru
     return read_list(reading, apps, false, containers + pod->init_count);
 }
 
+static void read_priority(yyjson_val *spec, struct pod *pod)
+{
+    yyjson_val *value = yyjson_obj_get(spec, "priority");
+    int64_t priority = yyjson_get_sint(value);
+
+    pod->has_priority = yyjson_is_int(value) && priority >= INT32_MIN && priority <= INT32_MAX;
+    if (pod->has_priority)
+        pod->priority = (int32_t)priority;
+}
+
 static int read_spec(const struct reading *reading, yyjson_val *object, struct pod *pod)
 {
     const struct {
@@ -143,6 +153,7 @@ static int read_spec(const struct reading *reading, yyjson_val *object, struct p
         if (r < 0)
             return r;
     }
+    read_priority(spec, pod);
     return read_containers(reading, spec, pod);
 }
 

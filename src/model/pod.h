@@ -65,6 +65,9 @@ struct pod {
     size_t container_count, init_count;
     const struct container *containers; /* init containers first */
 
+    bool has_priority; /* the spec's; false: not told */
+    int32_t priority;
+
     enum pod_phase phase;
 };
 

@@ -227,6 +227,30 @@ size_t place_usage_discharge(struct device *devices, size_t count, const struct 
  */
 bool place_usage_fits(struct device *devices, size_t count, const struct place_usage *usage);
 
+/* A pod that holds devices of a node, while it is asked which have to go. */
+enum place_tenant_state {
+    TENANT_STAYS = 0,
+    TENANT_MAY_GO, /* is less important than who asks */
+    TENANT_GOES,
+};
+
+struct place_tenant {
+    const struct place_usage *usage;
+    int32_t priority;
+    enum place_tenant_state state;
+};
+
+/*
+ * Which of a node's pods must go so that a demand finds room: besides those that go anyway as few
+ * of those that may go as kube-scheduler would take, who puts back the most important ones first
+ * and lets go whoever is then in the way. PLACE_FITS: no tenant is left in TENANT_MAY_GO.
+ * PLACE_NO_FIT: not even if all of them go; -E2BIG, -ENOMEM as place_pod(). The node itself stays
+ * as it is.
+ */
+int place_make_room(const struct place_node *node, const struct demand *demand,
+                    const struct place_options *options, struct place_tenant *tenants, size_t count,
+                    struct arena *arena);
+
 /* Reasons of many nodes together. */
 struct place_totals {
     unsigned nodes;      /* that were looked into */

@@ -479,6 +479,119 @@ static void what_fits_by_its_usage_would_be_placed_again(void **state)
     assert_true(fitted > 1000 && refused > 1000);
 }
 
+enum {
+    TENANTS = 5,
+};
+
+/* Pods of one container each that together fill the cards by chance. */
+static size_t fill_with_tenants(struct place_tenant *tenants, struct place_usage *usages)
+{
+    size_t count = 0;
+
+    for (size_t i = 0; i < CARDS; i++)
+        cards[i].used = (struct device_usage){0};
+    place_node_update(&node);
+    for (size_t i = 0; i < TENANTS; i++) {
+        const struct ask ask = {APP, 1 + draw(2), 1 + draw(CARD_MIB), draw(3) * 25};
+        const struct demand demand = demand_of(&ask, 1);
+        struct placement placement;
+
+        if (place_pod(&node, &demand, &spread, arena, &placement, NULL) != PLACE_FITS)
+            continue;
+        usages[count] = placement.usage;
+        (void)place_usage_charge(cards, CARDS, &usages[count]);
+        place_node_update(&node);
+        tenants[count] = (struct place_tenant){&usages[count], (int32_t)draw(3), draw(3)};
+        count++;
+    }
+    return count;
+}
+
+static bool fits_without(const struct demand *demand, const struct place_tenant *tenants,
+                         size_t count, size_t but)
+{
+    struct placement placement;
+    int r;
+
+    for (size_t i = 0; i < count; i++) {
+        if (tenants[i].state == TENANT_GOES && i != but)
+            (void)place_usage_discharge(cards, CARDS, tenants[i].usage);
+    }
+    r = place_pod(&node, demand, &spread, arena, &placement, NULL);
+    for (size_t i = 0; i < count; i++) {
+        if (tenants[i].state == TENANT_GOES && i != but)
+            (void)place_usage_charge(cards, CARDS, tenants[i].usage);
+    }
+    return r == PLACE_FITS;
+}
+
+/* Nobody goes in vain: with all who go there is room, and without any one of those who were added
+ * there is none. */
+static void only_who_is_in_the_way_goes(void **state)
+{
+    unsigned made = 0, in_vain = 0, added = 0;
+
+    (void)state;
+    for (unsigned i = 0; i < 50000; i++) {
+        struct place_tenant before[TENANTS], tenants[TENANTS];
+        struct place_usage usages[TENANTS];
+        const struct ask ask = {APP, 1 + draw(CARDS), 1 + draw(CARD_MIB), draw(5) * 25};
+        struct device were[CARDS];
+        struct demand demand;
+        size_t count;
+        int r;
+
+        arena_reset(arena);
+        count = fill_with_tenants(before, usages);
+        demand = demand_of(&ask, 1);
+        memcpy(tenants, before, sizeof(tenants));
+        memcpy(were, cards, sizeof(were));
+        r = place_make_room(&node, &demand, &spread, tenants, count, arena);
+        assert_memory_equal(were, cards, sizeof(were));
+        if (r == PLACE_NO_FIT) {
+            for (size_t k = 0; k < count; k++)
+                tenants[k].state = before[k].state == TENANT_STAYS ? TENANT_STAYS : TENANT_GOES;
+            assert_false(fits_without(&demand, tenants, count, TENANTS));
+            in_vain++;
+            continue;
+        }
+        made++;
+        assert_true(fits_without(&demand, tenants, count, TENANTS));
+        for (size_t k = 0; k < count; k++) {
+            assert_int_not_equal(tenants[k].state, TENANT_MAY_GO);
+            if (before[k].state != TENANT_MAY_GO)
+                assert_int_equal(tenants[k].state, before[k].state);
+            else if (tenants[k].state == TENANT_GOES) {
+                added++;
+                assert_false(fits_without(&demand, tenants, count, k));
+            }
+        }
+    }
+    assert_true(made > 1000 && in_vain > 1000 && added > 1000);
+}
+
+static void the_least_important_goes(void **state)
+{
+    const struct ask whole = {APP, 1, CARD_MIB, 0}, want = {APP, 2, CARD_MIB / 2, 0};
+    const struct demand demand = demand_of(&want, 1), holds = demand_of(&whole, 1);
+    static const int32_t priorities[CARDS] = {7, -3, 5};
+    struct place_tenant tenants[CARDS];
+    struct placement placements[CARDS];
+
+    (void)state;
+    for (size_t i = 0; i < CARDS; i++) {
+        assert_int_equal(place_pod(&node, &holds, &spread, arena, &placements[i], NULL),
+                         PLACE_FITS);
+        (void)place_usage_charge(cards, CARDS, &placements[i].usage);
+        place_node_update(&node);
+        tenants[i] = (struct place_tenant){&placements[i].usage, priorities[i], TENANT_MAY_GO};
+    }
+    assert_int_equal(place_make_room(&node, &demand, &spread, tenants, CARDS, arena), PLACE_FITS);
+    assert_int_equal(tenants[0].state, TENANT_STAYS);
+    assert_int_equal(tenants[1].state, TENANT_GOES);
+    assert_int_equal(tenants[2].state, TENANT_GOES);
+}
+
 #define WITH_CARDS(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
 
 int main(void)
@@ -492,6 +605,8 @@ int main(void)
         WITH_CARDS(a_cordoned_card_and_one_cut_who_knows_how_take_nothing),
         WITH_CARDS(a_card_in_mig_mode_is_given_out_in_instances),
         WITH_CARDS(containers_share_a_card_in_mig_mode_as_they_run),
+        WITH_CARDS(only_who_is_in_the_way_goes),
+        WITH_CARDS(the_least_important_goes),
         WITH_CARDS(what_fits_by_its_usage_would_be_placed_again),
         WITH_CARDS(policies_are_the_pods_before_the_defaults),
         WITH_CARDS(a_full_arena_is_an_error_and_no_crash),

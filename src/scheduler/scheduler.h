@@ -69,8 +69,8 @@ struct scheduler {
     uint64_t reminders;
 };
 
-/* filter.c, bind.c, webhook.c: handlers whose data is the scheduler. */
-http_handler_fn handle_filter, handle_bind, handle_webhook;
+/* filter.c, bind.c, preempt.c, webhook.c: handlers whose data is the scheduler. */
+http_handler_fn handle_filter, handle_bind, handle_preempt, handle_webhook;
 /* Answers the filter that waits, if one does. */
 void filter_end_wait(struct scheduler *scheduler);
 /* Answers what waits for a bind; what became of it the watch will show to whoever comes next. */

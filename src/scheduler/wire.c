@@ -69,6 +69,62 @@ int wire_read_filter(yyjson_val *root, struct arena *arena, struct filter_args *
     return 0;
 }
 
+static int read_uids(yyjson_val *pods, struct arena *arena, struct cluster_victims *victims,
+                     struct error *err)
+{
+    const char **uids = ARENA_ARRAY(arena, const char *, yyjson_arr_size(pods));
+    yyjson_val *pod;
+    size_t at, max;
+
+    if (!uids)
+        return error_set(err, -ENOMEM, "NodeNameToMetaVictims: too many");
+    yyjson_arr_foreach(pods, at, max, pod)
+    {
+        uids[victims->count] = wire_text(pod, "UID");
+        if (!uids[victims->count++][0])
+            return error_set(err, -EINVAL, "NodeNameToMetaVictims[%.64s]: a pod without UID",
+                             victims->node);
+    }
+    victims->uids = uids;
+    return 0;
+}
+
+int wire_read_preempt(yyjson_val *root, struct arena *arena, struct preempt_args *ret_args,
+                      struct error *err)
+{
+    yyjson_val *pod = wire_get(root, "Pod"), *nodes = wire_get(root, "NodeNameToMetaVictims");
+    struct preempt_args args = {.count = 0};
+    yyjson_val *name, *value;
+    size_t at, max;
+    int r;
+
+    if (!yyjson_is_obj(pod))
+        return error_set(err, -EINVAL, "extender args missing pod");
+    if (!yyjson_is_obj(nodes))
+        return error_set(err, -EINVAL,
+                         "no NodeNameToMetaVictims: set nodeCacheCapable: true for this extender");
+    r = pod_read(pod, arena, &args.pod, err);
+    if (r < 0)
+        return error_wrap(err, r, "Pod");
+    args.victims = ARENA_ARRAY(arena, struct cluster_victims, yyjson_obj_size(nodes));
+    if (!args.victims)
+        return error_set(err, -ENOMEM, "NodeNameToMetaVictims: too many");
+    yyjson_obj_foreach(nodes, at, max, name, value)
+    {
+        struct cluster_victims *victims = &args.victims[args.count++];
+
+        *victims = (struct cluster_victims){
+            .node = yyjson_get_str(name),
+            .pdb_violations = yyjson_get_sint(wire_get(value, "NumPDBViolations")),
+        };
+        r = read_uids(wire_get(value, "Pods"), arena, victims, err);
+        if (r < 0)
+            return r;
+    }
+    *ret_args = args;
+    return 0;
+}
+
 static int copy_name(yyjson_val *root, const char *key, char to[static WIRE_NAME_SIZE],
                      struct error *err)
 {
@@ -130,6 +186,28 @@ void wire_write_failed(struct strbuf *buf, const struct cluster_answer *answer)
     strbuf_add(buf, "},\"FailedAndUnresolvableNodes\":{");
     write_failed(buf, answer, true);
     strbuf_add(buf, "},\"Error\":\"\"}\n");
+}
+
+static void write_victims(struct strbuf *buf, const struct cluster_victims *victims)
+{
+    strbuf_add_json(buf, victims->node);
+    strbuf_add(buf, ":{\"Pods\":[");
+    for (size_t i = 0; i < victims->count; i++) {
+        strbuf_add(buf, i ? ",{\"UID\":" : "{\"UID\":");
+        strbuf_add_json(buf, victims->uids[i]);
+        strbuf_add(buf, "}");
+    }
+    strbuf_addf(buf, "],\"NumPDBViolations\":%lld}", (long long)victims->pdb_violations);
+}
+
+void wire_write_victims(struct strbuf *buf, const struct preempt_args *args)
+{
+    strbuf_add(buf, "{\"NodeNameToMetaVictims\":{");
+    for (size_t i = 0; i < args->count; i++) {
+        strbuf_add(buf, i ? "," : "");
+        write_victims(buf, &args->victims[i]);
+    }
+    strbuf_add(buf, "}}\n");
 }
 
 void wire_write_error(struct strbuf *buf, const char *text)

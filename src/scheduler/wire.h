@@ -37,6 +37,19 @@ int wire_read_filter(yyjson_val *root, struct arena *arena, struct filter_args *
                      struct error *err);
 int wire_read_bind(yyjson_val *root, struct bind_args *ret_args, struct error *err);
 
+/* ExtenderPreemptionArgs with NodeNameToMetaVictims. Strings are the arena's or the JSON's. */
+struct preempt_args {
+    struct pod pod;
+    struct cluster_victims *victims;
+    size_t count;
+};
+
+int wire_read_preempt(yyjson_val *root, struct arena *arena, struct preempt_args *ret_args,
+                      struct error *err);
+
+/* ExtenderPreemptionResult. */
+void wire_write_victims(struct strbuf *buf, const struct preempt_args *args);
+
 /* ExtenderFilterResult: the nodes that are left, or why none is, or the error alone. */
 void wire_write_names(struct strbuf *buf, const char *const *names, size_t count);
 void wire_write_failed(struct strbuf *buf, const struct cluster_answer *answer);

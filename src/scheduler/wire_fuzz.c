@@ -29,6 +29,21 @@ static void try_filter(yyjson_val *root, struct arena *arena)
     strbuf_deinit(&buf);
 }
 
+static void try_preempt(yyjson_val *root, struct arena *arena)
+{
+    struct error err = ERROR_INIT;
+    struct preempt_args args;
+    struct strbuf buf = STRBUF_INIT(1 << 22);
+    int r;
+
+    r = wire_read_preempt(root, arena, &args, &err);
+    if (r < 0 && !err.text[0])
+        abort();
+    if (r == 0)
+        wire_write_victims(&buf, &args);
+    strbuf_deinit(&buf);
+}
+
 static void try_bind(yyjson_val *root)
 {
     struct error err = ERROR_INIT;
@@ -53,6 +68,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     doc = yyjson_read((const char *)data, size, 0);
     if (doc) {
         try_filter(yyjson_doc_get_root(doc), arena);
+        try_preempt(yyjson_doc_get_root(doc), arena);
         try_bind(yyjson_doc_get_root(doc));
     }
     yyjson_doc_free(doc);

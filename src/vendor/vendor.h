@@ -117,7 +117,7 @@ int vendor_read_demand(const struct vendor_set *set, const struct pod *pod, stru
 const struct vendor_instance *vendor_find(const struct vendor_set *set, const char *word);
 
 /*
- * Appends the annotations that record what a pod was given: allocated and to-allocate. Returns how
+ * The annotations that record what a pod was given: allocated and to-allocate. Returns how
  * many there are, 0 when no container has a device of this vendor; -ENOMEM.
  */
 int vendor_write_annotations(const struct vendor_instance *instance,

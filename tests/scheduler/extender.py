@@ -117,6 +117,34 @@ def test_where_evicting_would_help(api, scheduler):
     api.delete(PODS, f"ns/{whole['metadata']['name']}")
 
 
+def test_who_is_evicted(api, scheduler):
+    """What kube-scheduler would evict for processors or memory is checked against devices."""
+    low = pod(CARD_MIB, gpus=2)
+    low["spec"]["priority"] = 1
+    api.set(PODS, low)
+    check_equal(place(scheduler, low, ["node-1"]), ("node-1", ""), "a pod takes a node's cards")
+    check(scheduler.sees_what_is(), "it is seen there")
+    uid, found = low["metadata"]["uid"], {"Pods": [{"UID": "plain"}], "NumPDBViolations": 2}
+
+    def preempt(priority, memory=1000, nodes=("node-1", "bare", "unknown")):
+        thing = pod(memory)
+        thing["spec"]["priority"] = priority
+        body = {"Pod": thing, "NodeNameToVictims": None, "NodeNameToMetaVictims": {name: found for name in nodes}}
+        status, text = scheduler.ask("POST", "/preempt", body)
+        return json.loads(text)["NodeNameToMetaVictims"] if status == 200 else status
+
+    added = {"Pods": [{"UID": "plain"}, {"UID": uid}], "NumPDBViolations": 2}
+    check_equal(preempt(2), {"node-1": added}, "a less important pod that holds the cards goes, too")
+    check_equal(preempt(1), {}, "nobody goes in vain")
+    check_equal(preempt(2, CARD_MIB + 1), {}, "or for what no card has")
+    check_equal(preempt(1, nodes=("node-2",)), {"node-2": found}, "where there is room nobody is added")
+    check_equal(preempt(1, None), {name: found for name in ("node-1", "bare", "unknown")}, "a pod without devices is kube-scheduler's own matter")
+    for body in ({"Pod": pod()}, {"NodeNameToMetaVictims": {}}, {"Pod": pod(), "NodeNameToMetaVictims": {"a": {"Pods": [{}]}}}):
+        check_equal(scheduler.ask("POST", "/preempt", body)[0], 500, f"what can't be read is an error: {list(body)}")
+    api.delete(PODS, f"ns/{low['metadata']['name']}")
+    check(scheduler.sees_what_is(), "a pod that was evicted holds nothing")
+
+
 def test_bad_bodies(api, scheduler):
     time.sleep(0.2)
     before = len(api.requests)
@@ -261,7 +289,7 @@ def main():
     # Ready once both lists are there; what it asks for of its own accord ends with both watches.
     check(wait_until(lambda: all(len(api.seen("GET", path)) >= 3 for path in (NODES, PODS))), "nodes and pods are asked for as a stream, then listed, and watched")
     for test in (
-        test_a_pod_is_placed_with_one_write, test_keys_in_any_case, test_a_resource_of_ours_without_a_device, test_what_is_not_ours, test_a_refused_pod, test_where_evicting_would_help,
+        test_a_pod_is_placed_with_one_write, test_keys_in_any_case, test_a_resource_of_ours_without_a_device, test_what_is_not_ours, test_a_refused_pod, test_where_evicting_would_help, test_who_is_evicted,
         test_bad_bodies, test_an_undecided_bind, test_a_node_with_a_long_name, test_the_webhook, test_where_it_is_served,
     ):  # fmt: skip
         test(api, scheduler)

@@ -1,0 +1,136 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* Which pods have to go: what kube-scheduler found, checked against devices. */
+
+#include <errno.h>
+#include <utlist.h>
+
+#include "cluster/state.h"
+
+struct preempting {
+    struct cluster *cluster;
+    const struct pod *pod; /* that asks for room */
+    const struct demand *demand;
+    struct place_options options;
+    struct arena *arena;
+};
+
+static bool has_uid(const struct cluster_victims *victims, const char *uid)
+{
+    for (size_t i = 0; i < victims->count; i++) {
+        if (strcmp(victims->uids[i], uid) == 0)
+            return true;
+    }
+    return false;
+}
+
+/* Only what is bound for certain can be evicted, and only what is known to be less important may
+ * be. */
+static enum place_tenant_state state_of(const struct preempting *preempting,
+                                        const struct cluster_victims *victims,
+                                        const struct cluster_pod *tenant)
+{
+    const struct pod *pod = preempting->pod;
+
+    if (has_uid(victims, tenant->uid) || strcmp(tenant->uid, pod->uid) == 0)
+        return TENANT_GOES;
+    if (tenant->state == POD_PLACED && tenant->has_priority && pod->has_priority &&
+        tenant->priority < pod->priority)
+        return TENANT_MAY_GO;
+    return TENANT_STAYS;
+}
+
+static size_t count_tenants(const struct cluster_node *node)
+{
+    const struct cluster_pod *pod;
+    size_t count = 0;
+
+    DL_FOREACH(node->pods, pod)
+    {
+        count++;
+    }
+    return count;
+}
+
+/* The uids that kube-scheduler found, and after them ours. */
+static int add_victims(const struct preempting *preempting, const struct cluster_node *node,
+                       const struct place_tenant *tenants, size_t count,
+                       struct cluster_victims *victims)
+{
+    const char **uids = ARENA_ARRAY(preempting->arena, const char *, victims->count + count);
+    const struct cluster_pod *tenant;
+    size_t added = victims->count, i = 0;
+
+    if (!uids)
+        return -ENOMEM;
+    if (victims->count)
+        memcpy(uids, victims->uids, victims->count * sizeof(*uids));
+    DL_FOREACH(node->pods, tenant)
+    {
+        if (tenants[i++].state == TENANT_GOES && !has_uid(victims, tenant->uid) &&
+            strcmp(tenant->uid, preempting->pod->uid) != 0)
+            uids[added++] = tenant->uid;
+    }
+    victims->uids = uids;
+    victims->count = added;
+    return 0;
+}
+
+static int check_node(const struct preempting *preempting, struct cluster_victims *victims)
+{
+    const struct cluster_node *node = node_find(preempting->cluster, victims->node);
+    struct place_tenant *tenants;
+    const struct cluster_pod *tenant;
+    size_t count, i = 0;
+    int r;
+
+    if (!node || node->absent)
+        return PLACE_NO_FIT;
+    count = count_tenants(node);
+    tenants = ARENA_ARRAY(preempting->arena, struct place_tenant, count);
+    if (!tenants)
+        return -ENOMEM;
+    DL_FOREACH(node->pods, tenant)
+    {
+        tenants[i++] = (struct place_tenant){
+            .usage = &tenant->grant->usage,
+            .priority = tenant->priority,
+            .state = state_of(preempting, victims, tenant),
+        };
+    }
+    r = place_make_room(node->place, preempting->demand, &preempting->options, tenants, count,
+                        preempting->arena);
+    if (r != PLACE_FITS)
+        return r;
+    r = add_victims(preempting, node, tenants, count, victims);
+    return r < 0 ? r : PLACE_FITS;
+}
+
+int cluster_preempt(struct cluster *cluster, const struct pod *pod, struct cluster_victims *victims,
+                    size_t *count, struct arena *arena, struct error *err)
+{
+    struct preempting preempting = {.cluster = cluster, .pod = pod, .arena = arena};
+    struct demand demand;
+    size_t kept = 0;
+    int r;
+
+    r = vendor_read_demand(cluster->options.vendors, pod, arena, &demand);
+    if (r < 0)
+        return error_set(err, r, "the pod's lists of devices and types are too long to be read");
+    if (r == 0)
+        return 0;
+    if (!cluster_is_ready(cluster))
+        return error_set(err, -EAGAIN, "nodes and pods are not all read yet");
+    preempting.demand = &demand;
+    place_options_read(&pod->annotations, &cluster->options.defaults, &preempting.options);
+    for (size_t i = 0; i < *count; i++) {
+        r = check_node(&preempting, &victims[i]);
+        if (r < 0)
+            return error_set(err, r, "out of memory, or too many devices on node %s",
+                             victims[i].node);
+        if (r == PLACE_FITS)
+            victims[kept++] = victims[i];
+    }
+    *count = kept;
+    return 0;
+}
