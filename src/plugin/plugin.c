@@ -12,6 +12,7 @@
 #include "base/log.h"
 #include "base/util.h"
 #include "node/nvidia/host.h"
+#include "nvml/find.h"
 #include "plugin/node_config.h"
 #include "plugin/prestart.h"
 
@@ -273,7 +274,7 @@ static int find_simulated(struct plugin *plugin, struct error *err)
         return 0;
     if (!realpath(machine, plugin->host.sim_machine))
         return error_set(err, -errno, "HAMI_SIM=%s: %s", machine, strerror(errno));
-    handle = dlopen(plugin->options->nvml, RTLD_NOW | RTLD_NOLOAD);
+    handle = dlopen(NVML_LIBRARY, RTLD_NOW | RTLD_NOLOAD);
     symbol = handle ? dlsym(handle, "nvmlInit_v2") : NULL;
     if (!symbol || !dladdr(symbol, &info) || !realpath(info.dli_fname, plugin->host.sim_folder))
         return error_set(err, -ENOENT, "cannot find the folder of the simulated driver");
@@ -299,12 +300,29 @@ static int open_cards(struct plugin *plugin, struct error *err)
 {
     int r;
 
-    r = nvml_open(plugin->options->nvml, &plugin->nvml, err);
+    r = nvml_find(plugin->options->seen_driver, driver_usual_roots, &plugin->nvml, err);
+    if (r == 0)
+        nvml_set_sysfs(plugin->nvml, plugin->options->sysfs);
     if (r == 0)
         r = find_simulated(plugin, err);
     if (r == 0)
         r = cards_find(plugin->nvml, &plugin->config, &plugin->filter, NULL, &plugin->cards, err);
     return r;
+}
+
+/* Libraries of a driver root are of no use without device nodes, so those are listed, too. */
+static int make_driver(struct plugin *plugin, struct error *err)
+{
+    const struct driver_config config = {
+        .cdi_folders = plugin->options->cdi_folders,
+        .root = plugin->options->driver_root,
+        .seen_root = plugin->options->seen_driver,
+    };
+
+    plugin->host.pass_device_specs =
+        plugin->options->pass_device_specs || plugin->options->driver_root;
+    plugin->driver = driver_new(&config);
+    return plugin->driver ? 0 : error_set(err, -ENOMEM, "no memory");
 }
 
 static int install(struct plugin *plugin, struct error *err)
@@ -315,9 +333,10 @@ static int install(struct plugin *plugin, struct error *err)
     COPY_TEXT(plugin->host.hook_path, plugin->options->hook_path);
     COPY_TEXT(plugin->host.cdi_folder, plugin->options->cdi_dir);
     COPY_TEXT(plugin->host.dev_root, plugin->options->dev_root);
-    plugin->host.pass_device_specs = plugin->options->pass_device_specs;
     plugin->host.config = &plugin->config;
-    r = host_find_library(library, err);
+    r = make_driver(plugin, err);
+    if (r == 0)
+        r = host_find_library(library, err);
     return r < 0 ? r : host_install(&plugin->host, library, HAMI_VERSION, err);
 }
 
@@ -426,6 +445,7 @@ static void release(struct plugin *plugin)
 {
     pods_free(plugin->pods);
     nvml_close(plugin->nvml);
+    driver_free(plugin->driver);
     free(plugin);
 }
 

@@ -17,6 +17,7 @@
 #include "kube/client.h"
 #include "kube/watch.h"
 #include "node/nvidia/card.h"
+#include "node/nvidia/driver.h"
 #include "node/nvidia/edits.h"
 #include "plugin/kubelet.h"
 #include "plugin/pods.h"
@@ -28,7 +29,9 @@ struct plugin_options {
     const char *device_config_file, *node_config_file;
     const char *hook_path, *cdi_dir;
     const char *kubelet_socket, *pod_resources_socket;
-    const char *nvml; /* the library's name */
+    const char *cdi_folders;               /* where NVIDIA's toolkit writes, with commas */
+    const char *driver_root, *seen_driver; /* on the host, and as we see it; NULL: not given */
+    const char *sysfs;
     const char *dev_root;
     bool pass_device_specs;
 };
@@ -40,6 +43,7 @@ struct plugin {
     struct card_filter filter;
     char mode[DEVICE_MODE_SIZE];
     struct node_host host;
+    struct driver *driver;
 
     struct nvml *nvml;
     struct cards cards;

@@ -168,6 +168,7 @@ static int make_grant(const struct plugin *plugin, const struct node_pod *pod, s
         COPY_TEXT(device->uuid, card->uuid);
         device->memory_bytes = (uint64_t)mine->items[i].memory_mib * MIB;
         device->cores = (unsigned)mine->items[i].cores;
+        device->index = card->index;
         device->has_minor = card->has_minor;
         device->minor = card->minor;
     }
@@ -185,21 +186,38 @@ static void forget_name(void *data, struct node_pod *pod)
     }
 }
 
+/* What brings the driver into the container. The cards' texts are the grant's. */
+static int choose_driver(struct plugin *plugin, const struct container_grant *grant,
+                         struct cdi_choice *ret_choice, struct error *err)
+{
+    struct cdi_card cards[ARRAY_SIZE(grant->devices)];
+    bool every = grant->device_count == plugin->cards.present;
+    int r;
+
+    for (size_t i = 0; i < grant->device_count; i++)
+        cards[i] = (struct cdi_card){grant->devices[i].uuid, grant->devices[i].index};
+    r = driver_choose(plugin->driver, cards, grant->device_count, every, ret_choice, err);
+    return MIN(r, 0);
+}
+
 static int hand_over(struct prestart *prestart, struct node_pod *pod, size_t index,
                      const struct pod_devices *devices, struct arena *arena, struct error *err)
 {
     struct plugin *plugin = prestart->plugin;
     struct others others = {.plugin = plugin, .but = pod, .arena = arena};
     struct container_grant grant;
+    struct cdi_choice driver;
     int r;
 
     r = pick_check(pod, devices, index, &plugin->cards, use_of_others, &others, err);
     if (r == 0)
         r = make_grant(plugin, pod, index, devices, &grant, err);
     if (r == 0)
+        r = choose_driver(plugin, &grant, &driver, err);
+    if (r == 0)
         r = host_prepare(&plugin->host, &grant, err);
     if (r == 0)
-        r = host_write_spec(&plugin->host, &grant, prestart->name, err);
+        r = host_write_spec(&plugin->host, &grant, &driver, prestart->name, err);
     if (r < 0)
         return r;
     pods_each(plugin->pods, forget_name, prestart);

@@ -91,7 +91,10 @@ class Node:
 
     def spec(self, name):
         path = self.folder / "cdi" / f"hami-{name.partition('=')[2]}.json"
-        return json.loads(path.read_text()) if path.exists() else None
+        try:
+            return json.loads(path.read_text())
+        except FileNotFoundError:
+            return None
 
     def edits(self, name):
         spec = self.spec(name)

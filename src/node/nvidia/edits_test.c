@@ -71,13 +71,14 @@ static void limits_are_written_for_each_device(void **state)
 static void a_specification_is_read_back(void **state)
 {
     CLEANUP(strbuf_deinit) struct strbuf spec = STRBUF_INIT(65536);
+    const struct cdi_choice none = {.count = 0};
     struct node_host host = make_host();
     struct spec_owner owner;
 
     (void)state;
     host.pass_device_specs = true;
     config.memory_scaling = 1.5;
-    assert_int_equal(edits_spec(&host, &grant, "a0123456789abcdef", &spec), 0);
+    assert_int_equal(edits_spec(&host, &grant, &none, "a0123456789abcdef", &spec), 0);
     assert_int_equal(edits_read_spec(spec.text, spec.len, &owner), 0);
     assert_string_equal(owner.name, "a0123456789abcdef");
     assert_string_equal(owner.pod_uid, "u-1");

@@ -17,7 +17,7 @@
 
 enum {
     LIBRARY_MAX = 16 << 20,
-    SPEC_MAX = 64 << 10,
+    SPEC_MAX = 512 << 10,
     GRANT_MAX = 512 << 10, /* an object's annotations have half of it, all together */
 };
 
@@ -326,13 +326,13 @@ int host_read_grant(const struct node_host *host, const char *entry, char **ret_
 }
 
 int host_write_spec(const struct node_host *host, const struct container_grant *grant,
-                    const char *name, struct error *err)
+                    const struct cdi_choice *driver, const char *name, struct error *err)
 {
     CLEANUP(strbuf_deinit) struct strbuf spec = STRBUF_INIT(SPEC_MAX);
     char path[PATH_MAX];
     int r;
 
-    r = edits_spec(host, grant, name, &spec);
+    r = edits_spec(host, grant, driver, name, &spec);
     if (r < 0)
         return error_set(err, r, "the CDI specification %s is too long", name);
     r = path_of(path, err, "%s/" CDI_FILE_PREFIX "%s.json", host->cdi_folder, name);
@@ -379,13 +379,15 @@ static bool is_spec_name(const char *file)
 static void list_spec(void *data, const char *file)
 {
     struct spec_list *list = data;
-    char path[PATH_MAX], text[SPEC_MAX], wanted[EDITS_NAME_SIZE + 16];
+    char path[PATH_MAX], wanted[EDITS_NAME_SIZE + 16];
+    AUTOFREE char *text = malloc(SPEC_MAX);
     struct spec_owner owner;
     ssize_t len;
 
-    if (!is_spec_name(file) || path_of(path, NULL, "%s/%s", list->host->cdi_folder, file) < 0)
+    if (!text || !is_spec_name(file) ||
+        path_of(path, NULL, "%s/%s", list->host->cdi_folder, file) < 0)
         return;
-    len = file_read(path, text, sizeof(text));
+    len = file_read(path, text, SPEC_MAX);
     if (len < 0 || edits_read_spec(text, (size_t)len, &owner) < 0) {
         (void)unlink(path);
         return;

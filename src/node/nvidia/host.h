@@ -47,7 +47,7 @@ int host_read_grant(const struct node_host *host, const char *entry, char **ret_
 
 /* Writes, or replaces, the specification of this name. */
 int host_write_spec(const struct node_host *host, const struct container_grant *grant,
-                    const char *name, struct error *err);
+                    const struct cdi_choice *driver, const char *name, struct error *err);
 
 /* Removes a pod's specification. One that is gone is as good. */
 void host_remove_spec(const struct node_host *host, const char *name);
