@@ -8,12 +8,15 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "base/file.h"
 #include "base/log.h"
 #include "base/util.h"
 #include "grpc/deviceplugin.pb-c.h"
 #include "node/nvidia/edits.h"
+#include "plugin/holder.h"
 
 enum {
+    CHECKPOINT_MAX = 16 << 20,
     STREAMS_MAX = 16,
     LOOK_MS = 2000, /* what the folder's events miss is seen by then */
     REGISTER_TIMEOUT_MS = 5000,
@@ -49,6 +52,9 @@ struct kubelet {
     V1beta1__Device *devices;
     size_t device_count;
     V1beta1__Device **list; /* what a message points to */
+
+    char **held; /* ids that kubelet had given to containers when we began */
+    size_t held_count;
 };
 
 /* Devices */
@@ -64,13 +70,53 @@ static void free_devices(struct kubelet *kubelet)
     kubelet->device_count = 0;
 }
 
-static int make_device(struct kubelet *kubelet, const struct card *card, unsigned slot)
+static void free_held(struct kubelet *kubelet)
+{
+    for (size_t i = 0; i < kubelet->held_count; i++)
+        free(kubelet->held[i]);
+    free(kubelet->held);
+}
+
+static bool is_held(const struct kubelet *kubelet, const char *id)
+{
+    for (size_t i = 0; i < kubelet->held_count; i++) {
+        if (strcmp(kubelet->held[i], id) == 0)
+            return true;
+    }
+    return false;
+}
+
+/*
+ * "UUID::n", which DCGM's exporter knows. Earlier versions had "UUID-n": those that a container was
+ * given stay as they are, since kubelet would admit it no more, after its own restart, with devices
+ * that are gone.
+ */
+static char *make_id(const struct kubelet *kubelet, const struct card *card, unsigned slot)
+{
+    char *id;
+
+    if (asprintf(&id, "%s-%u", card->uuid, slot) < 0)
+        return NULL;
+    if (is_held(kubelet, id))
+        return id;
+    free(id);
+    return asprintf(&id, "%s::%u", card->uuid, slot) < 0 ? NULL : id;
+}
+
+/*
+ * kubelet takes any of the ids, whichever card the scheduler chose: an id stands for a share of
+ * some card of the node, and is healthy while there is one. The card itself is judged when the
+ * container starts.
+ */
+static int make_device(struct kubelet *kubelet, const struct card *card, unsigned slot,
+                       bool healthy)
 {
     V1beta1__Device *device = &kubelet->devices[kubelet->device_count];
 
     v1beta1__device__init(device);
-    device->health = (char *)(card->healthy ? "Healthy" : "Unhealthy");
-    if (asprintf(&device->id, "%s-%u", card->uuid, slot) < 0)
+    device->health = (char *)(healthy ? "Healthy" : "Unhealthy");
+    device->id = make_id(kubelet, card, slot);
+    if (!device->id)
         return -ENOMEM;
     kubelet->list[kubelet->device_count++] = device;
     return 0;
@@ -78,6 +124,7 @@ static int make_device(struct kubelet *kubelet, const struct card *card, unsigne
 
 static int make_devices(struct kubelet *kubelet, const struct cards *cards)
 {
+    bool healthy = cards_any_healthy(cards);
     size_t count = 0;
     int r = 0;
 
@@ -89,7 +136,7 @@ static int make_devices(struct kubelet *kubelet, const struct cards *cards)
         return -ENOMEM;
     for (size_t i = 0; i < cards->count && r == 0; i++) {
         for (unsigned slot = 0; slot < cards->items[i].slots && r == 0; slot++)
-            r = make_device(kubelet, &cards->items[i], slot);
+            r = make_device(kubelet, &cards->items[i], slot, healthy);
     }
     return r;
 }
@@ -168,12 +215,17 @@ static const char *find_unknown(const struct kubelet *kubelet,
     return NULL;
 }
 
-/* Whom it is for is not known yet: only a name is given, whose meaning is written later. */
+/*
+ * Whom it is for is not known yet: only a name is given, whose meaning is written later. Where the
+ * runtime does not know of CDI, no NVIDIA runtime shall hand out all cards without a limit: the
+ * meaning of the name overrides this variable.
+ */
 static void answer_allocate(struct grpc_call *call, const V1beta1__AllocateRequest *request)
 {
     size_t count = request->n_container_requests;
     AUTOFREE struct answer {
         V1beta1__ContainerAllocateResponse response;
+        V1beta1__EnvsEntry variable, *variables[1];
         V1beta1__CDIDevice device, *devices[1];
         char name[sizeof(CDI_KIND) + 1 + EDITS_NAME_SIZE];
     } *answers = calloc(count + 1, sizeof(*answers));
@@ -197,6 +249,12 @@ static void answer_allocate(struct grpc_call *call, const V1beta1__AllocateReque
         answer->devices[0] = &answer->device;
         answer->response.n_cdi_devices = 1;
         answer->response.cdi_devices = answer->devices;
+        v1beta1__envs_entry__init(&answer->variable);
+        answer->variable.key = (char *)"NVIDIA_VISIBLE_DEVICES";
+        answer->variable.value = (char *)"void";
+        answer->variables[0] = &answer->variable;
+        answer->response.n_envs = 1;
+        answer->response.envs = answer->variables;
         list[i] = &answer->response;
     }
     response.n_container_responses = count;
@@ -413,6 +471,41 @@ static void on_look(uv_timer_t *timer)
 
 /* Making and freeing */
 
+static void keep_held(void *data, const char *id)
+{
+    struct kubelet *kubelet = data;
+    char **held;
+
+    if (kubelet->held_count == KUBELET_IDS_MAX || strstr(id, "::"))
+        return;
+    held = realloc(kubelet->held, (kubelet->held_count + 1) * sizeof(*held));
+    if (!held)
+        return;
+    kubelet->held = held;
+    held[kubelet->held_count] = strdup(id);
+    kubelet->held_count += held[kubelet->held_count] != NULL;
+}
+
+static void read_held(struct kubelet *kubelet)
+{
+    char path[PATH_MAX + 32];
+    AUTOFREE char *text = NULL;
+    struct stat st;
+    ssize_t len;
+
+    (void)snprintf(path, sizeof(path), "%s/kubelet_internal_checkpoint", kubelet->folder);
+    if (file_stat(path, &st) < 0 || st.st_size > CHECKPOINT_MAX)
+        return;
+    text = malloc((size_t)st.st_size + 4096);
+    len = text ? file_read(path, text, (size_t)st.st_size + 4096) : -ENOMEM;
+    if (len < 0 ||
+        holder_each_id(text, (size_t)len, kubelet->config.resource, keep_held, kubelet) < 0)
+        log_warn(
+            "%s can't be read: containers of an earlier version may not outlive kubelet's next "
+            "restart",
+            path);
+}
+
 static int make_paths(struct kubelet *kubelet, struct error *err)
 {
     const char *socket = kubelet->config.socket;
@@ -443,8 +536,11 @@ int kubelet_new(uv_loop_t *loop, const struct kubelet_config *config, const stru
     kubelet->data = data;
     r = make_paths(kubelet, err);
     if (r == 0)
+        read_held(kubelet);
+    if (r == 0)
         r = serve(kubelet, err);
     if (r < 0) {
+        free_held(kubelet);
         free(kubelet);
         return r;
     }
@@ -465,6 +561,7 @@ static void on_closed(uv_handle_t *handle)
     if (--kubelet->open_handles)
         return;
     free_devices(kubelet);
+    free_held(kubelet);
     free(kubelet);
 }
 

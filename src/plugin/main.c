@@ -29,6 +29,9 @@ enum {
     OPTION_SYSFS,
     OPTION_DEV_ROOT,
     OPTION_PASS_DEVICE_SPECS,
+    OPTION_FAIL_ON_INIT_ERROR,
+    OPTION_RUNTIME_SOCKET,
+    OPTION_RUNTIME_CDI,
     OPTION_WITHOUT_EFFECT,
 };
 
@@ -76,6 +79,14 @@ static const struct argp_option argp_options[] = {
     {"dev-root", OPTION_DEV_ROOT, NULL, OPTION_ALIAS, NULL, 0},
     {"pass-device-specs", OPTION_PASS_DEVICE_SPECS, "BOOL", OPTION_ARG_OPTIONAL,
      "List device nodes, for runtimes other than NVIDIA's", 0},
+    {"fail-on-init-error", OPTION_FAIL_ON_INIT_ERROR, "BOOL", OPTION_ARG_OPTIONAL,
+     "End where NVML can't be opened (default: true); else say so on the Node, and try again", 0},
+    {"runtime-socket", OPTION_RUNTIME_SOCKET, "SOCKET", 0,
+     "The container runtime's, which is asked whether it takes CDI devices (default: where "
+     "containerd, CRI-O, k3s, k0s and MicroK8s have it)",
+     0},
+    {"runtime-cdi", OPTION_RUNTIME_CDI, "auto|on", 0,
+     "Whether it takes CDI devices: as it says (default), or always", 0},
     {"v", 'v', "LEVEL", 0, "How much to say; 5: everything", 0},
     WITHOUT("cdi-annotation-prefix"),
     WITHOUT("device-cores-scaling"),
@@ -85,7 +96,6 @@ static const struct argp_option argp_options[] = {
     WITHOUT("device-memory-scaling"),
     WITHOUT("device-split-count"),
     WITHOUT("disable-core-limit"),
-    WITHOUT("fail-on-init-error"),
     WITHOUT("gdrcopy-enabled"),
     WITHOUT("gds-enabled"),
     WITHOUT("imex-channel-ids"),
@@ -176,6 +186,17 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
         return 0;
     case OPTION_PASS_DEVICE_SPECS:
         options->pass_device_specs = read_bool(state, arg);
+        return 0;
+    case OPTION_FAIL_ON_INIT_ERROR:
+        options->keep_trying = !read_bool(state, arg);
+        return 0;
+    case OPTION_RUNTIME_SOCKET:
+        options->runtime_socket = arg;
+        return 0;
+    case OPTION_RUNTIME_CDI:
+        if (strcmp(arg, "auto") != 0 && strcmp(arg, "on") != 0)
+            argp_error(state, "--runtime-cdi: \"%s\" is neither auto nor on", arg);
+        options->assume_cdi = strcmp(arg, "on") == 0;
         return 0;
     case OPTION_WITHOUT_EFFECT:
         log_warn("%s has no effect here", state->argv[state->next - 1]);

@@ -30,11 +30,26 @@ enum {
 
 /* Cards */
 
+static int open_nvml(const struct plugin *plugin, struct nvml **ret_nvml, struct error *err)
+{
+    int r = nvml_find(plugin->options->seen_driver, driver_usual_roots, ret_nvml, err);
+
+    if (r == 0)
+        nvml_set_sysfs(*ret_nvml, plugin->options->sysfs);
+    return r;
+}
+
 static void on_health_work(uv_work_t *work)
 {
     struct plugin *plugin = work->data;
 
-    plugin->found_result = cards_find(plugin->nvml, &plugin->config, &plugin->filter,
+    plugin->found = plugin->asked;
+    plugin->opened = plugin->nvml;
+    plugin->found_result =
+        plugin->opened ? 0 : open_nvml(plugin, &plugin->opened, &plugin->found_error);
+    if (plugin->found_result < 0)
+        return;
+    plugin->found_result = cards_find(plugin->opened, &plugin->config, &plugin->filter,
                                       &plugin->asked, &plugin->found, &plugin->found_error);
 }
 
@@ -52,7 +67,7 @@ static void log_changes(const struct cards *before, const struct cards *after)
 static void use_cards(struct plugin *plugin, const struct cards *cards)
 {
     plugin->cards = *cards;
-    if (kubelet_set_cards(plugin->kubelet, cards) < 0)
+    if (plugin->kubelet && kubelet_set_cards(plugin->kubelet, cards) < 0)
         log_error("no memory for the list of devices");
 }
 
@@ -63,8 +78,14 @@ static void on_health_done(uv_work_t *work, int status)
     (void)status;
     plugin->health_runs = false;
     plugin->health_late = 0;
+    plugin->nvml = plugin->opened;
     if (plugin->ending) {
         uv_close((uv_handle_t *)&plugin->health_timer, NULL);
+        return;
+    }
+    if (!plugin->nvml) {
+        plugin->nvml_why = plugin->found_error;
+        plugin_condition_check(plugin);
         return;
     }
     if (plugin->found_result < 0)
@@ -75,6 +96,8 @@ static void on_health_done(uv_work_t *work, int status)
         use_cards(plugin, &plugin->found);
     }
     plugin_register(plugin); /* what could not be written is tried again */
+    plugin_condition_check(plugin);
+    plugin_serve(plugin);
 }
 
 /* A driver that does not come back checks nothing: no card counts as healthy. */
@@ -300,9 +323,11 @@ static int open_cards(struct plugin *plugin, struct error *err)
 {
     int r;
 
-    r = nvml_find(plugin->options->seen_driver, driver_usual_roots, &plugin->nvml, err);
-    if (r == 0)
-        nvml_set_sysfs(plugin->nvml, plugin->options->sysfs);
+    r = open_nvml(plugin, &plugin->nvml, err);
+    if (r < 0 && plugin->options->keep_trying) {
+        plugin->nvml_why = *err;
+        return 0;
+    }
     if (r == 0)
         r = find_simulated(plugin, err);
     if (r == 0)
@@ -361,19 +386,21 @@ static int watch_api(struct plugin *plugin, struct error *err)
     return r;
 }
 
-static int serve_kubelet(struct plugin *plugin, struct error *err)
+void plugin_serve(struct plugin *plugin)
 {
     struct kubelet_config config = {
         .socket = plugin->options->kubelet_socket,
         .endpoint = ENDPOINT,
         .resource = plugin->config.count_name,
     };
-    int r;
+    struct error err = ERROR_INIT;
 
-    r = kubelet_new(plugin->loop, &config, &kubelet_ops, plugin, &plugin->kubelet, err);
-    if (r == 0)
+    if (plugin->kubelet || !plugin->nvml || plugin->gate.outcome != FITNESS_GOOD)
+        return;
+    if (kubelet_new(plugin->loop, &config, &kubelet_ops, plugin, &plugin->kubelet, &err) < 0)
+        log_error("%s", err.text); /* tried again at the next look at the cards */
+    else
         use_cards(plugin, &plugin->cards);
-    return r;
 }
 
 static void stop(struct plugin *plugin)
@@ -384,6 +411,8 @@ static void stop(struct plugin *plugin)
     prestart_stop(plugin);
     plugin_phase_stop(plugin);
     plugin_register_stop(plugin);
+    plugin_condition_stop(plugin);
+    plugin_gate_stop(plugin);
     kubelet_free(plugin->kubelet);
     kube_watch_free(plugin->pod_watch);
     kube_watch_free(plugin->node_watch);
@@ -406,7 +435,9 @@ static void start_timers(struct plugin *plugin)
     (void)uv_timer_init(plugin->loop, &plugin->health_timer);
     (void)uv_timer_init(plugin->loop, &plugin->tidy_timer);
     (void)uv_timer_init(plugin->loop, &plugin->trim_timer);
+    (void)uv_timer_init(plugin->loop, &plugin->gate.timer);
     plugin->health_timer.data = plugin->tidy_timer.data = plugin->trim_timer.data = plugin;
+    plugin->gate.timer.data = plugin;
     for (size_t i = 0; i < ARRAY_SIZE(plugin->signals); i++) {
         (void)uv_signal_init(plugin->loop, &plugin->signals[i]);
         plugin->signals[i].data = plugin;
@@ -437,7 +468,7 @@ static int start(struct plugin *plugin, struct error *err)
     if (r == 0)
         r = watch_api(plugin, err);
     if (r == 0)
-        r = serve_kubelet(plugin, err);
+        plugin_gate_start(plugin);
     return r;
 }
 

@@ -62,6 +62,8 @@ void plugin_register(struct plugin *plugin)
     struct registration *registration = &plugin->registration;
     int r;
 
+    if (!plugin->nvml)
+        return;
     r = update_wanted(plugin);
     if (r == 0 && (!registration->seen || registration->request))
         return;

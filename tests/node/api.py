@@ -83,6 +83,15 @@ class Api:
             self.lock.notify_all()
             return thing
 
+    def put_status(self, path, name, patch):
+        """A strategic merge patch: conditions are merged by their type. Nothing but the status changes."""
+        status = dict(patch.get("status", {}))
+        old = self.objects[path][name].get("status", {}).get("conditions", [])
+        new = {c["type"]: c for c in old}
+        for condition in status.get("conditions", []):
+            new[condition["type"]] = new.get(condition["type"], {}) | condition
+        return self.put(path, name, status=status | {"conditions": list(new.values())})
+
     def delete(self, path, name):
         with self.lock:
             thing = self.objects[path].pop(name)
@@ -157,8 +166,10 @@ class Api:
                     return self.watch(url.path, query) if "watch" in query else self.list(url.path, query)
                 if self.command == "GET" and url.path == "/big":
                     return self.send(200, {"x": "y" * 100000})
-                folder, _, name = api.locate(url.path).rpartition("/")
+                folder, _, name = api.locate(url.path.removesuffix("/status")).rpartition("/")
                 if name in api.objects.get(folder, {}):
+                    if self.command == "PATCH" and url.path.endswith("/status"):
+                        return self.send(200, api.put_status(folder, name, json.loads(body)))
                     if self.command == "PATCH":
                         return self.send(200, api.put(folder, name, **json.loads(body)))
                     return self.send(200, api.objects[folder][name])
