@@ -456,6 +456,15 @@ static void start_signals(struct plugin *plugin)
         (void)uv_signal_start(&plugin->signals[i], on_signal, numbers[i]);
 }
 
+static int adopt(struct plugin *plugin, struct error *err)
+{
+    plugin->pods = pods_new(plugin->options->node_name, plugin->config.priority_name);
+    if (!plugin->pods)
+        return error_set(err, -ENOMEM, "no memory");
+    plugin_adopt_records(plugin);
+    return 0;
+}
+
 static int start(struct plugin *plugin, struct error *err)
 {
     int r;
@@ -465,6 +474,8 @@ static int start(struct plugin *plugin, struct error *err)
         r = open_cards(plugin, err);
     if (r == 0)
         r = install(plugin, err);
+    if (r == 0)
+        r = adopt(plugin, err);
     if (r == 0)
         r = watch_api(plugin, err);
     if (r == 0)
@@ -492,9 +503,8 @@ int plugin_run(const struct plugin_options *options)
     (void)signal(SIGPIPE, SIG_IGN);
     plugin->loop = &loop;
     plugin->options = options;
-    plugin->pods = pods_new(options->node_name);
     start_timers(plugin);
-    r = plugin->pods ? start(plugin, &err) : error_set(&err, -ENOMEM, "no memory");
+    r = start(plugin, &err);
     if (r < 0) {
         log_error("%s", err.text);
         stop(plugin);

@@ -135,5 +135,7 @@ void plugin_tidy_pod(struct plugin *plugin, struct node_pod *pod);
 void plugin_tidy_all(struct plugin *plugin);
 /* What containers add to their regions' files. */
 void plugin_trim(struct plugin *plugin);
-/* What an earlier life of ours handed over, of the pods that are known by now. */
+/* What an earlier life of ours handed over: its pods, as the disk has them... */
+void plugin_adopt_records(struct plugin *plugin);
+/* ...and its containers, of the pods that are known by now. */
 void plugin_adopt(struct plugin *plugin);

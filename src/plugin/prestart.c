@@ -21,6 +21,7 @@ enum {
     AGAIN_MAX_MS = 640,
     CHECKPOINT_MAX = 16 << 20,
     ARENA_MAX = 4 << 20,
+    RECORD_MAX = 512 << 10,
 };
 
 struct prestart {
@@ -157,8 +158,7 @@ static int make_grant(const struct plugin *plugin, const struct node_pod *pod, s
     *grant = (struct container_grant){
         .pod_uid = pod->uid,
         .container = pod->containers[index].name,
-        .allocated = pod->allocated,
-        .priority = pod->priority,
+        .priority = pod->containers[index].priority,
         .device_count = mine->count,
     };
     for (size_t i = 0; i < mine->count; i++) {
@@ -205,6 +205,7 @@ static int hand_over(struct prestart *prestart, struct node_pod *pod, size_t ind
 {
     struct plugin *plugin = prestart->plugin;
     struct others others = {.plugin = plugin, .but = pod, .arena = arena};
+    CLEANUP(strbuf_deinit) struct strbuf record = STRBUF_INIT(RECORD_MAX);
     struct container_grant grant;
     struct cdi_choice driver;
     int r;
@@ -214,6 +215,10 @@ static int hand_over(struct prestart *prestart, struct node_pod *pod, size_t ind
         r = make_grant(plugin, pod, index, devices, &grant, err);
     if (r == 0)
         r = choose_driver(plugin, &grant, &driver, err);
+    pods_record(plugin->pods, pod, &record);
+    if (r == 0 && record.failed)
+        r = error_set(err, -ENOMEM, "what the pod was given is too long");
+    grant.record = strbuf_text(&record);
     if (r == 0)
         r = host_prepare(&plugin->host, &grant, err);
     if (r == 0)
@@ -313,8 +318,19 @@ static void start_container(struct prestart *prestart, struct node_pod *pod)
         end(prestart, GRPC_FAILED_PRECONDITION, err.text);
         return;
     }
-    plugin_phase_check(prestart->plugin, pod);
+    /* Of a pod that is known from our own record it is not known what it was told already. */
+    if (prestart->plugin->listed)
+        plugin_phase_check(prestart->plugin, pod);
     end(prestart, GRPC_OK, NULL);
+}
+
+/*
+ * Before the API server was heard: pods that have devices are known from the disk, all of them, and
+ * the uid, by kubelet's word, says which one it is.
+ */
+static bool is_adopted(const struct prestart *prestart, const struct node_pod *pod)
+{
+    return pod && prestart->holder.uid[0] && pod->allocated[0] && holds(pod);
 }
 
 static void resolve(struct prestart *prestart)
@@ -322,7 +338,7 @@ static void resolve(struct prestart *prestart)
     struct node_pod *pod = find_pod(prestart);
     struct holder *holder = &prestart->holder;
 
-    if (!prestart->plugin->listed) {
+    if (!prestart->plugin->listed && !is_adopted(prestart, pod)) {
         again(prestart, "this node's pods could not be listed yet");
         return;
     }

@@ -445,6 +445,69 @@ def survives():
     node.end()
 
 
+def alone():
+    """The API server is away: what containers were given is on the node's disk."""
+    node = Node(gpus=1)
+    node.kubelet.connect()
+    (a,) = node.uuids
+    pod = node.show(node.pod("one", "main", init=["prepare"], gives=[[(a, 700, 5)], [(a, 20000, 10)]]))
+    ids = [f"{a}::0"]
+    _, (name,) = node.kubelet.allocate(ids)
+    node.kubelet.hold(pod, "prepare", ids, init=True)
+    node.kubelet.hold(pod, "main", ids)
+    check_equal(node.kubelet.prestart(ids)[0], "OK", "an init container starts")
+    node.api.put(PODS, "one", status={"initContainerStatuses": [{"name": "prepare", "state": {"terminated": {"exitCode": 0}}}]})
+    check_equal(node.kubelet.prestart(ids)[0], "OK", "and then its pod's container", node.said()[-500:])
+    two = node.show(node.pod("two", "main", gives=[[(a, 1000, 10)]]))
+    check(wait_until(lambda: node.api.objects[PODS]["one"]["metadata"]["annotations"][PHASE] == "success"), "the pod is told of")
+    writes = len(node.patches())
+    node.api.close()
+    for how in (signal.SIGKILL, signal.SIGTERM):
+        began = time.monotonic()
+        node.restart(how)
+        check_equal(node.kubelet.prestart(ids)[0], "OK", f"restarted by {how.name}, without an API server, it lets the container start again", node.said()[-500:])
+        check(time.monotonic() - began < 5, "at once", time.monotonic() - began)
+        check_equal(node.limits(name)["CUDA_DEVICE_MEMORY_LIMIT_0"], str(20000 * MIB), "with its own limit")
+    check_equal(node.run_container(two, "main", [f"{a}::1"])[0], "UNAVAILABLE", "one that it does not know waits")
+    # A pod of the same name is another one.
+    node.kubelet.release(pod)
+    other = json.loads(json.dumps(pod))
+    other["metadata"]["uid"] = "uid-other"
+    node.kubelet.hold(other, "main", ids)
+    check_equal(node.kubelet.prestart(ids)[0], "UNAVAILABLE", "and a pod that was made anew under its name gets nothing of it")
+    node.kubelet.release(other)
+    node.kubelet.hold(pod, "main", ids)
+    port, objects, version = node.api.port, node.api.objects, node.api.version
+    node.api = Api(port=port, objects=objects)
+    node.api.version = version
+    check(wait_until(lambda: node.kubelet.prestart([f"{a}::1"])[0] == "OK", 60), "until the API server is back", node.said()[-500:])
+    check_equal(len([r for r in node.patches() if r[1].endswith("/one")]), 0, "the first pod is not written to again")
+    node.api.delete(PODS, "one")
+    check(wait_until(lambda: len(list((node.folder / "vgpu/containers").iterdir())) == 1), "what is gone by then is tidied away")
+    node.end()
+
+
+def priorities():
+    node = Node(gpus=1)
+    node.kubelet.connect()
+    (a,) = node.uuids
+    pod = node.pod("one", "low", "high", "own", init=["first"], gives=[[(a, 100, 1)]] * 4)
+    variable = [{"name": "CUDA_TASK_PRIORITY", "value": "0"}]
+    limits = lambda value: {"limits": {"nvidia.com/priority": value}}
+    pod["spec"]["initContainers"][0] |= {"resources": limits("0")}
+    for inside, more in zip(pod["spec"]["containers"], ({"resources": limits("1")}, {"resources": limits("0")}, {"env": variable})):
+        inside |= more
+    pod = node.show(pod)
+    got = {}
+    for i, inside in enumerate(("first", "low", "high", "own")):
+        status, why, name = node.run_container(pod, inside, [f"{a}::{i}"], init=inside == "first")
+        got[inside] = node.limits(name)["CUDA_TASK_PRIORITY"] if status == "OK" else why
+        if inside == "first":
+            node.api.put(PODS, "one", status={"initContainerStatuses": [{"name": "first", "state": {"terminated": {"exitCode": 0}}}]})
+    check_equal(got, {"first": "0", "low": "1", "high": "0", "own": "1"}, "each container has its own priority, an init container, too; nobody gives it to himself")
+    node.end()
+
+
 def holds_fast():
     """What a pod was given first is final: neither it nor a restart of ours takes another annotation."""
     node = Node(gpus=1)
@@ -585,7 +648,7 @@ def hangs():
     node.api.close()
 
 
-PARTS = ["registers", "hands_over", "matches", "init_containers", "refuses", "upgrades", "survives", "holds_fast", "lists_again", "loses_its_socket", "trims", "hangs"]
+PARTS = ["registers", "hands_over", "matches", "init_containers", "refuses", "upgrades", "survives", "alone", "priorities", "holds_fast", "lists_again", "loses_its_socket", "trims", "hangs"]
 
 if __name__ == "__main__":
     for part in sys.argv[1:] or PARTS:

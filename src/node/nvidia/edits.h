@@ -60,7 +60,7 @@ struct granted_device {
 
 struct container_grant {
     const char *pod_uid, *container;
-    const char *allocated;          /* the annotation that all of the pod's grants are read from */
+    const char *record;             /* what is to be known of the pod when it starts again */
     char region[EDITS_REGION_SIZE]; /* the region file's name, "UUID.cache" */
     int priority;                   /* -1: not said */
     size_t device_count;

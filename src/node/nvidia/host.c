@@ -253,7 +253,7 @@ static int make_region(const char *folder, struct container_grant *grant, struct
     return 0;
 }
 
-static int read_grant(const char *path, char **ret_text)
+static int read_record(const char *path, char **ret_text)
 {
     AUTOFREE char *text = malloc(GRANT_MAX);
     ssize_t len;
@@ -268,16 +268,16 @@ static int read_grant(const char *path, char **ret_text)
 }
 
 /* A restart of the container finds it there. */
-static int keep_grant(const char *folder, const struct container_grant *grant, struct error *err)
+static int keep_record(const char *folder, const struct container_grant *grant, struct error *err)
 {
     AUTOFREE char *have = NULL;
     char path[PATH_MAX];
     int r;
 
-    r = path_of(path, err, "%s/grant", folder);
-    if (r < 0 || (read_grant(path, &have) == 0 && strcmp(have, grant->allocated) == 0))
+    r = path_of(path, err, "%s/pod", folder);
+    if (r < 0 || (read_record(path, &have) == 0 && strcmp(have, grant->record) == 0))
         return r;
-    return write_file(path, grant->allocated, strlen(grant->allocated), 0400, err);
+    return write_file(path, grant->record, strlen(grant->record), 0400, err);
 }
 
 static bool is_plain_name(const char *name)
@@ -299,7 +299,7 @@ int host_prepare(const struct node_host *host, struct container_grant *grant, st
         return r;
     /* What ran here before is dead: its account goes with it. */
     (void)list_folder(folder, sweep_one, &regions, NULL);
-    r = keep_grant(folder, grant, err);
+    r = keep_record(folder, grant, err);
     if (r == 0)
         r = make_region(folder, grant, err);
     if (r == 0)
@@ -312,16 +312,16 @@ int host_prepare(const struct node_host *host, struct container_grant *grant, st
     return write_file(path, text, (size_t)len, 0444, err);
 }
 
-int host_read_grant(const struct node_host *host, const char *entry, char **ret_text,
-                    struct error *err)
+int host_read_record(const struct node_host *host, const char *entry, const char *name,
+                     char **ret_text, struct error *err)
 {
     char path[PATH_MAX];
     int r;
 
-    r = path_of(path, err, "%s/containers/%s/grant", host->hook_path, entry);
+    r = path_of(path, err, "%s/containers/%s/%s", host->hook_path, entry, name);
     if (r < 0)
         return r;
-    r = read_grant(path, ret_text);
+    r = read_record(path, ret_text);
     return r < 0 && r != -ENOENT ? error_set(err, r, "%s: %s", path, strerror(-r)) : r;
 }
 
