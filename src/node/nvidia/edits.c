@@ -53,9 +53,16 @@ void edits_device_name(const char *const *ids, size_t count, char ret_name[EDITS
     (void)snprintf(ret_name, EDITS_NAME_SIZE, "a%016llx", (unsigned long long)hash);
 }
 
+/* "": the library's own way, which is "default". */
+static const char *core_policy(const struct node_host *host)
+{
+    return host->config->disable_core_limit ? "disable" : host->config->core_policy;
+}
+
 int edits_limits(const struct node_host *host, const struct container_grant *grant, char *text,
                  size_t size)
 {
+    bool no_cores = strcmp(core_policy(host), "disable") == 0;
     struct limits limits = LIMITS_INIT;
 
     limits.device_count = (unsigned)grant->device_count;
@@ -70,8 +77,7 @@ int edits_limits(const struct node_host *host, const struct container_grant *gra
 
         COPY_TEXT(limits.devices[i].uuid, device->uuid);
         limits.devices[i].memory_bytes = device->memory_bytes;
-        limits.devices[i].cores =
-            device->cores < DEVICE_CORES && !host->config->disable_core_limit ? device->cores : 0;
+        limits.devices[i].cores = device->cores < DEVICE_CORES && !no_cores ? device->cores : 0;
     }
     return limits_format(&limits, text, size);
 }
@@ -115,8 +121,8 @@ static void add_environment(const struct node_host *host, const struct container
         add_env(spec, "CUDA_OVERSUBSCRIBE=true");
     if (host->config->log_level[0])
         add_env(spec, "LIBCUDA_LOG_LEVEL=%s", host->config->log_level);
-    if (host->config->disable_core_limit)
-        add_env(spec, "GPU_CORE_UTILIZATION_POLICY=disable");
+    if (*core_policy(host) && strcmp(core_policy(host), "default") != 0)
+        add_env(spec, "GPU_CORE_UTILIZATION_POLICY=%s", core_policy(host));
     if (host->sim_machine[0] && !with_driver)
         add_env(spec, "HAMI_SIM=" CONTAINER_FOLDER "/machine");
     /* With real cards the device nodes that are not there hide the others. */

@@ -65,6 +65,13 @@ static void limits_are_written_for_each_device(void **state)
     config.disable_core_limit = true;
     assert_true(edits_limits(&host, &grant, text, sizeof(text)) > 0);
     assert_null(strstr(text, "CUDA_DEVICE_SM_LIMIT"));
+    config.disable_core_limit = false;
+    COPY_TEXT(config.core_policy, "disable");
+    assert_true(edits_limits(&host, &grant, text, sizeof(text)) > 0);
+    assert_null(strstr(text, "CUDA_DEVICE_SM_LIMIT"));
+    COPY_TEXT(config.core_policy, "force");
+    assert_true(edits_limits(&host, &grant, text, sizeof(text)) > 0);
+    assert_non_null(strstr(text, "CUDA_DEVICE_SM_LIMIT_0=30"));
     assert_int_equal(edits_limits(&host, &grant, text, 10), -ENOBUFS);
 }
 
