@@ -13,6 +13,7 @@
 #include "base/util.h"
 #include "grpc/deviceplugin.pb-c.h"
 #include "node/nvidia/edits.h"
+#include "plugin/handover.h"
 #include "plugin/holder.h"
 
 enum {
@@ -33,6 +34,9 @@ struct kubelet {
     void *data;
     char folder[PATH_MAX], path[PATH_MAX]; /* of our socket */
 
+    char handover_path[PATH_MAX + 16];
+    struct handover *handover;
+
     struct grpc_server *server;
     struct grpc_call *streams[STREAMS_MAX]; /* who listens to the list */
     size_t stream_count;
@@ -43,6 +47,7 @@ struct kubelet {
     bool watching; /* the folder's events */
     unsigned open_handles;
     bool closing;
+    bool is_ready; /* as it was said */
 
     struct grpc_request *registering;
     uint64_t known; /* identity of kubelet's socket with which we are registered; 0: none */
@@ -175,6 +180,16 @@ static bool has_device(const struct kubelet *kubelet, const char *id)
     return false;
 }
 
+static void say_ready(struct kubelet *kubelet)
+{
+    bool is_ready = kubelet->known && kubelet->stream_count;
+
+    if (is_ready == kubelet->is_ready || kubelet->closing)
+        return;
+    kubelet->is_ready = is_ready;
+    kubelet->ops->ready(kubelet->data, is_ready);
+}
+
 /* The methods that kubelet calls */
 
 static void on_options(void *data, struct grpc_call *call, const uint8_t *message, size_t len)
@@ -203,6 +218,7 @@ static void on_list(void *data, struct grpc_call *call, const uint8_t *message, 
     kubelet->silence = 0;
     log_info("kubelet listens to the list of %zu devices", kubelet->device_count);
     send_list(kubelet, call);
+    say_ready(kubelet);
 }
 
 static const char *find_unknown(const struct kubelet *kubelet,
@@ -324,6 +340,7 @@ static void on_gone(void *data, struct grpc_call *call)
             continue;
         kubelet->streams[i] = kubelet->streams[--kubelet->stream_count];
         log_info("kubelet no longer listens");
+        say_ready(kubelet);
         if (!kubelet->stream_count && !kubelet->closing)
             (void)uv_timer_start(&kubelet->retry, on_retry, DROPPED_MS, 0);
         return;
@@ -371,6 +388,7 @@ static void on_registered(void *data, const struct grpc_answer *answer)
         kubelet->known = kubelet->asked;
         kubelet->failures = kubelet->silence = 0;
         log_info("registered with kubelet for %s", kubelet->config.resource);
+        say_ready(kubelet);
         return;
     }
     pause_ms = MIN((unsigned)RETRY_FIRST_MS << MIN(kubelet->failures, 6u), (unsigned)RETRY_MAX_MS);
@@ -407,10 +425,25 @@ static void register_with(struct kubelet *kubelet, uint64_t socket)
         log_error("cannot register with kubelet: %s", strerror(-r));
 }
 
+static bool takes_over(void *data)
+{
+    const struct kubelet *kubelet = data;
+
+    return kubelet->is_ready;
+}
+
+/* kubelet's is another one by now, or was never: what was handed over ended with it. */
 static int serve(struct kubelet *kubelet, struct error *err)
 {
+    struct error why = ERROR_INIT;
+
     grpc_server_free(kubelet->server);
     kubelet->server = NULL;
+    handover_free(kubelet->handover);
+    kubelet->handover = NULL;
+    if (handover_new(kubelet->loop, kubelet->handover_path, takes_over, kubelet, &kubelet->handover,
+                     &why) < 0)
+        log_warn("%s", why.text);
     return grpc_server_new(kubelet->loop, kubelet->path, &service, kubelet, &kubelet->server, err);
 }
 
@@ -443,6 +476,7 @@ static void look(struct kubelet *kubelet)
         kubelet->watching = uv_fs_event_start(&kubelet->events, on_event, kubelet->folder, 0) == 0;
     if (stat(kubelet->config.socket, &theirs) < 0) {
         kubelet->known = 0;
+        say_ready(kubelet);
         return;
     }
     if (!kubelet->server || lstat(kubelet->path, &ours) < 0) {
@@ -517,6 +551,8 @@ static int make_paths(struct kubelet *kubelet, struct error *err)
     copy_text(kubelet->folder, (size_t)(slash - socket) + 1, socket);
     len = snprintf(kubelet->path, sizeof(kubelet->path), "%s/%s", kubelet->folder,
                    kubelet->config.endpoint);
+    (void)snprintf(kubelet->handover_path, sizeof(kubelet->handover_path), "%s.handover",
+                   kubelet->path);
     return len < (int)sizeof(kubelet->path)
                ? 0
                : error_set(err, -ENAMETOOLONG, "%s is too long", socket);
@@ -565,13 +601,35 @@ static void on_closed(uv_handle_t *handle)
     free(kubelet);
 }
 
+/* Another of us has our place: what kubelet has of us must not end with us. */
+static void hand_over(struct kubelet *kubelet)
+{
+    struct stat st;
+    int fds[HANDOVER_MAX + STREAMS_MAX], r;
+    size_t count;
+
+    if (!kubelet->stream_count || !kubelet->server || lstat(kubelet->path, &st) < 0 ||
+        grpc_server_is_reachable(kubelet->server))
+        return;
+    count = kubelet->handover ? handover_held(kubelet->handover, fds) : 0;
+    for (size_t i = 0; i < kubelet->stream_count; i++)
+        fds[count++] = grpc_call_fd(kubelet->streams[i]);
+    r = handover_give(kubelet->handover_path, fds, MIN(count, (size_t)HANDOVER_MAX));
+    if (r == 0)
+        log_info("handed over to the one that follows");
+    else
+        log_warn("the one that follows does not take over: %s", strerror(-r));
+}
+
 void kubelet_free(struct kubelet *kubelet)
 {
     if (!kubelet || kubelet->closing)
         return;
+    hand_over(kubelet);
     kubelet->closing = true;
     grpc_request_cancel(kubelet->registering);
     grpc_server_free(kubelet->server);
+    handover_free(kubelet->handover);
     uv_close((uv_handle_t *)&kubelet->events, on_closed);
     uv_close((uv_handle_t *)&kubelet->look, on_closed);
     uv_close((uv_handle_t *)&kubelet->retry, on_closed);

@@ -32,6 +32,8 @@ enum {
     OPTION_FAIL_ON_INIT_ERROR,
     OPTION_RUNTIME_SOCKET,
     OPTION_RUNTIME_CDI,
+    OPTION_READY_FILE,
+    OPTION_CHECK,
     OPTION_WITHOUT_EFFECT,
 };
 
@@ -87,6 +89,10 @@ static const struct argp_option argp_options[] = {
      0},
     {"runtime-cdi", OPTION_RUNTIME_CDI, "auto|on", 0,
      "Whether it takes CDI devices: as it says (default), or always", 0},
+    {"ready-file", OPTION_READY_FILE, "FILE", 0,
+     "A file that is there while kubelet knows of the cards (default: none)", 0},
+    {"check", OPTION_CHECK, "FILE", 0,
+     "Do nothing but end with status 0 if that file is there, else 1", 0},
     {"v", 'v', "LEVEL", 0, "How much to say; 5: everything", 0},
     WITHOUT("cdi-annotation-prefix"),
     WITHOUT("device-cores-scaling"),
@@ -198,6 +204,11 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
             argp_error(state, "--runtime-cdi: \"%s\" is neither auto nor on", arg);
         options->assume_cdi = strcmp(arg, "on") == 0;
         return 0;
+    case OPTION_READY_FILE:
+        options->ready_file = arg;
+        return 0;
+    case OPTION_CHECK:
+        exit(access(arg, F_OK) == 0 ? EXIT_SUCCESS : EXIT_FAILURE);
     case OPTION_WITHOUT_EFFECT:
         log_warn("%s has no effect here", state->argv[state->next - 1]);
         return 0;

@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/file.h"
 #include "base/log.h"
 #include "base/util.h"
 #include "node/nvidia/host.h"
@@ -281,7 +282,23 @@ static void on_call_gone(void *data, struct grpc_call *call)
     prestart_gone(data, call);
 }
 
-static const struct kubelet_ops kubelet_ops = {.prestart = on_prestart, .gone = on_call_gone};
+/* For --check: a rolling update goes on when the new one can serve. */
+static void on_ready(void *data, bool is_ready)
+{
+    const struct plugin *plugin = data;
+    const char *path = plugin->options->ready_file;
+
+    if (path && !is_ready)
+        (void)unlink(path);
+    if (path && is_ready && file_replace(path, "", 0, 0644) < 0)
+        log_warn("%s can't be made, so nobody learns that the plugin is ready", path);
+}
+
+static const struct kubelet_ops kubelet_ops = {
+    .prestart = on_prestart,
+    .gone = on_call_gone,
+    .ready = on_ready,
+};
 
 /* Starting */
 
@@ -501,6 +518,8 @@ int plugin_run(const struct plugin_options *options)
     if (!plugin || uv_loop_init(&loop) < 0)
         return -ENOMEM;
     (void)signal(SIGPIPE, SIG_IGN);
+    if (options->ready_file)
+        (void)unlink(options->ready_file);
     plugin->loop = &loop;
     plugin->options = options;
     start_timers(plugin);

@@ -37,6 +37,7 @@ struct plugin_options {
     bool pass_device_specs;
     bool keep_trying;           /* where NVML can't be opened; else that ends us */
     const char *runtime_socket; /* the container runtime's; NULL: where it usually is */
+    const char *ready_file;     /* there while kubelet knows us; NULL: none */
     bool assume_cdi;            /* whatever the runtime says */
 };
 
@@ -83,6 +84,8 @@ struct plugin {
         char *known;  /* the node's annotation, as the API server has it; NULL: none */
         bool seen;    /* known is from the server */
         char *wanted; /* what it should be */
+        char *sent;   /* what was written last, and since when it is there; NULL: nothing */
+        int64_t sent_ns;
         struct kube_request *request;
     } registration;
     struct phase *phases; /* patches under way */

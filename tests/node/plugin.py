@@ -185,9 +185,20 @@ def registers():
     check(node.kubelet.lists.get(timeout=30), "in an update the new one takes the old one's place")
     time.sleep(8)
     check(node.kubelet.registrations.empty(), "and the old one does not fight for it", node.said())
+    lost = node.kubelet.lost
     old.terminate()
     check_equal(old.wait(30), 0, "the old one goes")
+    time.sleep(1)
+    check_equal((node.kubelet.lost - lost, node.kubelet.registrations.empty()), (0, True), "without kubelet losing its connection, for which it would drop the new one")
     check_equal(node.kubelet.call("GetDevicePluginOptions")[0], "OK", "and leaves the new one's socket")
+    third = node.plugin
+    node.start()
+    node.kubelet.connect()
+    node.kubelet.lists.get(timeout=30)
+    third.terminate()
+    check_equal(third.wait(30), 0, "and the next one, too")
+    time.sleep(1)
+    check_equal(node.kubelet.lost - lost, 0, "hands on what it was handed")
 
     before = len(node.patches())
     node.restart()
@@ -197,6 +208,29 @@ def registers():
     private = private_kib(node.plugin.pid)
     print(f"private memory {private} KiB")
     check(private < 10240, "in less than 10 MiB of private memory", private)
+    node.end()
+
+
+def is_ready():
+    """The ready file, by which a rolling update goes on."""
+    node = Node(gpus=1, more=["--ready-file", scratch / "ready"])
+    asks = lambda: run([PROGRAM, "--check", scratch / "ready"], bare_environment(None)).returncode
+    time.sleep(1)
+    check_equal(asks(), 1, "the plugin is not ready before kubelet listens")
+    node.kubelet.connect()
+    check(wait_until(lambda: asks() == 0), "it is when kubelet does")
+    node.kubelet.stop()
+    check(wait_until(lambda: asks() == 1, 10), "and not while kubelet is away")
+    node.kubelet.start()
+    node.kubelet.connect()
+    check(wait_until(lambda: asks() == 0), "until it is back")
+    node.plugin.kill()
+    node.plugin.wait()
+    node.kubelet.stop()
+    node.start()
+    check(wait_until(lambda: asks() == 1), "what a dead one left is taken away")
+    node.kubelet.start()
+    node.kubelet.connect()
     node.end()
 
 
@@ -648,7 +682,7 @@ def hangs():
     node.api.close()
 
 
-PARTS = ["registers", "hands_over", "matches", "init_containers", "refuses", "upgrades", "survives", "alone", "priorities", "holds_fast", "lists_again", "loses_its_socket", "trims", "hangs"]
+PARTS = ["registers", "is_ready", "hands_over", "matches", "init_containers", "refuses", "upgrades", "survives", "alone", "priorities", "holds_fast", "lists_again", "loses_its_socket", "trims", "hangs"]
 
 if __name__ == "__main__":
     for part in sys.argv[1:] or PARTS:
