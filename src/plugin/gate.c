@@ -23,7 +23,7 @@ enum {
     AGAIN_SOON_MS = 1000, /* while the API server is away */
 };
 
-/* Where runtimes listen. */
+/* Where runtimes listen; in our pod the host's root is elsewhere. */
 static const char *const usual_sockets[] = {
     "/run/containerd/containerd.sock",
     "/run/crio/crio.sock",
@@ -70,15 +70,27 @@ static void on_runtime(void *data, const struct grpc_answer *answer)
     decide(plugin);
 }
 
+static const char *find_socket(char path[static PATH_MAX])
+{
+    static const char *const roots[] = {"", "/driver-root"};
+
+    for (size_t i = 0; i < ARRAY_SIZE(roots) * ARRAY_SIZE(usual_sockets); i++) {
+        (void)snprintf(path, PATH_MAX, "%s%s", roots[i / ARRAY_SIZE(usual_sockets)],
+                       usual_sockets[i % ARRAY_SIZE(usual_sockets)]);
+        if (access(path, F_OK) == 0)
+            return path;
+    }
+    return NULL;
+}
+
 static void ask_runtime(struct plugin *plugin)
 {
     Runtime__V1__StatusRequest request = RUNTIME__V1__STATUS_REQUEST__INIT;
     const char *socket = plugin->options->runtime_socket;
+    char path[PATH_MAX];
 
-    for (size_t i = 0; i < ARRAY_SIZE(usual_sockets) && !socket; i++) {
-        if (access(usual_sockets[i], F_OK) == 0)
-            socket = usual_sockets[i];
-    }
+    if (!socket)
+        socket = find_socket(path);
     request.verbose = 1;
     if (socket &&
         grpc_request(plugin->loop, socket, "/runtime.v1.RuntimeService/Status", &request.base,

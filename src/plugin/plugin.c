@@ -369,6 +369,7 @@ static int make_driver(struct plugin *plugin, struct error *err)
 
 static int install(struct plugin *plugin, struct error *err)
 {
+    struct error why = ERROR_INIT;
     char library[PATH_MAX];
     int r;
 
@@ -379,7 +380,11 @@ static int install(struct plugin *plugin, struct error *err)
     r = make_driver(plugin, err);
     if (r == 0)
         r = host_find_library(library, err);
-    return r < 0 ? r : host_install(&plugin->host, library, HAMI_VERSION, err);
+    if (r == 0)
+        r = host_install(&plugin->host, library, HAMI_VERSION, err);
+    if (r == 0 && host_label(&plugin->host, plugin->options->sysfs, &why) < 0)
+        log_warn("%s", why.text);
+    return r;
 }
 
 static int watch_api(struct plugin *plugin, struct error *err)

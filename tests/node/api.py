@@ -15,7 +15,7 @@ import urllib.parse
 
 
 class Api:
-    def __init__(self, watch_list=True, objects=None, port=0, token=None, tls=None):
+    def __init__(self, watch_list=True, objects=None, port=0, token=None, tls=None, address="127.0.0.1"):
         self.watch_list = watch_list
         self.lock = threading.Condition()
         self.version = 1000
@@ -32,7 +32,9 @@ class Api:
         self.quiet = False  # watches bring nothing for now
         self.snapshots = 0  # lists whose snapshot was taken
         self.generation = 0
-        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", port), self.handler())
+        self.host = f"[{address}]" if ":" in address else address
+        kind = type("Server", (http.server.ThreadingHTTPServer,), {"address_family": socket.AF_INET6 if ":" in address else socket.AF_INET})
+        self.server = kind((address, port), self.handler())
         self.scheme = "http"
         if tls:
             self.scheme = "https"
@@ -43,7 +45,7 @@ class Api:
         threading.Thread(target=self.server.serve_forever, args=(0.05,), daemon=True).start()
 
     def url(self):
-        return f"{self.scheme}://127.0.0.1:{self.port}"
+        return f"{self.scheme}://{self.host}:{self.port}"
 
     def kubeconfig(self, path, user="{}", cluster=""):
         path.write_text(

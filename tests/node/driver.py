@@ -252,7 +252,22 @@ def sick():
     node.end()
 
 
-PARTS = ["toolkit", "none", "runtime", "cards", "sick"]
+def selinux():
+    sysfs = scratch / "selinux"
+    (sysfs / "fs/selinux").mkdir(parents=True)
+    for enforced in ("0", "1"):
+        (sysfs / "fs/selinux/enforce").write_text(enforced)
+        node = Node(cards=CARDS, more=["--sysfs", sysfs])
+        node.kubelet.connect()
+        label = lambda name: os.getxattr(node.folder / "vgpu" / name, "security.selinux") if "security.selinux" in os.listxattr(node.folder / "vgpu" / name) else b""
+        warned = "SELinux is enforced here" in node.said()
+        done = all(label(name) == b"system_u:object_r:container_file_t:s0\0" for name in (".", "containers", "ld.so.preload"))
+        print(f"labelled: {done}, warned: {warned}")
+        check_equal(done or warned, enforced == "1", f"enforced {enforced}: the containers' files are labelled for them, or it is said what to do")
+        node.end()
+
+
+PARTS = ["toolkit", "none", "runtime", "cards", "sick", "selinux"]
 
 if __name__ == "__main__":
     for part in sys.argv[1:] or PARTS:

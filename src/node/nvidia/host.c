@@ -8,6 +8,7 @@
 #include <string.h>
 #include <sys/random.h>
 #include <sys/stat.h>
+#include <sys/xattr.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
@@ -186,6 +187,39 @@ int host_install(struct node_host *host, const char *source, const char *version
     if (file_read(path, have, sizeof(have)) > 0 && strcmp(have, preload) == 0)
         return 0;
     return write_file(path, preload, strlen(preload), 0644, err);
+}
+
+#define CONTAINER_LABEL "system_u:object_r:container_file_t:s0"
+
+static bool is_enforced(const char *sysfs)
+{
+    char path[PATH_MAX], text[8];
+
+    return path_of(path, NULL, "%s/fs/selinux/enforce", sysfs) == 0 &&
+           file_read(path, text, sizeof(text)) > 0 && text[0] == '1';
+}
+
+int host_label(const struct node_host *host, const char *sysfs, struct error *err)
+{
+    char paths[4][PATH_MAX];
+    int r = 0;
+
+    if (!is_enforced(sysfs))
+        return 0;
+    COPY_TEXT(paths[0], host->hook_path);
+    COPY_TEXT(paths[1], host->library);
+    r = path_of(paths[2], err, "%s/containers", host->hook_path);
+    if (r == 0)
+        r = path_of(paths[3], err, "%s/ld.so.preload", host->hook_path);
+    for (size_t i = 0; i < ARRAY_SIZE(paths) && r == 0; i++) {
+        if (setxattr(paths[i], "security.selinux", CONTAINER_LABEL, sizeof(CONTAINER_LABEL), 0) < 0)
+            r = error_set(err, -errno,
+                          "SELinux is enforced here, and %s can't be labelled (%s), without which "
+                          "containers don't get their limits: run the device plugin with type "
+                          "spc_t, or `chcon -R -t container_file_t %s` on the node",
+                          paths[i], strerror(errno), host->hook_path);
+    }
+    return r;
 }
 
 static int above_program(char ret_folder[PATH_MAX], struct error *err)

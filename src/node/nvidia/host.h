@@ -27,6 +27,13 @@ int host_install(struct node_host *host, const char *source, const char *version
                  struct error *err);
 
 /*
+ * Where SELinux is enforced a container may touch files of one type only: the folders get it, and
+ * what is made in them has it of them. sysfs is "/sys". Errors, with the command that a person may
+ * give instead, where it is enforced and we may not.
+ */
+int host_label(const struct node_host *host, const char *sysfs, struct error *err);
+
+/*
  * The library to install: $HAMI_LIBDIR, else beside the running program, ../lib/hami of an
  * installation, or the build tree.
  */
