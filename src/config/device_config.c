@@ -298,10 +298,25 @@ int device_config_parse(const char *name, const char *text, size_t len,
     return 0;
 }
 
+/* Without a name for its count a vendor's devices can't be asked for; without a vendor none can. */
+static int check_complete(const char *path, const struct device_config *config, struct error *err)
+{
+    if (!config->has_nvidia)
+        return error_set(err, -EINVAL, "%s: it has no section nvidia, so there is nothing to share",
+                         path);
+    if (!config->nvidia.count_name[0])
+        return error_set(err, -EINVAL,
+                         "%s: nvidia.resourceCountName: not given; pods could not ask for a device",
+                         path);
+    return 0;
+}
+
 int device_config_load(const char *path, struct device_config *ret_config, struct error *err)
 {
     AUTOFREE char *text = malloc(FILE_MAX + 1);
+    struct device_config config;
     ssize_t len;
+    int r;
 
     if (!text)
         return error_set(err, -ENOMEM, "%s: no memory", path);
@@ -310,7 +325,12 @@ int device_config_load(const char *path, struct device_config *ret_config, struc
         return error_set(err, -EFBIG, "%s: more than 256 KiB", path);
     if (len < 0)
         return error_set(err, (int)len, "%s: %s", path, strerror((int)-len));
-    return device_config_parse(path, text, (size_t)len, ret_config, err);
+    r = device_config_parse(path, text, (size_t)len, &config, err);
+    if (r == 0)
+        r = check_complete(path, &config, err);
+    if (r == 0)
+        *ret_config = config;
+    return r;
 }
 
 void device_config_vendors(const struct device_config *config, struct vendor_set *ret_set)

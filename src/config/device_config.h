@@ -17,7 +17,8 @@ struct device_config {
 };
 
 /*
- * The configuration of a file of at most 256 KiB. What is wrong is told with the key and its line
+ * The configuration of a file of at most 256 KiB, which has a section nvidia that names what is
+ * counted. What is wrong is told with the key and its line
  * and column: -EINVAL; -EFBIG, -ENOENT and the like for the file itself. The output is untouched
  * then.
  */

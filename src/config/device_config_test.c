@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/check.h"
+#include "base/file.h"
 #include "base/util.h"
 
 static int parse(const char *text, struct device_config *ret_config, struct error *err)
@@ -165,6 +166,36 @@ static void a_file_too_large_or_missing_is_refused(void **state)
     assert_int_equal(device_config_load("/dev/zero", &config, NULL), -EFBIG);
 }
 
+/* As a file: without a vendor there is nothing to share, without a name nothing to ask for. */
+static void what_leaves_nothing_to_share_is_refused(void **state)
+{
+    static const struct {
+        const char *text, *why;
+    } files[] = {
+        {"", "it has no section nvidia"},
+        {"vnpus: []\n", "it has no section nvidia"},
+        {"nvidia:\n", "nvidia.resourceCountName: not given"},
+        {"nvidia: {resourceCountName: \"\"}\n", "nvidia.resourceCountName: not given"},
+    };
+    char path[] = "/tmp/device-config-XXXXXX";
+    int fd = mkstemp(path);
+
+    (void)state;
+    assert_true(fd >= 0);
+    for (size_t i = 0; i < ARRAY_SIZE(files); i++) {
+        struct device_config config = {.nvidia.split_count = 99};
+        struct error err = ERROR_INIT;
+
+        assert_int_equal(file_replace(path, files[i].text, strlen(files[i].text), 0600), 0);
+        assert_int_equal(device_config_load(path, &config, &err), -EINVAL);
+        assert_non_null(strstr(err.text, files[i].why));
+        assert_non_null(strstr(err.text, path));
+        assert_int_equal(config.nvidia.split_count, 99);
+    }
+    (void)close(fd);
+    (void)unlink(path);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -172,6 +203,7 @@ int main(void)
         cmocka_unit_test(what_is_left_out_has_its_default),
         cmocka_unit_test(what_is_wrong_is_named_with_its_place),
         cmocka_unit_test(a_file_too_large_or_missing_is_refused),
+        cmocka_unit_test(what_leaves_nothing_to_share_is_refused),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

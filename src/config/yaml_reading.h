@@ -2,7 +2,7 @@
 #pragma once
 
 /* Steps of reading a YAML document as libyaml has it, whose errors tell line and column. Inside
- * config only. */
+ * what reads such files. */
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -79,6 +79,9 @@ int grpc_call_send(struct grpc_call *call, const ProtobufCMessage *message);
 /* Ends the call; why may be NULL. The call is gone for its owner. */
 void grpc_call_end(struct grpc_call *call, enum grpc_status status, const char *why);
 
+/* The descriptor of the connection that the call came by, the server's; -EBADF. */
+int grpc_call_fd(const struct grpc_call *call);
+
 /* Calling */
 
 struct grpc_request;

@@ -181,6 +181,14 @@ void grpc_call_end(struct grpc_call *call, enum grpc_status status, const char *
     push(call);
 }
 
+int grpc_call_fd(const struct grpc_call *call)
+{
+    uv_os_fd_t fd;
+    int r = uv_fileno((const uv_handle_t *)&call->connection->h2.pipe, &fd);
+
+    return r < 0 ? -EBADF : fd;
+}
+
 /* Requests */
 
 static bool name_is(const uint8_t *name, size_t len, const char *wanted)

@@ -22,7 +22,7 @@
 #include "monitor/containers.h"
 #include "monitor/export.h"
 #include "monitor/podnames.h"
-#include "nvml/nvml.h"
+#include "nvml/find.h"
 
 enum {
     CARDS_MAX = 64,
@@ -36,7 +36,8 @@ enum {
 
 struct options {
     char node_name[256];
-    const char *kubeconfig, *hook_path, *address, *nvml;
+    const char *kubeconfig, *hook_path, *address;
+    const char *driver_root; /* NULL: where drivers usually are */
     bool legacy;
 };
 
@@ -81,7 +82,8 @@ static int read_cards(struct monitor *monitor, struct reading *reading)
 
     reading->count = 0;
     if (!monitor->nvml) {
-        int r = nvml_open(monitor->options->nvml, &monitor->nvml, &reading->err);
+        int r = nvml_find(monitor->options->driver_root, driver_usual_roots, &monitor->nvml,
+                          &reading->err);
 
         if (r < 0)
             return r;
@@ -349,6 +351,7 @@ enum {
     OPTION_HOOK_PATH,
     OPTION_ADDRESS,
     OPTION_LEGACY,
+    OPTION_DRIVER_ROOT,
 };
 
 static const struct argp_option argp_options[] = {
@@ -362,6 +365,8 @@ static const struct argp_option argp_options[] = {
      "Where /metrics and /healthz are served (default: :9394)", 0},
     {"legacy-metrics", OPTION_LEGACY, "BOOL", OPTION_ARG_OPTIONAL,
      "Serve the metrics under HAMi's older names, too", 0},
+    {"nvidia-driver-root", OPTION_DRIVER_ROOT, "FOLDER", 0,
+     "Below which the driver is, as this program sees it (default: where drivers usually are)", 0},
     {"v", 'v', "LEVEL", 0, "How much to say; 5: everything", 0},
     {0},
 };
@@ -396,6 +401,9 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
     case OPTION_ADDRESS:
         options->address = arg;
         return 0;
+    case OPTION_DRIVER_ROOT:
+        options->driver_root = strcmp(arg, "/") == 0 ? "" : arg;
+        return 0;
     case OPTION_LEGACY:
         options->legacy = !arg || strcmp(arg, "true") == 0;
         return 0;
@@ -425,7 +433,6 @@ int main(int argc, char **argv)
     struct options options = {
         .hook_path = hook_path && *hook_path ? hook_path : "/usr/local/vgpu",
         .address = ":9394",
-        .nvml = "libnvidia-ml.so.1",
     };
 
     if (name)

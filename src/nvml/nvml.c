@@ -1,10 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "nvml/nvml.h"
 
+#include <ctype.h>
 #include <dlfcn.h>
 #include <errno.h>
+#include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
+#include "base/file.h"
+#include "base/parse.h"
 #include "base/util.h"
 #include "driver/nvml.h"
 #include "nvml/symbols.h"
@@ -16,6 +22,7 @@ enum {
 struct nvml {
     void *library;
     bool initialised;
+    const char *sysfs;
 
     nvmlReturn_t (*init)(void);
     nvmlReturn_t (*shutdown)(void);
@@ -26,6 +33,7 @@ struct nvml {
     nvmlReturn_t (*device_uuid)(nvmlDevice_t device, char *uuid, unsigned length);
     nvmlReturn_t (*device_minor)(nvmlDevice_t device, unsigned *minor);
     nvmlReturn_t (*memory_info)(nvmlDevice_t device, nvmlMemory_t *memory);
+    nvmlReturn_t (*pci_info)(nvmlDevice_t device, nvmlPciInfo_t *info);
     nvmlReturn_t (*numa_node)(nvmlDevice_t device, unsigned *node);
     nvmlReturn_t (*utilization)(nvmlDevice_t device, nvmlUtilization_t *rates);
     nvmlReturn_t (*processes)(nvmlDevice_t device, unsigned *count, nvmlProcessInfo_v2_t *infos);
@@ -41,6 +49,7 @@ static const struct symbol symbols[] = {
     {"nvmlDeviceGetUUID", offsetof(struct nvml, device_uuid), .required = true},
     {"nvmlDeviceGetMinorNumber", offsetof(struct nvml, device_minor)},
     {"nvmlDeviceGetMemoryInfo", offsetof(struct nvml, memory_info), .required = true},
+    {"nvmlDeviceGetPciInfo_v3", offsetof(struct nvml, pci_info)},
     {"nvmlDeviceGetNumaNodeId", offsetof(struct nvml, numa_node)},
     {"nvmlDeviceGetUtilizationRates", offsetof(struct nvml, utilization)},
     {"nvmlDeviceGetComputeRunningProcesses_v3", offsetof(struct nvml, processes)},
@@ -82,6 +91,7 @@ int nvml_open(const char *library, struct nvml **ret_nvml, struct error *err)
     nvml = calloc(1, sizeof(*nvml));
     if (!nvml)
         return error_set(err, -ENOMEM, "cannot open %s: out of memory", library);
+    nvml->sysfs = "/sys";
 
     r = load(nvml, library, err);
     if (r < 0) {
@@ -102,12 +112,67 @@ void nvml_close(struct nvml *nvml)
     free(nvml);
 }
 
-/* A device that cannot be read keeps what could be, and is not healthy. */
+void nvml_set_sysfs(struct nvml *nvml, const char *folder)
+{
+    nvml->sysfs = folder;
+}
+
+/* NVML's "00000000:3B:00.0" is "0000:3b:00.0" to the kernel. */
+static void path_of_numa(const struct nvml *nvml, const char *bus_id, char *path, size_t size)
+{
+    char name[sizeof(((nvmlPciInfo_t *)0)->busId)];
+    size_t len = strlen(bus_id), skip = len > 12 ? len - 12 : 0;
+
+    copy_text(name, sizeof(name), bus_id + skip);
+    for (char *p = name; *p; p++)
+        *p = (char)tolower((unsigned char)*p);
+    (void)snprintf(path, size, "%s/bus/pci/devices/%s/numa_node", nvml->sysfs, name);
+}
+
+static bool is_simulated(void)
+{
+    const char *machine = getenv("HAMI_SIM");
+
+    return machine && *machine;
+}
+
+/*
+ * The node that the card is attached to, which the kernel knows; NVML's NUMA node is that of a
+ * card's own memory, on machines where it is part of the system's. Simulated cards are on no bus.
+ */
+static int read_numa_node(const struct nvml *nvml, nvmlDevice_t handle)
+{
+    char path[PATH_MAX], text[16];
+    nvmlPciInfo_t info;
+    uint64_t number;
+    unsigned node;
+
+    if (is_simulated())
+        return nvml->numa_node && nvml->numa_node(handle, &node) == NVML_SUCCESS &&
+                       node <= INT32_MAX
+                   ? (int)node
+                   : -1;
+    if (!nvml->pci_info || nvml->pci_info(handle, &info) != NVML_SUCCESS)
+        return -1;
+    info.busId[sizeof(info.busId) - 1] = '\0';
+    if (strchr(info.busId, '/'))
+        return -1;
+    path_of_numa(nvml, info.busId, path, sizeof(path));
+    if (file_read(path, text, sizeof(text)) < 0)
+        return -1;
+    text[strcspn(text, "\n")] = '\0';
+    return parse_u64(text, &number) == 0 && number <= INT32_MAX ? (int)number : -1;
+}
+
+/*
+ * A device that cannot be read keeps what could be, and is not healthy. One whose memory is the
+ * system's has none of its own to tell of: 0, and healthy.
+ */
 static void read_device(struct nvml *nvml, unsigned index, struct device *device)
 {
     nvmlMemory_t memory = {0};
     nvmlDevice_t handle;
-    unsigned node;
+    nvmlReturn_t result;
 
     *device = (struct device){
         .index = index,
@@ -122,11 +187,11 @@ static void read_device(struct nvml *nvml, unsigned index, struct device *device
         return;
     if (nvml->device_name(handle, device->model, sizeof(device->model)) != NVML_SUCCESS)
         return;
-    if (nvml->memory_info(handle, &memory) != NVML_SUCCESS)
+    result = nvml->memory_info(handle, &memory);
+    if (result != NVML_SUCCESS && result != NVML_ERROR_NOT_SUPPORTED)
         return;
-    device->memory_bytes = memory.total;
-    if (nvml->numa_node && nvml->numa_node(handle, &node) == NVML_SUCCESS && node <= INT32_MAX)
-        device->numa_node = (int)node;
+    device->memory_bytes = result == NVML_SUCCESS ? memory.total : 0;
+    device->numa_node = read_numa_node(nvml, handle);
     device->healthy = true;
 }
 

@@ -40,9 +40,13 @@ int nvml_open(const char *library, struct nvml **ret_nvml, struct error *err);
 void nvml_close(struct nvml *nvml);
 DEFINE_CLEANUP(struct nvml *, nvml_close);
 
+/* Where the kernel tells which NUMA node a device is attached to, in place of "/sys"; kept. */
+void nvml_set_sysfs(struct nvml *nvml, const char *folder);
+
 /*
  * The devices, in NVML's order, with no usage. A device that does not answer is listed as not
- * healthy. Returns their number, -E2BIG when they are more than max, -EIO.
+ * healthy; one that has no memory of its own is healthy with 0 bytes. Returns their number, -E2BIG
+ * when they are more than max, -EIO.
  */
 int nvml_list(struct nvml *nvml, struct device *ret_devices, size_t max, struct error *err);
 

@@ -147,3 +147,42 @@ int holder_of_checkpoint(const char *text, size_t len, const char *resource, con
     yyjson_doc_free(doc);
     return r;
 }
+
+static void each_id(yyjson_val *devices, void (*fn)(void *data, const char *id), void *data)
+{
+    size_t index, max, id_index, id_max;
+    yyjson_val *key, *list, *id;
+
+    if (!yyjson_is_obj(devices))
+        return;
+    yyjson_obj_foreach(devices, index, max, key, list)
+    {
+        yyjson_arr_foreach(list, id_index, id_max, id)
+        {
+            if (yyjson_is_str(id))
+                fn(data, yyjson_get_str(id));
+        }
+    }
+}
+
+int holder_each_id(const char *text, size_t len, const char *resource,
+                   void (*fn)(void *data, const char *id), void *data)
+{
+    yyjson_doc *doc = yyjson_read(text, len, 0);
+    yyjson_val *entries =
+        yyjson_obj_get(yyjson_obj_get(yyjson_doc_get_root(doc), "Data"), "PodDeviceEntries");
+    size_t index, max;
+    yyjson_val *entry;
+
+    if (!doc)
+        return -EPROTO;
+    yyjson_arr_foreach(entries, index, max, entry)
+    {
+        const char *name = yyjson_get_str(yyjson_obj_get(entry, "ResourceName"));
+
+        if (name && strcmp(name, resource) == 0)
+            each_id(yyjson_obj_get(entry, "DeviceIDs"), fn, data);
+    }
+    yyjson_doc_free(doc);
+    return 0;
+}

@@ -40,3 +40,9 @@ int holder_of_list(const uint8_t *message, size_t len, const char *resource, con
  */
 int holder_of_checkpoint(const char *text, size_t len, const char *resource, const char *const *ids,
                          size_t count, struct holder *holder);
+
+/* Calls fn with each id of the resource that the checkpoint's text says some container has.
+ * -EPROTO.
+ */
+int holder_each_id(const char *text, size_t len, const char *resource,
+                   void (*fn)(void *data, const char *id), void *data);

@@ -8,12 +8,16 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "base/file.h"
 #include "base/log.h"
 #include "base/util.h"
 #include "grpc/deviceplugin.pb-c.h"
 #include "node/nvidia/edits.h"
+#include "plugin/handover.h"
+#include "plugin/holder.h"
 
 enum {
+    CHECKPOINT_MAX = 16 << 20,
     STREAMS_MAX = 16,
     LOOK_MS = 2000, /* what the folder's events miss is seen by then */
     REGISTER_TIMEOUT_MS = 5000,
@@ -30,6 +34,9 @@ struct kubelet {
     void *data;
     char folder[PATH_MAX], path[PATH_MAX]; /* of our socket */
 
+    char handover_path[PATH_MAX + 16];
+    struct handover *handover;
+
     struct grpc_server *server;
     struct grpc_call *streams[STREAMS_MAX]; /* who listens to the list */
     size_t stream_count;
@@ -40,6 +47,7 @@ struct kubelet {
     bool watching; /* the folder's events */
     unsigned open_handles;
     bool closing;
+    bool is_ready; /* as it was said */
 
     struct grpc_request *registering;
     uint64_t known; /* identity of kubelet's socket with which we are registered; 0: none */
@@ -49,6 +57,9 @@ struct kubelet {
     V1beta1__Device *devices;
     size_t device_count;
     V1beta1__Device **list; /* what a message points to */
+
+    char **held; /* ids that kubelet had given to containers when we began */
+    size_t held_count;
 };
 
 /* Devices */
@@ -64,13 +75,53 @@ static void free_devices(struct kubelet *kubelet)
     kubelet->device_count = 0;
 }
 
-static int make_device(struct kubelet *kubelet, const struct card *card, unsigned slot)
+static void free_held(struct kubelet *kubelet)
+{
+    for (size_t i = 0; i < kubelet->held_count; i++)
+        free(kubelet->held[i]);
+    free(kubelet->held);
+}
+
+static bool is_held(const struct kubelet *kubelet, const char *id)
+{
+    for (size_t i = 0; i < kubelet->held_count; i++) {
+        if (strcmp(kubelet->held[i], id) == 0)
+            return true;
+    }
+    return false;
+}
+
+/*
+ * "UUID::n", which DCGM's exporter knows. Earlier versions had "UUID-n": those that a container was
+ * given stay as they are, since kubelet would admit it no more, after its own restart, with devices
+ * that are gone.
+ */
+static char *make_id(const struct kubelet *kubelet, const struct card *card, unsigned slot)
+{
+    char *id;
+
+    if (asprintf(&id, "%s-%u", card->uuid, slot) < 0)
+        return NULL;
+    if (is_held(kubelet, id))
+        return id;
+    free(id);
+    return asprintf(&id, "%s::%u", card->uuid, slot) < 0 ? NULL : id;
+}
+
+/*
+ * kubelet takes any of the ids, whichever card the scheduler chose: an id stands for a share of
+ * some card of the node, and is healthy while there is one. The card itself is judged when the
+ * container starts.
+ */
+static int make_device(struct kubelet *kubelet, const struct card *card, unsigned slot,
+                       bool healthy)
 {
     V1beta1__Device *device = &kubelet->devices[kubelet->device_count];
 
     v1beta1__device__init(device);
-    device->health = (char *)(card->healthy ? "Healthy" : "Unhealthy");
-    if (asprintf(&device->id, "%s-%u", card->uuid, slot) < 0)
+    device->health = (char *)(healthy ? "Healthy" : "Unhealthy");
+    device->id = make_id(kubelet, card, slot);
+    if (!device->id)
         return -ENOMEM;
     kubelet->list[kubelet->device_count++] = device;
     return 0;
@@ -78,6 +129,7 @@ static int make_device(struct kubelet *kubelet, const struct card *card, unsigne
 
 static int make_devices(struct kubelet *kubelet, const struct cards *cards)
 {
+    bool healthy = cards_any_healthy(cards);
     size_t count = 0;
     int r = 0;
 
@@ -89,7 +141,7 @@ static int make_devices(struct kubelet *kubelet, const struct cards *cards)
         return -ENOMEM;
     for (size_t i = 0; i < cards->count && r == 0; i++) {
         for (unsigned slot = 0; slot < cards->items[i].slots && r == 0; slot++)
-            r = make_device(kubelet, &cards->items[i], slot);
+            r = make_device(kubelet, &cards->items[i], slot, healthy);
     }
     return r;
 }
@@ -128,6 +180,16 @@ static bool has_device(const struct kubelet *kubelet, const char *id)
     return false;
 }
 
+static void say_ready(struct kubelet *kubelet)
+{
+    bool is_ready = kubelet->known && kubelet->stream_count;
+
+    if (is_ready == kubelet->is_ready || kubelet->closing)
+        return;
+    kubelet->is_ready = is_ready;
+    kubelet->ops->ready(kubelet->data, is_ready);
+}
+
 /* The methods that kubelet calls */
 
 static void on_options(void *data, struct grpc_call *call, const uint8_t *message, size_t len)
@@ -156,6 +218,7 @@ static void on_list(void *data, struct grpc_call *call, const uint8_t *message, 
     kubelet->silence = 0;
     log_info("kubelet listens to the list of %zu devices", kubelet->device_count);
     send_list(kubelet, call);
+    say_ready(kubelet);
 }
 
 static const char *find_unknown(const struct kubelet *kubelet,
@@ -168,12 +231,17 @@ static const char *find_unknown(const struct kubelet *kubelet,
     return NULL;
 }
 
-/* Whom it is for is not known yet: only a name is given, whose meaning is written later. */
+/*
+ * Whom it is for is not known yet: only a name is given, whose meaning is written later. Where the
+ * runtime does not know of CDI, no NVIDIA runtime shall hand out all cards without a limit: the
+ * meaning of the name overrides this variable.
+ */
 static void answer_allocate(struct grpc_call *call, const V1beta1__AllocateRequest *request)
 {
     size_t count = request->n_container_requests;
     AUTOFREE struct answer {
         V1beta1__ContainerAllocateResponse response;
+        V1beta1__EnvsEntry variable, *variables[1];
         V1beta1__CDIDevice device, *devices[1];
         char name[sizeof(CDI_KIND) + 1 + EDITS_NAME_SIZE];
     } *answers = calloc(count + 1, sizeof(*answers));
@@ -197,6 +265,12 @@ static void answer_allocate(struct grpc_call *call, const V1beta1__AllocateReque
         answer->devices[0] = &answer->device;
         answer->response.n_cdi_devices = 1;
         answer->response.cdi_devices = answer->devices;
+        v1beta1__envs_entry__init(&answer->variable);
+        answer->variable.key = (char *)"NVIDIA_VISIBLE_DEVICES";
+        answer->variable.value = (char *)"void";
+        answer->variables[0] = &answer->variable;
+        answer->response.n_envs = 1;
+        answer->response.envs = answer->variables;
         list[i] = &answer->response;
     }
     response.n_container_responses = count;
@@ -266,6 +340,7 @@ static void on_gone(void *data, struct grpc_call *call)
             continue;
         kubelet->streams[i] = kubelet->streams[--kubelet->stream_count];
         log_info("kubelet no longer listens");
+        say_ready(kubelet);
         if (!kubelet->stream_count && !kubelet->closing)
             (void)uv_timer_start(&kubelet->retry, on_retry, DROPPED_MS, 0);
         return;
@@ -313,6 +388,7 @@ static void on_registered(void *data, const struct grpc_answer *answer)
         kubelet->known = kubelet->asked;
         kubelet->failures = kubelet->silence = 0;
         log_info("registered with kubelet for %s", kubelet->config.resource);
+        say_ready(kubelet);
         return;
     }
     pause_ms = MIN((unsigned)RETRY_FIRST_MS << MIN(kubelet->failures, 6u), (unsigned)RETRY_MAX_MS);
@@ -349,10 +425,25 @@ static void register_with(struct kubelet *kubelet, uint64_t socket)
         log_error("cannot register with kubelet: %s", strerror(-r));
 }
 
+static bool takes_over(void *data)
+{
+    const struct kubelet *kubelet = data;
+
+    return kubelet->is_ready;
+}
+
+/* kubelet's is another one by now, or was never: what was handed over ended with it. */
 static int serve(struct kubelet *kubelet, struct error *err)
 {
+    struct error why = ERROR_INIT;
+
     grpc_server_free(kubelet->server);
     kubelet->server = NULL;
+    handover_free(kubelet->handover);
+    kubelet->handover = NULL;
+    if (handover_new(kubelet->loop, kubelet->handover_path, takes_over, kubelet, &kubelet->handover,
+                     &why) < 0)
+        log_warn("%s", why.text);
     return grpc_server_new(kubelet->loop, kubelet->path, &service, kubelet, &kubelet->server, err);
 }
 
@@ -385,6 +476,7 @@ static void look(struct kubelet *kubelet)
         kubelet->watching = uv_fs_event_start(&kubelet->events, on_event, kubelet->folder, 0) == 0;
     if (stat(kubelet->config.socket, &theirs) < 0) {
         kubelet->known = 0;
+        say_ready(kubelet);
         return;
     }
     if (!kubelet->server || lstat(kubelet->path, &ours) < 0) {
@@ -413,6 +505,41 @@ static void on_look(uv_timer_t *timer)
 
 /* Making and freeing */
 
+static void keep_held(void *data, const char *id)
+{
+    struct kubelet *kubelet = data;
+    char **held;
+
+    if (kubelet->held_count == KUBELET_IDS_MAX || strstr(id, "::"))
+        return;
+    held = realloc(kubelet->held, (kubelet->held_count + 1) * sizeof(*held));
+    if (!held)
+        return;
+    kubelet->held = held;
+    held[kubelet->held_count] = strdup(id);
+    kubelet->held_count += held[kubelet->held_count] != NULL;
+}
+
+static void read_held(struct kubelet *kubelet)
+{
+    char path[PATH_MAX + 32];
+    AUTOFREE char *text = NULL;
+    struct stat st;
+    ssize_t len;
+
+    (void)snprintf(path, sizeof(path), "%s/kubelet_internal_checkpoint", kubelet->folder);
+    if (file_stat(path, &st) < 0 || st.st_size > CHECKPOINT_MAX)
+        return;
+    text = malloc((size_t)st.st_size + 4096);
+    len = text ? file_read(path, text, (size_t)st.st_size + 4096) : -ENOMEM;
+    if (len < 0 ||
+        holder_each_id(text, (size_t)len, kubelet->config.resource, keep_held, kubelet) < 0)
+        log_warn(
+            "%s can't be read: containers of an earlier version may not outlive kubelet's next "
+            "restart",
+            path);
+}
+
 static int make_paths(struct kubelet *kubelet, struct error *err)
 {
     const char *socket = kubelet->config.socket;
@@ -424,6 +551,8 @@ static int make_paths(struct kubelet *kubelet, struct error *err)
     copy_text(kubelet->folder, (size_t)(slash - socket) + 1, socket);
     len = snprintf(kubelet->path, sizeof(kubelet->path), "%s/%s", kubelet->folder,
                    kubelet->config.endpoint);
+    (void)snprintf(kubelet->handover_path, sizeof(kubelet->handover_path), "%s.handover",
+                   kubelet->path);
     return len < (int)sizeof(kubelet->path)
                ? 0
                : error_set(err, -ENAMETOOLONG, "%s is too long", socket);
@@ -443,8 +572,11 @@ int kubelet_new(uv_loop_t *loop, const struct kubelet_config *config, const stru
     kubelet->data = data;
     r = make_paths(kubelet, err);
     if (r == 0)
+        read_held(kubelet);
+    if (r == 0)
         r = serve(kubelet, err);
     if (r < 0) {
+        free_held(kubelet);
         free(kubelet);
         return r;
     }
@@ -465,16 +597,39 @@ static void on_closed(uv_handle_t *handle)
     if (--kubelet->open_handles)
         return;
     free_devices(kubelet);
+    free_held(kubelet);
     free(kubelet);
+}
+
+/* Another of us has our place: what kubelet has of us must not end with us. */
+static void hand_over(struct kubelet *kubelet)
+{
+    struct stat st;
+    int fds[HANDOVER_MAX + STREAMS_MAX], r;
+    size_t count;
+
+    if (!kubelet->stream_count || !kubelet->server || lstat(kubelet->path, &st) < 0 ||
+        grpc_server_is_reachable(kubelet->server))
+        return;
+    count = kubelet->handover ? handover_held(kubelet->handover, fds) : 0;
+    for (size_t i = 0; i < kubelet->stream_count; i++)
+        fds[count++] = grpc_call_fd(kubelet->streams[i]);
+    r = handover_give(kubelet->handover_path, fds, MIN(count, (size_t)HANDOVER_MAX));
+    if (r == 0)
+        log_info("handed over to the one that follows");
+    else
+        log_warn("the one that follows does not take over: %s", strerror(-r));
 }
 
 void kubelet_free(struct kubelet *kubelet)
 {
     if (!kubelet || kubelet->closing)
         return;
+    hand_over(kubelet);
     kubelet->closing = true;
     grpc_request_cancel(kubelet->registering);
     grpc_server_free(kubelet->server);
+    handover_free(kubelet->handover);
     uv_close((uv_handle_t *)&kubelet->events, on_closed);
     uv_close((uv_handle_t *)&kubelet->look, on_closed);
     uv_close((uv_handle_t *)&kubelet->retry, on_closed);

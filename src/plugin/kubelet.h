@@ -4,9 +4,11 @@
 /*
  * kubelet's side of the plugin: the socket it calls, the registration, the list of devices. When
  * kubelet restarts it removes all sockets of its folder and forgets its plugins: then everything is
- * made and said again.
+ * made and said again. When another of us has taken our place, and we end, it is handed what
+ * kubelet must not see ending (handover.h).
  */
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <uv.h>
 
@@ -28,6 +30,8 @@ struct kubelet_ops {
      */
     void (*prestart)(void *data, struct grpc_call *call, const char *const *ids, size_t count);
     void (*gone)(void *data, struct grpc_call *call);
+    /* kubelet knows us and listens to the list, or no longer does. */
+    void (*ready)(void *data, bool is_ready);
 };
 
 struct kubelet_config {

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/log.h"
 #include "base/parse.h"
@@ -22,8 +23,17 @@ enum {
     OPTION_CDI_DIR,
     OPTION_KUBELET_SOCKET,
     OPTION_POD_RESOURCES,
+    OPTION_CDI_FOLDERS,
+    OPTION_DRIVER_ROOT,
+    OPTION_SEEN_DRIVER,
+    OPTION_SYSFS,
     OPTION_DEV_ROOT,
     OPTION_PASS_DEVICE_SPECS,
+    OPTION_FAIL_ON_INIT_ERROR,
+    OPTION_RUNTIME_SOCKET,
+    OPTION_RUNTIME_CDI,
+    OPTION_READY_FILE,
+    OPTION_CHECK,
     OPTION_WITHOUT_EFFECT,
 };
 
@@ -53,14 +63,38 @@ static const struct argp_option argp_options[] = {
     {"pod-resources-socket", OPTION_POD_RESOURCES, "SOCKET", 0,
      "Where kubelet tells whose devices are (default: /var/lib/kubelet/pod-resources/kubelet.sock)",
      0},
+    {"nvidia-cdi-dirs", OPTION_CDI_FOLDERS, "FOLDERS", 0,
+     "Where NVIDIA's toolkit says in CDI specifications what its driver consists of; the first "
+     "rules "
+     "(default: " DRIVER_CDI_FOLDERS ")",
+     0},
+    {"nvidia-driver-root", OPTION_DRIVER_ROOT, "FOLDER", 0,
+     "Where the driver is on the host: where the toolkit has written nothing its libraries and "
+     "device nodes are given to containers one by one (default: none; the runtime's business)",
+     0},
+    {"driver-root-ctr-path", OPTION_SEEN_DRIVER, "FOLDER", 0,
+     "The same as this program sees it (default: /driver-root, else the same)", 0},
+    {"container-driver-root", OPTION_SEEN_DRIVER, NULL, OPTION_ALIAS, NULL, 0},
+    {"sysfs", OPTION_SYSFS, "FOLDER", OPTION_HIDDEN, "Where sysfs is (default: /sys)", 0},
     {"nvidia-dev-root", OPTION_DEV_ROOT, "FOLDER", 0,
      "Above /dev/nvidia0 on the host (default: none)", 0},
     {"dev-root", OPTION_DEV_ROOT, NULL, OPTION_ALIAS, NULL, 0},
     {"pass-device-specs", OPTION_PASS_DEVICE_SPECS, "BOOL", OPTION_ARG_OPTIONAL,
      "List device nodes, for runtimes other than NVIDIA's", 0},
+    {"fail-on-init-error", OPTION_FAIL_ON_INIT_ERROR, "BOOL", OPTION_ARG_OPTIONAL,
+     "End where NVML can't be opened (default: true); else say so on the Node, and try again", 0},
+    {"runtime-socket", OPTION_RUNTIME_SOCKET, "SOCKET", 0,
+     "The container runtime's, which is asked whether it takes CDI devices (default: where "
+     "containerd, CRI-O, k3s, k0s and MicroK8s have it)",
+     0},
+    {"runtime-cdi", OPTION_RUNTIME_CDI, "auto|on", 0,
+     "Whether it takes CDI devices: as it says (default), or always", 0},
+    {"ready-file", OPTION_READY_FILE, "FILE", 0,
+     "A file that is there while kubelet knows of the cards (default: none)", 0},
+    {"check", OPTION_CHECK, "FILE", 0,
+     "Do nothing but end with status 0 if that file is there, else 1", 0},
     {"v", 'v', "LEVEL", 0, "How much to say; 5: everything", 0},
     WITHOUT("cdi-annotation-prefix"),
-    WITHOUT("container-driver-root"),
     WITHOUT("device-cores-scaling"),
     WITHOUT("device-discovery-strategy"),
     WITHOUT("device-id-strategy"),
@@ -68,8 +102,6 @@ static const struct argp_option argp_options[] = {
     WITHOUT("device-memory-scaling"),
     WITHOUT("device-split-count"),
     WITHOUT("disable-core-limit"),
-    WITHOUT("driver-root-ctr-path"),
-    WITHOUT("fail-on-init-error"),
     WITHOUT("gdrcopy-enabled"),
     WITHOUT("gds-enabled"),
     WITHOUT("imex-channel-ids"),
@@ -78,7 +110,6 @@ static const struct argp_option argp_options[] = {
     WITHOUT("mofed-enabled"),
     WITHOUT("nvidia-cdi-hook-path"),
     WITHOUT("nvidia-ctk-path"),
-    WITHOUT("nvidia-driver-root"),
     WITHOUT("resource-name"),
     {0},
 };
@@ -144,12 +175,40 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
     case OPTION_POD_RESOURCES:
         options->pod_resources_socket = arg;
         return 0;
+    case OPTION_CDI_FOLDERS:
+        options->cdi_folders = arg;
+        return 0;
+    case OPTION_DRIVER_ROOT:
+        options->driver_root = strcmp(arg, "/") == 0 ? "" : arg;
+        return 0;
+    case OPTION_SEEN_DRIVER:
+        options->seen_driver = strcmp(arg, "/") == 0 ? "" : arg;
+        return 0;
+    case OPTION_SYSFS:
+        options->sysfs = arg;
+        return 0;
     case OPTION_DEV_ROOT:
         options->dev_root = strcmp(arg, "/") == 0 ? "" : arg;
         return 0;
     case OPTION_PASS_DEVICE_SPECS:
         options->pass_device_specs = read_bool(state, arg);
         return 0;
+    case OPTION_FAIL_ON_INIT_ERROR:
+        options->keep_trying = !read_bool(state, arg);
+        return 0;
+    case OPTION_RUNTIME_SOCKET:
+        options->runtime_socket = arg;
+        return 0;
+    case OPTION_RUNTIME_CDI:
+        if (strcmp(arg, "auto") != 0 && strcmp(arg, "on") != 0)
+            argp_error(state, "--runtime-cdi: \"%s\" is neither auto nor on", arg);
+        options->assume_cdi = strcmp(arg, "on") == 0;
+        return 0;
+    case OPTION_READY_FILE:
+        options->ready_file = arg;
+        return 0;
+    case OPTION_CHECK:
+        exit(access(arg, F_OK) == 0 ? EXIT_SUCCESS : EXIT_FAILURE);
     case OPTION_WITHOUT_EFFECT:
         log_warn("%s has no effect here", state->argv[state->next - 1]);
         return 0;
@@ -176,6 +235,17 @@ static const struct argp argp = {
 
 PUBLIC const char *argp_program_version = "hami-device-plugin " HAMI_VERSION;
 
+/* In a pod the host's root is mounted somewhere. */
+static void set_seen_driver(struct plugin_options *options)
+{
+    static char path[PATH_MAX];
+
+    if (options->seen_driver || !options->driver_root)
+        return;
+    (void)snprintf(path, sizeof(path), "/driver-root%s", options->driver_root);
+    options->seen_driver = access(path, F_OK) == 0 ? path : options->driver_root;
+}
+
 int main(int argc, char **argv)
 {
     struct plugin_options options = {
@@ -184,7 +254,8 @@ int main(int argc, char **argv)
         .cdi_dir = "/var/run/cdi",
         .kubelet_socket = "/var/lib/kubelet/device-plugins/kubelet.sock",
         .pod_resources_socket = "/var/lib/kubelet/pod-resources/kubelet.sock",
-        .nvml = "libnvidia-ml.so.1",
+        .cdi_folders = DRIVER_CDI_FOLDERS,
+        .sysfs = "/sys",
         .dev_root = "",
     };
     const char *name = getenv("NODE_NAME");
@@ -193,5 +264,6 @@ int main(int argc, char **argv)
         COPY_TEXT(options.node_name, name);
     if (argp_parse(&argp, argc, argv, 0, NULL, &options) != 0)
         return 2;
+    set_seen_driver(&options);
     return plugin_run(&options) < 0 ? EXIT_FAILURE : EXIT_SUCCESS;
 }

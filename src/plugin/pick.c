@@ -154,6 +154,10 @@ int pick_check(const struct node_pod *pod, const struct pod_devices *devices, si
         if (!card)
             return error_set(err, -ENODEV, "card %.96s of the pod's annotation is not here",
                              mine->items[i].uuid);
+        if (!card->healthy)
+            return error_set(err, -ENODEV,
+                             "card %s is not healthy; the container is tried again until it is",
+                             card->uuid);
         if (mine->items[i].memory_mib <= 0 || mine->items[i].cores < 0)
             return error_set(err, -EINVAL, "the pod's annotation gives it %d MiB, %d cores of %s",
                              mine->items[i].memory_mib, mine->items[i].cores, card->uuid);

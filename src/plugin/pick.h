@@ -35,7 +35,7 @@ void pick_add_use(const struct node_pod *pod, const struct pod_devices *devices,
                   struct card_use *use);
 
 /*
- * Whether each card that the container was given is here, healthy or not, and has room for the pod
+ * Whether each card that the container was given is here, is healthy, and has room for the pod
  * beside what others hold of it. others gives that for a uuid. -ENODEV or -ENOSPC with err.
  */
 int pick_check(const struct node_pod *pod, const struct pod_devices *devices, size_t index,

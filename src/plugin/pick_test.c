@@ -194,7 +194,7 @@ static void what_exceeds_a_card_is_refused(void **state)
     };
     struct cards cards = {
         .count = 1,
-        .items = {{.uuid = "GPU-a", .memory_mib = 1000, .cores = 100, .slots = 2}},
+        .items = {{.uuid = "GPU-a", .memory_mib = 1000, .cores = 100, .slots = 2, .healthy = true}},
     };
 
     (void)state;
@@ -212,12 +212,30 @@ static void what_exceeds_a_card_is_refused(void **state)
     }
 }
 
+static void a_sick_card_is_refused(void **state)
+{
+    static const struct line lines[CONTAINERS_MAX] = {{"a"}};
+    struct cards cards = {
+        .count = 1, .items = {{.uuid = "GPU-a", .memory_mib = 1000, .cores = 100, .slots = 2}}};
+    struct error err = ERROR_INIT;
+    struct fixture fixture;
+    struct card_use used = {0};
+
+    (void)state;
+    make(&fixture, lines, ONE(100));
+    assert_int_equal(pick_check(&fixture.pod, &fixture.devices, 0, &cards, give_used, &used, &err),
+                     -ENODEV);
+    assert_non_null(strstr(err.text, "card GPU-a is not healthy"));
+    arena_free(fixture.arena);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_container_that_starts_is_found),
         cmocka_unit_test(init_containers_count_as_kubernetes_counts_them),
         cmocka_unit_test(what_exceeds_a_card_is_refused),
+        cmocka_unit_test(a_sick_card_is_refused),
     };
 
     return cmocka_run_group_tests_name("pick", tests, NULL, NULL);

@@ -9,9 +9,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/file.h"
 #include "base/log.h"
 #include "base/util.h"
 #include "node/nvidia/host.h"
+#include "nvml/find.h"
 #include "plugin/node_config.h"
 #include "plugin/prestart.h"
 
@@ -29,11 +31,26 @@ enum {
 
 /* Cards */
 
+static int open_nvml(const struct plugin *plugin, struct nvml **ret_nvml, struct error *err)
+{
+    int r = nvml_find(plugin->options->seen_driver, driver_usual_roots, ret_nvml, err);
+
+    if (r == 0)
+        nvml_set_sysfs(*ret_nvml, plugin->options->sysfs);
+    return r;
+}
+
 static void on_health_work(uv_work_t *work)
 {
     struct plugin *plugin = work->data;
 
-    plugin->found_result = cards_find(plugin->nvml, &plugin->config, &plugin->filter,
+    plugin->found = plugin->asked;
+    plugin->opened = plugin->nvml;
+    plugin->found_result =
+        plugin->opened ? 0 : open_nvml(plugin, &plugin->opened, &plugin->found_error);
+    if (plugin->found_result < 0)
+        return;
+    plugin->found_result = cards_find(plugin->opened, &plugin->config, &plugin->filter,
                                       &plugin->asked, &plugin->found, &plugin->found_error);
 }
 
@@ -51,7 +68,7 @@ static void log_changes(const struct cards *before, const struct cards *after)
 static void use_cards(struct plugin *plugin, const struct cards *cards)
 {
     plugin->cards = *cards;
-    if (kubelet_set_cards(plugin->kubelet, cards) < 0)
+    if (plugin->kubelet && kubelet_set_cards(plugin->kubelet, cards) < 0)
         log_error("no memory for the list of devices");
 }
 
@@ -62,8 +79,14 @@ static void on_health_done(uv_work_t *work, int status)
     (void)status;
     plugin->health_runs = false;
     plugin->health_late = 0;
+    plugin->nvml = plugin->opened;
     if (plugin->ending) {
         uv_close((uv_handle_t *)&plugin->health_timer, NULL);
+        return;
+    }
+    if (!plugin->nvml) {
+        plugin->nvml_why = plugin->found_error;
+        plugin_condition_check(plugin);
         return;
     }
     if (plugin->found_result < 0)
@@ -74,6 +97,8 @@ static void on_health_done(uv_work_t *work, int status)
         use_cards(plugin, &plugin->found);
     }
     plugin_register(plugin); /* what could not be written is tried again */
+    plugin_condition_check(plugin);
+    plugin_serve(plugin);
 }
 
 /* A driver that does not come back checks nothing: no card counts as healthy. */
@@ -257,7 +282,23 @@ static void on_call_gone(void *data, struct grpc_call *call)
     prestart_gone(data, call);
 }
 
-static const struct kubelet_ops kubelet_ops = {.prestart = on_prestart, .gone = on_call_gone};
+/* For --check: a rolling update goes on when the new one can serve. */
+static void on_ready(void *data, bool is_ready)
+{
+    const struct plugin *plugin = data;
+    const char *path = plugin->options->ready_file;
+
+    if (path && !is_ready)
+        (void)unlink(path);
+    if (path && is_ready && file_replace(path, "", 0, 0644) < 0)
+        log_warn("%s can't be made, so nobody learns that the plugin is ready", path);
+}
+
+static const struct kubelet_ops kubelet_ops = {
+    .prestart = on_prestart,
+    .gone = on_call_gone,
+    .ready = on_ready,
+};
 
 /* Starting */
 
@@ -273,7 +314,7 @@ static int find_simulated(struct plugin *plugin, struct error *err)
         return 0;
     if (!realpath(machine, plugin->host.sim_machine))
         return error_set(err, -errno, "HAMI_SIM=%s: %s", machine, strerror(errno));
-    handle = dlopen(plugin->options->nvml, RTLD_NOW | RTLD_NOLOAD);
+    handle = dlopen(NVML_LIBRARY, RTLD_NOW | RTLD_NOLOAD);
     symbol = handle ? dlsym(handle, "nvmlInit_v2") : NULL;
     if (!symbol || !dladdr(symbol, &info) || !realpath(info.dli_fname, plugin->host.sim_folder))
         return error_set(err, -ENOENT, "cannot find the folder of the simulated driver");
@@ -299,7 +340,11 @@ static int open_cards(struct plugin *plugin, struct error *err)
 {
     int r;
 
-    r = nvml_open(plugin->options->nvml, &plugin->nvml, err);
+    r = open_nvml(plugin, &plugin->nvml, err);
+    if (r < 0 && plugin->options->keep_trying) {
+        plugin->nvml_why = *err;
+        return 0;
+    }
     if (r == 0)
         r = find_simulated(plugin, err);
     if (r == 0)
@@ -307,18 +352,39 @@ static int open_cards(struct plugin *plugin, struct error *err)
     return r;
 }
 
+/* Libraries of a driver root are of no use without device nodes, so those are listed, too. */
+static int make_driver(struct plugin *plugin, struct error *err)
+{
+    const struct driver_config config = {
+        .cdi_folders = plugin->options->cdi_folders,
+        .root = plugin->options->driver_root,
+        .seen_root = plugin->options->seen_driver,
+    };
+
+    plugin->host.pass_device_specs =
+        plugin->options->pass_device_specs || plugin->options->driver_root;
+    plugin->driver = driver_new(&config);
+    return plugin->driver ? 0 : error_set(err, -ENOMEM, "no memory");
+}
+
 static int install(struct plugin *plugin, struct error *err)
 {
+    struct error why = ERROR_INIT;
     char library[PATH_MAX];
     int r;
 
     COPY_TEXT(plugin->host.hook_path, plugin->options->hook_path);
     COPY_TEXT(plugin->host.cdi_folder, plugin->options->cdi_dir);
     COPY_TEXT(plugin->host.dev_root, plugin->options->dev_root);
-    plugin->host.pass_device_specs = plugin->options->pass_device_specs;
     plugin->host.config = &plugin->config;
-    r = host_find_library(library, err);
-    return r < 0 ? r : host_install(&plugin->host, library, HAMI_VERSION, err);
+    r = make_driver(plugin, err);
+    if (r == 0)
+        r = host_find_library(library, err);
+    if (r == 0)
+        r = host_install(&plugin->host, library, HAMI_VERSION, err);
+    if (r == 0 && host_label(&plugin->host, plugin->options->sysfs, &why) < 0)
+        log_warn("%s", why.text);
+    return r;
 }
 
 static int watch_api(struct plugin *plugin, struct error *err)
@@ -342,19 +408,21 @@ static int watch_api(struct plugin *plugin, struct error *err)
     return r;
 }
 
-static int serve_kubelet(struct plugin *plugin, struct error *err)
+void plugin_serve(struct plugin *plugin)
 {
     struct kubelet_config config = {
         .socket = plugin->options->kubelet_socket,
         .endpoint = ENDPOINT,
         .resource = plugin->config.count_name,
     };
-    int r;
+    struct error err = ERROR_INIT;
 
-    r = kubelet_new(plugin->loop, &config, &kubelet_ops, plugin, &plugin->kubelet, err);
-    if (r == 0)
+    if (plugin->kubelet || !plugin->nvml || plugin->gate.outcome != FITNESS_GOOD)
+        return;
+    if (kubelet_new(plugin->loop, &config, &kubelet_ops, plugin, &plugin->kubelet, &err) < 0)
+        log_error("%s", err.text); /* tried again at the next look at the cards */
+    else
         use_cards(plugin, &plugin->cards);
-    return r;
 }
 
 static void stop(struct plugin *plugin)
@@ -365,6 +433,8 @@ static void stop(struct plugin *plugin)
     prestart_stop(plugin);
     plugin_phase_stop(plugin);
     plugin_register_stop(plugin);
+    plugin_condition_stop(plugin);
+    plugin_gate_stop(plugin);
     kubelet_free(plugin->kubelet);
     kube_watch_free(plugin->pod_watch);
     kube_watch_free(plugin->node_watch);
@@ -387,7 +457,9 @@ static void start_timers(struct plugin *plugin)
     (void)uv_timer_init(plugin->loop, &plugin->health_timer);
     (void)uv_timer_init(plugin->loop, &plugin->tidy_timer);
     (void)uv_timer_init(plugin->loop, &plugin->trim_timer);
+    (void)uv_timer_init(plugin->loop, &plugin->gate.timer);
     plugin->health_timer.data = plugin->tidy_timer.data = plugin->trim_timer.data = plugin;
+    plugin->gate.timer.data = plugin;
     for (size_t i = 0; i < ARRAY_SIZE(plugin->signals); i++) {
         (void)uv_signal_init(plugin->loop, &plugin->signals[i]);
         plugin->signals[i].data = plugin;
@@ -406,6 +478,15 @@ static void start_signals(struct plugin *plugin)
         (void)uv_signal_start(&plugin->signals[i], on_signal, numbers[i]);
 }
 
+static int adopt(struct plugin *plugin, struct error *err)
+{
+    plugin->pods = pods_new(plugin->options->node_name, plugin->config.priority_name);
+    if (!plugin->pods)
+        return error_set(err, -ENOMEM, "no memory");
+    plugin_adopt_records(plugin);
+    return 0;
+}
+
 static int start(struct plugin *plugin, struct error *err)
 {
     int r;
@@ -416,9 +497,11 @@ static int start(struct plugin *plugin, struct error *err)
     if (r == 0)
         r = install(plugin, err);
     if (r == 0)
+        r = adopt(plugin, err);
+    if (r == 0)
         r = watch_api(plugin, err);
     if (r == 0)
-        r = serve_kubelet(plugin, err);
+        plugin_gate_start(plugin);
     return r;
 }
 
@@ -426,6 +509,7 @@ static void release(struct plugin *plugin)
 {
     pods_free(plugin->pods);
     nvml_close(plugin->nvml);
+    driver_free(plugin->driver);
     free(plugin);
 }
 
@@ -439,11 +523,12 @@ int plugin_run(const struct plugin_options *options)
     if (!plugin || uv_loop_init(&loop) < 0)
         return -ENOMEM;
     (void)signal(SIGPIPE, SIG_IGN);
+    if (options->ready_file)
+        (void)unlink(options->ready_file);
     plugin->loop = &loop;
     plugin->options = options;
-    plugin->pods = pods_new(options->node_name);
     start_timers(plugin);
-    r = plugin->pods ? start(plugin, &err) : error_set(&err, -ENOMEM, "no memory");
+    r = start(plugin, &err);
     if (r < 0) {
         log_error("%s", err.text);
         stop(plugin);

@@ -17,7 +17,9 @@
 #include "kube/client.h"
 #include "kube/watch.h"
 #include "node/nvidia/card.h"
+#include "node/nvidia/driver.h"
 #include "node/nvidia/edits.h"
+#include "plugin/fitness.h"
 #include "plugin/kubelet.h"
 #include "plugin/pods.h"
 #include "vendor/nvidia/nvidia.h"
@@ -28,9 +30,24 @@ struct plugin_options {
     const char *device_config_file, *node_config_file;
     const char *hook_path, *cdi_dir;
     const char *kubelet_socket, *pod_resources_socket;
-    const char *nvml; /* the library's name */
+    const char *cdi_folders;               /* where NVIDIA's toolkit writes, with commas */
+    const char *driver_root, *seen_driver; /* on the host, and as we see it; NULL: not given */
+    const char *sysfs;
     const char *dev_root;
     bool pass_device_specs;
+    bool keep_trying;           /* where NVML can't be opened; else that ends us */
+    const char *runtime_socket; /* the container runtime's; NULL: where it usually is */
+    const char *ready_file;     /* there while kubelet knows us; NULL: none */
+    bool assume_cdi;            /* whatever the runtime says */
+};
+
+/* What the Node says of the driver. */
+#define CONDITION_TYPE "hami.io/DriverReady"
+
+struct condition {
+    bool ready;
+    char reason[32]; /* "": there is none */
+    char message[640];
 };
 
 struct plugin {
@@ -40,8 +57,11 @@ struct plugin {
     struct card_filter filter;
     char mode[DEVICE_MODE_SIZE];
     struct node_host host;
+    struct driver *driver;
 
-    struct nvml *nvml;
+    struct nvml *nvml;     /* NULL: not opened yet */
+    struct nvml *opened;   /* the thread's */
+    struct error nvml_why; /* for which it is not */
     struct cards cards;
     uv_work_t health;          /* NVML is asked in a thread of its own */
     struct cards asked, found; /* the thread's: what was known, and what it found */
@@ -64,9 +84,25 @@ struct plugin {
         char *known;  /* the node's annotation, as the API server has it; NULL: none */
         bool seen;    /* known is from the server */
         char *wanted; /* what it should be */
+        char *sent;   /* what was written last, and since when it is there; NULL: nothing */
+        int64_t sent_ns;
         struct kube_request *request;
     } registration;
     struct phase *phases; /* patches under way */
+
+    struct gate {
+        struct fitness fitness;
+        enum fitness_outcome outcome; /* 0: not known yet */
+        struct error why;
+        struct grpc_request *asking_runtime;
+        struct kube_request *asking_node;
+        uv_timer_t timer;
+    } gate;
+    struct conditions {
+        bool seen; /* what the Node has is known */
+        struct condition written, sent, said;
+        struct kube_request *request;
+    } conditions;
     bool ending;
 };
 
@@ -74,6 +110,19 @@ struct plugin {
 int plugin_run(const struct plugin_options *options);
 /* Logs, once, that a pod's annotation was changed after it was given its devices. */
 void plugin_say_altered(struct node_pod *pod);
+
+/* Tells kubelet of the cards, if they and the node are fit. */
+void plugin_serve(struct plugin *plugin);
+
+/* gate.c: whether what we say of containers reaches them. */
+void plugin_gate_start(struct plugin *plugin);
+void plugin_gate_on_timer(uv_timer_t *timer);
+void plugin_gate_stop(struct plugin *plugin);
+
+/* condition.c: the Node's condition CONDITION_TYPE. */
+void plugin_condition_check(struct plugin *plugin);
+void plugin_condition_seen(struct plugin *plugin, yyjson_val *status);
+void plugin_condition_stop(struct plugin *plugin);
 
 /* register.c: the annotation of the node. */
 void plugin_register(struct plugin *plugin);
@@ -89,5 +138,7 @@ void plugin_tidy_pod(struct plugin *plugin, struct node_pod *pod);
 void plugin_tidy_all(struct plugin *plugin);
 /* What containers add to their regions' files. */
 void plugin_trim(struct plugin *plugin);
-/* What an earlier life of ours handed over, of the pods that are known by now. */
+/* What an earlier life of ours handed over: its pods, as the disk has them... */
+void plugin_adopt_records(struct plugin *plugin);
+/* ...and its containers, of the pods that are known by now. */
 void plugin_adopt(struct plugin *plugin);

@@ -14,6 +14,7 @@
 
 enum {
     ARENA_MAX = 4 << 20,
+    PRIORITY_MAX = 1000, /* as the limits file takes it */
 };
 
 struct entry {
@@ -22,7 +23,7 @@ struct entry {
 };
 
 struct pods {
-    char *node;
+    char *node, *priority_name;
     unsigned list; /* counts lists; pods of an older one are gone once this one is complete */
     struct entry *entries;
 };
@@ -47,18 +48,15 @@ static void entry_free(struct entry *entry)
 }
 DEFINE_CLEANUP(struct entry *, entry_free);
 
-struct pods *pods_new(const char *node)
+struct pods *pods_new(const char *node, const char *priority_name)
 {
-    struct pods *pods = calloc(1, sizeof(*pods));
+    CLEANUP(pods_freep) struct pods *pods = calloc(1, sizeof(*pods));
 
     if (!pods)
         return NULL;
     pods->node = strdup(node);
-    if (!pods->node) {
-        free(pods);
-        return NULL;
-    }
-    return pods;
+    pods->priority_name = strdup(priority_name);
+    return pods->node && pods->priority_name ? TAKE(pods) : NULL;
 }
 
 static void entry_remove(struct pods *pods, struct entry *entry)
@@ -78,6 +76,7 @@ void pods_free(struct pods *pods)
         entry_remove(pods, entry);
     }
     free(pods->node);
+    free(pods->priority_name);
     free(pods);
 }
 
@@ -158,30 +157,20 @@ static void read_states(yyjson_val *object, struct node_pod *pod)
     }
 }
 
-/* The variable that admission adds to containers with a priority. */
-static int read_priority(yyjson_val *object)
+/*
+ * By the resource alone: the variable that admission makes of it may as well be the tenant's own.
+ */
+static int read_priority(const struct container *container, const char *name)
 {
-    yyjson_val *containers = yyjson_obj_get(yyjson_obj_get(object, "spec"), "containers");
-    size_t index, max, env_index, env_max;
-    yyjson_val *container, *variable;
-    uint64_t value;
+    const struct resource *priority = *name ? resource_find(&container->limits, name) : NULL;
 
-    yyjson_arr_foreach(containers, index, max, container)
-    {
-        yyjson_arr_foreach(yyjson_obj_get(container, "env"), env_index, env_max, variable)
-        {
-            const char *name = yyjson_get_str(yyjson_obj_get(variable, "name"));
-            const char *text = yyjson_get_str(yyjson_obj_get(variable, "value"));
-
-            if (name && text && strcmp(name, "CUDA_TASK_PRIORITY") == 0 &&
-                parse_u64(text, &value) == 0 && value <= 1000)
-                return (int)value;
-        }
-    }
-    return -1;
+    if (!priority || priority->quantity.form != QUANTITY_WHOLE || priority->quantity.value < 0 ||
+        priority->quantity.value > PRIORITY_MAX)
+        return -1;
+    return (int)priority->quantity.value;
 }
 
-static int copy_containers(struct node_pod *pod, const struct pod *from)
+static int copy_containers(struct node_pod *pod, const struct pod *from, const char *priority_name)
 {
     pod->containers = calloc(from->container_count + 1, sizeof(*pod->containers));
     if (!pod->containers)
@@ -189,6 +178,7 @@ static int copy_containers(struct node_pod *pod, const struct pod *from)
     for (size_t i = 0; i < from->container_count; i++) {
         pod->containers[i].name = strdup(from->containers[i].name);
         pod->containers[i].role = from->containers[i].role;
+        pod->containers[i].priority = read_priority(&from->containers[i], priority_name);
         if (!pod->containers[i].name)
             return -ENOMEM;
         pod->container_count++;
@@ -203,8 +193,9 @@ static const char *annotation(const struct pod *pod, const char *key)
     return value ? value : "";
 }
 
-static int copy_pod(struct node_pod *pod, const struct pod *from, const char *node)
+static int copy_pod(struct node_pod *pod, const struct pod *from, const struct pods *pods)
 {
+    const char *node = pods->node;
     bool ours = strcmp(annotation(from, KEY_NODE), node) == 0;
     const char *label = text_pairs_get(&from->labels, KEY_NODE);
 
@@ -219,7 +210,7 @@ static int copy_pod(struct node_pod *pod, const struct pod *from, const char *no
     pod->phase_success = strcmp(annotation(from, KEY_BIND_PHASE), BIND_PHASE_SUCCESS) == 0;
     pod->over = pod_is_over(from);
     pod->deleting = from->deleting;
-    return copy_containers(pod, from);
+    return copy_containers(pod, from, pods->priority_name);
 }
 
 static bool names_devices(const struct node_pod *pod)
@@ -291,11 +282,10 @@ static int entry_read(struct pods *pods, yyjson_val *object, struct entry **ret_
         return r;
     if (!pod.uid[0] || !pod.name[0] || !pod.has_spec)
         return error_set(err, -EINVAL, "a pod without uid, name or spec");
-    r = copy_pod(&entry->pod, &pod, pods->node);
+    r = copy_pod(&entry->pod, &pod, pods);
     if (r < 0)
         return error_set(err, r, "no memory");
     read_states(object, &entry->pod);
-    entry->pod.priority = read_priority(object);
     *ret_entry = TAKE(entry);
     return 0;
 }
@@ -321,6 +311,108 @@ int pods_put(struct pods *pods, yyjson_val *object, bool from_watch, struct node
     if (ret_pod)
         *ret_pod = &entry->pod;
     return 0;
+}
+
+/* Records */
+
+static void add_member(struct strbuf *record, const char *key, const char *text)
+{
+    strbuf_addf(record, "\"%s\":", key);
+    strbuf_add_json(record, text);
+}
+
+static void record_container(const struct pods *pods, const struct pod_container *container,
+                             struct strbuf *record)
+{
+    strbuf_add(record, "{");
+    add_member(record, "name", container->name);
+    if (container->role == CONTAINER_SIDECAR)
+        strbuf_add(record, ",\"restartPolicy\":\"Always\"");
+    if (container->priority >= 0) {
+        strbuf_add(record, ",\"resources\":{\"limits\":{");
+        strbuf_add_json(record, pods->priority_name);
+        strbuf_addf(record, ":\"%d\"}}", container->priority);
+    }
+    strbuf_add(record, "}");
+}
+
+static bool is_init(const struct pod_container *container)
+{
+    return container->role == CONTAINER_INIT || container->role == CONTAINER_SIDECAR;
+}
+
+static void record_containers(const struct pods *pods, const struct node_pod *pod, bool init,
+                              struct strbuf *record)
+{
+    const char *separator = "";
+
+    strbuf_add(record, init ? ",\"initContainers\":[" : ",\"containers\":[");
+    for (size_t i = 0; i < pod->container_count; i++) {
+        if (is_init(&pod->containers[i]) != init)
+            continue;
+        strbuf_add(record, separator);
+        record_container(pods, &pod->containers[i], record);
+        separator = ",";
+    }
+    strbuf_add(record, "]");
+}
+
+static void record_states(const struct node_pod *pod, struct strbuf *record)
+{
+    const char *separator = "";
+
+    strbuf_add(record, ",\"status\":{\"initContainerStatuses\":[");
+    for (size_t i = 0; i < pod->container_count; i++) {
+        if (pod->containers[i].state != INIT_DONE)
+            continue;
+        strbuf_add(record, separator);
+        strbuf_add(record, "{");
+        add_member(record, "name", pod->containers[i].name);
+        strbuf_add(record, ",\"state\":{\"terminated\":{\"exitCode\":0}}}");
+        separator = ",";
+    }
+    strbuf_add(record, "]}");
+}
+
+void pods_record(const struct pods *pods, const struct node_pod *pod, struct strbuf *record)
+{
+    strbuf_add(record, "{\"metadata\":{");
+    add_member(record, "namespace", pod->namespace);
+    strbuf_add(record, ",");
+    add_member(record, "name", pod->name);
+    strbuf_add(record, ",");
+    add_member(record, "uid", pod->uid);
+    strbuf_add(record, ",\"annotations\":{");
+    add_member(record, KEY_NODE, pods->node);
+    strbuf_add(record, ",");
+    add_member(record, NVIDIA_ALLOCATED_KEY, pod->allocated);
+    strbuf_add(record, "}},\"spec\":{");
+    add_member(record, "nodeName", pods->node);
+    record_containers(pods, pod, true, record);
+    record_containers(pods, pod, false, record);
+    strbuf_add(record, "}");
+    record_states(pod, record);
+    strbuf_add(record, "}\n");
+}
+
+int pods_adopt(struct pods *pods, yyjson_val *record, struct error *err)
+{
+    const char *uid = yyjson_get_str(yyjson_obj_get(yyjson_obj_get(record, "metadata"), "uid"));
+    CLEANUP(entry_freep) struct entry *again = NULL;
+    struct entry *known = uid ? entry_find(pods, uid) : NULL;
+    int r;
+
+    if (!known)
+        return pods_put(pods, record, false, NULL, err);
+    r = entry_read(pods, record, &again, err);
+    for (size_t i = 0; r == 0 && i < again->pod.container_count; i++) {
+        const struct pod_container *container = &again->pod.containers[i];
+        struct pod_container *old = pod_container_find(&known->pod, container->name);
+
+        if (old && container->state == INIT_DONE)
+            old->state = INIT_DONE;
+    }
+    return r;
 }
 
 void pods_touch(struct pods *pods, const char *uid)

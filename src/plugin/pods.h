@@ -13,6 +13,7 @@
 
 #include "base/arena.h"
 #include "base/error.h"
+#include "base/strbuf.h"
 #include "model/codec.h"
 #include "model/request.h"
 
@@ -30,6 +31,7 @@ struct pod_container {
     char *name;
     enum container_role role;
     enum init_state state; /* of init containers */
+    int priority;          /* its limit of the priority's resource; -1: not said */
     bool ready;            /* its devices were handed over, in this life of ours or an earlier */
     char cdi_name[32];     /* under which; "" while it is not ready */
 };
@@ -52,13 +54,15 @@ struct node_pod {
     bool confirmed; /* seen in the watch, not only read on its own */
     unsigned age;   /* how often pods_expire() was called since it was last seen */
     unsigned list;  /* the list in which it was last seen */
-    int priority;   /* CUDA_TASK_PRIORITY, -1: not said */
     size_t container_count;
     struct pod_container *containers; /* init containers first, as in the annotation */
 };
 
-/* node is this node's name: annotations that are for another are nobody's. */
-struct pods *pods_new(const char *node);
+/*
+ * node is this node's name: annotations that are for another are nobody's. priority_name is the
+ * resource by which a container says its task's priority, "" for none. NULL: no memory.
+ */
+struct pods *pods_new(const char *node, const char *priority_name);
 void pods_free(struct pods *pods);
 DEFINE_CLEANUP(struct pods *, pods_free);
 
@@ -68,6 +72,14 @@ DEFINE_CLEANUP(struct pods *, pods_free);
  */
 int pods_put(struct pods *pods, yyjson_val *object, bool from_watch, struct node_pod **ret_pod,
              struct error *err);
+
+/*
+ * Writes what must be known of a pod to start its containers again, as a Pod's JSON: pods_adopt()
+ * reads it where the API server can't be asked. Of several records of a pod, each from the start of
+ * a container, all that they say of ended init containers is true. -EINVAL, -ENOMEM.
+ */
+void pods_record(const struct pods *pods, const struct node_pod *pod, struct strbuf *record);
+int pods_adopt(struct pods *pods, yyjson_val *record, struct error *err);
 
 /* It is there, says the watch, but can't be read: what was known of it stays true. */
 void pods_touch(struct pods *pods, const char *uid);

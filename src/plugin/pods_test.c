@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "plugin/pods.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -11,7 +12,8 @@
     "{\"metadata\":{\"name\":\"%s\",\"namespace\":\"ns\",\"uid\":\"%s\",\"annotations\":{"         \
     "\"hami.io/vgpu-node\":\"node-1\",\"hami.io/bind-phase\":\"%s\","                              \
     "\"hami.io/vgpu-devices-allocated\":\"GPU-a,NVIDIA,10,1:;GPU-a,NVIDIA,20,2:;\"}},"             \
-    "\"spec\":{\"initContainers\":[{\"name\":\"i\"}],\"containers\":[{\"name\":\"a\",\"env\":["    \
+    "\"spec\":{\"initContainers\":[{\"name\":\"i\",\"resources\":{\"limits\":{"                    \
+    "\"nvidia.com/priority\":\"1\"}}}],\"containers\":[{\"name\":\"a\",\"env\":["                  \
     "{\"name\":\"CUDA_TASK_PRIORITY\",\"value\":\"0\"}]}]},\"status\":{\"phase\":\"%s\","          \
     "\"initContainerStatuses\":[{\"name\":\"i\",\"restartCount\":0,\"state\":{%s}}]}}"
 
@@ -61,7 +63,7 @@ static void count_gone(void *data, struct node_pod *pod)
 
 static void a_pod_is_read(void **state)
 {
-    struct pods *pods = pods_new("node-1");
+    struct pods *pods = pods_new("node-1", "nvidia.com/priority");
     struct node_pod *pod;
 
     (void)state;
@@ -70,7 +72,9 @@ static void a_pod_is_read(void **state)
     assert_int_equal(pod->container_count, 2);
     assert_int_equal(pod->containers[0].role, CONTAINER_INIT);
     assert_int_equal(pod->containers[0].state, INIT_DONE);
-    assert_int_equal(pod->priority, 0);
+    /* A container's own, and not by the variable, which is the tenant's. */
+    assert_int_equal(pod->containers[0].priority, 1);
+    assert_int_equal(pod->containers[1].priority, -1);
     assert_false(pod->over || pod->phase_success || pod->labelled || pod->deleting);
     pod = put(pods, "p", "u", "Pending", "\"terminated\":{\"exitCode\":1}", true);
     assert_int_equal(pod->containers[0].state, INIT_FAILED);
@@ -82,7 +86,7 @@ static void a_pod_is_read(void **state)
 
 static void what_was_handed_over_outlives_a_new_reading(void **state)
 {
-    struct pods *pods = pods_new("node-1");
+    struct pods *pods = pods_new("node-1", "nvidia.com/priority");
     struct arena *arena = arena_new(1 << 20);
     struct pod_devices devices;
     struct node_pod *pod;
@@ -103,9 +107,41 @@ static void what_was_handed_over_outlives_a_new_reading(void **state)
     pods_free(pods);
 }
 
+static void a_record_brings_a_pod_back(void **state)
+{
+    struct pods *pods = pods_new("node-1", "nvidia.com/priority");
+    struct pods *again = pods_new("node-1", "nvidia.com/priority");
+    const char *const states[] = {"\"running\":{}", "\"terminated\":{\"exitCode\":0}", ""};
+    struct node_pod *pod;
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_SIZE(states); i++) {
+        CLEANUP(strbuf_deinit) struct strbuf record = STRBUF_INIT(1 << 16);
+        yyjson_doc *doc;
+
+        pod = put(pods, "p", "u", "Pending", states[i], true);
+        pods_record(pods, pod, &record);
+        doc = yyjson_read(record.text, record.len, 0);
+        assert_int_equal(pods_adopt(again, yyjson_doc_get_root(doc), NULL), 0);
+        yyjson_doc_free(doc);
+    }
+    pod = pods_find(again, "u");
+    assert_non_null(pod);
+    assert_string_equal(pod->name, "p");
+    assert_string_equal(pod->allocated, GIVEN);
+    assert_true(pod->final && !pod->over && !pod->confirmed);
+    assert_int_equal(pod->container_count, 2);
+    assert_int_equal(pod->containers[0].role, CONTAINER_INIT);
+    assert_int_equal(pod->containers[0].priority, 1);
+    assert_int_equal(pod->containers[0].state, INIT_DONE);
+    assert_int_equal(pods_adopt(again, NULL, NULL), -EINVAL);
+    pods_free(pods);
+    pods_free(again);
+}
+
 static void what_a_list_lacks_is_gone(void **state)
 {
-    struct pods *pods = pods_new("node-1");
+    struct pods *pods = pods_new("node-1", "nvidia.com/priority");
     unsigned gone = 0;
 
     (void)state;
@@ -133,7 +169,7 @@ static void what_a_list_lacks_is_gone(void **state)
 
 static void of_two_of_a_name_the_living_is_meant(void **state)
 {
-    struct pods *pods = pods_new("node-1");
+    struct pods *pods = pods_new("node-1", "nvidia.com/priority");
 
     (void)state;
     (void)put(pods, "p", "u-1", "Failed", "", true);
@@ -147,7 +183,7 @@ static void of_two_of_a_name_the_living_is_meant(void **state)
 
 static void what_is_meant_for_another_node_is_nothing(void **state)
 {
-    struct pods *pods = pods_new("node-2");
+    struct pods *pods = pods_new("node-2", "");
 
     (void)state;
     assert_string_equal(put(pods, "p", "u", "Pending", "", true)->allocated, "");
@@ -156,7 +192,7 @@ static void what_is_meant_for_another_node_is_nothing(void **state)
 
 static void what_a_pod_was_given_first_is_final(void **state)
 {
-    struct pods *pods = pods_new("node-1");
+    struct pods *pods = pods_new("node-1", "nvidia.com/priority");
     struct node_pod *pod;
 
     (void)state;
@@ -176,7 +212,7 @@ static void what_a_pod_was_given_first_is_final(void **state)
 
 static void what_an_earlier_life_found_first_is_final(void **state)
 {
-    struct pods *pods = pods_new("node-1");
+    struct pods *pods = pods_new("node-1", "nvidia.com/priority");
     struct node_pod *pod = put_given(pods, "GPU-a,NVIDIA,9999,100:;;");
 
     (void)state;
@@ -191,7 +227,7 @@ static void what_an_earlier_life_found_first_is_final(void **state)
 
 static void a_pod_that_cannot_be_read_stays(void **state)
 {
-    struct pods *pods = pods_new("node-1");
+    struct pods *pods = pods_new("node-1", "nvidia.com/priority");
     unsigned gone = 0;
 
     (void)state;
@@ -210,6 +246,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_pod_is_read),
         cmocka_unit_test(what_was_handed_over_outlives_a_new_reading),
+        cmocka_unit_test(a_record_brings_a_pod_back),
         cmocka_unit_test(what_a_list_lacks_is_gone),
         cmocka_unit_test(of_two_of_a_name_the_living_is_meant),
         cmocka_unit_test(what_is_meant_for_another_node_is_nothing),

@@ -21,6 +21,7 @@ enum {
     AGAIN_MAX_MS = 640,
     CHECKPOINT_MAX = 16 << 20,
     ARENA_MAX = 4 << 20,
+    RECORD_MAX = 512 << 10,
 };
 
 struct prestart {
@@ -157,8 +158,7 @@ static int make_grant(const struct plugin *plugin, const struct node_pod *pod, s
     *grant = (struct container_grant){
         .pod_uid = pod->uid,
         .container = pod->containers[index].name,
-        .allocated = pod->allocated,
-        .priority = pod->priority,
+        .priority = pod->containers[index].priority,
         .device_count = mine->count,
     };
     for (size_t i = 0; i < mine->count; i++) {
@@ -168,6 +168,7 @@ static int make_grant(const struct plugin *plugin, const struct node_pod *pod, s
         COPY_TEXT(device->uuid, card->uuid);
         device->memory_bytes = (uint64_t)mine->items[i].memory_mib * MIB;
         device->cores = (unsigned)mine->items[i].cores;
+        device->index = card->index;
         device->has_minor = card->has_minor;
         device->minor = card->minor;
     }
@@ -185,21 +186,43 @@ static void forget_name(void *data, struct node_pod *pod)
     }
 }
 
+/* What brings the driver into the container. The cards' texts are the grant's. */
+static int choose_driver(struct plugin *plugin, const struct container_grant *grant,
+                         struct cdi_choice *ret_choice, struct error *err)
+{
+    struct cdi_card cards[ARRAY_SIZE(grant->devices)];
+    bool every = grant->device_count == plugin->cards.present;
+    int r;
+
+    for (size_t i = 0; i < grant->device_count; i++)
+        cards[i] = (struct cdi_card){grant->devices[i].uuid, grant->devices[i].index};
+    r = driver_choose(plugin->driver, cards, grant->device_count, every, ret_choice, err);
+    return MIN(r, 0);
+}
+
 static int hand_over(struct prestart *prestart, struct node_pod *pod, size_t index,
                      const struct pod_devices *devices, struct arena *arena, struct error *err)
 {
     struct plugin *plugin = prestart->plugin;
     struct others others = {.plugin = plugin, .but = pod, .arena = arena};
+    CLEANUP(strbuf_deinit) struct strbuf record = STRBUF_INIT(RECORD_MAX);
     struct container_grant grant;
+    struct cdi_choice driver;
     int r;
 
     r = pick_check(pod, devices, index, &plugin->cards, use_of_others, &others, err);
     if (r == 0)
         r = make_grant(plugin, pod, index, devices, &grant, err);
     if (r == 0)
+        r = choose_driver(plugin, &grant, &driver, err);
+    pods_record(plugin->pods, pod, &record);
+    if (r == 0 && record.failed)
+        r = error_set(err, -ENOMEM, "what the pod was given is too long");
+    grant.record = strbuf_text(&record);
+    if (r == 0)
         r = host_prepare(&plugin->host, &grant, err);
     if (r == 0)
-        r = host_write_spec(&plugin->host, &grant, prestart->name, err);
+        r = host_write_spec(&plugin->host, &grant, &driver, prestart->name, err);
     if (r < 0)
         return r;
     pods_each(plugin->pods, forget_name, prestart);
@@ -295,8 +318,19 @@ static void start_container(struct prestart *prestart, struct node_pod *pod)
         end(prestart, GRPC_FAILED_PRECONDITION, err.text);
         return;
     }
-    plugin_phase_check(prestart->plugin, pod);
+    /* Of a pod that is known from our own record it is not known what it was told already. */
+    if (prestart->plugin->listed)
+        plugin_phase_check(prestart->plugin, pod);
     end(prestart, GRPC_OK, NULL);
+}
+
+/*
+ * Before the API server was heard: pods that have devices are known from the disk, all of them, and
+ * the uid, by kubelet's word, says which one it is.
+ */
+static bool is_adopted(const struct prestart *prestart, const struct node_pod *pod)
+{
+    return pod && prestart->holder.uid[0] && pod->allocated[0] && holds(pod);
 }
 
 static void resolve(struct prestart *prestart)
@@ -304,7 +338,7 @@ static void resolve(struct prestart *prestart)
     struct node_pod *pod = find_pod(prestart);
     struct holder *holder = &prestart->holder;
 
-    if (!prestart->plugin->listed) {
+    if (!prestart->plugin->listed && !is_adopted(prestart, pod)) {
         again(prestart, "this node's pods could not be listed yet");
         return;
     }

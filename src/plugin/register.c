@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/util.h"
 #include "plugin/plugin.h"
@@ -11,6 +12,8 @@ enum {
     ARENA_MAX = 1 << 20,
     PATCH_MAX = 1 << 20,
 };
+
+#define BEHIND_NS NS_PER_S
 
 static void on_patched(void *data, const struct kube_answer *answer)
 {
@@ -22,6 +25,7 @@ static void on_patched(void *data, const struct kube_answer *answer)
         log_warn("cannot write the node's devices: %s", answer->why);
         return; /* tried again at the next look at the cards */
     }
+    registration->sent_ns = clock_now_ns();
     log_info("node %s: its %zu cards are registered", plugin->options->node_name,
              plugin->cards.count);
 }
@@ -41,7 +45,16 @@ static int send_patch(struct plugin *plugin)
     (void)snprintf(path, sizeof(path), "/api/v1/nodes/%s", name);
     call.body = patch.text;
     call.body_len = patch.len;
+    free(registration->sent);
+    registration->sent = strdup(registration->wanted);
     return kube_request(plugin->kube, &call, on_patched, plugin, &registration->request);
+}
+
+/* Others write to the Node, too: what the watch brings may be from before our own write. */
+static bool is_behind(const struct registration *registration)
+{
+    return registration->sent && strcmp(registration->sent, registration->wanted) == 0 &&
+           clock_now_ns() - registration->sent_ns < BEHIND_NS;
 }
 
 static int update_wanted(struct plugin *plugin)
@@ -62,11 +75,15 @@ void plugin_register(struct plugin *plugin)
     struct registration *registration = &plugin->registration;
     int r;
 
+    if (!plugin->nvml)
+        return;
     r = update_wanted(plugin);
     if (r == 0 && (!registration->seen || registration->request))
         return;
     if (r == 0 && registration->known && strcmp(registration->known, registration->wanted) == 0)
         return;
+    if (r == 0 && is_behind(registration))
+        return; /* looked at again with the cards */
     if (r == 0)
         r = send_patch(plugin);
     if (r < 0)
@@ -88,5 +105,6 @@ void plugin_register_stop(struct plugin *plugin)
     kube_request_cancel(plugin->registration.request);
     free(plugin->registration.known);
     free(plugin->registration.wanted);
+    free(plugin->registration.sent);
     plugin->registration = (struct registration){.known = NULL};
 }

@@ -90,6 +90,7 @@ static void adopt_spec(void *data, const struct spec_owner *owner)
     if (!container || pod->over)
         return;
     container->ready = true;
+    plugin->gate.fitness.served_before = true;
     COPY_TEXT(container->cdi_name, owner->name);
 }
 
@@ -104,13 +105,42 @@ static void adopt_folder(void *data, const char *pod_uid, const char *entry)
 
     if (!pod || pod->over)
         return;
-    r = host_read_grant(&plugin->host, entry, &allocated, &err);
-    if (r == 0 && pod_keep(pod, allocated) < 0)
+    r = host_read_record(&plugin->host, entry, "grant", &allocated, &err);
+    if (r == 0 && (!pod->final || strcmp(pod->allocated, allocated) != 0) &&
+        pod_keep(pod, allocated) < 0)
         (void)error_set(&err, -ENOMEM, "no memory");
     if (err.text[0])
         log_warn("what %s/%s was given first can't be read: %s", pod->namespace, pod->name,
                  err.text);
     plugin_say_altered(pod);
+}
+
+/* Without asking anybody: the API server may be away when a container is to start again. */
+static void adopt_record(void *data, const char *pod_uid, const char *entry)
+{
+    struct plugin *plugin = data;
+    AUTOFREE char *text = NULL;
+    struct error err = ERROR_INIT;
+    yyjson_doc *doc;
+    int r;
+
+    r = host_read_record(&plugin->host, entry, "pod", &text, &err);
+    if (r == 0) {
+        doc = yyjson_read(text, strlen(text), 0);
+        r = pods_adopt(plugin->pods, yyjson_doc_get_root(doc), &err);
+        yyjson_doc_free(doc);
+    }
+    if (r < 0 && r != -ENOENT)
+        log_warn("the record of pod %s can't be read: %s", pod_uid, err.text);
+}
+
+void plugin_adopt_records(struct plugin *plugin)
+{
+    struct error err = ERROR_INIT;
+
+    if (host_list_folders(&plugin->host, adopt_record, plugin, &err) < 0)
+        log_warn("%s", err.text);
+    plugin_adopt(plugin);
 }
 
 void plugin_adopt(struct plugin *plugin)

@@ -11,6 +11,7 @@ from pki import PKI
 
 HOST, PORT = "127.0.0.1", 6443
 MERGE = "application/merge-patch+json"
+STRATEGIC = "application/strategic-merge-patch+json"
 
 
 class ApiError(Exception):
@@ -80,8 +81,8 @@ class Api:
     def create(self, path, body):
         return self.call("POST", path, body)
 
-    def patch(self, path, body):
-        return self.call("PATCH", path, body, kind=MERGE)
+    def patch(self, path, body, strategic=False):
+        return self.call("PATCH", path, body, kind=STRATEGIC if strategic else MERGE)
 
     def delete(self, path, grace=None):
         try:

@@ -18,7 +18,7 @@ RULES = [
     ("hami-device-plugin", "watch", "", "pods", "", True),
     ("hami-device-plugin", "patch", "", "pods", "", True),
     ("hami-device-plugin", "patch", "", "nodes", "", True),
-    ("hami-device-plugin", "patch", "", "nodes", "status", False),
+    ("hami-device-plugin", "patch", "", "nodes", "status", True),
     ("hami-device-plugin", "update", "", "nodes", "", False),
     ("hami-device-plugin", "delete", "", "nodes", "", False),
     ("hami-device-plugin", "create", "", "pods", "", False),
@@ -54,7 +54,7 @@ def check_rules():
 def attempt(path, patch):
     """What comes of a patch by the device plugin: its status, and what was said."""
     try:
-        caller("hami-device-plugin").patch(path, patch)
+        caller("hami-device-plugin").patch(path, patch, strategic=path.endswith("/status"))
         return 200, ""
     except ApiError as error:
         return error.status, error.message
@@ -85,6 +85,24 @@ def check_own_node(namespace):
         wait_until(lambda path=path, patch=patch, status=status: attempt(path, patch)[0] == status, 20, 0.2)
         check_equal(attempt(path, patch)[0], status, sentence)
     api.patch(f"/api/v1/nodes/{NODE}", {"metadata": {"annotations": {"hami.io/test": None}}})
+
+
+def check_node_status():
+    """Of its node's status a plugin writes conditions of its own."""
+    condition = lambda kind: {"status": {"conditions": [{"type": kind, "status": "True", "reason": "Test", "message": "x"}]}}
+    own, other = f"/api/v1/nodes/{NODE}/status", "/api/v1/nodes/other/status"
+    for path, patch, status, sentence in (
+        (own, condition("hami.io/Test"), 200, "a plugin writes a condition of its own node"),
+        (other, condition("hami.io/Test"), 422, "but of no other node"),
+        (own, condition("Ready"), 422, "and none of others"),
+        (own, {"status": {"capacity": {"nvidia.com/gpumem": "1"}}}, 200, "what memory it has"),
+        (own, {"status": {"capacity": {"cpu": "1000"}}}, 422, "but no other capacity"),
+        (own, {"status": {"addresses": [{"type": "InternalIP", "address": "198.51.100.66"}]}}, 422, "nor an address"),
+        (own, {"metadata": {"annotations": {"example.com/test": "x"}}}, 422, "nor metadata by that way"),
+    ):
+        wait_until(lambda path=path, patch=patch, status=status: attempt(path, patch)[0] == status, 20, 0.2)
+        check_equal(attempt(path, patch)[0], status, sentence)
+    api.patch(own, {"status": {"conditions": [{"$patch": "delete", "type": "hami.io/Test"}], "capacity": {"nvidia.com/gpumem": None}}}, strategic=True)
 
 
 def tenant(namespace):
@@ -126,6 +144,7 @@ def main():
     check_rules()
     check_grants(new_namespace("grants"))
     check_own_node(new_namespace("permissions"))
+    check_node_status()
     finish()
 
 

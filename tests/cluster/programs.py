@@ -244,6 +244,7 @@ def ours():
             f"--node-config-file={WORK}/node-config.json",
             f"--device-config-file={WORK}/device-config.yaml",
             f"--hook-path={HOOK}",
+            f"--runtime-socket={CONTAINERD_SOCKET}",
             f"--kubeconfig={WORK}/hami-device-plugin.kubeconfig",
         ],
         "hami-vgpu-monitor": [

@@ -15,7 +15,7 @@ import urllib.parse
 
 
 class Api:
-    def __init__(self, watch_list=True, objects=None, port=0, token=None, tls=None):
+    def __init__(self, watch_list=True, objects=None, port=0, token=None, tls=None, address="127.0.0.1"):
         self.watch_list = watch_list
         self.lock = threading.Condition()
         self.version = 1000
@@ -32,7 +32,9 @@ class Api:
         self.quiet = False  # watches bring nothing for now
         self.snapshots = 0  # lists whose snapshot was taken
         self.generation = 0
-        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", port), self.handler())
+        self.host = f"[{address}]" if ":" in address else address
+        kind = type("Server", (http.server.ThreadingHTTPServer,), {"address_family": socket.AF_INET6 if ":" in address else socket.AF_INET})
+        self.server = kind((address, port), self.handler())
         self.scheme = "http"
         if tls:
             self.scheme = "https"
@@ -43,7 +45,7 @@ class Api:
         threading.Thread(target=self.server.serve_forever, args=(0.05,), daemon=True).start()
 
     def url(self):
-        return f"{self.scheme}://127.0.0.1:{self.port}"
+        return f"{self.scheme}://{self.host}:{self.port}"
 
     def kubeconfig(self, path, user="{}", cluster=""):
         path.write_text(
@@ -82,6 +84,15 @@ class Api:
             self.events.append((self.version, path, kind if old else "ADDED", thing))
             self.lock.notify_all()
             return thing
+
+    def put_status(self, path, name, patch):
+        """A strategic merge patch: conditions are merged by their type. Nothing but the status changes."""
+        status = dict(patch.get("status", {}))
+        old = self.objects[path][name].get("status", {}).get("conditions", [])
+        new = {c["type"]: c for c in old}
+        for condition in status.get("conditions", []):
+            new[condition["type"]] = new.get(condition["type"], {}) | condition
+        return self.put(path, name, status=status | {"conditions": list(new.values())})
 
     def delete(self, path, name):
         with self.lock:
@@ -157,8 +168,10 @@ class Api:
                     return self.watch(url.path, query) if "watch" in query else self.list(url.path, query)
                 if self.command == "GET" and url.path == "/big":
                     return self.send(200, {"x": "y" * 100000})
-                folder, _, name = api.locate(url.path).rpartition("/")
+                folder, _, name = api.locate(url.path.removesuffix("/status")).rpartition("/")
                 if name in api.objects.get(folder, {}):
+                    if self.command == "PATCH" and url.path.endswith("/status"):
+                        return self.send(200, api.put_status(folder, name, json.loads(body)))
                     if self.command == "PATCH":
                         return self.send(200, api.put(folder, name, **json.loads(body)))
                     return self.send(200, api.objects[folder][name])

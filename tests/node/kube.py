@@ -101,6 +101,22 @@ def follows(watch_list):
     api.close()
 
 
+def six():
+    """On a machine with IPv6 alone. Named by its number, as a pod has it."""
+    try:
+        api = Api(address="::1")
+    except OSError as error:
+        print(f"this machine has no ::1: {error}")
+        return
+    fill(api, 3)
+    watcher = Watcher(api)
+    check(watcher.await_line("complete 3"), "a server whose address is of IPv6 is watched", watcher.lines)
+    watcher.end()
+    head, _ = request(api, "GET", PODS + "/p00000")
+    check_equal(head.strip(), "error 0 200", "and asked")
+    api.close()
+
+
 def selects():
     api = Api()
     fill(api, 9)
@@ -371,6 +387,7 @@ if __name__ == "__main__":
     follows(True)
     follows(False)
     selects()
+    six()
     survives()
     for watch_list in (True, False):
         begins(watch_list)

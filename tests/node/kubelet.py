@@ -113,6 +113,8 @@ class Kubelet:
         self.checkpoint = []  # (uid, container, ids)
         self.with_checkpoint = True
         self.channel = None
+        self.channels = []  # those of earlier registrations, which kubelet leaves open
+        self.lost = 0  # streams that a plugin's side ended: kubelet drops its present plugin for each
         self.start()
 
     def start(self):
@@ -128,8 +130,9 @@ class Kubelet:
                     method, request_deserializer=lambda b: b, response_serializer=lambda b: b
                 )
 
+        self.stopping = False
         for path in self.folder.glob("*"):
-            if not path.is_dir() and path.suffix == ".sock":
+            if not path.is_dir() and path.name != "kubelet_internal_checkpoint":
                 path.unlink()
         self.servers = []
         for name in ("kubelet.sock", "podresources.sock"):
@@ -142,9 +145,11 @@ class Kubelet:
     def stop(self):
         for server in self.servers:
             server.stop(None).wait()
-        if self.channel:
-            self.channel.close()
-            self.channel = None
+        self.stopping = True
+        for channel in self.channels:
+            channel.close()
+        self.channel = None
+        self.channels = []
 
     def on_register(self, request, context):
         got = dict(unpack(request))
@@ -177,13 +182,12 @@ class Kubelet:
         import grpc
 
         got = self.registrations.get(timeout=10)
-        if self.channel:
-            self.channel.close()
         # As kubelet before 1.26 dials: the path is the authority.
         path = f"{self.folder}/{got['endpoint']}"
         # Of its own: grpc shares connections by their address, and behind it may be another plugin by now.
         options = [("grpc.default_authority", path), ("grpc.use_local_subchannel_pool", 1)]
         self.channel = grpc.insecure_channel(f"unix://{path}", options=options)
+        self.channels.append(self.channel)
         stream = self.channel.unary_stream("/v1beta1.DevicePlugin/ListAndWatch", **RAW)(b"")
         threading.Thread(target=self.listen, args=(stream,), daemon=True).start()
         return got
@@ -197,6 +201,7 @@ class Kubelet:
                 self.lists.put({d[1].decode(): d[2].decode() for d in devices})
         except grpc.RpcError:
             pass
+        self.lost += not self.stopping
 
     def call(self, method, message=b"", timeout=20):
         """(status name, details or the answer's bytes)"""

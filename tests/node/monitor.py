@@ -54,15 +54,15 @@ class Monitor:
     def __init__(self, machine, api, hook, *arguments):
         self.port = free_port()
         self.program = start(
-            [PROGRAM, f"--metrics-bind-address=127.0.0.1:{self.port}", f"--hook-path={hook}",
+            [PROGRAM, f"--metrics-bind-address=:{self.port}", f"--hook-path={hook}",
              f"--kubeconfig={api.kubeconfig(scratch / 'kubeconfig')}", *arguments],
             bare_environment(machine, NODE_NAME=NODE, no_proxy="*"),
         )
         wait_until(lambda: self.get("/healthz")[0] == 200)
 
-    def get(self, path):
+    def get(self, path, host="127.0.0.1"):
         try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=5) as answer:
+            with urllib.request.urlopen(f"http://{host}:{self.port}{path}", timeout=5) as answer:
                 return answer.status, answer.read().decode()
         except urllib.error.HTTPError as error:
             return error.code, ""
@@ -103,6 +103,8 @@ def main():
     which = {"namespace": "ns", "pod": "one", "container": "main", "vdevice_index": "0", "device_uuid": uuids[1]}
     check(wait_until(lambda: value(monitor.scrape(), "hami_vgpu_memory_limit_bytes", **which) == LIMIT), "a container's limit is told before it runs anything")
     check_equal(value(monitor.scrape(), "hami_vgpu_memory_used_bytes", **which), 0, "and that it uses nothing")
+    if "00000001" in pathlib.Path("/proc/net/if_inet6").read_text():
+        check_equal(monitor.get("/healthz", "[::1]")[0], 200, "it answers over IPv6, as well as IPv4")
 
     guest = busy.start(machine, "--memory", "1G", "--hold")
     wait_until(lambda: machine.used(guest.pid, 1) >= GIB)

@@ -30,10 +30,14 @@ def check_equal(got, wanted, sentence, *more):
 class Node:
     """All that one node has."""
 
-    def __init__(self, gpus=2, memory=30000 * MIB, config=None):
+    def __init__(self, gpus=2, memory=30000 * MIB, config=None, more=(), cards=None):
+        """Of simulated cards, or, given lines of nvml_stub.c, of cards that only NVML knows; more: arguments."""
         self.folder = pathlib.Path(tempfile.mkdtemp(dir=scratch, prefix="node-"))
-        self.machine = Machine(gpus, memory)
-        self.uuids = [g["uuid"] for g in self.machine.view()["gpus"]]
+        self.more = list(more)
+        self.machine = None if cards else Machine(gpus, memory)
+        self.uuids = [line.split()[0] for line in cards] if cards else [g["uuid"] for g in self.machine.view()["gpus"]]
+        if cards:
+            self.show_cards(cards)
         self.api = Api(objects={PODS: {}, NODES: {NODE: {"metadata": {"name": NODE, "resourceVersion": "1"}}}})
         self.kubelet = Kubelet(self.folder / "kubelet")
         self.config = config
@@ -41,9 +45,22 @@ class Node:
         self.uids = 0
         self.start()
 
+    def show_cards(self, lines):
+        (self.folder / "cards.new").write_text("".join(f"{line}\n" for line in lines))
+        (self.folder / "cards.new").rename(self.folder / "cards")
+
+    def install_driver(self, root, folder="usr/lib64"):
+        """NVML as a driver's root has it; elsewhere there is none."""
+        (root / folder).mkdir(parents=True)
+        shutil.copy(BUILD / "tests/nvml_stub.so", root / folder / "libnvidia-ml.so.580.1")
+        (root / folder / "libnvidia-ml.so.1").symlink_to("libnvidia-ml.so.580.1")
+
     def start(self):
+        environment = bare_environment(self.machine, NODE_NAME=NODE, no_proxy="*")
         arguments = [
             "--hook-path", self.folder / "vgpu", "--cdi-dir", self.folder / "cdi",
+            "--nvidia-cdi-dirs", f"{self.folder}/toolkit,{self.folder}/toolkit-etc",
+            "--runtime-socket", self.folder / "runtime.sock", *self.more,
             "--kubelet-socket", self.folder / "kubelet/kubelet.sock",
             "--pod-resources-socket", self.folder / "kubelet/podresources.sock",
             "--kubeconfig", self.api.kubeconfig(self.folder / "kubeconfig"),
@@ -51,7 +68,13 @@ class Node:
         if self.config:
             (self.folder / "config.json").write_text(json.dumps({"nodeconfig": [self.config | {"name": NODE}]}))
             arguments += ["--node-config-file", self.folder / "config.json"]
-        self.plugin = start([PROGRAM, *arguments], bare_environment(self.machine, NODE_NAME=NODE, no_proxy="*"), stderr=self.log)
+        if not self.machine:
+            if not (self.folder / "driver").exists():
+                self.install_driver(self.folder / "driver")
+            environment["NVML_STUB"] = str(self.folder / "cards")
+            if not any("driver-root" in str(word) for word in self.more):
+                arguments += ["--driver-root-ctr-path", self.folder / "driver"]
+        self.plugin = start([PROGRAM, *arguments], environment, stderr=self.log)
         return self.plugin
 
     def restart(self, how=signal.SIGKILL):
@@ -87,17 +110,28 @@ class Node:
         return self.api.put(PODS, name, **pod)
 
     def patches(self):
-        return self.api.seen("PATCH")
+        """Those of annotations and labels."""
+        return [r for r in self.api.seen("PATCH") if not r[1].endswith("/status")]
+
+    def condition(self):
+        """What the Node says of the driver: status, reason, message."""
+        found = self.api.objects[NODES][NODE].get("status", {}).get("conditions", [])
+        return next(((c["status"], c["reason"], c["message"]) for c in found if c["type"] == "hami.io/DriverReady"), (None, None, None))
 
     def spec(self, name):
         path = self.folder / "cdi" / f"hami-{name.partition('=')[2]}.json"
-        return json.loads(path.read_text()) if path.exists() else None
+        try:
+            return json.loads(path.read_text())
+        except FileNotFoundError:
+            return None
+
+    def all_edits(self, name):
+        return self.spec(name)["devices"][0]["containerEdits"]
 
     def edits(self, name):
-        spec = self.spec(name)
-        if not spec:
+        if not self.spec(name):
             return None
-        edits = spec["devices"][0]["containerEdits"]
+        edits = self.all_edits(name)
         return dict(e.split("=", 1) for e in edits["env"]), {m["containerPath"]: m for m in edits["mounts"]}
 
     def limits(self, name):
@@ -125,7 +159,7 @@ def registers():
         "it registers with kubelet, and wants PreStartContainer",
     )
     devices = node.kubelet.lists.get(timeout=30)
-    check_equal(devices, {f"{u}-{i}": "Healthy" for u in node.uuids for i in range(10)}, "ten devices a card are listed")
+    check_equal(devices, {f"{u}::{i}": "Healthy" for u in node.uuids for i in range(10)}, "ten devices a card are listed")
     check_equal(node.kubelet.call("GetDevicePluginOptions")[1], b"\x08\x01", "its options say the same")
     check_equal(node.kubelet.call("Nothing")[0], "UNIMPLEMENTED", "what it does not know it says")
 
@@ -151,9 +185,20 @@ def registers():
     check(node.kubelet.lists.get(timeout=30), "in an update the new one takes the old one's place")
     time.sleep(8)
     check(node.kubelet.registrations.empty(), "and the old one does not fight for it", node.said())
+    lost = node.kubelet.lost
     old.terminate()
     check_equal(old.wait(30), 0, "the old one goes")
+    time.sleep(1)
+    check_equal((node.kubelet.lost - lost, node.kubelet.registrations.empty()), (0, True), "without kubelet losing its connection, for which it would drop the new one")
     check_equal(node.kubelet.call("GetDevicePluginOptions")[0], "OK", "and leaves the new one's socket")
+    third = node.plugin
+    node.start()
+    node.kubelet.connect()
+    node.kubelet.lists.get(timeout=30)
+    third.terminate()
+    check_equal(third.wait(30), 0, "and the next one, too")
+    time.sleep(1)
+    check_equal(node.kubelet.lost - lost, 0, "hands on what it was handed")
 
     before = len(node.patches())
     node.restart()
@@ -166,20 +211,43 @@ def registers():
     node.end()
 
 
+def is_ready():
+    """The ready file, by which a rolling update goes on."""
+    node = Node(gpus=1, more=["--ready-file", scratch / "ready"])
+    asks = lambda: run([PROGRAM, "--check", scratch / "ready"], bare_environment(None)).returncode
+    time.sleep(1)
+    check_equal(asks(), 1, "the plugin is not ready before kubelet listens")
+    node.kubelet.connect()
+    check(wait_until(lambda: asks() == 0), "it is when kubelet does")
+    node.kubelet.stop()
+    check(wait_until(lambda: asks() == 1, 10), "and not while kubelet is away")
+    node.kubelet.start()
+    node.kubelet.connect()
+    check(wait_until(lambda: asks() == 0), "until it is back")
+    node.plugin.kill()
+    node.plugin.wait()
+    node.kubelet.stop()
+    node.start()
+    check(wait_until(lambda: asks() == 1), "what a dead one left is taken away")
+    node.kubelet.start()
+    node.kubelet.connect()
+    node.end()
+
+
 def hands_over():
     node = Node()
     node.kubelet.connect()
     a, b = node.uuids
     pod = node.show(node.pod("one", "main", "side", gives=[[(a, 3000, 10)], []]))
-    status, names = node.kubelet.allocate([f"{b}-3"])
+    status, names = node.kubelet.allocate([f"{b}::3"])
     check(status == "OK" and names[0].startswith("hami.io/alloc=a"), "Allocate gives a CDI name", status, names)
-    check_equal(node.kubelet.allocate([f"{b}-3"])[1], names, "the same for the same ids")
-    check_equal(node.kubelet.allocate(["GPU-none-0"])[0], "INVALID_ARGUMENT", "ids that are none of ours are refused")
+    check_equal(node.kubelet.allocate([f"{b}::3"])[1], names, "the same for the same ids")
+    check_equal(node.kubelet.allocate(["GPU-none::0"])[0], "INVALID_ARGUMENT", "ids that are none of ours are refused")
     check(node.spec(names[0]) is None, "and nothing is written yet")
 
-    node.kubelet.hold(pod, "main", [f"{b}-3"])
+    node.kubelet.hold(pod, "main", [f"{b}::3"])
     began = time.monotonic()
-    check_equal(node.kubelet.prestart([f"{b}-3"]), ("OK", b""), "PreStartContainer succeeds", node.said())
+    check_equal(node.kubelet.prestart([f"{b}::3"]), ("OK", b""), "PreStartContainer succeeds", node.said())
     print(f"PreStartContainer took {(time.monotonic() - began) * 1000:.1f} ms")
     env, mounts = node.edits(names[0])
     check_equal(
@@ -211,7 +279,7 @@ def hands_over():
     writes = [r for r in node.patches() if "pods" in r[1]]
     check_equal((len(writes), len(node.api.seen("GET", "/namespaces/"))), (1, 0), "by one write and no read")
 
-    check_equal(node.kubelet.prestart([f"{b}-3"])[0], "OK", "a restart of the container")
+    check_equal(node.kubelet.prestart([f"{b}::3"])[0], "OK", "a restart of the container")
     check(node.edits(names[0])[0]["CUDA_DEVICE_MEMORY_SHARED_CACHE"] != region, "gets a new region")
     check_equal(len(list((node.folder / "vgpu/containers").glob("*/*.cache"))), 1, "in place of the old")
     node.kubelet.release(pod)
@@ -226,7 +294,7 @@ def matches():
     node = Node(config={"devicesplitcount": 40})
     node.kubelet.connect()
     check_equal(len(node.kubelet.lists.get(timeout=30)), 80, "the node's own configuration is taken")
-    free = [f"{u}-{i}" for u in node.uuids for i in range(40)]
+    free = [f"{u}::{i}" for u in node.uuids for i in range(40)]
     random.shuffle(free)
     work = []
     for i in range(20):
@@ -264,7 +332,7 @@ def init_containers():
         a, b = node.uuids
         gives = [[(a, 1000, 5)], [(b, 2000, 50)]]
         pod = node.show(node.pod("init", "main", init=["prepare"], gives=gives))
-        ids = [f"{a}-0"]
+        ids = [f"{a}::0"]
         _, names = node.kubelet.allocate(ids)
         node.kubelet.hold(pod, "prepare", ids, init=True)
         node.kubelet.hold(pod, "main", ids)
@@ -283,7 +351,7 @@ def init_containers():
     node.kubelet.connect()
     a, b = node.uuids
     pod = node.show(node.pod("only-init", "main", init=["prepare"], gives=[[(a, 700, 5)], []]))
-    status, why, name = node.run_container(pod, "prepare", [f"{a}-1"], init=True)
+    status, why, name = node.run_container(pod, "prepare", [f"{a}::1"], init=True)
     check_equal(status, "OK", "an init container whose ids no other container has is found by the checkpoint", why)
     check_equal(node.limits(name)["CUDA_DEVICE_MEMORY_LIMIT_0"], str(700 * MIB), "with its limit")
     node.end()
@@ -294,12 +362,12 @@ def refuses():
     node.kubelet.connect()
     (a,) = node.uuids
     pod = node.show(node.pod("big", "main", gives=[[(a, 20000, 10)]]))
-    check_equal(node.run_container(pod, "main", [f"{a}-0"])[0], "OK", "a pod takes 20,000 MiB of 30,000")
+    check_equal(node.run_container(pod, "main", [f"{a}::0"])[0], "OK", "a pod takes 20,000 MiB of 30,000")
     two = node.show(node.pod("two", "main", gives=[[(a, 10001, 10)]]))
-    status, why, name = node.run_container(two, "main", [f"{a}-1"])
+    status, why, name = node.run_container(two, "main", [f"{a}::1"])
     check_equal((status, why), ("FAILED_PRECONDITION", f"card {a} would be given out for 30001 MiB of its 30000"), "one that would exceed the card does not start")
     check(node.spec(name) is None and len(list((node.folder / "vgpu/containers").iterdir())) == 1, "and gets no files")
-    check_equal(node.kubelet.prestart([f"{a}-0"])[0], "OK", "the first may start again")
+    check_equal(node.kubelet.prestart([f"{a}::0"])[0], "OK", "the first may start again")
 
     for what, gives, said in (
         ("a card that is not here", [[("GPU-else", 100, 1)]], "is not here"),
@@ -307,23 +375,44 @@ def refuses():
         ("another number of devices", [[(a, 1, 1), (a, 1, 1)]], "holds 1 devices, and the pod's annotation gives it 2"),
     ):
         bad = node.show(node.pod(what.replace(" ", "-"), "main", gives=gives))
-        status, why, _ = node.run_container(bad, "main", [f"{a}-2"])
+        status, why, _ = node.run_container(bad, "main", [f"{a}::2"])
         check(status == "FAILED_PRECONDITION" and said in why, f"{what} is refused", status, why)
         node.kubelet.release(bad)
     garbage = node.pod("garbage", "main", gives=[[]])
     garbage["metadata"]["annotations"][ALLOCATED] = "GPU-a,NVIDIA;x:y"
-    status, why, _ = node.run_container(node.show(garbage), "main", [f"{a}-3"])
+    status, why, _ = node.run_container(node.show(garbage), "main", [f"{a}::3"])
     check_equal(status, "FAILED_PRECONDITION", "garbage in the annotation is that pod's own", why)
     node.kubelet.release(garbage)
     stranger = node.pod("stranger", "main", gives=[[(a, 1, 1)]])
     del stranger["metadata"]["annotations"][ALLOCATED]
-    status, why, _ = node.run_container(node.show(stranger), "main", [f"{a}-4"])
+    status, why, _ = node.run_container(node.show(stranger), "main", [f"{a}::4"])
     check(status == "FAILED_PRECONDITION" and "hami-scheduler" in why, "a pod of another scheduler does not start", status, why)
     node.kubelet.release(stranger)
 
     late = node.pod("late", "main", gives=[[(a, 100, 1)]])
     threading.Timer(0.5, lambda: node.show(late)).start()
-    check_equal(node.run_container(late, "main", [f"{a}-5"])[0], "OK", "a pod that is not known yet is waited for", node.said()[-500:])
+    check_equal(node.run_container(late, "main", [f"{a}::5"])[0], "OK", "a pod that is not known yet is waited for", node.said()[-500:])
+    node.end()
+
+
+def upgrades():
+    """Containers that an earlier version gave ids of its form, which kubelet's checkpoint has."""
+    node = Node(gpus=1)
+    (a,) = node.uuids
+    node.plugin.kill()
+    node.plugin.wait()
+    node.kubelet.registrations.queue.clear()
+    pod = node.show(node.pod("old", "main", gives=[[(a, 1000, 10)]]))
+    node.kubelet.hold(pod, "main", [f"{a}-3"])
+    node.start()
+    node.kubelet.connect()
+    ids = node.kubelet.lists.get(timeout=10)
+    check_equal(sorted(ids), sorted([f"{a}-3"] + [f"{a}::{i}" for i in range(10) if i != 3]), "an id that a container has keeps its old form")
+    check_equal(node.kubelet.prestart([f"{a}-3"])[0], "OK", "and its container starts again", node.said()[-500:])
+    node.kubelet.release(pod)
+    node.api.delete(PODS, "old")
+    node.restart()
+    check_equal(sorted(node.kubelet.lists.get(timeout=10)), sorted(f"{a}::{i}" for i in range(10)), "until it is gone")
     node.end()
 
 
@@ -332,9 +421,9 @@ def survives():
     node.kubelet.connect()
     a, b = node.uuids
     pod = node.show(node.pod("one", "x", "y", gives=[[(a, 1000, 10)], [(b, 1000, 10)]]))
-    status, _, first = node.run_container(pod, "x", [f"{a}-0"])
+    status, _, first = node.run_container(pod, "x", [f"{a}::0"])
     gone = node.show(node.pod("gone", "x", gives=[[(a, 1000, 10)]]))
-    status, _, stale = node.run_container(gone, "x", [f"{a}-1"])
+    status, _, stale = node.run_container(gone, "x", [f"{a}::1"])
     before = node.spec(first)
     node.plugin.kill()
     node.plugin.wait()
@@ -355,18 +444,18 @@ def survives():
     check(not half.exists() and not cut.exists(), "and half-written files")
     check(others.exists(), "but not those of others")
     check_equal(node.spec(first), before, "a running container's files stay")
-    status, why, _ = node.run_container(pod, "y", [f"{b}-0"])
+    status, why, _ = node.run_container(pod, "y", [f"{b}::0"])
     check_equal(status, "OK", "the pod's other container starts", why)
     check(wait_until(lambda: node.api.objects[PODS]["one"]["metadata"]["annotations"][PHASE] == "success"), "and the pod is told of")
     two = node.show(node.pod("two", "x", gives=[[(a, 29500, 10)]]))
-    status, why, _ = node.run_container(two, "x", [f"{a}-2"])
+    status, why, _ = node.run_container(two, "x", [f"{a}::2"])
     check(status == "FAILED_PRECONDITION", "what was handed out before still counts", status, why)
 
     # Killed at any moment while containers start: every file is complete, and all start in the end.
     random.seed(7)
     for turn in range(12):
         pod = node.show(node.pod(f"k{turn}", "x", gives=[[(b, 100 + turn, 1)]]))
-        ids = [f"{b}-{turn % 9 + 1}"]
+        ids = [f"{b}::{turn % 9 + 1}"]
         node.kubelet.hold(pod, "x", ids)
         threading.Timer(random.random() * 0.012, node.plugin.kill).start()
         node.kubelet.prestart(ids)
@@ -386,7 +475,70 @@ def survives():
     node.api.cut_all()
     started = len(node.api.requests)
     pod = node.show(node.pod("after", "x", gives=[[(a, 100, 1)]]))
-    check_equal(node.run_container(pod, "x", [f"{a}-5"])[0], "OK", "after a cut of all connections it goes on")
+    check_equal(node.run_container(pod, "x", [f"{a}::5"])[0], "OK", "after a cut of all connections it goes on")
+    node.end()
+
+
+def alone():
+    """The API server is away: what containers were given is on the node's disk."""
+    node = Node(gpus=1)
+    node.kubelet.connect()
+    (a,) = node.uuids
+    pod = node.show(node.pod("one", "main", init=["prepare"], gives=[[(a, 700, 5)], [(a, 20000, 10)]]))
+    ids = [f"{a}::0"]
+    _, (name,) = node.kubelet.allocate(ids)
+    node.kubelet.hold(pod, "prepare", ids, init=True)
+    node.kubelet.hold(pod, "main", ids)
+    check_equal(node.kubelet.prestart(ids)[0], "OK", "an init container starts")
+    node.api.put(PODS, "one", status={"initContainerStatuses": [{"name": "prepare", "state": {"terminated": {"exitCode": 0}}}]})
+    check_equal(node.kubelet.prestart(ids)[0], "OK", "and then its pod's container", node.said()[-500:])
+    two = node.show(node.pod("two", "main", gives=[[(a, 1000, 10)]]))
+    check(wait_until(lambda: node.api.objects[PODS]["one"]["metadata"]["annotations"][PHASE] == "success"), "the pod is told of")
+    writes = len(node.patches())
+    node.api.close()
+    for how in (signal.SIGKILL, signal.SIGTERM):
+        began = time.monotonic()
+        node.restart(how)
+        check_equal(node.kubelet.prestart(ids)[0], "OK", f"restarted by {how.name}, without an API server, it lets the container start again", node.said()[-500:])
+        check(time.monotonic() - began < 5, "at once", time.monotonic() - began)
+        check_equal(node.limits(name)["CUDA_DEVICE_MEMORY_LIMIT_0"], str(20000 * MIB), "with its own limit")
+    check_equal(node.run_container(two, "main", [f"{a}::1"])[0], "UNAVAILABLE", "one that it does not know waits")
+    # A pod of the same name is another one.
+    node.kubelet.release(pod)
+    other = json.loads(json.dumps(pod))
+    other["metadata"]["uid"] = "uid-other"
+    node.kubelet.hold(other, "main", ids)
+    check_equal(node.kubelet.prestart(ids)[0], "UNAVAILABLE", "and a pod that was made anew under its name gets nothing of it")
+    node.kubelet.release(other)
+    node.kubelet.hold(pod, "main", ids)
+    port, objects, version = node.api.port, node.api.objects, node.api.version
+    node.api = Api(port=port, objects=objects)
+    node.api.version = version
+    check(wait_until(lambda: node.kubelet.prestart([f"{a}::1"])[0] == "OK", 60), "until the API server is back", node.said()[-500:])
+    check_equal(len([r for r in node.patches() if r[1].endswith("/one")]), 0, "the first pod is not written to again")
+    node.api.delete(PODS, "one")
+    check(wait_until(lambda: len(list((node.folder / "vgpu/containers").iterdir())) == 1), "what is gone by then is tidied away")
+    node.end()
+
+
+def priorities():
+    node = Node(gpus=1)
+    node.kubelet.connect()
+    (a,) = node.uuids
+    pod = node.pod("one", "low", "high", "own", init=["first"], gives=[[(a, 100, 1)]] * 4)
+    variable = [{"name": "CUDA_TASK_PRIORITY", "value": "0"}]
+    limits = lambda value: {"limits": {"nvidia.com/priority": value}}
+    pod["spec"]["initContainers"][0] |= {"resources": limits("0")}
+    for inside, more in zip(pod["spec"]["containers"], ({"resources": limits("1")}, {"resources": limits("0")}, {"env": variable})):
+        inside |= more
+    pod = node.show(pod)
+    got = {}
+    for i, inside in enumerate(("first", "low", "high", "own")):
+        status, why, name = node.run_container(pod, inside, [f"{a}::{i}"], init=inside == "first")
+        got[inside] = node.limits(name)["CUDA_TASK_PRIORITY"] if status == "OK" else why
+        if inside == "first":
+            node.api.put(PODS, "one", status={"initContainerStatuses": [{"name": "first", "state": {"terminated": {"exitCode": 0}}}]})
+    check_equal(got, {"first": "0", "low": "1", "high": "0", "own": "1"}, "each container has its own priority, an init container, too; nobody gives it to himself")
     node.end()
 
 
@@ -396,7 +548,7 @@ def holds_fast():
     node.kubelet.connect()
     (a,) = node.uuids
     pod = node.show(node.pod("one", "x", "y", gives=[[(a, 1000, 10)], [(a, 2000, 20)]]))
-    ids = [f"{a}-0"]
+    ids = [f"{a}::0"]
     check_equal(node.run_container(pod, "x", ids)[0], "OK", "a container starts")
     _, (name,) = node.kubelet.allocate(ids)
     big = node.show(node.pod("big", "x", gives=[[(a, 29000, 10)]]))
@@ -404,7 +556,7 @@ def holds_fast():
 
     def tries(what):
         check_equal((node.kubelet.prestart(ids)[0], limit()), ("OK", str(1000 * MIB)), f"{what}: the container starts again, with its old limit")
-        status, why, _ = node.run_container(big, "x", [f"{a}-1"])
+        status, why, _ = node.run_container(big, "x", [f"{a}::1"])
         check(status == "FAILED_PRECONDITION" and "32000 MiB of its 30000" in why, f"{what}: what it holds is still counted", status, why)
         node.kubelet.release(big)
         node.show(big)
@@ -425,8 +577,8 @@ def holds_fast():
     node.api.put(PODS, "one", metadata={"annotations": {ALLOCATED: f"{a},NVIDIA,29000,100:;{a},NVIDIA,1000,1:;"}})
     node.restart()
     tries("changed while the plugin was away")
-    check_equal(node.run_container(pod, "y", [f"{a}-2"])[0], "OK", "the pod's other container starts")
-    _, (other,) = node.kubelet.allocate([f"{a}-2"])
+    check_equal(node.run_container(pod, "y", [f"{a}::2"])[0], "OK", "the pod's other container starts")
+    _, (other,) = node.kubelet.allocate([f"{a}::2"])
     check_equal(node.limits(other)["CUDA_DEVICE_MEMORY_LIMIT_0"], str(2000 * MIB), "with what it was given first")
     node.kubelet.release(pod)
     node.api.put(PODS, "one", metadata={"annotations": {"nvidia.com/x": "\0", ALLOCATED: "x"}}, spec={"containers": "none"})
@@ -434,7 +586,7 @@ def holds_fast():
     check(node.spec(name), "a pod that can't be read any more keeps what it has")
     node.api.delete(PODS, "one")
     check(wait_until(lambda: node.spec(name) is None), "and when it goes, it goes")
-    check_equal(node.run_container(big, "x", [f"{a}-1"])[0], "OK", "so that others have the room", )
+    check_equal(node.run_container(big, "x", [f"{a}::1"])[0], "OK", "so that others have the room", )
     node.end()
 
 
@@ -451,14 +603,14 @@ def lists_again():
     node.api.cut_all()
     check(wait_until(lambda: node.api.snapshots >= before + 2), "a list is under way")
     pod = node.show(node.pod("one", "x", gives=[[(a, 20000, 10)]]))
-    status, why, name = node.run_container(pod, "x", [f"{a}-0"])
+    status, why, name = node.run_container(pod, "x", [f"{a}::0"])
     check_equal(status, "OK", "a container of a pod starts that was bound after its snapshot", why)
     node.api.held.set()
     time.sleep(1)
     check(node.spec(name), "and keeps its files when the list is complete", node.said()[-1000:])
     node.api.quiet = False
     two = node.show(node.pod("two", "x", gives=[[(a, 20000, 10)]]))
-    check_equal(node.run_container(two, "x", [f"{a}-1"])[0], "FAILED_PRECONDITION", "and its devices")
+    check_equal(node.run_container(two, "x", [f"{a}::1"])[0], "FAILED_PRECONDITION", "and its devices")
     node.end()
 
 
@@ -467,7 +619,7 @@ def loses_its_socket():
     node.kubelet.connect()
     (a,) = node.uuids
     answers = []
-    waiting = threading.Thread(target=lambda: answers.append(node.kubelet.prestart([f"{a}-0"])))
+    waiting = threading.Thread(target=lambda: answers.append(node.kubelet.prestart([f"{a}::0"])))
     waiting.start()
     time.sleep(0.5)
     (node.folder / "kubelet/nvidia-gpu.sock").unlink()
@@ -475,10 +627,10 @@ def loses_its_socket():
     check(answers[0][0] != "OK", "a container that waits when the socket is removed does not start", answers)
     node.kubelet.connect()
     pod = node.show(node.pod("one", "x", gives=[[(a, 1000, 10)]]))
-    node.kubelet.hold(pod, "x", [f"{a}-0"])
+    node.kubelet.hold(pod, "x", [f"{a}::0"])
     time.sleep(2)
     check(node.plugin.poll() is None and not list((node.folder / "cdi").glob("hami-a*.json")), "nothing is handed over for whom nobody waits", node.said()[-1000:])
-    check_equal(node.kubelet.prestart([f"{a}-0"])[0], "OK", "kubelet's next try succeeds")
+    check_equal(node.kubelet.prestart([f"{a}::0"])[0], "OK", "kubelet's next try succeeds")
     node.end()
 
 
@@ -487,7 +639,7 @@ def trims():
     node.kubelet.connect()
     (a,) = node.uuids
     pod = node.show(node.pod("one", "x", gives=[[(a, 2000, 100)]]))
-    _, _, name = node.run_container(pod, "x", [f"{a}-0"])
+    _, _, name = node.run_container(pod, "x", [f"{a}::0"])
     env, mounts = node.edits(name)
     region = pathlib.Path(mounts[env["CUDA_DEVICE_MEMORY_SHARED_CACHE"]]["hostPath"])
     guest = start([LOAD, "--memory", "100M", "--hold"], bare_environment(node.machine, LD_PRELOAD=container(region, NVIDIA_VISIBLE_DEVICES=a, CUDA_DEVICE_MEMORY_LIMIT_0=2000 * MIB)))
@@ -530,7 +682,7 @@ def hangs():
     node.api.close()
 
 
-PARTS = ["registers", "hands_over", "matches", "init_containers", "refuses", "survives", "holds_fast", "lists_again", "loses_its_socket", "trims", "hangs"]
+PARTS = ["registers", "is_ready", "hands_over", "matches", "init_containers", "refuses", "upgrades", "survives", "alone", "priorities", "holds_fast", "lists_again", "loses_its_socket", "trims", "hangs"]
 
 if __name__ == "__main__":
     for part in sys.argv[1:] or PARTS:

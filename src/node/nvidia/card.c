@@ -35,13 +35,22 @@ static bool card_equal(const struct card *left, const struct card *right)
 
 bool cards_equal(const struct cards *left, const struct cards *right)
 {
-    if (left->count != right->count)
+    if (left->count != right->count || left->present != right->present)
         return false;
     for (size_t i = 0; i < left->count; i++) {
         if (!card_equal(&left->items[i], &right->items[i]))
             return false;
     }
     return true;
+}
+
+bool cards_any_healthy(const struct cards *cards)
+{
+    for (size_t i = 0; i < cards->count; i++) {
+        if (cards->items[i].healthy)
+            return true;
+    }
+    return false;
 }
 
 static bool is_filtered(const struct card_filter *filter, const struct device *device)
@@ -108,7 +117,7 @@ int cards_find(struct nvml *nvml, const struct nvidia_config *config,
                struct error *err)
 {
     struct device devices[CARDS_MAX];
-    struct cards found = {0};
+    struct cards found = {.count = 0};
     int count;
 
     count = nvml_list(nvml, devices, ARRAY_SIZE(devices), err);
@@ -119,6 +128,7 @@ int cards_find(struct nvml *nvml, const struct nvidia_config *config,
     }
     if (count < 0)
         return count;
+    found.present = (size_t)count;
     for (int i = 0; i < count; i++) {
         if (!is_filtered(filter, &devices[i]))
             find_one(nvml, config, &devices[i], known, &found);

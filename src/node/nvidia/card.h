@@ -31,6 +31,7 @@ struct card {
 };
 
 struct cards {
+    size_t present; /* cards that the node has, those that are filtered out included */
     size_t count;
     struct card items[CARDS_MAX];
 };
@@ -52,6 +53,9 @@ int cards_find(struct nvml *nvml, const struct nvidia_config *config,
                struct error *err);
 
 bool cards_equal(const struct cards *left, const struct cards *right);
+
+/* Whether any is. */
+bool cards_any_healthy(const struct cards *cards);
 
 const struct card *cards_get(const struct cards *cards, const char *uuid);
 

@@ -10,20 +10,13 @@
 
 #include "base/util.h"
 
-/* CDI 0.5: what containerd 1.7 reads. */
+/* CDI 0.5 is what containerd 1.7 reads; additionalGids came with 0.7. */
 #define CDI_VERSION "0.5.0"
+#define CDI_VERSION_GIDS "0.7.0"
 
 /* By these a specification tells whom it is for. */
 #define ENV_POD "HAMI_POD_UID="
 #define ENV_CONTAINER "HAMI_CONTAINER="
-
-#if defined(__x86_64__)
-#define LIBRARY_FOLDER "/usr/lib/x86_64-linux-gnu"
-#elif defined(__aarch64__)
-#define LIBRARY_FOLDER "/usr/lib/aarch64-linux-gnu"
-#else
-#error "where are libraries on this machine?"
-#endif
 
 int edits_folder(const struct node_host *host, const char *pod_uid, const char *container,
                  char *ret_path, size_t size)
@@ -60,9 +53,16 @@ void edits_device_name(const char *const *ids, size_t count, char ret_name[EDITS
     (void)snprintf(ret_name, EDITS_NAME_SIZE, "a%016llx", (unsigned long long)hash);
 }
 
+/* "": the library's own way, which is "default". */
+static const char *core_policy(const struct node_host *host)
+{
+    return host->config->disable_core_limit ? "disable" : host->config->core_policy;
+}
+
 int edits_limits(const struct node_host *host, const struct container_grant *grant, char *text,
                  size_t size)
 {
+    bool no_cores = strcmp(core_policy(host), "disable") == 0;
     struct limits limits = LIMITS_INIT;
 
     limits.device_count = (unsigned)grant->device_count;
@@ -77,21 +77,12 @@ int edits_limits(const struct node_host *host, const struct container_grant *gra
 
         COPY_TEXT(limits.devices[i].uuid, device->uuid);
         limits.devices[i].memory_bytes = device->memory_bytes;
-        limits.devices[i].cores =
-            device->cores < DEVICE_CORES && !host->config->disable_core_limit ? device->cores : 0;
+        limits.devices[i].cores = device->cores < DEVICE_CORES && !no_cores ? device->cores : 0;
     }
     return limits_format(&limits, text, size);
 }
 
 /* The parts of a specification; each list's elements have commas between them. */
-
-static void add_separator(struct strbuf *spec)
-{
-    char last = spec->len ? spec->text[spec->len - 1] : '[';
-
-    if (last != '[' && last != '{')
-        strbuf_add(spec, ",");
-}
 
 static void add_env(struct strbuf *spec, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
@@ -104,12 +95,12 @@ static void add_env(struct strbuf *spec, const char *fmt, ...)
     va_start(args, fmt);
     (void)vsnprintf(text, sizeof(text), fmt, args);
     va_end(args);
-    add_separator(spec);
+    cdi_add_separator(spec);
     strbuf_add_json(spec, text);
 }
 
 static void add_environment(const struct node_host *host, const struct container_grant *grant,
-                            struct strbuf *spec)
+                            bool with_driver, struct strbuf *spec)
 {
     char uuids[LIMITS_MAX_DEVICES * (DEVICE_UUID_SIZE + 1)] = "";
     size_t len = 0;
@@ -119,7 +110,8 @@ static void add_environment(const struct node_host *host, const struct container
                                 grant->devices[i].uuid);
     add_env(spec, ENV_POD "%s", grant->pod_uid);
     add_env(spec, ENV_CONTAINER "%s", grant->container);
-    add_env(spec, "NVIDIA_VISIBLE_DEVICES=%s", uuids);
+    /* Where the driver comes by CDI, an NVIDIA runtime must not bring it once more. */
+    add_env(spec, "NVIDIA_VISIBLE_DEVICES=%s", with_driver ? "void" : uuids);
     for (size_t i = 0; i < grant->device_count; i++)
         add_env(spec, "CUDA_DEVICE_MEMORY_LIMIT_%zu=%llum", i,
                 (unsigned long long)(grant->devices[i].memory_bytes / MIB));
@@ -129,19 +121,49 @@ static void add_environment(const struct node_host *host, const struct container
         add_env(spec, "CUDA_OVERSUBSCRIBE=true");
     if (host->config->log_level[0])
         add_env(spec, "LIBCUDA_LOG_LEVEL=%s", host->config->log_level);
-    if (host->config->disable_core_limit)
-        add_env(spec, "GPU_CORE_UTILIZATION_POLICY=disable");
-    if (host->sim_machine[0]) {
+    if (*core_policy(host) && strcmp(core_policy(host), "default") != 0)
+        add_env(spec, "GPU_CORE_UTILIZATION_POLICY=%s", core_policy(host));
+    if (host->sim_machine[0] && !with_driver)
         add_env(spec, "HAMI_SIM=" CONTAINER_FOLDER "/machine");
-        /* With real cards the NVIDIA runtime hides the others. */
+    /* With real cards the device nodes that are not there hide the others. */
+    if (host->sim_machine[0])
         add_env(spec, "CUDA_VISIBLE_DEVICES=%s", uuids);
+}
+
+/* Variables that are ours to set. */
+static bool is_our_variable(const char *text)
+{
+    static const char *const starts[] = {
+        "NVIDIA_VISIBLE_DEVICES=",
+        "CUDA_VISIBLE_DEVICES=",
+        "CUDA_DEVICE_",
+        "CUDA_TASK_PRIORITY=",
+        "GPU_CORE_",
+        "LD_PRELOAD=",
+        ENV_POD,
+        ENV_CONTAINER,
+    };
+
+    for (size_t i = 0; i < ARRAY_SIZE(starts); i++) {
+        if (strncmp(text, starts[i], strlen(starts[i])) == 0)
+            return true;
     }
+    return false;
+}
+
+/* Files that are ours to mount, and the folder that they lie in. */
+static bool is_our_path(const char *path)
+{
+    size_t len = strlen(CONTAINER_FOLDER);
+
+    return strcmp(path, "/etc/ld.so.preload") == 0 ||
+           (strncmp(path, CONTAINER_FOLDER, len) == 0 && (!path[len] || path[len] == '/'));
 }
 
 static void add_mount(struct strbuf *spec, const char *host_path, const char *container_path,
                       bool writable)
 {
-    add_separator(spec);
+    cdi_add_separator(spec);
     strbuf_add(spec, "{\"hostPath\":");
     strbuf_add_json(spec, host_path);
     strbuf_add(spec, ",\"containerPath\":");
@@ -178,7 +200,7 @@ static void add_sim_mounts(const struct node_host *host, struct strbuf *spec)
 
     for (size_t i = 0; i < ARRAY_SIZE(names); i++) {
         (void)snprintf(path, sizeof(path), "%s/%s", host->sim_folder, names[i]);
-        (void)snprintf(inside, sizeof(inside), LIBRARY_FOLDER "/%s", names[i]);
+        (void)snprintf(inside, sizeof(inside), DRIVER_LIBRARY_FOLDER "/%s", names[i]);
         add_mount(spec, path, inside, false);
     }
     add_mount(spec, host->sim_machine, CONTAINER_FOLDER "/machine", true);
@@ -192,7 +214,7 @@ static void add_device_node(const struct node_host *host, const char *path, bool
     (void)snprintf(host_path, sizeof(host_path), "%s%s", host->dev_root, path);
     if (optional && access(host_path, F_OK) < 0)
         return;
-    add_separator(spec);
+    cdi_add_separator(spec);
     strbuf_add(spec, "{\"path\":");
     strbuf_add_json(spec, path);
     strbuf_add(spec, ",\"hostPath\":");
@@ -221,24 +243,70 @@ static void add_device_nodes(const struct node_host *host, const struct containe
     }
 }
 
-int edits_spec(const struct node_host *host, const struct container_grant *grant, const char *name,
-               struct strbuf *spec)
-{
-    bool simulated = host->sim_machine[0] != '\0';
+/* The elements of containerEdits, each with a list of its own. */
 
-    strbuf_add(spec, "{\"cdiVersion\":\"" CDI_VERSION "\",\"kind\":\"" CDI_KIND
-                     "\",\"devices\":[{\"name\":");
-    strbuf_add_json(spec, name);
-    strbuf_add(spec, ",\"containerEdits\":{\"env\":[");
-    add_environment(host, grant, spec);
-    strbuf_add(spec, "],\"mounts\":[");
+static void add_all_mounts(const struct node_host *host, const struct container_grant *grant,
+                           const struct cdi_choice *driver, struct strbuf *spec)
+{
+    strbuf_add(spec, ",\"mounts\":[");
     add_mounts(host, grant, spec);
-    if (simulated)
+    if (driver->count)
+        cdi_add_mounts(driver, is_our_path, spec);
+    else if (host->sim_machine[0])
         add_sim_mounts(host, spec);
     strbuf_add(spec, "]");
-    if (host->pass_device_specs && !simulated) {
-        strbuf_add(spec, ",\"deviceNodes\":[");
+}
+
+static bool has_nodes(const struct cdi_choice *driver)
+{
+    for (size_t i = 0; i < driver->count; i++) {
+        if (driver->parts[i]->nodes.count)
+            return true;
+    }
+    return false;
+}
+
+static void add_all_nodes(const struct node_host *host, const struct container_grant *grant,
+                          const struct cdi_choice *driver, struct strbuf *spec)
+{
+    bool listed = has_nodes(driver);
+
+    if (!listed && (!host->pass_device_specs || host->sim_machine[0]))
+        return;
+    strbuf_add(spec, ",\"deviceNodes\":[");
+    if (listed)
+        cdi_add_nodes(driver, spec);
+    else
         add_device_nodes(host, grant, spec);
+    strbuf_add(spec, "]");
+}
+
+static void add_all_hooks(const struct cdi_choice *driver, struct strbuf *spec)
+{
+    strbuf_add(spec, ",\"hooks\":[");
+    cdi_add_hooks(driver, spec);
+    strbuf_add(spec, "]");
+}
+
+int edits_spec(const struct node_host *host, const struct container_grant *grant,
+               const struct cdi_choice *driver, const char *name, struct strbuf *spec)
+{
+    bool has_gids = cdi_has_gids(driver);
+
+    strbuf_addf(spec, "{\"cdiVersion\":\"%s\",\"kind\":\"" CDI_KIND "\",\"devices\":[{\"name\":",
+                has_gids ? CDI_VERSION_GIDS : CDI_VERSION);
+    strbuf_add_json(spec, name);
+    strbuf_add(spec, ",\"containerEdits\":{\"env\":[");
+    add_environment(host, grant, driver->count > 0, spec);
+    cdi_add_env(driver, is_our_variable, spec);
+    strbuf_add(spec, "]");
+    add_all_mounts(host, grant, driver, spec);
+    add_all_nodes(host, grant, driver, spec);
+    if (driver->count)
+        add_all_hooks(driver, spec);
+    if (has_gids) {
+        strbuf_add(spec, ",\"additionalGids\":[");
+        cdi_add_gids(driver, spec);
         strbuf_add(spec, "]");
     }
     strbuf_add(spec, "}}]}\n");

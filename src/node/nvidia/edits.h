@@ -14,11 +14,20 @@
 #include "base/error.h"
 #include "base/strbuf.h"
 #include "model/device.h"
+#include "node/nvidia/cdi.h"
 #include "region/limits.h"
 #include "vendor/nvidia/nvidia.h"
 
 #define CDI_KIND "hami.io/alloc"
 #define CDI_FILE_PREFIX "hami-" /* and the device's name, and ".json" */
+
+#if defined(__x86_64__)
+#define DRIVER_LIBRARY_FOLDER "/usr/lib/x86_64-linux-gnu"
+#elif defined(__aarch64__)
+#define DRIVER_LIBRARY_FOLDER "/usr/lib/aarch64-linux-gnu"
+#else
+#error "where are libraries on this machine?"
+#endif
 
 /* Where things are in every container, whatever the host's folders. */
 #define CONTAINER_FOLDER "/usr/local/vgpu"
@@ -34,7 +43,7 @@ struct node_host {
     char cdi_folder[PATH_MAX];
     char library[PATH_MAX];     /* the versioned file on the host */
     char dev_root[PATH_MAX];    /* in front of /dev/nvidia0 on the host; "" for none */
-    bool pass_device_specs;     /* device nodes are listed; else the NVIDIA runtime adds them */
+    bool pass_device_specs;     /* device nodes are listed where nobody else's edits have some */
     char sim_machine[PATH_MAX]; /* a simulated machine's state file; "" with real cards */
     char sim_folder[PATH_MAX];  /* of the simulated libraries */
     const struct nvidia_config *config;
@@ -44,13 +53,14 @@ struct granted_device {
     char uuid[DEVICE_UUID_SIZE];
     uint64_t memory_bytes;
     unsigned cores; /* 0 or 100: no limit */
+    unsigned index; /* NVML's */
     bool has_minor;
     unsigned minor;
 };
 
 struct container_grant {
     const char *pod_uid, *container;
-    const char *allocated;          /* the annotation that all of the pod's grants are read from */
+    const char *record;             /* what is to be known of the pod when it starts again */
     char region[EDITS_REGION_SIZE]; /* the region file's name, "UUID.cache" */
     int priority;                   /* -1: not said */
     size_t device_count;
@@ -68,9 +78,12 @@ void edits_device_name(const char *const *ids, size_t count, char ret_name[EDITS
 int edits_limits(const struct node_host *host, const struct container_grant *grant, char *text,
                  size_t size);
 
-/* The CDI specification that defines the one device of this name. 0 or -ENOMEM. */
-int edits_spec(const struct node_host *host, const struct container_grant *grant, const char *name,
-               struct strbuf *spec);
+/*
+ * The CDI specification that defines the one device of this name. driver is what brings the driver
+ * along, empty where the runtime does. 0 or -ENOMEM.
+ */
+int edits_spec(const struct node_host *host, const struct container_grant *grant,
+               const struct cdi_choice *driver, const char *name, struct strbuf *spec);
 
 /* Whom a specification of ours is for. */
 struct spec_owner {

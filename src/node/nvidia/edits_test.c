@@ -65,19 +65,27 @@ static void limits_are_written_for_each_device(void **state)
     config.disable_core_limit = true;
     assert_true(edits_limits(&host, &grant, text, sizeof(text)) > 0);
     assert_null(strstr(text, "CUDA_DEVICE_SM_LIMIT"));
+    config.disable_core_limit = false;
+    COPY_TEXT(config.core_policy, "disable");
+    assert_true(edits_limits(&host, &grant, text, sizeof(text)) > 0);
+    assert_null(strstr(text, "CUDA_DEVICE_SM_LIMIT"));
+    COPY_TEXT(config.core_policy, "force");
+    assert_true(edits_limits(&host, &grant, text, sizeof(text)) > 0);
+    assert_non_null(strstr(text, "CUDA_DEVICE_SM_LIMIT_0=30"));
     assert_int_equal(edits_limits(&host, &grant, text, 10), -ENOBUFS);
 }
 
 static void a_specification_is_read_back(void **state)
 {
     CLEANUP(strbuf_deinit) struct strbuf spec = STRBUF_INIT(65536);
+    const struct cdi_choice none = {.count = 0};
     struct node_host host = make_host();
     struct spec_owner owner;
 
     (void)state;
     host.pass_device_specs = true;
     config.memory_scaling = 1.5;
-    assert_int_equal(edits_spec(&host, &grant, "a0123456789abcdef", &spec), 0);
+    assert_int_equal(edits_spec(&host, &grant, &none, "a0123456789abcdef", &spec), 0);
     assert_int_equal(edits_read_spec(spec.text, spec.len, &owner), 0);
     assert_string_equal(owner.name, "a0123456789abcdef");
     assert_string_equal(owner.pod_uid, "u-1");

@@ -8,6 +8,7 @@
 #include <string.h>
 #include <sys/random.h>
 #include <sys/stat.h>
+#include <sys/xattr.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
@@ -17,7 +18,7 @@
 
 enum {
     LIBRARY_MAX = 16 << 20,
-    SPEC_MAX = 64 << 10,
+    SPEC_MAX = 512 << 10,
     GRANT_MAX = 512 << 10, /* an object's annotations have half of it, all together */
 };
 
@@ -188,6 +189,39 @@ int host_install(struct node_host *host, const char *source, const char *version
     return write_file(path, preload, strlen(preload), 0644, err);
 }
 
+#define CONTAINER_LABEL "system_u:object_r:container_file_t:s0"
+
+static bool is_enforced(const char *sysfs)
+{
+    char path[PATH_MAX], text[8];
+
+    return path_of(path, NULL, "%s/fs/selinux/enforce", sysfs) == 0 &&
+           file_read(path, text, sizeof(text)) > 0 && text[0] == '1';
+}
+
+int host_label(const struct node_host *host, const char *sysfs, struct error *err)
+{
+    char paths[4][PATH_MAX];
+    int r = 0;
+
+    if (!is_enforced(sysfs))
+        return 0;
+    COPY_TEXT(paths[0], host->hook_path);
+    COPY_TEXT(paths[1], host->library);
+    r = path_of(paths[2], err, "%s/containers", host->hook_path);
+    if (r == 0)
+        r = path_of(paths[3], err, "%s/ld.so.preload", host->hook_path);
+    for (size_t i = 0; i < ARRAY_SIZE(paths) && r == 0; i++) {
+        if (setxattr(paths[i], "security.selinux", CONTAINER_LABEL, sizeof(CONTAINER_LABEL), 0) < 0)
+            r = error_set(err, -errno,
+                          "SELinux is enforced here, and %s can't be labelled (%s), without which "
+                          "containers don't get their limits: run the device plugin with type "
+                          "spc_t, or `chcon -R -t container_file_t %s` on the node",
+                          paths[i], strerror(errno), host->hook_path);
+    }
+    return r;
+}
+
 static int above_program(char ret_folder[PATH_MAX], struct error *err)
 {
     ssize_t len = readlink("/proc/self/exe", ret_folder, PATH_MAX - 1);
@@ -253,7 +287,7 @@ static int make_region(const char *folder, struct container_grant *grant, struct
     return 0;
 }
 
-static int read_grant(const char *path, char **ret_text)
+static int read_record(const char *path, char **ret_text)
 {
     AUTOFREE char *text = malloc(GRANT_MAX);
     ssize_t len;
@@ -268,16 +302,16 @@ static int read_grant(const char *path, char **ret_text)
 }
 
 /* A restart of the container finds it there. */
-static int keep_grant(const char *folder, const struct container_grant *grant, struct error *err)
+static int keep_record(const char *folder, const struct container_grant *grant, struct error *err)
 {
     AUTOFREE char *have = NULL;
     char path[PATH_MAX];
     int r;
 
-    r = path_of(path, err, "%s/grant", folder);
-    if (r < 0 || (read_grant(path, &have) == 0 && strcmp(have, grant->allocated) == 0))
+    r = path_of(path, err, "%s/pod", folder);
+    if (r < 0 || (read_record(path, &have) == 0 && strcmp(have, grant->record) == 0))
         return r;
-    return write_file(path, grant->allocated, strlen(grant->allocated), 0400, err);
+    return write_file(path, grant->record, strlen(grant->record), 0400, err);
 }
 
 static bool is_plain_name(const char *name)
@@ -299,7 +333,7 @@ int host_prepare(const struct node_host *host, struct container_grant *grant, st
         return r;
     /* What ran here before is dead: its account goes with it. */
     (void)list_folder(folder, sweep_one, &regions, NULL);
-    r = keep_grant(folder, grant, err);
+    r = keep_record(folder, grant, err);
     if (r == 0)
         r = make_region(folder, grant, err);
     if (r == 0)
@@ -312,27 +346,27 @@ int host_prepare(const struct node_host *host, struct container_grant *grant, st
     return write_file(path, text, (size_t)len, 0444, err);
 }
 
-int host_read_grant(const struct node_host *host, const char *entry, char **ret_text,
-                    struct error *err)
+int host_read_record(const struct node_host *host, const char *entry, const char *name,
+                     char **ret_text, struct error *err)
 {
     char path[PATH_MAX];
     int r;
 
-    r = path_of(path, err, "%s/containers/%s/grant", host->hook_path, entry);
+    r = path_of(path, err, "%s/containers/%s/%s", host->hook_path, entry, name);
     if (r < 0)
         return r;
-    r = read_grant(path, ret_text);
+    r = read_record(path, ret_text);
     return r < 0 && r != -ENOENT ? error_set(err, r, "%s: %s", path, strerror(-r)) : r;
 }
 
 int host_write_spec(const struct node_host *host, const struct container_grant *grant,
-                    const char *name, struct error *err)
+                    const struct cdi_choice *driver, const char *name, struct error *err)
 {
     CLEANUP(strbuf_deinit) struct strbuf spec = STRBUF_INIT(SPEC_MAX);
     char path[PATH_MAX];
     int r;
 
-    r = edits_spec(host, grant, name, &spec);
+    r = edits_spec(host, grant, driver, name, &spec);
     if (r < 0)
         return error_set(err, r, "the CDI specification %s is too long", name);
     r = path_of(path, err, "%s/" CDI_FILE_PREFIX "%s.json", host->cdi_folder, name);
@@ -379,13 +413,15 @@ static bool is_spec_name(const char *file)
 static void list_spec(void *data, const char *file)
 {
     struct spec_list *list = data;
-    char path[PATH_MAX], text[SPEC_MAX], wanted[EDITS_NAME_SIZE + 16];
+    char path[PATH_MAX], wanted[EDITS_NAME_SIZE + 16];
+    AUTOFREE char *text = malloc(SPEC_MAX);
     struct spec_owner owner;
     ssize_t len;
 
-    if (!is_spec_name(file) || path_of(path, NULL, "%s/%s", list->host->cdi_folder, file) < 0)
+    if (!text || !is_spec_name(file) ||
+        path_of(path, NULL, "%s/%s", list->host->cdi_folder, file) < 0)
         return;
-    len = file_read(path, text, sizeof(text));
+    len = file_read(path, text, SPEC_MAX);
     if (len < 0 || edits_read_spec(text, (size_t)len, &owner) < 0) {
         (void)unlink(path);
         return;

@@ -8,7 +8,7 @@
  *
  * "<hook path>/libvgpu.so.<version>-<hash>"  one of each content, never written again
  * "<hook path>/ld.so.preload"
- * "<hook path>/containers/<pod uid>_<container>/grant", "limits", "<uuid>.cache"
+ * "<hook path>/containers/<pod uid>_<container>/pod", "limits", "<uuid>.cache"
  * "<CDI folder>/hami-<name>.json"
  */
 
@@ -27,27 +27,34 @@ int host_install(struct node_host *host, const char *source, const char *version
                  struct error *err);
 
 /*
+ * Where SELinux is enforced a container may touch files of one type only: the folders get it, and
+ * what is made in them has it of them. sysfs is "/sys". Errors, with the command that a person may
+ * give instead, where it is enforced and we may not.
+ */
+int host_label(const struct node_host *host, const char *sysfs, struct error *err);
+
+/*
  * The library to install: $HAMI_LIBDIR, else beside the running program, ../lib/hami of an
  * installation, or the build tree.
  */
 int host_find_library(char ret_path[PATH_MAX], struct error *err);
 
 /*
- * The container's folder with the text of the grant, a new region and its limits; sets
+ * The container's folder with the pod's record, a new region and its limits; sets
  * grant->region.
  */
 int host_prepare(const struct node_host *host, struct container_grant *grant, struct error *err);
 
 /*
- * The text of the grant in a folder of "containers", by its name; allocated. -ENOENT, without err,
- * where there is none.
+ * A text in a folder of "containers", by its name; allocated. "pod" is the record; "grant" is what
+ * versions before 0.2 kept, the pod's annotation. -ENOENT, without err, where there is none.
  */
-int host_read_grant(const struct node_host *host, const char *entry, char **ret_text,
-                    struct error *err);
+int host_read_record(const struct node_host *host, const char *entry, const char *name,
+                     char **ret_text, struct error *err);
 
 /* Writes, or replaces, the specification of this name. */
 int host_write_spec(const struct node_host *host, const struct container_grant *grant,
-                    const char *name, struct error *err);
+                    const struct cdi_choice *driver, const char *name, struct error *err);
 
 /* Removes a pod's specification. One that is gone is as good. */
 void host_remove_spec(const struct node_host *host, const char *name);

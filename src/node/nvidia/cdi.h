@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/*
+ * CDI specifications that others write: NVIDIA's toolkit says in one what a container needs of the
+ * driver (device nodes, libraries, hooks), for each card and for all. It is read, the edits for the
+ * chosen cards are found, and they are written into a specification of ours. No I/O.
+ *
+ * The specification is the CNCF's (container-device-interface, SPEC.md). What is not known of it is
+ * passed over, as is intelRdt; what is known must be well-formed.
+ */
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/arena.h"
+#include "base/error.h"
+#include "base/strbuf.h"
+
+#define CDI_DRIVER_KIND "nvidia.com/gpu"
+
+enum {
+    CDI_FILE_MAX = 1 << 20, /* bytes of a specification */
+    CDI_ITEMS_MAX = 1024,   /* devices of one, and entries of each list */
+    CDI_SPECS_MAX = 16,     /* looked through for a card */
+    CDI_PARTS_MAX = 64,
+};
+
+struct cdi_list {
+    size_t count;
+    void *items;
+};
+
+struct cdi_node {
+    const char *path, *host_path, *type, *permissions;       /* NULL: not given, but for path */
+    int64_t major_number, minor_number, file_mode, uid, gid; /* -1: not given */
+};
+
+struct cdi_mount {
+    const char *host_path, *container_path, *type; /* type NULL: not given */
+    struct cdi_list options;                       /* const char * */
+};
+
+struct cdi_hook {
+    const char *name, *path;
+    struct cdi_list args, env; /* const char * */
+    int64_t timeout;           /* -1: not given */
+};
+
+struct cdi_edits {
+    struct cdi_list env;    /* const char *, "NAME=value" */
+    struct cdi_list nodes;  /* struct cdi_node */
+    struct cdi_list mounts; /* struct cdi_mount */
+    struct cdi_list hooks;  /* struct cdi_hook */
+    struct cdi_list gids;   /* int64_t */
+};
+
+struct cdi_device {
+    const char *name;
+    struct cdi_edits edits;
+};
+
+struct cdi_spec {
+    const char *file; /* its name, for messages */
+    const char *kind;
+    struct cdi_list devices; /* struct cdi_device */
+    struct cdi_edits edits;  /* for each of its devices */
+};
+
+/*
+ * Reads YAML, of which JSON is a part. Everything is the arena's. -EINVAL with the file's name, the
+ * line and what is wrong there, -EFBIG, -ENOMEM when the arena is full.
+ */
+int cdi_spec_parse(const char *file, const char *text, size_t len, struct arena *arena,
+                   struct cdi_spec *ret_spec, struct error *err);
+
+/* A card, as specifications may name it. */
+struct cdi_card {
+    const char *uuid;
+    unsigned index; /* NVML's */
+};
+
+/* Edits that belong together, in the order of their writing. */
+struct cdi_choice {
+    size_t count;
+    const struct cdi_edits *parts[CDI_PARTS_MAX];
+};
+
+/*
+ * The edits for the cards: by uuid, by index ("0", "gpu0"), or, where the container has every card
+ * of the node, by "all". The first specification that has a card is taken; of other kinds than
+ * CDI_DRIVER_KIND none is. -ENODEV names the card that no specification has.
+ */
+int cdi_choose(const struct cdi_spec *specs, size_t spec_count, const struct cdi_card *cards,
+               size_t card_count, bool has_every_card, struct cdi_choice *ret_choice,
+               struct error *err);
+
+/*
+ * The parts of a specification's containerEdits, each a list's elements with commas before all but
+ * the first; what several of the choice say is said once. Variables and mounts for which skip()
+ * answers true are left out; it gets "NAME=value", or the path in the container.
+ */
+void cdi_add_env(const struct cdi_choice *choice, bool (*skip)(const char *text),
+                 struct strbuf *spec);
+void cdi_add_mounts(const struct cdi_choice *choice, bool (*skip)(const char *path),
+                    struct strbuf *spec);
+void cdi_add_nodes(const struct cdi_choice *choice, struct strbuf *spec);
+void cdi_add_hooks(const struct cdi_choice *choice, struct strbuf *spec);
+void cdi_add_gids(const struct cdi_choice *choice, struct strbuf *spec);
+
+bool cdi_has_gids(const struct cdi_choice *choice);
+
+/* A comma, unless the text ends where a list or an object begins. */
+void cdi_add_separator(struct strbuf *spec);

@@ -1,0 +1,174 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/*
+ * What a person has to do before this node's cards can be used, as a condition of the Node and in
+ * the log: written when it changed, or when the Node has something else.
+ */
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/log.h"
+#include "base/util.h"
+#include "plugin/plugin.h"
+
+enum {
+    PATCH_MAX = 16 << 10,
+};
+
+static void say(struct condition *condition, bool ready, const char *reason, const char *message)
+{
+    condition->ready = ready;
+    COPY_TEXT(condition->reason, reason);
+    COPY_TEXT(condition->message, message);
+}
+
+/* Nothing that we write brings the driver: does the runtime? */
+static void say_of_runtime(const struct plugin *plugin, struct condition *condition)
+{
+    const char *handler = plugin->gate.fitness.runtime.default_handler;
+
+    if (plugin->config.runtime_class[0])
+        say(condition, true, "RuntimeClass",
+            "pods name a runtime class, which brings NVIDIA's driver into containers");
+    else if (strstr(handler, "nvidia"))
+        say(condition, true, "DefaultRuntime",
+            "the node's default runtime brings NVIDIA's driver into containers");
+    else
+        say(condition, false, "NoDriver",
+            "nothing brings NVIDIA's driver into containers: install NVIDIA's container toolkit "
+            "and run `" DRIVER_CURE "` on the node; or set runtimeClassName or "
+            "--nvidia-driver-root");
+}
+
+static void say_of_driver(struct plugin *plugin, struct condition *condition)
+{
+    struct error err = ERROR_INIT;
+    int source = driver_look(plugin->driver, &err);
+
+    if (source == DRIVER_TOOLKIT)
+        say(condition, true, "ToolkitSpecification",
+            "containers get NVIDIA's driver by its toolkit's CDI specification");
+    else if (source == DRIVER_ROOT)
+        say(condition, true, "DriverRoot", "containers get NVIDIA's driver from a driver root");
+    else if (source < 0)
+        say(condition, false, "BadSpecification", err.text);
+    else if (plugin->host.sim_machine[0])
+        say(condition, true, "Simulated", "the node's cards are simulated");
+    else
+        say_of_runtime(plugin, condition);
+}
+
+static void find_condition(struct plugin *plugin, struct condition *condition)
+{
+    if (!plugin->nvml)
+        say(condition, false, "NoNVML", plugin->nvml_why.text);
+    else if (plugin->gate.outcome == FITNESS_NO_CDI)
+        say(condition, false, "RuntimeWithoutCDI", plugin->gate.why.text);
+    else if (plugin->gate.outcome == FITNESS_OLD_KUBELET)
+        say(condition, false, "KubeletTooOld", plugin->gate.why.text);
+    else
+        say_of_driver(plugin, condition);
+}
+
+static bool is_same(const struct condition *left, const struct condition *right)
+{
+    return left->ready == right->ready && strcmp(left->reason, right->reason) == 0 &&
+           strcmp(left->message, right->message) == 0;
+}
+
+static void on_patched(void *data, const struct kube_answer *answer)
+{
+    struct plugin *plugin = data;
+
+    plugin->conditions.request = NULL;
+    if (kube_answer_ok(answer))
+        plugin->conditions.written = plugin->conditions.sent;
+    else
+        log_warn("cannot write the node's condition " CONDITION_TYPE ": %s", answer->why);
+}
+
+static void write_now(char *to, size_t size)
+{
+    time_t now = time(NULL);
+    struct tm parts;
+
+    (void)strftime(to, size, "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&now, &parts));
+}
+
+static int send_patch(struct plugin *plugin)
+{
+    CLEANUP(strbuf_deinit) struct strbuf patch = STRBUF_INIT(PATCH_MAX);
+    const struct condition *condition = &plugin->conditions.sent;
+    char path[1200], name[sizeof(plugin->options->node_name) * 3], now[32];
+    struct kube_call call = {
+        .method = KUBE_PATCH, .path = path, .content_type = KUBE_STRATEGIC_PATCH};
+
+    write_now(now, sizeof(now));
+    strbuf_addf(&patch,
+                "{\"status\":{\"conditions\":[{\"type\":\"" CONDITION_TYPE
+                "\",\"status\":\"%s\",\"reason\":\"%s\",\"message\":",
+                condition->ready ? "True" : "False", condition->reason);
+    strbuf_add_json(&patch, condition->message);
+    strbuf_addf(&patch, ",\"lastHeartbeatTime\":\"%s\"", now);
+    if (plugin->conditions.written.ready != condition->ready ||
+        !plugin->conditions.written.reason[0])
+        strbuf_addf(&patch, ",\"lastTransitionTime\":\"%s\"", now);
+    strbuf_add(&patch, "}]}}");
+    if (patch.failed || !kube_escape(plugin->options->node_name, name, sizeof(name)))
+        return -ENOMEM;
+    (void)snprintf(path, sizeof(path), "/api/v1/nodes/%s/status", name);
+    call.body = patch.text;
+    call.body_len = patch.len;
+    return kube_request(plugin->kube, &call, on_patched, plugin, &plugin->conditions.request);
+}
+
+void plugin_condition_check(struct plugin *plugin)
+{
+    struct conditions *conditions = &plugin->conditions;
+    struct condition now = {.ready = false};
+    int r;
+
+    find_condition(plugin, &now);
+    if (!is_same(&now, &conditions->said)) {
+        if (now.ready)
+            log_info("%s", now.message);
+        else
+            log_warn("%s", now.message);
+        conditions->said = now;
+    }
+    if (!conditions->seen || conditions->request || is_same(&now, &conditions->written))
+        return;
+    conditions->sent = now;
+    r = send_patch(plugin);
+    if (r < 0)
+        log_error("cannot write the node's condition: %s", strerror(-r));
+}
+
+void plugin_condition_seen(struct plugin *plugin, yyjson_val *status)
+{
+    struct condition *written = &plugin->conditions.written;
+    size_t index, max;
+    yyjson_val *item;
+
+    plugin->conditions.seen = true;
+    *written = (struct condition){.ready = false};
+    yyjson_arr_foreach(yyjson_obj_get(status, "conditions"), index, max, item)
+    {
+        const char *type = yyjson_get_str(yyjson_obj_get(item, "type"));
+        const char *state = yyjson_get_str(yyjson_obj_get(item, "status"));
+        const char *reason = yyjson_get_str(yyjson_obj_get(item, "reason"));
+        const char *message = yyjson_get_str(yyjson_obj_get(item, "message"));
+
+        if (type && state && reason && message && strcmp(type, CONDITION_TYPE) == 0)
+            say(written, strcmp(state, "True") == 0, reason, message);
+    }
+}
+
+void plugin_condition_stop(struct plugin *plugin)
+{
+    kube_request_cancel(plugin->conditions.request);
+    plugin->conditions.request = NULL;
+}

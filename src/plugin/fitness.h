@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/*
+ * Whether what we say of a container reaches it: kubelet must pass CDI devices on, and the runtime
+ * must take them. Where either does not, a container would start without its limits, so the node
+ * offers no devices. Pure.
+ */
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/error.h"
+
+enum {
+    FITNESS_FOLDERS_SIZE = 256,
+};
+
+/* What the runtime says of itself. */
+struct runtime_facts {
+    bool cdi_off;
+    char cdi_folders[FITNESS_FOLDERS_SIZE]; /* where it looks, with commas; "": it does not say */
+    char default_handler[64];               /* "nvidia"; "": it does not say */
+};
+
+/* Of a packed StatusResponse of CRI. What it does not say stays empty. -EPROTO. */
+int runtime_facts_read(const uint8_t *message, size_t len, struct runtime_facts *ret_facts);
+
+struct fitness {
+    bool has_runtime; /* it answered */
+    struct runtime_facts runtime;
+    bool has_node;            /* the API server answered */
+    char kubelet_version[64]; /* of the Node: "v1.35.4" */
+    char runtime_version[64]; /* "containerd://2.4.2" */
+    bool served_before;       /* an earlier life of ours found all well, and left grants */
+    bool assume_cdi;          /* by configuration */
+    const char *cdi_folder;   /* where we write */
+};
+
+enum fitness_outcome {
+    FITNESS_GOOD = 1,
+    FITNESS_UNKNOWN, /* ask again */
+    FITNESS_NO_CDI,  /* the runtime's */
+    FITNESS_OLD_KUBELET,
+};
+
+/* why is set with all outcomes but FITNESS_GOOD. */
+enum fitness_outcome fitness_judge(const struct fitness *fitness, struct error *why);

@@ -1,0 +1,166 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/*
+ * kubelet hears of the devices once what we say of a container is known to reach it (fitness.h):
+ * the runtime is asked over its own socket, the API server for the Node. Where it does not, both
+ * are asked again every half a minute, so that a runtime that was mended needs no restart of ours.
+ */
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "base/util.h"
+#include "grpc/runtime.pb-c.h"
+#include "plugin/plugin.h"
+
+enum {
+    RUNTIME_TIMEOUT_MS = 5000,
+    NODE_TIMEOUT_MS = 5000,
+    AGAIN_MS = 30000,
+    AGAIN_SOON_MS = 1000, /* while the API server is away */
+};
+
+/* Where runtimes listen; in our pod the host's root is elsewhere. */
+static const char *const usual_sockets[] = {
+    "/run/containerd/containerd.sock",
+    "/run/crio/crio.sock",
+    "/run/k3s/containerd/containerd.sock",
+    "/run/k0s/containerd.sock",
+    "/var/snap/microk8s/common/run/containerd.sock",
+};
+
+static void decide(struct plugin *plugin)
+{
+    struct gate *gate = &plugin->gate;
+    struct error why = ERROR_INIT;
+    enum fitness_outcome outcome;
+
+    if (gate->asking_runtime || gate->asking_node || plugin->ending)
+        return;
+    gate->fitness.cdi_folder = plugin->host.cdi_folder;
+    outcome = fitness_judge(&gate->fitness, &why);
+    if (strcmp(gate->why.text, why.text) != 0 && why.text[0])
+        log_warn("kubelet is not told of the cards: %s", why.text);
+    gate->why = why;
+    gate->outcome = outcome;
+    plugin_condition_check(plugin);
+    if (outcome == FITNESS_GOOD) {
+        plugin_serve(plugin);
+        if (gate->fitness.has_node)
+            return;
+    }
+    (void)uv_timer_start(&gate->timer, plugin_gate_on_timer,
+                         gate->fitness.has_node ? AGAIN_MS : AGAIN_SOON_MS, 0);
+}
+
+static void on_runtime(void *data, const struct grpc_answer *answer)
+{
+    struct plugin *plugin = data;
+    struct gate *gate = &plugin->gate;
+
+    gate->asking_runtime = NULL;
+    gate->fitness.has_runtime =
+        !answer->error && answer->status == GRPC_OK &&
+        runtime_facts_read(answer->message, answer->len, &gate->fitness.runtime) == 0;
+    if (!gate->fitness.has_runtime)
+        log_info("the container runtime does not tell of itself: %s", answer->why);
+    decide(plugin);
+}
+
+static const char *find_socket(char path[static PATH_MAX])
+{
+    static const char *const roots[] = {"", "/driver-root"};
+
+    for (size_t i = 0; i < ARRAY_SIZE(roots) * ARRAY_SIZE(usual_sockets); i++) {
+        (void)snprintf(path, PATH_MAX, "%s%s", roots[i / ARRAY_SIZE(usual_sockets)],
+                       usual_sockets[i % ARRAY_SIZE(usual_sockets)]);
+        if (access(path, F_OK) == 0)
+            return path;
+    }
+    return NULL;
+}
+
+static void ask_runtime(struct plugin *plugin)
+{
+    Runtime__V1__StatusRequest request = RUNTIME__V1__STATUS_REQUEST__INIT;
+    const char *socket = plugin->options->runtime_socket;
+    char path[PATH_MAX];
+
+    if (!socket)
+        socket = find_socket(path);
+    request.verbose = 1;
+    if (socket &&
+        grpc_request(plugin->loop, socket, "/runtime.v1.RuntimeService/Status", &request.base,
+                     RUNTIME_TIMEOUT_MS, on_runtime, plugin, &plugin->gate.asking_runtime) < 0)
+        log_error("cannot ask the container runtime");
+}
+
+static void copy_member(yyjson_val *object, const char *key, char *to, size_t size)
+{
+    const char *text = yyjson_get_str(yyjson_obj_get(object, key));
+
+    copy_text(to, size, text ? text : "");
+}
+
+static void on_node(void *data, const struct kube_answer *answer)
+{
+    struct plugin *plugin = data;
+    struct gate *gate = &plugin->gate;
+    yyjson_doc *doc;
+
+    gate->asking_node = NULL;
+    if (kube_answer_ok(answer)) {
+        yyjson_val *status, *info;
+
+        doc = yyjson_read(answer->body, answer->len, 0);
+        status = yyjson_obj_get(yyjson_doc_get_root(doc), "status");
+        info = yyjson_obj_get(status, "nodeInfo");
+        gate->fitness.has_node = true;
+        copy_member(info, "kubeletVersion", gate->fitness.kubelet_version,
+                    sizeof(gate->fitness.kubelet_version));
+        copy_member(info, "containerRuntimeVersion", gate->fitness.runtime_version,
+                    sizeof(gate->fitness.runtime_version));
+        plugin_condition_seen(plugin, status);
+        yyjson_doc_free(doc);
+    }
+    decide(plugin);
+}
+
+static void ask_node(struct plugin *plugin)
+{
+    char path[1200], name[sizeof(plugin->options->node_name) * 3];
+    const struct kube_call call = {.method = KUBE_GET, .path = path, .timeout_ms = NODE_TIMEOUT_MS};
+
+    if (!kube_escape(plugin->options->node_name, name, sizeof(name)))
+        return;
+    (void)snprintf(path, sizeof(path), "/api/v1/nodes/%s", name);
+    if (kube_request(plugin->kube, &call, on_node, plugin, &plugin->gate.asking_node) < 0)
+        log_error("cannot ask for the node");
+}
+
+void plugin_gate_on_timer(uv_timer_t *timer)
+{
+    struct plugin *plugin = timer->data;
+
+    ask_runtime(plugin);
+    ask_node(plugin);
+    decide(plugin);
+}
+
+void plugin_gate_start(struct plugin *plugin)
+{
+    plugin->gate.fitness.assume_cdi = plugin->options->assume_cdi;
+    plugin_gate_on_timer(&plugin->gate.timer);
+}
+
+void plugin_gate_stop(struct plugin *plugin)
+{
+    grpc_request_cancel(plugin->gate.asking_runtime);
+    kube_request_cancel(plugin->gate.asking_node);
+    plugin->gate.asking_runtime = NULL;
+    plugin->gate.asking_node = NULL;
+    uv_close((uv_handle_t *)&plugin->gate.timer, NULL);
+}

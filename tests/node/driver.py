@@ -1,0 +1,275 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""How containers come by the driver, and what the device plugin says where they don't."""
+
+import concurrent.futures
+import sys
+
+sys.path.insert(0, __file__.rsplit("/", 1)[0])
+from plugin import *
+from kubelet import field, texts, unpack
+
+CARDS = ["GPU-a 30000 00000000:3B:00.0 0 ok", "GPU-b 30000 00000000:D8:00.0 3 ok"]
+CURE = "nvidia-ctk cdi generate --output=/var/run/cdi/nvidia.yaml"
+TOOLKIT = """\
+---
+cdiVersion: 0.5.0
+kind: nvidia.com/gpu
+containerEdits:
+  env: [NVIDIA_VISIBLE_DEVICES=void, NVIDIA_CTK_LIBCUDA_DIR=/usr/lib]
+  deviceNodes:
+  - path: /dev/nvidiactl
+  mounts:
+  - containerPath: /usr/lib/x86_64-linux-gnu/libcuda.so.580.1
+    hostPath: /usr/lib/x86_64-linux-gnu/libcuda.so.580.1
+    options: [ro, nosuid, nodev, bind]
+  hooks:
+  - hookName: createContainer
+    path: /usr/bin/nvidia-cdi-hook
+    args: [nvidia-cdi-hook, update-ldcache, --folder, /usr/lib/x86_64-linux-gnu]
+devices:
+- name: "0"
+  containerEdits: {deviceNodes: [{path: /dev/nvidia0}]}
+- name: GPU-b
+  containerEdits: {deviceNodes: [{path: /dev/nvidia3}]}
+"""
+
+
+class Runtime:
+    """A container runtime that tells of its configuration."""
+
+    def __init__(self, path, config):
+        import grpc
+
+        self.config, self.asked = config, 0
+        runtime = self
+
+        class Handler(grpc.GenericRpcHandler):
+            def service(handler, call):
+                if call.method != "/runtime.v1.RuntimeService/Status":
+                    return None
+                return grpc.unary_unary_rpc_method_handler(runtime.status, request_deserializer=lambda b: b, response_serializer=lambda b: b)
+
+        self.server = grpc.server(concurrent.futures.ThreadPoolExecutor(2))
+        self.server.add_generic_rpc_handlers((Handler(),))
+        self.server.add_insecure_port(f"unix://{path}")
+        self.server.start()
+
+    def status(self, request, context):
+        self.asked += 1
+        entry = lambda key, value: field(2, field(1, key) + field(2, value))
+        return entry("golang", '"go1.26"') + (entry("config", json.dumps(self.config)) if unpack(request) == [(1, 1)] else b"")
+
+
+def start_container(node, name, uuids, ids, **given):
+    pod = node.show(node.pod(name, "main", gives=[[(u, 1000, 10) for u in uuids]]))
+    return node.run_container(pod, "main", ids)
+
+
+def toolkit():
+    node = Node(cards=CARDS)
+    folder = node.folder / "toolkit"
+    folder.mkdir()
+    (folder / "nvidia.yaml").write_text(TOOLKIT)
+    node.kubelet.connect()
+    check(wait_until(lambda: node.condition()[0] == "True"), "the Node says that containers get a driver", node.condition(), node.said())
+    check_equal(node.condition()[1], "ToolkitSpecification", "and from where")
+
+    status, why, name = start_container(node, "one", ["GPU-a"], ["GPU-a::0"])
+    check_equal(status, "OK", "a container starts", why)
+    edits = node.all_edits(name)
+    env, mounts = node.edits(name)
+    check_equal([n["path"] for n in edits["deviceNodes"]], ["/dev/nvidiactl", "/dev/nvidia0"], "with the nodes of its card, which is named by index, and of all")
+    check("/usr/lib/x86_64-linux-gnu/libcuda.so.580.1" in mounts and "/usr/local/vgpu/libvgpu.so" in mounts, "with the driver's library and ours", mounts)
+    check_equal([h["args"][1] for h in edits["hooks"]], ["update-ldcache"], "with the hooks")
+    check_equal((env["NVIDIA_VISIBLE_DEVICES"], env["NVIDIA_CTK_LIBCUDA_DIR"]), ("void", "/usr/lib"), "no runtime brings it once more, and other variables are there")
+    check_equal(node.limits(name)["NVIDIA_VISIBLE_DEVICES"], "GPU-a", "libvgpu knows the card")
+    _, _, name = start_container(node, "two", ["GPU-b"], ["GPU-a::1"])
+    check_equal([n["path"] for n in node.all_edits(name)["deviceNodes"]], ["/dev/nvidiactl", "/dev/nvidia3"], "a card is named by uuid, too")
+
+    (folder / "nvidia.yaml").write_text(TOOLKIT.replace("580.1", "590.2"))
+    node.kubelet.prestart(["GPU-a::0"])
+    _, names = node.kubelet.allocate(["GPU-a::0"])
+    check("/usr/lib/x86_64-linux-gnu/libcuda.so.590.2" in node.edits(names[0])[1], "a driver that was updated is seen at the next start")
+
+    (folder / "nvidia.yaml").write_text(TOOLKIT.replace("GPU-b", "GPU-z"))
+    status, why, name = start_container(node, "three", ["GPU-b"], ["GPU-a::2"])
+    check(status == "FAILED_PRECONDITION" and "has card GPU-b" in why and CURE in why, "a card that it lacks is refused, with the cure", status, why)
+    check(node.spec(name) is None, "and nothing is written")
+    (folder / "nvidia.yaml").write_text("kind: nvidia.com/gpu\ndevices: x\n")
+    status, why = node.kubelet.prestart(["GPU-a::0"])
+    check(status == "FAILED_PRECONDITION" and f"{folder}/nvidia.yaml:2:10: devices: not a list" in why, "a malformed one is refused by its name and line", status, why)
+    check(wait_until(lambda: node.condition()[:2] == ("False", "BadSpecification")), "which the Node says, too", node.condition())
+    (folder / "vendor.yaml").write_text("{")
+    (folder / "nvidia.yaml").unlink()
+    (node.folder / "toolkit-etc").mkdir()
+    (node.folder / "toolkit-etc/nvidia.json").write_text(json.dumps({"cdiVersion": "0.6.0", "kind": "nvidia.com/gpu", "devices": [{"name": "all", "containerEdits": {"env": ["ALL=1"]}}]}))
+    check(node.kubelet.prestart(["GPU-a::0"])[0] == "FAILED_PRECONDITION", "one that has but \"all\" is none for a part of the cards")
+    status, why, name = start_container(node, "both", ["GPU-a", "GPU-b"], ["GPU-a::3", "GPU-b::3"])
+    check(status == "OK" and node.edits(name)[0]["ALL"] == "1", "and good for a container that has all of them; the other folder and JSON are read", why)
+    node.end()
+
+
+def none():
+    """No toolkit: it is said, and what is set instead works."""
+    node = Node(cards=CARDS)
+    node.kubelet.connect()
+    check(wait_until(lambda: node.condition()[:2] == ("False", "NoDriver")), "where nothing brings the driver the Node says so", node.condition())
+    check(CURE in node.condition()[2] and CURE in node.said(), "with the cure, as does the log", node.condition(), node.said())
+    writes = len(node.api.seen("PATCH", "/status"))
+    node.restart()
+    time.sleep(1)
+    check_equal((writes, len(node.api.seen("PATCH", "/status"))), (1, 1), "once, whatever restarts")
+    status, why, name = start_container(node, "one", ["GPU-b"], ["GPU-a::0"])
+    check_equal((status, node.edits(name)[0]["NVIDIA_VISIBLE_DEVICES"], "deviceNodes" in node.all_edits(name)), ("OK", "GPU-b", False), "a container is left to the runtime")
+    (node.folder / "toolkit").mkdir()
+    (node.folder / "toolkit/nvidia.yaml").write_text(TOOLKIT)
+    check(wait_until(lambda: node.condition()[:2] == ("True", "ToolkitSpecification"), 15), "and when the toolkit has written, that is said", node.condition())
+    node.end()
+
+    (scratch / "class.yaml").write_text("nvidia: {resourceCountName: nvidia.com/gpu, runtimeClassName: nvidia}\n")
+    node = Node(cards=CARDS, more=["--device-config-file", scratch / "class.yaml"])
+    check(wait_until(lambda: node.condition()[:2] == ("True", "RuntimeClass")), "a runtime class is as good", node.condition())
+    node.end()
+
+    node = Node(cards=CARDS, more=["--nvidia-driver-root", "/host/driver", "--driver-root-ctr-path", scratch / "root", "--nvidia-dev-root", scratch / "root"])
+    node.plugin.wait(30)
+    check("there is no libnvidia-ml.so.1" in node.said() and str(scratch / "root") in node.said(), "without NVML below the root it ends, with a word", node.said())
+    node.install_driver(scratch / "root", "usr/lib/x86_64-linux-gnu")
+    (scratch / "root/usr/lib/x86_64-linux-gnu/libcuda.so.1").touch()
+    (scratch / "root/usr/bin").mkdir()
+    (scratch / "root/usr/bin/nvidia-smi").touch()
+    (scratch / "root/dev").mkdir()
+    (scratch / "root/dev/nvidiactl").touch()
+    node.start()
+    node.kubelet.connect()
+    check(wait_until(lambda: node.condition()[:2] == ("True", "DriverRoot")), "and a driver root, too", node.condition())
+    status, why, name = start_container(node, "one", ["GPU-b"], ["GPU-a::0"])
+    env, mounts = node.edits(name)
+    check_equal(mounts["/usr/lib64/libcuda.so.1"]["hostPath"], "/host/driver/usr/lib/x86_64-linux-gnu/libcuda.so.1", "whose libraries are mounted from the host's own path")
+    check("/usr/bin/nvidia-smi" in mounts and "/usr/lib/x86_64-linux-gnu/libnvidia-ml.so.580.1" in mounts, "where the images' loaders look", mounts)
+    check_equal([n["path"] for n in node.all_edits(name)["deviceNodes"]], ["/dev/nvidiactl", "/dev/nvidia3"], "with the device nodes that are there, and the card's")
+    node.end()
+
+    node = Node(cards=CARDS, more=["--fail-on-init-error=false", "--driver-root-ctr-path", scratch / "later"])
+    check(wait_until(lambda: node.condition()[:2] == ("False", "NoNVML")), "told not to end without NVML, it says so on the Node", node.condition(), node.said())
+    check(node.kubelet.registrations.empty() and node.plugin.poll() is None, "and registers nothing")
+    node.install_driver(scratch / "later", "home/kubernetes/bin/nvidia/lib64")
+    got = node.kubelet.connect()
+    check_equal(got["resource"], "nvidia.com/gpu", "until the driver is there")
+    check(wait_until(lambda: node.patches()), "then the node is registered, too")
+    node.end()
+
+
+def runtime():
+    """A runtime or a kubelet that passes no CDI devices on gets no devices."""
+    import grpc  # noqa: F401
+
+    node = Node(cards=CARDS)
+    node.kubelet.connect()
+    _, answer = node.kubelet.call("Allocate", field(1, field(1, "GPU-a::0")))
+    (response,) = [r for n, r in unpack(answer) if n == 1]
+    envs = [dict(unpack(e)) for n, e in unpack(response) if n == 1]
+    check_equal([(e[1], e[2]) for e in envs], [(b"NVIDIA_VISIBLE_DEVICES", b"void")], "Allocate itself gives no card to whoever knows no CDI")
+    node.end()
+
+    for what, config, info, said in (
+        ("CDI off", {"enableCDI": False}, {}, "enable_cdi = true"),
+        ("CDI elsewhere", {"cdiSpecDirs": ["/etc/cdi"]}, {}, "looks for CDI specifications in /etc/cdi"),
+        ("an old kubelet", {}, {"kubeletVersion": "v1.28.9"}, "kubelet v1.28.9 passes no CDI devices on"),
+        ("an old runtime that does not answer", None, {"containerRuntimeVersion": "containerd://1.7.1"}, "--runtime-socket"),
+    ):
+        node = Node(cards=CARDS, more=["--fail-on-init-error=false", "--driver-root-ctr-path", scratch / what])
+        if config is not None:
+            served = Runtime(node.folder / "runtime.sock", config)
+        node.plugin.kill()
+        node.plugin.wait()
+        node.api.put(NODES, NODE, status={"nodeInfo": info})
+        node.install_driver(scratch / what)
+        node.start()
+        check(wait_until(lambda: node.condition()[0] == "False" and said in node.condition()[2]), f"{what}: the Node says so", node.condition(), node.said())
+        time.sleep(0.3)
+        check(node.kubelet.registrations.empty(), f"{what}: kubelet is not told of the cards")
+        node.more += ["--runtime-cdi=on"]
+        if "kubelet" not in what:
+            node.plugin.kill()
+            node.plugin.wait()
+            node.start()
+            check(node.kubelet.connect(), f"{what}: unless told that it is on")
+        node.end()
+
+    node = Node(cards=CARDS)
+    node.plugin.kill()
+    node.plugin.wait()
+    served = Runtime(node.folder / "runtime.sock", {"cdiSpecDirs": ["/etc/cdi", f"{node.folder}/cdi/"], "containerd": {"defaultRuntimeName": "nvidia"}})
+    node.start()
+    node.kubelet.connect()
+    check(wait_until(lambda: node.condition()[:2] == ("True", "DefaultRuntime")), "NVIDIA's as the default runtime brings the driver", node.condition(), node.said())
+    check_equal(served.asked, 1, "it was asked once")
+    node.end()
+
+
+def cards():
+    """What NVML and the kernel say of cards."""
+    sysfs = scratch / "sys"
+    (sysfs / "bus/pci/devices/0000:3b:00.0").mkdir(parents=True)
+    (sysfs / "bus/pci/devices/0000:3b:00.0/numa_node").write_text("1\n")
+    (sysfs / "bus/pci/devices/0000:d8:00.0").mkdir(parents=True)
+    (sysfs / "bus/pci/devices/0000:d8:00.0/numa_node").write_text("-1\n")
+    lines = [CARDS[0], CARDS[1], "GPU-c none 00000000:01:00.0 5 ok"]
+    registered = lambda node: {d["id"]: d for d in json.loads(node.api.objects[NODES][NODE]["metadata"].get("annotations", {}).get(REGISTER, "[]"))}
+    for preconfigured in (0, 24000):
+        node = Node(cards=lines, more=["--sysfs", sysfs], config={"preconfigureddevicememory": preconfigured})
+        check(wait_until(lambda: registered(node)), "cards are registered", node.said())
+        got = registered(node)
+        check_equal([got[u].get("numa", 0) for u in node.uuids], [1, 0, 0], "with the NUMA node that the kernel says they are attached to")
+        check_equal((got["GPU-c"].get("health", False), got["GPU-c"].get("devmem", 0)), (bool(preconfigured), preconfigured),
+                    f"a card without memory of its own has what is configured: {preconfigured}")
+        node.end()
+
+
+def sick():
+    """Two cards, one of which dies: ids stand for no card, and pods of the other start with any of them."""
+    node = Node(cards=CARDS)
+    node.kubelet.connect()
+    first = node.kubelet.lists.get(timeout=30)
+    check_equal((len(first), set(first.values())), (20, {"Healthy"}), "twenty ids are healthy")
+    node.show_cards([CARDS[0], CARDS[1].replace("ok", "dead")])
+    registered = lambda: {d["id"]: d.get("health", False) for d in json.loads(node.api.objects[NODES][NODE]["metadata"]["annotations"][REGISTER])}
+    check(wait_until(lambda: registered() == {"GPU-a": True, "GPU-b": False}, 20), "a card that dies is registered as sick", registered())
+    check_equal(node.kubelet.lists.get(timeout=10), first, "and every id is healthy still")
+    free = sorted(first, reverse=True)
+    answers = [start_container(node, f"pod-{i}", ["GPU-a"], [free[i]])[:2] for i in range(10)]
+    check_equal({a[0] for a in answers}, {"OK"}, "ten pods of the healthy card start, whichever ids kubelet took")
+    pod = node.show(node.pod("late", "main", gives=[[("GPU-b", 1000, 10)]]))
+    status, why, _ = node.run_container(pod, "main", [free[10]])
+    check(status == "FAILED_PRECONDITION" and "card GPU-b is not healthy" in why, "one that was given the sick card does not", status, why)
+    node.show_cards([line.replace("ok", "dead") for line in CARDS])
+    check_equal(set(node.kubelet.lists.get(timeout=20).values()), {"Unhealthy"}, "where no card is healthy no id is")
+    node.show_cards(CARDS)
+    check_equal(set(node.kubelet.lists.get(timeout=20).values()), {"Healthy"}, "and all are again when one is")
+    check_equal(node.kubelet.prestart([free[10]])[0], "OK", "and kubelet's next try succeeds")
+    node.end()
+
+
+def selinux():
+    sysfs = scratch / "selinux"
+    (sysfs / "fs/selinux").mkdir(parents=True)
+    for enforced in ("0", "1"):
+        (sysfs / "fs/selinux/enforce").write_text(enforced)
+        node = Node(cards=CARDS, more=["--sysfs", sysfs])
+        node.kubelet.connect()
+        label = lambda name: os.getxattr(node.folder / "vgpu" / name, "security.selinux") if "security.selinux" in os.listxattr(node.folder / "vgpu" / name) else b""
+        warned = "SELinux is enforced here" in node.said()
+        done = all(label(name) == b"system_u:object_r:container_file_t:s0\0" for name in (".", "containers", "ld.so.preload"))
+        print(f"labelled: {done}, warned: {warned}")
+        check_equal(done or warned, enforced == "1", f"enforced {enforced}: the containers' files are labelled for them, or it is said what to do")
+        node.end()
+
+
+PARTS = ["toolkit", "none", "runtime", "cards", "sick", "selinux"]
+
+if __name__ == "__main__":
+    for part in sys.argv[1:] or PARTS:
+        globals()[part]()
+    finish()
