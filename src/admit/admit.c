@@ -5,6 +5,8 @@
 #include <string.h>
 
 #include "admit/patch.h"
+#include "base/util.h"
+#include "model/keys.h"
 
 enum {
     CODE_OK = 200,
@@ -54,8 +56,8 @@ static bool is_ours(const struct admission *admission)
            (!*name || strcmp(name, DEFAULT_SCHEDULER) == 0);
 }
 
-/* A pod that names our scheduler itself is not changed, but what can't be meant is denied all the
- * same. */
+/* A pod that names our scheduler itself is completed like any other, as in HAMi 2.10: left as it is
+ * (2.8) one that names memory alone would be placed without a device. */
 static bool names_us(const struct admission *admission)
 {
     const char *ours = our_scheduler(admission->options);
@@ -63,25 +65,112 @@ static bool names_us(const struct admission *admission)
     return *ours && strcmp(admission->pod->scheduler_name, ours) == 0;
 }
 
+static int add_edit(struct admission *admission, const struct edit *edit)
+{
+    if (admission->edits.count == EDITS_MAX)
+        return -ENOMEM;
+    admission->edits.items[admission->edits.count++] = *edit;
+    return 0;
+}
+
+static int drop_annotation(struct admission *admission, const char *key)
+{
+    if (!key || !text_pairs_get(&admission->pod->annotations, key))
+        return 0;
+    return add_edit(admission, &(struct edit){.kind = EDIT_DROP_ANNOTATION, .name = key});
+}
+
+/*
+ * A pod that is made has been given nothing yet. What says otherwise was copied from another pod,
+ * by `kubectl debug --copy-to` or out of a backup, and would be believed.
+ */
+static int drop_grants(struct admission *admission)
+{
+    static const char *const keys[] = {KEY_NODE, KEY_TIME, KEY_BIND_TIME, KEY_BIND_PHASE,
+                                       POD_INIT_ROLES};
+    const struct vendor_set *vendors = admission->vendors;
+    int r = 0;
+
+    for (size_t i = 0; i < ARRAY_SIZE(keys) && r == 0; i++)
+        r = drop_annotation(admission, keys[i]);
+    for (size_t i = 0; i < vendors->count && r == 0; i++) {
+        r = drop_annotation(admission, vendors->instances[i].allocated_key);
+        if (r == 0)
+            r = drop_annotation(admission, vendors->instances[i].to_allocate_key);
+    }
+    if (r == 0 && text_pairs_get(&admission->pod->labels, KEY_NODE))
+        r = add_edit(admission, &(struct edit){.kind = EDIT_DROP_LABEL, .name = KEY_NODE});
+    return r;
+}
+
+static int deny_privileged(struct admission *admission, size_t container)
+{
+    size_t inits = admission->pod->init_count;
+    bool init = container < inits;
+
+    return error_set(&admission->err, -EINVAL,
+                     "spec.%s[%zu].securityContext.privileged: a privileged container gets no "
+                     "share of a device, since it can drop every limit",
+                     init ? "initContainers" : "containers", init ? container : container - inits);
+}
+
+/* 1 when the container asks for devices. A privileged one that doesn't is left as it is. */
+static int mutate_container(struct admission *admission, size_t container)
+{
+    const struct pod *pod = admission->pod;
+    const size_t before = admission->edits.count;
+    int r, any = 0;
+
+    for (size_t k = 0; k < admission->vendors->count; k++) {
+        const struct vendor_instance *instance = &admission->vendors->instances[k];
+
+        r = instance->vendor->mutate(instance, pod, container, &admission->edits, &admission->err);
+        if (r < 0)
+            return r;
+        any |= r;
+    }
+    if (!pod->containers[container].privileged)
+        return any;
+    if (any)
+        return deny_privileged(admission, container);
+    admission->edits.count = before;
+    return 0;
+}
+
 /* 1 when any container asks for devices. */
 static int mutate(struct admission *admission)
 {
-    const struct pod *pod = admission->pod;
     int r, any = 0;
 
-    for (size_t i = 0; i < pod->container_count; i++) {
-        if (pod->containers[i].privileged)
-            continue;
-        for (size_t k = 0; k < admission->vendors->count; k++) {
-            const struct vendor_instance *instance = &admission->vendors->instances[k];
-
-            r = instance->vendor->mutate(instance, pod, i, &admission->edits, &admission->err);
-            if (r < 0)
-                return r;
-            any |= r;
-        }
+    for (size_t i = 0; i < admission->pod->container_count; i++) {
+        r = mutate_container(admission, i);
+        if (r < 0)
+            return r;
+        any |= r;
     }
     return any;
+}
+
+/* HAMi reads a word that it does not know as binpack of nodes, or spread of devices. */
+static int check_policies(struct admission *admission)
+{
+    static const char *const devices[] = {"binpack", "spread", "mutex", NULL};
+    const struct text_pairs *annotations = &admission->pod->annotations;
+    const char *text = text_pairs_get(annotations, KEY_NODE_POLICY);
+
+    if (text && strcmp(text, "binpack") != 0 && strcmp(text, "spread") != 0)
+        return error_set(&admission->err, -EINVAL,
+                         "metadata.annotations[%s]: \"%.64s\" is neither binpack nor spread",
+                         KEY_NODE_POLICY, text);
+    text = text_pairs_get(annotations, KEY_DEVICE_POLICY);
+    if (!text || text_is_made_of(text, devices))
+        return 0;
+    return error_set(&admission->err, -EINVAL,
+                     "metadata.annotations[%s]: \"%.64s\" is not made of binpack, spread, mutex%s",
+                     KEY_DEVICE_POLICY, text,
+                     strstr(text, "topology-aware") || strstr(text, "numa")
+                         ? "; topology-aware and numa are not supported yet"
+                         : "");
 }
 
 static int deny_field(const struct admission *admission, struct admit_answer *ret_answer)
@@ -93,9 +182,10 @@ static int deny_field(const struct admission *admission, struct admit_answer *re
     return answer(ret_answer, ADMIT_DENIED, CODE_INVALID, "Invalid", message);
 }
 
-static int finish(const struct admission *admission, struct admit_answer *ret_answer)
+static int finish(const struct admission *admission, const char *message,
+                  struct admit_answer *ret_answer)
 {
-    int outcome = answer(ret_answer, ADMIT_ALLOWED, CODE_OK, "", "");
+    int outcome = answer(ret_answer, ADMIT_ALLOWED, CODE_OK, "", message);
 
     if (!admission->edits.count)
         return outcome;
@@ -103,32 +193,64 @@ static int finish(const struct admission *admission, struct admit_answer *ret_an
     return ret_answer->patch ? ADMIT_PATCHED : -ENOMEM;
 }
 
-static int admit(struct admission *admission, struct admit_answer *ret_answer)
+/* It may ask for devices all the same: what it then takes of a node nobody counted. */
+static int leave_to_another(struct admission *admission, struct admit_answer *ret_answer)
+{
+    const char *ours = our_scheduler(admission->options);
+    struct demand demand;
+    int r, outcome;
+
+    outcome = finish(admission, "pod already has different scheduler assigned", ret_answer);
+    if (outcome < 0 || !*ours)
+        return outcome;
+    r = vendor_read_demand(admission->vendors, admission->pod, admission->edits.arena, &demand);
+    if (r == -ENOMEM)
+        return r;
+    if (r > 0)
+        ret_answer->warning = arena_printf(
+            admission->edits.arena,
+            "spec.schedulerName: the pod asks for a share of a device, which only %s gives; placed "
+            "by another scheduler it will not start",
+            ours);
+    return r > 0 && !ret_answer->warning ? -ENOMEM : outcome;
+}
+
+static int complete(struct admission *admission, struct admit_answer *ret_answer)
 {
     const char *ours = our_scheduler(admission->options);
     int r;
 
-    if (admission->pod->container_count == admission->pod->init_count)
-        return forbid(ret_answer, "pod has no containers");
-    if (!is_ours(admission) && !names_us(admission))
-        return answer(ret_answer, ADMIT_ALLOWED, CODE_OK, "",
-                      "pod already has different scheduler assigned");
     r = mutate(admission);
+    if (r > 0 && check_policies(admission) < 0)
+        r = -EINVAL;
     if (r == -EINVAL)
         return deny_field(admission, ret_answer);
     if (r < 0)
         return r;
-    if (!is_ours(admission))
-        return answer(ret_answer, ADMIT_ALLOWED, CODE_OK, "",
-                      "pod already has different scheduler assigned");
     if (!r || !*ours)
-        return finish(admission, ret_answer);
-
+        return finish(admission, "", ret_answer);
     if (*admission->pod->node_name)
         return forbid(ret_answer, "pod has node assigned");
-    admission->edits.items[admission->edits.count++] =
-        (struct edit){.kind = EDIT_SCHEDULER, .name = "", .value = ours};
-    return finish(admission, ret_answer);
+    if (!names_us(admission)) {
+        r = add_edit(admission, &(struct edit){.kind = EDIT_SCHEDULER, .name = "", .value = ours});
+        if (r < 0)
+            return r;
+    }
+    return finish(admission, "", ret_answer);
+}
+
+static int admit(struct admission *admission, struct admit_answer *ret_answer)
+{
+    int r;
+
+    if (admission->pod->container_count == admission->pod->init_count)
+        return forbid(ret_answer, "pod has no containers");
+    r = drop_grants(admission);
+    if (r < 0)
+        return r;
+    if (is_ours(admission) || names_us(admission))
+        return complete(admission, ret_answer);
+    return leave_to_another(admission, ret_answer);
 }
 
 int admit_pod(const struct admit_options *options, const struct vendor_set *vendors,
@@ -141,7 +263,7 @@ int admit_pod(const struct admit_options *options, const struct vendor_set *vend
         .edits = {.arena = arena},
     };
 
-    admission.edits.items = ARENA_ARRAY(arena, struct edit, EDITS_MAX + 1);
+    admission.edits.items = ARENA_ARRAY(arena, struct edit, EDITS_MAX);
     if (!admission.edits.items)
         return -ENOMEM;
     return admit(&admission, ret_answer);

@@ -34,6 +34,7 @@ struct admit_answer {
     int code;            /* as an HTTP status: 200, 400, 403, 422 */
     const char *message; /* "" or why */
     const char *reason;  /* Kubernetes' word, "Forbidden"; "" */
+    const char *warning; /* NULL, or what whoever makes the pod is told though it is allowed */
     const char *patch;   /* of ADMIT_PATCHED: JSON text */
 };
 

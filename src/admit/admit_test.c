@@ -31,15 +31,20 @@ static int tear_down(void **state)
     return 0;
 }
 
-static int admit(const char *spec, struct admit_answer *ret_answer)
+static int admit_with(const char *metadata, const char *spec, struct admit_answer *ret_answer)
 {
-    const char *text = arena_printf(arena, "{\"spec\":{%s}}", spec);
+    const char *text = arena_printf(arena, "{\"metadata\":{%s},\"spec\":{%s}}", metadata, spec);
     yyjson_val *root;
     struct pod pod;
 
     assert_int_equal(json_parse(text, strlen(text), arena, &root, NULL), 0);
     assert_int_equal(pod_read(root, arena, &pod, NULL), 0);
     return admit_pod(&options, &vendors, &pod, arena, ret_answer);
+}
+
+static int admit(const char *spec, struct admit_answer *ret_answer)
+{
+    return admit_with("", spec, ret_answer);
 }
 
 #define LIMITS(text) "{\"name\":\"c\",\"resources\":{\"limits\":{" text "}}}"
@@ -88,6 +93,98 @@ static void the_patch_adds_what_is_missing(void **state)
     }
 }
 
+#define SHARE LIMITS("\"nvidia.com/gpu\":1,\"nvidia.com/gpumem\":3000")
+#define DROP(what) "{\"op\":\"remove\",\"path\":\"" what "\"}"
+
+static void a_pod_that_names_us_is_completed_too(void **state)
+{
+    struct admit_answer answer;
+
+    (void)state;
+    assert_int_equal(admit("\"schedulerName\":\"hami-scheduler\",\"containers\":[" LIMITS(
+                               "\"nvidia.com/gpumem\":3000") "]",
+                           &answer),
+                     ADMIT_PATCHED);
+    assert_string_equal(answer.patch,
+                        "[{\"op\":\"add\",\"path\":\"/spec/containers/0/resources/limits/"
+                        "nvidia.com~1gpu\",\"value\":\"1\"}]");
+    assert_int_equal(
+        admit("\"schedulerName\":\"hami-scheduler\",\"nodeName\":\"n\",\"containers\":[" SHARE "]",
+              &answer),
+        ADMIT_DENIED);
+    assert_string_equal(answer.message, "pod has node assigned");
+}
+
+/* As of a copy of a running pod, or one from a backup. */
+static const struct {
+    const char *metadata, *spec, *patch;
+} copies[] = {
+    {"\"annotations\":{\"hami.io/vgpu-devices-allocated\":\"GPU-1,NVIDIA,1,1:;\","
+     "\"hami.io/vgpu-devices-to-allocate\":\";\",\"hami.io/vgpu-node\":\"n\","
+     "\"hami.io/vgpu-time\":\"1\",\"hami.io/bind-time\":\"1\",\"hami.io/bind-phase\":\"success\","
+     "\"hami.io/vgpu-init-containers\":\"\",\"hami.io/node-scheduler-policy\":\"spread\"},"
+     "\"labels\":{\"hami.io/vgpu-node\":\"n\",\"a\":\"b\"}",
+     "\"schedulerName\":\"hami-scheduler\",\"containers\":[" SHARE "]",
+     /* clang-format off */
+     "[" DROP("/metadata/annotations/hami.io~1vgpu-node") ","
+      DROP("/metadata/annotations/hami.io~1vgpu-time") ","
+      DROP("/metadata/annotations/hami.io~1bind-time") ","
+      DROP("/metadata/annotations/hami.io~1bind-phase") ","
+      DROP("/metadata/annotations/hami.io~1vgpu-init-containers") ","
+      DROP("/metadata/annotations/hami.io~1vgpu-devices-allocated") ","
+      DROP("/metadata/annotations/hami.io~1vgpu-devices-to-allocate") ","
+     DROP("/metadata/labels/hami.io~1vgpu-node") "]"},
+    /* clang-format on */
+    {"\"annotations\":{\"hami.io/bind-phase\":\"\"}", "\"containers\":[{\"name\":\"c\"}]",
+     "[" DROP("/metadata/annotations/hami.io~1bind-phase") "]"},
+    {"\"annotations\":{\"hami.io/bind-phase\":\"\"}",
+     "\"schedulerName\":\"volcano\",\"containers\":[{\"name\":\"c\"}]",
+     "[" DROP("/metadata/annotations/hami.io~1bind-phase") "]"},
+};
+
+static void what_a_copy_says_it_was_given_is_dropped(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < ARRAY_SIZE(copies); i++) {
+        struct admit_answer answer;
+
+        assert_int_equal(admit_with(copies[i].metadata, copies[i].spec, &answer), ADMIT_PATCHED);
+        assert_string_equal(answer.patch, copies[i].patch);
+    }
+}
+
+#define ENV                                                                                        \
+    "\"env\":[{\"name\":\"CUDA_TASK_PRIORITY\",\"value\":\"0\"},{\"name\":\"CUDA_X\"},"            \
+    "{\"name\":\"CUDA_TASK_PRIORITY\",\"value\":\"0\"}]"
+#define WITH_ENV(limits) "{\"name\":\"c\"," ENV ",\"resources\":{\"limits\":{" limits "}}}"
+
+static void a_priority_is_what_the_container_asks_for(void **state)
+{
+    struct admit_answer answer;
+
+    (void)state;
+    assert_int_equal(admit(
+                         "\"schedulerName\":\"hami-scheduler\",\"initContainers\":[" WITH_ENV(
+                             "\"nvidia.com/gpu\":1,\"nvidia.com/gpumem\":1,\"nvidia.com/"
+                             "priority\":1") "],"
+                                             "\"containers\":[" WITH_ENV("\"nvidia.com/"
+                                                                         "gpu\":1,\"nvidia.com/"
+                                                                         "gpumem\":1") ",{\"name\":"
+                                                                                       "\"d\"," ENV
+                                                                                       "}]",
+                         &answer),
+                     ADMIT_PATCHED);
+    assert_string_equal(
+        answer.patch,
+        "[" DROP("/spec/initContainers/0/env/2") "," DROP(
+            "/spec/initContainers/0/env/0") ","
+                                            "{\"op\":\"add\",\"path\":\"/spec/initContainers/0/env/"
+                                            "-\",\"value\":"
+                                            "{\"name\":\"CUDA_TASK_PRIORITY\",\"value\":\"1\"}}"
+                                            "," DROP("/spec/containers/0/env/2") "," DROP(
+                                                "/spec/containers/0/env/0") "]");
+}
+
 static void a_second_variable_is_appended(void **state)
 {
     struct admit_answer answer;
@@ -126,6 +223,73 @@ static const struct {
      "spec.containers[0].resources.limits[nvidia.com/gpu]: \"-1\" is negative"},
 };
 
+#define GPU LIMITS("\"nvidia.com/gpu\":1")
+#define ANNOTATION(key, value) "\"annotations\":{\"" key "\":\"" value "\"}"
+
+static const struct {
+    const char *metadata, *spec, *message; /* NULL: not denied */
+} more_denials[] = {
+    {"", "\"containers\":[" LIMITS("\"nvidia.com/gpu\":1,\"nvidia.com/gpumem-percentage\":0") "]",
+     "spec.containers[0].resources.limits[nvidia.com/gpumem-percentage]: \"0\" is no share of a "
+     "card's memory; without this field it is the whole card's"},
+    {"",
+     "\"containers\":[" LIMITS("\"nvidia.com/gpu\":1,\"nvidia.com/gpumem\":0,"
+                               "\"nvidia.com/gpumem-percentage\":0") "]",
+     "spec.containers[0].resources.limits[nvidia.com/gpumem-percentage]: \"0\" is no share of a "
+     "card's memory; without this field it is the whole card's"},
+    {"",
+     "\"containers\":[" LIMITS("\"nvidia.com/gpu\":1,\"nvidia.com/gpumem\":5,"
+                               "\"nvidia.com/gpumem-percentage\":0") "]",
+     NULL},
+    {"", "\"containers\":[" LIMITS("\"nvidia.com/gpu\":1,\"nvidia.com/gpumem-percentage\":101") "]",
+     "spec.containers[0].resources.limits[nvidia.com/gpumem-percentage]: \"101\" is more than 100"},
+    {"", "\"containers\":[" LIMITS("\"nvidia.com/gpu\":1,\"nvidia.com/gpumem-percentage\":100") "]",
+     NULL},
+    {"", "\"containers\":[" LIMITS("\"nvidia.com/gpu\":0") "]", NULL},
+    {"",
+     "\"initContainers\":[{\"name\":\"i\",\"securityContext\":{\"privileged\":true},\"resources\":"
+     "{\"limits\":{\"nvidia.com/gpumem\":5}}}],\"containers\":[{\"name\":\"c\"}]",
+     "spec.initContainers[0].securityContext.privileged: a privileged container gets no share of a "
+     "device, since it can drop every limit"},
+    {"", "\"containers\":[" GPU ",{\"name\":\"p\",\"securityContext\":{\"privileged\":true}}]",
+     NULL},
+    {ANNOTATION("hami.io/node-scheduler-policy", "bin-pack"), "\"containers\":[" GPU "]",
+     "metadata.annotations[hami.io/node-scheduler-policy]: \"bin-pack\" is neither binpack nor "
+     "spread"},
+    {ANNOTATION("hami.io/node-scheduler-policy", ""), "\"containers\":[" GPU "]",
+     "metadata.annotations[hami.io/node-scheduler-policy]: \"\" is neither binpack nor spread"},
+    {ANNOTATION("hami.io/node-scheduler-policy", "bin-pack"), "\"containers\":[{\"name\":\"c\"}]",
+     NULL},
+    {ANNOTATION("hami.io/gpu-scheduler-policy", "Spread"), "\"containers\":[" GPU "]",
+     "metadata.annotations[hami.io/gpu-scheduler-policy]: \"Spread\" is not made of binpack, "
+     "spread, mutex"},
+    {ANNOTATION("hami.io/gpu-scheduler-policy", "topology-aware"), "\"containers\":[" GPU "]",
+     "metadata.annotations[hami.io/gpu-scheduler-policy]: \"topology-aware\" is not made of "
+     "binpack, spread, mutex; topology-aware and numa are not supported yet"},
+    {ANNOTATION("hami.io/gpu-scheduler-policy", "mutex, binpack"), "\"containers\":[" GPU "]",
+     NULL},
+    {ANNOTATION("nvidia.com/vgpu-mode", "hami"), "\"containers\":[" GPU "]",
+     "metadata.annotations[nvidia.com/vgpu-mode]: \"hami\" is not made of hami-core, mig, mps"},
+    {ANNOTATION("nvidia.com/vgpu-mode", "hami-core,mig"), "\"containers\":[" GPU "]", NULL},
+    {ANNOTATION("nvidia.com/numa-bind", "true"), "\"containers\":[" GPU "]",
+     "metadata.annotations[nvidia.com/numa-bind]: \"true\" is not supported yet"},
+    {ANNOTATION("nvidia.com/numa-bind", "false"), "\"containers\":[" GPU "]", NULL},
+};
+
+static void what_would_be_read_as_something_else_is_denied(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < ARRAY_SIZE(more_denials); i++) {
+        struct admit_answer answer;
+        int r = admit_with(more_denials[i].metadata, more_denials[i].spec, &answer);
+
+        print_message("%s %s\n", more_denials[i].metadata, more_denials[i].spec);
+        assert_int_equal(r == ADMIT_DENIED, more_denials[i].message != NULL);
+        if (r == ADMIT_DENIED)
+            assert_string_equal(answer.message, more_denials[i].message);
+    }
+}
+
 static void what_can_never_be_meant_is_denied_with_the_field(void **state)
 {
     (void)state;
@@ -150,6 +314,12 @@ static void other_schedulers_pods_are_left_alone(void **state)
               &answer),
         ADMIT_ALLOWED);
     assert_string_equal(answer.message, "pod already has different scheduler assigned");
+    assert_null(answer.warning);
+    assert_int_equal(admit("\"schedulerName\":\"volcano\",\"containers\":[" GPU "]", &answer),
+                     ADMIT_ALLOWED);
+    assert_string_equal(answer.warning,
+                        "spec.schedulerName: the pod asks for a share of a device, which only "
+                        "hami-scheduler gives; placed by another scheduler it will not start");
 }
 
 static const struct {
@@ -166,6 +336,14 @@ static const struct {
      "\"W3sib3AiOiJhZGQiLCJwYXRoIjoiL3NwZWMvc2NoZWR1bGVyTmFtZSIsInZhbHVlIjoiaGFtaS1zY2hlZHVsZXIifV0"
      "="
      "\"}}\n"},
+    {"{\"kind\":\"AdmissionReview\",\"apiVersion\":\"admission.k8s.io/v1\",\"request\":{\"uid\":"
+     "\"u\",\"object\":{\"spec\":{\"schedulerName\":\"other\",\"containers\":[" GPU "]}}}}",
+     ADMIT_ALLOWED,
+     "{\"kind\":\"AdmissionReview\",\"apiVersion\":\"admission.k8s.io/v1\",\"response\":{\"uid\":"
+     "\"u\",\"allowed\":true,\"status\":{\"code\":200,\"message\":\"pod already has different "
+     "scheduler assigned\"},\"warnings\":[\"spec.schedulerName: the pod asks for a share of a "
+     "device, which only hami-scheduler gives; placed by another scheduler it will not "
+     "start\"]}}\n"},
     {"{\"kind\":\"AdmissionReview\",\"apiVersion\":\"admission.k8s.io/v1beta1\",\"request\":"
      "{\"uid\":\"u\"}}",
      ADMIT_DENIED,
@@ -226,6 +404,10 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_patch_adds_what_is_missing),
         cmocka_unit_test(a_second_variable_is_appended),
+        cmocka_unit_test(a_pod_that_names_us_is_completed_too),
+        cmocka_unit_test(what_a_copy_says_it_was_given_is_dropped),
+        cmocka_unit_test(a_priority_is_what_the_container_asks_for),
+        cmocka_unit_test(what_would_be_read_as_something_else_is_denied),
         cmocka_unit_test(what_can_never_be_meant_is_denied_with_the_field),
         cmocka_unit_test(other_schedulers_pods_are_left_alone),
         cmocka_unit_test(a_review_is_answered_in_its_own_version),

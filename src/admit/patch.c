@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "admit/patch.h"
 
+#include <stdio.h>
+
 #include "base/strbuf.h"
 #include "model/json.h"
 
@@ -120,6 +122,31 @@ static void add_env(struct patching *patching, const struct edit *edit)
     present->env = true;
 }
 
+static void drop(struct patching *patching, const char *path)
+{
+    strbuf_add(&patching->buf, patching->count++ ? "," : "");
+    strbuf_add(&patching->buf, "{\"op\":\"remove\",\"path\":");
+    json_add_text(&patching->buf, path);
+    strbuf_add(&patching->buf, "}");
+}
+
+static void drop_env(struct patching *patching, const struct edit *edit)
+{
+    char position[24];
+
+    (void)snprintf(position, sizeof(position), "%zu", edit->position);
+    drop(patching, container_pointer(patching, edit->container, "env/", position));
+}
+
+static void drop_pair(struct patching *patching, const char *where, const char *name)
+{
+    const char *path =
+        arena_printf(patching->arena, "/metadata/%s/%s", where, escape_pointer(patching, name));
+
+    patching->buf.failed |= !path;
+    drop(patching, path ? path : "");
+}
+
 static void add_edit(struct patching *patching, const struct edit *edit)
 {
     switch (edit->kind) {
@@ -128,6 +155,15 @@ static void add_edit(struct patching *patching, const struct edit *edit)
         return;
     case EDIT_ENV:
         add_env(patching, edit);
+        return;
+    case EDIT_DROP_ENV:
+        drop_env(patching, edit);
+        return;
+    case EDIT_DROP_ANNOTATION:
+        drop_pair(patching, "annotations", edit->name);
+        return;
+    case EDIT_DROP_LABEL:
+        drop_pair(patching, "labels", edit->name);
         return;
     case EDIT_RUNTIME_CLASS:
         add_text_step(patching, "add", "/spec/runtimeClassName", edit->value);

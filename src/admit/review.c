@@ -124,6 +124,11 @@ static void add_answer(struct strbuf *buf, const struct review *review, int outc
     strbuf_add_json(buf, review->uid);
     strbuf_addf(buf, ",\"allowed\":%s", outcome == ADMIT_DENIED ? "false" : "true");
     add_status(buf, answer);
+    if (answer->warning) {
+        strbuf_add(buf, ",\"warnings\":[");
+        strbuf_add_json(buf, answer->warning);
+        strbuf_add(buf, "]");
+    }
     if (outcome == ADMIT_PATCHED) {
         strbuf_add(buf, ",\"patchType\":\"JSONPatch\",\"patch\":\"");
         add_base64(buf, answer->patch);

@@ -124,6 +124,31 @@ static int bind(struct fixture *fixture, const char *uid, int64_t now_ns,
                         ret_annotations, NULL);
 }
 
+/* The watch shows a whole pod, which runs on this node. */
+static int show_whole(struct fixture *fixture, const char *uid, const char *node, int count,
+                      const struct text_pair *annotations, size_t annotation_count)
+{
+    struct resource limit = {.name = "nvidia.com/gpu", .text = ""};
+    struct container container = {.name = "c", .has_resources = true, .has_limits = true};
+    const struct pod pod = {
+        .namespace = "default",
+        .name = uid,
+        .uid = uid,
+        .resource_version = "2",
+        .annotations = {annotations, annotation_count},
+        .has_spec = true,
+        .node_name = node,
+        .scheduler_name = "",
+        .runtime_class = "",
+        .container_count = 1,
+        .containers = &container,
+    };
+
+    limit.quantity = (struct quantity){QUANTITY_WHOLE, count};
+    container.limits = (struct resource_list){&limit, 1};
+    return cluster_set_pod(fixture->cluster, &pod, NULL);
+}
+
 /* The watch shows it bound, with what its Binding wrote. */
 static void show(struct fixture *fixture, const char *uid, const struct text_pairs *annotations)
 {
@@ -333,6 +358,26 @@ static void test_what_is_wrong_with_an_annotation_is_said(void **state)
     assert_non_null(strstr(err.text, "is listed twice"));
     assert_int_equal(set_registration(fixture, "[{", &err), -EINVAL);
     assert_non_null(strstr(err.text, NVIDIA_REGISTER_KEY));
+}
+
+/* As far as a stolen token or a tenant can write annotations, where no policy is in force. */
+static void test_a_whole_pod_is_held_against_what_its_annotations_say(void **state)
+{
+    struct fixture *fixture = *state;
+    const struct text_pair claim[] = {{KEY_NODE, "a"},
+                                      {NVIDIA_ALLOCATED_KEY, "GPU-a,NVIDIA,1000,100:;"}};
+    struct cluster_answer answer;
+
+    assert_int_equal(show_whole(fixture, "elsewhere", "b", 1, claim, 2), 0);
+    assert_int_equal(cluster_count(fixture->cluster).pods, 1);
+    assert_int_equal(filter(fixture, "one", 1000, 0, &answer), CLUSTER_PLACED);
+    cluster_delete_pod(fixture->cluster, "one");
+    cluster_delete_pod(fixture->cluster, "elsewhere");
+    assert_int_equal(show_whole(fixture, "asks for nothing", "a", 0, claim, 2), 0);
+    assert_int_equal(cluster_count(fixture->cluster).pods, 0);
+    assert_int_equal(show_whole(fixture, "honest", "a", 1, &claim[1], 1), 0);
+    assert_int_equal(cluster_count(fixture->cluster).pods, 1);
+    assert_int_equal(filter(fixture, "one", 1000, 0, &answer), CLUSTER_REFUSED);
 }
 
 static void test_what_cannot_be_read_stays_as_it_was(void **state)
@@ -647,6 +692,7 @@ int main(void)
         TEST(test_a_bound_pod_that_a_later_list_does_not_show_is_gone),
         TEST(test_what_a_pod_was_given_is_final),
         TEST(test_what_is_wrong_with_an_annotation_is_said),
+        TEST(test_a_whole_pod_is_held_against_what_its_annotations_say),
         TEST(test_what_cannot_be_read_stays_as_it_was),
         TEST(test_a_node_that_comes_back_finds_its_pods_charged),
         TEST(test_who_is_not_asked_for_again_was_overlooked),

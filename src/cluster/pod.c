@@ -126,6 +126,22 @@ struct reading {
     char *text;
 };
 
+/* Where it runs. Of metadata alone only bound pods are read, and the Binding wrote both. */
+static const char *node_of(const struct pod *pod)
+{
+    return pod->has_spec ? pod->node_name : text_pairs_get(&pod->annotations, KEY_NODE);
+}
+
+/* Whether its spec bears out that it was given devices. 1: it does, or is not at hand. */
+static int asks(const struct cluster *cluster, const struct pod *pod)
+{
+    struct demand demand;
+
+    if (!pod->has_spec)
+        return 1;
+    return vendor_read_demand(cluster->options.vendors, pod, cluster->scratch, &demand);
+}
+
 static int read_annotations(const struct cluster *cluster, const struct pod *pod,
                             struct reading *read)
 {
@@ -135,7 +151,7 @@ static int read_annotations(const struct cluster *cluster, const struct pod *pod
 
     if (!texts)
         return -ENOMEM;
-    read->node = text_pairs_get(&pod->annotations, KEY_NODE);
+    read->node = node_of(pod);
     read->roles = pod->has_spec ? pod_init_roles(pod, arena)
                                 : text_pairs_get(&pod->annotations, POD_INIT_ROLES);
     read->texts = (struct text_pairs){texts, 0};
@@ -249,6 +265,9 @@ int cluster_set_pod(struct cluster *cluster, const struct pod *from, struct erro
     /* A promise is not taken back by what was written before it. */
     if (read.texts.count == 0)
         return 0;
+    r = asks(cluster, from);
+    if (r <= 0)
+        return r;
 
     if (!pod)
         pod = pod_get(cluster, from->uid, from->namespace, from->name);

@@ -42,6 +42,44 @@ static int read_container_resources(const struct reading *reading, yyjson_val *v
                              &container->requests);
 }
 
+static bool is_ours(yyjson_val *variable)
+{
+    const char *name = yyjson_get_str(yyjson_obj_get(variable, "name"));
+
+    return name && strncmp(name, POD_ENV_PREFIX, strlen(POD_ENV_PREFIX)) == 0;
+}
+
+static int read_env(const struct reading *reading, yyjson_val *list, struct container *container)
+{
+    yyjson_val *variable;
+    struct env_name *names;
+    size_t at, max, count = 0;
+
+    yyjson_arr_foreach(list, at, max, variable)
+    {
+        count += is_ours(variable);
+    }
+    if (!count)
+        return 0;
+    names = ARENA_ARRAY(reading->arena, struct env_name, count);
+    if (!names)
+        return reading_no_memory(reading);
+    yyjson_arr_foreach(list, at, max, variable)
+    {
+        struct env_name *name = &names[container->env_count];
+
+        if (!is_ours(variable))
+            continue;
+        name->position = at;
+        name->name = arena_strdup(reading->arena, yyjson_get_str(yyjson_obj_get(variable, "name")));
+        if (!name->name)
+            return reading_no_memory(reading);
+        container->env_count++;
+    }
+    container->env = names;
+    return 0;
+}
+
 static int read_container(const struct reading *reading, yyjson_val *value, const char *where,
                           bool init, struct container *ret_container)
 {
@@ -67,6 +105,9 @@ static int read_container(const struct reading *reading, yyjson_val *value, cons
     if (r < 0)
         return r;
     container.has_env = env != NULL;
+    r = read_env(reading, env, &container);
+    if (r < 0)
+        return r;
     r = read_container_resources(reading, value, where, &container);
     if (r < 0)
         return r;

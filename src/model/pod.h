@@ -21,6 +21,8 @@
 #include "model/request.h"
 #include "model/text.h"
 
+#define POD_ENV_PREFIX "CUDA_"
+
 enum {
     POD_MAX_CONTAINERS = 256,
     POD_MAX_RESOURCES = 256, /* of one list, those without a domain included */
@@ -37,10 +39,18 @@ struct resource_list {
     size_t count;
 };
 
+/* A variable that the pod itself names; its value is not looked at. */
+struct env_name {
+    const char *name;
+    size_t position; /* in the container's list */
+};
+
 struct container {
     const char *name;
     enum container_role role;
     bool privileged;
+    const struct env_name *env; /* those whose name begins with POD_ENV_PREFIX */
+    size_t env_count;
 
     /* Which objects exist, for a patch that adds to them. */
     bool has_resources, has_limits, has_env;

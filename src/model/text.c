@@ -12,6 +12,31 @@ bool text_list_has(const struct text_list *list, const char *text)
     return false;
 }
 
+static bool is_one_of(const char *text, size_t len, const char *const *words)
+{
+    for (; *words; words++) {
+        if (strlen(*words) == len && memcmp(*words, text, len) == 0)
+            return true;
+    }
+    return false;
+}
+
+bool text_is_made_of(const char *text, const char *const *words)
+{
+    text += strspn(text, ", ");
+    if (!*text)
+        return false;
+    while (*text) {
+        size_t len = strcspn(text, ", ");
+
+        if (!is_one_of(text, len, words))
+            return false;
+        text += len;
+        text += strspn(text, ", ");
+    }
+    return true;
+}
+
 const char *text_pairs_get(const struct text_pairs *pairs, const char *key)
 {
     for (size_t i = 0; i < pairs->count; i++) {

@@ -23,5 +23,8 @@ struct text_pairs {
 
 bool text_list_has(const struct text_list *list, const char *text);
 
+/* Whether text is one or more of these words, with commas and blanks between them. */
+bool text_is_made_of(const char *text, const char *const *words);
+
 /* The value of a key, or NULL. */
 const char *text_pairs_get(const struct text_pairs *pairs, const char *key);

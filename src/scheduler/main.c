@@ -283,14 +283,17 @@ static int watch(struct scheduler *scheduler, struct error *err)
         .path = "/api/v1/nodes",
         .label_selector = scheduler->options.node_selector,
     };
-    /* Bound and not over: so a pod's node is what its Binding said, and its metadata are enough. */
+    /* Bound and not over: so a pod's node is what its Binding said, and where nobody else may write
+     * that, its metadata are enough. */
     const struct kube_watch_spec pods = {
         .path = "/api/v1/pods",
         .field_selector = "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed",
-        .metadata_only = true,
+        .metadata_only = policies_in_force(scheduler),
     };
     int r;
 
+    if (scheduler->stopping)
+        return 0;
     r = kube_watch_new(scheduler->kube, &nodes, &node_ops, scheduler, &scheduler->nodes, err);
     if (r < 0)
         return r;
@@ -389,7 +392,7 @@ int main(int argc, char **argv)
     r = start(&scheduler, &err);
     if (r < 0)
         log_error("%s", err.text[0] ? err.text : strerror(-r));
-    else
+    else if (!scheduler.stopping)
         (void)uv_run(&scheduler.loop, UV_RUN_DEFAULT);
 
     free_handles(&scheduler);

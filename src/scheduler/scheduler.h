@@ -76,6 +76,12 @@ void filter_end_wait(struct scheduler *scheduler);
 /* Answers what waits for a bind; what became of it the watch will show to whoever comes next. */
 void binds_abandon(struct scheduler *scheduler);
 
+/*
+ * policies.c: whether the cluster has the policies that say who may write what a pod was given. Runs
+ * the loop until the API server has answered, or the scheduler is stopping.
+ */
+bool policies_in_force(struct scheduler *scheduler);
+
 /* remind.c: of pods that were overlooked. To be called every second. */
 void remind(struct scheduler *scheduler);
 

@@ -51,20 +51,24 @@ struct vendor_set {
 
 /* A change that admission makes. Strings are the arena's, or last as long as the configuration. */
 enum edit_kind {
-    EDIT_LIMIT, /* set the container's limit `name` to `value` */
-    EDIT_ENV,   /* append the variable `name` with `value` to the container's environment */
+    EDIT_LIMIT,    /* set the container's limit `name` to `value` */
+    EDIT_ENV,      /* append the variable `name` with `value` to the container's environment */
+    EDIT_DROP_ENV, /* remove the variable at `position` of it; of one container the last first */
     EDIT_RUNTIME_CLASS,
     EDIT_SCHEDULER,
+    EDIT_DROP_ANNOTATION, /* `name`, which is there */
+    EDIT_DROP_LABEL,
 };
 
 struct edit {
     enum edit_kind kind;
     size_t container; /* position in the pod's list */
+    size_t position;
     const char *name, *value;
 };
 
 enum {
-    EDITS_MAX = 4 * POD_MAX_CONTAINERS + 8,
+    EDITS_MAX = 6 * POD_MAX_CONTAINERS + 128,
 };
 
 struct edits {
@@ -77,10 +81,9 @@ struct vendor {
     const char *name; /* the folder's */
 
     /*
-     * At admission, for each container that is not privileged: appends what must change. Returns 1
-     * when the container asks for this vendor's devices, 0 when not; -EINVAL with the field's name
-     * in err when it asks for what can never be meant, -ENOMEM. Edits of earlier containers can be
-     * seen in edits.
+     * At admission, for each container: appends what must change. Returns 1 when the container asks
+     * for this vendor's devices, 0 when not; -EINVAL with the field's name in err when it asks for
+     * what can never be meant, -ENOMEM. Edits of earlier containers can be seen in edits.
      */
     int (*mutate)(const struct vendor_instance *instance, const struct pod *pod, size_t container,
                   struct edits *edits, struct error *err);

@@ -49,7 +49,9 @@ def littered_pods(namespace):
     for i, text in enumerate(DEVICES):
         said = {key: text for key in (ALLOCATED, TO_ALLOCATE)} | {ON_NODE: NODE, BIND_PHASE: "allocating"}
         names.append(f"litter-{i}")
-        create(namespace, pod(names[-1], container(command=["sleep", "1000"]), annotations=said, nodeName=NODE))
+        create(namespace, pod(names[-1], container(command=["sleep", "1000"]), nodeName=NODE))
+        # By an administrator, later: at creation they are dropped.
+        api.patch(pods_path(namespace, names[-1]), {"metadata": {"annotations": said}})
     return names
 
 

@@ -1,114 +1,232 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What deploy/ lets each program do with the API, and what not, tried with its own token."""
+"""What deploy/ lets each program do with the API, and what not, tried with its own token; and what tenants may."""
 
 from support import *
 
-# account, verb, group, resource, subresource, allowed
-RULES = [
-    ("hami-scheduler", "watch", "", "pods", "", True),
-    ("hami-scheduler", "watch", "", "nodes", "", True),
-    ("hami-scheduler", "create", "", "pods", "binding", True),
-    ("hami-scheduler", "create", "", "events", "", True),
-    ("hami-scheduler", "patch", "", "pods", "", False),
-    ("hami-scheduler", "delete", "", "pods", "", False),
-    ("hami-scheduler", "patch", "", "nodes", "", False),
-    ("hami-scheduler", "get", "", "secrets", "", False),
-    ("hami-scheduler", "get", "", "configmaps", "", False),
-    ("hami-device-plugin", "watch", "", "pods", "", True),
-    ("hami-device-plugin", "patch", "", "pods", "", True),
-    ("hami-device-plugin", "patch", "", "nodes", "", True),
-    ("hami-device-plugin", "patch", "", "nodes", "status", True),
-    ("hami-device-plugin", "update", "", "nodes", "", False),
-    ("hami-device-plugin", "delete", "", "nodes", "", False),
-    ("hami-device-plugin", "create", "", "pods", "", False),
-    ("hami-device-plugin", "delete", "", "pods", "", False),
-    ("hami-device-plugin", "create", "", "pods", "binding", False),
-    ("hami-device-plugin", "create", "", "pods", "exec", False),
-    ("hami-device-plugin", "get", "", "secrets", "", False),
-    ("hami-vgpu-monitor", "watch", "", "pods", "", True),
-    ("hami-vgpu-monitor", "patch", "", "pods", "", False),
-    ("hami-vgpu-monitor", "get", "", "nodes", "", False),
-    ("hami-vgpu-monitor", "get", "", "secrets", "", False),
+PHASE, TIME = "hami.io/bind-phase", "hami.io/vgpu-time"
+REGISTER = programs.REGISTER
+# All that says what a pod was given.
+GRANT = [ON_NODE, TIME, ALLOCATED, TO_ALLOCATE, "hami.io/vgpu-init-containers", PHASE, "hami.io/bind-time"]
+RBAC = "/apis/rbac.authorization.k8s.io/v1"
+POLICIES = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies"
+DENIED = 422
+POD_PARTS = ["pods", "pods/status", "pods/binding", "pods/eviction", "pods/ephemeralcontainers", "bindings"]
+
+# verb, group, resource, subresource, allowed
+SCHEDULER = [
+    ("watch", "", "pods", "", True),
+    ("watch", "", "nodes", "", True),
+    ("create", "", "pods", "binding", True),
+    ("create", "", "events", "", True),
+    ("patch", "", "pods", "", False),
+    ("delete", "", "pods", "", False),
+    ("patch", "", "nodes", "", False),
+    ("get", "", "secrets", "", False),
+    ("get", "", "configmaps", "", False),
 ]
+READ = {"get", "list", "watch"}
+# All that an account may do with the resources of the cluster.
+MAY = {
+    "hami-device-plugin": {(kind, verb) for kind in ("nodes", "pods") for verb in READ | {"patch"}} | {("nodes/status", "patch")},
+    "hami-vgpu-monitor": {("pods", verb) for verb in READ},
+}
 
 
 def caller(name):
     return kube.Api((WORK / f"{name}.token").read_text())
 
 
-def is_allowed(name, verb, group, resource, subresource):
-    wanted = {"verb": verb, "group": group, "resource": resource, "subresource": subresource}
-    path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
-    answer = caller(name).create(path, {"spec": {"resourceAttributes": wanted}})
-    return answer["status"]["allowed"]
-
-
 def check_rules():
-    for name, verb, group, resource, subresource, allowed in RULES:
+    path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+    for verb, group, resource, subresource, allowed in SCHEDULER:
+        wanted = {"verb": verb, "group": group, "resource": resource, "subresource": subresource}
+        answer = caller("hami-scheduler").create(path, {"spec": {"resourceAttributes": wanted}})
         words = f"{verb} {resource}{'/' + subresource if subresource else ''}"
-        sentence = f"{name} may {'' if allowed else 'not '}{words}"
-        check_equal(is_allowed(name, verb, group, resource, subresource), allowed, sentence)
+        check_equal(answer["status"]["allowed"], allowed, f"hami-scheduler may {'' if allowed else 'not '}{words}")
 
 
-def attempt(path, patch):
-    """What comes of a patch by the device plugin: its status, and what was said."""
+def check_all_rules(namespace):
+    """Everything that an account may do, but for asking who it is."""
+    path = "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews"
+    for name, wanted in MAY.items():
+        answer = caller(name).create(path, {"spec": {"namespace": namespace}})
+        own = {"authorization.k8s.io", "authentication.k8s.io"}
+        rules = [rule for rule in answer["status"]["resourceRules"] if not own & set(rule["apiGroups"])]
+        found = {(resource, verb) for rule in rules for resource in rule["resources"] for verb in rule["verbs"]}
+        check_equal(found, wanted, f"{name} may do with resources what it needs, and no more")
+        check(all(not rule.get("resourceNames") for rule in rules), "whatever their names", rules)
+
+
+def outcome(act):
+    """What comes of a request: its status, and what was said."""
     try:
-        caller("hami-device-plugin").patch(path, patch, strategic=path.endswith("/status"))
-        return 200, ""
+        act()
     except ApiError as error:
         return error.status, error.message
+    return 200, ""
 
 
-def check_own_node(namespace):
-    api.delete("/api/v1/nodes/other")
+def expect(act, status, sentence):
+    """The policies are in force some moments after they were made."""
+    wait_until(lambda: outcome(act)[0] == status, 10, 0.2)
+    got = outcome(act)
+    check(got[0] == status, sentence, got, status)
+
+
+def check_typed():
+    """What the API server itself finds wrong with the policies' expressions."""
+
+    def warnings():
+        for policy in api.get(POLICIES)["items"]:
+            if policy["metadata"]["name"].startswith("hami-"):
+                if policy["status"].get("observedGeneration") is None:
+                    return None
+                yield from policy["status"].get("typeChecking", {}).get("expressionWarnings", [])
+
+    check_equal(list(warnings()), [], "the API server finds nothing wrong with the policies' expressions")
+
+
+# A device plugin's token
+
+
+def widen(account):
+    """More rights than it ships with: what is refused then, the policy refuses."""
+    name = "hami-permissions-test"
+    rules = [{"apiGroups": [""], "resources": ["nodes", "nodes/status", *POD_PARTS], "verbs": ["*"]}]
+    subject = {"kind": "ServiceAccount", "name": account, "namespace": NAMESPACE}
+    role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name}
+    for kind, more in (("clusterroles", {"rules": rules}), ("clusterrolebindings", {"subjects": [subject], "roleRef": role})):
+        api.delete(f"{RBAC}/{kind}/{name}")
+        api.create(f"{RBAC}/{kind}", {"metadata": {"name": name}} | more)
+        atexit.register(api.delete, f"{RBAC}/{kind}/{name}")
+
+
+def metadata(**more):
+    return {"metadata": more}
+
+
+def annotations(*keys, value="x"):
+    return metadata(annotations=dict.fromkeys(keys, value))
+
+
+def owner(namespace, name):
+    uid = get(namespace, name)["metadata"]["uid"]
+    return metadata(ownerReferences=[{"apiVersion": "v1", "kind": "Pod", "name": name, "uid": uid}])
+
+
+def check_plugin_node():
+    """Its own node: the registration, and conditions of ours. Another's: nothing."""
+    plugin, ours, other = caller("hami-device-plugin"), f"/api/v1/nodes/{NODE}", "/api/v1/nodes/other"
+    api.delete(other)
     api.create("/api/v1/nodes", {"metadata": {"name": "other"}})
-    atexit.register(api.delete, "/api/v1/nodes/other")
-    create(namespace, pod("here", container(command=["sleep", "1000"]), nodeName=NODE))
-    create(namespace, pod("there", container(command=["sleep", "1000"]), nodeName="other"))
-    ours = {"metadata": {"annotations": {"hami.io/test": "x"}}}
-    strange = {"metadata": {"annotations": {"example.com/test": "x"}}}
-    label = {"metadata": {"labels": {"example.com/test": "x"}}}
-    here, there = pods_path(namespace, "here"), pods_path(namespace, "there")
-    image = {"spec": {"containers": [container(command=["sleep", "1000"]) | {"image": "docker.io/local/pause:1"}]}}
-    for path, patch, status, sentence in (
-        (f"/api/v1/nodes/{NODE}", ours, 200, "a plugin annotates its own node"),
-        ("/api/v1/nodes/other", ours, 422, "but no other node"),
-        (f"/api/v1/nodes/{NODE}", strange, 422, "and only with annotations of hami.io"),
-        (f"/api/v1/nodes/{NODE}", label, 422, "no labels of others"),
-        (f"/api/v1/nodes/{NODE}", {"spec": {"unschedulable": True}}, 422, "nor its spec"),
-        (here, ours, 200, "it annotates a pod of its node"),
-        (there, ours, 422, "but no pod of another node"),
-        (here, image, 422, "nor a pod's image"),
+    atexit.register(api.delete, other)
+    before = api.get(ours)["metadata"]["annotations"]
+    register = annotations(REGISTER, value=before.get(REGISTER, "[]"))
+    api.patch(ours, metadata(annotations={"example.com/kept": "1", "hami.io/device-cordon": "GPU-0"}, labels={"example.com/kept": "1"}))
+    expect(lambda: plugin.patch(ours, register), 200, "a device plugin registers its own node")
+    expect(lambda: plugin.patch(other, register), DENIED, "but no other node")
+    refused = [
+        ("an annotation of others'", annotations("example.com/test")),
+        ("an annotation of hami.io that is not its own", annotations("hami.io/test")),
+        ("a node's lock", annotations("hami.io/mutex.lock")),
+        ("what an operator cordoned", annotations("hami.io/device-cordon")),
+        ("that a cordon is gone", annotations("hami.io/device-cordon", value=None)),
+        ("that an annotation is gone", annotations("example.com/kept", value=None)),
+        ("a label", metadata(labels={"example.com/test": "x"})),
+        ("a label of hami.io", metadata(labels={ON_NODE: NODE})),
+        ("that a label is gone", metadata(labels={"example.com/kept": None})),
+        ("an owner", metadata(ownerReferences=[{"apiVersion": "v1", "kind": "Node", "name": "other", "uid": "1"}])),
+        ("a finalizer", metadata(finalizers=["example.com/test"])),
+        ("a taint", {"spec": {"taints": [{"key": "x", "effect": "NoExecute"}]}}),
+        ("that no pods may come", {"spec": {"unschedulable": True}}),
+    ]
+    for what, patch in refused:
+        expect(lambda patch=patch: plugin.patch(ours, patch), DENIED, f"of its node it does not write {what}")
+        expect(lambda patch=patch: plugin.patch(f"{ours}/status", patch), 200 if "spec" in patch else DENIED, "nor through the status")
+    check(not api.get(ours)["spec"].get("unschedulable"), "a spec is not written through the status")
+    condition = {"type": "hami.io/Test", "status": "True", "reason": "Test", "message": ""}
+    status = {"status": {"conditions": api.get(ours)["status"].get("conditions", []) + [condition]}}
+    expect(lambda: plugin.patch(f"{ours}/status", status), 200, "it writes conditions of hami.io")
+    amounts = {"nvidia.com/gpumem": "1", "nvidia.com/gpucores": "1"}
+    expect(lambda: plugin.patch(f"{ours}/status", {"status": {"capacity": amounts}}), 200, "it says how much memory and compute its cards have")
+    api.patch(f"{ours}/status", {"status": {"capacity": dict.fromkeys(amounts)}})
+    for what, patch in (
+        ("other conditions", {"conditions": [condition, condition | {"type": "Ready", "status": "Unknown"}]}),
+        ("that there are none", {"conditions": []}),
+        ("the capacity", {"capacity": {"example.com/test": "1"}}),
+        ("what can be allocated", {"allocatable": {"example.com/test": "1"}}),
+        ("addresses", {"addresses": [{"type": "InternalIP", "address": "192.0.2.7"}]}),
+        ("kubelet's port", {"daemonEndpoints": {"kubeletEndpoint": {"Port": 1}}}),
+        ("images", {"images": [{"names": ["x"], "sizeBytes": 1}]}),
     ):
-        # The policy is in force some moments after it was made.
-        wait_until(lambda path=path, patch=patch, status=status: attempt(path, patch)[0] == status, 20, 0.2)
-        check_equal(attempt(path, patch)[0], status, sentence)
-    api.patch(f"/api/v1/nodes/{NODE}", {"metadata": {"annotations": {"hami.io/test": None}}})
+        patch = {"status": patch}
+        if api.find(ours)["status"].get("conditions", [condition])[0]["type"] == "hami.io/Test" and what == "that there are none":
+            continue  # a node without a kubelet has no other
+        expect(lambda patch=patch: plugin.patch(f"{ours}/status", patch), DENIED, f"of its node's status it does not write {what}")
+    rest = [c for c in api.get(ours)["status"]["conditions"] if c["type"] != "hami.io/Test"]
+    expect(lambda: plugin.patch(f"{ours}/status", {"status": {"conditions": rest}}), 200, "it takes its condition away")
+    expect(lambda: plugin.delete(other), DENIED, "it deletes no node")
+    expect(lambda: plugin.create("/api/v1/nodes", {"metadata": {"name": "more"}}), DENIED, "and makes none")
+    api.patch(ours, metadata(annotations={"example.com/kept": None, "hami.io/device-cordon": None}, labels={"example.com/kept": None}))
 
 
-def check_node_status():
-    """Of its node's status a plugin writes conditions of its own."""
-    condition = lambda kind: {"status": {"conditions": [{"type": kind, "status": "True", "reason": "Test", "message": "x"}]}}
-    own, other = f"/api/v1/nodes/{NODE}/status", "/api/v1/nodes/other/status"
-    for path, patch, status, sentence in (
-        (own, condition("hami.io/Test"), 200, "a plugin writes a condition of its own node"),
-        (other, condition("hami.io/Test"), 422, "but of no other node"),
-        (own, condition("Ready"), 422, "and none of others"),
-        (own, {"status": {"capacity": {"nvidia.com/gpumem": "1"}}}, 200, "what memory it has"),
-        (own, {"status": {"capacity": {"cpu": "1000"}}}, 422, "but no other capacity"),
-        (own, {"status": {"addresses": [{"type": "InternalIP", "address": "198.51.100.66"}]}}, 422, "nor an address"),
-        (own, {"metadata": {"annotations": {"example.com/test": "x"}}}, 422, "nor metadata by that way"),
-    ):
-        wait_until(lambda path=path, patch=patch, status=status: attempt(path, patch)[0] == status, 20, 0.2)
-        check_equal(attempt(path, patch)[0], status, sentence)
-    api.patch(own, {"status": {"conditions": [{"$patch": "delete", "type": "hami.io/Test"}], "capacity": {"nvidia.com/gpumem": None}}}, strategic=True)
+def check_plugin_pods(namespace):
+    """A pod of its own node: that it has its devices. Another's: nothing."""
+    plugin = caller("hami-device-plugin")
+    idle = container(command=["sleep", "1000"])
+    create(namespace, pod("here", idle, nodeName=NODE, annotations={"example.com/kept": "1"}, labels={"kept": "1"}))
+    api.patch(pods_path(namespace, "here"), annotations(ALLOCATED, value="GPU-1,NVIDIA,1,1:;"))
+    create(namespace, pod("there", idle, nodeName="other"))
+    create(namespace, pod("nowhere", idle, schedulerName="nobody"))
+    here, there, nowhere = (pods_path(namespace, name) for name in ("here", "there", "nowhere"))
+    done = metadata(annotations={PHASE: "success", TO_ALLOCATE: ";"}, labels={ON_NODE: NODE})
+    expect(lambda: plugin.patch(here, done), 200, "a device plugin says of a pod of its node that it has its devices")
+    expect(lambda: plugin.patch(there, done), DENIED, "but of no pod of another node")
+    expect(lambda: plugin.patch(nowhere, done), DENIED, "nor of one that is on none")
+    refused = [(key, annotations(key)) for key in GRANT if key not in (PHASE, TO_ALLOCATE)] + [
+        ("that a pod was given nothing", annotations(ALLOCATED, value=None)),
+        ("an annotation of others'", annotations("example.com/test")),
+        ("that an annotation is gone", annotations("example.com/kept", value=None)),
+        ("an annotation of hami.io that is not its own", annotations("hami.io/test")),
+        ("a policy", annotations("hami.io/gpu-scheduler-policy")),
+        ("a pod's other node", metadata(labels={ON_NODE: "other"})),
+        ("a label", metadata(labels={"app": "x"})),
+        ("that a label is gone", metadata(labels={"kept": None})),
+        ("an owner", owner(namespace, "there")),
+        ("a finalizer", metadata(finalizers=["example.com/test"])),
+    ]
+    for what, patch in refused:
+        expect(lambda patch=patch: plugin.patch(here, patch), DENIED, f"of a pod it does not write {what}")
+        expect(lambda patch=patch: plugin.patch(f"{here}/status", patch), DENIED, "nor through the status")
+    expect(lambda: plugin.patch(f"{here}/status", {"status": {"message": "x"}}), DENIED, "nor a pod's status")
+    image = {"spec": {"containers": [idle | {"image": "docker.io/local/pause:1"}]}}
+    expect(lambda: plugin.patch(here, image), DENIED, "nor an image")
+    debugger = {"spec": {"ephemeralContainers": [{"name": "d", "image": IMAGE}]}}
+    expect(lambda: plugin.patch(f"{here}/ephemeralcontainers", debugger), DENIED, "nor a container to debug it with")
+    binding = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": "nowhere"}, "target": {"apiVersion": "v1", "kind": "Node", "name": NODE}}
+    expect(lambda: plugin.create(f"{nowhere}/binding", binding), DENIED, "it binds no pod")
+    expect(lambda: plugin.create(f"/api/v1/namespaces/{namespace}/bindings", binding), DENIED, "nor by the old way")
+    expect(lambda: plugin.create(pods_path(namespace), pod("more", idle)), DENIED, "it makes no pod")
+    expect(lambda: plugin.call("DELETE", here), DENIED, "and deletes none")
+    expect(lambda: plugin.create(f"{here}/eviction", {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "here"}}), DENIED, "nor evicts one")
+
+
+def check_plugin_claim():
+    """A token that is not a pod's of a node."""
+    path = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/hami-device-plugin/token"
+    anywhere = kube.Api(api.create(path, {"spec": {"expirationSeconds": 600}})["status"]["token"])
+    register = annotations(REGISTER, value=annotation(api.get(f"/api/v1/nodes/{NODE}"), REGISTER) or "[]")
+    expect(lambda: anywhere.patch(f"/api/v1/nodes/{NODE}", register), DENIED, "a token that says no node writes nothing")
+
+
+# Tenants
 
 
 def tenant(namespace):
     """Somebody who may do with pods here as they like, and nothing more."""
-    create_in = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}"
-    rules = [{"apiGroups": [""], "resources": ["pods"], "verbs": ["*"]}]
+    create_in = f"{RBAC}/namespaces/{namespace}"
+    rules = [{"apiGroups": [""], "resources": POD_PARTS, "verbs": ["*"]}]
     api.create(f"/api/v1/namespaces/{namespace}/serviceaccounts", {"metadata": {"name": "tenant"}})
     api.create(f"{create_in}/roles", {"metadata": {"name": "tenant"}, "rules": rules})
     subject = {"kind": "ServiceAccount", "name": "tenant", "namespace": namespace}
@@ -118,33 +236,75 @@ def tenant(namespace):
     return kube.Api(api.create(path, {"spec": {"expirationSeconds": 600}})["status"]["token"])
 
 
-def check_grants(namespace):
-    user = tenant(namespace)
-
-    def outcome(act):
-        try:
-            act()
-        except ApiError as error:
-            return error.status
-        return 200
-
+def check_grants(namespace, user):
     idle = container(command=["sleep", "1000"])
     claim = {ALLOCATED: "GPU-1,NVIDIA,30000,100:;", ON_NODE: NODE}
-    plain, faked = pod("plain", idle), pod("faked", idle, annotations=claim)
-    check_equal(outcome(lambda: user.create(pods_path(namespace), plain)), 200, "a tenant makes a pod")
-    check_equal(outcome(lambda: user.create(pods_path(namespace), faked)), 422, "but none that says what it was given")
-    patch = {"metadata": {"annotations": claim}}
-    path = pods_path(namespace, "plain")
-    check_equal(outcome(lambda: user.patch(path, patch)), 422, "nor can it be said later")
+    plain, path = pod("plain", idle, schedulerName="nobody"), pods_path(namespace, "plain")
+    expect(lambda: user.create(pods_path(namespace) + "?dryRun=All", plain), 200, "a tenant makes a pod")
+    user.create(pods_path(namespace), plain)
+    for part in ("", "/status"):
+        for key in GRANT:
+            expect(lambda key=key, part=part: user.patch(path + part, annotations(key)), DENIED, f"it can't be said later{part and ', through the status'}: {key}")
+    binding = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": "plain", "annotations": claim}, "target": {"apiVersion": "v1", "kind": "Node", "name": NODE}}
+    expect(lambda: user.create(f"{path}/binding", binding), DENIED, "nor with a Binding")
+    expect(lambda: user.create(f"/api/v1/namespaces/{namespace}/bindings", binding), DENIED, "nor by the old way")
     other = {"metadata": {"annotations": {"example.com/note": "x"}}}
-    check_equal(outcome(lambda: user.patch(path, other)), 200, "other annotations are the tenant's own")
+    expect(lambda: user.patch(path, other), 200, "other annotations are the tenant's own")
+    debugger = {"spec": {"ephemeralContainers": [{"name": "d", "image": IMAGE}]}}
+    expect(lambda: user.patch(f"{path}/ephemeralcontainers", debugger), 200, "and a container to debug it with")
+
+
+def check_copies(namespace, user):
+    """`kubectl debug --copy-to`, or a backup: what the first pod was given is not the copy's."""
+    claim = dict.fromkeys(GRANT, "x") | {"example.com/note": "x"}
+    for name, copy in (
+        ("a share's", slice_pod("copy", annotations=claim, labels={ON_NODE: NODE}, schedulerName="hami-scheduler")),
+        ("an ordinary pod's", pod("copy", container(command=["sleep", "1"]), annotations=claim)),
+    ):
+        got = outcome(lambda copy=copy: user.create(pods_path(namespace) + "?dryRun=All", copy))
+        check(got[0] == 200, f"{name} copy is taken", got)
+        made = user.create(pods_path(namespace) + "?dryRun=All", copy)["metadata"]
+        check_equal((made.get("annotations"), made.get("labels", {}).get(ON_NODE)), ({"example.com/note": "x"}, None), "without what the first was given")
+
+
+def check_shares(namespace, user):
+    """Whoever asks for a share is placed by the scheduler that counts them."""
+    dry = pods_path(namespace) + "?dryRun=All"
+    left_alone = {"hami.io/webhook": "ignore"}
+    for what, thing, status in (
+        ("is placed by us", slice_pod("p"), 200),
+        ("names us", slice_pod("p", schedulerName="hami-scheduler"), 200),
+        ("names another scheduler", slice_pod("p", schedulerName="another"), DENIED),
+        ("names another scheduler and a node", slice_pod("p", schedulerName="another", nodeName=NODE), DENIED),
+        ("names a node", slice_pod("p", nodeName=NODE), 403),
+        ("opts out by its own label", slice_pod("p", labels=left_alone, schedulerName="another", nodeName=NODE), DENIED),
+        ("asks for memory alone, elsewhere", pod("p", container(limits={MEMORY: "1"}), schedulerName="another"), DENIED),
+        ("asks in an init container", pod("p", container(command=["sleep", "1"]), initContainers=[container("i", limits=share(1, 1))], schedulerName="another"), DENIED),
+        ("asks for none, elsewhere", pod("p", container(limits={GPU: "0"}), schedulerName="another"), 200),
+        ("asks for nothing, and names a node", pod("p", container(command=["sleep", "1"]), nodeName=NODE), 200),
+        ("asks for nothing, elsewhere", pod("p", container(command=["sleep", "1"]), schedulerName="another"), 200),
+    ):
+        expect(lambda thing=thing: user.create(dry, thing), status, f"a pod that {what} is {'taken' if status == 200 else 'refused'}")
+    out = new_namespace("left-alone")
+    api.patch(f"/api/v1/namespaces/{out}", {"metadata": {"labels": left_alone}})
+    elsewhere = slice_pod("p", schedulerName="another", nodeName=NODE)
+    expect(lambda: api.create(pods_path(out) + "?dryRun=All", elsewhere), 200, "a namespace that an administrator labelled is left alone")
 
 
 def main():
     check_rules()
-    check_grants(new_namespace("grants"))
-    check_own_node(new_namespace("permissions"))
-    check_node_status()
+    check_all_rules(new_namespace("permissions"))
+    check_typed()
+    grants = new_namespace("grants")
+    user = tenant(grants)
+    check_grants(grants, user)
+    if "hami-scheduler" not in STATE["missing"]:
+        check_copies(grants, user)
+        check_shares(grants, user)
+    widen("hami-device-plugin")
+    check_plugin_node()
+    check_plugin_pods("permissions")
+    check_plugin_claim()
     finish()
 
 

@@ -44,6 +44,7 @@ class Api:
         self.round = 0  # watches of an earlier one end
         self.watch_lag_s = 0
         self.patched = 0
+        self.policies = ["hami-device-plugin", "hami-pod-grants"]  # those that are in force
         self.port = 0
         self.come_back()
 
@@ -307,6 +308,8 @@ def handler_for(api):
             if self.command == "PATCH" and len(parts) == 8 and parts[7] == "status":
                 status, message = api.patch_status(f"{parts[4]}/{parts[6]}", body)
                 return status, {"kind": "Status", "code": status, "message": message}
+            if self.command == "GET" and "validatingadmissionpolicybindings" in parts and parts[-1] in api.policies:
+                return 200, {"metadata": {"name": parts[-1]}}
             if self.command == "GET" and len(parts) == 7 and parts[5] == "pods":
                 with api.lock:
                     pod = api.objects[PODS].get(f"{parts[4]}/{parts[6]}")

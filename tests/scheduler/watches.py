@@ -252,6 +252,33 @@ def test_lists_in_pages(streams):
     scheduler.end()
 
 
+def test_policies():
+    """Where nobody is kept from writing annotations, they are held against what runs where and asks for what."""
+    for policies, believed in ((["hami-device-plugin", "hami-pod-grants"], True), (["hami-pod-grants"], False), ([], False)):
+        api = Api()
+        api.policies = policies
+        api.fail(500, method="GET", suffix="/hami-device-plugin")
+        for name in ("node-1", "node-2"):
+            api.set(NODES, node(name))
+        faked = placed("node-1", "GPU-node-1-0,NVIDIA,30000,100:;", "faked")
+        faked["spec"]["nodeName"] = "node-2"
+        nothing = placed("node-1", "GPU-node-1-0,NVIDIA,30000,100:;", "nothing")
+        nothing["spec"] = pod(None)["spec"] | {"nodeName": "node-1"}
+        for thing in (faked, nothing, placed("node-1", "GPU-node-1-0,NVIDIA,500,5:;", "honest")):
+            api.set(PODS, thing)
+        scheduler = Scheduler(api)
+        held = used(scheduler.view(), "GPU-node-1-0")["memory_mib"]
+        check_equal(held, 60500 if believed else 500, f"with policies {policies} {'all' if believed else 'the honest'} is counted")
+        scheduler.end()
+        api.go_away()
+    api = Api()
+    api.fail("cut", times=1000, method="GET", suffix="/hami-device-plugin")
+    scheduler = Scheduler(api, ready=False)
+    check_equal(scheduler.ask("GET", "/readyz")[0], 503, "while that can't be read it is not ready")
+    check_equal(scheduler.ask("GET", "/healthz")[0], 200, "but there")
+    scheduler.end()
+
+
 def test_only_selected_nodes():
     api = Api()
     api.set(NODES, node("in", labels={"gpu": "on"}))
@@ -277,6 +304,7 @@ def main():
     test_lists_in_pages(False)
     test_lists_in_pages(True)
     test_only_selected_nodes()
+    test_policies()
     finish()
 
 

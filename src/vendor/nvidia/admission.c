@@ -10,6 +10,7 @@
 #include "vendor/nvidia/nvidia.h"
 
 #define WHOLE_CARD_CORES "100"
+#define PRIORITY_VARIABLE "CUDA_TASK_PRIORITY"
 
 /* One container while it is looked at. */
 struct mutation {
@@ -46,44 +47,80 @@ static int add_number_edit(const struct mutation *mutation, enum edit_kind kind,
 
 /* Checks. */
 
-static int check_resource(const struct mutation *mutation, const char *list,
-                          const struct resource *resource, int64_t max, struct error *err)
+static int refuse(const struct mutation *mutation, const char *list,
+                  const struct resource *resource, const char *why, struct error *err)
 {
     size_t init_count = mutation->pod->init_count, position = mutation->position;
     bool init = position < init_count;
 
-    if (resource->quantity.form == QUANTITY_WHOLE && resource->quantity.value >= 0 &&
-        resource->quantity.value <= max)
-        return 0;
     return error_set(err, -EINVAL, "spec.%s[%zu].resources.%s[%s]: \"%.64s\" is %s",
                      init ? "initContainers" : "containers",
                      init ? position : position - init_count, list, resource->name, resource->text,
-                     resource->quantity.value < 0                   ? "negative"
-                     : resource->quantity.form == QUANTITY_FRACTION ? "not a whole number"
-                                                                    : "more than can be counted");
+                     why);
+}
+
+static int check_resource(const struct mutation *mutation, const char *list,
+                          const struct resource *resource, int64_t max, struct error *err)
+{
+    if (resource->quantity.value < 0)
+        return refuse(mutation, list, resource, "negative", err);
+    if (resource->quantity.form == QUANTITY_FRACTION)
+        return refuse(mutation, list, resource, "not a whole number", err);
+    if (resource->quantity.form != QUANTITY_WHOLE || resource->quantity.value > max)
+        return refuse(mutation, list, resource, "more than can be counted", err);
+    return 0;
+}
+
+static bool is_above_zero(const struct resource *resource)
+{
+    return resource && resource->quantity.value > 0;
+}
+
+/* Beside an amount in MiB, which counts, a percentage of 0 is harmless. Alone it would be a share
+ * without memory, in which nothing can start. */
+static int check_percentage(const struct mutation *mutation, const char *list,
+                            const struct resource_list *resources, struct error *err)
+{
+    const struct nvidia_config *config = mutation->config;
+    const struct resource *percent = resource_find(resources, config->memory_percent_name);
+
+    if (!percent)
+        return 0;
+    if (percent->quantity.value > 100)
+        return refuse(mutation, list, percent, "more than 100", err);
+    if (percent->quantity.value == 0 &&
+        !is_above_zero(container_resource(mutation->container, config->memory_name)))
+        return refuse(mutation, list, percent,
+                      "no share of a card's memory; without this field it is the whole card's",
+                      err);
+    return 0;
 }
 
 static int check_list(const struct mutation *mutation, const char *list,
                       const struct resource_list *resources, struct error *err)
 {
     const struct nvidia_config *config = mutation->config;
-    const char *const names[] = {config->count_name, config->memory_name,
-                                 config->memory_percent_name, config->cores_name,
-                                 config->priority_name};
+    const struct {
+        const char *name;
+        int64_t max;
+    } rows[] = {
+        {config->count_name, INT32_MAX}, /* beyond, it would be read as none at all */
+        {config->memory_name, INT64_MAX}, {config->memory_percent_name, INT64_MAX},
+        {config->cores_name, INT64_MAX},  {config->priority_name, INT64_MAX},
+    };
     int r;
 
-    for (size_t i = 0; i < ARRAY_SIZE(names); i++) {
-        const struct resource *resource = resource_find(resources, names[i]);
+    for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+        const struct resource *resource = resource_find(resources, rows[i].name);
 
-        /* A count beyond 32 bits would be read as none at all. Other amounts are only too much. */
-        r = resource ? check_resource(mutation, list, resource, i ? INT64_MAX : INT32_MAX, err) : 0;
+        r = resource ? check_resource(mutation, list, resource, rows[i].max, err) : 0;
         if (r < 0)
             return r;
     }
-    return 0;
+    return check_percentage(mutation, list, resources, err);
 }
 
-static int check(const struct mutation *mutation, struct error *err)
+static int check_amounts(const struct mutation *mutation, struct error *err)
 {
     int r = check_list(mutation, "limits", &mutation->container->limits, err);
 
@@ -102,13 +139,43 @@ static const struct resource *asked(const struct mutation *mutation, const char 
     return container_resource(mutation->container, name);
 }
 
+static bool names_ours(const struct mutation *mutation)
+{
+    const struct nvidia_config *config = mutation->config;
+
+    return asked(mutation, config->count_name) || asked(mutation, config->memory_name) ||
+           asked(mutation, config->memory_percent_name) || asked(mutation, config->cores_name) ||
+           asked(mutation, config->priority_name);
+}
+
+/* A container's priority is what it asks for as a resource, which a quota can count. A variable of
+ * the pod's own would be taken for it on the node. */
+static int drop_priorities(const struct mutation *mutation)
+{
+    const struct container *container = mutation->container;
+    int r;
+
+    for (size_t i = container->env_count; i > 0; i--) {
+        const struct env_name *variable = &container->env[i - 1];
+
+        if (strcmp(variable->name, PRIORITY_VARIABLE) != 0)
+            continue;
+        r = add_edit(mutation, EDIT_DROP_ENV, "", "");
+        if (r < 0)
+            return r;
+        mutation->edits->items[mutation->edits->count - 1].position = variable->position;
+    }
+    return 0;
+}
+
 static int pass_priority(const struct mutation *mutation)
 {
     const struct resource *priority = limit(mutation, mutation->config->priority_name);
+    int r = names_ours(mutation) ? drop_priorities(mutation) : 0;
 
-    if (!priority)
-        return 0;
-    return add_number_edit(mutation, EDIT_ENV, "CUDA_TASK_PRIORITY", priority->quantity.value);
+    if (r < 0 || !priority)
+        return r;
+    return add_number_edit(mutation, EDIT_ENV, PRIORITY_VARIABLE, priority->quantity.value);
 }
 
 static int pass_core_policy(const struct mutation *mutation)
@@ -194,7 +261,7 @@ int nvidia_mutate(const struct vendor_instance *instance, const struct pod *pod,
     bool has;
     int r;
 
-    r = check(&mutation, err);
+    r = check_amounts(&mutation, err);
     if (r < 0)
         return r;
     r = pass_priority(&mutation);
@@ -210,7 +277,7 @@ int nvidia_mutate(const struct vendor_instance *instance, const struct pod *pod,
     if (r < 0)
         return r;
     if (has) {
-        r = nvidia_check_lists(pod, err);
+        r = nvidia_check_annotations(pod, err);
         if (r < 0)
             return r;
     }

@@ -83,7 +83,7 @@ static bool is_bounded(const char *text)
     return len <= NVIDIA_LIST_TEXT_MAX && count <= NVIDIA_LIST_MAX;
 }
 
-int nvidia_check_lists(const struct pod *pod, struct error *err)
+static int check_lists(const struct pod *pod, struct error *err)
 {
     static const char *const keys[] = {NVIDIA_USE_UUID_KEY, NVIDIA_AVOID_UUID_KEY,
                                        NVIDIA_USE_TYPE_KEY, NVIDIA_AVOID_TYPE_KEY};
@@ -97,6 +97,44 @@ int nvidia_check_lists(const struct pod *pod, struct error *err)
                              NVIDIA_LIST_MAX, NVIDIA_LIST_TEXT_MAX);
     }
     return 0;
+}
+
+/* As HAMi's list it may name several: a card's own mode must be one of them. */
+static int check_mode(const struct pod *pod, struct error *err)
+{
+    static const char *const modes[] = {"hami-core", "mig", "mps", NULL};
+    const char *text = text_pairs_get(&pod->annotations, NVIDIA_MODE_KEY);
+
+    if (!text || text_is_made_of(text, modes))
+        return 0;
+    return error_set(err, -EINVAL,
+                     "metadata.annotations[%s]: \"%.64s\" is not made of hami-core, mig, mps",
+                     NVIDIA_MODE_KEY, text);
+}
+
+/* Go's words for false pass. */
+static int check_numa_bind(const struct pod *pod, struct error *err)
+{
+    static const char *const no[] = {"0", "f", "F", "false", "FALSE", "False"};
+    const char *text = text_pairs_get(&pod->annotations, NVIDIA_NUMA_BIND_KEY);
+
+    if (!text)
+        return 0;
+    for (size_t i = 0; i < ARRAY_SIZE(no); i++) {
+        if (strcmp(text, no[i]) == 0)
+            return 0;
+    }
+    return error_set(err, -EINVAL, "metadata.annotations[%s]: \"%.64s\" is not supported yet",
+                     NVIDIA_NUMA_BIND_KEY, text);
+}
+
+int nvidia_check_annotations(const struct pod *pod, struct error *err)
+{
+    int r = check_lists(pod, err);
+
+    if (r == 0)
+        r = check_mode(pod, err);
+    return r < 0 ? r : check_numa_bind(pod, err);
 }
 
 /*

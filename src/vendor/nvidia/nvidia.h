@@ -20,6 +20,7 @@
 #define NVIDIA_AVOID_UUID_KEY "nvidia.com/nouse-gpuuuid"
 #define NVIDIA_USE_TYPE_KEY "nvidia.com/use-gputype"
 #define NVIDIA_AVOID_TYPE_KEY "nvidia.com/nouse-gputype"
+#define NVIDIA_NUMA_BIND_KEY "nvidia.com/numa-bind"
 #define NVIDIA_MODE_KEY "nvidia.com/vgpu-mode" /* the ways of sharing that will do */
 
 enum {
@@ -74,8 +75,10 @@ void nvidia_config_defaults(struct nvidia_config *ret_config);
 /* The instance keeps the pointer. */
 struct vendor_instance nvidia_instance(const struct nvidia_config *config);
 
-/* -EINVAL, naming the annotation, when a pod's list of uuids or types is beyond the bounds above.
+/*
+ * -EINVAL, naming the annotation, when a pod's list of uuids or types is beyond the bounds above,
+ * or when it asks for a mode that does not exist or for what is not supported.
  */
-int nvidia_check_lists(const struct pod *pod, struct error *err);
+int nvidia_check_annotations(const struct pod *pod, struct error *err);
 
 extern const struct vendor nvidia_vendor;
