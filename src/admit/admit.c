@@ -86,8 +86,8 @@ static int drop_annotation(struct admission *admission, const char *key)
  */
 static int drop_grants(struct admission *admission)
 {
-    static const char *const keys[] = {KEY_NODE, KEY_TIME, KEY_BIND_TIME, KEY_BIND_PHASE,
-                                       POD_INIT_ROLES};
+    static const char *const keys[] = {KEY_NODE,       KEY_TIME,       KEY_BIND_TIME,
+                                       KEY_BIND_PHASE, POD_INIT_ROLES, KEY_PRIORITY};
     const struct vendor_set *vendors = admission->vendors;
     int r = 0;
 

@@ -122,7 +122,8 @@ static const struct {
     {"\"annotations\":{\"hami.io/vgpu-devices-allocated\":\"GPU-1,NVIDIA,1,1:;\","
      "\"hami.io/vgpu-devices-to-allocate\":\";\",\"hami.io/vgpu-node\":\"n\","
      "\"hami.io/vgpu-time\":\"1\",\"hami.io/bind-time\":\"1\",\"hami.io/bind-phase\":\"success\","
-     "\"hami.io/vgpu-init-containers\":\"\",\"hami.io/node-scheduler-policy\":\"spread\"},"
+     "\"hami.io/vgpu-pod-priority\":\"9\",\"hami.io/vgpu-init-containers\":\"\","
+     "\"hami.io/node-scheduler-policy\":\"spread\"},"
      "\"labels\":{\"hami.io/vgpu-node\":\"n\",\"a\":\"b\"}",
      "\"schedulerName\":\"hami-scheduler\",\"containers\":[" SHARE "]",
      /* clang-format off */
@@ -131,6 +132,7 @@ static const struct {
       DROP("/metadata/annotations/hami.io~1bind-time") ","
       DROP("/metadata/annotations/hami.io~1bind-phase") ","
       DROP("/metadata/annotations/hami.io~1vgpu-init-containers") ","
+      DROP("/metadata/annotations/hami.io~1vgpu-pod-priority") ","
       DROP("/metadata/annotations/hami.io~1vgpu-devices-allocated") ","
       DROP("/metadata/annotations/hami.io~1vgpu-devices-to-allocate") ","
      DROP("/metadata/labels/hami.io~1vgpu-node") "]"},
@@ -163,17 +165,16 @@ static void a_priority_is_what_the_container_asks_for(void **state)
     struct admit_answer answer;
 
     (void)state;
-    assert_int_equal(admit(
-                         "\"schedulerName\":\"hami-scheduler\",\"initContainers\":[" WITH_ENV(
-                             "\"nvidia.com/gpu\":1,\"nvidia.com/gpumem\":1,\"nvidia.com/"
-                             "priority\":1") "],"
-                                             "\"containers\":[" WITH_ENV("\"nvidia.com/"
-                                                                         "gpu\":1,\"nvidia.com/"
-                                                                         "gpumem\":1") ",{\"name\":"
-                                                                                       "\"d\"," ENV
-                                                                                       "}]",
-                         &answer),
-                     ADMIT_PATCHED);
+    assert_int_equal(
+        admit("\"schedulerName\":\"hami-scheduler\",\"initContainers\":[" WITH_ENV(
+                  "\"nvidia.com/gpu\":1,\"nvidia.com/gpumem\":1,\"nvidia.com/"
+                  "priority\":1") "],"
+                                  "\"containers\":[" WITH_ENV("\"nvidia.com/"
+                                                              "gpu\":1,\"nvidia.com/"
+                                                              "gpumem\":1") ",{\"name\":"
+                                                                            "\"d\"," ENV "}]",
+              &answer),
+        ADMIT_PATCHED);
     assert_string_equal(
         answer.patch,
         "[" DROP("/spec/initContainers/0/env/2") "," DROP(

@@ -7,7 +7,7 @@ from support import *
 PHASE, TIME = "hami.io/bind-phase", "hami.io/vgpu-time"
 REGISTER = programs.REGISTER
 # All that says what a pod was given.
-GRANT = [ON_NODE, TIME, ALLOCATED, TO_ALLOCATE, "hami.io/vgpu-init-containers", PHASE, "hami.io/bind-time"]
+GRANT = [ON_NODE, TIME, ALLOCATED, TO_ALLOCATE, "hami.io/vgpu-init-containers", "hami.io/vgpu-pod-priority", PHASE, "hami.io/bind-time"]
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
 POLICIES = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies"
 DENIED = 422
