@@ -15,11 +15,11 @@
 #include "region/limits.h"
 
 struct guest {
-    struct book *book;
+    struct registry *registry;
     const struct local *local;
-    const struct grant *grant;
+    const struct lease *lease;
     bool allow_unaccounted;
-    /* The folder's path is short enough for what is put behind it: book_make_run(). */
+    /* The folder's path is short enough for what is put behind it: registry_make_run(). */
     char folder[PATH_MAX];
     char library[PATH_MAX + 64];
     char region[PATH_MAX];
@@ -28,18 +28,18 @@ struct guest {
 static int write_limits(const struct guest *guest, struct error *err)
 {
     char path[sizeof(guest->library)], text[LIMITS_FILE_MAX];
-    const struct grant *grant = guest->grant;
+    const struct lease *lease = guest->lease;
     struct limits limits = LIMITS_INIT;
     int len, r;
 
-    limits.device_count = (unsigned)grant->device_count;
+    limits.device_count = (unsigned)lease->device_count;
     limits.only_granted = true;
     limits.allow_unaccounted = guest->allow_unaccounted;
     COPY_TEXT(limits.region_path, guest->region);
-    for (size_t i = 0; i < grant->device_count; i++) {
-        COPY_TEXT(limits.devices[i].uuid, grant->devices[i].uuid);
-        limits.devices[i].memory_bytes = grant->devices[i].memory_bytes;
-        limits.devices[i].cores = grant->devices[i].cores;
+    for (size_t i = 0; i < lease->device_count; i++) {
+        COPY_TEXT(limits.devices[i].uuid, lease->devices[i].uuid);
+        limits.devices[i].memory_bytes = lease->devices[i].memory_bytes;
+        limits.devices[i].cores = lease->devices[i].cores;
     }
 
     len = limits_format(&limits, text, sizeof(text));
@@ -54,9 +54,9 @@ static int make_folder(struct guest *guest, struct error *err)
     char vgpu[sizeof(guest->library)];
     int r;
 
-    r = book_make_run(guest->book, guest->grant->id, guest->folder, err);
+    r = registry_make_run(guest->registry, guest->lease->id, guest->folder, err);
     if (r == 0)
-        r = book_region_path(guest->book, guest->grant->id, guest->region);
+        r = registry_region_path(guest->registry, guest->lease->id, guest->region);
     if (r < 0)
         return r;
     if (strlen(guest->region) >= LIMITS_PATH_SIZE)
@@ -112,24 +112,24 @@ static void forget_limits(void)
 
 static int set_environment(const struct guest *guest, struct error *err)
 {
-    char uuids[GRANT_MAX_DEVICES * (DEVICE_UUID_SIZE + 1)] = "", name[48];
-    const struct grant *grant = guest->grant;
+    char uuids[LEASE_MAX_DEVICES * (DEVICE_UUID_SIZE + 1)] = "", name[48];
+    const struct lease *lease = guest->lease;
     int r;
 
     forget_limits();
-    for (size_t i = 0; i < grant->device_count; i++) {
+    for (size_t i = 0; i < lease->device_count; i++) {
         size_t len = strlen(uuids);
 
         (void)snprintf(uuids + len, sizeof(uuids) - len, "%s%s", i ? "," : "",
-                       grant->devices[i].uuid);
+                       lease->devices[i].uuid);
         (void)snprintf(name, sizeof(name), "CUDA_DEVICE_MEMORY_LIMIT_%zu", i);
-        setf(name, "%llum", (unsigned long long)(grant->devices[i].memory_bytes / MIB));
+        setf(name, "%llum", (unsigned long long)(lease->devices[i].memory_bytes / MIB));
     }
     set("CUDA_VISIBLE_DEVICES", uuids);
     set("NVIDIA_VISIBLE_DEVICES", uuids);
     set("CUDA_DEVICE_MEMORY_SHARED_CACHE", guest->region);
-    if (grant->devices[0].cores)
-        setf("CUDA_DEVICE_SM_LIMIT", "%u", grant->devices[0].cores);
+    if (lease->devices[0].cores)
+        setf("CUDA_DEVICE_SM_LIMIT", "%u", lease->devices[0].cores);
 
     r = prepend("LD_PRELOAD", guest->library);
     if (r == 0 && *guest->local->machine)
@@ -137,10 +137,10 @@ static int set_environment(const struct guest *guest, struct error *err)
     return r < 0 ? error_set(err, r, "cannot set the environment: %s", strerror(-r)) : 0;
 }
 
-int guest_prepare(struct book *book, const struct local *local, const struct grant *grant,
+int guest_prepare(struct registry *registry, const struct local *local, const struct lease *lease,
                   bool allow_unaccounted, struct error *err)
 {
-    struct guest guest = {book, local, grant, allow_unaccounted};
+    struct guest guest = {registry, local, lease, allow_unaccounted};
     int r;
 
     r = make_folder(&guest, err);

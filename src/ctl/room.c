@@ -73,16 +73,16 @@ static void explain(struct room *room, const struct device *devices,
                    freest->index, freest->uuid);
 }
 
-static void fill_grant(struct grant *grant, const struct device *devices,
+static void fill_lease(struct lease *lease, const struct device *devices,
                        const struct place_decision *decision)
 {
-    grant->device_count = decision->pick_count;
+    lease->device_count = decision->pick_count;
     for (size_t i = 0; i < decision->pick_count; i++) {
         const struct place_pick *pick = &decision->picks[i];
 
-        COPY_TEXT(grant->devices[i].uuid, devices[pick->device].uuid);
-        grant->devices[i].memory_bytes = pick->memory_bytes;
-        grant->devices[i].cores = pick->cores;
+        COPY_TEXT(lease->devices[i].uuid, devices[pick->device].uuid);
+        lease->devices[i].memory_bytes = pick->memory_bytes;
+        lease->devices[i].cores = pick->cores;
     }
 }
 
@@ -94,19 +94,19 @@ static bool can_ever_fit(struct room *room, struct place_decision *decision)
 }
 
 /* Locked. */
-static int take_locked(struct room *room, struct grant *grant, struct error *err)
+static int take_locked(struct room *room, struct lease *lease, struct error *err)
 {
-    CLEANUP(grant_list_deinit) struct grant_list list = {0};
+    CLEANUP(lease_list_deinit) struct lease_list list = {0};
     struct device devices[LOCAL_MAX_DEVICES];
     struct place_decision decision;
     int r;
 
-    r = book_list(room->book, &list, err);
+    r = registry_list(room->registry, &list, err);
     if (r < 0)
         return r;
 
     memcpy(devices, room->local->devices, sizeof(devices));
-    book_charge(&list, devices, room->local->device_count);
+    registry_charge(&list, devices, room->local->device_count);
     r = place_fit(devices, room->local->device_count, room->request, &room->policy, &decision);
     if (r < 0)
         return error_set(err, r, "cannot place the request: %s", strerror(-r));
@@ -115,15 +115,15 @@ static int take_locked(struct room *room, struct grant *grant, struct error *err
         return ROOM_NONE;
     }
 
-    fill_grant(grant, devices, &decision);
-    r = book_add(room->book, grant, err);
+    fill_lease(lease, devices, &decision);
+    r = registry_add(room->registry, lease, err);
     if (r < 0)
         return r;
     room->fd = r;
     return ROOM_GRANTED;
 }
 
-int room_take(struct room *room, struct grant *grant, struct error *err)
+int room_take(struct room *room, struct lease *lease, struct error *err)
 {
     struct place_decision decision;
     int r;
@@ -133,11 +133,11 @@ int room_take(struct room *room, struct grant *grant, struct error *err)
         return ROOM_NEVER;
     }
 
-    r = book_lock(room->book, err);
+    r = registry_lock(room->registry, err);
     if (r < 0)
         return r;
-    r = take_locked(room, grant, err);
-    book_unlock(room->book);
+    r = take_locked(room, lease, err);
+    registry_unlock(room->registry);
     return r;
 }
 
@@ -151,10 +151,10 @@ struct place {
 };
 
 /*
- * Whoever is first watches the grants; everybody else only who is in front, so that one leaving
+ * Whoever is first watches the leases; everybody else only who is in front, so that one leaving
  * wakes one. A descriptor's end is a close, also when its process was killed.
  */
-static void watch_for_turn(struct place *place, const struct book *book)
+static void watch_for_turn(struct place *place, const struct registry *registry)
 {
     char path[PATH_MAX + 32];
 
@@ -163,10 +163,11 @@ static void watch_for_turn(struct place *place, const struct book *book)
     if (place->watch >= 0)
         (void)inotify_rm_watch(place->notify, place->watch);
     if (place->predecessor) {
-        (void)snprintf(path, sizeof(path), "%s/waiting/%" PRIu64, book->path, place->predecessor);
+        (void)snprintf(path, sizeof(path), "%s/waiting/%" PRIu64, registry->path,
+                       place->predecessor);
         place->watch = inotify_add_watch(place->notify, path, IN_CLOSE_WRITE | IN_ATTRIB);
     } else {
-        (void)snprintf(path, sizeof(path), "%s/grants", book->path);
+        (void)snprintf(path, sizeof(path), "%s/grants", registry->path);
         place->watch = inotify_add_watch(place->notify, path, IN_CLOSE_WRITE | IN_DELETE);
     }
 }
@@ -185,23 +186,23 @@ static void wait_for_change(const struct place *place, int64_t left_ns)
 }
 
 /* Our turn comes when nobody is in front of us, and then when there is room. */
-static int take_turn(struct room *room, struct grant *grant, struct place *place, struct error *err)
+static int take_turn(struct room *room, struct lease *lease, struct place *place, struct error *err)
 {
     int r;
 
-    r = book_lock(room->book, err);
+    r = registry_lock(room->registry, err);
     if (r < 0)
         return r;
-    place->predecessor = book_find_predecessor(room->book, place->id);
-    watch_for_turn(place, room->book);
-    r = place->predecessor ? ROOM_NONE : take_locked(room, grant, err);
+    place->predecessor = registry_find_predecessor(room->registry, place->id);
+    watch_for_turn(place, room->registry);
+    r = place->predecessor ? ROOM_NONE : take_locked(room, lease, err);
     if (r == ROOM_GRANTED)
-        book_leave_queue(room->book, place->id, take_fd(&place->fd));
-    book_unlock(room->book);
+        registry_leave_queue(room->registry, place->id, take_fd(&place->fd));
+    registry_unlock(room->registry);
     return r;
 }
 
-static int wait_in_queue(struct room *room, struct grant *grant, struct place *place,
+static int wait_in_queue(struct room *room, struct lease *lease, struct place *place,
                          int64_t timeout_ns, void (*tell)(const struct room *room),
                          struct error *err)
 {
@@ -210,7 +211,7 @@ static int wait_in_queue(struct room *room, struct grant *grant, struct place *p
     int r;
 
     for (;;) {
-        r = take_turn(room, grant, place, err);
+        r = take_turn(room, lease, place, err);
         if (r != ROOM_NONE)
             return r;
         if (timeout_ns >= 0) {
@@ -225,7 +226,7 @@ static int wait_in_queue(struct room *room, struct grant *grant, struct place *p
     }
 }
 
-int room_wait(struct room *room, struct grant *grant, int64_t timeout_ns,
+int room_wait(struct room *room, struct lease *lease, int64_t timeout_ns,
               void (*tell)(const struct room *room), struct error *err)
 {
     struct place place = {.fd = -1, .notify = -1, .watch = -1};
@@ -238,17 +239,17 @@ int room_wait(struct room *room, struct grant *grant, int64_t timeout_ns,
     }
     (void)snprintf(room->why, sizeof(room->why), "others wait in front");
 
-    r = book_lock(room->book, err);
+    r = registry_lock(room->registry, err);
     if (r < 0)
         return r;
-    place.fd = book_join_queue(room->book, &place.id, err);
-    book_unlock(room->book);
+    place.fd = registry_join_queue(room->registry, &place.id, err);
+    registry_unlock(room->registry);
     if (place.fd < 0)
         return place.fd;
 
-    r = wait_in_queue(room, grant, &place, timeout_ns, tell, err);
+    r = wait_in_queue(room, lease, &place, timeout_ns, tell, err);
     if (place.fd >= 0)
-        book_leave_queue(room->book, place.id, place.fd);
+        registry_leave_queue(room->registry, place.id, place.fd);
     close_p(&place.notify);
     return r;
 }

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* Getting a grant for a request out of the ledger: at once, or by waiting for room. */
+/* Getting a lease for a request out of the ledger: at once, or by waiting for room. */
 
-#include "ctl/book.h"
 #include "ctl/local.h"
+#include "ctl/registry.h"
 #include "place/place.h"
 
 enum room_outcome {
@@ -19,21 +19,21 @@ enum {
 };
 
 struct room {
-    struct book *book;
+    struct registry *registry;
     const struct local *local;
     const struct request *request;
     struct place_policy policy;
 
-    int fd;                   /* ROOM_GRANTED: keeps the grant */
+    int fd;                   /* ROOM_GRANTED: keeps the lease */
     char why[ROOM_TEXT_SIZE]; /* otherwise: the reasons, and what there is */
 };
 
-/* Tries once. Sets the grant's id and devices. */
-int room_take(struct room *room, struct grant *grant, struct error *err);
+/* Tries once. Sets the lease's id and devices. */
+int room_take(struct room *room, struct lease *lease, struct error *err);
 
 /*
  * Waits in the order of arrival, at most timeout_ns unless that is negative. Calls tell() with why
  * once, when there is no room at first.
  */
-int room_wait(struct room *room, struct grant *grant, int64_t timeout_ns,
+int room_wait(struct room *room, struct lease *lease, int64_t timeout_ns,
               void (*tell)(const struct room *room), struct error *err);

@@ -29,8 +29,8 @@ struct run {
     char *const *command;
 
     struct local local;
-    struct book book;
-    struct grant grant;
+    struct registry registry;
+    struct lease lease;
 };
 
 enum {
@@ -100,8 +100,8 @@ static void parse_gpus(struct run *run, const char *arg, struct argp_state *stat
 {
     uint64_t count;
 
-    if (parse_u64(arg, &count) < 0 || count < 1 || count > GRANT_MAX_DEVICES)
-        argp_error(state, "--gpus: \"%s\" is not a number from 1 to %d", arg, GRANT_MAX_DEVICES);
+    if (parse_u64(arg, &count) < 0 || count < 1 || count > LEASE_MAX_DEVICES)
+        argp_error(state, "--gpus: \"%s\" is not a number from 1 to %d", arg, LEASE_MAX_DEVICES);
     run->request.count = (unsigned)count;
 }
 
@@ -232,23 +232,23 @@ static void tell_waiting(const struct room *room)
     (void)fprintf(stderr, "hamictl run: waiting for room: %s\n", room->why);
 }
 
-/* Fills run->grant. Returns the descriptor that keeps it, or a negative errno. */
+/* Fills run->lease. Returns the descriptor that keeps it, or a negative errno. */
 static int get_room(struct run *run, struct error *err)
 {
     struct room room = {
-        .book = &run->book,
+        .registry = &run->registry,
         .local = &run->local,
         .request = &run->request,
         .policy = run->policy,
     };
     int r;
 
-    run->grant.keeper = getpid();
-    run->grant.started = (int64_t)time(NULL);
-    grant_set_command(&run->grant, run->command);
+    run->lease.keeper = getpid();
+    run->lease.started = (int64_t)time(NULL);
+    lease_set_command(&run->lease, run->command);
 
-    r = run->wait ? room_wait(&room, &run->grant, run->timeout_ns, tell_waiting, err)
-                  : room_take(&room, &run->grant, err);
+    r = run->wait ? room_wait(&room, &run->lease, run->timeout_ns, tell_waiting, err)
+                  : room_take(&room, &run->lease, err);
     switch (r) {
     case ROOM_GRANTED:
         return room.fd;
@@ -267,33 +267,33 @@ static int get_room(struct run *run, struct error *err)
     }
 }
 
-static void tell_granted(const struct grant *grant)
+static void tell_granted(const struct lease *lease)
 {
     char size[CTL_SIZE_TEXT];
 
-    for (size_t i = 0; i < grant->device_count; i++)
-        (void)fprintf(stderr, "hamictl run: grant %llu: %s, %s, cores %u%%\n",
-                      (unsigned long long)grant->id, grant->devices[i].uuid,
-                      ctl_format_size(grant->devices[i].memory_bytes, size),
-                      grant->devices[i].cores ? grant->devices[i].cores : DEVICE_CORES);
+    for (size_t i = 0; i < lease->device_count; i++)
+        (void)fprintf(stderr, "hamictl run: lease %llu: %s, %s, cores %u%%\n",
+                      (unsigned long long)lease->id, lease->devices[i].uuid,
+                      ctl_format_size(lease->devices[i].memory_bytes, size),
+                      lease->devices[i].cores ? lease->devices[i].cores : DEVICE_CORES);
 }
 
 /* Returns the program's exit code, or a negative errno. */
-static int run_granted(struct run *run, int grant_fd, struct error *err)
+static int run_granted(struct run *run, int lease_fd, struct error *err)
 {
     struct launch launch;
     int r;
 
-    r = guest_prepare(&run->book, &run->local, &run->grant, run->allow_unaccounted, err);
+    r = guest_prepare(&run->registry, &run->local, &run->lease, run->allow_unaccounted, err);
     if (r < 0)
         return r;
 
     if (run->verbose)
-        tell_granted(&run->grant);
+        tell_granted(&run->lease);
     r = launch_start(&launch, run->command, err);
     if (r < 0)
         return r;
-    book_set_program(grant_fd, launch.pid);
+    registry_set_program(lease_fd, launch.pid);
     return launch_wait(&launch);
 }
 
@@ -306,7 +306,7 @@ static int run_program(struct run *run, struct error *err)
         return r;
     r = check(run, err);
     if (r == 0)
-        r = book_open(&run->book, run->local.state, err);
+        r = registry_open(&run->registry, run->local.state, err);
     if (r < 0)
         return r;
 
@@ -317,7 +317,7 @@ static int run_program(struct run *run, struct error *err)
         return fd;
 
     r = run_granted(run, fd, err);
-    book_release(&run->book, run->grant.id, fd);
+    registry_release(&run->registry, run->lease.id, fd);
     return r;
 }
 
@@ -326,7 +326,7 @@ int run_main(int argc, char **argv)
     static struct run run = {
         .request = {.type = "", .count = 1},
         .timeout_ns = -1,
-        .book = BOOK_INIT,
+        .registry = REGISTRY_INIT,
     };
     struct error err = ERROR_INIT;
     int r;
@@ -339,6 +339,6 @@ int run_main(int argc, char **argv)
         run.request.memory_percent = 100;
 
     r = run_program(&run, &err);
-    book_close(&run.book);
+    registry_close(&run.registry);
     return r < 0 ? fail(err.text) : r;
 }

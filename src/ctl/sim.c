@@ -14,9 +14,9 @@
 #include "base/parse.h"
 #include "base/strbuf.h"
 #include "base/util.h"
-#include "ctl/book.h"
 #include "ctl/ctl.h"
 #include "ctl/paths.h"
+#include "ctl/registry.h"
 #include "ctl/sim_config.h"
 #include "ctl/sim_print.h"
 #include "simdriver/machine.h"
@@ -288,7 +288,7 @@ static int remove_machine(const struct sim *sim, const char *path, struct error 
     if (len < 0 || (size_t)len >= sizeof(state))
         return error_set(err, -ENAMETOOLONG, "%s: the path is too long", path);
     if (!sim->force) {
-        r = book_check_unused(state, err);
+        r = registry_check_unused(state, err);
         if (r < 0)
             return error_wrap(err, r, "cannot remove %s", path);
     }
@@ -296,7 +296,7 @@ static int remove_machine(const struct sim *sim, const char *path, struct error 
     r = sim_machine_remove(path, sim->force, err);
     if (r < 0)
         return r;
-    book_remove(state);
+    registry_remove(state);
     return 0;
 }
 

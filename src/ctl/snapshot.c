@@ -18,11 +18,11 @@ enum {
 
 struct gather {
     struct snapshot *snapshot;
-    struct book *book;
-    struct grant_list grants;
+    struct registry *registry;
+    struct lease_list leases;
     struct region_view *view;
     int64_t now;
-    pid_t *granted; /* processes of the grants' regions */
+    pid_t *granted; /* processes of the leases' regions */
     size_t granted_count;
 };
 
@@ -83,26 +83,26 @@ static void read_use(const struct gather *gather, const char *uuid, struct holde
     holder->processes = view->process_count;
 }
 
-static int add_grant(struct gather *gather, const struct grant *grant)
+static int add_lease(struct gather *gather, const struct lease *lease)
 {
     char path[PATH_MAX];
     bool has_region;
 
-    has_region = book_region_path(gather->book, grant->id, path) == 0 &&
+    has_region = registry_region_path(gather->registry, lease->id, path) == 0 &&
                  region_view_read(path, gather->view, NULL) == 0;
     if (has_region && remember_processes(gather) < 0)
         return -ENOMEM;
 
-    for (size_t i = 0; i < grant->device_count; i++) {
-        const struct grant_device *device = &grant->devices[i];
+    for (size_t i = 0; i < lease->device_count; i++) {
+        const struct lease_device *device = &lease->devices[i];
         struct holder *holder = add_holder(gather->snapshot);
 
         if (!holder)
             return -ENOMEM;
-        holder->id = grant->id;
-        holder->pid = grant->program;
-        holder->age_s = MAX(gather->now - grant->started, 0);
-        COPY_TEXT(holder->command, grant->command);
+        holder->id = lease->id;
+        holder->pid = lease->program;
+        holder->age_s = MAX(gather->now - lease->started, 0);
+        COPY_TEXT(holder->command, lease->command);
         holder->device = find_device(gather->snapshot->local, device->uuid);
         holder->limit_bytes = device->memory_bytes;
         holder->cores = device->cores;
@@ -118,25 +118,25 @@ static bool is_granted(const struct gather *gather, pid_t pid)
         if (gather->granted[i] == pid)
             return true;
     }
-    for (size_t i = 0; i < gather->grants.count; i++) {
-        if (gather->grants.grants[i].program == pid)
+    for (size_t i = 0; i < gather->leases.count; i++) {
+        if (gather->leases.leases[i].program == pid)
             return true;
     }
     return false;
 }
 
-static void read_command(pid_t pid, char ret_command[GRANT_COMMAND_SIZE])
+static void read_command(pid_t pid, char ret_command[LEASE_COMMAND_SIZE])
 {
-    char path[32], name[GRANT_COMMAND_SIZE];
+    char path[32], name[LEASE_COMMAND_SIZE];
 
     (void)snprintf(path, sizeof(path), "/proc/%d/comm", (int)pid);
     if (file_read(path, name, sizeof(name)) < 0)
         COPY_TEXT(name, "?");
     name[strcspn(name, "\n")] = '\0';
-    copy_text(ret_command, GRANT_COMMAND_SIZE, name);
+    copy_text(ret_command, LEASE_COMMAND_SIZE, name);
 }
 
-/* Processes on a device that no grant explains. */
+/* Processes on a device that no lease explains. */
 static int add_others(struct gather *gather, size_t device)
 {
     struct local *local = gather->snapshot->local;
@@ -163,15 +163,15 @@ static int add_others(struct gather *gather, size_t device)
     return 0;
 }
 
-static int list_grants(struct gather *gather, struct error *err)
+static int list_leases(struct gather *gather, struct error *err)
 {
     int r;
 
-    r = book_lock(gather->book, err);
+    r = registry_lock(gather->registry, err);
     if (r < 0)
         return r;
-    r = book_list(gather->book, &gather->grants, err);
-    book_unlock(gather->book);
+    r = registry_list(gather->registry, &gather->leases, err);
+    registry_unlock(gather->registry);
     return r;
 }
 
@@ -181,15 +181,15 @@ static int gather_all(struct gather *gather, struct error *err)
     struct local *local = snapshot->local;
     int r;
 
-    r = list_grants(gather, err);
+    r = list_leases(gather, err);
     if (r < 0)
         return r;
     for (size_t i = 0; i < local->device_count; i++)
         local->devices[i].used = (struct device_usage){0};
-    book_charge(&gather->grants, local->devices, local->device_count);
+    registry_charge(&gather->leases, local->devices, local->device_count);
 
-    for (size_t i = 0; r == 0 && i < gather->grants.count; i++)
-        r = add_grant(gather, &gather->grants.grants[i]);
+    for (size_t i = 0; r == 0 && i < gather->leases.count; i++)
+        r = add_lease(gather, &gather->leases.leases[i]);
     for (size_t i = 0; r == 0 && i < local->device_count; i++) {
         snapshot->has_status[i] = nvml_read_status(local->nvml, local->devices[i].index,
                                                    &snapshot->statuses[i], NULL) == 0;
@@ -198,13 +198,13 @@ static int gather_all(struct gather *gather, struct error *err)
     return r < 0 ? error_set(err, r, "cannot list who holds what: %s", strerror(-r)) : 0;
 }
 
-int snapshot_take(struct local *local, struct book *book, struct snapshot *ret_snapshot,
+int snapshot_take(struct local *local, struct registry *registry, struct snapshot *ret_snapshot,
                   struct error *err)
 {
     struct snapshot snapshot = {.local = local};
     struct gather gather = {
         .snapshot = &snapshot,
-        .book = book,
+        .registry = registry,
         .now = (int64_t)time(NULL),
     };
     int r;
@@ -213,7 +213,7 @@ int snapshot_take(struct local *local, struct book *book, struct snapshot *ret_s
     r = gather.view ? gather_all(&gather, err) : error_set(err, -ENOMEM, "out of memory");
     free(gather.view);
     free(gather.granted);
-    grant_list_deinit(&gather.grants);
+    lease_list_deinit(&gather.leases);
     if (r < 0) {
         snapshot_deinit(&snapshot);
         return r;

@@ -8,19 +8,19 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-#include "ctl/book.h"
-#include "ctl/grant.h"
+#include "ctl/lease.h"
 #include "ctl/local.h"
+#include "ctl/registry.h"
 
-/* A grant on one device, or a process that uses a device without one. */
+/* A lease on one device, or a process that uses a device without one. */
 struct holder {
-    uint64_t id;   /* of the grant; 0: none */
+    uint64_t id;   /* of the lease; 0: none */
     pid_t pid;     /* 0: the program has not started yet */
     int64_t age_s; /* negative: not known */
-    char command[GRANT_COMMAND_SIZE];
+    char command[LEASE_COMMAND_SIZE];
     size_t device; /* position in the local devices */
     uint64_t limit_bytes;
-    uint64_t used_bytes; /* by its region; without a grant, by NVML */
+    uint64_t used_bytes; /* by its region; without a lease, by NVML */
     unsigned cores;      /* percent; 0: no share */
     unsigned processes;
     uint64_t refusals; /* allocations refused for the limit */
@@ -35,6 +35,6 @@ struct snapshot {
 };
 
 /* Looks. Regions are read, never mapped; one that cannot be read counts as unused so far. */
-int snapshot_take(struct local *local, struct book *book, struct snapshot *ret_snapshot,
+int snapshot_take(struct local *local, struct registry *registry, struct snapshot *ret_snapshot,
                   struct error *err);
 void snapshot_deinit(struct snapshot *snapshot);

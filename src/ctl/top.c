@@ -34,7 +34,7 @@ struct top {
     size_t file_count;
 
     struct local local;
-    struct book book;
+    struct registry registry;
     struct region_view *view;
 };
 
@@ -111,7 +111,7 @@ static const struct argp argp = {
         "Show the GPUs of this machine, and who holds and uses what.\v"
         "USED is what the driver says of a GPU, and what its own region says of a holder; GRANTED "
         "and CORES are what hamictl run has given away. A process without an ID uses the GPU "
-        "without a grant.",
+        "without a lease.",
 };
 
 static int print_machine(struct top *top, struct strbuf *text, struct error *err)
@@ -119,7 +119,7 @@ static int print_machine(struct top *top, struct strbuf *text, struct error *err
     struct snapshot snapshot;
     int r;
 
-    r = snapshot_take(&top->local, &top->book, &snapshot, err);
+    r = snapshot_take(&top->local, &top->registry, &snapshot, err);
     if (r < 0)
         return r;
     if (top->json)
@@ -207,14 +207,14 @@ static int open_sources(struct top *top, struct error *err)
         return top->view ? 0 : error_set(err, -ENOMEM, "out of memory");
     }
     r = local_open(&top->local, err);
-    return r < 0 ? r : book_open(&top->book, top->local.state, err);
+    return r < 0 ? r : registry_open(&top->registry, top->local.state, err);
 }
 
 int top_main(int argc, char **argv)
 {
     static struct top top = {
         .interval_ns = 2 * NS_PER_S,
-        .book = BOOK_INIT,
+        .registry = REGISTRY_INIT,
     };
     struct error err = ERROR_INIT;
     int r;
@@ -226,7 +226,7 @@ int top_main(int argc, char **argv)
     if (r == 0)
         r = top.watch ? watch(&top, &err) : show_once(&top, &err);
     local_close(&top.local);
-    book_close(&top.book);
+    registry_close(&top.registry);
     free(top.view);
     if (r == 0)
         return 0;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "ctl/grant.h"
+#include "ctl/lease.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -15,42 +15,42 @@ enum {
     FILE_MAX = 8192,
 };
 
-int grant_compare_ids(const void *a, const void *b)
+int lease_compare_ids(const void *a, const void *b)
 {
     const uint64_t *left = a, *right = b;
 
     return (*left > *right) - (*left < *right);
 }
 
-void grant_set_command(struct grant *grant, char *const *words)
+void lease_set_command(struct lease *lease, char *const *words)
 {
     size_t len = 0;
 
-    for (; *words && len + 1 < sizeof(grant->command); words++) {
+    for (; *words && len + 1 < sizeof(lease->command); words++) {
         if (len)
-            grant->command[len++] = ' ';
-        copy_text(grant->command + len, sizeof(grant->command) - len, *words);
-        len = strlen(grant->command);
+            lease->command[len++] = ' ';
+        copy_text(lease->command + len, sizeof(lease->command) - len, *words);
+        len = strlen(lease->command);
     }
-    for (char *p = grant->command; *p; p++) {
+    for (char *p = lease->command; *p; p++) {
         if ((unsigned char)*p < ' ' || *p == 0x7f)
             *p = '?';
     }
 }
 
-int grant_write(int fd, const struct grant *grant)
+int lease_write(int fd, const struct lease *lease)
 {
     struct strbuf text = STRBUF_INIT(FILE_MAX - 64);
     ssize_t written;
 
-    strbuf_addf(&text, "keeper=%d\nstarted=%" PRId64 "\n", (int)grant->keeper, grant->started);
-    for (size_t i = 0; i < grant->device_count; i++) {
-        const struct grant_device *device = &grant->devices[i];
+    strbuf_addf(&text, "keeper=%d\nstarted=%" PRId64 "\n", (int)lease->keeper, lease->started);
+    for (size_t i = 0; i < lease->device_count; i++) {
+        const struct lease_device *device = &lease->devices[i];
 
         strbuf_addf(&text, "device=%s %" PRIu64 " %u\n", device->uuid, device->memory_bytes,
                     device->cores);
     }
-    strbuf_addf(&text, "command=%s\n", grant->command);
+    strbuf_addf(&text, "command=%s\n", lease->command);
 
     written = text.failed ? -1 : write(fd, text.text, text.len);
     if (written != (ssize_t)text.len) {
@@ -74,9 +74,9 @@ static int read_number(const char *text, uint64_t max, uint64_t *ret_value)
 }
 
 /* "UUID BYTES CORES" */
-static int read_device(char *value, struct grant *grant)
+static int read_device(char *value, struct lease *lease)
 {
-    struct grant_device *device = &grant->devices[grant->device_count];
+    struct lease_device *device = &lease->devices[lease->device_count];
     char *rest, *uuid, *memory, *cores;
     uint64_t percent;
 
@@ -85,7 +85,7 @@ static int read_device(char *value, struct grant *grant)
     cores = strtok_r(NULL, " ", &rest);
     if (!cores || strlen(uuid) >= sizeof(device->uuid))
         return -EBADMSG;
-    if (grant->device_count == ARRAY_SIZE(grant->devices))
+    if (lease->device_count == ARRAY_SIZE(lease->devices))
         return -EBADMSG;
     if (read_number(memory, UINT64_MAX, &device->memory_bytes) < 0)
         return -EBADMSG;
@@ -94,36 +94,36 @@ static int read_device(char *value, struct grant *grant)
 
     COPY_TEXT(device->uuid, uuid);
     device->cores = (unsigned)percent;
-    grant->device_count++;
+    lease->device_count++;
     return 0;
 }
 
-static int read_line(const char *key, char *value, struct grant *grant)
+static int read_line(const char *key, char *value, struct lease *lease)
 {
     uint64_t number = 0;
     int r = 0;
 
     if (strcmp(key, "device") == 0)
-        return read_device(value, grant);
+        return read_device(value, lease);
 
     if (strcmp(key, "keeper") == 0) {
         r = read_number(value, INT32_MAX, &number);
-        grant->keeper = (pid_t)number;
+        lease->keeper = (pid_t)number;
     } else if (strcmp(key, "program") == 0) {
         r = read_number(value, INT32_MAX, &number);
-        grant->program = (pid_t)number;
+        lease->program = (pid_t)number;
     } else if (strcmp(key, "started") == 0) {
         r = read_number(value, INT64_MAX, &number);
-        grant->started = (int64_t)number;
+        lease->started = (int64_t)number;
     } else if (strcmp(key, "command") == 0) {
-        COPY_TEXT(grant->command, value);
+        COPY_TEXT(lease->command, value);
     }
     return r;
 }
 
-int grant_parse(char *text, struct grant *ret_grant, struct error *err)
+int lease_parse(char *text, struct lease *ret_lease, struct error *err)
 {
-    struct grant grant = {0};
+    struct lease lease = {0};
     char *line = text, *end;
 
     for (unsigned number = 1; (end = strchr(line, '\n')); number++, line = end + 1) {
@@ -133,17 +133,17 @@ int grant_parse(char *text, struct grant *ret_grant, struct error *err)
         if (!equals || equals > end)
             return error_set(err, -EBADMSG, "line %u is not KEY=VALUE", number);
         *equals = '\0';
-        if (read_line(line, equals + 1, &grant) < 0)
+        if (read_line(line, equals + 1, &lease) < 0)
             return error_set(err, -EBADMSG, "line %u: %s is wrong", number, line);
     }
-    if (!grant.device_count)
+    if (!lease.device_count)
         return error_set(err, -EBADMSG, "it names no device");
 
-    *ret_grant = grant;
+    *ret_lease = lease;
     return 0;
 }
 
-int grant_read(int fd, struct grant *ret_grant, struct error *err)
+int lease_read(int fd, struct lease *ret_lease, struct error *err)
 {
     char text[FILE_MAX];
     ssize_t len;
@@ -152,5 +152,5 @@ int grant_read(int fd, struct grant *ret_grant, struct error *err)
     if (len < 0)
         return error_set(err, -errno, "%s", strerror(errno));
     text[len] = '\0';
-    return grant_parse(text, ret_grant, err);
+    return lease_parse(text, ret_lease, err);
 }

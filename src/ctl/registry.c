@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "ctl/book.h"
+#include "ctl/registry.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -15,7 +15,7 @@
 #include "base/cleanup.h"
 #include "base/parse.h"
 #include "base/util.h"
-#include "ctl/grant.h"
+#include "ctl/lease.h"
 #include "region/view.h"
 
 enum {
@@ -45,65 +45,65 @@ static int open_folder(const char *path, const char *name, int *ret_fd, struct e
     return 0;
 }
 
-int book_open(struct book *book, const char *path, struct error *err)
+int registry_open(struct registry *registry, const char *path, struct error *err)
 {
     char lock[PATH_MAX];
     int r;
 
-    *book = (struct book)BOOK_INIT;
-    COPY_TEXT(book->path, path);
+    *registry = (struct registry)REGISTRY_INIT;
+    COPY_TEXT(registry->path, path);
     r = snprintf(lock, sizeof(lock), "%s/lock", path);
     if (r < 0 || (size_t)r >= sizeof(lock))
         return error_set(err, -ENAMETOOLONG, "%s: the path is too long", path);
 
-    book->lock_fd = open(lock, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
-    if (book->lock_fd < 0)
+    registry->lock_fd = open(lock, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (registry->lock_fd < 0)
         return error_set(err, -errno, "cannot open %s: %s", lock, strerror(errno));
 
-    r = open_folder(path, "grants", &book->grants_fd, err);
+    r = open_folder(path, "grants", &registry->leases_fd, err);
     if (r == 0)
-        r = open_folder(path, "runs", &book->runs_fd, err);
+        r = open_folder(path, "runs", &registry->runs_fd, err);
     if (r == 0)
-        r = open_folder(path, "waiting", &book->waiting_fd, err);
+        r = open_folder(path, "waiting", &registry->waiting_fd, err);
     if (r < 0)
-        book_close(book);
+        registry_close(registry);
     return r;
 }
 
-void book_close(struct book *book)
+void registry_close(struct registry *registry)
 {
-    close_p(&book->lock_fd);
-    close_p(&book->grants_fd);
-    close_p(&book->runs_fd);
-    close_p(&book->waiting_fd);
-    *book = (struct book)BOOK_INIT;
+    close_p(&registry->lock_fd);
+    close_p(&registry->leases_fd);
+    close_p(&registry->runs_fd);
+    close_p(&registry->waiting_fd);
+    *registry = (struct registry)REGISTRY_INIT;
 }
 
-int book_lock(struct book *book, struct error *err)
+int registry_lock(struct registry *registry, struct error *err)
 {
-    while (flock(book->lock_fd, LOCK_EX) < 0) {
+    while (flock(registry->lock_fd, LOCK_EX) < 0) {
         if (errno != EINTR)
-            return error_set(err, -errno, "cannot lock %s: %s", book->path, strerror(errno));
+            return error_set(err, -errno, "cannot lock %s: %s", registry->path, strerror(errno));
     }
     return 0;
 }
 
-void book_unlock(struct book *book)
+void registry_unlock(struct registry *registry)
 {
-    (void)flock(book->lock_fd, LOCK_UN);
+    (void)flock(registry->lock_fd, LOCK_UN);
 }
 
 /* Numbers grow for as long as the directory lives; the files themselves settle a lost counter. */
-static uint64_t next_id(struct book *book)
+static uint64_t next_id(struct registry *registry)
 {
     char text[ID_SIZE] = "";
     uint64_t id = 0;
 
-    if (pread(book->lock_fd, text, sizeof(text) - 1, 0) > 0)
+    if (pread(registry->lock_fd, text, sizeof(text) - 1, 0) > 0)
         (void)parse_u64(text, &id);
     format_id(++id, text);
-    (void)!ftruncate(book->lock_fd, 0);
-    (void)!pwrite(book->lock_fd, text, strlen(text), 0);
+    (void)!ftruncate(registry->lock_fd, 0);
+    (void)!pwrite(registry->lock_fd, text, strlen(text), 0);
     return id;
 }
 
@@ -119,19 +119,19 @@ static bool is_held(int fd)
  * Programs close descriptors that they do not know when they start others, so a process of theirs
  * may have lost the lock and still use the GPU: then its slot in the region tells.
  */
-static bool is_using(const struct book *book, uint64_t id)
+static bool is_using(const struct registry *registry, uint64_t id)
 {
     AUTOFREE struct region_view *view = NULL;
     char path[PATH_MAX];
 
-    if (book_region_path(book, id, path) < 0 || access(path, F_OK) < 0)
+    if (registry_region_path(registry, id, path) < 0 || access(path, F_OK) < 0)
         return false;
     view = malloc(sizeof(*view));
     return view && region_view_read(path, view, NULL) == 0 && view->process_count > 0;
 }
 
 /* A new numbered file, held by the descriptor returned. */
-static int make_held(struct book *book, int folder, int flags, uint64_t *ret_id)
+static int make_held(struct registry *registry, int folder, int flags, uint64_t *ret_id)
 {
     struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
     AUTOCLOSE int fd = -1;
@@ -139,7 +139,7 @@ static int make_held(struct book *book, int folder, int flags, uint64_t *ret_id)
     uint64_t id;
 
     do {
-        id = next_id(book);
+        id = next_id(registry);
         format_id(id, name);
         fd = openat(folder, name, O_RDWR | O_CREAT | O_EXCL | O_APPEND | O_NOFOLLOW | flags, 0600);
     } while (fd < 0 && errno == EEXIST);
@@ -182,11 +182,11 @@ static void remove_tree(int folder, const char *name, int depth)
     (void)unlinkat(folder, name, AT_REMOVEDIR);
 }
 
-/* The run's folder goes first, so that none is ever left without its grant. */
-static void remove_grant(struct book *book, const char *name)
+/* The run's folder goes first, so that none is ever left without its lease. */
+static void remove_lease(struct registry *registry, const char *name)
 {
-    remove_tree(book->runs_fd, name, 0);
-    (void)unlinkat(book->grants_fd, name, 0);
+    remove_tree(registry->runs_fd, name, 0);
+    (void)unlinkat(registry->leases_fd, name, 0);
 }
 
 /* Ids of the files in a folder, ascending. */
@@ -227,68 +227,69 @@ static int list_ids(int folder, uint64_t **ret_ids, size_t *ret_count)
     (void)closedir(dir);
 
     if (count)
-        qsort(ids, count, sizeof(*ids), grant_compare_ids);
+        qsort(ids, count, sizeof(*ids), lease_compare_ids);
     *ret_ids = TAKE(ids);
     *ret_count = count;
     return 0;
 }
 
-void grant_list_deinit(struct grant_list *list)
+void lease_list_deinit(struct lease_list *list)
 {
-    free(list->grants);
-    *list = (struct grant_list){0};
+    free(list->leases);
+    *list = (struct lease_list){0};
 }
 
-/* Reads a living grant; 0 when it was dead and is now gone, 1 when it lives. */
-static int look_at_grant(struct book *book, uint64_t id, struct grant *ret_grant, struct error *err)
+/* Reads a living lease; 0 when it was dead and is now gone, 1 when it lives. */
+static int look_at_lease(struct registry *registry, uint64_t id, struct lease *ret_lease,
+                         struct error *err)
 {
     AUTOCLOSE int fd = -1;
     char name[ID_SIZE];
     int r;
 
     format_id(id, name);
-    fd = openat(book->grants_fd, name, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+    fd = openat(registry->leases_fd, name, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
     if (fd < 0)
-        return error_set(err, -errno, "cannot open %s/grants/%s: %s", book->path, name,
+        return error_set(err, -errno, "cannot open %s/grants/%s: %s", registry->path, name,
                          strerror(errno));
-    if (!is_held(fd) && !is_using(book, id)) {
-        remove_grant(book, name);
+    if (!is_held(fd) && !is_using(registry, id)) {
+        remove_lease(registry, name);
         return 0;
     }
 
-    r = grant_read(fd, ret_grant, err);
+    r = lease_read(fd, ret_lease, err);
     if (r < 0)
-        return error_wrap(err, r, "cannot read the grant %s/grants/%s", book->path, name);
-    ret_grant->id = id;
+        return error_wrap(err, r, "cannot read the lease %s/grants/%s", registry->path, name);
+    ret_lease->id = id;
     return 1;
 }
 
-int book_list(struct book *book, struct grant_list *ret_list, struct error *err)
+int registry_list(struct registry *registry, struct lease_list *ret_list, struct error *err)
 {
-    AUTOFREE struct grant *grants = NULL;
+    AUTOFREE struct lease *leases = NULL;
     AUTOFREE uint64_t *ids = NULL;
     size_t count, living = 0;
     int r;
 
-    r = list_ids(book->grants_fd, &ids, &count);
+    r = list_ids(registry->leases_fd, &ids, &count);
     if (r < 0)
-        return error_set(err, r, "cannot list %s/grants: %s", book->path, strerror(-r));
-    grants = calloc(count ? count : 1, sizeof(*grants));
-    if (!grants)
-        return error_set(err, -ENOMEM, "cannot list the grants: out of memory");
+        return error_set(err, r, "cannot list %s/grants: %s", registry->path, strerror(-r));
+    leases = calloc(count ? count : 1, sizeof(*leases));
+    if (!leases)
+        return error_set(err, -ENOMEM, "cannot list the leases: out of memory");
 
     for (size_t i = 0; i < count; i++) {
-        r = look_at_grant(book, ids[i], &grants[living], err);
+        r = look_at_lease(registry, ids[i], &leases[living], err);
         if (r < 0)
             return r;
         living += (size_t)r;
     }
 
-    *ret_list = (struct grant_list){TAKE(grants), living};
+    *ret_list = (struct lease_list){TAKE(leases), living};
     return 0;
 }
 
-static void charge_device(const struct grant_device *granted, struct device *devices, size_t count)
+static void charge_device(const struct lease_device *granted, struct device *devices, size_t count)
 {
     for (size_t i = 0; i < count; i++) {
         if (strcmp(devices[i].uuid, granted->uuid) != 0)
@@ -300,11 +301,11 @@ static void charge_device(const struct grant_device *granted, struct device *dev
     }
 }
 
-void book_charge(const struct grant_list *list, struct device *devices, size_t count)
+void registry_charge(const struct lease_list *list, struct device *devices, size_t count)
 {
     for (size_t i = 0; i < list->count; i++) {
-        for (size_t j = 0; j < list->grants[i].device_count; j++)
-            charge_device(&list->grants[i].devices[j], devices, count);
+        for (size_t j = 0; j < list->leases[i].device_count; j++)
+            charge_device(&list->leases[i].devices[j], devices, count);
     }
 }
 
@@ -319,64 +320,65 @@ static int move_away(int fd)
     return high;
 }
 
-int book_add(struct book *book, struct grant *grant, struct error *err)
+int registry_add(struct registry *registry, struct lease *lease, struct error *err)
 {
     char name[ID_SIZE];
     int fd, r;
 
-    fd = make_held(book, book->grants_fd, 0, &grant->id);
+    fd = make_held(registry, registry->leases_fd, 0, &lease->id);
     if (fd < 0)
-        return error_set(err, fd, "cannot write a grant to %s/grants: %s", book->path,
+        return error_set(err, fd, "cannot write a lease to %s/grants: %s", registry->path,
                          strerror(-fd));
 
-    r = grant_write(fd, grant);
+    r = lease_write(fd, lease);
     if (r < 0) {
-        format_id(grant->id, name);
-        (void)unlinkat(book->grants_fd, name, 0);
+        format_id(lease->id, name);
+        (void)unlinkat(registry->leases_fd, name, 0);
         (void)close(fd);
-        return error_set(err, r, "cannot write a grant to %s/grants: %s", book->path, strerror(-r));
+        return error_set(err, r, "cannot write a lease to %s/grants: %s", registry->path,
+                         strerror(-r));
     }
     return move_away(fd);
 }
 
-void book_set_program(int fd, pid_t program)
+void registry_set_program(int fd, pid_t program)
 {
     /* One write at the end of the file: a reader sees the line as a whole or not at all. */
     (void)dprintf(fd, "program=%d\n", (int)program);
 }
 
-void book_release(struct book *book, uint64_t id, int fd)
+void registry_release(struct registry *registry, uint64_t id, int fd)
 {
     AUTOCLOSE int again = -1;
     char name[ID_SIZE];
 
     format_id(id, name);
-    if (book_lock(book, NULL) < 0) {
+    if (registry_lock(registry, NULL) < 0) {
         (void)close(fd);
         return;
     }
     (void)close(fd);
-    again = openat(book->grants_fd, name, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
-    if (again >= 0 && !is_held(again) && !is_using(book, id))
-        remove_grant(book, name);
-    book_unlock(book);
+    again = openat(registry->leases_fd, name, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+    if (again >= 0 && !is_held(again) && !is_using(registry, id))
+        remove_lease(registry, name);
+    registry_unlock(registry);
 }
 
-int book_join_queue(struct book *book, uint64_t *ret_id, struct error *err)
+int registry_join_queue(struct registry *registry, uint64_t *ret_id, struct error *err)
 {
-    int fd = make_held(book, book->waiting_fd, O_CLOEXEC, ret_id);
+    int fd = make_held(registry, registry->waiting_fd, O_CLOEXEC, ret_id);
 
     if (fd < 0)
-        return error_set(err, fd, "cannot queue in %s/waiting: %s", book->path, strerror(-fd));
+        return error_set(err, fd, "cannot queue in %s/waiting: %s", registry->path, strerror(-fd));
     return fd;
 }
 
-uint64_t book_find_predecessor(struct book *book, uint64_t id)
+uint64_t registry_find_predecessor(struct registry *registry, uint64_t id)
 {
     AUTOFREE uint64_t *ids = NULL;
     size_t count = 0;
 
-    if (list_ids(book->waiting_fd, &ids, &count) < 0)
+    if (list_ids(registry->waiting_fd, &ids, &count) < 0)
         return 0;
 
     while (count > 0 && ids[count - 1] >= id)
@@ -386,77 +388,78 @@ uint64_t book_find_predecessor(struct book *book, uint64_t id)
         char name[ID_SIZE];
 
         format_id(ids[count - 1], name);
-        fd = openat(book->waiting_fd, name, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+        fd = openat(registry->waiting_fd, name, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
         if (fd >= 0 && is_held(fd))
             return ids[count - 1];
-        (void)unlinkat(book->waiting_fd, name, 0);
+        (void)unlinkat(registry->waiting_fd, name, 0);
     }
     return 0;
 }
 
-void book_leave_queue(struct book *book, uint64_t id, int fd)
+void registry_leave_queue(struct registry *registry, uint64_t id, int fd)
 {
     char name[ID_SIZE];
 
     format_id(id, name);
-    (void)unlinkat(book->waiting_fd, name, 0);
+    (void)unlinkat(registry->waiting_fd, name, 0);
     (void)close(fd);
 }
 
-int book_make_run(struct book *book, uint64_t id, char ret_path[PATH_MAX], struct error *err)
+int registry_make_run(struct registry *registry, uint64_t id, char ret_path[PATH_MAX],
+                      struct error *err)
 {
     char name[ID_SIZE];
     int len;
 
     format_id(id, name);
-    len = snprintf(ret_path, PATH_MAX, "%s/runs/%s", book->path, name);
+    len = snprintf(ret_path, PATH_MAX, "%s/runs/%s", registry->path, name);
     if (len < 0 || len >= PATH_MAX - 64)
-        return error_set(err, -ENAMETOOLONG, "%s: the path is too long", book->path);
+        return error_set(err, -ENAMETOOLONG, "%s: the path is too long", registry->path);
 
-    remove_tree(book->runs_fd, name, 0);
-    if (mkdirat(book->runs_fd, name, 0700) < 0)
+    remove_tree(registry->runs_fd, name, 0);
+    if (mkdirat(registry->runs_fd, name, 0700) < 0)
         return error_set(err, -errno, "cannot make %s: %s", ret_path, strerror(errno));
     return 0;
 }
 
-int book_region_path(const struct book *book, uint64_t id, char ret_path[PATH_MAX])
+int registry_region_path(const struct registry *registry, uint64_t id, char ret_path[PATH_MAX])
 {
-    int len = snprintf(ret_path, PATH_MAX, "%s/runs/%" PRIu64 "/region.cache", book->path, id);
+    int len = snprintf(ret_path, PATH_MAX, "%s/runs/%" PRIu64 "/region.cache", registry->path, id);
 
     return len < 0 || len >= PATH_MAX ? -ENAMETOOLONG : 0;
 }
 
-static int check_grants(struct book *book, struct error *err)
+static int check_leases(struct registry *registry, struct error *err)
 {
-    CLEANUP(grant_list_deinit) struct grant_list list = {0};
+    CLEANUP(lease_list_deinit) struct lease_list list = {0};
     int r;
 
-    r = book_lock(book, err);
+    r = registry_lock(registry, err);
     if (r < 0)
         return r;
-    r = book_list(book, &list, err);
-    book_unlock(book);
+    r = registry_list(registry, &list, err);
+    registry_unlock(registry);
     if (r == 0 && list.count)
         return error_set(err, -EBUSY, "%zu program%s of hamictl run hold%s a part of it; --force?",
                          list.count, list.count == 1 ? "" : "s", list.count == 1 ? "s" : "");
     return r;
 }
 
-int book_check_unused(const char *path, struct error *err)
+int registry_check_unused(const char *path, struct error *err)
 {
-    struct book book = BOOK_INIT;
+    struct registry registry = REGISTRY_INIT;
     int r;
 
     if (access(path, F_OK) < 0)
         return 0;
-    r = book_open(&book, path, err);
+    r = registry_open(&registry, path, err);
     if (r == 0)
-        r = check_grants(&book, err);
-    book_close(&book);
+        r = check_leases(&registry, err);
+    registry_close(&registry);
     return r;
 }
 
-void book_remove(const char *path)
+void registry_remove(const char *path)
 {
     remove_tree(AT_FDCWD, path, 0);
 }
