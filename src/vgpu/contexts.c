@@ -4,9 +4,9 @@
 #include <string.h>
 
 #include "region/ledger.h"
-#include "vgpu/hidden.h"
+#include "vgpu/allocations.h"
 #include "vgpu/limiter.h"
-#include "vgpu/live.h"
+#include "vgpu/overhead.h"
 #include "vgpu/real.h"
 
 /* A row's number is the context's; 0 is none. */
@@ -49,7 +49,7 @@ void contexts_after_fork(void)
     memset(primaries, 0, sizeof(primaries));
     (void)pthread_mutex_init(&contexts.lock, NULL);
     (void)pthread_mutex_init(&primary_lock, NULL);
-    hidden_after_fork();
+    overhead_after_fork();
     contexts.end = 1;
     atomic_store(&contexts_live, 0);
     atomic_fetch_add(&contexts_epoch_now, 1);
@@ -140,8 +140,8 @@ static void forget(CUcontext handle)
     if (!row || !gone.device)
         return;
 
-    live_take_context(LIVE_ADDRESS, row, &data);
-    live_take_context(LIVE_MODULE, row, &code);
+    allocations_take_context(ALLOCATION_ADDRESS, row, &data);
+    allocations_take_context(ALLOCATION_MODULE, row, &code);
     vgpu_discharge(gone.device, VGPU_DATA, data);
     vgpu_discharge(gone.device, VGPU_MODULE, code);
     vgpu_discharge(gone.device, VGPU_CONTEXT, gone.units);
@@ -168,7 +168,7 @@ struct making {
     CUcontext *context;
     CUcontext made;
     struct vgpu_device *device;
-    struct hidden hidden;
+    struct overhead overhead;
 };
 
 static CUresult begin_context(struct making *making, CUcontext *context, CUdevice handle)
@@ -182,7 +182,7 @@ static CUresult begin_context(struct making *making, CUcontext *context, CUdevic
 
     if (!context)
         making->device = NULL;
-    if (making->device && !hidden_begin(&making->hidden, making->device, VGPU_CONTEXT))
+    if (making->device && !overhead_begin(&making->overhead, making->device, VGPU_CONTEXT))
         return CUDA_ERROR_OUT_OF_MEMORY;
     return CUDA_SUCCESS;
 }
@@ -195,18 +195,18 @@ static CUcontext *context_target(struct making *making)
 
 static CUresult end_context(struct making *making, CUresult result)
 {
-    enum hidden_outcome outcome;
+    enum overhead_outcome outcome;
     uint64_t units;
 
     if (!making->device)
         return result;
 
-    outcome = hidden_end(&making->hidden, result == CUDA_SUCCESS, &units);
-    if (outcome == HIDDEN_REFUSED) {
+    outcome = overhead_end(&making->overhead, result == CUDA_SUCCESS, &units);
+    if (outcome == OVERHEAD_REFUSED) {
         (void)REAL(cuCtxDestroy_v2)(making->made);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    if (outcome == HIDDEN_CHARGED) {
+    if (outcome == OVERHEAD_CHARGED) {
         (void)add_context(making->made, making->device, units);
         *making->context = making->made;
     }
@@ -281,22 +281,22 @@ static CUresult retain_active(const struct vgpu_device *device, CUcontext *conte
 
 static CUresult retain_first(struct vgpu_device *device, CUcontext *context)
 {
-    enum hidden_outcome outcome;
-    struct hidden hidden;
+    enum overhead_outcome outcome;
+    struct overhead overhead;
     CUcontext made;
     CUresult result;
     uint64_t units;
 
-    if (!hidden_begin(&hidden, device, VGPU_CONTEXT))
+    if (!overhead_begin(&overhead, device, VGPU_CONTEXT))
         return CUDA_ERROR_OUT_OF_MEMORY;
 
     result = REAL(cuDevicePrimaryCtxRetain)(&made, device->handle);
-    outcome = hidden_end(&hidden, result == CUDA_SUCCESS, &units);
-    if (outcome == HIDDEN_REFUSED) {
+    outcome = overhead_end(&overhead, result == CUDA_SUCCESS, &units);
+    if (outcome == OVERHEAD_REFUSED) {
         (void)REAL(cuDevicePrimaryCtxRelease_v2)(device->handle);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    if (outcome == HIDDEN_CHARGED) {
+    if (outcome == OVERHEAD_CHARGED) {
         primaries[device_number(device)].handle = made;
         primaries[device_number(device)].retained = 1;
         (void)add_context(made, device, units);
@@ -413,25 +413,25 @@ PUBLIC CUresult cuGreenCtxCreate(CUgreenCtx *context, CUdevResourceDesc desc, CU
 {
     struct vgpu_device *device;
     CUresult result = may_create(handle, &device);
-    enum hidden_outcome outcome;
-    struct hidden hidden;
+    enum overhead_outcome outcome;
+    struct overhead overhead;
     uint64_t units;
 
     if (result != CUDA_SUCCESS)
         return result;
     if (!device || !context)
         return REAL(cuGreenCtxCreate)(context, desc, handle, flags);
-    if (!hidden_begin(&hidden, device, VGPU_MODULE))
+    if (!overhead_begin(&overhead, device, VGPU_MODULE))
         return CUDA_ERROR_OUT_OF_MEMORY;
 
     result = REAL(cuGreenCtxCreate)(context, desc, handle, flags);
-    outcome = hidden_end(&hidden, result == CUDA_SUCCESS, &units);
-    if (outcome == HIDDEN_REFUSED) {
+    outcome = overhead_end(&overhead, result == CUDA_SUCCESS, &units);
+    if (outcome == OVERHEAD_REFUSED) {
         (void)REAL(cuGreenCtxDestroy)(*context);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    if (outcome == HIDDEN_CHARGED)
-        hidden_remember(*context, device, units);
+    if (outcome == OVERHEAD_CHARGED)
+        overhead_remember(*context, device, units);
     return result;
 }
 
@@ -442,6 +442,6 @@ PUBLIC CUresult cuGreenCtxDestroy(CUgreenCtx context)
     (void)real_driver();
     result = REAL(cuGreenCtxDestroy)(context);
     if (result == CUDA_SUCCESS)
-        hidden_forget(context);
+        overhead_forget(context);
     return result;
 }

@@ -31,18 +31,18 @@ static inline bool launch_cache_pays(const struct launch *launch)
     if (launch_cache.generation !=
         atomic_load_explicit(&launch_cache.limiter->generation, memory_order_relaxed))
         return false;
-    if (launch_cache.lines[at].function != launch->function ||
-        launch_cache.lines[at].grid[0] != launch->grid[0] ||
-        launch_cache.lines[at].grid[1] != launch->grid[1] ||
-        launch_cache.lines[at].grid[2] != launch->grid[2] ||
-        launch_cache.lines[at].block[0] != launch->block[0] ||
-        launch_cache.lines[at].block[1] != launch->block[1] ||
-        launch_cache.lines[at].block[2] != launch->block[2])
+    if (launch_cache.costs[at].function != launch->function ||
+        launch_cache.costs[at].grid[0] != launch->grid[0] ||
+        launch_cache.costs[at].grid[1] != launch->grid[1] ||
+        launch_cache.costs[at].grid[2] != launch->grid[2] ||
+        launch_cache.costs[at].block[0] != launch->block[0] ||
+        launch_cache.costs[at].block[1] != launch->block[1] ||
+        launch_cache.costs[at].block[2] != launch->block[2])
         return false;
-    if (launch_cache.credit_ns < launch_cache.lines[at].cost_ns ||
+    if (launch_cache.credit_ns < launch_cache.costs[at].cost_ns ||
         atomic_load_explicit(&limiter_captures, memory_order_relaxed))
         return false;
 
-    launch_cache.credit_ns -= launch_cache.lines[at].cost_ns;
+    launch_cache.credit_ns -= launch_cache.costs[at].cost_ns;
     return true;
 }

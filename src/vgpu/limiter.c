@@ -52,8 +52,8 @@ void limiter_charge(struct limiter *limiter, int64_t amount_ns)
 
 static struct limiter *new_limiter(unsigned number, struct vgpu_device *device)
 {
-    const size_t lines = LINES * sizeof(struct line);
-    size_t size = sizeof(struct limiter) + lines;
+    const size_t kernels = KERNELS * sizeof(struct kernel_cost);
+    size_t size = sizeof(struct limiter) + kernels;
     struct limiter *limiter;
 
     limiter = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -63,7 +63,7 @@ static struct limiter *new_limiter(unsigned number, struct vgpu_device *device)
     (void)REAL(cuCtxGetCurrent)(&limiter->context);
     limiter->device = device;
     limiter->compute = &vgpu.region.ext->devices[device->index].compute;
-    limiter->lines = (struct line *)(limiter + 1);
+    limiter->kernels = (struct kernel_cost *)(limiter + 1);
     limiter->on_device = 1;
     limiter->run_chance = 1;
     limiter->cover_long = 1;
@@ -180,8 +180,8 @@ static void sleep_until(struct limiter *limiter, int64_t until_ns)
 }
 
 /* The bucket's turn. True when it was waited for, and everything has to be looked at again. */
-static bool wait_for_balance(struct limiter *limiter, const struct line *line, uint32_t rate,
-                             int64_t now_ns, int64_t balance)
+static bool wait_for_balance(struct limiter *limiter, const struct kernel_cost *kernel,
+                             uint32_t rate, int64_t now_ns, int64_t balance)
 {
     struct region_compute *compute = limiter->compute;
     int64_t until;
@@ -200,29 +200,29 @@ static bool wait_for_balance(struct limiter *limiter, const struct line *line, u
     until = now_ns + (BUCKET_QUANTUM_NS - balance) * BUCKET_ONE / rate;
     /* A long kernel's measurement may change the balance any time. */
     if (limiter->settling)
-        until = MIN(until, now_ns + MAX(2 * NS_PER_MS, (int64_t)(line->cost_ns / 4)));
+        until = MIN(until, now_ns + MAX(2 * NS_PER_MS, (int64_t)(kernel->cost_ns / 4)));
     sleep_until(limiter, until);
     return true;
 }
 
 /* Too much on its way, or a first launch that is being measured: how long to wait before looking
  * again. */
-static int64_t completion_nap(const struct limiter *limiter, const struct line *line,
+static int64_t completion_nap(const struct limiter *limiter, const struct kernel_cost *kernel,
                               int64_t balance)
 {
     int64_t excess = outstanding(limiter) - OUTSTANDING_MAX_NS - balance;
 
     if (!limiter->pending)
         return 0;
-    if (!line->measured && line->unseen)
+    if (!kernel->measured && kernel->unseen)
         return 100 * NS_PER_US;
-    if (excess <= 0 || (double)outstanding(limiter) <= 1.01 * line->cost_ns)
+    if (excess <= 0 || (double)outstanding(limiter) <= 1.01 * kernel->cost_ns)
         return 0;
     return MAX(50 * NS_PER_US, MIN(excess, NS_PER_MS));
 }
 
 /* Waits until this launch may go. Returns whether it had to wait. */
-static bool wait_for_turn(struct limiter *limiter, const struct line *line)
+static bool wait_for_turn(struct limiter *limiter, const struct kernel_cost *kernel)
 {
     int64_t deadline = 0, now, nap, balance;
     bool waited = false;
@@ -236,16 +236,16 @@ static bool wait_for_turn(struct limiter *limiter, const struct line *line)
             return waited;
         bucket_set_rate(limiter->compute, rate, now);
         balance = bucket_balance(limiter->compute, rate, now);
-        if (wait_for_balance(limiter, line, rate, now, balance)) {
+        if (wait_for_balance(limiter, kernel, rate, now, balance)) {
             vgpu_refresh();
             continue;
         }
 
-        nap = completion_nap(limiter, line, balance);
+        nap = completion_nap(limiter, kernel, balance);
         if (!nap)
             return waited;
         if (!deadline)
-            deadline = now + MAX(WAIT_MAX_NS, (int64_t)(2 * line->cost_ns));
+            deadline = now + MAX(WAIT_MAX_NS, (int64_t)(2 * kernel->cost_ns));
         if (now >= deadline) {
             atomic_fetch_add_explicit(&limiter->compute->waits_cut, 1, memory_order_relaxed);
             limiter->done_ns = limiter->issued_ns;
@@ -255,19 +255,21 @@ static bool wait_for_turn(struct limiter *limiter, const struct line *line)
     }
 }
 
-static double cost_of(const struct limiter *limiter, const struct line *line, int64_t now_ns)
+static double cost_of(const struct limiter *limiter, const struct kernel_cost *kernel,
+                      int64_t now_ns)
 {
-    if (!line->measured)
+    if (!kernel->measured)
         return (double)FIRST_COST_NS;
-    return line->cost_ns * (line->raw_ns >= (double)LONG_NS ? limiter->cover_long
-                                                            : windows_factor(limiter, now_ns));
+    return kernel->cost_ns * (kernel->raw_ns >= (double)LONG_NS ? limiter->cover_long
+                                                                : windows_factor(limiter, now_ns));
 }
 
 /* Charges this launch, and for short ones some more, which the thread then spends without looking.
  */
-static int64_t pay(struct limiter *limiter, const struct line *line, double cost, int64_t now_ns)
+static int64_t pay(struct limiter *limiter, const struct kernel_cost *kernel, double cost,
+                   int64_t now_ns)
 {
-    bool is_short = line->measured && line->raw_ns < (double)LONG_NS;
+    bool is_short = kernel->measured && kernel->raw_ns < (double)LONG_NS;
     int64_t need = (int64_t)cost, more = 0;
 
     if (launch_cache.credit_ns >= need) {
@@ -277,12 +279,13 @@ static int64_t pay(struct limiter *limiter, const struct line *line, double cost
     if (is_short && need < THREAD_CREDIT_NS)
         more = THREAD_CREDIT_NS - THREAD_CREDIT_NS % need - need;
     limiter_charge(limiter, need + more - launch_cache.credit_ns);
-    atomic_fetch_add_explicit(&limiter->compute->raw_ns, (int64_t)line->cost_ns,
+    atomic_fetch_add_explicit(&limiter->compute->raw_ns, (int64_t)kernel->cost_ns,
                               memory_order_relaxed);
     limiter->issued_ns += need + more - launch_cache.credit_ns;
-    windows_charge(
-        limiter, (double)(need + more - launch_cache.credit_ns) * (line->cost_ns / MAX(cost, 1.0)),
-        now_ns);
+    windows_charge(limiter,
+                   (double)(need + more - launch_cache.credit_ns) *
+                       (kernel->cost_ns / MAX(cost, 1.0)),
+                   now_ns);
     launch_cache.credit_ns = more;
     return need;
 }
@@ -295,16 +298,16 @@ static bool stream_is_idle(const struct launch *launch)
 }
 
 /* A measurement of a short kernel is worth taking where its start is sharp. */
-static bool wants_sample(const struct limiter *limiter, const struct line *line,
+static bool wants_sample(const struct limiter *limiter, const struct kernel_cost *kernel,
                          const struct launch *launch, int64_t now_ns)
 {
-    bool due = line->measured < 3 || line->raw_ns >= (double)LONG_NS ||
+    bool due = kernel->measured < 3 || kernel->raw_ns >= (double)LONG_NS ||
                now_ns >= limiter->next_sample_ns ||
                (!limiter->pending && outstanding(limiter) > OUTSTANDING_MAX_NS);
 
     if (!due || atomic_load(&limiter_captures))
         return false;
-    return line->cost_ns >= 100e3 || !line->measured || outstanding(limiter) > 8000 ||
+    return kernel->cost_ns >= 100e3 || !kernel->measured || outstanding(limiter) > 8000 ||
            now_ns - limiter->last_sample_ns > 20 * NS_PER_MS || stream_is_idle(launch);
 }
 
@@ -323,19 +326,19 @@ static void note_activity(const struct limiter *limiter)
 }
 
 static void remember_cost(const struct limiter *limiter, const struct launch *launch,
-                          const struct line *line, double cost)
+                          const struct kernel_cost *kernel, double cost)
 {
     unsigned at = launch_cache_slot(launch);
 
     /* Long ones are measured each time, and unknown ones go one by one. */
-    if (!line->measured || line->raw_ns >= (double)LONG_NS)
+    if (!kernel->measured || kernel->raw_ns >= (double)LONG_NS)
         return;
-    launch_cache.lines[at].function = launch->function;
+    launch_cache.costs[at].function = launch->function;
     for (unsigned i = 0; i < 3; i++) {
-        launch_cache.lines[at].grid[i] = launch->grid[i];
-        launch_cache.lines[at].block[i] = launch->block[i];
+        launch_cache.costs[at].grid[i] = launch->grid[i];
+        launch_cache.costs[at].block[i] = launch->block[i];
     }
-    launch_cache.lines[at].cost_ns = (int64_t)cost;
+    launch_cache.costs[at].cost_ns = (int64_t)cost;
     (void)limiter;
 }
 
@@ -351,7 +354,7 @@ static void enter_cache(struct limiter *limiter)
     if (launch_cache.limiter != limiter)
         launch_cache.credit_ns = 0;
     for (unsigned i = 0; i < LAUNCH_CACHE; i++)
-        launch_cache.lines[i].function = NULL;
+        launch_cache.costs[i].function = NULL;
     launch_cache.limiter = limiter;
     launch_cache.epoch = now;
     launch_cache.generation = generation;
@@ -360,32 +363,32 @@ static void enter_cache(struct limiter *limiter)
 static void admit_locked(struct limiter *limiter, const struct launch *launch,
                          struct ticket *ticket)
 {
-    struct line *line = samples_line(limiter, launch);
+    struct kernel_cost *kernel = samples_cost(limiter, launch);
     int64_t now;
     double cost;
 
-    if (wait_for_turn(limiter, line))
+    if (wait_for_turn(limiter, kernel))
         atomic_fetch_add_explicit(&limiter->compute->launches_delayed, 1, memory_order_relaxed);
-    line = samples_line(limiter, launch);
+    kernel = samples_cost(limiter, launch);
     now = clock_now_ns();
-    cost = cost_of(limiter, line, now);
+    cost = cost_of(limiter, kernel, now);
     ticket->limiter = limiter;
-    ticket->line = line;
-    ticket->paid_ns = pay(limiter, line, cost, now);
-    line->unseen++;
+    ticket->kernel = kernel;
+    ticket->paid_ns = pay(limiter, kernel, cost, now);
+    kernel->unseen++;
     limiter->last_launch_ns = now;
     windows_use_stream(limiter, launch, now);
     enter_cache(limiter);
-    remember_cost(limiter, launch, line, cost);
+    remember_cost(limiter, launch, kernel, cost);
 
-    if (!wants_sample(limiter, line, launch, now))
+    if (!wants_sample(limiter, kernel, launch, now))
         return;
-    if (line->raw_ns < (double)LONG_NS && windows_wanted(limiter, now))
+    if (kernel->raw_ns < (double)LONG_NS && windows_wanted(limiter, now))
         windows_open(limiter, launch,
                      (double)(ticket->paid_ns + launch_cache.credit_ns) *
-                         (line->cost_ns / MAX(cost, 1.0)),
+                         (kernel->cost_ns / MAX(cost, 1.0)),
                      now);
-    ticket->sample = samples_begin(limiter, line, launch, now);
+    ticket->sample = samples_begin(limiter, kernel, launch, now);
     ticket->recorded_ns = clock_now_ns();
 }
 
@@ -434,7 +437,7 @@ void limiter_launched(const struct launch *launch, struct ticket *ticket, CUresu
     if (result != CUDA_SUCCESS) {
         limiter_charge(limiter, -ticket->paid_ns);
         limiter->issued_ns -= ticket->paid_ns;
-        ticket->line->unseen -= ticket->line->unseen > 0;
+        ticket->kernel->unseen -= ticket->kernel->unseen > 0;
         if (ticket->sample)
             samples_cancel(limiter, ticket->sample);
     } else {

@@ -8,12 +8,12 @@
  * container's processes share (bucket.h); a launch waits while the bucket is in debt. Costs are
  * measured by pairs of events around sampled launches. What events can't tell apart is corrected:
  *
- *   the slices of others   stretch what is measured. Short kernels: measurements that are longer by
- * a slice are told from the rest. Long kernels: every one is measured, and multiplied by the
- * fraction of time that probes found us on the device. our own streams        overlap. Long
- * kernels: no moment is charged twice (cover). Short ones: the charges of a window are compared
- * with the time that it took (windows). queues                 hide everything. No more than a few
- * ms of charged work may be outstanding.
+ *   - The slices of others stretch what is measured. Short kernels: measurements that are longer by
+ *     a slice are told from the rest. Long kernels: every one is measured, and multiplied by the
+ *     fraction of time that probes found us on the device.
+ *   - Our own streams overlap. Long kernels: no moment is charged twice (cover). Short ones: the
+ *     charges of a window are compared with the time that it took (windows).
+ *   - Queues hide everything: no more than a few ms of charged work may be outstanding.
  *
  * All waiting is before a launch, for a time that comes, with no lock held; waiting for completions
  * is cut off, since the kernel waited for may itself be waiting for this launch. Nothing is
@@ -44,7 +44,7 @@ struct launch {
 /* From limiter_admit() to limiter_launched(). */
 struct ticket {
     struct limiter *limiter; /* NULL: nothing more to do */
-    struct line *line;
+    struct kernel_cost *kernel;
     struct sample *sample;
     int64_t paid_ns;
     int64_t recorded_ns;
@@ -65,7 +65,7 @@ struct launch_cache {
         uint32_t grid[3];
         uint32_t block[3];
         int64_t cost_ns;
-    } lines[LAUNCH_CACHE];
+    } costs[LAUNCH_CACHE];
 };
 
 /* Waits for its turn, charges, and may begin a measurement. */

@@ -20,7 +20,7 @@
 #define STREAM_IDLE_NS INT64_C(100000000)
 
 enum {
-    LINES = 4096,
+    KERNELS = 4096,
     LINE_PROBES = 8,
     SAMPLES = 128,
     STREAMS = 8,
@@ -29,7 +29,7 @@ enum {
 };
 
 /* What is known of one function in one shape. */
-struct line {
+struct kernel_cost {
     const void *function; /* NULL: free */
     uint32_t grid[3];
     uint32_t block[3];
@@ -48,8 +48,8 @@ enum sample_state {
 
 struct sample {
     enum sample_state state;
-    CUevent start, end; /* NULL until first used */
-    struct line *line;  /* NULL: a calibration */
+    CUevent start, end;         /* NULL until first used */
+    struct kernel_cost *kernel; /* NULL: a calibration */
     int64_t paid_ns;
     int64_t issued_ns;      /* what the process had charged by then */
     int64_t gap_ns;         /* host time between the start's execution and the kernel's queueing */
@@ -78,7 +78,7 @@ struct limiter {
     bool dead;
 
     _Atomic unsigned generation; /* of the costs: caches of another are stale */
-    struct line *lines;
+    struct kernel_cost *kernels;
     struct sample samples[SAMPLES];
     unsigned pending;  /* samples in flight */
     unsigned settling; /* of them, long ones */
@@ -125,10 +125,10 @@ double limiter_random(struct limiter *limiter);
 void limiter_charge(struct limiter *limiter, int64_t amount_ns);
 
 /* samples.c */
-struct line *samples_line(struct limiter *limiter, const struct launch *launch);
+struct kernel_cost *samples_cost(struct limiter *limiter, const struct launch *launch);
 CUevent samples_event(void);
 CUresult samples_record(CUevent event, CUstream stream, bool per_thread);
-struct sample *samples_begin(struct limiter *limiter, struct line *line,
+struct sample *samples_begin(struct limiter *limiter, struct kernel_cost *kernel,
                              const struct launch *launch, int64_t now_ns);
 void samples_end(struct limiter *limiter, struct sample *sample, const struct launch *launch,
                  int64_t gap_ns);

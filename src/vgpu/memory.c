@@ -6,8 +6,8 @@
  */
 
 #include "region/ledger.h"
+#include "vgpu/allocations.h"
 #include "vgpu/contexts.h"
-#include "vgpu/live.h"
 #include "vgpu/real.h"
 #include "vgpu/vgpu.h"
 
@@ -62,16 +62,16 @@ static void cancel_alloc(const struct grant *grant)
 /* False when it can't be remembered: it is cancelled, and must be given back to the driver. */
 static bool enter_alloc(const struct grant *grant, CUdeviceptr ptr)
 {
-    struct live_entry entry;
+    struct allocation entry;
 
     if (!grant->device)
         return true;
-    entry = (struct live_entry){
+    entry = (struct allocation){
         .units = grant->units,
         .device = (unsigned)(grant->device - vgpu.devices),
         .context = grant->context,
     };
-    if (live_add(LIVE_ADDRESS, ptr, &entry))
+    if (allocations_add(ALLOCATION_ADDRESS, ptr, &entry))
         return true;
     cancel_alloc(grant);
     return false;
@@ -212,23 +212,23 @@ PUBLIC CUresult cuMemAllocPitch(CUdeviceptr_v1 *ptr, unsigned int *pitch, unsign
  * The entry is taken out before the driver frees: the moment it has, another thread may be given
  * the same address.
  */
-static bool begin_free(CUdeviceptr ptr, struct live_entry *entry)
+static bool begin_free(CUdeviceptr ptr, struct allocation *entry)
 {
-    return vgpu_mode() == VGPU_ON && live_take(LIVE_ADDRESS, ptr, entry);
+    return vgpu_mode() == VGPU_ON && allocations_take(ALLOCATION_ADDRESS, ptr, entry);
 }
 
-static CUresult end_free(CUdeviceptr ptr, const struct live_entry *entry, CUresult result)
+static CUresult end_free(CUdeviceptr ptr, const struct allocation *entry, CUresult result)
 {
     if (result == CUDA_SUCCESS)
         vgpu_discharge(&vgpu.devices[entry->device], VGPU_DATA, entry->units);
     else
-        (void)live_add(LIVE_ADDRESS, ptr, entry);
+        (void)allocations_add(ALLOCATION_ADDRESS, ptr, entry);
     return result;
 }
 
 PUBLIC CUresult cuMemFree_v2(CUdeviceptr ptr)
 {
-    struct live_entry entry;
+    struct allocation entry;
 
     if (!begin_free(ptr, &entry))
         return REAL(cuMemFree_v2)(ptr);
@@ -237,7 +237,7 @@ PUBLIC CUresult cuMemFree_v2(CUdeviceptr ptr)
 
 PUBLIC CUresult cuMemFree(CUdeviceptr_v1 ptr)
 {
-    struct live_entry entry;
+    struct allocation entry;
 
     if (!begin_free(ptr, &entry))
         return REAL(cuMemFree)(ptr);

@@ -3,12 +3,12 @@
 /* Code that is loaded into a context, and a context's heaps: measured, charged, undone beyond the
  * limit. */
 
-#include "vgpu/hidden.h"
+#include "vgpu/overhead.h"
 #include "vgpu/real.h"
 
 struct loading {
     struct vgpu_device *device; /* NULL: nothing to account */
-    struct hidden hidden;
+    struct overhead overhead;
 };
 
 static CUresult begin_loading(struct loading *loading)
@@ -22,20 +22,21 @@ static CUresult begin_loading(struct loading *loading)
         return CUDA_SUCCESS;
 
     loading->device = vgpu_current_device();
-    if (loading->device && !hidden_begin(&loading->hidden, loading->device, VGPU_MODULE))
+    if (loading->device && !overhead_begin(&loading->overhead, loading->device, VGPU_MODULE))
         return CUDA_ERROR_OUT_OF_MEMORY;
     return CUDA_SUCCESS;
 }
 
-/* Whether it stays: HIDDEN_REFUSED when it must be unloaded again. */
-static enum hidden_outcome end_loading(struct loading *loading, CUresult result, const void *handle)
+/* Whether it stays: OVERHEAD_REFUSED when it must be unloaded again. */
+static enum overhead_outcome end_loading(struct loading *loading, CUresult result,
+                                         const void *handle)
 {
-    enum hidden_outcome outcome;
+    enum overhead_outcome outcome;
     uint64_t units;
 
-    outcome = hidden_end(&loading->hidden, result == CUDA_SUCCESS, &units);
-    if (outcome == HIDDEN_CHARGED)
-        hidden_remember(handle, loading->device, units);
+    outcome = overhead_end(&loading->overhead, result == CUDA_SUCCESS, &units);
+    if (outcome == OVERHEAD_CHARGED)
+        overhead_remember(handle, loading->device, units);
     return outcome;
 }
 
@@ -54,7 +55,7 @@ static enum hidden_outcome end_loading(struct loading *loading, CUresult result,
     if (!(ret_handle))                                                                             \
         made = NULL;                                                                               \
     result = (load);                                                                               \
-    if (loading.device && end_loading(&loading, result, fresh) == HIDDEN_REFUSED) {                \
+    if (loading.device && end_loading(&loading, result, fresh) == OVERHEAD_REFUSED) {              \
         (void)REAL(unload)(fresh);                                                                 \
         return CUDA_ERROR_OUT_OF_MEMORY;                                                           \
     }                                                                                              \
@@ -110,7 +111,7 @@ PUBLIC CUresult cuModuleUnload(CUmodule module)
     CUresult result = REAL(cuModuleUnload)(module);
 
     if (mode == VGPU_ON && result == CUDA_SUCCESS)
-        hidden_forget(module);
+        overhead_forget(module);
     return result;
 }
 
@@ -120,7 +121,7 @@ PUBLIC CUresult cuLibraryUnload(CUlibrary library)
     CUresult result = REAL(cuLibraryUnload)(library);
 
     if (mode == VGPU_ON && result == CUDA_SUCCESS)
-        hidden_forget(library);
+        overhead_forget(library);
     return result;
 }
 
@@ -129,7 +130,7 @@ PUBLIC CUresult cuCtxSetLimit(CUlimit limit, size_t value)
 {
     struct loading loading;
     CUresult result = begin_loading(&loading);
-    enum hidden_outcome outcome;
+    enum overhead_outcome outcome;
     CUcontext context;
 
     if (result != CUDA_SUCCESS)
@@ -139,5 +140,5 @@ PUBLIC CUresult cuCtxSetLimit(CUlimit limit, size_t value)
 
     result = REAL(cuCtxSetLimit)(limit, value);
     outcome = end_loading(&loading, result, context);
-    return outcome == HIDDEN_REFUSED ? CUDA_ERROR_OUT_OF_MEMORY : result;
+    return outcome == OVERHEAD_REFUSED ? CUDA_ERROR_OUT_OF_MEMORY : result;
 }

@@ -34,7 +34,7 @@ static void note_sample(struct limiter *limiter, bool on)
     for (unsigned i = 0; i < SAMPLES; i++) {
         struct sample *sample = &limiter->samples[i];
 
-        if (sample->state == SAMPLE_PENDING && sample->settle && sample->line) {
+        if (sample->state == SAMPLE_PENDING && sample->settle && sample->kernel) {
             sample->on += on;
             sample->off += !on;
         }

@@ -19,29 +19,30 @@ static uint64_t launch_hash(const struct launch *launch)
     return hash ^ hash >> 29;
 }
 
-static bool line_is_for(const struct line *line, const struct launch *launch)
+static bool cost_is_for(const struct kernel_cost *kernel, const struct launch *launch)
 {
-    return line->function == launch->function &&
-           memcmp(line->grid, launch->grid, sizeof(line->grid)) == 0 &&
-           memcmp(line->block, launch->block, sizeof(line->block)) == 0;
+    return kernel->function == launch->function &&
+           memcmp(kernel->grid, launch->grid, sizeof(kernel->grid)) == 0 &&
+           memcmp(kernel->block, launch->block, sizeof(kernel->block)) == 0;
 }
 
-/* A full neighbourhood gives up the line that was measured least. */
-struct line *samples_line(struct limiter *limiter, const struct launch *launch)
+/* A full neighbourhood gives up the kernel that was measured least. */
+struct kernel_cost *samples_cost(struct limiter *limiter, const struct launch *launch)
 {
     uint64_t hash = launch_hash(launch);
-    struct line *least = NULL;
+    struct kernel_cost *least = NULL;
 
     for (unsigned i = 0; i < LINE_PROBES; i++) {
-        struct line *line = &limiter->lines[(hash + i) % LINES];
+        struct kernel_cost *kernel = &limiter->kernels[(hash + i) % KERNELS];
 
-        if (line_is_for(line, launch))
-            return line;
-        if (!least || (least->function && (!line->function || line->measured < least->measured)))
-            least = line;
+        if (cost_is_for(kernel, launch))
+            return kernel;
+        if (!least ||
+            (least->function && (!kernel->function || kernel->measured < least->measured)))
+            least = kernel;
     }
 
-    *least = (struct line){.function = launch->function};
+    *least = (struct kernel_cost){.function = launch->function};
     memcpy(least->grid, launch->grid, sizeof(least->grid));
     memcpy(least->block, launch->block, sizeof(least->block));
     return least;
@@ -76,7 +77,7 @@ static struct sample *free_sample(struct limiter *limiter)
     return NULL;
 }
 
-struct sample *samples_begin(struct limiter *limiter, struct line *line,
+struct sample *samples_begin(struct limiter *limiter, struct kernel_cost *kernel,
                              const struct launch *launch, int64_t now_ns)
 {
     struct sample *sample = free_sample(limiter);
@@ -91,9 +92,9 @@ struct sample *samples_begin(struct limiter *limiter, struct line *line,
         .state = SAMPLE_OPEN,
         .start = start,
         .end = end,
-        .line = line,
+        .kernel = kernel,
         .began_ns = now_ns,
-        .settle = line->raw_ns >= (double)LONG_NS || !line->measured,
+        .settle = kernel->raw_ns >= (double)LONG_NS || !kernel->measured,
     };
     limiter->last_sample_ns = now_ns;
     limiter->next_sample_ns =
@@ -125,35 +126,36 @@ void samples_end(struct limiter *limiter, struct sample *sample, const struct la
 }
 
 /* A slice of somebody else's lies within the measurement, as far as can be told from its length. */
-static bool looks_stretched(const struct limiter *limiter, const struct line *line, double length)
+static bool looks_stretched(const struct limiter *limiter, const struct kernel_cost *kernel,
+                            double length)
 {
-    return limiter->contended > 0.03 && line->raw_ns < (double)LONG_NS && line->measured >= 4 &&
-           length > 2.5 * line->cost_ns + 150000;
+    return limiter->contended > 0.03 && kernel->raw_ns < (double)LONG_NS && kernel->measured >= 4 &&
+           length > 2.5 * kernel->cost_ns + 150000;
 }
 
-static void learn(struct limiter *limiter, struct line *line, double length)
+static void learn(struct limiter *limiter, struct kernel_cost *kernel, double length)
 {
-    double before = line->cost_ns, weight = 1.0 / MIN(line->measured + 1, 64u);
-    bool stretched = looks_stretched(limiter, line, length);
+    double before = kernel->cost_ns, weight = 1.0 / MIN(kernel->measured + 1, 64u);
+    bool stretched = looks_stretched(limiter, kernel, length);
 
-    line->stretched += ((stretched ? 1.0 : 0.0) - line->stretched) / 64;
+    kernel->stretched += ((stretched ? 1.0 : 0.0) - kernel->stretched) / 64;
     if (stretched) {
         /* More of them than slices end explain: then they are the kernel's own. */
-        double expected = line->cost_ns / 1e6;
+        double expected = kernel->cost_ns / 1e6;
 
-        if (line->stretched > expected)
-            line->cost_ns += (1 - expected / line->stretched) / 64 * (length - line->cost_ns);
-    } else if (limiter->contended > 0.03 && line->measured && line->measured < 4 &&
-               line->raw_ns < (double)LONG_NS) {
-        line->cost_ns = MIN(line->cost_ns, length);
+        if (kernel->stretched > expected)
+            kernel->cost_ns += (1 - expected / kernel->stretched) / 64 * (length - kernel->cost_ns);
+    } else if (limiter->contended > 0.03 && kernel->measured && kernel->measured < 4 &&
+               kernel->raw_ns < (double)LONG_NS) {
+        kernel->cost_ns = MIN(kernel->cost_ns, length);
     } else {
-        line->cost_ns += weight * (length - line->cost_ns);
+        kernel->cost_ns += weight * (length - kernel->cost_ns);
     }
 
-    line->cost_ns = MAX(line->cost_ns, (double)COST_MIN_NS);
-    line->measured += line->measured < INT32_MAX;
-    line->unseen = 0;
-    if (line->cost_ns > 1.05 * before || line->cost_ns < 0.95 * before)
+    kernel->cost_ns = MAX(kernel->cost_ns, (double)COST_MIN_NS);
+    kernel->measured += kernel->measured < INT32_MAX;
+    kernel->unseen = 0;
+    if (kernel->cost_ns > 1.05 * before || kernel->cost_ns < 0.95 * before)
         atomic_fetch_add_explicit(&limiter->generation, 1, memory_order_relaxed);
 }
 
@@ -240,19 +242,19 @@ static void note_longest(struct limiter *limiter, double length)
 
 static void finish(struct limiter *limiter, struct sample *sample, double length)
 {
-    struct line *line = sample->line;
-    bool first = !line->measured;
-    bool is_long = line->raw_ns >= (double)LONG_NS || (first && length >= (double)LONG_NS);
+    struct kernel_cost *kernel = sample->kernel;
+    bool first = !kernel->measured;
+    bool is_long = kernel->raw_ns >= (double)LONG_NS || (first && length >= (double)LONG_NS);
 
     length = MAX(length - limiter->overhead_ns - (double)sample->gap_ns, (double)COST_MIN_NS);
-    line->raw_ns += (length - line->raw_ns) / MIN(line->measured + 1, 64u);
+    kernel->raw_ns += (length - kernel->raw_ns) / MIN(kernel->measured + 1, 64u);
     if (is_long) {
         /* The slices of others: the part of the probes that found us on the device. */
         double seen = sample->on + sample->off;
 
         length *= (sample->on + 4 * limiter->on_device) / (seen + 4);
     }
-    learn(limiter, line, length);
+    learn(limiter, kernel, length);
     note_longest(limiter, length);
     if (sample->settle)
         settle(limiter, sample, length);
@@ -276,7 +278,7 @@ static void poll_sample(struct limiter *limiter, struct sample *sample, int64_t 
         /* What runs on and on is charged as it runs, so that its siblings wait. */
         double expected = (double)(now_ns - sample->began_ns) * limiter->on_device;
 
-        if (sample->settle && sample->line &&
+        if (sample->settle && sample->kernel &&
             expected > 2 * (double)(sample->paid_ns + sample->provisional_ns) + 1e7) {
             int64_t more = (int64_t)expected - sample->paid_ns - sample->provisional_ns;
 
@@ -291,7 +293,7 @@ static void poll_sample(struct limiter *limiter, struct sample *sample, int64_t 
         REAL(cuEventElapsedTime)(&ms, sample->start, sample->end) != CUDA_SUCCESS)
         return;
     length = (double)ms * 1e6;
-    if (sample->line)
+    if (sample->kernel)
         finish(limiter, sample, length);
     else
         finish_calibration(limiter, length);

@@ -14,8 +14,9 @@
  *   resolve.c  lookups: dlsym, dlvsym, cuGetProcAddress give out our functions for the driver's
  *   entry.S    what can't be written in C: calls whose arguments or caller must stay as they are
  *   state.c    attaching to the region, limits, devices, fork
- *   live.c     the live allocations of this process
- *   memory.c   linear memory; contexts.c contexts and code; query.c what a program may see; nvml.c
+ *   allocations.c  what this process holds, by handle
+ *   memory.c   linear memory; contexts.c contexts and code; overhead.c what the driver takes for
+ *              itself; query.c what a program may see; nvml.c
  *   launch.c   launches; limiter.c, samples.c, probes.c, bucket.c the compute share
  */
 
@@ -112,6 +113,6 @@ void vgpu_discharge(struct vgpu_device *device, enum vgpu_kind kind, uint64_t un
 uint64_t vgpu_used_bytes(unsigned region_index);
 
 /* Called in a forked child for each part that keeps state. */
-void live_after_fork(void);
+void allocations_after_fork(void);
 void contexts_after_fork(void);
 void limiters_after_fork(void);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "vgpu/live.h"
+#include "vgpu/allocations.h"
 
 #include <stdlib.h>
 
@@ -10,41 +10,41 @@
 static int forget_all(void **state)
 {
     (void)state;
-    live_after_fork();
+    allocations_after_fork();
     return 0;
 }
 
 static void what_is_added_is_taken_once(void **state)
 {
-    struct live_entry entry = {.units = (UINT64_C(1) << 34) - 1, .device = 15, .context = 65535};
-    struct live_entry taken = {0};
+    struct allocation entry = {.units = (UINT64_C(1) << 34) - 1, .device = 15, .context = 65535};
+    struct allocation taken = {0};
 
     (void)state;
-    assert_false(live_take(LIVE_ADDRESS, 0x1000, &taken));
-    assert_true(live_add(LIVE_ADDRESS, 0x1000, &entry));
-    assert_false(live_take(LIVE_MODULE, 0x1000, &taken));
-    assert_true(live_take(LIVE_ADDRESS, 0x1000, &taken));
+    assert_false(allocations_take(ALLOCATION_ADDRESS, 0x1000, &taken));
+    assert_true(allocations_add(ALLOCATION_ADDRESS, 0x1000, &entry));
+    assert_false(allocations_take(ALLOCATION_MODULE, 0x1000, &taken));
+    assert_true(allocations_take(ALLOCATION_ADDRESS, 0x1000, &taken));
     assert_int_equal(taken.units, entry.units);
     assert_int_equal(taken.device, 15);
     assert_int_equal(taken.context, 65535);
-    assert_false(live_take(LIVE_ADDRESS, 0x1000, &taken));
-    assert_false(live_add(LIVE_ADDRESS, 0, &entry));
+    assert_false(allocations_take(ALLOCATION_ADDRESS, 0x1000, &taken));
+    assert_false(allocations_add(ALLOCATION_ADDRESS, 0, &entry));
 }
 
 /* However many come in between: the first is not among the young any more. */
 static void the_last_entry_of_a_handle_counts(void **state)
 {
-    struct live_entry entry = {.units = 1};
+    struct allocation entry = {.units = 1};
 
     (void)state;
     for (uint64_t between = 0; between < 4096; between = 2 * between + 1) {
         entry.units = 1;
-        assert_true(live_add(LIVE_ADDRESS, 0x1000, &entry));
+        assert_true(allocations_add(ALLOCATION_ADDRESS, 0x1000, &entry));
         for (uint64_t i = 0; i < between; i++)
-            assert_true(live_add(LIVE_ADDRESS, 0x100000 + i * 512, &entry));
+            assert_true(allocations_add(ALLOCATION_ADDRESS, 0x100000 + i * 512, &entry));
         entry.units = 2;
-        assert_true(live_add(LIVE_ADDRESS, 0x1000, &entry));
-        assert_true(live_take(LIVE_ADDRESS, 0x1000, &entry));
+        assert_true(allocations_add(ALLOCATION_ADDRESS, 0x1000, &entry));
+        assert_true(allocations_take(ALLOCATION_ADDRESS, 0x1000, &entry));
         assert_int_equal(entry.units, 2);
     }
 }
@@ -61,17 +61,17 @@ static void a_random_walk_agrees_with_an_array(void **state)
         unsigned at = (unsigned)rand_r(&seed) % HANDLES;
         /* Device addresses are multiples of 512 and close together. */
         uint64_t handle = UINT64_C(0x7f0000000000) + at * UINT64_C(512);
-        struct live_entry entry = {.units = i + 1, .device = at % 16, .context = at % 3};
+        struct allocation entry = {.units = i + 1, .device = at % 16, .context = at % 3};
 
         if (units[at]) {
-            assert_true(live_take(LIVE_ADDRESS, handle, &entry));
+            assert_true(allocations_take(ALLOCATION_ADDRESS, handle, &entry));
             assert_int_equal(entry.units, units[at]);
             assert_int_equal(entry.device, at % 16);
             units[at] = 0;
             live--;
         } else {
-            assert_false(live_take(LIVE_ADDRESS, handle, &entry));
-            assert_true(live_add(LIVE_ADDRESS, handle, &entry));
+            assert_false(allocations_take(ALLOCATION_ADDRESS, handle, &entry));
+            assert_true(allocations_add(ALLOCATION_ADDRESS, handle, &entry));
             units[at] = i + 1;
             live++;
         }
@@ -82,20 +82,20 @@ static void a_random_walk_agrees_with_an_array(void **state)
 
 static void a_context_takes_its_entries_with_it(void **state)
 {
-    struct live_entry entry;
+    struct allocation entry;
     uint64_t units;
 
     (void)state;
     for (uint64_t i = 1; i <= 10000; i++) {
-        entry = (struct live_entry){.units = i, .context = i % 2 ? 1 : 2};
-        assert_true(live_add(LIVE_ADDRESS, i * 512, &entry));
+        entry = (struct allocation){.units = i, .context = i % 2 ? 1 : 2};
+        assert_true(allocations_add(ALLOCATION_ADDRESS, i * 512, &entry));
     }
-    live_take_context(LIVE_ADDRESS, 1, &units);
+    allocations_take_context(ALLOCATION_ADDRESS, 1, &units);
     assert_int_equal(units, UINT64_C(25000000)); /* the odd numbers to 9,999 */
-    live_take_context(LIVE_ADDRESS, 1, &units);
+    allocations_take_context(ALLOCATION_ADDRESS, 1, &units);
     assert_int_equal(units, 0);
     for (uint64_t i = 1; i <= 10000; i++)
-        assert_int_equal(live_take(LIVE_ADDRESS, i * 512, &entry), i % 2 == 0);
+        assert_int_equal(allocations_take(ALLOCATION_ADDRESS, i * 512, &entry), i % 2 == 0);
 }
 
 int main(void)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "vgpu/live.h"
+#include "vgpu/allocations.h"
 
 #include <pthread.h>
 #include <stddef.h>
@@ -38,18 +38,18 @@ struct shard {
     size_t moved;
 };
 
-static struct shard shards[LIVE_KINDS][SHARDS] = {
-    [0 ... LIVE_KINDS - 1] = {[0 ... SHARDS - 1] = {.lock = PTHREAD_MUTEX_INITIALIZER}},
+static struct shard shards[ALLOCATION_KINDS][SHARDS] = {
+    [0 ... ALLOCATION_KINDS - 1] = {[0 ... SHARDS - 1] = {.lock = PTHREAD_MUTEX_INITIALIZER}},
 };
 
-static uint64_t pack(const struct live_entry *entry)
+static uint64_t pack(const struct allocation *entry)
 {
     return entry->units << 21 | (uint64_t)entry->device << 17 | (uint64_t)entry->context << 1 | 1;
 }
 
-static struct live_entry unpack(uint64_t packed)
+static struct allocation unpack(uint64_t packed)
 {
-    return (struct live_entry){
+    return (struct allocation){
         .units = packed >> 21,
         .device = (unsigned)(packed >> 17 & 0xf),
         .context = (unsigned)(packed >> 1 & 0xffff),
@@ -64,7 +64,7 @@ static uint64_t hash(uint64_t handle)
     return handle;
 }
 
-static struct shard *shard_of(enum live_kind kind, uint64_t hashed)
+static struct shard *shard_of(enum allocation_kind kind, uint64_t hashed)
 {
     return &shards[kind][hashed >> 60];
 }
@@ -204,7 +204,7 @@ static bool store(struct shard *shard, struct cell cell)
     return true;
 }
 
-bool live_add(enum live_kind kind, uint64_t handle, const struct live_entry *entry)
+bool allocations_add(enum allocation_kind kind, uint64_t handle, const struct allocation *entry)
 {
     const uint64_t hashed = hash(handle);
     struct shard *shard = shard_of(kind, hashed);
@@ -222,7 +222,7 @@ bool live_add(enum live_kind kind, uint64_t handle, const struct live_entry *ent
     return room;
 }
 
-bool live_take(enum live_kind kind, uint64_t handle, struct live_entry *ret_entry)
+bool allocations_take(enum allocation_kind kind, uint64_t handle, struct allocation *ret_entry)
 {
     const uint64_t hashed = hash(handle);
     struct shard *shard = shard_of(kind, hashed);
@@ -252,7 +252,7 @@ static void take_context_from(struct shard *shard, unsigned context, uint64_t *u
     (void)pthread_mutex_lock(&shard->lock);
     for (size_t i = 0; i < YOUNG; i++) {
         struct cell *cell = &shard->young[i];
-        struct live_entry entry = unpack(cell->packed);
+        struct allocation entry = unpack(cell->packed);
 
         if (!cell->packed || entry.context != context)
             continue;
@@ -262,7 +262,7 @@ static void take_context_from(struct shard *shard, unsigned context, uint64_t *u
     move_some(shard, SIZE_MAX);
     for (size_t i = 0; i < shard->size;) {
         struct cell *cell = &shard->cells[i];
-        struct live_entry entry = unpack(cell->packed);
+        struct allocation entry = unpack(cell->packed);
 
         if (!cell->packed || entry.context != context) {
             i++;
@@ -275,16 +275,16 @@ static void take_context_from(struct shard *shard, unsigned context, uint64_t *u
     (void)pthread_mutex_unlock(&shard->lock);
 }
 
-void live_take_context(enum live_kind kind, unsigned context, uint64_t *ret_units)
+void allocations_take_context(enum allocation_kind kind, unsigned context, uint64_t *ret_units)
 {
     *ret_units = 0;
     for (unsigned i = 0; i < SHARDS; i++)
         take_context_from(&shards[kind][i], context, ret_units);
 }
 
-void live_after_fork(void)
+void allocations_after_fork(void)
 {
-    for (unsigned kind = 0; kind < LIVE_KINDS; kind++) {
+    for (unsigned kind = 0; kind < ALLOCATION_KINDS; kind++) {
         for (unsigned i = 0; i < SHARDS; i++)
             shards[kind][i] = (struct shard){.lock = PTHREAD_MUTEX_INITIALIZER};
     }

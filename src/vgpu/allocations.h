@@ -11,23 +11,23 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum live_kind {
-    LIVE_ADDRESS,
-    LIVE_MODULE,
-    LIVE_KINDS,
+enum allocation_kind {
+    ALLOCATION_ADDRESS,
+    ALLOCATION_MODULE,
+    ALLOCATION_KINDS,
 };
 
-struct live_entry {
+struct allocation {
     uint64_t units;   /* of LEDGER_UNIT bytes, at most 34 bits */
     unsigned device;  /* place in vgpu.devices */
     unsigned context; /* number from contexts.h */
 };
 
 /* False when there is no memory for it. An older entry of that handle is hidden, or replaced. */
-bool live_add(enum live_kind kind, uint64_t handle, const struct live_entry *entry);
+bool allocations_add(enum allocation_kind kind, uint64_t handle, const struct allocation *entry);
 
 /* Takes an entry out; false when it is not ours. */
-bool live_take(enum live_kind kind, uint64_t handle, struct live_entry *ret_entry);
+bool allocations_take(enum allocation_kind kind, uint64_t handle, struct allocation *ret_entry);
 
 /* Takes out all entries of a context, and adds up their units. */
-void live_take_context(enum live_kind kind, unsigned context, uint64_t *ret_units);
+void allocations_take_context(enum allocation_kind kind, unsigned context, uint64_t *ret_units);

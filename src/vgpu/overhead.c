@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "vgpu/hidden.h"
+#include "vgpu/overhead.h"
 
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include "region/ledger.h"
+#include "vgpu/allocations.h"
 #include "vgpu/contexts.h"
-#include "vgpu/live.h"
 #include "vgpu/real.h"
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
-void hidden_after_fork(void)
+void overhead_after_fork(void)
 {
     (void)pthread_mutex_init(&lock, NULL);
 }
@@ -63,13 +63,13 @@ static uint64_t held_units(const struct vgpu_device *device)
 }
 
 /* Bytes that are not in our account, less those charged in advance. 0 when it can't be told. */
-static uint64_t measure(const struct hidden *hidden, bool *by_process)
+static uint64_t measure(const struct overhead *overhead, bool *by_process)
 {
-    uint64_t used, accounted = (held_units(hidden->device) - hidden->charged) * LEDGER_UNIT;
+    uint64_t used, accounted = (held_units(overhead->device) - overhead->charged) * LEDGER_UNIT;
     nvmlDevice_t handle;
 
     *by_process = false;
-    if (!nvml_device(hidden->device, &handle))
+    if (!nvml_device(overhead->device, &handle))
         return 0;
     if (nvml_used_by_us(handle, &used)) {
         *by_process = true;
@@ -84,99 +84,99 @@ static _Atomic uint64_t *known_context_units(const struct vgpu_device *device)
 }
 
 /* What is known of the size: for a context, what the last one took. */
-static uint64_t expected_units(struct hidden *hidden)
+static uint64_t expected_units(struct overhead *overhead)
 {
     uint64_t units;
 
-    if (hidden->kind != VGPU_CONTEXT)
+    if (overhead->kind != VGPU_CONTEXT)
         return 0;
-    units = atomic_load(known_context_units(hidden->device));
+    units = atomic_load(known_context_units(overhead->device));
     if (units)
         return MIN(units, LEDGER_UNITS_MAX);
 
-    hidden->first = region_measure(&vgpu.region) == 0;
-    return MIN(atomic_load(known_context_units(hidden->device)), LEDGER_UNITS_MAX);
+    overhead->first = region_measure(&vgpu.region) == 0;
+    return MIN(atomic_load(known_context_units(overhead->device)), LEDGER_UNITS_MAX);
 }
 
-static void leave(struct hidden *hidden)
+static void leave(struct overhead *overhead)
 {
-    if (hidden->first)
+    if (overhead->first)
         region_measured(&vgpu.region);
     (void)pthread_mutex_unlock(&lock);
 }
 
-bool hidden_begin(struct hidden *hidden, struct vgpu_device *device, enum vgpu_kind kind)
+bool overhead_begin(struct overhead *overhead, struct vgpu_device *device, enum vgpu_kind kind)
 {
     uint64_t units;
 
     (void)pthread_mutex_lock(&lock);
-    *hidden = (struct hidden){.device = device, .kind = kind};
-    units = expected_units(hidden);
+    *overhead = (struct overhead){.device = device, .kind = kind};
+    units = expected_units(overhead);
     if (units && !vgpu_charge(device, kind, units)) {
-        leave(hidden);
+        leave(overhead);
         return false;
     }
-    hidden->charged = units;
-    hidden->before_bytes = measure(hidden, &hidden->by_process);
+    overhead->charged = units;
+    overhead->before_bytes = measure(overhead, &overhead->by_process);
     return true;
 }
 
 /* A process without a context is not in NVML's list yet: then it had nothing. */
-static uint64_t measure_growth(struct hidden *hidden)
+static uint64_t measure_growth(struct overhead *overhead)
 {
     bool by_process;
-    uint64_t after = measure(hidden, &by_process);
-    uint64_t before = hidden->by_process == by_process ? hidden->before_bytes : 0;
+    uint64_t after = measure(overhead, &by_process);
+    uint64_t before = overhead->by_process == by_process ? overhead->before_bytes : 0;
 
     return ledger_units(after - MIN(after, before));
 }
 
-static enum hidden_outcome settle_charge(struct hidden *hidden, uint64_t units)
+static enum overhead_outcome settle_charge(struct overhead *overhead, uint64_t units)
 {
-    if (units < hidden->charged) {
-        vgpu_discharge(hidden->device, hidden->kind, hidden->charged - units);
-    } else if (units > hidden->charged &&
-               !vgpu_charge(hidden->device, hidden->kind, units - hidden->charged)) {
-        vgpu_discharge(hidden->device, hidden->kind, hidden->charged);
-        return HIDDEN_REFUSED;
+    if (units < overhead->charged) {
+        vgpu_discharge(overhead->device, overhead->kind, overhead->charged - units);
+    } else if (units > overhead->charged &&
+               !vgpu_charge(overhead->device, overhead->kind, units - overhead->charged)) {
+        vgpu_discharge(overhead->device, overhead->kind, overhead->charged);
+        return OVERHEAD_REFUSED;
     }
-    return HIDDEN_CHARGED;
+    return OVERHEAD_CHARGED;
 }
 
-enum hidden_outcome hidden_end(struct hidden *hidden, bool made, uint64_t *ret_units)
+enum overhead_outcome overhead_end(struct overhead *overhead, bool made, uint64_t *ret_units)
 {
-    enum hidden_outcome outcome = HIDDEN_NOTHING;
-    uint64_t units = made ? measure_growth(hidden) : 0;
+    enum overhead_outcome outcome = OVERHEAD_NOTHING;
+    uint64_t units = made ? measure_growth(overhead) : 0;
 
     if (made) {
-        outcome = settle_charge(hidden, units);
-        if (hidden->kind == VGPU_CONTEXT && units)
-            atomic_store(known_context_units(hidden->device), units);
-    } else if (hidden->charged) {
-        vgpu_discharge(hidden->device, hidden->kind, hidden->charged);
+        outcome = settle_charge(overhead, units);
+        if (overhead->kind == VGPU_CONTEXT && units)
+            atomic_store(known_context_units(overhead->device), units);
+    } else if (overhead->charged) {
+        vgpu_discharge(overhead->device, overhead->kind, overhead->charged);
     }
 
-    leave(hidden);
-    *ret_units = outcome == HIDDEN_CHARGED ? units : 0;
+    leave(overhead);
+    *ret_units = outcome == OVERHEAD_CHARGED ? units : 0;
     return outcome;
 }
 
-void hidden_remember(const void *handle, struct vgpu_device *device, uint64_t units)
+void overhead_remember(const void *handle, struct vgpu_device *device, uint64_t units)
 {
-    struct live_entry entry = {
+    struct allocation entry = {
         .units = units,
         .device = (unsigned)(device - vgpu.devices),
         .context = context_current(),
     };
 
     if (units)
-        (void)live_add(LIVE_MODULE, (uint64_t)(uintptr_t)handle, &entry);
+        (void)allocations_add(ALLOCATION_MODULE, (uint64_t)(uintptr_t)handle, &entry);
 }
 
-void hidden_forget(const void *handle)
+void overhead_forget(const void *handle)
 {
-    struct live_entry entry;
+    struct allocation entry;
 
-    if (live_take(LIVE_MODULE, (uint64_t)(uintptr_t)handle, &entry))
+    if (allocations_take(ALLOCATION_MODULE, (uint64_t)(uintptr_t)handle, &entry))
         vgpu_discharge(&vgpu.devices[entry.device], VGPU_MODULE, entry.units);
 }
