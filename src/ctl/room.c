@@ -20,13 +20,6 @@ enum {
     BEHIND_LOOK_AGAIN_MS = 1000,
 };
 
-static uint64_t memory_free(const struct device *device)
-{
-    return device->used.memory_bytes < device->memory_bytes
-               ? device->memory_bytes - device->used.memory_bytes
-               : 0;
-}
-
 /* Whether the request names this device, or any. */
 static bool may_use(const struct request *request, const struct device *device)
 {
@@ -46,7 +39,7 @@ static const struct device *find_freest(const struct room *room, const struct de
     for (size_t i = 0; i < room->local->device_count; i++) {
         if (!may_use(room->request, &devices[i]))
             continue;
-        if (!freest || memory_free(&devices[i]) > memory_free(freest))
+        if (!freest || device_free_mib(&devices[i]) > device_free_mib(freest))
             freest = &devices[i];
     }
     return freest;
@@ -64,13 +57,13 @@ static void explain(struct room *room, const struct device *devices,
         (void)snprintf(room->why, sizeof(room->why), "%s", reasons);
         return;
     }
-    cores = freest->used.cores < freest->cores ? freest->cores - freest->used.cores : 0;
+    cores = device_free_cores(freest);
     slots = freest->used.slots < freest->slots ? freest->slots - freest->used.slots : 0;
     (void)snprintf(room->why, sizeof(room->why),
                    "%s; the most that is free on one card: %s, %u%% of the cores, %u of %u places "
                    "(GPU %u, %s)",
-                   reasons, ctl_format_size(memory_free(freest), size), cores, slots, freest->slots,
-                   freest->index, freest->uuid);
+                   reasons, ctl_format_size(device_free_mib(freest) * MIB, size), cores, slots,
+                   freest->slots, freest->index, freest->uuid);
 }
 
 static void fill_lease(struct lease *lease, const struct device *devices,

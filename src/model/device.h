@@ -10,6 +10,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/util.h"
+
 enum {
     DEVICE_UUID_SIZE = 96,
     DEVICE_MODEL_SIZE = 96,
@@ -71,3 +73,17 @@ struct device {
     const struct mig_geometry *geometry;
     uint8_t instance_users[MIG_MAX_GROUPS][MIG_MAX_INSTANCES];
 };
+
+/* In whole MiB, as HAMi counts; 0 where more is used than there is. */
+static inline uint64_t device_free_mib(const struct device *device)
+{
+    uint64_t total = device->memory_bytes / MIB;
+    uint64_t used = (device->used.memory_bytes + MIB - 1) / MIB;
+
+    return used < total ? total - used : 0;
+}
+
+static inline unsigned device_free_cores(const struct device *device)
+{
+    return device->used.cores < device->cores ? device->cores - device->used.cores : 0;
+}

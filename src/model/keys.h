@@ -8,7 +8,7 @@
 #define KEY_TIME "hami.io/vgpu-time"      /* of the decision, seconds since 1970 */
 #define KEY_BIND_TIME "hami.io/bind-time" /* seconds since 1970 */
 #define KEY_BIND_PHASE "hami.io/bind-phase"
-#define KEY_PRIORITY "hami.io/vgpu-pod-priority" /* spec.priority, when it was bound */
+#define KEY_PRIORITY "hami.io/vgpu-pod-priority"        /* spec.priority, when it was bound */
 #define KEY_NODE_POLICY "hami.io/node-scheduler-policy" /* the user's: binpack, spread */
 #define KEY_DEVICE_POLICY "hami.io/gpu-scheduler-policy"
 

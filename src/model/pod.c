@@ -289,6 +289,6 @@ const char *pod_init_roles(const struct pod *pod, struct arena *arena)
     char *roles = arena_alloc(arena, pod->init_count + 1);
 
     for (size_t i = 0; roles && i < pod->init_count; i++)
-        roles[i] = pod->containers[i].role == CONTAINER_SIDECAR ? 's' : 'i';
+        roles[i] = container_role_letter(pod->containers[i].role);
     return roles;
 }

@@ -49,6 +49,12 @@ enum container_role {
     CONTAINER_SIDECAR, /* an init container that is restarted always: from its turn on to the end */
 };
 
+/* As in the text of pod_init_roles(). */
+static inline char container_role_letter(enum container_role role)
+{
+    return role == CONTAINER_SIDECAR ? 's' : 'i';
+}
+
 struct container_demand {
     enum container_role role;
     size_t request_count; /* at most one of each vendor */

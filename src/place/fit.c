@@ -76,20 +76,12 @@ static uint64_t memory_wanted(const struct request *request, const struct device
     return device->memory_bytes / MIB * request->memory_percent / 100;
 }
 
-static uint64_t memory_free(const struct device *device)
-{
-    uint64_t total = device->memory_bytes / MIB;
-    uint64_t used = (device->used.memory_bytes + MIB - 1) / MIB;
-
-    return used < total ? total - used : 0;
-}
-
 /* The rules, in HAMi's order; PLACE_REASON_COUNT when the device will do. */
 static enum place_reason check_device(const struct walk *walk, const struct device *device,
                                       enum type_verdict type)
 {
     const struct device_usage *used = &device->used;
-    unsigned cores_free = used->cores < device->cores ? device->cores - used->cores : 0;
+    unsigned cores_free = device_free_cores(device);
     struct instance instance;
 
     if (!device->healthy || device->misused)
@@ -104,7 +96,7 @@ static enum place_reason check_device(const struct walk *walk, const struct devi
         return PLACE_CARD_SLOTS_EXHAUSTED;
     if (walk->policy->mutex && used->slots > 0)
         return PLACE_CARD_EXCLUSIVE;
-    if (memory_free(device) < memory_wanted(walk->request, device))
+    if (device_free_mib(device) < memory_wanted(walk->request, device))
         return PLACE_CARD_INSUFFICIENT_MEMORY;
     if (cores_free < walk->cores)
         return PLACE_CARD_INSUFFICIENT_CORE;

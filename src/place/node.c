@@ -7,11 +7,6 @@ enum {
     PERCENT_TOTAL_MIN_MIB = 100, /* of smaller cards, percentages round too coarsely to be kept */
 };
 
-static unsigned cores_free(const struct device *device)
-{
-    return device->used.cores < device->cores ? device->cores - device->used.cores : 0;
-}
-
 /* False only when place_fit() refuses the device to everybody. */
 static bool is_usable(const struct device *device)
 {
@@ -21,15 +16,7 @@ static bool is_usable(const struct device *device)
         return false;
     if (instance_is_needed(device) && !device->geometry)
         return false;
-    return !device->cores || cores_free(device);
-}
-
-static uint64_t free_mib(const struct device *device)
-{
-    uint64_t total = device->memory_bytes / MIB;
-    uint64_t used = (device->used.memory_bytes + MIB - 1) / MIB;
-
-    return used < total ? total - used : 0;
+    return !device->cores || device_free_cores(device);
 }
 
 /* At least the largest percentage that place_fit() can find room for. */
@@ -39,7 +26,7 @@ static unsigned free_percent(const struct device *device)
 
     if (total < PERCENT_TOTAL_MIN_MIB)
         return UINT8_MAX;
-    return (unsigned)((free_mib(device) * 100 + total - 1) / total);
+    return (unsigned)((device_free_mib(device) * 100 + total - 1) / total);
 }
 
 float place_node_score(const struct device *devices, size_t count)
@@ -73,8 +60,8 @@ void place_node_update(struct place_node *node)
         if (!is_usable(device))
             continue;
         usable++;
-        mib = MAX(mib, free_mib(device));
-        cores = MAX(cores, cores_free(device));
+        mib = MAX(mib, device_free_mib(device));
+        cores = MAX(cores, device_free_cores(device));
         percent = MAX(percent, free_percent(device));
     }
     node->version++;

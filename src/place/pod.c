@@ -206,7 +206,7 @@ static char *roles_of(const struct demand *demand, struct arena *arena)
     for (size_t i = 0; roles && i < demand->count; i++) {
         if (demand->containers[i].role == CONTAINER_APP)
             break;
-        roles[i] = demand->containers[i].role == CONTAINER_SIDECAR ? 's' : 'i';
+        roles[i] = container_role_letter(demand->containers[i].role);
     }
     return roles;
 }
