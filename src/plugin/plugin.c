@@ -93,8 +93,12 @@ static void on_health_done(uv_work_t *work, int status)
         log_warn("the cards can't be checked, so none counts as healthy: %s",
                  plugin->found_error.text);
     if (!cards_equal(&plugin->found, &plugin->cards)) {
+        bool others = plugin->found.count != plugin->cards.count;
+
         log_changes(&plugin->cards, &plugin->found);
         use_cards(plugin, &plugin->found);
+        if (others)
+            plugin_capacity_write(plugin);
     }
     plugin_register(plugin); /* what could not be written is tried again */
     plugin_condition_check(plugin);
@@ -285,9 +289,11 @@ static void on_call_gone(void *data, struct grpc_call *call)
 /* For --check: a rolling update goes on when the new one can serve. */
 static void on_ready(void *data, bool is_ready)
 {
-    const struct plugin *plugin = data;
+    struct plugin *plugin = data;
     const char *path = plugin->options->ready_file;
 
+    if (is_ready)
+        plugin_capacity_write(plugin);
     if (path && !is_ready)
         (void)unlink(path);
     if (path && is_ready && file_replace(path, "", 0, 0644) < 0)
@@ -434,6 +440,7 @@ static void stop(struct plugin *plugin)
     plugin_phase_stop(plugin);
     plugin_register_stop(plugin);
     plugin_condition_stop(plugin);
+    plugin_capacity_stop(plugin);
     plugin_gate_stop(plugin);
     kubelet_free(plugin->kubelet);
     kube_watch_free(plugin->pod_watch);
