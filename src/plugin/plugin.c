@@ -52,6 +52,8 @@ static void on_health_work(uv_work_t *work)
         return;
     plugin->found_result = cards_find(plugin->opened, &plugin->config, &plugin->filter,
                                       &plugin->asked, &plugin->found, &plugin->found_error);
+    if (plugin->found_result == 0)
+        plugin_report(plugin, plugin->opened);
 }
 
 static void log_changes(const struct cards *before, const struct cards *after)

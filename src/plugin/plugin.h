@@ -130,6 +130,9 @@ void plugin_condition_stop(struct plugin *plugin);
 void plugin_capacity_write(struct plugin *plugin);
 void plugin_capacity_stop(struct plugin *plugin);
 
+/* report.c: asks NVML, which may block, and writes what the monitor reads. */
+void plugin_report(const struct plugin *plugin, struct nvml *nvml);
+
 /* register.c: the annotation of the node. */
 void plugin_register(struct plugin *plugin);
 void plugin_register_seen(struct plugin *plugin, const char *annotation);

@@ -276,6 +276,33 @@ def capacity():
     node.end()
 
 
+def monitor():
+    """The monitor has no access to the cards: it says what the device plugin read of them."""
+    import monitor as monitors
+
+    node = Node(cards=CARDS)
+    node.kubelet.connect()
+    watcher = monitors.Monitor(None, node.api, node.folder / "vgpu")
+    up = lambda: monitors.value(watcher.scrape(), "hami_monitor_nvml_up")
+    check(wait_until(lambda: up() == 0), "without NVML and before the plugin has read the cards it goes on, and says so")
+    card = {"zone": "vGPU", "node": NODE, "device_index": "1", "device_uuid": "GPU-b"}
+    check(wait_until(lambda: up() == 1, 20), "when the plugin has, it knows of the cards")
+    check_equal(monitors.value(watcher.scrape(), "hami_host_gpu_memory_used_bytes", **card), 0, "and what is used of them")
+    report = node.folder / "vgpu/cards.json"
+    check_equal([c["healthy"] for c in json.loads(report.read_text())["cards"]], [True, True], "from a report")
+    node.show_cards([CARDS[0], CARDS[1].replace("ok", "dead")])
+    check(wait_until(lambda: monitors.value(watcher.scrape(), "hami_host_gpu_memory_used_bytes", **card) == [], 20), "a card that dies has no samples")
+    node.plugin.kill()
+    node.plugin.wait()
+    os.utime(report, (time.time() - 100,) * 2)
+    check(wait_until(lambda: up() == 0, 20), "and a report that nobody renews is not believed")
+    check(watcher.program.poll() is None, "which ends nothing")
+    watcher.program.kill()
+    node.start()
+    node.kubelet.connect()
+    node.end()
+
+
 def selinux():
     sysfs = scratch / "selinux"
     (sysfs / "fs/selinux").mkdir(parents=True)
@@ -291,7 +318,7 @@ def selinux():
         node.end()
 
 
-PARTS = ["toolkit", "none", "runtime", "cards", "sick", "capacity", "selinux"]
+PARTS = ["toolkit", "none", "runtime", "cards", "sick", "capacity", "monitor", "selinux"]
 
 if __name__ == "__main__":
     for part in sys.argv[1:] or PARTS:
