@@ -95,6 +95,7 @@ struct plugin {
         struct fitness fitness;
         enum fitness_outcome outcome; /* 0: not known yet */
         struct error why;
+        bool silence_said; /* that the runtime does not answer */
         struct grpc_request *asking_runtime;
         struct kube_request *asking_node;
         uv_timer_t timer;
