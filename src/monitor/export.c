@@ -19,28 +19,28 @@ enum {
 struct card_family {
     const char *name;
     const char *help;
-    double (*value)(const struct host_card *card);
+    double (*value)(const struct nvml_card *card);
     bool of_utilization; /* left out where the driver does not tell */
     bool without_node;   /* HAMi leaves the label out of this one */
     bool legacy;
 };
 
-static double card_used(const struct host_card *card)
+static double card_used(const struct nvml_card *card)
 {
     return (double)card->status.memory_used_bytes;
 }
 
-static double card_total(const struct host_card *card)
+static double card_total(const struct nvml_card *card)
 {
     return (double)card->status.memory_total_bytes;
 }
 
-static double card_utilization(const struct host_card *card)
+static double card_utilization(const struct nvml_card *card)
 {
     return card->status.utilization_percent;
 }
 
-static double card_controller(const struct host_card *card)
+static double card_controller(const struct nvml_card *card)
 {
     return card->status.controller_percent;
 }
@@ -59,7 +59,7 @@ static const struct card_family card_families[] = {
 };
 
 static size_t card_labels(const struct exported *what, const struct card_family *family,
-                          const struct host_card *card, char index[16], char type[128],
+                          const struct nvml_card *card, char index[16], char type[128],
                           struct metric_label labels[LABELS_MAX])
 {
     size_t count = 0;
@@ -77,7 +77,7 @@ static size_t card_labels(const struct exported *what, const struct card_family 
 }
 
 static void export_card(const struct exported *what, const struct card_family *family,
-                        const struct host_card *card, struct strbuf *buf)
+                        const struct nvml_card *card, struct strbuf *buf)
 {
     struct metric_label labels[LABELS_MAX];
     char index[16], type[128];

@@ -9,21 +9,14 @@
 #include "model/device.h"
 #include "monitor/containers.h"
 #include "monitor/podnames.h"
-#include "nvml/nvml.h"
-
-/* A card of the node and what it is doing. */
-struct host_card {
-    struct device device;
-    bool has_status;
-    struct nvml_status status;
-};
+#include "nvml/report.h"
 
 struct exported {
     const char *node, *version;
     bool legacy; /* the names before 2.9, too */
     int64_t now; /* Unix seconds */
     size_t card_count;
-    const struct host_card *cards;
+    const struct nvml_card *cards;
     bool nvml_answers;
     double cards_age_s; /* below 0: nothing was said of the cards yet */
     size_t use_count;

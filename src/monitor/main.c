@@ -13,6 +13,7 @@
 #include <uv.h>
 
 #include "base/clock.h"
+#include "base/file.h"
 #include "base/log.h"
 #include "base/parse.h"
 #include "base/util.h"
@@ -30,6 +31,7 @@ enum {
     LOOK_MS = 5000,
     LATE_TIMES = 2,  /* of LOOK_MS, until NVML counts as not answering */
     LEAVE_MS = 1000, /* that it is waited for when we end */
+    REPORT_OLD_S = 30,
 };
 
 #define AGENT "hami-vgpu-monitor/" HAMI_VERSION
@@ -41,12 +43,13 @@ struct options {
     bool legacy;
 };
 
-/* What NVML says of the cards. */
+/* What NVML says of the cards, to us or to the device plugin. */
 struct reading {
     int result;
     struct error err;
+    double age_s; /* when it was read: of the device plugin's report, else 0 */
     size_t count;
-    struct host_card cards[CARDS_MAX];
+    struct nvml_card cards[CARDS_MAX];
 };
 
 struct monitor {
@@ -74,28 +77,46 @@ static void stop(struct monitor *monitor);
 
 /* Cards, which NVML is asked for in a thread of its own */
 
+/* What the device plugin read, which has the device nodes that NVML needs. */
+static int read_report(const struct monitor *monitor, struct reading *reading)
+{
+    AUTOFREE char *text = malloc(NVML_REPORT_MAX);
+    char path[PATH_MAX];
+    struct stat st;
+    ssize_t len;
+    int count;
+
+    len = snprintf(path, sizeof(path), "%s/" NVML_REPORT_FILE, monitor->options->hook_path);
+    if (!text || len >= (ssize_t)sizeof(path) || file_stat(path, &st) < 0)
+        return -ENOENT;
+    reading->age_s = (double)(time(NULL) - st.st_mtim.tv_sec);
+    if (reading->age_s > REPORT_OLD_S)
+        return error_set(&reading->err, -ESTALE, "%s is %.0f s old, and NVML can't be opened here",
+                         path, reading->age_s);
+    len = file_read(path, text, NVML_REPORT_MAX);
+    count = len < 0 ? (int)len : nvml_report_parse(text, (size_t)len, reading->cards, CARDS_MAX);
+    if (count < 0)
+        return error_set(&reading->err, count, "%s can't be read", path);
+    reading->count = (size_t)count;
+    return 0;
+}
+
 /* Cards that NVML does not list any more are left out; one that does not answer has no samples. */
 static int read_cards(struct monitor *monitor, struct reading *reading)
 {
-    struct device devices[CARDS_MAX];
-    int count;
+    int count, r;
 
-    reading->count = 0;
-    if (!monitor->nvml) {
-        int r = nvml_find(monitor->options->driver_root, driver_usual_roots, &monitor->nvml,
-                          &reading->err);
+    *reading = (struct reading){.count = 0};
+    r = monitor->nvml ? 0
+                      : nvml_find(monitor->options->driver_root, driver_usual_roots, &monitor->nvml,
+                                  &reading->err);
+    if (r < 0) {
+        int report = read_report(monitor, reading);
 
-        if (r < 0)
-            return r;
+        return report == -ENOENT ? r : report;
     }
-    count = nvml_list(monitor->nvml, devices, ARRAY_SIZE(devices), &reading->err);
-    for (int i = 0; i < count; i++) {
-        struct host_card *card = &reading->cards[reading->count++];
-
-        card->device = devices[i];
-        card->has_status = devices[i].healthy &&
-                           nvml_read_status(monitor->nvml, (unsigned)i, &card->status, NULL) == 0;
-    }
+    count = nvml_read_cards(monitor->nvml, reading->cards, CARDS_MAX, &reading->err);
+    reading->count = (size_t)MAX(count, 0);
     return MIN(count, 0);
 }
 
@@ -117,17 +138,10 @@ static void on_work_done(uv_work_t *work, int status)
         uv_close((uv_handle_t *)&monitor->timer, NULL);
         return;
     }
-    monitor->cards = monitor->found;
-    monitor->cards_ns = clock_now_ns();
-    if (monitor->found.result == 0)
-        return;
-    if (monitor->nvml) {
+    if (monitor->found.result < 0 && strcmp(monitor->found.err.text, monitor->cards.err.text) != 0)
         log_warn("the cards can't be read: %s", monitor->found.err.text);
-        return;
-    }
-    log_error("%s", monitor->found.err.text);
-    monitor->result = monitor->found.result;
-    stop(monitor);
+    monitor->cards = monitor->found;
+    monitor->cards_ns = clock_now_ns() - (int64_t)(monitor->found.age_s * (double)NS_PER_S);
 }
 
 static void ask_cards(struct monitor *monitor)

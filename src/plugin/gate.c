@@ -65,8 +65,9 @@ static void on_runtime(void *data, const struct grpc_answer *answer)
     gate->fitness.has_runtime =
         !answer->error && answer->status == GRPC_OK &&
         runtime_facts_read(answer->message, answer->len, &gate->fitness.runtime) == 0;
-    if (!gate->fitness.has_runtime)
+    if (!gate->fitness.has_runtime && !gate->silence_said)
         log_info("the container runtime does not tell of itself: %s", answer->why);
+    gate->silence_said = !gate->fitness.has_runtime;
     decide(plugin);
 }
 

@@ -34,6 +34,7 @@ enum {
     OPTION_RUNTIME_CDI,
     OPTION_READY_FILE,
     OPTION_CHECK,
+    OPTION_NODE_CAPACITY,
     OPTION_WITHOUT_EFFECT,
 };
 
@@ -93,6 +94,10 @@ static const struct argp_option argp_options[] = {
      "A file that is there while kubelet knows of the cards (default: none)", 0},
     {"check", OPTION_CHECK, "FILE", 0,
      "Do nothing but end with status 0 if that file is there, else 1", 0},
+    {"node-capacity", OPTION_NODE_CAPACITY, "BOOL", OPTION_ARG_OPTIONAL,
+     "Show the cards' memory and cores as the Node's capacity; kubelet then refuses pods by it "
+     "(default: false)",
+     0},
     {"v", 'v', "LEVEL", 0, "How much to say; 5: everything", 0},
     WITHOUT("cdi-annotation-prefix"),
     WITHOUT("device-cores-scaling"),
@@ -209,6 +214,9 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
         return 0;
     case OPTION_CHECK:
         exit(access(arg, F_OK) == 0 ? EXIT_SUCCESS : EXIT_FAILURE);
+    case OPTION_NODE_CAPACITY:
+        options->node_capacity = read_bool(state, arg);
+        return 0;
     case OPTION_WITHOUT_EFFECT:
         log_warn("%s has no effect here", state->argv[state->next - 1]);
         return 0;

@@ -52,6 +52,8 @@ static void on_health_work(uv_work_t *work)
         return;
     plugin->found_result = cards_find(plugin->opened, &plugin->config, &plugin->filter,
                                       &plugin->asked, &plugin->found, &plugin->found_error);
+    if (plugin->found_result == 0)
+        plugin_report(plugin, plugin->opened);
 }
 
 static void log_changes(const struct cards *before, const struct cards *after)
@@ -93,8 +95,12 @@ static void on_health_done(uv_work_t *work, int status)
         log_warn("the cards can't be checked, so none counts as healthy: %s",
                  plugin->found_error.text);
     if (!cards_equal(&plugin->found, &plugin->cards)) {
+        bool others = plugin->found.count != plugin->cards.count;
+
         log_changes(&plugin->cards, &plugin->found);
         use_cards(plugin, &plugin->found);
+        if (others)
+            plugin_capacity_write(plugin);
     }
     plugin_register(plugin); /* what could not be written is tried again */
     plugin_condition_check(plugin);
@@ -285,9 +291,11 @@ static void on_call_gone(void *data, struct grpc_call *call)
 /* For --check: a rolling update goes on when the new one can serve. */
 static void on_ready(void *data, bool is_ready)
 {
-    const struct plugin *plugin = data;
+    struct plugin *plugin = data;
     const char *path = plugin->options->ready_file;
 
+    if (is_ready)
+        plugin_capacity_write(plugin);
     if (path && !is_ready)
         (void)unlink(path);
     if (path && is_ready && file_replace(path, "", 0, 0644) < 0)
@@ -434,6 +442,7 @@ static void stop(struct plugin *plugin)
     plugin_phase_stop(plugin);
     plugin_register_stop(plugin);
     plugin_condition_stop(plugin);
+    plugin_capacity_stop(plugin);
     plugin_gate_stop(plugin);
     kubelet_free(plugin->kubelet);
     kube_watch_free(plugin->pod_watch);

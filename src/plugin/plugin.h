@@ -39,6 +39,7 @@ struct plugin_options {
     const char *runtime_socket; /* the container runtime's; NULL: where it usually is */
     const char *ready_file;     /* there while kubelet knows us; NULL: none */
     bool assume_cdi;            /* whatever the runtime says */
+    bool node_capacity;         /* the Node shows the cards' memory and cores */
 };
 
 /* What the Node says of the driver. */
@@ -94,6 +95,7 @@ struct plugin {
         struct fitness fitness;
         enum fitness_outcome outcome; /* 0: not known yet */
         struct error why;
+        bool silence_said; /* that the runtime does not answer */
         struct grpc_request *asking_runtime;
         struct kube_request *asking_node;
         uv_timer_t timer;
@@ -103,6 +105,7 @@ struct plugin {
         struct condition written, sent, said;
         struct kube_request *request;
     } conditions;
+    struct kube_request *capacity;
     bool ending;
 };
 
@@ -123,6 +126,13 @@ void plugin_gate_stop(struct plugin *plugin);
 void plugin_condition_check(struct plugin *plugin);
 void plugin_condition_seen(struct plugin *plugin, yyjson_val *status);
 void plugin_condition_stop(struct plugin *plugin);
+
+/* capacity.c: what the Node's capacity says of the cards. */
+void plugin_capacity_write(struct plugin *plugin);
+void plugin_capacity_stop(struct plugin *plugin);
+
+/* report.c: asks NVML, which may block, and writes what the monitor reads. */
+void plugin_report(const struct plugin *plugin, struct nvml *nvml);
 
 /* register.c: the annotation of the node. */
 void plugin_register(struct plugin *plugin);

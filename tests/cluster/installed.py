@@ -51,7 +51,7 @@ def fit(thing):
     spec["nodeName"] = NODE
     spec["hostNetwork"] = True
     environment = {"KUBERNETES_SERVICE_HOST": "127.0.0.1", "KUBERNETES_SERVICE_PORT": "6443"}
-    if thing["kind"] == "DaemonSet":
+    if thing["metadata"]["name"] == "hami-device-plugin":
         environment |= {"HAMI_SIM": str(programs.SIM), "LD_LIBRARY_PATH": str(programs.SIMDRIVER)}
         mount(spec, "machine", programs.SIM.parent, False)
         mount(spec, "driver", programs.SIMDRIVER, True)
@@ -112,6 +112,8 @@ def check_install(things):
     labels = {"namespace": namespace, "pod": "first"}
     used = wait_until(lambda: sample(samples(programs.MONITOR_METRICS), "hami_vgpu_memory_used_bytes", **labels), 20)
     check(used, "the monitor, without privileges, reports it")
+    known = wait_until(lambda: sample(samples(programs.MONITOR_METRICS), "hami_monitor_nvml_up") == 1, 20)
+    check(known, "and, without access to the cards, what they do")
     if "upgrade" in sys.argv:
         check_upgrade(namespace)
     check(delete(namespace, "first"), "it goes")

@@ -252,6 +252,57 @@ def sick():
     node.end()
 
 
+def capacity():
+    """The Node's capacity shows memory and cores, if that is asked for."""
+    shown = lambda node: node.api.objects[NODES][NODE].get("status", {}).get("capacity", {})
+    node = Node(cards=CARDS)
+    node.kubelet.connect()
+    wait_until(lambda: node.condition()[0])
+    check_equal(shown(node), {}, "nothing is shown unless it is asked for")
+    node.end()
+    node = Node(cards=CARDS, more=["--node-capacity"], config={"devicememoryscaling": 1.5})
+    node.kubelet.connect()
+    whole = {"nvidia.com/gpumem": "90000", "nvidia.com/gpucores": "200"}
+    check(wait_until(lambda: shown(node) == whole), "memory, as it is offered, and cores are shown", shown(node))
+    node.show_cards([CARDS[0], CARDS[1].replace("ok", "dead")])
+    check(wait_until(lambda: "card GPU-b is not healthy" in node.said(), 20), "a card dies")
+    time.sleep(0.5)
+    check_equal(shown(node), whole, "and is shown still: kubelet would refuse to start the pods that are there")
+    node.api.put(NODES, NODE, status={"capacity": {"nvidia.com/gpumem": "0", "nvidia.com/gpucores": "0"}})
+    node.kubelet.stop()
+    node.kubelet.start()
+    node.kubelet.connect()
+    check(wait_until(lambda: shown(node) == whole), "a kubelet that was started anew, and set it to 0, is corrected", shown(node))
+    node.end()
+
+
+def monitor():
+    """The monitor has no access to the cards: it says what the device plugin read of them."""
+    import monitor as monitors
+
+    node = Node(cards=CARDS)
+    node.kubelet.connect()
+    watcher = monitors.Monitor(None, node.api, node.folder / "vgpu")
+    up = lambda: monitors.value(watcher.scrape(), "hami_monitor_nvml_up")
+    check(wait_until(lambda: up() == 0), "without NVML and before the plugin has read the cards it goes on, and says so")
+    card = {"zone": "vGPU", "node": NODE, "device_index": "1", "device_uuid": "GPU-b"}
+    check(wait_until(lambda: up() == 1, 20), "when the plugin has, it knows of the cards")
+    check_equal(monitors.value(watcher.scrape(), "hami_host_gpu_memory_used_bytes", **card), 0, "and what is used of them")
+    report = node.folder / "vgpu/cards.json"
+    check_equal([c["healthy"] for c in json.loads(report.read_text())["cards"]], [True, True], "from a report")
+    node.show_cards([CARDS[0], CARDS[1].replace("ok", "dead")])
+    check(wait_until(lambda: monitors.value(watcher.scrape(), "hami_host_gpu_memory_used_bytes", **card) == [], 20), "a card that dies has no samples")
+    node.plugin.kill()
+    node.plugin.wait()
+    os.utime(report, (time.time() - 100,) * 2)
+    check(wait_until(lambda: up() == 0, 20), "and a report that nobody renews is not believed")
+    check(watcher.program.poll() is None, "which ends nothing")
+    watcher.program.kill()
+    node.start()
+    node.kubelet.connect()
+    node.end()
+
+
 def selinux():
     sysfs = scratch / "selinux"
     (sysfs / "fs/selinux").mkdir(parents=True)
@@ -267,7 +318,7 @@ def selinux():
         node.end()
 
 
-PARTS = ["toolkit", "none", "runtime", "cards", "sick", "selinux"]
+PARTS = ["toolkit", "none", "runtime", "cards", "sick", "capacity", "monitor", "selinux"]
 
 if __name__ == "__main__":
     for part in sys.argv[1:] or PARTS:

@@ -413,6 +413,21 @@ def upgrades():
     node.api.delete(PODS, "old")
     node.restart()
     check_equal(sorted(node.kubelet.lists.get(timeout=10)), sorted(f"{a}::{i}" for i in range(10)), "until it is gone")
+
+    # And what it kept of a pod: the annotation alone, beside the container's limits.
+    pod = node.show(node.pod("kept", "main", gives=[[(a, 1000, 10)]]))
+    status, why, name = node.run_container(pod, "main", [f"{a}::1"])
+    (folder,) = (node.folder / "vgpu/containers").iterdir()
+    node.plugin.kill()
+    node.plugin.wait()
+    (folder / "pod").unlink()
+    (folder / "grant").write_text(pod["metadata"]["annotations"][ALLOCATED])
+    node.api.put(PODS, "kept", metadata={"annotations": {ALLOCATED: f"{a},NVIDIA,29000,100:;"}})
+    node.start()
+    node.kubelet.connect()
+    check_equal(node.kubelet.prestart([f"{a}::1"])[0], "OK", "a container that an earlier version started starts again")
+    check_equal(node.limits(name)["CUDA_DEVICE_MEMORY_LIMIT_0"], str(1000 * MIB), "with what it was given first")
+    check((folder / "pod").exists(), "and is kept in the present form from then on")
     node.end()
 
 

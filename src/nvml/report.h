@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/*
+ * What one program read of the cards, for those that can't open NVML themselves: its device nodes
+ * are given to the device plugin alone. A small JSON text. No I/O.
+ */
+
+#include "base/strbuf.h"
+#include "nvml/nvml.h"
+
+enum {
+    NVML_REPORT_MAX = 256 << 10, /* bytes */
+};
+
+/* The file, in the folder of containers' files; read anew every 5 s, and written as often. */
+#define NVML_REPORT_FILE "cards.json"
+
+/* A card of the node and what it is doing. */
+struct nvml_card {
+    struct device device;
+    bool has_status;
+    struct nvml_status status;
+};
+
+void nvml_report_format(const struct nvml_card *cards, size_t count, struct strbuf *text);
+
+/* Returns the number of cards, -EINVAL when it is no report, or -E2BIG. */
+int nvml_report_parse(const char *text, size_t len, struct nvml_card *ret_cards, size_t max);
+
+/* Asks NVML for all of it, which may block. Returns the number of cards, -E2BIG, -EIO. */
+int nvml_read_cards(struct nvml *nvml, struct nvml_card *ret_cards, size_t max, struct error *err);
