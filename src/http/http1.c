@@ -71,6 +71,14 @@ static void take_turn(struct http1 *http1)
 
 /* Connections */
 
+static bool is_loopback(struct MHD_Connection *connection)
+{
+    const union MHD_ConnectionInfo *info =
+        MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
+
+    return info && info->client_addr && address_is_loopback(info->client_addr);
+}
+
 static void on_connection(void *data, struct MHD_Connection *connection, void **slot,
                           enum MHD_ConnectionNotificationCode what)
 {
@@ -81,7 +89,7 @@ static void on_connection(void *data, struct MHD_Connection *connection, void **
         info = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD);
         *slot = info ? calloc(1, sizeof(struct peer)) : NULL;
         if (*slot)
-            peer_add(http1->server, *slot, info->connect_fd);
+            peer_add(http1->server, *slot, info->connect_fd, is_loopback(connection));
         return;
     }
     if (*slot)
@@ -99,20 +107,14 @@ static struct peer *peer_of(struct MHD_Connection *connection)
     return info ? info->socket_context : NULL;
 }
 
-static bool is_loopback(struct MHD_Connection *connection)
-{
-    const union MHD_ConnectionInfo *info =
-        MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
-
-    return info && info->client_addr && address_is_loopback(info->client_addr);
-}
-
 /* Requests */
 
 static struct MHD_Response *response_of(struct http_request *request)
 {
+    /* A page's bytes last as long as the request, which outlives the answer's sending. */
     struct MHD_Response *response = MHD_create_response_from_buffer(
-        request->answer.len, request->answer.body, MHD_RESPMEM_MUST_FREE);
+        request->answer.len, request->answer.body,
+        request->answer.page ? MHD_RESPMEM_PERSISTENT : MHD_RESPMEM_MUST_FREE);
 
     if (!response)
         return NULL;
@@ -157,7 +159,8 @@ static struct http1_request *begin(struct http1 *http1, struct MHD_Connection *c
     request->http1 = http1;
     request->connection = connection;
     request->request.answered_late = on_answered_late;
-    request_begin(&request->request, http1->server, peer, method, path, is_loopback(connection));
+    request_init(&request->request, http1->server, peer);
+    request_begin(&request->request, method, path);
     return request;
 }
 

@@ -103,9 +103,6 @@ static void on_answered_late(struct http_request *base)
         request_free(request);
         return;
     }
-    /* From here on it is the client that is waited for. */
-    request->request.awaited = false;
-    request->request.peer->awaited--;
     peer_used(request->request.server, request->request.peer);
     submit(request);
     request->session->owner.wants_to_send(request->session->owner.peer);
@@ -140,8 +137,7 @@ static int on_begin_headers(nghttp2_session *nghttp2, const nghttp2_frame *frame
         return NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE;
     request->session = session;
     request->stream = frame->hd.stream_id;
-    request->request.server = session->server;
-    request->request.peer = session->owner.peer;
+    request_init(&request->request, session->server, session->owner.peer);
     request->request.answered_late = on_answered_late;
     DL_APPEND(session->requests, request);
     return nghttp2_session_set_stream_user_data(nghttp2, frame->hd.stream_id, request);
@@ -188,17 +184,16 @@ static int on_data(nghttp2_session *nghttp2, uint8_t flags, int32_t stream, cons
 
 static int on_frame(nghttp2_session *nghttp2, const nghttp2_frame *frame, void *data)
 {
-    struct http2 *session = data;
     struct http2_request *request;
 
+    (void)data;
     if (frame->hd.type != NGHTTP2_HEADERS && frame->hd.type != NGHTTP2_DATA)
         return 0;
     request = nghttp2_session_get_stream_user_data(nghttp2, frame->hd.stream_id);
     if (!request)
         return 0;
     if (!request->begun)
-        request_begin(&request->request, session->server, session->owner.peer, request->method,
-                      request->path, session->owner.loopback);
+        request_begin(&request->request, request->method, request->path);
     request->begun = true;
     if (!(frame->hd.flags & NGHTTP2_FLAG_END_STREAM) || request->complete)
         return 0;

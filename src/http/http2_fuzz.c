@@ -15,6 +15,7 @@
 enum {
     KEPT_MAX = 64,
     MAX_BODY = 100,
+    MAX_HELD = 4096,
 };
 
 static struct http_request *kept[KEPT_MAX];
@@ -46,10 +47,10 @@ static void answer_later(void *data, struct http_request *request)
 }
 
 static const struct http_route routes[] = {
-    {"GET", "/a", 0, false, answer_at_once},
-    {"POST", "/a", MAX_BODY, false, answer_at_once},
-    {"POST", "/b", MAX_BODY, false, answer_later},
-    {"POST", "/c", MAX_BODY, true, answer_later},
+    {"GET", "/a", 0, 0, false, answer_at_once},
+    {"POST", "/a", MAX_BODY, MAX_HELD, false, answer_at_once},
+    {"POST", "/b", MAX_BODY, MAX_HELD, false, answer_later},
+    {"POST", "/c", MAX_BODY, MAX_HELD, true, answer_later},
     {0},
 };
 
@@ -83,7 +84,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     size_t piece = size ? (size_t)data[0] + 1 : 1, at = 1;
     int r;
 
-    peer_add(&server, &peer, -1);
+    peer_add(&server, &peer, -1, false);
     if (http2_new(&server, &owner, &session) < 0)
         return 0;
     r = http2_receive(session, preface, sizeof(preface) - 1);
@@ -105,7 +106,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         abort();
     while (kept_count)
         answer_one();
-    if (server.held)
+    for (size_t i = 0; i < ARRAY_SIZE(routes); i++) {
+        if (server.held[i])
+            abort();
+    }
+    if (server.requests)
         abort();
     return 0;
 }

@@ -16,6 +16,7 @@ enum {
     CONNECTIONS_MAX = 512,
     CONNECTIONS_KEPT = CONNECTIONS_MAX - 16, /* beyond, the idlest gives way to who comes */
     IDLE_SECONDS = 120,
+    ROUTES_MAX = 16,
 };
 
 /* Without RSA key exchange: a handshake that needs the key late could outlive its renewal. */
@@ -25,6 +26,9 @@ enum {
 struct peer {
     struct peer *prev, *next; /* in the order of their last request's beginning */
     int fd;
+    bool loopback;
+    bool used;        /* a request was begun on it */
+    int64_t used_ns;  /* when the last was begun; when it came */
     unsigned awaited; /* requests whose handlers answer later; it is not ended meanwhile */
     bool ended;       /* by us, to make room */
 };
@@ -46,15 +50,21 @@ struct http_server {
     unsigned closing; /* handles that are not closed yet */
     struct peer *peers;
     unsigned peer_count, kept_count; /* all; those not ended */
-    size_t held;                     /* bytes of bodies and answers */
+    struct http_request *requests;   /* in the order of their beginning */
+    size_t held[ROUTES_MAX];         /* of each route: bytes of its bodies and answers */
     struct http1 *http1;
     struct tls_connection *tls;
 };
 
-/* server.c */
-void peer_add(struct http_server *server, struct peer *peer, int fd);
-void peer_used(struct http_server *server, struct peer *peer);
+/* peers.c */
+void peer_add(struct http_server *server, struct peer *peer, int fd, bool loopback);
+void peer_used(struct http_server *server, struct peer *peer); /* a request begins */
 void peer_remove(struct http_server *server, struct peer *peer);
+/* Each second: ends connections of those that are too slow, or do nothing. */
+void peers_tick(struct http_server *server);
+
+/* server.c */
+void server_go_on_accepting(struct http_server *server);
 bool address_is_loopback(const struct sockaddr *address);
 /* GnuTLS' question for the certificate; there is one TLS server a process. */
 gnutls_certificate_retrieve_function2 give_certificate;
@@ -65,32 +75,44 @@ int http_listen(const char *address, struct error *err);
 /* Requests: request.c */
 
 struct http_request {
+    struct http_request *prev, *next; /* of the server's */
     struct http_server *server;
-    struct peer *peer; /* NULL: the client has gone */
-    const struct http_route *route;
+    struct peer *peer;              /* NULL: the client has gone */
+    const struct http_route *route; /* NULL: none of that name; then it holds nothing */
+    int64_t since_ns;               /* when it began; when it was answered */
     char *body;
     size_t len, size;
     unsigned refused; /* a status, when it is to be answered without its handler */
+    bool whole;       /* its body is */
     bool in_handler;
     bool awaited; /* it returned without an answer */
     bool answered;
     struct {
         unsigned status;
         const char *content_type;
-        char *body;
+        char *body; /* its own, or the page's */
         size_t len;
+        struct http_page *page; /* NULL: the body is its own */
     } answer;
     /* The handler answered after it had returned. */
     void (*answered_late)(struct http_request *request);
 };
 
+/* Bytes that several answers share. */
+struct http_page {
+    unsigned refs;
+    char *bytes;
+    size_t len;
+};
+
+/* To be called before any of these below. */
+void request_init(struct http_request *request, struct http_server *server, struct peer *peer);
 /* Its headers are there. The path is without its query. */
-void request_begin(struct http_request *request, struct http_server *server, struct peer *peer,
-                   const char *method, const char *path, bool loopback);
+void request_begin(struct http_request *request, const char *method, const char *path);
 void request_add(struct http_request *request, const void *bytes, size_t len);
 /* It is complete: answered when this returns, or handed to who calls answered_late(). */
 void request_handle(struct http_request *request);
-/* Gives back what it holds, not itself. */
+/* Gives back what it holds, not itself; after request_init() alone, too. */
 void request_deinit(struct http_request *request);
 
 /* http1.c, over libmicrohttpd. */
@@ -104,7 +126,6 @@ void http1_free(struct http1 *http1);
 
 struct http2_owner {
     struct peer *peer;
-    bool loopback;
     /* An answer came late: there is something to send. Not called from inside http2_receive(). */
     void (*wants_to_send)(struct peer *peer);
 };

@@ -3,12 +3,13 @@
 /* Requests, whatever they came by: their route, their body, their answer. */
 
 #include <string.h>
+#include <utlist.h>
 
+#include "base/clock.h"
 #include "base/util.h"
 #include "http/internal.h"
 
 enum {
-    HELD_MAX = 64 << 20, /* bytes of all bodies and answers together, when a body asks for more */
     BODY_FIRST = 8 << 10,
 };
 
@@ -28,42 +29,37 @@ static const struct http_route *find_route(const struct http_server *server, con
     return NULL;
 }
 
-void request_begin(struct http_request *request, struct http_server *server, struct peer *peer,
-                   const char *method, const char *path, bool loopback)
+void request_init(struct http_request *request, struct http_server *server, struct peer *peer)
 {
     request->server = server;
     request->peer = peer;
-    peer_used(server, peer);
+    request->since_ns = clock_now_ns();
+    DL_APPEND(server->requests, request);
+}
+
+void request_begin(struct http_request *request, const char *method, const char *path)
+{
+    struct http_server *server = request->server;
+
+    request->since_ns = clock_now_ns();
+    peer_used(server, request->peer);
     request->route = find_route(server, method, path, &request->refused);
     if (!request->route)
         return;
-    request->refused = request->route->loopback_only && !loopback ? 403 : 0;
+    request->refused = request->route->loopback_only && !request->peer->loopback ? 403 : 0;
 }
 
-/* Makes room for len bytes and a NUL; false: no memory, or too much is held by all together. */
-static bool make_room(struct http_request *request, size_t len)
+static size_t *held_by(const struct http_request *request)
 {
-    struct http_server *server = request->server;
-    size_t size = MAX(len + 1, MAX((size_t)BODY_FIRST, 2 * request->size));
-    char *body;
+    const struct http_server *server = request->server;
 
-    if (len < request->size)
-        return true;
-    size = len ? MIN(size, MAX(request->route->max_body, len) + 1) : 1;
-    if (len && server->held - request->size + size > HELD_MAX)
-        return false;
-    body = realloc(request->body, size);
-    if (!body)
-        return false;
-    server->held += size - request->size;
-    request->body = body;
-    request->size = size;
-    return true;
+    return (size_t *)&server->held[request->route - server->routes];
 }
 
 static void drop_body(struct http_request *request)
 {
-    request->server->held -= request->size;
+    if (request->size)
+        *held_by(request) -= request->size;
     free(request->body);
     request->body = NULL;
     request->len = request->size = 0;
@@ -73,6 +69,48 @@ static void refuse(struct http_request *request, unsigned status)
 {
     request->refused = status;
     drop_body(request);
+}
+
+static bool is_incomplete(const struct http_request *request)
+{
+    return request->size && !request->whole && !request->refused;
+}
+
+/* An honest client's body is there within milliseconds: it is the others' turn to give way. */
+static bool refuse_oldest_but(const struct http_request *request)
+{
+    struct http_request *other;
+
+    DL_FOREACH(request->server->requests, other)
+    {
+        if (other == request || other->route != request->route || !is_incomplete(other))
+            continue;
+        refuse(other, 503);
+        return true;
+    }
+    return false;
+}
+
+/* Makes room for len bytes and a NUL; false: no memory, or too much is held by the route. */
+static bool make_room(struct http_request *request, size_t len)
+{
+    size_t size = MAX(len + 1, MAX((size_t)BODY_FIRST, 2 * request->size));
+    char *body;
+
+    if (len < request->size)
+        return true;
+    size = len ? MIN(size, MAX(request->route->max_body, len) + 1) : 1;
+    while (len && *held_by(request) - request->size + size > request->route->max_held) {
+        if (!refuse_oldest_but(request))
+            return false;
+    }
+    body = realloc(request->body, size);
+    if (!body)
+        return false;
+    *held_by(request) += size - request->size;
+    request->body = body;
+    request->size = size;
+    return true;
 }
 
 void request_add(struct http_request *request, const void *bytes, size_t len)
@@ -116,6 +154,7 @@ static const char *status_words(unsigned status)
 
 void request_handle(struct http_request *request)
 {
+    request->whole = true;
     if (!request->refused && !request->body)
         request_add(request, "", 0);
     request->in_handler = true;
@@ -141,25 +180,51 @@ void http_answer(struct http_request *request, unsigned status, const char *cont
     http_answer_take(request, copy ? status : 503, content_type, copy, copy ? len : 0);
 }
 
-void http_answer_take(struct http_request *request, unsigned status, const char *content_type,
-                      char *body, size_t len)
+static void answer(struct http_request *request, unsigned status, const char *content_type)
 {
+    drop_body(request);
+    /* From here on it is the client that is waited for. */
+    if (request->awaited && request->peer)
+        request->peer->awaited--;
+    request->awaited = false;
+    request->since_ns = clock_now_ns();
     request->answer.status = status;
     request->answer.content_type = content_type;
-    request->answer.body = body;
-    request->answer.len = len;
-    request->server->held += len;
-    drop_body(request);
     request->answered = true;
     if (!request->in_handler)
         request->answered_late(request);
+}
+
+void http_answer_take(struct http_request *request, unsigned status, const char *content_type,
+                      char *body, size_t len)
+{
+    request->answer.body = body;
+    request->answer.len = len;
+    if (request->route)
+        *held_by(request) += len;
+    answer(request, status, content_type);
+}
+
+void http_answer_page(struct http_request *request, const char *content_type,
+                      struct http_page *page)
+{
+    request->answer.page = http_page_ref(page);
+    request->answer.body = page->bytes;
+    request->answer.len = page->len;
+    answer(request, 200, content_type);
 }
 
 void request_deinit(struct http_request *request)
 {
     if (request->peer)
         request->peer->awaited -= request->awaited;
+    DL_DELETE(request->server->requests, request);
     drop_body(request);
-    request->server->held -= request->answer.len;
+    if (request->answer.page) {
+        http_page_unref(request->answer.page);
+        return;
+    }
+    if (request->route)
+        *held_by(request) -= request->answer.len;
     free(request->answer.body);
 }

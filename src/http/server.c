@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* Life of the server, and whom it lets in. */
+/* Life of the server, and the accepting of connections. */
 
 #include "http/server.h"
 
@@ -8,7 +8,6 @@
 #include <stdlib.h>
 #include <sys/socket.h>
 #include <unistd.h>
-#include <utlist.h>
 
 #include "base/util.h"
 #include "http/internal.h"
@@ -23,54 +22,14 @@ static struct certificate *certificate_in_force;
 
 /* Connections */
 
-/* Its end is seen by its engine as if the client had closed it. */
-static void end_idlest(struct http_server *server)
-{
-    struct peer *peer;
-
-    DL_FOREACH(server->peers, peer)
-    {
-        if (peer->awaited || peer->ended)
-            continue;
-        peer->ended = true;
-        server->kept_count--;
-        (void)shutdown(peer->fd, SHUT_RDWR);
-        return;
-    }
-}
-
-void peer_add(struct http_server *server, struct peer *peer, int fd)
-{
-    peer->fd = fd;
-    if (server->kept_count >= CONNECTIONS_KEPT)
-        end_idlest(server);
-    DL_APPEND(server->peers, peer);
-    server->peer_count++;
-    server->kept_count++;
-}
-
-void peer_used(struct http_server *server, struct peer *peer)
-{
-    DL_DELETE(server->peers, peer);
-    DL_APPEND(server->peers, peer);
-}
-
 static void on_acceptable(uv_poll_t *handle, int status, int events);
 
-static void go_on_accepting(struct http_server *server)
+void server_go_on_accepting(struct http_server *server)
 {
     uv_handle_t *accept = (uv_handle_t *)&server->accept;
 
     if (!uv_is_active(accept) && !uv_is_closing(accept))
         (void)uv_poll_start(&server->accept, UV_READABLE, on_acceptable);
-}
-
-void peer_remove(struct http_server *server, struct peer *peer)
-{
-    DL_DELETE(server->peers, peer);
-    server->peer_count--;
-    server->kept_count -= !peer->ended;
-    go_on_accepting(server);
 }
 
 bool address_is_loopback(const struct sockaddr *address)
@@ -103,7 +62,7 @@ static int accept_one(struct http_server *server)
     return 0;
 }
 
-/* Where room or descriptors are lacking, who comes waits for one that goes, or for a tick. */
+/* Where room or descriptors are lacking, a newcomer waits for one that goes, or for a tick. */
 static void on_acceptable(uv_poll_t *handle, int status, int events)
 {
     struct http_server *server = handle->data;
@@ -121,7 +80,8 @@ static void on_tick(uv_timer_t *handle)
 {
     struct http_server *server = handle->data;
 
-    go_on_accepting(server);
+    server_go_on_accepting(server);
+    peers_tick(server);
     if (!server->certificate)
         return;
     certificate_refresh(server->certificate);

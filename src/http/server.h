@@ -6,9 +6,11 @@
  * it over TLS.
  *
  * A table of routes says who answers what. A handler is called in the loop's thread once a
- * request's body is there, and answers at once or later. A body is bounded by its route, all bodies
- * together by 64 MiB (503 is answered beyond), connections in number: then the one that was idle
- * longest gives way to who comes. Certificates are read again within a second of their change.
+ * request's body is there, and answers at once or later. A body is bounded by its route, and so are
+ * all bodies of a route together: then the one that has been incomplete longest gives way (it is
+ * answered 503). Connections are bounded in number: then the one that was idle longest gives way. A
+ * body must be there within 10 s, an answer taken within 30 s, the first request come within 30 s.
+ * Certificates are read again within a second of their change.
  */
 
 #include <stdbool.h>
@@ -27,6 +29,7 @@ struct http_route {
     const char *method; /* "GET"; HEAD is answered by GET's */
     const char *path;
     size_t max_body;    /* bytes; beyond, 413 is answered */
+    size_t max_held;    /* bytes of all bodies and answers of the route, at which a body waits */
     bool loopback_only; /* others are answered 403 */
     http_handler_fn *handle;
 };
@@ -67,6 +70,33 @@ void http_answer(struct http_request *request, unsigned status, const char *cont
                  const char *body, size_t len);
 void http_answer_take(struct http_request *request, unsigned status, const char *content_type,
                       char *body, size_t len);
+
+/*
+ * A page that several answers share. The bytes are taken, and free()d with the last reference;
+ * NULL: there is no memory, and they are free()d.
+ */
+struct http_page;
+struct http_page *http_page_new(char *bytes, size_t len);
+struct http_page *http_page_ref(struct http_page *page);
+void http_page_unref(struct http_page *page); /* NULL is fine */
+
+/*
+ * A large page as of now, for clients of which some are slow: two are in memory at most. While both
+ * are read still, newcomers get the later one again.
+ */
+struct http_pages {
+    struct http_page *current, *before;
+};
+/* The page to answer with; NULL: another is to be made, and put. One is made at a time. */
+struct http_page *http_pages_get(struct http_pages *pages);
+void http_pages_put(struct http_pages *pages, struct http_page *page); /* takes the reference */
+/* Drops those that nobody reads any more. */
+void http_pages_tidy(struct http_pages *pages);
+void http_pages_deinit(struct http_pages *pages);
+
+/* Answers with a page, of which the answer takes a reference of its own. */
+void http_answer_page(struct http_request *request, const char *content_type,
+                      struct http_page *page);
 
 #define HTTP_JSON "application/json"
 #define HTTP_TEXT "text/plain; charset=utf-8"

@@ -163,7 +163,6 @@ static int open_session(struct tls_connection *connection)
 {
     const struct http2_owner owner = {
         .peer = &connection->peer,
-        .loopback = address_is_loopback((struct sockaddr *)&connection->address),
         .wants_to_send = on_wants_to_send,
     };
     gnutls_datum_t protocol;
@@ -293,7 +292,7 @@ int tls_take(struct http_server *server, int fd, const struct sockaddr *address,
     connection->address_len = len;
     connection->used_ns = clock_now_ns();
     DL_APPEND(server->tls, connection);
-    peer_add(server, &connection->peer, fd);
+    peer_add(server, &connection->peer, fd, address_is_loopback(address));
     wait_for(connection, UV_READABLE);
     return 0;
 }

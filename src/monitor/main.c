@@ -69,6 +69,7 @@ struct monitor {
     struct kube_client *kube;
     struct kube_watch *watch;
     struct http_server *http;
+    struct http_pages pages; /* of metrics, that are being read */
     uv_timer_t timer;
     uv_signal_t signals[2];
 };
@@ -167,10 +168,11 @@ static int look(struct monitor *monitor, const struct container_use **ret_uses)
     return count;
 }
 
-static void on_metrics(void *data, struct http_request *request)
+/* NULL: no memory. */
+static struct http_page *write_page(struct monitor *monitor)
 {
-    struct monitor *monitor = data;
     struct strbuf buf = STRBUF_INIT(METRICS_MAX);
+    struct http_page *page = NULL;
     struct exported what = {
         .node = monitor->options->node_name,
         .version = HAMI_VERSION,
@@ -190,11 +192,27 @@ static void on_metrics(void *data, struct http_request *request)
     count = look(monitor, &what.uses);
     what.use_count = count > 0 ? (size_t)count : 0;
     export_metrics(&what, &buf);
-    if (buf.failed)
-        http_answer(request, 503, HTTP_TEXT, "no memory\n", 10);
-    else
-        http_answer_take(request, 200, HTTP_METRICS, TAKE(buf.text), buf.len);
+    if (!buf.failed)
+        page = http_page_new(TAKE(buf.text), buf.len);
     strbuf_deinit(&buf);
+    return page;
+}
+
+static void on_metrics(void *data, struct http_request *request)
+{
+    struct monitor *monitor = data;
+    struct http_page *page = http_pages_get(&monitor->pages);
+    bool made = !page;
+
+    if (made)
+        page = write_page(monitor);
+    if (!page) {
+        http_answer(request, 503, HTTP_TEXT, "no memory\n", 10);
+        return;
+    }
+    http_answer_page(request, HTTP_METRICS, page);
+    if (made)
+        http_pages_put(&monitor->pages, page);
 }
 
 static void on_health(void *data, struct http_request *request)
@@ -282,6 +300,7 @@ static void stop(struct monitor *monitor)
     if (uv_is_closing((uv_handle_t *)&monitor->signals[0]))
         return;
     http_server_free(monitor->http);
+    http_pages_deinit(&monitor->pages);
     kube_watch_free(monitor->watch);
     kube_client_free(monitor->kube);
     if (monitor->work_runs)

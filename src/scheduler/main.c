@@ -13,7 +13,8 @@ enum {
     TICK_MS = 1000,
     STOP_MS = 10000,      /* for binds under way */
     FILTER_MAX = 8 << 20, /* 65,000 nodes of long names, and the largest pod there is */
-    JSON_MAX = 64 << 20,  /* for reading one body; more values than that are refused */
+    BIND_MAX = 64 << 10,
+    JSON_MAX = 64 << 20, /* for reading one body; more values than that are refused */
     JSON_KEPT = 8 << 20,
     HEAP_KEPT = 4 << 20, /* of free memory; larger pieces are the system's again at once */
     VIEW_MAX = 512 << 20,
@@ -183,11 +184,13 @@ static const struct http_route routes[] = {
     {.method = "POST",
      .path = "/filter",
      .max_body = FILTER_MAX,
+     .max_held = 4 * FILTER_MAX,
      .loopback_only = true,
      .handle = handle_filter},
     {.method = "POST",
      .path = "/bind",
-     .max_body = 64 << 10,
+     .max_body = BIND_MAX,
+     .max_held = 256 * BIND_MAX,
      .loopback_only = true,
      .handle = handle_bind},
     {.method = "POST",
@@ -195,7 +198,11 @@ static const struct http_route routes[] = {
      .max_body = FILTER_MAX,
      .loopback_only = true,
      .handle = handle_preempt},
-    {.method = "POST", .path = "/webhook", .max_body = ADMIT_MAX_BODY, .handle = handle_webhook},
+    {.method = "POST",
+     .path = "/webhook",
+     .max_body = ADMIT_MAX_BODY,
+     .max_held = 2 * ADMIT_MAX_BODY,
+     .handle = handle_webhook},
     {.method = "GET", .path = "/healthz", .handle = handle_healthz},
     {.method = "GET", .path = "/readyz", .handle = handle_readyz},
     {.method = "GET", .path = "/debug/view", .loopback_only = true, .handle = handle_view},
@@ -232,6 +239,7 @@ static void on_tick(uv_timer_t *timer)
     struct scheduler *scheduler = timer->data;
 
     cluster_expire(scheduler->cluster, clock_now_ns());
+    http_pages_tidy(&scheduler->pages);
     remind(scheduler);
 }
 
@@ -251,11 +259,12 @@ static int make_state(struct scheduler *scheduler, struct error *err)
         strcmp(options->device_policy, "spread") == 0 ? PLACE_SPREAD : PLACE_BINPACK;
     scheduler->cluster = cluster_new(&cluster);
     scheduler->request_arena = arena_new(REQUEST_ARENA_MAX);
+    scheduler->webhook_arena = arena_new(WEBHOOK_ARENA_MAX);
     scheduler->object_arena = arena_new(OBJECT_ARENA_MAX);
     scheduler->json = mmap(NULL, JSON_MAX, PROT_READ | PROT_WRITE,
                            MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (!scheduler->cluster || !scheduler->request_arena || !scheduler->object_arena ||
-        scheduler->json == MAP_FAILED)
+    if (!scheduler->cluster || !scheduler->request_arena || !scheduler->webhook_arena ||
+        !scheduler->object_arena || scheduler->json == MAP_FAILED)
         return error_set(err, -ENOMEM, "out of memory");
     return 0;
 }
@@ -366,6 +375,7 @@ static void free_handles(struct scheduler *scheduler)
     uv_close((uv_handle_t *)&scheduler->tick, NULL);
     uv_close((uv_handle_t *)&scheduler->waiting.until, NULL);
     http_server_free(scheduler->metrics);
+    http_pages_deinit(&scheduler->pages);
     http_server_free(scheduler->server);
     kube_watch_free(scheduler->pods);
     kube_watch_free(scheduler->nodes);
@@ -398,6 +408,7 @@ int main(int argc, char **argv)
     free_handles(&scheduler);
     cluster_free(scheduler.cluster);
     arena_free(scheduler.request_arena);
+    arena_free(scheduler.webhook_arena);
     arena_free(scheduler.object_arena);
     return r < 0 ? 1 : 0;
 }

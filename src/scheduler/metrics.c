@@ -4,10 +4,12 @@
  * /metrics. HAMi's names and labels, so that dashboards made for it go on working, and our own
  * about decisions and their time. A cluster of thousands of nodes makes pages of many megabytes:
  * they are written a few nodes, or pods, in a turn of the loop, between which pods are placed.
+ * Whoever asks meanwhile gets the page that is being written.
  */
 
 #include "metrics/metrics.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <utlist.h>
@@ -246,11 +248,15 @@ static void add_own(struct strbuf *buf, const struct scheduler *scheduler)
                "Requests to the API server that were sent again", (double)kube.retried);
 }
 
+struct reader {
+    struct reader *next;
+    struct http_request *request;
+};
+
 /* A page being written. */
 struct scrape {
-    struct scrape *prev, *next;
     struct scheduler *scheduler;
-    struct http_request *request;
+    struct reader *readers;
     struct arena *arena;
     struct text_list nodes, pods; /* that there were when it began */
     struct strbuf page;
@@ -318,15 +324,31 @@ static void on_closed(uv_handle_t *handle)
     free(scrape);
 }
 
+static void answer(struct http_request *request, struct http_page *page)
+{
+    if (page)
+        http_answer_page(request, HTTP_METRICS, page);
+    else
+        http_answer(request, 503, HTTP_TEXT, "out of memory\n", 14);
+}
+
 static void end(struct scrape *scrape)
 {
+    struct scheduler *scheduler = scrape->scheduler;
     struct strbuf *page = &scrape->page;
+    struct http_page *written = NULL;
+    struct reader *reader, *next;
 
-    if (page->failed)
-        http_answer(scrape->request, 503, HTTP_TEXT, "out of memory\n", 14);
-    else
-        http_answer_take(scrape->request, 200, HTTP_METRICS, TAKE(page->text), page->len);
-    DL_DELETE(scrape->scheduler->scrapes, scrape);
+    scheduler->scrape = NULL;
+    if (!page->failed)
+        written = http_page_new(TAKE(page->text), page->len);
+    LL_FOREACH_SAFE(scrape->readers, reader, next)
+    {
+        answer(reader->request, written);
+        free(reader);
+    }
+    if (written)
+        http_pages_put(&scheduler->pages, written);
     uv_close((uv_handle_t *)&scrape->idle, on_closed);
 }
 
@@ -342,44 +364,62 @@ static void on_idle(uv_idle_t *idle)
 
 void metrics_abandon(struct scheduler *scheduler)
 {
-    struct scrape *scrape, *next;
-
-    DL_FOREACH_SAFE(scheduler->scrapes, scrape, next)
-    {
-        scrape->page.failed = true;
-        end(scrape);
+    if (scheduler->scrape) {
+        scheduler->scrape->page.failed = true;
+        end(scheduler->scrape);
     }
 }
 
-void handle_metrics(void *data, struct http_request *request)
+static struct scrape *begin(struct scheduler *scheduler)
 {
-    struct scheduler *scheduler = data;
-    struct scrape *scrape;
-    struct arena *arena;
+    struct scrape *scrape = calloc(1, sizeof(*scrape));
+    struct arena *arena = arena_new(NAMES_MAX);
 
-    if (scheduler->stopping) {
-        http_answer(request, 503, HTTP_TEXT, "stopping\n", 9);
-        return;
-    }
-    scrape = calloc(1, sizeof(*scrape));
-    arena = arena_new(NAMES_MAX);
     if (!scrape || !arena ||
         cluster_list(scheduler->cluster, arena, &scrape->nodes, &scrape->pods) < 0) {
         free(scrape);
         arena_free(arena);
-        http_answer(request, 503, HTTP_TEXT, "out of memory\n", 14);
-        return;
+        return NULL;
     }
     scrape->scheduler = scheduler;
-    scrape->request = request;
     scrape->arena = arena;
     scrape->page = (struct strbuf)STRBUF_INIT(METRICS_MAX);
     metrics_family(&scrape->page, "hami_build_info", METRIC_GAUGE,
                    "Always 1; the version is a label");
     add_sample(&scrape->page, "hami_build_info", &(struct metric_label){"version", HAMI_VERSION}, 1,
                1);
-    DL_APPEND(scheduler->scrapes, scrape);
     (void)uv_idle_init(&scheduler->loop, &scrape->idle);
     scrape->idle.data = scrape;
     (void)uv_idle_start(&scrape->idle, on_idle);
+    return scrape;
+}
+
+static int wait_for_page(struct scheduler *scheduler, struct http_request *request)
+{
+    struct reader *reader = malloc(sizeof(*reader));
+
+    if (reader && !scheduler->scrape)
+        scheduler->scrape = begin(scheduler);
+    if (!reader || !scheduler->scrape) {
+        free(reader);
+        return -ENOMEM;
+    }
+    reader->request = request;
+    LL_PREPEND(scheduler->scrape->readers, reader);
+    return 0;
+}
+
+void handle_metrics(void *data, struct http_request *request)
+{
+    struct scheduler *scheduler = data;
+    struct http_page *page = NULL;
+
+    if (scheduler->stopping) {
+        http_answer(request, 503, HTTP_TEXT, "stopping\n", 9);
+        return;
+    }
+    if (!scheduler->scrape)
+        page = http_pages_get(&scheduler->pages);
+    if (page || wait_for_page(scheduler, request) < 0)
+        answer(request, page);
 }

@@ -22,6 +22,7 @@
 
 enum {
     REQUEST_ARENA_MAX = 128 << 20, /* for one request: 65,000 nodes and a reason for each */
+    WEBHOOK_ARENA_MAX = 24 << 20,  /* for one review, whoever sends it */
     OBJECT_ARENA_MAX = 16 << 20,   /* for one object of a watch */
 };
 
@@ -53,14 +54,16 @@ struct scheduler {
     struct http_server *server, *metrics;
     struct events *events;
     struct arena *request_arena; /* of the request being handled; empty between */
+    struct arena *webhook_arena; /* the same of a review */
     struct arena *object_arena;  /* of the object being read */
     void *json;                  /* memory for reading one body, used again and again */
     uv_signal_t terminate, interrupt;
     uv_timer_t tick;
     struct waiting_filter waiting;
-    struct bind *binds;     /* under way */
-    struct scrape *scrapes; /* pages of metrics being written */
-    bool ready;             /* was said */
+    struct bind *binds;      /* under way */
+    struct scrape *scrape;   /* the page of metrics that is being written; NULL: none */
+    struct http_pages pages; /* of metrics, that are being read */
+    bool ready;              /* was said */
     bool stopping;
 
     struct latency filter, bind, webhook;
@@ -77,8 +80,8 @@ void filter_end_wait(struct scheduler *scheduler);
 void binds_abandon(struct scheduler *scheduler);
 
 /*
- * policies.c: whether the cluster has the policies that say who may write what a pod was given. Runs
- * the loop until the API server has answered, or the scheduler is stopping.
+ * policies.c: whether the cluster has the policies that say who may write what a pod was given.
+ * Runs the loop until the API server has answered, or the scheduler is stopping.
  */
 bool policies_in_force(struct scheduler *scheduler);
 

@@ -19,13 +19,13 @@ void handle_webhook(void *data, struct http_request *request)
     size_t len, answer_len;
 
     body = http_request_body(request, &len);
-    if (admit_review(&options, &scheduler->vendors, body, len, scheduler->request_arena, &answer,
+    if (admit_review(&options, &scheduler->vendors, body, len, scheduler->webhook_arena, &answer,
                      &answer_len, &err) < 0) {
         log_warn("/webhook: %s", err.text);
         http_answer(request, 400, HTTP_TEXT, err.text, strlen(err.text));
     } else {
         http_answer(request, 200, HTTP_JSON, answer, answer_len);
     }
-    arena_reset(scheduler->request_arena);
+    arena_reset(scheduler->webhook_arena);
     latency_note(&scheduler->webhook, begun);
 }

@@ -1,0 +1,165 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""A peer on the network that sends or reads as slowly as it can: what it costs others, and for how long."""
+
+from support import *
+
+SLACK_KIB = 24 << 10  # of memory, for all that a peer of the webhook can do
+BODY_S, SEND_S, FIRST_S = 10, 30, 30  # of src/http/peers.c
+REVIEW = {"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1", "request": {"uid": "u"}}
+
+
+def open_raw(port, tls=True, receive_buffer=None):
+    raw = socket.socket()
+    if receive_buffer:
+        raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
+    raw.settimeout(20)
+    raw.connect(("127.0.0.1", port))
+    return TRUSTING.wrap_socket(raw) if tls else raw
+
+
+def half_a_body(path, size):
+    return b"POST %s HTTP/1.1\r\nHost: h\r\nContent-Length: %d\r\n\r\n" % (path, 8 << 20) + b"x" * size
+
+
+class Trickle:
+    """A connection on which a byte is sent now and then; knows when the server ended it."""
+
+    def __init__(self, connection, byte):
+        self.connection, self.byte, self.begun, self.ended = connection, byte, time.monotonic(), None
+
+    def step(self):
+        if self.ended:
+            return
+        try:
+            if self.byte:
+                self.connection.send(self.byte)
+            self.connection.setblocking(False)
+            with contextlib.suppress(BlockingIOError, ssl.SSLWantReadError):
+                if not self.connection.recv(1, *([socket.MSG_PEEK] if not isinstance(self.connection, ssl.SSLSocket) else [])):
+                    raise ConnectionResetError
+        except (OSError, ValueError):
+            self.ended = time.monotonic() - self.begun
+        finally:
+            with contextlib.suppress(OSError):
+                self.connection.setblocking(True)
+
+
+def test_half_sent_bodies(api, scheduler):
+    """As many as the whole server could hold, and more, at the webhook's door."""
+    scheduler.filter(pod(None), ["node-1"])
+    before = scheduler.private_kib()
+    held = []
+    for _ in range(60):
+        connection = open_raw(scheduler.port)
+        with contextlib.suppress(OSError):
+            connection.sendall(half_a_body(b"/webhook", 2 << 20))
+        held.append(connection)
+    placed, why = place(scheduler, api.set(PODS, pod(10)), ["node-1"])
+    check_equal(placed, "node-1", "sixty half sent bodies of the webhook leave filter and bind alone", why)
+    review = json.loads(json.dumps(REVIEW))
+    review["request"]["object"] = pod(10) | {"padding": "x" * (1 << 20)}
+    for _ in range(3):
+        status, text = scheduler.ask("POST", "/webhook", review)
+        check_equal((status, status == 200 and json.loads(text)["response"]["allowed"]), (200, True), "and a whole review is answered")
+    peak = scheduler.private_kib()
+    check(SANITIZED or peak < before + SLACK_KIB, "in little memory", f"{before} KiB, then {peak} KiB")
+    for connection in held:
+        connection.close()
+
+
+def test_trickles(api, scheduler):
+    """Whoever sends a byte a second is waited for as long as one who sends none."""
+    hello = b"\x16\x03\x01\x02\x00\x01"  # of a longer record
+    kinds = {
+        "a body": (Trickle(open_raw(scheduler.port), b"x"), half_a_body(b"/webhook", 1), BODY_S),
+        "a filter's body": (Trickle(open_raw(scheduler.port), b"x"), half_a_body(b"/filter", 1), BODY_S),
+        "a request's headers": (Trickle(open_raw(scheduler.port), b"x"), b"GET /healthz HTTP/1.1\r\nX-A: ", FIRST_S),
+        "headers without TLS": (Trickle(open_raw(scheduler.metrics_port, tls=False), b"x"), b"GET /metrics HTTP/1.1\r\nX-A: ", FIRST_S),
+        "a handshake": (Trickle(open_raw(scheduler.port, tls=False), b"\0"), hello, FIRST_S),
+        "nothing": (Trickle(open_raw(scheduler.port, tls=False), b""), b"", FIRST_S),
+    }
+    for trickle, first, _ in kinds.values():
+        trickle.connection.sendall(first)
+    while time.monotonic() - kinds["nothing"][0].begun < FIRST_S + 6 and not all(t.ended for t, _, _ in kinds.values()):
+        for trickle, _, _ in kinds.values():
+            trickle.step()
+        scheduler.filter(pod(None), ["node-1"])
+        time.sleep(0.5)
+    for what, (trickle, _, most) in kinds.items():
+        check(trickle.ended and most - 1 <= trickle.ended < most + 5, f"{what}, a byte now and then, is ended after {most} s", trickle.ended)
+        trickle.connection.close()
+
+
+def test_slow_readers(api, scheduler):
+    """A page of metrics of many MiB, which twelve peers begin to read, and stop."""
+    for number in range(400):
+        api.set(NODES, node(f"big-{number:03d}", 8))
+    wait_until(lambda: len(scheduler.view()["nodes"]) > 400)
+    page = len(scheduler.metrics()) >> 10
+    time.sleep(1.5)
+    before, readers = scheduler.private_kib(), []
+    peak = before
+    for _ in range(12):
+        connection = open_raw(scheduler.metrics_port, tls=False, receive_buffer=4096)
+        connection.sendall(b"GET /metrics HTTP/1.1\r\nHost: h\r\n\r\n")
+        readers.append(connection)
+        time.sleep(0.4)
+        peak = max(peak, scheduler.private_kib())
+    check(SANITIZED or peak < before + 3 * page, f"twelve slow readers share two pages of {page} KiB", f"{before} KiB, then {peak} KiB")
+    check(scheduler.metrics().endswith("\n"), "an honest reader gets a whole page beside them")
+    answers = in_threads([scheduler.metrics] * 6)
+    check(all(a and a.endswith("\n") for a in answers), "and six at once do")
+    check(all(established(connection) for connection in readers), "meanwhile all are waited for")
+    check(wait_until(lambda: not any(map(established, readers)), SEND_S + 8, 0.5), f"after {SEND_S} s the slow ones are ended")
+    time.sleep(1.5)
+    after = scheduler.private_kib()
+    check(SANITIZED or after < before + page, "and the memory is given back", f"{before} KiB, then {after} KiB")
+    for connection in readers:
+        connection.close()
+
+
+def established(connection):
+    """Whether the other end is still there, though nothing is read: TCP's own word for it."""
+    state = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0]
+    return state == 1
+
+
+def test_loopback():
+    """/filter and /bind are this machine's alone, whichever kind of address it has."""
+    api = Api()
+    api.set(NODES, node("node-1"))
+    try:
+        socket.create_server(("::1", 0), family=socket.AF_INET6).close()
+    except OSError:
+        print("skipped: no IPv6 here")
+        return
+    scheduler = Scheduler(api, "--http_bind=[::]:0")
+    probe = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    try:
+        probe.connect(("192.0.2.1", 9))
+        outside = probe.getsockname()[0]
+    except OSError:
+        outside = None
+    for host, status in (("::1", 200), ("127.0.0.1", 200), ("127.8.9.10", 200), (outside, 403)):
+        if host is None:
+            print("skipped: this machine has no address but loopback's")
+            continue
+        connection = http.client.HTTPSConnection(host, scheduler.port, context=TRUSTING, timeout=20)
+        connection.request("POST", "/filter", json.dumps({"Pod": pod(None), "NodeNames": ["node-1"]}))
+        check_equal(connection.getresponse().status, status, f"a filter from {host} is answered with {status}")
+        connection.close()
+    scheduler.end()
+
+
+def main():
+    api = Api()
+    api.set(NODES, node("node-1", 4, count=100))
+    scheduler = Scheduler(api)
+    run_each(api, scheduler, test_half_sent_bodies, test_trickles, test_slow_readers)
+    scheduler.end()
+    test_loopback()
+    finish()
+
+
+main()
