@@ -196,6 +196,7 @@ static const struct http_route routes[] = {
     {.method = "POST",
      .path = "/preempt",
      .max_body = FILTER_MAX,
+     .max_held = 4 * FILTER_MAX,
      .loopback_only = true,
      .handle = handle_preempt},
     {.method = "POST",
