@@ -397,7 +397,7 @@ class Crowd(CtlTest):
         self.make_machine("--gpus", str(self.CARDS), "--memory", str(self.MEMORY), "--context", "64Mi")
         fits = self.CARDS * min(self.SLOTS, self.MEMORY // self.PART)
         crowd = [
-            self.start("run", "--wait=100s", "--gpumem", str(self.PART), HOLDER, str(1024 * MIB), "0.2")
+            self.start("run", "--wait=100s", "--gpumem", str(self.PART), HOLDER, str(1024 * MIB), "0.6")
             for _ in range(200)
         ]
         most, most_used, looks = 0, 0, 0
