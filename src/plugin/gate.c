@@ -77,7 +77,7 @@ static void on_runtime(void *data, const struct grpc_answer *answer)
 
 static const char *find_socket(char path[static PATH_MAX])
 {
-    static const char *const roots[] = {"", "/driver-root"};
+    static const char *const roots[] = {"", HOST_ROOT};
 
     for (size_t i = 0; i < ARRAY_SIZE(roots) * ARRAY_SIZE(usual_sockets); i++) {
         (void)snprintf(path, PATH_MAX, "%s%s", roots[i / ARRAY_SIZE(usual_sockets)],
