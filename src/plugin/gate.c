@@ -38,7 +38,9 @@ static void decide(struct plugin *plugin)
     struct error why = ERROR_INIT;
     enum fitness_outcome outcome;
 
-    if (gate->asking_runtime || gate->asking_node || plugin->ending)
+    /* Where we served before, what the API server says is not waited for: it may be away. */
+    if (plugin->ending || gate->asking_runtime ||
+        (gate->asking_node && !gate->fitness.served_before))
         return;
     gate->fitness.cdi_folder = plugin->host.cdi_folder;
     outcome = fitness_judge(&gate->fitness, &why);
@@ -52,6 +54,8 @@ static void decide(struct plugin *plugin)
         if (gate->fitness.has_node)
             return;
     }
+    if (gate->asking_node)
+        return;
     (void)uv_timer_start(&gate->timer, plugin_gate_on_timer,
                          gate->fitness.has_node ? AGAIN_MS : AGAIN_SOON_MS, 0);
 }
@@ -73,7 +77,7 @@ static void on_runtime(void *data, const struct grpc_answer *answer)
 
 static const char *find_socket(char path[static PATH_MAX])
 {
-    static const char *const roots[] = {"", "/driver-root"};
+    static const char *const roots[] = {"", HOST_ROOT};
 
     for (size_t i = 0; i < ARRAY_SIZE(roots) * ARRAY_SIZE(usual_sockets); i++) {
         (void)snprintf(path, PATH_MAX, "%s%s", roots[i / ARRAY_SIZE(usual_sockets)],

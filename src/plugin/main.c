@@ -147,53 +147,63 @@ static void set_node_name(struct argp_state *state, struct plugin_options *optio
     COPY_TEXT(options->node_name, name);
 }
 
+/* Options that are kept as they are given. Of a root "/" is as good as nothing in front of a path.
+ */
+static const struct {
+    int key;
+    size_t member;
+    bool is_root;
+} texts[] = {
+    {OPTION_KUBECONFIG, offsetof(struct plugin_options, kubeconfig), false},
+    {OPTION_DEVICE_CONFIG, offsetof(struct plugin_options, device_config_file), false},
+    {OPTION_NODE_CONFIG, offsetof(struct plugin_options, node_config_file), false},
+    {OPTION_HOOK_PATH, offsetof(struct plugin_options, hook_path), false},
+    {OPTION_CDI_DIR, offsetof(struct plugin_options, cdi_dir), false},
+    {OPTION_KUBELET_SOCKET, offsetof(struct plugin_options, kubelet_socket), false},
+    {OPTION_POD_RESOURCES, offsetof(struct plugin_options, pod_resources_socket), false},
+    {OPTION_CDI_FOLDERS, offsetof(struct plugin_options, cdi_folders), false},
+    {OPTION_DRIVER_ROOT, offsetof(struct plugin_options, driver_root), true},
+    {OPTION_SEEN_DRIVER, offsetof(struct plugin_options, seen_driver), true},
+    {OPTION_DEV_ROOT, offsetof(struct plugin_options, dev_root), true},
+    {OPTION_SYSFS, offsetof(struct plugin_options, sysfs), false},
+    {OPTION_RUNTIME_SOCKET, offsetof(struct plugin_options, runtime_socket), false},
+    {OPTION_READY_FILE, offsetof(struct plugin_options, ready_file), false},
+};
+
+static bool set_text(struct plugin_options *options, int key, const char *text)
+{
+    for (size_t i = 0; i < ARRAY_SIZE(texts); i++) {
+        const char **member = (const char **)((char *)options + texts[i].member);
+
+        if (texts[i].key != key)
+            continue;
+        *member = texts[i].is_root && strcmp(text, "/") == 0 ? "" : text;
+        return true;
+    }
+    return false;
+}
+
+static void set_runtime_cdi(struct argp_state *state, struct plugin_options *options,
+                            const char *text)
+{
+    if (strcmp(text, "auto") != 0 && strcmp(text, "on") != 0)
+        argp_error(state, "--runtime-cdi: \"%s\" is neither auto nor on", text);
+    options->assume_cdi = strcmp(text, "on") == 0;
+}
+
 static error_t parse_option(int key, char *arg, struct argp_state *state)
 {
     struct plugin_options *options = state->input;
 
+    if (set_text(options, key, arg))
+        return 0;
     switch (key) {
     case OPTION_NODE_NAME:
         set_node_name(state, options, arg);
         return 0;
-    case OPTION_KUBECONFIG:
-        options->kubeconfig = arg;
-        return 0;
-    case OPTION_DEVICE_CONFIG:
-        options->device_config_file = arg;
-        return 0;
     case OPTION_CONFIG:
         if (!options->device_config_file)
             options->device_config_file = arg;
-        return 0;
-    case OPTION_NODE_CONFIG:
-        options->node_config_file = arg;
-        return 0;
-    case OPTION_HOOK_PATH:
-        options->hook_path = arg;
-        return 0;
-    case OPTION_CDI_DIR:
-        options->cdi_dir = arg;
-        return 0;
-    case OPTION_KUBELET_SOCKET:
-        options->kubelet_socket = arg;
-        return 0;
-    case OPTION_POD_RESOURCES:
-        options->pod_resources_socket = arg;
-        return 0;
-    case OPTION_CDI_FOLDERS:
-        options->cdi_folders = arg;
-        return 0;
-    case OPTION_DRIVER_ROOT:
-        options->driver_root = strcmp(arg, "/") == 0 ? "" : arg;
-        return 0;
-    case OPTION_SEEN_DRIVER:
-        options->seen_driver = strcmp(arg, "/") == 0 ? "" : arg;
-        return 0;
-    case OPTION_SYSFS:
-        options->sysfs = arg;
-        return 0;
-    case OPTION_DEV_ROOT:
-        options->dev_root = strcmp(arg, "/") == 0 ? "" : arg;
         return 0;
     case OPTION_PASS_DEVICE_SPECS:
         options->pass_device_specs = read_bool(state, arg);
@@ -201,22 +211,14 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
     case OPTION_FAIL_ON_INIT_ERROR:
         options->keep_trying = !read_bool(state, arg);
         return 0;
-    case OPTION_RUNTIME_SOCKET:
-        options->runtime_socket = arg;
-        return 0;
-    case OPTION_RUNTIME_CDI:
-        if (strcmp(arg, "auto") != 0 && strcmp(arg, "on") != 0)
-            argp_error(state, "--runtime-cdi: \"%s\" is neither auto nor on", arg);
-        options->assume_cdi = strcmp(arg, "on") == 0;
-        return 0;
-    case OPTION_READY_FILE:
-        options->ready_file = arg;
-        return 0;
-    case OPTION_CHECK:
-        exit(access(arg, F_OK) == 0 ? EXIT_SUCCESS : EXIT_FAILURE);
     case OPTION_NODE_CAPACITY:
         options->node_capacity = read_bool(state, arg);
         return 0;
+    case OPTION_RUNTIME_CDI:
+        set_runtime_cdi(state, options, arg);
+        return 0;
+    case OPTION_CHECK:
+        exit(access(arg, F_OK) == 0 ? EXIT_SUCCESS : EXIT_FAILURE);
     case OPTION_WITHOUT_EFFECT:
         log_warn("%s has no effect here", state->argv[state->next - 1]);
         return 0;
@@ -250,7 +252,7 @@ static void set_seen_driver(struct plugin_options *options)
 
     if (options->seen_driver || !options->driver_root)
         return;
-    (void)snprintf(path, sizeof(path), "/driver-root%s", options->driver_root);
+    (void)snprintf(path, sizeof(path), HOST_ROOT "%s", options->driver_root);
     options->seen_driver = access(path, F_OK) == 0 ? path : options->driver_root;
 }
 

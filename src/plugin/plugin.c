@@ -19,8 +19,10 @@
 
 enum {
     HEALTH_MS = 5000,
-    LATE_TIMES = 6,  /* of HEALTH_MS, until the driver counts as dead */
-    LEAVE_MS = 1000, /* that it is waited for when we end */
+    LATE_TIMES = 6,   /* of HEALTH_MS, until the driver counts as dead */
+    LEAVE_MS = 1000,  /* that it is waited for when we end */
+    FINISH_MS = 2000, /* for containers that are about to start, when we end */
+    FINISH_LOOK_MS = 20,
     TIDY_MS = 30000,
     TRIM_MS = 1000,
     EXPIRE_AGE = 4, /* times TIDY_MS */
@@ -451,14 +453,31 @@ static void stop(struct plugin *plugin)
     stop_health(plugin);
     uv_close((uv_handle_t *)&plugin->tidy_timer, NULL);
     uv_close((uv_handle_t *)&plugin->trim_timer, NULL);
+    uv_close((uv_handle_t *)&plugin->finish_timer, NULL);
     for (size_t i = 0; i < ARRAY_SIZE(plugin->signals); i++)
         uv_close((uv_handle_t *)&plugin->signals[i], NULL);
 }
 
+/* Containers that are about to start have their files in a moment: kubelet would wait for an answer
+ * that nobody gives, since its connection to us may outlive us (handover.h). */
+static void on_finish(uv_timer_t *timer)
+{
+    struct plugin *plugin = timer->data;
+
+    if (plugin->prestarts && uv_now(plugin->loop) < plugin->finish_until_ms)
+        return;
+    stop(plugin);
+}
+
 static void on_signal(uv_signal_t *handle, int number)
 {
+    struct plugin *plugin = handle->data;
+
+    if (plugin->ending || uv_is_active((uv_handle_t *)&plugin->finish_timer))
+        return;
     log_info("ending on signal %d", number);
-    stop(handle->data);
+    plugin->finish_until_ms = uv_now(plugin->loop) + FINISH_MS;
+    (void)uv_timer_start(&plugin->finish_timer, on_finish, 0, FINISH_LOOK_MS);
 }
 
 static void start_timers(struct plugin *plugin)
@@ -467,8 +486,9 @@ static void start_timers(struct plugin *plugin)
     (void)uv_timer_init(plugin->loop, &plugin->tidy_timer);
     (void)uv_timer_init(plugin->loop, &plugin->trim_timer);
     (void)uv_timer_init(plugin->loop, &plugin->gate.timer);
+    (void)uv_timer_init(plugin->loop, &plugin->finish_timer);
     plugin->health_timer.data = plugin->tidy_timer.data = plugin->trim_timer.data = plugin;
-    plugin->gate.timer.data = plugin;
+    plugin->gate.timer.data = plugin->finish_timer.data = plugin;
     for (size_t i = 0; i < ARRAY_SIZE(plugin->signals); i++) {
         (void)uv_signal_init(plugin->loop, &plugin->signals[i]);
         plugin->signals[i].data = plugin;

@@ -76,8 +76,9 @@ struct plugin {
     struct pods *pods;
     bool listed; /* the pods were all seen once */
     struct kubelet *kubelet;
-    uv_timer_t health_timer, tidy_timer, trim_timer;
-    uint64_t trims; /* of regions that their containers made longer */
+    uv_timer_t health_timer, tidy_timer, trim_timer, finish_timer;
+    uint64_t finish_until_ms; /* by the loop's clock */
+    uint64_t trims;           /* of regions that their containers made longer */
     uv_signal_t signals[2];
 
     struct prestart *prestarts;

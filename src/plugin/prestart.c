@@ -476,5 +476,5 @@ void prestart_gone(struct plugin *plugin, struct grpc_call *call)
 void prestart_stop(struct plugin *plugin)
 {
     while (plugin->prestarts)
-        drop(plugin->prestarts);
+        end(plugin->prestarts, GRPC_UNAVAILABLE, "the device plugin is ending");
 }

@@ -17,5 +17,5 @@ void prestart_begin(struct plugin *plugin, struct grpc_call *call, const char *c
                     size_t count);
 /* kubelet does not wait any more. */
 void prestart_gone(struct plugin *plugin, struct grpc_call *call);
-/* At the end: calls are dropped. */
+/* At the end: calls are answered, and tried again by kubelet. */
 void prestart_stop(struct plugin *plugin);

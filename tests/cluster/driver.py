@@ -70,6 +70,8 @@ def main():
     need()
     cards = use_machine(2)
     check(wait_until(lambda: condition()[:2] == ("True", "Simulated"), 40), "the Node says where containers get their driver from", condition())
+    said = (WORK / "log/hami-device-plugin.log").read_text()
+    check("does not tell of itself" not in said, "containerd has told whether it takes CDI devices", said[-500:])
     namespace = new_namespace("driver")
     make_nodes(cards)
     (FOLDER / "nvidia.yaml").write_text(toolkit(cards))

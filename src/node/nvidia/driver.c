@@ -219,7 +219,8 @@ static int read_root(struct driver *driver)
             r = add_libraries(driver, driver_library_folders[i]);
     }
     if (r == 0 && !driver->root_edits.mounts.count)
-        return error_set(&driver->why, -ENOENT, "there is no driver below %s/", driver->config.root);
+        return error_set(&driver->why, -ENOENT, "there is no driver below %s/",
+                         driver->config.root);
     (void)snprintf(path, sizeof(path), "%s/usr/bin/nvidia-smi", driver->config.seen_root);
     if (r == 0 && access(path, F_OK) == 0)
         r = add_mount(driver,

@@ -206,13 +206,24 @@ static void add_sim_mounts(const struct node_host *host, struct strbuf *spec)
     add_mount(spec, host->sim_machine, CONTAINER_FOLDER "/machine", true);
 }
 
+/* In a pod the host's root is mounted somewhere. */
+static bool is_there(const char *host_path)
+{
+    char seen[PATH_MAX + 128];
+
+    if (access(host_path, F_OK) == 0)
+        return true;
+    (void)snprintf(seen, sizeof(seen), HOST_ROOT "%s", host_path);
+    return access(seen, F_OK) == 0;
+}
+
 static void add_device_node(const struct node_host *host, const char *path, bool optional,
                             struct strbuf *spec)
 {
     char host_path[PATH_MAX + 64];
 
     (void)snprintf(host_path, sizeof(host_path), "%s%s", host->dev_root, path);
-    if (optional && access(host_path, F_OK) < 0)
+    if (optional && !is_there(host_path))
         return;
     cdi_add_separator(spec);
     strbuf_add(spec, "{\"path\":");

@@ -29,6 +29,9 @@
 #error "where are libraries on this machine?"
 #endif
 
+/* Where the host's root is in our own pod, if we run in one; deploy/node.yaml. */
+#define HOST_ROOT "/driver-root"
+
 /* Where things are in every container, whatever the host's folders. */
 #define CONTAINER_FOLDER "/usr/local/vgpu"
 
