@@ -4,7 +4,6 @@
 #include <stdio.h>
 
 #include "base/strbuf.h"
-#include "model/json.h"
 
 enum {
     PATCH_MAX = 4 << 20,
@@ -27,7 +26,7 @@ static void begin_step(struct patching *patching, const char *op, const char *pa
 {
     strbuf_add(&patching->buf, patching->count++ ? "," : "");
     strbuf_addf(&patching->buf, "{\"op\":\"%s\",\"path\":", op);
-    json_add_text(&patching->buf, path);
+    strbuf_add_json(&patching->buf, path);
     strbuf_add(&patching->buf, ",\"value\":");
 }
 
@@ -40,7 +39,7 @@ static void add_text_step(struct patching *patching, const char *op, const char 
                           const char *value)
 {
     begin_step(patching, op, path);
-    json_add_text(&patching->buf, value);
+    strbuf_add_json(&patching->buf, value);
     end_step(patching);
 }
 
@@ -77,9 +76,9 @@ static const char *container_pointer(struct patching *patching, size_t container
 static void add_member(struct patching *patching, const struct edit *edit)
 {
     strbuf_add(&patching->buf, "{");
-    json_add_text(&patching->buf, edit->name);
+    strbuf_add_json(&patching->buf, edit->name);
     strbuf_add(&patching->buf, ":");
-    json_add_text(&patching->buf, edit->value);
+    strbuf_add_json(&patching->buf, edit->value);
     strbuf_add(&patching->buf, "}");
 }
 
@@ -114,9 +113,9 @@ static void add_env(struct patching *patching, const struct edit *edit)
                container_pointer(patching, edit->container, "env", present->env ? "/-" : ""));
     strbuf_add(&patching->buf, present->env ? "" : "[");
     strbuf_add(&patching->buf, "{\"name\":");
-    json_add_text(&patching->buf, edit->name);
+    strbuf_add_json(&patching->buf, edit->name);
     strbuf_add(&patching->buf, ",\"value\":");
-    json_add_text(&patching->buf, edit->value);
+    strbuf_add_json(&patching->buf, edit->value);
     strbuf_add(&patching->buf, present->env ? "}" : "}]");
     end_step(patching);
     present->env = true;
@@ -126,7 +125,7 @@ static void drop(struct patching *patching, const char *path)
 {
     strbuf_add(&patching->buf, patching->count++ ? "," : "");
     strbuf_add(&patching->buf, "{\"op\":\"remove\",\"path\":");
-    json_add_text(&patching->buf, path);
+    strbuf_add_json(&patching->buf, path);
     strbuf_add(&patching->buf, "}");
 }
 

@@ -112,7 +112,8 @@ static void end_unused(struct http_server *server, int64_t now_ns)
     {
         int64_t most = peer->used ? UNUSED_SECONDS : FIRST_SECONDS;
 
-        if (!peer->awaited && now_ns - peer->used_ns > most * NS_PER_S)
+        if (!peer->awaited && !(peer->used && peer->loopback) &&
+            now_ns - peer->used_ns > most * NS_PER_S)
             peer_end(server, peer);
     }
 }

@@ -306,6 +306,17 @@ static void say_goodbye(struct tls_connection *connection)
     (void)send_all(connection);
 }
 
+/* Go's clients ask every 30 s whether it is still there: this machine's may go on doing so. */
+static bool is_idle(const struct tls_connection *connection, int64_t now_ns)
+{
+    const struct peer *peer = &connection->peer;
+
+    if (connection->phase != PHASE_OPEN)
+        return now_ns - connection->used_ns >= HANDSHAKE_SECONDS * NS_PER_S;
+    return now_ns - connection->used_ns >= IDLE_SECONDS * NS_PER_S ||
+           (!peer->loopback && now_ns - peer->used_ns >= IDLE_SECONDS * NS_PER_S);
+}
+
 void tls_tick(struct http_server *server)
 {
     int64_t now_ns = clock_now_ns();
@@ -313,9 +324,7 @@ void tls_tick(struct http_server *server)
 
     DL_FOREACH_SAFE(server->tls, connection, next)
     {
-        int64_t most = connection->phase == PHASE_OPEN ? IDLE_SECONDS : HANDSHAKE_SECONDS;
-
-        if (now_ns - connection->used_ns < most * NS_PER_S || connection->peer.awaited)
+        if (connection->peer.awaited || !is_idle(connection, now_ns))
             continue;
         say_goodbye(connection);
         end(connection);

@@ -16,6 +16,7 @@
 enum {
     CONNECT_TIMEOUT_MS = 5000,
     KEEPALIVE_IDLE_S = 30,
+    RETRY_AFTER_MAX_S = 30, /* a server that wants more, or a proxy's mistake, is asked again */
     KEEPALIVE_INTERVAL_S = 10,
     UNACKNOWLEDGED_MS = 30000, /* until a connection counts as dead */
 };
@@ -262,7 +263,7 @@ unsigned exchange_retry_after(struct exchange *exchange)
 
     if (exchange->easy)
         (void)curl_easy_getinfo(exchange->easy, CURLINFO_RETRY_AFTER, &seconds);
-    return seconds > 0 && seconds < 3600 ? (unsigned)seconds : 0;
+    return seconds > 0 ? (unsigned)MIN(seconds, (curl_off_t)RETRY_AFTER_MAX_S) : 0;
 }
 
 void exchange_resume(struct exchange *exchange)

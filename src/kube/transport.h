@@ -64,7 +64,7 @@ void exchange_stop(struct exchange *exchange);
 /* HTTP's status, 0 while there is none. */
 unsigned exchange_status(struct exchange *exchange);
 
-/* Seconds that Retry-After asks for, 0 when it doesn't. */
+/* Seconds that Retry-After asks for, 30 at most; 0 when it doesn't. */
 unsigned exchange_retry_after(struct exchange *exchange);
 
 /* Goes on after write() returned CURL_WRITEFUNC_PAUSE; write() may be called meanwhile. */

@@ -56,6 +56,7 @@ struct kube_watch {
     unsigned failures;              /* in a row */
     bool advanced;                  /* this exchange brought something */
     int64_t started_ns, written_ns; /* the exchange, and its latest bytes */
+    int64_t lost_ns;                /* when an answer of the server's was open last, or it began */
 
     struct split split;
     char *pending; /* PENDING_MAX bytes and what one write adds */
@@ -123,6 +124,12 @@ static const char *accept_of(const struct kube_watch *watch)
     return KUBE_METADATA_ONLY;
 }
 
+static bool is_open(const struct kube_watch *watch)
+{
+    return watch->exchange.easy && !watch->ended &&
+           exchange_status((struct exchange *)&watch->exchange) == 200;
+}
+
 /* Failing and trying again */
 
 static void on_timer(uv_timer_t *timer)
@@ -171,6 +178,8 @@ static void forget(struct kube_watch *watch)
 
 static void stop_exchange(struct kube_watch *watch)
 {
+    if (is_open(watch))
+        watch->lost_ns = clock_now_ns();
     exchange_stop(&watch->exchange);
     (void)uv_idle_stop(&watch->step);
     watch->pending_start = watch->pending_len = 0;
@@ -502,6 +511,8 @@ static void on_done(struct exchange *exchange, CURLcode result)
     watch->status = exchange_status(exchange);
     watch->retry_after_s = exchange_retry_after(exchange);
     watch->ended = true;
+    if (watch->status == 200)
+        watch->lost_ns = clock_now_ns();
     if (!uv_is_active((uv_handle_t *)&watch->step))
         on_end(watch);
 }
@@ -623,6 +634,7 @@ int kube_watch_new(struct kube_client *client, const struct kube_watch_spec *spe
     (void)uv_timer_init(loop, &watch->timer);
     watch->step.data = watch->timer.data = watch;
     watch->open_handles = 2;
+    watch->lost_ns = clock_now_ns();
     forget(watch);
     start_after(watch, 0);
     *ret_watch = watch;
@@ -642,4 +654,9 @@ void kube_watch_free(struct kube_watch *watch)
 bool kube_watch_is_complete(const struct kube_watch *watch)
 {
     return watch->complete;
+}
+
+double kube_watch_age(const struct kube_watch *watch)
+{
+    return is_open(watch) ? 0 : (double)(clock_now_ns() - watch->lost_ns) / (double)NS_PER_S;
 }

@@ -64,3 +64,6 @@ DEFINE_CLEANUP(struct kube_watch *, kube_watch_free);
 
 /* Whether complete() was called since the last begin(). */
 bool kube_watch_is_complete(const struct kube_watch *watch);
+
+/* Seconds for which the server has not been listened to: 0 while its answer is open. */
+double kube_watch_age(const struct kube_watch *watch);

@@ -2,16 +2,19 @@
 #include <errno.h>
 #include <malloc.h>
 #include <signal.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/util.h"
 #include "scheduler/scheduler.h"
 
 enum {
     TICK_MS = 1000,
     STOP_MS = 10000,      /* for binds under way */
+    AGE_MAX_S = 45,       /* of what is known of nodes and pods, to be ready */
     FILTER_MAX = 8 << 20, /* 65,000 nodes of long names, and the largest pod there is */
     BIND_MAX = 64 << 10,
     JSON_MAX = 64 << 20, /* for reading one body; more values than that are refused */
@@ -159,15 +162,27 @@ static void handle_healthz(void *data, struct http_request *request)
     http_answer(request, 200, HTTP_TEXT, "ok\n", 3);
 }
 
+/* What is known of nodes and pods is as old as the older watch. */
+static double watches_age(const struct scheduler *scheduler)
+{
+    double nodes = scheduler->nodes ? kube_watch_age(scheduler->nodes) : 0;
+    double pods = scheduler->pods ? kube_watch_age(scheduler->pods) : 0;
+
+    return MAX(nodes, pods);
+}
+
 static void handle_readyz(void *data, struct http_request *request)
 {
     const struct scheduler *scheduler = data;
-    const char *text = "ok\n";
+    const double age = watches_age(scheduler);
+    const bool complete = cluster_is_ready(scheduler->cluster);
+    char text[128] = "ok\n";
 
-    if (!cluster_is_ready(scheduler->cluster))
-        text = "nodes and pods are not all read yet\n";
-    http_answer(request, cluster_is_ready(scheduler->cluster) ? 200 : 503, HTTP_TEXT, text,
-                strlen(text));
+    if (!complete)
+        COPY_TEXT(text, "nodes and pods are not all read yet\n");
+    else if (age > AGE_MAX_S)
+        (void)snprintf(text, sizeof(text), "the API server has not been heard for %.0f s\n", age);
+    http_answer(request, complete && age <= AGE_MAX_S ? 200 : 503, HTTP_TEXT, text, strlen(text));
 }
 
 static void handle_view(void *data, struct http_request *request)

@@ -220,6 +220,24 @@ static void add_number(struct strbuf *buf, const char *name, enum metric_type ty
     metrics_sample(buf, name, "", value);
 }
 
+static void add_ages(struct strbuf *buf, const struct scheduler *scheduler)
+{
+    const char *const name = "hami_scheduler_watch_age_seconds";
+    const struct {
+        const char *resource;
+        const struct kube_watch *watch;
+    } rows[] = {{"nodes", scheduler->nodes}, {"pods", scheduler->pods}};
+
+    metrics_family(buf, name, METRIC_GAUGE,
+                   "Time for which the API server was not heard; 0 while its watch is open");
+    for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+        const struct metric_label label = {"resource", rows[i].resource};
+
+        if (rows[i].watch)
+            add_sample(buf, name, &label, 1, kube_watch_age(rows[i].watch));
+    }
+}
+
 static void add_own(struct strbuf *buf, const struct scheduler *scheduler)
 {
     const struct outcome filters[] = {{"placed", scheduler->filters_placed},
@@ -234,6 +252,7 @@ static void add_own(struct strbuf *buf, const struct scheduler *scheduler)
     add_latencies(buf, scheduler);
     add_outcomes(buf, "hami_scheduler_filters_total", "Decisions", filters, ARRAY_SIZE(filters));
     add_outcomes(buf, "hami_scheduler_binds_total", "Binds", binds, ARRAY_SIZE(binds));
+    add_ages(buf, scheduler);
     add_number(buf, "hami_scheduler_nodes", METRIC_GAUGE, "Nodes with devices",
                (double)counts.nodes);
     add_number(buf, "hami_scheduler_pods", METRIC_GAUGE, "Pods that hold devices",

@@ -256,9 +256,17 @@ def ours():
     }
 
 
+def first_path():
+    """PATH as it was when the cluster came up: another shell's is no reason to start a program anew."""
+    kept = WORK / "path"
+    if not kept.exists():
+        kept.write_text(os.environ["PATH"])
+    return kept.read_text()
+
+
 def environment(name, binaries):
     if name not in OURS:
-        return {"PATH": f"{binaries}:{os.environ['PATH']}"}
+        return {"PATH": f"{binaries}:{first_path()}"}
     return {"NODE_NAME": NODE, "HAMI_SIM": str(SIM), "LD_LIBRARY_PATH": str(SIMDRIVER)}
 
 
@@ -266,13 +274,18 @@ def environment(name, binaries):
 
 
 def start(name, argv, binaries):
-    """Tells the supervisor to keep it running. Nothing happens if it does so already."""
+    """Tells the supervisor to keep it running; False where it does so already, in the same way."""
     spec = json.dumps({"argv": [str(a) for a in argv], "env": environment(name, binaries)}, indent=1)
     path = WORK / "programs" / f"{name}.json"
     if path.exists() and path.read_text() == spec:
-        return
+        return False
+    before = host.read_pid(name)
     path.with_suffix(".new").write_text(spec)
     path.with_suffix(".new").rename(path)
+    # One that runs in another way is ended first: until then its answers are the old one's.
+    if before and host.alive(before) and not host.until(lambda: not host.alive(before), 15):
+        raise ClusterError(f"{name}, process {before}, runs with other arguments and does not end")
+    return True
 
 
 def forget(name):

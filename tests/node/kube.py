@@ -248,6 +248,26 @@ def request(api, *arguments, user="{}"):
     return head, body.strip()
 
 
+def check_retries(api):
+    """What may have been done already is sent again only where that does no harm."""
+    for method in ("GET", "PUT", "PATCH", "DELETE", "POST"):
+        again = method != "POST"
+        for what, times, options in (
+            ("503", 2 if again else 1, {"refuse": [(503, None)]}),
+            ("503 with Retry-After", 2, {"refuse": [(503, {"Retry-After": "1"})]}),
+            ("500", 1, {"refuse": [(500, None)]}),
+            ("504", 1, {"refuse": [(504, None)]}),
+            ("409", 1, {"refuse": [(409, None)]}),
+            ("cut before an answer", 2 if again else 1, {"cut": [0]}),
+        ):
+            for name, value in options.items():
+                setattr(api, name, value)
+            before = len(api.requests)
+            request(api, method, PODS + "/a", "{}" if method in ("PUT", "PATCH", "POST") else "")
+            check_equal(len(api.requests) - before, times, f"{method}, {what}: sent {times} times")
+            api.refuse, api.cut = [], []
+
+
 def requests():
     api = Api(objects={PODS: {"a": {"metadata": {"name": "a"}}}})
     head, body = request(api, "GET", PODS + "/a")
@@ -272,6 +292,7 @@ def requests():
     before = len(api.requests)
     head, _ = request(api, "GET", PODS + "/a")
     check_equal((head.strip(), len(api.requests) - before), ("error 0 200", 2), "a GET is")
+    check_retries(api)
     api.refuse = [(429, {"Retry-After": "60"})]
     head, _ = request(api, "GET", PODS + "/a", "", "2000")
     check_equal(head, "error 0 429 told to refuse with 429", "what would take too long is told at once")

@@ -278,6 +278,8 @@ def handler_for(api):
             with api.lock:
                 api.requests.append((self.command, url.path, body))
             act = api.fault_for(self.command, url.path)
+            if isinstance(act, tuple):  # a status, and Retry-After
+                return self.refuse(act[0], f"told to refuse with {act[0]}", {"Retry-After": str(act[1])})
             if isinstance(act, int):
                 return self.refuse(act, f"told to refuse with {act}", {"Retry-After": "1"} if act == 429 else None)
             if act == "cut":

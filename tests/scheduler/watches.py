@@ -252,6 +252,31 @@ def test_lists_in_pages(streams):
     scheduler.end()
 
 
+def test_a_server_that_wants_an_hour(api, scheduler):
+    """Retry-After is kept as far as half a minute, and how long nothing was heard is told."""
+
+    def age(resource):
+        return scheduler.metric(f'hami_scheduler_watch_age_seconds{{resource="{resource}"}}')
+
+    check_equal((age("nodes"), age("pods")), (0, 0), "watches that are open have no age")
+    api.fail((429, 3000), 2, "GET", "/nodes")
+    api.go_away()
+    api.come_back()
+    begun = time.monotonic()
+    check(wait_until(lambda: len([f for f in api.faults if f[2] < 2]), 10), "the watch of nodes is told to wait for 50 minutes")
+    api.set(NODES, node("waited"))
+    time.sleep(3)
+    check(age("nodes") >= 3 and age("pods") == 0, "its age is told, that of the other is not", age("nodes"), age("pods"))
+    check_equal(scheduler.ask("GET", "/readyz")[0], 200, "for a while it stays ready")
+    check(wait_until(lambda: age("nodes") > 45, 60, 0.2), "told so twice, it is older than 45 s")
+    check_equal(scheduler.ask("GET", "/readyz")[0], 503, "then it is not ready")
+    check(wait_until(lambda: cards(scheduler, "waited"), 20), "but it goes on asking, and sees what came", scheduler.said()[-1500:])
+    taken = time.monotonic() - begun
+    check(60 < taken < 80, "after twice half a minute", f"{taken:.1f} s")
+    check_equal((scheduler.ask("GET", "/readyz")[0], age("nodes")), (200, 0), "and is ready")
+    api.delete(NODES, "waited")
+
+
 def test_policies():
     """Where nobody is kept from writing annotations, they are held against what runs where and asks for what."""
     for policies, believed in ((["hami-device-plugin", "hami-pod-grants"], True), (["hami-pod-grants"], False), ([], False)):
@@ -299,6 +324,7 @@ def main():
         api, scheduler,
         test_nodes_change, test_a_node_comes_back, test_garbage, test_pods_end, test_everything_is_listed_anew,
         test_who_was_overlooked, test_the_question_is_faster_than_the_watch, test_the_api_server_is_away,
+        test_a_server_that_wants_an_hour,
     )  # fmt: skip
     scheduler.end()
     test_lists_in_pages(False)

@@ -359,6 +359,7 @@ static const char *left_out(const struct vector *vector)
     static const struct {
         const char *first, *last, *why;
     } ranges[] = {
+        {"filter-nvidia-0091", "filter-nvidia-0091", "a percentage of 0"},
         {"filter-nvidia-0112", "filter-nvidia-0113", "init containers take part"},
         {"filter-nvidia-0115", "filter-nvidia-0121", "topology"},
         {"filter-nvidia-0139", "filter-nvidia-0139", "topology"},

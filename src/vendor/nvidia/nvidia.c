@@ -65,7 +65,8 @@ static void read_memory(const struct nvidia_config *config, const struct contain
     if (read_amount(container, config->memory_name, &mib) && config->memory_factor > 1)
         mib = MIN(mib * config->memory_factor, (int64_t)INT32_MAX);
     has_percent = read_amount(container, config->memory_percent_name, &percent);
-    if (has_percent && percent == NVIDIA_NO_PERCENT)
+    /* Admission denies 0. Past it, a share without memory would be placed, and never start. */
+    if (has_percent && (percent == NVIDIA_NO_PERCENT || (percent == 0 && !mib)))
         has_percent = false;
     if (!mib && !has_percent && config->default_memory_mib > 0)
         mib = config->default_memory_mib;

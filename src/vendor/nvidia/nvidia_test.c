@@ -98,6 +98,8 @@ static const struct {
     {GPU ",\"nvidia.com/gpumem\":\"2147483648\"", 1, 2147483647, 0, 0},
     {GPU ",\"nvidia.com/gpumem\":\"1Ti\"", 1, 2147483647, 0, 0},
     {GPU ",\"nvidia.com/gpumem-percentage\":\"-1\"", 1, 0, 100, 0},
+    {GPU ",\"nvidia.com/gpumem-percentage\":\"0\"", 1, 0, 100, 0},
+    {GPU ",\"nvidia.com/gpumem\":\"5\",\"nvidia.com/gpumem-percentage\":\"0\"", 1, 5, 0, 0},
     {GPU ",\"nvidia.com/gpucores\":\"-1\"", 1, 0, 100, 0},
     {"\"nvidia.com/gpu\":\"2147483648\"", 0, 0, 0, 0},
     {"\"nvidia.com/gpu\":\"4294967297\"", 0, 0, 0, 0},
