@@ -2,7 +2,9 @@
 #include "base/parse.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <stddef.h>
+#include <string.h>
 
 /* Reads digits at *text and moves it past them. */
 static int scan_digits(const char **text, uint64_t *ret_value)
@@ -129,4 +131,30 @@ int parse_percent(const char *text, unsigned max, unsigned *ret_percent)
 
     *ret_percent = (unsigned)value;
     return 0;
+}
+
+int parse_bool(const char *text, bool *ret_value)
+{
+    static const char *const yes[] = {"1", "t", "T", "true", "TRUE", "True"};
+    static const char *const no[] = {"0", "f", "F", "false", "FALSE", "False"};
+
+    for (size_t i = 0; i < sizeof(yes) / sizeof(yes[0]); i++) {
+        if (strcmp(text, yes[i]) == 0 || strcmp(text, no[i]) == 0) {
+            *ret_value = strcmp(text, yes[i]) == 0;
+            return 0;
+        }
+    }
+    return -EINVAL;
+}
+
+int parse_verbosity(const char *text, unsigned *ret_level)
+{
+    uint64_t value;
+    int r = parse_u64(text + (*text == '='), &value);
+
+    if (r == 0 && value > UINT_MAX)
+        r = -ERANGE;
+    if (r == 0)
+        *ret_level = (unsigned)value;
+    return r;
 }

@@ -7,6 +7,7 @@
  * Locale and errno play no part, nothing is allocated: safe inside libvgpu.
  */
 
+#include <stdbool.h>
 #include <stdint.h>
 
 /* Decimal digits only: no sign, no blanks, no other base. */
@@ -21,3 +22,9 @@ int parse_bytes(const char *text, uint64_t *ret_bytes);
 
 /* A whole percentage from 0 to max, with or without the sign: "30", "30%". */
 int parse_percent(const char *text, unsigned max, unsigned *ret_percent);
+
+/* Go's spellings, as HAMi's flags take them: 1, t, T, true, TRUE, True, and their opposites. */
+int parse_bool(const char *text, bool *ret_value);
+
+/* How much to log: "4", or "=4" out of "-v=4", as HAMi's programs are started. */
+int parse_verbosity(const char *text, unsigned *ret_level);

@@ -80,12 +80,35 @@ static void numbers_are_decimal_and_whole(void **state)
     assert_int_equal(value, 42);
 }
 
+static void flags_are_as_go_has_them(void **state)
+{
+    bool value = false;
+    unsigned level = 7;
+
+    (void)state;
+    assert_int_equal(parse_bool("True", &value), 0);
+    assert_true(value);
+    assert_int_equal(parse_bool("yes", &value), -EINVAL);
+    assert_int_equal(parse_bool("", &value), -EINVAL);
+    assert_true(value);
+    assert_int_equal(parse_bool("f", &value), 0);
+    assert_false(value);
+    assert_int_equal(parse_verbosity("=4", &level), 0);
+    assert_int_equal(level, 4);
+    assert_int_equal(parse_verbosity("==4", &level), -EINVAL);
+    assert_int_equal(parse_verbosity("4294967296", &level), -ERANGE);
+    assert_int_equal(level, 4);
+    assert_int_equal(parse_verbosity("10", &level), 0);
+    assert_int_equal(level, 10);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(bytes_are_read_as_written),
         cmocka_unit_test(percentages_stay_within_their_bound),
         cmocka_unit_test(numbers_are_decimal_and_whole),
+        cmocka_unit_test(flags_are_as_go_has_them),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "base/parse.h"
 #include "base/util.h"
 
 static bool is_number(const char *text, size_t len)
@@ -37,23 +38,13 @@ bool codec_number(const char *text, size_t len, int64_t min, int64_t max, int64_
 
 bool codec_bool(const char *text, size_t len, bool *ret_value)
 {
-    static const struct {
-        const char *text;
-        bool value;
-    } words[] = {
-        {"1", true},      {"t", true},      {"T", true},    {"true", true},
-        {"True", true},   {"0", false},     {"f", false},   {"F", false},
-        {"false", false}, {"False", false}, {"TRUE", true}, {"FALSE", false},
-    };
+    char word[8] = "";
 
-    for (size_t i = 0; i < ARRAY_SIZE(words); i++) {
-        if (strlen(words[i].text) == len && memcmp(words[i].text, text, len) == 0) {
-            *ret_value = words[i].value;
-            return true;
-        }
-    }
     *ret_value = false;
-    return false;
+    if (len >= sizeof(word))
+        return false;
+    memcpy(word, text, len);
+    return parse_bool(word, ret_value) == 0;
 }
 
 bool codec_piece(const char **rest, const char *end, char sep, const char **ret_piece,

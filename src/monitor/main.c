@@ -406,13 +406,12 @@ static const struct argp_option argp_options[] = {
 
 static void set_verbosity(struct argp_state *state, const char *text)
 {
-    uint64_t level;
+    unsigned level;
 
-    text += *text == '='; /* "-v=4", as HAMi's programs are started */
-    if (parse_u64(text, &level) < 0 || level > 100)
+    if (parse_verbosity(text, &level) < 0)
         argp_error(state, "\"%s\" is no level", text);
     else
-        log_set_verbosity((unsigned)level);
+        log_set_verbosity(level);
 }
 
 static error_t parse_option(int key, char *arg, struct argp_state *state)
@@ -438,7 +437,9 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
         options->driver_root = strcmp(arg, "/") == 0 ? "" : arg;
         return 0;
     case OPTION_LEGACY:
-        options->legacy = !arg || strcmp(arg, "true") == 0;
+        options->legacy = true;
+        if (arg && parse_bool(arg, &options->legacy) < 0)
+            argp_error(state, "--legacy-metrics=%s: neither true nor false", arg);
         return 0;
     case 'v':
         set_verbosity(state, arg);

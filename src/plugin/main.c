@@ -121,22 +121,21 @@ static const struct argp_option argp_options[] = {
 
 static bool read_bool(struct argp_state *state, const char *text)
 {
-    if (!text || strcmp(text, "true") == 0)
-        return true;
-    if (strcmp(text, "false") != 0)
+    bool value = true;
+
+    if (text && parse_bool(text, &value) < 0)
         argp_error(state, "\"%s\" is neither true nor false", text);
-    return false;
+    return value;
 }
 
 static void set_verbosity(struct argp_state *state, const char *text)
 {
-    uint64_t level;
+    unsigned level;
 
-    text += *text == '='; /* "-v=4", as HAMi's programs are started */
-    if (parse_u64(text, &level) < 0 || level > 100)
+    if (parse_verbosity(text, &level) < 0)
         argp_error(state, "\"%s\" is no level", text);
     else
-        log_set_verbosity((unsigned)level);
+        log_set_verbosity(level);
 }
 
 static void set_node_name(struct argp_state *state, struct plugin_options *options,

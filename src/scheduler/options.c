@@ -2,7 +2,6 @@
 #include "scheduler/options.h"
 
 #include <argp.h>
-#include <limits.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
@@ -74,20 +73,6 @@ enum {
     KEY_FIRST = 0x1000, /* beyond the characters */
 };
 
-static int parse_bool(const char *text, bool *ret_value)
-{
-    static const char *const yes[] = {"1", "t", "T", "true", "TRUE", "True"};
-    static const char *const no[] = {"0", "f", "F", "false", "FALSE", "False"};
-
-    for (size_t i = 0; i < ARRAY_SIZE(yes); i++) {
-        if (strcmp(text, yes[i]) == 0 || strcmp(text, no[i]) == 0) {
-            *ret_value = strcmp(text, yes[i]) == 0;
-            return 0;
-        }
-    }
-    return -1;
-}
-
 static error_t set(const struct row *row, const char *argument, struct options *options,
                    struct argp_state *state)
 {
@@ -111,12 +96,8 @@ static error_t set(const struct row *row, const char *argument, struct options *
 /* Go's flags are written -v=4, too. */
 static error_t set_verbosity(const char *text, struct options *options, struct argp_state *state)
 {
-    uint64_t value;
-
-    if (parse_u64(text + (*text == '='), &value) < 0 || value > UINT_MAX)
+    if (parse_verbosity(text, &options->verbosity) < 0)
         argp_error(state, "-v, --verbosity=%s: not a number", text);
-    else
-        options->verbosity = (unsigned)value;
     return 0;
 }
 
