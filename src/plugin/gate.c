@@ -150,8 +150,10 @@ void plugin_gate_on_timer(uv_timer_t *timer)
 {
     struct plugin *plugin = timer->data;
 
-    ask_runtime(plugin);
-    ask_node(plugin);
+    if (!plugin->gate.asking_runtime)
+        ask_runtime(plugin);
+    if (!plugin->gate.asking_node)
+        ask_node(plugin);
     decide(plugin);
 }
 

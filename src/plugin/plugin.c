@@ -257,14 +257,30 @@ static void on_node_begin(void *data)
     (void)data;
 }
 
+/* A Node that was made anew has nothing of what we wrote. */
+static void note_node(struct plugin *plugin, const char *uid)
+{
+    bool another = plugin->node_uid[0] && strcmp(plugin->node_uid, uid) != 0;
+
+    COPY_TEXT(plugin->node_uid, uid);
+    if (!another)
+        return;
+    plugin_gate_on_timer(&plugin->gate.timer);
+    plugin_capacity_write(plugin);
+}
+
 static void on_node(void *data, enum kube_event event, yyjson_val *object)
 {
     yyjson_val *metadata = yyjson_obj_get(object, "metadata");
     yyjson_val *annotations = yyjson_obj_get(metadata, "annotations");
 
-    if (event != KUBE_DELETED)
-        plugin_register_seen(data,
-                             yyjson_get_str(yyjson_obj_get(annotations, NVIDIA_REGISTER_KEY)));
+    const char *uid = yyjson_get_str(yyjson_obj_get(metadata, "uid"));
+
+    if (event == KUBE_DELETED)
+        return;
+    if (uid)
+        note_node(data, uid);
+    plugin_register_seen(data, yyjson_get_str(yyjson_obj_get(annotations, NVIDIA_REGISTER_KEY)));
 }
 
 static void on_node_complete(void *data)

@@ -107,6 +107,7 @@ struct plugin {
         struct kube_request *request;
     } conditions;
     struct kube_request *capacity;
+    char node_uid[64]; /* "": not seen yet */
     bool ending;
 };
 

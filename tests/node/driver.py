@@ -110,6 +110,32 @@ def toolkit():
     node.end()
 
 
+def large():
+    """A machine of eight cards in seven parts each, and more libraries than there are."""
+    node = Node(cards=CARDS)
+    (node.folder / "toolkit").mkdir()
+    names = ["GPU-a", "GPU-b", *(str(i) for i in range(8)), *(f"{i}:{k}" for i in range(8) for k in range(7)), "all"]
+    mount = lambda i: {"hostPath": f"/usr/lib/x86_64-linux-gnu/libnvidia-{i}.so.580.65.06", "containerPath": f"/usr/lib/x86_64-linux-gnu/libnvidia-{i}.so.580.65.06", "options": ["ro", "nosuid", "nodev", "rbind", "rprivate"]}
+    hook = lambda i: {"hookName": "createContainer", "path": "/usr/bin/nvidia-cdi-hook", "args": ["nvidia-cdi-hook", "create-symlinks", "--link", f"../card{i}::/dev/dri/by-path/pci-{i}"]}
+    spec = {"cdiVersion": "0.7.0", "kind": "nvidia.com/gpu", "containerEdits": {"mounts": [mount(i) for i in range(200)], "hooks": [hook(i) for i in range(50)]},
+            "devices": [{"name": n, "containerEdits": {"deviceNodes": [{"path": f"/dev/nvidia-caps/{n}-{i}"} for i in range(20)]}} for n in names]}
+    (node.folder / "toolkit/nvidia.json").write_text(json.dumps(spec, indent=4))
+    print(f"specification of {(node.folder / 'toolkit/nvidia.json').stat().st_size} bytes")
+    node.kubelet.connect()
+    check(wait_until(lambda: node.condition()[:2] == ("True", "ToolkitSpecification")), "a large specification is read", node.condition())
+    pod = node.show(node.pod("one", "main", gives=[[("GPU-a", 1000, 10)]]))
+    node.run_container(pod, "main", ["GPU-a::0"])
+    began = time.monotonic()
+    status, why = node.kubelet.prestart(["GPU-a::0"])
+    took = (time.monotonic() - began) * 1000
+    print(f"PreStartContainer took {took:.1f} ms")
+    check(status == "OK" and took < 200, "a container starts by it, soon", why, took)
+    private = private_kib(node.plugin.pid)
+    print(f"private memory {private} KiB")
+    check(private < 10240, "in less than 10 MiB of private memory", private)
+    node.end()
+
+
 def none():
     """No toolkit: it is said, and what is set instead works."""
     node = Node(cards=CARDS)
@@ -120,6 +146,10 @@ def none():
     node.restart()
     time.sleep(1)
     check_equal((writes, len(node.api.seen("PATCH", "/status"))), (1, 1), "once, whatever restarts")
+    node.api.delete(NODES, NODE)
+    node.api.put(NODES, NODE, metadata={"uid": "another"})
+    check(wait_until(lambda: node.condition()[:2] == ("False", "NoDriver")), "and again where the Node is made anew", node.condition())
+    check(wait_until(lambda: REGISTER in node.api.objects[NODES][NODE]["metadata"].get("annotations", {}), 15), "as are the cards")
     status, why, name = start_container(node, "one", ["GPU-b"], ["GPU-a::0"])
     check_equal((status, node.edits(name)[0]["NVIDIA_VISIBLE_DEVICES"], "deviceNodes" in node.all_edits(name)), ("OK", "GPU-b", False), "a container is left to the runtime")
     (node.folder / "toolkit").mkdir()
@@ -318,7 +348,7 @@ def selinux():
         node.end()
 
 
-PARTS = ["toolkit", "none", "runtime", "cards", "sick", "capacity", "monitor", "selinux"]
+PARTS = ["toolkit", "large", "none", "runtime", "cards", "sick", "capacity", "monitor", "selinux"]
 
 if __name__ == "__main__":
     for part in sys.argv[1:] or PARTS:

@@ -38,7 +38,7 @@ class Node:
         self.uuids = [line.split()[0] for line in cards] if cards else [g["uuid"] for g in self.machine.view()["gpus"]]
         if cards:
             self.show_cards(cards)
-        self.api = Api(objects={PODS: {}, NODES: {NODE: {"metadata": {"name": NODE, "resourceVersion": "1"}}}})
+        self.api = Api(objects={PODS: {}, NODES: {NODE: {"metadata": {"name": NODE, "uid": "node-uid", "resourceVersion": "1"}}}})
         self.kubelet = Kubelet(self.folder / "kubelet")
         self.config = config
         self.log = open(self.folder / "log", "w+")
