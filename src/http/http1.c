@@ -11,6 +11,7 @@
 
 enum {
     CONNECTION_MEMORY = 32 << 10,
+    SOURCE_BLOCK = 16 << 10,
     LAST_TURNS = 4, /* to wake a connection, to queue its answer, to send it */
 };
 
@@ -109,16 +110,39 @@ static struct peer *peer_of(struct MHD_Connection *connection)
 
 /* Requests */
 
+static ssize_t read_source(void *data, uint64_t position, char *to, size_t size)
+{
+    const struct http_source *source = data;
+    ssize_t n = source->read(source->data, to, size);
+
+    (void)position;
+    if (n < 0)
+        return MHD_CONTENT_READER_END_WITH_ERROR;
+    return n ? n : MHD_CONTENT_READER_END_OF_STREAM;
+}
+
+/* What is sent lasts as long as the request, which outlives the sending; a body is handed over. */
+static struct MHD_Response *body_of(struct http_request *request)
+{
+    struct MHD_Response *response;
+
+    if (request->answer.source.read)
+        return MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, SOURCE_BLOCK, read_source,
+                                                 &request->answer.source, NULL);
+    response = MHD_create_response_from_buffer(request->answer.len, request->answer.body,
+                                               request->answer.page ? MHD_RESPMEM_PERSISTENT
+                                                                    : MHD_RESPMEM_MUST_FREE);
+    if (response)
+        request->answer.body = NULL;
+    return response;
+}
+
 static struct MHD_Response *response_of(struct http_request *request)
 {
-    /* A page's bytes last as long as the request, which outlives the answer's sending. */
-    struct MHD_Response *response = MHD_create_response_from_buffer(
-        request->answer.len, request->answer.body,
-        request->answer.page ? MHD_RESPMEM_PERSISTENT : MHD_RESPMEM_MUST_FREE);
+    struct MHD_Response *response = body_of(request);
 
     if (!response)
         return NULL;
-    request->answer.body = NULL;
     (void)MHD_add_response_header(response, MHD_HTTP_HEADER_CONTENT_TYPE,
                                   request->answer.content_type);
     (void)MHD_add_response_header(response, "X-Content-Type-Options", "nosniff");

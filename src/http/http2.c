@@ -58,6 +58,23 @@ static ssize_t read_body(nghttp2_session *nghttp2, int32_t stream, uint8_t *to, 
     return (ssize_t)len;
 }
 
+static ssize_t read_source(nghttp2_session *nghttp2, int32_t stream, uint8_t *to, size_t size,
+                           uint32_t *flags, nghttp2_data_source *source, void *data)
+{
+    struct http2_request *request = source->ptr;
+    const struct http_source *from = &request->request.answer.source;
+    ssize_t n = from->read(from->data, (char *)to, size);
+
+    (void)nghttp2;
+    (void)stream;
+    (void)data;
+    if (n < 0)
+        return NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE;
+    if (n == 0)
+        *flags |= NGHTTP2_DATA_FLAG_EOF;
+    return n;
+}
+
 static nghttp2_nv header(const char *name, const char *value)
 {
     return (nghttp2_nv){
@@ -70,7 +87,11 @@ static nghttp2_nv header(const char *name, const char *value)
 
 static void submit(struct http2_request *request)
 {
-    nghttp2_data_provider provider = {.source.ptr = request, .read_callback = read_body};
+    bool made_later = request->request.answer.source.read;
+    nghttp2_data_provider provider = {
+        .source.ptr = request,
+        .read_callback = made_later ? read_source : read_body,
+    };
     bool head = strcmp(request->method, "HEAD") == 0;
     char status[16], length[24];
     nghttp2_nv headers[5];
@@ -80,7 +101,8 @@ static void submit(struct http2_request *request)
     (void)snprintf(length, sizeof(length), "%zu", request->request.answer.len);
     headers[count++] = header(":status", status);
     headers[count++] = header("content-type", request->request.answer.content_type);
-    headers[count++] = header("content-length", length);
+    if (!made_later)
+        headers[count++] = header("content-length", length);
     headers[count++] = header("x-content-type-options", "nosniff");
     if (request->request.answer.status == 503)
         headers[count++] = header("retry-after", "1");

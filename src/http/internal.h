@@ -92,7 +92,8 @@ struct http_request {
         const char *content_type;
         char *body; /* its own, or the page's */
         size_t len;
-        struct http_page *page; /* NULL: the body is its own */
+        struct http_page *page;    /* NULL: the body is its own */
+        struct http_source source; /* in place of a body, where it has read() */
     } answer;
     /* The handler answered after it had returned. */
     void (*answered_late)(struct http_request *request);

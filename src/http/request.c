@@ -214,12 +214,21 @@ void http_answer_page(struct http_request *request, const char *content_type,
     answer(request, 200, content_type);
 }
 
+void http_answer_source(struct http_request *request, const char *content_type,
+                        const struct http_source *source)
+{
+    request->answer.source = *source;
+    answer(request, 200, content_type);
+}
+
 void request_deinit(struct http_request *request)
 {
     if (request->peer)
         request->peer->awaited -= request->awaited;
     DL_DELETE(request->server->requests, request);
     drop_body(request);
+    if (request->answer.source.free)
+        request->answer.source.free(request->answer.source.data);
     if (request->answer.page) {
         http_page_unref(request->answer.page);
         return;

@@ -15,6 +15,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <sys/types.h>
 #include <uv.h>
 
 #include "base/cleanup.h"
@@ -97,6 +98,20 @@ void http_pages_deinit(struct http_pages *pages);
 /* Answers with a page, of which the answer takes a reference of its own. */
 void http_answer_page(struct http_request *request, const char *content_type,
                       struct http_page *page);
+
+/*
+ * An answer that is made while it is sent, as the client takes it. read() fills in up to size
+ * bytes: how many, 0 at the end, negative where it can't go on, and the client sees a broken
+ * answer. It is called from the loop and works for a fraction of a millisecond. free() is called in
+ * any case.
+ */
+struct http_source {
+    ssize_t (*read)(void *data, char *to, size_t size);
+    void (*free)(void *data);
+    void *data;
+};
+void http_answer_source(struct http_request *request, const char *content_type,
+                        const struct http_source *source);
 
 #define HTTP_JSON "application/json"
 #define HTTP_TEXT "text/plain; charset=utf-8"

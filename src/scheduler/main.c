@@ -17,7 +17,8 @@ enum {
     AGE_MAX_S = 45,       /* of what is known of nodes and pods, to be ready */
     FILTER_MAX = 8 << 20, /* 65,000 nodes of long names, and the largest pod there is */
     BIND_MAX = 64 << 10,
-    JSON_MAX = 64 << 20, /* for reading one body; more values than that are refused */
+    WEBHOOK_MORE = 2 << 20, /* of bodies, beside the largest */
+    JSON_MAX = 64 << 20,    /* for reading one body; more values than that are refused */
     JSON_KEPT = 8 << 20,
     HEAP_KEPT = 4 << 20, /* of free memory; larger pieces are the system's again at once */
     VIEW_MAX = 512 << 20,
@@ -217,7 +218,7 @@ static const struct http_route routes[] = {
     {.method = "POST",
      .path = "/webhook",
      .max_body = ADMIT_MAX_BODY,
-     .max_held = 2 * ADMIT_MAX_BODY,
+     .max_held = ADMIT_MAX_BODY + WEBHOOK_MORE,
      .handle = handle_webhook},
     {.method = "GET", .path = "/healthz", .handle = handle_healthz},
     {.method = "GET", .path = "/readyz", .handle = handle_readyz},
@@ -255,7 +256,7 @@ static void on_tick(uv_timer_t *timer)
     struct scheduler *scheduler = timer->data;
 
     cluster_expire(scheduler->cluster, clock_now_ns());
-    http_pages_tidy(&scheduler->pages);
+    metrics_tick(scheduler);
     remind(scheduler);
 }
 
@@ -385,13 +386,12 @@ static void free_handles(struct scheduler *scheduler)
 {
     filter_end_wait(scheduler);
     binds_abandon(scheduler);
-    metrics_abandon(scheduler);
     uv_close((uv_handle_t *)&scheduler->terminate, NULL);
     uv_close((uv_handle_t *)&scheduler->interrupt, NULL);
     uv_close((uv_handle_t *)&scheduler->tick, NULL);
     uv_close((uv_handle_t *)&scheduler->waiting.until, NULL);
     http_server_free(scheduler->metrics);
-    http_pages_deinit(&scheduler->pages);
+    metrics_free(scheduler);
     http_server_free(scheduler->server);
     kube_watch_free(scheduler->pods);
     kube_watch_free(scheduler->nodes);

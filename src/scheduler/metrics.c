@@ -3,8 +3,8 @@
 /*
  * /metrics. HAMi's names and labels, so that dashboards made for it go on working, and our own
  * about decisions and their time. A cluster of thousands of nodes makes pages of many megabytes:
- * they are written a few nodes, or pods, in a turn of the loop, between which pods are placed.
- * Whoever asks meanwhile gets the page that is being written.
+ * they are written a few nodes, or pods, at a time, as fast as the client takes them, so that no
+ * page is ever in memory as a whole, and pods are placed meanwhile.
  */
 
 #include "metrics/metrics.h"
@@ -12,7 +12,7 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
-#include <utlist.h>
+#include <string.h>
 
 #include "base/cleanup.h"
 #include "base/clock.h"
@@ -21,11 +21,13 @@
 #include "scheduler/scheduler.h"
 
 enum {
-    METRICS_MAX = 1 << 30,
+    STEP_MAX = 8 << 20,
     NAMES_MAX = 256 << 20,
-    STEP_NODES = 16, /* in a turn: a fraction of a millisecond */
-    STEP_PODS = 128,
+    STEP_NODES = 4, /* at a time: a fraction of a millisecond */
+    STEP_PODS = 64,
 };
+
+#define ROLL_AGE_NS (5 * NS_PER_S)
 
 #define DURATION "hami_scheduler_request_duration_seconds"
 
@@ -267,46 +269,48 @@ static void add_own(struct strbuf *buf, const struct scheduler *scheduler)
                "Requests to the API server that were sent again", (double)kube.retried);
 }
 
-struct reader {
-    struct reader *next;
-    struct http_request *request;
+/* Who there was when a page began; pages that begin soon after share it. */
+struct roll {
+    unsigned refs;
+    int64_t made_ns;
+    struct arena *arena;
+    struct text_list nodes, pods;
 };
 
-/* A page being written. */
+/* A page being written, a piece ahead of its reader. */
 struct scrape {
     struct scheduler *scheduler;
-    struct reader *readers;
-    struct arena *arena;
-    struct text_list nodes, pods; /* that there were when it began */
-    struct strbuf page;
+    struct roll *roll;
+    struct strbuf page;      /* what is written and not yet taken */
+    size_t taken;            /* bytes of it */
     size_t family, position; /* where it stands */
-    uv_idle_t idle;
+    bool complete;
 };
 
 static bool add_nodes(struct scrape *scrape, const struct device_family *family)
 {
-    const size_t end = MIN(scrape->position + STEP_NODES, scrape->nodes.count);
+    const size_t end = MIN(scrape->position + STEP_NODES, scrape->roll->nodes.count);
 
     if (scrape->position == 0)
         metrics_family(&scrape->page, family->name, METRIC_GAUGE, family->help);
     for (; scrape->position < end; scrape->position++) {
-        const char *name = scrape->nodes.items[scrape->position];
+        const char *name = scrape->roll->nodes.items[scrape->position];
         const struct place_node *node = cluster_find_node(scrape->scheduler->cluster, name);
 
         for (uint32_t i = 0; node && i < node->device_count; i++)
             add_device(&scrape->page, family, node->name, &node->devices[i]);
     }
-    return end == scrape->nodes.count;
+    return end == scrape->roll->nodes.count;
 }
 
 static bool add_pods(struct scrape *scrape, const struct pod_family *family)
 {
-    const size_t end = MIN(scrape->position + STEP_PODS, scrape->pods.count);
+    const size_t end = MIN(scrape->position + STEP_PODS, scrape->roll->pods.count);
 
     if (scrape->position == 0)
         metrics_family(&scrape->page, family->name, METRIC_GAUGE, family->help);
     for (; scrape->position < end; scrape->position++) {
-        const char *uid = scrape->pods.items[scrape->position];
+        const char *uid = scrape->roll->pods.items[scrape->position];
         struct cluster_pod_view pod;
 
         if (!cluster_find_pod(scrape->scheduler->cluster, uid, &pod))
@@ -314,11 +318,11 @@ static bool add_pods(struct scrape *scrape, const struct pod_family *family)
         for (size_t i = 0; i < pod.usage->count; i++)
             add_share(&scrape->page, family, &pod, &pod.usage->shares[i]);
     }
-    return end == scrape->pods.count;
+    return end == scrape->roll->pods.count;
 }
 
-/* Writes some more; true when the page is complete. */
-static bool take_step(struct scrape *scrape)
+/* Writes some more. */
+static void take_step(struct scrape *scrape)
 {
     const size_t devices = ARRAY_SIZE(device_families), pods = ARRAY_SIZE(pod_families);
     bool over;
@@ -331,114 +335,112 @@ static bool take_step(struct scrape *scrape)
         scrape->family++;
         scrape->position = 0;
     }
-    return scrape->family == devices + pods;
+    if (scrape->family < devices + pods)
+        return;
+    add_own(&scrape->page, scrape->scheduler);
+    scrape->complete = true;
 }
 
-static void on_closed(uv_handle_t *handle)
+static ssize_t read_page(void *data, char *to, size_t size)
 {
-    struct scrape *scrape = handle->data;
+    struct scrape *scrape = data;
+    size_t len;
 
-    strbuf_deinit(&scrape->page);
-    arena_free(scrape->arena);
-    free(scrape);
-}
-
-static void answer(struct http_request *request, struct http_page *page)
-{
-    if (page)
-        http_answer_page(request, HTTP_METRICS, page);
-    else
-        http_answer(request, 503, HTTP_TEXT, "out of memory\n", 14);
-}
-
-static void end(struct scrape *scrape)
-{
-    struct scheduler *scheduler = scrape->scheduler;
-    struct strbuf *page = &scrape->page;
-    struct http_page *written = NULL;
-    struct reader *reader, *next;
-
-    scheduler->scrape = NULL;
-    if (!page->failed)
-        written = http_page_new(TAKE(page->text), page->len);
-    LL_FOREACH_SAFE(scrape->readers, reader, next)
-    {
-        answer(reader->request, written);
-        free(reader);
+    if (scrape->taken == scrape->page.len) {
+        scrape->page.len = scrape->taken = 0;
+        while (scrape->page.len < size && !scrape->complete)
+            take_step(scrape);
     }
-    if (written)
-        http_pages_put(&scheduler->pages, written);
-    uv_close((uv_handle_t *)&scrape->idle, on_closed);
+    if (scrape->page.failed)
+        return -ENOMEM;
+    len = MIN(size, scrape->page.len - scrape->taken);
+    if (len)
+        memcpy(to, scrape->page.text + scrape->taken, len);
+    scrape->taken += len;
+    return (ssize_t)len;
 }
 
-static void on_idle(uv_idle_t *idle)
+static void roll_unref(struct roll *roll)
 {
-    struct scrape *scrape = idle->data;
-
-    if (take_step(scrape)) {
-        add_own(&scrape->page, scrape->scheduler);
-        end(scrape);
-    }
+    if (!roll || --roll->refs)
+        return;
+    arena_free(roll->arena);
+    free(roll);
 }
 
-void metrics_abandon(struct scheduler *scheduler)
+static struct roll *roll_new(const struct scheduler *scheduler)
 {
-    if (scheduler->scrape) {
-        scheduler->scrape->page.failed = true;
-        end(scheduler->scrape);
-    }
-}
+    struct roll *roll = calloc(1, sizeof(*roll));
 
-static struct scrape *begin(struct scheduler *scheduler)
-{
-    struct scrape *scrape = calloc(1, sizeof(*scrape));
-    struct arena *arena = arena_new(NAMES_MAX);
-
-    if (!scrape || !arena ||
-        cluster_list(scheduler->cluster, arena, &scrape->nodes, &scrape->pods) < 0) {
-        free(scrape);
-        arena_free(arena);
+    if (!roll)
+        return NULL;
+    roll->refs = 1;
+    roll->made_ns = clock_now_ns();
+    roll->arena = arena_new(NAMES_MAX);
+    if (!roll->arena ||
+        cluster_list(scheduler->cluster, roll->arena, &roll->nodes, &roll->pods) < 0) {
+        roll_unref(roll);
         return NULL;
     }
-    scrape->scheduler = scheduler;
-    scrape->arena = arena;
-    scrape->page = (struct strbuf)STRBUF_INIT(METRICS_MAX);
-    metrics_family(&scrape->page, "hami_build_info", METRIC_GAUGE,
-                   "Always 1; the version is a label");
-    add_sample(&scrape->page, "hami_build_info", &(struct metric_label){"version", HAMI_VERSION}, 1,
-               1);
-    (void)uv_idle_init(&scheduler->loop, &scrape->idle);
-    scrape->idle.data = scrape;
-    (void)uv_idle_start(&scrape->idle, on_idle);
-    return scrape;
+    return roll;
 }
 
-static int wait_for_page(struct scheduler *scheduler, struct http_request *request)
+static bool is_stale(const struct roll *roll)
 {
-    struct reader *reader = malloc(sizeof(*reader));
+    return roll->refs == 1 || clock_now_ns() - roll->made_ns > ROLL_AGE_NS;
+}
 
-    if (reader && !scheduler->scrape)
-        scheduler->scrape = begin(scheduler);
-    if (!reader || !scheduler->scrape) {
-        free(reader);
-        return -ENOMEM;
-    }
-    reader->request = request;
-    LL_PREPEND(scheduler->scrape->readers, reader);
-    return 0;
+/* While others read, theirs. Readers are given up after half a minute: there are never many. */
+static struct roll *take_roll(struct scheduler *scheduler)
+{
+    metrics_tick(scheduler);
+    if (!scheduler->roll)
+        scheduler->roll = roll_new(scheduler);
+    if (scheduler->roll)
+        scheduler->roll->refs++;
+    return scheduler->roll;
+}
+
+void metrics_tick(struct scheduler *scheduler)
+{
+    if (scheduler->roll && is_stale(scheduler->roll))
+        metrics_free(scheduler);
+}
+
+void metrics_free(struct scheduler *scheduler)
+{
+    roll_unref(scheduler->roll);
+    scheduler->roll = NULL;
+}
+
+static void scrape_free(void *data)
+{
+    struct scrape *scrape = data;
+
+    strbuf_deinit(&scrape->page);
+    roll_unref(scrape->roll);
+    free(scrape);
 }
 
 void handle_metrics(void *data, struct http_request *request)
 {
     struct scheduler *scheduler = data;
-    struct http_page *page = NULL;
+    struct scrape *scrape = calloc(1, sizeof(*scrape));
+    struct roll *roll = scrape ? take_roll(scheduler) : NULL;
 
-    if (scheduler->stopping) {
-        http_answer(request, 503, HTTP_TEXT, "stopping\n", 9);
+    if (!roll) {
+        free(scrape);
+        http_answer(request, 503, HTTP_TEXT, "out of memory\n", 14);
         return;
     }
-    if (!scheduler->scrape)
-        page = http_pages_get(&scheduler->pages);
-    if (page || wait_for_page(scheduler, request) < 0)
-        answer(request, page);
+    scrape->scheduler = scheduler;
+    scrape->roll = roll;
+    scrape->page = (struct strbuf)STRBUF_INIT(STEP_MAX);
+    metrics_family(&scrape->page, "hami_build_info", METRIC_GAUGE,
+                   "Always 1; the version is a label");
+    add_sample(&scrape->page, "hami_build_info", &(struct metric_label){"version", HAMI_VERSION}, 1,
+               1);
+    http_answer_source(
+        request, HTTP_METRICS,
+        &(struct http_source){.read = read_page, .free = scrape_free, .data = scrape});
 }

@@ -34,7 +34,7 @@ static void on_answer(void *data, const struct kube_answer *answer)
         question->known = question->in_force = question->asked == ARRAY_SIZE(paths);
     } else if (answer->status == 404 || answer->status == 403) {
         question->known = true;
-        log_warn("%s: %s: what annotations say of a pod is held against its spec", paths[0],
+        log_warn("the policies of deploy/policy.yaml are not in force, so pods are read whole: %s",
                  answer->why);
     } else {
         log_warn("the admission policies can't be read: %s", answer->why);

@@ -60,10 +60,9 @@ struct scheduler {
     uv_signal_t terminate, interrupt;
     uv_timer_t tick;
     struct waiting_filter waiting;
-    struct bind *binds;      /* under way */
-    struct scrape *scrape;   /* the page of metrics that is being written; NULL: none */
-    struct http_pages pages; /* of metrics, that are being read */
-    bool ready;              /* was said */
+    struct bind *binds; /* under way */
+    struct roll *roll;  /* of nodes and pods, for pages of metrics that begin now; NULL: none */
+    bool ready;         /* was said */
     bool stopping;
 
     struct latency filter, bind, webhook;
@@ -89,7 +88,8 @@ bool policies_in_force(struct scheduler *scheduler);
 void remind(struct scheduler *scheduler);
 
 /* metrics.c */
-void metrics_abandon(struct scheduler *scheduler); /* answers those who wait for a page */
+void metrics_tick(struct scheduler *scheduler); /* each second */
+void metrics_free(struct scheduler *scheduler);
 http_handler_fn handle_metrics;
 
 void latency_note(struct latency *latency, uint64_t begun_ns);

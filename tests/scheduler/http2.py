@@ -377,6 +377,31 @@ def test_bodies_that_want_memory(api, scheduler):
     check(wait_until(lambda: SANITIZED or scheduler.private_kib() < before + 40 * 1024), "their memory is given back", before, scheduler.private_kib())
 
 
+def test_a_body_that_does_not_come(api, scheduler):
+    """Whoever asks each second whether the server is there is not waited for any longer than others; nor is a slow reader."""
+    half, deaf, honest = Client(scheduler), Client(scheduler, window=0), Client(scheduler)
+    half.begin("POST", "/webhook", b"x" * 1000, end=False)
+    asked = deaf.begin("GET", "/healthz")
+    honest.ask("GET", "/healthz")
+    begun, ended = time.monotonic(), {}
+    while len(ended) < 2 and time.monotonic() - begun < 40:
+        for client in {half, deaf} - set(ended):
+            try:
+                client.send(frame(PING, 0, 0, bytes(8)))
+                client.socket.settimeout(0.2)
+                with contextlib.suppress(TimeoutError):
+                    while True:
+                        client.read_frame()
+            except (OSError, ssl.SSLError):
+                ended[client] = time.monotonic() - begun
+        time.sleep(0.5)
+    check(9 < ended.get(half, 0) < 15, "half a body is waited for 10 s", ended.get(half))
+    check(29 < ended.get(deaf, 0) < 36, "an answer that is not taken 30 s", ended.get(deaf), deaf.statuses.get(asked))
+    check_equal(honest.ask("GET", "/healthz"), (200, "ok\n"), "and one that asked before, and is silent, is left as it is")
+    for client in (half, deaf, honest):
+        client.close()
+
+
 def test_more_than_it_keeps(api, scheduler):
     kept = []
     for _ in range(600):
@@ -433,7 +458,8 @@ def main():
     run_each(
         api, scheduler,
         test_what_is_offered, test_a_hello_in_pieces, test_answers, test_binds_at_once, test_clients_that_leave, test_what_nobody_should_say,
-        test_a_client_that_hardly_reads, test_answers_that_nobody_takes, test_bodies_that_want_memory, test_more_than_it_keeps, test_nothing_grows, test_stopping,
+        test_a_client_that_hardly_reads, test_answers_that_nobody_takes, test_bodies_that_want_memory,
+        test_a_body_that_does_not_come, test_more_than_it_keeps, test_nothing_grows, test_stopping,
     )  # fmt: skip
     finish()
 

@@ -4,7 +4,8 @@
 
 from support import *
 
-SLACK_KIB = 24 << 10  # of memory, for all that a peer of the webhook can do
+SLACK_KIB = 16 << 10  # of memory, for all that a peer of the webhook can do
+READERS_KIB = 2 << 10  # for twelve slow readers of a page
 BODY_S, SEND_S, FIRST_S = 10, 30, 30  # of src/http/peers.c
 REVIEW = {"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1", "request": {"uid": "u"}}
 
@@ -93,9 +94,9 @@ def test_trickles(api, scheduler):
 
 def test_slow_readers(api, scheduler):
     """A page of metrics of many MiB, which twelve peers begin to read, and stop."""
-    for number in range(400):
+    for number in range(1000):
         api.set(NODES, node(f"big-{number:03d}", 8))
-    wait_until(lambda: len(scheduler.view()["nodes"]) > 400)
+    wait_until(lambda: len(scheduler.view()["nodes"]) > 1000)
     page = len(scheduler.metrics()) >> 10
     time.sleep(1.5)
     before, readers = scheduler.private_kib(), []
@@ -106,7 +107,7 @@ def test_slow_readers(api, scheduler):
         readers.append(connection)
         time.sleep(0.4)
         peak = max(peak, scheduler.private_kib())
-    check(SANITIZED or peak < before + 3 * page, f"twelve slow readers share two pages of {page} KiB", f"{before} KiB, then {peak} KiB")
+    check(SANITIZED or peak < before + READERS_KIB, f"twelve slow readers of {page} KiB each take little memory", f"{before} KiB, then {peak} KiB")
     check(scheduler.metrics().endswith("\n"), "an honest reader gets a whole page beside them")
     answers = in_threads([scheduler.metrics] * 6)
     check(all(a and a.endswith("\n") for a in answers), "and six at once do")
@@ -114,7 +115,7 @@ def test_slow_readers(api, scheduler):
     check(wait_until(lambda: not any(map(established, readers)), SEND_S + 8, 0.5), f"after {SEND_S} s the slow ones are ended")
     time.sleep(1.5)
     after = scheduler.private_kib()
-    check(SANITIZED or after < before + page, "and the memory is given back", f"{before} KiB, then {after} KiB")
+    check(SANITIZED or after < before + READERS_KIB // 2, "and the memory is given back", f"{before} KiB, then {after} KiB")
     for connection in readers:
         connection.close()
 
