@@ -2,6 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What deploy/ lets each program do with the API, and what not, tried with its own token; and what tenants may."""
 
+import ssl
+
 from support import *
 
 PHASE, TIME = "hami.io/bind-phase", "hami.io/vgpu-time"
@@ -223,6 +225,13 @@ def check_plugin_claim():
 # Tenants
 
 
+def kubelet():
+    caller = kube.Api()
+    caller.tls = ssl.create_default_context(cafile=kube.PKI / "ca.crt")
+    caller.tls.load_cert_chain(kube.PKI / "kubelet.crt", kube.PKI / "kubelet.key")
+    return caller
+
+
 def tenant(namespace):
     """Somebody who may do with pods here as they like, and nothing more."""
     create_in = f"{RBAC}/namespaces/{namespace}"
@@ -285,6 +294,9 @@ def check_shares(namespace, user):
         ("asks for nothing, elsewhere", pod("p", container(command=["sleep", "1"]), schedulerName="another"), 200),
     ):
         expect(lambda thing=thing: user.create(dry, thing), status, f"a pod that {what} is {'taken' if status == 200 else 'refused'}")
+    mirror = slice_pod("p", nodeName=NODE, schedulerName="default-scheduler", annotations={"kubernetes.io/config.mirror": "1"})
+    expect(lambda: user.create(dry, mirror), 403, "whoever says that a pod is the mirror of a static one is not believed")
+    expect(lambda: kubelet().create(dry, mirror), 200, "but for a kubelet, which runs it already")
     out = new_namespace("left-alone")
     api.patch(f"/api/v1/namespaces/{out}", {"metadata": {"labels": left_alone}})
     elsewhere = slice_pod("p", schedulerName="another", nodeName=NODE)
