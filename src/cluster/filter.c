@@ -3,7 +3,6 @@
 /* A decision and its reservation. */
 
 #include <errno.h>
-#include <utlist.h>
 
 #include "cluster/state.h"
 #include "model/keys.h"
@@ -124,8 +123,7 @@ static int reserve(struct cluster *cluster, const struct pod *from, struct clust
         return -ENOMEM;
     }
     pod_take(pod, node, grant, POD_RESERVED);
-    pod->until_ns = now_ns + cluster->options.reservation_ns;
-    DL_APPEND2(cluster->timed, pod, prev_timed, next_timed);
+    pod_time(cluster, pod, now_ns + cluster->options.reservation_ns);
     return 0;
 }
 

@@ -227,6 +227,7 @@ static void on_tick(uv_timer_t *timer)
     struct scheduler *scheduler = timer->data;
 
     cluster_expire(scheduler->cluster, clock_now_ns());
+    ask_about_unseen(scheduler);
     remind(scheduler);
 }
 
@@ -363,6 +364,7 @@ static void free_handles(struct scheduler *scheduler)
     kube_watch_free(scheduler->nodes);
     events_free(scheduler->events);
     kube_client_free(scheduler->kube);
+    unseen_abandon(scheduler);
     (void)uv_run(&scheduler->loop, UV_RUN_NOWAIT);
 }
 

@@ -58,9 +58,10 @@ struct scheduler {
     uv_signal_t terminate, interrupt;
     uv_timer_t tick;
     struct waiting_filter waiting;
-    struct bind *binds;     /* under way */
-    struct scrape *scrapes; /* pages of metrics being written */
-    bool ready;             /* was said */
+    struct bind *binds;         /* under way */
+    struct question *questions; /* about unseen pods */
+    struct scrape *scrapes;     /* pages of metrics being written */
+    bool ready;                 /* was said */
     bool stopping;
 
     struct latency filter, bind, webhook;
@@ -75,6 +76,21 @@ http_handler_fn handle_filter, handle_bind, handle_webhook;
 void filter_end_wait(struct scheduler *scheduler);
 /* Answers what waits for a bind; what became of it the watch will show to whoever comes next. */
 void binds_abandon(struct scheduler *scheduler);
+
+/* found.c: what the API server says of a pod that was asked for by name. */
+enum found {
+    FOUND_UNKNOWN = 1, /* no answer that counts */
+    FOUND_NONE,        /* no pod of this uid, or it is over: it holds nothing */
+    FOUND_UNBOUND,
+    FOUND_BOUND,
+};
+/* *ret_pod, of the last two, is good until the next object is read. */
+enum found read_found_pod(struct scheduler *scheduler, const struct kube_answer *answer,
+                          const char *uid, struct pod *ret_pod);
+
+/* unseen.c: asks about bound pods that the watch does not show. To be called every second. */
+void ask_about_unseen(struct scheduler *scheduler);
+void unseen_abandon(struct scheduler *scheduler); /* no answer will come any more */
 
 /* remind.c: of pods that were overlooked. To be called every second. */
 void remind(struct scheduler *scheduler);
