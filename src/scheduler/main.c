@@ -278,12 +278,14 @@ static int watch(struct scheduler *scheduler, struct error *err)
     const struct kube_watch_spec nodes = {
         .path = "/api/v1/nodes",
         .label_selector = scheduler->options.node_selector,
+        .paged = true,
     };
     /* Bound and not over: so a pod's node is what its Binding said, and its metadata are enough. */
     const struct kube_watch_spec pods = {
         .path = "/api/v1/pods",
         .field_selector = "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed",
         .metadata_only = true,
+        .paged = true,
     };
     int r;
 
