@@ -120,7 +120,7 @@ static void settle(struct bench *bench, const char *uid, const char *node)
 
     if (cluster_bind(bench->cluster, &what, 0, 0, bench->arena, &annotations, NULL) < 0)
         abort();
-    cluster_bound(bench->cluster, uid, CLUSTER_BOUND);
+    cluster_bound(bench->cluster, uid, CLUSTER_BOUND, 0);
     pod.annotations = annotations;
     if (cluster_set_pod(bench->cluster, &pod, NULL) < 0)
         abort();

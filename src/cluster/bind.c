@@ -3,6 +3,7 @@
 /* From a reservation to a bound pod. */
 
 #include <errno.h>
+#include <utlist.h>
 
 #include "cluster/state.h"
 #include "model/keys.h"
@@ -95,7 +96,8 @@ int cluster_bind(struct cluster *cluster, const struct cluster_bind *bind, int64
 }
 
 /* The watch may have been faster: then the pod is placed, or gone, and there is nothing to do. */
-void cluster_bound(struct cluster *cluster, const char *uid, enum cluster_bind_end end)
+void cluster_bound(struct cluster *cluster, const char *uid, enum cluster_bind_end end,
+                   int64_t now_ns)
 {
     struct cluster_pod *pod = pod_find(cluster, uid);
 
@@ -106,5 +108,54 @@ void cluster_bound(struct cluster *cluster, const char *uid, enum cluster_bind_e
     } else if (end == CLUSTER_BOUND) {
         pod->state = POD_BOUND;
         pod->seen = cluster->list[CLUSTER_PODS];
+        pod_time(cluster, pod, now_ns + CLUSTER_UNSEEN_NS);
+    }
+}
+
+size_t cluster_unseen(struct cluster *cluster, int64_t now_ns, struct arena *arena,
+                      struct cluster_unseen *ret_pods, size_t max)
+{
+    struct cluster_pod *pod, *next;
+    size_t count = 0;
+
+    DL_FOREACH_SAFE2(cluster->timed, pod, next, next_timed)
+    {
+        struct cluster_unseen *unseen = &ret_pods[count];
+
+        if (count == max)
+            break;
+        if (pod->state != POD_BOUND || pod->until_ns > now_ns)
+            continue;
+        pod_untime(cluster, pod);
+        pod_time(cluster, pod, now_ns + CLUSTER_UNSEEN_NS);
+        unseen->namespace = arena_strdup(arena, pod->namespace);
+        unseen->name = arena_strdup(arena, pod->name);
+        unseen->uid = arena_strdup(arena, pod->uid);
+        if (unseen->namespace && unseen->name && unseen->uid)
+            count++;
+    }
+    return count;
+}
+
+void cluster_gone(struct cluster *cluster, const char *uid)
+{
+    struct cluster_pod *pod = pod_find(cluster, uid);
+
+    if (pod && pod->state == POD_BOUND)
+        pod_free(cluster, pod);
+}
+
+void cluster_begin_term(struct cluster *cluster)
+{
+    struct cluster_pod *pod, *next;
+
+    HASH_ITER(hh, cluster->pods, pod, next)
+    {
+        if (pod->state == POD_RESERVED || pod->state == POD_EXPIRED) {
+            pod_free(cluster, pod);
+        } else if (pod->state == POD_BINDING) {
+            pod->state = POD_BOUND;
+            pod->seen = cluster->list[CLUSTER_PODS];
+        }
     }
 }

@@ -82,27 +82,30 @@ void cluster_keep(struct cluster *cluster, enum cluster_kind kind, const char *k
         pod->seen = cluster->list[kind];
 }
 
+void cluster_hold(struct cluster *cluster, const char *why)
+{
+    cluster->held = why;
+}
+
 bool cluster_is_ready(const struct cluster *cluster)
 {
     return cluster->complete[CLUSTER_NODES] && cluster->complete[CLUSTER_PODS];
 }
 
-/* The list is in the order of the times but for those that are on it again, later, as expired. */
 void cluster_expire(struct cluster *cluster, int64_t now_ns)
 {
     struct cluster_pod *pod, *next;
 
     DL_FOREACH_SAFE2(cluster->timed, pod, next, next_timed)
     {
-        if (pod->until_ns > now_ns)
+        if (pod->until_ns > now_ns || pod->state == POD_BOUND)
             continue;
         if (pod->state == POD_EXPIRED || pod->state == POD_PLAIN) {
             pod_free(cluster, pod);
             continue;
         }
         pod_expire(cluster, pod);
-        pod->until_ns = now_ns + EXPIRED_TIMES * cluster->options.reservation_ns;
-        DL_APPEND2(cluster->timed, pod, prev_timed, next_timed);
+        pod_time(cluster, pod, now_ns + EXPIRED_TIMES * cluster->options.reservation_ns);
     }
 }
 

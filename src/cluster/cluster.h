@@ -40,6 +40,10 @@ struct cluster;
  * asked for in this time is gone. */
 #define CLUSTER_REFUSED_KEPT_NS (INT64_C(360) * 1000000000)
 
+/* A bound pod that the watch has not shown for so long may have come and gone unseen: the API
+ * server is to be asked about it. */
+#define CLUSTER_UNSEEN_NS (INT64_C(30) * 1000000000)
+
 struct cluster_options {
     const struct vendor_set *vendors; /* the caller's, outlives the cluster */
     struct place_options defaults;    /* for pods that state no policy */
@@ -83,6 +87,9 @@ void cluster_keep(struct cluster *cluster, enum cluster_kind kind, const char *k
 /* Both lists were complete once: before that nothing is decided. */
 bool cluster_is_ready(const struct cluster *cluster);
 
+/* NULL: decisions may be made. Else cluster_filter() says why not; the text is the caller's. */
+void cluster_hold(struct cluster *cluster, const char *why);
+
 /* Ends the reservations whose time is over. Cheap when there are none. */
 void cluster_expire(struct cluster *cluster, int64_t now_ns);
 
@@ -110,7 +117,8 @@ struct cluster_answer {
 
 /*
  * Chooses among the named nodes and reserves. A pod's earlier reservation is given back first. An
- * outcome, or -EBUSY while a bind of this pod is under way, -EAGAIN before cluster_is_ready(),
+ * outcome, or -EBUSY while a bind of this pod is under way, -EAGAIN before cluster_is_ready() and
+ * while cluster_hold() says so,
  * -EINVAL, -E2BIG for what the pod asks for, -ENOMEM; err says why.
  */
 int cluster_filter(struct cluster *cluster, const struct pod *pod, const char *const *names,
@@ -168,7 +176,36 @@ enum cluster_bind_end {
     CLUSTER_UNKNOWN,   /* no answer: they stay reserved until the pod is seen or said not to be
                           bound */
 };
-void cluster_bound(struct cluster *cluster, const char *uid, enum cluster_bind_end end);
+void cluster_bound(struct cluster *cluster, const char *uid, enum cluster_bind_end end,
+                   int64_t now_ns);
+
+/*
+ * A pod whose bind's end was unknown was read from the API server, and has a node. In force is what
+ * it says, not what was promised: *ret_ours says whether both are the same. The watch will show it;
+ * if it did already nothing changes. Returns as cluster_set_pod() does.
+ */
+int cluster_found(struct cluster *cluster, const struct pod *pod, int64_t now_ns, bool *ret_ours,
+                  struct error *err);
+
+/*
+ * Bound pods that the watch has not shown in CLUSTER_UNSEEN_NS: it was faster than the bind's
+ * answer, and they are gone, or it is late. Each is returned again after as long, at most max at a
+ * time, until the watch shows it or cluster_gone() says that it is not there, not bound, or over;
+ * of a pod that the watch did show, cluster_gone() says nothing. Strings are the arena's.
+ */
+struct cluster_unseen {
+    const char *namespace, *name, *uid;
+};
+size_t cluster_unseen(struct cluster *cluster, int64_t now_ns, struct arena *arena,
+                      struct cluster_unseen *ret_pods, size_t max);
+void cluster_gone(struct cluster *cluster, const char *uid);
+
+/*
+ * Others may have decided since, and binds of before are carried out by now, or never will be. So
+ * what is reserved is given back, binds whose end is unknown included, as soon as a list of pods
+ * that begins from now on is complete and does not show them. No bind may be under way.
+ */
+void cluster_begin_term(struct cluster *cluster);
 
 /*
  * The state as JSON without times, the same text for the same state: what is in force, by name, and

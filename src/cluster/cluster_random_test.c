@@ -47,6 +47,7 @@ struct api_pod {
     char node[32];                     /* "": not bound */
     char devices[TEXT], roles[16];
     bool binding; /* the cluster has handed out a bind that is not answered yet */
+    bool tried;   /* the API server has carried it out, or refused; its answer is on its way */
     bool unknown; /* its answer was lost */
     char bind_node[32], bind_devices[TEXT], bind_roles[16];
     bool decided; /* a filter chose a node */
@@ -89,7 +90,7 @@ static struct world {
     uint64_t random;
     struct cluster *cluster;
     struct arena *arena;
-    uint64_t placed, refused, bound, conflicts, overlooked;
+    uint64_t placed, refused, bound, conflicts, overlooked, late, gone, terms;
 } world;
 
 static struct nvidia_config config;
@@ -201,9 +202,15 @@ static void show_node(struct cluster *cluster, const struct api_node *from)
     (void)cluster_set_node(cluster, &node, NULL);
 }
 
-static void show_pod(struct cluster *cluster, const struct api_pod *from)
+enum show {
+    SHOW_WATCHED,
+    SHOW_READ, /* after a bind without an answer */
+};
+
+static void show_pod(struct cluster *cluster, const struct api_pod *from, enum show how)
 {
     struct text_pair pairs[4];
+    bool ours;
     struct pod pod = {
         .namespace = "default",
         .name = from->name,
@@ -218,7 +225,10 @@ static void show_pod(struct cluster *cluster, const struct api_pod *from)
     pairs[pod.annotations.count++] = (struct text_pair){NVIDIA_ALLOCATED_KEY, from->devices};
     if (from->roles[0])
         pairs[pod.annotations.count++] = (struct text_pair){POD_INIT_ROLES, from->roles};
-    (void)cluster_set_pod(cluster, &pod, NULL);
+    if (how == SHOW_WATCHED)
+        (void)cluster_set_pod(cluster, &pod, NULL);
+    else
+        (void)cluster_found(cluster, &pod, world.now_ns, &ours, NULL);
 }
 
 static void enqueue(enum event_kind kind, const struct api_node *node, const struct api_pod *pod)
@@ -248,7 +258,7 @@ static void deliver(unsigned which, unsigned count)
             cluster_delete_node(world.cluster, event->node.name);
             break;
         case POD_CHANGED:
-            show_pod(world.cluster, &event->pod);
+            show_pod(world.cluster, &event->pod, SHOW_WATCHED);
             break;
         case POD_GONE:
             cluster_delete_pod(world.cluster, event->pod.uid);
@@ -269,7 +279,7 @@ static void list(struct cluster *cluster)
     cluster_begin(cluster, CLUSTER_PODS);
     for (unsigned i = 0; i < PODS; i++) {
         if (world.pods[i].exists)
-            show_pod(cluster, &world.pods[i]);
+            show_pod(cluster, &world.pods[i], SHOW_WATCHED);
     }
     cluster_complete(cluster, CLUSTER_PODS);
 }
@@ -299,7 +309,7 @@ static void continue_list(unsigned which, unsigned count)
 
     for (; count && listing->next < all; count--, listing->next++) {
         if (which && listing->pods[listing->next].exists)
-            show_pod(world.cluster, &listing->pods[listing->next]);
+            show_pod(world.cluster, &listing->pods[listing->next], SHOW_WATCHED);
         if (!which && listing->nodes[listing->next].exists)
             show_node(world.cluster, &listing->nodes[listing->next]);
     }
@@ -317,8 +327,10 @@ static void move_on(unsigned which, unsigned count)
         deliver(which, count);
 }
 
+/* At once; a list that is being read is given up. */
 static void relist(void)
 {
+    world.listings[0].runs = world.listings[1].runs = false;
     world.tail[0] = world.head[0];
     world.tail[1] = world.head[1];
     list(world.cluster);
@@ -396,16 +408,20 @@ static void step_create(void)
     }
 }
 
-static void step_delete(void)
+static void delete_pod(struct api_pod *pod)
 {
-    struct api_pod *pod = pick(does_exist);
-
-    if (!pod)
-        return;
     pod->exists = false;
     if (pod->node[0])
         enqueue(POD_GONE, NULL, pod);
     pod->decided = false;
+}
+
+static void step_delete(void)
+{
+    struct api_pod *pod = pick(does_exist);
+
+    if (pod)
+        delete_pod(pod);
 }
 
 static void add_limit(struct resource *items, size_t *count, const char *name, int value)
@@ -600,6 +616,7 @@ static void bind_pod(struct api_pod *pod)
         return;
     roles = text_pairs_get(&annotations, POD_INIT_ROLES);
     pod->binding = true;
+    pod->tried = false;
     COPY_TEXT(pod->bind_node, pod->decided_node);
     COPY_TEXT(pod->bind_devices, text_pairs_get(&annotations, NVIDIA_ALLOCATED_KEY));
     COPY_TEXT(pod->bind_roles, roles ? roles : "");
@@ -614,24 +631,32 @@ static void step_bind(void)
         bind_pod(pod);
 }
 
-/* The API server does it, or not; its answer comes, or is lost. */
+static void carry_out(struct api_pod *pod)
+{
+    if (!pod->exists || pod->node[0])
+        return;
+    COPY_TEXT(pod->node, pod->bind_node);
+    COPY_TEXT(pod->devices, pod->bind_devices);
+    COPY_TEXT(pod->roles, pod->bind_roles);
+    enqueue(POD_CHANGED, NULL, pod);
+    world.bound++;
+}
+
+/* The API server does it, or not; its answer comes at once, later, or is lost. */
 static void answer_bind(struct api_pod *pod)
 {
-    bool done = pod->exists && !pod->node[0] && draw(5);
-    bool heard = draw(5);
-
-    if (done) {
-        COPY_TEXT(pod->node, pod->bind_node);
-        COPY_TEXT(pod->devices, pod->bind_devices);
-        COPY_TEXT(pod->roles, pod->bind_roles);
-        enqueue(POD_CHANGED, NULL, pod);
-        world.bound++;
-    }
-    if (heard) {
-        cluster_bound(world.cluster, pod->uid, done ? CLUSTER_BOUND : CLUSTER_NOT_BOUND);
+    if (!pod->tried && draw(5))
+        carry_out(pod);
+    pod->tried = true;
+    if (draw(3) == 0)
+        return;
+    if (draw(5)) {
+        world.late += pod->node[0] && !pod->exists;
+        cluster_bound(world.cluster, pod->uid, pod->node[0] ? CLUSTER_BOUND : CLUSTER_NOT_BOUND,
+                      world.now_ns);
         pod->binding = false;
     } else {
-        cluster_bound(world.cluster, pod->uid, CLUSTER_UNKNOWN);
+        cluster_bound(world.cluster, pod->uid, CLUSTER_UNKNOWN, world.now_ns);
         pod->unknown = true;
     }
 }
@@ -644,12 +669,30 @@ static void step_bind_answer(void)
         answer_bind(pod);
 }
 
+/* Bound and gone by the next list, before the bind's answer is here. */
+static void step_late_answer(void)
+{
+    struct api_pod *pod = pick(is_answerable);
+
+    if (!pod)
+        return;
+    carry_out(pod);
+    pod->tried = true;
+    delete_pod(pod);
+    relist();
+    answer_bind(pod);
+}
+
 static void read_after_unknown(struct api_pod *pod)
 {
     if (!pod->unknown)
         return;
-    cluster_bound(world.cluster, pod->uid,
-                  pod->exists && pod->node[0] ? CLUSTER_BOUND : CLUSTER_NOT_BOUND);
+    if (draw(2))
+        carry_out(pod);
+    if (pod->exists && pod->node[0])
+        show_pod(world.cluster, pod, SHOW_READ);
+    else
+        cluster_bound(world.cluster, pod->uid, CLUSTER_NOT_BOUND, world.now_ns);
     pod->binding = pod->unknown = false;
 }
 
@@ -659,6 +702,48 @@ static void step_read(void)
 
     if (pod)
         read_after_unknown(pod);
+}
+
+static void ask_about(const struct cluster_unseen *unseen)
+{
+    for (unsigned i = 0; i < PODS; i++) {
+        const struct api_pod *pod = &world.pods[i];
+
+        if (pod->exists && pod->node[0] && strcmp(pod->uid, unseen->uid) == 0)
+            return;
+    }
+    world.gone++;
+    cluster_gone(world.cluster, unseen->uid);
+}
+
+static void step_unseen(void)
+{
+    struct cluster_unseen pods[4];
+    size_t count;
+
+    do {
+        arena_reset(world.arena);
+        count = cluster_unseen(world.cluster, world.now_ns, world.arena, pods, ARRAY_SIZE(pods));
+        for (size_t i = 0; i < count; i++)
+            ask_about(&pods[i]);
+    } while (count == ARRAY_SIZE(pods));
+}
+
+/* Another may have decided, or this one was stopped: what was on its way is carried out, or not. */
+static void step_term(void)
+{
+    if (draw(200))
+        return;
+    for (unsigned i = 0; i < PODS; i++) {
+        struct api_pod *pod = &world.pods[i];
+
+        if (pod->binding && draw(2))
+            carry_out(pod);
+        pod->binding = pod->unknown = pod->decided = false;
+    }
+    cluster_begin_term(world.cluster);
+    relist();
+    world.terms++;
 }
 
 static void step_node(void)
@@ -699,9 +784,9 @@ static const struct {
     void (*run)(void);
     unsigned weight;
 } steps[] = {
-    {step_create, 20},      {step_delete, 9}, {step_filter, 30},
-    {step_bind, 25},        {step_read, 10},  {step_node, 3},
-    {step_bind_answer, 25}, {step_time, 4},   {step_overlooked, 2},
+    {step_create, 20},    {step_delete, 9}, {step_filter, 30},      {step_bind, 25},
+    {step_read, 10},      {step_node, 3},   {step_bind_answer, 35}, {step_time, 4},
+    {step_overlooked, 2}, {step_unseen, 5}, {step_term, 5},         {step_late_answer, 1},
 };
 
 static void take_step(void)
@@ -741,10 +826,15 @@ static void check_rebuilt(void)
     cluster_expire(world.cluster, world.now_ns);
     for (unsigned i = 0; i < PODS; i++) {
         if (world.pods[i].binding) {
-            cluster_bound(world.cluster, world.pods[i].uid, CLUSTER_NOT_BOUND);
+            if (!world.pods[i].node[0])
+                cluster_bound(world.cluster, world.pods[i].uid, CLUSTER_NOT_BOUND, world.now_ns);
+            else
+                cluster_bound(world.cluster, world.pods[i].uid, CLUSTER_BOUND, world.now_ns);
             world.pods[i].binding = false;
         }
     }
+    world.now_ns += CLUSTER_UNSEEN_NS;
+    step_unseen();
     list(fresh);
     cluster_view(world.cluster, &kept);
     cluster_view(fresh, &built);
@@ -779,12 +869,15 @@ static void test_random_steps(void **state)
     }
     check_rebuilt();
     printf("%" PRIu64 " steps: %" PRIu64 " placed, %" PRIu64 " refused, %" PRIu64 " bound, %" PRIu64
-           " asked again during a bind, %" PRIu64 " overlooked\n",
-           step_count, world.placed, world.refused, world.bound, world.conflicts, world.overlooked);
+           " asked again during a bind, %" PRIu64 " overlooked, %" PRIu64 " answered late, %" PRIu64
+           " of them found gone, %" PRIu64 " terms\n",
+           step_count, world.placed, world.refused, world.bound, world.conflicts, world.overlooked,
+           world.late, world.gone, world.terms);
     /* A test in which nothing happens shows nothing. */
     assert_true(step_count < 10000 ||
                 (world.placed > step_count / 100 && world.refused > step_count / 100 &&
-                 world.bound > step_count / 100 && world.overlooked > step_count / 1000));
+                 world.bound > step_count / 100 && world.overlooked > step_count / 1000 &&
+                 world.gone > 0 && world.terms > 0));
     cluster_free(world.cluster);
     arena_free(world.arena);
 }

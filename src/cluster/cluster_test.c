@@ -253,10 +253,10 @@ static void test_a_bind_that_failed_gives_back_and_one_unknown_does_not(void **s
     struct text_pairs annotations;
 
     start_bind(fixture, "one", &annotations);
-    cluster_bound(fixture->cluster, "one", CLUSTER_UNKNOWN);
+    cluster_bound(fixture->cluster, "one", CLUSTER_UNKNOWN, 0);
     cluster_expire(fixture->cluster, 100000 * SECOND);
     assert_int_equal(filter(fixture, "two", 600, 0, &answer), CLUSTER_REFUSED);
-    cluster_bound(fixture->cluster, "one", CLUSTER_NOT_BOUND);
+    cluster_bound(fixture->cluster, "one", CLUSTER_NOT_BOUND, 0);
     assert_int_equal(filter(fixture, "two", 600, 0, &answer), CLUSTER_PLACED);
 }
 
@@ -268,7 +268,7 @@ static void test_what_the_watch_shows_takes_the_place_of_the_promise(void **stat
 
     start_bind(fixture, "one", &annotations);
     show(fixture, "one", &annotations); /* before the answer to the bind */
-    cluster_bound(fixture->cluster, "one", CLUSTER_NOT_BOUND);
+    cluster_bound(fixture->cluster, "one", CLUSTER_NOT_BOUND, 0);
     assert_int_equal(cluster_count(fixture->cluster).pods, 1);
     assert_int_equal(cluster_count(fixture->cluster).reserved, 0);
     assert_int_equal(filter(fixture, "one", 600, 0, &answer), -EBUSY);
@@ -282,10 +282,106 @@ static void test_a_bound_pod_that_a_later_list_does_not_show_is_gone(void **stat
     struct text_pairs annotations;
 
     start_bind(fixture, "one", &annotations);
-    cluster_bound(fixture->cluster, "one", CLUSTER_BOUND);
+    cluster_bound(fixture->cluster, "one", CLUSTER_BOUND, 0);
     assert_int_equal(cluster_count(fixture->cluster).pods, 1);
     list(fixture->cluster);
     assert_int_equal(cluster_count(fixture->cluster).pods, 0);
+}
+
+static void test_a_bound_pod_that_the_watch_does_not_show_is_asked_about(void **state)
+{
+    struct fixture *fixture = *state;
+    struct cluster_answer answer;
+    struct cluster_unseen unseen[2];
+    struct text_pairs annotations;
+
+    start_bind(fixture, "one", &annotations);
+    list(fixture->cluster); /* it came and went */
+    cluster_bound(fixture->cluster, "one", CLUSTER_BOUND, 5 * SECOND);
+    assert_int_equal(cluster_unseen(fixture->cluster, 34 * SECOND, fixture->arena, unseen, 2), 0);
+    cluster_expire(fixture->cluster, 1000 * SECOND);
+    assert_int_equal(filter(fixture, "two", 600, 34 * SECOND, &answer), CLUSTER_REFUSED);
+    assert_int_equal(cluster_unseen(fixture->cluster, 35 * SECOND, fixture->arena, unseen, 2), 1);
+    assert_string_equal(unseen[0].uid, "one");
+    assert_string_equal(unseen[0].namespace, "default");
+    assert_string_equal(unseen[0].name, "one");
+    assert_int_equal(cluster_unseen(fixture->cluster, 64 * SECOND, fixture->arena, unseen, 2), 0);
+    assert_int_equal(cluster_unseen(fixture->cluster, 65 * SECOND, fixture->arena, unseen, 2), 1);
+    cluster_gone(fixture->cluster, "one");
+    assert_int_equal(filter(fixture, "two", 600, 66 * SECOND, &answer), CLUSTER_PLACED);
+    assert_int_equal(cluster_unseen(fixture->cluster, 999 * SECOND, fixture->arena, unseen, 2), 0);
+}
+
+static void test_a_pod_that_the_watch_shows_is_not_asked_about(void **state)
+{
+    struct fixture *fixture = *state;
+    struct cluster_unseen unseen[2];
+    struct text_pairs annotations;
+
+    start_bind(fixture, "one", &annotations);
+    cluster_bound(fixture->cluster, "one", CLUSTER_BOUND, 0);
+    show(fixture, "one", &annotations);
+    assert_int_equal(cluster_unseen(fixture->cluster, 99 * SECOND, fixture->arena, unseen, 2), 0);
+    cluster_gone(fixture->cluster, "one"); /* the answer to an older question */
+    assert_int_equal(cluster_count(fixture->cluster).pods, 1);
+}
+
+static void test_a_pod_found_after_an_unknown_bind_holds_what_it_says(void **state)
+{
+    struct fixture *fixture = *state;
+    struct text_pair others[] = {{KEY_NODE, "a"}, {NVIDIA_ALLOCATED_KEY, "GPU-a,NVIDIA,200,0:;"}};
+    const struct text_pairs none = {0}, given = {others, 2};
+    struct pod pod = {.namespace = "default", .name = "one", .uid = "one", .resource_version = "3"};
+    struct cluster_answer answer;
+    struct text_pairs annotations;
+    bool ours;
+
+    start_bind(fixture, "one", &annotations);
+    pod.annotations = annotations;
+    assert_int_equal(cluster_found(fixture->cluster, &pod, 0, &ours, NULL), 0);
+    assert_true(ours);
+    assert_int_equal(filter(fixture, "two", 600, 0, &answer), CLUSTER_REFUSED);
+    cluster_delete_pod(fixture->cluster, "one");
+
+    start_bind(fixture, "one", &annotations);
+    pod.annotations = given;
+    assert_int_equal(cluster_found(fixture->cluster, &pod, 0, &ours, NULL), 0);
+    assert_false(ours);
+    assert_int_equal(filter(fixture, "two", 800, 0, &answer), CLUSTER_PLACED);
+    assert_int_equal(filter(fixture, "three", 1, 0, &answer), CLUSTER_REFUSED);
+    assert_int_equal(filter(fixture, "two", 5000, 0, &answer), CLUSTER_REFUSED);
+    cluster_delete_pod(fixture->cluster, "one");
+
+    start_bind(fixture, "one", &annotations);
+    pod.annotations = none; /* bound by another scheduler */
+    assert_int_equal(cluster_found(fixture->cluster, &pod, 0, &ours, NULL), 0);
+    assert_false(ours);
+    assert_int_equal(filter(fixture, "two", 1000, 0, &answer), CLUSTER_PLACED);
+}
+
+static void test_a_new_term_begins_with_what_the_next_list_shows(void **state)
+{
+    struct fixture *fixture = *state;
+    struct cluster_answer answer;
+    struct text_pairs annotations;
+
+    start_bind(fixture, "one", &annotations);
+    cluster_bound(fixture->cluster, "one", CLUSTER_UNKNOWN, 0);
+    assert_int_equal(filter(fixture, "reserved", 400, 0, &answer), CLUSTER_PLACED);
+    cluster_begin_term(fixture->cluster);
+    assert_int_equal(filter(fixture, "two", 401, 0, &answer), CLUSTER_REFUSED);
+    cluster_begin(fixture->cluster, CLUSTER_PODS);
+    show(fixture, "one", &annotations);
+    cluster_complete(fixture->cluster, CLUSTER_PODS);
+    assert_int_equal(filter(fixture, "two", 401, 0, &answer), CLUSTER_REFUSED);
+    assert_int_equal(bind(fixture, "reserved", 0, &annotations), -ENOENT);
+    cluster_delete_pod(fixture->cluster, "one");
+
+    start_bind(fixture, "one", &annotations);
+    cluster_bound(fixture->cluster, "one", CLUSTER_UNKNOWN, 0);
+    cluster_begin_term(fixture->cluster);
+    list(fixture->cluster);
+    assert_int_equal(filter(fixture, "two", 1000, 0, &answer), CLUSTER_PLACED);
 }
 
 static void test_what_a_pod_was_given_is_final(void **state)
@@ -469,7 +565,7 @@ static void test_nobody_is_overlooked_where_nothing_came_free(void **state)
     assert_int_equal(filter(fixture, "two", 600, 0, &answer), CLUSTER_REFUSED);
     assert_int_equal(filter(fixture, "one", 600, SECOND, &answer), CLUSTER_PLACED);
     assert_int_equal(bind(fixture, "one", SECOND, &annotations), 0);
-    cluster_bound(fixture->cluster, "one", CLUSTER_BOUND);
+    cluster_bound(fixture->cluster, "one", CLUSTER_BOUND, 0);
     show(fixture, "one", &annotations);
     assert_int_equal(overlooked(fixture, 2 * SECOND, pods), 0);
     assert_int_equal(overlooked(fixture, 3 * SECOND, pods), 0);
@@ -558,7 +654,7 @@ static void place_important(struct fixture *fixture, const char *uid, const char
     size_t count;
 
     start_bind(fixture, uid, &annotations);
-    cluster_bound(fixture->cluster, uid, CLUSTER_BOUND);
+    cluster_bound(fixture->cluster, uid, CLUSTER_BOUND, 0);
     count = annotations.count;
     assert_true(count < ARRAY_SIZE(pairs));
     memcpy(pairs, annotations.items, count * sizeof(*pairs));
@@ -671,9 +767,9 @@ static void test_a_pod_that_asks_for_no_device_is_bound_wherever_it_goes(void **
         CLUSTER_NOT_OURS);
     assert_int_equal(bind(fixture, "plain", SECOND, &annotations), 0);
     assert_int_equal(annotations.count, 0);
-    cluster_bound(fixture->cluster, "plain", CLUSTER_NOT_BOUND);
+    cluster_bound(fixture->cluster, "plain", CLUSTER_NOT_BOUND, 0);
     assert_int_equal(bind(fixture, "plain", 2 * SECOND, &annotations), 0);
-    cluster_bound(fixture->cluster, "plain", CLUSTER_BOUND);
+    cluster_bound(fixture->cluster, "plain", CLUSTER_BOUND, 0);
     assert_int_equal(cluster_count(fixture->cluster).pods, 0);
     assert_int_equal(bind(fixture, "plain", 100 * SECOND, &annotations), -ENOENT);
 }
@@ -690,6 +786,10 @@ int main(void)
         TEST(test_a_bind_that_failed_gives_back_and_one_unknown_does_not),
         TEST(test_what_the_watch_shows_takes_the_place_of_the_promise),
         TEST(test_a_bound_pod_that_a_later_list_does_not_show_is_gone),
+        TEST(test_a_bound_pod_that_the_watch_does_not_show_is_asked_about),
+        TEST(test_a_pod_that_the_watch_shows_is_not_asked_about),
+        TEST(test_a_pod_found_after_an_unknown_bind_holds_what_it_says),
+        TEST(test_a_new_term_begins_with_what_the_next_list_shows),
         TEST(test_what_a_pod_was_given_is_final),
         TEST(test_what_is_wrong_with_an_annotation_is_said),
         TEST(test_a_whole_pod_is_held_against_what_its_annotations_say),

@@ -4,7 +4,6 @@
 
 #include <errno.h>
 #include <inttypes.h>
-#include <utlist.h>
 
 #include "cluster/state.h"
 #include "model/keys.h"
@@ -140,8 +139,7 @@ static int reserve(struct cluster *cluster, const struct pod *from, struct clust
         return -ENOMEM;
     }
     pod_take(pod, node, grant, POD_RESERVED);
-    pod->until_ns = now_ns + cluster->options.reservation_ns;
-    DL_APPEND2(cluster->timed, pod, prev_timed, next_timed);
+    pod_time(cluster, pod, now_ns + cluster->options.reservation_ns);
     return 0;
 }
 
@@ -400,8 +398,7 @@ static int pass(struct cluster *cluster, const struct pod *from, int64_t now_ns,
         return error_set(err, -ENOMEM, "out of memory");
     pod_untime(cluster, pod);
     pod->state = POD_PLAIN;
-    pod->until_ns = now_ns + cluster->options.reservation_ns;
-    DL_APPEND2(cluster->timed, pod, prev_timed, next_timed);
+    pod_time(cluster, pod, now_ns + cluster->options.reservation_ns);
     return CLUSTER_NOT_OURS;
 }
 
@@ -424,6 +421,8 @@ int cluster_filter(struct cluster *cluster, const struct pod *pod, const char *c
         return pass(cluster, pod, now_ns, err);
     if (!cluster_is_ready(cluster))
         return error_set(err, -EAGAIN, "nodes and pods are not all read yet");
+    if (cluster->held)
+        return error_set(err, -EAGAIN, "%s", cluster->held);
 
     freed = cluster->freed;
     r = forget_reservation(cluster, pod, &promised, err);

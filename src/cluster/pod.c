@@ -66,6 +66,13 @@ void pod_take(struct cluster_pod *pod, struct cluster_node *node, struct grant *
     place_node_update(node->place);
 }
 
+void pod_time(struct cluster *cluster, struct cluster_pod *pod, int64_t until_ns)
+{
+    assert(!pod->until_ns);
+    pod->until_ns = until_ns;
+    DL_APPEND2(cluster->timed, pod, prev_timed, next_timed);
+}
+
 void pod_untime(struct cluster *cluster, struct cluster_pod *pod)
 {
     if (!pod->until_ns)
@@ -197,7 +204,7 @@ static int read_usage(const struct cluster *cluster, const struct reading *read,
 
 /* In force is what the annotations say, whatever was reserved before. */
 static int place(struct cluster *cluster, struct cluster_pod *pod, const struct reading *read,
-                 struct error *err)
+                 enum pod_state state, struct error *err)
 {
     const struct text_pairs none = {0};
     const uint64_t freed = cluster->freed;
@@ -220,7 +227,8 @@ static int place(struct cluster *cluster, struct cluster_pod *pod, const struct 
         grant_free(grant);
         return r < 0 ? r : -ENOMEM;
     }
-    pod_take(pod, node, grant, POD_PLACED);
+    pod_take(pod, node, grant, state);
+    pod->kept = promised;
     return r;
 }
 
@@ -275,9 +283,35 @@ int cluster_set_pod(struct cluster *cluster, const struct pod *from, struct erro
         return -ENOMEM;
     pod->seen = cluster->list[CLUSTER_PODS];
     read_priority(from, pod);
-    r = place(cluster, pod, &read, err);
+    r = place(cluster, pod, &read, POD_PLACED, err);
     if (pod->state == POD_IDLE)
         pod_free(cluster, pod);
+    return r;
+}
+
+int cluster_found(struct cluster *cluster, const struct pod *from, int64_t now_ns, bool *ret_ours,
+                  struct error *err)
+{
+    struct cluster_pod *pod = pod_find(cluster, from->uid);
+    struct reading read = {0};
+    int r;
+
+    *ret_ours = pod && (pod->kept || pod->state == POD_PLAIN);
+    if (!pod || pod->state != POD_BINDING)
+        return 0;
+    arena_reset(cluster->scratch);
+    r = read_annotations(cluster, from, &read);
+    if (r == 0 && read.texts.count > 0)
+        r = place(cluster, pod, &read, POD_BOUND, err);
+    if (r == -ENOMEM)
+        return r;
+    if (pod->state != POD_BOUND) {
+        pod_free(cluster, pod);
+        return r;
+    }
+    *ret_ours = pod->kept;
+    pod->seen = cluster->list[CLUSTER_PODS];
+    pod_time(cluster, pod, now_ns + CLUSTER_UNSEEN_NS);
     return r;
 }
 

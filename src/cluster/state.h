@@ -32,9 +32,11 @@ enum pod_state {
 struct cluster_pod {
     UT_hash_handle hh;                  /* by uid */
     const char *uid, *namespace, *name; /* behind the struct */
-    enum pod_state state;
+    enum pod_state state : 8;
+    bool kept : 1;    /* POD_PLACED, POD_BOUND: what it holds is what we promised */
     unsigned seen;    /* POD_PLACED, POD_BOUND: the list that showed it, or was last, then */
-    int64_t until_ns; /* POD_RESERVED, POD_EXPIRED: when its time is over; 0: it has none */
+    int64_t until_ns; /* POD_RESERVED, POD_EXPIRED: when its time is over; POD_BOUND: when it is to
+                         be asked about; 0: it has none */
 
     bool has_priority; /* spec.priority is known: */
     int32_t priority;
@@ -92,7 +94,7 @@ struct cluster {
     struct kinds *kinds;
     struct refusals *refusals;
     struct cluster_pod *pods;
-    struct cluster_pod *timed; /* those reserved, the first to end first */
+    struct cluster_pod *timed; /* those with a time */
     bool complete[CLUSTER_KINDS];
     unsigned list[CLUSTER_KINDS]; /* number of the list being read, or read last */
     struct candidates candidates;
@@ -100,7 +102,8 @@ struct cluster {
     unsigned gathers;
     uint64_t freed; /* goes up when devices may have come free, or come at all */
     struct refused *refused;
-    bool unranked; /* a node came or went since the ranks were given */
+    bool unranked;    /* a node came or went since the ranks were given */
+    const char *held; /* why nothing is decided; NULL: it is */
     struct arena *scratch;
 };
 
@@ -134,6 +137,7 @@ void pod_take(struct cluster_pod *pod, struct cluster_node *node, struct grant *
               enum pod_state state);
 void pod_release(struct cluster *cluster, struct cluster_pod *pod); /* to POD_IDLE */
 void pod_expire(struct cluster *cluster, struct cluster_pod *pod);
+void pod_time(struct cluster *cluster, struct cluster_pod *pod, int64_t until_ns); /* it has none */
 void pod_untime(struct cluster *cluster, struct cluster_pod *pod);
 void pod_free(struct cluster *cluster, struct cluster_pod *pod);
 /* Frees it but for its grant, which is the caller's. */

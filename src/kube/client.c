@@ -94,6 +94,7 @@ void kube_describe_failure(unsigned status, const char *body, size_t len, char *
 static void answer(struct kube_request *request, int error, unsigned status, const char *why)
 {
     AUTOFREE char *body = TAKE(request->body);
+    unsigned retry_after_s = exchange_retry_after(&request->exchange);
     kube_answer_fn fn = request->fn;
     void *data = request->data;
     struct kube_answer got = {
@@ -102,6 +103,7 @@ static void answer(struct kube_request *request, int error, unsigned status, con
         .body = body ? body : "",
         .len = body ? request->len : 0,
         .why = why,
+        .retry_after_s = retry_after_s,
     };
 
     request_free(request);
@@ -171,7 +173,7 @@ static bool should_retry(struct kube_request *request, CURLcode result, unsigned
     int error = exchange_errno(result);
 
     *ret_pause_ms = after_s ? after_s * 1000 + backoff_ms(0) : backoff_ms(request->attempt);
-    if (request->too_long || error == -ENOMEM || error == -EKEYREJECTED)
+    if (request->too_long || error == -ENOMEM || error == -EKEYREJECTED || error == -ECANCELED)
         return false;
     if (error)
         return error == -ECONNREFUSED || idempotent;
@@ -180,7 +182,7 @@ static bool should_retry(struct kube_request *request, CURLcode result, unsigned
         transport_forget_token(request->client->transport);
         return true;
     }
-    return status == 429 || (status == 503 && (after_s || idempotent));
+    return status == 429 || (status == 503 && idempotent);
 }
 
 static void finish(struct kube_request *request, CURLcode result, unsigned status)
@@ -257,6 +259,8 @@ static int request_copy(struct kube_request *request, const struct kube_call *ca
     struct exchange_spec *spec = &request->spec;
 
     spec->method = call->method;
+    spec->may_send = call->may_send;
+    spec->may_send_data = request->data;
     spec->path = strdup(call->path);
     spec->accept = strdup(call->accept ? call->accept : KUBE_JSON);
     spec->content_type = strdup(call->content_type ? call->content_type : KUBE_JSON);

@@ -9,9 +9,12 @@
  * and used again.
  *
  * Tried again within the request's time, with growing pauses: what the server refuses for now (429,
- * and 503 with Retry-After, whose pause is kept), what did not reach it (no connection), and, for
- * GET, PUT, PATCH and DELETE, what was cut in the middle. A POST that was cut is not: whether it
- * was done is for its owner to find out.
+ * whose Retry-After is kept), what did not reach it (no connection), and, for GET, PUT, PATCH and
+ * DELETE, what was cut in the middle or answered with 503. A POST that was cut, or answered with
+ * 503, is not sent again: it may have been carried out, and its owner must find out.
+ *
+ * A connection that is closed takes with it what was not sent yet: a request whose time is over
+ * does not reach the server later, when the network is back.
  */
 
 #include <stdbool.h>
@@ -55,15 +58,21 @@ struct kube_call {
     const char *accept;       /* NULL: KUBE_JSON */
     unsigned timeout_ms;      /* in all, tries and pauses; 0: KUBE_TIMEOUT_MS */
     size_t max_answer;        /* bytes of the body; 0: KUBE_ANSWER_MAX */
+    /* Of a POST: asked with the callback's data, each time, right before the body is sent. False
+     * ends the request with -ECANCELED; the server has not got it then. NULL: it may. */
+    bool (*may_send)(void *data);
 };
 
 /* What became of a request. */
 struct kube_answer {
-    int error;        /* 0: the server answered. Else -ETIMEDOUT, -ECONNREFUSED, -EFBIG, -EIO... */
+    /* 0: the server answered. Else -ETIMEDOUT, -EFBIG, -EIO...; it was certainly not sent after
+     * -ECONNREFUSED, -EKEYREJECTED and -ECANCELED. */
+    int error;
     unsigned status;  /* HTTP's; 0 with an error */
     const char *body; /* terminated, "" when empty; the callback's only */
     size_t len;
     const char *why; /* "" on 2xx; else for a person: the server's message or what went wrong */
+    unsigned retry_after_s; /* the server's wish; 0: none */
 };
 
 /* Whether the server answered with 2xx. */

@@ -82,9 +82,12 @@ static size_t on_write(char *bytes, size_t size, size_t count, void *data)
 static int on_connect(void *data, curl_socket_t fd, curlsocktype purpose)
 {
     unsigned timeout = UNACKNOWLEDGED_MS;
+    struct linger at_once = {.l_onoff = 1, .l_linger = 0};
 
     (void)data;
     (void)purpose;
+    /* Else the kernel goes on sending what is left for minutes after the connection was closed. */
+    (void)setsockopt(fd, SOL_SOCKET, SO_LINGER, &at_once, sizeof(at_once));
     (void)setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &timeout, sizeof(timeout));
     return CURL_SOCKOPT_OK;
 }
@@ -139,6 +142,8 @@ static size_t on_read(char *to, size_t size, size_t count, void *data)
     struct exchange *exchange = data;
     size_t len = MIN(size * count, exchange->body_left);
 
+    if (len && exchange->may_send && !exchange->may_send(exchange->may_send_data))
+        return CURL_READFUNC_ABORT;
     memcpy(to, exchange->body, len);
     exchange->body += len;
     exchange->body_left -= len;
@@ -156,6 +161,8 @@ static void set_body_once(struct exchange *exchange, const struct exchange_spec 
 
     exchange->body = spec->body;
     exchange->body_left = spec->body_len;
+    exchange->may_send = spec->may_send;
+    exchange->may_send_data = spec->may_send_data;
     (void)curl_easy_setopt(easy, CURLOPT_POST, 1L);
     (void)curl_easy_setopt(easy, CURLOPT_READFUNCTION, on_read);
     (void)curl_easy_setopt(easy, CURLOPT_READDATA, exchange);
@@ -285,6 +292,8 @@ int exchange_errno(CURLcode result)
         return -ECONNREFUSED;
     case CURLE_OUT_OF_MEMORY:
         return -ENOMEM;
+    case CURLE_ABORTED_BY_CALLBACK:
+        return -ECANCELED;
     case CURLE_PEER_FAILED_VERIFICATION:
     case CURLE_SSL_CERTPROBLEM:
     case CURLE_SSL_CACERT_BADFILE:

@@ -27,6 +27,8 @@ struct exchange {
     struct curl_slist *headers;
     const char *body; /* of a POST: what is left to be sent */
     size_t body_left;
+    bool (*may_send)(void *data); /* asked before; NULL: it may */
+    void *may_send_data;
     char reason[CURL_ERROR_SIZE];
     /* Takes len bytes of the body: returns len, CURL_WRITEFUNC_PAUSE, or 0 to end it. */
     size_t (*write)(struct exchange *exchange, const char *bytes, size_t len);
@@ -40,6 +42,8 @@ struct exchange_spec {
     const char *body; /* kept by the caller until the exchange is stopped; NULL: none */
     size_t body_len;
     const char *content_type, *accept;
+    bool (*may_send)(void *data); /* of a POST; see struct kube_call */
+    void *may_send_data;
     unsigned timeout_ms;
 };
 

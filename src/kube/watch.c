@@ -16,7 +16,9 @@
 #include "kube/transport.h"
 
 enum {
-    PAGE = 500,
+    PAGE_FIRST = 500, /* objects */
+    PAGE_MAX = 8000,
+    PAGE_QUICK_MS = 500,     /* one that took less is followed by one twice as long */
     PENDING_MAX = 192 << 10, /* bytes that came and were not looked at; then the connection waits */
     PENDING_LOW = 16 << 10,  /* below this it goes on */
     REFUSAL_MAX = 4096,      /* bytes of a refusal's body that are kept */
@@ -53,6 +55,7 @@ struct kube_watch {
     bool unstreamed; /* the server has no WatchList */
     char version[EVENT_VERSION_SIZE];
     char *continue_token;           /* escaped; NULL: the first page */
+    unsigned page;                  /* objects in it, at most */
     unsigned failures;              /* in a row */
     bool advanced;                  /* this exchange brought something */
     int64_t started_ns, written_ns; /* the exchange, and its latest bytes */
@@ -99,7 +102,7 @@ static int format_url(const struct kube_watch *watch, unsigned seconds, struct s
 {
     strbuf_add(url, watch->path);
     if (watch->phase == PHASE_PAGES)
-        strbuf_addf(url, "?limit=%d", PAGE);
+        strbuf_addf(url, "?limit=%u", watch->page);
     else
         strbuf_addf(url, "?watch=true&allowWatchBookmarks=true&timeoutSeconds=%u", seconds);
     if (watch->phase == PHASE_STREAMED_LIST)
@@ -172,6 +175,7 @@ static void forget(struct kube_watch *watch)
     watch->phase = watch->unstreamed ? PHASE_PAGES : PHASE_STREAMED_LIST;
     watch->version[0] = '\0';
     watch->begun = false;
+    watch->page = PAGE_FIRST;
     free(watch->continue_token);
     watch->continue_token = NULL;
 }
@@ -373,6 +377,8 @@ static void on_page_end(struct kube_watch *watch)
         trouble(watch, "the list was cut short");
         return;
     }
+    if (clock_now_ns() - watch->started_ns < PAGE_QUICK_MS * NS_PER_MS)
+        watch->page = MIN(watch->page * 2, (unsigned)PAGE_MAX);
     stop_exchange(watch);
     if (watch->continue_token) {
         start(watch);
@@ -605,6 +611,7 @@ static int watch_copy(struct kube_watch *watch, const struct kube_watch_spec *sp
     int r;
 
     watch->metadata_only = spec->metadata_only;
+    watch->unstreamed = spec->paged;
     watch->path = strdup(spec->path);
     r = escape_into(&watch->labels, spec->label_selector);
     if (r == 0)
@@ -649,6 +656,13 @@ void kube_watch_free(struct kube_watch *watch)
     exchange_stop(&watch->exchange);
     uv_close((uv_handle_t *)&watch->step, on_closed);
     uv_close((uv_handle_t *)&watch->timer, on_closed);
+}
+
+void kube_watch_list_again(struct kube_watch *watch)
+{
+    stop_exchange(watch);
+    forget(watch);
+    start_after(watch, 0);
 }
 
 bool kube_watch_is_complete(const struct kube_watch *watch)

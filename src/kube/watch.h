@@ -4,11 +4,11 @@
 /*
  * A list of API objects, kept true: first every object there is, then every change.
  *
- * Initially by WatchList where the server has it, else in pages; then a watch with bookmarks, which
- * is taken up again where it was cut. When the server no longer knows that place (410), or the
- * initial list was cut, everything is asked for again: begin() says so, and once complete() is
- * called, what its owner learnt before that begin() and was not handed over since does not exist
- * any more.
+ * Initially by WatchList where the server has it, else in pages, which grow as long as the server
+ * is quick; then a watch with bookmarks, which is taken up again where it was cut. When the server
+ * no longer knows that place (410), or the initial list was cut, everything is asked for again:
+ * begin() says so, and once complete() is called, what its owner learnt before that begin() and was
+ * not handed over since does not exist any more.
  *
  * The server takes the list's snapshot after begin(), nobody knows when. So what an owner learns by
  * other ways, by a write of its own or by reading an object, counts as of when it learnt it: before
@@ -53,6 +53,7 @@ struct kube_watch_spec {
     const char *label_selector; /* unescaped; NULL: none */
     const char *field_selector; /* unescaped, "spec.nodeName=a"; NULL: none */
     bool metadata_only;         /* PartialObjectMetadata: object has apiVersion, kind, metadata */
+    bool paged; /* a long list: in pages though the server may have WatchList, which is slower */
 };
 
 /* The spec is copied, the ops are not. */
@@ -61,6 +62,9 @@ int kube_watch_new(struct kube_client *client, const struct kube_watch_spec *spe
                    struct error *err);
 void kube_watch_free(struct kube_watch *watch);
 DEFINE_CLEANUP(struct kube_watch *, kube_watch_free);
+
+/* Lists everything again: begin() is called, from the loop. Not to be called from the callbacks. */
+void kube_watch_list_again(struct kube_watch *watch);
 
 /* Whether complete() was called since the last begin(). */
 bool kube_watch_is_complete(const struct kube_watch *watch);

@@ -2,12 +2,14 @@
 
 /*
  * /bind: one write binds the pod and records what it was given, since the API server lays a
- * Binding's annotations over the pod. Where no answer came, it may still be carried out, even after
- * the pod was read and not bound: so it is sent again. The server binds a pod once, whichever comes
- * first, and what it says to the second holds. Till it is known the devices stay reserved.
+ * Binding's annotations over the pod. After an answer that is not certain (binding.h) it may still
+ * be carried out, even after the pod was read and had no node. So the pod is read, and where that
+ * settles nothing the Binding is sent again: the server binds a pod once, whichever try comes
+ * first, and what it says then holds. Until it is known the devices stay reserved.
  */
 
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 #include <time.h>
 #include <utlist.h>
@@ -16,7 +18,7 @@
 #include "base/log.h"
 #include "base/strbuf.h"
 #include "base/util.h"
-#include "model/keys.h"
+#include "scheduler/binding.h"
 #include "scheduler/scheduler.h"
 
 enum {
@@ -24,8 +26,9 @@ enum {
     WHY_SIZE = 256,
     PAUSE_FIRST_MS = 50, /* before it is tried again; doubled each time */
     PAUSE_DOUBLINGS = 5,
-    ANSWER_MS = 10000, /* from then on who asked is not kept waiting for certainty */
-    LABEL_MAX = 63, /* a label's value; a node's name may be longer, then the label is left out */
+    ANSWER_MS = 10000, /* then the caller is answered, even if the end is still unknown */
+    RETRY_AFTER_MAX_S = 30,
+    GRACE_MS = 2000, /* for an answer to come, beyond the server's own time */
 };
 
 struct bind {
@@ -38,7 +41,8 @@ struct bind {
     unsigned pauses;
     struct bind_args args;
     struct strbuf body;
-    bool doubtful; /* no answer came to a try: it may still be carried out */
+    struct kube_request *running; /* NULL: none */
+    bool doubtful;                /* a try may still be carried out */
     char why[WHY_SIZE];
 };
 
@@ -57,7 +61,7 @@ static void end(struct bind *bind, enum cluster_bind_end how)
 {
     struct scheduler *scheduler = bind->scheduler;
 
-    cluster_bound(scheduler->cluster, bind->args.uid, how);
+    cluster_bound(scheduler->cluster, bind->args.uid, how, clock_now_ns());
     DL_DELETE(scheduler->binds, bind);
     uv_close((uv_handle_t *)&bind->pause, on_closed);
     if (scheduler->stopping && !scheduler->binds)
@@ -86,7 +90,7 @@ static void answer(struct bind *bind, const char *error)
 }
 
 static void read_pod(struct bind *bind);
-static int post(struct bind *bind);
+static void post_again(struct bind *bind);
 
 static void on_pause(uv_timer_t *timer)
 {
@@ -95,62 +99,79 @@ static void on_pause(uv_timer_t *timer)
     bind->after_pause(bind);
 }
 
-static void pause_before(struct bind *bind, void (*what)(struct bind *bind))
+/* Never empty: that would say that the pod is bound. */
+static const char *why_of(const struct bind *bind)
+{
+    return bind->why[0] ? bind->why : "the pod could not be bound";
+}
+
+static bool is_overdue(const struct bind *bind)
+{
+    return (uint64_t)clock_now_ns() - bind->begun_ns > ANSWER_MS * (uint64_t)NS_PER_MS;
+}
+
+static void pause_before(struct bind *bind, void (*what)(struct bind *bind), unsigned at_least_s)
 {
     unsigned ms = PAUSE_FIRST_MS << MIN(bind->pauses, (unsigned)PAUSE_DOUBLINGS);
 
-    if ((uint64_t)clock_now_ns() - bind->begun_ns > ANSWER_MS * (uint64_t)NS_PER_MS)
-        answer(bind, bind->why);
+    if (is_overdue(bind))
+        answer(bind, why_of(bind));
     bind->pauses++;
     bind->after_pause = what;
-    (void)uv_timer_start(&bind->pause, on_pause, ms, 0);
+    (void)uv_timer_start(&bind->pause, on_pause, MAX(ms, at_least_s * 1000), 0);
 }
 
-static void on_bound(struct bind *bind)
+static void on_bound(struct bind *bind, enum cluster_bind_end how)
 {
     log_info("pod %s/%s: bound to node %s", bind->args.namespace, bind->args.name, bind->args.node);
     answer(bind, "");
-    end(bind, CLUSTER_BOUND);
+    end(bind, how);
 }
 
-static void on_not_bound(struct bind *bind)
+static void on_not_bound(struct bind *bind, enum cluster_bind_end how)
 {
-    answer(bind, bind->why);
-    end(bind, CLUSTER_NOT_BOUND);
+    answer(bind, why_of(bind));
+    end(bind, how);
 }
 
-/* Whether the pod is bound to our node; not when it does not exist any more, or is another. */
-static int is_bound(const struct bind *bind, const struct kube_answer *answer, bool *ret_bound)
+/* The cluster has what the pod says. */
+static void on_assigned(struct bind *bind, const struct pod *pod)
 {
-    yyjson_doc *doc;
-    yyjson_val *root;
+    struct error err = ERROR_INIT;
+    bool ours;
 
-    *ret_bound = false;
-    if (answer->error == 0 && answer->status == 404)
-        return 0;
-    if (!kube_answer_ok(answer))
-        return -EAGAIN;
-    doc = yyjson_read(answer->body, answer->len, 0);
-    if (!doc)
-        return -EAGAIN;
-    root = yyjson_doc_get_root(doc);
-    *ret_bound = strcmp(wire_text(wire_get(root, "metadata"), "uid"), bind->args.uid) == 0 &&
-                 strcmp(wire_text(wire_get(root, "spec"), "nodeName"), bind->args.node) == 0;
-    yyjson_doc_free(doc);
-    return 0;
+    if (cluster_found(bind->scheduler->cluster, pod, clock_now_ns(), &ours, &err) == -ENOMEM)
+        pause_before(bind, read_pod, 0);
+    else if (ours)
+        on_bound(bind, CLUSTER_UNKNOWN);
+    else
+        on_not_bound(bind, CLUSTER_UNKNOWN);
 }
 
 static void on_pod(void *data, const struct kube_answer *reply)
 {
     struct bind *bind = data;
-    bool bound;
+    struct pod pod;
 
-    if (is_bound(bind, reply, &bound) < 0)
-        pause_before(bind, read_pod);
-    else if (bound)
-        on_bound(bind);
-    else
-        on_not_bound(bind);
+    bind->running = NULL;
+    switch (read_found_pod(bind->scheduler, reply, bind->args.uid, &pod)) {
+    case FOUND_NONE:
+        on_not_bound(bind, CLUSTER_NOT_BOUND);
+        return;
+    case FOUND_BOUND:
+        on_assigned(bind, &pod);
+        return;
+    case FOUND_UNBOUND:
+        /* One that is being deleted will never be bound. */
+        if (pod.deleting)
+            on_not_bound(bind, CLUSTER_NOT_BOUND);
+        else
+            pause_before(bind, post_again, 0);
+        return;
+    case FOUND_UNKNOWN:
+        pause_before(bind, read_pod, 0);
+        return;
+    }
 }
 
 static void read_pod(struct bind *bind)
@@ -161,86 +182,95 @@ static void read_pod(struct bind *bind)
         .path = kube_pod_path(bind->args.namespace, bind->args.name, "", path),
     };
 
-    if (!call.path || kube_request(bind->scheduler->kube, &call, on_pod, bind, NULL) < 0)
-        pause_before(bind, read_pod);
+    if (!call.path || kube_request(bind->scheduler->kube, &call, on_pod, bind, &bind->running) < 0)
+        pause_before(bind, read_pod, 0);
 }
 
-static void post_again(struct bind *bind)
+static void on_refused(struct bind *bind)
 {
-    if (post(bind) < 0)
-        pause_before(bind, post_again);
+    if (bind->doubtful)
+        pause_before(bind, read_pod, 0);
+    else
+        on_not_bound(bind, CLUSTER_NOT_BOUND);
 }
 
-/* That it is bound already: a transport may have sent the Binding twice, and ours may be the first.
- */
-#define CONFLICT 409
-
-/* 502 and 504 are said by who is in between, or of what goes on. */
-static bool is_silent(const struct kube_answer *reply)
+/* Nothing is doubtful, so it need not be asked for ever. */
+static void on_asked_to_wait(struct bind *bind, unsigned retry_after_s)
 {
-    return reply->error || reply->status == 502 || reply->status == 504;
+    if (is_overdue(bind))
+        on_not_bound(bind, CLUSTER_NOT_BOUND);
+    else
+        pause_before(bind, post_again, MIN(retry_after_s, (unsigned)RETRY_AFTER_MAX_S));
 }
 
 static void on_binding(void *data, const struct kube_answer *reply)
 {
     struct bind *bind = data;
+    enum binding_end how = binding_read(reply);
 
-    if (kube_answer_ok(reply)) {
-        on_bound(bind);
+    bind->running = NULL;
+    if (reply->error == -ECANCELED && !bind->why[0])
+        COPY_TEXT(bind->why, leader_why_not(bind->scheduler));
+    if (how != BINDING_DONE && !bind->why[0])
+        COPY_TEXT(bind->why, reply->why);
+    bind->doubtful |= how == BINDING_DOUBTFUL;
+    switch (how) {
+    case BINDING_DONE:
+        on_bound(bind, CLUSTER_BOUND);
+        return;
+    case BINDING_NEVER:
+        on_not_bound(bind, CLUSTER_NOT_BOUND);
+        return;
+    case BINDING_ASSIGNED:
+        read_pod(bind);
+        return;
+    case BINDING_REFUSED:
+        on_refused(bind);
+        return;
+    case BINDING_LATER:
+        if (!bind->doubtful) {
+            on_asked_to_wait(bind, reply->retry_after_s);
+            return;
+        }
+        pause_before(bind, read_pod, MIN(reply->retry_after_s, (unsigned)RETRY_AFTER_MAX_S));
+        return;
+    case BINDING_DOUBTFUL:
+        pause_before(bind, read_pod, 0);
         return;
     }
-    if (!bind->why[0])
-        COPY_TEXT(bind->why, reply->why);
-    bind->doubtful |= is_silent(reply);
-    if (reply->status == 404)
-        on_not_bound(bind);
-    else if (bind->doubtful && (is_silent(reply) || reply->status >= 500 || reply->status == 429))
-        pause_before(bind, post_again);
-    else if (bind->doubtful || reply->status == CONFLICT || reply->status >= 500)
-        read_pod(bind);
-    else
-        on_not_bound(bind);
 }
 
-static void write_binding(struct strbuf *body, const struct bind *bind,
-                          const struct text_pairs *annotations)
+static bool may_send(void *data)
 {
-    strbuf_add(body, "{\"apiVersion\":\"v1\",\"kind\":\"Binding\",\"metadata\":{\"name\":");
-    strbuf_add_json(body, bind->args.name);
-    strbuf_add(body, ",\"namespace\":");
-    strbuf_add_json(body, bind->args.namespace);
-    strbuf_add(body, ",\"uid\":");
-    strbuf_add_json(body, bind->args.uid);
-    if (annotations->count && strlen(bind->args.node) <= LABEL_MAX) {
-        strbuf_add(body, ",\"labels\":{\"" KEY_NODE "\":");
-        strbuf_add_json(body, bind->args.node);
-        strbuf_add(body, "}");
-    }
-    strbuf_add(body, ",\"annotations\":{");
-    for (size_t i = 0; i < annotations->count; i++) {
-        strbuf_add(body, i ? "," : "");
-        strbuf_add_json(body, annotations->items[i].key);
-        strbuf_add(body, ":");
-        strbuf_add_json(body, annotations->items[i].value);
-    }
-    strbuf_add(body, "}},\"target\":{\"apiVersion\":\"v1\",\"kind\":\"Node\",\"name\":");
-    strbuf_add_json(body, bind->args.node);
-    strbuf_add(body, "}}");
+    const struct bind *bind = data;
+
+    return leader_may_decide(bind->scheduler);
 }
 
+/* The server gives up after the time that the next leader waits for, and we soon after it. */
 static int post(struct bind *bind)
 {
-    char path[KUBE_PATH_SIZE];
+    unsigned timeout_ms = bind->scheduler->options.bind_timeout_ms;
+    char part[64], path[KUBE_PATH_SIZE];
     struct kube_call call = {
         .method = KUBE_POST,
-        .path = kube_pod_path(bind->args.namespace, bind->args.name, "/binding", path),
         .body = strbuf_text(&bind->body),
         .body_len = bind->body.len,
+        .timeout_ms = timeout_ms + GRACE_MS,
+        .may_send = may_send,
     };
 
+    (void)snprintf(part, sizeof(part), "/binding?timeout=%ums", timeout_ms);
+    call.path = kube_pod_path(bind->args.namespace, bind->args.name, part, path);
     if (bind->body.failed || !call.path)
         return -ENOMEM;
-    return kube_request(bind->scheduler->kube, &call, on_binding, bind, NULL);
+    return kube_request(bind->scheduler->kube, &call, on_binding, bind, &bind->running);
+}
+
+static void post_again(struct bind *bind)
+{
+    if (post(bind) < 0)
+        pause_before(bind, post_again, 0);
 }
 
 static int read_arguments(struct scheduler *scheduler, struct http_request *request,
@@ -264,15 +294,17 @@ static int begin(struct scheduler *scheduler, struct bind *bind, struct error *e
 
     if (scheduler->stopping)
         return error_set(err, -ESHUTDOWN, "the scheduler is stopping");
+    if (!leader_may_decide(scheduler))
+        return error_set(err, -EAGAIN, "%s", leader_why_not(scheduler));
     r = cluster_bind(scheduler->cluster, &what, clock_now_ns(), (int64_t)time(NULL),
                      scheduler->request_arena, &annotations, err);
     if (r < 0)
         return r;
-    write_binding(&bind->body, bind, &annotations);
+    binding_write(&bind->body, &bind->args, &annotations);
     r = post(bind);
     arena_reset(scheduler->request_arena);
     if (r < 0) {
-        cluster_bound(scheduler->cluster, bind->args.uid, CLUSTER_NOT_BOUND);
+        cluster_bound(scheduler->cluster, bind->args.uid, CLUSTER_NOT_BOUND, clock_now_ns());
         return error_set(err, r, "the binding could not be sent");
     }
     return 0;
@@ -315,7 +347,7 @@ void handle_bind(void *data, struct http_request *request)
     bind->pause.data = bind;
 }
 
-void binds_abandon(struct scheduler *scheduler)
+static void leave_all(struct scheduler *scheduler, const char *why)
 {
     struct bind *bind, *next;
 
@@ -323,8 +355,19 @@ void binds_abandon(struct scheduler *scheduler)
     {
         log_warn("pod %s/%s: its bind to node %s is left alone", bind->args.namespace,
                  bind->args.name, bind->args.node);
-        answer(bind, "the scheduler is stopping");
+        kube_request_cancel(TAKE(bind->running));
+        answer(bind, why);
         DL_DELETE(scheduler->binds, bind);
         uv_close((uv_handle_t *)&bind->pause, on_closed);
     }
+}
+
+void binds_abandon(struct scheduler *scheduler)
+{
+    leave_all(scheduler, "the scheduler is stopping");
+}
+
+void binds_lose(struct scheduler *scheduler)
+{
+    leave_all(scheduler, "this scheduler is no longer the leader");
 }

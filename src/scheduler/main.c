@@ -54,6 +54,7 @@ static void complete_nodes(void *data)
 {
     cluster_complete(((struct scheduler *)data)->cluster, CLUSTER_NODES);
     say_if_ready(data);
+    leader_listed_nodes(data);
 }
 
 /* A deletion needs no more than a name; what can't be read otherwise keeps what was known of it. */
@@ -87,6 +88,7 @@ static void complete_pods(void *data)
 {
     cluster_complete(((struct scheduler *)data)->cluster, CLUSTER_PODS);
     say_if_ready(data);
+    leader_listed_pods(data);
 }
 
 static void take_pod(void *data, enum kube_event event, yyjson_val *object)
@@ -257,7 +259,9 @@ static void on_tick(uv_timer_t *timer)
 
     cluster_expire(scheduler->cluster, clock_now_ns());
     metrics_tick(scheduler);
-    remind(scheduler);
+    ask_about_unseen(scheduler);
+    if (leader_may_decide(scheduler))
+        remind(scheduler);
 }
 
 static int make_state(struct scheduler *scheduler, struct error *err)
@@ -308,6 +312,7 @@ static int watch(struct scheduler *scheduler, struct error *err)
     const struct kube_watch_spec nodes = {
         .path = "/api/v1/nodes",
         .label_selector = scheduler->options.node_selector,
+        .paged = true,
     };
     /* Bound and not over: so a pod's node is what its Binding said, and where nobody else may write
      * that, its metadata are enough. */
@@ -315,6 +320,7 @@ static int watch(struct scheduler *scheduler, struct error *err)
         .path = "/api/v1/pods",
         .field_selector = "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed",
         .metadata_only = policies_in_force(scheduler),
+        .paged = true,
     };
     int r;
 
@@ -361,6 +367,8 @@ static void start_clocks(struct scheduler *scheduler)
     (void)uv_signal_init(&scheduler->loop, &scheduler->interrupt);
     (void)uv_timer_init(&scheduler->loop, &scheduler->tick);
     (void)uv_timer_init(&scheduler->loop, &scheduler->waiting.until);
+    (void)uv_timer_init(&scheduler->loop, &scheduler->leader.look);
+    (void)uv_timer_init(&scheduler->loop, &scheduler->leader.settled);
     scheduler->terminate.data = scheduler->interrupt.data = scheduler;
     scheduler->tick.data = scheduler->waiting.until.data = scheduler;
     (void)uv_signal_start(&scheduler->terminate, on_signal, SIGTERM);
@@ -379,6 +387,8 @@ static int start(struct scheduler *scheduler, struct error *err)
         r = serve(scheduler, err);
     if (r == 0)
         r = watch(scheduler, err);
+    if (r == 0)
+        r = leader_start(scheduler, err);
     return r;
 }
 
@@ -386,6 +396,7 @@ static void free_handles(struct scheduler *scheduler)
 {
     filter_end_wait(scheduler);
     binds_abandon(scheduler);
+    leader_stop(scheduler);
     uv_close((uv_handle_t *)&scheduler->terminate, NULL);
     uv_close((uv_handle_t *)&scheduler->interrupt, NULL);
     uv_close((uv_handle_t *)&scheduler->tick, NULL);
@@ -397,6 +408,7 @@ static void free_handles(struct scheduler *scheduler)
     kube_watch_free(scheduler->nodes);
     events_free(scheduler->events);
     kube_client_free(scheduler->kube);
+    unseen_abandon(scheduler);
     (void)uv_run(&scheduler->loop, UV_RUN_NOWAIT);
 }
 

@@ -17,7 +17,7 @@
 
 static const char *const paths[] = {BINDINGS "hami-device-plugin", BINDINGS "hami-pod-grants"};
 
-struct question {
+struct policy_question {
     struct scheduler *scheduler;
     size_t asked; /* of paths: how many there are */
     bool known, in_force, waiting;
@@ -26,7 +26,7 @@ struct question {
 
 static void on_answer(void *data, const struct kube_answer *answer)
 {
-    struct question *question = data;
+    struct policy_question *question = data;
 
     question->waiting = false;
     if (kube_answer_ok(answer)) {
@@ -42,7 +42,7 @@ static void on_answer(void *data, const struct kube_answer *answer)
     }
 }
 
-static void ask(struct question *question)
+static void ask(struct policy_question *question)
 {
     const struct kube_call call = {
         .method = KUBE_GET,
@@ -59,7 +59,7 @@ static void ask(struct question *question)
 /* The loop's tick wakes it each second at least. */
 bool policies_in_force(struct scheduler *scheduler)
 {
-    struct question question = {.scheduler = scheduler};
+    struct policy_question question = {.scheduler = scheduler};
 
     while (!question.known && !scheduler->stopping) {
         if (!question.waiting && clock_now_ns() >= question.again_ns)

@@ -12,6 +12,7 @@
 #include "admit/admit.h"
 #include "base/arena.h"
 #include "cluster/cluster.h"
+#include "cluster/term.h"
 #include "config/device_config.h"
 #include "http/server.h"
 #include "kube/client.h"
@@ -31,6 +32,17 @@ struct waiting_filter {
     struct http_request *request; /* NULL: none waits */
     uint64_t last_ns;             /* when the last began to wait */
     uv_timer_t until;
+};
+
+/* Whether this scheduler is the one that decides. See cluster/term.h. */
+struct leader {
+    struct term term;
+    char host[256];
+    char path[KUBE_PATH_SIZE]; /* of the Lease */
+    uv_timer_t look;           /* the next look at it; begun at: */
+    int64_t asked_ns;          /* 0: none is under way */
+    uv_timer_t settled;        /* pods are to be listed */
+    bool blind;                /* the last look failed; it was said */
 };
 
 /* How often, and how long, something was done. Bounds of the buckets are in metrics.c. */
@@ -60,9 +72,11 @@ struct scheduler {
     uv_signal_t terminate, interrupt;
     uv_timer_t tick;
     struct waiting_filter waiting;
-    struct bind *binds; /* under way */
-    struct roll *roll;  /* of nodes and pods, for pages of metrics that begin now; NULL: none */
-    bool ready;         /* was said */
+    struct leader leader;
+    struct bind *binds;         /* under way */
+    struct question *questions; /* about unseen pods */
+    struct roll *roll; /* of nodes and pods, for pages of metrics that begin now; NULL: none */
+    bool ready;        /* was said */
     bool stopping;
 
     struct latency filter, bind, webhook;
@@ -83,6 +97,35 @@ void binds_abandon(struct scheduler *scheduler);
  * Runs the loop until the API server has answered, or the scheduler is stopping.
  */
 bool policies_in_force(struct scheduler *scheduler);
+
+/* No longer the leader: answers the callers, and leaves open what became of their binds. */
+void binds_lose(struct scheduler *scheduler);
+
+/* leader.c */
+int leader_start(struct scheduler *scheduler, struct error *err);
+void leader_stop(struct scheduler *scheduler);
+void leader_listed_nodes(struct scheduler *scheduler); /* the watch's list is complete */
+void leader_listed_pods(struct scheduler *scheduler);
+/* Whether decisions may be made, and sent, right now. */
+bool leader_may_decide(const struct scheduler *scheduler);
+const char *leader_why_not(const struct scheduler *scheduler);
+/* Since a renewal was seen, whoever holds the lease; -1: nobody does, or there is no election. */
+double leader_lease_age_s(const struct scheduler *scheduler);
+
+/* found.c: what the API server says of a pod that was asked for by name. */
+enum found {
+    FOUND_UNKNOWN = 1, /* no answer that counts */
+    FOUND_NONE,        /* no pod of this uid, or it is over: it holds nothing */
+    FOUND_UNBOUND,
+    FOUND_BOUND,
+};
+/* *ret_pod, of the last two, is good until the next object is read. */
+enum found read_found_pod(struct scheduler *scheduler, const struct kube_answer *answer,
+                          const char *uid, struct pod *ret_pod);
+
+/* unseen.c: asks about bound pods that the watch does not show. To be called every second. */
+void ask_about_unseen(struct scheduler *scheduler);
+void unseen_abandon(struct scheduler *scheduler); /* no answer will come any more */
 
 /* remind.c: of pods that were overlooked. To be called every second. */
 void remind(struct scheduler *scheduler);

@@ -3,13 +3,17 @@
 
 Nodes and pods are listed in pages (or streamed) and watched; a Binding assigns a pod once and lays its annotations
 and labels over it; events are kept. What is to go wrong is told by fail(): a status, a connection cut before anything
-was done (`cut`), after it (`lost`), or cut at once and done a moment later (`late`). Every request is recorded. Each
-time a pod is bound, what is granted of each card is added up again from the annotations of the pods there are.
+was done (`cut`), after it (`lost`), or cut at once and done a moment later (`late`); a status that is told though it was
+done (`("done", 500)`), or is done a moment later (`("late", 409)`), as etcd's time-outs are; an answer that comes so many
+seconds late (`("slow", 2)`). A moment is never longer than the request's `?timeout=`. Every request is recorded. Each time a pod is bound, what is granted of each card is
+added up again from the annotations of the pods there are.
 """
 
 import bisect
 import http.server
 import json
+import random
+import re
 import socket
 import threading
 import time
@@ -17,6 +21,7 @@ import urllib.parse
 
 LATE_S = 0.3
 NODES, PODS = "/api/v1/nodes", "/api/v1/pods"
+LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases"
 REGISTER, ALLOCATED, ON_NODE = "hami.io/node-nvidia-register", "hami.io/vgpu-devices-allocated", "hami.io/vgpu-node"
 
 
@@ -32,9 +37,9 @@ class Api:
         self.lock = threading.Condition()
         self.version = 1000
         self.oldest = 0  # of what watches may begin at
-        self.objects = {NODES: {}, PODS: {}}
+        self.objects = {NODES: {}, PODS: {}, LEASES: {}}
         self.changes = []  # (version, collection, before, after)
-        self.requests = []  # (method, path, body)
+        self.requests = []  # (method, path, body, query)
         self.events = []
         self.bound = []  # uids, in their order
         self.granted_twice = []  # sentences
@@ -153,10 +158,13 @@ class Api:
             wanted = binding["metadata"].get("uid")
             if not pod:
                 return 404, f'pods "{key}" not found'
-            if wanted and pod["metadata"]["uid"] != wanted:
-                return 409, "Precondition failed: UID in precondition"
+            name, has = pod["metadata"]["name"], pod["metadata"]["uid"]
+            if wanted and has != wanted:
+                return 409, f'Operation cannot be fulfilled on pods "{name}": StorageError: invalid object, Code: 4, Key: /registry/pods/{key}, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: UID in precondition: {wanted}, UID in object meta: {has}'
+            if pod["metadata"].get("deletionTimestamp"):
+                return 409, f'{CONFLICT} "{name}": pod {name} is being deleted, cannot be assigned to a host'
             if pod["spec"].get("nodeName"):
-                return 409, f"pod is already assigned to node {pod['spec']['nodeName']}"
+                return 409, f'{CONFLICT} "{name}": pod {name} is already assigned to node "{pod["spec"]["nodeName"]}"'
             pod = json.loads(json.dumps(pod))
             pod["spec"]["nodeName"] = binding["target"]["name"]
             for field in ("annotations", "labels"):
@@ -183,6 +191,7 @@ class Api:
             return 200, ""
 
 
+CONFLICT = "Operation cannot be fulfilled on pods/binding"
 RUNNING = {"fieldSelector": "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"}
 
 
@@ -196,6 +205,12 @@ def shares(text):
         for device in filter(None, container.split(":")):
             uuid, _, memory, cores = device.split(",")
             yield uuid, int(memory), int(cores)
+
+
+def moment(query):
+    """How much later something is done that the server gave up on."""
+    words = re.fullmatch(r"([0-9.]+)(m?s)", query.get("timeout", f"{LATE_S}s"))
+    return random.uniform(0.1, 0.95) * float(words[1]) / (1000 if words[2] == "ms" else 1)
 
 
 def key_of(thing):
@@ -270,26 +285,45 @@ def handler_for(api):
             self.close_connection = True
             shut(self.connection)
 
+        def refuse_as_told(self, status):
+            message = f"told to refuse with {status}"
+            if status == 409:
+                message = f'{CONFLICT} "a": etcdserver: request timed out, {message}'
+            self.refuse(status, message, {"Retry-After": "1"} if status in (429, 503) else None)
+
+        def lie(self, when, what, do, seconds):
+            if when == "slow":
+                status, thing = do()
+                time.sleep(what)
+                return self.answer(status, thing)
+            if when == "done":
+                do()
+            else:
+                threading.Timer(seconds, do).start()
+            self.refuse_as_told(what)
+
         def handle_any(self):
             url = urllib.parse.urlsplit(self.path)
             length = int(self.headers.get("Content-Length") or 0)
             body = json.loads(self.rfile.read(length)) if length else None
             query = dict(urllib.parse.parse_qsl(url.query))
             with api.lock:
-                api.requests.append((self.command, url.path, body))
+                api.requests.append((self.command, url.path, body, query))
             act = api.fault_for(self.command, url.path)
             if isinstance(act, tuple):  # a status, and Retry-After
                 return self.refuse(act[0], f"told to refuse with {act[0]}", {"Retry-After": str(act[1])})
             if isinstance(act, int):
-                return self.refuse(act, f"told to refuse with {act}", {"Retry-After": "1"} if act == 429 else None)
+                return self.refuse_as_told(act)
             if act == "cut":
                 return self.hang_up()
             if act == "late":
                 self.hang_up()
-                time.sleep(LATE_S)
+                time.sleep(moment(query))
+            if isinstance(act, tuple):
+                return self.lie(*act, lambda command=self.command: self.do(command, url.path, query, body), moment(query))
             if self.command == "POST" and url.path.endswith("/binding") and api.holding:
                 api.holding.wait(30)
-            status, thing = self.do(url.path, query, body)
+            status, thing = self.do(self.command, url.path, query, body)
             if act in ("lost", "late"):
                 return self.hang_up()
             if status:
@@ -297,26 +331,33 @@ def handler_for(api):
 
         do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = handle_any
 
-        def do(self, path, query, body):
+        def do(self, command, path, query, body):
             parts = path.split("/")  # "", api, v1, namespaces, NS, pods, NAME[, binding]
-            if self.command == "GET" and path in api.objects:
+            if command == "GET" and path in api.objects:
                 return self.watch(path, query) if query.get("watch") else self.page(path, query)
-            if self.command == "POST" and len(parts) == 8 and parts[7] == "binding":
+            if command == "POST" and len(parts) == 8 and parts[7] == "binding":
                 status, message = api.bind(f"{parts[4]}/{parts[6]}", body)
-                return status, {"kind": "Status", "code": status, "message": message}
-            if self.command == "POST" and len(parts) == 6 and parts[5] == "events" and parts[4]:
+                return status, {"kind": "Status", "code": status, "message": message, "details": {"kind": "pods"}}
+            if command == "POST" and len(parts) == 6 and parts[5] == "events" and parts[4]:
                 api.events.append(body)
                 return 201, body
-            if self.command == "PATCH" and len(parts) == 8 and parts[7] == "status":
+            if command == "PATCH" and len(parts) == 8 and parts[7] == "status":
                 status, message = api.patch_status(f"{parts[4]}/{parts[6]}", body)
                 return status, {"kind": "Status", "code": status, "message": message}
-            if self.command == "GET" and "validatingadmissionpolicybindings" in parts and parts[-1] in api.policies:
+            if command == "GET" and "validatingadmissionpolicybindings" in parts and parts[-1] in api.policies:
                 return 200, {"metadata": {"name": parts[-1]}}
-            if self.command == "GET" and len(parts) == 7 and parts[5] == "pods":
+            if command == "GET" and path.startswith(LEASES + "/"):
+                with api.lock:
+                    lease = api.objects[LEASES].get(f"kube-system/{parts[7]}")
+                if lease:
+                    return 200, lease
+                return 404, {"kind": "Status", "code": 404, "message": f"{path} not found", "details": {"kind": "leases"}}
+            if command == "GET" and len(parts) == 7 and parts[5] == "pods":
                 with api.lock:
                     pod = api.objects[PODS].get(f"{parts[4]}/{parts[6]}")
                 if pod:
                     return 200, pod
+                return 404, {"kind": "Status", "code": 404, "message": f"{path} not found", "details": {"kind": "pods"}}
             return 404, {"kind": "Status", "code": 404, "message": f"{path} not found"}
 
         def wants_metadata(self):

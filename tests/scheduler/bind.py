@@ -9,8 +9,10 @@ usage: bind.py [each | random SECONDS | kills ROUNDS | silence]
 from support import *
 
 HALF = CARD_MIB // 2
-# The pretended API server may lie that it refuses only while no earlier try can have been done.
-ACCIDENTS = [[409, 404, 403, 429, "cut"], [429, 500, 503, "cut", "lost", "late"]]
+# What a real API server says of a Binding that it, or etcd behind it, may have carried out, or still will.
+UNCERTAIN = (409, 500, 502, 503, 504)
+LIES = [(when, status) for when in ("done", "late") for status in UNCERTAIN]
+ACCIDENTS = [[404, 403, 429, "cut"], [404, 403, 429, *UNCERTAIN, "cut", "lost", "late", *LIES]]
 
 
 def begin_bind(api, scheduler):
@@ -24,7 +26,7 @@ def end_bind(api, thing):
 
 
 def test_what_is_refused_is_given_back(api, scheduler):
-    for status in (409, 404, 403):
+    for status in (404, 403):
         thing = begin_bind(api, scheduler)
         api.fail(status)
         error = scheduler.bind(thing, "node-1")
@@ -42,6 +44,100 @@ def test_what_is_refused_is_given_back(api, scheduler):
     check_equal([e["reason"] for e in told()], ["BindingFailed"], "with HAMi's reason")
 
 
+def test_what_is_certain(api, scheduler):
+    """What the API server says of the pod itself, even after a try that may have been carried out."""
+
+    def rename(thing):
+        api.set(PODS, pod(HALF, name=thing["metadata"]["name"]))
+
+    def begin_delete(thing):
+        api.set(PODS, thing | {"metadata": thing["metadata"] | {"deletionTimestamp": "2026-01-01T00:00:00Z"}})
+
+    def bind_elsewhere(thing):
+        api.set(PODS, thing | {"spec": thing["spec"] | {"nodeName": "node-9"}})
+
+    for before in (None, 409, "cut"):
+        for change in (end_bind_of(api), rename, begin_delete, bind_elsewhere):
+            thing = begin_bind(api, scheduler)
+            if before:
+                api.fail(before)
+            change(thing)
+            begun = time.monotonic()
+            error = scheduler.bind(thing, "node-1")
+            words = f"{change.__name__} after {before}"
+            check(error and time.monotonic() - begun < 5, f"{words}: kube-scheduler is told", error)
+            check_equal(scheduler.view()["reserved"], [], f"{words}: the devices are free")
+            check_equal([u for u in api.bound if u == thing["metadata"]["uid"]], [], f"{words}: it is not bound")
+            end_bind(api, thing)
+    check(scheduler.sees_what_is(), "nothing is left")
+
+
+def end_bind_of(api):
+    def delete(thing):
+        end_bind(api, thing)
+
+    return delete
+
+
+def test_what_is_not_certain(api, scheduler):
+    """Not carried out, carried out, or carried out a moment later: others never get what it may take."""
+    for act in [*UNCERTAIN, *LIES, "late"]:
+        thing, other = begin_bind(api, scheduler), api.set(PODS, pod(HALF + 1000))
+        api.fail(act)
+        error = []
+        asking = threading.Thread(target=lambda: error.append(scheduler.bind(thing, "node-1")))
+        asking.start()
+        taken = wait_until(lambda: place(scheduler, other, ["node-1"])[0], 0.5)
+        asking.join(30)
+        check(not taken and error == [""], f"{act}: it is bound in the end, and others do not get its devices", error, taken)
+        check_equal(api.bound.count(thing["metadata"]["uid"]), 1, f"{act}: once")
+        for one in (thing, other):
+            end_bind(api, one)
+        check(scheduler.sees_what_is(), f"{act}: it goes")
+    check_equal(api.granted_twice, [], "nothing was granted twice")
+
+
+def test_what_somebody_else_bound(api, scheduler):
+    """To the same node with other devices, while our try is in doubt: what the pod says is in force."""
+    thing = begin_bind(api, scheduler)
+    api.watch_lag_s = 1
+    api.fail("cut")
+    given = {ON_NODE: "node-1", ALLOCATED: "GPU-node-1-0,NVIDIA,25000,0:;"}
+    api.set(PODS, thing | {"spec": thing["spec"] | {"nodeName": "node-1"}, "metadata": thing["metadata"] | {"annotations": given}})
+    check(scheduler.bind(thing, "node-1"), "kube-scheduler is told that it was not ours")
+    check(not fits(scheduler, pod(5001), ["node-1"]), "what it holds is held before the watch shows it")
+    check(fits(scheduler, pod(5000), ["node-1"]), "and what we promised is free")
+    api.watch_lag_s = 0
+    end_bind(api, thing)
+    check(scheduler.sees_what_is(), "it goes")
+
+
+def test_an_answer_after_the_end():
+    """The pod is bound, deleted and missing from the next list before the bind's answer is here."""
+    api = Api()
+    api.set(NODES, node("node-1"))
+    scheduler = Scheduler(api, "--bind-timeout=3s")
+    thing = begin_bind(api, scheduler)
+    api.fail(("slow", 4))
+    api.fail(503, 1000, "GET", "/pods")
+    api.forget()
+    error = []
+    asking = threading.Thread(target=lambda: error.append(scheduler.bind(thing, "node-1")))
+    asking.start()
+    wait_until(lambda: thing["metadata"]["uid"] in api.bound)
+    end_bind(api, thing)
+    before = len(api.seen("GET", "/pods"))
+    api.faults.clear()
+    check(wait_until(lambda: len(api.seen("GET", "/pods")) >= before + 2, 4), "a list and the next watch begin before the answer")
+    asking.join(30)
+    check_equal(error, [""], "the answer says that it is bound")
+    check_equal([p["uid"] for p in scheduler.view()["reserved"]], [thing["metadata"]["uid"]], "so its devices are its own")
+    begun = time.monotonic()
+    check(wait_until(lambda: fits(scheduler, pod(CARD_MIB), ["node-1"]), 40, 0.5), "until the API server was asked about it")
+    check(25 < time.monotonic() - begun < 35, "half a minute later", time.monotonic() - begun)
+    scheduler.end()
+
+
 def test_what_is_asked_to_wait_waits(api, scheduler):
     thing = begin_bind(api, scheduler)
     api.fail(429)
@@ -53,8 +149,8 @@ def test_what_is_asked_to_wait_waits(api, scheduler):
 
 def test_an_answer_that_never_came(api, scheduler):
     """Whether it was done or not, the pod has its devices, and others do not."""
-    for act in ("lost", "late", "cut", 500, 503):
-        for times in (1, 3):
+    for act in ("lost", "late", "cut", 500, 503, *LIES):
+        for times in (1, 3) if isinstance(act, str) else (3,):
             thing = begin_bind(api, scheduler)
             uid = thing["metadata"]["uid"]
             api.fail(act, times)
@@ -319,7 +415,7 @@ def test_kills(rounds, seed):
     api = crowded_api()
     scheduler = Scheduler(api)
     wrong = []
-    crowd = Crowd(api, scheduler, [500, "cut", "lost"])
+    crowd = Crowd(api, scheduler, ACCIDENTS[1])
     for number in range(rounds):
         crowd.start(seed * 1000 + number)
         time.sleep(chance.uniform(0.05, 0.5))
@@ -356,9 +452,11 @@ def main():
         scheduler = Scheduler(api)
         run_each(
             api, scheduler,
-            test_what_is_refused_is_given_back, test_what_is_asked_to_wait_waits, test_an_answer_that_never_came,
+            test_what_is_refused_is_given_back, test_what_is_certain, test_what_is_not_certain, test_what_somebody_else_bound,
+            test_what_is_asked_to_wait_waits, test_an_answer_that_never_came,
             test_a_bind_that_is_done_late, test_nothing_is_sent_twice_unseen, test_while_the_api_server_is_away, test_a_bind_asked_for_twice, test_stopping,
         )  # fmt: skip
+        test_an_answer_after_the_end()
     finish()
 
 

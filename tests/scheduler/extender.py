@@ -18,7 +18,7 @@ def test_a_pod_is_placed_with_one_write(api, scheduler):
     check_equal(scheduler.bind(thing, chosen), "", "a bind has no error")
     made = api.requests[before:]
     path = f"/api/v1/namespaces/ns/pods/{thing['metadata']['name']}/binding"
-    check_equal([(m, p) for m, p, _ in made], [("POST", path)], "a pod costs one request, the Binding")
+    check_equal([made_of[:2] for made_of in made], [("POST", path)], "a pod costs one request, the Binding")
     written = made[0][2]
     metadata = written["metadata"]
     check_equal(written["target"]["name"], chosen, "whose target is the node")
@@ -56,7 +56,7 @@ def test_a_resource_of_ours_without_a_device(api, scheduler):
     check_equal(scheduler.filter(thing, ["node-1", "elsewhere"])["NodeNames"], ["node-1", "elsewhere"], "a pod that asks for 0 devices passes")
     before = len(api.requests)
     check_equal(scheduler.bind(thing, "elsewhere"), "", "it is bound to whichever node was chosen")
-    (written,) = [body for _, _, body in api.requests[before:]]
+    (written,) = [request[2] for request in api.requests[before:]]
     check_equal((written["target"]["name"], written["metadata"].get("annotations"), written["metadata"].get("labels")), ("elsewhere", {}, None), "with nothing said of devices")
     check_equal(scheduler.view()["reserved"], [], "it holds nothing")
     api.delete(PODS, f"ns/{thing['metadata']['name']}")

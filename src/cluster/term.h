@@ -1,0 +1,100 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/*
+ * Whether this scheduler may decide, and send what it decided.
+ *
+ * Of several schedulers one decides: the one whose kube-scheduler, on the same host, holds the
+ * Lease. That the Lease was ours when we last looked is not enough: this process may have stood
+ * still since, the network may be gone, a clock may have been set. So nothing is sent unless the
+ * last renewal is young, by two clocks:
+ *
+ * - by the time of day, which the kube-scheduler beside us wrote into the Lease. It is this
+ *   machine's clock. A clock that was set makes the renewal too old, or one of the future; neither
+ *   counts, and the next renewal, after 2 s, heals it.
+ * - by the monotonic clock, from the last look that did not show this renewal yet.
+ *
+ *     renewed            fresh            expired: others may take the Lease
+ *     |----- sends ------|---- margin ----|
+ *                        |-- settles --|
+ *
+ * What is sent carries a server-side timeout (bind_ns). A third more than that after it was sent it
+ * has settled: it is carried out, or never will be. The margin is at least as long, so whoever
+ * takes an expired Lease has nothing to wait for. Whoever takes it earlier (it was released, or
+ * deleted), or did not look for so long that a renewal may have been missed, waits until the former
+ * leader's last Binding has settled: that leader may not have noticed yet. After that the pods are
+ * listed: what a former leader bound is in that list. Only then does the new term decide.
+ *
+ * Without an election the term begins with the process, and waits for what the process before it
+ * may have sent.
+ *
+ * Pure: times come in. now_ns is a monotonic clock's, wall_ns is since 1970.
+ */
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum {
+    TERM_HOLDER_SIZE = 512,
+};
+
+struct term_options {
+    const char *host; /* whose kube-scheduler makes us the leader; NULL: there is no election */
+    int64_t bind_ns;  /* what we send is carried out in this time, or the server gives up */
+};
+
+enum term_state {
+    TERM_OTHERS = 1, /* the Lease is somebody else's, or nobody's */
+    TERM_WAITING,    /* it is ours; what others sent has not settled yet */
+    TERM_LISTING,    /* pods are being listed */
+    TERM_OURS,
+};
+
+struct term {
+    struct term_options options;
+    enum term_state state;
+    int64_t settled_ns; /* what others have sent has settled by then */
+
+    /* The Lease, as it was seen last. */
+    bool looked; /* it was looked at before */
+    char holder[TERM_HOLDER_SIZE];
+    uint64_t transitions;
+    int64_t acquired_wall_ns, renewed_wall_ns, duration_ns;
+    int64_t renewed_after_ns, renewed_before_ns; /* when, at the earliest and at the latest */
+    int64_t asked_ns;                            /* when the last look was begun */
+};
+
+struct lease {
+    const char *holder; /* "": nobody */
+    uint64_t transitions;
+    int64_t acquired_wall_ns, renewed_wall_ns, duration_ns;
+};
+
+/* The options' text is the caller's. */
+void term_init(struct term *term, const struct term_options *options, int64_t now_ns);
+
+/* What a look at the Lease did. */
+enum term_change {
+    TERM_UNCHANGED = 1,
+    TERM_ENDED, /* it was ours */
+    TERM_BEGAN, /* it is ours now, after somebody else's term or after one of our own */
+};
+
+/* A look at the Lease, begun at asked_ns, has shown this; NULL: there is none. */
+enum term_change term_see(struct term *term, const struct lease *lease, int64_t asked_ns,
+                          int64_t now_ns, int64_t wall_ns);
+
+/* Whether pods are to be listed now: said once a term. Not before settled_ns. */
+bool term_should_list(struct term *term, int64_t now_ns);
+
+/* That list, or a later one, is complete. Whether decisions begin with it. */
+bool term_listed(struct term *term);
+
+/* How old the last renewal is at most; INT64_MAX: not known. */
+int64_t term_age_ns(const struct term *term, int64_t now_ns, int64_t wall_ns);
+
+/* Whether what was decided may be sent, and whether it may be decided. */
+bool term_may_send(const struct term *term, int64_t now_ns, int64_t wall_ns);
+
+/* Why it may not, for a person. */
+const char *term_why_not(const struct term *term);

@@ -1,0 +1,473 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* Terms, stepped by hand. kube-scheduler's default lease: 15 s, renewed every 2 s. */
+
+#include "cluster/term.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/check.h"
+
+#define S INT64_C(1000000000)
+#define DAY (INT64_C(20000) * 86400 * S) /* the time of day when the monotonic clock began */
+
+static const struct term_options options = {.host = "us", .bind_ns = 3 * S};
+
+static struct lease lease_of(const char *holder, uint64_t transitions, int64_t acquired_ns,
+                             int64_t renewed_ns)
+{
+    return (struct lease){.holder = holder,
+                          .transitions = transitions,
+                          .acquired_wall_ns = DAY + acquired_ns,
+                          .renewed_wall_ns = DAY + renewed_ns,
+                          .duration_ns = 15 * S};
+}
+
+/* A look that takes no time, at a clock that was never set. */
+static enum term_change see(struct term *term, struct lease lease, int64_t now_ns)
+{
+    return term_see(term, &lease, now_ns, now_ns, DAY + now_ns);
+}
+
+static bool may_send(const struct term *term, int64_t now_ns)
+{
+    return term_may_send(term, now_ns, DAY + now_ns);
+}
+
+/* Ours since long, with a look every second from 0 s to 4 s. */
+static void begin(struct term *term)
+{
+    term_init(term, &options, 0);
+    assert_int_equal(see(term, lease_of("us_1", 7, -1000 * S, -S), 0), TERM_BEGAN);
+    assert_int_equal(see(term, lease_of("us_1", 7, -1000 * S, S), 2 * S), TERM_UNCHANGED);
+    assert_false(term_should_list(term, 4 * S - 1)); /* what a process before this one sent */
+    assert_false(may_send(term, 4 * S));
+    assert_true(term_should_list(term, 4 * S));
+    assert_false(term_should_list(term, 4 * S));
+    assert_false(may_send(term, 4 * S));
+    assert_int_equal(see(term, lease_of("us_1", 7, -1000 * S, 3 * S), 4 * S), TERM_UNCHANGED);
+    assert_true(term_listed(term));
+    assert_false(term_listed(term));
+    assert_true(may_send(term, 4 * S));
+}
+
+static void test_nothing_is_sent_when_the_renewal_is_old(void **state)
+{
+    struct term term;
+
+    (void)state;
+    begin(&term); /* renewed after 2 s, seen at 4 s */
+    assert_true(may_send(&term, 12 * S - 1));
+    assert_false(may_send(&term, 12 * S));
+    assert_string_equal(term_why_not(&term), "the lease was not renewed in time");
+    assert_int_equal(see(&term, lease_of("us_1", 7, -1000 * S, 13 * S), 14 * S), TERM_UNCHANGED);
+    assert_false(may_send(&term, 14 * S)); /* it may be as old as the look before */
+    assert_int_equal(see(&term, lease_of("us_1", 7, -1000 * S, 15 * S), 15 * S), TERM_UNCHANGED);
+    assert_true(may_send(&term, 15 * S)); /* the same term goes on */
+}
+
+static void test_a_process_that_stood_still_sends_nothing(void **state)
+{
+    struct term term;
+    struct lease old = lease_of("us_1", 7, -1000 * S, 5 * S);
+
+    (void)state;
+    begin(&term);
+    /* Stopped between asking and reading the answer, and before sending. */
+    assert_int_equal(term_see(&term, &old, 6 * S, 60 * S, DAY + 60 * S), TERM_UNCHANGED);
+    assert_false(may_send(&term, 60 * S));
+}
+
+static void test_a_clock_that_was_set_counts_against_it(void **state)
+{
+    struct term term;
+
+    (void)state;
+    begin(&term);
+    assert_false(term_may_send(&term, 5 * S, DAY + 3600 * S));
+    assert_false(term_may_send(&term, 5 * S, DAY - 3600 * S));
+    assert_true(term_may_send(&term, 5 * S, DAY + 5 * S));
+    /* Set back by as much as the machine stood still: the other clock tells. */
+    assert_false(term_may_send(&term, 60 * S, DAY + 5 * S));
+    /* Renewed by the clock as it is now. */
+    assert_int_equal(see(&term, lease_of("us_1", 7, -1000 * S, -3600 * S), 6 * S), TERM_UNCHANGED);
+    assert_int_equal(see(&term, lease_of("us_1", 7, -1000 * S, -3598 * S), 7 * S), TERM_UNCHANGED);
+    assert_true(term_may_send(&term, 8 * S, DAY - 3597 * S));
+}
+
+static void test_the_first_look_does_not_tell_how_old_a_renewal_is(void **state)
+{
+    struct term term;
+
+    (void)state;
+    term_init(&term, &options, 0);
+    assert_int_equal(see(&term, lease_of("us_1", 7, -1000 * S, 0), 0), TERM_BEGAN);
+    assert_true(term_should_list(&term, 5 * S));
+    assert_true(term_listed(&term));
+    assert_false(may_send(&term, 5 * S));
+    assert_true(term_age_ns(&term, 5 * S, DAY + 5 * S) == INT64_MAX);
+    assert_int_equal(see(&term, lease_of("us_1", 7, -1000 * S, 5 * S), 6 * S), TERM_UNCHANGED);
+    assert_true(may_send(&term, 6 * S));
+}
+
+static void test_whoever_takes_an_expired_lease_has_nothing_to_wait_for(void **state)
+{
+    struct term term;
+
+    (void)state;
+    term_init(&term, &options, 0);
+    assert_int_equal(see(&term, lease_of("other_1", 7, -1000 * S, 18 * S), 19 * S), TERM_UNCHANGED);
+    assert_int_equal(see(&term, lease_of("other_1", 7, -1000 * S, 20 * S), 21 * S), TERM_UNCHANGED);
+    assert_false(may_send(&term, 22 * S));
+    assert_int_equal(see(&term, lease_of("other_1", 7, -1000 * S, 20 * S), 34 * S), TERM_UNCHANGED);
+    assert_int_equal(see(&term, lease_of("us_1", 8, 35 * S, 35 * S), 35 * S), TERM_BEGAN);
+    assert_true(term_should_list(&term, 35 * S));
+    assert_true(term_listed(&term));
+    assert_true(may_send(&term, 35 * S));
+}
+
+static void test_whoever_takes_a_released_lease_waits_for_the_former_leader(void **state)
+{
+    struct lease released = {.holder = "", .transitions = 7, .duration_ns = S};
+    struct term term;
+
+    (void)state;
+    term_init(&term, &options, 0);
+    assert_int_equal(see(&term, lease_of("other_1", 7, -1000 * S, 18 * S), 19 * S), TERM_UNCHANGED);
+    assert_int_equal(see(&term, lease_of("other_1", 7, -1000 * S, 20 * S), 20 * S), TERM_UNCHANGED);
+    assert_int_equal(see(&term, released, 21 * S), TERM_UNCHANGED);
+    assert_int_equal(see(&term, lease_of("us_1", 8, 22 * S, 22 * S), 22 * S), TERM_BEGAN);
+    /* It may have renewed it until then, may send for 10 s after that, and that settles in 4 s. */
+    assert_false(term_should_list(&term, 35 * S - 1));
+    assert_true(term_should_list(&term, 35 * S));
+}
+
+static void test_a_deleted_lease_ends_the_term_and_is_waited_for(void **state)
+{
+    struct term term;
+
+    (void)state;
+    begin(&term);
+    assert_int_equal(term_see(&term, NULL, 5 * S, 5 * S, DAY + 5 * S), TERM_ENDED);
+    assert_false(may_send(&term, 5 * S));
+    assert_int_equal(term_see(&term, NULL, 6 * S, 6 * S, DAY + 6 * S), TERM_UNCHANGED);
+    assert_int_equal(see(&term, lease_of("us_1", 0, 7 * S, 7 * S), 7 * S), TERM_BEGAN);
+    assert_false(term_should_list(&term, 19 * S - 1));
+    assert_true(term_should_list(&term, 19 * S));
+}
+
+static void test_a_lease_lost_and_won_again_is_a_new_term(void **state)
+{
+    struct term term;
+
+    (void)state;
+    begin(&term);
+    assert_int_equal(see(&term, lease_of("other_1", 8, 20 * S, 20 * S), 20 * S), TERM_ENDED);
+    assert_string_equal(term_why_not(&term),
+                        "this scheduler is not the leader: the lease is not its kube-scheduler's");
+    assert_int_equal(see(&term, lease_of("other_1", 8, 20 * S, 20 * S), 39 * S), TERM_UNCHANGED);
+    assert_int_equal(see(&term, lease_of("us_1", 9, 40 * S, 40 * S), 40 * S), TERM_BEGAN);
+    assert_false(may_send(&term, 40 * S));
+    assert_true(term_should_list(&term, 40 * S));
+    /* Between two looks it was somebody else's. */
+    assert_int_equal(see(&term, lease_of("us_1", 11, 43 * S, 43 * S), 43 * S), TERM_BEGAN);
+    assert_false(term_listed(&term)); /* that list began before */
+    assert_false(may_send(&term, 43 * S));
+    assert_false(term_should_list(&term, 57 * S - 1));
+    assert_int_equal(see(&term, lease_of("us_1", 11, 43 * S, 43 * S), 59 * S), TERM_UNCHANGED);
+    /* The kube-scheduler beside us was started anew. */
+    assert_int_equal(see(&term, lease_of("us_2", 12, 60 * S, 60 * S), 60 * S), TERM_BEGAN);
+    assert_true(term_should_list(&term, 60 * S));
+}
+
+static void test_who_did_not_look_does_not_know_when_the_former_renewed(void **state)
+{
+    struct term term;
+
+    (void)state;
+    term_init(&term, &options, 0);
+    assert_int_equal(see(&term, lease_of("other_1", 7, -1000 * S, 20 * S), 20 * S), TERM_UNCHANGED);
+    assert_int_equal(see(&term, lease_of("us_1", 8, 59 * S, 59 * S), 60 * S), TERM_BEGAN);
+    assert_false(term_should_list(&term, 74 * S - 1));
+    assert_true(term_should_list(&term, 74 * S));
+}
+
+static void test_a_holder_that_came_and_went_between_two_looks_is_waited_for(void **state)
+{
+    struct term term;
+
+    (void)state;
+    term_init(&term, &options, 0);
+    assert_int_equal(term_see(&term, NULL, 20 * S, 20 * S, DAY + 20 * S), TERM_UNCHANGED);
+    assert_int_equal(see(&term, lease_of("us_1", 2, 21 * S, 21 * S), 21 * S), TERM_BEGAN);
+    assert_false(term_should_list(&term, 35 * S - 1));
+    assert_true(term_should_list(&term, 35 * S));
+
+    term_init(&term, &options, 0);
+    assert_int_equal(term_see(&term, NULL, 20 * S, 20 * S, DAY + 20 * S), TERM_UNCHANGED);
+    assert_int_equal(see(&term, lease_of("us_1", 0, 21 * S, 21 * S), 21 * S), TERM_BEGAN);
+    assert_true(term_should_list(&term, 21 * S)); /* the first lease there is */
+}
+
+static void test_a_lease_that_was_ours_before_we_looked(void **state)
+{
+    struct term term;
+
+    (void)state;
+    term_init(&term, &options, 100 * S);
+    assert_int_equal(see(&term, lease_of("us_1", 7, 99 * S, 99 * S), 100 * S), TERM_BEGAN);
+    /* Somebody else may have held it until 99 s. */
+    assert_false(term_should_list(&term, 113 * S - 1));
+    assert_true(term_should_list(&term, 113 * S));
+
+    term_init(&term, &options, 100 * S);
+    assert_int_equal(see(&term, lease_of("us_1", 7, 500 * S, 500 * S), 100 * S), TERM_BEGAN);
+    assert_false(term_should_list(&term, 114 * S - 1)); /* acquired in the future: not known when */
+    assert_true(term_should_list(&term, 114 * S));
+}
+
+static void test_whose_lease_it_is(void **state)
+{
+    static const char *const others[] = {"", "u_1", "usa_1", "us-1_1", "them_1", "US_1", "_us"};
+    static const char *const ours[] = {"us_1", "us", "us_"};
+    struct term term;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++) {
+        term_init(&term, &options, 0);
+        assert_int_equal(see(&term, lease_of(others[i], 0, 0, 0), 0), TERM_UNCHANGED);
+    }
+    for (size_t i = 0; i < sizeof(ours) / sizeof(ours[0]); i++) {
+        term_init(&term, &options, 0);
+        assert_int_equal(see(&term, lease_of(ours[i], 0, 0, 0), 0), TERM_BEGAN);
+    }
+}
+
+static void test_a_lease_too_short_for_a_binding_is_never_used(void **state)
+{
+    struct lease lease = lease_of("us_1", 7, -1000 * S, 0);
+    struct term term;
+
+    (void)state;
+    lease.duration_ns = 4 * S;
+    term_init(&term, &options, 0);
+    (void)see(&term, lease, 0);
+    lease.renewed_wall_ns += S;
+    (void)see(&term, lease, S);
+    assert_true(term_should_list(&term, 100 * S));
+    assert_true(term_listed(&term));
+    assert_false(may_send(&term, S));
+    assert_string_equal(term_why_not(&term),
+                        "the lease is too short for the time that a Binding may take");
+}
+
+static void test_without_an_election_only_the_process_before_is_waited_for(void **state)
+{
+    const struct term_options alone = {.bind_ns = 3 * S};
+    struct term term;
+
+    (void)state;
+    term_init(&term, &alone, 100 * S);
+    assert_false(term_should_list(&term, 104 * S - 1));
+    assert_true(term_should_list(&term, 104 * S));
+    assert_false(may_send(&term, 104 * S));
+    assert_true(term_listed(&term));
+    assert_true(may_send(&term, 104 * S));
+    assert_true(may_send(&term, 1000000 * S));
+}
+
+/*
+ * Two schedulers and their kube-schedulers, stepped at random, any of them stopped for any time,
+ * the clocks of their machines set now and then. A Binding is carried out up to 3 s after it was
+ * sent. The judge: when pods are listed for a new term, nothing of a former term is carried out
+ * after.
+ */
+enum {
+    HOSTS = 2,
+};
+
+static uint64_t random_state;
+
+static int64_t draw(int64_t below)
+{
+    random_state ^= random_state << 13;
+    random_state ^= random_state >> 7;
+    random_state ^= random_state << 17;
+    return (int64_t)(random_state >> 20) % below;
+}
+
+static struct host {
+    struct term term;
+    char name[8], identity[16];
+    int64_t stopped_until_ns;         /* the extender */
+    int64_t kube_stopped_until_ns;    /* its kube-scheduler */
+    int64_t wall_offset_ns, set_ns;   /* of the machine's clock; when it was set */
+    struct lease observed;            /* by kube-scheduler, and when */
+    int64_t observed_ns, next_try_ns; /* of kube-scheduler's */
+    int64_t asked_ns;                 /* 0: no look is under way */
+    struct lease answer;              /* to it */
+    char answer_holder[16];
+} hosts[HOSTS];
+
+static struct {
+    struct lease lease;
+    char holder[16];
+    int64_t listed_ns[HOSTS]; /* when the list of its term began; INT64_MAX: none */
+    int64_t carried_out_ns[HOSTS];
+    uint64_t sends, terms;
+} server;
+
+static bool is_same_lease(const struct lease *a, const struct lease *b)
+{
+    return a->renewed_wall_ns == b->renewed_wall_ns && a->transitions == b->transitions;
+}
+
+/* As client-go's leader election does it. */
+static void step_kube_scheduler(struct host *host, int64_t now_ns)
+{
+    bool mine = strcmp(server.holder, host->identity) == 0;
+
+    if (now_ns < host->kube_stopped_until_ns || now_ns < host->next_try_ns)
+        return;
+    host->next_try_ns = now_ns + (mine ? 2 * S : 2 * S + draw(2400) * S / 1000);
+    if (!is_same_lease(&host->observed, &server.lease)) {
+        host->observed = server.lease;
+        host->observed_ns = now_ns;
+    }
+    if (!mine && server.holder[0] && host->observed_ns + 15 * S >= now_ns)
+        return;
+    if (!mine) {
+        server.lease.transitions++;
+        server.lease.acquired_wall_ns = DAY + now_ns + host->wall_offset_ns;
+        (void)strcpy(server.holder, host->identity);
+    }
+    server.lease.renewed_wall_ns = DAY + now_ns + host->wall_offset_ns;
+    server.lease.duration_ns = 15 * S;
+}
+
+static void send_binding(unsigned self, int64_t now_ns)
+{
+    int64_t done_ns = now_ns + draw(3 * S);
+
+    server.sends++;
+    server.carried_out_ns[self] =
+        done_ns > server.carried_out_ns[self] ? done_ns : server.carried_out_ns[self];
+    for (unsigned other = 0; other < HOSTS; other++)
+        assert_false(other != self && server.listed_ns[other] != INT64_MAX &&
+                     hosts[other].term.state >= TERM_LISTING &&
+                     strcmp(server.holder, hosts[other].identity) == 0 &&
+                     done_ns > server.listed_ns[other]);
+}
+
+static void step_look(struct host *host, int64_t now_ns)
+{
+    if (!host->asked_ns) {
+        host->asked_ns = now_ns;
+        host->answer = server.lease;
+        (void)strcpy(host->answer_holder, server.holder);
+        host->answer.holder = host->answer_holder;
+        return;
+    }
+    (void)term_see(&host->term, &host->answer, host->asked_ns, now_ns,
+                   DAY + now_ns + host->wall_offset_ns);
+    host->asked_ns = 0;
+}
+
+static void step_extender(unsigned self, int64_t now_ns)
+{
+    struct host *host = &hosts[self];
+
+    if (now_ns < host->stopped_until_ns)
+        return;
+    step_look(host, now_ns);
+    if (host->term.state < TERM_LISTING)
+        server.listed_ns[self] = INT64_MAX;
+    if (term_should_list(&host->term, now_ns)) {
+        server.listed_ns[self] = now_ns;
+        server.terms++;
+        for (unsigned other = 0; other < HOSTS; other++)
+            assert_false(other != self && server.carried_out_ns[other] > now_ns);
+    } else if (draw(2)) {
+        (void)term_listed(&host->term);
+    }
+    if (term_may_send(&host->term, now_ns, DAY + now_ns + host->wall_offset_ns))
+        send_binding(self, now_ns);
+}
+
+static void disturb(struct host *host, int64_t now_ns)
+{
+    switch (draw(40)) {
+    case 0:
+        host->stopped_until_ns = now_ns + draw(40 * S);
+        break;
+    case 1:
+        host->kube_stopped_until_ns = now_ns + draw(40 * S);
+        break;
+    case 2:
+        host->wall_offset_ns += draw(7200 * S) - 3600 * S;
+        host->set_ns = now_ns;
+        break;
+    case 3: /* started anew; that the clock was just set it could not know */
+        if (now_ns - host->set_ns < 60 * S)
+            break;
+        term_init(&host->term, &(struct term_options){host->name, 3 * S}, now_ns);
+        host->asked_ns = 0;
+        break;
+    case 4: /* the Lease is released, or deleted */
+        if (draw(3) == 0)
+            server.holder[0] = '\0';
+        break;
+    default:
+        break;
+    }
+}
+
+static void test_two_that_are_disturbed_never_decide_at_once(void **state)
+{
+    int64_t now_ns = S;
+
+    (void)state;
+    random_state = UINT64_C(0x9e3779b97f4a7c15);
+    memset(&server, 0, sizeof(server));
+    for (unsigned i = 0; i < HOSTS; i++) {
+        hosts[i] = (struct host){0};
+        (void)snprintf(hosts[i].name, sizeof(hosts[i].name), "h%u", i);
+        (void)snprintf(hosts[i].identity, sizeof(hosts[i].identity), "h%u_x", i);
+        term_init(&hosts[i].term, &(struct term_options){hosts[i].name, 3 * S}, now_ns);
+        server.listed_ns[i] = INT64_MAX;
+    }
+    for (unsigned i = 0; i < 2000000; i++) {
+        struct host *host = &hosts[i % HOSTS];
+
+        now_ns += draw(S);
+        step_kube_scheduler(host, now_ns);
+        step_extender(i % HOSTS, now_ns);
+        if (draw(20) == 0)
+            disturb(host, now_ns);
+    }
+    assert_true(server.sends > 10000 && server.terms > 1000);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_nothing_is_sent_when_the_renewal_is_old),
+        cmocka_unit_test(test_a_process_that_stood_still_sends_nothing),
+        cmocka_unit_test(test_a_clock_that_was_set_counts_against_it),
+        cmocka_unit_test(test_the_first_look_does_not_tell_how_old_a_renewal_is),
+        cmocka_unit_test(test_whoever_takes_an_expired_lease_has_nothing_to_wait_for),
+        cmocka_unit_test(test_whoever_takes_a_released_lease_waits_for_the_former_leader),
+        cmocka_unit_test(test_a_deleted_lease_ends_the_term_and_is_waited_for),
+        cmocka_unit_test(test_a_lease_lost_and_won_again_is_a_new_term),
+        cmocka_unit_test(test_who_did_not_look_does_not_know_when_the_former_renewed),
+        cmocka_unit_test(test_a_holder_that_came_and_went_between_two_looks_is_waited_for),
+        cmocka_unit_test(test_a_lease_that_was_ours_before_we_looked),
+        cmocka_unit_test(test_whose_lease_it_is),
+        cmocka_unit_test(test_a_lease_too_short_for_a_binding_is_never_used),
+        cmocka_unit_test(test_without_an_election_only_the_process_before_is_waited_for),
+        cmocka_unit_test(test_two_that_are_disturbed_never_decide_at_once),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
