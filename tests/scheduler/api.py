@@ -310,7 +310,7 @@ def handler_for(api):
             with api.lock:
                 api.requests.append((self.command, url.path, body, query))
             act = api.fault_for(self.command, url.path)
-            if isinstance(act, tuple):  # a status, and Retry-After
+            if isinstance(act, tuple) and isinstance(act[0], int):  # a status, and Retry-After
                 return self.refuse(act[0], f"told to refuse with {act[0]}", {"Retry-After": str(act[1])})
             if isinstance(act, int):
                 return self.refuse_as_told(act)
