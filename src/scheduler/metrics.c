@@ -383,8 +383,10 @@ static struct roll *roll_new(const struct scheduler *scheduler)
     roll->refs = 1;
     roll->made_ns = clock_now_ns();
     roll->arena = arena_new(NAMES_MAX);
+    /* What is granted is told by the leader alone: sums over the replicas count it once. */
     if (!roll->arena ||
-        cluster_list(scheduler->cluster, roll->arena, &roll->nodes, &roll->pods) < 0) {
+        (leader_leads(scheduler) &&
+         cluster_list(scheduler->cluster, roll->arena, &roll->nodes, &roll->pods) < 0)) {
         roll_unref(roll);
         return NULL;
     }

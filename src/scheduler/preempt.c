@@ -6,6 +6,8 @@
  * in vain.
  */
 
+#include <errno.h>
+
 #include "base/log.h"
 #include "base/strbuf.h"
 #include "scheduler/scheduler.h"
@@ -33,11 +35,13 @@ void handle_preempt(void *data, struct http_request *request)
     struct preempt_args args;
     struct error err = ERROR_INIT;
     yyjson_doc *doc;
-    int r = -1;
+    int r = -EINVAL;
 
     doc = read_body(scheduler, request, &err);
     if (doc)
         r = wire_read_preempt(yyjson_doc_get_root(doc), scheduler->request_arena, &args, &err);
+    if (r == 0 && !leader_may_decide(scheduler))
+        r = error_set(&err, -EAGAIN, "%s", leader_why_not(scheduler));
     if (r == 0)
         r = cluster_preempt(scheduler->cluster, &args.pod, args.victims, &args.count,
                             scheduler->request_arena, &err);
