@@ -77,7 +77,7 @@ class Scheduler:
         begun = time.monotonic()
         self.process = subprocess.Popen(
             [build / "src/scheduler/hami-scheduler", "--http_bind=127.0.0.1:19443",
-             "--metrics-bind-address=127.0.0.1:19395", f"--cert_file={folder}/cert.pem",
+             "--metrics-bind-address=127.0.0.1:19395", "--bind-timeout=100ms", f"--cert_file={folder}/cert.pem",
              f"--key_file={folder}/key.pem", f"--kubeconfig={folder}/kubeconfig",
              f"--device-config-file={SOURCE}/tests/data/vectors/config-default.yaml", "--node-scheduler-policy=spread"],
             stderr=(folder / "log").open("w"),
@@ -87,6 +87,8 @@ class Scheduler:
                 raise SystemExit((folder / "log").read_text())
             time.sleep(0.01)
         self.ready_s = time.monotonic() - begun
+        while b"\nhami_scheduler_leader 1\n" not in urllib.request.urlopen("http://127.0.0.1:19395/metrics").read():
+            time.sleep(0.05)
 
     def ready(self):
         context = ssl._create_unverified_context()

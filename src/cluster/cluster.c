@@ -77,6 +77,11 @@ void cluster_keep(struct cluster *cluster, enum cluster_kind kind, const char *k
         pod->seen = cluster->list[kind];
 }
 
+void cluster_hold(struct cluster *cluster, const char *why)
+{
+    cluster->held = why;
+}
+
 bool cluster_is_ready(const struct cluster *cluster)
 {
     return cluster->complete[CLUSTER_NODES] && cluster->complete[CLUSTER_PODS];

@@ -87,6 +87,9 @@ void cluster_keep(struct cluster *cluster, enum cluster_kind kind, const char *k
 /* Both lists were complete once: before that nothing is decided. */
 bool cluster_is_ready(const struct cluster *cluster);
 
+/* NULL: decisions may be made. Else cluster_filter() says why not; the text is the caller's. */
+void cluster_hold(struct cluster *cluster, const char *why);
+
 /* Ends the reservations whose time is over. Cheap when there are none. */
 void cluster_expire(struct cluster *cluster, int64_t now_ns);
 
@@ -113,7 +116,8 @@ struct cluster_answer {
 
 /*
  * Chooses among the named nodes and reserves. A pod's earlier reservation is given back first. An
- * outcome, or -EBUSY while a bind of this pod is under way, -EAGAIN before cluster_is_ready(),
+ * outcome, or -EBUSY while a bind of this pod is under way, -EAGAIN before cluster_is_ready() and
+ * while cluster_hold() says so,
  * -EINVAL, -E2BIG for what the pod asks for, -ENOMEM; err says why.
  */
 int cluster_filter(struct cluster *cluster, const struct pod *pod, const char *const *names,

@@ -336,6 +336,8 @@ int cluster_filter(struct cluster *cluster, const struct pod *pod, const char *c
         return CLUSTER_NOT_OURS;
     if (!cluster_is_ready(cluster))
         return error_set(err, -EAGAIN, "nodes and pods are not all read yet");
+    if (cluster->held)
+        return error_set(err, -EAGAIN, "%s", cluster->held);
 
     cluster_expire(cluster, now_ns);
     freed = cluster->freed;

@@ -30,8 +30,8 @@ enum pod_state {
 struct cluster_pod {
     UT_hash_handle hh;                  /* by uid */
     const char *uid, *namespace, *name; /* behind the struct */
-    enum pod_state state;
-    bool kept;        /* POD_PLACED, POD_BOUND: what it holds is what we promised */
+    enum pod_state state : 8;
+    bool kept : 1;    /* POD_PLACED, POD_BOUND: what it holds is what we promised */
     unsigned seen;    /* POD_PLACED, POD_BOUND: the list that showed it, or was last, then */
     int64_t until_ns; /* POD_RESERVED, POD_EXPIRED: when its time is over; POD_BOUND: when it is to
                          be asked about; 0: it has none */
@@ -95,7 +95,8 @@ struct cluster {
     unsigned gathers;
     uint64_t freed; /* goes up when devices may have come free, or come at all */
     struct refused *refused;
-    bool unranked; /* a node came or went since the ranks were given */
+    bool unranked;    /* a node came or went since the ranks were given */
+    const char *held; /* why nothing is decided; NULL: it is */
     struct arena *scratch;
 };
 

@@ -9,6 +9,7 @@
  */
 
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 #include <time.h>
 #include <utlist.h>
@@ -27,6 +28,7 @@ enum {
     PAUSE_DOUBLINGS = 5,
     ANSWER_MS = 10000, /* then the caller is answered, even if the end is still unknown */
     RETRY_AFTER_MAX_S = 30,
+    GRACE_MS = 2000, /* for an answer to come, beyond the server's own time */
 };
 
 struct bind {
@@ -39,7 +41,8 @@ struct bind {
     unsigned pauses;
     struct bind_args args;
     struct strbuf body;
-    bool doubtful; /* a try may still be carried out */
+    struct kube_request *running; /* NULL: none */
+    bool doubtful;                /* a try may still be carried out */
     char why[WHY_SIZE];
 };
 
@@ -96,6 +99,12 @@ static void on_pause(uv_timer_t *timer)
     bind->after_pause(bind);
 }
 
+/* Never empty: that would say that the pod is bound. */
+static const char *why_of(const struct bind *bind)
+{
+    return bind->why[0] ? bind->why : "the pod could not be bound";
+}
+
 static bool is_overdue(const struct bind *bind)
 {
     return (uint64_t)clock_now_ns() - bind->begun_ns > ANSWER_MS * (uint64_t)NS_PER_MS;
@@ -106,7 +115,7 @@ static void pause_before(struct bind *bind, void (*what)(struct bind *bind), uns
     unsigned ms = PAUSE_FIRST_MS << MIN(bind->pauses, (unsigned)PAUSE_DOUBLINGS);
 
     if (is_overdue(bind))
-        answer(bind, bind->why);
+        answer(bind, why_of(bind));
     bind->pauses++;
     bind->after_pause = what;
     (void)uv_timer_start(&bind->pause, on_pause, MAX(ms, at_least_s * 1000), 0);
@@ -121,7 +130,7 @@ static void on_bound(struct bind *bind, enum cluster_bind_end how)
 
 static void on_not_bound(struct bind *bind, enum cluster_bind_end how)
 {
-    answer(bind, bind->why);
+    answer(bind, why_of(bind));
     end(bind, how);
 }
 
@@ -144,6 +153,7 @@ static void on_pod(void *data, const struct kube_answer *reply)
     struct bind *bind = data;
     struct pod pod;
 
+    bind->running = NULL;
     switch (read_found_pod(bind->scheduler, reply, bind->args.uid, &pod)) {
     case FOUND_NONE:
         on_not_bound(bind, CLUSTER_NOT_BOUND);
@@ -172,7 +182,7 @@ static void read_pod(struct bind *bind)
         .path = kube_pod_path(bind->args.namespace, bind->args.name, "", path),
     };
 
-    if (!call.path || kube_request(bind->scheduler->kube, &call, on_pod, bind, NULL) < 0)
+    if (!call.path || kube_request(bind->scheduler->kube, &call, on_pod, bind, &bind->running) < 0)
         pause_before(bind, read_pod, 0);
 }
 
@@ -198,6 +208,9 @@ static void on_binding(void *data, const struct kube_answer *reply)
     struct bind *bind = data;
     enum binding_end how = binding_read(reply);
 
+    bind->running = NULL;
+    if (reply->error == -ECANCELED && !bind->why[0])
+        COPY_TEXT(bind->why, leader_why_not(bind->scheduler));
     if (how != BINDING_DONE && !bind->why[0])
         COPY_TEXT(bind->why, reply->why);
     bind->doubtful |= how == BINDING_DOUBTFUL;
@@ -227,19 +240,31 @@ static void on_binding(void *data, const struct kube_answer *reply)
     }
 }
 
+static bool may_send(void *data)
+{
+    const struct bind *bind = data;
+
+    return leader_may_decide(bind->scheduler);
+}
+
+/* The server gives up after the time that the next leader waits for, and we soon after it. */
 static int post(struct bind *bind)
 {
-    char path[KUBE_PATH_SIZE];
+    unsigned timeout_ms = bind->scheduler->options.bind_timeout_ms;
+    char part[64], path[KUBE_PATH_SIZE];
     struct kube_call call = {
         .method = KUBE_POST,
-        .path = kube_pod_path(bind->args.namespace, bind->args.name, "/binding", path),
         .body = strbuf_text(&bind->body),
         .body_len = bind->body.len,
+        .timeout_ms = timeout_ms + GRACE_MS,
+        .may_send = may_send,
     };
 
+    (void)snprintf(part, sizeof(part), "/binding?timeout=%ums", timeout_ms);
+    call.path = kube_pod_path(bind->args.namespace, bind->args.name, part, path);
     if (bind->body.failed || !call.path)
         return -ENOMEM;
-    return kube_request(bind->scheduler->kube, &call, on_binding, bind, NULL);
+    return kube_request(bind->scheduler->kube, &call, on_binding, bind, &bind->running);
 }
 
 static void post_again(struct bind *bind)
@@ -269,6 +294,8 @@ static int begin(struct scheduler *scheduler, struct bind *bind, struct error *e
 
     if (scheduler->stopping)
         return error_set(err, -ESHUTDOWN, "the scheduler is stopping");
+    if (!leader_may_decide(scheduler))
+        return error_set(err, -EAGAIN, "%s", leader_why_not(scheduler));
     r = cluster_bind(scheduler->cluster, &what, clock_now_ns(), (int64_t)time(NULL),
                      scheduler->request_arena, &annotations, err);
     if (r < 0)
@@ -320,7 +347,7 @@ void handle_bind(void *data, struct http_request *request)
     bind->pause.data = bind;
 }
 
-void binds_abandon(struct scheduler *scheduler)
+static void leave_all(struct scheduler *scheduler, const char *why)
 {
     struct bind *bind, *next;
 
@@ -328,8 +355,19 @@ void binds_abandon(struct scheduler *scheduler)
     {
         log_warn("pod %s/%s: its bind to node %s is left alone", bind->args.namespace,
                  bind->args.name, bind->args.node);
-        answer(bind, "the scheduler is stopping");
+        kube_request_cancel(TAKE(bind->running));
+        answer(bind, why);
         DL_DELETE(scheduler->binds, bind);
         uv_close((uv_handle_t *)&bind->pause, on_closed);
     }
+}
+
+void binds_abandon(struct scheduler *scheduler)
+{
+    leave_all(scheduler, "the scheduler is stopping");
+}
+
+void binds_lose(struct scheduler *scheduler)
+{
+    leave_all(scheduler, "this scheduler is no longer the leader");
 }

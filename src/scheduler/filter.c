@@ -68,6 +68,8 @@ static bool decide(struct scheduler *scheduler, struct http_request *request,
     struct cluster_answer decision;
     int r;
 
+    cluster_hold(scheduler->cluster,
+                 leader_may_decide(scheduler) ? NULL : leader_why_not(scheduler));
     r = cluster_filter(scheduler->cluster, pod, args->names, args->count, clock_now_ns(),
                        scheduler->request_arena, &decision, &err);
     if (r < 0) {

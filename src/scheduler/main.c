@@ -49,6 +49,7 @@ static void complete_nodes(void *data)
 {
     cluster_complete(((struct scheduler *)data)->cluster, CLUSTER_NODES);
     say_if_ready(data);
+    leader_listed_nodes(data);
 }
 
 /* A deletion needs no more than a name; what can't be read otherwise keeps what was known of it. */
@@ -82,6 +83,7 @@ static void complete_pods(void *data)
 {
     cluster_complete(((struct scheduler *)data)->cluster, CLUSTER_PODS);
     say_if_ready(data);
+    leader_listed_pods(data);
 }
 
 static void take_pod(void *data, enum kube_event event, yyjson_val *object)
@@ -228,7 +230,8 @@ static void on_tick(uv_timer_t *timer)
 
     cluster_expire(scheduler->cluster, clock_now_ns());
     ask_about_unseen(scheduler);
-    remind(scheduler);
+    if (leader_may_decide(scheduler))
+        remind(scheduler);
 }
 
 static int make_state(struct scheduler *scheduler, struct error *err)
@@ -330,6 +333,8 @@ static void start_clocks(struct scheduler *scheduler)
     (void)uv_signal_init(&scheduler->loop, &scheduler->interrupt);
     (void)uv_timer_init(&scheduler->loop, &scheduler->tick);
     (void)uv_timer_init(&scheduler->loop, &scheduler->waiting.until);
+    (void)uv_timer_init(&scheduler->loop, &scheduler->leader.look);
+    (void)uv_timer_init(&scheduler->loop, &scheduler->leader.settled);
     scheduler->terminate.data = scheduler->interrupt.data = scheduler;
     scheduler->tick.data = scheduler->waiting.until.data = scheduler;
     (void)uv_signal_start(&scheduler->terminate, on_signal, SIGTERM);
@@ -348,6 +353,8 @@ static int start(struct scheduler *scheduler, struct error *err)
         r = serve(scheduler, err);
     if (r == 0)
         r = watch(scheduler, err);
+    if (r == 0)
+        r = leader_start(scheduler, err);
     return r;
 }
 
@@ -356,6 +363,7 @@ static void free_handles(struct scheduler *scheduler)
     filter_end_wait(scheduler);
     binds_abandon(scheduler);
     metrics_abandon(scheduler);
+    leader_stop(scheduler);
     uv_close((uv_handle_t *)&scheduler->terminate, NULL);
     uv_close((uv_handle_t *)&scheduler->interrupt, NULL);
     uv_close((uv_handle_t *)&scheduler->tick, NULL);

@@ -226,6 +226,7 @@ static void add_own(struct strbuf *buf, const struct scheduler *scheduler)
     const struct outcome binds[] = {{"done", scheduler->binds_done},
                                     {"failed", scheduler->binds_failed}};
     struct cluster_counts counts = cluster_count(scheduler->cluster);
+    double lease_age_s = leader_lease_age_s(scheduler);
     struct kube_counts kube;
 
     kube_client_counts(scheduler->kube, &kube);
@@ -239,6 +240,11 @@ static void add_own(struct strbuf *buf, const struct scheduler *scheduler)
     add_number(buf, "hami_scheduler_reservations", METRIC_GAUGE,
                "Pods whose devices are promised and not yet seen in force",
                (double)counts.reserved);
+    add_number(buf, "hami_scheduler_leader", METRIC_GAUGE, "1 while this replica decides",
+               leader_may_decide(scheduler));
+    if (lease_age_s >= 0)
+        add_number(buf, "hami_scheduler_lease_age_seconds", METRIC_GAUGE,
+                   "Time since the lease was seen to be renewed, by whoever holds it", lease_age_s);
     add_number(buf, "hami_scheduler_reminders_total", METRIC_COUNTER,
                "Pods of which kube-scheduler was told that there may be room for them now",
                (double)scheduler->reminders);

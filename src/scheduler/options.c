@@ -13,8 +13,9 @@
 
 enum kind {
     KIND_TEXT,
-    KIND_BOOL,    /* Go's: "--flag", "--flag=false" */
-    KIND_WITHOUT, /* HAMi's, without effect here: help says why */
+    KIND_BOOL,     /* Go's: "--flag", "--flag=false" */
+    KIND_DURATION, /* "3s" or "300ms", in ms */
+    KIND_WITHOUT,  /* HAMi's, without effect here: help says why */
 };
 
 struct row {
@@ -43,6 +44,14 @@ static const struct row rows[] = {
          "serve /metrics here, without TLS (:9395)"),
     TEXT("scheduler-name", scheduler_name, "NAME",
          "the scheduler that pods with devices are given to, and the source of events"),
+    {"leader-elect", KIND_BOOL, offsetof(struct options, leader_elect), "BOOL",
+     "decide only while the kube-scheduler of this host holds its lease: needed by more than one "
+     "replica (false)"},
+    TEXT("leader-elect-resource-name", lease_name, "NAME", "the lease's"),
+    TEXT("leader-elect-resource-namespace", lease_namespace, "NAMESPACE", "the lease's"),
+    {"bind-timeout", KIND_DURATION, offsetof(struct options, bind_timeout_ms), "TIME",
+     "how long the API server may take to bind a pod; a new leader or process waits a third longer "
+     "before it decides (3s)"},
     {"force-overwrite-default-scheduler", KIND_BOOL,
      offsetof(struct options, overwrite_default_scheduler), "BOOL",
      "of pods that name default-scheduler, too (true)"},
@@ -59,9 +68,6 @@ static const struct row rows[] = {
     WITHOUT("kube-timeout", "without effect: each request has its own time"),
     WITHOUT("node-lock-timeout", "without effect: nodes are not locked"),
     WITHOUT("node-lock-retry-timeout", "without effect: nodes are not locked"),
-    WITHOUT("leader-elect", "without effect yet: run one replica"),
-    WITHOUT("leader-elect-resource-name", "without effect yet"),
-    WITHOUT("leader-elect-resource-namespace", "without effect yet"),
     WITHOUT("legacy-metrics", "without effect: old names are not exported"),
     WITHOUT("enable-ascend", "without effect yet"),
     WITHOUT("enable-iluvatar", "without effect yet"),
@@ -72,6 +78,8 @@ static const struct row rows[] = {
 
 enum {
     KEY_FIRST = 0x1000, /* beyond the characters */
+    BIND_TIMEOUT_MIN_MS = 100,
+    BIND_TIMEOUT_MAX_MS = 60000,
 };
 
 static int parse_bool(const char *text, bool *ret_value)
@@ -88,6 +96,18 @@ static int parse_bool(const char *text, bool *ret_value)
     return -1;
 }
 
+static int parse_ms(const char *text, unsigned *ret_ms)
+{
+    size_t digits = strspn(text, "0123456789");
+    const char *unit = text + digits;
+    unsigned factor = strcmp(unit, "s") == 0 ? 1000 : strcmp(unit, "ms") == 0 ? 1 : 0;
+
+    if (digits == 0 || digits > 6 || factor == 0)
+        return -1;
+    *ret_ms = (unsigned)strtoul(text, NULL, 10) * factor;
+    return *ret_ms >= BIND_TIMEOUT_MIN_MS && *ret_ms <= BIND_TIMEOUT_MAX_MS ? 0 : -1;
+}
+
 static error_t set(const struct row *row, const char *argument, struct options *options,
                    struct argp_state *state)
 {
@@ -100,6 +120,10 @@ static error_t set(const struct row *row, const char *argument, struct options *
     case KIND_BOOL:
         if (parse_bool(argument ? argument : "true", (bool *)field) < 0)
             argp_error(state, "--%s=%s: neither true nor false", row->name, argument);
+        return 0;
+    case KIND_DURATION:
+        if (parse_ms(argument, (unsigned *)field) < 0)
+            argp_error(state, "--%s=%s: not a time from 100ms to 60s", row->name, argument);
         return 0;
     case KIND_WITHOUT:
         log_info("--%s: %s", row->name, row->help);
@@ -143,6 +167,9 @@ static error_t parse(int key, char *argument, struct argp_state *state)
         argp_error(state, "--device-config-file is needed");
     if (!options->cert_file != !options->key_file)
         argp_error(state, "--cert_file and --key_file go together");
+    if (options->leader_elect && (!options->lease_name || !options->lease_namespace))
+        argp_error(state, "--leader-elect needs --leader-elect-resource-name and "
+                          "--leader-elect-resource-namespace");
     check_policy("node-scheduler-policy", options->node_policy, state);
     check_policy("gpu-scheduler-policy", options->device_policy, state);
     return 0;
@@ -164,6 +191,7 @@ void options_parse(int argc, char **argv, struct options *ret_options)
         .node_policy = "binpack",
         .device_policy = "spread",
         .overwrite_default_scheduler = true,
+        .bind_timeout_ms = 3000,
     };
 
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {

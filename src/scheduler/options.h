@@ -16,6 +16,9 @@ struct options {
     const char *node_policy, *device_policy;
     const char *node_selector; /* NULL: all nodes */
     bool overwrite_default_scheduler;
+    bool leader_elect;
+    const char *lease_name, *lease_namespace; /* NULL: not given */
+    unsigned bind_timeout_ms;
     unsigned verbosity;
 };
 

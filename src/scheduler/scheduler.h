@@ -12,6 +12,7 @@
 #include "admit/admit.h"
 #include "base/arena.h"
 #include "cluster/cluster.h"
+#include "cluster/term.h"
 #include "config/device_config.h"
 #include "http/server.h"
 #include "kube/client.h"
@@ -30,6 +31,17 @@ struct waiting_filter {
     struct http_request *request; /* NULL: none waits */
     uint64_t last_ns;             /* when the last began to wait */
     uv_timer_t until;
+};
+
+/* Whether this scheduler is the one that decides. See cluster/term.h. */
+struct leader {
+    struct term term;
+    char host[256];
+    char path[KUBE_PATH_SIZE]; /* of the Lease */
+    uv_timer_t look;           /* the next look at it; begun at: */
+    int64_t asked_ns;          /* 0: none is under way */
+    uv_timer_t settled;        /* pods are to be listed */
+    bool blind;                /* the last look failed; it was said */
 };
 
 /* How often, and how long, something was done. Bounds of the buckets are in metrics.c. */
@@ -58,6 +70,7 @@ struct scheduler {
     uv_signal_t terminate, interrupt;
     uv_timer_t tick;
     struct waiting_filter waiting;
+    struct leader leader;
     struct bind *binds;         /* under way */
     struct question *questions; /* about unseen pods */
     struct scrape *scrapes;     /* pages of metrics being written */
@@ -76,6 +89,20 @@ http_handler_fn handle_filter, handle_bind, handle_webhook;
 void filter_end_wait(struct scheduler *scheduler);
 /* Answers what waits for a bind; what became of it the watch will show to whoever comes next. */
 void binds_abandon(struct scheduler *scheduler);
+
+/* No longer the leader: answers the callers, and leaves open what became of their binds. */
+void binds_lose(struct scheduler *scheduler);
+
+/* leader.c */
+int leader_start(struct scheduler *scheduler, struct error *err);
+void leader_stop(struct scheduler *scheduler);
+void leader_listed_nodes(struct scheduler *scheduler); /* the watch's list is complete */
+void leader_listed_pods(struct scheduler *scheduler);
+/* Whether decisions may be made, and sent, right now. */
+bool leader_may_decide(const struct scheduler *scheduler);
+const char *leader_why_not(const struct scheduler *scheduler);
+/* Since a renewal was seen, whoever holds the lease; -1: nobody does, or there is no election. */
+double leader_lease_age_s(const struct scheduler *scheduler);
 
 /* found.c: what the API server says of a pod that was asked for by name. */
 enum found {

@@ -4,6 +4,13 @@
 #include <errno.h>
 #include <string.h>
 #include <strings.h>
+#include <time.h>
+
+#include "base/util.h"
+
+/* In nanoseconds they, and sums of a few, fit into 64 bits. */
+#define TIME_MAX_S INT64_C(4000000000)
+#define LEASE_MAX_S INT64_C(1000000)
 
 yyjson_val *wire_get(yyjson_val *object, const char *key)
 {
@@ -95,6 +102,40 @@ int wire_read_bind(yyjson_val *root, struct bind_args *ret_args, struct error *e
     if (r == 0)
         *ret_args = args;
     return r;
+}
+
+/* "2026-01-31T12:00:00.123456Z", since 1970; 0 for what is no such time. */
+static int64_t read_time_ns(const char *text)
+{
+    struct tm utc = {0};
+    const char *at = strptime(text, "%Y-%m-%dT%H:%M:%S", &utc);
+    int64_t unit = INT64_C(1000000000), ns;
+    time_t seconds = at ? timegm(&utc) : 0;
+
+    if (seconds <= 0 || seconds > TIME_MAX_S)
+        return 0;
+    ns = (int64_t)seconds * unit;
+    if (*at == '.') {
+        for (at++; *at >= '0' && *at <= '9'; at++) {
+            unit /= 10;
+            ns += (*at - '0') * unit;
+        }
+    }
+    return strcmp(at, "Z") == 0 ? ns : 0;
+}
+
+void wire_read_lease(yyjson_val *root, struct lease *ret_lease)
+{
+    yyjson_val *spec = yyjson_obj_get(root, "spec");
+    int64_t seconds = yyjson_get_sint(yyjson_obj_get(spec, "leaseDurationSeconds"));
+
+    *ret_lease = (struct lease){
+        .holder = wire_text(spec, "holderIdentity"),
+        .transitions = yyjson_get_uint(yyjson_obj_get(spec, "leaseTransitions")),
+        .acquired_wall_ns = read_time_ns(wire_text(spec, "acquireTime")),
+        .renewed_wall_ns = read_time_ns(wire_text(spec, "renewTime")),
+        .duration_ns = MIN(MAX(seconds, 0), LEASE_MAX_S) * INT64_C(1000000000),
+    };
 }
 
 void wire_write_names(struct strbuf *buf, const char *const *names, size_t count)

@@ -13,6 +13,7 @@
 #include "base/error.h"
 #include "base/strbuf.h"
 #include "cluster/cluster.h"
+#include "cluster/term.h"
 #include "model/pod.h"
 
 enum {
@@ -36,6 +37,9 @@ struct bind_args {
 int wire_read_filter(yyjson_val *root, struct arena *arena, struct filter_args *ret_args,
                      struct error *err);
 int wire_read_bind(yyjson_val *root, struct bind_args *ret_args, struct error *err);
+
+/* A Lease of coordination.k8s.io/v1; what it does not say is 0. The holder is the JSON's. */
+void wire_read_lease(yyjson_val *root, struct lease *ret_lease);
 
 /* ExtenderFilterResult: the nodes that are left, or why none is, or the error alone. */
 void wire_write_names(struct strbuf *buf, const char *const *names, size_t count);

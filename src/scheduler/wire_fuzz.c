@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* Any body, as a filter's and as a bind's: refused with a reason, or within bounds. */
+/* Any body, as a filter's, as a bind's and as a Lease: refused with a reason, or within bounds. */
 
 #include "scheduler/wire.h"
 
@@ -42,6 +42,21 @@ static void try_bind(yyjson_val *root)
         abort();
 }
 
+static void try_lease(yyjson_val *root)
+{
+    const struct term_options options = {.host = "h", .bind_ns = 1};
+    struct lease lease;
+    struct term term;
+
+    wire_read_lease(root, &lease);
+    if (!lease.holder || lease.acquired_wall_ns < 0 || lease.renewed_wall_ns < 0 ||
+        lease.duration_ns < 0)
+        abort();
+    term_init(&term, &options, 0);
+    (void)term_see(&term, &lease, 0, 1, INT64_C(1800000000000000000));
+    (void)term_may_send(&term, 2, INT64_C(1800000000000000000));
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static struct arena *arena;
@@ -54,6 +69,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (doc) {
         try_filter(yyjson_doc_get_root(doc), arena);
         try_bind(yyjson_doc_get_root(doc));
+        try_lease(yyjson_doc_get_root(doc));
     }
     yyjson_doc_free(doc);
     return 0;

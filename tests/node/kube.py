@@ -185,7 +185,7 @@ def binds(watch_list):
     api = Api(watch_list, objects={"/api/v1/nodes": {"n": node}, PODS: {"one": pod("one"), "two": pod("two")}})
     port, metrics = free_port(), free_port()
     arguments = [f"--http_bind=127.0.0.1:{port}", f"--metrics-bind-address=127.0.0.1:{metrics}", f"--kubeconfig={api.kubeconfig(scratch / 'scheduler')}",
-                 f"--device-config-file={SOURCE}/tests/data/vectors/config-default.yaml"]
+                 f"--device-config-file={SOURCE}/tests/data/vectors/config-default.yaml", "--bind-timeout=100ms"]
     scheduler = start([BUILD / "src/scheduler/hami-scheduler", *arguments], os.environ | {"no_proxy": "*"})
 
     def ask(path, body=None):
@@ -198,7 +198,7 @@ def binds(watch_list):
 
     place = lambda name: json.loads(ask("/filter", {"Pod": pod(name), "NodeNames": ["n"]}))
     bind = lambda name: json.loads(ask("/bind", {"PodName": name, "PodNamespace": "ns", "PodUID": f"uid-{name}", "Node": "n"}))
-    check(wait_until(lambda: ask("/readyz")), f"{how}: the scheduler is ready")
+    check(wait_until(lambda: ask("/readyz") and place("one").get("NodeNames")), f"{how}: the scheduler is ready")
     check_equal(place("one").get("NodeNames"), ["n"], f"{how}: a pod is placed")
     api.held = threading.Event()
     api.quiet = True

@@ -21,6 +21,7 @@ import urllib.parse
 
 LATE_S = 0.3
 NODES, PODS = "/api/v1/nodes", "/api/v1/pods"
+LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases"
 REGISTER, ALLOCATED, ON_NODE = "hami.io/node-nvidia-register", "hami.io/vgpu-devices-allocated", "hami.io/vgpu-node"
 
 
@@ -36,9 +37,9 @@ class Api:
         self.lock = threading.Condition()
         self.version = 1000
         self.oldest = 0  # of what watches may begin at
-        self.objects = {NODES: {}, PODS: {}}
+        self.objects = {NODES: {}, PODS: {}, LEASES: {}}
         self.changes = []  # (version, collection, before, after)
-        self.requests = []  # (method, path, body)
+        self.requests = []  # (method, path, body, query)
         self.events = []
         self.bound = []  # uids, in their order
         self.granted_twice = []  # sentences
@@ -306,7 +307,7 @@ def handler_for(api):
             body = json.loads(self.rfile.read(length)) if length else None
             query = dict(urllib.parse.parse_qsl(url.query))
             with api.lock:
-                api.requests.append((self.command, url.path, body))
+                api.requests.append((self.command, url.path, body, query))
             act = api.fault_for(self.command, url.path)
             if isinstance(act, int):
                 return self.refuse_as_told(act)
@@ -316,10 +317,10 @@ def handler_for(api):
                 self.hang_up()
                 time.sleep(moment(query))
             if isinstance(act, tuple):
-                return self.lie(*act, lambda: self.do(url.path, query, body), moment(query))
+                return self.lie(*act, lambda command=self.command: self.do(command, url.path, query, body), moment(query))
             if self.command == "POST" and url.path.endswith("/binding") and api.holding:
                 api.holding.wait(30)
-            status, thing = self.do(url.path, query, body)
+            status, thing = self.do(self.command, url.path, query, body)
             if act in ("lost", "late"):
                 return self.hang_up()
             if status:
@@ -327,20 +328,26 @@ def handler_for(api):
 
         do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = handle_any
 
-        def do(self, path, query, body):
+        def do(self, command, path, query, body):
             parts = path.split("/")  # "", api, v1, namespaces, NS, pods, NAME[, binding]
-            if self.command == "GET" and path in api.objects:
+            if command == "GET" and path in api.objects:
                 return self.watch(path, query) if query.get("watch") else self.page(path, query)
-            if self.command == "POST" and len(parts) == 8 and parts[7] == "binding":
+            if command == "POST" and len(parts) == 8 and parts[7] == "binding":
                 status, message = api.bind(f"{parts[4]}/{parts[6]}", body)
                 return status, {"kind": "Status", "code": status, "message": message, "details": {"kind": "pods"}}
-            if self.command == "POST" and len(parts) == 6 and parts[5] == "events" and parts[4]:
+            if command == "POST" and len(parts) == 6 and parts[5] == "events" and parts[4]:
                 api.events.append(body)
                 return 201, body
-            if self.command == "PATCH" and len(parts) == 8 and parts[7] == "status":
+            if command == "PATCH" and len(parts) == 8 and parts[7] == "status":
                 status, message = api.patch_status(f"{parts[4]}/{parts[6]}", body)
                 return status, {"kind": "Status", "code": status, "message": message}
-            if self.command == "GET" and len(parts) == 7 and parts[5] == "pods":
+            if command == "GET" and path.startswith(LEASES + "/"):
+                with api.lock:
+                    lease = api.objects[LEASES].get(f"kube-system/{parts[7]}")
+                if lease:
+                    return 200, lease
+                return 404, {"kind": "Status", "code": 404, "message": f"{path} not found", "details": {"kind": "leases"}}
+            if command == "GET" and len(parts) == 7 and parts[5] == "pods":
                 with api.lock:
                     pod = api.objects[PODS].get(f"{parts[4]}/{parts[6]}")
                 if pod:

@@ -18,7 +18,7 @@ def test_a_pod_is_placed_with_one_write(api, scheduler):
     check_equal(scheduler.bind(thing, chosen), "", "a bind has no error")
     made = api.requests[before:]
     path = f"/api/v1/namespaces/ns/pods/{thing['metadata']['name']}/binding"
-    check_equal([(m, p) for m, p, _ in made], [("POST", path)], "a pod costs one request, the Binding")
+    check_equal([(m, p) for m, p, *_ in made], [("POST", path)], "a pod costs one request, the Binding")
     written = made[0][2]
     metadata = written["metadata"]
     check_equal(written["target"]["name"], chosen, "whose target is the node")
@@ -230,8 +230,8 @@ def main():
     for thing in (node("node-1", 2), node("node-2", 2), {"metadata": {"name": "bare"}, "status": {}}):
         api.set(NODES, thing)
     scheduler = Scheduler(api)
-    # Ready once both lists are there; what it asks for of its own accord ends with both watches.
-    check(wait_until(lambda: all(len(api.seen("GET", path)) >= 2 for path in (NODES, PODS))), "nodes and pods are listed and watched")
+    # What it asks for of its own accord ends with both watches, of pods the second: they are listed again before it decides.
+    check(wait_until(lambda: len(api.seen("GET", NODES)) >= 2 and len(api.seen("GET", PODS)) >= 4), "nodes and pods are listed and watched")
     for test in (
         test_a_pod_is_placed_with_one_write, test_keys_in_any_case, test_what_is_not_ours, test_a_refused_pod,
         test_bad_bodies, test_an_undecided_bind, test_a_node_with_a_long_name, test_the_webhook, test_where_it_is_served,

@@ -10,7 +10,7 @@ from support import *
 HAMIS = """
 --metrics-bind-address=127.0.0.1:0 --node-scheduler-policy=binpack --gpu-scheduler-policy=spread
 --force-overwrite-default-scheduler=true --scheduler-name=hami-scheduler --enable-ascend=true --enable-iluvatar=true
---node-label-selector=gpu=on --leader-elect=true --leader-elect-resource-name=hami-scheduler
+--node-label-selector=gpu=on --leader-elect=false --leader-elect-resource-name=hami-scheduler
 --leader-elect-resource-namespace=kube-system --kube-qps=5 --kube-burst=10 --kube-timeout=30 --node-lock-timeout=5m
 --legacy-metrics=false --profiling=false --debug -v=4
 """
@@ -49,6 +49,9 @@ def main():
     fails("a policy is one of two", ["--node-scheduler-policy", "nonsense"], *there, "--node-scheduler-policy=nonsense", code=usage)
     fails("for devices, too", ["--gpu-scheduler-policy"], *there, "--gpu-scheduler-policy=", code=usage)
     fails("a switch is true or false", ["--force-overwrite-default-scheduler", "maybe"], *there, "--force-overwrite-default-scheduler=maybe", code=usage)
+    fails("an election needs a lease", ["--leader-elect-resource-name"], *there, "--leader-elect", code=usage)
+    for time_ in ("3", "0s", "99ms", "61s", "s", "3m", "-3s", "3000000000ms"):
+        fails(f"{time_} is no time for a bind", ["--bind-timeout"], *there, f"--bind-timeout={time_}", code=usage)
     fails("verbosity is a number", ["verbosity"], *there, "-v", "much", code=usage)
 
     fails("a file that is missing is named", ["/nonexistent/device-config.yaml"], *there[1:], "--device-config-file=/nonexistent/device-config.yaml", code=1)
@@ -75,7 +78,7 @@ def main():
     api.set(NODES, node("node-1", labels={"gpu": "on"}))
     scheduler = Scheduler(api, *shlex.split(HAMIS))
     check_equal(scheduler.filter(pod(), ["node-1"])["NodeNames"], ["node-1"], "HAMi's flags are accepted")
-    for flag in ("kube-qps", "leader-elect", "enable-ascend"):
+    for flag in ("kube-qps", "enable-ascend"):
         check(f"--{flag}: without effect" in scheduler.said(), f"--{flag} is said to be without effect")
     scheduler.end()
     scheduler = Scheduler(api, "-v5")

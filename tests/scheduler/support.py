@@ -15,7 +15,7 @@ sys.path.insert(0, __file__.rsplit("/", 2)[0])
 from harness import *
 
 sys.path.insert(0, __file__.rsplit("/", 1)[0])
-from api import ALLOCATED, NODES, ON_NODE, PODS, REGISTER, Api, shares
+from api import ALLOCATED, LEASES, NODES, ON_NODE, PODS, REGISTER, Api, shares
 
 PROGRAM = BUILD / "src/scheduler/hami-scheduler"
 CONFIG = SOURCE / "tests/data/vectors/config-default.yaml"
@@ -96,14 +96,14 @@ class Scheduler:
         self.flags = [
             "--http_bind=127.0.0.1:0", "--metrics-bind-address=127.0.0.1:0", "--scheduler-name=hami-scheduler",
             f"--cert_file={self.certificate}/tls.crt", f"--key_file={self.certificate}/tls.key",
-            f"--device-config-file={config}", f"--kubeconfig={api.kubeconfig(self.folder / 'kubeconfig')}", *flags,
+            "--bind-timeout=300ms", f"--device-config-file={config}", f"--kubeconfig={api.kubeconfig(self.folder / 'kubeconfig')}", *flags,
         ]  # fmt: skip
         self.start(ready)
 
     def start(self, ready=True):
         self.log_path = self.folder / f"log-{next(numbers)}"
         with self.log_path.open("w") as log:
-            self.process = start([PROGRAM, *self.flags], bare_environment(None, no_proxy="*"), stderr=log, stdout=log)
+            self.process = start(self.command(), bare_environment(None, no_proxy="*"), stderr=log, stdout=log)
         check_here(wait_until(lambda: "serving on" in self.said() or self.process.poll() is not None, 20), self.said)
         ports = re.search(r"serving on \S+, port (\d+), metrics on \S+, port (\d+)", self.said())
         check_here(ports, self.said)
@@ -111,6 +111,9 @@ class Scheduler:
         self.local = threading.local()
         if ready:
             check_here(wait_until(self.is_ready, 20), self.said)
+
+    def command(self):
+        return [PROGRAM, *self.flags]
 
     def said(self):
         return self.log_path.read_text(errors="replace")
@@ -156,8 +159,9 @@ class Scheduler:
                     raise
 
     def is_ready(self):
+        """It has read everything, and decides."""
         try:
-            return self.ask("GET", "/readyz")[0] == 200
+            return self.ask("GET", "/readyz")[0] == 200 and self.metric("hami_scheduler_leader") == 1
         except OSError:
             return False
 

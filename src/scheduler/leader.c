@@ -1,0 +1,219 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/*
+ * Looks at the Lease of the kube-schedulers every second. A plain GET: what a watch would bring is
+ * two changes in that time, and a watch that stands still looks like a leader that does not renew.
+ */
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/util.h"
+#include "scheduler/scheduler.h"
+
+enum {
+    LOOK_MS = 1000,
+    LOOKS = 15, /* in a lease's duration, where it is shorter than the usual 15 s */
+    LOOK_MIN_MS = 100,
+    LOOK_TIMEOUT_MS = 2000,
+    LEASE_MAX = 64 << 10, /* bytes */
+};
+
+static int64_t wall_ns(void)
+{
+    return clock_read_ns(CLOCK_REALTIME);
+}
+
+bool leader_may_decide(const struct scheduler *scheduler)
+{
+    return term_may_send(&scheduler->leader.term, clock_now_ns(), wall_ns());
+}
+
+const char *leader_why_not(const struct scheduler *scheduler)
+{
+    return term_why_not(&scheduler->leader.term);
+}
+
+double leader_lease_age_s(const struct scheduler *scheduler)
+{
+    const struct term *term = &scheduler->leader.term;
+
+    if (!term->looked || !term->holder[0])
+        return -1;
+    return (double)(clock_now_ns() - term->renewed_before_ns) / 1e9;
+}
+
+static void on_settled(uv_timer_t *timer);
+
+/* As soon as nothing of others is on its way any more, and both lists were complete once. */
+static void plan_list(struct scheduler *scheduler)
+{
+    struct leader *leader = &scheduler->leader;
+    int64_t pause_ns = MAX(leader->term.settled_ns - clock_now_ns(), INT64_C(0));
+
+    if (leader->term.state != TERM_WAITING || !cluster_is_ready(scheduler->cluster))
+        return;
+    uv_update_time(&scheduler->loop);
+    (void)uv_timer_start(&leader->settled, on_settled, (uint64_t)(pause_ns / NS_PER_MS) + 1, 0);
+}
+
+static void on_settled(uv_timer_t *timer)
+{
+    struct scheduler *scheduler = timer->data;
+
+    if (!term_should_list(&scheduler->leader.term, clock_now_ns())) {
+        plan_list(scheduler);
+        return;
+    }
+    cluster_begin_term(scheduler->cluster);
+    kube_watch_list_again(scheduler->pods);
+}
+
+void leader_listed_nodes(struct scheduler *scheduler)
+{
+    plan_list(scheduler);
+}
+
+void leader_listed_pods(struct scheduler *scheduler)
+{
+    if (term_listed(&scheduler->leader.term))
+        log_info("deciding from now on");
+    plan_list(scheduler);
+}
+
+/* The Lease. */
+
+static void say_lost(const struct leader *leader)
+{
+    const char *holder = leader->term.holder;
+
+    log_warn("no longer the leader: the lease is %s%s", holder[0] ? "now of " : "nobody's", holder);
+}
+
+static void set_pace(struct leader *leader)
+{
+    int64_t ms = leader->term.duration_ns / LOOKS / NS_PER_MS;
+
+    if (leader->term.holder[0])
+        uv_timer_set_repeat(&leader->look, (uint64_t)MIN(MAX(ms, LOOK_MIN_MS), LOOK_MS));
+}
+
+static void take_lease(struct scheduler *scheduler, const struct lease *lease)
+{
+    struct leader *leader = &scheduler->leader;
+
+    switch (term_see(&leader->term, lease, leader->asked_ns, clock_now_ns(), wall_ns())) {
+    case TERM_UNCHANGED:
+        return;
+    case TERM_ENDED:
+        say_lost(leader);
+        binds_lose(scheduler);
+        return;
+    case TERM_BEGAN:
+        log_info("the lease is ours: %s", leader->term.holder);
+        binds_lose(scheduler);
+        plan_list(scheduler);
+        return;
+    }
+}
+
+/* That the server knows no such Lease; a proxy's 404 is not its word. */
+static bool is_none(yyjson_val *root, const struct kube_answer *answer)
+{
+    return answer->error == 0 && answer->status == 404 &&
+           strcmp(wire_text(wire_get(root, "details"), "kind"), "leases") == 0;
+}
+
+static void note_blindness(struct leader *leader, const char *why)
+{
+    if (why && !leader->blind)
+        log_warn("the lease can't be read: %s", why);
+    else if (!why && leader->blind)
+        log_info("the lease is read again");
+    leader->blind = why;
+}
+
+static void on_lease(void *data, const struct kube_answer *answer)
+{
+    struct scheduler *scheduler = data;
+    yyjson_doc *doc = yyjson_read(answer->body, answer->len, 0);
+    yyjson_val *root = yyjson_doc_get_root(doc);
+    struct lease lease;
+
+    if (kube_answer_ok(answer) && yyjson_is_obj(root)) {
+        wire_read_lease(root, &lease);
+        take_lease(scheduler, &lease);
+        set_pace(&scheduler->leader);
+        note_blindness(&scheduler->leader, NULL);
+    } else if (is_none(root, answer)) {
+        take_lease(scheduler, NULL);
+        note_blindness(&scheduler->leader, NULL);
+    } else {
+        note_blindness(&scheduler->leader, kube_answer_ok(answer) ? "not JSON" : answer->why);
+    }
+    yyjson_doc_free(doc);
+    scheduler->leader.asked_ns = 0;
+}
+
+static void on_look(uv_timer_t *timer)
+{
+    struct scheduler *scheduler = timer->data;
+    struct leader *leader = &scheduler->leader;
+    const struct kube_call call = {
+        .method = KUBE_GET,
+        .path = leader->path,
+        .timeout_ms = LOOK_TIMEOUT_MS,
+        .max_answer = LEASE_MAX,
+    };
+
+    if (leader->asked_ns)
+        return;
+    leader->asked_ns = clock_now_ns();
+    if (kube_request(scheduler->kube, &call, on_lease, scheduler, NULL) < 0)
+        leader->asked_ns = 0;
+}
+
+static int make_path(struct leader *leader, const struct options *options)
+{
+    char namespace[KUBE_PATH_SIZE / 3], name[KUBE_PATH_SIZE / 3];
+
+    if (!kube_escape(options->lease_namespace, namespace, sizeof(namespace)) ||
+        !kube_escape(options->lease_name, name, sizeof(name)))
+        return -EINVAL;
+    (void)snprintf(leader->path, sizeof(leader->path),
+                   "/apis/coordination.k8s.io/v1/namespaces/%s/leases/%s", namespace, name);
+    return 0;
+}
+
+int leader_start(struct scheduler *scheduler, struct error *err)
+{
+    const struct options *options = &scheduler->options;
+    struct leader *leader = &scheduler->leader;
+    struct term_options term = {.bind_ns = options->bind_timeout_ms * (int64_t)NS_PER_MS};
+
+    leader->look.data = leader->settled.data = scheduler;
+    if (!options->leader_elect) {
+        term_init(&leader->term, &term, clock_now_ns());
+        return 0;
+    }
+    if (gethostname(leader->host, sizeof(leader->host) - 1) < 0 || !leader->host[0])
+        return error_set(err, -EINVAL, "the host has no name");
+    if (make_path(leader, options) < 0)
+        return error_set(err, -EINVAL, "the lease's name is too long");
+    term.host = leader->host;
+    term_init(&leader->term, &term, clock_now_ns());
+    (void)uv_timer_start(&leader->look, on_look, 0, LOOK_MS);
+    log_info("deciding while the lease %s/%s is of %s", options->lease_namespace,
+             options->lease_name, leader->host);
+    return 0;
+}
+
+void leader_stop(struct scheduler *scheduler)
+{
+    uv_close((uv_handle_t *)&scheduler->leader.look, NULL);
+    uv_close((uv_handle_t *)&scheduler->leader.settled, NULL);
+}

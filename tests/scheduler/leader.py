@@ -1,0 +1,341 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Several hami-schedulers, of which one decides: the one beside the kube-scheduler that holds the Lease. Each has a host
+name of its own (a UTS namespace); kube-schedulers are pretended, and renew as client-go does, or not. They are killed,
+stopped for longer than the lease, cut off from the API server, and the Lease is taken away from them.
+
+usage: leader.py [each | random SECONDS]
+"""
+
+from datetime import datetime, timedelta, timezone
+
+from support import *
+
+NAME = "hami"
+# As kube-scheduler's default of 15 s, 2 s, but five times as fast. A Binding may take 300 ms, and settles in 400.
+DURATION_S, RENEW_S, MARGIN_S = 3, 0.4, 1.0
+
+
+def lease_now(holder, transitions, acquired=None, renewed=None, duration=DURATION_S):
+    now = datetime.now(timezone.utc)
+    stamp = lambda t: (t or now).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    return {
+        "metadata": {"name": NAME, "namespace": "kube-system"},
+        "spec": {
+            "holderIdentity": holder, "leaseTransitions": transitions, "leaseDurationSeconds": duration,
+            "acquireTime": stamp(acquired), "renewTime": stamp(renewed),
+        },
+    }  # fmt: skip
+
+
+class KubeScheduler:
+    """Holds the Lease of its host while it renews: take() it, and until stop() it does."""
+
+    def __init__(self, api, host):
+        self.api, self.host = api, host
+        self.stopped = threading.Event()
+        self.stopped.set()
+
+    def take(self, transitions):
+        self.identity = f"{self.host}_{random.getrandbits(64):016x}"
+        self.transitions, self.acquired = transitions, datetime.now(timezone.utc)
+        self.stopped = threading.Event()
+        self.renew()
+        threading.Thread(target=self.run, args=(self.stopped,), daemon=True).start()
+
+    def renew(self):
+        self.api.set(LEASES, lease_now(self.identity, self.transitions, self.acquired))
+
+    def run(self, stopped):
+        while not stopped.wait(RENEW_S):
+            if not stopped.is_set():
+                self.renew()
+
+    def stop(self):
+        self.stopped.set()
+
+
+class Replica(Scheduler):
+    """hami-scheduler on a host of this name."""
+
+    def __init__(self, api, host, *flags, **more):
+        self.host = host
+        election = ["--leader-elect", f"--leader-elect-resource-name={NAME}", "--leader-elect-resource-namespace=kube-system"]
+        super().__init__(api, *election, *flags, ready=False, **more)
+        check_here(wait_until(self.answers, 20), self.said)
+
+    def command(self):
+        return ["unshare", "--uts", "sh", "-c", 'hostname "$0" && exec "$@"', self.host, *super().command()]
+
+    def answers(self):
+        try:
+            return self.ask("GET", "/readyz")[0] == 200
+        except OSError:
+            return False
+
+    def decides(self):
+        return self.metric("hami_scheduler_leader") == 1
+
+
+def replicas(count=2, *flags):
+    api = Api()
+    api.set(NODES, node("node-1"))
+    hosts = [f"host-{n}" for n in range(count)]
+    return api, [Replica(api, host, *flags) for host in hosts], [KubeScheduler(api, host) for host in hosts]
+
+
+def refusal(scheduler, thing):
+    return scheduler.filter(thing, ["node-1"])["Error"]
+
+
+def end(*schedulers):
+    for scheduler in schedulers:
+        scheduler.process.kill()
+        scheduler.process.wait()
+
+
+def test_one_decides():
+    api, (a, b), (beside_a, beside_b) = replicas()
+    thing = api.set(PODS, pod(1000))
+    for one in (a, b):
+        check("not the leader" in refusal(one, thing), f"{one.host}: without a lease nothing is decided", refusal(one, thing))
+        check("not the leader" in one.bind(thing, "node-1"), f"{one.host}: nor bound")
+        check_equal(one.filter(pod(None), ["node-1"])["NodeNames"], ["node-1"], f"{one.host}: what is not ours passes")
+        review = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {"uid": "r", "operation": "CREATE", "namespace": "ns", "kind": {"version": "v1", "kind": "Pod"}, "object": pod()}}
+        status, text = one.ask("POST", "/webhook", review)
+        check(status == 200 and json.loads(text)["response"]["allowed"], f"{one.host}: the webhook is answered", text)
+        check_equal(one.metric("hami_scheduler_leader"), 0, f"{one.host}: the metric says that it does not decide")
+    beside_a.take(5)
+    check(wait_until(a.decides, 10), "the one beside the lease's holder decides", a.said()[-1000:])
+    check("not the leader" in refusal(b, thing), "the other does not")
+    check_equal(place(a, thing, ["node-1"]), ("node-1", ""), "a pod is placed")
+    check(b.sees_what_is(), "which both see")
+    binding = api.seen("POST", "/binding")[-1]
+    check_equal(binding[3].get("timeout"), "300ms", "the API server is told when to give a Binding up")
+    check(0 <= a.metric("hami_scheduler_lease_age_seconds") < DURATION_S, "the lease's age is a metric", a.metric("hami_scheduler_lease_age_seconds"))
+    lists = len([r for r in api.seen("GET", "/pods") if not r[3].get("watch")])
+    api.fail(403, 1000, "GET", f"/leases/{NAME}")
+    check(wait_until(lambda: not a.decides(), 5), "who can't read the lease does not go on")
+    check("can't be read: told to refuse with 403" in a.said(), "and says why", a.said()[-500:])
+    api.faults.clear()
+    check(wait_until(a.decides, 5), "until it can")
+    check_equal(len([r for r in api.seen("GET", "/pods") if not r[3].get("watch")]), lists, "it is the same term: nothing is listed again")
+    end(a, b)
+
+
+def test_fail_over():
+    """The lease expires, and another takes it: what waits is only a list."""
+    api, (a, b), (beside_a, beside_b) = replicas()
+    beside_a.take(5)
+    check(wait_until(a.decides, 10), "one decides")
+    thing = api.set(PODS, pod(20000))
+    api.fail(("late", 504))
+    asked = []
+    threading.Thread(target=lambda: asked.append(suppress(lambda: place(a, thing, ["node-1"]))), daemon=True).start()
+    check(wait_until(lambda: api.seen("POST", "/binding")), "it sends a Binding", asked)
+    a.process.kill()
+    beside_a.stop()
+    time.sleep(DURATION_S + 0.1)
+    begun = time.monotonic()
+    beside_b.take(6)
+    check(wait_until(b.decides, 10, 0.02), "another takes over")
+    took = time.monotonic() - begun
+    check(took < 2, "without a wait beyond the next look at the lease and the list", took)
+    check(thing["metadata"]["uid"] in api.bound, "what the former sent was carried out after it was killed")
+    check_equal(refusal(b, pod(11000)) or b.filter(pod(11000), ["node-1"])["NodeNames"], None, "and holds its devices")
+    check_equal(place(b, api.set(PODS, pod(10000)), ["node-1"]), ("node-1", ""), "pods go on being placed")
+    check_equal(api.granted_twice, [], "nothing is granted twice")
+    end(b)
+
+
+def test_a_lease_taken_early():
+    """Released, or deleted and made anew: the former leader may not know, and may still send."""
+    api, (a, b), (beside_a, beside_b) = replicas()
+    beside_a.take(5)
+    check(wait_until(a.decides, 10), "one decides")
+    a.process.send_signal(signal.SIGSTOP)
+    beside_a.stop()
+    begun = time.monotonic()
+    beside_b.take(6)
+    check(wait_until(b.decides, 10, 0.02), "another takes over")
+    took = time.monotonic() - begun
+    check(took > DURATION_S - MARGIN_S + 0.3, "after the time for which the former may send", took)
+    a.process.send_signal(signal.SIGCONT)
+    end(a, b)
+
+
+def test_who_stood_still():
+    """Stopped for longer than the lease with a decision made: nothing of it is sent."""
+    api, (a, b), (beside_a, beside_b) = replicas()
+    beside_a.take(5)
+    check(wait_until(a.decides, 10), "one decides")
+    thing, other = api.set(PODS, pod(20000)), api.set(PODS, pod(20000))
+    check_equal(a.filter(thing, ["node-1"])["NodeNames"], ["node-1"], "it decides")
+    a.process.send_signal(signal.SIGSTOP)
+    answers = []
+    asking = threading.Thread(target=lambda: answers.append(a.bind(thing, "node-1")))
+    asking.start()
+    beside_a.stop()
+    time.sleep(DURATION_S + 0.1)
+    beside_b.take(6)
+    check(wait_until(b.decides, 10), "meanwhile another takes over")
+    check_equal(place(b, other, ["node-1"]), ("node-1", ""), "and gives the devices to another pod")
+    sent = len(api.seen("POST", "/binding"))
+    a.process.send_signal(signal.SIGCONT)
+    asking.join(10)
+    check(answers and answers[0], "the one that stood still refuses the bind", answers)
+    time.sleep(1)
+    check_equal(len(api.seen("POST", "/binding")), sent, "and sends nothing")
+    check_equal(api.granted_twice, [], "nothing is granted twice")
+    end(a, b)
+
+
+def test_lost_with_a_bind_under_way():
+    """It is in doubt when the lease is lost: not sent again, and held until the next term's list."""
+    api, (a, b), (beside_a, beside_b) = replicas()
+    beside_a.take(5)
+    check(wait_until(a.decides, 10), "one decides")
+    thing = api.set(PODS, pod(20000))
+    api.fail(500, 1000)
+    answers = []
+    asking = threading.Thread(target=lambda: answers.append(place(a, thing, ["node-1"])))
+    asking.start()
+    wait_until(lambda: api.seen("POST", "/binding"))
+    beside_a.stop()
+    time.sleep(DURATION_S - MARGIN_S + 1.5)
+    sent = len(api.seen("POST", "/binding"))
+    time.sleep(1)
+    check_equal(len(api.seen("POST", "/binding")), sent, "with an old lease nothing is sent again")
+    check_equal([p["uid"] for p in a.view()["reserved"]], [thing["metadata"]["uid"]], "the devices stay reserved")
+    beside_b.take(6)
+    asking.join(15)
+    check(answers and "no longer the leader" in answers[0][1], "lost: kube-scheduler is told", answers)
+    check_equal(len(a.view()["reserved"]), 1, "they stay reserved still")
+    api.faults.clear()
+    check(wait_until(b.decides, 10), "another decides")
+    check_equal(place(b, api.set(PODS, pod(15000)), ["node-1"]), ("node-1", ""), "the next leader has them, since it was never carried out")
+    beside_b.stop()
+    time.sleep(DURATION_S + 0.1)
+    beside_a.take(7)
+    check(wait_until(a.decides, 10), "the first decides again")
+    check(a.sees_what_is(), "from what is")
+    check_equal(place(a, api.set(PODS, pod(15000)), ["node-1"]), ("node-1", ""), "and gives what is left")
+    check_equal(api.granted_twice, [], "nothing is granted twice")
+    end(a, b)
+
+
+def test_restarted_beside_the_leader():
+    """Killed with a Binding on its way, which is carried out after the next process has read everything."""
+    api, (a,), (beside_a,) = replicas(1)
+    beside_a.take(5)
+    check(wait_until(a.decides, 10), "it decides")
+    api.fail(("late", 504), 1)
+    thing = api.set(PODS, pod(20000))
+    threading.Thread(target=lambda: suppress(lambda: place(a, thing, ["node-1"])), daemon=True).start()
+    wait_until(lambda: api.seen("POST", "/binding"))
+    a.kill_and_restart(ready=False)
+    wait_until(a.answers, 10)
+    other = api.set(PODS, pod(20000))
+    placed = wait_until(lambda: place(a, other, ["node-1"])[0], 3, 0.01)
+    check(not placed and a.decides(), "the next process does not give away what may be bound")
+    check_equal(api.granted_twice, [], "nothing is granted twice")
+    check(a.sees_what_is(), "and sees it", a.view(), api.live())
+    end(a)
+
+
+def suppress(function):
+    with contextlib.suppress(Exception):
+        return function()
+
+
+def test_at_random(seconds, seed):
+    """Two replicas, of which kube-schedulers ask whichever is beside them, with all that goes wrong at once."""
+    chance = random.Random(seed)
+    api, schedulers, besides = replicas(2, "-v1")
+    accidents = [404, 429, 409, 500, 504, "cut", "lost", "late", ("done", 500), ("late", 409), ("late", 504)]
+    stop = threading.Event()
+    whys = {}
+    counts = {"placed": 0, "refused": 0, "failed": 0, "terms": 0}
+
+    def client(scheduler, seed):
+        mine = random.Random(seed)
+        things = []
+        while not stop.is_set():
+            if mine.random() < 0.3 and not any(fault[2] for fault in api.faults):
+                api.fail(mine.choice(accidents))
+            if len(things) > 3 or (things and mine.random() < 0.3):
+                thing = things.pop(mine.randrange(len(things)))
+                api.delete(PODS, f"ns/{thing['metadata']['name']}")
+            thing = api.set(PODS, pod(mine.randrange(1, 15) * 1000))
+            things.append(thing)
+            node_, why = suppress(lambda: place(scheduler, thing, ["node-1"])) or (None, "")
+            if not node_ and isinstance(why, str):
+                whys[re.sub(r"[a-z]+/pod-\d+", "POD", why)] = whys.get(re.sub(r"[a-z]+/pod-\d+", "POD", why), 0) + 1
+            counts["placed" if node_ else "refused" if isinstance(why, dict) else "failed"] += 1
+            time.sleep(0.002 if node_ else mine.random() * 0.1)
+            scheduler.local.connection = None if mine.random() < 0.1 else getattr(scheduler.local, "connection", None)
+
+    threads = [threading.Thread(target=client, args=(s, seed * 100 + i), daemon=True) for i, s in enumerate(schedulers * 2)]
+    for thread in threads:
+        thread.start()
+    until = time.monotonic() + seconds
+    transitions = 5
+    leading = 0
+    besides[0].take(transitions)
+    while time.monotonic() < until:
+        counts["terms"] += 1
+        time.sleep(chance.uniform(0.5, 4))
+        how = chance.choice(["killed", "stopped", "stays", "pause"])
+        victim = schedulers[leading]
+        if how == "pause":  # its kube-scheduler renews too late, and keeps the lease
+            besides[leading].stop()
+            time.sleep(chance.uniform(0.5, DURATION_S))
+            with api.lock:
+                besides[leading].stopped = threading.Event()
+            threading.Thread(target=besides[leading].run, args=(besides[leading].stopped,), daemon=True).start()
+            continue
+        if how == "killed":
+            victim.process.kill()
+        elif how == "stopped":
+            victim.process.send_signal(signal.SIGSTOP)
+        besides[leading].stop()
+        time.sleep(DURATION_S + chance.uniform(0.05, 1))
+        leading, transitions = 1 - leading, transitions + 1
+        besides[leading].take(transitions)
+        time.sleep(chance.uniform(0, 1.5))
+        if how == "killed":
+            victim.process.wait()
+            victim.start(ready=False)
+        elif how == "stopped":
+            victim.process.send_signal(signal.SIGCONT)
+    stop.set()
+    for thread in threads:
+        thread.join(30)
+    api.faults.clear()
+    print(f"seed {seed}: {counts}", *sorted(whys.items(), key=lambda pair: -pair[1])[:6], sep="\n  ")
+    check(counts["placed"] > seconds / 3 and counts["terms"] > seconds / 10, "pods were placed in several terms", counts)
+    check_equal(api.granted_twice[:3], [], "nothing is granted twice")
+    check(wait_until(schedulers[leading].decides, 20), "in the end one decides")
+    check(schedulers[leading].sees_what_is(40), "and sees what is", schedulers[leading].view(), api.live())
+    end(*schedulers)
+
+
+def main():
+    seed = int(os.environ.get("SEED", time.time()))
+    what, *amount = sys.argv[1:] or ["each"]
+    if run(["unshare", "--uts", "true"], None).returncode:
+        skip("no right to give a process a host name of its own (unshare --uts)")
+    if what == "random":
+        test_at_random(float(amount[0]), seed)
+    else:
+        for test in (
+            test_one_decides, test_fail_over, test_a_lease_taken_early, test_who_stood_still,
+            test_lost_with_a_bind_under_way, test_restarted_beside_the_leader,
+        ):  # fmt: skip
+            begun = time.monotonic()
+            test()
+            print(f"{test.__name__}: {time.monotonic() - begun:.1f} s")
+    finish()
+
+
+main()
