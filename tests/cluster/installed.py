@@ -47,6 +47,8 @@ def mount(spec, name, path, read_only):
 
 def fit(thing):
     """A Deployment or DaemonSet, as it can run here."""
+    if thing["kind"] == "Deployment":
+        thing["spec"]["replicas"] = 1  # of this one node, whose ports and host name they would share
     spec = thing["spec"]["template"]["spec"]
     spec["nodeName"] = NODE
     spec["hostNetwork"] = True

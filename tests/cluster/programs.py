@@ -143,12 +143,11 @@ def replace_once(text, old, new):
 
 
 def scheduler_config(shipped):
-    """The kube-scheduler configuration of deploy/, run outside a pod, without a lease, with the default profile, too."""
+    """The kube-scheduler configuration of deploy/, run outside a pod, with the default profile, too."""
     text = replace_once(shipped, "clientConnection: {}", f"clientConnection: {{kubeconfig: {WORK}/kube-scheduler.kubeconfig, qps: 1000, burst: 2000}}")
-    text = replace_once(text, "leaderElect: true", "leaderElect: false")
     text = replace_once(text, "/tls/ca.crt", str(PKI / "ca.crt"))
     text = replace_once(text, "  - schedulerName: hami-scheduler\n", "  - schedulerName: hami-scheduler\n  - schedulerName: default-scheduler\n")
-    return text + "podMaxBackoffSeconds: 1\n"
+    return text
 
 
 def write_configs():
@@ -238,6 +237,9 @@ def ours():
             f"--device-config-file={WORK}/device-config.yaml",
             f"--metrics-bind-address={SCHEDULER_METRICS}",
             f"--kubeconfig={WORK}/hami-scheduler.kubeconfig",
+            "--leader-elect=true",
+            "--leader-elect-resource-name=hami-scheduler",
+            f"--leader-elect-resource-namespace={NAMESPACE}",
         ],
         "hami-device-plugin": [
             OURS["hami-device-plugin"],
