@@ -28,6 +28,13 @@ static int64_t wall_ns(void)
     return clock_read_ns(CLOCK_REALTIME);
 }
 
+bool leader_leads(const struct scheduler *scheduler)
+{
+    const struct term *term = &scheduler->leader.term;
+
+    return !term->options.host || term->state == TERM_OURS;
+}
+
 bool leader_may_decide(const struct scheduler *scheduler)
 {
     return term_may_send(&scheduler->leader.term, clock_now_ns(), wall_ns());

@@ -369,8 +369,10 @@ void handle_metrics(void *data, struct http_request *request)
     }
     scrape = calloc(1, sizeof(*scrape));
     arena = arena_new(NAMES_MAX);
+    /* What is granted is told by the leader alone: sums over the replicas count it once. */
     if (!scrape || !arena ||
-        cluster_list(scheduler->cluster, arena, &scrape->nodes, &scrape->pods) < 0) {
+        (leader_leads(scheduler) &&
+         cluster_list(scheduler->cluster, arena, &scrape->nodes, &scrape->pods) < 0)) {
         free(scrape);
         arena_free(arena);
         http_answer(request, 503, HTTP_TEXT, "out of memory\n", 14);

@@ -98,6 +98,8 @@ int leader_start(struct scheduler *scheduler, struct error *err);
 void leader_stop(struct scheduler *scheduler);
 void leader_listed_nodes(struct scheduler *scheduler); /* the watch's list is complete */
 void leader_listed_pods(struct scheduler *scheduler);
+/* Whether its term goes on, even if the lease is not young enough right now to decide. */
+bool leader_leads(const struct scheduler *scheduler);
 /* Whether decisions may be made, and sent, right now. */
 bool leader_may_decide(const struct scheduler *scheduler);
 const char *leader_why_not(const struct scheduler *scheduler);

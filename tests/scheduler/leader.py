@@ -110,6 +110,8 @@ def test_one_decides():
     check("not the leader" in refusal(b, thing), "the other does not")
     check_equal(place(a, thing, ["node-1"]), ("node-1", ""), "a pod is placed")
     check(b.sees_what_is(), "which both see")
+    check("hami_gpu_memory_allocated_bytes{" in a.metrics(), "what is granted is a metric of the leader's")
+    check("hami_gpu_memory_allocated_bytes{" not in b.metrics(), "and not of the other's, so that sums count it once")
     binding = api.seen("POST", "/binding")[-1]
     check_equal(binding[3].get("timeout"), "300ms", "the API server is told when to give a Binding up")
     check(0 <= a.metric("hami_scheduler_lease_age_seconds") < DURATION_S, "the lease's age is a metric", a.metric("hami_scheduler_lease_age_seconds"))
