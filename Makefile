@@ -22,7 +22,7 @@ setup: ## install what building and testing need (Debian; as root or with sudo)
 # What only a build needs is a small part of that: the demo waits for no more.
 $(BUILD)/build.ninja:
 	tools/setup build
-	CC=$(CC) meson setup $(BUILD)
+	CC="$(CC)" meson setup $(BUILD)
 
 check: all ## the unit tests, under a minute
 	$(MESON_TEST) --suite unit

@@ -239,7 +239,10 @@ void lease_list_deinit(struct lease_list *list)
     *list = (struct lease_list){0};
 }
 
-/* Reads a living lease; 0 when it was dead and is now gone, 1 when it lives. */
+/*
+ * Reads a living lease; 0 when it was dead and is now gone, 1 when it lives. Opened for reading,
+ * since the close of a file that could be written wakes those who wait.
+ */
 static int look_at_lease(struct registry *registry, uint64_t id, struct lease *ret_lease,
                          struct error *err)
 {
@@ -248,7 +251,7 @@ static int look_at_lease(struct registry *registry, uint64_t id, struct lease *r
     int r;
 
     format_id(id, name);
-    fd = openat(registry->leases_fd, name, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+    fd = openat(registry->leases_fd, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
     if (fd < 0)
         return error_set(err, -errno, "cannot open %s/grants/%s: %s", registry->path, name,
                          strerror(errno));
@@ -388,7 +391,7 @@ uint64_t registry_find_predecessor(struct registry *registry, uint64_t id)
         char name[ID_SIZE];
 
         format_id(ids[count - 1], name);
-        fd = openat(registry->waiting_fd, name, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+        fd = openat(registry->waiting_fd, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
         if (fd >= 0 && is_held(fd))
             return ids[count - 1];
         (void)unlinkat(registry->waiting_fd, name, 0);

@@ -141,6 +141,7 @@ struct place {
     int notify; /* inotify, -1 while the system has none to give (128 for each user) */
     int watch;
     uint64_t predecessor; /* 0: we are first */
+    uint64_t watched;     /* the predecessor that the watch is of */
 };
 
 /*
@@ -153,8 +154,12 @@ static void watch_for_turn(struct place *place, const struct registry *registry)
 
     if (place->notify < 0)
         place->notify = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
+    /* Taking a watch away is an event by itself: each round would wake the next. */
+    if (place->watch >= 0 && place->watched == place->predecessor)
+        return;
     if (place->watch >= 0)
         (void)inotify_rm_watch(place->notify, place->watch);
+    place->watched = place->predecessor;
     if (place->predecessor) {
         (void)snprintf(path, sizeof(path), "%s/waiting/%" PRIu64, registry->path,
                        place->predecessor);

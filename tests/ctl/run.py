@@ -357,6 +357,17 @@ class Wait(CtlTest):
         self.holder.kill()
         self.assertEqual(waiter.wait(30), 0)
 
+    def test_waiting_costs_next_to_nothing(self):
+        waiters = [self.start_waiter("true"), self.start_waiter("true")]
+
+        def ticks(waiter):
+            return sum(map(int, pathlib.Path(f"/proc/{waiter.pid}/stat").read_text().rsplit(")", 1)[1].split()[11:13]))
+
+        before = [ticks(waiter) for waiter in waiters]
+        time.sleep(3)
+        took = [(ticks(waiter) - then) / os.sysconf("SC_CLK_TCK") for waiter, then in zip(waiters, before)]
+        self.assertLess(max(took), 0.3, took)
+
     def test_first_come_first_served(self):
         log = self.folder / "log"
         waiters = []
