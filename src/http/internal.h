@@ -49,9 +49,11 @@ struct http_server {
     uv_timer_t tick;  /* each second */
     unsigned closing; /* handles that are not closed yet */
     struct peer *peers;
-    unsigned peer_count, kept_count; /* all; those not ended */
-    struct http_request *requests;   /* in the order of their beginning */
-    size_t held[ROUTES_MAX];         /* of each route: bytes of its bodies and answers */
+    unsigned peer_count, kept_count;            /* all; those not ended */
+    struct http_request *requests;              /* in the order of their beginning */
+    struct http_request *half_sent[ROUTES_MAX]; /* of each route, whose bodies are not whole yet:
+                                                   the one that began to come first is the first */
+    size_t held[ROUTES_MAX];                    /* of each route: bytes of its bodies and answers */
     struct http1 *http1;
     struct tls_connection *tls;
 };
@@ -75,7 +77,8 @@ int http_listen(const char *address, struct error *err);
 /* Requests: request.c */
 
 struct http_request {
-    struct http_request *prev, *next; /* of the server's */
+    struct http_request *prev, *next;           /* of the server's */
+    struct http_request *prev_half, *next_half; /* of its route's, while half_sent */
     struct http_server *server;
     struct peer *peer;              /* NULL: the client has gone */
     const struct http_route *route; /* NULL: none of that name; then it holds nothing */
@@ -83,7 +86,7 @@ struct http_request {
     char *body;
     size_t len, size;
     unsigned refused; /* a status, when it is to be answered without its handler */
-    bool whole;       /* its body is */
+    bool half_sent;   /* it holds a body that is not whole yet */
     bool in_handler;
     bool awaited; /* it returned without an answer */
     bool answered;

@@ -56,8 +56,30 @@ static size_t *held_by(const struct http_request *request)
     return (size_t *)&server->held[request->route - server->routes];
 }
 
+static struct http_request **half_sent_of(const struct http_request *request)
+{
+    struct http_server *server = request->server;
+
+    return &server->half_sent[request->route - server->routes];
+}
+
+static void begin_half_sent(struct http_request *request)
+{
+    if (!request->half_sent)
+        DL_APPEND2(*half_sent_of(request), request, prev_half, next_half);
+    request->half_sent = true;
+}
+
+static void end_half_sent(struct http_request *request)
+{
+    if (request->half_sent)
+        DL_DELETE2(*half_sent_of(request), request, prev_half, next_half);
+    request->half_sent = false;
+}
+
 static void drop_body(struct http_request *request)
 {
+    end_half_sent(request);
     if (request->size)
         *held_by(request) -= request->size;
     free(request->body);
@@ -71,24 +93,17 @@ static void refuse(struct http_request *request, unsigned status)
     drop_body(request);
 }
 
-static bool is_incomplete(const struct http_request *request)
-{
-    return request->size && !request->whole && !request->refused;
-}
-
 /* An honest client's body is there within milliseconds: it is the others' turn to give way. */
 static bool refuse_oldest_but(const struct http_request *request)
 {
-    struct http_request *other;
+    struct http_request *oldest = *half_sent_of(request);
 
-    DL_FOREACH(request->server->requests, other)
-    {
-        if (other == request || other->route != request->route || !is_incomplete(other))
-            continue;
-        refuse(other, 503);
-        return true;
-    }
-    return false;
+    if (oldest == request)
+        oldest = oldest->next_half;
+    if (!oldest)
+        return false;
+    refuse(oldest, 503);
+    return true;
 }
 
 /* Makes room for len bytes and a NUL; false: no memory, or too much is held by the route. */
@@ -110,6 +125,7 @@ static bool make_room(struct http_request *request, size_t len)
     *held_by(request) += size - request->size;
     request->body = body;
     request->size = size;
+    begin_half_sent(request);
     return true;
 }
 
@@ -154,9 +170,9 @@ static const char *status_words(unsigned status)
 
 void request_handle(struct http_request *request)
 {
-    request->whole = true;
     if (!request->refused && !request->body)
         request_add(request, "", 0);
+    end_half_sent(request);
     request->in_handler = true;
     if (request->refused) {
         const char *words = status_words(request->refused);

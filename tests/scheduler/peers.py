@@ -2,6 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A peer on the network that sends or reads as slowly as it can: what it costs others, and for how long."""
 
+import struct
+
 from support import *
 
 SLACK_KIB = 16 << 10  # of memory, for all that a peer of the webhook can do
@@ -65,6 +67,41 @@ def test_half_sent_bodies(api, scheduler):
         check_equal((status, status == 200 and json.loads(text)["response"]["allowed"]), (200, True), "and a whole review is answered")
     peak = scheduler.private_kib()
     check(SANITIZED or peak < before + SLACK_KIB, "in little memory", f"{before} KiB, then {peak} KiB")
+    for connection in held:
+        connection.close()
+
+
+def open_streams(port, count):
+    """A connection of HTTP/2 with so many requests for the webhook, of each of which one byte of the body came."""
+    context = ssl._create_unverified_context()
+    context.set_alpn_protocols(["h2"])
+    connection = context.wrap_socket(open_raw(port, tls=False))
+
+    def frame(kind, flags, stream, payload=b""):
+        return struct.pack(">I", len(payload))[1:] + struct.pack(">BBI", kind, flags, stream) + payload
+
+    # RFC 7541: POST, https, and path and host as literals that no table is to remember.
+    headers = b"\x83\x87\x04\x08/webhook\x01\x01h"
+    streams = [frame(1, 4, 2 * i + 1, headers) + frame(0, 0, 2 * i + 1, b"x") for i in range(count)]
+    connection.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + frame(4, 0, 0) + b"".join(streams))
+    return connection
+
+
+def test_many_half_sent_bodies(api, scheduler):
+    """Of one byte each, more than the route may hold: which of them gives way is not looked for among all."""
+
+    def spent_ns():
+        return int(pathlib.Path(f"/proc/{scheduler.pid()}/schedstat").read_text().split()[0])
+
+    held, spent = [], []
+    for _ in range(3):
+        before = spent_ns()
+        for _ in range(20):
+            held.append(open_streams(scheduler.port, 250))
+        scheduler.ask("GET", "/readyz")
+        spent.append(spent_ns() - before)
+    shown = [f"{ns / 1e6:.0f} ms" for ns in spent]
+    check(spent[2] < 2 * spent[0], "five thousand requests cost about the same beside ten thousand as beside none", shown)
     for connection in held:
         connection.close()
 
@@ -157,7 +194,7 @@ def main():
     api = Api()
     api.set(NODES, node("node-1", 4, count=100))
     scheduler = Scheduler(api)
-    run_each(api, scheduler, test_half_sent_bodies, test_trickles, test_slow_readers)
+    run_each(api, scheduler, test_half_sent_bodies, test_many_half_sent_bodies, test_trickles, test_slow_readers)
     scheduler.end()
     test_loopback()
     finish()
