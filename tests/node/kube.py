@@ -254,7 +254,7 @@ def check_retries(api):
         again = method != "POST"
         for what, times, options in (
             ("503", 2 if again else 1, {"refuse": [(503, None)]}),
-            ("503 with Retry-After", 2, {"refuse": [(503, {"Retry-After": "1"})]}),
+            ("503 with Retry-After", 2 if again else 1, {"refuse": [(503, {"Retry-After": "1"})]}),
             ("500", 1, {"refuse": [(500, None)]}),
             ("504", 1, {"refuse": [(504, None)]}),
             ("409", 1, {"refuse": [(409, None)]}),

@@ -258,7 +258,7 @@ def test_a_server_that_wants_an_hour(api, scheduler):
     def age(resource):
         return scheduler.metric(f'hami_scheduler_watch_age_seconds{{resource="{resource}"}}')
 
-    check_equal((age("nodes"), age("pods")), (0, 0), "watches that are open have no age")
+    check(wait_until(lambda: (age("nodes"), age("pods")) == (0, 0)), "watches that are open have no age", age("nodes"), age("pods"))
     api.fail((429, 3000), 2, "GET", "/nodes")
     api.go_away()
     api.come_back()
