@@ -28,19 +28,28 @@ void plugin_tidy_pod(struct plugin *plugin, struct node_pod *pod)
     }
 }
 
-/* kubelet's folder of a pod goes when all of its containers have ended. */
+/*
+ * kubelet's folder of a pod goes when all of its containers have ended. It is seen where the
+ * plugin has the host's files: in their place, or below HOST_ROOT.
+ */
 static bool kubelet_has(const struct plugin *plugin, const char *uid)
 {
+    static const char *const roots[] = {"", HOST_ROOT};
     const char *socket = plugin->options->kubelet_socket;
     const char *slash = strrchr(socket, '/');
     char path[PATH_MAX];
     struct stat st;
-    int n;
 
     if (!slash || strchr(uid, '/'))
         return false;
-    n = snprintf(path, sizeof(path), "%.*s/../pods/%s", (int)(slash - socket), socket, uid);
-    return n > 0 && (size_t)n < sizeof(path) && file_stat(path, &st) == 0;
+    for (size_t i = 0; i < ARRAY_SIZE(roots); i++) {
+        int n = snprintf(path, sizeof(path), "%s%.*s/../pods/%s", roots[i], (int)(slash - socket),
+                         socket, uid);
+
+        if (n > 0 && (size_t)n < sizeof(path) && file_stat(path, &st) == 0)
+            return true;
+    }
+    return false;
 }
 
 static bool has_ready_container(const struct node_pod *pod)
