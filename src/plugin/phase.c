@@ -105,7 +105,7 @@ void plugin_phase_check(struct plugin *plugin, struct node_pod *pod)
     struct phase *phase;
     int r;
 
-    if (!pod->allocated[0] || pod->over || is_told(pod) || is_under_way(plugin, pod->uid))
+    if (!pod->allocated[0] || pod->over || pod->leaving || is_told(pod) || is_under_way(plugin, pod->uid))
         return;
     arena = arena_new(ARENA_MAX);
     if (!arena || pod_grants(pod, arena, &devices, NULL) < 0 || !pod_is_ready(pod, &devices))

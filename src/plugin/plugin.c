@@ -179,8 +179,9 @@ static void on_pod_deleted(struct plugin *plugin, const char *uid)
 
     if (!pod)
         return;
-    plugin_tidy_pod(plugin, pod);
-    pods_remove(plugin->pods, uid);
+    plugin_pod_gone(plugin, pod);
+    if (!pod->leaving)
+        pods_remove(plugin->pods, uid);
 }
 
 static void on_pod(void *data, enum kube_event event, yyjson_val *object)
@@ -208,7 +209,7 @@ static void on_pod(void *data, enum kube_event event, yyjson_val *object)
 
 static void on_pod_gone(void *data, struct node_pod *pod)
 {
-    plugin_tidy_pod(data, pod);
+    plugin_pod_gone(data, pod);
 }
 
 static void check_phase(void *data, struct node_pod *pod)
@@ -247,6 +248,7 @@ static void on_tidy_timer(uv_timer_t *timer)
 
 static void on_trim_timer(uv_timer_t *timer)
 {
+    plugin_pods_leave(timer->data);
     plugin_trim(timer->data);
 }
 

@@ -146,6 +146,10 @@ void plugin_phase_stop(struct plugin *plugin);
 
 /* tidy.c: what gone pods leave behind. */
 void plugin_tidy_pod(struct plugin *plugin, struct node_pod *pod);
+/* It is gone from the API server: its things go, too, or it is leaving until kubelet has ended it.
+ */
+void plugin_pod_gone(struct plugin *plugin, struct node_pod *pod);
+void plugin_pods_leave(struct plugin *plugin);
 void plugin_tidy_all(struct plugin *plugin);
 /* What containers add to their regions' files. */
 void plugin_trim(struct plugin *plugin);

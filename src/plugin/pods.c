@@ -106,7 +106,7 @@ struct node_pod *pods_find_name(struct pods *pods, const char *namespace, const 
 
         if (strcmp(pod->name, name) != 0 || strcmp(pod->namespace, namespace) != 0)
             continue;
-        if (!pod->over && !pod->deleting)
+        if (!pod->over && !pod->deleting && !pod->leaving)
             return pod;
         found = pod;
     }
@@ -445,10 +445,11 @@ void pods_complete(struct pods *pods, void (*gone)(void *data, struct node_pod *
     HASH_ITER(hh, pods->entries, entry, next)
     {
         /* One that was read on its own, since this list began, may be younger than the list. */
-        if (entry->pod.list == pods->list)
+        if (entry->pod.list == pods->list || entry->pod.leaving)
             continue;
         gone(data, &entry->pod);
-        entry_remove(pods, entry);
+        if (!entry->pod.leaving)
+            entry_remove(pods, entry);
     }
 }
 
@@ -459,10 +460,22 @@ void pods_expire(struct pods *pods, unsigned age, void (*gone)(void *data, struc
 
     HASH_ITER(hh, pods->entries, entry, next)
     {
-        if (entry->pod.confirmed || ++entry->pod.age < age)
+        if (entry->pod.confirmed || entry->pod.leaving || ++entry->pod.age < age)
             continue;
         gone(data, &entry->pod);
-        entry_remove(pods, entry);
+        if (!entry->pod.leaving)
+            entry_remove(pods, entry);
+    }
+}
+
+void pods_leave(struct pods *pods, bool (*has_left)(void *data, struct node_pod *pod), void *data)
+{
+    struct entry *entry, *next;
+
+    HASH_ITER(hh, pods->entries, entry, next)
+    {
+        if (entry->pod.leaving && has_left(data, &entry->pod))
+            entry_remove(pods, entry);
     }
 }
 

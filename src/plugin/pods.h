@@ -51,6 +51,7 @@ struct node_pod {
     bool phase_success; /* its bind-phase says so */
     bool over;          /* succeeded, failed */
     bool deleting;
+    bool leaving;   /* gone from the API server, and kubelet has it still */
     bool confirmed; /* seen in the watch, not only read on its own */
     unsigned age;   /* how often pods_expire() was called since it was last seen */
     unsigned list;  /* the list in which it was last seen */
@@ -93,13 +94,17 @@ struct node_pod *pods_find(struct pods *pods, const char *uid);
 struct node_pod *pods_find_name(struct pods *pods, const char *namespace, const char *name);
 struct pod_container *pod_container_find(struct node_pod *pod, const char *name);
 
-/* A list begins; one is complete: pods that it lacks are given to gone and removed. */
+/* A list begins; one is complete: pods that it lacks are given to gone and, unless they are leaving
+ * then, removed. */
 void pods_begin(struct pods *pods);
 void pods_complete(struct pods *pods, void (*gone)(void *data, struct node_pod *pod), void *data);
 
 /* Does so with pods that were read on their own and that the watch has not brought for long. */
 void pods_expire(struct pods *pods, unsigned age, void (*gone)(void *data, struct node_pod *pod),
                  void *data);
+
+/* Removes the pods that are leaving and have left. */
+void pods_leave(struct pods *pods, bool (*has_left)(void *data, struct node_pod *pod), void *data);
 
 /* Any order; fn may not change the table. */
 void pods_each(struct pods *pods, void (*fn)(void *data, struct node_pod *pod), void *data);

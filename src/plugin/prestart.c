@@ -335,9 +335,11 @@ static bool is_adopted(const struct prestart *prestart, const struct node_pod *p
 
 static void resolve(struct prestart *prestart)
 {
-    struct node_pod *pod = find_pod(prestart);
     struct holder *holder = &prestart->holder;
+    struct node_pod *pod;
 
+    plugin_pods_leave(prestart->plugin);
+    pod = find_pod(prestart);
     if (!prestart->plugin->listed && !is_adopted(prestart, pod)) {
         again(prestart, "this node's pods could not be listed yet");
         return;

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/file.h"
 #include "base/log.h"
 #include "base/util.h"
 #include "node/nvidia/host.h"
@@ -25,6 +26,69 @@ void plugin_tidy_pod(struct plugin *plugin, struct node_pod *pod)
         container->cdi_name[0] = '\0';
         container->ready = false;
     }
+}
+
+/*
+ * kubelet's folder of a pod goes when all of its containers have ended. It is seen where the
+ * plugin has the host's files: in their place, or below HOST_ROOT.
+ */
+static bool kubelet_has(const struct plugin *plugin, const char *uid)
+{
+    static const char *const roots[] = {"", HOST_ROOT};
+    const char *socket = plugin->options->kubelet_socket;
+    const char *slash = strrchr(socket, '/');
+    char path[PATH_MAX];
+    struct stat st;
+
+    if (!slash || strchr(uid, '/'))
+        return false;
+    for (size_t i = 0; i < ARRAY_SIZE(roots); i++) {
+        int n = snprintf(path, sizeof(path), "%s%.*s/../pods/%s", roots[i], (int)(slash - socket),
+                         socket, uid);
+
+        if (n > 0 && (size_t)n < sizeof(path) && file_stat(path, &st) == 0)
+            return true;
+    }
+    return false;
+}
+
+static bool has_ready_container(const struct node_pod *pod)
+{
+    for (size_t i = 0; i < pod->container_count; i++) {
+        if (pod->containers[i].ready)
+            return true;
+    }
+    return false;
+}
+
+/*
+ * Deleted with a grace period of 0 a pod is gone from the API server at once, while its containers
+ * may run on for as long as kubelet was told before.
+ */
+void plugin_pod_gone(struct plugin *plugin, struct node_pod *pod)
+{
+    if (pod->over || !has_ready_container(pod) || !kubelet_has(plugin, pod->uid)) {
+        plugin_tidy_pod(plugin, pod);
+        return;
+    }
+    log_info("%s/%s is gone, and kubelet has not ended it yet: what it was given stays its own",
+             pod->namespace, pod->name);
+    pod->leaving = true;
+}
+
+static bool has_left(void *data, struct node_pod *pod)
+{
+    struct plugin *plugin = data;
+
+    if (kubelet_has(plugin, pod->uid))
+        return false;
+    plugin_tidy_pod(plugin, pod);
+    return true;
+}
+
+void plugin_pods_leave(struct plugin *plugin)
+{
+    pods_leave(plugin->pods, has_left, plugin);
 }
 
 static bool is_live(const struct plugin *plugin, const char *pod_uid)

@@ -614,6 +614,35 @@ def holds_fast():
     node.end()
 
 
+def leaves():
+    """A pod that is deleted with a grace period of 0 may run on: what it holds is its own until kubelet has ended it."""
+    node = Node(gpus=1)
+    node.kubelet.connect()
+    (a,) = node.uuids
+    pod = node.show(node.pod("one", "x", gives=[[(a, 20000, 50)]], phase="Running"))
+    folder = node.folder / "pods" / pod["metadata"]["uid"]
+    folder.mkdir(parents=True)
+    status, why, name = node.run_container(pod, "x", [f"{a}::0"])
+    check_equal(status, "OK", "a container starts", why)
+    node.kubelet.release(pod)
+    node.api.delete(PODS, "one")
+    check(wait_until(lambda: "ns/one is gone, and kubelet has not ended it" in node.said()), "its pod is gone from the API server, which is said")
+    other = node.show(node.pod("other", "x", gives=[[(a, 20000, 50)]]))
+
+    def refused(when):
+        status, why, _ = node.run_container(other, "x", [f"{a}::1"])
+        check(status == "FAILED_PRECONDITION" and "40000 MiB of its 30000" in why, f"{when}: what it holds is counted", status, why)
+        check(node.spec(name), f"{when}: its specification is there")
+
+    refused("while its folder is there")
+    node.restart()
+    refused("after kill -9")
+    folder.rmdir()
+    check_equal(node.run_container(other, "x", [f"{a}::1"])[0], "OK", "once it has ended, others have the room")
+    check(wait_until(lambda: node.spec(name) is None), "and nothing is left of it")
+    node.end()
+
+
 def lists_again():
     """A pod that starts while a list is under way, whose snapshot lacks it, keeps what it has."""
     node = Node(gpus=1)
@@ -706,7 +735,7 @@ def hangs():
     node.api.close()
 
 
-PARTS = ["registers", "is_ready", "hands_over", "matches", "init_containers", "refuses", "upgrades", "survives", "alone", "priorities", "holds_fast", "lists_again", "loses_its_socket", "trims", "hangs"]
+PARTS = ["registers", "is_ready", "hands_over", "matches", "init_containers", "refuses", "upgrades", "survives", "alone", "priorities", "holds_fast", "leaves", "lists_again", "loses_its_socket", "trims", "hangs"]
 
 if __name__ == "__main__":
     for part in sys.argv[1:] or PARTS:
