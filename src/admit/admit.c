@@ -114,6 +114,18 @@ static int deny_privileged(struct admission *admission, size_t container)
                      init ? "initContainers" : "containers", init ? container : container - inits);
 }
 
+static int deny_mount(struct admission *admission, size_t container)
+{
+    size_t inits = admission->pod->init_count;
+    bool init = container < inits;
+
+    return error_set(&admission->err, -EINVAL,
+                     "spec.%s[%zu].volumeMounts: \"%.64s\" leads through /proc, or back by \"..\"; "
+                     "in a container with a share of a device it could hide what holds it to that",
+                     init ? "initContainers" : "containers", init ? container : container - inits,
+                     admission->pod->containers[container].through_proc);
+}
+
 /* 1 when the container asks for devices. A privileged one that doesn't is left as it is. */
 static int mutate_container(struct admission *admission, size_t container)
 {
@@ -129,6 +141,8 @@ static int mutate_container(struct admission *admission, size_t container)
             return r;
         any |= r;
     }
+    if (any && pod->containers[container].through_proc)
+        return deny_mount(admission, container);
     if (!pod->containers[container].privileged)
         return any;
     if (any)

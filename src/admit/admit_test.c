@@ -225,6 +225,12 @@ static const struct {
 };
 
 #define GPU LIMITS("\"nvidia.com/gpu\":1")
+#define MOUNTING(path, resources)                                                                  \
+    "\"containers\":[{\"name\":\"c\",\"volumeMounts\":[{\"name\":\"v\",\"mountPath\":\"/ok\"},"    \
+    "{\"name\":\"v\",\"mountPath\":\"" path "\"}],\"resources\":{" resources "}}]"
+#define HIDES(path)                                                                                \
+    "spec.containers[0].volumeMounts: \"" path "\" leads through /proc, or back by \"..\"; in a "  \
+    "container with a share of a device it could hide what holds it to that"
 #define ANNOTATION(key, value) "\"annotations\":{\"" key "\":\"" value "\"}"
 
 static const struct {
@@ -254,6 +260,15 @@ static const struct {
      "device, since it can drop every limit"},
     {"", "\"containers\":[" GPU ",{\"name\":\"p\",\"securityContext\":{\"privileged\":true}}]",
      NULL},
+    {"", MOUNTING("/proc/self/root/etc/ld.so.preload", "\"limits\":{\"nvidia.com/gpu\":1}"),
+     HIDES("/proc/self/root/etc/ld.so.preload")},
+    {"", MOUNTING("//./proc", "\"limits\":{\"nvidia.com/gpu\":1}"), HIDES("//./proc")},
+    {"", MOUNTING("proc/1", "\"limits\":{\"nvidia.com/gpu\":1}"), HIDES("proc/1")},
+    {"", MOUNTING("/dev/fd/0", "\"limits\":{\"nvidia.com/gpu\":1}"), HIDES("/dev/fd/0")},
+    {"", MOUNTING("/a/../b", "\"limits\":{\"nvidia.com/gpu\":1}"), HIDES("/a/../b")},
+    {"", MOUNTING("/host/proc", "\"limits\":{\"nvidia.com/gpu\":1}"), NULL},
+    {"", MOUNTING("/dev/shm", "\"limits\":{\"nvidia.com/gpu\":1}"), NULL},
+    {"", MOUNTING("/proc", "\"limits\":{\"cpu\":1}"), NULL},
     {ANNOTATION("hami.io/node-scheduler-policy", "bin-pack"), "\"containers\":[" GPU "]",
      "metadata.annotations[hami.io/node-scheduler-policy]: \"bin-pack\" is neither binpack nor "
      "spread"},

@@ -80,6 +80,60 @@ static int read_env(const struct reading *reading, yyjson_val *list, struct cont
     return 0;
 }
 
+static bool next_step(const char **path, const char **ret_step, size_t *ret_len)
+{
+    *ret_step = *path + strspn(*path, "/");
+    *ret_len = strcspn(*ret_step, "/");
+    *path = *ret_step + *ret_len;
+    return *ret_len > 0;
+}
+
+static bool is_step(const char *step, size_t len, const char *name)
+{
+    return len == strlen(name) && memcmp(step, name, len) == 0;
+}
+
+/* Links there lead to all of a container's files by another path: /proc/self/root, and /dev/fd,
+ * which is one into it. Where a path with ".." leads, it does not say. */
+static bool leads_through_proc(const char *path)
+{
+    const char *step;
+    size_t depth = 0, len;
+    bool in_dev = false;
+
+    while (next_step(&path, &step, &len)) {
+        if (is_step(step, len, "."))
+            continue;
+        if (is_step(step, len, "..") || (depth == 0 && is_step(step, len, "proc")) ||
+            (depth == 1 && in_dev && is_step(step, len, "fd")))
+            return true;
+        in_dev = depth++ == 0 && is_step(step, len, "dev");
+    }
+    return false;
+}
+
+static int read_mounts(const struct reading *reading, yyjson_val *container, const char *where,
+                       struct container *ret_container)
+{
+    yyjson_val *list, *mount;
+    size_t at, max;
+    int r;
+
+    r = reading_array(reading, container, where, "volumeMounts", &list);
+    if (r < 0)
+        return r;
+    yyjson_arr_foreach(list, at, max, mount)
+    {
+        const char *path = yyjson_get_str(yyjson_obj_get(mount, "mountPath"));
+
+        if (!path || !leads_through_proc(path))
+            continue;
+        ret_container->through_proc = arena_strdup(reading->arena, path);
+        return ret_container->through_proc ? 0 : reading_no_memory(reading);
+    }
+    return 0;
+}
+
 static int read_container(const struct reading *reading, yyjson_val *value, const char *where,
                           bool init, struct container *ret_container)
 {
@@ -99,6 +153,9 @@ static int read_container(const struct reading *reading, yyjson_val *value, cons
     if (init && strcmp(restart, "Always") == 0)
         container.role = CONTAINER_SIDECAR;
     r = read_privileged(reading, value, where, &container.privileged);
+    if (r < 0)
+        return r;
+    r = read_mounts(reading, value, where, &container);
     if (r < 0)
         return r;
     r = reading_array(reading, value, where, "env", &env);

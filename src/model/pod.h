@@ -49,6 +49,7 @@ struct container {
     const char *name;
     enum container_role role;
     bool privileged;
+    const char *through_proc; /* where it mounts a volume by a path through /proc; NULL: nowhere */
     const struct env_name *env; /* those whose name begins with POD_ENV_PREFIX */
     size_t env_count;
 
