@@ -551,6 +551,45 @@ static void test_a_refusal_is_kept_for_the_same_policy_alone(void **state)
     assert_int_equal(filter(fixture, "second", 100, 0, &answer), CLUSTER_PLACED);
 }
 
+/* What admission lets through: 256 pieces, 16 KiB, and so for each container. */
+static void test_long_lists_of_many_containers_are_placed(void **state)
+{
+    enum { CONTAINERS = 8, PIECES = 250 };
+    struct fixture *fixture = *state;
+    char list[PIECES * 64] = "";
+    struct text_pair notes[1] = {{NVIDIA_AVOID_UUID_KEY, list}};
+    struct resource limits[2] = {{.name = "nvidia.com/gpu", .text = ""},
+                                 {.name = "nvidia.com/gpumem", .text = ""}};
+    struct container containers[CONTAINERS];
+    const struct pod pod = {
+        .namespace = "default",
+        .name = "long",
+        .uid = "long",
+        .resource_version = "1",
+        .annotations = {notes, 1},
+        .has_spec = true,
+        .node_name = "",
+        .scheduler_name = "",
+        .runtime_class = "",
+        .container_count = CONTAINERS,
+        .containers = containers,
+    };
+    struct cluster_answer answer;
+
+    for (size_t i = 0, len = 0; i < PIECES; i++)
+        len += (size_t)snprintf(list + len, sizeof(list) - len, "%sGPU-%052zu", i ? "," : "", i);
+    limits[0].quantity = (struct quantity){QUANTITY_WHOLE, 1};
+    limits[1].quantity = (struct quantity){QUANTITY_WHOLE, 10};
+    for (size_t i = 0; i < CONTAINERS; i++)
+        containers[i] = (struct container){.name = "c",
+                                           .has_resources = true,
+                                           .has_limits = true,
+                                           .limits = {limits, ARRAY_SIZE(limits)}};
+    assert_int_equal(cluster_filter(fixture->cluster, &pod, both, ARRAY_SIZE(both), 0,
+                                    fixture->arena, &answer, NULL),
+                     CLUSTER_PLACED);
+}
+
 static void place_important(struct fixture *fixture, const char *uid, const char *priority)
 {
     struct text_pair pairs[8];
@@ -701,6 +740,7 @@ int main(void)
         TEST(test_nothing_is_decided_before_all_is_read),
         TEST(test_a_refusal_is_kept_for_the_same_demand_alone),
         TEST(test_a_refusal_is_kept_for_the_same_policy_alone),
+        TEST(test_long_lists_of_many_containers_are_placed),
         TEST(test_pods_are_evicted_for_devices_and_never_in_vain),
         TEST(test_a_pod_that_is_being_bound_is_not_evicted),
         TEST(test_a_pod_that_asks_for_no_device_is_bound_wherever_it_goes),

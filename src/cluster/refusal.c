@@ -12,8 +12,8 @@
 
 enum {
     REFUSALS_MAX = 256,
-    KEPT_MAX = 4 << 20, /* bytes of all */
-    KEY_MAX = 64 << 10,
+    KEPT_MAX = 4 << 20,  /* bytes of all */
+    KEY_MAX = 256 << 10, /* one selection of devices, and all containers that there may be */
     VERDICTS_FIRST = 16,
     VERDICTS_MAX = 1024, /* of one, those included that are said of no node any more */
     /* Of a failure's bytes those that are compared: it has no others before them. */
@@ -99,10 +99,39 @@ static void write_list(struct strbuf *text, const struct text_list *list)
         strbuf_addf(text, ":%zu:%s", strlen(list->items[i]), list->items[i]);
 }
 
-static void write_request(struct strbuf *text, const struct request *request)
+static bool is_same_text(const char *a, const char *b)
+{
+    return a == b || (a && b && strcmp(a, b) == 0);
+}
+
+static bool is_same_list(const struct text_list *a, const struct text_list *b)
+{
+    bool same = a->count == b->count;
+
+    for (size_t i = 0; same && i < a->count; i++)
+        same = strcmp(a->items[i], b->items[i]) == 0;
+    return same;
+}
+
+static bool is_same_selection(const struct request *a, const struct request *b)
+{
+    return is_same_list(&a->use_uuids, &b->use_uuids) &&
+           is_same_list(&a->avoid_uuids, &b->avoid_uuids) &&
+           is_same_list(&a->use_types, &b->use_types) &&
+           is_same_list(&a->avoid_types, &b->avoid_types) && is_same_text(a->modes, b->modes);
+}
+
+/* The devices that are selected are mostly all of a pod's requests', and long: they are written
+ * once. */
+static void write_request(struct strbuf *text, const struct request *request,
+                          const struct request *before)
 {
     strbuf_addf(text, "%s %u %llu %u %u ", request->type, request->count,
                 (unsigned long long)request->memory_bytes, request->memory_percent, request->cores);
+    if (before && is_same_selection(request, before)) {
+        strbuf_add(text, "=\n");
+        return;
+    }
     write_list(text, &request->use_uuids);
     write_list(text, &request->avoid_uuids);
     write_list(text, &request->use_types);
@@ -114,6 +143,7 @@ int refusal_write_demand(const struct demand *demand, const struct place_options
                          struct arena *arena, struct refusal_key *ret_key)
 {
     struct strbuf text = STRBUF_IN(arena, KEY_MAX);
+    const struct request *before = NULL;
 
     /* The order of nodes says which is chosen, not whether there is one. */
     strbuf_addf(&text, "%d%d\n", options->policy.order, options->policy.mutex);
@@ -121,8 +151,10 @@ int refusal_write_demand(const struct demand *demand, const struct place_options
         const struct container_demand *container = &demand->containers[i];
 
         strbuf_addf(&text, "%d %zu\n", container->role, container->request_count);
-        for (size_t k = 0; k < container->request_count; k++)
-            write_request(&text, &container->requests[k]);
+        for (size_t k = 0; k < container->request_count; k++) {
+            write_request(&text, &container->requests[k], before);
+            before = &container->requests[k];
+        }
     }
     if (text.failed)
         return -ENOMEM;
