@@ -1,10 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "model/text.h"
 
+#include <stdlib.h>
 #include <string.h>
+
+static int compare_to_item(const void *text, const void *item)
+{
+    return strcmp(text, *(const char *const *)item);
+}
 
 bool text_list_has(const struct text_list *list, const char *text)
 {
+    if (list->sorted)
+        return bsearch(text, list->items, list->count, sizeof(*list->items), compare_to_item);
     for (size_t i = 0; i < list->count; i++) {
         if (strcmp(list->items[i], text) == 0)
             return true;

@@ -9,6 +9,7 @@
 struct text_list {
     const char *const *items;
     size_t count;
+    bool sorted; /* by strcmp(), so that one need not be looked for among all */
 };
 
 /* An annotation, a label, a variable of the environment. */

@@ -2,6 +2,7 @@
 #include "vendor/nvidia/nvidia.h"
 
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/util.h"
@@ -138,6 +139,11 @@ int nvidia_check_annotations(const struct pod *pod, struct error *err)
     return r < 0 ? r : check_numa_bind(pod, err);
 }
 
+static int compare_items(const void *a, const void *b)
+{
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
 /*
  * The pieces of "a,b"; they are compared as they are, blanks and empty ones included. -E2BIG: more
  * than a decision can go through for each of many thousand cards.
@@ -168,7 +174,8 @@ static int read_list(const struct pod *pod, const char *key, struct arena *arena
             return -ENOMEM;
         piece += len + 1;
     }
-    *ret_list = (struct text_list){.items = items, .count = count};
+    qsort(items, count, sizeof(*items), compare_items);
+    *ret_list = (struct text_list){.items = items, .count = count, .sorted = true};
     return 0;
 }
 
