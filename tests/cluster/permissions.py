@@ -248,6 +248,9 @@ def check_grants(namespace, user):
     binding = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": "plain", "annotations": claim}, "target": {"apiVersion": "v1", "kind": "Node", "name": NODE}}
     expect(lambda: user.create(f"{path}/binding", binding), DENIED, "nor with a Binding")
     expect(lambda: user.create(f"/api/v1/namespaces/{namespace}/bindings", binding), DENIED, "nor by the old way")
+    del binding["metadata"]["annotations"]
+    expect(lambda: user.create(f"{path}/binding", binding), DENIED, "whoever may bind in one namespace alone binds nothing")
+    expect(lambda: user.create(f"/api/v1/namespaces/{namespace}/bindings", binding), DENIED, "nor by the old way")
     other = {"metadata": {"annotations": {"example.com/note": "x"}}}
     expect(lambda: user.patch(path, other), 200, "other annotations are the tenant's own")
     debugger = {"spec": {"ephemeralContainers": [{"name": "d", "image": IMAGE}]}}
