@@ -13,8 +13,9 @@
 #include "http/internal.h"
 
 enum {
-    STREAMS_MAX = 256,
-    WINDOW = 1 << 20, /* bytes of bodies that a client may send ahead */
+    STREAMS_MAX = 256, /* requests of this machine's at once on a connection: binds in bursts */
+    STREAMS_ELSEWHERE = 64, /* of others', who may open hundreds of connections */
+    WINDOW = 1 << 20,       /* bytes of bodies that a client may send ahead */
     HEADERS_MAX = 16 << 10,
     METHOD_MAX = 16,
     LONGEST_PATH = 256,
@@ -260,7 +261,8 @@ int http2_new(struct http_server *server, const struct http2_owner *owner,
               struct http2 **ret_session)
 {
     const nghttp2_settings_entry settings[] = {
-        {NGHTTP2_SETTINGS_MAX_CONCURRENT_STREAMS, STREAMS_MAX},
+        {NGHTTP2_SETTINGS_MAX_CONCURRENT_STREAMS,
+         owner->peer->loopback ? STREAMS_MAX : STREAMS_ELSEWHERE},
         {NGHTTP2_SETTINGS_INITIAL_WINDOW_SIZE, WINDOW},
         {NGHTTP2_SETTINGS_MAX_HEADER_LIST_SIZE, HEADERS_MAX},
     };
