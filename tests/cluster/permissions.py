@@ -266,6 +266,19 @@ def check_grants(namespace, user):
     expect(lambda: user.patch(f"{path}/ephemeralcontainers", debugger), 200, "and a container to debug it with")
 
 
+def check_over(namespace, user):
+    """A pod that was given devices is over when its kubelet says so."""
+    create(namespace, slice_pod("runs"))
+    check(wait_running(namespace, ["runs"]) is not None, "a pod with a share runs")
+    path = pods_path(namespace, "runs/status")
+    for ended in ("Succeeded", "Failed"):
+        expect(lambda ended=ended: user.patch(path, {"status": {"phase": ended}}), DENIED, f"a tenant does not say that it has {ended.lower()}")
+    expect(lambda: user.patch(path, {"status": {"message": "x"}}), 200, "but something else of its status")
+    expect(lambda: user.patch(pods_path(namespace, "plain/status"), {"status": {"phase": "Failed"}}), 200, "and of a pod without a share what they like")
+    create(namespace, slice_pod("ends", command=["true"]))
+    check(wait_until(lambda: phase(namespace, "ends") == "Succeeded", 30, 0.1), "its kubelet may", phase(namespace, "ends"))
+
+
 def check_copies(namespace, user):
     """`kubectl debug --copy-to`, or a backup: what the first pod was given is not the copy's."""
     claim = dict.fromkeys(GRANT, "x") | {"example.com/note": "x"}
@@ -314,6 +327,8 @@ def main():
     user = tenant(grants)
     check_grants(grants, user)
     if "hami-scheduler" not in STATE["missing"]:
+        use_machine(1)
+        check_over(grants, user)
         check_copies(grants, user)
         check_shares(grants, user)
     widen("hami-device-plugin")
