@@ -108,10 +108,12 @@ static int deny_privileged(struct admission *admission, size_t container)
     size_t inits = admission->pod->init_count;
     bool init = container < inits;
 
-    return error_set(&admission->err, -EINVAL,
-                     "spec.%s[%zu].securityContext.privileged: a privileged container gets no "
-                     "share of a device, since it can drop every limit",
-                     init ? "initContainers" : "containers", init ? container : container - inits);
+    return error_set(
+        &admission->err, -EINVAL,
+        "spec.%s[%zu].%s: a privileged container, or one with the capability SYS_ADMIN, "
+        "gets no share of a device, since it can drop every limit",
+        init ? "initContainers" : "containers", init ? container : container - inits,
+        admission->pod->containers[container].privilege);
 }
 
 static int deny_mount(struct admission *admission, size_t container)
@@ -143,7 +145,7 @@ static int mutate_container(struct admission *admission, size_t container)
     }
     if (any && pod->containers[container].through_proc)
         return deny_mount(admission, container);
-    if (!pod->containers[container].privileged)
+    if (!pod->containers[container].privilege)
         return any;
     if (any)
         return deny_privileged(admission, container);

@@ -228,6 +228,9 @@ static const struct {
 #define MOUNTING(path, resources)                                                                  \
     "\"containers\":[{\"name\":\"c\",\"volumeMounts\":[{\"name\":\"v\",\"mountPath\":\"/ok\"},"    \
     "{\"name\":\"v\",\"mountPath\":\"" path "\"}],\"resources\":{" resources "}}]"
+#define DROPS                                                                                      \
+    "a privileged container, or one with the capability SYS_ADMIN, gets no share of a device, "    \
+    "since it can drop every limit"
 #define HIDES(path)                                                                                \
     "spec.containers[0].volumeMounts: \"" path "\" leads through /proc, or back by \"..\"; in a "  \
     "container with a share of a device it could hide what holds it to that"
@@ -256,8 +259,21 @@ static const struct {
     {"",
      "\"initContainers\":[{\"name\":\"i\",\"securityContext\":{\"privileged\":true},\"resources\":"
      "{\"limits\":{\"nvidia.com/gpumem\":5}}}],\"containers\":[{\"name\":\"c\"}]",
-     "spec.initContainers[0].securityContext.privileged: a privileged container gets no share of a "
-     "device, since it can drop every limit"},
+     "spec.initContainers[0].securityContext.privileged: " DROPS},
+    {"",
+     "\"containers\":[{\"name\":\"c\",\"securityContext\":{\"capabilities\":{\"add\":[\"NET_RAW\","
+     "\"SYS_ADMIN\"]}},\"resources\":{\"limits\":{\"nvidia.com/gpumem\":5}}}]",
+     "spec.containers[0].securityContext.capabilities.add: " DROPS},
+    {"",
+     "\"containers\":[{\"name\":\"c\",\"securityContext\":{\"capabilities\":{\"add\":[\"cap_all\"]}"
+     "},"
+     "\"resources\":{\"limits\":{\"nvidia.com/gpu\":1}}}]",
+     "spec.containers[0].securityContext.capabilities.add: " DROPS},
+    {"",
+     "\"containers\":[{\"name\":\"c\",\"securityContext\":{\"capabilities\":{\"add\":[\"NET_"
+     "ADMIN\"],"
+     "\"drop\":[\"ALL\"]}},\"resources\":{\"limits\":{\"nvidia.com/gpu\":1}}}]",
+     NULL},
     {"", "\"containers\":[" GPU ",{\"name\":\"p\",\"securityContext\":{\"privileged\":true}}]",
      NULL},
     {"", MOUNTING("/proc/self/root/etc/ld.so.preload", "\"limits\":{\"nvidia.com/gpu\":1}"),

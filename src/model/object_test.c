@@ -73,7 +73,7 @@ static void a_pod_is_reduced_to_what_counts(void **state)
     container = &pod.containers[2];
     assert_string_equal(container->name, "c");
     assert_int_equal(container->role, CONTAINER_APP);
-    assert_true(container->privileged && container->has_env && container->has_limits);
+    assert_true(container->privilege && container->has_env && container->has_limits);
     assert_int_equal(container->limits.count, 2);
     assert_int_equal(container_resource(container, "nvidia.com/gpu")->quantity.value, 1);
     assert_int_equal(container_resource(container, "nvidia.com/gpumem")->quantity.value, 3000);

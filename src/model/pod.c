@@ -4,20 +4,39 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
+#include <strings.h>
 
 #include "base/util.h"
 #include "model/object.h"
 
-static int read_privileged(const struct reading *reading, yyjson_val *value, const char *where,
-                           bool *ret_privileged)
+/* With it a container takes away what the runtime mounted, our library among that. */
+static bool is_mighty(const char *capability)
 {
-    yyjson_val *context;
+    if (strncasecmp(capability, "CAP_", 4) == 0)
+        capability += 4;
+    return strcasecmp(capability, "SYS_ADMIN") == 0 || strcasecmp(capability, "ALL") == 0;
+}
+
+static int read_privilege(const struct reading *reading, yyjson_val *value, const char *where,
+                          const char **ret_privilege)
+{
+    yyjson_val *context, *capability;
+    size_t at, max;
     int r;
 
     r = reading_object(reading, value, where, "securityContext", &context);
     if (r < 0)
         return r;
-    *ret_privileged = yyjson_is_true(yyjson_obj_get(context, "privileged"));
+    if (yyjson_is_true(yyjson_obj_get(context, "privileged")))
+        *ret_privilege = "securityContext.privileged";
+    yyjson_arr_foreach(yyjson_obj_get(yyjson_obj_get(context, "capabilities"), "add"), at, max,
+                       capability)
+    {
+        const char *name = yyjson_get_str(capability);
+
+        if (name && is_mighty(name) && !*ret_privilege)
+            *ret_privilege = "securityContext.capabilities.add";
+    }
     return 0;
 }
 
@@ -152,7 +171,7 @@ static int read_container(const struct reading *reading, yyjson_val *value, cons
         return r;
     if (init && strcmp(restart, "Always") == 0)
         container.role = CONTAINER_SIDECAR;
-    r = read_privileged(reading, value, where, &container.privileged);
+    r = read_privilege(reading, value, where, &container.privilege);
     if (r < 0)
         return r;
     r = read_mounts(reading, value, where, &container);

@@ -48,7 +48,7 @@ struct env_name {
 struct container {
     const char *name;
     enum container_role role;
-    bool privileged;
+    const char *privilege;    /* the field by which it could drop every limit; NULL: none */
     const char *through_proc; /* where it mounts a volume by a path through /proc; NULL: nowhere */
     const struct env_name *env; /* those whose name begins with POD_ENV_PREFIX */
     size_t env_count;
