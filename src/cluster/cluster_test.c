@@ -223,6 +223,19 @@ static void test_a_reservation_that_ended_is_lost_to_who_came_then(void **state)
     assert_int_equal(bind(fixture, "one", 62 * SECOND, &annotations), -ENOENT);
 }
 
+static void
+test_a_reservation_that_ended_is_not_renewed_beside_others_against_its_policy(void **state)
+{
+    const struct text_pair alone = {KEY_DEVICE_POLICY, "mutex"};
+    struct fixture *fixture = *state;
+    struct text_pairs annotations;
+    struct cluster_answer answer;
+
+    assert_int_equal(filter_noted(fixture, "one", 100, &alone, 0, &answer), CLUSTER_PLACED);
+    assert_int_equal(filter(fixture, "two", 100, 61 * SECOND, &answer), CLUSTER_PLACED);
+    assert_int_equal(bind(fixture, "one", 62 * SECOND, &annotations), -ENOSPC);
+}
+
 static void test_a_bind_needs_its_decision(void **state)
 {
     struct fixture *fixture = *state;
@@ -821,6 +834,7 @@ int main(void)
         TEST(test_a_pod_that_is_asked_for_again_gives_back_first),
         TEST(test_a_reservation_ends_and_is_renewed_where_there_is_room),
         TEST(test_a_reservation_that_ended_is_lost_to_who_came_then),
+        TEST(test_a_reservation_that_ended_is_not_renewed_beside_others_against_its_policy),
         TEST(test_a_bind_needs_its_decision),
         TEST(test_a_bind_that_failed_gives_back_and_one_unknown_does_not),
         TEST(test_what_the_watch_shows_takes_the_place_of_the_promise),

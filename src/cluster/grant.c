@@ -41,6 +41,7 @@ struct grant *grant_new(const struct place_usage *usage, const struct text_pairs
     if (!grant)
         return NULL;
 
+    grant->usage.alone = usage->alone;
     grant->usage.count = usage->count;
     grant->usage.shares = (struct place_share *)(grant + 1);
     pairs = (struct text_pair *)(grant->usage.shares + usage->count);

@@ -135,6 +135,8 @@ struct place_share {
 };
 
 struct place_usage {
+    bool alone; /* on devices that nobody else uses, by its policy; known of a placement, not of
+                   what annotations say */
     size_t count;
     struct place_share *shares; /* each uuid once, in the order of their first use */
 };

@@ -218,6 +218,7 @@ static int add_usage(const struct fitting *fitting, struct placement *placement)
 
     if (!roles)
         return -ENOMEM;
+    placement->usage.alone = fitting->options->policy.mutex;
     for (size_t i = 0; i < placement->vendor_count; i++) {
         r = place_usage_add_pod(&placement->usage, &placement->vendors[i].devices, roles,
                                 fitting->arena);

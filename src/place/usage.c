@@ -198,6 +198,8 @@ bool place_usage_fits(struct device *devices, size_t count, const struct place_u
 
         if (!device || !has_room(device, &share->usage))
             return false;
+        if (usage->alone && device->used.slots)
+            return false;
         if (strchr(share->uuid, '[') && device->used.slots)
             return false;
     }
