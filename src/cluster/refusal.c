@@ -12,7 +12,7 @@
 
 enum {
     REFUSALS_MAX = 256,
-    KEPT_MAX = 4 << 20,  /* bytes of all */
+    KEPT_MAX = 8 << 20,  /* bytes of all: 200 demands over 5,000 nodes */
     KEY_MAX = 256 << 10, /* one selection of devices, and all containers that there may be */
     VERDICTS_FIRST = 16,
     VERDICTS_MAX = 1024, /* of one, those included that are said of no node any more */
