@@ -188,6 +188,8 @@ def main():
             check_install(things)
         finally:
             remove(things)
+            # Some of them are the rights of the programs outside of pods, too.
+            manifests.apply_objects(BINARIES, manifests.scheduler_rights(BINARIES))
     check(wait_until(registered, 40, 0.1), "the programs outside of pods are back")
     finish()
 

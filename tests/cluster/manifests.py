@@ -40,3 +40,11 @@ def apply(binaries, *names):
 def apply_objects(binaries, objects):
     text = json.dumps({"apiVersion": "v1", "kind": "List", "items": objects})
     kubectl(binaries, "apply", "--server-side", "--validate=strict", "-f", "-", input=text)
+
+
+def scheduler_rights(binaries):
+    """Those of scheduler.yaml. The kube-scheduler here is a user of its own, so that their requests can be told apart."""
+    things = [t for t in read(binaries, "scheduler.yaml") if t["kind"] in ("Role", "RoleBinding")]
+    for binding in [t for t in things if t["kind"] == "RoleBinding"]:
+        binding["subjects"].append({"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "system:kube-scheduler"})
+    return things

@@ -6,8 +6,8 @@ import struct
 
 from support import *
 
-SLACK_KIB = 16 << 10  # of memory, for all that a peer of the webhook can do
-READERS_KIB = 2 << 10  # for twelve slow readers of a page
+SLACK_KIB = 24 << 10  # of memory, for all that a peer of the webhook can do, and what the allocator keeps of it
+READERS_KIB = 4 << 10  # for twelve slow readers of a page, each several times that
 BODY_S, SEND_S, FIRST_S = 10, 30, 30  # of src/http/peers.c
 REVIEW = {"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1", "request": {"uid": "u"}}
 
