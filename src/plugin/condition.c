@@ -10,6 +10,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/util.h"
 #include "plugin/plugin.h"
@@ -90,23 +91,15 @@ static void on_patched(void *data, const struct kube_answer *answer)
         log_warn("cannot write the node's condition " CONDITION_TYPE ": %s", answer->why);
 }
 
-static void write_now(char *to, size_t size)
-{
-    time_t now = time(NULL);
-    struct tm parts;
-
-    (void)strftime(to, size, "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&now, &parts));
-}
-
 static int send_patch(struct plugin *plugin)
 {
     CLEANUP(strbuf_deinit) struct strbuf patch = STRBUF_INIT(PATCH_MAX);
     const struct condition *condition = &plugin->conditions.sent;
-    char path[1200], name[sizeof(plugin->options->node_name) * 3], now[32];
+    char path[1200], name[sizeof(plugin->options->node_name) * 3], now[CLOCK_UTC_SIZE];
     struct kube_call call = {
         .method = KUBE_PATCH, .path = path, .content_type = KUBE_STRATEGIC_PATCH};
 
-    write_now(now, sizeof(now));
+    (void)clock_format_utc(time(NULL), now);
     strbuf_addf(&patch,
                 "{\"status\":{\"conditions\":[{\"type\":\"" CONDITION_TYPE
                 "\",\"status\":\"%s\",\"reason\":\"%s\",\"message\":",
