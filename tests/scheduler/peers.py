@@ -7,8 +7,8 @@ import struct
 from support import *
 
 SLACK_KIB = 24 << 10  # of memory, for all that a peer of the webhook can do, and what the allocator keeps of it
-READERS_KIB = 4 << 10  # for twelve slow readers of a page, each several times that
-KEPT_KIB = 12 << 10  # by the allocator, of pages that were read at once
+READERS_KIB = 2 << 10  # for twelve slow readers of a page
+KEPT_KIB = 8 << 10  # by the allocator, of pages that were read at once
 BODY_S, SEND_S, FIRST_S = 10, 30, 30  # of src/http/peers.c
 REVIEW = {"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1", "request": {"uid": "u"}}
 
