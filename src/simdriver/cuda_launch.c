@@ -55,6 +55,19 @@ static uint32_t weight_of(unsigned device, const unsigned grid[3])
     return (uint32_t)blocks;
 }
 
+/* Locked before, unlocked after. */
+static CUresult launch_now(uint32_t stream, struct sim_op *op)
+{
+    const struct sim_stream *st = &guest_state()->streams[stream];
+    CUresult r = guest_launch(stream, op);
+
+    if (r == CUDA_SUCCESS && guest.blocking)
+        guest_wait(stream, st->tail, st->enqueued_ns);
+    else
+        sim_unlock(guest.sim);
+    return r;
+}
+
 static CUresult launch(CUfunction function, const unsigned grid[3], const unsigned block[3],
                        CUstream stream, bool per_thread, uint64_t first)
 {
@@ -76,7 +89,7 @@ static CUresult launch(CUfunction function, const unsigned grid[3], const unsign
     else if (guest_is_capturing(i))
         guest_capture(i, &op);
     else
-        r = guest_launch(i, &op);
+        return launch_now(i, &op);
     sim_unlock(guest.sim);
     return r;
 }

@@ -86,6 +86,13 @@ static void prepare_once(void)
     (void)pthread_key_create(&thread_key, end_thread);
 }
 
+static long environment_number(const char *name)
+{
+    const char *text = getenv(name);
+
+    return text ? strtol(text, NULL, 10) : 0;
+}
+
 static CUresult attach(void)
 {
     const char *path = getenv("HAMI_SIM");
@@ -105,6 +112,7 @@ static CUresult attach(void)
         return CUDA_ERROR_NO_DEVICE;
     }
 
+    guest.blocking = environment_number("CUDA_LAUNCH_BLOCKING") > 0;
     guest.device_count = guest_visible_devices(&guest_state()->header,
                                                getenv("CUDA_VISIBLE_DEVICES"), guest.devices);
     return guest.device_count ? CUDA_SUCCESS : CUDA_ERROR_NO_DEVICE;

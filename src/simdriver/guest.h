@@ -31,6 +31,7 @@ struct guest_primary {
 struct guest {
     uint32_t ready;    /* cuInit() succeeded, and this is no forked child since */
     uint32_t captures; /* streams being captured */
+    bool blocking;     /* CUDA_LAUNCH_BLOCKING: a launch returns when the kernel has ended */
     struct sim *sim;
     pthread_mutex_t lock;
     unsigned device_count;

@@ -169,10 +169,11 @@ void sim_stream_settle(struct sim_state *s, uint32_t stream)
 static void stamp_event(struct sim_state *s, const struct sim_op *op, int64_t now_ns)
 {
     struct sim_event *event = &s->events[op->target];
+    int64_t resolution_ns = s->header.driver.event_resolution_ns;
 
     /* Recorded again, or made anew, since: this record is nobody's any more. */
     if (event->owner && event->stamp == op->order)
-        event->time_ns = now_ns;
+        event->time_ns = MAX(now_ns / resolution_ns * resolution_ns, 1);
 }
 
 /* The head is done: what it is for happens before the one store that takes it off. */

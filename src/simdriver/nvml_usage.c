@@ -205,7 +205,7 @@ PUBLIC nvmlReturn_t nvmlDeviceGetProcessUtilization(nvmlDevice_t device,
     nvmlReturn_t r = nvml_check_device(device, &i);
     unsigned slots[SIM_MAX_PROCESSES];
     pid_t pids[SIM_MAX_PROCESSES];
-    int64_t now_ns, window_ns;
+    int64_t now_ns, host_ns, window_ns;
 
     if (r != NVML_SUCCESS)
         return r;
@@ -213,9 +213,10 @@ PUBLIC nvmlReturn_t nvmlDeviceGetProcessUtilization(nvmlDevice_t device,
         return NVML_ERROR_INVALID_ARGUMENT;
 
     now_ns = nvml_enter();
+    host_ns = sim_host_now(nvml_machine()->state);
     window_ns = SAMPLE_WINDOW_NS;
-    if (since_us < (uint64_t)now_ns / 1000)
-        window_ns = MIN(window_ns, now_ns - (int64_t)since_us * 1000);
+    if (since_us < (uint64_t)host_ns / 1000)
+        window_ns = MIN(window_ns, host_ns - (int64_t)since_us * 1000);
     listed = list_processes(i, SIM_MAX_PROCESSES, slots, pids);
     room = samples ? *count : 0;
     for (unsigned k = 0; k < listed && k < room; k++) {
@@ -223,7 +224,7 @@ PUBLIC nvmlReturn_t nvmlDeviceGetProcessUtilization(nvmlDevice_t device,
 
         samples[k] = (nvmlProcessUtilizationSample_t){
             .pid = (unsigned)pids[k],
-            .timeStamp = (unsigned long long)now_ns / 1000,
+            .timeStamp = (unsigned long long)host_ns / 1000,
             .smUtil = percent(&usage->history, now_ns, window_ns),
         };
     }

@@ -34,7 +34,7 @@ enum {
 };
 
 #define SIM_MAGIC UINT64_C(0x31656e696d696168) /* "haimine1" */
-#define SIM_VERSION 1
+#define SIM_VERSION 2
 #define SIM_BUCKET_NS (NS_PER_S / 32)
 
 /* Busy time of the last two seconds, in a ring of buckets. */
@@ -156,6 +156,7 @@ struct sim_header {
     uint32_t version;
     uint32_t gpu_count;
     uint64_t size;
+    struct sim_driver_spec driver;
     struct sim_gpu_spec gpus[SIM_MAX_GPUS];
 };
 
@@ -165,7 +166,7 @@ struct sim_state {
     pthread_mutex_t lock;
     uint32_t stopped;   /* the clock is a test's to step */
     uint32_t steps;     /* futex: changes at every step */
-    int64_t clock_ns;   /* the time, while stopped */
+    int64_t clock_ns;   /* the host's time, while stopped */
     int64_t checked_ns; /* when the living were last counted */
     uint64_t orders;    /* the last struct sim_op.order given out */
     uint32_t crossed;   /* derived: waits enqueued for a stream of another device */
@@ -206,14 +207,22 @@ int sim_join(struct sim *sim, struct error *err);
 
 /*
  * Takes the lock, repairs if its last owner died with it, now and then looks who else died, and
- * returns the machine's time.
+ * returns the time on the GPUs' clock.
  */
 int64_t sim_lock(struct sim *sim);
 void sim_unlock(struct sim *sim);
 
+/*
+ * The time on the GPUs' clock, by which everything in the state goes, and on the host's: the two
+ * differ by the drift.
+ */
 int64_t sim_now(const struct sim_state *s);
+int64_t sim_host_now(const struct sim_state *s);
 
-/* Unlocked: sleeps to a time of the machine's clock, or until it is worth looking again. */
+/* Whether every option has a value that sim_driver_set() could have given it. */
+bool sim_driver_is_sane(const struct sim_driver_spec *driver);
+
+/* Unlocked: sleeps to a time of the GPUs' clock, or until it is worth looking again. */
 void sim_sleep_until(const struct sim *sim, int64_t time_ns);
 
 /* Under the lock: clears what dead processes left, wherever it is. */
