@@ -100,7 +100,9 @@ PUBLIC CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device)
     primary = &guest.primaries[device];
     (void)pthread_mutex_lock(&guest.lock);
     if (!primary->context) {
-        r = begin_context(guest.devices[device], &i);
+        r = guest_check_safe();
+        if (r == CUDA_SUCCESS)
+            r = begin_context(guest.devices[device], &i);
         if (r == CUDA_SUCCESS)
             __atomic_store_n(&primary->context, i, __ATOMIC_RELEASE);
     }
@@ -135,9 +137,9 @@ PUBLIC CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device)
     if (primary->users == 0)
         r = CUDA_ERROR_INVALID_CONTEXT;
     else if (primary->users == 1)
+        r = guest_check_safe();
+    if (r == CUDA_SUCCESS && --primary->users == 0)
         end_primary(primary);
-    else
-        primary->users--;
     (void)pthread_mutex_unlock(&guest.lock);
     return r;
 }
@@ -151,6 +153,9 @@ PUBLIC CUresult cuDevicePrimaryCtxReset_v2(CUdevice device)
 {
     CUresult r = guest_check_device(device);
 
+    if (r != CUDA_SUCCESS)
+        return r;
+    r = guest_check_safe();
     if (r != CUDA_SUCCESS)
         return r;
     (void)pthread_mutex_lock(&guest.lock);
@@ -208,6 +213,9 @@ PUBLIC CUresult cuCtxCreate_v2(CUcontext *context, unsigned int flags, CUdevice 
     (void)flags;
     if (r != CUDA_SUCCESS)
         return r;
+    r = guest_check_safe();
+    if (r != CUDA_SUCCESS)
+        return r;
     if (!context || guest_thread.depth == GUEST_STACK)
         return CUDA_ERROR_INVALID_VALUE;
 
@@ -243,7 +251,7 @@ PUBLIC CUresult cuCtxCreate_v4(CUcontext *context, CUctxCreateParams *params, un
 
 PUBLIC CUresult cuCtxDestroy_v2(CUcontext context)
 {
-    CUresult r = guest_check();
+    CUresult r = guest_check_safe();
     uint32_t i;
 
     if (r != CUDA_SUCCESS)
@@ -430,7 +438,7 @@ static CUresult set_heap(uint32_t context, size_t bytes)
 PUBLIC CUresult cuCtxSetLimit(CUlimit limit, size_t value)
 {
     uint32_t context;
-    CUresult r = guest_current(&context);
+    CUresult r = guest_current_safe(&context);
 
     if (r != CUDA_SUCCESS)
         return r;

@@ -87,8 +87,10 @@ static CUresult launch(CUfunction function, const unsigned grid[3], const unsign
     else if (!op.weight || !block[0] || !block[1] || !block[2])
         r = CUDA_ERROR_INVALID_VALUE;
     else if (guest_is_capturing(i))
-        guest_capture(i, &op);
+        r = guest_capture(i, &op);
     else
+        r = guest_check_legacy(i, false);
+    if (r == CUDA_SUCCESS && !guest_is_capturing(i))
         return launch_now(i, &op);
     sim_unlock(guest.sim);
     return r;

@@ -33,7 +33,7 @@ static void discharge(unsigned device, uint64_t bytes)
 static CUresult allocate(uint64_t bytes, bool below_4g, CUdeviceptr *ret_ptr)
 {
     uint32_t context;
-    CUresult r = guest_current(&context);
+    CUresult r = guest_current_safe(&context);
     uint64_t address;
 
     if (r != CUDA_SUCCESS)
@@ -128,7 +128,7 @@ PUBLIC CUresult cuMemAllocPitch(CUdeviceptr_v1 *ptr, unsigned int *pitch, unsign
 PUBLIC CUresult cuMemFree_v2(CUdeviceptr ptr)
 {
     uint32_t current, context;
-    CUresult r = guest_current(&current);
+    CUresult r = guest_current_safe(&current);
     uint64_t bytes;
 
     if (r != CUDA_SUCCESS)
@@ -201,7 +201,7 @@ PUBLIC CUresult cuMemGetInfo(unsigned int *free_bytes, unsigned int *total)
 PUBLIC CUresult cuMemHostAlloc(void **ptr, size_t bytes, unsigned int flags)
 {
     uint32_t context;
-    CUresult r = guest_current(&context);
+    CUresult r = guest_current_safe(&context);
 
     (void)flags;
     if (r != CUDA_SUCCESS)
@@ -223,7 +223,7 @@ PUBLIC CUresult cuMemAllocHost(void **ptr, unsigned int bytes)
 
 PUBLIC CUresult cuMemFreeHost(void *ptr)
 {
-    CUresult r = guest_check();
+    CUresult r = guest_check_safe();
 
     if (r != CUDA_SUCCESS)
         return r;

@@ -140,7 +140,7 @@ PUBLIC CUresult cuModuleLoadData(CUmodule *module, const void *image)
     struct module_image parsed;
     struct module_code *code;
     uint32_t context;
-    CUresult r = guest_current(&context);
+    CUresult r = guest_current_safe(&context);
 
     if (r != CUDA_SUCCESS)
         return r;
@@ -203,7 +203,7 @@ PUBLIC CUresult cuModuleLoad(CUmodule *module, const char *path)
 PUBLIC CUresult cuModuleUnload(CUmodule module)
 {
     struct module_code *code;
-    CUresult r = guest_check();
+    CUresult r = guest_check_safe();
 
     if (r != CUDA_SUCCESS)
         return r;
@@ -270,7 +270,7 @@ PUBLIC CUresult cuLibraryLoadData(CUlibrary *library, const void *image, CUjit_o
 {
     struct module_image parsed;
     struct module_code *code;
-    CUresult r = guest_check();
+    CUresult r = guest_check_safe();
 
     (void)jit_names;
     (void)jit_values;
@@ -332,7 +332,7 @@ static void unload_library(struct module_code *library)
 PUBLIC CUresult cuLibraryUnload(CUlibrary library)
 {
     struct module_code *code;
-    CUresult r = guest_check();
+    CUresult r = guest_check_safe();
 
     if (r != CUDA_SUCCESS)
         return r;

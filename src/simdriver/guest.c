@@ -64,20 +64,33 @@ static void after_fork(void)
 static void end_thread(void *unused)
 {
     (void)unused;
-    if (guest_check() != CUDA_SUCCESS || !guest_thread.stream_count)
+    if (guest_check() != CUDA_SUCCESS)
         return;
 
     (void)sim_lock(guest.sim);
+    guest_drop_thread_captures();
     for (unsigned i = 0; i < guest_thread.stream_count; i++) {
         uint32_t context = guest_thread.streams[i].context;
         uint32_t stream = guest_thread.streams[i].stream;
 
         if (guest_context(context)->gen == guest_thread.streams[i].context_gen &&
-            guest_context(context)->owner == (uint32_t)guest.sim->slot + 1)
+            guest_context(context)->owner == (uint32_t)guest.sim->slot + 1) {
+            guest_drop_capture(stream);
             sim_stream_free(guest_state(), stream);
+        }
     }
     guest_thread.stream_count = 0;
     sim_unlock(guest.sim);
+}
+
+void guest_name_thread(void)
+{
+    static uint64_t last;
+
+    if (guest_thread.id)
+        return;
+    guest_thread.id = __atomic_add_fetch(&last, 1, __ATOMIC_RELAXED);
+    (void)pthread_setspecific(thread_key, &guest_thread);
 }
 
 static void prepare_once(void)
@@ -196,6 +209,13 @@ CUresult guest_current(uint32_t *ret_context)
     return CUDA_SUCCESS;
 }
 
+CUresult guest_current_safe(uint32_t *ret_context)
+{
+    CUresult r = guest_current(ret_context);
+
+    return r == CUDA_SUCCESS ? guest_check_safe() : r;
+}
+
 /* Streams and events */
 
 static CUresult legacy_stream(uint32_t context, uint32_t *ret_stream)
@@ -232,7 +252,7 @@ static CUresult thread_stream(uint32_t context, uint32_t *ret_stream)
     thread->streams[at].context_gen = gen;
     thread->streams[at].stream = *ret_stream;
     thread->stream_count = MAX(thread->stream_count, at + 1);
-    (void)pthread_setspecific(thread_key, thread);
+    guest_name_thread();
     return CUDA_SUCCESS;
 }
 
