@@ -23,6 +23,7 @@ static void every_key_is_read(void **state)
                                "  captures: kind\n"
                                "  lost-captures: stay\n"
                                "  event-resolution: 1us\n"
+                               "  pids: host\n"
                                "  clock-drift: -20\n"
                                "gpus:\n"
                                "  - count: 2\n"
@@ -42,6 +43,7 @@ static void every_key_is_read(void **state)
     assert_int_equal(parse(text, &spec, &err), 0);
     assert_int_equal(spec.driver.captures, SIM_CAPTURES_KIND);
     assert_int_equal(spec.driver.lost_captures, SIM_LOST_CAPTURES_STAY);
+    assert_int_equal(spec.driver.pids, SIM_PIDS_HOST);
     assert_int_equal(spec.driver.event_resolution_ns, 1000);
     assert_int_equal(spec.driver.clock_drift_ppm, -20);
     assert_int_equal(spec.gpu_count, 3);

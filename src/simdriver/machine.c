@@ -77,11 +77,14 @@ void sim_spec_defaults(struct sim_spec *spec)
 static void fill_header(struct sim_header *header, const struct sim_spec *spec, const char *path)
 {
     struct sim_spec full = *spec;
+    struct proc_identity self;
 
+    proc_identity_self(&self);
     sim_spec_defaults(&full);
     header->magic = SIM_MAGIC;
     header->version = SIM_VERSION;
     header->size = sizeof(struct sim_state);
+    header->pid_namespace = self.pid_namespace;
     header->driver = full.driver;
     header->gpu_count = full.gpu_count;
     for (unsigned i = 0; i < full.gpu_count; i++) {
@@ -221,6 +224,7 @@ int sim_machine_view(const char *path, struct sim_view *ret_view, struct error *
         if (!s->processes[i].in_use)
             continue;
         view->pid = sim_pid(sim, i);
+        (void)sim_host_pid(sim, i);
         view_process(s, i, view);
         ret_view->process_count++;
     }

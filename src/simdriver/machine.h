@@ -46,9 +46,15 @@ enum sim_lost_captures {
     SIM_LOST_CAPTURES_STAY,    /* and forbid, for ever */
 };
 
+enum sim_pids {
+    SIM_PIDS_CALLER = 0, /* of the caller's pid namespace; who is not seen there is left out */
+    SIM_PIDS_HOST,       /* of the namespace in which the machine was made */
+};
+
 struct sim_driver_spec {
     unsigned captures;           /* enum sim_captures */
     unsigned lost_captures;      /* enum sim_lost_captures */
+    unsigned pids;               /* enum sim_pids: by which NVML names processes */
     int64_t event_resolution_ns; /* of events' times */
     int64_t clock_drift_ppm;     /* by which the GPUs' clocks run faster than the host's */
 };

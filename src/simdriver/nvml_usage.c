@@ -83,7 +83,15 @@ PUBLIC nvmlReturn_t nvmlDeviceGetUtilizationRates(nvmlDevice_t device, nvmlUtili
 
 /* Processes */
 
-/* Under the lock: those with memory on the device that can be seen from here. */
+/* The pid that NVML tells of a process; 0 or less: the process is left out. */
+static pid_t pid_of(struct sim *sim, unsigned slot)
+{
+    pid_t host_pid = sim_host_pid(sim, slot);
+
+    return sim->state->header.driver.pids == SIM_PIDS_HOST ? host_pid : sim_pid(sim, slot);
+}
+
+/* Under the lock: those with memory on the device that are told of here. */
 static unsigned list_processes(unsigned device, unsigned max, unsigned *ret_slots, pid_t *ret_pids)
 {
     struct sim *sim = nvml_machine();
@@ -95,7 +103,7 @@ static unsigned list_processes(unsigned device, unsigned max, unsigned *ret_slot
 
         if (!process->in_use || !process->usage[device].used_bytes)
             continue;
-        pid = sim_pid(sim, i);
+        pid = pid_of(sim, i);
         if (pid <= 0)
             continue;
         ret_slots[count] = i;

@@ -43,6 +43,13 @@ static const struct option options[] = {
         .wrong = "neither end nor stay",
     },
     {
+        .key = "pids",
+        .kind = OPTION_WORD,
+        .member = MEMBER(pids),
+        .words = {"caller", "host"},
+        .wrong = "neither caller nor host",
+    },
+    {
         .key = "event-resolution",
         .kind = OPTION_DURATION,
         .member = MEMBER(event_resolution_ns),

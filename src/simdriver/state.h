@@ -54,6 +54,7 @@ struct sim_usage {
 struct sim_process {
     uint32_t in_use;
     struct proc_identity who;
+    int32_t host_pid; /* in the machine's pid namespace; 0: not known yet */
     uint64_t program; /* differs after an exec */
     struct sim_usage usage[SIM_MAX_GPUS];
 };
@@ -156,6 +157,7 @@ struct sim_header {
     uint32_t version;
     uint32_t gpu_count;
     uint64_t size;
+    uint32_t pid_namespace; /* in which the machine was made: the host's */
     struct sim_driver_spec driver;
     struct sim_gpu_spec gpus[SIM_MAX_GPUS];
 };
@@ -230,6 +232,12 @@ void sim_sweep(struct sim *sim);
 
 /* Under the lock: the pid of a living process as this one sees it; 0 when it does not. */
 pid_t sim_pid(struct sim *sim, unsigned slot);
+
+/*
+ * Under the lock: the pid of a living process as the host sees it. Who can't tell his own, and was
+ * not seen from there yet, has a number that no process can have.
+ */
+pid_t sim_host_pid(struct sim *sim, unsigned slot);
 
 /* Under the lock: derives everything derived anew. */
 void sim_repair(struct sim_state *s);
