@@ -25,7 +25,7 @@ struct gpu {
 
 /* The driver's options, by the names that sim_driver_set() knows, in the order of the fields. */
 struct driver {
-    char *captures, *lost_captures, *pids, *event_resolution, *clock_drift;
+    char *captures, *lost_captures, *pids, *event_resolution, *queues, *clock_drift;
 };
 
 struct document {
@@ -54,6 +54,7 @@ static const cyaml_schema_field_t driver_fields[] = {
     OPTION("lost-captures", lost_captures),
     OPTION("pids", pids),
     OPTION("event-resolution", event_resolution),
+    OPTION("queues", queues),
     OPTION("clock-drift", clock_drift),
     CYAML_FIELD_END,
 };

@@ -24,6 +24,7 @@ static void every_key_is_read(void **state)
                                "  lost-captures: stay\n"
                                "  event-resolution: 1us\n"
                                "  pids: host\n"
+                               "  queues: 32\n"
                                "  clock-drift: -20\n"
                                "gpus:\n"
                                "  - count: 2\n"
@@ -44,6 +45,7 @@ static void every_key_is_read(void **state)
     assert_int_equal(spec.driver.captures, SIM_CAPTURES_KIND);
     assert_int_equal(spec.driver.lost_captures, SIM_LOST_CAPTURES_STAY);
     assert_int_equal(spec.driver.pids, SIM_PIDS_HOST);
+    assert_int_equal(spec.driver.queues, 32);
     assert_int_equal(spec.driver.event_resolution_ns, 1000);
     assert_int_equal(spec.driver.clock_drift_ppm, -20);
     assert_int_equal(spec.gpu_count, 3);

@@ -49,7 +49,7 @@ static CUresult begin_context(unsigned device, uint32_t *ret_context)
     uint32_t context;
 
     (void)sim_lock(guest.sim);
-    context = sim_context_new(s, (unsigned)guest.sim->slot, device);
+    context = sim_context_new(s, (unsigned)guest.sim->slot, device, guest.queues);
     sim_unlock(guest.sim);
     if (!context)
         return CUDA_ERROR_OUT_OF_MEMORY;

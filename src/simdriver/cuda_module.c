@@ -106,17 +106,20 @@ static CUresult get_function(struct module_code *code, const char *name,
                              struct module_function **ret_function)
 {
     struct module_function *function = code->functions;
+    const struct module_kernel *kernel;
 
     while (function && strcmp(function->name, name) != 0)
         function = function->next;
     if (!function) {
-        if (!module_image_has(&code->image, name))
+        kernel = module_image_find(&code->image, name);
+        if (!kernel)
             return CUDA_ERROR_NOT_FOUND;
         function = new_function();
         if (!function)
             return CUDA_ERROR_OUT_OF_MEMORY;
         function->name = strdup(name);
         function->code = code;
+        function->role = kernel->role;
         function->first = 0;
         function->next = code->functions;
         function->magic = FUNCTION_MAGIC;

@@ -14,6 +14,7 @@ enum handle_kind {
     HANDLE_EVENT,
 };
 
+#define CONNECTIONS_MAX 32 /* of CUDA_DEVICE_MAX_CONNECTIONS */
 #define GEN_MASK 0xfffffu
 #define INDEX_MASK 0xfffffu
 
@@ -110,6 +111,7 @@ static CUresult attach(void)
 {
     const char *path = getenv("HAMI_SIM");
     struct error err = ERROR_INIT;
+    long connections;
     int r;
 
     if (!path || !path[0]) {
@@ -125,6 +127,10 @@ static CUresult attach(void)
         return CUDA_ERROR_NO_DEVICE;
     }
 
+    guest.queues = (uint32_t)guest_state()->header.driver.queues;
+    connections = environment_number("CUDA_DEVICE_MAX_CONNECTIONS");
+    if (connections >= 1 && connections <= CONNECTIONS_MAX)
+        guest.queues = (uint32_t)connections;
     guest.blocking = environment_number("CUDA_LAUNCH_BLOCKING") > 0;
     guest.device_count = guest_visible_devices(&guest_state()->header,
                                                getenv("CUDA_VISIBLE_DEVICES"), guest.devices);

@@ -32,6 +32,7 @@ struct guest {
     uint32_t ready;    /* cuInit() succeeded, and this is no forked child since */
     uint32_t captures; /* that go on */
     bool blocking;     /* CUDA_LAUNCH_BLOCKING: a launch returns when the kernel has ended */
+    uint32_t queues;   /* of a context */
     struct sim *sim;
     pthread_mutex_t lock;
     unsigned device_count;

@@ -26,6 +26,7 @@ static const struct sim_gpu_spec default_spec = {
 
 static const struct sim_driver_spec default_driver = {
     .event_resolution_ns = 500,
+    .queues = 8,
 };
 
 static uint64_t hash_text(uint64_t hash, const char *text)
@@ -65,6 +66,8 @@ static void driver_defaults(struct sim_driver_spec *driver)
 {
     if (!driver->event_resolution_ns)
         driver->event_resolution_ns = default_driver.event_resolution_ns;
+    if (!driver->queues)
+        driver->queues = default_driver.queues;
 }
 
 void sim_spec_defaults(struct sim_spec *spec)

@@ -56,6 +56,7 @@ struct sim_driver_spec {
     unsigned lost_captures;      /* enum sim_lost_captures */
     unsigned pids;               /* enum sim_pids: by which NVML names processes */
     int64_t event_resolution_ns; /* of events' times */
+    int64_t queues;              /* hardware queues of a context; its streams share them */
     int64_t clock_drift_ppm;     /* by which the GPUs' clocks run faster than the host's */
 };
 

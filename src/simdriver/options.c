@@ -58,6 +58,14 @@ static const struct option options[] = {
         .wrong = "out of range, at least 1ns",
     },
     {
+        .key = "queues",
+        .kind = OPTION_NUMBER,
+        .member = MEMBER(queues),
+        .min = 1,
+        .max = SIM_STREAMS,
+        .wrong = "not a number of queues, 1 to 4096",
+    },
+    {
         .key = "clock-drift",
         .kind = OPTION_NUMBER,
         .member = MEMBER(clock_drift_ppm),

@@ -29,6 +29,7 @@ enum {
     SIM_EVENTS = 1 << 18,
     SIM_DEPTH = 1024,    /* ops a stream holds before the launching call waits */
     SIM_RING = 2 * 1024, /* with room for the implied waits of the legacy stream */
+    SIM_FLAGS = 1024,    /* that kernels wait for and post */
     SIM_BUCKETS = 64,
     SIM_ALIGN = 512, /* device memory is counted in units of this */
 };
@@ -65,12 +66,19 @@ enum sim_op_kind {
     SIM_OP_WAIT,   /* for a stream to have done a number of ops */
 };
 
+/* What a kernel has to do with the flag that is its target. */
+enum sim_op_role {
+    SIM_ROLE_NONE = 0,
+    SIM_ROLE_WAITS, /* ends no earlier than it could take one of the flag's posts */
+    SIM_ROLE_POSTS, /* posts the flag as it ends */
+};
+
 struct sim_op {
     uint64_t order;  /* machine-wide, by time of enqueueing; also the stamp of a record */
     uint64_t seq;    /* wait: the number of ops that stream must have done */
     int64_t work_ns; /* kernel */
-    uint32_t target; /* record: the event; wait: the stream */
-    uint32_t gen;    /* wait: that stream's generation */
+    uint32_t target; /* record: the event; wait: the stream; kernel: the flag */
+    uint32_t gen;    /* wait: that stream's generation; kernel: enum sim_op_role */
     uint32_t weight; /* kernel: multiprocessors it fills; wait: 1 if for another device */
     uint32_t kind;   /* enum sim_op_kind */
 };
@@ -79,6 +87,7 @@ enum sim_stream_state {
     SIM_STREAM_IDLE = 0, /* nothing queued */
     SIM_STREAM_READY,    /* the head can run when the context has the GPU */
     SIM_STREAM_BLOCKED,  /* the head waits for another stream */
+    SIM_STREAM_QUEUED,   /* the head is behind another stream's in their hardware queue */
 };
 
 struct sim_stream {
@@ -87,6 +96,7 @@ struct sim_stream {
     uint32_t next_free;
     uint32_t context;
     uint32_t flags;
+    uint32_t queue; /* hardware queue of the context */
     uint32_t dying; /* destroyed; ends when it has run dry */
 
     uint64_t head, tail; /* ops done, ops enqueued */
@@ -110,6 +120,8 @@ struct sim_context {
     uint32_t next_free;
     uint32_t device;
     uint32_t legacy; /* its legacy default stream, or 0 */
+    uint32_t queues; /* hardware queues, among which its streams are dealt out in turn */
+    uint32_t dealt;  /* streams so far */
     int64_t clock; /* its own time: runs while its kernels run, slower when they share; 1/1024 ns */
 
     /* Derived. */
@@ -117,6 +129,7 @@ struct sim_context {
     uint32_t next;   /* there */
     uint32_t ready_first, ready_last;
     uint32_t streams;
+    uint32_t held;   /* streams that stand in a hardware queue behind another */
     uint64_t weight; /* sum over the heads */
 };
 
@@ -171,8 +184,10 @@ struct sim_state {
     int64_t clock_ns;   /* the host's time, while stopped */
     int64_t checked_ns; /* when the living were last counted */
     uint64_t orders;    /* the last struct sim_op.order given out */
-    uint32_t crossed;   /* derived: waits enqueued for a stream of another device */
-    uint32_t slots;     /* processes up to it were ever used */
+    uint32_t crossed;   /* derived: waits enqueued for a stream of another device, or a flag */
+    uint32_t posted;    /* changes with each post */
+    uint32_t flags[SIM_FLAGS]; /* posts that nobody took yet */
+    uint32_t slots;            /* processes up to it were ever used */
 
     struct sim_pool context_pool, stream_pool, event_pool;
     struct sim_device devices[SIM_MAX_GPUS];
@@ -247,7 +262,7 @@ bool sim_charge(struct sim *sim, unsigned device, uint64_t bytes);
 void sim_discharge(struct sim *sim, unsigned device, uint64_t bytes);
 
 /* Under the lock. New objects are empty; 0 when the pool is used up. */
-uint32_t sim_context_new(struct sim_state *s, unsigned slot, unsigned device);
+uint32_t sim_context_new(struct sim_state *s, unsigned slot, unsigned device, uint32_t queues);
 uint32_t sim_stream_new(struct sim_state *s, uint32_t context, unsigned flags);
 uint32_t sim_event_new(struct sim_state *s, uint32_t context, unsigned flags);
 void sim_event_free(struct sim_state *s, uint32_t event);
