@@ -25,7 +25,8 @@ struct gpu {
 
 /* The driver's options, by the names that sim_driver_set() knows, in the order of the fields. */
 struct driver {
-    char *captures, *lost_captures, *pids, *event_resolution, *queues, *clock_drift;
+    char *captures, *lost_captures, *pids, *stale_handles, *granule, *event_resolution, *queues,
+        *clock_drift;
 };
 
 struct document {
@@ -53,6 +54,8 @@ static const cyaml_schema_field_t driver_fields[] = {
     OPTION("captures", captures),
     OPTION("lost-captures", lost_captures),
     OPTION("pids", pids),
+    OPTION("stale-handles", stale_handles),
+    OPTION("granule", granule),
     OPTION("event-resolution", event_resolution),
     OPTION("queues", queues),
     OPTION("clock-drift", clock_drift),

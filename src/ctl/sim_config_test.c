@@ -24,6 +24,8 @@ static void every_key_is_read(void **state)
                                "  lost-captures: stay\n"
                                "  event-resolution: 1us\n"
                                "  pids: host\n"
+                               "  stale-handles: crash\n"
+                               "  granule: 2Mi\n"
                                "  queues: 32\n"
                                "  clock-drift: -20\n"
                                "gpus:\n"
@@ -46,6 +48,8 @@ static void every_key_is_read(void **state)
     assert_int_equal(spec.driver.lost_captures, SIM_LOST_CAPTURES_STAY);
     assert_int_equal(spec.driver.pids, SIM_PIDS_HOST);
     assert_int_equal(spec.driver.queues, 32);
+    assert_int_equal(spec.driver.stale_handles, SIM_STALE_HANDLES_CRASH);
+    assert_int_equal(spec.driver.granule_bytes, 2 * MIB);
     assert_int_equal(spec.driver.event_resolution_ns, 1000);
     assert_int_equal(spec.driver.clock_drift_ppm, -20);
     assert_int_equal(spec.gpu_count, 3);
@@ -103,6 +107,8 @@ static void what_is_wrong_is_named_with_its_place(void **state)
          "m.yaml:3:13: driver.captures: neither strict nor kind"},
         {"gpus: []\ndriver:\n  clock-drift: 1us\n",
          "m.yaml:3:16: driver.clock-drift: not a number of parts in a million, -1000 to 1000"},
+        {"gpus: []\ndriver:\n  granule: 3Mi\n",
+         "m.yaml:3:12: driver.granule: not a power of two from 512 to 64Mi"},
         {"gpus: []\ndriver:\n  pace: 1\n", "m.yaml:3:3: driver: Unexpected key: pace"},
         {"gpus:\n  - numa: &a 1\n    count: *a\n",
          "m.yaml:3:5: gpus[0].count: YAML alias unsupported"},

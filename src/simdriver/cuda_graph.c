@@ -11,19 +11,32 @@
 
 #define GRAPH_MAGIC 0x68706147u
 
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct graph *unused;
+
 static struct graph *find_graph(void *handle)
 {
     struct graph *graph = handle;
 
-    return graph && graph->magic == GRAPH_MAGIC ? graph : NULL;
+    if (!graph || __atomic_load_n(&graph->magic, __ATOMIC_ACQUIRE) == GRAPH_MAGIC)
+        return graph;
+    guest_meet_stale();
+    return NULL;
 }
 
 struct graph *graph_new(void)
 {
-    struct graph *graph = calloc(1, sizeof(*graph));
+    struct graph *graph;
 
+    (void)pthread_mutex_lock(&lock);
+    graph = unused;
     if (graph)
-        graph->magic = GRAPH_MAGIC;
+        unused = graph->next_unused;
+    (void)pthread_mutex_unlock(&lock);
+    if (!graph)
+        graph = calloc(1, sizeof(*graph));
+    if (graph)
+        __atomic_store_n(&graph->magic, GRAPH_MAGIC, __ATOMIC_RELEASE);
     return graph;
 }
 
@@ -31,9 +44,14 @@ void graph_free(struct graph *graph)
 {
     if (!graph)
         return;
-    graph->magic = 0;
-    free(graph->nodes);
-    free(graph);
+    __atomic_store_n(&graph->magic, 0, __ATOMIC_RELEASE);
+    free(TAKE(graph->nodes));
+    graph->count = graph->size = 0;
+    graph->capturing = false;
+    (void)pthread_mutex_lock(&lock);
+    graph->next_unused = unused;
+    unused = graph;
+    (void)pthread_mutex_unlock(&lock);
 }
 
 bool graph_add(struct graph *graph, const struct sim_op *op)

@@ -36,6 +36,8 @@ static struct module_code *find_code(const void *handle, bool library)
 
     while (code && code != handle)
         code = code->next;
+    if (handle && !code)
+        guest_meet_stale();
     return code && (code->context == 0) == library ? code : NULL;
 }
 
@@ -79,7 +81,7 @@ static CUresult load(const struct module_image *image, uint32_t context,
 
     if (!code)
         return CUDA_ERROR_OUT_OF_MEMORY;
-    if (context && !guest_charge_context(context, image->bytes)) {
+    if (context && !guest_charge(context, image->bytes)) {
         free(code);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
@@ -133,7 +135,10 @@ struct module_function *module_find_function(CUfunction handle)
 {
     struct module_function *function = (struct module_function *)handle;
 
-    return function && function->magic == FUNCTION_MAGIC ? function : NULL;
+    if (!function || function->magic == FUNCTION_MAGIC)
+        return function;
+    guest_meet_stale();
+    return NULL;
 }
 
 /* Modules */
@@ -213,7 +218,7 @@ PUBLIC CUresult cuModuleUnload(CUmodule module)
     (void)pthread_mutex_lock(&guest.lock);
     code = find_code(module, false);
     if (code && !code->library) {
-        guest_discharge_context(code->context, code->image.bytes);
+        guest_discharge(code->context, code->image.bytes);
         free_code(code);
     } else {
         r = CUDA_ERROR_INVALID_HANDLE;
@@ -326,7 +331,7 @@ static void unload_library(struct module_code *library)
         next = code->next;
         if (code->library != library)
             continue;
-        guest_discharge_context(code->context, code->image.bytes);
+        guest_discharge(code->context, code->image.bytes);
         free_code(code);
     }
     free_code(library);

@@ -83,11 +83,34 @@ PUBLIC CUresult cuDriverGetVersion(int *version)
     return CUDA_SUCCESS;
 }
 
+/*
+ * The table by which the CUDA runtime makes primary contexts without calling any function by its
+ * name. Of it is known that it begins with its size, and that its third entry is such a function.
+ */
+static const CUuuid runtime_table_id = {{0x6b, 0xd5, 0xfb, 0x6c, 0x5b, 0xf4, 0xe7, 0x4a, 0x89, 0x87,
+                                         0xd9, 0x39, 0x12, 0xfd, 0x9d, 0xf9}};
+
+static CUresult retain_primary(CUcontext *context, CUdevice device)
+{
+    return cuDevicePrimaryCtxRetain(context, device);
+}
+
+static const union {
+    size_t size;
+    CUresult (*function)(CUcontext *context, CUdevice device);
+} runtime_table[10] = {
+    [0].size = sizeof(runtime_table),
+    [2].function = retain_primary,
+};
+
 PUBLIC CUresult cuGetExportTable(const void **table, const CUuuid *id)
 {
     if (!table || !id)
         return CUDA_ERROR_INVALID_VALUE;
-    return CUDA_ERROR_NOT_FOUND;
+    if (memcmp(id, &runtime_table_id, sizeof(*id)) != 0)
+        return CUDA_ERROR_NOT_FOUND;
+    *table = runtime_table;
+    return CUDA_SUCCESS;
 }
 
 PUBLIC CUresult cuGetProcAddress_v2(const char *symbol, void **pfn, int cuda_version,

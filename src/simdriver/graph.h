@@ -16,12 +16,13 @@ struct graph_node {
     bool followed;    /* another node depends on it */
 };
 
-/* A CUgraph, and a CUgraphExec. */
+/* A CUgraph, and a CUgraphExec; never freed, only used again. */
 struct graph {
     uint32_t magic;
     uint32_t capturing; /* belongs to a capture that goes on */
     size_t count, size;
     struct graph_node *nodes;
+    struct graph *next_unused;
 };
 
 struct graph *graph_new(void);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "simdriver/guest.h"
 
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -50,6 +51,15 @@ static uint32_t handle_gen(const void *handle)
 static bool is_ours(const void *handle, uint32_t owner, uint32_t gen)
 {
     return owner == (uint32_t)guest.sim->slot + 1 && (gen & GEN_MASK) == handle_gen(handle);
+}
+
+/* A real driver's handles are addresses, and it takes most of them at their word. */
+void guest_meet_stale(void)
+{
+    if (!guest.sim || guest_state()->header.driver.stale_handles != SIM_STALE_HANDLES_CRASH)
+        return;
+    (void)raise(SIGSEGV);
+    abort();
 }
 
 /* Initialisation */
@@ -169,7 +179,7 @@ CUresult guest_check_device(CUdevice device)
                                                                 : CUDA_ERROR_INVALID_DEVICE;
 }
 
-bool guest_find_context(CUcontext handle, uint32_t *ret_context)
+static bool find_context(CUcontext handle, uint32_t *ret_context)
 {
     uint32_t i = handle_index(handle);
 
@@ -185,6 +195,15 @@ bool guest_find_context(CUcontext handle, uint32_t *ret_context)
         return false;
     *ret_context = i;
     return true;
+}
+
+bool guest_find_context(CUcontext handle, uint32_t *ret_context)
+{
+    if (find_context(handle, ret_context))
+        return true;
+    if (is_handle(handle, HANDLE_CONTEXT))
+        guest_meet_stale();
+    return false;
 }
 
 CUcontext guest_context_handle(uint32_t context)
@@ -210,7 +229,7 @@ CUresult guest_current(uint32_t *ret_context)
         return r;
     if (!guest_thread.depth || !guest_thread.stack[guest_thread.depth - 1])
         return CUDA_ERROR_INVALID_CONTEXT;
-    if (!guest_find_context(guest_thread.stack[guest_thread.depth - 1], ret_context))
+    if (!find_context(guest_thread.stack[guest_thread.depth - 1], ret_context))
         return CUDA_ERROR_CONTEXT_IS_DESTROYED;
     return CUDA_SUCCESS;
 }
@@ -273,8 +292,10 @@ CUresult guest_find_stream(CUstream handle, bool per_thread, uint32_t context, u
     if (!is_handle(handle, HANDLE_STREAM) || i >= SIM_STREAMS)
         return CUDA_ERROR_INVALID_HANDLE;
     if (!is_ours(handle, guest_state()->streams[i].owner, guest_state()->streams[i].gen) ||
-        guest_state()->streams[i].dying)
+        guest_state()->streams[i].dying) {
+        guest_meet_stale();
         return CUDA_ERROR_INVALID_HANDLE;
+    }
     *ret_stream = i;
     return CUDA_SUCCESS;
 }
@@ -290,8 +311,10 @@ bool guest_find_event(CUevent handle, uint32_t *ret_event)
 
     if (!is_handle(handle, HANDLE_EVENT) || i >= SIM_EVENTS)
         return false;
-    if (!is_ours(handle, guest_state()->events[i].owner, guest_state()->events[i].gen))
+    if (!is_ours(handle, guest_state()->events[i].owner, guest_state()->events[i].gen)) {
+        guest_meet_stale();
         return false;
+    }
     *ret_event = i;
     return true;
 }

@@ -38,8 +38,11 @@ struct guest {
     unsigned device_count;
     unsigned devices[SIM_MAX_GPUS];               /* CUdevice to the machine's index */
     struct guest_primary primaries[SIM_MAX_GPUS]; /* by CUdevice */
-    uint64_t
-        own_bytes[SIM_CONTEXTS]; /* a context's memory that is no allocation: itself, modules */
+    /* By context, under the machine's lock: what it is charged for, and its pieces that are smaller
+     * than the granule, which share granules. */
+    uint64_t charged_bytes[SIM_CONTEXTS];
+    uint64_t small_bytes[SIM_CONTEXTS];
+    unsigned users[SIM_CONTEXTS]; /* of one that is no primary context */
 };
 
 extern struct guest guest;
@@ -69,6 +72,9 @@ CUresult guest_check_device(CUdevice device);
 
 /* As above, and a living context is current: its index. */
 CUresult guest_current(uint32_t *ret_context);
+
+/* Where a handle that was one is an error in the kinder mode; in the other one this is the end. */
+void guest_meet_stale(void);
 
 /* The index of a living context of this process. */
 bool guest_find_context(CUcontext handle, uint32_t *ret_context);
@@ -114,9 +120,10 @@ CUresult guest_launch(uint32_t stream, struct sim_op *op);
 /* Waits until a stream has done so many ops. Locked before, unlocked after. */
 void guest_wait(uint32_t stream, uint64_t seq, int64_t work_ns);
 
-/* guest.lock held: more, or less, of a context's own memory. */
-bool guest_charge_context(uint32_t context, uint64_t bytes);
-void guest_discharge_context(uint32_t context, uint64_t bytes);
+/* More, or less, of a context's memory, in pieces as they were asked for. False: there is no room.
+ */
+bool guest_charge(uint32_t context, uint64_t bytes);
+void guest_discharge(uint32_t context, uint64_t bytes);
 
 /* guest.lock held: forgets a context's modules. */
 void guest_drop_modules(uint32_t context);

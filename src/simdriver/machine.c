@@ -25,6 +25,7 @@ static const struct sim_gpu_spec default_spec = {
 };
 
 static const struct sim_driver_spec default_driver = {
+    .granule_bytes = SIM_ALIGN,
     .event_resolution_ns = 500,
     .queues = 8,
 };
@@ -66,6 +67,8 @@ static void driver_defaults(struct sim_driver_spec *driver)
 {
     if (!driver->event_resolution_ns)
         driver->event_resolution_ns = default_driver.event_resolution_ns;
+    if (!driver->granule_bytes)
+        driver->granule_bytes = default_driver.granule_bytes;
     if (!driver->queues)
         driver->queues = default_driver.queues;
 }

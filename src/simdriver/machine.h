@@ -51,10 +51,17 @@ enum sim_pids {
     SIM_PIDS_HOST,       /* of the namespace in which the machine was made */
 };
 
+enum sim_stale_handles {
+    SIM_STALE_HANDLES_ERROR = 0,
+    SIM_STALE_HANDLES_CRASH, /* with SIGSEGV */
+};
+
 struct sim_driver_spec {
     unsigned captures;           /* enum sim_captures */
     unsigned lost_captures;      /* enum sim_lost_captures */
     unsigned pids;               /* enum sim_pids: by which NVML names processes */
+    unsigned stale_handles;      /* enum sim_stale_handles */
+    int64_t granule_bytes;       /* in which device memory is given out */
     int64_t event_resolution_ns; /* of events' times */
     int64_t queues;              /* hardware queues of a context; its streams share them */
     int64_t clock_drift_ppm;     /* by which the GPUs' clocks run faster than the host's */

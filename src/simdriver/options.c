@@ -50,6 +50,21 @@ static const struct option options[] = {
         .wrong = "neither caller nor host",
     },
     {
+        .key = "stale-handles",
+        .kind = OPTION_WORD,
+        .member = MEMBER(stale_handles),
+        .words = {"error", "crash"},
+        .wrong = "neither error nor crash",
+    },
+    {
+        .key = "granule",
+        .kind = OPTION_AMOUNT,
+        .member = MEMBER(granule_bytes),
+        .min = SIM_ALIGN,
+        .max = 64 << 20,
+        .wrong = "not a power of two from 512 to 64Mi",
+    },
+    {
         .key = "event-resolution",
         .kind = OPTION_DURATION,
         .member = MEMBER(event_resolution_ns),
@@ -141,6 +156,13 @@ static const char *read_signed(const struct option *option, const char *value, i
     return NULL;
 }
 
+static bool is_in_range(const struct option *option, int64_t value)
+{
+    if (option->kind == OPTION_AMOUNT && (value & (value - 1)))
+        return false;
+    return value >= option->min && value <= option->max;
+}
+
 const char *sim_driver_set(struct sim_driver_spec *driver, const char *key, const char *value)
 {
     const struct option *option = find_option(key);
@@ -159,7 +181,7 @@ const char *sim_driver_set(struct sim_driver_spec *driver, const char *key, cons
         wrong = read_signed(option, value, &number);
     if (wrong)
         return wrong;
-    if (number < option->min || number > option->max)
+    if (!is_in_range(option, number))
         return option->wrong;
     memcpy((char *)driver + option->member, &number, sizeof(number));
     return NULL;
@@ -209,7 +231,7 @@ bool sim_driver_is_sane(const struct sim_driver_spec *driver)
             continue;
         }
         memcpy(&value, member, sizeof(value));
-        if (value < options[i].min || value > options[i].max)
+        if (!is_in_range(&options[i], value))
             return false;
     }
     return true;
