@@ -232,6 +232,7 @@ CUresult cuCtxGetFlags(unsigned int *flags);
 CUresult cuCtxGetApiVersion(CUcontext context, unsigned int *version);
 CUresult cuCtxGetLimit(size_t *value, CUlimit limit);
 CUresult cuCtxSetLimit(CUlimit limit, size_t value);
+CUresult cuCtxGetId(CUcontext context, unsigned long long *id);
 CUresult cuCtxGetStreamPriorityRange(int *least, int *greatest);
 CUresult cuCtxSynchronize(void);
 CUresult cuGreenCtxCreate(CUgreenCtx *context, CUdevResourceDesc desc, CUdevice device,

@@ -135,7 +135,7 @@ static int init_contents(struct region_base *base, struct region_ext *ext, struc
         atomic_store(&ext->magic, REGION_EXT_MAGIC);
     }
     if (atomic_load(&ext->magic) != REGION_EXT_MAGIC || ext->version != REGION_EXT_VERSION ||
-        ext->size != sizeof(*ext))
+        ext->size < REGION_EXT_LEAST)
         return error_set(err, -EPROTO,
                          "its extension is of another version; remove it when nothing "
                          "uses it");

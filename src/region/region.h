@@ -103,7 +103,7 @@ struct region_base {
 
 #define CACHE_LINE 64
 
-/* A compute bucket and its counters, shared by the container's processes: see vgpu/bucket.h. */
+/* A compute bucket and its counters, shared by the container's processes: see region/bucket.h. */
 struct region_compute {
     _Alignas(CACHE_LINE) _Atomic int64_t zero_ns; /* the time at which the balance is zero */
     _Atomic uint64_t rate;                        /* that zero_ns is expressed in, 1/65536 */
@@ -145,6 +145,14 @@ struct region_ext_slot {
     struct region_account accounts[REGION_DEVICES];
 };
 
+/* One process' turn at one device, and what it was charged for unfinished work: see turns.h. */
+struct region_turn {
+    _Atomic int64_t served_ns;
+    _Atomic int64_t wanted_until_ns;
+    _Atomic int64_t unsettled_ns;
+    _Atomic int64_t since_ns;
+};
+
 struct region_ext {
     _Atomic uint64_t magic;
     uint32_t version;
@@ -154,7 +162,12 @@ struct region_ext {
     _Alignas(CACHE_LINE) uint64_t reserved[56];
     struct region_ext_device devices[REGION_DEVICES];
     struct region_ext_slot slots[REGION_SLOTS];
+    struct region_turn turns[REGION_SLOTS]
+                            [REGION_DEVICES]; /* not in the first files of version 1 */
 };
+
+/* What a file of version 1 has at least: it grows when a newer library opens it. */
+#define REGION_EXT_LEAST offsetof(struct region_ext, turns)
 
 #define REGION_SIZE (REGION_EXT_OFFSET + sizeof(struct region_ext))
 

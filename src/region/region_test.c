@@ -249,6 +249,26 @@ static void a_truncated_region_is_made_whole(void **state)
 }
 
 /* Wild bytes everywhere but in the head that makes it a region: no crash, no hang. */
+/* Both libraries may live in a container while its node is upgraded. */
+static void the_first_version_1_grows_and_stays_what_it_was(void **state)
+{
+    struct region region;
+    struct stat st;
+
+    (void)state;
+    assert_int_equal(region_open(&region, path, NULL), 0);
+    region.ext->size = REGION_EXT_LEAST;
+    region_close(&region);
+    assert_int_equal(truncate(path, REGION_EXT_OFFSET + (off_t)REGION_EXT_LEAST), 0);
+
+    assert_int_equal(region_open(&region, path, NULL), 0);
+    assert_int_equal(stat(path, &st), 0);
+    assert_int_equal(st.st_size, REGION_SIZE);
+    assert_int_equal(region.ext->size, REGION_EXT_LEAST);
+    assert_int_equal(region.ext->turns[REGION_SLOTS - 1][REGION_DEVICES - 1].served_ns, 0);
+    region_close(&region);
+}
+
 static void hostile_bytes_crash_nobody(void **state)
 {
     struct region region;
@@ -282,6 +302,7 @@ int main(void)
         REGION_TEST(a_program_that_became_another_holds_nothing),
         REGION_TEST(files_that_are_not_regions_are_refused_with_a_reason),
         REGION_TEST(a_truncated_region_is_made_whole),
+        REGION_TEST(the_first_version_1_grows_and_stays_what_it_was),
         REGION_TEST(hostile_bytes_crash_nobody),
     };
 

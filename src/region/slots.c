@@ -14,6 +14,7 @@
 #include "base/util.h"
 #include "region/ledger.h"
 #include "region/region.h"
+#include "region/turns.h"
 
 enum {
     SETTLE_WAIT_MS = 50,
@@ -197,8 +198,12 @@ static void clear_mirror(struct region_slot *slot)
 
 static void settle_slot(struct region *region, unsigned slot)
 {
-    for (unsigned device = 0; device < REGION_DEVICES; device++)
+    int64_t now_ns = clock_now_ns();
+
+    for (unsigned device = 0; device < REGION_DEVICES; device++) {
         ledger_settle(region->ext, slot, device);
+        turns_settle(region->ext, slot, device, now_ns);
+    }
     clear_mirror(&region->base->slots[slot]);
     atomic_store(&region->ext->slots[slot].pid, 0);
 }

@@ -5,7 +5,7 @@
 
 #include "region/ledger.h"
 #include "vgpu/allocations.h"
-#include "vgpu/limiter.h"
+#include "vgpu/compute.h"
 #include "vgpu/overhead.h"
 #include "vgpu/real.h"
 
@@ -337,7 +337,7 @@ static CUresult end_primary(CUdevice handle, primary_fn end, bool reset)
     number = device_number(device);
     (void)pthread_mutex_lock(&primary_lock);
     if (primaries[number].handle && (reset || primaries[number].retained <= 1))
-        limiter_forget(primaries[number].handle);
+        compute_forget(primaries[number].handle);
     result = end(handle);
     if (result == CUDA_SUCCESS && !reset && primaries[number].retained)
         primaries[number].retained--;
@@ -382,7 +382,7 @@ static CUresult end_context_of(CUcontext context, destroy_fn destroy)
     CUresult result;
 
     if (ours)
-        limiter_forget(context);
+        compute_forget(context);
     result = destroy(context);
     if (ours && result == CUDA_SUCCESS)
         forget(context);

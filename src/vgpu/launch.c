@@ -2,39 +2,37 @@
 
 /* Launches, in all their forms, and the captures in which none is really launched. */
 
-#include "vgpu/launch_cache.h"
+#include "vgpu/compute.h"
 #include "vgpu/real.h"
 
-/* With no limit a launch costs one load; and now and then a look whether there is one by now. */
 static bool is_limited(void)
 {
-    static __thread unsigned count __attribute__((tls_model("initial-exec")));
-
-    if (atomic_load_explicit(&vgpu.limited_compute, memory_order_relaxed))
-        return true;
-    if ((++count & 1023) == 0)
-        vgpu_refresh();
-    return false;
+    return atomic_load_explicit(&vgpu.limited_compute, memory_order_relaxed);
 }
 
 /*
  * The body of a launching function: the driver's call, between asking and telling the limiter
- * unless the thread has paid for it already.
+ * unless the thread has paid for it already, or there is no limit and it is not this one's turn to
+ * be counted.
  */
 #define LAUNCH(name, call, ...)                                                                    \
-    struct ticket ticket;                                                                          \
+    struct compute_ticket ticket;                                                                  \
     CUresult result;                                                                               \
                                                                                                    \
+    if (!is_limited() && compute_passes())                                                         \
+        return REAL(name) call;                                                                    \
     if (!REAL(name))                                                                               \
         (void)vgpu_mode();                                                                         \
-    if (!is_limited())                                                                             \
-        return REAL(name) call;                                                                    \
+    if (!REAL(name))                                                                               \
+        return CUDA_ERROR_NOT_FOUND;                                                               \
     const struct launch launch = {__VA_ARGS__};                                                    \
-    if (launch_cache_pays(&launch))                                                                \
+    if (is_limited() && compute_pays(&launch))                                                     \
         return REAL(name) call;                                                                    \
-    limiter_admit(&launch, &ticket);                                                               \
+    result = compute_admit(&launch, &ticket);                                                      \
+    if (result != CUDA_SUCCESS)                                                                    \
+        return result;                                                                             \
     result = REAL(name) call;                                                                      \
-    limiter_launched(&launch, &ticket, result);                                                    \
+    compute_launched(&launch, &ticket, result);                                                    \
     return result
 
 PUBLIC CUresult cuLaunchKernel(CUfunction function, unsigned int grid_x, unsigned int grid_y,
@@ -125,17 +123,41 @@ PUBLIC CUresult cuLaunchCooperativeKernel_ptsz(CUfunction function, unsigned int
         .block = {block_x, block_y, block_z}, .stream = stream, .per_thread = true);
 }
 
-/* One launch on several devices: paid for on the current one. */
+enum {
+    LAUNCHES_AT_ONCE = REGION_DEVICES,
+};
+
+static struct launch one_of_many(const CUDA_LAUNCH_PARAMS *params)
+{
+    return (struct launch){
+        .function = params->function,
+        .grid = {params->gridDimX, params->gridDimY, params->gridDimZ},
+        .block = {params->blockDimX, params->blockDimY, params->blockDimZ},
+        .stream = params->hStream,
+    };
+}
+
+/* One launch on several devices: paid for on each. */
 PUBLIC CUresult cuLaunchCooperativeKernelMultiDevice(CUDA_LAUNCH_PARAMS *list, unsigned int devices,
                                                      unsigned int flags)
 {
-    const CUDA_LAUNCH_PARAMS none = {0};
-    const CUDA_LAUNCH_PARAMS *first = list && devices ? &list[0] : &none;
+    struct compute_ticket tickets[LAUNCHES_AT_ONCE];
+    struct launch launches[LAUNCHES_AT_ONCE];
+    unsigned count = list ? MIN(devices, (unsigned)LAUNCHES_AT_ONCE) : 0, paid = 0;
+    CUresult result = CUDA_SUCCESS;
 
-    LAUNCH(cuLaunchCooperativeKernelMultiDevice, (list, devices, flags),
-           .function = first->function, .grid = {first->gridDimX, first->gridDimY, first->gridDimZ},
-           .block = {first->blockDimX, first->blockDimY, first->blockDimZ},
-           .stream = first->hStream);
+    (void)vgpu_mode();
+    if (!REAL(cuLaunchCooperativeKernelMultiDevice))
+        return CUDA_ERROR_NOT_FOUND;
+    for (; paid < count && result == CUDA_SUCCESS; paid++) {
+        launches[paid] = one_of_many(&list[paid]);
+        result = compute_admit(&launches[paid], &tickets[paid]);
+    }
+    if (result == CUDA_SUCCESS)
+        result = REAL(cuLaunchCooperativeKernelMultiDevice)(list, devices, flags);
+    for (unsigned i = 0; i < paid; i++)
+        compute_launched(&launches[i], &tickets[i], result);
+    return result;
 }
 
 PUBLIC CUresult cuLaunch(CUfunction function)
@@ -171,7 +193,7 @@ PUBLIC CUresult cuGraphLaunch_ptsz(CUgraphExec exec, CUstream stream)
 static CUresult began_capture(CUresult result)
 {
     if (result == CUDA_SUCCESS)
-        atomic_fetch_add(&limiter_captures, 1);
+        compute_capture_began();
     return result;
 }
 
@@ -234,7 +256,7 @@ PUBLIC CUresult cuStreamEndCapture(CUstream stream, CUgraph *graph)
     capturing = captures(REAL(cuStreamIsCapturing), stream);
     result = REAL(cuStreamEndCapture)(stream, graph);
     if (capturing && !captures(REAL(cuStreamIsCapturing), stream))
-        atomic_fetch_sub(&limiter_captures, 1);
+        compute_capture_ended();
     return result;
 }
 
@@ -247,20 +269,31 @@ PUBLIC CUresult cuStreamEndCapture_ptsz(CUstream stream, CUgraph *graph)
     capturing = captures(REAL(cuStreamIsCapturing_ptsz), stream);
     result = REAL(cuStreamEndCapture_ptsz)(stream, graph);
     if (capturing && !captures(REAL(cuStreamIsCapturing_ptsz), stream))
-        atomic_fetch_sub(&limiter_captures, 1);
+        compute_capture_ended();
+    return result;
+}
+
+/* A capture dies with its stream. */
+static CUresult destroy_stream(CUstream stream, CUresult (*destroy)(CUstream))
+{
+    bool capturing = captures(REAL(cuStreamIsCapturing), stream);
+    CUresult result;
+
+    compute_forget_stream(stream);
+    result = destroy(stream);
+    if (capturing && result == CUDA_SUCCESS)
+        compute_capture_ended();
     return result;
 }
 
 PUBLIC CUresult cuStreamDestroy(CUstream stream)
 {
     (void)real_driver();
-    limiter_forget_stream(stream);
-    return REAL(cuStreamDestroy)(stream);
+    return destroy_stream(stream, REAL(cuStreamDestroy));
 }
 
 PUBLIC CUresult cuStreamDestroy_v2(CUstream stream)
 {
     (void)real_driver();
-    limiter_forget_stream(stream);
-    return REAL(cuStreamDestroy_v2)(stream);
+    return destroy_stream(stream, REAL(cuStreamDestroy_v2));
 }

@@ -23,6 +23,9 @@
     X(cuCtxGetDevice)                                                                              \
     X(cuCtxPushCurrent_v2)                                                                         \
     X(cuCtxPopCurrent_v2)                                                                          \
+    X(cuCtxGetId)                                                                                  \
+    X(cuStreamGetCtx)                                                                              \
+    X(cuThreadExchangeStreamCaptureMode)                                                           \
     X(cuStreamCreate)                                                                              \
     X(cuStreamQuery)                                                                               \
     X(cuStreamQuery_ptsz)                                                                          \

@@ -10,8 +10,8 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/glibc.h"
+#include "region/bucket.h"
 #include "region/ledger.h"
-#include "vgpu/bucket.h"
 #include "vgpu/real.h"
 #include "vgpu/vgpu.h"
 
@@ -257,6 +257,7 @@ static void apply_limits(void)
         compute |= cores != 0;
     }
     atomic_store(&vgpu.allow_unaccounted, state.limits.allow_unaccounted);
+    atomic_store(&vgpu.limits_are_file, state.from_file);
     atomic_store(&vgpu.limited_compute, compute);
 }
 

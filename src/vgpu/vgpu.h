@@ -17,7 +17,8 @@
  *   allocations.c  what this process holds, by handle
  *   memory.c   linear memory; contexts.c contexts and code; overhead.c what the driver takes for
  *              itself; query.c what a program may see; nvml.c
- *   launch.c   launches; limiter.c, samples.c, probes.c, bucket.c the compute share
+ *   launch.c   launches; compute.c, watch.c the limiters of this process; limiter/ the compute
+ * share
  */
 
 #include <pthread.h>
@@ -53,6 +54,7 @@ struct vgpu_device {
 struct vgpu {
     _Atomic int mode;
     _Atomic bool limited_compute; /* any device has a compute limit */
+    _Atomic bool limits_are_file; /* not the tenant's own environment or region */
     _Atomic bool allow_unaccounted;
     struct region region;
     unsigned device_count;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "vgpu/bucket.h"
+#include "region/bucket.h"
 
 #include <pthread.h>
 #include <stdlib.h>

@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/*
+ * Who of a container's processes launches next, where the bucket does not have enough for all of
+ * them: the one that was served least, in device time, so that each gets the same share whatever
+ * the length of its kernels. A process that wants nothing keeps nobody waiting, and saves nothing
+ * up.
+ *
+ * Beside it stands what a process was charged for work that is not known to be done. If it dies,
+ * its work goes with it, and the bucket gets the charge back, less the time in which the work may
+ * have run.
+ *
+ * A word of a turn is written by its own process (or whoever settles it), without a lock. Times are
+ * CLOCK_MONOTONIC, amounts nanoseconds of device time.
+ */
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "region/region.h"
+
+/* A process is not held up for less than this. */
+#define TURNS_SLACK_NS INT64_C(1000000)
+
+/* A process that wanted the device a moment ago, and is between two launches, still wants it. */
+#define TURNS_WANT_NS INT64_C(2000000)
+
+/* Wants the device now and for TURNS_WANT_NS after until_ns. */
+void turns_want(struct region *region, unsigned device, int64_t now_ns, int64_t until_ns);
+
+/* Whether nobody who wants the device, too, was served less. slots: how many there are at most. */
+bool turns_is_ours(struct region *region, unsigned device, int64_t now_ns);
+
+void turns_serve(struct region *region, unsigned device, int64_t amount_ns);
+
+/* Charged for unfinished work, the oldest of which is not older than since_ns. */
+void turns_owe(struct region *region, unsigned device, int64_t amount_ns, int64_t since_ns);
+
+/* For a dead process: gives the bucket back what its work can't have used any more. */
+void turns_settle(struct region_ext *ext, unsigned slot, unsigned device, int64_t now_ns);

@@ -1,0 +1,117 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "region/turns.h"
+
+#include <stdlib.h>
+
+#include "base/check.h"
+#include "base/util.h"
+#include "region/bucket.h"
+
+#define T0 (INT64_C(1000) * NS_PER_S)
+
+/* A region of two processes, seen by each. */
+struct two {
+    struct region_base *base;
+    struct region_ext *ext;
+    struct region of[2];
+};
+
+static struct two two_processes(void)
+{
+    struct two two = {.base = calloc(1, sizeof(*two.base)), .ext = calloc(1, sizeof(*two.ext))};
+
+    assert_non_null(two.base);
+    assert_non_null(two.ext);
+    two.base->slot_count = 2;
+    for (int i = 0; i < 2; i++)
+        two.of[i] = (struct region){.base = two.base, .ext = two.ext, .fd = -1, .slot = i};
+    return two;
+}
+
+static void end(struct two *two)
+{
+    free(two->base);
+    free(two->ext);
+}
+
+static void who_was_served_least_is_next(void **state)
+{
+    struct two two = two_processes();
+
+    (void)state;
+    turns_want(&two.of[0], 3, T0, T0);
+    turns_want(&two.of[1], 3, T0, T0);
+    assert_true(turns_is_ours(&two.of[0], 3, T0));
+    turns_serve(&two.of[0], 3, 20 * NS_PER_MS);
+    assert_false(turns_is_ours(&two.of[0], 3, T0));
+    assert_true(turns_is_ours(&two.of[1], 3, T0));
+    turns_serve(&two.of[1], 3, 19 * NS_PER_MS);
+    assert_true(turns_is_ours(&two.of[0], 3, T0));
+    assert_true(turns_is_ours(&two.of[1], 3, T0));
+    /* Another device has turns of its own. */
+    turns_serve(&two.of[0], 3, 20 * NS_PER_MS);
+    turns_want(&two.of[0], 4, T0, T0);
+    turns_want(&two.of[1], 4, T0, T0);
+    assert_true(turns_is_ours(&two.of[0], 4, T0));
+    end(&two);
+}
+
+static void who_wants_nothing_keeps_nobody_waiting(void **state)
+{
+    struct two two = two_processes();
+
+    (void)state;
+    turns_serve(&two.of[0], 0, NS_PER_S);
+    turns_want(&two.of[0], 0, T0, T0);
+    assert_true(turns_is_ours(&two.of[0], 0, T0));
+    turns_want(&two.of[1], 0, T0, T0 + NS_PER_MS);
+    /* A newcomer starts where the others are: it has saved up nothing. */
+    turns_serve(&two.of[0], 0, NS_PER_MS);
+    assert_true(turns_is_ours(&two.of[0], 0, T0));
+    turns_serve(&two.of[0], 0, NS_PER_MS);
+    assert_false(turns_is_ours(&two.of[0], 0, T0));
+    assert_false(turns_is_ours(&two.of[0], 0, T0 + NS_PER_MS + TURNS_WANT_NS - 1));
+    assert_true(turns_is_ours(&two.of[0], 0, T0 + NS_PER_MS + TURNS_WANT_NS));
+    end(&two);
+}
+
+static int64_t balance_after(int64_t owed, int64_t since_ns, int64_t died_ns, uint64_t rate)
+{
+    struct two two = two_processes();
+    struct region_compute *compute = &two.ext->devices[2].compute;
+    int64_t balance;
+
+    compute->rate = rate;
+    compute->zero_ns = T0;
+    bucket_charge(compute, BUCKET_ONE / 2, owed);
+    turns_owe(&two.of[1], 2, owed, since_ns);
+    turns_settle(two.ext, 1, 2, died_ns);
+    assert_int_equal(two.ext->turns[1][2].unsettled_ns, 0);
+    balance = bucket_balance(compute, BUCKET_ONE / 2, T0);
+    end(&two);
+    return balance;
+}
+
+static void what_a_dead_process_was_charged_for_nothing_is_given_back(void **state)
+{
+    (void)state;
+    /* Of 14 s that it was charged, its kernel ran for two at most. */
+    assert_int_equal(balance_after(14 * NS_PER_S, T0, T0 + 2 * NS_PER_S, BUCKET_ONE / 2),
+                     -2 * NS_PER_S);
+    /* It may have run all the time: a process that kills itself gains nothing. */
+    assert_int_equal(balance_after(NS_PER_S, T0, T0 + 2 * NS_PER_S, BUCKET_ONE / 2), -NS_PER_S);
+    /* What the tenant wrote there is no excuse. */
+    assert_int_equal(balance_after(NS_PER_S, T0 + NS_PER_S, T0, BUCKET_ONE / 2), -NS_PER_S);
+    assert_int_equal(balance_after(NS_PER_S, T0, T0, UINT64_MAX), -NS_PER_S);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(who_was_served_least_is_next),
+        cmocka_unit_test(who_wants_nothing_keeps_nobody_waiting),
+        cmocka_unit_test(what_a_dead_process_was_charged_for_nothing_is_given_back),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

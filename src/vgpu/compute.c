@@ -1,0 +1,503 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "vgpu/compute.h"
+
+#include <sys/mman.h>
+#include <time.h>
+
+#include "base/clock.h"
+#include "region/bucket.h"
+#include "vgpu/real.h"
+#include "vgpu/vgpu.h"
+
+#define COUNT_NS 4e6         /* without a limit one launch is measured in so long */
+#define COUNTED_MOST 4096    /* launches for one */
+#define CREDIT_SLEEP_NS 1000 /* the least that is worth a system call */
+
+/* One context's. Never unmapped: a thread may be on its way into one. Used again for another
+ * context when its own is gone. */
+struct compute_row {
+    pthread_mutex_t lock; /* everything below; never held while waiting */
+    CUcontext context;    /* NULL: free */
+    unsigned long long id;
+    struct vgpu_device *device;
+    CUstream idle_stream;
+    struct limiter limiter;
+};
+
+static struct {
+    pthread_mutex_t lock; /* over changes of the table */
+    _Atomic(struct compute_row *) rows[CONTEXTS_MAX];
+    _Atomic unsigned count;
+} compute = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+static _Atomic int captures;
+
+__thread struct launch_cache launch_cache;
+__thread int compute_uncounted;
+
+/* The thread's last row, while no context has come or gone. */
+static __thread struct {
+    unsigned epoch;
+    CUcontext context;
+    struct compute_row *row;
+} last __attribute__((tls_model("initial-exec")));
+
+void limiters_after_fork(void)
+{
+    (void)pthread_mutex_init(&compute.lock, NULL);
+    for (unsigned i = 0; i < atomic_load(&compute.count); i++)
+        atomic_store(&compute.rows[i], NULL);
+    atomic_store(&compute.count, 0);
+    atomic_store(&captures, 0);
+    launch_cache = (struct launch_cache){0};
+    last.epoch = 0;
+    watch_after_fork();
+}
+
+/* The driver, as the limiter sees it */
+
+/* The calling thread inside a context, disturbing nobody's capture. */
+struct inside {
+    bool pushed, relaxed;
+    CUstreamCaptureMode mode;
+};
+
+static struct inside enter(CUcontext context)
+{
+    struct inside inside = {.mode = CU_STREAM_CAPTURE_MODE_RELAXED};
+    CUcontext current = NULL;
+
+    inside.relaxed = REAL(cuThreadExchangeStreamCaptureMode) &&
+                     REAL(cuThreadExchangeStreamCaptureMode)(&inside.mode) == CUDA_SUCCESS;
+    (void)REAL(cuCtxGetCurrent)(&current);
+    inside.pushed = current != context && REAL(cuCtxPushCurrent_v2)(context) == CUDA_SUCCESS;
+    return inside;
+}
+
+static void leave(struct inside *inside)
+{
+    CUcontext popped;
+
+    if (inside->pushed)
+        (void)REAL(cuCtxPopCurrent_v2)(&popped);
+    if (inside->relaxed)
+        (void)REAL(cuThreadExchangeStreamCaptureMode)(&inside->mode);
+}
+
+static bool is_capturing(const struct launch *launch)
+{
+    CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+    CUresult result = CUDA_SUCCESS;
+
+    if (launch->per_thread && REAL(cuStreamIsCapturing_ptsz))
+        result = REAL(cuStreamIsCapturing_ptsz)(launch->stream, &status);
+    else if (REAL(cuStreamIsCapturing))
+        result = REAL(cuStreamIsCapturing)(launch->stream, &status);
+    /* The legacy stream while a blocking one is captured: nothing may be done in it. */
+    return result != CUDA_SUCCESS || status != CU_STREAM_CAPTURE_STATUS_NONE;
+}
+
+static int64_t gpu_now(void *gpu)
+{
+    (void)gpu;
+    return clock_now_ns();
+}
+
+static void *gpu_event(void *gpu)
+{
+    CUevent event;
+
+    (void)gpu;
+    return REAL(cuEventCreate)(&event, CU_EVENT_DEFAULT) == CUDA_SUCCESS ? event : NULL;
+}
+
+static bool gpu_record(void *gpu, void *event, const struct launch *where)
+{
+    const struct compute_row *row = gpu;
+
+    if (!where)
+        return row->idle_stream && REAL(cuEventRecord)(event, row->idle_stream) == CUDA_SUCCESS;
+    if (is_capturing(where))
+        return false;
+    return (where->per_thread && REAL(cuEventRecord_ptsz)
+                ? REAL(cuEventRecord_ptsz)(event, where->stream)
+                : REAL(cuEventRecord)(event, where->stream)) == CUDA_SUCCESS;
+}
+
+static enum event_state gpu_query(void *gpu, void *event)
+{
+    CUresult result = REAL(cuEventQuery)(event);
+
+    (void)gpu;
+    if (result == CUDA_SUCCESS)
+        return EVENT_DONE;
+    return result == CUDA_ERROR_NOT_READY ? EVENT_NOT_YET : EVENT_BROKEN;
+}
+
+static bool gpu_elapsed(void *gpu, void *from, void *to, double *ret_ms)
+{
+    float ms;
+
+    (void)gpu;
+    if (REAL(cuEventElapsedTime)(&ms, from, to) != CUDA_SUCCESS)
+        return false;
+    *ret_ms = (double)ms;
+    return true;
+}
+
+static bool gpu_is_idle(void *gpu, const struct launch *where)
+{
+    (void)gpu;
+    if (where->per_thread && REAL(cuStreamQuery_ptsz))
+        return REAL(cuStreamQuery_ptsz)(where->stream) == CUDA_SUCCESS;
+    return REAL(cuStreamQuery) && REAL(cuStreamQuery)(where->stream) == CUDA_SUCCESS;
+}
+
+static const struct limiter_gpu real_gpu = {
+    .now_ns = gpu_now,
+    .make_event = gpu_event,
+    .record = gpu_record,
+    .query = gpu_query,
+    .elapsed_ms = gpu_elapsed,
+    .is_idle = gpu_is_idle,
+};
+
+/* Rows */
+
+static unsigned long long id_of(CUcontext context)
+{
+    unsigned long long id = 0;
+
+    if (REAL(cuCtxGetId))
+        (void)REAL(cuCtxGetId)(context, &id);
+    return id;
+}
+
+/* With the table's lock held; the row is nobody's. */
+static void begin_row(struct compute_row *row, CUcontext context, struct vgpu_device *device)
+{
+    struct inside inside = enter(context);
+
+    (void)pthread_mutex_lock(&row->lock);
+    memset(&row->limiter, 0, sizeof(row->limiter));
+    row->id = id_of(context);
+    row->device = device;
+    if (REAL(cuStreamCreate)(&row->idle_stream, CU_STREAM_NON_BLOCKING) != CUDA_SUCCESS)
+        row->idle_stream = NULL;
+    limiter_init(&row->limiter, &real_gpu, row, &vgpu.region, device->index, &device->rate,
+                 (uint64_t)clock_now_ns() ^ (uint64_t)(uintptr_t)row);
+    row->context = context;
+    (void)pthread_mutex_unlock(&row->lock);
+    leave(&inside);
+}
+
+static struct compute_row *new_row(void)
+{
+    struct compute_row *row;
+    unsigned count = atomic_load(&compute.count);
+
+    for (unsigned i = 0; i < count; i++) {
+        row = atomic_load(&compute.rows[i]);
+        if (!row->context)
+            return row;
+    }
+    if (count == CONTEXTS_MAX)
+        return NULL;
+    row = mmap(NULL, sizeof(*row), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (row == MAP_FAILED)
+        return NULL;
+    (void)pthread_mutex_init(&row->lock, NULL);
+    atomic_store(&compute.rows[count], row);
+    atomic_store(&compute.count, count + 1);
+    return row;
+}
+
+static void end_row(struct compute_row *row)
+{
+    (void)pthread_mutex_lock(&row->lock);
+    row->context = NULL;
+    row->idle_stream = NULL;
+    limiter_abandon(&row->limiter);
+    (void)pthread_mutex_unlock(&row->lock);
+    bucket_wake(row->limiter.compute);
+}
+
+static struct compute_row *find_row(CUcontext context)
+{
+    unsigned count = atomic_load_explicit(&compute.count, memory_order_acquire);
+
+    for (unsigned i = 0; i < count; i++) {
+        struct compute_row *row = atomic_load(&compute.rows[i]);
+
+        if (row->context == context)
+            return row;
+    }
+    return NULL;
+}
+
+static struct vgpu_device *device_of(CUcontext context)
+{
+    struct inside inside = enter(context);
+    struct vgpu_device *device = vgpu_current_device();
+
+    leave(&inside);
+    return device;
+}
+
+/* The row of a context, made at its first launch; NULL when there can't be one. */
+static struct compute_row *row_of(CUcontext context)
+{
+    unsigned epoch = contexts_epoch();
+    struct vgpu_device *device;
+    struct compute_row *row;
+
+    if (last.row && last.epoch == epoch && last.context == context)
+        return last.row;
+
+    (void)pthread_mutex_lock(&compute.lock);
+    row = find_row(context);
+    /* The handle is a new context's: the old one ended unseen. */
+    if (row && row->id != id_of(context)) {
+        end_row(row);
+        row = NULL;
+    }
+    if (!row && (device = device_of(context)) && (row = new_row()))
+        begin_row(row, context, device);
+    (void)pthread_mutex_unlock(&compute.lock);
+    last.row = row;
+    last.epoch = epoch;
+    last.context = context;
+    return row;
+}
+
+/* The context in which a launch into a stream runs; NULL when there is none. */
+static CUcontext context_of(const struct launch *launch)
+{
+    CUcontext context = NULL;
+
+    /* 1 and 2 are the names of the legacy and the per-thread default stream. */
+    if ((uintptr_t)launch->stream > 2 && REAL(cuStreamGetCtx) &&
+        REAL(cuStreamGetCtx)(launch->stream, &context) == CUDA_SUCCESS && context)
+        return context;
+    return REAL(cuCtxGetCurrent)(&context) == CUDA_SUCCESS ? context : NULL;
+}
+
+/* Launches */
+
+/* What the guest's readers look at: that work is going on, and since when. */
+static void note_activity(void)
+{
+    struct region_base *base = vgpu.region.base;
+    uint64_t now = (uint64_t)time(NULL);
+
+    if (atomic_load_explicit(&base->recent_kernel, memory_order_relaxed) >= 0 &&
+        atomic_load_explicit(&base->recent_kernel, memory_order_relaxed) != 2)
+        atomic_store_explicit(&base->recent_kernel, 2, memory_order_relaxed);
+    if (atomic_load_explicit(&base->last_kernel_time, memory_order_relaxed) != now)
+        atomic_store_explicit(&base->last_kernel_time, now, memory_order_relaxed);
+}
+
+/* Where limits come from a file, the tenant's own region does not switch them off. */
+static bool is_switched_off(void)
+{
+    return !atomic_load_explicit(&vgpu.limits_are_file, memory_order_relaxed) &&
+           !atomic_load_explicit(&vgpu.region.base->utilization_switch, memory_order_relaxed);
+}
+
+/* Lets go of the lock. False when the context ended meanwhile. */
+static bool sleep_until(struct compute_row *row, CUcontext context, int64_t until_ns)
+{
+    struct region_compute *words = row->limiter.compute;
+    int64_t began_ns = clock_now_ns();
+
+    (void)pthread_mutex_unlock(&row->lock);
+    if (until_ns - began_ns > CREDIT_SLEEP_NS)
+        bucket_sleep(words, until_ns);
+    atomic_fetch_add_explicit(&words->delayed_ns, (uint64_t)(clock_now_ns() - began_ns),
+                              memory_order_relaxed);
+    vgpu_refresh();
+    (void)pthread_mutex_lock(&row->lock);
+    return row->context == context;
+}
+
+/* With the lock held; false when the context ended meanwhile. */
+static bool wait_for_turn(struct compute_row *row, CUcontext context, const struct launch *launch)
+{
+    struct waiting waiting = {0};
+    bool delayed = false;
+    int64_t until_ns;
+
+    while (!limiter_may_go(&row->limiter, launch, &waiting, &until_ns)) {
+        delayed = true;
+        if (!sleep_until(row, context, until_ns))
+            return false;
+    }
+    if (delayed)
+        atomic_fetch_add_explicit(&row->limiter.compute->launches_delayed, 1, memory_order_relaxed);
+    return true;
+}
+
+/* How many launches the thread may make before the next is looked at. */
+static int until_next_count(const struct limiter *limiter)
+{
+    double launches = COUNT_NS / MAX(limiter->pace.mean_ns, COUNT_NS / COUNTED_MOST);
+
+    return 1 + (int)launches;
+}
+
+static void admit_locked(struct compute_row *row, CUcontext context, const struct launch *launch,
+                         struct compute_ticket *ticket)
+{
+    if (is_switched_off() || !atomic_load_explicit(&row->device->rate, memory_order_relaxed)) {
+        int passed = MAX(launch_cache.uncounted - compute_uncounted, 1);
+
+        limiter_count(&row->limiter, &launch_cache, launch, (unsigned)passed, &ticket->ticket);
+        compute_uncounted = launch_cache.uncounted = until_next_count(&row->limiter);
+    } else {
+        if (!wait_for_turn(row, context, launch))
+            return;
+        limiter_begin(&row->limiter, &launch_cache, launch, &ticket->ticket);
+        launch_cache.epoch =
+            atomic_load_explicit(&captures, memory_order_relaxed) ? 0 : contexts_epoch();
+    }
+    ticket->row = row;
+    ticket->context = context;
+}
+
+CUresult compute_admit(const struct launch *launch, struct compute_ticket *ticket)
+{
+    struct compute_row *row;
+    struct inside inside;
+    CUcontext context;
+
+    ticket->row = NULL;
+    if (vgpu_mode() != VGPU_ON ||
+        (atomic_load_explicit(&captures, memory_order_relaxed) && is_capturing(launch)))
+        return CUDA_SUCCESS;
+    vgpu_refresh();
+    (void)context_current(); /* one that was made unseen is known from now on */
+    context = context_of(launch);
+    if (!context)
+        return CUDA_SUCCESS; /* the driver says so itself */
+    row = row_of(context);
+    if (!row)
+        return atomic_load(&vgpu.limited_compute) ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
+
+    watch_start();
+    note_activity();
+    inside = enter(context);
+    (void)pthread_mutex_lock(&row->lock);
+    if (row->context == context)
+        admit_locked(row, context, launch, ticket);
+    (void)pthread_mutex_unlock(&row->lock);
+    leave(&inside);
+    return CUDA_SUCCESS;
+}
+
+void compute_launched(const struct launch *launch, struct compute_ticket *ticket, CUresult result)
+{
+    struct compute_row *row = ticket->row;
+    struct inside inside;
+
+    if (!row || (!ticket->ticket.sample && result == CUDA_SUCCESS))
+        return;
+
+    inside = enter(ticket->context);
+    (void)pthread_mutex_lock(&row->lock);
+    if (row->context == ticket->context)
+        limiter_end(&row->limiter, launch, &ticket->ticket, result == CUDA_SUCCESS);
+    (void)pthread_mutex_unlock(&row->lock);
+    leave(&inside);
+}
+
+/* The events die with the context. Threads that wait see that it is another's and stop. */
+void compute_forget(CUcontext context)
+{
+    struct compute_row *row;
+
+    (void)pthread_mutex_lock(&compute.lock);
+    row = find_row(context);
+    if (row)
+        end_row(row);
+    (void)pthread_mutex_unlock(&compute.lock);
+    launch_cache.epoch = 0;
+    last.epoch = 0;
+}
+
+void compute_forget_stream(CUstream stream)
+{
+    unsigned count = atomic_load(&compute.count);
+
+    for (unsigned i = 0; i < count; i++) {
+        struct compute_row *row = atomic_load(&compute.rows[i]);
+
+        (void)pthread_mutex_lock(&row->lock);
+        if (row->context)
+            limiter_forget_stream(&row->limiter, stream);
+        (void)pthread_mutex_unlock(&row->lock);
+    }
+}
+
+/* While a capture is open each launch is looked at: one in a captured stream runs nothing. */
+void compute_capture_began(void)
+{
+    atomic_fetch_add(&captures, 1);
+    atomic_fetch_add(&contexts_epoch_now, 1);
+}
+
+void compute_capture_ended(void)
+{
+    int open = atomic_load(&captures);
+
+    while (open > 0 && !atomic_compare_exchange_weak(&captures, &open, open - 1))
+        ;
+}
+
+/* The thread */
+
+static void tick_row(struct compute_row *row, int64_t now_ns)
+{
+    const struct timespec moment = {.tv_nsec = LIMITER_ANSWER_NS};
+    CUcontext context;
+    struct inside inside;
+    bool out = false;
+
+    (void)pthread_mutex_lock(&row->lock);
+    context = row->context;
+    if (context && limiter_is_busy(&row->limiter, now_ns)) {
+        inside = enter(context);
+        limiter_poll(&row->limiter);
+        out = limiter_probe(&row->limiter);
+        leave(&inside);
+    }
+    (void)pthread_mutex_unlock(&row->lock);
+    if (!out)
+        return;
+
+    (void)nanosleep(&moment, NULL);
+    (void)pthread_mutex_lock(&row->lock);
+    if (row->context == context) {
+        inside = enter(context);
+        limiter_probe_answer(&row->limiter);
+        leave(&inside);
+    }
+    (void)pthread_mutex_unlock(&row->lock);
+}
+
+bool compute_tick(int64_t now_ns, int64_t *ret_due_ns)
+{
+    unsigned count = atomic_load(&compute.count);
+    bool any = false;
+
+    for (unsigned i = 0; i < count; i++) {
+        struct compute_row *row = atomic_load(&compute.rows[i]);
+
+        if (!row->context)
+            continue;
+        any |= now_ns - row->limiter.last_launch_ns < NS_PER_S;
+        tick_row(row, now_ns);
+        if (row->limiter.probe.due_ns > now_ns)
+            *ret_due_ns = MIN(*ret_due_ns, row->limiter.probe.due_ns);
+    }
+    return any;
+}

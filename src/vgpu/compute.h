@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/*
+ * The limiters of this process, one per context that launches, and their threads: who calls
+ * limiter/limiter.h with a real driver and a real clock. Nothing is measured in a stream that is
+ * being captured, and every call of ours to the driver is made in relaxed capture mode, so that
+ * nobody's capture is disturbed.
+ */
+
+#include "vgpu/contexts.h"
+#include "vgpu/limiter/limiter.h"
+
+struct compute_row;
+
+/* From compute_admit() to compute_launched(). */
+struct compute_ticket {
+    struct compute_row *row; /* NULL: nothing more to do */
+    CUcontext context;
+    struct ticket ticket;
+};
+
+extern __thread struct launch_cache launch_cache __attribute__((tls_model("initial-exec")));
+
+/* Launches until the next one that is looked at, where there is no limit. */
+extern __thread int compute_uncounted __attribute__((tls_model("initial-exec")));
+
+/* Pays for an ordinary launch: known cost, from the thread's own credit. No clock, no shared
+ * memory. */
+static inline __attribute__((always_inline)) bool compute_pays(const struct launch *launch)
+{
+    /* With one context only, it need not be asked which is current. */
+    return launch_cache.epoch == contexts_epoch() &&
+           atomic_load_explicit(&contexts_live, memory_order_relaxed) == 1 &&
+           launch_cache.generation ==
+               atomic_load_explicit(&launch_cache.limiter->generation, memory_order_relaxed) &&
+           launch_cache_pays(&launch_cache, launch);
+}
+
+/* Where there is no limit: whether this launch need not even be looked at. */
+static inline bool compute_passes(void)
+{
+    return --compute_uncounted > 0;
+}
+
+/*
+ * Waits for the launch's turn, charges it, and may begin its measurement. CUDA_SUCCESS to go on;
+ * otherwise what to answer instead, since nothing would be held to the limit.
+ */
+CUresult compute_admit(const struct launch *launch, struct compute_ticket *ticket);
+
+/* After the driver's call. */
+void compute_launched(const struct launch *launch, struct compute_ticket *ticket, CUresult result);
+
+/* Must be called before a context ends, or a stream. */
+void compute_forget(CUcontext context);
+void compute_forget_stream(CUstream stream);
+
+/* A capture was begun; one has ended. */
+void compute_capture_began(void);
+void compute_capture_ended(void);
+
+/* For watch.c: looks after every limiter, the probes included. False when none had anything to do.
+ * Returns in ret_due_ns when the next probe is due. */
+bool compute_tick(int64_t now_ns, int64_t *ret_due_ns);
+
+/* Starts the thread that calls it, if it does not run. */
+void watch_start(void);
+void watch_after_fork(void);

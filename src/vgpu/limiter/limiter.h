@@ -1,0 +1,206 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/*
+ * Holding a container to its share of a device's time.
+ *
+ * Each launch is charged its cost, as measured for its function and shape, to the bucket that the
+ * container's processes share (region/bucket.h). It waits while the bucket is in debt. The parts,
+ * each the only one that writes its state:
+ *
+ *   costs.h     what launches cost, and how often they have to be measured
+ *   lot.h       drawing which ones are
+ *   overlap.h   our streams side by side: no moment is charged twice
+ *   presence.h  slices of others within a measurement
+ *   samples.h   measurements on their way: pairs of events around a launch
+ *   limiter.h   when a launch may go, and what it pays
+ *
+ * All waiting is before a launch, and never for the launch's own unfinished work: that may be
+ * waiting for this very launch, as kernels that exchange data do. A launch waits
+ *
+ *   - while the bucket is in debt (gate), or another process of the container was served less
+ *     (region/turns.h), unless it fits beside a kernel of ours that is running anyway, and but
+ *     for CREDIT_NS where a kernel of ours runs longer than was expected;
+ *   - while more than OUTSTANDING_NS of charged work may be in queues, or a first launch is being
+ *     measured, but for COMPLETION_NS at most.
+ *
+ * No clock, no driver, no system call: time and events come through struct limiter_gpu, so that a
+ * test can step them (limiter_trace_test.c). A limiter belongs to a context of the process and is
+ * used under its owner's lock, which is never held while waiting.
+ */
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "region/region.h"
+#include "vgpu/limiter/costs.h"
+#include "vgpu/limiter/launch.h"
+#include "vgpu/limiter/lot.h"
+#include "vgpu/limiter/overlap.h"
+#include "vgpu/limiter/presence.h"
+#include "vgpu/limiter/samples.h"
+
+/* From limiter_begin() to limiter_end(). */
+struct ticket {
+    struct sample *sample; /* NULL: nothing to be measured */
+    int64_t paid_ns;
+    int64_t recorded_ns;
+};
+
+/* A thread's own credit, and the costs that it has seen: what makes an ordinary launch cheap. */
+enum {
+    LAUNCH_CACHE = 64,
+};
+
+struct launch_cache {
+    unsigned epoch;      /* of the contexts; 0: empty */
+    unsigned generation; /* of the limiter's costs */
+    struct limiter *limiter;
+    double credit_ns;  /* paid, and not launched for yet */
+    double risk_ns;    /* until the next measurement: see lot.h */
+    unsigned launches; /* since the limiter last saw this thread */
+    int uncounted;     /* without a limit: launches that one of them stands for */
+    struct {
+        const void *function;
+        uint32_t grid[3];
+        uint32_t block[3];
+        double cost_ns, risk_ns;
+    } costs[LAUNCH_CACHE];
+};
+
+static inline unsigned launch_cache_slot(const struct launch *launch)
+{
+    uint64_t hash = (uint64_t)(uintptr_t)launch->function + launch->grid[0] * 31u +
+                    launch->grid[1] * 17u + launch->block[0];
+
+    return (unsigned)((hash * UINT64_C(0x9e3779b97f4a7c15)) >> 58);
+}
+
+_Static_assert(LAUNCH_CACHE == 64, "six bits of the hash");
+
+static inline bool launch_cache_has(const struct launch_cache *cache, unsigned at,
+                                    const struct launch *launch)
+{
+    return cache->costs[at].function == launch->function &&
+           cache->costs[at].grid[0] == launch->grid[0] &&
+           cache->costs[at].grid[1] == launch->grid[1] &&
+           cache->costs[at].grid[2] == launch->grid[2] &&
+           cache->costs[at].block[0] == launch->block[0] &&
+           cache->costs[at].block[1] == launch->block[1] &&
+           cache->costs[at].block[2] == launch->block[2];
+}
+
+/* Pays for a launch that needs neither to wait nor to be measured: the fast way. The caller has
+ * seen to it that the cache is that of the launch's context. */
+static inline __attribute__((always_inline)) bool launch_cache_pays(struct launch_cache *cache,
+                                                                    const struct launch *launch)
+{
+    unsigned at = launch_cache_slot(launch);
+
+    if (!launch_cache_has(cache, at, launch) || cache->credit_ns < cache->costs[at].cost_ns ||
+        cache->risk_ns < cache->costs[at].risk_ns)
+        return false;
+    cache->credit_ns -= cache->costs[at].cost_ns;
+    cache->risk_ns -= cache->costs[at].risk_ns;
+    cache->launches++;
+    return true;
+}
+
+/* One launch's wait; zero before the first limiter_may_go(). */
+struct waiting {
+    int64_t completion_until_ns; /* waits for completions no longer */
+};
+
+enum {
+    LIMITER_STREAMS = 16, /* remembered, to know whether there are several */
+};
+
+struct limiter {
+    const struct limiter_gpu *ops;
+    void *gpu;
+    struct region *region;
+    unsigned device;              /* in the region */
+    const _Atomic uint32_t *rate; /* of the device, 1/65536; 0: none */
+    struct region_compute *compute;
+
+    _Atomic unsigned generation; /* of the costs: caches of another are stale */
+    struct costs costs;
+    struct samples samples;
+    struct overlap overlap;
+    struct presence presence;
+    struct lot lot;
+
+    int64_t issued_ns; /* charged by this process */
+    int64_t done_ns;   /* of it, known to be done */
+    int64_t last_launch_ns;
+    struct {
+        void *stream;
+        bool per_thread;
+        int64_t used_ns;
+    } streams[LIMITER_STREAMS];
+
+    int64_t
+        credit_due_ns; /* when a launch may go although a kernel of ours is overdue; 0: none is */
+    int64_t credit_gap_ns;
+
+    struct {
+        double mean_ns; /* of wall time, a launch */
+        unsigned launches;
+        int64_t since_ns;
+    } pace;
+
+    struct {
+        bool out;
+        bool sharp; /* the host was not held up while it recorded */
+        bool late;  /* found off the device, and not answered yet */
+        bool stale; /* recorded before the base was */
+        int64_t due_ns;
+        int64_t recorded_ns;
+    } probe;
+};
+
+/* A limiter in zeroed memory. What the pointers point to must outlive it. The seed is any number.
+ */
+void limiter_init(struct limiter *limiter, const struct limiter_gpu *ops, void *gpu,
+                  struct region *region, unsigned device, const _Atomic uint32_t *rate,
+                  uint64_t seed);
+
+/*
+ * Whether a launch may go now. If not, it is asked again at until_ns, or when the bucket wakes
+ * those who wait.
+ */
+bool limiter_may_go(struct limiter *limiter, const struct launch *launch, struct waiting *waiting,
+                    int64_t *ret_until_ns);
+
+/* Charges a launch that may go; begins its measurement if it is to be measured. */
+void limiter_begin(struct limiter *limiter, struct launch_cache *cache, const struct launch *launch,
+                   struct ticket *ticket);
+
+/* Where nothing is limited: measures a launch that stands for as many, for those who read. */
+void limiter_count(struct limiter *limiter, struct launch_cache *cache, const struct launch *launch,
+                   unsigned launches, struct ticket *ticket);
+
+/* After the driver's call. A launch that failed is given back. */
+void limiter_end(struct limiter *limiter, const struct launch *launch, struct ticket *ticket,
+                 bool launched);
+
+/* Whether there is anything to look after: measurements on their way, or launches of late. */
+bool limiter_is_busy(const struct limiter *limiter, int64_t now_ns);
+
+/* Takes in measurements that are done. */
+void limiter_poll(struct limiter *limiter);
+
+/*
+ * One look at whether the context is on the device, when it is due (probe.due_ns): records the
+ * probe; if true, limiter_probe_answer() must follow after LIMITER_ANSWER_NS.
+ */
+#define LIMITER_ANSWER_NS 30000
+bool limiter_probe(struct limiter *limiter);
+void limiter_probe_answer(struct limiter *limiter);
+
+/* The stream ends: nothing may be recorded in it any more. */
+void limiter_forget_stream(struct limiter *limiter, const void *stream);
+
+/* Whatever was on its way is lost: the context is gone. Gives its charges back. */
+void limiter_abandon(struct limiter *limiter);

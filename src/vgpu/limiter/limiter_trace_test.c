@@ -1,0 +1,596 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/*
+ * The limiter on a clock stepped by hand: random programs on the device of trace_device.h, whose
+ * own count of busy time judges. The bar is what an oracle reaches with the same programs, which
+ * knows what the device did and charges that.
+ *
+ * usage: limiter_trace_test [TRACES [SEED]]
+ *
+ * Prints each trace that is off, with the arguments that repeat it alone: TRACES 1, its SEED.
+ */
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/util.h"
+#include "region/bucket.h"
+#include "region/region.h"
+#include "region/turns.h"
+#include "vgpu/limiter/limiter.h"
+#include "vgpu/limiter/trace_device.h"
+
+#define WINDOW_NS (10 * NS_PER_S)
+
+/* Points of a hundred, beyond what one kernel of each process is of the window. */
+#define POINTS 1.0   /* a trace that is further off is printed, */
+#define OFF_PART 0.2 /* and no more than this part of them may be, */
+#define MEAN 1.0     /* nor all of them by more on average, */
+#define OVER 10.0    /* nor one by more above the limit */
+
+#define LAUNCH_NS 3000
+#define RECORD_NS 800
+#define QUERY_NS 300
+#define SYNC_NS 5000 /* from a kernel's end until the waiting thread runs */
+#define TICK_NS 2500000
+#define SLACK_NS 50000 /* of a timer */
+#define NEVER INT64_MAX
+
+enum {
+    PROCESSES = 8,
+    THREADS = 4, /* of a process */
+    SHAPES = 4,
+    EVENTS = (2 + SAMPLE_MARKS) * SAMPLES + 8,
+};
+
+enum lengths {
+    LENGTHS_FIXED,
+    LENGTHS_SPREAD,  /* lognormal, sigma 0.4 */
+    LENGTHS_BIMODAL, /* one of five takes nine times as long */
+    LENGTHS_TRICKS,  /* mostly very short, now and then long: of one shape */
+    LENGTHS_COUNT,
+};
+
+struct program {
+    double length_ns[SHAPES]; /* mean */
+    enum lengths lengths;
+    unsigned shapes, threads, streams; /* streams of a thread */
+    unsigned batch;                    /* launches until it synchronises; 0: never */
+    double think_ns;                   /* after each */
+    bool blocking;
+};
+
+struct thread {
+    struct process *process;
+    unsigned number;
+    struct launch_cache cache;
+    struct waiting waiting;
+    int64_t at_ns;   /* when it goes on; NEVER: when its streams are done */
+    bool has_launch; /* chosen, and held up */
+    bool in_launch;  /* a blocking one */
+    struct ticket ticket;
+    struct launch launch;
+    double length_ns;
+    unsigned launches, in_batch;
+    unsigned burst; /* of LENGTHS_TRICKS: launches until the next long one */
+    int64_t held_since_ns;
+};
+
+struct process {
+    struct world *world;
+    int context;
+    struct region region;    /* of its own: only the slot differs */
+    struct limiter *limiter; /* NULL: none, or the oracle's */
+    struct program program;
+    struct thread threads[THREADS];
+    struct trace_event events[EVENTS];
+    unsigned events_used;
+    int64_t tick_ns, answer_ns; /* of the helper thread */
+    double longest_ns;          /* kernel so far */
+    bool dead;
+};
+
+struct world {
+    struct trace_device device;
+    int64_t now_ns; /* of whoever is at work */
+    uint64_t random;
+    bool oracle;
+    unsigned cores;
+    _Atomic uint32_t rate, none;
+    struct region_base *base;
+    struct region_ext *ext;
+    struct process processes[PROCESSES];
+    unsigned count, tenants; /* the first are of the container, the others neighbours */
+    int64_t longest_wait_ns;
+};
+
+static double draw(struct world *world)
+{
+    world->random ^= world->random << 13;
+    world->random ^= world->random >> 7;
+    world->random ^= world->random << 17;
+    return (double)(world->random >> 11) / 9007199254740992.0;
+}
+
+static unsigned draw_below(struct world *world, unsigned bound)
+{
+    return (unsigned)(draw(world) * bound);
+}
+
+/* The seam */
+
+static int64_t gpu_now(void *gpu)
+{
+    return ((struct process *)gpu)->world->now_ns;
+}
+
+static void spend(struct process *process, int64_t ns)
+{
+    process->world->now_ns += ns;
+}
+
+static void *gpu_event(void *gpu)
+{
+    struct process *process = gpu;
+
+    spend(process, RECORD_NS);
+    return process->events_used < EVENTS ? &process->events[process->events_used++] : NULL;
+}
+
+/* The last but one stream of a context is the limiter's. */
+static int stream_of(const struct launch *where)
+{
+    return where ? (int)(uintptr_t)where->stream - 1 : TRACE_STREAMS - 2;
+}
+
+static bool gpu_record(void *gpu, void *event, const struct launch *where)
+{
+    struct process *process = gpu;
+
+    spend(process, RECORD_NS);
+    trace_record(&process->world->device, process->context, stream_of(where), event,
+                 process->world->now_ns);
+    return true;
+}
+
+static enum event_state gpu_query(void *gpu, void *event)
+{
+    struct process *process = gpu;
+
+    spend(process, QUERY_NS);
+    trace_advance(&process->world->device, (double)process->world->now_ns);
+    return ((struct trace_event *)event)->done ? EVENT_DONE : EVENT_NOT_YET;
+}
+
+static bool gpu_elapsed(void *gpu, void *from, void *to, double *ret_ms)
+{
+    const struct trace_event *a = from, *b = to;
+
+    (void)gpu;
+    if (!a->done || !b->done)
+        return false;
+    *ret_ms = (double)(float)((b->stamp_ns - a->stamp_ns) / 1e6);
+    return true;
+}
+
+static bool gpu_is_idle(void *gpu, const struct launch *where)
+{
+    struct process *process = gpu;
+
+    spend(process, QUERY_NS);
+    trace_advance(&process->world->device, (double)process->world->now_ns);
+    return trace_unfinished(&process->world->device, process->context, stream_of(where)) == 0;
+}
+
+static const struct limiter_gpu stepped_gpu = {
+    .now_ns = gpu_now,
+    .make_event = gpu_event,
+    .record = gpu_record,
+    .query = gpu_query,
+    .elapsed_ms = gpu_elapsed,
+    .is_idle = gpu_is_idle,
+};
+
+/* Programs */
+
+static double log_uniform(struct world *world, double least, double most)
+{
+    return least * pow(most / least, draw(world));
+}
+
+static struct program random_program(struct world *world, double most_ns)
+{
+    static const unsigned batches[] = {0, 0, 1, 4, 16, 64};
+    struct program program = {
+        .lengths = draw_below(world, LENGTHS_COUNT),
+        .shapes = 1 + draw_below(world, SHAPES),
+        .threads = draw(world) < 0.8 ? 1 : 1 + draw_below(world, THREADS),
+        .streams = draw(world) < 0.6 ? 1 : 1 + draw_below(world, 4),
+        .batch = batches[draw_below(world, ARRAY_SIZE(batches))],
+        .blocking = draw(world) < 0.05,
+    };
+    double length = log_uniform(world, 5e3, most_ns);
+
+    for (unsigned i = 0; i < SHAPES; i++)
+        program.length_ns[i] = MIN(MAX(length * pow(4, 2 * draw(world) - 1), 5e3), most_ns);
+    if (program.batch && draw(world) < 0.3)
+        program.think_ns = log_uniform(world, 1e4, 2e7);
+    return program;
+}
+
+static double normal(struct world *world)
+{
+    return sqrt(-2 * log(1 - draw(world))) * cos(2 * M_PI * draw(world));
+}
+
+static double length_of(struct world *world, struct thread *thread, unsigned shape)
+{
+    const struct program *program = &thread->process->program;
+    double length = program->length_ns[shape];
+
+    switch (program->lengths) {
+    case LENGTHS_SPREAD:
+        return length * exp(0.4 * normal(world) - 0.08);
+    case LENGTHS_BIMODAL:
+        return draw(world) < 0.2 ? 9 * length / 2.6 : length / 2.6;
+    case LENGTHS_TRICKS:
+        if (thread->burst) {
+            thread->burst--;
+            return 5e3;
+        }
+        thread->burst = draw_below(world, 100);
+        return length;
+    default:
+        return length;
+    }
+}
+
+static void choose_launch(struct world *world, struct thread *thread)
+{
+    const struct program *program = &thread->process->program;
+    unsigned shape = draw_below(world, program->shapes);
+    unsigned stream = thread->number * program->streams + thread->launches % program->streams;
+
+    thread->launch = (struct launch){
+        .function = (void *)(uintptr_t)(0x1000 + shape / 2 * 64),
+        .grid = {1 + shape, 1, 1},
+        .block = {128, 1, 1},
+        .stream = (void *)(uintptr_t)(stream + 1),
+    };
+    thread->length_ns = length_of(world, thread, shape);
+    thread->process->longest_ns = MAX(thread->process->longest_ns, thread->length_ns);
+    thread->waiting = (struct waiting){0};
+    thread->has_launch = true;
+    thread->held_since_ns = world->now_ns;
+}
+
+static double busy_of_tenants(const struct world *world)
+{
+    double busy = 0;
+
+    for (unsigned i = 0; i < world->tenants; i++)
+        busy += world->device.contexts[world->processes[i].context].busy_ns;
+    return busy;
+}
+
+static double queued_by_tenants(const struct world *world)
+{
+    double queued = 0;
+
+    for (unsigned i = 0; i < world->tenants; i++) {
+        const struct process *process = &world->processes[i];
+
+        for (unsigned j = 0; j < process->program.threads * process->program.streams; j++)
+            queued += (double)trace_unfinished(&world->device, process->context, (int)j);
+    }
+    return queued;
+}
+
+/* Knows what the device did, and lets go while that is less than the limit. */
+static bool oracle_may_go(struct world *world, int64_t *ret_until_ns)
+{
+    double earned = (double)world->now_ns * world->cores / 100;
+
+    trace_advance(&world->device, (double)world->now_ns);
+    *ret_until_ns = world->now_ns + 100000;
+    return busy_of_tenants(world) < earned && queued_by_tenants(world) < 64;
+}
+
+static bool may_go(struct world *world, struct thread *thread, int64_t *ret_until_ns)
+{
+    struct process *process = thread->process;
+
+    if (process >= &world->processes[world->tenants]) /* a neighbour keeps a queue of its own */
+        return *ret_until_ns = world->now_ns + 200000,
+               trace_advance(&world->device, (double)world->now_ns),
+               trace_unfinished(&world->device, process->context, stream_of(&thread->launch)) < 8;
+    if (world->oracle)
+        return oracle_may_go(world, ret_until_ns);
+    return limiter_may_go(process->limiter, &thread->launch, &thread->waiting, ret_until_ns);
+}
+
+static void launch_now(struct world *world, struct thread *thread)
+{
+    struct process *process = thread->process;
+
+    world->now_ns += LAUNCH_NS;
+    trace_launch(&world->device, process->context, stream_of(&thread->launch), thread->length_ns, 0,
+                 world->now_ns);
+}
+
+static bool streams_are_done(const struct world *world, const struct thread *thread)
+{
+    const struct process *process = thread->process;
+
+    for (unsigned i = 0; i < process->program.streams; i++) {
+        if (trace_unfinished(&world->device, process->context,
+                             (int)(thread->number * process->program.streams + i)))
+            return false;
+    }
+    return true;
+}
+
+static void after_launch(struct world *world, struct thread *thread)
+{
+    const struct program *program = &thread->process->program;
+
+    thread->has_launch = false;
+    thread->launches++;
+    world->longest_wait_ns = MAX(world->longest_wait_ns, world->now_ns - thread->held_since_ns);
+    thread->at_ns = world->now_ns;
+    if (program->batch && ++thread->in_batch >= program->batch) {
+        thread->in_batch = 0;
+        thread->at_ns = NEVER;
+    }
+}
+
+static void end_launch(struct world *world, struct thread *thread)
+{
+    thread->in_launch = false;
+    if (thread->process->limiter)
+        limiter_end(thread->process->limiter, &thread->launch, &thread->ticket, true);
+    after_launch(world, thread);
+}
+
+static void step_thread(struct world *world, struct thread *thread)
+{
+    struct process *process = thread->process;
+    int64_t until_ns = 0;
+
+    if (thread->in_launch) {
+        end_launch(world, thread);
+        return;
+    }
+    if (!thread->has_launch)
+        choose_launch(world, thread);
+    if (process->limiter && thread->cache.limiter == process->limiter &&
+        thread->cache.generation == process->limiter->generation &&
+        launch_cache_pays(&thread->cache, &thread->launch)) {
+        thread->ticket = (struct ticket){0};
+        launch_now(world, thread);
+        thread->in_launch = process->program.blocking;
+        if (thread->in_launch)
+            thread->at_ns = NEVER;
+        else
+            after_launch(world, thread);
+        return;
+    }
+    if (!may_go(world, thread, &until_ns)) {
+        thread->at_ns = MAX(until_ns, world->now_ns + 1000) + (int64_t)(draw(world) * SLACK_NS);
+        return;
+    }
+    if (process->limiter)
+        limiter_begin(process->limiter, &thread->cache, &thread->launch, &thread->ticket);
+    launch_now(world, thread);
+    thread->in_launch = process->program.blocking;
+    if (thread->in_launch)
+        thread->at_ns = NEVER;
+    else
+        end_launch(world, thread);
+}
+
+static void step_helper(struct world *world, struct process *process)
+{
+    if (process->answer_ns) {
+        limiter_probe_answer(process->limiter);
+        process->answer_ns = 0;
+    } else if (limiter_is_busy(process->limiter, world->now_ns)) {
+        limiter_poll(process->limiter);
+        if (limiter_probe(process->limiter))
+            process->answer_ns = world->now_ns + LIMITER_ANSWER_NS;
+    }
+    process->tick_ns = process->answer_ns
+                           ? process->answer_ns
+                           : MAX(world->now_ns + TICK_NS / 4,
+                                 MIN(world->now_ns + TICK_NS, process->limiter->probe.due_ns));
+}
+
+/* Whoever is next. */
+static void step(struct world *world)
+{
+    struct process *helped = NULL;
+    struct thread *thread = NULL;
+    int64_t at_ns = NEVER;
+
+    for (unsigned i = 0; i < world->count; i++) {
+        struct process *process = &world->processes[i];
+
+        if (process->dead)
+            continue;
+        for (unsigned j = 0; j < process->program.threads; j++) {
+            struct thread *candidate = &process->threads[j];
+
+            if (candidate->at_ns == NEVER && streams_are_done(world, candidate))
+                candidate->at_ns = world->now_ns + SYNC_NS +
+                                   (candidate->in_launch ? 0 : (int64_t)process->program.think_ns);
+            if (candidate->at_ns < at_ns)
+                at_ns = candidate->at_ns, thread = candidate, helped = NULL;
+        }
+        if (process->limiter && process->tick_ns < at_ns)
+            at_ns = process->tick_ns, helped = process, thread = NULL;
+    }
+
+    /* All wait for the device: a look every 20 us sees its end in time. */
+    if (at_ns > world->now_ns + 20000)
+        at_ns = world->now_ns + 20000, thread = NULL, helped = NULL;
+    world->now_ns = MAX(world->now_ns, at_ns);
+    if (thread)
+        step_thread(world, thread);
+    else if (helped)
+        step_helper(world, helped);
+    else
+        trace_advance(&world->device, (double)world->now_ns);
+}
+
+/* Worlds */
+
+static void add_process(struct world *world, struct program program, bool tenant)
+{
+    struct process *process = &world->processes[world->count];
+
+    memset(process, 0, sizeof(*process));
+    process->world = world;
+    process->context = trace_open(&world->device);
+    process->program = program;
+    process->region = (struct region){.base = world->base, .ext = world->ext, .fd = -1};
+    process->region.slot = (int)world->count;
+    for (unsigned i = 0; i < program.threads; i++) {
+        process->threads[i].process = process;
+        process->threads[i].number = i;
+        process->threads[i].at_ns = world->now_ns + (int64_t)(draw(world) * 1e6);
+    }
+    world->count++;
+    if (!tenant || world->oracle)
+        return;
+    process->limiter = calloc(1, sizeof(*process->limiter));
+    if (!process->limiter)
+        abort();
+    world->base->slot_count = (int32_t)world->count;
+    limiter_init(process->limiter, &stepped_gpu, process, &process->region, 0, &world->rate,
+                 world->random);
+}
+
+struct setup {
+    unsigned cores, tenants, neighbours;
+    double drift;
+    struct program programs[PROCESSES];
+};
+
+static struct setup random_setup(uint64_t seed)
+{
+    struct world lots = {.random = seed * UINT64_C(0x9e3779b97f4a7c15) | 1};
+    struct setup setup = {0};
+    double most_ns;
+
+    for (int i = 0; i < 10; i++)
+        (void)draw(&lots);
+    most_ns = draw(&lots) < 0.9 ? 2e8 : 1e10;
+    setup.cores = 5 + draw_below(&lots, 91);
+    setup.tenants = draw(&lots) < 0.6 ? 1 : 1 + draw_below(&lots, 4);
+    setup.neighbours = draw(&lots) < 0.5 ? 0 : 1 + draw_below(&lots, 3);
+    setup.drift = (2 * draw(&lots) - 1) * 20e-6;
+    for (unsigned i = 0; i < setup.tenants; i++)
+        setup.programs[i] = random_program(&lots, most_ns);
+    for (unsigned i = setup.tenants; i < setup.tenants + setup.neighbours; i++)
+        setup.programs[i] = random_program(&lots, 2e7);
+    return setup;
+}
+
+struct result {
+    double share;
+    double grain; /* what the longest kernel of each process is of the window */
+    double launches;
+};
+
+static struct result run_world(const struct setup *setup, uint64_t seed, bool oracle,
+                               struct region_base *base, struct region_ext *ext)
+{
+    static struct world world;
+    struct result result;
+
+    world = (struct world){
+        .oracle = oracle, .random = seed | 1, .cores = setup->cores, .base = base, .ext = ext};
+    memset(&ext->devices[0], 0, sizeof(ext->devices[0]));
+    memset(ext->turns, 0, (size_t)PROCESSES * sizeof(ext->turns[0]));
+    world.rate = bucket_rate(setup->cores);
+    world.tenants = setup->tenants;
+    world.now_ns = 1000;
+    trace_init(&world.device, setup->drift);
+    for (unsigned i = 0; i < setup->tenants + setup->neighbours; i++)
+        add_process(&world, setup->programs[i], i < setup->tenants);
+
+    while (world.now_ns < WINDOW_NS)
+        step(&world);
+    trace_advance(&world.device, (double)world.now_ns);
+    result.share = 100 * busy_of_tenants(&world) / (double)world.now_ns;
+    result.grain = 0;
+    for (unsigned i = 0; i < world.tenants; i++)
+        result.grain += 100 * world.processes[i].longest_ns / (double)WINDOW_NS;
+    result.launches = 0;
+    for (unsigned i = 0; i < world.tenants; i++)
+        result.launches += world.processes[i].threads[0].launches;
+    for (unsigned i = 0; i < world.count; i++)
+        free(world.processes[i].limiter);
+    trace_end(&world.device);
+    return result;
+}
+
+static void describe(const struct setup *setup)
+{
+    static const char *const lengths[] = {"fixed", "spread", "bimodal", "tricks"};
+
+    printf("  limit %u %%, drift %+.0f ppm, %u processes, %u neighbours\n", setup->cores,
+           setup->drift * 1e6, setup->tenants, setup->neighbours);
+    for (unsigned i = 0; i < setup->tenants + setup->neighbours; i++) {
+        const struct program *program = &setup->programs[i];
+
+        printf("    %s: %s of", i < setup->tenants ? "tenant" : "neighbour",
+               lengths[program->lengths]);
+        for (unsigned j = 0; j < program->shapes; j++)
+            printf(" %.0f", program->length_ns[j] / 1e3);
+        printf(" us, %u threads, %u streams each, batches of %u, %.0f us between%s\n",
+               program->threads, program->streams, program->batch, program->think_ns / 1e3,
+               program->blocking ? ", blocking launches" : "");
+    }
+}
+
+int main(int argc, char **argv)
+{
+    unsigned traces = argc > 1 ? (unsigned)strtoul(argv[1], NULL, 10) : 60;
+    uint64_t first = argc > 2 ? strtoull(argv[2], NULL, 10) : 1;
+    struct region_base *base = calloc(1, sizeof(*base));
+    struct region_ext *ext = calloc(1, sizeof(*ext));
+    double sum = 0, over = 0;
+    unsigned off = 0;
+
+    if (!base || !ext)
+        abort();
+    for (unsigned i = 0; i < traces; i++) {
+        struct setup setup = random_setup(first + i);
+        struct result want = run_world(&setup, first + i, true, base, ext);
+        struct result got = run_world(&setup, first + i, false, base, ext);
+        /* More than the oracle and less than the limit is nobody's loss. */
+        double least = MIN(want.share, (double)setup.cores);
+        double most = MAX(want.share, (double)setup.cores);
+        double error = MAX(got.share - most, 0.0) + MIN(got.share - least, 0.0);
+        double grain = MAX(got.grain, want.grain);
+        bool bad = error > POINTS + grain || (error < -POINTS - grain);
+
+        sum += fabs(error);
+        over = MAX(over, error - grain);
+        if (argc > 2 || bad) {
+            printf("seed %llu: %.2f %%, oracle %.2f %%, %+.2f points, grain %.2f\n",
+                   (unsigned long long)(first + i), got.share, want.share, error, grain);
+            describe(&setup);
+        }
+        off += bad;
+    }
+    printf("%u traces, mean error %.3f points, at most %.2f above, %u off by more than %.0f\n",
+           traces, sum / traces, over, off, POINTS);
+    free(base);
+    free(ext);
+    return off > MAX(OFF_PART * traces, 1.0) || sum / traces > MEAN || over > OVER ? EXIT_FAILURE
+                                                                                   : EXIT_SUCCESS;
+}

@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/*
+ * Kernels on several streams run side by side, and a moment in which two of ours run is charged
+ * once. Pure: no clock, no driver.
+ *
+ *   kernels that are measured each time: when they ran is remembered (the cover), and of a new one
+ *   only that is charged in which no earlier one ran
+ *
+ *   kernels that are measured by lot: a moment is charged to that kernel of those that run which
+ * was launched first. Marks in the other streams, recorded before the launch, say how long what was
+ *   launched earlier still ran; from then on the time is the kernel's own
+ */
+
+#include <stdbool.h>
+
+enum {
+    OVERLAP_COVERS = 16,
+};
+
+/* On the device's clock, in ms since a moment that is the same for all. */
+struct interval {
+    double start_ms, end_ms;
+};
+
+struct overlap {
+    struct interval cover[OVERLAP_COVERS];
+    double length_ns, own_ns; /* moving sums over what was measured by lot */
+};
+
+/* The part of an interval that was not covered, in ms; covers it. */
+double overlap_take(struct overlap *overlap, struct interval interval);
+
+/* All times are against another moment from now on. */
+void overlap_forget(struct overlap *overlap);
+
+/* What was one kernel's own of its length. */
+void overlap_note(struct overlap *overlap, double length_ns, double own_ns);
+
+/* Of short kernels' lengths what is their own, in 0..1. */
+double overlap_factor(const struct overlap *overlap);

@@ -1,0 +1,104 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "vgpu/limiter/presence.h"
+
+#include "base/util.h"
+
+/* What is this unlikely is not chance. */
+#define UNLIKELY 0.01
+
+/* One probe in thirty can be late for reasons of its own. */
+#define CONTENDED 0.03
+
+void presence_init(struct presence *presence)
+{
+    *presence = (struct presence){.on_device = 1, .run_chance = 1, .absence_ns = 4e6};
+    presence_new_base(presence);
+}
+
+void presence_new_base(struct presence *presence)
+{
+    presence->least_known = false;
+    for (unsigned i = 0; i < PRESENCE_PROBES; i++)
+        presence->probes[i].at_ns = -1;
+}
+
+double presence_late_ns(struct presence *presence, double device_ns, double host_ns, int64_t now_ns)
+{
+    double behind_ns = device_ns - host_ns;
+    double late_ns;
+
+    if (presence->least_known)
+        presence->least_ns += PRESENCE_DRIFT * (double)(now_ns - presence->least_at_ns);
+    presence->least_at_ns = now_ns;
+    if (!presence->least_known || behind_ns < presence->least_ns)
+        presence->least_ns = behind_ns;
+    presence->least_known = true;
+
+    late_ns = behind_ns - presence->least_ns;
+    return late_ns < PRESENCE_PROMPT_NS ? 0 : late_ns;
+}
+
+void presence_note(struct presence *presence, bool on, double host_ns)
+{
+    presence->probes[presence->next].at_ns = host_ns + presence->least_ns;
+    presence->probes[presence->next].on = on;
+    presence->next = (presence->next + 1) % PRESENCE_PROBES;
+    presence->contended += ((on ? 0.0 : 1.0) - presence->contended) / 32;
+
+    /* So long a run of "on" that the fraction so far does not explain it: the others have left. */
+    presence->run_chance = on ? presence->run_chance * presence->on_device : 1;
+    if (presence->run_chance < UNLIKELY) {
+        presence->on_device = 1;
+        presence->run_chance = 1;
+    }
+}
+
+void presence_note_absence(struct presence *presence, double absence_ns)
+{
+    presence->absence_ns += (absence_ns - presence->absence_ns) / 16;
+}
+
+bool presence_contended(const struct presence *presence)
+{
+    return presence->contended > CONTENDED;
+}
+
+static unsigned count_within(const struct presence *presence, double start_ns, double end_ns,
+                             unsigned *ret_on)
+{
+    unsigned all = 0;
+
+    *ret_on = 0;
+    for (unsigned i = 0; i < PRESENCE_PROBES; i++) {
+        double at_ns = presence->probes[i].at_ns;
+
+        if (at_ns < 0 || at_ns < start_ns || at_ns > end_ns)
+            continue;
+        *ret_on += presence->probes[i].on;
+        all++;
+    }
+    return all;
+}
+
+double presence_part(struct presence *presence, double start_ns, double end_ns)
+{
+    unsigned on, all = count_within(presence, start_ns, end_ns, &on);
+    double before = presence->on_device;
+
+    for (unsigned i = 0; i < all; i++) {
+        double weight = MAX(1.0 / (presence->known + 8), 1.0 / 64);
+
+        presence->on_device += ((double)on / all - presence->on_device) * weight;
+        presence->known += presence->known < 1000;
+    }
+    return (on + 4 * before) / (all + 4.0);
+}
+
+double presence_doubt(struct presence *presence, double start_ns, double end_ns)
+{
+    unsigned on, all = count_within(presence, start_ns, end_ns, &on);
+
+    for (unsigned i = 0; i < all; i++)
+        presence->doubt_on += ((double)on / all - presence->doubt_on) / 64;
+    return presence->doubt_on;
+}

@@ -1,0 +1,75 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/*
+ * Which part of the time our context is on the device, told by probes: events that were recorded on
+ * an idle stream at random moments. An event completes at once if the context is on the device, and
+ * at its next slice if it is not. Pure: no clock, no driver.
+ *
+ * A short absence may be over by the time that the answer is read. The event's own time tells it:
+ * it is later, against the host's clock, than that of the promptest probes. The two clocks drift
+ * apart, by up to PRESENCE_DRIFT, so that what is promptest is forgotten as fast.
+ */
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* A probe that was this late on the device had to wait for it. */
+#define PRESENCE_PROMPT_NS 10e3
+
+/* Of the device's clock against the host's: quartz is good for 20 ppm. Per ns. */
+#define PRESENCE_DRIFT 30e-6
+
+enum {
+    PRESENCE_PROBES = 512, /* remembered: some seconds */
+};
+
+struct presence {
+    double on_device;  /* fraction of the probes during kernels of ours that found us on it */
+    double contended;  /* fraction of all recent probes that found us off it */
+    double absence_ns; /* for how long, as a rule */
+    double run_chance; /* of as many "on" in a row, if on_device were right */
+    unsigned known;    /* probes that on_device rests on */
+    double doubt_on;   /* as on_device, of probes in short kernels that took long */
+    struct {
+        double at_ns; /* on the device's clock, as far as the host knows; since the base */
+        bool on;
+    } probes[PRESENCE_PROBES];
+    unsigned next;
+    double least_ns; /* the least that a probe's time on the device was behind the host's */
+    int64_t least_at_ns;
+    bool least_known;
+};
+
+void presence_init(struct presence *presence);
+
+/*
+ * What a completed probe's time says: device_ns since the base event against host_ns since the
+ * host recorded that. Returns for how long it had to wait for the device, 0 when it did not.
+ */
+double presence_late_ns(struct presence *presence, double device_ns, double host_ns,
+                        int64_t now_ns);
+
+/* The base event was recorded anew: times are against another moment. */
+void presence_new_base(struct presence *presence);
+
+/* One answer, of a probe that was recorded host_ns after the base. */
+void presence_note(struct presence *presence, bool on, double host_ns);
+
+/* How long an absence was, seen when it was over. */
+void presence_note_absence(struct presence *presence, double absence_ns);
+
+/* Others use the device now and then. */
+bool presence_contended(const struct presence *presence);
+
+/*
+ * Of a kernel that ran from start_ns to end_ns since the base what was ours, in 0..1: by the probes
+ * that fell into it, and where they are few, by those that fell into earlier ones.
+ */
+double presence_part(struct presence *presence, double start_ns, double end_ns);
+
+/*
+ * The same of a short kernel that took longer than expected: of the time beyond that what was ours.
+ * Without a probe that says so, none: then it was a slice of others.
+ */
+double presence_doubt(struct presence *presence, double start_ns, double end_ns);

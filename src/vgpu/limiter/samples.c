@@ -1,0 +1,206 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "vgpu/limiter/samples.h"
+
+#include "base/util.h"
+
+/* Event times are floats of ms: exact to a microsecond for some seconds after their base. */
+#define BASE_NS (8 * NS_PER_S)
+
+/* A mark may be on its way longer than the sample. */
+static bool marks_are_done(const struct limiter_gpu *ops, void *gpu, struct sample *sample)
+{
+    while (sample->mark_count &&
+           ops->query(gpu, sample->marks[sample->mark_count - 1]) != EVENT_NOT_YET)
+        sample->mark_count--;
+    return sample->mark_count == 0;
+}
+
+static struct sample *find_free(struct samples *samples, const struct limiter_gpu *ops, void *gpu)
+{
+    for (unsigned i = 0; i < SAMPLES; i++) {
+        struct sample *sample = &samples->list[i];
+
+        if (sample->state != SAMPLE_FREE || !marks_are_done(ops, gpu, sample))
+            continue;
+        if (!sample->start)
+            sample->start = ops->make_event(gpu);
+        if (!sample->end)
+            sample->end = ops->make_event(gpu);
+        return sample->start && sample->end ? sample : NULL;
+    }
+    return NULL;
+}
+
+void samples_calibrate(struct samples *samples, const struct limiter_gpu *ops, void *gpu)
+{
+    samples->overhead_ns = -1;
+    for (unsigned i = 0; i < CALIBRATIONS; i++) {
+        struct sample *sample = find_free(samples, ops, gpu);
+
+        if (!sample || !ops->record(gpu, sample->start, NULL) ||
+            !ops->record(gpu, sample->end, NULL))
+            return;
+        sample->state = SAMPLE_PENDING;
+        sample->kind = SAMPLE_CALIBRATION;
+        samples->pending++;
+    }
+}
+
+struct sample *samples_begin(struct samples *samples, const struct limiter_gpu *ops, void *gpu,
+                             enum sample_kind kind, const struct launch *launch,
+                             const struct launch *others, unsigned other_count, int64_t now_ns)
+{
+    struct sample *sample = find_free(samples, ops, gpu);
+    unsigned marks = 0;
+
+    for (unsigned i = 0; sample && i < MIN(other_count, (unsigned)SAMPLE_MARKS); i++) {
+        if (!sample->marks[marks])
+            sample->marks[marks] = ops->make_event(gpu);
+        if (sample->marks[marks] && ops->record(gpu, sample->marks[marks], &others[i]))
+            marks++;
+    }
+    if (!sample || !ops->record(gpu, sample->start, launch))
+        return NULL;
+    sample->state = SAMPLE_OPEN;
+    sample->kind = kind;
+    sample->launch = *launch;
+    sample->mark_count = marks;
+    sample->weight = 1;
+    sample->expected_ns = sample->ridden_ns = 0;
+    sample->paid_ns = sample->provisional_ns = sample->started_ns = 0;
+    sample->gap_ns = sample->held_ns = 0;
+    sample->began_ns = now_ns;
+    return sample;
+}
+
+double samples_company_ns(const struct limiter_gpu *ops, void *gpu, const struct sample *sample)
+{
+    double longest_ns = -1e18, ms;
+
+    for (unsigned i = 0; i < sample->mark_count; i++) {
+        if (ops->query(gpu, sample->marks[i]) != EVENT_DONE)
+            return 1e18;
+        if (ops->elapsed_ms(gpu, sample->start, sample->marks[i], &ms))
+            longest_ns = MAX(longest_ns, ms * 1e6);
+    }
+    /* Where the start ran at once, the kernel waited for the host, and we held that up. */
+    if (sample->gap_ns)
+        longest_ns += (double)(sample->held_ns - sample->gap_ns);
+    return longest_ns;
+}
+
+bool samples_end(struct samples *samples, const struct limiter_gpu *ops, void *gpu,
+                 struct sample *sample)
+{
+    if (!ops->record(gpu, sample->end, &sample->launch)) {
+        samples_free(samples, sample);
+        return false;
+    }
+    sample->state = SAMPLE_PENDING;
+    samples->pending++;
+    samples->always += sample->kind == SAMPLE_ALWAYS;
+    return true;
+}
+
+void samples_free(struct samples *samples, struct sample *sample)
+{
+    if (sample->state == SAMPLE_PENDING) {
+        samples->pending--;
+        samples->always -= sample->kind == SAMPLE_ALWAYS;
+    }
+    sample->state = SAMPLE_FREE;
+}
+
+static void note_start(const struct limiter_gpu *ops, void *gpu, struct sample *sample,
+                       int64_t now_ns)
+{
+    if (sample->kind == SAMPLE_ALWAYS && !sample->started_ns &&
+        ops->query(gpu, sample->start) == EVENT_DONE)
+        sample->started_ns = now_ns;
+}
+
+/* True when the sample is over, with its length or without. */
+static bool look(struct samples *samples, const struct limiter_gpu *ops, void *gpu,
+                 struct sample *sample, int64_t now_ns, double *ret_length_ns)
+{
+    enum event_state state = ops->query(gpu, sample->end);
+    double ms;
+
+    if (state == EVENT_NOT_YET) {
+        note_start(ops, gpu, sample, now_ns);
+        return false;
+    }
+    *ret_length_ns = -1;
+    if (state != EVENT_DONE || !ops->elapsed_ms(gpu, sample->start, sample->end, &ms))
+        return true;
+    *ret_length_ns = ms * 1e6;
+    if (sample->kind != SAMPLE_CALIBRATION)
+        *ret_length_ns =
+            MAX(ms * 1e6 - MAX(samples->overhead_ns, 0.0) - (double)sample->gap_ns, COSTS_LEAST_NS);
+    return true;
+}
+
+struct sample *samples_next(struct samples *samples, const struct limiter_gpu *ops, void *gpu,
+                            unsigned *looked, int64_t now_ns, double *ret_length_ns)
+{
+    for (unsigned i = 0; i < SAMPLES && samples->pending && *looked < SAMPLES_POLLED; i++) {
+        struct sample *sample = &samples->list[samples->next];
+
+        samples->next = (samples->next + 1) % SAMPLES;
+        if (sample->state != SAMPLE_PENDING)
+            continue;
+        ++*looked;
+        if (look(samples, ops, gpu, sample, now_ns, ret_length_ns))
+            return sample;
+    }
+    return NULL;
+}
+
+bool samples_interval(const struct samples *samples, const struct limiter_gpu *ops, void *gpu,
+                      const struct sample *sample, struct interval *ret_interval)
+{
+    return samples->base_ns &&
+           ops->elapsed_ms(gpu, samples->base, sample->start, &ret_interval->start_ms) &&
+           ops->elapsed_ms(gpu, samples->base, sample->end, &ret_interval->end_ms) &&
+           ret_interval->end_ms > ret_interval->start_ms;
+}
+
+static bool base_is_needed(const struct samples *samples)
+{
+    for (unsigned i = 0; i < SAMPLES; i++) {
+        const struct sample *sample = &samples->list[i];
+
+        if (sample->state != SAMPLE_FREE && sample->kind == SAMPLE_ALWAYS)
+            return true;
+    }
+    return false;
+}
+
+bool samples_renew_base(struct samples *samples, const struct limiter_gpu *ops, void *gpu,
+                        int64_t now_ns)
+{
+    if (samples->base_ns && now_ns - samples->base_ns < BASE_NS)
+        return false;
+    if (samples->base_ns && base_is_needed(samples) && now_ns - samples->base_ns < 8 * BASE_NS)
+        return false;
+    if (!samples->base)
+        samples->base = ops->make_event(gpu);
+    if (!samples->base || !ops->record(gpu, samples->base, NULL))
+        return false;
+    samples->base_ns = now_ns;
+    return true;
+}
+
+struct sample *samples_leader(struct samples *samples)
+{
+    struct sample *leader = NULL;
+
+    for (unsigned i = 0; i < SAMPLES && samples->always; i++) {
+        struct sample *sample = &samples->list[i];
+
+        if (sample->state == SAMPLE_PENDING && sample->kind == SAMPLE_ALWAYS &&
+            sample->started_ns && (!leader || sample->started_ns < leader->started_ns))
+            leader = sample;
+    }
+    return leader;
+}

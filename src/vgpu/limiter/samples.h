@@ -1,0 +1,122 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/*
+ * Measurements on their way: a pair of events around a launch, in its stream. And the seam through
+ * which the limiter sees the device.
+ */
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "vgpu/limiter/costs.h"
+#include "vgpu/limiter/launch.h"
+#include "vgpu/limiter/overlap.h"
+
+enum event_state {
+    EVENT_DONE = 1,
+    EVENT_NOT_YET,
+    EVENT_BROKEN, /* its context is gone */
+};
+
+/* Every call is for one context, of which gpu is the caller's own. None waits. */
+struct limiter_gpu {
+    int64_t (*now_ns)(void *gpu);
+    void *(*make_event)(void *gpu); /* NULL when there is none */
+    /* Into the launch's stream, or, where that is NULL, into an idle stream of ours. */
+    bool (*record)(void *gpu, void *event, const struct launch *where);
+    enum event_state (*query)(void *gpu, void *event);
+    bool (*elapsed_ms)(void *gpu, void *from, void *to, double *ret_ms);
+    /* Whether all that was launched into the stream is done. */
+    bool (*is_idle)(void *gpu, const struct launch *where);
+};
+
+enum {
+    SAMPLES = 192,
+    SAMPLES_POLLED = 16, /* in one look */
+    SAMPLE_MARKS = 15,
+    CALIBRATIONS = 8,
+};
+
+enum sample_kind {
+    SAMPLE_DRAWN = 1, /* stands for 1/chance launches */
+    SAMPLE_ALWAYS,    /* of a kernel that is measured each time, or that is not known */
+    SAMPLE_CALIBRATION,
+};
+
+enum sample_state {
+    SAMPLE_FREE = 0,
+    SAMPLE_OPEN,    /* its start is recorded */
+    SAMPLE_PENDING, /* its end is recorded too */
+};
+
+struct sample {
+    enum sample_state state;
+    enum sample_kind kind;
+    void *start, *end; /* NULL until first used */
+    void *marks[SAMPLE_MARKS];
+    unsigned mark_count; /* recorded before the start, in other streams of ours */
+    struct launch launch;
+    double weight;      /* how many launches its correction is charged for */
+    double expected_ns; /* what it was expected to take; 0: nothing was known */
+    double ridden_ns;   /* expected of launches that went beside it */
+    int64_t paid_ns;
+    int64_t provisional_ns; /* charged since, while it ran longer than expected */
+    int64_t issued_ns;      /* what the process had charged by then */
+    int64_t held_ns;        /* host time that recording took before the launch */
+    int64_t gap_ns;         /* host time between the start's execution and the kernel's queueing */
+    int64_t began_ns;       /* host clock */
+    int64_t started_ns; /* host clock, when it was first seen running; 0: it may be in a queue */
+};
+
+struct samples {
+    struct sample list[SAMPLES];
+    unsigned pending;
+    unsigned always; /* of them, those measured each time */
+    unsigned next;   /* where the next look begins */
+    int64_t polled_ns;
+    double overhead_ns; /* of a pair of events, calibrated; < 0: not yet */
+    void *base;         /* absolute times are taken against it */
+    int64_t base_ns;    /* host clock; 0: none */
+    void *probe;
+};
+
+/* Pairs of events back to back, on their way. */
+void samples_calibrate(struct samples *samples, const struct limiter_gpu *ops, void *gpu);
+
+/* Records the marks and the start; NULL when there is no room or no event. */
+struct sample *samples_begin(struct samples *samples, const struct limiter_gpu *ops, void *gpu,
+                             enum sample_kind kind, const struct launch *launch,
+                             const struct launch *others, unsigned other_count, int64_t now_ns);
+
+/*
+ * For how long, from the kernel's start, launches before it in other streams still ran, in ns: as
+ * it would have been without our recording, which held the launch up. Negative: they were over.
+ * 1e18: they still run.
+ */
+double samples_company_ns(const struct limiter_gpu *ops, void *gpu, const struct sample *sample);
+
+/* Records the end; false when that failed, and the sample is free again. */
+bool samples_end(struct samples *samples, const struct limiter_gpu *ops, void *gpu,
+                 struct sample *sample);
+
+void samples_free(struct samples *samples, struct sample *sample);
+
+/*
+ * The next sample that is done, in a bounded look at those on their way: its length as the
+ * device's clock has it, less what events take. NULL when there is none in this look. The caller
+ * frees it. Notes which of the others have started.
+ */
+struct sample *samples_next(struct samples *samples, const struct limiter_gpu *ops, void *gpu,
+                            unsigned *looked, int64_t now_ns, double *ret_length_ns);
+
+/* When a sample ran, against the base. */
+bool samples_interval(const struct samples *samples, const struct limiter_gpu *ops, void *gpu,
+                      const struct sample *sample, struct interval *ret_interval);
+
+/* Records the base anew where it is due and nothing needs the old one. True when it did. */
+bool samples_renew_base(struct samples *samples, const struct limiter_gpu *ops, void *gpu,
+                        int64_t now_ns);
+
+/* Of the kernels measured each time the one that has run longest, NULL when none runs. */
+struct sample *samples_leader(struct samples *samples);

@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/*
+ * A device in stepped time, to judge the limiter by: contexts that are given slices in turn,
+ * streams that are queues, kernels whose true lengths are known, events that are stamped when they
+ * are reached. It knows nothing of the limiter. For tests only; asserts on misuse.
+ *
+ * A context without work gives its slice up at once. The kernels at the heads of a context's
+ * streams run side by side at full speed. A switch costs TRACE_SWITCH_NS, in which nobody runs.
+ */
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define TRACE_SLICE_NS 2000000
+#define TRACE_SWITCH_NS 50000
+#define TRACE_LATENCY_NS 2000   /* from a launch until the device sees it */
+#define TRACE_RESOLUTION_NS 500 /* of an event's time */
+
+enum {
+    TRACE_CONTEXTS = 12,
+    TRACE_STREAMS = 18, /* of a context */
+};
+
+struct trace_event {
+    bool recorded, done;
+    double stamp_ns; /* the device's clock */
+};
+
+struct trace_item {
+    struct trace_event *event; /* NULL: a kernel */
+    double left_ns;
+    int64_t available_ns;
+    int waits_for; /* a spinning kernel: ends once the context has finished so many kernels of
+                      stream TRACE_STREAMS - 1; 0: does not spin */
+};
+
+struct trace_stream {
+    struct trace_item *items;
+    unsigned head, count, room; /* room: a power of two */
+    uint64_t launched, finished;
+};
+
+struct trace_context {
+    bool alive;
+    struct trace_stream streams[TRACE_STREAMS];
+    double busy_ns;  /* time in which any kernel of it ran */
+    uint32_t in_use; /* bit set of streams that are not empty */
+};
+
+struct trace_device {
+    double now_ns;
+    double drift; /* of the device's clock against now */
+    double slice_end_ns, switch_end_ns;
+    int active; /* -1: none */
+    struct trace_context contexts[TRACE_CONTEXTS];
+};
+
+void trace_init(struct trace_device *device, double drift);
+void trace_end(struct trace_device *device);
+
+/* A new context's number. */
+int trace_open(struct trace_device *device);
+
+/* Its work goes with it. What it was busy is still told. */
+void trace_kill(struct trace_device *device, int context);
+
+void trace_launch(struct trace_device *device, int context, int stream, double length_ns,
+                  int waits_for, int64_t now_ns);
+void trace_record(struct trace_device *device, int context, int stream, struct trace_event *event,
+                  int64_t now_ns);
+
+/* Lets time pass; never back. */
+void trace_advance(struct trace_device *device, double until_ns);
+
+/* Kernels of a stream that are not over. */
+uint64_t trace_unfinished(const struct trace_device *device, int context, int stream);
