@@ -113,14 +113,14 @@ void cluster_bound(struct cluster *cluster, const char *uid, enum cluster_bind_e
 }
 
 size_t cluster_unseen(struct cluster *cluster, int64_t now_ns, struct arena *arena,
-                      struct cluster_unseen *ret_pods, size_t max)
+                      struct cluster_pod_name *ret_pods, size_t max)
 {
     struct cluster_pod *pod, *next;
     size_t count = 0;
 
     DL_FOREACH_SAFE2(cluster->timed, pod, next, next_timed)
     {
-        struct cluster_unseen *unseen = &ret_pods[count];
+        struct cluster_pod_name *unseen = &ret_pods[count];
 
         if (count == max)
             break;

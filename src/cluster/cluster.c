@@ -43,7 +43,7 @@ void cluster_free(struct cluster *cluster)
     {
         pod_free(cluster, pod);
     }
-    refused_forget_all(cluster);
+    requeue_forget_all(cluster);
     HASH_ITER(hh, cluster->nodes, node, next_node)
     {
         node_free(cluster, node);

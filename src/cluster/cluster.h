@@ -32,12 +32,15 @@ struct cluster;
 /* A filter's reservation waits so long for its bind; then others may have the devices. */
 #define CLUSTER_RESERVATION_NS (INT64_C(60) * 1000000000)
 
-/* A refused pod that is not asked for again so long after devices came free was overlooked. A bit
- * less than the second after which is asked, so that the second look finds it. */
-#define CLUSTER_OVERLOOKED_NS (INT64_C(900) * 1000000)
+/*
+ * If devices came free and kube-scheduler has not asked about a refused pod for so long since, the
+ * pod is to be requeued. A bit less than the second between two calls of cluster_requeue(), so that
+ * the second call returns it.
+ */
+#define CLUSTER_REQUEUE_NS (INT64_C(900) * 1000000)
 
-/* kube-scheduler tries every pod again after 5 min, looking every 30 s: a refused one that is not
- * asked for in this time is gone. */
+/* kube-scheduler tries every pod again after 5 min, looking every 30 s: a refused pod that it does
+ * not ask about in this time is gone. */
 #define CLUSTER_REFUSED_KEPT_NS (INT64_C(360) * 1000000000)
 
 /* A bound pod that the watch has not shown for so long may have come and gone unseen: the API
@@ -125,18 +128,20 @@ int cluster_filter(struct cluster *cluster, const struct pod *pod, const char *c
                    size_t count, int64_t now_ns, struct arena *arena,
                    struct cluster_answer *ret_answer, struct error *err);
 
-/*
- * kube-scheduler tries a refused pod again when it sees a pod go or a node change. What it did not
- * see, a reservation that ended, and what it saw before we did, so that we refused once more from
- * the older view, it does not try again for: these pods it must be told of. Each is returned once
- * after its refusal: who was refused first, first, at most max. To be asked every second. Strings
- * are the arena's.
- */
-struct cluster_refused {
+/* Which pod, so that the API server can be asked about it. */
+struct cluster_pod_name {
     const char *namespace, *name, *uid;
 };
-size_t cluster_overlooked(struct cluster *cluster, int64_t now_ns, struct arena *arena,
-                          struct cluster_refused *ret_pods, size_t max);
+
+/*
+ * Pods to requeue: refused, and devices came free since. kube-scheduler tries a refused pod again
+ * when it sees a pod go or a node change. It does not when a reservation ends, which only we know
+ * of, nor when it saw a pod go before our watch did and we refused once more from the older view.
+ * Returns each pod once after its refusal, in the order of the refusals, at most max. To be called
+ * every second. Strings are the arena's.
+ */
+size_t cluster_requeue(struct cluster *cluster, int64_t now_ns, struct arena *arena,
+                       struct cluster_pod_name *ret_pods, size_t max);
 
 /*
  * kube-scheduler would evict these pods of a node for a pod that asks for room. What it can't count
@@ -193,11 +198,8 @@ int cluster_found(struct cluster *cluster, const struct pod *pod, int64_t now_ns
  * time, until the watch shows it or cluster_gone() says that it is not there, not bound, or over;
  * of a pod that the watch did show, cluster_gone() says nothing. Strings are the arena's.
  */
-struct cluster_unseen {
-    const char *namespace, *name, *uid;
-};
 size_t cluster_unseen(struct cluster *cluster, int64_t now_ns, struct arena *arena,
-                      struct cluster_unseen *ret_pods, size_t max);
+                      struct cluster_pod_name *ret_pods, size_t max);
 void cluster_gone(struct cluster *cluster, const char *uid);
 
 /*

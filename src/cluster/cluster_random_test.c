@@ -51,7 +51,7 @@ struct api_pod {
     bool unknown; /* its answer was lost */
     char bind_node[32], bind_devices[TEXT], bind_roles[16];
     bool decided; /* a filter chose a node */
-    bool refused; /* by the last filter, among these nodes; it was not said to be overlooked */
+    bool refused; /* by the last filter, among these nodes; it was not said to be requeued */
     size_t refused_among;
     int64_t refused_ns;
     char decided_node[32];
@@ -90,7 +90,7 @@ static struct world {
     uint64_t random;
     struct cluster *cluster;
     struct arena *arena;
-    uint64_t placed, refused, bound, conflicts, overlooked, late, gone, terms;
+    uint64_t placed, refused, bound, conflicts, requeued, late, gone, terms;
 } world;
 
 static struct nvidia_config config;
@@ -566,16 +566,16 @@ static void step_filter(void)
         filter(pod);
 }
 
-static void take_overlooked(int64_t now_ns)
+static void take_requeued(int64_t now_ns)
 {
-    struct cluster_refused pods[8];
+    struct cluster_pod_name pods[8];
     size_t count;
 
     do {
         arena_reset(world.arena);
-        count = cluster_overlooked(world.cluster, now_ns, world.arena, pods, ARRAY_SIZE(pods));
+        count = cluster_requeue(world.cluster, now_ns, world.arena, pods, ARRAY_SIZE(pods));
         for (size_t i = 0; i < count; i++) {
-            world.overlooked++;
+            world.requeued++;
             for (unsigned p = 0; p < PODS; p++) {
                 if (strcmp(world.pods[p].uid, pods[i].uid) == 0)
                     world.pods[p].refused = false;
@@ -584,17 +584,17 @@ static void take_overlooked(int64_t now_ns)
     } while (count == ARRAY_SIZE(pods));
 }
 
-/* Whoever was refused and not said to be overlooked would be refused again. */
-static void step_overlooked(void)
+/* A pod that was refused and is not to be requeued would be refused again. */
+static void step_requeue(void)
 {
     cluster_expire(world.cluster, world.now_ns);
-    take_overlooked(world.now_ns);
-    take_overlooked(world.now_ns + CLUSTER_OVERLOOKED_NS);
+    take_requeued(world.now_ns);
+    take_requeued(world.now_ns + CLUSTER_REQUEUE_NS);
     for (unsigned i = 0; i < PODS; i++) {
         struct api_pod *pod = &world.pods[i];
 
         if (!is_waiting(pod) || !pod->refused ||
-            world.now_ns + CLUSTER_OVERLOOKED_NS - pod->refused_ns > CLUSTER_REFUSED_KEPT_NS)
+            world.now_ns + CLUSTER_REQUEUE_NS - pod->refused_ns > CLUSTER_REFUSED_KEPT_NS)
             continue;
         filter_among(pod, pod->refused_among);
         assert_false(pod->decided);
@@ -704,7 +704,7 @@ static void step_read(void)
         read_after_unknown(pod);
 }
 
-static void ask_about(const struct cluster_unseen *unseen)
+static void ask_about(const struct cluster_pod_name *unseen)
 {
     for (unsigned i = 0; i < PODS; i++) {
         const struct api_pod *pod = &world.pods[i];
@@ -718,7 +718,7 @@ static void ask_about(const struct cluster_unseen *unseen)
 
 static void step_unseen(void)
 {
-    struct cluster_unseen pods[4];
+    struct cluster_pod_name pods[4];
     size_t count;
 
     do {
@@ -784,9 +784,9 @@ static const struct {
     void (*run)(void);
     unsigned weight;
 } steps[] = {
-    {step_create, 20},    {step_delete, 9}, {step_filter, 30},      {step_bind, 25},
-    {step_read, 10},      {step_node, 3},   {step_bind_answer, 35}, {step_time, 4},
-    {step_overlooked, 2}, {step_unseen, 5}, {step_term, 5},         {step_late_answer, 1},
+    {step_create, 20}, {step_delete, 9}, {step_filter, 30},      {step_bind, 25},
+    {step_read, 10},   {step_node, 3},   {step_bind_answer, 35}, {step_time, 4},
+    {step_requeue, 2}, {step_unseen, 5}, {step_term, 5},         {step_late_answer, 1},
 };
 
 static void take_step(void)
@@ -869,14 +869,14 @@ static void test_random_steps(void **state)
     }
     check_rebuilt();
     printf("%" PRIu64 " steps: %" PRIu64 " placed, %" PRIu64 " refused, %" PRIu64 " bound, %" PRIu64
-           " asked again during a bind, %" PRIu64 " overlooked, %" PRIu64 " answered late, %" PRIu64
+           " asked again during a bind, %" PRIu64 " requeued, %" PRIu64 " answered late, %" PRIu64
            " of them found gone, %" PRIu64 " terms\n",
-           step_count, world.placed, world.refused, world.bound, world.conflicts, world.overlooked,
+           step_count, world.placed, world.refused, world.bound, world.conflicts, world.requeued,
            world.late, world.gone, world.terms);
     /* A test in which nothing happens shows nothing. */
     assert_true(step_count < 10000 ||
                 (world.placed > step_count / 100 && world.refused > step_count / 100 &&
-                 world.bound > step_count / 100 && world.overlooked > step_count / 1000 &&
+                 world.bound > step_count / 100 && world.requeued > step_count / 1000 &&
                  world.gone > 0 && world.terms > 0));
     cluster_free(world.cluster);
     arena_free(world.arena);

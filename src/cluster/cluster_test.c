@@ -305,7 +305,7 @@ static void test_a_bound_pod_that_the_watch_does_not_show_is_asked_about(void **
 {
     struct fixture *fixture = *state;
     struct cluster_answer answer;
-    struct cluster_unseen unseen[2];
+    struct cluster_pod_name unseen[2];
     struct text_pairs annotations;
 
     start_bind(fixture, "one", &annotations);
@@ -328,7 +328,7 @@ static void test_a_bound_pod_that_the_watch_does_not_show_is_asked_about(void **
 static void test_a_pod_that_the_watch_shows_is_not_asked_about(void **state)
 {
     struct fixture *fixture = *state;
-    struct cluster_unseen unseen[2];
+    struct cluster_pod_name unseen[2];
     struct text_pairs annotations;
 
     start_bind(fixture, "one", &annotations);
@@ -522,56 +522,56 @@ static void test_a_node_that_comes_back_finds_its_pods_charged(void **state)
     assert_int_equal(filter(fixture, "two", 400, 0, &answer), CLUSTER_PLACED);
 }
 
-static size_t overlooked(struct fixture *fixture, int64_t now_ns, struct cluster_refused *ret_pods)
+static size_t to_requeue(struct fixture *fixture, int64_t now_ns, struct cluster_pod_name *ret_pods)
 {
-    return cluster_overlooked(fixture->cluster, now_ns, fixture->arena, ret_pods, 1);
+    return cluster_requeue(fixture->cluster, now_ns, fixture->arena, ret_pods, 1);
 }
 
-static void test_who_is_not_asked_for_again_was_overlooked(void **state)
+static void test_a_pod_not_asked_for_again_is_requeued(void **state)
 {
     struct fixture *fixture = *state;
     struct text_pairs annotations;
-    struct cluster_refused pods[1];
+    struct cluster_pod_name pods[1];
     struct cluster_answer answer;
 
     start_bind(fixture, "one", &annotations);
     show(fixture, "one", &annotations);
     assert_int_equal(filter(fixture, "two", 600, 0, &answer), CLUSTER_REFUSED);
     assert_int_equal(filter(fixture, "three", 700, 0, &answer), CLUSTER_REFUSED);
-    assert_int_equal(overlooked(fixture, 9 * SECOND, pods), 0);
+    assert_int_equal(to_requeue(fixture, 9 * SECOND, pods), 0);
     assert_false(answer.again);
     assert_int_equal(filter(fixture, "three", 700, 0, &answer), CLUSTER_REFUSED);
     assert_true(answer.again);
 
     cluster_delete_pod(fixture->cluster, "one");
-    assert_int_equal(overlooked(fixture, 10 * SECOND, pods), 0);
-    assert_int_equal(overlooked(fixture, 11 * SECOND, pods), 1);
+    assert_int_equal(to_requeue(fixture, 10 * SECOND, pods), 0);
+    assert_int_equal(to_requeue(fixture, 11 * SECOND, pods), 1);
     assert_string_equal(pods[0].uid, "two");
     assert_string_equal(pods[0].name, "two");
     assert_string_equal(pods[0].namespace, "default");
     assert_int_equal(filter(fixture, "three", 700, 11 * SECOND, &answer), CLUSTER_PLACED);
     assert_int_equal(filter(fixture, "two", 600, 11 * SECOND, &answer), CLUSTER_REFUSED);
-    assert_int_equal(overlooked(fixture, 20 * SECOND, pods), 0);
+    assert_int_equal(to_requeue(fixture, 20 * SECOND, pods), 0);
 
     cluster_expire(fixture->cluster, 80 * SECOND);
-    assert_int_equal(overlooked(fixture, 80 * SECOND, pods), 0);
-    assert_int_equal(overlooked(fixture, 81 * SECOND, pods), 1);
+    assert_int_equal(to_requeue(fixture, 80 * SECOND, pods), 0);
+    assert_int_equal(to_requeue(fixture, 81 * SECOND, pods), 1);
     assert_string_equal(pods[0].uid, "two");
-    assert_int_equal(overlooked(fixture, 90 * SECOND, pods), 0);
+    assert_int_equal(to_requeue(fixture, 90 * SECOND, pods), 0);
 
     assert_int_equal(filter(fixture, "four", 2000, 90 * SECOND, &answer), CLUSTER_REFUSED);
     add_node(fixture->cluster, "b", 3000);
-    assert_int_equal(overlooked(fixture, 91 * SECOND, pods), 0);
-    assert_int_equal(overlooked(fixture, 92 * SECOND, pods), 1);
+    assert_int_equal(to_requeue(fixture, 91 * SECOND, pods), 0);
+    assert_int_equal(to_requeue(fixture, 92 * SECOND, pods), 1);
     assert_string_equal(pods[0].uid, "four");
 }
 
 /* A bind that is seen, or a promise that is made again, frees nothing. */
-static void test_nobody_is_overlooked_where_nothing_came_free(void **state)
+static void test_no_pod_is_requeued_where_nothing_came_free(void **state)
 {
     struct fixture *fixture = *state;
     struct text_pairs annotations;
-    struct cluster_refused pods[1];
+    struct cluster_pod_name pods[1];
     struct cluster_answer answer;
 
     assert_int_equal(filter(fixture, "one", 600, 0, &answer), CLUSTER_PLACED);
@@ -580,29 +580,29 @@ static void test_nobody_is_overlooked_where_nothing_came_free(void **state)
     assert_int_equal(bind(fixture, "one", SECOND, &annotations), 0);
     cluster_bound(fixture->cluster, "one", CLUSTER_BOUND, 0);
     show(fixture, "one", &annotations);
-    assert_int_equal(overlooked(fixture, 2 * SECOND, pods), 0);
-    assert_int_equal(overlooked(fixture, 3 * SECOND, pods), 0);
+    assert_int_equal(to_requeue(fixture, 2 * SECOND, pods), 0);
+    assert_int_equal(to_requeue(fixture, 3 * SECOND, pods), 0);
     assert_int_equal(filter(fixture, "two", 600, 3 * SECOND, &answer), CLUSTER_REFUSED);
     assert_true(answer.again);
 
     assert_int_equal(filter(fixture, "small", 300, 4 * SECOND, &answer), CLUSTER_PLACED);
     assert_int_equal(filter(fixture, "small", 200, 4 * SECOND, &answer), CLUSTER_PLACED);
-    assert_int_equal(overlooked(fixture, 5 * SECOND, pods), 0);
-    assert_int_equal(overlooked(fixture, 6 * SECOND, pods), 1);
+    assert_int_equal(to_requeue(fixture, 5 * SECOND, pods), 0);
+    assert_int_equal(to_requeue(fixture, 6 * SECOND, pods), 1);
 }
 
 /* kube-scheduler tries every pod again within that time: who is not asked for is gone. */
 static void test_who_is_not_asked_for_in_minutes_is_forgotten(void **state)
 {
     struct fixture *fixture = *state;
-    struct cluster_refused pods[1];
+    struct cluster_pod_name pods[1];
     struct cluster_answer answer;
 
     assert_int_equal(filter(fixture, "one", 2000, 0, &answer), CLUSTER_REFUSED);
     assert_int_equal(filter(fixture, "two", 2000, 100 * SECOND, &answer), CLUSTER_REFUSED);
     add_node(fixture->cluster, "b", 3000);
-    assert_int_equal(overlooked(fixture, 400 * SECOND, pods), 0);
-    assert_int_equal(overlooked(fixture, 401 * SECOND, pods), 1);
+    assert_int_equal(to_requeue(fixture, 400 * SECOND, pods), 0);
+    assert_int_equal(to_requeue(fixture, 401 * SECOND, pods), 1);
     assert_string_equal(pods[0].uid, "two");
 }
 
@@ -848,8 +848,8 @@ int main(void)
         TEST(test_a_whole_pod_is_held_against_what_its_annotations_say),
         TEST(test_what_cannot_be_read_stays_as_it_was),
         TEST(test_a_node_that_comes_back_finds_its_pods_charged),
-        TEST(test_who_is_not_asked_for_again_was_overlooked),
-        TEST(test_nobody_is_overlooked_where_nothing_came_free),
+        TEST(test_a_pod_not_asked_for_again_is_requeued),
+        TEST(test_no_pod_is_requeued_where_nothing_came_free),
         TEST(test_who_is_not_asked_for_in_minutes_is_forgotten),
         TEST(test_nothing_is_decided_before_all_is_read),
         TEST(test_a_refusal_is_kept_for_the_same_demand_alone),

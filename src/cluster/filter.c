@@ -434,10 +434,10 @@ int cluster_filter(struct cluster *cluster, const struct pod *pod, const char *c
     if (r < 0)
         return error_set(err, r, "the pod asks for devices of too many vendors");
     if (r == CLUSTER_REFUSED) {
-        ret_answer->again = refused_note(cluster, pod, now_ns);
+        ret_answer->again = requeue_note(cluster, pod, now_ns);
         return r;
     }
-    refused_forget(cluster, pod->uid);
+    requeue_forget(cluster, pod->uid);
     if (is_promised_again(cluster, pod->uid, promised))
         cluster->freed = freed;
     return r;

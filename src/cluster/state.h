@@ -53,13 +53,13 @@ struct grant {
     struct text_pairs annotations; /* that a bind is to write; none when read from the API */
 };
 
-/* A pod that the last filter of it refused; strings are behind the struct. */
-struct refused {
+/* A pod whose last filter refused it; strings are behind the struct. */
+struct refused_pod {
     UT_hash_handle hh; /* by uid, in the order of the refusals */
     const char *uid, *namespace, *name;
     int64_t at_ns;
     uint64_t freed; /* the cluster's, then */
-    bool behind;    /* devices came free since; that was noticed at: */
+    bool behind;    /* devices came free since; noticed at: */
     int64_t behind_ns;
 };
 
@@ -101,7 +101,7 @@ struct cluster {
     uint64_t generation; /* goes up when a node comes, goes, or begins or ceases to have devices */
     unsigned gathers;
     uint64_t freed; /* goes up when devices may have come free, or come at all */
-    struct refused *refused;
+    struct refused_pod *refused;
     bool unranked;    /* a node came or went since the ranks were given */
     const char *held; /* why nothing is decided; NULL: it is */
     struct arena *scratch;
@@ -146,9 +146,9 @@ void pods_sweep(struct cluster *cluster);
 
 /* refused.c */
 /* Whether it was refused before, and nothing came free since. */
-bool refused_note(struct cluster *cluster, const struct pod *pod, int64_t now_ns);
-void refused_forget(struct cluster *cluster, const char *uid);
-void refused_forget_all(struct cluster *cluster);
+bool requeue_note(struct cluster *cluster, const struct pod *pod, int64_t now_ns);
+void requeue_forget(struct cluster *cluster, const char *uid);
+void requeue_forget_all(struct cluster *cluster);
 
 /* grant.c */
 struct grant *grant_new(const struct place_usage *usage, const struct text_pairs *annotations,

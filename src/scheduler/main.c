@@ -261,7 +261,7 @@ static void on_tick(uv_timer_t *timer)
     metrics_tick(scheduler);
     ask_about_unseen(scheduler);
     if (leader_may_decide(scheduler))
-        remind(scheduler);
+        requeue_pods(scheduler);
 }
 
 static int make_state(struct scheduler *scheduler, struct error *err)

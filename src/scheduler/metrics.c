@@ -270,7 +270,7 @@ static void add_own(struct strbuf *buf, const struct scheduler *scheduler)
                    "Time since the lease was seen to be renewed, by whoever holds it", lease_age_s);
     add_number(buf, "hami_scheduler_reminders_total", METRIC_COUNTER,
                "Pods of which kube-scheduler was told that there may be room for them now",
-               (double)scheduler->reminders);
+               (double)scheduler->requeues);
     add_number(buf, "hami_scheduler_api_retries_total", METRIC_COUNTER,
                "Requests to the API server that were sent again", (double)kube.retried);
 }
@@ -384,9 +384,8 @@ static struct roll *roll_new(const struct scheduler *scheduler)
     roll->made_ns = clock_now_ns();
     roll->arena = arena_new(NAMES_MAX);
     /* What is granted is told by the leader alone: sums over the replicas count it once. */
-    if (!roll->arena ||
-        (leader_leads(scheduler) &&
-         cluster_list(scheduler->cluster, roll->arena, &roll->nodes, &roll->pods) < 0)) {
+    if (!roll->arena || (leader_leads(scheduler) && cluster_list(scheduler->cluster, roll->arena,
+                                                                 &roll->nodes, &roll->pods) < 0)) {
         roll_unref(roll);
         return NULL;
     }

@@ -82,7 +82,7 @@ struct scheduler {
     struct latency filter, bind, webhook;
     uint64_t filters_placed, filters_refused, filters_failed;
     uint64_t binds_done, binds_failed;
-    uint64_t reminders;
+    uint64_t requeues;
 };
 
 /* filter.c, bind.c, preempt.c, webhook.c: handlers whose data is the scheduler. */
@@ -129,8 +129,9 @@ enum found read_found_pod(struct scheduler *scheduler, const struct kube_answer 
 void ask_about_unseen(struct scheduler *scheduler);
 void unseen_abandon(struct scheduler *scheduler); /* no answer will come any more */
 
-/* remind.c: of pods that were overlooked. To be called every second. */
-void remind(struct scheduler *scheduler);
+/* requeue.c: makes kube-scheduler try pods again for which devices came free. To be called every
+ * second. */
+void requeue_pods(struct scheduler *scheduler);
 
 /* metrics.c */
 void metrics_tick(struct scheduler *scheduler); /* each second */

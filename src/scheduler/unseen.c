@@ -39,7 +39,7 @@ static void on_pod(void *data, const struct kube_answer *answer)
 }
 
 /* Not asked now, it is asked about again half a minute later. */
-static void ask(struct scheduler *scheduler, const struct cluster_unseen *unseen)
+static void ask(struct scheduler *scheduler, const struct cluster_pod_name *unseen)
 {
     struct question *question = malloc(sizeof(*question) + strlen(unseen->uid) + 1);
     char path[KUBE_PATH_SIZE];
@@ -60,7 +60,7 @@ static void ask(struct scheduler *scheduler, const struct cluster_unseen *unseen
 
 void ask_about_unseen(struct scheduler *scheduler)
 {
-    struct cluster_unseen pods[ASKED_MAX];
+    struct cluster_pod_name pods[ASKED_MAX];
     size_t count;
 
     count = cluster_unseen(scheduler->cluster, clock_now_ns(), scheduler->request_arena, pods,
