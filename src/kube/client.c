@@ -17,11 +17,11 @@ enum {
 };
 
 struct kube_request {
-    struct exchange exchange;
+    struct transfer transfer;
     struct kube_client *client;
     struct kube_request *next, **link; /* in the client's list */
 
-    struct exchange_spec spec; /* its texts are ours */
+    struct transfer_spec spec; /* its texts are ours */
     size_t max_answer;
     int64_t deadline_ns;
     int64_t retry_ns; /* when to try again; 0: it is under way */
@@ -51,7 +51,7 @@ struct transport *kube_client_transport(struct kube_client *client)
 
 static void request_free(struct kube_request *request)
 {
-    exchange_stop(&request->exchange);
+    transfer_stop(&request->transfer);
     *request->link = request->next;
     if (request->next)
         request->next->link = request->link;
@@ -94,7 +94,7 @@ void kube_describe_failure(unsigned status, const char *body, size_t len, char *
 static void answer(struct kube_request *request, int error, unsigned status, const char *why)
 {
     AUTOFREE char *body = TAKE(request->body);
-    unsigned retry_after_s = exchange_retry_after(&request->exchange);
+    unsigned retry_after_s = transfer_retry_after(&request->transfer);
     kube_answer_fn fn = request->fn;
     void *data = request->data;
     struct kube_answer got = {
@@ -136,7 +136,7 @@ static int request_start(struct kube_request *request)
     request->too_long = false;
     request->retry_ns = 0;
     request->spec.timeout_ms = (unsigned)(MAX(left, NS_PER_MS) / NS_PER_MS);
-    return exchange_start(&request->exchange, request->client->transport, &request->spec);
+    return transfer_start(&request->transfer, request->client->transport, &request->spec);
 }
 
 static struct kube_request *find_due(const struct kube_client *client, int64_t now)
@@ -168,9 +168,9 @@ static void on_retry(uv_timer_t *timer)
 static bool should_retry(struct kube_request *request, CURLcode result, unsigned status,
                          unsigned *ret_pause_ms)
 {
-    unsigned after_s = exchange_retry_after(&request->exchange);
+    unsigned after_s = transfer_retry_after(&request->transfer);
     bool idempotent = request->spec.method != KUBE_POST;
-    int error = exchange_errno(result);
+    int error = transfer_errno(result);
 
     *ret_pause_ms = after_s ? after_s * 1000 + backoff_ms(0) : backoff_ms(request->attempt);
     if (request->too_long || error == -ENOMEM || error == -EKEYREJECTED || error == -ECANCELED)
@@ -196,8 +196,8 @@ static void finish(struct kube_request *request, CURLcode result, unsigned statu
         return;
     }
     if (result != CURLE_OK) {
-        COPY_TEXT(why, exchange_reason(&request->exchange, result));
-        answer(request, exchange_errno(result), 0, why);
+        COPY_TEXT(why, transfer_reason(&request->transfer, result));
+        answer(request, transfer_errno(result), 0, why);
         return;
     }
     if (status < 200 || status >= 300)
@@ -205,10 +205,10 @@ static void finish(struct kube_request *request, CURLcode result, unsigned statu
     answer(request, 0, status, why);
 }
 
-static void on_done(struct exchange *exchange, CURLcode result)
+static void on_done(struct transfer *transfer, CURLcode result)
 {
-    struct kube_request *request = (struct kube_request *)exchange;
-    unsigned status = exchange_status(exchange), pause_ms;
+    struct kube_request *request = (struct kube_request *)transfer;
+    unsigned status = transfer_status(transfer), pause_ms;
     int64_t at;
 
     if (!should_retry(request, result, status, &pause_ms)) {
@@ -221,17 +221,17 @@ static void on_done(struct exchange *exchange, CURLcode result)
         return;
     }
     log_debug("%s: %s; trying again in %u ms", request->spec.path,
-              result == CURLE_OK ? "refused for now" : exchange_reason(exchange, result), pause_ms);
-    exchange_stop(exchange);
+              result == CURLE_OK ? "refused for now" : transfer_reason(transfer, result), pause_ms);
+    transfer_stop(transfer);
     request->attempt++;
     request->retry_ns = at;
     request->client->counts.retried++;
     set_retry_timer(request->client);
 }
 
-static size_t on_body(struct exchange *exchange, const char *bytes, size_t len)
+static size_t on_body(struct transfer *transfer, const char *bytes, size_t len)
 {
-    struct kube_request *request = (struct kube_request *)exchange;
+    struct kube_request *request = (struct kube_request *)transfer;
     size_t want = request->len + len + 1, size = request->size ? request->size : 1024;
     char *body;
 
@@ -256,7 +256,7 @@ static size_t on_body(struct exchange *exchange, const char *bytes, size_t len)
 
 static int request_copy(struct kube_request *request, const struct kube_call *call)
 {
-    struct exchange_spec *spec = &request->spec;
+    struct transfer_spec *spec = &request->spec;
 
     spec->method = call->method;
     spec->may_send = call->may_send;
@@ -293,8 +293,8 @@ int kube_request(struct kube_client *client, const struct kube_call *call, kube_
     request->data = data;
     request->max_answer = call->max_answer ? call->max_answer : KUBE_ANSWER_MAX;
     request->deadline_ns = clock_now_ns() + timeout_ms * NS_PER_MS;
-    request->exchange.write = on_body;
-    request->exchange.done = on_done;
+    request->transfer.write = on_body;
+    request->transfer.done = on_done;
     request->next = client->requests;
     request->link = &client->requests;
     if (request->next)

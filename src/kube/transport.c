@@ -34,13 +34,13 @@ static void drain(struct transport *transport)
 
     while (!transport->closed && (message = curl_multi_info_read(transport->multi, &left))) {
         CURLcode result = message->data.result;
-        struct exchange *exchange = NULL;
+        struct transfer *transfer = NULL;
 
         if (message->msg != CURLMSG_DONE)
             continue;
-        (void)curl_easy_getinfo(message->easy_handle, CURLINFO_PRIVATE, (char **)&exchange);
+        (void)curl_easy_getinfo(message->easy_handle, CURLINFO_PRIVATE, (char **)&transfer);
         (void)curl_multi_remove_handle(transport->multi, message->easy_handle);
-        exchange->done(exchange, result);
+        transfer->done(transfer, result);
     }
 }
 

@@ -18,10 +18,10 @@
 #include "kube/client.h"
 
 struct transport;
-struct exchange;
+struct transfer;
 
-/* What owns an exchange puts it first into its own struct. */
-struct exchange {
+/* What owns an transfer puts it first into its own struct. */
+struct transfer {
     struct transport *transport;
     CURL *easy; /* NULL: not started */
     struct curl_slist *headers;
@@ -31,15 +31,15 @@ struct exchange {
     void *may_send_data;
     char reason[CURL_ERROR_SIZE];
     /* Takes len bytes of the body: returns len, CURL_WRITEFUNC_PAUSE, or 0 to end it. */
-    size_t (*write)(struct exchange *exchange, const char *bytes, size_t len);
-    /* It ended: status and such can be asked for until exchange_stop(). May free the exchange. */
-    void (*done)(struct exchange *exchange, CURLcode result);
+    size_t (*write)(struct transfer *transfer, const char *bytes, size_t len);
+    /* It ended: status and such can be asked for until transfer_stop(). May free the transfer. */
+    void (*done)(struct transfer *transfer, CURLcode result);
 };
 
-struct exchange_spec {
+struct transfer_spec {
     enum kube_method method;
     const char *path;
-    const char *body; /* kept by the caller until the exchange is stopped; NULL: none */
+    const char *body; /* kept by the caller until the transfer is stopped; NULL: none */
     size_t body_len;
     const char *content_type, *accept;
     bool (*may_send)(void *data); /* of a POST; see struct kube_call */
@@ -50,35 +50,35 @@ struct exchange_spec {
 int transport_new(uv_loop_t *loop, const struct kube_config *config, const char *agent,
                   struct transport **ret_transport, struct error *err);
 
-/* No exchange may be running. The memory goes when the loop has closed the handles. */
+/* No transfer may be running. The memory goes when the loop has closed the handles. */
 void transport_free(struct transport *transport);
 
 uv_loop_t *transport_loop(struct transport *transport);
 
-/* The token was refused: it is read again before the next exchange. */
+/* The token was refused: it is read again before the next transfer. */
 void transport_forget_token(struct transport *transport);
 
 /* write and done are set by the owner before. Returns 0, -ENOMEM or -EINVAL. */
-int exchange_start(struct exchange *exchange, struct transport *transport,
-                   const struct exchange_spec *spec);
+int transfer_start(struct transfer *transfer, struct transport *transport,
+                   const struct transfer_spec *spec);
 
 /* Ends it if it runs; done() is not called. For one that never started, too. */
-void exchange_stop(struct exchange *exchange);
+void transfer_stop(struct transfer *transfer);
 
 /* HTTP's status, 0 while there is none. */
-unsigned exchange_status(struct exchange *exchange);
+unsigned transfer_status(struct transfer *transfer);
 
 /* Seconds that Retry-After asks for, 30 at most; 0 when it doesn't. */
-unsigned exchange_retry_after(struct exchange *exchange);
+unsigned transfer_retry_after(struct transfer *transfer);
 
 /* Goes on after write() returned CURL_WRITEFUNC_PAUSE; write() may be called meanwhile. */
-void exchange_resume(struct exchange *exchange);
+void transfer_resume(struct transfer *transfer);
 
 /* libcurl's result as a negative errno. */
-int exchange_errno(CURLcode result);
+int transfer_errno(CURLcode result);
 
 /* What went wrong, for a person. */
-const char *exchange_reason(const struct exchange *exchange, CURLcode result);
+const char *transfer_reason(const struct transfer *transfer, CURLcode result);
 
 /* How long to pause before try number attempt (0: the first again): doubling, up to 5 s, jitter. */
 unsigned backoff_ms(unsigned attempt);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* What transport.c prepares and exchange.c fills into each request. */
+/* What transport.c prepares and transfer.c fills into each request. */
 
 #include "kube/transport.h"
 

@@ -42,7 +42,7 @@ enum phase {
 };
 
 struct kube_watch {
-    struct exchange exchange;
+    struct transfer transfer;
     struct kube_client *client;
     const struct kube_watch_ops *ops;
     void *data;
@@ -57,15 +57,15 @@ struct kube_watch {
     char *continue_token;           /* escaped; NULL: the first page */
     unsigned page;                  /* objects in it, at most */
     unsigned failures;              /* in a row */
-    bool advanced;                  /* this exchange brought something */
-    int64_t started_ns, written_ns; /* the exchange, and its latest bytes */
+    bool advanced;                  /* this transfer brought something */
+    int64_t started_ns, written_ns; /* the transfer, and its latest bytes */
     int64_t lost_ns;                /* when an answer of the server's was open last, or it began */
 
     struct split split;
     char *pending; /* PENDING_MAX bytes and what one write adds */
     size_t pending_start, pending_len, pending_size;
     bool paused, ended, page_read;
-    CURLcode result; /* of the exchange that ended */
+    CURLcode result; /* of the transfer that ended */
     unsigned status;
     unsigned retry_after_s;
 
@@ -80,12 +80,12 @@ struct kube_watch {
 
 static void start(struct kube_watch *watch);
 static void forget(struct kube_watch *watch);
-static void stop_exchange(struct kube_watch *watch);
+static void stop_transfer(struct kube_watch *watch);
 
 /* Not freed, nor begun anew, by the callback that was called last. */
 static bool is_running(const struct kube_watch *watch)
 {
-    return !watch->freed && watch->exchange.easy;
+    return !watch->freed && watch->transfer.easy;
 }
 
 /* URLs */
@@ -129,8 +129,8 @@ static const char *accept_of(const struct kube_watch *watch)
 
 static bool is_open(const struct kube_watch *watch)
 {
-    return watch->exchange.easy && !watch->ended &&
-           exchange_status((struct exchange *)&watch->exchange) == 200;
+    return watch->transfer.easy && !watch->ended &&
+           transfer_status((struct transfer *)&watch->transfer) == 200;
 }
 
 /* Failing and trying again */
@@ -157,7 +157,7 @@ static void on_stall(uv_timer_t *timer)
     }
     log_warn("watching %s: the server does not stream the list; asking for pages", watch->path);
     watch->unstreamed = true;
-    stop_exchange(watch);
+    stop_transfer(watch);
     forget(watch);
     start(watch);
 }
@@ -180,11 +180,11 @@ static void forget(struct kube_watch *watch)
     watch->continue_token = NULL;
 }
 
-static void stop_exchange(struct kube_watch *watch)
+static void stop_transfer(struct kube_watch *watch)
 {
     if (is_open(watch))
         watch->lost_ns = clock_now_ns();
-    exchange_stop(&watch->exchange);
+    transfer_stop(&watch->transfer);
     (void)uv_idle_stop(&watch->step);
     watch->pending_start = watch->pending_len = 0;
     watch->paused = watch->ended = false;
@@ -197,7 +197,7 @@ static void trouble(struct kube_watch *watch, const char *why)
 
     if (watch->retry_after_s)
         pause_ms = watch->retry_after_s * 1000 + backoff_ms(0);
-    stop_exchange(watch);
+    stop_transfer(watch);
     if (watch->phase != PHASE_WATCH)
         forget(watch);
     start_after(watch, pause_ms);
@@ -210,7 +210,7 @@ static void trouble(struct kube_watch *watch, const char *why)
 static void relist(struct kube_watch *watch)
 {
     log_debug("watching %s: listing everything again", watch->path);
-    stop_exchange(watch);
+    stop_transfer(watch);
     forget(watch);
     start_after(watch, watch->failures ? backoff_ms(watch->failures) : 0);
     watch->failures++;
@@ -356,7 +356,7 @@ static void on_refusal(struct kube_watch *watch)
 
     if (refuses_stream(watch)) {
         watch->unstreamed = true;
-        stop_exchange(watch);
+        stop_transfer(watch);
         forget(watch);
         start(watch);
         return;
@@ -379,7 +379,7 @@ static void on_page_end(struct kube_watch *watch)
     }
     if (clock_now_ns() - watch->started_ns < PAGE_QUICK_MS * NS_PER_MS)
         watch->page = MIN(watch->page * 2, (unsigned)PAGE_MAX);
-    stop_exchange(watch);
+    stop_transfer(watch);
     if (watch->continue_token) {
         start(watch);
         return;
@@ -399,7 +399,7 @@ static void on_watch_end(struct kube_watch *watch)
                                                    : "the list was cut short");
         return;
     }
-    stop_exchange(watch);
+    stop_transfer(watch);
     start(watch);
 }
 
@@ -413,7 +413,7 @@ static void on_end(struct kube_watch *watch)
     if (watch->result == CURLE_OPERATION_TIMEDOUT && watch->phase == PHASE_WATCH)
         watch->result = CURLE_OK;
     if (watch->result != CURLE_OK) {
-        trouble(watch, exchange_reason(&watch->exchange, watch->result));
+        trouble(watch, transfer_reason(&watch->transfer, watch->result));
         return;
     }
     if (watch->phase == PHASE_PAGES)
@@ -458,7 +458,7 @@ static void after_step(struct kube_watch *watch)
         watch->pending_start = 0;
         watch->pending_len = left;
         watch->paused = false;
-        exchange_resume(&watch->exchange);
+        transfer_resume(&watch->transfer);
     }
     if (watch->pending_len > watch->pending_start)
         return;
@@ -480,10 +480,10 @@ static void on_step(uv_idle_t *idle)
         after_step(watch);
 }
 
-static size_t on_write(struct exchange *exchange, const char *bytes, size_t len)
+static size_t on_write(struct transfer *transfer, const char *bytes, size_t len)
 {
-    struct kube_watch *watch = (struct kube_watch *)exchange;
-    bool refused = exchange_status(exchange) != 200;
+    struct kube_watch *watch = (struct kube_watch *)transfer;
+    bool refused = transfer_status(transfer) != 200;
     char *pending;
 
     if (refused && watch->pending_len + len > REFUSAL_MAX)
@@ -509,13 +509,13 @@ static size_t on_write(struct exchange *exchange, const char *bytes, size_t len)
     return len;
 }
 
-static void on_done(struct exchange *exchange, CURLcode result)
+static void on_done(struct transfer *transfer, CURLcode result)
 {
-    struct kube_watch *watch = (struct kube_watch *)exchange;
+    struct kube_watch *watch = (struct kube_watch *)transfer;
 
     watch->result = result;
-    watch->status = exchange_status(exchange);
-    watch->retry_after_s = exchange_retry_after(exchange);
+    watch->status = transfer_status(transfer);
+    watch->retry_after_s = transfer_retry_after(transfer);
     watch->ended = true;
     if (watch->status == 200)
         watch->lost_ns = clock_now_ns();
@@ -527,7 +527,7 @@ static void ask(struct kube_watch *watch)
 {
     CLEANUP(strbuf_deinit) struct strbuf url = STRBUF_INIT(URL_MAX);
     unsigned seconds = watch_seconds();
-    struct exchange_spec spec = {
+    struct transfer_spec spec = {
         .method = KUBE_GET,
         .accept = accept_of(watch),
         .timeout_ms =
@@ -544,7 +544,7 @@ static void ask(struct kube_watch *watch)
     r = format_url(watch, seconds, &url);
     spec.path = strbuf_text(&url);
     if (r == 0)
-        r = exchange_start(&watch->exchange, kube_client_transport(watch->client), &spec);
+        r = transfer_start(&watch->transfer, kube_client_transport(watch->client), &spec);
     if (r < 0)
         trouble(watch, strerror(-r));
     else if (watch->phase == PHASE_STREAMED_LIST)
@@ -631,8 +631,8 @@ int kube_watch_new(struct kube_client *client, const struct kube_watch_spec *spe
     watch->client = client;
     watch->ops = ops;
     watch->data = data;
-    watch->exchange.write = on_write;
-    watch->exchange.done = on_done;
+    watch->transfer.write = on_write;
+    watch->transfer.done = on_done;
     if (watch_copy(watch, spec) < 0) {
         release(watch);
         return error_set(err, -ENOMEM, "cannot watch %s: no memory", spec->path);
@@ -653,14 +653,14 @@ void kube_watch_free(struct kube_watch *watch)
     if (!watch || watch->freed)
         return;
     watch->freed = true;
-    exchange_stop(&watch->exchange);
+    transfer_stop(&watch->transfer);
     uv_close((uv_handle_t *)&watch->step, on_closed);
     uv_close((uv_handle_t *)&watch->timer, on_closed);
 }
 
 void kube_watch_list_again(struct kube_watch *watch)
 {
-    stop_exchange(watch);
+    stop_transfer(watch);
     forget(watch);
     start_after(watch, 0);
 }
