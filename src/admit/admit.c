@@ -25,8 +25,8 @@ struct admission {
     struct error err;
 };
 
-static int answer(struct admit_answer *ret_answer, int outcome, int code, const char *reason,
-                  const char *message)
+static int set_answer(struct admit_answer *ret_answer, int outcome, int code, const char *reason,
+                      const char *message)
 {
     *ret_answer = (struct admit_answer){
         .code = code,
@@ -37,9 +37,9 @@ static int answer(struct admit_answer *ret_answer, int outcome, int code, const 
     return outcome;
 }
 
-static int forbid(struct admit_answer *ret_answer, const char *message)
+static int deny_forbidden(struct admit_answer *ret_answer, const char *message)
 {
-    return answer(ret_answer, ADMIT_DENIED, CODE_FORBIDDEN, "Forbidden", message);
+    return set_answer(ret_answer, ADMIT_DENIED, CODE_FORBIDDEN, "Forbidden", message);
 }
 
 static const char *our_scheduler(const struct admit_options *options)
@@ -154,7 +154,7 @@ static int mutate_container(struct admission *admission, size_t container)
 }
 
 /* 1 when any container asks for devices. */
-static int mutate(struct admission *admission)
+static int mutate_pod(struct admission *admission)
 {
     int r, any = 0;
 
@@ -195,13 +195,13 @@ static int deny_field(const struct admission *admission, struct admit_answer *re
 
     if (!message)
         return -ENOMEM;
-    return answer(ret_answer, ADMIT_DENIED, CODE_INVALID, "Invalid", message);
+    return set_answer(ret_answer, ADMIT_DENIED, CODE_INVALID, "Invalid", message);
 }
 
-static int finish(const struct admission *admission, const char *message,
-                  struct admit_answer *ret_answer)
+static int admit_finish(const struct admission *admission, const char *message,
+                        struct admit_answer *ret_answer)
 {
-    int outcome = answer(ret_answer, ADMIT_ALLOWED, CODE_OK, "", message);
+    int outcome = set_answer(ret_answer, ADMIT_ALLOWED, CODE_OK, "", message);
 
     if (!admission->edits.count)
         return outcome;
@@ -216,7 +216,7 @@ static int leave_to_another(struct admission *admission, struct admit_answer *re
     struct demand demand;
     int r, outcome;
 
-    outcome = finish(admission, "pod already has different scheduler assigned", ret_answer);
+    outcome = admit_finish(admission, "pod already has different scheduler assigned", ret_answer);
     if (outcome < 0 || !*ours)
         return outcome;
     r = vendor_read_demand(admission->vendors, admission->pod, admission->edits.arena, &demand);
@@ -231,12 +231,12 @@ static int leave_to_another(struct admission *admission, struct admit_answer *re
     return r > 0 && !ret_answer->warning ? -ENOMEM : outcome;
 }
 
-static int complete(struct admission *admission, struct admit_answer *ret_answer)
+static int admit_complete(struct admission *admission, struct admit_answer *ret_answer)
 {
     const char *ours = our_scheduler(admission->options);
     int r;
 
-    r = mutate(admission);
+    r = mutate_pod(admission);
     if (r > 0 && check_policies(admission) < 0)
         r = -EINVAL;
     if (r == -EINVAL)
@@ -244,28 +244,28 @@ static int complete(struct admission *admission, struct admit_answer *ret_answer
     if (r < 0)
         return r;
     if (!r || !*ours)
-        return finish(admission, "", ret_answer);
+        return admit_finish(admission, "", ret_answer);
     if (*admission->pod->node_name)
-        return forbid(ret_answer, "pod has node assigned");
+        return deny_forbidden(ret_answer, "pod has node assigned");
     if (!names_us(admission)) {
         r = add_edit(admission, &(struct edit){.kind = EDIT_SCHEDULER, .name = "", .value = ours});
         if (r < 0)
             return r;
     }
-    return finish(admission, "", ret_answer);
+    return admit_finish(admission, "", ret_answer);
 }
 
-static int admit(struct admission *admission, struct admit_answer *ret_answer)
+static int admit_or_leave(struct admission *admission, struct admit_answer *ret_answer)
 {
     int r;
 
     if (admission->pod->container_count == admission->pod->init_count)
-        return forbid(ret_answer, "pod has no containers");
+        return deny_forbidden(ret_answer, "pod has no containers");
     r = drop_grants(admission);
     if (r < 0)
         return r;
     if (is_ours(admission) || names_us(admission))
-        return complete(admission, ret_answer);
+        return admit_complete(admission, ret_answer);
     return leave_to_another(admission, ret_answer);
 }
 
@@ -282,5 +282,5 @@ int admit_pod(const struct admit_options *options, const struct vendor_set *vend
     admission.edits.items = ARENA_ARRAY(arena, struct edit, EDITS_MAX);
     if (!admission.edits.items)
         return -ENOMEM;
-    return admit(&admission, ret_answer);
+    return admit_or_leave(&admission, ret_answer);
 }

@@ -121,7 +121,7 @@ static void add_env(struct patching *patching, const struct edit *edit)
     present->env = true;
 }
 
-static void drop(struct patching *patching, const char *path)
+static void remove_path(struct patching *patching, const char *path)
 {
     strbuf_add(&patching->buf, patching->count++ ? "," : "");
     strbuf_add(&patching->buf, "{\"op\":\"remove\",\"path\":");
@@ -134,7 +134,7 @@ static void drop_env(struct patching *patching, const struct edit *edit)
     char position[24];
 
     (void)snprintf(position, sizeof(position), "%zu", edit->position);
-    drop(patching, container_pointer(patching, edit->container, "env/", position));
+    remove_path(patching, container_pointer(patching, edit->container, "env/", position));
 }
 
 static void drop_pair(struct patching *patching, const char *where, const char *name)
@@ -143,10 +143,10 @@ static void drop_pair(struct patching *patching, const char *where, const char *
         arena_printf(patching->arena, "/metadata/%s/%s", where, escape_pointer(patching, name));
 
     patching->buf.failed |= !path;
-    drop(patching, path ? path : "");
+    remove_path(patching, path ? path : "");
 }
 
-static void add_edit(struct patching *patching, const struct edit *edit)
+static void patch_add(struct patching *patching, const struct edit *edit)
 {
     switch (edit->kind) {
     case EDIT_LIMIT:
@@ -190,7 +190,7 @@ const char *patch_format(const struct pod *pod, const struct edits *edits, struc
 
     strbuf_add(&patching.buf, "[");
     for (size_t i = 0; i < edits->count; i++)
-        add_edit(&patching, &edits->items[i]);
+        patch_add(&patching, &edits->items[i]);
     strbuf_add(&patching.buf, "]");
     return patching.buf.failed ? NULL : strbuf_text(&patching.buf);
 }

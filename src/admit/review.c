@@ -60,8 +60,9 @@ static int read_object(const struct review *review, struct arena *arena, struct 
     return pod_read(review->object, arena, ret_pod, err);
 }
 
-static int judge(const struct admit_options *options, const struct vendor_set *vendors,
-                 const struct review *review, struct arena *arena, struct admit_answer *ret_answer)
+static int judge_review(const struct admit_options *options, const struct vendor_set *vendors,
+                        const struct review *review, struct arena *arena,
+                        struct admit_answer *ret_answer)
 {
     struct error err = ERROR_INIT;
     struct pod pod;
@@ -155,7 +156,7 @@ int admit_review(const struct admit_options *options, const struct vendor_set *v
     r = read_review(root, &review, err);
     if (r < 0)
         return r;
-    outcome = judge(options, vendors, &review, arena, &answer);
+    outcome = judge_review(options, vendors, &review, arena, &answer);
     if (outcome < 0)
         return error_set(err, outcome, "larger than what is set aside for it");
 

@@ -9,8 +9,8 @@
 #include "model/keys.h"
 
 /* A reservation whose time was over is good still when nobody took the room. */
-static int renew(struct cluster *cluster, struct cluster_pod *pod, const char *name,
-                 struct error *err)
+static int bind_renew(struct cluster *cluster, struct cluster_pod *pod, const char *name,
+                      struct error *err)
 {
     struct cluster_node *node = node_find(cluster, name);
 
@@ -25,8 +25,8 @@ static int renew(struct cluster *cluster, struct cluster_pod *pod, const char *n
     return 0;
 }
 
-static int begin(struct cluster *cluster, struct cluster_pod *pod, const struct cluster_bind *bind,
-                 struct error *err)
+static int bind_begin(struct cluster *cluster, struct cluster_pod *pod,
+                      const struct cluster_bind *bind, struct error *err)
 {
     const char *node = NULL;
 
@@ -38,7 +38,7 @@ static int begin(struct cluster *cluster, struct cluster_pod *pod, const struct 
         return error_set(err, -ENOENT, "nothing is reserved for pod %s/%s on node %s",
                          bind->namespace, bind->name, bind->node);
     if (pod->state == POD_EXPIRED)
-        return renew(cluster, pod, node, err);
+        return bind_renew(cluster, pod, node, err);
     if (pod->state != POD_RESERVED)
         return error_set(err, -EBUSY, "a bind of pod %s/%s is under way", bind->namespace,
                          bind->name);
@@ -80,7 +80,7 @@ int cluster_bind(struct cluster *cluster, const struct cluster_bind *bind, int64
 
     cluster_expire(cluster, now_ns);
     pod = pod_find(cluster, bind->uid);
-    r = begin(cluster, pod, bind, err);
+    r = bind_begin(cluster, pod, bind, err);
     if (r < 0)
         return r;
     if (pod->state == POD_PLAIN) {

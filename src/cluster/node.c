@@ -95,7 +95,7 @@ static bool plugin_is_there(const struct vendor_instance *instance, const struct
 }
 
 /* What the devices are made of: while it stays the same, so do they. */
-static char *registration(const struct cluster *cluster, const struct node *node)
+static char *registration_text(const struct cluster *cluster, const struct node *node)
 {
     const struct vendor_set *set = cluster->options.vendors;
     const char *cordon = text_pairs_get(&node->annotations, KEY_CORDON);
@@ -164,7 +164,7 @@ static int update_devices(struct cluster *cluster, struct cluster_node *node,
     int r;
 
     arena_reset(cluster->scratch);
-    text = registration(cluster, from);
+    text = registration_text(cluster, from);
     if (!text)
         return -ENOMEM;
     if (node->registered && strcmp(node->registered, text) == 0)

@@ -140,7 +140,7 @@ static const char *node_of(const struct pod *pod)
 }
 
 /* Whether its spec bears out that it was given devices. 1: it does, or is not at hand. */
-static int asks(const struct cluster *cluster, const struct pod *pod)
+static int asks_for_devices(const struct cluster *cluster, const struct pod *pod)
 {
     struct demand demand;
 
@@ -203,8 +203,8 @@ static int read_usage(const struct cluster *cluster, const struct reading *read,
 }
 
 /* In force is what the annotations say, whatever was reserved before. */
-static int place(struct cluster *cluster, struct cluster_pod *pod, const struct reading *read,
-                 enum pod_state state, struct error *err)
+static int place_as_written(struct cluster *cluster, struct cluster_pod *pod,
+                            const struct reading *read, enum pod_state state, struct error *err)
 {
     const struct text_pairs none = {0};
     const uint64_t freed = cluster->freed;
@@ -273,7 +273,7 @@ int cluster_set_pod(struct cluster *cluster, const struct pod *from, struct erro
     /* A promise is not taken back by what was written before it. */
     if (read.texts.count == 0)
         return 0;
-    r = asks(cluster, from);
+    r = asks_for_devices(cluster, from);
     if (r <= 0)
         return r;
 
@@ -283,7 +283,7 @@ int cluster_set_pod(struct cluster *cluster, const struct pod *from, struct erro
         return -ENOMEM;
     pod->seen = cluster->list[CLUSTER_PODS];
     read_priority(from, pod);
-    r = place(cluster, pod, &read, POD_PLACED, err);
+    r = place_as_written(cluster, pod, &read, POD_PLACED, err);
     if (pod->state == POD_IDLE)
         pod_free(cluster, pod);
     return r;
@@ -302,7 +302,7 @@ int cluster_found(struct cluster *cluster, const struct pod *from, int64_t now_n
     arena_reset(cluster->scratch);
     r = read_annotations(cluster, from, &read);
     if (r == 0 && read.texts.count > 0)
-        r = place(cluster, pod, &read, POD_BOUND, err);
+        r = place_as_written(cluster, pod, &read, POD_BOUND, err);
     if (r == -ENOMEM)
         return r;
     if (pod->state != POD_BOUND) {

@@ -230,7 +230,7 @@ bool refusal_is_stale(const struct refusal *refusal, size_t position, const stru
     return judged->version != node->version || judged->verdict == NONE;
 }
 
-static int make_room(struct refusal *refusal)
+static int verdicts_grow(struct refusal *refusal)
 {
     uint32_t size = refusal->verdict_size ? 2 * refusal->verdict_size : VERDICTS_FIRST;
     struct verdict **grown;
@@ -254,7 +254,7 @@ static struct verdict *verdict_add(struct refusal *refusal, const struct place_f
     place_reasons_format(failure, text);
     len = strlen(text);
     size = sizeof(*verdict) + len + 1;
-    if (make_room(refusal) < 0)
+    if (verdicts_grow(refusal) < 0)
         return NULL;
     verdict = calloc(1, size);
     if (!verdict)

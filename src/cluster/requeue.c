@@ -9,13 +9,13 @@ enum {
     NAMES_MAX = 1024,         /* bytes of one pod's names; Kubernetes' are shorter */
 };
 
-static void forget(struct cluster *cluster, struct refused_pod *refused)
+static void refused_free(struct cluster *cluster, struct refused_pod *refused)
 {
     HASH_DEL(cluster->refused, refused);
     free(refused);
 }
 
-static struct refused_pod *find(const struct cluster *cluster, const char *uid)
+static struct refused_pod *refused_find(const struct cluster *cluster, const char *uid)
 {
     struct refused_pod *refused;
 
@@ -25,10 +25,10 @@ static struct refused_pod *find(const struct cluster *cluster, const char *uid)
 
 void requeue_forget(struct cluster *cluster, const char *uid)
 {
-    struct refused_pod *refused = find(cluster, uid);
+    struct refused_pod *refused = refused_find(cluster, uid);
 
     if (refused)
-        forget(cluster, refused);
+        refused_free(cluster, refused);
 }
 
 void requeue_forget_all(struct cluster *cluster)
@@ -37,12 +37,12 @@ void requeue_forget_all(struct cluster *cluster)
 
     HASH_ITER(hh, cluster->refused, refused, next)
     {
-        forget(cluster, refused);
+        refused_free(cluster, refused);
     }
 }
 
 /* If there is no memory for it, the pod is not requeued; kube-scheduler tries it after 5 min. */
-static void note(struct cluster *cluster, const struct pod *pod, int64_t now_ns)
+static void refused_add(struct cluster *cluster, const struct pod *pod, int64_t now_ns)
 {
     size_t uid_size = strlen(pod->uid) + 1, namespace_size = strlen(pod->namespace) + 1;
     size_t name_size = strlen(pod->name) + 1;
@@ -52,7 +52,7 @@ static void note(struct cluster *cluster, const struct pod *pod, int64_t now_ns)
     if (uid_size + namespace_size + name_size > NAMES_MAX)
         return;
     if (HASH_COUNT(cluster->refused) >= REFUSED_PODS_MAX)
-        forget(cluster, cluster->refused);
+        refused_free(cluster, cluster->refused);
     refused = calloc(1, sizeof(*refused) + uid_size + namespace_size + name_size);
     if (!refused)
         return;
@@ -67,12 +67,12 @@ static void note(struct cluster *cluster, const struct pod *pod, int64_t now_ns)
 
 bool requeue_note(struct cluster *cluster, const struct pod *pod, int64_t now_ns)
 {
-    struct refused_pod *before = find(cluster, pod->uid);
+    struct refused_pod *before = refused_find(cluster, pod->uid);
     bool again = before && before->freed == cluster->freed;
 
     if (before)
-        forget(cluster, before);
-    note(cluster, pod, now_ns);
+        refused_free(cluster, before);
+    refused_add(cluster, pod, now_ns);
     return again;
 }
 
@@ -89,7 +89,7 @@ size_t cluster_requeue(struct cluster *cluster, int64_t now_ns, struct arena *ar
         struct cluster_pod_name *pod = &ret_pods[count];
 
         if (now_ns - refused->at_ns > CLUSTER_REFUSED_KEPT_NS) {
-            forget(cluster, refused);
+            refused_free(cluster, refused);
             continue;
         }
         if (refused->freed == cluster->freed || count == max)
@@ -105,7 +105,7 @@ size_t cluster_requeue(struct cluster *cluster, int64_t now_ns, struct arena *ar
         pod->uid = arena_strdup(arena, refused->uid);
         if (!pod->namespace || !pod->name || !pod->uid)
             break;
-        forget(cluster, refused);
+        refused_free(cluster, refused);
         count++;
     }
     return count;

@@ -136,7 +136,7 @@ static void parse_wait(struct run *run, const char *arg, struct argp_state *stat
         argp_error(state, "--wait: \"%s\" is not a duration; say 90, 500ms, 10m or 2h", arg);
 }
 
-static error_t parse_option(int key, char *arg, struct argp_state *state)
+static error_t run_parse_option(int key, char *arg, struct argp_state *state)
 {
     struct run *run = state->input;
 
@@ -179,7 +179,7 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
 
 static const struct argp argp = {
     .options = options,
-    .parser = parse_option,
+    .parser = run_parse_option,
     .args_doc = "PROGRAM [ARGUMENT...]",
     .doc =
         "Run a program with a part of a GPU.\v"

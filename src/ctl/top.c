@@ -74,7 +74,7 @@ static void check_words(const struct top *top, struct argp_state *state)
         argp_error(state, "--count goes with --watch");
 }
 
-static error_t parse_option(int key, char *arg, struct argp_state *state)
+static error_t top_parse_option(int key, char *arg, struct argp_state *state)
 {
     struct top *top = state->input;
 
@@ -105,7 +105,7 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
 
 static const struct argp argp = {
     .options = options,
-    .parser = parse_option,
+    .parser = top_parse_option,
     .args_doc = "\n--region FILE...",
     .doc =
         "Show the GPUs of this machine, and who holds and uses what.\v"

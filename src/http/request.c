@@ -87,7 +87,7 @@ static void drop_body(struct http_request *request)
     request->len = request->size = 0;
 }
 
-static void refuse(struct http_request *request, unsigned status)
+static void request_refuse(struct http_request *request, unsigned status)
 {
     request->refused = status;
     drop_body(request);
@@ -102,7 +102,7 @@ static bool refuse_oldest_but(const struct http_request *request)
         oldest = oldest->next_half;
     if (!oldest)
         return false;
-    refuse(oldest, 503);
+    request_refuse(oldest, 503);
     return true;
 }
 
@@ -134,11 +134,11 @@ void request_add(struct http_request *request, const void *bytes, size_t len)
     if (request->refused)
         return;
     if (request->len + len > request->route->max_body) {
-        refuse(request, 413);
+        request_refuse(request, 413);
         return;
     }
     if (!make_room(request, request->len + len)) {
-        refuse(request, 503);
+        request_refuse(request, 503);
         return;
     }
     memcpy(request->body + request->len, bytes, len);
@@ -196,7 +196,7 @@ void http_answer(struct http_request *request, unsigned status, const char *cont
     http_answer_take(request, copy ? status : 503, content_type, copy, copy ? len : 0);
 }
 
-static void answer(struct http_request *request, unsigned status, const char *content_type)
+static void request_answer(struct http_request *request, unsigned status, const char *content_type)
 {
     drop_body(request);
     /* From here on it is the client that is waited for. */
@@ -218,7 +218,7 @@ void http_answer_take(struct http_request *request, unsigned status, const char 
     request->answer.len = len;
     if (request->route)
         *held_by(request) += len;
-    answer(request, status, content_type);
+    request_answer(request, status, content_type);
 }
 
 void http_answer_page(struct http_request *request, const char *content_type,
@@ -227,14 +227,14 @@ void http_answer_page(struct http_request *request, const char *content_type,
     request->answer.page = http_page_ref(page);
     request->answer.body = page->bytes;
     request->answer.len = page->len;
-    answer(request, 200, content_type);
+    request_answer(request, 200, content_type);
 }
 
 void http_answer_source(struct http_request *request, const char *content_type,
                         const struct http_source *source)
 {
     request->answer.source = *source;
-    answer(request, 200, content_type);
+    request_answer(request, 200, content_type);
 }
 
 void request_deinit(struct http_request *request)

@@ -48,21 +48,21 @@ struct tls_connection {
     char *out; /* OUT_SIZE bytes, once it is open */
 };
 
-static void on_closed(uv_handle_t *handle)
+static void tls_on_closed(uv_handle_t *handle)
 {
     free(handle->data);
 }
 
 /* Takes it from its server; the descriptor stays. */
-static void leave(struct tls_connection *connection)
+static void session_leave(struct tls_connection *connection)
 {
     DL_DELETE(connection->server->tls, connection);
     (void)uv_poll_stop(&connection->poll);
-    uv_close((uv_handle_t *)&connection->poll, on_closed);
+    uv_close((uv_handle_t *)&connection->poll, tls_on_closed);
     peer_remove(connection->server, &connection->peer);
 }
 
-static void end(struct tls_connection *connection)
+static void session_end(struct tls_connection *connection)
 {
     http2_free(connection->http2);
     if (connection->phase == PHASE_OPEN)
@@ -70,7 +70,7 @@ static void end(struct tls_connection *connection)
     if (connection->tls)
         gnutls_deinit(connection->tls);
     free(connection->out);
-    leave(connection);
+    session_leave(connection);
     (void)close(connection->peer.fd);
 }
 
@@ -83,7 +83,7 @@ static void await_bytes(struct tls_connection *connection, int count)
 static void hand_over(struct tls_connection *connection)
 {
     await_bytes(connection, 1);
-    leave(connection);
+    session_leave(connection);
     http1_take(connection->server->http1, connection->peer.fd,
                (struct sockaddr *)&connection->address, connection->address_len);
 }
@@ -115,7 +115,7 @@ static int send_all(struct tls_connection *connection)
     }
 }
 
-static int receive(struct tls_connection *connection)
+static int session_receive(struct tls_connection *connection)
 {
     char bytes[READ_SIZE];
 
@@ -145,7 +145,7 @@ static void send_and_wait(struct tls_connection *connection)
     int r = send_all(connection);
 
     if (r < 0)
-        end(connection);
+        session_end(connection);
     else
         wait_for(connection, r ? UV_WRITABLE : UV_READABLE);
 }
@@ -241,7 +241,7 @@ static int look_at_hello(struct tls_connection *connection)
 }
 
 /* One step after the other, as far as its bytes go. 1: it is not ours any more. */
-static int take_turn(struct tls_connection *connection)
+static int tls_take_turn(struct tls_connection *connection)
 {
     int r = 0;
 
@@ -250,7 +250,7 @@ static int take_turn(struct tls_connection *connection)
     if (r == 0 && connection->phase == PHASE_HANDSHAKE)
         r = shake_hands(connection);
     if (r == 0 && connection->phase == PHASE_OPEN)
-        r = receive(connection);
+        r = session_receive(connection);
     return r;
 }
 
@@ -266,12 +266,12 @@ static void on_ready(uv_poll_t *poll, int status, int events)
         return;
     }
     connection->working = true;
-    r = status < 0 ? status : take_turn(connection);
+    r = status < 0 ? status : tls_take_turn(connection);
     if (r > 0)
         return;
     connection->working = false;
     if (r < 0) {
-        end(connection);
+        session_end(connection);
     } else if (connection->phase == PHASE_OPEN) {
         connection->used_ns = clock_now_ns();
         send_and_wait(connection);
@@ -327,7 +327,7 @@ void tls_tick(struct http_server *server)
         if (connection->peer.awaited || !is_idle(connection, now_ns))
             continue;
         say_goodbye(connection);
-        end(connection);
+        session_end(connection);
     }
 }
 
@@ -337,6 +337,6 @@ void tls_free(struct http_server *server)
         struct tls_connection *connection = server->tls;
 
         say_goodbye(connection);
-        end(connection);
+        session_end(connection);
     }
 }

@@ -91,7 +91,8 @@ void kube_describe_failure(unsigned status, const char *body, size_t len, char *
 }
 
 /* The end of a request: its owner may do anything, so it is gone before. */
-static void answer(struct kube_request *request, int error, unsigned status, const char *why)
+static void request_answer(struct kube_request *request, int error, unsigned status,
+                           const char *why)
 {
     AUTOFREE char *body = TAKE(request->body);
     unsigned retry_after_s = transfer_retry_after(&request->transfer);
@@ -110,7 +111,7 @@ static void answer(struct kube_request *request, int error, unsigned status, con
     fn(data, &got);
 }
 
-static void on_retry(uv_timer_t *timer);
+static void client_on_retry(uv_timer_t *timer);
 
 static void set_retry_timer(struct kube_client *client)
 {
@@ -125,7 +126,7 @@ static void set_retry_timer(struct kube_client *client)
     pause = MAX(earliest - clock_now_ns(), INT64_C(0));
     /* The loop's time may lag behind: it would end before its time. */
     uv_update_time(transport_loop(client->transport));
-    (void)uv_timer_start(&client->timer, on_retry, (uint64_t)(pause / NS_PER_MS) + 1, 0);
+    (void)uv_timer_start(&client->timer, client_on_retry, (uint64_t)(pause / NS_PER_MS) + 1, 0);
 }
 
 static int request_start(struct kube_request *request)
@@ -148,7 +149,7 @@ static struct kube_request *find_due(const struct kube_client *client, int64_t n
     return request;
 }
 
-static void on_retry(uv_timer_t *timer)
+static void client_on_retry(uv_timer_t *timer)
 {
     struct kube_client *client = timer->data;
     struct kube_request *request;
@@ -158,7 +159,7 @@ static void on_retry(uv_timer_t *timer)
     while (!client->closed && (request = find_due(client, clock_now_ns()))) {
         r = request_start(request);
         if (r < 0)
-            answer(request, r, 0, strerror(-r));
+            request_answer(request, r, 0, strerror(-r));
     }
     if (!client->closed)
         set_retry_timer(client);
@@ -185,39 +186,39 @@ static bool should_retry(struct kube_request *request, CURLcode result, unsigned
     return status == 429 || (status == 503 && idempotent);
 }
 
-static void finish(struct kube_request *request, CURLcode result, unsigned status)
+static void request_finish(struct kube_request *request, CURLcode result, unsigned status)
 {
     char why[WHY_MAX] = "";
 
     if (request->too_long) {
         (void)snprintf(why, sizeof(why), "the answer is longer than %zu bytes",
                        request->max_answer);
-        answer(request, -EFBIG, 0, why);
+        request_answer(request, -EFBIG, 0, why);
         return;
     }
     if (result != CURLE_OK) {
         COPY_TEXT(why, transfer_reason(&request->transfer, result));
-        answer(request, transfer_errno(result), 0, why);
+        request_answer(request, transfer_errno(result), 0, why);
         return;
     }
     if (status < 200 || status >= 300)
         kube_describe_failure(status, request->body, request->len, why, sizeof(why));
-    answer(request, 0, status, why);
+    request_answer(request, 0, status, why);
 }
 
-static void on_done(struct transfer *transfer, CURLcode result)
+static void request_on_done(struct transfer *transfer, CURLcode result)
 {
     struct kube_request *request = (struct kube_request *)transfer;
     unsigned status = transfer_status(transfer), pause_ms;
     int64_t at;
 
     if (!should_retry(request, result, status, &pause_ms)) {
-        finish(request, result, status);
+        request_finish(request, result, status);
         return;
     }
     at = clock_now_ns() + (int64_t)pause_ms * NS_PER_MS;
     if (at >= request->deadline_ns) {
-        finish(request, result, status);
+        request_finish(request, result, status);
         return;
     }
     log_debug("%s: %s; trying again in %u ms", request->spec.path,
@@ -229,7 +230,7 @@ static void on_done(struct transfer *transfer, CURLcode result)
     set_retry_timer(request->client);
 }
 
-static size_t on_body(struct transfer *transfer, const char *bytes, size_t len)
+static size_t request_on_body(struct transfer *transfer, const char *bytes, size_t len)
 {
     struct kube_request *request = (struct kube_request *)transfer;
     size_t want = request->len + len + 1, size = request->size ? request->size : 1024;
@@ -293,8 +294,8 @@ int kube_request(struct kube_client *client, const struct kube_call *call, kube_
     request->data = data;
     request->max_answer = call->max_answer ? call->max_answer : KUBE_ANSWER_MAX;
     request->deadline_ns = clock_now_ns() + timeout_ms * NS_PER_MS;
-    request->transfer.write = on_body;
-    request->transfer.done = on_done;
+    request->transfer.write = request_on_body;
+    request->transfer.done = request_on_done;
     request->next = client->requests;
     request->link = &client->requests;
     if (request->next)
@@ -334,7 +335,7 @@ int kube_client_new(uv_loop_t *loop, const struct kube_config *config, const cha
     return 0;
 }
 
-static void on_closed(uv_handle_t *handle)
+static void client_on_closed(uv_handle_t *handle)
 {
     struct kube_client *client = handle->data;
 
@@ -349,7 +350,7 @@ void kube_client_free(struct kube_client *client)
     client->closed = true;
     while (client->requests)
         request_free(client->requests);
-    uv_close((uv_handle_t *)&client->timer, on_closed);
+    uv_close((uv_handle_t *)&client->timer, client_on_closed);
 }
 
 void kube_client_counts(const struct kube_client *client, struct kube_counts *ret_counts)

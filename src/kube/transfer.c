@@ -72,7 +72,7 @@ static int add_headers(struct transfer *transfer, const struct transfer_spec *sp
     return 0;
 }
 
-static size_t on_write(char *bytes, size_t size, size_t count, void *data)
+static size_t transfer_on_write(char *bytes, size_t size, size_t count, void *data)
 {
     struct transfer *transfer = data;
 
@@ -137,7 +137,7 @@ static void set_connection(CURL *easy, struct transport *transport)
         (void)curl_easy_setopt(easy, CURLOPT_PROXY, transport->proxy_url);
 }
 
-static size_t on_read(char *to, size_t size, size_t count, void *data)
+static size_t transfer_on_read(char *to, size_t size, size_t count, void *data)
 {
     struct transfer *transfer = data;
     size_t len = MIN(size * count, transfer->body_left);
@@ -164,7 +164,7 @@ static void set_body_once(struct transfer *transfer, const struct transfer_spec 
     transfer->may_send = spec->may_send;
     transfer->may_send_data = spec->may_send_data;
     (void)curl_easy_setopt(easy, CURLOPT_POST, 1L);
-    (void)curl_easy_setopt(easy, CURLOPT_READFUNCTION, on_read);
+    (void)curl_easy_setopt(easy, CURLOPT_READFUNCTION, transfer_on_read);
     (void)curl_easy_setopt(easy, CURLOPT_READDATA, transfer);
     (void)curl_easy_setopt(easy, CURLOPT_POSTFIELDSIZE, (long)spec->body_len);
 }
@@ -203,7 +203,7 @@ static int set_url(struct transfer *transfer, const char *path)
     return 0;
 }
 
-static int prepare(struct transfer *transfer, const struct transfer_spec *spec)
+static int transfer_prepare(struct transfer *transfer, const struct transfer_spec *spec)
 {
     CURL *easy = transfer->easy;
     int r;
@@ -218,7 +218,7 @@ static int prepare(struct transfer *transfer, const struct transfer_spec *spec)
     set_method(transfer, spec);
     (void)curl_easy_setopt(easy, CURLOPT_HTTPHEADER, transfer->headers);
     (void)curl_easy_setopt(easy, CURLOPT_TIMEOUT_MS, (long)spec->timeout_ms);
-    (void)curl_easy_setopt(easy, CURLOPT_WRITEFUNCTION, on_write);
+    (void)curl_easy_setopt(easy, CURLOPT_WRITEFUNCTION, transfer_on_write);
     (void)curl_easy_setopt(easy, CURLOPT_WRITEDATA, transfer);
     (void)curl_easy_setopt(easy, CURLOPT_PRIVATE, transfer);
     (void)curl_easy_setopt(easy, CURLOPT_ERRORBUFFER, transfer->reason);
@@ -236,7 +236,7 @@ int transfer_start(struct transfer *transfer, struct transport *transport,
     transfer->easy = curl_easy_init();
     if (!transfer->easy)
         return -ENOMEM;
-    r = prepare(transfer, spec);
+    r = transfer_prepare(transfer, spec);
     if (r < 0)
         transfer_stop(transfer);
     return r;

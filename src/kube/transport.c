@@ -27,7 +27,7 @@ struct socket {
     curl_socket_t fd;
 };
 
-static void drain(struct transport *transport)
+static void transport_drain(struct transport *transport)
 {
     CURLMsg *message;
     int left;
@@ -53,16 +53,16 @@ static void on_socket(uv_poll_t *poll, int status, int events)
     flags |= events & UV_READABLE ? CURL_CSELECT_IN : 0;
     flags |= events & UV_WRITABLE ? CURL_CSELECT_OUT : 0;
     (void)curl_multi_socket_action(transport->multi, socket->fd, flags, &running);
-    drain(transport);
+    transport_drain(transport);
 }
 
-static void on_timer(uv_timer_t *timer)
+static void transport_on_timer(uv_timer_t *timer)
 {
     struct transport *transport = timer->data;
     int running;
 
     (void)curl_multi_socket_action(transport->multi, CURL_SOCKET_TIMEOUT, 0, &running);
-    drain(transport);
+    transport_drain(transport);
 }
 
 static int set_timer(CURLM *multi, long timeout_ms, void *data)
@@ -75,7 +75,7 @@ static int set_timer(CURLM *multi, long timeout_ms, void *data)
     if (timeout_ms < 0)
         (void)uv_timer_stop(&transport->timer);
     else
-        (void)uv_timer_start(&transport->timer, on_timer, (uint64_t)timeout_ms, 0);
+        (void)uv_timer_start(&transport->timer, transport_on_timer, (uint64_t)timeout_ms, 0);
     return 0;
 }
 
@@ -178,7 +178,7 @@ static int secret_open(struct secret_file *file, const char *text, struct error 
     return 0;
 }
 
-static char *copy(const char *text, bool *failed)
+static char *copy_or_fail(const char *text, bool *failed)
 {
     char *copied = text ? strdup(text) : NULL;
 
@@ -214,14 +214,14 @@ static int transport_copy(struct transport *transport, const struct kube_config 
 {
     bool failed = false;
 
-    transport->server = copy(config->server, &failed);
-    transport->proxy_url = copy(config->proxy_url, &failed);
-    transport->agent = copy(agent, &failed);
-    transport->ca_file = copy(config->ca_file, &failed);
-    transport->cert_file = copy(config->client_cert_file, &failed);
-    transport->key_file = copy(config->client_key_file, &failed);
-    transport->token = copy(config->token, &failed);
-    transport->token_file = copy(config->token_file, &failed);
+    transport->server = copy_or_fail(config->server, &failed);
+    transport->proxy_url = copy_or_fail(config->proxy_url, &failed);
+    transport->agent = copy_or_fail(agent, &failed);
+    transport->ca_file = copy_or_fail(config->ca_file, &failed);
+    transport->cert_file = copy_or_fail(config->client_cert_file, &failed);
+    transport->key_file = copy_or_fail(config->client_key_file, &failed);
+    transport->token = copy_or_fail(config->token, &failed);
+    transport->token_file = copy_or_fail(config->token_file, &failed);
     transport->insecure = config->insecure;
     if (config->username && asprintf(&transport->userinfo, "%s:%s", config->username,
                                      config->password ? config->password : "") < 0)

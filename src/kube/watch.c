@@ -78,8 +78,8 @@ struct kube_watch {
     bool freed;
 };
 
-static void start(struct kube_watch *watch);
-static void forget(struct kube_watch *watch);
+static void watch_start(struct kube_watch *watch);
+static void watch_forget(struct kube_watch *watch);
 static void stop_transfer(struct kube_watch *watch);
 
 /* Not freed, nor begun anew, by the callback that was called last. */
@@ -135,11 +135,11 @@ static bool is_open(const struct kube_watch *watch)
 
 /* Failing and trying again */
 
-static void on_timer(uv_timer_t *timer)
+static void watch_on_timer(uv_timer_t *timer)
 {
     struct kube_watch *watch = timer->data;
 
-    start(watch);
+    watch_start(watch);
 }
 
 /* The server knows WatchList and can't serve it: it waits for news that its store does not send. */
@@ -158,19 +158,19 @@ static void on_stall(uv_timer_t *timer)
     log_warn("watching %s: the server does not stream the list; asking for pages", watch->path);
     watch->unstreamed = true;
     stop_transfer(watch);
-    forget(watch);
-    start(watch);
+    watch_forget(watch);
+    watch_start(watch);
 }
 
 static void start_after(struct kube_watch *watch, unsigned ms)
 {
     if (watch->freed)
         return;
-    (void)uv_timer_start(&watch->timer, on_timer, ms, 0);
+    (void)uv_timer_start(&watch->timer, watch_on_timer, ms, 0);
 }
 
 /* Everything anew, from the first object on. */
-static void forget(struct kube_watch *watch)
+static void watch_forget(struct kube_watch *watch)
 {
     watch->phase = watch->unstreamed ? PHASE_PAGES : PHASE_STREAMED_LIST;
     watch->version[0] = '\0';
@@ -191,7 +191,7 @@ static void stop_transfer(struct kube_watch *watch)
 }
 
 /* Tries again after a pause. A list that was cut begins anew; a watch goes on where it was. */
-static void trouble(struct kube_watch *watch, const char *why)
+static void watch_trouble(struct kube_watch *watch, const char *why)
 {
     unsigned pause_ms = backoff_ms(watch->failures++);
 
@@ -199,7 +199,7 @@ static void trouble(struct kube_watch *watch, const char *why)
         pause_ms = watch->retry_after_s * 1000 + backoff_ms(0);
     stop_transfer(watch);
     if (watch->phase != PHASE_WATCH)
-        forget(watch);
+        watch_forget(watch);
     start_after(watch, pause_ms);
     if (!watch->ops->trouble)
         log_warn("watching %s: %s; trying again in %u ms", watch->path, why, pause_ms);
@@ -207,11 +207,11 @@ static void trouble(struct kube_watch *watch, const char *why)
         watch->ops->trouble(watch->data, why);
 }
 
-static void relist(struct kube_watch *watch)
+static void watch_relist(struct kube_watch *watch)
 {
     log_debug("watching %s: listing everything again", watch->path);
     stop_transfer(watch);
-    forget(watch);
+    watch_forget(watch);
     start_after(watch, watch->failures ? backoff_ms(watch->failures) : 0);
     watch->failures++;
 }
@@ -257,11 +257,11 @@ static void on_error_event(struct kube_watch *watch, const struct event *event)
     char why[256];
 
     if (event->code == 410) {
-        relist(watch);
+        watch_relist(watch);
         return;
     }
     (void)snprintf(why, sizeof(why), "the server ended it: %s (%u)", event->message, event->code);
-    trouble(watch, why);
+    watch_trouble(watch, why);
 }
 
 static void take_event(struct kube_watch *watch, yyjson_val *root)
@@ -270,7 +270,7 @@ static void take_event(struct kube_watch *watch, yyjson_val *root)
     struct event event;
 
     if (event_read(root, &event, &err) < 0) {
-        trouble(watch, err.text);
+        watch_trouble(watch, err.text);
         return;
     }
     if (event.kind == EVENT_ERROR) {
@@ -291,7 +291,7 @@ static void take_event(struct kube_watch *watch, yyjson_val *root)
 static void take_item(struct kube_watch *watch, yyjson_val *root)
 {
     if (!yyjson_is_obj(yyjson_obj_get(root, "metadata"))) {
-        trouble(watch, "the list has an element without metadata");
+        watch_trouble(watch, "the list has an element without metadata");
         return;
     }
     watch->ops->object(watch->data, KUBE_ADDED, root);
@@ -321,7 +321,7 @@ static void take_envelope(struct kube_watch *watch, yyjson_val *root)
     if (r == 0)
         r = keep_continue(watch, end.continue_token);
     if (r < 0) {
-        trouble(watch, err.text[0] ? err.text : strerror(-r));
+        watch_trouble(watch, err.text[0] ? err.text : strerror(-r));
         return;
     }
     keep_version(watch, end.version);
@@ -333,7 +333,7 @@ static void take_text(struct kube_watch *watch, int what, char *text, size_t len
     yyjson_val *root = read_json(watch, text, len);
 
     if (!root)
-        trouble(watch, "the server sent what is not JSON");
+        watch_trouble(watch, "the server sent what is not JSON");
     else if (what == SPLIT_ENVELOPE)
         take_envelope(watch, root);
     else if (watch->phase == PHASE_PAGES)
@@ -357,36 +357,36 @@ static void on_refusal(struct kube_watch *watch)
     if (refuses_stream(watch)) {
         watch->unstreamed = true;
         stop_transfer(watch);
-        forget(watch);
-        start(watch);
+        watch_forget(watch);
+        watch_start(watch);
         return;
     }
     if (watch->status == 410) {
-        relist(watch);
+        watch_relist(watch);
         return;
     }
     if (watch->status == 401)
         transport_forget_token(kube_client_transport(watch->client));
     kube_describe_failure(watch->status, watch->pending, watch->pending_len, why, sizeof(why));
-    trouble(watch, why);
+    watch_trouble(watch, why);
 }
 
 static void on_page_end(struct kube_watch *watch)
 {
     if (!watch->page_read) {
-        trouble(watch, "the list was cut short");
+        watch_trouble(watch, "the list was cut short");
         return;
     }
     if (clock_now_ns() - watch->started_ns < PAGE_QUICK_MS * NS_PER_MS)
         watch->page = MIN(watch->page * 2, (unsigned)PAGE_MAX);
     stop_transfer(watch);
     if (watch->continue_token) {
-        start(watch);
+        watch_start(watch);
         return;
     }
     complete_list(watch);
     if (!watch->freed && watch->phase == PHASE_WATCH)
-        start(watch);
+        watch_start(watch);
 }
 
 /* The server ends a watch now and then, by the time it was asked for. */
@@ -395,15 +395,15 @@ static void on_watch_end(struct kube_watch *watch)
     bool brief = clock_now_ns() - watch->started_ns < SHORTEST_NS;
 
     if (watch->phase == PHASE_STREAMED_LIST || (brief && !watch->advanced)) {
-        trouble(watch, watch->phase == PHASE_WATCH ? "the watch ended with nothing in it"
-                                                   : "the list was cut short");
+        watch_trouble(watch, watch->phase == PHASE_WATCH ? "the watch ended with nothing in it"
+                                                         : "the list was cut short");
         return;
     }
     stop_transfer(watch);
-    start(watch);
+    watch_start(watch);
 }
 
-static void on_end(struct kube_watch *watch)
+static void watch_on_end(struct kube_watch *watch)
 {
     if (watch->status != 200 && watch->status != 0) {
         on_refusal(watch);
@@ -413,7 +413,7 @@ static void on_end(struct kube_watch *watch)
     if (watch->result == CURLE_OPERATION_TIMEDOUT && watch->phase == PHASE_WATCH)
         watch->result = CURLE_OK;
     if (watch->result != CURLE_OK) {
-        trouble(watch, transfer_reason(&watch->transfer, watch->result));
+        watch_trouble(watch, transfer_reason(&watch->transfer, watch->result));
         return;
     }
     if (watch->phase == PHASE_PAGES)
@@ -439,8 +439,8 @@ static bool take_next(struct kube_watch *watch)
     if (r == SPLIT_MORE)
         return false;
     if (r < 0) {
-        trouble(watch, r == -EFBIG ? "the server sent an object that is too long"
-                                   : "the server sent what is neither a list nor a watch");
+        watch_trouble(watch, r == -EFBIG ? "the server sent an object that is too long"
+                                         : "the server sent what is neither a list nor a watch");
         return false;
     }
     take_text(watch, r, text, text_len);
@@ -464,7 +464,7 @@ static void after_step(struct kube_watch *watch)
         return;
     (void)uv_idle_stop(&watch->step);
     if (watch->ended)
-        on_end(watch);
+        watch_on_end(watch);
 }
 
 static void on_step(uv_idle_t *idle)
@@ -480,7 +480,7 @@ static void on_step(uv_idle_t *idle)
         after_step(watch);
 }
 
-static size_t on_write(struct transfer *transfer, const char *bytes, size_t len)
+static size_t watch_on_write(struct transfer *transfer, const char *bytes, size_t len)
 {
     struct kube_watch *watch = (struct kube_watch *)transfer;
     bool refused = transfer_status(transfer) != 200;
@@ -509,7 +509,7 @@ static size_t on_write(struct transfer *transfer, const char *bytes, size_t len)
     return len;
 }
 
-static void on_done(struct transfer *transfer, CURLcode result)
+static void watch_on_done(struct transfer *transfer, CURLcode result)
 {
     struct kube_watch *watch = (struct kube_watch *)transfer;
 
@@ -520,10 +520,10 @@ static void on_done(struct transfer *transfer, CURLcode result)
     if (watch->status == 200)
         watch->lost_ns = clock_now_ns();
     if (!uv_is_active((uv_handle_t *)&watch->step))
-        on_end(watch);
+        watch_on_end(watch);
 }
 
-static void ask(struct kube_watch *watch)
+static void watch_ask(struct kube_watch *watch)
 {
     CLEANUP(strbuf_deinit) struct strbuf url = STRBUF_INIT(URL_MAX);
     unsigned seconds = watch_seconds();
@@ -546,7 +546,7 @@ static void ask(struct kube_watch *watch)
     if (r == 0)
         r = transfer_start(&watch->transfer, kube_client_transport(watch->client), &spec);
     if (r < 0)
-        trouble(watch, strerror(-r));
+        watch_trouble(watch, strerror(-r));
     else if (watch->phase == PHASE_STREAMED_LIST)
         (void)uv_timer_start(&watch->timer, on_stall, STALL_MS, 0);
 }
@@ -565,10 +565,10 @@ static bool begin_list(struct kube_watch *watch)
     return !watch->freed && watch->begun;
 }
 
-static void start(struct kube_watch *watch)
+static void watch_start(struct kube_watch *watch)
 {
     if (watch->phase == PHASE_WATCH || begin_list(watch))
-        ask(watch);
+        watch_ask(watch);
 }
 
 /* Making and freeing */
@@ -586,7 +586,7 @@ static int escape_into(char **ret_escaped, const char *text)
     return 0;
 }
 
-static void release(struct kube_watch *watch)
+static void watch_release(struct kube_watch *watch)
 {
     split_deinit(&watch->split);
     free(watch->path);
@@ -598,12 +598,12 @@ static void release(struct kube_watch *watch)
     free(watch);
 }
 
-static void on_closed(uv_handle_t *handle)
+static void watch_on_closed(uv_handle_t *handle)
 {
     struct kube_watch *watch = handle->data;
 
     if (--watch->open_handles == 0)
-        release(watch);
+        watch_release(watch);
 }
 
 static int watch_copy(struct kube_watch *watch, const struct kube_watch_spec *spec)
@@ -631,10 +631,10 @@ int kube_watch_new(struct kube_client *client, const struct kube_watch_spec *spe
     watch->client = client;
     watch->ops = ops;
     watch->data = data;
-    watch->transfer.write = on_write;
-    watch->transfer.done = on_done;
+    watch->transfer.write = watch_on_write;
+    watch->transfer.done = watch_on_done;
     if (watch_copy(watch, spec) < 0) {
-        release(watch);
+        watch_release(watch);
         return error_set(err, -ENOMEM, "cannot watch %s: no memory", spec->path);
     }
     (void)uv_idle_init(loop, &watch->step);
@@ -642,7 +642,7 @@ int kube_watch_new(struct kube_client *client, const struct kube_watch_spec *spe
     watch->step.data = watch->timer.data = watch;
     watch->open_handles = 2;
     watch->lost_ns = clock_now_ns();
-    forget(watch);
+    watch_forget(watch);
     start_after(watch, 0);
     *ret_watch = watch;
     return 0;
@@ -654,14 +654,14 @@ void kube_watch_free(struct kube_watch *watch)
         return;
     watch->freed = true;
     transfer_stop(&watch->transfer);
-    uv_close((uv_handle_t *)&watch->step, on_closed);
-    uv_close((uv_handle_t *)&watch->timer, on_closed);
+    uv_close((uv_handle_t *)&watch->step, watch_on_closed);
+    uv_close((uv_handle_t *)&watch->timer, watch_on_closed);
 }
 
 void kube_watch_list_again(struct kube_watch *watch)
 {
     stop_transfer(watch);
-    forget(watch);
+    watch_forget(watch);
     start_after(watch, 0);
 }
 

@@ -293,7 +293,7 @@ static enum pod_phase phase_of(const char *text)
     return POD_PHASE_UNKNOWN;
 }
 
-static int read_status(const struct reading *reading, yyjson_val *object, struct pod *pod)
+static int pod_read_status(const struct reading *reading, yyjson_val *object, struct pod *pod)
 {
     yyjson_val *status;
     const char *phase;
@@ -332,7 +332,7 @@ int pod_read(yyjson_val *object, struct arena *arena, struct pod *ret_pod, struc
     r = read_spec(&reading, object, &pod);
     if (r < 0)
         return r;
-    r = read_status(&reading, object, &pod);
+    r = pod_read_status(&reading, object, &pod);
     if (r < 0)
         return r;
     *ret_pod = pod;

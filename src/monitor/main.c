@@ -74,7 +74,7 @@ struct monitor {
     uv_signal_t signals[2];
 };
 
-static void stop(struct monitor *monitor);
+static void monitor_stop(struct monitor *monitor);
 
 /* Cards, which NVML is asked for in a thread of its own */
 
@@ -158,7 +158,7 @@ static void ask_cards(struct monitor *monitor)
 
 /* Metrics */
 
-static int look(struct monitor *monitor, const struct container_use **ret_uses)
+static int monitor_look(struct monitor *monitor, const struct container_use **ret_uses)
 {
     struct error err = ERROR_INIT;
     int count = containers_look(monitor->containers, clock_now_ns(), ret_uses, &err);
@@ -189,7 +189,7 @@ static struct http_page *write_page(struct monitor *monitor)
 
     if (monitor->cards_ns)
         what.cards_age_s = (double)(clock_now_ns() - monitor->cards_ns) / (double)NS_PER_S;
-    count = look(monitor, &what.uses);
+    count = monitor_look(monitor, &what.uses);
     what.use_count = count > 0 ? (size_t)count : 0;
     export_metrics(&what, &buf);
     if (!buf.failed)
@@ -233,7 +233,7 @@ static void on_look(uv_timer_t *timer)
     const struct container_use *uses;
 
     ask_cards(timer->data);
-    (void)look(timer->data, &uses);
+    (void)monitor_look(timer->data, &uses);
 }
 
 /* Pods */
@@ -295,7 +295,7 @@ static void on_leave(uv_timer_t *timer)
     _exit(EXIT_SUCCESS);
 }
 
-static void stop(struct monitor *monitor)
+static void monitor_stop(struct monitor *monitor)
 {
     if (uv_is_closing((uv_handle_t *)&monitor->signals[0]))
         return;
@@ -314,7 +314,7 @@ static void stop(struct monitor *monitor)
 static void on_signal(uv_signal_t *handle, int number)
 {
     log_info("ending on signal %d", number);
-    stop(handle->data);
+    monitor_stop(handle->data);
 }
 
 static void start_handles(struct monitor *monitor)
@@ -331,7 +331,7 @@ static void start_handles(struct monitor *monitor)
     }
 }
 
-static int start(struct monitor *monitor, struct error *err)
+static int monitor_start(struct monitor *monitor, struct error *err)
 {
     const struct http_options http = {
         .address = monitor->options->address, .routes = routes, .data = monitor};
@@ -347,7 +347,7 @@ static int start(struct monitor *monitor, struct error *err)
     return r;
 }
 
-static int run(const struct options *options)
+static int monitor_run(const struct options *options)
 {
     struct monitor *monitor = calloc(1, sizeof(*monitor));
     struct error err = ERROR_INIT;
@@ -358,11 +358,11 @@ static int run(const struct options *options)
     (void)signal(SIGPIPE, SIG_IGN);
     monitor->options = options;
     start_handles(monitor);
-    r = start(monitor, &err);
+    r = monitor_start(monitor, &err);
     if (r < 0) {
         log_error("%s", err.text);
         monitor->result = r;
-        stop(monitor);
+        monitor_stop(monitor);
     } else {
         log_info("node %s: serving metrics on %s", options->node_name, options->address);
     }
@@ -473,5 +473,5 @@ int main(int argc, char **argv)
         COPY_TEXT(options.node_name, name);
     if (argp_parse(&argp, argc, argv, 0, NULL, &options) != 0)
         return 2;
-    return run(&options) < 0 ? EXIT_FAILURE : EXIT_SUCCESS;
+    return monitor_run(&options) < 0 ? EXIT_FAILURE : EXIT_SUCCESS;
 }

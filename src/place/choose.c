@@ -79,7 +79,7 @@ static size_t find_best(const struct choosing *choosing, size_t count)
 
 /* A heap of positions, the best node on top. */
 
-static void sink(const struct choosing *choosing, uint32_t *heap, size_t count, size_t at)
+static void heap_sink(const struct choosing *choosing, uint32_t *heap, size_t count, size_t at)
 {
     for (;;) {
         size_t child = 2 * at + 1;
@@ -99,13 +99,13 @@ static void sink(const struct choosing *choosing, uint32_t *heap, size_t count, 
     }
 }
 
-static void order_heap(const struct choosing *choosing, uint32_t *heap, size_t count)
+static void heap_order(const struct choosing *choosing, uint32_t *heap, size_t count)
 {
     for (size_t i = count / 2; i-- > 0;)
-        sink(choosing, heap, count, i);
+        heap_sink(choosing, heap, count, i);
 }
 
-static size_t fill_heap(const struct choosing *choosing, size_t count, size_t tried,
+static size_t heap_fill(const struct choosing *choosing, size_t count, size_t tried,
                         uint32_t *ret_heap)
 {
     size_t filled = 0;
@@ -114,7 +114,7 @@ static size_t fill_heap(const struct choosing *choosing, size_t count, size_t tr
         if (i != tried && may_fit(choosing->nodes[i], &choosing->need))
             ret_heap[filled++] = (uint32_t)i;
     }
-    order_heap(choosing, ret_heap, filled);
+    heap_order(choosing, ret_heap, filled);
     return filled;
 }
 
@@ -159,7 +159,7 @@ static size_t thin_out(const struct choosing *choosing, size_t count, const uint
             !has_position(tried, tried_count, i))
             ret_heap[kept++] = (uint32_t)i;
     }
-    order_heap(choosing, ret_heap, kept);
+    heap_order(choosing, ret_heap, kept);
     return kept;
 }
 
@@ -189,7 +189,7 @@ static int try_others(const struct choosing *choosing, size_t count, size_t best
 
     if (!heap)
         return -ENOMEM;
-    left = fill_heap(choosing, count, best, heap);
+    left = heap_fill(choosing, count, best, heap);
     while (left) {
         if (tries == TRIES) {
             left = thin_out(choosing, count, tried, tries, heap);
@@ -203,7 +203,7 @@ static int try_others(const struct choosing *choosing, size_t count, size_t best
             tried[tries] = heap[0];
         tries++;
         heap[0] = heap[--left];
-        sink(choosing, heap, left, 0);
+        heap_sink(choosing, heap, left, 0);
     }
     return PLACE_NO_FIT;
 }

@@ -171,8 +171,8 @@ static struct place_pick pick_of(const struct walk *walk, const struct device *d
 }
 
 /* The most preferred ones, which are last. */
-static void pick(const struct walk *walk, const struct device *devices, const size_t *positions,
-                 size_t count, struct place_decision *decision)
+static void take_picks(const struct walk *walk, const struct device *devices,
+                       const size_t *positions, size_t count, struct place_decision *decision)
 {
     while (decision->pick_count < walk->request->count)
         decision->picks[decision->pick_count++] = pick_of(walk, devices, positions[--count]);
@@ -211,7 +211,7 @@ int place_fit(const struct device *devices, size_t count, const struct request *
     for (size_t i = 0; i < fitting; i++)
         scores[positions[i]] = place_score(&devices[positions[i]], request, 1);
     place_sort(devices, scores, policy->order, positions, fitting);
-    pick(&walk, devices, positions, fitting, ret_decision);
+    take_picks(&walk, devices, positions, fitting, ret_decision);
     return PLACE_FITS;
 }
 

@@ -81,7 +81,7 @@ static int copy_devices(struct fitting *fitting)
     return 0;
 }
 
-static int charge(struct fitting *fitting)
+static int charge_decision(struct fitting *fitting)
 {
     int r = copy_devices(fitting);
 
@@ -91,7 +91,7 @@ static int charge(struct fitting *fitting)
 }
 
 /* Gives back what a container has, as place_charge() took it. */
-static void discharge(struct fitting *fitting, const struct container_devices *devices)
+static void discharge_container(struct fitting *fitting, const struct container_devices *devices)
 {
     for (size_t i = 0; i < devices->count; i++) {
         const struct container_device *device = &devices->items[i];
@@ -168,7 +168,7 @@ static void end_turn(struct fitting *fitting, struct placement *placement, size_
     if (fitting->demand->containers[container].role != CONTAINER_INIT)
         return;
     for (size_t i = 0; i < placement->vendor_count; i++)
-        discharge(fitting, &placement->vendors[i].devices.containers[container]);
+        discharge_container(fitting, &placement->vendors[i].devices.containers[container]);
 }
 
 static int fit_container(struct fitting *fitting, size_t container, struct placement *placement)
@@ -190,7 +190,7 @@ static int fit_container(struct fitting *fitting, size_t container, struct place
         r = record_picks(fitting, request->type, &devices->containers[container]);
         if (r < 0)
             return r;
-        r = charge(fitting);
+        r = charge_decision(fitting);
         if (r < 0)
             return r;
     }

@@ -22,7 +22,7 @@ static void put_back(struct clearing *clearing, const struct place_tenant *tenan
     (void)place_usage_charge(clearing->node.devices, clearing->node.device_count, tenant->usage);
 }
 
-static int try(struct clearing *clearing)
+static int try_demand(struct clearing *clearing)
 {
     struct arena_mark mark = arena_mark(clearing->arena);
     struct placement unused;
@@ -54,7 +54,7 @@ static int reprieve(struct clearing *clearing, struct place_tenant *tenants, siz
         int r;
 
         put_back(clearing, tenant);
-        r = try(clearing);
+        r = try_demand(clearing);
         if (r < 0)
             return r;
         tenant->state = r == PLACE_FITS ? TENANT_STAYS : TENANT_GOES;
@@ -82,6 +82,6 @@ int place_make_room(const struct place_node *node, const struct demand *demand,
         if (tenants[i].state != TENANT_STAYS)
             take_off(&clearing, &tenants[i]);
     }
-    r = try(&clearing);
+    r = try_demand(&clearing);
     return r == PLACE_FITS ? reprieve(&clearing, tenants, count) : r;
 }

@@ -139,7 +139,8 @@ static bool use_instance(struct device *device, const char *uuid, int by)
            instance_use(device, group, number, by);
 }
 
-static size_t change(struct device *devices, size_t count, const struct place_usage *usage, int by)
+static size_t usage_change(struct device *devices, size_t count, const struct place_usage *usage,
+                           int by)
 {
     size_t missing = 0;
 
@@ -161,12 +162,12 @@ static size_t change(struct device *devices, size_t count, const struct place_us
 
 size_t place_usage_charge(struct device *devices, size_t count, const struct place_usage *usage)
 {
-    return change(devices, count, usage, 1);
+    return usage_change(devices, count, usage, 1);
 }
 
 size_t place_usage_discharge(struct device *devices, size_t count, const struct place_usage *usage)
 {
-    return change(devices, count, usage, -1);
+    return usage_change(devices, count, usage, -1);
 }
 
 static bool has_room(const struct device *device, const struct device_usage *wanted)

@@ -32,7 +32,7 @@ static const char *const usual_sockets[] = {
     "/var/snap/microk8s/common/run/containerd.sock",
 };
 
-static void decide(struct plugin *plugin)
+static void gate_decide(struct plugin *plugin)
 {
     struct gate *gate = &plugin->gate;
     struct error why = ERROR_INIT;
@@ -60,7 +60,7 @@ static void decide(struct plugin *plugin)
                          gate->fitness.has_node ? AGAIN_MS : AGAIN_SOON_MS, 0);
 }
 
-static void on_runtime(void *data, const struct grpc_answer *answer)
+static void gate_on_runtime(void *data, const struct grpc_answer *answer)
 {
     struct plugin *plugin = data;
     struct gate *gate = &plugin->gate;
@@ -72,7 +72,7 @@ static void on_runtime(void *data, const struct grpc_answer *answer)
     if (!gate->fitness.has_runtime && !gate->silence_said)
         log_info("the container runtime does not tell of itself: %s", answer->why);
     gate->silence_said = !gate->fitness.has_runtime;
-    decide(plugin);
+    gate_decide(plugin);
 }
 
 static const char *find_socket(char path[static PATH_MAX])
@@ -99,7 +99,7 @@ static void ask_runtime(struct plugin *plugin)
     request.verbose = 1;
     if (socket &&
         grpc_request(plugin->loop, socket, "/runtime.v1.RuntimeService/Status", &request.base,
-                     RUNTIME_TIMEOUT_MS, on_runtime, plugin, &plugin->gate.asking_runtime) < 0)
+                     RUNTIME_TIMEOUT_MS, gate_on_runtime, plugin, &plugin->gate.asking_runtime) < 0)
         log_error("cannot ask the container runtime");
 }
 
@@ -110,7 +110,7 @@ static void copy_member(yyjson_val *object, const char *key, char *to, size_t si
     copy_text(to, size, text ? text : "");
 }
 
-static void on_node(void *data, const struct kube_answer *answer)
+static void gate_on_node(void *data, const struct kube_answer *answer)
 {
     struct plugin *plugin = data;
     struct gate *gate = &plugin->gate;
@@ -131,7 +131,7 @@ static void on_node(void *data, const struct kube_answer *answer)
         plugin_condition_seen(plugin, status);
         yyjson_doc_free(doc);
     }
-    decide(plugin);
+    gate_decide(plugin);
 }
 
 static void ask_node(struct plugin *plugin)
@@ -142,7 +142,7 @@ static void ask_node(struct plugin *plugin)
     if (!kube_escape(plugin->options->node_name, name, sizeof(name)))
         return;
     (void)snprintf(path, sizeof(path), "/api/v1/nodes/%s", name);
-    if (kube_request(plugin->kube, &call, on_node, plugin, &plugin->gate.asking_node) < 0)
+    if (kube_request(plugin->kube, &call, gate_on_node, plugin, &plugin->gate.asking_node) < 0)
         log_error("cannot ask for the node");
 }
 
@@ -154,7 +154,7 @@ void plugin_gate_on_timer(uv_timer_t *timer)
         ask_runtime(plugin);
     if (!plugin->gate.asking_node)
         ask_node(plugin);
-    decide(plugin);
+    gate_decide(plugin);
 }
 
 void plugin_gate_start(struct plugin *plugin)

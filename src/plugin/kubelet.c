@@ -204,7 +204,8 @@ static void on_options(void *data, struct grpc_call *call, const uint8_t *messag
     grpc_call_end(call, GRPC_OK, NULL);
 }
 
-static void on_list(void *data, struct grpc_call *call, const uint8_t *message, size_t len)
+static void on_list_and_watch(void *data, struct grpc_call *call, const uint8_t *message,
+                              size_t len)
 {
     struct kubelet *kubelet = data;
 
@@ -303,7 +304,8 @@ static void on_allocate(void *data, struct grpc_call *call, const uint8_t *messa
     v1beta1__allocate_request__free_unpacked(request, NULL);
 }
 
-static void on_prestart(void *data, struct grpc_call *call, const uint8_t *message, size_t len)
+static void on_prestart_container(void *data, struct grpc_call *call, const uint8_t *message,
+                                  size_t len)
 {
     struct kubelet *kubelet = data;
     V1beta1__PreStartContainerRequest *request;
@@ -350,9 +352,9 @@ static void on_gone(void *data, struct grpc_call *call)
 
 static const struct grpc_method methods[] = {
     {"/v1beta1.DevicePlugin/GetDevicePluginOptions", on_options},
-    {"/v1beta1.DevicePlugin/ListAndWatch", on_list},
+    {"/v1beta1.DevicePlugin/ListAndWatch", on_list_and_watch},
     {"/v1beta1.DevicePlugin/Allocate", on_allocate},
-    {"/v1beta1.DevicePlugin/PreStartContainer", on_prestart},
+    {"/v1beta1.DevicePlugin/PreStartContainer", on_prestart_container},
 };
 
 static const struct grpc_service service = {
@@ -363,7 +365,7 @@ static const struct grpc_service service = {
 
 /* Registration */
 
-static void look(struct kubelet *kubelet);
+static void kubelet_look(struct kubelet *kubelet);
 
 /*
  * When another of us ends, kubelet drops us, too, and calls the cards unhealthy until it is told
@@ -375,7 +377,7 @@ static void on_retry(uv_timer_t *timer)
 
     if (!kubelet->stream_count)
         kubelet->known = 0;
-    look(kubelet);
+    kubelet_look(kubelet);
 }
 
 static void on_registered(void *data, const struct grpc_answer *answer)
@@ -433,7 +435,7 @@ static bool takes_over(void *data)
 }
 
 /* kubelet's is another one by now, or was never: what was handed over ended with it. */
-static int serve(struct kubelet *kubelet, struct error *err)
+static int kubelet_serve(struct kubelet *kubelet, struct error *err)
 {
     struct error why = ERROR_INIT;
 
@@ -462,10 +464,10 @@ static void on_event(uv_fs_event_t *events, const char *name, int what, int stat
     (void)name;
     (void)what;
     if (status == 0)
-        look(events->data);
+        kubelet_look(events->data);
 }
 
-static void look(struct kubelet *kubelet)
+static void kubelet_look(struct kubelet *kubelet)
 {
     struct error err = ERROR_INIT;
     struct stat ours, theirs;
@@ -481,7 +483,7 @@ static void look(struct kubelet *kubelet)
     }
     if (!kubelet->server || lstat(kubelet->path, &ours) < 0) {
         kubelet->known = 0;
-        if (serve(kubelet, &err) < 0) {
+        if (kubelet_serve(kubelet, &err) < 0) {
             log_error("%s", err.text);
             return;
         }
@@ -500,7 +502,7 @@ static void on_look(uv_timer_t *timer)
 
     if (is_silent(kubelet))
         kubelet->known = 0;
-    look(kubelet);
+    kubelet_look(kubelet);
 }
 
 /* Making and freeing */
@@ -574,7 +576,7 @@ int kubelet_new(uv_loop_t *loop, const struct kubelet_config *config, const stru
     if (r == 0)
         read_held(kubelet);
     if (r == 0)
-        r = serve(kubelet, err);
+        r = kubelet_serve(kubelet, err);
     if (r < 0) {
         free_held(kubelet);
         free(kubelet);
@@ -590,7 +592,7 @@ int kubelet_new(uv_loop_t *loop, const struct kubelet_config *config, const stru
     return 0;
 }
 
-static void on_closed(uv_handle_t *handle)
+static void kubelet_on_closed(uv_handle_t *handle)
 {
     struct kubelet *kubelet = handle->data;
 
@@ -602,7 +604,7 @@ static void on_closed(uv_handle_t *handle)
 }
 
 /* Another of us has our place: what kubelet has of us must not end with us. */
-static void hand_over(struct kubelet *kubelet)
+static void give_streams(struct kubelet *kubelet)
 {
     struct stat st;
     int fds[HANDOVER_MAX + STREAMS_MAX], r;
@@ -625,12 +627,12 @@ void kubelet_free(struct kubelet *kubelet)
 {
     if (!kubelet || kubelet->closing)
         return;
-    hand_over(kubelet);
+    give_streams(kubelet);
     kubelet->closing = true;
     grpc_request_cancel(kubelet->registering);
     grpc_server_free(kubelet->server);
     handover_free(kubelet->handover);
-    uv_close((uv_handle_t *)&kubelet->events, on_closed);
-    uv_close((uv_handle_t *)&kubelet->look, on_closed);
-    uv_close((uv_handle_t *)&kubelet->retry, on_closed);
+    uv_close((uv_handle_t *)&kubelet->events, kubelet_on_closed);
+    uv_close((uv_handle_t *)&kubelet->look, kubelet_on_closed);
+    uv_close((uv_handle_t *)&kubelet->retry, kubelet_on_closed);
 }

@@ -271,7 +271,7 @@ static void note_node(struct plugin *plugin, const char *uid)
     plugin_capacity_write(plugin);
 }
 
-static void on_node(void *data, enum kube_event event, yyjson_val *object)
+static void plugin_on_node(void *data, enum kube_event event, yyjson_val *object)
 {
     yyjson_val *metadata = yyjson_obj_get(object, "metadata");
     yyjson_val *annotations = yyjson_obj_get(metadata, "annotations");
@@ -292,13 +292,14 @@ static void on_node_complete(void *data)
 
 static const struct kube_watch_ops node_ops = {
     .begin = on_node_begin,
-    .object = on_node,
+    .object = plugin_on_node,
     .complete = on_node_complete,
 };
 
 /* kubelet */
 
-static void on_prestart(void *data, struct grpc_call *call, const char *const *ids, size_t count)
+static void plugin_on_prestart(void *data, struct grpc_call *call, const char *const *ids,
+                               size_t count)
 {
     prestart_begin(data, call, ids, count);
 }
@@ -323,7 +324,7 @@ static void on_ready(void *data, bool is_ready)
 }
 
 static const struct kubelet_ops kubelet_ops = {
-    .prestart = on_prestart,
+    .prestart = plugin_on_prestart,
     .gone = on_call_gone,
     .ready = on_ready,
 };
@@ -395,7 +396,7 @@ static int make_driver(struct plugin *plugin, struct error *err)
     return plugin->driver ? 0 : error_set(err, -ENOMEM, "no memory");
 }
 
-static int install(struct plugin *plugin, struct error *err)
+static int plugin_install(struct plugin *plugin, struct error *err)
 {
     struct error why = ERROR_INIT;
     char library[PATH_MAX];
@@ -418,13 +419,14 @@ static int install(struct plugin *plugin, struct error *err)
 static int watch_api(struct plugin *plugin, struct error *err)
 {
     CLEANUP(kube_config_freep) struct kube_config *config = NULL;
-    char on_node[512], node_name[512];
-    struct kube_watch_spec pods = {.path = "/api/v1/pods", .field_selector = on_node};
+    char plugin_on_node[512], node_name[512];
+    struct kube_watch_spec pods = {.path = "/api/v1/pods", .field_selector = plugin_on_node};
     struct kube_watch_spec node = {
         .path = "/api/v1/nodes", .field_selector = node_name, .metadata_only = true};
     int r;
 
-    (void)snprintf(on_node, sizeof(on_node), "spec.nodeName=%s", plugin->options->node_name);
+    (void)snprintf(plugin_on_node, sizeof(plugin_on_node), "spec.nodeName=%s",
+                   plugin->options->node_name);
     (void)snprintf(node_name, sizeof(node_name), "metadata.name=%s", plugin->options->node_name);
     r = kube_config_load(plugin->options->kubeconfig, &config, err);
     if (r == 0)
@@ -453,7 +455,7 @@ void plugin_serve(struct plugin *plugin)
         use_cards(plugin, &plugin->cards);
 }
 
-static void stop(struct plugin *plugin)
+static void plugin_stop(struct plugin *plugin)
 {
     if (plugin->ending)
         return;
@@ -484,7 +486,7 @@ static void on_finish(uv_timer_t *timer)
 
     if (plugin->prestarts && uv_now(plugin->loop) < plugin->finish_until_ms)
         return;
-    stop(plugin);
+    plugin_stop(plugin);
 }
 
 static void on_signal(uv_signal_t *handle, int number)
@@ -525,7 +527,7 @@ static void start_signals(struct plugin *plugin)
         (void)uv_signal_start(&plugin->signals[i], on_signal, numbers[i]);
 }
 
-static int adopt(struct plugin *plugin, struct error *err)
+static int adopt_pods(struct plugin *plugin, struct error *err)
 {
     plugin->pods = pods_new(plugin->options->node_name, plugin->config.priority_name);
     if (!plugin->pods)
@@ -534,7 +536,7 @@ static int adopt(struct plugin *plugin, struct error *err)
     return 0;
 }
 
-static int start(struct plugin *plugin, struct error *err)
+static int plugin_start(struct plugin *plugin, struct error *err)
 {
     int r;
 
@@ -542,9 +544,9 @@ static int start(struct plugin *plugin, struct error *err)
     if (r == 0)
         r = open_cards(plugin, err);
     if (r == 0)
-        r = install(plugin, err);
+        r = plugin_install(plugin, err);
     if (r == 0)
-        r = adopt(plugin, err);
+        r = adopt_pods(plugin, err);
     if (r == 0)
         r = watch_api(plugin, err);
     if (r == 0)
@@ -552,7 +554,7 @@ static int start(struct plugin *plugin, struct error *err)
     return r;
 }
 
-static void release(struct plugin *plugin)
+static void plugin_free(struct plugin *plugin)
 {
     pods_free(plugin->pods);
     nvml_close(plugin->nvml);
@@ -575,16 +577,16 @@ int plugin_run(const struct plugin_options *options)
     plugin->loop = &loop;
     plugin->options = options;
     start_timers(plugin);
-    r = start(plugin, &err);
+    r = plugin_start(plugin, &err);
     if (r < 0) {
         log_error("%s", err.text);
-        stop(plugin);
+        plugin_stop(plugin);
     } else {
         start_signals(plugin);
         log_info("node %s: %zu cards", options->node_name, plugin->cards.count);
     }
     (void)uv_run(&loop, UV_RUN_DEFAULT);
     (void)uv_loop_close(&loop);
-    release(plugin);
+    plugin_free(plugin);
     return r;
 }

@@ -186,7 +186,7 @@ static int copy_containers(struct node_pod *pod, const struct pod *from, const c
     return 0;
 }
 
-static const char *annotation(const struct pod *pod, const char *key)
+static const char *annotation_of(const struct pod *pod, const char *key)
 {
     const char *value = text_pairs_get(&pod->annotations, key);
 
@@ -196,18 +196,18 @@ static const char *annotation(const struct pod *pod, const char *key)
 static int copy_pod(struct node_pod *pod, const struct pod *from, const struct pods *pods)
 {
     const char *node = pods->node;
-    bool ours = strcmp(annotation(from, KEY_NODE), node) == 0;
+    bool ours = strcmp(annotation_of(from, KEY_NODE), node) == 0;
     const char *label = text_pairs_get(&from->labels, KEY_NODE);
 
     pod->namespace = strdup(from->namespace);
     pod->name = strdup(from->name);
     pod->uid = strdup(from->uid);
-    pod->allocated = strdup(ours ? annotation(from, NVIDIA_ALLOCATED_KEY) : "");
+    pod->allocated = strdup(ours ? annotation_of(from, NVIDIA_ALLOCATED_KEY) : "");
     if (!pod->namespace || !pod->name || !pod->uid || !pod->allocated)
         return -ENOMEM;
-    pod->to_allocate = strchr(annotation(from, NVIDIA_TO_ALLOCATE_KEY), ',') != NULL;
+    pod->to_allocate = strchr(annotation_of(from, NVIDIA_TO_ALLOCATE_KEY), ',') != NULL;
     pod->labelled = label && strcmp(label, node) == 0;
-    pod->phase_success = strcmp(annotation(from, KEY_BIND_PHASE), BIND_PHASE_SUCCESS) == 0;
+    pod->phase_success = strcmp(annotation_of(from, KEY_BIND_PHASE), BIND_PHASE_SUCCESS) == 0;
     pod->over = pod_is_over(from);
     pod->deleting = from->deleting;
     return copy_containers(pod, from, pods->priority_name);
@@ -249,7 +249,7 @@ int pod_keep(struct node_pod *pod, const char *allocated)
 }
 
 /* What is known of an earlier reading. */
-static void inherit(struct node_pod *pod, struct node_pod *before)
+static void pod_inherit(struct node_pod *pod, struct node_pod *before)
 {
     pod->confirmed |= before->confirmed;
     if (before->final) {
@@ -303,7 +303,7 @@ int pods_put(struct pods *pods, yyjson_val *object, bool from_watch, struct node
     entry->pod.list = pods->list;
     before = entry_find(pods, entry->pod.uid);
     if (before) {
-        inherit(&entry->pod, &before->pod);
+        pod_inherit(&entry->pod, &before->pod);
         entry_remove(pods, before);
     }
     entry->pod.final = entry->pod.final || names_devices(&entry->pod);

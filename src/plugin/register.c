@@ -15,7 +15,7 @@ enum {
 
 #define BEHIND_NS NS_PER_S
 
-static void on_patched(void *data, const struct kube_answer *answer)
+static void register_on_patched(void *data, const struct kube_answer *answer)
 {
     struct plugin *plugin = data;
     struct registration *registration = &plugin->registration;
@@ -30,7 +30,7 @@ static void on_patched(void *data, const struct kube_answer *answer)
              plugin->cards.count);
 }
 
-static int send_patch(struct plugin *plugin)
+static int register_patch(struct plugin *plugin)
 {
     CLEANUP(strbuf_deinit) struct strbuf patch = STRBUF_INIT(PATCH_MAX);
     struct registration *registration = &plugin->registration;
@@ -47,7 +47,7 @@ static int send_patch(struct plugin *plugin)
     call.body_len = patch.len;
     free(registration->sent);
     registration->sent = strdup(registration->wanted);
-    return kube_request(plugin->kube, &call, on_patched, plugin, &registration->request);
+    return kube_request(plugin->kube, &call, register_on_patched, plugin, &registration->request);
 }
 
 /* Others write to the Node, too: what the watch brings may be from before our own write. */
@@ -85,7 +85,7 @@ void plugin_register(struct plugin *plugin)
     if (r == 0 && is_behind(registration))
         return; /* looked at again with the cards */
     if (r == 0)
-        r = send_patch(plugin);
+        r = register_patch(plugin);
     if (r < 0)
         log_error("cannot write the node's devices: %s", strerror(-r));
 }

@@ -26,7 +26,7 @@ enum {
 
 /* What the watches bring. */
 
-static void note(int r, const char *kind, const char *name, const struct error *err)
+static void log_unread(int r, const char *kind, const char *name, const struct error *err)
 {
     if (r < 0)
         log_warn("%s %s can't be read: %s", kind, name, err->text[0] ? err->text : strerror(-r));
@@ -76,7 +76,7 @@ static void take_node(void *data, enum kube_event event, yyjson_val *object)
         cluster_keep(scheduler->cluster, CLUSTER_NODES, name);
     else
         r = cluster_set_node(scheduler->cluster, &node, &err);
-    note(r, "node", name, &err);
+    log_unread(r, "node", name, &err);
 }
 
 static void begin_pods(void *data)
@@ -110,7 +110,7 @@ static void take_pod(void *data, enum kube_event event, yyjson_val *object)
         cluster_keep(scheduler->cluster, CLUSTER_PODS, uid);
     else
         r = cluster_set_pod(scheduler->cluster, &pod, &err);
-    note(r, "pod", wire_text(metadata, "name"), &err);
+    log_unread(r, "pod", wire_text(metadata, "name"), &err);
 }
 
 static const struct kube_watch_ops node_ops = {
@@ -307,7 +307,7 @@ static int connect_kube(struct scheduler *scheduler, struct error *err)
     return scheduler->events ? 0 : error_set(err, -ENOMEM, "out of memory");
 }
 
-static int watch(struct scheduler *scheduler, struct error *err)
+static int start_watches(struct scheduler *scheduler, struct error *err)
 {
     const struct kube_watch_spec nodes = {
         .path = "/api/v1/nodes",
@@ -332,7 +332,7 @@ static int watch(struct scheduler *scheduler, struct error *err)
     return kube_watch_new(scheduler->kube, &pods, &pod_ops, scheduler, &scheduler->pods, err);
 }
 
-static int serve(struct scheduler *scheduler, struct error *err)
+static int start_servers(struct scheduler *scheduler, struct error *err)
 {
     const struct options *options = &scheduler->options;
     const struct http_options server = {
@@ -376,7 +376,7 @@ static void start_clocks(struct scheduler *scheduler)
     (void)uv_timer_start(&scheduler->tick, on_tick, TICK_MS, TICK_MS);
 }
 
-static int start(struct scheduler *scheduler, struct error *err)
+static int scheduler_start(struct scheduler *scheduler, struct error *err)
 {
     int r;
 
@@ -384,9 +384,9 @@ static int start(struct scheduler *scheduler, struct error *err)
     if (r == 0)
         r = connect_kube(scheduler, err);
     if (r == 0)
-        r = serve(scheduler, err);
+        r = start_servers(scheduler, err);
     if (r == 0)
-        r = watch(scheduler, err);
+        r = start_watches(scheduler, err);
     if (r == 0)
         r = leader_start(scheduler, err);
     return r;
@@ -427,7 +427,7 @@ int main(int argc, char **argv)
         return 1;
 
     start_clocks(&scheduler);
-    r = start(&scheduler, &err);
+    r = scheduler_start(&scheduler, &err);
     if (r < 0)
         log_error("%s", err.text[0] ? err.text : strerror(-r));
     else if (!scheduler.stopping)

@@ -93,8 +93,8 @@ static int parse_ms(const char *text, unsigned *ret_ms)
     return *ret_ms >= BIND_TIMEOUT_MIN_MS && *ret_ms <= BIND_TIMEOUT_MAX_MS ? 0 : -1;
 }
 
-static error_t set(const struct row *row, const char *argument, struct options *options,
-                   struct argp_state *state)
+static error_t set_row(const struct row *row, const char *argument, struct options *options,
+                       struct argp_state *state)
 {
     char *field = (char *)options + row->offset;
 
@@ -131,12 +131,12 @@ static void check_policy(const char *name, const char *policy, struct argp_state
         argp_error(state, "--%s=%s: neither binpack nor spread", name, policy);
 }
 
-static error_t parse(int key, char *argument, struct argp_state *state)
+static error_t parse_option(int key, char *argument, struct argp_state *state)
 {
     struct options *options = state->input;
 
     if (key >= KEY_FIRST && key < KEY_FIRST + (int)ARRAY_SIZE(rows))
-        return set(&rows[key - KEY_FIRST], argument, options, state);
+        return set_row(&rows[key - KEY_FIRST], argument, options, state);
     if (key == 'v')
         return set_verbosity(argument, options, state);
     if (key == ARGP_KEY_ARG)
@@ -161,7 +161,7 @@ void options_parse(int argc, char **argv, struct options *ret_options)
     struct argp_option list[ARRAY_SIZE(rows) + 2] = {0};
     struct argp argp = {
         .options = list,
-        .parser = parse,
+        .parser = parse_option,
         .doc = "Chooses nodes and devices for pods: kube-scheduler's extender, and the webhook "
                "that makes pods ready for it.",
     };

@@ -24,7 +24,7 @@ struct policy_question {
     int64_t again_ns; /* not before */
 };
 
-static void on_answer(void *data, const struct kube_answer *answer)
+static void on_policy(void *data, const struct kube_answer *answer)
 {
     struct policy_question *question = data;
 
@@ -42,7 +42,7 @@ static void on_answer(void *data, const struct kube_answer *answer)
     }
 }
 
-static void ask(struct policy_question *question)
+static void ask_for_policy(struct policy_question *question)
 {
     const struct kube_call call = {
         .method = KUBE_GET,
@@ -50,7 +50,7 @@ static void ask(struct policy_question *question)
         .accept = KUBE_METADATA_ONLY,
     };
 
-    if (kube_request(question->scheduler->kube, &call, on_answer, question, NULL) == 0)
+    if (kube_request(question->scheduler->kube, &call, on_policy, question, NULL) == 0)
         question->waiting = true;
     else
         question->again_ns = clock_now_ns() + NS_PER_S;
@@ -63,7 +63,7 @@ bool policies_in_force(struct scheduler *scheduler)
 
     while (!question.known && !scheduler->stopping) {
         if (!question.waiting && clock_now_ns() >= question.again_ns)
-            ask(&question);
+            ask_for_policy(&question);
         (void)uv_run(&scheduler->loop, UV_RUN_ONCE);
     }
     return question.in_force;

@@ -23,7 +23,7 @@ struct question {
     char uid[];
 };
 
-static void on_pod(void *data, const struct kube_answer *answer)
+static void unseen_on_pod(void *data, const struct kube_answer *answer)
 {
     struct question *question = data;
     struct scheduler *scheduler = question->scheduler;
@@ -39,7 +39,7 @@ static void on_pod(void *data, const struct kube_answer *answer)
 }
 
 /* Not asked now, it is asked about again half a minute later. */
-static void ask(struct scheduler *scheduler, const struct cluster_pod_name *unseen)
+static void ask_about(struct scheduler *scheduler, const struct cluster_pod_name *unseen)
 {
     struct question *question = malloc(sizeof(*question) + strlen(unseen->uid) + 1);
     char path[KUBE_PATH_SIZE];
@@ -52,7 +52,7 @@ static void ask(struct scheduler *scheduler, const struct cluster_pod_name *unse
         return;
     question->scheduler = scheduler;
     strcpy(question->uid, unseen->uid);
-    if (!call.path || kube_request(scheduler->kube, &call, on_pod, question, NULL) < 0)
+    if (!call.path || kube_request(scheduler->kube, &call, unseen_on_pod, question, NULL) < 0)
         free(question);
     else
         DL_APPEND(scheduler->questions, question);
@@ -66,7 +66,7 @@ void ask_about_unseen(struct scheduler *scheduler)
     count = cluster_unseen(scheduler->cluster, clock_now_ns(), scheduler->request_arena, pods,
                            ASKED_MAX);
     for (size_t i = 0; i < count; i++)
-        ask(scheduler, &pods[i]);
+        ask_about(scheduler, &pods[i]);
     arena_reset(scheduler->request_arena);
 }
 

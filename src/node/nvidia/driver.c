@@ -163,7 +163,8 @@ static int is_library(const struct dirent *entry)
     return 0;
 }
 
-static int add_mount(struct driver *driver, const char *host_path, const char *container_path)
+static int driver_add_mount(struct driver *driver, const char *host_path,
+                            const char *container_path)
 {
     static const char *options[] = {"ro", "nosuid", "nodev", "bind"};
     struct cdi_mount *mounts = driver->root_edits.mounts.items;
@@ -184,7 +185,7 @@ static int add_library(struct driver *driver, const char *folder, const char *na
     int r = 0;
 
     for (size_t i = 0; i < ARRAY_SIZE(inside) && r == 0; i++)
-        r = add_mount(driver, path, arena_printf(driver->arena, "%s/%s", inside[i], name));
+        r = driver_add_mount(driver, path, arena_printf(driver->arena, "%s/%s", inside[i], name));
     return r;
 }
 
@@ -223,16 +224,16 @@ static int read_root(struct driver *driver)
                          driver->config.root);
     (void)snprintf(path, sizeof(path), "%s/usr/bin/nvidia-smi", driver->config.seen_root);
     if (r == 0 && access(path, F_OK) == 0)
-        r = add_mount(driver,
-                      arena_printf(driver->arena, "%s/usr/bin/nvidia-smi", driver->config.root),
-                      "/usr/bin/nvidia-smi");
+        r = driver_add_mount(
+            driver, arena_printf(driver->arena, "%s/usr/bin/nvidia-smi", driver->config.root),
+            "/usr/bin/nvidia-smi");
     driver->has_root = r == 0;
     return r;
 }
 
 /* Looking */
 
-static void forget(struct driver *driver)
+static void forget_spec(struct driver *driver)
 {
     arena_reset(driver->arena);
     driver->count = 0;
@@ -254,7 +255,7 @@ int driver_look(struct driver *driver, struct error *err)
 
     each_file(driver, add_identity, &seen);
     if (seen != driver->seen || driver->problem) {
-        forget(driver);
+        forget_spec(driver);
         each_file(driver, read_one, driver);
         if (!driver->count && !driver->problem && driver->config.root)
             driver->problem = read_root(driver);

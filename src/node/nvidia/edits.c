@@ -160,8 +160,8 @@ static bool is_our_path(const char *path)
            (strncmp(path, CONTAINER_FOLDER, len) == 0 && (!path[len] || path[len] == '/'));
 }
 
-static void add_mount(struct strbuf *spec, const char *host_path, const char *container_path,
-                      bool writable)
+static void edits_add_mount(struct strbuf *spec, const char *host_path, const char *container_path,
+                            bool writable)
 {
     cdi_add_separator(spec);
     strbuf_add(spec, "{\"hostPath\":");
@@ -182,14 +182,14 @@ static void add_mounts(const struct node_host *host, const struct container_gran
         spec->failed = true;
         return;
     }
-    add_mount(spec, host->library, CONTAINER_FOLDER "/libvgpu.so", false);
+    edits_add_mount(spec, host->library, CONTAINER_FOLDER "/libvgpu.so", false);
     (void)snprintf(path, sizeof(path), "%s/limits", folder);
-    add_mount(spec, path, CONTAINER_FOLDER "/limits", false);
+    edits_add_mount(spec, path, CONTAINER_FOLDER "/limits", false);
     (void)snprintf(path, sizeof(path), "%s/%s", folder, grant->region);
     (void)snprintf(inside, sizeof(inside), CONTAINER_FOLDER "/%s", grant->region);
-    add_mount(spec, path, inside, true);
+    edits_add_mount(spec, path, inside, true);
     (void)snprintf(path, sizeof(path), "%s/ld.so.preload", host->hook_path);
-    add_mount(spec, path, "/etc/ld.so.preload", false);
+    edits_add_mount(spec, path, "/etc/ld.so.preload", false);
 }
 
 /* As the NVIDIA runtime mounts the real driver's. */
@@ -201,9 +201,9 @@ static void add_sim_mounts(const struct node_host *host, struct strbuf *spec)
     for (size_t i = 0; i < ARRAY_SIZE(names); i++) {
         (void)snprintf(path, sizeof(path), "%s/%s", host->sim_folder, names[i]);
         (void)snprintf(inside, sizeof(inside), DRIVER_LIBRARY_FOLDER "/%s", names[i]);
-        add_mount(spec, path, inside, false);
+        edits_add_mount(spec, path, inside, false);
     }
-    add_mount(spec, host->sim_machine, CONTAINER_FOLDER "/machine", true);
+    edits_add_mount(spec, host->sim_machine, CONTAINER_FOLDER "/machine", true);
 }
 
 /* In a pod the host's root is mounted somewhere. */
@@ -324,7 +324,7 @@ int edits_spec(const struct node_host *host, const struct container_grant *grant
     return spec->failed ? -ENOMEM : 0;
 }
 
-static int keep(char *to, size_t size, const char *text)
+static int keep_text(char *to, size_t size, const char *text)
 {
     if (!text || !*text || strlen(text) >= size || strchr(text, '/'))
         return -EINVAL;
@@ -358,11 +358,12 @@ int edits_read_spec(const char *text, size_t len, struct spec_owner *ret_owner)
     int r = -EINVAL;
 
     if (kind && strcmp(kind, CDI_KIND) == 0)
-        r = keep(owner.name, sizeof(owner.name), yyjson_get_str(yyjson_obj_get(device, "name")));
+        r = keep_text(owner.name, sizeof(owner.name),
+                      yyjson_get_str(yyjson_obj_get(device, "name")));
     if (r == 0)
-        r = keep(owner.pod_uid, sizeof(owner.pod_uid), find_env(env, ENV_POD));
+        r = keep_text(owner.pod_uid, sizeof(owner.pod_uid), find_env(env, ENV_POD));
     if (r == 0)
-        r = keep(owner.container, sizeof(owner.container), find_env(env, ENV_CONTAINER));
+        r = keep_text(owner.container, sizeof(owner.container), find_env(env, ENV_CONTAINER));
     if (r == 0)
         *ret_owner = owner;
     yyjson_doc_free(doc);

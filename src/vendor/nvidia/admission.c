@@ -47,8 +47,8 @@ static int add_number_edit(const struct mutation *mutation, enum edit_kind kind,
 
 /* Checks. */
 
-static int refuse(const struct mutation *mutation, const char *list,
-                  const struct resource *resource, const char *why, struct error *err)
+static int refuse_amount(const struct mutation *mutation, const char *list,
+                         const struct resource *resource, const char *why, struct error *err)
 {
     size_t init_count = mutation->pod->init_count, position = mutation->position;
     bool init = position < init_count;
@@ -63,11 +63,11 @@ static int check_resource(const struct mutation *mutation, const char *list,
                           const struct resource *resource, int64_t max, struct error *err)
 {
     if (resource->quantity.value < 0)
-        return refuse(mutation, list, resource, "negative", err);
+        return refuse_amount(mutation, list, resource, "negative", err);
     if (resource->quantity.form == QUANTITY_FRACTION)
-        return refuse(mutation, list, resource, "not a whole number", err);
+        return refuse_amount(mutation, list, resource, "not a whole number", err);
     if (resource->quantity.form != QUANTITY_WHOLE || resource->quantity.value > max)
-        return refuse(mutation, list, resource, "more than can be counted", err);
+        return refuse_amount(mutation, list, resource, "more than can be counted", err);
     return 0;
 }
 
@@ -87,12 +87,12 @@ static int check_percentage(const struct mutation *mutation, const char *list,
     if (!percent)
         return 0;
     if (percent->quantity.value > 100)
-        return refuse(mutation, list, percent, "more than 100", err);
+        return refuse_amount(mutation, list, percent, "more than 100", err);
     if (percent->quantity.value == 0 &&
         !is_above_zero(container_resource(mutation->container, config->memory_name)))
-        return refuse(mutation, list, percent,
-                      "no share of a card's memory; without this field it is the whole card's",
-                      err);
+        return refuse_amount(
+            mutation, list, percent,
+            "no share of a card's memory; without this field it is the whole card's", err);
     return 0;
 }
 
@@ -129,12 +129,12 @@ static int check_amounts(const struct mutation *mutation, struct error *err)
 
 /* Changes, in the order in which they show. */
 
-static const struct resource *limit(const struct mutation *mutation, const char *name)
+static const struct resource *limit_of(const struct mutation *mutation, const char *name)
 {
     return resource_find(&mutation->container->limits, name);
 }
 
-static const struct resource *asked(const struct mutation *mutation, const char *name)
+static const struct resource *asked_for(const struct mutation *mutation, const char *name)
 {
     return container_resource(mutation->container, name);
 }
@@ -143,9 +143,9 @@ static bool names_ours(const struct mutation *mutation)
 {
     const struct nvidia_config *config = mutation->config;
 
-    return asked(mutation, config->count_name) || asked(mutation, config->memory_name) ||
-           asked(mutation, config->memory_percent_name) || asked(mutation, config->cores_name) ||
-           asked(mutation, config->priority_name);
+    return asked_for(mutation, config->count_name) || asked_for(mutation, config->memory_name) ||
+           asked_for(mutation, config->memory_percent_name) ||
+           asked_for(mutation, config->cores_name) || asked_for(mutation, config->priority_name);
 }
 
 /* A container's priority is what it asks for as a resource, which a quota can count. A variable of
@@ -170,7 +170,7 @@ static int drop_priorities(const struct mutation *mutation)
 
 static int pass_priority(const struct mutation *mutation)
 {
-    const struct resource *priority = limit(mutation, mutation->config->priority_name);
+    const struct resource *priority = limit_of(mutation, mutation->config->priority_name);
     int r = names_ours(mutation) ? drop_priorities(mutation) : 0;
 
     if (r < 0 || !priority)
@@ -192,11 +192,11 @@ static int add_count(const struct mutation *mutation, bool *has)
 {
     const struct nvidia_config *config = mutation->config;
 
-    *has = limit(mutation, config->count_name) != NULL;
+    *has = limit_of(mutation, config->count_name) != NULL;
     if (*has || config->default_count <= 0)
         return 0;
-    if (!limit(mutation, config->cores_name) && !limit(mutation, config->memory_name) &&
-        !limit(mutation, config->memory_percent_name))
+    if (!limit_of(mutation, config->cores_name) && !limit_of(mutation, config->memory_name) &&
+        !limit_of(mutation, config->memory_percent_name))
         return 0;
     *has = true;
     return add_number_edit(mutation, EDIT_LIMIT, config->count_name, config->default_count);
@@ -206,20 +206,21 @@ static int add_count(const struct mutation *mutation, bool *has)
 static bool wants_whole_card(const struct mutation *mutation)
 {
     const struct nvidia_config *config = mutation->config;
-    const struct resource *percent = asked(mutation, config->memory_percent_name);
+    const struct resource *percent = asked_for(mutation, config->memory_percent_name);
 
     if (percent)
         return percent->quantity.value == 100;
-    return !asked(mutation, config->memory_name);
+    return !asked_for(mutation, config->memory_name);
 }
 
 static int add_cores(const struct mutation *mutation, bool *has)
 {
     const struct nvidia_config *config = mutation->config;
 
-    if (!*has && !asked(mutation, config->count_name))
+    if (!*has && !asked_for(mutation, config->count_name))
         return 0;
-    if (!*config->cores_name || asked(mutation, config->cores_name) || !wants_whole_card(mutation))
+    if (!*config->cores_name || asked_for(mutation, config->cores_name) ||
+        !wants_whole_card(mutation))
         return 0;
     *has = true;
     return add_edit(mutation, EDIT_LIMIT, config->cores_name, WHOLE_CARD_CORES);

@@ -242,7 +242,7 @@ static int read_request(const struct vendor_instance *instance, const struct pod
 
 /* Devices of a node. */
 
-static unsigned natural(int32_t value)
+static unsigned not_negative(int32_t value)
 {
     return value > 0 ? (unsigned)value : 0;
 }
@@ -277,9 +277,9 @@ static void fill_device(const struct registered_device *registered, struct devic
         .index = (unsigned)registered->index,
         .numa_node = (int)MAX(MIN(registered->numa, (int64_t)INT32_MAX), (int64_t)-1),
         .healthy = registered->health,
-        .memory_bytes = natural(registered->devmem) * MIB,
-        .cores = natural(registered->devcore),
-        .slots = natural(registered->count),
+        .memory_bytes = not_negative(registered->devmem) * MIB,
+        .cores = not_negative(registered->devcore),
+        .slots = not_negative(registered->count),
     };
     COPY_TEXT(ret_device->uuid, registered->id);
     COPY_TEXT(ret_device->model, registered->type);
@@ -337,7 +337,7 @@ struct filling {
     struct error *err;
 };
 
-static void tell(struct filling *filling, size_t position, const char *id, const char *wrong)
+static void tell_mended(struct filling *filling, size_t position, const char *id, const char *wrong)
 {
     if (!filling->mended)
         (void)error_set(filling->err, 0, "device %zu (\"%.64s\") %s", position, id, wrong);
@@ -355,7 +355,7 @@ static void add_device(struct filling *filling, size_t position,
     if (!wrong && is_listed(filling->devices, filling->count, registered->id))
         wrong = "is listed twice";
     if (wrong) {
-        tell(filling, position, registered->id, wrong);
+        tell_mended(filling, position, registered->id, wrong);
         return;
     }
     fill_device(registered, device);
@@ -366,7 +366,7 @@ static void add_device(struct filling *filling, size_t position,
     wrong = check_sense(registered);
     if (!wrong)
         return;
-    tell(filling, position, registered->id, wrong);
+    tell_mended(filling, position, registered->id, wrong);
     device->healthy = false;
 }
 
