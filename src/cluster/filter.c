@@ -107,7 +107,7 @@ static int write_placement(const struct cluster *cluster, const struct pod *pod,
     }
     for (size_t i = 0; i < placement->vendor_count; i++) {
         const struct vendor_instance *instance =
-            vendor_find(cluster->options.vendors, placement->vendors[i].word);
+            vendor_find(cluster->options.vendors, placement->vendors[i].common_word);
         int r;
 
         r = vendor_write_annotations(instance, &placement->vendors[i].devices, arena,

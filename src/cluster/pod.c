@@ -128,7 +128,7 @@ struct grant *pod_take_back(struct cluster *cluster, struct cluster_pod *pod)
 /* What a pod's annotations say. The text tells whether they changed. */
 struct reading {
     const char *node;
-    struct text_pairs texts; /* a vendor's word, its annotation */
+    struct text_pairs texts; /* a vendor's common word, its annotation */
     const char *roles;
     char *text;
 };
@@ -174,8 +174,8 @@ static int read_annotations(const struct cluster *cluster, const struct pod *pod
 
         if (!text || !text[0])
             continue;
-        texts[read->texts.count++] = (struct text_pair){instance->word, text};
-        read->text = arena_printf(arena, "%s\n%s %s", read->text, instance->word, text);
+        texts[read->texts.count++] = (struct text_pair){instance->common_word, text};
+        read->text = arena_printf(arena, "%s\n%s %s", read->text, instance->common_word, text);
     }
     return read->text ? 0 : -ENOMEM;
 }

@@ -64,7 +64,7 @@ const char *node_devices_encode_text(const struct registered_devices *devices, s
 /* A part of a device that one container was given. */
 struct container_device {
     const char *uuid;
-    const char *type; /* the vendor's word */
+    const char *type; /* the vendor's common word */
     int32_t memory_mib;
     int32_t cores;
 };

@@ -26,7 +26,7 @@ struct type_memo {
 };
 
 struct request {
-    const char *type;        /* the vendor's word, "NVIDIA" */
+    const char *type;        /* the vendor's common word, "NVIDIA" */
     unsigned count;          /* devices; the amounts below are of each */
     uint64_t memory_bytes;   /* 0: see memory_percent */
     unsigned memory_percent; /* of the card, when memory_bytes is 0; 0: no memory is asked for */

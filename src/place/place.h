@@ -145,7 +145,7 @@ struct place_usage {
 struct placement {
     size_t vendor_count;
     struct {
-        const char *word;
+        const char *common_word;
         struct pod_devices devices;
     } vendors[PLACE_MAX_VENDORS];
 

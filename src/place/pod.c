@@ -114,7 +114,7 @@ static const char *name_pick(const struct fitting *fitting, const struct place_p
     return arena_printf(fitting->arena, "%s[%d-%d]", uuid, pick->group, pick->instance);
 }
 
-static int record_picks(const struct fitting *fitting, const char *word,
+static int record_picks(const struct fitting *fitting, const char *common_word,
                         struct container_devices *ret_devices)
 {
     const struct place_decision *decision = fitting->decision;
@@ -127,7 +127,7 @@ static int record_picks(const struct fitting *fitting, const char *word,
         const struct place_pick *pick = &decision->picks[i];
 
         items[i].uuid = name_pick(fitting, pick);
-        items[i].type = word;
+        items[i].type = common_word;
         items[i].memory_mib = (int32_t)(pick->memory_bytes / MIB);
         items[i].cores = (int32_t)pick->cores;
         if (!items[i].uuid)
@@ -139,13 +139,13 @@ static int record_picks(const struct fitting *fitting, const char *word,
 
 /* The placement's entry for a vendor, made if need be; NULL: -E2BIG or -ENOMEM. */
 static struct pod_devices *find_vendor(const struct fitting *fitting, struct placement *placement,
-                                       const char *word, int *ret_error)
+                                       const char *common_word, int *ret_error)
 {
     size_t count = placement->vendor_count;
     struct container_devices *containers;
 
     for (size_t i = 0; i < count; i++) {
-        if (strcmp(placement->vendors[i].word, word) == 0)
+        if (strcmp(placement->vendors[i].common_word, common_word) == 0)
             return &placement->vendors[i].devices;
     }
     *ret_error = -E2BIG;
@@ -155,7 +155,7 @@ static struct pod_devices *find_vendor(const struct fitting *fitting, struct pla
     containers = ARENA_ARRAY(fitting->arena, struct container_devices, fitting->demand->count);
     if (!containers)
         return NULL;
-    placement->vendors[count].word = word;
+    placement->vendors[count].common_word = common_word;
     placement->vendors[count].devices.containers = containers;
     placement->vendors[count].devices.count = fitting->demand->count;
     placement->vendor_count++;

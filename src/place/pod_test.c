@@ -162,7 +162,7 @@ static void containers_share_as_they_run(void **state)
         }
         assert_int_equal(r, PLACE_FITS);
         assert_int_equal(placement.vendor_count, 1);
-        assert_string_equal(placement.vendors[0].word, "NVIDIA");
+        assert_string_equal(placement.vendors[0].common_word, "NVIDIA");
         assert_string_equal(pod_devices_encode(&placement.vendors[0].devices, arena),
                             cases[i].devices);
         assert_string_equal(usage_text(&placement.usage), cases[i].usage);

@@ -31,8 +31,8 @@ enum {
 /* A vendor with its configuration. The configuration is the owner's and outlives the instance. */
 struct vendor_instance {
     const struct vendor *vendor;
-    const char *word;   /* HAMi's common word: "NVIDIA" */
-    const void *config; /* of the vendor's own type: struct nvidia_config */
+    const char *common_word; /* HAMi's CommonWord, "NVIDIA" */
+    const void *config;      /* of the vendor's own type: struct nvidia_config */
 
     /* Annotations. */
     const char *register_key;    /* on a node: its devices */
@@ -116,8 +116,8 @@ extern const struct vendor *const vendor_table[];
 int vendor_read_demand(const struct vendor_set *set, const struct pod *pod, struct arena *arena,
                        struct demand *ret_demand);
 
-/* The instance of this word, or NULL. */
-const struct vendor_instance *vendor_find(const struct vendor_set *set, const char *word);
+/* The instance of this common word, or NULL. */
+const struct vendor_instance *vendor_find(const struct vendor_set *set, const char *common_word);
 
 /*
  * The annotations that record what a pod was given: allocated and to-allocate. Returns how

@@ -31,7 +31,7 @@ struct vendor_instance nvidia_instance(const struct nvidia_config *config)
 {
     return (struct vendor_instance){
         .vendor = &nvidia_vendor,
-        .word = NVIDIA_WORD,
+        .common_word = NVIDIA_COMMON_WORD,
         .config = config,
         .register_key = NVIDIA_REGISTER_KEY,
         .handshake_key = NVIDIA_HANDSHAKE_KEY,
@@ -218,7 +218,8 @@ static int read_request(const struct vendor_instance *instance, const struct pod
 {
     const struct container *container = &pod->containers[position];
     const struct nvidia_config *config = instance->config;
-    struct request request = {.type = instance->word, .memo = ARENA_NEW(arena, struct type_memo)};
+    struct request request = {.type = instance->common_word,
+                              .memo = ARENA_NEW(arena, struct type_memo)};
     const struct resource *counted = container_resource(container, config->count_name);
     int64_t count = 0, cores = config->default_cores;
     int r;

@@ -8,7 +8,7 @@
 
 #include "vendor/vendor.h"
 
-#define NVIDIA_WORD "NVIDIA"
+#define NVIDIA_COMMON_WORD "NVIDIA"
 #define NVIDIA_REGISTER_KEY "hami.io/node-nvidia-register"
 #define NVIDIA_SCORE_KEY "hami.io/node-nvidia-score"
 #define NVIDIA_HANDSHAKE_KEY "hami.io/node-handshake"

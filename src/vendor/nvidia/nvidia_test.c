@@ -134,7 +134,7 @@ static void amounts_are_never_cut_and_never_negative(void **state)
 static int read_node(const char *devices, const char *more, struct device ret_devices[4],
                      size_t *ret_count, struct error *err)
 {
-    const struct vendor_instance *nvidia = vendor_find(&vendors, NVIDIA_WORD);
+    const struct vendor_instance *nvidia = vendor_find(&vendors, NVIDIA_COMMON_WORD);
     struct node node;
 
     assert_int_equal(node_read(parse(arena_printf(arena,
@@ -187,7 +187,7 @@ static void the_operators_cordon_is_seen(void **state)
 
 static void a_node_without_the_annotation_has_none(void **state)
 {
-    const struct vendor_instance *nvidia = vendor_find(&vendors, NVIDIA_WORD);
+    const struct vendor_instance *nvidia = vendor_find(&vendors, NVIDIA_COMMON_WORD);
     struct error err = ERROR_INIT;
     struct node node = {0};
     size_t count;
