@@ -16,12 +16,12 @@ enum {
 
 #define DEFAULT_SCHEDULER "default-scheduler"
 
-/* A pod while it is looked at. */
+/* One pod while it is admitted. */
 struct admission {
     const struct admit_options *options;
     const struct vendor_set *vendors;
     const struct pod *pod;
-    struct edits edits;
+    struct mutations mutations;
     struct error err;
 };
 
@@ -47,7 +47,7 @@ static const char *our_scheduler(const struct admit_options *options)
     return options->scheduler_name ? options->scheduler_name : "";
 }
 
-/* Pods that name no scheduler, or the default one, are ours to give away, if that is allowed. */
+/* A pod that names no scheduler, or the default one, gets ours, if the options say so. */
 static bool is_ours(const struct admission *admission)
 {
     const char *name = admission->pod->scheduler_name;
@@ -65,11 +65,11 @@ static bool names_us(const struct admission *admission)
     return *ours && strcmp(admission->pod->scheduler_name, ours) == 0;
 }
 
-static int add_edit(struct admission *admission, const struct edit *edit)
+static int add_mutation(struct admission *admission, const struct mutation *mutation)
 {
-    if (admission->edits.count == EDITS_MAX)
+    if (admission->mutations.count == MUTATIONS_MAX)
         return -ENOMEM;
-    admission->edits.items[admission->edits.count++] = *edit;
+    admission->mutations.items[admission->mutations.count++] = *mutation;
     return 0;
 }
 
@@ -77,12 +77,13 @@ static int drop_annotation(struct admission *admission, const char *key)
 {
     if (!key || !text_pairs_get(&admission->pod->annotations, key))
         return 0;
-    return add_edit(admission, &(struct edit){.kind = EDIT_DROP_ANNOTATION, .name = key});
+    return add_mutation(admission,
+                        &(struct mutation){.kind = MUTATION_DROP_ANNOTATION, .name = key});
 }
 
 /*
- * A pod that is made has been given nothing yet. What says otherwise was copied from another pod,
- * by `kubectl debug --copy-to` or out of a backup, and would be believed.
+ * A new pod has been given nothing yet. An annotation that says otherwise was copied from another
+ * pod, by `kubectl debug --copy-to` or out of a backup, and would be believed.
  */
 static int drop_grants(struct admission *admission)
 {
@@ -99,7 +100,8 @@ static int drop_grants(struct admission *admission)
             r = drop_annotation(admission, vendors->instances[i].to_allocate_key);
     }
     if (r == 0 && text_pairs_get(&admission->pod->labels, KEY_NODE))
-        r = add_edit(admission, &(struct edit){.kind = EDIT_DROP_LABEL, .name = KEY_NODE});
+        r = add_mutation(admission,
+                         &(struct mutation){.kind = MUTATION_DROP_LABEL, .name = KEY_NODE});
     return r;
 }
 
@@ -132,13 +134,14 @@ static int deny_mount(struct admission *admission, size_t container)
 static int mutate_container(struct admission *admission, size_t container)
 {
     const struct pod *pod = admission->pod;
-    const size_t before = admission->edits.count;
+    const size_t before = admission->mutations.count;
     int r, any = 0;
 
     for (size_t k = 0; k < admission->vendors->count; k++) {
         const struct vendor_instance *instance = &admission->vendors->instances[k];
 
-        r = instance->vendor->mutate(instance, pod, container, &admission->edits, &admission->err);
+        r = instance->vendor->mutate(instance, pod, container, &admission->mutations,
+                                     &admission->err);
         if (r < 0)
             return r;
         any |= r;
@@ -149,7 +152,7 @@ static int mutate_container(struct admission *admission, size_t container)
         return any;
     if (any)
         return deny_privileged(admission, container);
-    admission->edits.count = before;
+    admission->mutations.count = before;
     return 0;
 }
 
@@ -167,7 +170,8 @@ static int mutate_pod(struct admission *admission)
     return any;
 }
 
-/* HAMi reads a word that it does not know as binpack of nodes, or spread of devices. */
+/* HAMi reads an unknown policy as binpack of nodes and as spread of devices; here the pod is
+ * denied. */
 static int check_policies(struct admission *admission)
 {
     static const char *const devices[] = {"binpack", "spread", "mutex", NULL};
@@ -191,7 +195,7 @@ static int check_policies(struct admission *admission)
 
 static int deny_field(const struct admission *admission, struct admit_answer *ret_answer)
 {
-    const char *message = arena_strdup(admission->edits.arena, admission->err.text);
+    const char *message = arena_strdup(admission->mutations.arena, admission->err.text);
 
     if (!message)
         return -ENOMEM;
@@ -203,13 +207,15 @@ static int admit_finish(const struct admission *admission, const char *message,
 {
     int outcome = set_answer(ret_answer, ADMIT_ALLOWED, CODE_OK, "", message);
 
-    if (!admission->edits.count)
+    if (!admission->mutations.count)
         return outcome;
-    ret_answer->patch = patch_format(admission->pod, &admission->edits, admission->edits.arena);
+    ret_answer->patch =
+        patch_format(admission->pod, &admission->mutations, admission->mutations.arena);
     return ret_answer->patch ? ADMIT_PATCHED : -ENOMEM;
 }
 
-/* It may ask for devices all the same: what it then takes of a node nobody counted. */
+/* A pod of another scheduler may ask for our devices all the same. Nobody would count what it takes
+ * of a node, so its creator gets a warning. */
 static int leave_to_another(struct admission *admission, struct admit_answer *ret_answer)
 {
     const char *ours = our_scheduler(admission->options);
@@ -219,12 +225,12 @@ static int leave_to_another(struct admission *admission, struct admit_answer *re
     outcome = admit_finish(admission, "pod already has different scheduler assigned", ret_answer);
     if (outcome < 0 || !*ours)
         return outcome;
-    r = vendor_read_demand(admission->vendors, admission->pod, admission->edits.arena, &demand);
+    r = vendor_read_demand(admission->vendors, admission->pod, admission->mutations.arena, &demand);
     if (r == -ENOMEM)
         return r;
     if (r > 0)
         ret_answer->warning = arena_printf(
-            admission->edits.arena,
+            admission->mutations.arena,
             "spec.schedulerName: the pod asks for a share of a device, which only %s gives; placed "
             "by another scheduler it will not start",
             ours);
@@ -248,7 +254,8 @@ static int admit_complete(struct admission *admission, struct admit_answer *ret_
     if (*admission->pod->node_name)
         return deny_forbidden(ret_answer, "pod has node assigned");
     if (!names_us(admission)) {
-        r = add_edit(admission, &(struct edit){.kind = EDIT_SCHEDULER, .name = "", .value = ours});
+        r = add_mutation(admission,
+                         &(struct mutation){.kind = MUTATION_SCHEDULER, .name = "", .value = ours});
         if (r < 0)
             return r;
     }
@@ -276,11 +283,11 @@ int admit_pod(const struct admit_options *options, const struct vendor_set *vend
         .options = options,
         .vendors = vendors,
         .pod = pod,
-        .edits = {.arena = arena},
+        .mutations = {.arena = arena},
     };
 
-    admission.edits.items = ARENA_ARRAY(arena, struct edit, EDITS_MAX);
-    if (!admission.edits.items)
+    admission.mutations.items = ARENA_ARRAY(arena, struct mutation, MUTATIONS_MAX);
+    if (!admission.mutations.items)
         return -ENOMEM;
     return admit_or_leave(&admission, ret_answer);
 }

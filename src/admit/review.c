@@ -13,7 +13,7 @@ enum {
     ANSWER_MAX = 8 << 20,
 };
 
-/* What of a review is needed to answer it. */
+/* The parts of a review that its answer needs. */
 struct review {
     const char *api_version, *uid;
     yyjson_val *object; /* NULL: none */
@@ -49,7 +49,7 @@ static int read_review(yyjson_val *root, struct review *ret_review, struct error
     return 0;
 }
 
-/* Without an object there is a pod without containers, which is denied as such. */
+/* A review without an object is read as a pod without containers, which is denied. */
 static int read_object(const struct review *review, struct arena *arena, struct pod *ret_pod,
                        struct error *err)
 {

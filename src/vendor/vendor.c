@@ -20,7 +20,7 @@ const struct vendor_instance *vendor_find(const struct vendor_set *set, const ch
     return NULL;
 }
 
-/* What one container asks for; 1 when it is something. */
+/* The demand of one container. 1: it asks for something. */
 static int read_container(const struct vendor_set *set, const struct pod *pod, size_t container,
                           struct arena *arena, struct container_demand *ret_demand)
 {

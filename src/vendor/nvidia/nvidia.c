@@ -43,8 +43,8 @@ struct vendor_instance nvidia_instance(const struct nvidia_config *config)
 
 /* Requests. */
 
-/* A number that is neither negative nor too large to be read; what is beyond 32 bits is the
- * largest. */
+/* An amount that is not negative; INT32_MAX where it is beyond 32 bits. False: there is none that
+ * can be read. */
 static bool read_amount(const struct container *container, const char *name, int64_t *ret_value)
 {
     const struct resource *resource = container_resource(container, name);
@@ -55,8 +55,8 @@ static bool read_amount(const struct container *container, const char *name, int
     return true;
 }
 
-/* What is asked for neither in MiB nor in percent is the configured default, else the whole card.
- */
+/* Memory that is asked for neither in MiB nor in percent is the configured default, else the whole
+ * card's. */
 static void read_memory(const struct nvidia_config *config, const struct container *container,
                         struct request *request)
 {
@@ -101,7 +101,7 @@ static int check_lists(const struct pod *pod, struct error *err)
     return 0;
 }
 
-/* As HAMi's list it may name several: a card's own mode must be one of them. */
+/* As in HAMi, the list may name several modes: a card's own mode must be one of them. */
 static int check_mode(const struct pod *pod, struct error *err)
 {
     static const char *const modes[] = {"hami-core", "mig", "mps", NULL};
@@ -248,7 +248,7 @@ static unsigned not_negative(int32_t value)
     return value > 0 ? (unsigned)value : 0;
 }
 
-/* What can't be true of a device, or NULL: such a device is listed, and never healthy. */
+/* Why a device makes no sense, or NULL: such a device is listed, and never healthy. */
 static const char *check_sense(const struct registered_device *registered)
 {
     if (!*registered->id)
@@ -260,7 +260,7 @@ static const char *check_sense(const struct registered_device *registered)
     return NULL;
 }
 
-/* What keeps a device from being listed, or NULL. */
+/* Why a device can't be listed, or NULL. */
 static const char *check_size(const struct registered_device *registered)
 {
     if (strlen(registered->id) >= DEVICE_UUID_SIZE)
@@ -328,7 +328,7 @@ static const struct mig_geometry *find_geometry(const struct nvidia_config *conf
     return NULL;
 }
 
-/* What goes wrong while devices are filled in; the first of it is told. */
+/* The devices of a node while they are filled in. err gets the first thing that is wrong. */
 struct filling {
     const struct nvidia_config *config;
     const struct node *node;
