@@ -19,7 +19,7 @@ static int set_up(void **state)
     (void)state;
     arena = arena_new(4 << 20);
     nvidia_config_defaults(&config);
-    vendors.instances[0] = nvidia_instance(&config);
+    vendors.instances[0] = nvidia_vendor_instance(&config);
     vendors.count = 1;
     return arena ? 0 : -1;
 }

@@ -851,7 +851,7 @@ static void test_random_steps(void **state)
 
     (void)state;
     nvidia_config_defaults(&config);
-    vendor_set.instances[0] = nvidia_instance(&config);
+    vendor_set.instances[0] = nvidia_vendor_instance(&config);
     vendor_set.count = 1;
     world.random = seed * UINT64_C(0x9e3779b97f4a7c15) + 1;
     world.cluster = cluster_new(&options);

@@ -62,7 +62,7 @@ static int set_up(void **state)
     const struct cluster_options options = {.vendors = &fixture.vendors};
 
     nvidia_config_defaults(&fixture.config);
-    fixture.vendors.instances[0] = nvidia_instance(&fixture.config);
+    fixture.vendors.instances[0] = nvidia_vendor_instance(&fixture.config);
     fixture.vendors.count = 1;
     fixture.cluster = cluster_new(&options);
     fixture.arena = arena_new(1 << 20);

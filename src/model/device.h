@@ -71,7 +71,7 @@ struct device {
     /* In MIG mode: how it may be cut, which outlives the device (NULL: not known), and the tasks on
      * each instance of each group. */
     const struct mig_geometry *geometry;
-    uint8_t instance_users[MIG_MAX_GROUPS][MIG_MAX_INSTANCES];
+    uint8_t mig_users[MIG_MAX_GROUPS][MIG_MAX_INSTANCES];
 };
 
 /* In whole MiB, as HAMi counts; 0 where more is used than there is. */

@@ -45,7 +45,7 @@ static struct device any_card(size_t node, size_t card)
     COPY_TEXT(device.model, models[below(3)]);
     COPY_TEXT(device.mode, modes[below(4)]);
     device.geometry = below(2) ? &geometry : NULL;
-    device.instance_users[below(2)][below(2)] = below(3) == 0;
+    device.mig_users[below(2)][below(2)] = below(3) == 0;
     if (below(3)) {
         device.used.slots = below(11);
         device.used.cores = below(101);

@@ -6,7 +6,7 @@
 #include <strings.h>
 
 #include "base/util.h"
-#include "place/instance.h"
+#include "place/mig.h"
 #include "place/place.h"
 
 /* What looking at the devices one by one needs to know. */
@@ -82,7 +82,7 @@ static enum place_reason check_device(const struct walk *walk, const struct devi
 {
     const struct device_usage *used = &device->used;
     unsigned cores_free = device_free_cores(device);
-    struct instance instance;
+    struct mig_instance instance;
 
     if (!device->healthy || device->misused)
         return PLACE_CARD_NOT_HEALTHY;
@@ -104,8 +104,8 @@ static enum place_reason check_device(const struct walk *walk, const struct devi
         return PLACE_CARD_EXCLUSIVE;
     if (device->cores && !cores_free && !walk->cores)
         return PLACE_CARD_CORES_EXHAUSTED;
-    if (instance_is_needed(device) &&
-        !instance_find(device, memory_wanted(walk->request, device), &instance))
+    if (mig_is_on(device) &&
+        !mig_instance_find(device, memory_wanted(walk->request, device), &instance))
         return PLACE_CARD_NO_INSTANCE;
     return PLACE_REASON_COUNT;
 }
@@ -153,18 +153,18 @@ static struct place_pick pick_of(const struct walk *walk, const struct device *d
     uint64_t memory_mib = memory_wanted(walk->request, &devices[position]);
     struct place_pick pick = {
         .device = position,
-        .group = -1,
-        .instance = -1,
+        .mig_group = -1,
+        .mig_instance = -1,
         .memory_bytes = memory_mib * MIB,
         .cores = walk->cores,
     };
-    struct instance instance;
+    struct mig_instance instance;
 
-    if (!instance_is_needed(&devices[position]) ||
-        !instance_find(&devices[position], memory_mib, &instance))
+    if (!mig_is_on(&devices[position]) ||
+        !mig_instance_find(&devices[position], memory_mib, &instance))
         return pick;
-    pick.group = instance.group;
-    pick.instance = instance.number;
+    pick.mig_group = instance.group;
+    pick.mig_instance = instance.number;
     pick.memory_bytes = instance.memory_mib * MIB;
     pick.cores = instance.cores;
     return pick;
@@ -239,7 +239,7 @@ void place_charge(struct device *devices, const struct place_decision *decision)
         used->slots++;
         used->cores += pick->cores;
         used->memory_bytes += pick->memory_bytes;
-        if (pick->instance >= 0)
-            (void)instance_use(&devices[pick->device], pick->group, pick->instance, 1);
+        if (pick->mig_instance >= 0)
+            (void)mig_instance_use(&devices[pick->device], pick->mig_group, pick->mig_instance, 1);
     }
 }

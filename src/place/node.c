@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/util.h"
-#include "place/instance.h"
+#include "place/mig.h"
 #include "place/place.h"
 
 enum {
@@ -14,7 +14,7 @@ static bool is_usable(const struct device *device)
         return false;
     if (device->used.slots >= device->slots)
         return false;
-    if (instance_is_needed(device) && !device->geometry)
+    if (mig_is_on(device) && !device->geometry)
         return false;
     return !device->cores || device_free_cores(device);
 }

@@ -59,8 +59,9 @@ enum place_reason {
 };
 
 struct place_pick {
-    size_t device;       /* position in the list that was given */
-    int group, instance; /* of a card in MIG mode, whose amounts these are; -1: the card itself */
+    size_t device; /* position in the list that was given */
+    int mig_group,
+        mig_instance; /* of a card in MIG mode, whose amounts these are; -1: the card itself */
     uint64_t memory_bytes;
     unsigned cores;
 };

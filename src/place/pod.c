@@ -109,9 +109,9 @@ static const char *name_pick(const struct fitting *fitting, const struct place_p
 {
     const char *uuid = fitting->devices[pick->device].uuid;
 
-    if (pick->instance < 0)
+    if (pick->mig_instance < 0)
         return arena_strdup(fitting->arena, uuid);
-    return arena_printf(fitting->arena, "%s[%d-%d]", uuid, pick->group, pick->instance);
+    return arena_printf(fitting->arena, "%s[%d-%d]", uuid, pick->mig_group, pick->mig_instance);
 }
 
 static int record_picks(const struct fitting *fitting, const char *common_word,

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "base/util.h"
-#include "place/instance.h"
+#include "place/mig.h"
 #include "place/place.h"
 
 /* What one pod can take of one device: more is garbage, and sums of many pods must not wrap round.
@@ -133,10 +133,10 @@ static bool use_instance(struct device *device, const char *uuid, int by)
 {
     int group, number;
 
-    if (!instance_is_needed(device))
+    if (!mig_is_on(device))
         return !strchr(uuid, '[');
     return mig_instance_parse(uuid, &group, &number) == 0 &&
-           instance_use(device, group, number, by);
+           mig_instance_use(device, group, number, by);
 }
 
 static size_t usage_change(struct device *devices, size_t count, const struct place_usage *usage,

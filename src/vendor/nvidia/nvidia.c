@@ -27,7 +27,7 @@ void nvidia_config_defaults(struct nvidia_config *ret_config)
     };
 }
 
-struct vendor_instance nvidia_instance(const struct nvidia_config *config)
+struct vendor_instance nvidia_vendor_instance(const struct nvidia_config *config)
 {
     return (struct vendor_instance){
         .vendor = &nvidia_vendor,

@@ -73,7 +73,7 @@ struct nvidia_config {
 void nvidia_config_defaults(struct nvidia_config *ret_config);
 
 /* The instance keeps the pointer to the config. */
-struct vendor_instance nvidia_instance(const struct nvidia_config *config);
+struct vendor_instance nvidia_vendor_instance(const struct nvidia_config *config);
 
 /*
  * -EINVAL, naming the annotation, when a pod's list of uuids or types is beyond the bounds above,

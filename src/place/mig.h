@@ -11,20 +11,21 @@
 
 #include "model/device.h"
 
-struct instance {
+struct mig_instance {
     int group, number;
     uint32_t memory_mib, cores;
 };
 
 /* True in MIG mode, where a card is given out in instances and in no other way. */
-bool instance_is_needed(const struct device *device);
+bool mig_is_on(const struct device *device);
 
 /*
  * The first free instance with so much memory: of the group in use, or of the first group that has
  * one. False: there is none, or how the card may be cut is not known.
  */
-bool instance_find(const struct device *device, uint64_t memory_mib, struct instance *ret_instance);
+bool mig_instance_find(const struct device *device, uint64_t memory_mib,
+                       struct mig_instance *ret_instance);
 
 /* One task more, or with by of -1 one less, on an instance; false when there can't be such a one.
  */
-bool instance_use(struct device *device, int group, int number, int by);
+bool mig_instance_use(struct device *device, int group, int number, int by);
