@@ -29,7 +29,7 @@ enum {
     QUEUE = 4096,
     TEXT = 2048,
     CARD_MIB = 24000,
-    CARD_SLOTS = 4,
+    CARD_TASKS = 4,
 };
 
 /* The API's objects. */
@@ -109,7 +109,7 @@ static unsigned draw(unsigned below)
 /* Adds what "uuid,type,mem,cores:...;" takes of card `uuid`: apps and sidecars together, an init
  * beside the sidecars before it. */
 static void recount(const char *text, const char *roles, const char *uuid, long *mib, long *cores,
-                    long *slots)
+                    long *tasks)
 {
     long apps[3] = {0}, most[3] = {0};
     size_t container = 0;
@@ -144,14 +144,14 @@ static void recount(const char *text, const char *roles, const char *uuid, long 
     }
     *mib += apps[0] > most[0] ? apps[0] : most[0];
     *cores += apps[1] > most[1] ? apps[1] : most[1];
-    *slots += apps[2] > most[2] ? apps[2] : most[2];
+    *tasks += apps[2] > most[2] ? apps[2] : most[2];
 }
 
 static void judge(void)
 {
     for (unsigned n = 0; n < NODES; n++) {
         for (unsigned c = 0; c < CARDS; c++) {
-            long mib = 0, cores = 0, slots = 0;
+            long mib = 0, cores = 0, tasks = 0;
             char uuid[64];
 
             (void)snprintf(uuid, sizeof(uuid), "GPU-%u-%u", n, c);
@@ -159,13 +159,13 @@ static void judge(void)
                 const struct api_pod *pod = &world.pods[p];
 
                 if (pod->exists && pod->node[0] && !pod->garbage)
-                    recount(pod->devices, pod->roles, uuid, &mib, &cores, &slots);
+                    recount(pod->devices, pod->roles, uuid, &mib, &cores, &tasks);
                 else if (pod->exists && pod->binding)
-                    recount(pod->bind_devices, pod->bind_roles, uuid, &mib, &cores, &slots);
+                    recount(pod->bind_devices, pod->bind_roles, uuid, &mib, &cores, &tasks);
             }
-            if (mib > CARD_MIB || cores > 100 || slots > CARD_SLOTS) {
+            if (mib > CARD_MIB || cores > 100 || tasks > CARD_TASKS) {
                 fprintf(stderr, "%s: %ld MiB, %ld cores, %ld tasks granted\n", uuid, mib, cores,
-                        slots);
+                        tasks);
                 abort();
             }
         }
@@ -196,7 +196,7 @@ static void show_node(struct cluster *cluster, const struct api_node *from)
             text + strlen(text), sizeof(text) - strlen(text),
             "%s{\"id\":\"GPU-%c-%u\",\"index\":%u,\"count\":%d,\"devmem\":%d,"
             "\"devcore\":100,\"type\":\"NVIDIA-A\",\"mode\":\"hami-core\",\"health\":%s}",
-            c ? "," : "", from->name[5], c, c, CARD_SLOTS, CARD_MIB,
+            c ? "," : "", from->name[5], c, c, CARD_TASKS, CARD_MIB,
             from->sick[c] ? "false" : "true");
     strcat(text, from->garbage ? "!" : "]");
     (void)cluster_set_node(cluster, &node, NULL);

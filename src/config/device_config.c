@@ -271,7 +271,7 @@ static int read_sections(const struct yaml_reading *reading, struct device_confi
 static void set_missing(struct nvidia_config *ret_config)
 {
     *ret_config = (struct nvidia_config){
-        .split_count = DEVICE_DEFAULT_SLOTS,
+        .split_count = DEVICE_DEFAULT_MAX_TASKS,
         .memory_scaling = 1,
         .cores_scaling = 1,
     };

@@ -22,7 +22,7 @@ struct type_memo {
     struct {
         uint16_t kind; /* 0: none */
         uint8_t verdict;
-    } slots[16]; /* by the kind's last bits */
+    } entries[16]; /* by the kind's last bits */
 };
 
 struct request {

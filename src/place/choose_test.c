@@ -38,7 +38,7 @@ static struct device any_card(size_t node, size_t card)
         .cordoned = below(20) == 0,
         .memory_bytes = mib[below(4)] * MIB,
         .cores = cores[below(6)],
-        .slots = below(11),
+        .max_tasks = below(11),
     };
 
     (void)snprintf(device.uuid, sizeof(device.uuid), "GPU-%zu-%zu", node, card);
@@ -47,7 +47,7 @@ static struct device any_card(size_t node, size_t card)
     device.geometry = below(2) ? &geometry : NULL;
     device.mig_users[below(2)][below(2)] = below(3) == 0;
     if (below(3)) {
-        device.used.slots = below(11);
+        device.used.tasks = below(11);
         device.used.cores = below(101);
         device.used.memory_bytes = device.memory_bytes / 100 * below(101);
     }

@@ -50,15 +50,15 @@ static enum type_verdict find_type(const struct request *request, const struct d
 static enum type_verdict type_of(const struct request *request, const struct device *device)
 {
     struct type_memo *memo = request->memo;
-    size_t slot = device->kind % ARRAY_SIZE(memo->slots);
+    size_t entry = device->kind % ARRAY_SIZE(memo->entries);
 
     if (!memo || !device->kind)
         return find_type(request, device);
-    if (memo->slots[slot].kind != device->kind) {
-        memo->slots[slot].kind = device->kind;
-        memo->slots[slot].verdict = find_type(request, device);
+    if (memo->entries[entry].kind != device->kind) {
+        memo->entries[entry].kind = device->kind;
+        memo->entries[entry].verdict = find_type(request, device);
     }
-    return memo->slots[slot].verdict;
+    return memo->entries[entry].verdict;
 }
 
 static bool uuid_matches(const struct request *request, const char *uuid)
@@ -92,15 +92,15 @@ static enum place_reason check_device(const struct walk *walk, const struct devi
         return PLACE_CARD_TYPE_MISMATCH;
     if (!uuid_matches(walk->request, device->uuid))
         return PLACE_CARD_UUID_MISMATCH;
-    if (used->slots >= device->slots)
-        return PLACE_CARD_SLOTS_EXHAUSTED;
-    if (walk->policy->mutex && used->slots > 0)
+    if (used->tasks >= device->max_tasks)
+        return PLACE_CARD_TASKS_EXHAUSTED;
+    if (walk->policy->mutex && used->tasks > 0)
         return PLACE_CARD_EXCLUSIVE;
     if (device_free_mib(device) < memory_wanted(walk->request, device))
         return PLACE_CARD_INSUFFICIENT_MEMORY;
     if (cores_free < walk->cores)
         return PLACE_CARD_INSUFFICIENT_CORE;
-    if (device->cores == DEVICE_CORES && walk->cores == DEVICE_CORES && used->slots > 0)
+    if (device->cores == DEVICE_CORES && walk->cores == DEVICE_CORES && used->tasks > 0)
         return PLACE_CARD_EXCLUSIVE;
     if (device->cores && !cores_free && !walk->cores)
         return PLACE_CARD_CORES_EXHAUSTED;
@@ -117,7 +117,7 @@ static bool is_only_full(const struct walk *walk, const struct device *device,
     if (reason == PLACE_CARD_CORDONED || reason == PLACE_CARD_TYPE_MISMATCH ||
         reason == PLACE_CARD_UUID_MISMATCH)
         return false;
-    return device->healthy && device->slots && walk->cores <= device->cores &&
+    return device->healthy && device->max_tasks && walk->cores <= device->cores &&
            memory_wanted(walk->request, device) <= device->memory_bytes / MIB;
 }
 
@@ -236,7 +236,7 @@ void place_charge(struct device *devices, const struct place_decision *decision)
         const struct place_pick *pick = &decision->picks[i];
         struct device_usage *used = &devices[pick->device].used;
 
-        used->slots++;
+        used->tasks++;
         used->cores += pick->cores;
         used->memory_bytes += pick->memory_bytes;
         if (pick->mig_instance >= 0)

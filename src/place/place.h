@@ -47,7 +47,7 @@ enum place_reason {
     PLACE_CARD_NOT_HEALTHY,
     PLACE_CARD_TYPE_MISMATCH,
     PLACE_CARD_UUID_MISMATCH,
-    PLACE_CARD_SLOTS_EXHAUSTED,
+    PLACE_CARD_TASKS_EXHAUSTED,
     PLACE_CARD_EXCLUSIVE,
     PLACE_CARD_INSUFFICIENT_MEMORY,
     PLACE_CARD_INSUFFICIENT_CORE,
@@ -85,7 +85,7 @@ struct place_decision {
 
 /*
  * One device's score: its usage together with all that the container requests, whichever vendor's
- * it is, as a part of its slots, cores and memory. Infinite or not a number when it has none of one
+ * it is, as a part of its tasks, cores and memory. Infinite or not a number when it has none of one
  * of them: such devices are never preferred for sure, and never break the sort.
  */
 float place_score(const struct device *device, const struct request *requests, size_t count);
@@ -184,7 +184,7 @@ static inline void place_node_prefetch(const struct place_node *node)
         __builtin_prefetch(&node->devices[i]);
 }
 
-/* HAMi's score of a node: how much of its slots, cores and memory is used, 10 for each. */
+/* HAMi's score of a node: how much of its tasks, cores and memory is used, 10 for each. */
 float place_node_score(const struct device *devices, size_t count);
 
 /*

@@ -27,7 +27,7 @@ static int set_up(void **state)
             .healthy = true,
             .memory_bytes = CARD_MIB * MIB,
             .cores = DEVICE_CORES,
-            .slots = DEVICE_DEFAULT_SLOTS,
+            .max_tasks = DEVICE_DEFAULT_MAX_TASKS,
         };
         cards[i].uuid[0] = (char)('a' + i);
     }
@@ -136,7 +136,7 @@ static const char *usage_text(const struct place_usage *usage)
         const struct place_share *share = &usage->shares[i];
 
         text = arena_printf(arena, "%s%s%s %u/%u/%u", text, i ? " " : "", share->uuid,
-                            share->usage.slots, (unsigned)(share->usage.memory_bytes / MIB),
+                            share->usage.tasks, (unsigned)(share->usage.memory_bytes / MIB),
                             share->usage.cores);
     }
     return text;
@@ -168,7 +168,7 @@ static void containers_share_as_they_run(void **state)
         assert_string_equal(usage_text(&placement.usage), cases[i].usage);
     }
     for (size_t i = 0; i < CARDS; i++)
-        assert_int_equal(cards[i].used.slots, 0);
+        assert_int_equal(cards[i].used.tasks, 0);
 }
 
 static struct place_usage usage_of(const char *text, const char *roles)
@@ -195,7 +195,7 @@ static void what_is_charged_is_given_back_exactly(void **state)
     assert_int_equal(place_usage_discharge(cards, CARDS, &usage), 0);
     assert_int_equal(place_usage_discharge(cards, CARDS, &wild), 1);
     for (size_t i = 0; i < CARDS; i++) {
-        assert_int_equal(cards[i].used.slots, 0);
+        assert_int_equal(cards[i].used.tasks, 0);
         assert_int_equal(cards[i].used.cores, 0);
         assert_int_equal(cards[i].used.memory_bytes, 0);
     }
@@ -241,7 +241,7 @@ static void a_card_used_against_its_mode_takes_nothing_new(void **state)
 
     (void)state;
     assert_int_equal(place_usage_charge(cards, CARDS, &usage), 0);
-    assert_int_equal(cards[1].used.slots, 1);
+    assert_int_equal(cards[1].used.tasks, 1);
     assert_int_equal(place_pod(&node, &demand, &spread, arena, &placement, &failure), PLACE_NO_FIT);
     place_reasons_format(&failure, reasons);
     assert_string_equal(reasons, "1/3 CardNotHealth, 2/3 AllocatedCardsInsufficientRequest");
@@ -326,7 +326,7 @@ static void a_card_in_mig_mode_is_given_out_in_instances(void **state)
         if (instances[i].devices)
             (void)place_usage_discharge(cards, 1, &placements[i].usage);
     }
-    assert_int_equal(cards[0].used.slots, 0);
+    assert_int_equal(cards[0].used.tasks, 0);
     assert_int_equal(place_on_first(20481, &last), PLACE_FITS);
     assert_string_equal(pod_devices_encode(&last.vendors[0].devices, arena),
                         "a[3-0],NVIDIA,40960,100:;");
@@ -419,11 +419,11 @@ static void use_cards_by_chance(void)
         unsigned all = cores[draw(ARRAY_SIZE(cores))];
 
         cards[i].cores = all;
-        cards[i].slots = 1 + draw(5);
+        cards[i].max_tasks = 1 + draw(5);
         cards[i].healthy = draw(10) > 0;
-        cards[i].used.slots = draw(cards[i].slots + 1);
-        cards[i].used.cores = cards[i].used.slots ? MIN(draw(5) * 50, all) : 0;
-        cards[i].used.memory_bytes = cards[i].used.slots ? draw(CARD_MIB + 1) * MIB : 0;
+        cards[i].used.tasks = draw(cards[i].max_tasks + 1);
+        cards[i].used.cores = cards[i].used.tasks ? MIN(draw(5) * 50, all) : 0;
+        cards[i].used.memory_bytes = cards[i].used.tasks ? draw(CARD_MIB + 1) * MIB : 0;
     }
     place_node_update(&node);
 }

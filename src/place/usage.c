@@ -9,7 +9,7 @@
 /* What one pod can take of one device: more is garbage, and sums of many pods must not wrap round.
  */
 enum {
-    SLOTS_MAX = 4096,
+    TASKS_MAX = 4096,
     CORES_MAX = 10000,
 };
 
@@ -22,7 +22,7 @@ struct tally {
 static struct device_usage sum(struct device_usage a, struct device_usage b)
 {
     return (struct device_usage){
-        .slots = a.slots + b.slots,
+        .tasks = a.tasks + b.tasks,
         .cores = a.cores + b.cores,
         .memory_bytes = a.memory_bytes + b.memory_bytes,
     };
@@ -31,7 +31,7 @@ static struct device_usage sum(struct device_usage a, struct device_usage b)
 static struct device_usage difference(struct device_usage a, struct device_usage b)
 {
     return (struct device_usage){
-        .slots = a.slots - b.slots,
+        .tasks = a.tasks - b.tasks,
         .cores = a.cores - b.cores,
         .memory_bytes = a.memory_bytes - b.memory_bytes,
     };
@@ -40,7 +40,7 @@ static struct device_usage difference(struct device_usage a, struct device_usage
 static struct device_usage larger(struct device_usage a, struct device_usage b)
 {
     return (struct device_usage){
-        .slots = MAX(a.slots, b.slots),
+        .tasks = MAX(a.tasks, b.tasks),
         .cores = MAX(a.cores, b.cores),
         .memory_bytes = MAX(a.memory_bytes, b.memory_bytes),
     };
@@ -49,7 +49,7 @@ static struct device_usage larger(struct device_usage a, struct device_usage b)
 static struct device_usage bounded(struct device_usage usage)
 {
     return (struct device_usage){
-        .slots = MIN(usage.slots, (unsigned)SLOTS_MAX),
+        .tasks = MIN(usage.tasks, (unsigned)TASKS_MAX),
         .cores = MIN(usage.cores, (unsigned)CORES_MAX),
         .memory_bytes = MIN(usage.memory_bytes, DEVICE_MAX_MIB * MIB),
     };
@@ -58,7 +58,7 @@ static struct device_usage bounded(struct device_usage usage)
 static struct device_usage usage_of(const struct container_device *device)
 {
     return (struct device_usage){
-        .slots = 1,
+        .tasks = 1,
         .cores = (unsigned)MIN(MAX(device->cores, 0), CORES_MAX),
         .memory_bytes = (uint64_t)MAX(device->memory_mib, 0) * MIB,
     };
@@ -176,17 +176,18 @@ static bool has_room(const struct device *device, const struct device_usage *wan
 
     if (!device->healthy || device->misused || device->cordoned)
         return false;
-    if (used->slots + wanted->slots > device->slots || used->cores + wanted->cores > device->cores)
+    if (used->tasks + wanted->tasks > device->max_tasks ||
+        used->cores + wanted->cores > device->cores)
         return false;
     if (used->memory_bytes + wanted->memory_bytes > device->memory_bytes)
         return false;
     /* A card without compute left takes no container, not even one that asks for none, as one of
      * several may. */
-    if (device->cores && (!wanted->cores || wanted->slots > 1) &&
+    if (device->cores && (!wanted->cores || wanted->tasks > 1) &&
         used->cores + wanted->cores >= device->cores)
         return false;
     /* A whole card's compute is for one alone. */
-    return used->slots == 0 || device->cores != DEVICE_CORES ||
+    return used->tasks == 0 || device->cores != DEVICE_CORES ||
            (wanted->cores < DEVICE_CORES && used->cores < DEVICE_CORES);
 }
 
@@ -199,9 +200,9 @@ bool place_usage_fits(struct device *devices, size_t count, const struct place_u
 
         if (!device || !has_room(device, &share->usage))
             return false;
-        if (usage->alone && device->used.slots)
+        if (usage->alone && device->used.tasks)
             return false;
-        if (strchr(share->uuid, '[') && device->used.slots)
+        if (strchr(share->uuid, '[') && device->used.tasks)
             return false;
     }
     return true;

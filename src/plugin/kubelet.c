@@ -96,16 +96,16 @@ static bool is_held(const struct kubelet *kubelet, const char *id)
  * given stay as they are, since kubelet would admit it no more, after its own restart, with devices
  * that are gone.
  */
-static char *make_id(const struct kubelet *kubelet, const struct card *card, unsigned slot)
+static char *make_id(const struct kubelet *kubelet, const struct card *card, unsigned share)
 {
     char *id;
 
-    if (asprintf(&id, "%s-%u", card->uuid, slot) < 0)
+    if (asprintf(&id, "%s-%u", card->uuid, share) < 0)
         return NULL;
     if (is_held(kubelet, id))
         return id;
     free(id);
-    return asprintf(&id, "%s::%u", card->uuid, slot) < 0 ? NULL : id;
+    return asprintf(&id, "%s::%u", card->uuid, share) < 0 ? NULL : id;
 }
 
 /*
@@ -113,14 +113,14 @@ static char *make_id(const struct kubelet *kubelet, const struct card *card, uns
  * some card of the node, and is healthy while there is one. The card itself is judged when the
  * container starts.
  */
-static int make_device(struct kubelet *kubelet, const struct card *card, unsigned slot,
+static int make_device(struct kubelet *kubelet, const struct card *card, unsigned share,
                        bool healthy)
 {
     V1beta1__Device *device = &kubelet->devices[kubelet->device_count];
 
     v1beta1__device__init(device);
     device->health = (char *)(healthy ? "Healthy" : "Unhealthy");
-    device->id = make_id(kubelet, card, slot);
+    device->id = make_id(kubelet, card, share);
     if (!device->id)
         return -ENOMEM;
     kubelet->list[kubelet->device_count++] = device;
@@ -134,14 +134,14 @@ static int make_devices(struct kubelet *kubelet, const struct cards *cards)
     int r = 0;
 
     for (size_t i = 0; i < cards->count; i++)
-        count += cards->items[i].slots;
+        count += cards->items[i].max_tasks;
     kubelet->devices = calloc(count + 1, sizeof(*kubelet->devices));
     kubelet->list = calloc(count + 1, sizeof(*kubelet->list));
     if (!kubelet->devices || !kubelet->list)
         return -ENOMEM;
     for (size_t i = 0; i < cards->count && r == 0; i++) {
-        for (unsigned slot = 0; slot < cards->items[i].slots && r == 0; slot++)
-            r = make_device(kubelet, &cards->items[i], slot, healthy);
+        for (unsigned share = 0; share < cards->items[i].max_tasks && r == 0; share++)
+            r = make_device(kubelet, &cards->items[i], share, healthy);
     }
     return r;
 }

@@ -87,7 +87,7 @@ static struct card_use use_of(const struct container_devices *devices, const cha
             continue;
         use.memory_mib += (uint64_t)MAX(device->memory_mib, 0);
         use.cores += (uint64_t)MAX(device->cores, 0);
-        use.slots++;
+        use.tasks++;
     }
     return use;
 }
@@ -96,14 +96,14 @@ static void add_use(struct card_use *to, const struct card_use *use)
 {
     to->memory_mib += use->memory_mib;
     to->cores += use->cores;
-    to->slots += use->slots;
+    to->tasks += use->tasks;
 }
 
 static void raise_use(struct card_use *to, const struct card_use *use)
 {
     to->memory_mib = MAX(to->memory_mib, use->memory_mib);
     to->cores = MAX(to->cores, use->cores);
-    to->slots = MAX(to->slots, use->slots);
+    to->tasks = MAX(to->tasks, use->tasks);
 }
 
 void pick_add_use(const struct node_pod *pod, const struct pod_devices *devices, const char *uuid,
@@ -133,9 +133,9 @@ static int check_card(const struct card *card, const struct card_use *use, struc
     if (use->cores > card->cores)
         return error_set(err, -ENOSPC, "card %s would be given out for %llu cores of its %u",
                          card->uuid, (unsigned long long)use->cores, card->cores);
-    if (use->slots > card->slots)
+    if (use->tasks > card->max_tasks)
         return error_set(err, -ENOSPC, "card %s would be shared by %llu tasks, more than its %u",
-                         card->uuid, (unsigned long long)use->slots, card->slots);
+                         card->uuid, (unsigned long long)use->tasks, card->max_tasks);
     return 0;
 }
 

@@ -26,7 +26,7 @@ int pick_container(struct node_pod *pod, const struct pod_devices *devices, size
 
 /* What pods hold of a card. */
 struct card_use {
-    uint64_t memory_mib, cores, slots;
+    uint64_t memory_mib, cores, tasks;
 };
 
 /* Adds what one pod holds of a card: its containers together, or an init container if it is more.

@@ -86,7 +86,7 @@ static double memory_allocated(const struct device *device)
 
 static double shared_count(const struct device *device)
 {
-    return device->used.slots;
+    return device->used.tasks;
 }
 
 static double core_allocated(const struct device *device)

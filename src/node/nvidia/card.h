@@ -26,7 +26,7 @@ struct card {
     int numa_node;       /* -1: unknown */
     unsigned memory_mib; /* offered: scaled */
     unsigned cores;      /* offered: percent, scaled */
-    unsigned slots;      /* tasks that may share it */
+    unsigned max_tasks;  /* that may share it */
     bool healthy;
 };
 

@@ -20,7 +20,7 @@ void nvidia_config_defaults(struct nvidia_config *ret_config)
         .default_count = 1,
         .memory_factor = 1,
         .core_policy = "default",
-        .split_count = DEVICE_DEFAULT_SLOTS,
+        .split_count = DEVICE_DEFAULT_MAX_TASKS,
         .memory_scaling = 1,
         .cores_scaling = 1,
         .log_level = "1",
@@ -280,7 +280,7 @@ static void fill_device(const struct registered_device *registered, struct devic
         .healthy = registered->health,
         .memory_bytes = not_negative(registered->devmem) * MIB,
         .cores = not_negative(registered->devcore),
-        .slots = not_negative(registered->count),
+        .max_tasks = not_negative(registered->count),
     };
     COPY_TEXT(ret_device->uuid, registered->id);
     COPY_TEXT(ret_device->model, registered->type);
