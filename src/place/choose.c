@@ -8,10 +8,10 @@
 
 enum {
     AHEAD = 3,  /* nodes whose devices are fetched while one is looked into */
-    TRIES = 16, /* nodes that are looked into before all are gone through, and most dropped */
+    TRIES = 16, /* nodes that are tried before thin_out() goes through all of them */
 };
 
-/* The least that a node must have, in what place_node_update() keeps of it. */
+/* What a node must have at least, in the numbers that place_node_update() keeps. */
 struct need {
     uint64_t mib;
     unsigned devices, cores, percent;
@@ -118,7 +118,7 @@ static size_t heap_fill(const struct choosing *choosing, size_t count, size_t tr
     return filled;
 }
 
-/* Whether each request by itself finds room, which is necessary, and for one request enough. */
+/* Whether each request by itself fits: necessary, and for a single request sufficient. */
 static bool may_take(const struct choosing *choosing, const struct place_node *node)
 {
     const struct demand *demand = choosing->demand;
@@ -144,7 +144,8 @@ static bool has_position(const uint32_t *positions, size_t count, size_t positio
     return false;
 }
 
-/* In the order in which they lie in memory, since all are read. */
+/* Keeps the nodes on which each request by itself fits. Goes through them in memory order, since it
+ * reads all. */
 static size_t thin_out(const struct choosing *choosing, size_t count, const uint32_t *tried,
                        size_t tried_count, uint32_t *ret_heap)
 {

@@ -9,7 +9,7 @@
 #include "place/mig.h"
 #include "place/place.h"
 
-/* What looking at the devices one by one needs to know. */
+/* A request on its way over the devices. */
 struct walk {
     const struct request *request;
     const struct place_policy *policy;
@@ -68,7 +68,7 @@ static bool uuid_matches(const struct request *request, const char *uuid)
     return !request->avoid_uuids.count || !text_list_has(&request->avoid_uuids, uuid);
 }
 
-/* What the request means on this card, in MiB. */
+/* The request's memory on this card, in MiB. */
 static uint64_t memory_wanted(const struct request *request, const struct device *device)
 {
     if (request->memory_bytes)
@@ -121,7 +121,7 @@ static bool is_only_full(const struct walk *walk, const struct device *device,
            memory_wanted(walk->request, device) <= device->memory_bytes / MIB;
 }
 
-/* The devices that will do, in the list's order; reasons are counted of the others. */
+/* The devices that fit, in the list's order; of the others the reasons are counted. */
 static size_t find_fitting(const struct walk *walk, const struct device *devices, size_t count,
                            size_t *ret_positions, struct place_failure *failure)
 {
@@ -146,7 +146,7 @@ static size_t find_fitting(const struct walk *walk, const struct device *devices
     return fitting;
 }
 
-/* The device, or the instance of it that will do. */
+/* The device, or in MIG mode an instance of it. */
 static struct place_pick pick_of(const struct walk *walk, const struct device *devices,
                                  size_t position)
 {
@@ -170,7 +170,7 @@ static struct place_pick pick_of(const struct walk *walk, const struct device *d
     return pick;
 }
 
-/* The most preferred ones, which are last. */
+/* Takes the most preferred devices, which are last. */
 static void take_picks(const struct walk *walk, const struct device *devices,
                        const size_t *positions, size_t count, struct place_decision *decision)
 {
@@ -194,7 +194,7 @@ int place_fit(const struct device *devices, size_t count, const struct request *
     if (count > PLACE_MAX_DEVICES)
         return -E2BIG;
 
-    /* Not the picks, which are written before they are counted. */
+    /* The picks need no clearing: each is written before it is counted. */
     ret_decision->pick_count = 0;
     *failure = (struct place_failure){0};
     fitting = find_fitting(&walk, devices, count, positions, failure);

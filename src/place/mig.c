@@ -17,7 +17,7 @@ static bool is_group_used(const struct device *device, size_t group)
     return false;
 }
 
-/* True unless the card is cut in another way than this one. */
+/* False: the card is cut in another way. */
 static bool may_be_cut(const struct device *device, size_t group)
 {
     for (size_t i = 0; i < MIG_MAX_GROUPS; i++) {

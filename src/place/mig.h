@@ -2,8 +2,8 @@
 #pragma once
 
 /*
- * Instances of a card in MIG mode. A card is cut in one way, its group, from its first instance in
- * use to its last; which that is follows from who uses it. Inside place only.
+ * Instances of a card in MIG mode. A card is cut in one way, its group, for as long as any instance
+ * is in use; which group that is follows from the instances in use. Inside place only.
  */
 
 #include <stdbool.h>
@@ -20,12 +20,11 @@ struct mig_instance {
 bool mig_is_on(const struct device *device);
 
 /*
- * The first free instance with so much memory: of the group in use, or of the first group that has
- * one. False: there is none, or how the card may be cut is not known.
+ * The first free instance with so much memory, of the group in use, or of the first group that has
+ * one. False: there is none, or it is not known how the card may be cut.
  */
 bool mig_instance_find(const struct device *device, uint64_t memory_mib,
                        struct mig_instance *ret_instance);
 
-/* One task more, or with by of -1 one less, on an instance; false when there can't be such a one.
- */
+/* One task more on an instance, or one less if by is -1. False: a card has no such instance. */
 bool mig_instance_use(struct device *device, int group, int number, int by);

@@ -7,7 +7,7 @@ enum {
     PERCENT_TOTAL_MIN_MIB = 100, /* of smaller cards, percentages round too coarsely to be kept */
 };
 
-/* False only when place_fit() refuses the device to everybody. */
+/* False only when place_fit() refuses the device to every request. */
 static bool is_usable(const struct device *device)
 {
     if (!device->healthy || device->misused || device->cordoned)

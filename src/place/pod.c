@@ -6,7 +6,7 @@
 #include "model/keys.h"
 #include "place/place.h"
 
-/* One pod on one node, container after container. */
+/* A pod on its way over a node's devices, container after container. */
 struct fitting {
     const struct place_node *node;
     const struct demand *demand;
@@ -162,7 +162,7 @@ static struct pod_devices *find_vendor(const struct fitting *fitting, struct pla
     return &placement->vendors[count].devices;
 }
 
-/* What an init container took is free for whoever comes next. */
+/* An init container's devices are free for the next container. */
 static void end_turn(struct fitting *fitting, struct placement *placement, size_t container)
 {
     if (fitting->demand->containers[container].role != CONTAINER_INIT)

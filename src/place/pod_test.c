@@ -480,18 +480,18 @@ static void what_fits_by_its_usage_would_be_placed_again(void **state)
 }
 
 enum {
-    TENANTS = 5,
+    VICTIMS = 5,
 };
 
 /* Pods of one container each that together fill the cards by chance. */
-static size_t fill_with_tenants(struct place_tenant *tenants, struct place_usage *usages)
+static size_t fill_with_victims(struct place_victim *victims, struct place_usage *usages)
 {
     size_t count = 0;
 
     for (size_t i = 0; i < CARDS; i++)
         cards[i].used = (struct device_usage){0};
     place_node_update(&node);
-    for (size_t i = 0; i < TENANTS; i++) {
+    for (size_t i = 0; i < VICTIMS; i++) {
         const struct ask ask = {APP, 1 + draw(2), 1 + draw(CARD_MIB), draw(3) * 25};
         const struct demand demand = demand_of(&ask, 1);
         struct placement placement;
@@ -501,26 +501,26 @@ static size_t fill_with_tenants(struct place_tenant *tenants, struct place_usage
         usages[count] = placement.usage;
         (void)place_usage_charge(cards, CARDS, &usages[count]);
         place_node_update(&node);
-        tenants[count] = (struct place_tenant){&usages[count], (int32_t)draw(3), draw(3)};
+        victims[count] = (struct place_victim){&usages[count], (int32_t)draw(3), draw(3)};
         count++;
     }
     return count;
 }
 
-static bool fits_without(const struct demand *demand, const struct place_tenant *tenants,
+static bool fits_without(const struct demand *demand, const struct place_victim *victims,
                          size_t count, size_t but)
 {
     struct placement placement;
     int r;
 
     for (size_t i = 0; i < count; i++) {
-        if (tenants[i].state == TENANT_GOES && i != but)
-            (void)place_usage_discharge(cards, CARDS, tenants[i].usage);
+        if (victims[i].state == VICTIM_EVICTED && i != but)
+            (void)place_usage_discharge(cards, CARDS, victims[i].usage);
     }
     r = place_pod(&node, demand, &spread, arena, &placement, NULL);
     for (size_t i = 0; i < count; i++) {
-        if (tenants[i].state == TENANT_GOES && i != but)
-            (void)place_usage_charge(cards, CARDS, tenants[i].usage);
+        if (victims[i].state == VICTIM_EVICTED && i != but)
+            (void)place_usage_charge(cards, CARDS, victims[i].usage);
     }
     return r == PLACE_FITS;
 }
@@ -533,8 +533,8 @@ static void only_who_is_in_the_way_goes(void **state)
 
     (void)state;
     for (unsigned i = 0; i < 50000; i++) {
-        struct place_tenant before[TENANTS], tenants[TENANTS];
-        struct place_usage usages[TENANTS];
+        struct place_victim before[VICTIMS], victims[VICTIMS];
+        struct place_usage usages[VICTIMS];
         const struct ask ask = {APP, 1 + draw(CARDS), 1 + draw(CARD_MIB), draw(5) * 25};
         struct device were[CARDS];
         struct demand demand;
@@ -542,28 +542,29 @@ static void only_who_is_in_the_way_goes(void **state)
         int r;
 
         arena_reset(arena);
-        count = fill_with_tenants(before, usages);
+        count = fill_with_victims(before, usages);
         demand = demand_of(&ask, 1);
-        memcpy(tenants, before, sizeof(tenants));
+        memcpy(victims, before, sizeof(victims));
         memcpy(were, cards, sizeof(were));
-        r = place_make_room(&node, &demand, &spread, tenants, count, arena);
+        r = place_preempt(&node, &demand, &spread, victims, count, arena);
         assert_memory_equal(were, cards, sizeof(were));
         if (r == PLACE_NO_FIT) {
             for (size_t k = 0; k < count; k++)
-                tenants[k].state = before[k].state == TENANT_STAYS ? TENANT_STAYS : TENANT_GOES;
-            assert_false(fits_without(&demand, tenants, count, TENANTS));
+                victims[k].state =
+                    before[k].state == VICTIM_REPRIEVED ? VICTIM_REPRIEVED : VICTIM_EVICTED;
+            assert_false(fits_without(&demand, victims, count, VICTIMS));
             in_vain++;
             continue;
         }
         made++;
-        assert_true(fits_without(&demand, tenants, count, TENANTS));
+        assert_true(fits_without(&demand, victims, count, VICTIMS));
         for (size_t k = 0; k < count; k++) {
-            assert_int_not_equal(tenants[k].state, TENANT_MAY_GO);
-            if (before[k].state != TENANT_MAY_GO)
-                assert_int_equal(tenants[k].state, before[k].state);
-            else if (tenants[k].state == TENANT_GOES) {
+            assert_int_not_equal(victims[k].state, VICTIM_POTENTIAL);
+            if (before[k].state != VICTIM_POTENTIAL)
+                assert_int_equal(victims[k].state, before[k].state);
+            else if (victims[k].state == VICTIM_EVICTED) {
                 added++;
-                assert_false(fits_without(&demand, tenants, count, k));
+                assert_false(fits_without(&demand, victims, count, k));
             }
         }
     }
@@ -575,7 +576,7 @@ static void the_least_important_goes(void **state)
     const struct ask whole = {APP, 1, CARD_MIB, 0}, want = {APP, 2, CARD_MIB / 2, 0};
     const struct demand demand = demand_of(&want, 1), holds = demand_of(&whole, 1);
     static const int32_t priorities[CARDS] = {7, -3, 5};
-    struct place_tenant tenants[CARDS];
+    struct place_victim victims[CARDS];
     struct placement placements[CARDS];
 
     (void)state;
@@ -584,12 +585,12 @@ static void the_least_important_goes(void **state)
                          PLACE_FITS);
         (void)place_usage_charge(cards, CARDS, &placements[i].usage);
         place_node_update(&node);
-        tenants[i] = (struct place_tenant){&placements[i].usage, priorities[i], TENANT_MAY_GO};
+        victims[i] = (struct place_victim){&placements[i].usage, priorities[i], VICTIM_POTENTIAL};
     }
-    assert_int_equal(place_make_room(&node, &demand, &spread, tenants, CARDS, arena), PLACE_FITS);
-    assert_int_equal(tenants[0].state, TENANT_STAYS);
-    assert_int_equal(tenants[1].state, TENANT_GOES);
-    assert_int_equal(tenants[2].state, TENANT_GOES);
+    assert_int_equal(place_preempt(&node, &demand, &spread, victims, CARDS, arena), PLACE_FITS);
+    assert_int_equal(victims[0].state, VICTIM_REPRIEVED);
+    assert_int_equal(victims[1].state, VICTIM_EVICTED);
+    assert_int_equal(victims[2].state, VICTIM_EVICTED);
 }
 
 #define WITH_CARDS(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)

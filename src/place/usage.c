@@ -6,16 +6,16 @@
 #include "place/mig.h"
 #include "place/place.h"
 
-/* What one pod can take of one device: more is garbage, and sums of many pods must not wrap round.
- */
+/* The most that one pod can take of one device: more is garbage, and sums of many pods must not
+ * wrap round. */
 enum {
     TASKS_MAX = 4096,
     CORES_MAX = 10000,
 };
 
-/* A device while a pod's containers are gone through. */
+/* One device while the containers of a pod are counted, one after the other. */
 struct tally {
-    struct device_usage running; /* by what has been started and goes on */
+    struct device_usage running; /* by the containers that were started and go on */
     struct device_usage turn;    /* by the container whose turn it is */
 };
 
@@ -75,7 +75,7 @@ static size_t share_of(struct place_usage *usage, const char *uuid)
     return usage->count++;
 }
 
-/* One container has its devices, and what it takes goes on if it goes on. */
+/* Counts one container; its devices stay taken if it goes on. */
 static void take_turn(struct place_usage *usage, struct tally *tallies,
                       const struct container_devices *devices, bool goes_on)
 {
@@ -116,7 +116,7 @@ int place_usage_add_pod(struct place_usage *usage, const struct pod_devices *dev
     return 0;
 }
 
-/* The card of a part: an instance's name is the card's with a suffix, "GPU-a[0-1]". */
+/* The card of a share: a MIG instance's name is the card's with a suffix, "GPU-a[0-1]". */
 static struct device *find_device(struct device *devices, size_t count, const char *uuid)
 {
     size_t len = strcspn(uuid, "[");
@@ -128,7 +128,7 @@ static struct device *find_device(struct device *devices, size_t count, const ch
     return NULL;
 }
 
-/* A card in MIG mode is used in instances, and no other is. */
+/* Only a card in MIG mode is used in instances. */
 static bool use_instance(struct device *device, const char *uuid, int by)
 {
     int group, number;
@@ -181,17 +181,17 @@ static bool has_room(const struct device *device, const struct device_usage *wan
         return false;
     if (used->memory_bytes + wanted->memory_bytes > device->memory_bytes)
         return false;
-    /* A card without compute left takes no container, not even one that asks for none, as one of
-     * several may. */
+    /* A card without free compute takes no container, not even one that asks for none. With several
+     * tasks wanted, one of them may ask for none. */
     if (device->cores && (!wanted->cores || wanted->tasks > 1) &&
         used->cores + wanted->cores >= device->cores)
         return false;
-    /* A whole card's compute is for one alone. */
+    /* A task with all compute of a card has the card to itself. */
     return used->tasks == 0 || device->cores != DEVICE_CORES ||
            (wanted->cores < DEVICE_CORES && used->cores < DEVICE_CORES);
 }
 
-/* Of a card in MIG mode only a card of which nothing else is used is sure to give the instance. */
+/* In MIG mode only an unused card is sure to give the instance. */
 bool place_usage_fits(struct device *devices, size_t count, const struct place_usage *usage)
 {
     for (size_t i = 0; i < usage->count; i++) {
