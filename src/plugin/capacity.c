@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * Memory and cores of the node's cards as the Node's capacity, where that is asked for: autoscalers
- * and quotas count by it. kubelet takes it over into what is allocatable, and from then on refuses
- * pods by it; so it is what the cards have when they are well, whether they are or not, and is
- * written again whenever kubelet was started anew, which may have set it to 0.
+ * Writes memory and cores of the node's cards as the Node's capacity, where the option asks for it:
+ * autoscalers and quotas count by it. kubelet copies it into allocatable, and from then on refuses
+ * pods by it. So the amounts are those of all cards, healthy or not, and are written again whenever
+ * kubelet was started anew, which may have set them to 0.
  */
 
 #include <errno.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * What a person has to do before this node's cards can be used, as a condition of the Node and in
- * the log: written when it changed, or when the Node has something else.
+ * The Node's condition that says whether containers get the driver, and else what a person has to
+ * do. Written, and logged, when it changes; written, too, when the Node has another one.
  */
 
 #include <errno.h>
@@ -27,7 +27,7 @@ static void condition_set(struct condition *condition, bool ready, const char *r
     COPY_TEXT(condition->message, message);
 }
 
-/* Nothing that we write brings the driver: does the runtime? */
+/* No CDI edits bring the driver: the runtime may. */
 static void say_of_runtime(const struct plugin *plugin, struct condition *condition)
 {
     const char *handler = plugin->gate.fitness.runtime.default_handler;

@@ -29,7 +29,7 @@ static void read_folders(yyjson_val *folders, struct runtime_facts *facts)
     }
 }
 
-/* containerd's configuration of CRI, as JSON; another runtime's is what it is. */
+/* The JSON is containerd's configuration of CRI; in another runtime's these keys are missing. */
 static void read_runtime_config(const char *text, struct runtime_facts *facts)
 {
     yyjson_doc *doc = yyjson_read(text, strlen(text), 0);
@@ -85,7 +85,7 @@ static bool has_folder(const char *folders, const char *folder)
     return false;
 }
 
-/* "v1.28.3+k3s1". What can't be read is new enough. */
+/* "v1.28.3+k3s1". A version that can't be read counts as new enough. */
 static bool is_old(const char *version)
 {
     unsigned major, minor;

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * kubelet hears of the devices once what we say of a container is known to reach it (fitness.h):
- * the runtime is asked over its own socket, the API server for the Node. Where it does not, both
- * are asked again every half a minute, so that a runtime that was mended needs no restart of ours.
+ * The plugin registers with kubelet once it is known that CDI devices reach containers (fitness.h):
+ * it asks the runtime over its own socket, and the API server for the Node. While they do not, it
+ * asks both every half a minute, so that it need not be restarted after the runtime's configuration
+ * was mended.
  */
 
 #include <errno.h>
@@ -23,7 +24,7 @@ enum {
     AGAIN_SOON_MS = 1000, /* while the API server is away */
 };
 
-/* Where runtimes listen; in our pod the host's root is elsewhere. */
+/* Sockets of the usual runtimes; in our pod they are below HOST_ROOT. */
 static const char *const usual_sockets[] = {
     "/run/containerd/containerd.sock",
     "/run/crio/crio.sock",
@@ -38,7 +39,8 @@ static void gate_decide(struct plugin *plugin)
     struct error why = ERROR_INIT;
     enum fitness_outcome outcome;
 
-    /* Where we served before, what the API server says is not waited for: it may be away. */
+    /* On a node that was served before, the gate does not wait for the API server, which may be
+     * away. */
     if (plugin->ending || gate->asking_runtime ||
         (gate->asking_node && !gate->fitness.served_before))
         return;

@@ -22,7 +22,7 @@ struct handover {
     uv_poll_t poll;
     int listener;
     char path[sizeof(((struct sockaddr_un *)0)->sun_path)];
-    dev_t dev; /* of our socket, so that another's is not removed */
+    dev_t dev; /* of our socket, so that another plugin's is not removed */
     ino_t ino;
     bool (*takes)(void *data);
     void *data;
@@ -61,7 +61,7 @@ static void close_all(const int *fds, size_t count)
         (void)close(fds[i]);
 }
 
-/* How many were sent; they are the caller's. */
+/* Returns how many descriptors came; they are the caller's. */
 static size_t receive_fds(int connection, int ret_fds[static HANDOVER_MAX])
 {
     union control control;
@@ -118,7 +118,7 @@ static void on_readable(uv_poll_t *poll, int status, int events)
     take_fds(handover, connection);
 }
 
-/* Renamed into place: the name is never without a socket. */
+/* Renames the socket into place, so that there is one at every moment. */
 static int bind_socket(struct handover *handover)
 {
     struct sockaddr_un address;

@@ -55,7 +55,7 @@ static int keep_pod(const Podresources__V1__PodResources *pod, const char *conta
     return HOLDER_FOUND;
 }
 
-/* The container with exactly these ids; else the pod that has some of them. */
+/* Finds the container with exactly these ids; else the pod that has some of them. */
 static int find_container(const Podresources__V1__ListPodResourcesResponse *list,
                           const char *resource, const char *const *ids, size_t count,
                           struct holder *holder)

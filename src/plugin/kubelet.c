@@ -19,7 +19,7 @@
 enum {
     CHECKPOINT_MAX = 16 << 20,
     STREAMS_MAX = 16,
-    LOOK_MS = 2000, /* what the folder's events miss is seen by then */
+    LOOK_MS = 2000, /* a change that the folder's events miss is seen by then */
     REGISTER_TIMEOUT_MS = 5000,
     RETRY_FIRST_MS = 100,
     RETRY_MAX_MS = 5000,
@@ -38,25 +38,25 @@ struct kubelet {
     struct handover *handover;
 
     struct grpc_server *server;
-    struct grpc_call *streams[STREAMS_MAX]; /* who listens to the list */
+    struct grpc_call *streams[STREAMS_MAX]; /* calls that listen to the list */
     size_t stream_count;
 
     uv_fs_event_t events;
-    uv_timer_t look; /* the folder is looked at now and then, too */
+    uv_timer_t look; /* looks at the folder, whose events may be missed */
     uv_timer_t retry;
     bool watching; /* the folder's events */
     unsigned open_handles;
     bool closing;
-    bool is_ready; /* as it was said */
+    bool is_ready; /* as ops->ready() was told */
 
     struct grpc_request *registering;
     uint64_t known; /* identity of kubelet's socket with which we are registered; 0: none */
-    uint64_t asked; /* of the one that we are registering with */
+    uint64_t asked; /* identity of the socket with which we are registering */
     unsigned failures, silence;
 
     V1beta1__Device *devices;
     size_t device_count;
-    V1beta1__Device **list; /* what a message points to */
+    V1beta1__Device **list; /* for a message, which has an array of pointers */
 
     char **held; /* ids that kubelet had given to containers when we began */
     size_t held_count;
@@ -92,9 +92,8 @@ static bool is_held(const struct kubelet *kubelet, const char *id)
 }
 
 /*
- * "UUID::n", which DCGM's exporter knows. Earlier versions had "UUID-n": those that a container was
- * given stay as they are, since kubelet would admit it no more, after its own restart, with devices
- * that are gone.
+ * "UUID::n", which DCGM's exporter knows. Earlier versions had "UUID-n". An id of that form that a
+ * container has is kept: after a restart, kubelet would not admit a container whose device is gone.
  */
 static char *make_id(const struct kubelet *kubelet, const struct card *card, unsigned share)
 {
@@ -233,9 +232,9 @@ static const char *find_unknown(const struct kubelet *kubelet,
 }
 
 /*
- * Whom it is for is not known yet: only a name is given, whose meaning is written later. Where the
- * runtime does not know of CDI, no NVIDIA runtime shall hand out all cards without a limit: the
- * meaning of the name overrides this variable.
+ * The container is not known yet: the answer is only a CDI device's name, whose specification is
+ * written when the container starts. NVIDIA_VISIBLE_DEVICES=void keeps an NVIDIA runtime from
+ * handing out all cards without limits where CDI is not known; the specification overrides it.
  */
 static void answer_allocate(struct grpc_call *call, const V1beta1__AllocateRequest *request)
 {
@@ -368,8 +367,8 @@ static const struct grpc_service service = {
 static void kubelet_look(struct kubelet *kubelet);
 
 /*
- * When another of us ends, kubelet drops us, too, and calls the cards unhealthy until it is told
- * again: it knows plugins by the resource's name alone.
+ * When an earlier plugin ends, kubelet drops us, too, and calls the cards unhealthy until we
+ * register again: it knows plugins by the resource's name alone.
  */
 static void on_retry(uv_timer_t *timer)
 {
@@ -399,7 +398,7 @@ static void on_registered(void *data, const struct grpc_answer *answer)
     (void)uv_timer_start(&kubelet->retry, on_retry, pause_ms, 0);
 }
 
-/* Inode numbers are used again at once: the time tells a new socket from the old. */
+/* The time is part of it, since inode numbers are used again at once. */
 static uint64_t identity_of(const struct stat *st)
 {
     uint64_t time_ns =
@@ -434,7 +433,8 @@ static bool takes_over(void *data)
     return kubelet->is_ready;
 }
 
-/* kubelet's is another one by now, or was never: what was handed over ended with it. */
+/* kubelet is a new process, or was not seen before: connections that were handed over ended with
+ * the former one. */
 static int kubelet_serve(struct kubelet *kubelet, struct error *err)
 {
     struct error why = ERROR_INIT;
@@ -449,7 +449,7 @@ static int kubelet_serve(struct kubelet *kubelet, struct error *err)
     return grpc_server_new(kubelet->loop, kubelet->path, &service, kubelet, &kubelet->server, err);
 }
 
-/* Listeners went without kubelet's socket being another: it has dropped us. */
+/* Whether kubelet has dropped us: no stream is left, and its socket is still the same. */
 static bool is_silent(struct kubelet *kubelet)
 {
     if (kubelet->stream_count || !kubelet->known) {
@@ -488,7 +488,7 @@ static void kubelet_look(struct kubelet *kubelet)
             return;
         }
     }
-    /* Another of us has taken the place: in an update the new one comes before the old one goes. */
+    /* A newer plugin has taken our place: in an update it starts before the older one ends. */
     if (!grpc_server_is_reachable(kubelet->server))
         return;
     if (kubelet->known != identity_of(&theirs) && !kubelet->registering &&
@@ -603,7 +603,7 @@ static void kubelet_on_closed(uv_handle_t *handle)
     free(kubelet);
 }
 
-/* Another of us has our place: what kubelet has of us must not end with us. */
+/* A newer plugin has our place: gives it the streams that kubelet must not see ending. */
 static void give_streams(struct kubelet *kubelet)
 {
     struct stat st;

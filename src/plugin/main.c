@@ -244,7 +244,7 @@ static const struct argp argp = {
 
 PUBLIC const char *argp_program_version = "hami-device-plugin " HAMI_VERSION;
 
-/* In a pod the host's root is mounted somewhere. */
+/* In our pod the host's root is mounted at HOST_ROOT. */
 static void set_seen_driver(struct plugin_options *options)
 {
     static char path[PATH_MAX];

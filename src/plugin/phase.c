@@ -44,8 +44,8 @@ static void phase_on_patched(void *data, const struct kube_answer *answer)
     struct node_pod *pod = pods_find(phase->plugin->pods, phase->uid);
 
     /*
-     * A pod that is gone, or was made anew (422: another uid), needs none; what failed otherwise is
-     * done again by the next look.
+     * A pod that is gone, or was made anew (422: another uid), needs no patch; after any other
+     * failure the next check sends it again.
      */
     if (!kube_answer_ok(answer) && answer->status != 404 && answer->status != 422)
         log_warn("cannot tell that pod %s has its devices: %s", phase->uid, answer->why);
@@ -56,7 +56,7 @@ static void phase_on_patched(void *data, const struct kube_answer *answer)
     phase_free(phase);
 }
 
-/* The uid makes it fail where the pod was made anew under its name. */
+/* With the uid the patch fails if the pod was made anew under its name. */
 static void write_patch(const struct plugin *plugin, const struct node_pod *pod, size_t containers,
                         struct strbuf *patch)
 {

@@ -11,11 +11,11 @@ static bool has_count(const struct pod_devices *devices, size_t index, size_t co
     return index < devices->count && devices->containers[index].count == count;
 }
 
-/* What a plain init container, that may be meant, says about whether it is. */
+/* Whether a plain init container is the one that starts. */
 enum turn {
     TURN_PAST,   /* it is done */
-    TURN_NOW,    /* it is the one */
-    TURN_UNSURE, /* it was started; whether it ended the status does not say yet */
+    TURN_NOW,    /* it starts now */
+    TURN_UNSURE, /* it was started, and the status does not say yet whether it ended */
 };
 
 static enum turn turn_of(const struct pod_container *init)
@@ -70,12 +70,13 @@ int pick_container(struct node_pod *pod, const struct pod_devices *devices, size
     if (!holder && last == pod->container_count)
         return error_set(err, -EINVAL, "no container of the pod was given %zu devices",
                          device_count);
-    /* All of them are done: it is whom kubelet names, or the pod's sandbox is made anew. */
+    /* All init containers are done: it is the holder; without one, the sandbox was made anew and
+     * the last init container runs again. */
     *ret_index = holder ? end : last;
     return PICK_FOUND;
 }
 
-/* Of one container's list what is of one card. */
+/* One container's part of one card. */
 static struct card_use use_of(const struct container_devices *devices, const char *uuid)
 {
     struct card_use use = {0};

@@ -20,12 +20,12 @@
 enum {
     HEALTH_MS = 5000,
     LATE_TIMES = 6,   /* of HEALTH_MS, until the driver counts as dead */
-    LEAVE_MS = 1000,  /* that it is waited for when we end */
+    LEAVE_MS = 1000,  /* for the health thread, when we end */
     FINISH_MS = 2000, /* for containers that are about to start, when we end */
     FINISH_LOOK_MS = 20,
-    TIDY_MS = 30000,
+    GC_MS = 30000,
     TRIM_MS = 1000,
-    EXPIRE_AGE = 4, /* times TIDY_MS */
+    EXPIRE_AGE = 4, /* times GC_MS */
 };
 
 #define ENDPOINT "nvidia-gpu.sock"
@@ -109,7 +109,7 @@ static void on_health_done(uv_work_t *work, int status)
     plugin_serve(plugin);
 }
 
-/* A driver that does not come back checks nothing: no card counts as healthy. */
+/* While the driver does not answer, no card counts as healthy. */
 static void on_health_late(struct plugin *plugin)
 {
     struct cards cards = plugin->cards;
@@ -137,7 +137,8 @@ static void on_health_timer(uv_timer_t *timer)
         uv_queue_work(plugin->loop, &plugin->health, on_health_work, on_health_done) == 0;
 }
 
-/* A thread in the driver's hands can be neither ended nor joined, which exit() would try. */
+/* A thread that hangs in the driver can be neither ended nor joined, and exit() would try to join
+ * it. */
 static void on_leave(uv_timer_t *timer)
 {
     (void)timer;
@@ -172,7 +173,7 @@ void plugin_say_altered(struct node_pod *pod)
              pod->namespace, pod->name);
 }
 
-/* By its uid alone: what else a pod says that goes need not be readable. */
+/* By its uid alone: the rest of a deleted pod need not be readable. */
 static void on_pod_deleted(struct plugin *plugin, const char *uid)
 {
     struct node_pod *pod = pods_find(plugin->pods, uid);
@@ -204,7 +205,7 @@ static void on_pod(void *data, enum kube_event event, yyjson_val *object)
     }
     plugin_say_altered(pod);
     if (pod->over)
-        plugin_tidy_pod(plugin, pod);
+        plugin_gc_pod(plugin, pod);
 }
 
 static void on_pod_gone(void *data, struct node_pod *pod)
@@ -223,9 +224,9 @@ static void on_pods_complete(void *data)
 
     pods_complete(plugin->pods, on_pod_gone, plugin);
     if (!plugin->listed)
-        plugin_adopt(plugin);
+        plugin_adopt_containers(plugin);
     plugin->listed = true;
-    plugin_tidy_all(plugin);
+    plugin_gc_all(plugin);
     pods_each(plugin->pods, check_phase, plugin);
 }
 
@@ -235,14 +236,14 @@ static const struct kube_watch_ops pod_ops = {
     .complete = on_pods_complete,
 };
 
-static void on_tidy_timer(uv_timer_t *timer)
+static void on_gc_timer(uv_timer_t *timer)
 {
     struct plugin *plugin = timer->data;
 
     if (!plugin->listed || !kube_watch_is_complete(plugin->pod_watch))
         return;
     pods_expire(plugin->pods, EXPIRE_AGE, on_pod_gone, plugin);
-    plugin_tidy_all(plugin);
+    plugin_gc_all(plugin);
     pods_each(plugin->pods, check_phase, plugin);
 }
 
@@ -259,7 +260,7 @@ static void on_node_begin(void *data)
     (void)data;
 }
 
-/* A Node that was made anew has nothing of what we wrote. */
+/* A Node that was made anew lacks what we wrote to the former one. */
 static void note_node(struct plugin *plugin, const char *uid)
 {
     bool another = plugin->node_uid[0] && strcmp(plugin->node_uid, uid) != 0;
@@ -309,7 +310,7 @@ static void on_call_gone(void *data, struct grpc_call *call)
     prestart_gone(data, call);
 }
 
-/* For --check: a rolling update goes on when the new one can serve. */
+/* For --check: a rolling update goes on when the new plugin can serve. */
 static void on_ready(void *data, bool is_ready)
 {
     struct plugin *plugin = data;
@@ -331,7 +332,7 @@ static const struct kubelet_ops kubelet_ops = {
 
 /* Starting */
 
-/* Where the loader found the simulated NVML: its folder is what containers get. */
+/* Containers get the folder in which the loader found the simulated NVML. */
 static int find_simulated(struct plugin *plugin, struct error *err)
 {
     const char *machine = getenv("HAMI_SIM");
@@ -381,7 +382,8 @@ static int open_cards(struct plugin *plugin, struct error *err)
     return r;
 }
 
-/* Libraries of a driver root are of no use without device nodes, so those are listed, too. */
+/* Libraries of a driver root are of no use without device nodes, so device nodes are listed,
+ * too. */
 static int make_driver(struct plugin *plugin, struct error *err)
 {
     const struct driver_config config = {
@@ -471,15 +473,18 @@ static void plugin_stop(struct plugin *plugin)
     kube_watch_free(plugin->node_watch);
     kube_client_free(plugin->kube);
     stop_health(plugin);
-    uv_close((uv_handle_t *)&plugin->tidy_timer, NULL);
+    uv_close((uv_handle_t *)&plugin->gc_timer, NULL);
     uv_close((uv_handle_t *)&plugin->trim_timer, NULL);
     uv_close((uv_handle_t *)&plugin->finish_timer, NULL);
     for (size_t i = 0; i < ARRAY_SIZE(plugin->signals); i++)
         uv_close((uv_handle_t *)&plugin->signals[i], NULL);
 }
 
-/* Containers that are about to start have their files in a moment: kubelet would wait for an answer
- * that nobody gives, since its connection to us may outlive us (handover.h). */
+/*
+ * Waits until containers that are about to start have their files, which takes a moment. Else
+ * kubelet would wait for an answer that never comes, since its connection to us may outlive us
+ * (handover.h).
+ */
 static void on_finish(uv_timer_t *timer)
 {
     struct plugin *plugin = timer->data;
@@ -503,22 +508,23 @@ static void on_signal(uv_signal_t *handle, int number)
 static void start_timers(struct plugin *plugin)
 {
     (void)uv_timer_init(plugin->loop, &plugin->health_timer);
-    (void)uv_timer_init(plugin->loop, &plugin->tidy_timer);
+    (void)uv_timer_init(plugin->loop, &plugin->gc_timer);
     (void)uv_timer_init(plugin->loop, &plugin->trim_timer);
     (void)uv_timer_init(plugin->loop, &plugin->gate.timer);
     (void)uv_timer_init(plugin->loop, &plugin->finish_timer);
-    plugin->health_timer.data = plugin->tidy_timer.data = plugin->trim_timer.data = plugin;
+    plugin->health_timer.data = plugin->gc_timer.data = plugin->trim_timer.data = plugin;
     plugin->gate.timer.data = plugin->finish_timer.data = plugin;
     for (size_t i = 0; i < ARRAY_SIZE(plugin->signals); i++) {
         (void)uv_signal_init(plugin->loop, &plugin->signals[i]);
         plugin->signals[i].data = plugin;
     }
     (void)uv_timer_start(&plugin->health_timer, on_health_timer, HEALTH_MS, HEALTH_MS);
-    (void)uv_timer_start(&plugin->tidy_timer, on_tidy_timer, TIDY_MS, TIDY_MS);
+    (void)uv_timer_start(&plugin->gc_timer, on_gc_timer, GC_MS, GC_MS);
     (void)uv_timer_start(&plugin->trim_timer, on_trim_timer, TRIM_MS, TRIM_MS);
 }
 
-/* Not before all is begun: a driver that hangs then would have us hear no signal. */
+/* Not before everything is started: while a driver hangs in start-up, the default action of a
+ * signal ends the plugin; a handler would never run. */
 static void start_signals(struct plugin *plugin)
 {
     static const int numbers[] = {SIGTERM, SIGINT};
@@ -527,12 +533,12 @@ static void start_signals(struct plugin *plugin)
         (void)uv_signal_start(&plugin->signals[i], on_signal, numbers[i]);
 }
 
-static int adopt_pods(struct plugin *plugin, struct error *err)
+static int load_pods(struct plugin *plugin, struct error *err)
 {
     plugin->pods = pods_new(plugin->options->node_name, plugin->config.priority_name);
     if (!plugin->pods)
         return error_set(err, -ENOMEM, "no memory");
-    plugin_adopt_records(plugin);
+    plugin_adopt_pods(plugin);
     return 0;
 }
 
@@ -546,7 +552,7 @@ static int plugin_start(struct plugin *plugin, struct error *err)
     if (r == 0)
         r = plugin_install(plugin, err);
     if (r == 0)
-        r = adopt_pods(plugin, err);
+        r = load_pods(plugin, err);
     if (r == 0)
         r = watch_api(plugin, err);
     if (r == 0)

@@ -158,7 +158,7 @@ static void read_states(yyjson_val *object, struct node_pod *pod)
 }
 
 /*
- * By the resource alone: the variable that admission makes of it may as well be the tenant's own.
+ * Read from the resource alone: the variable that admission makes of it could be the user's own.
  */
 static int read_priority(const struct container *container, const char *name)
 {
@@ -248,7 +248,7 @@ int pod_keep(struct node_pod *pod, const char *allocated)
     return 0;
 }
 
-/* What is known of an earlier reading. */
+/* Keeps what is known from earlier readings of the pod. */
 static void pod_inherit(struct node_pod *pod, struct node_pod *before)
 {
     pod->confirmed |= before->confirmed;
@@ -444,7 +444,7 @@ void pods_complete(struct pods *pods, void (*gone)(void *data, struct node_pod *
 
     HASH_ITER(hh, pods->entries, entry, next)
     {
-        /* One that was read on its own, since this list began, may be younger than the list. */
+        /* A pod that was read by a GET since this list began may be younger than the list. */
         if (entry->pod.list == pods->list || entry->pod.leaving)
             continue;
         gone(data, &entry->pod);

@@ -37,9 +37,9 @@ struct prestart {
     struct holder holder;
     struct grpc_request *listing;
     struct kube_request *reading;
-    bool was_read; /* the pod, from the API server, since we last had to wait */
+    bool was_read; /* the pod was read from the API server since the last pause */
     unsigned pause_ms;
-    struct error why; /* for which we wait */
+    struct error why; /* why the call waits */
 };
 
 static void ask_for_holder(struct prestart *prestart);
@@ -113,7 +113,7 @@ struct others {
     struct card_use use;
 };
 
-/* Pods hold what they were given from the first container that has it. */
+/* A pod holds its devices from the moment that its first container has them. */
 static bool holds_devices(const struct node_pod *pod)
 {
     for (size_t i = 0; i < pod->container_count; i++) {
@@ -175,7 +175,7 @@ static int make_grant(const struct plugin *plugin, const struct node_pod *pod, s
     return 0;
 }
 
-/* Another container had the same device ids before: the name is no longer its own. */
+/* A container that had the same device ids before no longer owns the name. */
 static void forget_name(void *data, struct node_pod *pod)
 {
     const struct prestart *prestart = data;
@@ -186,7 +186,8 @@ static void forget_name(void *data, struct node_pod *pod)
     }
 }
 
-/* What brings the driver into the container. The cards' texts are the grant's. */
+/* Chooses the CDI edits that bring the driver into the container. The cards' texts are the
+ * grant's. */
 static int choose_driver(struct plugin *plugin, const struct container_grant *grant,
                          struct cdi_choice *ret_choice, struct error *err)
 {
@@ -261,7 +262,7 @@ static void on_pod_read(void *data, const struct kube_answer *answer)
     yyjson_doc_free(doc);
 }
 
-/* The pod from the API server itself: the watch has not brought it, or is behind. */
+/* Reads the pod from the API server: the watch has not shown it, or is behind. */
 static void read_pod(struct prestart *prestart, const char *namespace, const char *name)
 {
     char path[KUBE_PATH_SIZE];
@@ -320,15 +321,16 @@ static void start_container(struct prestart *prestart, struct node_pod *pod)
         prestart_end(prestart, GRPC_FAILED_PRECONDITION, err.text);
         return;
     }
-    /* Of a pod that is known from our own record it is not known what it was told already. */
+    /* For a pod that is known from our own record only, it is not known which phase its annotation
+     * has. */
     if (prestart->plugin->listed)
         plugin_phase_check(prestart->plugin, pod);
     prestart_end(prestart, GRPC_OK, NULL);
 }
 
 /*
- * Before the API server was heard: pods that have devices are known from the disk, all of them, and
- * the uid, by kubelet's word, says which one it is.
+ * Before the API server has answered: all pods that have devices are known from the disk, and
+ * kubelet says by the uid which one it is.
  */
 static bool is_adopted(const struct prestart *prestart, const struct node_pod *pod)
 {
@@ -364,7 +366,7 @@ static void prestart_resolve(struct prestart *prestart)
         prestart_again(prestart, "the pod is not known here yet");
 }
 
-/* The pod's uid, which tells it from an earlier one of the same name. */
+/* Finds the pod's uid, since an earlier pod may have had the same name. */
 static void read_checkpoint(struct prestart *prestart)
 {
     const struct plugin_options *options = prestart->plugin->options;

@@ -23,7 +23,7 @@ static void register_on_patched(void *data, const struct kube_answer *answer)
     registration->request = NULL;
     if (!kube_answer_ok(answer)) {
         log_warn("cannot write the node's devices: %s", answer->why);
-        return; /* tried again at the next look at the cards */
+        return; /* tried again at the next check of the cards */
     }
     registration->sent_ns = clock_now_ns();
     log_info("node %s: its %zu cards are registered", plugin->options->node_name,
@@ -50,7 +50,7 @@ static int register_patch(struct plugin *plugin)
     return kube_request(plugin->kube, &call, register_on_patched, plugin, &registration->request);
 }
 
-/* Others write to the Node, too: what the watch brings may be from before our own write. */
+/* Others write to the Node, too: the watch may show it as it was before our own write. */
 static bool is_behind(const struct registration *registration)
 {
     return registration->sent && strcmp(registration->sent, registration->wanted) == 0 &&
@@ -83,7 +83,7 @@ void plugin_register(struct plugin *plugin)
     if (r == 0 && registration->known && strcmp(registration->known, registration->wanted) == 0)
         return;
     if (r == 0 && is_behind(registration))
-        return; /* looked at again with the cards */
+        return; /* checked again with the cards */
     if (r == 0)
         r = register_patch(plugin);
     if (r < 0)
