@@ -8,7 +8,7 @@
 #include "cluster/state.h"
 #include "model/keys.h"
 
-/* A reservation whose time was over is good still when nobody took the room. */
+/* Renews a reservation whose time was over, if its devices are still free. */
 static int bind_renew(struct cluster *cluster, struct cluster_pod *pod, const char *name,
                       struct error *err)
 {
@@ -95,7 +95,7 @@ int cluster_bind(struct cluster *cluster, const struct cluster_bind *bind, int64
     return 0;
 }
 
-/* The watch may have been faster: then the pod is placed, or gone, and there is nothing to do. */
+/* If the watch was faster, the pod is placed or gone by now, and there is nothing to do. */
 void cluster_bound(struct cluster *cluster, const char *uid, enum cluster_bind_end end,
                    int64_t now_ns)
 {

@@ -180,7 +180,7 @@ static int choose_among_changed(const struct asking *asking, const struct refusa
     return r;
 }
 
-/* What judging a node takes of the arena is given back. */
+/* Gives back the memory that judging a node takes of the arena. */
 static int judge_node(const struct asking *asking, struct refusal *refusal, size_t position)
 {
     const struct place_node *node = asking->cluster->candidates.nodes[position];
@@ -240,8 +240,7 @@ static const char *summarize(const struct place_totals *totals, size_t count, si
         text, text[0] ? ", " : "", absent, count);
 }
 
-/* One for each name: candidates, nodes without devices, and names that are not known or said again.
- */
+/* An entry for each node: the candidates, nodes without devices, and nodes that are not known. */
 static int list_failed(const struct asking *asking, const struct refusal *refusal,
                        struct cluster_failed_node *failed)
 {
@@ -300,7 +299,7 @@ static int filter_refuse(const struct asking *asking, struct refusal *refusal,
     return filter_explain(asking, refusal, ret_answer);
 }
 
-/* A pod that is asked for again was not bound: what was promised to it is free. */
+/* kube-scheduler asks again about a pod that was not bound: gives its reservation back. */
 static int forget_reservation(struct cluster *cluster, const struct pod *from,
                               struct grant **ret_promised, struct error *err)
 {
@@ -327,7 +326,7 @@ static bool is_promised_again(const struct cluster *cluster, const char *uid,
            strcmp(text_pairs_get(&promised->annotations, KEY_NODE), pod->node->place->name) == 0;
 }
 
-/* A demand that was refused before need only be tried where something changed. */
+/* Tries a demand that was refused before only on nodes that changed. */
 static int choose_node(const struct asking *asking, struct refusal *refusal, size_t *ret_position,
                        struct placement *ret_placement)
 {
@@ -385,8 +384,8 @@ static int filter_decide(struct cluster *cluster, const struct pod *pod,
     return CLUSTER_PLACED;
 }
 
-/* kube-scheduler leaves its bind to us all the same: the extender binds whoever names a resource.
- */
+/* kube-scheduler sends us the bind of such a pod, too: the extender binds every pod that names one
+ * of its resources. */
 static int filter_pass(struct cluster *cluster, const struct pod *from, int64_t now_ns,
                        struct error *err)
 {

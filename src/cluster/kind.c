@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * Numbers for kinds of devices: a model and a mode. Requests remember what they found of a kind, so
- * that most devices need no comparison of texts.
+ * Numbers for kinds of devices: a model and a mode. A request remembers its verdict on each kind,
+ * so that most devices need no comparison of texts.
  */
 
 #include "cluster/state.h"
 
 enum {
-    KINDS_MAX = 1024, /* devices of further ones go without */
+    KINDS_MAX = 1024, /* devices of further kinds get no number */
     KIND_TEXT_SIZE = DEVICE_MODEL_SIZE + DEVICE_MODE_SIZE,
 };
 

@@ -125,7 +125,7 @@ struct grant *pod_take_back(struct cluster *cluster, struct cluster_pod *pod)
     return grant;
 }
 
-/* What a pod's annotations say. The text tells whether they changed. */
+/* A pod's annotations, read. text serves to detect changes. */
 struct reading {
     const char *node;
     struct text_pairs texts; /* a vendor's common word, its annotation */
@@ -133,13 +133,14 @@ struct reading {
     char *text;
 };
 
-/* Where it runs. Of metadata alone only bound pods are read, and the Binding wrote both. */
+/* The pod's node. Where only metadata are read, the pod is bound and its Binding wrote the
+ * annotation. */
 static const char *node_of(const struct pod *pod)
 {
     return pod->has_spec ? pod->node_name : text_pairs_get(&pod->annotations, KEY_NODE);
 }
 
-/* Whether its spec bears out that it was given devices. 1: it does, or is not at hand. */
+/* Whether the pod's spec asks for devices. 1: it does, or there is no spec at hand. */
 static int asks_for_devices(const struct cluster *cluster, const struct pod *pod)
 {
     struct demand demand;
@@ -202,7 +203,7 @@ static int read_usage(const struct cluster *cluster, const struct reading *read,
     return mended;
 }
 
-/* In force is what the annotations say, whatever was reserved before. */
+/* Puts the annotations in force, whatever was reserved before. */
 static int place_as_written(struct cluster *cluster, struct cluster_pod *pod,
                             const struct reading *read, enum pod_state state, struct error *err)
 {
@@ -232,7 +233,7 @@ static int place_as_written(struct cluster *cluster, struct cluster_pod *pod,
     return r;
 }
 
-/* Its owner may write what they like into it later: its containers keep what they have. */
+/* Whatever the pod's owner writes into the annotations later, its containers keep their devices. */
 static int keep_placed(const struct cluster *cluster, struct cluster_pod *pod,
                        const struct reading *read, struct error *err)
 {
@@ -242,7 +243,7 @@ static int keep_placed(const struct cluster *cluster, struct cluster_pod *pod,
     return error_set(err, 1, "what it was given was written over; what it had stays in force");
 }
 
-/* What can't be read is not known. */
+/* A priority that can't be read counts as unknown. */
 static void read_priority(const struct pod *from, struct cluster_pod *pod)
 {
     const char *text = text_pairs_get(&from->annotations, KEY_PRIORITY);
@@ -270,7 +271,7 @@ int cluster_set_pod(struct cluster *cluster, const struct pod *from, struct erro
         return r;
     if (pod && pod->state == POD_PLACED)
         return keep_placed(cluster, pod, &read, err);
-    /* A promise is not taken back by what was written before it. */
+    /* An object without our annotations was written before the reservation, and does not end it. */
     if (read.texts.count == 0)
         return 0;
     r = asks_for_devices(cluster, from);
@@ -323,7 +324,7 @@ void cluster_delete_pod(struct cluster *cluster, const char *uid)
         pod_free(cluster, pod);
 }
 
-/* A bound pod that a later list does not show came and went in between. */
+/* A bound pod that a later list lacks was deleted in between. */
 void pods_sweep(struct cluster *cluster)
 {
     struct cluster_pod *pod, *next;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* Which pods have to go: what kube-scheduler found, checked against devices. */
+/* Preemption: the victims that kube-scheduler found, checked against devices. */
 
 #include <errno.h>
 #include <utlist.h>
@@ -24,8 +24,7 @@ static bool has_uid(const struct cluster_victims *victims, const char *uid)
     return false;
 }
 
-/* Only what is bound for certain can be evicted, and only what is known to be less important may
- * be. */
+/* A pod can be evicted only if it is bound for certain and known to be less important. */
 static enum place_victim_state state_of(const struct preempting *preempting,
                                         const struct cluster_victims *victims,
                                         const struct cluster_pod *other)
@@ -52,7 +51,7 @@ static size_t count_pods(const struct cluster_node *node)
     return count;
 }
 
-/* The uids that kube-scheduler found, and after them ours. */
+/* The uids that kube-scheduler found, and after them those that we add. */
 static int add_victims(const struct preempting *preempting, const struct cluster_node *node,
                        const struct place_victim *potential, size_t count,
                        struct cluster_victims *victims)

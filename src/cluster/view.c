@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* The state, told to others. */
+/* The state as JSON, and for metrics. */
 
 #include <errno.h>
 #include <inttypes.h>
