@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * /bind: one write binds the pod and records what it was given, since the API server lays a
- * Binding's annotations over the pod. After an answer that is not certain (binding.h) it may still
- * be carried out, even after the pod was read and had no node. So the pod is read, and where that
- * settles nothing the Binding is sent again: the server binds a pod once, whichever try comes
- * first, and what it says then holds. Until it is known the devices stay reserved.
+ * /bind: one write binds the pod and records its grant, since the API server lays a Binding's
+ * annotations over the pod. After an answer that is not certain (binding.h) the Binding may still
+ * be carried out, even after the pod was read and had no node. So the pod is read, and as long as
+ * it has no node the Binding is sent again: the server binds a pod once, whichever try comes first,
+ * and its answer then is certain. Until the end is known the devices stay reserved.
  */
 
 #include <errno.h>
@@ -24,11 +24,12 @@
 enum {
     BINDING_MAX = 1 << 20,
     WHY_SIZE = 256,
-    PAUSE_FIRST_MS = 50, /* before it is tried again; doubled each time */
+    PAUSE_FIRST_MS = 50, /* before the first retry; doubled each time */
     PAUSE_DOUBLINGS = 5,
-    ANSWER_MS = 10000, /* then the caller is answered, even if the end is still unknown */
+    ANSWER_MS =
+        10000, /* after this time the caller gets an answer even if the end is still unknown */
     RETRY_AFTER_MAX_S = 30,
-    GRACE_MS = 2000, /* for an answer to come, beyond the server's own time */
+    GRACE_MS = 2000, /* for the answer's way back, beyond the server's own time */
 };
 
 struct bind {
@@ -99,7 +100,7 @@ static void on_pause(uv_timer_t *timer)
     bind->after_pause(bind);
 }
 
-/* Never empty: that would say that the pod is bound. */
+/* Never empty: an empty text means that the pod is bound. */
 static const char *why_of(const struct bind *bind)
 {
     return bind->why[0] ? bind->why : "the pod could not be bound";
@@ -134,7 +135,7 @@ static void on_not_bound(struct bind *bind, enum cluster_bind_end how)
     bind_end(bind, how);
 }
 
-/* The cluster has what the pod says. */
+/* The pod has a node: the cluster takes over its annotations. */
 static void on_assigned(struct bind *bind, const struct pod *pod)
 {
     struct error err = ERROR_INIT;
@@ -162,7 +163,7 @@ static void bind_on_pod(void *data, const struct kube_answer *reply)
         on_assigned(bind, &pod);
         return;
     case FOUND_UNBOUND:
-        /* One that is being deleted will never be bound. */
+        /* A pod that is being deleted will never be bound. */
         if (pod.deleting)
             on_not_bound(bind, CLUSTER_NOT_BOUND);
         else
@@ -195,7 +196,7 @@ static void on_refused(struct bind *bind)
         on_not_bound(bind, CLUSTER_NOT_BOUND);
 }
 
-/* Nothing is doubtful, so it need not be asked for ever. */
+/* No earlier try is doubtful, so we may give up after a while. */
 static void on_asked_to_wait(struct bind *bind, unsigned retry_after_s)
 {
     if (is_overdue(bind))
@@ -248,7 +249,7 @@ static bool may_send(void *data)
     return leader_may_decide(bind->scheduler);
 }
 
-/* The server gives up after the time that the next leader waits for, and we soon after it. */
+/* The server gives up within the time that a next leader waits (term.h), and we soon after it. */
 static int bind_post(struct bind *bind)
 {
     unsigned timeout_ms = bind->scheduler->options.bind_timeout_ms;
@@ -311,7 +312,7 @@ static int bind_begin(struct scheduler *scheduler, struct bind *bind, struct err
     return 0;
 }
 
-/* Of no pod that could be named, so there is no event. */
+/* The request names no pod, so there is no event. */
 static void bind_refuse(struct scheduler *scheduler, struct http_request *request, const char *why)
 {
     scheduler->binds_failed++;

@@ -19,9 +19,9 @@ enum {
     MESSAGE_MAX = 1024,     /* Kubernetes' bound */
 };
 
-/* What was said last of a pod. */
+/* The last event of a pod. */
 struct said {
-    UT_hash_handle hh; /* in the order of their making */
+    UT_hash_handle hh; /* in the order of their first events */
     uint64_t kinds;
     char reason[32];
     char uid[];
@@ -80,7 +80,7 @@ void events_forget(struct events *events, const char *uid)
         said_free(events, said);
 }
 
-/* Whether this is new; then it is remembered. */
+/* Whether the event is new; remembers it then. */
 static bool is_new(struct events *events, const char *uid, const char *reason, uint64_t kinds)
 {
     struct said *said;

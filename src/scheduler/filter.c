@@ -3,10 +3,10 @@
 /*
  * /filter: which node, and which devices there.
  *
- * kube-scheduler tries a refused pod again when it sees another go, and its question may be here
- * a fraction of a millisecond before our watch brings the news. So a pod that is to be refused
- * again, while nothing came free that we know of, waits a moment for the watches; one at a time,
- * and a tenth of the time at most, since kube-scheduler asks about one pod after the other.
+ * kube-scheduler tries a refused pod again when it sees another pod deleted, and its request may
+ * arrive a fraction of a millisecond before our watch reports the deletion. So a pod that would be
+ * refused again, with nothing known to have come free, waits a moment for the watches; one pod at a
+ * time, and a tenth of the time at most, since kube-scheduler asks about one pod after the other.
  */
 
 #include <errno.h>
@@ -59,7 +59,7 @@ static void tell_user(struct scheduler *scheduler, const struct pod *pod, const 
     events_warn(scheduler->events, &who, reason, kinds, message);
 }
 
-/* Whether it is answered: else it is to wait. */
+/* False: the pod is to wait, the request is not answered. */
 static bool filter_decide(struct scheduler *scheduler, struct http_request *request,
                           const struct filter_args *args, bool may_wait)
 {
@@ -130,7 +130,8 @@ static void on_waited(uv_timer_t *timer)
     filter_end_wait(timer->data);
 }
 
-/* The loop's own time is of before the decision; what waits is counted and timed when it ends. */
+/* A request that waits is counted and timed when its wait ends. The loop's time is updated, since
+ * it is from before the decision. */
 void handle_filter(void *data, struct http_request *request)
 {
     struct scheduler *scheduler = data;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* A pod that was asked for by name. */
+/* The API server's answer to a GET of a pod. */
 
 #include <string.h>
 

@@ -14,17 +14,17 @@
 enum {
     TICK_MS = 1000,
     STOP_MS = 10000,      /* for binds under way */
-    AGE_MAX_S = 45,       /* of what is known of nodes and pods, to be ready */
+    AGE_MAX_S = 45,       /* of our knowledge of nodes and pods, to be ready */
     FILTER_MAX = 8 << 20, /* 65,000 nodes of long names, and the largest pod there is */
     BIND_MAX = 64 << 10,
     WEBHOOK_MORE = 2 << 20, /* of bodies, beside the largest */
-    JSON_MAX = 64 << 20,    /* for reading one body; more values than that are refused */
+    JSON_MAX = 64 << 20,    /* for reading one body; a body with more values is refused */
     JSON_KEPT = 8 << 20,
-    HEAP_KEPT = 4 << 20, /* of free memory; larger pieces are the system's again at once */
+    HEAP_KEPT = 4 << 20, /* of free memory; larger pieces go back to the system at once */
     VIEW_MAX = 512 << 20,
 };
 
-/* What the watches bring. */
+/* The watches. */
 
 static void log_unread(int r, const char *kind, const char *name, const struct error *err)
 {
@@ -57,7 +57,7 @@ static void complete_nodes(void *data)
     leader_listed_nodes(data);
 }
 
-/* A deletion needs no more than a name; what can't be read otherwise keeps what was known of it. */
+/* A deletion needs no more than a name. A node that can't be read keeps its former state. */
 static void take_node(void *data, enum kube_event event, yyjson_val *object)
 {
     struct scheduler *scheduler = data;
@@ -143,7 +143,7 @@ yyjson_doc *read_body(struct scheduler *scheduler, struct http_request *request,
     return doc;
 }
 
-/* What an ordinary body needs is kept, what others made of it is given back. */
+/* Keeps as much memory as ordinary bodies need; gives the rest back after a large one. */
 void free_body(struct scheduler *scheduler, yyjson_doc *doc)
 {
     if (!doc || yyjson_doc_get_val_count(doc) > JSON_KEPT / sizeof(yyjson_val))
@@ -165,7 +165,7 @@ static void handle_healthz(void *data, struct http_request *request)
     http_answer(request, 200, HTTP_TEXT, "ok\n", 3);
 }
 
-/* What is known of nodes and pods is as old as the older watch. */
+/* Our knowledge is as old as the older watch. */
 static double watches_age(const struct scheduler *scheduler)
 {
     double nodes = scheduler->nodes ? kube_watch_age(scheduler->nodes) : 0;
@@ -314,8 +314,8 @@ static int start_watches(struct scheduler *scheduler, struct error *err)
         .label_selector = scheduler->options.node_selector,
         .paged = true,
     };
-    /* Bound and not over: so a pod's node is what its Binding said, and where nobody else may write
-     * that, its metadata are enough. */
+    /* Bound and not over: such a pod's annotations come from its Binding, and where only we may
+     * write them, its metadata are enough. */
     const struct kube_watch_spec pods = {
         .path = "/api/v1/pods",
         .field_selector = "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed",

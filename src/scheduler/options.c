@@ -14,7 +14,7 @@ enum kind {
     KIND_TEXT,
     KIND_BOOL,     /* Go's: "--flag", "--flag=false" */
     KIND_DURATION, /* "3s" or "300ms", in ms */
-    KIND_WITHOUT,  /* HAMi's, without effect here: help says why */
+    KIND_WITHOUT,  /* a flag of HAMi's without effect here; its help says why */
 };
 
 struct row {

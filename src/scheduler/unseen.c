@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * A bind's answer may be here after the watch showed the pod and its end, or after a list that no
- * longer has it. Such a pod would hold its devices until the next list: so it is asked about.
+ * A bind's answer may arrive after the watch has shown the pod and its deletion, or after a list
+ * that no longer has the pod. Such a pod would hold its devices until the next list, so it is read
+ * by name.
  */
 
 #include <stdlib.h>
@@ -38,7 +39,7 @@ static void unseen_on_pod(void *data, const struct kube_answer *answer)
     free(question);
 }
 
-/* Not asked now, it is asked about again half a minute later. */
+/* On failure it is tried again half a minute later. */
 static void ask_about(struct scheduler *scheduler, const struct cluster_pod_name *unseen)
 {
     struct question *question = malloc(sizeof(*question) + strlen(unseen->uid) + 1);
