@@ -70,7 +70,7 @@ void kube_request_cancel(struct kube_request *request)
         request_free(request);
 }
 
-/* The reason that the API server gives in a Status object. */
+/* The message of the API server's Status object. */
 static void read_status(const char *body, size_t len, char why[WHY_MAX])
 {
     yyjson_doc *doc = len ? yyjson_read(body, len, 0) : NULL;
@@ -90,7 +90,7 @@ void kube_describe_failure(unsigned status, const char *body, size_t len, char *
     copy_text(why, size, text);
 }
 
-/* The end of a request: its owner may do anything, so it is gone before. */
+/* Ends a request. It is freed before the callback, which may do anything. */
 static void request_answer(struct kube_request *request, int error, unsigned status,
                            const char *why)
 {
@@ -124,7 +124,7 @@ static void set_retry_timer(struct kube_client *client)
     if (earliest == INT64_MAX)
         return;
     pause = MAX(earliest - clock_now_ns(), INT64_C(0));
-    /* The loop's time may lag behind: it would end before its time. */
+    /* With the loop's time lagging behind, the timer would end early. */
     uv_update_time(transport_loop(client->transport));
     (void)uv_timer_start(&client->timer, client_on_retry, (uint64_t)(pause / NS_PER_MS) + 1, 0);
 }
@@ -155,7 +155,7 @@ static void client_on_retry(uv_timer_t *timer)
     struct kube_request *request;
     int r;
 
-    /* From the start each time: answering may change the list. */
+    /* Searched from the start each time: a callback may change the list. */
     while (!client->closed && (request = find_due(client, clock_now_ns()))) {
         r = request_start(request);
         if (r < 0)
@@ -165,7 +165,7 @@ static void client_on_retry(uv_timer_t *timer)
         set_retry_timer(client);
 }
 
-/* Whether it may be tried again, given how it ended; then in how many ms. */
+/* Whether an ended request may be tried again, and after what pause. */
 static bool should_retry(struct kube_request *request, CURLcode result, unsigned status,
                          unsigned *ret_pause_ms)
 {

@@ -110,7 +110,7 @@ static int keep_text(char **ret_text, const char *text)
     return *ret_text ? 0 : -ENOMEM;
 }
 
-/* Where a file name in a kubeconfig leads. */
+/* The path of a file name in a kubeconfig. */
 static int keep_path(const struct reading *reading, char **ret_path, const char *path)
 {
     if (!path || path[0] == '/' || !reading->folder)

@@ -71,9 +71,9 @@ static bool at_items(const struct split *split)
     return envelope->text[len - strlen(key) - 1] != '\\';
 }
 
-/* What a byte outside of strings means. */
+/* The meaning of a byte outside of strings. */
 enum step {
-    STEP_ON,    /* it belongs to what is being gathered */
+    STEP_ON,    /* it belongs to the object or envelope being gathered */
     STEP_SKIP,  /* it stands between objects */
     STEP_ARRAY, /* it opens an array that may be the list's elements */
     STEP_LEAVE, /* it closes the list's elements */
@@ -81,7 +81,7 @@ enum step {
     STEP_WRONG,
 };
 
-/* How deep what is being gathered lies: an element is in its list's braces and brackets. */
+/* The depth at which the object begins: an element lies within its list's braces and brackets. */
 static unsigned floor_of(const struct split *split)
 {
     return split->in_items ? 2 : 0;
@@ -121,7 +121,7 @@ static enum step split_step(struct split *split, char c)
     }
 }
 
-/* Moves over the inside of a string; the number of bytes that belong to it. */
+/* Moves over the inside of a string. Returns the number of bytes that belong to it. */
 static size_t skip_string(struct split *split, const char *bytes, size_t len)
 {
     for (size_t i = 0; i < len; i++) {
@@ -159,7 +159,7 @@ static enum split_outcome hand_out(struct split *split, char **ret_object, size_
     return is_envelope ? SPLIT_ENVELOPE : SPLIT_OBJECT;
 }
 
-/* Moves on to the next byte that ends a run of bytes with one destination; what it means. */
+/* Moves on to the next byte that ends a run of bytes with one destination. Returns its meaning. */
 static enum step find_end(struct split *split, const char **p, const char *end)
 {
     enum step what = STEP_ON;

@@ -16,7 +16,8 @@
 enum {
     CONNECT_TIMEOUT_MS = 5000,
     KEEPALIVE_IDLE_S = 30,
-    RETRY_AFTER_MAX_S = 30, /* a server that wants more, or a proxy's mistake, is asked again */
+    RETRY_AFTER_MAX_S =
+        30, /* a longer wish, of the server or by a proxy's mistake, is cut to this */
     KEEPALIVE_INTERVAL_S = 10,
     UNACKNOWLEDGED_MS = 30000, /* until a connection counts as dead */
 };
@@ -86,7 +87,8 @@ static int on_connect(void *data, curl_socket_t fd, curlsocktype purpose)
 
     (void)data;
     (void)purpose;
-    /* Else the kernel goes on sending what is left for minutes after the connection was closed. */
+    /* Else the kernel goes on sending the remaining bytes for minutes after the connection was
+     * closed. */
     (void)setsockopt(fd, SOL_SOCKET, SO_LINGER, &at_once, sizeof(at_once));
     (void)setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &timeout, sizeof(timeout));
     return CURL_SOCKOPT_OK;
@@ -110,8 +112,8 @@ static void set_security(CURL *easy, struct transport *transport)
         if (path)
             (void)curl_easy_setopt(easy, files[i].option, path);
     }
-    /* The cluster's authority alone: not whoever the machine trusts, read anew for each connection.
-     */
+    /* Only the cluster's authority counts, not the machine's, which libcurl would read for each
+     * connection. */
     if (transport->ca_data.fd >= 0 || transport->ca_file)
         (void)curl_easy_setopt(easy, CURLOPT_CAPATH, NULL);
     if (transport->insecure) {
@@ -151,9 +153,9 @@ static size_t transfer_on_read(char *to, size_t size, size_t count, void *data)
 }
 
 /*
- * When a connection that was used before dies without an answer, libcurl sends the request again,
- * unseen. Of a POST, which may have been carried out, it must not: the body is given to it once,
- * with no way back to its beginning.
+ * When a reused connection dies without an answer, libcurl silently sends the request again. A POST
+ * may have been carried out, so it must not be sent again: libcurl gets the body once, with no way
+ * back to its beginning.
  */
 static void set_body_once(struct transfer *transfer, const struct transfer_spec *spec)
 {

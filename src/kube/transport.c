@@ -186,7 +186,7 @@ static char *copy_or_fail(const char *text, bool *failed)
     return copied;
 }
 
-/* The certificate is for another name than the address': asked for by that name, sent to the
+/* The certificate is for another name than the address: requests use that name and go to the
  * address. */
 static int use_server_name(struct transport *transport, const struct kube_config *config)
 {
@@ -196,7 +196,7 @@ static int use_server_name(struct transport *transport, const struct kube_config
     AUTOFREE char *connect_to = NULL;
 
     if (!port || memchr(port, ']', (size_t)(path - port)))
-        port = path; /* a colon within "[::1]" is none of the port's */
+        port = path; /* a colon within "[::1]" does not begin a port */
     if (asprintf(&connect_to, "::%.*s:", (int)(port - host), host) < 0) {
         connect_to = NULL;
         return -ENOMEM;
@@ -282,7 +282,8 @@ int transport_new(uv_loop_t *loop, const struct kube_config *config, const char 
     return 0;
 }
 
-/* Here nothing of libcurl's is on the stack, whoever called transport_free(). */
+/* Called from the loop: no function of libcurl is on the stack, as there may be in
+ * transport_free(). */
 static void on_timer_closed(uv_handle_t *handle)
 {
     struct transport *transport = handle->data;
@@ -312,7 +313,7 @@ void transport_forget_token(struct transport *transport)
     transport->token_read_ns = 0;
 }
 
-/* Kept as it was where the file can't be read just now: it is replaced while we look. */
+/* Keeps the former token if the file can't be read just now: it may be being replaced. */
 static void refresh_token(struct transport *transport)
 {
     int64_t now = clock_now_ns();

@@ -18,21 +18,21 @@
 enum {
     PAGE_FIRST = 500, /* objects */
     PAGE_MAX = 8000,
-    PAGE_QUICK_MS = 500,     /* one that took less is followed by one twice as long */
-    PENDING_MAX = 192 << 10, /* bytes that came and were not looked at; then the connection waits */
-    PENDING_LOW = 16 << 10,  /* below this it goes on */
+    PAGE_QUICK_MS = 500,     /* a page that took less is followed by one twice as long */
+    PENDING_MAX = 192 << 10, /* bytes received and not read; beyond it the connection waits */
+    PENDING_LOW = 16 << 10,  /* below it the connection goes on */
     REFUSAL_MAX = 4096,      /* bytes of a refusal's body that are kept */
     LIST_TIMEOUT_MS = 120000,
-    WATCH_MIN_S = 300, /* how long the server is asked to watch, at least; at most twice that */
+    WATCH_MIN_S = 300, /* least time that the server is asked to watch; at most twice that */
     WATCH_GRACE_MS = 30000,
-    STALL_MS = 20000, /* a streamed list that brings nothing for so long is asked for in pages */
+    STALL_MS = 20000, /* if a streamed list brings nothing for so long, pages are asked for */
     URL_MAX = 16384,
 };
 
-/* How long one turn of the loop may hand objects over. */
+/* Time for handing objects over in one turn of the loop. */
 #define STEP_NS (250 * NS_PER_US)
 
-/* A watch that ends sooner, with nothing in it, is a failure. */
+/* A watch that ends sooner, without an event, is a failure. */
 #define SHORTEST_NS (5 * NS_PER_S)
 
 enum phase {
@@ -57,9 +57,9 @@ struct kube_watch {
     char *continue_token;           /* escaped; NULL: the first page */
     unsigned page;                  /* objects in it, at most */
     unsigned failures;              /* in a row */
-    bool advanced;                  /* this transfer brought something */
-    int64_t started_ns, written_ns; /* the transfer, and its latest bytes */
-    int64_t lost_ns;                /* when an answer of the server's was open last, or it began */
+    bool advanced;                  /* this transfer brought an event */
+    int64_t started_ns, written_ns; /* of the transfer, and of its latest bytes */
+    int64_t lost_ns; /* when a connection was open last; at first, when the watch was made */
 
     struct split split;
     char *pending; /* PENDING_MAX bytes and what one write adds */
@@ -82,7 +82,7 @@ static void watch_start(struct kube_watch *watch);
 static void watch_forget(struct kube_watch *watch);
 static void stop_transfer(struct kube_watch *watch);
 
-/* Not freed, nor begun anew, by the callback that was called last. */
+/* False: the last callback freed the watch or had it begin anew. */
 static bool is_running(const struct kube_watch *watch)
 {
     return !watch->freed && watch->transfer.easy;
@@ -142,7 +142,8 @@ static void watch_on_timer(uv_timer_t *timer)
     watch_start(watch);
 }
 
-/* The server knows WatchList and can't serve it: it waits for news that its store does not send. */
+/* The server knows WatchList and can't serve it: it waits for progress that its store does not
+ * report. */
 static void on_stall(uv_timer_t *timer)
 {
     struct kube_watch *watch = timer->data;
@@ -169,7 +170,7 @@ static void start_after(struct kube_watch *watch, unsigned ms)
     (void)uv_timer_start(&watch->timer, watch_on_timer, ms, 0);
 }
 
-/* Everything anew, from the first object on. */
+/* The next request lists everything, from the first object on. */
 static void watch_forget(struct kube_watch *watch)
 {
     watch->phase = watch->unstreamed ? PHASE_PAGES : PHASE_STREAMED_LIST;
@@ -190,7 +191,7 @@ static void stop_transfer(struct kube_watch *watch)
     watch->paused = watch->ended = false;
 }
 
-/* Tries again after a pause. A list that was cut begins anew; a watch goes on where it was. */
+/* Tries again after a pause. A list that was cut begins anew; a watch resumes where it was cut. */
 static void watch_trouble(struct kube_watch *watch, const char *why)
 {
     unsigned pause_ms = backoff_ms(watch->failures++);
@@ -231,7 +232,7 @@ static void keep_version(struct kube_watch *watch, const char *version)
     copy_text(watch->version, sizeof(watch->version), version);
 }
 
-/* The JSON of an object, read in place. Its memory is the watch's arena, good until the next. */
+/* Reads an object's JSON in place, in the watch's arena; good until the next object. */
 static yyjson_val *read_json(struct kube_watch *watch, char *text, size_t len)
 {
     size_t need = yyjson_read_max_memory_usage(len, YYJSON_READ_INSITU);
@@ -344,7 +345,7 @@ static void take_text(struct kube_watch *watch, int what, char *text, size_t len
 
 /* The end of an answer */
 
-/* The server has no WatchList: it says so, or is too old to know the words. */
+/* The server has no WatchList: it says so, or does not know the parameters. */
 static bool refuses_stream(const struct kube_watch *watch)
 {
     return watch->phase == PHASE_STREAMED_LIST && (watch->status == 400 || watch->status == 422);
@@ -389,7 +390,7 @@ static void on_page_end(struct kube_watch *watch)
         watch_start(watch);
 }
 
-/* The server ends a watch now and then, by the time it was asked for. */
+/* The server ends a watch after the time that it was asked for. */
 static void on_watch_end(struct kube_watch *watch)
 {
     bool brief = clock_now_ns() - watch->started_ns < SHORTEST_NS;
@@ -409,7 +410,7 @@ static void watch_on_end(struct kube_watch *watch)
         on_refusal(watch);
         return;
     }
-    /* A watch that is over its time ends like one that the server ended. */
+    /* Our own time-out ends a watch like the server's. */
     if (watch->result == CURLE_OPERATION_TIMEDOUT && watch->phase == PHASE_WATCH)
         watch->result = CURLE_OK;
     if (watch->result != CURLE_OK) {
@@ -552,8 +553,8 @@ static void watch_ask(struct kube_watch *watch)
 }
 
 /*
- * Before the list is asked for: the server may take its snapshot at any time from now on, and what
- * comes about after that is not in it. False: the callback freed the watch, or had it begin anew.
+ * Called before the list is asked for: the server may take its snapshot at any time from now on,
+ * and later changes are not in it. False: the callback freed the watch, or had it begin anew.
  */
 static bool begin_list(struct kube_watch *watch)
 {
