@@ -14,7 +14,7 @@ enum {
     PEM_MAX = 64 << 10,
 };
 
-/* What tells that a file is another than before, through links, too. */
+/* Identifies a file's content; taken through links. */
 struct stamp {
     dev_t device;
     ino_t inode;
@@ -41,7 +41,7 @@ static void pair_free(struct certificate_pair *pair)
 }
 DEFINE_CLEANUP(struct certificate_pair *, pair_free);
 
-/* A key among them: to be wiped when it has been read. */
+/* It may hold a key, and is wiped after use. */
 struct pem {
     char text[PEM_MAX];
     gnutls_datum_t datum;

@@ -13,7 +13,7 @@ enum {
     EXTENSION_ALPN = 16,
 };
 
-/* Bytes to be read; once some are missing, none are left. */
+/* Bytes to be read; a read beyond the end empties it. */
 struct span {
     const unsigned char *bytes;
     size_t len;
@@ -43,7 +43,7 @@ static size_t take_number(struct span *from, size_t size)
     return number;
 }
 
-/* What a number of so many bytes says the length of. */
+/* A vector: its length, a number of so many bytes, then its bytes. */
 static struct span take_vector(struct span *from, size_t size)
 {
     return hello_take(from, take_number(from, size));

@@ -20,9 +20,9 @@ struct http1 {
     struct MHD_Daemon *daemon;
 
     /*
-     * libmicrohttpd does its work when its epoll descriptor says so, when a time is over, and when
-     * a suspended connection was resumed, which no descriptor tells in time. After each turn it is
-     * asked anew when it wants the next.
+     * libmicrohttpd must run when its epoll descriptor is readable, when a time is over, and when a
+     * suspended connection was resumed, which the descriptor does not show in time. After each turn
+     * we ask it when it wants the next one.
      */
     uv_poll_t poll;
     uv_timer_t timer;
@@ -99,7 +99,7 @@ static void on_connection(void *data, struct MHD_Connection *connection, void **
     *slot = NULL;
 }
 
-/* NULL where there was no memory for one. */
+/* NULL: there was no memory for it. */
 static struct peer *peer_of(struct MHD_Connection *connection)
 {
     const union MHD_ConnectionInfo *info =
@@ -121,7 +121,8 @@ static ssize_t http1_read_source(void *data, uint64_t position, char *to, size_t
     return n ? n : MHD_CONTENT_READER_END_OF_STREAM;
 }
 
-/* What is sent lasts as long as the request, which outlives the sending; a body is handed over. */
+/* A page and a source live as long as the request, which outlives the sending; a body is given to
+ * the response. */
 static struct MHD_Response *body_of(struct http_request *request)
 {
     struct MHD_Response *response;
@@ -163,7 +164,7 @@ static enum MHD_Result send_answer(struct http1_request *request)
     return queued;
 }
 
-/* Within its handler the connection is libmicrohttpd's already; later it has to be woken. */
+/* The connection is suspended since its handler returned, and must be woken. */
 static void http1_on_answered_late(struct http_request *base)
 {
     struct http1_request *request = (struct http1_request *)base;
@@ -296,7 +297,7 @@ int http1_new(struct http_server *server, struct error *err)
 
 void http1_take(struct http1 *http1, int fd, const struct sockaddr *address, socklen_t len)
 {
-    /* Where it fails the descriptor is closed. */
+    /* On failure libmicrohttpd closes the descriptor. */
     (void)MHD_add_connection(http1->daemon, fd, address, len);
     http1_take_turn(http1);
 }
@@ -314,7 +315,7 @@ void http1_free(struct http1 *http1)
     if (!http1)
         return;
     (void)uv_poll_stop(&http1->poll);
-    /* What was answered last was not yet put on its way. */
+    /* The last answers are queued, not yet sent. */
     for (unsigned turn = 0; turn < LAST_TURNS; turn++)
         (void)MHD_run(http1->daemon);
     MHD_stop_daemon(http1->daemon);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* HTTP/2 by nghttp2: a session, whatever carries its bytes. */
+/* HTTP/2 by nghttp2: a session, independent of the transport. */
 
 #include <errno.h>
 #include <nghttp2/nghttp2.h>
@@ -13,8 +13,8 @@
 #include "http/internal.h"
 
 enum {
-    STREAMS_MAX = 256, /* requests of this machine's at once on a connection: binds in bursts */
-    STREAMS_ELSEWHERE = 64, /* of others', who may open hundreds of connections */
+    STREAMS_MAX = 256, /* requests at once on a connection of this machine: binds come in bursts */
+    STREAMS_ELSEWHERE = 64, /* of another machine, which may open hundreds of connections */
     WINDOW = 1 << 20,       /* bytes of bodies that a client may send ahead */
     HEADERS_MAX = 16 << 10,
     METHOD_MAX = 16,
@@ -37,7 +37,7 @@ struct http2 {
     struct http_server *server;
     struct http2_owner owner;
     struct http2_request *requests;
-    bool broken; /* there was no memory for something that must be said */
+    bool broken; /* there was no memory for something that must be sent */
 };
 
 /* Answers */
@@ -131,7 +131,7 @@ static void http2_on_answered_late(struct http_request *base)
     request->session->owner.wants_to_send(request->session->owner.peer);
 }
 
-/* The stream has gone. A handler that has its request keeps it until it answers. */
+/* The stream is closed. If a handler holds the request, it stays until the answer. */
 static void let_go(struct http2_request *request)
 {
     bool kept = request->request.awaited;
@@ -166,7 +166,7 @@ static int on_begin_headers(nghttp2_session *nghttp2, const nghttp2_frame *frame
     return nghttp2_session_set_stream_user_data(nghttp2, frame->hd.stream_id, request);
 }
 
-/* One that is too long stays as it is: it names nothing of ours. */
+/* A text that is too long is left out: no route or method of ours is that long. */
 static void keep_text(char *to, size_t size, const uint8_t *value, size_t len)
 {
     if (len >= size)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* Requests, whatever they came by: their route, their body, their answer. */
+/* Requests of either engine: their route, their body, their answer. */
 
 #include <string.h>
 #include <utlist.h>
@@ -93,7 +93,8 @@ static void request_refuse(struct http_request *request, unsigned status)
     drop_body(request);
 }
 
-/* An honest client's body is there within milliseconds: it is the others' turn to give way. */
+/* An honest client's body is complete within milliseconds, so the oldest incomplete body gives
+ * way. */
 static bool refuse_oldest_but(const struct http_request *request)
 {
     struct http_request *oldest = *half_sent_of(request);
@@ -107,7 +108,7 @@ static bool refuse_oldest_but(const struct http_request *request)
 }
 
 /* Makes room for len bytes and a NUL; false: no memory, or too much is held by the route. */
-static bool make_room(struct http_request *request, size_t len)
+static bool body_grow(struct http_request *request, size_t len)
 {
     size_t size = MAX(len + 1, MAX((size_t)BODY_FIRST, 2 * request->size));
     char *body;
@@ -137,7 +138,7 @@ void request_add(struct http_request *request, const void *bytes, size_t len)
         request_refuse(request, 413);
         return;
     }
-    if (!make_room(request, request->len + len)) {
+    if (!body_grow(request, request->len + len)) {
         request_refuse(request, 503);
         return;
     }
@@ -199,7 +200,7 @@ void http_answer(struct http_request *request, unsigned status, const char *cont
 static void request_answer(struct http_request *request, unsigned status, const char *content_type)
 {
     drop_body(request);
-    /* From here on it is the client that is waited for. */
+    /* From here on we wait for the client. */
     if (request->awaited && request->peer)
         request->peer->awaited--;
     request->awaited = false;

@@ -17,7 +17,7 @@ enum {
     ACCEPTS = 64, /* in a turn of the loop */
 };
 
-/* gnutls asks for the certificate without saying for whom: there is one TLS server a process. */
+/* GnuTLS' callback gets no pointer of ours: there is one TLS server a process. */
 static struct certificate *certificate_in_force;
 
 /* Connections */
@@ -62,7 +62,7 @@ static int accept_one(struct http_server *server)
     return 0;
 }
 
-/* Where room or descriptors are lacking, a newcomer waits for one that goes, or for a tick. */
+/* Without room or descriptors, new connections wait until another one ends, or for a tick. */
 static void on_acceptable(uv_poll_t *handle, int status, int events)
 {
     struct http_server *server = handle->data;
