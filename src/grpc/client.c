@@ -86,7 +86,7 @@ static void request_answer(struct grpc_request *request, int error, const char *
     request->fn(request->data, &got);
 }
 
-/* The stream's end: what was it? */
+/* The stream's end: finds out how the call ended. */
 static void request_conclude(struct grpc_request *request)
 {
     if (request->failure)
@@ -147,7 +147,8 @@ static int client_on_data(nghttp2_session *session, uint8_t flags, int32_t strea
     return 0;
 }
 
-/* Told by the reading's end, so that nothing of the session's is on the stack. */
+/* Only ends the session: the callback is called from on_ended(), with no function of nghttp2 on the
+ * stack. */
 static int client_on_stream_close(nghttp2_session *session, int32_t stream, uint32_t code,
                                   void *data)
 {

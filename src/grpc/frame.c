@@ -60,7 +60,7 @@ int grpc_frame_add(struct grpc_frame *frame, const uint8_t *bytes, size_t len)
     want = GRPC_PREFIX + message_length(frame);
     if (len > want - frame->len)
         return -EPROTO;
-    /* As it comes: a length alone takes no memory. */
+    /* Grows with the received bytes: a large length alone takes no memory. */
     if (frame->len + len > frame->size) {
         r = frame_reserve(frame, MIN(want, MAX((frame->len + len) * 2, (size_t)1024)));
         if (r < 0)

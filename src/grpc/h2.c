@@ -47,7 +47,7 @@ static void on_written(uv_write_t *write, int status)
         return;
     }
     h2_send(h2);
-    /* Nothing is left to say or to hear: GOAWAY came or went. */
+    /* Neither side has anything to send any more: GOAWAY was received or sent. */
     if (!h2->writing && !nghttp2_session_want_read(h2->session) &&
         !nghttp2_session_want_write(h2->session))
         h2_end(h2);
@@ -84,7 +84,7 @@ void h2_send(struct h2 *h2)
         return;
     buf = uv_buf_init(h2->out, len > 0 ? (unsigned)len : 0);
     h2->write.data = h2;
-    /* What fails here fails at the next read as well, and ended() is called from there. */
+    /* A failure here repeats at the next read, which calls ended(). */
     if (len < 0 || uv_write(&h2->write, (uv_stream_t *)&h2->pipe, &buf, 1, on_written) < 0)
         (void)nghttp2_session_terminate_session(h2->session, NGHTTP2_INTERNAL_ERROR);
     else

@@ -29,7 +29,7 @@ struct grpc_server {
     struct connection *connections;
     unsigned connection_count;
     char path[sizeof(((struct sockaddr_un *)0)->sun_path)];
-    dev_t dev; /* of our socket, so that another's is not removed */
+    dev_t dev; /* of our socket, so that another server's is not removed */
     ino_t ino;
     bool closing;
     bool pipe_closed;
@@ -52,7 +52,7 @@ struct grpc_call {
     bool is_post, is_grpc, has_path;
     struct grpc_frame request;
 
-    bool owned;   /* call() was called, and nothing since took it back */
+    bool owned;   /* call() was called, and the call did not end since */
     bool started; /* the response's headers were submitted */
     bool ended;
     enum grpc_status status;
@@ -128,7 +128,7 @@ static ssize_t read_queue(nghttp2_session *session, int32_t stream, uint8_t *buf
     return n ? (ssize_t)n : NGHTTP2_ERR_DEFERRED;
 }
 
-/* Brings what waits in the call's queue, and its end, on its way. */
+/* Has nghttp2 send the call's queue and its end. */
 static void call_push(struct grpc_call *call)
 {
     nghttp2_session *session = call->connection->h2.session;
@@ -206,8 +206,8 @@ static const struct grpc_method *find_method(const struct grpc_server *server, c
     return NULL;
 }
 
-/* The library is told not to check headers: what kubelet's older versions put into :authority is
- * none. What we need of them is checked here. */
+/* nghttp2's checks of headers are off, since older versions of kubelet send a bad :authority. The
+ * headers that we need are checked here. */
 static int server_on_header(nghttp2_session *session, const nghttp2_frame *frame,
                             const uint8_t *name, size_t name_len, const uint8_t *value,
                             size_t value_len, uint8_t flags, void *data)
@@ -314,7 +314,7 @@ static int on_frame(nghttp2_session *session, const nghttp2_frame *frame, void *
     call = nghttp2_session_get_stream_user_data(session, frame->hd.stream_id);
     if (call && !call->ended && !call->owned)
         call_dispatch(call);
-    /* The call may have freed the server, and with it what the streams point to. */
+    /* The callback may have freed the server, and with it the streams' data. */
     return connection->h2.closing ? NGHTTP2_ERR_CALLBACK_FAILURE : 0;
 }
 
@@ -430,8 +430,8 @@ static void on_connection(uv_stream_t *stream, int status)
 /* The server */
 
 /*
- * Not bound by libuv, which at closing would remove the name, whoever's socket has it by then. The
- * name is never without a socket while one server follows another: it is renamed into place.
+ * Not bound by libuv, which would remove the name on closing, even if it is another server's socket
+ * by then. The socket is renamed into place, so that there is one at every moment.
  */
 static int bind_socket(struct grpc_server *server)
 {
