@@ -104,7 +104,7 @@ static void find_one(struct nvml *nvml, const struct nvidia_config *config,
         *card = *before;
         card->healthy = false;
     } else if (!device->uuid[0]) {
-        return; /* never answered: nobody could ask for it */
+        return; /* it never answered, so its uuid is not known */
     } else {
         offer(device, config, card);
         card->has_minor = nvml_read_minor(nvml, device->index, &card->minor, NULL) == 0;

@@ -23,12 +23,12 @@ enum {
 
 struct driver {
     struct driver_config config;
-    struct arena *arena; /* whose the specifications are */
+    struct arena *arena; /* holds the specifications */
     struct cdi_spec specs[CDI_SPECS_MAX];
     size_t count;
     struct cdi_edits root_edits;
     bool has_root;
-    uint64_t seen; /* of the files that they were read from; 0: not read yet */
+    uint64_t seen; /* hash of the files that they were read from; 0: not read yet */
     int problem;
     struct error why;
 };
@@ -58,7 +58,7 @@ void driver_free(struct driver *driver)
 
 /* Files */
 
-/* Ours are others' edits already; what is half-written has another ending. */
+/* Our own specifications are left out; half-written files have another ending. */
 static int is_wanted(const struct dirent *entry)
 {
     const char *end = strrchr(entry->d_name, '.');
@@ -114,7 +114,7 @@ static void add_identity(void *data, const char *path)
     add_hash(hash, (uint64_t)st.st_mtim.tv_nsec);
 }
 
-/* A file of somebody else's that can't be read is not ours to complain of. */
+/* A file that can't be read may belong to another program, so only the toolkit's is reported. */
 static void read_one(void *data, const char *path)
 {
     AUTOFREE char *text = malloc(CDI_FILE_MAX + 1);
@@ -144,7 +144,7 @@ static void read_one(void *data, const char *path)
 
 /* A driver root */
 
-/* Of the driver's libraries those that compute. */
+/* The driver's libraries that compute needs. */
 static const char *const libraries[] = {
     "libcuda.so.",           "libcudadebugger.so.",
     "libnvidia-ml.so.",      "libnvidia-ptxjitcompiler.so.",
@@ -177,7 +177,7 @@ static int driver_add_mount(struct driver *driver, const char *host_path,
     return host_path && container_path ? 0 : -ENOMEM;
 }
 
-/* Where the loaders of images look without being told: Debian's folder and everybody else's. */
+/* Folders that images' loaders search by default: Debian's, and that of the other distributions. */
 static int add_library(struct driver *driver, const char *folder, const char *name)
 {
     static const char *const inside[] = {DRIVER_LIBRARY_FOLDER, "/usr/lib64"};

@@ -19,7 +19,7 @@
 enum {
     LIBRARY_MAX = 16 << 20,
     SPEC_MAX = 512 << 10,
-    GRANT_MAX = 512 << 10, /* an object's annotations have half of it, all together */
+    GRANT_MAX = 512 << 10, /* twice the bound of an object's annotations */
 };
 
 #define TEMPORARY_SUFFIX ".new"
@@ -68,7 +68,7 @@ static int write_all(int fd, const char *bytes, size_t len)
     return 0;
 }
 
-/* Under another name, synced, then renamed: whoever looks sees all of it or nothing. */
+/* Writes under another name, syncs, then renames: a reader sees the whole file or none. */
 static int write_file(const char *path, const char *bytes, size_t len, mode_t mode,
                       struct error *err)
 {
@@ -91,7 +91,7 @@ static int write_file(const char *path, const char *bytes, size_t len, mode_t mo
     return r < 0 ? error_set(err, r, "cannot write %s: %s", path, strerror(-r)) : 0;
 }
 
-/* Calls fn with each name in a folder. A folder that is not there has none. */
+/* Calls fn with each name in a folder, which may be absent. */
 static int list_folder(const char *path, void (*fn)(void *data, const char *name), void *data,
                        struct error *err)
 {
@@ -183,7 +183,7 @@ int host_install(struct node_host *host, const char *source, const char *version
         r = path_of(path, err, "%s/ld.so.preload", host->hook_path);
     if (r < 0)
         return r;
-    /* Containers hold it mounted: it is not replaced by the same. */
+    /* Containers have it mounted, so it is not replaced by an equal one. */
     if (file_read(path, have, sizeof(have)) > 0 && strcmp(have, preload) == 0)
         return 0;
     return write_file(path, preload, strlen(preload), 0644, err);
@@ -301,7 +301,7 @@ static int read_record(const char *path, char **ret_text)
     return 0;
 }
 
-/* A restart of the container finds it there. */
+/* After a restart of the container it exists already. */
 static int keep_record(const char *folder, const struct container_grant *grant, struct error *err)
 {
     AUTOFREE char *have = NULL;
@@ -331,7 +331,7 @@ int host_prepare(const struct node_host *host, struct container_grant *grant, st
     r = make_folder(folder, 0755, err);
     if (r < 0)
         return r;
-    /* What ran here before is dead: its account goes with it. */
+    /* The former processes are dead: a new region drops their accounts. */
     (void)list_folder(folder, sweep_one, &regions, NULL);
     r = keep_record(folder, grant, err);
     if (r == 0)
@@ -401,7 +401,7 @@ struct spec_list {
     void *data;
 };
 
-/* "hami-a0123456789abcdef.json": others may write files to this folder, too. */
+/* "hami-a0123456789abcdef.json": other programs write to this folder, too. */
 static bool is_spec_name(const char *file)
 {
     const char *hash = file + strlen(CDI_FILE_PREFIX) + 1;
@@ -454,7 +454,8 @@ struct trim {
 
 _Static_assert(REGION_SIZE <= HOST_REGION_MAX, "a region fits");
 
-/* Its blocks count, too: they may be taken beyond its end. File systems take some ahead. */
+/* Blocks count, too, since they can be allocated beyond the file's end. File systems allocate some
+ * in advance. */
 static uint64_t excess_of(const struct stat *st)
 {
     uint64_t size = (uint64_t)st->st_size, taken = (uint64_t)st->st_blocks * 512;
