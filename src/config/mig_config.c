@@ -9,7 +9,7 @@
 
 #define PATH "nvidia.knownMigGeometries"
 
-/* A member of one of the lists of mappings: its reader. */
+/* A key of a mapping, and its reader. */
 struct member {
     const char *name;
     int (*read)(const struct yaml_reading *reading, const yaml_node_t *value, void *to);
@@ -22,7 +22,7 @@ static int check_list(const struct yaml_reading *reading, const yaml_node_t *nod
     return yaml_count(node) > max ? yaml_refuse(reading, node, PATH, "too many") : 0;
 }
 
-/* A mapping of which each key is one of the members. */
+/* Reads a mapping; each of its keys must be one of the members. */
 static int read_mapping(const struct yaml_reading *reading, const yaml_node_t *node,
                         const struct member *members, size_t count, void *to)
 {

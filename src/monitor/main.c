@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* hami-vgpu-monitor: says what the containers of this node use of its GPUs. */
+/* hami-vgpu-monitor: exports the use of this node's GPUs by its containers. */
 
 #include <argp.h>
 #include <errno.h>
@@ -30,7 +30,7 @@ enum {
     METRICS_MAX = 64 << 20,
     LOOK_MS = 5000,
     LATE_TIMES = 2,  /* of LOOK_MS, until NVML counts as not answering */
-    LEAVE_MS = 1000, /* that it is waited for when we end */
+    LEAVE_MS = 1000, /* for the thread, when we end */
     REPORT_OLD_S = 30,
 };
 
@@ -43,11 +43,11 @@ struct options {
     bool legacy;
 };
 
-/* What NVML says of the cards, to us or to the device plugin. */
+/* A reading of the cards by NVML, ours or the device plugin's. */
 struct reading {
     int result;
     struct error err;
-    double age_s; /* when it was read: of the device plugin's report, else 0 */
+    double age_s; /* of the device plugin's report; else 0 */
     size_t count;
     struct nvml_card cards[CARDS_MAX];
 };
@@ -57,19 +57,19 @@ struct monitor {
     const struct options *options;
     struct containers *containers;
     struct pod_names *names;
-    struct nvml *nvml;    /* the thread's: it may take its time, or hang */
-    struct reading found; /* as well */
-    struct reading cards; /* what was said last */
+    struct nvml *nvml;    /* the thread's, since it may block or hang */
+    struct reading found; /* the thread's, too */
+    struct reading cards; /* the last reading */
     int64_t cards_ns;     /* when; 0: not yet */
     uv_work_t work;
     bool work_runs;
-    unsigned late; /* times that it should have been back */
-    int result;    /* of it all */
+    unsigned late; /* how often the thread should have ended and had not */
+    int result;    /* of the program */
 
     struct kube_client *kube;
     struct kube_watch *watch;
     struct http_server *http;
-    struct http_pages pages; /* of metrics, that are being read */
+    struct http_pages pages; /* of metrics */
     uv_timer_t timer;
     uv_signal_t signals[2];
 };
@@ -78,7 +78,7 @@ static void monitor_stop(struct monitor *monitor);
 
 /* Cards, which NVML is asked for in a thread of its own */
 
-/* What the device plugin read, which has the device nodes that NVML needs. */
+/* Reads the device plugin's report: the plugin has the device nodes that NVML needs. */
 static int read_report(const struct monitor *monitor, struct reading *reading)
 {
     AUTOFREE char *text = malloc(NVML_REPORT_MAX);
@@ -227,7 +227,8 @@ static const struct http_route routes[] = {
     {.method = NULL},
 };
 
-/* Utilisation is that since the last look, so that it does not rest on how often we are asked. */
+/* Utilisation is over the time since the last look, so looks are made whether we are scraped or
+ * not. */
 static void on_look(uv_timer_t *timer)
 {
     const struct container_use *uses;
@@ -287,7 +288,8 @@ static int watch_pods(struct monitor *monitor, struct error *err)
 
 /* Starting and ending */
 
-/* A thread in the driver's hands can be neither ended nor joined, which exit() would try. */
+/* A thread that hangs in the driver can be neither ended nor joined, and exit() would try to join
+ * it. */
 static void on_leave(uv_timer_t *timer)
 {
     (void)timer;
