@@ -140,8 +140,8 @@ void pod_take(struct cluster_pod *pod, struct cluster_node *node, struct grant *
               enum pod_state state);
 void pod_release(struct cluster *cluster, struct cluster_pod *pod); /* to POD_IDLE */
 void pod_expire(struct cluster *cluster, struct cluster_pod *pod);
-void pod_time(struct cluster *cluster, struct cluster_pod *pod,
-              int64_t until_ns); /* the pod has no time yet */
+/* The pod has no time yet. */
+void pod_time(struct cluster *cluster, struct cluster_pod *pod, int64_t until_ns);
 void pod_untime(struct cluster *cluster, struct cluster_pod *pod);
 void pod_free(struct cluster *cluster, struct cluster_pod *pod);
 /* Frees it but for its grant, which is the caller's. */

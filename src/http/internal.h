@@ -14,8 +14,7 @@
 
 enum {
     CONNECTIONS_MAX = 512,
-    CONNECTIONS_KEPT =
-        CONNECTIONS_MAX - 16, /* beyond, the idlest connection gives way to a new one */
+    CONNECTIONS_KEPT = CONNECTIONS_MAX - 16, /* beyond, the idlest gives way to a new one */
     IDLE_SECONDS = 120,
     ROUTES_MAX = 16,
 };
@@ -162,8 +161,7 @@ void tls_free(struct http_server *server);
 /* hello.c */
 
 enum {
-    HELLO_MAX =
-        4096, /* bytes of a ClientHello that is read; a longer one counts as not offering HTTP/2 */
+    HELLO_MAX = 4096, /* bytes of a ClientHello; a longer one counts as not offering HTTP/2 */
 };
 
 /*

@@ -16,8 +16,7 @@
 enum {
     CONNECT_TIMEOUT_MS = 5000,
     KEEPALIVE_IDLE_S = 30,
-    RETRY_AFTER_MAX_S =
-        30, /* a longer wish, of the server or by a proxy's mistake, is cut to this */
+    RETRY_AFTER_MAX_S = 30, /* a longer wish may be a proxy's mistake */
     KEEPALIVE_INTERVAL_S = 10,
     UNACKNOWLEDGED_MS = 30000, /* until a connection counts as dead */
 };

@@ -26,8 +26,7 @@ enum {
     WHY_SIZE = 256,
     PAUSE_FIRST_MS = 50, /* before the first retry; doubled each time */
     PAUSE_DOUBLINGS = 5,
-    ANSWER_MS =
-        10000, /* after this time the caller gets an answer even if the end is still unknown */
+    ANSWER_MS = 10000, /* then the caller gets an answer, even if the end is unknown */
     RETRY_AFTER_MAX_S = 30,
     GRACE_MS = 2000, /* for the answer's way back, beyond the server's own time */
 };
