@@ -13,11 +13,9 @@
 #include "http/internal.h"
 
 enum {
-    FIRST_SECONDS = 30, /* for the handshake and the first request's headers */
-    UNUSED_SECONDS =
-        IDLE_SECONDS +
-        30, /* since the last request began; the engines end silent connections earlier */
-    BODY_SECONDS = 10, /* an API server waits for a webhook as long */
+    FIRST_SECONDS = 30,                 /* for the handshake and the first request's headers */
+    UNUSED_SECONDS = IDLE_SECONDS + 30, /* since the last request began; silent ones end earlier */
+    BODY_SECONDS = 10,                  /* an API server waits for a webhook as long */
     SEND_SECONDS = 30,
 };
 
