@@ -2,7 +2,6 @@
 
 /* hami-vgpu-monitor: exports the use of this node's GPUs by its containers. */
 
-#include <argp.h>
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
@@ -15,7 +14,7 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/log.h"
-#include "base/parse.h"
+#include "base/options.h"
 #include "base/util.h"
 #include "http/server.h"
 #include "kube/client.h"
@@ -27,6 +26,7 @@
 
 enum {
     CARDS_MAX = 64,
+    NODE_NAME_SIZE = 256,
     METRICS_MAX = 64 << 20,
     LOOK_MS = 5000,
     LATE_TIMES = 2,  /* of LOOK_MS, until NVML counts as not answering */
@@ -37,7 +37,7 @@ enum {
 #define AGENT "hami-vgpu-monitor/" HAMI_VERSION
 
 struct options {
-    char node_name[256];
+    char node_name[NODE_NAME_SIZE];
     const char *kubeconfig, *hook_path, *address;
     const char *driver_root; /* NULL: where drivers usually are */
     bool legacy;
@@ -380,88 +380,48 @@ static int monitor_run(const struct options *options)
 
 /* Options */
 
-enum {
-    OPTION_NODE_NAME = 256,
-    OPTION_KUBECONFIG,
-    OPTION_HOOK_PATH,
-    OPTION_ADDRESS,
-    OPTION_LEGACY,
-    OPTION_DRIVER_ROOT,
-};
-
-static const struct argp_option argp_options[] = {
-    {"node-name", OPTION_NODE_NAME, "NAME", 0, "This node's name (default: $NODE_NAME)", 0},
-    {"kubeconfig", OPTION_KUBECONFIG, "FILE", 0,
-     "How to reach the API server (default: $KUBECONFIG, the pod's own, ~/.kube/config)", 0},
-    {"hook-path", OPTION_HOOK_PATH, "FOLDER", 0,
-     "Where the device plugin keeps the containers' files (default: $HOOK_PATH, /usr/local/vgpu)",
-     0},
-    {"metrics-bind-address", OPTION_ADDRESS, "ADDRESS", 0,
-     "Where /metrics and /healthz are served (default: :9394)", 0},
-    {"legacy-metrics", OPTION_LEGACY, "BOOL", OPTION_ARG_OPTIONAL,
-     "Serve the metrics under HAMi's older names, too", 0},
-    {"nvidia-driver-root", OPTION_DRIVER_ROOT, "FOLDER", 0,
-     "Below which the driver is, as this program sees it (default: where drivers usually are)", 0},
-    {"v", 'v', "LEVEL", 0, "How much to say; 5: everything", 0},
-    {0},
-};
-
-static void set_verbosity(struct argp_state *state, const char *text)
+static int read_node_name(char *text, void *member, struct error *err)
 {
-    unsigned level;
-
-    if (parse_verbosity(text, &level) < 0)
-        argp_error(state, "\"%s\" is no level", text);
-    else
-        log_set_verbosity(level);
+    if (strlen(text) >= NODE_NAME_SIZE)
+        return error_set(err, -EINVAL, "\"%.64s...\" is no node's name", text);
+    copy_text(member, NODE_NAME_SIZE, text);
+    return 0;
 }
 
-static error_t parse_option(int key, char *arg, struct argp_state *state)
+static int check_together(void *data, struct error *err)
 {
-    struct options *options = state->input;
+    const struct options *options = data;
 
-    switch (key) {
-    case OPTION_NODE_NAME:
-        if (strlen(arg) >= sizeof(options->node_name))
-            argp_error(state, "--node-name: no node's name");
-        COPY_TEXT(options->node_name, arg);
-        return 0;
-    case OPTION_KUBECONFIG:
-        options->kubeconfig = arg;
-        return 0;
-    case OPTION_HOOK_PATH:
-        options->hook_path = arg;
-        return 0;
-    case OPTION_ADDRESS:
-        options->address = arg;
-        return 0;
-    case OPTION_DRIVER_ROOT:
-        options->driver_root = strcmp(arg, "/") == 0 ? "" : arg;
-        return 0;
-    case OPTION_LEGACY:
-        options->legacy = true;
-        if (arg && parse_bool(arg, &options->legacy) < 0)
-            argp_error(state, "--legacy-metrics=%s: neither true nor false", arg);
-        return 0;
-    case 'v':
-        set_verbosity(state, arg);
-        return 0;
-    case ARGP_KEY_END:
-        if (!options->node_name[0])
-            argp_error(state, "which node is this? Set NODE_NAME or --node-name");
-        return 0;
-    default:
-        return ARGP_ERR_UNKNOWN;
-    }
+    if (!options->node_name[0])
+        return error_set(err, -EINVAL, "which node is this? Set NODE_NAME or --node-name");
+    return 0;
 }
 
-static const struct argp argp = {
-    .options = argp_options,
-    .parser = parse_option,
+#define AT(member) offsetof(struct options, member)
+
+static const struct option_row rows[] = {
+    {"node-name", 0, 0, "NAME", read_node_name, AT(node_name),
+     "This node's name (default: $NODE_NAME)"},
+    {"kubeconfig", 0, 0, "FILE", option_text, AT(kubeconfig),
+     "How to reach the API server (default: $KUBECONFIG, the pod's own, ~/.kube/config)"},
+    {"hook-path", 0, 0, "FOLDER", option_text, AT(hook_path),
+     "Where the device plugin keeps the containers' files (default: $HOOK_PATH, /usr/local/vgpu)"},
+    {"metrics-bind-address", 0, 0, "ADDRESS", option_text, AT(address),
+     "Where /metrics and /healthz are served (default: :9394)"},
+    {"legacy-metrics", 0, OPTION_MAY_STAND_ALONE, "BOOL", option_bool, AT(legacy),
+     "Serve the metrics under HAMi's older names, too"},
+    {"nvidia-driver-root", 0, 0, "FOLDER", option_root, AT(driver_root),
+     "Below which the driver is, as this program sees it (default: where drivers usually are)"},
+    {"v", 'v', 0, "LEVEL", option_verbosity, 0, "How much to say; 5: everything"},
+};
+
+static const struct option_table table = {
+    .rows = rows,
+    .count = ARRAY_SIZE(rows),
+    .version = "hami-vgpu-monitor " HAMI_VERSION,
     .doc = "Serves Prometheus metrics of this node's GPUs and of what its containers use of them.",
+    .check = check_together,
 };
-
-PUBLIC const char *argp_program_version = "hami-vgpu-monitor " HAMI_VERSION;
 
 int main(int argc, char **argv)
 {
@@ -473,7 +433,6 @@ int main(int argc, char **argv)
 
     if (name)
         COPY_TEXT(options.node_name, name);
-    if (argp_parse(&argp, argc, argv, 0, NULL, &options) != 0)
-        return 2;
+    options_read(&table, argc, argv, &options);
     return monitor_run(&options) < 0 ? EXIT_FAILURE : EXIT_SUCCESS;
 }

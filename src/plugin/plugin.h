@@ -25,8 +25,12 @@
 #include "plugin/pods.h"
 #include "vendor/nvidia/nvidia.h"
 
+enum {
+    NODE_NAME_SIZE = 256,
+};
+
 struct plugin_options {
-    char node_name[256];
+    char node_name[NODE_NAME_SIZE];
     const char *kubeconfig; /* NULL: as kube_config_load() finds it */
     const char *device_config_file, *node_config_file;
     const char *hook_path, *cdi_dir;

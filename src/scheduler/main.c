@@ -421,7 +421,6 @@ int main(int argc, char **argv)
     (void)mallopt(M_MMAP_THRESHOLD, HEAP_KEPT);
     (void)mallopt(M_TRIM_THRESHOLD, HEAP_KEPT);
     options_parse(argc, argv, &scheduler.options);
-    log_set_verbosity(scheduler.options.verbosity);
     (void)signal(SIGPIPE, SIG_IGN);
     if (uv_loop_init(&scheduler.loop) < 0)
         return 1;

@@ -19,7 +19,6 @@ struct options {
     bool leader_elect;
     const char *lease_name, *lease_namespace; /* NULL: not given */
     unsigned bind_timeout_ms;
-    unsigned verbosity;
 };
 
 /* Prints help, version or what is wrong and exits for them. */
