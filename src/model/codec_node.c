@@ -351,7 +351,7 @@ static void add_text(struct strbuf *buf, const char *key, const char *text)
     if (!*text)
         return;
     strbuf_addf(buf, "\"%s\":", key);
-    json_add_text(buf, text);
+    strbuf_add_json(buf, text);
     strbuf_add(buf, ",");
 }
 

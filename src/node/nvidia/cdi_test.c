@@ -142,7 +142,7 @@ static void the_first_specification_rules(void **state)
     const char *text = lay_in(arena, specs, ARRAY_SIZE(specs), cards, 2, false);
 
     (void)state;
-    CHECK_HAS(text, "\"FIRST=<1\"");
+    CHECK_HAS(text, "\"FIRST=\\u003c1\"");
     CHECK_LACKS(text, "O=1");
     CHECK_LACKS(text, "\"/dev/nvidia0\"");
     CHECK_HAS(text, "\"/dev/nvidia1\"");
