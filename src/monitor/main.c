@@ -23,14 +23,14 @@
 #include "monitor/export.h"
 #include "monitor/podnames.h"
 #include "nvml/find.h"
+#include "nvml/watchdog.h"
 
 enum {
     CARDS_MAX = 64,
     NODE_NAME_SIZE = 256,
     METRICS_MAX = 64 << 20,
     LOOK_MS = 5000,
-    LATE_TIMES = 2,  /* of LOOK_MS, until NVML counts as not answering */
-    LEAVE_MS = 1000, /* for the thread, when we end */
+    LATE_TIMES = 2, /* of LOOK_MS, until NVML counts as not answering */
     REPORT_OLD_S = 30,
 };
 
@@ -61,10 +61,8 @@ struct monitor {
     struct reading found; /* the thread's, too */
     struct reading cards; /* the last reading */
     int64_t cards_ns;     /* when; 0: not yet */
-    uv_work_t work;
-    bool work_runs;
-    unsigned late; /* how often the thread should have ended and had not */
-    int result;    /* of the program */
+    struct watchdog watchdog;
+    int result; /* of the program */
 
     struct kube_client *kube;
     struct kube_watch *watch;
@@ -73,8 +71,6 @@ struct monitor {
     uv_timer_t timer;
     uv_signal_t signals[2];
 };
-
-static void monitor_stop(struct monitor *monitor);
 
 /* Cards, which NVML is asked for in a thread of its own */
 
@@ -121,40 +117,34 @@ static int read_cards(struct monitor *monitor, struct reading *reading)
     return MIN(count, 0);
 }
 
-static void on_work(uv_work_t *work)
+static void ask_cards(void *data)
 {
-    struct monitor *monitor = work->data;
+    struct monitor *monitor = data;
 
     monitor->found.result = read_cards(monitor, &monitor->found);
 }
 
-static void on_work_done(uv_work_t *work, int status)
+static void on_cards(void *data)
 {
-    struct monitor *monitor = work->data;
+    struct monitor *monitor = data;
 
-    (void)status;
-    monitor->work_runs = false;
-    monitor->late = 0;
-    if (uv_is_closing((uv_handle_t *)&monitor->signals[0])) {
-        uv_close((uv_handle_t *)&monitor->timer, NULL);
-        return;
-    }
     if (monitor->found.result < 0 && strcmp(monitor->found.err.text, monitor->cards.err.text) != 0)
         log_warn("the cards can't be read: %s", monitor->found.err.text);
     monitor->cards = monitor->found;
     monitor->cards_ns = clock_now_ns() - (int64_t)(monitor->found.age_s * (double)NS_PER_S);
 }
 
-static void ask_cards(struct monitor *monitor)
+static void on_cards_late(void *data)
 {
-    if (!monitor->work_runs) {
-        monitor->work.data = monitor;
-        monitor->work_runs =
-            uv_queue_work(&monitor->loop, &monitor->work, on_work, on_work_done) == 0;
-    } else if (++monitor->late == LATE_TIMES) {
-        log_warn("NVML does not answer; what is said of the cards is what it said last");
-    }
+    (void)data;
+    log_warn("NVML does not answer; what is said of the cards is what it said last");
 }
+
+static const struct watchdog_ops cards_ops = {
+    .ask = ask_cards,
+    .done = on_cards,
+    .late = on_cards_late,
+};
 
 /* Metrics */
 
@@ -180,8 +170,8 @@ static struct http_page *write_page(struct monitor *monitor)
         .now = (int64_t)time(NULL),
         .card_count = monitor->cards.count,
         .cards = monitor->cards.cards,
-        .nvml_answers =
-            monitor->cards_ns && monitor->cards.result == 0 && monitor->late < LATE_TIMES,
+        .nvml_answers = monitor->cards_ns && monitor->cards.result == 0 &&
+                        !watchdog_is_late(&monitor->watchdog),
         .cards_age_s = -1,
         .names = monitor->names,
     };
@@ -233,7 +223,6 @@ static void on_look(uv_timer_t *timer)
 {
     const struct container_use *uses;
 
-    ask_cards(timer->data);
     (void)monitor_look(timer->data, &uses);
 }
 
@@ -288,15 +277,6 @@ static int watch_pods(struct monitor *monitor, struct error *err)
 
 /* Starting and ending */
 
-/* A thread that hangs in the driver can be neither ended nor joined, and exit() would try to join
- * it. */
-static void on_leave(uv_timer_t *timer)
-{
-    (void)timer;
-    log_warn("ending, although NVML does not answer");
-    _exit(EXIT_SUCCESS);
-}
-
 static void monitor_stop(struct monitor *monitor)
 {
     if (uv_is_closing((uv_handle_t *)&monitor->signals[0]))
@@ -305,10 +285,8 @@ static void monitor_stop(struct monitor *monitor)
     http_pages_deinit(&monitor->pages);
     kube_watch_free(monitor->watch);
     kube_client_free(monitor->kube);
-    if (monitor->work_runs)
-        (void)uv_timer_start(&monitor->timer, on_leave, LEAVE_MS, 0);
-    else
-        uv_close((uv_handle_t *)&monitor->timer, NULL);
+    watchdog_stop(&monitor->watchdog);
+    uv_close((uv_handle_t *)&monitor->timer, NULL);
     for (size_t i = 0; i < ARRAY_SIZE(monitor->signals); i++)
         uv_close((uv_handle_t *)&monitor->signals[i], NULL);
 }
@@ -322,7 +300,14 @@ static void on_signal(uv_signal_t *handle, int number)
 static void start_handles(struct monitor *monitor)
 {
     static const int numbers[] = {SIGTERM, SIGINT};
+    const struct watchdog_options options = {
+        .ops = &cards_ops,
+        .data = monitor,
+        .period_ms = LOOK_MS,
+        .late_periods = LATE_TIMES,
+    };
 
+    watchdog_start(&monitor->watchdog, &monitor->loop, &options);
     (void)uv_timer_init(&monitor->loop, &monitor->timer);
     monitor->timer.data = monitor;
     (void)uv_timer_start(&monitor->timer, on_look, 0, LOOK_MS);

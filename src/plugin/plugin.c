@@ -20,7 +20,6 @@
 enum {
     HEALTH_MS = 5000,
     LATE_TIMES = 6,   /* of HEALTH_MS, until the driver counts as dead */
-    LEAVE_MS = 1000,  /* for the health thread, when we end */
     FINISH_MS = 2000, /* for containers that are about to start, when we end */
     FINISH_LOOK_MS = 20,
     GC_MS = 30000,
@@ -42,9 +41,16 @@ static int open_nvml(const struct plugin *plugin, struct nvml **ret_nvml, struct
     return r;
 }
 
-static void on_health_work(uv_work_t *work)
+static void begin_health(void *data)
 {
-    struct plugin *plugin = work->data;
+    struct plugin *plugin = data;
+
+    plugin->asked = plugin->cards;
+}
+
+static void ask_health(void *data)
+{
+    struct plugin *plugin = data;
 
     plugin->found = plugin->asked;
     plugin->opened = plugin->nvml;
@@ -76,18 +82,13 @@ static void use_cards(struct plugin *plugin, const struct cards *cards)
         log_error("no memory for the list of devices");
 }
 
-static void on_health_done(uv_work_t *work, int status)
+static void on_health(void *data)
 {
-    struct plugin *plugin = work->data;
+    struct plugin *plugin = data;
 
-    (void)status;
-    plugin->health_runs = false;
-    plugin->health_late = 0;
     plugin->nvml = plugin->opened;
-    if (plugin->ending) {
-        uv_close((uv_handle_t *)&plugin->health_timer, NULL);
+    if (plugin->ending)
         return;
-    }
     if (!plugin->nvml) {
         plugin->nvml_why = plugin->found_error;
         plugin_condition_check(plugin);
@@ -110,12 +111,11 @@ static void on_health_done(uv_work_t *work, int status)
 }
 
 /* While the driver does not answer, no card counts as healthy. */
-static void on_health_late(struct plugin *plugin)
+static void on_health_late(void *data)
 {
+    struct plugin *plugin = data;
     struct cards cards = plugin->cards;
 
-    if (++plugin->health_late != LATE_TIMES)
-        return;
     log_warn("the driver does not answer, so no card counts as healthy");
     for (size_t i = 0; i < cards.count; i++)
         cards.items[i].healthy = false;
@@ -123,35 +123,24 @@ static void on_health_late(struct plugin *plugin)
     plugin_register(plugin);
 }
 
-static void on_health_timer(uv_timer_t *timer)
-{
-    struct plugin *plugin = timer->data;
+static const struct watchdog_ops health_ops = {
+    .begin = begin_health,
+    .ask = ask_health,
+    .done = on_health,
+    .late = on_health_late,
+};
 
-    if (plugin->health_runs) {
-        on_health_late(plugin);
-        return;
-    }
-    plugin->asked = plugin->cards;
-    plugin->health.data = plugin;
-    plugin->health_runs =
-        uv_queue_work(plugin->loop, &plugin->health, on_health_work, on_health_done) == 0;
-}
-
-/* A thread that hangs in the driver can be neither ended nor joined, and exit() would try to join
- * it. */
-static void on_leave(uv_timer_t *timer)
+static void start_health(struct plugin *plugin)
 {
-    (void)timer;
-    log_warn("ending, although the driver does not answer");
-    _exit(EXIT_SUCCESS);
-}
+    const struct watchdog_options options = {
+        .ops = &health_ops,
+        .data = plugin,
+        .first_ms = HEALTH_MS,
+        .period_ms = HEALTH_MS,
+        .late_periods = LATE_TIMES,
+    };
 
-static void stop_health(struct plugin *plugin)
-{
-    if (plugin->health_runs)
-        (void)uv_timer_start(&plugin->health_timer, on_leave, LEAVE_MS, 0);
-    else
-        uv_close((uv_handle_t *)&plugin->health_timer, NULL);
+    watchdog_start(&plugin->health, plugin->loop, &options);
 }
 
 /* Pods */
@@ -472,7 +461,7 @@ static void plugin_stop(struct plugin *plugin)
     kube_watch_free(plugin->pod_watch);
     kube_watch_free(plugin->node_watch);
     kube_client_free(plugin->kube);
-    stop_health(plugin);
+    watchdog_stop(&plugin->health);
     uv_close((uv_handle_t *)&plugin->gc_timer, NULL);
     uv_close((uv_handle_t *)&plugin->trim_timer, NULL);
     uv_close((uv_handle_t *)&plugin->finish_timer, NULL);
@@ -507,18 +496,17 @@ static void on_signal(uv_signal_t *handle, int number)
 
 static void start_timers(struct plugin *plugin)
 {
-    (void)uv_timer_init(plugin->loop, &plugin->health_timer);
     (void)uv_timer_init(plugin->loop, &plugin->gc_timer);
     (void)uv_timer_init(plugin->loop, &plugin->trim_timer);
     (void)uv_timer_init(plugin->loop, &plugin->gate.timer);
     (void)uv_timer_init(plugin->loop, &plugin->finish_timer);
-    plugin->health_timer.data = plugin->gc_timer.data = plugin->trim_timer.data = plugin;
+    plugin->gc_timer.data = plugin->trim_timer.data = plugin;
     plugin->gate.timer.data = plugin->finish_timer.data = plugin;
     for (size_t i = 0; i < ARRAY_SIZE(plugin->signals); i++) {
         (void)uv_signal_init(plugin->loop, &plugin->signals[i]);
         plugin->signals[i].data = plugin;
     }
-    (void)uv_timer_start(&plugin->health_timer, on_health_timer, HEALTH_MS, HEALTH_MS);
+    start_health(plugin);
     (void)uv_timer_start(&plugin->gc_timer, on_gc_timer, GC_MS, GC_MS);
     (void)uv_timer_start(&plugin->trim_timer, on_trim_timer, TRIM_MS, TRIM_MS);
 }

@@ -20,6 +20,7 @@
 #include "node/nvidia/card.h"
 #include "node/nvidia/driver.h"
 #include "node/nvidia/edits.h"
+#include "nvml/watchdog.h"
 #include "plugin/fitness.h"
 #include "plugin/kubelet.h"
 #include "plugin/pods.h"
@@ -69,20 +70,18 @@ struct plugin {
     struct nvml *opened;   /* the thread's */
     struct error nvml_why; /* why it is not */
     struct cards cards;
-    uv_work_t health; /* NVML is asked in a thread of its own */
+    struct watchdog health; /* asks NVML */
     struct cards asked,
         found; /* the thread's: the cards as they were known, and as it found them */
     int found_result;
     struct error found_error;
-    bool health_runs;
-    unsigned health_late; /* how often the thread should have ended and had not */
 
     struct kube_client *kube;
     struct kube_watch *pod_watch, *node_watch;
     struct pods *pods;
     bool listed; /* a list of the pods was complete once */
     struct kubelet *kubelet;
-    uv_timer_t health_timer, gc_timer, trim_timer, finish_timer;
+    uv_timer_t gc_timer, trim_timer, finish_timer;
     uint64_t finish_until_ms; /* by the loop's clock */
     uint64_t trims; /* regions that were cut because their containers had made them longer */
     uv_signal_t signals[2];
