@@ -173,7 +173,7 @@ static bool should_retry(struct kube_request *request, CURLcode result, unsigned
     bool idempotent = request->spec.method != KUBE_POST;
     int error = transfer_errno(result);
 
-    *ret_pause_ms = after_s ? after_s * 1000 + backoff_ms(0) : backoff_ms(request->attempt);
+    *ret_pause_ms = after_s ? after_s * 1000 + retry_pause_ms(0) : retry_pause_ms(request->attempt);
     if (request->too_long || error == -ENOMEM || error == -EKEYREJECTED || error == -ECANCELED)
         return false;
     if (error)

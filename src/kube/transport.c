@@ -5,6 +5,7 @@
 #include <sys/mman.h>
 #include <sys/random.h>
 
+#include "base/backoff.h"
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/util.h"
@@ -14,8 +15,8 @@ enum {
     CONNECTIONS_MAX = 64,
     CONNECTIONS_KEPT = 16,
     TOKEN_MAX = 32768,
-    BACKOFF_FIRST_MS = 50,
-    BACKOFF_MAX_MS = 5000,
+    PAUSE_FIRST_MS = 50, /* before a retry */
+    PAUSE_MAX_MS = 5000,
 };
 
 /* A token file is read again after this. */
@@ -342,13 +343,11 @@ const char *transport_token(struct transport *transport)
     return transport->token;
 }
 
-unsigned backoff_ms(unsigned attempt)
+unsigned retry_pause_ms(unsigned retries)
 {
-    unsigned pause = BACKOFF_MAX_MS;
+    unsigned pause = backoff_ms(retries, PAUSE_FIRST_MS, PAUSE_MAX_MS);
     uint32_t random = 0;
 
-    if (attempt < 7)
-        pause = MIN((unsigned)BACKOFF_FIRST_MS << attempt, pause);
     if (getrandom(&random, sizeof(random), GRND_NONBLOCK) != sizeof(random))
         random = (uint32_t)clock_now_ns();
     return pause / 2 + random % (pause / 2 + 1);

@@ -81,5 +81,5 @@ int transfer_errno(CURLcode result);
 /* Why it failed, for a person. */
 const char *transfer_reason(const struct transfer *transfer, CURLcode result);
 
-/* How long to pause before try number attempt (0: the first again): doubling, up to 5 s, jitter. */
-unsigned backoff_ms(unsigned attempt);
+/* The pause before a retry, after so many retries: backoff_ms() up to 5 s, with jitter. */
+unsigned retry_pause_ms(unsigned retries);

@@ -194,10 +194,10 @@ static void stop_transfer(struct kube_watch *watch)
 /* Tries again after a pause. A list that was cut begins anew; a watch resumes where it was cut. */
 static void watch_trouble(struct kube_watch *watch, const char *why)
 {
-    unsigned pause_ms = backoff_ms(watch->failures++);
+    unsigned pause_ms = retry_pause_ms(watch->failures++);
 
     if (watch->retry_after_s)
-        pause_ms = watch->retry_after_s * 1000 + backoff_ms(0);
+        pause_ms = watch->retry_after_s * 1000 + retry_pause_ms(0);
     stop_transfer(watch);
     if (watch->phase != PHASE_WATCH)
         watch_forget(watch);
@@ -213,7 +213,7 @@ static void watch_relist(struct kube_watch *watch)
     log_debug("watching %s: listing everything again", watch->path);
     stop_transfer(watch);
     watch_forget(watch);
-    start_after(watch, watch->failures ? backoff_ms(watch->failures) : 0);
+    start_after(watch, watch->failures ? retry_pause_ms(watch->failures) : 0);
     watch->failures++;
 }
 

@@ -8,6 +8,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "base/backoff.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "base/util.h"
@@ -392,8 +393,7 @@ static void on_registered(void *data, const struct grpc_answer *answer)
         say_ready(kubelet);
         return;
     }
-    pause_ms = MIN((unsigned)RETRY_FIRST_MS << MIN(kubelet->failures, 6u), (unsigned)RETRY_MAX_MS);
-    kubelet->failures++;
+    pause_ms = backoff_ms(kubelet->failures++, RETRY_FIRST_MS, RETRY_MAX_MS);
     log_warn("cannot register with kubelet: %s; trying again in %u ms", answer->why, pause_ms);
     (void)uv_timer_start(&kubelet->retry, on_retry, pause_ms, 0);
 }

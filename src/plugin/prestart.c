@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/backoff.h"
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/log.h"
@@ -38,7 +39,7 @@ struct prestart {
     struct grpc_request *listing;
     struct kube_request *reading;
     bool was_read; /* the pod was read from the API server since the last pause */
-    unsigned pause_ms;
+    unsigned pauses;
     struct error why; /* why the call waits */
 };
 
@@ -99,8 +100,8 @@ static void prestart_again(struct prestart *prestart, const char *why)
         return;
     }
     prestart->was_read = false;
-    (void)uv_timer_start(&prestart->timer, on_again, prestart->pause_ms, 0);
-    prestart->pause_ms = MIN(prestart->pause_ms * 2, (unsigned)AGAIN_MAX_MS);
+    (void)uv_timer_start(&prestart->timer, on_again,
+                         backoff_ms(prestart->pauses++, AGAIN_FIRST_MS, AGAIN_MAX_MS), 0);
 }
 
 /* Handing over */
@@ -454,7 +455,6 @@ void prestart_begin(struct plugin *plugin, struct grpc_call *call, const char *c
     }
     prestart->plugin = plugin;
     prestart->call = call;
-    prestart->pause_ms = AGAIN_FIRST_MS;
     prestart->deadline_ns = clock_now_ns() + PRESTART_TIMEOUT_MS * NS_PER_MS;
     prestart->next = plugin->prestarts;
     prestart->link = &plugin->prestarts;

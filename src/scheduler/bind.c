@@ -14,6 +14,7 @@
 #include <time.h>
 #include <utlist.h>
 
+#include "base/backoff.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/strbuf.h"
@@ -25,7 +26,7 @@ enum {
     BINDING_MAX = 1 << 20,
     WHY_SIZE = 256,
     PAUSE_FIRST_MS = 50, /* before the first retry; doubled each time */
-    PAUSE_DOUBLINGS = 5,
+    PAUSE_MAX_MS = 1600,
     ANSWER_MS = 10000, /* then the caller gets an answer, even if the end is unknown */
     RETRY_AFTER_MAX_S = 30,
     GRACE_MS = 2000, /* for the answer's way back, beyond the server's own time */
@@ -112,7 +113,7 @@ static bool is_overdue(const struct bind *bind)
 
 static void pause_before(struct bind *bind, void (*what)(struct bind *bind), unsigned at_least_s)
 {
-    unsigned ms = PAUSE_FIRST_MS << MIN(bind->pauses, (unsigned)PAUSE_DOUBLINGS);
+    unsigned ms = backoff_ms(bind->pauses, PAUSE_FIRST_MS, PAUSE_MAX_MS);
 
     if (is_overdue(bind))
         bind_answer(bind, why_of(bind));
