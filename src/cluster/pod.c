@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* Pods, and what they hold. */
+/* Pods, and the devices that they hold. */
 
 #include <assert.h>
 #include <errno.h>

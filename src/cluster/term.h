@@ -2,7 +2,7 @@
 #pragma once
 
 /*
- * Whether this scheduler may decide, and send what it decided.
+ * Whether this scheduler may make decisions, and send them.
  *
  * Of several schedulers one decides: the one whose kube-scheduler, on the same host, holds the
  * Lease. It is not enough that the Lease was ours at the last look: since then this process may
@@ -44,7 +44,7 @@ struct term_options {
 };
 
 enum term_state {
-    TERM_OTHERS = 1, /* the Lease is somebody else's, or nobody's */
+    TERM_OTHERS = 1, /* the Lease has another holder, or none */
     TERM_WAITING,    /* it is ours; requests of other schedulers have not settled yet */
     TERM_LISTING,    /* pods are being listed */
     TERM_OURS,
@@ -65,7 +65,7 @@ struct term {
 };
 
 struct lease {
-    const char *holder; /* "": nobody */
+    const char *holder; /* "": none */
     uint64_t transitions;
     int64_t acquired_wall_ns, renewed_wall_ns, duration_ns;
 };
@@ -73,11 +73,11 @@ struct lease {
 /* The options' text is the caller's. */
 void term_init(struct term *term, const struct term_options *options, int64_t now_ns);
 
-/* What a look at the Lease did. */
+/* How a look at the Lease changed the term. */
 enum term_change {
     TERM_UNCHANGED = 1,
     TERM_ENDED, /* it was ours */
-    TERM_BEGAN, /* it is ours now, after somebody else's term or after one of our own */
+    TERM_BEGAN, /* it is ours now, after another holder's term or an earlier one of ours */
 };
 
 /* A look at the Lease, begun at asked_ns, has shown this Lease; NULL: there is none. */

@@ -6,9 +6,9 @@
  *
  * Decoders read whatever HAMi has written, of any age, and read garbage as HAMi reads it, but say
  * so: CODEC_MENDED means that a number was not one (read as 0) or did not fit (read as the
- * nearest), and err says which. What can't be read at all is -EINVAL with the place in err. Texts
- * longer than CODEC_MAX_TEXT and lists longer than CODEC_MAX_DEVICES are -E2BIG; a full arena is
- * -ENOMEM. Decoded strings are the arena's.
+ * nearest), and err says which. Text that can't be read at all is -EINVAL with the place in err.
+ * Texts longer than CODEC_MAX_TEXT and lists longer than CODEC_MAX_DEVICES are -E2BIG; a full arena
+ * is -ENOMEM. Decoded strings are the arena's.
  */
 
 #include <stdbool.h>

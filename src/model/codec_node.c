@@ -126,7 +126,7 @@ static const char *read_bool(yyjson_val *value, bool *to)
     return NULL;
 }
 
-/* NULL, or what is wrong with the value. */
+/* NULL, or why the value is wrong. */
 static const char *read_member(const struct decoding *decoding, const struct member *member,
                                yyjson_val *value, struct registered_device *device)
 {

@@ -2,8 +2,8 @@
 #pragma once
 
 /*
- * A device that tasks share, and what has been granted of it. Its identity is the uuid; the index
- * is only the order in which its machine lists it.
+ * A device that tasks share, and its granted part. Its identity is the uuid; the index is only the
+ * order in which its machine lists it.
  */
 
 #include <stdbool.h>

@@ -12,14 +12,14 @@ enum {
     EXPONENT_MAX = 1000,
 };
 
-/* What stands before the unit, without leading zeros. */
+/* The digits before the unit, without leading zeros. */
 struct number {
     bool negative;
     const char *digits, *fraction;
     size_t digit_count, fraction_count;
 };
 
-/* What stands after the number: a power of ten or of two. */
+/* The unit after the number: a power of ten or of two. */
 struct unit {
     bool binary;
     int exponent;

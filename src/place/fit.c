@@ -110,7 +110,7 @@ static enum place_reason check_device(const struct walk *walk, const struct devi
     return PLACE_REASON_COUNT;
 }
 
-/* Whether a device that was passed over would do if nobody used it. */
+/* Whether a device that was passed over would fit if it were unused. */
 static bool is_only_full(const struct walk *walk, const struct device *device,
                          enum place_reason reason)
 {

@@ -104,7 +104,7 @@ void place_sort(const struct device *devices, const float *scores, enum place_or
 int place_fit(const struct device *devices, size_t count, const struct request *request,
               const struct place_policy *policy, struct place_decision *ret_decision);
 
-/* Adds what was picked to the devices' usage. */
+/* Adds the picks to the devices' usage. */
 void place_charge(struct device *devices, const struct place_decision *decision);
 
 /* HAMi's name of a reason, "CardInsufficientMemory". */
@@ -116,7 +116,7 @@ void place_reasons_format(const struct place_failure *failure,
 
 /* One pod on one node. */
 
-/* What a pod asks of places: which node, and which devices there. */
+/* A pod's preferences: which node, and which of its devices. */
 struct place_options {
     enum place_order node_order;
     struct place_policy policy;
@@ -129,7 +129,7 @@ struct place_options {
 void place_options_read(const struct text_pairs *annotations, const struct place_options *defaults,
                         struct place_options *ret_options);
 
-/* What a pod takes of one device at most, whichever of its containers run. */
+/* The most that a pod takes of one device, whichever of its containers run. */
 struct place_share {
     const char *uuid;
     struct device_usage usage;

@@ -90,7 +90,7 @@ static int charge_decision(struct fitting *fitting)
     return r;
 }
 
-/* Gives back what a container has, as place_charge() took it. */
+/* Undoes the charges of a container that place_charge() made. */
 static void discharge_container(struct fitting *fitting, const struct container_devices *devices)
 {
     for (size_t i = 0; i < devices->count; i++) {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * What an earlier run of the plugin left on the disk: the pods that it knew, what they were given,
- * and which of their containers have it.
+ * Reads back the files of an earlier run of the plugin: the pods that it knew, their grants, and
+ * the containers that have their devices.
  */
 
 #include <errno.h>

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* Garbage collection: the files of containers whose pods are gone, and what they added to them. */
+/* Garbage collection: removes the files of containers whose pods are gone, and cuts files that
+ * containers made longer. */
 
 #include <errno.h>
 #include <stdio.h>
@@ -66,7 +67,7 @@ static bool has_ready_container(const struct node_pod *pod)
 
 /*
  * A pod that is deleted with a grace period of 0 is gone from the API server at once, while its
- * containers may run on for as long as kubelet was told before.
+ * containers may run on for the grace period that kubelet knew before.
  */
 void plugin_pod_gone(struct plugin *plugin, struct node_pod *pod)
 {

@@ -134,11 +134,11 @@ void plugin_condition_check(struct plugin *plugin);
 void plugin_condition_seen(struct plugin *plugin, yyjson_val *status);
 void plugin_condition_stop(struct plugin *plugin);
 
-/* capacity.c: what the Node's capacity says of the cards. */
+/* capacity.c: the cards' memory and cores as the Node's capacity. */
 void plugin_capacity_write(struct plugin *plugin);
 void plugin_capacity_stop(struct plugin *plugin);
 
-/* report.c: asks NVML, which may block, and writes what the monitor reads. */
+/* report.c: asks NVML, which may block, and writes the report for the monitor. */
 void plugin_report(const struct plugin *plugin, struct nvml *nvml);
 
 /* register.c: the annotation of the node. */

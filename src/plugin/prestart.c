@@ -81,7 +81,7 @@ static void prestart_end(struct prestart *prestart, enum grpc_status status, con
     prestart_drop(prestart);
 }
 
-/* What is not known yet may be in a moment. */
+/* Tries again with what may be known by now. */
 static void on_again(uv_timer_t *timer)
 {
     struct prestart *prestart = timer->data;

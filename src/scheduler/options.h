@@ -21,5 +21,5 @@ struct options {
     unsigned bind_timeout_ms;
 };
 
-/* Prints help, version or what is wrong and exits for them. */
+/* Prints help, version or an error, and exits then. */
 void options_parse(int argc, char **argv, struct options *ret_options);

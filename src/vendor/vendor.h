@@ -2,7 +2,7 @@
 #pragma once
 
 /*
- * What the control plane knows of a vendor.
+ * A vendor, as the control plane knows it.
  *
  * struct vendor is a constant table of functions, a folder each, listed in vendor_table[]. A
  * configured instance of it carries the names and numbers of the device configuration. The generic
