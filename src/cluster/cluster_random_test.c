@@ -143,8 +143,8 @@ static const char *reasons_of(const char *summary, char text[static TEXT])
     return text;
 }
 
-/* A refusal that was kept says what one says that is made anew: among one node more it is another
- * question. */
+/* A kept refusal gives the same reasons as a fresh one: with one more node the question is
+ * another. */
 static void check_refusal(const struct pod *refused, const char *const *names, size_t count,
                           const struct cluster_answer *kept)
 {
@@ -415,7 +415,8 @@ static void step_unseen(void)
     } while (count == ARRAY_SIZE(pods));
 }
 
-/* Another may have decided, or this one was stopped: what was on its way is carried out, or not. */
+/* Another scheduler may have decided, or this one was stopped: binds on their way are carried out,
+ * or not. */
 static void step_term(void)
 {
     if (world_draw(200))

@@ -8,8 +8,8 @@
 #include "base/util.h"
 #include "cluster/random_world.h"
 
-/* Adds what "uuid,type,mem,cores:...;" takes of card `uuid`: apps and sidecars together, an init
- * beside the sidecars before it. */
+/* Adds the part of card `uuid` that "uuid,type,mem,cores:...;" takes: apps and sidecars together,
+ * an init container beside the sidecars before it. */
 static void recount(const char *text, const char *roles, const char *uuid, long *mib, long *cores,
                     long *tasks)
 {

@@ -38,7 +38,7 @@ static void test_a_refusal_is_kept_for_the_same_demand_alone(void **state)
     }
 }
 
-/* A card is given to nobody else by "mutex", which is a matter of the pod's policy. */
+/* By the policy "mutex" a pod shares its card with no other pod. */
 static void test_a_refusal_is_kept_for_the_same_policy_alone(void **state)
 {
     const struct text_pair alone = {KEY_DEVICE_POLICY, "mutex"};
@@ -51,7 +51,7 @@ static void test_a_refusal_is_kept_for_the_same_policy_alone(void **state)
     assert_int_equal(fixture_filter(fixture, "second", 100, 0, &answer), CLUSTER_PLACED);
 }
 
-/* What admission lets through: 256 pieces, 16 KiB, and so for each container. */
+/* As long as admission lets through: 256 pieces, 16 KiB, and so for each container. */
 static void test_long_lists_of_many_containers_are_placed(void **state)
 {
     enum { CONTAINERS = 8, PIECES = 250 };

@@ -88,7 +88,8 @@ static void test_a_clock_that_was_set_counts_against_it(void **state)
     assert_false(term_may_send(&term, 5 * S, DAY + 3600 * S));
     assert_false(term_may_send(&term, 5 * S, DAY - 3600 * S));
     assert_true(term_may_send(&term, 5 * S, DAY + 5 * S));
-    /* Set back by as much as the machine stood still: the other clock tells. */
+    /* The clock is set back by as much as the machine stood still: only the other clock shows
+     * it. */
     assert_false(term_may_send(&term, 60 * S, DAY + 5 * S));
     /* Renewed by the clock as it is now. */
     assert_int_equal(see(&term, lease_of("us_1", 7, -1000 * S, -3600 * S), 6 * S), TERM_UNCHANGED);
@@ -170,7 +171,7 @@ static void test_a_lease_lost_and_won_again_is_a_new_term(void **state)
     assert_int_equal(see(&term, lease_of("us_1", 9, 40 * S, 40 * S), 40 * S), TERM_BEGAN);
     assert_false(may_send(&term, 40 * S));
     assert_true(term_should_list(&term, 40 * S));
-    /* Between two looks it was somebody else's. */
+    /* Between two looks it had another holder. */
     assert_int_equal(see(&term, lease_of("us_1", 11, 43 * S, 43 * S), 43 * S), TERM_BEGAN);
     assert_false(term_listed(&term)); /* that list began before */
     assert_false(may_send(&term, 43 * S));
@@ -217,7 +218,7 @@ static void test_a_lease_that_was_ours_before_we_looked(void **state)
     (void)state;
     term_init(&term, &options, 100 * S);
     assert_int_equal(see(&term, lease_of("us_1", 7, 99 * S, 99 * S), 100 * S), TERM_BEGAN);
-    /* Somebody else may have held it until 99 s. */
+    /* Another holder may have had it until 99 s. */
     assert_false(term_should_list(&term, 113 * S - 1));
     assert_true(term_should_list(&term, 113 * S));
 

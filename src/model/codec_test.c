@@ -41,7 +41,7 @@ static void a_pods_containers_keep_their_places(void **state)
     assert_string_equal(pod_devices_encode(&devices, arena), text);
 }
 
-/* What is read of garbage in a pod's annotation, and what is said. */
+/* Garbage in a pod's annotation: the devices that are read, and the error. */
 static const struct {
     const char *text;
     int r;

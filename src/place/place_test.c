@@ -175,7 +175,7 @@ static struct device card(const char *uuid)
         (const char *const[]){"a100"}, 1                                                           \
     }
 
-/* One card GPU-a of 40 GiB with the usage given, and one request; what comes of it. */
+/* One card GPU-a of 40 GiB with the usage given, one request, and the outcome. */
 static const struct {
     const char *name;
     struct device_usage used;

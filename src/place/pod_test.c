@@ -70,7 +70,7 @@ static struct demand demand_of(const struct ask *asks, size_t count)
 #define INIT CONTAINER_INIT
 #define SIDE CONTAINER_SIDECAR
 
-/* What a pod gets on three empty cards a, b, c of 10,000 MiB. */
+/* The devices of a pod on three empty cards a, b, c of 10,000 MiB. */
 static const struct {
     const char *name;
     struct ask asks[4];
@@ -278,7 +278,7 @@ static const struct mig_geometry geometry = {
         },
 };
 
-/* Pods that come one after the other to one such card, and what each gets. */
+/* Pods that come one after the other to one such card, and the outcome of each. */
 static const struct {
     unsigned mib;
     int gone; /* the pod that goes before it; -1: none */
@@ -525,9 +525,9 @@ static bool fits_without(const struct demand *demand, const struct place_victim 
     return r == PLACE_FITS;
 }
 
-/* Nobody goes in vain: with all who go there is room, and without any one of those who were added
- * there is none. */
-static void only_who_is_in_the_way_goes(void **state)
+/* No pod is evicted in vain: with all victims gone the demand fits, and with any added victim back
+ * it does not. */
+static void only_pods_in_the_way_are_evicted(void **state)
 {
     unsigned made = 0, in_vain = 0, added = 0;
 
@@ -606,7 +606,7 @@ int main(void)
         WITH_CARDS(a_cordoned_card_and_one_cut_who_knows_how_take_nothing),
         WITH_CARDS(a_card_in_mig_mode_is_given_out_in_instances),
         WITH_CARDS(containers_share_a_card_in_mig_mode_as_they_run),
-        WITH_CARDS(only_who_is_in_the_way_goes),
+        WITH_CARDS(only_pods_in_the_way_are_evicted),
         WITH_CARDS(the_least_important_goes),
         WITH_CARDS(what_fits_by_its_usage_would_be_placed_again),
         WITH_CARDS(policies_are_the_pods_before_the_defaults),

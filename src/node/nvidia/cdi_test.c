@@ -42,7 +42,7 @@ static struct cdi_spec parse(struct arena *arena, const char *text)
     return spec;
 }
 
-/* What our specification says with the edits for these cards. */
+/* Our specification with the edits for these cards. */
 static const char *lay_in(struct arena *arena, const struct cdi_spec *specs, size_t count,
                           const struct cdi_card *cards, size_t card_count, bool every)
 {

@@ -89,7 +89,7 @@ static void cards_asked_for_by_name_are_not_avoided(void **state)
     assert_int_equal(demand.containers[0].requests[0].avoid_uuids.count, 0);
 }
 
-/* What a request with garbage is read as, should it get past admission. */
+/* How a request with garbage is read, should it get past admission. */
 static const struct {
     const char *limits;
     unsigned count, mib, percent, cores; /* count 0: nothing is asked for */
