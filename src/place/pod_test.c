@@ -181,7 +181,7 @@ static struct place_usage usage_of(const char *text, const char *roles)
     return usage;
 }
 
-static void what_is_charged_is_given_back_exactly(void **state)
+static void a_charge_is_given_back_exactly(void **state)
 {
     static const char garbage[] = "a,NVIDIA,-5,2147483647:a,x,2147483647,-1:;zz,NVIDIA,1,1:;";
     struct place_usage usage, wild;
@@ -249,7 +249,7 @@ static void a_card_used_against_its_mode_takes_nothing_new(void **state)
     assert_int_equal(place_pod(&node, &demand, &spread, arena, &placement, &failure), PLACE_FITS);
 }
 
-static void a_cordoned_card_and_one_cut_who_knows_how_take_nothing(void **state)
+static void a_cordoned_card_and_one_of_unknown_geometry_take_nothing(void **state)
 {
     const struct ask ask = {APP, 3, 100, 0};
     const struct demand demand = demand_of(&ask, 1);
@@ -448,7 +448,7 @@ static struct demand pin(const struct demand *demand, const struct placement *pl
 }
 
 /* A promise may be taken up again only where it would be made again. */
-static void what_fits_by_its_usage_would_be_placed_again(void **state)
+static void a_pod_that_fits_by_its_usage_would_be_placed_again(void **state)
 {
     unsigned fitted = 0, refused = 0;
 
@@ -599,16 +599,16 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         WITH_CARDS(containers_share_as_they_run),
-        WITH_CARDS(what_is_charged_is_given_back_exactly),
+        WITH_CARDS(a_charge_is_given_back_exactly),
         WITH_CARDS(garbage_can_not_make_a_full_card_look_free),
         WITH_CARDS(without_roles_all_containers_count_together),
         WITH_CARDS(a_card_used_against_its_mode_takes_nothing_new),
-        WITH_CARDS(a_cordoned_card_and_one_cut_who_knows_how_take_nothing),
+        WITH_CARDS(a_cordoned_card_and_one_of_unknown_geometry_take_nothing),
         WITH_CARDS(a_card_in_mig_mode_is_given_out_in_instances),
         WITH_CARDS(containers_share_a_card_in_mig_mode_as_they_run),
         WITH_CARDS(only_pods_in_the_way_are_evicted),
         WITH_CARDS(the_least_important_goes),
-        WITH_CARDS(what_fits_by_its_usage_would_be_placed_again),
+        WITH_CARDS(a_pod_that_fits_by_its_usage_would_be_placed_again),
         WITH_CARDS(policies_are_the_pods_before_the_defaults),
         WITH_CARDS(a_full_arena_is_an_error_and_no_crash),
     };

@@ -179,7 +179,7 @@ static void give_used(void *data, const char *uuid, struct card_use *ret_use)
     *ret_use = *(const struct card_use *)data;
 }
 
-static void what_exceeds_a_card_is_refused(void **state)
+static void a_grant_beyond_a_card_is_refused(void **state)
 {
     static const struct line lines[CONTAINERS_MAX] = {{"a"}};
     static const struct {
@@ -235,7 +235,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_container_that_starts_is_found),
         cmocka_unit_test(init_containers_count_as_kubernetes_counts_them),
-        cmocka_unit_test(what_exceeds_a_card_is_refused),
+        cmocka_unit_test(a_grant_beyond_a_card_is_refused),
         cmocka_unit_test(a_sick_card_is_refused),
     };
 

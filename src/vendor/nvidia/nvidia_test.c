@@ -199,7 +199,7 @@ static void a_node_without_the_annotation_has_none(void **state)
     assert_null(vendor_find(&vendors, "MLU"));
 }
 
-static void what_a_pod_was_given_goes_into_two_annotations(void **state)
+static void a_grant_goes_into_two_annotations(void **state)
 {
     struct container_device device = {"GPU-a", "NVIDIA", 3000, 30};
     struct container_devices containers[] = {{0, NULL}, {1, &device}};
@@ -224,7 +224,7 @@ int main(void)
         cmocka_unit_test(a_bad_device_costs_that_device_only),
         cmocka_unit_test(the_operators_cordon_is_seen),
         cmocka_unit_test(a_node_without_the_annotation_has_none),
-        cmocka_unit_test(what_a_pod_was_given_goes_into_two_annotations),
+        cmocka_unit_test(a_grant_goes_into_two_annotations),
     };
 
     return cmocka_run_group_tests(tests, set_up, tear_down);
