@@ -107,26 +107,23 @@ static int drop_grants(struct admission *admission)
 
 static int deny_privileged(struct admission *admission, size_t container)
 {
-    size_t inits = admission->pod->init_count;
-    bool init = container < inits;
+    const struct container_place place = pod_container_place(admission->pod, container);
 
     return error_set(
         &admission->err, -EINVAL,
         "spec.%s[%zu].%s: a privileged container, or one with the capability SYS_ADMIN, "
         "gets no share of a device, since it can drop every limit",
-        init ? "initContainers" : "containers", init ? container : container - inits,
-        admission->pod->containers[container].privilege);
+        place.list, place.position, admission->pod->containers[container].privilege);
 }
 
 static int deny_mount(struct admission *admission, size_t container)
 {
-    size_t inits = admission->pod->init_count;
-    bool init = container < inits;
+    const struct container_place place = pod_container_place(admission->pod, container);
 
     return error_set(&admission->err, -EINVAL,
                      "spec.%s[%zu].volumeMounts: \"%.64s\" leads through /proc, or back by \"..\"; "
                      "in a container with a share of a device it could hide what holds it to that",
-                     init ? "initContainers" : "containers", init ? container : container - inits,
+                     place.list, place.position,
                      admission->pod->containers[container].through_proc);
 }
 

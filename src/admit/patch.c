@@ -62,13 +62,11 @@ static const char *escape_pointer(struct patching *patching, const char *name)
 static const char *container_pointer(struct patching *patching, size_t container, const char *rest,
                                      const char *name)
 {
-    size_t inits = patching->pod->init_count;
-    bool init = container < inits;
+    const struct container_place place = pod_container_place(patching->pod, container);
     const char *pointer;
 
     pointer =
-        arena_printf(patching->arena, "/spec/%s/%zu/%s%s", init ? "initContainers" : "containers",
-                     init ? container : container - inits, rest, name);
+        arena_printf(patching->arena, "/spec/%s/%zu/%s%s", place.list, place.position, rest, name);
     patching->buf.failed |= !pointer;
     return pointer ? pointer : "";
 }

@@ -360,6 +360,13 @@ const struct resource *container_resource(const struct container *container, con
     return limit ? limit : resource_find(&container->requests, name);
 }
 
+struct container_place pod_container_place(const struct pod *pod, size_t container)
+{
+    if (container < pod->init_count)
+        return (struct container_place){"initContainers", container};
+    return (struct container_place){"containers", container - pod->init_count};
+}
+
 const char *pod_init_roles(const struct pod *pod, struct arena *arena)
 {
     char *roles = arena_alloc(arena, pod->init_count + 1);

@@ -50,13 +50,10 @@ static int add_number(const struct mutating *mutating, enum mutation_kind kind, 
 static int refuse_amount(const struct mutating *mutating, const char *list,
                          const struct resource *resource, const char *why, struct error *err)
 {
-    size_t init_count = mutating->pod->init_count, position = mutating->position;
-    bool init = position < init_count;
+    const struct container_place place = pod_container_place(mutating->pod, mutating->position);
 
-    return error_set(err, -EINVAL, "spec.%s[%zu].resources.%s[%s]: \"%.64s\" is %s",
-                     init ? "initContainers" : "containers",
-                     init ? position : position - init_count, list, resource->name, resource->text,
-                     why);
+    return error_set(err, -EINVAL, "spec.%s[%zu].resources.%s[%s]: \"%.64s\" is %s", place.list,
+                     place.position, list, resource->name, resource->text, why);
 }
 
 static int check_resource(const struct mutating *mutating, const char *list,
