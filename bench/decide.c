@@ -2,10 +2,10 @@
 
 /*
  * The scheduler's decision alone, over a made cluster: NODES nodes of 8 cards, PODS pods placed.
- * Prints ns, one line each: placed p50, placed p99, refused p50, bind and its being seen p50, refused
- * p50 where eight cards are asked for and many nodes have some of them, PENDING pods asked for again
- * after a device came free, all together, the same where their demands are DEMANDS different ones;
- * then bytes in use.
+ * Prints ns, one line each: placed p50, placed p99, refused p50, bind and its being seen p50,
+ * refused p50 where eight cards are asked for and many nodes have some of them, PENDING pods asked
+ * for again after a device came free, all together, the same where their demands are DEMANDS
+ * different ones; then bytes in use.
  *
  * usage: decide NODES PODS ROUNDS
  */
@@ -240,7 +240,7 @@ int main(int argc, char **argv)
     bench.count = strtoul(argv[1], NULL, 10);
     pods = strtoul(argv[2], NULL, 10);
     nvidia_config_defaults(&bench.config);
-    bench.vendors.instances[0] = nvidia_instance(&bench.config);
+    bench.vendors.instances[0] = nvidia_vendor_instance(&bench.config);
     bench.vendors.count = 1;
     bench.cluster = cluster_new(&options);
     bench.arena = arena_new(1u << 30);

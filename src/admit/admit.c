@@ -16,17 +16,17 @@ enum {
 
 #define DEFAULT_SCHEDULER "default-scheduler"
 
-/* A pod while it is looked at. */
+/* One pod while it is admitted. */
 struct admission {
     const struct admit_options *options;
     const struct vendor_set *vendors;
     const struct pod *pod;
-    struct edits edits;
+    struct mutations mutations;
     struct error err;
 };
 
-static int answer(struct admit_answer *ret_answer, int outcome, int code, const char *reason,
-                  const char *message)
+static int set_answer(struct admit_answer *ret_answer, int outcome, int code, const char *reason,
+                      const char *message)
 {
     *ret_answer = (struct admit_answer){
         .code = code,
@@ -37,9 +37,9 @@ static int answer(struct admit_answer *ret_answer, int outcome, int code, const 
     return outcome;
 }
 
-static int forbid(struct admit_answer *ret_answer, const char *message)
+static int deny_forbidden(struct admit_answer *ret_answer, const char *message)
 {
-    return answer(ret_answer, ADMIT_DENIED, CODE_FORBIDDEN, "Forbidden", message);
+    return set_answer(ret_answer, ADMIT_DENIED, CODE_FORBIDDEN, "Forbidden", message);
 }
 
 static const char *our_scheduler(const struct admit_options *options)
@@ -47,7 +47,7 @@ static const char *our_scheduler(const struct admit_options *options)
     return options->scheduler_name ? options->scheduler_name : "";
 }
 
-/* Pods that name no scheduler, or the default one, are ours to give away, if that is allowed. */
+/* A pod that names no scheduler, or the default one, gets ours, if the options say so. */
 static bool is_ours(const struct admission *admission)
 {
     const char *name = admission->pod->scheduler_name;
@@ -65,11 +65,11 @@ static bool names_us(const struct admission *admission)
     return *ours && strcmp(admission->pod->scheduler_name, ours) == 0;
 }
 
-static int add_edit(struct admission *admission, const struct edit *edit)
+static int add_mutation(struct admission *admission, const struct mutation *mutation)
 {
-    if (admission->edits.count == EDITS_MAX)
+    if (admission->mutations.count == MUTATIONS_MAX)
         return -ENOMEM;
-    admission->edits.items[admission->edits.count++] = *edit;
+    admission->mutations.items[admission->mutations.count++] = *mutation;
     return 0;
 }
 
@@ -77,12 +77,13 @@ static int drop_annotation(struct admission *admission, const char *key)
 {
     if (!key || !text_pairs_get(&admission->pod->annotations, key))
         return 0;
-    return add_edit(admission, &(struct edit){.kind = EDIT_DROP_ANNOTATION, .name = key});
+    return add_mutation(admission,
+                        &(struct mutation){.kind = MUTATION_DROP_ANNOTATION, .name = key});
 }
 
 /*
- * A pod that is made has been given nothing yet. What says otherwise was copied from another pod,
- * by `kubectl debug --copy-to` or out of a backup, and would be believed.
+ * A new pod has been given nothing yet. An annotation that says otherwise was copied from another
+ * pod, by `kubectl debug --copy-to` or out of a backup, and would be believed.
  */
 static int drop_grants(struct admission *admission)
 {
@@ -99,32 +100,30 @@ static int drop_grants(struct admission *admission)
             r = drop_annotation(admission, vendors->instances[i].to_allocate_key);
     }
     if (r == 0 && text_pairs_get(&admission->pod->labels, KEY_NODE))
-        r = add_edit(admission, &(struct edit){.kind = EDIT_DROP_LABEL, .name = KEY_NODE});
+        r = add_mutation(admission,
+                         &(struct mutation){.kind = MUTATION_DROP_LABEL, .name = KEY_NODE});
     return r;
 }
 
 static int deny_privileged(struct admission *admission, size_t container)
 {
-    size_t inits = admission->pod->init_count;
-    bool init = container < inits;
+    const struct container_place place = pod_container_place(admission->pod, container);
 
     return error_set(
         &admission->err, -EINVAL,
         "spec.%s[%zu].%s: a privileged container, or one with the capability SYS_ADMIN, "
         "gets no share of a device, since it can drop every limit",
-        init ? "initContainers" : "containers", init ? container : container - inits,
-        admission->pod->containers[container].privilege);
+        place.list, place.position, admission->pod->containers[container].privilege);
 }
 
 static int deny_mount(struct admission *admission, size_t container)
 {
-    size_t inits = admission->pod->init_count;
-    bool init = container < inits;
+    const struct container_place place = pod_container_place(admission->pod, container);
 
     return error_set(&admission->err, -EINVAL,
                      "spec.%s[%zu].volumeMounts: \"%.64s\" leads through /proc, or back by \"..\"; "
                      "in a container with a share of a device it could hide what holds it to that",
-                     init ? "initContainers" : "containers", init ? container : container - inits,
+                     place.list, place.position,
                      admission->pod->containers[container].through_proc);
 }
 
@@ -132,13 +131,14 @@ static int deny_mount(struct admission *admission, size_t container)
 static int mutate_container(struct admission *admission, size_t container)
 {
     const struct pod *pod = admission->pod;
-    const size_t before = admission->edits.count;
+    const size_t before = admission->mutations.count;
     int r, any = 0;
 
     for (size_t k = 0; k < admission->vendors->count; k++) {
         const struct vendor_instance *instance = &admission->vendors->instances[k];
 
-        r = instance->vendor->mutate(instance, pod, container, &admission->edits, &admission->err);
+        r = instance->vendor->mutate(instance, pod, container, &admission->mutations,
+                                     &admission->err);
         if (r < 0)
             return r;
         any |= r;
@@ -149,12 +149,12 @@ static int mutate_container(struct admission *admission, size_t container)
         return any;
     if (any)
         return deny_privileged(admission, container);
-    admission->edits.count = before;
+    admission->mutations.count = before;
     return 0;
 }
 
 /* 1 when any container asks for devices. */
-static int mutate(struct admission *admission)
+static int mutate_pod(struct admission *admission)
 {
     int r, any = 0;
 
@@ -167,7 +167,8 @@ static int mutate(struct admission *admission)
     return any;
 }
 
-/* HAMi reads a word that it does not know as binpack of nodes, or spread of devices. */
+/* HAMi reads an unknown policy as binpack of nodes and as spread of devices; here the pod is
+ * denied. */
 static int check_policies(struct admission *admission)
 {
     static const char *const devices[] = {"binpack", "spread", "mutex", NULL};
@@ -191,52 +192,54 @@ static int check_policies(struct admission *admission)
 
 static int deny_field(const struct admission *admission, struct admit_answer *ret_answer)
 {
-    const char *message = arena_strdup(admission->edits.arena, admission->err.text);
+    const char *message = arena_strdup(admission->mutations.arena, admission->err.text);
 
     if (!message)
         return -ENOMEM;
-    return answer(ret_answer, ADMIT_DENIED, CODE_INVALID, "Invalid", message);
+    return set_answer(ret_answer, ADMIT_DENIED, CODE_INVALID, "Invalid", message);
 }
 
-static int finish(const struct admission *admission, const char *message,
-                  struct admit_answer *ret_answer)
+static int admit_finish(const struct admission *admission, const char *message,
+                        struct admit_answer *ret_answer)
 {
-    int outcome = answer(ret_answer, ADMIT_ALLOWED, CODE_OK, "", message);
+    int outcome = set_answer(ret_answer, ADMIT_ALLOWED, CODE_OK, "", message);
 
-    if (!admission->edits.count)
+    if (!admission->mutations.count)
         return outcome;
-    ret_answer->patch = patch_format(admission->pod, &admission->edits, admission->edits.arena);
+    ret_answer->patch =
+        patch_format(admission->pod, &admission->mutations, admission->mutations.arena);
     return ret_answer->patch ? ADMIT_PATCHED : -ENOMEM;
 }
 
-/* It may ask for devices all the same: what it then takes of a node nobody counted. */
+/* A pod of another scheduler may ask for our devices all the same. Nobody would count what it takes
+ * of a node, so its creator gets a warning. */
 static int leave_to_another(struct admission *admission, struct admit_answer *ret_answer)
 {
     const char *ours = our_scheduler(admission->options);
     struct demand demand;
     int r, outcome;
 
-    outcome = finish(admission, "pod already has different scheduler assigned", ret_answer);
+    outcome = admit_finish(admission, "pod already has different scheduler assigned", ret_answer);
     if (outcome < 0 || !*ours)
         return outcome;
-    r = vendor_read_demand(admission->vendors, admission->pod, admission->edits.arena, &demand);
+    r = vendor_read_demand(admission->vendors, admission->pod, admission->mutations.arena, &demand);
     if (r == -ENOMEM)
         return r;
     if (r > 0)
         ret_answer->warning = arena_printf(
-            admission->edits.arena,
+            admission->mutations.arena,
             "spec.schedulerName: the pod asks for a share of a device, which only %s gives; placed "
             "by another scheduler it will not start",
             ours);
     return r > 0 && !ret_answer->warning ? -ENOMEM : outcome;
 }
 
-static int complete(struct admission *admission, struct admit_answer *ret_answer)
+static int admit_complete(struct admission *admission, struct admit_answer *ret_answer)
 {
     const char *ours = our_scheduler(admission->options);
     int r;
 
-    r = mutate(admission);
+    r = mutate_pod(admission);
     if (r > 0 && check_policies(admission) < 0)
         r = -EINVAL;
     if (r == -EINVAL)
@@ -244,28 +247,29 @@ static int complete(struct admission *admission, struct admit_answer *ret_answer
     if (r < 0)
         return r;
     if (!r || !*ours)
-        return finish(admission, "", ret_answer);
+        return admit_finish(admission, "", ret_answer);
     if (*admission->pod->node_name)
-        return forbid(ret_answer, "pod has node assigned");
+        return deny_forbidden(ret_answer, "pod has node assigned");
     if (!names_us(admission)) {
-        r = add_edit(admission, &(struct edit){.kind = EDIT_SCHEDULER, .name = "", .value = ours});
+        r = add_mutation(admission,
+                         &(struct mutation){.kind = MUTATION_SCHEDULER, .name = "", .value = ours});
         if (r < 0)
             return r;
     }
-    return finish(admission, "", ret_answer);
+    return admit_finish(admission, "", ret_answer);
 }
 
-static int admit(struct admission *admission, struct admit_answer *ret_answer)
+static int admit_or_leave(struct admission *admission, struct admit_answer *ret_answer)
 {
     int r;
 
     if (admission->pod->container_count == admission->pod->init_count)
-        return forbid(ret_answer, "pod has no containers");
+        return deny_forbidden(ret_answer, "pod has no containers");
     r = drop_grants(admission);
     if (r < 0)
         return r;
     if (is_ours(admission) || names_us(admission))
-        return complete(admission, ret_answer);
+        return admit_complete(admission, ret_answer);
     return leave_to_another(admission, ret_answer);
 }
 
@@ -276,11 +280,11 @@ int admit_pod(const struct admit_options *options, const struct vendor_set *vend
         .options = options,
         .vendors = vendors,
         .pod = pod,
-        .edits = {.arena = arena},
+        .mutations = {.arena = arena},
     };
 
-    admission.edits.items = ARENA_ARRAY(arena, struct edit, EDITS_MAX);
-    if (!admission.edits.items)
+    admission.mutations.items = ARENA_ARRAY(arena, struct mutation, MUTATIONS_MAX);
+    if (!admission.mutations.items)
         return -ENOMEM;
-    return admit(&admission, ret_answer);
+    return admit_or_leave(&admission, ret_answer);
 }

@@ -4,7 +4,7 @@
 /*
  * The admission webhook: an AdmissionReview in, its answer out.
  *
- * The answer allows, with a JSON patch that adds what is missing and touches nothing else; or
+ * The answer allows, with a JSON patch that adds what is missing and touches nothing else, or
  * denies, with the field's name. Pure: no clock, no log, no state.
  */
 
@@ -20,7 +20,7 @@ enum {
 };
 
 struct admit_options {
-    const char *scheduler_name; /* what pods with devices are given to; "" or NULL: unchanged */
+    const char *scheduler_name;       /* written into pods that ask for devices; "" or NULL: none */
     bool overwrite_default_scheduler; /* pods that name no scheduler, or default-scheduler, too */
 };
 
@@ -33,8 +33,8 @@ enum admit_outcome {
 struct admit_answer {
     int code;            /* as an HTTP status: 200, 400, 403, 422 */
     const char *message; /* "" or why */
-    const char *reason;  /* Kubernetes' word, "Forbidden"; "" */
-    const char *warning; /* NULL, or what whoever makes the pod is told though it is allowed */
+    const char *reason;  /* Kubernetes' reason, "Forbidden"; "" */
+    const char *warning; /* for the pod's creator, though the pod is allowed; NULL: none */
     const char *patch;   /* of ADMIT_PATCHED: JSON text */
 };
 

@@ -27,7 +27,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     config.overwrite_env = true;
     memcpy(config.core_policy, "force", sizeof("force"));
     memcpy(config.runtime_class, "nvidia", sizeof("nvidia"));
-    vendors.instances[0] = nvidia_instance(&config);
+    vendors.instances[0] = nvidia_vendor_instance(&config);
 
     r = admit_review(&options, &vendors, (const char *)data, size, arena, &body, &len, &err);
     if (r < 0) {

@@ -19,7 +19,7 @@ static int set_up(void **state)
     (void)state;
     arena = arena_new(4 << 20);
     nvidia_config_defaults(&config);
-    vendors.instances[0] = nvidia_instance(&config);
+    vendors.instances[0] = nvidia_vendor_instance(&config);
     vendors.count = 1;
     return arena ? 0 : -1;
 }
@@ -144,7 +144,7 @@ static const struct {
      "[" DROP("/metadata/annotations/hami.io~1bind-phase") "]"},
 };
 
-static void what_a_copy_says_it_was_given_is_dropped(void **state)
+static void the_grant_of_a_copied_pod_is_dropped(void **state)
 {
     (void)state;
     for (size_t i = 0; i < ARRAY_SIZE(copies); i++) {
@@ -308,7 +308,7 @@ static const struct {
     {ANNOTATION("nvidia.com/numa-bind", "false"), "\"containers\":[" GPU "]", NULL},
 };
 
-static void what_would_be_read_as_something_else_is_denied(void **state)
+static void amounts_that_would_be_read_as_something_else_are_denied(void **state)
 {
     (void)state;
     for (size_t i = 0; i < ARRAY_SIZE(more_denials); i++) {
@@ -322,7 +322,7 @@ static void what_would_be_read_as_something_else_is_denied(void **state)
     }
 }
 
-static void what_can_never_be_meant_is_denied_with_the_field(void **state)
+static void impossible_requests_are_denied_with_the_field(void **state)
 {
     (void)state;
     for (size_t i = 0; i < ARRAY_SIZE(denials); i++) {
@@ -437,10 +437,10 @@ int main(void)
         cmocka_unit_test(the_patch_adds_what_is_missing),
         cmocka_unit_test(a_second_variable_is_appended),
         cmocka_unit_test(a_pod_that_names_us_is_completed_too),
-        cmocka_unit_test(what_a_copy_says_it_was_given_is_dropped),
+        cmocka_unit_test(the_grant_of_a_copied_pod_is_dropped),
         cmocka_unit_test(a_priority_is_what_the_container_asks_for),
-        cmocka_unit_test(what_would_be_read_as_something_else_is_denied),
-        cmocka_unit_test(what_can_never_be_meant_is_denied_with_the_field),
+        cmocka_unit_test(amounts_that_would_be_read_as_something_else_are_denied),
+        cmocka_unit_test(impossible_requests_are_denied_with_the_field),
         cmocka_unit_test(other_schedulers_pods_are_left_alone),
         cmocka_unit_test(a_review_is_answered_in_its_own_version),
         cmocka_unit_test(a_full_arena_is_an_error_and_no_crash),

@@ -9,7 +9,7 @@ enum {
     PATCH_MAX = 4 << 20,
 };
 
-/* What a container has by now: the pod's, and what the patch has added. */
+/* What a container has by now, of its own or by the patch. */
 struct present {
     bool resources, limits, env;
 };
@@ -62,66 +62,64 @@ static const char *escape_pointer(struct patching *patching, const char *name)
 static const char *container_pointer(struct patching *patching, size_t container, const char *rest,
                                      const char *name)
 {
-    size_t inits = patching->pod->init_count;
-    bool init = container < inits;
+    const struct container_place place = pod_container_place(patching->pod, container);
     const char *pointer;
 
     pointer =
-        arena_printf(patching->arena, "/spec/%s/%zu/%s%s", init ? "initContainers" : "containers",
-                     init ? container : container - inits, rest, name);
+        arena_printf(patching->arena, "/spec/%s/%zu/%s%s", place.list, place.position, rest, name);
     patching->buf.failed |= !pointer;
     return pointer ? pointer : "";
 }
 
-static void add_member(struct patching *patching, const struct edit *edit)
+static void add_member(struct patching *patching, const struct mutation *mutation)
 {
     strbuf_add(&patching->buf, "{");
-    strbuf_add_json(&patching->buf, edit->name);
+    strbuf_add_json(&patching->buf, mutation->name);
     strbuf_add(&patching->buf, ":");
-    strbuf_add_json(&patching->buf, edit->value);
+    strbuf_add_json(&patching->buf, mutation->value);
     strbuf_add(&patching->buf, "}");
 }
 
-static void add_limit(struct patching *patching, const struct edit *edit)
+static void add_limit(struct patching *patching, const struct mutation *mutation)
 {
-    struct present *present = &patching->present[edit->container];
+    struct present *present = &patching->present[mutation->container];
     const char *path;
 
     if (present->limits) {
-        path = container_pointer(patching, edit->container, "resources/limits/",
-                                 escape_pointer(patching, edit->name));
-        add_text_step(patching, "add", path, edit->value);
+        path = container_pointer(patching, mutation->container, "resources/limits/",
+                                 escape_pointer(patching, mutation->name));
+        add_text_step(patching, "add", path, mutation->value);
         return;
     }
-    path = container_pointer(patching, edit->container, "resources",
+    path = container_pointer(patching, mutation->container, "resources",
                              present->resources ? "/limits" : "");
     begin_step(patching, "add", path);
     if (!present->resources)
         strbuf_add(&patching->buf, "{\"limits\":");
-    add_member(patching, edit);
+    add_member(patching, mutation);
     if (!present->resources)
         strbuf_add(&patching->buf, "}");
     end_step(patching);
     present->resources = present->limits = true;
 }
 
-static void add_env(struct patching *patching, const struct edit *edit)
+static void add_env(struct patching *patching, const struct mutation *mutation)
 {
-    struct present *present = &patching->present[edit->container];
+    struct present *present = &patching->present[mutation->container];
 
     begin_step(patching, "add",
-               container_pointer(patching, edit->container, "env", present->env ? "/-" : ""));
+               container_pointer(patching, mutation->container, "env", present->env ? "/-" : ""));
     strbuf_add(&patching->buf, present->env ? "" : "[");
     strbuf_add(&patching->buf, "{\"name\":");
-    strbuf_add_json(&patching->buf, edit->name);
+    strbuf_add_json(&patching->buf, mutation->name);
     strbuf_add(&patching->buf, ",\"value\":");
-    strbuf_add_json(&patching->buf, edit->value);
+    strbuf_add_json(&patching->buf, mutation->value);
     strbuf_add(&patching->buf, present->env ? "}" : "}]");
     end_step(patching);
     present->env = true;
 }
 
-static void drop(struct patching *patching, const char *path)
+static void remove_path(struct patching *patching, const char *path)
 {
     strbuf_add(&patching->buf, patching->count++ ? "," : "");
     strbuf_add(&patching->buf, "{\"op\":\"remove\",\"path\":");
@@ -129,12 +127,12 @@ static void drop(struct patching *patching, const char *path)
     strbuf_add(&patching->buf, "}");
 }
 
-static void drop_env(struct patching *patching, const struct edit *edit)
+static void drop_env(struct patching *patching, const struct mutation *mutation)
 {
     char position[24];
 
-    (void)snprintf(position, sizeof(position), "%zu", edit->position);
-    drop(patching, container_pointer(patching, edit->container, "env/", position));
+    (void)snprintf(position, sizeof(position), "%zu", mutation->position);
+    remove_path(patching, container_pointer(patching, mutation->container, "env/", position));
 }
 
 static void drop_pair(struct patching *patching, const char *where, const char *name)
@@ -143,38 +141,39 @@ static void drop_pair(struct patching *patching, const char *where, const char *
         arena_printf(patching->arena, "/metadata/%s/%s", where, escape_pointer(patching, name));
 
     patching->buf.failed |= !path;
-    drop(patching, path ? path : "");
+    remove_path(patching, path ? path : "");
 }
 
-static void add_edit(struct patching *patching, const struct edit *edit)
+static void patch_add(struct patching *patching, const struct mutation *mutation)
 {
-    switch (edit->kind) {
-    case EDIT_LIMIT:
-        add_limit(patching, edit);
+    switch (mutation->kind) {
+    case MUTATION_LIMIT:
+        add_limit(patching, mutation);
         return;
-    case EDIT_ENV:
-        add_env(patching, edit);
+    case MUTATION_ENV:
+        add_env(patching, mutation);
         return;
-    case EDIT_DROP_ENV:
-        drop_env(patching, edit);
+    case MUTATION_DROP_ENV:
+        drop_env(patching, mutation);
         return;
-    case EDIT_DROP_ANNOTATION:
-        drop_pair(patching, "annotations", edit->name);
+    case MUTATION_DROP_ANNOTATION:
+        drop_pair(patching, "annotations", mutation->name);
         return;
-    case EDIT_DROP_LABEL:
-        drop_pair(patching, "labels", edit->name);
+    case MUTATION_DROP_LABEL:
+        drop_pair(patching, "labels", mutation->name);
         return;
-    case EDIT_RUNTIME_CLASS:
-        add_text_step(patching, "add", "/spec/runtimeClassName", edit->value);
+    case MUTATION_RUNTIME_CLASS:
+        add_text_step(patching, "add", "/spec/runtimeClassName", mutation->value);
         return;
-    case EDIT_SCHEDULER:
+    case MUTATION_SCHEDULER:
         add_text_step(patching, *patching->pod->scheduler_name ? "replace" : "add",
-                      "/spec/schedulerName", edit->value);
+                      "/spec/schedulerName", mutation->value);
         return;
     }
 }
 
-const char *patch_format(const struct pod *pod, const struct edits *edits, struct arena *arena)
+const char *patch_format(const struct pod *pod, const struct mutations *mutations,
+                         struct arena *arena)
 {
     struct patching patching = {.pod = pod, .arena = arena, .buf = STRBUF_IN(arena, PATCH_MAX)};
 
@@ -189,8 +188,8 @@ const char *patch_format(const struct pod *pod, const struct edits *edits, struc
         };
 
     strbuf_add(&patching.buf, "[");
-    for (size_t i = 0; i < edits->count; i++)
-        add_edit(&patching, &edits->items[i]);
+    for (size_t i = 0; i < mutations->count; i++)
+        patch_add(&patching, &mutations->items[i]);
     strbuf_add(&patching.buf, "]");
     return patching.buf.failed ? NULL : strbuf_text(&patching.buf);
 }

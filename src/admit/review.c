@@ -13,7 +13,7 @@ enum {
     ANSWER_MAX = 8 << 20,
 };
 
-/* What of a review is needed to answer it. */
+/* The parts of a review that its answer needs. */
 struct review {
     const char *api_version, *uid;
     yyjson_val *object; /* NULL: none */
@@ -49,7 +49,7 @@ static int read_review(yyjson_val *root, struct review *ret_review, struct error
     return 0;
 }
 
-/* Without an object there is a pod without containers, which is denied as such. */
+/* A review without an object is read as a pod without containers, which is denied. */
 static int read_object(const struct review *review, struct arena *arena, struct pod *ret_pod,
                        struct error *err)
 {
@@ -60,8 +60,9 @@ static int read_object(const struct review *review, struct arena *arena, struct 
     return pod_read(review->object, arena, ret_pod, err);
 }
 
-static int judge(const struct admit_options *options, const struct vendor_set *vendors,
-                 const struct review *review, struct arena *arena, struct admit_answer *ret_answer)
+static int judge_review(const struct admit_options *options, const struct vendor_set *vendors,
+                        const struct review *review, struct arena *arena,
+                        struct admit_answer *ret_answer)
 {
     struct error err = ERROR_INIT;
     struct pod pod;
@@ -155,7 +156,7 @@ int admit_review(const struct admit_options *options, const struct vendor_set *v
     r = read_review(root, &review, err);
     if (r < 0)
         return r;
-    outcome = judge(options, vendors, &review, arena, &answer);
+    outcome = judge_review(options, vendors, &review, arena, &answer);
     if (outcome < 0)
         return error_set(err, outcome, "larger than what is set aside for it");
 

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -38,18 +39,33 @@ ssize_t file_read(const char *path, char *buf, size_t size)
     return (ssize_t)len;
 }
 
-static int write_all(int fd, const char *text, size_t len)
+int file_write_all(int fd, const char *bytes, size_t len)
 {
     while (len > 0) {
-        ssize_t n = write(fd, text, len);
+        ssize_t n = write(fd, bytes, len);
 
         if (n < 0 && errno == EINTR)
             continue;
         if (n < 0)
             return -errno;
-        text += n;
+        bytes += n;
         len -= (size_t)n;
     }
+    return 0;
+}
+
+_Static_assert(FILE_PATH_SIZE == PATH_MAX, "a path fits");
+
+int file_path(char ret_path[FILE_PATH_SIZE], struct error *err, const char *fmt, ...)
+{
+    va_list args;
+    int len;
+
+    va_start(args, fmt);
+    len = vsnprintf(ret_path, FILE_PATH_SIZE, fmt, args);
+    va_end(args);
+    if (len < 0 || len >= FILE_PATH_SIZE)
+        return error_set(err, -ENAMETOOLONG, "the path \"%.60s...\" is too long", ret_path);
     return 0;
 }
 
@@ -67,7 +83,7 @@ int file_replace(const char *path, const char *text, size_t len, mode_t mode)
     if (fd < 0)
         return -errno;
 
-    r = write_all(fd, text, len);
+    r = file_write_all(fd, text, len);
     if (r == 0 && fchmod(fd, mode) < 0)
         r = -errno;
     if (r == 0 && rename(beside, path) < 0)

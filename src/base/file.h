@@ -7,12 +7,25 @@
 #include <sys/stat.h>
 #include <sys/types.h>
 
+#include "base/error.h"
+
 /*
  * Reads a file of less than size bytes into the caller's buffer and terminates it. Returns the
  * length, -EFBIG when it is longer, or another negative errno. Allocates nothing: safe inside
  * libvgpu.
  */
 ssize_t file_read(const char *path, char *buf, size_t size);
+
+/* Writes all bytes, in as many calls as it takes. Returns 0 or a negative errno. */
+int file_write_all(int fd, const char *bytes, size_t len);
+
+enum {
+    FILE_PATH_SIZE = 4096, /* PATH_MAX */
+};
+
+/* printf() into a path. -ENAMETOOLONG. */
+int file_path(char ret_path[FILE_PATH_SIZE], struct error *err, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
 
 /*
  * Puts a file of this content in place of whatever was there: written beside it, then renamed, so

@@ -75,7 +75,7 @@ void log_line(enum log_level level, const char *fmt, ...)
         len = sizeof(line) - 1;
     clean(line + head, len - head);
     line[len++] = '\n';
-    /* Nobody is left to tell when this fails. */
+    /* There is no way to report a failure of this. */
     while (write(STDERR_FILENO, line, len) < 0 && errno == EINTR)
         continue;
     errno = saved;

@@ -29,7 +29,7 @@ void log_set_level(enum log_level level);
 /* What `-v N` means: everything but debug below LOG_DEBUG_VERBOSITY, everything from there on. */
 void log_set_verbosity(unsigned verbosity);
 
-/* Whether a line of this level would be written, for whoever has to gather what it says. */
+/* Whether a line of this level would be written: a caller may save itself the gathering. */
 bool log_enabled(enum log_level level);
 
 void log_line(enum log_level level, const char *fmt, ...) __attribute__((format(printf, 2, 3)));

@@ -8,7 +8,7 @@
 
 #include "base/check.h"
 
-/* What calls to the log write to stderr between begin() and end(). */
+/* The output of the log to stderr between begin() and end(). */
 struct capture {
     int saved, pipe[2];
     char text[2 * LOG_LINE_MAX];

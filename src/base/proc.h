@@ -24,6 +24,6 @@ enum proc_state {
 /* The calling process. Fields that /proc does not tell are 0. Costs a few system calls. */
 void proc_identity_self(struct proc_identity *ret_identity);
 
-/* What has become of a process, as seen by the caller, whose own identity is self. */
+/* The state of a process, as seen by the caller, whose own identity is self. */
 enum proc_state proc_identity_check(const struct proc_identity *who,
                                     const struct proc_identity *self);

@@ -88,26 +88,43 @@ void strbuf_addf(struct strbuf *buf, const char *fmt, ...)
     buf->len += (size_t)len;
 }
 
+/* The escape of the character of len bytes at p; NULL: it stands for itself. */
+static const char *json_escape(const unsigned char *p, size_t len, char ret_text[8])
+{
+    static const char *const short_ones[128] = {
+        ['"'] = "\\\"", ['\\'] = "\\\\", ['\n'] = "\\n", ['\r'] = "\\r", ['\t'] = "\\t",
+    };
+
+    if (!len)
+        return "\\ufffd";
+    if (len == 3 && p[0] == 0xe2 && p[1] == 0x80 && (p[2] == 0xa8 || p[2] == 0xa9))
+        return p[2] == 0xa8 ? "\\u2028" : "\\u2029";
+    if (len > 1 || (*p >= 0x20 && !strchr("\"\\<>&\x7f", *p)))
+        return NULL;
+    if (short_ones[*p])
+        return short_ones[*p];
+    (void)snprintf(ret_text, 8, "\\u%04x", *p);
+    return ret_text;
+}
+
 void strbuf_add_json(struct strbuf *buf, const char *text)
 {
-    const unsigned char *p = (const unsigned char *)text;
+    const unsigned char *p = (const unsigned char *)text, *plain = p;
+    char escape_text[8];
 
     strbuf_add(buf, "\"");
     while (*p) {
         size_t len = utf8_length(p);
+        const char *escape = json_escape(p, len, escape_text);
 
-        if (!len) {
-            strbuf_add(buf, "\\ufffd");
-            len = 1;
-        } else if (*p == '"' || *p == '\\') {
-            strbuf_addf(buf, "\\%c", *p);
-        } else if (*p < 0x20 || *p == 0x7f) {
-            strbuf_addf(buf, "\\u%04x", *p);
-        } else {
-            strbuf_add_bytes(buf, (const char *)p, len);
+        if (escape) {
+            strbuf_add_bytes(buf, (const char *)plain, (size_t)(p - plain));
+            strbuf_add(buf, escape);
+            plain = p + (len ? len : 1);
         }
-        p += len;
+        p += len ? len : 1;
     }
+    strbuf_add_bytes(buf, (const char *)plain, (size_t)(p - plain));
     strbuf_add(buf, "\"");
 }
 

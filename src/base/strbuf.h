@@ -36,7 +36,8 @@ void strbuf_deinit(struct strbuf *buf);
 void strbuf_add(struct strbuf *buf, const char *text);
 void strbuf_addf(struct strbuf *buf, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
-/* A JSON string, quotes included. Bytes that are not UTF-8 become U+FFFD. */
+/* A JSON string, quotes included, as Go writes it: <, > and & are escaped, too; and DEL, which YAML
+ * does not allow. Bytes that are not UTF-8 become U+FFFD. */
 void strbuf_add_json(struct strbuf *buf, const char *text);
 
 /* The text, "" when empty. The buffer keeps it. */

@@ -28,10 +28,21 @@ static void json_strings_are_safe_whatever_the_bytes(void **state)
     struct strbuf buf = STRBUF_INIT(1000);
 
     (void)state;
-    strbuf_add_json(&buf, "a\"b\\c\n\x7f \xc3\xa9 \xff \xc0\x80 \xed\xa0\x80");
+    strbuf_add_json(&buf, "a\"b\\c\n\x01 \xc3\xa9 \xff \xc0\x80 \xed\xa0\x80");
     assert_string_equal(strbuf_text(&buf),
-                        "\"a\\\"b\\\\c\\u000a\\u007f \xc3\xa9 \\ufffd \\ufffd\\ufffd "
+                        "\"a\\\"b\\\\c\\n\\u0001 \xc3\xa9 \\ufffd \\ufffd\\ufffd "
                         "\\ufffd\\ufffd\\ufffd\"");
+    strbuf_deinit(&buf);
+}
+
+static void json_strings_are_gos(void **state)
+{
+    struct strbuf buf = STRBUF_INIT(1000);
+
+    (void)state;
+    strbuf_add_json(&buf, "\t\r<a&b>\x7f\xe2\x80\xa8\xe2\x80\xa9\xe2\x80\xaa");
+    assert_string_equal(strbuf_text(&buf), "\"\\t\\r\\u003ca\\u0026b\\u003e\\u007f\\u2028\\u2029"
+                                           "\xe2\x80\xaa\"");
     strbuf_deinit(&buf);
 }
 
@@ -57,6 +68,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(text_grows_up_to_its_bound),
         cmocka_unit_test(json_strings_are_safe_whatever_the_bytes),
+        cmocka_unit_test(json_strings_are_gos),
         cmocka_unit_test(text_in_an_arena_outlives_the_buffer),
     };
 

@@ -8,9 +8,9 @@
 #include "cluster/state.h"
 #include "model/keys.h"
 
-/* A reservation whose time was over is good still when nobody took the room. */
-static int renew(struct cluster *cluster, struct cluster_pod *pod, const char *name,
-                 struct error *err)
+/* Renews a reservation whose time was over, if its devices are still free. */
+static int bind_renew(struct cluster *cluster, struct cluster_pod *pod, const char *name,
+                      struct error *err)
 {
     struct cluster_node *node = node_find(cluster, name);
 
@@ -25,8 +25,8 @@ static int renew(struct cluster *cluster, struct cluster_pod *pod, const char *n
     return 0;
 }
 
-static int begin(struct cluster *cluster, struct cluster_pod *pod, const struct cluster_bind *bind,
-                 struct error *err)
+static int bind_begin(struct cluster *cluster, struct cluster_pod *pod,
+                      const struct cluster_bind *bind, struct error *err)
 {
     const char *node = NULL;
 
@@ -38,7 +38,7 @@ static int begin(struct cluster *cluster, struct cluster_pod *pod, const struct 
         return error_set(err, -ENOENT, "nothing is reserved for pod %s/%s on node %s",
                          bind->namespace, bind->name, bind->node);
     if (pod->state == POD_EXPIRED)
-        return renew(cluster, pod, node, err);
+        return bind_renew(cluster, pod, node, err);
     if (pod->state != POD_RESERVED)
         return error_set(err, -EBUSY, "a bind of pod %s/%s is under way", bind->namespace,
                          bind->name);
@@ -80,7 +80,7 @@ int cluster_bind(struct cluster *cluster, const struct cluster_bind *bind, int64
 
     cluster_expire(cluster, now_ns);
     pod = pod_find(cluster, bind->uid);
-    r = begin(cluster, pod, bind, err);
+    r = bind_begin(cluster, pod, bind, err);
     if (r < 0)
         return r;
     if (pod->state == POD_PLAIN) {
@@ -95,7 +95,7 @@ int cluster_bind(struct cluster *cluster, const struct cluster_bind *bind, int64
     return 0;
 }
 
-/* The watch may have been faster: then the pod is placed, or gone, and there is nothing to do. */
+/* If the watch was faster, the pod is placed or gone by now, and there is nothing to do. */
 void cluster_bound(struct cluster *cluster, const char *uid, enum cluster_bind_end end,
                    int64_t now_ns)
 {
@@ -113,14 +113,14 @@ void cluster_bound(struct cluster *cluster, const char *uid, enum cluster_bind_e
 }
 
 size_t cluster_unseen(struct cluster *cluster, int64_t now_ns, struct arena *arena,
-                      struct cluster_unseen *ret_pods, size_t max)
+                      struct cluster_pod_name *ret_pods, size_t max)
 {
     struct cluster_pod *pod, *next;
     size_t count = 0;
 
     DL_FOREACH_SAFE2(cluster->timed, pod, next, next_timed)
     {
-        struct cluster_unseen *unseen = &ret_pods[count];
+        struct cluster_pod_name *unseen = &ret_pods[count];
 
         if (count == max)
             break;

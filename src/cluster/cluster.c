@@ -9,7 +9,8 @@ enum {
     SCRATCH_MAX = 16 << 20, /* for reading one object */
 };
 
-/* For so many times a reservation's length it may be taken up again if there still is room. */
+/* After its time, a reservation may be renewed for so many times its length, if its devices are
+ * still free. */
 #define EXPIRED_TIMES 10
 
 struct cluster *cluster_new(const struct cluster_options *options)
@@ -43,7 +44,7 @@ void cluster_free(struct cluster *cluster)
     {
         pod_free(cluster, pod);
     }
-    refused_forget_all(cluster);
+    requeue_forget_all(cluster);
     HASH_ITER(hh, cluster->nodes, node, next_node)
     {
         node_free(cluster, node);

@@ -2,13 +2,14 @@
 #pragma once
 
 /*
- * What the scheduler knows of the cluster, and what it has decided: the one owner of that state.
+ * The scheduler's state: the cluster's nodes and pods, and its decisions. This is the one owner of
+ * it.
  *
  * API objects, requests and the time go in as events; decisions come out. A decision and its
- * reservation are one step, so nothing is granted twice. What is in force comes from API objects
+ * reservation are one step, so nothing is granted twice. Grants in force come from API objects
  * alone (a node's registration, a pod's annotations) and can be rebuilt from them at any time to
- * the same value; beside it stand reservations, which are promises of a few seconds: from the
- * filter to the bind, and from the bind until the watch shows the bound pod.
+ * the same value. Beside them stand reservations, which last seconds: from the filter to the bind,
+ * and from the bind until the watch shows the bound pod.
  *
  * No clock, no log, no I/O. Times are any monotonic clock's nanoseconds. One thread.
  */
@@ -29,15 +30,18 @@
 
 struct cluster;
 
-/* A filter's reservation waits so long for its bind; then others may have the devices. */
+/* A filter's reservation waits so long for its bind; then other pods may get the devices. */
 #define CLUSTER_RESERVATION_NS (INT64_C(60) * 1000000000)
 
-/* A refused pod that is not asked for again so long after devices came free was overlooked. A bit
- * less than the second after which is asked, so that the second look finds it. */
-#define CLUSTER_OVERLOOKED_NS (INT64_C(900) * 1000000)
+/*
+ * If devices came free and kube-scheduler has not asked about a refused pod for so long since, the
+ * pod is to be requeued. A bit less than the second between two calls of cluster_requeue(), so that
+ * the second call returns it.
+ */
+#define CLUSTER_REQUEUE_NS (INT64_C(900) * 1000000)
 
-/* kube-scheduler tries every pod again after 5 min, looking every 30 s: a refused one that is not
- * asked for in this time is gone. */
+/* kube-scheduler tries every pod again after 5 min, looking every 30 s: a refused pod that it does
+ * not ask about in this time is gone. */
 #define CLUSTER_REFUSED_KEPT_NS (INT64_C(360) * 1000000000)
 
 /* A bound pod that the watch has not shown for so long may have come and gone unseen: the API
@@ -56,9 +60,9 @@ void cluster_free(struct cluster *cluster);
 DEFINE_CLEANUP(struct cluster *, cluster_free);
 
 /*
- * API objects, as a watch brings them. 0: taken. -EINVAL: the object's registration or annotation
- * can't be read, why is in err; that object alone goes without. 1: it was read with mended numbers,
- * err says which. -ENOMEM: not taken.
+ * API objects, as a watch brings them. 0: taken. 1: taken, with mended numbers; err says which.
+ * -EINVAL: the object's registration or annotation can't be read, err says why; the object is taken
+ * without it. -ENOMEM: not taken.
  */
 int cluster_set_node(struct cluster *cluster, const struct node *node, struct error *err);
 void cluster_delete_node(struct cluster *cluster, const char *name);
@@ -69,8 +73,8 @@ int cluster_set_pod(struct cluster *cluster, const struct pod *pod, struct error
 void cluster_delete_pod(struct cluster *cluster, const char *uid);
 
 /*
- * A list is read anew: what is not set between begin and complete does not exist any more.
- * Reservations for pods that no list has shown yet stay.
+ * A list is read anew: objects that are not set between begin and complete do not exist any more.
+ * Reservations of pods that no list has shown yet stay.
  */
 enum cluster_kind {
     CLUSTER_NODES = 0,
@@ -80,14 +84,15 @@ enum cluster_kind {
 void cluster_begin(struct cluster *cluster, enum cluster_kind kind);
 void cluster_complete(struct cluster *cluster, enum cluster_kind kind);
 
-/* The node of this name, the pod of this uid, is in the list but can't be read: what is known
- * stays. */
+/* The node of this name, or the pod of this uid, is in the list but can't be read: keeps what is
+ * known of it. */
 void cluster_keep(struct cluster *cluster, enum cluster_kind kind, const char *key);
 
 /* Both lists were complete once: before that nothing is decided. */
 bool cluster_is_ready(const struct cluster *cluster);
 
-/* NULL: decisions may be made. Else cluster_filter() says why not; the text is the caller's. */
+/* NULL: decisions may be made. Else the reason why not, which cluster_filter() returns; the text is
+ * the caller's. */
 void cluster_hold(struct cluster *cluster, const char *why);
 
 /* Ends the reservations whose time is over. Cheap when there are none. */
@@ -102,17 +107,18 @@ enum cluster_outcome {
 struct cluster_failed_node {
     const char *name;
     const char *reason; /* "3/8 CardInsufficientMemory" */
-    bool for_good;      /* no pod's going would make room */
+    bool for_good;      /* no eviction would make room */
 };
 
-/* Of a filter. Strings are the arena's, the request's, or the cluster's until the next event. */
+/* A filter's answer. Strings are the arena's, the request's, or the cluster's until the next
+ * event. */
 struct cluster_answer {
     const char *node;                   /* CLUSTER_PLACED */
     size_t failed_count;                /* CLUSTER_REFUSED: all candidates */
     struct cluster_failed_node *failed; /* each once, in any order */
     const char *summary;                /* of all nodes together, for the pod's event */
-    uint64_t reasons; /* which kinds of reasons: changes when the summary's words do */
-    bool again;       /* it was refused before, and nothing came free since */
+    uint64_t reasons; /* kinds of reasons, as bits: changes when the summary's words do */
+    bool again;       /* the pod was refused before, and nothing came free since */
 };
 
 /*
@@ -125,25 +131,27 @@ int cluster_filter(struct cluster *cluster, const struct pod *pod, const char *c
                    size_t count, int64_t now_ns, struct arena *arena,
                    struct cluster_answer *ret_answer, struct error *err);
 
-/*
- * kube-scheduler tries a refused pod again when it sees a pod go or a node change. What it did not
- * see, a reservation that ended, and what it saw before we did, so that we refused once more from
- * the older view, it does not try again for: these pods it must be told of. Each is returned once
- * after its refusal: who was refused first, first, at most max. To be asked every second. Strings
- * are the arena's.
- */
-struct cluster_refused {
+/* Which pod, so that the API server can be asked about it. */
+struct cluster_pod_name {
     const char *namespace, *name, *uid;
 };
-size_t cluster_overlooked(struct cluster *cluster, int64_t now_ns, struct arena *arena,
-                          struct cluster_refused *ret_pods, size_t max);
 
 /*
- * kube-scheduler would evict these pods of a node for a pod that asks for room. What it can't count
- * are devices: pods are added where it takes more of them, less important ones alone and as few as
- * it takes, and a node is left out where not even that makes room. A pod that asks for no device
- * changes nothing. 0, or -EAGAIN before cluster_is_ready(), -E2BIG, -ENOMEM with err. Uids that are
- * added are good until the next event.
+ * Pods to requeue: refused, and devices came free since. kube-scheduler tries a refused pod again
+ * when it sees a pod go or a node change. It does not when a reservation ends, which only we know
+ * of, nor when it saw a pod go before our watch did and we refused once more from the older view.
+ * Returns each pod once after its refusal, in the order of the refusals, at most max. To be called
+ * every second. Strings are the arena's.
+ */
+size_t cluster_requeue(struct cluster *cluster, int64_t now_ns, struct arena *arena,
+                       struct cluster_pod_name *ret_pods, size_t max);
+
+/*
+ * kube-scheduler would evict these victims on each node to make room for a pod, but it can't count
+ * devices. Where devices need more evictions, adds as few pods as possible, all of lower priority;
+ * leaves out the nodes where not even that makes room. For a pod that asks for no device nothing
+ * changes. 0, or -EAGAIN before cluster_is_ready(), -E2BIG, -ENOMEM with err. Added uids are good
+ * until the next event.
  */
 struct cluster_victims {
     const char *node;
@@ -159,11 +167,11 @@ struct cluster_bind {
 };
 
 /*
- * A bind begins: the annotations that are to be written with the Binding, in the arena; none for a
- * pod that asks for no device. wall_s: the time of day in seconds since 1970. 0, after which
- * cluster_bound() must be called; -ENOENT: nothing is reserved for this pod on this node (the
- * filter is to be asked again); -ENOSPC: its time was over and others have taken the room; -EBUSY:
- * a bind of it is under way.
+ * Begins a bind. Fills in, in the arena, the annotations that are to be written with the Binding;
+ * none for a pod that asks for no device. wall_s: the time of day in seconds since 1970. 0, after
+ * which cluster_bound() must be called; -ENOENT: nothing is reserved for this pod on this node
+ * (kube-scheduler is to ask the filter again); -ENOSPC: the reservation's time was over and other
+ * pods have the devices; -EBUSY: a bind of this pod is under way.
  */
 int cluster_bind(struct cluster *cluster, const struct cluster_bind *bind, int64_t now_ns,
                  int64_t wall_s, struct arena *arena, struct text_pairs *ret_annotations,
@@ -173,50 +181,49 @@ int cluster_bind(struct cluster *cluster, const struct cluster_bind *bind, int64
 enum cluster_bind_end {
     CLUSTER_BOUND = 1, /* the devices are the pod's; the watch will show it */
     CLUSTER_NOT_BOUND, /* for certain: the devices are given back */
-    CLUSTER_UNKNOWN,   /* no answer: they stay reserved until the pod is seen or said not to be
+    CLUSTER_UNKNOWN,   /* no answer: they stay reserved until the pod is seen, or known not to be
                           bound */
 };
 void cluster_bound(struct cluster *cluster, const char *uid, enum cluster_bind_end end,
                    int64_t now_ns);
 
 /*
- * A pod whose bind's end was unknown was read from the API server, and has a node. In force is what
- * it says, not what was promised: *ret_ours says whether both are the same. The watch will show it;
- * if it did already nothing changes. Returns as cluster_set_pod() does.
+ * A pod whose bind's end was unknown was read from the API server, and has a node. Its annotations
+ * are in force, not our reservation; *ret_ours: both are the same. The watch will show the pod; if
+ * it did already, nothing changes. Returns as cluster_set_pod() does.
  */
 int cluster_found(struct cluster *cluster, const struct pod *pod, int64_t now_ns, bool *ret_ours,
                   struct error *err);
 
 /*
- * Bound pods that the watch has not shown in CLUSTER_UNSEEN_NS: it was faster than the bind's
- * answer, and they are gone, or it is late. Each is returned again after as long, at most max at a
- * time, until the watch shows it or cluster_gone() says that it is not there, not bound, or over;
- * of a pod that the watch did show, cluster_gone() says nothing. Strings are the arena's.
+ * Bound pods that the watch has not shown in CLUSTER_UNSEEN_NS: they came and went before the
+ * bind's answer, or the watch is late. Returns at most max, and each again after as long, until the
+ * watch shows it or cluster_gone() is called: the pod does not exist, is not bound, or is over. For
+ * a pod that the watch has shown, cluster_gone() does nothing. Strings are the arena's.
  */
-struct cluster_unseen {
-    const char *namespace, *name, *uid;
-};
 size_t cluster_unseen(struct cluster *cluster, int64_t now_ns, struct arena *arena,
-                      struct cluster_unseen *ret_pods, size_t max);
+                      struct cluster_pod_name *ret_pods, size_t max);
 void cluster_gone(struct cluster *cluster, const char *uid);
 
 /*
- * Others may have decided since, and binds of before are carried out by now, or never will be. So
- * what is reserved is given back, binds whose end is unknown included, as soon as a list of pods
- * that begins from now on is complete and does not show them. No bind may be under way.
+ * A new term begins. Another scheduler may have decided meanwhile; binds of an earlier term are
+ * carried out by now, or never will be. So all reservations are given back, those of binds with
+ * unknown end as soon as a list of pods that begins from now on is complete and does not show them.
+ * No bind may be under way.
  */
 void cluster_begin_term(struct cluster *cluster);
 
 /*
- * The state as JSON without times, the same text for the same state: what is in force, by name, and
- * then what is reserved.
+ * The state as JSON without times, the same text for the same state: grants in force, by name, and
+ * then reservations.
  */
 void cluster_view(const struct cluster *cluster, struct strbuf *buf);
 
 /*
- * For metrics, which look at a few at a time: all names of nodes with devices and all uids of pods
- * that hold some, in the arena, and then each one as it is by then. -ENOMEM; NULL and false: gone.
- * Pointers are good until the next event.
+ * For metrics, which are written a few nodes or pods at a time. cluster_list() fills in, in the
+ * arena, the names of all nodes with devices and the uids of all pods that hold devices; -ENOMEM.
+ * The other two return the present state of one of them; NULL and false: it is gone. Pointers are
+ * good until the next event.
  */
 struct cluster_pod_view {
     const char *namespace, *name, *uid, *node;

@@ -1,11 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * Random steps against a pretended API server, whose watches deliver late.
- *
- * The judge keeps the API's objects and recounts from their annotations with a reader of its own:
- * never is more granted of a card than it has, counting what is bound and what is being bound. At
- * the end the state must equal, byte for byte, one that is built from the objects alone.
+ * Random steps against a pretended API server (random_world.h), watched by a judge
+ * (random_judge.h). At the end the state must equal, byte for byte, one that is built from the
+ * objects alone.
  *
  * usage: cluster_random_test STEPS [SEED]
  */
@@ -18,325 +16,13 @@
 
 #include "base/check.h"
 #include "base/util.h"
-#include "cluster/cluster.h"
+#include "cluster/random_judge.h"
+#include "cluster/random_world.h"
 #include "model/keys.h"
 #include "vendor/nvidia/nvidia.h"
 
-enum {
-    NODES = 6,
-    CARDS = 3,
-    PODS = 60,
-    QUEUE = 4096,
-    TEXT = 2048,
-    CARD_MIB = 24000,
-    CARD_SLOTS = 4,
-};
-
-/* The API's objects. */
-struct api_node {
-    char name[32];
-    bool exists, garbage, plugin_away;
-    bool sick[CARDS];
-};
-
-struct api_pod {
-    char uid[32], name[32];
-    bool exists, garbage;
-    unsigned inits; /* which containers it has before its app: see filter_among() */
-    int count, memory, percent, cores; /* its request; 0: not given */
-    char node[32];                     /* "": not bound */
-    char devices[TEXT], roles[16];
-    bool binding; /* the cluster has handed out a bind that is not answered yet */
-    bool tried;   /* the API server has carried it out, or refused; its answer is on its way */
-    bool unknown; /* its answer was lost */
-    char bind_node[32], bind_devices[TEXT], bind_roles[16];
-    bool decided; /* a filter chose a node */
-    bool refused; /* by the last filter, among these nodes; it was not said to be overlooked */
-    size_t refused_among;
-    int64_t refused_ns;
-    char decided_node[32];
-};
-
-enum event_kind {
-    NODE_CHANGED,
-    NODE_GONE,
-    POD_CHANGED,
-    POD_GONE,
-};
-
-/* Objects as they were when the event happened. */
-struct event {
-    enum event_kind kind;
-    struct api_node node;
-    struct api_pod pod;
-};
-
-/* A list that is being read: what there was when it began. */
-struct listing {
-    bool runs;
-    unsigned next;
-    struct api_node nodes[NODES];
-    struct api_pod pods[PODS];
-};
-
-static struct world {
-    struct api_node nodes[NODES];
-    struct api_pod pods[PODS];
-    struct event queue[2][QUEUE]; /* of nodes, of pods: each kind comes in its order */
-    unsigned head[2], tail[2];
-    struct listing listings[2]; /* likewise */
-    int64_t now_ns;
-    unsigned next_uid;
-    uint64_t random;
-    struct cluster *cluster;
-    struct arena *arena;
-    uint64_t placed, refused, bound, conflicts, overlooked, late, gone, terms;
-} world;
-
 static struct nvidia_config config;
 static struct vendor_set vendor_set;
-
-static unsigned draw(unsigned below)
-{
-    world.random ^= world.random << 13;
-    world.random ^= world.random >> 7;
-    world.random ^= world.random << 17;
-    return (unsigned)((world.random >> 20) % below);
-}
-
-/* The judge. */
-
-/* Adds what "uuid,type,mem,cores:...;" takes of card `uuid`: apps and sidecars together, an init
- * beside the sidecars before it. */
-static void recount(const char *text, const char *roles, const char *uuid, long *mib, long *cores,
-                    long *slots)
-{
-    long apps[3] = {0}, most[3] = {0};
-    size_t container = 0;
-    const char *at = text;
-
-    while (*at) {
-        long here[3] = {0};
-
-        for (; *at && *at != ';';) {
-            char id[64], type[64];
-            long m, c;
-            int used = 0;
-
-            if (sscanf(at, "%63[^,],%63[^,],%ld,%ld:%n", id, type, &m, &c, &used) != 4 || !used)
-                break;
-            at += used;
-            if (strcmp(id, uuid) == 0) {
-                here[0] += m;
-                here[1] += c;
-                here[2] += 1;
-            }
-        }
-        at = strchr(at, ';');
-        at = at ? at + 1 : "";
-        for (int i = 0; i < 3; i++) {
-            if (container >= strlen(roles) || roles[container] == 's')
-                apps[i] += here[i];
-            else
-                most[i] = MAX(most[i], apps[i] + here[i]);
-        }
-        container++;
-    }
-    *mib += apps[0] > most[0] ? apps[0] : most[0];
-    *cores += apps[1] > most[1] ? apps[1] : most[1];
-    *slots += apps[2] > most[2] ? apps[2] : most[2];
-}
-
-static void judge(void)
-{
-    for (unsigned n = 0; n < NODES; n++) {
-        for (unsigned c = 0; c < CARDS; c++) {
-            long mib = 0, cores = 0, slots = 0;
-            char uuid[64];
-
-            (void)snprintf(uuid, sizeof(uuid), "GPU-%u-%u", n, c);
-            for (unsigned p = 0; p < PODS; p++) {
-                const struct api_pod *pod = &world.pods[p];
-
-                if (pod->exists && pod->node[0] && !pod->garbage)
-                    recount(pod->devices, pod->roles, uuid, &mib, &cores, &slots);
-                else if (pod->exists && pod->binding)
-                    recount(pod->bind_devices, pod->bind_roles, uuid, &mib, &cores, &slots);
-            }
-            if (mib > CARD_MIB || cores > 100 || slots > CARD_SLOTS) {
-                fprintf(stderr, "%s: %ld MiB, %ld cores, %ld tasks granted\n", uuid, mib, cores,
-                        slots);
-                abort();
-            }
-        }
-    }
-}
-
-/* What the cluster is shown. */
-
-static void show_node(struct cluster *cluster, const struct api_node *from)
-{
-    char text[TEXT] = "[";
-    struct text_pair pairs[1] = {{NVIDIA_REGISTER_KEY, text}};
-    struct resource resources[1] = {{.name = "nvidia.com/gpu", .text = "12"}};
-    struct node node = {
-        .name = from->name,
-        .uid = from->name,
-        .resource_version = "1",
-        .annotations = {pairs, 1},
-        .has_status = true,
-        .ready = true,
-        .allocatable = {resources, 1},
-    };
-
-    resources[0].quantity =
-        (struct quantity){.form = QUANTITY_WHOLE, .value = from->plugin_away ? 0 : 12};
-    for (unsigned c = 0; c < CARDS; c++)
-        (void)snprintf(
-            text + strlen(text), sizeof(text) - strlen(text),
-            "%s{\"id\":\"GPU-%c-%u\",\"index\":%u,\"count\":%d,\"devmem\":%d,"
-            "\"devcore\":100,\"type\":\"NVIDIA-A\",\"mode\":\"hami-core\",\"health\":%s}",
-            c ? "," : "", from->name[5], c, c, CARD_SLOTS, CARD_MIB,
-            from->sick[c] ? "false" : "true");
-    strcat(text, from->garbage ? "!" : "]");
-    (void)cluster_set_node(cluster, &node, NULL);
-}
-
-enum show {
-    SHOW_WATCHED,
-    SHOW_READ, /* after a bind without an answer */
-};
-
-static void show_pod(struct cluster *cluster, const struct api_pod *from, enum show how)
-{
-    struct text_pair pairs[4];
-    bool ours;
-    struct pod pod = {
-        .namespace = "default",
-        .name = from->name,
-        .uid = from->uid,
-        .resource_version = "1",
-        .annotations = {pairs, 0},
-    };
-
-    if (!from->node[0])
-        return; /* the watch is of bound pods */
-    pairs[pod.annotations.count++] = (struct text_pair){KEY_NODE, from->node};
-    pairs[pod.annotations.count++] = (struct text_pair){NVIDIA_ALLOCATED_KEY, from->devices};
-    if (from->roles[0])
-        pairs[pod.annotations.count++] = (struct text_pair){POD_INIT_ROLES, from->roles};
-    if (how == SHOW_WATCHED)
-        (void)cluster_set_pod(cluster, &pod, NULL);
-    else
-        (void)cluster_found(cluster, &pod, world.now_ns, &ours, NULL);
-}
-
-static void enqueue(enum event_kind kind, const struct api_node *node, const struct api_pod *pod)
-{
-    unsigned which = kind == POD_CHANGED || kind == POD_GONE;
-    struct event *event = &world.queue[which][world.head[which]++ % QUEUE];
-
-    if (world.head[which] - world.tail[which] >= QUEUE)
-        abort();
-    event->kind = kind;
-    if (node)
-        event->node = *node;
-    if (pod)
-        event->pod = *pod;
-}
-
-static void deliver(unsigned which, unsigned count)
-{
-    for (; count && world.tail[which] != world.head[which]; count--) {
-        const struct event *event = &world.queue[which][world.tail[which]++ % QUEUE];
-
-        switch (event->kind) {
-        case NODE_CHANGED:
-            show_node(world.cluster, &event->node);
-            break;
-        case NODE_GONE:
-            cluster_delete_node(world.cluster, event->node.name);
-            break;
-        case POD_CHANGED:
-            show_pod(world.cluster, &event->pod, SHOW_WATCHED);
-            break;
-        case POD_GONE:
-            cluster_delete_pod(world.cluster, event->pod.uid);
-            break;
-        }
-    }
-}
-
-/* A list shows what there is now; what the watch had not delivered is in it. */
-static void list(struct cluster *cluster)
-{
-    cluster_begin(cluster, CLUSTER_NODES);
-    for (unsigned i = 0; i < NODES; i++) {
-        if (world.nodes[i].exists)
-            show_node(cluster, &world.nodes[i]);
-    }
-    cluster_complete(cluster, CLUSTER_NODES);
-    cluster_begin(cluster, CLUSTER_PODS);
-    for (unsigned i = 0; i < PODS; i++) {
-        if (world.pods[i].exists)
-            show_pod(cluster, &world.pods[i], SHOW_WATCHED);
-    }
-    cluster_complete(cluster, CLUSTER_PODS);
-}
-
-/*
- * A list comes in pieces, while pods are asked about and bound; what happens meanwhile the watch
- * delivers after it.
- */
-static void begin_list(unsigned which)
-{
-    struct listing *listing = &world.listings[which];
-
-    if (listing->runs)
-        return;
-    world.tail[which] = world.head[which];
-    listing->runs = true;
-    listing->next = 0;
-    memcpy(listing->nodes, world.nodes, sizeof(world.nodes));
-    memcpy(listing->pods, world.pods, sizeof(world.pods));
-    cluster_begin(world.cluster, which ? CLUSTER_PODS : CLUSTER_NODES);
-}
-
-static void continue_list(unsigned which, unsigned count)
-{
-    struct listing *listing = &world.listings[which];
-    const unsigned all = which ? PODS : NODES;
-
-    for (; count && listing->next < all; count--, listing->next++) {
-        if (which && listing->pods[listing->next].exists)
-            show_pod(world.cluster, &listing->pods[listing->next], SHOW_WATCHED);
-        if (!which && listing->nodes[listing->next].exists)
-            show_node(world.cluster, &listing->nodes[listing->next]);
-    }
-    if (listing->next < all)
-        return;
-    cluster_complete(world.cluster, which ? CLUSTER_PODS : CLUSTER_NODES);
-    listing->runs = false;
-}
-
-static void move_on(unsigned which, unsigned count)
-{
-    if (world.listings[which].runs)
-        continue_list(which, count);
-    else
-        deliver(which, count);
-}
-
-/* At once; a list that is being read is given up. */
-static void relist(void)
-{
-    world.listings[0].runs = world.listings[1].runs = false;
-    world.tail[0] = world.head[0];
-    world.tail[1] = world.head[1];
-    list(world.cluster);
-}
-
-/* Steps. */
 
 static bool is_free(const struct api_pod *pod)
 {
@@ -371,7 +57,7 @@ static bool does_exist(const struct api_pod *pod)
 /* Some pod of this kind, or NULL. */
 static struct api_pod *pick(bool (*is)(const struct api_pod *))
 {
-    unsigned first = draw(PODS);
+    unsigned first = world_draw(PODS);
 
     for (unsigned i = 0; i < PODS; i++) {
         struct api_pod *pod = &world.pods[(first + i) % PODS];
@@ -391,20 +77,20 @@ static void step_create(void)
     memset(pod, 0, sizeof(*pod));
     pod->exists = true;
     (void)snprintf(pod->uid, sizeof(pod->uid), "uid-%u", world.next_uid++);
-    (void)snprintf(pod->name, sizeof(pod->name), "pod-%u", draw(40));
-    pod->count = 1 + (int)draw(CARDS);
-    pod->memory = draw(2) ? 1 + (int)draw(CARD_MIB) : 0;
-    pod->percent = !pod->memory && draw(2) ? 1 + (int)draw(100) : 0;
-    pod->cores = draw(4) ? (int)draw(101) : 0;
-    pod->inits = draw(6) ? 0 : 1 + draw(3);
-    if (draw(25) == 0) { /* somebody else's, with a claim that makes no sense */
+    (void)snprintf(pod->name, sizeof(pod->name), "pod-%u", world_draw(40));
+    pod->count = 1 + (int)world_draw(CARDS);
+    pod->memory = world_draw(2) ? 1 + (int)world_draw(CARD_MIB) : 0;
+    pod->percent = !pod->memory && world_draw(2) ? 1 + (int)world_draw(100) : 0;
+    pod->cores = world_draw(4) ? (int)world_draw(101) : 0;
+    pod->inits = world_draw(6) ? 0 : 1 + world_draw(3);
+    if (world_draw(25) == 0) { /* somebody else's, with a claim that makes no sense */
         static const char *const claims[] = {"GPU-0-0,NVIDIA,9x9,1:;", "a,b:;", ",,,:", ";;;",
                                              "GPU-0-0,NVIDIA,-5,-5:;"};
 
         pod->garbage = true;
-        strcpy(pod->devices, claims[draw(5)]);
-        (void)snprintf(pod->node, sizeof(pod->node), "node-%u", draw(NODES));
-        enqueue(POD_CHANGED, NULL, pod);
+        strcpy(pod->devices, claims[world_draw(5)]);
+        (void)snprintf(pod->node, sizeof(pod->node), "node-%u", world_draw(NODES));
+        world_enqueue(POD_CHANGED, NULL, pod);
     }
 }
 
@@ -412,7 +98,7 @@ static void delete_pod(struct api_pod *pod)
 {
     pod->exists = false;
     if (pod->node[0])
-        enqueue(POD_GONE, NULL, pod);
+        world_enqueue(POD_GONE, NULL, pod);
     pod->decided = false;
 }
 
@@ -457,8 +143,8 @@ static const char *reasons_of(const char *summary, char text[static TEXT])
     return text;
 }
 
-/* A refusal that was kept says what one says that is made anew: among one node more it is another
- * question. */
+/* A kept refusal gives the same reasons as a fresh one: with one more node the question is
+ * another. */
 static void check_refusal(const struct pod *refused, const char *const *names, size_t count,
                           const struct cluster_answer *kept)
 {
@@ -468,7 +154,7 @@ static void check_refusal(const struct pod *refused, const char *const *names, s
     const char *more[16];
     char unknown[32], one[TEXT], other[TEXT];
 
-    if (draw(4))
+    if (world_draw(4))
         return;
     (void)snprintf(unknown, sizeof(unknown), "unknown-%u", questions++);
     memcpy(more, names, count * sizeof(*names));
@@ -487,7 +173,7 @@ static void filter_among(struct api_pod *from, size_t first)
 {
     static const char *const names[] = {"node-0", "node-1", "node-2", "node-3",
                                         "node-4", "node-5", "node-9"};
-    struct text_pair policy[1] = {{KEY_NODE_POLICY, draw(2) ? "spread" : "binpack"}};
+    struct text_pair policy[1] = {{KEY_NODE_POLICY, world_draw(2) ? "spread" : "binpack"}};
     struct resource limits[4];
     static const enum container_role roles[][3] = {
         {CONTAINER_APP},
@@ -504,7 +190,7 @@ static void filter_among(struct api_pod *from, size_t first)
         .name = from->name,
         .uid = from->uid,
         .resource_version = "1",
-        .annotations = {policy, draw(2)},
+        .annotations = {policy, world_draw(2)},
         .has_spec = true,
         .node_name = "",
         .scheduler_name = "",
@@ -555,7 +241,7 @@ static void filter_among(struct api_pod *from, size_t first)
 
 static void filter(struct api_pod *pod)
 {
-    filter_among(pod, draw(3));
+    filter_among(pod, world_draw(3));
 }
 
 static void step_filter(void)
@@ -566,16 +252,16 @@ static void step_filter(void)
         filter(pod);
 }
 
-static void take_overlooked(int64_t now_ns)
+static void take_requeued(int64_t now_ns)
 {
-    struct cluster_refused pods[8];
+    struct cluster_pod_name pods[8];
     size_t count;
 
     do {
         arena_reset(world.arena);
-        count = cluster_overlooked(world.cluster, now_ns, world.arena, pods, ARRAY_SIZE(pods));
+        count = cluster_requeue(world.cluster, now_ns, world.arena, pods, ARRAY_SIZE(pods));
         for (size_t i = 0; i < count; i++) {
-            world.overlooked++;
+            world.requeued++;
             for (unsigned p = 0; p < PODS; p++) {
                 if (strcmp(world.pods[p].uid, pods[i].uid) == 0)
                     world.pods[p].refused = false;
@@ -584,17 +270,17 @@ static void take_overlooked(int64_t now_ns)
     } while (count == ARRAY_SIZE(pods));
 }
 
-/* Whoever was refused and not said to be overlooked would be refused again. */
-static void step_overlooked(void)
+/* A pod that was refused and is not to be requeued would be refused again. */
+static void step_requeue(void)
 {
     cluster_expire(world.cluster, world.now_ns);
-    take_overlooked(world.now_ns);
-    take_overlooked(world.now_ns + CLUSTER_OVERLOOKED_NS);
+    take_requeued(world.now_ns);
+    take_requeued(world.now_ns + CLUSTER_REQUEUE_NS);
     for (unsigned i = 0; i < PODS; i++) {
         struct api_pod *pod = &world.pods[i];
 
         if (!is_waiting(pod) || !pod->refused ||
-            world.now_ns + CLUSTER_OVERLOOKED_NS - pod->refused_ns > CLUSTER_REFUSED_KEPT_NS)
+            world.now_ns + CLUSTER_REQUEUE_NS - pod->refused_ns > CLUSTER_REFUSED_KEPT_NS)
             continue;
         filter_among(pod, pod->refused_among);
         assert_false(pod->decided);
@@ -620,7 +306,7 @@ static void bind_pod(struct api_pod *pod)
     COPY_TEXT(pod->bind_node, pod->decided_node);
     COPY_TEXT(pod->bind_devices, text_pairs_get(&annotations, NVIDIA_ALLOCATED_KEY));
     COPY_TEXT(pod->bind_roles, roles ? roles : "");
-    judge(); /* only here more is granted than before */
+    judge_grants(); /* only here more is granted than before */
 }
 
 static void step_bind(void)
@@ -638,19 +324,19 @@ static void carry_out(struct api_pod *pod)
     COPY_TEXT(pod->node, pod->bind_node);
     COPY_TEXT(pod->devices, pod->bind_devices);
     COPY_TEXT(pod->roles, pod->bind_roles);
-    enqueue(POD_CHANGED, NULL, pod);
+    world_enqueue(POD_CHANGED, NULL, pod);
     world.bound++;
 }
 
 /* The API server does it, or not; its answer comes at once, later, or is lost. */
 static void answer_bind(struct api_pod *pod)
 {
-    if (!pod->tried && draw(5))
+    if (!pod->tried && world_draw(5))
         carry_out(pod);
     pod->tried = true;
-    if (draw(3) == 0)
+    if (world_draw(3) == 0)
         return;
-    if (draw(5)) {
+    if (world_draw(5)) {
         world.late += pod->node[0] && !pod->exists;
         cluster_bound(world.cluster, pod->uid, pod->node[0] ? CLUSTER_BOUND : CLUSTER_NOT_BOUND,
                       world.now_ns);
@@ -679,7 +365,7 @@ static void step_late_answer(void)
     carry_out(pod);
     pod->tried = true;
     delete_pod(pod);
-    relist();
+    world_relist();
     answer_bind(pod);
 }
 
@@ -687,10 +373,10 @@ static void read_after_unknown(struct api_pod *pod)
 {
     if (!pod->unknown)
         return;
-    if (draw(2))
+    if (world_draw(2))
         carry_out(pod);
     if (pod->exists && pod->node[0])
-        show_pod(world.cluster, pod, SHOW_READ);
+        world_show_pod(world.cluster, pod, SHOW_READ);
     else
         cluster_bound(world.cluster, pod->uid, CLUSTER_NOT_BOUND, world.now_ns);
     pod->binding = pod->unknown = false;
@@ -704,7 +390,7 @@ static void step_read(void)
         read_after_unknown(pod);
 }
 
-static void ask_about(const struct cluster_unseen *unseen)
+static void ask_about(const struct cluster_pod_name *unseen)
 {
     for (unsigned i = 0; i < PODS; i++) {
         const struct api_pod *pod = &world.pods[i];
@@ -718,7 +404,7 @@ static void ask_about(const struct cluster_unseen *unseen)
 
 static void step_unseen(void)
 {
-    struct cluster_unseen pods[4];
+    struct cluster_pod_name pods[4];
     size_t count;
 
     do {
@@ -729,28 +415,29 @@ static void step_unseen(void)
     } while (count == ARRAY_SIZE(pods));
 }
 
-/* Another may have decided, or this one was stopped: what was on its way is carried out, or not. */
+/* Another scheduler may have decided, or this one was stopped: binds on their way are carried out,
+ * or not. */
 static void step_term(void)
 {
-    if (draw(200))
+    if (world_draw(200))
         return;
     for (unsigned i = 0; i < PODS; i++) {
         struct api_pod *pod = &world.pods[i];
 
-        if (pod->binding && draw(2))
+        if (pod->binding && world_draw(2))
             carry_out(pod);
         pod->binding = pod->unknown = pod->decided = false;
     }
     cluster_begin_term(world.cluster);
-    relist();
+    world_relist();
     world.terms++;
 }
 
 static void step_node(void)
 {
-    struct api_node *node = &world.nodes[draw(NODES)];
+    struct api_node *node = &world.nodes[world_draw(NODES)];
 
-    switch (draw(5)) {
+    switch (world_draw(5)) {
     case 0:
         node->exists = !node->exists;
         break;
@@ -761,22 +448,22 @@ static void step_node(void)
         node->plugin_away = !node->plugin_away;
         break;
     default:
-        node->sick[draw(CARDS)] ^= draw(2);
+        node->sick[world_draw(CARDS)] ^= world_draw(2);
         break;
     }
-    if (draw(2)) { /* mended */
+    if (world_draw(2)) { /* mended */
         const unsigned index = (unsigned)(node - world.nodes);
 
         memset(node, 0, sizeof(*node));
         (void)snprintf(node->name, sizeof(node->name), "node-%u", index);
         node->exists = true;
     }
-    enqueue(node->exists ? NODE_CHANGED : NODE_GONE, node, NULL);
+    world_enqueue(node->exists ? NODE_CHANGED : NODE_GONE, node, NULL);
 }
 
 static void step_time(void)
 {
-    world.now_ns += (int64_t)draw(20) * 1000000000;
+    world.now_ns += (int64_t)world_draw(20) * 1000000000;
     cluster_expire(world.cluster, world.now_ns);
 }
 
@@ -784,9 +471,9 @@ static const struct {
     void (*run)(void);
     unsigned weight;
 } steps[] = {
-    {step_create, 20},    {step_delete, 9}, {step_filter, 30},      {step_bind, 25},
-    {step_read, 10},      {step_node, 3},   {step_bind_answer, 35}, {step_time, 4},
-    {step_overlooked, 2}, {step_unseen, 5}, {step_term, 5},         {step_late_answer, 1},
+    {step_create, 20}, {step_delete, 9}, {step_filter, 30},      {step_bind, 25},
+    {step_read, 10},   {step_node, 3},   {step_bind_answer, 35}, {step_time, 4},
+    {step_requeue, 2}, {step_unseen, 5}, {step_term, 5},         {step_late_answer, 1},
 };
 
 static void take_step(void)
@@ -795,7 +482,7 @@ static void take_step(void)
 
     for (size_t i = 0; i < ARRAY_SIZE(steps); i++)
         total += steps[i].weight;
-    chosen = draw(total);
+    chosen = world_draw(total);
     for (size_t i = 0; i < ARRAY_SIZE(steps); i++) {
         if (chosen < steps[i].weight) {
             steps[i].run();
@@ -803,10 +490,10 @@ static void take_step(void)
         }
         chosen -= steps[i].weight;
     }
-    move_on(0, draw(3));
-    move_on(1, draw(3));
-    if (draw(500) == 0)
-        begin_list(draw(2));
+    world_move_on(0, world_draw(3));
+    world_move_on(1, world_draw(3));
+    if (world_draw(500) == 0)
+        world_begin_list(world_draw(2));
 }
 
 static void check_rebuilt(void)
@@ -819,9 +506,9 @@ static void check_rebuilt(void)
         read_after_unknown(&world.pods[i]);
     for (unsigned which = 0; which < ARRAY_SIZE(world.listings); which++)
         while (world.listings[which].runs)
-            continue_list(which, 1);
-    deliver(0, QUEUE);
-    deliver(1, QUEUE);
+            world_continue_list(which, 1);
+    world_deliver(0, QUEUE);
+    world_deliver(1, QUEUE);
     world.now_ns += INT64_C(1000) * CLUSTER_RESERVATION_NS;
     cluster_expire(world.cluster, world.now_ns);
     for (unsigned i = 0; i < PODS; i++) {
@@ -835,7 +522,7 @@ static void check_rebuilt(void)
     }
     world.now_ns += CLUSTER_UNSEEN_NS;
     step_unseen();
-    list(fresh);
+    world_list(fresh);
     cluster_view(world.cluster, &kept);
     cluster_view(fresh, &built);
     assert_string_equal(strbuf_text(&kept), strbuf_text(&built));
@@ -851,7 +538,7 @@ static void test_random_steps(void **state)
 
     (void)state;
     nvidia_config_defaults(&config);
-    vendor_set.instances[0] = nvidia_instance(&config);
+    vendor_set.instances[0] = nvidia_vendor_instance(&config);
     vendor_set.count = 1;
     world.random = seed * UINT64_C(0x9e3779b97f4a7c15) + 1;
     world.cluster = cluster_new(&options);
@@ -860,7 +547,7 @@ static void test_random_steps(void **state)
         (void)snprintf(world.nodes[i].name, sizeof(world.nodes[i].name), "node-%u", i);
         world.nodes[i].exists = true;
     }
-    relist();
+    world_relist();
 
     for (uint64_t i = 0; i < step_count; i++) {
         take_step();
@@ -869,14 +556,14 @@ static void test_random_steps(void **state)
     }
     check_rebuilt();
     printf("%" PRIu64 " steps: %" PRIu64 " placed, %" PRIu64 " refused, %" PRIu64 " bound, %" PRIu64
-           " asked again during a bind, %" PRIu64 " overlooked, %" PRIu64 " answered late, %" PRIu64
+           " asked again during a bind, %" PRIu64 " requeued, %" PRIu64 " answered late, %" PRIu64
            " of them found gone, %" PRIu64 " terms\n",
-           step_count, world.placed, world.refused, world.bound, world.conflicts, world.overlooked,
+           step_count, world.placed, world.refused, world.bound, world.conflicts, world.requeued,
            world.late, world.gone, world.terms);
     /* A test in which nothing happens shows nothing. */
     assert_true(step_count < 10000 ||
                 (world.placed > step_count / 100 && world.refused > step_count / 100 &&
-                 world.bound > step_count / 100 && world.overlooked > step_count / 1000 &&
+                 world.bound > step_count / 100 && world.requeued > step_count / 1000 &&
                  world.gone > 0 && world.terms > 0));
     cluster_free(world.cluster);
     arena_free(world.arena);

@@ -23,7 +23,7 @@ static void add_up(const char *const *names, size_t count, uint64_t sums[static 
     }
 }
 
-static int make_room(struct candidates *candidates, size_t count)
+static int candidates_grow(struct candidates *candidates, size_t count)
 {
     const struct cluster_node **absent;
     const struct place_node **nodes;
@@ -50,7 +50,7 @@ static int compare_addresses(const void *a, const void *b)
 }
 
 /* The named nodes, each once: those that have devices in the order in which they lie in memory. */
-static int gather(struct cluster *cluster, const char *const *names, size_t count)
+static int candidates_gather(struct cluster *cluster, const char *const *names, size_t count)
 {
     struct candidates *candidates = &cluster->candidates;
     uint64_t sums[2];
@@ -61,7 +61,7 @@ static int gather(struct cluster *cluster, const char *const *names, size_t coun
         return 0;
 
     candidates->name_count = SIZE_MAX;
-    if (make_room(candidates, count) < 0)
+    if (candidates_grow(candidates, count) < 0)
         return -ENOMEM;
     candidates->count = candidates->absent_count = 0;
     cluster->gathers++;
@@ -85,9 +85,9 @@ static int gather(struct cluster *cluster, const char *const *names, size_t coun
 }
 
 /* The annotations that record a placement, but for the times. */
-static int record(const struct cluster *cluster, const struct pod *pod, const char *node,
-                  const struct placement *placement, struct arena *arena,
-                  struct text_pairs *ret_pairs)
+static int write_placement(const struct cluster *cluster, const struct pod *pod, const char *node,
+                           const struct placement *placement, struct arena *arena,
+                           struct text_pairs *ret_pairs)
 {
     struct text_pair *pairs = ARENA_ARRAY(arena, struct text_pair, 3 + 2 * placement->vendor_count);
     const char *roles = pod_init_roles(pod, arena);
@@ -107,7 +107,7 @@ static int record(const struct cluster *cluster, const struct pod *pod, const ch
     }
     for (size_t i = 0; i < placement->vendor_count; i++) {
         const struct vendor_instance *instance =
-            vendor_find(cluster->options.vendors, placement->vendors[i].word);
+            vendor_find(cluster->options.vendors, placement->vendors[i].common_word);
         int r;
 
         r = vendor_write_annotations(instance, &placement->vendors[i].devices, arena,
@@ -120,15 +120,16 @@ static int record(const struct cluster *cluster, const struct pod *pod, const ch
     return 0;
 }
 
-static int reserve(struct cluster *cluster, const struct pod *from, struct cluster_node *node,
-                   const struct placement *placement, int64_t now_ns, struct arena *arena)
+static int filter_reserve(struct cluster *cluster, const struct pod *from,
+                          struct cluster_node *node, const struct placement *placement,
+                          int64_t now_ns, struct arena *arena)
 {
     struct text_pairs annotations;
     struct cluster_pod *pod;
     struct grant *grant;
     int r;
 
-    r = record(cluster, from, node->place->name, placement, arena, &annotations);
+    r = write_placement(cluster, from, node->place->name, placement, arena, &annotations);
     if (r < 0)
         return r;
     pod = pod_get(cluster, from->uid, from->namespace, from->name);
@@ -179,8 +180,8 @@ static int choose_among_changed(const struct asking *asking, const struct refusa
     return r;
 }
 
-/* What judging a node takes of the arena is given back. */
-static int judge(const struct asking *asking, struct refusal *refusal, size_t position)
+/* Gives back the memory that judging a node takes of the arena. */
+static int judge_node(const struct asking *asking, struct refusal *refusal, size_t position)
 {
     const struct place_node *node = asking->cluster->candidates.nodes[position];
     struct arena_mark mark = arena_mark(asking->arena);
@@ -209,7 +210,7 @@ static int judge_changed(const struct asking *asking, struct refusal *refusal)
             place_node_prefetch(candidates->nodes[i + AHEAD]);
         if (!refusal_is_stale(refusal, i, candidates->nodes[i]))
             continue;
-        r = judge(asking, refusal, i);
+        r = judge_node(asking, refusal, i);
         if (r < 0)
             return r;
     }
@@ -217,7 +218,7 @@ static int judge_changed(const struct asking *asking, struct refusal *refusal)
 }
 
 /* Kinds of reasons as bits. */
-static uint64_t kinds(const struct place_totals *totals, size_t absent)
+static uint64_t reason_bits(const struct place_totals *totals, size_t absent)
 {
     uint64_t bits = absent > 0 || totals->too_few > 0;
 
@@ -239,8 +240,7 @@ static const char *summarize(const struct place_totals *totals, size_t count, si
         text, text[0] ? ", " : "", absent, count);
 }
 
-/* One for each name: candidates, nodes without devices, and names that are not known or said again.
- */
+/* An entry for each node: the candidates, nodes without devices, and nodes that are not known. */
 static int list_failed(const struct asking *asking, const struct refusal *refusal,
                        struct cluster_failed_node *failed)
 {
@@ -261,8 +261,8 @@ static int list_failed(const struct asking *asking, const struct refusal *refusa
     return (int)count;
 }
 
-static int explain(const struct asking *asking, struct refusal *refusal,
-                   struct cluster_answer *ret_answer)
+static int filter_explain(const struct asking *asking, struct refusal *refusal,
+                          struct cluster_answer *ret_answer)
 {
     size_t absent = asking->count - MIN(asking->count, asking->cluster->candidates.count);
     struct place_totals totals = {0};
@@ -274,15 +274,15 @@ static int explain(const struct asking *asking, struct refusal *refusal,
     answer.failed_count = (size_t)list_failed(asking, refusal, answer.failed);
     refusal_add_up(refusal, &totals);
     answer.summary = summarize(&totals, asking->count, absent, asking->arena);
-    answer.reasons = kinds(&totals, absent);
+    answer.reasons = reason_bits(&totals, absent);
     if (!answer.summary)
         return -ENOMEM;
     *ret_answer = answer;
     return CLUSTER_REFUSED;
 }
 
-static int refuse(const struct asking *asking, struct refusal *refusal,
-                  struct cluster_answer *ret_answer)
+static int filter_refuse(const struct asking *asking, struct refusal *refusal,
+                         struct cluster_answer *ret_answer)
 {
     struct refusals *refusals = asking->cluster->refusals;
     int r;
@@ -296,10 +296,10 @@ static int refuse(const struct asking *asking, struct refusal *refusal,
         refusals_drop(refusals, refusal);
         return r;
     }
-    return explain(asking, refusal, ret_answer);
+    return filter_explain(asking, refusal, ret_answer);
 }
 
-/* A pod that is asked for again was not bound: what was promised to it is free. */
+/* kube-scheduler asks again about a pod that was not bound: gives its reservation back. */
 static int forget_reservation(struct cluster *cluster, const struct pod *from,
                               struct grant **ret_promised, struct error *err)
 {
@@ -326,9 +326,9 @@ static bool is_promised_again(const struct cluster *cluster, const char *uid,
            strcmp(text_pairs_get(&promised->annotations, KEY_NODE), pod->node->place->name) == 0;
 }
 
-/* A demand that was refused before need only be tried where something changed. */
-static int choose(const struct asking *asking, struct refusal *refusal, size_t *ret_position,
-                  struct placement *ret_placement)
+/* Tries a demand that was refused before only on nodes that changed. */
+static int choose_node(const struct asking *asking, struct refusal *refusal, size_t *ret_position,
+                       struct placement *ret_placement)
 {
     const struct candidates *candidates = &asking->cluster->candidates;
 
@@ -338,9 +338,9 @@ static int choose(const struct asking *asking, struct refusal *refusal, size_t *
                         asking->arena, ret_position, ret_placement);
 }
 
-static int decide(struct cluster *cluster, const struct pod *pod, const struct demand *demand,
-                  const char *const *names, size_t count, int64_t now_ns, struct arena *arena,
-                  struct cluster_answer *ret_answer)
+static int filter_decide(struct cluster *cluster, const struct pod *pod,
+                         const struct demand *demand, const char *const *names, size_t count,
+                         int64_t now_ns, struct arena *arena, struct cluster_answer *ret_answer)
 {
     const struct candidates *candidates = &cluster->candidates;
     struct place_options options;
@@ -360,7 +360,7 @@ static int decide(struct cluster *cluster, const struct pod *pod, const struct d
 
     place_options_read(&pod->annotations, &cluster->options.defaults, &options);
     nodes_rank(cluster);
-    r = gather(cluster, names, count);
+    r = candidates_gather(cluster, names, count);
     if (r == 0)
         r = refusal_write_demand(demand, &options, arena, &asking.key);
     if (r < 0)
@@ -370,23 +370,24 @@ static int decide(struct cluster *cluster, const struct pod *pod, const struct d
     asking.key.candidates[2] = candidates->sums[0];
     asking.key.candidates[3] = candidates->sums[1];
     refusal = refusals_find(cluster->refusals, &asking.key);
-    r = choose(&asking, refusal, &position, &placement);
+    r = choose_node(&asking, refusal, &position, &placement);
     if (r == PLACE_NO_FIT)
-        return refuse(&asking, refusal, ret_answer);
+        return filter_refuse(&asking, refusal, ret_answer);
     if (r < 0)
         return r;
 
     node = node_find(cluster, candidates->nodes[position]->name);
-    r = reserve(cluster, pod, node, &placement, now_ns, arena);
+    r = filter_reserve(cluster, pod, node, &placement, now_ns, arena);
     if (r < 0)
         return r;
     *ret_answer = (struct cluster_answer){.node = node->place->name};
     return CLUSTER_PLACED;
 }
 
-/* kube-scheduler leaves its bind to us all the same: the extender binds whoever names a resource.
- */
-static int pass(struct cluster *cluster, const struct pod *from, int64_t now_ns, struct error *err)
+/* kube-scheduler sends us the bind of such a pod, too: the extender binds every pod that names one
+ * of its resources. */
+static int filter_pass(struct cluster *cluster, const struct pod *from, int64_t now_ns,
+                       struct error *err)
 {
     struct cluster_pod *pod = pod_find(cluster, from->uid);
 
@@ -418,7 +419,7 @@ int cluster_filter(struct cluster *cluster, const struct pod *pod, const char *c
         return error_set(err, r, "the pod's lists of devices and types are too long to be read");
     cluster_expire(cluster, now_ns);
     if (r == 0)
-        return pass(cluster, pod, now_ns, err);
+        return filter_pass(cluster, pod, now_ns, err);
     if (!cluster_is_ready(cluster))
         return error_set(err, -EAGAIN, "nodes and pods are not all read yet");
     if (cluster->held)
@@ -428,16 +429,16 @@ int cluster_filter(struct cluster *cluster, const struct pod *pod, const char *c
     r = forget_reservation(cluster, pod, &promised, err);
     if (r < 0)
         return r;
-    r = decide(cluster, pod, &demand, names, count, now_ns, arena, ret_answer);
+    r = filter_decide(cluster, pod, &demand, names, count, now_ns, arena, ret_answer);
     if (r == -ENOMEM)
         return error_set(err, r, "out of memory over %zu nodes", count);
     if (r < 0)
         return error_set(err, r, "the pod asks for devices of too many vendors");
     if (r == CLUSTER_REFUSED) {
-        ret_answer->again = refused_note(cluster, pod, now_ns);
+        ret_answer->again = requeue_note(cluster, pod, now_ns);
         return r;
     }
-    refused_forget(cluster, pod->uid);
+    requeue_forget(cluster, pod->uid);
     if (is_promised_again(cluster, pod->uid, promised))
         cluster->freed = freed;
     return r;

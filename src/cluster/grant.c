@@ -68,7 +68,7 @@ bool grant_is_same(const struct grant *a, const struct grant *b)
         const struct place_share *left = &a->usage.shares[i], *right = &b->usage.shares[i];
         const struct device_usage *mine = &left->usage, *other = &right->usage;
 
-        if (strcmp(left->uuid, right->uuid) != 0 || mine->slots != other->slots ||
+        if (strcmp(left->uuid, right->uuid) != 0 || mine->tasks != other->tasks ||
             mine->cores != other->cores || mine->memory_bytes != other->memory_bytes)
             return false;
     }

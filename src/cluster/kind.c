@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * Numbers for kinds of devices: a model and a mode. Requests remember what they found of a kind, so
- * that most devices need no comparison of texts.
+ * Numbers for kinds of devices: a model and a mode. A request remembers its verdict on each kind,
+ * so that most devices need no comparison of texts.
  */
 
 #include "cluster/state.h"
 
 enum {
-    KINDS_MAX = 1024, /* devices of further ones go without */
+    KINDS_MAX = 1024, /* devices of further kinds get no number */
     KIND_TEXT_SIZE = DEVICE_MODEL_SIZE + DEVICE_MODE_SIZE,
 };
 
@@ -61,7 +61,7 @@ static uint16_t next_number(struct kinds *kinds)
     return kinds->used < KINDS_MAX ? ++kinds->used : 0;
 }
 
-static struct kind *add(struct kinds *kinds, const char *text, size_t len)
+static struct kind *kind_add(struct kinds *kinds, const char *text, size_t len)
 {
     struct kind *kind = calloc(1, sizeof(*kind));
 
@@ -77,8 +77,8 @@ static struct kind *add(struct kinds *kinds, const char *text, size_t len)
     return kind;
 }
 
-static struct kind *find(const struct kinds *kinds, const struct device *device,
-                         char text[static KIND_TEXT_SIZE], size_t *ret_len)
+static struct kind *kind_find(const struct kinds *kinds, const struct device *device,
+                              char text[static KIND_TEXT_SIZE], size_t *ret_len)
 {
     struct kind *kind;
 
@@ -92,10 +92,10 @@ void kinds_take(struct kinds *kinds, struct device *devices, size_t count)
     for (size_t i = 0; i < count; i++) {
         char text[KIND_TEXT_SIZE];
         size_t len;
-        struct kind *kind = find(kinds, &devices[i], text, &len);
+        struct kind *kind = kind_find(kinds, &devices[i], text, &len);
 
         if (!kind)
-            kind = add(kinds, text, len);
+            kind = kind_add(kinds, text, len);
         devices[i].kind = kind ? kind->number : 0;
         if (kind)
             kind->users++;
@@ -107,7 +107,7 @@ void kinds_give(struct kinds *kinds, const struct device *devices, size_t count)
     for (size_t i = 0; i < count; i++) {
         char text[KIND_TEXT_SIZE];
         size_t len;
-        struct kind *kind = devices[i].kind ? find(kinds, &devices[i], text, &len) : NULL;
+        struct kind *kind = devices[i].kind ? kind_find(kinds, &devices[i], text, &len) : NULL;
 
         if (!kind || --kind->users)
             continue;

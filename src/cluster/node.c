@@ -61,7 +61,7 @@ void node_forget_if_unused(struct cluster *cluster, struct cluster_node *node)
         node_free(cluster, node);
 }
 
-/* Its devices are these now; what pods hold of them is charged anew. */
+/* Sets a node's devices and charges the usage of its pods anew. */
 static void replace_devices(struct cluster *cluster, struct cluster_node *node,
                             struct device *devices, size_t count, const char *absent)
 {
@@ -82,8 +82,8 @@ static void replace_devices(struct cluster *cluster, struct cluster_node *node,
     place_node_update(node->place);
 }
 
-/* kubelet counts no device while their plugin is away, and the node's health is Kubernetes' to say.
- */
+/* kubelet counts no device while the plugin is away. Whether the node itself is healthy is for
+ * Kubernetes to judge. */
 static bool plugin_is_there(const struct vendor_instance *instance, const struct node *node)
 {
     const struct resource *resource;
@@ -94,8 +94,8 @@ static bool plugin_is_there(const struct vendor_instance *instance, const struct
     return resource && resource->quantity.value > 0;
 }
 
-/* What the devices are made of: while it stays the same, so do they. */
-static char *registration(const struct cluster *cluster, const struct node *node)
+/* The text that the devices are made of: while it stays the same, so do they. */
+static char *registration_text(const struct cluster *cluster, const struct node *node)
 {
     const struct vendor_set *set = cluster->options.vendors;
     const char *cordon = text_pairs_get(&node->annotations, KEY_CORDON);
@@ -164,7 +164,7 @@ static int update_devices(struct cluster *cluster, struct cluster_node *node,
     int r;
 
     arena_reset(cluster->scratch);
-    text = registration(cluster, from);
+    text = registration_text(cluster, from);
     if (!text)
         return -ENOMEM;
     if (node->registered && strcmp(node->registered, text) == 0)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* Pods, and what they hold. */
+/* Pods, and the devices that they hold. */
 
 #include <assert.h>
 #include <errno.h>
@@ -125,22 +125,23 @@ struct grant *pod_take_back(struct cluster *cluster, struct cluster_pod *pod)
     return grant;
 }
 
-/* What a pod's annotations say. The text tells whether they changed. */
+/* A pod's annotations, read. text serves to detect changes. */
 struct reading {
     const char *node;
-    struct text_pairs texts; /* a vendor's word, its annotation */
+    struct text_pairs texts; /* a vendor's common word, its annotation */
     const char *roles;
     char *text;
 };
 
-/* Where it runs. Of metadata alone only bound pods are read, and the Binding wrote both. */
+/* The pod's node. Where only metadata are read, the pod is bound and its Binding wrote the
+ * annotation. */
 static const char *node_of(const struct pod *pod)
 {
     return pod->has_spec ? pod->node_name : text_pairs_get(&pod->annotations, KEY_NODE);
 }
 
-/* Whether its spec bears out that it was given devices. 1: it does, or is not at hand. */
-static int asks(const struct cluster *cluster, const struct pod *pod)
+/* Whether the pod's spec asks for devices. 1: it does, or there is no spec at hand. */
+static int asks_for_devices(const struct cluster *cluster, const struct pod *pod)
 {
     struct demand demand;
 
@@ -174,8 +175,8 @@ static int read_annotations(const struct cluster *cluster, const struct pod *pod
 
         if (!text || !text[0])
             continue;
-        texts[read->texts.count++] = (struct text_pair){instance->word, text};
-        read->text = arena_printf(arena, "%s\n%s %s", read->text, instance->word, text);
+        texts[read->texts.count++] = (struct text_pair){instance->common_word, text};
+        read->text = arena_printf(arena, "%s\n%s %s", read->text, instance->common_word, text);
     }
     return read->text ? 0 : -ENOMEM;
 }
@@ -202,9 +203,9 @@ static int read_usage(const struct cluster *cluster, const struct reading *read,
     return mended;
 }
 
-/* In force is what the annotations say, whatever was reserved before. */
-static int place(struct cluster *cluster, struct cluster_pod *pod, const struct reading *read,
-                 enum pod_state state, struct error *err)
+/* Puts the annotations in force, whatever was reserved before. */
+static int place_as_written(struct cluster *cluster, struct cluster_pod *pod,
+                            const struct reading *read, enum pod_state state, struct error *err)
 {
     const struct text_pairs none = {0};
     const uint64_t freed = cluster->freed;
@@ -232,7 +233,7 @@ static int place(struct cluster *cluster, struct cluster_pod *pod, const struct 
     return r;
 }
 
-/* Its owner may write what they like into it later: its containers keep what they have. */
+/* Whatever the pod's owner writes into the annotations later, its containers keep their devices. */
 static int keep_placed(const struct cluster *cluster, struct cluster_pod *pod,
                        const struct reading *read, struct error *err)
 {
@@ -242,7 +243,7 @@ static int keep_placed(const struct cluster *cluster, struct cluster_pod *pod,
     return error_set(err, 1, "what it was given was written over; what it had stays in force");
 }
 
-/* What can't be read is not known. */
+/* A priority that can't be read counts as unknown. */
 static void read_priority(const struct pod *from, struct cluster_pod *pod)
 {
     const char *text = text_pairs_get(&from->annotations, KEY_PRIORITY);
@@ -270,10 +271,10 @@ int cluster_set_pod(struct cluster *cluster, const struct pod *from, struct erro
         return r;
     if (pod && pod->state == POD_PLACED)
         return keep_placed(cluster, pod, &read, err);
-    /* A promise is not taken back by what was written before it. */
+    /* An object without our annotations was written before the reservation, and does not end it. */
     if (read.texts.count == 0)
         return 0;
-    r = asks(cluster, from);
+    r = asks_for_devices(cluster, from);
     if (r <= 0)
         return r;
 
@@ -283,7 +284,7 @@ int cluster_set_pod(struct cluster *cluster, const struct pod *from, struct erro
         return -ENOMEM;
     pod->seen = cluster->list[CLUSTER_PODS];
     read_priority(from, pod);
-    r = place(cluster, pod, &read, POD_PLACED, err);
+    r = place_as_written(cluster, pod, &read, POD_PLACED, err);
     if (pod->state == POD_IDLE)
         pod_free(cluster, pod);
     return r;
@@ -302,7 +303,7 @@ int cluster_found(struct cluster *cluster, const struct pod *from, int64_t now_n
     arena_reset(cluster->scratch);
     r = read_annotations(cluster, from, &read);
     if (r == 0 && read.texts.count > 0)
-        r = place(cluster, pod, &read, POD_BOUND, err);
+        r = place_as_written(cluster, pod, &read, POD_BOUND, err);
     if (r == -ENOMEM)
         return r;
     if (pod->state != POD_BOUND) {
@@ -323,7 +324,7 @@ void cluster_delete_pod(struct cluster *cluster, const char *uid)
         pod_free(cluster, pod);
 }
 
-/* A bound pod that a later list does not show came and went in between. */
+/* A bound pod that a later list lacks was deleted in between. */
 void pods_sweep(struct cluster *cluster)
 {
     struct cluster_pod *pod, *next;

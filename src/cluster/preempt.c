@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* Which pods have to go: what kube-scheduler found, checked against devices. */
+/* Preemption: the victims that kube-scheduler found, checked against devices. */
 
 #include <errno.h>
 #include <utlist.h>
@@ -24,23 +24,22 @@ static bool has_uid(const struct cluster_victims *victims, const char *uid)
     return false;
 }
 
-/* Only what is bound for certain can be evicted, and only what is known to be less important may
- * be. */
-static enum place_tenant_state state_of(const struct preempting *preempting,
+/* A pod can be evicted only if it is bound for certain and known to be less important. */
+static enum place_victim_state state_of(const struct preempting *preempting,
                                         const struct cluster_victims *victims,
-                                        const struct cluster_pod *tenant)
+                                        const struct cluster_pod *other)
 {
     const struct pod *pod = preempting->pod;
 
-    if (has_uid(victims, tenant->uid) || strcmp(tenant->uid, pod->uid) == 0)
-        return TENANT_GOES;
-    if (tenant->state == POD_PLACED && tenant->has_priority && pod->has_priority &&
-        tenant->priority < pod->priority)
-        return TENANT_MAY_GO;
-    return TENANT_STAYS;
+    if (has_uid(victims, other->uid) || strcmp(other->uid, pod->uid) == 0)
+        return VICTIM_EVICTED;
+    if (other->state == POD_PLACED && other->has_priority && pod->has_priority &&
+        other->priority < pod->priority)
+        return VICTIM_POTENTIAL;
+    return VICTIM_REPRIEVED;
 }
 
-static size_t count_tenants(const struct cluster_node *node)
+static size_t count_pods(const struct cluster_node *node)
 {
     const struct cluster_pod *pod;
     size_t count = 0;
@@ -52,24 +51,24 @@ static size_t count_tenants(const struct cluster_node *node)
     return count;
 }
 
-/* The uids that kube-scheduler found, and after them ours. */
+/* The uids that kube-scheduler found, and after them those that we add. */
 static int add_victims(const struct preempting *preempting, const struct cluster_node *node,
-                       const struct place_tenant *tenants, size_t count,
+                       const struct place_victim *potential, size_t count,
                        struct cluster_victims *victims)
 {
     const char **uids = ARENA_ARRAY(preempting->arena, const char *, victims->count + count);
-    const struct cluster_pod *tenant;
+    const struct cluster_pod *other;
     size_t added = victims->count, i = 0;
 
     if (!uids)
         return -ENOMEM;
     if (victims->count)
         memcpy(uids, victims->uids, victims->count * sizeof(*uids));
-    DL_FOREACH(node->pods, tenant)
+    DL_FOREACH(node->pods, other)
     {
-        if (tenants[i++].state == TENANT_GOES && !has_uid(victims, tenant->uid) &&
-            strcmp(tenant->uid, preempting->pod->uid) != 0)
-            uids[added++] = tenant->uid;
+        if (potential[i++].state == VICTIM_EVICTED && !has_uid(victims, other->uid) &&
+            strcmp(other->uid, preempting->pod->uid) != 0)
+            uids[added++] = other->uid;
     }
     victims->uids = uids;
     victims->count = added;
@@ -79,30 +78,30 @@ static int add_victims(const struct preempting *preempting, const struct cluster
 static int check_node(const struct preempting *preempting, struct cluster_victims *victims)
 {
     const struct cluster_node *node = node_find(preempting->cluster, victims->node);
-    struct place_tenant *tenants;
-    const struct cluster_pod *tenant;
+    struct place_victim *potential;
+    const struct cluster_pod *other;
     size_t count, i = 0;
     int r;
 
     if (!node || node->absent)
         return PLACE_NO_FIT;
-    count = count_tenants(node);
-    tenants = ARENA_ARRAY(preempting->arena, struct place_tenant, count);
-    if (!tenants)
+    count = count_pods(node);
+    potential = ARENA_ARRAY(preempting->arena, struct place_victim, count);
+    if (!potential)
         return -ENOMEM;
-    DL_FOREACH(node->pods, tenant)
+    DL_FOREACH(node->pods, other)
     {
-        tenants[i++] = (struct place_tenant){
-            .usage = &tenant->grant->usage,
-            .priority = tenant->priority,
-            .state = state_of(preempting, victims, tenant),
+        potential[i++] = (struct place_victim){
+            .usage = &other->grant->usage,
+            .priority = other->priority,
+            .state = state_of(preempting, victims, other),
         };
     }
-    r = place_make_room(node->place, preempting->demand, &preempting->options, tenants, count,
-                        preempting->arena);
+    r = place_preempt(node->place, preempting->demand, &preempting->options, potential, count,
+                      preempting->arena);
     if (r != PLACE_FITS)
         return r;
-    r = add_victims(preempting, node, tenants, count, victims);
+    r = add_victims(preempting, node, potential, count, victims);
     return r < 0 ? r : PLACE_FITS;
 }
 

@@ -15,13 +15,13 @@ enum {
     KEPT_MAX = 8 << 20,  /* bytes of all: 200 demands over 5,000 nodes */
     KEY_MAX = 256 << 10, /* one selection of devices, and all containers that there may be */
     VERDICTS_FIRST = 16,
-    VERDICTS_MAX = 1024, /* of one, those included that are said of no node any more */
-    /* Of a failure's bytes those that are compared: it has no others before them. */
+    VERDICTS_MAX = 1024, /* of one refusal, with those that no node has any more */
+    /* A failure's bytes up to its last member, without padding between: these are compared. */
     FAILURE_SIZE = offsetof(struct place_failure, for_good) + sizeof(bool),
     NONE = UINT32_MAX, /* no verdict yet */
 };
 
-/* What is said of nodes: many have the same. */
+/* Why nodes have no room; many nodes share a verdict. */
 struct verdict {
     UT_hash_handle hh; /* by failure */
     uint32_t number;
@@ -37,7 +37,7 @@ struct judged {
 
 struct refusal {
     struct refusals *owner;
-    struct refusal *prev, *next; /* the one needed last is the last */
+    struct refusal *prev, *next; /* the most recently used is the last */
     char *key;
     size_t key_len;
     uint64_t candidates[4];
@@ -121,8 +121,7 @@ static bool is_same_selection(const struct request *a, const struct request *b)
            is_same_list(&a->avoid_types, &b->avoid_types) && is_same_text(a->modes, b->modes);
 }
 
-/* The devices that are selected are mostly all of a pod's requests', and long: they are written
- * once. */
+/* A pod's requests mostly share one selection of devices, which may be long: it is written once. */
 static void write_request(struct strbuf *text, const struct request *request,
                           const struct request *before)
 {
@@ -230,7 +229,7 @@ bool refusal_is_stale(const struct refusal *refusal, size_t position, const stru
     return judged->version != node->version || judged->verdict == NONE;
 }
 
-static int make_room(struct refusal *refusal)
+static int verdicts_grow(struct refusal *refusal)
 {
     uint32_t size = refusal->verdict_size ? 2 * refusal->verdict_size : VERDICTS_FIRST;
     struct verdict **grown;
@@ -254,7 +253,7 @@ static struct verdict *verdict_add(struct refusal *refusal, const struct place_f
     place_reasons_format(failure, text);
     len = strlen(text);
     size = sizeof(*verdict) + len + 1;
-    if (make_room(refusal) < 0)
+    if (verdicts_grow(refusal) < 0)
         return NULL;
     verdict = calloc(1, size);
     if (!verdict)

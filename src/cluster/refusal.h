@@ -2,11 +2,11 @@
 #pragma once
 
 /*
- * Refusals that are kept: what a demand was told of each candidate node.
+ * A cache of refusals: why each candidate node has no room for a demand.
  *
- * A pending pod is asked about again and again, and many pending pods ask for the same. A node that
- * had no room for a demand has none until it changes, so only nodes that changed since need to be
- * looked into. Bounded; the refusal that was needed longest ago goes first. Within the cluster.
+ * kube-scheduler asks about a pending pod again and again, and many pending pods ask for the same.
+ * A node that had no room for a demand has none until it changes, so only nodes that changed since
+ * need to be looked into. Bounded; the least recently used refusal goes first. Inside cluster only.
  */
 
 #include <stdbool.h>
@@ -23,14 +23,14 @@ struct refusal;
 struct refusals *refusals_new(void); /* NULL: no memory */
 void refusals_free(struct refusals *refusals);
 
-/* Which demand, and among which nodes. */
+/* A question: which of these nodes has room for this demand. */
 struct refusal_key {
     const char *text; /* demand and options */
     size_t len;
     uint64_t candidates[4]; /* the same for the same nodes */
 };
 
-/* Writes a demand with its options, so that equal texts are equal questions. -ENOMEM. */
+/* Fills in the key's text: equal texts are equal demands and options. -ENOMEM. */
 int refusal_write_demand(const struct demand *demand, const struct place_options *options,
                          struct arena *arena, struct refusal_key *ret_key);
 
@@ -38,8 +38,8 @@ int refusal_write_demand(const struct demand *demand, const struct place_options
 struct refusal *refusals_find(struct refusals *refusals, const struct refusal_key *key);
 
 /*
- * A new one over so many nodes, all of which count as changed. It stays at least until the next is
- * made. NULL: no memory.
+ * Adds a refusal over so many nodes, all of which count as changed. It stays at least until the
+ * next one is added. NULL: no memory.
  */
 struct refusal *refusals_add(struct refusals *refusals, const struct refusal_key *key,
                              size_t count);
@@ -53,7 +53,7 @@ bool refusal_is_stale(const struct refusal *refusal, size_t position,
 int refusal_set(struct refusal *refusal, size_t position, const struct place_node *node,
                 const struct place_failure *failure);
 
-/* What was told of the node at this position; the refusal's. */
+/* Why the node at this position has no room; the text is the refusal's. */
 const char *refusal_text(const struct refusal *refusal, size_t position);
 bool refusal_is_for_good(const struct refusal *refusal, size_t position);
 

@@ -16,8 +16,7 @@ static struct place_node *take_from(struct slab *slab)
     return NULL;
 }
 
-/* The slab made last is the first to be looked into: the others are full, but for nodes that went.
- */
+/* Looks into the newest slab first: the others are full, except for nodes that were deleted. */
 struct place_node *slab_take(struct slab **slabs)
 {
     struct place_node *place;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* Within the cluster: its records. See cluster.h. */
+/* The cluster's records. Inside cluster only; see cluster.h. */
 
 #include "base/hash.h"
 #include "base/util.h"
@@ -10,30 +10,31 @@
 
 struct cluster_node {
     UT_hash_handle hh;        /* by place->name */
-    struct place_node *place; /* devices: NULL while it has none to give */
-    char *registered;         /* what the devices were made of; NULL: nothing */
-    const char *absent;       /* why it has no devices, for a person; NULL: it has */
+    struct place_node *place; /* its devices are NULL while there are none */
+    char *registered;         /* the annotations that the devices were made of; NULL: none */
+    const char *absent;       /* why it has no devices, for a person; NULL: it has some */
     bool exists;              /* false: only pods name it */
     unsigned seen;            /* the list that showed it last */
     unsigned mark;            /* the filter that named it last */
-    struct cluster_pod *pods; /* that hold something of it */
+    struct cluster_pod *pods; /* that hold its devices */
 };
 
 enum pod_state {
     POD_IDLE = 0, /* holds nothing */
-    POD_PLAIN,    /* asks for no devices; for some time a bind of it is passed on, to any node */
-    POD_RESERVED, /* by a filter; until its time is over */
-    POD_EXPIRED,  /* its time is over: it holds nothing, but may be bound if there still is room */
+    POD_PLAIN,    /* asks for no devices; for some time its bind is passed on, to any node */
+    POD_RESERVED, /* devices are reserved by a filter, until until_ns */
+    POD_EXPIRED,  /* the reservation's time is over: holds nothing, but may be bound if its devices
+                     are still free */
     POD_BINDING,  /* a bind is under way, or its end is unknown */
     POD_BOUND,    /* the API said so; the watch has not shown it yet */
-    POD_PLACED,   /* in force: its annotations say so */
+    POD_PLACED,   /* its grant is in force by its annotations */
 };
 
 struct cluster_pod {
     UT_hash_handle hh;                  /* by uid */
     const char *uid, *namespace, *name; /* behind the struct */
     enum pod_state state : 8;
-    bool kept : 1;    /* POD_PLACED, POD_BOUND: what it holds is what we promised */
+    bool kept : 1;    /* POD_PLACED, POD_BOUND: it holds the devices that we reserved */
     unsigned seen;    /* POD_PLACED, POD_BOUND: the list that showed it, or was last, then */
     int64_t until_ns; /* POD_RESERVED, POD_EXPIRED: when its time is over; POD_BOUND: when it is to
                          be asked about; 0: it has none */
@@ -46,26 +47,27 @@ struct cluster_pod {
     struct cluster_pod *prev_timed, *next_timed; /* of those with a time, in its order */
 };
 
-/* What a pod was given, in one piece of memory. */
+/* A pod's grant: its devices, in one piece of memory. */
 struct grant {
-    char *text; /* what it was made of: annotations; compared to tell changes */
+    char *text; /* the annotations that it was made of; compared to detect changes */
     struct place_usage usage;
     struct text_pairs annotations; /* that a bind is to write; none when read from the API */
 };
 
-/* A pod that the last filter of it refused; strings are behind the struct. */
-struct refused {
+/* A pod whose last filter refused it; strings are behind the struct. */
+struct refused_pod {
     UT_hash_handle hh; /* by uid, in the order of the refusals */
     const char *uid, *namespace, *name;
     int64_t at_ns;
     uint64_t freed; /* the cluster's, then */
-    bool behind;    /* devices came free since; that was noticed at: */
+    bool behind;    /* devices came free since; noticed at: */
     int64_t behind_ns;
 };
 
 /*
  * The candidates of the last filter. kube-scheduler names the same nodes again and again, in an
- * order of its own: names that add up to the same are the same nodes, and need not be looked up.
+ * order of its own. If the hashes of the names add up to the same sums, the nodes are the same and
+ * need not be looked up.
  */
 struct candidates {
     uint64_t generation; /* the cluster's, then */
@@ -76,7 +78,7 @@ struct candidates {
     size_t count, absent_count, size;
 };
 
-/* Decisions walk over all nodes: what they read of each lies together. */
+/* Nodes lie together in memory, since decisions walk over all of them. */
 enum {
     SLAB_NODES = 256,
 };
@@ -101,16 +103,17 @@ struct cluster {
     uint64_t generation; /* goes up when a node comes, goes, or begins or ceases to have devices */
     unsigned gathers;
     uint64_t freed; /* goes up when devices may have come free, or come at all */
-    struct refused *refused;
+    struct refused_pod *refused;
     bool unranked;    /* a node came or went since the ranks were given */
-    const char *held; /* why nothing is decided; NULL: it is */
+    const char *held; /* why no decisions may be made; NULL: they may */
     struct arena *scratch;
 };
 
 /* kind.c */
 struct kinds *kinds_new(void); /* NULL: no memory */
 void kinds_free(struct kinds *kinds);
-/* Gives devices their numbers; to be given back before their model or mode changes or is freed. */
+/* Sets the devices' kinds. kinds_give() returns the numbers; call it before a device is freed or
+ * its model or mode changes. */
 void kinds_take(struct kinds *kinds, struct device *devices, size_t count);
 void kinds_give(struct kinds *kinds, const struct device *devices, size_t count);
 
@@ -127,7 +130,7 @@ void node_free(struct cluster *cluster, struct cluster_node *node);
 void nodes_sweep(struct cluster *cluster);
 void nodes_rank(struct cluster *cluster);
 
-/* pod.c: a pod takes what its grant says, or gives it back. */
+/* pod.c: a pod takes the devices of its grant, or gives them back. */
 struct cluster_pod *pod_get(struct cluster *cluster, const char *uid, const char *namespace,
                             const char *name); /* made if need be; NULL: no memory */
 struct cluster_pod *pod_find(const struct cluster *cluster, const char *uid);
@@ -137,7 +140,8 @@ void pod_take(struct cluster_pod *pod, struct cluster_node *node, struct grant *
               enum pod_state state);
 void pod_release(struct cluster *cluster, struct cluster_pod *pod); /* to POD_IDLE */
 void pod_expire(struct cluster *cluster, struct cluster_pod *pod);
-void pod_time(struct cluster *cluster, struct cluster_pod *pod, int64_t until_ns); /* it has none */
+/* The pod has no time yet. */
+void pod_time(struct cluster *cluster, struct cluster_pod *pod, int64_t until_ns);
 void pod_untime(struct cluster *cluster, struct cluster_pod *pod);
 void pod_free(struct cluster *cluster, struct cluster_pod *pod);
 /* Frees it but for its grant, which is the caller's. */
@@ -145,10 +149,10 @@ struct grant *pod_take_back(struct cluster *cluster, struct cluster_pod *pod);
 void pods_sweep(struct cluster *cluster);
 
 /* refused.c */
-/* Whether it was refused before, and nothing came free since. */
-bool refused_note(struct cluster *cluster, const struct pod *pod, int64_t now_ns);
-void refused_forget(struct cluster *cluster, const char *uid);
-void refused_forget_all(struct cluster *cluster);
+/* A pod was refused. Whether it was refused before, and nothing came free since. */
+bool requeue_note(struct cluster *cluster, const struct pod *pod, int64_t now_ns);
+void requeue_forget(struct cluster *cluster, const char *uid);
+void requeue_forget_all(struct cluster *cluster);
 
 /* grant.c */
 struct grant *grant_new(const struct place_usage *usage, const struct text_pairs *annotations,

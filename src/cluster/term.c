@@ -16,7 +16,7 @@ static int64_t fresh_ns(const struct term *term, int64_t duration_ns)
     return duration_ns - MAX(duration_ns / 3, settling_ns(term));
 }
 
-/* From a leader's last renewal until the last that it sent has settled. */
+/* From a leader's last renewal until its last request has settled. */
 static int64_t lasting_ns(const struct term *term, int64_t duration_ns)
 {
     return MAX(fresh_ns(term, duration_ns), INT64_C(0)) + settling_ns(term);
@@ -49,9 +49,8 @@ static bool is_same_term(const struct term *term, const struct lease *lease)
 }
 
 /*
- * Whether the former holder's last renewal was seen. A Lease that was renewed after the last look
- * did not expire since, if that look is not as long ago; and one that was not renewed for its whole
- * duration did expire.
+ * Whether the former holder's Lease has expired, as far as our looks can show: it was not renewed
+ * for its whole duration, and our last look is not so long ago that a renewal may have been missed.
  */
 static bool has_expired(const struct term *term, const struct lease *lease, int64_t now_ns)
 {
@@ -62,11 +61,11 @@ static bool has_expired(const struct term *term, const struct lease *lease, int6
            now_ns - renewed_ns >= term->duration_ns && lease->transitions <= term->transitions + 1;
 }
 
-/* Whoever held it may send until its last renewal is no longer fresh. */
+/* The former holder may send until its last renewal is no longer fresh. */
 static void wait_for_former(struct term *term, const struct lease *lease, int64_t now_ns)
 {
     bool was_idle = !term->holder[0] && lease->transitions <= term->transitions + 1;
-    /* Of somebody who was never seen only the successor's duration is known. */
+    /* If the former holder's Lease was never seen, its duration is taken to be the successor's. */
     int64_t duration_ns = MAX(term->duration_ns, lease->duration_ns);
     int64_t renewed_ns = now_ns;
 
@@ -77,8 +76,8 @@ static void wait_for_former(struct term *term, const struct lease *lease, int64_
     term->settled_ns = MAX(term->settled_ns, renewed_ns + lasting_ns(term, duration_ns));
 }
 
-/* It was ours before we first looked: who held it before that is not known, but since when it is.
- */
+/* The Lease was ours before we first looked. Its former holder is not known, but since when it is
+ * ours. */
 static void wait_for_unknown(struct term *term, const struct lease *lease, int64_t now_ns,
                              int64_t wall_ns)
 {

@@ -2,31 +2,31 @@
 #pragma once
 
 /*
- * Whether this scheduler may decide, and send what it decided.
+ * Whether this scheduler may make decisions, and send them.
  *
  * Of several schedulers one decides: the one whose kube-scheduler, on the same host, holds the
- * Lease. That the Lease was ours when we last looked is not enough: this process may have stood
- * still since, the network may be gone, a clock may have been set. So nothing is sent unless the
- * last renewal is young, by two clocks:
+ * Lease. It is not enough that the Lease was ours at the last look: since then this process may
+ * have stood still, the network may be gone, a clock may have been set. So nothing is sent unless
+ * the last renewal is young, by two clocks:
  *
- * - by the time of day, which the kube-scheduler beside us wrote into the Lease. It is this
- *   machine's clock. A clock that was set makes the renewal too old, or one of the future; neither
- *   counts, and the next renewal, after 2 s, heals it.
+ * - by the time of day, which the kube-scheduler beside us wrote into the Lease from this machine's
+ *   clock. After the clock was set, the renewal seems too old or in the future; neither counts as
+ *   young, and the next renewal, after 2 s, heals it.
  * - by the monotonic clock, from the last look that did not show this renewal yet.
  *
  *     renewed            fresh            expired: others may take the Lease
  *     |----- sends ------|---- margin ----|
  *                        |-- settles --|
  *
- * What is sent carries a server-side timeout (bind_ns). A third more than that after it was sent it
- * has settled: it is carried out, or never will be. The margin is at least as long, so whoever
- * takes an expired Lease has nothing to wait for. Whoever takes it earlier (it was released, or
- * deleted), or did not look for so long that a renewal may have been missed, waits until the former
- * leader's last Binding has settled: that leader may not have noticed yet. After that the pods are
- * listed: what a former leader bound is in that list. Only then does the new term decide.
+ * Each request carries a server-side timeout (bind_ns). At 4/3 of that time after it was sent the
+ * request has settled: it is carried out, or never will be. The margin is at least as long, so a
+ * scheduler that takes an expired Lease need not wait. One that takes it earlier (it was released,
+ * or deleted), or that did not look for so long that it may have missed a renewal, waits until the
+ * former leader's last Binding has settled: that leader may not have noticed yet. Then the pods are
+ * listed, and the list has all that a former leader bound. Only after that the new term decides.
  *
- * Without an election the term begins with the process, and waits for what the process before it
- * may have sent.
+ * Without an election the term begins with the process, and waits until the last Binding of an
+ * earlier process has settled.
  *
  * Pure: times come in. now_ns is a monotonic clock's, wall_ns is since 1970.
  */
@@ -40,12 +40,12 @@ enum {
 
 struct term_options {
     const char *host; /* whose kube-scheduler makes us the leader; NULL: there is no election */
-    int64_t bind_ns;  /* what we send is carried out in this time, or the server gives up */
+    int64_t bind_ns;  /* the server carries a request out in this time, or gives up */
 };
 
 enum term_state {
-    TERM_OTHERS = 1, /* the Lease is somebody else's, or nobody's */
-    TERM_WAITING,    /* it is ours; what others sent has not settled yet */
+    TERM_OTHERS = 1, /* the Lease has another holder, or none */
+    TERM_WAITING,    /* it is ours; requests of other schedulers have not settled yet */
     TERM_LISTING,    /* pods are being listed */
     TERM_OURS,
 };
@@ -53,7 +53,7 @@ enum term_state {
 struct term {
     struct term_options options;
     enum term_state state;
-    int64_t settled_ns; /* what others have sent has settled by then */
+    int64_t settled_ns; /* requests of other schedulers have settled by then */
 
     /* The Lease, as it was seen last. */
     bool looked; /* it was looked at before */
@@ -65,7 +65,7 @@ struct term {
 };
 
 struct lease {
-    const char *holder; /* "": nobody */
+    const char *holder; /* "": none */
     uint64_t transitions;
     int64_t acquired_wall_ns, renewed_wall_ns, duration_ns;
 };
@@ -73,28 +73,28 @@ struct lease {
 /* The options' text is the caller's. */
 void term_init(struct term *term, const struct term_options *options, int64_t now_ns);
 
-/* What a look at the Lease did. */
+/* How a look at the Lease changed the term. */
 enum term_change {
     TERM_UNCHANGED = 1,
     TERM_ENDED, /* it was ours */
-    TERM_BEGAN, /* it is ours now, after somebody else's term or after one of our own */
+    TERM_BEGAN, /* it is ours now, after another holder's term or an earlier one of ours */
 };
 
-/* A look at the Lease, begun at asked_ns, has shown this; NULL: there is none. */
+/* A look at the Lease, begun at asked_ns, has shown this Lease; NULL: there is none. */
 enum term_change term_see(struct term *term, const struct lease *lease, int64_t asked_ns,
                           int64_t now_ns, int64_t wall_ns);
 
-/* Whether pods are to be listed now: said once a term. Not before settled_ns. */
+/* Whether pods are to be listed now: true once a term, and not before settled_ns. */
 bool term_should_list(struct term *term, int64_t now_ns);
 
-/* That list, or a later one, is complete. Whether decisions begin with it. */
+/* That list, or a later one, is complete. True: decisions may begin. */
 bool term_listed(struct term *term);
 
 /* How old the last renewal is at most; INT64_MAX: not known. */
 int64_t term_age_ns(const struct term *term, int64_t now_ns, int64_t wall_ns);
 
-/* Whether what was decided may be sent, and whether it may be decided. */
+/* Whether decisions may be made, and sent. */
 bool term_may_send(const struct term *term, int64_t now_ns, int64_t wall_ns);
 
-/* Why it may not, for a person. */
+/* Why they may not, for a person. */
 const char *term_why_not(const struct term *term);

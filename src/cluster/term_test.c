@@ -88,7 +88,8 @@ static void test_a_clock_that_was_set_counts_against_it(void **state)
     assert_false(term_may_send(&term, 5 * S, DAY + 3600 * S));
     assert_false(term_may_send(&term, 5 * S, DAY - 3600 * S));
     assert_true(term_may_send(&term, 5 * S, DAY + 5 * S));
-    /* Set back by as much as the machine stood still: the other clock tells. */
+    /* The clock is set back by as much as the machine stood still: only the other clock shows
+     * it. */
     assert_false(term_may_send(&term, 60 * S, DAY + 5 * S));
     /* Renewed by the clock as it is now. */
     assert_int_equal(see(&term, lease_of("us_1", 7, -1000 * S, -3600 * S), 6 * S), TERM_UNCHANGED);
@@ -111,7 +112,7 @@ static void test_the_first_look_does_not_tell_how_old_a_renewal_is(void **state)
     assert_true(may_send(&term, 6 * S));
 }
 
-static void test_whoever_takes_an_expired_lease_has_nothing_to_wait_for(void **state)
+static void test_a_scheduler_that_takes_an_expired_lease_has_nothing_to_wait_for(void **state)
 {
     struct term term;
 
@@ -127,7 +128,7 @@ static void test_whoever_takes_an_expired_lease_has_nothing_to_wait_for(void **s
     assert_true(may_send(&term, 35 * S));
 }
 
-static void test_whoever_takes_a_released_lease_waits_for_the_former_leader(void **state)
+static void test_a_scheduler_that_takes_a_released_lease_waits_for_the_former_leader(void **state)
 {
     struct lease released = {.holder = "", .transitions = 7, .duration_ns = S};
     struct term term;
@@ -170,7 +171,7 @@ static void test_a_lease_lost_and_won_again_is_a_new_term(void **state)
     assert_int_equal(see(&term, lease_of("us_1", 9, 40 * S, 40 * S), 40 * S), TERM_BEGAN);
     assert_false(may_send(&term, 40 * S));
     assert_true(term_should_list(&term, 40 * S));
-    /* Between two looks it was somebody else's. */
+    /* Between two looks it had another holder. */
     assert_int_equal(see(&term, lease_of("us_1", 11, 43 * S, 43 * S), 43 * S), TERM_BEGAN);
     assert_false(term_listed(&term)); /* that list began before */
     assert_false(may_send(&term, 43 * S));
@@ -181,7 +182,7 @@ static void test_a_lease_lost_and_won_again_is_a_new_term(void **state)
     assert_true(term_should_list(&term, 60 * S));
 }
 
-static void test_who_did_not_look_does_not_know_when_the_former_renewed(void **state)
+static void test_a_scheduler_that_did_not_look_does_not_know_the_last_renewal(void **state)
 {
     struct term term;
 
@@ -217,7 +218,7 @@ static void test_a_lease_that_was_ours_before_we_looked(void **state)
     (void)state;
     term_init(&term, &options, 100 * S);
     assert_int_equal(see(&term, lease_of("us_1", 7, 99 * S, 99 * S), 100 * S), TERM_BEGAN);
-    /* Somebody else may have held it until 99 s. */
+    /* Another holder may have had it until 99 s. */
     assert_false(term_should_list(&term, 113 * S - 1));
     assert_true(term_should_list(&term, 113 * S));
 
@@ -227,7 +228,7 @@ static void test_a_lease_that_was_ours_before_we_looked(void **state)
     assert_true(term_should_list(&term, 114 * S));
 }
 
-static void test_whose_lease_it_is(void **state)
+static void test_the_holder_of_a_lease(void **state)
 {
     static const char *const others[] = {"", "u_1", "usa_1", "us-1_1", "them_1", "US_1", "_us"};
     static const char *const ours[] = {"us_1", "us", "us_"};
@@ -456,14 +457,14 @@ int main(void)
         cmocka_unit_test(test_a_process_that_stood_still_sends_nothing),
         cmocka_unit_test(test_a_clock_that_was_set_counts_against_it),
         cmocka_unit_test(test_the_first_look_does_not_tell_how_old_a_renewal_is),
-        cmocka_unit_test(test_whoever_takes_an_expired_lease_has_nothing_to_wait_for),
-        cmocka_unit_test(test_whoever_takes_a_released_lease_waits_for_the_former_leader),
+        cmocka_unit_test(test_a_scheduler_that_takes_an_expired_lease_has_nothing_to_wait_for),
+        cmocka_unit_test(test_a_scheduler_that_takes_a_released_lease_waits_for_the_former_leader),
         cmocka_unit_test(test_a_deleted_lease_ends_the_term_and_is_waited_for),
         cmocka_unit_test(test_a_lease_lost_and_won_again_is_a_new_term),
-        cmocka_unit_test(test_who_did_not_look_does_not_know_when_the_former_renewed),
+        cmocka_unit_test(test_a_scheduler_that_did_not_look_does_not_know_the_last_renewal),
         cmocka_unit_test(test_a_holder_that_came_and_went_between_two_looks_is_waited_for),
         cmocka_unit_test(test_a_lease_that_was_ours_before_we_looked),
-        cmocka_unit_test(test_whose_lease_it_is),
+        cmocka_unit_test(test_the_holder_of_a_lease),
         cmocka_unit_test(test_a_lease_too_short_for_a_binding_is_never_used),
         cmocka_unit_test(test_without_an_election_only_the_process_before_is_waited_for),
         cmocka_unit_test(test_two_that_are_disturbed_never_decide_at_once),

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* The state, told to others. */
+/* The state as JSON, and for metrics. */
 
 #include <errno.h>
 #include <inttypes.h>
@@ -67,7 +67,7 @@ bool cluster_find_pod(const struct cluster *cluster, const char *uid,
 
 static void write_usage(struct strbuf *buf, const struct device_usage *usage)
 {
-    strbuf_addf(buf, "\"slots\":%u,\"cores\":%u,\"memory_mib\":%" PRIu64, usage->slots,
+    strbuf_addf(buf, "\"slots\":%u,\"cores\":%u,\"memory_mib\":%" PRIu64, usage->tasks,
                 usage->cores, usage->memory_bytes / MIB);
 }
 
@@ -81,7 +81,7 @@ static void write_device(struct strbuf *buf, const struct device *device)
                 device->healthy ? "true" : "false", device->cordoned ? "true" : "false",
                 device->numa_node);
     strbuf_addf(buf, "\"slots\":%u,\"cores\":%u,\"memory_mib\":%" PRIu64 ",\"used\":{",
-                device->slots, device->cores, device->memory_bytes / MIB);
+                device->max_tasks, device->cores, device->memory_bytes / MIB);
     write_usage(buf, &device->used);
     strbuf_add(buf, "}}");
 }

@@ -22,13 +22,13 @@ enum {
     SCALING_MAX = 100,
 };
 
-/* The sections of vendors that are not read here. */
+/* Sections of vendors that are not supported. */
 static const char *const other_sections[] = {
     "amd",       "awsneuron", "biren", "cambricon", "enflame", "hygon",
     "iluvatars", "kunlun",    "metax", "mthreads",  "vastai",  "vnpus",
 };
 
-/* Values. Each returns NULL, or what is wrong. */
+/* Readers of values. Each returns NULL, or what is wrong. */
 
 static const char *read_name(const char *text, void *to)
 {
@@ -136,7 +136,7 @@ static const char *read_log_level(const char *text, void *to)
     return NULL;
 }
 
-/* Section nvidia. A row without a reader is a list, known and passed over or read apart. */
+/* Section nvidia. A row without a reader is a list; it is passed over, or read by mig_config.c. */
 static const struct key {
     const char *name;
     const char *(*read)(const char *text, void *to);
@@ -267,11 +267,11 @@ static int read_sections(const struct yaml_reading *reading, struct device_confi
     return 0;
 }
 
-/* What HAMi has for keys that are left out; where it crashes without one, its chart's value. */
+/* HAMi's values for missing keys; for keys without which it crashes, its chart's values. */
 static void set_missing(struct nvidia_config *ret_config)
 {
     *ret_config = (struct nvidia_config){
-        .split_count = DEVICE_DEFAULT_SLOTS,
+        .split_count = DEVICE_DEFAULT_MAX_TASKS,
         .memory_scaling = 1,
         .cores_scaling = 1,
     };
@@ -298,7 +298,7 @@ int device_config_parse(const char *name, const char *text, size_t len,
     return 0;
 }
 
-/* Without a name for its count a vendor's devices can't be asked for; without a vendor none can. */
+/* Pods can ask for devices only where a vendor names its counted resource. */
 static int check_complete(const char *path, const struct device_config *config, struct error *err)
 {
     if (!config->has_nvidia)
@@ -337,5 +337,5 @@ void device_config_vendors(const struct device_config *config, struct vendor_set
 {
     *ret_set = (struct vendor_set){.count = 0};
     if (config->has_nvidia)
-        ret_set->instances[ret_set->count++] = nvidia_instance(&config->nvidia);
+        ret_set->instances[ret_set->count++] = nvidia_vendor_instance(&config->nvidia);
 }

@@ -2,8 +2,8 @@
 #pragma once
 
 /*
- * HAMi's device-config.yaml. Section `nvidia` is read, and a key that it does not have is an error;
- * the sections of other vendors are known by name and passed over; any other section is an error.
+ * HAMi's device-config.yaml. Section `nvidia` is read, and an unknown key in it is an error; the
+ * sections of other vendors are passed over; any other section is an error.
  */
 
 #include "base/error.h"
@@ -17,14 +17,12 @@ struct device_config {
 };
 
 /*
- * The configuration of a file of at most 256 KiB, which has a section nvidia that names what is
- * counted. What is wrong is told with the key and its line
- * and column: -EINVAL; -EFBIG, -ENOENT and the like for the file itself. The output is untouched
- * then.
+ * Reads a file of at most 256 KiB; its section nvidia must name the counted resource. -EINVAL with
+ * the key, its line and column in err; -EFBIG, -ENOENT and the like for the file itself.
  */
 int device_config_load(const char *path, struct device_config *ret_config, struct error *err);
 
-/* The same for text, which name stands for in messages. */
+/* The same for a text; name stands for it in messages. */
 int device_config_parse(const char *name, const char *text, size_t len,
                         struct device_config *ret_config, struct error *err);
 

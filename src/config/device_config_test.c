@@ -84,7 +84,7 @@ static void every_key_is_read(void **state)
     assert_string_equal(vendors.instances[0].count_resource, "acme.example/gpu");
 }
 
-static void what_is_left_out_has_its_default(void **state)
+static void a_missing_key_has_its_default(void **state)
 {
     static const char *const texts[] = {"nvidia:\n", "nvidia: {}\n",
                                         "nvidia: {resourceCountName: ~, deviceSplitCount: ~}\n"};
@@ -143,7 +143,7 @@ static const struct {
     {"nvidia: [\n", "d.yaml:2:1: did not find expected node content"},
 };
 
-static void what_is_wrong_is_named_with_its_place(void **state)
+static void an_error_names_its_place(void **state)
 {
     (void)state;
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
@@ -167,7 +167,7 @@ static void a_file_too_large_or_missing_is_refused(void **state)
 }
 
 /* As a file: without a vendor there is nothing to share, without a name nothing to ask for. */
-static void what_leaves_nothing_to_share_is_refused(void **state)
+static void a_file_that_leaves_nothing_to_share_is_refused(void **state)
 {
     static const struct {
         const char *text, *why;
@@ -200,10 +200,10 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_key_is_read),
-        cmocka_unit_test(what_is_left_out_has_its_default),
-        cmocka_unit_test(what_is_wrong_is_named_with_its_place),
+        cmocka_unit_test(a_missing_key_has_its_default),
+        cmocka_unit_test(an_error_names_its_place),
         cmocka_unit_test(a_file_too_large_or_missing_is_refused),
-        cmocka_unit_test(what_leaves_nothing_to_share_is_refused),
+        cmocka_unit_test(a_file_that_leaves_nothing_to_share_is_refused),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

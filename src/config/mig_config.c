@@ -9,7 +9,7 @@
 
 #define PATH "nvidia.knownMigGeometries"
 
-/* A member of one of the lists of mappings: its reader. */
+/* A key of a mapping, and its reader. */
 struct member {
     const char *name;
     int (*read)(const struct yaml_reading *reading, const yaml_node_t *value, void *to);
@@ -22,7 +22,7 @@ static int check_list(const struct yaml_reading *reading, const yaml_node_t *nod
     return yaml_count(node) > max ? yaml_refuse(reading, node, PATH, "too many") : 0;
 }
 
-/* A mapping of which each key is one of the members. */
+/* Reads a mapping; each of its keys must be one of the members. */
 static int read_mapping(const struct yaml_reading *reading, const yaml_node_t *node,
                         const struct member *members, size_t count, void *to)
 {
@@ -52,8 +52,8 @@ static int read_mapping(const struct yaml_reading *reading, const yaml_node_t *n
 
 /* One kind of instance. */
 
-static int read_number(const struct yaml_reading *reading, const yaml_node_t *value, uint64_t max,
-                       uint32_t *to)
+static int read_mig_number(const struct yaml_reading *reading, const yaml_node_t *value,
+                           uint64_t max, uint32_t *to)
 {
     const char *text = yaml_text(value);
     uint64_t number;
@@ -64,7 +64,7 @@ static int read_number(const struct yaml_reading *reading, const yaml_node_t *va
     return 0;
 }
 
-static int read_name(const struct yaml_reading *reading, const yaml_node_t *value, void *to)
+static int skip_name(const struct yaml_reading *reading, const yaml_node_t *value, void *to)
 {
     (void)to;
     return yaml_text(value) ? 0 : yaml_refuse(reading, value, PATH, "not a name");
@@ -72,21 +72,21 @@ static int read_name(const struct yaml_reading *reading, const yaml_node_t *valu
 
 static int read_core(const struct yaml_reading *reading, const yaml_node_t *value, void *to)
 {
-    return read_number(reading, value, DEVICE_CORES, &((struct mig_kind *)to)->cores);
+    return read_mig_number(reading, value, DEVICE_CORES, &((struct mig_kind *)to)->cores);
 }
 
 static int read_memory(const struct yaml_reading *reading, const yaml_node_t *value, void *to)
 {
-    return read_number(reading, value, DEVICE_MAX_MIB, &((struct mig_kind *)to)->memory_mib);
+    return read_mig_number(reading, value, DEVICE_MAX_MIB, &((struct mig_kind *)to)->memory_mib);
 }
 
 static int read_count(const struct yaml_reading *reading, const yaml_node_t *value, void *to)
 {
-    return read_number(reading, value, MIG_MAX_INSTANCES, &((struct mig_kind *)to)->count);
+    return read_mig_number(reading, value, MIG_MAX_INSTANCES, &((struct mig_kind *)to)->count);
 }
 
 static const struct member kind_members[] = {
-    {"name", read_name},
+    {"name", skip_name},
     {"core", read_core},
     {"memory", read_memory},
     {"count", read_count},

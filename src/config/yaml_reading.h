@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* Steps of reading a YAML document as libyaml has it, whose errors tell line and column. Inside
- * what reads such files. */
+/* Steps of reading a YAML document of libyaml, with line and column in errors. Inside config
+ * only. */
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -10,7 +10,7 @@
 
 #include "base/error.h"
 
-/* A document while it is read, and in whose name. */
+/* A document while it is read; name is for messages. */
 struct yaml_reading {
     const char *name;
     yaml_document_t *tree;
@@ -25,17 +25,17 @@ int yaml_load(const char *name, const char *text, size_t len, yaml_document_t *r
 int yaml_refuse(const struct yaml_reading *reading, const yaml_node_t *node, const char *path,
                 const char *what);
 
-/* A single value, or NULL when it is something else. */
+/* The text of a single value; NULL: the node is something else. */
 const char *yaml_text(const yaml_node_t *node);
 
-/* What YAML calls null: it is as good as a key that is left out. */
+/* Whether it is YAML's null, which counts as a missing key. */
 bool yaml_is_null(const yaml_node_t *node);
 
-/* The name of a key of a mapping, which must be text and stand there once; else -EINVAL. */
+/* The name of a key of a mapping; -EINVAL unless it is text and stands there once. */
 int yaml_key(const struct yaml_reading *reading, const yaml_node_t *mapping,
              const yaml_node_pair_t *pair, const char *path, const char **ret_name);
 
-/* The items of a list, whose node is of that kind, and the node of one. */
+/* The number of a list's items, and one of them. */
 size_t yaml_count(const yaml_node_t *list);
 const yaml_node_t *yaml_item(const struct yaml_reading *reading, const yaml_node_t *list,
                              size_t position);

@@ -26,7 +26,7 @@ struct arguments {
     char **argv; /* from the subcommand's name on; NULL: none given */
 };
 
-static const char *word_of(const struct subcommand *subcommand)
+static const char *main_word_of(const struct subcommand *subcommand)
 {
     return strchr(subcommand->name, ' ') + 1;
 }
@@ -34,19 +34,19 @@ static const char *word_of(const struct subcommand *subcommand)
 static const struct subcommand *find_subcommand(const char *word)
 {
     for (size_t i = 0; i < ARRAY_SIZE(subcommands); i++) {
-        if (strcmp(word, word_of(&subcommands[i])) == 0)
+        if (strcmp(word, main_word_of(&subcommands[i])) == 0)
             return &subcommands[i];
     }
     return NULL;
 }
 
-static int call(const struct subcommand *subcommand, int argc, char **argv)
+static int main_call(const struct subcommand *subcommand, int argc, char **argv)
 {
     argv[0] = (char *)subcommand->name;
     return subcommand->main(argc, argv);
 }
 
-static error_t parse_option(int key, char *arg, struct argp_state *state)
+static error_t main_parse_option(int key, char *arg, struct argp_state *state)
 {
     struct arguments *arguments = state->input;
 
@@ -81,14 +81,15 @@ static char *filter_help(int key, const char *text, void *input)
         return NULL;
     (void)fputs("Subcommands:\n", stream);
     for (size_t i = 0; i < ARRAY_SIZE(subcommands); i++)
-        (void)fprintf(stream, "  %-10s %s\n", word_of(&subcommands[i]), subcommands[i].summary);
+        (void)fprintf(stream, "  %-10s %s\n", main_word_of(&subcommands[i]),
+                      subcommands[i].summary);
     (void)fputs("\n\"hamictl help SUBCOMMAND\" and \"man hamictl-SUBCOMMAND\" say more.\n", stream);
     (void)fclose(stream);
     return list;
 }
 
 static const struct argp argp = {
-    .parser = parse_option,
+    .parser = main_parse_option,
     .args_doc = "SUBCOMMAND [ARGUMENT...]",
     .doc = "Share GPUs of this machine among programs, with limits on memory and compute.\v ",
     .help_filter = filter_help,
@@ -106,7 +107,7 @@ static int show_help(const struct arguments *arguments, char *program)
         return argp_parse(&argp, 2, argv, 0, NULL, NULL);
     subcommand = find_subcommand(arguments->argv[1]);
     if (subcommand)
-        return call(subcommand, 2, argv);
+        return main_call(subcommand, 2, argv);
     (void)fprintf(stderr, "hamictl: there is no subcommand \"%s\"; see hamictl --help\n",
                   arguments->argv[1]);
     return CTL_EXIT_USAGE;
@@ -125,7 +126,7 @@ int main(int argc, char **argv)
         return show_help(&arguments, argv[0]);
     subcommand = find_subcommand(arguments.argv[0]);
     if (subcommand)
-        return call(subcommand, arguments.argc, arguments.argv);
+        return main_call(subcommand, arguments.argc, arguments.argv);
     (void)fprintf(stderr, "hamictl: there is no subcommand \"%s\"; see hamictl --help\n",
                   arguments.argv[0]);
     return CTL_EXIT_USAGE;

@@ -2,13 +2,13 @@
 #include "ctl/paths.h"
 
 #include <errno.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/file.h"
 #include "base/util.h"
 
 static const char *environment(const char *name)
@@ -16,20 +16,6 @@ static const char *environment(const char *name)
     const char *value = getenv(name);
 
     return value && *value ? value : NULL;
-}
-
-static int __attribute__((format(printf, 3, 4)))
-format_path(char ret_path[PATH_MAX], struct error *err, const char *fmt, ...)
-{
-    va_list args;
-    int len;
-
-    va_start(args, fmt);
-    len = vsnprintf(ret_path, PATH_MAX, fmt, args);
-    va_end(args);
-    if (len < 0 || len >= PATH_MAX)
-        return error_set(err, -ENAMETOOLONG, "the path \"%.60s...\" is too long", ret_path);
-    return 0;
 }
 
 int paths_absolute(const char *path, char ret_path[PATH_MAX], struct error *err)
@@ -51,7 +37,7 @@ int paths_absolute(const char *path, char ret_path[PATH_MAX], struct error *err)
         (void)snprintf(folder, sizeof(folder), "%.*s", (int)(slash - path), path);
     if (!realpath(folder, resolved))
         return error_set(err, -errno, "cannot find the folder %s: %s", folder, strerror(errno));
-    return format_path(ret_path, err, "%s/%s", strcmp(resolved, "/") == 0 ? "" : resolved, name);
+    return file_path(ret_path, err, "%s/%s", strcmp(resolved, "/") == 0 ? "" : resolved, name);
 }
 
 /* A path in the folder above the one that hamictl is in: PREFIX of PREFIX/bin, src of src/ctl. */
@@ -70,7 +56,7 @@ static int find_beside(const char *below, char ret_path[PATH_MAX], struct error 
         if (slash)
             *slash = '\0';
     }
-    return format_path(ret_path, err, "%s/%s", program, below);
+    return file_path(ret_path, err, "%s/%s", program, below);
 }
 
 /* $HAMI_LIBDIR, or ../lib/hami of an installation. */
@@ -98,8 +84,8 @@ int paths_find(struct paths *ret_paths, struct error *err)
         r = find_beside("vgpu/libvgpu.so", ret_paths->vgpu, err);
         return r < 0 ? r : find_beside("simdriver", ret_paths->sim, err);
     }
-    r = format_path(ret_paths->vgpu, err, "%s/libvgpu.so", folder);
-    return r < 0 ? r : format_path(ret_paths->sim, err, "%s/sim", folder);
+    r = file_path(ret_paths->vgpu, err, "%s/libvgpu.so", folder);
+    return r < 0 ? r : file_path(ret_paths->sim, err, "%s/sim", folder);
 }
 
 int paths_find_machine(char ret_path[PATH_MAX], struct error *err)
@@ -126,12 +112,12 @@ static int choose_state(const char *machine, char ret_path[PATH_MAX], struct err
         return r < 0 ? error_wrap(err, r, "HAMI_RUN_DIR") : 0;
     }
     if (*machine)
-        return format_path(ret_path, err, "%s.run", machine);
+        return file_path(ret_path, err, "%s.run", machine);
     if (geteuid() == 0)
-        return format_path(ret_path, err, "/run/hami");
+        return file_path(ret_path, err, "/run/hami");
     if (runtime)
-        return format_path(ret_path, err, "%s/hami", runtime);
-    return format_path(ret_path, err, "/tmp/hami-%u", (unsigned)geteuid());
+        return file_path(ret_path, err, "%s/hami", runtime);
+    return file_path(ret_path, err, "/tmp/hami-%u", (unsigned)geteuid());
 }
 
 int paths_open_state(const char *machine, char ret_path[PATH_MAX], struct error *err)

@@ -297,7 +297,7 @@ static void charge_device(const struct lease_device *granted, struct device *dev
     for (size_t i = 0; i < count; i++) {
         if (strcmp(devices[i].uuid, granted->uuid) != 0)
             continue;
-        devices[i].used.slots++;
+        devices[i].used.tasks++;
         devices[i].used.cores += granted->cores;
         devices[i].used.memory_bytes += granted->memory_bytes;
         return;

@@ -145,8 +145,8 @@ static void leases_add_up_on_their_devices(void **state)
     assert_int_equal(registry_list(&fixture->registry, &list, NULL), 0);
     registry_charge(&list, devices, 2);
     lease_list_deinit(&list);
-    assert_int_equal(devices[0].used.slots, 0);
-    assert_int_equal(devices[1].used.slots, 2);
+    assert_int_equal(devices[0].used.tasks, 0);
+    assert_int_equal(devices[1].used.tasks, 2);
     assert_int_equal(devices[1].used.cores, 60);
     assert_int_equal(devices[1].used.memory_bytes, 2 * GIB);
     for (int i = 0; i < 3; i++)

@@ -50,7 +50,7 @@ static void explain(struct room *room, const struct device *devices,
 {
     const struct device *freest = find_freest(room, devices);
     char reasons[PLACE_REASON_TEXT_SIZE], size[CTL_SIZE_TEXT];
-    unsigned cores, slots;
+    unsigned cores, tasks;
 
     place_reasons_format(&decision->failure, reasons);
     if (!freest) {
@@ -58,12 +58,12 @@ static void explain(struct room *room, const struct device *devices,
         return;
     }
     cores = device_free_cores(freest);
-    slots = freest->used.slots < freest->slots ? freest->slots - freest->used.slots : 0;
+    tasks = freest->used.tasks < freest->max_tasks ? freest->max_tasks - freest->used.tasks : 0;
     (void)snprintf(room->why, sizeof(room->why),
                    "%s; the most that is free on one card: %s, %u%% of the cores, %u of %u places "
                    "(GPU %u, %s)",
-                   reasons, ctl_format_size(device_free_mib(freest) * MIB, size), cores, slots,
-                   freest->slots, freest->index, freest->uuid);
+                   reasons, ctl_format_size(device_free_mib(freest) * MIB, size), cores, tasks,
+                   freest->max_tasks, freest->index, freest->uuid);
 }
 
 static void fill_lease(struct lease *lease, const struct device *devices,

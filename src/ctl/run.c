@@ -5,12 +5,14 @@
 #include <argp.h>
 #include <errno.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
 
+#include "base/options.h"
 #include "base/parse.h"
 #include "base/util.h"
 #include "ctl/ctl.h"
@@ -33,160 +35,136 @@ struct run {
     struct lease lease;
 };
 
-enum {
-    OPT_GPUMEM = 'm',
-    OPT_GPUCORES = 'c',
-    OPT_GPU_UUID = 'u',
-    OPT_GPUS = 'n',
-    OPT_POLICY = 'p',
-    OPT_WAIT = 'w',
-    OPT_VERBOSE = 'v',
-    OPT_ALLOW_UNACCOUNTED = 256,
-};
-
-static const struct argp_option options[] = {
-    {"gpumem", OPT_GPUMEM, "AMOUNT", 0,
-     "Device memory on each card: an amount such as 4Gi, 512M or 1.5G (units count by 1024; "
-     "rounded "
-     "up to whole MiB), or a percentage such as 50%. Default: all of the card",
-     0},
-    {"gpucores", OPT_GPUCORES, "PERCENT", 0,
-     "Share of each card's compute time, 1 to 100. 100 needs a card that nobody uses. Default: no "
-     "share, no limit",
-     0},
-    {"gpu-uuid", OPT_GPU_UUID, "UUID[,UUID...]", 0, "Use only these cards", 0},
-    {"gpus", OPT_GPUS, "COUNT", 0, "Number of cards. Default: 1", 0},
-    {"policy", OPT_POLICY, "POLICY", 0,
-     "Among the cards with room prefer the least used (spread, the default) or the most used "
-     "(binpack)",
-     0},
-    {"wait", OPT_WAIT, "DURATION", OPTION_ARG_OPTIONAL,
-     "Wait for room, in order of arrival; at most so long, when given: 90, 500ms, 10m, 2h", 0},
-    {"allow-unaccounted", OPT_ALLOW_UNACCOUNTED, NULL, 0,
-     "Let allocation calls through that are not accounted for yet, instead of refusing them", 0},
-    {"verbose", OPT_VERBOSE, NULL, 0, "Say on standard error what was granted", 0},
-    {0},
-};
-
-static void parse_gpumem(struct run *run, const char *arg, struct argp_state *state)
+static int read_gpumem(char *text, void *member, struct error *err)
 {
-    struct request *request = &run->request;
+    struct request *request = member;
 
-    if (strchr(arg, '%')) {
-        if (parse_percent(arg, 100, &request->memory_percent) < 0 || !request->memory_percent)
-            argp_error(state, "--gpumem: \"%s\" is not a percentage from 1%% to 100%%", arg);
+    if (strchr(text, '%')) {
+        if (parse_percent(text, 100, &request->memory_percent) < 0 || !request->memory_percent)
+            return error_set(err, -EINVAL, "\"%s\" is not a percentage from 1%% to 100%%", text);
         request->memory_bytes = 0;
-        return;
+        return 0;
     }
 
-    if (parse_bytes(arg, &request->memory_bytes) < 0)
-        argp_error(state, "--gpumem: \"%s\" is not an amount of memory; say 4Gi, 512M or 50%%",
-                   arg);
+    if (parse_bytes(text, &request->memory_bytes) < 0)
+        return error_set(err, -EINVAL, "\"%s\" is not an amount of memory; say 4Gi, 512M or 50%%",
+                         text);
     if (request->memory_bytes < MIB)
-        argp_error(state, "--gpumem: \"%s\" is less than 1 MiB; is the unit missing, as in 4Gi?",
-                   arg);
+        return error_set(err, -EINVAL, "\"%s\" is less than 1 MiB; is the unit missing, as in 4Gi?",
+                         text);
     if (request->memory_bytes > UINT64_MAX - MIB)
-        argp_error(state, "--gpumem: \"%s\" is too much", arg);
+        return error_set(err, -EINVAL, "\"%s\" is too much", text);
     request->memory_bytes = (request->memory_bytes + MIB - 1) / MIB * MIB;
+    return 0;
 }
 
-static void parse_gpucores(struct run *run, const char *arg, struct argp_state *state)
+static int read_gpucores(char *text, void *member, struct error *err)
 {
-    if (parse_percent(arg, 100, &run->request.cores) < 0 || !run->request.cores)
-        argp_error(state, "--gpucores: \"%s\" is not a whole percentage from 1 to 100", arg);
+    unsigned *cores = member;
+
+    if (parse_percent(text, 100, cores) < 0 || !*cores)
+        return error_set(err, -EINVAL, "\"%s\" is not a whole percentage from 1 to 100", text);
+    return 0;
 }
 
-static void parse_gpus(struct run *run, const char *arg, struct argp_state *state)
+static int read_gpus(char *text, void *member, struct error *err)
 {
     uint64_t count;
 
-    if (parse_u64(arg, &count) < 0 || count < 1 || count > LEASE_MAX_DEVICES)
-        argp_error(state, "--gpus: \"%s\" is not a number from 1 to %d", arg, LEASE_MAX_DEVICES);
-    run->request.count = (unsigned)count;
+    if (parse_u64(text, &count) < 0 || count < 1 || count > LEASE_MAX_DEVICES)
+        return error_set(err, -EINVAL, "\"%s\" is not a number from 1 to %d", text,
+                         LEASE_MAX_DEVICES);
+    *(unsigned *)member = (unsigned)count;
+    return 0;
 }
 
-static void parse_uuids(struct run *run, char *arg, struct argp_state *state)
+static int read_uuids(char *text, void *member, struct error *err)
 {
+    struct run *run = member;
     size_t *count = &run->request.use_uuids.count;
     char *rest, *uuid;
 
-    for (uuid = strtok_r(arg, ", ", &rest); uuid; uuid = strtok_r(NULL, ", ", &rest)) {
+    for (uuid = strtok_r(text, ", ", &rest); uuid; uuid = strtok_r(NULL, ", ", &rest)) {
         if (*count == ARRAY_SIZE(run->uuids))
-            argp_error(state, "--gpu-uuid: more than %d cards", LOCAL_MAX_DEVICES);
+            return error_set(err, -E2BIG, "more than %d cards", LOCAL_MAX_DEVICES);
         run->uuids[(*count)++] = uuid;
     }
     if (!*count)
-        argp_error(state, "--gpu-uuid: no UUID given; \"hamictl top\" lists them");
+        return error_set(err, -EINVAL, "no UUID given; \"hamictl top\" lists them");
+    return 0;
 }
 
-static void parse_policy(struct run *run, const char *arg, struct argp_state *state)
+static int read_policy(char *text, void *member, struct error *err)
 {
-    if (strcmp(arg, "spread") == 0)
-        run->policy.order = PLACE_SPREAD;
-    else if (strcmp(arg, "binpack") == 0)
-        run->policy.order = PLACE_BINPACK;
-    else
-        argp_error(state, "--policy: \"%s\" is neither spread nor binpack", arg);
+    enum place_order *order = member;
+
+    if (strcmp(text, "spread") != 0 && strcmp(text, "binpack") != 0)
+        return error_set(err, -EINVAL, "\"%s\" is neither spread nor binpack", text);
+    *order = strcmp(text, "spread") == 0 ? PLACE_SPREAD : PLACE_BINPACK;
+    return 0;
 }
 
-static void parse_wait(struct run *run, const char *arg, struct argp_state *state)
+static int read_wait(char *text, void *member, struct error *err)
 {
+    struct run *run = member;
+
     run->wait = true;
-    if (arg && ctl_parse_duration(arg, &run->timeout_ns) < 0)
-        argp_error(state, "--wait: \"%s\" is not a duration; say 90, 500ms, 10m or 2h", arg);
+    if (text && ctl_parse_duration(text, &run->timeout_ns) < 0)
+        return error_set(err, -EINVAL, "\"%s\" is not a duration; say 90, 500ms, 10m or 2h", text);
+    return 0;
 }
 
-static error_t parse_option(int key, char *arg, struct argp_state *state)
+static void take_command(void *options, char **words, size_t count)
 {
-    struct run *run = state->input;
+    struct run *run = options;
 
-    switch (key) {
-    case OPT_GPUMEM:
-        parse_gpumem(run, arg, state);
-        return 0;
-    case OPT_GPUCORES:
-        parse_gpucores(run, arg, state);
-        return 0;
-    case OPT_GPU_UUID:
-        parse_uuids(run, arg, state);
-        return 0;
-    case OPT_GPUS:
-        parse_gpus(run, arg, state);
-        return 0;
-    case OPT_POLICY:
-        parse_policy(run, arg, state);
-        return 0;
-    case OPT_WAIT:
-        parse_wait(run, arg, state);
-        return 0;
-    case OPT_ALLOW_UNACCOUNTED:
-        run->allow_unaccounted = true;
-        return 0;
-    case OPT_VERBOSE:
-        run->verbose = true;
-        return 0;
-    case ARGP_KEY_ARG:
-        run->command = &state->argv[state->next - 1];
-        state->next = state->argc;
-        return 0;
-    case ARGP_KEY_NO_ARGS:
-        argp_error(state, "no program given; say hamictl run --gpumem 4Gi PROGRAM");
-        return 0;
-    default:
-        return ARGP_ERR_UNKNOWN;
-    }
+    (void)count;
+    run->command = words;
 }
 
-static const struct argp argp = {
-    .options = options,
-    .parser = parse_option,
-    .args_doc = "PROGRAM [ARGUMENT...]",
+static int check_command(void *options, struct error *err)
+{
+    const struct run *run = options;
+
+    if (!run->command)
+        return error_set(err, -EINVAL, "no program given; say hamictl run --gpumem 4Gi PROGRAM");
+    return 0;
+}
+
+#define AT(member) offsetof(struct run, member)
+
+static const struct option_row rows[] = {
+    {"gpumem", 'm', 0, "AMOUNT", read_gpumem, AT(request),
+     "Device memory on each card: an amount such as 4Gi, 512M or 1.5G (units count by 1024; "
+     "rounded up to whole MiB), or a percentage such as 50%. Default: all of the card"},
+    {"gpucores", 'c', 0, "PERCENT", read_gpucores, AT(request.cores),
+     "Share of each card's compute time, 1 to 100. 100 needs a card that nobody uses. Default: no "
+     "share, no limit"},
+    {"gpu-uuid", 'u', 0, "UUID[,UUID...]", read_uuids, 0, "Use only these cards"},
+    {"gpus", 'n', 0, "COUNT", read_gpus, AT(request.count), "Number of cards. Default: 1"},
+    {"policy", 'p', 0, "POLICY", read_policy, AT(policy.order),
+     "Among the cards with room prefer the least used (spread, the default) or the most used "
+     "(binpack)"},
+    {"wait", 'w', OPTION_MAY_STAND_ALONE, "DURATION", read_wait, 0,
+     "Wait for room, in order of arrival; at most so long, when given: 90, 500ms, 10m, 2h"},
+    {"allow-unaccounted", 0, 0, NULL, option_bool, AT(allow_unaccounted),
+     "Let allocation calls through that are not accounted for yet, instead of refusing them"},
+    {"verbose", 'v', 0, NULL, option_bool, AT(verbose), "Say on standard error what was granted"},
+};
+
+static const struct option_table table = {
+    .rows = rows,
+    .count = ARRAY_SIZE(rows),
+    .arguments_doc = "PROGRAM [ARGUMENT...]",
     .doc =
         "Run a program with a part of a GPU.\v"
         "The program sees only the cards it was granted and gets no more of them than that. It "
         "holds its room for as long as any of its processes lives. hamictl passes signals on and "
         "exits with the program's code: 128+N when signal N ended it, 127 when it was not found, "
         "126 when it could not be executed, 125 when hamictl itself failed.",
+    .take_arguments = take_command,
+    .check = check_command,
+    .in_order = true,
 };
 
 static int fail(const char *text)
@@ -333,8 +311,7 @@ int run_main(int argc, char **argv)
 
     argp_err_exit_status = CTL_EXIT_RUN_FAILURE;
     run.request.use_uuids.items = run.uuids;
-    if (argp_parse(&argp, argc, argv, ARGP_IN_ORDER, NULL, &run) != 0)
-        return fail("cannot read the options");
+    options_read(&table, argc, argv, &run);
     if (!run.request.memory_bytes && !run.request.memory_percent)
         run.request.memory_percent = 100;
 

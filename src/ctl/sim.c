@@ -86,7 +86,7 @@ static const struct argp_option remove_options[] = {
     {0},
 };
 
-static void parse_gpus(struct sim *sim, const char *arg, struct argp_state *state)
+static void sim_parse_gpus(struct sim *sim, const char *arg, struct argp_state *state)
 {
     uint64_t count;
 
@@ -172,7 +172,7 @@ static error_t parse_description(struct sim *sim, int key, char *arg, struct arg
 {
     switch (key) {
     case OPT_GPUS:
-        parse_gpus(sim, arg, state);
+        sim_parse_gpus(sim, arg, state);
         break;
     case OPT_MODEL:
         parse_model(sim, arg, state);
@@ -208,7 +208,7 @@ static error_t parse_description(struct sim *sim, int key, char *arg, struct arg
     return 0;
 }
 
-static error_t parse_option(int key, char *arg, struct argp_state *state)
+static error_t sim_parse_option(int key, char *arg, struct argp_state *state)
 {
     struct sim *sim = state->input;
 
@@ -327,7 +327,7 @@ static const struct verb verbs[] = {
         .name = "hamictl sim create",
         .argp = {
             .options = create_options,
-            .parser = parse_option,
+            .parser = sim_parse_option,
             .args_doc = "[PATH]",
             .doc = "Make a simulated machine, in a state file at PATH or else at $HAMI_SIM.\v"
                    "Every process that finds HAMI_SIM=PATH in its environment and loads the "
@@ -339,7 +339,7 @@ static const struct verb verbs[] = {
         .name = "hamictl sim show",
         .argp = {
             .options = show_options,
-            .parser = parse_option,
+            .parser = sim_parse_option,
             .args_doc = "[PATH]",
             .doc = "Show the machine at PATH, or else at $HAMI_SIM, and what its processes use, by "
                    "its own count.",
@@ -350,7 +350,7 @@ static const struct verb verbs[] = {
         .name = "hamictl sim remove",
         .argp = {
             .options = remove_options,
-            .parser = parse_option,
+            .parser = sim_parse_option,
             .args_doc = "[PATH]",
             .doc = "Remove the machine at PATH, or else at $HAMI_SIM, and what hamictl run kept "
                    "for it.",
@@ -360,7 +360,7 @@ static const struct verb verbs[] = {
 };
 /* clang-format on */
 
-static const char *word_of(const struct verb *verb)
+static const char *sim_word_of(const struct verb *verb)
 {
     return strrchr(verb->name, ' ') + 1;
 }
@@ -377,7 +377,7 @@ static int find_path(const struct sim *sim, char ret_path[PATH_MAX], struct erro
     return r;
 }
 
-static int call(const struct verb *verb, int argc, char **argv)
+static int sim_call(const struct verb *verb, int argc, char **argv)
 {
     struct sim sim = {.gpu_count = 1, .gpu.numa_node = -1};
     struct error err = ERROR_INIT;
@@ -430,8 +430,8 @@ int sim_main(int argc, char **argv)
         return CTL_EXIT_USAGE;
 
     for (size_t i = 0; i < ARRAY_SIZE(verbs); i++) {
-        if (strcmp(argv[position], word_of(&verbs[i])) == 0)
-            return call(&verbs[i], argc - position, argv + position);
+        if (strcmp(argv[position], sim_word_of(&verbs[i])) == 0)
+            return sim_call(&verbs[i], argc - position, argv + position);
     }
     (void)fprintf(stderr, "hamictl sim: \"%s\" is none of create, show and remove\n",
                   argv[position]);

@@ -2,14 +2,15 @@
 
 /* hamictl top: the devices, and who holds and uses what; once, or again and again. */
 
-#include <argp.h>
 #include <errno.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/cleanup.h"
+#include "base/options.h"
 #include "base/parse.h"
 #include "base/util.h"
 #include "ctl/ctl.h"
@@ -18,10 +19,6 @@
 
 enum {
     TEXT_MAX = 16 << 20,
-    OPT_WATCH = 'w',
-    OPT_COUNT = 'n',
-    OPT_JSON = 'j',
-    OPT_REGION = 'r',
 };
 
 struct top {
@@ -38,80 +35,72 @@ struct top {
     struct region_view *view;
 };
 
-static const struct argp_option options[] = {
-    {"watch", OPT_WATCH, "SECONDS", OPTION_ARG_OPTIONAL,
-     "Show it again and again, every 2 seconds or as given, until q, Ctrl-C or SIGTERM", 0},
-    {"count", OPT_COUNT, "N", 0, "With --watch: end after N times", 0},
-    {"json", OPT_JSON, NULL, 0, "Write JSON, one line each time", 0},
-    {"region", OPT_REGION, NULL, 0,
-     "Show the region files named instead, also those of HAMi-core 1.2", 0},
-    {0},
+static int read_interval(char *text, void *member, struct error *err)
+{
+    struct top *top = member;
+
+    top->watch = true;
+    if (!text)
+        return 0;
+    if (ctl_parse_duration(text, &top->interval_ns) < 0 || top->interval_ns < 50 * NS_PER_MS)
+        return error_set(err, -EINVAL, "\"%s\" is not a duration of at least 50ms; say 2 or 500ms",
+                         text);
+    return 0;
+}
+
+static int read_count(char *text, void *member, struct error *err)
+{
+    uint64_t *count = member;
+
+    if (parse_u64(text, count) < 0 || !*count)
+        return error_set(err, -EINVAL, "\"%s\" is not a number from 1 on", text);
+    return 0;
+}
+
+static void take_files(void *options, char **words, size_t count)
+{
+    struct top *top = options;
+
+    top->files = words;
+    top->file_count = count;
+}
+
+static int check_together(void *options, struct error *err)
+{
+    const struct top *top = options;
+
+    if (top->region && !top->file_count)
+        return error_set(err, -EINVAL, "--region: no file given");
+    if (!top->region && top->file_count)
+        return error_set(err, -EINVAL, "\"%s\" is too much; to show a region file say --region",
+                         top->files[0]);
+    if (top->count && !top->watch)
+        return error_set(err, -EINVAL, "--count goes with --watch");
+    return 0;
+}
+
+#define AT(member) offsetof(struct top, member)
+
+static const struct option_row rows[] = {
+    {"watch", 'w', OPTION_MAY_STAND_ALONE, "SECONDS", read_interval, 0,
+     "Show it again and again, every 2 seconds or as given, until q, Ctrl-C or SIGTERM"},
+    {"count", 'n', 0, "N", read_count, AT(count), "With --watch: end after N times"},
+    {"json", 'j', 0, NULL, option_bool, AT(json), "Write JSON, one line each time"},
+    {"region", 'r', 0, NULL, option_bool, AT(region),
+     "Show the region files named instead, also those of HAMi-core 1.2"},
 };
 
-static void parse_interval(struct top *top, const char *arg, struct argp_state *state)
-{
-    top->watch = true;
-    if (!arg)
-        return;
-    if (ctl_parse_duration(arg, &top->interval_ns) < 0 || top->interval_ns < 50 * NS_PER_MS)
-        argp_error(state, "--watch: \"%s\" is not a duration of at least 50ms; say 2 or 500ms",
-                   arg);
-}
-
-static void parse_count(struct top *top, const char *arg, struct argp_state *state)
-{
-    if (parse_u64(arg, &top->count) < 0 || !top->count)
-        argp_error(state, "--count: \"%s\" is not a number from 1 on", arg);
-}
-
-static void check_words(const struct top *top, struct argp_state *state)
-{
-    if (top->region && !top->file_count)
-        argp_error(state, "--region: no file given");
-    if (!top->region && top->file_count)
-        argp_error(state, "\"%s\" is too much; to show a region file say --region", top->files[0]);
-    if (top->count && !top->watch)
-        argp_error(state, "--count goes with --watch");
-}
-
-static error_t parse_option(int key, char *arg, struct argp_state *state)
-{
-    struct top *top = state->input;
-
-    switch (key) {
-    case OPT_WATCH:
-        parse_interval(top, arg, state);
-        return 0;
-    case OPT_COUNT:
-        parse_count(top, arg, state);
-        return 0;
-    case OPT_JSON:
-        top->json = true;
-        return 0;
-    case OPT_REGION:
-        top->region = true;
-        return 0;
-    case ARGP_KEY_ARGS:
-        top->files = &state->argv[state->next];
-        top->file_count = (size_t)(state->argc - state->next);
-        return 0;
-    case ARGP_KEY_END:
-        check_words(top, state);
-        return 0;
-    default:
-        return ARGP_ERR_UNKNOWN;
-    }
-}
-
-static const struct argp argp = {
-    .options = options,
-    .parser = parse_option,
-    .args_doc = "\n--region FILE...",
+static const struct option_table table = {
+    .rows = rows,
+    .count = ARRAY_SIZE(rows),
+    .arguments_doc = "\n--region FILE...",
     .doc =
         "Show the GPUs of this machine, and who holds and uses what.\v"
         "USED is what the driver says of a GPU, and what its own region says of a holder; GRANTED "
         "and CORES are what hamictl run has given away. A process without an ID uses the GPU "
         "without a lease.",
+    .take_arguments = take_files,
+    .check = check_together,
 };
 
 static int print_machine(struct top *top, struct strbuf *text, struct error *err)
@@ -219,9 +208,7 @@ int top_main(int argc, char **argv)
     struct error err = ERROR_INIT;
     int r;
 
-    if (argp_parse(&argp, argc, argv, 0, NULL, &top) != 0)
-        return CTL_EXIT_USAGE;
-
+    options_read(&table, argc, argv, &top);
     r = open_sources(&top, &err);
     if (r == 0)
         r = top.watch ? watch(&top, &err) : show_once(&top, &err);

@@ -101,7 +101,7 @@ static void print_devices(struct strbuf *text, const struct snapshot *snapshot)
             table_add_cell(&table, "?");
         add_limit(&table, device->used.memory_bytes);
         add_cores(&table, device->used.cores);
-        table_add_cell(&table, "%u/%u", device->used.slots, device->slots);
+        table_add_cell(&table, "%u/%u", device->used.tasks, device->max_tasks);
     }
     table_finish(&table, text);
 }
@@ -174,8 +174,8 @@ static void print_device_json(struct strbuf *text, const struct snapshot *snapsh
                     status->utilization_percent);
     add_json_number(text, "granted_memory_bytes", true, device->used.memory_bytes);
     add_json_number(text, "granted_cores_percent", true, device->used.cores);
-    add_json_number(text, "tasks", true, device->used.slots);
-    add_json_number(text, "max_tasks", true, device->slots);
+    add_json_number(text, "tasks", true, device->used.tasks);
+    add_json_number(text, "max_tasks", true, device->max_tasks);
     strbuf_add(text, "}");
 }
 

@@ -34,7 +34,7 @@ struct grpc_request {
     void *data;
 };
 
-static void release(struct grpc_request *request)
+static void request_release(struct grpc_request *request)
 {
     if (--request->open_handles)
         return;
@@ -46,12 +46,12 @@ static void release(struct grpc_request *request)
 
 static void on_timer_closed(uv_handle_t *handle)
 {
-    release(handle->data);
+    request_release(handle->data);
 }
 
 static void on_h2_closed(struct h2 *h2)
 {
-    release((struct grpc_request *)h2);
+    request_release((struct grpc_request *)h2);
 }
 
 static void close_handles(struct grpc_request *request)
@@ -69,7 +69,7 @@ void grpc_request_cancel(struct grpc_request *request)
     close_handles(request);
 }
 
-static void answer(struct grpc_request *request, int error, const char *why)
+static void request_answer(struct grpc_request *request, int error, const char *why)
 {
     struct grpc_answer got = {.error = error, .status = GRPC_UNAVAILABLE, .why = why};
 
@@ -86,17 +86,17 @@ static void answer(struct grpc_request *request, int error, const char *why)
     request->fn(request->data, &got);
 }
 
-/* The stream's end: what was it? */
-static void conclude(struct grpc_request *request)
+/* The stream's end: finds out how the call ended. */
+static void request_conclude(struct grpc_request *request)
 {
     if (request->failure)
-        answer(request, request->failure, strerror(-request->failure));
+        request_answer(request, request->failure, strerror(-request->failure));
     else if (!request->has_status)
-        answer(request, -ECONNRESET, "the connection ended without an answer");
+        request_answer(request, -ECONNRESET, "the connection ended without an answer");
     else if (request->status == GRPC_OK && !grpc_frame_is_done(&request->frame))
-        answer(request, -EPROTO, "the answer is cut short");
+        request_answer(request, -EPROTO, "the answer is cut short");
     else
-        answer(request, 0, "");
+        request_answer(request, 0, "");
 }
 
 static void on_ended(struct h2 *h2)
@@ -106,12 +106,12 @@ static void on_ended(struct h2 *h2)
     if (request->answered)
         close_handles(request);
     else
-        conclude(request);
+        request_conclude(request);
 }
 
-static int on_header(nghttp2_session *session, const nghttp2_frame *frame, const uint8_t *name,
-                     size_t name_len, const uint8_t *value, size_t value_len, uint8_t flags,
-                     void *data)
+static int client_on_header(nghttp2_session *session, const nghttp2_frame *frame,
+                            const uint8_t *name, size_t name_len, const uint8_t *value,
+                            size_t value_len, uint8_t flags, void *data)
 {
     struct grpc_request *request = data;
     unsigned status = 0;
@@ -131,8 +131,8 @@ static int on_header(nghttp2_session *session, const nghttp2_frame *frame, const
     return 0;
 }
 
-static int on_data(nghttp2_session *session, uint8_t flags, int32_t stream, const uint8_t *bytes,
-                   size_t len, void *data)
+static int client_on_data(nghttp2_session *session, uint8_t flags, int32_t stream,
+                          const uint8_t *bytes, size_t len, void *data)
 {
     struct grpc_request *request = data;
     int r;
@@ -147,8 +147,10 @@ static int on_data(nghttp2_session *session, uint8_t flags, int32_t stream, cons
     return 0;
 }
 
-/* Told by the reading's end, so that nothing of the session's is on the stack. */
-static int on_stream_close(nghttp2_session *session, int32_t stream, uint32_t code, void *data)
+/* Only ends the session: the callback is called from on_ended(), with no function of nghttp2 on the
+ * stack. */
+static int client_on_stream_close(nghttp2_session *session, int32_t stream, uint32_t code,
+                                  void *data)
 {
     struct grpc_request *request = data;
 
@@ -174,7 +176,7 @@ static ssize_t read_message(nghttp2_session *session, int32_t stream, uint8_t *b
     return (ssize_t)n;
 }
 
-static int session_new(struct grpc_request *request)
+static int client_session_new(struct grpc_request *request)
 {
     const nghttp2_settings_entry settings[] = {
         {NGHTTP2_SETTINGS_ENABLE_PUSH, 0},
@@ -185,9 +187,9 @@ static int session_new(struct grpc_request *request)
 
     if (nghttp2_session_callbacks_new(&callbacks) != 0)
         return -ENOMEM;
-    nghttp2_session_callbacks_set_on_header_callback(callbacks, on_header);
-    nghttp2_session_callbacks_set_on_data_chunk_recv_callback(callbacks, on_data);
-    nghttp2_session_callbacks_set_on_stream_close_callback(callbacks, on_stream_close);
+    nghttp2_session_callbacks_set_on_header_callback(callbacks, client_on_header);
+    nghttp2_session_callbacks_set_on_data_chunk_recv_callback(callbacks, client_on_data);
+    nghttp2_session_callbacks_set_on_stream_close_callback(callbacks, client_on_stream_close);
     r = nghttp2_session_client_new(&request->h2.session, callbacks, request);
     nghttp2_session_callbacks_del(callbacks);
     if (r == 0)
@@ -199,7 +201,7 @@ static int session_new(struct grpc_request *request)
     return r == 0 ? 0 : -ENOMEM;
 }
 
-static int submit(struct grpc_request *request)
+static int request_submit(struct grpc_request *request)
 {
     nghttp2_data_provider provider = {.source.ptr = request, .read_callback = read_message};
     const nghttp2_nv headers[] = {
@@ -225,18 +227,18 @@ static void on_connected(uv_connect_t *connect, int status)
     if (request->answered)
         return;
     if (r == 0)
-        r = session_new(request);
+        r = client_session_new(request);
     if (r == 0)
-        r = submit(request);
+        r = request_submit(request);
     if (r == 0)
         r = h2_start(&request->h2);
     if (r < 0)
-        answer(request, r, uv_strerror(r));
+        request_answer(request, r, uv_strerror(r));
 }
 
 static void on_timeout(uv_timer_t *timer)
 {
-    answer(timer->data, -ETIMEDOUT, "no answer in time");
+    request_answer(timer->data, -ETIMEDOUT, "no answer in time");
 }
 
 static int frame_message(struct grpc_request *request, const ProtobufCMessage *message)

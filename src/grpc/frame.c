@@ -14,7 +14,7 @@ static size_t message_length(const struct grpc_frame *frame)
     return (size_t)p[1] << 24 | (size_t)p[2] << 16 | (size_t)p[3] << 8 | p[4];
 }
 
-static int reserve(struct grpc_frame *frame, size_t size)
+static int frame_reserve(struct grpc_frame *frame, size_t size)
 {
     uint8_t *bytes;
 
@@ -33,7 +33,7 @@ static int add_prefix(struct grpc_frame *frame, const uint8_t **bytes, size_t *l
     size_t n = MIN(*len, GRPC_PREFIX - frame->len);
     int r;
 
-    r = reserve(frame, GRPC_PREFIX);
+    r = frame_reserve(frame, GRPC_PREFIX);
     if (r < 0)
         return r;
     memcpy(frame->bytes + frame->len, *bytes, n);
@@ -60,9 +60,9 @@ int grpc_frame_add(struct grpc_frame *frame, const uint8_t *bytes, size_t len)
     want = GRPC_PREFIX + message_length(frame);
     if (len > want - frame->len)
         return -EPROTO;
-    /* As it comes: a length alone takes no memory. */
+    /* Grows with the received bytes: a large length alone takes no memory. */
     if (frame->len + len > frame->size) {
-        r = reserve(frame, MIN(want, MAX((frame->len + len) * 2, (size_t)1024)));
+        r = frame_reserve(frame, MIN(want, MAX((frame->len + len) * 2, (size_t)1024)));
         if (r < 0)
             return r;
     }

@@ -27,7 +27,7 @@ static void a_message_comes_in_any_pieces(void **state)
     }
 }
 
-static void what_is_not_one_plain_message_is_refused(void **state)
+static void streams_that_are_not_one_plain_message_are_refused(void **state)
 {
     static const struct {
         uint8_t bytes[8];
@@ -69,7 +69,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_message_comes_in_any_pieces),
-        cmocka_unit_test(what_is_not_one_plain_message_is_refused),
+        cmocka_unit_test(streams_that_are_not_one_plain_message_are_refused),
         cmocka_unit_test(reasons_survive_the_header),
     };
 

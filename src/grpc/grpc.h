@@ -15,7 +15,7 @@
 #include "base/cleanup.h"
 #include "base/error.h"
 
-/* Of gRPC's status codes those that are used here; peers may send others. */
+/* The status codes that are used here; peers may send others. */
 enum grpc_status {
     GRPC_OK = 0,
     GRPC_CANCELLED = 1,
@@ -32,7 +32,7 @@ enum grpc_status {
 
 enum {
     GRPC_REQUEST_MAX = 1 << 20, /* bytes of a message that a server takes */
-    GRPC_ANSWER_MAX = 16 << 20, /* and that a client does */
+    GRPC_ANSWER_MAX = 16 << 20, /* and that a client takes */
 };
 
 /* Serving */
@@ -43,8 +43,8 @@ struct grpc_call; /* a call under way, from its request on */
 struct grpc_method {
     const char *path; /* "/v1beta1.DevicePlugin/Allocate" */
     /*
-     * The request is here; message is good for this call only. It is answered now or later: any
-     * number of grpc_call_send(), then grpc_call_end(), unless gone() comes first.
+     * A request came; message is good for this call only. Answer it now or later: any number of
+     * grpc_call_send(), then grpc_call_end(), unless gone() comes first.
      */
     void (*call)(void *data, struct grpc_call *call, const uint8_t *message, size_t len);
 };
@@ -52,34 +52,34 @@ struct grpc_method {
 struct grpc_service {
     const struct grpc_method *methods;
     size_t method_count;
-    /* Whoever asked is gone, or the server is; the call must not be used any more. */
+    /* The client is gone, or the server is freed; the call must not be used any more. */
     void (*gone)(void *data, struct grpc_call *call);
 };
 
 /*
- * Listens on a socket at path, which replaces one that is there, with mode 0600. The service is not
+ * Listens on a socket at path, with mode 0600; it replaces an existing one. The service is not
  * copied. -ENAMETOOLONG for a path beyond what a unix socket has, or bind()'s errno.
  */
 int grpc_server_new(uv_loop_t *loop, const char *path, const struct grpc_service *service,
                     void *data, struct grpc_server **ret_server, struct error *err);
 
 /*
- * Ends all calls, of which gone() tells those whose owners have them still; removes the socket. The
+ * Ends all calls, with gone() for those that still have an owner, and removes the socket. The
  * memory goes with the loop's turns.
  */
 void grpc_server_free(struct grpc_server *server);
 DEFINE_CLEANUP(struct grpc_server *, grpc_server_free);
 
-/* Whether the socket at its path is still its own: it may be gone, or another's. */
+/* Whether the socket at its path is still the server's: it may have been removed or replaced. */
 bool grpc_server_is_reachable(const struct grpc_server *server);
 
-/* Sends a message; packed at once. -ENOMEM. */
+/* Sends a message, which is packed at once. -ENOMEM. */
 int grpc_call_send(struct grpc_call *call, const ProtobufCMessage *message);
 
 /* Ends the call; why may be NULL. The call is gone for its owner. */
 void grpc_call_end(struct grpc_call *call, enum grpc_status status, const char *why);
 
-/* The descriptor of the connection that the call came by, the server's; -EBADF. */
+/* The descriptor of the call's connection, which stays the server's; -EBADF. */
 int grpc_call_fd(const struct grpc_call *call);
 
 /* Calling */

@@ -29,7 +29,7 @@ void h2_close(struct h2 *h2)
     uv_close((uv_handle_t *)&h2->pipe, on_closed);
 }
 
-static void end(struct h2 *h2)
+static void h2_end(struct h2 *h2)
 {
     if (!h2->closing)
         h2->ended(h2);
@@ -43,18 +43,18 @@ static void on_written(uv_write_t *write, int status)
     if (h2->closing)
         return;
     if (status < 0) {
-        end(h2);
+        h2_end(h2);
         return;
     }
     h2_send(h2);
-    /* Nothing is left to say or to hear: GOAWAY came or went. */
+    /* Neither side has anything to send any more: GOAWAY was received or sent. */
     if (!h2->writing && !nghttp2_session_want_read(h2->session) &&
         !nghttp2_session_want_write(h2->session))
-        end(h2);
+        h2_end(h2);
 }
 
 /* Output is gathered into one buffer for one write; -EPIPE when the session is broken. */
-static ssize_t gather(struct h2 *h2)
+static ssize_t h2_gather(struct h2 *h2)
 {
     size_t len = 0;
 
@@ -79,12 +79,12 @@ void h2_send(struct h2 *h2)
 
     if (h2->reading || h2->writing || h2->closing || !h2->session)
         return;
-    len = gather(h2);
+    len = h2_gather(h2);
     if (len == 0)
         return;
     buf = uv_buf_init(h2->out, len > 0 ? (unsigned)len : 0);
     h2->write.data = h2;
-    /* What fails here fails at the next read as well, and ended() is called from there. */
+    /* A failure here repeats at the next read, which calls ended(). */
     if (len < 0 || uv_write(&h2->write, (uv_stream_t *)&h2->pipe, &buf, 1, on_written) < 0)
         (void)nghttp2_session_terminate_session(h2->session, NGHTTP2_INTERNAL_ERROR);
     else
@@ -107,7 +107,7 @@ static void on_read(uv_stream_t *stream, ssize_t len, const uv_buf_t *buf)
     if (len == 0)
         return;
     if (len < 0) {
-        end(h2);
+        h2_end(h2);
         return;
     }
     h2->reading = true;
@@ -116,13 +116,13 @@ static void on_read(uv_stream_t *stream, ssize_t len, const uv_buf_t *buf)
     if (h2->closing)
         return;
     if (taken < 0) {
-        end(h2);
+        h2_end(h2);
         return;
     }
     h2_send(h2);
     if (!h2->writing && !h2->closing && !nghttp2_session_want_read(h2->session) &&
         !nghttp2_session_want_write(h2->session))
-        end(h2);
+        h2_end(h2);
 }
 
 int h2_start(struct h2 *h2)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* An HTTP/2 session on a unix socket: bytes in and out, for the server's and the client's side. */
+/* An HTTP/2 session on a unix socket: bytes in and out, for both the server and the client. */
 
 #include <nghttp2/nghttp2.h>
 #include <stdbool.h>
@@ -32,14 +32,14 @@ struct h2 {
     void (*closed)(struct h2 *h2);
 };
 
-/* The session is made by the owner; ended and closed are set before. */
+/* The owner makes the session, and sets ended and closed, before. */
 int h2_init(struct h2 *h2, uv_loop_t *loop);
 int h2_start(struct h2 *h2);
 
-/* Sends what the session has to send; within nghttp2's callbacks that happens afterwards. */
+/* Sends the session's output; called within nghttp2's callbacks, it does so after them. */
 void h2_send(struct h2 *h2);
 
-/* Ends it; closed() follows. For one whose session was never made, too. */
+/* Ends the connection; closed() follows. May be called without a session. */
 void h2_close(struct h2 *h2);
 
 /* Both texts stay the caller's. */
@@ -60,7 +60,7 @@ enum {
 };
 
 struct grpc_frame {
-    uint8_t *bytes; /* prefix and message as they come */
+    uint8_t *bytes; /* prefix and message, as received */
     size_t len, size;
     size_t max; /* of the message */
 };
@@ -72,7 +72,7 @@ enum grpc_frame_outcome {
 
 /*
  * Adds bytes of a stream that carries one message. Returns an outcome, -EFBIG for a message beyond
- * max, -EPROTO for one that is compressed or followed by another, -ENOMEM.
+ * max, -EPROTO for a message that is compressed or followed by another, -ENOMEM.
  */
 int grpc_frame_add(struct grpc_frame *frame, const uint8_t *bytes, size_t len);
 bool grpc_frame_is_done(const struct grpc_frame *frame);

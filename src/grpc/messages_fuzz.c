@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* Any bytes are a message of each kind that peers send, or none; what is one packs again. */
+/* Any bytes are a message of each kind that peers send, or none; a message can be packed again. */
 
 #include <stdlib.h>
 

@@ -29,7 +29,7 @@ struct grpc_server {
     struct connection *connections;
     unsigned connection_count;
     char path[sizeof(((struct sockaddr_un *)0)->sun_path)];
-    dev_t dev; /* of our socket, so that another's is not removed */
+    dev_t dev; /* of our socket, so that another server's is not removed */
     ino_t ino;
     bool closing;
     bool pipe_closed;
@@ -52,7 +52,7 @@ struct grpc_call {
     bool is_post, is_grpc, has_path;
     struct grpc_frame request;
 
-    bool owned;   /* call() was called, and nothing since took it back */
+    bool owned;   /* call() was called, and the call did not end since */
     bool started; /* the response's headers were submitted */
     bool ended;
     enum grpc_status status;
@@ -128,8 +128,8 @@ static ssize_t read_queue(nghttp2_session *session, int32_t stream, uint8_t *buf
     return n ? (ssize_t)n : NGHTTP2_ERR_DEFERRED;
 }
 
-/* Brings what waits in the call's queue, and its end, on its way. */
-static void push(struct grpc_call *call)
+/* Has nghttp2 send the call's queue and its end. */
+static void call_push(struct grpc_call *call)
 {
     nghttp2_session *session = call->connection->h2.session;
     nghttp2_data_provider provider = {.source.ptr = call, .read_callback = read_queue};
@@ -168,7 +168,7 @@ int grpc_call_send(struct grpc_call *call, const ProtobufCMessage *message)
         p[1 + i] = (uint8_t)(len >> (24 - 8 * i));
     (void)protobuf_c_message_pack(message, p + GRPC_PREFIX);
     call->queue_len = want;
-    push(call);
+    call_push(call);
     return 0;
 }
 
@@ -178,7 +178,7 @@ void grpc_call_end(struct grpc_call *call, enum grpc_status status, const char *
     call->ended = true;
     call->status = status;
     COPY_TEXT(call->why, why ? why : "");
-    push(call);
+    call_push(call);
 }
 
 int grpc_call_fd(const struct grpc_call *call)
@@ -206,11 +206,11 @@ static const struct grpc_method *find_method(const struct grpc_server *server, c
     return NULL;
 }
 
-/* The library is told not to check headers: what kubelet's older versions put into :authority is
- * none. What we need of them is checked here. */
-static int on_header(nghttp2_session *session, const nghttp2_frame *frame, const uint8_t *name,
-                     size_t name_len, const uint8_t *value, size_t value_len, uint8_t flags,
-                     void *data)
+/* nghttp2's checks of headers are off, since older versions of kubelet send a bad :authority. The
+ * headers that we need are checked here. */
+static int server_on_header(nghttp2_session *session, const nghttp2_frame *frame,
+                            const uint8_t *name, size_t name_len, const uint8_t *value,
+                            size_t value_len, uint8_t flags, void *data)
 {
     static const char type[] = "application/grpc";
     struct grpc_call *call;
@@ -248,7 +248,7 @@ static int on_begin_headers(nghttp2_session *session, const nghttp2_frame *frame
     return nghttp2_session_set_stream_user_data(session, frame->hd.stream_id, call);
 }
 
-static void refuse(struct grpc_call *call, int r)
+static void call_refuse(struct grpc_call *call, int r)
 {
     if (r == -EFBIG)
         grpc_call_end(call, GRPC_RESOURCE_EXHAUSTED, "the request is too long");
@@ -258,8 +258,8 @@ static void refuse(struct grpc_call *call, int r)
         grpc_call_end(call, GRPC_INTERNAL, strerror(-r));
 }
 
-static int on_data(nghttp2_session *session, uint8_t flags, int32_t stream, const uint8_t *bytes,
-                   size_t len, void *data)
+static int server_on_data(nghttp2_session *session, uint8_t flags, int32_t stream,
+                          const uint8_t *bytes, size_t len, void *data)
 {
     struct connection *connection = data;
     struct grpc_call *call;
@@ -273,11 +273,11 @@ static int on_data(nghttp2_session *session, uint8_t flags, int32_t stream, cons
         return 0;
     r = grpc_frame_add(&call->request, bytes, len);
     if (r < 0)
-        refuse(call, r);
+        call_refuse(call, r);
     return 0;
 }
 
-static void dispatch(struct grpc_call *call)
+static void call_dispatch(struct grpc_call *call)
 {
     struct grpc_server *server = call->connection->server;
     const uint8_t *message;
@@ -313,12 +313,13 @@ static int on_frame(nghttp2_session *session, const nghttp2_frame *frame, void *
         return 0;
     call = nghttp2_session_get_stream_user_data(session, frame->hd.stream_id);
     if (call && !call->ended && !call->owned)
-        dispatch(call);
-    /* The call may have freed the server, and with it what the streams point to. */
+        call_dispatch(call);
+    /* The callback may have freed the server, and with it the streams' data. */
     return connection->h2.closing ? NGHTTP2_ERR_CALLBACK_FAILURE : 0;
 }
 
-static int on_stream_close(nghttp2_session *session, int32_t stream, uint32_t code, void *data)
+static int server_on_stream_close(nghttp2_session *session, int32_t stream, uint32_t code,
+                                  void *data)
 {
     struct connection *connection = data;
     struct grpc_call *call;
@@ -366,7 +367,7 @@ static void on_connection_ended(struct h2 *h2)
     connection_close((struct connection *)h2);
 }
 
-static int session_new(struct connection *connection)
+static int server_session_new(struct connection *connection)
 {
     const nghttp2_settings_entry settings[] = {
         {NGHTTP2_SETTINGS_MAX_CONCURRENT_STREAMS, STREAMS_MAX},
@@ -384,10 +385,10 @@ static int session_new(struct connection *connection)
     }
     nghttp2_option_set_no_http_messaging(option, 1);
     nghttp2_session_callbacks_set_on_begin_headers_callback(callbacks, on_begin_headers);
-    nghttp2_session_callbacks_set_on_header_callback(callbacks, on_header);
-    nghttp2_session_callbacks_set_on_data_chunk_recv_callback(callbacks, on_data);
+    nghttp2_session_callbacks_set_on_header_callback(callbacks, server_on_header);
+    nghttp2_session_callbacks_set_on_data_chunk_recv_callback(callbacks, server_on_data);
     nghttp2_session_callbacks_set_on_frame_recv_callback(callbacks, on_frame);
-    nghttp2_session_callbacks_set_on_stream_close_callback(callbacks, on_stream_close);
+    nghttp2_session_callbacks_set_on_stream_close_callback(callbacks, server_on_stream_close);
     r = nghttp2_session_server_new2(&connection->h2.session, callbacks, connection, option);
     nghttp2_option_del(option);
     nghttp2_session_callbacks_del(callbacks);
@@ -421,7 +422,7 @@ static void on_connection(uv_stream_t *stream, int status)
     server->connections = connection;
     server->connection_count++;
     if (uv_accept(stream, (uv_stream_t *)&connection->h2.pipe) < 0 ||
-        server->connection_count > CONNECTIONS_MAX || session_new(connection) < 0 ||
+        server->connection_count > CONNECTIONS_MAX || server_session_new(connection) < 0 ||
         h2_start(&connection->h2) < 0)
         connection_close(connection);
 }
@@ -429,8 +430,8 @@ static void on_connection(uv_stream_t *stream, int status)
 /* The server */
 
 /*
- * Not bound by libuv, which at closing would remove the name, whoever's socket has it by then. The
- * name is never without a socket while one server follows another: it is renamed into place.
+ * Not bound by libuv, which would remove the name on closing, even if it is another server's socket
+ * by then. The socket is renamed into place, so that there is one at every moment.
  */
 static int bind_socket(struct grpc_server *server)
 {

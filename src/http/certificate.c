@@ -14,7 +14,7 @@ enum {
     PEM_MAX = 64 << 10,
 };
 
-/* What tells that a file is another than before, through links, too. */
+/* Identifies a file's content; taken through links. */
 struct stamp {
     dev_t device;
     ino_t inode;
@@ -41,7 +41,7 @@ static void pair_free(struct certificate_pair *pair)
 }
 DEFINE_CLEANUP(struct certificate_pair *, pair_free);
 
-/* A key among them: to be wiped when it has been read. */
+/* It may hold a key, and is wiped after use. */
 struct pem {
     char text[PEM_MAX];
     gnutls_datum_t datum;
@@ -154,7 +154,7 @@ static int read_pair(const struct certificate *certificate, struct certificate_p
     return 0;
 }
 
-static void stamp(struct certificate *certificate)
+static void remember_stamps(struct certificate *certificate)
 {
     certificate->cert_stamp = stamp_of(certificate->cert_file);
     certificate->key_stamp = stamp_of(certificate->key_file);
@@ -174,7 +174,7 @@ int certificate_new(const char *cert_file, const char *key_file,
         certificate_free(certificate);
         return -ENOMEM;
     }
-    stamp(certificate);
+    remember_stamps(certificate);
     r = read_pair(certificate, &certificate->current, err);
     if (r < 0) {
         certificate_free(certificate);
@@ -203,7 +203,7 @@ void certificate_refresh(struct certificate *certificate)
 
     if (same_stamp(&cert, &certificate->cert_stamp) && same_stamp(&key, &certificate->key_stamp))
         return;
-    stamp(certificate);
+    remember_stamps(certificate);
     if (read_pair(certificate, &pair, &err) < 0) {
         log_warn("the certificate in force stays, the new one can't be used: %s", err.text);
         return;

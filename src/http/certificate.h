@@ -2,8 +2,8 @@
 #pragma once
 
 /*
- * A server's certificate and key, read again as their files change. A pair that can't be used
- * leaves the old one in place, and is said once.
+ * A server's certificate and key, read again when their files change. If the new pair can't be
+ * used, the old one stays in force, and that is logged once.
  */
 
 #include <gnutls/abstract.h>
@@ -28,7 +28,7 @@ int certificate_new(const char *cert_file, const char *key_file,
                     struct certificate **ret_certificate, struct error *err);
 void certificate_free(struct certificate *certificate);
 
-/* Looks at the files; reads them when they changed. Blocks on them. */
+/* Reads the files if they changed. Blocks on them. */
 void certificate_refresh(struct certificate *certificate);
 
 /* The pair in force; good until the second refresh that changes it. */

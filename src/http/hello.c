@@ -13,13 +13,13 @@ enum {
     EXTENSION_ALPN = 16,
 };
 
-/* Bytes to be read; once some are missing, none are left. */
+/* Bytes to be read; a read beyond the end empties it. */
 struct span {
     const unsigned char *bytes;
     size_t len;
 };
 
-static struct span take(struct span *from, size_t len)
+static struct span hello_take(struct span *from, size_t len)
 {
     struct span taken = {from->bytes, len};
 
@@ -35,7 +35,7 @@ static struct span take(struct span *from, size_t len)
 /* A number of so many bytes, big end first. */
 static size_t take_number(struct span *from, size_t size)
 {
-    struct span taken = take(from, size);
+    struct span taken = hello_take(from, size);
     size_t number = 0;
 
     for (size_t i = 0; i < taken.len; i++)
@@ -43,10 +43,10 @@ static size_t take_number(struct span *from, size_t size)
     return number;
 }
 
-/* What a number of so many bytes says the length of. */
+/* A vector: its length, a number of so many bytes, then its bytes. */
 static struct span take_vector(struct span *from, size_t size)
 {
-    return take(from, take_number(from, size));
+    return hello_take(from, take_number(from, size));
 }
 
 static bool names_h2(struct span extension)
@@ -74,7 +74,7 @@ bool hello_offers_h2(const unsigned char *bytes, size_t len, size_t *ret_want)
     }
     if (take_number(&record, 1) != RECORD_HANDSHAKE)
         return false;
-    (void)take(&record, 2);
+    (void)hello_take(&record, 2);
     record_len = take_number(&record, 2);
     if (record_len > HELLO_MAX - RECORD_HEADER)
         return false;
@@ -85,10 +85,10 @@ bool hello_offers_h2(const unsigned char *bytes, size_t len, size_t *ret_want)
     if (take_number(&record, 1) != HANDSHAKE_CLIENT_HELLO)
         return false;
     hello = take_vector(&record, 3);
-    (void)take(&hello, 2 + 32);   /* version, random */
-    (void)take_vector(&hello, 1); /* session */
-    (void)take_vector(&hello, 2); /* cipher suites */
-    (void)take_vector(&hello, 1); /* compression */
+    (void)hello_take(&hello, 2 + 32); /* version, random */
+    (void)take_vector(&hello, 1);     /* session */
+    (void)take_vector(&hello, 2);     /* cipher suites */
+    (void)take_vector(&hello, 1);     /* compression */
     extensions = take_vector(&hello, 2);
     while (extensions.len) {
         size_t type = take_number(&extensions, 2);

@@ -20,9 +20,9 @@ struct http1 {
     struct MHD_Daemon *daemon;
 
     /*
-     * libmicrohttpd does its work when its epoll descriptor says so, when a time is over, and when
-     * a suspended connection was resumed, which no descriptor tells in time. After each turn it is
-     * asked anew when it wants the next.
+     * libmicrohttpd must run when its epoll descriptor is readable, when a time is over, and when a
+     * suspended connection was resumed, which the descriptor does not show in time. After each turn
+     * we ask it when it wants the next one.
      */
     uv_poll_t poll;
     uv_timer_t timer;
@@ -37,26 +37,26 @@ struct http1_request {
     bool complete;
 };
 
-static void take_turn(struct http1 *http1);
+static void http1_take_turn(struct http1 *http1);
 
 static void on_poll(uv_poll_t *handle, int status, int events)
 {
     (void)status;
     (void)events;
-    take_turn(handle->data);
+    http1_take_turn(handle->data);
 }
 
 static void on_timer(uv_timer_t *handle)
 {
-    take_turn(handle->data);
+    http1_take_turn(handle->data);
 }
 
 static void on_idle(uv_idle_t *handle)
 {
-    take_turn(handle->data);
+    http1_take_turn(handle->data);
 }
 
-static void take_turn(struct http1 *http1)
+static void http1_take_turn(struct http1 *http1)
 {
     MHD_UNSIGNED_LONG_LONG wait_ms;
 
@@ -99,7 +99,7 @@ static void on_connection(void *data, struct MHD_Connection *connection, void **
     *slot = NULL;
 }
 
-/* NULL where there was no memory for one. */
+/* NULL: there was no memory for it. */
 static struct peer *peer_of(struct MHD_Connection *connection)
 {
     const union MHD_ConnectionInfo *info =
@@ -110,7 +110,7 @@ static struct peer *peer_of(struct MHD_Connection *connection)
 
 /* Requests */
 
-static ssize_t read_source(void *data, uint64_t position, char *to, size_t size)
+static ssize_t http1_read_source(void *data, uint64_t position, char *to, size_t size)
 {
     const struct http_source *source = data;
     ssize_t n = source->read(source->data, to, size);
@@ -121,13 +121,14 @@ static ssize_t read_source(void *data, uint64_t position, char *to, size_t size)
     return n ? n : MHD_CONTENT_READER_END_OF_STREAM;
 }
 
-/* What is sent lasts as long as the request, which outlives the sending; a body is handed over. */
+/* A page and a source live as long as the request, which outlives the sending; a body is given to
+ * the response. */
 static struct MHD_Response *body_of(struct http_request *request)
 {
     struct MHD_Response *response;
 
     if (request->answer.source.read)
-        return MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, SOURCE_BLOCK, read_source,
+        return MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, SOURCE_BLOCK, http1_read_source,
                                                  &request->answer.source, NULL);
     response = MHD_create_response_from_buffer(request->answer.len, request->answer.body,
                                                request->answer.page ? MHD_RESPMEM_PERSISTENT
@@ -163,8 +164,8 @@ static enum MHD_Result send_answer(struct http1_request *request)
     return queued;
 }
 
-/* Within its handler the connection is libmicrohttpd's already; later it has to be woken. */
-static void on_answered_late(struct http_request *base)
+/* The connection is suspended since its handler returned, and must be woken. */
+static void http1_on_answered_late(struct http_request *base)
 {
     struct http1_request *request = (struct http1_request *)base;
 
@@ -172,8 +173,8 @@ static void on_answered_late(struct http_request *base)
     (void)uv_idle_start(&request->http1->idle, on_idle);
 }
 
-static struct http1_request *begin(struct http1 *http1, struct MHD_Connection *connection,
-                                   const char *method, const char *path)
+static struct http1_request *http1_begin(struct http1 *http1, struct MHD_Connection *connection,
+                                         const char *method, const char *path)
 {
     struct peer *peer = peer_of(connection);
     struct http1_request *request = peer ? calloc(1, sizeof(*request)) : NULL;
@@ -182,7 +183,7 @@ static struct http1_request *begin(struct http1 *http1, struct MHD_Connection *c
         return NULL;
     request->http1 = http1;
     request->connection = connection;
-    request->request.answered_late = on_answered_late;
+    request->request.answered_late = http1_on_answered_late;
     request_init(&request->request, http1->server, peer);
     request_begin(&request->request, method, path);
     return request;
@@ -198,7 +199,7 @@ static enum MHD_Result on_request(void *data, struct MHD_Connection *connection,
 
     (void)version;
     if (!request) {
-        *state = begin(data, connection, method, path);
+        *state = http1_begin(data, connection, method, path);
         return *state ? MHD_YES : MHD_NO;
     }
     if (*len) {
@@ -254,7 +255,7 @@ static int start_daemon(struct http1 *http1, struct error *err)
     return http1->daemon ? 0 : error_set(err, -EIO, "the HTTP server can't be started");
 }
 
-static int join_loop(struct http1 *http1, struct error *err)
+static int http1_join_loop(struct http1 *http1, struct error *err)
 {
     const union MHD_DaemonInfo *info = MHD_get_daemon_info(http1->daemon, MHD_DAEMON_INFO_EPOLL_FD);
     uv_loop_t *loop = http1->server->loop;
@@ -269,7 +270,7 @@ static int join_loop(struct http1 *http1, struct error *err)
     http1->poll.data = http1->timer.data = http1->idle.data = http1;
     http1->closing = 3;
     (void)uv_poll_start(&http1->poll, UV_READABLE, on_poll);
-    take_turn(http1);
+    http1_take_turn(http1);
     return 0;
 }
 
@@ -283,7 +284,7 @@ int http1_new(struct http_server *server, struct error *err)
     http1->server = server;
     r = start_daemon(http1, err);
     if (r == 0)
-        r = join_loop(http1, err);
+        r = http1_join_loop(http1, err);
     if (r < 0) {
         if (http1->daemon)
             MHD_stop_daemon(http1->daemon);
@@ -296,12 +297,12 @@ int http1_new(struct http_server *server, struct error *err)
 
 void http1_take(struct http1 *http1, int fd, const struct sockaddr *address, socklen_t len)
 {
-    /* Where it fails the descriptor is closed. */
+    /* On failure libmicrohttpd closes the descriptor. */
     (void)MHD_add_connection(http1->daemon, fd, address, len);
-    take_turn(http1);
+    http1_take_turn(http1);
 }
 
-static void on_closed(uv_handle_t *handle)
+static void http1_on_closed(uv_handle_t *handle)
 {
     struct http1 *http1 = handle->data;
 
@@ -314,11 +315,11 @@ void http1_free(struct http1 *http1)
     if (!http1)
         return;
     (void)uv_poll_stop(&http1->poll);
-    /* What was answered last was not yet put on its way. */
+    /* The last answers are queued, not yet sent. */
     for (unsigned turn = 0; turn < LAST_TURNS; turn++)
         (void)MHD_run(http1->daemon);
     MHD_stop_daemon(http1->daemon);
-    uv_close((uv_handle_t *)&http1->poll, on_closed);
-    uv_close((uv_handle_t *)&http1->timer, on_closed);
-    uv_close((uv_handle_t *)&http1->idle, on_closed);
+    uv_close((uv_handle_t *)&http1->poll, http1_on_closed);
+    uv_close((uv_handle_t *)&http1->timer, http1_on_closed);
+    uv_close((uv_handle_t *)&http1->idle, http1_on_closed);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* HTTP/2 by nghttp2: a session, whatever carries its bytes. */
+/* HTTP/2 by nghttp2: a session, independent of the transport. */
 
 #include <errno.h>
 #include <nghttp2/nghttp2.h>
@@ -13,8 +13,8 @@
 #include "http/internal.h"
 
 enum {
-    STREAMS_MAX = 256, /* requests of this machine's at once on a connection: binds in bursts */
-    STREAMS_ELSEWHERE = 64, /* of others', who may open hundreds of connections */
+    STREAMS_MAX = 256, /* requests at once on a connection of this machine: binds come in bursts */
+    STREAMS_ELSEWHERE = 64, /* of another machine, which may open hundreds of connections */
     WINDOW = 1 << 20,       /* bytes of bodies that a client may send ahead */
     HEADERS_MAX = 16 << 10,
     METHOD_MAX = 16,
@@ -37,7 +37,7 @@ struct http2 {
     struct http_server *server;
     struct http2_owner owner;
     struct http2_request *requests;
-    bool broken; /* there was no memory for something that must be said */
+    bool broken; /* there was no memory for something that must be sent */
 };
 
 /* Answers */
@@ -59,8 +59,8 @@ static ssize_t read_body(nghttp2_session *nghttp2, int32_t stream, uint8_t *to, 
     return (ssize_t)len;
 }
 
-static ssize_t read_source(nghttp2_session *nghttp2, int32_t stream, uint8_t *to, size_t size,
-                           uint32_t *flags, nghttp2_data_source *source, void *data)
+static ssize_t http2_read_source(nghttp2_session *nghttp2, int32_t stream, uint8_t *to, size_t size,
+                                 uint32_t *flags, nghttp2_data_source *source, void *data)
 {
     struct http2_request *request = source->ptr;
     const struct http_source *from = &request->request.answer.source;
@@ -76,7 +76,7 @@ static ssize_t read_source(nghttp2_session *nghttp2, int32_t stream, uint8_t *to
     return n;
 }
 
-static nghttp2_nv header(const char *name, const char *value)
+static nghttp2_nv http2_header(const char *name, const char *value)
 {
     return (nghttp2_nv){
         .name = (uint8_t *)name,
@@ -86,12 +86,12 @@ static nghttp2_nv header(const char *name, const char *value)
     };
 }
 
-static void submit(struct http2_request *request)
+static void http2_submit(struct http2_request *request)
 {
     bool made_later = request->request.answer.source.read;
     nghttp2_data_provider provider = {
         .source.ptr = request,
-        .read_callback = made_later ? read_source : read_body,
+        .read_callback = made_later ? http2_read_source : read_body,
     };
     bool head = strcmp(request->method, "HEAD") == 0;
     char status[16], length[24];
@@ -100,13 +100,13 @@ static void submit(struct http2_request *request)
 
     (void)snprintf(status, sizeof(status), "%u", request->request.answer.status);
     (void)snprintf(length, sizeof(length), "%zu", request->request.answer.len);
-    headers[count++] = header(":status", status);
-    headers[count++] = header("content-type", request->request.answer.content_type);
+    headers[count++] = http2_header(":status", status);
+    headers[count++] = http2_header("content-type", request->request.answer.content_type);
     if (!made_later)
-        headers[count++] = header("content-length", length);
-    headers[count++] = header("x-content-type-options", "nosniff");
+        headers[count++] = http2_header("content-length", length);
+    headers[count++] = http2_header("x-content-type-options", "nosniff");
     if (request->request.answer.status == 503)
-        headers[count++] = header("retry-after", "1");
+        headers[count++] = http2_header("retry-after", "1");
     if (nghttp2_submit_response(request->session->nghttp2, request->stream, headers, count,
                                 head ? NULL : &provider) != 0)
         request->session->broken = true;
@@ -118,7 +118,7 @@ static void request_free(struct http2_request *request)
     free(request);
 }
 
-static void on_answered_late(struct http_request *base)
+static void http2_on_answered_late(struct http_request *base)
 {
     struct http2_request *request = (struct http2_request *)base;
 
@@ -127,11 +127,11 @@ static void on_answered_late(struct http_request *base)
         return;
     }
     peer_used(request->request.server, request->request.peer);
-    submit(request);
+    http2_submit(request);
     request->session->owner.wants_to_send(request->session->owner.peer);
 }
 
-/* The stream has gone. A handler that has its request keeps it until it answers. */
+/* The stream is closed. If a handler holds the request, it stays until the answer. */
 static void let_go(struct http2_request *request)
 {
     bool kept = request->request.awaited;
@@ -161,12 +161,12 @@ static int on_begin_headers(nghttp2_session *nghttp2, const nghttp2_frame *frame
     request->session = session;
     request->stream = frame->hd.stream_id;
     request_init(&request->request, session->server, session->owner.peer);
-    request->request.answered_late = on_answered_late;
+    request->request.answered_late = http2_on_answered_late;
     DL_APPEND(session->requests, request);
     return nghttp2_session_set_stream_user_data(nghttp2, frame->hd.stream_id, request);
 }
 
-/* One that is too long stays as it is: it names nothing of ours. */
+/* A text that is too long is left out: no route or method of ours is that long. */
 static void keep_text(char *to, size_t size, const uint8_t *value, size_t len)
 {
     if (len >= size)
@@ -223,7 +223,7 @@ static int on_frame(nghttp2_session *nghttp2, const nghttp2_frame *frame, void *
     request->complete = true;
     request_handle(&request->request);
     if (request->request.answered)
-        submit(request);
+        http2_submit(request);
     return 0;
 }
 

@@ -2,7 +2,7 @@
 #pragma once
 
 /*
- * Within the HTTP server: what its engines share. An engine speaks one version of HTTP on the
+ * Shared by the server's engines; inside http only. An engine speaks one version of HTTP on the
  * connections that it is given; requests, their bodies and answers are the same for both.
  */
 
@@ -14,7 +14,7 @@
 
 enum {
     CONNECTIONS_MAX = 512,
-    CONNECTIONS_KEPT = CONNECTIONS_MAX - 16, /* beyond, the idlest gives way to who comes */
+    CONNECTIONS_KEPT = CONNECTIONS_MAX - 16, /* beyond, the idlest gives way to a new one */
     IDLE_SECONDS = 120,
     ROUTES_MAX = 16,
 };
@@ -24,13 +24,13 @@ enum {
 
 /* A client's connection, the first member of an engine's own. */
 struct peer {
-    struct peer *prev, *next; /* in the order of their last request's beginning */
+    struct peer *prev, *next; /* in the order of their last requests */
     int fd;
     bool loopback;
     bool used;        /* a request was begun on it */
-    int64_t used_ns;  /* when the last was begun; when it came */
-    unsigned awaited; /* requests whose handlers answer later; it is not ended meanwhile */
-    bool ended;       /* by us, to make room */
+    int64_t used_ns;  /* when its last request began; before the first, when it was accepted */
+    unsigned awaited; /* requests that handlers hold; the connection is not ended meanwhile */
+    bool ended;       /* we have shut it down */
 };
 
 struct http1;
@@ -49,11 +49,11 @@ struct http_server {
     uv_timer_t tick;  /* each second */
     unsigned closing; /* handles that are not closed yet */
     struct peer *peers;
-    unsigned peer_count, kept_count;            /* all; those not ended */
+    unsigned peer_count, kept_count;            /* all; all that are not ended */
     struct http_request *requests;              /* in the order of their beginning */
-    struct http_request *half_sent[ROUTES_MAX]; /* of each route, whose bodies are not whole yet:
-                                                   the one that began to come first is the first */
-    size_t held[ROUTES_MAX];                    /* of each route: bytes of its bodies and answers */
+    struct http_request *half_sent[ROUTES_MAX]; /* for each route, requests with incomplete bodies,
+                                                   the oldest first */
+    size_t held[ROUTES_MAX]; /* for each route, bytes of its bodies and answers */
     struct http1 *http1;
     struct tls_connection *tls;
 };
@@ -62,13 +62,13 @@ struct http_server {
 void peer_add(struct http_server *server, struct peer *peer, int fd, bool loopback);
 void peer_used(struct http_server *server, struct peer *peer); /* a request begins */
 void peer_remove(struct http_server *server, struct peer *peer);
-/* Each second: ends connections of those that are too slow, or do nothing. */
+/* Each second: ends connections that are too slow or unused. */
 void peers_tick(struct http_server *server);
 
 /* server.c */
 void server_go_on_accepting(struct http_server *server);
 bool address_is_loopback(const struct sockaddr *address);
-/* GnuTLS' question for the certificate; there is one TLS server a process. */
+/* GnuTLS' callback for the certificate; there is one TLS server a process. */
 gnutls_certificate_retrieve_function2 give_certificate;
 
 /* listen.c: the descriptor, or negative as http_server_new(). */
@@ -81,24 +81,24 @@ struct http_request {
     struct http_request *prev_half, *next_half; /* of its route's, while half_sent */
     struct http_server *server;
     struct peer *peer;              /* NULL: the client has gone */
-    const struct http_route *route; /* NULL: none of that name; then it holds nothing */
+    const struct http_route *route; /* NULL: no such route; then the request holds no body */
     int64_t since_ns;               /* when it began; when it was answered */
     char *body;
     size_t len, size;
-    unsigned refused; /* a status, when it is to be answered without its handler */
-    bool half_sent;   /* it holds a body that is not whole yet */
+    unsigned refused; /* 0, or the status with which it is answered instead of by its handler */
+    bool half_sent;   /* its body is incomplete */
     bool in_handler;
-    bool awaited; /* it returned without an answer */
+    bool awaited; /* its handler returned without an answer */
     bool answered;
     struct {
         unsigned status;
         const char *content_type;
-        char *body; /* its own, or the page's */
+        char *body; /* the request's own, or the page's */
         size_t len;
-        struct http_page *page;    /* NULL: the body is its own */
-        struct http_source source; /* in place of a body, where it has read() */
+        struct http_page *page;    /* NULL: the body is the request's own */
+        struct http_source source; /* in place of a body, if read is set */
     } answer;
-    /* The handler answered after it had returned. */
+    /* The engine's: the handler answered after it had returned. */
     void (*answered_late)(struct http_request *request);
 };
 
@@ -109,14 +109,15 @@ struct http_page {
     size_t len;
 };
 
-/* To be called before any of these below. */
+/* To be called before the functions below. */
 void request_init(struct http_request *request, struct http_server *server, struct peer *peer);
-/* Its headers are there. The path is without its query. */
+/* The headers are complete. The path is without its query. */
 void request_begin(struct http_request *request, const char *method, const char *path);
 void request_add(struct http_request *request, const void *bytes, size_t len);
-/* It is complete: answered when this returns, or handed to who calls answered_late(). */
+/* The request is complete: on return it is answered, or the handler holds it and answered_late()
+ * will be called. */
 void request_handle(struct http_request *request);
-/* Gives back what it holds, not itself; after request_init() alone, too. */
+/* Frees the request's parts, not the struct; may follow request_init() directly. */
 void request_deinit(struct http_request *request);
 
 /* http1.c, over libmicrohttpd. */
@@ -137,22 +138,22 @@ struct http2_owner {
 int http2_new(struct http_server *server, const struct http2_owner *owner,
               struct http2 **ret_session);
 void http2_free(struct http2 *session);
-/* Bytes that came; negative when the session can't go on. Handlers are called. */
+/* Takes received bytes and calls handlers; negative when the session can't go on. */
 int http2_receive(struct http2 *session, const void *bytes, size_t len);
-/* Fills a buffer of at least HTTP2_OUT_MIN bytes with what is to be sent; how much. */
+/* Fills a buffer of at least HTTP2_OUT_MIN bytes with output; returns its length. */
 size_t http2_gather(struct http2 *session, void *to, size_t size);
-/* Nothing is left to say or to hear. */
+/* Neither side has anything to send any more. */
 bool http2_is_over(struct http2 *session);
-/* Tells the client that it ends. */
+/* Tells the client that the session ends. */
 void http2_end(struct http2 *session);
 
 enum {
     HTTP2_OUT_MIN = 17 << 10, /* a frame */
 };
 
-/* tls.c: connections; HTTP/2 on those that offer it, the others are http1.c's. */
+/* tls.c: connections. Clients that offer HTTP/2 get it, the others go to http1.c. */
 int tls_take(struct http_server *server, int fd, const struct sockaddr *address, socklen_t len);
-/* Ends those that were idle too long. */
+/* Ends connections that were idle too long. */
 void tls_tick(struct http_server *server);
 /* Sends what it can, and drops the rest. The memory goes once its handles are closed. */
 void tls_free(struct http_server *server);
@@ -160,11 +161,11 @@ void tls_free(struct http_server *server);
 /* hello.c */
 
 enum {
-    HELLO_MAX = 4096, /* bytes of a ClientHello that is read; a longer one is none that offers */
+    HELLO_MAX = 4096, /* bytes of a ClientHello; a longer one counts as not offering HTTP/2 */
 };
 
 /*
- * Whether the first bytes of a TLS connection, not yet taken from it, offer HTTP/2. More bytes are
- * wanted where *ret_want is not 0: so many in all.
+ * Whether the first bytes of a TLS connection, which were only peeked at, offer HTTP/2. *ret_want
+ * is not 0 where more bytes are needed: so many in all.
  */
 bool hello_offers_h2(const unsigned char *bytes, size_t len, size_t *ret_want);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* Bytes that several answers share, and the few of them that are kept while slow clients read. */
+/* Pages: bytes that several answers share. */
 
 #include <assert.h>
 #include <stdlib.h>
@@ -46,7 +46,7 @@ static void drop_unread(struct http_page **page)
     *page = NULL;
 }
 
-void http_pages_tidy(struct http_pages *pages)
+void http_pages_drop_unread(struct http_pages *pages)
 {
     drop_unread(&pages->current);
     drop_unread(&pages->before);
@@ -54,13 +54,13 @@ void http_pages_tidy(struct http_pages *pages)
 
 struct http_page *http_pages_get(struct http_pages *pages)
 {
-    http_pages_tidy(pages);
+    http_pages_drop_unread(pages);
     return pages->current && pages->before ? pages->current : NULL;
 }
 
 void http_pages_put(struct http_pages *pages, struct http_page *page)
 {
-    http_pages_tidy(pages);
+    http_pages_drop_unread(pages);
     if (pages->current) {
         assert(!pages->before);
         pages->before = pages->current;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * Clients' connections and the requests on them: which gives way to a newcomer, and how long a slow
- * one is waited for. What a client does byte by byte does not prolong any of these times.
+ * Clients' connections: which one gives way to a new one, and how long a slow one may take. Sending
+ * byte by byte does not prolong any of these times.
  */
 
 #include <sys/socket.h>
@@ -14,13 +14,12 @@
 
 enum {
     FIRST_SECONDS = 30,                 /* for the handshake and the first request's headers */
-    UNUSED_SECONDS = IDLE_SECONDS + 30, /* since the last request began; the engines end earlier
-                                           those that are silent */
-    BODY_SECONDS = 10,                  /* as long as an API server waits for a webhook */
+    UNUSED_SECONDS = IDLE_SECONDS + 30, /* since the last request began; silent ones end earlier */
+    BODY_SECONDS = 10,                  /* an API server waits for a webhook as long */
     SEND_SECONDS = 30,
 };
 
-/* Its end is seen by its engine as if the client had closed it. */
+/* To its engine the connection looks as if the client had closed it. */
 static void peer_end(struct http_server *server, struct peer *peer)
 {
     if (peer->ended)
@@ -30,7 +29,7 @@ static void peer_end(struct http_server *server, struct peer *peer)
     (void)shutdown(peer->fd, SHUT_RDWR);
 }
 
-/* This machine's own connections give way last: kube-scheduler's are among them. */
+/* This machine's own connections give way last: they may be kube-scheduler's. */
 static void end_idlest(struct http_server *server)
 {
     struct peer *peer, *local = NULL;
@@ -83,7 +82,7 @@ static int64_t most_seconds(const struct http_request *request)
     return request->answered ? SEND_SECONDS : BODY_SECONDS;
 }
 
-/* What it did not take is not kept for it by the kernel, either. */
+/* The kernel drops the unsent bytes, too. */
 static void reset(struct http_server *server, struct peer *peer)
 {
     const struct linger none = {.l_onoff = 1};

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* Requests, whatever they came by: their route, their body, their answer. */
+/* Requests of either engine: their route, their body, their answer. */
 
 #include <string.h>
 #include <utlist.h>
@@ -87,13 +87,14 @@ static void drop_body(struct http_request *request)
     request->len = request->size = 0;
 }
 
-static void refuse(struct http_request *request, unsigned status)
+static void request_refuse(struct http_request *request, unsigned status)
 {
     request->refused = status;
     drop_body(request);
 }
 
-/* An honest client's body is there within milliseconds: it is the others' turn to give way. */
+/* An honest client's body is complete within milliseconds, so the oldest incomplete body gives
+ * way. */
 static bool refuse_oldest_but(const struct http_request *request)
 {
     struct http_request *oldest = *half_sent_of(request);
@@ -102,12 +103,12 @@ static bool refuse_oldest_but(const struct http_request *request)
         oldest = oldest->next_half;
     if (!oldest)
         return false;
-    refuse(oldest, 503);
+    request_refuse(oldest, 503);
     return true;
 }
 
 /* Makes room for len bytes and a NUL; false: no memory, or too much is held by the route. */
-static bool make_room(struct http_request *request, size_t len)
+static bool body_grow(struct http_request *request, size_t len)
 {
     size_t size = MAX(len + 1, MAX((size_t)BODY_FIRST, 2 * request->size));
     char *body;
@@ -134,11 +135,11 @@ void request_add(struct http_request *request, const void *bytes, size_t len)
     if (request->refused)
         return;
     if (request->len + len > request->route->max_body) {
-        refuse(request, 413);
+        request_refuse(request, 413);
         return;
     }
-    if (!make_room(request, request->len + len)) {
-        refuse(request, 503);
+    if (!body_grow(request, request->len + len)) {
+        request_refuse(request, 503);
         return;
     }
     memcpy(request->body + request->len, bytes, len);
@@ -196,10 +197,10 @@ void http_answer(struct http_request *request, unsigned status, const char *cont
     http_answer_take(request, copy ? status : 503, content_type, copy, copy ? len : 0);
 }
 
-static void answer(struct http_request *request, unsigned status, const char *content_type)
+static void request_answer(struct http_request *request, unsigned status, const char *content_type)
 {
     drop_body(request);
-    /* From here on it is the client that is waited for. */
+    /* From here on we wait for the client. */
     if (request->awaited && request->peer)
         request->peer->awaited--;
     request->awaited = false;
@@ -218,7 +219,7 @@ void http_answer_take(struct http_request *request, unsigned status, const char 
     request->answer.len = len;
     if (request->route)
         *held_by(request) += len;
-    answer(request, status, content_type);
+    request_answer(request, status, content_type);
 }
 
 void http_answer_page(struct http_request *request, const char *content_type,
@@ -227,14 +228,14 @@ void http_answer_page(struct http_request *request, const char *content_type,
     request->answer.page = http_page_ref(page);
     request->answer.body = page->bytes;
     request->answer.len = page->len;
-    answer(request, 200, content_type);
+    request_answer(request, 200, content_type);
 }
 
 void http_answer_source(struct http_request *request, const char *content_type,
                         const struct http_source *source)
 {
     request->answer.source = *source;
-    answer(request, 200, content_type);
+    request_answer(request, 200, content_type);
 }
 
 void request_deinit(struct http_request *request)

@@ -17,7 +17,7 @@ enum {
     ACCEPTS = 64, /* in a turn of the loop */
 };
 
-/* gnutls asks for the certificate without saying for whom: there is one TLS server a process. */
+/* GnuTLS' callback gets no pointer of ours: there is one TLS server a process. */
 static struct certificate *certificate_in_force;
 
 /* Connections */
@@ -62,7 +62,7 @@ static int accept_one(struct http_server *server)
     return 0;
 }
 
-/* Where room or descriptors are lacking, a newcomer waits for one that goes, or for a tick. */
+/* Without room or descriptors, new connections wait until another one ends, or for a tick. */
 static void on_acceptable(uv_poll_t *handle, int status, int events)
 {
     struct http_server *server = handle->data;
@@ -123,7 +123,7 @@ static int make_tls(struct http_server *server, const struct http_options *optio
     return 0;
 }
 
-static void forget(struct http_server *server)
+static void server_free(struct http_server *server)
 {
     if (certificate_in_force == server->certificate)
         certificate_in_force = NULL;
@@ -137,7 +137,7 @@ static void forget(struct http_server *server)
     free(server);
 }
 
-static int join_loop(struct http_server *server, struct error *err)
+static int server_join_loop(struct http_server *server, struct error *err)
 {
     int r = uv_poll_init(server->loop, &server->accept, server->listener);
 
@@ -151,7 +151,8 @@ static int join_loop(struct http_server *server, struct error *err)
     return 0;
 }
 
-static int start(struct http_server *server, const struct http_options *options, struct error *err)
+static int server_start(struct http_server *server, const struct http_options *options,
+                        struct error *err)
 {
     int r = 0;
 
@@ -163,7 +164,7 @@ static int start(struct http_server *server, const struct http_options *options,
     if (server->listener < 0)
         return server->listener;
     r = http1_new(server, err);
-    return r < 0 ? r : join_loop(server, err);
+    return r < 0 ? r : server_join_loop(server, err);
 }
 
 int http_server_new(uv_loop_t *loop, const struct http_options *options,
@@ -178,30 +179,30 @@ int http_server_new(uv_loop_t *loop, const struct http_options *options,
     server->listener = -1;
     server->routes = options->routes;
     server->data = options->data;
-    r = start(server, options, err);
+    r = server_start(server, options, err);
     if (r < 0) {
         http1_free(server->http1);
-        forget(server);
+        server_free(server);
         return r;
     }
     *ret_server = server;
     return 0;
 }
 
-static void on_closed(uv_handle_t *handle)
+static void server_on_closed(uv_handle_t *handle)
 {
     struct http_server *server = handle->data;
 
     if (--server->closing == 0)
-        forget(server);
+        server_free(server);
 }
 
 void http_server_free(struct http_server *server)
 {
     if (!server)
         return;
-    uv_close((uv_handle_t *)&server->accept, on_closed);
-    uv_close((uv_handle_t *)&server->tick, on_closed);
+    uv_close((uv_handle_t *)&server->accept, server_on_closed);
+    uv_close((uv_handle_t *)&server->tick, server_on_closed);
     tls_free(server);
     http1_free(server->http1);
 }

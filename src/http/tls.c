@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * TLS connections. What a client offers is read from its first bytes before they are taken, so that
- * one that does not offer HTTP/2 goes to the other engine whole. The others speak HTTP/2 over
- * GnuTLS here.
+ * TLS connections. The client's first bytes are only peeked at, to see whether it offers HTTP/2. If
+ * not, the connection goes untouched to http1.c; else it speaks HTTP/2 over GnuTLS here.
  */
 
 #include <errno.h>
@@ -35,34 +34,34 @@ struct tls_connection {
     struct tls_connection *prev, *next;
     struct http_server *server;
     uv_poll_t poll;
-    int events; /* that it is polled for */
+    int events; /* that are polled for */
     enum phase phase;
     struct sockaddr_storage address;
     socklen_t address_len;
-    int64_t used_ns; /* when it came; once it is open, when bytes came or an answer */
+    int64_t used_ns; /* when it was accepted; once it is open, when the last bytes or answer came */
     gnutls_session_t tls;
     struct http2 *http2;
-    size_t hello_len; /* bytes that are waited for */
-    bool working;     /* in a turn of its own, at whose end it sends */
+    size_t hello_len; /* bytes that we wait for */
+    bool working;     /* it is in its turn, at whose end it sends */
     size_t out_start, out_len;
     char *out; /* OUT_SIZE bytes, once it is open */
 };
 
-static void on_closed(uv_handle_t *handle)
+static void tls_on_closed(uv_handle_t *handle)
 {
     free(handle->data);
 }
 
-/* Takes it from its server; the descriptor stays. */
-static void leave(struct tls_connection *connection)
+/* Removes the connection from its server; the descriptor stays open. */
+static void session_leave(struct tls_connection *connection)
 {
     DL_DELETE(connection->server->tls, connection);
     (void)uv_poll_stop(&connection->poll);
-    uv_close((uv_handle_t *)&connection->poll, on_closed);
+    uv_close((uv_handle_t *)&connection->poll, tls_on_closed);
     peer_remove(connection->server, &connection->peer);
 }
 
-static void end(struct tls_connection *connection)
+static void session_end(struct tls_connection *connection)
 {
     http2_free(connection->http2);
     if (connection->phase == PHASE_OPEN)
@@ -70,7 +69,7 @@ static void end(struct tls_connection *connection)
     if (connection->tls)
         gnutls_deinit(connection->tls);
     free(connection->out);
-    leave(connection);
+    session_leave(connection);
     (void)close(connection->peer.fd);
 }
 
@@ -80,10 +79,10 @@ static void await_bytes(struct tls_connection *connection, int count)
     (void)setsockopt(connection->peer.fd, SOL_SOCKET, SO_RCVLOWAT, &count, sizeof(count));
 }
 
-static void hand_over(struct tls_connection *connection)
+static void give_to_http1(struct tls_connection *connection)
 {
     await_bytes(connection, 1);
-    leave(connection);
+    session_leave(connection);
     http1_take(connection->server->http1, connection->peer.fd,
                (struct sockaddr *)&connection->address, connection->address_len);
 }
@@ -93,7 +92,7 @@ static bool is_retry(ssize_t r)
     return r == GNUTLS_E_AGAIN || r == GNUTLS_E_INTERRUPTED;
 }
 
-/* Sends what there is to send, until the client does not take it: 1 then. Negative: it is over. */
+/* Sends all output; 1: the client does not take more now. Negative: the session is over. */
 static int send_all(struct tls_connection *connection)
 {
     for (;;) {
@@ -115,7 +114,7 @@ static int send_all(struct tls_connection *connection)
     }
 }
 
-static int receive(struct tls_connection *connection)
+static int session_receive(struct tls_connection *connection)
 {
     char bytes[READ_SIZE];
 
@@ -139,13 +138,13 @@ static void wait_for(struct tls_connection *connection, int events)
     connection->events = events;
 }
 
-/* While a client does not take what it is sent, nothing more is taken from it. */
+/* While a client does not take its output, we read nothing from it. */
 static void send_and_wait(struct tls_connection *connection)
 {
     int r = send_all(connection);
 
     if (r < 0)
-        end(connection);
+        session_end(connection);
     else
         wait_for(connection, r ? UV_WRITABLE : UV_READABLE);
 }
@@ -167,7 +166,7 @@ static int open_session(struct tls_connection *connection)
     };
     gnutls_datum_t protocol;
 
-    /* Its first bytes said that it offers the one that we name. */
+    /* The client's first bytes offered HTTP/2, so it must be selected. */
     if (gnutls_alpn_get_selected_protocol(connection->tls, &protocol) != 0)
         return -EPROTO;
     connection->phase = PHASE_OPEN;
@@ -215,7 +214,7 @@ static int begin_tls(struct tls_connection *connection)
     return 0;
 }
 
-/* Looks at the first bytes. 1: it is not ours any more. */
+/* Looks at the first bytes. 1: the connection went to http1.c. */
 static int look_at_hello(struct tls_connection *connection)
 {
     unsigned char bytes[HELLO_MAX];
@@ -236,12 +235,12 @@ static int look_at_hello(struct tls_connection *connection)
         await_bytes(connection, (int)want);
         return 0;
     }
-    hand_over(connection);
+    give_to_http1(connection);
     return 1;
 }
 
-/* One step after the other, as far as its bytes go. 1: it is not ours any more. */
-static int take_turn(struct tls_connection *connection)
+/* Takes the connection as far as its bytes go. 1: it went to http1.c. */
+static int tls_take_turn(struct tls_connection *connection)
 {
     int r = 0;
 
@@ -250,7 +249,7 @@ static int take_turn(struct tls_connection *connection)
     if (r == 0 && connection->phase == PHASE_HANDSHAKE)
         r = shake_hands(connection);
     if (r == 0 && connection->phase == PHASE_OPEN)
-        r = receive(connection);
+        r = session_receive(connection);
     return r;
 }
 
@@ -260,18 +259,18 @@ static void on_ready(uv_poll_t *poll, int status, int events)
     int r;
 
     (void)events;
-    /* What was begun is sent first, by the same call; then the next thing is read. */
+    /* GnuTLS wants the interrupted send to be repeated first; reading goes on after it. */
     if (status >= 0 && connection->phase == PHASE_OPEN && connection->events == UV_WRITABLE) {
         send_and_wait(connection);
         return;
     }
     connection->working = true;
-    r = status < 0 ? status : take_turn(connection);
+    r = status < 0 ? status : tls_take_turn(connection);
     if (r > 0)
         return;
     connection->working = false;
     if (r < 0) {
-        end(connection);
+        session_end(connection);
     } else if (connection->phase == PHASE_OPEN) {
         connection->used_ns = clock_now_ns();
         send_and_wait(connection);
@@ -297,7 +296,7 @@ int tls_take(struct http_server *server, int fd, const struct sockaddr *address,
     return 0;
 }
 
-/* As far as the client takes it: what was begun, and that no more will come. */
+/* Sends the remaining output and the session's end, as far as the client takes them at once. */
 static void say_goodbye(struct tls_connection *connection)
 {
     if (connection->phase != PHASE_OPEN || send_all(connection) != 0)
@@ -306,7 +305,7 @@ static void say_goodbye(struct tls_connection *connection)
     (void)send_all(connection);
 }
 
-/* Go's clients ask every 30 s whether it is still there: this machine's may go on doing so. */
+/* Go's clients send a PING every 30 s, which keeps a connection of this machine open. */
 static bool is_idle(const struct tls_connection *connection, int64_t now_ns)
 {
     const struct peer *peer = &connection->peer;
@@ -327,7 +326,7 @@ void tls_tick(struct http_server *server)
         if (connection->peer.awaited || !is_idle(connection, now_ns))
             continue;
         say_goodbye(connection);
-        end(connection);
+        session_end(connection);
     }
 }
 
@@ -337,6 +336,6 @@ void tls_free(struct http_server *server)
         struct tls_connection *connection = server->tls;
 
         say_goodbye(connection);
-        end(connection);
+        session_end(connection);
     }
 }

@@ -17,11 +17,11 @@ enum {
 };
 
 struct kube_request {
-    struct exchange exchange;
+    struct transfer transfer;
     struct kube_client *client;
     struct kube_request *next, **link; /* in the client's list */
 
-    struct exchange_spec spec; /* its texts are ours */
+    struct transfer_spec spec; /* its texts are ours */
     size_t max_answer;
     int64_t deadline_ns;
     int64_t retry_ns; /* when to try again; 0: it is under way */
@@ -51,7 +51,7 @@ struct transport *kube_client_transport(struct kube_client *client)
 
 static void request_free(struct kube_request *request)
 {
-    exchange_stop(&request->exchange);
+    transfer_stop(&request->transfer);
     *request->link = request->next;
     if (request->next)
         request->next->link = request->link;
@@ -70,7 +70,7 @@ void kube_request_cancel(struct kube_request *request)
         request_free(request);
 }
 
-/* The reason that the API server gives in a Status object. */
+/* The message of the API server's Status object. */
 static void read_status(const char *body, size_t len, char why[WHY_MAX])
 {
     yyjson_doc *doc = len ? yyjson_read(body, len, 0) : NULL;
@@ -90,11 +90,12 @@ void kube_describe_failure(unsigned status, const char *body, size_t len, char *
     copy_text(why, size, text);
 }
 
-/* The end of a request: its owner may do anything, so it is gone before. */
-static void answer(struct kube_request *request, int error, unsigned status, const char *why)
+/* Ends a request. It is freed before the callback, which may do anything. */
+static void request_answer(struct kube_request *request, int error, unsigned status,
+                           const char *why)
 {
     AUTOFREE char *body = TAKE(request->body);
-    unsigned retry_after_s = exchange_retry_after(&request->exchange);
+    unsigned retry_after_s = transfer_retry_after(&request->transfer);
     kube_answer_fn fn = request->fn;
     void *data = request->data;
     struct kube_answer got = {
@@ -110,7 +111,7 @@ static void answer(struct kube_request *request, int error, unsigned status, con
     fn(data, &got);
 }
 
-static void on_retry(uv_timer_t *timer);
+static void client_on_retry(uv_timer_t *timer);
 
 static void set_retry_timer(struct kube_client *client)
 {
@@ -123,9 +124,9 @@ static void set_retry_timer(struct kube_client *client)
     if (earliest == INT64_MAX)
         return;
     pause = MAX(earliest - clock_now_ns(), INT64_C(0));
-    /* The loop's time may lag behind: it would end before its time. */
+    /* With the loop's time lagging behind, the timer would end early. */
     uv_update_time(transport_loop(client->transport));
-    (void)uv_timer_start(&client->timer, on_retry, (uint64_t)(pause / NS_PER_MS) + 1, 0);
+    (void)uv_timer_start(&client->timer, client_on_retry, (uint64_t)(pause / NS_PER_MS) + 1, 0);
 }
 
 static int request_start(struct kube_request *request)
@@ -136,7 +137,7 @@ static int request_start(struct kube_request *request)
     request->too_long = false;
     request->retry_ns = 0;
     request->spec.timeout_ms = (unsigned)(MAX(left, NS_PER_MS) / NS_PER_MS);
-    return exchange_start(&request->exchange, request->client->transport, &request->spec);
+    return transfer_start(&request->transfer, request->client->transport, &request->spec);
 }
 
 static struct kube_request *find_due(const struct kube_client *client, int64_t now)
@@ -148,31 +149,31 @@ static struct kube_request *find_due(const struct kube_client *client, int64_t n
     return request;
 }
 
-static void on_retry(uv_timer_t *timer)
+static void client_on_retry(uv_timer_t *timer)
 {
     struct kube_client *client = timer->data;
     struct kube_request *request;
     int r;
 
-    /* From the start each time: answering may change the list. */
+    /* Searched from the start each time: a callback may change the list. */
     while (!client->closed && (request = find_due(client, clock_now_ns()))) {
         r = request_start(request);
         if (r < 0)
-            answer(request, r, 0, strerror(-r));
+            request_answer(request, r, 0, strerror(-r));
     }
     if (!client->closed)
         set_retry_timer(client);
 }
 
-/* Whether it may be tried again, given how it ended; then in how many ms. */
+/* Whether an ended request may be tried again, and after what pause. */
 static bool should_retry(struct kube_request *request, CURLcode result, unsigned status,
                          unsigned *ret_pause_ms)
 {
-    unsigned after_s = exchange_retry_after(&request->exchange);
+    unsigned after_s = transfer_retry_after(&request->transfer);
     bool idempotent = request->spec.method != KUBE_POST;
-    int error = exchange_errno(result);
+    int error = transfer_errno(result);
 
-    *ret_pause_ms = after_s ? after_s * 1000 + backoff_ms(0) : backoff_ms(request->attempt);
+    *ret_pause_ms = after_s ? after_s * 1000 + retry_pause_ms(0) : retry_pause_ms(request->attempt);
     if (request->too_long || error == -ENOMEM || error == -EKEYREJECTED || error == -ECANCELED)
         return false;
     if (error)
@@ -185,53 +186,53 @@ static bool should_retry(struct kube_request *request, CURLcode result, unsigned
     return status == 429 || (status == 503 && idempotent);
 }
 
-static void finish(struct kube_request *request, CURLcode result, unsigned status)
+static void request_finish(struct kube_request *request, CURLcode result, unsigned status)
 {
     char why[WHY_MAX] = "";
 
     if (request->too_long) {
         (void)snprintf(why, sizeof(why), "the answer is longer than %zu bytes",
                        request->max_answer);
-        answer(request, -EFBIG, 0, why);
+        request_answer(request, -EFBIG, 0, why);
         return;
     }
     if (result != CURLE_OK) {
-        COPY_TEXT(why, exchange_reason(&request->exchange, result));
-        answer(request, exchange_errno(result), 0, why);
+        COPY_TEXT(why, transfer_reason(&request->transfer, result));
+        request_answer(request, transfer_errno(result), 0, why);
         return;
     }
     if (status < 200 || status >= 300)
         kube_describe_failure(status, request->body, request->len, why, sizeof(why));
-    answer(request, 0, status, why);
+    request_answer(request, 0, status, why);
 }
 
-static void on_done(struct exchange *exchange, CURLcode result)
+static void request_on_done(struct transfer *transfer, CURLcode result)
 {
-    struct kube_request *request = (struct kube_request *)exchange;
-    unsigned status = exchange_status(exchange), pause_ms;
+    struct kube_request *request = (struct kube_request *)transfer;
+    unsigned status = transfer_status(transfer), pause_ms;
     int64_t at;
 
     if (!should_retry(request, result, status, &pause_ms)) {
-        finish(request, result, status);
+        request_finish(request, result, status);
         return;
     }
     at = clock_now_ns() + (int64_t)pause_ms * NS_PER_MS;
     if (at >= request->deadline_ns) {
-        finish(request, result, status);
+        request_finish(request, result, status);
         return;
     }
     log_debug("%s: %s; trying again in %u ms", request->spec.path,
-              result == CURLE_OK ? "refused for now" : exchange_reason(exchange, result), pause_ms);
-    exchange_stop(exchange);
+              result == CURLE_OK ? "refused for now" : transfer_reason(transfer, result), pause_ms);
+    transfer_stop(transfer);
     request->attempt++;
     request->retry_ns = at;
     request->client->counts.retried++;
     set_retry_timer(request->client);
 }
 
-static size_t on_body(struct exchange *exchange, const char *bytes, size_t len)
+static size_t request_on_body(struct transfer *transfer, const char *bytes, size_t len)
 {
-    struct kube_request *request = (struct kube_request *)exchange;
+    struct kube_request *request = (struct kube_request *)transfer;
     size_t want = request->len + len + 1, size = request->size ? request->size : 1024;
     char *body;
 
@@ -256,7 +257,7 @@ static size_t on_body(struct exchange *exchange, const char *bytes, size_t len)
 
 static int request_copy(struct kube_request *request, const struct kube_call *call)
 {
-    struct exchange_spec *spec = &request->spec;
+    struct transfer_spec *spec = &request->spec;
 
     spec->method = call->method;
     spec->may_send = call->may_send;
@@ -293,8 +294,8 @@ int kube_request(struct kube_client *client, const struct kube_call *call, kube_
     request->data = data;
     request->max_answer = call->max_answer ? call->max_answer : KUBE_ANSWER_MAX;
     request->deadline_ns = clock_now_ns() + timeout_ms * NS_PER_MS;
-    request->exchange.write = on_body;
-    request->exchange.done = on_done;
+    request->transfer.write = request_on_body;
+    request->transfer.done = request_on_done;
     request->next = client->requests;
     request->link = &client->requests;
     if (request->next)
@@ -334,7 +335,7 @@ int kube_client_new(uv_loop_t *loop, const struct kube_config *config, const cha
     return 0;
 }
 
-static void on_closed(uv_handle_t *handle)
+static void client_on_closed(uv_handle_t *handle)
 {
     struct kube_client *client = handle->data;
 
@@ -349,7 +350,7 @@ void kube_client_free(struct kube_client *client)
     client->closed = true;
     while (client->requests)
         request_free(client->requests);
-    uv_close((uv_handle_t *)&client->timer, on_closed);
+    uv_close((uv_handle_t *)&client->timer, client_on_closed);
 }
 
 void kube_client_counts(const struct kube_client *client, struct kube_counts *ret_counts)

@@ -8,13 +8,13 @@
  * of these functions, so a callback may start and cancel requests as it likes. Connections are kept
  * and used again.
  *
- * Tried again within the request's time, with growing pauses: what the server refuses for now (429,
- * whose Retry-After is kept), what did not reach it (no connection), and, for GET, PUT, PATCH and
- * DELETE, what was cut in the middle or answered with 503. A POST that was cut, or answered with
+ * A request is tried again within its time, with growing pauses, if the server refuses it for now
+ * (429, whose Retry-After is kept), if there was no connection, and, for GET, PUT, PATCH and
+ * DELETE, if it was cut in the middle or answered with 503. A POST that was cut, or answered with
  * 503, is not sent again: it may have been carried out, and its owner must find out.
  *
- * A connection that is closed takes with it what was not sent yet: a request whose time is over
- * does not reach the server later, when the network is back.
+ * Bytes that were not sent yet are dropped when a connection is closed: a request whose time is
+ * over does not reach the server later, when the network is back.
  */
 
 #include <stdbool.h>
@@ -41,7 +41,7 @@ enum kube_method {
 #define KUBE_MERGE_PATCH "application/merge-patch+json"
 #define KUBE_JSON_PATCH "application/json-patch+json"
 #define KUBE_STRATEGIC_PATCH "application/strategic-merge-patch+json"
-/* To be accepted in place of KUBE_JSON where an object's metadata are enough. */
+/* For `accept`, where an object's metadata are enough. */
 #define KUBE_METADATA_ONLY "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 
 enum {
@@ -58,12 +58,12 @@ struct kube_call {
     const char *accept;       /* NULL: KUBE_JSON */
     unsigned timeout_ms;      /* in all, tries and pauses; 0: KUBE_TIMEOUT_MS */
     size_t max_answer;        /* bytes of the body; 0: KUBE_ANSWER_MAX */
-    /* Of a POST: asked with the callback's data, each time, right before the body is sent. False
-     * ends the request with -ECANCELED; the server has not got it then. NULL: it may. */
+    /* For a POST: called with the callback's data, at each try, right before the body is sent.
+     * False ends the request with -ECANCELED, unsent. NULL: always. */
     bool (*may_send)(void *data);
 };
 
-/* What became of a request. */
+/* How a request ended. */
 struct kube_answer {
     /* 0: the server answered. Else -ETIMEDOUT, -EFBIG, -EIO...; it was certainly not sent after
      * -ECONNREFUSED, -EKEYREJECTED and -ECANCELED. */
@@ -71,7 +71,7 @@ struct kube_answer {
     unsigned status;  /* HTTP's; 0 with an error */
     const char *body; /* terminated, "" when empty; the callback's only */
     size_t len;
-    const char *why; /* "" on 2xx; else for a person: the server's message or what went wrong */
+    const char *why;        /* "" on 2xx; else, for a person, the server's message or our reason */
     unsigned retry_after_s; /* the server's wish; 0: none */
 };
 
@@ -97,7 +97,7 @@ int kube_client_new(uv_loop_t *loop, const struct kube_config *config, const cha
 void kube_client_free(struct kube_client *client);
 DEFINE_CLEANUP(struct kube_client *, kube_client_free);
 
-/* How many requests were started, tries again not counted, and how many are running. */
+/* Requests that were started, without retries; retries; and requests that are running. */
 struct kube_counts {
     uint64_t started[KUBE_DELETE + 1]; /* by enum kube_method */
     uint64_t retried;
@@ -106,8 +106,8 @@ struct kube_counts {
 void kube_client_counts(const struct kube_client *client, struct kube_counts *ret_counts);
 
 /*
- * Starts a request; fn is called exactly once unless it is cancelled. *ret_request, which may be
- * asked for by non-NULL ret_request, lives until then. Returns 0, -ENOMEM or -EINVAL.
+ * Starts a request; fn is called exactly once unless it is cancelled. *ret_request lives until
+ * then; ret_request may be NULL. Returns 0, -ENOMEM or -EINVAL.
  */
 int kube_request(struct kube_client *client, const struct kube_call *call, kube_answer_fn fn,
                  void *data, struct kube_request **ret_request);

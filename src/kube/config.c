@@ -43,8 +43,8 @@ struct reading {
     struct error *err;
 };
 
-static const yaml_node_t *find(const struct reading *reading, const yaml_node_t *mapping,
-                               const char *key)
+static const yaml_node_t *find_value(const struct reading *reading, const yaml_node_t *mapping,
+                                     const char *key)
 {
     const yaml_node_pair_t *pair;
 
@@ -64,7 +64,7 @@ static const yaml_node_t *find(const struct reading *reading, const yaml_node_t 
 static const char *find_text(const struct reading *reading, const yaml_node_t *mapping,
                              const char *key)
 {
-    const yaml_node_t *node = find(reading, mapping, key);
+    const yaml_node_t *node = find_value(reading, mapping, key);
     const char *text;
 
     if (!node || node->type != YAML_SCALAR_NODE)
@@ -81,7 +81,7 @@ static const yaml_node_t *find_named(const struct reading *reading, const char *
                                      const char *name, const char *member)
 {
     const yaml_node_t *root = yaml_document_get_root_node(reading->tree);
-    const yaml_node_t *entries = find(reading, root, list);
+    const yaml_node_t *entries = find_value(reading, root, list);
     const yaml_node_item_t *item;
 
     if (!entries || entries->type != YAML_SEQUENCE_NODE)
@@ -92,17 +92,17 @@ static const yaml_node_t *find_named(const struct reading *reading, const char *
         const char *found = find_text(reading, entry, "name");
 
         if (found && strcmp(found, name) == 0)
-            return find(reading, entry, member);
+            return find_value(reading, entry, member);
     }
     return NULL;
 }
 
-static int refuse(const struct reading *reading, int code, const char *what, const char *why)
+static int config_refuse(const struct reading *reading, int code, const char *what, const char *why)
 {
     return error_set(reading->err, code, "%s: %.200s: %s", reading->name, what, why);
 }
 
-static int keep(char **ret_text, const char *text)
+static int keep_text(char **ret_text, const char *text)
 {
     if (!text)
         return 0;
@@ -110,11 +110,11 @@ static int keep(char **ret_text, const char *text)
     return *ret_text ? 0 : -ENOMEM;
 }
 
-/* Where a file name in a kubeconfig leads. */
+/* The path of a file name in a kubeconfig. */
 static int keep_path(const struct reading *reading, char **ret_path, const char *path)
 {
     if (!path || path[0] == '/' || !reading->folder)
-        return keep(ret_path, path);
+        return keep_text(ret_path, path);
     if (asprintf(ret_path, "%s/%s", reading->folder, path) < 0) {
         *ret_path = NULL;
         return -ENOMEM;
@@ -212,9 +212,9 @@ static int read_field(const struct reading *reading, const yaml_node_t *mapping,
     else if (field->form == FORM_DATA)
         r = base64_decode(text, member);
     else
-        r = keep(member, text);
+        r = keep_text(member, text);
     if (r < 0)
-        return refuse(reading, r, field->key, r == -EINVAL ? "not base64" : strerror(-r));
+        return config_refuse(reading, r, field->key, r == -EINVAL ? "not base64" : strerror(-r));
     return 0;
 }
 
@@ -233,9 +233,9 @@ static int check_server(const struct reading *reading, struct kube_config *confi
     size_t len;
 
     if (!config->server)
-        return refuse(reading, -EINVAL, "server", "missing");
+        return config_refuse(reading, -EINVAL, "server", "missing");
     if (strncmp(config->server, "https://", 8) != 0 && strncmp(config->server, "http://", 7) != 0)
-        return refuse(reading, -EINVAL, "server", "not an http:// or https:// address");
+        return config_refuse(reading, -EINVAL, "server", "not an http:// or https:// address");
     for (len = strlen(config->server); len && config->server[len - 1] == '/'; len--)
         config->server[len - 1] = '\0';
     return 0;
@@ -248,7 +248,7 @@ static int read_cluster(const struct reading *reading, const char *name, struct 
     int r;
 
     if (!cluster)
-        return refuse(reading, -EINVAL, name, "there is no cluster of this name");
+        return config_refuse(reading, -EINVAL, name, "there is no cluster of this name");
     r = read_fields(reading, cluster, cluster_fields, ARRAY_SIZE(cluster_fields), config);
     if (r < 0)
         return r;
@@ -262,10 +262,11 @@ static int read_user(const struct reading *reading, const char *name, struct kub
     const yaml_node_t *user = find_named(reading, "users", name, "user");
 
     if (!user)
-        return refuse(reading, -EINVAL, name, "there is no user of this name");
-    if (find(reading, user, "exec") || find(reading, user, "auth-provider"))
-        return refuse(reading, -EINVAL, name,
-                      "credentials of a plugin are not supported; use a token or a certificate");
+        return config_refuse(reading, -EINVAL, name, "there is no user of this name");
+    if (find_value(reading, user, "exec") || find_value(reading, user, "auth-provider"))
+        return config_refuse(
+            reading, -EINVAL, name,
+            "credentials of a plugin are not supported; use a token or a certificate");
     return read_fields(reading, user, user_fields, ARRAY_SIZE(user_fields), config);
 }
 
@@ -278,14 +279,14 @@ static int read_context(const struct reading *reading, struct kube_config *confi
     int r;
 
     if (!current)
-        return refuse(reading, -EINVAL, "current-context", "missing");
+        return config_refuse(reading, -EINVAL, "current-context", "missing");
     context = find_named(reading, "contexts", current, "context");
     if (!context)
-        return refuse(reading, -EINVAL, current, "there is no context of this name");
+        return config_refuse(reading, -EINVAL, current, "there is no context of this name");
 
     cluster = find_text(reading, context, "cluster");
     if (!cluster)
-        return refuse(reading, -EINVAL, current, "the context names no cluster");
+        return config_refuse(reading, -EINVAL, current, "the context names no cluster");
     r = read_cluster(reading, cluster, config);
     user = find_text(reading, context, "user");
     if (r == 0 && user)
@@ -293,7 +294,7 @@ static int read_context(const struct reading *reading, struct kube_config *confi
     if (r < 0)
         return r;
     home = find_text(reading, context, "namespace");
-    return keep(&config->default_namespace, home ? home : "default");
+    return keep_text(&config->default_namespace, home ? home : "default");
 }
 
 int kube_config_parse(const char *name, const char *folder, const char *text, size_t len,

@@ -2,8 +2,8 @@
 #pragma once
 
 /*
- * Where the Kubernetes API server is and how to talk to it: from a kubeconfig, or from what a pod
- * finds in itself.
+ * Where the Kubernetes API server is and how to talk to it: from a kubeconfig, or from the pod's
+ * ServiceAccount.
  */
 
 #include <stdbool.h>
@@ -12,7 +12,7 @@
 #include "base/cleanup.h"
 #include "base/error.h"
 
-/* Strings are NULL where nothing is said. Data are PEM texts; of data and file, data rules. */
+/* Strings are NULL where they are not given. Data are PEM texts, and rule over files. */
 struct kube_config {
     char *server; /* "https://HOST:PORT", perhaps with a path, without a final slash */
     char *tls_server_name;
@@ -26,14 +26,14 @@ struct kube_config {
     char *token_file; /* read again as it changes; rules over token */
     char *username, *password;
 
-    char *default_namespace; /* the context's, or the pod's; "default" where nothing is said */
+    char *default_namespace; /* the context's, or the pod's; else "default" */
 };
 
 /*
  * The kubeconfig at path; path NULL or "": the file that $KUBECONFIG names, else the pod's own
  * (KUBERNETES_SERVICE_HOST and the ServiceAccount's files), else ~/.kube/config. Blocks on files.
- * -ENOENT when there is none, -EINVAL when it can't be read or wants what is not supported (exec
- * and auth-provider plugins). Errors name places, never secrets.
+ * -ENOENT when there is none, -EINVAL when it can't be read or asks for exec or auth-provider
+ * plugins, which are not supported. Errors name places, never secrets.
  */
 int kube_config_load(const char *path, struct kube_config **ret_config, struct error *err);
 

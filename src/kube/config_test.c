@@ -81,7 +81,7 @@ static const struct {
     {"not YAML", "a: [", NULL},
 };
 
-static void what_is_refused_says_why(void **state)
+static void errors_say_why(void **state)
 {
     (void)state;
     for (size_t i = 0; i < ARRAY_SIZE(refused); i++) {
@@ -122,7 +122,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_kubeconfig_is_read),
         cmocka_unit_test(json_is_yaml),
-        cmocka_unit_test(what_is_refused_says_why),
+        cmocka_unit_test(errors_say_why),
         cmocka_unit_test(a_pod_finds_its_own),
     };
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* What one object of a watch says, and what a list's envelope says. No I/O. */
+/* Reads one event of a watch, and the envelope of a list. No I/O. */
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -32,7 +32,7 @@ struct event {
     const char *message;  /* of EVENT_ERROR */
 };
 
-/* -EPROTO, with err set, for what is no watch event. */
+/* -EPROTO, with err set, if root is no watch event. */
 int event_read(yyjson_val *root, struct event *ret_event, struct error *err);
 
 struct list_end {
@@ -40,5 +40,5 @@ struct list_end {
     const char *continue_token; /* "" when the list is complete */
 };
 
-/* The envelope that is left of a list. -EPROTO, with err set. */
+/* Reads a list's envelope. -EPROTO, with err set. */
 int event_read_envelope(yyjson_val *root, struct list_end *ret_end, struct error *err);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* What the files of this folder share and others need not see. */
+/* Inside kube only. */
 
 #include <stddef.h>
 
@@ -11,5 +11,5 @@ struct transport;
 
 struct transport *kube_client_transport(struct kube_client *client);
 
-/* What a refusal means, for a person: the Status object's message, else the HTTP status. */
+/* Why the server refused, for a person: the Status object's message, else the HTTP status. */
 void kube_describe_failure(unsigned status, const char *body, size_t len, char *why, size_t size);

@@ -26,7 +26,7 @@ void split_deinit(struct split *split)
     *split = (struct split){0};
 }
 
-static int add(struct split_text *to, const char *bytes, size_t len, size_t max)
+static int split_add(struct split_text *to, const char *bytes, size_t len, size_t max)
 {
     size_t size = to->size ? to->size : 4096;
     char *text;
@@ -71,9 +71,9 @@ static bool at_items(const struct split *split)
     return envelope->text[len - strlen(key) - 1] != '\\';
 }
 
-/* What a byte outside of strings means. */
+/* The meaning of a byte outside of strings. */
 enum step {
-    STEP_ON,    /* it belongs to what is being gathered */
+    STEP_ON,    /* it belongs to the object or envelope being gathered */
     STEP_SKIP,  /* it stands between objects */
     STEP_ARRAY, /* it opens an array that may be the list's elements */
     STEP_LEAVE, /* it closes the list's elements */
@@ -81,7 +81,7 @@ enum step {
     STEP_WRONG,
 };
 
-/* How deep what is being gathered lies: an element is in its list's braces and brackets. */
+/* The depth at which the object begins: an element lies within its list's braces and brackets. */
 static unsigned floor_of(const struct split *split)
 {
     return split->in_items ? 2 : 0;
@@ -104,7 +104,7 @@ static enum step step_close(struct split *split)
     return split->in_items ? STEP_LEAVE : STEP_WRONG;
 }
 
-static enum step step(struct split *split, char c)
+static enum step split_step(struct split *split, char c)
 {
     switch (c) {
     case '{':
@@ -121,7 +121,7 @@ static enum step step(struct split *split, char c)
     }
 }
 
-/* Moves over the inside of a string; the number of bytes that belong to it. */
+/* Moves over the inside of a string. Returns the number of bytes that belong to it. */
 static size_t skip_string(struct split *split, const char *bytes, size_t len)
 {
     for (size_t i = 0; i < len; i++) {
@@ -137,15 +137,15 @@ static size_t skip_string(struct split *split, const char *bytes, size_t len)
     return len;
 }
 
-static int gather(struct split *split, const char *bytes, const char *end)
+static int split_gather(struct split *split, const char *bytes, const char *end)
 {
     size_t len = (size_t)(end - bytes);
 
     if (!len)
         return 0;
     if (split->is_list && !split->in_items)
-        return add(&split->envelope, bytes, len, SPLIT_ENVELOPE_MAX);
-    return add(&split->object, bytes, len, SPLIT_OBJECT_MAX);
+        return split_add(&split->envelope, bytes, len, SPLIT_ENVELOPE_MAX);
+    return split_add(&split->object, bytes, len, SPLIT_OBJECT_MAX);
 }
 
 static enum split_outcome hand_out(struct split *split, char **ret_object, size_t *ret_len)
@@ -159,7 +159,7 @@ static enum split_outcome hand_out(struct split *split, char **ret_object, size_
     return is_envelope ? SPLIT_ENVELOPE : SPLIT_OBJECT;
 }
 
-/* Moves on to the next byte that ends a run of bytes with one destination; what it means. */
+/* Moves on to the next byte that ends a run of bytes with one destination. Returns its meaning. */
 static enum step find_end(struct split *split, const char **p, const char *end)
 {
     enum step what = STEP_ON;
@@ -169,7 +169,7 @@ static enum step find_end(struct split *split, const char **p, const char *end)
             *p += skip_string(split, *p, (size_t)(end - *p));
             continue;
         }
-        what = step(split, **p);
+        what = split_step(split, **p);
         (*p)++;
     }
     return what;
@@ -197,7 +197,7 @@ int split_next(struct split *split, const char **bytes, size_t *len, char **ret_
             split->depth--;
         }
         if (what != STEP_SKIP)
-            r = gather(split, run, p);
+            r = split_gather(split, run, p);
         if (what == STEP_ARRAY && r == 0)
             split->in_items = at_items(split);
         run = p;

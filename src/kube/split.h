@@ -6,9 +6,9 @@
  * no more than one object is in memory at a time.
  *
  * A watch is objects one after another. A list is one object; the elements of its "items" are cut
- * out, and what is left around them, {"metadata":{...},"items":[]}, is the envelope.
+ * out, and the rest around them, {"metadata":{...},"items":[]}, is the envelope.
  *
- * This finds where objects begin and end; whether they are JSON is for their reader to say.
+ * This finds where objects begin and end; their reader checks that they are JSON.
  */
 
 #include <stdbool.h>
@@ -29,7 +29,7 @@ struct split {
     bool is_list;
     bool in_items;
     bool in_string, escaped;
-    bool done;      /* an object was given out: the next begins anew */
+    bool done;      /* an object was returned: the next call begins a new one */
     unsigned depth; /* of braces and brackets */
     struct split_text object, envelope;
 };
@@ -37,17 +37,18 @@ struct split {
 enum split_outcome {
     SPLIT_MORE = 1, /* all bytes are taken, more are wanted */
     SPLIT_OBJECT,   /* an object is complete */
-    SPLIT_ENVELOPE, /* the list is complete: what is left of it */
+    SPLIT_ENVELOPE, /* the list is complete: its envelope */
 };
 
-/* Zero a split before; begins anew, keeping its memory. */
+/* Begins a list or a watch; keeps the memory of the former. The split is zeroed before its first
+ * use. */
 void split_begin(struct split *split, bool is_list);
 void split_deinit(struct split *split);
 
 /*
  * Takes bytes from *bytes until an object is complete, and moves *bytes and *len on. The object is
  * good until the next call, may be written to, and is followed by SPLIT_PADDING zero bytes. Returns
- * an outcome, -EFBIG for an object longer than may be, -EPROTO for what no list and no watch is,
+ * an outcome, -EFBIG if an object is too long, -EPROTO if the bytes are neither a list nor a watch,
  * -ENOMEM.
  */
 int split_next(struct split *split, const char **bytes, size_t *len, char **ret_object,

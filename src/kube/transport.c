@@ -5,6 +5,7 @@
 #include <sys/mman.h>
 #include <sys/random.h>
 
+#include "base/backoff.h"
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/util.h"
@@ -14,8 +15,8 @@ enum {
     CONNECTIONS_MAX = 64,
     CONNECTIONS_KEPT = 16,
     TOKEN_MAX = 32768,
-    BACKOFF_FIRST_MS = 50,
-    BACKOFF_MAX_MS = 5000,
+    PAUSE_FIRST_MS = 50, /* before a retry */
+    PAUSE_MAX_MS = 5000,
 };
 
 /* A token file is read again after this. */
@@ -27,20 +28,20 @@ struct socket {
     curl_socket_t fd;
 };
 
-static void drain(struct transport *transport)
+static void transport_drain(struct transport *transport)
 {
     CURLMsg *message;
     int left;
 
     while (!transport->closed && (message = curl_multi_info_read(transport->multi, &left))) {
         CURLcode result = message->data.result;
-        struct exchange *exchange = NULL;
+        struct transfer *transfer = NULL;
 
         if (message->msg != CURLMSG_DONE)
             continue;
-        (void)curl_easy_getinfo(message->easy_handle, CURLINFO_PRIVATE, (char **)&exchange);
+        (void)curl_easy_getinfo(message->easy_handle, CURLINFO_PRIVATE, (char **)&transfer);
         (void)curl_multi_remove_handle(transport->multi, message->easy_handle);
-        exchange->done(exchange, result);
+        transfer->done(transfer, result);
     }
 }
 
@@ -53,16 +54,16 @@ static void on_socket(uv_poll_t *poll, int status, int events)
     flags |= events & UV_READABLE ? CURL_CSELECT_IN : 0;
     flags |= events & UV_WRITABLE ? CURL_CSELECT_OUT : 0;
     (void)curl_multi_socket_action(transport->multi, socket->fd, flags, &running);
-    drain(transport);
+    transport_drain(transport);
 }
 
-static void on_timer(uv_timer_t *timer)
+static void transport_on_timer(uv_timer_t *timer)
 {
     struct transport *transport = timer->data;
     int running;
 
     (void)curl_multi_socket_action(transport->multi, CURL_SOCKET_TIMEOUT, 0, &running);
-    drain(transport);
+    transport_drain(transport);
 }
 
 static int set_timer(CURLM *multi, long timeout_ms, void *data)
@@ -75,7 +76,7 @@ static int set_timer(CURLM *multi, long timeout_ms, void *data)
     if (timeout_ms < 0)
         (void)uv_timer_stop(&transport->timer);
     else
-        (void)uv_timer_start(&transport->timer, on_timer, (uint64_t)timeout_ms, 0);
+        (void)uv_timer_start(&transport->timer, transport_on_timer, (uint64_t)timeout_ms, 0);
     return 0;
 }
 
@@ -178,7 +179,7 @@ static int secret_open(struct secret_file *file, const char *text, struct error 
     return 0;
 }
 
-static char *copy(const char *text, bool *failed)
+static char *copy_or_fail(const char *text, bool *failed)
 {
     char *copied = text ? strdup(text) : NULL;
 
@@ -186,7 +187,7 @@ static char *copy(const char *text, bool *failed)
     return copied;
 }
 
-/* The certificate is for another name than the address': asked for by that name, sent to the
+/* The certificate is for another name than the address: requests use that name and go to the
  * address. */
 static int use_server_name(struct transport *transport, const struct kube_config *config)
 {
@@ -196,7 +197,7 @@ static int use_server_name(struct transport *transport, const struct kube_config
     AUTOFREE char *connect_to = NULL;
 
     if (!port || memchr(port, ']', (size_t)(path - port)))
-        port = path; /* a colon within "[::1]" is none of the port's */
+        port = path; /* a colon within "[::1]" does not begin a port */
     if (asprintf(&connect_to, "::%.*s:", (int)(port - host), host) < 0) {
         connect_to = NULL;
         return -ENOMEM;
@@ -214,14 +215,14 @@ static int transport_copy(struct transport *transport, const struct kube_config 
 {
     bool failed = false;
 
-    transport->server = copy(config->server, &failed);
-    transport->proxy_url = copy(config->proxy_url, &failed);
-    transport->agent = copy(agent, &failed);
-    transport->ca_file = copy(config->ca_file, &failed);
-    transport->cert_file = copy(config->client_cert_file, &failed);
-    transport->key_file = copy(config->client_key_file, &failed);
-    transport->token = copy(config->token, &failed);
-    transport->token_file = copy(config->token_file, &failed);
+    transport->server = copy_or_fail(config->server, &failed);
+    transport->proxy_url = copy_or_fail(config->proxy_url, &failed);
+    transport->agent = copy_or_fail(agent, &failed);
+    transport->ca_file = copy_or_fail(config->ca_file, &failed);
+    transport->cert_file = copy_or_fail(config->client_cert_file, &failed);
+    transport->key_file = copy_or_fail(config->client_key_file, &failed);
+    transport->token = copy_or_fail(config->token, &failed);
+    transport->token_file = copy_or_fail(config->token_file, &failed);
     transport->insecure = config->insecure;
     if (config->username && asprintf(&transport->userinfo, "%s:%s", config->username,
                                      config->password ? config->password : "") < 0)
@@ -282,7 +283,8 @@ int transport_new(uv_loop_t *loop, const struct kube_config *config, const char 
     return 0;
 }
 
-/* Here nothing of libcurl's is on the stack, whoever called transport_free(). */
+/* Called from the loop: no function of libcurl is on the stack, as there may be in
+ * transport_free(). */
 static void on_timer_closed(uv_handle_t *handle)
 {
     struct transport *transport = handle->data;
@@ -312,7 +314,7 @@ void transport_forget_token(struct transport *transport)
     transport->token_read_ns = 0;
 }
 
-/* Kept as it was where the file can't be read just now: it is replaced while we look. */
+/* Keeps the former token if the file can't be read just now: it may be being replaced. */
 static void refresh_token(struct transport *transport)
 {
     int64_t now = clock_now_ns();
@@ -341,13 +343,11 @@ const char *transport_token(struct transport *transport)
     return transport->token;
 }
 
-unsigned backoff_ms(unsigned attempt)
+unsigned retry_pause_ms(unsigned retries)
 {
-    unsigned pause = BACKOFF_MAX_MS;
+    unsigned pause = backoff_ms(retries, PAUSE_FIRST_MS, PAUSE_MAX_MS);
     uint32_t random = 0;
 
-    if (attempt < 7)
-        pause = MIN((unsigned)BACKOFF_FIRST_MS << attempt, pause);
     if (getrandom(&random, sizeof(random), GRND_NONBLOCK) != sizeof(random))
         random = (uint32_t)clock_now_ns();
     return pause / 2 + random % (pause / 2 + 1);

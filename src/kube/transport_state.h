@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* What transport.c prepares and exchange.c fills into each request. */
+/* State that transport.c prepares and transfer.c fills into each request. */
 
 #include "kube/transport.h"
 
-/* A PEM text as a file that libcurl can be told of: nothing secret reaches a disk. */
+/* A PEM text as a file in memory, since libcurl wants a path: nothing secret reaches a disk. */
 struct secret_file {
     int fd; /* -1: none */
     char path[32];
@@ -29,8 +29,8 @@ struct transport {
     int64_t token_read_ns; /* 0: to be read */
 };
 
-/* To be sent as the bearer's, read again when its file is due; NULL: none. */
+/* The bearer token, read again when its file is due; NULL: none. */
 const char *transport_token(struct transport *transport);
 
-/* Overwritten first; NULL is fine. */
+/* Overwrites and frees the text; NULL is fine. */
 void secret_free(char *secret);

@@ -18,21 +18,21 @@
 enum {
     PAGE_FIRST = 500, /* objects */
     PAGE_MAX = 8000,
-    PAGE_QUICK_MS = 500,     /* one that took less is followed by one twice as long */
-    PENDING_MAX = 192 << 10, /* bytes that came and were not looked at; then the connection waits */
-    PENDING_LOW = 16 << 10,  /* below this it goes on */
+    PAGE_QUICK_MS = 500,     /* a page that took less is followed by one twice as long */
+    PENDING_MAX = 192 << 10, /* bytes received and not read; beyond it the connection waits */
+    PENDING_LOW = 16 << 10,  /* below it the connection goes on */
     REFUSAL_MAX = 4096,      /* bytes of a refusal's body that are kept */
     LIST_TIMEOUT_MS = 120000,
-    WATCH_MIN_S = 300, /* how long the server is asked to watch, at least; at most twice that */
+    WATCH_MIN_S = 300, /* least time that the server is asked to watch; at most twice that */
     WATCH_GRACE_MS = 30000,
-    STALL_MS = 20000, /* a streamed list that brings nothing for so long is asked for in pages */
+    STALL_MS = 20000, /* if a streamed list brings nothing for so long, pages are asked for */
     URL_MAX = 16384,
 };
 
-/* How long one turn of the loop may hand objects over. */
+/* Time for handing objects over in one turn of the loop. */
 #define STEP_NS (250 * NS_PER_US)
 
-/* A watch that ends sooner, with nothing in it, is a failure. */
+/* A watch that ends sooner, without an event, is a failure. */
 #define SHORTEST_NS (5 * NS_PER_S)
 
 enum phase {
@@ -42,7 +42,7 @@ enum phase {
 };
 
 struct kube_watch {
-    struct exchange exchange;
+    struct transfer transfer;
     struct kube_client *client;
     const struct kube_watch_ops *ops;
     void *data;
@@ -57,15 +57,15 @@ struct kube_watch {
     char *continue_token;           /* escaped; NULL: the first page */
     unsigned page;                  /* objects in it, at most */
     unsigned failures;              /* in a row */
-    bool advanced;                  /* this exchange brought something */
-    int64_t started_ns, written_ns; /* the exchange, and its latest bytes */
-    int64_t lost_ns;                /* when an answer of the server's was open last, or it began */
+    bool advanced;                  /* this transfer brought an event */
+    int64_t started_ns, written_ns; /* of the transfer, and of its latest bytes */
+    int64_t lost_ns; /* when a connection was open last; at first, when the watch was made */
 
     struct split split;
     char *pending; /* PENDING_MAX bytes and what one write adds */
     size_t pending_start, pending_len, pending_size;
     bool paused, ended, page_read;
-    CURLcode result; /* of the exchange that ended */
+    CURLcode result; /* of the transfer that ended */
     unsigned status;
     unsigned retry_after_s;
 
@@ -78,14 +78,14 @@ struct kube_watch {
     bool freed;
 };
 
-static void start(struct kube_watch *watch);
-static void forget(struct kube_watch *watch);
-static void stop_exchange(struct kube_watch *watch);
+static void watch_start(struct kube_watch *watch);
+static void watch_forget(struct kube_watch *watch);
+static void stop_transfer(struct kube_watch *watch);
 
-/* Not freed, nor begun anew, by the callback that was called last. */
+/* False: the last callback freed the watch or had it begin anew. */
 static bool is_running(const struct kube_watch *watch)
 {
-    return !watch->freed && watch->exchange.easy;
+    return !watch->freed && watch->transfer.easy;
 }
 
 /* URLs */
@@ -129,20 +129,21 @@ static const char *accept_of(const struct kube_watch *watch)
 
 static bool is_open(const struct kube_watch *watch)
 {
-    return watch->exchange.easy && !watch->ended &&
-           exchange_status((struct exchange *)&watch->exchange) == 200;
+    return watch->transfer.easy && !watch->ended &&
+           transfer_status((struct transfer *)&watch->transfer) == 200;
 }
 
 /* Failing and trying again */
 
-static void on_timer(uv_timer_t *timer)
+static void watch_on_timer(uv_timer_t *timer)
 {
     struct kube_watch *watch = timer->data;
 
-    start(watch);
+    watch_start(watch);
 }
 
-/* The server knows WatchList and can't serve it: it waits for news that its store does not send. */
+/* The server knows WatchList and can't serve it: it waits for progress that its store does not
+ * report. */
 static void on_stall(uv_timer_t *timer)
 {
     struct kube_watch *watch = timer->data;
@@ -157,20 +158,20 @@ static void on_stall(uv_timer_t *timer)
     }
     log_warn("watching %s: the server does not stream the list; asking for pages", watch->path);
     watch->unstreamed = true;
-    stop_exchange(watch);
-    forget(watch);
-    start(watch);
+    stop_transfer(watch);
+    watch_forget(watch);
+    watch_start(watch);
 }
 
 static void start_after(struct kube_watch *watch, unsigned ms)
 {
     if (watch->freed)
         return;
-    (void)uv_timer_start(&watch->timer, on_timer, ms, 0);
+    (void)uv_timer_start(&watch->timer, watch_on_timer, ms, 0);
 }
 
-/* Everything anew, from the first object on. */
-static void forget(struct kube_watch *watch)
+/* The next request lists everything, from the first object on. */
+static void watch_forget(struct kube_watch *watch)
 {
     watch->phase = watch->unstreamed ? PHASE_PAGES : PHASE_STREAMED_LIST;
     watch->version[0] = '\0';
@@ -180,26 +181,26 @@ static void forget(struct kube_watch *watch)
     watch->continue_token = NULL;
 }
 
-static void stop_exchange(struct kube_watch *watch)
+static void stop_transfer(struct kube_watch *watch)
 {
     if (is_open(watch))
         watch->lost_ns = clock_now_ns();
-    exchange_stop(&watch->exchange);
+    transfer_stop(&watch->transfer);
     (void)uv_idle_stop(&watch->step);
     watch->pending_start = watch->pending_len = 0;
     watch->paused = watch->ended = false;
 }
 
-/* Tries again after a pause. A list that was cut begins anew; a watch goes on where it was. */
-static void trouble(struct kube_watch *watch, const char *why)
+/* Tries again after a pause. A list that was cut begins anew; a watch resumes where it was cut. */
+static void watch_trouble(struct kube_watch *watch, const char *why)
 {
-    unsigned pause_ms = backoff_ms(watch->failures++);
+    unsigned pause_ms = retry_pause_ms(watch->failures++);
 
     if (watch->retry_after_s)
-        pause_ms = watch->retry_after_s * 1000 + backoff_ms(0);
-    stop_exchange(watch);
+        pause_ms = watch->retry_after_s * 1000 + retry_pause_ms(0);
+    stop_transfer(watch);
     if (watch->phase != PHASE_WATCH)
-        forget(watch);
+        watch_forget(watch);
     start_after(watch, pause_ms);
     if (!watch->ops->trouble)
         log_warn("watching %s: %s; trying again in %u ms", watch->path, why, pause_ms);
@@ -207,12 +208,12 @@ static void trouble(struct kube_watch *watch, const char *why)
         watch->ops->trouble(watch->data, why);
 }
 
-static void relist(struct kube_watch *watch)
+static void watch_relist(struct kube_watch *watch)
 {
     log_debug("watching %s: listing everything again", watch->path);
-    stop_exchange(watch);
-    forget(watch);
-    start_after(watch, watch->failures ? backoff_ms(watch->failures) : 0);
+    stop_transfer(watch);
+    watch_forget(watch);
+    start_after(watch, watch->failures ? retry_pause_ms(watch->failures) : 0);
     watch->failures++;
 }
 
@@ -231,7 +232,7 @@ static void keep_version(struct kube_watch *watch, const char *version)
     copy_text(watch->version, sizeof(watch->version), version);
 }
 
-/* The JSON of an object, read in place. Its memory is the watch's arena, good until the next. */
+/* Reads an object's JSON in place, in the watch's arena; good until the next object. */
 static yyjson_val *read_json(struct kube_watch *watch, char *text, size_t len)
 {
     size_t need = yyjson_read_max_memory_usage(len, YYJSON_READ_INSITU);
@@ -257,11 +258,11 @@ static void on_error_event(struct kube_watch *watch, const struct event *event)
     char why[256];
 
     if (event->code == 410) {
-        relist(watch);
+        watch_relist(watch);
         return;
     }
     (void)snprintf(why, sizeof(why), "the server ended it: %s (%u)", event->message, event->code);
-    trouble(watch, why);
+    watch_trouble(watch, why);
 }
 
 static void take_event(struct kube_watch *watch, yyjson_val *root)
@@ -270,7 +271,7 @@ static void take_event(struct kube_watch *watch, yyjson_val *root)
     struct event event;
 
     if (event_read(root, &event, &err) < 0) {
-        trouble(watch, err.text);
+        watch_trouble(watch, err.text);
         return;
     }
     if (event.kind == EVENT_ERROR) {
@@ -291,7 +292,7 @@ static void take_event(struct kube_watch *watch, yyjson_val *root)
 static void take_item(struct kube_watch *watch, yyjson_val *root)
 {
     if (!yyjson_is_obj(yyjson_obj_get(root, "metadata"))) {
-        trouble(watch, "the list has an element without metadata");
+        watch_trouble(watch, "the list has an element without metadata");
         return;
     }
     watch->ops->object(watch->data, KUBE_ADDED, root);
@@ -321,7 +322,7 @@ static void take_envelope(struct kube_watch *watch, yyjson_val *root)
     if (r == 0)
         r = keep_continue(watch, end.continue_token);
     if (r < 0) {
-        trouble(watch, err.text[0] ? err.text : strerror(-r));
+        watch_trouble(watch, err.text[0] ? err.text : strerror(-r));
         return;
     }
     keep_version(watch, end.version);
@@ -333,7 +334,7 @@ static void take_text(struct kube_watch *watch, int what, char *text, size_t len
     yyjson_val *root = read_json(watch, text, len);
 
     if (!root)
-        trouble(watch, "the server sent what is not JSON");
+        watch_trouble(watch, "the server sent what is not JSON");
     else if (what == SPLIT_ENVELOPE)
         take_envelope(watch, root);
     else if (watch->phase == PHASE_PAGES)
@@ -344,7 +345,7 @@ static void take_text(struct kube_watch *watch, int what, char *text, size_t len
 
 /* The end of an answer */
 
-/* The server has no WatchList: it says so, or is too old to know the words. */
+/* The server has no WatchList: it says so, or does not know the parameters. */
 static bool refuses_stream(const struct kube_watch *watch)
 {
     return watch->phase == PHASE_STREAMED_LIST && (watch->status == 400 || watch->status == 422);
@@ -356,64 +357,64 @@ static void on_refusal(struct kube_watch *watch)
 
     if (refuses_stream(watch)) {
         watch->unstreamed = true;
-        stop_exchange(watch);
-        forget(watch);
-        start(watch);
+        stop_transfer(watch);
+        watch_forget(watch);
+        watch_start(watch);
         return;
     }
     if (watch->status == 410) {
-        relist(watch);
+        watch_relist(watch);
         return;
     }
     if (watch->status == 401)
         transport_forget_token(kube_client_transport(watch->client));
     kube_describe_failure(watch->status, watch->pending, watch->pending_len, why, sizeof(why));
-    trouble(watch, why);
+    watch_trouble(watch, why);
 }
 
 static void on_page_end(struct kube_watch *watch)
 {
     if (!watch->page_read) {
-        trouble(watch, "the list was cut short");
+        watch_trouble(watch, "the list was cut short");
         return;
     }
     if (clock_now_ns() - watch->started_ns < PAGE_QUICK_MS * NS_PER_MS)
         watch->page = MIN(watch->page * 2, (unsigned)PAGE_MAX);
-    stop_exchange(watch);
+    stop_transfer(watch);
     if (watch->continue_token) {
-        start(watch);
+        watch_start(watch);
         return;
     }
     complete_list(watch);
     if (!watch->freed && watch->phase == PHASE_WATCH)
-        start(watch);
+        watch_start(watch);
 }
 
-/* The server ends a watch now and then, by the time it was asked for. */
+/* The server ends a watch after the time that it was asked for. */
 static void on_watch_end(struct kube_watch *watch)
 {
     bool brief = clock_now_ns() - watch->started_ns < SHORTEST_NS;
 
     if (watch->phase == PHASE_STREAMED_LIST || (brief && !watch->advanced)) {
-        trouble(watch, watch->phase == PHASE_WATCH ? "the watch ended with nothing in it"
-                                                   : "the list was cut short");
+        watch_trouble(watch, watch->phase == PHASE_WATCH ? "the watch ended with nothing in it"
+                                                         : "the list was cut short");
         return;
     }
-    stop_exchange(watch);
-    start(watch);
+    stop_transfer(watch);
+    watch_start(watch);
 }
 
-static void on_end(struct kube_watch *watch)
+static void watch_on_end(struct kube_watch *watch)
 {
     if (watch->status != 200 && watch->status != 0) {
         on_refusal(watch);
         return;
     }
-    /* A watch that is over its time ends like one that the server ended. */
+    /* Our own time-out ends a watch like the server's. */
     if (watch->result == CURLE_OPERATION_TIMEDOUT && watch->phase == PHASE_WATCH)
         watch->result = CURLE_OK;
     if (watch->result != CURLE_OK) {
-        trouble(watch, exchange_reason(&watch->exchange, watch->result));
+        watch_trouble(watch, transfer_reason(&watch->transfer, watch->result));
         return;
     }
     if (watch->phase == PHASE_PAGES)
@@ -439,8 +440,8 @@ static bool take_next(struct kube_watch *watch)
     if (r == SPLIT_MORE)
         return false;
     if (r < 0) {
-        trouble(watch, r == -EFBIG ? "the server sent an object that is too long"
-                                   : "the server sent what is neither a list nor a watch");
+        watch_trouble(watch, r == -EFBIG ? "the server sent an object that is too long"
+                                         : "the server sent what is neither a list nor a watch");
         return false;
     }
     take_text(watch, r, text, text_len);
@@ -458,13 +459,13 @@ static void after_step(struct kube_watch *watch)
         watch->pending_start = 0;
         watch->pending_len = left;
         watch->paused = false;
-        exchange_resume(&watch->exchange);
+        transfer_resume(&watch->transfer);
     }
     if (watch->pending_len > watch->pending_start)
         return;
     (void)uv_idle_stop(&watch->step);
     if (watch->ended)
-        on_end(watch);
+        watch_on_end(watch);
 }
 
 static void on_step(uv_idle_t *idle)
@@ -480,10 +481,10 @@ static void on_step(uv_idle_t *idle)
         after_step(watch);
 }
 
-static size_t on_write(struct exchange *exchange, const char *bytes, size_t len)
+static size_t watch_on_write(struct transfer *transfer, const char *bytes, size_t len)
 {
-    struct kube_watch *watch = (struct kube_watch *)exchange;
-    bool refused = exchange_status(exchange) != 200;
+    struct kube_watch *watch = (struct kube_watch *)transfer;
+    bool refused = transfer_status(transfer) != 200;
     char *pending;
 
     if (refused && watch->pending_len + len > REFUSAL_MAX)
@@ -509,25 +510,25 @@ static size_t on_write(struct exchange *exchange, const char *bytes, size_t len)
     return len;
 }
 
-static void on_done(struct exchange *exchange, CURLcode result)
+static void watch_on_done(struct transfer *transfer, CURLcode result)
 {
-    struct kube_watch *watch = (struct kube_watch *)exchange;
+    struct kube_watch *watch = (struct kube_watch *)transfer;
 
     watch->result = result;
-    watch->status = exchange_status(exchange);
-    watch->retry_after_s = exchange_retry_after(exchange);
+    watch->status = transfer_status(transfer);
+    watch->retry_after_s = transfer_retry_after(transfer);
     watch->ended = true;
     if (watch->status == 200)
         watch->lost_ns = clock_now_ns();
     if (!uv_is_active((uv_handle_t *)&watch->step))
-        on_end(watch);
+        watch_on_end(watch);
 }
 
-static void ask(struct kube_watch *watch)
+static void watch_ask(struct kube_watch *watch)
 {
     CLEANUP(strbuf_deinit) struct strbuf url = STRBUF_INIT(URL_MAX);
     unsigned seconds = watch_seconds();
-    struct exchange_spec spec = {
+    struct transfer_spec spec = {
         .method = KUBE_GET,
         .accept = accept_of(watch),
         .timeout_ms =
@@ -544,16 +545,16 @@ static void ask(struct kube_watch *watch)
     r = format_url(watch, seconds, &url);
     spec.path = strbuf_text(&url);
     if (r == 0)
-        r = exchange_start(&watch->exchange, kube_client_transport(watch->client), &spec);
+        r = transfer_start(&watch->transfer, kube_client_transport(watch->client), &spec);
     if (r < 0)
-        trouble(watch, strerror(-r));
+        watch_trouble(watch, strerror(-r));
     else if (watch->phase == PHASE_STREAMED_LIST)
         (void)uv_timer_start(&watch->timer, on_stall, STALL_MS, 0);
 }
 
 /*
- * Before the list is asked for: the server may take its snapshot at any time from now on, and what
- * comes about after that is not in it. False: the callback freed the watch, or had it begin anew.
+ * Called before the list is asked for: the server may take its snapshot at any time from now on,
+ * and later changes are not in it. False: the callback freed the watch, or had it begin anew.
  */
 static bool begin_list(struct kube_watch *watch)
 {
@@ -565,10 +566,10 @@ static bool begin_list(struct kube_watch *watch)
     return !watch->freed && watch->begun;
 }
 
-static void start(struct kube_watch *watch)
+static void watch_start(struct kube_watch *watch)
 {
     if (watch->phase == PHASE_WATCH || begin_list(watch))
-        ask(watch);
+        watch_ask(watch);
 }
 
 /* Making and freeing */
@@ -586,7 +587,7 @@ static int escape_into(char **ret_escaped, const char *text)
     return 0;
 }
 
-static void release(struct kube_watch *watch)
+static void watch_release(struct kube_watch *watch)
 {
     split_deinit(&watch->split);
     free(watch->path);
@@ -598,12 +599,12 @@ static void release(struct kube_watch *watch)
     free(watch);
 }
 
-static void on_closed(uv_handle_t *handle)
+static void watch_on_closed(uv_handle_t *handle)
 {
     struct kube_watch *watch = handle->data;
 
     if (--watch->open_handles == 0)
-        release(watch);
+        watch_release(watch);
 }
 
 static int watch_copy(struct kube_watch *watch, const struct kube_watch_spec *spec)
@@ -631,10 +632,10 @@ int kube_watch_new(struct kube_client *client, const struct kube_watch_spec *spe
     watch->client = client;
     watch->ops = ops;
     watch->data = data;
-    watch->exchange.write = on_write;
-    watch->exchange.done = on_done;
+    watch->transfer.write = watch_on_write;
+    watch->transfer.done = watch_on_done;
     if (watch_copy(watch, spec) < 0) {
-        release(watch);
+        watch_release(watch);
         return error_set(err, -ENOMEM, "cannot watch %s: no memory", spec->path);
     }
     (void)uv_idle_init(loop, &watch->step);
@@ -642,7 +643,7 @@ int kube_watch_new(struct kube_client *client, const struct kube_watch_spec *spe
     watch->step.data = watch->timer.data = watch;
     watch->open_handles = 2;
     watch->lost_ns = clock_now_ns();
-    forget(watch);
+    watch_forget(watch);
     start_after(watch, 0);
     *ret_watch = watch;
     return 0;
@@ -653,15 +654,15 @@ void kube_watch_free(struct kube_watch *watch)
     if (!watch || watch->freed)
         return;
     watch->freed = true;
-    exchange_stop(&watch->exchange);
-    uv_close((uv_handle_t *)&watch->step, on_closed);
-    uv_close((uv_handle_t *)&watch->timer, on_closed);
+    transfer_stop(&watch->transfer);
+    uv_close((uv_handle_t *)&watch->step, watch_on_closed);
+    uv_close((uv_handle_t *)&watch->timer, watch_on_closed);
 }
 
 void kube_watch_list_again(struct kube_watch *watch)
 {
-    stop_exchange(watch);
-    forget(watch);
+    stop_transfer(watch);
+    watch_forget(watch);
     start_after(watch, 0);
 }
 

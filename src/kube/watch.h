@@ -2,21 +2,21 @@
 #pragma once
 
 /*
- * A list of API objects, kept true: first every object there is, then every change.
+ * A list of API objects that is kept up to date: first every existing object, then every change.
  *
- * Initially by WatchList where the server has it, else in pages, which grow as long as the server
- * is quick; then a watch with bookmarks, which is taken up again where it was cut. When the server
- * no longer knows that place (410), or the initial list was cut, everything is asked for again:
- * begin() says so, and once complete() is called, what its owner learnt before that begin() and was
- * not handed over since does not exist any more.
+ * The initial list comes by WatchList where the server has it, else in pages, which grow as long as
+ * the server is quick. Then follows a watch with bookmarks, which is resumed where it was cut. When
+ * the server no longer knows that place (410), or the initial list was cut, everything is listed
+ * again: begin() is called, and once complete() is called, objects that the owner learnt of before
+ * that begin() and that were not handed over since do not exist any more.
  *
- * The server takes the list's snapshot after begin(), nobody knows when. So what an owner learns by
- * other ways, by a write of its own or by reading an object, counts as of when it learnt it: before
- * begin(), the list must show it; after, the list may lack it, and it is kept.
+ * The server takes the list's snapshot at an unknown time after begin(). An owner may learn of an
+ * object in other ways, by a write of its own or by reading it. If it did so before begin(), the
+ * list must show the object; if after, the list may lack the object, and the owner keeps it.
  *
- * Objects are handed over one at a time and in pieces of a fraction of a millisecond: what has not
- * been handed over waits in the loop, then in the connection, so that a list of any length neither
- * stalls the loop nor fills memory.
+ * Objects are handed over one at a time, for a fraction of a millisecond in each turn of the loop.
+ * The others wait in a buffer, then in the connection, so that a list of any length neither stalls
+ * the loop nor fills memory.
  */
 
 #include <stdbool.h>
@@ -37,10 +37,10 @@ enum kube_event {
 
 /* Called from the loop. Each may free the watch and start requests. */
 struct kube_watch_ops {
-    /* An initial list is about to be asked for: the first, a later one, or one that failed again.
-     */
+    /* An initial list is about to be asked for: the first, a later one, or one that failed
+     * before. */
     void (*begin)(void *data);
-    /* object is a JSON object with metadata, at any rate; good for this call only. */
+    /* object is at least a JSON object with metadata; good for this call only. */
     void (*object)(void *data, enum kube_event event, yyjson_val *object);
     /* The initial list that the last begin() began is complete. */
     void (*complete)(void *data);

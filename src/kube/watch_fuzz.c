@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * Any bytes are objects of a list or of a watch, or an error: what is cut out lies in the input,
- * and what is read of it is bounded. The first byte chooses list or watch and how the rest comes in
- * pieces.
+ * Any bytes are objects of a list or of a watch, or an error: each object that is cut out lies in
+ * the input, and the texts that are read of it are bounded. The first byte chooses list or watch
+ * and how the rest comes in pieces.
  */
 
 #include <stdlib.h>

@@ -2,8 +2,8 @@
 #pragma once
 
 /*
- * Prometheus' text format, version 0.0.4. A family's HELP and TYPE are written once, and its
- * samples follow it: whoever has samples of several families at hand gathers them first.
+ * Prometheus' text format, version 0.0.4. A family's HELP and TYPE are written once, and all its
+ * samples follow: a caller writes one family after the other.
  */
 
 #include <stdbool.h>

@@ -6,9 +6,9 @@
  *
  * Decoders read whatever HAMi has written, of any age, and read garbage as HAMi reads it, but say
  * so: CODEC_MENDED means that a number was not one (read as 0) or did not fit (read as the
- * nearest), and err says which. What can't be read at all is -EINVAL with the place in err. Texts
- * longer than CODEC_MAX_TEXT and lists longer than CODEC_MAX_DEVICES are -E2BIG; a full arena is
- * -ENOMEM. Decoded strings are the arena's.
+ * nearest), and err says which. Text that can't be read at all is -EINVAL with the place in err.
+ * Texts longer than CODEC_MAX_TEXT and lists longer than CODEC_MAX_DEVICES are -E2BIG; a full arena
+ * is -ENOMEM. Decoded strings are the arena's.
  */
 
 #include <stdbool.h>
@@ -64,7 +64,7 @@ const char *node_devices_encode_text(const struct registered_devices *devices, s
 /* A part of a device that one container was given. */
 struct container_device {
     const char *uuid;
-    const char *type; /* the vendor's word */
+    const char *type; /* the vendor's common word */
     int32_t memory_mib;
     int32_t cores;
 };

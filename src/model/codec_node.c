@@ -31,7 +31,7 @@ struct decoding {
     bool mended;
 };
 
-static int outcome(const struct decoding *decoding)
+static int node_outcome(const struct decoding *decoding)
 {
     return decoding->mended ? CODEC_MENDED : CODEC_EXACT;
 }
@@ -126,7 +126,7 @@ static const char *read_bool(yyjson_val *value, bool *to)
     return NULL;
 }
 
-/* NULL, or what is wrong with the value. */
+/* NULL, or why the value is wrong. */
 static const char *read_member(const struct decoding *decoding, const struct member *member,
                                yyjson_val *value, struct registered_device *device)
 {
@@ -224,8 +224,8 @@ int node_devices_decode_json(const char *text, size_t len, struct arena *arena,
 
 /* The colon form. */
 
-static int64_t read_number(struct decoding *decoding, const char *what, const struct field *field,
-                           int64_t min, int64_t max)
+static int64_t node_read_number(struct decoding *decoding, const char *what,
+                                const struct field *field, int64_t min, int64_t max)
 {
     int64_t value;
 
@@ -275,13 +275,16 @@ static int decode_segment(struct decoding *decoding, const char *text, size_t le
                          (int)MIN(len, (size_t)96), text);
     device.id = arena_strndup(decoding->arena, fields[ID].text, fields[ID].len);
     device.type = arena_strndup(decoding->arena, fields[TYPE].text, fields[TYPE].len);
-    device.count = (int32_t)read_number(decoding, "count", &fields[COUNT], INT32_MIN, INT32_MAX);
-    device.devmem = (int32_t)read_number(decoding, "memory", &fields[MEMORY], INT32_MIN, INT32_MAX);
-    device.devcore = (int32_t)read_number(decoding, "cores", &fields[CORES], INT32_MIN, INT32_MAX);
-    device.numa = read_number(decoding, "numa", &fields[NUMA], INT64_MIN, INT64_MAX);
+    device.count =
+        (int32_t)node_read_number(decoding, "count", &fields[COUNT], INT32_MIN, INT32_MAX);
+    device.devmem =
+        (int32_t)node_read_number(decoding, "memory", &fields[MEMORY], INT32_MIN, INT32_MAX);
+    device.devcore =
+        (int32_t)node_read_number(decoding, "cores", &fields[CORES], INT32_MIN, INT32_MAX);
+    device.numa = node_read_number(decoding, "numa", &fields[NUMA], INT64_MIN, INT64_MAX);
     device.health = read_health(decoding, &fields[HEALTH]);
     if (count == TEXT_FIELDS) {
-        device.index = (uint64_t)read_number(decoding, "index", &fields[INDEX], 0, INT64_MAX);
+        device.index = (uint64_t)node_read_number(decoding, "index", &fields[INDEX], 0, INT64_MAX);
         device.mode = arena_strndup(decoding->arena, fields[MODE].text, fields[MODE].len);
     }
     if (!device.id || !device.type || !device.mode)
@@ -327,7 +330,7 @@ int node_devices_decode_text(const char *text, size_t len, struct arena *arena,
             return r;
     }
     *ret_devices = devices;
-    return outcome(&decoding);
+    return node_outcome(&decoding);
 }
 
 int node_devices_decode(const char *text, struct arena *arena,
@@ -348,7 +351,7 @@ static void add_text(struct strbuf *buf, const char *key, const char *text)
     if (!*text)
         return;
     strbuf_addf(buf, "\"%s\":", key);
-    json_add_text(buf, text);
+    strbuf_add_json(buf, text);
     strbuf_add(buf, ",");
 }
 

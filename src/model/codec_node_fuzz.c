@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* Any text is devices of a node, or an error with a reason; what is written of them is read again.
- */
+/* Any text is devices of a node, or an error with a reason; the devices, written again, can be read
+ * again. */
 
 #include <stdlib.h>
 

@@ -101,7 +101,7 @@ static int decode_container(struct decoding *decoding, const char *text, size_t 
     return 0;
 }
 
-static int outcome(const struct decoding *decoding)
+static int pod_outcome(const struct decoding *decoding)
 {
     return decoding->mended ? CODEC_MENDED : CODEC_EXACT;
 }
@@ -115,7 +115,7 @@ int container_devices_decode(const char *text, size_t len, struct arena *arena,
     if (len > CODEC_MAX_TEXT)
         return error_set(err, -E2BIG, "longer than %d bytes", CODEC_MAX_TEXT);
     r = decode_container(&decoding, text, len, ret_devices);
-    return r < 0 ? r : outcome(&decoding);
+    return r < 0 ? r : pod_outcome(&decoding);
 }
 
 static size_t count_containers(const char *text, size_t len)
@@ -154,7 +154,7 @@ int pod_devices_decode(const char *text, struct arena *arena, struct pod_devices
             return r;
     }
     *ret_devices = (struct pod_devices){.count = count, .containers = containers};
-    return outcome(&decoding);
+    return pod_outcome(&decoding);
 }
 
 static void add_container(struct strbuf *buf, const struct container_devices *devices)

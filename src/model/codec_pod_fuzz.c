@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* Any text is a pod's devices, or an error with a reason; what is written of them is read as the
- * same. */
+/* Any text is a pod's devices, or an error with a reason; the devices, written again, are read as
+ * the same. */
 
 #include <stdlib.h>
 #include <string.h>

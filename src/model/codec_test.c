@@ -41,7 +41,7 @@ static void a_pods_containers_keep_their_places(void **state)
     assert_string_equal(pod_devices_encode(&devices, arena), text);
 }
 
-/* What is read of garbage in a pod's annotation, and what is said. */
+/* Garbage in a pod's annotation: the devices that are read, and the error. */
 static const struct {
     const char *text;
     int r;
@@ -101,7 +101,7 @@ static void garbage_in_a_node_is_named(void **state)
     }
 }
 
-static void what_is_written_is_read_in_either_form(void **state)
+static void devices_are_read_back_from_either_form(void **state)
 {
     struct registered_device items[] = {
         {.id = "GPU-a",
@@ -145,7 +145,7 @@ static char *repeated(const char *text, size_t count)
     return all;
 }
 
-static void what_is_too_much_is_refused(void **state)
+static void texts_with_too_much_are_refused(void **state)
 {
     struct registered_devices node;
     struct error err = ERROR_INIT;
@@ -168,8 +168,8 @@ int main(void)
         cmocka_unit_test(a_pods_containers_keep_their_places),
         cmocka_unit_test(garbage_in_a_pod_is_named),
         cmocka_unit_test(garbage_in_a_node_is_named),
-        cmocka_unit_test(what_is_written_is_read_in_either_form),
-        cmocka_unit_test(what_is_too_much_is_refused),
+        cmocka_unit_test(devices_are_read_back_from_either_form),
+        cmocka_unit_test(texts_with_too_much_are_refused),
     };
 
     return cmocka_run_group_tests(tests, set_up, tear_down);

@@ -2,8 +2,8 @@
 #pragma once
 
 /*
- * A device that tasks share, and what has been granted of it. Its identity is the uuid; the index
- * is only the order in which its machine lists it.
+ * A device that tasks share, and its granted part. Its identity is the uuid; the index is only the
+ * order in which its machine lists it.
  */
 
 #include <stdbool.h>
@@ -16,9 +16,9 @@ enum {
     DEVICE_UUID_SIZE = 96,
     DEVICE_MODEL_SIZE = 96,
     DEVICE_MODE_SIZE = 16,
-    DEVICE_MAX_MIB = 1 << 24,  /* memory beyond this is garbage: sums of pods must not wrap round */
-    DEVICE_CORES = 100,        /* compute is counted in percent of the card */
-    DEVICE_DEFAULT_SLOTS = 10, /* tasks that may share a card, HAMi's deviceSplitCount */
+    DEVICE_MAX_MIB = 1 << 24, /* memory beyond this is garbage: sums of pods must not wrap round */
+    DEVICE_CORES = 100,       /* compute is counted in percent of the card */
+    DEVICE_DEFAULT_MAX_TASKS = 10, /* tasks that may share a card, HAMi's deviceSplitCount */
 
     MIG_MAX_GROUPS = 8,    /* ways of cutting a card */
     MIG_MAX_KINDS = 8,     /* kinds of instances in one of them */
@@ -45,7 +45,7 @@ struct mig_geometry {
 };
 
 struct device_usage {
-    unsigned slots; /* tasks */
+    unsigned tasks;
     unsigned cores;
     uint64_t memory_bytes;
 };
@@ -56,7 +56,7 @@ struct device {
     bool cordoned; /* by the operator: takes nothing new */
     uint16_t kind; /* devices of one kind have the same model and mode; 0: not told */
     unsigned cores;
-    unsigned slots;
+    unsigned max_tasks; /* that may share it */
     unsigned misused; /* tasks on it of a kind that its mode rules out; while there are any it takes
                          nothing new */
     uint64_t memory_bytes;
@@ -71,7 +71,7 @@ struct device {
     /* In MIG mode: how it may be cut, which outlives the device (NULL: not known), and the tasks on
      * each instance of each group. */
     const struct mig_geometry *geometry;
-    uint8_t instance_users[MIG_MAX_GROUPS][MIG_MAX_INSTANCES];
+    uint8_t mig_users[MIG_MAX_GROUPS][MIG_MAX_INSTANCES];
 };
 
 /* In whole MiB, as HAMi counts; 0 where more is used than there is. */

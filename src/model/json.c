@@ -2,10 +2,7 @@
 #include "model/json.h"
 
 #include <errno.h>
-#include <stdio.h>
 #include <string.h>
-
-#include "base/utf8.h"
 
 static void *take(void *ctx, size_t size)
 {
@@ -50,43 +47,4 @@ int json_parse(const char *text, size_t len, struct arena *arena, yyjson_val **r
         return error_set(err, -ENOMEM, "larger than what is set aside for it");
     return error_set(err, -EINVAL, "not JSON: %s, at byte %zu", wrong.msg ? wrong.msg : "empty",
                      wrong.pos);
-}
-
-/* The escape of one ASCII character, NULL when it stands for itself. */
-static const char *escape_of(unsigned char c, char buf[8])
-{
-    static const char *const short_ones[128] = {
-        ['"'] = "\\\"", ['\\'] = "\\\\", ['\n'] = "\\n", ['\r'] = "\\r", ['\t'] = "\\t",
-    };
-
-    if (c < 0x80 && short_ones[c])
-        return short_ones[c];
-    if (c >= 0x20 && c != '<' && c != '>' && c != '&')
-        return NULL;
-    (void)snprintf(buf, 8, "\\u%04x", c);
-    return buf;
-}
-
-void json_add_text(struct strbuf *buf, const char *text)
-{
-    const unsigned char *p = (const unsigned char *)text;
-    char escape_buf[8];
-
-    strbuf_add(buf, "\"");
-    while (*p) {
-        size_t len = utf8_length(p);
-        const char *escape = len == 1 ? escape_of(*p, escape_buf) : NULL;
-
-        if (!len)
-            escape = "\\ufffd";
-        else if (len == 3 &&
-                 (memcmp(p, "\xe2\x80\xa8", 3) == 0 || memcmp(p, "\xe2\x80\xa9", 3) == 0))
-            escape = p[2] == 0xa8 ? "\\u2028" : "\\u2029";
-        if (escape)
-            strbuf_add(buf, escape);
-        else
-            strbuf_addf(buf, "%.*s", (int)len, (const char *)p);
-        p += len ? len : 1;
-    }
-    strbuf_add(buf, "\"");
 }

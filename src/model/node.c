@@ -24,7 +24,7 @@ static bool is_ready(yyjson_val *conditions)
     return false;
 }
 
-static int read_status(const struct reading *reading, yyjson_val *object, struct node *node)
+static int node_read_status(const struct reading *reading, yyjson_val *object, struct node *node)
 {
     yyjson_val *status, *conditions;
     bool present;
@@ -63,7 +63,7 @@ int node_read(yyjson_val *object, const struct text_list *labels, struct arena *
     node.labels = metadata.labels;
     node.deleting = metadata.deleting;
 
-    r = read_status(&reading, object, &node);
+    r = node_read_status(&reading, object, &node);
     if (r < 0)
         return r;
     *ret_node = node;

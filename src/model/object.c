@@ -90,8 +90,8 @@ static bool has_known_prefix(const char *key)
     return false;
 }
 
-/* What is no text is left out by itself: a pod must not be lost for an annotation of its owner's.
- */
+/* A value that is no text is left out alone: a pod must not be lost for an annotation of its
+ * owner's. */
 static bool is_kept(yyjson_val *key, yyjson_val *value, const struct text_list *names)
 {
     if (!is_text(key) || !is_text(value))

@@ -14,7 +14,7 @@
 #include "model/pod.h"
 #include "model/text.h"
 
-/* What is being read, for messages and memory. */
+/* The object being read, for messages and memory. */
 struct reading {
     struct arena *arena;
     struct error *err;

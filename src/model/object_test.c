@@ -113,7 +113,7 @@ static const struct {
      "spec.containers[0].resources.requests[nvidia.com/gpu]: not a quantity"},
 };
 
-static void what_is_wrong_with_a_pod_is_named_by_its_field(void **state)
+static void an_error_names_the_field_of_a_pod(void **state)
 {
     (void)state;
     for (size_t i = 0; i < ARRAY_SIZE(bad_pods); i++) {
@@ -185,7 +185,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_pod_is_reduced_to_what_counts),
         cmocka_unit_test(metadata_alone_is_a_pod_without_a_spec),
-        cmocka_unit_test(what_is_wrong_with_a_pod_is_named_by_its_field),
+        cmocka_unit_test(an_error_names_the_field_of_a_pod),
         cmocka_unit_test(an_annotation_that_is_no_text_costs_itself_alone),
         cmocka_unit_test(a_full_arena_is_an_error_and_no_crash),
         cmocka_unit_test(a_node_is_reduced_to_what_counts),

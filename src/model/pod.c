@@ -293,7 +293,7 @@ static enum pod_phase phase_of(const char *text)
     return POD_PHASE_UNKNOWN;
 }
 
-static int read_status(const struct reading *reading, yyjson_val *object, struct pod *pod)
+static int pod_read_status(const struct reading *reading, yyjson_val *object, struct pod *pod)
 {
     yyjson_val *status;
     const char *phase;
@@ -332,7 +332,7 @@ int pod_read(yyjson_val *object, struct arena *arena, struct pod *ret_pod, struc
     r = read_spec(&reading, object, &pod);
     if (r < 0)
         return r;
-    r = read_status(&reading, object, &pod);
+    r = pod_read_status(&reading, object, &pod);
     if (r < 0)
         return r;
     *ret_pod = pod;
@@ -358,6 +358,13 @@ const struct resource *container_resource(const struct container *container, con
     const struct resource *limit = resource_find(&container->limits, name);
 
     return limit ? limit : resource_find(&container->requests, name);
+}
+
+struct container_place pod_container_place(const struct pod *pod, size_t container)
+{
+    if (container < pod->init_count)
+        return (struct container_place){"initContainers", container};
+    return (struct container_place){"containers", container - pod->init_count};
 }
 
 const char *pod_init_roles(const struct pod *pod, struct arena *arena)

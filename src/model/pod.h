@@ -94,6 +94,13 @@ int pod_read(yyjson_val *object, struct arena *arena, struct pod *ret_pod, struc
 /* True when the pod has ended: it holds nothing any more. */
 bool pod_is_over(const struct pod *pod);
 
+/* Where a container stands in the pod's spec. */
+struct container_place {
+    const char *list; /* "initContainers" or "containers" */
+    size_t position;
+};
+struct container_place pod_container_place(const struct pod *pod, size_t container);
+
 /* A container's limit of this name, else its request; NULL when it has neither. */
 const struct resource *container_resource(const struct container *container, const char *name);
 

@@ -12,14 +12,14 @@ enum {
     EXPONENT_MAX = 1000,
 };
 
-/* What stands before the unit, without leading zeros. */
+/* The digits before the unit, without leading zeros. */
 struct number {
     bool negative;
     const char *digits, *fraction;
     size_t digit_count, fraction_count;
 };
 
-/* What stands after the number: a power of ten or of two. */
+/* The unit after the number: a power of ten or of two. */
 struct unit {
     bool binary;
     int exponent;
@@ -40,7 +40,7 @@ static size_t count_digits(const char *text, size_t len)
 }
 
 /* Returns how many bytes the number takes; 0: there is none. */
-static size_t read_number(const char *text, size_t len, struct number *number)
+static size_t read_digits(const char *text, size_t len, struct number *number)
 {
     size_t at = 0, whole;
 
@@ -149,7 +149,7 @@ int quantity_parse(const char *text, size_t len, struct quantity *ret_quantity)
     size_t taken;
     int sign;
 
-    taken = read_number(text, len, &number);
+    taken = read_digits(text, len, &number);
     if (!taken || !read_unit(text + taken, len - taken, &unit))
         return -EINVAL;
 

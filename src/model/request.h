@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* What one container, or one command of `hamictl run`, asks for of one vendor's devices; and a pod.
- */
+/* Requests: what one container, or one command of `hamictl run`, asks of one vendor; and a pod's
+ * demand. */
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -11,7 +11,7 @@
 #include "model/device.h"
 #include "model/text.h"
 
-/* What a request says of a kind of devices; see device.kind. */
+/* A request's verdict on a kind of devices; see device.kind. */
 enum type_verdict {
     TYPE_OTHER = 0, /* another vendor's */
     TYPE_MISMATCH,  /* not of the types or modes that are asked for */
@@ -22,17 +22,17 @@ struct type_memo {
     struct {
         uint16_t kind; /* 0: none */
         uint8_t verdict;
-    } slots[16]; /* by the kind's last bits */
+    } entries[16]; /* by the kind's last bits */
 };
 
 struct request {
-    const char *type;        /* the vendor's word, "NVIDIA" */
+    const char *type;        /* the vendor's common word, "NVIDIA" */
     unsigned count;          /* devices; the amounts below are of each */
     uint64_t memory_bytes;   /* 0: see memory_percent */
     unsigned memory_percent; /* of the card, when memory_bytes is 0; 0: no memory is asked for */
     unsigned cores;          /* percent of the card; 0: no share is asked for */
 
-    /* What was found of kinds of devices: many devices are of few kinds. */
+    /* Verdicts on kinds of devices: many devices are of few kinds. */
     struct type_memo *memo; /* NULL: found out each time */
 
     /* Empty lists do not constrain. UUIDs match exactly, types as a part of the model's name. */
@@ -42,7 +42,7 @@ struct request {
     const char *modes; /* ways of sharing: a device's must be a part of it; NULL: any */
 };
 
-/* When a container runs, which says what it may share with the others of its pod. */
+/* When a container runs, from which follows what it may share with the others of its pod. */
 enum container_role {
     CONTAINER_APP = 0,
     CONTAINER_INIT,    /* before the apps, alone but for the sidecars started before it */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* Lists of text, whose strings belong to whoever made the list: mostly an arena. */
+/* Lists of text, whose strings belong to the list's maker: mostly an arena. */
 
 #include <stdbool.h>
 #include <stddef.h>

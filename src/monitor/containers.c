@@ -21,7 +21,7 @@ enum {
 /* Utilisation is taken over at least so long. */
 #define INTERVAL_NS (NS_PER_S / 2)
 
-/* What is kept of a container from one look to the next. */
+/* A container's state from one look to the next. */
 struct past {
     char key[CONTAINER_UID_SIZE + CONTAINER_NAME_SIZE]; /* the folder's name */
 
@@ -31,7 +31,7 @@ struct past {
     ino_t limits_ino;
     struct limits limits;
 
-    /* What was charged when we looked last, by which utilisation is told. */
+    /* The charges at the last look, from which utilisation is computed. */
     int64_t at_ns; /* 0: not yet */
     uint64_t charged_ns[LIMITS_MAX_DEVICES];
     double utilization[LIMITS_MAX_DEVICES];
@@ -285,7 +285,7 @@ static int look_at(struct containers *containers, const char *entry, int64_t now
     return 0;
 }
 
-static int make_room(struct containers *containers)
+static int uses_grow(struct containers *containers)
 {
     size_t size = containers->size ? containers->size * 2 : 16;
     struct container_use *uses;
@@ -329,7 +329,7 @@ int containers_look(struct containers *containers, int64_t now_ns,
         return error_set(err, -errno, "%s: %s", containers->folder, strerror(errno));
     for (struct dirent *entry = entries ? readdir(entries) : NULL; entry && r == 0;
          entry = readdir(entries)) {
-        r = make_room(containers);
+        r = uses_grow(containers);
         if (r < 0)
             (void)error_set(err, r, "%s: %s", containers->folder, strerror(-r));
         else if (entry->d_name[0] != '.' && look_at(containers, entry->d_name, now_ns,

@@ -2,8 +2,8 @@
 #pragma once
 
 /*
- * The containers of this node and what they use of their cards, read from their folders: the limits
- * that they were given, and their regions, which are read and never mapped.
+ * The containers of this node and their use of their cards, from their folders: the limits files,
+ * and the regions, which are read and never mapped.
  */
 
 #include <stdbool.h>
@@ -35,7 +35,7 @@ struct container_card {
 struct container_use {
     char pod_uid[CONTAINER_UID_SIZE];
     char name[CONTAINER_NAME_SIZE];
-    bool has_region; /* a process was there; else nothing is used */
+    bool has_region; /* a process made a region; else nothing is used */
     uint64_t last_kernel_time;
     uint64_t unaccounted_refused, unaccounted_allowed;
     unsigned card_count;
@@ -47,9 +47,9 @@ struct containers *containers_new(const char *hook_path);
 void containers_free(struct containers *containers);
 
 /*
- * Looks at all of them. Costs a few reads a container; nothing of it blocks for long. now_ns is of
- * CLOCK_MONOTONIC: utilisation is that of the time between two looks, at least half a second apart.
- * Returns their number; *ret_uses is the object's until the next look.
+ * Reads all containers, with a few short reads each. now_ns is of CLOCK_MONOTONIC: utilisation is
+ * over the time between two looks, at least half a second apart. Returns their number; *ret_uses is
+ * the object's until the next look.
  */
 int containers_look(struct containers *containers, int64_t now_ns,
                     const struct container_use **ret_uses, struct error *err);

@@ -20,7 +20,7 @@ struct card_family {
     const char *name;
     const char *help;
     double (*value)(const struct nvml_card *card);
-    bool of_utilization; /* left out where the driver does not tell */
+    bool of_utilization; /* left out where the driver has no samples */
     bool without_node;   /* HAMi leaves the label out of this one */
     bool legacy;
 };
@@ -102,7 +102,7 @@ static void export_cards(const struct exported *what, struct strbuf *buf)
     }
 }
 
-/* How far what is said of the cards is to be believed. */
+/* How old the cards' samples are, and whether NVML answers. */
 static void export_nvml(const struct exported *what, struct strbuf *buf)
 {
     metrics_family(buf, "hami_monitor_nvml_up", METRIC_GAUGE,
@@ -116,14 +116,14 @@ static void export_nvml(const struct exported *what, struct strbuf *buf)
 
 /* Cards of containers */
 
-/* How labels are named: in these days, and before HAMi 2.9. */
+/* Names of labels: HAMi's present ones, and those before 2.9. */
 enum naming {
     NAMING_NEW,
     NAMING_LEGACY,
     NAMING_COUNT,
 };
 
-/* A container's card with whom it is of. */
+/* A container's card and its pod. */
 struct sample {
     const struct exported *what;
     const struct container_use *use;
@@ -131,7 +131,7 @@ struct sample {
     size_t labels[NAMING_COUNT]; /* offsets into the samples' texts */
 };
 
-/* What all families are made of: a row for each card of each container. */
+/* Data of all families: a row for each card of each container. */
 struct samples {
     struct sample *items;
     size_t count;
@@ -143,7 +143,7 @@ struct use_family {
     enum metric_type type;
     const char *help;
     double (*value)(const struct sample *sample);
-    bool when_launched; /* only where a kernel was launched at all */
+    bool when_launched; /* only after the first launch */
     bool legacy;
 };
 
@@ -311,7 +311,7 @@ static void export_uses(const struct exported *what, struct strbuf *buf)
     free(samples.items);
 }
 
-/* What concerns a container as a whole. */
+/* Families with one sample a container. */
 static void export_unaccounted(const struct exported *what, const char *name, const char *help,
                                size_t member, struct strbuf *buf)
 {

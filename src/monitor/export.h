@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* What is measured, as metrics: HAMi's names first, then our own. No I/O. */
+/* Writes the measurements as metrics: under HAMi's names first, then our own. No I/O. */
 
 #include <stddef.h>
 
@@ -18,9 +18,10 @@ struct exported {
     size_t card_count;
     const struct nvml_card *cards;
     bool nvml_answers;
-    double cards_age_s; /* below 0: nothing was said of the cards yet */
+    double cards_age_s; /* below 0: the cards were never read */
     size_t use_count;
-    const struct container_use *uses; /* those of pods without a name are left out, and counted */
+    const struct container_use
+        *uses; /* containers of pods without a name are left out, and counted */
     const struct pod_names *names;
 };
 

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* hami-vgpu-monitor: says what the containers of this node use of its GPUs. */
+/* hami-vgpu-monitor: exports the use of this node's GPUs by its containers. */
 
-#include <argp.h>
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
@@ -15,7 +14,7 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/log.h"
-#include "base/parse.h"
+#include "base/options.h"
 #include "base/util.h"
 #include "http/server.h"
 #include "kube/client.h"
@@ -24,30 +23,31 @@
 #include "monitor/export.h"
 #include "monitor/podnames.h"
 #include "nvml/find.h"
+#include "nvml/watchdog.h"
 
 enum {
     CARDS_MAX = 64,
+    NODE_NAME_SIZE = 256,
     METRICS_MAX = 64 << 20,
     LOOK_MS = 5000,
-    LATE_TIMES = 2,  /* of LOOK_MS, until NVML counts as not answering */
-    LEAVE_MS = 1000, /* that it is waited for when we end */
+    LATE_TIMES = 2, /* of LOOK_MS, until NVML counts as not answering */
     REPORT_OLD_S = 30,
 };
 
 #define AGENT "hami-vgpu-monitor/" HAMI_VERSION
 
 struct options {
-    char node_name[256];
+    char node_name[NODE_NAME_SIZE];
     const char *kubeconfig, *hook_path, *address;
     const char *driver_root; /* NULL: where drivers usually are */
     bool legacy;
 };
 
-/* What NVML says of the cards, to us or to the device plugin. */
+/* A reading of the cards by NVML, ours or the device plugin's. */
 struct reading {
     int result;
     struct error err;
-    double age_s; /* when it was read: of the device plugin's report, else 0 */
+    double age_s; /* of the device plugin's report; else 0 */
     size_t count;
     struct nvml_card cards[CARDS_MAX];
 };
@@ -57,28 +57,24 @@ struct monitor {
     const struct options *options;
     struct containers *containers;
     struct pod_names *names;
-    struct nvml *nvml;    /* the thread's: it may take its time, or hang */
-    struct reading found; /* as well */
-    struct reading cards; /* what was said last */
+    struct nvml *nvml;    /* the thread's, since it may block or hang */
+    struct reading found; /* the thread's, too */
+    struct reading cards; /* the last reading */
     int64_t cards_ns;     /* when; 0: not yet */
-    uv_work_t work;
-    bool work_runs;
-    unsigned late; /* times that it should have been back */
-    int result;    /* of it all */
+    struct watchdog watchdog;
+    int result; /* of the program */
 
     struct kube_client *kube;
     struct kube_watch *watch;
     struct http_server *http;
-    struct http_pages pages; /* of metrics, that are being read */
+    struct http_pages pages; /* of metrics */
     uv_timer_t timer;
     uv_signal_t signals[2];
 };
 
-static void stop(struct monitor *monitor);
-
 /* Cards, which NVML is asked for in a thread of its own */
 
-/* What the device plugin read, which has the device nodes that NVML needs. */
+/* Reads the device plugin's report: the plugin has the device nodes that NVML needs. */
 static int read_report(const struct monitor *monitor, struct reading *reading)
 {
     AUTOFREE char *text = malloc(NVML_REPORT_MAX);
@@ -121,44 +117,38 @@ static int read_cards(struct monitor *monitor, struct reading *reading)
     return MIN(count, 0);
 }
 
-static void on_work(uv_work_t *work)
+static void ask_cards(void *data)
 {
-    struct monitor *monitor = work->data;
+    struct monitor *monitor = data;
 
     monitor->found.result = read_cards(monitor, &monitor->found);
 }
 
-static void on_work_done(uv_work_t *work, int status)
+static void on_cards(void *data)
 {
-    struct monitor *monitor = work->data;
+    struct monitor *monitor = data;
 
-    (void)status;
-    monitor->work_runs = false;
-    monitor->late = 0;
-    if (uv_is_closing((uv_handle_t *)&monitor->signals[0])) {
-        uv_close((uv_handle_t *)&monitor->timer, NULL);
-        return;
-    }
     if (monitor->found.result < 0 && strcmp(monitor->found.err.text, monitor->cards.err.text) != 0)
         log_warn("the cards can't be read: %s", monitor->found.err.text);
     monitor->cards = monitor->found;
     monitor->cards_ns = clock_now_ns() - (int64_t)(monitor->found.age_s * (double)NS_PER_S);
 }
 
-static void ask_cards(struct monitor *monitor)
+static void on_cards_late(void *data)
 {
-    if (!monitor->work_runs) {
-        monitor->work.data = monitor;
-        monitor->work_runs =
-            uv_queue_work(&monitor->loop, &monitor->work, on_work, on_work_done) == 0;
-    } else if (++monitor->late == LATE_TIMES) {
-        log_warn("NVML does not answer; what is said of the cards is what it said last");
-    }
+    (void)data;
+    log_warn("NVML does not answer; what is said of the cards is what it said last");
 }
+
+static const struct watchdog_ops cards_ops = {
+    .ask = ask_cards,
+    .done = on_cards,
+    .late = on_cards_late,
+};
 
 /* Metrics */
 
-static int look(struct monitor *monitor, const struct container_use **ret_uses)
+static int monitor_look(struct monitor *monitor, const struct container_use **ret_uses)
 {
     struct error err = ERROR_INIT;
     int count = containers_look(monitor->containers, clock_now_ns(), ret_uses, &err);
@@ -180,8 +170,8 @@ static struct http_page *write_page(struct monitor *monitor)
         .now = (int64_t)time(NULL),
         .card_count = monitor->cards.count,
         .cards = monitor->cards.cards,
-        .nvml_answers =
-            monitor->cards_ns && monitor->cards.result == 0 && monitor->late < LATE_TIMES,
+        .nvml_answers = monitor->cards_ns && monitor->cards.result == 0 &&
+                        !watchdog_is_late(&monitor->watchdog),
         .cards_age_s = -1,
         .names = monitor->names,
     };
@@ -189,7 +179,7 @@ static struct http_page *write_page(struct monitor *monitor)
 
     if (monitor->cards_ns)
         what.cards_age_s = (double)(clock_now_ns() - monitor->cards_ns) / (double)NS_PER_S;
-    count = look(monitor, &what.uses);
+    count = monitor_look(monitor, &what.uses);
     what.use_count = count > 0 ? (size_t)count : 0;
     export_metrics(&what, &buf);
     if (!buf.failed)
@@ -227,13 +217,13 @@ static const struct http_route routes[] = {
     {.method = NULL},
 };
 
-/* Utilisation is that since the last look, so that it does not rest on how often we are asked. */
+/* Utilisation is over the time since the last look, so looks are made whether we are scraped or
+ * not. */
 static void on_look(uv_timer_t *timer)
 {
     const struct container_use *uses;
 
-    ask_cards(timer->data);
-    (void)look(timer->data, &uses);
+    (void)monitor_look(timer->data, &uses);
 }
 
 /* Pods */
@@ -287,15 +277,7 @@ static int watch_pods(struct monitor *monitor, struct error *err)
 
 /* Starting and ending */
 
-/* A thread in the driver's hands can be neither ended nor joined, which exit() would try. */
-static void on_leave(uv_timer_t *timer)
-{
-    (void)timer;
-    log_warn("ending, although NVML does not answer");
-    _exit(EXIT_SUCCESS);
-}
-
-static void stop(struct monitor *monitor)
+static void monitor_stop(struct monitor *monitor)
 {
     if (uv_is_closing((uv_handle_t *)&monitor->signals[0]))
         return;
@@ -303,10 +285,8 @@ static void stop(struct monitor *monitor)
     http_pages_deinit(&monitor->pages);
     kube_watch_free(monitor->watch);
     kube_client_free(monitor->kube);
-    if (monitor->work_runs)
-        (void)uv_timer_start(&monitor->timer, on_leave, LEAVE_MS, 0);
-    else
-        uv_close((uv_handle_t *)&monitor->timer, NULL);
+    watchdog_stop(&monitor->watchdog);
+    uv_close((uv_handle_t *)&monitor->timer, NULL);
     for (size_t i = 0; i < ARRAY_SIZE(monitor->signals); i++)
         uv_close((uv_handle_t *)&monitor->signals[i], NULL);
 }
@@ -314,13 +294,20 @@ static void stop(struct monitor *monitor)
 static void on_signal(uv_signal_t *handle, int number)
 {
     log_info("ending on signal %d", number);
-    stop(handle->data);
+    monitor_stop(handle->data);
 }
 
 static void start_handles(struct monitor *monitor)
 {
     static const int numbers[] = {SIGTERM, SIGINT};
+    const struct watchdog_options options = {
+        .ops = &cards_ops,
+        .data = monitor,
+        .period_ms = LOOK_MS,
+        .late_periods = LATE_TIMES,
+    };
 
+    watchdog_start(&monitor->watchdog, &monitor->loop, &options);
     (void)uv_timer_init(&monitor->loop, &monitor->timer);
     monitor->timer.data = monitor;
     (void)uv_timer_start(&monitor->timer, on_look, 0, LOOK_MS);
@@ -331,7 +318,7 @@ static void start_handles(struct monitor *monitor)
     }
 }
 
-static int start(struct monitor *monitor, struct error *err)
+static int monitor_start(struct monitor *monitor, struct error *err)
 {
     const struct http_options http = {
         .address = monitor->options->address, .routes = routes, .data = monitor};
@@ -347,7 +334,7 @@ static int start(struct monitor *monitor, struct error *err)
     return r;
 }
 
-static int run(const struct options *options)
+static int monitor_run(const struct options *options)
 {
     struct monitor *monitor = calloc(1, sizeof(*monitor));
     struct error err = ERROR_INIT;
@@ -358,11 +345,11 @@ static int run(const struct options *options)
     (void)signal(SIGPIPE, SIG_IGN);
     monitor->options = options;
     start_handles(monitor);
-    r = start(monitor, &err);
+    r = monitor_start(monitor, &err);
     if (r < 0) {
         log_error("%s", err.text);
         monitor->result = r;
-        stop(monitor);
+        monitor_stop(monitor);
     } else {
         log_info("node %s: serving metrics on %s", options->node_name, options->address);
     }
@@ -378,88 +365,48 @@ static int run(const struct options *options)
 
 /* Options */
 
-enum {
-    OPTION_NODE_NAME = 256,
-    OPTION_KUBECONFIG,
-    OPTION_HOOK_PATH,
-    OPTION_ADDRESS,
-    OPTION_LEGACY,
-    OPTION_DRIVER_ROOT,
-};
-
-static const struct argp_option argp_options[] = {
-    {"node-name", OPTION_NODE_NAME, "NAME", 0, "This node's name (default: $NODE_NAME)", 0},
-    {"kubeconfig", OPTION_KUBECONFIG, "FILE", 0,
-     "How to reach the API server (default: $KUBECONFIG, the pod's own, ~/.kube/config)", 0},
-    {"hook-path", OPTION_HOOK_PATH, "FOLDER", 0,
-     "Where the device plugin keeps the containers' files (default: $HOOK_PATH, /usr/local/vgpu)",
-     0},
-    {"metrics-bind-address", OPTION_ADDRESS, "ADDRESS", 0,
-     "Where /metrics and /healthz are served (default: :9394)", 0},
-    {"legacy-metrics", OPTION_LEGACY, "BOOL", OPTION_ARG_OPTIONAL,
-     "Serve the metrics under HAMi's older names, too", 0},
-    {"nvidia-driver-root", OPTION_DRIVER_ROOT, "FOLDER", 0,
-     "Below which the driver is, as this program sees it (default: where drivers usually are)", 0},
-    {"v", 'v', "LEVEL", 0, "How much to say; 5: everything", 0},
-    {0},
-};
-
-static void set_verbosity(struct argp_state *state, const char *text)
+static int read_node_name(char *text, void *member, struct error *err)
 {
-    unsigned level;
-
-    if (parse_verbosity(text, &level) < 0)
-        argp_error(state, "\"%s\" is no level", text);
-    else
-        log_set_verbosity(level);
+    if (strlen(text) >= NODE_NAME_SIZE)
+        return error_set(err, -EINVAL, "\"%.64s...\" is no node's name", text);
+    copy_text(member, NODE_NAME_SIZE, text);
+    return 0;
 }
 
-static error_t parse_option(int key, char *arg, struct argp_state *state)
+static int check_together(void *data, struct error *err)
 {
-    struct options *options = state->input;
+    const struct options *options = data;
 
-    switch (key) {
-    case OPTION_NODE_NAME:
-        if (strlen(arg) >= sizeof(options->node_name))
-            argp_error(state, "--node-name: no node's name");
-        COPY_TEXT(options->node_name, arg);
-        return 0;
-    case OPTION_KUBECONFIG:
-        options->kubeconfig = arg;
-        return 0;
-    case OPTION_HOOK_PATH:
-        options->hook_path = arg;
-        return 0;
-    case OPTION_ADDRESS:
-        options->address = arg;
-        return 0;
-    case OPTION_DRIVER_ROOT:
-        options->driver_root = strcmp(arg, "/") == 0 ? "" : arg;
-        return 0;
-    case OPTION_LEGACY:
-        options->legacy = true;
-        if (arg && parse_bool(arg, &options->legacy) < 0)
-            argp_error(state, "--legacy-metrics=%s: neither true nor false", arg);
-        return 0;
-    case 'v':
-        set_verbosity(state, arg);
-        return 0;
-    case ARGP_KEY_END:
-        if (!options->node_name[0])
-            argp_error(state, "which node is this? Set NODE_NAME or --node-name");
-        return 0;
-    default:
-        return ARGP_ERR_UNKNOWN;
-    }
+    if (!options->node_name[0])
+        return error_set(err, -EINVAL, "which node is this? Set NODE_NAME or --node-name");
+    return 0;
 }
 
-static const struct argp argp = {
-    .options = argp_options,
-    .parser = parse_option,
+#define AT(member) offsetof(struct options, member)
+
+static const struct option_row rows[] = {
+    {"node-name", 0, 0, "NAME", read_node_name, AT(node_name),
+     "This node's name (default: $NODE_NAME)"},
+    {"kubeconfig", 0, 0, "FILE", option_text, AT(kubeconfig),
+     "How to reach the API server (default: $KUBECONFIG, the pod's own, ~/.kube/config)"},
+    {"hook-path", 0, 0, "FOLDER", option_text, AT(hook_path),
+     "Where the device plugin keeps the containers' files (default: $HOOK_PATH, /usr/local/vgpu)"},
+    {"metrics-bind-address", 0, 0, "ADDRESS", option_text, AT(address),
+     "Where /metrics and /healthz are served (default: :9394)"},
+    {"legacy-metrics", 0, OPTION_MAY_STAND_ALONE, "BOOL", option_bool, AT(legacy),
+     "Serve the metrics under HAMi's older names, too"},
+    {"nvidia-driver-root", 0, 0, "FOLDER", option_root, AT(driver_root),
+     "Below which the driver is, as this program sees it (default: where drivers usually are)"},
+    {"v", 'v', 0, "LEVEL", option_verbosity, 0, "How much to say; 5: everything"},
+};
+
+static const struct option_table table = {
+    .rows = rows,
+    .count = ARRAY_SIZE(rows),
+    .version = "hami-vgpu-monitor " HAMI_VERSION,
     .doc = "Serves Prometheus metrics of this node's GPUs and of what its containers use of them.",
+    .check = check_together,
 };
-
-PUBLIC const char *argp_program_version = "hami-vgpu-monitor " HAMI_VERSION;
 
 int main(int argc, char **argv)
 {
@@ -471,7 +418,6 @@ int main(int argc, char **argv)
 
     if (name)
         COPY_TEXT(options.node_name, name);
-    if (argp_parse(&argp, argc, argv, 0, NULL, &options) != 0)
-        return 2;
-    return run(&options) < 0 ? EXIT_FAILURE : EXIT_SUCCESS;
+    options_read(&table, argc, argv, &options);
+    return monitor_run(&options) < 0 ? EXIT_FAILURE : EXIT_SUCCESS;
 }

@@ -67,7 +67,7 @@ void pod_names_complete(struct pod_names *names)
     }
 }
 
-static struct entry *find(const struct pod_names *names, const char *uid)
+static struct entry *podname_find(const struct pod_names *names, const char *uid)
 {
     struct entry *entry;
 
@@ -100,7 +100,7 @@ void pod_names_put(struct pod_names *names, yyjson_val *object)
     const char *uid = text_of(object, "uid");
     const char *namespace = text_of(object, "namespace");
     const char *name = text_of(object, "name");
-    struct entry *entry = uid ? find(names, uid) : NULL;
+    struct entry *entry = uid ? podname_find(names, uid) : NULL;
 
     if (!uid || !namespace || !name)
         return;
@@ -118,7 +118,7 @@ void pod_names_put(struct pod_names *names, yyjson_val *object)
 void pod_names_remove(struct pod_names *names, yyjson_val *object)
 {
     const char *uid = text_of(object, "uid");
-    struct entry *entry = uid ? find(names, uid) : NULL;
+    struct entry *entry = uid ? podname_find(names, uid) : NULL;
 
     if (entry)
         entry_remove(names, entry);
@@ -126,7 +126,7 @@ void pod_names_remove(struct pod_names *names, yyjson_val *object)
 
 const struct pod_name *pod_names_find(const struct pod_names *names, const char *uid)
 {
-    const struct entry *entry = find(names, uid);
+    const struct entry *entry = podname_find(names, uid);
 
     return entry ? &entry->name : NULL;
 }

@@ -14,7 +14,7 @@ struct pod_name {
 struct pod_names *pod_names_new(void);
 void pod_names_free(struct pod_names *names);
 
-/* A list begins; what is not put until it is complete is forgotten then. */
+/* A list begins; names that are not put before it is complete are forgotten then. */
 void pod_names_begin(struct pod_names *names);
 void pod_names_put(struct pod_names *names, yyjson_val *object);
 void pod_names_remove(struct pod_names *names, yyjson_val *object);

@@ -13,7 +13,7 @@
 /* Folders below a root, as distributions have them; ends with NULL. */
 extern const char *const driver_library_folders[];
 
-/* Where a driver may be, in a container or on the host, where nobody says; ends with NULL. */
+/* Usual roots of drivers, in a container or on the host; ends with NULL. */
 extern const char *const driver_usual_roots[];
 
 /*

@@ -178,7 +178,7 @@ static void read_device(struct nvml *nvml, unsigned index, struct device *device
         .index = index,
         .numa_node = -1,
         .cores = DEVICE_CORES,
-        .slots = DEVICE_DEFAULT_SLOTS,
+        .max_tasks = DEVICE_DEFAULT_MAX_TASKS,
     };
 
     if (nvml->device_by_index(index, &handle) != NVML_SUCCESS)

@@ -17,7 +17,7 @@
 
 struct nvml;
 
-/* What one device is doing now. */
+/* The present use of a device. */
 struct nvml_status {
     uint64_t memory_total_bytes;
     uint64_t memory_used_bytes;

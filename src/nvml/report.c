@@ -63,7 +63,8 @@ static int read_card(yyjson_val *object, struct nvml_card *card)
     int64_t node = yyjson_get_sint(yyjson_obj_get(object, "numa_node"));
     int r;
 
-    *card = (struct nvml_card){.device = {.cores = DEVICE_CORES, .slots = DEVICE_DEFAULT_SLOTS}};
+    *card = (struct nvml_card){
+        .device = {.cores = DEVICE_CORES, .max_tasks = DEVICE_DEFAULT_MAX_TASKS}};
     r = read_text(object, "uuid", device->uuid, sizeof(device->uuid));
     if (r == 0)
         r = read_text(object, "model", device->model, sizeof(device->model));

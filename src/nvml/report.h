@@ -2,8 +2,8 @@
 #pragma once
 
 /*
- * What one program read of the cards, for those that can't open NVML themselves: its device nodes
- * are given to the device plugin alone. A small JSON text. No I/O.
+ * The device plugin's reading of the cards, as a small JSON text, for programs that can't open
+ * NVML: only the plugin has the device nodes. No I/O.
  */
 
 #include "base/strbuf.h"
@@ -16,7 +16,7 @@ enum {
 /* The file, in the folder of containers' files; read anew every 5 s, and written as often. */
 #define NVML_REPORT_FILE "cards.json"
 
-/* A card of the node and what it is doing. */
+/* A card of the node and its present use. */
 struct nvml_card {
     struct device device;
     bool has_status;

@@ -8,10 +8,10 @@
 
 enum {
     AHEAD = 3,  /* nodes whose devices are fetched while one is looked into */
-    TRIES = 16, /* nodes that are looked into before all are gone through, and most dropped */
+    TRIES = 16, /* nodes that are tried before thin_out() goes through all of them */
 };
 
-/* The least that a node must have, in what place_node_update() keeps of it. */
+/* What a node must have at least, in the numbers that place_node_update() keeps. */
 struct need {
     uint64_t mib;
     unsigned devices, cores, percent;
@@ -79,7 +79,7 @@ static size_t find_best(const struct choosing *choosing, size_t count)
 
 /* A heap of positions, the best node on top. */
 
-static void sink(const struct choosing *choosing, uint32_t *heap, size_t count, size_t at)
+static void heap_sink(const struct choosing *choosing, uint32_t *heap, size_t count, size_t at)
 {
     for (;;) {
         size_t child = 2 * at + 1;
@@ -99,13 +99,13 @@ static void sink(const struct choosing *choosing, uint32_t *heap, size_t count, 
     }
 }
 
-static void order_heap(const struct choosing *choosing, uint32_t *heap, size_t count)
+static void heap_order(const struct choosing *choosing, uint32_t *heap, size_t count)
 {
     for (size_t i = count / 2; i-- > 0;)
-        sink(choosing, heap, count, i);
+        heap_sink(choosing, heap, count, i);
 }
 
-static size_t fill_heap(const struct choosing *choosing, size_t count, size_t tried,
+static size_t heap_fill(const struct choosing *choosing, size_t count, size_t tried,
                         uint32_t *ret_heap)
 {
     size_t filled = 0;
@@ -114,11 +114,11 @@ static size_t fill_heap(const struct choosing *choosing, size_t count, size_t tr
         if (i != tried && may_fit(choosing->nodes[i], &choosing->need))
             ret_heap[filled++] = (uint32_t)i;
     }
-    order_heap(choosing, ret_heap, filled);
+    heap_order(choosing, ret_heap, filled);
     return filled;
 }
 
-/* Whether each request by itself finds room, which is necessary, and for one request enough. */
+/* Whether each request by itself fits: necessary, and for a single request sufficient. */
 static bool may_take(const struct choosing *choosing, const struct place_node *node)
 {
     const struct demand *demand = choosing->demand;
@@ -144,7 +144,8 @@ static bool has_position(const uint32_t *positions, size_t count, size_t positio
     return false;
 }
 
-/* In the order in which they lie in memory, since all are read. */
+/* Keeps the nodes on which each request by itself fits. Goes through them in memory order, since it
+ * reads all. */
 static size_t thin_out(const struct choosing *choosing, size_t count, const uint32_t *tried,
                        size_t tried_count, uint32_t *ret_heap)
 {
@@ -159,7 +160,7 @@ static size_t thin_out(const struct choosing *choosing, size_t count, const uint
             !has_position(tried, tried_count, i))
             ret_heap[kept++] = (uint32_t)i;
     }
-    order_heap(choosing, ret_heap, kept);
+    heap_order(choosing, ret_heap, kept);
     return kept;
 }
 
@@ -189,7 +190,7 @@ static int try_others(const struct choosing *choosing, size_t count, size_t best
 
     if (!heap)
         return -ENOMEM;
-    left = fill_heap(choosing, count, best, heap);
+    left = heap_fill(choosing, count, best, heap);
     while (left) {
         if (tries == TRIES) {
             left = thin_out(choosing, count, tried, tries, heap);
@@ -203,7 +204,7 @@ static int try_others(const struct choosing *choosing, size_t count, size_t best
             tried[tries] = heap[0];
         tries++;
         heap[0] = heap[--left];
-        sink(choosing, heap, left, 0);
+        heap_sink(choosing, heap, left, 0);
     }
     return PLACE_NO_FIT;
 }

@@ -38,16 +38,16 @@ static struct device any_card(size_t node, size_t card)
         .cordoned = below(20) == 0,
         .memory_bytes = mib[below(4)] * MIB,
         .cores = cores[below(6)],
-        .slots = below(11),
+        .max_tasks = below(11),
     };
 
     (void)snprintf(device.uuid, sizeof(device.uuid), "GPU-%zu-%zu", node, card);
     COPY_TEXT(device.model, models[below(3)]);
     COPY_TEXT(device.mode, modes[below(4)]);
     device.geometry = below(2) ? &geometry : NULL;
-    device.instance_users[below(2)][below(2)] = below(3) == 0;
+    device.mig_users[below(2)][below(2)] = below(3) == 0;
     if (below(3)) {
-        device.used.slots = below(11);
+        device.used.tasks = below(11);
         device.used.cores = below(101);
         device.used.memory_bytes = device.memory_bytes / 100 * below(101);
     }

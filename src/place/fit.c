@@ -6,10 +6,10 @@
 #include <strings.h>
 
 #include "base/util.h"
-#include "place/instance.h"
+#include "place/mig.h"
 #include "place/place.h"
 
-/* What looking at the devices one by one needs to know. */
+/* A request on its way over the devices. */
 struct walk {
     const struct request *request;
     const struct place_policy *policy;
@@ -50,15 +50,15 @@ static enum type_verdict find_type(const struct request *request, const struct d
 static enum type_verdict type_of(const struct request *request, const struct device *device)
 {
     struct type_memo *memo = request->memo;
-    size_t slot = device->kind % ARRAY_SIZE(memo->slots);
+    size_t entry = device->kind % ARRAY_SIZE(memo->entries);
 
     if (!memo || !device->kind)
         return find_type(request, device);
-    if (memo->slots[slot].kind != device->kind) {
-        memo->slots[slot].kind = device->kind;
-        memo->slots[slot].verdict = find_type(request, device);
+    if (memo->entries[entry].kind != device->kind) {
+        memo->entries[entry].kind = device->kind;
+        memo->entries[entry].verdict = find_type(request, device);
     }
-    return memo->slots[slot].verdict;
+    return memo->entries[entry].verdict;
 }
 
 static bool uuid_matches(const struct request *request, const char *uuid)
@@ -68,7 +68,7 @@ static bool uuid_matches(const struct request *request, const char *uuid)
     return !request->avoid_uuids.count || !text_list_has(&request->avoid_uuids, uuid);
 }
 
-/* What the request means on this card, in MiB. */
+/* The request's memory on this card, in MiB. */
 static uint64_t memory_wanted(const struct request *request, const struct device *device)
 {
     if (request->memory_bytes)
@@ -82,7 +82,7 @@ static enum place_reason check_device(const struct walk *walk, const struct devi
 {
     const struct device_usage *used = &device->used;
     unsigned cores_free = device_free_cores(device);
-    struct instance instance;
+    struct mig_instance instance;
 
     if (!device->healthy || device->misused)
         return PLACE_CARD_NOT_HEALTHY;
@@ -92,36 +92,36 @@ static enum place_reason check_device(const struct walk *walk, const struct devi
         return PLACE_CARD_TYPE_MISMATCH;
     if (!uuid_matches(walk->request, device->uuid))
         return PLACE_CARD_UUID_MISMATCH;
-    if (used->slots >= device->slots)
-        return PLACE_CARD_SLOTS_EXHAUSTED;
-    if (walk->policy->mutex && used->slots > 0)
+    if (used->tasks >= device->max_tasks)
+        return PLACE_CARD_TASKS_EXHAUSTED;
+    if (walk->policy->mutex && used->tasks > 0)
         return PLACE_CARD_EXCLUSIVE;
     if (device_free_mib(device) < memory_wanted(walk->request, device))
         return PLACE_CARD_INSUFFICIENT_MEMORY;
     if (cores_free < walk->cores)
         return PLACE_CARD_INSUFFICIENT_CORE;
-    if (device->cores == DEVICE_CORES && walk->cores == DEVICE_CORES && used->slots > 0)
+    if (device->cores == DEVICE_CORES && walk->cores == DEVICE_CORES && used->tasks > 0)
         return PLACE_CARD_EXCLUSIVE;
     if (device->cores && !cores_free && !walk->cores)
         return PLACE_CARD_CORES_EXHAUSTED;
-    if (instance_is_needed(device) &&
-        !instance_find(device, memory_wanted(walk->request, device), &instance))
+    if (mig_is_on(device) &&
+        !mig_instance_find(device, memory_wanted(walk->request, device), &instance))
         return PLACE_CARD_NO_INSTANCE;
     return PLACE_REASON_COUNT;
 }
 
-/* Whether a device that was passed over would do if nobody used it. */
+/* Whether a device that was passed over would fit if it were unused. */
 static bool is_only_full(const struct walk *walk, const struct device *device,
                          enum place_reason reason)
 {
     if (reason == PLACE_CARD_CORDONED || reason == PLACE_CARD_TYPE_MISMATCH ||
         reason == PLACE_CARD_UUID_MISMATCH)
         return false;
-    return device->healthy && device->slots && walk->cores <= device->cores &&
+    return device->healthy && device->max_tasks && walk->cores <= device->cores &&
            memory_wanted(walk->request, device) <= device->memory_bytes / MIB;
 }
 
-/* The devices that will do, in the list's order; reasons are counted of the others. */
+/* The devices that fit, in the list's order; of the others the reasons are counted. */
 static size_t find_fitting(const struct walk *walk, const struct device *devices, size_t count,
                            size_t *ret_positions, struct place_failure *failure)
 {
@@ -146,33 +146,33 @@ static size_t find_fitting(const struct walk *walk, const struct device *devices
     return fitting;
 }
 
-/* The device, or the instance of it that will do. */
+/* The device, or in MIG mode an instance of it. */
 static struct place_pick pick_of(const struct walk *walk, const struct device *devices,
                                  size_t position)
 {
     uint64_t memory_mib = memory_wanted(walk->request, &devices[position]);
     struct place_pick pick = {
         .device = position,
-        .group = -1,
-        .instance = -1,
+        .mig_group = -1,
+        .mig_instance = -1,
         .memory_bytes = memory_mib * MIB,
         .cores = walk->cores,
     };
-    struct instance instance;
+    struct mig_instance instance;
 
-    if (!instance_is_needed(&devices[position]) ||
-        !instance_find(&devices[position], memory_mib, &instance))
+    if (!mig_is_on(&devices[position]) ||
+        !mig_instance_find(&devices[position], memory_mib, &instance))
         return pick;
-    pick.group = instance.group;
-    pick.instance = instance.number;
+    pick.mig_group = instance.group;
+    pick.mig_instance = instance.number;
     pick.memory_bytes = instance.memory_mib * MIB;
     pick.cores = instance.cores;
     return pick;
 }
 
-/* The most preferred ones, which are last. */
-static void pick(const struct walk *walk, const struct device *devices, const size_t *positions,
-                 size_t count, struct place_decision *decision)
+/* Takes the most preferred devices, which are last. */
+static void take_picks(const struct walk *walk, const struct device *devices,
+                       const size_t *positions, size_t count, struct place_decision *decision)
 {
     while (decision->pick_count < walk->request->count)
         decision->picks[decision->pick_count++] = pick_of(walk, devices, positions[--count]);
@@ -194,7 +194,7 @@ int place_fit(const struct device *devices, size_t count, const struct request *
     if (count > PLACE_MAX_DEVICES)
         return -E2BIG;
 
-    /* Not the picks, which are written before they are counted. */
+    /* The picks need no clearing: each is written before it is counted. */
     ret_decision->pick_count = 0;
     *failure = (struct place_failure){0};
     fitting = find_fitting(&walk, devices, count, positions, failure);
@@ -211,7 +211,7 @@ int place_fit(const struct device *devices, size_t count, const struct request *
     for (size_t i = 0; i < fitting; i++)
         scores[positions[i]] = place_score(&devices[positions[i]], request, 1);
     place_sort(devices, scores, policy->order, positions, fitting);
-    pick(&walk, devices, positions, fitting, ret_decision);
+    take_picks(&walk, devices, positions, fitting, ret_decision);
     return PLACE_FITS;
 }
 
@@ -236,10 +236,10 @@ void place_charge(struct device *devices, const struct place_decision *decision)
         const struct place_pick *pick = &decision->picks[i];
         struct device_usage *used = &devices[pick->device].used;
 
-        used->slots++;
+        used->tasks++;
         used->cores += pick->cores;
         used->memory_bytes += pick->memory_bytes;
-        if (pick->instance >= 0)
-            (void)instance_use(&devices[pick->device], pick->group, pick->instance, 1);
+        if (pick->mig_instance >= 0)
+            (void)mig_instance_use(&devices[pick->device], pick->mig_group, pick->mig_instance, 1);
     }
 }

@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/util.h"
-#include "place/instance.h"
+#include "place/mig.h"
 #include "place/place.h"
 
 enum {
     PERCENT_TOTAL_MIN_MIB = 100, /* of smaller cards, percentages round too coarsely to be kept */
 };
 
-/* False only when place_fit() refuses the device to everybody. */
+/* False only when place_fit() refuses the device to every request. */
 static bool is_usable(const struct device *device)
 {
     if (!device->healthy || device->misused || device->cordoned)
         return false;
-    if (device->used.slots >= device->slots)
+    if (device->used.tasks >= device->max_tasks)
         return false;
-    if (instance_is_needed(device) && !device->geometry)
+    if (mig_is_on(device) && !device->geometry)
         return false;
     return !device->cores || device_free_cores(device);
 }
@@ -31,21 +31,21 @@ static unsigned free_percent(const struct device *device)
 
 float place_node_score(const struct device *devices, size_t count)
 {
-    uint32_t slots = 0, used_slots = 0, cores = 0, used_cores = 0, mib = 0, used_mib = 0;
+    uint32_t tasks = 0, used_tasks = 0, cores = 0, used_cores = 0, mib = 0, used_mib = 0;
 
     for (size_t i = 0; i < count; i++) {
         const struct device *device = &devices[i];
 
-        slots += device->slots;
-        used_slots += device->used.slots;
+        tasks += device->max_tasks;
+        used_tasks += device->used.tasks;
         cores += device->cores;
         used_cores += device->used.cores;
         mib += (uint32_t)(device->memory_bytes / MIB);
         used_mib += (uint32_t)(device->used.memory_bytes / MIB);
     }
-    if (!slots || !cores || !mib)
+    if (!tasks || !cores || !mib)
         return 0;
-    return 10.0f * ((float)used_slots / (float)slots + (float)used_cores / (float)cores +
+    return 10.0f * ((float)used_tasks / (float)tasks + (float)used_cores / (float)cores +
                     (float)used_mib / (float)mib);
 }
 

@@ -2,7 +2,7 @@
 #pragma once
 
 /*
- * Which devices of which machine a request, or a pod, gets.
+ * Which node and which of its devices a pod gets.
  *
  * Devices with their usage and a request go in, a decision with its reasons comes out. Pure: no
  * clock, no log, no state, and no allocation outside the arena passed in. Amounts are compared in
@@ -39,7 +39,7 @@ enum place_order {
 
 struct place_policy {
     enum place_order order;
-    bool mutex; /* take only devices that nobody uses */
+    bool mutex; /* take only devices that no pod uses */
 };
 
 /* Why a device was passed over. The texts are in place_reason_name(). */
@@ -47,7 +47,7 @@ enum place_reason {
     PLACE_CARD_NOT_HEALTHY,
     PLACE_CARD_TYPE_MISMATCH,
     PLACE_CARD_UUID_MISMATCH,
-    PLACE_CARD_SLOTS_EXHAUSTED,
+    PLACE_CARD_TASKS_EXHAUSTED,
     PLACE_CARD_EXCLUSIVE,
     PLACE_CARD_INSUFFICIENT_MEMORY,
     PLACE_CARD_INSUFFICIENT_CORE,
@@ -59,8 +59,9 @@ enum place_reason {
 };
 
 struct place_pick {
-    size_t device;       /* position in the list that was given */
-    int group, instance; /* of a card in MIG mode, whose amounts these are; -1: the card itself */
+    size_t device; /* position in the list that was given */
+    int mig_group,
+        mig_instance; /* of a card in MIG mode, whose amounts these are; -1: the card itself */
     uint64_t memory_bytes;
     unsigned cores;
 };
@@ -70,8 +71,8 @@ struct place_failure {
     unsigned candidates;
     unsigned reasons[PLACE_REASON_COUNT]; /* devices */
     bool too_few_devices; /* more were asked for than there are, or there are none of this type;
-                             nothing else is told then */
-    bool for_good;        /* not even if nobody used the devices */
+                             then reasons are not counted */
+    bool for_good;        /* not even if no pod used the devices */
 };
 
 struct place_decision {
@@ -83,9 +84,9 @@ struct place_decision {
 };
 
 /*
- * One device's score: its usage together with all that the container requests, whichever vendor's
- * it is, as a part of its slots, cores and memory. Infinite or not a number when it has none of one
- * of them: such devices are never preferred for sure, and never break the sort.
+ * One device's score: its usage together with all requests of the container, of every vendor, as a
+ * part of its tasks, cores and memory. Infinite or not a number for a device that has none of one
+ * of them; the sort takes that, and puts such a device anywhere.
  */
 float place_score(const struct device *device, const struct request *requests, size_t count);
 
@@ -103,10 +104,10 @@ void place_sort(const struct device *devices, const float *scores, enum place_or
 int place_fit(const struct device *devices, size_t count, const struct request *request,
               const struct place_policy *policy, struct place_decision *ret_decision);
 
-/* Adds what was picked to the devices' usage. */
+/* Adds the picks to the devices' usage. */
 void place_charge(struct device *devices, const struct place_decision *decision);
 
-/* HAMi's word for a reason, "CardInsufficientMemory". */
+/* HAMi's name of a reason, "CardInsufficientMemory". */
 const char *place_reason_name(enum place_reason reason);
 
 /* All reasons of a PLACE_NO_FIT: "2/8 CardInsufficientMemory, 6/8 CardTypeMismatch". */
@@ -115,7 +116,7 @@ void place_reasons_format(const struct place_failure *failure,
 
 /* One pod on one node. */
 
-/* What a pod asks of places: which node, and which devices there. */
+/* A pod's preferences: which node, and which of its devices. */
 struct place_options {
     enum place_order node_order;
     struct place_policy policy;
@@ -128,15 +129,15 @@ struct place_options {
 void place_options_read(const struct text_pairs *annotations, const struct place_options *defaults,
                         struct place_options *ret_options);
 
-/* What a pod takes of one device at most, whichever of its containers run. */
+/* The most that a pod takes of one device, whichever of its containers run. */
 struct place_share {
     const char *uuid;
     struct device_usage usage;
 };
 
 struct place_usage {
-    bool alone; /* on devices that nobody else uses, by its policy; known of a placement, not of
-                   what annotations say */
+    bool alone; /* by its policy, on devices that no other pod uses; known of a placement, not of
+                   annotations */
     size_t count;
     struct place_share *shares; /* each uuid once, in the order of their first use */
 };
@@ -145,7 +146,7 @@ struct place_usage {
 struct placement {
     size_t vendor_count;
     struct {
-        const char *word;
+        const char *common_word;
         struct pod_devices devices;
     } vendors[PLACE_MAX_VENDORS];
 
@@ -161,97 +162,98 @@ struct place_node {
     struct device *devices;
     uint32_t device_count;
 
-    /* Equal nodes are taken in this order, then by name. Best kept in the order of the names, since
-     * comparing numbers is cheaper; 0 for all is right, too. */
+    /* Equal nodes are taken in this order, then by name. An owner that numbers them in the order of
+     * the names saves the comparing of names; 0 for all is right, too. */
     uint32_t rank;
 
-    uint32_t version;     /* another after each update */
+    uint32_t version;     /* changes with each update */
     float score;          /* how full it is: 0 to 30 */
     uint32_t free_mib;    /* of the device that has most */
-    uint16_t usable;      /* devices that could take anything at all */
+    uint16_t usable;      /* devices that could take any request at all */
     uint8_t free_cores;   /* of the device that has most, at most 255 */
     uint8_t free_percent; /* of its memory, of the device that has most, rounded up */
 };
 
 void place_node_update(struct place_node *node);
 
-/* Of a node that is looked into soon: its devices are far apart in memory, and reading them is most
- * of the work. */
+/* For a node that is looked into soon: devices of nodes are far apart in memory, and reading them
+ * is most of the work. */
 static inline void place_node_prefetch(const struct place_node *node)
 {
     for (uint32_t i = 0; i < node->device_count; i++)
         __builtin_prefetch(&node->devices[i]);
 }
 
-/* HAMi's score of a node: how much of its slots, cores and memory is used, 10 for each. */
+/* HAMi's score of a node: how much of its tasks, cores and memory is used, 10 for each. */
 float place_node_score(const struct device *devices, size_t count);
 
 /*
- * Finds devices for all containers of a pod. Those that run together are charged together; init
- * containers see only the sidecars started before them, and what they take is free for the others,
- * as Kubernetes counts them. PLACE_FITS fills the placement; PLACE_NO_FIT fills ret_failure, unless
- * it is NULL, with why the first container that finds no room finds none. -E2BIG: more devices
- * than PLACE_MAX_DEVICES, or more vendors than PLACE_MAX_VENDORS; -ENOMEM: the arena is full.
+ * Finds devices for all containers of a pod. Containers that run together are charged together; an
+ * init container sees only the sidecars started before it, and its devices are free for the
+ * containers after it, as Kubernetes counts. PLACE_FITS fills the placement; PLACE_NO_FIT fills
+ * ret_failure, unless it is NULL, with the failure of the first container that does not fit.
+ * -E2BIG: more devices than PLACE_MAX_DEVICES, or more vendors than PLACE_MAX_VENDORS; -ENOMEM: the
+ * arena is full.
  */
 int place_pod(const struct place_node *node, const struct demand *demand,
               const struct place_options *options, struct arena *arena,
               struct placement *ret_placement, struct place_failure *ret_failure);
 
 /*
- * Finds the best node for a pod, by score and then by rank and name, and its devices there. Nodes
- * that can't fit are passed over by what place_node_update() keeps, so that most are not looked
- * into. Returns as place_pod(); PLACE_FITS fills the position in nodes and the placement. Why
- * nothing fits is asked of each node with place_pod().
+ * Finds the best node for a pod, by score and then by rank and name, and its devices there. The
+ * numbers that place_node_update() keeps rule out most nodes without a look at their devices.
+ * Returns as place_pod(); PLACE_FITS fills the position in nodes and the placement. To learn why
+ * nothing fits, call place_pod() for each node.
  */
 int place_choose(const struct place_node *const *nodes, size_t count, const struct demand *demand,
                  const struct place_options *options, struct arena *arena, size_t *ret_position,
                  struct placement *ret_placement);
 
 /*
- * What a pod with these devices takes of each at most. roles has a letter for each init container,
- * as pod_init_roles() makes it; "" counts all containers together. Negative amounts count as none.
- * usage is added to, so that a pod's vendors can be counted one after the other; it begins as {0}.
+ * Adds to usage what a pod with these devices takes of each device at most; usage begins as {0},
+ * and a pod's vendors are added one after the other. roles has a letter for each init container, as
+ * pod_init_roles() makes it; "" counts all containers together. Negative amounts count as none.
  * -ENOMEM: the arena is full.
  */
 int place_usage_add_pod(struct place_usage *usage, const struct pod_devices *devices,
                         const char *roles, struct arena *arena);
 
 /*
- * Adds a pod's usage to a machine's devices, or takes it away again, exactly. Returns how many of
- * its devices are not there.
+ * Adds a pod's usage to a node's devices, or subtracts exactly the same. Returns how many devices
+ * of the usage the node does not have.
  */
 size_t place_usage_charge(struct device *devices, size_t count, const struct place_usage *usage);
 size_t place_usage_discharge(struct device *devices, size_t count, const struct place_usage *usage);
 
 /*
- * Whether all of a usage could be charged now: its devices are there, healthy, and have room. May
- * refuse what place_pod() would find room for, never the other way round.
+ * Whether all of a usage could be charged now: its devices are there, healthy, and have room.
+ * Stricter than place_pod(): it may refuse a pod that place_pod() would place, never the other way
+ * round.
  */
 bool place_usage_fits(struct device *devices, size_t count, const struct place_usage *usage);
 
-/* A pod that holds devices of a node, while it is asked which have to go. */
-enum place_tenant_state {
-    TENANT_STAYS = 0,
-    TENANT_MAY_GO, /* is less important than who asks */
-    TENANT_GOES,
+/* Preemption: a pod that holds devices of a node, and what becomes of it. */
+enum place_victim_state {
+    VICTIM_REPRIEVED = 0,
+    VICTIM_POTENTIAL, /* less important than the pod that asks */
+    VICTIM_EVICTED,
 };
 
-struct place_tenant {
+struct place_victim {
     const struct place_usage *usage;
     int32_t priority;
-    enum place_tenant_state state;
+    enum place_victim_state state;
 };
 
 /*
- * Which of a node's pods must go so that a demand finds room: besides those that go anyway as few
- * of those that may go as kube-scheduler would take, who puts back the most important ones first
- * and lets go whoever is then in the way. PLACE_FITS: no tenant is left in TENANT_MAY_GO.
- * PLACE_NO_FIT: not even if all of them go; -E2BIG, -ENOMEM as place_pod(). The node itself stays
- * as it is.
+ * Which of a node's pods must go so that a demand fits, as kube-scheduler decides it: take off all
+ * potential victims, put them back one by one, the most important first, and evict each that is in
+ * the way. PLACE_FITS: no victim is left in VICTIM_POTENTIAL. PLACE_NO_FIT: the demand does not fit
+ * even if all go; -E2BIG, -ENOMEM as place_pod(). The node itself is not changed.
  */
-int place_make_room(const struct place_node *node, const struct demand *demand,
-                    const struct place_options *options, struct place_tenant *tenants, size_t count,
-                    struct arena *arena);
+int place_preempt(const struct place_node *node, const struct demand *demand,
+                  const struct place_options *options, struct place_victim *victims, size_t count,
+                  struct arena *arena);
 
 /* Reasons of many nodes together. */
 struct place_totals {
@@ -262,7 +264,7 @@ struct place_totals {
     unsigned reason_nodes[PLACE_REASON_COUNT]; /* nodes with such a device */
 };
 
-/* So many nodes that fail alike. */
+/* Adds so many nodes that fail alike. */
 void place_totals_add(struct place_totals *totals, const struct place_failure *failure,
                       unsigned nodes);
 

@@ -45,8 +45,8 @@ static void check_score(const char *name, char *rest)
     size_t count = 0;
 
     COPY_TEXT(device.model, strtok_r(NULL, " ", &rest));
-    device.slots = (unsigned)next_number(&rest);
-    device.used.slots = (unsigned)next_number(&rest);
+    device.max_tasks = (unsigned)next_number(&rest);
+    device.used.tasks = (unsigned)next_number(&rest);
     device.cores = (unsigned)next_number(&rest);
     device.used.cores = (unsigned)next_number(&rest);
     device.memory_bytes = (uint64_t)next_number(&rest) * MIB;
@@ -97,13 +97,13 @@ static void check_node(const char *name, char *rest)
     struct device devices[64] = {0};
     uint32_t bits = (uint32_t)next_number(&rest);
     size_t count = 0;
-    long slots;
+    long tasks;
 
-    while ((slots = next_number(&rest)) >= 0) {
+    while ((tasks = next_number(&rest)) >= 0) {
         struct device *device = &devices[count++];
 
-        device->slots = (unsigned)slots;
-        device->used.slots = (unsigned)next_number(&rest);
+        device->max_tasks = (unsigned)tasks;
+        device->used.tasks = (unsigned)next_number(&rest);
         device->cores = (unsigned)next_number(&rest);
         device->used.cores = (unsigned)next_number(&rest);
         device->memory_bytes = (uint64_t)next_number(&rest) * MIB;
@@ -155,7 +155,7 @@ static struct device card(const char *uuid)
         .healthy = true,
         .memory_bytes = 40 * GIB,
         .cores = DEVICE_CORES,
-        .slots = DEVICE_DEFAULT_SLOTS,
+        .max_tasks = DEVICE_DEFAULT_MAX_TASKS,
     };
 
     COPY_TEXT(device.uuid, uuid);
@@ -175,7 +175,7 @@ static struct device card(const char *uuid)
         (const char *const[]){"a100"}, 1                                                           \
     }
 
-/* One card GPU-a of 40 GiB with the usage given, and one request; what comes of it. */
+/* One card GPU-a of 40 GiB with the usage given, one request, and the outcome. */
 static const struct {
     const char *name;
     struct device_usage used;
@@ -237,7 +237,7 @@ static const struct {
     {.name = "avoiding another uuid is no constraint",
      .request = {"NVIDIA", 1, .memory_bytes = MIB, .avoid_uuids = ONLY_B},
      .memory_bytes = MIB},
-    {.name = "slots run out",
+    {.name = "tasks run out",
      .used = {10, 0, 0},
      .request = {"NVIDIA", 1},
      .reasons = "1/1 CardTimeSlicingExhausted"},
@@ -336,7 +336,7 @@ static void spread_goes_round_and_binpack_fills_up(void **state)
     assert_int_equal(first_pick(devices, 3, PLACE_SPREAD), 2);
     assert_int_equal(first_pick(devices, 3, PLACE_BINPACK), 2);
     assert_int_equal(first_pick(devices, 3, PLACE_BINPACK), 2);
-    assert_int_equal(devices[2].used.slots, 4);
+    assert_int_equal(devices[2].used.tasks, 4);
     assert_int_equal(devices[2].used.memory_bytes, 4 * GIB);
 }
 

@@ -6,7 +6,7 @@
 #include "model/keys.h"
 #include "place/place.h"
 
-/* One pod on one node, container after container. */
+/* A pod on its way over a node's devices, container after container. */
 struct fitting {
     const struct place_node *node;
     const struct demand *demand;
@@ -81,7 +81,7 @@ static int copy_devices(struct fitting *fitting)
     return 0;
 }
 
-static int charge(struct fitting *fitting)
+static int charge_decision(struct fitting *fitting)
 {
     int r = copy_devices(fitting);
 
@@ -90,8 +90,8 @@ static int charge(struct fitting *fitting)
     return r;
 }
 
-/* Gives back what a container has, as place_charge() took it. */
-static void discharge(struct fitting *fitting, const struct container_devices *devices)
+/* Undoes the charges of a container that place_charge() made. */
+static void discharge_container(struct fitting *fitting, const struct container_devices *devices)
 {
     for (size_t i = 0; i < devices->count; i++) {
         const struct container_device *device = &devices->items[i];
@@ -109,12 +109,12 @@ static const char *name_pick(const struct fitting *fitting, const struct place_p
 {
     const char *uuid = fitting->devices[pick->device].uuid;
 
-    if (pick->instance < 0)
+    if (pick->mig_instance < 0)
         return arena_strdup(fitting->arena, uuid);
-    return arena_printf(fitting->arena, "%s[%d-%d]", uuid, pick->group, pick->instance);
+    return arena_printf(fitting->arena, "%s[%d-%d]", uuid, pick->mig_group, pick->mig_instance);
 }
 
-static int record_picks(const struct fitting *fitting, const char *word,
+static int record_picks(const struct fitting *fitting, const char *common_word,
                         struct container_devices *ret_devices)
 {
     const struct place_decision *decision = fitting->decision;
@@ -127,7 +127,7 @@ static int record_picks(const struct fitting *fitting, const char *word,
         const struct place_pick *pick = &decision->picks[i];
 
         items[i].uuid = name_pick(fitting, pick);
-        items[i].type = word;
+        items[i].type = common_word;
         items[i].memory_mib = (int32_t)(pick->memory_bytes / MIB);
         items[i].cores = (int32_t)pick->cores;
         if (!items[i].uuid)
@@ -139,13 +139,13 @@ static int record_picks(const struct fitting *fitting, const char *word,
 
 /* The placement's entry for a vendor, made if need be; NULL: -E2BIG or -ENOMEM. */
 static struct pod_devices *find_vendor(const struct fitting *fitting, struct placement *placement,
-                                       const char *word, int *ret_error)
+                                       const char *common_word, int *ret_error)
 {
     size_t count = placement->vendor_count;
     struct container_devices *containers;
 
     for (size_t i = 0; i < count; i++) {
-        if (strcmp(placement->vendors[i].word, word) == 0)
+        if (strcmp(placement->vendors[i].common_word, common_word) == 0)
             return &placement->vendors[i].devices;
     }
     *ret_error = -E2BIG;
@@ -155,20 +155,20 @@ static struct pod_devices *find_vendor(const struct fitting *fitting, struct pla
     containers = ARENA_ARRAY(fitting->arena, struct container_devices, fitting->demand->count);
     if (!containers)
         return NULL;
-    placement->vendors[count].word = word;
+    placement->vendors[count].common_word = common_word;
     placement->vendors[count].devices.containers = containers;
     placement->vendors[count].devices.count = fitting->demand->count;
     placement->vendor_count++;
     return &placement->vendors[count].devices;
 }
 
-/* What an init container took is free for whoever comes next. */
+/* An init container's devices are free for the next container. */
 static void end_turn(struct fitting *fitting, struct placement *placement, size_t container)
 {
     if (fitting->demand->containers[container].role != CONTAINER_INIT)
         return;
     for (size_t i = 0; i < placement->vendor_count; i++)
-        discharge(fitting, &placement->vendors[i].devices.containers[container]);
+        discharge_container(fitting, &placement->vendors[i].devices.containers[container]);
 }
 
 static int fit_container(struct fitting *fitting, size_t container, struct placement *placement)
@@ -190,7 +190,7 @@ static int fit_container(struct fitting *fitting, size_t container, struct place
         r = record_picks(fitting, request->type, &devices->containers[container]);
         if (r < 0)
             return r;
-        r = charge(fitting);
+        r = charge_decision(fitting);
         if (r < 0)
             return r;
     }

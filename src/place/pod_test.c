@@ -27,7 +27,7 @@ static int set_up(void **state)
             .healthy = true,
             .memory_bytes = CARD_MIB * MIB,
             .cores = DEVICE_CORES,
-            .slots = DEVICE_DEFAULT_SLOTS,
+            .max_tasks = DEVICE_DEFAULT_MAX_TASKS,
         };
         cards[i].uuid[0] = (char)('a' + i);
     }
@@ -70,7 +70,7 @@ static struct demand demand_of(const struct ask *asks, size_t count)
 #define INIT CONTAINER_INIT
 #define SIDE CONTAINER_SIDECAR
 
-/* What a pod gets on three empty cards a, b, c of 10,000 MiB. */
+/* The devices of a pod on three empty cards a, b, c of 10,000 MiB. */
 static const struct {
     const char *name;
     struct ask asks[4];
@@ -136,7 +136,7 @@ static const char *usage_text(const struct place_usage *usage)
         const struct place_share *share = &usage->shares[i];
 
         text = arena_printf(arena, "%s%s%s %u/%u/%u", text, i ? " " : "", share->uuid,
-                            share->usage.slots, (unsigned)(share->usage.memory_bytes / MIB),
+                            share->usage.tasks, (unsigned)(share->usage.memory_bytes / MIB),
                             share->usage.cores);
     }
     return text;
@@ -162,13 +162,13 @@ static void containers_share_as_they_run(void **state)
         }
         assert_int_equal(r, PLACE_FITS);
         assert_int_equal(placement.vendor_count, 1);
-        assert_string_equal(placement.vendors[0].word, "NVIDIA");
+        assert_string_equal(placement.vendors[0].common_word, "NVIDIA");
         assert_string_equal(pod_devices_encode(&placement.vendors[0].devices, arena),
                             cases[i].devices);
         assert_string_equal(usage_text(&placement.usage), cases[i].usage);
     }
     for (size_t i = 0; i < CARDS; i++)
-        assert_int_equal(cards[i].used.slots, 0);
+        assert_int_equal(cards[i].used.tasks, 0);
 }
 
 static struct place_usage usage_of(const char *text, const char *roles)
@@ -181,7 +181,7 @@ static struct place_usage usage_of(const char *text, const char *roles)
     return usage;
 }
 
-static void what_is_charged_is_given_back_exactly(void **state)
+static void a_charge_is_given_back_exactly(void **state)
 {
     static const char garbage[] = "a,NVIDIA,-5,2147483647:a,x,2147483647,-1:;zz,NVIDIA,1,1:;";
     struct place_usage usage, wild;
@@ -195,7 +195,7 @@ static void what_is_charged_is_given_back_exactly(void **state)
     assert_int_equal(place_usage_discharge(cards, CARDS, &usage), 0);
     assert_int_equal(place_usage_discharge(cards, CARDS, &wild), 1);
     for (size_t i = 0; i < CARDS; i++) {
-        assert_int_equal(cards[i].used.slots, 0);
+        assert_int_equal(cards[i].used.tasks, 0);
         assert_int_equal(cards[i].used.cores, 0);
         assert_int_equal(cards[i].used.memory_bytes, 0);
     }
@@ -241,7 +241,7 @@ static void a_card_used_against_its_mode_takes_nothing_new(void **state)
 
     (void)state;
     assert_int_equal(place_usage_charge(cards, CARDS, &usage), 0);
-    assert_int_equal(cards[1].used.slots, 1);
+    assert_int_equal(cards[1].used.tasks, 1);
     assert_int_equal(place_pod(&node, &demand, &spread, arena, &placement, &failure), PLACE_NO_FIT);
     place_reasons_format(&failure, reasons);
     assert_string_equal(reasons, "1/3 CardNotHealth, 2/3 AllocatedCardsInsufficientRequest");
@@ -249,7 +249,7 @@ static void a_card_used_against_its_mode_takes_nothing_new(void **state)
     assert_int_equal(place_pod(&node, &demand, &spread, arena, &placement, &failure), PLACE_FITS);
 }
 
-static void a_cordoned_card_and_one_cut_who_knows_how_take_nothing(void **state)
+static void a_cordoned_card_and_one_of_unknown_geometry_take_nothing(void **state)
 {
     const struct ask ask = {APP, 3, 100, 0};
     const struct demand demand = demand_of(&ask, 1);
@@ -278,7 +278,7 @@ static const struct mig_geometry geometry = {
         },
 };
 
-/* Pods that come one after the other to one such card, and what each gets. */
+/* Pods that come one after the other to one such card, and the outcome of each. */
 static const struct {
     unsigned mib;
     int gone; /* the pod that goes before it; -1: none */
@@ -326,7 +326,7 @@ static void a_card_in_mig_mode_is_given_out_in_instances(void **state)
         if (instances[i].devices)
             (void)place_usage_discharge(cards, 1, &placements[i].usage);
     }
-    assert_int_equal(cards[0].used.slots, 0);
+    assert_int_equal(cards[0].used.tasks, 0);
     assert_int_equal(place_on_first(20481, &last), PLACE_FITS);
     assert_string_equal(pod_devices_encode(&last.vendors[0].devices, arena),
                         "a[3-0],NVIDIA,40960,100:;");
@@ -419,11 +419,11 @@ static void use_cards_by_chance(void)
         unsigned all = cores[draw(ARRAY_SIZE(cores))];
 
         cards[i].cores = all;
-        cards[i].slots = 1 + draw(5);
+        cards[i].max_tasks = 1 + draw(5);
         cards[i].healthy = draw(10) > 0;
-        cards[i].used.slots = draw(cards[i].slots + 1);
-        cards[i].used.cores = cards[i].used.slots ? MIN(draw(5) * 50, all) : 0;
-        cards[i].used.memory_bytes = cards[i].used.slots ? draw(CARD_MIB + 1) * MIB : 0;
+        cards[i].used.tasks = draw(cards[i].max_tasks + 1);
+        cards[i].used.cores = cards[i].used.tasks ? MIN(draw(5) * 50, all) : 0;
+        cards[i].used.memory_bytes = cards[i].used.tasks ? draw(CARD_MIB + 1) * MIB : 0;
     }
     place_node_update(&node);
 }
@@ -448,7 +448,7 @@ static struct demand pin(const struct demand *demand, const struct placement *pl
 }
 
 /* A promise may be taken up again only where it would be made again. */
-static void what_fits_by_its_usage_would_be_placed_again(void **state)
+static void a_pod_that_fits_by_its_usage_would_be_placed_again(void **state)
 {
     unsigned fitted = 0, refused = 0;
 
@@ -480,18 +480,18 @@ static void what_fits_by_its_usage_would_be_placed_again(void **state)
 }
 
 enum {
-    TENANTS = 5,
+    VICTIMS = 5,
 };
 
 /* Pods of one container each that together fill the cards by chance. */
-static size_t fill_with_tenants(struct place_tenant *tenants, struct place_usage *usages)
+static size_t fill_with_victims(struct place_victim *victims, struct place_usage *usages)
 {
     size_t count = 0;
 
     for (size_t i = 0; i < CARDS; i++)
         cards[i].used = (struct device_usage){0};
     place_node_update(&node);
-    for (size_t i = 0; i < TENANTS; i++) {
+    for (size_t i = 0; i < VICTIMS; i++) {
         const struct ask ask = {APP, 1 + draw(2), 1 + draw(CARD_MIB), draw(3) * 25};
         const struct demand demand = demand_of(&ask, 1);
         struct placement placement;
@@ -501,40 +501,40 @@ static size_t fill_with_tenants(struct place_tenant *tenants, struct place_usage
         usages[count] = placement.usage;
         (void)place_usage_charge(cards, CARDS, &usages[count]);
         place_node_update(&node);
-        tenants[count] = (struct place_tenant){&usages[count], (int32_t)draw(3), draw(3)};
+        victims[count] = (struct place_victim){&usages[count], (int32_t)draw(3), draw(3)};
         count++;
     }
     return count;
 }
 
-static bool fits_without(const struct demand *demand, const struct place_tenant *tenants,
+static bool fits_without(const struct demand *demand, const struct place_victim *victims,
                          size_t count, size_t but)
 {
     struct placement placement;
     int r;
 
     for (size_t i = 0; i < count; i++) {
-        if (tenants[i].state == TENANT_GOES && i != but)
-            (void)place_usage_discharge(cards, CARDS, tenants[i].usage);
+        if (victims[i].state == VICTIM_EVICTED && i != but)
+            (void)place_usage_discharge(cards, CARDS, victims[i].usage);
     }
     r = place_pod(&node, demand, &spread, arena, &placement, NULL);
     for (size_t i = 0; i < count; i++) {
-        if (tenants[i].state == TENANT_GOES && i != but)
-            (void)place_usage_charge(cards, CARDS, tenants[i].usage);
+        if (victims[i].state == VICTIM_EVICTED && i != but)
+            (void)place_usage_charge(cards, CARDS, victims[i].usage);
     }
     return r == PLACE_FITS;
 }
 
-/* Nobody goes in vain: with all who go there is room, and without any one of those who were added
- * there is none. */
-static void only_who_is_in_the_way_goes(void **state)
+/* No pod is evicted in vain: with all victims gone the demand fits, and with any added victim back
+ * it does not. */
+static void only_pods_in_the_way_are_evicted(void **state)
 {
     unsigned made = 0, in_vain = 0, added = 0;
 
     (void)state;
     for (unsigned i = 0; i < 50000; i++) {
-        struct place_tenant before[TENANTS], tenants[TENANTS];
-        struct place_usage usages[TENANTS];
+        struct place_victim before[VICTIMS], victims[VICTIMS];
+        struct place_usage usages[VICTIMS];
         const struct ask ask = {APP, 1 + draw(CARDS), 1 + draw(CARD_MIB), draw(5) * 25};
         struct device were[CARDS];
         struct demand demand;
@@ -542,28 +542,29 @@ static void only_who_is_in_the_way_goes(void **state)
         int r;
 
         arena_reset(arena);
-        count = fill_with_tenants(before, usages);
+        count = fill_with_victims(before, usages);
         demand = demand_of(&ask, 1);
-        memcpy(tenants, before, sizeof(tenants));
+        memcpy(victims, before, sizeof(victims));
         memcpy(were, cards, sizeof(were));
-        r = place_make_room(&node, &demand, &spread, tenants, count, arena);
+        r = place_preempt(&node, &demand, &spread, victims, count, arena);
         assert_memory_equal(were, cards, sizeof(were));
         if (r == PLACE_NO_FIT) {
             for (size_t k = 0; k < count; k++)
-                tenants[k].state = before[k].state == TENANT_STAYS ? TENANT_STAYS : TENANT_GOES;
-            assert_false(fits_without(&demand, tenants, count, TENANTS));
+                victims[k].state =
+                    before[k].state == VICTIM_REPRIEVED ? VICTIM_REPRIEVED : VICTIM_EVICTED;
+            assert_false(fits_without(&demand, victims, count, VICTIMS));
             in_vain++;
             continue;
         }
         made++;
-        assert_true(fits_without(&demand, tenants, count, TENANTS));
+        assert_true(fits_without(&demand, victims, count, VICTIMS));
         for (size_t k = 0; k < count; k++) {
-            assert_int_not_equal(tenants[k].state, TENANT_MAY_GO);
-            if (before[k].state != TENANT_MAY_GO)
-                assert_int_equal(tenants[k].state, before[k].state);
-            else if (tenants[k].state == TENANT_GOES) {
+            assert_int_not_equal(victims[k].state, VICTIM_POTENTIAL);
+            if (before[k].state != VICTIM_POTENTIAL)
+                assert_int_equal(victims[k].state, before[k].state);
+            else if (victims[k].state == VICTIM_EVICTED) {
                 added++;
-                assert_false(fits_without(&demand, tenants, count, k));
+                assert_false(fits_without(&demand, victims, count, k));
             }
         }
     }
@@ -575,7 +576,7 @@ static void the_least_important_goes(void **state)
     const struct ask whole = {APP, 1, CARD_MIB, 0}, want = {APP, 2, CARD_MIB / 2, 0};
     const struct demand demand = demand_of(&want, 1), holds = demand_of(&whole, 1);
     static const int32_t priorities[CARDS] = {7, -3, 5};
-    struct place_tenant tenants[CARDS];
+    struct place_victim victims[CARDS];
     struct placement placements[CARDS];
 
     (void)state;
@@ -584,12 +585,12 @@ static void the_least_important_goes(void **state)
                          PLACE_FITS);
         (void)place_usage_charge(cards, CARDS, &placements[i].usage);
         place_node_update(&node);
-        tenants[i] = (struct place_tenant){&placements[i].usage, priorities[i], TENANT_MAY_GO};
+        victims[i] = (struct place_victim){&placements[i].usage, priorities[i], VICTIM_POTENTIAL};
     }
-    assert_int_equal(place_make_room(&node, &demand, &spread, tenants, CARDS, arena), PLACE_FITS);
-    assert_int_equal(tenants[0].state, TENANT_STAYS);
-    assert_int_equal(tenants[1].state, TENANT_GOES);
-    assert_int_equal(tenants[2].state, TENANT_GOES);
+    assert_int_equal(place_preempt(&node, &demand, &spread, victims, CARDS, arena), PLACE_FITS);
+    assert_int_equal(victims[0].state, VICTIM_REPRIEVED);
+    assert_int_equal(victims[1].state, VICTIM_EVICTED);
+    assert_int_equal(victims[2].state, VICTIM_EVICTED);
 }
 
 #define WITH_CARDS(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
@@ -598,16 +599,16 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         WITH_CARDS(containers_share_as_they_run),
-        WITH_CARDS(what_is_charged_is_given_back_exactly),
+        WITH_CARDS(a_charge_is_given_back_exactly),
         WITH_CARDS(garbage_can_not_make_a_full_card_look_free),
         WITH_CARDS(without_roles_all_containers_count_together),
         WITH_CARDS(a_card_used_against_its_mode_takes_nothing_new),
-        WITH_CARDS(a_cordoned_card_and_one_cut_who_knows_how_take_nothing),
+        WITH_CARDS(a_cordoned_card_and_one_of_unknown_geometry_take_nothing),
         WITH_CARDS(a_card_in_mig_mode_is_given_out_in_instances),
         WITH_CARDS(containers_share_a_card_in_mig_mode_as_they_run),
-        WITH_CARDS(only_who_is_in_the_way_goes),
+        WITH_CARDS(only_pods_in_the_way_are_evicted),
         WITH_CARDS(the_least_important_goes),
-        WITH_CARDS(what_fits_by_its_usage_would_be_placed_again),
+        WITH_CARDS(a_pod_that_fits_by_its_usage_would_be_placed_again),
         WITH_CARDS(policies_are_the_pods_before_the_defaults),
         WITH_CARDS(a_full_arena_is_an_error_and_no_crash),
     };

@@ -4,7 +4,7 @@
 
 #include "place/place.h"
 
-/* A node while pods are taken off it and put back. */
+/* A copy of a node, from which pods are taken off and put back. */
 struct clearing {
     struct place_node node; /* its devices are a copy */
     const struct demand *demand;
@@ -12,17 +12,17 @@ struct clearing {
     struct arena *arena;
 };
 
-static void take_off(struct clearing *clearing, const struct place_tenant *tenant)
+static void take_off(struct clearing *clearing, const struct place_victim *victim)
 {
-    (void)place_usage_discharge(clearing->node.devices, clearing->node.device_count, tenant->usage);
+    (void)place_usage_discharge(clearing->node.devices, clearing->node.device_count, victim->usage);
 }
 
-static void put_back(struct clearing *clearing, const struct place_tenant *tenant)
+static void put_back(struct clearing *clearing, const struct place_victim *victim)
 {
-    (void)place_usage_charge(clearing->node.devices, clearing->node.device_count, tenant->usage);
+    (void)place_usage_charge(clearing->node.devices, clearing->node.device_count, victim->usage);
 }
 
-static int try(struct clearing *clearing)
+static int demand_fits(struct clearing *clearing)
 {
     struct arena_mark mark = arena_mark(clearing->arena);
     struct placement unused;
@@ -33,40 +33,41 @@ static int try(struct clearing *clearing)
     return r;
 }
 
-/* The most important that is not decided on yet; of equal ones the first. NULL: none is left. */
-static struct place_tenant *most_important(struct place_tenant *tenants, size_t count)
+/* The most important potential victim, of equal ones the first. NULL: none is left. */
+static struct place_victim *most_important(struct place_victim *victims, size_t count)
 {
-    struct place_tenant *found = NULL;
+    struct place_victim *found = NULL;
 
     for (size_t i = 0; i < count; i++) {
-        if (tenants[i].state == TENANT_MAY_GO && (!found || tenants[i].priority > found->priority))
-            found = &tenants[i];
+        if (victims[i].state == VICTIM_POTENTIAL &&
+            (!found || victims[i].priority > found->priority))
+            found = &victims[i];
     }
     return found;
 }
 
-/* All that may go are off the node, and the demand fits: who need not go comes back. */
-static int reprieve(struct clearing *clearing, struct place_tenant *tenants, size_t count)
+/* All potential victims are off the node, and the demand fits: puts back those that need not go. */
+static int reprieve(struct clearing *clearing, struct place_victim *victims, size_t count)
 {
-    struct place_tenant *tenant;
+    struct place_victim *victim;
 
-    while ((tenant = most_important(tenants, count))) {
+    while ((victim = most_important(victims, count))) {
         int r;
 
-        put_back(clearing, tenant);
-        r = try(clearing);
+        put_back(clearing, victim);
+        r = demand_fits(clearing);
         if (r < 0)
             return r;
-        tenant->state = r == PLACE_FITS ? TENANT_STAYS : TENANT_GOES;
+        victim->state = r == PLACE_FITS ? VICTIM_REPRIEVED : VICTIM_EVICTED;
         if (r == PLACE_NO_FIT)
-            take_off(clearing, tenant);
+            take_off(clearing, victim);
     }
     return PLACE_FITS;
 }
 
-int place_make_room(const struct place_node *node, const struct demand *demand,
-                    const struct place_options *options, struct place_tenant *tenants, size_t count,
-                    struct arena *arena)
+int place_preempt(const struct place_node *node, const struct demand *demand,
+                  const struct place_options *options, struct place_victim *victims, size_t count,
+                  struct arena *arena)
 {
     struct clearing clearing = {
         .node = *node, .demand = demand, .options = options, .arena = arena};
@@ -79,9 +80,9 @@ int place_make_room(const struct place_node *node, const struct demand *demand,
         memcpy(devices, node->devices, node->device_count * sizeof(*devices));
     clearing.node.devices = devices;
     for (size_t i = 0; i < count; i++) {
-        if (tenants[i].state != TENANT_STAYS)
-            take_off(&clearing, &tenants[i]);
+        if (victims[i].state != VICTIM_REPRIEVED)
+            take_off(&clearing, &victims[i]);
     }
-    r = try(&clearing);
-    return r == PLACE_FITS ? reprieve(&clearing, tenants, count) : r;
+    r = demand_fits(&clearing);
+    return r == PLACE_FITS ? reprieve(&clearing, victims, count) : r;
 }

@@ -10,13 +10,13 @@ float place_score(const struct device *device, const struct request *requests, s
 {
     uint32_t memory_mib = (uint32_t)(device->memory_bytes / MIB);
     uint32_t used_mib = (uint32_t)(device->used.memory_bytes / MIB);
-    uint32_t slots = 0, cores = 0, wanted_mib = 0;
-    float by_slots, by_cores, by_memory;
+    uint32_t tasks = 0, cores = 0, wanted_mib = 0;
+    float by_tasks, by_cores, by_memory;
 
     /* Percentages divide before they multiply, so only whole cards count; they go before amounts.
      */
     for (size_t i = 0; i < count; i++) {
-        slots += requests[i].count;
+        tasks += requests[i].count;
         cores += requests[i].cores;
         if (requests[i].memory_percent)
             wanted_mib += memory_mib * (requests[i].memory_percent / 100);
@@ -24,10 +24,10 @@ float place_score(const struct device *device, const struct request *requests, s
             wanted_mib += (uint32_t)(requests[i].memory_bytes / MIB);
     }
 
-    by_slots = (float)(slots + device->used.slots) / (float)device->slots;
+    by_tasks = (float)(tasks + device->used.tasks) / (float)device->max_tasks;
     by_cores = (float)(cores + device->used.cores) / (float)device->cores;
     by_memory = (float)(wanted_mib + used_mib) / (float)memory_mib;
-    return 10.0f * (by_slots + by_cores + by_memory);
+    return 10.0f * (by_tasks + by_cores + by_memory);
 }
 
 /* Spread: NUMA nodes ascending, within one the most used first; binpack is the reverse. */

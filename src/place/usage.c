@@ -3,26 +3,26 @@
 #include <string.h>
 
 #include "base/util.h"
-#include "place/instance.h"
+#include "place/mig.h"
 #include "place/place.h"
 
-/* What one pod can take of one device: more is garbage, and sums of many pods must not wrap round.
- */
+/* The most that one pod can take of one device: more is garbage, and sums of many pods must not
+ * wrap round. */
 enum {
-    SLOTS_MAX = 4096,
+    TASKS_MAX = 4096,
     CORES_MAX = 10000,
 };
 
-/* A device while a pod's containers are gone through. */
+/* One device while the containers of a pod are counted, one after the other. */
 struct tally {
-    struct device_usage running; /* by what has been started and goes on */
+    struct device_usage running; /* by the containers that were started and go on */
     struct device_usage turn;    /* by the container whose turn it is */
 };
 
 static struct device_usage sum(struct device_usage a, struct device_usage b)
 {
     return (struct device_usage){
-        .slots = a.slots + b.slots,
+        .tasks = a.tasks + b.tasks,
         .cores = a.cores + b.cores,
         .memory_bytes = a.memory_bytes + b.memory_bytes,
     };
@@ -31,7 +31,7 @@ static struct device_usage sum(struct device_usage a, struct device_usage b)
 static struct device_usage difference(struct device_usage a, struct device_usage b)
 {
     return (struct device_usage){
-        .slots = a.slots - b.slots,
+        .tasks = a.tasks - b.tasks,
         .cores = a.cores - b.cores,
         .memory_bytes = a.memory_bytes - b.memory_bytes,
     };
@@ -40,7 +40,7 @@ static struct device_usage difference(struct device_usage a, struct device_usage
 static struct device_usage larger(struct device_usage a, struct device_usage b)
 {
     return (struct device_usage){
-        .slots = MAX(a.slots, b.slots),
+        .tasks = MAX(a.tasks, b.tasks),
         .cores = MAX(a.cores, b.cores),
         .memory_bytes = MAX(a.memory_bytes, b.memory_bytes),
     };
@@ -49,7 +49,7 @@ static struct device_usage larger(struct device_usage a, struct device_usage b)
 static struct device_usage bounded(struct device_usage usage)
 {
     return (struct device_usage){
-        .slots = MIN(usage.slots, (unsigned)SLOTS_MAX),
+        .tasks = MIN(usage.tasks, (unsigned)TASKS_MAX),
         .cores = MIN(usage.cores, (unsigned)CORES_MAX),
         .memory_bytes = MIN(usage.memory_bytes, DEVICE_MAX_MIB * MIB),
     };
@@ -58,7 +58,7 @@ static struct device_usage bounded(struct device_usage usage)
 static struct device_usage usage_of(const struct container_device *device)
 {
     return (struct device_usage){
-        .slots = 1,
+        .tasks = 1,
         .cores = (unsigned)MIN(MAX(device->cores, 0), CORES_MAX),
         .memory_bytes = (uint64_t)MAX(device->memory_mib, 0) * MIB,
     };
@@ -75,7 +75,7 @@ static size_t share_of(struct place_usage *usage, const char *uuid)
     return usage->count++;
 }
 
-/* One container has its devices, and what it takes goes on if it goes on. */
+/* Counts one container; its devices stay taken if it goes on. */
 static void take_turn(struct place_usage *usage, struct tally *tallies,
                       const struct container_devices *devices, bool goes_on)
 {
@@ -116,7 +116,7 @@ int place_usage_add_pod(struct place_usage *usage, const struct pod_devices *dev
     return 0;
 }
 
-/* The card of a part: an instance's name is the card's with a suffix, "GPU-a[0-1]". */
+/* The card of a share: a MIG instance's name is the card's with a suffix, "GPU-a[0-1]". */
 static struct device *find_device(struct device *devices, size_t count, const char *uuid)
 {
     size_t len = strcspn(uuid, "[");
@@ -128,18 +128,19 @@ static struct device *find_device(struct device *devices, size_t count, const ch
     return NULL;
 }
 
-/* A card in MIG mode is used in instances, and no other is. */
+/* Only a card in MIG mode is used in instances. */
 static bool use_instance(struct device *device, const char *uuid, int by)
 {
     int group, number;
 
-    if (!instance_is_needed(device))
+    if (!mig_is_on(device))
         return !strchr(uuid, '[');
     return mig_instance_parse(uuid, &group, &number) == 0 &&
-           instance_use(device, group, number, by);
+           mig_instance_use(device, group, number, by);
 }
 
-static size_t change(struct device *devices, size_t count, const struct place_usage *usage, int by)
+static size_t usage_change(struct device *devices, size_t count, const struct place_usage *usage,
+                           int by)
 {
     size_t missing = 0;
 
@@ -161,12 +162,12 @@ static size_t change(struct device *devices, size_t count, const struct place_us
 
 size_t place_usage_charge(struct device *devices, size_t count, const struct place_usage *usage)
 {
-    return change(devices, count, usage, 1);
+    return usage_change(devices, count, usage, 1);
 }
 
 size_t place_usage_discharge(struct device *devices, size_t count, const struct place_usage *usage)
 {
-    return change(devices, count, usage, -1);
+    return usage_change(devices, count, usage, -1);
 }
 
 static bool has_room(const struct device *device, const struct device_usage *wanted)
@@ -175,21 +176,22 @@ static bool has_room(const struct device *device, const struct device_usage *wan
 
     if (!device->healthy || device->misused || device->cordoned)
         return false;
-    if (used->slots + wanted->slots > device->slots || used->cores + wanted->cores > device->cores)
+    if (used->tasks + wanted->tasks > device->max_tasks ||
+        used->cores + wanted->cores > device->cores)
         return false;
     if (used->memory_bytes + wanted->memory_bytes > device->memory_bytes)
         return false;
-    /* A card without compute left takes no container, not even one that asks for none, as one of
-     * several may. */
-    if (device->cores && (!wanted->cores || wanted->slots > 1) &&
+    /* A card without free compute takes no container, not even one that asks for none. With several
+     * tasks wanted, one of them may ask for none. */
+    if (device->cores && (!wanted->cores || wanted->tasks > 1) &&
         used->cores + wanted->cores >= device->cores)
         return false;
-    /* A whole card's compute is for one alone. */
-    return used->slots == 0 || device->cores != DEVICE_CORES ||
+    /* A task with all compute of a card has the card to itself. */
+    return used->tasks == 0 || device->cores != DEVICE_CORES ||
            (wanted->cores < DEVICE_CORES && used->cores < DEVICE_CORES);
 }
 
-/* Of a card in MIG mode only a card of which nothing else is used is sure to give the instance. */
+/* In MIG mode only an unused card is sure to give the instance. */
 bool place_usage_fits(struct device *devices, size_t count, const struct place_usage *usage)
 {
     for (size_t i = 0; i < usage->count; i++) {
@@ -198,9 +200,9 @@ bool place_usage_fits(struct device *devices, size_t count, const struct place_u
 
         if (!device || !has_room(device, &share->usage))
             return false;
-        if (usage->alone && device->used.slots)
+        if (usage->alone && device->used.tasks)
             return false;
-        if (strchr(share->uuid, '[') && device->used.slots)
+        if (strchr(share->uuid, '[') && device->used.tasks)
             return false;
     }
     return true;

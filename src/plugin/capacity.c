@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * Memory and cores of the node's cards as the Node's capacity, where that is asked for: autoscalers
- * and quotas count by it. kubelet takes it over into what is allocatable, and from then on refuses
- * pods by it; so it is what the cards have when they are well, whether they are or not, and is
- * written again whenever kubelet was started anew, which may have set it to 0.
+ * Writes memory and cores of the node's cards as the Node's capacity, where the option asks for it:
+ * autoscalers and quotas count by it. kubelet copies it into allocatable, and from then on refuses
+ * pods by it. So the amounts are those of all cards, healthy or not, and are written again whenever
+ * kubelet was started anew, which may have set them to 0.
  */
 
 #include <errno.h>
@@ -19,7 +19,7 @@ enum {
     PATCH_MAX = 4096,
 };
 
-static void on_patched(void *data, const struct kube_answer *answer)
+static void capacity_on_patched(void *data, const struct kube_answer *answer)
 {
     struct plugin *plugin = data;
 
@@ -38,7 +38,7 @@ static void add_amount(struct strbuf *patch, const char *name, uint64_t amount)
     strbuf_addf(patch, ":\"%llu\"", (unsigned long long)amount);
 }
 
-static int send_patch(struct plugin *plugin)
+static int capacity_patch(struct plugin *plugin)
 {
     CLEANUP(strbuf_deinit) struct strbuf patch = STRBUF_INIT(PATCH_MAX);
     char path[1200], name[sizeof(plugin->options->node_name) * 3];
@@ -63,7 +63,7 @@ static int send_patch(struct plugin *plugin)
     (void)snprintf(path, sizeof(path), "/api/v1/nodes/%s/status", name);
     call.body = patch.text;
     call.body_len = patch.len;
-    return kube_request(plugin->kube, &call, on_patched, plugin, &plugin->capacity);
+    return kube_request(plugin->kube, &call, capacity_on_patched, plugin, &plugin->capacity);
 }
 
 void plugin_capacity_write(struct plugin *plugin)
@@ -74,7 +74,7 @@ void plugin_capacity_write(struct plugin *plugin)
         return;
     kube_request_cancel(plugin->capacity);
     plugin->capacity = NULL;
-    r = send_patch(plugin);
+    r = capacity_patch(plugin);
     if (r < 0)
         log_error("cannot write the node's capacity: %s", strerror(-r));
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * What a person has to do before this node's cards can be used, as a condition of the Node and in
- * the log: written when it changed, or when the Node has something else.
+ * The Node's condition that says whether containers get the driver, and else what a person has to
+ * do. Written, and logged, when it changes; written, too, when the Node has another one.
  */
 
 #include <errno.h>
@@ -19,26 +19,28 @@ enum {
     PATCH_MAX = 16 << 10,
 };
 
-static void say(struct condition *condition, bool ready, const char *reason, const char *message)
+static void condition_set(struct condition *condition, bool ready, const char *reason,
+                          const char *message)
 {
     condition->ready = ready;
     COPY_TEXT(condition->reason, reason);
     COPY_TEXT(condition->message, message);
 }
 
-/* Nothing that we write brings the driver: does the runtime? */
+/* No CDI edits bring the driver: the runtime may. */
 static void say_of_runtime(const struct plugin *plugin, struct condition *condition)
 {
     const char *handler = plugin->gate.fitness.runtime.default_handler;
 
     if (plugin->config.runtime_class[0])
-        say(condition, true, "RuntimeClass",
-            "pods name a runtime class, which brings NVIDIA's driver into containers");
+        condition_set(condition, true, "RuntimeClass",
+                      "pods name a runtime class, which brings NVIDIA's driver into containers");
     else if (strstr(handler, "nvidia"))
-        say(condition, true, "DefaultRuntime",
-            "the node's default runtime brings NVIDIA's driver into containers");
+        condition_set(condition, true, "DefaultRuntime",
+                      "the node's default runtime brings NVIDIA's driver into containers");
     else
-        say(condition, false, "NoDriver",
+        condition_set(
+            condition, false, "NoDriver",
             "nothing brings NVIDIA's driver into containers: install NVIDIA's container toolkit "
             "and run `" DRIVER_CURE "` on the node; or set runtimeClassName or "
             "--nvidia-driver-root");
@@ -50,14 +52,15 @@ static void say_of_driver(struct plugin *plugin, struct condition *condition)
     int source = driver_look(plugin->driver, &err);
 
     if (source == DRIVER_TOOLKIT)
-        say(condition, true, "ToolkitSpecification",
-            "containers get NVIDIA's driver by its toolkit's CDI specification");
+        condition_set(condition, true, "ToolkitSpecification",
+                      "containers get NVIDIA's driver by its toolkit's CDI specification");
     else if (source == DRIVER_ROOT)
-        say(condition, true, "DriverRoot", "containers get NVIDIA's driver from a driver root");
+        condition_set(condition, true, "DriverRoot",
+                      "containers get NVIDIA's driver from a driver root");
     else if (source < 0)
-        say(condition, false, "BadSpecification", err.text);
+        condition_set(condition, false, "BadSpecification", err.text);
     else if (plugin->host.sim_machine[0])
-        say(condition, true, "Simulated", "the node's cards are simulated");
+        condition_set(condition, true, "Simulated", "the node's cards are simulated");
     else
         say_of_runtime(plugin, condition);
 }
@@ -65,11 +68,11 @@ static void say_of_driver(struct plugin *plugin, struct condition *condition)
 static void find_condition(struct plugin *plugin, struct condition *condition)
 {
     if (!plugin->nvml)
-        say(condition, false, "NoNVML", plugin->nvml_why.text);
+        condition_set(condition, false, "NoNVML", plugin->nvml_why.text);
     else if (plugin->gate.outcome == FITNESS_NO_CDI)
-        say(condition, false, "RuntimeWithoutCDI", plugin->gate.why.text);
+        condition_set(condition, false, "RuntimeWithoutCDI", plugin->gate.why.text);
     else if (plugin->gate.outcome == FITNESS_OLD_KUBELET)
-        say(condition, false, "KubeletTooOld", plugin->gate.why.text);
+        condition_set(condition, false, "KubeletTooOld", plugin->gate.why.text);
     else
         say_of_driver(plugin, condition);
 }
@@ -80,7 +83,7 @@ static bool is_same(const struct condition *left, const struct condition *right)
            strcmp(left->message, right->message) == 0;
 }
 
-static void on_patched(void *data, const struct kube_answer *answer)
+static void condition_on_patched(void *data, const struct kube_answer *answer)
 {
     struct plugin *plugin = data;
 
@@ -91,7 +94,7 @@ static void on_patched(void *data, const struct kube_answer *answer)
         log_warn("cannot write the node's condition " CONDITION_TYPE ": %s", answer->why);
 }
 
-static int send_patch(struct plugin *plugin)
+static int condition_patch(struct plugin *plugin)
 {
     CLEANUP(strbuf_deinit) struct strbuf patch = STRBUF_INIT(PATCH_MAX);
     const struct condition *condition = &plugin->conditions.sent;
@@ -115,7 +118,8 @@ static int send_patch(struct plugin *plugin)
     (void)snprintf(path, sizeof(path), "/api/v1/nodes/%s/status", name);
     call.body = patch.text;
     call.body_len = patch.len;
-    return kube_request(plugin->kube, &call, on_patched, plugin, &plugin->conditions.request);
+    return kube_request(plugin->kube, &call, condition_on_patched, plugin,
+                        &plugin->conditions.request);
 }
 
 void plugin_condition_check(struct plugin *plugin)
@@ -135,7 +139,7 @@ void plugin_condition_check(struct plugin *plugin)
     if (!conditions->seen || conditions->request || is_same(&now, &conditions->written))
         return;
     conditions->sent = now;
-    r = send_patch(plugin);
+    r = condition_patch(plugin);
     if (r < 0)
         log_error("cannot write the node's condition: %s", strerror(-r));
 }
@@ -156,7 +160,7 @@ void plugin_condition_seen(struct plugin *plugin, yyjson_val *status)
         const char *message = yyjson_get_str(yyjson_obj_get(item, "message"));
 
         if (type && state && reason && message && strcmp(type, CONDITION_TYPE) == 0)
-            say(written, strcmp(state, "True") == 0, reason, message);
+            condition_set(written, strcmp(state, "True") == 0, reason, message);
     }
 }
 

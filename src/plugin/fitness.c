@@ -29,8 +29,8 @@ static void read_folders(yyjson_val *folders, struct runtime_facts *facts)
     }
 }
 
-/* containerd's configuration of CRI, as JSON; another runtime's is what it is. */
-static void read_config(const char *text, struct runtime_facts *facts)
+/* The JSON is containerd's configuration of CRI; in another runtime's these keys are missing. */
+static void read_runtime_config(const char *text, struct runtime_facts *facts)
 {
     yyjson_doc *doc = yyjson_read(text, strlen(text), 0);
     yyjson_val *root = yyjson_doc_get_root(doc);
@@ -53,7 +53,7 @@ int runtime_facts_read(const uint8_t *message, size_t len, struct runtime_facts 
         return -EPROTO;
     for (size_t i = 0; i < status->n_info; i++) {
         if (strcmp(status->info[i]->key, "config") == 0)
-            read_config(status->info[i]->value, &facts);
+            read_runtime_config(status->info[i]->value, &facts);
     }
     runtime__v1__status_response__free_unpacked(status, NULL);
     *ret_facts = facts;
@@ -85,7 +85,7 @@ static bool has_folder(const char *folders, const char *folder)
     return false;
 }
 
-/* "v1.28.3+k3s1". What can't be read is new enough. */
+/* "v1.28.3+k3s1". A version that can't be read counts as new enough. */
 static bool is_old(const char *version)
 {
     unsigned major, minor;

@@ -2,9 +2,9 @@
 #pragma once
 
 /*
- * Whether what we say of a container reaches it: kubelet must pass CDI devices on, and the runtime
- * must take them. Where either does not, a container would start without its limits, so the node
- * offers no devices. Pure.
+ * Whether our CDI devices reach containers: kubelet must pass them on, and the runtime must take
+ * them. Where either does not, a container would start without its limits, so the node offers no
+ * devices. Pure.
  */
 
 #include <stdbool.h>
@@ -17,14 +17,14 @@ enum {
     FITNESS_FOLDERS_SIZE = 256,
 };
 
-/* What the runtime says of itself. */
+/* The runtime's own account of itself. */
 struct runtime_facts {
     bool cdi_off;
     char cdi_folders[FITNESS_FOLDERS_SIZE]; /* where it looks, with commas; "": it does not say */
     char default_handler[64];               /* "nvidia"; "": it does not say */
 };
 
-/* Of a packed StatusResponse of CRI. What it does not say stays empty. -EPROTO. */
+/* From a packed StatusResponse of CRI; facts that it lacks stay empty. -EPROTO. */
 int runtime_facts_read(const uint8_t *message, size_t len, struct runtime_facts *ret_facts);
 
 struct fitness {
@@ -33,9 +33,9 @@ struct fitness {
     bool has_node;            /* the API server answered */
     char kubelet_version[64]; /* of the Node: "v1.35.4" */
     char runtime_version[64]; /* "containerd://2.4.2" */
-    bool served_before;       /* an earlier life of ours found all well, and left grants */
+    bool served_before;       /* an earlier run of the plugin found the node fit, and left grants */
     bool assume_cdi;          /* by configuration */
-    const char *cdi_folder;   /* where we write */
+    const char *cdi_folder;   /* where our specifications are written */
 };
 
 enum fitness_outcome {

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * kubelet hears of the devices once what we say of a container is known to reach it (fitness.h):
- * the runtime is asked over its own socket, the API server for the Node. Where it does not, both
- * are asked again every half a minute, so that a runtime that was mended needs no restart of ours.
+ * The plugin registers with kubelet once it is known that CDI devices reach containers (fitness.h):
+ * it asks the runtime over its own socket, and the API server for the Node. While they do not, it
+ * asks both every half a minute, so that it need not be restarted after the runtime's configuration
+ * was mended.
  */
 
 #include <errno.h>
@@ -23,7 +24,7 @@ enum {
     AGAIN_SOON_MS = 1000, /* while the API server is away */
 };
 
-/* Where runtimes listen; in our pod the host's root is elsewhere. */
+/* Sockets of the usual runtimes; in our pod they are below HOST_ROOT. */
 static const char *const usual_sockets[] = {
     "/run/containerd/containerd.sock",
     "/run/crio/crio.sock",
@@ -32,13 +33,14 @@ static const char *const usual_sockets[] = {
     "/var/snap/microk8s/common/run/containerd.sock",
 };
 
-static void decide(struct plugin *plugin)
+static void gate_decide(struct plugin *plugin)
 {
     struct gate *gate = &plugin->gate;
     struct error why = ERROR_INIT;
     enum fitness_outcome outcome;
 
-    /* Where we served before, what the API server says is not waited for: it may be away. */
+    /* On a node that was served before, the gate does not wait for the API server, which may be
+     * away. */
     if (plugin->ending || gate->asking_runtime ||
         (gate->asking_node && !gate->fitness.served_before))
         return;
@@ -60,7 +62,7 @@ static void decide(struct plugin *plugin)
                          gate->fitness.has_node ? AGAIN_MS : AGAIN_SOON_MS, 0);
 }
 
-static void on_runtime(void *data, const struct grpc_answer *answer)
+static void gate_on_runtime(void *data, const struct grpc_answer *answer)
 {
     struct plugin *plugin = data;
     struct gate *gate = &plugin->gate;
@@ -72,7 +74,7 @@ static void on_runtime(void *data, const struct grpc_answer *answer)
     if (!gate->fitness.has_runtime && !gate->silence_said)
         log_info("the container runtime does not tell of itself: %s", answer->why);
     gate->silence_said = !gate->fitness.has_runtime;
-    decide(plugin);
+    gate_decide(plugin);
 }
 
 static const char *find_socket(char path[static PATH_MAX])
@@ -99,7 +101,7 @@ static void ask_runtime(struct plugin *plugin)
     request.verbose = 1;
     if (socket &&
         grpc_request(plugin->loop, socket, "/runtime.v1.RuntimeService/Status", &request.base,
-                     RUNTIME_TIMEOUT_MS, on_runtime, plugin, &plugin->gate.asking_runtime) < 0)
+                     RUNTIME_TIMEOUT_MS, gate_on_runtime, plugin, &plugin->gate.asking_runtime) < 0)
         log_error("cannot ask the container runtime");
 }
 
@@ -110,7 +112,7 @@ static void copy_member(yyjson_val *object, const char *key, char *to, size_t si
     copy_text(to, size, text ? text : "");
 }
 
-static void on_node(void *data, const struct kube_answer *answer)
+static void gate_on_node(void *data, const struct kube_answer *answer)
 {
     struct plugin *plugin = data;
     struct gate *gate = &plugin->gate;
@@ -131,7 +133,7 @@ static void on_node(void *data, const struct kube_answer *answer)
         plugin_condition_seen(plugin, status);
         yyjson_doc_free(doc);
     }
-    decide(plugin);
+    gate_decide(plugin);
 }
 
 static void ask_node(struct plugin *plugin)
@@ -142,7 +144,7 @@ static void ask_node(struct plugin *plugin)
     if (!kube_escape(plugin->options->node_name, name, sizeof(name)))
         return;
     (void)snprintf(path, sizeof(path), "/api/v1/nodes/%s", name);
-    if (kube_request(plugin->kube, &call, on_node, plugin, &plugin->gate.asking_node) < 0)
+    if (kube_request(plugin->kube, &call, gate_on_node, plugin, &plugin->gate.asking_node) < 0)
         log_error("cannot ask for the node");
 }
 
@@ -154,7 +156,7 @@ void plugin_gate_on_timer(uv_timer_t *timer)
         ask_runtime(plugin);
     if (!plugin->gate.asking_node)
         ask_node(plugin);
-    decide(plugin);
+    gate_decide(plugin);
 }
 
 void plugin_gate_start(struct plugin *plugin)

@@ -22,7 +22,7 @@ struct handover {
     uv_poll_t poll;
     int listener;
     char path[sizeof(((struct sockaddr_un *)0)->sun_path)];
-    dev_t dev; /* of our socket, so that another's is not removed */
+    dev_t dev; /* of our socket, so that another plugin's is not removed */
     ino_t ino;
     bool (*takes)(void *data);
     void *data;
@@ -61,8 +61,8 @@ static void close_all(const int *fds, size_t count)
         (void)close(fds[i]);
 }
 
-/* How many were sent; they are the caller's. */
-static size_t receive(int connection, int ret_fds[static HANDOVER_MAX])
+/* Returns how many descriptors came; they are the caller's. */
+static size_t receive_fds(int connection, int ret_fds[static HANDOVER_MAX])
 {
     union control control;
     char byte;
@@ -84,10 +84,10 @@ static size_t receive(int connection, int ret_fds[static HANDOVER_MAX])
     return count;
 }
 
-static void take(struct handover *handover, int connection)
+static void take_fds(struct handover *handover, int connection)
 {
     int fds[HANDOVER_MAX];
-    size_t count = receive(connection, fds);
+    size_t count = receive_fds(connection, fds);
     bool taken =
         count && handover->count + count <= HANDOVER_MAX && handover->takes(handover->data);
     const char answer = taken ? 'y' : 'n';
@@ -115,10 +115,10 @@ static void on_readable(uv_poll_t *poll, int status, int events)
     if (connection < 0)
         return;
     set_wait(connection);
-    take(handover, connection);
+    take_fds(handover, connection);
 }
 
-/* Renamed into place: the name is never without a socket. */
+/* Renames the socket into place, so that there is one at every moment. */
 static int bind_socket(struct handover *handover)
 {
     struct sockaddr_un address;
@@ -174,7 +174,7 @@ int handover_new(uv_loop_t *loop, const char *path, bool (*takes)(void *data), v
     return 0;
 }
 
-static void on_closed(uv_handle_t *handle)
+static void handover_on_closed(uv_handle_t *handle)
 {
     struct handover *handover = handle->data;
 
@@ -197,7 +197,7 @@ void handover_free(struct handover *handover)
     handover_forget(handover);
     if (lstat(handover->path, &st) == 0 && st.st_dev == handover->dev && st.st_ino == handover->ino)
         (void)unlink(handover->path);
-    uv_close((uv_handle_t *)&handover->poll, on_closed);
+    uv_close((uv_handle_t *)&handover->poll, handover_on_closed);
 }
 
 size_t handover_held(const struct handover *handover, int ret_fds[static HANDOVER_MAX])

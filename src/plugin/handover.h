@@ -2,12 +2,13 @@
 #pragma once
 
 /*
- * How one plugin follows another without a moment in which there is none.
+ * How a new plugin takes over from an earlier one without a gap.
  *
- * kubelet knows plugins by their resource's name alone: when the connection of an earlier one ends,
- * it drops the present one, calls the devices unhealthy, and refuses pods until it is told again.
- * So the earlier one does not let its connection end: it hands its descriptor to the one that has
- * taken its place, which keeps it open and silent until kubelet itself is started anew.
+ * kubelet knows plugins by their resource's name alone: when the connection of an earlier plugin
+ * ends, it drops the present one, calls the devices unhealthy, and refuses pods until the plugin
+ * registers again. So the earlier plugin does not let its connection end: it hands the descriptor
+ * to the plugin that has taken its place, which keeps it open and silent until kubelet itself is
+ * started anew.
  */
 
 #include <stdbool.h>
@@ -24,23 +25,23 @@ enum {
 };
 
 /*
- * Takes what is handed over at path, a socket that replaces one that is there. takes() says whether
- * kubelet knows us by now; else nothing is taken.
+ * Takes descriptors that are handed over at path, a socket that replaces an existing one. takes()
+ * says whether we are registered with kubelet by now; before that nothing is taken.
  */
 int handover_new(uv_loop_t *loop, const char *path, bool (*takes)(void *data), void *data,
                  struct handover **ret_handover, struct error *err);
 
-/* Closes what it has, and removes its socket; the memory goes with the loop's turns. */
+/* Closes the descriptors, and removes the socket; the memory goes with the loop's turns. */
 void handover_free(struct handover *handover);
 
-/* Closes what it has: kubelet is another one. */
+/* Closes the descriptors: kubelet is a new process. */
 void handover_forget(struct handover *handover);
 
-/* What it has. */
+/* The descriptors that it holds. */
 size_t handover_held(const struct handover *handover, int ret_fds[static HANDOVER_MAX]);
 
 /*
- * Hands these over to whoever is at path, and waits for a second at most. 0 when they were taken;
- * then they are kept open by the other, and may be closed.
+ * Hands descriptors over to the plugin that listens at path, and waits for a second at most. 0 when
+ * they were taken; then the other plugin keeps them open, and the caller may close its own.
  */
 int handover_give(const char *path, const int *fds, size_t count);

@@ -55,9 +55,10 @@ static int keep_pod(const Podresources__V1__PodResources *pod, const char *conta
     return HOLDER_FOUND;
 }
 
-/* The container with exactly these ids; else the pod that has some of them. */
-static int find(const Podresources__V1__ListPodResourcesResponse *list, const char *resource,
-                const char *const *ids, size_t count, struct holder *holder)
+/* Finds the container with exactly these ids; else the pod that has some of them. */
+static int find_container(const Podresources__V1__ListPodResourcesResponse *list,
+                          const char *resource, const char *const *ids, size_t count,
+                          struct holder *holder)
 {
     const Podresources__V1__PodResources *partly = NULL;
 
@@ -86,7 +87,7 @@ int holder_of_list(const uint8_t *message, size_t len, const char *resource, con
     list = podresources__v1__list_pod_resources_response__unpack(NULL, len, message);
     if (!list)
         return -EPROTO;
-    r = find(list, resource, ids, count, holder);
+    r = find_container(list, resource, ids, count, holder);
     podresources__v1__list_pod_resources_response__free_unpacked(list, NULL);
     return r;
 }

@@ -8,6 +8,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "base/backoff.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "base/util.h"
@@ -19,7 +20,7 @@
 enum {
     CHECKPOINT_MAX = 16 << 20,
     STREAMS_MAX = 16,
-    LOOK_MS = 2000, /* what the folder's events miss is seen by then */
+    LOOK_MS = 2000, /* a change that the folder's events miss is seen by then */
     REGISTER_TIMEOUT_MS = 5000,
     RETRY_FIRST_MS = 100,
     RETRY_MAX_MS = 5000,
@@ -38,25 +39,25 @@ struct kubelet {
     struct handover *handover;
 
     struct grpc_server *server;
-    struct grpc_call *streams[STREAMS_MAX]; /* who listens to the list */
+    struct grpc_call *streams[STREAMS_MAX]; /* calls that listen to the list */
     size_t stream_count;
 
     uv_fs_event_t events;
-    uv_timer_t look; /* the folder is looked at now and then, too */
+    uv_timer_t look; /* looks at the folder, whose events may be missed */
     uv_timer_t retry;
     bool watching; /* the folder's events */
     unsigned open_handles;
     bool closing;
-    bool is_ready; /* as it was said */
+    bool is_ready; /* as ops->ready() was told */
 
     struct grpc_request *registering;
     uint64_t known; /* identity of kubelet's socket with which we are registered; 0: none */
-    uint64_t asked; /* of the one that we are registering with */
+    uint64_t asked; /* identity of the socket with which we are registering */
     unsigned failures, silence;
 
     V1beta1__Device *devices;
     size_t device_count;
-    V1beta1__Device **list; /* what a message points to */
+    V1beta1__Device **list; /* for a message, which has an array of pointers */
 
     char **held; /* ids that kubelet had given to containers when we began */
     size_t held_count;
@@ -92,20 +93,19 @@ static bool is_held(const struct kubelet *kubelet, const char *id)
 }
 
 /*
- * "UUID::n", which DCGM's exporter knows. Earlier versions had "UUID-n": those that a container was
- * given stay as they are, since kubelet would admit it no more, after its own restart, with devices
- * that are gone.
+ * "UUID::n", which DCGM's exporter knows. Earlier versions had "UUID-n". An id of that form that a
+ * container has is kept: after a restart, kubelet would not admit a container whose device is gone.
  */
-static char *make_id(const struct kubelet *kubelet, const struct card *card, unsigned slot)
+static char *make_id(const struct kubelet *kubelet, const struct card *card, unsigned share)
 {
     char *id;
 
-    if (asprintf(&id, "%s-%u", card->uuid, slot) < 0)
+    if (asprintf(&id, "%s-%u", card->uuid, share) < 0)
         return NULL;
     if (is_held(kubelet, id))
         return id;
     free(id);
-    return asprintf(&id, "%s::%u", card->uuid, slot) < 0 ? NULL : id;
+    return asprintf(&id, "%s::%u", card->uuid, share) < 0 ? NULL : id;
 }
 
 /*
@@ -113,14 +113,14 @@ static char *make_id(const struct kubelet *kubelet, const struct card *card, uns
  * some card of the node, and is healthy while there is one. The card itself is judged when the
  * container starts.
  */
-static int make_device(struct kubelet *kubelet, const struct card *card, unsigned slot,
+static int make_device(struct kubelet *kubelet, const struct card *card, unsigned share,
                        bool healthy)
 {
     V1beta1__Device *device = &kubelet->devices[kubelet->device_count];
 
     v1beta1__device__init(device);
     device->health = (char *)(healthy ? "Healthy" : "Unhealthy");
-    device->id = make_id(kubelet, card, slot);
+    device->id = make_id(kubelet, card, share);
     if (!device->id)
         return -ENOMEM;
     kubelet->list[kubelet->device_count++] = device;
@@ -134,14 +134,14 @@ static int make_devices(struct kubelet *kubelet, const struct cards *cards)
     int r = 0;
 
     for (size_t i = 0; i < cards->count; i++)
-        count += cards->items[i].slots;
+        count += cards->items[i].max_tasks;
     kubelet->devices = calloc(count + 1, sizeof(*kubelet->devices));
     kubelet->list = calloc(count + 1, sizeof(*kubelet->list));
     if (!kubelet->devices || !kubelet->list)
         return -ENOMEM;
     for (size_t i = 0; i < cards->count && r == 0; i++) {
-        for (unsigned slot = 0; slot < cards->items[i].slots && r == 0; slot++)
-            r = make_device(kubelet, &cards->items[i], slot, healthy);
+        for (unsigned share = 0; share < cards->items[i].max_tasks && r == 0; share++)
+            r = make_device(kubelet, &cards->items[i], share, healthy);
     }
     return r;
 }
@@ -204,7 +204,8 @@ static void on_options(void *data, struct grpc_call *call, const uint8_t *messag
     grpc_call_end(call, GRPC_OK, NULL);
 }
 
-static void on_list(void *data, struct grpc_call *call, const uint8_t *message, size_t len)
+static void on_list_and_watch(void *data, struct grpc_call *call, const uint8_t *message,
+                              size_t len)
 {
     struct kubelet *kubelet = data;
 
@@ -232,9 +233,9 @@ static const char *find_unknown(const struct kubelet *kubelet,
 }
 
 /*
- * Whom it is for is not known yet: only a name is given, whose meaning is written later. Where the
- * runtime does not know of CDI, no NVIDIA runtime shall hand out all cards without a limit: the
- * meaning of the name overrides this variable.
+ * The container is not known yet: the answer is only a CDI device's name, whose specification is
+ * written when the container starts. NVIDIA_VISIBLE_DEVICES=void keeps an NVIDIA runtime from
+ * handing out all cards without limits where CDI is not known; the specification overrides it.
  */
 static void answer_allocate(struct grpc_call *call, const V1beta1__AllocateRequest *request)
 {
@@ -303,7 +304,8 @@ static void on_allocate(void *data, struct grpc_call *call, const uint8_t *messa
     v1beta1__allocate_request__free_unpacked(request, NULL);
 }
 
-static void on_prestart(void *data, struct grpc_call *call, const uint8_t *message, size_t len)
+static void on_prestart_container(void *data, struct grpc_call *call, const uint8_t *message,
+                                  size_t len)
 {
     struct kubelet *kubelet = data;
     V1beta1__PreStartContainerRequest *request;
@@ -350,9 +352,9 @@ static void on_gone(void *data, struct grpc_call *call)
 
 static const struct grpc_method methods[] = {
     {"/v1beta1.DevicePlugin/GetDevicePluginOptions", on_options},
-    {"/v1beta1.DevicePlugin/ListAndWatch", on_list},
+    {"/v1beta1.DevicePlugin/ListAndWatch", on_list_and_watch},
     {"/v1beta1.DevicePlugin/Allocate", on_allocate},
-    {"/v1beta1.DevicePlugin/PreStartContainer", on_prestart},
+    {"/v1beta1.DevicePlugin/PreStartContainer", on_prestart_container},
 };
 
 static const struct grpc_service service = {
@@ -363,11 +365,11 @@ static const struct grpc_service service = {
 
 /* Registration */
 
-static void look(struct kubelet *kubelet);
+static void kubelet_look(struct kubelet *kubelet);
 
 /*
- * When another of us ends, kubelet drops us, too, and calls the cards unhealthy until it is told
- * again: it knows plugins by the resource's name alone.
+ * When an earlier plugin ends, kubelet drops us, too, and calls the cards unhealthy until we
+ * register again: it knows plugins by the resource's name alone.
  */
 static void on_retry(uv_timer_t *timer)
 {
@@ -375,7 +377,7 @@ static void on_retry(uv_timer_t *timer)
 
     if (!kubelet->stream_count)
         kubelet->known = 0;
-    look(kubelet);
+    kubelet_look(kubelet);
 }
 
 static void on_registered(void *data, const struct grpc_answer *answer)
@@ -391,13 +393,12 @@ static void on_registered(void *data, const struct grpc_answer *answer)
         say_ready(kubelet);
         return;
     }
-    pause_ms = MIN((unsigned)RETRY_FIRST_MS << MIN(kubelet->failures, 6u), (unsigned)RETRY_MAX_MS);
-    kubelet->failures++;
+    pause_ms = backoff_ms(kubelet->failures++, RETRY_FIRST_MS, RETRY_MAX_MS);
     log_warn("cannot register with kubelet: %s; trying again in %u ms", answer->why, pause_ms);
     (void)uv_timer_start(&kubelet->retry, on_retry, pause_ms, 0);
 }
 
-/* Inode numbers are used again at once: the time tells a new socket from the old. */
+/* The time is part of it, since inode numbers are used again at once. */
 static uint64_t identity_of(const struct stat *st)
 {
     uint64_t time_ns =
@@ -432,8 +433,9 @@ static bool takes_over(void *data)
     return kubelet->is_ready;
 }
 
-/* kubelet's is another one by now, or was never: what was handed over ended with it. */
-static int serve(struct kubelet *kubelet, struct error *err)
+/* kubelet is a new process, or was not seen before: connections that were handed over ended with
+ * the former one. */
+static int kubelet_serve(struct kubelet *kubelet, struct error *err)
 {
     struct error why = ERROR_INIT;
 
@@ -447,7 +449,7 @@ static int serve(struct kubelet *kubelet, struct error *err)
     return grpc_server_new(kubelet->loop, kubelet->path, &service, kubelet, &kubelet->server, err);
 }
 
-/* Listeners went without kubelet's socket being another: it has dropped us. */
+/* Whether kubelet has dropped us: no stream is left, and its socket is still the same. */
 static bool is_silent(struct kubelet *kubelet)
 {
     if (kubelet->stream_count || !kubelet->known) {
@@ -462,10 +464,10 @@ static void on_event(uv_fs_event_t *events, const char *name, int what, int stat
     (void)name;
     (void)what;
     if (status == 0)
-        look(events->data);
+        kubelet_look(events->data);
 }
 
-static void look(struct kubelet *kubelet)
+static void kubelet_look(struct kubelet *kubelet)
 {
     struct error err = ERROR_INIT;
     struct stat ours, theirs;
@@ -481,12 +483,12 @@ static void look(struct kubelet *kubelet)
     }
     if (!kubelet->server || lstat(kubelet->path, &ours) < 0) {
         kubelet->known = 0;
-        if (serve(kubelet, &err) < 0) {
+        if (kubelet_serve(kubelet, &err) < 0) {
             log_error("%s", err.text);
             return;
         }
     }
-    /* Another of us has taken the place: in an update the new one comes before the old one goes. */
+    /* A newer plugin has taken our place: in an update it starts before the older one ends. */
     if (!grpc_server_is_reachable(kubelet->server))
         return;
     if (kubelet->known != identity_of(&theirs) && !kubelet->registering &&
@@ -500,7 +502,7 @@ static void on_look(uv_timer_t *timer)
 
     if (is_silent(kubelet))
         kubelet->known = 0;
-    look(kubelet);
+    kubelet_look(kubelet);
 }
 
 /* Making and freeing */
@@ -574,7 +576,7 @@ int kubelet_new(uv_loop_t *loop, const struct kubelet_config *config, const stru
     if (r == 0)
         read_held(kubelet);
     if (r == 0)
-        r = serve(kubelet, err);
+        r = kubelet_serve(kubelet, err);
     if (r < 0) {
         free_held(kubelet);
         free(kubelet);
@@ -590,7 +592,7 @@ int kubelet_new(uv_loop_t *loop, const struct kubelet_config *config, const stru
     return 0;
 }
 
-static void on_closed(uv_handle_t *handle)
+static void kubelet_on_closed(uv_handle_t *handle)
 {
     struct kubelet *kubelet = handle->data;
 
@@ -601,8 +603,8 @@ static void on_closed(uv_handle_t *handle)
     free(kubelet);
 }
 
-/* Another of us has our place: what kubelet has of us must not end with us. */
-static void hand_over(struct kubelet *kubelet)
+/* A newer plugin has our place: gives it the streams that kubelet must not see ending. */
+static void give_streams(struct kubelet *kubelet)
 {
     struct stat st;
     int fds[HANDOVER_MAX + STREAMS_MAX], r;
@@ -625,12 +627,12 @@ void kubelet_free(struct kubelet *kubelet)
 {
     if (!kubelet || kubelet->closing)
         return;
-    hand_over(kubelet);
+    give_streams(kubelet);
     kubelet->closing = true;
     grpc_request_cancel(kubelet->registering);
     grpc_server_free(kubelet->server);
     handover_free(kubelet->handover);
-    uv_close((uv_handle_t *)&kubelet->events, on_closed);
-    uv_close((uv_handle_t *)&kubelet->look, on_closed);
-    uv_close((uv_handle_t *)&kubelet->retry, on_closed);
+    uv_close((uv_handle_t *)&kubelet->events, kubelet_on_closed);
+    uv_close((uv_handle_t *)&kubelet->look, kubelet_on_closed);
+    uv_close((uv_handle_t *)&kubelet->retry, kubelet_on_closed);
 }

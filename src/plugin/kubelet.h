@@ -2,10 +2,10 @@
 #pragma once
 
 /*
- * kubelet's side of the plugin: the socket it calls, the registration, the list of devices. When
- * kubelet restarts it removes all sockets of its folder and forgets its plugins: then everything is
- * made and said again. When another of us has taken our place, and we end, it is handed what
- * kubelet must not see ending (handover.h).
+ * kubelet's side of the plugin: the socket that it calls, the registration, the list of devices.
+ * When kubelet restarts it removes all sockets of its folder and forgets its plugins: then the
+ * socket is made again and the plugin registered again. When a newer plugin has taken our place,
+ * and we end, it gets the connections that kubelet must not see ending (handover.h).
  */
 
 #include <stdbool.h>
@@ -30,7 +30,7 @@ struct kubelet_ops {
      */
     void (*prestart)(void *data, struct grpc_call *call, const char *const *ids, size_t count);
     void (*gone)(void *data, struct grpc_call *call);
-    /* kubelet knows us and listens to the list, or no longer does. */
+    /* Called when the plugin is registered and kubelet listens to the list, and when that ends. */
     void (*ready)(void *data, bool is_ready);
 };
 
@@ -46,7 +46,7 @@ int kubelet_new(uv_loop_t *loop, const struct kubelet_config *config, const stru
 void kubelet_free(struct kubelet *kubelet);
 DEFINE_CLEANUP(struct kubelet *, kubelet_free);
 
-/* Tells kubelet of the cards: at first, and when something about them changed. */
+/* Sends kubelet the list of devices: at first, and when something about the cards changed. */
 int kubelet_set_cards(struct kubelet *kubelet, const struct cards *cards);
 
 /* why: NULL when the container may start. */

@@ -37,7 +37,7 @@ struct target {
     struct error *err;
 };
 
-static int refuse(const struct target *target, const char *key, const char *why)
+static int node_config_refuse(const struct target *target, const char *key, const char *why)
 {
     return error_set(target->err, -EINVAL, "%s: nodeconfig: %s: %s", target->name, key, why);
 }
@@ -48,7 +48,7 @@ static int read_number(const struct target *target, yyjson_val *value, const cha
     double number = yyjson_get_num(value);
 
     if (!yyjson_is_num(value) || number < 0 || number > max)
-        return refuse(target, key, "not a number, or out of range");
+        return node_config_refuse(target, key, "not a number, or out of range");
     *ret_number = number;
     return 0;
 }
@@ -59,7 +59,7 @@ static int read_text(const struct target *target, yyjson_val *value, const char 
     const char *text = yyjson_get_str(value);
 
     if (!text || strlen(text) >= size)
-        return refuse(target, key, "not a text, or too long");
+        return node_config_refuse(target, key, "not a text, or too long");
     if (*text)
         copy_text(to, size, text);
     return 0;
@@ -117,7 +117,7 @@ static int read_mode(const struct target *target, yyjson_val *value, const char 
     int r = read_text(target, value, key, mode, sizeof(mode));
 
     if (r == 0 && strcmp(mode, "mig") == 0)
-        return refuse(target, key, "mode mig is not supported yet");
+        return node_config_refuse(target, key, "mode mig is not supported yet");
     if (r == 0 && mode[0])
         copy_text(target->mode, DEVICE_MODE_SIZE, mode);
     return r;
@@ -134,7 +134,8 @@ static int read_filter_uuids(const struct target *target, yyjson_val *list,
         const char *uuid = yyjson_get_str(item);
 
         if (!uuid || strlen(uuid) >= sizeof(filter->uuids[0]) || filter->uuid_count == CARDS_MAX)
-            return refuse(target, "filterdevices.uuid", "not a list of at most 64 uuids");
+            return node_config_refuse(target, "filterdevices.uuid",
+                                      "not a list of at most 64 uuids");
         COPY_TEXT(filter->uuids[filter->uuid_count], uuid);
         filter->uuid_count++;
     }
@@ -152,7 +153,8 @@ static int read_filter_indices(const struct target *target, yyjson_val *list,
         uint64_t number = yyjson_get_uint(item);
 
         if (!yyjson_is_uint(item) || number > UINT32_MAX || filter->index_count == CARDS_MAX)
-            return refuse(target, "filterdevices.index", "not a list of at most 64 numbers");
+            return node_config_refuse(target, "filterdevices.index",
+                                      "not a list of at most 64 numbers");
         filter->indices[filter->index_count++] = (unsigned)number;
     }
     return 0;
@@ -164,7 +166,7 @@ static int read_filter(const struct target *target, yyjson_val *value, const cha
     int r;
 
     if (!yyjson_is_obj(value))
-        return refuse(target, key, "not an object");
+        return node_config_refuse(target, key, "not an object");
     r = read_filter_uuids(target, yyjson_obj_get(value, "uuid"), &filter);
     if (r == 0)
         r = read_filter_indices(target, yyjson_obj_get(value, "index"), &filter);

@@ -2,14 +2,14 @@
 #pragma once
 
 /*
- * What is configured of this node: HAMi's device-config.yaml, and over it the entries of its
- * config.json that have the node's name:
+ * This node's configuration: HAMi's device-config.yaml, and over it the entries of its config.json
+ * that have the node's name:
  *
- *   {"nodeconfig": [{"name": "node-1", "devicesplitcount": 5, "devicememoryscaling": 1.5,
+ * {"nodeconfig": [{"name": "node-1", "devicesplitcount": 5, "devicememoryscaling": 1.5,
  *     "devicecorescaling": 1, "preconfigureddevicememory": 0, "libcudaloglevel": "1",
  *     "operatingmode": "hami-core", "filterdevices": {"uuid": ["GPU-..."], "index": [3]}}]}
  *
- * As with HAMi, a later entry of the same name rules, and a value of zero says nothing.
+ * As in HAMi, the last entry of the name rules, and a value of zero is ignored.
  */
 
 #include "base/error.h"
@@ -20,7 +20,7 @@
 /* path NULL or "": HAMi's defaults. */
 int plugin_config_load(const char *path, struct nvidia_config *ret_config, struct error *err);
 
-/* A file that is not there says nothing. -EINVAL, with the key, for what can't be read. */
+/* A file that does not exist is ignored. -EINVAL, with the key, for a value that can't be read. */
 int node_config_load(const char *path, const char *node, struct nvidia_config *config,
                      struct card_filter *filter, char mode[DEVICE_MODE_SIZE], struct error *err);
 

@@ -38,14 +38,14 @@ static bool is_under_way(const struct plugin *plugin, const char *uid)
     return false;
 }
 
-static void on_patched(void *data, const struct kube_answer *answer)
+static void phase_on_patched(void *data, const struct kube_answer *answer)
 {
     struct phase *phase = data;
     struct node_pod *pod = pods_find(phase->plugin->pods, phase->uid);
 
     /*
-     * A pod that is gone, or was made anew (422: another uid), needs none; what failed otherwise is
-     * done again by the next look.
+     * A pod that is gone, or was made anew (422: another uid), needs no patch; after any other
+     * failure the next check sends it again.
      */
     if (!kube_answer_ok(answer) && answer->status != 404 && answer->status != 422)
         log_warn("cannot tell that pod %s has its devices: %s", phase->uid, answer->why);
@@ -56,7 +56,7 @@ static void on_patched(void *data, const struct kube_answer *answer)
     phase_free(phase);
 }
 
-/* The uid makes it fail where the pod was made anew under its name. */
+/* With the uid the patch fails if the pod was made anew under its name. */
 static void write_patch(const struct plugin *plugin, const struct node_pod *pod, size_t containers,
                         struct strbuf *patch)
 {
@@ -75,7 +75,7 @@ static void write_patch(const struct plugin *plugin, const struct node_pod *pod,
     strbuf_add(patch, "}}");
 }
 
-static int send_patch(struct phase *phase, const struct node_pod *pod, size_t containers)
+static int phase_patch(struct phase *phase, const struct node_pod *pod, size_t containers)
 {
     CLEANUP(strbuf_deinit) struct strbuf patch = STRBUF_INIT(PATCH_MAX);
     char path[KUBE_PATH_SIZE];
@@ -90,7 +90,7 @@ static int send_patch(struct phase *phase, const struct node_pod *pod, size_t co
         return -ENOMEM;
     call.body = patch.text;
     call.body_len = patch.len;
-    return kube_request(phase->plugin->kube, &call, on_patched, phase, &phase->request);
+    return kube_request(phase->plugin->kube, &call, phase_on_patched, phase, &phase->request);
 }
 
 static bool is_told(const struct node_pod *pod)
@@ -105,7 +105,8 @@ void plugin_phase_check(struct plugin *plugin, struct node_pod *pod)
     struct phase *phase;
     int r;
 
-    if (!pod->allocated[0] || pod->over || pod->leaving || is_told(pod) || is_under_way(plugin, pod->uid))
+    if (!pod->allocated[0] || pod->over || pod->leaving || is_told(pod) ||
+        is_under_way(plugin, pod->uid))
         return;
     arena = arena_new(ARENA_MAX);
     if (!arena || pod_grants(pod, arena, &devices, NULL) < 0 || !pod_is_ready(pod, &devices))
@@ -120,7 +121,7 @@ void plugin_phase_check(struct plugin *plugin, struct node_pod *pod)
     if (phase->next)
         phase->next->link = &phase->next;
     plugin->phases = phase;
-    r = phase->uid ? send_patch(phase, pod, devices.count) : -ENOMEM;
+    r = phase->uid ? phase_patch(phase, pod, devices.count) : -ENOMEM;
     if (r < 0) {
         log_error("cannot tell that %s/%s has its devices: %s", pod->namespace, pod->name,
                   strerror(-r));

@@ -11,11 +11,11 @@ static bool has_count(const struct pod_devices *devices, size_t index, size_t co
     return index < devices->count && devices->containers[index].count == count;
 }
 
-/* What a plain init container, that may be meant, says about whether it is. */
+/* Whether a plain init container is the one that starts. */
 enum turn {
     TURN_PAST,   /* it is done */
-    TURN_NOW,    /* it is the one */
-    TURN_UNSURE, /* it was started; whether it ended the status does not say yet */
+    TURN_NOW,    /* it starts now */
+    TURN_UNSURE, /* it was started, and the status does not say yet whether it ended */
 };
 
 static enum turn turn_of(const struct pod_container *init)
@@ -70,12 +70,13 @@ int pick_container(struct node_pod *pod, const struct pod_devices *devices, size
     if (!holder && last == pod->container_count)
         return error_set(err, -EINVAL, "no container of the pod was given %zu devices",
                          device_count);
-    /* All of them are done: it is whom kubelet names, or the pod's sandbox is made anew. */
+    /* All init containers are done: it is the holder; without one, the sandbox was made anew and
+     * the last init container runs again. */
     *ret_index = holder ? end : last;
     return PICK_FOUND;
 }
 
-/* Of one container's list what is of one card. */
+/* One container's part of one card. */
 static struct card_use use_of(const struct container_devices *devices, const char *uuid)
 {
     struct card_use use = {0};
@@ -87,7 +88,7 @@ static struct card_use use_of(const struct container_devices *devices, const cha
             continue;
         use.memory_mib += (uint64_t)MAX(device->memory_mib, 0);
         use.cores += (uint64_t)MAX(device->cores, 0);
-        use.slots++;
+        use.tasks++;
     }
     return use;
 }
@@ -96,14 +97,14 @@ static void add_use(struct card_use *to, const struct card_use *use)
 {
     to->memory_mib += use->memory_mib;
     to->cores += use->cores;
-    to->slots += use->slots;
+    to->tasks += use->tasks;
 }
 
 static void raise_use(struct card_use *to, const struct card_use *use)
 {
     to->memory_mib = MAX(to->memory_mib, use->memory_mib);
     to->cores = MAX(to->cores, use->cores);
-    to->slots = MAX(to->slots, use->slots);
+    to->tasks = MAX(to->tasks, use->tasks);
 }
 
 void pick_add_use(const struct node_pod *pod, const struct pod_devices *devices, const char *uuid,
@@ -133,9 +134,9 @@ static int check_card(const struct card *card, const struct card_use *use, struc
     if (use->cores > card->cores)
         return error_set(err, -ENOSPC, "card %s would be given out for %llu cores of its %u",
                          card->uuid, (unsigned long long)use->cores, card->cores);
-    if (use->slots > card->slots)
+    if (use->tasks > card->max_tasks)
         return error_set(err, -ENOSPC, "card %s would be shared by %llu tasks, more than its %u",
-                         card->uuid, (unsigned long long)use->slots, card->slots);
+                         card->uuid, (unsigned long long)use->tasks, card->max_tasks);
     return 0;
 }
 

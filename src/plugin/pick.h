@@ -3,7 +3,7 @@
 
 /*
  * Which container of a pod is about to start, given that kubelet starts one with so many devices;
- * and whether the node has what it was given. Pure.
+ * and whether the node has the devices that it was given. Pure.
  */
 
 #include "base/error.h"
@@ -12,31 +12,32 @@
 
 enum pick_outcome {
     PICK_FOUND = 1,
-    PICK_BEHIND, /* the pod's status does not tell yet: ask again in a moment */
+    PICK_BEHIND, /* the pod's status does not show it yet: try again in a moment */
 };
 
 /*
- * holder is the container that kubelet says holds the devices, or NULL when it only says which pod.
- * kubelet says nothing of plain init containers and gives their devices again to those that come
- * after, so a holder may stand for an init container before it: then the pod's status and what was
- * handed over already decide. -EINVAL, with err, when no container fits.
+ * holder is the container that holds the devices by kubelet's account, or NULL when kubelet names
+ * the pod only. kubelet does not list plain init containers, and gives their devices again to later
+ * containers. So the container that starts may be an init container before the holder: then the
+ * pod's status decides, and which containers have their devices already. -EINVAL, with err, when no
+ * container fits.
  */
 int pick_container(struct node_pod *pod, const struct pod_devices *devices, size_t device_count,
                    const char *holder, size_t *ret_index, struct error *err);
 
-/* What pods hold of a card. */
+/* The part of a card that pods hold. */
 struct card_use {
-    uint64_t memory_mib, cores, slots;
+    uint64_t memory_mib, cores, tasks;
 };
 
-/* Adds what one pod holds of a card: its containers together, or an init container if it is more.
- */
+/* Adds what a pod holds of a card at most, when its init containers or when its other containers
+ * run. */
 void pick_add_use(const struct node_pod *pod, const struct pod_devices *devices, const char *uuid,
                   struct card_use *use);
 
 /*
- * Whether each card that the container was given is here, is healthy, and has room for the pod
- * beside what others hold of it. others gives that for a uuid. -ENODEV or -ENOSPC with err.
+ * Whether each card of the container's grant is on this node, is healthy, and has room for the pod
+ * beside the other pods. others() says what those hold of a card. -ENODEV or -ENOSPC with err.
  */
 int pick_check(const struct node_pod *pod, const struct pod_devices *devices, size_t index,
                const struct cards *cards,

@@ -166,7 +166,7 @@ static void init_containers_count_as_kubernetes_counts_them(void **state)
     make(&fixture, lines, ONE(10) ONE(500) ONE(100) ONE(200));
     pick_add_use(&fixture.pod, &fixture.devices, "GPU-a", &use);
     assert_int_equal(use.memory_mib, 510); /* the init container beside the sidecar */
-    assert_int_equal(use.slots, 3);        /* the sidecar and the two others */
+    assert_int_equal(use.tasks, 3);        /* the sidecar and the two others */
     assert_int_equal(use.cores, 30);
     pick_add_use(&fixture.pod, &fixture.devices, "GPU-b", &use);
     assert_int_equal(use.memory_mib, 510);
@@ -179,7 +179,7 @@ static void give_used(void *data, const char *uuid, struct card_use *ret_use)
     *ret_use = *(const struct card_use *)data;
 }
 
-static void what_exceeds_a_card_is_refused(void **state)
+static void a_grant_beyond_a_card_is_refused(void **state)
 {
     static const struct line lines[CONTAINERS_MAX] = {{"a"}};
     static const struct {
@@ -194,7 +194,8 @@ static void what_exceeds_a_card_is_refused(void **state)
     };
     struct cards cards = {
         .count = 1,
-        .items = {{.uuid = "GPU-a", .memory_mib = 1000, .cores = 100, .slots = 2, .healthy = true}},
+        .items =
+            {{.uuid = "GPU-a", .memory_mib = 1000, .cores = 100, .max_tasks = 2, .healthy = true}},
     };
 
     (void)state;
@@ -216,7 +217,7 @@ static void a_sick_card_is_refused(void **state)
 {
     static const struct line lines[CONTAINERS_MAX] = {{"a"}};
     struct cards cards = {
-        .count = 1, .items = {{.uuid = "GPU-a", .memory_mib = 1000, .cores = 100, .slots = 2}}};
+        .count = 1, .items = {{.uuid = "GPU-a", .memory_mib = 1000, .cores = 100, .max_tasks = 2}}};
     struct error err = ERROR_INIT;
     struct fixture fixture;
     struct card_use used = {0};
@@ -234,7 +235,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_container_that_starts_is_found),
         cmocka_unit_test(init_containers_count_as_kubernetes_counts_them),
-        cmocka_unit_test(what_exceeds_a_card_is_refused),
+        cmocka_unit_test(a_grant_beyond_a_card_is_refused),
         cmocka_unit_test(a_sick_card_is_refused),
     };
 

@@ -20,12 +20,11 @@
 enum {
     HEALTH_MS = 5000,
     LATE_TIMES = 6,   /* of HEALTH_MS, until the driver counts as dead */
-    LEAVE_MS = 1000,  /* that it is waited for when we end */
     FINISH_MS = 2000, /* for containers that are about to start, when we end */
     FINISH_LOOK_MS = 20,
-    TIDY_MS = 30000,
+    GC_MS = 30000,
     TRIM_MS = 1000,
-    EXPIRE_AGE = 4, /* times TIDY_MS */
+    EXPIRE_AGE = 4, /* times GC_MS */
 };
 
 #define ENDPOINT "nvidia-gpu.sock"
@@ -42,9 +41,16 @@ static int open_nvml(const struct plugin *plugin, struct nvml **ret_nvml, struct
     return r;
 }
 
-static void on_health_work(uv_work_t *work)
+static void begin_health(void *data)
 {
-    struct plugin *plugin = work->data;
+    struct plugin *plugin = data;
+
+    plugin->asked = plugin->cards;
+}
+
+static void ask_health(void *data)
+{
+    struct plugin *plugin = data;
 
     plugin->found = plugin->asked;
     plugin->opened = plugin->nvml;
@@ -76,18 +82,13 @@ static void use_cards(struct plugin *plugin, const struct cards *cards)
         log_error("no memory for the list of devices");
 }
 
-static void on_health_done(uv_work_t *work, int status)
+static void on_health(void *data)
 {
-    struct plugin *plugin = work->data;
+    struct plugin *plugin = data;
 
-    (void)status;
-    plugin->health_runs = false;
-    plugin->health_late = 0;
     plugin->nvml = plugin->opened;
-    if (plugin->ending) {
-        uv_close((uv_handle_t *)&plugin->health_timer, NULL);
+    if (plugin->ending)
         return;
-    }
     if (!plugin->nvml) {
         plugin->nvml_why = plugin->found_error;
         plugin_condition_check(plugin);
@@ -109,13 +110,12 @@ static void on_health_done(uv_work_t *work, int status)
     plugin_serve(plugin);
 }
 
-/* A driver that does not come back checks nothing: no card counts as healthy. */
-static void on_health_late(struct plugin *plugin)
+/* While the driver does not answer, no card counts as healthy. */
+static void on_health_late(void *data)
 {
+    struct plugin *plugin = data;
     struct cards cards = plugin->cards;
 
-    if (++plugin->health_late != LATE_TIMES)
-        return;
     log_warn("the driver does not answer, so no card counts as healthy");
     for (size_t i = 0; i < cards.count; i++)
         cards.items[i].healthy = false;
@@ -123,34 +123,24 @@ static void on_health_late(struct plugin *plugin)
     plugin_register(plugin);
 }
 
-static void on_health_timer(uv_timer_t *timer)
-{
-    struct plugin *plugin = timer->data;
+static const struct watchdog_ops health_ops = {
+    .begin = begin_health,
+    .ask = ask_health,
+    .done = on_health,
+    .late = on_health_late,
+};
 
-    if (plugin->health_runs) {
-        on_health_late(plugin);
-        return;
-    }
-    plugin->asked = plugin->cards;
-    plugin->health.data = plugin;
-    plugin->health_runs =
-        uv_queue_work(plugin->loop, &plugin->health, on_health_work, on_health_done) == 0;
-}
-
-/* A thread in the driver's hands can be neither ended nor joined, which exit() would try. */
-static void on_leave(uv_timer_t *timer)
+static void start_health(struct plugin *plugin)
 {
-    (void)timer;
-    log_warn("ending, although the driver does not answer");
-    _exit(EXIT_SUCCESS);
-}
+    const struct watchdog_options options = {
+        .ops = &health_ops,
+        .data = plugin,
+        .first_ms = HEALTH_MS,
+        .period_ms = HEALTH_MS,
+        .late_periods = LATE_TIMES,
+    };
 
-static void stop_health(struct plugin *plugin)
-{
-    if (plugin->health_runs)
-        (void)uv_timer_start(&plugin->health_timer, on_leave, LEAVE_MS, 0);
-    else
-        uv_close((uv_handle_t *)&plugin->health_timer, NULL);
+    watchdog_start(&plugin->health, plugin->loop, &options);
 }
 
 /* Pods */
@@ -172,7 +162,7 @@ void plugin_say_altered(struct node_pod *pod)
              pod->namespace, pod->name);
 }
 
-/* By its uid alone: what else a pod says that goes need not be readable. */
+/* By its uid alone: the rest of a deleted pod need not be readable. */
 static void on_pod_deleted(struct plugin *plugin, const char *uid)
 {
     struct node_pod *pod = pods_find(plugin->pods, uid);
@@ -204,7 +194,7 @@ static void on_pod(void *data, enum kube_event event, yyjson_val *object)
     }
     plugin_say_altered(pod);
     if (pod->over)
-        plugin_tidy_pod(plugin, pod);
+        plugin_gc_pod(plugin, pod);
 }
 
 static void on_pod_gone(void *data, struct node_pod *pod)
@@ -223,9 +213,9 @@ static void on_pods_complete(void *data)
 
     pods_complete(plugin->pods, on_pod_gone, plugin);
     if (!plugin->listed)
-        plugin_adopt(plugin);
+        plugin_adopt_containers(plugin);
     plugin->listed = true;
-    plugin_tidy_all(plugin);
+    plugin_gc_all(plugin);
     pods_each(plugin->pods, check_phase, plugin);
 }
 
@@ -235,14 +225,14 @@ static const struct kube_watch_ops pod_ops = {
     .complete = on_pods_complete,
 };
 
-static void on_tidy_timer(uv_timer_t *timer)
+static void on_gc_timer(uv_timer_t *timer)
 {
     struct plugin *plugin = timer->data;
 
     if (!plugin->listed || !kube_watch_is_complete(plugin->pod_watch))
         return;
     pods_expire(plugin->pods, EXPIRE_AGE, on_pod_gone, plugin);
-    plugin_tidy_all(plugin);
+    plugin_gc_all(plugin);
     pods_each(plugin->pods, check_phase, plugin);
 }
 
@@ -259,7 +249,7 @@ static void on_node_begin(void *data)
     (void)data;
 }
 
-/* A Node that was made anew has nothing of what we wrote. */
+/* A Node that was made anew lacks what we wrote to the former one. */
 static void note_node(struct plugin *plugin, const char *uid)
 {
     bool another = plugin->node_uid[0] && strcmp(plugin->node_uid, uid) != 0;
@@ -271,7 +261,7 @@ static void note_node(struct plugin *plugin, const char *uid)
     plugin_capacity_write(plugin);
 }
 
-static void on_node(void *data, enum kube_event event, yyjson_val *object)
+static void plugin_on_node(void *data, enum kube_event event, yyjson_val *object)
 {
     yyjson_val *metadata = yyjson_obj_get(object, "metadata");
     yyjson_val *annotations = yyjson_obj_get(metadata, "annotations");
@@ -292,13 +282,14 @@ static void on_node_complete(void *data)
 
 static const struct kube_watch_ops node_ops = {
     .begin = on_node_begin,
-    .object = on_node,
+    .object = plugin_on_node,
     .complete = on_node_complete,
 };
 
 /* kubelet */
 
-static void on_prestart(void *data, struct grpc_call *call, const char *const *ids, size_t count)
+static void plugin_on_prestart(void *data, struct grpc_call *call, const char *const *ids,
+                               size_t count)
 {
     prestart_begin(data, call, ids, count);
 }
@@ -308,7 +299,7 @@ static void on_call_gone(void *data, struct grpc_call *call)
     prestart_gone(data, call);
 }
 
-/* For --check: a rolling update goes on when the new one can serve. */
+/* For --check: a rolling update goes on when the new plugin can serve. */
 static void on_ready(void *data, bool is_ready)
 {
     struct plugin *plugin = data;
@@ -323,14 +314,14 @@ static void on_ready(void *data, bool is_ready)
 }
 
 static const struct kubelet_ops kubelet_ops = {
-    .prestart = on_prestart,
+    .prestart = plugin_on_prestart,
     .gone = on_call_gone,
     .ready = on_ready,
 };
 
 /* Starting */
 
-/* Where the loader found the simulated NVML: its folder is what containers get. */
+/* Containers get the folder in which the loader found the simulated NVML. */
 static int find_simulated(struct plugin *plugin, struct error *err)
 {
     const char *machine = getenv("HAMI_SIM");
@@ -380,7 +371,8 @@ static int open_cards(struct plugin *plugin, struct error *err)
     return r;
 }
 
-/* Libraries of a driver root are of no use without device nodes, so those are listed, too. */
+/* Libraries of a driver root are of no use without device nodes, so device nodes are listed,
+ * too. */
 static int make_driver(struct plugin *plugin, struct error *err)
 {
     const struct driver_config config = {
@@ -395,7 +387,7 @@ static int make_driver(struct plugin *plugin, struct error *err)
     return plugin->driver ? 0 : error_set(err, -ENOMEM, "no memory");
 }
 
-static int install(struct plugin *plugin, struct error *err)
+static int plugin_install(struct plugin *plugin, struct error *err)
 {
     struct error why = ERROR_INIT;
     char library[PATH_MAX];
@@ -418,13 +410,14 @@ static int install(struct plugin *plugin, struct error *err)
 static int watch_api(struct plugin *plugin, struct error *err)
 {
     CLEANUP(kube_config_freep) struct kube_config *config = NULL;
-    char on_node[512], node_name[512];
-    struct kube_watch_spec pods = {.path = "/api/v1/pods", .field_selector = on_node};
+    char plugin_on_node[512], node_name[512];
+    struct kube_watch_spec pods = {.path = "/api/v1/pods", .field_selector = plugin_on_node};
     struct kube_watch_spec node = {
         .path = "/api/v1/nodes", .field_selector = node_name, .metadata_only = true};
     int r;
 
-    (void)snprintf(on_node, sizeof(on_node), "spec.nodeName=%s", plugin->options->node_name);
+    (void)snprintf(plugin_on_node, sizeof(plugin_on_node), "spec.nodeName=%s",
+                   plugin->options->node_name);
     (void)snprintf(node_name, sizeof(node_name), "metadata.name=%s", plugin->options->node_name);
     r = kube_config_load(plugin->options->kubeconfig, &config, err);
     if (r == 0)
@@ -453,7 +446,7 @@ void plugin_serve(struct plugin *plugin)
         use_cards(plugin, &plugin->cards);
 }
 
-static void stop(struct plugin *plugin)
+static void plugin_stop(struct plugin *plugin)
 {
     if (plugin->ending)
         return;
@@ -468,23 +461,26 @@ static void stop(struct plugin *plugin)
     kube_watch_free(plugin->pod_watch);
     kube_watch_free(plugin->node_watch);
     kube_client_free(plugin->kube);
-    stop_health(plugin);
-    uv_close((uv_handle_t *)&plugin->tidy_timer, NULL);
+    watchdog_stop(&plugin->health);
+    uv_close((uv_handle_t *)&plugin->gc_timer, NULL);
     uv_close((uv_handle_t *)&plugin->trim_timer, NULL);
     uv_close((uv_handle_t *)&plugin->finish_timer, NULL);
     for (size_t i = 0; i < ARRAY_SIZE(plugin->signals); i++)
         uv_close((uv_handle_t *)&plugin->signals[i], NULL);
 }
 
-/* Containers that are about to start have their files in a moment: kubelet would wait for an answer
- * that nobody gives, since its connection to us may outlive us (handover.h). */
+/*
+ * Waits until containers that are about to start have their files, which takes a moment. Else
+ * kubelet would wait for an answer that never comes, since its connection to us may outlive us
+ * (handover.h).
+ */
 static void on_finish(uv_timer_t *timer)
 {
     struct plugin *plugin = timer->data;
 
     if (plugin->prestarts && uv_now(plugin->loop) < plugin->finish_until_ms)
         return;
-    stop(plugin);
+    plugin_stop(plugin);
 }
 
 static void on_signal(uv_signal_t *handle, int number)
@@ -500,23 +496,23 @@ static void on_signal(uv_signal_t *handle, int number)
 
 static void start_timers(struct plugin *plugin)
 {
-    (void)uv_timer_init(plugin->loop, &plugin->health_timer);
-    (void)uv_timer_init(plugin->loop, &plugin->tidy_timer);
+    (void)uv_timer_init(plugin->loop, &plugin->gc_timer);
     (void)uv_timer_init(plugin->loop, &plugin->trim_timer);
     (void)uv_timer_init(plugin->loop, &plugin->gate.timer);
     (void)uv_timer_init(plugin->loop, &plugin->finish_timer);
-    plugin->health_timer.data = plugin->tidy_timer.data = plugin->trim_timer.data = plugin;
+    plugin->gc_timer.data = plugin->trim_timer.data = plugin;
     plugin->gate.timer.data = plugin->finish_timer.data = plugin;
     for (size_t i = 0; i < ARRAY_SIZE(plugin->signals); i++) {
         (void)uv_signal_init(plugin->loop, &plugin->signals[i]);
         plugin->signals[i].data = plugin;
     }
-    (void)uv_timer_start(&plugin->health_timer, on_health_timer, HEALTH_MS, HEALTH_MS);
-    (void)uv_timer_start(&plugin->tidy_timer, on_tidy_timer, TIDY_MS, TIDY_MS);
+    start_health(plugin);
+    (void)uv_timer_start(&plugin->gc_timer, on_gc_timer, GC_MS, GC_MS);
     (void)uv_timer_start(&plugin->trim_timer, on_trim_timer, TRIM_MS, TRIM_MS);
 }
 
-/* Not before all is begun: a driver that hangs then would have us hear no signal. */
+/* Not before everything is started: while a driver hangs in start-up, the default action of a
+ * signal ends the plugin; a handler would never run. */
 static void start_signals(struct plugin *plugin)
 {
     static const int numbers[] = {SIGTERM, SIGINT};
@@ -525,16 +521,16 @@ static void start_signals(struct plugin *plugin)
         (void)uv_signal_start(&plugin->signals[i], on_signal, numbers[i]);
 }
 
-static int adopt(struct plugin *plugin, struct error *err)
+static int load_pods(struct plugin *plugin, struct error *err)
 {
     plugin->pods = pods_new(plugin->options->node_name, plugin->config.priority_name);
     if (!plugin->pods)
         return error_set(err, -ENOMEM, "no memory");
-    plugin_adopt_records(plugin);
+    plugin_adopt_pods(plugin);
     return 0;
 }
 
-static int start(struct plugin *plugin, struct error *err)
+static int plugin_start(struct plugin *plugin, struct error *err)
 {
     int r;
 
@@ -542,9 +538,9 @@ static int start(struct plugin *plugin, struct error *err)
     if (r == 0)
         r = open_cards(plugin, err);
     if (r == 0)
-        r = install(plugin, err);
+        r = plugin_install(plugin, err);
     if (r == 0)
-        r = adopt(plugin, err);
+        r = load_pods(plugin, err);
     if (r == 0)
         r = watch_api(plugin, err);
     if (r == 0)
@@ -552,7 +548,7 @@ static int start(struct plugin *plugin, struct error *err)
     return r;
 }
 
-static void release(struct plugin *plugin)
+static void plugin_free(struct plugin *plugin)
 {
     pods_free(plugin->pods);
     nvml_close(plugin->nvml);
@@ -575,16 +571,16 @@ int plugin_run(const struct plugin_options *options)
     plugin->loop = &loop;
     plugin->options = options;
     start_timers(plugin);
-    r = start(plugin, &err);
+    r = plugin_start(plugin, &err);
     if (r < 0) {
         log_error("%s", err.text);
-        stop(plugin);
+        plugin_stop(plugin);
     } else {
         start_signals(plugin);
         log_info("node %s: %zu cards", options->node_name, plugin->cards.count);
     }
     (void)uv_run(&loop, UV_RUN_DEFAULT);
     (void)uv_loop_close(&loop);
-    release(plugin);
+    plugin_free(plugin);
     return r;
 }

@@ -4,10 +4,11 @@
 /*
  * The device plugin as a whole: what its parts share.
  *
- * kubelet asks for devices before anybody can know for whom (kubelet.h answers with a name), and
- * again when the container starts; then prestart.h finds the pod and writes what the name means.
- * What there is to hand out, and to whom, is read from NVML and from the API server; what was
- * handed out is on the disk (node/nvidia/host.h), so that our own restart changes nothing.
+ * kubelet asks for devices before it can be known for which container (kubelet.h answers with a
+ * name), and again when the container starts; then prestart.h finds the pod and writes the CDI
+ * specification of that name. The cards are read from NVML, the grants from the API server; what
+ * was handed out is on the disk (node/nvidia/host.h), so that a restart of the plugin changes
+ * nothing.
  */
 
 #include <limits.h>
@@ -19,13 +20,18 @@
 #include "node/nvidia/card.h"
 #include "node/nvidia/driver.h"
 #include "node/nvidia/edits.h"
+#include "nvml/watchdog.h"
 #include "plugin/fitness.h"
 #include "plugin/kubelet.h"
 #include "plugin/pods.h"
 #include "vendor/nvidia/nvidia.h"
 
+enum {
+    NODE_NAME_SIZE = 256,
+};
+
 struct plugin_options {
-    char node_name[256];
+    char node_name[NODE_NAME_SIZE];
     const char *kubeconfig; /* NULL: as kube_config_load() finds it */
     const char *device_config_file, *node_config_file;
     const char *hook_path, *cdi_dir;
@@ -35,14 +41,14 @@ struct plugin_options {
     const char *sysfs;
     const char *dev_root;
     bool pass_device_specs;
-    bool keep_trying;           /* where NVML can't be opened; else that ends us */
+    bool keep_trying;           /* where NVML can't be opened; false: the plugin ends */
     const char *runtime_socket; /* the container runtime's; NULL: where it usually is */
-    const char *ready_file;     /* there while kubelet knows us; NULL: none */
-    bool assume_cdi;            /* whatever the runtime says */
+    const char *ready_file;     /* exists while the plugin is registered with kubelet; NULL: none */
+    bool assume_cdi;            /* the runtime takes CDI devices, whatever it says */
     bool node_capacity;         /* the Node shows the cards' memory and cores */
 };
 
-/* What the Node says of the driver. */
+/* The Node's condition that says whether containers get the driver. */
 #define CONDITION_TYPE "hami.io/DriverReady"
 
 struct condition {
@@ -62,31 +68,30 @@ struct plugin {
 
     struct nvml *nvml;     /* NULL: not opened yet */
     struct nvml *opened;   /* the thread's */
-    struct error nvml_why; /* for which it is not */
+    struct error nvml_why; /* why it is not */
     struct cards cards;
-    uv_work_t health;          /* NVML is asked in a thread of its own */
-    struct cards asked, found; /* the thread's: what was known, and what it found */
+    struct watchdog health; /* asks NVML */
+    struct cards asked,
+        found; /* the thread's: the cards as they were known, and as it found them */
     int found_result;
     struct error found_error;
-    bool health_runs;
-    unsigned health_late; /* times that it should have been back */
 
     struct kube_client *kube;
     struct kube_watch *pod_watch, *node_watch;
     struct pods *pods;
-    bool listed; /* the pods were all seen once */
+    bool listed; /* a list of the pods was complete once */
     struct kubelet *kubelet;
-    uv_timer_t health_timer, tidy_timer, trim_timer, finish_timer;
+    uv_timer_t gc_timer, trim_timer, finish_timer;
     uint64_t finish_until_ms; /* by the loop's clock */
-    uint64_t trims;           /* of regions that their containers made longer */
+    uint64_t trims; /* regions that were cut because their containers had made them longer */
     uv_signal_t signals[2];
 
     struct prestart *prestarts;
     struct registration {
         char *known;  /* the node's annotation, as the API server has it; NULL: none */
         bool seen;    /* known is from the server */
-        char *wanted; /* what it should be */
-        char *sent;   /* what was written last, and since when it is there; NULL: nothing */
+        char *wanted; /* as it should be */
+        char *sent;   /* as it was written last, and when that was; NULL: never */
         int64_t sent_ns;
         struct kube_request *request;
     } registration;
@@ -96,13 +101,13 @@ struct plugin {
         struct fitness fitness;
         enum fitness_outcome outcome; /* 0: not known yet */
         struct error why;
-        bool silence_said; /* that the runtime does not answer */
+        bool silence_said; /* it was logged that the runtime does not answer */
         struct grpc_request *asking_runtime;
         struct kube_request *asking_node;
         uv_timer_t timer;
     } gate;
     struct conditions {
-        bool seen; /* what the Node has is known */
+        bool seen; /* the Node's conditions were read */
         struct condition written, sent, said;
         struct kube_request *request;
     } conditions;
@@ -116,10 +121,10 @@ int plugin_run(const struct plugin_options *options);
 /* Logs, once, that a pod's annotation was changed after it was given its devices. */
 void plugin_say_altered(struct node_pod *pod);
 
-/* Tells kubelet of the cards, if they and the node are fit. */
+/* Registers with kubelet, if there are cards and the gate is open. */
 void plugin_serve(struct plugin *plugin);
 
-/* gate.c: whether what we say of containers reaches them. */
+/* gate.c: whether CDI devices reach containers on this node. */
 void plugin_gate_start(struct plugin *plugin);
 void plugin_gate_on_timer(uv_timer_t *timer);
 void plugin_gate_stop(struct plugin *plugin);
@@ -129,11 +134,11 @@ void plugin_condition_check(struct plugin *plugin);
 void plugin_condition_seen(struct plugin *plugin, yyjson_val *status);
 void plugin_condition_stop(struct plugin *plugin);
 
-/* capacity.c: what the Node's capacity says of the cards. */
+/* capacity.c: the cards' memory and cores as the Node's capacity. */
 void plugin_capacity_write(struct plugin *plugin);
 void plugin_capacity_stop(struct plugin *plugin);
 
-/* report.c: asks NVML, which may block, and writes what the monitor reads. */
+/* report.c: asks NVML, which may block, and writes the report for the monitor. */
 void plugin_report(const struct plugin *plugin, struct nvml *nvml);
 
 /* register.c: the annotation of the node. */
@@ -145,16 +150,16 @@ void plugin_register_stop(struct plugin *plugin);
 void plugin_phase_check(struct plugin *plugin, struct node_pod *pod);
 void plugin_phase_stop(struct plugin *plugin);
 
-/* tidy.c: what gone pods leave behind. */
-void plugin_tidy_pod(struct plugin *plugin, struct node_pod *pod);
-/* It is gone from the API server: its things go, too, or it is leaving until kubelet has ended it.
- */
+/* gc.c: removes the files of pods that are gone. */
+void plugin_gc_pod(struct plugin *plugin, struct node_pod *pod);
+/* The pod is gone from the API server: removes its files, or marks it as leaving until kubelet has
+ * ended its containers. */
 void plugin_pod_gone(struct plugin *plugin, struct node_pod *pod);
 void plugin_pods_leave(struct plugin *plugin);
-void plugin_tidy_all(struct plugin *plugin);
-/* What containers add to their regions' files. */
+void plugin_gc_all(struct plugin *plugin);
+/* Cuts regions' files that containers made longer. */
 void plugin_trim(struct plugin *plugin);
-/* What an earlier life of ours handed over: its pods, as the disk has them... */
-void plugin_adopt_records(struct plugin *plugin);
-/* ...and its containers, of the pods that are known by now. */
-void plugin_adopt(struct plugin *plugin);
+/* adopt.c: from the disk the pods that an earlier run of the plugin knew... */
+void plugin_adopt_pods(struct plugin *plugin);
+/* ...and, of the pods that are known by now, the containers that have their devices. */
+void plugin_adopt_containers(struct plugin *plugin);

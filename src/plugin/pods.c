@@ -158,7 +158,7 @@ static void read_states(yyjson_val *object, struct node_pod *pod)
 }
 
 /*
- * By the resource alone: the variable that admission makes of it may as well be the tenant's own.
+ * Read from the resource alone: the variable that admission makes of it could be the user's own.
  */
 static int read_priority(const struct container *container, const char *name)
 {
@@ -186,7 +186,7 @@ static int copy_containers(struct node_pod *pod, const struct pod *from, const c
     return 0;
 }
 
-static const char *annotation(const struct pod *pod, const char *key)
+static const char *annotation_of(const struct pod *pod, const char *key)
 {
     const char *value = text_pairs_get(&pod->annotations, key);
 
@@ -196,18 +196,18 @@ static const char *annotation(const struct pod *pod, const char *key)
 static int copy_pod(struct node_pod *pod, const struct pod *from, const struct pods *pods)
 {
     const char *node = pods->node;
-    bool ours = strcmp(annotation(from, KEY_NODE), node) == 0;
+    bool ours = strcmp(annotation_of(from, KEY_NODE), node) == 0;
     const char *label = text_pairs_get(&from->labels, KEY_NODE);
 
     pod->namespace = strdup(from->namespace);
     pod->name = strdup(from->name);
     pod->uid = strdup(from->uid);
-    pod->allocated = strdup(ours ? annotation(from, NVIDIA_ALLOCATED_KEY) : "");
+    pod->allocated = strdup(ours ? annotation_of(from, NVIDIA_ALLOCATED_KEY) : "");
     if (!pod->namespace || !pod->name || !pod->uid || !pod->allocated)
         return -ENOMEM;
-    pod->to_allocate = strchr(annotation(from, NVIDIA_TO_ALLOCATE_KEY), ',') != NULL;
+    pod->to_allocate = strchr(annotation_of(from, NVIDIA_TO_ALLOCATE_KEY), ',') != NULL;
     pod->labelled = label && strcmp(label, node) == 0;
-    pod->phase_success = strcmp(annotation(from, KEY_BIND_PHASE), BIND_PHASE_SUCCESS) == 0;
+    pod->phase_success = strcmp(annotation_of(from, KEY_BIND_PHASE), BIND_PHASE_SUCCESS) == 0;
     pod->over = pod_is_over(from);
     pod->deleting = from->deleting;
     return copy_containers(pod, from, pods->priority_name);
@@ -248,8 +248,8 @@ int pod_keep(struct node_pod *pod, const char *allocated)
     return 0;
 }
 
-/* What is known of an earlier reading. */
-static void inherit(struct node_pod *pod, struct node_pod *before)
+/* Keeps what is known from earlier readings of the pod. */
+static void pod_inherit(struct node_pod *pod, struct node_pod *before)
 {
     pod->confirmed |= before->confirmed;
     if (before->final) {
@@ -303,7 +303,7 @@ int pods_put(struct pods *pods, yyjson_val *object, bool from_watch, struct node
     entry->pod.list = pods->list;
     before = entry_find(pods, entry->pod.uid);
     if (before) {
-        inherit(&entry->pod, &before->pod);
+        pod_inherit(&entry->pod, &before->pod);
         entry_remove(pods, before);
     }
     entry->pod.final = entry->pod.final || names_devices(&entry->pod);
@@ -444,7 +444,7 @@ void pods_complete(struct pods *pods, void (*gone)(void *data, struct node_pod *
 
     HASH_ITER(hh, pods->entries, entry, next)
     {
-        /* One that was read on its own, since this list began, may be younger than the list. */
+        /* A pod that was read by a GET since this list began may be younger than the list. */
         if (entry->pod.list == pods->list || entry->pod.leaving)
             continue;
         gone(data, &entry->pod);

@@ -2,8 +2,8 @@
 #pragma once
 
 /*
- * The pods of this node, as far as handing out devices needs them: what each container was given,
- * and which of them have it. No I/O.
+ * The pods of this node: which devices each container was given, and which containers have them. No
+ * I/O.
  */
 
 #include <stdbool.h>
@@ -19,7 +19,7 @@
 
 struct pods;
 
-/* An init container's own status, as the API server has it: it may be behind. */
+/* The status of an init container as the API server has it, which may be behind. */
 enum init_state {
     INIT_UNKNOWN,
     INIT_RUNNING,
@@ -32,26 +32,26 @@ struct pod_container {
     enum container_role role;
     enum init_state state; /* of init containers */
     int priority;          /* its limit of the priority's resource; -1: not said */
-    bool ready;            /* its devices were handed over, in this life of ours or an earlier */
-    char cdi_name[32];     /* under which; "" while it is not ready */
+    bool ready; /* its devices were handed over, in this run of the plugin or an earlier one */
+    char cdi_name[32]; /* the CDI device's; "" while it is not ready */
 };
 
 struct node_pod {
     char *namespace, *name, *uid;
     /*
      * The annotation; "" where it has none for this node. The first that names devices is final for
-     * a pod's uid: whoever may change a pod can't change what its containers may use.
+     * a pod's uid: a user who may change the pod can't change its devices.
      */
     char *allocated;
-    bool final;         /* it is that one */
+    bool final;         /* allocated names devices */
     bool altered;       /* by now the annotation says something else */
-    bool altered_said;  /* which was logged */
-    bool to_allocate;   /* the other annotation still names devices */
+    bool altered_said;  /* that was logged */
+    bool to_allocate;   /* the to-allocate annotation still names devices */
     bool labelled;      /* hami.io/vgpu-node is among its labels */
     bool phase_success; /* its bind-phase says so */
     bool over;          /* succeeded, failed */
     bool deleting;
-    bool leaving;   /* gone from the API server, and kubelet has it still */
+    bool leaving;   /* gone from the API server, while kubelet still has it */
     bool confirmed; /* seen in the watch, not only read on its own */
     unsigned age;   /* how often pods_expire() was called since it was last seen */
     unsigned list;  /* the list in which it was last seen */
@@ -60,56 +60,57 @@ struct node_pod {
 };
 
 /*
- * node is this node's name: annotations that are for another are nobody's. priority_name is the
- * resource by which a container says its task's priority, "" for none. NULL: no memory.
+ * node is this node's name: annotations for another node are ignored. priority_name is the resource
+ * by which a container says its task's priority, "" for none. NULL: no memory.
  */
 struct pods *pods_new(const char *node, const char *priority_name);
 void pods_free(struct pods *pods);
 DEFINE_CLEANUP(struct pods *, pods_free);
 
 /*
- * Adds or renews a pod out of its JSON. What is known of its containers is kept. from_watch: else
- * it was read on its own. -EINVAL with err when it is no pod, -ENOMEM.
+ * Adds or updates a pod from its JSON; what is known of its containers is kept. from_watch is false
+ * for a pod that was read by a GET. -EINVAL with err when it is no pod, -ENOMEM.
  */
 int pods_put(struct pods *pods, yyjson_val *object, bool from_watch, struct node_pod **ret_pod,
              struct error *err);
 
 /*
- * Writes what must be known of a pod to start its containers again, as a Pod's JSON: pods_adopt()
- * reads it where the API server can't be asked. Of several records of a pod, each from the start of
- * a container, all that they say of ended init containers is true. -EINVAL, -ENOMEM.
+ * Writes, as a Pod's JSON, what is needed to start a pod's containers again; pods_adopt() reads it
+ * where the API server can't be asked. A pod has a record for each container that started; an init
+ * container has ended if any of them says so. -EINVAL, -ENOMEM.
  */
 void pods_record(const struct pods *pods, const struct node_pod *pod, struct strbuf *record);
 int pods_adopt(struct pods *pods, yyjson_val *record, struct error *err);
 
-/* It is there, says the watch, but can't be read: what was known of it stays true. */
+/* The watch shows the pod, but it can't be read: keeps what was known of it. */
 void pods_touch(struct pods *pods, const char *uid);
 void pods_remove(struct pods *pods, const char *uid);
 
-/* What an earlier life of ours found first. Text that names no devices changes nothing. -ENOMEM. */
+/* The first annotation, as an earlier run of the plugin saw it, becomes final. Text that names no
+ * devices changes nothing. -ENOMEM. */
 int pod_keep(struct node_pod *pod, const char *allocated);
 
 struct node_pod *pods_find(struct pods *pods, const char *uid);
-/* Of several of the name the one that is neither over nor deleted, else any. */
+/* Of several pods of the name the one that is neither over nor being deleted, else any. */
 struct node_pod *pods_find_name(struct pods *pods, const char *namespace, const char *name);
 struct pod_container *pod_container_find(struct node_pod *pod, const char *name);
 
-/* A list begins; one is complete: pods that it lacks are given to gone and, unless they are leaving
- * then, removed. */
+/* A list begins; a list is complete: calls gone() with each pod that it lacks and removes the pod,
+ * unless it is leaving by then. */
 void pods_begin(struct pods *pods);
 void pods_complete(struct pods *pods, void (*gone)(void *data, struct node_pod *pod), void *data);
 
-/* Does so with pods that were read on their own and that the watch has not brought for long. */
+/* The same for pods that were read by a GET and that the watch has not shown for so many calls. */
 void pods_expire(struct pods *pods, unsigned age, void (*gone)(void *data, struct node_pod *pod),
                  void *data);
 
 /* Removes the pods that are leaving and have left. */
 void pods_leave(struct pods *pods, bool (*has_left)(void *data, struct node_pod *pod), void *data);
 
-/* Any order; fn may not change the table. */
+/* Calls fn for each pod, in any order; fn may not change the table. */
 void pods_each(struct pods *pods, void (*fn)(void *data, struct node_pod *pod), void *data);
 
-/* What the pod was given, a list for each container. -EINVAL, -E2BIG, -ENOMEM with err. */
+/* The pod's devices, a list for each container. -EINVAL, -E2BIG, -ENOMEM with err. */
 int pod_grants(const struct node_pod *pod, struct arena *arena, struct pod_devices *ret_devices,
                struct error *err);
 

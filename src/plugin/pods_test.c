@@ -84,7 +84,7 @@ static void a_pod_is_read(void **state)
     pods_free(pods);
 }
 
-static void what_was_handed_over_outlives_a_new_reading(void **state)
+static void handed_over_devices_outlive_a_new_reading(void **state)
 {
     struct pods *pods = pods_new("node-1", "nvidia.com/priority");
     struct arena *arena = arena_new(1 << 20);
@@ -139,7 +139,7 @@ static void a_record_brings_a_pod_back(void **state)
     pods_free(again);
 }
 
-static void what_a_list_lacks_is_gone(void **state)
+static void a_pod_that_a_list_lacks_is_gone(void **state)
 {
     struct pods *pods = pods_new("node-1", "nvidia.com/priority");
     unsigned gone = 0;
@@ -181,7 +181,7 @@ static void of_two_of_a_name_the_living_is_meant(void **state)
     pods_free(pods);
 }
 
-static void what_is_meant_for_another_node_is_nothing(void **state)
+static void an_annotation_for_another_node_is_ignored(void **state)
 {
     struct pods *pods = pods_new("node-2", "");
 
@@ -190,7 +190,7 @@ static void what_is_meant_for_another_node_is_nothing(void **state)
     pods_free(pods);
 }
 
-static void what_a_pod_was_given_first_is_final(void **state)
+static void the_first_grant_of_a_pod_is_final(void **state)
 {
     struct pods *pods = pods_new("node-1", "nvidia.com/priority");
     struct node_pod *pod;
@@ -210,7 +210,7 @@ static void what_a_pod_was_given_first_is_final(void **state)
     pods_free(pods);
 }
 
-static void what_an_earlier_life_found_first_is_final(void **state)
+static void the_first_grant_of_an_earlier_run_is_final(void **state)
 {
     struct pods *pods = pods_new("node-1", "nvidia.com/priority");
     struct node_pod *pod = put_given(pods, "GPU-a,NVIDIA,9999,100:;;");
@@ -245,13 +245,13 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_pod_is_read),
-        cmocka_unit_test(what_was_handed_over_outlives_a_new_reading),
+        cmocka_unit_test(handed_over_devices_outlive_a_new_reading),
         cmocka_unit_test(a_record_brings_a_pod_back),
-        cmocka_unit_test(what_a_list_lacks_is_gone),
+        cmocka_unit_test(a_pod_that_a_list_lacks_is_gone),
         cmocka_unit_test(of_two_of_a_name_the_living_is_meant),
-        cmocka_unit_test(what_is_meant_for_another_node_is_nothing),
-        cmocka_unit_test(what_a_pod_was_given_first_is_final),
-        cmocka_unit_test(what_an_earlier_life_found_first_is_final),
+        cmocka_unit_test(an_annotation_for_another_node_is_ignored),
+        cmocka_unit_test(the_first_grant_of_a_pod_is_final),
+        cmocka_unit_test(the_first_grant_of_an_earlier_run_is_final),
         cmocka_unit_test(a_pod_that_cannot_be_read_stays),
     };
 

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/backoff.h"
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/log.h"
@@ -37,17 +38,17 @@ struct prestart {
     struct holder holder;
     struct grpc_request *listing;
     struct kube_request *reading;
-    bool was_read; /* the pod, from the API server, since we last had to wait */
-    unsigned pause_ms;
-    struct error why; /* for which we wait */
+    bool was_read; /* the pod was read from the API server since the last pause */
+    unsigned pauses;
+    struct error why; /* why the call waits */
 };
 
-static void find_holder(struct prestart *prestart);
-static void resolve(struct prestart *prestart);
+static void ask_for_holder(struct prestart *prestart);
+static void prestart_resolve(struct prestart *prestart);
 
 /* Ends */
 
-static void on_closed(uv_handle_t *handle)
+static void prestart_on_closed(uv_handle_t *handle)
 {
     struct prestart *prestart = handle->data;
 
@@ -57,7 +58,7 @@ static void on_closed(uv_handle_t *handle)
     free(prestart);
 }
 
-static void drop(struct prestart *prestart)
+static void prestart_drop(struct prestart *prestart)
 {
     grpc_request_cancel(prestart->listing);
     kube_request_cancel(prestart->reading);
@@ -66,10 +67,10 @@ static void drop(struct prestart *prestart)
     *prestart->link = prestart->next;
     if (prestart->next)
         prestart->next->link = prestart->link;
-    uv_close((uv_handle_t *)&prestart->timer, on_closed);
+    uv_close((uv_handle_t *)&prestart->timer, prestart_on_closed);
 }
 
-static void end(struct prestart *prestart, enum grpc_status status, const char *why)
+static void prestart_end(struct prestart *prestart, enum grpc_status status, const char *why)
 {
     if (status != GRPC_OK)
         log_warn("a container of %s/%s%s%s may not start: %s",
@@ -77,30 +78,30 @@ static void end(struct prestart *prestart, enum grpc_status status, const char *
                  prestart->holder.pod[0] ? prestart->holder.pod : "?",
                  prestart->holder.container[0] ? ", " : "", prestart->holder.container, why);
     kubelet_prestart_end(prestart->call, status, why);
-    drop(prestart);
+    prestart_drop(prestart);
 }
 
-/* What is not known yet may be in a moment. */
+/* Tries again with what may be known by now. */
 static void on_again(uv_timer_t *timer)
 {
     struct prestart *prestart = timer->data;
 
     if (prestart->holder.uid[0] || prestart->holder.pod[0])
-        resolve(prestart);
+        prestart_resolve(prestart);
     else
-        find_holder(prestart);
+        ask_for_holder(prestart);
 }
 
-static void again(struct prestart *prestart, const char *why)
+static void prestart_again(struct prestart *prestart, const char *why)
 {
     (void)error_set(&prestart->why, 0, "%s", why);
     if (clock_now_ns() >= prestart->deadline_ns) {
-        end(prestart, GRPC_UNAVAILABLE, prestart->why.text);
+        prestart_end(prestart, GRPC_UNAVAILABLE, prestart->why.text);
         return;
     }
     prestart->was_read = false;
-    (void)uv_timer_start(&prestart->timer, on_again, prestart->pause_ms, 0);
-    prestart->pause_ms = MIN(prestart->pause_ms * 2, (unsigned)AGAIN_MAX_MS);
+    (void)uv_timer_start(&prestart->timer, on_again,
+                         backoff_ms(prestart->pauses++, AGAIN_FIRST_MS, AGAIN_MAX_MS), 0);
 }
 
 /* Handing over */
@@ -113,8 +114,8 @@ struct others {
     struct card_use use;
 };
 
-/* Pods hold what they were given from the first container that has it. */
-static bool holds(const struct node_pod *pod)
+/* A pod holds its devices from the moment that its first container has them. */
+static bool holds_devices(const struct node_pod *pod)
 {
     for (size_t i = 0; i < pod->container_count; i++) {
         if (pod->containers[i].ready)
@@ -128,7 +129,7 @@ static void add_other(void *data, struct node_pod *pod)
     struct others *others = data;
     struct pod_devices devices;
 
-    if (pod == others->but || !holds(pod))
+    if (pod == others->but || !holds_devices(pod))
         return;
     if (pod_grants(pod, others->arena, &devices, NULL) == 0)
         pick_add_use(pod, &devices, others->uuid, &others->use);
@@ -175,7 +176,7 @@ static int make_grant(const struct plugin *plugin, const struct node_pod *pod, s
     return 0;
 }
 
-/* Another container had the same device ids before: the name is no longer its own. */
+/* A container that had the same device ids before no longer owns the name. */
 static void forget_name(void *data, struct node_pod *pod)
 {
     const struct prestart *prestart = data;
@@ -186,7 +187,8 @@ static void forget_name(void *data, struct node_pod *pod)
     }
 }
 
-/* What brings the driver into the container. The cards' texts are the grant's. */
+/* Chooses the CDI edits that bring the driver into the container. The cards' texts are the
+ * grant's. */
 static int choose_driver(struct plugin *plugin, const struct container_grant *grant,
                          struct cdi_choice *ret_choice, struct error *err)
 {
@@ -200,8 +202,9 @@ static int choose_driver(struct plugin *plugin, const struct container_grant *gr
     return MIN(r, 0);
 }
 
-static int hand_over(struct prestart *prestart, struct node_pod *pod, size_t index,
-                     const struct pod_devices *devices, struct arena *arena, struct error *err)
+static int start_with_grant(struct prestart *prestart, struct node_pod *pod, size_t index,
+                            const struct pod_devices *devices, struct arena *arena,
+                            struct error *err)
 {
     struct plugin *plugin = prestart->plugin;
     struct others others = {.plugin = plugin, .but = pod, .arena = arena};
@@ -246,21 +249,21 @@ static void on_pod_read(void *data, const struct kube_answer *answer)
     prestart->reading = NULL;
     if (!kube_answer_ok(answer)) {
         (void)error_set(&err, 0, "the pod can't be read: %s", answer->why);
-        again(prestart, err.text);
+        prestart_again(prestart, err.text);
         return;
     }
     doc = yyjson_read(answer->body, answer->len, 0);
     prestart->was_read = true;
     if (pods_put(prestart->plugin->pods, yyjson_doc_get_root(doc), false, &pod, &err) < 0) {
-        end(prestart, GRPC_FAILED_PRECONDITION, err.text);
+        prestart_end(prestart, GRPC_FAILED_PRECONDITION, err.text);
     } else {
         plugin_say_altered(pod);
-        resolve(prestart);
+        prestart_resolve(prestart);
     }
     yyjson_doc_free(doc);
 }
 
-/* The pod from the API server itself: the watch has not brought it, or is behind. */
+/* Reads the pod from the API server: the watch has not shown it, or is behind. */
 static void read_pod(struct prestart *prestart, const char *namespace, const char *name)
 {
     char path[KUBE_PATH_SIZE];
@@ -274,7 +277,7 @@ static void read_pod(struct prestart *prestart, const char *namespace, const cha
     if (call.path)
         r = kube_request(prestart->plugin->kube, &call, on_pod_read, prestart, &prestart->reading);
     if (r < 0)
-        end(prestart, GRPC_INTERNAL, strerror(-r));
+        prestart_end(prestart, GRPC_INTERNAL, strerror(-r));
 }
 
 static struct node_pod *find_pod(const struct prestart *prestart)
@@ -296,7 +299,7 @@ static void start_container(struct prestart *prestart, struct node_pod *pod)
     int r;
 
     if (!arena) {
-        end(prestart, GRPC_RESOURCE_EXHAUSTED, "no memory");
+        prestart_end(prestart, GRPC_RESOURCE_EXHAUSTED, "no memory");
         return;
     }
     r = pod_grants(pod, arena, &devices, &err);
@@ -307,33 +310,35 @@ static void start_container(struct prestart *prestart, struct node_pod *pod)
         return;
     }
     if (r == PICK_BEHIND) {
-        again(prestart, "the pod's status does not tell which of its init containers is to start");
+        prestart_again(prestart,
+                       "the pod's status does not tell which of its init containers is to start");
         return;
     }
     if (r == PICK_FOUND) {
         COPY_TEXT(prestart->holder.container, pod->containers[index].name);
-        r = hand_over(prestart, pod, index, &devices, arena, &err);
+        r = start_with_grant(prestart, pod, index, &devices, arena, &err);
     }
     if (r < 0) {
-        end(prestart, GRPC_FAILED_PRECONDITION, err.text);
+        prestart_end(prestart, GRPC_FAILED_PRECONDITION, err.text);
         return;
     }
-    /* Of a pod that is known from our own record it is not known what it was told already. */
+    /* For a pod that is known from our own record only, it is not known which phase its annotation
+     * has. */
     if (prestart->plugin->listed)
         plugin_phase_check(prestart->plugin, pod);
-    end(prestart, GRPC_OK, NULL);
+    prestart_end(prestart, GRPC_OK, NULL);
 }
 
 /*
- * Before the API server was heard: pods that have devices are known from the disk, all of them, and
- * the uid, by kubelet's word, says which one it is.
+ * Before the API server has answered: all pods that have devices are known from the disk, and
+ * kubelet says by the uid which one it is.
  */
 static bool is_adopted(const struct prestart *prestart, const struct node_pod *pod)
 {
-    return pod && prestart->holder.uid[0] && pod->allocated[0] && holds(pod);
+    return pod && prestart->holder.uid[0] && pod->allocated[0] && holds_devices(pod);
 }
 
-static void resolve(struct prestart *prestart)
+static void prestart_resolve(struct prestart *prestart)
 {
     struct holder *holder = &prestart->holder;
     struct node_pod *pod;
@@ -341,7 +346,7 @@ static void resolve(struct prestart *prestart)
     plugin_pods_leave(prestart->plugin);
     pod = find_pod(prestart);
     if (!prestart->plugin->listed && !is_adopted(prestart, pod)) {
-        again(prestart, "this node's pods could not be listed yet");
+        prestart_again(prestart, "this node's pods could not be listed yet");
         return;
     }
     if (pod && pod->allocated[0]) {
@@ -351,17 +356,18 @@ static void resolve(struct prestart *prestart)
         return;
     }
     if (prestart->was_read && pod) {
-        end(prestart, GRPC_FAILED_PRECONDITION,
+        prestart_end(
+            prestart, GRPC_FAILED_PRECONDITION,
             "the scheduler gave this pod nothing here; it must be scheduled by hami-scheduler");
         return;
     }
     if (!prestart->was_read && (pod || holder->pod[0]))
         read_pod(prestart, pod ? pod->namespace : holder->namespace, pod ? pod->name : holder->pod);
     else
-        again(prestart, "the pod is not known here yet");
+        prestart_again(prestart, "the pod is not known here yet");
 }
 
-/* The pod's uid, which tells it from an earlier one of the same name. */
+/* Finds the pod's uid, since an earlier pod may have had the same name. */
 static void read_checkpoint(struct prestart *prestart)
 {
     const struct plugin_options *options = prestart->plugin->options;
@@ -385,7 +391,7 @@ static void read_checkpoint(struct prestart *prestart)
         log_debug("%s can't be read; going by the pods' names", path);
 }
 
-static void on_list(void *data, const struct grpc_answer *answer)
+static void on_pod_resources(void *data, const struct grpc_answer *answer)
 {
     struct prestart *prestart = data;
     char why[sizeof(prestart->why.text)];
@@ -395,33 +401,33 @@ static void on_list(void *data, const struct grpc_answer *answer)
     if (answer->error || answer->status != GRPC_OK) {
         (void)snprintf(why, sizeof(why), "kubelet does not list its pods' devices: %s",
                        answer->why);
-        again(prestart, why);
+        prestart_again(prestart, why);
         return;
     }
     r = holder_of_list(answer->message, answer->len, prestart->plugin->config.count_name,
                        (const char *const *)prestart->ids, prestart->count, &prestart->holder);
     if (r < 0) {
-        end(prestart, GRPC_INTERNAL, "kubelet's list of its pods' devices can't be read");
+        prestart_end(prestart, GRPC_INTERNAL, "kubelet's list of its pods' devices can't be read");
         return;
     }
     read_checkpoint(prestart);
     if (r == HOLDER_NONE && !prestart->holder.uid[0])
-        again(prestart, "kubelet names no pod for these devices");
+        prestart_again(prestart, "kubelet names no pod for these devices");
     else
-        resolve(prestart);
+        prestart_resolve(prestart);
 }
 
-static void find_holder(struct prestart *prestart)
+static void ask_for_holder(struct prestart *prestart)
 {
     Podresources__V1__ListPodResourcesRequest request =
         PODRESOURCES__V1__LIST_POD_RESOURCES_REQUEST__INIT;
     int r;
 
     r = grpc_request(prestart->plugin->loop, prestart->plugin->options->pod_resources_socket,
-                     "/v1.PodResourcesLister/List", &request.base, LIST_TIMEOUT_MS, on_list,
-                     prestart, &prestart->listing);
+                     "/v1.PodResourcesLister/List", &request.base, LIST_TIMEOUT_MS,
+                     on_pod_resources, prestart, &prestart->listing);
     if (r < 0)
-        end(prestart, GRPC_INTERNAL, strerror(-r));
+        prestart_end(prestart, GRPC_INTERNAL, strerror(-r));
 }
 
 static int copy_ids(struct prestart *prestart, const char *const *ids, size_t count)
@@ -449,7 +455,6 @@ void prestart_begin(struct plugin *plugin, struct grpc_call *call, const char *c
     }
     prestart->plugin = plugin;
     prestart->call = call;
-    prestart->pause_ms = AGAIN_FIRST_MS;
     prestart->deadline_ns = clock_now_ns() + PRESTART_TIMEOUT_MS * NS_PER_MS;
     prestart->next = plugin->prestarts;
     prestart->link = &plugin->prestarts;
@@ -460,16 +465,16 @@ void prestart_begin(struct plugin *plugin, struct grpc_call *call, const char *c
     prestart->timer.data = prestart;
     edits_device_name(ids, count, prestart->name);
     if (copy_ids(prestart, ids, count) < 0)
-        end(prestart, GRPC_RESOURCE_EXHAUSTED, "no memory");
+        prestart_end(prestart, GRPC_RESOURCE_EXHAUSTED, "no memory");
     else
-        find_holder(prestart);
+        ask_for_holder(prestart);
 }
 
 void prestart_gone(struct plugin *plugin, struct grpc_call *call)
 {
     for (struct prestart *it = plugin->prestarts; it; it = it->next) {
         if (it->call == call) {
-            drop(it);
+            prestart_drop(it);
             return;
         }
     }
@@ -478,5 +483,5 @@ void prestart_gone(struct plugin *plugin, struct grpc_call *call)
 void prestart_stop(struct plugin *plugin)
 {
     while (plugin->prestarts)
-        end(plugin->prestarts, GRPC_UNAVAILABLE, "the device plugin is ending");
+        prestart_end(plugin->prestarts, GRPC_UNAVAILABLE, "the device plugin is ending");
 }

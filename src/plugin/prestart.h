@@ -2,9 +2,9 @@
 #pragma once
 
 /*
- * A container that is about to start: finds out which it is, checks what it was given, and writes
- * its files. Takes as long as kubelet and, where the pod is not known yet, the API server need; the
- * call is answered within PRESTART_TIMEOUT_MS.
+ * A container is about to start: finds out which one, checks its grant, and writes its files. Takes
+ * as long as kubelet and, where the pod is not known yet, the API server need; the call is answered
+ * within PRESTART_TIMEOUT_MS.
  */
 
 #include "plugin/plugin.h"
@@ -17,5 +17,5 @@ void prestart_begin(struct plugin *plugin, struct grpc_call *call, const char *c
                     size_t count);
 /* kubelet does not wait any more. */
 void prestart_gone(struct plugin *plugin, struct grpc_call *call);
-/* At the end: calls are answered, and tried again by kubelet. */
+/* When the plugin ends: answers the calls with an error, and kubelet tries again. */
 void prestart_stop(struct plugin *plugin);

@@ -15,7 +15,7 @@ enum {
 
 #define BEHIND_NS NS_PER_S
 
-static void on_patched(void *data, const struct kube_answer *answer)
+static void register_on_patched(void *data, const struct kube_answer *answer)
 {
     struct plugin *plugin = data;
     struct registration *registration = &plugin->registration;
@@ -23,14 +23,14 @@ static void on_patched(void *data, const struct kube_answer *answer)
     registration->request = NULL;
     if (!kube_answer_ok(answer)) {
         log_warn("cannot write the node's devices: %s", answer->why);
-        return; /* tried again at the next look at the cards */
+        return; /* tried again at the next check of the cards */
     }
     registration->sent_ns = clock_now_ns();
     log_info("node %s: its %zu cards are registered", plugin->options->node_name,
              plugin->cards.count);
 }
 
-static int send_patch(struct plugin *plugin)
+static int register_patch(struct plugin *plugin)
 {
     CLEANUP(strbuf_deinit) struct strbuf patch = STRBUF_INIT(PATCH_MAX);
     struct registration *registration = &plugin->registration;
@@ -47,10 +47,10 @@ static int send_patch(struct plugin *plugin)
     call.body_len = patch.len;
     free(registration->sent);
     registration->sent = strdup(registration->wanted);
-    return kube_request(plugin->kube, &call, on_patched, plugin, &registration->request);
+    return kube_request(plugin->kube, &call, register_on_patched, plugin, &registration->request);
 }
 
-/* Others write to the Node, too: what the watch brings may be from before our own write. */
+/* Others write to the Node, too: the watch may show it as it was before our own write. */
 static bool is_behind(const struct registration *registration)
 {
     return registration->sent && strcmp(registration->sent, registration->wanted) == 0 &&
@@ -83,9 +83,9 @@ void plugin_register(struct plugin *plugin)
     if (r == 0 && registration->known && strcmp(registration->known, registration->wanted) == 0)
         return;
     if (r == 0 && is_behind(registration))
-        return; /* looked at again with the cards */
+        return; /* checked again with the cards */
     if (r == 0)
-        r = send_patch(plugin);
+        r = register_patch(plugin);
     if (r < 0)
         log_error("cannot write the node's devices: %s", strerror(-r));
 }

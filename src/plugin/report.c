@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* What NVML says of the cards, for the monitor, which has no access to them. */
+/* Writes NVML's report of the cards for the monitor, which has no access to them. */
 
 #include "nvml/report.h"
 
@@ -20,7 +20,7 @@ void plugin_report(const struct plugin *plugin, struct nvml *nvml)
 
     count = nvml_read_cards(nvml, cards, CARDS_MAX, NULL);
     if (count < 0)
-        return; /* the report that is there grows old */
+        return; /* the former report stays, and grows old */
     nvml_report_format(cards, (size_t)count, &text);
     (void)snprintf(path, sizeof(path), "%s/" NVML_REPORT_FILE, plugin->host.hook_path);
     if (text.failed || file_replace(path, text.text, text.len, 0644) < 0)

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * /bind: one write binds the pod and records what it was given, since the API server lays a
- * Binding's annotations over the pod. After an answer that is not certain (binding.h) it may still
- * be carried out, even after the pod was read and had no node. So the pod is read, and where that
- * settles nothing the Binding is sent again: the server binds a pod once, whichever try comes
- * first, and what it says then holds. Until it is known the devices stay reserved.
+ * /bind: one write binds the pod and records its grant, since the API server lays a Binding's
+ * annotations over the pod. After an answer that is not certain (binding.h) the Binding may still
+ * be carried out, even after the pod was read and had no node. So the pod is read, and as long as
+ * it has no node the Binding is sent again: the server binds a pod once, whichever try comes first,
+ * and its answer then is certain. Until the end is known the devices stay reserved.
  */
 
 #include <errno.h>
@@ -14,6 +14,7 @@
 #include <time.h>
 #include <utlist.h>
 
+#include "base/backoff.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/strbuf.h"
@@ -24,11 +25,11 @@
 enum {
     BINDING_MAX = 1 << 20,
     WHY_SIZE = 256,
-    PAUSE_FIRST_MS = 50, /* before it is tried again; doubled each time */
-    PAUSE_DOUBLINGS = 5,
-    ANSWER_MS = 10000, /* then the caller is answered, even if the end is still unknown */
+    PAUSE_FIRST_MS = 50, /* before the first retry; doubled each time */
+    PAUSE_MAX_MS = 1600,
+    ANSWER_MS = 10000, /* then the caller gets an answer, even if the end is unknown */
     RETRY_AFTER_MAX_S = 30,
-    GRACE_MS = 2000, /* for an answer to come, beyond the server's own time */
+    GRACE_MS = 2000, /* for the answer's way back, beyond the server's own time */
 };
 
 struct bind {
@@ -52,23 +53,23 @@ static void bind_free(struct bind *bind)
     free(bind);
 }
 
-static void on_closed(uv_handle_t *handle)
+static void bind_on_closed(uv_handle_t *handle)
 {
     bind_free(handle->data);
 }
 
-static void end(struct bind *bind, enum cluster_bind_end how)
+static void bind_end(struct bind *bind, enum cluster_bind_end how)
 {
     struct scheduler *scheduler = bind->scheduler;
 
     cluster_bound(scheduler->cluster, bind->args.uid, how, clock_now_ns());
     DL_DELETE(scheduler->binds, bind);
-    uv_close((uv_handle_t *)&bind->pause, on_closed);
+    uv_close((uv_handle_t *)&bind->pause, bind_on_closed);
     if (scheduler->stopping && !scheduler->binds)
         uv_stop(&scheduler->loop);
 }
 
-static void answer(struct bind *bind, const char *error)
+static void bind_answer(struct bind *bind, const char *error)
 {
     struct scheduler *scheduler = bind->scheduler;
 
@@ -89,8 +90,8 @@ static void answer(struct bind *bind, const char *error)
                 "BindingFailed", 1, error);
 }
 
-static void read_pod(struct bind *bind);
-static void post_again(struct bind *bind);
+static void bind_read_pod(struct bind *bind);
+static void bind_post_again(struct bind *bind);
 
 static void on_pause(uv_timer_t *timer)
 {
@@ -99,7 +100,7 @@ static void on_pause(uv_timer_t *timer)
     bind->after_pause(bind);
 }
 
-/* Never empty: that would say that the pod is bound. */
+/* Never empty: an empty text means that the pod is bound. */
 static const char *why_of(const struct bind *bind)
 {
     return bind->why[0] ? bind->why : "the pod could not be bound";
@@ -112,10 +113,10 @@ static bool is_overdue(const struct bind *bind)
 
 static void pause_before(struct bind *bind, void (*what)(struct bind *bind), unsigned at_least_s)
 {
-    unsigned ms = PAUSE_FIRST_MS << MIN(bind->pauses, (unsigned)PAUSE_DOUBLINGS);
+    unsigned ms = backoff_ms(bind->pauses, PAUSE_FIRST_MS, PAUSE_MAX_MS);
 
     if (is_overdue(bind))
-        answer(bind, why_of(bind));
+        bind_answer(bind, why_of(bind));
     bind->pauses++;
     bind->after_pause = what;
     (void)uv_timer_start(&bind->pause, on_pause, MAX(ms, at_least_s * 1000), 0);
@@ -124,31 +125,31 @@ static void pause_before(struct bind *bind, void (*what)(struct bind *bind), uns
 static void on_bound(struct bind *bind, enum cluster_bind_end how)
 {
     log_info("pod %s/%s: bound to node %s", bind->args.namespace, bind->args.name, bind->args.node);
-    answer(bind, "");
-    end(bind, how);
+    bind_answer(bind, "");
+    bind_end(bind, how);
 }
 
 static void on_not_bound(struct bind *bind, enum cluster_bind_end how)
 {
-    answer(bind, why_of(bind));
-    end(bind, how);
+    bind_answer(bind, why_of(bind));
+    bind_end(bind, how);
 }
 
-/* The cluster has what the pod says. */
+/* The pod has a node: the cluster takes over its annotations. */
 static void on_assigned(struct bind *bind, const struct pod *pod)
 {
     struct error err = ERROR_INIT;
     bool ours;
 
     if (cluster_found(bind->scheduler->cluster, pod, clock_now_ns(), &ours, &err) == -ENOMEM)
-        pause_before(bind, read_pod, 0);
+        pause_before(bind, bind_read_pod, 0);
     else if (ours)
         on_bound(bind, CLUSTER_UNKNOWN);
     else
         on_not_bound(bind, CLUSTER_UNKNOWN);
 }
 
-static void on_pod(void *data, const struct kube_answer *reply)
+static void bind_on_pod(void *data, const struct kube_answer *reply)
 {
     struct bind *bind = data;
     struct pod pod;
@@ -162,19 +163,19 @@ static void on_pod(void *data, const struct kube_answer *reply)
         on_assigned(bind, &pod);
         return;
     case FOUND_UNBOUND:
-        /* One that is being deleted will never be bound. */
+        /* A pod that is being deleted will never be bound. */
         if (pod.deleting)
             on_not_bound(bind, CLUSTER_NOT_BOUND);
         else
-            pause_before(bind, post_again, 0);
+            pause_before(bind, bind_post_again, 0);
         return;
     case FOUND_UNKNOWN:
-        pause_before(bind, read_pod, 0);
+        pause_before(bind, bind_read_pod, 0);
         return;
     }
 }
 
-static void read_pod(struct bind *bind)
+static void bind_read_pod(struct bind *bind)
 {
     char path[KUBE_PATH_SIZE];
     struct kube_call call = {
@@ -182,25 +183,26 @@ static void read_pod(struct bind *bind)
         .path = kube_pod_path(bind->args.namespace, bind->args.name, "", path),
     };
 
-    if (!call.path || kube_request(bind->scheduler->kube, &call, on_pod, bind, &bind->running) < 0)
-        pause_before(bind, read_pod, 0);
+    if (!call.path ||
+        kube_request(bind->scheduler->kube, &call, bind_on_pod, bind, &bind->running) < 0)
+        pause_before(bind, bind_read_pod, 0);
 }
 
 static void on_refused(struct bind *bind)
 {
     if (bind->doubtful)
-        pause_before(bind, read_pod, 0);
+        pause_before(bind, bind_read_pod, 0);
     else
         on_not_bound(bind, CLUSTER_NOT_BOUND);
 }
 
-/* Nothing is doubtful, so it need not be asked for ever. */
+/* No earlier try is doubtful, so we may give up after a while. */
 static void on_asked_to_wait(struct bind *bind, unsigned retry_after_s)
 {
     if (is_overdue(bind))
         on_not_bound(bind, CLUSTER_NOT_BOUND);
     else
-        pause_before(bind, post_again, MIN(retry_after_s, (unsigned)RETRY_AFTER_MAX_S));
+        pause_before(bind, bind_post_again, MIN(retry_after_s, (unsigned)RETRY_AFTER_MAX_S));
 }
 
 static void on_binding(void *data, const struct kube_answer *reply)
@@ -222,7 +224,7 @@ static void on_binding(void *data, const struct kube_answer *reply)
         on_not_bound(bind, CLUSTER_NOT_BOUND);
         return;
     case BINDING_ASSIGNED:
-        read_pod(bind);
+        bind_read_pod(bind);
         return;
     case BINDING_REFUSED:
         on_refused(bind);
@@ -232,10 +234,10 @@ static void on_binding(void *data, const struct kube_answer *reply)
             on_asked_to_wait(bind, reply->retry_after_s);
             return;
         }
-        pause_before(bind, read_pod, MIN(reply->retry_after_s, (unsigned)RETRY_AFTER_MAX_S));
+        pause_before(bind, bind_read_pod, MIN(reply->retry_after_s, (unsigned)RETRY_AFTER_MAX_S));
         return;
     case BINDING_DOUBTFUL:
-        pause_before(bind, read_pod, 0);
+        pause_before(bind, bind_read_pod, 0);
         return;
     }
 }
@@ -247,8 +249,8 @@ static bool may_send(void *data)
     return leader_may_decide(bind->scheduler);
 }
 
-/* The server gives up after the time that the next leader waits for, and we soon after it. */
-static int post(struct bind *bind)
+/* The server gives up within the time that a next leader waits (term.h), and we soon after it. */
+static int bind_post(struct bind *bind)
 {
     unsigned timeout_ms = bind->scheduler->options.bind_timeout_ms;
     char part[64], path[KUBE_PATH_SIZE];
@@ -267,10 +269,10 @@ static int post(struct bind *bind)
     return kube_request(bind->scheduler->kube, &call, on_binding, bind, &bind->running);
 }
 
-static void post_again(struct bind *bind)
+static void bind_post_again(struct bind *bind)
 {
-    if (post(bind) < 0)
-        pause_before(bind, post_again, 0);
+    if (bind_post(bind) < 0)
+        pause_before(bind, bind_post_again, 0);
 }
 
 static int read_arguments(struct scheduler *scheduler, struct http_request *request,
@@ -285,7 +287,7 @@ static int read_arguments(struct scheduler *scheduler, struct http_request *requ
     return r;
 }
 
-static int begin(struct scheduler *scheduler, struct bind *bind, struct error *err)
+static int bind_begin(struct scheduler *scheduler, struct bind *bind, struct error *err)
 {
     const struct cluster_bind what = {bind->args.namespace, bind->args.name, bind->args.uid,
                                       bind->args.node};
@@ -301,7 +303,7 @@ static int begin(struct scheduler *scheduler, struct bind *bind, struct error *e
     if (r < 0)
         return r;
     binding_write(&bind->body, &bind->args, &annotations);
-    r = post(bind);
+    r = bind_post(bind);
     arena_reset(scheduler->request_arena);
     if (r < 0) {
         cluster_bound(scheduler->cluster, bind->args.uid, CLUSTER_NOT_BOUND, clock_now_ns());
@@ -310,8 +312,8 @@ static int begin(struct scheduler *scheduler, struct bind *bind, struct error *e
     return 0;
 }
 
-/* Of no pod that could be named, so there is no event. */
-static void refuse(struct scheduler *scheduler, struct http_request *request, const char *why)
+/* The request names no pod, so there is no event. */
+static void bind_refuse(struct scheduler *scheduler, struct http_request *request, const char *why)
 {
     scheduler->binds_failed++;
     log_warn("/bind: %s", why);
@@ -325,7 +327,7 @@ void handle_bind(void *data, struct http_request *request)
     struct error err = ERROR_INIT;
 
     if (!bind) {
-        refuse(scheduler, request, "out of memory");
+        bind_refuse(scheduler, request, "out of memory");
         return;
     }
     bind->scheduler = scheduler;
@@ -333,12 +335,12 @@ void handle_bind(void *data, struct http_request *request)
     bind->body = (struct strbuf)STRBUF_INIT(BINDING_MAX);
     bind->begun_ns = (uint64_t)clock_now_ns();
     if (read_arguments(scheduler, request, &bind->args, &err) < 0) {
-        refuse(scheduler, request, err.text);
+        bind_refuse(scheduler, request, err.text);
         bind_free(bind);
         return;
     }
-    if (begin(scheduler, bind, &err) < 0) {
-        answer(bind, err.text);
+    if (bind_begin(scheduler, bind, &err) < 0) {
+        bind_answer(bind, err.text);
         bind_free(bind);
         return;
     }
@@ -356,9 +358,9 @@ static void leave_all(struct scheduler *scheduler, const char *why)
         log_warn("pod %s/%s: its bind to node %s is left alone", bind->args.namespace,
                  bind->args.name, bind->args.node);
         kube_request_cancel(TAKE(bind->running));
-        answer(bind, why);
+        bind_answer(bind, why);
         DL_DELETE(scheduler->binds, bind);
-        uv_close((uv_handle_t *)&bind->pause, on_closed);
+        uv_close((uv_handle_t *)&bind->pause, bind_on_closed);
     }
 }
 

@@ -62,7 +62,7 @@ static const struct {
     {.status = 599, .end = BINDING_DOUBTFUL},
 };
 
-static void test_what_an_answer_means(void **state)
+static void test_the_meaning_of_answers(void **state)
 {
     (void)state;
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
@@ -81,7 +81,7 @@ static void test_what_an_answer_means(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_what_an_answer_means)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_the_meaning_of_answers)};
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -19,9 +19,9 @@ enum {
     MESSAGE_MAX = 1024,     /* Kubernetes' bound */
 };
 
-/* What was said last of a pod. */
+/* The last event of a pod. */
 struct said {
-    UT_hash_handle hh; /* in the order of their making */
+    UT_hash_handle hh; /* in the order of their first events */
     uint64_t kinds;
     char reason[32];
     char uid[];
@@ -51,7 +51,7 @@ struct events *events_new(struct kube_client *kube, const char *component)
     return events;
 }
 
-static void forget(struct events *events, struct said *said)
+static void said_free(struct events *events, struct said *said)
 {
     HASH_DEL(events->said, said);
     free(said);
@@ -65,7 +65,7 @@ void events_free(struct events *events)
         return;
     HASH_ITER(hh, events->said, said, next)
     {
-        forget(events, said);
+        said_free(events, said);
     }
     free(events->component);
     free(events);
@@ -77,10 +77,10 @@ void events_forget(struct events *events, const char *uid)
 
     HASH_FIND_STR(events->said, uid, said);
     if (said)
-        forget(events, said);
+        said_free(events, said);
 }
 
-/* Whether this is new; then it is remembered. */
+/* Whether the event is new; remembers it then. */
 static bool is_new(struct events *events, const char *uid, const char *reason, uint64_t kinds)
 {
     struct said *said;
@@ -90,7 +90,7 @@ static bool is_new(struct events *events, const char *uid, const char *reason, u
         return false;
     if (!said) {
         if (HASH_COUNT(events->said) >= REMEMBERED_MAX)
-            forget(events, events->said);
+            said_free(events, events->said);
         said = malloc(sizeof(*said) + strlen(uid) + 1);
         if (!said)
             return true;

@@ -24,11 +24,11 @@ void events_free(struct events *events);
 DEFINE_CLEANUP(struct events *, events_free);
 
 /*
- * Writes a Warning, unless the last one for this pod had the same kinds (bits of the caller's).
- * Failing to write is logged and no more.
+ * Writes a Warning, unless the last one for this pod had the same reason and kinds (bits of the
+ * caller's). A failure is only logged.
  */
 void events_warn(struct events *events, const struct event_pod *pod, const char *reason,
                  uint64_t kinds, const char *message);
 
-/* The pod was placed, or is gone: what is written for it next is new. */
+/* The pod was placed: its next Warning is written in any case. */
 void events_forget(struct events *events, const char *uid);

@@ -3,10 +3,10 @@
 /*
  * /filter: which node, and which devices there.
  *
- * kube-scheduler tries a refused pod again when it sees another go, and its question may be here
- * a fraction of a millisecond before our watch brings the news. So a pod that is to be refused
- * again, while nothing came free that we know of, waits a moment for the watches; one at a time,
- * and a tenth of the time at most, since kube-scheduler asks about one pod after the other.
+ * kube-scheduler tries a refused pod again when it sees another pod deleted, and its request may
+ * arrive a fraction of a millisecond before our watch reports the deletion. So a pod that would be
+ * refused again, with nothing known to have come free, waits a moment for the watches; one pod at a
+ * time, and a tenth of the time at most, since kube-scheduler asks about one pod after the other.
  */
 
 #include <errno.h>
@@ -26,7 +26,7 @@ enum {
 };
 
 /* The buffer's text becomes the answer. */
-static void answer(struct http_request *request, struct strbuf *body)
+static void filter_answer(struct http_request *request, struct strbuf *body)
 {
     if (body->failed)
         http_answer(request, 503, HTTP_TEXT, "out of memory\n", 14);
@@ -40,7 +40,7 @@ static void answer_names(struct http_request *request, const char *const *names,
     struct strbuf body = STRBUF_INIT(ANSWER_MAX);
 
     wire_write_names(&body, names, count);
-    answer(request, &body);
+    filter_answer(request, &body);
 }
 
 static void answer_refused(struct http_request *request, const struct cluster_answer *refusal)
@@ -48,20 +48,20 @@ static void answer_refused(struct http_request *request, const struct cluster_an
     struct strbuf body = STRBUF_INIT(ANSWER_MAX);
 
     wire_write_failed(&body, refusal);
-    answer(request, &body);
+    filter_answer(request, &body);
 }
 
-static void tell(struct scheduler *scheduler, const struct pod *pod, const char *reason,
-                 uint64_t kinds, const char *message)
+static void tell_user(struct scheduler *scheduler, const struct pod *pod, const char *reason,
+                      uint64_t kinds, const char *message)
 {
     const struct event_pod who = {pod->namespace, pod->name, pod->uid, pod->resource_version};
 
     events_warn(scheduler->events, &who, reason, kinds, message);
 }
 
-/* Whether it is answered: else it is to wait. */
-static bool decide(struct scheduler *scheduler, struct http_request *request,
-                   const struct filter_args *args, bool may_wait)
+/* False: the pod is to wait, the request is not answered. */
+static bool filter_decide(struct scheduler *scheduler, struct http_request *request,
+                          const struct filter_args *args, bool may_wait)
 {
     const struct pod *pod = &args->pod;
     struct error err = ERROR_INIT;
@@ -87,14 +87,14 @@ static bool decide(struct scheduler *scheduler, struct http_request *request,
         return false;
     } else {
         scheduler->filters_refused++;
-        tell(scheduler, pod, "FilteringFailed", decision.reasons, decision.summary);
+        tell_user(scheduler, pod, "FilteringFailed", decision.reasons, decision.summary);
         log_debug("pod %s/%s: %s", pod->namespace, pod->name, decision.summary);
         answer_refused(request, &decision);
     }
     return true;
 }
 
-static bool filter(struct scheduler *scheduler, struct http_request *request, bool may_wait)
+static bool filter_try(struct scheduler *scheduler, struct http_request *request, bool may_wait)
 {
     struct filter_args args;
     struct error err = ERROR_INIT;
@@ -108,7 +108,7 @@ static bool filter(struct scheduler *scheduler, struct http_request *request, bo
         log_warn("/filter: %s", err.text);
         answer_error(request, err.text);
     } else {
-        answered = decide(scheduler, request, &args, may_wait);
+        answered = filter_decide(scheduler, request, &args, may_wait);
     }
     free_body(scheduler, doc);
     arena_reset(scheduler->request_arena);
@@ -121,7 +121,7 @@ void filter_end_wait(struct scheduler *scheduler)
 
     if (!scheduler->waiting.request)
         return;
-    (void)filter(scheduler, TAKE(scheduler->waiting.request), false);
+    (void)filter_try(scheduler, TAKE(scheduler->waiting.request), false);
     latency_note(&scheduler->filter, begun_ns);
 }
 
@@ -130,7 +130,8 @@ static void on_waited(uv_timer_t *timer)
     filter_end_wait(timer->data);
 }
 
-/* The loop's own time is of before the decision; what waits is counted and timed when it ends. */
+/* A request that waits is counted and timed when its wait ends. The loop's time is updated, since
+ * it is from before the decision. */
 void handle_filter(void *data, struct http_request *request)
 {
     struct scheduler *scheduler = data;
@@ -138,7 +139,7 @@ void handle_filter(void *data, struct http_request *request)
     uint64_t begun_ns = (uint64_t)clock_now_ns();
     bool may_wait = !waiting->request && begun_ns - waiting->last_ns >= WAIT_EVERY_MS * NS_PER_MS;
 
-    if (filter(scheduler, request, may_wait)) {
+    if (filter_try(scheduler, request, may_wait)) {
         latency_note(&scheduler->filter, begun_ns);
         return;
     }

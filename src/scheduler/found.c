@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* A pod that was asked for by name. */
+/* The API server's answer to a GET of a pod. */
 
 #include <string.h>
 
 #include "scheduler/binding.h"
 #include "scheduler/scheduler.h"
 
-static enum found judge(const struct pod *pod, const char *uid)
+static enum found judge_pod(const struct pod *pod, const char *uid)
 {
     if (strcmp(pod->uid, uid) != 0 || pod_is_over(pod))
         return FOUND_NONE;
@@ -29,7 +29,7 @@ enum found read_found_pod(struct scheduler *scheduler, const struct kube_answer 
         return FOUND_UNKNOWN;
     arena_reset(scheduler->object_arena);
     if (pod_read(yyjson_doc_get_root(doc), scheduler->object_arena, ret_pod, NULL) == 0)
-        found = judge(ret_pod, uid);
+        found = judge_pod(ret_pod, uid);
     yyjson_doc_free(doc);
     return found;
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * Looks at the Lease of the kube-schedulers every second. A plain GET: what a watch would bring is
- * two changes in that time, and a watch that stands still looks like a leader that does not renew.
+ * Looks at the Lease of the kube-schedulers every second, by a plain GET: a watch would bring
+ * hardly fewer messages, and a watch that stands still looks like a leader that does not renew.
  */
 
 #include <errno.h>
@@ -56,7 +56,8 @@ double leader_lease_age_s(const struct scheduler *scheduler)
 
 static void on_settled(uv_timer_t *timer);
 
-/* As soon as nothing of others is on its way any more, and both lists were complete once. */
+/* Plans the list of the new term: when all requests of other schedulers have settled, and both
+ * lists were complete once. */
 static void plan_list(struct scheduler *scheduler)
 {
     struct leader *leader = &scheduler->leader;
@@ -128,7 +129,7 @@ static void take_lease(struct scheduler *scheduler, const struct lease *lease)
     }
 }
 
-/* That the server knows no such Lease; a proxy's 404 is not its word. */
+/* Whether the server itself says that the Lease does not exist: a 404 may be a proxy's. */
 static bool is_none(yyjson_val *root, const struct kube_answer *answer)
 {
     return answer->error == 0 && answer->status == 404 &&

@@ -14,19 +14,19 @@
 enum {
     TICK_MS = 1000,
     STOP_MS = 10000,      /* for binds under way */
-    AGE_MAX_S = 45,       /* of what is known of nodes and pods, to be ready */
+    AGE_MAX_S = 45,       /* of our knowledge of nodes and pods, to be ready */
     FILTER_MAX = 8 << 20, /* 65,000 nodes of long names, and the largest pod there is */
     BIND_MAX = 64 << 10,
     WEBHOOK_MORE = 2 << 20, /* of bodies, beside the largest */
-    JSON_MAX = 64 << 20,    /* for reading one body; more values than that are refused */
+    JSON_MAX = 64 << 20,    /* for reading one body; a body with more values is refused */
     JSON_KEPT = 8 << 20,
-    HEAP_KEPT = 4 << 20, /* of free memory; larger pieces are the system's again at once */
+    HEAP_KEPT = 4 << 20, /* of free memory; larger pieces go back to the system at once */
     VIEW_MAX = 512 << 20,
 };
 
-/* What the watches bring. */
+/* The watches. */
 
-static void note(int r, const char *kind, const char *name, const struct error *err)
+static void log_unread(int r, const char *kind, const char *name, const struct error *err)
 {
     if (r < 0)
         log_warn("%s %s can't be read: %s", kind, name, err->text[0] ? err->text : strerror(-r));
@@ -57,7 +57,7 @@ static void complete_nodes(void *data)
     leader_listed_nodes(data);
 }
 
-/* A deletion needs no more than a name; what can't be read otherwise keeps what was known of it. */
+/* A deletion needs no more than a name. A node that can't be read keeps its former state. */
 static void take_node(void *data, enum kube_event event, yyjson_val *object)
 {
     struct scheduler *scheduler = data;
@@ -76,7 +76,7 @@ static void take_node(void *data, enum kube_event event, yyjson_val *object)
         cluster_keep(scheduler->cluster, CLUSTER_NODES, name);
     else
         r = cluster_set_node(scheduler->cluster, &node, &err);
-    note(r, "node", name, &err);
+    log_unread(r, "node", name, &err);
 }
 
 static void begin_pods(void *data)
@@ -110,7 +110,7 @@ static void take_pod(void *data, enum kube_event event, yyjson_val *object)
         cluster_keep(scheduler->cluster, CLUSTER_PODS, uid);
     else
         r = cluster_set_pod(scheduler->cluster, &pod, &err);
-    note(r, "pod", wire_text(metadata, "name"), &err);
+    log_unread(r, "pod", wire_text(metadata, "name"), &err);
 }
 
 static const struct kube_watch_ops node_ops = {
@@ -143,7 +143,7 @@ yyjson_doc *read_body(struct scheduler *scheduler, struct http_request *request,
     return doc;
 }
 
-/* What an ordinary body needs is kept, what others made of it is given back. */
+/* Keeps as much memory as ordinary bodies need; gives the rest back after a large one. */
 void free_body(struct scheduler *scheduler, yyjson_doc *doc)
 {
     if (!doc || yyjson_doc_get_val_count(doc) > JSON_KEPT / sizeof(yyjson_val))
@@ -165,7 +165,7 @@ static void handle_healthz(void *data, struct http_request *request)
     http_answer(request, 200, HTTP_TEXT, "ok\n", 3);
 }
 
-/* What is known of nodes and pods is as old as the older watch. */
+/* Our knowledge is as old as the older watch. */
 static double watches_age(const struct scheduler *scheduler)
 {
     double nodes = scheduler->nodes ? kube_watch_age(scheduler->nodes) : 0;
@@ -261,7 +261,7 @@ static void on_tick(uv_timer_t *timer)
     metrics_tick(scheduler);
     ask_about_unseen(scheduler);
     if (leader_may_decide(scheduler))
-        remind(scheduler);
+        requeue_pods(scheduler);
 }
 
 static int make_state(struct scheduler *scheduler, struct error *err)
@@ -307,15 +307,15 @@ static int connect_kube(struct scheduler *scheduler, struct error *err)
     return scheduler->events ? 0 : error_set(err, -ENOMEM, "out of memory");
 }
 
-static int watch(struct scheduler *scheduler, struct error *err)
+static int start_watches(struct scheduler *scheduler, struct error *err)
 {
     const struct kube_watch_spec nodes = {
         .path = "/api/v1/nodes",
         .label_selector = scheduler->options.node_selector,
         .paged = true,
     };
-    /* Bound and not over: so a pod's node is what its Binding said, and where nobody else may write
-     * that, its metadata are enough. */
+    /* Bound and not over: such a pod's annotations come from its Binding, and where only we may
+     * write them, its metadata are enough. */
     const struct kube_watch_spec pods = {
         .path = "/api/v1/pods",
         .field_selector = "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed",
@@ -332,7 +332,7 @@ static int watch(struct scheduler *scheduler, struct error *err)
     return kube_watch_new(scheduler->kube, &pods, &pod_ops, scheduler, &scheduler->pods, err);
 }
 
-static int serve(struct scheduler *scheduler, struct error *err)
+static int start_servers(struct scheduler *scheduler, struct error *err)
 {
     const struct options *options = &scheduler->options;
     const struct http_options server = {
@@ -376,7 +376,7 @@ static void start_clocks(struct scheduler *scheduler)
     (void)uv_timer_start(&scheduler->tick, on_tick, TICK_MS, TICK_MS);
 }
 
-static int start(struct scheduler *scheduler, struct error *err)
+static int scheduler_start(struct scheduler *scheduler, struct error *err)
 {
     int r;
 
@@ -384,9 +384,9 @@ static int start(struct scheduler *scheduler, struct error *err)
     if (r == 0)
         r = connect_kube(scheduler, err);
     if (r == 0)
-        r = serve(scheduler, err);
+        r = start_servers(scheduler, err);
     if (r == 0)
-        r = watch(scheduler, err);
+        r = start_watches(scheduler, err);
     if (r == 0)
         r = leader_start(scheduler, err);
     return r;
@@ -421,13 +421,12 @@ int main(int argc, char **argv)
     (void)mallopt(M_MMAP_THRESHOLD, HEAP_KEPT);
     (void)mallopt(M_TRIM_THRESHOLD, HEAP_KEPT);
     options_parse(argc, argv, &scheduler.options);
-    log_set_verbosity(scheduler.options.verbosity);
     (void)signal(SIGPIPE, SIG_IGN);
     if (uv_loop_init(&scheduler.loop) < 0)
         return 1;
 
     start_clocks(&scheduler);
-    r = start(&scheduler, &err);
+    r = scheduler_start(&scheduler, &err);
     if (r < 0)
         log_error("%s", err.text[0] ? err.text : strerror(-r));
     else if (!scheduler.stopping)

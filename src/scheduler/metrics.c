@@ -52,7 +52,7 @@ enum {
     LABELS_MAX = 8,
 };
 
-/* One sample, its labels given. */
+/* One sample with these labels. */
 static void add_sample(struct strbuf *buf, const char *name, const struct metric_label *labels,
                        size_t count, double value)
 {
@@ -86,7 +86,7 @@ static double memory_allocated(const struct device *device)
 
 static double shared_count(const struct device *device)
 {
-    return device->used.slots;
+    return device->used.tasks;
 }
 
 static double core_allocated(const struct device *device)
@@ -270,12 +270,12 @@ static void add_own(struct strbuf *buf, const struct scheduler *scheduler)
                    "Time since the lease was seen to be renewed, by whoever holds it", lease_age_s);
     add_number(buf, "hami_scheduler_reminders_total", METRIC_COUNTER,
                "Pods of which kube-scheduler was told that there may be room for them now",
-               (double)scheduler->reminders);
+               (double)scheduler->requeues);
     add_number(buf, "hami_scheduler_api_retries_total", METRIC_COUNTER,
                "Requests to the API server that were sent again", (double)kube.retried);
 }
 
-/* Who there was when a page began; pages that begin soon after share it. */
+/* The names of all nodes and pods when a page began; pages that begin soon after share it. */
 struct roll {
     unsigned refs;
     int64_t made_ns;
@@ -287,9 +287,9 @@ struct roll {
 struct scrape {
     struct scheduler *scheduler;
     struct roll *roll;
-    struct strbuf page;      /* what is written and not yet taken */
-    size_t taken;            /* bytes of it */
-    size_t family, position; /* where it stands */
+    struct strbuf page;      /* bytes that are written and not yet taken */
+    size_t taken;            /* bytes of the page */
+    size_t family, position; /* how far it is written */
     bool complete;
 };
 
@@ -327,7 +327,7 @@ static bool add_pods(struct scrape *scrape, const struct pod_family *family)
     return end == scrape->roll->pods.count;
 }
 
-/* Writes some more. */
+/* Writes a few more samples. */
 static void take_step(struct scrape *scrape)
 {
     const size_t devices = ARRAY_SIZE(device_families), pods = ARRAY_SIZE(pod_families);
@@ -383,10 +383,9 @@ static struct roll *roll_new(const struct scheduler *scheduler)
     roll->refs = 1;
     roll->made_ns = clock_now_ns();
     roll->arena = arena_new(NAMES_MAX);
-    /* What is granted is told by the leader alone: sums over the replicas count it once. */
-    if (!roll->arena ||
-        (leader_leads(scheduler) &&
-         cluster_list(scheduler->cluster, roll->arena, &roll->nodes, &roll->pods) < 0)) {
+    /* Only the leader exports grants, so that sums over the replicas count them once. */
+    if (!roll->arena || (leader_leads(scheduler) && cluster_list(scheduler->cluster, roll->arena,
+                                                                 &roll->nodes, &roll->pods) < 0)) {
         roll_unref(roll);
         return NULL;
     }
@@ -398,7 +397,8 @@ static bool is_stale(const struct roll *roll)
     return roll->refs == 1 || clock_now_ns() - roll->made_ns > ROLL_AGE_NS;
 }
 
-/* While others read, theirs. Readers are given up after half a minute: there are never many. */
+/* A page that begins while others are read shares their roll. A reader has half a minute, so there
+ * are never many rolls. */
 static struct roll *take_roll(struct scheduler *scheduler)
 {
     metrics_tick(scheduler);

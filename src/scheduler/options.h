@@ -19,8 +19,7 @@ struct options {
     bool leader_elect;
     const char *lease_name, *lease_namespace; /* NULL: not given */
     unsigned bind_timeout_ms;
-    unsigned verbosity;
 };
 
-/* Prints help, version or what is wrong and exits for them. */
+/* Prints help, version or an error, and exits then. */
 void options_parse(int argc, char **argv, struct options *ret_options);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * Whether what a pod's annotations say can be believed. Where the cluster has the policies of
- * deploy/policy.yaml nobody but us writes them, and metadata are all that is read of bound pods.
- * Elsewhere they are read whole, and held against what runs where and what it asks for.
+ * Whether pods' annotations can be trusted. On a cluster with the policies of deploy/policy.yaml
+ * only we can write them, and reading the metadata of bound pods is enough. Elsewhere pods are read
+ * whole, and their annotations are checked against node and spec.
  */
 
 #include <errno.h>
@@ -19,12 +19,12 @@ static const char *const paths[] = {BINDINGS "hami-device-plugin", BINDINGS "ham
 
 struct policy_question {
     struct scheduler *scheduler;
-    size_t asked; /* of paths: how many there are */
+    size_t asked; /* how many of the paths exist */
     bool known, in_force, waiting;
     int64_t again_ns; /* not before */
 };
 
-static void on_answer(void *data, const struct kube_answer *answer)
+static void on_policy(void *data, const struct kube_answer *answer)
 {
     struct policy_question *question = data;
 
@@ -42,7 +42,7 @@ static void on_answer(void *data, const struct kube_answer *answer)
     }
 }
 
-static void ask(struct policy_question *question)
+static void ask_for_policy(struct policy_question *question)
 {
     const struct kube_call call = {
         .method = KUBE_GET,
@@ -50,20 +50,20 @@ static void ask(struct policy_question *question)
         .accept = KUBE_METADATA_ONLY,
     };
 
-    if (kube_request(question->scheduler->kube, &call, on_answer, question, NULL) == 0)
+    if (kube_request(question->scheduler->kube, &call, on_policy, question, NULL) == 0)
         question->waiting = true;
     else
         question->again_ns = clock_now_ns() + NS_PER_S;
 }
 
-/* The loop's tick wakes it each second at least. */
+/* The scheduler's tick wakes the loop each second at least. */
 bool policies_in_force(struct scheduler *scheduler)
 {
     struct policy_question question = {.scheduler = scheduler};
 
     while (!question.known && !scheduler->stopping) {
         if (!question.waiting && clock_now_ns() >= question.again_ns)
-            ask(&question);
+            ask_for_policy(&question);
         (void)uv_run(&scheduler->loop, UV_RUN_ONCE);
     }
     return question.in_force;

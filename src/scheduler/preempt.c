@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * /preempt: kube-scheduler found pods whose eviction would make room for a pod, as far as it
- * counts. Where devices are short, too, more have to go; where not even that would help, none goes
- * in vain.
+ * /preempt: kube-scheduler found victims whose eviction would make room for a pod, as far as it
+ * counts. Where devices are short, too, more victims are added; where not even that would help, no
+ * pod is evicted in vain.
  */
 
 #include <errno.h>

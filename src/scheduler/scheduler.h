@@ -23,18 +23,18 @@
 
 enum {
     REQUEST_ARENA_MAX = 128 << 20, /* for one request: 65,000 nodes and a reason for each */
-    WEBHOOK_ARENA_MAX = 24 << 20,  /* for one review, whoever sends it */
+    WEBHOOK_ARENA_MAX = 24 << 20,  /* for one review, from any client */
     OBJECT_ARENA_MAX = 16 << 20,   /* for one object of a watch */
 };
 
-/* The one /filter that waits for what the watches bring. */
+/* The one /filter that waits for the watches. */
 struct waiting_filter {
     struct http_request *request; /* NULL: none waits */
-    uint64_t last_ns;             /* when the last began to wait */
+    uint64_t last_ns;             /* when the last one began to wait */
     uv_timer_t until;
 };
 
-/* Whether this scheduler is the one that decides. See cluster/term.h. */
+/* Whether this scheduler is the leader. See cluster/term.h. */
 struct leader {
     struct term term;
     char host[256];
@@ -42,7 +42,7 @@ struct leader {
     uv_timer_t look;           /* the next look at it; begun at: */
     int64_t asked_ns;          /* 0: none is under way */
     uv_timer_t settled;        /* pods are to be listed */
-    bool blind;                /* the last look failed; it was said */
+    bool blind;                /* the last look failed, which was logged */
 };
 
 /* How often, and how long, something was done. Bounds of the buckets are in metrics.c. */
@@ -76,29 +76,30 @@ struct scheduler {
     struct bind *binds;         /* under way */
     struct question *questions; /* about unseen pods */
     struct roll *roll; /* of nodes and pods, for pages of metrics that begin now; NULL: none */
-    bool ready;        /* was said */
+    bool ready;        /* was logged */
     bool stopping;
 
     struct latency filter, bind, webhook;
     uint64_t filters_placed, filters_refused, filters_failed;
     uint64_t binds_done, binds_failed;
-    uint64_t reminders;
+    uint64_t requeues;
 };
 
 /* filter.c, bind.c, preempt.c, webhook.c: handlers whose data is the scheduler. */
 http_handler_fn handle_filter, handle_bind, handle_preempt, handle_webhook;
 /* Answers the filter that waits, if one does. */
 void filter_end_wait(struct scheduler *scheduler);
-/* Answers what waits for a bind; what became of it the watch will show to whoever comes next. */
+/* Answers the callers of all binds under way. The watch will show the next scheduler how they
+ * ended. */
 void binds_abandon(struct scheduler *scheduler);
 
 /*
- * policies.c: whether the cluster has the policies that say who may write what a pod was given.
+ * policies.c: whether the cluster has the policies that protect pods' grants (deploy/policy.yaml).
  * Runs the loop until the API server has answered, or the scheduler is stopping.
  */
 bool policies_in_force(struct scheduler *scheduler);
 
-/* No longer the leader: answers the callers, and leaves open what became of their binds. */
+/* No longer the leader: answers the callers; how their binds end stays unknown. */
 void binds_lose(struct scheduler *scheduler);
 
 /* leader.c */
@@ -111,10 +112,11 @@ bool leader_leads(const struct scheduler *scheduler);
 /* Whether decisions may be made, and sent, right now. */
 bool leader_may_decide(const struct scheduler *scheduler);
 const char *leader_why_not(const struct scheduler *scheduler);
-/* Since a renewal was seen, whoever holds the lease; -1: nobody does, or there is no election. */
+/* Seconds since a renewal of any holder was seen; -1: the lease has no holder, or there is no
+ * election. */
 double leader_lease_age_s(const struct scheduler *scheduler);
 
-/* found.c: what the API server says of a pod that was asked for by name. */
+/* found.c: the API server's answer to a GET of a pod. */
 enum found {
     FOUND_UNKNOWN = 1, /* no answer that counts */
     FOUND_NONE,        /* no pod of this uid, or it is over: it holds nothing */
@@ -125,12 +127,13 @@ enum found {
 enum found read_found_pod(struct scheduler *scheduler, const struct kube_answer *answer,
                           const char *uid, struct pod *ret_pod);
 
-/* unseen.c: asks about bound pods that the watch does not show. To be called every second. */
+/* unseen.c: reads bound pods that the watch does not show. To be called every second. */
 void ask_about_unseen(struct scheduler *scheduler);
 void unseen_abandon(struct scheduler *scheduler); /* no answer will come any more */
 
-/* remind.c: of pods that were overlooked. To be called every second. */
-void remind(struct scheduler *scheduler);
+/* requeue.c: makes kube-scheduler try pods again for which devices came free. To be called every
+ * second. */
+void requeue_pods(struct scheduler *scheduler);
 
 /* metrics.c */
 void metrics_tick(struct scheduler *scheduler); /* each second */

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * A bind's answer may be here after the watch showed the pod and its end, or after a list that no
- * longer has it. Such a pod would hold its devices until the next list: so it is asked about.
+ * A bind's answer may arrive after the watch has shown the pod and its deletion, or after a list
+ * that no longer has the pod. Such a pod would hold its devices until the next list, so it is read
+ * by name.
  */
 
 #include <stdlib.h>
@@ -23,7 +24,7 @@ struct question {
     char uid[];
 };
 
-static void on_pod(void *data, const struct kube_answer *answer)
+static void unseen_on_pod(void *data, const struct kube_answer *answer)
 {
     struct question *question = data;
     struct scheduler *scheduler = question->scheduler;
@@ -38,8 +39,8 @@ static void on_pod(void *data, const struct kube_answer *answer)
     free(question);
 }
 
-/* Not asked now, it is asked about again half a minute later. */
-static void ask(struct scheduler *scheduler, const struct cluster_unseen *unseen)
+/* On failure it is tried again half a minute later. */
+static void ask_about(struct scheduler *scheduler, const struct cluster_pod_name *unseen)
 {
     struct question *question = malloc(sizeof(*question) + strlen(unseen->uid) + 1);
     char path[KUBE_PATH_SIZE];
@@ -52,7 +53,7 @@ static void ask(struct scheduler *scheduler, const struct cluster_unseen *unseen
         return;
     question->scheduler = scheduler;
     strcpy(question->uid, unseen->uid);
-    if (!call.path || kube_request(scheduler->kube, &call, on_pod, question, NULL) < 0)
+    if (!call.path || kube_request(scheduler->kube, &call, unseen_on_pod, question, NULL) < 0)
         free(question);
     else
         DL_APPEND(scheduler->questions, question);
@@ -60,13 +61,13 @@ static void ask(struct scheduler *scheduler, const struct cluster_unseen *unseen
 
 void ask_about_unseen(struct scheduler *scheduler)
 {
-    struct cluster_unseen pods[ASKED_MAX];
+    struct cluster_pod_name pods[ASKED_MAX];
     size_t count;
 
     count = cluster_unseen(scheduler->cluster, clock_now_ns(), scheduler->request_arena, pods,
                            ASKED_MAX);
     for (size_t i = 0; i < count; i++)
-        ask(scheduler, &pods[i]);
+        ask_about(scheduler, &pods[i]);
     arena_reset(scheduler->request_arena);
 }
 

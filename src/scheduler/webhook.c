@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* /webhook: pods are made ready for us, or denied, as they are created. */
+/* /webhook: completes pods for us, or denies them, as they are created. */
 
 #include "base/clock.h"
 #include "base/log.h"

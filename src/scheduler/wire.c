@@ -8,7 +8,7 @@
 
 #include "base/util.h"
 
-/* In nanoseconds they, and sums of a few, fit into 64 bits. */
+/* In nanoseconds these bounds, and sums of a few, fit into 64 bits. */
 #define TIME_MAX_S INT64_C(4000000000)
 #define LEASE_MAX_S INT64_C(1000000)
 
@@ -160,7 +160,7 @@ int wire_read_bind(yyjson_val *root, struct bind_args *ret_args, struct error *e
     return r;
 }
 
-/* "2026-01-31T12:00:00.123456Z", since 1970; 0 for what is no such time. */
+/* "2026-01-31T12:00:00.123456Z", in ns since 1970; 0 for a text that is no such time. */
 static int64_t read_time_ns(const char *text)
 {
     struct tm utc = {0};
@@ -219,7 +219,7 @@ static void write_failed(struct strbuf *buf, const struct cluster_answer *answer
     }
 }
 
-/* Where no pod's going would help, kube-scheduler need not look for pods to evict. */
+/* On these nodes no eviction would help, so kube-scheduler need not look for victims. */
 void wire_write_failed(struct strbuf *buf, const struct cluster_answer *answer)
 {
     strbuf_add(buf, "{\"Nodes\":null,\"NodeNames\":null,\"FailedNodes\":{");

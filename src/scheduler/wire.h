@@ -2,8 +2,9 @@
 #pragma once
 
 /*
- * The extender's messages, kube-scheduler's extender API v1. Keys are read in any case, as Go reads
- * them; answers name every field, as HAMi's do. Errors are told in the answer, with status 200.
+ * The extender's messages, kube-scheduler's extender API v1. Keys are read in upper or lower case,
+ * as Go reads them; answers have every field, as HAMi's do. Errors stand in the answer, with status
+ * 200.
  */
 
 #include <stddef.h>
@@ -51,17 +52,17 @@ int wire_read_preempt(yyjson_val *root, struct arena *arena, struct preempt_args
 /* ExtenderPreemptionResult. */
 void wire_write_victims(struct strbuf *buf, const struct preempt_args *args);
 
-/* A Lease of coordination.k8s.io/v1; what it does not say is 0. The holder is the JSON's. */
+/* A Lease of coordination.k8s.io/v1; missing fields are 0. The holder is the JSON's. */
 void wire_read_lease(yyjson_val *root, struct lease *ret_lease);
 
 /* ExtenderFilterResult: the nodes that are left, or why none is, or the error alone. */
 void wire_write_names(struct strbuf *buf, const char *const *names, size_t count);
 void wire_write_failed(struct strbuf *buf, const struct cluster_answer *answer);
 
-/* {"Error": text}: either verb's. */
+/* {"Error": text}, for both verbs. */
 void wire_write_error(struct strbuf *buf, const char *text);
 
-/* The value of a key in any case; NULL when there is none, or object is none. */
+/* The value of a key in upper or lower case; NULL when there is none, or object is no object. */
 yyjson_val *wire_get(yyjson_val *object, const char *key);
 
 /* The text of a key, "" when there is none. */

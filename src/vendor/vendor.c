@@ -11,16 +11,16 @@ const struct vendor *const vendor_table[] = {
     NULL,
 };
 
-const struct vendor_instance *vendor_find(const struct vendor_set *set, const char *word)
+const struct vendor_instance *vendor_find(const struct vendor_set *set, const char *common_word)
 {
     for (size_t i = 0; i < set->count; i++) {
-        if (strcmp(set->instances[i].word, word) == 0)
+        if (strcmp(set->instances[i].common_word, common_word) == 0)
             return &set->instances[i];
     }
     return NULL;
 }
 
-/* What one container asks for; 1 when it is something. */
+/* The demand of one container. 1: it asks for something. */
 static int read_container(const struct vendor_set *set, const struct pod *pod, size_t container,
                           struct arena *arena, struct container_demand *ret_demand)
 {

@@ -151,7 +151,7 @@ def condition(api, thing):
     return next((c for c in conditions if c["type"] == "hami.io/DevicesFreed"), None)
 
 
-def test_who_was_overlooked(api, scheduler):
+def test_a_pod_is_requeued(api, scheduler):
     """kube-scheduler saw a pod go before we did, was refused from the older view, and asks no more."""
     holder, waiting, other, gone, anew = (api.set(PODS, pod(CARD_MIB)) for _ in range(5))
     told = lambda *things: [t["metadata"]["name"] for t in things for r in api.seen("PATCH") if r[1].split("/")[6] == t["metadata"]["name"]]
@@ -323,7 +323,7 @@ def main():
     run_each(
         api, scheduler,
         test_nodes_change, test_a_node_comes_back, test_garbage, test_pods_end, test_everything_is_listed_anew,
-        test_who_was_overlooked, test_the_question_is_faster_than_the_watch, test_the_api_server_is_away,
+        test_a_pod_is_requeued, test_the_question_is_faster_than_the_watch, test_the_api_server_is_away,
         test_a_server_that_wants_an_hour,
     )  # fmt: skip
     scheduler.end()

@@ -134,7 +134,7 @@ static void check_node(struct vector *vector)
         vector_equal(vector, "id", ours->uuid, vector_text(device, "id"));
         vector_equal(vector, "type", ours->model, vector_text(device, "type"));
         vector_equal(vector, "mode", ours->mode, vector_text(device, "mode"));
-        vector_equal_number(vector, "count", ours->slots,
+        vector_equal_number(vector, "count", ours->max_tasks,
                             yyjson_get_sint(yyjson_obj_get(device, "count")));
         vector_equal_number(vector, "devmem", (int64_t)(ours->memory_bytes >> 20),
                             yyjson_get_sint(yyjson_obj_get(device, "devmem")));

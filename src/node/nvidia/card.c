@@ -30,7 +30,7 @@ static bool card_equal(const struct card *left, const struct card *right)
            left->index == right->index && left->has_minor == right->has_minor &&
            left->minor == right->minor && left->numa_node == right->numa_node &&
            left->memory_mib == right->memory_mib && left->cores == right->cores &&
-           left->slots == right->slots && left->healthy == right->healthy;
+           left->max_tasks == right->max_tasks && left->healthy == right->healthy;
 }
 
 bool cards_equal(const struct cards *left, const struct cards *right)
@@ -86,7 +86,7 @@ static void offer(const struct device *device, const struct nvidia_config *confi
         .numa_node = device->numa_node,
         .memory_mib = scale((double)mib, config->memory_scaling),
         .cores = scale(DEVICE_CORES, config->cores_scaling),
-        .slots = config->split_count ? config->split_count : DEVICE_DEFAULT_SLOTS,
+        .max_tasks = config->split_count ? config->split_count : DEVICE_DEFAULT_MAX_TASKS,
         .healthy = device->healthy && mib,
     };
     COPY_TEXT(ret_card->uuid, device->uuid);
@@ -104,7 +104,7 @@ static void find_one(struct nvml *nvml, const struct nvidia_config *config,
         *card = *before;
         card->healthy = false;
     } else if (!device->uuid[0]) {
-        return; /* never answered: nobody could ask for it */
+        return; /* it never answered, so its uuid is not known */
     } else {
         offer(device, config, card);
         card->has_minor = nvml_read_minor(nvml, device->index, &card->minor, NULL) == 0;
@@ -154,7 +154,7 @@ const char *cards_encode(const struct cards *cards, const char *mode, struct are
             .type = card->type,
             .mode = mode,
             .index = card->index,
-            .count = (int32_t)card->slots,
+            .count = (int32_t)card->max_tasks,
             .devmem = (int32_t)card->memory_mib,
             .devcore = (int32_t)card->cores,
             .numa = MAX(card->numa_node, 0),

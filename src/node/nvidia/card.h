@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* The cards of a node: what NVML finds, as the configuration wants it offered. */
+/* The cards of a node: as NVML finds them, and as the configuration offers them. */
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -26,7 +26,7 @@ struct card {
     int numa_node;       /* -1: unknown */
     unsigned memory_mib; /* offered: scaled */
     unsigned cores;      /* offered: percent, scaled */
-    unsigned slots;      /* tasks that may share it */
+    unsigned max_tasks;  /* that may share it */
     bool healthy;
 };
 
@@ -44,9 +44,9 @@ struct card_filter {
 };
 
 /*
- * Asks NVML, which may block for a while with a real driver. A card that does not answer is not
- * healthy; known, NULL or what was found before, tells what it was. -EIO when NVML fails as a
- * whole, and then all that were known count as unhealthy: a checker that is dead checks nothing.
+ * Asks NVML, which may block for a while with a real driver. known are the cards of the former
+ * call, or NULL: a card that does not answer keeps its data from there and is not healthy. -EIO
+ * when NVML fails as a whole; then all known cards count as unhealthy.
  */
 int cards_find(struct nvml *nvml, const struct nvidia_config *config,
                const struct card_filter *filter, const struct cards *known, struct cards *ret_cards,
@@ -54,7 +54,7 @@ int cards_find(struct nvml *nvml, const struct nvidia_config *config,
 
 bool cards_equal(const struct cards *left, const struct cards *right);
 
-/* Whether any is. */
+/* Whether any card is healthy. */
 bool cards_any_healthy(const struct cards *cards);
 
 const struct card *cards_get(const struct cards *cards, const char *uuid);

@@ -22,7 +22,7 @@ struct reading {
 
 struct item_type;
 
-/* A key of a mapping. Keys without a row are passed over. */
+/* A key of a mapping; keys without a row are passed over. */
 struct field {
     const char *name;
     int (*read)(const struct reading *reading, const yaml_node_t *value, const struct field *field,
@@ -33,7 +33,7 @@ struct field {
     bool absolute; /* text that must be a path from the root */
 };
 
-/* What a list is made of: mappings with these fields, or single values. */
+/* The type of a list's items: mappings with these fields, or single values. */
 struct item_type {
     size_t size;
     const struct field *fields;
@@ -211,7 +211,7 @@ static const struct field node_fields[] = {
 };
 MAPPINGS(cdi_node, "deviceNodes", node_fields);
 
-/* What is mounted need not be a file: of type tmpfs it is no path. */
+/* The source of a mount need not be a path: with type tmpfs it is none. */
 static const struct field mount_fields[] = {
     FIELD(cdi_mount, "hostPath", read_text, host_path, .required = true),
     FIELD(cdi_mount, "containerPath", read_text, container_path, .required = true,
@@ -424,7 +424,7 @@ static void add_texts(struct strbuf *spec, const char *key, const struct cdi_lis
     strbuf_add(spec, "]");
 }
 
-/* Whether an element of a list, by its offset in the edits, stands in an earlier place. */
+/* Whether an element stands earlier in the choice; offset is the list's in struct cdi_edits. */
 static bool is_repeated(const struct cdi_choice *choice, size_t part, size_t list_member,
                         size_t position, size_t size,
                         bool (*equal)(const void *left, const void *right))

@@ -2,12 +2,12 @@
 #pragma once
 
 /*
- * CDI specifications that others write: NVIDIA's toolkit says in one what a container needs of the
- * driver (device nodes, libraries, hooks), for each card and for all. It is read, the edits for the
- * chosen cards are found, and they are written into a specification of ours. No I/O.
+ * CDI specifications of other programs. NVIDIA's toolkit writes one that lists what a container
+ * needs of the driver (device nodes, libraries, hooks), for each card and for all cards. This reads
+ * it, finds the edits for the chosen cards, and writes them into a specification of ours. No I/O.
  *
- * The specification is the CNCF's (container-device-interface, SPEC.md). What is not known of it is
- * passed over, as is intelRdt; what is known must be well-formed.
+ * The format is the CNCF's (container-device-interface, SPEC.md). Unknown fields and intelRdt are
+ * passed over; known fields must be well-formed.
  */
 
 #include <stdbool.h>
@@ -23,7 +23,7 @@
 enum {
     CDI_FILE_MAX = 1 << 20, /* bytes of a specification */
     CDI_ITEMS_MAX = 1024,   /* devices of one, and entries of each list */
-    CDI_SPECS_MAX = 16,     /* looked through for a card */
+    CDI_SPECS_MAX = 16,     /* that are searched for a card */
     CDI_PARTS_MAX = 64,
 };
 
@@ -81,7 +81,7 @@ struct cdi_card {
     unsigned index; /* NVML's */
 };
 
-/* Edits that belong together, in the order of their writing. */
+/* The edits that a container gets, in the order in which they are written. */
 struct cdi_choice {
     size_t count;
     const struct cdi_edits *parts[CDI_PARTS_MAX];
@@ -89,17 +89,17 @@ struct cdi_choice {
 
 /*
  * The edits for the cards: by uuid, by index ("0", "gpu0"), or, where the container has every card
- * of the node, by "all". The first specification that has a card is taken; of other kinds than
- * CDI_DRIVER_KIND none is. -ENODEV names the card that no specification has.
+ * of the node, by "all". Only specifications of CDI_DRIVER_KIND are searched, and the first one
+ * that has a card counts. -ENODEV names the card that none has.
  */
 int cdi_choose(const struct cdi_spec *specs, size_t spec_count, const struct cdi_card *cards,
                size_t card_count, bool has_every_card, struct cdi_choice *ret_choice,
                struct error *err);
 
 /*
- * The parts of a specification's containerEdits, each a list's elements with commas before all but
- * the first; what several of the choice say is said once. Variables and mounts for which skip()
- * answers true are left out; it gets "NAME=value", or the path in the container.
+ * Write the parts of a specification's containerEdits: a list's elements, with commas before all
+ * but the first, each element once. Variables and mounts for which skip() returns true are left
+ * out; it gets "NAME=value", or the path in the container.
  */
 void cdi_add_env(const struct cdi_choice *choice, bool (*skip)(const char *text),
                  struct strbuf *spec);

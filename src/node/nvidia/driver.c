@@ -23,12 +23,12 @@ enum {
 
 struct driver {
     struct driver_config config;
-    struct arena *arena; /* whose the specifications are */
+    struct arena *arena; /* holds the specifications */
     struct cdi_spec specs[CDI_SPECS_MAX];
     size_t count;
     struct cdi_edits root_edits;
     bool has_root;
-    uint64_t seen; /* of the files that they were read from; 0: not read yet */
+    uint64_t seen; /* hash of the files that they were read from; 0: not read yet */
     int problem;
     struct error why;
 };
@@ -58,7 +58,7 @@ void driver_free(struct driver *driver)
 
 /* Files */
 
-/* Ours are others' edits already; what is half-written has another ending. */
+/* Our own specifications are left out; half-written files have another ending. */
 static int is_wanted(const struct dirent *entry)
 {
     const char *end = strrchr(entry->d_name, '.');
@@ -114,7 +114,7 @@ static void add_identity(void *data, const char *path)
     add_hash(hash, (uint64_t)st.st_mtim.tv_nsec);
 }
 
-/* A file of somebody else's that can't be read is not ours to complain of. */
+/* A file that can't be read may belong to another program, so only the toolkit's is reported. */
 static void read_one(void *data, const char *path)
 {
     AUTOFREE char *text = malloc(CDI_FILE_MAX + 1);
@@ -144,7 +144,7 @@ static void read_one(void *data, const char *path)
 
 /* A driver root */
 
-/* Of the driver's libraries those that compute. */
+/* The driver's libraries that compute needs. */
 static const char *const libraries[] = {
     "libcuda.so.",           "libcudadebugger.so.",
     "libnvidia-ml.so.",      "libnvidia-ptxjitcompiler.so.",
@@ -163,7 +163,8 @@ static int is_library(const struct dirent *entry)
     return 0;
 }
 
-static int add_mount(struct driver *driver, const char *host_path, const char *container_path)
+static int driver_add_mount(struct driver *driver, const char *host_path,
+                            const char *container_path)
 {
     static const char *options[] = {"ro", "nosuid", "nodev", "bind"};
     struct cdi_mount *mounts = driver->root_edits.mounts.items;
@@ -176,7 +177,7 @@ static int add_mount(struct driver *driver, const char *host_path, const char *c
     return host_path && container_path ? 0 : -ENOMEM;
 }
 
-/* Where the loaders of images look without being told: Debian's folder and everybody else's. */
+/* Folders that images' loaders search by default: Debian's, and that of the other distributions. */
 static int add_library(struct driver *driver, const char *folder, const char *name)
 {
     static const char *const inside[] = {DRIVER_LIBRARY_FOLDER, "/usr/lib64"};
@@ -184,7 +185,7 @@ static int add_library(struct driver *driver, const char *folder, const char *na
     int r = 0;
 
     for (size_t i = 0; i < ARRAY_SIZE(inside) && r == 0; i++)
-        r = add_mount(driver, path, arena_printf(driver->arena, "%s/%s", inside[i], name));
+        r = driver_add_mount(driver, path, arena_printf(driver->arena, "%s/%s", inside[i], name));
     return r;
 }
 
@@ -223,16 +224,16 @@ static int read_root(struct driver *driver)
                          driver->config.root);
     (void)snprintf(path, sizeof(path), "%s/usr/bin/nvidia-smi", driver->config.seen_root);
     if (r == 0 && access(path, F_OK) == 0)
-        r = add_mount(driver,
-                      arena_printf(driver->arena, "%s/usr/bin/nvidia-smi", driver->config.root),
-                      "/usr/bin/nvidia-smi");
+        r = driver_add_mount(
+            driver, arena_printf(driver->arena, "%s/usr/bin/nvidia-smi", driver->config.root),
+            "/usr/bin/nvidia-smi");
     driver->has_root = r == 0;
     return r;
 }
 
 /* Looking */
 
-static void forget(struct driver *driver)
+static void forget_spec(struct driver *driver)
 {
     arena_reset(driver->arena);
     driver->count = 0;
@@ -254,7 +255,7 @@ int driver_look(struct driver *driver, struct error *err)
 
     each_file(driver, add_identity, &seen);
     if (seen != driver->seen || driver->problem) {
-        forget(driver);
+        forget_spec(driver);
         each_file(driver, read_one, driver);
         if (!driver->count && !driver->problem && driver->config.root)
             driver->problem = read_root(driver);

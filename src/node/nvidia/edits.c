@@ -14,7 +14,7 @@
 #define CDI_VERSION "0.5.0"
 #define CDI_VERSION_GIDS "0.7.0"
 
-/* By these a specification tells whom it is for. */
+/* These annotations of a specification name its owner. */
 #define ENV_POD "HAMI_POD_UID="
 #define ENV_CONTAINER "HAMI_CONTAINER="
 
@@ -66,7 +66,7 @@ int edits_limits(const struct node_host *host, const struct container_grant *gra
     struct limits limits = LIMITS_INIT;
 
     limits.device_count = (unsigned)grant->device_count;
-    /* With real cards the runtime hides the others; nobody does with simulated ones. */
+    /* With real cards the runtime hides other cards; simulated ones need this variable. */
     limits.only_granted = host->sim_machine[0] != '\0';
     if (grant->priority >= 0)
         limits.priority = grant->priority;
@@ -125,12 +125,12 @@ static void add_environment(const struct node_host *host, const struct container
         add_env(spec, "GPU_CORE_UTILIZATION_POLICY=%s", core_policy(host));
     if (host->sim_machine[0] && !with_driver)
         add_env(spec, "HAMI_SIM=" CONTAINER_FOLDER "/machine");
-    /* With real cards the device nodes that are not there hide the others. */
+    /* With real cards, other cards are hidden since their device nodes are missing. */
     if (host->sim_machine[0])
         add_env(spec, "CUDA_VISIBLE_DEVICES=%s", uuids);
 }
 
-/* Variables that are ours to set. */
+/* Variables that only we set. */
 static bool is_our_variable(const char *text)
 {
     static const char *const starts[] = {
@@ -151,7 +151,7 @@ static bool is_our_variable(const char *text)
     return false;
 }
 
-/* Files that are ours to mount, and the folder that they lie in. */
+/* Files that only we mount, and their folder. */
 static bool is_our_path(const char *path)
 {
     size_t len = strlen(CONTAINER_FOLDER);
@@ -160,8 +160,8 @@ static bool is_our_path(const char *path)
            (strncmp(path, CONTAINER_FOLDER, len) == 0 && (!path[len] || path[len] == '/'));
 }
 
-static void add_mount(struct strbuf *spec, const char *host_path, const char *container_path,
-                      bool writable)
+static void edits_add_mount(struct strbuf *spec, const char *host_path, const char *container_path,
+                            bool writable)
 {
     cdi_add_separator(spec);
     strbuf_add(spec, "{\"hostPath\":");
@@ -172,7 +172,8 @@ static void add_mount(struct strbuf *spec, const char *host_path, const char *co
                 writable ? "rw" : "ro");
 }
 
-/* Files one by one, none within another: a tenant can neither unlink nor replace a mounted file. */
+/* Each file is a mount of its own, and no mount lies within another: a user can neither unlink nor
+ * replace a mounted file. */
 static void add_mounts(const struct node_host *host, const struct container_grant *grant,
                        struct strbuf *spec)
 {
@@ -182,17 +183,17 @@ static void add_mounts(const struct node_host *host, const struct container_gran
         spec->failed = true;
         return;
     }
-    add_mount(spec, host->library, CONTAINER_FOLDER "/libvgpu.so", false);
+    edits_add_mount(spec, host->library, CONTAINER_FOLDER "/libvgpu.so", false);
     (void)snprintf(path, sizeof(path), "%s/limits", folder);
-    add_mount(spec, path, CONTAINER_FOLDER "/limits", false);
+    edits_add_mount(spec, path, CONTAINER_FOLDER "/limits", false);
     (void)snprintf(path, sizeof(path), "%s/%s", folder, grant->region);
     (void)snprintf(inside, sizeof(inside), CONTAINER_FOLDER "/%s", grant->region);
-    add_mount(spec, path, inside, true);
+    edits_add_mount(spec, path, inside, true);
     (void)snprintf(path, sizeof(path), "%s/ld.so.preload", host->hook_path);
-    add_mount(spec, path, "/etc/ld.so.preload", false);
+    edits_add_mount(spec, path, "/etc/ld.so.preload", false);
 }
 
-/* As the NVIDIA runtime mounts the real driver's. */
+/* At the places where the NVIDIA runtime mounts the real driver's libraries. */
 static void add_sim_mounts(const struct node_host *host, struct strbuf *spec)
 {
     static const char *const names[] = {"libcuda.so.1", "libnvidia-ml.so.1"};
@@ -201,12 +202,12 @@ static void add_sim_mounts(const struct node_host *host, struct strbuf *spec)
     for (size_t i = 0; i < ARRAY_SIZE(names); i++) {
         (void)snprintf(path, sizeof(path), "%s/%s", host->sim_folder, names[i]);
         (void)snprintf(inside, sizeof(inside), DRIVER_LIBRARY_FOLDER "/%s", names[i]);
-        add_mount(spec, path, inside, false);
+        edits_add_mount(spec, path, inside, false);
     }
-    add_mount(spec, host->sim_machine, CONTAINER_FOLDER "/machine", true);
+    edits_add_mount(spec, host->sim_machine, CONTAINER_FOLDER "/machine", true);
 }
 
-/* In a pod the host's root is mounted somewhere. */
+/* In our pod the host's root is mounted at HOST_ROOT. */
 static bool is_there(const char *host_path)
 {
     char seen[PATH_MAX + 128];
@@ -324,7 +325,7 @@ int edits_spec(const struct node_host *host, const struct container_grant *grant
     return spec->failed ? -ENOMEM : 0;
 }
 
-static int keep(char *to, size_t size, const char *text)
+static int keep_text(char *to, size_t size, const char *text)
 {
     if (!text || !*text || strlen(text) >= size || strchr(text, '/'))
         return -EINVAL;
@@ -358,11 +359,12 @@ int edits_read_spec(const char *text, size_t len, struct spec_owner *ret_owner)
     int r = -EINVAL;
 
     if (kind && strcmp(kind, CDI_KIND) == 0)
-        r = keep(owner.name, sizeof(owner.name), yyjson_get_str(yyjson_obj_get(device, "name")));
+        r = keep_text(owner.name, sizeof(owner.name),
+                      yyjson_get_str(yyjson_obj_get(device, "name")));
     if (r == 0)
-        r = keep(owner.pod_uid, sizeof(owner.pod_uid), find_env(env, ENV_POD));
+        r = keep_text(owner.pod_uid, sizeof(owner.pod_uid), find_env(env, ENV_POD));
     if (r == 0)
-        r = keep(owner.container, sizeof(owner.container), find_env(env, ENV_CONTAINER));
+        r = keep_text(owner.container, sizeof(owner.container), find_env(env, ENV_CONTAINER));
     if (r == 0)
         *ret_owner = owner;
     yyjson_doc_free(doc);

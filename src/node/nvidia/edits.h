@@ -2,8 +2,8 @@
 #pragma once
 
 /*
- * What a container gets with its part of a card: environment, files, device nodes, as the text of a
- * CDI specification, and its limits file. No I/O.
+ * The CDI specification of a container's grant (environment, files, device nodes), and its limits
+ * file, as texts. No I/O.
  */
 
 #include <limits.h>
@@ -29,10 +29,10 @@
 #error "where are libraries on this machine?"
 #endif
 
-/* Where the host's root is in our own pod, if we run in one; deploy/node.yaml. */
+/* The host's root in our own pod, if we run in one; see deploy/node.yaml. */
 #define HOST_ROOT "/driver-root"
 
-/* Where things are in every container, whatever the host's folders. */
+/* Where our files are in every container, whatever the host's folders. */
 #define CONTAINER_FOLDER "/usr/local/vgpu"
 
 enum {
@@ -40,13 +40,13 @@ enum {
     EDITS_REGION_SIZE = 64,
 };
 
-/* The node, as far as containers see it. */
+/* The node's files and settings that containers' specifications need. */
 struct node_host {
     char hook_path[PATH_MAX]; /* "/usr/local/vgpu": the library, and a folder a container */
     char cdi_folder[PATH_MAX];
     char library[PATH_MAX];     /* the versioned file on the host */
     char dev_root[PATH_MAX];    /* in front of /dev/nvidia0 on the host; "" for none */
-    bool pass_device_specs;     /* device nodes are listed where nobody else's edits have some */
+    bool pass_device_specs;     /* list device nodes, unless the driver's edits do */
     char sim_machine[PATH_MAX]; /* a simulated machine's state file; "" with real cards */
     char sim_folder[PATH_MAX];  /* of the simulated libraries */
     const struct nvidia_config *config;
@@ -63,7 +63,7 @@ struct granted_device {
 
 struct container_grant {
     const char *pod_uid, *container;
-    const char *record;             /* what is to be known of the pod when it starts again */
+    const char *record;             /* the pod's record (pods_record()) */
     char region[EDITS_REGION_SIZE]; /* the region file's name, "UUID.cache" */
     int priority;                   /* -1: not said */
     size_t device_count;
@@ -82,18 +82,18 @@ int edits_limits(const struct node_host *host, const struct container_grant *gra
                  size_t size);
 
 /*
- * The CDI specification that defines the one device of this name. driver is what brings the driver
- * along, empty where the runtime does. 0 or -ENOMEM.
+ * The CDI specification that defines the one device of this name. driver has the edits that bring
+ * the driver, none where the runtime does. 0 or -ENOMEM.
  */
 int edits_spec(const struct node_host *host, const struct container_grant *grant,
                const struct cdi_choice *driver, const char *name, struct strbuf *spec);
 
-/* Whom a specification of ours is for. */
+/* The container that a specification of ours is for. */
 struct spec_owner {
     char name[EDITS_NAME_SIZE]; /* the device's */
     char pod_uid[64];
     char container[256];
 };
 
-/* Reads a specification back. -EINVAL when it is none of ours, or is cut. */
+/* Reads the owner back from a specification. -EINVAL when it is not ours, or is cut. */
 int edits_read_spec(const char *text, size_t len, struct spec_owner *ret_owner);

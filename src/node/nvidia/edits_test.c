@@ -107,7 +107,7 @@ static void cards_are_compared_and_encoded(void **state)
                    .numa_node = -1,
                    .memory_mib = 1000,
                    .cores = 100,
-                   .slots = 10,
+                   .max_tasks = 10,
                    .healthy = true}},
     };
     struct cards other = cards;

@@ -19,24 +19,10 @@
 enum {
     LIBRARY_MAX = 16 << 20,
     SPEC_MAX = 512 << 10,
-    GRANT_MAX = 512 << 10, /* an object's annotations have half of it, all together */
+    GRANT_MAX = 512 << 10, /* twice the bound of an object's annotations */
 };
 
 #define TEMPORARY_SUFFIX ".new"
-
-static int __attribute__((format(printf, 3, 4)))
-path_of(char ret_path[PATH_MAX], struct error *err, const char *fmt, ...)
-{
-    va_list args;
-    int len;
-
-    va_start(args, fmt);
-    len = vsnprintf(ret_path, PATH_MAX, fmt, args);
-    va_end(args);
-    if (len < 0 || len >= PATH_MAX)
-        return error_set(err, -ENAMETOOLONG, "the path %.60s... is too long", ret_path);
-    return 0;
-}
 
 static int make_folder(const char *path, mode_t mode, struct error *err)
 {
@@ -53,22 +39,7 @@ static int make_folder(const char *path, mode_t mode, struct error *err)
     }
 }
 
-static int write_all(int fd, const char *bytes, size_t len)
-{
-    while (len > 0) {
-        ssize_t n = write(fd, bytes, len);
-
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n < 0)
-            return -errno;
-        bytes += n;
-        len -= (size_t)n;
-    }
-    return 0;
-}
-
-/* Under another name, synced, then renamed: whoever looks sees all of it or nothing. */
+/* Writes under another name, syncs, then renames: a reader sees the whole file or none. */
 static int write_file(const char *path, const char *bytes, size_t len, mode_t mode,
                       struct error *err)
 {
@@ -76,14 +47,14 @@ static int write_file(const char *path, const char *bytes, size_t len, mode_t mo
     AUTOCLOSE int fd = -1;
     int r;
 
-    r = path_of(beside, err, "%s" TEMPORARY_SUFFIX, path);
+    r = file_path(beside, err, "%s" TEMPORARY_SUFFIX, path);
     if (r < 0)
         return r;
     (void)unlink(beside);
     fd = open(beside, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (fd < 0)
         return error_set(err, -errno, "cannot make %s: %s", beside, strerror(errno));
-    r = write_all(fd, bytes, len);
+    r = file_write_all(fd, bytes, len);
     if (r == 0 && (fchmod(fd, mode) < 0 || fsync(fd) < 0 || rename(beside, path) < 0))
         r = -errno;
     if (r < 0)
@@ -91,7 +62,7 @@ static int write_file(const char *path, const char *bytes, size_t len, mode_t mo
     return r < 0 ? error_set(err, r, "cannot write %s: %s", path, strerror(-r)) : 0;
 }
 
-/* Calls fn with each name in a folder. A folder that is not there has none. */
+/* Calls fn with each name in a folder, which may be absent. */
 static int list_folder(const char *path, void (*fn)(void *data, const char *name), void *data,
                        struct error *err)
 {
@@ -129,7 +100,7 @@ static void sweep_one(void *data, const char *name)
     char path[PATH_MAX];
 
     if (strncmp(name, sweep->prefix, strlen(sweep->prefix)) == 0 &&
-        ends_with(name, sweep->suffix) && path_of(path, NULL, "%s/%s", sweep->folder, name) == 0)
+        ends_with(name, sweep->suffix) && file_path(path, NULL, "%s/%s", sweep->folder, name) == 0)
         (void)unlink(path);
 }
 
@@ -154,8 +125,8 @@ static int install_library(struct node_host *host, const char *source, const cha
     len = file_read(source, bytes, LIBRARY_MAX);
     if (len < 0)
         return error_set(err, (int)len, "cannot install %s: %s", source, strerror((int)-len));
-    r = path_of(host->library, err, "%s/libvgpu.so.%s-%08x", host->hook_path, version,
-                (unsigned)(hash_of(bytes, (size_t)len) & 0xffffffffu));
+    r = file_path(host->library, err, "%s/libvgpu.so.%s-%08x", host->hook_path, version,
+                  (unsigned)(hash_of(bytes, (size_t)len) & 0xffffffffu));
     if (r < 0 || access(host->library, F_OK) == 0)
         return r;
     return write_file(host->library, bytes, (size_t)len, 0755, err);
@@ -169,7 +140,7 @@ int host_install(struct node_host *host, const char *source, const char *version
     char path[PATH_MAX], have[sizeof(preload) + 1];
     int r;
 
-    r = path_of(path, err, "%s/containers", host->hook_path);
+    r = file_path(path, err, "%s/containers", host->hook_path);
     if (r == 0)
         r = make_folder(path, 0755, err);
     if (r == 0)
@@ -180,10 +151,10 @@ int host_install(struct node_host *host, const char *source, const char *version
     (void)list_folder(hooks.folder, sweep_one, &hooks, NULL);
     r = install_library(host, source, version, err);
     if (r == 0)
-        r = path_of(path, err, "%s/ld.so.preload", host->hook_path);
+        r = file_path(path, err, "%s/ld.so.preload", host->hook_path);
     if (r < 0)
         return r;
-    /* Containers hold it mounted: it is not replaced by the same. */
+    /* Containers have it mounted, so it is not replaced by an equal one. */
     if (file_read(path, have, sizeof(have)) > 0 && strcmp(have, preload) == 0)
         return 0;
     return write_file(path, preload, strlen(preload), 0644, err);
@@ -195,7 +166,7 @@ static bool is_enforced(const char *sysfs)
 {
     char path[PATH_MAX], text[8];
 
-    return path_of(path, NULL, "%s/fs/selinux/enforce", sysfs) == 0 &&
+    return file_path(path, NULL, "%s/fs/selinux/enforce", sysfs) == 0 &&
            file_read(path, text, sizeof(text)) > 0 && text[0] == '1';
 }
 
@@ -208,9 +179,9 @@ int host_label(const struct node_host *host, const char *sysfs, struct error *er
         return 0;
     COPY_TEXT(paths[0], host->hook_path);
     COPY_TEXT(paths[1], host->library);
-    r = path_of(paths[2], err, "%s/containers", host->hook_path);
+    r = file_path(paths[2], err, "%s/containers", host->hook_path);
     if (r == 0)
-        r = path_of(paths[3], err, "%s/ld.so.preload", host->hook_path);
+        r = file_path(paths[3], err, "%s/ld.so.preload", host->hook_path);
     for (size_t i = 0; i < ARRAY_SIZE(paths) && r == 0; i++) {
         if (setxattr(paths[i], "security.selinux", CONTAINER_LABEL, sizeof(CONTAINER_LABEL), 0) < 0)
             r = error_set(err, -errno,
@@ -245,13 +216,13 @@ int host_find_library(char ret_path[PATH_MAX], struct error *err)
     int r;
 
     if (chosen && *chosen)
-        return path_of(ret_path, err, "%s/libvgpu.so", chosen);
+        return file_path(ret_path, err, "%s/libvgpu.so", chosen);
     r = above_program(folder, err);
     if (r == 0)
-        r = path_of(ret_path, err, "%s/lib/hami/libvgpu.so", folder);
+        r = file_path(ret_path, err, "%s/lib/hami/libvgpu.so", folder);
     if (r < 0 || access(ret_path, F_OK) == 0)
         return r;
-    return path_of(ret_path, err, "%s/vgpu/libvgpu.so", folder);
+    return file_path(ret_path, err, "%s/vgpu/libvgpu.so", folder);
 }
 
 /* A container's folder */
@@ -278,7 +249,7 @@ static int make_region(const char *folder, struct container_grant *grant, struct
     int r;
 
     new_region_name(grant->region);
-    r = path_of(path, err, "%s/%s", folder, grant->region);
+    r = file_path(path, err, "%s/%s", folder, grant->region);
     if (r < 0)
         return r;
     fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
@@ -301,14 +272,14 @@ static int read_record(const char *path, char **ret_text)
     return 0;
 }
 
-/* A restart of the container finds it there. */
+/* After a restart of the container it exists already. */
 static int keep_record(const char *folder, const struct container_grant *grant, struct error *err)
 {
     AUTOFREE char *have = NULL;
     char path[PATH_MAX];
     int r;
 
-    r = path_of(path, err, "%s/pod", folder);
+    r = file_path(path, err, "%s/pod", folder);
     if (r < 0 || (read_record(path, &have) == 0 && strcmp(have, grant->record) == 0))
         return r;
     return write_file(path, grant->record, strlen(grant->record), 0400, err);
@@ -331,13 +302,13 @@ int host_prepare(const struct node_host *host, struct container_grant *grant, st
     r = make_folder(folder, 0755, err);
     if (r < 0)
         return r;
-    /* What ran here before is dead: its account goes with it. */
+    /* The former processes are dead: a new region drops their accounts. */
     (void)list_folder(folder, sweep_one, &regions, NULL);
     r = keep_record(folder, grant, err);
     if (r == 0)
         r = make_region(folder, grant, err);
     if (r == 0)
-        r = path_of(path, err, "%s/limits", folder);
+        r = file_path(path, err, "%s/limits", folder);
     if (r < 0)
         return r;
     len = edits_limits(host, grant, text, sizeof(text));
@@ -352,7 +323,7 @@ int host_read_record(const struct node_host *host, const char *entry, const char
     char path[PATH_MAX];
     int r;
 
-    r = path_of(path, err, "%s/containers/%s/%s", host->hook_path, entry, name);
+    r = file_path(path, err, "%s/containers/%s/%s", host->hook_path, entry, name);
     if (r < 0)
         return r;
     r = read_record(path, ret_text);
@@ -369,7 +340,7 @@ int host_write_spec(const struct node_host *host, const struct container_grant *
     r = edits_spec(host, grant, driver, name, &spec);
     if (r < 0)
         return error_set(err, r, "the CDI specification %s is too long", name);
-    r = path_of(path, err, "%s/" CDI_FILE_PREFIX "%s.json", host->cdi_folder, name);
+    r = file_path(path, err, "%s/" CDI_FILE_PREFIX "%s.json", host->cdi_folder, name);
     return r < 0 ? r : write_file(path, spec.text, spec.len, 0644, err);
 }
 
@@ -379,7 +350,7 @@ void host_remove_spec(const struct node_host *host, const char *name)
 {
     char path[PATH_MAX];
 
-    if (path_of(path, NULL, "%s/" CDI_FILE_PREFIX "%s.json", host->cdi_folder, name) == 0)
+    if (file_path(path, NULL, "%s/" CDI_FILE_PREFIX "%s.json", host->cdi_folder, name) == 0)
         (void)unlink(path);
 }
 
@@ -389,7 +360,7 @@ void host_remove_folder(const struct node_host *host, const char *entry)
     struct sweep all = {folder, "", ""};
 
     if (!is_plain_name(entry) ||
-        path_of(folder, NULL, "%s/containers/%s", host->hook_path, entry) < 0)
+        file_path(folder, NULL, "%s/containers/%s", host->hook_path, entry) < 0)
         return;
     (void)list_folder(folder, sweep_one, &all, NULL);
     (void)rmdir(folder);
@@ -401,7 +372,7 @@ struct spec_list {
     void *data;
 };
 
-/* "hami-a0123456789abcdef.json": others may write files to this folder, too. */
+/* "hami-a0123456789abcdef.json": other programs write to this folder, too. */
 static bool is_spec_name(const char *file)
 {
     const char *hash = file + strlen(CDI_FILE_PREFIX) + 1;
@@ -419,7 +390,7 @@ static void list_spec(void *data, const char *file)
     ssize_t len;
 
     if (!text || !is_spec_name(file) ||
-        path_of(path, NULL, "%s/%s", list->host->cdi_folder, file) < 0)
+        file_path(path, NULL, "%s/%s", list->host->cdi_folder, file) < 0)
         return;
     len = file_read(path, text, SPEC_MAX);
     if (len < 0 || edits_read_spec(text, (size_t)len, &owner) < 0) {
@@ -454,7 +425,8 @@ struct trim {
 
 _Static_assert(REGION_SIZE <= HOST_REGION_MAX, "a region fits");
 
-/* Its blocks count, too: they may be taken beyond its end. File systems take some ahead. */
+/* Blocks count, too, since they can be allocated beyond the file's end. File systems allocate some
+ * in advance. */
 static uint64_t excess_of(const struct stat *st)
 {
     uint64_t size = (uint64_t)st->st_size, taken = (uint64_t)st->st_blocks * 512;
@@ -472,7 +444,7 @@ static void trim_file(void *data, const char *name)
     struct stat st;
     uint64_t bytes;
 
-    if (!ends_with(name, ".cache") || path_of(path, NULL, "%s/%s", trim->folder, name) < 0 ||
+    if (!ends_with(name, ".cache") || file_path(path, NULL, "%s/%s", trim->folder, name) < 0 ||
         lstat(path, &st) < 0 || !excess_of(&st))
         return;
     fd = open(path, O_WRONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
@@ -488,7 +460,7 @@ static void trim_folder(void *data, const char *entry)
     struct trim *trim = data;
 
     trim->entry = entry;
-    if (path_of(trim->folder, NULL, "%s/containers/%s", trim->host->hook_path, entry) == 0)
+    if (file_path(trim->folder, NULL, "%s/containers/%s", trim->host->hook_path, entry) == 0)
         (void)list_folder(trim->folder, trim_file, trim, NULL);
 }
 
@@ -500,7 +472,7 @@ int host_trim_regions(const struct node_host *host,
     char path[PATH_MAX];
     int r;
 
-    r = path_of(path, err, "%s/containers", host->hook_path);
+    r = file_path(path, err, "%s/containers", host->hook_path);
     return r < 0 ? r : list_folder(path, trim_folder, &trim, err);
 }
 
@@ -530,6 +502,6 @@ int host_list_folders(const struct node_host *host,
     char path[PATH_MAX];
     int r;
 
-    r = path_of(path, err, "%s/containers", host->hook_path);
+    r = file_path(path, err, "%s/containers", host->hook_path);
     return r < 0 ? r : list_folder(path, list_one_folder, &list, err);
 }

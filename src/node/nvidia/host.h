@@ -2,13 +2,12 @@
 #pragma once
 
 /*
- * The files on the host by which containers get their part: the library, a folder a container, a
- * CDI specification a container. Each is complete or not there, whenever we are killed: written
- * under another name, synced, renamed. Functions block on the disk.
+ * The files on the host that containers use: the library, and for each container a folder and a CDI
+ * specification. Each file is complete or absent, whenever we are killed: it is written under
+ * another name, synced, renamed. Functions block on the disk.
  *
- * "<hook path>/libvgpu.so.<version>-<hash>"  one of each content, never written again
- * "<hook path>/ld.so.preload"
- * "<hook path>/containers/<pod uid>_<container>/pod", "limits", "<uuid>.cache"
+ * "<hook path>/libvgpu.so.<version>-<hash>" one of each content, never written again "<hook
+ * path>/ld.so.preload" "<hook path>/containers/<pod uid>_<container>/pod", "limits", "<uuid>.cache"
  * "<CDI folder>/hami-<name>.json"
  */
 
@@ -20,16 +19,16 @@ enum {
 };
 
 /*
- * Makes the folders, puts the library there from source, and sets host->library. Removes what an
- * earlier life left half-written.
+ * Makes the folders, copies the library from source, and sets host->library. Removes half-written
+ * files of an earlier run.
  */
 int host_install(struct node_host *host, const char *source, const char *version,
                  struct error *err);
 
 /*
- * Where SELinux is enforced a container may touch files of one type only: the folders get it, and
- * what is made in them has it of them. sysfs is "/sys". Errors, with the command that a person may
- * give instead, where it is enforced and we may not.
+ * Under SELinux, containers may touch files of one type only: gives that type to the folders, from
+ * which new files inherit it. sysfs is "/sys". An error, with the command for a person, where
+ * SELinux is enforced and we may not set the type.
  */
 int host_label(const struct node_host *host, const char *sysfs, struct error *err);
 
@@ -56,21 +55,21 @@ int host_read_record(const struct node_host *host, const char *entry, const char
 int host_write_spec(const struct node_host *host, const struct container_grant *grant,
                     const struct cdi_choice *driver, const char *name, struct error *err);
 
-/* Removes a pod's specification. One that is gone is as good. */
+/* Removes a specification; it may be gone already. */
 void host_remove_spec(const struct node_host *host, const char *name);
 
 /* Removes a folder of "containers" with what is in it; entry is its name. */
 void host_remove_folder(const struct node_host *host, const char *entry);
 
-/* Calls fn for each specification of ours; those that can't be read are removed. */
+/* Calls fn for each specification of ours; removes those that can't be read. */
 int host_list_specs(const struct node_host *host,
                     void (*fn)(void *data, const struct spec_owner *owner), void *data,
                     struct error *err);
 
 /*
- * A container can write to its region's file, and so make it longer: each that has more than
- * HOST_REGION_MAX bytes, or holds much more of the disk, is cut back to it, which is beyond what
- * any library maps. Calls fn with its folder's name and the bytes that it had.
+ * A container can write to its region's file, and so make it longer. Cuts each file that has more
+ * than HOST_REGION_MAX bytes, or takes much more of the disk, back to that size, which is beyond
+ * what any library maps. Calls fn with its folder's name and its former bytes.
  */
 int host_trim_regions(const struct node_host *host,
                       void (*fn)(void *data, const char *entry, uint64_t bytes), void *data,

@@ -12,62 +12,59 @@
 #define WHOLE_CARD_CORES "100"
 #define PRIORITY_VARIABLE "CUDA_TASK_PRIORITY"
 
-/* One container while it is looked at. */
-struct mutation {
+/* One container while its mutations are made. */
+struct mutating {
     const struct nvidia_config *config;
     const struct pod *pod;
     const struct container *container;
     size_t position;
-    struct edits *edits;
+    struct mutations *mutations;
 };
 
-static int add_edit(const struct mutation *mutation, enum edit_kind kind, const char *name,
-                    const char *value)
+static int add_mutation(const struct mutating *mutating, enum mutation_kind kind, const char *name,
+                        const char *value)
 {
-    struct edits *edits = mutation->edits;
+    struct mutations *mutations = mutating->mutations;
 
-    if (edits->count == EDITS_MAX)
+    if (mutations->count == MUTATIONS_MAX)
         return -ENOMEM;
-    edits->items[edits->count++] = (struct edit){
+    mutations->items[mutations->count++] = (struct mutation){
         .kind = kind,
-        .container = mutation->position,
+        .container = mutating->position,
         .name = name,
         .value = value,
     };
     return 0;
 }
 
-static int add_number_edit(const struct mutation *mutation, enum edit_kind kind, const char *name,
-                           int64_t value)
+static int add_number(const struct mutating *mutating, enum mutation_kind kind, const char *name,
+                      int64_t value)
 {
-    char *text = arena_printf(mutation->edits->arena, "%" PRId64, value);
+    char *text = arena_printf(mutating->mutations->arena, "%" PRId64, value);
 
-    return text ? add_edit(mutation, kind, name, text) : -ENOMEM;
+    return text ? add_mutation(mutating, kind, name, text) : -ENOMEM;
 }
 
 /* Checks. */
 
-static int refuse(const struct mutation *mutation, const char *list,
-                  const struct resource *resource, const char *why, struct error *err)
+static int refuse_amount(const struct mutating *mutating, const char *list,
+                         const struct resource *resource, const char *why, struct error *err)
 {
-    size_t init_count = mutation->pod->init_count, position = mutation->position;
-    bool init = position < init_count;
+    const struct container_place place = pod_container_place(mutating->pod, mutating->position);
 
-    return error_set(err, -EINVAL, "spec.%s[%zu].resources.%s[%s]: \"%.64s\" is %s",
-                     init ? "initContainers" : "containers",
-                     init ? position : position - init_count, list, resource->name, resource->text,
-                     why);
+    return error_set(err, -EINVAL, "spec.%s[%zu].resources.%s[%s]: \"%.64s\" is %s", place.list,
+                     place.position, list, resource->name, resource->text, why);
 }
 
-static int check_resource(const struct mutation *mutation, const char *list,
+static int check_resource(const struct mutating *mutating, const char *list,
                           const struct resource *resource, int64_t max, struct error *err)
 {
     if (resource->quantity.value < 0)
-        return refuse(mutation, list, resource, "negative", err);
+        return refuse_amount(mutating, list, resource, "negative", err);
     if (resource->quantity.form == QUANTITY_FRACTION)
-        return refuse(mutation, list, resource, "not a whole number", err);
+        return refuse_amount(mutating, list, resource, "not a whole number", err);
     if (resource->quantity.form != QUANTITY_WHOLE || resource->quantity.value > max)
-        return refuse(mutation, list, resource, "more than can be counted", err);
+        return refuse_amount(mutating, list, resource, "more than can be counted", err);
     return 0;
 }
 
@@ -78,28 +75,28 @@ static bool is_above_zero(const struct resource *resource)
 
 /* Beside an amount in MiB, which counts, a percentage of 0 is harmless. Alone it would be a share
  * without memory, in which nothing can start. */
-static int check_percentage(const struct mutation *mutation, const char *list,
+static int check_percentage(const struct mutating *mutating, const char *list,
                             const struct resource_list *resources, struct error *err)
 {
-    const struct nvidia_config *config = mutation->config;
+    const struct nvidia_config *config = mutating->config;
     const struct resource *percent = resource_find(resources, config->memory_percent_name);
 
     if (!percent)
         return 0;
     if (percent->quantity.value > 100)
-        return refuse(mutation, list, percent, "more than 100", err);
+        return refuse_amount(mutating, list, percent, "more than 100", err);
     if (percent->quantity.value == 0 &&
-        !is_above_zero(container_resource(mutation->container, config->memory_name)))
-        return refuse(mutation, list, percent,
-                      "no share of a card's memory; without this field it is the whole card's",
-                      err);
+        !is_above_zero(container_resource(mutating->container, config->memory_name)))
+        return refuse_amount(
+            mutating, list, percent,
+            "no share of a card's memory; without this field it is the whole card's", err);
     return 0;
 }
 
-static int check_list(const struct mutation *mutation, const char *list,
+static int check_list(const struct mutating *mutating, const char *list,
                       const struct resource_list *resources, struct error *err)
 {
-    const struct nvidia_config *config = mutation->config;
+    const struct nvidia_config *config = mutating->config;
     const struct {
         const char *name;
         int64_t max;
@@ -113,46 +110,46 @@ static int check_list(const struct mutation *mutation, const char *list,
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
         const struct resource *resource = resource_find(resources, rows[i].name);
 
-        r = resource ? check_resource(mutation, list, resource, rows[i].max, err) : 0;
+        r = resource ? check_resource(mutating, list, resource, rows[i].max, err) : 0;
         if (r < 0)
             return r;
     }
-    return check_percentage(mutation, list, resources, err);
+    return check_percentage(mutating, list, resources, err);
 }
 
-static int check_amounts(const struct mutation *mutation, struct error *err)
+static int check_amounts(const struct mutating *mutating, struct error *err)
 {
-    int r = check_list(mutation, "limits", &mutation->container->limits, err);
+    int r = check_list(mutating, "limits", &mutating->container->limits, err);
 
-    return r < 0 ? r : check_list(mutation, "requests", &mutation->container->requests, err);
+    return r < 0 ? r : check_list(mutating, "requests", &mutating->container->requests, err);
 }
 
-/* Changes, in the order in which they show. */
+/* Mutations, in the order in which they stand in the patch. */
 
-static const struct resource *limit(const struct mutation *mutation, const char *name)
+static const struct resource *limit_of(const struct mutating *mutating, const char *name)
 {
-    return resource_find(&mutation->container->limits, name);
+    return resource_find(&mutating->container->limits, name);
 }
 
-static const struct resource *asked(const struct mutation *mutation, const char *name)
+static const struct resource *asked_for(const struct mutating *mutating, const char *name)
 {
-    return container_resource(mutation->container, name);
+    return container_resource(mutating->container, name);
 }
 
-static bool names_ours(const struct mutation *mutation)
+static bool names_ours(const struct mutating *mutating)
 {
-    const struct nvidia_config *config = mutation->config;
+    const struct nvidia_config *config = mutating->config;
 
-    return asked(mutation, config->count_name) || asked(mutation, config->memory_name) ||
-           asked(mutation, config->memory_percent_name) || asked(mutation, config->cores_name) ||
-           asked(mutation, config->priority_name);
+    return asked_for(mutating, config->count_name) || asked_for(mutating, config->memory_name) ||
+           asked_for(mutating, config->memory_percent_name) ||
+           asked_for(mutating, config->cores_name) || asked_for(mutating, config->priority_name);
 }
 
-/* A container's priority is what it asks for as a resource, which a quota can count. A variable of
- * the pod's own would be taken for it on the node. */
-static int drop_priorities(const struct mutation *mutation)
+/* A container's priority is what it asks for as a resource, which a quota can count. On the node, a
+ * variable that the pod brings itself would be taken for that. */
+static int drop_priorities(const struct mutating *mutating)
 {
-    const struct container *container = mutation->container;
+    const struct container *container = mutating->container;
     int r;
 
     for (size_t i = container->env_count; i > 0; i--) {
@@ -160,120 +157,121 @@ static int drop_priorities(const struct mutation *mutation)
 
         if (strcmp(variable->name, PRIORITY_VARIABLE) != 0)
             continue;
-        r = add_edit(mutation, EDIT_DROP_ENV, "", "");
+        r = add_mutation(mutating, MUTATION_DROP_ENV, "", "");
         if (r < 0)
             return r;
-        mutation->edits->items[mutation->edits->count - 1].position = variable->position;
+        mutating->mutations->items[mutating->mutations->count - 1].position = variable->position;
     }
     return 0;
 }
 
-static int pass_priority(const struct mutation *mutation)
+static int pass_priority(const struct mutating *mutating)
 {
-    const struct resource *priority = limit(mutation, mutation->config->priority_name);
-    int r = names_ours(mutation) ? drop_priorities(mutation) : 0;
+    const struct resource *priority = limit_of(mutating, mutating->config->priority_name);
+    int r = names_ours(mutating) ? drop_priorities(mutating) : 0;
 
     if (r < 0 || !priority)
         return r;
-    return add_number_edit(mutation, EDIT_ENV, PRIORITY_VARIABLE, priority->quantity.value);
+    return add_number(mutating, MUTATION_ENV, PRIORITY_VARIABLE, priority->quantity.value);
 }
 
-static int pass_core_policy(const struct mutation *mutation)
+static int pass_core_policy(const struct mutating *mutating)
 {
-    const char *policy = mutation->config->core_policy;
+    const char *policy = mutating->config->core_policy;
 
     if (!*policy || strcmp(policy, "default") == 0)
         return 0;
-    return add_edit(mutation, EDIT_ENV, "GPU_CORE_UTILIZATION_POLICY", policy);
+    return add_mutation(mutating, MUTATION_ENV, "GPU_CORE_UTILIZATION_POLICY", policy);
 }
 
-/* A container that names memory or cores, but no count, means the default count. */
-static int add_count(const struct mutation *mutation, bool *has)
+/* A container that asks for memory or cores, but for no count, gets the default count. */
+static int add_count(const struct mutating *mutating, bool *has)
 {
-    const struct nvidia_config *config = mutation->config;
+    const struct nvidia_config *config = mutating->config;
 
-    *has = limit(mutation, config->count_name) != NULL;
+    *has = limit_of(mutating, config->count_name) != NULL;
     if (*has || config->default_count <= 0)
         return 0;
-    if (!limit(mutation, config->cores_name) && !limit(mutation, config->memory_name) &&
-        !limit(mutation, config->memory_percent_name))
+    if (!limit_of(mutating, config->cores_name) && !limit_of(mutating, config->memory_name) &&
+        !limit_of(mutating, config->memory_percent_name))
         return 0;
     *has = true;
-    return add_number_edit(mutation, EDIT_LIMIT, config->count_name, config->default_count);
+    return add_number(mutating, MUTATION_LIMIT, config->count_name, config->default_count);
 }
 
-/* Whoever asks for all memory of a card, or for none in particular, gets all of its cores. */
-static bool wants_whole_card(const struct mutation *mutation)
+/* A container that asks for all memory of a card, or for no amount, gets all of its cores. */
+static bool wants_whole_card(const struct mutating *mutating)
 {
-    const struct nvidia_config *config = mutation->config;
-    const struct resource *percent = asked(mutation, config->memory_percent_name);
+    const struct nvidia_config *config = mutating->config;
+    const struct resource *percent = asked_for(mutating, config->memory_percent_name);
 
     if (percent)
         return percent->quantity.value == 100;
-    return !asked(mutation, config->memory_name);
+    return !asked_for(mutating, config->memory_name);
 }
 
-static int add_cores(const struct mutation *mutation, bool *has)
+static int add_cores(const struct mutating *mutating, bool *has)
 {
-    const struct nvidia_config *config = mutation->config;
+    const struct nvidia_config *config = mutating->config;
 
-    if (!*has && !asked(mutation, config->count_name))
+    if (!*has && !asked_for(mutating, config->count_name))
         return 0;
-    if (!*config->cores_name || asked(mutation, config->cores_name) || !wants_whole_card(mutation))
+    if (!*config->cores_name || asked_for(mutating, config->cores_name) ||
+        !wants_whole_card(mutating))
         return 0;
     *has = true;
-    return add_edit(mutation, EDIT_LIMIT, config->cores_name, WHOLE_CARD_CORES);
+    return add_mutation(mutating, MUTATION_LIMIT, config->cores_name, WHOLE_CARD_CORES);
 }
 
-static bool has_runtime_class(const struct mutation *mutation)
+static bool has_runtime_class(const struct mutating *mutating)
 {
-    for (size_t i = 0; i < mutation->edits->count; i++) {
-        if (mutation->edits->items[i].kind == EDIT_RUNTIME_CLASS)
+    for (size_t i = 0; i < mutating->mutations->count; i++) {
+        if (mutating->mutations->items[i].kind == MUTATION_RUNTIME_CLASS)
             return true;
     }
-    return *mutation->pod->runtime_class;
+    return *mutating->pod->runtime_class;
 }
 
-static int add_runtime_class(const struct mutation *mutation)
+static int add_runtime_class(const struct mutating *mutating)
 {
-    if (!*mutation->config->runtime_class || has_runtime_class(mutation))
+    if (!*mutating->config->runtime_class || has_runtime_class(mutating))
         return 0;
-    return add_edit(mutation, EDIT_RUNTIME_CLASS, "", mutation->config->runtime_class);
+    return add_mutation(mutating, MUTATION_RUNTIME_CLASS, "", mutating->config->runtime_class);
 }
 
-static int hide_devices(const struct mutation *mutation)
+static int hide_devices(const struct mutating *mutating)
 {
-    if (!mutation->config->overwrite_env)
+    if (!mutating->config->overwrite_env)
         return 0;
-    return add_edit(mutation, EDIT_ENV, "NVIDIA_VISIBLE_DEVICES", "none");
+    return add_mutation(mutating, MUTATION_ENV, "NVIDIA_VISIBLE_DEVICES", "none");
 }
 
 int nvidia_mutate(const struct vendor_instance *instance, const struct pod *pod, size_t container,
-                  struct edits *edits, struct error *err)
+                  struct mutations *mutations, struct error *err)
 {
-    const struct mutation mutation = {
+    const struct mutating mutating = {
         .config = instance->config,
         .pod = pod,
         .container = &pod->containers[container],
         .position = container,
-        .edits = edits,
+        .mutations = mutations,
     };
     bool has;
     int r;
 
-    r = check_amounts(&mutation, err);
+    r = check_amounts(&mutating, err);
     if (r < 0)
         return r;
-    r = pass_priority(&mutation);
+    r = pass_priority(&mutating);
     if (r < 0)
         return r;
-    r = pass_core_policy(&mutation);
+    r = pass_core_policy(&mutating);
     if (r < 0)
         return r;
-    r = add_count(&mutation, &has);
+    r = add_count(&mutating, &has);
     if (r < 0)
         return r;
-    r = add_cores(&mutation, &has);
+    r = add_cores(&mutating, &has);
     if (r < 0)
         return r;
     if (has) {
@@ -281,6 +279,6 @@ int nvidia_mutate(const struct vendor_instance *instance, const struct pod *pod,
         if (r < 0)
             return r;
     }
-    r = has ? add_runtime_class(&mutation) : hide_devices(&mutation);
+    r = has ? add_runtime_class(&mutating) : hide_devices(&mutating);
     return r < 0 ? r : has;
 }

@@ -20,18 +20,18 @@ void nvidia_config_defaults(struct nvidia_config *ret_config)
         .default_count = 1,
         .memory_factor = 1,
         .core_policy = "default",
-        .split_count = DEVICE_DEFAULT_SLOTS,
+        .split_count = DEVICE_DEFAULT_MAX_TASKS,
         .memory_scaling = 1,
         .cores_scaling = 1,
         .log_level = "1",
     };
 }
 
-struct vendor_instance nvidia_instance(const struct nvidia_config *config)
+struct vendor_instance nvidia_vendor_instance(const struct nvidia_config *config)
 {
     return (struct vendor_instance){
         .vendor = &nvidia_vendor,
-        .word = NVIDIA_WORD,
+        .common_word = NVIDIA_COMMON_WORD,
         .config = config,
         .register_key = NVIDIA_REGISTER_KEY,
         .handshake_key = NVIDIA_HANDSHAKE_KEY,
@@ -43,8 +43,8 @@ struct vendor_instance nvidia_instance(const struct nvidia_config *config)
 
 /* Requests. */
 
-/* A number that is neither negative nor too large to be read; what is beyond 32 bits is the
- * largest. */
+/* An amount that is not negative; INT32_MAX where it is beyond 32 bits. False: there is none that
+ * can be read. */
 static bool read_amount(const struct container *container, const char *name, int64_t *ret_value)
 {
     const struct resource *resource = container_resource(container, name);
@@ -55,8 +55,8 @@ static bool read_amount(const struct container *container, const char *name, int
     return true;
 }
 
-/* What is asked for neither in MiB nor in percent is the configured default, else the whole card.
- */
+/* Memory that is asked for neither in MiB nor in percent is the configured default, else the whole
+ * card's. */
 static void read_memory(const struct nvidia_config *config, const struct container *container,
                         struct request *request)
 {
@@ -101,7 +101,7 @@ static int check_lists(const struct pod *pod, struct error *err)
     return 0;
 }
 
-/* As HAMi's list it may name several: a card's own mode must be one of them. */
+/* As in HAMi, the list may name several modes: a card's own mode must be one of them. */
 static int check_mode(const struct pod *pod, struct error *err)
 {
     static const char *const modes[] = {"hami-core", "mig", "mps", NULL};
@@ -218,7 +218,8 @@ static int read_request(const struct vendor_instance *instance, const struct pod
 {
     const struct container *container = &pod->containers[position];
     const struct nvidia_config *config = instance->config;
-    struct request request = {.type = instance->word, .memo = ARENA_NEW(arena, struct type_memo)};
+    struct request request = {.type = instance->common_word,
+                              .memo = ARENA_NEW(arena, struct type_memo)};
     const struct resource *counted = container_resource(container, config->count_name);
     int64_t count = 0, cores = config->default_cores;
     int r;
@@ -242,12 +243,12 @@ static int read_request(const struct vendor_instance *instance, const struct pod
 
 /* Devices of a node. */
 
-static unsigned natural(int32_t value)
+static unsigned not_negative(int32_t value)
 {
     return value > 0 ? (unsigned)value : 0;
 }
 
-/* What can't be true of a device, or NULL: such a device is listed, and never healthy. */
+/* Why a device makes no sense, or NULL: such a device is listed, and never healthy. */
 static const char *check_sense(const struct registered_device *registered)
 {
     if (!*registered->id)
@@ -259,7 +260,7 @@ static const char *check_sense(const struct registered_device *registered)
     return NULL;
 }
 
-/* What keeps a device from being listed, or NULL. */
+/* Why a device can't be listed, or NULL. */
 static const char *check_size(const struct registered_device *registered)
 {
     if (strlen(registered->id) >= DEVICE_UUID_SIZE)
@@ -277,9 +278,9 @@ static void fill_device(const struct registered_device *registered, struct devic
         .index = (unsigned)registered->index,
         .numa_node = (int)MAX(MIN(registered->numa, (int64_t)INT32_MAX), (int64_t)-1),
         .healthy = registered->health,
-        .memory_bytes = natural(registered->devmem) * MIB,
-        .cores = natural(registered->devcore),
-        .slots = natural(registered->count),
+        .memory_bytes = not_negative(registered->devmem) * MIB,
+        .cores = not_negative(registered->devcore),
+        .max_tasks = not_negative(registered->count),
     };
     COPY_TEXT(ret_device->uuid, registered->id);
     COPY_TEXT(ret_device->model, registered->type);
@@ -327,7 +328,7 @@ static const struct mig_geometry *find_geometry(const struct nvidia_config *conf
     return NULL;
 }
 
-/* What goes wrong while devices are filled in; the first of it is told. */
+/* The devices of a node while they are filled in. err gets the first thing that is wrong. */
 struct filling {
     const struct nvidia_config *config;
     const struct node *node;
@@ -337,7 +338,7 @@ struct filling {
     struct error *err;
 };
 
-static void tell(struct filling *filling, size_t position, const char *id, const char *wrong)
+static void tell_mended(struct filling *filling, size_t position, const char *id, const char *wrong)
 {
     if (!filling->mended)
         (void)error_set(filling->err, 0, "device %zu (\"%.64s\") %s", position, id, wrong);
@@ -355,7 +356,7 @@ static void add_device(struct filling *filling, size_t position,
     if (!wrong && is_listed(filling->devices, filling->count, registered->id))
         wrong = "is listed twice";
     if (wrong) {
-        tell(filling, position, registered->id, wrong);
+        tell_mended(filling, position, registered->id, wrong);
         return;
     }
     fill_device(registered, device);
@@ -366,7 +367,7 @@ static void add_device(struct filling *filling, size_t position,
     wrong = check_sense(registered);
     if (!wrong)
         return;
-    tell(filling, position, registered->id, wrong);
+    tell_mended(filling, position, registered->id, wrong);
     device->healthy = false;
 }
 

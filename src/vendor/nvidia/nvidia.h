@@ -8,7 +8,7 @@
 
 #include "vendor/vendor.h"
 
-#define NVIDIA_WORD "NVIDIA"
+#define NVIDIA_COMMON_WORD "NVIDIA"
 #define NVIDIA_REGISTER_KEY "hami.io/node-nvidia-register"
 #define NVIDIA_SCORE_KEY "hami.io/node-nvidia-score"
 #define NVIDIA_HANDSHAKE_KEY "hami.io/node-handshake"
@@ -21,12 +21,12 @@
 #define NVIDIA_USE_TYPE_KEY "nvidia.com/use-gputype"
 #define NVIDIA_AVOID_TYPE_KEY "nvidia.com/nouse-gputype"
 #define NVIDIA_NUMA_BIND_KEY "nvidia.com/numa-bind"
-#define NVIDIA_MODE_KEY "nvidia.com/vgpu-mode" /* the ways of sharing that will do */
+#define NVIDIA_MODE_KEY "nvidia.com/vgpu-mode" /* the modes of sharing that the pod accepts */
 
 enum {
     NVIDIA_LIST_MAX = 256,           /* pieces of a list on a pod */
     NVIDIA_LIST_TEXT_MAX = 16 << 10, /* bytes of it */
-    NVIDIA_NO_PERCENT = 101,         /* HAMi's word for no percentage */
+    NVIDIA_NO_PERCENT = 101,         /* in HAMi: no percentage is asked for */
     NVIDIA_NAME_SIZE = 254,          /* a resource's name: a domain, a slash, a name */
 };
 
@@ -35,7 +35,7 @@ enum {
     NVIDIA_MIG_NAMES = 8,
 };
 
-/* How cards whose model's name has one of these names in it may be cut. */
+/* How a card may be cut, if its model's name contains one of these names. */
 struct nvidia_mig {
     size_t name_count;
     char names[NVIDIA_MIG_NAMES][48];
@@ -72,8 +72,8 @@ struct nvidia_config {
 /* HAMi's chart's values: resources nvidia.com/gpu and so on, 10 tasks a card. */
 void nvidia_config_defaults(struct nvidia_config *ret_config);
 
-/* The instance keeps the pointer. */
-struct vendor_instance nvidia_instance(const struct nvidia_config *config);
+/* The instance keeps the pointer to the config. */
+struct vendor_instance nvidia_vendor_instance(const struct nvidia_config *config);
 
 /*
  * -EINVAL, naming the annotation, when a pod's list of uuids or types is beyond the bounds above,

@@ -17,7 +17,7 @@ static int set_up(void **state)
     (void)state;
     arena = arena_new(1 << 20);
     nvidia_config_defaults(&config);
-    vendors.instances[0] = nvidia_instance(&config);
+    vendors.instances[0] = nvidia_vendor_instance(&config);
     vendors.count = 1;
     return arena ? 0 : -1;
 }
@@ -89,7 +89,7 @@ static void cards_asked_for_by_name_are_not_avoided(void **state)
     assert_int_equal(demand.containers[0].requests[0].avoid_uuids.count, 0);
 }
 
-/* What a request with garbage is read as, should it get past admission. */
+/* How a request with garbage is read, should it get past admission. */
 static const struct {
     const char *limits;
     unsigned count, mib, percent, cores; /* count 0: nothing is asked for */
@@ -134,7 +134,7 @@ static void amounts_are_never_cut_and_never_negative(void **state)
 static int read_node(const char *devices, const char *more, struct device ret_devices[4],
                      size_t *ret_count, struct error *err)
 {
-    const struct vendor_instance *nvidia = vendor_find(&vendors, NVIDIA_WORD);
+    const struct vendor_instance *nvidia = vendor_find(&vendors, NVIDIA_COMMON_WORD);
     struct node node;
 
     assert_int_equal(node_read(parse(arena_printf(arena,
@@ -187,7 +187,7 @@ static void the_operators_cordon_is_seen(void **state)
 
 static void a_node_without_the_annotation_has_none(void **state)
 {
-    const struct vendor_instance *nvidia = vendor_find(&vendors, NVIDIA_WORD);
+    const struct vendor_instance *nvidia = vendor_find(&vendors, NVIDIA_COMMON_WORD);
     struct error err = ERROR_INIT;
     struct node node = {0};
     size_t count;
@@ -199,7 +199,7 @@ static void a_node_without_the_annotation_has_none(void **state)
     assert_null(vendor_find(&vendors, "MLU"));
 }
 
-static void what_a_pod_was_given_goes_into_two_annotations(void **state)
+static void a_grant_goes_into_two_annotations(void **state)
 {
     struct container_device device = {"GPU-a", "NVIDIA", 3000, 30};
     struct container_devices containers[] = {{0, NULL}, {1, &device}};
@@ -224,7 +224,7 @@ int main(void)
         cmocka_unit_test(a_bad_device_costs_that_device_only),
         cmocka_unit_test(the_operators_cordon_is_seen),
         cmocka_unit_test(a_node_without_the_annotation_has_none),
-        cmocka_unit_test(what_a_pod_was_given_goes_into_two_annotations),
+        cmocka_unit_test(a_grant_goes_into_two_annotations),
     };
 
     return cmocka_run_group_tests(tests, set_up, tear_down);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "place/instance.h"
+#include "place/mig.h"
 
 #include <string.h>
 
-bool instance_is_needed(const struct device *device)
+bool mig_is_on(const struct device *device)
 {
     return strcmp(device->mode, DEVICE_MODE_MIG) == 0;
 }
@@ -11,13 +11,13 @@ bool instance_is_needed(const struct device *device)
 static bool is_group_used(const struct device *device, size_t group)
 {
     for (size_t i = 0; i < MIG_MAX_INSTANCES; i++) {
-        if (device->instance_users[group][i])
+        if (device->mig_users[group][i])
             return true;
     }
     return false;
 }
 
-/* True unless the card is cut in another way than this one. */
+/* False: the card is cut in another way. */
 static bool may_be_cut(const struct device *device, size_t group)
 {
     for (size_t i = 0; i < MIG_MAX_GROUPS; i++) {
@@ -28,7 +28,7 @@ static bool may_be_cut(const struct device *device, size_t group)
 }
 
 static bool find_in_group(const struct device *device, size_t group, uint64_t memory_mib,
-                          struct instance *ret_instance)
+                          struct mig_instance *ret_instance)
 {
     const struct mig_group *kinds = &device->geometry->groups[group];
     size_t number = 0;
@@ -37,9 +37,9 @@ static bool find_in_group(const struct device *device, size_t group, uint64_t me
         const struct mig_kind *kind = &kinds->kinds[i];
 
         for (size_t k = 0; k < kind->count && number < MIG_MAX_INSTANCES; k++, number++) {
-            if (kind->memory_mib < memory_mib || device->instance_users[group][number])
+            if (kind->memory_mib < memory_mib || device->mig_users[group][number])
                 continue;
-            *ret_instance = (struct instance){
+            *ret_instance = (struct mig_instance){
                 .group = (int)group,
                 .number = (int)number,
                 .memory_mib = kind->memory_mib,
@@ -51,7 +51,8 @@ static bool find_in_group(const struct device *device, size_t group, uint64_t me
     return false;
 }
 
-bool instance_find(const struct device *device, uint64_t memory_mib, struct instance *ret_instance)
+bool mig_instance_find(const struct device *device, uint64_t memory_mib,
+                       struct mig_instance *ret_instance)
 {
     for (size_t i = 0; device->geometry && i < device->geometry->group_count; i++) {
         if (may_be_cut(device, i) && find_in_group(device, i, memory_mib, ret_instance))
@@ -60,10 +61,10 @@ bool instance_find(const struct device *device, uint64_t memory_mib, struct inst
     return false;
 }
 
-bool instance_use(struct device *device, int group, int number, int by)
+bool mig_instance_use(struct device *device, int group, int number, int by)
 {
     if (group < 0 || group >= MIG_MAX_GROUPS || number < 0 || number >= MIG_MAX_INSTANCES)
         return false;
-    device->instance_users[group][number] = (uint8_t)(device->instance_users[group][number] + by);
+    device->mig_users[group][number] = (uint8_t)(device->mig_users[group][number] + by);
     return true;
 }

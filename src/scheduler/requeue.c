@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * kube-scheduler is told of pods that it overlooked: a condition of ours on the pod's status. Any
- * change of a pending pod that an extender refused puts it back into the queue (from Kubernetes
- * 1.32 on; before, such pods wait for the next pod that goes, or five minutes).
+ * Makes kube-scheduler requeue pods for which devices came free: writes a condition of ours to the
+ * pod's status. Any change of a pending pod that an extender refused puts it back into the active
+ * queue (from Kubernetes 1.32 on; before, such a pod waits until another pod goes, or five
+ * minutes).
  */
 
 #include "base/clock.h"
@@ -13,34 +14,33 @@
 #include "scheduler/scheduler.h"
 
 enum {
-    /* In a second: one that is placed then makes kube-scheduler try all others. */
-    REMINDERS_MAX = 4,
+    /* In a second: when one of them is placed, kube-scheduler tries all others by itself. */
+    REQUEUES_MAX = 4,
     PATCH_MAX = 4096, /* bytes */
 };
 
-static void remind_of_next(struct scheduler *scheduler);
+static void requeue_next(struct scheduler *scheduler);
 
-/* 422 is said of another uid: the pod was made anew under its name. */
+/* 422 means another uid: the pod was made anew under its name. */
 static bool is_gone(const struct kube_answer *answer)
 {
     return answer->status == 404 || answer->status == 422;
 }
 
-/* Pods that were deleted while they waited are found out here, and do not count. */
+/* A pod that was deleted while it waited does not count: the next one is requeued instead. */
 static void on_patched(void *data, const struct kube_answer *answer)
 {
     struct scheduler *scheduler = data;
 
     if (kube_answer_ok(answer))
-        scheduler->reminders++;
+        scheduler->requeues++;
     else if (is_gone(answer))
-        remind_of_next(scheduler);
+        requeue_next(scheduler);
     else
-        log_warn("kube-scheduler could not be told of a pod for which there may be room now: %s",
-                 answer->why);
+        log_warn("a pod for which there may be room now could not be requeued: %s", answer->why);
 }
 
-/* The time makes it a change, however often it is written. */
+/* The time makes each patch a change of the pod, however often it is written. */
 static void write_patch(struct strbuf *patch, const char *uid)
 {
     char now[CLOCK_UTC_SIZE];
@@ -54,7 +54,7 @@ static void write_patch(struct strbuf *patch, const char *uid)
                 clock_format_utc(time(NULL), now));
 }
 
-static void remind_of(struct scheduler *scheduler, const struct cluster_refused *pod)
+static void requeue_pod(struct scheduler *scheduler, const struct cluster_pod_name *pod)
 {
     CLEANUP(strbuf_deinit) struct strbuf patch = STRBUF_INIT(PATCH_MAX);
     char path[KUBE_PATH_SIZE];
@@ -69,22 +69,22 @@ static void remind_of(struct scheduler *scheduler, const struct cluster_refused 
         return;
     call.body = patch.text;
     call.body_len = patch.len;
-    log_debug("pod %s/%s: devices came free after it was refused; kube-scheduler is told",
-              pod->namespace, pod->name);
+    log_debug("pod %s/%s: devices came free after it was refused; it is requeued", pod->namespace,
+              pod->name);
     (void)kube_request(scheduler->kube, &call, on_patched, scheduler, NULL);
 }
 
-static void remind_of_next(struct scheduler *scheduler)
+static void requeue_next(struct scheduler *scheduler)
 {
-    struct cluster_refused pod;
+    struct cluster_pod_name pod;
 
-    if (cluster_overlooked(scheduler->cluster, clock_now_ns(), scheduler->request_arena, &pod, 1))
-        remind_of(scheduler, &pod);
+    if (cluster_requeue(scheduler->cluster, clock_now_ns(), scheduler->request_arena, &pod, 1))
+        requeue_pod(scheduler, &pod);
     arena_reset(scheduler->request_arena);
 }
 
-void remind(struct scheduler *scheduler)
+void requeue_pods(struct scheduler *scheduler)
 {
-    for (unsigned i = 0; i < REMINDERS_MAX; i++)
-        remind_of_next(scheduler);
+    for (unsigned i = 0; i < REQUEUES_MAX; i++)
+        requeue_next(scheduler);
 }

@@ -1,58 +1,58 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* Pods that were refused, and whether devices came free since. */
+/* Pods that were refused, and which of them kube-scheduler must be made to try again. */
 
 #include "cluster/state.h"
 
 enum {
-    REFUSED_MAX = 10000, /* pods; who was refused longest ago is forgotten first */
-    NAMES_MAX = 1024,    /* bytes of one's: Kubernetes' names are shorter */
+    REFUSED_PODS_MAX = 10000, /* the pod that was refused longest ago is forgotten first */
+    NAMES_MAX = 1024,         /* bytes of one pod's names; Kubernetes' are shorter */
 };
 
-static void forget(struct cluster *cluster, struct refused *refused)
+static void refused_free(struct cluster *cluster, struct refused_pod *refused)
 {
     HASH_DEL(cluster->refused, refused);
     free(refused);
 }
 
-static struct refused *find(const struct cluster *cluster, const char *uid)
+static struct refused_pod *refused_find(const struct cluster *cluster, const char *uid)
 {
-    struct refused *refused;
+    struct refused_pod *refused;
 
     HASH_FIND_STR(cluster->refused, uid, refused);
     return refused;
 }
 
-void refused_forget(struct cluster *cluster, const char *uid)
+void requeue_forget(struct cluster *cluster, const char *uid)
 {
-    struct refused *refused = find(cluster, uid);
+    struct refused_pod *refused = refused_find(cluster, uid);
 
     if (refused)
-        forget(cluster, refused);
+        refused_free(cluster, refused);
 }
 
-void refused_forget_all(struct cluster *cluster)
+void requeue_forget_all(struct cluster *cluster)
 {
-    struct refused *refused, *next;
+    struct refused_pod *refused, *next;
 
     HASH_ITER(hh, cluster->refused, refused, next)
     {
-        forget(cluster, refused);
+        refused_free(cluster, refused);
     }
 }
 
-/* Without memory for it the pod is not told of when it is overlooked. */
-static void note(struct cluster *cluster, const struct pod *pod, int64_t now_ns)
+/* If there is no memory for it, the pod is not requeued; kube-scheduler tries it after 5 min. */
+static void refused_add(struct cluster *cluster, const struct pod *pod, int64_t now_ns)
 {
     size_t uid_size = strlen(pod->uid) + 1, namespace_size = strlen(pod->namespace) + 1;
     size_t name_size = strlen(pod->name) + 1;
-    struct refused *refused;
+    struct refused_pod *refused;
     char *text;
 
     if (uid_size + namespace_size + name_size > NAMES_MAX)
         return;
-    if (HASH_COUNT(cluster->refused) >= REFUSED_MAX)
-        forget(cluster, cluster->refused);
+    if (HASH_COUNT(cluster->refused) >= REFUSED_PODS_MAX)
+        refused_free(cluster, cluster->refused);
     refused = calloc(1, sizeof(*refused) + uid_size + namespace_size + name_size);
     if (!refused)
         return;
@@ -65,30 +65,31 @@ static void note(struct cluster *cluster, const struct pod *pod, int64_t now_ns)
     HASH_ADD_KEYPTR(hh, cluster->refused, refused->uid, uid_size - 1, refused);
 }
 
-bool refused_note(struct cluster *cluster, const struct pod *pod, int64_t now_ns)
+bool requeue_note(struct cluster *cluster, const struct pod *pod, int64_t now_ns)
 {
-    struct refused *before = find(cluster, pod->uid);
+    struct refused_pod *before = refused_find(cluster, pod->uid);
     bool again = before && before->freed == cluster->freed;
 
     if (before)
-        forget(cluster, before);
-    note(cluster, pod, now_ns);
+        refused_free(cluster, before);
+    refused_add(cluster, pod, now_ns);
     return again;
 }
 
-/* They are in the order of their refusals: those before a freeing come first. */
-size_t cluster_overlooked(struct cluster *cluster, int64_t now_ns, struct arena *arena,
-                          struct cluster_refused *ret_pods, size_t max)
+/* The table is in the order of the refusals, so pods that were refused before devices came free
+ * stand first. */
+size_t cluster_requeue(struct cluster *cluster, int64_t now_ns, struct arena *arena,
+                       struct cluster_pod_name *ret_pods, size_t max)
 {
-    struct refused *refused, *next;
+    struct refused_pod *refused, *next;
     size_t count = 0;
 
     HASH_ITER(hh, cluster->refused, refused, next)
     {
-        struct cluster_refused *pod = &ret_pods[count];
+        struct cluster_pod_name *pod = &ret_pods[count];
 
         if (now_ns - refused->at_ns > CLUSTER_REFUSED_KEPT_NS) {
-            forget(cluster, refused);
+            refused_free(cluster, refused);
             continue;
         }
         if (refused->freed == cluster->freed || count == max)
@@ -97,14 +98,14 @@ size_t cluster_overlooked(struct cluster *cluster, int64_t now_ns, struct arena 
             refused->behind = true;
             refused->behind_ns = now_ns;
         }
-        if (now_ns - refused->behind_ns < CLUSTER_OVERLOOKED_NS)
+        if (now_ns - refused->behind_ns < CLUSTER_REQUEUE_NS)
             continue;
         pod->namespace = arena_strdup(arena, refused->namespace);
         pod->name = arena_strdup(arena, refused->name);
         pod->uid = arena_strdup(arena, refused->uid);
         if (!pod->namespace || !pod->name || !pod->uid)
             break;
-        forget(cluster, refused);
+        refused_free(cluster, refused);
         count++;
     }
     return count;

@@ -16,29 +16,29 @@
 enum {
     CONNECT_TIMEOUT_MS = 5000,
     KEEPALIVE_IDLE_S = 30,
-    RETRY_AFTER_MAX_S = 30, /* a server that wants more, or a proxy's mistake, is asked again */
+    RETRY_AFTER_MAX_S = 30, /* a longer wish may be a proxy's mistake */
     KEEPALIVE_INTERVAL_S = 10,
     UNACKNOWLEDGED_MS = 30000, /* until a connection counts as dead */
 };
 
-static int add_header(struct exchange *exchange, const char *name, const char *value)
+static int add_header(struct transfer *transfer, const char *name, const char *value)
 {
     struct curl_slist *longer;
     char *line = NULL;
 
     if (asprintf(&line, "%s: %s", name, value) < 0)
         return -ENOMEM;
-    longer = curl_slist_append(exchange->headers, line);
+    longer = curl_slist_append(transfer->headers, line);
     secret_free(line);
     if (!longer)
         return -ENOMEM;
-    exchange->headers = longer;
+    transfer->headers = longer;
     return 0;
 }
 
-static int add_token(struct exchange *exchange)
+static int add_token(struct transfer *transfer)
 {
-    const char *token = transport_token(exchange->transport);
+    const char *token = transport_token(transfer->transport);
     AUTOFREE char *value = NULL;
     int r;
 
@@ -48,35 +48,35 @@ static int add_token(struct exchange *exchange)
         value = NULL;
         return -ENOMEM;
     }
-    r = add_header(exchange, "Authorization", value);
+    r = add_header(transfer, "Authorization", value);
     explicit_bzero(value, strlen(value));
     return r;
 }
 
-static int add_headers(struct exchange *exchange, const struct exchange_spec *spec)
+static int add_headers(struct transfer *transfer, const struct transfer_spec *spec)
 {
     struct curl_slist *longer;
     int r;
 
-    r = add_header(exchange, "Accept", spec->accept);
+    r = add_header(transfer, "Accept", spec->accept);
     if (r == 0 && spec->body)
-        r = add_header(exchange, "Content-Type", spec->content_type);
+        r = add_header(transfer, "Content-Type", spec->content_type);
     if (r == 0)
-        r = add_token(exchange);
+        r = add_token(transfer);
     if (r < 0)
         return r;
-    longer = curl_slist_append(exchange->headers, "Expect:");
+    longer = curl_slist_append(transfer->headers, "Expect:");
     if (!longer)
         return -ENOMEM;
-    exchange->headers = longer;
+    transfer->headers = longer;
     return 0;
 }
 
-static size_t on_write(char *bytes, size_t size, size_t count, void *data)
+static size_t transfer_on_write(char *bytes, size_t size, size_t count, void *data)
 {
-    struct exchange *exchange = data;
+    struct transfer *transfer = data;
 
-    return exchange->write(exchange, bytes, size * count);
+    return transfer->write(transfer, bytes, size * count);
 }
 
 static int on_connect(void *data, curl_socket_t fd, curlsocktype purpose)
@@ -86,7 +86,8 @@ static int on_connect(void *data, curl_socket_t fd, curlsocktype purpose)
 
     (void)data;
     (void)purpose;
-    /* Else the kernel goes on sending what is left for minutes after the connection was closed. */
+    /* Else the kernel goes on sending the remaining bytes for minutes after the connection was
+     * closed. */
     (void)setsockopt(fd, SOL_SOCKET, SO_LINGER, &at_once, sizeof(at_once));
     (void)setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &timeout, sizeof(timeout));
     return CURL_SOCKOPT_OK;
@@ -110,8 +111,8 @@ static void set_security(CURL *easy, struct transport *transport)
         if (path)
             (void)curl_easy_setopt(easy, files[i].option, path);
     }
-    /* The cluster's authority alone: not whoever the machine trusts, read anew for each connection.
-     */
+    /* Only the cluster's authority counts, not the machine's, which libcurl would read for each
+     * connection. */
     if (transport->ca_data.fd >= 0 || transport->ca_file)
         (void)curl_easy_setopt(easy, CURLOPT_CAPATH, NULL);
     if (transport->insecure) {
@@ -137,48 +138,48 @@ static void set_connection(CURL *easy, struct transport *transport)
         (void)curl_easy_setopt(easy, CURLOPT_PROXY, transport->proxy_url);
 }
 
-static size_t on_read(char *to, size_t size, size_t count, void *data)
+static size_t transfer_on_read(char *to, size_t size, size_t count, void *data)
 {
-    struct exchange *exchange = data;
-    size_t len = MIN(size * count, exchange->body_left);
+    struct transfer *transfer = data;
+    size_t len = MIN(size * count, transfer->body_left);
 
-    if (len && exchange->may_send && !exchange->may_send(exchange->may_send_data))
+    if (len && transfer->may_send && !transfer->may_send(transfer->may_send_data))
         return CURL_READFUNC_ABORT;
-    memcpy(to, exchange->body, len);
-    exchange->body += len;
-    exchange->body_left -= len;
+    memcpy(to, transfer->body, len);
+    transfer->body += len;
+    transfer->body_left -= len;
     return len;
 }
 
 /*
- * When a connection that was used before dies without an answer, libcurl sends the request again,
- * unseen. Of a POST, which may have been carried out, it must not: the body is given to it once,
- * with no way back to its beginning.
+ * When a reused connection dies without an answer, libcurl silently sends the request again. A POST
+ * may have been carried out, so it must not be sent again: libcurl gets the body once, with no way
+ * back to its beginning.
  */
-static void set_body_once(struct exchange *exchange, const struct exchange_spec *spec)
+static void set_body_once(struct transfer *transfer, const struct transfer_spec *spec)
 {
-    CURL *easy = exchange->easy;
+    CURL *easy = transfer->easy;
 
-    exchange->body = spec->body;
-    exchange->body_left = spec->body_len;
-    exchange->may_send = spec->may_send;
-    exchange->may_send_data = spec->may_send_data;
+    transfer->body = spec->body;
+    transfer->body_left = spec->body_len;
+    transfer->may_send = spec->may_send;
+    transfer->may_send_data = spec->may_send_data;
     (void)curl_easy_setopt(easy, CURLOPT_POST, 1L);
-    (void)curl_easy_setopt(easy, CURLOPT_READFUNCTION, on_read);
-    (void)curl_easy_setopt(easy, CURLOPT_READDATA, exchange);
+    (void)curl_easy_setopt(easy, CURLOPT_READFUNCTION, transfer_on_read);
+    (void)curl_easy_setopt(easy, CURLOPT_READDATA, transfer);
     (void)curl_easy_setopt(easy, CURLOPT_POSTFIELDSIZE, (long)spec->body_len);
 }
 
-static void set_method(struct exchange *exchange, const struct exchange_spec *spec)
+static void set_method(struct transfer *transfer, const struct transfer_spec *spec)
 {
-    CURL *easy = exchange->easy;
+    CURL *easy = transfer->easy;
     static const char *const names[] = {
         [KUBE_GET] = "GET",     [KUBE_POST] = "POST",     [KUBE_PUT] = "PUT",
         [KUBE_PATCH] = "PATCH", [KUBE_DELETE] = "DELETE",
     };
 
     if (spec->body && spec->method == KUBE_POST) {
-        set_body_once(exchange, spec);
+        set_body_once(transfer, spec);
     } else if (spec->body) {
         (void)curl_easy_setopt(easy, CURLOPT_POSTFIELDS, spec->body);
         (void)curl_easy_setopt(easy, CURLOPT_POSTFIELDSIZE, (long)spec->body_len);
@@ -187,99 +188,99 @@ static void set_method(struct exchange *exchange, const struct exchange_spec *sp
         (void)curl_easy_setopt(easy, CURLOPT_CUSTOMREQUEST, names[spec->method]);
 }
 
-static int set_url(struct exchange *exchange, const char *path)
+static int set_url(struct transfer *transfer, const char *path)
 {
-    struct transport *transport = exchange->transport;
+    struct transport *transport = transfer->transport;
     AUTOFREE char *url = NULL;
 
     if (asprintf(&url, "%s%s", transport->server, path) < 0) {
         url = NULL;
         return -ENOMEM;
     }
-    if (curl_easy_setopt(exchange->easy, CURLOPT_URL, url) != CURLE_OK)
+    if (curl_easy_setopt(transfer->easy, CURLOPT_URL, url) != CURLE_OK)
         return -ENOMEM;
     if (transport->connect_to)
-        (void)curl_easy_setopt(exchange->easy, CURLOPT_CONNECT_TO, transport->connect_to);
+        (void)curl_easy_setopt(transfer->easy, CURLOPT_CONNECT_TO, transport->connect_to);
     return 0;
 }
 
-static int prepare(struct exchange *exchange, const struct exchange_spec *spec)
+static int transfer_prepare(struct transfer *transfer, const struct transfer_spec *spec)
 {
-    CURL *easy = exchange->easy;
+    CURL *easy = transfer->easy;
     int r;
 
-    r = set_url(exchange, spec->path);
+    r = set_url(transfer, spec->path);
     if (r == 0)
-        r = add_headers(exchange, spec);
+        r = add_headers(transfer, spec);
     if (r < 0)
         return r;
-    set_connection(easy, exchange->transport);
-    set_security(easy, exchange->transport);
-    set_method(exchange, spec);
-    (void)curl_easy_setopt(easy, CURLOPT_HTTPHEADER, exchange->headers);
+    set_connection(easy, transfer->transport);
+    set_security(easy, transfer->transport);
+    set_method(transfer, spec);
+    (void)curl_easy_setopt(easy, CURLOPT_HTTPHEADER, transfer->headers);
     (void)curl_easy_setopt(easy, CURLOPT_TIMEOUT_MS, (long)spec->timeout_ms);
-    (void)curl_easy_setopt(easy, CURLOPT_WRITEFUNCTION, on_write);
-    (void)curl_easy_setopt(easy, CURLOPT_WRITEDATA, exchange);
-    (void)curl_easy_setopt(easy, CURLOPT_PRIVATE, exchange);
-    (void)curl_easy_setopt(easy, CURLOPT_ERRORBUFFER, exchange->reason);
-    return curl_multi_add_handle(exchange->transport->multi, easy) == CURLM_OK ? 0 : -ENOMEM;
+    (void)curl_easy_setopt(easy, CURLOPT_WRITEFUNCTION, transfer_on_write);
+    (void)curl_easy_setopt(easy, CURLOPT_WRITEDATA, transfer);
+    (void)curl_easy_setopt(easy, CURLOPT_PRIVATE, transfer);
+    (void)curl_easy_setopt(easy, CURLOPT_ERRORBUFFER, transfer->reason);
+    return curl_multi_add_handle(transfer->transport->multi, easy) == CURLM_OK ? 0 : -ENOMEM;
 }
 
-int exchange_start(struct exchange *exchange, struct transport *transport,
-                   const struct exchange_spec *spec)
+int transfer_start(struct transfer *transfer, struct transport *transport,
+                   const struct transfer_spec *spec)
 {
     int r;
 
-    exchange->transport = transport;
-    exchange->headers = NULL;
-    exchange->reason[0] = '\0';
-    exchange->easy = curl_easy_init();
-    if (!exchange->easy)
+    transfer->transport = transport;
+    transfer->headers = NULL;
+    transfer->reason[0] = '\0';
+    transfer->easy = curl_easy_init();
+    if (!transfer->easy)
         return -ENOMEM;
-    r = prepare(exchange, spec);
+    r = transfer_prepare(transfer, spec);
     if (r < 0)
-        exchange_stop(exchange);
+        transfer_stop(transfer);
     return r;
 }
 
-void exchange_stop(struct exchange *exchange)
+void transfer_stop(struct transfer *transfer)
 {
-    if (!exchange->easy)
+    if (!transfer->easy)
         return;
-    (void)curl_multi_remove_handle(exchange->transport->multi, exchange->easy);
-    curl_easy_cleanup(exchange->easy);
-    exchange->easy = NULL;
-    for (struct curl_slist *line = exchange->headers; line; line = line->next)
+    (void)curl_multi_remove_handle(transfer->transport->multi, transfer->easy);
+    curl_easy_cleanup(transfer->easy);
+    transfer->easy = NULL;
+    for (struct curl_slist *line = transfer->headers; line; line = line->next)
         explicit_bzero(line->data, strlen(line->data));
-    curl_slist_free_all(exchange->headers);
-    exchange->headers = NULL;
+    curl_slist_free_all(transfer->headers);
+    transfer->headers = NULL;
 }
 
-unsigned exchange_status(struct exchange *exchange)
+unsigned transfer_status(struct transfer *transfer)
 {
     long status = 0;
 
-    if (exchange->easy)
-        (void)curl_easy_getinfo(exchange->easy, CURLINFO_RESPONSE_CODE, &status);
+    if (transfer->easy)
+        (void)curl_easy_getinfo(transfer->easy, CURLINFO_RESPONSE_CODE, &status);
     return (unsigned)status;
 }
 
-unsigned exchange_retry_after(struct exchange *exchange)
+unsigned transfer_retry_after(struct transfer *transfer)
 {
     curl_off_t seconds = 0;
 
-    if (exchange->easy)
-        (void)curl_easy_getinfo(exchange->easy, CURLINFO_RETRY_AFTER, &seconds);
+    if (transfer->easy)
+        (void)curl_easy_getinfo(transfer->easy, CURLINFO_RETRY_AFTER, &seconds);
     return seconds > 0 ? (unsigned)MIN(seconds, (curl_off_t)RETRY_AFTER_MAX_S) : 0;
 }
 
-void exchange_resume(struct exchange *exchange)
+void transfer_resume(struct transfer *transfer)
 {
-    if (exchange->easy)
-        (void)curl_easy_pause(exchange->easy, CURLPAUSE_CONT);
+    if (transfer->easy)
+        (void)curl_easy_pause(transfer->easy, CURLPAUSE_CONT);
 }
 
-int exchange_errno(CURLcode result)
+int transfer_errno(CURLcode result)
 {
     switch (result) {
     case CURLE_OK:
@@ -303,9 +304,9 @@ int exchange_errno(CURLcode result)
     }
 }
 
-const char *exchange_reason(const struct exchange *exchange, CURLcode result)
+const char *transfer_reason(const struct transfer *transfer, CURLcode result)
 {
     if (result == CURLE_SEND_FAIL_REWIND)
         return "the connection ended before an answer came";
-    return exchange->reason[0] ? exchange->reason : curl_easy_strerror(result);
+    return transfer->reason[0] ? transfer->reason : curl_easy_strerror(result);
 }

@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+
+/* Garbage collection: removes the files of containers whose pods are gone, and cuts files that
+ * containers made longer. */
+
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -9,8 +13,8 @@
 #include "node/nvidia/host.h"
 #include "plugin/plugin.h"
 
-/* The specification goes before what it points to. */
-void plugin_tidy_pod(struct plugin *plugin, struct node_pod *pod)
+/* The specification goes before the files that it points to. */
+void plugin_gc_pod(struct plugin *plugin, struct node_pod *pod)
 {
     char entry[512];
 
@@ -29,8 +33,8 @@ void plugin_tidy_pod(struct plugin *plugin, struct node_pod *pod)
 }
 
 /*
- * kubelet's folder of a pod goes when all of its containers have ended. It is seen where the
- * plugin has the host's files: in their place, or below HOST_ROOT.
+ * kubelet removes its folder of a pod when all of the pod's containers have ended. The plugin sees
+ * the host's files in their place, or below HOST_ROOT.
  */
 static bool kubelet_has(const struct plugin *plugin, const char *uid)
 {
@@ -62,13 +66,13 @@ static bool has_ready_container(const struct node_pod *pod)
 }
 
 /*
- * Deleted with a grace period of 0 a pod is gone from the API server at once, while its containers
- * may run on for as long as kubelet was told before.
+ * A pod that is deleted with a grace period of 0 is gone from the API server at once, while its
+ * containers may run on for the grace period that kubelet knew before.
  */
 void plugin_pod_gone(struct plugin *plugin, struct node_pod *pod)
 {
     if (pod->over || !has_ready_container(pod) || !kubelet_has(plugin, pod->uid)) {
-        plugin_tidy_pod(plugin, pod);
+        plugin_gc_pod(plugin, pod);
         return;
     }
     log_info("%s/%s is gone, and kubelet has not ended it yet: what it was given stays its own",
@@ -82,7 +86,7 @@ static bool has_left(void *data, struct node_pod *pod)
 
     if (kubelet_has(plugin, pod->uid))
         return false;
-    plugin_tidy_pod(plugin, pod);
+    plugin_gc_pod(plugin, pod);
     return true;
 }
 
@@ -98,7 +102,7 @@ static bool is_live(const struct plugin *plugin, const char *pod_uid)
     return pod && !pod->over;
 }
 
-static void tidy_spec(void *data, const struct spec_owner *owner)
+static void gc_spec(void *data, const struct spec_owner *owner)
 {
     struct plugin *plugin = data;
 
@@ -108,7 +112,7 @@ static void tidy_spec(void *data, const struct spec_owner *owner)
     host_remove_spec(&plugin->host, owner->name);
 }
 
-static void tidy_folder(void *data, const char *pod_uid, const char *entry)
+static void gc_folder(void *data, const char *pod_uid, const char *entry)
 {
     struct plugin *plugin = data;
 
@@ -116,16 +120,16 @@ static void tidy_folder(void *data, const char *pod_uid, const char *entry)
         host_remove_folder(&plugin->host, entry);
 }
 
-void plugin_tidy_all(struct plugin *plugin)
+void plugin_gc_all(struct plugin *plugin)
 {
     struct error err = ERROR_INIT;
 
-    if (host_list_specs(&plugin->host, tidy_spec, plugin, &err) < 0 ||
-        host_list_folders(&plugin->host, tidy_folder, plugin, &err) < 0)
+    if (host_list_specs(&plugin->host, gc_spec, plugin, &err) < 0 ||
+        host_list_folders(&plugin->host, gc_folder, plugin, &err) < 0)
         log_warn("%s", err.text);
 }
 
-/* A container can do it again and again: it does not fill the log with it. */
+/* Logs the 1st, 2nd, 4th, 8th... time only: a container could fill the log. */
 static void say_trimmed(void *data, const char *entry, uint64_t bytes)
 {
     struct plugin *plugin = data;
@@ -143,75 +147,4 @@ void plugin_trim(struct plugin *plugin)
 
     if (host_trim_regions(&plugin->host, say_trimmed, plugin, &err) < 0)
         log_debug("%s", err.text);
-}
-
-static void adopt_spec(void *data, const struct spec_owner *owner)
-{
-    struct plugin *plugin = data;
-    struct node_pod *pod = pods_find(plugin->pods, owner->pod_uid);
-    struct pod_container *container = pod ? pod_container_find(pod, owner->container) : NULL;
-
-    if (!container || pod->over)
-        return;
-    container->ready = true;
-    plugin->gate.fitness.served_before = true;
-    COPY_TEXT(container->cdi_name, owner->name);
-}
-
-/* What the pod was given first, whatever its annotation says by now. */
-static void adopt_folder(void *data, const char *pod_uid, const char *entry)
-{
-    struct plugin *plugin = data;
-    struct node_pod *pod = pods_find(plugin->pods, pod_uid);
-    AUTOFREE char *allocated = NULL;
-    struct error err = ERROR_INIT;
-    int r;
-
-    if (!pod || pod->over)
-        return;
-    r = host_read_record(&plugin->host, entry, "grant", &allocated, &err);
-    if (r == 0 && (!pod->final || strcmp(pod->allocated, allocated) != 0) &&
-        pod_keep(pod, allocated) < 0)
-        (void)error_set(&err, -ENOMEM, "no memory");
-    if (err.text[0])
-        log_warn("what %s/%s was given first can't be read: %s", pod->namespace, pod->name,
-                 err.text);
-    plugin_say_altered(pod);
-}
-
-/* Without asking anybody: the API server may be away when a container is to start again. */
-static void adopt_record(void *data, const char *pod_uid, const char *entry)
-{
-    struct plugin *plugin = data;
-    AUTOFREE char *text = NULL;
-    struct error err = ERROR_INIT;
-    yyjson_doc *doc;
-    int r;
-
-    r = host_read_record(&plugin->host, entry, "pod", &text, &err);
-    if (r == 0) {
-        doc = yyjson_read(text, strlen(text), 0);
-        r = pods_adopt(plugin->pods, yyjson_doc_get_root(doc), &err);
-        yyjson_doc_free(doc);
-    }
-    if (r < 0 && r != -ENOENT)
-        log_warn("the record of pod %s can't be read: %s", pod_uid, err.text);
-}
-
-void plugin_adopt_records(struct plugin *plugin)
-{
-    struct error err = ERROR_INIT;
-
-    if (host_list_folders(&plugin->host, adopt_record, plugin, &err) < 0)
-        log_warn("%s", err.text);
-    plugin_adopt(plugin);
-}
-
-void plugin_adopt(struct plugin *plugin)
-{
-    struct error err = ERROR_INIT;
-
-    if (host_list_folders(&plugin->host, adopt_folder, plugin, &err) < 0 ||
-        host_list_specs(&plugin->host, adopt_spec, plugin, &err) < 0)
-        log_warn("%s", err.text);
 }

@@ -1,0 +1,128 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "nvml/watchdog.h"
+
+#include <semaphore.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/check.h"
+
+struct fixture {
+    struct watchdog watchdog;
+    uv_loop_t loop;
+    uv_timer_t end;
+    sem_t answer; /* ask() waits for it */
+    unsigned begun, asked, done, late;
+    bool was_late; /* watchdog_is_late() when done() came */
+};
+
+static void begin(void *data)
+{
+    struct fixture *fixture = data;
+
+    fixture->begun++;
+}
+
+static void ask(void *data)
+{
+    struct fixture *fixture = data;
+
+    fixture->asked++;
+    (void)sem_wait(&fixture->answer);
+}
+
+static void done(void *data)
+{
+    struct fixture *fixture = data;
+
+    fixture->done++;
+    if (fixture->done == 2)
+        watchdog_stop(&fixture->watchdog);
+}
+
+static void late(void *data)
+{
+    struct fixture *fixture = data;
+
+    fixture->late++;
+    fixture->was_late = watchdog_is_late(&fixture->watchdog);
+    (void)sem_post(&fixture->answer);
+    (void)sem_post(&fixture->answer);
+}
+
+static const struct watchdog_ops ops = {.begin = begin, .ask = ask, .done = done, .late = late};
+
+static void start(struct fixture *fixture)
+{
+    const struct watchdog_options options = {
+        .ops = &ops, .data = fixture, .period_ms = 10, .late_periods = 3};
+
+    *fixture = (struct fixture){.begun = 0};
+    assert_int_equal(uv_loop_init(&fixture->loop), 0);
+    assert_int_equal(sem_init(&fixture->answer, 0, 0), 0);
+    watchdog_start(&fixture->watchdog, &fixture->loop, &options);
+}
+
+static void a_slow_answer_is_late_once(void **state)
+{
+    struct fixture fixture;
+
+    (void)state;
+    start(&fixture);
+    (void)uv_run(&fixture.loop, UV_RUN_DEFAULT);
+    assert_int_equal(uv_loop_close(&fixture.loop), 0);
+    assert_int_equal(fixture.begun, 2);
+    assert_int_equal(fixture.asked, 2);
+    assert_int_equal(fixture.done, 2);
+    assert_int_equal(fixture.late, 1);
+    assert_true(fixture.was_late);
+    assert_false(watchdog_is_late(&fixture.watchdog));
+}
+
+static void on_end(uv_timer_t *timer)
+{
+    struct fixture *fixture = timer->data;
+
+    watchdog_stop(&fixture->watchdog);
+    uv_close((uv_handle_t *)timer, NULL);
+}
+
+static void no_answer(void *data)
+{
+    (void)data;
+}
+
+/* In a process of its own: it is to end, with a thread that never comes back. */
+static void a_thread_that_hangs_does_not_hold_up_the_end(void **state)
+{
+    const struct watchdog_ops silent = {.ask = ask, .done = done, .late = no_answer};
+    struct fixture fixture;
+    int status = -1;
+    pid_t child;
+
+    (void)state;
+    child = fork();
+    if (child == 0) {
+        start(&fixture);
+        fixture.watchdog.options.ops = &silent;
+        (void)uv_timer_init(&fixture.loop, &fixture.end);
+        fixture.end.data = &fixture;
+        (void)uv_timer_start(&fixture.end, on_end, 50, 0);
+        (void)uv_run(&fixture.loop, UV_RUN_DEFAULT);
+        _exit(2);
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFEXITED(status));
+    assert_int_equal(WEXITSTATUS(status), EXIT_SUCCESS);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_slow_answer_is_late_once),
+        cmocka_unit_test(a_thread_that_hangs_does_not_hold_up_the_end),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

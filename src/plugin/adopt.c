@@ -1,0 +1,85 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/*
+ * Reads back the files of an earlier run of the plugin: the pods that it knew, their grants, and
+ * the containers that have their devices.
+ */
+
+#include <errno.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "base/util.h"
+#include "node/nvidia/host.h"
+#include "plugin/plugin.h"
+
+static void adopt_spec(void *data, const struct spec_owner *owner)
+{
+    struct plugin *plugin = data;
+    struct node_pod *pod = pods_find(plugin->pods, owner->pod_uid);
+    struct pod_container *container = pod ? pod_container_find(pod, owner->container) : NULL;
+
+    if (!container || pod->over)
+        return;
+    container->ready = true;
+    plugin->gate.fitness.served_before = true;
+    COPY_TEXT(container->cdi_name, owner->name);
+}
+
+/* The pod's first grant, whatever its annotation says by now. */
+static void adopt_folder(void *data, const char *pod_uid, const char *entry)
+{
+    struct plugin *plugin = data;
+    struct node_pod *pod = pods_find(plugin->pods, pod_uid);
+    AUTOFREE char *allocated = NULL;
+    struct error err = ERROR_INIT;
+    int r;
+
+    if (!pod || pod->over)
+        return;
+    r = host_read_record(&plugin->host, entry, "grant", &allocated, &err);
+    if (r == 0 && (!pod->final || strcmp(pod->allocated, allocated) != 0) &&
+        pod_keep(pod, allocated) < 0)
+        (void)error_set(&err, -ENOMEM, "no memory");
+    if (err.text[0])
+        log_warn("what %s/%s was given first can't be read: %s", pod->namespace, pod->name,
+                 err.text);
+    plugin_say_altered(pod);
+}
+
+/* From the disk alone: the API server may be away when a container is to start again. */
+static void adopt_record(void *data, const char *pod_uid, const char *entry)
+{
+    struct plugin *plugin = data;
+    AUTOFREE char *text = NULL;
+    struct error err = ERROR_INIT;
+    yyjson_doc *doc;
+    int r;
+
+    r = host_read_record(&plugin->host, entry, "pod", &text, &err);
+    if (r == 0) {
+        doc = yyjson_read(text, strlen(text), 0);
+        r = pods_adopt(plugin->pods, yyjson_doc_get_root(doc), &err);
+        yyjson_doc_free(doc);
+    }
+    if (r < 0 && r != -ENOENT)
+        log_warn("the record of pod %s can't be read: %s", pod_uid, err.text);
+}
+
+void plugin_adopt_pods(struct plugin *plugin)
+{
+    struct error err = ERROR_INIT;
+
+    if (host_list_folders(&plugin->host, adopt_record, plugin, &err) < 0)
+        log_warn("%s", err.text);
+    plugin_adopt_containers(plugin);
+}
+
+void plugin_adopt_containers(struct plugin *plugin)
+{
+    struct error err = ERROR_INIT;
+
+    if (host_list_folders(&plugin->host, adopt_folder, plugin, &err) < 0 ||
+        host_list_specs(&plugin->host, adopt_spec, plugin, &err) < 0)
+        log_warn("%s", err.text);
+}
