@@ -25,8 +25,8 @@ struct gpu {
 
 /* The driver's options, by the names that sim_driver_set() knows, in the order of the fields. */
 struct driver {
-    char *captures, *lost_captures, *pids, *stale_handles, *granule, *event_resolution, *queues,
-        *clock_drift;
+    char *captures, *lost_captures, *pids, *stale_handles, *loading, *load_waits, *heaps,
+        *context_time, *granule, *event_resolution, *queues, *clock_drift;
 };
 
 struct document {
@@ -55,6 +55,10 @@ static const cyaml_schema_field_t driver_fields[] = {
     OPTION("lost-captures", lost_captures),
     OPTION("pids", pids),
     OPTION("stale-handles", stale_handles),
+    OPTION("loading", loading),
+    OPTION("load-waits", load_waits),
+    OPTION("heaps", heaps),
+    OPTION("context-time", context_time),
     OPTION("granule", granule),
     OPTION("event-resolution", event_resolution),
     OPTION("queues", queues),

@@ -26,6 +26,10 @@ static void every_key_is_read(void **state)
                                "  pids: host\n"
                                "  stale-handles: crash\n"
                                "  granule: 2Mi\n"
+                               "  loading: eager\n"
+                               "  load-waits: yes\n"
+                               "  heaps: shrink\n"
+                               "  context-time: 80ms\n"
                                "  queues: 32\n"
                                "  clock-drift: -20\n"
                                "gpus:\n"
@@ -50,6 +54,10 @@ static void every_key_is_read(void **state)
     assert_int_equal(spec.driver.queues, 32);
     assert_int_equal(spec.driver.stale_handles, SIM_STALE_HANDLES_CRASH);
     assert_int_equal(spec.driver.granule_bytes, 2 * MIB);
+    assert_int_equal(spec.driver.loading, SIM_LOADING_EAGER);
+    assert_int_equal(spec.driver.load_waits, SIM_LOAD_WAITS_YES);
+    assert_int_equal(spec.driver.heaps, SIM_HEAPS_SHRINK);
+    assert_int_equal(spec.driver.context_time_ns, 80 * NS_PER_MS);
     assert_int_equal(spec.driver.event_resolution_ns, 1000);
     assert_int_equal(spec.driver.clock_drift_ppm, -20);
     assert_int_equal(spec.gpu_count, 3);

@@ -53,6 +53,7 @@ enum {
     CUDA_ERROR_INVALID_DEVICE = 101,
     CUDA_ERROR_INVALID_IMAGE = 200,
     CUDA_ERROR_INVALID_CONTEXT = 201,
+    CUDA_ERROR_UNSUPPORTED_LIMIT = 215,
     CUDA_ERROR_INVALID_SOURCE = 300,
     CUDA_ERROR_FILE_NOT_FOUND = 301,
     CUDA_ERROR_SHARED_OBJECT_INIT_FAILED = 303,
@@ -258,6 +259,8 @@ CUresult cuLibraryUnload(CUlibrary library);
 CUresult cuLibraryGetKernel(CUkernel *kernel, CUlibrary library, const char *name);
 CUresult cuKernelGetFunction(CUfunction *function, CUkernel kernel);
 CUresult cuFuncGetAttribute(int *value, int attribute, CUfunction function);
+CUresult cuFuncLoad(CUfunction function);
+CUresult cuFuncIsLoaded(int *state, CUfunction function);
 CUresult cuParamSetv(CUfunction function, int offset, void *bytes, unsigned int size);
 
 /* Memory */

@@ -10,11 +10,20 @@ enum {
     LIMIT_STACK_SIZE = 0,
     LIMIT_PRINTF_FIFO_SIZE = 1,
     LIMIT_MALLOC_HEAP_SIZE = 2,
-    LIMIT_COUNT = 16,
+    LIMIT_COUNT = 10,
+    STACK_THREADS = 2048, /* of a multiprocessor, each with a stack */
+    CREATION_STEPS = 4,   /* in which a context takes its memory */
     API_VERSION = 3020,
 };
 
-static size_t heap_bytes[SIM_CONTEXTS]; /* the device heap, beyond what every context has */
+/* A limit that was set, and what it took beyond what every context has. */
+struct limit {
+    bool set;
+    size_t value;
+    uint64_t taken_bytes;
+};
+
+static struct limit limits[SIM_CONTEXTS][LIMIT_COUNT];
 
 /* Under the machine's lock: what the context would be charged for with so much more in pieces. */
 static uint64_t granules(uint32_t context, uint64_t bytes)
@@ -63,31 +72,6 @@ void guest_discharge(uint32_t context, uint64_t bytes)
     sim_unlock(guest.sim);
 }
 
-static CUresult begin_context(unsigned device, uint32_t *ret_context)
-{
-    struct sim_state *s = guest_state();
-    uint32_t context;
-
-    (void)sim_lock(guest.sim);
-    context = sim_context_new(s, (unsigned)guest.sim->slot, device, guest.queues);
-    sim_unlock(guest.sim);
-    if (!context)
-        return CUDA_ERROR_OUT_OF_MEMORY;
-
-    guest.charged_bytes[context] = 0;
-    guest.small_bytes[context] = 0;
-    guest.users[context] = 1;
-    heap_bytes[context] = 0;
-    if (!guest_charge(context, s->header.gpus[device].context_bytes)) {
-        (void)sim_lock(guest.sim);
-        sim_context_free(s, context);
-        sim_unlock(guest.sim);
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
-    *ret_context = context;
-    return CUDA_SUCCESS;
-}
-
 /* With everything in it. */
 static void end_context(uint32_t context)
 {
@@ -104,6 +88,59 @@ static void end_context(uint32_t context)
         guest_drop_capture(i);
     sim_context_free(s, context);
     sim_unlock(guest.sim);
+}
+
+/* On the machine's clock; whoever else allocates and frees meanwhile does so. */
+static void sleep_for(int64_t ns)
+{
+    int64_t until_ns = sim_now(guest_state()) + ns;
+
+    while (sim_now(guest_state()) < until_ns)
+        sim_sleep_until(guest.sim, until_ns);
+}
+
+static CUresult take_memory(uint32_t context, uint64_t bytes)
+{
+    int64_t time_ns = guest_state()->header.driver.context_time_ns;
+
+    if (!time_ns)
+        return guest_charge(context, bytes) ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+    for (unsigned i = 0; i < CREATION_STEPS; i++) {
+        uint64_t part = bytes / CREATION_STEPS / SIM_ALIGN * SIM_ALIGN;
+
+        if (i + 1 == CREATION_STEPS)
+            part = bytes - part * i;
+        if (!guest_charge(context, part))
+            return CUDA_ERROR_OUT_OF_MEMORY;
+        sleep_for(time_ns / CREATION_STEPS);
+    }
+    return CUDA_SUCCESS;
+}
+
+static CUresult begin_context(unsigned device, uint32_t *ret_context)
+{
+    struct sim_state *s = guest_state();
+    uint32_t context;
+    CUresult r;
+
+    (void)sim_lock(guest.sim);
+    context = sim_context_new(s, (unsigned)guest.sim->slot, device, guest.queues);
+    sim_unlock(guest.sim);
+    if (!context)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+
+    guest.charged_bytes[context] = 0;
+    guest.small_bytes[context] = 0;
+    guest.users[context] = 1;
+    memset(limits[context], 0, sizeof(limits[context]));
+    r = take_memory(context, s->header.gpus[device].context_bytes);
+    if (r == CUDA_SUCCESS)
+        r = guest_add_libraries(context);
+    if (r != CUDA_SUCCESS)
+        end_context(context);
+    else
+        *ret_context = context;
+    return r;
 }
 
 /* Primary contexts */
@@ -470,12 +507,18 @@ PUBLIC CUresult cuCtxGetApiVersion(CUcontext context, unsigned int *version)
     return CUDA_SUCCESS;
 }
 
-/* A larger device heap takes memory; the other limits mean nothing here. */
 static const size_t default_limits[LIMIT_COUNT] = {
     [LIMIT_STACK_SIZE] = 1024,
     [LIMIT_PRINTF_FIFO_SIZE] = 1 * MIB,
     [LIMIT_MALLOC_HEAP_SIZE] = 8 * MIB,
 };
+
+static size_t limit_value(uint32_t context, CUlimit limit)
+{
+    const struct limit *l = &limits[context][limit];
+
+    return l->set ? l->value : default_limits[limit];
+}
 
 PUBLIC CUresult cuCtxGetLimit(size_t *value, CUlimit limit)
 {
@@ -484,30 +527,58 @@ PUBLIC CUresult cuCtxGetLimit(size_t *value, CUlimit limit)
 
     if (r != CUDA_SUCCESS)
         return r;
-    if (!value || limit < 0 || limit >= LIMIT_COUNT)
+    if (!value)
         return CUDA_ERROR_INVALID_VALUE;
-    *value = default_limits[limit];
-    if (limit == LIMIT_MALLOC_HEAP_SIZE)
-        *value += heap_bytes[context];
+    if (limit < 0 || limit >= LIMIT_COUNT)
+        return CUDA_ERROR_UNSUPPORTED_LIMIT;
+    *value = limit_value(context, limit);
     return CUDA_SUCCESS;
 }
 
-static CUresult set_heap(uint32_t context, size_t bytes)
+/* What a limit takes beyond its default: the heaps what they say, the stack that for each thread.
+ */
+static bool limit_bytes(uint32_t context, CUlimit limit, size_t value, uint64_t *ret_bytes)
 {
-    size_t more = bytes - MIN(bytes, default_limits[LIMIT_MALLOC_HEAP_SIZE]);
-    CUresult r = CUDA_SUCCESS;
+    unsigned device = guest_context(context)->device;
+    uint64_t multiprocessors = guest_state()->header.gpus[device].multiprocessors;
+    uint64_t more = value - MIN(value, default_limits[limit]);
 
-    (void)pthread_mutex_lock(&guest.lock);
-    if (guest_charge(context, more)) {
-        guest_discharge(context, heap_bytes[context]);
-        heap_bytes[context] = more;
-    } else {
-        r = CUDA_ERROR_OUT_OF_MEMORY;
-    }
-    (void)pthread_mutex_unlock(&guest.lock);
-    return r;
+    if (limit == LIMIT_STACK_SIZE)
+        return !__builtin_mul_overflow(more, multiprocessors * STACK_THREADS, ret_bytes);
+    *ret_bytes = limit > LIMIT_MALLOC_HEAP_SIZE ? 0 : more;
+    return more <= UINT64_MAX / 2;
 }
 
+/* Under guest.lock. */
+static CUresult set_limit(uint32_t context, CUlimit limit, size_t value)
+{
+    struct limit *l = &limits[context][limit];
+    bool keeps = guest_state()->header.driver.heaps == SIM_HEAPS_KEEP;
+    uint64_t bytes, more;
+
+    if (!limit_bytes(context, limit, value, &bytes))
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    more = bytes - MIN(bytes, l->taken_bytes);
+    if (!guest_charge(context, keeps ? more : bytes))
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    if (!keeps)
+        guest_discharge(context, l->taken_bytes);
+    *l = (struct limit){
+        .set = true,
+        .value = value,
+        .taken_bytes = keeps ? MAX(bytes, l->taken_bytes) : bytes,
+    };
+    return CUDA_SUCCESS;
+}
+
+bool guest_grow_stack(uint32_t context, uint64_t bytes)
+{
+    if (bytes <= limit_value(context, LIMIT_STACK_SIZE))
+        return true;
+    return set_limit(context, LIMIT_STACK_SIZE, bytes) == CUDA_SUCCESS;
+}
+
+/* The stack's changes at once, and waits for what is running on the old one. */
 PUBLIC CUresult cuCtxSetLimit(CUlimit limit, size_t value)
 {
     uint32_t context;
@@ -516,8 +587,13 @@ PUBLIC CUresult cuCtxSetLimit(CUlimit limit, size_t value)
     if (r != CUDA_SUCCESS)
         return r;
     if (limit < 0 || limit >= LIMIT_COUNT)
-        return CUDA_ERROR_INVALID_VALUE;
-    return limit == LIMIT_MALLOC_HEAP_SIZE ? set_heap(context, value) : CUDA_SUCCESS;
+        return CUDA_ERROR_UNSUPPORTED_LIMIT;
+    if (limit == LIMIT_STACK_SIZE)
+        guest_wait_context(context);
+    (void)pthread_mutex_lock(&guest.lock);
+    r = set_limit(context, limit, value);
+    (void)pthread_mutex_unlock(&guest.lock);
+    return r;
 }
 
 PUBLIC CUresult cuCtxGetStreamPriorityRange(int *least, int *greatest)

@@ -79,27 +79,29 @@ static CUresult launch_now(uint32_t stream, struct sim_op *op)
 static CUresult launch(CUfunction function, const unsigned grid[3], const unsigned block[3],
                        CUstream stream, bool per_thread, struct parameters parameters)
 {
-    const struct module_function *kernel = module_find_function(function);
     struct sim_op op = {
         .kind = SIM_OP_KERNEL,
         .work_ns = (int64_t)MIN(parameters.values[0], WORK_MAX_NS),
-        .gen = kernel ? kernel->role : 0,
         .target = (uint32_t)MIN(parameters.values[1], (uint64_t)SIM_FLAGS),
     };
+    struct module_function *kernel;
+    uint32_t i, context;
     unsigned device;
-    uint32_t i;
     CUresult r;
 
+    r = guest_current(&context);
+    if (r == CUDA_SUCCESS)
+        r = module_prepare(function, context, &kernel);
+    if (r != CUDA_SUCCESS)
+        return r;
+    op.gen = kernel->role;
     r = guest_enter_stream(stream, per_thread, &i);
     if (r != CUDA_SUCCESS)
         return r;
     device = guest_context(guest_state()->streams[i].context)->device;
     op.weight = weight_of(device, grid);
 
-    if (!kernel)
-        r = CUDA_ERROR_INVALID_HANDLE;
-    else if (!op.weight || !block[0] || !block[1] || !block[2] ||
-             (op.gen && op.target == SIM_FLAGS))
+    if (!op.weight || !block[0] || !block[1] || !block[2] || (op.gen && op.target == SIM_FLAGS))
         r = CUDA_ERROR_INVALID_VALUE;
     else if (guest_is_capturing(i))
         r = guest_capture(i, &op);

@@ -16,12 +16,14 @@
 #define FUNCTION_MAGIC 0x6e7546u
 #define FILE_MAX (16 * MIB)
 #define LOADING_EAGER 1
+#define LOADING_LAZY 2
 
 /* What a CUmodule, and a CUlibrary, is. */
 struct module_code {
     struct module_image image;
     uint32_t context;            /* 0: a library */
     struct module_code *library; /* of which this is the module here */
+    uint64_t charged_bytes;      /* for all of it, loaded eagerly */
     struct module_function *functions;
     struct module_code *next;
 };
@@ -73,6 +75,14 @@ void guest_drop_modules(uint32_t context)
     }
 }
 
+static void unload(struct module_code *code)
+{
+    for (struct module_function *f = code->functions; f; f = f->next)
+        guest_discharge(code->context, f->charged_bytes);
+    guest_discharge(code->context, code->charged_bytes);
+    free_code(code);
+}
+
 /* Takes the image over when it succeeds. */
 static CUresult load(const struct module_image *image, uint32_t context,
                      struct module_code *library, struct module_code **ret_code)
@@ -81,7 +91,8 @@ static CUresult load(const struct module_image *image, uint32_t context,
 
     if (!code)
         return CUDA_ERROR_OUT_OF_MEMORY;
-    if (context && !guest_charge(context, image->bytes)) {
+    code->charged_bytes = context && guest.eager ? image->bytes : 0;
+    if (!guest_charge(context, code->charged_bytes)) {
         free(code);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
@@ -122,6 +133,9 @@ static CUresult get_function(struct module_code *code, const char *name,
         function->name = strdup(name);
         function->code = code;
         function->role = kernel->role;
+        function->loaded = 0;
+        function->charged_bytes = 0;
+        function->local_bytes = kernel->local_bytes;
         function->first = 0;
         function->next = code->functions;
         function->magic = FUNCTION_MAGIC;
@@ -218,8 +232,7 @@ PUBLIC CUresult cuModuleUnload(CUmodule module)
     (void)pthread_mutex_lock(&guest.lock);
     code = find_code(module, false);
     if (code && !code->library) {
-        guest_discharge(code->context, code->image.bytes);
-        free_code(code);
+        unload(code);
     } else {
         r = CUDA_ERROR_INVALID_HANDLE;
     }
@@ -252,7 +265,7 @@ PUBLIC CUresult cuModuleGetLoadingMode(int *mode)
         return r;
     if (!mode)
         return CUDA_ERROR_INVALID_VALUE;
-    *mode = LOADING_EAGER;
+    *mode = guest.eager ? LOADING_EAGER : LOADING_LAZY;
     return CUDA_SUCCESS;
 }
 
@@ -271,6 +284,43 @@ PUBLIC CUresult cuFuncGetAttribute(int *value, int attribute, CUfunction functio
 }
 
 /* Libraries */
+
+static void unload_library(struct module_code *library)
+{
+    struct module_code *next;
+
+    for (struct module_code *code = codes; code; code = next) {
+        next = code->next;
+        if (code->library != library)
+            continue;
+        unload(code);
+    }
+    free_code(library);
+}
+
+static CUresult module_here(struct module_code *library, uint32_t context,
+                            struct module_code **ret_code)
+{
+    for (struct module_code *code = codes; code; code = code->next) {
+        if (code->library == library && code->context == context) {
+            *ret_code = code;
+            return CUDA_SUCCESS;
+        }
+    }
+    return load(&library->image, context, library, ret_code);
+}
+
+static CUresult load_everywhere(struct module_code *library)
+{
+    struct module_code *here;
+    CUresult r = CUDA_SUCCESS;
+
+    for (uint32_t i = 1; i < SIM_CONTEXTS && r == CUDA_SUCCESS; i++) {
+        if (guest_context(i)->owner == (uint32_t)guest.sim->slot + 1)
+            r = module_here(library, i, &here);
+    }
+    return r;
+}
 
 PUBLIC CUresult cuLibraryLoadData(CUlibrary *library, const void *image, CUjit_option *jit_names,
                                   void **jit_values, unsigned int jit_options,
@@ -296,13 +346,17 @@ PUBLIC CUresult cuLibraryLoadData(CUlibrary *library, const void *image, CUjit_o
 
     (void)pthread_mutex_lock(&guest.lock);
     r = load(&parsed, 0, NULL, &code);
-    (void)pthread_mutex_unlock(&guest.lock);
-    if (r != CUDA_SUCCESS) {
+    if (r != CUDA_SUCCESS)
         module_image_deinit(&parsed);
-        return r;
+    if (r == CUDA_SUCCESS && guest.eager) {
+        r = load_everywhere(code);
+        if (r != CUDA_SUCCESS)
+            unload_library(code);
     }
-    *library = (CUlibrary)code;
-    return CUDA_SUCCESS;
+    (void)pthread_mutex_unlock(&guest.lock);
+    if (r == CUDA_SUCCESS)
+        *library = (CUlibrary)code;
+    return r;
 }
 
 PUBLIC CUresult cuLibraryLoadFromFile(CUlibrary *library, const char *path, CUjit_option *jit_names,
@@ -321,20 +375,6 @@ PUBLIC CUresult cuLibraryLoadFromFile(CUlibrary *library, const char *path, CUji
         return r;
     return cuLibraryLoadData(library, text, jit_names, jit_values, jit_options, names, values,
                              options);
-}
-
-static void unload_library(struct module_code *library)
-{
-    struct module_code *next;
-
-    for (struct module_code *code = codes; code; code = next) {
-        next = code->next;
-        if (code->library != library)
-            continue;
-        guest_discharge(code->context, code->image.bytes);
-        free_code(code);
-    }
-    free_code(library);
 }
 
 PUBLIC CUresult cuLibraryUnload(CUlibrary library)
@@ -371,16 +411,112 @@ PUBLIC CUresult cuLibraryGetKernel(CUkernel *kernel, CUlibrary library, const ch
     return r;
 }
 
-static CUresult module_here(struct module_code *library, uint32_t context,
-                            struct module_code **ret_code)
+CUresult guest_add_libraries(uint32_t context)
 {
-    for (struct module_code *code = codes; code; code = code->next) {
-        if (code->library == library && code->context == context) {
-            *ret_code = code;
-            return CUDA_SUCCESS;
-        }
+    struct module_code *next, *here;
+    CUresult r = CUDA_SUCCESS;
+
+    if (!guest.eager)
+        return CUDA_SUCCESS;
+    for (struct module_code *code = codes; code && r == CUDA_SUCCESS; code = next) {
+        next = code->next;
+        if (code->context == 0)
+            r = module_here(code, context, &here);
     }
-    return load(&library->image, context, library, ret_code);
+    return r;
+}
+
+/* What its code takes: its part of the module, or all of one whose kernels are not counted. */
+static uint64_t code_bytes(const struct module_code *code)
+{
+    if (code->charged_bytes)
+        return 0;
+    if (!code->image.any)
+        return code->image.bytes / MAX(code->image.count, (size_t)1);
+    for (const struct module_function *f = code->functions; f; f = f->next) {
+        if (f->charged_bytes)
+            return 0;
+    }
+    return code->image.bytes;
+}
+
+/* Under guest.lock. */
+static CUresult load_function(struct module_function *function)
+{
+    uint64_t bytes = code_bytes(function->code);
+
+    if (function->loaded)
+        return CUDA_SUCCESS;
+    if (!guest_charge(function->code->context, bytes))
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    if (!guest_grow_stack(function->code->context, function->local_bytes)) {
+        guest_discharge(function->code->context, bytes);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    function->charged_bytes = bytes;
+    __atomic_store_n(&function->loaded, 1, __ATOMIC_RELEASE);
+    return CUDA_SUCCESS;
+}
+
+static CUresult prepare_locked(struct module_function *of, uint32_t context,
+                               struct module_function **ret_function)
+{
+    struct module_code *code = of->code;
+    CUresult r = CUDA_SUCCESS;
+
+    if (code->context == 0) {
+        r = module_here(code, context, &code);
+        if (r == CUDA_SUCCESS)
+            r = get_function(code, of->name, &of);
+    }
+    if (r == CUDA_SUCCESS)
+        r = load_function(of);
+    if (r == CUDA_SUCCESS)
+        *ret_function = of;
+    return r;
+}
+
+CUresult module_prepare(CUfunction handle, uint32_t context, struct module_function **ret_function)
+{
+    struct module_function *function = module_find_function(handle);
+    CUresult r;
+
+    if (!function)
+        return CUDA_ERROR_INVALID_HANDLE;
+    if (__atomic_load_n(&function->loaded, __ATOMIC_ACQUIRE)) {
+        *ret_function = function;
+        return CUDA_SUCCESS;
+    }
+    if (!guest.eager && guest_state()->header.driver.load_waits == SIM_LOAD_WAITS_YES)
+        guest_wait_context(context);
+    (void)pthread_mutex_lock(&guest.lock);
+    r = prepare_locked(function, context, ret_function);
+    (void)pthread_mutex_unlock(&guest.lock);
+    return r;
+}
+
+PUBLIC CUresult cuFuncLoad(CUfunction handle)
+{
+    struct module_function *function;
+    uint32_t context;
+    CUresult r = guest_current(&context);
+
+    return r == CUDA_SUCCESS ? module_prepare(handle, context, &function) : r;
+}
+
+PUBLIC CUresult cuFuncIsLoaded(int *state, CUfunction handle)
+{
+    const struct module_function *function = module_find_function(handle);
+    CUresult r = guest_check();
+
+    if (r != CUDA_SUCCESS)
+        return r;
+    if (!state)
+        return CUDA_ERROR_INVALID_VALUE;
+    if (!function)
+        return CUDA_ERROR_INVALID_HANDLE;
+    *state = guest.eager || __atomic_load_n(&function->loaded, __ATOMIC_ACQUIRE);
+    return CUDA_SUCCESS;
 }
 
 PUBLIC CUresult cuKernelGetFunction(CUfunction *function, CUkernel kernel)

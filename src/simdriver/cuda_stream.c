@@ -149,25 +149,13 @@ static int64_t estimate_context(uint32_t context, uint64_t order)
     return latest_ns;
 }
 
-PUBLIC CUresult cuCtxSynchronize(void)
+/* Locked before, unlocked after. */
+static void wait_context_locked(uint32_t context)
 {
-    uint32_t context, gen;
-    CUresult r = guest_current_safe(&context);
-    struct sim_context *c;
-    uint64_t order;
+    const struct sim_context *c = guest_context(context);
+    uint64_t order = guest_state()->orders;
+    uint32_t gen = c->gen;
 
-    if (r != CUDA_SUCCESS)
-        return r;
-
-    c = guest_context(context);
-    sim_advance(guest_state(), c->device, sim_lock(guest.sim));
-    r = guest_check_context_wait(context);
-    if (r != CUDA_SUCCESS) {
-        sim_unlock(guest.sim);
-        return r;
-    }
-    gen = c->gen;
-    order = guest_state()->orders;
     while (c->gen == gen) {
         int64_t until_ns = estimate_context(context, order);
 
@@ -178,7 +166,28 @@ PUBLIC CUresult cuCtxSynchronize(void)
         sim_advance(guest_state(), c->device, sim_lock(guest.sim));
     }
     sim_unlock(guest.sim);
-    return CUDA_SUCCESS;
+}
+
+void guest_wait_context(uint32_t context)
+{
+    sim_advance(guest_state(), guest_context(context)->device, sim_lock(guest.sim));
+    wait_context_locked(context);
+}
+
+PUBLIC CUresult cuCtxSynchronize(void)
+{
+    uint32_t context;
+    CUresult r = guest_current_safe(&context);
+
+    if (r != CUDA_SUCCESS)
+        return r;
+    sim_advance(guest_state(), guest_context(context)->device, sim_lock(guest.sim));
+    r = guest_check_context_wait(context);
+    if (r == CUDA_SUCCESS)
+        wait_context_locked(context);
+    else
+        sim_unlock(guest.sim);
+    return r;
 }
 
 CUresult guest_wait_event(uint32_t stream, uint32_t e)

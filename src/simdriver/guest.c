@@ -119,7 +119,7 @@ static long environment_number(const char *name)
 
 static CUresult attach(void)
 {
-    const char *path = getenv("HAMI_SIM");
+    const char *path = getenv("HAMI_SIM"), *loading = getenv("CUDA_MODULE_LOADING");
     struct error err = ERROR_INIT;
     long connections;
     int r;
@@ -141,6 +141,11 @@ static CUresult attach(void)
     connections = environment_number("CUDA_DEVICE_MAX_CONNECTIONS");
     if (connections >= 1 && connections <= CONNECTIONS_MAX)
         guest.queues = (uint32_t)connections;
+    guest.eager = guest_state()->header.driver.loading == SIM_LOADING_EAGER;
+    if (loading && strcmp(loading, "EAGER") == 0)
+        guest.eager = true;
+    if (loading && strcmp(loading, "LAZY") == 0)
+        guest.eager = false;
     guest.blocking = environment_number("CUDA_LAUNCH_BLOCKING") > 0;
     guest.device_count = guest_visible_devices(&guest_state()->header,
                                                getenv("CUDA_VISIBLE_DEVICES"), guest.devices);

@@ -32,6 +32,7 @@ struct guest {
     uint32_t ready;    /* cuInit() succeeded, and this is no forked child since */
     uint32_t captures; /* that go on */
     bool blocking;     /* CUDA_LAUNCH_BLOCKING: a launch returns when the kernel has ended */
+    bool eager;        /* CUDA_MODULE_LOADING, or the machine's */
     uint32_t queues;   /* of a context */
     struct sim *sim;
     pthread_mutex_t lock;
@@ -125,8 +126,15 @@ void guest_wait(uint32_t stream, uint64_t seq, int64_t work_ns);
 bool guest_charge(uint32_t context, uint64_t bytes);
 void guest_discharge(uint32_t context, uint64_t bytes);
 
-/* guest.lock held: forgets a context's modules. */
+/* guest.lock held: forgets a context's modules; gives it the libraries that are loaded eagerly. */
 void guest_drop_modules(uint32_t context);
+CUresult guest_add_libraries(uint32_t context);
+
+/* guest.lock held: the context's stack is large enough for a kernel, if there is room. */
+bool guest_grow_stack(uint32_t context, uint64_t bytes);
+
+/* Until all that was put into the context is done. */
+void guest_wait_context(uint32_t context);
 
 /* Gives the thread its id, and sees to it that what is the thread's ends with it. */
 void guest_name_thread(void);

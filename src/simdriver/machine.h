@@ -56,11 +56,30 @@ enum sim_stale_handles {
     SIM_STALE_HANDLES_CRASH, /* with SIGSEGV */
 };
 
+enum sim_loading {
+    SIM_LOADING_LAZY = 0, /* a kernel's code takes memory at its first launch */
+    SIM_LOADING_EAGER,    /* all of a module's does as it is loaded */
+};
+
+enum sim_load_waits {
+    SIM_LOAD_WAITS_NO = 0,
+    SIM_LOAD_WAITS_YES, /* code is loaded lazily once the context has nothing to do */
+};
+
+enum sim_heaps {
+    SIM_HEAPS_KEEP = 0, /* what a limit once took stays taken */
+    SIM_HEAPS_SHRINK,
+};
+
 struct sim_driver_spec {
     unsigned captures;           /* enum sim_captures */
     unsigned lost_captures;      /* enum sim_lost_captures */
     unsigned pids;               /* enum sim_pids: by which NVML names processes */
     unsigned stale_handles;      /* enum sim_stale_handles */
+    unsigned loading;            /* enum sim_loading */
+    unsigned load_waits;         /* enum sim_load_waits */
+    unsigned heaps;              /* enum sim_heaps */
+    int64_t context_time_ns;     /* that it takes to make a context */
     int64_t granule_bytes;       /* in which device memory is given out */
     int64_t event_resolution_ns; /* of events' times */
     int64_t queues;              /* hardware queues of a context; its streams share them */

@@ -52,7 +52,7 @@ static void queue_remove(struct sim_state *s, uint32_t context)
     c->queued = false;
 }
 
-/* A context's list of streams whose heads can run. A stream taken out keeps its next. */
+/* A context's list of streams whose heads can run. */
 
 static void ready_add(struct sim_state *s, uint32_t stream)
 {
@@ -267,10 +267,8 @@ static void finish_kernel(struct sim_state *s, struct sim_stream *st, const stru
     st->done_ns += op->work_ns;
     if (op->gen == SIM_ROLE_WAITS)
         s->flags[op->target]--;
-    if (op->gen == SIM_ROLE_POSTS) {
+    if (op->gen == SIM_ROLE_POSTS)
         s->flags[op->target]++;
-        s->posted++;
-    }
 }
 
 /* The head is done: what it is for happens before the one store that takes it off. */
@@ -321,50 +319,52 @@ static bool start_next(struct sim_state *s, uint32_t stream)
     return true;
 }
 
-/* Does what is done by now. Another stream that this sets free is appended to the list. */
-static void run_stream(struct sim_state *s, uint32_t stream, int64_t now_ns)
+/*
+ * Does what is done by now, and says whether that was anything. A stream that it sets free comes to
+ * the end of the list, and so does this one when it left the list and came back.
+ */
+static bool run_stream(struct sim_state *s, uint32_t stream, int64_t now_ns)
 {
     struct sim_stream *st = &s->streams[stream];
+    bool did = false;
 
     while (st->state == SIM_STREAM_READY && head_is_done(s, stream)) {
-        bool starts;
-
+        did = true;
         finish_head(s, stream, now_ns);
         wake_waiters(s, stream);
-        starts = start_next(s, stream);
-        /* While it is still in the list: what this sets free must come behind it there. */
+        if (!start_next(s, stream)) {
+            ready_remove(s, stream);
+            st->state = SIM_STREAM_IDLE;
+            settle(s, stream);
+        }
         move_queue(s, stream);
-        if (starts)
-            continue;
-        ready_remove(s, stream);
-        st->state = SIM_STREAM_IDLE;
-        settle(s, stream);
     }
+    return did;
 }
 
 /*
  * Whether any stream of the context runs, and the earliest end of a kernel, in the context's time:
- * INT64_MAX when they all wait for flags. A post may be what a stream looked at before needs.
+ * INT64_MAX when they all wait for flags. Done when nobody gets on any more.
  */
 static bool run_context(struct sim_state *s, uint32_t context, int64_t now_ns,
                         int64_t *ret_earliest)
 {
-    uint32_t posted;
-    bool running;
+    bool did, running;
+    uint32_t next;
 
     do {
-        posted = s->posted;
-        running = false;
+        did = running = false;
         *ret_earliest = INT64_MAX;
-        for (uint32_t i = s->contexts[context].ready_first; i; i = s->streams[i].next) {
-            run_stream(s, i, now_ns);
+        for (uint32_t i = s->contexts[context].ready_first; i; i = next) {
+            next = s->streams[i].next;
+            did |= run_stream(s, i, now_ns);
             if (s->streams[i].state != SIM_STREAM_READY)
                 continue;
             running = true;
             if (!sim_stream_spins(s, i))
                 *ret_earliest = MIN(*ret_earliest, s->streams[i].finish);
         }
-    } while (posted != s->posted);
+    } while (did);
     return running;
 }
 

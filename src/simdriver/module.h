@@ -10,7 +10,9 @@
  *
  * Behind a kernel's name there may be "waits" or "posts": its second parameter, a uint64_t, is then
  * the number of a flag, 0 to 1023, that is the whole machine's. A waiting kernel ends no earlier
- * than it could take a post of that flag; a posting one posts it as it ends.
+ * than it could take a post of that flag; a posting one posts it as it ends. "local=BYTES" is what
+ * each of its threads needs of the stack. The size is divided among the kernels, where they are
+ * loaded one by one.
  *
  * Anything that looks like PTX, an ELF file or a fat binary is taken too: it is 1 MiB large and has
  * a kernel of every name. The rest is CUDA_ERROR_INVALID_IMAGE.
@@ -25,6 +27,7 @@
 struct module_kernel {
     char name[256];
     uint32_t role; /* enum sim_op_role */
+    uint64_t local_bytes;
 };
 
 struct module_image {
@@ -46,10 +49,19 @@ struct module_function {
     uint32_t magic;
     struct module_code *code;
     char *name;
-    uint32_t role;  /* enum sim_op_role */
+    uint32_t role;          /* enum sim_op_role */
+    uint32_t loaded;        /* its code, and the stack for it, are there */
+    uint64_t charged_bytes; /* for its code alone */
+    uint64_t local_bytes;
     uint64_t first; /* set by the launch interface of old: the first parameter */
     struct module_function *next;
 };
 
 /* NULL when it is none (any more). */
 struct module_function *module_find_function(CUfunction handle);
+
+/*
+ * What a launch in the context really launches: of a kernel the function there. Its code is loaded
+ * and the stack is large enough. CUDA_ERROR_INVALID_HANDLE, CUDA_ERROR_OUT_OF_MEMORY.
+ */
+CUresult module_prepare(CUfunction handle, uint32_t context, struct module_function **ret_function);

@@ -260,50 +260,118 @@ static void flags_are_the_whole_machines(void **state)
     assert_int_equal(testing_run("", across_contexts), 0);
 }
 
-/* At random, against rules that are checked from outside: the order of starts within a queue. */
-static void at_random(void)
+/*
+ * At random, against a model of its own: all is enqueued at one moment, nothing slows anything
+ * down, and an op starts when the one before it in its stream has ended, the one before it in its
+ * queue has started, and what it waits for has ended.
+ */
+
+enum {
+    STREAMS = 12,
+    EVENTS = 8,
+    OPS = 300,
+};
+
+struct expected {
+    unsigned queues;
+    int64_t stream_end[STREAMS];
+    int64_t queue_start[STREAMS];
+    int64_t event_end[EVENTS];
+    bool recorded[EVENTS];
+};
+
+static int64_t expect(struct expected *e, unsigned stream, int64_t waited_ns, int64_t work_ns)
 {
-    unsigned seed = 3;
-    struct testing t;
+    int64_t *queue_start = &e->queue_start[stream % e->queues];
+    int64_t start = MAX(MAX(e->stream_end[stream], *queue_start), waited_ns);
 
-    testing_begin(&t);
-    for (unsigned round = 0; round < 50; round++) {
-        int64_t longest[12] = {0}, sum_ns = 0, busy_ns = testing_busy_ns();
+    *queue_start = start;
+    e->stream_end[stream] = start + work_ns;
+    return e->stream_end[stream];
+}
 
-        for (unsigned i = 0; i < 200; i++) {
-            unsigned stream = (unsigned)rand_r(&seed) % 12;
-            int64_t work_ns = rand_r(&seed) % 1000000;
+static void enqueue_one(const struct testing *t, struct expected *e, unsigned *seed)
+{
+    unsigned stream = (unsigned)rand_r(seed) % STREAMS;
+    unsigned event = 1 + (unsigned)rand_r(seed) % (EVENTS - 1);
+    int64_t work_ns = rand_r(seed) % 1000000;
 
-            switch (rand_r(&seed) % 4) {
-            case 0:
-                record(&t, (unsigned)rand_r(&seed) % 8, stream);
-                break;
-            case 1:
-                OK(cuStreamWaitEvent(t.streams[stream], t.events[(unsigned)rand_r(&seed) % 8], 0));
-                break;
-            default:
-                launch(&t, stream, work_ns);
-                longest[stream] += work_ns;
-                sum_ns += work_ns;
-                break;
-            }
-            if (rand_r(&seed) % 8 == 0)
-                testing_step(rand_r(&seed) % 300000);
-        }
-        testing_step(sum_ns);
-        OK(cuCtxSynchronize());
-        for (unsigned i = 0; i < 12; i++)
-            HOLDS(testing_busy_ns() - busy_ns >= longest[i]);
-        HOLDS(testing_busy_ns() - busy_ns <= sum_ns);
+    switch (rand_r(seed) % 4) {
+    case 0:
+        record(t, event, stream);
+        e->event_end[event] = expect(e, stream, 0, 0);
+        e->recorded[event] = true;
+        break;
+    case 1:
+        OK(cuStreamWaitEvent(t->streams[stream], t->events[event], 0));
+        if (e->recorded[event])
+            (void)expect(e, stream, e->event_end[event], 0);
+        break;
+    default:
+        launch(t, stream, work_ns);
+        (void)expect(e, stream, 0, work_ns);
+        break;
     }
 }
 
-static void whatever_is_enqueued_comes_to_an_end(void **state)
+static void at_random(unsigned queues)
+{
+    unsigned seed = queues;
+    struct testing t;
+
+    testing_begin(&t);
+    for (unsigned round = 0; round < 100; round++) {
+        struct expected e = {.queues = queues};
+
+        record(&t, 0, 0);
+        for (unsigned i = 1; i < EVENTS; i++) {
+            OK(cuEventDestroy_v2(t.events[i]));
+            OK(cuEventCreate(&t.events[i], 0));
+        }
+        for (unsigned i = 0; i < OPS; i++)
+            enqueue_one(&t, &e, &seed);
+        for (unsigned i = 0; i < OPS; i++)
+            testing_step(rand_r(&seed) % 2000000);
+        testing_step(OPS * NS_PER_MS);
+        OK(cuCtxSynchronize());
+        for (unsigned i = 1; i < EVENTS; i++) {
+            int64_t off_ns;
+
+            if (!e.recorded[i])
+                continue;
+            off_ns = testing_between(t.events[0], t.events[i]) - e.event_end[i];
+            HOLDS(off_ns >= -16 && off_ns <= 16); /* milliseconds in a float */
+        }
+    }
+}
+
+static void one_queue(void)
+{
+    at_random(1);
+}
+
+static void three_queues(void)
+{
+    at_random(3);
+}
+
+static void eight_queues(void)
+{
+    at_random(8);
+}
+
+static void twelve_queues(void)
+{
+    at_random(12);
+}
+
+static void queues_do_what_a_simple_model_says(void **state)
 {
     (void)state;
-    assert_int_equal(testing_run("queues=1", at_random), 0);
-    assert_int_equal(testing_run("queues=3", at_random), 0);
-    assert_int_equal(testing_run("", at_random), 0);
+    assert_int_equal(testing_run("event-resolution=1ns queues=1", one_queue), 0);
+    assert_int_equal(testing_run("event-resolution=1ns queues=3", three_queues), 0);
+    assert_int_equal(testing_run("event-resolution=1ns", eight_queues), 0);
+    assert_int_equal(testing_run("event-resolution=1ns queues=12", twelve_queues), 0);
 }
 
 int main(void)
@@ -315,7 +383,7 @@ int main(void)
         cmocka_unit_test(a_kernel_runs_until_another_has),
         cmocka_unit_test(streams_of_one_queue_can_lock_up),
         cmocka_unit_test(flags_are_the_whole_machines),
-        cmocka_unit_test(whatever_is_enqueued_comes_to_an_end),
+        cmocka_unit_test(queues_do_what_a_simple_model_says),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

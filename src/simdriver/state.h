@@ -185,7 +185,6 @@ struct sim_state {
     int64_t checked_ns; /* when the living were last counted */
     uint64_t orders;    /* the last struct sim_op.order given out */
     uint32_t crossed;   /* derived: waits enqueued for a stream of another device, or a flag */
-    uint32_t posted;    /* changes with each post */
     uint32_t flags[SIM_FLAGS]; /* posts that nobody took yet */
     uint32_t slots;            /* processes up to it were ever used */
 

@@ -31,7 +31,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
             abort();
         return 0;
     }
-    if (state->header.gpu_count > SIM_MAX_GPUS)
+    if (state->header.gpu_count > SIM_MAX_GPUS || !sim_driver_is_sane(&state->header.driver))
         abort();
     for (unsigned i = 0; i < state->header.gpu_count; i++) {
         if (strnlen(state->header.gpus[i].uuid, 48) == 48 || !state->header.gpus[i].multiprocessors)

@@ -89,6 +89,7 @@ void testing_begin_context(struct testing *testing)
     OK(cuCtxCreate_v2(&testing->context, 0, 0));
     OK(cuModuleLoadData(&testing->module, image));
     OK(cuModuleGetFunction(&testing->kernel, testing->module, "work"));
+    OK(cuFuncLoad(testing->kernel));
     for (size_t i = 0; i < ARRAY_SIZE(testing->streams); i++)
         OK(cuStreamCreate(&testing->streams[i], CU_STREAM_NON_BLOCKING));
     for (size_t i = 0; i < ARRAY_SIZE(testing->events); i++)

@@ -47,6 +47,16 @@ class Sim(CtlTest):
         self.assertEqual(self.ctl("sim", "remove").returncode, 0)
         self.assertFalse(self.path.exists())
 
+    def test_options_of_the_driver(self):
+        self.assertEqual(self.ctl("sim", "create", self.path, "--driver", "captures=kind", "--driver", "granule=2Mi").returncode, 0)
+        driver = self.show()["driver"]
+        self.assertEqual((driver["captures"], driver["granule"]), ("kind", str(2 * MIB)))
+        self.assertEqual((driver["queues"], driver["event-resolution"], driver["clock-drift"]), ("8", "500ns", "0"))
+        again = ["sim", "create", self.folder / "second"]
+        for key, value in driver.items():
+            again += ["--driver", f"{key}={value}"]
+        self.assertEqual(self.ctl(*again).returncode, 0)
+
     def test_it_is_not_made_twice(self):
         self.assertEqual(self.ctl("sim", "create", self.path).returncode, 0)
         again = self.ctl("sim", "create", self.path)
@@ -101,6 +111,9 @@ class Sim(CtlTest):
             (["create", "--compute-capability", "9", "m"], '--compute-capability: "9" is not of the form 8.0', 2),
             (["create", "--slice", "1h", "m"], '--slice: "1h" is not a duration up to a second', 2),
             (["create", "--config", "x", "--gpus", "2", "m"], "--config: the file says everything", 2),
+            (["create", "--driver", "pace=1", "m"], "--driver: pace: \"1\": not an option of the simulated driver", 2),
+            (["create", "--driver", "queues=0", "m"], "--driver: queues: \"0\": not a number of queues, 1 to 4096", 2),
+            (["create", "--driver", "queues", "m"], "--driver: \"queues\" is not of the form KEY=VALUE", 2),
             (["create", "--config", "/nonexistent", str(self.path)], "/nonexistent", 1),
             (["create", "m", "n"], '"n" is too much; one PATH is enough', 2),
             (["create"], "which machine? Give a PATH, or set HAMI_SIM", 1),
