@@ -78,11 +78,14 @@ class Machine:
 
     count = 0
 
-    def __init__(self, gpus=1, memory=8 * GIB, sms=108, context=300 * MIB):
+    def __init__(self, gpus=1, memory=8 * GIB, sms=108, context=300 * MIB, driver={}):
+        """`driver`: its options; HAMI_TEST_DRIVER="KEY=VALUE ..." sets some for all machines."""
         Machine.count += 1
+        options = dict(option.split("=", 1) for option in os.environ.get("HAMI_TEST_DRIVER", "").split()) | driver
         self.path = scratch / f"machine-{Machine.count}"
         subprocess.run(
-            command([JUDGE, "create", self.path, gpus, memory, sms, context]), check=True
+            command([JUDGE, "create", self.path, gpus, memory, sms, context, *(f"{k}={v}" for k, v in options.items())]),
+            check=True,
         )
 
     def view(self):

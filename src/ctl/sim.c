@@ -36,6 +36,7 @@ enum {
     OPT_CAPABILITY,
     OPT_SLICE,
     OPT_SWITCH,
+    OPT_DRIVER,
 };
 
 struct sim {
@@ -44,6 +45,7 @@ struct sim {
     bool described; /* by options */
     bool force;
     bool json;
+    struct sim_driver_spec driver;
     unsigned gpu_count;
     struct sim_gpu_spec gpu; /* all are alike but for the NUMA node */
     size_t numa_count;       /* 0: none given */
@@ -68,6 +70,8 @@ static const struct argp_option create_options[] = {
     {"slice", OPT_SLICE, "DURATION", 0,
      "Time slice of the round robin between contexts. Default: 2ms", 0},
     {"switch", OPT_SWITCH, "DURATION", 0, "Time lost at each change of context. Default: none", 0},
+    {"driver", OPT_DRIVER, "KEY=VALUE", 0,
+     "How the driver behaves, such as captures=kind; may be repeated. See hamictl-sim(1)", 0},
     {"config", OPT_CONFIG, "FILE", 0, "Take everything from a YAML file instead", 0},
     {0},
 };
@@ -151,6 +155,19 @@ static void parse_time(const char *option, const char *arg, int64_t *ret_ns,
         argp_error(state, "%s: \"%s\" is not a duration up to a second; say 2ms", option, arg);
 }
 
+static void parse_driver(struct sim *sim, char *arg, struct argp_state *state)
+{
+    char *value = strchr(arg, '=');
+    const char *wrong;
+
+    if (!value)
+        argp_error(state, "--driver: \"%s\" is not of the form KEY=VALUE", arg);
+    *value++ = '\0';
+    wrong = sim_driver_set(&sim->driver, arg, value);
+    if (wrong)
+        argp_error(state, "--driver: %s: \"%s\": %s", arg, value, wrong);
+}
+
 static error_t parse_description(struct sim *sim, int key, char *arg, struct argp_state *state)
 {
     switch (key) {
@@ -177,6 +194,9 @@ static error_t parse_description(struct sim *sim, int key, char *arg, struct arg
         break;
     case OPT_SLICE:
         parse_time("--slice", arg, &sim->gpu.slice_ns, state);
+        break;
+    case OPT_DRIVER:
+        parse_driver(sim, arg, state);
         break;
     case OPT_SWITCH:
         parse_time("--switch", arg, &sim->gpu.switch_ns, state);
@@ -219,6 +239,7 @@ static error_t sim_parse_option(int key, char *arg, struct argp_state *state)
 /* The GPUs are divided among the nodes in order: 0,1 puts the first half on 0. */
 static void describe(const struct sim *sim, struct sim_spec *spec)
 {
+    spec->driver = sim->driver;
     spec->gpu_count = sim->gpu_count;
     for (unsigned i = 0; i < sim->gpu_count; i++) {
         spec->gpus[i] = sim->gpu;

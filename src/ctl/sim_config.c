@@ -23,12 +23,20 @@ struct gpu {
         *change;
 };
 
+/* The driver's options, by the names that sim_driver_set() knows, in the order of the fields. */
+struct driver {
+    char *captures, *lost_captures, *pids, *stale_handles, *granule, *event_resolution, *queues,
+        *clock_drift;
+};
+
 struct document {
+    struct driver *driver;
     struct gpu *gpus;
     unsigned gpus_count;
 };
 
 #define TEXT(key, member) CYAML_FIELD_STRING_PTR(key, OPTIONAL, struct gpu, member, 0, 128)
+#define OPTION(key, member) CYAML_FIELD_STRING_PTR(key, OPTIONAL, struct driver, member, 0, 128)
 #define OPTIONAL (CYAML_FLAG_POINTER | CYAML_FLAG_OPTIONAL)
 
 static const cyaml_schema_field_t gpu_fields[] = {
@@ -42,7 +50,20 @@ static const cyaml_schema_value_t gpu_value = {
     CYAML_VALUE_MAPPING(CYAML_FLAG_DEFAULT, struct gpu, gpu_fields),
 };
 
+static const cyaml_schema_field_t driver_fields[] = {
+    OPTION("captures", captures),
+    OPTION("lost-captures", lost_captures),
+    OPTION("pids", pids),
+    OPTION("stale-handles", stale_handles),
+    OPTION("granule", granule),
+    OPTION("event-resolution", event_resolution),
+    OPTION("queues", queues),
+    OPTION("clock-drift", clock_drift),
+    CYAML_FIELD_END,
+};
+
 static const cyaml_schema_field_t document_fields[] = {
+    CYAML_FIELD_MAPPING_PTR("driver", OPTIONAL, struct document, driver, driver_fields),
     CYAML_FIELD_SEQUENCE("gpus", CYAML_FLAG_POINTER, struct document, gpus, &gpu_value, 0,
                          SIM_MAX_GPUS),
     CYAML_FIELD_END,
@@ -117,18 +138,26 @@ static const yaml_node_t *find_gpu(yaml_document_t *tree, unsigned index)
     return yaml_document_get_node(tree, gpus->data.sequence.items.start[index]);
 }
 
-static struct mark find_value(yaml_document_t *tree, unsigned index, const char *key)
+static const yaml_node_t *find_driver(yaml_document_t *tree)
+{
+    const yaml_node_t *driver = NULL;
+
+    (void)find_key(tree, yaml_document_get_root_node(tree), "driver", &driver);
+    return driver;
+}
+
+static struct mark find_value(yaml_document_t *tree, const yaml_node_t *mapping, const char *key)
 {
     const yaml_node_t *value = NULL;
 
-    if (!find_key(tree, find_gpu(tree, index), key, &value) || !value)
+    if (!find_key(tree, mapping, key, &value) || !value)
         return (struct mark){.line = 1, .column = 1};
     return mark_of(value->start_mark);
 }
 
-static bool is_gpu_field(const char *key)
+static bool is_field(const cyaml_schema_field_t *fields, const char *key)
 {
-    for (const cyaml_schema_field_t *field = gpu_fields; field->key; field++) {
+    for (const cyaml_schema_field_t *field = fields; field->key; field++) {
         if (strcmp(field->key, key) == 0)
             return true;
     }
@@ -141,7 +170,9 @@ static struct mark find_unknown(yaml_document_t *tree, const char *key)
     const yaml_node_t *node, *value;
 
     node = find_key(tree, yaml_document_get_root_node(tree), key, &value);
-    for (unsigned i = 0; !node && !is_gpu_field(key) && i < SIM_MAX_GPUS; i++)
+    if (!node && !is_field(driver_fields, key))
+        node = find_key(tree, find_driver(tree), key, &value);
+    for (unsigned i = 0; !node && !is_field(gpu_fields, key) && i < SIM_MAX_GPUS; i++)
         node = find_key(tree, find_gpu(tree, i), key, &value);
     return node ? mark_of(node->start_mark) : (struct mark){.line = 1, .column = 1};
 }
@@ -262,31 +293,6 @@ static const char *read_amount(const char *text, uint64_t *ret_bytes)
     return NULL;
 }
 
-static const char *read_duration(const char *text, int64_t *ret_ns)
-{
-    static const struct {
-        const char *name;
-        int64_t ns;
-    } units[] = {{"ns", 1}, {"us", NS_PER_US}, {"ms", NS_PER_MS}, {"s", NS_PER_S}};
-    size_t digits = strspn(text, "0123456789");
-    char number[16];
-    uint64_t count;
-
-    if (digits >= sizeof(number))
-        return "out of range, at most 1s";
-    memcpy(number, text, digits);
-    number[digits] = '\0';
-    for (size_t i = 0; i < ARRAY_SIZE(units); i++) {
-        if (strcmp(text + digits, units[i].name) != 0 || parse_u64(number, &count) < 0)
-            continue;
-        if (count > (uint64_t)(NS_PER_S / units[i].ns))
-            return "out of range, at most 1s";
-        *ret_ns = (int64_t)count * units[i].ns;
-        return NULL;
-    }
-    return "not a duration, as 2ms or 50us";
-}
-
 static const char *read_compute(const char *text, struct sim_gpu_spec *gpu)
 {
     unsigned major, minor;
@@ -321,7 +327,7 @@ static const char *read_model(const char *text, struct sim_gpu_spec *gpu)
 
 static const char *read_slice(const char *text, struct sim_gpu_spec *gpu)
 {
-    const char *wrong = read_duration(text, &gpu->slice_ns);
+    const char *wrong = sim_parse_duration(text, &gpu->slice_ns);
 
     if (!wrong && gpu->slice_ns < 10 * NS_PER_US)
         return "out of range, at least 10us";
@@ -358,7 +364,7 @@ static const char *read_context(const char *text, struct sim_gpu_spec *gpu)
 
 static const char *read_switch(const char *text, struct sim_gpu_spec *gpu)
 {
-    return read_duration(text, &gpu->switch_ns);
+    return sim_parse_duration(text, &gpu->switch_ns);
 }
 
 static const struct {
@@ -386,7 +392,7 @@ struct reading {
 
 static int refuse(const struct reading *reading, unsigned index, const char *key, const char *wrong)
 {
-    struct mark mark = find_value(reading->tree, index, key);
+    struct mark mark = find_value(reading->tree, find_gpu(reading->tree, index), key);
 
     return error_set(reading->err, -EINVAL, "%s:%u:%u: gpus[%u].%s: %s", reading->name, mark.line,
                      mark.column, index, key, wrong);
@@ -457,6 +463,23 @@ static int read_gpus(const struct reading *reading, const struct document *docum
     return 0;
 }
 
+static int read_driver(const struct reading *reading, const struct driver *driver,
+                       struct sim_driver_spec *spec)
+{
+    for (const cyaml_schema_field_t *field = driver_fields; driver && field->key; field++) {
+        const char *text = *(char *const *)((const char *)driver + field->data_offset);
+        const char *wrong = text ? sim_driver_set(spec, field->key, text) : NULL;
+        struct mark mark;
+
+        if (!wrong)
+            continue;
+        mark = find_value(reading->tree, find_driver(reading->tree), field->key);
+        return error_set(reading->err, -EINVAL, "%s:%u:%u: driver.%s: %s", reading->name, mark.line,
+                         mark.column, field->key, wrong);
+    }
+    return 0;
+}
+
 int sim_config_parse(const char *name, const char *text, size_t len, struct sim_spec *ret_spec,
                      struct error *err)
 {
@@ -472,7 +495,9 @@ int sim_config_parse(const char *name, const char *text, size_t len, struct sim_
     if (r == 0) {
         struct reading reading = {.name = name, .tree = &tree, .err = err};
 
-        r = read_gpus(&reading, document, &spec);
+        r = read_driver(&reading, document->driver, &spec.driver);
+        if (r == 0)
+            r = read_gpus(&reading, document, &spec);
         (void)cyaml_free(&quiet, &document_value, document, 0);
     }
     yaml_document_delete(&tree);

@@ -4,6 +4,8 @@
 /*
  * A simulated machine described in YAML:
  *
+ *     driver:                      # its options, as sim_driver_set() takes them
+ *       captures: strict
  *     gpus:
  *       - count: 2                 # so many of these; 1
  *         model: NVIDIA H100 80GB HBM3

@@ -5,6 +5,7 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <stdlib.h>
 /* cmocka.h needs the four above */
 #include <cmocka.h>
@@ -18,7 +19,16 @@ static int parse(const char *text, struct sim_spec *ret_spec, struct error *err)
 
 static void every_key_is_read(void **state)
 {
-    static const char text[] = "gpus:\n"
+    static const char text[] = "driver:\n"
+                               "  captures: kind\n"
+                               "  lost-captures: stay\n"
+                               "  event-resolution: 1us\n"
+                               "  pids: host\n"
+                               "  stale-handles: crash\n"
+                               "  granule: 2Mi\n"
+                               "  queues: 32\n"
+                               "  clock-drift: -20\n"
+                               "gpus:\n"
                                "  - count: 2\n"
                                "    model: NVIDIA H100 80GB HBM3\n"
                                "    memory: 80Gi\n"
@@ -34,6 +44,14 @@ static void every_key_is_read(void **state)
 
     (void)state;
     assert_int_equal(parse(text, &spec, &err), 0);
+    assert_int_equal(spec.driver.captures, SIM_CAPTURES_KIND);
+    assert_int_equal(spec.driver.lost_captures, SIM_LOST_CAPTURES_STAY);
+    assert_int_equal(spec.driver.pids, SIM_PIDS_HOST);
+    assert_int_equal(spec.driver.queues, 32);
+    assert_int_equal(spec.driver.stale_handles, SIM_STALE_HANDLES_CRASH);
+    assert_int_equal(spec.driver.granule_bytes, 2 * MIB);
+    assert_int_equal(spec.driver.event_resolution_ns, 1000);
+    assert_int_equal(spec.driver.clock_drift_ppm, -20);
     assert_int_equal(spec.gpu_count, 3);
     assert_string_equal(spec.gpus[0].model, "NVIDIA H100 80GB HBM3");
     assert_int_equal(spec.gpus[1].memory_bytes, 80 * GIB);
@@ -85,6 +103,13 @@ static void what_is_wrong_is_named_with_its_place(void **state)
         {"gpus:\n  - {uuid: GPU-1, count: 2}\n", "m.yaml:2:12: gpus[0].uuid: of more than one GPU"},
         {"gpus:\n  - uuid: GPU-1\n  - uuid: GPU-1\n",
          "m.yaml:3:11: gpus[1].uuid: that of another GPU"},
+        {"gpus: []\ndriver:\n  captures: free\n",
+         "m.yaml:3:13: driver.captures: neither strict nor kind"},
+        {"gpus: []\ndriver:\n  clock-drift: 1us\n",
+         "m.yaml:3:16: driver.clock-drift: not a number of parts in a million, -1000 to 1000"},
+        {"gpus: []\ndriver:\n  granule: 3Mi\n",
+         "m.yaml:3:12: driver.granule: not a power of two from 512 to 64Mi"},
+        {"gpus: []\ndriver:\n  pace: 1\n", "m.yaml:3:3: driver: Unexpected key: pace"},
         {"gpus:\n  - numa: &a 1\n    count: *a\n",
          "m.yaml:3:5: gpus[0].count: YAML alias unsupported"},
     };
@@ -98,6 +123,26 @@ static void what_is_wrong_is_named_with_its_place(void **state)
         assert_int_equal(parse(cases[i].text, &spec, &err), -EINVAL);
         assert_string_equal(err.text, cases[i].error);
         assert_int_equal(spec.gpu_count, 99);
+    }
+}
+
+/* YAML, the command line and what shows a machine know the same options. */
+static void every_option_of_the_driver_is_a_key(void **state)
+{
+    struct sim_spec spec = {0};
+    char value[32], text[128];
+    const char *key;
+
+    (void)state;
+    sim_spec_defaults(&spec);
+    for (unsigned i = 0; sim_driver_option(&spec.driver, i, &key, value, sizeof(value)); i++) {
+        struct error err = ERROR_INIT;
+        struct sim_spec read;
+
+        (void)snprintf(text, sizeof(text), "gpus: []\ndriver:\n  %s: %s\n", key, value);
+        print_message("%s: %s\n", key, value);
+        assert_int_equal(parse(text, &read, &err), 0);
+        assert_memory_equal(&read.driver, &spec.driver, sizeof(spec.driver));
     }
 }
 
@@ -115,6 +160,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_key_is_read),
         cmocka_unit_test(what_is_wrong_is_named_with_its_place),
+        cmocka_unit_test(every_option_of_the_driver_is_a_key),
         cmocka_unit_test(a_file_too_large_or_missing_is_refused),
     };
 

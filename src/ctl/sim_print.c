@@ -133,11 +133,28 @@ static void add_process_json(struct strbuf *text, const struct sim_view *view, u
     strbuf_add(text, "}");
 }
 
+static void add_driver_json(struct strbuf *text, const struct sim_view *view)
+{
+    const char *key;
+    char value[32];
+
+    strbuf_add(text, "\"driver\":{");
+    for (unsigned i = 0; sim_driver_option(&view->driver, i, &key, value, sizeof(value)); i++) {
+        strbuf_add(text, i ? "," : "");
+        strbuf_add_json(text, key);
+        strbuf_add(text, ":");
+        strbuf_add_json(text, value);
+    }
+    strbuf_add(text, "}");
+}
+
 void sim_print_json(struct strbuf *text, const char *path, const struct sim_view *view)
 {
     strbuf_add(text, "{\"path\":");
     strbuf_add_json(text, path);
-    strbuf_addf(text, ",\"now_ns\":%" PRId64 ",\"gpus\":[", view->now_ns);
+    strbuf_addf(text, ",\"now_ns\":%" PRId64 ",", view->now_ns);
+    add_driver_json(text, view);
+    strbuf_add(text, ",\"gpus\":[");
     for (unsigned i = 0; i < view->gpu_count; i++)
         add_gpu_json(text, view, i);
     strbuf_add(text, "],\"processes\":[");

@@ -229,33 +229,25 @@ bool address_find(uint64_t address, uint64_t *ret_base, uint64_t *ret_bytes)
     return found;
 }
 
-static uint64_t drop_class(unsigned class, uint32_t context)
+static void drop_class(unsigned class, uint32_t context)
 {
     struct arena *arena = &arenas[class];
-    uint64_t sum = 0;
 
     for (uint32_t i = 0; i < arena->used; i++) {
         if (!arena->blocks[i].bytes || arena->blocks[i].context != context)
             continue;
-        sum += arena->blocks[i].bytes;
         give(class, i);
     }
-    return sum;
 }
 
-uint64_t address_drop(uint32_t context)
+void address_drop(uint32_t context)
 {
-    uint64_t sum = 0;
-
     (void)pthread_mutex_lock(&lock);
     for (unsigned class = FIRST_CLASS; class <= LAST_CLASS; class ++)
-        sum += drop_class(class, context);
+        drop_class(class, context);
     for (unsigned at = low_count; at > 0; at--) {
-        if (low[at - 1].context != context)
-            continue;
-        sum += low[at - 1].bytes;
-        give_low(at - 1);
+        if (low[at - 1].context == context)
+            give_low(at - 1);
     }
     (void)pthread_mutex_unlock(&lock);
-    return sum;
 }

@@ -21,5 +21,5 @@ bool address_give(uint64_t address, uint64_t *ret_bytes, uint32_t *ret_context);
 /* The allocation that an address lies in. */
 bool address_find(uint64_t address, uint64_t *ret_base, uint64_t *ret_bytes);
 
-/* Ends all of a context; their bytes. */
-uint64_t address_drop(uint32_t context);
+/* Ends all of a context. */
+void address_drop(uint32_t context);

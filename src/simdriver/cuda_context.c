@@ -16,31 +16,51 @@ enum {
 
 static size_t heap_bytes[SIM_CONTEXTS]; /* the device heap, beyond what every context has */
 
-static uint64_t align(uint64_t bytes)
+/* Under the machine's lock: what the context would be charged for with so much more in pieces. */
+static uint64_t granules(uint32_t context, uint64_t bytes)
 {
-    return (bytes + SIM_ALIGN - 1) / SIM_ALIGN * SIM_ALIGN;
+    uint64_t granule = (uint64_t)guest_state()->header.driver.granule_bytes;
+    uint64_t small = guest.small_bytes[context];
+
+    bytes = (bytes + SIM_ALIGN - 1) / SIM_ALIGN * SIM_ALIGN;
+    if (bytes >= granule)
+        return (bytes + granule - 1) / granule * granule;
+    return (small + bytes + granule - 1) / granule * granule -
+           (small + granule - 1) / granule * granule;
 }
 
-bool guest_charge_context(uint32_t context, uint64_t bytes)
+static uint64_t small_part(uint64_t bytes)
 {
+    bytes = (bytes + SIM_ALIGN - 1) / SIM_ALIGN * SIM_ALIGN;
+    return bytes < (uint64_t)guest_state()->header.driver.granule_bytes ? bytes : 0;
+}
+
+bool guest_charge(uint32_t context, uint64_t bytes)
+{
+    uint64_t more;
     bool fits;
 
-    bytes = align(bytes);
     (void)sim_lock(guest.sim);
-    fits = sim_charge(guest.sim, guest_context(context)->device, bytes);
+    more = granules(context, bytes);
+    fits = sim_charge(guest.sim, guest_context(context)->device, more);
+    if (fits) {
+        guest.charged_bytes[context] += more;
+        guest.small_bytes[context] += small_part(bytes);
+    }
     sim_unlock(guest.sim);
-    if (fits)
-        guest.own_bytes[context] += bytes;
     return fits;
 }
 
-void guest_discharge_context(uint32_t context, uint64_t bytes)
+void guest_discharge(uint32_t context, uint64_t bytes)
 {
-    bytes = align(bytes);
+    uint64_t less;
+
     (void)sim_lock(guest.sim);
-    sim_discharge(guest.sim, guest_context(context)->device, bytes);
+    guest.small_bytes[context] -= small_part(bytes);
+    less = granules(context, bytes);
+    sim_discharge(guest.sim, guest_context(context)->device, less);
+    guest.charged_bytes[context] -= less;
     sim_unlock(guest.sim);
-    guest.own_bytes[context] -= bytes;
 }
 
 static CUresult begin_context(unsigned device, uint32_t *ret_context)
@@ -49,14 +69,16 @@ static CUresult begin_context(unsigned device, uint32_t *ret_context)
     uint32_t context;
 
     (void)sim_lock(guest.sim);
-    context = sim_context_new(s, (unsigned)guest.sim->slot, device);
+    context = sim_context_new(s, (unsigned)guest.sim->slot, device, guest.queues);
     sim_unlock(guest.sim);
     if (!context)
         return CUDA_ERROR_OUT_OF_MEMORY;
 
-    guest.own_bytes[context] = 0;
+    guest.charged_bytes[context] = 0;
+    guest.small_bytes[context] = 0;
+    guest.users[context] = 1;
     heap_bytes[context] = 0;
-    if (!guest_charge_context(context, s->header.gpus[device].context_bytes)) {
+    if (!guest_charge(context, s->header.gpus[device].context_bytes)) {
         (void)sim_lock(guest.sim);
         sim_context_free(s, context);
         sim_unlock(guest.sim);
@@ -76,12 +98,12 @@ static void end_context(uint32_t context)
     guest_drop_modules(context);
     now_ns = sim_lock(guest.sim);
     sim_advance(s, device, now_ns);
-    sim_discharge(guest.sim, device, guest.own_bytes[context] + address_drop(context));
+    address_drop(context);
+    sim_discharge(guest.sim, device, guest.charged_bytes[context]);
     for (uint32_t i = s->contexts[context].streams; i; i = s->streams[i].sibling)
         guest_drop_capture(i);
     sim_context_free(s, context);
     sim_unlock(guest.sim);
-    guest.own_bytes[context] = 0;
 }
 
 /* Primary contexts */
@@ -100,7 +122,9 @@ PUBLIC CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device)
     primary = &guest.primaries[device];
     (void)pthread_mutex_lock(&guest.lock);
     if (!primary->context) {
-        r = begin_context(guest.devices[device], &i);
+        r = guest_check_safe();
+        if (r == CUDA_SUCCESS)
+            r = begin_context(guest.devices[device], &i);
         if (r == CUDA_SUCCESS)
             __atomic_store_n(&primary->context, i, __ATOMIC_RELEASE);
     }
@@ -112,11 +136,11 @@ PUBLIC CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device)
     return r;
 }
 
+/* Those who retained it still have to release it. */
 static void end_primary(struct guest_primary *primary)
 {
     uint32_t context = primary->context;
 
-    primary->users = 0;
     __atomic_store_n(&primary->context, 0, __ATOMIC_RELEASE);
     if (context)
         end_context(context);
@@ -135,9 +159,9 @@ PUBLIC CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device)
     if (primary->users == 0)
         r = CUDA_ERROR_INVALID_CONTEXT;
     else if (primary->users == 1)
+        r = guest_check_safe();
+    if (r == CUDA_SUCCESS && --primary->users == 0)
         end_primary(primary);
-    else
-        primary->users--;
     (void)pthread_mutex_unlock(&guest.lock);
     return r;
 }
@@ -151,6 +175,9 @@ PUBLIC CUresult cuDevicePrimaryCtxReset_v2(CUdevice device)
 {
     CUresult r = guest_check_device(device);
 
+    if (r != CUDA_SUCCESS)
+        return r;
+    r = guest_check_safe();
     if (r != CUDA_SUCCESS)
         return r;
     (void)pthread_mutex_lock(&guest.lock);
@@ -208,6 +235,9 @@ PUBLIC CUresult cuCtxCreate_v2(CUcontext *context, unsigned int flags, CUdevice 
     (void)flags;
     if (r != CUDA_SUCCESS)
         return r;
+    r = guest_check_safe();
+    if (r != CUDA_SUCCESS)
+        return r;
     if (!context || guest_thread.depth == GUEST_STACK)
         return CUDA_ERROR_INVALID_VALUE;
 
@@ -243,7 +273,7 @@ PUBLIC CUresult cuCtxCreate_v4(CUcontext *context, CUctxCreateParams *params, un
 
 PUBLIC CUresult cuCtxDestroy_v2(CUcontext context)
 {
-    CUresult r = guest_check();
+    CUresult r = guest_check_safe();
     uint32_t i;
 
     if (r != CUDA_SUCCESS)
@@ -268,9 +298,60 @@ PUBLIC CUresult cuCtxDestroy(CUcontext context)
     return cuCtxDestroy_v2(context);
 }
 
+static unsigned *users_of(CUcontext context, uint32_t index)
+{
+    CUdevice device = guest_primary_device(context);
+
+    return device >= 0 ? &guest.primaries[device].users : &guest.users[index];
+}
+
+PUBLIC CUresult cuCtxAttach(CUcontext *context, unsigned int flags)
+{
+    CUcontext current;
+    uint32_t i;
+    CUresult r = guest_current(&i);
+
+    if (r != CUDA_SUCCESS)
+        return r;
+    if (!context || flags)
+        return CUDA_ERROR_INVALID_VALUE;
+    current = guest_thread.stack[guest_thread.depth - 1];
+    (void)pthread_mutex_lock(&guest.lock);
+    ++*users_of(current, i);
+    (void)pthread_mutex_unlock(&guest.lock);
+    *context = current;
+    return CUDA_SUCCESS;
+}
+
+/* Under guest.lock. The last user ends it. */
+static void detach(CUcontext context, uint32_t index)
+{
+    CUdevice device = guest_primary_device(context);
+
+    if (--*users_of(context, index))
+        return;
+    if (device >= 0)
+        end_primary(&guest.primaries[device]);
+    else
+        end_context(index);
+}
+
 PUBLIC CUresult cuCtxDetach(CUcontext context)
 {
-    return cuCtxDestroy_v2(context);
+    uint32_t i;
+    CUresult r = guest_current_safe(&i);
+    bool last;
+
+    if (r != CUDA_SUCCESS)
+        return r;
+    if (context != guest_thread.stack[guest_thread.depth - 1])
+        return CUDA_ERROR_INVALID_CONTEXT;
+    (void)pthread_mutex_lock(&guest.lock);
+    last = *users_of(context, i) == 1;
+    detach(context, i);
+    (void)pthread_mutex_unlock(&guest.lock);
+    guest_thread.depth -= last;
+    return CUDA_SUCCESS;
 }
 
 PUBLIC CUresult cuCtxPushCurrent_v2(CUcontext context)
@@ -417,8 +498,8 @@ static CUresult set_heap(uint32_t context, size_t bytes)
     CUresult r = CUDA_SUCCESS;
 
     (void)pthread_mutex_lock(&guest.lock);
-    if (guest_charge_context(context, more)) {
-        guest_discharge_context(context, heap_bytes[context]);
+    if (guest_charge(context, more)) {
+        guest_discharge(context, heap_bytes[context]);
         heap_bytes[context] = more;
     } else {
         r = CUDA_ERROR_OUT_OF_MEMORY;
@@ -430,7 +511,7 @@ static CUresult set_heap(uint32_t context, size_t bytes)
 PUBLIC CUresult cuCtxSetLimit(CUlimit limit, size_t value)
 {
     uint32_t context;
-    CUresult r = guest_current(&context);
+    CUresult r = guest_current_safe(&context);
 
     if (r != CUDA_SUCCESS)
         return r;

@@ -42,6 +42,11 @@ static CUresult enter_event(CUevent handle, struct sim_event **ret_event)
     return CUDA_SUCCESS;
 }
 
+static uint32_t index_of(const struct sim_event *event)
+{
+    return (uint32_t)(event - guest_state()->events);
+}
+
 PUBLIC CUresult cuEventDestroy_v2(CUevent handle)
 {
     struct sim_event *event;
@@ -49,7 +54,8 @@ PUBLIC CUresult cuEventDestroy_v2(CUevent handle)
 
     if (r != CUDA_SUCCESS)
         return r;
-    sim_event_free(guest_state(), (uint32_t)(event - guest_state()->events));
+    guest_uncapture_event(index_of(event));
+    sim_event_free(guest_state(), index_of(event));
     sim_unlock(guest.sim);
     return CUDA_SUCCESS;
 }
@@ -59,20 +65,16 @@ PUBLIC CUresult cuEventDestroy(CUevent handle)
     return cuEventDestroy_v2(handle);
 }
 
-static CUresult record_locked(uint32_t stream, uint32_t e)
+CUresult guest_record(uint32_t stream, uint32_t e)
 {
     struct sim_op op = {.kind = SIM_OP_RECORD, .target = e};
     struct sim_event *event = &guest_state()->events[e];
     const struct sim_stream *st = &guest_state()->streams[stream];
-    CUresult r;
+    CUresult r = guest_append(stream, &op);
 
-    if (event->context != st->context)
-        return CUDA_ERROR_INVALID_HANDLE;
-    if (guest_is_capturing(stream))
-        return CUDA_SUCCESS;
-    r = guest_append(stream, &op);
     if (r != CUDA_SUCCESS)
         return r;
+    guest_uncapture_event(e);
     event->time_ns = 0;
     event->stream = stream;
     event->stream_gen = st->gen;
@@ -82,38 +84,48 @@ static CUresult record_locked(uint32_t stream, uint32_t e)
     return CUDA_SUCCESS;
 }
 
-static CUresult record(CUevent handle, CUstream stream, bool per_thread)
+static CUresult record_locked(uint32_t stream, uint32_t event, unsigned flags)
+{
+    const struct sim_state *s = guest_state();
+    bool captured;
+    CUresult r;
+
+    if (s->events[event].context != s->streams[stream].context)
+        return CUDA_ERROR_INVALID_HANDLE;
+    r = guest_capture_record(stream, event, flags, &captured);
+    return captured || r != CUDA_SUCCESS ? r : guest_record(stream, event);
+}
+
+static CUresult record(CUevent handle, CUstream stream, unsigned flags, bool per_thread)
 {
     uint32_t i, e;
     CUresult r = guest_enter_stream(stream, per_thread, &i);
 
     if (r != CUDA_SUCCESS)
         return r;
-    r = guest_find_event(handle, &e) ? record_locked(i, e) : CUDA_ERROR_INVALID_HANDLE;
+    r = guest_find_event(handle, &e) ? record_locked(i, e, flags) : CUDA_ERROR_INVALID_HANDLE;
     sim_unlock(guest.sim);
     return r;
 }
 
 PUBLIC CUresult cuEventRecord(CUevent event, CUstream stream)
 {
-    return record(event, stream, false);
+    return record(event, stream, 0, false);
 }
 
 PUBLIC CUresult cuEventRecord_ptsz(CUevent event, CUstream stream)
 {
-    return record(event, stream, true);
+    return record(event, stream, 0, true);
 }
 
 PUBLIC CUresult cuEventRecordWithFlags(CUevent event, CUstream stream, unsigned int flags)
 {
-    (void)flags;
-    return record(event, stream, false);
+    return record(event, stream, flags, false);
 }
 
 PUBLIC CUresult cuEventRecordWithFlags_ptsz(CUevent event, CUstream stream, unsigned int flags)
 {
-    (void)flags;
-    return record(event, stream, true);
+    return record(event, stream, flags, true);
 }
 
 static bool is_pending(const struct sim_event *event)
@@ -121,10 +133,25 @@ static bool is_pending(const struct sim_event *event)
     return event->stamp && !event->time_ns;
 }
 
+/* As enter_event(), for what asks or waits whether it is done. */
+static CUresult enter_event_wait(CUevent handle, struct sim_event **ret_event)
+{
+    CUresult r = guest_check_safe();
+
+    if (r == CUDA_SUCCESS)
+        r = enter_event(handle, ret_event);
+    if (r != CUDA_SUCCESS)
+        return r;
+    r = guest_check_event(index_of(*ret_event));
+    if (r != CUDA_SUCCESS)
+        sim_unlock(guest.sim);
+    return r;
+}
+
 PUBLIC CUresult cuEventQuery(CUevent handle)
 {
     struct sim_event *event;
-    CUresult r = enter_event(handle, &event);
+    CUresult r = enter_event_wait(handle, &event);
 
     if (r != CUDA_SUCCESS)
         return r;
@@ -136,7 +163,7 @@ PUBLIC CUresult cuEventQuery(CUevent handle)
 PUBLIC CUresult cuEventSynchronize(CUevent handle)
 {
     struct sim_event *event;
-    CUresult r = enter_event(handle, &event);
+    CUresult r = enter_event_wait(handle, &event);
 
     if (r != CUDA_SUCCESS)
         return r;
@@ -170,10 +197,14 @@ PUBLIC CUresult cuEventElapsedTime_v2(float *ms, CUevent start, CUevent end)
     r = enter_event(end, &to);
     if (r != CUDA_SUCCESS)
         return r;
-    if (guest_find_event(start, &from))
-        r = elapsed(&guest_state()->events[from], to, ms);
-    else
+    if (!guest_find_event(start, &from))
         r = CUDA_ERROR_INVALID_HANDLE;
+    if (r == CUDA_SUCCESS)
+        r = guest_check_event(from);
+    if (r == CUDA_SUCCESS)
+        r = guest_check_event(index_of(to));
+    if (r == CUDA_SUCCESS)
+        r = elapsed(&guest_state()->events[from], to, ms);
     sim_unlock(guest.sim);
     return r;
 }

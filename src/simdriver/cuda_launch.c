@@ -2,8 +2,8 @@
 
 /*
  * Launches. A simulated kernel takes the time that its first parameter says: a uint64_t of
- * nanoseconds, at most an hour; none when there are no parameters. Of the multiprocessors it fills
- * one for each of its blocks.
+ * nanoseconds, at most an hour; none when there are no parameters. The second one is a flag's
+ * number where its module says so. Of the multiprocessors it fills one for each of its blocks.
  */
 
 #include "base/util.h"
@@ -12,11 +12,16 @@
 
 #define WORK_MAX_NS UINT64_C(3600000000000)
 
+/* The first two parameters, as far as a kernel has them. */
+struct parameters {
+    uint64_t values[2];
+};
+
 /* The list of marks and values that stands for the parameters: "buffer is", "its size is". */
-static uint64_t first_of_buffer(void **extra)
+static struct parameters parameters_of_buffer(void **extra)
 {
+    struct parameters parameters = {0};
     const void *buffer = NULL;
-    uint64_t first = 0;
     size_t size = 0;
 
     for (; extra[0] != CU_LAUNCH_PARAM_END; extra += 2) {
@@ -25,22 +30,25 @@ static uint64_t first_of_buffer(void **extra)
         else if (extra[0] == CU_LAUNCH_PARAM_BUFFER_SIZE)
             size = *(const size_t *)extra[1];
         else
-            return 0;
+            return parameters;
     }
-    if (buffer && size >= sizeof(first))
-        memcpy(&first, buffer, sizeof(first));
-    return first;
+    size = MIN(size, sizeof(parameters)) / sizeof(uint64_t) * sizeof(uint64_t);
+    if (buffer && size)
+        memcpy(&parameters, buffer, size);
+    return parameters;
 }
 
-static uint64_t first_parameter(void **params, void **extra)
+static struct parameters read_parameters(CUfunction handle, void **params, void **extra)
 {
-    uint64_t first = 0;
+    const struct module_function *function = module_find_function(handle);
+    struct parameters parameters = {0};
+    unsigned count = function && function->role ? 2 : 1;
 
-    if (params && params[0])
-        memcpy(&first, params[0], sizeof(first));
-    else if (!params && extra)
-        first = first_of_buffer(extra);
-    return first;
+    if (!params && extra)
+        return parameters_of_buffer(extra);
+    for (unsigned i = 0; params && i < count && params[i]; i++)
+        memcpy(&parameters.values[i], params[i], sizeof(parameters.values[i]));
+    return parameters;
 }
 
 static uint32_t weight_of(unsigned device, const unsigned grid[3])
@@ -55,10 +63,29 @@ static uint32_t weight_of(unsigned device, const unsigned grid[3])
     return (uint32_t)blocks;
 }
 
-static CUresult launch(CUfunction function, const unsigned grid[3], const unsigned block[3],
-                       CUstream stream, bool per_thread, uint64_t first)
+/* Locked before, unlocked after. */
+static CUresult launch_now(uint32_t stream, struct sim_op *op)
 {
-    struct sim_op op = {.kind = SIM_OP_KERNEL, .work_ns = (int64_t)MIN(first, WORK_MAX_NS)};
+    const struct sim_stream *st = &guest_state()->streams[stream];
+    CUresult r = guest_launch(stream, op);
+
+    if (r == CUDA_SUCCESS && guest.blocking)
+        guest_wait(stream, st->tail, st->enqueued_ns);
+    else
+        sim_unlock(guest.sim);
+    return r;
+}
+
+static CUresult launch(CUfunction function, const unsigned grid[3], const unsigned block[3],
+                       CUstream stream, bool per_thread, struct parameters parameters)
+{
+    const struct module_function *kernel = module_find_function(function);
+    struct sim_op op = {
+        .kind = SIM_OP_KERNEL,
+        .work_ns = (int64_t)MIN(parameters.values[0], WORK_MAX_NS),
+        .gen = kernel ? kernel->role : 0,
+        .target = (uint32_t)MIN(parameters.values[1], (uint64_t)SIM_FLAGS),
+    };
     unsigned device;
     uint32_t i;
     CUresult r;
@@ -69,14 +96,17 @@ static CUresult launch(CUfunction function, const unsigned grid[3], const unsign
     device = guest_context(guest_state()->streams[i].context)->device;
     op.weight = weight_of(device, grid);
 
-    if (!module_find_function(function))
+    if (!kernel)
         r = CUDA_ERROR_INVALID_HANDLE;
-    else if (!op.weight || !block[0] || !block[1] || !block[2])
+    else if (!op.weight || !block[0] || !block[1] || !block[2] ||
+             (op.gen && op.target == SIM_FLAGS))
         r = CUDA_ERROR_INVALID_VALUE;
     else if (guest_is_capturing(i))
-        guest_capture(i, &op);
+        r = guest_capture(i, &op);
     else
-        r = guest_launch(i, &op);
+        r = guest_check_legacy(i, false);
+    if (r == CUDA_SUCCESS && !guest_is_capturing(i))
+        return launch_now(i, &op);
     sim_unlock(guest.sim);
     return r;
 }
@@ -99,7 +129,7 @@ PUBLIC CUresult cuLaunchKernel(CUfunction function, unsigned int grid_x, unsigne
     const unsigned grid[] = {grid_x, grid_y, grid_z}, block[] = {block_x, block_y, block_z};
 
     (void)shared_bytes;
-    return launch(function, grid, block, stream, false, first_parameter(params, extra));
+    return launch(function, grid, block, stream, false, read_parameters(function, params, extra));
 }
 
 PUBLIC CUresult cuLaunchKernel_ptsz(CUfunction function, unsigned int grid_x, unsigned int grid_y,
@@ -110,7 +140,7 @@ PUBLIC CUresult cuLaunchKernel_ptsz(CUfunction function, unsigned int grid_x, un
     const unsigned grid[] = {grid_x, grid_y, grid_z}, block[] = {block_x, block_y, block_z};
 
     (void)shared_bytes;
-    return launch(function, grid, block, stream, true, first_parameter(params, extra));
+    return launch(function, grid, block, stream, true, read_parameters(function, params, extra));
 }
 
 static CUresult launch_config(const CUlaunchConfig *config, CUfunction function, void **params,
@@ -121,7 +151,7 @@ static CUresult launch_config(const CUlaunchConfig *config, CUfunction function,
     return launch(function,
                   (const unsigned[]){config->gridDimX, config->gridDimY, config->gridDimZ},
                   (const unsigned[]){config->blockDimX, config->blockDimY, config->blockDimZ},
-                  config->hStream, per_thread, first_parameter(params, extra));
+                  config->hStream, per_thread, read_parameters(function, params, extra));
 }
 
 PUBLIC CUresult cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction function, void **params,
@@ -171,7 +201,7 @@ PUBLIC CUresult cuLaunchCooperativeKernelMultiDevice(CUDA_LAUNCH_PARAMS *list, u
 
         r = launch(p->function, (const unsigned[]){p->gridDimX, p->gridDimY, p->gridDimZ},
                    (const unsigned[]){p->blockDimX, p->blockDimY, p->blockDimZ}, p->hStream, false,
-                   first_parameter(p->kernelParams, NULL));
+                   read_parameters(p->function, p->kernelParams, NULL));
     }
     return r;
 }
@@ -205,7 +235,8 @@ PUBLIC CUresult cuLaunchGridAsync(CUfunction handle, int grid_width, int grid_he
     if (grid_width <= 0 || grid_height <= 0)
         return CUDA_ERROR_INVALID_VALUE;
     return launch(handle, (const unsigned[]){(unsigned)grid_width, (unsigned)grid_height, 1},
-                  (const unsigned[]){1, 1, 1}, stream, false, function ? function->first : 0);
+                  (const unsigned[]){1, 1, 1}, stream, false,
+                  (struct parameters){.values = {function ? function->first : 0}});
 }
 
 PUBLIC CUresult cuLaunchGrid(CUfunction function, int grid_width, int grid_height)

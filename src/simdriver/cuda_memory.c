@@ -13,27 +13,10 @@ enum {
     HOST_ALIGN = 4096,
 };
 
-static bool charge(uint32_t context, uint64_t bytes)
-{
-    bool fits;
-
-    (void)sim_lock(guest.sim);
-    fits = sim_charge(guest.sim, guest_context(context)->device, bytes);
-    sim_unlock(guest.sim);
-    return fits;
-}
-
-static void discharge(unsigned device, uint64_t bytes)
-{
-    (void)sim_lock(guest.sim);
-    sim_discharge(guest.sim, device, bytes);
-    sim_unlock(guest.sim);
-}
-
 static CUresult allocate(uint64_t bytes, bool below_4g, CUdeviceptr *ret_ptr)
 {
     uint32_t context;
-    CUresult r = guest_current(&context);
+    CUresult r = guest_current_safe(&context);
     uint64_t address;
 
     if (r != CUDA_SUCCESS)
@@ -44,11 +27,11 @@ static CUresult allocate(uint64_t bytes, bool below_4g, CUdeviceptr *ret_ptr)
         return CUDA_ERROR_OUT_OF_MEMORY;
 
     bytes = (bytes + SIM_ALIGN - 1) / SIM_ALIGN * SIM_ALIGN;
-    if (!charge(context, bytes))
+    if (!guest_charge(context, bytes))
         return CUDA_ERROR_OUT_OF_MEMORY;
     address = below_4g ? address_take_low(bytes, context) : address_take(bytes, context);
     if (!address) {
-        discharge(guest_context(context)->device, bytes);
+        guest_discharge(context, bytes);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     *ret_ptr = address;
@@ -128,7 +111,7 @@ PUBLIC CUresult cuMemAllocPitch(CUdeviceptr_v1 *ptr, unsigned int *pitch, unsign
 PUBLIC CUresult cuMemFree_v2(CUdeviceptr ptr)
 {
     uint32_t current, context;
-    CUresult r = guest_current(&current);
+    CUresult r = guest_current_safe(&current);
     uint64_t bytes;
 
     if (r != CUDA_SUCCESS)
@@ -137,7 +120,7 @@ PUBLIC CUresult cuMemFree_v2(CUdeviceptr ptr)
         return CUDA_SUCCESS;
     if (!address_give(ptr, &bytes, &context))
         return CUDA_ERROR_INVALID_VALUE;
-    discharge(guest_context(context)->device, bytes);
+    guest_discharge(context, bytes);
     return CUDA_SUCCESS;
 }
 
@@ -201,7 +184,7 @@ PUBLIC CUresult cuMemGetInfo(unsigned int *free_bytes, unsigned int *total)
 PUBLIC CUresult cuMemHostAlloc(void **ptr, size_t bytes, unsigned int flags)
 {
     uint32_t context;
-    CUresult r = guest_current(&context);
+    CUresult r = guest_current_safe(&context);
 
     (void)flags;
     if (r != CUDA_SUCCESS)
@@ -223,7 +206,7 @@ PUBLIC CUresult cuMemAllocHost(void **ptr, unsigned int bytes)
 
 PUBLIC CUresult cuMemFreeHost(void *ptr)
 {
-    CUresult r = guest_check();
+    CUresult r = guest_check_safe();
 
     if (r != CUDA_SUCCESS)
         return r;

@@ -36,6 +36,8 @@ static struct module_code *find_code(const void *handle, bool library)
 
     while (code && code != handle)
         code = code->next;
+    if (handle && !code)
+        guest_meet_stale();
     return code && (code->context == 0) == library ? code : NULL;
 }
 
@@ -79,7 +81,7 @@ static CUresult load(const struct module_image *image, uint32_t context,
 
     if (!code)
         return CUDA_ERROR_OUT_OF_MEMORY;
-    if (context && !guest_charge_context(context, image->bytes)) {
+    if (context && !guest_charge(context, image->bytes)) {
         free(code);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
@@ -106,17 +108,20 @@ static CUresult get_function(struct module_code *code, const char *name,
                              struct module_function **ret_function)
 {
     struct module_function *function = code->functions;
+    const struct module_kernel *kernel;
 
     while (function && strcmp(function->name, name) != 0)
         function = function->next;
     if (!function) {
-        if (!module_image_has(&code->image, name))
+        kernel = module_image_find(&code->image, name);
+        if (!kernel)
             return CUDA_ERROR_NOT_FOUND;
         function = new_function();
         if (!function)
             return CUDA_ERROR_OUT_OF_MEMORY;
         function->name = strdup(name);
         function->code = code;
+        function->role = kernel->role;
         function->first = 0;
         function->next = code->functions;
         function->magic = FUNCTION_MAGIC;
@@ -130,7 +135,10 @@ struct module_function *module_find_function(CUfunction handle)
 {
     struct module_function *function = (struct module_function *)handle;
 
-    return function && function->magic == FUNCTION_MAGIC ? function : NULL;
+    if (!function || function->magic == FUNCTION_MAGIC)
+        return function;
+    guest_meet_stale();
+    return NULL;
 }
 
 /* Modules */
@@ -140,7 +148,7 @@ PUBLIC CUresult cuModuleLoadData(CUmodule *module, const void *image)
     struct module_image parsed;
     struct module_code *code;
     uint32_t context;
-    CUresult r = guest_current(&context);
+    CUresult r = guest_current_safe(&context);
 
     if (r != CUDA_SUCCESS)
         return r;
@@ -203,14 +211,14 @@ PUBLIC CUresult cuModuleLoad(CUmodule *module, const char *path)
 PUBLIC CUresult cuModuleUnload(CUmodule module)
 {
     struct module_code *code;
-    CUresult r = guest_check();
+    CUresult r = guest_check_safe();
 
     if (r != CUDA_SUCCESS)
         return r;
     (void)pthread_mutex_lock(&guest.lock);
     code = find_code(module, false);
     if (code && !code->library) {
-        guest_discharge_context(code->context, code->image.bytes);
+        guest_discharge(code->context, code->image.bytes);
         free_code(code);
     } else {
         r = CUDA_ERROR_INVALID_HANDLE;
@@ -270,7 +278,7 @@ PUBLIC CUresult cuLibraryLoadData(CUlibrary *library, const void *image, CUjit_o
 {
     struct module_image parsed;
     struct module_code *code;
-    CUresult r = guest_check();
+    CUresult r = guest_check_safe();
 
     (void)jit_names;
     (void)jit_values;
@@ -323,7 +331,7 @@ static void unload_library(struct module_code *library)
         next = code->next;
         if (code->library != library)
             continue;
-        guest_discharge_context(code->context, code->image.bytes);
+        guest_discharge(code->context, code->image.bytes);
         free_code(code);
     }
     free_code(library);
@@ -332,7 +340,7 @@ static void unload_library(struct module_code *library)
 PUBLIC CUresult cuLibraryUnload(CUlibrary library)
 {
     struct module_code *code;
-    CUresult r = guest_check();
+    CUresult r = guest_check_safe();
 
     if (r != CUDA_SUCCESS)
         return r;

@@ -70,16 +70,29 @@ static bool is_done(uint32_t stream)
     return done;
 }
 
+/* For what asks or waits whether the stream is done. */
+static CUresult enter_wait(CUstream stream, bool per_thread, uint32_t *ret_stream)
+{
+    CUresult r = guest_check_safe();
+
+    if (r == CUDA_SUCCESS)
+        r = guest_enter_stream(stream, per_thread, ret_stream);
+    if (r != CUDA_SUCCESS)
+        return r;
+    r = guest_check_wait(*ret_stream);
+    if (r != CUDA_SUCCESS)
+        sim_unlock(guest.sim);
+    return r;
+}
+
 static CUresult query(CUstream stream, bool per_thread)
 {
     uint32_t i;
-    CUresult r = guest_enter_stream(stream, per_thread, &i);
+    CUresult r = enter_wait(stream, per_thread, &i);
 
     if (r != CUDA_SUCCESS)
         return r;
-    if (guest_is_capturing(i))
-        r = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
-    else if (!is_done(i))
+    if (!is_done(i))
         r = CUDA_ERROR_NOT_READY;
     sim_unlock(guest.sim);
     return r;
@@ -99,15 +112,11 @@ static CUresult synchronize(CUstream stream, bool per_thread)
 {
     const struct sim_stream *st;
     uint32_t i;
-    CUresult r = guest_enter_stream(stream, per_thread, &i);
+    CUresult r = enter_wait(stream, per_thread, &i);
 
     if (r != CUDA_SUCCESS)
         return r;
     st = &guest_state()->streams[i];
-    if (guest_is_capturing(i)) {
-        sim_unlock(guest.sim);
-        return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
-    }
     if (i == guest_context(st->context)->legacy)
         sim_join_legacy(guest_state(), i);
     guest_wait(i, st->tail, st->enqueued_ns);
@@ -143,7 +152,7 @@ static int64_t estimate_context(uint32_t context, uint64_t order)
 PUBLIC CUresult cuCtxSynchronize(void)
 {
     uint32_t context, gen;
-    CUresult r = guest_current(&context);
+    CUresult r = guest_current_safe(&context);
     struct sim_context *c;
     uint64_t order;
 
@@ -152,6 +161,11 @@ PUBLIC CUresult cuCtxSynchronize(void)
 
     c = guest_context(context);
     sim_advance(guest_state(), c->device, sim_lock(guest.sim));
+    r = guest_check_context_wait(context);
+    if (r != CUDA_SUCCESS) {
+        sim_unlock(guest.sim);
+        return r;
+    }
     gen = c->gen;
     order = guest_state()->orders;
     while (c->gen == gen) {
@@ -167,37 +181,82 @@ PUBLIC CUresult cuCtxSynchronize(void)
     return CUDA_SUCCESS;
 }
 
-static CUresult wait_event(CUstream stream, CUevent handle, bool per_thread)
+CUresult guest_wait_event(uint32_t stream, uint32_t e)
 {
-    struct sim_op op = {.kind = SIM_OP_WAIT};
-    const struct sim_event *event;
+    const struct sim_event *event = &guest_state()->events[e];
+    struct sim_op op = {
+        .kind = SIM_OP_WAIT, .target = event->stream, .gen = event->stream_gen, .seq = event->seq};
+
+    return event->stamp ? guest_append(stream, &op) : CUDA_SUCCESS;
+}
+
+static CUresult wait_event(CUstream stream, CUevent handle, unsigned flags, bool per_thread)
+{
+    bool captured = false;
     uint32_t i, e;
     CUresult r = guest_enter_stream(stream, per_thread, &i);
 
     if (r != CUDA_SUCCESS)
         return r;
-    if (!guest_find_event(handle, &e)) {
-        sim_unlock(guest.sim);
-        return CUDA_ERROR_INVALID_HANDLE;
-    }
-    event = &guest_state()->events[e];
-    op.target = event->stream;
-    op.gen = event->stream_gen;
-    op.seq = event->seq;
-    if (event->stamp && !guest_is_capturing(i))
-        r = guest_append(i, &op);
+    r = guest_find_event(handle, &e) ? guest_capture_wait(i, e, flags, &captured)
+                                     : CUDA_ERROR_INVALID_HANDLE;
+    if (r == CUDA_SUCCESS && !captured)
+        r = guest_wait_event(i, e);
     sim_unlock(guest.sim);
     return r;
 }
 
 PUBLIC CUresult cuStreamWaitEvent(CUstream stream, CUevent event, unsigned int flags)
 {
-    (void)flags;
-    return wait_event(stream, event, false);
+    return wait_event(stream, event, flags, false);
 }
 
 PUBLIC CUresult cuStreamWaitEvent_ptsz(CUstream stream, CUevent event, unsigned int flags)
 {
-    (void)flags;
-    return wait_event(stream, event, true);
+    return wait_event(stream, event, flags, true);
+}
+
+/* The context in which a stream was made; of the streams without a handle, the current one. */
+static CUresult context_of(CUstream stream, CUcontext *ret_context, bool per_thread)
+{
+    uint32_t i, context;
+    CUresult r;
+
+    if (!ret_context)
+        return guest_check() == CUDA_SUCCESS ? CUDA_ERROR_INVALID_VALUE : guest_check();
+    r = guest_enter_stream(stream, per_thread, &i);
+    if (r != CUDA_SUCCESS)
+        return r;
+    context = guest_state()->streams[i].context;
+    *ret_context = guest_context_handle(context);
+    for (unsigned k = 0; k < guest.device_count; k++) {
+        if (guest.primaries[k].context == context)
+            *ret_context = guest_primary_handle((CUdevice)k);
+    }
+    sim_unlock(guest.sim);
+    return CUDA_SUCCESS;
+}
+
+PUBLIC CUresult cuStreamGetCtx(CUstream stream, CUcontext *context)
+{
+    return context_of(stream, context, false);
+}
+
+PUBLIC CUresult cuStreamGetCtx_ptsz(CUstream stream, CUcontext *context)
+{
+    return context_of(stream, context, true);
+}
+
+PUBLIC CUresult cuStreamGetCtx_v2(CUstream stream, CUcontext *context, CUgreenCtx *green)
+{
+    if (green)
+        *green = NULL;
+    return context_of(stream, context, false);
+}
+
+PUBLIC CUresult cuStreamGetCtx_v2_ptsz(CUstream stream, CUcontext *context, CUgreenCtx *green)
+{
+    if (green)
+        *green = NULL;
+    return context_of(stream, context, true);
 }

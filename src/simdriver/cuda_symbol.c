@@ -33,6 +33,21 @@ static const struct {
      "operation not permitted when stream is capturing"},
     {CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, "CUDA_ERROR_STREAM_CAPTURE_INVALIDATED",
      "operation failed due to a previous error during capture"},
+    {CUDA_ERROR_STREAM_CAPTURE_MERGE, "CUDA_ERROR_STREAM_CAPTURE_MERGE",
+     "operation would have caused two captures to merge"},
+    {CUDA_ERROR_STREAM_CAPTURE_UNMATCHED, "CUDA_ERROR_STREAM_CAPTURE_UNMATCHED",
+     "capture was not begun in this stream"},
+    {CUDA_ERROR_STREAM_CAPTURE_UNJOINED, "CUDA_ERROR_STREAM_CAPTURE_UNJOINED",
+     "capturing stream has unjoined work"},
+    {CUDA_ERROR_STREAM_CAPTURE_ISOLATION, "CUDA_ERROR_STREAM_CAPTURE_ISOLATION",
+     "dependency across the boundary of a capture"},
+    {CUDA_ERROR_STREAM_CAPTURE_IMPLICIT, "CUDA_ERROR_STREAM_CAPTURE_IMPLICIT",
+     "operation would make the legacy stream depend on a capturing blocking stream"},
+    {CUDA_ERROR_CAPTURED_EVENT, "CUDA_ERROR_CAPTURED_EVENT",
+     "operation not permitted on an event last recorded in a capturing stream"},
+    {CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD, "CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD",
+     "capture was begun by another thread"},
+    {CUDA_ERROR_ILLEGAL_STATE, "CUDA_ERROR_ILLEGAL_STATE", "operation not possible in this state"},
     {CUDA_ERROR_UNKNOWN, "CUDA_ERROR_UNKNOWN", "unknown error"},
 };
 
@@ -68,11 +83,34 @@ PUBLIC CUresult cuDriverGetVersion(int *version)
     return CUDA_SUCCESS;
 }
 
+/*
+ * The table by which the CUDA runtime makes primary contexts without calling any function by its
+ * name. Of it is known that it begins with its size, and that its third entry is such a function.
+ */
+static const CUuuid runtime_table_id = {{0x6b, 0xd5, 0xfb, 0x6c, 0x5b, 0xf4, 0xe7, 0x4a, 0x89, 0x87,
+                                         0xd9, 0x39, 0x12, 0xfd, 0x9d, 0xf9}};
+
+static CUresult retain_primary(CUcontext *context, CUdevice device)
+{
+    return cuDevicePrimaryCtxRetain(context, device);
+}
+
+static const union {
+    size_t size;
+    CUresult (*function)(CUcontext *context, CUdevice device);
+} runtime_table[10] = {
+    [0].size = sizeof(runtime_table),
+    [2].function = retain_primary,
+};
+
 PUBLIC CUresult cuGetExportTable(const void **table, const CUuuid *id)
 {
     if (!table || !id)
         return CUDA_ERROR_INVALID_VALUE;
-    return CUDA_ERROR_NOT_FOUND;
+    if (memcmp(id, &runtime_table_id, sizeof(*id)) != 0)
+        return CUDA_ERROR_NOT_FOUND;
+    *table = runtime_table;
+    return CUDA_SUCCESS;
 }
 
 PUBLIC CUresult cuGetProcAddress_v2(const char *symbol, void **pfn, int cuda_version,

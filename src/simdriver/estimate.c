@@ -8,6 +8,9 @@
 /* Bound of the chain of streams that wait for one another. */
 #define CHAIN_MAX 8
 
+/* A flag may be posted at any time. */
+#define SPIN_LOOK_NS (200 * NS_PER_US)
+
 /* What a stream has still to do, at full speed; up to work_ns of all that was enqueued. */
 static int64_t stream_left(const struct sim_state *s, uint32_t stream, int64_t work_ns)
 {
@@ -66,6 +69,19 @@ static int64_t estimate_turns(const struct sim_state *s, uint32_t context, int64
 }
 
 static int64_t estimate(const struct sim_state *s, uint32_t stream, uint64_t seq, int64_t work_ns,
+                        unsigned chain);
+
+/* When the op at the front of a queue can start: when the one before it in its stream is done. */
+static int64_t estimate_behind(const struct sim_state *s, uint32_t front, unsigned chain)
+{
+    const struct sim_stream *st = &s->streams[front];
+    const struct sim_op *head = sim_stream_head(s, front);
+    int64_t work_ns = head->kind == SIM_OP_KERNEL ? head->work_ns : 0;
+
+    return estimate(s, front, st->head + 1, st->done_ns + work_ns, chain);
+}
+
+static int64_t estimate(const struct sim_state *s, uint32_t stream, uint64_t seq, int64_t work_ns,
                         unsigned chain)
 {
     const struct sim_stream *st = &s->streams[stream];
@@ -74,6 +90,10 @@ static int64_t estimate(const struct sim_state *s, uint32_t stream, uint64_t seq
 
     if (st->head >= seq || chain == 0)
         return s->devices[s->contexts[st->context].device].now_ns;
+    if (sim_stream_spins(s, stream))
+        return s->devices[s->contexts[st->context].device].now_ns + SPIN_LOOK_NS;
+    if (st->state == SIM_STREAM_QUEUED)
+        return estimate_behind(s, sim_queue_front(s, stream), chain - 1) + left_ns;
     if (st->state == SIM_STREAM_BLOCKED)
         return estimate(s, head->target, head->seq, s->streams[head->target].done_ns, chain - 1) +
                left_ns;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "simdriver/guest.h"
 
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -14,6 +15,7 @@ enum handle_kind {
     HANDLE_EVENT,
 };
 
+#define CONNECTIONS_MAX 32 /* of CUDA_DEVICE_MAX_CONNECTIONS */
 #define GEN_MASK 0xfffffu
 #define INDEX_MASK 0xfffffu
 
@@ -51,6 +53,15 @@ static bool is_ours(const void *handle, uint32_t owner, uint32_t gen)
     return owner == (uint32_t)guest.sim->slot + 1 && (gen & GEN_MASK) == handle_gen(handle);
 }
 
+/* A real driver's handles are addresses, and it takes most of them at their word. */
+void guest_meet_stale(void)
+{
+    if (!guest.sim || guest_state()->header.driver.stale_handles != SIM_STALE_HANDLES_CRASH)
+        return;
+    (void)raise(SIGSEGV);
+    abort();
+}
+
 /* Initialisation */
 
 /* The child has the parent's memory, but nothing on the GPUs. */
@@ -64,20 +75,33 @@ static void after_fork(void)
 static void end_thread(void *unused)
 {
     (void)unused;
-    if (guest_check() != CUDA_SUCCESS || !guest_thread.stream_count)
+    if (guest_check() != CUDA_SUCCESS)
         return;
 
     (void)sim_lock(guest.sim);
+    guest_drop_thread_captures();
     for (unsigned i = 0; i < guest_thread.stream_count; i++) {
         uint32_t context = guest_thread.streams[i].context;
         uint32_t stream = guest_thread.streams[i].stream;
 
         if (guest_context(context)->gen == guest_thread.streams[i].context_gen &&
-            guest_context(context)->owner == (uint32_t)guest.sim->slot + 1)
+            guest_context(context)->owner == (uint32_t)guest.sim->slot + 1) {
+            guest_drop_capture(stream);
             sim_stream_free(guest_state(), stream);
+        }
     }
     guest_thread.stream_count = 0;
     sim_unlock(guest.sim);
+}
+
+void guest_name_thread(void)
+{
+    static uint64_t last;
+
+    if (guest_thread.id)
+        return;
+    guest_thread.id = __atomic_add_fetch(&last, 1, __ATOMIC_RELAXED);
+    (void)pthread_setspecific(thread_key, &guest_thread);
 }
 
 static void prepare_once(void)
@@ -86,10 +110,18 @@ static void prepare_once(void)
     (void)pthread_key_create(&thread_key, end_thread);
 }
 
+static long environment_number(const char *name)
+{
+    const char *text = getenv(name);
+
+    return text ? strtol(text, NULL, 10) : 0;
+}
+
 static CUresult attach(void)
 {
     const char *path = getenv("HAMI_SIM");
     struct error err = ERROR_INIT;
+    long connections;
     int r;
 
     if (!path || !path[0]) {
@@ -105,6 +137,11 @@ static CUresult attach(void)
         return CUDA_ERROR_NO_DEVICE;
     }
 
+    guest.queues = (uint32_t)guest_state()->header.driver.queues;
+    connections = environment_number("CUDA_DEVICE_MAX_CONNECTIONS");
+    if (connections >= 1 && connections <= CONNECTIONS_MAX)
+        guest.queues = (uint32_t)connections;
+    guest.blocking = environment_number("CUDA_LAUNCH_BLOCKING") > 0;
     guest.device_count = guest_visible_devices(&guest_state()->header,
                                                getenv("CUDA_VISIBLE_DEVICES"), guest.devices);
     return guest.device_count ? CUDA_SUCCESS : CUDA_ERROR_NO_DEVICE;
@@ -142,7 +179,7 @@ CUresult guest_check_device(CUdevice device)
                                                                 : CUDA_ERROR_INVALID_DEVICE;
 }
 
-bool guest_find_context(CUcontext handle, uint32_t *ret_context)
+static bool find_context(CUcontext handle, uint32_t *ret_context)
 {
     uint32_t i = handle_index(handle);
 
@@ -158,6 +195,15 @@ bool guest_find_context(CUcontext handle, uint32_t *ret_context)
         return false;
     *ret_context = i;
     return true;
+}
+
+bool guest_find_context(CUcontext handle, uint32_t *ret_context)
+{
+    if (find_context(handle, ret_context))
+        return true;
+    if (is_handle(handle, HANDLE_CONTEXT))
+        guest_meet_stale();
+    return false;
 }
 
 CUcontext guest_context_handle(uint32_t context)
@@ -183,9 +229,16 @@ CUresult guest_current(uint32_t *ret_context)
         return r;
     if (!guest_thread.depth || !guest_thread.stack[guest_thread.depth - 1])
         return CUDA_ERROR_INVALID_CONTEXT;
-    if (!guest_find_context(guest_thread.stack[guest_thread.depth - 1], ret_context))
+    if (!find_context(guest_thread.stack[guest_thread.depth - 1], ret_context))
         return CUDA_ERROR_CONTEXT_IS_DESTROYED;
     return CUDA_SUCCESS;
+}
+
+CUresult guest_current_safe(uint32_t *ret_context)
+{
+    CUresult r = guest_current(ret_context);
+
+    return r == CUDA_SUCCESS ? guest_check_safe() : r;
 }
 
 /* Streams and events */
@@ -224,7 +277,7 @@ static CUresult thread_stream(uint32_t context, uint32_t *ret_stream)
     thread->streams[at].context_gen = gen;
     thread->streams[at].stream = *ret_stream;
     thread->stream_count = MAX(thread->stream_count, at + 1);
-    (void)pthread_setspecific(thread_key, thread);
+    guest_name_thread();
     return CUDA_SUCCESS;
 }
 
@@ -239,8 +292,10 @@ CUresult guest_find_stream(CUstream handle, bool per_thread, uint32_t context, u
     if (!is_handle(handle, HANDLE_STREAM) || i >= SIM_STREAMS)
         return CUDA_ERROR_INVALID_HANDLE;
     if (!is_ours(handle, guest_state()->streams[i].owner, guest_state()->streams[i].gen) ||
-        guest_state()->streams[i].dying)
+        guest_state()->streams[i].dying) {
+        guest_meet_stale();
         return CUDA_ERROR_INVALID_HANDLE;
+    }
     *ret_stream = i;
     return CUDA_SUCCESS;
 }
@@ -256,8 +311,10 @@ bool guest_find_event(CUevent handle, uint32_t *ret_event)
 
     if (!is_handle(handle, HANDLE_EVENT) || i >= SIM_EVENTS)
         return false;
-    if (!is_ours(handle, guest_state()->events[i].owner, guest_state()->events[i].gen))
+    if (!is_ours(handle, guest_state()->events[i].owner, guest_state()->events[i].gen)) {
+        guest_meet_stale();
         return false;
+    }
     *ret_event = i;
     return true;
 }

@@ -30,19 +30,26 @@ struct guest_primary {
 
 struct guest {
     uint32_t ready;    /* cuInit() succeeded, and this is no forked child since */
-    uint32_t captures; /* streams being captured */
+    uint32_t captures; /* that go on */
+    bool blocking;     /* CUDA_LAUNCH_BLOCKING: a launch returns when the kernel has ended */
+    uint32_t queues;   /* of a context */
     struct sim *sim;
     pthread_mutex_t lock;
     unsigned device_count;
     unsigned devices[SIM_MAX_GPUS];               /* CUdevice to the machine's index */
     struct guest_primary primaries[SIM_MAX_GPUS]; /* by CUdevice */
-    uint64_t
-        own_bytes[SIM_CONTEXTS]; /* a context's memory that is no allocation: itself, modules */
+    /* By context, under the machine's lock: what it is charged for, and its pieces that are smaller
+     * than the granule, which share granules. */
+    uint64_t charged_bytes[SIM_CONTEXTS];
+    uint64_t small_bytes[SIM_CONTEXTS];
+    unsigned users[SIM_CONTEXTS]; /* of one that is no primary context */
 };
 
 extern struct guest guest;
 
 struct guest_thread {
+    uint64_t id; /* from 1 on, never used again; 0: not named yet */
+    CUstreamCaptureMode capture_mode;
     unsigned depth;
     CUcontext stack[GUEST_STACK];
     unsigned stream_count;
@@ -65,6 +72,9 @@ CUresult guest_check_device(CUdevice device);
 
 /* As above, and a living context is current: its index. */
 CUresult guest_current(uint32_t *ret_context);
+
+/* Where a handle that was one is an error in the kinder mode; in the other one this is the end. */
+void guest_meet_stale(void);
 
 /* The index of a living context of this process. */
 bool guest_find_context(CUcontext handle, uint32_t *ret_context);
@@ -110,18 +120,58 @@ CUresult guest_launch(uint32_t stream, struct sim_op *op);
 /* Waits until a stream has done so many ops. Locked before, unlocked after. */
 void guest_wait(uint32_t stream, uint64_t seq, int64_t work_ns);
 
-/* guest.lock held: more, or less, of a context's own memory. */
-bool guest_charge_context(uint32_t context, uint64_t bytes);
-void guest_discharge_context(uint32_t context, uint64_t bytes);
+/* More, or less, of a context's memory, in pieces as they were asked for. False: there is no room.
+ */
+bool guest_charge(uint32_t context, uint64_t bytes);
+void guest_discharge(uint32_t context, uint64_t bytes);
 
 /* guest.lock held: forgets a context's modules. */
 void guest_drop_modules(uint32_t context);
 
-/* Capture: whether the stream is being captured; then a kernel goes to its graph, an event nowhere.
+/* Gives the thread its id, and sees to it that what is the thread's ends with it. */
+void guest_name_thread(void);
+
+/*
+ * As guest_check(), and no capture forbids a call that might synchronise or allocate. One that does
+ * is invalid from then on, and the call must do nothing.
  */
+CUresult guest_check_safe(void);
+
+/* As guest_current(), and so. */
+CUresult guest_current_safe(uint32_t *ret_context);
+
+/*
+ * Under the machine's lock, all below. CUDA_ERROR_STREAM_CAPTURE_IMPLICIT, and the captures are
+ * invalid unless this only asks, when the stream is a legacy one and a blocking stream of its
+ * context is captured.
+ */
+CUresult guest_check_legacy(uint32_t stream, bool ask);
+
+/* A stream, an event, a whole context that is captured can't be waited for, or asked whether it is
+ * done: the errors of that, and the captures are invalid. */
+CUresult guest_check_wait(uint32_t stream);
+CUresult guest_check_event(uint32_t event);
+CUresult guest_check_context_wait(uint32_t context);
+
+/* Makes a node of what was put into a stream that is captured. */
 bool guest_is_capturing(uint32_t stream);
-void guest_capture(uint32_t stream, const struct sim_op *op);
+CUresult guest_capture(uint32_t stream, const struct sim_op *op);
+
+/*
+ * A record or a wait with its flags, as far as a capture is concerned; where none is, it is still
+ * to be done. An event that is recorded anew, or gone, is no captured one any more.
+ */
+CUresult guest_capture_record(uint32_t stream, uint32_t event, unsigned flags, bool *ret_captured);
+CUresult guest_capture_wait(uint32_t stream, uint32_t event, unsigned flags, bool *ret_captured);
+void guest_uncapture_event(uint32_t event);
+
+/* The end of a stream, and of this thread, for the captures that began there. */
 void guest_drop_capture(uint32_t stream);
+void guest_drop_thread_captures(void);
+
+/* Puts a record of an event, a wait for its last one, into a stream. */
+CUresult guest_record(uint32_t stream, uint32_t event);
+CUresult guest_wait_event(uint32_t stream, uint32_t event);
 
 /* Parses CUDA_VISIBLE_DEVICES against the machine; NULL is all. Returns the count. */
 unsigned guest_visible_devices(const struct sim_header *header, const char *text,

@@ -24,6 +24,12 @@ static const struct sim_gpu_spec default_spec = {
     .slice_ns = 2 * NS_PER_MS,
 };
 
+static const struct sim_driver_spec default_driver = {
+    .granule_bytes = SIM_ALIGN,
+    .event_resolution_ns = 500,
+    .queues = 8,
+};
+
 static uint64_t hash_text(uint64_t hash, const char *text)
 {
     for (; *text; text++)
@@ -57,8 +63,19 @@ static void gpu_defaults(struct sim_gpu_spec *gpu)
         gpu->slice_ns = default_spec.slice_ns;
 }
 
+static void driver_defaults(struct sim_driver_spec *driver)
+{
+    if (!driver->event_resolution_ns)
+        driver->event_resolution_ns = default_driver.event_resolution_ns;
+    if (!driver->granule_bytes)
+        driver->granule_bytes = default_driver.granule_bytes;
+    if (!driver->queues)
+        driver->queues = default_driver.queues;
+}
+
 void sim_spec_defaults(struct sim_spec *spec)
 {
+    driver_defaults(&spec->driver);
     for (unsigned i = 0; i < spec->gpu_count && i < SIM_MAX_GPUS; i++)
         gpu_defaults(&spec->gpus[i]);
 }
@@ -66,11 +83,15 @@ void sim_spec_defaults(struct sim_spec *spec)
 static void fill_header(struct sim_header *header, const struct sim_spec *spec, const char *path)
 {
     struct sim_spec full = *spec;
+    struct proc_identity self;
 
+    proc_identity_self(&self);
     sim_spec_defaults(&full);
     header->magic = SIM_MAGIC;
     header->version = SIM_VERSION;
     header->size = sizeof(struct sim_state);
+    header->pid_namespace = self.pid_namespace;
+    header->driver = full.driver;
     header->gpu_count = full.gpu_count;
     for (unsigned i = 0; i < full.gpu_count; i++) {
         header->gpus[i] = full.gpus[i];
@@ -199,8 +220,9 @@ int sim_machine_view(const char *path, struct sim_view *ret_view, struct error *
     memset(ret_view, 0, sizeof(*ret_view));
     (void)sim_lock(sim);
     sim_sweep(sim);
-    ret_view->now_ns = sim_now(s);
-    sim_advance_all(s, ret_view->now_ns);
+    ret_view->now_ns = sim_host_now(s);
+    ret_view->driver = s->header.driver;
+    sim_advance_all(s, sim_now(s));
     view_gpus(s, ret_view);
     for (unsigned i = 0; i < s->slots; i++) {
         struct sim_process_view *view = &ret_view->processes[ret_view->process_count];
@@ -208,6 +230,7 @@ int sim_machine_view(const char *path, struct sim_view *ret_view, struct error *
         if (!s->processes[i].in_use)
             continue;
         view->pid = sim_pid(sim, i);
+        (void)sim_host_pid(sim, i);
         view_process(s, i, view);
         ret_view->process_count++;
     }
@@ -217,7 +240,6 @@ int sim_machine_view(const char *path, struct sim_view *ret_view, struct error *
 
 int sim_clock_stop(const char *path, struct error *err)
 {
-    int64_t now_ns;
     struct sim *sim;
     int r;
 
@@ -225,10 +247,10 @@ int sim_clock_stop(const char *path, struct error *err)
     if (r < 0)
         return r;
 
-    now_ns = sim_lock(sim);
-    sim_advance_all(sim->state, now_ns);
-    __atomic_store_n(&sim->state->clock_ns, now_ns, __ATOMIC_RELEASE);
+    (void)sim_lock(sim);
+    __atomic_store_n(&sim->state->clock_ns, sim_host_now(sim->state), __ATOMIC_RELEASE);
     __atomic_store_n(&sim->state->stopped, 1, __ATOMIC_RELEASE);
+    sim_advance_all(sim->state, sim_now(sim->state));
     sim_unlock(sim);
     return 0;
 }
@@ -249,7 +271,7 @@ int sim_clock_step(const char *path, int64_t ns, struct error *err)
     stopped = s->stopped;
     if (stopped && ns > 0) {
         __atomic_store_n(&s->clock_ns, s->clock_ns + ns, __ATOMIC_RELEASE);
-        sim_advance_all(s, s->clock_ns);
+        sim_advance_all(s, sim_now(s));
         __atomic_add_fetch(&s->steps, 1, __ATOMIC_ACQ_REL);
     }
     sim_unlock(sim);

@@ -7,6 +7,8 @@
  * the machine as libcuda.so.1 and libnvidia-ml.so.1.
  */
 
+#include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <sys/types.h>
 
@@ -30,12 +32,61 @@ struct sim_gpu_spec {
     int64_t switch_ns; /* lost at each change of context: 0 */
 };
 
+/*
+ * How the machine's driver behaves, where drivers, releases or their settings differ. A field that
+ * is 0 is the default; docs/simulator.md says what each of them does.
+ */
+enum sim_captures {
+    SIM_CAPTURES_STRICT = 0,
+    SIM_CAPTURES_KIND, /* no call is forbidden because somebody captures */
+};
+
+enum sim_lost_captures {
+    SIM_LOST_CAPTURES_END = 0, /* with their stream */
+    SIM_LOST_CAPTURES_STAY,    /* and forbid, for ever */
+};
+
+enum sim_pids {
+    SIM_PIDS_CALLER = 0, /* of the caller's pid namespace; who is not seen there is left out */
+    SIM_PIDS_HOST,       /* of the namespace in which the machine was made */
+};
+
+enum sim_stale_handles {
+    SIM_STALE_HANDLES_ERROR = 0,
+    SIM_STALE_HANDLES_CRASH, /* with SIGSEGV */
+};
+
+struct sim_driver_spec {
+    unsigned captures;           /* enum sim_captures */
+    unsigned lost_captures;      /* enum sim_lost_captures */
+    unsigned pids;               /* enum sim_pids: by which NVML names processes */
+    unsigned stale_handles;      /* enum sim_stale_handles */
+    int64_t granule_bytes;       /* in which device memory is given out */
+    int64_t event_resolution_ns; /* of events' times */
+    int64_t queues;              /* hardware queues of a context; its streams share them */
+    int64_t clock_drift_ppm;     /* by which the GPUs' clocks run faster than the host's */
+};
+
 struct sim_spec {
+    struct sim_driver_spec driver;
     unsigned gpu_count;
     struct sim_gpu_spec gpus[SIM_MAX_GPUS];
 };
 
-/* Fills every field that is 0 or empty, but the UUID. */
+/* Sets an option by its name and value, as text: NULL, or what the value should have been. */
+const char *sim_driver_set(struct sim_driver_spec *driver, const char *key, const char *value);
+
+/*
+ * The option of this number: its name, and its value in the same words; "off by default" options
+ * read "0". False when there are fewer.
+ */
+bool sim_driver_option(const struct sim_driver_spec *driver, unsigned number, const char **ret_key,
+                       char *ret_value, size_t size);
+
+/* A duration of at most a second, "2ms", "50us", in nanoseconds: NULL, or what is wrong. */
+const char *sim_parse_duration(const char *text, int64_t *ret_ns);
+
+/* Fills every field that is 0 or empty, but the UUIDs. */
 void sim_spec_defaults(struct sim_spec *spec);
 
 /* Makes the state file; -EEXIST when there is one already. */
@@ -59,7 +110,8 @@ struct sim_process_view {
 };
 
 struct sim_view {
-    int64_t now_ns; /* the machine's clock: CLOCK_MONOTONIC, unless it is stopped */
+    int64_t now_ns; /* the host's clock: CLOCK_MONOTONIC, unless it is stopped */
+    struct sim_driver_spec driver;
     unsigned gpu_count;
     struct sim_gpu_view gpus[SIM_MAX_GPUS];
     unsigned process_count;

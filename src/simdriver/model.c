@@ -127,7 +127,7 @@ static void wake_waiters(struct sim_state *s, uint32_t target)
         if (!wait_is_over(s, sim_stream_head(s, i)))
             continue;
         unblock(s, i, target);
-        ready_add(s, i);
+        sim_stream_settle(s, i);
     }
 }
 
@@ -143,7 +143,59 @@ static void start_kernel(struct sim_state *s, uint32_t stream, const struct sim_
     __atomic_store_n(&st->started, st->head + 1, __ATOMIC_RELEASE);
 }
 
-void sim_stream_settle(struct sim_state *s, uint32_t stream)
+/* Hardware queues */
+
+/* The order of the stream's first op that has not started. */
+static uint64_t next_order(const struct sim_state *s, uint32_t stream)
+{
+    const struct sim_stream *st = &s->streams[stream];
+    uint64_t next = st->head;
+
+    if (next < st->tail && s->rings[stream][next % SIM_RING].kind == SIM_OP_KERNEL &&
+        st->started == next + 1)
+        next++;
+    return next < st->tail ? s->rings[stream][next % SIM_RING].order : UINT64_MAX;
+}
+
+uint32_t sim_queue_front(const struct sim_state *s, uint32_t stream)
+{
+    const struct sim_stream *st = &s->streams[stream];
+    uint64_t first = UINT64_MAX;
+    uint32_t front = 0;
+
+    for (uint32_t i = s->contexts[st->context].streams; i; i = s->streams[i].sibling) {
+        if (s->streams[i].queue != st->queue || next_order(s, i) >= first)
+            continue;
+        first = next_order(s, i);
+        front = i;
+    }
+    return front;
+}
+
+/* Whether the head, which has not started, must let another stream's op go first. */
+static bool is_behind(const struct sim_state *s, uint32_t stream)
+{
+    const struct sim_stream *st = &s->streams[stream];
+    const struct sim_context *c = &s->contexts[st->context];
+
+    if (c->dealt <= c->queues || st->started == st->head + 1)
+        return false;
+    return sim_queue_front(s, stream) != stream;
+}
+
+static void hold(struct sim_state *s, uint32_t stream)
+{
+    s->streams[stream].state = SIM_STREAM_QUEUED;
+    s->contexts[s->streams[stream].context].held++;
+}
+
+static void unhold(struct sim_state *s, uint32_t stream)
+{
+    s->streams[stream].state = SIM_STREAM_IDLE;
+    s->contexts[s->streams[stream].context].held--;
+}
+
+static void settle(struct sim_state *s, uint32_t stream)
 {
     struct sim_stream *st = &s->streams[stream];
     const struct sim_op *op = sim_stream_head(s, stream);
@@ -155,6 +207,10 @@ void sim_stream_settle(struct sim_state *s, uint32_t stream)
             sim_stream_free(s, stream);
         return;
     }
+    if (is_behind(s, stream)) {
+        hold(s, stream);
+        return;
+    }
     if (op->kind == SIM_OP_WAIT && !wait_is_over(s, op)) {
         block(s, stream, op);
         return;
@@ -164,15 +220,57 @@ void sim_stream_settle(struct sim_state *s, uint32_t stream)
         start_kernel(s, stream, op);
 }
 
+/* After an op of the stream started, was done or went: those behind it. */
+static void move_queue(struct sim_state *s, uint32_t stream)
+{
+    const struct sim_context *c = &s->contexts[s->streams[stream].context];
+
+    while (c->held) {
+        uint32_t front = sim_queue_front(s, stream);
+
+        if (!front || s->streams[front].state != SIM_STREAM_QUEUED)
+            return;
+        unhold(s, front);
+        settle(s, front);
+    }
+}
+
+void sim_stream_settle(struct sim_state *s, uint32_t stream)
+{
+    settle(s, stream);
+    move_queue(s, stream);
+}
+
 /* Doing ops */
+
+/* Counts in sim_state.crossed: devices must go in step while there is one. */
+static uint32_t crossing_of(const struct sim_op *op)
+{
+    if (op->kind == SIM_OP_KERNEL)
+        return op->gen == SIM_ROLE_WAITS;
+    return op->kind == SIM_OP_WAIT ? op->weight : 0;
+}
 
 static void stamp_event(struct sim_state *s, const struct sim_op *op, int64_t now_ns)
 {
     struct sim_event *event = &s->events[op->target];
+    int64_t resolution_ns = s->header.driver.event_resolution_ns;
 
     /* Recorded again, or made anew, since: this record is nobody's any more. */
     if (event->owner && event->stamp == op->order)
-        event->time_ns = now_ns;
+        event->time_ns = MAX(now_ns / resolution_ns * resolution_ns, 1);
+}
+
+static void finish_kernel(struct sim_state *s, struct sim_stream *st, const struct sim_op *op)
+{
+    s->contexts[st->context].weight -= op->weight;
+    st->done_ns += op->work_ns;
+    if (op->gen == SIM_ROLE_WAITS)
+        s->flags[op->target]--;
+    if (op->gen == SIM_ROLE_POSTS) {
+        s->flags[op->target]++;
+        s->posted++;
+    }
 }
 
 /* The head is done: what it is for happens before the one store that takes it off. */
@@ -183,22 +281,44 @@ static void finish_head(struct sim_state *s, uint32_t stream, int64_t now_ns)
 
     if (op->kind == SIM_OP_RECORD)
         stamp_event(s, op, now_ns);
-    if (op->kind == SIM_OP_WAIT)
-        s->crossed -= op->weight;
-    if (op->kind == SIM_OP_KERNEL) {
-        s->contexts[st->context].weight -= op->weight;
-        st->done_ns += op->work_ns;
-    }
+    s->crossed -= crossing_of(op);
+    if (op->kind == SIM_OP_KERNEL)
+        finish_kernel(s, st, op);
     __atomic_store_n(&st->head, st->head + 1, __ATOMIC_RELEASE);
 }
 
 static bool head_is_done(const struct sim_state *s, uint32_t stream)
 {
     const struct sim_stream *st = &s->streams[stream];
+    const struct sim_op *op = sim_stream_head(s, stream);
 
-    if (sim_stream_head(s, stream)->kind != SIM_OP_KERNEL)
+    if (op->kind != SIM_OP_KERNEL)
         return true;
-    return st->finish <= s->contexts[st->context].clock;
+    return st->finish <= s->contexts[st->context].clock &&
+           (op->gen != SIM_ROLE_WAITS || s->flags[op->target]);
+}
+
+bool sim_stream_spins(const struct sim_state *s, uint32_t stream)
+{
+    const struct sim_stream *st = &s->streams[stream];
+
+    return st->state == SIM_STREAM_READY && sim_stream_head(s, stream)->kind == SIM_OP_KERNEL &&
+           st->finish <= s->contexts[st->context].clock && !head_is_done(s, stream);
+}
+
+/* After its head was done a stream that is ready goes on without leaving the list, if it can. */
+static bool start_next(struct sim_state *s, uint32_t stream)
+{
+    const struct sim_stream *st = &s->streams[stream];
+    const struct sim_op *op = sim_stream_head(s, stream);
+
+    if (!sim_stream_pending(st) || is_behind(s, stream))
+        return false;
+    if (op->kind == SIM_OP_WAIT)
+        return wait_is_over(s, op);
+    if (op->kind == SIM_OP_KERNEL)
+        start_kernel(s, stream, op);
+    return true;
 }
 
 /* Does what is done by now. Another stream that this sets free is appended to the list. */
@@ -207,37 +327,45 @@ static void run_stream(struct sim_state *s, uint32_t stream, int64_t now_ns)
     struct sim_stream *st = &s->streams[stream];
 
     while (st->state == SIM_STREAM_READY && head_is_done(s, stream)) {
-        const struct sim_op *next;
+        bool starts;
 
         finish_head(s, stream, now_ns);
         wake_waiters(s, stream);
-
-        next = sim_stream_head(s, stream);
-        if (sim_stream_pending(st) && next->kind == SIM_OP_KERNEL) {
-            start_kernel(s, stream, next);
-            continue;
-        }
-        if (sim_stream_pending(st) && next->kind == SIM_OP_RECORD)
-            continue;
-        if (sim_stream_pending(st) && wait_is_over(s, next))
+        starts = start_next(s, stream);
+        /* While it is still in the list: what this sets free must come behind it there. */
+        move_queue(s, stream);
+        if (starts)
             continue;
         ready_remove(s, stream);
         st->state = SIM_STREAM_IDLE;
-        sim_stream_settle(s, stream);
+        settle(s, stream);
     }
 }
 
-/* Returns the earliest end of a running kernel, in the context's time; INT64_MAX when none runs. */
-static int64_t run_context(struct sim_state *s, uint32_t context, int64_t now_ns)
+/*
+ * Whether any stream of the context runs, and the earliest end of a kernel, in the context's time:
+ * INT64_MAX when they all wait for flags. A post may be what a stream looked at before needs.
+ */
+static bool run_context(struct sim_state *s, uint32_t context, int64_t now_ns,
+                        int64_t *ret_earliest)
 {
-    int64_t earliest = INT64_MAX;
+    uint32_t posted;
+    bool running;
 
-    for (uint32_t i = s->contexts[context].ready_first; i; i = s->streams[i].next) {
-        run_stream(s, i, now_ns);
-        if (s->streams[i].state == SIM_STREAM_READY)
-            earliest = MIN(earliest, s->streams[i].finish);
-    }
-    return earliest;
+    do {
+        posted = s->posted;
+        running = false;
+        *ret_earliest = INT64_MAX;
+        for (uint32_t i = s->contexts[context].ready_first; i; i = s->streams[i].next) {
+            run_stream(s, i, now_ns);
+            if (s->streams[i].state != SIM_STREAM_READY)
+                continue;
+            running = true;
+            if (!sim_stream_spins(s, i))
+                *ret_earliest = MIN(*ret_earliest, s->streams[i].finish);
+        }
+    } while (posted != s->posted);
+    return running;
 }
 
 /* Between a context's own time and the machine's */
@@ -334,13 +462,14 @@ static bool step(struct sim_state *s, unsigned device, int64_t to_ns)
     }
 
     c = &s->contexts[d->current];
-    earliest = run_context(s, d->current, d->now_ns);
-    if (earliest == INT64_MAX) {
+    if (!run_context(s, d->current, d->now_ns, &earliest)) {
         end_turn(s, device);
         return true;
     }
 
-    until = d->now_ns + time_for(s, c, earliest - c->clock);
+    until = to_ns;
+    if (earliest != INT64_MAX)
+        until = d->now_ns + time_for(s, c, earliest - c->clock);
     if (d->first) {
         renew_slice(d, s->header.gpus[device].slice_ns);
         if (d->slice_end_ns == d->now_ns) {
@@ -382,7 +511,9 @@ static int64_t next_moment(const struct sim_state *s, unsigned device, int64_t e
     if (d->first && d->slice_end_ns > d->now_ns)
         moment = MIN(moment, d->slice_end_ns);
     for (uint32_t i = c->ready_first; i; i = s->streams[i].next) {
-        if (sim_stream_head(s, i)->kind != SIM_OP_KERNEL)
+        if (sim_stream_spins(s, i))
+            continue;
+        if (head_is_done(s, i))
             return d->now_ns;
         moment = MIN(moment, d->now_ns + time_for(s, c, s->streams[i].finish - c->clock));
     }
@@ -450,10 +581,9 @@ static void append(struct sim_state *s, uint32_t stream, struct sim_op *op)
     struct sim_stream *st = &s->streams[stream];
 
     op->order = ++s->orders;
-    if (op->kind == SIM_OP_WAIT) {
+    if (op->kind == SIM_OP_WAIT)
         op->weight = device_of(s, stream) != device_of(s, op->target);
-        s->crossed += op->weight;
-    }
+    s->crossed += crossing_of(op);
     *op_at(s, stream, st->tail) = *op;
     if (op->kind == SIM_OP_KERNEL)
         st->enqueued_ns += op->work_ns;
@@ -507,12 +637,8 @@ uint32_t sim_stream_crossing(const struct sim_state *s, uint32_t stream)
     const struct sim_stream *st = &s->streams[stream];
     uint32_t count = 0;
 
-    for (uint64_t seq = st->head; seq < st->tail; seq++) {
-        const struct sim_op *op = &s->rings[stream][seq % SIM_RING];
-
-        if (op->kind == SIM_OP_WAIT)
-            count += op->weight;
-    }
+    for (uint64_t seq = st->head; seq < st->tail; seq++)
+        count += crossing_of(&s->rings[stream][seq % SIM_RING]);
     return count;
 }
 
@@ -527,11 +653,14 @@ void sim_stream_detach(struct sim_state *s, uint32_t stream)
             s->contexts[st->context].weight -= sim_stream_head(s, stream)->weight;
         ready_remove(s, stream);
     }
+    if (st->state == SIM_STREAM_QUEUED)
+        unhold(s, stream);
     st->state = SIM_STREAM_IDLE;
     if (s->crossed)
         s->crossed -= sim_stream_crossing(s, stream);
     st->head = st->tail;
     wake_waiters(s, stream);
+    move_queue(s, stream);
 }
 
 void sim_context_detach(struct sim_state *s, uint32_t context)

@@ -11,6 +11,13 @@
  * event's record, and a wait that is over, take no time, but like a kernel they are reached only
  * when they head their stream and their context has the GPU.
  *
+ * A context's streams are dealt out to its hardware queues in turn. Streams of one queue start
+ * their ops in the order in which these were enqueued: one that can't start yet, as it waits for
+ * another stream or for the op before it, holds up the other streams behind it.
+ *
+ * A kernel may wait for a flag, which another one posts: it runs, and takes its part of the
+ * multiprocessors, until then.
+ *
  * Nothing runs by itself: whoever looks moves the device on from its last moment to now. Each op
  * costs one step and one pass over the context's running streams, each slice one step while two
  * contexts compete, idle time nothing.
@@ -59,6 +66,12 @@ void sim_context_detach(struct sim_state *s, uint32_t context);
 
 /* How many of a stream's waits are for a stream of another device. */
 uint32_t sim_stream_crossing(const struct sim_state *s, uint32_t stream);
+
+/* Of the stream's hardware queue, the stream whose op is the next to start; 0: none. */
+uint32_t sim_queue_front(const struct sim_state *s, uint32_t stream);
+
+/* Whether the stream's head is a kernel that has nothing left to do but to wait for its flag. */
+bool sim_stream_spins(const struct sim_state *s, uint32_t stream);
 
 /* Looks at the stream's head again after it changed. */
 void sim_stream_settle(struct sim_state *s, uint32_t stream);

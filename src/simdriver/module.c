@@ -5,11 +5,12 @@
 
 #include "base/parse.h"
 #include "base/util.h"
+#include "simdriver/state.h"
 
 #define HEADING "hamisim-module 1\n"
 #define FATBIN_MAGIC 0xba55ed50u
 #define FATBIN_WRAPPER_MAGIC 0x466243b1u
-#define NAME_MAX_LEN 255
+#define LINE_MAX_LEN 511
 
 /* Byte by byte, since a text may end early. */
 static bool begins_with(const void *image, const void *bytes, size_t len)
@@ -45,24 +46,63 @@ static CUresult parse_size(const char *line, size_t len, uint64_t *ret_bytes)
     return parse_u64(digits, ret_bytes) < 0 ? CUDA_ERROR_INVALID_IMAGE : CUDA_SUCCESS;
 }
 
-static CUresult parse_line(const char *line, size_t len, struct module_image *image, size_t *names)
+/* The words behind a kernel's name. */
+static CUresult parse_words(char *words, struct module_kernel *kernel)
+{
+    char *rest, *word;
+
+    for (word = strtok_r(words, " ", &rest); word; word = strtok_r(NULL, " ", &rest)) {
+        if (strcmp(word, "waits") == 0)
+            kernel->role = SIM_ROLE_WAITS;
+        else if (strcmp(word, "posts") == 0)
+            kernel->role = SIM_ROLE_POSTS;
+        else
+            return CUDA_ERROR_INVALID_IMAGE;
+    }
+    return CUDA_SUCCESS;
+}
+
+static CUresult parse_kernel(const char *line, size_t len, struct module_kernel *kernel)
+{
+    char text[LINE_MAX_LEN + 1];
+    size_t name_len;
+
+    if (len == 0 || len > LINE_MAX_LEN)
+        return CUDA_ERROR_INVALID_IMAGE;
+    memcpy(text, line, len);
+    text[len] = '\0';
+    name_len = strcspn(text, " ");
+    if (name_len == 0 || name_len >= sizeof(kernel->name))
+        return CUDA_ERROR_INVALID_IMAGE;
+    memset(kernel, 0, sizeof(*kernel));
+    memcpy(kernel->name, text, name_len);
+    return parse_words(text + name_len, kernel);
+}
+
+static CUresult parse_line(const char *line, size_t len, struct module_image *image)
 {
     if (len == 0)
         return CUDA_SUCCESS;
     if (len > 5 && begins_with(line, "size=", 5))
         return parse_size(line + 5, len - 5, &image->bytes);
-    if (len <= 7 || len > 7 + NAME_MAX_LEN || !begins_with(line, "kernel ", 7))
+    if (len <= 7 || !begins_with(line, "kernel ", 7))
         return CUDA_ERROR_INVALID_IMAGE;
-    memcpy(image->names + *names, line + 7, len - 7);
-    *names += len - 7 + 1;
-    return CUDA_SUCCESS;
+    return parse_kernel(line + 7, len - 7, &image->kernels[image->count++]);
+}
+
+static size_t count_lines(const char *text)
+{
+    size_t count = 1;
+
+    for (; *text; text++)
+        count += *text == '\n';
+    return count;
 }
 
 CUresult module_image_parse(const void *text, struct module_image *ret_image)
 {
     struct module_image image = {0};
     const char *line = text;
-    size_t names = 0;
     CUresult r = CUDA_SUCCESS;
 
     if (!begins_with(text, HEADING, sizeof(HEADING) - 1)) {
@@ -72,14 +112,13 @@ CUresult module_image_parse(const void *text, struct module_image *ret_image)
         return CUDA_SUCCESS;
     }
 
-    /* The names with their ends are shorter than their lines. */
-    image.names = calloc(1, strlen(line) + 2);
-    if (!image.names)
+    image.kernels = calloc(count_lines(line), sizeof(*image.kernels));
+    if (!image.kernels)
         return CUDA_ERROR_OUT_OF_MEMORY;
     for (line += sizeof(HEADING) - 1; *line && r == CUDA_SUCCESS;) {
         size_t len = strcspn(line, "\n");
 
-        r = parse_line(line, len, &image, &names);
+        r = parse_line(line, len, &image);
         line += len;
         line += *line == '\n';
     }
@@ -93,17 +132,19 @@ CUresult module_image_parse(const void *text, struct module_image *ret_image)
 
 void module_image_deinit(struct module_image *image)
 {
-    free(image->names);
-    image->names = NULL;
+    free(image->kernels);
+    image->kernels = NULL;
 }
 
-bool module_image_has(const struct module_image *image, const char *name)
+const struct module_kernel *module_image_find(const struct module_image *image, const char *name)
 {
+    static const struct module_kernel plain;
+
     if (image->any)
-        return true;
-    for (const char *p = image->names; *p; p += strlen(p) + 1) {
-        if (strcmp(p, name) == 0)
-            return true;
+        return &plain;
+    for (size_t i = 0; i < image->count; i++) {
+        if (strcmp(image->kernels[i].name, name) == 0)
+            return &image->kernels[i];
     }
-    return false;
+    return NULL;
 }

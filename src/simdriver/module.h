@@ -8,31 +8,45 @@
  *     size=BYTES            the device memory that it takes, once a context
  *     kernel NAME           any number of these
  *
+ * Behind a kernel's name there may be "waits" or "posts": its second parameter, a uint64_t, is then
+ * the number of a flag, 0 to 1023, that is the whole machine's. A waiting kernel ends no earlier
+ * than it could take a post of that flag; a posting one posts it as it ends.
+ *
  * Anything that looks like PTX, an ELF file or a fat binary is taken too: it is 1 MiB large and has
  * a kernel of every name. The rest is CUDA_ERROR_INVALID_IMAGE.
  */
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "driver/cuda.h"
 
+struct module_kernel {
+    char name[256];
+    uint32_t role; /* enum sim_op_role */
+};
+
 struct module_image {
     uint64_t bytes;
-    bool any;    /* has every kernel */
-    char *names; /* else these: each terminated, the last followed by an empty one */
+    bool any; /* has every kernel */
+    size_t count;
+    struct module_kernel *kernels; /* else these */
 };
 
 /* CUDA_ERROR_INVALID_IMAGE, CUDA_ERROR_OUT_OF_MEMORY. */
 CUresult module_image_parse(const void *image, struct module_image *ret_image);
 void module_image_deinit(struct module_image *image);
-bool module_image_has(const struct module_image *image, const char *name);
+
+/* NULL when it has none of that name. */
+const struct module_kernel *module_image_find(const struct module_image *image, const char *name);
 
 /* What a CUfunction, and a CUkernel, is; never freed, only used again. */
 struct module_function {
     uint32_t magic;
     struct module_code *code;
     char *name;
+    uint32_t role;  /* enum sim_op_role */
     uint64_t first; /* set by the launch interface of old: the first parameter */
     struct module_function *next;
 };

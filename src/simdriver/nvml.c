@@ -73,6 +73,8 @@ static nvmlReturn_t attach(void)
         (void)fprintf(stderr, "simulated NVML: HAMI_SIM=%s\n", err.text);
         return NVML_ERROR_DRIVER_NOT_LOADED;
     }
+    /* It may have been opened by a parent, in another pid namespace. */
+    proc_identity_self(&machine->self);
     return NVML_SUCCESS;
 }
 

@@ -83,7 +83,15 @@ PUBLIC nvmlReturn_t nvmlDeviceGetUtilizationRates(nvmlDevice_t device, nvmlUtili
 
 /* Processes */
 
-/* Under the lock: those with memory on the device that can be seen from here. */
+/* The pid that NVML tells of a process; 0 or less: the process is left out. */
+static pid_t pid_of(struct sim *sim, unsigned slot)
+{
+    pid_t host_pid = sim_host_pid(sim, slot);
+
+    return sim->state->header.driver.pids == SIM_PIDS_HOST ? host_pid : sim_pid(sim, slot);
+}
+
+/* Under the lock: those with memory on the device that are told of here. */
 static unsigned list_processes(unsigned device, unsigned max, unsigned *ret_slots, pid_t *ret_pids)
 {
     struct sim *sim = nvml_machine();
@@ -95,7 +103,7 @@ static unsigned list_processes(unsigned device, unsigned max, unsigned *ret_slot
 
         if (!process->in_use || !process->usage[device].used_bytes)
             continue;
-        pid = sim_pid(sim, i);
+        pid = pid_of(sim, i);
         if (pid <= 0)
             continue;
         ret_slots[count] = i;
@@ -205,7 +213,7 @@ PUBLIC nvmlReturn_t nvmlDeviceGetProcessUtilization(nvmlDevice_t device,
     nvmlReturn_t r = nvml_check_device(device, &i);
     unsigned slots[SIM_MAX_PROCESSES];
     pid_t pids[SIM_MAX_PROCESSES];
-    int64_t now_ns, window_ns;
+    int64_t now_ns, host_ns, window_ns;
 
     if (r != NVML_SUCCESS)
         return r;
@@ -213,9 +221,10 @@ PUBLIC nvmlReturn_t nvmlDeviceGetProcessUtilization(nvmlDevice_t device,
         return NVML_ERROR_INVALID_ARGUMENT;
 
     now_ns = nvml_enter();
+    host_ns = sim_host_now(nvml_machine()->state);
     window_ns = SAMPLE_WINDOW_NS;
-    if (since_us < (uint64_t)now_ns / 1000)
-        window_ns = MIN(window_ns, now_ns - (int64_t)since_us * 1000);
+    if (since_us < (uint64_t)host_ns / 1000)
+        window_ns = MIN(window_ns, host_ns - (int64_t)since_us * 1000);
     listed = list_processes(i, SIM_MAX_PROCESSES, slots, pids);
     room = samples ? *count : 0;
     for (unsigned k = 0; k < listed && k < room; k++) {
@@ -223,7 +232,7 @@ PUBLIC nvmlReturn_t nvmlDeviceGetProcessUtilization(nvmlDevice_t device,
 
         samples[k] = (nvmlProcessUtilizationSample_t){
             .pid = (unsigned)pids[k],
-            .timeStamp = (unsigned long long)now_ns / 1000,
+            .timeStamp = (unsigned long long)host_ns / 1000,
             .smUtil = percent(&usage->history, now_ns, window_ns),
         };
     }

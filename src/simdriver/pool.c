@@ -67,13 +67,14 @@ static void rebuild_free(struct sim_pool *pool, void *objects, size_t size)
     }
 }
 
-uint32_t sim_context_new(struct sim_state *s, unsigned slot, unsigned device)
+uint32_t sim_context_new(struct sim_state *s, unsigned slot, unsigned device, uint32_t queues)
 {
     uint32_t i = take(&s->context_pool, s->contexts, sizeof(s->contexts[0]), SIM_CONTEXTS);
 
     if (!i)
         return 0;
     s->contexts[i].device = device;
+    s->contexts[i].queues = queues;
     __atomic_store_n(&s->contexts[i].owner, slot + 1, __ATOMIC_RELEASE);
     return i;
 }
@@ -87,6 +88,7 @@ uint32_t sim_stream_new(struct sim_state *s, uint32_t context, unsigned flags)
         return 0;
     s->streams[i].context = context;
     s->streams[i].flags = flags;
+    s->streams[i].queue = c->dealt++ % c->queues;
     s->streams[i].sibling = c->streams;
     c->streams = i;
     __atomic_store_n(&s->streams[i].owner, c->owner, __ATOMIC_RELEASE);
@@ -167,7 +169,7 @@ static void repair_contexts(struct sim_state *s)
     for (uint32_t i = 1; i <= s->context_pool.high; i++) {
         struct sim_context *c = &s->contexts[i];
 
-        c->queued = c->next = c->ready_first = c->ready_last = c->streams = 0;
+        c->queued = c->next = c->ready_first = c->ready_last = c->streams = c->held = 0;
         c->weight = 0;
         if (c->legacy && s->streams[c->legacy].context != i)
             c->legacy = 0;

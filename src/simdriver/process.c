@@ -4,12 +4,17 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdlib.h>
 #include <sys/auxv.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
+#include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/util.h"
 #include "simdriver/model.h"
+
+#define NO_PID (1 << 22) /* the kernel gives out smaller ones */
 
 static struct flock slot_lock(unsigned slot)
 {
@@ -72,6 +77,43 @@ pid_t sim_pid(struct sim *sim, unsigned slot)
     return who->pid_namespace == sim->self.pid_namespace ? who->pid : 0;
 }
 
+/*
+ * The number in the namespace that /proc is of, which in a container that has the host's is the
+ * host's: the first of "NSpid:". 0 when /proc knows no more than this process does itself.
+ */
+static pid_t outer_pid(void)
+{
+    AUTOCLOSE int fd = open("/proc/self/status", O_RDONLY | O_CLOEXEC);
+    char text[4096], *line, *end;
+    long first, second;
+    ssize_t len;
+
+    len = fd >= 0 ? read(fd, text, sizeof(text) - 1) : 0;
+    text[MAX(len, 0)] = '\0';
+    line = strstr(text, "\nNSpid:");
+    if (!line)
+        return 0;
+    first = strtol(line + strlen("\nNSpid:"), &end, 10);
+    second = strtol(end, &line, 10);
+    return second > 0 && line != end && *end != '\n' ? (pid_t)first : 0;
+}
+
+static pid_t own_host_pid(const struct sim *sim)
+{
+    if (sim->self.pid_namespace == sim->state->header.pid_namespace)
+        return sim->self.pid;
+    return outer_pid();
+}
+
+pid_t sim_host_pid(struct sim *sim, unsigned slot)
+{
+    struct sim_process *process = &sim->state->processes[slot];
+
+    if (!process->host_pid && sim->self.pid_namespace == sim->state->header.pid_namespace)
+        process->host_pid = MAX(sim_pid(sim, slot), 0);
+    return process->host_pid ? process->host_pid : NO_PID + (pid_t)slot;
+}
+
 static void clear_process(struct sim_state *s, unsigned slot)
 {
     struct sim_process *process = &s->processes[slot];
@@ -126,6 +168,7 @@ static int take_slot(struct sim *sim)
         s->slots = MAX(s->slots, i + 1);
         memset(process->usage, 0, sizeof(process->usage));
         process->who = sim->self;
+        process->host_pid = own_host_pid(sim);
         process->program = program_number();
         __atomic_store_n(&process->in_use, 1, __ATOMIC_RELEASE);
         sim->slot = (int)i;

@@ -41,6 +41,8 @@ static int check_header(const struct sim_header *header, struct error *err)
         return error_set(err, -EINVAL, "a simulated machine of another version");
     if (header->gpu_count > SIM_MAX_GPUS)
         return error_set(err, -EINVAL, "damaged: %u GPUs", header->gpu_count);
+    if (!sim_driver_is_sane(&header->driver))
+        return error_set(err, -EINVAL, "damaged: the driver's options make no sense");
     for (unsigned i = 0; i < header->gpu_count; i++) {
         if (!spec_is_sane(&header->gpus[i]))
             return error_set(err, -EINVAL, "damaged: GPU %u makes no sense", i);
@@ -154,7 +156,33 @@ void sim_unlock(struct sim *sim)
     (void)pthread_mutex_unlock(&sim->state->lock);
 }
 
+/* What the GPUs' clock gains in so much time. */
+static int64_t drift(const struct sim_state *s, int64_t ns)
+{
+    int64_t ppm = s->header.driver.clock_drift_ppm;
+
+    return ns / 1000000 * ppm + ns % 1000000 * ppm / 1000000;
+}
+
 int64_t sim_now(const struct sim_state *s)
+{
+    int64_t now_ns = sim_host_now(s);
+
+    return now_ns + drift(s, now_ns);
+}
+
+/* The host's time no earlier than which the GPUs' clock shows that one. */
+static int64_t host_time(const struct sim_state *s, int64_t time_ns)
+{
+    int64_t host_ns = time_ns - drift(s, time_ns);
+
+    if (!s->header.driver.clock_drift_ppm)
+        return time_ns;
+    /* A drift of the drift: less than 1/1000 of it, which one more turn takes off. */
+    return host_ns + (time_ns - host_ns - drift(s, host_ns)) + 1;
+}
+
+int64_t sim_host_now(const struct sim_state *s)
 {
     if (__atomic_load_n(&s->stopped, __ATOMIC_ACQUIRE))
         return __atomic_load_n(&s->clock_ns, __ATOMIC_ACQUIRE);
@@ -166,17 +194,18 @@ static void sleep_stopped(const struct sim_state *s, int64_t time_ns)
     uint32_t steps = __atomic_load_n(&s->steps, __ATOMIC_ACQUIRE);
     struct timespec timeout = clock_timespec(SLEEP_MAX_NS);
 
-    if (sim_now(s) < time_ns)
+    if (sim_host_now(s) < time_ns)
         (void)syscall(SYS_futex, &s->steps, FUTEX_WAIT, steps, &timeout, NULL, 0);
 }
 
 void sim_sleep_until(const struct sim *sim, int64_t time_ns)
 {
     const struct sim_state *s = sim->state;
-    int64_t now_ns = sim_now(s);
+    int64_t now_ns = sim_host_now(s);
     struct timespec until;
     int slack_ns;
 
+    time_ns = host_time(s, time_ns);
     time_ns = MAX(time_ns, now_ns + SLEEP_MIN_NS);
     time_ns = MIN(time_ns, now_ns + SLEEP_MAX_NS);
     if (__atomic_load_n(&s->stopped, __ATOMIC_ACQUIRE)) {

@@ -29,12 +29,13 @@ enum {
     SIM_EVENTS = 1 << 18,
     SIM_DEPTH = 1024,    /* ops a stream holds before the launching call waits */
     SIM_RING = 2 * 1024, /* with room for the implied waits of the legacy stream */
+    SIM_FLAGS = 1024,    /* that kernels wait for and post */
     SIM_BUCKETS = 64,
     SIM_ALIGN = 512, /* device memory is counted in units of this */
 };
 
 #define SIM_MAGIC UINT64_C(0x31656e696d696168) /* "haimine1" */
-#define SIM_VERSION 1
+#define SIM_VERSION 2
 #define SIM_BUCKET_NS (NS_PER_S / 32)
 
 /* Busy time of the last two seconds, in a ring of buckets. */
@@ -54,6 +55,7 @@ struct sim_usage {
 struct sim_process {
     uint32_t in_use;
     struct proc_identity who;
+    int32_t host_pid; /* in the machine's pid namespace; 0: not known yet */
     uint64_t program; /* differs after an exec */
     struct sim_usage usage[SIM_MAX_GPUS];
 };
@@ -64,12 +66,19 @@ enum sim_op_kind {
     SIM_OP_WAIT,   /* for a stream to have done a number of ops */
 };
 
+/* What a kernel has to do with the flag that is its target. */
+enum sim_op_role {
+    SIM_ROLE_NONE = 0,
+    SIM_ROLE_WAITS, /* ends no earlier than it could take one of the flag's posts */
+    SIM_ROLE_POSTS, /* posts the flag as it ends */
+};
+
 struct sim_op {
     uint64_t order;  /* machine-wide, by time of enqueueing; also the stamp of a record */
     uint64_t seq;    /* wait: the number of ops that stream must have done */
     int64_t work_ns; /* kernel */
-    uint32_t target; /* record: the event; wait: the stream */
-    uint32_t gen;    /* wait: that stream's generation */
+    uint32_t target; /* record: the event; wait: the stream; kernel: the flag */
+    uint32_t gen;    /* wait: that stream's generation; kernel: enum sim_op_role */
     uint32_t weight; /* kernel: multiprocessors it fills; wait: 1 if for another device */
     uint32_t kind;   /* enum sim_op_kind */
 };
@@ -78,6 +87,7 @@ enum sim_stream_state {
     SIM_STREAM_IDLE = 0, /* nothing queued */
     SIM_STREAM_READY,    /* the head can run when the context has the GPU */
     SIM_STREAM_BLOCKED,  /* the head waits for another stream */
+    SIM_STREAM_QUEUED,   /* the head is behind another stream's in their hardware queue */
 };
 
 struct sim_stream {
@@ -86,6 +96,7 @@ struct sim_stream {
     uint32_t next_free;
     uint32_t context;
     uint32_t flags;
+    uint32_t queue; /* hardware queue of the context */
     uint32_t dying; /* destroyed; ends when it has run dry */
 
     uint64_t head, tail; /* ops done, ops enqueued */
@@ -109,6 +120,8 @@ struct sim_context {
     uint32_t next_free;
     uint32_t device;
     uint32_t legacy; /* its legacy default stream, or 0 */
+    uint32_t queues; /* hardware queues, among which its streams are dealt out in turn */
+    uint32_t dealt;  /* streams so far */
     int64_t clock; /* its own time: runs while its kernels run, slower when they share; 1/1024 ns */
 
     /* Derived. */
@@ -116,6 +129,7 @@ struct sim_context {
     uint32_t next;   /* there */
     uint32_t ready_first, ready_last;
     uint32_t streams;
+    uint32_t held;   /* streams that stand in a hardware queue behind another */
     uint64_t weight; /* sum over the heads */
 };
 
@@ -156,6 +170,8 @@ struct sim_header {
     uint32_t version;
     uint32_t gpu_count;
     uint64_t size;
+    uint32_t pid_namespace; /* in which the machine was made: the host's */
+    struct sim_driver_spec driver;
     struct sim_gpu_spec gpus[SIM_MAX_GPUS];
 };
 
@@ -165,11 +181,13 @@ struct sim_state {
     pthread_mutex_t lock;
     uint32_t stopped;   /* the clock is a test's to step */
     uint32_t steps;     /* futex: changes at every step */
-    int64_t clock_ns;   /* the time, while stopped */
+    int64_t clock_ns;   /* the host's time, while stopped */
     int64_t checked_ns; /* when the living were last counted */
     uint64_t orders;    /* the last struct sim_op.order given out */
-    uint32_t crossed;   /* derived: waits enqueued for a stream of another device */
-    uint32_t slots;     /* processes up to it were ever used */
+    uint32_t crossed;   /* derived: waits enqueued for a stream of another device, or a flag */
+    uint32_t posted;    /* changes with each post */
+    uint32_t flags[SIM_FLAGS]; /* posts that nobody took yet */
+    uint32_t slots;            /* processes up to it were ever used */
 
     struct sim_pool context_pool, stream_pool, event_pool;
     struct sim_device devices[SIM_MAX_GPUS];
@@ -206,14 +224,22 @@ int sim_join(struct sim *sim, struct error *err);
 
 /*
  * Takes the lock, repairs if its last owner died with it, now and then looks who else died, and
- * returns the machine's time.
+ * returns the time on the GPUs' clock.
  */
 int64_t sim_lock(struct sim *sim);
 void sim_unlock(struct sim *sim);
 
+/*
+ * The time on the GPUs' clock, by which everything in the state goes, and on the host's: the two
+ * differ by the drift.
+ */
 int64_t sim_now(const struct sim_state *s);
+int64_t sim_host_now(const struct sim_state *s);
 
-/* Unlocked: sleeps to a time of the machine's clock, or until it is worth looking again. */
+/* Whether every option has a value that sim_driver_set() could have given it. */
+bool sim_driver_is_sane(const struct sim_driver_spec *driver);
+
+/* Unlocked: sleeps to a time of the GPUs' clock, or until it is worth looking again. */
 void sim_sleep_until(const struct sim *sim, int64_t time_ns);
 
 /* Under the lock: clears what dead processes left, wherever it is. */
@@ -221,6 +247,12 @@ void sim_sweep(struct sim *sim);
 
 /* Under the lock: the pid of a living process as this one sees it; 0 when it does not. */
 pid_t sim_pid(struct sim *sim, unsigned slot);
+
+/*
+ * Under the lock: the pid of a living process as the host sees it. Who can't tell his own, and was
+ * not seen from there yet, has a number that no process can have.
+ */
+pid_t sim_host_pid(struct sim *sim, unsigned slot);
 
 /* Under the lock: derives everything derived anew. */
 void sim_repair(struct sim_state *s);
@@ -230,7 +262,7 @@ bool sim_charge(struct sim *sim, unsigned device, uint64_t bytes);
 void sim_discharge(struct sim *sim, unsigned device, uint64_t bytes);
 
 /* Under the lock. New objects are empty; 0 when the pool is used up. */
-uint32_t sim_context_new(struct sim_state *s, unsigned slot, unsigned device);
+uint32_t sim_context_new(struct sim_state *s, unsigned slot, unsigned device, uint32_t queues);
 uint32_t sim_stream_new(struct sim_state *s, uint32_t context, unsigned flags);
 uint32_t sim_event_new(struct sim_state *s, uint32_t context, unsigned flags);
 void sim_event_free(struct sim_state *s, uint32_t event);

@@ -44,10 +44,12 @@ static void a_file_that_is_no_machine_is_refused(void **state)
         off_t size;
     } cases[] = {
         {"another magic", offsetof(struct sim_header, magic), 1, -1},
-        {"another version", offsetof(struct sim_header, version), 2, -1},
+        {"another version", offsetof(struct sim_header, version), SIM_VERSION + 1, -1},
         {"another size inside", offsetof(struct sim_header, size), 4096, -1},
         {"too many GPUs", offsetof(struct sim_header, gpu_count), 17, -1},
         {"no multiprocessors", offsetof(struct sim_header, gpus[0].multiprocessors), 0, -1},
+        {"no such option", offsetof(struct sim_header, driver.captures), 7, -1},
+        {"no resolution", offsetof(struct sim_header, driver.event_resolution_ns), 0, -1},
         {"no slice", offsetof(struct sim_header, gpus[0].slice_ns), 0, -1},
         {"a negative switch", offsetof(struct sim_header, gpus[0].switch_ns), UINT64_MAX, -1},
         {"empty", -1, 0, 0},

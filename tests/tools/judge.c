@@ -3,7 +3,7 @@
 /*
  * Makes a simulated machine for a test and tells what the simulator counts, as JSON.
  *
- *   judge create PATH GPUS MEMORY-BYTES SMS CONTEXT-BYTES
+ *   judge create PATH GPUS MEMORY-BYTES SMS CONTEXT-BYTES [KEY=VALUE...]  # options of the driver
  *   judge view PATH
  *   judge hold PATH
  */
@@ -21,6 +21,7 @@ static int create(char **argv)
 {
     static struct sim_spec spec;
     struct error err = ERROR_INIT;
+    const char *path = argv[2];
 
     spec.gpu_count = (unsigned)strtoul(argv[3], NULL, 0);
     for (unsigned i = 0; i < spec.gpu_count && i < SIM_MAX_GPUS; i++) {
@@ -28,8 +29,16 @@ static int create(char **argv)
         spec.gpus[i].multiprocessors = (unsigned)strtoul(argv[5], NULL, 0);
         spec.gpus[i].context_bytes = strtoull(argv[6], NULL, 0);
     }
+    for (argv += 7; *argv; argv++) {
+        char *value = strchr(*argv, '=');
+
+        if (!value || (*value++ = '\0', sim_driver_set(&spec.driver, *argv, value))) {
+            fprintf(stderr, "judge: %s: not an option of the driver\n", *argv);
+            return 2;
+        }
+    }
     sim_spec_defaults(&spec);
-    if (sim_machine_create(argv[2], &spec, &err) < 0) {
+    if (sim_machine_create(path, &spec, &err) < 0) {
         fprintf(stderr, "judge: %s\n", err.text);
         return 1;
     }
@@ -93,13 +102,14 @@ static int hold(char **argv)
 
 int main(int argc, char **argv)
 {
-    if (argc == 7 && strcmp(argv[1], "create") == 0)
+    if (argc >= 7 && strcmp(argv[1], "create") == 0)
         return create(argv);
     if (argc == 3 && strcmp(argv[1], "view") == 0)
         return view(argv);
     if (argc == 3 && strcmp(argv[1], "hold") == 0)
         return hold(argv);
-    fprintf(stderr, "usage: judge create PATH GPUS MEMORY SMS CONTEXT | judge view PATH | "
-                    "judge hold PATH\n");
+    fprintf(stderr,
+            "usage: judge create PATH GPUS MEMORY SMS CONTEXT [KEY=VALUE...] | judge view PATH | "
+            "judge hold PATH\n");
     return 2;
 }

@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/*
+ * For tests that need a machine of their own, with options of its own: a driver knows one machine
+ * for as long as its process lives, so each of them runs in a child.
+ */
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <unistd.h>
+
+#include "driver/cuda.h"
+#include "simdriver/machine.h"
+
+/* In the child: names what does not hold, and ends it. */
+#define HOLDS(condition)                                                                           \
+    do {                                                                                           \
+        if (!(condition))                                                                          \
+            testing_fail(__FILE__, __LINE__, #condition);                                          \
+    } while (0)
+#define GIVES(error, call) testing_code(__FILE__, __LINE__, #call, (error), (call))
+#define OK(call) GIVES(CUDA_SUCCESS, call)
+
+/* A context of its own, and in it what the tests use. */
+struct testing {
+    CUcontext context;
+    CUmodule module;
+    CUfunction kernel;
+    CUstream streams[12]; /* that are not blocking */
+    CUevent events[8];
+};
+
+/*
+ * Makes a machine of one GPU, with 100 multiprocessors, 16 GiB and contexts of 100 MiB, whose
+ * driver has the options ("captures=kind event-resolution=1ns") and whose clock is stopped, and
+ * runs the body in a child. Returns the child's exit status, 0 when all held.
+ */
+int testing_run(const char *options, void (*body)(void));
+
+/* The path of the machine, in the child and its children. */
+const char *testing_machine(void);
+
+/* Initialises the driver and fills in the struct. */
+void testing_begin(struct testing *testing);
+
+/* The same for another thread, or a second context, of a driver that is initialised. */
+void testing_begin_context(struct testing *testing);
+
+/* With parameters: how long, and a second one. */
+CUresult testing_launch(CUfunction kernel, CUstream stream, unsigned blocks, int64_t work_ns,
+                        uint64_t second);
+
+void testing_step(int64_t ns);
+
+/* What the machine counts on its GPU. */
+uint64_t testing_used_bytes(void);
+int64_t testing_busy_ns(void);
+
+/* Between two events, rounded to nanoseconds. */
+int64_t testing_between(CUevent from, CUevent to);
+
+/* What the code names for the errors are numbers here, so that messages can say both. */
+void testing_code(const char *file, int line, const char *call, CUresult wanted, CUresult got);
+_Noreturn void testing_fail(const char *file, int line, const char *what);
