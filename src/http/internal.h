@@ -14,7 +14,8 @@
 
 enum {
     CONNECTIONS_MAX = 512,
-    CONNECTIONS_KEPT = CONNECTIONS_MAX - 16, /* beyond, the idlest gives way to who comes */
+    CONNECTIONS_KEPT = CONNECTIONS_MAX - 16, /* beyond, the idlest gives way to a newcomer */
+    ELSEWHERE_KEPT = 128, /* of those from other machines, likewise: of each some 35 KiB are held */
     IDLE_SECONDS = 120,
     ROUTES_MAX = 16,
 };
@@ -50,12 +51,14 @@ struct http_server {
     unsigned closing; /* handles that are not closed yet */
     struct peer *peers;
     unsigned peer_count, kept_count;            /* all; those not ended */
+    unsigned elsewhere_count;                   /* of those not ended, from other machines */
     struct http_request *requests;              /* in the order of their beginning */
     struct http_request *half_sent[ROUTES_MAX]; /* of each route, whose bodies are not whole yet:
                                                    the one that began to come first is the first */
     size_t held[ROUTES_MAX];                    /* of each route: bytes of its bodies and answers */
     struct http1 *http1;
     struct tls_connection *tls;
+    bool left; /* a connection, since the last tick */
 };
 
 /* peers.c */
