@@ -3,11 +3,6 @@
 
 #include <string.h>
 
-bool instance_is_needed(const struct device *device)
-{
-    return strcmp(device->mode, DEVICE_MODE_MIG) == 0;
-}
-
 static bool is_group_used(const struct device *device, size_t group)
 {
     for (size_t i = 0; i < MIG_MAX_INSTANCES; i++) {
