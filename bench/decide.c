@@ -25,6 +25,7 @@ enum {
     CARD_MIB = 81920,
     PENDING = 1000,
     DEMANDS = 20,
+    NAME_SIZE = 32,
 };
 
 struct bench {
@@ -32,7 +33,8 @@ struct bench {
     struct vendor_set vendors;
     struct cluster *cluster;
     struct arena *arena;
-    const char **names;
+    const char **names; /* as in a request: one behind the other in its body */
+    char *text;
     size_t count;
     uint64_t random;
 };
@@ -69,7 +71,9 @@ static void add_node(struct bench *bench, size_t number)
     node.allocatable = (struct resource_list){resources, 1};
     if (cluster_set_node(bench->cluster, &node, NULL) < 0)
         abort();
-    bench->names[number] = strdup(name);
+    strcpy(bench->text, name);
+    bench->names[number] = bench->text;
+    bench->text += NAME_SIZE;
 }
 
 static int filter_cards(struct bench *bench, const char *uid, int count, int mib, int cores,
@@ -181,6 +185,12 @@ static void measure(struct bench *bench, size_t rounds)
            (long long)part(settled, rounds, 0.5));
 }
 
+/* Of the processor: what else runs on the machine is not counted. */
+static int64_t spent_ns(void)
+{
+    return clock_read_ns(CLOCK_PROCESS_CPUTIME_ID);
+}
+
 /* Nodes have on most cards less room than that, and on some of them more. */
 static bool refuse_eight(struct bench *bench, const char *uid, int less)
 {
@@ -196,18 +206,18 @@ static void measure_eight(struct bench *bench)
     int64_t times[100];
 
     for (size_t i = 0; i < ARRAY_SIZE(times); i++) {
-        int64_t begun = clock_now_ns();
+        int64_t begun = spent_ns();
 
         if (!refuse_eight(bench, "eight", (int)i))
             abort();
-        times[i] = clock_now_ns() - begun;
+        times[i] = spent_ns() - begun;
     }
     printf("%lld\n", (long long)part(times, ARRAY_SIZE(times), 0.5));
 }
 
 static int64_t ask_all(struct bench *bench, int demands)
 {
-    int64_t begun = clock_now_ns();
+    int64_t begun = spent_ns();
 
     for (int i = 0; i < PENDING; i++) {
         char uid[64];
@@ -215,7 +225,7 @@ static int64_t ask_all(struct bench *bench, int demands)
         (void)snprintf(uid, sizeof(uid), "pending-%d", i);
         (void)refuse_eight(bench, uid, 200 + i % demands);
     }
-    return clock_now_ns() - begun;
+    return spent_ns() - begun;
 }
 
 static void measure_pending(struct bench *bench, int demands, size_t gone)
@@ -245,6 +255,7 @@ int main(int argc, char **argv)
     bench.cluster = cluster_new(&options);
     bench.arena = arena_new(1u << 30);
     bench.names = calloc(bench.count, sizeof(*bench.names));
+    bench.text = calloc(bench.count, NAME_SIZE);
 
     cluster_begin(bench.cluster, CLUSTER_NODES);
     for (size_t i = 0; i < bench.count; i++)

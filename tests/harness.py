@@ -9,6 +9,7 @@ import atexit
 import json
 import os
 import pathlib
+import re
 import shlex
 import shutil
 import signal
@@ -197,6 +198,12 @@ def private_kib(pid):
     """Memory that a process shares with nobody."""
     lines = pathlib.Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()[1:]
     return sum(int(line.split()[1]) for line in lines if line.startswith("Private_"))
+
+
+def anonymous_kib(pid):
+    """Memory that a process alone has made. A library's pages are private, too, while nobody else has it mapped."""
+    found = re.search(r"^Anonymous:\s+(\d+)", pathlib.Path(f"/proc/{pid}/smaps_rollup").read_text(), re.M)
+    return int(found[1])
 
 
 def wait_until(condition, seconds=30, step=0.01):

@@ -153,35 +153,44 @@ struct asking {
     size_t count;
     struct arena *arena;
     struct refusal_key key;
+    struct refusal *refusal; /* of the same question before; NULL: none is kept */
+    uint32_t *changed;       /* positions of candidates: all, or those that changed since then */
+    size_t changed_count;
 };
 
-static int choose_among_changed(const struct asking *asking, const struct refusal *refusal,
-                                size_t *ret_position, struct placement *ret_placement)
+static int find_changed(struct asking *asking)
+{
+    const struct candidates *candidates = &asking->cluster->candidates;
+
+    asking->changed = arena_alloc_raw(asking->arena, candidates->count * sizeof(uint32_t));
+    if (!asking->changed)
+        return -ENOMEM;
+    asking->changed_count = refusal_find_stale(asking->refusal, candidates->nodes, asking->changed);
+    return 0;
+}
+
+static int choose_among_changed(const struct asking *asking, size_t *ret_position,
+                                struct placement *ret_placement)
 {
     const struct candidates *candidates = &asking->cluster->candidates;
     const struct place_node **nodes;
-    size_t *positions, count = 0, chosen;
+    size_t chosen;
     int r;
 
-    nodes = ARENA_ARRAY(asking->arena, const struct place_node *, candidates->count);
-    positions = ARENA_ARRAY(asking->arena, size_t, candidates->count);
-    if (!nodes || !positions)
+    nodes = ARENA_ARRAY(asking->arena, const struct place_node *, asking->changed_count);
+    if (!nodes)
         return -ENOMEM;
-    for (size_t i = 0; i < candidates->count; i++) {
-        if (!refusal_is_stale(refusal, i, candidates->nodes[i]))
-            continue;
-        nodes[count] = candidates->nodes[i];
-        positions[count++] = i;
-    }
-    r = place_choose(nodes, count, asking->demand, asking->options, asking->arena, &chosen,
-                     ret_placement);
+    for (size_t i = 0; i < asking->changed_count; i++)
+        nodes[i] = candidates->nodes[asking->changed[i]];
+    r = place_choose(nodes, asking->changed_count, asking->demand, asking->options, asking->arena,
+                     &chosen, ret_placement);
     if (r == PLACE_FITS)
-        *ret_position = positions[chosen];
+        *ret_position = asking->changed[chosen];
     return r;
 }
 
 /* Gives back the memory that judging a node takes of the arena. */
-static int judge_node(const struct asking *asking, struct refusal *refusal, size_t position)
+static int judge_node(const struct asking *asking, size_t position)
 {
     const struct place_node *node = asking->cluster->candidates.nodes[position];
     struct arena_mark mark = arena_mark(asking->arena);
@@ -195,22 +204,19 @@ static int judge_node(const struct asking *asking, struct refusal *refusal, size
         return r;
     if (r == PLACE_FITS)
         return -EINVAL; /* it was refused a moment ago */
-    return refusal_set(refusal, position, node, &failure);
+    return refusal_set(asking->refusal, position, node, &failure);
 }
 
-static int judge_changed(const struct asking *asking, struct refusal *refusal)
+static int judge_changed(const struct asking *asking)
 {
-    const struct candidates *candidates = &asking->cluster->candidates;
+    const struct place_node *const *nodes = asking->cluster->candidates.nodes;
 
-    for (size_t i = 0; i < candidates->count; i++) {
+    for (size_t i = 0; i < asking->changed_count; i++) {
         int r;
 
-        if (i + AHEAD < candidates->count &&
-            refusal_is_stale(refusal, i + AHEAD, candidates->nodes[i + AHEAD]))
-            place_node_prefetch(candidates->nodes[i + AHEAD]);
-        if (!refusal_is_stale(refusal, i, candidates->nodes[i]))
-            continue;
-        r = judge_node(asking, refusal, i);
+        if (i + AHEAD < asking->changed_count)
+            place_node_prefetch(nodes[asking->changed[i + AHEAD]]);
+        r = judge_node(asking, asking->changed[i]);
         if (r < 0)
             return r;
     }
@@ -241,15 +247,12 @@ static const char *summarize(const struct place_totals *totals, size_t count, si
 }
 
 /* An entry for each node: the candidates, nodes without devices, and nodes that are not known. */
-static int list_failed(const struct asking *asking, const struct refusal *refusal,
-                       struct cluster_failed_node *failed)
+static int list_failed(const struct asking *asking, struct cluster_failed_node *failed)
 {
     const struct candidates *candidates = &asking->cluster->candidates;
-    size_t count = 0;
+    size_t count = candidates->count;
 
-    for (size_t i = 0; i < candidates->count; i++)
-        failed[count++] = (struct cluster_failed_node){
-            candidates->nodes[i]->name, refusal_text(refusal, i), refusal_is_for_good(refusal, i)};
+    refusal_list(asking->refusal, candidates->nodes, failed);
     for (size_t i = 0; i < candidates->absent_count; i++)
         failed[count++] = (struct cluster_failed_node){candidates->absent[i]->place->name,
                                                        candidates->absent[i]->absent, true};
@@ -261,18 +264,18 @@ static int list_failed(const struct asking *asking, const struct refusal *refusa
     return (int)count;
 }
 
-static int filter_explain(const struct asking *asking, struct refusal *refusal,
-                          struct cluster_answer *ret_answer)
+static int filter_explain(const struct asking *asking, struct cluster_answer *ret_answer)
 {
     size_t absent = asking->count - MIN(asking->count, asking->cluster->candidates.count);
     struct place_totals totals = {0};
     struct cluster_answer answer = {0};
 
-    answer.failed = ARENA_ARRAY(asking->arena, struct cluster_failed_node, asking->count);
+    answer.failed =
+        arena_alloc_raw(asking->arena, asking->count * sizeof(struct cluster_failed_node));
     if (!answer.failed)
         return -ENOMEM;
-    answer.failed_count = (size_t)list_failed(asking, refusal, answer.failed);
-    refusal_add_up(refusal, &totals);
+    answer.failed_count = (size_t)list_failed(asking, answer.failed);
+    refusal_add_up(asking->refusal, &totals);
     answer.summary = summarize(&totals, asking->count, absent, asking->arena);
     answer.reasons = reason_bits(&totals, absent);
     if (!answer.summary)
@@ -281,22 +284,22 @@ static int filter_explain(const struct asking *asking, struct refusal *refusal,
     return CLUSTER_REFUSED;
 }
 
-static int filter_refuse(const struct asking *asking, struct refusal *refusal,
-                         struct cluster_answer *ret_answer)
+static int filter_refuse(struct asking *asking, struct cluster_answer *ret_answer)
 {
     struct refusals *refusals = asking->cluster->refusals;
-    int r;
+    int r = 0;
 
-    if (!refusal)
-        refusal = refusals_add(refusals, &asking->key, asking->cluster->candidates.count);
-    if (!refusal)
-        return -ENOMEM;
-    r = judge_changed(asking, refusal);
-    if (r < 0) {
-        refusals_drop(refusals, refusal);
-        return r;
+    if (!asking->refusal) {
+        asking->refusal = refusals_add(refusals, &asking->key, asking->cluster->candidates.count);
+        r = asking->refusal ? find_changed(asking) : -ENOMEM;
     }
-    return filter_explain(asking, refusal, ret_answer);
+    if (r == 0)
+        r = judge_changed(asking);
+    if (r == 0)
+        return filter_explain(asking, ret_answer);
+    if (asking->refusal)
+        refusals_drop(refusals, asking->refusal);
+    return r;
 }
 
 /* kube-scheduler asks again about a pod that was not bound: gives its reservation back. */
@@ -327,13 +330,15 @@ static bool is_promised_again(const struct cluster *cluster, const char *uid,
 }
 
 /* Tries a demand that was refused before only on nodes that changed. */
-static int choose_node(const struct asking *asking, struct refusal *refusal, size_t *ret_position,
-                       struct placement *ret_placement)
+static int choose_node(struct asking *asking, size_t *ret_position, struct placement *ret_placement)
 {
     const struct candidates *candidates = &asking->cluster->candidates;
+    int r;
 
-    if (refusal)
-        return choose_among_changed(asking, refusal, ret_position, ret_placement);
+    if (asking->refusal) {
+        r = find_changed(asking);
+        return r < 0 ? r : choose_among_changed(asking, ret_position, ret_placement);
+    }
     return place_choose(candidates->nodes, candidates->count, asking->demand, asking->options,
                         asking->arena, ret_position, ret_placement);
 }
@@ -354,7 +359,6 @@ static int filter_decide(struct cluster *cluster, const struct pod *pod,
     };
     struct placement placement;
     struct cluster_node *node;
-    struct refusal *refusal;
     size_t position;
     int r;
 
@@ -369,10 +373,10 @@ static int filter_decide(struct cluster *cluster, const struct pod *pod,
     asking.key.candidates[1] = candidates->name_count;
     asking.key.candidates[2] = candidates->sums[0];
     asking.key.candidates[3] = candidates->sums[1];
-    refusal = refusals_find(cluster->refusals, &asking.key);
-    r = choose_node(&asking, refusal, &position, &placement);
+    asking.refusal = refusals_find(cluster->refusals, &asking.key);
+    r = choose_node(&asking, &position, &placement);
     if (r == PLACE_NO_FIT)
-        return filter_refuse(&asking, refusal, ret_answer);
+        return filter_refuse(&asking, ret_answer);
     if (r < 0)
         return r;
 

@@ -222,11 +222,18 @@ struct refusal *refusals_add(struct refusals *refusals, const struct refusal_key
 
 /* Nodes */
 
-bool refusal_is_stale(const struct refusal *refusal, size_t position, const struct place_node *node)
+size_t refusal_find_stale(const struct refusal *refusal, const struct place_node *const *nodes,
+                          uint32_t *ret_positions)
 {
-    const struct judged *judged = &refusal->nodes[position];
+    size_t found = 0;
 
-    return judged->version != node->version || judged->verdict == NONE;
+    for (size_t i = 0; i < refusal->count; i++) {
+        const struct judged *judged = &refusal->nodes[i];
+
+        if (judged->version != nodes[i]->version || judged->verdict == NONE)
+            ret_positions[found++] = (uint32_t)i;
+    }
+    return found;
 }
 
 static int verdicts_grow(struct refusal *refusal)
@@ -286,14 +293,15 @@ int refusal_set(struct refusal *refusal, size_t position, const struct place_nod
     return 0;
 }
 
-const char *refusal_text(const struct refusal *refusal, size_t position)
+void refusal_list(const struct refusal *refusal, const struct place_node *const *nodes,
+                  struct cluster_failed_node *ret_failed)
 {
-    return refusal->by_number[refusal->nodes[position].verdict]->text;
-}
+    for (size_t i = 0; i < refusal->count; i++) {
+        const struct verdict *verdict = refusal->by_number[refusal->nodes[i].verdict];
 
-bool refusal_is_for_good(const struct refusal *refusal, size_t position)
-{
-    return refusal->by_number[refusal->nodes[position].verdict]->failure.for_good;
+        ret_failed[i] =
+            (struct cluster_failed_node){nodes[i]->name, verdict->text, verdict->failure.for_good};
+    }
 }
 
 void refusal_add_up(const struct refusal *refusal, struct place_totals *totals)

@@ -14,6 +14,7 @@
 #include <stdint.h>
 
 #include "base/arena.h"
+#include "cluster/cluster.h"
 #include "model/request.h"
 #include "place/place.h"
 
@@ -45,16 +46,16 @@ struct refusal *refusals_add(struct refusals *refusals, const struct refusal_key
                              size_t count);
 void refusals_drop(struct refusals *refusals, struct refusal *refusal);
 
-/* Whether the node at this position changed since it was judged last. */
-bool refusal_is_stale(const struct refusal *refusal, size_t position,
-                      const struct place_node *node);
+/* The positions of those nodes that changed since they were judged last, ascending: how many. */
+size_t refusal_find_stale(const struct refusal *refusal, const struct place_node *const *nodes,
+                          uint32_t *ret_positions);
 
 /* The node at this position was judged, as it is now. -ENOMEM. */
 int refusal_set(struct refusal *refusal, size_t position, const struct place_node *node,
                 const struct place_failure *failure);
 
-/* Why the node at this position has no room; the text is the refusal's. */
-const char *refusal_text(const struct refusal *refusal, size_t position);
-bool refusal_is_for_good(const struct refusal *refusal, size_t position);
+/* Why the nodes have no room, in their order; the texts are the refusal's. */
+void refusal_list(const struct refusal *refusal, const struct place_node *const *nodes,
+                  struct cluster_failed_node *ret_failed);
 
 void refusal_add_up(const struct refusal *refusal, struct place_totals *totals);

@@ -14,7 +14,7 @@
 
 enum {
     STREAMS_MAX = 256, /* requests at once on a connection of this machine: binds come in bursts */
-    STREAMS_ELSEWHERE = 64, /* of another machine, which may open hundreds of connections */
+    STREAMS_ELSEWHERE = 32, /* of other machines; each holds 1 KiB */
     WINDOW = 1 << 20,       /* bytes of bodies that a client may send ahead */
     HEADERS_MAX = 16 << 10,
     METHOD_MAX = 16,

@@ -15,6 +15,7 @@
 enum {
     CONNECTIONS_MAX = 512,
     CONNECTIONS_KEPT = CONNECTIONS_MAX - 16, /* beyond, the idlest gives way to a new one */
+    ELSEWHERE_KEPT = 128, /* of other machines, likewise; each holds some 35 KiB */
     IDLE_SECONDS = 120,
     ROUTES_MAX = 16,
 };
@@ -50,12 +51,14 @@ struct http_server {
     unsigned closing; /* handles that are not closed yet */
     struct peer *peers;
     unsigned peer_count, kept_count;            /* all; all that are not ended */
+    unsigned elsewhere_count;                   /* of kept_count, from other machines */
     struct http_request *requests;              /* in the order of their beginning */
     struct http_request *half_sent[ROUTES_MAX]; /* for each route, requests with incomplete bodies,
                                                    the oldest first */
     size_t held[ROUTES_MAX]; /* for each route, bytes of its bodies and answers */
     struct http1 *http1;
     struct tls_connection *tls;
+    bool left; /* a connection, since the last tick */
 };
 
 /* peers.c */

@@ -26,6 +26,7 @@ static void peer_end(struct http_server *server, struct peer *peer)
         return;
     peer->ended = true;
     server->kept_count--;
+    server->elsewhere_count -= !peer->loopback;
     (void)shutdown(peer->fd, SHUT_RDWR);
 }
 
@@ -54,11 +55,13 @@ void peer_add(struct http_server *server, struct peer *peer, int fd, bool loopba
     peer->fd = fd;
     peer->loopback = loopback;
     peer->used_ns = clock_now_ns();
-    if (server->kept_count >= CONNECTIONS_KEPT)
+    if (server->kept_count >= CONNECTIONS_KEPT ||
+        (!loopback && server->elsewhere_count >= ELSEWHERE_KEPT))
         end_idlest(server);
     DL_APPEND(server->peers, peer);
     server->peer_count++;
     server->kept_count++;
+    server->elsewhere_count += !loopback;
 }
 
 void peer_used(struct http_server *server, struct peer *peer)
@@ -74,6 +77,8 @@ void peer_remove(struct http_server *server, struct peer *peer)
     DL_DELETE(server->peers, peer);
     server->peer_count--;
     server->kept_count -= !peer->ended;
+    server->elsewhere_count -= !peer->ended && !peer->loopback;
+    server->left = true;
     server_go_on_accepting(server);
 }
 

@@ -5,6 +5,7 @@
 #include "http/server.h"
 
 #include <errno.h>
+#include <malloc.h>
 #include <stdlib.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -14,7 +15,8 @@
 
 enum {
     TICK_MS = 1000,
-    ACCEPTS = 64, /* in a turn of the loop */
+    ACCEPTS = 64,         /* in a turn of the loop */
+    HEAP_PAD = 256 << 10, /* that the heap's end keeps for the next requests */
 };
 
 /* GnuTLS' callback gets no pointer of ours: there is one TLS server a process. */
@@ -76,12 +78,25 @@ static void on_acceptable(uv_poll_t *handle, int status, int events)
         (void)uv_poll_stop(&server->accept);
 }
 
+/*
+ * What connections and their requests took lies scattered over the heap, and what came later lies
+ * behind it: free() gives back the heap's end alone, the holes stay resident until they are asked
+ * for.
+ */
+static void give_back_memory(struct http_server *server)
+{
+    if (server->left)
+        (void)malloc_trim(HEAP_PAD);
+    server->left = false;
+}
+
 static void on_tick(uv_timer_t *handle)
 {
     struct http_server *server = handle->data;
 
     server_go_on_accepting(server);
     peers_tick(server);
+    give_back_memory(server);
     if (!server->certificate)
         return;
     certificate_refresh(server->certificate);

@@ -44,7 +44,7 @@ struct tls_connection {
     size_t hello_len; /* bytes that we wait for */
     bool working;     /* it is in its turn, at whose end it sends */
     size_t out_start, out_len;
-    char *out; /* OUT_SIZE bytes, once it is open */
+    char *out; /* OUT_SIZE bytes, while there is something to send */
 };
 
 static void tls_on_closed(uv_handle_t *handle)
@@ -92,17 +92,27 @@ static bool is_retry(ssize_t r)
     return r == GNUTLS_E_AGAIN || r == GNUTLS_E_INTERRUPTED;
 }
 
+/* Fills the buffer with the next output; false: there is none. */
+static bool tls_gather(struct tls_connection *connection)
+{
+    connection->out_start = 0;
+    connection->out_len = http2_gather(connection->http2, connection->out, OUT_SIZE);
+    return connection->out_len > 0;
+}
+
 /* Sends all output; 1: the client does not take more now. Negative: the session is over. */
 static int send_all(struct tls_connection *connection)
 {
+    if (!connection->out)
+        connection->out = malloc(OUT_SIZE);
+    if (!connection->out)
+        return -ENOMEM;
     for (;;) {
         ssize_t n;
 
-        if (connection->out_start == connection->out_len) {
-            connection->out_start = 0;
-            connection->out_len = http2_gather(connection->http2, connection->out, OUT_SIZE);
-            if (!connection->out_len)
-                return http2_is_over(connection->http2) ? -ECONNRESET : 0;
+        if (connection->out_start == connection->out_len && !tls_gather(connection)) {
+            free(TAKE(connection->out));
+            return http2_is_over(connection->http2) ? -ECONNRESET : 0;
         }
         n = gnutls_record_send(connection->tls, connection->out + connection->out_start,
                                connection->out_len - connection->out_start);
@@ -170,9 +180,6 @@ static int open_session(struct tls_connection *connection)
     if (gnutls_alpn_get_selected_protocol(connection->tls, &protocol) != 0)
         return -EPROTO;
     connection->phase = PHASE_OPEN;
-    connection->out = malloc(OUT_SIZE);
-    if (!connection->out)
-        return -ENOMEM;
     return http2_new(connection->server, &owner, &connection->http2);
 }
 

@@ -150,6 +150,66 @@ static void the_choice_is_the_best_node_that_fits(void **state)
     assert_in_range(placed, ROUNDS / 10, ROUNDS * 9 / 10);
 }
 
+/* What is kept of them says that they may fit: the memory is one card's, the cores another's. */
+static void make_misleading_nodes(size_t fitting, size_t first_card)
+{
+    for (size_t i = 0; i < NODES; i++) {
+        for (size_t k = 0; k < CARDS; k++) {
+            struct device *device = &devices[i][k];
+
+            *device = (struct device){
+                .healthy = true, .cores = 100, .max_tasks = 10, .memory_bytes = 40960 * MIB};
+            (void)snprintf(device->uuid, sizeof(device->uuid), "GPU-%zu-%zu", i, k);
+            COPY_TEXT(device->model, "NVIDIA A100");
+            if (i == fitting && k >= first_card)
+                continue;
+            device->used.tasks = 1;
+            if (k % 2)
+                device->used.memory_bytes = 40000 * MIB;
+            else
+                device->used.cores = 90;
+        }
+        (void)snprintf(names[i], sizeof(names[i]), "n%02zu", i);
+        nodes[i] = (struct place_node){
+            .name = names[i], .devices = devices[i], .device_count = CARDS, .rank = (uint32_t)i};
+        place_node_update(&nodes[i]);
+    }
+}
+
+/* Binpack comes to the emptiest node last. */
+static void a_node_behind_many_that_seem_to_fit_is_found(void **state)
+{
+    static const struct {
+        size_t fitting, first_card;
+        unsigned count;
+    } rows[] = {{NODES - 1, CARDS - 1, 1}, {NODES - 1, CARDS - 2, 2}, {NODES - 1, 0, CARDS},
+                {NODES / 2, CARDS - 1, 1}, {NODES / 2, 1, 3},         {0, CARDS - 1, 1}};
+    CLEANUP(arena_freep) struct arena *arena = arena_new(8 << 20);
+    const struct place_node *list[NODES];
+
+    (void)state;
+    for (size_t i = 0; i < NODES; i++)
+        list[i] = &nodes[i];
+    for (size_t row = 0; row < ARRAY_SIZE(rows); row++) {
+        struct request request = {
+            .type = "NVIDIA", .count = rows[row].count, .memory_bytes = 8000 * MIB, .cores = 30};
+        struct container_demand container = {CONTAINER_APP, 1, &request};
+        const struct demand demand = {1, &container};
+        const struct place_options options = {PLACE_BINPACK, {PLACE_SPREAD, false}};
+        struct placement placement;
+        size_t position;
+
+        make_misleading_nodes(rows[row].fitting, rows[row].first_card);
+        assert_int_equal(place_choose(list, NODES, &demand, &options, arena, &position, &placement),
+                         PLACE_FITS);
+        assert_int_equal(position, rows[row].fitting);
+        request.count++;
+        assert_int_equal(place_choose(list, NODES, &demand, &options, arena, &position, &placement),
+                         PLACE_NO_FIT);
+        arena_reset(arena);
+    }
+}
+
 static void of_no_nodes_none_is_chosen(void **state)
 {
     CLEANUP(arena_freep) struct arena *arena = arena_new(1 << 16);
@@ -186,6 +246,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_choice_is_the_best_node_that_fits),
+        cmocka_unit_test(a_node_behind_many_that_seem_to_fit_is_found),
         cmocka_unit_test(of_no_nodes_none_is_chosen),
         cmocka_unit_test(reasons_of_many_nodes_are_told_together),
     };

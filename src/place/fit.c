@@ -13,7 +13,9 @@
 struct walk {
     const struct request *request;
     const struct place_policy *policy;
-    unsigned cores; /* as asked for, at most 100 */
+    unsigned cores;      /* as asked for, at most 100 */
+    uint64_t memory_mib; /* 0: a percentage is asked for */
+    bool selects;        /* by uuid */
 };
 
 static bool text_contains(const char *text, const char *part)
@@ -69,19 +71,19 @@ static bool uuid_matches(const struct request *request, const char *uuid)
 }
 
 /* The request's memory on this card, in MiB. */
-static uint64_t memory_wanted(const struct request *request, const struct device *device)
+static inline uint64_t memory_wanted(const struct walk *walk, const struct device *device)
 {
-    if (request->memory_bytes)
-        return (request->memory_bytes + MIB - 1) / MIB;
-    return device->memory_bytes / MIB * request->memory_percent / 100;
+    if (walk->memory_mib)
+        return walk->memory_mib;
+    return device->memory_bytes / MIB * walk->request->memory_percent / 100;
 }
 
 /* The rules, in HAMi's order; PLACE_REASON_COUNT when the device will do. */
-static enum place_reason check_device(const struct walk *walk, const struct device *device,
-                                      enum type_verdict type)
+static inline enum place_reason check_device(const struct walk *walk, const struct device *device,
+                                             enum type_verdict type)
 {
     const struct device_usage *used = &device->used;
-    unsigned cores_free = device_free_cores(device);
+    const unsigned cores_free = device_free_cores(device);
     struct mig_instance instance;
 
     if (!device->healthy || device->misused)
@@ -90,13 +92,13 @@ static enum place_reason check_device(const struct walk *walk, const struct devi
         return PLACE_CARD_CORDONED;
     if (type == TYPE_MISMATCH)
         return PLACE_CARD_TYPE_MISMATCH;
-    if (!uuid_matches(walk->request, device->uuid))
+    if (walk->selects && !uuid_matches(walk->request, device->uuid))
         return PLACE_CARD_UUID_MISMATCH;
     if (used->tasks >= device->max_tasks)
         return PLACE_CARD_TASKS_EXHAUSTED;
     if (walk->policy->mutex && used->tasks > 0)
         return PLACE_CARD_EXCLUSIVE;
-    if (device_free_mib(device) < memory_wanted(walk->request, device))
+    if (device_free_mib(device) < memory_wanted(walk, device))
         return PLACE_CARD_INSUFFICIENT_MEMORY;
     if (cores_free < walk->cores)
         return PLACE_CARD_INSUFFICIENT_CORE;
@@ -104,8 +106,7 @@ static enum place_reason check_device(const struct walk *walk, const struct devi
         return PLACE_CARD_EXCLUSIVE;
     if (device->cores && !cores_free && !walk->cores)
         return PLACE_CARD_CORES_EXHAUSTED;
-    if (mig_is_on(device) &&
-        !mig_instance_find(device, memory_wanted(walk->request, device), &instance))
+    if (mig_is_on(device) && !mig_instance_find(device, memory_wanted(walk, device), &instance))
         return PLACE_CARD_NO_INSTANCE;
     return PLACE_REASON_COUNT;
 }
@@ -118,7 +119,7 @@ static bool is_only_full(const struct walk *walk, const struct device *device,
         reason == PLACE_CARD_UUID_MISMATCH)
         return false;
     return device->healthy && device->max_tasks && walk->cores <= device->cores &&
-           memory_wanted(walk->request, device) <= device->memory_bytes / MIB;
+           memory_wanted(walk, device) <= device->memory_bytes / MIB;
 }
 
 /* The devices that fit, in the list's order; of the others the reasons are counted. */
@@ -150,7 +151,7 @@ static size_t find_fitting(const struct walk *walk, const struct device *devices
 static struct place_pick pick_of(const struct walk *walk, const struct device *devices,
                                  size_t position)
 {
-    uint64_t memory_mib = memory_wanted(walk->request, &devices[position]);
+    uint64_t memory_mib = memory_wanted(walk, &devices[position]);
     struct place_pick pick = {
         .device = position,
         .mig_group = -1,
@@ -180,7 +181,13 @@ static void take_picks(const struct walk *walk, const struct device *devices,
 
 static struct walk walk_of(const struct request *request, const struct place_policy *policy)
 {
-    return (struct walk){request, policy, MIN(request->cores, (unsigned)DEVICE_CORES)};
+    return (struct walk){
+        .request = request,
+        .policy = policy,
+        .cores = MIN(request->cores, (unsigned)DEVICE_CORES),
+        .memory_mib = (request->memory_bytes + MIB - 1) / MIB,
+        .selects = request->use_uuids.count || request->avoid_uuids.count,
+    };
 }
 
 int place_fit(const struct device *devices, size_t count, const struct request *request,
@@ -221,13 +228,17 @@ bool fit_may_take(const struct device *devices, size_t count, const struct reque
     const struct walk walk = walk_of(request, policy);
     size_t fitting = 0;
 
-    for (size_t i = 0; i < count && fitting < request->count; i++) {
-        enum type_verdict type = type_of(request, &devices[i]);
+    /* Until it is decided: there are enough, or too few are left. */
+    for (size_t i = 0; fitting < request->count; i++) {
+        enum type_verdict type;
 
+        if (fitting + (count - i) < request->count)
+            return false;
+        type = type_of(request, &devices[i]);
         fitting +=
             type != TYPE_OTHER && check_device(&walk, &devices[i], type) == PLACE_REASON_COUNT;
     }
-    return fitting >= request->count;
+    return true;
 }
 
 void place_charge(struct device *devices, const struct place_decision *decision)

@@ -1,13 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "place/mig.h"
 
-#include <string.h>
-
-bool mig_is_on(const struct device *device)
-{
-    return strcmp(device->mode, DEVICE_MODE_MIG) == 0;
-}
-
 static bool is_group_used(const struct device *device, size_t group)
 {
     for (size_t i = 0; i < MIG_MAX_INSTANCES; i++) {

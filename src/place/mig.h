@@ -8,6 +8,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <string.h>
 
 #include "model/device.h"
 
@@ -17,7 +18,10 @@ struct mig_instance {
 };
 
 /* True in MIG mode, where a card is given out in instances and in no other way. */
-bool mig_is_on(const struct device *device);
+static inline bool mig_is_on(const struct device *device)
+{
+    return device->mode[0] == DEVICE_MODE_MIG[0] && strcmp(device->mode, DEVICE_MODE_MIG) == 0;
+}
 
 /*
  * The first free instance with so much memory, of the group in use, or of the first group that has

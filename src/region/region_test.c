@@ -61,6 +61,13 @@ static void a_new_region_has_hami_cores_first_bytes(void **state)
     assert_int_equal(region_device(&region, "GPU-b"), 1);
     assert_int_equal(region_device(&region, "GPU-a"), 0);
     assert_true(region.fd >= 512);
+
+    /* Another card in a position, whichever name comes first. */
+    region_set_device(&region, 0, "GPU-c");
+    assert_int_equal(region_device(&region, "GPU-c"), 0);
+    region_set_device(&region, 0, "GPU-a");
+    assert_int_equal(region_device(&region, "GPU-a"), 0);
+    assert_int_equal(region_device(&region, "GPU-b"), 1);
     region_close(&region);
 }
 
@@ -174,6 +181,35 @@ static void a_lock_that_was_lost_is_taken_again(void **state)
     }
     assert_int_equal(waitpid(child, &status, 0), child);
     assert_int_equal(status, 0);
+    region_close(&region);
+}
+
+static void a_forked_child_has_a_slot_of_its_own(void **state)
+{
+    struct region region;
+    pid_t child;
+    int status;
+
+    (void)state;
+    assert_int_equal(region_open(&region, path, NULL), 0);
+    (void)region_device(&region, "GPU-a");
+    assert_int_equal(region_claim(&region, NULL), 0);
+    assert_int_equal(ledger_charge(region.ext, (unsigned)region.slot, 0, 300, 1000),
+                     LEDGER_CHARGED);
+    child = fork();
+    if (child == 0) {
+        const int parents = region.slot;
+
+        region_after_fork(&region);
+        if (region.slot >= 0)
+            _exit(1);
+        if (region_claim(&region, NULL) < 0 || region.slot == parents)
+            _exit(2);
+        _exit(ledger_held(region.ext, (unsigned)region.slot, 0) ? 3 : 0);
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+    assert_int_equal(ledger_held(region.ext, (unsigned)region.slot, 0), 300);
     region_close(&region);
 }
 
@@ -299,6 +335,7 @@ int main(void)
         REGION_TEST(what_a_killed_process_held_is_free_again),
         REGION_TEST(a_process_that_closed_our_descriptor_is_not_dead),
         REGION_TEST(a_lock_that_was_lost_is_taken_again),
+        REGION_TEST(a_forked_child_has_a_slot_of_its_own),
         REGION_TEST(a_program_that_became_another_holds_nothing),
         REGION_TEST(files_that_are_not_regions_are_refused_with_a_reason),
         REGION_TEST(a_truncated_region_is_made_whole),

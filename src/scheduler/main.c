@@ -17,10 +17,11 @@ enum {
     AGE_MAX_S = 45,       /* of our knowledge of nodes and pods, to be ready */
     FILTER_MAX = 8 << 20, /* 65,000 nodes of long names, and the largest pod there is */
     BIND_MAX = 64 << 10,
-    WEBHOOK_MORE = 2 << 20, /* of bodies, beside the largest */
-    JSON_MAX = 64 << 20,    /* for reading one body; a body with more values is refused */
+    WEBHOOK_HELD = ADMIT_MAX_BODY + (64 << 10), /* of bodies and answers, of all reviews together */
+    JSON_MAX = 64 << 20, /* for reading one body; a body with more values is refused */
     JSON_KEPT = 8 << 20,
-    HEAP_KEPT = 4 << 20, /* of free memory; larger pieces go back to the system at once */
+    HEAP_KEPT = 4 << 20,    /* of free memory at the heap's end */
+    HEAP_PIECE = 256 << 10, /* larger ones are mapped: they grow uncopied and leave no hole */
     VIEW_MAX = 512 << 20,
 };
 
@@ -220,7 +221,7 @@ static const struct http_route routes[] = {
     {.method = "POST",
      .path = "/webhook",
      .max_body = ADMIT_MAX_BODY,
-     .max_held = ADMIT_MAX_BODY + WEBHOOK_MORE,
+     .max_held = WEBHOOK_HELD,
      .handle = handle_webhook},
     {.method = "GET", .path = "/healthz", .handle = handle_healthz},
     {.method = "GET", .path = "/readyz", .handle = handle_readyz},
@@ -418,7 +419,7 @@ int main(int argc, char **argv)
     struct error err = ERROR_INIT;
     int r;
 
-    (void)mallopt(M_MMAP_THRESHOLD, HEAP_KEPT);
+    (void)mallopt(M_MMAP_THRESHOLD, HEAP_PIECE);
     (void)mallopt(M_TRIM_THRESHOLD, HEAP_KEPT);
     options_parse(argc, argv, &scheduler.options);
     (void)signal(SIGPIPE, SIG_IGN);

@@ -204,6 +204,9 @@ class Scheduler:
     def private_kib(self):
         return private_kib(self.pid())
 
+    def anonymous_kib(self):
+        return anonymous_kib(self.pid())
+
     def descriptors(self):
         return len(os.listdir(f"/proc/{self.pid()}/fd"))
 
