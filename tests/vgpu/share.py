@@ -2,9 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Compute shares, by the simulator's busy time.
 
-usage: share.py alone|pairs|cost|change [SECONDS]
+usage: share.py alone|pairs|cost|change|greedy|drift|siblings [SECONDS]
 """
 
+import copy
 import json
 import statistics
 import sys
@@ -34,6 +35,16 @@ class Tenant:
             [LOAD, "--kernel", kernel, "--seconds", str(duration), "--streams", str(streams), "--batch", str(batch)],
             environment,
         )
+
+    def sibling(self, machine, kernel):
+        """Another process of the same container."""
+        other = copy.copy(self)
+        other.kernel = kernel
+        uuid = self.keys["NVIDIA_VISIBLE_DEVICES"]
+        environment = bare_environment(machine, LD_PRELOAD=self.library, CUDA_VISIBLE_DEVICES=uuid)
+        words = ["--kernel", kernel, "--seconds", str(WARM_UP + SECONDS + 2), "--batch", "64"]
+        other.guest = start([LOAD, *words], environment)
+        return other
 
     def limit(self, cores):
         write_limits(self.library, CUDA_DEVICE_MEMORY_SHARED_CACHE=self.region, **self.keys, CUDA_DEVICE_SM_LIMIT_0=cores)
@@ -77,6 +88,82 @@ def steadily(attempt):
         print("      measured again, for this was off:", *off, sep="\n        ")
     for sentence, amount, bound in measured:
         check(amount <= bound, sentence, f"bound {bound}")
+
+
+class Greedy:
+    """A program that wants more than its share (greedy.c)."""
+
+    def __init__(self, machine, gpu, cores, *way, uuids=None, **more):
+        self.gpu, self.cores, self.way = gpu, cores, " ".join(way)
+        uuids = uuids or [machine.view()["gpus"][gpu]["uuid"]]
+        keys = {f"CUDA_DEVICE_SM_LIMIT_{i}": cores for i in range(len(uuids))}
+        library = container(NVIDIA_VISIBLE_DEVICES=",".join(uuids), HAMI_VISIBLE_DEVICES="granted", **keys)
+        environment = bare_environment(machine, LD_PRELOAD=library, CUDA_VISIBLE_DEVICES=",".join(uuids), **more)
+        self.guest = start([BUILD / "tests/greedy", *way], environment, stdout=subprocess.PIPE)
+
+    def title(self):
+        return f"{self.cores} % with {self.way}"
+
+
+def greedy():
+    """No way of asking gives more than the share."""
+    ways = (("capture",), ("lost-capture",), ("shapes",), ("mixture",))
+
+    def attempt():
+        machine = Machine(gpus=6)
+        uuids = [gpu["uuid"] for gpu in machine.view()["gpus"]]
+        tenants = [Greedy(machine, gpu, 30, *way) for gpu, way in enumerate(ways)]
+        tenants.append(Greedy(machine, 4, 30, "other", "1", uuids=[uuids[5], uuids[4]]))
+        tenants.append(Greedy(machine, 5, 30, "blocking", CUDA_LAUNCH_BLOCKING="1"))
+        time.sleep(WARM_UP)
+        got = shares(machine, tenants, SECONDS)
+        check_equal(stop(tenants), [0] * len(tenants), "all end well")
+        return [(f"{t.title()}: {share:.2f} %", share - t.cores, 2 * POINTS) for t, share in zip(tenants, got)]
+
+    steadily(attempt)
+    spinning()
+
+
+def spinning():
+    """A kernel that waits for a launch which the limiter holds: each pair ends, and soon."""
+    machine = Machine()
+    tenant = Greedy(machine, 0, 5, "spin")
+    time.sleep(5)
+    tenant.guest.terminate()
+    pairs = len(tenant.guest.communicate(timeout=20)[0].split())
+    check(pairs > 5, f"kernels that wait for later launches of ours end: {pairs} pairs in 5 s under 5 %")
+
+
+def drift():
+    """The device's clock and the host's are never quite equally fast."""
+    for ppm in (-20, 20):
+
+        def attempt():
+            machine = Machine(gpus=1, driver={"clock-drift": ppm})
+            tenants = [Tenant(machine, 0, 30, "20ms"), Tenant(machine, 0, 60, "50us")]
+            time.sleep(WARM_UP)
+            got = shares(machine, tenants, SECONDS)
+            check_equal(stop(tenants), [0, 0], f"{ppm} ppm: all end well")
+            return judged(tenants, got, f"clocks {ppm} ppm apart")
+
+        steadily(attempt)
+
+
+def siblings():
+    """Two processes of one container have equal shares, whatever their kernels' lengths."""
+
+    def attempt():
+        machine = Machine()
+        tenants = [Tenant(machine, 0, 50, "20ms"), Tenant(machine, 0, 50, "50us")]
+        stop(tenants[1:])
+        tenants[1] = tenants[0].sibling(machine, "50us")
+        time.sleep(WARM_UP)
+        got = shares(machine, tenants, SECONDS)
+        check_equal(stop(tenants), [0, 0], "siblings: both end well")
+        both = (f"siblings: together {sum(got):.2f} % of 50", abs(sum(got) - 50), POINTS)
+        return [both] + [(f"siblings: {t.kernel}: {share:.2f} % of 25", abs(share - 25), 2.5 * POINTS) for t, share in zip(tenants, got)]
+
+    steadily(attempt)
 
 
 def judged(tenants, got, company):
@@ -149,5 +236,5 @@ def change():
     check_equal(stop(tenants), [0, 0], "both end well")
 
 
-{"alone": alone, "pairs": pairs, "cost": cost, "change": change}[sys.argv[1]]()
+{"alone": alone, "pairs": pairs, "cost": cost, "change": change, "greedy": greedy, "drift": drift, "siblings": siblings}[sys.argv[1]]()
 finish()

@@ -1,0 +1,249 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/*
+ * A program that wants more of the device than its share, in one way of several, until it is told
+ * to end.
+ *
+ *   greedy capture        unknown kernels while a capture of its own stays open
+ *   greedy lost-capture   the same, after a stream was destroyed during its capture
+ *   greedy shapes         each function and shape is short once, and long from then on
+ *   greedy mixture        one long kernel among many short ones of the same shape
+ *   greedy other DEVICE   launches into a stream of that device while device 0's context is current
+ *   greedy blocking       launches that wait for their end (with CUDA_LAUNCH_BLOCKING=1)
+ *   greedy spin           a kernel that ends when one in another stream has run, which is launched
+ * later: prints a line for each pair
+ */
+
+#include <dlfcn.h>
+#include <signal.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cu.h"
+
+#define LONG_NS 5000000
+#define SHORT_NS 10000
+
+enum {
+    FUNCTIONS = 2000,
+    DEPTH = 4, /* launches between two synchronisations */
+};
+
+typedef int begin_capture_fn(cu_handle stream, int mode);
+
+static struct {
+    cu_init_fn *init;
+    cu_device_get_fn *device_get;
+    cu_retain_fn *retain;
+    cu_ctx_fn *set_current;
+    cu_module_load_fn *load;
+    cu_function_fn *function;
+    cu_stream_create_fn *stream_create;
+    cu_stream_fn *stream_destroy;
+    cu_stream_fn *stream_sync;
+    begin_capture_fn *begin_capture;
+    cu_launch_fn *launch;
+} cu;
+
+static volatile sig_atomic_t stopped;
+static cu_handle module, stream, second;
+
+static void stop(int number)
+{
+    (void)number;
+    stopped = 1;
+}
+
+static void must(int code, const char *what)
+{
+    if (code == CU_OK)
+        return;
+    fprintf(stderr, "greedy: %s: CUDA error %d\n", what, code);
+    exit(1);
+}
+
+static void *symbol(const char *name)
+{
+    static void *library;
+    void *found;
+
+    if (!library)
+        library = dlopen("libcuda.so.1", RTLD_NOW);
+    found = library ? dlsym(library, name) : NULL;
+    if (!found)
+        exit(70);
+    return found;
+}
+
+static void begin(int device_number)
+{
+    static char image[FUNCTIONS * 24 + 256];
+    cu_handle context;
+    size_t len;
+    int device;
+
+    cu.init = (cu_init_fn *)symbol("cuInit");
+    cu.device_get = (cu_device_get_fn *)symbol("cuDeviceGet");
+    cu.retain = (cu_retain_fn *)symbol("cuDevicePrimaryCtxRetain");
+    cu.set_current = (cu_ctx_fn *)symbol("cuCtxSetCurrent");
+    cu.load = (cu_module_load_fn *)symbol("cuModuleLoadData");
+    cu.function = (cu_function_fn *)symbol("cuModuleGetFunction");
+    cu.stream_create = (cu_stream_create_fn *)symbol("cuStreamCreate");
+    cu.stream_destroy = (cu_stream_fn *)symbol("cuStreamDestroy_v2");
+    cu.stream_sync = (cu_stream_fn *)symbol("cuStreamSynchronize");
+    cu.begin_capture = (begin_capture_fn *)symbol("cuStreamBeginCapture_v2");
+    cu.launch = (cu_launch_fn *)symbol("cuLaunchKernel");
+
+    must(cu.init(0), "cuInit");
+    must(cu.device_get(&device, device_number), "cuDeviceGet");
+    must(cu.retain(&context, device), "cuDevicePrimaryCtxRetain");
+    must(cu.set_current(context), "cuCtxSetCurrent");
+    len = (size_t)sprintf(image, "hamisim-module 1\nsize=65536\nkernel spin\n");
+    len += (size_t)sprintf(image + len, "kernel waiter waits\nkernel poster posts\n");
+    for (int i = 0; i < FUNCTIONS; i++)
+        len += (size_t)sprintf(image + len, "kernel f%d\n", i);
+    must(cu.load(&module, image), "cuModuleLoadData");
+    must(cu.stream_create(&stream, 1), "cuStreamCreate");
+    must(cu.stream_create(&second, 1), "cuStreamCreate");
+}
+
+static cu_handle function_of(const char *name)
+{
+    cu_handle function;
+
+    must(cu.function(&function, module, name), name);
+    return function;
+}
+
+static void launch(cu_handle function, unsigned blocks, uint64_t length_ns, uint64_t flag,
+                   cu_handle into)
+{
+    void *params[] = {&length_ns, &flag};
+
+    must(cu.launch(function, blocks, 1, 1, 32, 1, 1, 0, into, params, NULL), "cuLaunchKernel");
+}
+
+static void unknown_kernels(void)
+{
+    char name[16];
+
+    for (int i = 0; !stopped; i++) {
+        (void)sprintf(name, "f%d", i % FUNCTIONS);
+        launch(function_of(name), 108 + (unsigned)(i / FUNCTIONS), LONG_NS, 0, stream);
+        if (i % DEPTH == 0)
+            must(cu.stream_sync(stream), "cuStreamSynchronize");
+    }
+}
+
+static void capture(int lost)
+{
+    cu_handle captured;
+
+    must(cu.stream_create(&captured, 1), "cuStreamCreate");
+    must(cu.begin_capture(captured, 2), "cuStreamBeginCapture"); /* relaxed */
+    if (lost)
+        (void)cu.stream_destroy(captured);
+    unknown_kernels();
+}
+
+static void shapes(void)
+{
+    char name[16];
+
+    for (unsigned i = 0; !stopped; i++) {
+        cu_handle function;
+
+        (void)sprintf(name, "f%d", (int)(i % FUNCTIONS));
+        function = function_of(name);
+        for (unsigned j = 0; j < 4 && !stopped; j++)
+            launch(function, 108, SHORT_NS, 0, stream);
+        must(cu.stream_sync(stream), "cuStreamSynchronize");
+        for (unsigned j = 0; j < 100 && !stopped; j++) {
+            launch(function, 108, LONG_NS, 0, stream);
+            if (j % DEPTH == 0)
+                must(cu.stream_sync(stream), "cuStreamSynchronize");
+        }
+    }
+}
+
+static void mixture(void)
+{
+    cu_handle function = function_of("spin");
+
+    for (unsigned i = 0; !stopped; i++) {
+        launch(function, 108, i % 64 == 0 ? 4 * LONG_NS : SHORT_NS, 0, stream);
+        if (i % 64 == 0)
+            must(cu.stream_sync(stream), "cuStreamSynchronize");
+    }
+}
+
+static void other(int device_number)
+{
+    cu_handle function, into, context;
+    int device;
+
+    begin(device_number);
+    function = function_of("spin");
+    into = stream;
+    must(cu.device_get(&device, 0), "cuDeviceGet");
+    must(cu.retain(&context, device), "cuDevicePrimaryCtxRetain");
+    must(cu.set_current(context), "cuCtxSetCurrent");
+    while (!stopped) {
+        for (int i = 0; i < DEPTH; i++)
+            launch(function, 108, LONG_NS, 0, into);
+        must(cu.stream_sync(into), "cuStreamSynchronize");
+    }
+}
+
+static void blocking(void)
+{
+    cu_handle function = function_of("spin");
+
+    while (!stopped)
+        launch(function, 108, LONG_NS / 2, 0, stream);
+}
+
+static void spin(void)
+{
+    cu_handle waiter = function_of("waiter"), poster = function_of("poster");
+
+    for (int i = 0; !stopped; i++) {
+        launch(waiter, 1, SHORT_NS, 7, stream);
+        for (int j = 0; j < 3; j++)
+            launch(function_of("spin"), 1, SHORT_NS, 0, second);
+        launch(poster, 1, SHORT_NS, 7, second);
+        must(cu.stream_sync(stream), "cuStreamSynchronize");
+        must(cu.stream_sync(second), "cuStreamSynchronize");
+        printf("%d\n", i);
+        (void)fflush(stdout);
+    }
+}
+
+int main(int argc, char **argv)
+{
+    const char *way = argc > 1 ? argv[1] : "";
+
+    (void)signal(SIGTERM, stop);
+    if (strcmp(way, "other") == 0 && argc > 2) {
+        other(atoi(argv[2]));
+        return 0;
+    }
+    begin(0);
+    if (strcmp(way, "capture") == 0)
+        capture(0);
+    else if (strcmp(way, "lost-capture") == 0)
+        capture(1);
+    else if (strcmp(way, "shapes") == 0)
+        shapes();
+    else if (strcmp(way, "mixture") == 0)
+        mixture();
+    else if (strcmp(way, "blocking") == 0)
+        blocking();
+    else if (strcmp(way, "spin") == 0)
+        spin();
+    else
+        return 2;
+    return 0;
+}
