@@ -98,7 +98,11 @@ double presence_doubt(struct presence *presence, double start_ns, double end_ns)
 {
     unsigned on, all = count_within(presence, start_ns, end_ns, &on);
 
-    for (unsigned i = 0; i < all; i++)
-        presence->doubt_on += ((double)on / all - presence->doubt_on) / 64;
+    for (unsigned i = 0; i < all; i++) {
+        double weight = MAX(1.0 / (presence->doubt_known + 3), 1.0 / 64);
+
+        presence->doubt_on += ((double)on / all - presence->doubt_on) * weight;
+        presence->doubt_known += presence->doubt_known < 1000;
+    }
     return presence->doubt_on;
 }

@@ -31,6 +31,7 @@ struct presence {
     double run_chance; /* of as many "on" in a row, if on_device were right */
     unsigned known;    /* probes that on_device rests on */
     double doubt_on;   /* as on_device, of probes in short kernels that took long */
+    unsigned doubt_known;
     struct {
         double at_ns; /* on the device's clock, as far as the host knows; since the base */
         bool on;
