@@ -609,7 +609,7 @@ static void a_context_is_lost(void)
     CUcontext context;
 
     testing_begin(&t);
-    testing_begin_context(&second);
+    testing_begin_context(&second, 0);
     OK(cuStreamBeginCapture_v2(second.streams[0], RELAXED));
     OK(cuCtxDestroy_v2(second.context));
     OK(cuCtxGetCurrent(&context));

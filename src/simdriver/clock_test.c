@@ -102,6 +102,29 @@ static void kernels_last_by_the_gpus_clock(void **state)
     assert_int_equal(testing_run("clock-drift=-20", a_wait_ends_by_the_gpus_clock), 0);
 }
 
+/* Each wait would last until it is cut off, 100 ms, were it by the wrong clock. */
+static void waits_last_as_long_as_the_work(void)
+{
+    struct testing t;
+    int64_t from_ns;
+
+    testing_begin(&t);
+    from_ns = clock_now_ns();
+    for (unsigned i = 0; i < 40; i++) {
+        OK(testing_launch(t.kernel, t.streams[0], 1, NS_PER_MS, 0));
+        OK(cuStreamSynchronize(t.streams[0]));
+    }
+    HOLDS(clock_now_ns() - from_ns >= 39 * NS_PER_MS);
+    HOLDS(clock_now_ns() - from_ns < 2 * NS_PER_S);
+}
+
+static void a_drift_makes_no_wait_longer(void **state)
+{
+    (void)state;
+    assert_int_equal(testing_run_unstopped("clock-drift=1000", waits_last_as_long_as_the_work), 0);
+    assert_int_equal(testing_run_unstopped("clock-drift=-1000", waits_last_as_long_as_the_work), 0);
+}
+
 struct launching {
     struct testing t;
     pthread_t thread;
@@ -167,6 +190,7 @@ int main(void)
         cmocka_unit_test(events_tell_half_microseconds),
         cmocka_unit_test(the_gpus_clock_drifts_against_the_hosts),
         cmocka_unit_test(kernels_last_by_the_gpus_clock),
+        cmocka_unit_test(a_drift_makes_no_wait_longer),
         cmocka_unit_test(launches_block_where_the_environment_says_so),
     };
 

@@ -174,11 +174,31 @@ static void library_eagerly(void)
     HOLDS(testing_used_bytes() == 3 * CONTEXT_BYTES);
 }
 
+static void library_without_room(void)
+{
+    CUcontext second;
+    CUlibrary library;
+    CUdeviceptr ptr;
+    CUkernel kernel;
+
+    begin();
+    load_library(&library, &kernel);
+    OK(cuMemAlloc_v2(&ptr, 16 * GIB - 2 * CONTEXT_BYTES - 2 * 40960 + 512));
+    GIVES(CUDA_ERROR_OUT_OF_MEMORY, cuCtxCreate_v2(&second, 0, 0));
+    HOLDS(testing_used_bytes() == 16 * GIB - CONTEXT_BYTES - 40960 + 512);
+    OK(cuMemFree_v2(ptr));
+    OK(cuMemAlloc_v2(&ptr, 16 * GIB - CONTEXT_BYTES - 2 * 40960 + 512));
+    GIVES(CUDA_ERROR_OUT_OF_MEMORY,
+          cuLibraryLoadData(&library, image, NULL, NULL, 0, NULL, NULL, 0));
+    HOLDS(testing_used_bytes() == 16 * GIB - 40960 + 512);
+}
+
 static void a_library_is_loaded_in_every_context_that_needs_it(void **state)
 {
     (void)state;
     assert_int_equal(testing_run("loading=lazy", library_lazily), 0);
     assert_int_equal(testing_run("loading=eager", library_eagerly), 0);
+    assert_int_equal(testing_run("loading=eager", library_without_room), 0);
 }
 
 /* A call that is on its way in another thread, while this one moves the clock. */

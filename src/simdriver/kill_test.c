@@ -41,7 +41,21 @@ static void check(CUresult r)
         _exit(1);
 }
 
-static void work_once(CUfunction kernel, CUdeviceptr *held, unsigned *seed)
+struct kernels {
+    CUfunction works, waits, posts;
+};
+
+/* One kernel waits for another, which comes first, or nobody would get on. */
+static void wait_for_post(const struct kernels *kernels, CUstream stream)
+{
+    uint64_t work_ns = 1000, flag = (uint64_t)getpid() % 1024;
+    void *params[] = {&work_ns, &flag};
+
+    check(cuLaunchKernel(kernels->posts, 1, 1, 1, 1, 1, 1, 0, stream, params, NULL));
+    check(cuLaunchKernel(kernels->waits, 1, 1, 1, 1, 1, 1, 0, NULL, params, NULL));
+}
+
+static void work_once(const struct kernels *kernels, CUdeviceptr *held, unsigned *seed)
 {
     unsigned at = (unsigned)rand_r(seed) % HOLD;
     uint64_t work_ns = (unsigned)rand_r(seed) % 50000;
@@ -54,7 +68,9 @@ static void work_once(CUfunction kernel, CUdeviceptr *held, unsigned *seed)
     check(cuStreamCreate(&stream, (unsigned)rand_r(seed) % 2));
     check(cuEventCreate(&event, 0));
     for (unsigned i = 0; i < 8; i++)
-        check(cuLaunchKernel(kernel, 1, 1, 1, 1, 1, 1, 0, i % 2 ? stream : NULL, params, NULL));
+        check(cuLaunchKernel(kernels->works, 1, 1, 1, 1, 1, 1, 0, i % 2 ? stream : NULL, params,
+                             NULL));
+    wait_for_post(kernels, stream);
     check(cuEventRecord(event, stream));
     check(cuStreamWaitEvent(NULL, event, 0));
     check(cuStreamDestroy_v2(stream));
@@ -67,17 +83,20 @@ static _Noreturn void worker(unsigned seed)
 {
     CUdeviceptr held[HOLD] = {0};
     CUcontext context;
-    CUfunction kernel;
+    struct kernels kernels;
     CUmodule module;
 
     (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
     check(cuInit(0));
     check(cuDevicePrimaryCtxRetain(&context, (CUdevice)(seed % 2)));
     check(cuCtxSetCurrent(context));
-    check(cuModuleLoadData(&module, "hamisim-module 1\nsize=100\nkernel k\n"));
-    check(cuModuleGetFunction(&kernel, module, "k"));
+    check(cuModuleLoadData(&module, "hamisim-module 1\nsize=100\nkernel k\nkernel w waits\n"
+                                    "kernel p posts\n"));
+    check(cuModuleGetFunction(&kernels.works, module, "k"));
+    check(cuModuleGetFunction(&kernels.waits, module, "w"));
+    check(cuModuleGetFunction(&kernels.posts, module, "p"));
     for (;;)
-        work_once(kernel, held, &seed);
+        work_once(&kernels, held, &seed);
 }
 
 static pid_t start(unsigned seed)

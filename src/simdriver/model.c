@@ -261,12 +261,24 @@ static void stamp_event(struct sim_state *s, const struct sim_op *op, int64_t no
         event->time_ns = MAX(now_ns / resolution_ns * resolution_ns, 1);
 }
 
+/*
+ * Whoever does this may die half-way, and the next one does it again: then there is a post too
+ * many, but none that was taken by nobody.
+ */
+static void take_post(struct sim_state *s, struct sim_stream *st, const struct sim_op *op)
+{
+    if (st->took == st->head + 1)
+        return;
+    __atomic_store_n(&st->took, st->head + 1, __ATOMIC_RELEASE);
+    s->flags[op->target]--;
+}
+
 static void finish_kernel(struct sim_state *s, struct sim_stream *st, const struct sim_op *op)
 {
     s->contexts[st->context].weight -= op->weight;
     st->done_ns += op->work_ns;
     if (op->gen == SIM_ROLE_WAITS)
-        s->flags[op->target]--;
+        take_post(s, st, op);
     if (op->gen == SIM_ROLE_POSTS)
         s->flags[op->target]++;
 }
@@ -293,7 +305,7 @@ static bool head_is_done(const struct sim_state *s, uint32_t stream)
     if (op->kind != SIM_OP_KERNEL)
         return true;
     return st->finish <= s->contexts[st->context].clock &&
-           (op->gen != SIM_ROLE_WAITS || s->flags[op->target]);
+           (op->gen != SIM_ROLE_WAITS || s->flags[op->target] || st->took == st->head + 1);
 }
 
 bool sim_stream_spins(const struct sim_state *s, uint32_t stream)

@@ -238,7 +238,7 @@ static void across_contexts(void)
     struct flags f, g;
 
     flags_begin(&f);
-    testing_begin_context(&g.t);
+    testing_begin_context(&g.t, 0);
     flags_load(&g);
     OK(cuCtxSetCurrent(f.t.context));
     OK(testing_launch(f.waits, f.t.streams[0], 100, MS(1), 3));
@@ -254,9 +254,29 @@ static void across_contexts(void)
     OK(cuCtxSynchronize());
 }
 
+/* The waiting kernel's device stands at the very moment at which the other one's has its post. */
+static void across_devices(void)
+{
+    struct flags f, g;
+
+    flags_begin(&f);
+    testing_begin_context(&g.t, 1);
+    flags_load(&g);
+    OK(testing_launch(g.t.kernel, g.t.streams[0], 100, MS(4), 0));
+    OK(testing_launch(g.posts, g.t.streams[0], 100, MS(5), 3));
+    OK(cuCtxSetCurrent(f.t.context));
+    record(&f.t, 0, 0);
+    OK(testing_launch(f.waits, f.t.streams[0], 100, MS(1), 3));
+    record(&f.t, 1, 0);
+    testing_step(MS(100));
+    HOLDS(testing_between(f.t.events[0], f.t.events[1]) == MS(9));
+    HOLDS(testing_busy_ns() == MS(9));
+}
+
 static void flags_are_the_whole_machines(void **state)
 {
     (void)state;
+    assert_int_equal(testing_run("", across_devices), 0);
     assert_int_equal(testing_run("", across_contexts), 0);
 }
 

@@ -101,6 +101,7 @@ struct sim_stream {
 
     uint64_t head, tail; /* ops done, ops enqueued */
     int64_t done_ns, enqueued_ns;
+    uint64_t took;          /* the op, counted from 1, that took a post of its flag */
     uint64_t started;       /* the op, counted from 1, that finish belongs to */
     int64_t finish;         /* when the head kernel ends, in the context's own time */
     uint64_t joined;        /* ops of the legacy stream already waited for; in it: unused */

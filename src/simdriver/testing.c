@@ -48,27 +48,29 @@ static int set_options(struct sim_driver_spec *driver, const char *options)
 static int make_machine(const char *options)
 {
     static unsigned count;
-    struct sim_spec spec = {.gpu_count = 1};
+    struct sim_spec spec = {.gpu_count = 2};
 
-    spec.gpus[0].memory_bytes = 16 * GIB;
-    spec.gpus[0].context_bytes = 100 * MIB;
-    spec.gpus[0].multiprocessors = 100;
-    spec.gpus[0].numa_node = -1;
+    for (unsigned i = 0; i < spec.gpu_count; i++) {
+        spec.gpus[i].memory_bytes = 16 * GIB;
+        spec.gpus[i].context_bytes = 100 * MIB;
+        spec.gpus[i].multiprocessors = 100;
+        spec.gpus[i].numa_node = -1;
+    }
     (void)snprintf(path, sizeof(path), "/tmp/hami-sim-test.%d.%u", (int)getpid(), count++);
     if (set_options(&spec.driver, options) < 0)
         return -1;
-    if (sim_machine_create(path, &spec, NULL) < 0 || sim_clock_stop(path, NULL) < 0)
+    if (sim_machine_create(path, &spec, NULL) < 0)
         return -1;
     return setenv("HAMI_SIM", path, 1);
 }
 
-int testing_run(const char *options, void (*body)(void))
+static int run(const char *options, bool stopped, void (*body)(void))
 {
     int status = -1;
     pid_t pid;
 
     (void)unsetenv("CUDA_VISIBLE_DEVICES");
-    if (make_machine(options) < 0)
+    if (make_machine(options) < 0 || (stopped && sim_clock_stop(path, NULL) < 0))
         return -1;
     (void)fflush(stdout);
     pid = fork();
@@ -82,11 +84,21 @@ int testing_run(const char *options, void (*body)(void))
     return status;
 }
 
-void testing_begin_context(struct testing *testing)
+int testing_run(const char *options, void (*body)(void))
+{
+    return run(options, true, body);
+}
+
+int testing_run_unstopped(const char *options, void (*body)(void))
+{
+    return run(options, false, body);
+}
+
+void testing_begin_context(struct testing *testing, CUdevice device)
 {
     static const char image[] = "hamisim-module 1\nsize=4096\nkernel work\n";
 
-    OK(cuCtxCreate_v2(&testing->context, 0, 0));
+    OK(cuCtxCreate_v2(&testing->context, 0, device));
     OK(cuModuleLoadData(&testing->module, image));
     OK(cuModuleGetFunction(&testing->kernel, testing->module, "work"));
     OK(cuFuncLoad(testing->kernel));
@@ -99,7 +111,7 @@ void testing_begin_context(struct testing *testing)
 void testing_begin(struct testing *testing)
 {
     OK(cuInit(0));
-    testing_begin_context(testing);
+    testing_begin_context(testing, 0);
 }
 
 CUresult testing_launch(CUfunction kernel, CUstream stream, unsigned blocks, int64_t work_ns,

@@ -33,11 +33,14 @@ struct testing {
 };
 
 /*
- * Makes a machine of one GPU, with 100 multiprocessors, 16 GiB and contexts of 100 MiB, whose
+ * Makes a machine of two GPUs, each with 100 multiprocessors, 16 GiB and contexts of 100 MiB, whose
  * driver has the options ("captures=kind event-resolution=1ns") and whose clock is stopped, and
  * runs the body in a child. Returns the child's exit status, 0 when all held.
  */
 int testing_run(const char *options, void (*body)(void));
+
+/* The same on a machine whose clock runs. */
+int testing_run_unstopped(const char *options, void (*body)(void));
 
 /* The path of the machine, in the child and its children. */
 const char *testing_machine(void);
@@ -45,8 +48,8 @@ const char *testing_machine(void);
 /* Initialises the driver and fills in the struct. */
 void testing_begin(struct testing *testing);
 
-/* The same for another thread, or a second context, of a driver that is initialised. */
-void testing_begin_context(struct testing *testing);
+/* The same for a second context, of a driver that is initialised. */
+void testing_begin_context(struct testing *testing, CUdevice device);
 
 /* With parameters: how long, and a second one. */
 CUresult testing_launch(CUfunction kernel, CUstream stream, unsigned blocks, int64_t work_ns,
@@ -54,7 +57,7 @@ CUresult testing_launch(CUfunction kernel, CUstream stream, unsigned blocks, int
 
 void testing_step(int64_t ns);
 
-/* What the machine counts on its GPU. */
+/* What the machine counts on its first GPU. */
 uint64_t testing_used_bytes(void);
 int64_t testing_busy_ns(void);
 
