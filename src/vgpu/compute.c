@@ -148,6 +148,8 @@ static bool gpu_elapsed(void *gpu, void *from, void *to, double *ret_ms)
 static bool gpu_is_idle(void *gpu, const struct launch *where)
 {
     (void)gpu;
+    if (is_capturing(where))
+        return true;
     if (where->per_thread && REAL(cuStreamQuery_ptsz))
         return REAL(cuStreamQuery_ptsz)(where->stream) == CUDA_SUCCESS;
     return REAL(cuStreamQuery) && REAL(cuStreamQuery)(where->stream) == CUDA_SUCCESS;
@@ -321,13 +323,13 @@ static bool sleep_until(struct compute_row *row, CUcontext context, int64_t unti
 }
 
 /* With the lock held; false when the context ended meanwhile. */
-static bool wait_for_turn(struct compute_row *row, CUcontext context, const struct launch *launch)
+static bool wait_for_turn(struct compute_row *row, CUcontext context, const struct launch *launch,
+                          struct waiting *waiting)
 {
-    struct waiting waiting = {0};
     bool delayed = false;
     int64_t until_ns;
 
-    while (!limiter_may_go(&row->limiter, launch, &waiting, &until_ns)) {
+    while (!limiter_may_go(&row->limiter, &launch_cache, launch, waiting, &until_ns)) {
         delayed = true;
         if (!sleep_until(row, context, until_ns))
             return false;
@@ -354,9 +356,11 @@ static void admit_locked(struct compute_row *row, CUcontext context, const struc
         limiter_count(&row->limiter, &launch_cache, launch, (unsigned)passed, &ticket->ticket);
         compute_uncounted = launch_cache.uncounted = until_next_count(&row->limiter);
     } else {
-        if (!wait_for_turn(row, context, launch))
+        struct waiting waiting = {0};
+
+        if (!wait_for_turn(row, context, launch, &waiting))
             return;
-        limiter_begin(&row->limiter, &launch_cache, launch, &ticket->ticket);
+        limiter_begin(&row->limiter, &launch_cache, launch, &waiting, &ticket->ticket);
         launch_cache.epoch =
             atomic_load_explicit(&captures, memory_order_relaxed) ? 0 : contexts_epoch();
     }

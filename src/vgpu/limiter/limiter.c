@@ -13,6 +13,7 @@
  */
 #define OUTSTANDING_NS INT64_C(4000000)   /* charged and not known to be done */
 #define COMPLETION_NS INT64_C(10000000)   /* a launch waits for completions no longer */
+#define BEHIND_NS INT64_C(20000000)       /* a queue of such a length is too long */
 #define CREDIT_NS INT64_C(10000000)       /* beside an overdue kernel one launch goes each */
 #define CREDIT_GROWTH 4                   /* more slowly each time, until nothing is overdue */
 #define THREAD_CREDIT_NS 128e3            /* charged at once, launched for without looking */
@@ -367,10 +368,25 @@ static bool turn_allows(struct limiter *limiter, int64_t balance, int64_t now_ns
     return false;
 }
 
+/* What was launched into the same stream long ago is not done yet: there is more in it than was
+ * charged, and to wait here takes nothing from the launch. */
+static bool stream_is_behind(const struct limiter *limiter, const struct launch *launch,
+                             int64_t now_ns)
+{
+    for (unsigned i = 0; i < SAMPLES && limiter->samples.pending; i++) {
+        const struct sample *sample = &limiter->samples.list[i];
+
+        if (sample->state == SAMPLE_PENDING && sample->kind != SAMPLE_CALIBRATION &&
+            now_ns - sample->began_ns > BEHIND_NS && is_same_stream(&sample->launch, launch))
+            return true;
+    }
+    return false;
+}
+
 /* Too much on its way, or a first launch that is being measured. */
-static bool completions_allow(struct limiter *limiter, const struct cost *cost,
-                              struct waiting *waiting, int64_t balance, int64_t now_ns,
-                              int64_t *ret_until_ns)
+static bool completions_allow(struct limiter *limiter, const struct launch *launch,
+                              const struct cost *cost, struct waiting *waiting, int64_t balance,
+                              int64_t now_ns, int64_t *ret_until_ns)
 {
     int64_t out = limiter->issued_ns - limiter->done_ns;
     int64_t excess = out - OUTSTANDING_NS - MAX(balance, INT64_C(0));
@@ -380,6 +396,8 @@ static bool completions_allow(struct limiter *limiter, const struct cost *cost,
         return true;
     if (!cost->measured && cost->unseen)
         pause = 100 * NS_PER_US;
+    else if (stream_is_behind(limiter, launch, now_ns))
+        pause = NS_PER_MS;
     else if (excess > 0 && (double)out > 1.01 * cost->mean_ns)
         pause = MAX(50 * NS_PER_US, MIN(excess, NS_PER_MS));
     if (!pause)
@@ -396,18 +414,24 @@ static bool completions_allow(struct limiter *limiter, const struct cost *cost,
     return false;
 }
 
-bool limiter_may_go(struct limiter *limiter, const struct launch *launch, struct waiting *waiting,
-                    int64_t *ret_until_ns)
+bool limiter_may_go(struct limiter *limiter, const struct launch_cache *cache,
+                    const struct launch *launch, struct waiting *waiting, int64_t *ret_until_ns)
 {
     uint32_t rate = rate_of(limiter);
     const struct cost *cost;
     int64_t now_ns, balance;
 
+    waiting->entered_ns = waiting->asked ? 0 : now_of(limiter);
+    waiting->asked = true;
     limiter_poll(limiter);
     if (!rate)
         return true;
     now_ns = now_of(limiter);
     cost = costs_of(&limiter->costs, launch);
+    /* Paid already: it comes by to be measured, and must go as those that do not. */
+    if (cache->limiter == limiter && cost_is_known(cost) && !cost_is_long(cost) &&
+        cache->credit_ns >= price_of(limiter, cost) && !stream_is_behind(limiter, launch, now_ns))
+        return true;
     bucket_set_rate(limiter->compute, rate, now_ns);
     balance = bucket_balance(limiter->compute, rate, now_ns);
     turns_want(limiter->region, limiter->device, now_ns, now_ns);
@@ -419,7 +443,7 @@ bool limiter_may_go(struct limiter *limiter, const struct launch *launch, struct
         turns_want(limiter->region, limiter->device, now_ns, *ret_until_ns);
         return false;
     }
-    return completions_allow(limiter, cost, waiting, balance, now_ns, ret_until_ns);
+    return completions_allow(limiter, launch, cost, waiting, balance, now_ns, ret_until_ns);
 }
 
 /* Launching */
@@ -517,7 +541,7 @@ static void measure(struct limiter *limiter, const struct launch *launch, struct
 }
 
 void limiter_begin(struct limiter *limiter, struct launch_cache *cache, const struct launch *launch,
-                   struct ticket *ticket)
+                   const struct waiting *waiting, struct ticket *ticket)
 {
     struct cost *cost = costs_of(&limiter->costs, launch);
     int64_t now_ns = now_of(limiter);
@@ -539,6 +563,9 @@ void limiter_begin(struct limiter *limiter, struct launch_cache *cache, const st
     kind = kind_of(limiter, cache, cost, &weight);
     if (kind)
         measure(limiter, launch, ticket, kind, weight, cost, now_ns);
+    /* An ordinary launch does not come by here, and overlaps so much more. */
+    if (ticket->sample && waiting->entered_ns)
+        ticket->sample->held_ns += now_ns - waiting->entered_ns;
     if (risk_ns > 0)
         put_in_cache(cache, launch, price, risk_ns);
 }
