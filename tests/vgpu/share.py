@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Compute shares, by the simulator's busy time.
 
-usage: share.py alone|pairs|cost|change|greedy|drift|siblings [SECONDS]
+usage: share.py alone|pairs|cost|change|greedy|drift|siblings|counted [SECONDS]
 """
 
 import copy
@@ -149,6 +149,29 @@ def drift():
         steadily(attempt)
 
 
+def counted():
+    """Without a limit nothing is held up, and what is used is told all the same."""
+    machine = Machine()
+    tenant = Tenant(machine, 0, 0, "200us", batch=2)
+    time.sleep(1)
+    _, before = busy(machine, [tenant])
+    told = told_ns(tenant)
+    time.sleep(SECONDS)
+    _, after = busy(machine, [tenant])
+    told = told_ns(tenant) - told
+    check_equal(stop([tenant]), [0], "it ends well")
+    true = after[0] - before[0]
+    check(abs(told / true - 1) < 0.1, f"without a limit {told / 1e9:.2f} s of the device are told of {true / 1e9:.2f} s")
+
+
+# src/region/region.h: the extension, its first device, its compute words, charged_ns.
+CHARGED_AT = 2011136 + 512 + 128 + 128 + 8
+
+
+def told_ns(tenant):
+    return int.from_bytes(tenant.region.read_bytes()[CHARGED_AT : CHARGED_AT + 8], "little", signed=True)
+
+
 def siblings():
     """Two processes of one container have equal shares, whatever their kernels' lengths."""
 
@@ -236,5 +259,5 @@ def change():
     check_equal(stop(tenants), [0, 0], "both end well")
 
 
-{"alone": alone, "pairs": pairs, "cost": cost, "change": change, "greedy": greedy, "drift": drift, "siblings": siblings}[sys.argv[1]]()
+{"alone": alone, "pairs": pairs, "cost": cost, "change": change, "greedy": greedy, "drift": drift, "siblings": siblings, "counted": counted}[sys.argv[1]]()
 finish()
