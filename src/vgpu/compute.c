@@ -13,6 +13,12 @@
 #define COUNTED_MOST 4096    /* launches for one */
 #define CREDIT_SLEEP_NS 1000 /* the least that is worth a system call */
 
+/* Streams share queues of the device, eight unless set otherwise: a probe in one that a program's
+ * kernels keep busy waits for them, and the next goes into another. */
+enum {
+    IDLE_STREAMS = 8,
+};
+
 /* One context's. Never unmapped: a thread may be on its way into one. Used again for another
  * context when its own is gone. */
 struct compute_row {
@@ -20,7 +26,8 @@ struct compute_row {
     CUcontext context;    /* NULL: free */
     unsigned long long id;
     struct vgpu_device *device;
-    CUstream idle_stream;
+    CUstream idle_streams[IDLE_STREAMS];
+    unsigned idle_count, idle_at;
     struct limiter limiter;
 };
 
@@ -116,7 +123,8 @@ static bool gpu_record(void *gpu, void *event, const struct launch *where)
     const struct compute_row *row = gpu;
 
     if (!where)
-        return row->idle_stream && REAL(cuEventRecord)(event, row->idle_stream) == CUDA_SUCCESS;
+        return row->idle_count &&
+               REAL(cuEventRecord)(event, row->idle_streams[row->idle_at]) == CUDA_SUCCESS;
     if (is_capturing(where))
         return false;
     return (where->per_thread && REAL(cuEventRecord_ptsz)
@@ -184,8 +192,11 @@ static void begin_row(struct compute_row *row, CUcontext context, struct vgpu_de
     memset(&row->limiter, 0, sizeof(row->limiter));
     row->id = id_of(context);
     row->device = device;
-    if (REAL(cuStreamCreate)(&row->idle_stream, CU_STREAM_NON_BLOCKING) != CUDA_SUCCESS)
-        row->idle_stream = NULL;
+    row->idle_count = row->idle_at = 0;
+    while (row->idle_count < IDLE_STREAMS &&
+           REAL(cuStreamCreate)(&row->idle_streams[row->idle_count], CU_STREAM_NON_BLOCKING) ==
+               CUDA_SUCCESS)
+        row->idle_count++;
     limiter_init(&row->limiter, &real_gpu, row, &vgpu.region, device->index, &device->rate,
                  (uint64_t)clock_now_ns() ^ (uint64_t)(uintptr_t)row);
     row->context = context;
@@ -218,7 +229,7 @@ static void end_row(struct compute_row *row)
 {
     (void)pthread_mutex_lock(&row->lock);
     row->context = NULL;
-    row->idle_stream = NULL;
+    row->idle_count = 0;
     limiter_abandon(&row->limiter);
     (void)pthread_mutex_unlock(&row->lock);
     bucket_wake(row->limiter.compute);
@@ -471,6 +482,7 @@ static void tick_row(struct compute_row *row, int64_t now_ns)
     if (context && limiter_is_busy(&row->limiter, now_ns)) {
         inside = enter(context);
         limiter_poll(&row->limiter);
+        row->idle_at = row->limiter.presence.voided % MAX(row->idle_count, 1u);
         out = limiter_probe(&row->limiter);
         leave(&inside);
     }
