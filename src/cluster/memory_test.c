@@ -11,12 +11,12 @@
 
 #include "base/check.h"
 #include "base/util.h"
-#include "cluster/cluster.h"
+#include "cluster/state.h"
 #include "vendor/nvidia/nvidia.h"
 
 enum {
-    NODES = 5,
-    STEP = 16, /* bytes, the arena's own rounding */
+    NODES = 250, /* many, so that what is kept of each is more than what trying one takes */
+    STEP = 16,   /* bytes, the arena's own rounding */
     ENOUGH = 1 << 20,
 };
 
@@ -24,7 +24,7 @@ static struct nvidia_config config;
 static struct vendor_set vendors;
 static struct cluster *cluster;
 /* One has no devices, and one is not known. */
-static const char *const names[] = {"n0", "n1", "n2", "n3", "n4", "bare", "unknown"};
+static const char *names[NODES + 2] = {[NODES] = "bare", [NODES + 1] = "unknown"};
 
 static void add_node(const char *name, bool has_devices)
 {
@@ -61,8 +61,13 @@ static int set_up(void **state)
     vendors.count = 1;
     cluster = cluster_new(&options);
     cluster_begin(cluster, CLUSTER_NODES);
-    for (size_t i = 0; i < NODES; i++)
+    for (size_t i = 0; i < NODES; i++) {
+        static char texts[NODES][8];
+
+        (void)snprintf(texts[i], sizeof(texts[i]), "n%zu", i);
+        names[i] = texts[i];
         add_node(names[i], true);
+    }
     add_node("bare", false);
     cluster_complete(cluster, CLUSTER_NODES);
     cluster_begin(cluster, CLUSTER_PODS);
@@ -182,10 +187,33 @@ static void too_little_memory_changes_nothing(void **state)
     }
 }
 
+/* Decisions walk over them; and none takes the place of another. */
+static void nodes_lie_together(void **state)
+{
+    struct slab *slabs = NULL;
+    struct place_node *places[SLAB_NODES], *another;
+
+    (void)state;
+    for (size_t i = 0; i < SLAB_NODES; i++) {
+        places[i] = slab_take(&slabs);
+        assert_ptr_equal(places[i], places[0] + i);
+    }
+    another = slab_take(&slabs);
+    assert_true(another < places[0] || another > places[SLAB_NODES - 1]);
+    slab_give(slabs, places[70]);
+    slab_give(slabs, another);
+    assert_ptr_equal(slab_take(&slabs), another);
+    for (size_t i = 1; i < SLAB_NODES; i++)
+        assert_non_null(slab_take(&slabs));
+    assert_ptr_equal(slab_take(&slabs), places[70]);
+    slab_free(slabs);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(too_little_memory_changes_nothing, set_up, tear_down),
+        cmocka_unit_test(nodes_lie_together),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
