@@ -209,11 +209,37 @@ static void nodes_lie_together(void **state)
     slab_free(slabs);
 }
 
+/* Numbers are few: those of kinds that are gone are given out again. */
+static void kinds_that_went_make_room(void **state)
+{
+    struct kinds *kinds = kinds_new();
+    struct device devices[2] = {0};
+    uint16_t first;
+
+    (void)state;
+    COPY_TEXT(devices[0].model, "stays");
+    kinds_take(kinds, devices, 1);
+    first = devices[0].kind;
+    assert_int_not_equal(first, 0);
+    for (unsigned i = 0; i < 5000; i++) {
+        struct device *other = &devices[1];
+
+        (void)snprintf(other->model, sizeof(other->model), "model %u", i);
+        kinds_take(kinds, devices, 2);
+        assert_int_equal(devices[0].kind, first);
+        assert_int_not_equal(other->kind, 0);
+        assert_int_not_equal(other->kind, first);
+        kinds_give(kinds, devices, 2);
+    }
+    kinds_free(kinds);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(too_little_memory_changes_nothing, set_up, tear_down),
         cmocka_unit_test(nodes_lie_together),
+        cmocka_unit_test(kinds_that_went_make_room),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
