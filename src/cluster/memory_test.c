@@ -64,7 +64,7 @@ static int set_up(void **state)
     cluster = cluster_new(&options);
     cluster_begin(cluster, CLUSTER_NODES);
     for (size_t i = 0; i < node_count; i++) {
-        static char texts[NODES][8];
+        static char texts[NODES][24];
 
         (void)snprintf(texts[i], sizeof(texts[i]), "n%zu", i);
         names[i] = texts[i];
