@@ -603,7 +603,7 @@ static void a_usage_fits_up_to_the_last_bit(void **state)
         struct device_usage used, wanted;
         bool alone, fits;
     } rows[] = {
-        {"all", {0}, {DEVICE_DEFAULT_SLOTS, 99, CARD_MIB * MIB}, false, true},
+        {"all", {0}, {DEVICE_DEFAULT_MAX_TASKS, 99, CARD_MIB * MIB}, false, true},
         {"the rest", {1, 40, 4000 * MIB}, {9, 59, 6000 * MIB}, false, true},
         {"all compute of the rest", {1, 40, 0}, {1, 60, 0}, false, true},
         {"a byte more", {1, 0, 4000 * MIB}, {1, 10, 6000 * MIB + 1}, false, false},
