@@ -183,26 +183,125 @@ def many_contexts():
 # A context beside a busy neighbour
 
 
-def busy_neighbours(sentence, machine, command=lambda environment: environment, **limits):
-    neighbours = [begin("init create say churn=8000", bare_environment(machine)) for _ in range(2)]
+def in_container(own_proc=True):
+    """A command that runs a program in a pid namespace of its own, if that is permitted."""
+    words = ["unshare", "--pid", "--fork", "--kill-child", *(["--mount-proc"] if own_proc else [])]
+    if not shutil.which("unshare") or run([*words, "true"], bare_environment(None)).returncode != 0:
+        print("ok: pid namespaces can't be made here: not tried")
+        return None
+    return words
+
+
+def busy_neighbours(sentence, pids, container=()):
+    """Beside those who take and give back gigabytes, and others whose contexts come and go."""
+    machine = Machine(memory=40 * GIB, driver={"context-time": "60ms", "pids": pids})
+    bare = bare_environment(machine)
+    neighbours = [begin("init create say churn=20000", bare) for _ in range(2)]
     for neighbour in neighbours:
         heard(neighbour)
-    region = new_region()
-    good = 0
+    environment = limited_environment(machine, memory=1 * GIB)
+    good, said = 0, []
     for _ in range(10):
-        environment = command(limited_environment(machine, memory=1 * GIB, region=region, **limits))
-        running = begin("init create say wait", environment)
-        said = heard(running)
-        good += said.get("codes") == [0, 0] and accounted(said) == CONTEXT
+        running = start([*container, HIDDEN, *"init create launch=8M alloc=1M create say wait".split()], environment)
+        said.append(heard(running))
+        good += said[-1].get("codes") == [0] * 5 and accounted(said[-1]) == 2 * CONTEXT + 9 * MIB
         end(running)
-    check_equal(good, 10, f"{sentence}: contexts are made and charged right while neighbours take and give back gigabytes")
+    check_equal(good, 10, f"{sentence}: contexts are made and charged right beside busy neighbours") or print(*said, sep="\n")
     for neighbour in neighbours:
         neighbour.kill()
 
 
 def busy():
-    harsh = {"context-time": "60ms"}
-    busy_neighbours("a card", Machine(memory=40 * GIB, driver=harsh))
+    busy_neighbours("on a node", "caller")
+
+
+def busy_in_container():
+    container = in_container()
+    if container:
+        busy_neighbours("in a container, by its own pids", "caller", container)
+
+
+def busy_by_host_pids():
+    container = in_container(own_proc=False)
+    if container:
+        busy_neighbours("in a container, by the host's pids", "host", container)
+
+
+SLOTS = 1856  # where they begin in a region
+HOST_PID = SLOTS + 4
+
+
+def slot_of_host(region, pid):
+    """What the node writes."""
+    with open(region, "r+b") as file:
+        file.seek(HOST_PID)
+        file.write(pid.to_bytes(4, "little"))
+
+
+def child_of(running):
+    children = pathlib.Path(f"/proc/{running.pid}/task/{running.pid}/children")
+    wait_until(lambda: children.read_text())
+    return int(children.read_text())
+
+
+def beside_another(sentence, told, **limits):
+    """Another context is made at the same moment: by the host's pids nobody can say which one is ours."""
+    container = in_container(own_proc=False)
+    if not container:
+        return
+    machine = Machine(memory=40 * GIB, driver={"context-time": "800ms", "pids": "host"})
+    region = new_region()
+    environment = limited_environment(machine, memory=2 * GIB, region=region, **limits)
+    running = start([*container, HIDDEN, *"init alloc=1 wait create launch=64M alloc=1M say wait".split()], environment)
+    wait_until(lambda: region.exists() and region.stat().st_size > HOST_PID + 4 and region.read_bytes()[SLOTS:HOST_PID] != bytes(4))
+    if told:
+        slot_of_host(region, child_of(running))
+    go_on(running)
+    time.sleep(0.3)
+    other = begin("init create alloc=1G say wait", bare_environment(machine))
+    said = heard(running)
+    wanted = CONTEXT + 65 * MIB if told else CONTEXT + MIB
+    check_equal((said.get("codes", [])[2:], accounted(said)), ([0] * 3, wanted), sentence)
+    end(running)
+    end(other)
+
+
+def named_by_the_node():
+    beside_another("the pid that the node wrote into the slot is believed", True)
+
+
+def sized_by_the_limits():
+    beside_another("else a context is charged what the limits say", False, CUDA_DEVICE_CONTEXT_SIZE="300m")
+
+
+def without_nvml():
+    """A container that has the driver's compute library alone."""
+    folder = scratch / "compute-alone"
+    folder.mkdir()
+    shutil.copy(SIMDRIVER / "libcuda.so.1", folder)
+    machine = Machine(memory=40 * GIB)
+    for made, verbs in (("made", "create"), ("the runtime's", "unseen")):
+        environment = limited_environment(machine, memory=2 * GIB, LD_LIBRARY_PATH=folder)
+        running = begin(f"init {verbs} alloc=1M say wait", environment, stderr=subprocess.PIPE)
+        said = heard(running)
+        check_equal(said.get("codes", [0])[-1] != 0, True, f"without NVML and a size no context is free ({made})")
+        running.communicate("\n\n")
+    ended = run([HIDDEN, "init", "create", "alloc=1M", "alloc=1M"], environment)
+    lines = ended.stderr.splitlines()
+    check(len(lines) == 1 and "CUDA_DEVICE_CONTEXT_SIZE" in lines[0], "and what is missing is said, once", lines)
+
+    environment = limited_environment(machine, memory=2 * GIB, LD_LIBRARY_PATH=folder, CUDA_DEVICE_CONTEXT_SIZE_0=CONTEXT)
+    running = begin("init create create limit=2:72M limit=2:80M unseen alloc=1M fill say wait reset destroy destroy free unseen say wait", environment)
+    said = heard(running)
+    check_equal(said.get("codes"), [0] * 7, "with its size from the limits it is made, however it is made")
+    check_equal(check_account(machine, running, said, "and in the account, with its heaps"), 2 * GIB, "up to the limit")
+    go_on(running)
+    said = heard(running)
+    check_equal(check_account(machine, running, said, "and out of it"), CONTEXT, "when it is gone")
+    end(running)
+    unlimited = limited_environment(machine, cores=50, LD_LIBRARY_PATH=folder)
+    ended = run([HIDDEN, "init", "create", "alloc=1M", "say"], unlimited)
+    check_equal(json.loads(ended.stdout)["codes"], [0] * 3, "where memory is not limited nothing is refused")
 
 
 # What comes unseen
@@ -248,6 +347,17 @@ def parallel():
     end(running)
 
 
+def beside_a_load():
+    """The driver compiles for seconds: no lock of ours is held over that."""
+    machine = Machine(driver={"loading": "eager"})
+    environment = limited_environment(machine, memory=1 * GIB)
+    running = begin("init create beside alloc=1M say wait", environment)
+    said = heard(running)
+    check_equal(said.get("codes"), [0] * 5, "a module is loaded while another one is on its way")
+    check_equal(check_account(machine, running, said, "and both are in the account"), CONTEXT + 11 * MIB, "as on the card")
+    end(running)
+
+
 def bystanders():
     """Ordinary programs: nothing is refused, and the account is exact."""
     machine = Machine(driver={"granule": "2Mi"})
@@ -262,7 +372,8 @@ def bystanders():
 
 tests = {name: f for name, f in list(globals().items()) if callable(f) and getattr(f, "__module__", "") == "__main__"}
 every = [heap_over, heap_twice, stack_of_a_kernel, attached, attached_primary, unseen_primary, primary_retains]
-every += [stale_handles, many_contexts, busy, lazy, lazy_busy, parallel, bystanders]
+every += [stale_handles, many_contexts, busy, busy_in_container, busy_by_host_pids, named_by_the_node, sized_by_the_limits]
+every += [without_nvml, lazy, lazy_busy, parallel, beside_a_load, bystanders]
 for test in [tests[name] for name in sys.argv[1:]] or every:
     print(f"-- {test.__name__}")
     test()
