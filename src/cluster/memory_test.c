@@ -59,7 +59,7 @@ static int set_up(void **state)
 
     (void)state;
     nvidia_config_defaults(&config);
-    vendors.instances[0] = nvidia_instance(&config);
+    vendors.instances[0] = nvidia_vendor_instance(&config);
     vendors.count = 1;
     cluster = cluster_new(&options);
     cluster_begin(cluster, CLUSTER_NODES);

@@ -25,7 +25,7 @@ static struct cluster *new_cluster(void)
     struct cluster *cluster;
 
     nvidia_config_defaults(&config);
-    vendors.instances[0] = nvidia_instance(&config);
+    vendors.instances[0] = nvidia_vendor_instance(&config);
     vendors.count = 1;
     cluster = cluster_new(&options);
     resources[0].quantity = (struct quantity){QUANTITY_WHOLE, 10};

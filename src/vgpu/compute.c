@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 #include "region/bucket.h"
+#include "vgpu/overhead.h"
 #include "vgpu/real.h"
 #include "vgpu/vgpu.h"
 
@@ -414,6 +415,7 @@ void compute_launched(const struct launch *launch, struct compute_ticket *ticket
     struct compute_row *row = ticket->row;
     struct inside inside;
 
+    overhead_launched(launch->function);
     if (!row || (!ticket->ticket.sample && result == CUDA_SUCCESS))
         return;
 
