@@ -142,11 +142,32 @@ static int init_contents(struct region_base *base, struct region_ext *ext, struc
     return 0;
 }
 
+/*
+ * Maps the file by an open file of its own: children inherit this mapping, and with it the locks of
+ * the descriptor that it was made with.
+ */
+static int map_apart(const struct region *region, const struct stat *st, char **ret_bytes)
+{
+    AUTOCLOSE int fd = open(region->path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    struct stat again;
+    char *bytes;
+
+    if (fd < 0)
+        return -errno;
+    if (file_stat_fd(fd, &again) < 0 || again.st_ino != st->st_ino || again.st_dev != st->st_dev)
+        return -ESTALE;
+    bytes = mmap(NULL, REGION_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (bytes == MAP_FAILED)
+        return -errno;
+    *ret_bytes = bytes;
+    return 0;
+}
+
 static int map_file(struct region *region, struct error *err)
 {
     AUTOCLOSE int fd = -1;
     struct stat st;
-    char *bytes;
+    char *bytes = NULL;
     int r;
 
     fd = open_file(region->path);
@@ -163,9 +184,9 @@ static int map_file(struct region *region, struct error *err)
     if (r < 0)
         return error_set(err, r, "%s: making room for it: %s", region->path, strerror(-r));
 
-    bytes = mmap(NULL, REGION_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-    if (bytes == MAP_FAILED)
-        return error_set(err, -errno, "%s: mapping it: %s", region->path, strerror(errno));
+    r = map_apart(region, &st, &bytes);
+    if (r < 0)
+        return error_set(err, r, "%s: mapping it: %s", region->path, strerror(-r));
     r = init_contents((void *)bytes, (void *)(bytes + REGION_EXT_OFFSET), err);
     (void)unlock_range(fd, 0, REGION_BASE_SIZE);
     if (r < 0) {
@@ -177,6 +198,7 @@ static int map_file(struct region *region, struct error *err)
     region->ext = (void *)(bytes + REGION_EXT_OFFSET);
     region->dev = st.st_dev;
     region->ino = st.st_ino;
+    region->pin = pin_file(fd);
     region->fd = take_fd(&fd);
     return 0;
 }
@@ -204,10 +226,12 @@ void region_close(struct region *region)
 {
     if (region->base)
         (void)munmap(region->base, REGION_SIZE);
+    unpin_file(region->pin);
     if (region->fd >= 0)
         (void)close(region->fd);
     region->base = NULL;
     region->ext = NULL;
+    region->pin = NULL;
     region->fd = -1;
     region->slot = -1;
 }

@@ -10,10 +10,11 @@
  * readers; they are written after the fact and decide nothing.
  *
  * A slot is a process. It is claimed at the first CUDA call and belongs to the process until it
- * dies: nobody has to say goodbye, so nothing is lost when somebody can't. Life is told by a record
- * lock on one byte beyond the file's end, which the kernel gives back, and by the process' identity
- * where the lock was lost (a guest that closes all its descriptors loses it). Whoever claims a
- * slot, is refused memory, or reads, settles dead slots first.
+ * dies: nobody has to say goodbye, so nothing is lost when somebody can't. Life is told by locks on
+ * bytes beyond the file's end, which the kernel gives back: a record lock, which names its process
+ * to readers, and a lock of the open file, which lasts until the process dies or becomes another
+ * program, whatever it opens and closes. Where both were lost the process' identity tells. Whoever
+ * claims a slot, is refused memory, or reads, settles dead slots first.
  *
  * The tenant can write every byte here: nothing read from the region is used as an index, a size or
  * an address without a check, and a reader outside never maps it (see view.h).
@@ -171,17 +172,19 @@ struct region_ext {
 
 #define REGION_SIZE (REGION_EXT_OFFSET + sizeof(struct region_ext))
 
-/* Bytes that are locked and never written: the slot table's, the measuring of contexts', and one a
- * slot. */
+/* Bytes that are locked and never written: the slot table's, the measuring of contexts', and two a
+ * slot (slots.h). */
 #define REGION_LOCK_TABLE (INT64_C(1) << 40)
 #define REGION_LOCK_MEASURE (REGION_LOCK_TABLE + 1)
 #define REGION_LOCK_SLOTS (REGION_LOCK_TABLE + 4096)
+#define REGION_LOCK_HELD (REGION_LOCK_TABLE + 8192) /* not of the first libraries of version 1 */
 
 /* A process' hold on a region. Zero it before region_open(). One per process and file. */
 struct region {
     struct region_base *base;
     struct region_ext *ext;
-    int fd;
+    int fd;    /* its open file has the locks; a program may close it */
+    void *pin; /* keeps that open file then */
     dev_t dev;
     ino_t ino;
     pthread_mutex_t
@@ -225,9 +228,13 @@ int region_settle(struct region *region);
 int region_measure(struct region *region);
 void region_measured(struct region *region);
 
-/* Takes the calling process' lock again if the guest closed our descriptor. Cheap when it did not.
- */
+/* Opens the file again if the program closed our descriptor, and takes our locks then. One system
+ * call if it did not. With the process' lock held. */
 void region_refresh(struct region *region);
+
+/* Takes what the program may have made us lose: the descriptor, the locks. To be called now and
+ * then, so that readers can see the process' pid again. */
+void region_keep(struct region *region);
 
 /* The device of this UUID, added if there is room: its index, or -ENOSPC. */
 int region_device(struct region *region, const char *uuid);

@@ -3,11 +3,13 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -71,8 +73,53 @@ static void a_new_region_has_hami_cores_first_bytes(void **state)
     region_close(&region);
 }
 
+/* What a holder does with its descriptors and threads, once it has what it holds. */
+
+static void close_all(void)
+{
+    for (int fd = 3; fd < 1024; fd++)
+        (void)close(fd);
+}
+
+static void open_and_close(void)
+{
+    (void)close(open(path, O_RDONLY));
+}
+
+static void *live_on(void *unused)
+{
+    (void)unused;
+    for (;;)
+        (void)pause();
+    return NULL;
+}
+
+static void end_main_thread(void)
+{
+    pthread_t thread;
+
+    if (pthread_create(&thread, NULL, live_on, NULL) != 0)
+        _exit(1);
+    (void)syscall(SYS_exit, 0);
+}
+
+static void lose_all_and_end_main_thread(void)
+{
+    close_all();
+    end_main_thread();
+}
+
+/* As a runtime that makes processes without the C library. Its child lives on after it. */
+static void leave_a_child(void)
+{
+    if (syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0) == 0) {
+        (void)sleep(5);
+        _exit(0);
+    }
+}
+
 /* In a child process: claims a slot, charges, tells the parent, and waits to be killed. */
-static pid_t start_holder(uint64_t units, bool close_descriptors)
+static pid_t start_holder(uint64_t units, void (*habit)(void))
 {
     int pipe_fds[2];
     char byte;
@@ -88,10 +135,8 @@ static pid_t start_holder(uint64_t units, bool close_descriptors)
             ledger_charge(region.ext, (unsigned)region.slot, 0, units, 1000) != LEDGER_CHARGED)
             _exit(1);
         (void)!write(pipe_fds[1], "x", 1);
-        if (close_descriptors) {
-            for (int fd = 3; fd < 1024; fd++)
-                (void)close(fd);
-        }
+        if (habit)
+            habit();
         for (;;)
             (void)pause();
     }
@@ -115,8 +160,8 @@ static void what_a_killed_process_held_is_free_again(void **state)
     (void)state;
     assert_int_equal(region_open(&region, path, NULL), 0);
     (void)region_device(&region, "GPU-a");
-    a = start_holder(600, false);
-    b = start_holder(300, false);
+    a = start_holder(600, NULL);
+    b = start_holder(300, NULL);
     assert_int_equal(region_claim(&region, NULL), 0);
     assert_int_equal(ledger_charge(region.ext, (unsigned)region.slot, 0, 200, 1000),
                      LEDGER_REFUSED);
@@ -137,26 +182,43 @@ static void what_a_killed_process_held_is_free_again(void **state)
     region_close(&region);
 }
 
-static void a_process_that_closed_our_descriptor_is_not_dead(void **state)
+static void a_process_lives_until_it_is_dead(void **state)
 {
+    static const struct {
+        const char *name;
+        void (*habit)(void);
+    } cases[] = {
+        {"closed our descriptor", close_all},
+        {"opened and closed the file", open_and_close},
+        {"its main thread ended", end_main_thread},
+        {"closed our descriptor, and its main thread ended", lose_all_and_end_main_thread},
+        {"left a child without fork handlers", leave_a_child},
+    };
     struct region region;
     pid_t holder;
 
     (void)state;
-    assert_int_equal(region_open(&region, path, NULL), 0);
-    (void)region_device(&region, "GPU-a");
-    holder = start_holder(600, true);
-    while (region_settle(&region) == 0 && usleep(1000) == 0 && ledger_total(region.ext, 0) == 600) {
-        static int rounds;
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        print_message("%s\n", cases[i].name);
+        assert_int_equal(region_open(&region, path, NULL), 0);
+        (void)region_device(&region, "GPU-a");
+        holder = start_holder(600, cases[i].habit);
+        (void)usleep(50000);
+        assert_int_equal(region_settle(&region), 0);
+        assert_int_equal(read_view()->process_count, 1);
 
-        if (++rounds > 50)
-            break;
+        /* Of another pid namespace, which sees but the locks. */
+        region.self.pid_namespace ^= 1;
+        assert_int_equal(region_settle(&region), 0);
+        assert_int_equal(ledger_total(region.ext, 0), 600);
+        region.self.pid_namespace ^= 1;
+
+        kill_holder(holder);
+        assert_int_equal(read_view()->process_count, 0);
+        assert_int_equal(region_settle(&region), 1);
+        assert_int_equal(ledger_total(region.ext, 0), 0);
+        region_close(&region);
     }
-    assert_int_equal(ledger_total(region.ext, 0), 600);
-    kill_holder(holder);
-    assert_int_equal(region_settle(&region), 1);
-    assert_int_equal(ledger_total(region.ext, 0), 0);
-    region_close(&region);
 }
 
 static void a_lock_that_was_lost_is_taken_again(void **state)
@@ -210,6 +272,42 @@ static void a_forked_child_has_a_slot_of_its_own(void **state)
     assert_int_equal(waitpid(child, &status, 0), child);
     assert_int_equal(status, 0);
     assert_int_equal(ledger_held(region.ext, (unsigned)region.slot, 0), 300);
+    region_close(&region);
+}
+
+static void a_parent_that_was_killed_is_dead_though_its_child_lives(void **state)
+{
+    struct region region;
+    pid_t parent, child;
+    int pipe_fds[2];
+
+    (void)state;
+    assert_int_equal(pipe(pipe_fds), 0);
+    parent = fork();
+    if (parent == 0) {
+        struct region mine;
+
+        if (region_open(&mine, path, NULL) < 0 || region_claim(&mine, NULL) < 0 ||
+            ledger_charge(mine.ext, (unsigned)mine.slot, 0, 300, 1000) != LEDGER_CHARGED)
+            _exit(1);
+        child = fork();
+        if (child == 0) {
+            region_after_fork(&mine);
+            child = getpid();
+            (void)!write(pipe_fds[1], &child, sizeof(child));
+        }
+        for (;;)
+            (void)pause();
+    }
+    assert_int_equal(read(pipe_fds[0], &child, sizeof(child)), sizeof(child));
+    assert_int_equal(region_open(&region, path, NULL), 0);
+    kill_holder(parent);
+    region.self.pid_namespace ^= 1; /* even to one that sees but the locks */
+    assert_int_equal(region_settle(&region), 1);
+    assert_int_equal(ledger_total(region.ext, 0), 0);
+    assert_int_equal(kill(child, SIGKILL), 0);
+    (void)close(pipe_fds[0]);
+    (void)close(pipe_fds[1]);
     region_close(&region);
 }
 
@@ -333,7 +431,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         REGION_TEST(a_new_region_has_hami_cores_first_bytes),
         REGION_TEST(what_a_killed_process_held_is_free_again),
-        REGION_TEST(a_process_that_closed_our_descriptor_is_not_dead),
+        REGION_TEST(a_process_lives_until_it_is_dead),
+        REGION_TEST(a_parent_that_was_killed_is_dead_though_its_child_lives),
         REGION_TEST(a_lock_that_was_lost_is_taken_again),
         REGION_TEST(a_forked_child_has_a_slot_of_its_own),
         REGION_TEST(a_program_that_became_another_holds_nothing),

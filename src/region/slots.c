@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -17,6 +18,7 @@
 #include "region/turns.h"
 
 enum {
+    PIN_SIZE = 4096,
     SETTLE_WAIT_MS = 50,
     CLAIM_WAIT_MS = 2000,
 };
@@ -26,17 +28,28 @@ static struct flock range_of(short type, off_t start, off_t len)
     return (struct flock){.l_type = type, .l_whence = SEEK_SET, .l_start = start, .l_len = len};
 }
 
+/* On systems that know no locks of open files (EINVAL) a process' own must do. */
+static int set_lock(int fd, short type, off_t start, off_t len)
+{
+    struct flock range = range_of(type, start, len);
+
+    if (fcntl(fd, F_OFD_SETLK, &range) == 0)
+        return 0;
+    if (errno == EINVAL && fcntl(fd, F_SETLK, &range) == 0)
+        return 0;
+    return -errno;
+}
+
 int lock_range(int fd, off_t start, off_t len, int wait_ms)
 {
     int64_t deadline = clock_now_ns() + wait_ms * NS_PER_MS;
-    struct flock range = range_of(F_WRLCK, start, len);
     const struct timespec pause = {.tv_nsec = NS_PER_MS};
+    int r;
 
     for (;;) {
-        if (fcntl(fd, F_SETLK, &range) == 0)
-            return 0;
-        if (errno != EACCES && errno != EAGAIN && errno != EINTR)
-            return -errno;
+        r = set_lock(fd, F_WRLCK, start, len);
+        if (r == 0 || (r != -EACCES && r != -EAGAIN && r != -EINTR))
+            return r;
         if (clock_now_ns() >= deadline)
             return -ETIMEDOUT;
         (void)nanosleep(&pause, NULL);
@@ -45,19 +58,32 @@ int lock_range(int fd, off_t start, off_t len, int wait_ms)
 
 int unlock_range(int fd, off_t start, off_t len)
 {
-    struct flock range = range_of(F_UNLCK, start, len);
-
-    return fcntl(fd, F_SETLK, &range) < 0 ? -errno : 0;
+    return set_lock(fd, F_UNLCK, start, len);
 }
 
-bool range_is_locked(int fd, off_t start, off_t len, pid_t *ret_pid)
+bool slot_is_locked(int fd, unsigned slot, pid_t *ret_pid)
 {
-    struct flock range = range_of(F_WRLCK, start, len);
+    struct flock range = range_of(F_WRLCK, REGION_LOCK_SLOTS + (off_t)slot, 1);
 
     if (fcntl(fd, F_GETLK, &range) < 0 || range.l_type == F_UNLCK)
         return false;
     *ret_pid = range.l_pid;
     return true;
+}
+
+static bool slot_is_held(int fd, unsigned slot)
+{
+    struct flock range = range_of(F_WRLCK, REGION_LOCK_HELD + (off_t)slot, 1);
+
+    return fcntl(fd, F_OFD_GETLK, &range) == 0 && range.l_type != F_UNLCK;
+}
+
+/* The lock that tells our pid: lost as soon as the program closes any descriptor of the file. */
+static int lock_slot(int fd, unsigned slot)
+{
+    struct flock range = range_of(F_WRLCK, REGION_LOCK_SLOTS + (off_t)slot, 1);
+
+    return fcntl(fd, F_SETLK, &range) < 0 ? -errno : 0;
 }
 
 enum maps_answer {
@@ -122,8 +148,11 @@ bool slot_is_dead(int fd, ino_t ino, unsigned slot, const struct proc_identity *
 {
     pid_t holder;
 
-    if (range_is_locked(fd, REGION_LOCK_SLOTS + slot, 1, &holder))
+    if (slot_is_locked(fd, slot, &holder))
         return false;
+    /* A child that was made without fork handlers keeps a copy of its dead parent's descriptor. */
+    if (slot_is_held(fd, slot))
+        return proc_is_gone(claimer, self);
 
     switch (proc_identity_check(claimer, self)) {
     case PROC_DEAD:
@@ -135,7 +164,7 @@ bool slot_is_dead(int fd, ino_t ino, unsigned slot, const struct proc_identity *
         break;
     }
 
-    /* It closed our descriptor, or it is another program now (we ourselves perhaps, after exec). */
+    /* It lost both locks, or it is another program now (we ourselves perhaps, after exec). */
     return claimer->pid == self->pid || process_maps(claimer->pid, ino) == MAPS_NO;
 }
 
@@ -148,6 +177,26 @@ static struct proc_identity slot_identity(const struct region_ext_slot *slot)
     };
 }
 
+void *pin_file(int fd)
+{
+    void *pin = mmap(NULL, PIN_SIZE, PROT_NONE, MAP_SHARED, fd, 0);
+
+    if (pin == MAP_FAILED)
+        return NULL;
+    /* A child of ours must not keep our locks. Where that can't be said there is no pin. */
+    if (madvise(pin, PIN_SIZE, MADV_DONTFORK) < 0) {
+        (void)munmap(pin, PIN_SIZE);
+        return NULL;
+    }
+    return pin;
+}
+
+void unpin_file(void *pin)
+{
+    if (pin)
+        (void)munmap(pin, PIN_SIZE);
+}
+
 /* Our descriptor, still what it was: a guest may have closed it and got the number for a file of
  * its own. */
 static bool descriptor_is_ours(const struct region *region)
@@ -156,6 +205,20 @@ static bool descriptor_is_ours(const struct region *region)
 
     return region->fd >= 0 && file_stat_fd(region->fd, &st) == 0 && st.st_dev == region->dev &&
            st.st_ino == region->ino;
+}
+
+/* What a program may have made us lose. The slot's second lock stays where it is as long as its
+ * open file lives, whatever descriptor we have now. */
+static void take_locks(struct region *region)
+{
+    if (region->fd < 0)
+        return;
+    if (!region->pin)
+        region->pin = pin_file(region->fd);
+    if (region->slot < 0)
+        return;
+    (void)lock_slot(region->fd, (unsigned)region->slot);
+    (void)lock_range(region->fd, REGION_LOCK_HELD + region->slot, 1, 0);
 }
 
 void region_refresh(struct region *region)
@@ -179,8 +242,15 @@ void region_refresh(struct region *region)
         region->fd = -1;
         return;
     }
-    if (region->slot >= 0)
-        (void)lock_range(region->fd, REGION_LOCK_SLOTS + region->slot, 1, 0);
+    take_locks(region);
+}
+
+void region_keep(struct region *region)
+{
+    (void)pthread_mutex_lock(&region->lock);
+    region_refresh(region);
+    take_locks(region);
+    (void)pthread_mutex_unlock(&region->lock);
 }
 
 /* HAMi's readers see a slot through its status, and old HAMi-core sums dead ones too: nothing may
@@ -268,7 +338,9 @@ static int occupy_slot(struct region *region, unsigned index)
     struct region_slot *mirror = &region->base->slots[index];
     int r;
 
-    r = lock_range(region->fd, REGION_LOCK_SLOTS + (off_t)index, 1, 0);
+    r = lock_slot(region->fd, index);
+    if (r == 0)
+        r = lock_range(region->fd, REGION_LOCK_HELD + (off_t)index, 1, 0);
     if (r < 0)
         return r;
 
@@ -321,6 +393,11 @@ void region_after_fork(struct region *region)
 {
     /* The parent's threads are gone, one of them perhaps inside the lock. */
     (void)pthread_mutex_init(&region->lock, NULL);
+    /* Our copy of the parent's descriptor would keep its locks after its death. */
+    if (descriptor_is_ours(region))
+        (void)close(region->fd);
+    region->fd = -1;
+    region->pin = NULL;
     region->slot = -1;
     region->self = (struct proc_identity){0};
 }

@@ -10,21 +10,31 @@
 #include "base/proc.h"
 
 /*
- * A write lock of the calling process on a range of bytes, which need not exist. Tries again every
- * millisecond for wait_ms; -ETIMEDOUT. The locks are POSIX record locks: a forked child has none,
- * and closing any descriptor of the file drops them all.
+ * A write lock on a range of bytes, which need not exist. Tries again every millisecond for
+ * wait_ms; -ETIMEDOUT. The locks are those of open file descriptions (F_OFD_SETLK): the program can
+ * open and close the file as it likes without dropping them. They end with the description: with
+ * our descriptor and its copies in children, and with the pin.
  */
 int lock_range(int fd, off_t start, off_t len, int wait_ms);
 int unlock_range(int fd, off_t start, off_t len);
 
-/* Whether another process holds a lock there. Its pid as we see it is put in ret_pid (0: not
- * visible). */
-bool range_is_locked(int fd, off_t start, off_t len, pid_t *ret_pid);
+/*
+ * A page that is mapped and never touched. It keeps the descriptor's open file, and so its locks,
+ * if the program closes the descriptor; no child inherits it. NULL if that is not to be had.
+ */
+void *pin_file(int fd);
+void unpin_file(void *pin);
+
+/* Whether another process holds the slot's record lock. Its pid as we see it is put in ret_pid (0:
+ * not visible). */
+bool slot_is_locked(int fd, unsigned slot, pid_t *ret_pid);
 
 /*
  * Whether the process that claimed a slot is dead, given the descriptor of the region's file, which
- * file that is, and who is asking. A slot whose lock is held is alive; one whose lock was lost is
- * dead if its process is gone, or has become another program.
+ * file that is, and who is asking. A slot has two locks: a record lock of the process, which tells
+ * its pid and which closing any descriptor of the file drops, and one of the open file, which a
+ * child without fork handlers may keep for a while. With either the process lives, unless its pid
+ * is gone. One that lost both is dead if its process is gone or has become another program.
  */
 bool slot_is_dead(int fd, ino_t ino, unsigned slot, const struct proc_identity *claimer,
                   const struct proc_identity *self);

@@ -109,7 +109,7 @@ static bool slot_lives(struct file *file, unsigned index, const struct region_sl
     };
     if (claimer.pid == 0)
         return true; /* HAMi-core's */
-    if (range_is_locked(file->fd, REGION_LOCK_SLOTS + index, 1, ret_host_pid))
+    if (slot_is_locked(file->fd, index, ret_host_pid))
         return true;
     know_self(file);
     return !slot_is_dead(file->fd, file->ino, index, &claimer, &file->self);

@@ -441,8 +441,10 @@ void vgpu_refresh(void)
         return;
     if (state.limits_read && state.from_file && file_changed())
         reread_limits();
-    if (atomic_load(&vgpu.mode) == VGPU_ON)
+    if (atomic_load(&vgpu.mode) == VGPU_ON) {
+        region_keep(&vgpu.region);
         apply_limits();
+    }
     (void)pthread_mutex_unlock(&state.lock);
 }
 
