@@ -34,7 +34,7 @@ static void a_page_that_nobody_reads_is_made_anew(void **state)
     assert_string_equal(page->bytes, "one");
     assert_int_equal(page->len, 3);
     http_page_unref(page);
-    http_pages_tidy(&pages);
+    http_pages_drop_unread(&pages);
     assert_null(pages.current);
     assert_null(pages.before);
     assert_null(http_pages_get(&pages));
