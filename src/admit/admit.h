@@ -16,7 +16,7 @@
 #include "vendor/vendor.h"
 
 enum {
-    ADMIT_MAX_BODY = 8 << 20, /* the API server's own bound on objects is below 4 MiB */
+    ADMIT_MAX_BODY = 4 << 20, /* the API server's own bound on objects is below 4 MiB */
 };
 
 struct admit_options {

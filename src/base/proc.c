@@ -146,6 +146,8 @@ enum proc_state proc_identity_check(const struct proc_identity *who,
         return PROC_DEAD;
     if (who->pid_namespace != self->pid_namespace)
         return PROC_UNKNOWN;
+    if (who->pid == self->pid && who->start_ticks == self->start_ticks)
+        return PROC_ALIVE; /* ourselves, whatever /proc knows */
 
     (void)snprintf(path, sizeof(path), "/proc/%d/stat", (int)who->pid);
     if (!self->proc_is_foreign)

@@ -32,6 +32,11 @@ typedef struct CUgreenCtx_st *CUgreenCtx;
 typedef struct CUdevResourceDesc_st *CUdevResourceDesc;
 typedef int CUdevice_attribute;
 typedef int CUlimit;
+enum {
+    CU_LIMIT_STACK_SIZE = 0,
+    CU_LIMIT_PRINTF_FIFO_SIZE = 1,
+    CU_LIMIT_MALLOC_HEAP_SIZE = 2,
+};
 typedef int CUjit_option;
 typedef int CUlibraryOption;
 typedef int CUstreamCaptureMode;
@@ -238,6 +243,7 @@ CUresult cuCtxGetStreamPriorityRange(int *least, int *greatest);
 CUresult cuCtxSynchronize(void);
 CUresult cuGreenCtxCreate(CUgreenCtx *context, CUdevResourceDesc desc, CUdevice device,
                           unsigned int flags);
+CUresult cuCtxFromGreenCtx(CUcontext *context, CUgreenCtx green);
 CUresult cuGreenCtxDestroy(CUgreenCtx context);
 
 /* Code */

@@ -60,6 +60,45 @@ static void json_is_yaml(void **state)
     assert_string_equal(config->default_namespace, "default");
 }
 
+/* YAML's words for nothing are nothing; within quotes, or as a part of a text, they are text. */
+static void nothing_is_told_from_text(void **state)
+{
+    static const struct {
+        const char *written, *token; /* NULL: none */
+    } rows[] = {
+        {"null", NULL},
+        {"~", NULL},
+        {"''", NULL},
+        {"", NULL},
+        {"'null'", "null"},
+        {"\"~\"", "~"},
+        {"nul", "nul"},
+        {"nulls", "nulls"},
+        {"~a", "~a"},
+        {"a~", "a~"},
+        {"zzz", "zzz"},
+        {"ABC", "ABC"},
+        {"\u00fcber", "\u00fcber"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+        CLEANUP(kube_config_freep) struct kube_config *config = NULL;
+        struct error err = ERROR_INIT;
+        char text[512];
+
+        (void)snprintf(text, sizeof(text),
+                       HEAD "clusters: [{name: a, cluster: {server: 'http://b'}}]\n"
+                            "users:\n- name: u\n  user:\n    token: %s\n",
+                       rows[i].written);
+        assert_int_equal(parse(text, &config, &err), 0);
+        if (!rows[i].token)
+            assert_null(config->token);
+        else
+            assert_string_equal(config->token, rows[i].token);
+    }
+}
+
 static const struct {
     const char *name, *text, *why;
 } refused[] = {
@@ -120,9 +159,8 @@ static void a_pod_finds_its_own(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_kubeconfig_is_read),
-        cmocka_unit_test(json_is_yaml),
-        cmocka_unit_test(errors_say_why),
+        cmocka_unit_test(a_kubeconfig_is_read),      cmocka_unit_test(json_is_yaml),
+        cmocka_unit_test(nothing_is_told_from_text), cmocka_unit_test(errors_say_why),
         cmocka_unit_test(a_pod_finds_its_own),
     };
 

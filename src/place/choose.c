@@ -13,7 +13,7 @@ enum {
 
 /* What a node must have at least, in the numbers that place_node_update() keeps. */
 struct need {
-    uint64_t mib;
+    uint64_t mib[PLACE_STEPS]; /* of one device, of two devices each, of four, of eight */
     unsigned devices, cores, percent;
 };
 
@@ -26,6 +26,16 @@ struct choosing {
     bool most_used_first;
 };
 
+/* The most of 1, 2, 4 and 8 that is not more than so many devices: its place in the row. */
+static size_t step_of(unsigned devices)
+{
+    size_t step = 0;
+
+    while (step + 1 < PLACE_STEPS && devices >> (step + 1))
+        step++;
+    return step;
+}
+
 static struct need need_of(const struct demand *demand)
 {
     struct need need = {0};
@@ -33,11 +43,12 @@ static struct need need_of(const struct demand *demand)
     for (size_t i = 0; i < demand->count; i++) {
         for (size_t k = 0; k < demand->containers[i].request_count; k++) {
             const struct request *request = &demand->containers[i].requests[k];
+            uint64_t *mib = &need.mib[step_of(request->count)];
 
             need.devices = MAX(need.devices, request->count);
             need.cores = MAX(need.cores, MIN(request->cores, (unsigned)DEVICE_CORES));
             if (request->memory_bytes)
-                need.mib = MAX(need.mib, request->memory_bytes / MIB);
+                *mib = MAX(*mib, request->memory_bytes / MIB);
             else
                 need.percent = MAX(need.percent, MIN(request->memory_percent, (unsigned)UINT8_MAX));
         }
@@ -47,8 +58,12 @@ static struct need need_of(const struct demand *demand)
 
 static bool may_fit(const struct place_node *node, const struct need *need)
 {
-    return node->usable >= need->devices && node->free_mib >= need->mib &&
-           node->free_cores >= need->cores && node->free_percent >= need->percent;
+    for (size_t step = 0; step < PLACE_STEPS; step++) {
+        if (node->free_mib[step] < need->mib[step])
+            return false;
+    }
+    return node->usable >= need->devices && node->free_cores >= need->cores &&
+           node->free_percent >= need->percent;
 }
 
 static bool is_better(const struct choosing *choosing, const struct place_node *a,

@@ -8,7 +8,7 @@
 
 enum {
     NODES = 60,
-    CARDS = 4,
+    CARDS = 10,
     ROUNDS = 3000,
 };
 
@@ -81,7 +81,7 @@ static struct request any_request(void)
 
     return (struct request){
         .type = "NVIDIA",
-        .count = 1 + below(3),
+        .count = 1 + below(below(4) ? 3 : CARDS),
         .memory_bytes = mib[below(6)] * MIB + below(2),
         .memory_percent = percents[below(8)],
         .cores = cores[below(6)],
@@ -183,7 +183,7 @@ static void a_node_behind_many_that_seem_to_fit_is_found(void **state)
         size_t fitting, first_card;
         unsigned count;
     } rows[] = {{NODES - 1, CARDS - 1, 1}, {NODES - 1, CARDS - 2, 2}, {NODES - 1, 0, CARDS},
-                {NODES / 2, CARDS - 1, 1}, {NODES / 2, 1, 3},         {0, CARDS - 1, 1}};
+                {NODES / 2, CARDS - 1, 1}, {NODES / 2, CARDS - 3, 3}, {0, CARDS - 1, 1}};
     CLEANUP(arena_freep) struct arena *arena = arena_new(8 << 20);
     const struct place_node *list[NODES];
 

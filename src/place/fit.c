@@ -78,9 +78,12 @@ static inline uint64_t memory_wanted(const struct walk *walk, const struct devic
     return device->memory_bytes / MIB * walk->request->memory_percent / 100;
 }
 
-/* The rules, in HAMi's order; PLACE_REASON_COUNT when the device will do. */
-static inline enum place_reason check_device(const struct walk *walk, const struct device *device,
-                                             enum type_verdict type)
+/*
+ * The rules, in HAMi's order; PLACE_REASON_COUNT when the device will do. A refusal asks this of
+ * all devices there are: inlined it costs a third less.
+ */
+static inline __attribute__((always_inline)) enum place_reason
+check_device(const struct walk *walk, const struct device *device, enum type_verdict type)
 {
     const struct device_usage *used = &device->used;
     const unsigned cores_free = device_free_cores(device);

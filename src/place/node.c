@@ -4,6 +4,7 @@
 #include "place/place.h"
 
 enum {
+    MOST = 1 << (PLACE_STEPS - 1),
     PERCENT_TOTAL_MIN_MIB = 100, /* of smaller cards, percentages round too coarsely to be kept */
 };
 
@@ -49,10 +50,21 @@ float place_node_score(const struct device *devices, size_t count)
                     (float)used_mib / (float)mib);
 }
 
+/* Among the most that devices have free, descending. */
+static void note_free(uint32_t most[static MOST], uint32_t mib)
+{
+    for (size_t i = 0; i < MOST; i++) {
+        uint32_t less = MIN(most[i], mib);
+
+        most[i] = MAX(most[i], mib);
+        mib = less;
+    }
+}
+
 void place_node_update(struct place_node *node)
 {
     unsigned usable = 0, cores = 0, percent = 0;
-    uint64_t mib = 0;
+    uint32_t most[MOST] = {0};
 
     for (size_t i = 0; i < node->device_count; i++) {
         const struct device *device = &node->devices[i];
@@ -60,14 +72,15 @@ void place_node_update(struct place_node *node)
         if (!is_usable(device))
             continue;
         usable++;
-        mib = MAX(mib, device_free_mib(device));
+        note_free(most, (uint32_t)MIN(device_free_mib(device), (uint64_t)UINT32_MAX));
         cores = MAX(cores, device_free_cores(device));
         percent = MAX(percent, free_percent(device));
     }
     node->version++;
     node->score = place_node_score(node->devices, node->device_count);
     node->usable = (uint16_t)MIN(usable, (unsigned)UINT16_MAX);
-    node->free_mib = (uint32_t)MIN(mib, (uint64_t)UINT32_MAX);
+    for (size_t step = 0; step < PLACE_STEPS; step++)
+        node->free_mib[step] = most[((size_t)1 << step) - 1];
     node->free_cores = (uint8_t)MIN(cores, (unsigned)UINT8_MAX);
     node->free_percent = (uint8_t)MIN(percent, (unsigned)UINT8_MAX);
 }

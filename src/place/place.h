@@ -157,6 +157,10 @@ struct placement {
  * A node as decisions read it. The owner fills in name, rank and devices, and calls
  * place_node_update() whenever the devices or their usage changed; the rest is kept by that.
  */
+enum {
+    PLACE_STEPS = 4,
+};
+
 struct place_node {
     const char *name;
     struct device *devices;
@@ -166,12 +170,12 @@ struct place_node {
      * the names saves the comparing of names; 0 for all is right, too. */
     uint32_t rank;
 
-    uint32_t version;     /* changes with each update */
-    float score;          /* how full it is: 0 to 30 */
-    uint32_t free_mib;    /* of the device that has most */
-    uint16_t usable;      /* devices that could take any request at all */
-    uint8_t free_cores;   /* of the device that has most, at most 255 */
-    uint8_t free_percent; /* of its memory, of the device that has most, rounded up */
+    uint32_t version;               /* another after each update */
+    float score;                    /* how full it is: 0 to 30 */
+    uint32_t free_mib[PLACE_STEPS]; /* of the device that has most, second most, 4th, 8th most */
+    uint16_t usable;                /* devices that could take anything at all */
+    uint8_t free_cores;             /* of the device that has most, at most 255 */
+    uint8_t free_percent;           /* of its memory, of the device that has most, rounded up */
 };
 
 void place_node_update(struct place_node *node);

@@ -595,6 +595,72 @@ static void the_least_important_goes(void **state)
 
 #define WITH_CARDS(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
 
+/* On a card of which a part is used, and which is full to the last byte, slot or percent then. */
+static void a_usage_fits_up_to_the_last_bit(void **state)
+{
+    static const struct {
+        const char *name;
+        struct device_usage used, wanted;
+        bool alone, fits;
+    } rows[] = {
+        {"all", {0}, {DEVICE_DEFAULT_MAX_TASKS, 99, CARD_MIB * MIB}, false, true},
+        {"the rest", {1, 40, 4000 * MIB}, {9, 59, 6000 * MIB}, false, true},
+        {"all compute of the rest", {1, 40, 0}, {1, 60, 0}, false, true},
+        {"a byte more", {1, 0, 4000 * MIB}, {1, 10, 6000 * MIB + 1}, false, false},
+        {"a slot more", {1, 0, 0}, {10, 10, 0}, false, false},
+        {"a percent more", {1, 40, 0}, {1, 61, 0}, false, false},
+        {"no compute, and none is left", {1, 100, 0}, {1, 0, 0}, false, false},
+        {"no compute, and some is left", {1, 99, 0}, {1, 0, 0}, false, true},
+        {"a whole card's compute", {0}, {1, 100, 0}, false, true},
+        {"the same beside another", {1, 0, 0}, {1, 100, 0}, false, false},
+        {"a bit beside a whole card's", {1, 100, 0}, {1, 1, 0}, false, false},
+        {"alone", {0}, {1, 1, 0}, true, true},
+        {"alone beside another", {1, 0, 0}, {1, 1, 0}, true, false},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+        struct place_share share = {.uuid = "b", .usage = rows[i].wanted};
+        const struct place_usage usage = {.alone = rows[i].alone, .count = 1, .shares = &share};
+
+        cards[1].used = rows[i].used;
+        if (place_usage_fits(cards, CARDS, &usage) != rows[i].fits)
+            fail_msg("%s", rows[i].name);
+        cards[1].healthy = false;
+        assert_false(place_usage_fits(cards, CARDS, &usage));
+        cards[1].healthy = true;
+        share.uuid = "d";
+        assert_false(place_usage_fits(cards, CARDS, &usage));
+    }
+}
+
+/* Two of three cards are free and one is full; somebody's going helps as far as there are cards. */
+static void what_nobodys_going_would_help_is_for_good(void **state)
+{
+    static const struct {
+        unsigned count, mib, full;
+        bool for_good;
+    } rows[] = {
+        {3, 1000, 1, false},        {3, 1000, 2, false},        {3, 1000, 3, false},
+        {1, CARD_MIB, 3, false},    {1, CARD_MIB + 1, 0, true}, {3, CARD_MIB + 1, 1, true},
+        {2, CARD_MIB + 1, 3, true},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+        const struct ask ask = {APP, rows[i].count, rows[i].mib, 0};
+        const struct demand demand = demand_of(&ask, 1);
+        struct place_failure failure = {0};
+        struct placement placement;
+
+        for (size_t k = 0; k < CARDS; k++)
+            cards[k].used.memory_bytes = k < rows[i].full ? CARD_MIB * MIB : 0;
+        assert_int_equal(place_pod(&node, &demand, &spread, arena, &placement, &failure),
+                         PLACE_NO_FIT);
+        assert_int_equal(failure.for_good, rows[i].for_good);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -611,6 +677,8 @@ int main(void)
         WITH_CARDS(a_pod_that_fits_by_its_usage_would_be_placed_again),
         WITH_CARDS(policies_are_the_pods_before_the_defaults),
         WITH_CARDS(a_full_arena_is_an_error_and_no_crash),
+        WITH_CARDS(a_usage_fits_up_to_the_last_bit),
+        WITH_CARDS(what_nobodys_going_would_help_is_for_good),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

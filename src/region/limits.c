@@ -27,6 +27,19 @@ static int set_memory(struct limits *limits, unsigned index, const char *value)
     return 0;
 }
 
+static int set_context(struct limits *limits, unsigned index, const char *value)
+{
+    uint64_t bytes;
+    int r;
+
+    r = parse_bytes(value, &bytes);
+    if (r < 0)
+        return r;
+
+    limits->devices[index].context_bytes = bytes;
+    return 0;
+}
+
 static int set_cores(struct limits *limits, unsigned index, const char *value)
 {
     uint64_t percent;
@@ -151,6 +164,7 @@ static const struct {
     {.key = "NVIDIA_VISIBLE_DEVICES", .set = set_devices},
     {.key = "CUDA_DEVICE_MEMORY_LIMIT", .set = set_memory, .per_device = true},
     {.key = "CUDA_DEVICE_SM_LIMIT", .set = set_cores, .per_device = true},
+    {.key = "CUDA_DEVICE_CONTEXT_SIZE", .set = set_context, .per_device = true},
     {.key = "CUDA_DEVICE_MEMORY_SHARED_CACHE", .set = set_region},
     {.key = "CUDA_TASK_PRIORITY", .set = set_priority},
     {.key = "GPU_CORE_UTILIZATION_POLICY", .set = set_core_policy},
@@ -332,6 +346,9 @@ int limits_format(const struct limits *limits, char *text, size_t size)
                 (unsigned long long)limits->devices[i].given_memory_bytes);
         if (limits->devices[i].given_cores)
             put(&out, "HAMI_ENVIRONMENT_SM_LIMIT_%u=%u\n", i, limits->devices[i].given_cores);
+        if (limits->devices[i].context_bytes)
+            put(&out, "CUDA_DEVICE_CONTEXT_SIZE_%u=%llu\n", i,
+                (unsigned long long)limits->devices[i].context_bytes);
     }
 
     if (limits->region_path[0])

@@ -26,6 +26,7 @@ enum {
 struct limits_device {
     char uuid[LIMITS_UUID_SIZE]; /* "" where the devices are not named */
     uint64_t memory_bytes;       /* 0: no limit */
+    uint64_t context_bytes;      /* what a context takes for itself; 0: not known */
     unsigned cores;              /* percent of the device's time; 0: no limit */
 
     /* In a file: what the container's environment was given when the file was first written. An

@@ -21,6 +21,7 @@ static void a_file_says_what_each_device_may_give(void **state)
                                     "CUDA_DEVICE_MEMORY_LIMIT_1=1g\n"
                                     "CUDA_DEVICE_MEMORY_LIMIT=3000m\n"
                                     "CUDA_DEVICE_SM_LIMIT=30\n"
+                                    "CUDA_DEVICE_CONTEXT_SIZE_1=421m\n"
                                     "\n"
                                     "NVIDIA_VISIBLE_DEVICES=GPU-a,GPU-b\n"
                                     "CUDA_DEVICE_MEMORY_SHARED_CACHE=/tmp/x.cache\n"
@@ -33,6 +34,8 @@ static void a_file_says_what_each_device_may_give(void **state)
     assert_int_equal(limits.devices[1].memory_bytes, GIB);
     assert_int_equal(limits.devices[15].memory_bytes, 3000 * MIB);
     assert_int_equal(limits.devices[1].cores, 30);
+    assert_int_equal(limits.devices[0].context_bytes, 0);
+    assert_int_equal(limits.devices[1].context_bytes, 421 * MIB);
     assert_string_equal(limits.region_path, "/tmp/x.cache");
     assert_true(limits.only_granted);
     assert_false(limits.allow_unaccounted);
@@ -47,6 +50,7 @@ static void what_cannot_be_read_is_an_error_and_never_no_limit(void **state)
         "CUDA_DEVICE_MEMORY_LIMIT_0=-1",
         "CUDA_DEVICE_MEMORY_LIMIT=5 g",
         "CUDA_DEVICE_SM_LIMIT=50k",
+        "CUDA_DEVICE_CONTEXT_SIZE=large",
         "CUDA_DEVICE_SM_LIMIT_3=0x10",
         "CUDA_DEVICE_MEMORY_SHARED_CACHE=relative/path",
         "NVIDIA_VISIBLE_DEVICES=GPU-a,,GPU-b",
@@ -79,13 +83,11 @@ static void what_means_no_limit_is_none(void **state)
 
 static void the_environment_only_lowers_a_file(void **state)
 {
-    char *environment[] = {(char *)"CUDA_DEVICE_MEMORY_LIMIT_0=4g",
-                           (char *)"PATH=/bin",
-                           (char *)"CUDA_DEVICE_MEMORY_LIMIT_1=1g",
-                           (char *)"CUDA_DEVICE_SM_LIMIT=20",
-                           (char *)"GPU_CORE_UTILIZATION_POLICY=disable",
-                           (char *)"HAMI_UNACCOUNTED=allow",
-                           NULL};
+    char *environment[] = {
+        (char *)"CUDA_DEVICE_MEMORY_LIMIT_0=4g", (char *)"PATH=/bin",
+        (char *)"CUDA_DEVICE_MEMORY_LIMIT_1=1g", (char *)"CUDA_DEVICE_SM_LIMIT=20",
+        (char *)"CUDA_DEVICE_CONTEXT_SIZE=1",    (char *)"GPU_CORE_UTILIZATION_POLICY=disable",
+        (char *)"HAMI_UNACCOUNTED=allow",        NULL};
     struct limits limits, lower = LIMITS_INIT;
 
     (void)state;
@@ -96,6 +98,7 @@ static void the_environment_only_lowers_a_file(void **state)
     assert_int_equal(limits.devices[0].memory_bytes, 2 * GIB);
     assert_int_equal(limits.devices[1].memory_bytes, GIB);
     assert_int_equal(limits.devices[0].cores, 10);
+    assert_int_equal(limits.devices[0].context_bytes, 0);
     assert_false(limits.allow_unaccounted);
 }
 
@@ -143,6 +146,7 @@ static void what_is_written_is_read_back(void **state)
     COPY_TEXT(limits.devices[0].uuid, "GPU-one");
     COPY_TEXT(limits.devices[1].uuid, "GPU-two");
     limits.devices[1].memory_bytes = 12345;
+    limits.devices[1].context_bytes = 54321;
     limits.devices[0].cores = 30;
     limits.devices[0].given_cores = 20;
     limits.devices[1].given_memory_bytes = 1234;

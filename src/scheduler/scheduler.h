@@ -23,7 +23,7 @@
 
 enum {
     REQUEST_ARENA_MAX = 128 << 20, /* for one request: 65,000 nodes and a reason for each */
-    WEBHOOK_ARENA_MAX = 24 << 20,  /* for one review, from any client */
+    WEBHOOK_ARENA_MAX = 12 << 20,  /* for one review, from any client */
     OBJECT_ARENA_MAX = 16 << 20,   /* for one object of a watch */
 };
 

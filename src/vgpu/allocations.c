@@ -3,6 +3,7 @@
 
 #include <pthread.h>
 #include <stddef.h>
+#include <string.h>
 #include <sys/mman.h>
 
 #include "base/util.h"
@@ -247,39 +248,94 @@ bool allocations_take(enum allocation_kind kind, uint64_t handle, struct allocat
     return found;
 }
 
-static void take_context_from(struct shard *shard, unsigned context, uint64_t *units)
+struct allocations_bagged {
+    uint64_t handle;
+    struct allocation entry;
+};
+
+static bool make_room(struct allocations_bag *bag)
+{
+    size_t room = bag->room ? 2 * bag->room : FIRST_SIZE;
+    void *entries;
+
+    if (bag->count < bag->room)
+        return true;
+    entries = mmap(NULL, room * sizeof(*bag->entries), PROT_READ | PROT_WRITE,
+                   MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (entries == MAP_FAILED)
+        return false;
+    if (bag->entries) {
+        memcpy(entries, bag->entries, bag->count * sizeof(*bag->entries));
+        (void)munmap(bag->entries, bag->room * sizeof(*bag->entries));
+    }
+    bag->entries = entries;
+    bag->room = room;
+    return true;
+}
+
+static void put_into(struct allocations_bag *bag, const struct cell *cell)
+{
+    struct allocation entry = unpack(cell->packed);
+
+    bag->units += entry.units;
+    if (make_room(bag))
+        bag->entries[bag->count++] =
+            (struct allocations_bagged){.handle = cell->handle, .entry = entry};
+}
+
+static bool is_of(const struct cell *cell, unsigned context)
+{
+    return cell->packed && unpack(cell->packed).context == context;
+}
+
+static void take_context_from(struct shard *shard, unsigned context, struct allocations_bag *bag)
 {
     (void)pthread_mutex_lock(&shard->lock);
     for (size_t i = 0; i < YOUNG; i++) {
         struct cell *cell = &shard->young[i];
-        struct allocation entry = unpack(cell->packed);
 
-        if (!cell->packed || entry.context != context)
+        if (!is_of(cell, context))
             continue;
-        *units += entry.units;
+        put_into(bag, cell);
         cell->packed = 0;
     }
     move_some(shard, SIZE_MAX);
     for (size_t i = 0; i < shard->size;) {
         struct cell *cell = &shard->cells[i];
-        struct allocation entry = unpack(cell->packed);
 
-        if (!cell->packed || entry.context != context) {
+        if (!is_of(cell, context)) {
             i++;
             continue;
         }
-        *units += entry.units;
+        put_into(bag, cell);
         remove_cell(shard->cells, shard->size, cell);
         shard->count--;
     }
     (void)pthread_mutex_unlock(&shard->lock);
 }
 
-void allocations_take_context(enum allocation_kind kind, unsigned context, uint64_t *ret_units)
+void allocations_take_context(enum allocation_kind kind, unsigned context,
+                              struct allocations_bag *ret_bag)
 {
-    *ret_units = 0;
+    *ret_bag = (struct allocations_bag){0};
     for (unsigned i = 0; i < SHARDS; i++)
-        take_context_from(&shards[kind][i], context, ret_units);
+        take_context_from(&shards[kind][i], context, ret_bag);
+}
+
+void allocations_give_back(enum allocation_kind kind, unsigned context, struct allocations_bag *bag)
+{
+    for (size_t i = 0; i < bag->count; i++) {
+        bag->entries[i].entry.context = context;
+        (void)allocations_add(kind, bag->entries[i].handle, &bag->entries[i].entry);
+    }
+    allocations_drop(bag);
+}
+
+void allocations_drop(struct allocations_bag *bag)
+{
+    if (bag->entries)
+        (void)munmap(bag->entries, bag->room * sizeof(*bag->entries));
+    *bag = (struct allocations_bag){0};
 }
 
 void allocations_after_fork(void)

@@ -9,6 +9,7 @@
  */
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 enum allocation_kind {
@@ -29,5 +30,21 @@ bool allocations_add(enum allocation_kind kind, uint64_t handle, const struct al
 /* Takes an entry out; false when it is not ours. */
 bool allocations_take(enum allocation_kind kind, uint64_t handle, struct allocation *ret_entry);
 
-/* Takes out all entries of a context, and adds up their units. */
-void allocations_take_context(enum allocation_kind kind, unsigned context, uint64_t *ret_units);
+/*
+ * Takes out all entries of a context, which is about to end: from then on another may have their
+ * handles. The bag is given back or dropped. Where there is no memory for one, they are only
+ * counted, and can't be given back.
+ */
+struct allocations_bag {
+    uint64_t units;
+    struct allocations_bagged *entries;
+    size_t count, room;
+};
+
+void allocations_take_context(enum allocation_kind kind, unsigned context,
+                              struct allocations_bag *ret_bag);
+
+/* The context did not end; they are of this one now. */
+void allocations_give_back(enum allocation_kind kind, unsigned context,
+                           struct allocations_bag *bag);
+void allocations_drop(struct allocations_bag *bag);

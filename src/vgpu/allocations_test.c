@@ -80,22 +80,46 @@ static void a_random_walk_agrees_with_an_array(void **state)
     free(units);
 }
 
+static void enter_many(void)
+{
+    for (uint64_t i = 1; i <= 10000; i++) {
+        struct allocation entry = {.units = i, .context = i % 2 ? 1 : 2};
+
+        assert_true(allocations_add(ALLOCATION_ADDRESS, i * 512, &entry));
+    }
+}
+
 static void a_context_takes_its_entries_with_it(void **state)
 {
     struct allocation entry;
-    uint64_t units;
+    struct allocations_bag bag;
 
     (void)state;
-    for (uint64_t i = 1; i <= 10000; i++) {
-        entry = (struct allocation){.units = i, .context = i % 2 ? 1 : 2};
-        assert_true(allocations_add(ALLOCATION_ADDRESS, i * 512, &entry));
-    }
-    allocations_take_context(ALLOCATION_ADDRESS, 1, &units);
-    assert_int_equal(units, UINT64_C(25000000)); /* the odd numbers to 9,999 */
-    allocations_take_context(ALLOCATION_ADDRESS, 1, &units);
-    assert_int_equal(units, 0);
+    enter_many();
+    allocations_take_context(ALLOCATION_ADDRESS, 1, &bag);
+    assert_int_equal(bag.units, UINT64_C(25000000)); /* the odd numbers to 9,999 */
+    allocations_drop(&bag);
+    allocations_take_context(ALLOCATION_ADDRESS, 1, &bag);
+    assert_int_equal(bag.units, 0);
+    allocations_drop(&bag);
     for (uint64_t i = 1; i <= 10000; i++)
         assert_int_equal(allocations_take(ALLOCATION_ADDRESS, i * 512, &entry), i % 2 == 0);
+}
+
+static void a_context_that_did_not_end_has_its_entries_back(void **state)
+{
+    struct allocation entry;
+    struct allocations_bag bag;
+
+    (void)state;
+    enter_many();
+    allocations_take_context(ALLOCATION_ADDRESS, 1, &bag);
+    allocations_give_back(ALLOCATION_ADDRESS, 3, &bag);
+    for (uint64_t i = 1; i <= 10000; i++) {
+        assert_true(allocations_take(ALLOCATION_ADDRESS, i * 512, &entry));
+        assert_int_equal(entry.units, i);
+        assert_int_equal(entry.context, i % 2 ? 3 : 2);
+    }
 }
 
 int main(void)
@@ -105,6 +129,7 @@ int main(void)
         cmocka_unit_test_setup(the_last_entry_of_a_handle_counts, forget_all),
         cmocka_unit_test_setup(a_random_walk_agrees_with_an_array, forget_all),
         cmocka_unit_test_setup(a_context_takes_its_entries_with_it, forget_all),
+        cmocka_unit_test_setup(a_context_that_did_not_end_has_its_entries_back, forget_all),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

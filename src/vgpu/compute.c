@@ -6,12 +6,19 @@
 
 #include "base/clock.h"
 #include "region/bucket.h"
+#include "vgpu/overhead.h"
 #include "vgpu/real.h"
 #include "vgpu/vgpu.h"
 
 #define COUNT_NS 4e6         /* without a limit one launch is measured in so long */
 #define COUNTED_MOST 4096    /* launches for one */
 #define CREDIT_SLEEP_NS 1000 /* the least that is worth a system call */
+
+/* Streams share queues of the device, eight unless set otherwise: a probe in one that a program's
+ * kernels keep busy waits for them, and the next goes into another. */
+enum {
+    IDLE_STREAMS = 8,
+};
 
 /* One context's. Never unmapped: a thread may be on its way into one. Used again for another
  * context when its own is gone. */
@@ -20,7 +27,8 @@ struct compute_row {
     CUcontext context;    /* NULL: free */
     unsigned long long id;
     struct vgpu_device *device;
-    CUstream idle_stream;
+    CUstream idle_streams[IDLE_STREAMS];
+    unsigned idle_count, idle_at;
     struct limiter limiter;
 };
 
@@ -116,7 +124,8 @@ static bool gpu_record(void *gpu, void *event, const struct launch *where)
     const struct compute_row *row = gpu;
 
     if (!where)
-        return row->idle_stream && REAL(cuEventRecord)(event, row->idle_stream) == CUDA_SUCCESS;
+        return row->idle_count &&
+               REAL(cuEventRecord)(event, row->idle_streams[row->idle_at]) == CUDA_SUCCESS;
     if (is_capturing(where))
         return false;
     return (where->per_thread && REAL(cuEventRecord_ptsz)
@@ -148,6 +157,8 @@ static bool gpu_elapsed(void *gpu, void *from, void *to, double *ret_ms)
 static bool gpu_is_idle(void *gpu, const struct launch *where)
 {
     (void)gpu;
+    if (is_capturing(where))
+        return true;
     if (where->per_thread && REAL(cuStreamQuery_ptsz))
         return REAL(cuStreamQuery_ptsz)(where->stream) == CUDA_SUCCESS;
     return REAL(cuStreamQuery) && REAL(cuStreamQuery)(where->stream) == CUDA_SUCCESS;
@@ -182,8 +193,11 @@ static void begin_row(struct compute_row *row, CUcontext context, struct vgpu_de
     memset(&row->limiter, 0, sizeof(row->limiter));
     row->id = id_of(context);
     row->device = device;
-    if (REAL(cuStreamCreate)(&row->idle_stream, CU_STREAM_NON_BLOCKING) != CUDA_SUCCESS)
-        row->idle_stream = NULL;
+    row->idle_count = row->idle_at = 0;
+    while (row->idle_count < IDLE_STREAMS &&
+           REAL(cuStreamCreate)(&row->idle_streams[row->idle_count], CU_STREAM_NON_BLOCKING) ==
+               CUDA_SUCCESS)
+        row->idle_count++;
     limiter_init(&row->limiter, &real_gpu, row, &vgpu.region, device->index, &device->rate,
                  (uint64_t)clock_now_ns() ^ (uint64_t)(uintptr_t)row);
     row->context = context;
@@ -216,7 +230,7 @@ static void end_row(struct compute_row *row)
 {
     (void)pthread_mutex_lock(&row->lock);
     row->context = NULL;
-    row->idle_stream = NULL;
+    row->idle_count = 0;
     limiter_abandon(&row->limiter);
     (void)pthread_mutex_unlock(&row->lock);
     bucket_wake(row->limiter.compute);
@@ -321,13 +335,13 @@ static bool sleep_until(struct compute_row *row, CUcontext context, int64_t unti
 }
 
 /* With the lock held; false when the context ended meanwhile. */
-static bool wait_for_turn(struct compute_row *row, CUcontext context, const struct launch *launch)
+static bool wait_for_turn(struct compute_row *row, CUcontext context, const struct launch *launch,
+                          struct waiting *waiting)
 {
-    struct waiting waiting = {0};
     bool delayed = false;
     int64_t until_ns;
 
-    while (!limiter_may_go(&row->limiter, launch, &waiting, &until_ns)) {
+    while (!limiter_may_go(&row->limiter, &launch_cache, launch, waiting, &until_ns)) {
         delayed = true;
         if (!sleep_until(row, context, until_ns))
             return false;
@@ -354,9 +368,11 @@ static void admit_locked(struct compute_row *row, CUcontext context, const struc
         limiter_count(&row->limiter, &launch_cache, launch, (unsigned)passed, &ticket->ticket);
         compute_uncounted = launch_cache.uncounted = until_next_count(&row->limiter);
     } else {
-        if (!wait_for_turn(row, context, launch))
+        struct waiting waiting = {0};
+
+        if (!wait_for_turn(row, context, launch, &waiting))
             return;
-        limiter_begin(&row->limiter, &launch_cache, launch, &ticket->ticket);
+        limiter_begin(&row->limiter, &launch_cache, launch, &waiting, &ticket->ticket);
         launch_cache.epoch =
             atomic_load_explicit(&captures, memory_order_relaxed) ? 0 : contexts_epoch();
     }
@@ -399,6 +415,7 @@ void compute_launched(const struct launch *launch, struct compute_ticket *ticket
     struct compute_row *row = ticket->row;
     struct inside inside;
 
+    overhead_launched(launch->function);
     if (!row || (!ticket->ticket.sample && result == CUDA_SUCCESS))
         return;
 
@@ -467,6 +484,7 @@ static void tick_row(struct compute_row *row, int64_t now_ns)
     if (context && limiter_is_busy(&row->limiter, now_ns)) {
         inside = enter(context);
         limiter_poll(&row->limiter);
+        row->idle_at = row->limiter.presence.voided % MAX(row->idle_count, 1u);
         out = limiter_probe(&row->limiter);
         leave(&inside);
     }

@@ -11,29 +11,31 @@
 
 /* A row's number is the context's; 0 is none. */
 struct context {
-    CUcontext handle; /* NULL: free */
+    CUcontext handle; /* NULL: free, or ending */
     struct vgpu_device *device;
-    uint64_t units; /* charged for the context itself */
+    uint64_t units; /* charged for the context itself, and its heaps */
+    size_t heaps[CONTEXT_HEAPS];
+    unsigned users; /* of one that is not primary: cuCtxCreate's, and all cuCtxAttach's */
+    bool primary;
+    bool ending;  /* its handle may be another's already */
+    bool refused; /* it can't be held to the limit */
 };
 
 static struct {
     pthread_mutex_t lock;
     struct context rows[CONTEXTS_MAX];
-    unsigned end; /* rows in use lie below */
-} contexts = {.lock = PTHREAD_MUTEX_INITIALIZER, .end = 1};
+    unsigned last; /* in use, or has been */
+} contexts = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 _Atomic unsigned contexts_live;
 
-/* Held over retaining and releasing a primary context, so that its coming and going are seen in
+/* Held over what may make or end a primary context, so that its coming and going are seen in
  * order. */
 static pthread_mutex_t primary_lock = PTHREAD_MUTEX_INITIALIZER;
 
-/* The primary contexts, which the driver counts: made by the first to retain one, gone with the
- * last. */
-static struct {
-    CUcontext handle;
-    unsigned retained;
-} primaries[REGION_DEVICES];
+/* How often the driver counts each primary context as retained, as far as we have seen: what was
+ * retained before a reset stays owed. */
+static unsigned retained[REGION_DEVICES];
 
 /* The thread's last context, valid while no context has come or gone. */
 static __thread struct {
@@ -46,63 +48,216 @@ _Atomic unsigned contexts_epoch_now = 1;
 void contexts_after_fork(void)
 {
     memset(&contexts, 0, sizeof(contexts));
-    memset(primaries, 0, sizeof(primaries));
+    memset(retained, 0, sizeof(retained));
     (void)pthread_mutex_init(&contexts.lock, NULL);
     (void)pthread_mutex_init(&primary_lock, NULL);
     overhead_after_fork();
-    contexts.end = 1;
     atomic_store(&contexts_live, 0);
     atomic_fetch_add(&contexts_epoch_now, 1);
 }
 
+/* With the lock held; 0: none. */
 static unsigned find_row(CUcontext handle)
 {
-    for (unsigned i = 1; i < contexts.end; i++) {
+    for (unsigned i = 1; i <= contexts.last; i++) {
         if (contexts.rows[i].handle == handle)
             return i;
     }
     return 0;
 }
 
-/* With the lock held. 0 when the table is full. */
-static unsigned enter(CUcontext handle, struct vgpu_device *device, uint64_t units)
+/* With the lock held; 0 when the table is full. */
+static unsigned free_row(void)
 {
-    unsigned row = find_row(handle);
+    for (unsigned i = 1; i <= contexts.last; i++) {
+        if (!contexts.rows[i].handle && !contexts.rows[i].ending)
+            return i;
+    }
+    return contexts.last + 1 < CONTEXTS_MAX ? contexts.last + 1 : 0;
+}
 
-    if (!row)
-        row = find_row(NULL);
-    if (!row && contexts.end < CONTEXTS_MAX)
-        row = contexts.end++;
+static void say_full(void)
+{
+    vgpu_say(VGPU_WORD_CONTEXTS,
+             "%d contexts at once are more than can be accounted for: no more are made",
+             CONTEXTS_MAX - 1);
+}
+
+static bool table_is_full(void)
+{
+    bool full;
+
+    (void)pthread_mutex_lock(&contexts.lock);
+    full = !free_row();
+    (void)pthread_mutex_unlock(&contexts.lock);
+    if (full)
+        say_full();
+    return full;
+}
+
+/* With the lock held. The row that it has or gets; 0 when the table is full. */
+static unsigned enter(const struct context *context)
+{
+    unsigned row = find_row(context->handle);
+
+    if (row)
+        return row;
+    row = free_row();
     if (!row)
         return 0;
-
-    if (!contexts.rows[row].handle)
-        atomic_fetch_add(&contexts_live, 1);
-    contexts.rows[row] = (struct context){.handle = handle, .device = device, .units = units};
+    contexts.last = MAX(contexts.last, row);
+    contexts.rows[row] = *context;
+    atomic_fetch_add(&contexts_live, 1);
     atomic_fetch_add(&contexts_epoch_now, 1);
     return row;
 }
 
-static unsigned add_context(CUcontext handle, struct vgpu_device *device, uint64_t units)
+static unsigned add_context(const struct context *context)
 {
     unsigned row;
 
     (void)pthread_mutex_lock(&contexts.lock);
-    row = enter(handle, device, units);
+    row = enter(context);
     (void)pthread_mutex_unlock(&contexts.lock);
+    if (!row)
+        say_full();
     return row;
 }
 
-static unsigned known_or_new(CUcontext handle)
+static bool find_context(CUcontext handle, struct context *ret_context)
 {
     unsigned row;
 
     (void)pthread_mutex_lock(&contexts.lock);
     row = find_row(handle);
-    if (!row)
-        row = enter(handle, vgpu_current_device(), 0);
+    if (row)
+        *ret_context = contexts.rows[row];
     (void)pthread_mutex_unlock(&contexts.lock);
-    return row;
+    return row != 0;
+}
+
+/*
+ * What goes with a context: itself, its heaps and code, and every allocation made in it. All of it
+ * is taken out before the driver ends the context, for the moment it has, another thread may be
+ * given the same handles and addresses; what is charged stays charged until the driver has agreed.
+ */
+struct ending {
+    unsigned row; /* 0: it is not known */
+    struct context context;
+    struct allocations_bag data, code;
+};
+
+static struct ending begin_end(CUcontext handle)
+{
+    struct ending ending = {0};
+
+    (void)pthread_mutex_lock(&contexts.lock);
+    ending.row = find_row(handle);
+    if (ending.row) {
+        ending.context = contexts.rows[ending.row];
+        contexts.rows[ending.row].handle = NULL;
+        contexts.rows[ending.row].ending = true;
+        atomic_fetch_add(&contexts_epoch_now, 1);
+    }
+    (void)pthread_mutex_unlock(&contexts.lock);
+    if (!ending.row)
+        return ending;
+
+    allocations_take_context(ALLOCATION_ADDRESS, ending.row, &ending.data);
+    allocations_take_context(ALLOCATION_MODULE, ending.row, &ending.code);
+    return ending;
+}
+
+/* It did not end. Should it have been met again meanwhile, as one unseen, that row is its row. */
+static void take_back(struct ending *ending)
+{
+    unsigned row;
+
+    (void)pthread_mutex_lock(&contexts.lock);
+    row = find_row(ending->context.handle);
+    if (row) {
+        contexts.rows[row].units += ending->context.units;
+        contexts.rows[ending->row].ending = false;
+        atomic_fetch_sub(&contexts_live, 1);
+    } else {
+        row = ending->row;
+        contexts.rows[row] = ending->context;
+    }
+    atomic_fetch_add(&contexts_epoch_now, 1);
+    (void)pthread_mutex_unlock(&contexts.lock);
+    allocations_give_back(ALLOCATION_ADDRESS, row, &ending->data);
+    allocations_give_back(ALLOCATION_MODULE, row, &ending->code);
+}
+
+static void finish_end(struct ending *ending, bool gone)
+{
+    struct vgpu_device *device = ending->context.device;
+
+    if (!ending->row)
+        return;
+    if (!gone) {
+        take_back(ending);
+        return;
+    }
+
+    (void)pthread_mutex_lock(&contexts.lock);
+    contexts.rows[ending->row].ending = false;
+    atomic_fetch_sub(&contexts_live, 1);
+    atomic_fetch_add(&contexts_epoch_now, 1);
+    (void)pthread_mutex_unlock(&contexts.lock);
+    if (device) {
+        vgpu_discharge(device, VGPU_DATA, ending->data.units);
+        overhead_gone(device, ending->context.units, ending->code.units);
+    }
+    allocations_drop(&ending->data);
+    allocations_drop(&ending->code);
+}
+
+static bool primary_is_active(CUdevice device)
+{
+    unsigned int flags;
+    int active = 0;
+
+    return REAL(cuDevicePrimaryCtxGetState)(device, &flags, &active) == CUDA_SUCCESS && active;
+}
+
+/* With the primary contexts' lock held. Retaining an active one makes nothing. */
+static bool is_primary(CUcontext handle, const struct vgpu_device *device)
+{
+    CUcontext primary = NULL;
+
+    if (!primary_is_active(device->handle) ||
+        REAL(cuDevicePrimaryCtxRetain)(&primary, device->handle) != CUDA_SUCCESS)
+        return false;
+    (void)REAL(cuDevicePrimaryCtxRelease_v2)(device->handle);
+    return primary == handle;
+}
+
+/* A context that was made unseen: the CUDA runtime has a way of its own to make primary ones. */
+static unsigned adopt(CUcontext handle, struct vgpu_device *device, bool primary)
+{
+    struct context context = {.handle = handle, .device = device, .users = 1, .primary = primary};
+
+    if (device)
+        context.refused = !overhead_adopt(device, &context.units);
+    return add_context(&context);
+}
+
+static unsigned known_or_new(CUcontext handle)
+{
+    struct vgpu_device *device;
+    unsigned row;
+
+    (void)pthread_mutex_lock(&primary_lock);
+    (void)pthread_mutex_lock(&contexts.lock);
+    row = find_row(handle);
+    (void)pthread_mutex_unlock(&contexts.lock);
+    if (!row) {
+        device = vgpu_current_device();
+        row = adopt(handle, device, device && is_primary(handle, device));
+    }
+    (void)pthread_mutex_unlock(&primary_lock);
+    return row && !contexts.rows[row].refused ? row : CONTEXTS_MAX;
 }
 
 unsigned context_current(void)
@@ -117,34 +272,34 @@ unsigned context_current(void)
 
     last.number = known_or_new(handle);
     last.handle = handle;
-    last.epoch = now;
+    last.epoch = contexts_epoch();
     return last.number;
 }
 
-/* What is gone with a context: itself, its code, and every allocation made in it. */
-static void forget(CUcontext handle)
+void context_heap_grew(unsigned number, CUlimit limit, size_t value, uint64_t units)
 {
-    struct context gone = {0};
-    uint64_t data, code;
-    unsigned row;
+    struct context *context;
 
-    (void)pthread_mutex_lock(&contexts.lock);
-    row = find_row(handle);
-    if (row) {
-        gone = contexts.rows[row];
-        contexts.rows[row].handle = NULL;
-        atomic_fetch_sub(&contexts_live, 1);
-        atomic_fetch_add(&contexts_epoch_now, 1);
-    }
-    (void)pthread_mutex_unlock(&contexts.lock);
-    if (!row || !gone.device)
+    if (!number || number >= CONTEXTS_MAX)
         return;
+    (void)pthread_mutex_lock(&contexts.lock);
+    context = &contexts.rows[number];
+    context->units += units;
+    if ((unsigned)limit < CONTEXT_HEAPS)
+        context->heaps[limit] = MAX(context->heaps[limit], value);
+    (void)pthread_mutex_unlock(&contexts.lock);
+}
 
-    allocations_take_context(ALLOCATION_ADDRESS, row, &data);
-    allocations_take_context(ALLOCATION_MODULE, row, &code);
-    vgpu_discharge(gone.device, VGPU_DATA, data);
-    vgpu_discharge(gone.device, VGPU_MODULE, code);
-    vgpu_discharge(gone.device, VGPU_CONTEXT, gone.units);
+size_t context_largest_heap(unsigned number, CUlimit limit)
+{
+    size_t value;
+
+    if (!number || number >= CONTEXTS_MAX || (unsigned)limit >= CONTEXT_HEAPS)
+        return 0;
+    (void)pthread_mutex_lock(&contexts.lock);
+    value = contexts.rows[number].heaps[limit];
+    (void)pthread_mutex_unlock(&contexts.lock);
+    return value;
 }
 
 /* What to answer instead of making a context here; CUDA_SUCCESS to go on. No device: nothing to
@@ -182,7 +337,8 @@ static CUresult begin_context(struct making *making, CUcontext *context, CUdevic
 
     if (!context)
         making->device = NULL;
-    if (making->device && !overhead_begin(&making->overhead, making->device, VGPU_CONTEXT))
+    if (making->device && (table_is_full() ||
+                           !overhead_begin(&making->overhead, making->device, OVERHEAD_CONTEXT, 0)))
         return CUDA_ERROR_OUT_OF_MEMORY;
     return CUDA_SUCCESS;
 }
@@ -202,15 +358,24 @@ static CUresult end_context(struct making *making, CUresult result)
         return result;
 
     outcome = overhead_end(&making->overhead, result == CUDA_SUCCESS, &units);
-    if (outcome == OVERHEAD_REFUSED) {
-        (void)REAL(cuCtxDestroy_v2)(making->made);
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
+    if (outcome == OVERHEAD_NOTHING)
+        return result;
     if (outcome == OVERHEAD_CHARGED) {
-        (void)add_context(making->made, making->device, units);
-        *making->context = making->made;
+        struct context context = {
+            .handle = making->made,
+            .device = making->device,
+            .units = units,
+            .users = 1,
+        };
+
+        if (add_context(&context)) {
+            *making->context = making->made;
+            return result;
+        }
     }
-    return result;
+    (void)REAL(cuCtxDestroy_v2)(making->made);
+    overhead_gone(making->device, units, 0);
+    return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
 PUBLIC CUresult cuCtxCreate(CUcontext *context, unsigned int flags, CUdevice device)
@@ -262,47 +427,41 @@ static unsigned device_number(const struct vgpu_device *device)
     return (unsigned)(device - vgpu.devices);
 }
 
-static bool primary_is_active(CUdevice device)
-{
-    unsigned int flags;
-    int active = 0;
-
-    return REAL(cuDevicePrimaryCtxGetState)(device, &flags, &active) == CUDA_SUCCESS && active;
-}
-
-static CUresult retain_active(const struct vgpu_device *device, CUcontext *context)
+static CUresult retain_active(struct vgpu_device *device, CUcontext *context)
 {
     CUresult result = REAL(cuDevicePrimaryCtxRetain)(context, device->handle);
+    struct context known;
 
-    if (result == CUDA_SUCCESS)
-        primaries[device_number(device)].retained++;
+    if (result != CUDA_SUCCESS)
+        return result;
+    retained[device_number(device)]++;
+    if (!find_context(*context, &known))
+        (void)adopt(*context, device, true);
     return result;
 }
 
 static CUresult retain_first(struct vgpu_device *device, CUcontext *context)
 {
+    struct context made = {.device = device, .primary = true};
     enum overhead_outcome outcome;
     struct overhead overhead;
-    CUcontext made;
     CUresult result;
-    uint64_t units;
 
-    if (!overhead_begin(&overhead, device, VGPU_CONTEXT))
+    if (table_is_full() || !overhead_begin(&overhead, device, OVERHEAD_CONTEXT, 0))
         return CUDA_ERROR_OUT_OF_MEMORY;
 
-    result = REAL(cuDevicePrimaryCtxRetain)(&made, device->handle);
-    outcome = overhead_end(&overhead, result == CUDA_SUCCESS, &units);
-    if (outcome == OVERHEAD_REFUSED) {
-        (void)REAL(cuDevicePrimaryCtxRelease_v2)(device->handle);
-        return CUDA_ERROR_OUT_OF_MEMORY;
+    result = REAL(cuDevicePrimaryCtxRetain)(&made.handle, device->handle);
+    outcome = overhead_end(&overhead, result == CUDA_SUCCESS, &made.units);
+    if (outcome == OVERHEAD_NOTHING)
+        return result;
+    if (outcome == OVERHEAD_CHARGED && add_context(&made)) {
+        retained[device_number(device)]++;
+        *context = made.handle;
+        return result;
     }
-    if (outcome == OVERHEAD_CHARGED) {
-        primaries[device_number(device)].handle = made;
-        primaries[device_number(device)].retained = 1;
-        (void)add_context(made, device, units);
-        *context = made;
-    }
-    return result;
+    (void)REAL(cuDevicePrimaryCtxRelease_v2)(device->handle);
+    overhead_gone(device, made.units, 0);
+    return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
 PUBLIC CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice handle)
@@ -322,30 +481,68 @@ PUBLIC CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice handle)
     return result;
 }
 
+static CUcontext primary_of(const struct vgpu_device *device)
+{
+    CUcontext handle = NULL;
+
+    (void)pthread_mutex_lock(&contexts.lock);
+    for (unsigned i = 1; i <= contexts.last && !handle; i++) {
+        if (contexts.rows[i].primary && contexts.rows[i].device == device)
+            handle = contexts.rows[i].handle;
+    }
+    (void)pthread_mutex_unlock(&contexts.lock);
+    return handle;
+}
+
+/* What ends a primary context, perhaps. */
+enum primary_end {
+    PRIMARY_RELEASE, /* one of those who retained it */
+    PRIMARY_RESET,   /* it ends, however often it is retained */
+};
+
+/* Whether our call took the primary context along, which we may not even have known. */
+static void end_of_primary(const struct vgpu_device *device, enum primary_end how,
+                           struct ending *ending, CUresult result)
+{
+    unsigned *count = &retained[device_number(device)];
+    struct ending late;
+    bool gone = result == CUDA_SUCCESS && !primary_is_active(device->handle);
+
+    if (result == CUDA_SUCCESS && how == PRIMARY_RELEASE && *count)
+        --*count;
+    if (gone && !ending->row) {
+        late = begin_end(primary_of(device));
+        *ending = late;
+    }
+    finish_end(ending, gone);
+}
+
+/* Before such a call: what may end is taken out. */
+static struct ending before_end(const struct vgpu_device *device, enum primary_end how)
+{
+    CUcontext handle = primary_of(device);
+
+    if (!handle || (how == PRIMARY_RELEASE && retained[device_number(device)] > 1))
+        return (struct ending){0};
+    compute_forget(handle);
+    return begin_end(handle);
+}
+
 typedef CUresult (*primary_fn)(CUdevice device);
 
-/* A release, or a reset, which ends the context however often it is retained. */
-static CUresult end_primary(CUdevice handle, primary_fn end, bool reset)
+static CUresult end_primary(CUdevice handle, primary_fn end, enum primary_end how)
 {
     struct vgpu_device *device = vgpu_mode() == VGPU_ON ? vgpu_device(handle) : NULL;
-    unsigned number;
+    struct ending ending;
     CUresult result;
 
     if (!device)
         return end(handle);
 
-    number = device_number(device);
     (void)pthread_mutex_lock(&primary_lock);
-    if (primaries[number].handle && (reset || primaries[number].retained <= 1))
-        compute_forget(primaries[number].handle);
+    ending = before_end(device, how);
     result = end(handle);
-    if (result == CUDA_SUCCESS && !reset && primaries[number].retained)
-        primaries[number].retained--;
-    if (result == CUDA_SUCCESS && primaries[number].handle && !primary_is_active(handle)) {
-        forget(primaries[number].handle);
-        primaries[number].handle = NULL;
-        primaries[number].retained = 0;
-    }
+    end_of_primary(device, how, &ending, result);
     (void)pthread_mutex_unlock(&primary_lock);
     return result;
 }
@@ -353,39 +550,45 @@ static CUresult end_primary(CUdevice handle, primary_fn end, bool reset)
 PUBLIC CUresult cuDevicePrimaryCtxRelease(CUdevice device)
 {
     (void)real_driver();
-    return end_primary(device, REAL(cuDevicePrimaryCtxRelease), false);
+    return end_primary(device, REAL(cuDevicePrimaryCtxRelease), PRIMARY_RELEASE);
 }
 
 PUBLIC CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device)
 {
     (void)real_driver();
-    return end_primary(device, REAL(cuDevicePrimaryCtxRelease_v2), false);
+    return end_primary(device, REAL(cuDevicePrimaryCtxRelease_v2), PRIMARY_RELEASE);
 }
 
 PUBLIC CUresult cuDevicePrimaryCtxReset(CUdevice device)
 {
     (void)real_driver();
-    return end_primary(device, REAL(cuDevicePrimaryCtxReset), true);
+    return end_primary(device, REAL(cuDevicePrimaryCtxReset), PRIMARY_RESET);
 }
 
 PUBLIC CUresult cuDevicePrimaryCtxReset_v2(CUdevice device)
 {
     (void)real_driver();
-    return end_primary(device, REAL(cuDevicePrimaryCtxReset_v2), true);
+    return end_primary(device, REAL(cuDevicePrimaryCtxReset_v2), PRIMARY_RESET);
 }
 
 typedef CUresult (*destroy_fn)(CUcontext context);
 
 static CUresult end_context_of(CUcontext context, destroy_fn destroy)
 {
-    bool ours = vgpu_mode() == VGPU_ON && context;
+    struct ending ending;
+    struct context known;
     CUresult result;
 
-    if (ours)
-        compute_forget(context);
+    if (vgpu_mode() != VGPU_ON || !context)
+        return destroy(context);
+    /* The driver refuses to destroy a primary one. */
+    if (find_context(context, &known) && known.primary)
+        return destroy(context);
+
+    compute_forget(context);
+    ending = begin_end(context);
     result = destroy(context);
-    if (ours && result == CUDA_SUCCESS)
-        forget(context);
+    finish_end(&ending, result == CUDA_SUCCESS);
     return result;
 }
 
@@ -401,10 +604,72 @@ PUBLIC CUresult cuCtxDestroy_v2(CUcontext context)
     return end_context_of(context, REAL(cuCtxDestroy_v2));
 }
 
+/* A user of a context more or less; how many there are now. Of a primary one, who retained it are
+ * its users. */
+static unsigned add_users(CUcontext handle, int more)
+{
+    unsigned row, *users, now = 0;
+
+    (void)pthread_mutex_lock(&contexts.lock);
+    row = find_row(handle);
+    if (row) {
+        users = contexts.rows[row].primary && contexts.rows[row].device
+                    ? &retained[device_number(contexts.rows[row].device)]
+                    : &contexts.rows[row].users;
+        if (more > 0 || *users)
+            *users += (unsigned)more;
+        now = *users;
+    }
+    (void)pthread_mutex_unlock(&contexts.lock);
+    return now;
+}
+
+PUBLIC CUresult cuCtxAttach(CUcontext *context, unsigned int flags)
+{
+    bool ours = vgpu_mode() == VGPU_ON;
+    CUresult result;
+
+    if (!REAL(cuCtxAttach))
+        return CUDA_ERROR_NOT_FOUND;
+    if (ours)
+        (void)context_current();
+    result = REAL(cuCtxAttach)(context, flags);
+    if (ours && result == CUDA_SUCCESS)
+        (void)add_users(*context, 1);
+    return result;
+}
+
+static CUresult detach_primary(CUcontext context, const struct vgpu_device *device)
+{
+    struct ending ending;
+    CUresult result;
+
+    (void)pthread_mutex_lock(&primary_lock);
+    ending = before_end(device, PRIMARY_RELEASE);
+    result = REAL(cuCtxDetach)(context);
+    end_of_primary(device, PRIMARY_RELEASE, &ending, result);
+    (void)pthread_mutex_unlock(&primary_lock);
+    return result;
+}
+
 PUBLIC CUresult cuCtxDetach(CUcontext context)
 {
+    struct context known;
+    CUresult result;
+
     (void)real_driver();
-    return end_context_of(context, REAL(cuCtxDetach));
+    if (!REAL(cuCtxDetach))
+        return CUDA_ERROR_NOT_FOUND;
+    if (vgpu_mode() != VGPU_ON || !context || !find_context(context, &known))
+        return REAL(cuCtxDetach)(context);
+    if (known.primary && known.device)
+        return detach_primary(context, known.device);
+    if (known.users <= 1)
+        return end_context_of(context, REAL(cuCtxDetach));
+    result = REAL(cuCtxDetach)(context);
+    if (result == CUDA_SUCCESS)
+        (void)add_users(context, -1);
+    return result;
 }
 
 /* A green context is a part of the device's primary one; what it takes is charged as code is. */
@@ -421,13 +686,14 @@ PUBLIC CUresult cuGreenCtxCreate(CUgreenCtx *context, CUdevResourceDesc desc, CU
         return result;
     if (!device || !context)
         return REAL(cuGreenCtxCreate)(context, desc, handle, flags);
-    if (!overhead_begin(&overhead, device, VGPU_MODULE))
+    if (!overhead_begin(&overhead, device, OVERHEAD_CODE, 0))
         return CUDA_ERROR_OUT_OF_MEMORY;
 
     result = REAL(cuGreenCtxCreate)(context, desc, handle, flags);
     outcome = overhead_end(&overhead, result == CUDA_SUCCESS, &units);
     if (outcome == OVERHEAD_REFUSED) {
         (void)REAL(cuGreenCtxDestroy)(*context);
+        overhead_gone(device, 0, 0);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     if (outcome == OVERHEAD_CHARGED)
@@ -435,13 +701,34 @@ PUBLIC CUresult cuGreenCtxCreate(CUgreenCtx *context, CUdevResourceDesc desc, CU
     return result;
 }
 
+/* The context that a green one can be used as is no more; what was allocated in it is the primary
+ * one's, and stays. */
+static void end_green(CUcontext handle)
+{
+    struct ending ending = begin_end(handle);
+
+    if (!ending.row)
+        return;
+    allocations_give_back(ALLOCATION_ADDRESS, 0, &ending.data);
+    finish_end(&ending, true);
+}
+
 PUBLIC CUresult cuGreenCtxDestroy(CUgreenCtx context)
 {
+    bool ours = vgpu_mode() == VGPU_ON;
+    struct overhead_code code;
+    CUcontext used = NULL;
     CUresult result;
 
-    (void)real_driver();
+    if (!ours)
+        return REAL(cuGreenCtxDestroy)(context);
+    if (context && REAL(cuCtxFromGreenCtx) &&
+        REAL(cuCtxFromGreenCtx)(&used, context) != CUDA_SUCCESS)
+        used = NULL;
+    code = overhead_take(context);
     result = REAL(cuGreenCtxDestroy)(context);
-    if (result == CUDA_SUCCESS)
-        overhead_forget(context);
+    overhead_end_code(context, &code, result == CUDA_SUCCESS);
+    if (result == CUDA_SUCCESS && used)
+        end_green(used);
     return result;
 }

@@ -15,8 +15,19 @@ enum {
     CONTEXTS_MAX = 4096,
 };
 
-/* The calling thread's current context, entered if new: its number, 0 when there is none. */
+/*
+ * The calling thread's current context, entered if new: its number, 0 when there is none,
+ * CONTEXTS_MAX where it can't be held to the limit: its memory is to be refused.
+ */
 unsigned context_current(void);
+
+/* A heap of the context has grown: what was charged for it goes with it. The largest that a limit
+ * (CUlimit) was set to so far; 0: it was not set. */
+enum {
+    CONTEXT_HEAPS = 3,
+};
+void context_heap_grew(unsigned number, CUlimit limit, size_t value, uint64_t units);
+size_t context_largest_heap(unsigned number, CUlimit limit);
 
 /* How many contexts are known to live: with one, it need not be asked which is current. */
 extern _Atomic unsigned contexts_live;

@@ -5,9 +5,11 @@
  * the memory back. What the driver refuses, or has never heard of, it answers itself.
  */
 
+#include "base/clock.h"
 #include "region/ledger.h"
 #include "vgpu/allocations.h"
 #include "vgpu/contexts.h"
+#include "vgpu/overhead.h"
 #include "vgpu/real.h"
 #include "vgpu/vgpu.h"
 
@@ -29,6 +31,42 @@ static CUresult refuse_alloc(void)
     return result == CUDA_SUCCESS ? CUDA_ERROR_OUT_OF_MEMORY : result;
 }
 
+/* From a charge to the driver's call, and from that to a discharge, the account and the device do
+ * not agree: hidden memory is not measured then. */
+static void begin_moving(const struct vgpu_device *device)
+{
+    atomic_fetch_add(&overhead_moment(device)->moving, 1);
+}
+
+static void end_moving(const struct vgpu_device *device)
+{
+    atomic_fetch_sub(&overhead_moment(device)->moving, 1);
+}
+
+static bool charge_alloc(struct vgpu_device *device, uint64_t units)
+{
+    begin_moving(device);
+    if (vgpu_charge(device, VGPU_DATA, units))
+        return true;
+    end_moving(device);
+    return false;
+}
+
+/* Hidden memory that is due is in the account before more is given, and what is charged for it and
+ * gone is given back before more is refused, though not for each of many refusals. */
+static bool charge_settled(struct vgpu_device *device, uint64_t units)
+{
+    struct overhead_moment *moment = overhead_moment(device);
+    int64_t now_ns = clock_coarse_ns();
+
+    if (now_ns >= atomic_load_explicit(&moment->due_ns, memory_order_relaxed))
+        (void)overhead_settle(device);
+    if (charge_alloc(device, units))
+        return true;
+    return now_ns >= atomic_load_explicit(&moment->again_ns, memory_order_relaxed) &&
+           overhead_settle(device) && charge_alloc(device, units);
+}
+
 /* What to answer instead of asking the driver; CUDA_SUCCESS to go on. */
 static CUresult begin_alloc(struct grant *grant, uint64_t bytes)
 {
@@ -48,15 +86,18 @@ static CUresult begin_alloc(struct grant *grant, uint64_t bytes)
         return CUDA_SUCCESS;
 
     grant->units = ledger_units(bytes);
-    if (!grant->device->granted || !vgpu_charge(grant->device, VGPU_DATA, grant->units))
+    if (!grant->device->granted || grant->context == CONTEXTS_MAX ||
+        !charge_settled(grant->device, grant->units))
         return refuse_alloc();
     return CUDA_SUCCESS;
 }
 
 static void cancel_alloc(const struct grant *grant)
 {
-    if (grant->device)
-        vgpu_discharge(grant->device, VGPU_DATA, grant->units);
+    if (!grant->device)
+        return;
+    vgpu_discharge(grant->device, VGPU_DATA, grant->units);
+    end_moving(grant->device);
 }
 
 /* False when it can't be remembered: it is cancelled, and must be given back to the driver. */
@@ -71,10 +112,12 @@ static bool enter_alloc(const struct grant *grant, CUdeviceptr ptr)
         .device = (unsigned)(grant->device - vgpu.devices),
         .context = grant->context,
     };
-    if (allocations_add(ALLOCATION_ADDRESS, ptr, &entry))
-        return true;
-    cancel_alloc(grant);
-    return false;
+    if (!allocations_add(ALLOCATION_ADDRESS, ptr, &entry)) {
+        cancel_alloc(grant);
+        return false;
+    }
+    end_moving(grant->device);
+    return true;
 }
 
 /* Makes the grant what the driver took. False when that exceeds the limit; then it is cancelled. */
@@ -214,7 +257,10 @@ PUBLIC CUresult cuMemAllocPitch(CUdeviceptr_v1 *ptr, unsigned int *pitch, unsign
  */
 static bool begin_free(CUdeviceptr ptr, struct allocation *entry)
 {
-    return vgpu_mode() == VGPU_ON && allocations_take(ALLOCATION_ADDRESS, ptr, entry);
+    if (vgpu_mode() != VGPU_ON || !allocations_take(ALLOCATION_ADDRESS, ptr, entry))
+        return false;
+    begin_moving(&vgpu.devices[entry->device]);
+    return true;
 }
 
 static CUresult end_free(CUdeviceptr ptr, const struct allocation *entry, CUresult result)
@@ -223,6 +269,7 @@ static CUresult end_free(CUdeviceptr ptr, const struct allocation *entry, CUresu
         vgpu_discharge(&vgpu.devices[entry->device], VGPU_DATA, entry->units);
     else
         (void)allocations_add(ALLOCATION_ADDRESS, ptr, entry);
+    end_moving(&vgpu.devices[entry->device]);
     return result;
 }
 

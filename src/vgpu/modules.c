@@ -3,6 +3,8 @@
 /* Code that is loaded into a context, and a context's heaps: measured, charged, undone beyond the
  * limit. */
 
+#include "region/ledger.h"
+#include "vgpu/contexts.h"
 #include "vgpu/overhead.h"
 #include "vgpu/real.h"
 
@@ -22,7 +24,7 @@ static CUresult begin_loading(struct loading *loading)
         return CUDA_SUCCESS;
 
     loading->device = vgpu_current_device();
-    if (loading->device && !overhead_begin(&loading->overhead, loading->device, VGPU_MODULE))
+    if (loading->device && !overhead_begin(&loading->overhead, loading->device, OVERHEAD_CODE, 0))
         return CUDA_ERROR_OUT_OF_MEMORY;
     return CUDA_SUCCESS;
 }
@@ -57,6 +59,7 @@ static enum overhead_outcome end_loading(struct loading *loading, CUresult resul
     result = (load);                                                                               \
     if (loading.device && end_loading(&loading, result, fresh) == OVERHEAD_REFUSED) {              \
         (void)REAL(unload)(fresh);                                                                 \
+        overhead_gone(loading.device, 0, 0);                                                       \
         return CUDA_ERROR_OUT_OF_MEMORY;                                                           \
     }                                                                                              \
     if (result == CUDA_SUCCESS && (ret_handle))                                                    \
@@ -105,40 +108,147 @@ PUBLIC CUresult cuLibraryLoadFromFile(CUlibrary *library, const char *path, CUji
          cuLibraryUnload);
 }
 
+typedef CUresult (*unload_fn)(void *handle);
+
+/* What was remembered is taken out before: the moment it is unloaded, another may have its handle.
+ */
+static CUresult unload(void *handle, unload_fn driver)
+{
+    struct overhead_code code;
+    CUresult result;
+
+    if (vgpu_mode() != VGPU_ON)
+        return driver(handle);
+    code = overhead_take(handle);
+    result = driver(handle);
+    if (result == CUDA_SUCCESS)
+        overhead_forget_functions();
+    overhead_end_code(handle, &code, result == CUDA_SUCCESS);
+    return result;
+}
+
+static CUresult unload_module(void *module)
+{
+    return REAL(cuModuleUnload)((CUmodule)module);
+}
+
+static CUresult unload_library(void *library)
+{
+    return REAL(cuLibraryUnload)((CUlibrary)library);
+}
+
 PUBLIC CUresult cuModuleUnload(CUmodule module)
 {
-    enum vgpu_mode mode = vgpu_mode();
-    CUresult result = REAL(cuModuleUnload)(module);
-
-    if (mode == VGPU_ON && result == CUDA_SUCCESS)
-        overhead_forget(module);
-    return result;
+    (void)real_driver();
+    return unload(module, unload_module);
 }
 
 PUBLIC CUresult cuLibraryUnload(CUlibrary library)
 {
-    enum vgpu_mode mode = vgpu_mode();
-    CUresult result = REAL(cuLibraryUnload)(library);
+    (void)real_driver();
+    return unload(library, unload_library);
+}
 
-    if (mode == VGPU_ON && result == CUDA_SUCCESS)
-        overhead_forget(library);
+/* Functions: their code may be loaded now, or as late as at the first launch. */
+
+static CUresult found_function(CUresult result)
+{
+    if (result == CUDA_SUCCESS && vgpu_mode() == VGPU_ON)
+        overhead_new_function();
     return result;
 }
 
-/* Stacks, heaps and the printf buffer live as long as the context, and are charged to it. */
-PUBLIC CUresult cuCtxSetLimit(CUlimit limit, size_t value)
-{
-    struct loading loading;
-    CUresult result = begin_loading(&loading);
-    enum overhead_outcome outcome;
-    CUcontext context;
+#define FIND(name, ...)                                                                            \
+    (void)real_driver();                                                                           \
+    return REAL(name) ? found_function(REAL(name)(__VA_ARGS__)) : CUDA_ERROR_NOT_FOUND
 
-    if (result != CUDA_SUCCESS)
-        return result;
-    if (!loading.device || REAL(cuCtxGetCurrent)(&context) != CUDA_SUCCESS)
+PUBLIC CUresult cuModuleGetFunction(CUfunction *function, CUmodule module, const char *name)
+{
+    FIND(cuModuleGetFunction, function, module, name);
+}
+
+PUBLIC CUresult cuLibraryGetKernel(CUkernel *kernel, CUlibrary library, const char *name)
+{
+    FIND(cuLibraryGetKernel, kernel, library, name);
+}
+
+PUBLIC CUresult cuKernelGetFunction(CUfunction *function, CUkernel kernel)
+{
+    FIND(cuKernelGetFunction, function, kernel);
+}
+
+PUBLIC CUresult cuFuncLoad(CUfunction function)
+{
+    FIND(cuFuncLoad, function);
+}
+
+/* Stacks, heaps and the printf buffer live as long as the context, and are charged to it. */
+
+static uint64_t threads_of(const struct vgpu_device *device)
+{
+    int multiprocessors = 0, threads = 0;
+
+    (void)REAL(cuDeviceGetAttribute)(&multiprocessors, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT,
+                                     device->handle);
+    (void)REAL(cuDeviceGetAttribute)(&threads, CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR,
+                                     device->handle);
+    return (uint64_t)MAX(multiprocessors, 0) * (uint64_t)MAX(threads, 0);
+}
+
+/*
+ * What a limit will take, in units, when it is raised to this value: each thread that there can be
+ * has a stack, the heaps are what they say. What a larger value took once is likely still there.
+ */
+static uint64_t heap_units(const struct vgpu_device *device, CUlimit limit, size_t old,
+                           size_t value)
+{
+    uint64_t more = value - MIN(value, old), bytes;
+
+    if (limit == CU_LIMIT_STACK_SIZE) {
+        if (__builtin_mul_overflow(more, threads_of(device), &bytes))
+            return LEDGER_UNITS_MAX + 1;
+        return ledger_units(bytes);
+    }
+    if (limit == CU_LIMIT_PRINTF_FIFO_SIZE || limit == CU_LIMIT_MALLOC_HEAP_SIZE)
+        return ledger_units(more);
+    return 0;
+}
+
+static CUresult set_limit(struct vgpu_device *device, CUlimit limit, size_t value)
+{
+    unsigned context = context_current();
+    enum overhead_outcome outcome;
+    struct overhead overhead;
+    CUresult result;
+    uint64_t units;
+    size_t old;
+
+    /* Asked first, so that it can be put back; and what the driver doesn't know it refuses. */
+    if (REAL(cuCtxGetLimit)(&old, limit) != CUDA_SUCCESS)
         return REAL(cuCtxSetLimit)(limit, value);
+    units = heap_units(device, limit, MAX(old, context_largest_heap(context, limit)), value);
+    if (!overhead_begin(&overhead, device, OVERHEAD_HEAP, units))
+        return CUDA_ERROR_OUT_OF_MEMORY;
 
     result = REAL(cuCtxSetLimit)(limit, value);
-    outcome = end_loading(&loading, result, context);
-    return outcome == OVERHEAD_REFUSED ? CUDA_ERROR_OUT_OF_MEMORY : result;
+    outcome = overhead_end(&overhead, result == CUDA_SUCCESS, &units);
+    if (outcome == OVERHEAD_REFUSED) {
+        (void)REAL(cuCtxSetLimit)(limit, old);
+        overhead_gone(device, 0, 0);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    if (outcome == OVERHEAD_CHARGED)
+        context_heap_grew(context, limit, value, units);
+    return result;
+}
+
+PUBLIC CUresult cuCtxSetLimit(CUlimit limit, size_t value)
+{
+    enum vgpu_mode mode = vgpu_mode();
+    struct vgpu_device *device;
+
+    if (mode == VGPU_DENIED)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    device = mode == VGPU_ON ? vgpu_current_device() : NULL;
+    return device ? set_limit(device, limit, value) : REAL(cuCtxSetLimit)(limit, value);
 }

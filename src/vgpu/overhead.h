@@ -2,30 +2,51 @@
 #pragma once
 
 /*
- * Driver overhead: device memory that the driver takes for itself, for contexts, code, heaps. Its
- * size can't be known before, so it is measured, by what NVML says of this process before and
- * after, and then charged; where NVML does not know the process (another pid namespace), by what it
- * says of the whole device. A context's size is remembered in the region, so that the second one is
- * checked before it is made.
+ * Hidden memory: what the driver takes for itself, for contexts, code, heaps, and tells nobody. Its
+ * account is what NVML says of this process less what the ledger has of its allocations:
  *
- *     if (!overhead_begin(&overhead, device, VGPU_MODULE))
+ *     NVML's figure = allocations, charged as they are made + hidden memory
+ *
+ * That is settled after every call that is known to take or to give back hidden memory, about once
+ * a second while there is work, at the first allocation after a launch of a function not seen
+ * before, and before an allocation is refused. What has grown is charged, also beyond the limit:
+ * then nothing more is given. What a context, a module or a heap was charged is remembered with it
+ * only to be given back where NVML can't be asked.
+ *
+ *     if (!overhead_begin(&overhead, device, OVERHEAD_CODE, 0))
  *         return CUDA_ERROR_OUT_OF_MEMORY;
  *     result = REAL(...)(...);
- *     if (overhead_end(&overhead, result == CUDA_SUCCESS, &units) == OVERHEAD_REFUSED)
+ *     if (overhead_end(&overhead, result == CUDA_SUCCESS, &units) == OVERHEAD_REFUSED) {
  *         undo it
+ *         overhead_settle(device);
+ *     }
  *
- * One at a time in a process. overhead_end() must follow.
+ * No lock of ours is held meanwhile, except while the first context of a process is made.
+ *
+ * NVML's figure is believed where the process is found for sure: by its own pid in the host's
+ * namespace, or where all that are listed are processes of its namespace; by the host's pid that
+ * the node wrote into its slot; by the one pid that was new in the list when its first context had
+ * been made. Elsewhere a context is charged the size that the limits say, or else what it was
+ * measured to take by the device's total, which is never remembered for another one; code by the
+ * device's total.
  */
 
 #include "vgpu/vgpu.h"
 
+enum overhead_of {
+    OVERHEAD_CONTEXT,
+    OVERHEAD_HEAP, /* of a context: goes with it */
+    OVERHEAD_CODE,
+};
+
 struct overhead {
     struct vgpu_device *device;
-    enum vgpu_kind kind;
+    enum overhead_of of;
     uint64_t charged;      /* units, in advance */
-    uint64_t before_bytes; /* of this process, as measured */
-    bool by_process;       /* measured for this process, not for the device */
-    bool first;            /* nobody has measured a context yet */
+    uint64_t before_bytes; /* of the device, where the process was not found */
+    bool exact;            /* nothing was hidden, or charged too much, as it began */
+    bool first;            /* nobody knows yet what a context takes, or who we are in NVML */
+    unsigned begun;        /* its number on the device */
 };
 
 enum overhead_outcome {
@@ -34,11 +55,52 @@ enum overhead_outcome {
     OVERHEAD_NOTHING, /* it was not made: nothing is charged */
 };
 
-bool overhead_begin(struct overhead *overhead, struct vgpu_device *device, enum vgpu_kind kind);
+/* For a heap: the units that it is expected to take; they are charged in advance. */
+bool overhead_begin(struct overhead *overhead, struct vgpu_device *device, enum overhead_of of,
+                    uint64_t expected);
 enum overhead_outcome overhead_end(struct overhead *overhead, bool made, uint64_t *ret_units);
 
-/* Remembers under a handle (a module, a library) what was charged for it, and gives it back. */
+/*
+ * A context that was made unseen: charges what NVML says, else what one is known to take. False
+ * when that is not known either: it can't be held to the limit.
+ */
+bool overhead_adopt(struct vgpu_device *device, uint64_t *ret_units);
+
+/* Something has gone that was charged so much. */
+void overhead_gone(struct vgpu_device *device, uint64_t context_units, uint64_t code_units);
+
+/* Brings the account to what NVML says. False when nothing was found to give back. */
+bool overhead_settle(struct vgpu_device *device);
+
+/* Settles what is due; the watching thread's call. */
+void overhead_tick(void);
+
+/* A function is there to be launched that was not before; a function was launched. */
+void overhead_new_function(void);
+void overhead_launched(const void *function);
+void overhead_forget_functions(void);
+
+/* For whoever allocates. */
+struct overhead_moment {
+    _Alignas(64) _Atomic unsigned moving; /* allocations that are on their way in or out */
+    _Atomic int64_t due_ns;               /* when to settle; coarse clock */
+    _Atomic int64_t again_ns;             /* when it may be worth while before a refusal */
+};
+extern struct overhead_moment overhead_moments[REGION_DEVICES];
+
+static inline struct overhead_moment *overhead_moment(const struct vgpu_device *device)
+{
+    return &overhead_moments[device - vgpu.devices];
+}
+
+/* What was charged for the code behind a handle (a module, a library): remembered, taken out. */
 void overhead_remember(const void *handle, struct vgpu_device *device, uint64_t units);
-void overhead_forget(const void *handle);
+struct overhead_code {
+    struct vgpu_device *device; /* NULL: nothing was remembered */
+    uint64_t units;
+    unsigned context;
+};
+struct overhead_code overhead_take(const void *handle);
+void overhead_end_code(const void *handle, const struct overhead_code *code, bool gone);
 
 void overhead_after_fork(void);

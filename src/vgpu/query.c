@@ -6,6 +6,7 @@
  */
 
 #include "region/ledger.h"
+#include "vgpu/contexts.h"
 #include "vgpu/real.h"
 #include "vgpu/vgpu.h"
 
@@ -42,6 +43,7 @@ static struct vgpu_device *narrowed_device(void)
     if (vgpu_mode() != VGPU_ON)
         return NULL;
     vgpu_refresh();
+    (void)context_current(); /* one that was made unseen is known from now on */
     return vgpu_current_device();
 }
 

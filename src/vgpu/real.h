@@ -25,6 +25,8 @@
     X(cuCtxGetDevice)                                                                              \
     X(cuCtxPushCurrent_v2)                                                                         \
     X(cuCtxPopCurrent_v2)                                                                          \
+    X(cuCtxGetLimit)                                                                               \
+    X(cuCtxFromGreenCtx)                                                                           \
     X(cuCtxGetId)                                                                                  \
     X(cuStreamGetCtx)                                                                              \
     X(cuThreadExchangeStreamCaptureMode)                                                           \

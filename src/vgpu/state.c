@@ -580,6 +580,15 @@ bool vgpu_charge(struct vgpu_device *device, enum vgpu_kind kind, uint64_t units
     return false;
 }
 
+void vgpu_charge_anyway(struct vgpu_device *device, enum vgpu_kind kind, uint64_t units)
+{
+    (void)pthread_mutex_lock(&device->lock);
+    if (ledger_charge(vgpu.region.ext, (unsigned)vgpu.region.slot, device->index, units,
+                      LEDGER_UNITS_MAX) == LEDGER_CHARGED)
+        mirror(device, kind, (int64_t)units);
+    (void)pthread_mutex_unlock(&device->lock);
+}
+
 void vgpu_discharge(struct vgpu_device *device, enum vgpu_kind kind, uint64_t units)
 {
     (void)pthread_mutex_lock(&device->lock);

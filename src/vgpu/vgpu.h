@@ -98,6 +98,9 @@ enum vgpu_word {
     VGPU_WORD_REGION,
     VGPU_WORD_DRIVER,
     VGPU_WORD_UNACCOUNTED,
+    VGPU_WORD_HIDDEN,
+    VGPU_WORD_CONTEXT,
+    VGPU_WORD_CONTEXTS,
     VGPU_WORD_COUNT,
 };
 void vgpu_say(enum vgpu_word word, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
@@ -112,6 +115,8 @@ enum vgpu_kind {
     VGPU_MODULE,
 };
 bool vgpu_charge(struct vgpu_device *device, enum vgpu_kind kind, uint64_t units);
+/* For what is there already, whatever the limit. */
+void vgpu_charge_anyway(struct vgpu_device *device, enum vgpu_kind kind, uint64_t units);
 void vgpu_discharge(struct vgpu_device *device, enum vgpu_kind kind, uint64_t units);
 
 /* What all living processes of the container hold, in bytes; settles dead ones. */

@@ -13,6 +13,7 @@
 #include "base/clock.h"
 #include "base/glibc.h"
 #include "vgpu/compute.h"
+#include "vgpu/overhead.h"
 #include "vgpu/vgpu.h"
 
 #define PAUSE_MAX_NS INT64_C(2500000)
@@ -36,6 +37,7 @@ static void *watch(void *unused)
         pause.tv_nsec = MAX(due_ns - clock_now_ns(), PAUSE_MIN_NS);
         (void)nanosleep(&pause, NULL);
         vgpu_refresh();
+        overhead_tick();
     }
     atomic_store(&running, false);
     return NULL;

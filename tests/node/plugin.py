@@ -170,8 +170,15 @@ def registers():
                 {"index": 1, "count": 10, "devmem": 30000, "devcore": 100, "health": True, "mode": "hami-core"}, "and what they have")
     time.sleep(0.5)
     check_equal(len(node.patches()), 1, "once")
+    time.sleep(1)
     node.api.put(NODES, NODE, metadata={"annotations": {REGISTER: None}})
     check(wait_until(lambda: len(node.patches()) == 2), "and again when it was removed")
+    node.api.put(NODES, NODE, metadata={"annotations": {REGISTER: "[]"}})
+    time.sleep(0.5)
+    check_equal(len(node.patches()), 2, "but not at once when the Node comes as it was before that write")
+    time.sleep(1)
+    node.api.put(NODES, NODE, metadata={"annotations": {REGISTER: None}})
+    check(wait_until(lambda: len(node.patches()) == 3), "only later")
 
     node.kubelet.stop()
     node.kubelet.start()
@@ -735,7 +742,66 @@ def hangs():
     node.api.close()
 
 
-PARTS = ["registers", "is_ready", "hands_over", "matches", "init_containers", "refuses", "upgrades", "survives", "alone", "priorities", "holds_fast", "leaves", "lists_again", "loses_its_socket", "trims", "hangs"]
+def options():
+    """What they take, and what they refuse: --check ends the program before it does anything."""
+    there = tempfile.NamedTemporaryFile(dir=scratch)
+
+    def ends(*words, **environment):
+        # No program of its own: argp writes to the terminal.
+        done = subprocess.run([PROGRAM, *words, f"--check={there.name}"], env=bare_environment(None, **environment), capture_output=True, text=True, timeout=20)
+        return done.returncode, done.stderr
+
+    longest = "n" * 255
+    for words, wanted, sentence in (
+        ([], 0, "a file that is there is found"),
+        (["--check=/nonexistent"], 1, "one that is not there is not"),
+        (["--node-name=node-1"], 0, "a node has a name"),
+        ([f"--node-name={longest}"], 0, "of 255 bytes at most"),
+        ([f"--node-name={longest}n"], 64, "and no more"),
+        (["--node-name="], 64, "nor none"),
+        (["--v=5"], 0, "a level is a number"),
+        (["--v=loud"], 64, "and not a word"),
+        (["--runtime-cdi=on"], 0, "the runtime takes CDI"),
+        (["--runtime-cdi=auto"], 0, "or is asked"),
+        (["--runtime-cdi=off"], 64, "and nothing else"),
+        (["--pass-device-specs"], 0, "a switch without a value is on"),
+        (["--node-capacity=false"], 0, "or says which"),
+        (["--node-capacity=perhaps"], 64, "and only that"),
+        (["--mig-strategy=none"], 0, "an option of HAMi's that has no effect here is taken"),
+        (["--no-such-option"], 64, "an unknown one is refused"),
+    ):
+        status, said = ends(*words)
+        check_equal(status, wanted, sentence, words, said)
+    done = subprocess.run([PROGRAM], env=bare_environment(None), capture_output=True, text=True, timeout=20)
+    check_equal(done.returncode, 64, "without a node's name it does not start", done.stderr)
+
+
+def modes():
+    """Files for containers are for all to read and for nobody but us to write; what is ours alone is ours alone."""
+    node = Node(gpus=1)
+    node.kubelet.connect()
+    pod = node.show(node.pod("one", "x", gives=[[(node.uuids[0], 1000, 10)]]))
+    old = os.umask(0)
+    try:
+        node.restart()
+        check_equal(node.run_container(pod, "x", [f"{node.uuids[0]}::0"])[0], "OK", "a container starts")
+    finally:
+        os.umask(old)
+    seen = {path: path.lstat().st_mode & 0o7777 for root in ("vgpu", "cdi") for path in (node.folder / root).rglob("*") if not path.is_symlink()}
+    folders = {str(p.relative_to(node.folder)): oct(m) for p, m in seen.items() if p.is_dir() and m != 0o755}
+    check_equal(folders, {}, "folders are everybody's to read")
+    files = {str(p.relative_to(node.folder)): m for p, m in seen.items() if p.is_file()}
+    regions = {name: m for name, m in files.items() if name.endswith(".cache")}
+    check(regions and set(regions.values()) == {0o666}, "a container's region is written by whichever user it has", files)
+    libraries = {name: m for name, m in files.items() if ".so" in name and not name.endswith("ld.so.preload")}
+    check(libraries and set(libraries.values()) == {0o755}, "the library can be executed", files)
+    strict = {"limits": 0o444, "pod": 0o400}
+    others = {name: oct(m) for name, m in files.items() if name not in regions and name not in libraries and m != strict.get(name.rpartition("/")[2], 0o644)}
+    check_equal(others, {}, "all else is read only")
+    node.end()
+
+
+PARTS = ["options", "modes", "registers", "is_ready", "hands_over", "matches", "init_containers", "refuses", "upgrades", "survives", "alone", "priorities", "holds_fast", "leaves", "lists_again", "loses_its_socket", "trims", "hangs"]
 
 if __name__ == "__main__":
     for part in sys.argv[1:] or PARTS:

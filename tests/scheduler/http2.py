@@ -225,7 +225,7 @@ def test_answers(api, scheduler):
     check_equal(client.ask("GET", "/" + "x" * 120)[0], 404, "a long one")
     check_equal(client.ask("PUT", "/filter")[0], 405, "another method")
     check_equal(client.ask("DELETEDELETEDELETEDELETE", "/filter")[0], 405, "a method that is none")
-    for path, longest in (("/bind", 64 << 10), ("/webhook", 8 << 20)):
+    for path, longest in (("/bind", 64 << 10), ("/webhook", 4 << 20)):
         check_equal(client.ask("POST", path, b"[" * (longest + 1))[0], 413, f"{path}: {longest} bytes are the most")
         check(client.ask("POST", path, b" " * longest)[0] in (200, 400), f"{path}: and may be sent")
     check_equal(client.ask("GET", "/healthz"), (200, "ok\n"), "the connection goes on")
@@ -359,7 +359,7 @@ def test_a_client_that_hardly_reads(api, scheduler):
 def test_answers_that_nobody_takes(api, scheduler):
     """Bodies that together are all that may be held, down to the last KiB; each is answered, which nobody hears."""
     client = Client(scheduler, window=0)
-    for size in [8 << 20] * 8 + [(1 << n) - 1 for n in range(22, 11, -1)] * 2:
+    for size in [4 << 20] * 8 + [(1 << n) - 1 for n in range(22, 11, -1)] * 2:
         client.begin("POST", "/webhook", b"[" * size)
     check_equal(scheduler.filter(pod(None), ["node-1"])["NodeNames"], ["node-1"], "bodies that were answered are not held on to")
     client.close()

@@ -15,11 +15,13 @@
  */
 
 #include <dlfcn.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "cu.h"
 
@@ -221,6 +223,52 @@ static void spin(void)
     }
 }
 
+static void *launch_on(void *context)
+{
+    cu_handle function = function_of("spin");
+
+    must(cu.set_current(context), "cuCtxSetCurrent");
+    while (!stopped) {
+        for (int i = 0; i < 16; i++)
+            launch(function, 108, SHORT_NS * 5, 0, second);
+        usleep(1000);
+    }
+    return NULL;
+}
+
+/* Nobody asks the driver for anything that a capture forbids but we, if at all. */
+static void captures(void)
+{
+    typedef int end_capture_fn(cu_handle stream, cu_handle * graph);
+    typedef int destroy_fn(cu_handle graph);
+    end_capture_fn *end = (end_capture_fn *)symbol("cuStreamEndCapture");
+    destroy_fn *destroy = (destroy_fn *)symbol("cuGraphDestroy");
+    cu_ctx_out_fn *current = (cu_ctx_out_fn *)symbol("cuCtxGetCurrent");
+    cu_handle function = function_of("f1"), context, graph;
+    int made = 0, failed = 0;
+    pthread_t thread;
+
+    must(current(&context), "cuCtxGetCurrent");
+    if (pthread_create(&thread, NULL, launch_on, context) != 0)
+        exit(1);
+    for (; !stopped; made++) {
+        int code = cu.begin_capture(stream, 0); /* global */
+
+        for (int i = 0; i < 20 && code == CU_OK; i++) {
+            launch(function, 108, SHORT_NS, 0, stream);
+            usleep(100);
+        }
+        graph = NULL;
+        if (code == CU_OK)
+            code = end(stream, &graph);
+        if (graph)
+            (void)destroy(graph);
+        failed += code != CU_OK;
+    }
+    (void)pthread_join(thread, NULL);
+    printf("%d %d\n", made, failed);
+}
+
 int main(int argc, char **argv)
 {
     const char *way = argc > 1 ? argv[1] : "";
@@ -243,6 +291,8 @@ int main(int argc, char **argv)
         blocking();
     else if (strcmp(way, "spin") == 0)
         spin();
+    else if (strcmp(way, "captures") == 0)
+        captures();
     else
         return 2;
     return 0;

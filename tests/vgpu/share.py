@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Compute shares, by the simulator's busy time.
 
-usage: share.py alone|pairs|cost|change|greedy|drift|siblings [SECONDS]
+usage: share.py alone|pairs|cost|change|greedy|drift|siblings|counted|streams|captures|killed
+                [SECONDS]
 """
 
 import copy
@@ -36,14 +37,14 @@ class Tenant:
             environment,
         )
 
-    def sibling(self, machine, kernel):
+    def sibling(self, machine, kernel, words=None):
         """Another process of the same container."""
         other = copy.copy(self)
         other.kernel = kernel
         uuid = self.keys["NVIDIA_VISIBLE_DEVICES"]
         environment = bare_environment(machine, LD_PRELOAD=self.library, CUDA_VISIBLE_DEVICES=uuid)
-        words = ["--kernel", kernel, "--seconds", str(WARM_UP + SECONDS + 2), "--batch", "64"]
-        other.guest = start([LOAD, *words], environment)
+        words = words or ["--seconds", str(WARM_UP + SECONDS + 2), "--batch", "64"]
+        other.guest = start([LOAD, "--kernel", kernel, *words], environment)
         return other
 
     def limit(self, cores):
@@ -149,6 +150,60 @@ def drift():
         steadily(attempt)
 
 
+def streams():
+    """Streams that are synchronised after one launch in each: what overlaps is charged once."""
+    loads = [{"gpu": gpu, "cores": 30, "kernel": "100us", "streams": n, "batch": n} for gpu, n in enumerate((4, 16))]
+    measure(len(loads), loads, "synchronised streams", 2 * POINTS)
+
+
+def captures():
+    """Our own calls disturb nobody's capture, whatever its mode."""
+    machine = Machine()
+    tenant = Greedy(machine, 0, 30, "captures")
+    time.sleep(SECONDS)
+    tenant.guest.terminate()
+    made, failed = map(int, tenant.guest.communicate(timeout=20)[0].split())
+    check(made > 100, f"{made} captures in global mode beside launches")
+    check_equal(failed, 0, "of which none failed")
+
+
+def killed():
+    """What a killed process was charged for work that it did not do keeps nobody waiting."""
+    machine = Machine()
+    first = Tenant(machine, 0, 30, "60s", seconds=60, batch=0)
+    time.sleep(2)
+    first.guest.kill()
+    first.guest.wait(20)
+    began = time.monotonic()
+    second = first.sibling(machine, "1ms", ["--launches", "1", "--batch", "1"])
+    check_equal(second.guest.wait(60), 0, "the next process launches")
+    took = time.monotonic() - began
+    check(took < 10, f"after {took:.1f} s: two seconds of the device are 6.7 s at 30 %")
+
+
+def counted():
+    """Without a limit nothing is held up, and what is used is told all the same."""
+    machine = Machine()
+    tenant = Tenant(machine, 0, 0, "200us", batch=2)
+    time.sleep(1)
+    _, before = busy(machine, [tenant])
+    told = told_ns(tenant)
+    time.sleep(SECONDS)
+    _, after = busy(machine, [tenant])
+    told = told_ns(tenant) - told
+    check_equal(stop([tenant]), [0], "it ends well")
+    true = after[0] - before[0]
+    check(abs(told / true - 1) < 0.1, f"without a limit {told / 1e9:.2f} s of the device are told of {true / 1e9:.2f} s")
+
+
+# src/region/region.h: the extension, its first device, its compute words, charged_ns.
+CHARGED_AT = 2011136 + 512 + 128 + 128 + 8
+
+
+def told_ns(tenant):
+    return int.from_bytes(tenant.region.read_bytes()[CHARGED_AT : CHARGED_AT + 8], "little", signed=True)
+
+
 def siblings():
     """Two processes of one container have equal shares, whatever their kernels' lengths."""
 
@@ -166,11 +221,11 @@ def siblings():
     steadily(attempt)
 
 
-def judged(tenants, got, company):
-    return [(f"{company}: {t.title()}: {share:.2f} %, {share - t.cores:+.2f} points", abs(share - t.cores), POINTS) for t, share in zip(tenants, got)]
+def judged(tenants, got, company, points=POINTS):
+    return [(f"{company}: {t.title()}: {share:.2f} %, {share - t.cores:+.2f} points", abs(share - t.cores), points) for t, share in zip(tenants, got)]
 
 
-def measure(gpus, loads, company):
+def measure(gpus, loads, company, points=POINTS):
     """`loads`: keywords of the tenants, all at work at once on a machine of their own."""
 
     def attempt():
@@ -179,7 +234,7 @@ def measure(gpus, loads, company):
         time.sleep(WARM_UP)
         got = shares(machine, tenants, SECONDS)
         check_equal(stop(tenants), [0] * len(tenants), f"{company}: all end well")
-        return judged(tenants, got, company)
+        return judged(tenants, got, company, points)
 
     steadily(attempt)
 
@@ -236,5 +291,8 @@ def change():
     check_equal(stop(tenants), [0, 0], "both end well")
 
 
-{"alone": alone, "pairs": pairs, "cost": cost, "change": change, "greedy": greedy, "drift": drift, "siblings": siblings}[sys.argv[1]]()
+{
+    test.__name__: test
+    for test in (alone, pairs, cost, change, greedy, drift, siblings, counted, streams, captures, killed)
+}[sys.argv[1]]()
 finish()

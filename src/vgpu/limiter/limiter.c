@@ -13,6 +13,7 @@
  */
 #define OUTSTANDING_NS INT64_C(4000000)   /* charged and not known to be done */
 #define COMPLETION_NS INT64_C(10000000)   /* a launch waits for completions no longer */
+#define BEHIND_NS INT64_C(20000000)       /* a queue of such a length is too long */
 #define CREDIT_NS INT64_C(10000000)       /* beside an overdue kernel one launch goes each */
 #define CREDIT_GROWTH 4                   /* more slowly each time, until nothing is overdue */
 #define THREAD_CREDIT_NS 128e3            /* charged at once, launched for without looking */
@@ -261,24 +262,87 @@ static void charge_overdue(struct limiter *limiter, int64_t now_ns)
     }
 }
 
+/* Probes */
+
+static double since_base(const struct limiter *limiter, int64_t at_ns)
+{
+    return (double)(at_ns - limiter->samples.base_ns);
+}
+
+/* When the probe was done, on the device's clock since the base; negative: it can't be told. */
+static double probe_done_ns(const struct limiter *limiter)
+{
+    double ms;
+
+    if (!limiter->samples.base_ns || limiter->probe.stale ||
+        !limiter->ops->elapsed_ms(limiter->gpu, limiter->samples.base, limiter->samples.probe, &ms))
+        return -1;
+    return ms * 1e6;
+}
+
+static double probe_late_ns(struct limiter *limiter)
+{
+    double done_ns = probe_done_ns(limiter);
+
+    if (done_ns < 0)
+        return 0;
+    return presence_late_ns(&limiter->presence, done_ns,
+                            since_base(limiter, limiter->probe.recorded_ns),
+                            limiter->probe.recorded_ns);
+}
+
+static void resolve_probes(struct limiter *limiter)
+{
+    double done_ns = probe_done_ns(limiter);
+    unsigned off = presence_resolve(&limiter->presence, MAX(done_ns, 0.0));
+
+    atomic_fetch_add_explicit(&limiter->compute->probes_off, off, RELAXED);
+}
+
+/* The answer of a probe that was late, once it is back. */
+static void take_late_answer(struct limiter *limiter)
+{
+    if (!limiter->probe.out || !limiter->probe.late ||
+        limiter->ops->query(limiter->gpu, limiter->samples.probe) == EVENT_NOT_YET)
+        return;
+    limiter->probe.out = false;
+    (void)probe_late_ns(limiter);
+    resolve_probes(limiter);
+}
+
+static void note_end(struct limiter *limiter, const struct sample *sample)
+{
+    struct interval interval;
+
+    if (sample->kind != SAMPLE_CALIBRATION &&
+        samples_interval(&limiter->samples, limiter->ops, limiter->gpu, sample, &interval))
+        presence_note_end(&limiter->presence, interval.end_ms * 1e6);
+}
+
 void limiter_poll(struct limiter *limiter)
 {
     int64_t now_ns = now_of(limiter);
     struct samples *samples = &limiter->samples;
-    unsigned looked = 0;
+    struct sample *done[SAMPLES_POLLED];
+    double lengths_ns[SAMPLES_POLLED];
+    unsigned looked = 0, count = 0;
     bool settled = false;
-    struct sample *sample;
-    double length_ns;
 
     if (now_ns - samples->polled_ns < POLL_NS)
         return;
     samples->polled_ns = now_ns;
-    while (
-        (sample = samples_next(samples, limiter->ops, limiter->gpu, &looked, now_ns, &length_ns))) {
-        settled |= sample->kind == SAMPLE_ALWAYS;
-        samples_free(samples, sample);
-        finish(limiter, sample, length_ns);
+    while ((done[count] = samples_next(samples, limiter->ops, limiter->gpu, &looked, now_ns,
+                                       &lengths_ns[count]))) {
+        settled |= done[count]->kind == SAMPLE_ALWAYS;
+        samples_free(samples, done[count]);
+        note_end(limiter, done[count]);
+        if (++count == SAMPLES_POLLED)
+            break;
     }
+    /* First what ended, then what that says of the probes, then what those say of what ended. */
+    take_late_answer(limiter);
+    for (unsigned i = 0; i < count; i++)
+        finish(limiter, done[i], lengths_ns[i]);
     charge_overdue(limiter, now_ns);
     if (settled) {
         publish_owed(limiter);
@@ -367,10 +431,25 @@ static bool turn_allows(struct limiter *limiter, int64_t balance, int64_t now_ns
     return false;
 }
 
+/* What was launched into the same stream long ago is not done yet: there is more in it than was
+ * charged, and to wait here takes nothing from the launch. */
+static bool stream_is_behind(const struct limiter *limiter, const struct launch *launch,
+                             int64_t now_ns)
+{
+    for (unsigned i = 0; i < SAMPLES && limiter->samples.pending; i++) {
+        const struct sample *sample = &limiter->samples.list[i];
+
+        if (sample->state == SAMPLE_PENDING && sample->kind != SAMPLE_CALIBRATION &&
+            now_ns - sample->began_ns > BEHIND_NS && is_same_stream(&sample->launch, launch))
+            return true;
+    }
+    return false;
+}
+
 /* Too much on its way, or a first launch that is being measured. */
-static bool completions_allow(struct limiter *limiter, const struct cost *cost,
-                              struct waiting *waiting, int64_t balance, int64_t now_ns,
-                              int64_t *ret_until_ns)
+static bool completions_allow(struct limiter *limiter, const struct launch *launch,
+                              const struct cost *cost, struct waiting *waiting, int64_t balance,
+                              int64_t now_ns, int64_t *ret_until_ns)
 {
     int64_t out = limiter->issued_ns - limiter->done_ns;
     int64_t excess = out - OUTSTANDING_NS - MAX(balance, INT64_C(0));
@@ -380,6 +459,8 @@ static bool completions_allow(struct limiter *limiter, const struct cost *cost,
         return true;
     if (!cost->measured && cost->unseen)
         pause = 100 * NS_PER_US;
+    else if (stream_is_behind(limiter, launch, now_ns))
+        pause = NS_PER_MS;
     else if (excess > 0 && (double)out > 1.01 * cost->mean_ns)
         pause = MAX(50 * NS_PER_US, MIN(excess, NS_PER_MS));
     if (!pause)
@@ -396,18 +477,24 @@ static bool completions_allow(struct limiter *limiter, const struct cost *cost,
     return false;
 }
 
-bool limiter_may_go(struct limiter *limiter, const struct launch *launch, struct waiting *waiting,
-                    int64_t *ret_until_ns)
+bool limiter_may_go(struct limiter *limiter, const struct launch_cache *cache,
+                    const struct launch *launch, struct waiting *waiting, int64_t *ret_until_ns)
 {
     uint32_t rate = rate_of(limiter);
     const struct cost *cost;
     int64_t now_ns, balance;
 
+    waiting->entered_ns = waiting->asked ? 0 : now_of(limiter);
+    waiting->asked = true;
     limiter_poll(limiter);
     if (!rate)
         return true;
     now_ns = now_of(limiter);
     cost = costs_of(&limiter->costs, launch);
+    /* Paid already: it comes by to be measured, and must go as those that do not. */
+    if (cache->limiter == limiter && cost_is_known(cost) && !cost_is_long(cost) &&
+        cache->credit_ns >= price_of(limiter, cost) && !stream_is_behind(limiter, launch, now_ns))
+        return true;
     bucket_set_rate(limiter->compute, rate, now_ns);
     balance = bucket_balance(limiter->compute, rate, now_ns);
     turns_want(limiter->region, limiter->device, now_ns, now_ns);
@@ -419,7 +506,7 @@ bool limiter_may_go(struct limiter *limiter, const struct launch *launch, struct
         turns_want(limiter->region, limiter->device, now_ns, *ret_until_ns);
         return false;
     }
-    return completions_allow(limiter, cost, waiting, balance, now_ns, ret_until_ns);
+    return completions_allow(limiter, launch, cost, waiting, balance, now_ns, ret_until_ns);
 }
 
 /* Launching */
@@ -517,7 +604,7 @@ static void measure(struct limiter *limiter, const struct launch *launch, struct
 }
 
 void limiter_begin(struct limiter *limiter, struct launch_cache *cache, const struct launch *launch,
-                   struct ticket *ticket)
+                   const struct waiting *waiting, struct ticket *ticket)
 {
     struct cost *cost = costs_of(&limiter->costs, launch);
     int64_t now_ns = now_of(limiter);
@@ -539,6 +626,9 @@ void limiter_begin(struct limiter *limiter, struct launch_cache *cache, const st
     kind = kind_of(limiter, cache, cost, &weight);
     if (kind)
         measure(limiter, launch, ticket, kind, weight, cost, now_ns);
+    /* An ordinary launch does not come by here, and overlaps so much more. */
+    if (ticket->sample && waiting->entered_ns)
+        ticket->sample->held_ns += now_ns - waiting->entered_ns;
     if (risk_ns > 0)
         put_in_cache(cache, launch, price, risk_ns);
 }
@@ -604,40 +694,15 @@ void limiter_end(struct limiter *limiter, const struct launch *launch, struct ti
     }
 }
 
-/* Probes */
+/* The helper thread's part */
 
 bool limiter_is_busy(const struct limiter *limiter, int64_t now_ns)
 {
     return limiter->samples.pending > 0 || now_ns - limiter->last_launch_ns < BUSY_NS;
 }
 
-/* The answer of a probe that found us off the device, once it is back. */
-static void take_late_answer(struct limiter *limiter)
-{
-    double ms, late_ns;
-
-    if (!limiter->probe.out || !limiter->probe.late ||
-        limiter->ops->query(limiter->gpu, limiter->samples.probe) == EVENT_NOT_YET)
-        return;
-    limiter->probe.out = false;
-    if (!limiter->samples.base_ns || limiter->probe.stale ||
-        !limiter->ops->elapsed_ms(limiter->gpu, limiter->samples.base, limiter->samples.probe, &ms))
-        return;
-    late_ns = presence_late_ns(&limiter->presence, ms * 1e6,
-                               (double)(limiter->probe.recorded_ns - limiter->samples.base_ns),
-                               limiter->probe.recorded_ns);
-    if (late_ns > 0)
-        presence_note_absence(&limiter->presence, late_ns);
-}
-
-static void note_answer(struct limiter *limiter, bool on, int64_t recorded_ns)
-{
-    atomic_fetch_add_explicit(on ? &limiter->compute->probes_on : &limiter->compute->probes_off, 1,
-                              RELAXED);
-    presence_note(&limiter->presence, on, (double)(recorded_ns - limiter->samples.base_ns));
-}
-
-/* At random moments, whatever the answers: that is what makes their mean right. */
+/* A look at whether the context is on the device, when one is due: whatever the answers so far, at
+ * random moments; that is what makes their mean right. */
 static void set_next_probe(struct limiter *limiter)
 {
     double gap = (double)PROBE_GAP_NS * (0.5 + lot_draw(&limiter->lot));
@@ -657,8 +722,8 @@ bool limiter_probe(struct limiter *limiter)
     if (now_ns < limiter->probe.due_ns)
         return false;
     set_next_probe(limiter);
-    if (limiter->probe.out) {
-        note_answer(limiter, false, now_ns); /* the last one still waits for our slice */
+    if (limiter->probe.out) { /* it still waits for our slice */
+        presence_open(&limiter->presence, since_base(limiter, now_ns));
         return false;
     }
     if (!samples->probe)
@@ -673,31 +738,25 @@ bool limiter_probe(struct limiter *limiter)
     return limiter->probe.out;
 }
 
-static bool was_prompt(struct limiter *limiter)
-{
-    double ms;
-
-    if (!limiter->samples.base_ns || limiter->probe.stale ||
-        !limiter->ops->elapsed_ms(limiter->gpu, limiter->samples.base, limiter->samples.probe, &ms))
-        return true;
-    return presence_late_ns(&limiter->presence, ms * 1e6,
-                            (double)(limiter->probe.recorded_ns - limiter->samples.base_ns),
-                            limiter->probe.recorded_ns) <= 0;
-}
-
 /* A probe during which the host was held up tells nothing, whatever its answer. */
 void limiter_probe_answer(struct limiter *limiter)
 {
-    bool done, on;
+    double recorded_ns = since_base(limiter, limiter->probe.recorded_ns);
+    bool done;
 
     if (!limiter->probe.out)
         return;
     done = limiter->ops->query(limiter->gpu, limiter->samples.probe) != EVENT_NOT_YET;
-    on = done && was_prompt(limiter);
-    limiter->probe.out = !done;
-    limiter->probe.late = !done;
-    if (limiter->probe.sharp)
-        note_answer(limiter, on, limiter->probe.recorded_ns);
+    limiter->probe.late = !done || probe_late_ns(limiter) > 0;
+    limiter->probe.out = limiter->probe.late;
+    if (!limiter->probe.sharp)
+        return;
+    if (limiter->probe.late) {
+        presence_open(&limiter->presence, recorded_ns);
+        return;
+    }
+    presence_on(&limiter->presence, recorded_ns);
+    atomic_fetch_add_explicit(&limiter->compute->probes_on, 1, RELAXED);
 }
 
 void limiter_abandon(struct limiter *limiter)

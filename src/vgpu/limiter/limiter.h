@@ -109,6 +109,8 @@ static inline __attribute__((always_inline)) bool launch_cache_pays(struct launc
 
 /* One launch's wait; zero before the first limiter_may_go(). */
 struct waiting {
+    int64_t entered_ns; /* 0: it had to wait since */
+    bool asked;
     int64_t completion_until_ns; /* waits for completions no longer */
 };
 
@@ -170,12 +172,12 @@ void limiter_init(struct limiter *limiter, const struct limiter_gpu *ops, void *
  * Whether a launch may go now. If not, it is asked again at until_ns, or when the bucket wakes
  * those who wait.
  */
-bool limiter_may_go(struct limiter *limiter, const struct launch *launch, struct waiting *waiting,
-                    int64_t *ret_until_ns);
+bool limiter_may_go(struct limiter *limiter, const struct launch_cache *cache,
+                    const struct launch *launch, struct waiting *waiting, int64_t *ret_until_ns);
 
 /* Charges a launch that may go; begins its measurement if it is to be measured. */
 void limiter_begin(struct limiter *limiter, struct launch_cache *cache, const struct launch *launch,
-                   struct ticket *ticket);
+                   const struct waiting *waiting, struct ticket *ticket);
 
 /* Where nothing is limited: measures a launch that stands for as many, for those who read. */
 void limiter_count(struct limiter *limiter, struct launch_cache *cache, const struct launch *launch,

@@ -22,21 +22,31 @@
 
 enum {
     PRESENCE_PROBES = 512, /* remembered: some seconds */
+    PRESENCE_ENDS = 128,   /* of kernels of ours */
+};
+
+enum probe_state {
+    PROBE_NONE = 0, /* or told nothing */
+    PROBE_OPEN,     /* late, and not answered yet */
+    PROBE_ON,
+    PROBE_OFF,
 };
 
 struct presence {
     double on_device;  /* fraction of the probes during kernels of ours that found us on it */
     double contended;  /* fraction of all recent probes that found us off it */
-    double absence_ns; /* for how long, as a rule */
     double run_chance; /* of as many "on" in a row, if on_device were right */
     unsigned known;    /* probes that on_device rests on */
     double doubt_on;   /* as on_device, of probes in short kernels that took long */
     unsigned doubt_known;
     struct {
         double at_ns; /* on the device's clock, as far as the host knows; since the base */
-        bool on;
+        enum probe_state state;
     } probes[PRESENCE_PROBES];
-    unsigned next;
+    unsigned next, open;
+    unsigned voided; /* probes that told nothing */
+    double ends_ns[PRESENCE_ENDS]; /* since the base */
+    unsigned next_end;
     double least_ns; /* the least that a probe's time on the device was behind the host's */
     int64_t least_at_ns;
     bool least_known;
@@ -54,11 +64,17 @@ double presence_late_ns(struct presence *presence, double device_ns, double host
 /* The base event was recorded anew: times are against another moment. */
 void presence_new_base(struct presence *presence);
 
-/* One answer, of a probe that was recorded host_ns after the base. */
-void presence_note(struct presence *presence, bool on, double host_ns);
+/* A probe that was recorded host_ns after the base came back promptly. */
+void presence_on(struct presence *presence, double host_ns);
 
-/* How long an absence was, seen when it was over. */
-void presence_note_absence(struct presence *presence, double absence_ns);
+/* One did not come back yet, or was still out at that moment. */
+void presence_open(struct presence *presence, double host_ns);
+
+/* It did, at done_ns since the base. Returns how many found us off the device. */
+unsigned presence_resolve(struct presence *presence, double done_ns);
+
+/* A kernel of ours ended, at end_ns since the base. */
+void presence_note_end(struct presence *presence, double end_ns);
 
 /* Others use the device now and then. */
 bool presence_contended(const struct presence *presence);

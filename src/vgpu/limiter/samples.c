@@ -54,6 +54,8 @@ struct sample *samples_begin(struct samples *samples, const struct limiter_gpu *
     unsigned marks = 0;
 
     for (unsigned i = 0; sample && i < MIN(other_count, (unsigned)SAMPLE_MARKS); i++) {
+        if (ops->is_idle(gpu, &others[i]))
+            continue;
         if (!sample->marks[marks])
             sample->marks[marks] = ops->make_event(gpu);
         if (sample->marks[marks] && ops->record(gpu, sample->marks[marks], &others[i]))

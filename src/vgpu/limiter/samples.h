@@ -27,7 +27,7 @@ struct limiter_gpu {
     bool (*record)(void *gpu, void *event, const struct launch *where);
     enum event_state (*query)(void *gpu, void *event);
     bool (*elapsed_ms)(void *gpu, void *from, void *to, double *ret_ms);
-    /* Whether all that was launched into the stream is done. */
+    /* Whether all that was launched into the stream is done, or nothing may be asked of it. */
     bool (*is_idle)(void *gpu, const struct launch *where);
 };
 

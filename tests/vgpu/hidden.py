@@ -1,0 +1,380 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""What the driver takes for itself, contexts, code and heaps, is held to the limit by the simulator's own count."""
+
+import json
+import sys
+
+sys.path.insert(0, __file__.rsplit("/", 2)[0])
+from harness import *
+
+HIDDEN = BUILD / "tests/hidden"
+CONTEXT = 300 * MIB
+OOM = 2
+SETTLED_S = 3  # by then what came unseen is in the account
+
+
+def begin(verbs, environment, **options):
+    return start([HIDDEN, *verbs.split()], environment, **options)
+
+
+def heard(running):
+    line = running.stdout.readline()
+    return json.loads(line) if line.startswith("{") else {"silent": True, "status": running.poll()}
+
+
+def go_on(running):
+    running.stdin.write("\n")
+    running.stdin.flush()
+
+
+def end(running):
+    try:
+        running.communicate("\n\n\n\n", timeout=30)
+    except (BrokenPipeError, ValueError):
+        running.wait(30)
+    return running.returncode
+
+
+def accounted(said):
+    """What the library thinks is in use: all that it tells, less what is free."""
+    code, free, total = said["info"]
+    return total - free if code == 0 else None
+
+
+def check_account(machine, running, said, sentence):
+    used = machine.used(running.pid)
+    check_equal(accounted(said), used, sentence)
+    return used
+
+
+# Heaps
+
+
+def heap_over():
+    """A stack for 64 KiB a thread takes 13.9 GiB: refused before it is taken, whatever the driver keeps."""
+    for heaps in ("keep", "shrink"):
+        machine = Machine(memory=80 * GIB, driver={"heaps": heaps})
+        environment = limited_environment(machine, memory=2 * GIB)
+        running = begin("init create limit=0:64K was=0:1K limit=2:22G was=2:8M alloc=1G fill say wait", environment)
+        said = heard(running)
+        check_equal(said.get("codes"), [0, 0, OOM, 0, OOM, 0, 0], f"heaps {heaps}: over the limit is out of memory, and not done")
+        used = check_account(machine, running, said, f"heaps {heaps}: and what is held is in the account")
+        check(used <= 2 * GIB, f"heaps {heaps}: within the limit", used)
+        peak = [p["peak"][0] for p in machine.view()["processes"] if p["pid"] == running.pid]
+        check(peak and peak[0] <= 2 * GIB, f"heaps {heaps}: at any time", peak)
+        end(running)
+
+
+def heap_twice():
+    """All that the limits of a context took goes with it."""
+    machine = Machine()
+    environment = limited_environment(machine, memory=4 * GIB)
+    verbs = "init retain create limit=2:64M limit=2:128M limit=1:32M limit=2:16M limit=2:128M say wait destroy retain say wait"
+    running = begin(verbs, environment)
+    said = heard(running)
+    check_equal(said.get("codes"), [0] * 8, "limits are raised, lowered and raised")
+    check_account(machine, running, said, "and what they took is in the account")
+    go_on(running)
+    said = heard(running)
+    check_equal(check_account(machine, running, said, "all of it is gone with the context"), CONTEXT, "by the simulator's count, too")
+    end(running)
+
+
+def stack_of_a_kernel():
+    """The driver grows the stack for a kernel that needs it: known soon after, and nothing more is given."""
+    machine = Machine(memory=40 * GIB)
+    environment = limited_environment(machine, memory=2 * GIB)
+    running = begin("init create deep=32K alloc=512M say wait", environment, stderr=subprocess.PIPE)
+    said = heard(running)
+    check_equal(said.get("codes"), [0, 0, 0, OOM], "after a launch that grew the stack beyond the limit nothing is given")
+    used = machine.used(running.pid)
+    check(used > 6 * GIB, "as the driver has taken it", used)
+    running.stdin.close()
+    running.wait(20)
+    lines = running.stderr.read().splitlines()
+    check(len(lines) == 1, "and it is said, once", lines)
+
+
+# Who keeps a context alive
+
+
+def attached():
+    machine = Machine()
+    environment = limited_environment(machine, memory=1 * GIB)
+    running = begin("init create attach detach alloc=128M say wait detach retain say wait", environment)
+    said = heard(running)
+    check_equal(said.get("codes"), [0] * 5, "a context is attached to and detached from")
+    check_account(machine, running, said, "and stays in the account, as on the card")
+    go_on(running)
+    said = heard(running)
+    check_equal(check_account(machine, running, said, "the last user takes it along"), CONTEXT, "by the simulator's count, too")
+    end(running)
+
+
+def attached_primary():
+    machine = Machine()
+    environment = limited_environment(machine, memory=1 * GIB)
+    running = begin("init retain attach release alloc=64M say wait detach retain say wait", environment)
+    said = heard(running)
+    check_equal(said.get("codes"), [0] * 5, "a primary context is kept by one that is attached to it")
+    check_account(machine, running, said, "and stays in the account")
+    go_on(running)
+    said = heard(running)
+    check_equal(check_account(machine, running, said, "until it goes"), CONTEXT, "by the simulator's count, too")
+    end(running)
+
+
+def unseen_primary():
+    machine = Machine()
+    environment = limited_environment(machine, memory=2 * GIB)
+    running = begin("init unseen alloc=1G say wait reset unseen alloc=1G say wait release fill say wait", environment)
+    said = heard(running)
+    check_equal(said.get("codes"), [0] * 3, "a primary context that the runtime made is used")
+    check_account(machine, running, said, "and is in the account, with what is in it")
+    go_on(running)
+    said = heard(running)
+    check_equal(said.get("codes"), [0] * 3, "reset, and made again")
+    check_account(machine, running, said, "nothing stale stays")
+    end(running)
+
+
+def primary_retains():
+    machine = Machine()
+    environment = limited_environment(machine, memory=1 * GIB)
+    running = begin("init retain retain unseen alloc=64M reset release retain release say wait release release create say wait", environment)
+    said = heard(running)
+    check_equal(said.get("codes"), [0] * 9, "retains outlast a reset")
+    check_account(machine, running, said, "and the account is the card's")
+    go_on(running)
+    said = heard(running)
+    check_equal(check_account(machine, running, said, "to the end"), CONTEXT, "by the simulator's count, too")
+    end(running)
+
+
+def stale_handles():
+    """As above where a stale handle is a crash: the library does not touch one."""
+    machine = Machine(driver={"stale-handles": "crash"})
+    environment = limited_environment(machine, memory=1 * GIB, cores=50)
+    running = begin("init create attach detach launch=1M detach create launch=1M destroy retain launch=1M release retain say wait", environment)
+    said = heard(running)
+    check_equal(said.get("codes"), [0] * 13, "no handle of a context that is gone is used")
+    check_account(machine, running, said, "and the account is the card's")
+    end(running)
+
+
+# The table of contexts
+
+
+def many_contexts():
+    machine = Machine(memory=80 * GIB, context=64 * KIB)
+    environment = limited_environment(machine, memory=1 * GIB)
+    running = begin("init many=4000 destroy=4000 many=4000 say wait create=100000 retain fill say wait", environment)
+    said = heard(running)
+    check_equal(said.get("codes"), [0] * 4, "places of contexts that ended are used again")
+    go_on(running)
+    said = heard(running)
+    used = machine.used(running.pid)
+    check(used <= 1 * GIB, "with as many contexts as there can be, no more than the limit is had", used, said)
+    check_equal(accounted(said), used, "and the account is the card's")
+    end(running)
+
+
+# A context beside a busy neighbour
+
+
+def in_container(own_proc=True):
+    """A command that runs a program in a pid namespace of its own, if that is permitted."""
+    words = ["unshare", "--pid", "--fork", "--kill-child", *(["--mount-proc"] if own_proc else [])]
+    if not shutil.which("unshare") or run([*words, "true"], bare_environment(None)).returncode != 0:
+        print("ok: pid namespaces can't be made here: not tried")
+        return None
+    return words
+
+
+def busy_neighbours(sentence, pids, container=()):
+    """Beside those who take and give back gigabytes, and others whose contexts come and go."""
+    machine = Machine(memory=40 * GIB, driver={"context-time": "60ms", "pids": pids})
+    bare = bare_environment(machine)
+    neighbours = [begin("init create say churn=20000", bare) for _ in range(2)]
+    for neighbour in neighbours:
+        heard(neighbour)
+    environment = limited_environment(machine, memory=1 * GIB)
+    good, said = 0, []
+    for _ in range(10):
+        running = start([*container, HIDDEN, *"init create launch=8M alloc=1M create say wait".split()], environment)
+        said.append(heard(running))
+        good += said[-1].get("codes") == [0] * 5 and accounted(said[-1]) == 2 * CONTEXT + 9 * MIB
+        end(running)
+    check_equal(good, 10, f"{sentence}: contexts are made and charged right beside busy neighbours") or print(*said, sep="\n")
+    for neighbour in neighbours:
+        neighbour.kill()
+
+
+def busy():
+    busy_neighbours("on a node", "caller")
+
+
+def busy_in_container():
+    container = in_container()
+    if container:
+        busy_neighbours("in a container, by its own pids", "caller", container)
+
+
+def busy_by_host_pids():
+    container = in_container(own_proc=False)
+    if container:
+        busy_neighbours("in a container, by the host's pids", "host", container)
+
+
+SLOTS = 1856  # where they begin in a region
+HOST_PID = SLOTS + 4
+
+
+def slot_of_host(region, pid):
+    """What the node writes."""
+    with open(region, "r+b") as file:
+        file.seek(HOST_PID)
+        file.write(pid.to_bytes(4, "little"))
+
+
+def child_of(running):
+    children = pathlib.Path(f"/proc/{running.pid}/task/{running.pid}/children")
+    wait_until(lambda: children.read_text())
+    return int(children.read_text())
+
+
+def beside_another(sentence, told, **limits):
+    """Another context is made at the same moment: by the host's pids nobody can say which one is ours."""
+    container = in_container(own_proc=False)
+    if not container:
+        return
+    machine = Machine(memory=40 * GIB, driver={"context-time": "800ms", "pids": "host"})
+    region = new_region()
+    environment = limited_environment(machine, memory=2 * GIB, region=region, **limits)
+    running = start([*container, HIDDEN, *"init alloc=1 wait create launch=64M alloc=1M say wait".split()], environment)
+    wait_until(lambda: region.exists() and region.stat().st_size > HOST_PID + 4 and region.read_bytes()[SLOTS:HOST_PID] != bytes(4))
+    if told:
+        slot_of_host(region, child_of(running))
+    go_on(running)
+    time.sleep(0.3)
+    other = begin("init create alloc=1G say wait", bare_environment(machine))
+    said = heard(running)
+    wanted = CONTEXT + 65 * MIB if told else CONTEXT + MIB
+    check_equal((said.get("codes", [])[2:], accounted(said)), ([0] * 3, wanted), sentence)
+    end(running)
+    end(other)
+
+
+def named_by_the_node():
+    beside_another("the pid that the node wrote into the slot is believed", True)
+
+
+def sized_by_the_limits():
+    beside_another("else a context is charged what the limits say", False, CUDA_DEVICE_CONTEXT_SIZE="300m")
+
+
+def without_nvml():
+    """A container that has the driver's compute library alone."""
+    folder = scratch / "compute-alone"
+    folder.mkdir()
+    shutil.copy(SIMDRIVER / "libcuda.so.1", folder)
+    machine = Machine(memory=40 * GIB)
+    for made, verbs in (("made", "create"), ("the runtime's", "unseen")):
+        environment = limited_environment(machine, memory=2 * GIB, LD_LIBRARY_PATH=folder)
+        running = begin(f"init {verbs} alloc=1M say wait", environment, stderr=subprocess.PIPE)
+        said = heard(running)
+        check_equal(said.get("codes", [0])[-1] != 0, True, f"without NVML and a size no context is free ({made})")
+        running.communicate("\n\n")
+    ended = run([HIDDEN, "init", "create", "alloc=1M", "alloc=1M"], environment)
+    lines = ended.stderr.splitlines()
+    check(len(lines) == 1 and "CUDA_DEVICE_CONTEXT_SIZE" in lines[0], "and what is missing is said, once", lines)
+
+    environment = limited_environment(machine, memory=2 * GIB, LD_LIBRARY_PATH=folder, CUDA_DEVICE_CONTEXT_SIZE_0=CONTEXT)
+    running = begin("init create create limit=2:72M limit=2:80M unseen alloc=1M fill say wait reset destroy destroy free unseen say wait", environment)
+    said = heard(running)
+    check_equal(said.get("codes"), [0] * 7, "with its size from the limits it is made, however it is made")
+    check_equal(check_account(machine, running, said, "and in the account, with its heaps"), 2 * GIB, "up to the limit")
+    go_on(running)
+    said = heard(running)
+    check_equal(check_account(machine, running, said, "and out of it"), CONTEXT, "when it is gone")
+    end(running)
+    unlimited = limited_environment(machine, cores=50, LD_LIBRARY_PATH=folder)
+    ended = run([HIDDEN, "init", "create", "alloc=1M", "say"], unlimited)
+    check_equal(json.loads(ended.stdout)["codes"], [0] * 3, "where memory is not limited nothing is refused")
+
+
+# What comes unseen
+
+
+def lazy():
+    for loaded, verb in (("a first launch", "launch=1200M"), ("a library's kernel", "library=1200M")):
+        machine = Machine(memory=40 * GIB)
+        environment = limited_environment(machine, memory=2 * GIB)
+        verbs = f"init create {verb} fill say wait {verb} {verb} {verb} alloc=1M say wait"
+        running = begin(verbs, environment, stderr=subprocess.PIPE)
+        said = heard(running)
+        used = check_account(machine, running, said, f"{loaded}: what it loaded is in the account at the next allocation")
+        check(2 * GIB - 512 < used <= 2 * GIB, f"{loaded}: and the rest of the limit is had", used)
+        go_on(running)
+        said = heard(running)
+        check_equal(said.get("codes", [0])[-1], OOM, f"{loaded}: beyond the limit nothing more is given")
+        end(running)
+
+
+def lazy_busy():
+    """Without an allocation the account is right a second or two later, while there is work."""
+    for cores in (None, 50):
+        machine = Machine(memory=40 * GIB)
+        region = new_region()
+        environment = limited_environment(machine, memory=2 * GIB, cores=cores, region=region)
+        running = begin("init create launch=1200M work=30000", environment)
+        other = begin("init create sleep=2500 fill say wait", environment)
+        said = heard(other)
+        used = machine.used()
+        check(2 * GIB - 512 < used <= 2 * GIB, f"cores {cores}: another process of the container gets what is left", used, said)
+        end(other)
+        running.kill()
+
+
+def parallel():
+    machine = Machine(memory=40 * GIB)
+    environment = limited_environment(machine, memory=2 * GIB)
+    running = begin("init create threads alloc=1M say wait", environment)
+    said = heard(running)
+    check_equal(said.get("codes"), [0] * 4, "threads load and unload at once")
+    check_account(machine, running, said, "and the account is the card's")
+    end(running)
+
+
+def beside_a_load():
+    """The driver compiles for seconds: no lock of ours is held over that."""
+    machine = Machine(driver={"loading": "eager"})
+    environment = limited_environment(machine, memory=1 * GIB)
+    running = begin("init create beside alloc=1M say wait", environment)
+    said = heard(running)
+    check_equal(said.get("codes"), [0] * 5, "a module is loaded while another one is on its way")
+    check_equal(check_account(machine, running, said, "and both are in the account"), CONTEXT + 11 * MIB, "as on the card")
+    end(running)
+
+
+def bystanders():
+    """Ordinary programs: nothing is refused, and the account is exact."""
+    machine = Machine(driver={"granule": "2Mi"})
+    environment = limited_environment(machine, memory=2 * GIB)
+    running = begin("init create module=3M launch=5M:100 alloc=100M alloc=1 unload free say wait", environment)
+    said = heard(running)
+    check_equal(said.get("codes"), [0] * 8, "in granules of 2 MiB a program is answered as it was")
+    used = machine.used(running.pid)
+    check(abs(accounted(said) - used) <= 4 * MIB, "and the account is near the card's", accounted(said), used)
+    end(running)
+
+
+tests = {name: f for name, f in list(globals().items()) if callable(f) and getattr(f, "__module__", "") == "__main__"}
+every = [heap_over, heap_twice, stack_of_a_kernel, attached, attached_primary, unseen_primary, primary_retains]
+every += [stale_handles, many_contexts, busy, busy_in_container, busy_by_host_pids, named_by_the_node, sized_by_the_limits]
+every += [without_nvml, lazy, lazy_busy, parallel, beside_a_load, bystanders]
+for test in [tests[name] for name in sys.argv[1:]] or every:
+    print(f"-- {test.__name__}")
+    test()
+finish()
