@@ -26,34 +26,34 @@
 static _Atomic bool running, ending;
 static pthread_mutex_t work = PTHREAD_MUTEX_INITIALIZER; /* held while the driver may be called */
 
-/* What the thread does when it is awake. False once the program exits. */
-static bool look_round(int64_t now_ns, int64_t *due_ns, int64_t *active_ns)
+/* False once the program exits: the driver is not to be called. */
+static bool begin_work(void)
 {
     (void)pthread_mutex_lock(&work);
-    if (atomic_load(&ending)) {
-        (void)pthread_mutex_unlock(&work);
-        return false;
-    }
-    if (compute_tick(now_ns, due_ns))
-        *active_ns = now_ns;
-    vgpu_refresh();
-    overhead_tick();
+    if (!atomic_load(&ending))
+        return true;
     (void)pthread_mutex_unlock(&work);
-    return true;
+    return false;
+}
+
+static void end_work(void)
+{
+    (void)pthread_mutex_unlock(&work);
 }
 
 /* Registered after the driver's own handler, so it runs before that. */
 static void end_watch(void)
 {
-    struct timespec until;
+    const struct timespec pause = {.tv_nsec = NS_PER_MS};
 
     atomic_store(&ending, true);
-    (void)clock_gettime(CLOCK_REALTIME, &until);
-    until.tv_nsec += EXIT_WAIT_MS * NS_PER_MS;
-    until.tv_sec += until.tv_nsec / NS_PER_S;
-    until.tv_nsec %= NS_PER_S;
-    if (pthread_mutex_timedlock(&work, &until) == 0)
-        (void)pthread_mutex_unlock(&work);
+    for (unsigned i = 0; i < EXIT_WAIT_MS; i++) {
+        if (pthread_mutex_trylock(&work) == 0) {
+            end_work();
+            return;
+        }
+        (void)nanosleep(&pause, NULL);
+    }
 }
 
 static void *watch(void *unused)
@@ -67,10 +67,18 @@ static void *watch(void *unused)
         int64_t due_ns = now_ns + PAUSE_MAX_NS;
         struct timespec pause = {0};
 
-        if (!look_round(now_ns, &due_ns, &active_ns))
+        if (!begin_work())
             break;
+        if (compute_tick(now_ns, &due_ns))
+            active_ns = now_ns;
+        end_work();
         pause.tv_nsec = MAX(due_ns - clock_now_ns(), PAUSE_MIN_NS);
         (void)nanosleep(&pause, NULL);
+        if (!begin_work())
+            break;
+        vgpu_refresh();
+        overhead_tick();
+        end_work();
     }
     atomic_store(&running, false);
     return NULL;

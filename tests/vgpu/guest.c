@@ -175,7 +175,8 @@ static int verb_launch(const char *argument)
     void *params[] = {&kernel_ns};
     cu_handle module, function;
 
-    last_code = cu.load(&module, "hamisim-module 1\nsize=65536\nkernel spin\n");
+    /* Code of no size: what the driver takes at a first launch is for hidden.py to judge. */
+    last_code = cu.load(&module, "hamisim-module 1\nsize=0\nkernel spin\n");
     if (last_code == CU_OK)
         last_code = cu.function(&function, module, "spin");
     for (uint64_t i = number(argument); last_code == CU_OK && i; i--)
