@@ -64,8 +64,26 @@ refuse_common:
     pushq %rcx
     pushq %r8
     pushq %r9
+    subq $128, %rsp
+    movups %xmm0, 0(%rsp)
+    movups %xmm1, 16(%rsp)
+    movups %xmm2, 32(%rsp)
+    movups %xmm3, 48(%rsp)
+    movups %xmm4, 64(%rsp)
+    movups %xmm5, 80(%rsp)
+    movups %xmm6, 96(%rsp)
+    movups %xmm7, 112(%rsp)
     movl %eax, %edi
     call refuse_or_pass
+    movups 0(%rsp), %xmm0
+    movups 16(%rsp), %xmm1
+    movups 32(%rsp), %xmm2
+    movups 48(%rsp), %xmm3
+    movups 64(%rsp), %xmm4
+    movups 80(%rsp), %xmm5
+    movups 96(%rsp), %xmm6
+    movups 112(%rsp), %xmm7
+    addq $128, %rsp
     popq %r9
     popq %r8
     popq %rcx
@@ -139,14 +157,18 @@ refuse_common:
     .type refuse_common, %function
 refuse_common:
     .cfi_startproc
-    stp x29, x30, [sp, #-80]!
-    .cfi_def_cfa_offset 80
-    .cfi_offset x29, -80
-    .cfi_offset x30, -72
+    stp x29, x30, [sp, #-208]!
+    .cfi_def_cfa_offset 208
+    .cfi_offset x29, -208
+    .cfi_offset x30, -200
     stp x0, x1, [sp, #16]
     stp x2, x3, [sp, #32]
     stp x4, x5, [sp, #48]
     stp x6, x7, [sp, #64]
+    stp q0, q1, [sp, #80]
+    stp q2, q3, [sp, #112]
+    stp q4, q5, [sp, #144]
+    stp q6, q7, [sp, #176]
     mov w0, w16
     bl refuse_or_pass
     mov x16, x0
@@ -154,7 +176,11 @@ refuse_common:
     ldp x2, x3, [sp, #32]
     ldp x4, x5, [sp, #48]
     ldp x6, x7, [sp, #64]
-    ldp x29, x30, [sp], #80
+    ldp q0, q1, [sp, #80]
+    ldp q2, q3, [sp, #112]
+    ldp q4, q5, [sp, #144]
+    ldp q6, q7, [sp, #176]
+    ldp x29, x30, [sp], #208
     .cfi_def_cfa_offset 0
     .cfi_restore x29
     .cfi_restore x30

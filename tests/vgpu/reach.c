@@ -10,7 +10,9 @@
  *   reach WAY codes         a table of odd calls and their answers
  *   reach WAY refused       what every entry point of class "refuse" answers
  *   reach WAY versions      what cuGetProcAddress means by every name, version and flavour
- *   reach WAY old NAME...   calls each of these with nothing for arguments, and says which crashed
+ *   reach WAY floats        whether floating arguments reach a function of class "refuse" that may
+ * pass reach WAY old NAME...   calls each of these with nothing for arguments, and says which
+ * crashed
  *
  * WAY is a row of the table ways[]; with DIRECT defined the program is linked with the driver.
  */
@@ -711,6 +713,15 @@ static int command_others(int argc, char **argv)
     return 0;
 }
 
+static int command_floats(int argc, char **argv)
+{
+    typedef int floats_fn(double, double, double, double, double, double, double, double);
+
+    (void)argc, (void)argv;
+    printf("%d\n", LOOK(floats_fn, "cuMulticastCreate")(1, 2, 3, 4, 5, 6, 7, 8));
+    return 0;
+}
+
 static int command_old(int argc, char **argv)
 {
     typedef int any_fn(long, long, long, long, long, long, long, long);
@@ -742,6 +753,7 @@ struct command {
 static const struct command commands[] = {
     {"fill", command_fill},         {"codes", command_codes},   {"refused", command_refused},
     {"versions", command_versions}, {"others", command_others}, {"old", command_old},
+    {"floats", command_floats},
 };
 
 /* reach WAY[=FILE] COMMAND... */

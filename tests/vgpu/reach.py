@@ -216,6 +216,8 @@ def check_old():
 
 
 check_old()
+passed = run([REACH, "self", "floats"], bare_environment(None, LD_PRELOAD=LIBVGPU, LD_LIBRARY_PATH=scratch / "old"))
+check_equal((passed.stdout, passed.stderr), ("1\n", ""), "a call that may pass keeps its floating arguments")
 for program, way in WAYS:
     check_fill(program, way, "cuMemAlloc_v2")
 for allocator in ALLOCATORS[1:]:
