@@ -11,6 +11,7 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "base/util.h"
 #include "vgpu/real.h"
 
 struct object {
@@ -152,6 +153,41 @@ static int look_into(struct dl_phdr_info *info, size_t size, void *data)
 static uint32_t count_undefined(const struct object *object)
 {
     return object->gnu_hash ? object->gnu_hash[1] : object->sysv_hash[1];
+}
+
+/* The last chain of the GNU table ends at the last symbol. */
+static uint32_t count_symbols(const struct object *object)
+{
+    const uint32_t *table = object->gnu_hash, *buckets, *chain;
+    uint32_t last = 0;
+
+    if (!table)
+        return object->sysv_hash[1];
+    buckets = table + 4 + table[2] * (sizeof(ElfW(Addr)) / sizeof(uint32_t));
+    chain = buckets + table[0];
+    for (uint32_t i = 0; i < table[0]; i++)
+        last = MAX(last, buckets[i]);
+    if (last < table[1])
+        return table[1];
+    while (!(chain[last - table[1]] & 1))
+        last++;
+    return last + 1;
+}
+
+void elf_each_function(const struct link_map *map, void (*fn)(const char *name, void *function))
+{
+    struct object object;
+    uint32_t count;
+
+    if (!read_entries(map->l_ld, map->l_addr, &object))
+        return;
+    count = count_symbols(&object);
+    for (uint32_t i = 1; i < count; i++) {
+        const ElfW(Sym) *symbol = &object.symbols[i];
+
+        if (symbol->st_shndx != SHN_UNDEF && ELF64_ST_TYPE(symbol->st_info) == STT_FUNC)
+            fn(object.strings + symbol->st_name, (void *)(object.base + symbol->st_value));
+    }
 }
 
 bool elf_wants(const struct link_map *map, const char *name)

@@ -7,7 +7,8 @@
  *                 on to libc by a jump, so that it sees the true caller. For our names C takes over,
  *                 with the caller as one more argument.
  * REFUSE name     the driver's functions that are refused: whatever their arguments are, a number comes
- *                 back, or the driver's own function is jumped to where the policy allows it.
+ *                 back, or the driver's own function is jumped to where the policy allows it. Some
+ *                 more stand by for exports of the driver's that nobody knew of.
  */
 
 #if defined(__x86_64__)
@@ -211,5 +212,15 @@ refuse_common:
 
     .set REFUSED_NUMBER, 0
 #include "vgpu/thunks.inc"
+
+/* For exports that we learn of when the driver is loaded: UNKNOWN_MAX in real.h. */
+    REFUSE unknown_0
+    REFUSE unknown_1
+    REFUSE unknown_2
+    REFUSE unknown_3
+    REFUSE unknown_4
+    REFUSE unknown_5
+    REFUSE unknown_6
+    REFUSE unknown_7
 
     .section .note.GNU-stack, "", %progbits

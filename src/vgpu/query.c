@@ -180,7 +180,12 @@ static const struct {
 
 void *refuse_or_pass(unsigned number)
 {
-    if (number >= ARRAY_SIZE(refused_entries) || refuse(refused_entries[number].name))
+    if (number >= ARRAY_SIZE(refused_entries)) {
+        const struct unknown *unknown = &real_unknown[number - ARRAY_SIZE(refused_entries)];
+
+        return refuse(unknown->name) ? NULL : unknown->real;
+    }
+    if (refuse(refused_entries[number].name))
         return NULL;
     return real_functions[refused_entries[number].real];
 }

@@ -2,6 +2,7 @@
 #include "vgpu/real.h"
 
 #include <dlfcn.h>
+#include <link.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <string.h>
@@ -52,6 +53,10 @@ static const struct {
         CALLED_NVML(X)
 #undef X
 };
+
+extern void unknown_0(void), unknown_1(void), unknown_2(void), unknown_3(void), unknown_4(void),
+    unknown_5(void), unknown_6(void), unknown_7(void); /* entry.S */
+struct unknown real_unknown[UNKNOWN_MAX];
 
 /* From the driver's own addresses to ours: open addressing, filled once, then only read. */
 enum {
@@ -124,6 +129,50 @@ void *hook_by_pointer(const void *real)
     return NULL;
 }
 
+static void (*const unknown_thunks[])(void) = {unknown_0, unknown_1, unknown_2, unknown_3,
+                                               unknown_4, unknown_5, unknown_6, unknown_7};
+_Static_assert(ARRAY_SIZE(unknown_thunks) == UNKNOWN_MAX, "one each");
+
+static CUresult refuse_unknown(void)
+{
+    return CUDA_ERROR_NOT_SUPPORTED;
+}
+
+static bool contains_any(const char *name, const char *const *words, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        if (strstr(name, words[i]))
+            return true;
+    }
+    return false;
+}
+
+bool name_is_unknown(const char *name)
+{
+    static const char *const takes[] = {"Alloc",     "Launch",       "MemCreate",  "PoolCreate",
+                                        "CtxCreate", "ArrayCreate",  "ModuleLoad", "LibraryLoad",
+                                        "Import",    "OpenMemHandle"};
+    static const char *const tells[] = {"Get", "Set", "Free", "Destroy", "Export"};
+
+    return name[0] == 'c' && name[1] == 'u' && name[2] >= 'A' && name[2] <= 'Z' &&
+           contains_any(name, takes, ARRAY_SIZE(takes)) &&
+           !contains_any(name, tells, ARRAY_SIZE(tells)) && !driver_entry_find(name);
+}
+
+static void note_unknown(const char *name, void *function)
+{
+    unsigned count = 0;
+
+    if (!name_is_unknown(name))
+        return;
+    while (count < UNKNOWN_MAX && real_unknown[count].name)
+        count++;
+    if (count < UNKNOWN_MAX)
+        real_unknown[count] = (struct unknown){name, function};
+    add_pointer(function,
+                count < UNKNOWN_MAX ? (void *)unknown_thunks[count] : (void *)refuse_unknown);
+}
+
 void *hook_by_name(const char *name)
 {
     /* hooks[] is in the table's order, by name, first the driver's, then NVML's. */
@@ -190,6 +239,10 @@ static void fill_absent(bool of_driver)
 
 static void fill(void *library, bool of_driver)
 {
+    const void *somewhere = of_driver ? libc_dlsym(library, "cuInit") : NULL;
+    struct link_map *map = NULL;
+    Dl_info info;
+
     for (size_t i = 0; i < ARRAY_SIZE(hooks); i++) {
         if (hooks[i].of_driver == of_driver) {
             real_functions[hooks[i].real] = libc_dlsym(library, hooks[i].name);
@@ -201,6 +254,8 @@ static void fill(void *library, bool of_driver)
             real_functions[called[i].real] = libc_dlsym(library, called[i].name);
     }
     fill_absent(of_driver);
+    if (somewhere && dladdr1(somewhere, &info, (void **)&map, RTLD_DL_LINKMAP) != 0 && map)
+        elf_each_function(map, note_unknown);
     for (size_t i = 0; of_driver && i < ARRAY_SIZE(hooks); i++) {
         if (hooks[i].of_driver)
             add_answer(&hooks[i]);

@@ -70,6 +70,22 @@ bool real_nvml(void);
 /* The driver's own function of a name, NULL when there is none. */
 void *real_driver_symbol(const char *name);
 
+/*
+ * Exports of the driver's that are not in entries.txt and, by their names, take memory or launch:
+ * found when it is opened, said once, and refused like those of class "refuse".
+ */
+enum {
+    UNKNOWN_MAX = 8, /* beyond that they are refused whatever the policy says */
+};
+struct unknown {
+    const char *name;
+    void *real;
+};
+extern struct unknown real_unknown[UNKNOWN_MAX];
+
+/* Whether a name of the driver's is such an export's, as far as it tells. */
+bool name_is_unknown(const char *name);
+
 /* Our function for a name of the driver's or NVML's, NULL when we have none. */
 void *hook_by_name(const char *name);
 
@@ -89,6 +105,9 @@ void libc_find(void);
 void *elf_find(const char *object, const char *name);
 
 struct link_map;
+
+/* Calls fn with each function that an object defines for others. */
+void elf_each_function(const struct link_map *map, void (*fn)(const char *name, void *function));
 
 /* Whether an object takes a function of this name from others. */
 bool elf_wants(const struct link_map *map, const char *name);

@@ -79,7 +79,7 @@ int lookup_is_ours(const char *name)
         libc_find();
     if (!name || !((name[0] == 'c' && name[1] == 'u') || strncmp(name, "nvml", 4) == 0))
         return 0;
-    return hook_by_name(name) != NULL || driver_entry_find(name) != NULL;
+    return hook_by_name(name) != NULL || driver_entry_find(name) != NULL || name_is_unknown(name);
 }
 
 /* The answer, or ours for it if it is the driver's. */
@@ -92,7 +92,10 @@ static void *replace(void *answer, const char *name)
     if (ours)
         return ours;
     first = real_driver_symbol(name);
-    return first ? first : answer;
+    if (!first)
+        return answer;
+    ours = hook_by_pointer(first);
+    return ours ? ours : first;
 }
 
 /* Whether an address lies in an object at or after this one in the order of loading. */

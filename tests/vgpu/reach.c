@@ -10,9 +10,9 @@
  *   reach WAY codes         a table of odd calls and their answers
  *   reach WAY refused       what every entry point of class "refuse" answers
  *   reach WAY versions      what cuGetProcAddress means by every name, version and flavour
- *   reach WAY floats        whether floating arguments reach a function of class "refuse" that may
- * pass reach WAY old NAME...   calls each of these with nothing for arguments, and says which
- * crashed
+ *   reach WAY floats        whether a refused function that may pass gets floating arguments
+ *   reach WAY old NAME...   calls each of these with nothing for arguments: which crashed?
+ *   reach WAY newer         what exports of the driver's answer that are in no list of ours
  *
  * WAY is a row of the table ways[]; with DIRECT defined the program is linked with the driver.
  */
@@ -722,6 +722,22 @@ static int command_floats(int argc, char **argv)
     return 0;
 }
 
+static int command_newer(int argc, char **argv)
+{
+    static const char *const names[] = {"cuMemAllocNewer", "cuGLCtxCreate_v2", "cuMemFreeNewer"};
+    void *found = NULL;
+    int status;
+
+    (void)argc, (void)argv;
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        found = dlsym(library, names[i]);
+        printf("%s: %d\n", names[i], found ? ((int (*)(void))found)() : -1);
+    }
+    if (proc_v2 && proc_v2(names[0], &found, 13000, 0, &status) == 0)
+        printf("%s by address: %d\n", names[0], ((int (*)(void))found)());
+    return 0;
+}
+
 static int command_old(int argc, char **argv)
 {
     typedef int any_fn(long, long, long, long, long, long, long, long);
@@ -753,7 +769,7 @@ struct command {
 static const struct command commands[] = {
     {"fill", command_fill},         {"codes", command_codes},   {"refused", command_refused},
     {"versions", command_versions}, {"others", command_others}, {"old", command_old},
-    {"floats", command_floats},
+    {"floats", command_floats},     {"newer", command_newer},
 };
 
 /* reach WAY[=FILE] COMMAND... */

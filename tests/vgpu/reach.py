@@ -218,6 +218,24 @@ def check_old():
 check_old()
 passed = run([REACH, "self", "floats"], bare_environment(None, LD_PRELOAD=LIBVGPU, LD_LIBRARY_PATH=scratch / "old"))
 check_equal((passed.stdout, passed.stderr), ("1\n", ""), "a call that may pass keeps its floating arguments")
+
+
+def check_newer():
+    """Exports that take memory by their names, and are in no list of ours, follow the policy."""
+    folder = scratch / "newer"
+    folder.mkdir()
+    shutil.copy(BUILD / "tests/newer_driver.so", folder / "libcuda.so.1")
+    for policy, code in (("refuse", 801), ("allow", 0)):
+        environment = limited_environment(None, memory=LIMIT, HAMI_UNACCOUNTED=policy, LD_LIBRARY_PATH=folder)
+        ended = run([REACH, "dlsym", "newer"], environment)
+        wanted = {"cuMemAllocNewer": code, "cuGLCtxCreate_v2": code, "cuMemFreeNewer": 0, "cuMemAllocNewer by address": code}
+        got = {name: int(answer) for name, answer in (line.split(": ") for line in ended.stdout.splitlines())}
+        check_equal(got, wanted, f"an unknown export that takes memory, {policy}")
+        words = ended.stderr.count("cuMemAllocNewer")
+        check_equal(words, code == 801, "and one line says it where it is refused")
+
+
+check_newer()
 for program, way in WAYS:
     check_fill(program, way, "cuMemAlloc_v2")
 for allocator in ALLOCATORS[1:]:
