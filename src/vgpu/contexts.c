@@ -59,7 +59,7 @@ void contexts_after_fork(void)
 /* With the lock held; 0: none. */
 static unsigned find_row(CUcontext handle)
 {
-    for (unsigned i = 1; i <= contexts.last; i++) {
+    for (unsigned i = 1; handle && i <= contexts.last; i++) {
         if (contexts.rows[i].handle == handle)
             return i;
     }
@@ -239,7 +239,7 @@ static unsigned adopt(CUcontext handle, struct vgpu_device *device, bool primary
     struct context context = {.handle = handle, .device = device, .users = 1, .primary = primary};
 
     if (device)
-        context.refused = !overhead_adopt(device, &context.units);
+        context.refused = !device->granted || !overhead_adopt(device, &context.units);
     return add_context(&context);
 }
 
