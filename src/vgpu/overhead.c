@@ -79,13 +79,17 @@ static uint64_t total_of(const struct account *account)
 
 /* Asking NVML */
 
+/* Where there is no NVML it is looked for again only when a context is made. */
+static bool no_nvml;
+
 static bool nvml_device(const struct vgpu_device *device, nvmlDevice_t *ret_handle)
 {
     static bool initialised;
 
-    if (!real_nvml() || !REAL(nvmlDeviceGetHandleByUUID) || !REAL(nvmlInit_v2))
+    if (no_nvml)
         return false;
-    if (!initialised)
+    no_nvml = !real_nvml() || !REAL(nvmlDeviceGetHandleByUUID) || !REAL(nvmlInit_v2);
+    if (!initialised && !no_nvml)
         initialised = REAL(nvmlInit_v2)() == NVML_SUCCESS;
     return initialised && REAL(nvmlDeviceGetHandleByUUID)(device->uuid, ret_handle) == NVML_SUCCESS;
 }
@@ -481,6 +485,8 @@ static bool begin_locked(struct overhead *overhead)
     struct vgpu_device *device = overhead->device;
     struct account *account = account_of(device);
 
+    if (overhead->of == OVERHEAD_CONTEXT)
+        no_nvml = false;
     if (overhead->of == OVERHEAD_CONTEXT || tolerates())
         overhead->exact = settle(device).by.quiet;
     if (overhead->first)
