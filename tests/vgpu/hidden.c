@@ -407,7 +407,8 @@ static int verb_work(const char *argument)
 static cu_handle shared;
 static _Atomic int wrong;
 
-/* Each loads and unloads modules of a size of its own, some of them used. */
+/* Each loads and unloads modules of a size of its own, some of them used, and takes and gives back
+ * memory. */
 static void *load_and_unload(void *argument)
 {
     uint64_t bytes = (uint64_t)(uintptr_t)argument;
@@ -422,8 +423,14 @@ static void *load_and_unload(void *argument)
 
         if (code == CU_OK && i % 2)
             code = cu.function(&function, own, "spin") || launch(function) || cu.sync();
+        cu_ptr ptr = 0;
+
+        if (code == CU_OK)
+            code = cu.alloc(&ptr, (uint64_t)(i + 1) << 18);
         if (code == CU_OK)
             code = cu.unload(own);
+        if (code == CU_OK)
+            code = cu.free(ptr);
         if (code != CU_OK)
             wrong = code;
     }

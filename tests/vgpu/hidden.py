@@ -340,9 +340,9 @@ def lazy_busy():
 def parallel():
     machine = Machine(memory=40 * GIB)
     environment = limited_environment(machine, memory=2 * GIB)
-    running = begin("init create threads alloc=1M say wait", environment)
+    running = begin("init create threads sleep=200 alloc=1M say wait", environment)
     said = heard(running)
-    check_equal(said.get("codes"), [0] * 4, "threads load and unload at once")
+    check_equal(said.get("codes"), [0] * 4, "threads load, unload, take and give back at once")
     check_account(machine, running, said, "and the account is the card's")
     end(running)
 
