@@ -150,7 +150,9 @@ def container(region=None, **keys):
     folder = pathlib.Path(tempfile.mkdtemp(dir=scratch, prefix="vgpu-"))
     library = folder / "libvgpu.so"
     shutil.copy(LIBVGPU, library)
-    write_limits(library, CUDA_DEVICE_MEMORY_SHARED_CACHE=region or new_region(), **keys)
+    region = pathlib.Path(region or new_region())
+    region.touch()
+    write_limits(library, CUDA_DEVICE_MEMORY_SHARED_CACHE=region, **keys)
     return library
 
 

@@ -2,6 +2,7 @@
 #include "ctl/guest.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,6 +24,7 @@ struct guest {
     char folder[PATH_MAX];
     char library[PATH_MAX + 64];
     char region[PATH_MAX];
+    uint64_t region_inode;
 };
 
 static int write_limits(const struct guest *guest, struct error *err)
@@ -36,16 +38,34 @@ static int write_limits(const struct guest *guest, struct error *err)
     limits.only_granted = true;
     limits.allow_unaccounted = guest->allow_unaccounted;
     COPY_TEXT(limits.region_path, guest->region);
+    limits.region_inode = guest->region_inode;
     for (size_t i = 0; i < lease->device_count; i++) {
         COPY_TEXT(limits.devices[i].uuid, lease->devices[i].uuid);
         limits.devices[i].memory_bytes = lease->devices[i].memory_bytes;
         limits.devices[i].cores = lease->devices[i].cores;
+        /* As set_environment() writes them. */
+        limits.devices[i].given_memory_bytes = lease->devices[i].memory_bytes / MIB * MIB;
+        limits.devices[i].given_cores = lease->devices[0].cores;
     }
 
     len = limits_format(&limits, text, sizeof(text));
     (void)snprintf(path, sizeof(path), "%s/vgpu/limits", guest->folder);
     r = len < 0 ? len : file_replace(path, text, (size_t)len, 0444);
     return r < 0 ? error_set(err, r, "cannot write %s: %s", path, strerror(-r)) : 0;
+}
+
+/* Empty: the first process makes it a region. The program could put another file in its place, so
+ * its limits name this one. */
+static int make_region(struct guest *guest, struct error *err)
+{
+    AUTOCLOSE int fd =
+        open(guest->region, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+    struct stat st;
+
+    if (fd < 0 || fchmod(fd, 0666) < 0 || fstat(fd, &st) < 0)
+        return error_set(err, -errno, "cannot make %s: %s", guest->region, strerror(errno));
+    guest->region_inode = st.st_ino;
+    return 0;
 }
 
 /* The library is a link in a folder of its own, and finds its limits beside that link. */
@@ -66,7 +86,8 @@ static int make_folder(struct guest *guest, struct error *err)
     (void)snprintf(guest->library, sizeof(guest->library), "%s/vgpu/libvgpu.so", guest->folder);
     if (mkdir(vgpu, 0700) < 0 || symlink(guest->local->paths.vgpu, guest->library) < 0)
         return error_set(err, -errno, "cannot make %s: %s", guest->library, strerror(errno));
-    return write_limits(guest, err);
+    r = make_region(guest, err);
+    return r < 0 ? r : write_limits(guest, err);
 }
 
 static void set(const char *name, const char *value)

@@ -9,6 +9,8 @@
 #include "base/parse.h"
 #include "base/util.h"
 
+#define PRIORITY_MAX 1000
+
 /* Sets what a key says; index is the device's for a key that has one, else 0. */
 typedef int (*limits_setter)(struct limits *limits, unsigned index, const char *value);
 
@@ -50,6 +52,29 @@ static int set_cores(struct limits *limits, unsigned index, const char *value)
     /* HAMi-core: 100 and above mean no limit. */
     limits->devices[index].cores = percent < 100 ? (unsigned)percent : 0;
     return 0;
+}
+
+static int set_given_memory(struct limits *limits, unsigned index, const char *value)
+{
+    return parse_bytes(value, &limits->devices[index].given_memory_bytes);
+}
+
+static int set_given_cores(struct limits *limits, unsigned index, const char *value)
+{
+    uint64_t percent;
+    int r;
+
+    r = parse_u64(value, &percent);
+    if (r < 0)
+        return r;
+    limits->devices[index].given_cores = percent < 100 ? (unsigned)percent : 0;
+    return 0;
+}
+
+static int set_inode(struct limits *limits, unsigned index, const char *value)
+{
+    (void)index;
+    return parse_u64(value, &limits->region_inode);
 }
 
 static int set_devices(struct limits *limits, unsigned index, const char *value)
@@ -99,10 +124,8 @@ static int set_priority(struct limits *limits, unsigned index, const char *value
     r = parse_u64(value, &priority);
     if (r < 0)
         return r;
-    if (priority > 1000)
-        return -ERANGE;
-
-    limits->priority = (int)priority;
+    /* A wish that Kubernetes lets through must not cost the container its memory. */
+    limits->priority = (int)MIN(priority, (uint64_t)PRIORITY_MAX);
     return 0;
 }
 
@@ -145,6 +168,9 @@ static const struct {
     {.key = "CUDA_DEVICE_MEMORY_SHARED_CACHE", .set = set_region},
     {.key = "CUDA_TASK_PRIORITY", .set = set_priority},
     {.key = "GPU_CORE_UTILIZATION_POLICY", .set = set_core_policy},
+    {.key = "HAMI_ENVIRONMENT_MEMORY_LIMIT", .set = set_given_memory, .per_device = true},
+    {.key = "HAMI_ENVIRONMENT_SM_LIMIT", .set = set_given_cores, .per_device = true},
+    {.key = "HAMI_REGION_INODE", .set = set_inode},
     {.key = "HAMI_VISIBLE_DEVICES", .set = set_visible},
     {.key = "HAMI_UNACCOUNTED", .set = set_unaccounted},
 };
@@ -273,10 +299,11 @@ void limits_lower(struct limits *limits, const struct limits *other)
         struct limits_device *mine = &limits->devices[i];
         const struct limits_device *theirs = &other->devices[i];
 
-        if (theirs->memory_bytes &&
+        if (theirs->memory_bytes && theirs->memory_bytes != mine->given_memory_bytes &&
             (!mine->memory_bytes || theirs->memory_bytes < mine->memory_bytes))
             mine->memory_bytes = theirs->memory_bytes;
-        if (theirs->cores && (!mine->cores || theirs->cores < mine->cores))
+        if (theirs->cores && theirs->cores != mine->given_cores &&
+            (!mine->cores || theirs->cores < mine->cores))
             mine->cores = theirs->cores;
     }
 }
@@ -317,10 +344,17 @@ int limits_format(const struct limits *limits, char *text, size_t size)
         if (limits->devices[i].context_bytes)
             put(&out, "CUDA_DEVICE_CONTEXT_SIZE_%u=%llu\n", i,
                 (unsigned long long)limits->devices[i].context_bytes);
+        if (limits->devices[i].given_memory_bytes)
+            put(&out, "HAMI_ENVIRONMENT_MEMORY_LIMIT_%u=%llu\n", i,
+                (unsigned long long)limits->devices[i].given_memory_bytes);
+        if (limits->devices[i].given_cores)
+            put(&out, "HAMI_ENVIRONMENT_SM_LIMIT_%u=%u\n", i, limits->devices[i].given_cores);
     }
 
     if (limits->region_path[0])
         put(&out, "CUDA_DEVICE_MEMORY_SHARED_CACHE=%s\n", limits->region_path);
+    if (limits->region_inode)
+        put(&out, "HAMI_REGION_INODE=%llu\n", (unsigned long long)limits->region_inode);
     put(&out, "CUDA_TASK_PRIORITY=%d\n", limits->priority);
     put(&out, "HAMI_VISIBLE_DEVICES=%s\n", limits->only_granted ? "granted" : "all");
     put(&out, "HAMI_UNACCOUNTED=%s\n", limits->allow_unaccounted ? "allow" : "refuse");

@@ -28,12 +28,18 @@ struct limits_device {
     uint64_t memory_bytes;       /* 0: no limit */
     uint64_t context_bytes;      /* what a context takes for itself; 0: not known */
     unsigned cores;              /* percent of the device's time; 0: no limit */
+
+    /* In a file: what the container's environment was given when the file was first written. An
+     * environment that still says so lowers nothing. */
+    uint64_t given_memory_bytes;
+    unsigned given_cores;
 };
 
 struct limits {
     unsigned device_count; /* devices named by UUID; 0: all that there are, known by their order */
     struct limits_device devices[LIMITS_MAX_DEVICES];
     char region_path[LIMITS_PATH_SIZE]; /* "": not said */
+    uint64_t region_inode;              /* the file's, where it can be replaced; 0: not said */
     int priority;                       /* 0 is high; 1 unless said */
     bool cores_disabled;                /* the core policy "disable": no share is enforced */
     bool only_granted;                  /* show the named devices and no others */
@@ -55,7 +61,8 @@ int limits_parse(struct limits *limits, const char *text, struct error *err);
 /* Adds what the environment (environ's form, terminated by NULL) says. */
 int limits_parse_environment(struct limits *limits, char *const *environment, struct error *err);
 
-/* Lowers each limit to the other's where that is lower; everything else of the other is ignored. */
+/* Lowers each limit to the other's where that is lower and not what was given in the beginning;
+ * everything else of the other is ignored. */
 void limits_lower(struct limits *limits, const struct limits *other);
 
 /* Writes a file's text, for limits_parse(). Returns its length, or -ENOBUFS. */

@@ -102,6 +102,40 @@ static void the_environment_only_lowers_a_file(void **state)
     assert_false(limits.allow_unaccounted);
 }
 
+static void what_the_environment_was_given_lowers_no_raise(void **state)
+{
+    static const char raised[] = "CUDA_DEVICE_MEMORY_LIMIT_0=2g\nCUDA_DEVICE_SM_LIMIT_0=60\n"
+                                 "HAMI_ENVIRONMENT_MEMORY_LIMIT_0=1024m\n"
+                                 "HAMI_ENVIRONMENT_SM_LIMIT_0=30\n";
+    char *given[] = {(char *)"CUDA_DEVICE_MEMORY_LIMIT_0=1024m", (char *)"CUDA_DEVICE_SM_LIMIT=30",
+                     (char *)"HAMI_ENVIRONMENT_MEMORY_LIMIT_0=512m", NULL};
+    char *changed[] = {(char *)"CUDA_DEVICE_MEMORY_LIMIT_0=1000m",
+                       (char *)"CUDA_DEVICE_SM_LIMIT=20", NULL};
+    struct limits limits, environment = LIMITS_INIT;
+
+    (void)state;
+    assert_int_equal(parse(&limits, raised), 0);
+    assert_int_equal(limits_parse_environment(&environment, given, NULL), 0);
+    limits_lower(&limits, &environment);
+    assert_int_equal(limits.devices[0].memory_bytes, 2 * GIB);
+    assert_int_equal(limits.devices[0].cores, 60);
+    assert_int_equal(limits_parse_environment(&environment, changed, NULL), 0);
+    limits_lower(&limits, &environment);
+    assert_int_equal(limits.devices[0].memory_bytes, 1000 * MIB);
+    assert_int_equal(limits.devices[0].cores, 20);
+}
+
+static void a_priority_of_any_size_is_one(void **state)
+{
+    struct limits limits;
+
+    (void)state;
+    assert_int_equal(parse(&limits, "CUDA_TASK_PRIORITY=1001"), 0);
+    assert_int_equal(limits.priority, 1000);
+    assert_int_equal(parse(&limits, "CUDA_TASK_PRIORITY=9223372036854775807"), 0);
+    assert_int_equal(limits.priority, 1000);
+}
+
 static void what_is_written_is_read_back(void **state)
 {
     struct limits limits = LIMITS_INIT, again;
@@ -114,6 +148,9 @@ static void what_is_written_is_read_back(void **state)
     limits.devices[1].memory_bytes = 12345;
     limits.devices[1].context_bytes = 54321;
     limits.devices[0].cores = 30;
+    limits.devices[0].given_cores = 20;
+    limits.devices[1].given_memory_bytes = 1234;
+    limits.region_inode = 77;
     limits.only_granted = true;
     COPY_TEXT(limits.region_path, "/run/x/region.cache");
     assert_true(limits_format(&limits, text, sizeof(text)) > 0);
@@ -129,6 +166,8 @@ int main(void)
         cmocka_unit_test(what_cannot_be_read_is_an_error_and_never_no_limit),
         cmocka_unit_test(what_means_no_limit_is_none),
         cmocka_unit_test(the_environment_only_lowers_a_file),
+        cmocka_unit_test(what_the_environment_was_given_lowers_no_raise),
+        cmocka_unit_test(a_priority_of_any_size_is_one),
         cmocka_unit_test(what_is_written_is_read_back),
     };
 

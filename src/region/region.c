@@ -74,14 +74,15 @@ enum {
 
 /* Opens or makes the file. One that we made can be used by every user of the container, as
  * HAMi-core's. */
-static int open_file(const char *path)
+static int open_file(const char *path, bool make)
 {
-    int fd, high;
+    int fd = -1, high;
 
-    fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0666);
+    if (make)
+        fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0666);
     if (fd >= 0)
         (void)fchmod(fd, 0666);
-    else if (errno == EEXIST)
+    else if (!make || errno == EEXIST)
         fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     if (fd < 0)
         return -errno;
@@ -115,6 +116,40 @@ static void init_base(struct region_base *base)
     atomic_store(&base->magic, REGION_MAGIC);
 }
 
+/* The text of boot_id is another after each start of the machine. 0 where there is none. */
+static uint64_t hash_boot(void)
+{
+    uint64_t hash = UINT64_C(0xcbf29ce484222325);
+    char text[64];
+
+    if (file_read("/proc/sys/kernel/random/boot_id", text, sizeof(text)) <= 0)
+        return 0;
+    for (const char *p = text; *p; p++)
+        hash = (hash ^ (unsigned char)*p) * UINT64_C(0x100000001b3);
+    return hash;
+}
+
+/* The monotonic clock begins anew with each start of the machine: times of an earlier one would
+ * lie in the future. */
+static void forget_other_boot(struct region_ext *ext)
+{
+    uint64_t boot = hash_boot();
+
+    if (!boot || ext->boot == boot)
+        return;
+    for (unsigned i = 0; ext->boot && i < REGION_DEVICES; i++) {
+        struct region_compute *compute = &ext->devices[i].compute;
+
+        atomic_store(&compute->zero_ns, 0);
+        atomic_store(&compute->rate, 0);
+        atomic_store(&compute->gate, 0);
+        atomic_store(&compute->longest_ns, 0);
+    }
+    if (ext->boot)
+        memset(ext->turns, 0, sizeof(ext->turns));
+    ext->boot = boot;
+}
+
 /* A file of zeros is new; what HAMi-core made lacks our part only; anything else is not a region.
  */
 static int init_contents(struct region_base *base, struct region_ext *ext, struct error *err)
@@ -139,6 +174,7 @@ static int init_contents(struct region_base *base, struct region_ext *ext, struc
         return error_set(err, -EPROTO,
                          "its extension is of another version; remove it when nothing "
                          "uses it");
+    forget_other_boot(ext);
     return 0;
 }
 
@@ -163,18 +199,22 @@ static int map_apart(const struct region *region, const struct stat *st, char **
     return 0;
 }
 
-static int map_file(struct region *region, struct error *err)
+static int map_file(struct region *region, bool make, uint64_t inode, struct error *err)
 {
     AUTOCLOSE int fd = -1;
     struct stat st;
     char *bytes = NULL;
     int r;
 
-    fd = open_file(region->path);
+    fd = open_file(region->path, make);
     if (fd < 0)
         return error_set(err, fd, "%s: %s", region->path, strerror(-fd));
     if (file_stat_fd(fd, &st) < 0 || !S_ISREG(st.st_mode))
         return error_set(err, -EPROTO, "%s: it is not a regular file", region->path);
+
+    if (inode && st.st_ino != inode)
+        return error_set(err, -ESTALE, "%s: it is not the file that was made for this container",
+                         region->path);
 
     /* HAMi-core holds the same range while it initialises. */
     r = lock_range(fd, 0, REGION_BASE_SIZE, INIT_WAIT_MS);
@@ -203,7 +243,8 @@ static int map_file(struct region *region, struct error *err)
     return 0;
 }
 
-int region_open(struct region *region, const char *path, struct error *err)
+static int open_region(struct region *region, const char *path, bool make, uint64_t inode,
+                       struct error *err)
 {
     size_t len = strlen(path);
     int r;
@@ -213,13 +254,35 @@ int region_open(struct region *region, const char *path, struct error *err)
         return error_set(err, -ENAMETOOLONG, "%.60s...: the path is too long", path);
     COPY_TEXT(region->path, path);
 
-    r = map_file(region, err);
+    r = map_file(region, make, inode, err);
     if (r < 0)
         return r;
 
     (void)pthread_mutex_init(&region->lock, NULL);
     proc_identity_self(&region->self);
     return 0;
+}
+
+int region_open(struct region *region, const char *path, struct error *err)
+{
+    return open_region(region, path, true, 0, err);
+}
+
+int region_open_made(struct region *region, const char *path, uint64_t inode, struct error *err)
+{
+    return open_region(region, path, false, inode, err);
+}
+
+bool region_is_lost(const struct region *region)
+{
+    struct stat st;
+
+    if (region->fd >= 0 && file_stat_fd(region->fd, &st) == 0 && st.st_dev == region->dev &&
+        st.st_ino == region->ino && st.st_nlink == 0)
+        return true;
+    /* A path that can't be looked up from here, as after chroot(), says nothing. */
+    return file_stat(region->path, &st) == 0 &&
+           (st.st_dev != region->dev || st.st_ino != region->ino);
 }
 
 void region_close(struct region *region)

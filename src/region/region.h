@@ -160,7 +160,11 @@ struct region_ext {
     uint32_t size;
     _Atomic uint64_t unaccounted_refused; /* calls of entry points that are not accounted for yet */
     _Atomic uint64_t unaccounted_allowed;
-    _Alignas(CACHE_LINE) uint64_t reserved[56];
+    /* Written under the lock of the base while the file is opened. */
+    _Alignas(
+        CACHE_LINE) uint64_t boot;  /* hash of the boot that the clocks in here are of; 0: none */
+    _Atomic uint64_t ruled_by_file; /* 1: a limits file ruled whoever opened it */
+    uint64_t reserved[54];
     struct region_ext_device devices[REGION_DEVICES];
     struct region_ext_slot slots[REGION_SLOTS];
     struct region_turn turns[REGION_SLOTS]
@@ -202,12 +206,23 @@ struct region {
  */
 int region_open(struct region *region, const char *path, struct error *err);
 
+/*
+ * As region_open(), for a file that was made for us: it must be there, and of this inode number
+ * unless that is 0. -ENOENT, -ESTALE.
+ */
+int region_open_made(struct region *region, const char *path, uint64_t inode, struct error *err);
+
+/* Whether the file was removed, or another took its name: new processes would begin a second one.
+ * Two system calls. */
+bool region_is_lost(const struct region *region);
+
 /* For tests and tools that end before their process does. libvgpu never calls it. */
 void region_close(struct region *region);
 
 /*
  * Takes a slot for the calling process (region->slot), after settling dead ones. Bounded: two
- * seconds at worst, microseconds as a rule. -EUSERS when 1,024 processes live, -ETIMEDOUT.
+ * seconds at worst, microseconds as a rule. -EUSERS when 1,024 processes live, -ETIMEDOUT, -ESTALE
+ * when our descriptor is closed and the file can't be opened again.
  */
 int region_claim(struct region *region, struct error *err);
 

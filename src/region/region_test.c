@@ -113,7 +113,7 @@ static void lose_all_and_end_main_thread(void)
 static void leave_a_child(void)
 {
     if (syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0) == 0) {
-        (void)sleep(5);
+        (void)sleep(1);
         _exit(0);
     }
 }
@@ -337,6 +337,71 @@ static void a_program_that_became_another_holds_nothing(void **state)
     region_close(&region);
 }
 
+static void a_file_that_was_made_for_us_is_not_made_again(void **state)
+{
+    struct region region, other;
+    struct stat st;
+
+    (void)state;
+    assert_int_equal(region_open_made(&region, path, 0, NULL), -ENOENT);
+    assert_int_equal(access(path, F_OK), -1);
+    assert_int_equal(region_open(&region, path, NULL), 0);
+    assert_int_equal(stat(path, &st), 0);
+    assert_int_equal(region_open_made(&other, path, st.st_ino, NULL), 0);
+    region_close(&other);
+    assert_int_equal(region_open_made(&other, path, st.st_ino + 1, NULL), -ESTALE);
+    region_close(&region);
+}
+
+static void a_file_that_was_removed_or_replaced_is_noticed(void **state)
+{
+    struct error err = ERROR_INIT;
+    struct region region;
+    pid_t child;
+    int status;
+
+    (void)state;
+    assert_int_equal(region_open(&region, path, NULL), 0);
+    assert_int_equal(region_claim(&region, NULL), 0);
+    assert_false(region_is_lost(&region));
+    assert_int_equal(unlink(path), 0);
+    assert_true(region_is_lost(&region));
+    assert_int_equal(file_replace(path, "x", 1, 0666), 0);
+    assert_true(region_is_lost(&region));
+
+    child = fork();
+    if (child == 0) {
+        region_after_fork(&region);
+        _exit(region_claim(&region, &err) == -ESTALE && strstr(err.text, path) ? 0 : 1);
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+    region_close(&region);
+}
+
+static void times_of_another_boot_are_forgotten(void **state)
+{
+    struct region region;
+
+    (void)state;
+    assert_int_equal(region_open(&region, path, NULL), 0);
+    assert_true(region.ext->boot != 0);
+    region.ext->devices[1].compute.zero_ns = INT64_MAX / 2;
+    region.ext->devices[1].compute.charged_ns = 5;
+    region.ext->turns[7][1].served_ns = INT64_MAX / 2;
+    region_close(&region);
+    assert_int_equal(region_open(&region, path, NULL), 0);
+    assert_int_equal(region.ext->devices[1].compute.zero_ns, INT64_MAX / 2);
+
+    region.ext->boot++;
+    region_close(&region);
+    assert_int_equal(region_open(&region, path, NULL), 0);
+    assert_int_equal(region.ext->devices[1].compute.zero_ns, 0);
+    assert_int_equal(region.ext->devices[1].compute.charged_ns, 5);
+    assert_int_equal(region.ext->turns[7][1].served_ns, 0);
+    region_close(&region);
+}
+
 static void files_that_are_not_regions_are_refused_with_a_reason(void **state)
 {
     static const struct {
@@ -436,6 +501,9 @@ int main(void)
         REGION_TEST(a_lock_that_was_lost_is_taken_again),
         REGION_TEST(a_forked_child_has_a_slot_of_its_own),
         REGION_TEST(a_program_that_became_another_holds_nothing),
+        REGION_TEST(a_file_that_was_made_for_us_is_not_made_again),
+        REGION_TEST(a_file_that_was_removed_or_replaced_is_noticed),
+        REGION_TEST(times_of_another_boot_are_forgotten),
         REGION_TEST(files_that_are_not_regions_are_refused_with_a_reason),
         REGION_TEST(a_truncated_region_is_made_whole),
         REGION_TEST(the_first_version_1_grows_and_stays_what_it_was),

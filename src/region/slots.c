@@ -375,13 +375,15 @@ int region_claim(struct region *region, struct error *err)
     if (!region->self.pid)
         proc_identity_self(&region->self);
     region_refresh(region);
-    r = lock_range(region->fd, REGION_LOCK_TABLE, 1, CLAIM_WAIT_MS);
+    r = region->fd < 0 ? -ESTALE : lock_range(region->fd, REGION_LOCK_TABLE, 1, CLAIM_WAIT_MS);
     if (r == 0) {
         r = claim_locked(region);
         (void)unlock_range(region->fd, REGION_LOCK_TABLE, 1);
     }
     (void)pthread_mutex_unlock(&region->lock);
 
+    if (r == -ESTALE)
+        return error_set(err, r, "%s: it was removed or replaced while in use", region->path);
     if (r == -EUSERS)
         return error_set(err, r, "%s: %d processes use it already", region->path, REGION_SLOTS);
     if (r < 0)

@@ -50,11 +50,9 @@ static const void *dynamic_address(const struct object *object, ElfW(Addr) value
     return (const void *)(value < object->base ? object->base + value : value);
 }
 
-static bool read_dynamic(const struct dl_phdr_info *info, struct object *object)
+static bool read_entries(const ElfW(Dyn) * dynamic, ElfW(Addr) base, struct object *object)
 {
-    const ElfW(Dyn) *dynamic = find_dynamic(info);
-
-    *object = (struct object){.base = info->dlpi_addr};
+    *object = (struct object){.base = base};
     for (; dynamic && dynamic->d_tag != DT_NULL; dynamic++) {
         const void *address = dynamic_address(object, dynamic->d_un.d_ptr);
 
@@ -70,6 +68,11 @@ static bool read_dynamic(const struct dl_phdr_info *info, struct object *object)
             object->versions = address;
     }
     return object->symbols && object->strings && (object->gnu_hash || object->sysv_hash);
+}
+
+static bool read_dynamic(const struct dl_phdr_info *info, struct object *object)
+{
+    return read_entries(find_dynamic(info), info->dlpi_addr, object);
 }
 
 /* A symbol that is defined here, under its default version if it has several. */
@@ -142,6 +145,28 @@ static int look_into(struct dl_phdr_info *info, size_t size, void *data)
     wanted->found = object.gnu_hash ? find_by_gnu_hash(&object, wanted->name)
                                     : find_by_sysv_hash(&object, wanted->name);
     return wanted->found != NULL;
+}
+
+/* How many symbols there are, which only the hash tables know. The GNU table has no symbols that
+ * are not defined here; those come first. */
+static uint32_t count_undefined(const struct object *object)
+{
+    return object->gnu_hash ? object->gnu_hash[1] : object->sysv_hash[1];
+}
+
+bool elf_wants(const struct link_map *map, const char *name)
+{
+    struct object object;
+
+    if (!read_entries(map->l_ld, map->l_addr, &object))
+        return false;
+    for (uint32_t i = 1; i < count_undefined(&object); i++) {
+        const ElfW(Sym) *symbol = &object.symbols[i];
+
+        if (symbol->st_shndx == SHN_UNDEF && strcmp(object.strings + symbol->st_name, name) == 0)
+            return true;
+    }
+    return false;
 }
 
 void *elf_find(const char *object, const char *name)

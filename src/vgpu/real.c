@@ -55,8 +55,11 @@ static const struct {
 
 /* From the driver's own addresses to ours: open addressing, filled once, then only read. */
 enum {
-    POINTER_SLOTS = 1024,
+    POINTER_SLOTS = 4096,
 };
+
+/* Each hook has an export of the driver's, and may have another address by cuGetProcAddress. */
+_Static_assert(2 * 2 * ARRAY_SIZE(hooks) <= POINTER_SLOTS, "the table stays half empty");
 
 static struct {
     const void *real;
@@ -90,7 +93,7 @@ static size_t pointer_slot(const void *real)
 {
     uint64_t bits = (uint64_t)(uintptr_t)real;
 
-    return (size_t)((bits * UINT64_C(0x9e3779b97f4a7c15)) >> 54) % POINTER_SLOTS;
+    return (size_t)((bits * UINT64_C(0x9e3779b97f4a7c15)) >> 48) % POINTER_SLOTS;
 }
 
 static void add_pointer(const void *real, void *ours)
@@ -153,6 +156,31 @@ static void add_answer(const struct hook *hook)
         add_pointer(answer, (void *)hook->function);
 }
 
+static CUresult absent_in_driver(void)
+{
+    return CUDA_ERROR_NOT_FOUND;
+}
+
+static nvmlReturn_t absent_in_nvml(void)
+{
+    return NVML_ERROR_FUNCTION_NOT_FOUND;
+}
+
+/* What is asked of a function that is not there is answered, whatever its arguments are. */
+static void fill_absent(bool of_driver)
+{
+    void *absent = of_driver ? (void *)absent_in_driver : (void *)absent_in_nvml;
+
+    for (size_t i = 0; i < ARRAY_SIZE(hooks); i++) {
+        if (hooks[i].of_driver == of_driver && !real_functions[hooks[i].real])
+            real_functions[hooks[i].real] = absent;
+    }
+    for (size_t i = 0; i < ARRAY_SIZE(called); i++) {
+        if (called[i].of_driver == of_driver && !real_functions[called[i].real])
+            real_functions[called[i].real] = absent;
+    }
+}
+
 static void fill(void *library, bool of_driver)
 {
     for (size_t i = 0; i < ARRAY_SIZE(hooks); i++) {
@@ -165,6 +193,7 @@ static void fill(void *library, bool of_driver)
         if (called[i].of_driver == of_driver)
             real_functions[called[i].real] = libc_dlsym(library, called[i].name);
     }
+    fill_absent(of_driver);
     for (size_t i = 0; of_driver && i < ARRAY_SIZE(hooks); i++) {
         if (hooks[i].of_driver)
             add_answer(&hooks[i]);
@@ -189,6 +218,8 @@ static bool open_library(const char *name, bool of_driver, _Atomic bool *opened)
             if (of_driver)
                 driver_library = library;
             atomic_store_explicit(opened, true, memory_order_release);
+        } else {
+            fill_absent(of_driver);
         }
     }
     (void)pthread_mutex_unlock(&open_lock);

@@ -3,7 +3,9 @@
 
 /*
  * The functions behind ours: the driver's, NVML's, and the dynamic linker's. REAL(cuMemAlloc_v2) is
- * the driver's own function; it is NULL where the driver is too old to have it.
+ * the driver's own function. It is NULL until real_driver() was called for the first time, and
+ * never after that: where the driver is missing, or too old to have it, a function of ours stands
+ * in, which answers CUDA_ERROR_NOT_FOUND (NVML: FUNCTION_NOT_FOUND).
  */
 
 #include <stdbool.h>
@@ -81,5 +83,10 @@ void libc_find(void);
 
 /* A function of an object that is loaded already, by its file's name ("libc.so.6"), or NULL. */
 void *elf_find(const char *object, const char *name);
+
+struct link_map;
+
+/* Whether an object takes a function of this name from others. */
+bool elf_wants(const struct link_map *map, const char *name);
 
 void real_after_fork(void);

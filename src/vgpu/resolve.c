@@ -18,6 +18,7 @@
 #include <string.h>
 
 #include "base/glibc.h"
+#include "base/util.h"
 #include "driver/entries.h"
 #include "vgpu/real.h"
 #include "vgpu/vgpu.h"
@@ -132,27 +133,92 @@ static void *next_symbol(const char *name, const void *caller)
     return NULL;
 }
 
+/*
+ * RTLD_DEFAULT for another caller than ourselves: the program's objects, then the caller's own and
+ * those it was linked with, which only it can see if it was opened with RTLD_LOCAL.
+ */
+static void *default_symbol(const char *name, const void *caller)
+{
+    void *found = libc_dlsym(RTLD_DEFAULT, name), *handle;
+    struct link_map *map = NULL;
+    Dl_info info;
+
+    if (found || dladdr1(caller, &info, (void **)&map, RTLD_DL_LINKMAP) == 0 || !map)
+        return found;
+    handle = dlopen(map->l_name, RTLD_LAZY | RTLD_NOLOAD);
+    if (!handle)
+        return NULL;
+    found = libc_dlsym(handle, name);
+    (void)dlclose(handle);
+    return found;
+}
+
 void *lookup_symbol(void *handle, const char *name, const void *unused, const void *caller)
 {
+    void *found;
+
     (void)unused;
     if (!libc_dlsym)
         return NULL;
-    return replace(handle == RTLD_NEXT ? next_symbol(name, caller) : libc_dlsym(handle, name),
-                   name);
+    if (handle == RTLD_NEXT)
+        found = next_symbol(name, caller);
+    else if (handle == RTLD_DEFAULT)
+        found = default_symbol(name, caller);
+    else
+        found = libc_dlsym(handle, name);
+    return replace(found, name);
 }
 
 /* The driver's exports carry no version: whichever is asked for, glibc gives the one there is. */
 void *lookup_version(void *handle, const char *name, const char *version, const void *caller)
 {
+    void *found;
+
     if (!libc_dlvsym)
         return NULL;
-    return replace(
-        handle == RTLD_NEXT ? next_symbol(name, caller) : libc_dlvsym(handle, name, version), name);
+    found = handle == RTLD_NEXT ? next_symbol(name, caller) : libc_dlvsym(handle, name, version);
+    if (!found && handle == RTLD_DEFAULT)
+        found = default_symbol(name, caller);
+    return replace(found, name);
+}
+
+/* The C library's own parts, which open files by themselves, but no driver. */
+static bool is_libc(const char *path)
+{
+    static const char *const starts[] = {"libc.so.",  "libdl.so.", "libpthread.so.",
+                                         "ld-linux",  "libgcc_s.", "libm.so.",
+                                         "librt.so.", "ld-musl-",  "libstdc++."};
+    const char *name = file_name(path);
+
+    for (size_t i = 0; name && i < ARRAY_SIZE(starts); i++) {
+        if (strncmp(name, starts[i], strlen(starts[i])) == 0)
+            return true;
+    }
+    return false;
+}
+
+/*
+ * Whether a library, just opened in a namespace of its own, may reach the driver from there, where
+ * we are not: it was linked with it, or some object of its namespace can open others.
+ */
+static bool may_reach_driver(void *opened)
+{
+    const struct link_map *map = opened; /* glibc's handle */
+
+    if (libc_dlsym(opened, "cuInit") || libc_dlsym(opened, "nvmlInit_v2"))
+        return true;
+    while (map->l_prev)
+        map = map->l_prev;
+    for (; map; map = map->l_next) {
+        if (!is_libc(map->l_name) && (elf_wants(map, "dlopen") || elf_wants(map, "dlmopen")))
+            return true;
+    }
+    return false;
 }
 
 /*
  * A driver in a namespace of its own would be out of reach of those that are there with it, so it
- * is opened in ours; so is a library that brings the driver along.
+ * is opened in ours; so is a library that brings the driver along, or could open it.
  */
 void *dlmopen(Lmid_t namespace_id, const char *path, int flags)
 {
@@ -165,8 +231,7 @@ void *dlmopen(Lmid_t namespace_id, const char *path, int flags)
     if (is_driver_file(path))
         namespace_id = LM_ID_BASE;
     opened = libc_dlmopen(namespace_id, path, flags);
-    if (!opened || namespace_id == LM_ID_BASE ||
-        (!libc_dlsym(opened, "cuInit") && !libc_dlsym(opened, "nvmlInit_v2")))
+    if (!opened || namespace_id == LM_ID_BASE || !may_reach_driver(opened))
         return opened;
     (void)dlclose(opened);
     return libc_dlmopen(LM_ID_BASE, path, flags);

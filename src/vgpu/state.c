@@ -27,7 +27,8 @@ static struct {
     bool region_open;
     bool limits_read;
     bool from_file;
-    char file_path[LIMITS_PATH_SIZE];
+    char file_path[LIMITS_PATH_SIZE]; /* absolute */
+    bool file_was_there;              /* when the library was loaded */
     struct stat file_seen;
     struct limits limits;
     _Atomic int64_t looked_ns;
@@ -56,8 +57,10 @@ void vgpu_say(enum vgpu_word word, const char *fmt, ...)
 static void after_fork_in_child(void)
 {
     (void)pthread_mutex_init(&state.lock, NULL);
-    for (unsigned i = 0; i < REGION_DEVICES; i++)
+    for (unsigned i = 0; i < REGION_DEVICES; i++) {
         (void)pthread_mutex_init(&vgpu.devices[i].lock, NULL);
+        vgpu.devices[i].own_units = 0;
+    }
     if (state.region_open)
         region_after_fork(&vgpu.region);
     atomic_store(&vgpu.mode, VGPU_DETACHED);
@@ -71,18 +74,38 @@ static void after_fork_in_child(void)
 /* The file "limits" lies in the folder through which this library was loaded. */
 static void find_limits_file(void)
 {
+    char *path = state.file_path;
+    size_t len, folder = 0;
     Dl_info info;
-    size_t len;
 
     if (dladdr((void *)find_limits_file, &info) == 0 || !info.dli_fname)
         return;
+    /* Of two slashes in a row one is ignored. */
+    if (info.dli_fname[0] != '/' && getcwd(path, sizeof(state.file_path) - 1)) {
+        folder = strlen(path);
+        path[folder++] = '/';
+    }
     len = strlen(info.dli_fname);
     while (len > 0 && info.dli_fname[len - 1] != '/')
         len--;
-    if (len + sizeof("limits") > sizeof(state.file_path))
+    if (folder + len + sizeof("limits") > sizeof(state.file_path)) {
+        path[0] = '\0';
         return;
-    memcpy(state.file_path, info.dli_fname, len);
-    memcpy(state.file_path + len, "limits", sizeof("limits"));
+    }
+    memcpy(path + folder, info.dli_fname, len);
+    memcpy(path + folder + len, "limits", sizeof("limits"));
+}
+
+/* The only thing that is done before the first CUDA or NVML call: the program may change its
+ * working directory, which a library loaded by a relative path would be looked for in. */
+static void __attribute__((constructor)) note_limits_file(void)
+{
+    int saved = errno;
+    struct stat st;
+
+    find_limits_file();
+    state.file_was_there = state.file_path[0] && file_stat(state.file_path, &st) == 0;
+    errno = saved;
 }
 
 /* Reads the file's limits, or the environment's; a file's are lowered by the environment's. */
@@ -120,10 +143,12 @@ static int first_read(struct error *err)
 
     if (state.limits_read)
         return 0;
-    find_limits_file();
     r = read_limits(&state.limits, &state.from_file, err);
     if (r < 0)
         return r;
+    if (!state.from_file && state.file_was_there)
+        return error_set(err, -ENOENT, "%s: it was there when the program began, and is gone",
+                         state.file_path);
 
     if (state.from_file)
         (void)file_stat(state.file_path, &state.file_seen);
@@ -137,6 +162,18 @@ static bool wanted(void)
     return state.from_file || state.limits.region_path[0] || limits_any(&state.limits);
 }
 
+/* Says in the region that a limits file rules. One that says so already is not for a process
+ * without: its file was lost. The environment would rule then, which is the tenant's. */
+static int check_rule(struct error *err)
+{
+    if (state.from_file)
+        atomic_store(&vgpu.region.ext->ruled_by_file, 1);
+    if (state.from_file || !atomic_load(&vgpu.region.ext->ruled_by_file))
+        return 0;
+    return error_set(err, -ENOENT, "%s: the limits file that ruled %s is gone", state.file_path,
+                     vgpu.region.path);
+}
+
 static int open_region(struct error *err)
 {
     const char *path = state.limits.region_path;
@@ -144,9 +181,17 @@ static int open_region(struct error *err)
 
     if (state.region_open)
         return 0;
-    r = region_open(&vgpu.region, path[0] ? path : DEFAULT_REGION, err);
+    if (state.from_file && path[0])
+        r = region_open_made(&vgpu.region, path, state.limits.region_inode, err);
+    else
+        r = region_open(&vgpu.region, path[0] ? path : DEFAULT_REGION, err);
     if (r < 0)
         return r;
+    r = check_rule(err);
+    if (r < 0) {
+        region_close(&vgpu.region);
+        return r;
+    }
 
     vgpu.region.base->priority = state.limits.priority;
     state.region_open = true;
@@ -175,10 +220,16 @@ static void format_uuid(const CUuuid *uuid, char *text, size_t size)
                    b[14], b[15]);
 }
 
+/* The driver tells 16 bytes. Whether they name a card ("GPU-") or an instance ("MIG-") the limits
+ * say. */
 static int find_uuid(const char *uuid)
 {
+    const size_t kind = sizeof("GPU-") - 1;
+
     for (unsigned i = 0; i < state.limits.device_count; i++) {
-        if (strcmp(state.limits.devices[i].uuid, uuid) == 0)
+        const char *named = state.limits.devices[i].uuid;
+
+        if (strlen(named) > kind && strcmp(named + kind, uuid + kind) == 0)
             return (int)i;
     }
     return -1;
@@ -196,7 +247,10 @@ static int region_index(struct vgpu_device *device)
     if (state.limits.device_count) {
         index = find_uuid(device->uuid);
         device->granted = index >= 0;
-        return index >= 0 ? index : 0;
+        if (index < 0)
+            return 0;
+        COPY_TEXT(device->uuid, state.limits.devices[index].uuid);
+        return index;
     }
     device->granted = true;
     return region_device(&vgpu.region, device->uuid);
@@ -421,6 +475,8 @@ static void reread_limits(void)
         vgpu_say(VGPU_WORD_LIMITS, "%s; the limits stay as they were", err.text);
         return;
     }
+    if (!from_file)
+        return; /* it went away just now; what it said stays in force */
     /* Who is granted what, and where the region is, stays for the life of a process. */
     for (unsigned i = 0; i < LIMITS_MAX_DEVICES; i++) {
         state.limits.devices[i].memory_bytes = limits.devices[i].memory_bytes;
@@ -443,6 +499,13 @@ void vgpu_refresh(void)
         reread_limits();
     if (atomic_load(&vgpu.mode) == VGPU_ON) {
         region_keep(&vgpu.region);
+        if (region_is_lost(&vgpu.region)) {
+            vgpu_say(VGPU_WORD_REGION,
+                     "%s: it was removed or replaced while in use; no more of the GPU's memory is "
+                     "given to this process",
+                     vgpu.region.path);
+            atomic_store(&vgpu.region_lost, true);
+        }
         apply_limits();
     }
     (void)pthread_mutex_unlock(&state.lock);
@@ -486,13 +549,20 @@ static void mirror(const struct vgpu_device *device, enum vgpu_kind kind, int64_
 static bool charge_once(struct vgpu_device *device, enum vgpu_kind kind, uint64_t units)
 {
     uint64_t limit = atomic_load_explicit(&device->limit_units, memory_order_relaxed);
-    enum ledger_outcome outcome;
+    enum ledger_outcome outcome = LEDGER_REFUSED;
 
+    if (limit != LEDGER_UNITS_MAX && atomic_load(&vgpu.region_lost))
+        return false;
     (void)pthread_mutex_lock(&device->lock);
-    outcome =
-        ledger_charge(vgpu.region.ext, (unsigned)vgpu.region.slot, device->index, units, limit);
-    if (outcome == LEDGER_CHARGED)
+    /* The tenant can write the region, its own memory it must not: one process alone can't exceed
+     * the limit, whatever the region's words say. */
+    if (units <= limit && device->own_units <= limit - units)
+        outcome =
+            ledger_charge(vgpu.region.ext, (unsigned)vgpu.region.slot, device->index, units, limit);
+    if (outcome == LEDGER_CHARGED) {
+        device->own_units += units;
         mirror(device, kind, (int64_t)units);
+    }
     (void)pthread_mutex_unlock(&device->lock);
     return outcome == LEDGER_CHARGED;
 }
@@ -523,6 +593,7 @@ void vgpu_discharge(struct vgpu_device *device, enum vgpu_kind kind, uint64_t un
 {
     (void)pthread_mutex_lock(&device->lock);
     ledger_discharge(vgpu.region.ext, (unsigned)vgpu.region.slot, device->index, units);
+    device->own_units -= MIN(units, device->own_units);
     mirror(device, kind, -(int64_t)units);
     (void)pthread_mutex_unlock(&device->lock);
 }

@@ -48,6 +48,7 @@ struct vgpu_device {
     uint64_t physical_bytes;
     pthread_mutex_t lock;         /* one thread at a time in this process' account */
     _Atomic uint64_t limit_units; /* LEDGER_UNITS_MAX: none */
+    uint64_t own_units;           /* charged by this process, whatever the region says of it */
     _Atomic uint32_t rate;        /* of compute, 1/65536; 0: none */
 };
 
@@ -56,6 +57,7 @@ struct vgpu {
     _Atomic bool limited_compute; /* any device has a compute limit */
     _Atomic bool limits_are_file; /* not the tenant's own environment or region */
     _Atomic bool allow_unaccounted;
+    _Atomic bool region_lost; /* its file was removed or replaced: a second ledger may have begun */
     struct region region;
     unsigned device_count;
     struct vgpu_device devices[REGION_DEVICES];
@@ -93,6 +95,7 @@ struct vgpu_device *vgpu_current_device(void);
 enum vgpu_word {
     VGPU_WORD_DENIED,
     VGPU_WORD_LIMITS,
+    VGPU_WORD_REGION,
     VGPU_WORD_DRIVER,
     VGPU_WORD_UNACCOUNTED,
     VGPU_WORD_HIDDEN,

@@ -215,6 +215,29 @@ static int verb_sleep(const char *argument)
     return 0;
 }
 
+static int verb_chdir(const char *argument)
+{
+    return chdir(argument) ? 77 : 0;
+}
+
+static int verb_unlink(const char *argument)
+{
+    return unlink(argument) ? 78 : 0;
+}
+
+/* Says in the region that nothing is charged on the first device, by whomever. */
+static int verb_forge(const char *argument)
+{
+    const off_t words = 2011136 + 512;
+    uint64_t word = 0;
+    int fd = open(argument, O_RDWR);
+
+    if (fd < 0 || pwrite(fd, &word, sizeof(word), words) != sizeof(word))
+        return 79;
+    close(fd);
+    return 0;
+}
+
 /* What daemons do. */
 static int verb_closefrom(const char *argument)
 {
@@ -426,6 +449,9 @@ static const struct verb verbs[] = {
     {"say", verb_say},
     {"wait", verb_wait},
     {"sleep", verb_sleep},
+    {"chdir", verb_chdir},
+    {"unlink", verb_unlink},
+    {"forge", verb_forge},
     {"closefrom", verb_closefrom},
     {"setuid", verb_setuid},
     {"fork", verb_fork},

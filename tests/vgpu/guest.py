@@ -215,6 +215,118 @@ def habit_file():
     end(first), end(second)
 
 
+def ruled(machine, **keys):
+    """A container of 1 GiB with a limits file: its library and its region."""
+    region = new_region()
+    keys = {"NVIDIA_VISIBLE_DEVICES": machine.view()["gpus"][0]["uuid"], "CUDA_DEVICE_MEMORY_LIMIT_0": "1024m"} | keys
+    return container(region, **keys), region
+
+
+def refused(ended, sentence):
+    answers = said(ended)
+    check_equal([one["taken"] for one in answers], [0] * len(answers), sentence)
+    check_equal(len(ended.stderr.splitlines()), 1, "and one line says why")
+
+
+def habit_relative_preload():
+    """The limits file is found wherever the program goes."""
+    machine = Machine()
+    library, _ = ruled(machine)
+    for path in ("./libvgpu.so", f"../{library.parent.name}/libvgpu.so"):
+        running = begin("chdir=/ init fill say wait", bare_environment(machine, LD_PRELOAD=path), cwd=library.parent)
+        heard(running)
+        check_full(machine, [running.pid], f"preloaded as {path}, then in another folder")
+        end(running)
+
+
+def habit_file_gone():
+    """A limits file that was there and is gone is no freedom."""
+    machine = Machine()
+    library, region = ruled(machine)
+    limits = library.parent / "limits"
+    ended = guest(f"unlink={limits} init fill say", bare_environment(machine, LD_PRELOAD=library))
+    refused(ended, "removed before the first call, nothing is given")
+
+    library, region = ruled(machine)
+    environment = bare_environment(machine, LD_PRELOAD=library)
+    running = begin(f"init alloc=64M say wait fill say wait", environment)
+    heard(running)
+    (library.parent / "limits").unlink()
+    time.sleep(0.3)
+    go_on(running)
+    heard(running)
+    check_full(machine, [running.pid], "removed later, what it said stays in force")
+    end(running)
+    ended = guest("init fill say", environment | {"CUDA_DEVICE_MEMORY_SHARED_CACHE": str(region)})
+    refused(ended, "a region that a file ruled is not for a process without one")
+
+
+def habit_region_removed():
+    """There is one ledger, whatever happens to the region's file."""
+    for way in ("removed", "replaced", "renamed"):
+        machine = Machine()
+        library, region = ruled(machine)
+        inode = region.stat().st_ino
+        write_limits(
+            library,
+            CUDA_DEVICE_MEMORY_SHARED_CACHE=region,
+            CUDA_DEVICE_MEMORY_LIMIT="1024m",
+            HAMI_REGION_INODE=inode,
+        )
+        environment = bare_environment(machine, LD_PRELOAD=library)
+        running = begin("init alloc=256M say wait fill say wait", environment, stderr=subprocess.PIPE)
+        heard(running)
+        region.rename(region.with_suffix(".old")) if way == "renamed" else region.unlink()
+        if way == "replaced":
+            region.touch()
+        refused(guest("init fill say", environment), f"a region that was {way}: no second one begins")
+        time.sleep(0.3)
+        go_on(running)
+        after = heard(running)
+        if way != "renamed":
+            check_equal(after.get("taken"), 256 * MIB, "and the one that has it gets no more")
+        check(machine.used() <= LIMIT, "together they hold no more than the limit", machine.used())
+        _, word = running.communicate("\n\n", timeout=20)
+        check_equal((running.returncode, len(word.splitlines())), (0, way != "renamed"), "and ends well, with a word")
+
+
+def habit_forge():
+    """A program that writes into its region gets no more than the limit for it."""
+    machine = Machine()
+    library, region = ruled(machine)
+    running = begin(f"init fill forge={region} fill forge={region} fill say wait", bare_environment(machine, LD_PRELOAD=library))
+    heard(running)
+    used = machine.used(running.pid)
+    check(used <= LIMIT, "the ledger's word zeroed: no more than the limit", used)
+    check_equal(end(running), 0, "and ends well")
+
+
+def habit_raise():
+    """A raise in the file is in force though the environment says what it was given."""
+    machine = Machine()
+    given = {"HAMI_ENVIRONMENT_MEMORY_LIMIT_0": "512m"}
+    library, _ = ruled(machine, **given)
+    for says, wanted in (("512m", LIMIT), ("511m", 511 * MIB)):
+        environment = bare_environment(machine, LD_PRELOAD=library, CUDA_DEVICE_MEMORY_LIMIT_0=says)
+        running = begin("init fill say wait", environment)
+        heard(running)
+        used = machine.used(running.pid)
+        check(wanted - 512 < used <= wanted, f"given 512 MiB, raised to 1 GiB, the environment says {says}", used)
+        end(running)
+
+
+def habit_instance():
+    """A device that the limits name as an instance is known by its 16 bytes."""
+    machine = Machine()
+    uuid = machine.view()["gpus"][0]["uuid"]
+    library, _ = ruled(machine, NVIDIA_VISIBLE_DEVICES="MIG-" + uuid[4:], CUDA_TASK_PRIORITY=5000)
+    running = begin("init fill say wait", bare_environment(machine, LD_PRELOAD=library))
+    answer = heard(running)
+    # Not to the byte: the simulated NVML has no such name, so the context is not measured.
+    check(answer.get("code") == 2 and LIMIT // 2 < answer["taken"] <= LIMIT, "MIG- and the uuid gets its memory", answer)
+    end(running)
+
+
 def habit_bad_words():
     """What can't be read is never 'no limit'; one line says so, once."""
     for word in ("abc", "-1", "1.5.2g", "99999999999999999999g", "12q"):

@@ -10,6 +10,7 @@
  *   reach WAY codes         a table of odd calls and their answers
  *   reach WAY refused       what every entry point of class "refuse" answers
  *   reach WAY versions      what cuGetProcAddress means by every name, version and flavour
+ *   reach WAY old NAME...   calls each of these with nothing for arguments, and says which crashed
  *
  * WAY is a row of the table ways[]; with DIRECT defined the program is linked with the driver.
  */
@@ -20,6 +21,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "cu.h"
@@ -85,6 +87,13 @@ static void *open_global(const char *argument)
     return dlopen("libcuda.so.1", RTLD_NOW | RTLD_GLOBAL);
 }
 
+/* No driver but what the program has been given already. */
+static void *open_self(const char *argument)
+{
+    (void)argument;
+    return dlopen(NULL, RTLD_NOW);
+}
+
 static void *open_twice(const char *argument)
 {
     (void)argument;
@@ -111,6 +120,24 @@ static void *open_only_copy(const char *argument)
 static void *open_namespace(const char *argument)
 {
     return dlmopen(LM_ID_NEWLM, argument[0] ? argument : "libcuda.so.1", RTLD_NOW);
+}
+
+/* A library that looks the driver up for us, in a namespace of its own or beside the others. */
+static void *open_third_apart(const char *argument)
+{
+    return dlmopen(LM_ID_NEWLM, argument, RTLD_NOW);
+}
+
+static void *open_third(const char *argument)
+{
+    return dlopen(argument, RTLD_NOW | RTLD_LOCAL);
+}
+
+static void *look_third(const struct entry *entry)
+{
+    void *(*find)(const char *) = (void *(*)(const char *))dlsym(library, "reach_third_find");
+
+    return find ? find(entry->name) : NULL;
 }
 
 static void *look_dlsym(const struct entry *entry)
@@ -208,10 +235,13 @@ static const struct way ways[] = {
     {"dlsym", open_usual, NULL, look_dlsym},
     {"dlvsym", open_only_copy, NULL, look_dlvsym},
     {"default", open_global, NULL, look_default},
+    {"self", open_self, NULL, look_default},
     {"twice", open_twice, NULL, look_dlsym},
     {"copy", open_copy, NULL, look_dlsym},
     {"only-copy", open_only_copy, NULL, look_dlsym},
     {"namespace", open_namespace, NULL, look_dlsym},
+    {"namespace-third", open_third_apart, NULL, look_third},
+    {"third-default", open_third, NULL, look_third},
     {"proc1", open_usual, procs_from_dlsym, look_proc_v1},
     {"proc2", open_usual, procs_from_dlsym, look_proc_v2},
     {"proc1-by-proc1", open_usual, procs_from_v1, look_proc_v1},
@@ -681,6 +711,29 @@ static int command_others(int argc, char **argv)
     return 0;
 }
 
+static int command_old(int argc, char **argv)
+{
+    typedef int any_fn(long, long, long, long, long, long, long, long);
+    int status;
+
+    for (int i = 3; i < argc; i++) {
+        any_fn *function = (any_fn *)dlsym(RTLD_DEFAULT, argv[i]);
+        pid_t child = function ? fork() : -1;
+
+        if (child == 0) {
+            (void)alarm(5);
+            _exit(function(0, 0, 0, 0, 0, 0, 0, 0) == 0);
+        }
+        if (child < 0 || waitpid(child, &status, 0) != child)
+            printf("%s: unreachable\n", argv[i]);
+        else if (!WIFEXITED(status))
+            printf("%s: signal %d\n", argv[i], WTERMSIG(status));
+        else
+            printf("%s: %s\n", argv[i], WEXITSTATUS(status) ? "refused" : "ok");
+    }
+    return 0;
+}
+
 struct command {
     const char *name;
     int (*run)(int argc, char **argv);
@@ -688,7 +741,7 @@ struct command {
 
 static const struct command commands[] = {
     {"fill", command_fill},         {"codes", command_codes},   {"refused", command_refused},
-    {"versions", command_versions}, {"others", command_others},
+    {"versions", command_versions}, {"others", command_others}, {"old", command_old},
 };
 
 /* reach WAY[=FILE] COMMAND... */

@@ -60,6 +60,8 @@ WAYS = [
     (REACH, f"namespace={copies[0]}"),
     (REACH, f"namespace={copies[1]}"),
     (REACH, f"namespace={copies[2]}"),
+    (REACH, f"namespace-third={BUILD / 'tests/libreach_third.so'}"),
+    (REACH, f"third-default={BUILD / 'tests/libreach_linked.so'}"),
     (REACH, "proc1"),
     (REACH, "proc2"),
     (REACH, "proc1-by-proc1"),
@@ -192,6 +194,28 @@ def check_refused(program, way):
     check_equal(refused_count(region), len(asked), f"{title}: and each refusal is counted")
 
 
+def check_old():
+    """A driver that has next to nothing: what it lacks is answered, and nobody is called as NULL."""
+    folder = scratch / "old"
+    folder.mkdir()
+    for library in ("libcuda.so.1", "libnvidia-ml.so.1"):
+        shutil.copy(BUILD / "tests/old_driver.so", folder / library)
+    names = []
+    for text in ("entries.txt", "nvml.txt"):
+        lines = (SOURCE / "src/driver" / text).read_text().splitlines()
+        names += [line.split()[0] for line in lines if line.strip() and not line.startswith("#")]
+    for where in (folder, scratch / "none"):
+        environment = limited_environment(None, memory=LIMIT, LD_LIBRARY_PATH=where)
+        ended = run([REACH, "self", "old", *names], environment)
+        rows = dict(line.split(": ") for line in ended.stdout.splitlines())
+        crashed = {name: answer for name, answer in rows.items() if answer.startswith("signal")}
+        known = [name for name, answer in rows.items() if answer != "unreachable"]
+        title = "an old driver" if where == folder else "no driver"
+        check(len(known) > 80, f"{title}: our functions are called", ended.stderr, len(known))
+        check_equal(crashed, {}, f"{title}: and none calls one that is not there")
+
+
+check_old()
 for program, way in WAYS:
     check_fill(program, way, "cuMemAlloc_v2")
 for allocator in ALLOCATORS[1:]:

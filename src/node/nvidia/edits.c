@@ -78,6 +78,10 @@ int edits_limits(const struct node_host *host, const struct container_grant *gra
         COPY_TEXT(limits.devices[i].uuid, device->uuid);
         limits.devices[i].memory_bytes = device->memory_bytes;
         limits.devices[i].cores = device->cores < DEVICE_CORES && !no_cores ? device->cores : 0;
+        /* As add_environment() writes them. */
+        limits.devices[i].given_memory_bytes = device->memory_bytes / MIB * MIB;
+        limits.devices[i].given_cores =
+            grant->devices[0].cores < DEVICE_CORES ? grant->devices[0].cores : 0;
     }
     return limits_format(&limits, text, size);
 }
