@@ -319,10 +319,10 @@ def habit_instance():
     """A device that the limits name as an instance is known by its 16 bytes."""
     machine = Machine()
     uuid = machine.view()["gpus"][0]["uuid"]
-    library, _ = ruled(machine, NVIDIA_VISIBLE_DEVICES="MIG-" + uuid[4:], CUDA_TASK_PRIORITY=5000)
+    # The simulated NVML has no such name, so the size of a context is told.
+    library, _ = ruled(machine, NVIDIA_VISIBLE_DEVICES="MIG-" + uuid[4:], CUDA_TASK_PRIORITY=5000, CUDA_DEVICE_CONTEXT_SIZE="300m")
     running = begin("init fill say wait", bare_environment(machine, LD_PRELOAD=library))
     answer = heard(running)
-    # Not to the byte: the simulated NVML has no such name, so the context is not measured.
     check(answer.get("code") == 2 and LIMIT // 2 < answer["taken"] <= LIMIT, "MIG- and the uuid gets its memory", answer)
     end(running)
 
