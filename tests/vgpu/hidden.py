@@ -347,6 +347,18 @@ def parallel():
     end(running)
 
 
+def squeezed():
+    """Memory on its way in or out hides no code: whoever moves a lot of it gains nothing."""
+    machine = Machine(memory=40 * GIB, driver={"loading": "eager"})
+    environment = limited_environment(machine, memory=1 * GIB)
+    running = begin("init create squeeze=3000 say wait", environment)
+    heard(running)
+    peak = [p["peak"][0] for p in machine.view()["processes"] if p["pid"] == running.pid]
+    # A module may exceed the limit until it is unloaded again.
+    check(peak and 1000 * MIB < peak[0] <= 1 * GIB + 1 * MIB, "the limit is never exceeded by it", peak)
+    end(running)
+
+
 def beside_a_load():
     """The driver compiles for seconds: no lock of ours is held over that."""
     machine = Machine(driver={"loading": "eager"})
@@ -373,7 +385,7 @@ def bystanders():
 tests = {name: f for name, f in list(globals().items()) if callable(f) and getattr(f, "__module__", "") == "__main__"}
 every = [heap_over, heap_twice, stack_of_a_kernel, attached, attached_primary, unseen_primary, primary_retains]
 every += [stale_handles, many_contexts, busy, busy_in_container, busy_by_host_pids, named_by_the_node, sized_by_the_limits]
-every += [without_nvml, lazy, lazy_busy, parallel, beside_a_load, bystanders]
+every += [without_nvml, lazy, lazy_busy, parallel, squeezed, beside_a_load, bystanders]
 for test in [tests[name] for name in sys.argv[1:]] or every:
     print(f"-- {test.__name__}")
     test()
