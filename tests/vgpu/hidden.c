@@ -451,6 +451,46 @@ static int verb_threads(const char *argument)
     return 0;
 }
 
+static _Atomic bool enough;
+
+/* Memory on its way in and out all the time; what can be kept is kept now and then. */
+static void *move(void *argument)
+{
+    unsigned seed = (unsigned)(uintptr_t)argument;
+    cu_ptr ptr;
+
+    cu.set_current(shared);
+    while (!enough) {
+        if (cu.alloc(&ptr, 24u << 20) == CU_OK && rand_r(&seed) % 16)
+            cu.free(ptr);
+    }
+    return NULL;
+}
+
+/* Code comes and goes beside that, for so many milliseconds. */
+static int verb_squeeze(const char *argument)
+{
+    pthread_t threads[THREADS];
+    struct timespec now, end;
+
+    cu.current(&shared);
+    clock_gettime(CLOCK_MONOTONIC, &end);
+    end.tv_sec += (time_t)(number(argument) / 1000);
+    for (unsigned i = 0; i < THREADS; i++)
+        pthread_create(&threads[i], NULL, move, (void *)(uintptr_t)(i + 1));
+    do {
+        cu_handle own;
+
+        if (cu.load(&own, image_of("1M")) == CU_OK)
+            cu.unload(own);
+        clock_gettime(CLOCK_MONOTONIC, &now);
+    } while (now.tv_sec < end.tv_sec || (now.tv_sec == end.tv_sec && now.tv_nsec < end.tv_nsec));
+    enough = true;
+    for (unsigned i = 0; i < THREADS; i++)
+        pthread_join(threads[i], NULL);
+    return 0;
+}
+
 /* A module that the driver is slow with: its text can't be read before the others are done. */
 #define PAGE 4096
 
@@ -577,8 +617,9 @@ static const struct verb verbs[] = {
     {"alloc", verb_alloc},     {"fill", verb_fill},       {"free", verb_free},
     {"module", verb_module},   {"unload", verb_unload},   {"launch", verb_launch},
     {"deep", verb_deep},       {"library", verb_library}, {"work", verb_work},
-    {"threads", verb_threads}, {"beside", verb_beside},   {"churn", verb_churn},
-    {"say", verb_say},         {"wait", verb_wait},       {"sleep", verb_sleep},
+    {"threads", verb_threads}, {"beside", verb_beside},   {"squeeze", verb_squeeze},
+    {"churn", verb_churn},     {"say", verb_say},         {"wait", verb_wait},
+    {"sleep", verb_sleep},
 };
 
 static int run_verb(char *word)
