@@ -341,14 +341,14 @@ int limits_format(const struct limits *limits, char *text, size_t size)
                 (unsigned long long)limits->devices[i].memory_bytes);
         if (limits->devices[i].cores)
             put(&out, "CUDA_DEVICE_SM_LIMIT_%u=%u\n", i, limits->devices[i].cores);
-        if (limits->devices[i].context_bytes)
-            put(&out, "CUDA_DEVICE_CONTEXT_SIZE_%u=%llu\n", i,
-                (unsigned long long)limits->devices[i].context_bytes);
         if (limits->devices[i].given_memory_bytes)
             put(&out, "HAMI_ENVIRONMENT_MEMORY_LIMIT_%u=%llu\n", i,
                 (unsigned long long)limits->devices[i].given_memory_bytes);
         if (limits->devices[i].given_cores)
             put(&out, "HAMI_ENVIRONMENT_SM_LIMIT_%u=%u\n", i, limits->devices[i].given_cores);
+        if (limits->devices[i].context_bytes)
+            put(&out, "CUDA_DEVICE_CONTEXT_SIZE_%u=%llu\n", i,
+                (unsigned long long)limits->devices[i].context_bytes);
     }
 
     if (limits->region_path[0])

@@ -97,9 +97,9 @@ static bool is_capturing(const struct launch *launch)
     CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
     CUresult result = CUDA_SUCCESS;
 
-    if (launch->per_thread && REAL(cuStreamIsCapturing_ptsz))
+    if (launch->per_thread && HAS(cuStreamIsCapturing_ptsz))
         result = REAL(cuStreamIsCapturing_ptsz)(launch->stream, &status);
-    else if (REAL(cuStreamIsCapturing))
+    else if (HAS(cuStreamIsCapturing))
         result = REAL(cuStreamIsCapturing)(launch->stream, &status);
     /* The legacy stream while a blocking one is captured: nothing may be done in it. */
     return result != CUDA_SUCCESS || status != CU_STREAM_CAPTURE_STATUS_NONE;
@@ -159,7 +159,7 @@ static bool gpu_is_idle(void *gpu, const struct launch *where)
     (void)gpu;
     if (is_capturing(where))
         return true;
-    if (where->per_thread && REAL(cuStreamQuery_ptsz))
+    if (where->per_thread && HAS(cuStreamQuery_ptsz))
         return REAL(cuStreamQuery_ptsz)(where->stream) == CUDA_SUCCESS;
     return REAL(cuStreamQuery) && REAL(cuStreamQuery)(where->stream) == CUDA_SUCCESS;
 }
@@ -179,7 +179,7 @@ static unsigned long long id_of(CUcontext context)
 {
     unsigned long long id = 0;
 
-    if (REAL(cuCtxGetId))
+    if (HAS(cuCtxGetId))
         (void)REAL(cuCtxGetId)(context, &id);
     return id;
 }

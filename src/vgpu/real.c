@@ -166,6 +166,13 @@ static nvmlReturn_t absent_in_nvml(void)
     return NVML_ERROR_FUNCTION_NOT_FOUND;
 }
 
+bool real_has(enum real_index index)
+{
+    const void *function = real_functions[index];
+
+    return function && function != (void *)absent_in_driver && function != (void *)absent_in_nvml;
+}
+
 /* What is asked of a function that is not there is answered, whatever its arguments are. */
 static void fill_absent(bool of_driver)
 {

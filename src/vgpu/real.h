@@ -59,6 +59,10 @@ extern void *real_functions[REAL_COUNT];
 
 #define REAL(name) ((__typeof__(&(name)))real_functions[REAL_##name])
 
+/* Whether the driver has it: for callers that know another way. */
+#define HAS(name) real_has(REAL_##name)
+bool real_has(enum real_index index);
+
 /* Opens the driver, or NVML, and fills the table. Idempotent; false when there is none. */
 bool real_driver(void);
 bool real_nvml(void);

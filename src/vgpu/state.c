@@ -323,7 +323,7 @@ static bool describe_device(unsigned ordinal, struct vgpu_device *device)
 
     if (REAL(cuDeviceGet)(&device->handle, (int)ordinal) != CUDA_SUCCESS)
         return false;
-    if ((!REAL(cuDeviceGetUuid_v2) ||
+    if ((!HAS(cuDeviceGetUuid_v2) ||
          REAL(cuDeviceGetUuid_v2)(&uuid, device->handle) != CUDA_SUCCESS) &&
         REAL(cuDeviceGetUuid)(&uuid, device->handle) != CUDA_SUCCESS)
         return false;

@@ -3,10 +3,12 @@
 /*
  * One thread per process, asleep unless work that is limited or counted goes on. It takes in
  * measurements, of programs too that wait for completion and launch nothing meanwhile, and sends
- * the probes.
+ * the probes. When the program exits, the driver comes to its end by handlers of its own: from then
+ * on the thread does nothing any more.
  */
 
 #include <signal.h>
+#include <stdlib.h>
 #include <sys/prctl.h>
 #include <time.h>
 
@@ -19,7 +21,40 @@
 #define PAUSE_MAX_NS INT64_C(2500000)
 #define PAUSE_MIN_NS INT64_C(625000)
 
-static _Atomic bool running;
+#define EXIT_WAIT_MS 100 /* of a driver that does not answer, which must not keep a program */
+
+static _Atomic bool running, ending;
+static pthread_mutex_t work = PTHREAD_MUTEX_INITIALIZER; /* held while the driver may be called */
+
+/* False once the program exits: the driver is not to be called. */
+static bool begin_work(void)
+{
+    (void)pthread_mutex_lock(&work);
+    if (!atomic_load(&ending))
+        return true;
+    (void)pthread_mutex_unlock(&work);
+    return false;
+}
+
+static void end_work(void)
+{
+    (void)pthread_mutex_unlock(&work);
+}
+
+/* Registered after the driver's own handler, so it runs before that. */
+static void end_watch(void)
+{
+    const struct timespec pause = {.tv_nsec = NS_PER_MS};
+
+    atomic_store(&ending, true);
+    for (unsigned i = 0; i < EXIT_WAIT_MS; i++) {
+        if (pthread_mutex_trylock(&work) == 0) {
+            end_work();
+            return;
+        }
+        (void)nanosleep(&pause, NULL);
+    }
+}
 
 static void *watch(void *unused)
 {
@@ -32,12 +67,18 @@ static void *watch(void *unused)
         int64_t due_ns = now_ns + PAUSE_MAX_NS;
         struct timespec pause = {0};
 
+        if (!begin_work())
+            break;
         if (compute_tick(now_ns, &due_ns))
             active_ns = now_ns;
+        end_work();
         pause.tv_nsec = MAX(due_ns - clock_now_ns(), PAUSE_MIN_NS);
         (void)nanosleep(&pause, NULL);
+        if (!begin_work())
+            break;
         vgpu_refresh();
         overhead_tick();
+        end_work();
     }
     atomic_store(&running, false);
     return NULL;
@@ -46,11 +87,16 @@ static void *watch(void *unused)
 /* The guest's signals are none of the thread's business. */
 void watch_start(void)
 {
+    static _Atomic bool registered;
     sigset_t all, before;
     pthread_t thread;
 
     if (atomic_load_explicit(&running, memory_order_relaxed) || atomic_exchange(&running, true))
         return;
+    if (atomic_load(&ending))
+        return; /* and running stays true: nobody asks again */
+    if (!atomic_exchange(&registered, true))
+        (void)atexit(end_watch);
     (void)sigfillset(&all);
     (void)pthread_sigmask(SIG_SETMASK, &all, &before);
     if (pthread_create(&thread, NULL, watch, NULL) == 0)
@@ -62,5 +108,6 @@ void watch_start(void)
 
 void watch_after_fork(void)
 {
+    (void)pthread_mutex_init(&work, NULL);
     atomic_store(&running, false);
 }

@@ -10,6 +10,7 @@
  * prints.
  */
 
+#include <dirent.h>
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -174,7 +175,8 @@ static int verb_launch(const char *argument)
     void *params[] = {&kernel_ns};
     cu_handle module, function;
 
-    last_code = cu.load(&module, "guest");
+    /* Code of no size: what the driver takes at a first launch is for hidden.py to judge. */
+    last_code = cu.load(&module, "hamisim-module 1\nsize=0\nkernel spin\n");
     if (last_code == CU_OK)
         last_code = cu.function(&function, module, "spin");
     for (uint64_t i = number(argument); last_code == CU_OK && i; i--)
@@ -207,6 +209,50 @@ static int verb_wait(const char *argument)
             return 1;
     } while (c != '\n');
     return 0;
+}
+
+/* Context switches of all threads but the main one. */
+static long long switches(void)
+{
+    DIR *tasks = opendir("/proc/self/task");
+    long long sum = 0, number;
+    char path[300], line[128];
+
+    for (struct dirent *task = readdir(tasks); task; task = readdir(tasks)) {
+        FILE *status;
+
+        if (task->d_name[0] == '.' || atoi(task->d_name) == getpid())
+            continue;
+        snprintf(path, sizeof(path), "/proc/self/task/%s/status", task->d_name);
+        status = fopen(path, "r");
+        while (status && fgets(line, sizeof(line), status))
+            if (sscanf(line, "voluntary_ctxt_switches: %lld", &number) == 1)
+                sum += number;
+        if (status)
+            fclose(status);
+    }
+    closedir(tasks);
+    return sum;
+}
+
+/* The driver's own end comes now, or has come: nobody may call it beside us. */
+static void check_quiet(void)
+{
+    long long before, after;
+
+    usleep(5000); /* a thread that was told to end may be at it */
+    before = switches();
+    usleep(50000);
+    after = switches();
+    if (after > before)
+        _exit(85);
+}
+
+/* Before init: what was registered first is run last. */
+static int verb_quiet_exit(const char *argument)
+{
+    (void)argument;
+    return atexit(check_quiet) ? 86 : 0;
 }
 
 static int verb_sleep(const char *argument)
@@ -449,6 +495,7 @@ static const struct verb verbs[] = {
     {"say", verb_say},
     {"wait", verb_wait},
     {"sleep", verb_sleep},
+    {"quiet-exit", verb_quiet_exit},
     {"chdir", verb_chdir},
     {"unlink", verb_unlink},
     {"forge", verb_forge},

@@ -228,6 +228,14 @@ def refused(ended, sentence):
     check_equal(len(ended.stderr.splitlines()), 1, "and one line says why")
 
 
+def habit_exit():
+    """Once a program exits, our thread leaves the driver alone."""
+    machine = Machine()
+    for _ in range(5):
+        ended = guest("quiet-exit init launch=50", limited_environment(machine, memory=LIMIT, cores=50))
+        check_equal((ended.returncode, ended.stderr), (0, ""), "no thread of ours goes on after exit()")
+
+
 def habit_relative_preload():
     """The limits file is found wherever the program goes."""
     machine = Machine()
@@ -319,8 +327,9 @@ def habit_instance():
     """A device that the limits name as an instance is known by its 16 bytes."""
     machine = Machine()
     uuid = machine.view()["gpus"][0]["uuid"]
-    # The simulated NVML has no such name, so the size of a context is told.
-    library, _ = ruled(machine, NVIDIA_VISIBLE_DEVICES="MIG-" + uuid[4:], CUDA_TASK_PRIORITY=5000, CUDA_DEVICE_CONTEXT_SIZE="300m")
+    # The simulated NVML has no such name, so the context is not measured.
+    size = {"CUDA_DEVICE_CONTEXT_SIZE_0": "300m"}
+    library, _ = ruled(machine, NVIDIA_VISIBLE_DEVICES="MIG-" + uuid[4:], CUDA_TASK_PRIORITY=5000, **size)
     running = begin("init fill say wait", bare_environment(machine, LD_PRELOAD=library))
     answer = heard(running)
     check(answer.get("code") == 2 and LIMIT // 2 < answer["taken"] <= LIMIT, "MIG- and the uuid gets its memory", answer)
