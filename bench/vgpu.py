@@ -45,6 +45,7 @@ class Bench:
         if way == "limit":
             environment["CUDA_DEVICE_MEMORY_LIMIT"] = "4096g"
             environment["CUDA_DEVICE_SM_LIMIT"] = "90"
+            environment["CUDA_DEVICE_CONTEXT_SIZE"] = "300m"  # there is no NVML to measure it
         return environment
 
     def micro(self, way, *words):

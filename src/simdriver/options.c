@@ -228,12 +228,14 @@ static void print_duration(int64_t ns, char *text, size_t size)
 bool sim_driver_option(const struct sim_driver_spec *driver, unsigned number, const char **ret_key,
                        char *ret_value, size_t size)
 {
-    const struct option *option = &options[number];
-    const char *member = (const char *)driver + option->member;
+    const struct option *option;
+    const char *member;
     int64_t value;
 
     if (number >= ARRAY_SIZE(options))
         return false;
+    option = &options[number];
+    member = (const char *)driver + option->member;
     *ret_key = option->key;
     if (option->kind == OPTION_WORD) {
         copy_text(ret_value, size, option->words[*(const unsigned *)member]);

@@ -43,6 +43,13 @@ static inline bool compute_passes(void)
     return --compute_uncounted > 0;
 }
 
+/* The thread's next launch is looked at, also where there is no limit. */
+static inline void compute_look(void)
+{
+    launch_cache.uncounted -= compute_uncounted;
+    compute_uncounted = 0;
+}
+
 /*
  * Waits for the launch's turn, charges it, and may begin its measurement. CUDA_SUCCESS to go on;
  * otherwise what to answer instead, since nothing would be held to the limit.

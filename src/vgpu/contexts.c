@@ -59,7 +59,7 @@ void contexts_after_fork(void)
 /* With the lock held; 0: none. */
 static unsigned find_row(CUcontext handle)
 {
-    for (unsigned i = 1; i <= contexts.last; i++) {
+    for (unsigned i = 1; handle && i <= contexts.last; i++) {
         if (contexts.rows[i].handle == handle)
             return i;
     }
@@ -124,7 +124,8 @@ static unsigned add_context(const struct context *context)
     return row;
 }
 
-static bool find_context(CUcontext handle, struct context *ret_context)
+/* Its number, 0 when it is not known. */
+static unsigned find_context(CUcontext handle, struct context *ret_context)
 {
     unsigned row;
 
@@ -133,7 +134,7 @@ static bool find_context(CUcontext handle, struct context *ret_context)
     if (row)
         *ret_context = contexts.rows[row];
     (void)pthread_mutex_unlock(&contexts.lock);
-    return row != 0;
+    return row;
 }
 
 /*
@@ -221,15 +222,22 @@ static bool primary_is_active(CUdevice device)
     return REAL(cuDevicePrimaryCtxGetState)(device, &flags, &active) == CUDA_SUCCESS && active;
 }
 
-/* With the primary contexts' lock held. Retaining an active one makes nothing. */
+/* With the primary contexts' lock held. Retaining an active one makes nothing; nobody's capture
+ * minds. */
 static bool is_primary(CUcontext handle, const struct vgpu_device *device)
 {
+    CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
     CUcontext primary = NULL;
+    bool relaxed;
 
-    if (!primary_is_active(device->handle) ||
-        REAL(cuDevicePrimaryCtxRetain)(&primary, device->handle) != CUDA_SUCCESS)
+    if (!primary_is_active(device->handle))
         return false;
-    (void)REAL(cuDevicePrimaryCtxRelease_v2)(device->handle);
+    relaxed = REAL(cuThreadExchangeStreamCaptureMode) &&
+              REAL(cuThreadExchangeStreamCaptureMode)(&mode) == CUDA_SUCCESS;
+    if (REAL(cuDevicePrimaryCtxRetain)(&primary, device->handle) == CUDA_SUCCESS)
+        (void)REAL(cuDevicePrimaryCtxRelease_v2)(device->handle);
+    if (relaxed)
+        (void)REAL(cuThreadExchangeStreamCaptureMode)(&mode);
     return primary == handle;
 }
 
@@ -239,25 +247,33 @@ static unsigned adopt(CUcontext handle, struct vgpu_device *device, bool primary
     struct context context = {.handle = handle, .device = device, .users = 1, .primary = primary};
 
     if (device)
-        context.refused = !overhead_adopt(device, &context.units);
+        context.refused = !device->granted || !overhead_adopt(device, &context.units);
     return add_context(&context);
+}
+
+static unsigned adopt_current(CUcontext handle, struct context *ret_context)
+{
+    struct vgpu_device *device = vgpu_current_device();
+    unsigned row;
+
+    (void)pthread_mutex_lock(&primary_lock);
+    row = find_context(handle, ret_context);
+    if (!row) {
+        row = adopt(handle, device, device && is_primary(handle, device));
+        (void)find_context(handle, ret_context);
+    }
+    (void)pthread_mutex_unlock(&primary_lock);
+    return row;
 }
 
 static unsigned known_or_new(CUcontext handle)
 {
-    struct vgpu_device *device;
-    unsigned row;
+    struct context context = {0};
+    unsigned row = find_context(handle, &context);
 
-    (void)pthread_mutex_lock(&primary_lock);
-    (void)pthread_mutex_lock(&contexts.lock);
-    row = find_row(handle);
-    (void)pthread_mutex_unlock(&contexts.lock);
-    if (!row) {
-        device = vgpu_current_device();
-        row = adopt(handle, device, device && is_primary(handle, device));
-    }
-    (void)pthread_mutex_unlock(&primary_lock);
-    return row && !contexts.rows[row].refused ? row : CONTEXTS_MAX;
+    if (!row)
+        row = adopt_current(handle, &context);
+    return row && !context.refused ? row : CONTEXTS_MAX;
 }
 
 unsigned context_current(void)
@@ -604,24 +620,20 @@ PUBLIC CUresult cuCtxDestroy_v2(CUcontext context)
     return end_context_of(context, REAL(cuCtxDestroy_v2));
 }
 
-/* A user of a context more or less; how many there are now. Of a primary one, who retained it are
- * its users. */
-static unsigned add_users(CUcontext handle, int more)
+/* A user of a context more or less. Of a primary one, who retained it are its users. */
+static void add_users(CUcontext handle, int more)
 {
-    unsigned row, *users, now = 0;
+    struct context *context;
+    unsigned row;
 
     (void)pthread_mutex_lock(&contexts.lock);
     row = find_row(handle);
-    if (row) {
-        users = contexts.rows[row].primary && contexts.rows[row].device
-                    ? &retained[device_number(contexts.rows[row].device)]
-                    : &contexts.rows[row].users;
-        if (more > 0 || *users)
-            *users += (unsigned)more;
-        now = *users;
-    }
+    context = &contexts.rows[row];
+    if (row && context->primary && context->device)
+        retained[device_number(context->device)] += (unsigned)more;
+    else if (row)
+        context->users += (unsigned)more;
     (void)pthread_mutex_unlock(&contexts.lock);
-    return now;
 }
 
 PUBLIC CUresult cuCtxAttach(CUcontext *context, unsigned int flags)
@@ -633,9 +645,11 @@ PUBLIC CUresult cuCtxAttach(CUcontext *context, unsigned int flags)
         return CUDA_ERROR_NOT_FOUND;
     if (ours)
         (void)context_current();
+    (void)pthread_mutex_lock(&primary_lock);
     result = REAL(cuCtxAttach)(context, flags);
     if (ours && result == CUDA_SUCCESS)
-        (void)add_users(*context, 1);
+        add_users(*context, 1);
+    (void)pthread_mutex_unlock(&primary_lock);
     return result;
 }
 
@@ -668,7 +682,7 @@ PUBLIC CUresult cuCtxDetach(CUcontext context)
         return end_context_of(context, REAL(cuCtxDetach));
     result = REAL(cuCtxDetach)(context);
     if (result == CUDA_SUCCESS)
-        (void)add_users(context, -1);
+        add_users(context, -1);
     return result;
 }
 

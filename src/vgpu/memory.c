@@ -60,7 +60,7 @@ static bool charge_settled(struct vgpu_device *device, uint64_t units)
     int64_t now_ns = clock_coarse_ns();
 
     if (now_ns >= atomic_load_explicit(&moment->due_ns, memory_order_relaxed))
-        (void)overhead_settle(device);
+        overhead_settle_due(device);
     if (charge_alloc(device, units))
         return true;
     return now_ns >= atomic_load_explicit(&moment->again_ns, memory_order_relaxed) &&

@@ -13,6 +13,14 @@ struct loading {
     struct overhead overhead;
 };
 
+/* The current device; NULL where it is not granted: no memory is given there. */
+static struct vgpu_device *granted_device(void)
+{
+    struct vgpu_device *device = vgpu_current_device();
+
+    return device && device->granted ? device : NULL;
+}
+
 static CUresult begin_loading(struct loading *loading)
 {
     enum vgpu_mode mode = vgpu_mode();
@@ -23,7 +31,7 @@ static CUresult begin_loading(struct loading *loading)
     if (mode != VGPU_ON)
         return CUDA_SUCCESS;
 
-    loading->device = vgpu_current_device();
+    loading->device = granted_device();
     if (loading->device && !overhead_begin(&loading->overhead, loading->device, OVERHEAD_CODE, 0))
         return CUDA_ERROR_OUT_OF_MEMORY;
     return CUDA_SUCCESS;
@@ -249,6 +257,6 @@ PUBLIC CUresult cuCtxSetLimit(CUlimit limit, size_t value)
 
     if (mode == VGPU_DENIED)
         return CUDA_ERROR_OUT_OF_MEMORY;
-    device = mode == VGPU_ON ? vgpu_current_device() : NULL;
+    device = mode == VGPU_ON ? granted_device() : NULL;
     return device ? set_limit(device, limit, value) : REAL(cuCtxSetLimit)(limit, value);
 }

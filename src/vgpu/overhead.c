@@ -31,8 +31,9 @@ struct account {
     uint64_t units[VGPU_MODULE + 1]; /* by kind */
     uint64_t advance;                /* of it, for calls that are under way */
     unsigned under_way;
-    unsigned begun; /* calls, ever */
-    bool found;     /* by NVML, when it was last asked */
+    unsigned begun;     /* calls, ever */
+    uint64_t tolerated; /* not charged: of calls that are let pass */
+    bool found;         /* by NVML, when it was last asked */
 };
 
 /* The lock is held over questions to NVML, never over a call of the driver's. */
@@ -78,13 +79,17 @@ static uint64_t total_of(const struct account *account)
 
 /* Asking NVML */
 
+/* Where there is no NVML it is looked for again only when a context is made. */
+static bool no_nvml;
+
 static bool nvml_device(const struct vgpu_device *device, nvmlDevice_t *ret_handle)
 {
     static bool initialised;
 
-    if (!real_nvml() || !REAL(nvmlDeviceGetHandleByUUID) || !REAL(nvmlInit_v2))
+    if (no_nvml)
         return false;
-    if (!initialised)
+    no_nvml = !real_nvml() || !REAL(nvmlDeviceGetHandleByUUID) || !REAL(nvmlInit_v2);
+    if (!initialised && !no_nvml)
         initialised = REAL(nvmlInit_v2)() == NVML_SUCCESS;
     return initialised && REAL(nvmlDeviceGetHandleByUUID)(device->uuid, ret_handle) == NVML_SUCCESS;
 }
@@ -302,9 +307,16 @@ static uint64_t surplus(const struct account *account, const struct measure *mea
 
 static uint64_t growth(const struct account *account, const struct measure *measure)
 {
+    uint64_t known = total_of(account) + account->tolerated;
+
     if (!measure->found)
         return 0;
-    return measure->units - MIN(measure->units, total_of(account));
+    return measure->units - MIN(measure->units, known);
+}
+
+static bool tolerates(void)
+{
+    return atomic_load_explicit(&vgpu.allow_unaccounted, memory_order_relaxed);
 }
 
 struct settled {
@@ -316,6 +328,7 @@ struct settled {
 static struct settled settle_growth(struct vgpu_device *device, enum vgpu_kind kind)
 {
     struct overhead_moment *moment = overhead_moment(device);
+    struct account *account = account_of(device);
     int64_t now_ns = clock_coarse_ns();
     struct settled settled;
 
@@ -323,10 +336,15 @@ static struct settled settle_growth(struct vgpu_device *device, enum vgpu_kind k
     atomic_store(&moment->due_ns, now_ns + SETTLE_NS);
     atomic_store(&moment->again_ns, now_ns + SOON_NS);
     settled.by = measure(device);
-    settled.grown = growth(account_of(device), &settled.by);
+    account->tolerated = 0;
+    settled.grown = growth(account, &settled.by);
+    if (tolerates()) {
+        account->tolerated = settled.grown;
+        settled.grown = 0;
+    }
     if (settled.grown)
         charge_anyway(device, kind, settled.grown);
-    settled.surplus = surplus(account_of(device), &settled.by);
+    settled.surplus = tolerates() ? 0 : surplus(account, &settled.by);
     if (settled.by.found && !settled.by.quiet)
         atomic_store(&moment->due_ns, now_ns + SOON_NS);
     return settled;
@@ -350,13 +368,22 @@ bool overhead_settle(struct vgpu_device *device)
     return settled.surplus > 0;
 }
 
+void overhead_settle_due(struct vgpu_device *device)
+{
+    (void)pthread_mutex_lock(&hidden.lock);
+    if (clock_coarse_ns() >= atomic_load(&overhead_moment(device)->due_ns))
+        (void)settle(device);
+    (void)pthread_mutex_unlock(&hidden.lock);
+}
+
 void overhead_tick(void)
 {
     if (vgpu_mode() != VGPU_ON || atomic_load(&contexts_live) == 0)
         return;
     for (unsigned i = 0; i < vgpu.device_count; i++) {
-        if (clock_coarse_ns() >= atomic_load(&overhead_moments[i].due_ns))
-            (void)overhead_settle(&vgpu.devices[i]);
+        if (vgpu.devices[i].granted &&
+            clock_coarse_ns() >= atomic_load(&overhead_moments[i].due_ns))
+            overhead_settle_due(&vgpu.devices[i]);
     }
 }
 
@@ -371,7 +398,7 @@ static void make_due(void)
 /* The next launch is looked at, even where not every one is. */
 void overhead_new_function(void)
 {
-    compute_uncounted = 0;
+    compute_look();
     make_due();
 }
 
@@ -459,6 +486,8 @@ static bool begin_locked(struct overhead *overhead)
     struct account *account = account_of(device);
 
     if (overhead->of == OVERHEAD_CONTEXT)
+        no_nvml = false;
+    if (overhead->of == OVERHEAD_CONTEXT || tolerates())
         overhead->exact = settle(device).by.quiet;
     if (overhead->first)
         note_strangers();
@@ -609,7 +638,7 @@ void overhead_gone(struct vgpu_device *device, uint64_t context_units, uint64_t 
 
     (void)pthread_mutex_lock(&hidden.lock);
     settled = settle_growth(device, VGPU_MODULE);
-    if (settled.by.found) {
+    if (settled.by.found && !tolerates()) {
         of_context = MIN(context_units, settled.surplus);
         discharge(device, VGPU_CONTEXT, of_context);
         give_back(device, settled.surplus - of_context);

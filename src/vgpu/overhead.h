@@ -21,6 +21,9 @@
  *         overhead_settle(device);
  *     }
  *
+ * Where calls that are not accounted for are let pass, what they take can't be told from hidden
+ * memory: then only what grows during our calls is charged, and given back as it was charged.
+ *
  * No lock of ours is held meanwhile, except while the first context of a process is made.
  *
  * NVML's figure is believed where the process is found for sure: by its own pid in the host's
@@ -69,8 +72,11 @@ bool overhead_adopt(struct vgpu_device *device, uint64_t *ret_units);
 /* Something has gone that was charged so much. */
 void overhead_gone(struct vgpu_device *device, uint64_t context_units, uint64_t code_units);
 
-/* Brings the account to what NVML says. False when nothing was found to give back. */
+/* Brings the account to what NVML says. True when something was given back. */
 bool overhead_settle(struct vgpu_device *device);
+
+/* The same if it is due, once for all threads that find it so. */
+void overhead_settle_due(struct vgpu_device *device);
 
 /* Settles what is due; the watching thread's call. */
 void overhead_tick(void);

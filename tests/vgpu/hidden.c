@@ -407,7 +407,8 @@ static int verb_work(const char *argument)
 static cu_handle shared;
 static _Atomic int wrong;
 
-/* Each loads and unloads modules of a size of its own, some of them used. */
+/* Each loads and unloads modules of a size of its own, some of them used, and takes and gives back
+ * memory. */
 static void *load_and_unload(void *argument)
 {
     uint64_t bytes = (uint64_t)(uintptr_t)argument;
@@ -422,8 +423,14 @@ static void *load_and_unload(void *argument)
 
         if (code == CU_OK && i % 2)
             code = cu.function(&function, own, "spin") || launch(function) || cu.sync();
+        cu_ptr ptr = 0;
+
+        if (code == CU_OK)
+            code = cu.alloc(&ptr, (uint64_t)(i + 1) << 18);
         if (code == CU_OK)
             code = cu.unload(own);
+        if (code == CU_OK)
+            code = cu.free(ptr);
         if (code != CU_OK)
             wrong = code;
     }
@@ -441,6 +448,46 @@ static int verb_threads(const char *argument)
     for (unsigned i = 0; i < THREADS; i++)
         pthread_join(threads[i], NULL);
     answered(wrong);
+    return 0;
+}
+
+static _Atomic bool enough;
+
+/* Memory on its way in and out all the time; what can be kept is kept now and then. */
+static void *move(void *argument)
+{
+    unsigned seed = (unsigned)(uintptr_t)argument;
+    cu_ptr ptr;
+
+    cu.set_current(shared);
+    while (!enough) {
+        if (cu.alloc(&ptr, 24u << 20) == CU_OK && rand_r(&seed) % 16)
+            cu.free(ptr);
+    }
+    return NULL;
+}
+
+/* Code comes and goes beside that, for so many milliseconds. */
+static int verb_squeeze(const char *argument)
+{
+    pthread_t threads[THREADS];
+    struct timespec now, end;
+
+    cu.current(&shared);
+    clock_gettime(CLOCK_MONOTONIC, &end);
+    end.tv_sec += (time_t)(number(argument) / 1000);
+    for (unsigned i = 0; i < THREADS; i++)
+        pthread_create(&threads[i], NULL, move, (void *)(uintptr_t)(i + 1));
+    do {
+        cu_handle own;
+
+        if (cu.load(&own, image_of("1M")) == CU_OK)
+            cu.unload(own);
+        clock_gettime(CLOCK_MONOTONIC, &now);
+    } while (now.tv_sec < end.tv_sec || (now.tv_sec == end.tv_sec && now.tv_nsec < end.tv_nsec));
+    enough = true;
+    for (unsigned i = 0; i < THREADS; i++)
+        pthread_join(threads[i], NULL);
     return 0;
 }
 
@@ -570,8 +617,9 @@ static const struct verb verbs[] = {
     {"alloc", verb_alloc},     {"fill", verb_fill},       {"free", verb_free},
     {"module", verb_module},   {"unload", verb_unload},   {"launch", verb_launch},
     {"deep", verb_deep},       {"library", verb_library}, {"work", verb_work},
-    {"threads", verb_threads}, {"beside", verb_beside},   {"churn", verb_churn},
-    {"say", verb_say},         {"wait", verb_wait},       {"sleep", verb_sleep},
+    {"threads", verb_threads}, {"beside", verb_beside},   {"squeeze", verb_squeeze},
+    {"churn", verb_churn},     {"say", verb_say},         {"wait", verb_wait},
+    {"sleep", verb_sleep},
 };
 
 static int run_verb(char *word)

@@ -340,10 +340,36 @@ def lazy_busy():
 def parallel():
     machine = Machine(memory=40 * GIB)
     environment = limited_environment(machine, memory=2 * GIB)
-    running = begin("init create threads alloc=1M say wait", environment)
+    running = begin("init create threads sleep=200 alloc=1M say wait", environment)
     said = heard(running)
-    check_equal(said.get("codes"), [0] * 4, "threads load and unload at once")
+    check_equal(said.get("codes"), [0] * 4, "threads load, unload, take and give back at once")
     check_account(machine, running, said, "and the account is the card's")
+    end(running)
+
+
+def let_pass():
+    """Where calls that are not accounted for are let pass, what comes between ours may be theirs: it is not charged."""
+    machine = Machine(memory=40 * GIB)
+    environment = limited_environment(machine, memory=2 * GIB, HAMI_UNACCOUNTED="allow")
+    verbs = "init create launch=100M alloc=1M limit=2:72M say wait destroy create say wait"
+    running = begin(verbs, environment)
+    said = heard(running)
+    check_equal((said.get("codes"), accounted(said)), ([0] * 5, CONTEXT + 65 * MIB), "what our own calls took is in the account")
+    go_on(running)
+    said = heard(running)
+    check_equal(check_account(machine, running, said, "and goes with its context"), CONTEXT, "by the simulator's count, too")
+    end(running)
+
+
+def squeezed():
+    """Memory on its way in or out hides no code: whoever moves a lot of it gains nothing."""
+    machine = Machine(memory=40 * GIB, driver={"loading": "eager"})
+    environment = limited_environment(machine, memory=1 * GIB)
+    running = begin("init create squeeze=3000 say wait", environment)
+    heard(running)
+    peak = [p["peak"][0] for p in machine.view()["processes"] if p["pid"] == running.pid]
+    # A module may exceed the limit until it is unloaded again.
+    check(peak and 1000 * MIB < peak[0] <= 1 * GIB + 1 * MIB, "the limit is never exceeded by it", peak)
     end(running)
 
 
@@ -373,7 +399,7 @@ def bystanders():
 tests = {name: f for name, f in list(globals().items()) if callable(f) and getattr(f, "__module__", "") == "__main__"}
 every = [heap_over, heap_twice, stack_of_a_kernel, attached, attached_primary, unseen_primary, primary_retains]
 every += [stale_handles, many_contexts, busy, busy_in_container, busy_by_host_pids, named_by_the_node, sized_by_the_limits]
-every += [without_nvml, lazy, lazy_busy, parallel, beside_a_load, bystanders]
+every += [without_nvml, lazy, lazy_busy, parallel, squeezed, let_pass, beside_a_load, bystanders]
 for test in [tests[name] for name in sys.argv[1:]] or every:
     print(f"-- {test.__name__}")
     test()

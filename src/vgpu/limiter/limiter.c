@@ -11,10 +11,11 @@
  * Constants without a source were chosen on the traces of limiter_trace_test.c: half and double of
  * each change the error there by less than what it may be.
  */
-#define OUTSTANDING_NS INT64_C(4000000)   /* charged and not known to be done */
-#define COMPLETION_NS INT64_C(10000000)   /* a launch waits for completions no longer */
-#define BEHIND_NS INT64_C(20000000)       /* a queue of such a length is too long */
-#define CREDIT_NS INT64_C(10000000)       /* beside an overdue kernel one launch goes each */
+#define OUTSTANDING_NS INT64_C(4000000) /* charged and not known to be done */
+#define COMPLETION_NS INT64_C(10000000) /* a launch waits for completions no longer */
+#define BEHIND_NS INT64_C(20000000)     /* a queue of such a length is too long */
+#define CREDIT_NS INT64_C(10000000)     /* beside an overdue kernel one launch goes each */
+#define CREDIT_MOST_NS (3600 * NS_PER_S)
 #define CREDIT_GROWTH 4                   /* more slowly each time, until nothing is overdue */
 #define THREAD_CREDIT_NS 128e3            /* charged at once, launched for without looking */
 #define POLL_NS INT64_C(20000)            /* between looks at measurements */
@@ -389,7 +390,7 @@ static bool goes_on_credit(struct limiter *limiter, const struct launch *launch,
         is_same_stream(&leader->launch, launch))
         return false;
     limiter->credit_due_ns = now_ns + limiter->credit_gap_ns;
-    limiter->credit_gap_ns *= CREDIT_GROWTH;
+    limiter->credit_gap_ns = MIN(limiter->credit_gap_ns * CREDIT_GROWTH, CREDIT_MOST_NS);
     return true;
 }
 

@@ -1,0 +1,300 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* The table of contexts, on a driver that has as many as it is asked for. */
+
+#include "vgpu/contexts.h"
+
+#include <string.h>
+
+#include "base/check.h"
+#include "base/util.h"
+#include "vgpu/allocations.h"
+#include "vgpu/compute.h"
+#include "vgpu/overhead.h"
+#include "vgpu/real.h"
+
+#define CONTEXT_UNITS 100u
+
+struct vgpu vgpu;
+void *real_functions[REAL_COUNT];
+
+static uint64_t charged; /* units, by overhead.h and for data */
+static CUcontext current;
+static bool refuses;
+static unsigned made;
+
+/* The driver's side */
+
+static CUresult get_current(CUcontext *context)
+{
+    *context = current;
+    return CUDA_SUCCESS;
+}
+
+static CUresult create(CUcontext *context, unsigned int flags, CUdevice device)
+{
+    (void)flags;
+    (void)device;
+    *context = current = (CUcontext)(uintptr_t)(++made * 16);
+    return CUDA_SUCCESS;
+}
+
+static CUresult end(CUcontext context)
+{
+    (void)context;
+    return refuses ? CUDA_ERROR_INVALID_CONTEXT : CUDA_SUCCESS;
+}
+
+static CUresult get_state(CUdevice device, unsigned int *flags, int *active)
+{
+    (void)device;
+    *flags = 0;
+    *active = 0;
+    return CUDA_SUCCESS;
+}
+
+static CUresult end_green(CUgreenCtx green)
+{
+    (void)green;
+    return CUDA_SUCCESS;
+}
+
+static CUresult from_green(CUcontext *context, CUgreenCtx green)
+{
+    *context = (CUcontext)green;
+    return CUDA_SUCCESS;
+}
+
+/* The rest of libvgpu's */
+
+enum vgpu_mode vgpu_attach(void)
+{
+    return VGPU_ON;
+}
+
+struct vgpu_device *vgpu_device(CUdevice handle)
+{
+    (void)handle;
+    return &vgpu.devices[0];
+}
+
+struct vgpu_device *vgpu_current_device(void)
+{
+    return &vgpu.devices[0];
+}
+
+void vgpu_say(enum vgpu_word word, const char *fmt, ...)
+{
+    (void)word;
+    (void)fmt;
+}
+
+void vgpu_discharge(struct vgpu_device *device, enum vgpu_kind kind, uint64_t units)
+{
+    (void)device;
+    (void)kind;
+    charged -= units;
+}
+
+bool real_driver(void)
+{
+    return true;
+}
+
+void compute_forget(CUcontext context)
+{
+    (void)context;
+}
+
+bool overhead_begin(struct overhead *overhead, struct vgpu_device *device, enum overhead_of of,
+                    uint64_t expected)
+{
+    (void)overhead;
+    (void)device;
+    (void)of;
+    (void)expected;
+    return true;
+}
+
+enum overhead_outcome overhead_end(struct overhead *overhead, bool success, uint64_t *ret_units)
+{
+    (void)overhead;
+    *ret_units = success ? CONTEXT_UNITS : 0;
+    charged += *ret_units;
+    return success ? OVERHEAD_CHARGED : OVERHEAD_NOTHING;
+}
+
+bool overhead_adopt(struct vgpu_device *device, uint64_t *ret_units)
+{
+    (void)device;
+    *ret_units = CONTEXT_UNITS;
+    charged += CONTEXT_UNITS;
+    return true;
+}
+
+void overhead_gone(struct vgpu_device *device, uint64_t context_units, uint64_t code_units)
+{
+    (void)device;
+    charged -= context_units + code_units;
+}
+
+void overhead_remember(const void *handle, struct vgpu_device *device, uint64_t units)
+{
+    (void)handle;
+    (void)device;
+    (void)units;
+}
+
+struct overhead_code overhead_take(const void *handle)
+{
+    (void)handle;
+    return (struct overhead_code){0};
+}
+
+void overhead_end_code(const void *handle, const struct overhead_code *code, bool gone)
+{
+    (void)handle;
+    (void)code;
+    (void)gone;
+}
+
+void overhead_after_fork(void)
+{
+}
+
+static int start(void **state)
+{
+    (void)state;
+    real_functions[REAL_cuCtxGetCurrent] = (void *)get_current;
+    real_functions[REAL_cuCtxCreate_v2] = (void *)create;
+    real_functions[REAL_cuCtxDestroy_v2] = (void *)end;
+    real_functions[REAL_cuCtxDetach] = (void *)end;
+    real_functions[REAL_cuDevicePrimaryCtxGetState] = (void *)get_state;
+    real_functions[REAL_cuGreenCtxDestroy] = (void *)end_green;
+    real_functions[REAL_cuCtxFromGreenCtx] = (void *)from_green;
+    atomic_store(&vgpu.mode, VGPU_ON);
+    vgpu.device_count = 1;
+    vgpu.devices[0].granted = true;
+    contexts_after_fork();
+    allocations_after_fork();
+    charged = 0;
+    made = 0;
+    refuses = false;
+    return 0;
+}
+
+static CUcontext handle_of(unsigned number)
+{
+    return (CUcontext)(uintptr_t)(number * 16);
+}
+
+/* Made by us, or met. */
+static void fill_table(bool met)
+{
+    CUcontext context;
+
+    for (unsigned i = 1; i < CONTEXTS_MAX; i++) {
+        if (!met) {
+            assert_int_equal(cuCtxCreate_v2(&context, 0, 0), CUDA_SUCCESS);
+            continue;
+        }
+        current = handle_of(i);
+        assert_in_range(context_current(), 1, CONTEXTS_MAX - 1);
+    }
+}
+
+static void what_does_not_fit_into_the_table_is_refused(void **state)
+{
+    CUcontext context = NULL;
+
+    (void)state;
+    for (unsigned met = 0; met < 2; met++) {
+        (void)start(NULL);
+        fill_table(met);
+        made = CONTEXTS_MAX;
+        assert_int_equal(charged, (CONTEXTS_MAX - 1) * CONTEXT_UNITS);
+        assert_int_equal(cuCtxCreate_v2(&context, 0, 0), CUDA_ERROR_OUT_OF_MEMORY);
+        assert_null(context);
+        current = handle_of(CONTEXTS_MAX + 7);
+        assert_int_equal(context_current(), CONTEXTS_MAX);
+    }
+}
+
+static void the_place_of_what_ended_is_free(void **state)
+{
+    CUcontext context;
+
+    (void)state;
+    fill_table(true);
+    for (unsigned i = 1; i < CONTEXTS_MAX; i++)
+        assert_int_equal(cuCtxDestroy_v2(handle_of(i)), CUDA_SUCCESS);
+    assert_int_equal(atomic_load(&contexts_live), 0);
+    assert_int_equal(charged, 0);
+    made = CONTEXTS_MAX;
+    fill_table(false);
+
+    /* A green context's, too. */
+    assert_int_equal(cuGreenCtxDestroy((CUgreenCtx)handle_of(CONTEXTS_MAX + 1)), CUDA_SUCCESS);
+    assert_int_equal(cuCtxCreate_v2(&context, 0, 0), CUDA_SUCCESS);
+}
+
+/* Nothing of it is lost: not its place, nor what is in it. */
+static void what_the_driver_does_not_end_stays(void **state)
+{
+    struct allocation entry = {.units = 5};
+    CUcontext context;
+
+    (void)state;
+    assert_int_equal(cuCtxCreate_v2(&context, 0, 0), CUDA_SUCCESS);
+    entry.context = context_current();
+    assert_true(allocations_add(ALLOCATION_ADDRESS, 0x1000, &entry));
+    charged += entry.units;
+    refuses = true;
+    assert_int_equal(cuCtxDestroy_v2(context), CUDA_ERROR_INVALID_CONTEXT);
+    assert_int_equal(context_current(), entry.context);
+    assert_int_equal(charged, CONTEXT_UNITS + 5);
+    refuses = false;
+    assert_int_equal(cuCtxDestroy_v2(context), CUDA_SUCCESS);
+    assert_int_equal(charged, 0);
+    assert_false(allocations_take(ALLOCATION_ADDRESS, 0x1000, &entry));
+}
+
+/* The moment the driver has destroyed a context, another thread may get its handle: here from
+ * within. */
+static CUresult end_and_make(CUcontext context)
+{
+    CUcontext again;
+
+    (void)context;
+    made = 0;
+    assert_int_equal(cuCtxCreate_v2(&again, 0, 0), CUDA_SUCCESS);
+    assert_ptr_equal(again, context);
+    return CUDA_SUCCESS;
+}
+
+static void a_handle_that_comes_again_at_once_is_another_context(void **state)
+{
+    CUcontext context;
+
+    (void)state;
+    assert_int_equal(cuCtxCreate_v2(&context, 0, 0), CUDA_SUCCESS);
+    real_functions[REAL_cuCtxDestroy_v2] = (void *)end_and_make;
+    assert_int_equal(cuCtxDestroy_v2(context), CUDA_SUCCESS);
+    assert_int_equal(charged, CONTEXT_UNITS);
+    assert_int_equal(atomic_load(&contexts_live), 1);
+    real_functions[REAL_cuCtxDestroy_v2] = (void *)end;
+    assert_int_equal(cuCtxDestroy_v2(context), CUDA_SUCCESS);
+    assert_int_equal(charged, 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup(what_does_not_fit_into_the_table_is_refused, start),
+        cmocka_unit_test_setup(the_place_of_what_ended_is_free, start),
+        cmocka_unit_test_setup(what_the_driver_does_not_end_stays, start),
+        cmocka_unit_test_setup(a_handle_that_comes_again_at_once_is_another_context, start),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
