@@ -584,8 +584,10 @@ void vgpu_charge_anyway(struct vgpu_device *device, enum vgpu_kind kind, uint64_
 {
     (void)pthread_mutex_lock(&device->lock);
     if (ledger_charge(vgpu.region.ext, (unsigned)vgpu.region.slot, device->index, units,
-                      LEDGER_UNITS_MAX) == LEDGER_CHARGED)
+                      LEDGER_UNITS_MAX) == LEDGER_CHARGED) {
+        device->own_units += units;
         mirror(device, kind, (int64_t)units);
+    }
     (void)pthread_mutex_unlock(&device->lock);
 }
 
