@@ -13,7 +13,8 @@
  *   elf.c      libc's own dlsym, which ours hides
  *   resolve.c  lookups: dlsym, dlvsym, cuGetProcAddress give out our functions for the driver's
  *   entry.S    what can't be written in C: calls whose arguments or caller must stay as they are
- *   state.c    attaching to the region, limits, devices, fork
+ *   source.c   where limits come from; attach.c attaching to the region, devices, fork
+ *   account.c  charges; say.c words on stderr
  *   allocations.c  what this process holds, by handle
  *   memory.c   linear memory; contexts.c contexts and code; overhead.c what the driver takes for
  *              itself; query.c what a program may see; nvml.c

@@ -1,18 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <dlfcn.h>
+
+/* How a process comes to its container's region, its devices and limits, and what a child keeps. */
+
 #include <errno.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "base/clock.h"
-#include "base/file.h"
 #include "base/glibc.h"
 #include "region/bucket.h"
 #include "region/ledger.h"
 #include "vgpu/real.h"
+#include "vgpu/source.h"
 #include "vgpu/vgpu.h"
 
 #define DEFAULT_REGION "/tmp/cudevshr.cache" /* HAMi-core's */
@@ -25,34 +24,8 @@ static struct {
     pthread_mutex_t lock;
     bool hooks_installed; /* the fork handler */
     bool region_open;
-    bool limits_read;
-    bool from_file;
-    char file_path[LIMITS_PATH_SIZE]; /* absolute */
-    bool file_was_there;              /* when the library was loaded */
-    struct stat file_seen;
-    struct limits limits;
     _Atomic int64_t looked_ns;
-    _Atomic unsigned said; /* bit set of enum vgpu_word */
 } state = {.lock = PTHREAD_MUTEX_INITIALIZER};
-
-extern char **environ;
-
-void vgpu_say(enum vgpu_word word, const char *fmt, ...)
-{
-    char line[640] = "hami: ";
-    va_list args;
-    int len;
-
-    if (atomic_fetch_or(&state.said, 1u << word) & (1u << word))
-        return;
-
-    va_start(args, fmt);
-    len = vsnprintf(line + 6, sizeof(line) - 8, fmt, args);
-    va_end(args);
-    len = MIN(MAX(len, 0), (int)sizeof(line) - 9) + 6;
-    line[len] = '\n';
-    (void)!write(STDERR_FILENO, line, (size_t)len + 1);
-}
 
 static void after_fork_in_child(void)
 {
@@ -71,118 +44,33 @@ static void after_fork_in_child(void)
     limiters_after_fork();
 }
 
-/* The file "limits" lies in the folder through which this library was loaded. */
-static void find_limits_file(void)
-{
-    char *path = state.file_path;
-    size_t len, folder = 0;
-    Dl_info info;
-
-    if (dladdr((void *)find_limits_file, &info) == 0 || !info.dli_fname)
-        return;
-    /* Of two slashes in a row one is ignored. */
-    if (info.dli_fname[0] != '/' && getcwd(path, sizeof(state.file_path) - 1)) {
-        folder = strlen(path);
-        path[folder++] = '/';
-    }
-    len = strlen(info.dli_fname);
-    while (len > 0 && info.dli_fname[len - 1] != '/')
-        len--;
-    if (folder + len + sizeof("limits") > sizeof(state.file_path)) {
-        path[0] = '\0';
-        return;
-    }
-    memcpy(path + folder, info.dli_fname, len);
-    memcpy(path + folder + len, "limits", sizeof("limits"));
-}
-
-/* The only thing that is done before the first CUDA or NVML call: the program may change its
- * working directory, which a library loaded by a relative path would be looked for in. */
-static void __attribute__((constructor)) note_limits_file(void)
-{
-    int saved = errno;
-    struct stat st;
-
-    find_limits_file();
-    state.file_was_there = state.file_path[0] && file_stat(state.file_path, &st) == 0;
-    errno = saved;
-}
-
-/* Reads the file's limits, or the environment's; a file's are lowered by the environment's. */
-static int read_limits(struct limits *limits, bool *ret_from_file, struct error *err)
-{
-    struct limits environment = LIMITS_INIT;
-    static char text[LIMITS_FILE_MAX];
-    ssize_t len;
-    int r;
-
-    *limits = (struct limits)LIMITS_INIT;
-    len = file_read(state.file_path, text, sizeof(text));
-    if (len < 0 && len != -ENOENT)
-        return error_set(err, (int)len, "%s: %s", state.file_path, strerror((int)-len));
-    *ret_from_file = len >= 0;
-
-    r = limits_parse_environment(&environment, environ, err);
-    if (r < 0)
-        return r;
-    if (!*ret_from_file) {
-        *limits = environment;
-        return 0;
-    }
-
-    r = limits_parse(limits, text, err);
-    if (r < 0)
-        return error_wrap(err, r, "%s", state.file_path);
-    limits_lower(limits, &environment);
-    return 0;
-}
-
-static int first_read(struct error *err)
-{
-    int r;
-
-    if (state.limits_read)
-        return 0;
-    r = read_limits(&state.limits, &state.from_file, err);
-    if (r < 0)
-        return r;
-    if (!state.from_file && state.file_was_there)
-        return error_set(err, -ENOENT, "%s: it was there when the program began, and is gone",
-                         state.file_path);
-
-    if (state.from_file)
-        (void)file_stat(state.file_path, &state.file_seen);
-    state.limits_read = true;
-    return 0;
-}
-
 /* Whether this process has anything to account for. */
 static bool wanted(void)
 {
-    return state.from_file || state.limits.region_path[0] || limits_any(&state.limits);
+    return source.is_file || source.limits.region_path[0] || limits_any(&source.limits);
 }
 
 /* Says in the region that a limits file rules. One that says so already is not for a process
  * without: its file was lost. The environment would rule then, which is the tenant's. */
 static int check_rule(struct error *err)
 {
-    if (state.from_file)
+    if (source.is_file)
         atomic_store(&vgpu.region.ext->ruled_by_file, 1);
-    if (state.from_file || !atomic_load(&vgpu.region.ext->ruled_by_file))
+    if (source.is_file || !atomic_load(&vgpu.region.ext->ruled_by_file))
         return 0;
-    return error_set(err, -ENOENT, "%s: the limits file that ruled %s is gone", state.file_path,
+    return error_set(err, -ENOENT, "%s: the limits file that ruled %s is gone", source.path,
                      vgpu.region.path);
 }
 
 static int open_region(struct error *err)
 {
-    const char *path = state.limits.region_path;
+    const char *path = source.limits.region_path;
     int r;
 
     if (state.region_open)
         return 0;
-    if (state.from_file && path[0])
-        r = region_open_made(&vgpu.region, path, state.limits.region_inode, err);
+    if (source.is_file && path[0])
+        r = region_open_made(&vgpu.region, path, source.limits.region_inode, err);
     else
         r = region_open(&vgpu.region, path[0] ? path : DEFAULT_REGION, err);
     if (r < 0)
@@ -193,14 +81,9 @@ static int open_region(struct error *err)
         return r;
     }
 
-    vgpu.region.base->priority = state.limits.priority;
+    vgpu.region.base->priority = source.limits.priority;
     state.region_open = true;
     return 0;
-}
-
-const struct limits *vgpu_limits(void)
-{
-    return &state.limits;
 }
 
 static void deny(const struct error *err)
@@ -226,8 +109,8 @@ static int find_uuid(const char *uuid)
 {
     const size_t kind = sizeof("GPU-") - 1;
 
-    for (unsigned i = 0; i < state.limits.device_count; i++) {
-        const char *named = state.limits.devices[i].uuid;
+    for (unsigned i = 0; i < source.limits.device_count; i++) {
+        const char *named = source.limits.devices[i].uuid;
 
         if (strlen(named) > kind && strcmp(named + kind, uuid + kind) == 0)
             return (int)i;
@@ -244,12 +127,12 @@ static int region_index(struct vgpu_device *device)
 {
     int index;
 
-    if (state.limits.device_count) {
+    if (source.limits.device_count) {
         index = find_uuid(device->uuid);
         device->granted = index >= 0;
         if (index < 0)
             return 0;
-        COPY_TEXT(device->uuid, state.limits.devices[index].uuid);
+        COPY_TEXT(device->uuid, source.limits.devices[index].uuid);
         return index;
     }
     device->granted = true;
@@ -262,9 +145,9 @@ static void write_names(void)
     unsigned int count = 0;
     nvmlDevice_t handle;
 
-    for (unsigned i = 0; i < state.limits.device_count; i++)
-        region_set_device(&vgpu.region, i, state.limits.devices[i].uuid);
-    if (state.limits.device_count || vgpu.region.base->device_count || !real_nvml())
+    for (unsigned i = 0; i < source.limits.device_count; i++)
+        region_set_device(&vgpu.region, i, source.limits.devices[i].uuid);
+    if (source.limits.device_count || vgpu.region.base->device_count || !real_nvml())
         return;
 
     if (!REAL(nvmlInit_v2) || REAL(nvmlInit_v2)() != NVML_SUCCESS)
@@ -295,12 +178,12 @@ static void apply_limits(void)
 
     for (unsigned i = 0; i < vgpu.device_count; i++) {
         struct vgpu_device *device = &vgpu.devices[i];
-        const struct limits_device *limit = &state.limits.devices[device->index];
+        const struct limits_device *limit = &source.limits.devices[device->index];
         uint64_t bytes = limit->memory_bytes, cores = limit->cores;
 
         if (!device->granted)
             continue;
-        if (!state.from_file) {
+        if (!source.is_file) {
             bytes = lower_of(bytes, atomic_load(&base->limit[device->index]));
             cores = lower_of(cores, atomic_load(&base->sm_limit[device->index]) % 100);
         }
@@ -310,8 +193,8 @@ static void apply_limits(void)
         atomic_store(&device->rate, bucket_rate((unsigned)cores));
         compute |= cores != 0;
     }
-    atomic_store(&vgpu.allow_unaccounted, state.limits.allow_unaccounted);
-    atomic_store(&vgpu.limits_are_file, state.from_file);
+    atomic_store(&vgpu.allow_unaccounted, source.limits.allow_unaccounted);
+    atomic_store(&vgpu.limits_are_file, source.is_file);
     atomic_store(&vgpu.limited_compute, compute);
 }
 
@@ -363,7 +246,7 @@ static int attach(struct error *err)
 {
     int r;
 
-    r = first_read(err);
+    r = source_read(err);
     if (r < 0)
         return r;
     if (!wanted()) {
@@ -441,48 +324,13 @@ bool vgpu_open_region(void)
 
     (void)pthread_mutex_lock(&state.lock);
     install_fork_handler();
-    if (first_read(&err) == 0 && wanted() && open_region(&err) == 0)
+    if (source_read(&err) == 0 && wanted() && open_region(&err) == 0)
         write_names();
     open = state.region_open;
     (void)pthread_mutex_unlock(&state.lock);
     if (!open && err.text[0])
         vgpu_say(VGPU_WORD_DENIED, "%s", err.text);
     return open;
-}
-
-static bool file_changed(void)
-{
-    struct stat now;
-
-    if (file_stat(state.file_path, &now) < 0)
-        return false;
-    if (now.st_ino == state.file_seen.st_ino && now.st_size == state.file_seen.st_size &&
-        now.st_mtim.tv_sec == state.file_seen.st_mtim.tv_sec &&
-        now.st_mtim.tv_nsec == state.file_seen.st_mtim.tv_nsec)
-        return false;
-
-    state.file_seen = now;
-    return true;
-}
-
-static void reread_limits(void)
-{
-    struct error err = ERROR_INIT;
-    struct limits limits;
-    bool from_file;
-
-    if (read_limits(&limits, &from_file, &err) < 0) {
-        vgpu_say(VGPU_WORD_LIMITS, "%s; the limits stay as they were", err.text);
-        return;
-    }
-    if (!from_file)
-        return; /* it went away just now; what it said stays in force */
-    /* Who is granted what, and where the region is, stays for the life of a process. */
-    for (unsigned i = 0; i < LIMITS_MAX_DEVICES; i++) {
-        state.limits.devices[i].memory_bytes = limits.devices[i].memory_bytes;
-        state.limits.devices[i].cores = limits.devices[i].cores;
-    }
-    state.limits.allow_unaccounted = limits.allow_unaccounted;
 }
 
 void vgpu_refresh(void)
@@ -495,8 +343,7 @@ void vgpu_refresh(void)
         return;
     if (pthread_mutex_trylock(&state.lock) != 0)
         return;
-    if (state.limits_read && state.from_file && file_changed())
-        reread_limits();
+    source_refresh();
     if (atomic_load(&vgpu.mode) == VGPU_ON) {
         region_keep(&vgpu.region);
         if (region_is_lost(&vgpu.region)) {
@@ -509,99 +356,4 @@ void vgpu_refresh(void)
         apply_limits();
     }
     (void)pthread_mutex_unlock(&state.lock);
-}
-
-struct vgpu_device *vgpu_device(CUdevice handle)
-{
-    for (unsigned i = 0; i < vgpu.device_count; i++) {
-        if (vgpu.devices[i].handle == handle)
-            return &vgpu.devices[i];
-    }
-    return NULL;
-}
-
-struct vgpu_device *vgpu_current_device(void)
-{
-    CUdevice handle;
-
-    if (REAL(cuCtxGetDevice)(&handle) != CUDA_SUCCESS)
-        return NULL;
-    return vgpu_device(handle);
-}
-
-/* HAMi's readers know the kinds apart. */
-static void mirror(const struct vgpu_device *device, enum vgpu_kind kind, int64_t units)
-{
-    struct region_slot *slot = &vgpu.region.base->slots[vgpu.region.slot];
-    struct region_memory *used = &slot->used[device->index];
-    uint64_t bytes = (uint64_t)(units * LEDGER_UNIT);
-
-    if (kind == VGPU_DATA)
-        used->data_size += bytes;
-    else if (kind == VGPU_CONTEXT)
-        used->context_size += bytes;
-    else
-        used->module_size += bytes;
-    used->total =
-        ledger_held(vgpu.region.ext, (unsigned)vgpu.region.slot, device->index) * LEDGER_UNIT;
-}
-
-static bool charge_once(struct vgpu_device *device, enum vgpu_kind kind, uint64_t units)
-{
-    uint64_t limit = atomic_load_explicit(&device->limit_units, memory_order_relaxed);
-    enum ledger_outcome outcome = LEDGER_REFUSED;
-
-    if (limit != LEDGER_UNITS_MAX && atomic_load(&vgpu.region_lost))
-        return false;
-    (void)pthread_mutex_lock(&device->lock);
-    /* The tenant can write the region, its own memory it must not: one process alone can't exceed
-     * the limit, whatever the region's words say. */
-    if (units <= limit && device->own_units <= limit - units)
-        outcome =
-            ledger_charge(vgpu.region.ext, (unsigned)vgpu.region.slot, device->index, units, limit);
-    if (outcome == LEDGER_CHARGED) {
-        device->own_units += units;
-        mirror(device, kind, (int64_t)units);
-    }
-    (void)pthread_mutex_unlock(&device->lock);
-    return outcome == LEDGER_CHARGED;
-}
-
-bool vgpu_charge(struct vgpu_device *device, enum vgpu_kind kind, uint64_t units)
-{
-    vgpu_refresh();
-    if (charge_once(device, kind, units))
-        return true;
-    if (region_settle(&vgpu.region) > 0 && charge_once(device, kind, units))
-        return true;
-
-    atomic_fetch_add_explicit(&vgpu.region.ext->devices[device->index].refusals, 1,
-                              memory_order_relaxed);
-    return false;
-}
-
-void vgpu_charge_anyway(struct vgpu_device *device, enum vgpu_kind kind, uint64_t units)
-{
-    (void)pthread_mutex_lock(&device->lock);
-    if (ledger_charge(vgpu.region.ext, (unsigned)vgpu.region.slot, device->index, units,
-                      LEDGER_UNITS_MAX) == LEDGER_CHARGED) {
-        device->own_units += units;
-        mirror(device, kind, (int64_t)units);
-    }
-    (void)pthread_mutex_unlock(&device->lock);
-}
-
-void vgpu_discharge(struct vgpu_device *device, enum vgpu_kind kind, uint64_t units)
-{
-    (void)pthread_mutex_lock(&device->lock);
-    ledger_discharge(vgpu.region.ext, (unsigned)vgpu.region.slot, device->index, units);
-    device->own_units -= MIN(units, device->own_units);
-    mirror(device, kind, -(int64_t)units);
-    (void)pthread_mutex_unlock(&device->lock);
-}
-
-uint64_t vgpu_used_bytes(unsigned region_index)
-{
-    (void)region_settle(&vgpu.region);
-    return ledger_total(vgpu.region.ext, region_index) * LEDGER_UNIT;
 }

@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* What this process charges and gives back, on the ledger, in its own count, in HAMi's mirror. */
+
+#include "region/ledger.h"
+#include "vgpu/real.h"
+#include "vgpu/vgpu.h"
+
+struct vgpu_device *vgpu_device(CUdevice handle)
+{
+    for (unsigned i = 0; i < vgpu.device_count; i++) {
+        if (vgpu.devices[i].handle == handle)
+            return &vgpu.devices[i];
+    }
+    return NULL;
+}
+
+struct vgpu_device *vgpu_current_device(void)
+{
+    CUdevice handle;
+
+    if (REAL(cuCtxGetDevice)(&handle) != CUDA_SUCCESS)
+        return NULL;
+    return vgpu_device(handle);
+}
+
+/* HAMi's readers know the kinds apart. */
+static void mirror(const struct vgpu_device *device, enum vgpu_kind kind, int64_t units)
+{
+    struct region_slot *slot = &vgpu.region.base->slots[vgpu.region.slot];
+    struct region_memory *used = &slot->used[device->index];
+    uint64_t bytes = (uint64_t)(units * LEDGER_UNIT);
+
+    if (kind == VGPU_DATA)
+        used->data_size += bytes;
+    else if (kind == VGPU_CONTEXT)
+        used->context_size += bytes;
+    else
+        used->module_size += bytes;
+    used->total =
+        ledger_held(vgpu.region.ext, (unsigned)vgpu.region.slot, device->index) * LEDGER_UNIT;
+}
+
+static bool charge_once(struct vgpu_device *device, enum vgpu_kind kind, uint64_t units)
+{
+    uint64_t limit = atomic_load_explicit(&device->limit_units, memory_order_relaxed);
+    enum ledger_outcome outcome = LEDGER_REFUSED;
+
+    if (limit != LEDGER_UNITS_MAX && atomic_load(&vgpu.region_lost))
+        return false;
+    (void)pthread_mutex_lock(&device->lock);
+    /* The tenant can write the region, its own memory it must not: one process alone can't exceed
+     * the limit, whatever the region's words say. */
+    if (units <= limit && device->own_units <= limit - units)
+        outcome =
+            ledger_charge(vgpu.region.ext, (unsigned)vgpu.region.slot, device->index, units, limit);
+    if (outcome == LEDGER_CHARGED) {
+        device->own_units += units;
+        mirror(device, kind, (int64_t)units);
+    }
+    (void)pthread_mutex_unlock(&device->lock);
+    return outcome == LEDGER_CHARGED;
+}
+
+bool vgpu_charge(struct vgpu_device *device, enum vgpu_kind kind, uint64_t units)
+{
+    vgpu_refresh();
+    if (charge_once(device, kind, units))
+        return true;
+    if (region_settle(&vgpu.region) > 0 && charge_once(device, kind, units))
+        return true;
+
+    atomic_fetch_add_explicit(&vgpu.region.ext->devices[device->index].refusals, 1,
+                              memory_order_relaxed);
+    return false;
+}
+
+void vgpu_charge_anyway(struct vgpu_device *device, enum vgpu_kind kind, uint64_t units)
+{
+    (void)pthread_mutex_lock(&device->lock);
+    if (ledger_charge(vgpu.region.ext, (unsigned)vgpu.region.slot, device->index, units,
+                      LEDGER_UNITS_MAX) == LEDGER_CHARGED) {
+        device->own_units += units;
+        mirror(device, kind, (int64_t)units);
+    }
+    (void)pthread_mutex_unlock(&device->lock);
+}
+
+void vgpu_discharge(struct vgpu_device *device, enum vgpu_kind kind, uint64_t units)
+{
+    (void)pthread_mutex_lock(&device->lock);
+    ledger_discharge(vgpu.region.ext, (unsigned)vgpu.region.slot, device->index, units);
+    device->own_units -= MIN(units, device->own_units);
+    mirror(device, kind, -(int64_t)units);
+    (void)pthread_mutex_unlock(&device->lock);
+}
+
+uint64_t vgpu_used_bytes(unsigned region_index)
+{
+    (void)region_settle(&vgpu.region);
+    return ledger_total(vgpu.region.ext, region_index) * LEDGER_UNIT;
+}
