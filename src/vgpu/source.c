@@ -24,7 +24,11 @@ static void find_limits_file(void)
     if (dladdr((void *)find_limits_file, &info) == 0 || !info.dli_fname)
         return;
     /* Of two slashes in a row one is ignored. */
-    if (info.dli_fname[0] != '/' && getcwd(path, sizeof(source.path) - 1)) {
+    if (info.dli_fname[0] != '/') {
+        if (!getcwd(path, sizeof(source.path) - 1)) {
+            path[0] = '\0';
+            return;
+        }
         folder = strlen(path);
         path[folder++] = '/';
     }
@@ -86,6 +90,9 @@ int source_read(struct error *err)
 
     if (source.read)
         return 0;
+    if (!source.path[0])
+        return error_set(err, -ENAMETOOLONG,
+                         "the folder of libvgpu.so can't be known, nor the limits file in it");
     r = read_limits(&source.limits, &source.is_file, err);
     if (r < 0)
         return r;

@@ -17,7 +17,7 @@
 struct source {
     bool read;
     bool is_file;
-    char path[LIMITS_PATH_SIZE]; /* absolute */
+    char path[LIMITS_PATH_SIZE]; /* absolute; "": could not be known, which refuses everything */
     bool was_there;              /* when the library was loaded */
     struct stat seen;
     struct limits limits;

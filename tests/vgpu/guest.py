@@ -245,6 +245,8 @@ def habit_relative_preload():
         heard(running)
         check_full(machine, [running.pid], f"preloaded as {path}, then in another folder")
         end(running)
+    long = f"{library.parent}{'/.' * 600}/{library.name}"
+    refused(guest("init fill say", bare_environment(machine, LD_PRELOAD=long)), "by a path too long to keep nothing is given")
 
 
 def habit_file_gone():
