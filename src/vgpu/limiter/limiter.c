@@ -7,10 +7,7 @@
 #include "region/bucket.h"
 #include "region/turns.h"
 
-/*
- * Constants without a source were chosen on the traces of limiter_trace_test.c: half and double of
- * each change the error there by less than what it may be.
- */
+/* Constants without a source were tried on the traces of limiter_trace_test.c. */
 #define OUTSTANDING_NS INT64_C(4000000) /* charged and not known to be done */
 #define COMPLETION_NS INT64_C(10000000) /* a launch waits for completions no longer */
 #define BEHIND_NS INT64_C(20000000)     /* a queue of such a length is too long */
@@ -23,9 +20,10 @@
 #define PROBE_GAP_NS INT64_C(10000000)
 #define PROBE_SHARP_NS INT64_C(6000) /* recorded within this, the host's time of it is good */
 #define BUSY_NS (20 * NS_PER_MS)     /* after a launch */
-#define PACE_NS INT64_C(10000000)
+#define PACE_NS INT64_C(10000000)    /* between looks at how fast launches come */
 #define PACE_MEMORY_NS 2e8
-#define PACE_PART 4
+#define PACE_PART 4 /* measuring by pace costs a program a quarter of what measuring by cost may   \
+                     */
 #define SCARCE_NS INT64_C(1000000) /* below this balance there are turns */
 
 #define RELAXED memory_order_relaxed
@@ -381,14 +379,19 @@ static bool fits_beside(struct limiter *limiter, const struct launch *launch,
 }
 
 /* A kernel of ours runs longer than expected, perhaps since it waits for this launch: which is not
- * behind it in its own stream. */
-static bool goes_on_credit(struct limiter *limiter, const struct launch *launch, int64_t now_ns)
+ * behind it in its own stream. What is not known to be short may run on and on as well. */
+static bool goes_on_credit(struct limiter *limiter, const struct launch *launch,
+                           const struct cost *cost, int64_t now_ns)
 {
     const struct sample *leader = samples_leader(&limiter->samples);
 
     if (!leader || !limiter->credit_due_ns || now_ns < limiter->credit_due_ns ||
         is_same_stream(&leader->launch, launch))
         return false;
+    if (cost_is_known(cost) && cost_expected(cost) < (double)CREDIT_NS / 10) {
+        limiter->credit_due_ns = now_ns + CREDIT_NS;
+        return true;
+    }
     limiter->credit_due_ns = now_ns + limiter->credit_gap_ns;
     limiter->credit_gap_ns = MIN(limiter->credit_gap_ns * CREDIT_GROWTH, CREDIT_MOST_NS);
     return true;
@@ -500,7 +503,7 @@ bool limiter_may_go(struct limiter *limiter, const struct launch_cache *cache,
     balance = bucket_balance(limiter->compute, rate, now_ns);
     turns_want(limiter->region, limiter->device, now_ns, now_ns);
 
-    if (fits_beside(limiter, launch, cost, now_ns) || goes_on_credit(limiter, launch, now_ns))
+    if (fits_beside(limiter, launch, cost, now_ns) || goes_on_credit(limiter, launch, cost, now_ns))
         return true;
     if (!balance_allows(limiter, cost, rate, balance, now_ns, ret_until_ns) ||
         !turn_allows(limiter, balance, now_ns, ret_until_ns)) {
