@@ -7,6 +7,11 @@
 /* Idle for so long, a process comes back as a newcomer. */
 #define IDLE_NS (100 * NS_PER_MS)
 
+/* What a process that always wants the device, but little of it, may take later before others: the
+ * others would not launch at all until it has caught up. Several kernels, where they are long. */
+#define LAG_NS (50 * NS_PER_MS)
+#define LAG_KERNELS 2
+
 #define LOAD(word) atomic_load_explicit(&(word), memory_order_relaxed)
 #define STORE(word, value) atomic_store_explicit(&(word), (value), memory_order_relaxed)
 
@@ -50,11 +55,22 @@ void turns_want(struct region *region, unsigned device, int64_t now_ns, int64_t 
     STORE(turn->wanted_until_ns, MAX(now_ns, until_ns) + TURNS_WANT_NS);
 }
 
+static int64_t lag_of(struct region_ext *ext, unsigned device)
+{
+    int64_t longest = LOAD(ext->devices[device].compute.longest_ns);
+
+    return MAX(LAG_NS, LAG_KERNELS * MAX(INT64_C(0), MIN(longest, BUCKET_DEBT_MAX_NS)));
+}
+
 bool turns_is_ours(struct region *region, unsigned device, int64_t now_ns)
 {
-    const struct region_turn *turn = turn_of(region->ext, (unsigned)region->slot, device);
+    struct region_turn *turn = turn_of(region->ext, (unsigned)region->slot, device);
     int64_t least = least_served(region, device, now_ns);
+    int64_t behind = least == INT64_MAX ? 0 : least - LOAD(turn->served_ns);
+    int64_t lag = lag_of(region->ext, device);
 
+    if (behind > lag)
+        (void)atomic_fetch_add_explicit(&turn->served_ns, behind - lag, memory_order_relaxed);
     return least == INT64_MAX || LOAD(turn->served_ns) <= least + TURNS_SLACK_NS;
 }
 

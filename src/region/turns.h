@@ -5,7 +5,7 @@
  * Who of a container's processes launches next, where the bucket does not have enough for all of
  * them: the one that was served least, in device time, so that each gets the same share whatever
  * the length of its kernels. A process that wants nothing keeps nobody waiting, and saves nothing
- * up.
+ * up; one that wants little saves up a few kernels.
  *
  * Beside it stands what a process was charged for work that is not known to be done. If it dies,
  * its work goes with it, and the bucket gets the charge back, less the time in which the work may

@@ -75,6 +75,34 @@ static void who_wants_nothing_keeps_nobody_waiting(void **state)
     end(&two);
 }
 
+static void who_wants_little_saves_little_up(void **state)
+{
+    struct two two = two_processes();
+    int64_t end_ns = T0 + 10 * NS_PER_S, waited = 0;
+
+    (void)state;
+    two.ext->devices[1].compute.longest_ns = NS_PER_MS;
+    /* For ten seconds one wants the device all the time, and takes a hundredth of it. */
+    for (int64_t now_ns = T0; now_ns < end_ns; now_ns += 50 * NS_PER_MS) {
+        for (unsigned i = 0; i < 2; i++) {
+            turns_want(&two.of[i], 1, now_ns, now_ns);
+            (void)turns_is_ours(&two.of[i], 1, now_ns);
+        }
+        turns_serve(&two.of[0], 1, 49 * NS_PER_MS);
+        turns_serve(&two.of[1], 1, NS_PER_MS / 2);
+    }
+    /* Now it takes all. */
+    turns_want(&two.of[0], 1, end_ns, end_ns);
+    turns_want(&two.of[1], 1, end_ns, end_ns);
+    assert_true(turns_is_ours(&two.of[1], 1, end_ns));
+    for (; !turns_is_ours(&two.of[0], 1, end_ns); waited += NS_PER_MS) {
+        assert_true(waited < 100 * NS_PER_MS);
+        turns_serve(&two.of[1], 1, NS_PER_MS);
+    }
+    assert_true(waited > 0);
+    end(&two);
+}
+
 static int64_t balance_after(int64_t owed, int64_t since_ns, int64_t died_ns, uint64_t rate)
 {
     struct two two = two_processes();
@@ -110,6 +138,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(who_was_served_least_is_next),
         cmocka_unit_test(who_wants_nothing_keeps_nobody_waiting),
+        cmocka_unit_test(who_wants_little_saves_little_up),
         cmocka_unit_test(what_a_dead_process_was_charged_for_nothing_is_given_back),
     };
 
