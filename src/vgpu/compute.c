@@ -427,6 +427,17 @@ void compute_launched(const struct launch *launch, struct compute_ticket *ticket
     leave(&inside);
 }
 
+/* With the table's lock held. The context is still there, and so are its events. */
+static void settle_row(struct compute_row *row)
+{
+    struct inside inside = enter(row->context);
+
+    (void)pthread_mutex_lock(&row->lock);
+    limiter_settle(&row->limiter);
+    (void)pthread_mutex_unlock(&row->lock);
+    leave(&inside);
+}
+
 /* The events die with the context. Threads that wait see that it is another's and stop. */
 void compute_forget(CUcontext context)
 {
@@ -434,6 +445,8 @@ void compute_forget(CUcontext context)
 
     (void)pthread_mutex_lock(&compute.lock);
     row = find_row(context);
+    if (row && row->id == id_of(context))
+        settle_row(row);
     if (row)
         end_row(row);
     (void)pthread_mutex_unlock(&compute.lock);

@@ -9,6 +9,8 @@
  *   greedy shapes         each function and shape is short once, and long from then on
  *   greedy mixture        one long kernel among many short ones of the same shape
  *   greedy other DEVICE   launches into a stream of that device while device 0's context is current
+ *   greedy contexts       a context for each kernel, which ends with it
+ *   greedy alternate      not greedy: one thread that launches on two devices in turn
  *   greedy blocking       launches that wait for their end (with CUDA_LAUNCH_BLOCKING=1)
  *   greedy spin           a kernel that ends when one in another stream has run, which is launched
  * later: prints a line for each pair
@@ -40,6 +42,8 @@ static struct {
     cu_device_get_fn *device_get;
     cu_retain_fn *retain;
     cu_ctx_fn *set_current;
+    cu_ctx_create_fn *create;
+    cu_ctx_fn *destroy;
     cu_module_load_fn *load;
     cu_function_fn *function;
     cu_stream_create_fn *stream_create;
@@ -90,6 +94,8 @@ static void begin(int device_number)
     cu.device_get = (cu_device_get_fn *)symbol("cuDeviceGet");
     cu.retain = (cu_retain_fn *)symbol("cuDevicePrimaryCtxRetain");
     cu.set_current = (cu_ctx_fn *)symbol("cuCtxSetCurrent");
+    cu.create = (cu_ctx_create_fn *)symbol("cuCtxCreate_v2");
+    cu.destroy = (cu_ctx_fn *)symbol("cuCtxDestroy_v2");
     cu.load = (cu_module_load_fn *)symbol("cuModuleLoadData");
     cu.function = (cu_function_fn *)symbol("cuModuleGetFunction");
     cu.stream_create = (cu_stream_create_fn *)symbol("cuStreamCreate");
@@ -199,6 +205,42 @@ static void other(int device_number)
     }
 }
 
+static void contexts(void)
+{
+    cu_handle context, image_of;
+
+    while (!stopped) {
+        must(cu.create(&context, 0, 0), "cuCtxCreate");
+        must(cu.load(&image_of, "hamisim-module 1\nsize=65536\nkernel spin\n"), "cuModuleLoadData");
+        must(cu.function(&image_of, image_of, "spin"), "spin");
+        must(cu.stream_create(&stream, 1), "cuStreamCreate");
+        launch(image_of, 108, 40 * (uint64_t)LONG_NS, 0, stream);
+        must(cu.stream_sync(stream), "cuStreamSynchronize");
+        must(cu.destroy(context), "cuCtxDestroy");
+    }
+}
+
+static void alternate(void)
+{
+    cu_handle functions[2], streams[2], all[2];
+    cu_ctx_out_fn *current = (cu_ctx_out_fn *)symbol("cuCtxGetCurrent");
+
+    for (int i = 0; i < 2; i++) {
+        begin(i);
+        must(current(&all[i]), "cuCtxGetCurrent");
+        functions[i] = function_of("spin");
+        streams[i] = stream;
+    }
+    for (unsigned i = 0; !stopped; i++) {
+        for (int j = 0; j < 2; j++) {
+            must(cu.set_current(all[j]), "cuCtxSetCurrent");
+            launch(functions[j], 108, 5 * SHORT_NS, 0, streams[j]);
+            if (i % 32 == 31)
+                must(cu.stream_sync(streams[j]), "cuStreamSynchronize");
+        }
+    }
+}
+
 static void blocking(void)
 {
     cu_handle function = function_of("spin");
@@ -278,8 +320,14 @@ int main(int argc, char **argv)
         other(atoi(argv[2]));
         return 0;
     }
+    if (strcmp(way, "alternate") == 0) {
+        alternate();
+        return 0;
+    }
     begin(0);
-    if (strcmp(way, "capture") == 0)
+    if (strcmp(way, "contexts") == 0)
+        contexts();
+    else if (strcmp(way, "capture") == 0)
         capture(0);
     else if (strcmp(way, "lost-capture") == 0)
         capture(1);

@@ -108,14 +108,14 @@ class Greedy:
 
 def greedy():
     """No way of asking gives more than the share."""
-    ways = (("capture",), ("lost-capture",), ("shapes",), ("mixture",))
+    ways = (("capture",), ("lost-capture",), ("shapes",), ("mixture",), ("contexts",))
 
     def attempt():
-        machine = Machine(gpus=6)
+        machine = Machine(gpus=len(ways) + 2)
         uuids = [gpu["uuid"] for gpu in machine.view()["gpus"]]
         tenants = [Greedy(machine, gpu, 30, *way) for gpu, way in enumerate(ways)]
-        tenants.append(Greedy(machine, 4, 30, "other", "1", uuids=[uuids[5], uuids[4]]))
-        tenants.append(Greedy(machine, 5, 30, "blocking", CUDA_LAUNCH_BLOCKING="1"))
+        tenants.append(Greedy(machine, len(ways), 30, "other", "1", uuids=[uuids[-1], uuids[-2]]))
+        tenants.append(Greedy(machine, len(ways) + 1, 30, "blocking", CUDA_LAUNCH_BLOCKING="1"))
         time.sleep(WARM_UP)
         got = shares(machine, tenants, SECONDS)
         check_equal(stop(tenants), [0] * len(tenants), "all end well")

@@ -763,13 +763,23 @@ void limiter_probe_answer(struct limiter *limiter)
     atomic_fetch_add_explicit(&limiter->compute->probes_on, 1, RELAXED);
 }
 
+void limiter_settle(struct limiter *limiter)
+{
+    for (unsigned i = 0; i < SAMPLES / SAMPLES_POLLED && limiter->samples.pending; i++) {
+        limiter->samples.polled_ns = 0;
+        limiter_poll(limiter);
+    }
+}
+
 void limiter_abandon(struct limiter *limiter)
 {
-    for (unsigned i = 0; i < SAMPLES; i++) {
-        struct sample *sample = &limiter->samples.list[i];
+    const struct sample *leader = samples_leader(&limiter->samples);
+    double ran_ns;
 
-        if (sample->state == SAMPLE_PENDING && sample->kind == SAMPLE_ALWAYS)
-            charge(limiter, -(double)sample->provisional_ns);
+    /* What was charged while it ran, it ran for. */
+    if (leader) {
+        ran_ns = (double)(now_of(limiter) - leader->started_ns) * limiter->presence.on_device;
+        charge(limiter, MAX(ran_ns - (double)(leader->paid_ns + leader->provisional_ns), 0.0));
     }
     memset(&limiter->samples, 0, sizeof(limiter->samples));
     publish_owed(limiter);

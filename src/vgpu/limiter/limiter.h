@@ -204,5 +204,8 @@ void limiter_probe_answer(struct limiter *limiter);
 /* The stream ends: nothing may be recorded in it any more. */
 void limiter_forget_stream(struct limiter *limiter, const void *stream);
 
-/* Whatever was on its way is lost: the context is gone. Gives its charges back. */
+/* Takes in all measurements that are done: before the context ends. */
+void limiter_settle(struct limiter *limiter);
+
+/* Whatever was on its way is lost: the context is gone. What ran until now stays charged. */
 void limiter_abandon(struct limiter *limiter);
