@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Compute shares, by the simulator's busy time.
 
-usage: share.py alone|pairs|cost|change|greedy|drift|siblings|counted|streams|captures|killed
+usage: share.py alone|pairs|cost|change|greedy|drift|siblings|alternate|counted|streams|captures|killed
                 [SECONDS]
 """
 
@@ -221,6 +221,23 @@ def siblings():
     steadily(attempt)
 
 
+def alternate():
+    """A thread that launches on two devices in turn pays for what it launches, and gets both shares."""
+
+    def attempt():
+        machine = Machine(gpus=2)
+        uuids = [gpu["uuid"] for gpu in machine.view()["gpus"]]
+        tenant = Greedy(machine, 0, 30, "alternate", uuids=uuids)
+        second = copy.copy(tenant)
+        second.gpu = 1
+        time.sleep(WARM_UP)
+        got = shares(machine, [tenant, second], SECONDS)
+        check_equal(stop([tenant]), [0], "it ends well")
+        return judged([tenant, second], got, "in turn", 2 * POINTS)
+
+    steadily(attempt)
+
+
 def judged(tenants, got, company, points=POINTS):
     return [(f"{company}: {t.title()}: {share:.2f} %, {share - t.cores:+.2f} points", abs(share - t.cores), points) for t, share in zip(tenants, got)]
 
@@ -293,6 +310,6 @@ def change():
 
 {
     test.__name__: test
-    for test in (alone, pairs, cost, change, greedy, drift, siblings, counted, streams, captures, killed)
+    for test in (alone, pairs, cost, change, greedy, drift, siblings, alternate, counted, streams, captures, killed)
 }[sys.argv[1]]()
 finish()

@@ -56,16 +56,20 @@ void limiter_init(struct limiter *limiter, const struct limiter_gpu *ops, void *
 
 /* Payment */
 
-static void charge(struct limiter *limiter, double amount_ns)
+static void charge_to(struct region *region, unsigned device, uint32_t rate, int64_t amount)
 {
-    int64_t amount = (int64_t)amount_ns;
-    uint32_t rate = rate_of(limiter);
+    struct region_compute *compute = &region->ext->devices[device].compute;
 
     if (rate)
-        bucket_charge(limiter->compute, rate, amount);
+        bucket_charge(compute, rate, amount);
     else
-        atomic_fetch_add_explicit(&limiter->compute->charged_ns, amount, RELAXED);
-    turns_serve(limiter->region, limiter->device, amount);
+        atomic_fetch_add_explicit(&compute->charged_ns, amount, RELAXED);
+    turns_serve(region, device, amount);
+}
+
+static void charge(struct limiter *limiter, double amount_ns)
+{
+    charge_to(limiter->region, limiter->device, rate_of(limiter), (int64_t)amount_ns);
 }
 
 /* Says what a death now would have charged for nothing. */
@@ -137,8 +141,10 @@ static void pay(struct limiter *limiter, struct launch_cache *cache, double pric
         cache->credit_ns -= price;
         return;
     }
-    if (in_advance && price < THREAD_CREDIT_NS)
-        more = THREAD_CREDIT_NS - price;
+    /* A thread that ends takes its credit along: never more than it has launched for. */
+    if (in_advance && price < cache->advance_ns)
+        more = cache->advance_ns - price;
+    cache->advance_ns = MIN(2 * (cache->advance_ns + price), THREAD_CREDIT_NS);
     charge(limiter, price + more - cache->credit_ns);
     atomic_fetch_add_explicit(&limiter->compute->raw_ns, (int64_t)(price + more), RELAXED);
     limiter->issued_ns += (int64_t)(price + more - cache->credit_ns);
@@ -515,6 +521,16 @@ bool limiter_may_go(struct limiter *limiter, const struct launch_cache *cache,
 
 /* Launching */
 
+/* A thread that launches in several contexts in turn pays in each for what it launches there. The
+ * limiter itself may be another context's by now. */
+static void give_credit_back(struct launch_cache *cache)
+{
+    if (cache->credit_ns > 0)
+        charge_to(cache->account.region, cache->account.device,
+                  atomic_load_explicit(cache->account.rate, RELAXED), -(int64_t)cache->credit_ns);
+    cache->credit_ns = cache->advance_ns = 0;
+}
+
 /* The thread's cache belongs to one limiter, and to the costs of one generation. */
 static void enter_cache(struct limiter *limiter, struct launch_cache *cache)
 {
@@ -523,7 +539,10 @@ static void enter_cache(struct limiter *limiter, struct launch_cache *cache)
     if (cache->limiter == limiter && cache->generation == generation)
         return;
     if (cache->limiter != limiter) {
-        cache->credit_ns = 0;
+        give_credit_back(cache);
+        cache->account.region = limiter->region;
+        cache->account.device = limiter->device;
+        cache->account.rate = limiter->rate;
         cache->risk_ns = lot_exponential(&limiter->lot) * COSTS_GAP_NS;
     }
     for (unsigned i = 0; i < LAUNCH_CACHE; i++)

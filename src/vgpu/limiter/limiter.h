@@ -58,6 +58,12 @@ struct launch_cache {
     unsigned generation; /* of the limiter's costs */
     struct limiter *limiter;
     double credit_ns;  /* paid, and not launched for yet */
+    double advance_ns; /* paid at once, the next time; it grows */
+    struct {
+        struct region *region;
+        unsigned device;
+        const _Atomic uint32_t *rate;
+    } account;         /* that the credit was paid from */
     double risk_ns;    /* until the next measurement: see lot.h */
     unsigned launches; /* since the limiter last saw this thread */
     int uncounted;     /* without a limit: launches that one of them stands for */
