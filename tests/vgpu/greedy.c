@@ -12,8 +12,8 @@
  *   greedy contexts       a context for each kernel, which ends with it
  *   greedy alternate      not greedy: one thread that launches on two devices in turn
  *   greedy blocking       launches that wait for their end (with CUDA_LAUNCH_BLOCKING=1)
- *   greedy spin           a kernel that ends when one in another stream has run, which is launched
- * later: prints a line for each pair
+ *   greedy spin COUNT     a kernel that ends when one in another stream has run, which is launched
+ * later, COUNT others before it: prints a line for each pair
  */
 
 #include <dlfcn.h>
@@ -249,14 +249,14 @@ static void blocking(void)
         launch(function, 108, LONG_NS / 2, 0, stream);
 }
 
-static void spin(void)
+static void spin(int count)
 {
     cu_handle waiter = function_of("waiter"), poster = function_of("poster");
 
     for (int i = 0; !stopped; i++) {
         launch(waiter, 1, SHORT_NS, 7, stream);
-        for (int j = 0; j < 3; j++)
-            launch(function_of("spin"), 1, SHORT_NS, 0, second);
+        for (int j = 0; j < count; j++)
+            launch(function_of("spin"), 1, count > 3 ? 30 * SHORT_NS : SHORT_NS, 0, second);
         launch(poster, 1, SHORT_NS, 7, second);
         must(cu.stream_sync(stream), "cuStreamSynchronize");
         must(cu.stream_sync(second), "cuStreamSynchronize");
@@ -338,7 +338,7 @@ int main(int argc, char **argv)
     else if (strcmp(way, "blocking") == 0)
         blocking();
     else if (strcmp(way, "spin") == 0)
-        spin();
+        spin(argc > 2 ? atoi(argv[2]) : 3);
     else if (strcmp(way, "captures") == 0)
         captures();
     else

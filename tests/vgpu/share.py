@@ -134,6 +134,13 @@ def spinning():
     pairs = len(tenant.guest.communicate(timeout=20)[0].split())
     check(pairs > 5, f"kernels that wait for later launches of ours end: {pairs} pairs in 5 s under 5 %")
 
+    machine = Machine()
+    tenant = Greedy(machine, 0, 30, "spin", "20")
+    began = time.monotonic()
+    line = tenant.guest.stdout.readline()
+    check(line and time.monotonic() - began < 8, f"behind twenty others, too: the first after {time.monotonic() - began:.1f} s")
+    tenant.guest.kill()
+
 
 def drift():
     """The device's clock and the host's are never quite equally fast."""

@@ -14,6 +14,7 @@
 #define CREDIT_NS INT64_C(10000000)     /* beside an overdue kernel one launch goes each */
 #define CREDIT_MOST_NS (3600 * NS_PER_S)
 #define CREDIT_GROWTH 4                   /* more slowly each time, until nothing is overdue */
+#define CREDIT_MOST_NS INT64_C(160000000) /* lest what stands behind ten others never goes */
 #define THREAD_CREDIT_NS 128e3            /* charged at once, launched for without looking */
 #define POLL_NS INT64_C(20000)            /* between looks at measurements */
 #define STREAM_IDLE_NS INT64_C(100000000) /* a stream that long unused is not one of several */
