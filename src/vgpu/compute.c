@@ -13,6 +13,9 @@
 #define COUNT_NS 4e6         /* without a limit one launch is measured in so long */
 #define COUNTED_MOST 4096    /* launches for one */
 #define CREDIT_SLEEP_NS 1000 /* the least that is worth a system call */
+#define ENDING_PAUSE_NS 50000
+#define ENDING_TRIES 200
+#define ADMIT_TRIES 1000
 
 /* Streams share queues of the device, eight unless set otherwise: a probe in one that a program's
  * kernels keep busy waits for them, and the next goes into another. */
@@ -24,7 +27,8 @@ enum {
  * context when its own is gone. */
 struct compute_row {
     pthread_mutex_t lock; /* everything below; never held while waiting */
-    CUcontext context;    /* NULL: free */
+    CUcontext context;    /* NULL: free, but where one is ending */
+    CUcontext ending;     /* the driver was asked to end it, and has not answered */
     unsigned long long id;
     struct vgpu_device *device;
     CUstream idle_streams[IDLE_STREAMS];
@@ -212,7 +216,7 @@ static struct compute_row *new_row(void)
 
     for (unsigned i = 0; i < count; i++) {
         row = atomic_load(&compute.rows[i]);
-        if (!row->context)
+        if (!row->context && !row->ending)
             return row;
     }
     if (count == CONTEXTS_MAX)
@@ -236,6 +240,19 @@ static void end_row(struct compute_row *row)
     bucket_wake(row->limiter.compute);
 }
 
+static struct compute_row *find_ending(CUcontext context)
+{
+    unsigned count = atomic_load_explicit(&compute.count, memory_order_acquire);
+
+    for (unsigned i = 0; i < count; i++) {
+        struct compute_row *row = atomic_load(&compute.rows[i]);
+
+        if (row->ending == context)
+            return row;
+    }
+    return NULL;
+}
+
 static struct compute_row *find_row(CUcontext context)
 {
     unsigned count = atomic_load_explicit(&compute.count, memory_order_acquire);
@@ -247,6 +264,19 @@ static struct compute_row *find_row(CUcontext context)
             return row;
     }
     return NULL;
+}
+
+/* With the table's lock held, which is let go of meanwhile: whether the context lives is not known
+ * while the driver is at it. A refusal comes at once. */
+static void wait_for_ending(CUcontext context)
+{
+    const struct timespec moment = {.tv_nsec = ENDING_PAUSE_NS};
+
+    for (unsigned i = 0; i < ENDING_TRIES && find_ending(context); i++) {
+        (void)pthread_mutex_unlock(&compute.lock);
+        (void)nanosleep(&moment, NULL);
+        (void)pthread_mutex_lock(&compute.lock);
+    }
 }
 
 static struct vgpu_device *device_of(CUcontext context)
@@ -269,6 +299,7 @@ static struct compute_row *row_of(CUcontext context)
         return last.row;
 
     (void)pthread_mutex_lock(&compute.lock);
+    wait_for_ending(context);
     row = find_row(context);
     /* The handle is a new context's: the old one ended unseen. */
     if (row && row->id != id_of(context)) {
@@ -359,9 +390,12 @@ static int until_next_count(const struct limiter *limiter)
     return 1 + (int)launches;
 }
 
-static void admit_locked(struct compute_row *row, CUcontext context, const struct launch *launch,
+/* False when the context ended meanwhile, or may have. */
+static bool admit_locked(struct compute_row *row, CUcontext context, const struct launch *launch,
                          struct compute_ticket *ticket)
 {
+    if (row->context != context)
+        return false;
     if (is_switched_off() || !atomic_load_explicit(&row->device->rate, memory_order_relaxed)) {
         int passed = MAX(launch_cache.uncounted - compute_uncounted, 1);
 
@@ -371,19 +405,35 @@ static void admit_locked(struct compute_row *row, CUcontext context, const struc
         struct waiting waiting = {0};
 
         if (!wait_for_turn(row, context, launch, &waiting))
-            return;
+            return false;
         limiter_begin(&row->limiter, &launch_cache, launch, &waiting, &ticket->ticket);
         launch_cache.epoch =
             atomic_load_explicit(&captures, memory_order_relaxed) ? 0 : contexts_epoch();
     }
     ticket->row = row;
     ticket->context = context;
+    return true;
+}
+
+static CUresult admit(CUcontext context, const struct launch *launch, struct compute_ticket *ticket)
+{
+    struct compute_row *row = row_of(context);
+    struct inside inside;
+    bool admitted;
+
+    if (!row)
+        return atomic_load(&vgpu.limited_compute) ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
+    inside = enter(context);
+    (void)pthread_mutex_lock(&row->lock);
+    admitted = admit_locked(row, context, launch, ticket);
+    (void)pthread_mutex_unlock(&row->lock);
+    leave(&inside);
+    return admitted ? CUDA_SUCCESS : CUDA_ERROR_CONTEXT_IS_DESTROYED;
 }
 
 CUresult compute_admit(const struct launch *launch, struct compute_ticket *ticket)
 {
-    struct compute_row *row;
-    struct inside inside;
+    CUresult result = CUDA_ERROR_CONTEXT_IS_DESTROYED;
     CUcontext context;
 
     ticket->row = NULL;
@@ -395,19 +445,16 @@ CUresult compute_admit(const struct launch *launch, struct compute_ticket *ticke
     context = context_of(launch);
     if (!context)
         return CUDA_SUCCESS; /* the driver says so itself */
-    row = row_of(context);
-    if (!row)
-        return atomic_load(&vgpu.limited_compute) ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
 
     watch_start();
     note_activity();
-    inside = enter(context);
-    (void)pthread_mutex_lock(&row->lock);
-    if (row->context == context)
-        admit_locked(row, context, launch, ticket);
-    (void)pthread_mutex_unlock(&row->lock);
-    leave(&inside);
-    return CUDA_SUCCESS;
+    /* A context that the driver refused to end is there again. */
+    for (unsigned i = 0; i < ADMIT_TRIES && result == CUDA_ERROR_CONTEXT_IS_DESTROYED; i++) {
+        result = admit(context, launch, ticket);
+        if (result == CUDA_ERROR_CONTEXT_IS_DESTROYED)
+            last.epoch = 0;
+    }
+    return result;
 }
 
 void compute_launched(const struct launch *launch, struct compute_ticket *ticket, CUresult result)
@@ -438,8 +485,15 @@ static void settle_row(struct compute_row *row)
     leave(&inside);
 }
 
-/* The events die with the context. Threads that wait see that it is another's and stop. */
-void compute_forget(CUcontext context)
+static void forget_thread(void)
+{
+    launch_cache.epoch = 0;
+    last.epoch = 0;
+}
+
+/* Threads that wait see that the context is not there and stop. What is on its way stays, for the
+ * driver may refuse. */
+void compute_ending(CUcontext context)
 {
     struct compute_row *row;
 
@@ -447,11 +501,37 @@ void compute_forget(CUcontext context)
     row = find_row(context);
     if (row && row->id == id_of(context))
         settle_row(row);
-    if (row)
-        end_row(row);
+    if (row) {
+        (void)pthread_mutex_lock(&row->lock);
+        row->ending = context;
+        row->context = NULL;
+        (void)pthread_mutex_unlock(&row->lock);
+        bucket_wake(row->limiter.compute);
+    }
     (void)pthread_mutex_unlock(&compute.lock);
-    launch_cache.epoch = 0;
-    last.epoch = 0;
+    forget_thread();
+}
+
+/* The events die with the context. */
+void compute_ended(CUcontext context, bool gone)
+{
+    struct compute_row *row, *met;
+
+    (void)pthread_mutex_lock(&compute.lock);
+    row = find_ending(context);
+    met = find_row(context); /* by a launch meanwhile, or another context of the same handle */
+    if (row) {
+        (void)pthread_mutex_lock(&row->lock);
+        row->ending = NULL;
+        row->context = gone || met ? NULL : context;
+        (void)pthread_mutex_unlock(&row->lock);
+        if (!row->context)
+            end_row(row);
+        if (gone && met && met->id == row->id)
+            end_row(met);
+    }
+    (void)pthread_mutex_unlock(&compute.lock);
+    forget_thread();
 }
 
 void compute_forget_stream(CUstream stream)

@@ -59,8 +59,12 @@ CUresult compute_admit(const struct launch *launch, struct compute_ticket *ticke
 /* After the driver's call. */
 void compute_launched(const struct launch *launch, struct compute_ticket *ticket, CUresult result);
 
-/* Must be called before a context ends, or a stream. */
-void compute_forget(CUcontext context);
+/* Around the driver's call that may end a context: what was measured of it is kept if it does not.
+ */
+void compute_ending(CUcontext context);
+void compute_ended(CUcontext context, bool gone);
+
+/* Must be called before a stream ends. */
 void compute_forget_stream(CUstream stream);
 
 /* A capture was begun; one has ended. */

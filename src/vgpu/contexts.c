@@ -526,6 +526,8 @@ static void end_of_primary(const struct vgpu_device *device, enum primary_end ho
 
     if (result == CUDA_SUCCESS && how == PRIMARY_RELEASE && *count)
         --*count;
+    if (ending->row)
+        compute_ended(ending->context.handle, gone);
     if (gone && !ending->row) {
         late = begin_end(primary_of(device));
         *ending = late;
@@ -540,7 +542,7 @@ static struct ending before_end(const struct vgpu_device *device, enum primary_e
 
     if (!handle || (how == PRIMARY_RELEASE && retained[device_number(device)] > 1))
         return (struct ending){0};
-    compute_forget(handle);
+    compute_ending(handle);
     return begin_end(handle);
 }
 
@@ -601,9 +603,10 @@ static CUresult end_context_of(CUcontext context, destroy_fn destroy)
     if (find_context(context, &known) && known.primary)
         return destroy(context);
 
-    compute_forget(context);
+    compute_ending(context);
     ending = begin_end(context);
     result = destroy(context);
+    compute_ended(context, result == CUDA_SUCCESS);
     finish_end(&ending, result == CUDA_SUCCESS);
     return result;
 }

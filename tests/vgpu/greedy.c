@@ -10,6 +10,7 @@
  *   greedy mixture        one long kernel among many short ones of the same shape
  *   greedy other DEVICE   launches into a stream of that device while device 0's context is current
  *   greedy contexts       a context for each kernel, which ends with it
+ *   greedy refused        asks for its context's end, which a capture forbids, while kernels run
  *   greedy alternate      not greedy: one thread that launches on two devices in turn
  *   greedy blocking       launches that wait for their end (with CUDA_LAUNCH_BLOCKING=1)
  *   greedy spin COUNT     a kernel that ends when one in another stream has run, which is launched
@@ -220,6 +221,27 @@ static void contexts(void)
     }
 }
 
+static void refused(void)
+{
+    typedef int end_capture_fn(cu_handle stream, cu_handle * graph);
+    end_capture_fn *end = (end_capture_fn *)symbol("cuStreamEndCapture");
+    cu_release_fn *reset = (cu_release_fn *)symbol("cuDevicePrimaryCtxReset_v2");
+    char name[16];
+
+    for (unsigned i = 0; !stopped; i++) {
+        cu_handle function, graph;
+
+        (void)sprintf(name, "f%d", (int)(i % FUNCTIONS));
+        function = function_of(name);
+        for (unsigned j = 0; j < 20; j++)
+            launch(function, 108 + 20 * (i / FUNCTIONS) + j, LONG_NS, 0, stream);
+        must(cu.begin_capture(second, 0), "cuStreamBeginCapture"); /* global */
+        (void)reset(0);
+        (void)end(second, &graph);
+        must(cu.stream_sync(stream), "cuStreamSynchronize");
+    }
+}
+
 static void alternate(void)
 {
     cu_handle functions[2], streams[2], all[2];
@@ -327,6 +349,8 @@ int main(int argc, char **argv)
     begin(0);
     if (strcmp(way, "contexts") == 0)
         contexts();
+    else if (strcmp(way, "refused") == 0)
+        refused();
     else if (strcmp(way, "capture") == 0)
         capture(0);
     else if (strcmp(way, "lost-capture") == 0)
