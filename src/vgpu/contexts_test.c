@@ -101,9 +101,15 @@ bool real_driver(void)
     return true;
 }
 
-void compute_forget(CUcontext context)
+void compute_ending(CUcontext context)
 {
     (void)context;
+}
+
+void compute_ended(CUcontext context, bool gone)
+{
+    (void)context;
+    (void)gone;
 }
 
 bool overhead_begin(struct overhead *overhead, struct vgpu_device *device, enum overhead_of of,

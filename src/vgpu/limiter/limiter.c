@@ -8,13 +8,13 @@
 #include "region/turns.h"
 
 /* Constants without a source were tried on the traces of limiter_trace_test.c. */
-#define OUTSTANDING_NS INT64_C(4000000) /* charged and not known to be done */
-#define COMPLETION_NS INT64_C(10000000) /* a launch waits for completions no longer */
-#define BEHIND_NS INT64_C(20000000)     /* a queue of such a length is too long */
-#define CREDIT_NS INT64_C(10000000)     /* beside an overdue kernel one launch goes each */
-#define CREDIT_MOST_NS (3600 * NS_PER_S)
+#define OUTSTANDING_NS INT64_C(4000000)   /* charged and not known to be done */
+#define COMPLETION_NS INT64_C(10000000)   /* a launch waits for completions no longer */
+#define BEHIND_NS INT64_C(20000000)       /* a queue of such a length is too long */
+#define CREDIT_NS INT64_C(10000000)       /* beside an overdue kernel one launch goes each */
 #define CREDIT_GROWTH 4                   /* more slowly each time, until nothing is overdue */
-#define CREDIT_MOST_NS INT64_C(160000000) /* lest what stands behind ten others never goes */
+#define CREDIT_MOST_NS INT64_C(160000000) /* lest what stands behind ten others never goes, */
+#define CREDIT_DEBT_NS (5 * NS_PER_S)     /* while the debt is not more than this */
 #define THREAD_CREDIT_NS 128e3            /* charged at once, launched for without looking */
 #define POLL_NS INT64_C(20000)            /* between looks at measurements */
 #define STREAM_IDLE_NS INT64_C(100000000) /* a stream that long unused is not one of several */
@@ -23,8 +23,9 @@
 #define BUSY_NS (20 * NS_PER_MS)     /* after a launch */
 #define PACE_NS INT64_C(10000000)    /* between looks at how fast launches come */
 #define PACE_MEMORY_NS 2e8
-#define PACE_PART 4 /* measuring by pace costs a program a quarter of what measuring by cost may   \
-                     */
+#define PACE_PART                                                                                  \
+    4 /* measuring by pace costs a program a quarter of what measuring by cost may                 \
+       */
 #define SCARCE_NS INT64_C(1000000) /* below this balance there are turns */
 
 #define RELAXED memory_order_relaxed
@@ -388,7 +389,7 @@ static bool fits_beside(struct limiter *limiter, const struct launch *launch,
 /* A kernel of ours runs longer than expected, perhaps since it waits for this launch: which is not
  * behind it in its own stream. What is not known to be short may run on and on as well. */
 static bool goes_on_credit(struct limiter *limiter, const struct launch *launch,
-                           const struct cost *cost, int64_t now_ns)
+                           const struct cost *cost, int64_t balance, int64_t now_ns)
 {
     const struct sample *leader = samples_leader(&limiter->samples);
 
@@ -400,7 +401,10 @@ static bool goes_on_credit(struct limiter *limiter, const struct launch *launch,
         return true;
     }
     limiter->credit_due_ns = now_ns + limiter->credit_gap_ns;
-    limiter->credit_gap_ns = MIN(limiter->credit_gap_ns * CREDIT_GROWTH, CREDIT_MOST_NS);
+    limiter->credit_gap_ns *= CREDIT_GROWTH;
+    if (balance > -CREDIT_DEBT_NS)
+        limiter->credit_gap_ns = MIN(limiter->credit_gap_ns, CREDIT_MOST_NS);
+    limiter->credit_gap_ns = MIN(limiter->credit_gap_ns, BUCKET_DEBT_MAX_NS);
     return true;
 }
 
@@ -510,7 +514,8 @@ bool limiter_may_go(struct limiter *limiter, const struct launch_cache *cache,
     balance = bucket_balance(limiter->compute, rate, now_ns);
     turns_want(limiter->region, limiter->device, now_ns, now_ns);
 
-    if (fits_beside(limiter, launch, cost, now_ns) || goes_on_credit(limiter, launch, cost, now_ns))
+    if (fits_beside(limiter, launch, cost, now_ns) ||
+        goes_on_credit(limiter, launch, cost, balance, now_ns))
         return true;
     if (!balance_allows(limiter, cost, rate, balance, now_ns, ret_until_ns) ||
         !turn_allows(limiter, balance, now_ns, ret_until_ns)) {
