@@ -8,6 +8,7 @@
  *   greedy lost-capture   the same, after a stream was destroyed during its capture
  *   greedy shapes         each function and shape is short once, and long from then on
  *   greedy mixture        one long kernel among many short ones of the same shape
+ *   greedy burst          after a pause, all at once as many unknown kernels as there are functions
  *   greedy other DEVICE   launches into a stream of that device while device 0's context is current
  *   greedy contexts       a context for each kernel, which ends with it
  *   greedy refused        asks for its context's end, which a capture forbids, while kernels run
@@ -174,6 +175,26 @@ static void shapes(void)
             if (j % DEPTH == 0)
                 must(cu.stream_sync(stream), "cuStreamSynchronize");
         }
+    }
+}
+
+static void burst(void)
+{
+    static cu_handle functions[FUNCTIONS], streams[64];
+    char name[16];
+
+    for (int i = 0; i < 64; i++)
+        must(cu.stream_create(&streams[i], 1), "cuStreamCreate");
+    for (int i = 0; i < FUNCTIONS; i++) {
+        (void)sprintf(name, "f%d", i);
+        functions[i] = function_of(name);
+    }
+    for (unsigned round = 0; !stopped; round++) {
+        usleep(300000);
+        for (int i = 0; i < FUNCTIONS && !stopped; i++)
+            launch(functions[i], 108 + round, LONG_NS, 0, streams[i % 64]);
+        for (int i = 0; i < 64 && !stopped; i++)
+            must(cu.stream_sync(streams[i]), "cuStreamSynchronize");
     }
 }
 
@@ -357,6 +378,8 @@ int main(int argc, char **argv)
         capture(1);
     else if (strcmp(way, "shapes") == 0)
         shapes();
+    else if (strcmp(way, "burst") == 0)
+        burst();
     else if (strcmp(way, "mixture") == 0)
         mixture();
     else if (strcmp(way, "blocking") == 0)

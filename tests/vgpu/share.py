@@ -108,7 +108,7 @@ class Greedy:
 
 def greedy():
     """No way of asking gives more than the share."""
-    ways = (("capture",), ("lost-capture",), ("shapes",), ("mixture",), ("contexts",), ("refused",))
+    ways = (("capture",), ("lost-capture",), ("shapes",), ("mixture",), ("burst",), ("contexts",), ("refused",))
 
     def attempt():
         machine = Machine(gpus=len(ways) + 2)

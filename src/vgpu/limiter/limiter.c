@@ -8,8 +8,10 @@
 #include "region/turns.h"
 
 /* Constants without a source were tried on the traces of limiter_trace_test.c. */
-#define OUTSTANDING_NS INT64_C(4000000)   /* charged and not known to be done */
-#define COMPLETION_NS INT64_C(10000000)   /* a launch waits for completions no longer */
+#define OUTSTANDING_NS INT64_C(4000000) /* charged and not known to be done */
+#define COMPLETION_NS INT64_C(10000000) /* a launch waits for completions no longer */
+#define UNKNOWN_MOST                                                                               \
+    8 /* launches of unknown kernels on their way, each for the price of a short one */
 #define BEHIND_NS INT64_C(20000000)       /* a queue of such a length is too long */
 #define CREDIT_NS INT64_C(10000000)       /* beside an overdue kernel one launch goes each */
 #define CREDIT_GROWTH 4                   /* more slowly each time, until nothing is overdue */
@@ -472,7 +474,7 @@ static bool completions_allow(struct limiter *limiter, const struct launch *laun
 
     if (!limiter->samples.pending)
         return true;
-    if (!cost->measured && cost->unseen)
+    if (!cost->measured && (cost->unseen || limiter->samples.always >= UNKNOWN_MOST))
         pause = 100 * NS_PER_US;
     else if (stream_is_behind(limiter, launch, now_ns))
         pause = NS_PER_MS;
