@@ -44,7 +44,7 @@ struct presence {
         enum probe_state state;
     } probes[PRESENCE_PROBES];
     unsigned next, open;
-    unsigned voided; /* probes that told nothing */
+    unsigned voided;               /* probes that told nothing */
     double ends_ns[PRESENCE_ENDS]; /* since the base */
     unsigned next_end;
     double least_ns; /* the least that a probe's time on the device was behind the host's */
