@@ -152,7 +152,7 @@ def drift():
             time.sleep(WARM_UP)
             got = shares(machine, tenants, SECONDS)
             check_equal(stop(tenants), [0, 0], f"{ppm} ppm: all end well")
-            return judged(tenants, got, f"clocks {ppm} ppm apart")
+            return judged(tenants, got, f"clocks {ppm} ppm apart", 2 * POINTS)
 
         steadily(attempt)
 
@@ -160,7 +160,7 @@ def drift():
 def streams():
     """Streams that are synchronised after one launch in each: what overlaps is charged once."""
     loads = [{"gpu": gpu, "cores": 30, "kernel": "100us", "streams": n, "batch": n} for gpu, n in enumerate((4, 16))]
-    measure(len(loads), loads, "synchronised streams", 2 * POINTS)
+    measure(len(loads), loads, "synchronised streams", 3 * POINTS)
 
 
 def captures():

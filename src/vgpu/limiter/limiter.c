@@ -182,8 +182,10 @@ static void finish_always(struct limiter *limiter, struct sample *sample, double
     if (samples_interval(&limiter->samples, limiter->ops, limiter->gpu, sample, &interval)) {
         double all_ms = interval.end_ms - interval.start_ms;
 
-        length_ns *=
-            presence_part(&limiter->presence, interval.start_ms * 1e6, interval.end_ms * 1e6);
+        /* What is bounded by the call is not stretched by what came after it. */
+        if (!sample->most_ns)
+            length_ns *=
+                presence_part(&limiter->presence, interval.start_ms * 1e6, interval.end_ms * 1e6);
         if (sample->mark_count)
             interval.start_ms +=
                 MAX(samples_company_ns(limiter->ops, limiter->gpu, sample), 0.0) / 1e6;
@@ -687,18 +689,23 @@ void limiter_forget_stream(struct limiter *limiter, const void *stream)
     }
 }
 
-/* If the start ran before the kernel was queued, the host's time between the two is in the
- * measurement. Where the kernel is over when the launch returns, the launch waited for it, and
- * nothing can be told apart. */
-static int64_t host_gap(struct limiter *limiter, const struct launch *launch,
-                        const struct ticket *ticket)
+/*
+ * If the start ran before the kernel was queued, the host's time between the two is in the
+ * measurement. Where the kernel is over when the launch returns, as where launches block, it took
+ * no longer than the call; the end is recorded afterwards, and may have to wait for a slice of its
+ * own.
+ */
+static void note_host_time(struct limiter *limiter, const struct launch *launch,
+                           const struct ticket *ticket)
 {
-    int64_t now_ns = now_of(limiter);
+    int64_t took_ns = now_of(limiter) - ticket->recorded_ns;
 
-    if (limiter->ops->query(limiter->gpu, ticket->sample->start) != EVENT_DONE ||
-        limiter->ops->is_idle(limiter->gpu, launch))
-        return 0;
-    return now_ns - ticket->recorded_ns;
+    if (limiter->ops->query(limiter->gpu, ticket->sample->start) != EVENT_DONE)
+        return;
+    if (limiter->ops->is_idle(limiter->gpu, launch))
+        ticket->sample->most_ns = MAX(took_ns, INT64_C(1));
+    else
+        ticket->sample->gap_ns = took_ns;
 }
 
 void limiter_end(struct limiter *limiter, const struct launch *launch, struct ticket *ticket,
@@ -713,7 +720,7 @@ void limiter_end(struct limiter *limiter, const struct launch *launch, struct ti
     if (!sample)
         return;
     if (launched) {
-        sample->gap_ns = host_gap(limiter, launch, ticket);
+        note_host_time(limiter, launch, ticket);
         sample->issued_ns = limiter->issued_ns;
         if (samples_end(&limiter->samples, limiter->ops, limiter->gpu, sample)) {
             if (sample->kind == SAMPLE_ALWAYS)

@@ -42,6 +42,7 @@ void samples_calibrate(struct samples *samples, const struct limiter_gpu *ops, v
             return;
         sample->state = SAMPLE_PENDING;
         sample->kind = SAMPLE_CALIBRATION;
+        sample->most_ns = 0;
         samples->pending++;
     }
 }
@@ -70,7 +71,7 @@ struct sample *samples_begin(struct samples *samples, const struct limiter_gpu *
     sample->weight = 1;
     sample->expected_ns = sample->ridden_ns = 0;
     sample->paid_ns = sample->provisional_ns = sample->started_ns = 0;
-    sample->gap_ns = sample->held_ns = 0;
+    sample->gap_ns = sample->held_ns = sample->most_ns = 0;
     sample->began_ns = now_ns;
     return sample;
 }
@@ -139,6 +140,10 @@ static bool look(struct samples *samples, const struct limiter_gpu *ops, void *g
     if (sample->kind != SAMPLE_CALIBRATION)
         *ret_length_ns =
             MAX(ms * 1e6 - MAX(samples->overhead_ns, 0.0) - (double)sample->gap_ns, COSTS_LEAST_NS);
+    if (sample->most_ns && (double)sample->most_ns < *ret_length_ns)
+        *ret_length_ns = (double)sample->most_ns;
+    else
+        sample->most_ns = 0;
     return true;
 }
 

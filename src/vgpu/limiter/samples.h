@@ -65,6 +65,7 @@ struct sample {
     int64_t issued_ns;      /* what the process had charged by then */
     int64_t held_ns;        /* host time that recording took before the launch */
     int64_t gap_ns;         /* host time between the start's execution and the kernel's queueing */
+    int64_t most_ns;        /* it took no longer, less than was measured; 0: not known */
     int64_t began_ns;       /* host clock */
     int64_t started_ns; /* host clock, when it was first seen running; 0: it may be in a queue */
 };
