@@ -23,7 +23,7 @@ static uint64_t hash_of(const struct launch *launch)
     return hash ^ hash >> 29;
 }
 
-bool cost_is_of(const struct cost *cost, const struct launch *launch)
+static bool cost_is_of(const struct cost *cost, const struct launch *launch)
 {
     return cost->function == launch->function &&
            memcmp(cost->grid, launch->grid, sizeof(cost->grid)) == 0 &&
@@ -65,6 +65,20 @@ bool cost_is_long(const struct cost *cost)
     return cost->measured && cost->square >= COSTS_ALWAYS_NS * COSTS_ALWAYS_NS;
 }
 
+/* NULL when there is none yet. */
+static const struct cost *find(const struct costs *costs, const struct launch *launch)
+{
+    uint64_t hash = hash_of(launch);
+
+    for (unsigned i = 0; i < NEIGHBOURS; i++) {
+        const struct cost *cost = &costs->lines[(hash + i) % COSTS_LINES];
+
+        if (cost_is_of(cost, launch))
+            return cost;
+    }
+    return NULL;
+}
+
 /* All shapes of a function together: the line of the shape that no launch has. */
 static struct launch any_shape(const void *function)
 {
@@ -74,12 +88,10 @@ static struct launch any_shape(const void *function)
 static double root_mean_square(const struct costs *costs, const struct cost *cost)
 {
     struct launch launch = any_shape(cost->function);
-    double square = cost->square;
+    const struct cost *all = cost->measured < PRIOR ? find(costs, &launch) : NULL;
 
     /* A new shape of a function that was long in another may be long as well. */
-    if (cost->measured < PRIOR)
-        square = MAX(square, costs_of((struct costs *)costs, &launch)->square);
-    return __builtin_sqrt(square);
+    return __builtin_sqrt(all ? MAX(cost->square, all->square) : cost->square);
 }
 
 double cost_risk_ns(const struct costs *costs, const struct cost *cost)

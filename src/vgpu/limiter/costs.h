@@ -53,9 +53,6 @@ struct costs {
 /* The line of a launch, made if it is new. A full neighbourhood gives up the one measured least. */
 struct cost *costs_of(struct costs *costs, const struct launch *launch);
 
-/* Whether a line is still that of a launch: others may have taken it meanwhile. */
-bool cost_is_of(const struct cost *cost, const struct launch *launch);
-
 /* Charged for a launch, in ns. */
 double cost_expected(const struct cost *cost);
 
