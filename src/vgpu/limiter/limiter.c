@@ -180,12 +180,15 @@ static void finish_always(struct limiter *limiter, struct sample *sample, double
     double part = 1;
 
     if (samples_interval(&limiter->samples, limiter->ops, limiter->gpu, sample, &interval)) {
-        double all_ms = interval.end_ms - interval.start_ms;
+        double all_ms;
 
-        /* What is bounded by the call is not stretched by what came after it. */
-        if (!sample->most_ns)
-            length_ns *=
-                presence_part(&limiter->presence, interval.start_ms * 1e6, interval.end_ms * 1e6);
+        /* What came after the call is none of the kernel's. */
+        if (sample->most_ns)
+            interval.end_ms =
+                MIN(interval.end_ms, interval.start_ms + (double)sample->most_ns / 1e6);
+        all_ms = interval.end_ms - interval.start_ms;
+        length_ns *=
+            presence_part(&limiter->presence, interval.start_ms * 1e6, interval.end_ms * 1e6);
         if (sample->mark_count)
             interval.start_ms +=
                 MAX(samples_company_ns(limiter->ops, limiter->gpu, sample), 0.0) / 1e6;
