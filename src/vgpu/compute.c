@@ -543,7 +543,7 @@ void compute_forget_stream(CUstream stream)
 
         (void)pthread_mutex_lock(&row->lock);
         if (row->context)
-            limiter_forget_stream(&row->limiter, stream);
+            streams_forget(&row->limiter.streams, stream);
         (void)pthread_mutex_unlock(&row->lock);
     }
 }

@@ -14,3 +14,8 @@ struct launch {
     void *stream;         /* CUstream */
     bool per_thread;      /* the _ptsz flavour: stream NULL is the thread's own */
 };
+
+static inline bool launches_share_stream(const struct launch *a, const struct launch *b)
+{
+    return a->stream == b->stream && a->per_thread == b->per_thread;
+}

@@ -13,6 +13,7 @@
  *   overlap.h   our streams side by side: no moment is charged twice
  *   presence.h  slices of others within a measurement
  *   samples.h   measurements on their way: pairs of events around a launch
+ *   streams.h   which streams are in use
  *   limiter.h   when a launch may go, and what it pays
  *
  * All waiting is before a launch, and never for the launch's own unfinished work: that may be
@@ -40,6 +41,7 @@
 #include "vgpu/limiter/overlap.h"
 #include "vgpu/limiter/presence.h"
 #include "vgpu/limiter/samples.h"
+#include "vgpu/limiter/streams.h"
 
 /* From limiter_begin() to limiter_end(). */
 struct ticket {
@@ -120,10 +122,6 @@ struct waiting {
     int64_t completion_until_ns; /* waits for completions no longer */
 };
 
-enum {
-    LIMITER_STREAMS = 16, /* remembered, to know whether there are several */
-};
-
 struct limiter {
     const struct limiter_gpu *ops;
     void *gpu;
@@ -138,19 +136,16 @@ struct limiter {
     struct overlap overlap;
     struct presence presence;
     struct lot lot;
+    struct streams streams;
 
     int64_t issued_ns; /* charged by this process */
     int64_t done_ns;   /* of it, known to be done */
     int64_t last_launch_ns;
-    struct {
-        void *stream;
-        bool per_thread;
-        int64_t used_ns;
-    } streams[LIMITER_STREAMS];
 
-    int64_t
-        credit_due_ns; /* when a launch may go although a kernel of ours is overdue; 0: none is */
-    int64_t credit_gap_ns;
+    struct {
+        int64_t due_ns; /* when a launch may go although a kernel of ours is overdue; 0: none is */
+        int64_t gap_ns;
+    } credit;
 
     struct {
         double mean_ns; /* of wall time, a launch */
@@ -206,9 +201,6 @@ void limiter_poll(struct limiter *limiter);
 #define LIMITER_ANSWER_NS 30000
 bool limiter_probe(struct limiter *limiter);
 void limiter_probe_answer(struct limiter *limiter);
-
-/* The stream ends: nothing may be recorded in it any more. */
-void limiter_forget_stream(struct limiter *limiter, const void *stream);
 
 /* Takes in all measurements that are done: before the context ends. */
 void limiter_settle(struct limiter *limiter);

@@ -40,6 +40,7 @@ enum {
 
 enum sample_kind {
     SAMPLE_DRAWN = 1, /* stands for 1/chance launches */
+    SAMPLE_COUNTED,   /* stands for as many launches, and nobody pays for them */
     SAMPLE_ALWAYS,    /* of a kernel that is measured each time, or that is not known */
     SAMPLE_CALIBRATION,
 };

@@ -1,0 +1,109 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/util.h"
+#include "vgpu/limiter/internal.h"
+
+#define GAP_NS INT64_C(10000000)
+#define SHARP_NS INT64_C(6000) /* recorded within this, the host's time of it is good */
+
+static double since_base(const struct limiter *limiter, int64_t at_ns)
+{
+    return (double)(at_ns - limiter->samples.base_ns);
+}
+
+/* When the probe was done, on the device's clock since the base; negative: it can't be told. */
+static double probe_done_ns(const struct limiter *limiter)
+{
+    double ms;
+
+    if (!limiter->samples.base_ns || limiter->probe.stale ||
+        !limiter->ops->elapsed_ms(limiter->gpu, limiter->samples.base, limiter->samples.probe, &ms))
+        return -1;
+    return ms * 1e6;
+}
+
+static double probe_late_ns(struct limiter *limiter)
+{
+    double done_ns = probe_done_ns(limiter);
+
+    if (done_ns < 0)
+        return 0;
+    return presence_late_ns(&limiter->presence, done_ns,
+                            since_base(limiter, limiter->probe.recorded_ns),
+                            limiter->probe.recorded_ns);
+}
+
+static void resolve_probes(struct limiter *limiter)
+{
+    double done_ns = probe_done_ns(limiter);
+    unsigned off = presence_resolve(&limiter->presence, MAX(done_ns, 0.0));
+
+    atomic_fetch_add_explicit(&limiter->compute->probes_off, off, RELAXED);
+}
+
+void limiter_take_late_answer(struct limiter *limiter)
+{
+    if (!limiter->probe.out || !limiter->probe.late ||
+        limiter->ops->query(limiter->gpu, limiter->samples.probe) == EVENT_NOT_YET)
+        return;
+    limiter->probe.out = false;
+    (void)probe_late_ns(limiter);
+    resolve_probes(limiter);
+}
+
+/* A look at whether the context is on the device, when one is due: whatever the answers so far, at
+ * random moments; that is what makes their mean right. */
+static void set_next_probe(struct limiter *limiter)
+{
+    double gap = (double)GAP_NS * (0.5 + lot_draw(&limiter->lot));
+
+    /* What is off by chance goes with the root of their number; alone there is no chance in it. */
+    if (presence_contended(&limiter->presence))
+        gap /= 4;
+    limiter->probe.due_ns = limiter_now(limiter) + (int64_t)gap;
+}
+
+bool limiter_probe(struct limiter *limiter)
+{
+    struct samples *samples = &limiter->samples;
+    int64_t now_ns = limiter_now(limiter);
+
+    limiter_take_late_answer(limiter);
+    if (now_ns < limiter->probe.due_ns)
+        return false;
+    set_next_probe(limiter);
+    if (limiter->probe.out) { /* it still waits for our slice */
+        presence_open(&limiter->presence, since_base(limiter, now_ns));
+        return false;
+    }
+    if (!samples->probe)
+        samples->probe = limiter->ops->make_event(limiter->gpu);
+    if (!samples->probe)
+        return false;
+    limiter->probe.recorded_ns = now_ns;
+    limiter->probe.late = false;
+    limiter->probe.stale = false;
+    limiter->probe.out = limiter->ops->record(limiter->gpu, samples->probe, NULL);
+    limiter->probe.sharp = limiter_now(limiter) - now_ns < SHARP_NS;
+    return limiter->probe.out;
+}
+
+/* A probe during which the host was held up tells nothing, whatever its answer. */
+void limiter_probe_answer(struct limiter *limiter)
+{
+    double recorded_ns = since_base(limiter, limiter->probe.recorded_ns);
+    bool done;
+
+    if (!limiter->probe.out)
+        return;
+    done = limiter->ops->query(limiter->gpu, limiter->samples.probe) != EVENT_NOT_YET;
+    limiter->probe.late = !done || probe_late_ns(limiter) > 0;
+    limiter->probe.out = limiter->probe.late;
+    if (!limiter->probe.sharp)
+        return;
+    if (limiter->probe.late) {
+        presence_open(&limiter->presence, recorded_ns);
+        return;
+    }
+    presence_on(&limiter->presence, recorded_ns);
+    atomic_fetch_add_explicit(&limiter->compute->probes_on, 1, RELAXED);
+}

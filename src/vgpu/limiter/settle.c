@@ -1,0 +1,238 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <string.h>
+
+#include "base/util.h"
+#include "region/bucket.h"
+#include "region/turns.h"
+#include "vgpu/limiter/internal.h"
+
+#define POLL_NS INT64_C(20000) /* between looks at measurements */
+
+/* For those who read; nobody pays. */
+static void count(struct region_compute *compute, int64_t amount_ns)
+{
+    atomic_fetch_add_explicit(&compute->charged_ns, amount_ns, RELAXED);
+}
+
+void limiter_charge_to(struct region *region, unsigned device, uint32_t rate, int64_t amount_ns)
+{
+    struct region_compute *compute = &region->ext->devices[device].compute;
+
+    if (rate)
+        bucket_charge(compute, rate, amount_ns);
+    else
+        count(compute, amount_ns);
+    turns_serve(region, device, amount_ns);
+}
+
+void limiter_charge(struct limiter *limiter, double amount_ns)
+{
+    limiter_charge_to(limiter->region, limiter->device, limiter_rate(limiter), (int64_t)amount_ns);
+}
+
+void limiter_publish_owed(struct limiter *limiter)
+{
+    int64_t owed = 0, since = INT64_MAX;
+
+    for (unsigned i = 0; i < SAMPLES && limiter->samples.always; i++) {
+        const struct sample *sample = &limiter->samples.list[i];
+
+        if (sample->state != SAMPLE_PENDING || sample->kind != SAMPLE_ALWAYS)
+            continue;
+        owed += sample->paid_ns + sample->provisional_ns;
+        since = MIN(since, sample->began_ns);
+    }
+    turns_owe(limiter->region, limiter->device, owed, owed ? since : 0);
+}
+
+/* What measurements say */
+
+static void note_longest(struct limiter *limiter, double length_ns)
+{
+    _Atomic int64_t *longest = &limiter->compute->longest_ns;
+    double before = (double)atomic_load_explicit(longest, RELAXED);
+    double kept = before * (length_ns >= COSTS_ALWAYS_NS ? 0.98 : 0.999);
+
+    atomic_store_explicit(longest, (int64_t)MAX(kept, length_ns), RELAXED);
+}
+
+static void learn(struct limiter *limiter, struct sample *sample, double length_ns)
+{
+    if (costs_learn(&limiter->costs, costs_of(&limiter->costs, &sample->launch), length_ns))
+        atomic_fetch_add_explicit(&limiter->generation, 1, RELAXED);
+}
+
+/* A kernel that is measured each time is charged what it took of the device, less what others of
+ * ours took at the same moments. */
+static void finish_always(struct limiter *limiter, struct sample *sample, double length_ns)
+{
+    struct interval interval;
+    double part = 1;
+
+    if (samples_interval(&limiter->samples, limiter->ops, limiter->gpu, sample, &interval)) {
+        double all_ms;
+
+        /* What came after the call is none of the kernel's. */
+        if (sample->most_ns)
+            interval.end_ms =
+                MIN(interval.end_ms, interval.start_ms + (double)sample->most_ns / 1e6);
+        all_ms = interval.end_ms - interval.start_ms;
+        length_ns *=
+            presence_part(&limiter->presence, interval.start_ms * 1e6, interval.end_ms * 1e6);
+        if (sample->mark_count)
+            interval.start_ms +=
+                MAX(samples_company_ns(limiter->ops, limiter->gpu, sample), 0.0) / 1e6;
+        part = overlap_take(&limiter->overlap, interval) / all_ms;
+    }
+    learn(limiter, sample, length_ns);
+    limiter_charge(limiter, length_ns * part - (double)(sample->paid_ns + sample->provisional_ns));
+    note_longest(limiter, length_ns);
+}
+
+/* Of a short kernel's length what was ours, as far as can be told. */
+static double ours_of(struct limiter *limiter, const struct sample *sample, double length_ns)
+{
+    const struct cost *cost = costs_of(&limiter->costs, &sample->launch);
+    struct interval interval;
+
+    if (!presence_contended(&limiter->presence) || !cost_is_doubtful(cost, length_ns) ||
+        !samples_interval(&limiter->samples, limiter->ops, limiter->gpu, sample, &interval))
+        return length_ns;
+    return cost->mean_ns + (length_ns - cost->mean_ns) * presence_doubt(&limiter->presence,
+                                                                        interval.start_ms * 1e6,
+                                                                        interval.end_ms * 1e6);
+}
+
+/* The correction is charged for all the launches that this one stands for. */
+static void finish_short(struct limiter *limiter, struct sample *sample, double length_ns)
+{
+    double part = 1;
+
+    if (sample->mark_count) {
+        double company_ns = samples_company_ns(limiter->ops, limiter->gpu, sample);
+
+        part = MAX(1 - MAX(company_ns, 0.0) / length_ns, 0.0);
+    }
+    length_ns = ours_of(limiter, sample, length_ns);
+    overlap_note(&limiter->overlap, length_ns, length_ns * part);
+    learn(limiter, sample, length_ns);
+    if (sample->kind == SAMPLE_COUNTED)
+        count(limiter->compute, (int64_t)(length_ns * part * sample->weight));
+    else
+        limiter_charge(limiter, (length_ns * part - (double)sample->paid_ns) * sample->weight);
+    note_longest(limiter, length_ns);
+}
+
+static void finish(struct limiter *limiter, struct sample *sample, double length_ns)
+{
+    double *overhead_ns = &limiter->samples.overhead_ns;
+
+    if (sample->kind == SAMPLE_CALIBRATION) {
+        if (length_ns >= 0)
+            *overhead_ns = *overhead_ns < 0 ? length_ns : MIN(*overhead_ns, length_ns);
+        return;
+    }
+    limiter->done_ns = MAX(limiter->done_ns, sample->issued_ns);
+    if (length_ns < 0)
+        return;
+    atomic_fetch_add_explicit(&limiter->compute->samples, 1, RELAXED);
+    if (sample->kind == SAMPLE_ALWAYS)
+        finish_always(limiter, sample, length_ns);
+    else
+        finish_short(limiter, sample, length_ns);
+}
+
+/* A kernel that runs on and on is charged as it runs, so that others wait. What waits in a queue
+ * does not run, and of those that run side by side one is charged. */
+static void charge_overdue(struct limiter *limiter, int64_t now_ns)
+{
+    struct sample *leader = samples_leader(&limiter->samples);
+    double ran_ns, paid_ns;
+
+    if (!limiter->samples.always)
+        limiter->credit.gap_ns = CREDIT_NS;
+    if (!leader) {
+        limiter->credit.due_ns = 0;
+        return;
+    }
+    ran_ns = (double)(now_ns - leader->started_ns) * limiter->presence.on_device;
+    paid_ns = (double)(leader->paid_ns + leader->provisional_ns);
+    if (ran_ns > 1.1 * paid_ns + 2e6) {
+        leader->provisional_ns += (int64_t)(ran_ns - paid_ns);
+        limiter_charge(limiter, ran_ns - paid_ns);
+        limiter_publish_owed(limiter);
+    }
+    if (ran_ns < 2 * leader->expected_ns + (double)CREDIT_NS) {
+        limiter->credit.due_ns = 0;
+    } else if (!limiter->credit.due_ns) {
+        limiter->credit.due_ns = now_ns;
+    }
+}
+
+static void note_end(struct limiter *limiter, const struct sample *sample)
+{
+    struct interval interval;
+
+    if (sample->kind != SAMPLE_CALIBRATION &&
+        samples_interval(&limiter->samples, limiter->ops, limiter->gpu, sample, &interval))
+        presence_note_end(&limiter->presence, interval.end_ms * 1e6);
+}
+
+void limiter_poll(struct limiter *limiter)
+{
+    int64_t now_ns = limiter_now(limiter);
+    struct samples *samples = &limiter->samples;
+    struct sample *done[SAMPLES_POLLED];
+    double lengths_ns[SAMPLES_POLLED];
+    unsigned looked = 0, count = 0;
+    bool settled = false;
+
+    if (now_ns - samples->polled_ns < POLL_NS)
+        return;
+    samples->polled_ns = now_ns;
+    while ((done[count] = samples_next(samples, limiter->ops, limiter->gpu, &looked, now_ns,
+                                       &lengths_ns[count]))) {
+        settled |= done[count]->kind == SAMPLE_ALWAYS;
+        samples_free(samples, done[count]);
+        note_end(limiter, done[count]);
+        if (++count == SAMPLES_POLLED)
+            break;
+    }
+    /* First what ended, then what that says of the probes, then what those say of what ended. */
+    limiter_take_late_answer(limiter);
+    for (unsigned i = 0; i < count; i++)
+        finish(limiter, done[i], lengths_ns[i]);
+    charge_overdue(limiter, now_ns);
+    if (settled) {
+        limiter_publish_owed(limiter);
+        bucket_wake(limiter->compute);
+    }
+    if (samples_renew_base(samples, limiter->ops, limiter->gpu, now_ns)) {
+        overlap_forget(&limiter->overlap);
+        presence_new_base(&limiter->presence);
+        limiter->probe.stale = true;
+    }
+}
+
+void limiter_settle(struct limiter *limiter)
+{
+    for (unsigned i = 0; i < SAMPLES / SAMPLES_POLLED && limiter->samples.pending; i++) {
+        limiter->samples.polled_ns = 0;
+        limiter_poll(limiter);
+    }
+}
+
+void limiter_abandon(struct limiter *limiter)
+{
+    const struct sample *leader = samples_leader(&limiter->samples);
+    double ran_ns;
+
+    /* What was charged while it ran, it ran for. */
+    if (leader) {
+        ran_ns = (double)(limiter_now(limiter) - leader->started_ns) * limiter->presence.on_device;
+        limiter_charge(limiter,
+                       MAX(ran_ns - (double)(leader->paid_ns + leader->provisional_ns), 0.0));
+    }
+    memset(&limiter->samples, 0, sizeof(limiter->samples));
+    limiter_publish_owed(limiter);
+}

@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "vgpu/limiter/streams.h"
+
+#define IDLE_NS INT64_C(100000000) /* a stream that long unused is not one of several */
+
+void streams_use(struct streams *streams, const struct launch *launch, int64_t now_ns)
+{
+    unsigned oldest = 0;
+
+    for (unsigned i = 0; i < STREAMS; i++) {
+        if (streams->list[i].used_ns && streams->list[i].stream == launch->stream &&
+            streams->list[i].per_thread == launch->per_thread) {
+            streams->list[i].used_ns = now_ns;
+            return;
+        }
+        if (streams->list[i].used_ns < streams->list[oldest].used_ns)
+            oldest = i;
+    }
+    streams->list[oldest].stream = launch->stream;
+    streams->list[oldest].per_thread = launch->per_thread;
+    streams->list[oldest].used_ns = now_ns;
+}
+
+unsigned streams_beside(const struct streams *streams, const struct launch *launch, int64_t now_ns,
+                        struct launch ret_others[STREAMS])
+{
+    unsigned count = 0;
+
+    for (unsigned i = 0; i < STREAMS; i++) {
+        if (!streams->list[i].used_ns || !streams->list[i].stream ||
+            streams->list[i].stream == launch->stream ||
+            now_ns - streams->list[i].used_ns > IDLE_NS)
+            continue;
+        ret_others[count++] = (struct launch){.stream = streams->list[i].stream};
+    }
+    return count;
+}
+
+void streams_forget(struct streams *streams, const void *stream)
+{
+    for (unsigned i = 0; i < STREAMS; i++) {
+        if (streams->list[i].stream == stream && stream)
+            streams->list[i].used_ns = 0;
+    }
+}

@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/* The streams that were launched into of late, to know which kernels may run beside a new one.
+ * Pure: no clock, no driver. */
+
+#include <stdint.h>
+
+#include "vgpu/limiter/launch.h"
+
+enum {
+    STREAMS = 16, /* remembered */
+};
+
+struct streams {
+    struct {
+        void *stream;
+        bool per_thread;
+        int64_t used_ns; /* 0: free */
+    } list[STREAMS];
+};
+
+/* Remembers a launch's stream, in the place of the one that is longest unused. */
+void streams_use(struct streams *streams, const struct launch *launch, int64_t now_ns);
+
+/* The others in use, in which marks can be recorded; returns how many. A thread's own has no handle
+ * by which another could mark it, and a mark in the legacy one would wait for all. */
+unsigned streams_beside(const struct streams *streams, const struct launch *launch, int64_t now_ns,
+                        struct launch ret_others[STREAMS]);
+
+/* The stream ends: nothing may be recorded in it any more. */
+void streams_forget(struct streams *streams, const void *stream);
