@@ -39,6 +39,7 @@
     X(cuEventRecord)                                                                               \
     X(cuEventRecord_ptsz)                                                                          \
     X(cuEventQuery)                                                                                \
+    X(cuEventSynchronize)                                                                          \
     X(cuEventElapsedTime)
 
 #define CALLED_NVML(X) X(nvmlDeviceGetUUID)

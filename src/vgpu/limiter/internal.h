@@ -21,6 +21,12 @@ static inline uint32_t limiter_rate(const struct limiter *limiter)
     return atomic_load_explicit(limiter->rate, RELAXED);
 }
 
+/* On the host's clock, in ns. */
+static inline double limiter_since_base(const struct limiter *limiter, int64_t at_ns)
+{
+    return (double)(at_ns - limiter->samples.base_ns);
+}
+
 /* Negative: gives back. Without a rate it is counted only. */
 void limiter_charge_to(struct region *region, unsigned device, uint32_t rate, int64_t amount_ns);
 void limiter_charge(struct limiter *limiter, double amount_ns);

@@ -19,7 +19,8 @@
 #define PACE_NS INT64_C(10000000)         /* between looks at how fast launches come */
 #define PACE_MEMORY_NS 2e8
 #define PACE_PART 4 /* measuring by pace costs a quarter of what measuring by cost may */
-#define SCARCE_NS INT64_C(1000000) /* below this balance there are turns */
+#define WAIT_MOST_NS INT64_C(10000) /* waiting for an empty stream does not take longer */
+#define SCARCE_NS INT64_C(1000000)  /* below this balance there are turns */
 
 void limiter_init(struct limiter *limiter, const struct limiter_gpu *ops, void *gpu,
                   struct region *region, unsigned device, const _Atomic uint32_t *rate,
@@ -378,23 +379,33 @@ void limiter_count(struct limiter *limiter, struct launch_cache *cache, const st
     measure(limiter, launch, ticket, SAMPLE_COUNTED, launches, cost, now_ns);
 }
 
+/* A launch that blocks returns later than its kernel ends: by what waiting for an empty stream
+ * takes, and never by more than half of the call, however long the program made that appear. */
+static int64_t returned_late_ns(struct limiter *limiter, void *event, int64_t took_ns)
+{
+    if (!limiter->wait_ns)
+        limiter->wait_ns =
+            MIN(MAX(limiter->ops->wait_ns(limiter->gpu, event), INT64_C(1)), WAIT_MOST_NS);
+    return MIN(limiter->wait_ns, took_ns / 2);
+}
+
 /*
  * If the start ran before the kernel was queued, the host's time between the two is in the
- * measurement. Where the kernel is over when the launch returns, as where launches block, it took
- * no longer than the call; the end is recorded afterwards, and may have to wait for a slice of its
- * own.
+ * measurement. Where the kernel is over when the launch returns, as where launches block, the end
+ * is recorded afterwards, and may have to wait for a slice of its own.
  */
 static void note_host_time(struct limiter *limiter, const struct launch *launch,
                            const struct ticket *ticket)
 {
-    int64_t took_ns = limiter_now(limiter) - ticket->recorded_ns;
+    int64_t now_ns = limiter_now(limiter), took_ns = now_ns - ticket->recorded_ns;
+    struct sample *sample = ticket->sample;
 
-    if (limiter->ops->query(limiter->gpu, ticket->sample->start) != EVENT_DONE)
+    if (limiter->ops->query(limiter->gpu, sample->start) != EVENT_DONE)
         return;
     if (limiter->ops->is_idle(limiter->gpu, launch))
-        ticket->sample->most_ns = MAX(took_ns, INT64_C(1));
+        sample->over_ns = now_ns - returned_late_ns(limiter, sample->end, took_ns);
     else
-        ticket->sample->gap_ns = took_ns;
+        sample->gap_ns = took_ns;
 }
 
 void limiter_end(struct limiter *limiter, const struct launch *launch, struct ticket *ticket,
@@ -425,5 +436,6 @@ void limiter_end(struct limiter *limiter, const struct launch *launch, struct ti
 
 bool limiter_is_busy(const struct limiter *limiter, int64_t now_ns)
 {
-    return limiter->samples.pending > 0 || now_ns - limiter->last_launch_ns < BUSY_NS;
+    return limiter->samples.open > 0 || limiter->samples.pending > 0 ||
+           now_ns - limiter->last_launch_ns < BUSY_NS;
 }

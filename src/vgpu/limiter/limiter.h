@@ -141,6 +141,7 @@ struct limiter {
     int64_t issued_ns; /* charged by this process */
     int64_t done_ns;   /* of it, known to be done */
     int64_t last_launch_ns;
+    int64_t wait_ns; /* what waiting for an empty stream takes; 0: not known yet */
 
     struct {
         int64_t due_ns; /* when a launch may go although a kernel of ours is overdue; 0: none is */

@@ -40,7 +40,9 @@
 #define LAUNCH_NS 3000
 #define RECORD_NS 800
 #define QUERY_NS 300
-#define SYNC_NS 5000 /* from a kernel's end until the waiting thread runs */
+#define SYNC_NS 5000   /* from a kernel's end until the waiting thread runs */
+#define CAPTURE_NS 3e6 /* mean */
+#define REBIRTH_NS 1e8
 #define TICK_NS 2500000
 #define SLACK_NS 50000 /* of a timer */
 #define NEVER INT64_MAX
@@ -68,6 +70,9 @@ struct program {
     unsigned batch;                    /* launches until it synchronises; 0: never */
     double think_ns;                   /* after each */
     bool blocking;
+    double capture_gap_ns; /* mean, between captures of a thread's stream; 0: none */
+    double life_ns;        /* mean, until it is killed and started anew; 0: it lives on */
+    bool spins;            /* each kernel waits for the next one, in another stream */
 };
 
 struct thread {
@@ -82,7 +87,8 @@ struct thread {
     struct launch launch;
     double length_ns;
     unsigned launches, in_batch;
-    unsigned burst; /* of LENGTHS_TRICKS: launches until the next long one */
+    unsigned burst;                        /* of LENGTHS_TRICKS: launches until the next long one */
+    int64_t captures_until_ns, capture_ns; /* its first stream; the next time */
     int64_t held_since_ns;
 };
 
@@ -97,7 +103,8 @@ struct process {
     unsigned events_used;
     int64_t tick_ns, answer_ns; /* of the helper thread */
     double longest_ns;          /* kernel so far */
-    bool dead;
+    int64_t killed_ns, born_ns; /* next; born_ns: 0: it lives */
+    double busy_before_ns;      /* of its contexts that are gone */
 };
 
 struct world {
@@ -153,11 +160,23 @@ static int stream_of(const struct launch *where)
     return where ? (int)(uintptr_t)where->stream - 1 : TRACE_STREAMS - 2;
 }
 
+/* A capture of one of the program's threads: nothing may be done in its stream. */
+static bool is_captured(const struct process *process, const struct launch *where)
+{
+    unsigned stream = (unsigned)stream_of(where);
+    const struct thread *thread = &process->threads[stream / process->program.streams % THREADS];
+
+    return where && stream % process->program.streams == 0 &&
+           process->world->now_ns < thread->captures_until_ns;
+}
+
 static bool gpu_record(void *gpu, void *event, const struct launch *where)
 {
     struct process *process = gpu;
 
     spend(process, RECORD_NS);
+    if (is_captured(process, where))
+        return false;
     trace_record(&process->world->device, process->context, stream_of(where), event,
                  process->world->now_ns);
     return true;
@@ -189,7 +208,18 @@ static bool gpu_is_idle(void *gpu, const struct launch *where)
 
     spend(process, QUERY_NS);
     trace_advance(&process->world->device, (double)process->world->now_ns);
+    if (is_captured(process, where))
+        return true;
     return trace_unfinished(&process->world->device, process->context, stream_of(where)) == 0;
+}
+
+static int64_t gpu_wait(void *gpu, void *event)
+{
+    int64_t ns = RECORD_NS + TRACE_LATENCY_NS + SYNC_NS;
+
+    (void)event;
+    spend(gpu, 4 * ns);
+    return ns;
 }
 
 static const struct limiter_gpu stepped_gpu = {
@@ -199,6 +229,7 @@ static const struct limiter_gpu stepped_gpu = {
     .query = gpu_query,
     .elapsed_ms = gpu_elapsed,
     .is_idle = gpu_is_idle,
+    .wait_ns = gpu_wait,
 };
 
 /* Programs */
@@ -228,6 +259,10 @@ static struct program random_program(struct world *world, double most_ns)
             MIN(MAX(length * pow(4, 2 * draw(world) - 1), program.shortest_ns), most_ns);
     if (program.batch && draw(world) < 0.3)
         program.think_ns = log_uniform(world, 1e4, 2e7);
+    if (draw(world) < 0.1)
+        program.capture_gap_ns = log_uniform(world, 1e6, 1e8);
+    if (draw(world) < 0.1)
+        program.life_ns = log_uniform(world, 3e8, 3e9);
     return program;
 }
 
@@ -282,7 +317,8 @@ static double busy_of_tenants(const struct world *world)
     double busy = 0;
 
     for (unsigned i = 0; i < world->tenants; i++)
-        busy += world->device.contexts[world->processes[i].context].busy_ns;
+        busy += world->processes[i].busy_before_ns +
+                world->device.contexts[world->processes[i].context].busy_ns;
     return busy;
 }
 
@@ -366,6 +402,24 @@ static void end_launch(struct world *world, struct thread *thread)
     after_launch(world, thread);
 }
 
+static double exponential(struct world *world, double mean)
+{
+    return -mean * log(1 - draw(world));
+}
+
+/* What is launched into a captured stream never comes by here, and runs nothing. */
+static bool begins_capture(struct world *world, struct thread *thread)
+{
+    double gap_ns = thread->process->program.capture_gap_ns;
+
+    if (gap_ns <= 0 || world->now_ns < thread->capture_ns)
+        return false;
+    thread->captures_until_ns = world->now_ns + (int64_t)exponential(world, CAPTURE_NS);
+    thread->capture_ns = thread->captures_until_ns + (int64_t)exponential(world, gap_ns);
+    thread->at_ns = thread->captures_until_ns;
+    return true;
+}
+
 static void step_thread(struct world *world, struct thread *thread)
 {
     struct process *process = thread->process;
@@ -375,6 +429,8 @@ static void step_thread(struct world *world, struct thread *thread)
         end_launch(world, thread);
         return;
     }
+    if (!thread->has_launch && begins_capture(world, thread))
+        return;
     if (!thread->has_launch)
         choose_launch(world, thread);
     if (process->limiter && thread->cache.limiter == process->limiter &&
@@ -420,17 +476,79 @@ static void step_helper(struct world *world, struct process *process)
                                  MIN(world->now_ns + TICK_NS, process->limiter->probe.due_ns));
 }
 
+/* A process begins, or its successor in the same slot. */
+static void begin_process(struct world *world, struct process *process)
+{
+    bool limited = process < &world->processes[world->tenants] && !world->oracle;
+
+    process->context = trace_open(&world->device);
+    process->events_used = 0;
+    process->born_ns = process->tick_ns = process->answer_ns = 0;
+    process->killed_ns = process->program.life_ns > 0
+                             ? world->now_ns + (int64_t)exponential(world, process->program.life_ns)
+                             : NEVER;
+    memset(process->events, 0, sizeof(process->events));
+    memset(process->threads, 0, sizeof(process->threads));
+    for (unsigned i = 0; i < process->program.threads; i++) {
+        process->threads[i].process = process;
+        process->threads[i].number = i;
+        process->threads[i].at_ns = world->now_ns + (int64_t)(draw(world) * 1e6);
+    }
+    if (!limited)
+        return;
+    process->limiter = calloc(1, sizeof(*process->limiter));
+    if (!process->limiter)
+        abort();
+    limiter_init(process->limiter, &stepped_gpu, process, &process->region, 0, &world->rate,
+                 world->random);
+}
+
+/* By SIGKILL: nothing is settled but by those who find the slot. */
+static void kill_process(struct world *world, struct process *process)
+{
+    struct trace_context *context = &world->device.contexts[process->context];
+
+    trace_advance(&world->device, (double)world->now_ns);
+    trace_kill(&world->device, process->context);
+    process->busy_before_ns += context->busy_ns;
+    context->busy_ns = 0;
+    free(process->limiter);
+    process->limiter = NULL;
+    process->killed_ns = NEVER;
+    process->born_ns = world->now_ns + (int64_t)exponential(world, REBIRTH_NS);
+    if (process < &world->processes[world->tenants] && !world->oracle)
+        turns_settle(world->ext, (unsigned)process->region.slot, 0, world->now_ns);
+}
+
+static void add_process(struct world *world, struct program program)
+{
+    struct process *process = &world->processes[world->count];
+
+    *process = (struct process){.world = world, .program = program};
+    process->region = (struct region){.base = world->base, .ext = world->ext, .fd = -1};
+    process->region.slot = (int)world->count++;
+    if (world->count <= world->tenants)
+        world->base->slot_count = (int32_t)world->count;
+    begin_process(world, process);
+}
+
 /* Whoever is next. */
 static void step(struct world *world)
 {
-    struct process *helped = NULL;
+    struct process *helped = NULL, *turned = NULL;
     struct thread *thread = NULL;
-    int64_t at_ns = NEVER;
+    int64_t at_ns = WINDOW_NS;
 
     for (unsigned i = 0; i < world->count; i++) {
         struct process *process = &world->processes[i];
 
-        if (process->dead)
+        if (process->born_ns || process->killed_ns < at_ns) {
+            int64_t event_ns = process->born_ns ? process->born_ns : process->killed_ns;
+
+            if (event_ns < at_ns)
+                at_ns = event_ns, turned = process, thread = NULL, helped = NULL;
+        }
+        if (process->born_ns)
             continue;
         for (unsigned j = 0; j < process->program.threads; j++) {
             struct thread *candidate = &process->threads[j];
@@ -439,51 +557,32 @@ static void step(struct world *world)
                 candidate->at_ns = world->now_ns + SYNC_NS +
                                    (candidate->in_launch ? 0 : (int64_t)process->program.think_ns);
             if (candidate->at_ns < at_ns)
-                at_ns = candidate->at_ns, thread = candidate, helped = NULL;
+                at_ns = candidate->at_ns, thread = candidate, helped = turned = NULL;
         }
         if (process->limiter && process->tick_ns < at_ns)
-            at_ns = process->tick_ns, helped = process, thread = NULL;
+            at_ns = process->tick_ns, helped = process, thread = NULL, turned = NULL;
     }
 
-    /* All wait for the device: a look every 20 us sees its end in time. */
-    if (at_ns > world->now_ns + 20000)
-        at_ns = world->now_ns + 20000, thread = NULL, helped = NULL;
+    /* Until then a kernel's end may be what somebody waits for. */
+    if (at_ns > world->now_ns) {
+        trace_advance_to_an_end(&world->device, (double)at_ns);
+        if (world->device.now_ns < (double)at_ns) {
+            world->now_ns = MAX(world->now_ns, (int64_t)world->device.now_ns + 1);
+            return;
+        }
+    }
     world->now_ns = MAX(world->now_ns, at_ns);
     if (thread)
         step_thread(world, thread);
     else if (helped)
         step_helper(world, helped);
-    else
-        trace_advance(&world->device, (double)world->now_ns);
+    else if (turned && turned->born_ns)
+        begin_process(world, turned);
+    else if (turned)
+        kill_process(world, turned);
 }
 
 /* Worlds */
-
-static void add_process(struct world *world, struct program program, bool tenant)
-{
-    struct process *process = &world->processes[world->count];
-
-    memset(process, 0, sizeof(*process));
-    process->world = world;
-    process->context = trace_open(&world->device);
-    process->program = program;
-    process->region = (struct region){.base = world->base, .ext = world->ext, .fd = -1};
-    process->region.slot = (int)world->count;
-    for (unsigned i = 0; i < program.threads; i++) {
-        process->threads[i].process = process;
-        process->threads[i].number = i;
-        process->threads[i].at_ns = world->now_ns + (int64_t)(draw(world) * 1e6);
-    }
-    world->count++;
-    if (!tenant || world->oracle)
-        return;
-    process->limiter = calloc(1, sizeof(*process->limiter));
-    if (!process->limiter)
-        abort();
-    world->base->slot_count = (int32_t)world->count;
-    limiter_init(process->limiter, &stepped_gpu, process, &process->region, 0, &world->rate,
-                 world->random);
-}
 
 struct setup {
     unsigned cores, tenants, neighbours;
@@ -513,9 +612,20 @@ static struct setup random_setup(uint64_t seed)
 
 struct result {
     double share;
-    double grain; /* what the longest kernel of each process is of the window */
+    double charged; /* what the limiter made of it */
+    double grain;   /* what the longest kernel of each process is of the window */
     double launches;
 };
+
+/* At the window's end: a kernel of each stream that is not done, and of the process at least. */
+static double grain_of(const struct process *process)
+{
+    unsigned busy = 0;
+
+    for (unsigned i = 0; i < process->program.threads * process->program.streams; i++)
+        busy += trace_unfinished(&process->world->device, process->context, (int)i) > 0;
+    return 100 * process->longest_ns * MAX(busy, 1u) / (double)WINDOW_NS;
+}
 
 static struct result run_world(const struct setup *setup, uint64_t seed, bool oracle,
                                struct region_base *base, struct region_ext *ext)
@@ -532,15 +642,16 @@ static struct result run_world(const struct setup *setup, uint64_t seed, bool or
     world.now_ns = 1000;
     trace_init(&world.device, setup->drift);
     for (unsigned i = 0; i < setup->tenants + setup->neighbours; i++)
-        add_process(&world, setup->programs[i], i < setup->tenants);
+        add_process(&world, setup->programs[i]);
 
     while (world.now_ns < WINDOW_NS)
         step(&world);
     trace_advance(&world.device, (double)world.now_ns);
     result.share = 100 * busy_of_tenants(&world) / (double)world.now_ns;
+    result.charged = 100 * (double)ext->devices[0].compute.charged_ns / (double)world.now_ns;
     result.grain = 0;
     for (unsigned i = 0; i < world.tenants; i++)
-        result.grain += 100 * world.processes[i].longest_ns / (double)WINDOW_NS;
+        result.grain += grain_of(&world.processes[i]);
     result.launches = 0;
     for (unsigned i = 0; i < world.tenants; i++)
         result.launches += world.processes[i].threads[0].launches;
@@ -563,9 +674,14 @@ static void describe(const struct setup *setup)
                lengths[program->lengths]);
         for (unsigned j = 0; j < program->shapes; j++)
             printf(" %.0f", program->length_ns[j] / 1e3);
-        printf(" us, %u threads, %u streams each, batches of %u, %.0f us between%s\n",
+        printf(" us, %u threads, %u streams each, batches of %u, %.0f us between%s",
                program->threads, program->streams, program->batch, program->think_ns / 1e3,
                program->blocking ? ", blocking launches" : "");
+        if (program->capture_gap_ns > 0)
+            printf(", captures every %.0f us", program->capture_gap_ns / 1e3);
+        if (program->life_ns > 0)
+            printf(", killed after %.0f ms", program->life_ns / 1e6);
+        printf("\n");
     }
 }
 
@@ -594,8 +710,9 @@ int main(int argc, char **argv)
         sum += fabs(error);
         over = MAX(over, error - grain);
         if (argc > 2 || bad) {
-            printf("seed %llu: %.2f %%, oracle %.2f %%, %+.2f points, grain %.2f\n",
-                   (unsigned long long)(first + i), got.share, want.share, error, grain);
+            printf(
+                "seed %llu: %.2f %%, charged %.2f %%, oracle %.2f %%, %+.2f points, grain %.2f\n",
+                (unsigned long long)(first + i), got.share, got.charged, want.share, error, grain);
             describe(&setup);
         }
         off += bad;

@@ -12,6 +12,9 @@
 /* One probe in thirty can be late for reasons of its own. */
 #define CONTENDED 0.03
 
+/* Of the sums over kernels in doubt, what the next probe leaves. */
+#define DOUBT_KEPT 0.99
+
 void presence_init(struct presence *presence)
 {
     *presence = (struct presence){.on_device = 1, .run_chance = 1};
@@ -42,6 +45,11 @@ double presence_late_ns(struct presence *presence, double device_ns, double host
 
     late_ns = behind_ns - presence->least_ns;
     return late_ns < PRESENCE_PROMPT_NS ? 0 : late_ns;
+}
+
+double presence_device_ns(const struct presence *presence, double host_ns)
+{
+    return presence->least_known ? host_ns + presence->least_ns : 1e30;
 }
 
 static void add(struct presence *presence, enum probe_state state, double host_ns)
@@ -148,15 +156,13 @@ double presence_part(struct presence *presence, double start_ns, double end_ns)
     return (on + 4 * before) / (all + 4.0);
 }
 
-double presence_doubt(struct presence *presence, double start_ns, double end_ns)
+double presence_doubt(struct presence *presence, double start_ns, double end_ns, double weight)
 {
     unsigned on, all = count_within(presence, start_ns, end_ns, &on);
 
     for (unsigned i = 0; i < all; i++) {
-        double weight = MAX(1.0 / (presence->doubt_known + 3), 1.0 / 64);
-
-        presence->doubt_on += ((double)on / all - presence->doubt_on) * weight;
-        presence->doubt_known += presence->doubt_known < 1000;
+        presence->doubt.on = presence->doubt.on * DOUBT_KEPT + weight * on / all;
+        presence->doubt.all = presence->doubt.all * DOUBT_KEPT + weight;
     }
-    return presence->doubt_on;
+    return presence->doubt.all > 0 ? presence->doubt.on / presence->doubt.all : -1;
 }

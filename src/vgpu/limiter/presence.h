@@ -37,8 +37,9 @@ struct presence {
     double contended;  /* fraction of all recent probes that found us off it */
     double run_chance; /* of as many "on" in a row, if on_device were right */
     unsigned known;    /* probes that on_device rests on */
-    double doubt_on;   /* as on_device, of probes in short kernels that took long */
-    unsigned doubt_known;
+    struct {
+        double on, all; /* moving sums of probes, by the launches that a kernel stands for */
+    } doubt;            /* short kernels that took long */
     struct {
         double at_ns; /* on the device's clock, as far as the host knows; since the base */
         enum probe_state state;
@@ -60,6 +61,10 @@ void presence_init(struct presence *presence);
  */
 double presence_late_ns(struct presence *presence, double device_ns, double host_ns,
                         int64_t now_ns);
+
+/* Where a moment of the host's clock is on the device's, both since the base, to the promptest
+ * probe's delay; later than any where that is not known yet. */
+double presence_device_ns(const struct presence *presence, double host_ns);
 
 /* The base event was recorded anew: times are against another moment. */
 void presence_new_base(struct presence *presence);
@@ -86,7 +91,8 @@ bool presence_contended(const struct presence *presence);
 double presence_part(struct presence *presence, double start_ns, double end_ns);
 
 /*
- * The same of a short kernel that took longer than expected: of the time beyond that what was ours.
- * Without a probe that says so, none: then it was a slice of others.
+ * The same of a short kernel that took longer than expected, and stands for so many launches: of
+ * all of its kind together, since in one of them there are few probes. Negative: nothing is known
+ * yet.
  */
-double presence_doubt(struct presence *presence, double start_ns, double end_ns);
+double presence_doubt(struct presence *presence, double start_ns, double end_ns, double weight);

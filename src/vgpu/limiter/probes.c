@@ -5,11 +5,6 @@
 #define GAP_NS INT64_C(10000000)
 #define SHARP_NS INT64_C(6000) /* recorded within this, the host's time of it is good */
 
-static double since_base(const struct limiter *limiter, int64_t at_ns)
-{
-    return (double)(at_ns - limiter->samples.base_ns);
-}
-
 /* When the probe was done, on the device's clock since the base; negative: it can't be told. */
 static double probe_done_ns(const struct limiter *limiter)
 {
@@ -28,7 +23,7 @@ static double probe_late_ns(struct limiter *limiter)
     if (done_ns < 0)
         return 0;
     return presence_late_ns(&limiter->presence, done_ns,
-                            since_base(limiter, limiter->probe.recorded_ns),
+                            limiter_since_base(limiter, limiter->probe.recorded_ns),
                             limiter->probe.recorded_ns);
 }
 
@@ -72,7 +67,7 @@ bool limiter_probe(struct limiter *limiter)
         return false;
     set_next_probe(limiter);
     if (limiter->probe.out) { /* it still waits for our slice */
-        presence_open(&limiter->presence, since_base(limiter, now_ns));
+        presence_open(&limiter->presence, limiter_since_base(limiter, now_ns));
         return false;
     }
     if (!samples->probe)
@@ -90,7 +85,7 @@ bool limiter_probe(struct limiter *limiter)
 /* A probe during which the host was held up tells nothing, whatever its answer. */
 void limiter_probe_answer(struct limiter *limiter)
 {
-    double recorded_ns = since_base(limiter, limiter->probe.recorded_ns);
+    double recorded_ns = limiter_since_base(limiter, limiter->probe.recorded_ns);
     bool done;
 
     if (!limiter->probe.out)

@@ -42,7 +42,7 @@ void samples_calibrate(struct samples *samples, const struct limiter_gpu *ops, v
             return;
         sample->state = SAMPLE_PENDING;
         sample->kind = SAMPLE_CALIBRATION;
-        sample->most_ns = 0;
+        sample->over_ns = 0;
         samples->pending++;
     }
 }
@@ -65,13 +65,14 @@ struct sample *samples_begin(struct samples *samples, const struct limiter_gpu *
     if (!sample || !ops->record(gpu, sample->start, launch))
         return NULL;
     sample->state = SAMPLE_OPEN;
+    samples->open++;
     sample->kind = kind;
     sample->launch = *launch;
     sample->mark_count = marks;
     sample->weight = 1;
     sample->expected_ns = sample->ridden_ns = 0;
     sample->paid_ns = sample->provisional_ns = sample->started_ns = 0;
-    sample->gap_ns = sample->held_ns = sample->most_ns = 0;
+    sample->gap_ns = sample->held_ns = sample->over_ns = 0;
     sample->began_ns = now_ns;
     return sample;
 }
@@ -100,6 +101,7 @@ bool samples_end(struct samples *samples, const struct limiter_gpu *ops, void *g
         return false;
     }
     sample->state = SAMPLE_PENDING;
+    samples->open--;
     samples->pending++;
     samples->always += sample->kind == SAMPLE_ALWAYS;
     return true;
@@ -107,6 +109,7 @@ bool samples_end(struct samples *samples, const struct limiter_gpu *ops, void *g
 
 void samples_free(struct samples *samples, struct sample *sample)
 {
+    samples->open -= sample->state == SAMPLE_OPEN;
     if (sample->state == SAMPLE_PENDING) {
         samples->pending--;
         samples->always -= sample->kind == SAMPLE_ALWAYS;
@@ -140,10 +143,6 @@ static bool look(struct samples *samples, const struct limiter_gpu *ops, void *g
     if (sample->kind != SAMPLE_CALIBRATION)
         *ret_length_ns =
             MAX(ms * 1e6 - MAX(samples->overhead_ns, 0.0) - (double)sample->gap_ns, COSTS_LEAST_NS);
-    if (sample->most_ns && (double)sample->most_ns < *ret_length_ns)
-        *ret_length_ns = (double)sample->most_ns;
-    else
-        sample->most_ns = 0;
     return true;
 }
 

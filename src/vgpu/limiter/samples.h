@@ -19,7 +19,8 @@ enum event_state {
     EVENT_BROKEN, /* its context is gone */
 };
 
-/* Every call is for one context, of which gpu is the caller's own. None waits. */
+/* Every call is for one context, of which gpu is the caller's own. None waits, but for wait_ns().
+ */
 struct limiter_gpu {
     int64_t (*now_ns)(void *gpu);
     void *(*make_event)(void *gpu); /* NULL when there is none */
@@ -29,6 +30,9 @@ struct limiter_gpu {
     bool (*elapsed_ms)(void *gpu, void *from, void *to, double *ret_ms);
     /* Whether all that was launched into the stream is done, or nothing may be asked of it. */
     bool (*is_idle)(void *gpu, const struct launch *where);
+    /* What recording the event into an idle stream of ours and waiting for it takes, at the least
+     * of some tries. */
+    int64_t (*wait_ns)(void *gpu, void *event);
 };
 
 enum {
@@ -66,13 +70,14 @@ struct sample {
     int64_t issued_ns;      /* what the process had charged by then */
     int64_t held_ns;        /* host time that recording took before the launch */
     int64_t gap_ns;         /* host time between the start's execution and the kernel's queueing */
-    int64_t most_ns;        /* it took no longer, less than was measured; 0: not known */
-    int64_t began_ns;       /* host clock */
+    int64_t over_ns;    /* host clock, when it was over: its end was recorded later; 0: not so */
+    int64_t began_ns;   /* host clock */
     int64_t started_ns; /* host clock, when it was first seen running; 0: it may be in a queue */
 };
 
 struct samples {
     struct sample list[SAMPLES];
+    unsigned open; /* their launch has not returned: it may block */
     unsigned pending;
     unsigned always; /* of them, those measured each time */
     unsigned next;   /* where the next look begins */

@@ -62,6 +62,25 @@ static void learn(struct limiter *limiter, struct sample *sample, double length_
         atomic_fetch_add_explicit(&limiter->generation, 1, RELAXED);
 }
 
+/* When a kernel ran, against the base. What came after it was over is none of it, though its end
+ * was recorded later. */
+static bool ran(const struct limiter *limiter, const struct sample *sample,
+                struct interval *ret_interval)
+{
+    double over_ns;
+
+    if (!samples_interval(&limiter->samples, limiter->ops, limiter->gpu, sample, ret_interval))
+        return false;
+    if (!sample->over_ns)
+        return true;
+    over_ns = presence_device_ns(&limiter->presence, limiter_since_base(limiter, sample->over_ns));
+    over_ns =
+        MIN(over_ns, ret_interval->start_ms * 1e6 + (double)(sample->over_ns - sample->began_ns));
+    ret_interval->end_ms = MIN(ret_interval->end_ms,
+                               MAX(over_ns / 1e6, ret_interval->start_ms + COSTS_LEAST_NS / 1e6));
+    return true;
+}
+
 /* A kernel that is measured each time is charged what it took of the device, less what others of
  * ours took at the same moments. */
 static void finish_always(struct limiter *limiter, struct sample *sample, double length_ns)
@@ -69,14 +88,9 @@ static void finish_always(struct limiter *limiter, struct sample *sample, double
     struct interval interval;
     double part = 1;
 
-    if (samples_interval(&limiter->samples, limiter->ops, limiter->gpu, sample, &interval)) {
-        double all_ms;
+    if (ran(limiter, sample, &interval)) {
+        double all_ms = interval.end_ms - interval.start_ms;
 
-        /* What came after the call is none of the kernel's. */
-        if (sample->most_ns)
-            interval.end_ms =
-                MIN(interval.end_ms, interval.start_ms + (double)sample->most_ns / 1e6);
-        all_ms = interval.end_ms - interval.start_ms;
         length_ns *=
             presence_part(&limiter->presence, interval.start_ms * 1e6, interval.end_ms * 1e6);
         if (sample->mark_count)
@@ -94,13 +108,14 @@ static double ours_of(struct limiter *limiter, const struct sample *sample, doub
 {
     const struct cost *cost = costs_of(&limiter->costs, &sample->launch);
     struct interval interval;
+    double part;
 
     if (!presence_contended(&limiter->presence) || !cost_is_doubtful(cost, length_ns) ||
-        !samples_interval(&limiter->samples, limiter->ops, limiter->gpu, sample, &interval))
+        !ran(limiter, sample, &interval))
         return length_ns;
-    return cost->mean_ns + (length_ns - cost->mean_ns) * presence_doubt(&limiter->presence,
-                                                                        interval.start_ms * 1e6,
-                                                                        interval.end_ms * 1e6);
+    part = presence_doubt(&limiter->presence, interval.start_ms * 1e6, interval.end_ms * 1e6,
+                          sample->weight);
+    return part < 0 ? cost->mean_ns : length_ns * part;
 }
 
 /* The correction is charged for all the launches that this one stands for. */
@@ -126,6 +141,7 @@ static void finish_short(struct limiter *limiter, struct sample *sample, double 
 static void finish(struct limiter *limiter, struct sample *sample, double length_ns)
 {
     double *overhead_ns = &limiter->samples.overhead_ns;
+    struct interval interval;
 
     if (sample->kind == SAMPLE_CALIBRATION) {
         if (length_ns >= 0)
@@ -135,6 +151,8 @@ static void finish(struct limiter *limiter, struct sample *sample, double length
     limiter->done_ns = MAX(limiter->done_ns, sample->issued_ns);
     if (length_ns < 0)
         return;
+    if (sample->over_ns && ran(limiter, sample, &interval))
+        length_ns = MIN(length_ns, (interval.end_ms - interval.start_ms) * 1e6);
     atomic_fetch_add_explicit(&limiter->compute->samples, 1, RELAXED);
     if (sample->kind == SAMPLE_ALWAYS)
         finish_always(limiter, sample, length_ns);
@@ -173,8 +191,7 @@ static void note_end(struct limiter *limiter, const struct sample *sample)
 {
     struct interval interval;
 
-    if (sample->kind != SAMPLE_CALIBRATION &&
-        samples_interval(&limiter->samples, limiter->ops, limiter->gpu, sample, &interval))
+    if (sample->kind != SAMPLE_CALIBRATION && ran(limiter, sample, &interval))
         presence_note_end(&limiter->presence, interval.end_ms * 1e6);
 }
 

@@ -175,6 +175,7 @@ static double settle(struct trace_device *device, struct trace_context *context,
             }
             if (item->left_ns <= 0 && !spins(context, item)) {
                 context->streams[number].finished++;
+                device->ended++;
                 pop(context, number);
                 again = true;
                 continue;
@@ -209,9 +210,11 @@ static void run(struct trace_device *device, struct trace_context *context, doub
     device->now_ns = until_ns;
 }
 
-void trace_advance(struct trace_device *device, double until_ns)
+static void advance(struct trace_device *device, double until_ns, bool to_an_end)
 {
-    while (device->now_ns < until_ns) {
+    uint64_t ended = device->ended;
+
+    while (device->now_ns < until_ns && !(to_an_end && device->ended > ended)) {
         struct trace_context *context;
         double next, other;
         bool running;
@@ -252,6 +255,16 @@ void trace_advance(struct trace_device *device, double until_ns)
             next = until_ns;
         run(device, context, next, running);
     }
+}
+
+void trace_advance(struct trace_device *device, double until_ns)
+{
+    advance(device, until_ns, false);
+}
+
+void trace_advance_to_an_end(struct trace_device *device, double until_ns)
+{
+    advance(device, until_ns, true);
 }
 
 uint64_t trace_unfinished(const struct trace_device *device, int context, int stream)

@@ -53,7 +53,8 @@ struct trace_device {
     double now_ns;
     double drift; /* of the device's clock against now */
     double slice_end_ns, switch_end_ns;
-    int active; /* -1: none */
+    int active;     /* -1: none */
+    uint64_t ended; /* kernels, of all */
     struct trace_context contexts[TRACE_CONTEXTS];
 };
 
@@ -73,6 +74,9 @@ void trace_record(struct trace_device *device, int context, int stream, struct t
 
 /* Lets time pass; never back. */
 void trace_advance(struct trace_device *device, double until_ns);
+
+/* The same, until the next kernel ends at most: now_ns says when. */
+void trace_advance_to_an_end(struct trace_device *device, double until_ns);
 
 /* Kernels of a stream that are not over. */
 uint64_t trace_unfinished(const struct trace_device *device, int context, int stream);
