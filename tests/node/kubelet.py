@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """kubelet as a device plugin sees it: registration, pod resources, the checkpoint, and its calls.
 
-The gRPC library is the real one, Google's; run this with an interpreter that has it (grpc_python()).
+The gRPC library is the real one, Google's; with_grpc() goes on with an interpreter that has it.
 Messages are packed by hand, so that nothing here comes from the same definitions as the plugin's.
 """
 
@@ -10,34 +10,13 @@ import json
 import os
 import pathlib
 import queue
-import subprocess
 import sys
 import threading
-import venv
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+from packages import interpreter
 
 PACKAGE = "grpcio==1.76.0"
-
-
-def grpc_python(build, skip):
-    """The interpreter of a virtual environment with grpcio, kept in the build folder."""
-    folder = build / "kubelet"
-    python = folder / "bin/python"
-    mark = folder / "ready"
-    if mark.exists() and mark.read_text() == PACKAGE:
-        return python
-    try:
-        venv.create(folder, with_pip=True, clear=True)
-    except (subprocess.CalledProcessError, OSError) as error:
-        skip(f"no virtual environment can be made: {error}")
-    got = subprocess.run(
-        [python, "-m", "pip", "install", "-q", "--disable-pip-version-check", "--retries", "1", "--timeout", "20", PACKAGE],
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-    )
-    if got.returncode:
-        print(got.stdout[-2000:])
-        skip("the package index is out of reach")
-    mark.write_text(PACKAGE)
-    return python
 
 
 def with_grpc(build, skip):
@@ -45,7 +24,7 @@ def with_grpc(build, skip):
     try:
         import grpc  # noqa: F401
     except ImportError:
-        python = str(grpc_python(build, skip))
+        python = str(interpreter(build / "kubelet", [PACKAGE], skip))
         os.execv(python, [python, *sys.argv])
 
 

@@ -4,10 +4,10 @@
 
 import json
 import sys
-import venv
 
 sys.path.insert(0, __file__.rsplit("/", 2)[0])
 from harness import *
+from packages import interpreter
 
 PACKAGES = ["nvidia-ml-py==13.615.71", "nvitop==1.7.2"]
 LIMIT = 2 * GIB
@@ -29,28 +29,6 @@ for index in range(pynvml.nvmlDeviceGetCount()):
 pynvml.nvmlShutdown()
 print(json.dumps(seen))
 """
-
-
-def clients():
-    """The interpreter of a virtual environment with the clients, kept in the build folder."""
-    folder = BUILD / "clients"
-    python = folder / "bin/python"
-    mark = folder / "ready"
-    if mark.exists() and mark.read_text() == str(PACKAGES):
-        return python
-    try:
-        venv.create(folder, with_pip=True, clear=True)
-    except (subprocess.CalledProcessError, OSError) as error:
-        skip(f"no virtual environment can be made: {error}")
-    got = subprocess.run(
-        [python, "-m", "pip", "install", "-q", "--disable-pip-version-check", "--retries", "1", "--timeout", "20", *PACKAGES],
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-    )
-    if got.returncode:
-        print(got.stdout[-2000:])
-        skip("the package index is out of reach")
-    mark.write_text(str(PACKAGES))
-    return python
 
 
 def nvitop(python, environment, prefix=()):
@@ -98,7 +76,7 @@ def granted(python, machine):
         check(pid in ended.stdout.split("\n", 2)[2], "nvitop shows the process", ended.stdout[-3000:])
 
 
-python = clients()
+python = interpreter(BUILD / "clients", PACKAGES, skip)
 machine = Machine(gpus=2, memory=8 * GIB)
 bare(python, machine)
 granted(python, machine)
