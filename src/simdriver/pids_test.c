@@ -89,9 +89,10 @@ static bool enter_namespace(bool own_proc)
     return unshare(CLONE_NEWUSER | CLONE_NEWPID | (own_proc ? CLONE_NEWNS : 0)) == 0;
 }
 
+/* Where the root is a plain folder (chroot), it is no mount of its own; /proc is one everywhere. */
 static void mount_proc(void)
 {
-    HOLDS(mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) == 0);
+    HOLDS(mount(NULL, "/proc", NULL, MS_REC | MS_PRIVATE, NULL) == 0);
     HOLDS(mount("proc", "/proc", "proc", 0, NULL) == 0);
 }
 
