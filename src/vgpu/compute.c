@@ -564,11 +564,31 @@ void compute_forget_stream(CUstream stream)
     }
 }
 
-/* While a capture is open each launch is looked at: one in a captured stream runs nothing. */
-void compute_capture_began(void)
+/* With its lock held; NULL when nothing is measured in the stream's context. */
+struct compute_row *compute_capture_begins(CUstream stream)
 {
-    atomic_fetch_add(&captures, 1);
-    atomic_fetch_add(&contexts_epoch_now, 1);
+    const struct launch where = {.stream = stream};
+    CUcontext context = vgpu_mode() == VGPU_ON ? context_of(&where) : NULL;
+    struct compute_row *row = context ? find_row(context) : NULL;
+
+    if (!row)
+        return NULL;
+    (void)pthread_mutex_lock(&row->lock);
+    if (row->context == context)
+        return row;
+    (void)pthread_mutex_unlock(&row->lock);
+    return NULL;
+}
+
+/* While a capture is open each launch is looked at: one in a captured stream runs nothing. */
+void compute_capture_began(struct compute_row *row, CUresult result)
+{
+    if (result == CUDA_SUCCESS) {
+        atomic_fetch_add(&captures, 1);
+        atomic_fetch_add(&contexts_epoch_now, 1);
+    }
+    if (row)
+        (void)pthread_mutex_unlock(&row->lock);
 }
 
 void compute_capture_ended(void)

@@ -67,8 +67,14 @@ void compute_ended(CUcontext context, bool gone);
 /* Must be called before a stream ends. */
 void compute_forget_stream(CUstream stream);
 
-/* A capture was begun; one has ended. */
-void compute_capture_began(void);
+/*
+ * Around the driver's call that begins a capture: nothing of ours looks into the stream meanwhile,
+ * since that would invalidate the capture if it had just begun.
+ */
+struct compute_row *compute_capture_begins(CUstream stream);
+void compute_capture_began(struct compute_row *row, CUresult result);
+
+/* One has ended. */
 void compute_capture_ended(void);
 
 /* For watch.c: looks after every limiter, the probes included. False when none had anything to do.

@@ -190,53 +190,49 @@ PUBLIC CUresult cuGraphLaunch_ptsz(CUgraphExec exec, CUstream stream)
            .per_thread = true);
 }
 
-static CUresult began_capture(CUresult result)
-{
-    if (result == CUDA_SUCCESS)
-        compute_capture_began();
-    return result;
-}
+/* The body of a function that begins a capture. */
+#define CAPTURE(name, ...)                                                                         \
+    struct compute_row *row;                                                                       \
+    CUresult result;                                                                               \
+                                                                                                   \
+    (void)real_driver();                                                                           \
+    row = compute_capture_begins(stream);                                                          \
+    result = REAL(name)(__VA_ARGS__);                                                              \
+    compute_capture_began(row, result);                                                            \
+    return result
 
 PUBLIC CUresult cuStreamBeginCapture(CUstream stream)
 {
-    (void)real_driver();
-    return began_capture(REAL(cuStreamBeginCapture)(stream));
+    CAPTURE(cuStreamBeginCapture, stream);
 }
 
 PUBLIC CUresult cuStreamBeginCapture_ptsz(CUstream stream)
 {
-    (void)real_driver();
-    return began_capture(REAL(cuStreamBeginCapture_ptsz)(stream));
+    CAPTURE(cuStreamBeginCapture_ptsz, stream);
 }
 
 PUBLIC CUresult cuStreamBeginCapture_v2(CUstream stream, CUstreamCaptureMode mode)
 {
-    (void)real_driver();
-    return began_capture(REAL(cuStreamBeginCapture_v2)(stream, mode));
+    CAPTURE(cuStreamBeginCapture_v2, stream, mode);
 }
 
 PUBLIC CUresult cuStreamBeginCapture_v2_ptsz(CUstream stream, CUstreamCaptureMode mode)
 {
-    (void)real_driver();
-    return began_capture(REAL(cuStreamBeginCapture_v2_ptsz)(stream, mode));
+    CAPTURE(cuStreamBeginCapture_v2_ptsz, stream, mode);
 }
 
 PUBLIC CUresult cuStreamBeginCaptureToGraph(CUstream stream, CUgraph graph,
                                             const CUgraphNode *nodes, const void *edges,
                                             size_t count, CUstreamCaptureMode mode)
 {
-    (void)real_driver();
-    return began_capture(
-        REAL(cuStreamBeginCaptureToGraph)(stream, graph, nodes, edges, count, mode));
+    CAPTURE(cuStreamBeginCaptureToGraph, stream, graph, nodes, edges, count, mode);
 }
 
 PUBLIC CUresult cuStreamBeginCaptureToGraph_ptsz(CUstream stream, CUgraph graph,
                                                  const CUgraphNode *nodes, const void *edges,
                                                  size_t count, CUstreamCaptureMode mode)
 {
-    (void)real_driver();
-    return began_capture(
-        REAL(cuStreamBeginCaptureToGraph_ptsz)(stream, graph, nodes, edges, count, mode));
+    CAPTURE(cuStreamBeginCaptureToGraph_ptsz, stream, graph, nodes, edges, count, mode);
 }
 
 static bool captures(CUresult (*ask)(CUstream, CUstreamCaptureStatus *), CUstream stream)

@@ -14,6 +14,7 @@
 #define CREDIT_GROWTH 4                   /* more slowly each time, until nothing is overdue */
 #define CREDIT_MOST_NS INT64_C(160000000) /* lest what stands behind ten others never goes, */
 #define CREDIT_DEBT_NS (5 * NS_PER_S)     /* while the debt is not more than this */
+#define PATIENCE_NS INT64_C(50000000)     /* the same where nobody measured what runs */
 #define THREAD_CREDIT_NS 128e3            /* charged at once, launched for without looking */
 #define BUSY_NS (20 * NS_PER_MS)          /* after a launch */
 #define PACE_NS INT64_C(10000000)         /* between looks at how fast launches come */
@@ -87,6 +88,11 @@ static bool fits_beside(struct limiter *limiter, const struct launch *launch,
     return true;
 }
 
+static bool is_surely_short(const struct cost *cost)
+{
+    return cost_is_known(cost) && cost_expected(cost) < (double)CREDIT_NS / 10;
+}
+
 /* A kernel of ours runs longer than expected, perhaps since it waits for this launch: which is not
  * behind it in its own stream. What is not known to be short may run on and on as well. */
 static bool goes_on_credit(struct limiter *limiter, const struct launch *launch,
@@ -97,7 +103,7 @@ static bool goes_on_credit(struct limiter *limiter, const struct launch *launch,
     if (!leader || !limiter->credit.due_ns || now_ns < limiter->credit.due_ns ||
         launches_share_stream(&leader->launch, launch))
         return false;
-    if (cost_is_known(cost) && cost_expected(cost) < (double)CREDIT_NS / 10) {
+    if (is_surely_short(cost)) {
         limiter->credit.due_ns = now_ns + CREDIT_NS;
         return true;
     }
@@ -109,7 +115,27 @@ static bool goes_on_credit(struct limiter *limiter, const struct launch *launch,
     return true;
 }
 
-/* A kernel's measurement may change the balance any time. */
+/* The same where nobody measured what runs: another stream of ours is busy though nothing was let
+ * go for long. */
+static bool goes_unseen(struct limiter *limiter, const struct launch *launch,
+                        const struct cost *cost, const struct waiting *waiting, int64_t now_ns)
+{
+    int64_t patience_ns = MAX(limiter->credit.patience_ns, PATIENCE_NS);
+    struct launch others[STREAMS];
+    unsigned count = 0, busy = 0;
+
+    if (now_ns - waiting->since_ns >= patience_ns && !samples_leader(&limiter->samples))
+        count = streams_beside(&limiter->streams, launch, 0, others);
+    while (busy < count && limiter->ops->is_idle(limiter->gpu, &others[busy]))
+        busy++;
+    if (busy == count)
+        return false;
+    if (!is_surely_short(cost))
+        limiter->credit.patience_ns = MIN(patience_ns * CREDIT_GROWTH, BUCKET_DEBT_MAX_NS);
+    return true;
+}
+
+/* A kernel's measurement may change the balance any time, and a stream be found busy. */
 static int64_t look_again(const struct limiter *limiter, const struct cost *cost, int64_t now_ns,
                           int64_t until_ns)
 {
@@ -117,7 +143,7 @@ static int64_t look_again(const struct limiter *limiter, const struct cost *cost
         until_ns = MIN(until_ns, now_ns + MAX(2 * NS_PER_MS, (int64_t)(cost->mean_ns / 4)));
     if (limiter->credit.due_ns)
         until_ns = MIN(until_ns, limiter->credit.due_ns);
-    return until_ns;
+    return MIN(until_ns, now_ns + PATIENCE_NS);
 }
 
 static bool balance_allows(struct limiter *limiter, const struct cost *cost, uint32_t rate,
@@ -127,10 +153,10 @@ static bool balance_allows(struct limiter *limiter, const struct cost *cost, uin
 
     if (balance <= 0)
         atomic_store_explicit(&compute->gate, 1, RELAXED);
-    if (!atomic_load_explicit(&compute->gate, RELAXED))
-        return true;
-    if (balance >= BUCKET_QUANTUM_NS) {
+    if (balance >= BUCKET_QUANTUM_NS)
         atomic_store_explicit(&compute->gate, 0, RELAXED);
+    if (!atomic_load_explicit(&compute->gate, RELAXED)) {
+        limiter->credit.patience_ns = 0;
         return true;
     }
     *ret_until_ns = look_again(limiter, cost, now_ns,
@@ -200,8 +226,8 @@ bool limiter_may_go(struct limiter *limiter, const struct launch_cache *cache,
     const struct cost *cost;
     int64_t now_ns, balance;
 
-    waiting->entered_ns = waiting->asked ? 0 : limiter_now(limiter);
-    waiting->asked = true;
+    waiting->entered_ns = waiting->since_ns ? 0 : limiter_now(limiter);
+    waiting->since_ns = waiting->since_ns ? waiting->since_ns : waiting->entered_ns;
     limiter_poll(limiter);
     if (!rate)
         return true;
@@ -215,8 +241,9 @@ bool limiter_may_go(struct limiter *limiter, const struct launch_cache *cache,
     balance = bucket_balance(limiter->compute, rate, now_ns);
     turns_want(limiter->region, limiter->device, now_ns, now_ns);
 
-    if (fits_beside(limiter, launch, cost, now_ns) ||
-        goes_on_credit(limiter, launch, cost, balance, now_ns))
+    waiting->on_credit = goes_on_credit(limiter, launch, cost, balance, now_ns) ||
+                         goes_unseen(limiter, launch, cost, waiting, now_ns);
+    if (waiting->on_credit || fits_beside(limiter, launch, cost, now_ns))
         return true;
     if (!balance_allows(limiter, cost, rate, balance, now_ns, ret_until_ns) ||
         !turn_allows(limiter, balance, now_ns, ret_until_ns)) {
@@ -320,7 +347,7 @@ static void measure(struct limiter *limiter, const struct launch *launch, struct
                     enum sample_kind kind, double weight, const struct cost *cost, int64_t now_ns)
 {
     struct launch others[STREAMS];
-    unsigned count = streams_beside(&limiter->streams, launch, now_ns, others);
+    unsigned count = streams_beside(&limiter->streams, launch, now_ns - STREAMS_IDLE_NS, others);
     struct sample *sample = samples_begin(&limiter->samples, limiter->ops, limiter->gpu, kind,
                                           launch, others, count, now_ns);
 
@@ -354,7 +381,10 @@ void limiter_begin(struct limiter *limiter, struct launch_cache *cache, const st
     cost->unseen++;
     limiter->last_launch_ns = now_ns;
 
-    kind = kind_of(limiter, cache, cost, &weight);
+    /* What goes on credit is seen each time, lest it be another than what it was when it was paid.
+     */
+    weight = 1;
+    kind = waiting->on_credit ? SAMPLE_ALWAYS : kind_of(limiter, cache, cost, &weight);
     if (kind)
         measure(limiter, launch, ticket, kind, weight, cost, now_ns);
     /* An ordinary launch does not come by here, and overlaps so much more. */

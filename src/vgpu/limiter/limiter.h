@@ -118,7 +118,8 @@ static inline __attribute__((always_inline)) bool launch_cache_pays(struct launc
 /* One launch's wait; zero before the first limiter_may_go(). */
 struct waiting {
     int64_t entered_ns; /* 0: it had to wait since */
-    bool asked;
+    int64_t since_ns;   /* when it was asked first */
+    bool on_credit;
     int64_t completion_until_ns; /* waits for completions no longer */
 };
 
@@ -146,6 +147,7 @@ struct limiter {
     struct {
         int64_t due_ns; /* when a launch may go although a kernel of ours is overdue; 0: none is */
         int64_t gap_ns;
+        int64_t patience_ns; /* where what runs was not measured */
     } credit;
 
     struct {

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "vgpu/limiter/streams.h"
 
-#define IDLE_NS INT64_C(100000000) /* a stream that long unused is not one of several */
-
 void streams_use(struct streams *streams, const struct launch *launch, int64_t now_ns)
 {
     unsigned oldest = 0;
@@ -21,15 +19,14 @@ void streams_use(struct streams *streams, const struct launch *launch, int64_t n
     streams->list[oldest].used_ns = now_ns;
 }
 
-unsigned streams_beside(const struct streams *streams, const struct launch *launch, int64_t now_ns,
-                        struct launch ret_others[STREAMS])
+unsigned streams_beside(const struct streams *streams, const struct launch *launch,
+                        int64_t since_ns, struct launch ret_others[STREAMS])
 {
     unsigned count = 0;
 
     for (unsigned i = 0; i < STREAMS; i++) {
         if (!streams->list[i].used_ns || !streams->list[i].stream ||
-            streams->list[i].stream == launch->stream ||
-            now_ns - streams->list[i].used_ns > IDLE_NS)
+            streams->list[i].stream == launch->stream || streams->list[i].used_ns < since_ns)
             continue;
         ret_others[count++] = (struct launch){.stream = streams->list[i].stream};
     }

@@ -23,10 +23,14 @@ struct streams {
 /* Remembers a launch's stream, in the place of the one that is longest unused. */
 void streams_use(struct streams *streams, const struct launch *launch, int64_t now_ns);
 
-/* The others in use, in which marks can be recorded; returns how many. A thread's own has no handle
- * by which another could mark it, and a mark in the legacy one would wait for all. */
-unsigned streams_beside(const struct streams *streams, const struct launch *launch, int64_t now_ns,
-                        struct launch ret_others[STREAMS]);
+/* A stream that long unused is not one of several. */
+#define STREAMS_IDLE_NS INT64_C(100000000)
+
+/* The others that were used after since_ns, and in which marks can be recorded; returns how many.
+ * A thread's own has no handle by which another could mark it, and a mark in the legacy one would
+ * wait for all. */
+unsigned streams_beside(const struct streams *streams, const struct launch *launch,
+                        int64_t since_ns, struct launch ret_others[STREAMS]);
 
 /* The stream ends: nothing may be recorded in it any more. */
 void streams_forget(struct streams *streams, const void *stream);

@@ -37,8 +37,10 @@ void trace_kill(struct trace_device *device, int context)
 {
     struct trace_context *gone = &device->contexts[context];
 
-    for (int i = 0; i < TRACE_STREAMS; i++)
+    for (int i = 0; i < TRACE_STREAMS; i++) {
         gone->streams[i].count = 0;
+        gone->streams[i].finished = gone->streams[i].launched;
+    }
     gone->alive = false;
     gone->in_use = 0;
 }
