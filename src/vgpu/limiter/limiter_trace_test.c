@@ -112,6 +112,7 @@ struct process {
     double longest_ns;          /* kernel so far */
     int64_t killed_ns, born_ns; /* next; born_ns: 0: it lives */
     double busy_before_ns;      /* of its contexts that are gone */
+    uint64_t fate;              /* when it is killed: the same for the oracle */
 };
 
 struct world {
@@ -128,12 +129,17 @@ struct world {
     int64_t longest_wait_ns; /* of a launch that a kernel spins for */
 };
 
+static double draw_from(uint64_t *random)
+{
+    *random ^= *random << 13;
+    *random ^= *random >> 7;
+    *random ^= *random << 17;
+    return (double)(*random >> 11) / 9007199254740992.0;
+}
+
 static double draw(struct world *world)
 {
-    world->random ^= world->random << 13;
-    world->random ^= world->random >> 7;
-    world->random ^= world->random << 17;
-    return (double)(world->random >> 11) / 9007199254740992.0;
+    return draw_from(&world->random);
 }
 
 static unsigned draw_below(struct world *world, unsigned bound)
@@ -423,9 +429,9 @@ static void end_launch(struct world *world, struct thread *thread)
     after_launch(world, thread);
 }
 
-static double exponential(struct world *world, double mean)
+static double exponential(uint64_t *random, double mean)
 {
-    return -mean * log(1 - draw(world));
+    return -mean * log(1 - draw_from(random));
 }
 
 /* What is launched into a captured stream never comes by here, and runs nothing. */
@@ -435,8 +441,8 @@ static bool begins_capture(struct world *world, struct thread *thread)
 
     if (gap_ns <= 0 || world->now_ns < thread->capture_ns)
         return false;
-    thread->captures_until_ns = world->now_ns + (int64_t)exponential(world, CAPTURE_NS);
-    thread->capture_ns = thread->captures_until_ns + (int64_t)exponential(world, gap_ns);
+    thread->captures_until_ns = world->now_ns + (int64_t)exponential(&world->random, CAPTURE_NS);
+    thread->capture_ns = thread->captures_until_ns + (int64_t)exponential(&world->random, gap_ns);
     thread->at_ns = thread->captures_until_ns;
     return true;
 }
@@ -505,9 +511,10 @@ static void begin_process(struct world *world, struct process *process)
     process->context = trace_open(&world->device);
     process->events_used = 0;
     process->born_ns = process->tick_ns = process->answer_ns = 0;
-    process->killed_ns = process->program.life_ns > 0
-                             ? world->now_ns + (int64_t)exponential(world, process->program.life_ns)
-                             : NEVER;
+    process->killed_ns =
+        process->program.life_ns > 0
+            ? world->now_ns + (int64_t)exponential(&process->fate, process->program.life_ns)
+            : NEVER;
     memset(process->events, 0, sizeof(process->events));
     memset(process->threads, 0, sizeof(process->threads));
     for (unsigned i = 0; i < process->program.threads; i++) {
@@ -536,7 +543,7 @@ static void kill_process(struct world *world, struct process *process)
     free(process->limiter);
     process->limiter = NULL;
     process->killed_ns = NEVER;
-    process->born_ns = world->now_ns + (int64_t)exponential(world, REBIRTH_NS);
+    process->born_ns = world->now_ns + (int64_t)exponential(&process->fate, REBIRTH_NS);
     if (process < &world->processes[world->tenants] && !world->oracle)
         turns_settle(world->ext, (unsigned)process->region.slot, 0, world->now_ns);
 }
@@ -546,6 +553,7 @@ static void add_process(struct world *world, struct program program)
     struct process *process = &world->processes[world->count];
 
     *process = (struct process){.world = world, .program = program};
+    process->fate = (world->random ^ world->count) * UINT64_C(0x9e3779b97f4a7c15) | 1;
     process->region = (struct region){.base = world->base, .ext = world->ext, .fd = -1};
     process->region.slot = (int)world->count++;
     if (world->count <= world->tenants)
