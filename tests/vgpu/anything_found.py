@@ -11,4 +11,15 @@ call 0 s cuMemGetInfo_v2 o8 o8
 """
 
 FOUND = [
+    (
+        "a launch in a context that has ended is answered so, not that there is no memory",
+        {"cores": 30},
+        BEGIN
+        + """
+call 0 s cuDevicePrimaryCtxRelease i0
+call 0 l cuLaunchKernel h181 i1 i1 i1 i1 i1 i1 i0 h90 k500,0 i0
+call 0 s cuLaunchKernelEx i0 h181 k500,0 i0
+call 0 s cuGraphLaunch h308 i0
+""",
+    ),
 ]
