@@ -22,4 +22,16 @@ call 0 s cuLaunchKernelEx i0 h181 k500,0 i0
 call 0 s cuGraphLaunch h308 i0
 """,
     ),
+    (
+        "NVML gives out a handle by bus id and by UUID",
+        {"gpus": 2},
+        """
+call 0 n nvmlDeviceGetHandleByIndex_v2 i0 n417
+call 0 n nvmlDeviceGetHandleByPciBusId_v2 t24 n418
+call 0 n nvmlDeviceGetHandleByPciBusId t25 n419
+call 0 n nvmlDeviceGetHandleByUUID t60 n420
+call 0 n nvmlDeviceGetHandleByUUID t61 n421
+call 0 n nvmlDeviceGetHandleByUUID t24 n422
+""",
+    ),
 ]
