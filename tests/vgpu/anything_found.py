@@ -34,4 +34,19 @@ call 0 n nvmlDeviceGetHandleByUUID t61 n421
 call 0 n nvmlDeviceGetHandleByUUID t24 n422
 """,
     ),
+    (
+        "who asks for memory in a context that has ended leaves nothing charged",
+        {},
+        BEGIN
+        + """
+call 1 s cuCtxSetCurrent h33
+call 2 s cuDevicePrimaryCtxRelease i0
+call 1 s cuMemAlloc_v2 n326 i190732
+call 1 s cuDevicePrimaryCtxRetain n42 i0
+call 2 s cuCtxCreate_v4 n49 i0 i0 i0
+call 1 s cuDevicePrimaryCtxReset_v2 i0
+call 1 s cuCtxSetCurrent h49
+call 1 s cuMemGetInfo_v2 o8 o8
+""",
+    ),
 ]
