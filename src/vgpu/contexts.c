@@ -206,6 +206,7 @@ static void finish_end(struct ending *ending, bool gone)
     atomic_fetch_sub(&contexts_live, 1);
     atomic_fetch_add(&contexts_epoch_now, 1);
     (void)pthread_mutex_unlock(&contexts.lock);
+    overhead_forget_functions();
     if (device) {
         vgpu_discharge(device, VGPU_DATA, ending->data.units);
         overhead_gone(device, ending->context.units, ending->code.units);
