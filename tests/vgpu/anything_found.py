@@ -67,4 +67,33 @@ call 0 s cuLaunchKernel h170 i1 i1 i1 i32 i1 i1 i0 i0 k500,0 i0
 call 0 s cuMemAlloc_v2 n327 i{512 * MIB - 64 * MIB}
 """,
     ),
+    (
+        "a library that is loaded eagerly is charged in every context it is loaded into",
+        {"gpus": 2, "strict": True, "driver": {"loading": "eager"}},
+        BEGIN
+        + """
+call 3 s cuLibraryLoadData n199 t1 i0 i0 i0 i0 i0 i0
+call 0 s cuMemGetInfo_v2 o8 o8
+call 1 s cuDevicePrimaryCtxRetain n34 i1
+call 1 s cuCtxSetCurrent h34
+call 1 s cuMemGetInfo_v2 o8 o8
+call 0 s cuLibraryLoadData n200 t2 i0 i0 i0 i0 i0 i0
+call 0 s cuMemGetInfo_v2 o8 o8
+call 1 s cuMemGetInfo_v2 o8 o8
+call 3 s cuLibraryUnload h199
+call 1 s cuMemGetInfo_v2 o8 o8
+call 1 s cuLibraryUnload h200
+call 0 s cuMemGetInfo_v2 o8 o8
+""",
+    ),
+    (
+        "and is refused where one of them is full, whichever context is current",
+        {"strict": True, "driver": {"loading": "eager"}},
+        BEGIN
+        + f"""
+call 0 s cuMemAlloc_v2 n326 i{440 * MIB}
+call 3 s cuLibraryLoadData n199 t2 i0 i0 i0 i0 i0 i0
+call 0 s cuMemGetInfo_v2 o8 o8
+""",
+    ),
 ]
