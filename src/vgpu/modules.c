@@ -289,6 +289,8 @@ static CUresult set_limit(struct vgpu_device *device, CUlimit limit, size_t valu
     }
     if (outcome == OVERHEAD_CHARGED)
         context_heap_grew(context, limit, value, units);
+    if (result == CUDA_SUCCESS && value < old)
+        (void)overhead_settle(device); /* some drivers give a lowered limit's memory back */
     return result;
 }
 

@@ -50,24 +50,6 @@ call 1 s cuMemGetInfo_v2 o8 o8
 """,
     ),
     (
-        "a function that has the handle of one that went with its context is a new one",
-        {"cores": 95, "strict": True},
-        BEGIN
-        + f"""
-call 0 s cuModuleLoadData n130 t0
-call 0 s cuModuleGetFunction n169 h130 t8
-call 0 s cuLaunchKernel h169 i1 i1 i1 i32 i1 i1 i0 i0 k500,0 i0
-call 0 s cuDevicePrimaryCtxReset i0
-call 0 s cuDevicePrimaryCtxRetain n33 i0
-call 0 s cuCtxSetCurrent h33
-call 0 s cuModuleLoadData n147 t3
-call 0 s cuModuleGetFunction n170 h147 t9
-call 0 s cuMemAlloc_v2 n326 i512
-call 0 s cuLaunchKernel h170 i1 i1 i1 i32 i1 i1 i0 i0 k500,0 i0
-call 0 s cuMemAlloc_v2 n327 i{512 * MIB - 64 * MIB}
-""",
-    ),
-    (
         "a library that is loaded eagerly is charged in every context it is loaded into",
         {"gpus": 2, "strict": True, "driver": {"loading": "eager"}},
         BEGIN
@@ -94,6 +76,35 @@ call 0 s cuMemGetInfo_v2 o8 o8
 call 0 s cuMemAlloc_v2 n326 i{440 * MIB}
 call 3 s cuLibraryLoadData n199 t2 i0 i0 i0 i0 i0 i0
 call 0 s cuMemGetInfo_v2 o8 o8
+""",
+    ),
+    (
+        "memory that a lowered limit of a context gives back is the program's at once",
+        {"driver": {"heaps": "shrink"}},
+        BEGIN
+        + """
+call 0 s cuCtxSetLimit i0 i16384
+call 0 s cuMemGetInfo_v2 o8 o8
+call 0 s cuCtxSetLimit i0 i0
+call 0 s cuMemGetInfo_v2 o8 o8
+""",
+    ),
+    (
+        "a function that has the handle of one that went with its context is a new one",
+        {"cores": 95, "strict": True},
+        BEGIN
+        + f"""
+call 0 s cuModuleLoadData n130 t0
+call 0 s cuModuleGetFunction n169 h130 t8
+call 0 s cuLaunchKernel h169 i1 i1 i1 i32 i1 i1 i0 i0 k500,0 i0
+call 0 s cuDevicePrimaryCtxReset i0
+call 0 s cuDevicePrimaryCtxRetain n33 i0
+call 0 s cuCtxSetCurrent h33
+call 0 s cuModuleLoadData n147 t3
+call 0 s cuModuleGetFunction n170 h147 t9
+call 0 s cuMemAlloc_v2 n326 i512
+call 0 s cuLaunchKernel h170 i1 i1 i1 i32 i1 i1 i0 i0 k500,0 i0
+call 0 s cuMemAlloc_v2 n327 i{512 * MIB - 64 * MIB}
 """,
     ),
 ]
