@@ -33,7 +33,7 @@ test: ## everything, from nothing; ends with the totals
 bench: all ## the numbers, beside their targets; SAVE=1 keeps them in bench/results/
 	python3 bench/run.py --build $(BUILD) $(if $(SAVE),--save)
 
-soak: all ## the long runs: 10^5 kills, 10^7 random steps
+soak: all ## the long runs: 10^5 kills, 10^7 random steps, 10^6 random calls
 	$(MESON_TEST) --suite soak --timeout-multiplier 0
 
 mutants: all ## whether the tests notice a changed line: 400 of them, hours

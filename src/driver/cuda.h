@@ -138,6 +138,8 @@ enum {
     CU_EVENT_RECORD_EXTERNAL = 1,
     CU_EVENT_WAIT_EXTERNAL = 1,
     CU_GRAPH_NODE_TYPE_MEM_ALLOC = 10,
+    CU_MODULE_EAGER_LOADING = 1,
+    CU_MODULE_LAZY_LOADING = 2,
 };
 
 /* The streams that have no handle of their own. NULL is one of the two, by the function's flavour.

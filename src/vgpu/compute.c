@@ -431,6 +431,15 @@ static bool admit_locked(struct compute_row *row, CUcontext context, const struc
     return true;
 }
 
+/* Of a context without a row: what the driver says if it has ended, else that there is no room. */
+static CUresult refuse_launch(void)
+{
+    CUdevice device;
+    CUresult result = REAL(cuCtxGetDevice)(&device);
+
+    return result == CUDA_SUCCESS ? CUDA_ERROR_OUT_OF_MEMORY : result;
+}
+
 static CUresult admit(CUcontext context, const struct launch *launch, struct compute_ticket *ticket)
 {
     struct compute_row *row = row_of(context);
@@ -438,7 +447,7 @@ static CUresult admit(CUcontext context, const struct launch *launch, struct com
     bool admitted;
 
     if (!row)
-        return atomic_load(&vgpu.limited_compute) ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
+        return atomic_load(&vgpu.limited_compute) ? refuse_launch() : CUDA_SUCCESS;
     inside = enter(context);
     (void)pthread_mutex_lock(&row->lock);
     admitted = admit_locked(row, context, launch, ticket);

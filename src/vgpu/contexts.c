@@ -206,6 +206,7 @@ static void finish_end(struct ending *ending, bool gone)
     atomic_fetch_sub(&contexts_live, 1);
     atomic_fetch_add(&contexts_epoch_now, 1);
     (void)pthread_mutex_unlock(&contexts.lock);
+    overhead_forget_functions();
     if (device) {
         vgpu_discharge(device, VGPU_DATA, ending->data.units);
         overhead_gone(device, ending->context.units, ending->code.units);
@@ -258,8 +259,9 @@ static unsigned adopt_current(CUcontext handle, struct context *ret_context)
 
     (void)pthread_mutex_lock(&primary_lock);
     row = find_context(handle, ret_context);
-    if (!row) {
-        row = adopt(handle, device, device && is_primary(handle, device));
+    /* One that has ended is on no device; a new one may have its handle. */
+    if (!row && device) {
+        row = adopt(handle, device, is_primary(handle, device));
         (void)find_context(handle, ret_context);
     }
     (void)pthread_mutex_unlock(&primary_lock);
@@ -273,23 +275,27 @@ static unsigned known_or_new(CUcontext handle)
 
     if (!row)
         row = adopt_current(handle, &context);
-    return row && !context.refused ? row : CONTEXTS_MAX;
+    return context.refused ? CONTEXTS_MAX : row;
 }
 
 unsigned context_current(void)
 {
     unsigned now = contexts_epoch();
     CUcontext handle;
+    unsigned number;
 
     if (REAL(cuCtxGetCurrent)(&handle) != CUDA_SUCCESS || !handle)
         return 0;
     if (last.handle == handle && last.epoch == now)
         return last.number;
 
-    last.number = known_or_new(handle);
+    number = known_or_new(handle);
+    if (!number)
+        return CONTEXTS_MAX;
+    last.number = number;
     last.handle = handle;
     last.epoch = contexts_epoch();
-    return last.number;
+    return number;
 }
 
 void context_heap_grew(unsigned number, CUlimit limit, size_t value, uint64_t units)

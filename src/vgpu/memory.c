@@ -67,6 +67,14 @@ static bool charge_settled(struct vgpu_device *device, uint64_t units)
            overhead_settle(device) && charge_alloc(device, units);
 }
 
+/* What is wrong about a call in one that has ended the driver says. */
+static bool context_is_alive(void)
+{
+    CUdevice device;
+
+    return REAL(cuCtxGetDevice)(&device) == CUDA_SUCCESS;
+}
+
 /* What to answer instead of asking the driver; CUDA_SUCCESS to go on. */
 static CUresult begin_alloc(struct grant *grant, uint64_t bytes)
 {
@@ -86,7 +94,7 @@ static CUresult begin_alloc(struct grant *grant, uint64_t bytes)
         return CUDA_SUCCESS;
 
     grant->units = ledger_units(bytes);
-    if (!grant->device->granted || grant->context == CONTEXTS_MAX ||
+    if (!grant->device->granted || (grant->context == CONTEXTS_MAX && context_is_alive()) ||
         !charge_settled(grant->device, grant->units))
         return refuse_alloc();
     return CUDA_SUCCESS;
@@ -100,7 +108,8 @@ static void cancel_alloc(const struct grant *grant)
     end_moving(grant->device);
 }
 
-/* False when it can't be remembered: it is cancelled, and must be given back to the driver. */
+/* False when it can't be remembered, or its context, which had ended, was made again meanwhile: it
+ * is cancelled, and must be given back to the driver. */
 static bool enter_alloc(const struct grant *grant, CUdeviceptr ptr)
 {
     struct allocation entry;
@@ -112,7 +121,7 @@ static bool enter_alloc(const struct grant *grant, CUdeviceptr ptr)
         .device = (unsigned)(grant->device - vgpu.devices),
         .context = grant->context,
     };
-    if (!allocations_add(ALLOCATION_ADDRESS, ptr, &entry)) {
+    if (grant->context == CONTEXTS_MAX || !allocations_add(ALLOCATION_ADDRESS, ptr, &entry)) {
         cancel_alloc(grant);
         return false;
     }

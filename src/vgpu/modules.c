@@ -44,18 +44,51 @@ static enum overhead_outcome end_loading(struct loading *loading, CUresult resul
     enum overhead_outcome outcome;
     uint64_t units;
 
+    if (!loading->device)
+        return OVERHEAD_NOTHING;
     outcome = overhead_end(&loading->overhead, result == CUDA_SUCCESS, &units);
     if (outcome == OVERHEAD_CHARGED)
         overhead_remember(handle, loading->device, units);
     return outcome;
 }
 
+/* Libraries are loaded into every context there is, unless that waits till they are needed. */
+static bool loads_everywhere(void)
+{
+    int mode;
+
+    return vgpu_mode() == VGPU_ON && REAL(cuModuleGetLoadingMode)(&mode) == CUDA_SUCCESS &&
+           mode == CU_MODULE_EAGER_LOADING;
+}
+
+/* On the devices but this one: whether each is within its limit afterwards. */
+static bool settle_others(const struct vgpu_device *but)
+{
+    bool fits = true;
+
+    for (unsigned i = 0; i < vgpu.device_count; i++) {
+        struct vgpu_device *device = &vgpu.devices[i];
+
+        if (device == but || !device->granted)
+            continue;
+        (void)overhead_settle(device);
+        fits = fits &&
+               ledger_total(vgpu.region.ext, device->index) <= atomic_load(&device->limit_units);
+    }
+    return fits;
+}
+
+static bool library_fits(const struct loading *loading, CUresult result)
+{
+    return result != CUDA_SUCCESS || !loads_everywhere() || settle_others(loading->device);
+}
+
 /*
  * The body of a loading function. They differ in their arguments only: load is the driver's call,
  * which puts the handle where "made" points to, so that the caller's variable is touched on success
- * only.
+ * only; fits says whether what it took elsewhere is within the limits.
  */
-#define LOAD(handle_type, ret_handle, load, unload)                                                \
+#define LOAD(handle_type, ret_handle, load, fits, unload)                                          \
     struct loading loading;                                                                        \
     handle_type fresh = NULL, *made = &fresh;                                                      \
     CUresult result = begin_loading(&loading);                                                     \
@@ -65,9 +98,13 @@ static enum overhead_outcome end_loading(struct loading *loading, CUresult resul
     if (!(ret_handle))                                                                             \
         made = NULL;                                                                               \
     result = (load);                                                                               \
-    if (loading.device && end_loading(&loading, result, fresh) == OVERHEAD_REFUSED) {              \
+    if (end_loading(&loading, result, fresh) == OVERHEAD_REFUSED) {                                \
         (void)REAL(unload)(fresh);                                                                 \
         overhead_gone(loading.device, 0, 0);                                                       \
+        return CUDA_ERROR_OUT_OF_MEMORY;                                                           \
+    }                                                                                              \
+    if (!(fits)) {                                                                                 \
+        (void)unload(fresh);                                                                       \
         return CUDA_ERROR_OUT_OF_MEMORY;                                                           \
     }                                                                                              \
     if (result == CUDA_SUCCESS && (ret_handle))                                                    \
@@ -76,24 +113,24 @@ static enum overhead_outcome end_loading(struct loading *loading, CUresult resul
 
 PUBLIC CUresult cuModuleLoad(CUmodule *module, const char *path)
 {
-    LOAD(CUmodule, module, REAL(cuModuleLoad)(made, path), cuModuleUnload);
+    LOAD(CUmodule, module, REAL(cuModuleLoad)(made, path), true, cuModuleUnload);
 }
 
 PUBLIC CUresult cuModuleLoadData(CUmodule *module, const void *image)
 {
-    LOAD(CUmodule, module, REAL(cuModuleLoadData)(made, image), cuModuleUnload);
+    LOAD(CUmodule, module, REAL(cuModuleLoadData)(made, image), true, cuModuleUnload);
 }
 
 PUBLIC CUresult cuModuleLoadDataEx(CUmodule *module, const void *image, unsigned int options,
                                    CUjit_option *names, void **values)
 {
-    LOAD(CUmodule, module, REAL(cuModuleLoadDataEx)(made, image, options, names, values),
+    LOAD(CUmodule, module, REAL(cuModuleLoadDataEx)(made, image, options, names, values), true,
          cuModuleUnload);
 }
 
 PUBLIC CUresult cuModuleLoadFatBinary(CUmodule *module, const void *image)
 {
-    LOAD(CUmodule, module, REAL(cuModuleLoadFatBinary)(made, image), cuModuleUnload);
+    LOAD(CUmodule, module, REAL(cuModuleLoadFatBinary)(made, image), true, cuModuleUnload);
 }
 
 PUBLIC CUresult cuLibraryLoadData(CUlibrary *library, const void *code, CUjit_option *jit_names,
@@ -103,7 +140,7 @@ PUBLIC CUresult cuLibraryLoadData(CUlibrary *library, const void *code, CUjit_op
     LOAD(CUlibrary, library,
          REAL(cuLibraryLoadData)(made, code, jit_names, jit_values, jit_options, names, values,
                                  options),
-         cuLibraryUnload);
+         library_fits(&loading, result), cuLibraryUnload);
 }
 
 PUBLIC CUresult cuLibraryLoadFromFile(CUlibrary *library, const char *path, CUjit_option *jit_names,
@@ -113,7 +150,7 @@ PUBLIC CUresult cuLibraryLoadFromFile(CUlibrary *library, const char *path, CUji
     LOAD(CUlibrary, library,
          REAL(cuLibraryLoadFromFile)(made, path, jit_names, jit_values, jit_options, names, values,
                                      options),
-         cuLibraryUnload);
+         library_fits(&loading, result), cuLibraryUnload);
 }
 
 typedef CUresult (*unload_fn)(void *handle);
@@ -153,8 +190,13 @@ PUBLIC CUresult cuModuleUnload(CUmodule module)
 
 PUBLIC CUresult cuLibraryUnload(CUlibrary library)
 {
+    CUresult result;
+
     (void)real_driver();
-    return unload(library, unload_library);
+    result = unload(library, unload_library);
+    if (result == CUDA_SUCCESS && loads_everywhere())
+        (void)settle_others(NULL);
+    return result;
 }
 
 /* Functions: their code may be loaded now, or as late as at the first launch. */
@@ -247,6 +289,8 @@ static CUresult set_limit(struct vgpu_device *device, CUlimit limit, size_t valu
     }
     if (outcome == OVERHEAD_CHARGED)
         context_heap_grew(context, limit, value, units);
+    if (result == CUDA_SUCCESS && value < old)
+        (void)overhead_settle(device); /* some drivers give a lowered limit's memory back */
     return result;
 }
 

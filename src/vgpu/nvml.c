@@ -98,12 +98,10 @@ PUBLIC nvmlReturn_t nvmlDeviceGetHandleByIndex_v2(unsigned int index, nvmlDevice
 }
 
 /* A handle that was found some other way is given out only if its device is granted. */
-static nvmlReturn_t hand_out(nvmlReturn_t result, nvmlDevice_t found, nvmlDevice_t *device)
+static nvmlReturn_t hand_out(nvmlDevice_t found, nvmlDevice_t *device)
 {
     const struct limits *limits = granted_only();
 
-    if (result != NVML_SUCCESS)
-        return result;
     if (limits && granted_place(limits, found) < 0)
         return NVML_ERROR_NOT_FOUND;
     *device = found;
@@ -113,24 +111,25 @@ static nvmlReturn_t hand_out(nvmlReturn_t result, nvmlDevice_t found, nvmlDevice
 PUBLIC nvmlReturn_t nvmlDeviceGetHandleByUUID(const char *uuid, nvmlDevice_t *device)
 {
     nvmlDevice_t found = NULL;
+    nvmlReturn_t result = CALL(nvmlDeviceGetHandleByUUID, uuid, device ? &found : NULL);
 
-    return hand_out(CALL(nvmlDeviceGetHandleByUUID, uuid, device ? &found : NULL), found, device);
+    return result == NVML_SUCCESS ? hand_out(found, device) : result;
 }
 
 PUBLIC nvmlReturn_t nvmlDeviceGetHandleByPciBusId(const char *bus_id, nvmlDevice_t *device)
 {
     nvmlDevice_t found = NULL;
+    nvmlReturn_t result = CALL(nvmlDeviceGetHandleByPciBusId, bus_id, device ? &found : NULL);
 
-    return hand_out(CALL(nvmlDeviceGetHandleByPciBusId, bus_id, device ? &found : NULL), found,
-                    device);
+    return result == NVML_SUCCESS ? hand_out(found, device) : result;
 }
 
 PUBLIC nvmlReturn_t nvmlDeviceGetHandleByPciBusId_v2(const char *bus_id, nvmlDevice_t *device)
 {
     nvmlDevice_t found = NULL;
+    nvmlReturn_t result = CALL(nvmlDeviceGetHandleByPciBusId_v2, bus_id, device ? &found : NULL);
 
-    return hand_out(CALL(nvmlDeviceGetHandleByPciBusId_v2, bus_id, device ? &found : NULL), found,
-                    device);
+    return result == NVML_SUCCESS ? hand_out(found, device) : result;
 }
 
 PUBLIC nvmlReturn_t nvmlDeviceGetIndex(nvmlDevice_t device, unsigned int *index)

@@ -5,6 +5,7 @@
  *
  *   judge create PATH GPUS MEMORY-BYTES SMS CONTEXT-BYTES [KEY=VALUE...]  # options of the driver
  *   judge view PATH
+ *   judge watch PATH                         # as view, once for every line of standard input
  *   judge hold PATH
  */
 
@@ -83,6 +84,20 @@ static int view(char **argv)
     return 0;
 }
 
+static int watch(char **argv)
+{
+    int r = 0;
+    int c;
+
+    while (r == 0 && (c = getchar()) != EOF) {
+        if (c != '\n')
+            continue;
+        r = view(argv);
+        (void)fflush(stdout);
+    }
+    return r;
+}
+
 /* Until it is killed nobody gets at the machine: its driver does not answer. */
 static int hold(char **argv)
 {
@@ -106,10 +121,12 @@ int main(int argc, char **argv)
         return create(argv);
     if (argc == 3 && strcmp(argv[1], "view") == 0)
         return view(argv);
+    if (argc == 3 && strcmp(argv[1], "watch") == 0)
+        return watch(argv);
     if (argc == 3 && strcmp(argv[1], "hold") == 0)
         return hold(argv);
     fprintf(stderr,
             "usage: judge create PATH GPUS MEMORY SMS CONTEXT [KEY=VALUE...] | judge view PATH | "
-            "judge hold PATH\n");
+            "judge watch PATH | judge hold PATH\n");
     return 2;
 }

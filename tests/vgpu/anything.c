@@ -1,0 +1,734 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/*
+ * Calls whatever entry point of the driver or of NVML it is told to, with whatever arguments, and
+ * says what came of it. anything.py draws the calls, and compares what a bare program is answered
+ * with what one under a limit is. This one knows no prototypes: an argument is a word.
+ *
+ * A line of standard input is a command:
+ *
+ *   call THREAD WAY NAME ARGUMENT...   in one of its threads, looked up in that way:
+ *                                      l linked, s dlsym, d dlsym(RTLD_DEFAULT), p
+ * cuGetProcAddress, n dlsym in NVML end THREAD                         the thread ends; the next
+ * call makes another one text NUMBER HEX                    these bytes, and a NUL, are text NUMBER
+ * from now on dead SLOT                          nobody has the handle in this slot any more fork
+ * COUNT                         the next COUNT commands are a child's, which then exits race SEED
+ * COUNT LIMIT              threads that take, launch and give back, all at once go answer all that
+ *
+ * An ARGUMENT is
+ *
+ *   iNUMBER                 that number (-1 and 0x10 as well)
+ *   hSLOT[+NUMBER]          the word in a slot, and so much more
+ *   gSLOT                   the word in a slot, which is NULL from then on
+ *   nSLOT                   points to a word; what the driver puts there on success is the slot's
+ *   wSLOT                   as n, for a word of 32 bits
+ *   oBYTES                  points to so many poisoned bytes, which are said
+ *   vBYTES:NUMBER           as o, of which the first word is this number
+ *   x                       points to a word: the slot is said that has the same
+ *   s                       points to a pointer to text, which is said
+ *   f                       points to a pointer to a function, whose name is said
+ *   tNUMBER                 points to text NUMBER
+ *   kNS[,FLAG]              the parameters of a kernel that takes so long
+ *   eNS[,FLAG]              the same as a buffer, for "extra"
+ *   cGX,GY,GZ,BX,SLOT       points to a launch configuration, for the stream in the slot
+ *   mSLOT,SLOT,NS[;...]     points to a list of launches on several devices: function, stream
+ *
+ * The answer to a call is the result and a word for each of n, w, o, v, x, s, f. Slots are in
+ * groups of 32, one for each kind of handle; slot 0 is NULL.
+ */
+
+#include <dlfcn.h>
+#include <pthread.h>
+#include <semaphore.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "cu.h"
+
+#define POISON UINT64_C(0xa5a5a5a5a5a5a5a5)
+#define DEAD UINT64_C(0x6b6b6b6b6b6b0000) /* nobody's handle */
+
+enum {
+    ARGUMENTS = 12,
+    SLOTS = 1024,
+    GROUP = 32, /* slots of one kind of handle */
+    THREADS = 8,
+    TEXTS = 64,
+    SCRATCH = 4096, /* bytes behind one argument */
+    ANSWER = 65536,
+    LINE_MAX_LEN = 4096,
+    LISTED = 16, /* launches on several devices */
+};
+
+#define ENTRY(export, class, base, version, stream) extern void export(void);
+#include "reach_names.inc"
+#undef ENTRY
+
+static const struct entry {
+    const char *name, *base;
+    int version; /* 0: cuGetProcAddress does not know it */
+    bool per_thread;
+    void *linked;
+} entries[] = {
+#define ENTRY(export, class, base, version, stream)                                                \
+    {#export, base, version, (stream)[0] != '-', (void *)export},
+#include "reach_names.inc"
+#undef ENTRY
+};
+
+enum {
+    ENTRIES = sizeof(entries) / sizeof(entries[0]),
+};
+
+typedef int any_fn(uint64_t, uint64_t, uint64_t, uint64_t, uint64_t, uint64_t, uint64_t, uint64_t,
+                   uint64_t, uint64_t, uint64_t, uint64_t);
+
+struct launch_config {
+    unsigned grid[3], block[3], shared;
+    void *stream;
+    void *attributes;
+    unsigned attribute_count;
+};
+
+struct launch_params {
+    void *function;
+    unsigned grid[3], block[3], shared;
+    void *stream;
+    void **params;
+};
+
+struct argument {
+    char kind;
+    unsigned slot;
+    size_t bytes; /* that are said */
+    uint64_t word;
+    union {
+        _Alignas(64) unsigned char bytes[SCRATCH];
+        uint64_t word;
+        uint32_t half;
+        const char *text;
+        void *function;
+        struct launch_config config;
+        struct {
+            uint64_t values[2];
+            size_t size;
+            void *list[5];
+        } parameters;
+        struct {
+            struct launch_params launches[LISTED];
+            uint64_t ns[LISTED];
+            void *params[LISTED][2];
+        } many;
+    } at;
+};
+
+static uint64_t slots[SLOTS];
+static char *texts[TEXTS];
+static void *library, *nvml;
+static cu_proc_v2_fn *get_proc;
+static char answers[ANSWER];
+static size_t answered;
+
+__attribute__((format(printf, 1, 2))) static void answer(const char *fmt, ...)
+{
+    va_list args;
+
+    va_start(args, fmt);
+    answered += (size_t)vsnprintf(answers + answered, sizeof(answers) - answered, fmt, args);
+    va_end(args);
+    if (answered > sizeof(answers) - 16384) {
+        (void)!write(STDOUT_FILENO, answers, answered);
+        answered = 0;
+    }
+}
+
+/* Finding the function */
+
+static const struct entry *entry_find(const char *name)
+{
+    size_t low = 0, high = ENTRIES;
+
+    while (low < high) {
+        size_t mid = (low + high) / 2;
+        int order = strcmp(name, entries[mid].name);
+
+        if (order == 0)
+            return &entries[mid];
+        if (order < 0)
+            high = mid;
+        else
+            low = mid + 1;
+    }
+    return NULL;
+}
+
+static void *by_proc(const struct entry *entry)
+{
+    void *found = NULL;
+    int status;
+
+    if (entry->version == 0 ||
+        get_proc(entry->base, &found, entry->version, entry->per_thread ? 2 : 1, &status) != CU_OK)
+        return NULL;
+    return found;
+}
+
+static any_fn *look_up(char way, const char *name)
+{
+    const struct entry *entry = entry_find(name);
+    void *found = NULL;
+
+    if (way == 'n')
+        return (any_fn *)dlsym(nvml, name);
+    if (way == 'd')
+        return (any_fn *)dlsym(RTLD_DEFAULT, name);
+    if (way == 'p' && entry)
+        found = by_proc(entry);
+    if (way == 'l' && entry)
+        found = entry->linked;
+    return (any_fn *)(found ? found : dlsym(library, name));
+}
+
+/* By which name a function is known here: the same whether it is the driver's or stands for it. */
+static const char *name_of(const void *function)
+{
+    if (!function)
+        return "null";
+    for (size_t i = 0; i < ENTRIES; i++) {
+        if (entries[i].linked == function || dlsym(library, entries[i].name) == function)
+            return entries[i].name;
+    }
+    return "nobody";
+}
+
+/* Arguments */
+
+static uint64_t slot_word(const char *text, char **end)
+{
+    unsigned long slot = strtoul(text, end, 10);
+
+    return slots[slot % SLOTS];
+}
+
+static void prepare_parameters(struct argument *a, const char *text)
+{
+    char *rest;
+
+    a->at.parameters.values[0] = strtoull(text, &rest, 0);
+    a->at.parameters.values[1] = *rest == ',' ? strtoull(rest + 1, NULL, 0) : 0;
+    a->at.parameters.size = sizeof(a->at.parameters.values);
+    if (a->kind == 'k') {
+        a->at.parameters.list[0] = &a->at.parameters.values[0];
+        a->at.parameters.list[1] = &a->at.parameters.values[1];
+    } else {
+        a->at.parameters.list[0] = (void *)1;
+        a->at.parameters.list[1] = a->at.parameters.values;
+        a->at.parameters.list[2] = (void *)2;
+        a->at.parameters.list[3] = &a->at.parameters.size;
+        a->at.parameters.list[4] = NULL;
+    }
+    a->word = (uintptr_t)a->at.parameters.list;
+}
+
+static void prepare_config(struct argument *a, const char *text)
+{
+    struct launch_config *config = &a->at.config;
+    char *rest = (char *)text;
+
+    memset(config, 0, sizeof(*config));
+    for (unsigned i = 0; i < 3; i++)
+        config->grid[i] = (unsigned)strtoul(rest, &rest, 0), rest += *rest == ',';
+    config->block[0] = (unsigned)strtoul(rest, &rest, 0), rest += *rest == ',';
+    config->block[1] = config->block[2] = 1;
+    config->stream = (void *)(uintptr_t)slot_word(rest, &rest);
+    a->word = (uintptr_t)config;
+}
+
+static void prepare_many(struct argument *a, const char *text)
+{
+    char *rest = (char *)text;
+
+    for (unsigned i = 0; i < LISTED && *rest; i++) {
+        struct launch_params *launch = &a->at.many.launches[i];
+
+        memset(launch, 0, sizeof(*launch));
+        for (unsigned k = 0; k < 3; k++)
+            launch->grid[k] = launch->block[k] = 1;
+        launch->function = (void *)(uintptr_t)slot_word(rest, &rest), rest += *rest == ',';
+        launch->stream = (void *)(uintptr_t)slot_word(rest, &rest), rest += *rest == ',';
+        a->at.many.ns[i] = strtoull(rest, &rest, 0), rest += *rest == ';';
+        a->at.many.params[i][0] = &a->at.many.ns[i];
+        a->at.many.params[i][1] = NULL;
+        launch->params = a->at.many.params[i];
+    }
+    a->word = (uintptr_t)a->at.many.launches;
+}
+
+static void prepare_buffer(struct argument *a, const char *text)
+{
+    char *rest = (char *)text;
+
+    a->bytes = a->kind == 'o' || a->kind == 'v' ? strtoul(text, &rest, 10) : 8;
+    if (a->bytes > SCRATCH)
+        a->bytes = SCRATCH;
+    if (a->kind == 'n' || a->kind == 'w')
+        a->slot = (unsigned)strtoul(text, NULL, 10) % SLOTS;
+    memset(a->at.bytes, 0xa5, a->bytes > 8 ? a->bytes : 8);
+    if (a->kind == 'v' && *rest == ':')
+        a->at.word = strtoull(rest + 1, NULL, 0);
+    a->word = (uintptr_t)a->at.bytes;
+}
+
+static void prepare(struct argument *a, const char *text)
+{
+    char *rest;
+
+    a->kind = *text++;
+    a->bytes = 0;
+    switch (a->kind) {
+    case 'i':
+        a->word = *text == '-' ? (uint64_t)strtoll(text, NULL, 0) : strtoull(text, NULL, 0);
+        break;
+    case 'h':
+        a->word = slot_word(text, &rest);
+        if (*rest == '+')
+            a->word += strtoull(rest + 1, NULL, 0);
+        break;
+    case 'g':
+        a->word = slot_word(text, &rest);
+        slots[strtoul(text, NULL, 10) % SLOTS] = 0;
+        break;
+    case 't':
+        a->word = (uintptr_t)texts[strtoul(text, NULL, 10) % TEXTS];
+        break;
+    case 'k':
+    case 'e':
+        prepare_parameters(a, text);
+        break;
+    case 'c':
+        prepare_config(a, text);
+        break;
+    case 'm':
+        prepare_many(a, text);
+        break;
+    default:
+        prepare_buffer(a, text);
+    }
+}
+
+/* Groups of what is handed out more than once: contexts, functions, kernels, NVML's devices. */
+static bool may_repeat(unsigned group)
+{
+    return group == 1 || group == 5 || group == 7 || group == 13;
+}
+
+/* A graph's handle is followed. */
+static void kill_slot(unsigned slot)
+{
+    slots[slot] = slot / GROUP == 8 || slot / GROUP == 9 ? 0 : DEAD;
+}
+
+/*
+ * The value of a handle is the driver's affair: said is whether another slot of its kind has the
+ * same. Where that can't be, the other one is dead, its memory used again, and is no handle any
+ * more.
+ */
+static void say_handle(struct argument *a, bool success)
+{
+    unsigned group = a->slot / GROUP;
+    uint64_t word = a->kind == 'w' ? a->at.half : a->at.word;
+
+    if (word == (a->kind == 'w' ? (uint32_t)POISON : POISON)) {
+        answer(" kept");
+        return;
+    }
+    if (!success || !word) {
+        answer(word ? " touched" : " null");
+        return;
+    }
+    for (unsigned i = group * GROUP; i < (group + 1) * GROUP; i++) {
+        if (slots[i] != word || i == a->slot)
+            continue;
+        if (may_repeat(group)) {
+            answer(" s%u", i);
+            slots[a->slot] = word;
+            return;
+        }
+        kill_slot(i);
+    }
+    slots[a->slot] = word;
+    answer(" new");
+}
+
+static void say_bytes(const struct argument *a)
+{
+    bool kept = true;
+
+    for (size_t i = a->kind == 'v' ? 8 : 0; i < a->bytes; i++)
+        kept = kept && a->at.bytes[i] == 0xa5;
+    if (kept && a->kind == 'o') {
+        answer(" kept");
+        return;
+    }
+    answer(" ");
+    for (size_t i = 0; i < a->bytes; i++)
+        answer("%02x", a->at.bytes[i]);
+}
+
+/* Of an output that is a handle the caller has already, or has not. */
+static void say_known(const struct argument *a)
+{
+    if (a->at.word == POISON || !a->at.word) {
+        answer(a->at.word ? " kept" : " null");
+        return;
+    }
+    for (unsigned i = 1; i < SLOTS; i++) {
+        if (slots[i] == a->at.word) {
+            answer(" s%u", i);
+            return;
+        }
+    }
+    answer(" stranger");
+}
+
+static void say_output(struct argument *a, bool success)
+{
+    switch (a->kind) {
+    case 'n':
+    case 'w':
+        say_handle(a, success);
+        break;
+    case 'o':
+    case 'v':
+        say_bytes(a);
+        break;
+    case 'x':
+        say_known(a);
+        break;
+    case 's':
+        answer(" %s", a->at.word == POISON ? "kept" : a->at.text ? a->at.text : "null");
+        break;
+    case 'f':
+        answer(" %s", a->at.word == POISON ? "kept" : name_of(a->at.function));
+        break;
+    default:
+        break;
+    }
+}
+
+static void call(char *line)
+{
+    static struct argument arguments[ARGUMENTS];
+    char *rest, *way = strtok_r(line, " ", &rest), *name = strtok_r(NULL, " ", &rest), *word;
+    any_fn *function = look_up(way[0], name);
+    unsigned count = 0;
+    int result;
+
+    if (!function) {
+        answer("absent\n");
+        return;
+    }
+    for (unsigned i = 0; i < ARGUMENTS; i++)
+        arguments[i].word = 0, arguments[i].kind = 0;
+    while (count < ARGUMENTS && (word = strtok_r(NULL, " ", &rest)))
+        prepare(&arguments[count++], word);
+#define A(i) arguments[i].word
+    result = function(A(0), A(1), A(2), A(3), A(4), A(5), A(6), A(7), A(8), A(9), A(10), A(11));
+#undef A
+    answer("%d", result);
+    for (unsigned i = 0; i < count; i++)
+        say_output(&arguments[i], result == CU_OK);
+    answer("\n");
+}
+
+/* Threads: each does what it is told, one at a time. */
+
+struct worker {
+    pthread_t thread;
+    bool running;
+    char *line; /* NULL: end */
+    sem_t told, done;
+};
+
+static struct worker workers[THREADS];
+
+static void *work(void *argument)
+{
+    struct worker *w = argument;
+
+    for (;;) {
+        (void)sem_wait(&w->told);
+        if (!w->line)
+            return NULL;
+        call(w->line);
+        (void)sem_post(&w->done);
+    }
+}
+
+static void call_in(unsigned number, char *line)
+{
+    struct worker *w = &workers[number % THREADS];
+
+    if (number == 0) {
+        call(line);
+        return;
+    }
+    if (!w->running) {
+        (void)sem_init(&w->told, 0, 0);
+        (void)sem_init(&w->done, 0, 0);
+        w->running = pthread_create(&w->thread, NULL, work, w) == 0;
+    }
+    w->line = line;
+    (void)sem_post(&w->told);
+    (void)sem_wait(&w->done);
+}
+
+static void end_thread(unsigned number)
+{
+    struct worker *w = &workers[number % THREADS];
+
+    if (!w->running)
+        return;
+    w->line = NULL;
+    (void)sem_post(&w->told);
+    (void)pthread_join(w->thread, NULL);
+    w->running = false;
+}
+
+/* All at once: no answer can be foreseen, but for what must hold always. */
+
+#define RACE_OWN 24
+
+struct racer {
+    pthread_t thread;
+    unsigned seed, count;
+    uint64_t limit;
+    unsigned granted, refused, strange;
+};
+
+static unsigned draw(struct racer *r, unsigned below)
+{
+    return (unsigned)rand_r(&r->seed) % below;
+}
+
+static void race_memory(struct racer *r, uint64_t *own)
+{
+    unsigned i = draw(r, RACE_OWN);
+    cu_free_fn *give = (cu_free_fn *)dlsym(library, "cuMemFree_v2");
+    cu_alloc_fn *take = (cu_alloc_fn *)dlsym(library, "cuMemAlloc_v2");
+    unsigned long long got = 0;
+    int result;
+
+    if (own[i]) {
+        r->strange += give(own[i]) != CU_OK;
+        own[i] = 0;
+        return;
+    }
+    result = take(&got, r->limit / (1 + draw(r, 200)) + draw(r, 4096));
+    own[i] = result == CU_OK ? got : 0;
+    r->granted += result == CU_OK;
+    r->refused += result == CU_OUT_OF_MEMORY;
+    r->strange += result != CU_OK && result != CU_OUT_OF_MEMORY;
+}
+
+static void race_context(void)
+{
+    cu_ctx_create_fn *make = (cu_ctx_create_fn *)dlsym(library, "cuCtxCreate_v2");
+    cu_ctx_fn *end = (cu_ctx_fn *)dlsym(library, "cuCtxDestroy_v2");
+    void *context = NULL;
+
+    if (make(&context, 0, 0) == CU_OK)
+        (void)end(context);
+}
+
+static void race_code(struct racer *r, void *stream)
+{
+    cu_module_load_fn *load = (cu_module_load_fn *)dlsym(library, "cuModuleLoadData");
+    cu_module_fn *unload = (cu_module_fn *)dlsym(library, "cuModuleUnload");
+    cu_function_fn *find = (cu_function_fn *)dlsym(library, "cuModuleGetFunction");
+    cu_launch_fn *launch = (cu_launch_fn *)dlsym(library, "cuLaunchKernel");
+    cu_stream_fn *wait = (cu_stream_fn *)dlsym(library, "cuStreamSynchronize");
+    void *module = NULL, *function = NULL, *params[2] = {NULL};
+    uint64_t ns = 1000;
+
+    if (load(&module, "hamisim-module 1\nsize=200000\nkernel one\nkernel two\n") != CU_OK)
+        return;
+    params[0] = &ns;
+    if (find(&function, module, draw(r, 2) ? "one" : "two") == CU_OK) {
+        for (unsigned i = draw(r, 10); i; i--)
+            (void)launch(function, 1 + draw(r, 200), 1, 1, 32, 1, 1, 0, stream, params, NULL);
+    }
+    (void)wait(stream);
+    (void)unload(module);
+}
+
+static void *race_one(void *argument)
+{
+    struct racer *r = argument;
+    cu_retain_fn *retain = (cu_retain_fn *)dlsym(library, "cuDevicePrimaryCtxRetain");
+    cu_release_fn *release = (cu_release_fn *)dlsym(library, "cuDevicePrimaryCtxRelease_v2");
+    cu_ctx_fn *set = (cu_ctx_fn *)dlsym(library, "cuCtxSetCurrent");
+    cu_stream_create_fn *make = (cu_stream_create_fn *)dlsym(library, "cuStreamCreate");
+    cu_stream_fn *end = (cu_stream_fn *)dlsym(library, "cuStreamDestroy_v2");
+    cu_free_fn *give = (cu_free_fn *)dlsym(library, "cuMemFree_v2");
+    uint64_t own[RACE_OWN] = {0};
+    void *context = NULL, *stream = NULL;
+
+    if (retain(&context, 0) != CU_OK)
+        return NULL;
+    (void)set(context);
+    (void)make(&stream, 1);
+    for (unsigned i = 0; i < r->count; i++) {
+        unsigned what = draw(r, 100);
+
+        if (what < 80)
+            race_memory(r, own);
+        else if (what < 98)
+            race_code(r, stream);
+        else
+            race_context();
+    }
+    for (unsigned i = 0; i < RACE_OWN; i++) {
+        if (own[i])
+            r->strange += give(own[i]) != CU_OK;
+    }
+    (void)end(stream);
+    (void)release(0);
+    return NULL;
+}
+
+static void race(unsigned seed, unsigned count, uint64_t limit)
+{
+    struct racer racers[THREADS] = {0};
+    unsigned granted = 0, refused = 0, strange = 0;
+
+    for (unsigned i = 0; i < THREADS; i++) {
+        racers[i] = (struct racer){.seed = seed + i, .count = count, .limit = limit};
+        (void)pthread_create(&racers[i].thread, NULL, race_one, &racers[i]);
+    }
+    for (unsigned i = 0; i < THREADS; i++) {
+        (void)pthread_join(racers[i].thread, NULL);
+        granted += racers[i].granted;
+        refused += racers[i].refused;
+        strange += racers[i].strange;
+    }
+    answer("race %u %u %u\n", granted, refused, strange);
+}
+
+/* Commands */
+
+static void set_text(unsigned number, const char *hex)
+{
+    size_t len = strlen(hex) / 2;
+    char *text = malloc(len + 1);
+
+    for (size_t i = 0; i < len; i++) {
+        unsigned byte = 0;
+
+        (void)sscanf(hex + 2 * i, "%2x", &byte);
+        text[i] = (char)byte;
+    }
+    text[len] = '\0';
+    free(texts[number % TEXTS]);
+    texts[number % TEXTS] = text;
+}
+
+static void say_all(void)
+{
+    size_t from = 0;
+
+    while (from < answered) {
+        ssize_t n = write(STDOUT_FILENO, answers + from, answered - from);
+
+        if (n <= 0)
+            _exit(3);
+        from += (size_t)n;
+    }
+    answered = 0;
+}
+
+static char *read_line(char *line)
+{
+    if (!fgets(line, LINE_MAX_LEN, stdin))
+        exit(0);
+    line[strcspn(line, "\n")] = '\0';
+    return line;
+}
+
+static void command(char *line);
+
+enum {
+    CHILD_MAX = 16, /* commands of a child */
+};
+
+/* What comes next is a child's affair; the parent leaves it out. */
+static void fork_for(unsigned count)
+{
+    static char lines[CHILD_MAX][LINE_MAX_LEN];
+    int status = 0;
+    pid_t child;
+
+    count = count < CHILD_MAX ? count : CHILD_MAX;
+    for (unsigned i = 0; i < count; i++)
+        (void)read_line(lines[i]);
+    say_all();
+    child = fork();
+    for (unsigned i = 0; child == 0 && i < count; i++)
+        command(lines[i]);
+    if (child == 0) {
+        say_all();
+        exit(0);
+    }
+    (void)waitpid(child, &status, 0);
+    answer("child %d\n", status);
+}
+
+static void command(char *line)
+{
+    char *rest = strchr(line, ' ');
+    unsigned number = 0;
+
+    if (rest)
+        number = (unsigned)strtoul(rest + 1, &rest, 10);
+    if (strncmp(line, "call ", 5) == 0) {
+        call_in(number, rest + 1);
+    } else if (strncmp(line, "end ", 4) == 0) {
+        end_thread(number);
+    } else if (strncmp(line, "text ", 5) == 0) {
+        set_text(number, rest + 1);
+    } else if (strncmp(line, "dead ", 5) == 0) {
+        for (unsigned i = 0, count = (unsigned)strtoul(rest, NULL, 10); i < count; i++)
+            kill_slot((number + i) % SLOTS);
+    } else if (strncmp(line, "fork ", 5) == 0) {
+        fork_for(number);
+    } else if (strncmp(line, "race ", 5) == 0) {
+        unsigned count = (unsigned)strtoul(rest, &rest, 10);
+
+        race(number, count, strtoull(rest, NULL, 10));
+    } else if (strcmp(line, "go") == 0) {
+        answer(".\n");
+        say_all();
+    }
+}
+
+int main(void)
+{
+    char line[LINE_MAX_LEN];
+
+    library = dlopen("libcuda.so.1", RTLD_NOW);
+    nvml = dlopen("libnvidia-ml.so.1", RTLD_NOW);
+    if (!library || !nvml) {
+        (void)fprintf(stderr, "anything: %s\n", dlerror());
+        return 1;
+    }
+    get_proc = (cu_proc_v2_fn *)dlsym(library, "cuGetProcAddress_v2");
+    slots[0] = 0;
+    for (;;)
+        command(read_line(line));
+}

@@ -1,0 +1,302 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What anything.py knows of the entry points: a row for each that has a generator, and how an argument is drawn.
+
+A row is a name, its weight, and its arguments, each by a letter or a word of ARGUMENTS below. Written from the
+public API reference. Entry points without a row are called with nothing, where that is safe: the simulator has
+no code behind them, but libvgpu might.
+"""
+
+KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
+
+# Kinds of handles, and where their slots begin; the guest (anything.c) has 32 of each.
+GROUP = 32
+KINDS = "special context stream event module function library kernel graph exec ptr host ptr32 nvml".split()
+FIRST = {kind: GROUP * i for i, kind in enumerate(KINDS)}
+# Values that a handle may be taken for: those of these kinds are looked up, never followed.
+LOOKED_UP = {"context", "stream", "event", "module", "library", "ptr", "ptr32"}
+
+# name: (weight, arguments). "+kind" makes a handle, "-kind" ends one, "?kind" tells one.
+ROWS = {
+    "cuInit": (0.3, "init"),
+    "cuDriverGetVersion": (0.3, "o4"),
+    "cuGetProcAddress": (2, "name f version procflags"),
+    "cuGetProcAddress_v2": (3, "name f version procflags o4"),
+    "cuGetExportTable": (0.3, "?special uuid"),
+    "cuGetErrorName": (0.3, "error s"),
+    "cuGetErrorString": (0.3, "error s"),
+    # Devices
+    "cuDeviceGet": (0.5, "o4 device"),
+    "cuDeviceGetCount": (0.5, "o4"),
+    "cuDeviceGetName": (0.3, "o64 length device"),
+    "cuDeviceGetUuid": (0.3, "o16 device"),
+    "cuDeviceGetUuid_v2": (0.3, "o16 device"),
+    "cuDeviceTotalMem": (0.5, "o4 device"),
+    "cuDeviceTotalMem_v2": (0.5, "o8 device"),
+    "cuDeviceGetAttribute": (0.8, "o4 attribute device"),
+    "cuDeviceComputeCapability": (0.3, "o4 o4 device"),
+    "cuDeviceGetByPCIBusId": (0.3, "o4 busid"),
+    "cuDeviceGetPCIBusId": (0.3, "o32 length device"),
+    "cuDeviceCanAccessPeer": (0.3, "o4 device device"),
+    # Contexts
+    "cuDevicePrimaryCtxRetain": (4, "+context device"),
+    "cuDevicePrimaryCtxRelease": (0.7, "device"),
+    "cuDevicePrimaryCtxRelease_v2": (0.7, "device"),
+    "cuDevicePrimaryCtxReset": (0.2, "device"),
+    "cuDevicePrimaryCtxReset_v2": (0.2, "device"),
+    "cuDevicePrimaryCtxSetFlags": (0.3, "device flags"),
+    "cuDevicePrimaryCtxSetFlags_v2": (0.3, "device flags"),
+    "cuDevicePrimaryCtxGetState": (0.5, "device o4 o4"),
+    "cuCtxCreate": (0.4, "+context flags device"),
+    "cuCtxCreate_v2": (0.6, "+context flags device"),
+    "cuCtxCreate_v3": (0.4, "+context 0 0 flags device"),
+    "cuCtxCreate_v4": (0.4, "+context 0 flags device"),
+    "cuCtxDestroy": (1, "-context"),
+    "cuCtxDestroy_v2": (1.2, "-context"),
+    "cuCtxAttach": (1, "+context attachflags"),
+    "cuCtxDetach": (1, "-context"),
+    "cuCtxPushCurrent": (0.8, "context"),
+    "cuCtxPushCurrent_v2": (0.8, "context"),
+    "cuCtxPopCurrent": (0.8, "?context"),
+    "cuCtxPopCurrent_v2": (0.8, "?context"),
+    "cuCtxSetCurrent": (8, "context"),
+    "cuCtxGetCurrent": (0.8, "?context"),
+    "cuCtxGetDevice": (0.8, "o4"),
+    "cuCtxGetFlags": (0.3, "o4"),
+    "cuCtxGetApiVersion": (0.3, "context o4"),
+    "cuCtxGetLimit": (0.5, "o8 limit"),
+    "cuCtxSetLimit": (1.5, "limit limitvalue"),
+    "cuCtxGetStreamPriorityRange": (0.3, "o4 o4"),
+    "cuCtxSynchronize": (1, ""),
+    "cuGreenCtxCreate": (0.2, "o8 0 device flags"),
+    "cuGreenCtxDestroy": (0.2, "0"),
+    # Code
+    "cuModuleLoad": (0.7, "+module path"),
+    "cuModuleLoadData": (1.5, "+module image"),
+    "cuModuleLoadDataEx": (0.7, "+module image 0 0 0"),
+    "cuModuleLoadFatBinary": (0.7, "+module image"),
+    "cuModuleUnload": (1.5, "-module"),
+    "cuModuleGetFunction": (5, "+function module kernelname"),
+    "cuModuleGetLoadingMode": (0.3, "o4"),
+    "cuLibraryLoadData": (1, "+library image 0 0 0 0 0 0"),
+    "cuLibraryLoadFromFile": (0.5, "+library path 0 0 0 0 0 0"),
+    "cuLibraryUnload": (0.8, "-library"),
+    "cuLibraryGetKernel": (3, "+kernel library kernelname"),
+    "cuKernelGetFunction": (2, "+function kernel"),
+    "cuFuncGetAttribute": (0.5, "o4 smallattribute function"),
+    "cuFuncLoad": (1, "function"),
+    "cuFuncIsLoaded": (0.7, "o4 function"),
+    "cuParamSetv": (0.7, "function offset nanoseconds 8"),
+    # Memory
+    "cuMemGetInfo": (2, "o4 o4"),
+    "cuMemGetInfo_v2": (4, "o8 o8"),
+    "cuMemAlloc": (3, "+ptr32 size32"),
+    "cuMemAlloc_v2": (10, "+ptr size"),
+    "cuMemAllocPitch": (1.5, "+ptr32 o4 width32 height element"),
+    "cuMemAllocPitch_v2": (3, "+ptr o8 width height element"),
+    "cuMemFree": (4, "-ptr32"),
+    "cuMemFree_v2": (12, "-ptr"),
+    "cuMemGetAddressRange_v2": (1.5, "?ptr o8 inside"),
+    "cuMemAllocHost": (0.5, "+host hostsize"),
+    "cuMemAllocHost_v2": (0.5, "+host hostsize"),
+    "cuMemHostAlloc": (0.5, "+host hostsize flags"),
+    "cuMemFreeHost": (1.5, "-host"),
+    # Streams, captures, events
+    "cuStreamCreate": (2, "+stream streamflags"),
+    "cuStreamCreateWithPriority": (1, "+stream streamflags 0"),
+    "cuStreamDestroy": (0.8, "-stream"),
+    "cuStreamDestroy_v2": (0.8, "-stream"),
+    "cuStreamQuery": (0.8, "stream"),
+    "cuStreamQuery_ptsz": (0.8, "stream"),
+    "cuStreamSynchronize": (1, "stream"),
+    "cuStreamSynchronize_ptsz": (1, "stream"),
+    "cuStreamWaitEvent": (1.5, "stream event eventflags"),
+    "cuStreamWaitEvent_ptsz": (1, "stream event eventflags"),
+    "cuStreamIsCapturing": (0.8, "stream o4"),
+    "cuStreamIsCapturing_ptsz": (0.8, "stream o4"),
+    "cuStreamBeginCapture": (0.3, "stream"),
+    "cuStreamBeginCapture_ptsz": (0.3, "stream"),
+    "cuStreamBeginCapture_v2": (0.6, "stream capturemode"),
+    "cuStreamBeginCapture_v2_ptsz": (0.4, "stream capturemode"),
+    "cuStreamEndCapture": (4, "captured +graph"),
+    "cuStreamEndCapture_ptsz": (3, "captured +graph"),
+    "cuStreamGetCaptureInfo": (0.5, "stream o4 o8"),
+    "cuStreamGetCaptureInfo_ptsz": (0.5, "stream o4 o8"),
+    "cuStreamGetCaptureInfo_v2": (0.5, "stream o4 o8 ?graph ?graph o8"),
+    "cuStreamGetCaptureInfo_v2_ptsz": (0.5, "stream o4 o8 ?graph ?graph o8"),
+    "cuStreamGetCaptureInfo_v3": (0.5, "stream o4 o8 ?graph ?graph ?graph o8"),
+    "cuStreamGetCaptureInfo_v3_ptsz": (0.5, "stream o4 o8 ?graph ?graph ?graph o8"),
+    "cuStreamGetCtx": (0.7, "stream ?context"),
+    "cuStreamGetCtx_ptsz": (0.7, "stream ?context"),
+    "cuStreamGetCtx_v2": (0.5, "stream ?context ?context"),
+    "cuStreamGetCtx_v2_ptsz": (0.5, "stream ?context ?context"),
+    "cuThreadExchangeStreamCaptureMode": (1, "v8mode"),
+    "cuEventCreate": (1.5, "+event eventmake"),
+    "cuEventDestroy": (0.5, "-event"),
+    "cuEventDestroy_v2": (0.6, "-event"),
+    "cuEventRecord": (2, "event stream"),
+    "cuEventRecord_ptsz": (1, "event stream"),
+    "cuEventRecordWithFlags": (1, "event stream eventflags"),
+    "cuEventRecordWithFlags_ptsz": (0.7, "event stream eventflags"),
+    "cuEventQuery": (1, "event"),
+    "cuEventSynchronize": (1, "event"),
+    "cuEventElapsedTime": (0.7, "o4 event event"),
+    "cuEventElapsedTime_v2": (0.7, "o4 event event"),
+    # Launches
+    "cuLaunchKernel": (8, "callable grid grid1 1 block 1 1 0 stream parameters 0"),
+    "cuLaunchKernel_ptsz": (4, "callable grid grid1 1 block 1 1 0 stream 0 extra"),
+    "cuLaunchKernelEx": (3, "config callable parameters 0"),
+    "cuLaunchKernelEx_ptsz": (2, "config callable 0 extra"),
+    "cuLaunchCooperativeKernel": (1.5, "callable grid grid1 1 block 1 1 0 stream parameters"),
+    "cuLaunchCooperativeKernel_ptsz": (1, "callable grid grid1 1 block 1 1 0 stream parameters"),
+    "cuLaunchCooperativeKernelMultiDevice": (1, "launches count 0"),
+    "cuLaunch": (0.5, "callable"),
+    "cuLaunchGrid": (0.5, "callable grid grid1"),
+    "cuLaunchGridAsync": (0.7, "callable grid grid1 stream"),
+    "cuGraphLaunch": (3, "exec stream"),
+    "cuGraphLaunch_ptsz": (2, "exec stream"),
+    "cuGraphInstantiateWithFlags": (3, "+exec graph flags"),
+    "cuGraphExecDestroy": (1, "-exec"),
+    "cuGraphDestroy": (1.2, "-graph"),
+    "cuGraphAddNode": (0.4, "o8 graph 0 0 node"),
+    "cuGraphAddNode_v2": (0.4, "o8 graph 0 0 0 node"),
+    "cuStreamBeginCaptureToGraph": (0.2, "stream graph 0 0 0 capturemode"),
+    "cuStreamBeginCaptureToGraph_ptsz": (0.2, "stream graph 0 0 0 capturemode"),
+    # What is refused
+    "cuMemAllocManaged": (0.3, "o8 size 1"),
+    "cuMemAllocAsync": (0.3, "o8 size stream"),
+    "cuMemAllocAsync_ptsz": (0.2, "o8 size stream"),
+    "cuMemAllocFromPoolAsync": (0.2, "o8 size 0 stream"),
+    "cuMemAllocFromPoolAsync_ptsz": (0.2, "o8 size 0 stream"),
+    "cuMemCreate": (0.2, "o8 size node 0"),
+    "cuMemPoolCreate": (0.2, "o8 node"),
+    "cuMemPoolImportFromShareableHandle": (0.1, "o8 0 1 0"),
+    "cuMemPoolImportPointer": (0.1, "o8 0 node"),
+    "cuMemImportFromShareableHandle": (0.1, "o8 0 1"),
+    "cuIpcOpenMemHandle": (0.1, "o8 0 0 0 0 0 0 0"),
+    "cuIpcOpenMemHandle_v2": (0.1, "o8 0 0 0 0 0 0 0"),
+    "cuImportExternalMemory": (0.1, "o8 node"),
+    "cuExternalMemoryGetMappedBuffer": (0.1, "o8 0 node"),
+    "cuExternalMemoryGetMappedMipmappedArray": (0.1, "o8 0 node"),
+    "cuMulticastCreate": (0.1, "o8 node"),
+    "cuArrayCreate": (0.1, "o8 node"),
+    "cuArrayCreate_v2": (0.1, "o8 node"),
+    "cuArray3DCreate": (0.1, "o8 node"),
+    "cuArray3DCreate_v2": (0.1, "o8 node"),
+    "cuMipmappedArrayCreate": (0.1, "o8 node 1"),
+    "cuGraphAddMemAllocNode": (0.2, "o8 graph 0 0 node"),
+    # NVML
+    "nvmlInit": (0.3, ""),
+    "nvmlInit_v2": (0.5, ""),
+    "nvmlInitWithFlags": (0.2, "0"),
+    "nvmlDeviceGetCount": (0.3, "o4"),
+    "nvmlDeviceGetCount_v2": (0.3, "o4"),
+    "nvmlDeviceGetHandleByIndex": (0.5, "device +nvml"),
+    "nvmlDeviceGetHandleByIndex_v2": (0.8, "device +nvml"),
+    "nvmlDeviceGetHandleByPciBusId": (0.2, "busid +nvml"),
+    "nvmlDeviceGetHandleByPciBusId_v2": (0.2, "busid +nvml"),
+    "nvmlDeviceGetHandleByUUID": (0.3, "owncard +nvml"),
+    "nvmlDeviceGetIndex": (0.3, "nvml o4"),
+    "nvmlDeviceGetMinorNumber": (0.2, "nvml o4"),
+    "nvmlDeviceGetUUID": (0.3, "nvml o96 96"),
+    "nvmlDeviceGetName": (0.2, "nvml o96 96"),
+    "nvmlDeviceGetMemoryInfo": (1, "nvml o24"),
+    "nvmlDeviceGetMemoryInfo_v2": (0.5, "nvml v40:0x2000028"),
+    "nvmlDeviceGetComputeRunningProcesses": (0.3, "nvml v4:8 o128"),
+    "nvmlDeviceGetComputeRunningProcesses_v2": (0.3, "nvml v4:8 o192"),
+    "nvmlDeviceGetComputeRunningProcesses_v3": (0.5, "nvml v4:8 o192"),
+    "nvmlDeviceGetGraphicsRunningProcesses_v3": (0.2, "nvml v4:8 o192"),
+    "nvmlDeviceGetMPSComputeRunningProcesses_v3": (0.2, "nvml v4:8 o192"),
+}
+
+# How a number is drawn; the others are in anything.py.
+DEVICES = {1: (0, 0, 0, 0, 0, 1, 2, -1), 2: (0, 0, 0, 1, 1, 1, 2, -1)}
+NUMBERS_OF = {
+    "init": (0, 0, 0, 1),
+    "version": (2000, 3020, 4000, 7000, 11000, 12000, 12080, 13000),
+    "procflags": (0, 0, 1, 2, 3),
+    "error": (0, 1, 2, 3, 100, 201, 600, 801, 900, 901, 999, 12345, -1),
+    "length": (1, 16, 31),
+    "attribute": (0, 1, 16, 39, 75, 83, 102, 115, 145, 146, -1),
+    "flags": (0, 0, 1, 8),
+    "attachflags": (0, 0, 0, 1),
+    "smallattribute": (0, 1, 5, -1),
+    "offset": (0, 0, 4, -1),
+    "limit": (0, 0, 1, 2, 3, 5, 9, 10, -1),
+    "element": (4, 4, 8, 16, 5),
+    "height": (0, 1, 7, 100, 4000, 2**40),
+    "width": (0, 1, 511, 512, 10000, 2**20, 2**63, 2**64 - 5),
+    "width32": (0, 1, 511, 512, 10000, 2**20),
+    "hostsize": (0, 1, 4096, 100000),
+    "streamflags": (0, 1, 1, 2),
+    "eventmake": (0, 0, 2, 1),
+    "eventflags": (0, 0, 0, 1),
+    "capturemode": (0, 1, 2, 2, 3),
+    "grid": (0, 1, 1, 1, 4, 4, 8, 16, 16, 100, 2**31 - 1),
+    "grid1": (1, 1, 1, 2, 0),
+    "block": (1, 1, 32, 32, 32, 1024, 0),
+}
+
+# These numbers are what a limit changes: they are judged, not compared.
+NUMBERS = {
+    "cuMemGetInfo",
+    "cuMemGetInfo_v2",
+    "cuDeviceTotalMem",
+    "cuDeviceTotalMem_v2",
+    "nvmlDeviceGetMemoryInfo",
+    "nvmlDeviceGetMemoryInfo_v2",
+    "nvmlDeviceGetComputeRunningProcesses",
+    "nvmlDeviceGetComputeRunningProcesses_v2",
+    "nvmlDeviceGetComputeRunningProcesses_v3",
+}
+# The answers that depend on the moment: not ready and done are the same.
+QUERIES = {
+    "cuStreamQuery",
+    "cuStreamQuery_ptsz",
+    "cuEventQuery",
+    "cuEventElapsedTime",
+    "cuEventElapsedTime_v2",
+}
+
+# Never called without arguments: they would end the process, or wait.
+UNSAFE = set()
+
+IMAGES = [
+    b"hamisim-module 1\nsize=65536\nkernel one\nkernel two\n",
+    b"hamisim-module 1\nsize=3000000\nkernel one\nkernel two\nkernel three\n",
+    b"hamisim-module 1\nsize=20000000\nkernel one\n",
+    b"hamisim-module 1\nsize=100000\nkernel one local=2048\nkernel two local=4096\n",
+    b"hamisim-module 1\nsize=0\nkernel one\n",
+    b".version 8.0\n",
+    b"hamisim-module 1\nsize=\n",
+    b"not an image",
+]
+KERNELS = [b"one", b"two", b"three", b"none", b""]
+# By the image's number: what it takes at most, all of its kernels loaded.
+# A little more for rounding up.
+IMAGE_BYTES = [65536 + 4096, 3000000 + 4096, 20000000 + 4096, 100000 + 4096, 4096, 1 * MIB, 0, 0]
+LOCAL_BYTES = 4096
+TEXT_IMAGE, TEXT_KERNEL, TEXT_PATH, TEXT_BUSID, TEXT_UUID, TEXT_NS, TEXT_NODE, TEXT_NAME = 0, 8, 16, 24, 28, 30, 34, 40
+TEXT_OWN_UUID = 60  # the cards' own
+NAMES = 20  # texts for cuGetProcAddress, drawn anew now and then
+
+
+def texts(folder):
+    """The texts of a guest: number and bytes."""
+    paths = []
+    for i, image in enumerate(IMAGES[:3]):
+        path = folder / f"image-{i}"
+        path.write_bytes(image)
+        paths.append(str(path).encode())
+    paths += [b"/nowhere/image", b""]
+    runtime = bytes.fromhex("6bd5fb6c5bf4e74a8987d93912fd9df9")
+    node = [bytes([kind]) + bytes(511) for kind in (10, 0, 1, 4)]
+    groups = [
+        (TEXT_IMAGE, IMAGES),
+        (TEXT_KERNEL, KERNELS),
+        (TEXT_PATH, paths),
+        (TEXT_BUSID, [b"0000:01:00.0", b"0000:02:00.0", b"0000:09:00.0", b"what"]),
+        (TEXT_UUID, [runtime, bytes(16)]),
+        (TEXT_NS, [ns.to_bytes(8, "little") for ns in (0, 2000, 40000, 200000)]),
+        (TEXT_NODE, node),
+    ]
+    return [(first + i, text) for first, group in groups for i, text in enumerate(group)]
