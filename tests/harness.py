@@ -62,6 +62,9 @@ def check(holds, sentence, *numbers):
         failures += 1
         print(f"FAIL: {sentence}", *(repr(number) for number in numbers), sep="\n      ")
     sys.stdout.flush()
+    if failures and os.environ.get("HAMI_FIRST_FAILURE"):
+        clean_up()
+        os._exit(1)
     return bool(holds)
 
 

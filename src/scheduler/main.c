@@ -317,19 +317,20 @@ static int start_watches(struct scheduler *scheduler, struct error *err)
     };
     /* Bound and not over: such a pod's annotations come from its Binding, and where only we may
      * write them, its metadata are enough. */
-    const struct kube_watch_spec pods = {
+    struct kube_watch_spec pods = {
         .path = "/api/v1/pods",
         .field_selector = "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed",
-        .metadata_only = policies_in_force(scheduler),
         .paged = true,
     };
     int r;
 
-    if (scheduler->stopping)
-        return 0;
     r = kube_watch_new(scheduler->kube, &nodes, &node_ops, scheduler, &scheduler->nodes, err);
     if (r < 0)
         return r;
+    /* The nodes come while this waits for its answers. */
+    pods.metadata_only = policies_in_force(scheduler);
+    if (scheduler->stopping)
+        return 0;
     return kube_watch_new(scheduler->kube, &pods, &pod_ops, scheduler, &scheduler->pods, err);
 }
 

@@ -408,17 +408,12 @@ def bounded(watch_list):
     api.close()
 
 
+PARTS = ["follows", "selects", "six", "survives", "begins", "binds", "bounded", "requests", "rotates", "secured"]
+# Lists that come in a watch, and lists in pages.
+BOTH_WAYS = {"follows", "begins", "binds", "bounded"}
+
 if __name__ == "__main__":
-    follows(True)
-    follows(False)
-    selects()
-    six()
-    survives()
-    for watch_list in (True, False):
-        begins(watch_list)
-        binds(watch_list)
-        bounded(watch_list)
-    requests()
-    rotates()
-    secured()
+    for part in sys.argv[1:] or PARTS:
+        for given in ((True,), (False,)) if part in BOTH_WAYS else ((),):
+            globals()[part](*given)
     finish()

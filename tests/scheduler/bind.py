@@ -456,7 +456,7 @@ def main():
             test_what_is_asked_to_wait_waits, test_an_answer_that_never_came,
             test_a_bind_that_is_done_late, test_nothing_is_sent_twice_unseen, test_while_the_api_server_is_away, test_a_bind_asked_for_twice, test_stopping,
         )  # fmt: skip
-        test_an_answer_after_the_end()
+        run_part(test_an_answer_after_the_end)
     finish()
 
 

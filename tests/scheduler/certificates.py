@@ -147,8 +147,8 @@ def test_a_mounted_secret(pairs):
 
 def main():
     pairs = {number: make_certificate(scratch / f"pair-{number}", number) for number in (1, 2, 3)}
-    test_files_that_change(pairs)
-    test_a_mounted_secret(pairs)
+    run_part(test_files_that_change, pairs)
+    run_part(test_a_mounted_secret, pairs)
     finish()
 
 

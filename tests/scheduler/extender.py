@@ -288,15 +288,15 @@ def main():
     scheduler = Scheduler(api)
     # What it asks for of its own accord ends with both watches, of pods the second: they are listed again before it decides.
     check(wait_until(lambda: len(api.seen("GET", NODES)) >= 2 and len(api.seen("GET", PODS)) >= 4), "nodes and pods are listed and watched")
-    for test in (
+    run_each(
+        api, scheduler,
         test_a_pod_is_placed_with_one_write, test_keys_in_any_case, test_a_resource_of_ours_without_a_device, test_what_is_not_ours, test_a_refused_pod, test_where_evicting_would_help, test_who_is_evicted,
         test_bad_bodies, test_an_undecided_bind, test_a_node_with_a_long_name, test_the_webhook, test_where_it_is_served,
-    ):  # fmt: skip
-        test(api, scheduler)
+    )  # fmt: skip
     scheduler.end()
-    test_before_it_is_ready()
-    test_what_is_for_this_machine()
-    test_more_nodes_than_a_page(api)
+    run_part(test_before_it_is_ready)
+    run_part(test_what_is_for_this_machine)
+    run_part(test_more_nodes_than_a_page, api)
     finish()
 
 

@@ -330,13 +330,12 @@ def main():
     if what == "random":
         test_at_random(float(amount[0]), seed)
     else:
-        for test in (
-            test_one_decides, test_fail_over, test_a_lease_taken_early, test_who_stood_still,
-            test_lost_with_a_bind_under_way, test_restarted_beside_the_leader,
-        ):  # fmt: skip
-            begun = time.monotonic()
-            test()
-            print(f"{test.__name__}: {time.monotonic() - begun:.1f} s")
+        run_part(test_one_decides)
+        run_part(test_fail_over)
+        run_part(test_a_lease_taken_early)
+        run_part(test_who_stood_still)
+        run_part(test_lost_with_a_bind_under_way)
+        run_part(test_restarted_beside_the_leader)
     finish()
 
 

@@ -232,8 +232,8 @@ def main():
     scheduler = Scheduler(api)
     run_each(api, scheduler, test_half_sent_bodies, test_many_half_sent_bodies, test_trickles, test_slow_readers)
     scheduler.end()
-    test_crowd()
-    test_loopback()
+    run_part(test_crowd)
+    run_part(test_loopback)
     finish()
 
 

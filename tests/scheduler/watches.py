@@ -301,6 +301,8 @@ def test_policies():
     scheduler = Scheduler(api, ready=False)
     check_equal(scheduler.ask("GET", "/readyz")[0], 503, "while that can't be read it is not ready")
     check_equal(scheduler.ask("GET", "/healthz")[0], 200, "but there")
+    check(wait_until(lambda: api.seen("GET", NODES)), "and the nodes are read meanwhile")
+    check_equal(api.seen("GET", PODS), [], "while what it asks of the pods depends on the answer")
     scheduler.end()
 
 
@@ -327,10 +329,10 @@ def main():
         test_a_server_that_wants_an_hour,
     )  # fmt: skip
     scheduler.end()
-    test_lists_in_pages(False)
-    test_lists_in_pages(True)
-    test_only_selected_nodes()
-    test_policies()
+    run_part(test_lists_in_pages, False)
+    run_part(test_lists_in_pages, True)
+    run_part(test_only_selected_nodes)
+    run_part(test_policies)
     finish()
 
 
