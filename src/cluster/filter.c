@@ -85,7 +85,7 @@ static int candidates_gather(struct cluster *cluster, const char *const *names, 
 }
 
 /* The annotations that record a placement, but for the times. */
-static int write_placement(const struct cluster *cluster, const struct pod *pod, const char *node,
+static int write_placement(const struct pod *pod, const char *node,
                            const struct placement *placement, struct arena *arena,
                            struct text_pairs *ret_pairs)
 {
@@ -106,8 +106,7 @@ static int write_placement(const struct cluster *cluster, const struct pod *pod,
         pairs[count++] = (struct text_pair){KEY_PRIORITY, priority};
     }
     for (size_t i = 0; i < placement->vendor_count; i++) {
-        const struct vendor_instance *instance =
-            vendor_find(cluster->options.vendors, placement->vendors[i].common_word);
+        const struct vendor_instance *instance = vendor_of(placement->vendors[i].vendor);
         int r;
 
         r = vendor_write_annotations(instance, &placement->vendors[i].devices, arena,
@@ -129,7 +128,7 @@ static int filter_reserve(struct cluster *cluster, const struct pod *from,
     struct grant *grant;
     int r;
 
-    r = write_placement(cluster, from, node->place->name, placement, arena, &annotations);
+    r = write_placement(from, node->place->name, placement, arena, &annotations);
     if (r < 0)
         return r;
     pod = pod_get(cluster, from->uid, from->namespace, from->name);

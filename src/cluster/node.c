@@ -3,6 +3,7 @@
 /* Nodes and their devices. */
 
 #include <errno.h>
+#include <stdalign.h>
 #include <utlist.h>
 
 #include "cluster/state.h"
@@ -154,6 +155,43 @@ static int read_devices(const struct cluster *cluster, const struct node *node,
     return 0;
 }
 
+/* A vendor gives devices of a node the same facts, or each its own; of each piece a copy is kept.
+ */
+static bool has_new_facts(const struct device *devices, size_t position)
+{
+    return devices[position].facts_size &&
+           (!position || devices[position - 1].facts != devices[position].facts);
+}
+
+static size_t facts_room(size_t size)
+{
+    return (size + alignof(max_align_t) - 1) & ~(alignof(max_align_t) - 1);
+}
+
+/* A copy, with the facts of the devices behind it; NULL: no memory. */
+static struct device *devices_keep(const struct device *devices, size_t count)
+{
+    size_t size = facts_room(count * sizeof(*devices)), at = size;
+    struct device *kept;
+    char *facts = NULL;
+
+    for (size_t i = 0; i < count; i++)
+        size += has_new_facts(devices, i) ? facts_room(devices[i].facts_size) : 0;
+    kept = malloc(size);
+    if (!kept)
+        return NULL;
+    memcpy(kept, devices, count * sizeof(*devices));
+    for (size_t i = 0; i < count; i++) {
+        if (has_new_facts(devices, i)) {
+            facts = memcpy((char *)kept + at, devices[i].facts, devices[i].facts_size);
+            at += facts_room(devices[i].facts_size);
+        }
+        if (devices[i].facts_size)
+            kept[i].facts = facts;
+    }
+    return kept;
+}
+
 static int update_devices(struct cluster *cluster, struct cluster_node *node,
                           const struct node *from, struct error *err)
 {
@@ -178,14 +216,12 @@ static int update_devices(struct cluster *cluster, struct cluster_node *node,
         return r;
     kept = strdup(text);
     if (read->count)
-        devices = malloc(read->count * sizeof(*devices));
+        devices = devices_keep(read->devices, read->count);
     if (!kept || (read->count && !devices)) {
         free(kept);
         return -ENOMEM;
     }
 
-    if (devices)
-        memcpy(devices, read->devices, read->count * sizeof(*devices));
     free(node->registered);
     node->registered = kept;
     replace_devices(cluster, node, devices, read->count, read->count ? NULL : read->absent);

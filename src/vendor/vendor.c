@@ -14,7 +14,7 @@ const struct vendor *const vendor_table[] = {
 const struct vendor_instance *vendor_find(const struct vendor_set *set, const char *common_word)
 {
     for (size_t i = 0; i < set->count; i++) {
-        if (strcmp(set->instances[i].common_word, common_word) == 0)
+        if (strcmp(set->instances[i].id.word, common_word) == 0)
             return &set->instances[i];
     }
     return NULL;

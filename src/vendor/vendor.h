@@ -21,6 +21,7 @@
 #include "model/node.h"
 #include "model/pod.h"
 #include "model/request.h"
+#include "place/rules.h"
 
 struct vendor;
 
@@ -31,8 +32,8 @@ enum {
 /* A vendor with its configuration. The configuration is the owner's and outlives the instance. */
 struct vendor_instance {
     const struct vendor *vendor;
-    const char *common_word; /* HAMi's CommonWord, "NVIDIA" */
-    const void *config;      /* of the vendor's own type: struct nvidia_config */
+    struct device_vendor id; /* its word, rules and configuration; devices and requests point here,
+                                so a set stays where it is */
 
     /* Annotations. */
     const char *register_key;    /* on a node: its devices */
@@ -117,6 +118,13 @@ extern const struct vendor *const vendor_table[];
  */
 int vendor_read_demand(const struct vendor_set *set, const struct pod *pod, struct arena *arena,
                        struct demand *ret_demand);
+
+/* The instance that a device, a request or a placement points to. */
+static inline const struct vendor_instance *vendor_of(const struct device_vendor *id)
+{
+    return (const struct vendor_instance *)((const char *)id -
+                                            offsetof(struct vendor_instance, id));
+}
 
 /* The instance of this common word, or NULL. */
 const struct vendor_instance *vendor_find(const struct vendor_set *set, const char *common_word);

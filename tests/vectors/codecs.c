@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "model/codec.h"
+#include "vendor/nvidia/mig.h"
 #include "vectors.h"
 
 /* Nodes. */

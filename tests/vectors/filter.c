@@ -105,7 +105,7 @@ static void add_placed(struct cluster *cluster, yyjson_val *value, const char *b
     node = name ? find_node(cluster, name) : NULL;
     if (!node || !text || pod_devices_decode(text, arena, &devices, NULL) < 0)
         return;
-    (void)place_usage_add_pod(&usage, &devices, "", arena);
+    (void)place_usage_add_pod(&usage, &cluster->nvidia->id, &devices, "", arena);
     (void)place_usage_charge(node->devices, node->device_count, &usage);
 }
 

@@ -31,8 +31,7 @@ struct vendor_instance nvidia_vendor_instance(const struct nvidia_config *config
 {
     return (struct vendor_instance){
         .vendor = &nvidia_vendor,
-        .common_word = NVIDIA_COMMON_WORD,
-        .config = config,
+        .id = {NVIDIA_COMMON_WORD, &nvidia_rules, config},
         .register_key = NVIDIA_REGISTER_KEY,
         .handshake_key = NVIDIA_HANDSHAKE_KEY,
         .to_allocate_key = NVIDIA_TO_ALLOCATE_KEY,
@@ -217,9 +216,8 @@ static int read_request(const struct vendor_instance *instance, const struct pod
                         size_t position, struct arena *arena, struct request *ret_request)
 {
     const struct container *container = &pod->containers[position];
-    const struct nvidia_config *config = instance->config;
-    struct request request = {.type = instance->common_word,
-                              .memo = ARENA_NEW(arena, struct type_memo)};
+    const struct nvidia_config *config = instance->id.config;
+    struct request request = {.vendor = &instance->id, .memo = ARENA_NEW(arena, struct type_memo)};
     const struct resource *counted = container_resource(container, config->count_name);
     int64_t count = 0, cores = config->default_cores;
     int r;
@@ -330,7 +328,7 @@ static const struct mig_geometry *find_geometry(const struct nvidia_config *conf
 
 /* The devices of a node while they are filled in. err gets the first thing that is wrong. */
 struct filling {
-    const struct nvidia_config *config;
+    const struct vendor_instance *instance;
     const struct node *node;
     struct device *devices;
     size_t count, max;
@@ -360,9 +358,13 @@ static void add_device(struct filling *filling, size_t position,
         return;
     }
     fill_device(registered, device);
+    /* As in HAMi, a card whose model does not name the vendor is counted, and not given out. */
+    if (text_contains(device->model, NVIDIA_COMMON_WORD))
+        device->vendor = &filling->instance->id;
     device->cordoned = is_cordoned(filling->node, device->uuid);
-    if (strcmp(device->mode, DEVICE_MODE_MIG) == 0)
-        device->geometry = find_geometry(filling->config, device->model);
+    device->special = strcmp(device->mode, MIG_MODE) == 0;
+    if (device->special)
+        device->facts = find_geometry(filling->instance->id.config, device->model);
     filling->count++;
     wrong = check_sense(registered);
     if (!wrong)
@@ -377,7 +379,7 @@ static int read_node(const struct vendor_instance *instance, const struct node *
 {
     const char *text = text_pairs_get(&node->annotations, instance->register_key);
     struct filling filling = {
-        .config = instance->config, .node = node, .devices = ret_devices, .max = max, .err = err};
+        .instance = instance, .node = node, .devices = ret_devices, .max = max, .err = err};
     struct registered_devices registered;
     int r;
 

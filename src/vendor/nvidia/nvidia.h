@@ -6,6 +6,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "vendor/nvidia/mig.h"
 #include "vendor/vendor.h"
 
 #define NVIDIA_COMMON_WORD "NVIDIA"

@@ -67,7 +67,7 @@ static void selection_comes_with_the_request(void **state)
     assert_int_equal(demand.count, 1);
     assert_int_equal(demand.containers[0].request_count, 1);
     request = &demand.containers[0].requests[0];
-    assert_string_equal(request->type, "NVIDIA");
+    assert_string_equal(request->vendor->word, "NVIDIA");
     assert_int_equal(request->use_types.count, 2);
     assert_string_equal(request->use_types.items[1], "H100");
     assert_int_equal(request->avoid_types.count, 1);
