@@ -337,5 +337,5 @@ void device_config_vendors(const struct device_config *config, struct vendor_set
 {
     *ret_set = (struct vendor_set){.count = 0};
     if (config->has_nvidia)
-        ret_set->instances[ret_set->count++] = nvidia_vendor_instance(&config->nvidia);
+        (void)nvidia_add_instance(ret_set, &config->nvidia);
 }

@@ -234,6 +234,10 @@ int place_choose(const struct place_node *const *nodes, size_t count, const stru
 int place_usage_add_pod(struct place_usage *usage, const struct device_vendor *vendor,
                         const struct pod_devices *devices, const char *roles, struct arena *arena);
 
+/* The device of this uuid, or of which a part has this name; NULL: there is none. */
+const struct device *place_find_device(const struct device *devices, size_t count,
+                                       const char *name);
+
 /*
  * Adds a pod's usage to a node's devices, or subtracts exactly the same. Returns how many devices
  * of the usage the node does not have.

@@ -155,6 +155,11 @@ static struct device *find_device(struct device *devices, size_t count, const ch
     return NULL;
 }
 
+const struct device *place_find_device(const struct device *devices, size_t count, const char *name)
+{
+    return find_device((struct device *)devices, count, name);
+}
+
 static bool is_misuse(const struct device *device, const struct place_share *share)
 {
     const struct place_rules *rules = rules_of(device->vendor);

@@ -72,7 +72,7 @@ static void take_node(void *data, enum kube_event event, yyjson_val *object)
         return;
     }
     arena_reset(scheduler->object_arena);
-    r = node_read(object, NULL, scheduler->object_arena, &node, &err);
+    r = node_read(object, &scheduler->vendors.kept, scheduler->object_arena, &node, &err);
     if (r < 0)
         cluster_keep(scheduler->cluster, CLUSTER_NODES, name);
     else
@@ -106,7 +106,7 @@ static void take_pod(void *data, enum kube_event event, yyjson_val *object)
         return;
     }
     arena_reset(scheduler->object_arena);
-    r = pod_read(object, scheduler->object_arena, &pod, &err);
+    r = pod_read(object, &scheduler->vendors.kept, scheduler->object_arena, &pod, &err);
     if (r < 0)
         cluster_keep(scheduler->cluster, CLUSTER_PODS, uid);
     else

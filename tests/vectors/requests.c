@@ -51,7 +51,8 @@ static void check_requests(struct vector *vector)
     struct demand demand;
     struct pod pod;
 
-    if (pod_read(yyjson_obj_get(vector->line, "pod"), vector->arena, &pod, &err) < 0) {
+    if (pod_read(yyjson_obj_get(vector->line, "pod"), &vector->vendors->kept, vector->arena, &pod,
+                 &err) < 0) {
         vector_fail(vector, "%s", err.text);
         return;
     }

@@ -27,9 +27,9 @@ void nvidia_config_defaults(struct nvidia_config *ret_config)
     };
 }
 
-struct vendor_instance nvidia_vendor_instance(const struct nvidia_config *config)
+int nvidia_add_instance(struct vendor_set *set, const struct nvidia_config *config)
 {
-    return (struct vendor_instance){
+    const struct vendor_instance instance = {
         .vendor = &nvidia_vendor,
         .id = {NVIDIA_COMMON_WORD, &nvidia_rules, config},
         .register_key = NVIDIA_REGISTER_KEY,
@@ -37,7 +37,11 @@ struct vendor_instance nvidia_vendor_instance(const struct nvidia_config *config
         .to_allocate_key = NVIDIA_TO_ALLOCATE_KEY,
         .allocated_key = NVIDIA_ALLOCATED_KEY,
         .count_resource = config->count_name,
+        .resources = {config->count_name, config->memory_name, config->memory_percent_name,
+                      config->cores_name, config->priority_name},
     };
+
+    return vendor_set_add(set, &instance);
 }
 
 /* Requests. */
@@ -397,8 +401,15 @@ static int read_node(const struct vendor_instance *instance, const struct node *
     return error_wrap(err, CODEC_MENDED, "%s", instance->register_key);
 }
 
+static const char *const annotations[] = {"nvidia.com/", NULL};
+static const char *const variables[] = {"CUDA_", NULL};
+static const char *const node_annotations[] = {KEY_CORDON, NULL};
+
 const struct vendor nvidia_vendor = {
     .name = "nvidia",
+    .annotations = annotations,
+    .variables = variables,
+    .node_annotations = node_annotations,
     .mutate = nvidia_mutate,
     .read_request = read_request,
     .read_node = read_node,

@@ -73,8 +73,8 @@ struct nvidia_config {
 /* HAMi's chart's values: resources nvidia.com/gpu and so on, 10 tasks a card. */
 void nvidia_config_defaults(struct nvidia_config *ret_config);
 
-/* The instance keeps the pointer to the config. */
-struct vendor_instance nvidia_vendor_instance(const struct nvidia_config *config);
+/* The instance keeps the pointer to the config. -E2BIG: the set is full. */
+int nvidia_add_instance(struct vendor_set *set, const struct nvidia_config *config);
 
 /*
  * -EINVAL, naming the annotation, when a pod's list of uuids or types is beyond the bounds above,
