@@ -274,7 +274,10 @@ static int make_state(struct scheduler *scheduler, struct error *err)
     r = device_config_load(options->device_config_file, &scheduler->config, err);
     if (r < 0)
         return r;
-    device_config_vendors(&scheduler->config, &scheduler->vendors);
+    r = device_config_vendors(&scheduler->config, &scheduler->vendors);
+    if (r < 0)
+        return error_set(err, r, "%s: more vendors than can be served",
+                         options->device_config_file);
     cluster.defaults.node_order =
         strcmp(options->node_policy, "spread") == 0 ? PLACE_SPREAD : PLACE_BINPACK;
     cluster.defaults.policy.order =
@@ -435,6 +438,7 @@ int main(int argc, char **argv)
 
     free_handles(&scheduler);
     cluster_free(scheduler.cluster);
+    device_config_deinit(&scheduler.config);
     arena_free(scheduler.request_arena);
     arena_free(scheduler.webhook_arena);
     arena_free(scheduler.object_arena);

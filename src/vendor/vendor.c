@@ -155,7 +155,8 @@ const struct vendor_lock *vendor_prepare_bind(const struct vendor_instance *inst
 }
 
 /* Adds the names that are not there yet. */
-static int keep_names(const char *const *names, const char *kept[static KEPT_NAMES_MAX], size_t *count)
+static int keep_names(const char *const *names, const char *kept[static KEPT_NAMES_MAX],
+                      size_t *count)
 {
     for (; names && *names; names++) {
         size_t i = 0;

@@ -4,10 +4,11 @@
 /*
  * A vendor, as the control plane knows it.
  *
- * struct vendor is a constant table of functions, a folder each, listed in vendor_table[]. A
- * configured instance of it carries the names and numbers of the device configuration. The generic
- * algorithms live in place and admit; a vendor states only where it differs. All of it is pure: no
- * clock, log or state, and no allocation outside the arena passed in.
+ * struct vendor is a constant table of functions, a folder each, listed in vendor_table[]
+ * (src/vendor/meson.build). A configured instance of it carries the names and numbers of the device
+ * configuration. The generic algorithms live in place and admit; a vendor states only where it
+ * differs. All of it is pure: no clock, log or state, and no allocation outside the arena passed
+ * in.
  */
 
 #include <stdbool.h>
@@ -22,6 +23,7 @@
 #include "model/pod.h"
 #include "model/request.h"
 #include "place/rules.h"
+#include "vendor/section.h"
 
 struct vendor;
 
@@ -125,6 +127,20 @@ struct vendor_lock {
 
 struct vendor {
     const char *name; /* the folder's */
+
+    /*
+     * Its section of the device configuration, read into config_size bytes: first what holds for
+     * keys that are not given, then those that are. check_section() is for a whole file: -EINVAL
+     * when pods could ask for nothing. add_instances() adds the configured instances, which keep
+     * pointing into the config; -E2BIG. Other errors are -EINVAL with the place.
+     */
+    const char *section;
+    size_t config_size;
+    void (*set_missing)(void *ret_config);
+    int (*read_section)(const struct section_reading *reading, const struct section *section,
+                        void *config);
+    int (*check_section)(const struct section_reading *reading, const void *config); /* or NULL */
+    int (*add_instances)(struct vendor_set *set, const void *config);
 
     /* What pods and nodes need to keep for this vendor, NULL: nothing. Lists end with NULL. */
     const char *const *annotations; /* prefixes */

@@ -8,6 +8,7 @@
 #include "base/util.h"
 #include "model/keys.h"
 #include "vendor/nvidia/admission.h"
+#include "vendor/nvidia/config.h"
 
 void nvidia_config_defaults(struct nvidia_config *ret_config)
 {
@@ -405,8 +406,19 @@ static const char *const annotations[] = {"nvidia.com/", NULL};
 static const char *const variables[] = {"CUDA_", NULL};
 static const char *const node_annotations[] = {KEY_CORDON, NULL};
 
+static int add_instances(struct vendor_set *set, const void *config)
+{
+    return nvidia_add_instance(set, config);
+}
+
 const struct vendor nvidia_vendor = {
     .name = "nvidia",
+    .section = "nvidia",
+    .config_size = sizeof(struct nvidia_config),
+    .set_missing = nvidia_config_missing,
+    .read_section = nvidia_config_read,
+    .check_section = nvidia_config_check,
+    .add_instances = add_instances,
     .annotations = annotations,
     .variables = variables,
     .node_annotations = node_annotations,

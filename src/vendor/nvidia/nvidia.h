@@ -28,7 +28,6 @@ enum {
     NVIDIA_LIST_MAX = 256,           /* pieces of a list on a pod */
     NVIDIA_LIST_TEXT_MAX = 16 << 10, /* bytes of it */
     NVIDIA_NO_PERCENT = 101,         /* in HAMi: no percentage is asked for */
-    NVIDIA_NAME_SIZE = 254,          /* a resource's name: a domain, a slash, a name */
 };
 
 enum {
@@ -45,12 +44,12 @@ struct nvidia_mig {
 
 /* Section `nvidia` of the device configuration. Names are "" where there is none. */
 struct nvidia_config {
-    char count_name[NVIDIA_NAME_SIZE];
-    char memory_name[NVIDIA_NAME_SIZE];
-    char memory_percent_name[NVIDIA_NAME_SIZE];
-    char cores_name[NVIDIA_NAME_SIZE];
-    char priority_name[NVIDIA_NAME_SIZE];
-    char runtime_class[NVIDIA_NAME_SIZE];
+    char count_name[SECTION_NAME_SIZE];
+    char memory_name[SECTION_NAME_SIZE];
+    char memory_percent_name[SECTION_NAME_SIZE];
+    char cores_name[SECTION_NAME_SIZE];
+    char priority_name[SECTION_NAME_SIZE];
+    char runtime_class[SECTION_NAME_SIZE];
     bool overwrite_env;
     int32_t default_memory_mib; /* 0: all of the card */
     int32_t default_cores;
