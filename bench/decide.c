@@ -250,8 +250,8 @@ int main(int argc, char **argv)
     bench.count = strtoul(argv[1], NULL, 10);
     pods = strtoul(argv[2], NULL, 10);
     nvidia_config_defaults(&bench.config);
-    bench.vendors.instances[0] = nvidia_vendor_instance(&bench.config);
-    bench.vendors.count = 1;
+    bench.vendors = (struct vendor_set){0};
+    nvidia_add_instance(&bench.vendors, &bench.config);
     bench.cluster = cluster_new(&options);
     bench.arena = arena_new(1u << 30);
     bench.names = calloc(bench.count, sizeof(*bench.names));

@@ -95,9 +95,10 @@ static int drop_grants(struct admission *admission)
     for (size_t i = 0; i < ARRAY_SIZE(keys) && r == 0; i++)
         r = drop_annotation(admission, keys[i]);
     for (size_t i = 0; i < vendors->count && r == 0; i++) {
-        r = drop_annotation(admission, vendors->instances[i].allocated_key);
-        if (r == 0)
-            r = drop_annotation(admission, vendors->instances[i].to_allocate_key);
+        const char *key;
+
+        for (size_t k = 0; r == 0 && (key = vendor_grant_key(&vendors->instances[i], k)); k++)
+            r = drop_annotation(admission, key);
     }
     if (r == 0 && text_pairs_get(&admission->pod->labels, KEY_NODE))
         r = add_mutation(admission,

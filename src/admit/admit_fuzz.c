@@ -15,7 +15,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static const struct admit_options options = {"hami-scheduler", true};
     CLEANUP(arena_freep) struct arena *arena = arena_new(64 << 20);
-    struct vendor_set vendors = {.count = 1};
+    struct vendor_set vendors = {0};
     struct nvidia_config config;
     struct error err = ERROR_INIT;
     const char *body;
@@ -27,7 +27,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     config.overwrite_env = true;
     memcpy(config.core_policy, "force", sizeof("force"));
     memcpy(config.runtime_class, "nvidia", sizeof("nvidia"));
-    vendors.instances[0] = nvidia_vendor_instance(&config);
+    nvidia_add_instance(&vendors, &config);
 
     r = admit_review(&options, &vendors, (const char *)data, size, arena, &body, &len, &err);
     if (r < 0) {

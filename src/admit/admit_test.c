@@ -19,8 +19,8 @@ static int set_up(void **state)
     (void)state;
     arena = arena_new(4 << 20);
     nvidia_config_defaults(&config);
-    vendors.instances[0] = nvidia_vendor_instance(&config);
-    vendors.count = 1;
+    vendors = (struct vendor_set){0};
+    nvidia_add_instance(&vendors, &config);
     return arena ? 0 : -1;
 }
 
@@ -38,7 +38,7 @@ static int admit_with(const char *metadata, const char *spec, struct admit_answe
     struct pod pod;
 
     assert_int_equal(json_parse(text, strlen(text), arena, &root, NULL), 0);
-    assert_int_equal(pod_read(root, arena, &pod, NULL), 0);
+    assert_int_equal(pod_read(root, &vendors.kept, arena, &pod, NULL), 0);
     return admit_pod(&options, &vendors, &pod, arena, ret_answer);
 }
 

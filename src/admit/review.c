@@ -50,14 +50,14 @@ static int read_review(yyjson_val *root, struct review *ret_review, struct error
 }
 
 /* A review without an object is read as a pod without containers, which is denied. */
-static int read_object(const struct review *review, struct arena *arena, struct pod *ret_pod,
-                       struct error *err)
+static int read_object(const struct vendor_set *vendors, const struct review *review,
+                       struct arena *arena, struct pod *ret_pod, struct error *err)
 {
     if (!review->object || yyjson_is_null(review->object)) {
         *ret_pod = (struct pod){.node_name = "", .scheduler_name = "", .runtime_class = ""};
         return 0;
     }
-    return pod_read(review->object, arena, ret_pod, err);
+    return pod_read(review->object, &vendors->kept, arena, ret_pod, err);
 }
 
 static int judge_review(const struct admit_options *options, const struct vendor_set *vendors,
@@ -68,7 +68,7 @@ static int judge_review(const struct admit_options *options, const struct vendor
     struct pod pod;
     int r;
 
-    r = read_object(review, arena, &pod, &err);
+    r = read_object(vendors, review, arena, &pod, &err);
     if (r == 0)
         return admit_pod(options, vendors, &pod, arena, ret_answer);
     if (r != -EINVAL)

@@ -47,12 +47,51 @@ static int bind_begin(struct cluster *cluster, struct cluster_pod *pod,
     return 0;
 }
 
-static int write_annotations(const struct grant *grant, int64_t wall_s, struct arena *arena,
-                             struct text_pairs *ret_annotations)
+/* The times that the vendors of the grant want written; from pod to pod they rise. -ENOMEM. */
+static int add_times(struct cluster *cluster, const struct grant *grant, int64_t wall_ns,
+                     struct arena *arena, struct text_pair *pairs, size_t *count)
+{
+    const struct vendor_set *set = cluster->options.vendors;
+
+    cluster->written_ns = MAX(wall_ns, cluster->written_ns + 1);
+    for (size_t i = 0; i < set->count; i++) {
+        const struct vendor_instance *instance = &set->instances[i];
+        const struct vendor_time *time = instance->vendor->times;
+
+        if (!time || !text_pairs_get(&grant->annotations, instance->allocated_key))
+            continue;
+        for (; time->key; time++) {
+            int64_t value = time->in_ns ? cluster->written_ns : wall_ns / NS_PER_S;
+            const char *text = arena_printf(arena, "%lld", (long long)value);
+
+            if (!text)
+                return -ENOMEM;
+            pairs[(*count)++] = (struct text_pair){time->key, text};
+        }
+    }
+    return 0;
+}
+
+static size_t count_times(const struct vendor_set *set)
+{
+    size_t count = 0;
+
+    for (size_t i = 0; i < set->count; i++) {
+        const struct vendor_time *time = set->instances[i].vendor->times;
+
+        for (; time && time->key; time++)
+            count++;
+    }
+    return count;
+}
+
+static int write_annotations(struct cluster *cluster, const struct grant *grant, int64_t wall_ns,
+                             struct arena *arena, struct text_pairs *ret_annotations)
 {
     size_t count = grant->annotations.count;
-    struct text_pair *pairs = ARENA_ARRAY(arena, struct text_pair, count + 3);
-    const char *time = arena_printf(arena, "%lld", (long long)wall_s);
+    struct text_pair *pairs =
+        ARENA_ARRAY(arena, struct text_pair, count + 3 + count_times(cluster->options.vendors));
+    const char *time = arena_printf(arena, "%lld", (long long)(wall_ns / NS_PER_S));
 
     if (!pairs || !time)
         return -ENOMEM;
@@ -67,12 +106,14 @@ static int write_annotations(const struct grant *grant, int64_t wall_s, struct a
     pairs[count++] = (struct text_pair){KEY_TIME, time};
     pairs[count++] = (struct text_pair){KEY_BIND_TIME, time};
     pairs[count++] = (struct text_pair){KEY_BIND_PHASE, BIND_PHASE_ALLOCATING};
+    if (add_times(cluster, grant, wall_ns, arena, pairs, &count) < 0)
+        return -ENOMEM;
     *ret_annotations = (struct text_pairs){pairs, count};
     return 0;
 }
 
 int cluster_bind(struct cluster *cluster, const struct cluster_bind *bind, int64_t now_ns,
-                 int64_t wall_s, struct arena *arena, struct text_pairs *ret_annotations,
+                 int64_t wall_ns, struct arena *arena, struct text_pairs *ret_annotations,
                  struct error *err)
 {
     struct cluster_pod *pod;
@@ -87,7 +128,7 @@ int cluster_bind(struct cluster *cluster, const struct cluster_bind *bind, int64
         *ret_annotations = (struct text_pairs){0};
         return 0;
     }
-    r = write_annotations(pod->grant, wall_s, arena, ret_annotations);
+    r = write_annotations(cluster, pod->grant, wall_ns, arena, ret_annotations);
     if (r < 0) {
         pod_free(cluster, pod);
         return error_set(err, r, "out of memory");

@@ -168,13 +168,13 @@ struct cluster_bind {
 
 /*
  * Begins a bind. Fills in, in the arena, the annotations that are to be written with the Binding;
- * none for a pod that asks for no device. wall_s: the time of day in seconds since 1970. 0, after
- * which cluster_bound() must be called; -ENOENT: nothing is reserved for this pod on this node
- * (kube-scheduler is to ask the filter again); -ENOSPC: the reservation's time was over and other
- * pods have the devices; -EBUSY: a bind of this pod is under way.
+ * none for a pod that asks for no device. wall_ns: the time of day in nanoseconds since 1970. 0,
+ * after which cluster_bound() must be called; -ENOENT: nothing is reserved for this pod on this
+ * node (kube-scheduler is to ask the filter again); -ENOSPC: the reservation's time was over and
+ * other pods have the devices; -EBUSY: a bind of this pod is under way.
  */
 int cluster_bind(struct cluster *cluster, const struct cluster_bind *bind, int64_t now_ns,
-                 int64_t wall_s, struct arena *arena, struct text_pairs *ret_annotations,
+                 int64_t wall_ns, struct arena *arena, struct text_pairs *ret_annotations,
                  struct error *err);
 
 /* How a bind ended. */

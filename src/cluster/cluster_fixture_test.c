@@ -48,8 +48,8 @@ int fixture_set_up(void **state)
     const struct cluster_options options = {.vendors = &fixture.vendors};
 
     nvidia_config_defaults(&fixture.config);
-    fixture.vendors.instances[0] = nvidia_vendor_instance(&fixture.config);
-    fixture.vendors.count = 1;
+    fixture.vendors = (struct vendor_set){0};
+    nvidia_add_instance(&fixture.vendors, &fixture.config);
     fixture.cluster = cluster_new(&options);
     fixture.arena = arena_new(1 << 20);
     fixture_list(fixture.cluster);
@@ -106,7 +106,7 @@ int fixture_bind(struct fixture *fixture, const char *uid, int64_t now_ns,
 {
     const struct cluster_bind what = {"default", uid, uid, "a"};
 
-    return cluster_bind(fixture->cluster, &what, now_ns, 1700000000, fixture->arena,
+    return cluster_bind(fixture->cluster, &what, now_ns, 1700000000 * NS_PER_S, fixture->arena,
                         ret_annotations, NULL);
 }
 

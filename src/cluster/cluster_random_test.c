@@ -295,8 +295,8 @@ static void bind_pod(struct api_pod *pod)
     int r;
 
     arena_reset(world.arena);
-    r = cluster_bind(world.cluster, &bind, world.now_ns, 1700000000, world.arena, &annotations,
-                     NULL);
+    r = cluster_bind(world.cluster, &bind, world.now_ns, 1700000000 * NS_PER_S, world.arena,
+                     &annotations, NULL);
     pod->decided = false;
     if (r < 0)
         return;
@@ -538,8 +538,8 @@ static void test_random_steps(void **state)
 
     (void)state;
     nvidia_config_defaults(&config);
-    vendor_set.instances[0] = nvidia_vendor_instance(&config);
-    vendor_set.count = 1;
+    vendor_set = (struct vendor_set){0};
+    nvidia_add_instance(&vendor_set, &config);
     world.random = seed * UINT64_C(0x9e3779b97f4a7c15) + 1;
     world.cluster = cluster_new(&options);
     world.arena = arena_new(64 << 20);

@@ -85,17 +85,18 @@ static int candidates_gather(struct cluster *cluster, const char *const *names, 
 }
 
 /* The annotations that record a placement, but for the times. */
-static int write_placement(const struct cluster *cluster, const struct pod *pod, const char *node,
+static int write_placement(const struct pod *pod, const struct place_node *node,
                            const struct placement *placement, struct arena *arena,
                            struct text_pairs *ret_pairs)
 {
-    struct text_pair *pairs = ARENA_ARRAY(arena, struct text_pair, 3 + 2 * placement->vendor_count);
+    struct text_pair *pairs =
+        ARENA_ARRAY(arena, struct text_pair, 3 + VENDOR_MAX_ANNOTATIONS * placement->vendor_count);
     const char *roles = pod_init_roles(pod, arena);
     size_t count = 0;
 
     if (!pairs || !roles)
         return -ENOMEM;
-    pairs[count++] = (struct text_pair){KEY_NODE, node};
+    pairs[count++] = (struct text_pair){KEY_NODE, node->name};
     if (roles[0])
         pairs[count++] = (struct text_pair){POD_INIT_ROLES, roles};
     if (pod->has_priority) {
@@ -106,12 +107,16 @@ static int write_placement(const struct cluster *cluster, const struct pod *pod,
         pairs[count++] = (struct text_pair){KEY_PRIORITY, priority};
     }
     for (size_t i = 0; i < placement->vendor_count; i++) {
-        const struct vendor_instance *instance =
-            vendor_find(cluster->options.vendors, placement->vendors[i].common_word);
-        int r;
+        const struct vendor_grant grant = {
+            .pod = pod,
+            .node = node->name,
+            .devices = node->devices,
+            .device_count = node->device_count,
+            .given = &placement->vendors[i].devices,
+        };
+        int r = vendor_write_annotations(vendor_of(placement->vendors[i].vendor), &grant, arena,
+                                         pairs + count);
 
-        r = vendor_write_annotations(instance, &placement->vendors[i].devices, arena,
-                                     pairs + count);
         if (r < 0)
             return r;
         count += (size_t)r;
@@ -129,7 +134,7 @@ static int filter_reserve(struct cluster *cluster, const struct pod *from,
     struct grant *grant;
     int r;
 
-    r = write_placement(cluster, from, node->place->name, placement, arena, &annotations);
+    r = write_placement(from, node->place, placement, arena, &annotations);
     if (r < 0)
         return r;
     pod = pod_get(cluster, from->uid, from->namespace, from->name);

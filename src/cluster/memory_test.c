@@ -59,8 +59,8 @@ static int set_up(void **state)
 
     (void)state;
     nvidia_config_defaults(&config);
-    vendors.instances[0] = nvidia_vendor_instance(&config);
-    vendors.count = 1;
+    vendors = (struct vendor_set){0};
+    nvidia_add_instance(&vendors, &config);
     cluster = cluster_new(&options);
     cluster_begin(cluster, CLUSTER_NODES);
     for (size_t i = 0; i < node_count; i++) {

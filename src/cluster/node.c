@@ -3,10 +3,10 @@
 /* Nodes and their devices. */
 
 #include <errno.h>
+#include <stdalign.h>
 #include <utlist.h>
 
 #include "cluster/state.h"
-#include "model/keys.h"
 
 struct cluster_node *node_find(const struct cluster *cluster, const char *name)
 {
@@ -82,32 +82,58 @@ static void replace_devices(struct cluster *cluster, struct cluster_node *node,
     place_node_update(node->place);
 }
 
-/* kubelet counts no device while the plugin is away. Whether the node itself is healthy is for
- * Kubernetes to judge. */
-static bool plugin_is_there(const struct vendor_instance *instance, const struct node *node)
+static const char *add_annotation(struct arena *arena, const char *text, const struct node *node,
+                                  const char *key)
 {
-    const struct resource *resource;
+    const char *value = text_pairs_get(&node->annotations, key);
 
-    if (!instance->count_resource[0])
-        return true;
-    resource = resource_find(&node->allocatable, instance->count_resource);
-    return resource && resource->quantity.value > 0;
+    return arena_printf(arena, "%s\n%s", text, value ? value : "-");
+}
+
+static const char *add_label(struct arena *arena, const char *text, const struct node *node,
+                             const char *key)
+{
+    const char *value = text_pairs_get(&node->labels, key);
+
+    return arena_printf(arena, "%s\n%s", text, value ? value : "-");
+}
+
+static const char *add_amounts(struct arena *arena, const char *text, const struct node *node,
+                               const struct vendor_instance *instance)
+{
+    for (size_t i = 0; text && i < VENDOR_MAX_RESOURCES && instance->resources[i]; i++) {
+        const struct resource *found = resource_find(&node->allocatable, instance->resources[i]);
+
+        text = arena_printf(arena, "%s\n%s", text, found ? found->text : "-");
+    }
+    return text;
+}
+
+/* The part of registration_text() that a vendor needs. */
+static const char *add_sources(struct arena *arena, const char *text, const struct node *node,
+                               const struct vendor_instance *instance)
+{
+    const struct vendor *vendor = instance->vendor;
+
+    text = arena_printf(arena, "%s\n%d%d", text, vendor_is_alive(instance, node),
+                        vendor_prepare_bind(instance, node) != NULL);
+    if (text && instance->register_key)
+        text = add_annotation(arena, text, node, instance->register_key);
+    for (size_t i = 0; text && vendor->node_annotations && vendor->node_annotations[i]; i++)
+        text = add_annotation(arena, text, node, vendor->node_annotations[i]);
+    for (size_t i = 0; text && vendor->node_labels && vendor->node_labels[i]; i++)
+        text = add_label(arena, text, node, vendor->node_labels[i]);
+    return text && vendor->counts_resources ? add_amounts(arena, text, node, instance) : text;
 }
 
 /* The text that the devices are made of: while it stays the same, so do they. */
-static char *registration_text(const struct cluster *cluster, const struct node *node)
+static const char *registration_text(const struct cluster *cluster, const struct node *node)
 {
     const struct vendor_set *set = cluster->options.vendors;
-    const char *cordon = text_pairs_get(&node->annotations, KEY_CORDON);
-    char *text = arena_strdup(cluster->scratch, cordon ? cordon : "");
+    const char *text = "";
 
-    for (size_t i = 0; text && i < set->count; i++) {
-        const struct vendor_instance *instance = &set->instances[i];
-        const char *registered = text_pairs_get(&node->annotations, instance->register_key);
-
-        text = arena_printf(cluster->scratch, "%s\n%d %s", text, plugin_is_there(instance, node),
-                            registered ? registered : "-");
-    }
+    for (size_t i = 0; text && i < set->count; i++)
+        text = add_sources(cluster->scratch, text, node, &set->instances[i]);
     return text;
 }
 
@@ -145,13 +171,54 @@ static int read_devices(const struct cluster *cluster, const struct node *node,
         }
         if (r == CODEC_MENDED && read->outcome == 0)
             read->outcome = 1;
-        if (!plugin_is_there(instance, node)) {
+        if (!vendor_is_alive(instance, node)) {
             read->absent = "the node's device plugin is away";
+            continue;
+        }
+        if (vendor_prepare_bind(instance, node)) {
+            read->absent = "the node's device plugin waits for a lock that is not written yet";
             continue;
         }
         read->count += added;
     }
     return 0;
+}
+
+/* A vendor gives devices of a node the same facts, or each its own; of each piece a copy is kept.
+ */
+static bool has_new_facts(const struct device *devices, size_t position)
+{
+    return devices[position].facts_size &&
+           (!position || devices[position - 1].facts != devices[position].facts);
+}
+
+static size_t facts_room(size_t size)
+{
+    return (size + alignof(max_align_t) - 1) & ~(alignof(max_align_t) - 1);
+}
+
+/* A copy, with the facts of the devices behind it; NULL: no memory. */
+static struct device *devices_keep(const struct device *devices, size_t count)
+{
+    size_t size = facts_room(count * sizeof(*devices)), at = size;
+    struct device *kept;
+    char *facts = NULL;
+
+    for (size_t i = 0; i < count; i++)
+        size += has_new_facts(devices, i) ? facts_room(devices[i].facts_size) : 0;
+    kept = malloc(size);
+    if (!kept)
+        return NULL;
+    memcpy(kept, devices, count * sizeof(*devices));
+    for (size_t i = 0; i < count; i++) {
+        if (has_new_facts(devices, i)) {
+            facts = memcpy((char *)kept + at, devices[i].facts, devices[i].facts_size);
+            at += facts_room(devices[i].facts_size);
+        }
+        if (devices[i].facts_size)
+            kept[i].facts = facts;
+    }
+    return kept;
 }
 
 static int update_devices(struct cluster *cluster, struct cluster_node *node,
@@ -178,14 +245,12 @@ static int update_devices(struct cluster *cluster, struct cluster_node *node,
         return r;
     kept = strdup(text);
     if (read->count)
-        devices = malloc(read->count * sizeof(*devices));
+        devices = devices_keep(read->devices, read->count);
     if (!kept || (read->count && !devices)) {
         free(kept);
         return -ENOMEM;
     }
 
-    if (devices)
-        memcpy(devices, read->devices, read->count * sizeof(*devices));
     free(node->registered);
     node->registered = kept;
     replace_devices(cluster, node, devices, read->count, read->count ? NULL : read->absent);

@@ -175,8 +175,8 @@ static int read_annotations(const struct cluster *cluster, const struct pod *pod
 
         if (!text || !text[0])
             continue;
-        texts[read->texts.count++] = (struct text_pair){instance->common_word, text};
-        read->text = arena_printf(arena, "%s\n%s %s", read->text, instance->common_word, text);
+        texts[read->texts.count++] = (struct text_pair){instance->id.word, text};
+        read->text = arena_printf(arena, "%s\n%s %s", read->text, instance->id.word, text);
     }
     return read->text ? 0 : -ENOMEM;
 }
@@ -188,6 +188,8 @@ static int read_usage(const struct cluster *cluster, const struct reading *read,
     bool mended = false;
 
     for (size_t i = 0; i < read->texts.count; i++) {
+        const struct vendor_instance *instance =
+            vendor_find(cluster->options.vendors, read->texts.items[i].key);
         struct pod_devices devices;
         int r;
 
@@ -196,7 +198,7 @@ static int read_usage(const struct cluster *cluster, const struct reading *read,
             return error_wrap(err, r == -ENOMEM ? r : -EINVAL, "the pod's %s devices",
                               read->texts.items[i].key);
         mended |= r == CODEC_MENDED;
-        r = place_usage_add_pod(usage, &devices, read->roles, cluster->scratch);
+        r = place_usage_add_pod(usage, &instance->id, &devices, read->roles, cluster->scratch);
         if (r < 0)
             return r;
     }

@@ -121,12 +121,22 @@ static bool is_same_selection(const struct request *a, const struct request *b)
            is_same_list(&a->avoid_types, &b->avoid_types) && is_same_text(a->modes, b->modes);
 }
 
+static void write_wishes(struct strbuf *text, const struct request *request)
+{
+    const unsigned char *wishes = request->wishes;
+
+    for (size_t i = 0; i < request->wishes_size; i++)
+        strbuf_addf(text, "%02x", wishes[i]);
+    strbuf_add(text, " ");
+}
+
 /* A pod's requests mostly share one selection of devices, which may be long: it is written once. */
 static void write_request(struct strbuf *text, const struct request *request,
                           const struct request *before)
 {
-    strbuf_addf(text, "%s %u %llu %u %u ", request->type, request->count,
+    strbuf_addf(text, "%s %u %llu %u %u ", request->vendor->word, request->count,
                 (unsigned long long)request->memory_bytes, request->memory_percent, request->cores);
+    write_wishes(text, request);
     if (before && is_same_selection(request, before)) {
         strbuf_add(text, "=\n");
         return;

@@ -25,8 +25,8 @@ static struct cluster *new_cluster(void)
     struct cluster *cluster;
 
     nvidia_config_defaults(&config);
-    vendors.instances[0] = nvidia_vendor_instance(&config);
-    vendors.count = 1;
+    vendors = (struct vendor_set){0};
+    nvidia_add_instance(&vendors, &config);
     cluster = cluster_new(&options);
     resources[0].quantity = (struct quantity){QUANTITY_WHOLE, 10};
     node.ready = true;

@@ -104,8 +104,9 @@ struct cluster {
     unsigned gathers;
     uint64_t freed; /* goes up when devices may have come free, or come at all */
     struct refused_pod *refused;
-    bool unranked;    /* a node came or went since the ranks were given */
-    const char *held; /* why no decisions may be made; NULL: they may */
+    bool unranked;      /* a node came or went since the ranks were given */
+    int64_t written_ns; /* the last time that was written on a pod for a vendor */
+    const char *held;   /* why no decisions may be made; NULL: they may */
     struct arena *scratch;
 };
 

@@ -2,313 +2,111 @@
 #include "config/device_config.h"
 
 #include <errno.h>
-#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
-#include <yaml.h>
 
 #include "base/cleanup.h"
 #include "base/file.h"
-#include "base/parse.h"
-#include "base/util.h"
-#include "config/mig_config.h"
-#include "config/yaml_reading.h"
+#include "config/unserved.h"
+#include "config/yaml_section.h"
 
 #define FILE_MAX (256 * KIB)
+#define MEMORY_MAX (16 * MIB) /* of the tree and all sections */
 
-enum {
-    SPLIT_MAX = 1000,
-    SCALING_MAX = 100,
-};
-
-/* Sections of vendors that are not supported. */
-static const char *const other_sections[] = {
-    "amd",       "awsneuron", "biren", "cambricon", "enflame", "hygon",
-    "iluvatars", "kunlun",    "metax", "mthreads",  "vastai",  "vnpus",
-};
-
-/* Readers of values. Each returns NULL, or what is wrong. */
-
-static const char *read_name(const char *text, void *to)
+static const struct vendor *find_vendor(const char *section)
 {
-    if (strlen(text) >= NVIDIA_NAME_SIZE)
-        return "too long";
-    copy_text(to, NVIDIA_NAME_SIZE, text);
+    for (size_t i = 0; vendor_table[i]; i++) {
+        if (strcmp(vendor_table[i]->section, section) == 0)
+            return vendor_table[i];
+    }
     return NULL;
 }
 
-static const char *read_number(const char *text, int64_t max, int64_t *ret_value)
+static int read_vendor(const struct section_reading *reading, const struct vendor *vendor,
+                       const struct section *section, struct device_config *config)
 {
-    uint64_t value;
+    void *own = arena_alloc(config->arena, vendor->config_size);
 
-    if (parse_u64(text, &value) < 0)
-        return "not a whole number";
-    if (value > (uint64_t)max)
-        return "out of range";
-    *ret_value = (int64_t)value;
-    return NULL;
+    if (!own)
+        return error_set(reading->err, -ENOMEM, "%s: no memory", reading->file);
+    if (config->count == DEVICE_CONFIG_SECTIONS)
+        return section_refuse(reading, section->place, vendor->section, "one section too many");
+    vendor->set_missing(own);
+    config->sections[config->count].vendor = vendor;
+    config->sections[config->count++].config = own;
+    return vendor->read_section(reading, section, own);
 }
 
-static const char *read_int32(const char *text, void *to)
+static int read_section(const struct section_reading *reading, const struct section_name *name,
+                        const struct section *section, struct device_config *config)
 {
-    int64_t value = 0;
-    const char *wrong = read_number(text, INT32_MAX, &value);
+    const struct vendor *vendor = find_vendor(name->text);
 
-    if (!wrong)
-        *(int32_t *)to = (int32_t)value;
-    return wrong;
+    return vendor ? read_vendor(reading, vendor, section, config)
+                  : unserved_read(reading, name, section);
 }
 
-static const char *read_int64(const char *text, void *to)
+static int read_sections(const struct section_reading *reading, const struct section *root,
+                         struct device_config *config)
 {
-    return read_number(text, INT64_MAX, to);
-}
+    int r = 0;
 
-static const char *read_split(const char *text, void *to)
-{
-    int64_t value = 0;
-    const char *wrong = read_number(text, SPLIT_MAX, &value);
-
-    if (!wrong && !value)
-        wrong = "out of range";
-    if (!wrong)
-        *(uint32_t *)to = (uint32_t)value;
-    return wrong;
-}
-
-/* Digits with a decimal point, in whatever locale; exact up to nine digits behind the point. */
-static const char *read_scaling(const char *text, void *to)
-{
-    size_t whole_len = strspn(text, "0123456789"), len = whole_len;
-    double value = 0, weight = 1;
-
-    if (text[len] == '.')
-        len += 1 + strspn(text + len + 1, "0123456789");
-    if (!whole_len || text[len] || len > 20)
-        return "not a number, as 1 or 1.5";
-    for (size_t i = 0; i < len; i++) {
-        if (text[i] == '.')
-            continue;
-        value = value * 10 + (text[i] - '0');
-        weight *= i > whole_len ? 10 : 1;
-    }
-    value /= weight;
-    if (value <= 0 || value > SCALING_MAX)
-        return "out of range";
-    *(double *)to = value;
-    return NULL;
-}
-
-/* YAML 1.1's words, as HAMi reads them. */
-static const char *read_switch(const char *text, void *to)
-{
-    static const char *const words[][2] = {
-        {"true", "false"}, {"yes", "no"}, {"on", "off"}, {"y", "n"}};
-
-    for (size_t i = 0; i < ARRAY_SIZE(words); i++) {
-        if (strcasecmp(text, words[i][0]) != 0 && strcasecmp(text, words[i][1]) != 0)
-            continue;
-        *(bool *)to = strcasecmp(text, words[i][0]) == 0;
-        return NULL;
-    }
-    return "neither true nor false";
-}
-
-static const char *read_core_policy(const char *text, void *to)
-{
-    static const char *const words[] = {"", "default", "force", "disable"};
-
-    for (size_t i = 0; i < ARRAY_SIZE(words); i++) {
-        if (strcmp(text, words[i]) != 0)
-            continue;
-        copy_text(to, sizeof(((struct nvidia_config *)0)->core_policy), text);
-        return NULL;
-    }
-    return "none of default, force, disable";
-}
-
-static const char *read_log_level(const char *text, void *to)
-{
-    if (*text && (strspn(text, "01234") != 1 || text[1]))
-        return "not a level from 0 to 4";
-    copy_text(to, sizeof(((struct nvidia_config *)0)->log_level), text);
-    return NULL;
-}
-
-/* Section nvidia. A row without a reader is a list; it is passed over, or read by mig_config.c. */
-static const struct key {
-    const char *name;
-    const char *(*read)(const char *text, void *to);
-    size_t member;
-} nvidia_keys[] = {
-#define KEY(name, read, member)                                                                    \
-    {                                                                                              \
-        name, read, offsetof(struct nvidia_config, member)                                         \
-    }
-    KEY("resourceCountName", read_name, count_name),
-    KEY("resourceMemoryName", read_name, memory_name),
-    KEY("resourceMemoryPercentageName", read_name, memory_percent_name),
-    KEY("resourceCoreName", read_name, cores_name),
-    KEY("resourcePriorityName", read_name, priority_name),
-    KEY("overwriteEnv", read_switch, overwrite_env),
-    KEY("defaultMemory", read_int32, default_memory_mib),
-    KEY("defaultCores", read_int32, default_cores),
-    KEY("defaultGPUNum", read_int32, default_count),
-    KEY("memoryFactor", read_int32, memory_factor),
-    KEY("deviceSplitCount", read_split, split_count),
-    KEY("deviceMemoryScaling", read_scaling, memory_scaling),
-    KEY("deviceCoreScaling", read_scaling, cores_scaling),
-    KEY("preConfiguredDeviceMemory", read_int64, preconfigured_memory_mib),
-    KEY("enableNumaTopology", read_switch, numa_topology),
-    KEY("libCudaLogLevel", read_log_level, log_level),
-    KEY("disableCoreLimit", read_switch, disable_core_limit),
-    KEY("gpuCorePolicy", read_core_policy, core_policy),
-    KEY("runtimeClassName", read_name, runtime_class),
-#undef KEY
-    {"migProfileAllowlist", NULL, 0},
-    {"knownMigGeometries", NULL, 0},
-};
-
-static int read_value(const struct yaml_reading *reading, const struct key *key,
-                      const yaml_node_t *value, struct nvidia_config *config)
-{
-    const char *text, *wrong;
-    char path[64] = "nvidia.";
-
-    strncat(path, key->name, sizeof(path) - strlen(path) - 1);
-    if (yaml_is_null(value))
+    if (root->kind == SECTION_NOTHING)
         return 0;
-    if (strcmp(key->name, "knownMigGeometries") == 0)
-        return mig_config_read(reading, value, config);
-    if (!key->read)
-        return value->type == YAML_SEQUENCE_NODE ? 0
-                                                 : yaml_refuse(reading, value, path, "not a list");
-    text = yaml_text(value);
-    if (!text)
-        return yaml_refuse(reading, value, path, "not a single value");
-    wrong = key->read(text, (char *)config + key->member);
-    return wrong ? yaml_refuse(reading, value, path, wrong) : 0;
-}
-
-static const struct key *find_key(const char *name)
-{
-    for (size_t i = 0; i < ARRAY_SIZE(nvidia_keys); i++) {
-        if (strcmp(nvidia_keys[i].name, name) == 0)
-            return &nvidia_keys[i];
-    }
-    return NULL;
-}
-
-static bool is_other_section(const char *name)
-{
-    for (size_t i = 0; i < ARRAY_SIZE(other_sections); i++) {
-        if (strcmp(other_sections[i], name) == 0)
-            return true;
-    }
-    return false;
-}
-
-static int read_nvidia(const struct yaml_reading *reading, const yaml_node_t *section,
-                       struct nvidia_config *config)
-{
-    const char *name;
-    int r;
-
-    if (yaml_is_null(section))
-        return 0;
-    if (section->type != YAML_MAPPING_NODE)
-        return yaml_refuse(reading, section, "nvidia", "not a section of keys");
-    for (const yaml_node_pair_t *pair = section->data.mapping.pairs.start;
-         pair < section->data.mapping.pairs.top; pair++) {
-        const struct key *key;
-
-        r = yaml_key(reading, section, pair, "nvidia", &name);
-        if (r < 0)
-            return r;
-        key = find_key(name);
-        if (!key)
-            return yaml_refuse(reading, yaml_document_get_node(reading->tree, pair->key), name,
-                               "no such key in nvidia");
-        r = read_value(reading, key, yaml_document_get_node(reading->tree, pair->value), config);
-        if (r < 0)
-            return r;
-    }
-    return 0;
-}
-
-static int read_sections(const struct yaml_reading *reading, struct device_config *config)
-{
-    const yaml_node_t *root = yaml_document_get_root_node(reading->tree);
-    const char *name;
-    int r;
-
-    if (!root || yaml_is_null(root))
-        return 0;
-    if (root->type != YAML_MAPPING_NODE)
-        return yaml_refuse(reading, root, "", "not sections of vendors");
-    for (const yaml_node_pair_t *pair = root->data.mapping.pairs.start;
-         pair < root->data.mapping.pairs.top; pair++) {
-        const yaml_node_t *value = yaml_document_get_node(reading->tree, pair->value);
-
-        r = yaml_key(reading, root, pair, "", &name);
-        if (r < 0)
-            return r;
-        if (strcmp(name, "nvidia") == 0) {
-            config->has_nvidia = true;
-            r = read_nvidia(reading, value, &config->nvidia);
-        } else if (!is_other_section(name)) {
-            r = yaml_refuse(reading, yaml_document_get_node(reading->tree, pair->key), name,
-                            "no such section");
-        }
-        if (r < 0)
-            return r;
-    }
-    return 0;
-}
-
-/* HAMi's values for missing keys; for keys without which it crashes, its chart's values. */
-static void set_missing(struct nvidia_config *ret_config)
-{
-    *ret_config = (struct nvidia_config){
-        .split_count = DEVICE_DEFAULT_MAX_TASKS,
-        .memory_scaling = 1,
-        .cores_scaling = 1,
-    };
+    if (root->kind != SECTION_KEYS)
+        return section_refuse(reading, root->place, "", "not sections of vendors");
+    for (size_t i = 0; i < root->count && r == 0; i++)
+        r = read_section(reading, &root->names[i], &root->items[i], config);
+    return r;
 }
 
 int device_config_parse(const char *name, const char *text, size_t len,
                         struct device_config *ret_config, struct error *err)
 {
-    struct device_config config = {.has_nvidia = false};
-    yaml_document_t tree;
+    const struct section_reading reading = {.file = name, .err = err};
+    struct device_config config = {.count = 0};
+    struct section root;
     int r;
 
     if (len > FILE_MAX)
         return error_set(err, -EFBIG, "%s: more than 256 KiB", name);
-    r = yaml_load(name, text, len, &tree, err);
+    config.arena = arena_new(MEMORY_MAX);
+    if (!config.arena)
+        return error_set(err, -ENOMEM, "%s: no memory", name);
+    r = yaml_section_read(&reading, text, len, config.arena, &root);
+    if (r == 0)
+        r = read_sections(&reading, &root, &config);
     if (r < 0)
-        return r;
-    set_missing(&config.nvidia);
-    r = read_sections(&(struct yaml_reading){.name = name, .tree = &tree, .err = err}, &config);
-    yaml_document_delete(&tree);
-    if (r < 0)
-        return r;
-    *ret_config = config;
-    return 0;
+        device_config_deinit(&config);
+    else
+        *ret_config = config;
+    return r;
 }
 
-/* Pods can ask for devices only where a vendor names its counted resource. */
+void device_config_deinit(struct device_config *config)
+{
+    arena_free(config->arena);
+    *config = (struct device_config){.count = 0};
+}
+
+/* There is something to share, and pods can ask for it. */
 static int check_complete(const char *path, const struct device_config *config, struct error *err)
 {
-    if (!config->has_nvidia)
-        return error_set(err, -EINVAL, "%s: it has no section nvidia, so there is nothing to share",
-                         path);
-    if (!config->nvidia.count_name[0])
+    const struct section_reading reading = {.file = path, .err = err};
+    int r = 0;
+
+    if (!config->count)
         return error_set(err, -EINVAL,
-                         "%s: nvidia.resourceCountName: not given; pods could not ask for a device",
+                         "%s: it has no section of a vendor that is served, so there is nothing to "
+                         "share",
                          path);
-    return 0;
+    for (size_t i = 0; i < config->count && r == 0; i++) {
+        const struct vendor *vendor = config->sections[i].vendor;
+
+        if (vendor->check_section)
+            r = vendor->check_section(&reading, config->sections[i].config);
+    }
+    return r;
 }
 
 int device_config_load(const char *path, struct device_config *ret_config, struct error *err)
@@ -326,16 +124,31 @@ int device_config_load(const char *path, struct device_config *ret_config, struc
     if (len < 0)
         return error_set(err, (int)len, "%s: %s", path, strerror((int)-len));
     r = device_config_parse(path, text, (size_t)len, &config, err);
-    if (r == 0)
-        r = check_complete(path, &config, err);
-    if (r == 0)
+    if (r < 0)
+        return r;
+    r = check_complete(path, &config, err);
+    if (r < 0)
+        device_config_deinit(&config);
+    else
         *ret_config = config;
     return r;
 }
 
-void device_config_vendors(const struct device_config *config, struct vendor_set *ret_set)
+const void *device_config_of(const struct device_config *config, const struct vendor *vendor)
 {
+    for (size_t i = 0; i < config->count; i++) {
+        if (config->sections[i].vendor == vendor)
+            return config->sections[i].config;
+    }
+    return NULL;
+}
+
+int device_config_vendors(const struct device_config *config, struct vendor_set *ret_set)
+{
+    int r = 0;
+
     *ret_set = (struct vendor_set){.count = 0};
-    if (config->has_nvidia)
-        ret_set->instances[ret_set->count++] = nvidia_vendor_instance(&config->nvidia);
+    for (size_t i = 0; i < config->count && r == 0; i++)
+        r = config->sections[i].vendor->add_instances(ret_set, config->sections[i].config);
+    return r;
 }

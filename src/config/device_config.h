@@ -2,29 +2,44 @@
 #pragma once
 
 /*
- * HAMi's device-config.yaml. Section `nvidia` is read, and an unknown key in it is an error; the
- * sections of other vendors are passed over; any other section is an error.
+ * HAMi's device-config.yaml: a section for each vendor, which the vendor reads itself. An unknown
+ * key is an error in any section, also in those of vendors that HAMi serves and this system does
+ * not yet; any other section is an error.
  */
 
+#include "base/arena.h"
 #include "base/error.h"
-#include "vendor/nvidia/nvidia.h"
 #include "vendor/vendor.h"
 
+enum {
+    DEVICE_CONFIG_SECTIONS = 32,
+};
+
 struct device_config {
-    bool has_nvidia; /* false: the section is missing, and nvidia holds the defaults of a missing
-                        one */
-    struct nvidia_config nvidia;
+    struct arena *arena;
+    size_t count;
+    struct {
+        const struct vendor *vendor;
+        const void *config; /* of the vendor's own type */
+    } sections[DEVICE_CONFIG_SECTIONS];
 };
 
 /*
- * Reads a file of at most 256 KiB; its section nvidia must name the counted resource. -EINVAL with
- * the key, its line and column in err; -EFBIG, -ENOENT and the like for the file itself.
+ * Reads a file of at most 256 KiB, in which some vendor has a section and each that has one can be
+ * asked for. -EINVAL with the key, its line and column in err; -EFBIG, -ENOENT and the like for the
+ * file itself. The caller frees the configuration by device_config_deinit().
  */
 int device_config_load(const char *path, struct device_config *ret_config, struct error *err);
 
-/* The same for a text; name stands for it in messages. */
+/* The same for a text, which may have no section; name stands for it in messages. */
 int device_config_parse(const char *name, const char *text, size_t len,
                         struct device_config *ret_config, struct error *err);
 
-/* The configured vendors. The set points into the configuration, which outlives it. */
-void device_config_vendors(const struct device_config *config, struct vendor_set *ret_set);
+void device_config_deinit(struct device_config *config);
+
+/* What a vendor read of its section; NULL: it has none. */
+const void *device_config_of(const struct device_config *config, const struct vendor *vendor);
+
+/* The configured vendors. The set points into the configuration, which outlives it. -E2BIG: there
+ * are too many. */
+int device_config_vendors(const struct device_config *config, struct vendor_set *ret_set);

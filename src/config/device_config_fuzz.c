@@ -7,11 +7,13 @@
 #include <stdlib.h>
 
 #include "base/fuzz.h"
+#include "vendor/nvidia/nvidia.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct error err = ERROR_INIT;
     struct device_config config;
+    const struct nvidia_config *nvidia;
     struct vendor_set vendors;
     int r;
 
@@ -21,12 +23,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
             abort();
         return 0;
     }
-    if (!config.nvidia.split_count || config.nvidia.memory_scaling <= 0 ||
-        config.nvidia.cores_scaling <= 0 || config.nvidia.default_memory_mib < 0 ||
-        config.nvidia.memory_factor < 0)
+    nvidia = device_config_of(&config, &nvidia_vendor);
+    if (nvidia &&
+        (!nvidia->split_count || nvidia->memory_scaling <= 0 || nvidia->cores_scaling <= 0 ||
+         nvidia->default_memory_mib < 0 || nvidia->memory_factor < 0))
         abort();
-    device_config_vendors(&config, &vendors);
-    if (vendors.count != config.has_nvidia)
+    if (device_config_vendors(&config, &vendors) < 0 || (nvidia && !vendors.count))
         abort();
+    device_config_deinit(&config);
     return 0;
 }

@@ -7,6 +7,7 @@
 #include "base/check.h"
 #include "base/file.h"
 #include "base/util.h"
+#include "vendor/nvidia/nvidia.h"
 
 static int parse(const char *text, struct device_config *ret_config, struct error *err)
 {
@@ -44,16 +45,17 @@ static void every_key_is_read(void **state)
                                "        - - {name: 1g.6gb, core: 25, memory: 6144, count: 2}\n"
                                "          - {name: 2g.12gb, core: 50, memory: 12288, count: 1}\n"
                                "hygon:\n"
-                               "  whatever: 1\n"
+                               "  memoryFactor: 1\n"
                                "vnpus: {}\n";
     struct error err = ERROR_INIT;
     struct device_config config;
-    const struct nvidia_config *nvidia = &config.nvidia;
+    const struct nvidia_config *nvidia;
     struct vendor_set vendors;
 
     (void)state;
     assert_int_equal(parse(text, &config, &err), 0);
-    assert_true(config.has_nvidia);
+    nvidia = device_config_of(&config, &nvidia_vendor);
+    assert_non_null(nvidia);
     assert_string_equal(nvidia->count_name, "acme.example/gpu");
     assert_string_equal(nvidia->memory_name, "acme.example/mem");
     assert_string_equal(nvidia->memory_percent_name, "acme.example/pct");
@@ -79,29 +81,36 @@ static void every_key_is_read(void **state)
     assert_int_equal(nvidia->migs[0].geometry.groups[1].kinds[1].cores, 50);
     assert_int_equal(nvidia->migs[0].geometry.groups[1].kinds[1].count, 1);
 
-    device_config_vendors(&config, &vendors);
+    assert_int_equal(device_config_vendors(&config, &vendors), 0);
     assert_int_equal(vendors.count, 1);
     assert_string_equal(vendors.instances[0].count_resource, "acme.example/gpu");
+    device_config_deinit(&config);
 }
 
 static void a_missing_key_has_its_default(void **state)
 {
     static const char *const texts[] = {"nvidia:\n", "nvidia: {}\n",
                                         "nvidia: {resourceCountName: ~, deviceSplitCount: ~}\n"};
+    static const char *const without[] = {"", "amd: {}\n", "iluvatars: {}\nvnpus: ~\n"};
+    const struct nvidia_config *nvidia;
     struct device_config config;
 
     (void)state;
     for (size_t i = 0; i < ARRAY_SIZE(texts); i++) {
         assert_int_equal(parse(texts[i], &config, NULL), 0);
-        assert_true(config.has_nvidia);
-        assert_string_equal(config.nvidia.count_name, "");
-        assert_int_equal(config.nvidia.split_count, 10);
-        assert_true(config.nvidia.memory_scaling == 1);
+        nvidia = device_config_of(&config, &nvidia_vendor);
+        assert_non_null(nvidia);
+        assert_string_equal(nvidia->count_name, "");
+        assert_int_equal(nvidia->split_count, 10);
+        assert_true(nvidia->memory_scaling == 1);
+        device_config_deinit(&config);
     }
-    assert_int_equal(parse("", &config, NULL), 0);
-    assert_false(config.has_nvidia);
-    assert_int_equal(parse("amd: {}\n", &config, NULL), 0);
-    assert_false(config.has_nvidia);
+    for (size_t i = 0; i < ARRAY_SIZE(without); i++) {
+        assert_int_equal(parse(without[i], &config, NULL), 0);
+        assert_int_equal(config.count, 0);
+        assert_null(device_config_of(&config, &nvidia_vendor));
+        device_config_deinit(&config);
+    }
 }
 
 static const struct {
@@ -134,26 +143,39 @@ static const struct {
     {"nvidia:\n  knownMigGeometries:\n    - models: [[]]\n",
      "d.yaml:3:16: nvidia.knownMigGeometries: not a model's name of at most 47 bytes"},
     {"nvidia:\n  knownMigGeometries:\n    - allowedGeometries: [[{count: 9}]]\n",
-     "d.yaml:3:36: nvidia.knownMigGeometries: not a whole number within range"},
+     "d.yaml:3:36: nvidia.knownMigGeometries.count: not a whole number within range"},
     {"nvidia:\n  knownMigGeometries:\n    - allowedGeometries: [[{count: 5}, {count: 4}]]\n",
      "d.yaml:3:27: nvidia.knownMigGeometries: more than 8 instances"},
     {"nvidia:\n  knownMigGeometries:\n    - allowedGeometries: [[{core: 101}]]\n",
-     "d.yaml:3:35: nvidia.knownMigGeometries: not a whole number within range"},
+     "d.yaml:3:35: nvidia.knownMigGeometries.core: not a whole number within range"},
     {"nvidia:\n  ? [a]\n  : 1\n", "d.yaml:2:5: nvidia: a key that is not text"},
     {"nvidia: [\n", "d.yaml:2:1: did not find expected node content"},
+    {"nvidia: &a [*a]\n", "d.yaml:1:9: nvidia: nested too deep"},
+    {"nvidia: {defaultCores: [[[[[[[[[[[[[[[[1]]]]]]]]]]]]]]]]}\n",
+     "d.yaml:1:39: defaultCores: nested too deep"},
+    {"amd:\n  resourceCount: x\n", "d.yaml:2:3: resourceCount: no such key in amd"},
+    {"metax: {sgpuTopologyAware: [1]}\n",
+     "d.yaml:1:28: metax.sgpuTopologyAware: not a single value"},
+    {"hygon: 3\n", "d.yaml:1:8: hygon: not a section of keys"},
+    {"iluvatars:\n  - {chipName: a}\n  - {chip: a}\n",
+     "d.yaml:3:6: chip: no such key in iluvatars"},
+    {"iluvatars: {chipName: a}\n", "d.yaml:1:12: iluvatars: not a list"},
+    {"vnpus:\n  - {chipName: a, aicore: 1}\n", "d.yaml:2:19: aicore: no such key in vnpus"},
+    {"vnpus:\n  hamiVnpuCore: false\n  configs:\n    - templates:\n      - {name: a, mem: 1}\n",
+     "d.yaml:5:19: mem: no such key in vnpus.configs.templates"},
 };
 
 static void an_error_names_its_place(void **state)
 {
     (void)state;
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
-        struct device_config config = {.nvidia.split_count = 99};
+        struct device_config config = {.count = 99};
         struct error err = ERROR_INIT;
 
         print_message("%s", cases[i].text);
         assert_int_equal(parse(cases[i].text, &config, &err), -EINVAL);
         assert_string_equal(err.text, cases[i].error);
-        assert_int_equal(config.nvidia.split_count, 99);
+        assert_int_equal(config.count, 99);
     }
 }
 
@@ -172,8 +194,8 @@ static void a_file_that_leaves_nothing_to_share_is_refused(void **state)
     static const struct {
         const char *text, *why;
     } files[] = {
-        {"", "it has no section nvidia"},
-        {"vnpus: []\n", "it has no section nvidia"},
+        {"", "it has no section of a vendor that is served"},
+        {"vnpus: []\n", "it has no section of a vendor that is served"},
         {"nvidia:\n", "nvidia.resourceCountName: not given"},
         {"nvidia: {resourceCountName: \"\"}\n", "nvidia.resourceCountName: not given"},
     };
@@ -183,14 +205,14 @@ static void a_file_that_leaves_nothing_to_share_is_refused(void **state)
     (void)state;
     assert_true(fd >= 0);
     for (size_t i = 0; i < ARRAY_SIZE(files); i++) {
-        struct device_config config = {.nvidia.split_count = 99};
+        struct device_config config = {.count = 99};
         struct error err = ERROR_INIT;
 
         assert_int_equal(file_replace(path, files[i].text, strlen(files[i].text), 0600), 0);
         assert_int_equal(device_config_load(path, &config, &err), -EINVAL);
         assert_non_null(strstr(err.text, files[i].why));
         assert_non_null(strstr(err.text, path));
-        assert_int_equal(config.nvidia.split_count, 99);
+        assert_int_equal(config.count, 99);
     }
     (void)close(fd);
     (void)unlink(path);

@@ -74,15 +74,16 @@ static void fill_lease(struct lease *lease, const struct device *devices,
         const struct place_pick *pick = &decision->picks[i];
 
         COPY_TEXT(lease->devices[i].uuid, devices[pick->device].uuid);
-        lease->devices[i].memory_bytes = pick->memory_bytes;
-        lease->devices[i].cores = pick->cores;
+        lease->devices[i].memory_bytes = pick->taken.memory_bytes;
+        lease->devices[i].cores = pick->taken.cores;
     }
 }
 
 /* What does not fit on the empty machine will never fit. */
 static bool can_ever_fit(struct room *room, struct place_decision *decision)
 {
-    return place_fit(room->local->devices, room->local->device_count, room->request, &room->policy,
+    return place_fit(room->local->devices, room->local->device_count,
+                     &(struct place_ask){.request = room->request}, &room->policy,
                      decision) == PLACE_FITS;
 }
 
@@ -100,7 +101,8 @@ static int take_locked(struct room *room, struct lease *lease, struct error *err
 
     memcpy(devices, room->local->devices, sizeof(devices));
     registry_charge(&list, devices, room->local->device_count);
-    r = place_fit(devices, room->local->device_count, room->request, &room->policy, &decision);
+    r = place_fit(devices, room->local->device_count, &(struct place_ask){.request = room->request},
+                  &room->policy, &decision);
     if (r < 0)
         return error_set(err, r, "cannot place the request: %s", strerror(-r));
     if (r == PLACE_NO_FIT) {

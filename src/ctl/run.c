@@ -302,7 +302,7 @@ static int run_program(struct run *run, struct error *err)
 int run_main(int argc, char **argv)
 {
     static struct run run = {
-        .request = {.type = "", .count = 1},
+        .request = {.count = 1},
         .timeout_ns = -1,
         .registry = REGISTRY_INIT,
     };

@@ -94,8 +94,3 @@ int container_devices_decode(const char *text, size_t len, struct arena *arena,
 /* NULL: the arena is full. A text for each container, empty or not: "GPU-a,NVIDIA,3000,30:;". */
 const char *pod_devices_encode(const struct pod_devices *devices, struct arena *arena);
 const char *container_devices_encode(const struct container_devices *devices, struct arena *arena);
-
-/*
- * The part of a MIG card: "GPU-uuid[group-instance]". -EINVAL when the text has no such suffix.
- */
-int mig_instance_parse(const char *uuid, int *ret_group, int *ret_instance);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* Numbers of the annotations, read as HAMi's Go reads them. Inside model only. */
+/* Numbers of the annotations, read as HAMi's Go reads them. For codecs alone: model's and
+ * those of vendors. */
 
 #include <stdbool.h>
 #include <stddef.h>

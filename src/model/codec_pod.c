@@ -182,21 +182,3 @@ const char *pod_devices_encode(const struct pod_devices *devices, struct arena *
     }
     return buf.failed ? NULL : strbuf_text(&buf);
 }
-
-int mig_instance_parse(const char *uuid, int *ret_group, int *ret_instance)
-{
-    const char *open = strchr(uuid, '['), *close = open ? strchr(open, ']') : NULL;
-    const char *rest = open ? open + 1 : NULL, *group, *instance;
-    size_t group_len, instance_len;
-    int64_t group_value, instance_value;
-
-    if (!close || !codec_piece(&rest, close, '-', &group, &group_len) ||
-        !codec_piece(&rest, close, '-', &instance, &instance_len))
-        return -EINVAL;
-    if (!codec_number(group, group_len, INT32_MIN, INT32_MAX, &group_value) ||
-        !codec_number(instance, instance_len, INT32_MIN, INT32_MAX, &instance_value))
-        return -EINVAL;
-    *ret_group = (int)group_value;
-    *ret_instance = (int)instance_value;
-    return 0;
-}

@@ -16,10 +16,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct pod_devices devices, again;
     struct error err = ERROR_INIT;
     const char *text, *back;
-    int group, instance, r;
+    int r;
 
     text = arena_strndup(arena, (const char *)data, size);
-    (void)mig_instance_parse(text, &group, &instance);
     r = pod_devices_decode(text, arena, &devices, &err);
     if (r != CODEC_EXACT && !err.text[0] && r != -12)
         abort();

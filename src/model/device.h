@@ -20,58 +20,53 @@ enum {
     DEVICE_CORES = 100,       /* compute is counted in percent of the card */
     DEVICE_DEFAULT_MAX_TASKS = 10, /* tasks that may share a card, HAMi's deviceSplitCount */
 
-    MIG_MAX_GROUPS = 8,    /* ways of cutting a card */
-    MIG_MAX_KINDS = 8,     /* kinds of instances in one of them */
-    MIG_MAX_INSTANCES = 8, /* of all kinds together */
+    DEVICE_PARTS = 64,
 };
 
-#define DEVICE_MODE_MIG "mig"
+struct place_rules; /* place/rules.h */
 
-/* A kind of instance that a card in MIG mode is cut into, and how many of it. */
-struct mig_kind {
-    uint32_t memory_mib, cores, count;
-};
-
-/* One way of cutting a card: its instances, numbered in the order of the kinds. */
-struct mig_group {
-    size_t kind_count;
-    struct mig_kind kinds[MIG_MAX_KINDS];
-};
-
-/* All ways in which a card of some model may be cut. */
-struct mig_geometry {
-    size_t group_count;
-    struct mig_group groups[MIG_MAX_GROUPS];
+/* A vendor as it is configured: whose devices these are is told by the address. */
+struct device_vendor {
+    const char *word; /* HAMi's CommonWord, "NVIDIA" */
+    const struct place_rules *rules;
+    const void *config; /* for the rules; of the vendor's own type */
 };
 
 struct device_usage {
     unsigned tasks;
     unsigned cores;
     uint64_t memory_bytes;
+    uint64_t parts; /* a bit for each numbered part of the device, see device.special */
 };
 
 struct device {
-    /* First what decisions read of every device, on one or two cache lines. */
+    /* First what decisions read of every device, on one cache line. */
+    uint16_t kind; /* devices of one kind have the same model and mode; 0: not told */
     bool healthy;
     bool cordoned; /* by the operator: takes nothing new */
-    uint16_t kind; /* devices of one kind have the same model and mode; 0: not told */
+    /* Its vendor's rules have a say in each request for it. They may give it out in numbered parts:
+     * an instance of a card, a core of a chip. */
+    bool special;
     unsigned cores;
     unsigned max_tasks; /* that may share it */
     unsigned misused; /* tasks on it of a kind that its mode rules out; while there are any it takes
                          nothing new */
+    uint32_t facts_size;
     uint64_t memory_bytes;
     struct device_usage used;
-    char mode[DEVICE_MODE_SIZE]; /* how it is shared: "" or "hami-core", "mig", "mps" */
+    const struct device_vendor *vendor; /* NULL: nobody's; no vendor's request gets it */
+    char mode[DEVICE_MODE_SIZE];        /* how it is shared: "" or "hami-core", "mig", "mps" */
 
     char model[DEVICE_MODEL_SIZE]; /* as the vendor's library names it: "NVIDIA A100-SXM4-40GB" */
     char uuid[DEVICE_UUID_SIZE];
     unsigned index;
     int numa_node; /* -1: unknown */
 
-    /* In MIG mode: how it may be cut, which outlives the device (NULL: not known), and the tasks on
-     * each instance of each group. */
-    const struct mig_geometry *geometry;
-    uint8_t mig_users[MIG_MAX_GROUPS][MIG_MAX_INSTANCES];
+    /* What its vendor's rules know of it beside. Of facts_size bytes the owner of the devices keeps
+     * a copy; 0: they outlive the device. Nothing in them points into themselves. */
+    const void *facts;
+
+    uint8_t part_users[DEVICE_PARTS]; /* grants that hold each part */
 };
 
 /* In whole MiB, as HAMi counts; 0 where more is used than there is. */

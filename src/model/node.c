@@ -42,18 +42,18 @@ static int node_read_status(const struct reading *reading, yyjson_val *object, s
                              &node->allocatable);
 }
 
-int node_read(yyjson_val *object, const struct text_list *labels, struct arena *arena,
+int node_read(yyjson_val *object, const struct kept_names *kept, struct arena *arena,
               struct node *ret_node, struct error *err)
 {
-    static const struct text_list none = {0};
-    const struct reading reading = {.arena = arena, .err = err};
+    const struct reading reading = reading_of(kept, arena, err);
+    const struct text_list labels = {reading.kept->labels, reading.kept->label_count};
     struct node node = {0};
     struct metadata metadata;
     int r;
 
     if (!yyjson_is_obj(object))
         return error_set(err, -EINVAL, "not an object");
-    r = reading_metadata(&reading, object, labels ? labels : &none, &metadata);
+    r = reading_metadata(&reading, object, &labels, &metadata);
     if (r < 0)
         return r;
     node.name = metadata.name;

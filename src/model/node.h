@@ -3,7 +3,7 @@
 
 /*
  * A node, reduced to what decisions need. Strings belong to the arena it was read into. Annotations
- * are kept by the same prefixes as a pod's, labels by those names that the caller gives,
+ * are kept by the same prefixes as a pod's, labels by their names,
  * allocatable resources by having a domain in their name.
  */
 
@@ -27,8 +27,8 @@ struct node {
 };
 
 /*
- * Reads a Node, or a PartialObjectMetadata of one; nothing of the value is kept. labels may be
+ * Reads a Node, or a PartialObjectMetadata of one; nothing of the value is kept. kept may be
  * NULL. Errors as pod_read()'s.
  */
-int node_read(yyjson_val *object, const struct text_list *labels, struct arena *arena,
+int node_read(yyjson_val *object, const struct kept_names *kept, struct arena *arena,
               struct node *ret_node, struct error *err);

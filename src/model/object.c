@@ -8,7 +8,23 @@
 
 #include "base/util.h"
 
-const char *const pod_key_prefixes[] = {"hami.io/", "nvidia.com/", "scheduling.x-k8s.io/", NULL};
+static const char *const always_kept[] = {"hami.io/", "scheduling.x-k8s.io/"};
+
+struct reading reading_of(const struct kept_names *kept, struct arena *arena, struct error *err)
+{
+    static const struct kept_names none = {0};
+
+    return (struct reading){.kept = kept ? kept : &none, .arena = arena, .err = err};
+}
+
+bool has_prefix(const char *name, const char *const *prefixes, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        if (strncmp(name, prefixes[i], strlen(prefixes[i])) == 0)
+            return true;
+    }
+    return false;
+}
 
 int reading_no_memory(const struct reading *reading)
 {
@@ -81,23 +97,21 @@ int reading_text(const struct reading *reading, yyjson_val *parent, const char *
     return *ret_text ? 0 : reading_no_memory(reading);
 }
 
-static bool has_known_prefix(const char *key)
+static bool has_known_prefix(const struct reading *reading, const char *key)
 {
-    for (size_t i = 0; pod_key_prefixes[i]; i++) {
-        if (strncmp(key, pod_key_prefixes[i], strlen(pod_key_prefixes[i])) == 0)
-            return true;
-    }
-    return false;
+    return has_prefix(key, always_kept, ARRAY_SIZE(always_kept)) ||
+           has_prefix(key, reading->kept->annotations, reading->kept->annotation_count);
 }
 
 /* A value that is no text is left out alone: a pod must not be lost for an annotation of its
  * owner's. */
-static bool is_kept(yyjson_val *key, yyjson_val *value, const struct text_list *names)
+static bool is_kept(const struct reading *reading, yyjson_val *key, yyjson_val *value,
+                    const struct text_list *names)
 {
     if (!is_text(key) || !is_text(value))
         return false;
     return names ? text_list_has(names, yyjson_get_str(key))
-                 : has_known_prefix(yyjson_get_str(key));
+                 : has_known_prefix(reading, yyjson_get_str(key));
 }
 
 static int read_pairs(const struct reading *reading, yyjson_val *metadata, const char *name,
@@ -113,7 +127,7 @@ static int read_pairs(const struct reading *reading, yyjson_val *metadata, const
         return r;
     yyjson_obj_foreach(object, at, max, key, value)
     {
-        count += is_kept(key, value, names);
+        count += is_kept(reading, key, value, names);
     }
     pairs = ARENA_ARRAY(reading->arena, struct text_pair, count);
     if (!pairs)
@@ -122,7 +136,7 @@ static int read_pairs(const struct reading *reading, yyjson_val *metadata, const
     count = 0;
     yyjson_obj_foreach(object, at, max, key, value)
     {
-        if (!is_kept(key, value, names))
+        if (!is_kept(reading, key, value, names))
             continue;
         pairs[count].key = copy_value(reading, key);
         pairs[count].value = copy_value(reading, value);

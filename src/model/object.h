@@ -16,9 +16,15 @@
 
 /* The object being read, for messages and memory. */
 struct reading {
+    const struct kept_names *kept;
     struct arena *arena;
     struct error *err;
 };
+
+/* kept may be NULL. */
+struct reading reading_of(const struct kept_names *kept, struct arena *arena, struct error *err);
+
+bool has_prefix(const char *name, const char *const *prefixes, size_t count);
 
 struct metadata {
     const char *namespace, *name, *uid, *resource_version;

@@ -11,8 +11,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    static const char *const names[] = {"gpu", "zone"};
-    static const struct text_list labels = {names, 2};
+    static const struct kept_names kept = {1, 1, 2, {"nvidia.com/"}, {"CUDA_"}, {"gpu", "zone"}};
     CLEANUP(arena_freep) struct arena *arena = arena_new(16 << 20);
     struct error err = ERROR_INIT;
     struct node node;
@@ -24,10 +23,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
             abort();
         return 0;
     }
-    if (pod_read(root, arena, &pod, &err) < 0 && !err.text[0])
+    if (pod_read(root, &kept, arena, &pod, &err) < 0 && !err.text[0])
         abort();
     err.text[0] = '\0';
-    if (node_read(root, &labels, arena, &node, &err) < 0 && !err.text[0])
+    if (node_read(root, &kept, arena, &node, &err) < 0 && !err.text[0])
         abort();
     return 0;
 }

@@ -32,6 +32,8 @@ static yyjson_val *parse(const char *text)
     return root;
 }
 
+static const struct kept_names kept = {1, 1, 1, {"nvidia.com/"}, {"CUDA_"}, {"gpu"}};
+
 static const char whole_pod[] =
     "{\"metadata\":{\"name\":\"p\",\"namespace\":\"ns\",\"uid\":\"u\",\"resourceVersion\":\"7\","
     "\"deletionTimestamp\":\"2026-01-02T03:04:05Z\","
@@ -50,7 +52,7 @@ static void a_pod_is_reduced_to_what_counts(void **state)
     struct pod pod;
 
     (void)state;
-    assert_int_equal(pod_read(parse(whole_pod), arena, &pod, NULL), 0);
+    assert_int_equal(pod_read(parse(whole_pod), &kept, arena, &pod, NULL), 0);
     assert_string_equal(pod.namespace, "ns");
     assert_string_equal(pod.name, "p");
     assert_string_equal(pod.uid, "u");
@@ -87,7 +89,8 @@ static void metadata_alone_is_a_pod_without_a_spec(void **state)
     struct pod pod;
 
     (void)state;
-    assert_int_equal(pod_read(parse("{\"metadata\":{\"name\":\"p\"}}"), arena, &pod, NULL), 0);
+    assert_int_equal(pod_read(parse("{\"metadata\":{\"name\":\"p\"}}"), NULL, arena, &pod, NULL),
+                     0);
     assert_false(pod.has_spec);
     assert_int_equal(pod.phase, POD_PHASE_UNKNOWN);
     assert_int_equal(pod.container_count, 0);
@@ -120,7 +123,7 @@ static void an_error_names_the_field_of_a_pod(void **state)
         struct error err = ERROR_INIT;
         struct pod pod = {.name = "untouched"};
 
-        assert_int_equal(pod_read(parse(bad_pods[i].text), arena, &pod, &err), -EINVAL);
+        assert_int_equal(pod_read(parse(bad_pods[i].text), &kept, arena, &pod, &err), -EINVAL);
         assert_string_equal(err.text, bad_pods[i].error);
         assert_string_equal(pod.name, "untouched");
     }
@@ -134,7 +137,7 @@ static void an_annotation_that_is_no_text_costs_itself_alone(void **state)
     struct pod pod;
 
     (void)state;
-    assert_int_equal(pod_read(parse(text), arena, &pod, NULL), 0);
+    assert_int_equal(pod_read(parse(text), &kept, arena, &pod, NULL), 0);
     assert_int_equal(pod.annotations.count, 1);
     assert_string_equal(text_pairs_get(&pod.annotations, "hami.io/vgpu-node"), "n");
 }
@@ -147,7 +150,7 @@ static void a_full_arena_is_an_error_and_no_crash(void **state)
     for (size_t size = 0; size < 2048; size += 16) {
         CLEANUP(arena_freep) struct arena *small = arena_new(size);
         struct pod pod;
-        int r = pod_read(object, small, &pod, NULL);
+        int r = pod_read(object, &kept, small, &pod, NULL);
 
         assert_true(r == 0 || r == -ENOMEM);
     }
@@ -161,12 +164,10 @@ static void a_node_is_reduced_to_what_counts(void **state)
         "\"status\":{\"allocatable\":{\"cpu\":\"2\",\"nvidia.com/gpu\":\"20\"},"
         "\"conditions\":[{\"type\":\"DiskPressure\",\"status\":\"False\"},"
         "{\"type\":\"Ready\",\"status\":\"True\"}]}}";
-    static const char *const names[] = {"gpu"};
-    const struct text_list labels = {names, 1};
     struct node node;
 
     (void)state;
-    assert_int_equal(node_read(parse(text), &labels, arena, &node, NULL), 0);
+    assert_int_equal(node_read(parse(text), &kept, arena, &node, NULL), 0);
     assert_string_equal(node.name, "n1");
     assert_true(node.has_status && node.ready);
     assert_int_equal(node.labels.count, 1);

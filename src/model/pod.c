@@ -61,11 +61,11 @@ static int read_container_resources(const struct reading *reading, yyjson_val *v
                              &container->requests);
 }
 
-static bool is_ours(yyjson_val *variable)
+static bool is_ours(const struct reading *reading, yyjson_val *variable)
 {
     const char *name = yyjson_get_str(yyjson_obj_get(variable, "name"));
 
-    return name && strncmp(name, POD_ENV_PREFIX, strlen(POD_ENV_PREFIX)) == 0;
+    return name && has_prefix(name, reading->kept->variables, reading->kept->variable_count);
 }
 
 static int read_env(const struct reading *reading, yyjson_val *list, struct container *container)
@@ -76,7 +76,7 @@ static int read_env(const struct reading *reading, yyjson_val *list, struct cont
 
     yyjson_arr_foreach(list, at, max, variable)
     {
-        count += is_ours(variable);
+        count += is_ours(reading, variable);
     }
     if (!count)
         return 0;
@@ -87,7 +87,7 @@ static int read_env(const struct reading *reading, yyjson_val *list, struct cont
     {
         struct env_name *name = &names[container->env_count];
 
-        if (!is_ours(variable))
+        if (!is_ours(reading, variable))
             continue;
         name->position = at;
         name->name = arena_strdup(reading->arena, yyjson_get_str(yyjson_obj_get(variable, "name")));
@@ -309,10 +309,11 @@ static int pod_read_status(const struct reading *reading, yyjson_val *object, st
     return 0;
 }
 
-int pod_read(yyjson_val *object, struct arena *arena, struct pod *ret_pod, struct error *err)
+int pod_read(yyjson_val *object, const struct kept_names *kept, struct arena *arena,
+             struct pod *ret_pod, struct error *err)
 {
     struct pod pod = {.node_name = "", .scheduler_name = "", .runtime_class = ""};
-    const struct reading reading = {.arena = arena, .err = err};
+    const struct reading reading = reading_of(kept, arena, err);
     struct metadata metadata;
     int r;
 

@@ -4,10 +4,9 @@
 /*
  * A pod, reduced to what decisions need. Strings belong to the arena it was read into.
  *
- * Of annotations and labels those are kept whose key begins with one of pod_key_prefixes
- * (hami.io/, nvidia.com/, scheduling.x-k8s.io/) and whose value is text; of resources those with a
- * domain in their name
- * ("nvidia.com/gpu", not "cpu").
+ * Of annotations and labels those are kept whose key begins with hami.io/, scheduling.x-k8s.io/ or
+ * one of the caller's prefixes and whose value is text; of resources those with a domain in their
+ * name ("nvidia.com/gpu", not "cpu").
  */
 
 #include <stdbool.h>
@@ -17,11 +16,10 @@
 
 #include "base/arena.h"
 #include "base/error.h"
+#include "model/kept.h"
 #include "model/quantity.h"
 #include "model/request.h"
 #include "model/text.h"
-
-#define POD_ENV_PREFIX "CUDA_"
 
 enum {
     POD_MAX_CONTAINERS = 256,
@@ -50,7 +48,7 @@ struct container {
     enum container_role role;
     const char *privilege;    /* the field by which it could drop every limit; NULL: none */
     const char *through_proc; /* where it mounts a volume by a path through /proc; NULL: nowhere */
-    const struct env_name *env; /* those whose name begins with POD_ENV_PREFIX */
+    const struct env_name *env; /* those whose name begins with one of the caller's prefixes */
     size_t env_count;
 
     /* Which objects exist, for a patch that adds to them. */
@@ -82,14 +80,14 @@ struct pod {
     enum pod_phase phase;
 };
 
-extern const char *const pod_key_prefixes[]; /* NULL-terminated */
-
 /*
- * Reads a Pod, or a PartialObjectMetadata of one; nothing of the value is kept. -EINVAL names the
+ * Reads a Pod, or a PartialObjectMetadata of one; nothing of the value is kept. kept may be NULL.
+ * -EINVAL names the
  * field that is wrong ("spec.containers[1].resources.limits[nvidia.com/gpu]: not a quantity");
  * -ENOMEM when the arena is full.
  */
-int pod_read(yyjson_val *object, struct arena *arena, struct pod *ret_pod, struct error *err);
+int pod_read(yyjson_val *object, const struct kept_names *kept, struct arena *arena,
+             struct pod *ret_pod, struct error *err);
 
 /* True when the pod has ended: it holds nothing any more. */
 bool pod_is_over(const struct pod *pod);

@@ -11,10 +11,9 @@
 #include "model/device.h"
 #include "model/text.h"
 
-/* A request's verdict on a kind of devices; see device.kind. */
+/* A request's verdict on a kind of its vendor's devices; see device.kind. */
 enum type_verdict {
-    TYPE_OTHER = 0, /* another vendor's */
-    TYPE_MISMATCH,  /* not of the types or modes that are asked for */
+    TYPE_MISMATCH = 0, /* not of the types or modes that are asked for */
     TYPE_MATCHES,
 };
 
@@ -26,9 +25,9 @@ struct type_memo {
 };
 
 struct request {
-    const char *type;        /* the vendor's common word, "NVIDIA" */
-    unsigned count;          /* devices; the amounts below are of each */
-    uint64_t memory_bytes;   /* 0: see memory_percent */
+    const struct device_vendor *vendor; /* whose devices; NULL: nobody's */
+    unsigned count;                     /* devices; the amounts below are of each */
+    uint64_t memory_bytes;              /* 0: see memory_percent */
     unsigned memory_percent; /* of the card, when memory_bytes is 0; 0: no memory is asked for */
     unsigned cores;          /* percent of the card; 0: no share is asked for */
 
@@ -40,6 +39,11 @@ struct request {
     struct text_list use_types, avoid_types;
 
     const char *modes; /* ways of sharing: a device's must be a part of it; NULL: any */
+
+    /* For the vendor's rules: bytes in which no address stands, since requests are compared by
+     * them. */
+    const void *wishes;
+    size_t wishes_size;
 };
 
 /* When a container runs, from which follows what it may share with the others of its pod. */

@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 static int compare_to_item(const void *text, const void *item)
 {
@@ -52,4 +53,15 @@ const char *text_pairs_get(const struct text_pairs *pairs, const char *key)
             return pairs->items[i].value;
     }
     return NULL;
+}
+
+bool text_contains(const char *text, const char *part)
+{
+    size_t len = strlen(part);
+
+    for (; *text; text++) {
+        if (strncasecmp(text, part, len) == 0)
+            return true;
+    }
+    return len == 0;
 }

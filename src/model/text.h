@@ -24,6 +24,9 @@ struct text_pairs {
 
 bool text_list_has(const struct text_list *list, const char *text);
 
+/* Whether a part of the text is this, in upper or lower case. */
+bool text_contains(const char *text, const char *part);
+
 /* Whether text is one or more of these words, with commas and blanks between them. */
 bool text_is_made_of(const char *text, const char *const *words);
 

@@ -36,6 +36,7 @@ static size_t step_of(unsigned devices)
     return step;
 }
 
+/* Of a vendor that has a say in what is taken, the count alone. */
 static struct need need_of(const struct demand *demand)
 {
     struct need need = {0};
@@ -46,6 +47,8 @@ static struct need need_of(const struct demand *demand)
             uint64_t *mib = &need.mib[step_of(request->count)];
 
             need.devices = MAX(need.devices, request->count);
+            if (rules_of(request->vendor)->want || rules_of(request->vendor)->waived)
+                continue;
             need.cores = MAX(need.cores, MIN(request->cores, (unsigned)DEVICE_CORES));
             if (request->memory_bytes)
                 *mib = MAX(*mib, request->memory_bytes / MIB);
@@ -224,6 +227,57 @@ static int try_others(const struct choosing *choosing, size_t count, size_t best
     return PLACE_NO_FIT;
 }
 
+/* Whether a vendor adds to the nodes' scores, so that the best is not known before all are tried.
+ */
+static bool vendors_score(const struct demand *demand)
+{
+    for (size_t i = 0; i < demand->count; i++) {
+        for (size_t k = 0; k < demand->containers[i].request_count; k++) {
+            if (rules_of(demand->containers[i].requests[k].vendor)->score_node)
+                return true;
+        }
+    }
+    return false;
+}
+
+static bool is_better_by(const struct choosing *choosing, const struct place_node *a,
+                         const struct place_node *b, float more_of_a, float more_of_b)
+{
+    const float left = a->score + more_of_a, right = b->score + more_of_b;
+
+    if (left != right)
+        return choosing->most_used_first ? left > right : left < right;
+    return a->rank != b->rank ? a->rank < b->rank : strcmp(a->name, b->name) < 0;
+}
+
+static int try_all(const struct choosing *choosing, size_t count, size_t *ret_position,
+                   struct placement *ret_placement)
+{
+    size_t best = count, position;
+    float most = 0;
+
+    for (size_t i = 0; i < count; i++) {
+        const struct arena_mark mark = arena_mark(choosing->arena);
+        const struct place_node *node = choosing->nodes[i];
+        int r;
+
+        if (!may_fit(node, &choosing->need))
+            continue;
+        r = try_node(choosing, i, &position, ret_placement);
+        arena_rewind(choosing->arena, mark);
+        if (r < 0)
+            return r;
+        if (r == PLACE_NO_FIT)
+            continue;
+        if (best < count &&
+            !is_better_by(choosing, node, choosing->nodes[best], ret_placement->score, most))
+            continue;
+        best = i;
+        most = ret_placement->score;
+    }
+    return best < count ? try_node(choosing, best, ret_position, ret_placement) : PLACE_NO_FIT;
+}
+
 int place_choose(const struct place_node *const *nodes, size_t count, const struct demand *demand,
                  const struct place_options *options, struct arena *arena, size_t *ret_position,
                  struct placement *ret_placement)
@@ -241,6 +295,8 @@ int place_choose(const struct place_node *const *nodes, size_t count, const stru
 
     if (count > UINT32_MAX)
         return -E2BIG;
+    if (vendors_score(demand))
+        return try_all(&choosing, count, ret_position, ret_placement);
     best = find_best(&choosing, count);
     if (best == count)
         return PLACE_NO_FIT;

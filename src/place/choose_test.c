@@ -4,7 +4,7 @@
 
 #include "base/check.h"
 #include "base/util.h"
-#include "place/place.h"
+#include "place/rules.h"
 
 enum {
     NODES = 60,
@@ -25,12 +25,49 @@ static char names[NODES][16];
 static struct device devices[NODES][CARDS];
 static struct place_node nodes[NODES];
 
-static const struct mig_geometry geometry = {2, {{1, {{5120, 14, 7}}}, {1, {{20480, 42, 2}}}}};
+/* Two vendors: one gives some of its devices out in halves; the other takes half of what is asked
+ * for and a quarter of the cores, waives a rule, and has a word in the nodes' scores. */
+
+static enum place_reason take_half(const struct place_step *step, const struct device *device,
+                                   struct device_usage *taken)
+{
+    (void)step;
+    if (!device->facts || taken->memory_bytes > device->memory_bytes / 2 ||
+        (device->used.parts & 3) == 3)
+        return PLACE_CARD_CUSTOM_RULE;
+    taken->parts = device->used.parts & 1 ? 2 : 1;
+    return PLACE_REASON_COUNT;
+}
+
+static bool may_be_halved(const struct device *device)
+{
+    return device->facts != NULL;
+}
+
+static void want_less(const struct place_step *step, const struct device *device,
+                      struct device_usage *ret_wanted)
+{
+    (void)step;
+    (void)device;
+    ret_wanted->memory_bytes /= 2;
+    ret_wanted->cores /= 4;
+}
+
+static float prefer_some_nodes(const struct place_fitted *fitted)
+{
+    return (float)(fitted->devices[0].index % 40) * (fitted->node_order == PLACE_SPREAD ? -1 : 1);
+}
+
+static const struct place_rules halving = {.take = take_half, .is_usable = may_be_halved},
+                                sparing = {.want = want_less,
+                                           .waived = 1u << PLACE_CARD_CORES_EXHAUSTED,
+                                           .score_node = prefer_some_nodes};
+static const struct device_vendor vendors[] = {{"A", &halving, NULL}, {"B", &sparing, NULL}};
 
 static struct device any_card(size_t node, size_t card)
 {
     static const char *const models[] = {"NVIDIA A100", "NVIDIA T4", "NVIDIA H100"};
-    static const char *const modes[] = {"", "hami-core", "hami-core", "mig"};
+    static const char *const modes[] = {"", "hami-core", "hami-core"};
     static const unsigned mib[] = {0, 50, 15360, 40960};
     static const unsigned cores[] = {100, 100, 100, 0, 200, 50};
     struct device device = {
@@ -43,9 +80,12 @@ static struct device any_card(size_t node, size_t card)
 
     (void)snprintf(device.uuid, sizeof(device.uuid), "GPU-%zu-%zu", node, card);
     COPY_TEXT(device.model, models[below(3)]);
-    COPY_TEXT(device.mode, modes[below(4)]);
-    device.geometry = below(2) ? &geometry : NULL;
-    device.mig_users[below(2)][below(2)] = below(3) == 0;
+    COPY_TEXT(device.mode, modes[below(3)]);
+    device.vendor = &vendors[below(3) == 0];
+    device.index = below(1000);
+    device.special = below(4) == 0;
+    device.facts = below(2) ? &vendors : NULL;
+    device.used.parts = below(4);
     if (below(3)) {
         device.used.tasks = below(11);
         device.used.cores = below(101);
@@ -80,7 +120,7 @@ static struct request any_request(void)
     static const unsigned cores[] = {0, 0, 1, 30, 100, 150};
 
     return (struct request){
-        .type = "NVIDIA",
+        .vendor = &vendors[below(4) == 0],
         .count = 1 + below(below(4) ? 3 : CARDS),
         .memory_bytes = mib[below(6)] * MIB + below(2),
         .memory_percent = percents[below(8)],
@@ -88,11 +128,13 @@ static struct request any_request(void)
     };
 }
 
-static bool comes_before(const struct place_node *a, const struct place_node *b,
-                         enum place_order order)
+static bool comes_before(const struct place_node *a, float more_of_a, const struct place_node *b,
+                         float more_of_b, enum place_order order)
 {
-    if (a->score != b->score)
-        return order == PLACE_BINPACK ? a->score > b->score : a->score < b->score;
+    const float left = a->score + more_of_a, right = b->score + more_of_b;
+
+    if (left != right)
+        return order == PLACE_BINPACK ? left > right : left < right;
     return strcmp(a->name, b->name) < 0;
 }
 
@@ -102,12 +144,16 @@ static size_t best_of_all(const struct demand *demand, const struct place_option
 {
     struct placement placement;
     size_t best = NODES;
+    float more = 0;
 
     for (size_t i = 0; i < NODES; i++) {
         if (place_pod(&nodes[i], demand, options, arena, &placement, NULL) != PLACE_FITS)
             continue;
-        if (best == NODES || comes_before(&nodes[i], &nodes[best], options->node_order))
-            best = i;
+        if (best < NODES &&
+            !comes_before(&nodes[i], placement.score, &nodes[best], more, options->node_order))
+            continue;
+        best = i;
+        more = placement.score;
     }
     return best;
 }
@@ -158,7 +204,12 @@ static void make_misleading_nodes(size_t fitting, size_t first_card)
             struct device *device = &devices[i][k];
 
             *device = (struct device){
-                .healthy = true, .cores = 100, .max_tasks = 10, .memory_bytes = 40960 * MIB};
+                .vendor = &vendors[0],
+                .healthy = true,
+                .cores = 100,
+                .max_tasks = 10,
+                .memory_bytes = 40960 * MIB,
+            };
             (void)snprintf(device->uuid, sizeof(device->uuid), "GPU-%zu-%zu", i, k);
             COPY_TEXT(device->model, "NVIDIA A100");
             if (i == fitting && k >= first_card)
@@ -191,8 +242,10 @@ static void a_node_behind_many_that_seem_to_fit_is_found(void **state)
     for (size_t i = 0; i < NODES; i++)
         list[i] = &nodes[i];
     for (size_t row = 0; row < ARRAY_SIZE(rows); row++) {
-        struct request request = {
-            .type = "NVIDIA", .count = rows[row].count, .memory_bytes = 8000 * MIB, .cores = 30};
+        struct request request = {.vendor = &vendors[0],
+                                  .count = rows[row].count,
+                                  .memory_bytes = 8000 * MIB,
+                                  .cores = 30};
         struct container_demand container = {CONTAINER_APP, 1, &request};
         const struct demand demand = {1, &container};
         const struct place_options options = {PLACE_BINPACK, {PLACE_SPREAD, false}};

@@ -3,31 +3,20 @@
 
 #include <errno.h>
 #include <string.h>
-#include <strings.h>
 
 #include "base/util.h"
-#include "place/mig.h"
 #include "place/place.h"
 
 /* A request on its way over the devices. */
 struct walk {
-    const struct request *request;
-    const struct place_policy *policy;
+    struct place_step step;
+    const struct device_vendor *vendor;
+    const struct place_rules *rules;
+    unsigned waived;
     unsigned cores;      /* as asked for, at most 100 */
     uint64_t memory_mib; /* 0: a percentage is asked for */
     bool selects;        /* by uuid */
 };
-
-static bool text_contains(const char *text, const char *part)
-{
-    size_t len = strlen(part);
-
-    for (; *text; text++) {
-        if (strncasecmp(text, part, len) == 0)
-            return true;
-    }
-    return len == 0;
-}
 
 static bool list_has_part_of(const struct text_list *list, const char *text)
 {
@@ -40,8 +29,6 @@ static bool list_has_part_of(const struct text_list *list, const char *text)
 
 static enum type_verdict find_type(const struct request *request, const struct device *device)
 {
-    if (!text_contains(device->model, request->type))
-        return TYPE_OTHER;
     if (request->use_types.count && !list_has_part_of(&request->use_types, device->model))
         return TYPE_MISMATCH;
     if (request->modes && !strstr(request->modes, device->mode))
@@ -75,7 +62,34 @@ static inline uint64_t memory_wanted(const struct walk *walk, const struct devic
 {
     if (walk->memory_mib)
         return walk->memory_mib;
-    return device->memory_bytes / MIB * walk->request->memory_percent / 100;
+    return device->memory_bytes / MIB * walk->step.request->memory_percent / 100;
+}
+
+static inline struct device_usage wanted_of(const struct walk *walk, const struct device *device)
+{
+    struct device_usage wanted = {
+        .tasks = 1,
+        .cores = walk->cores,
+        .memory_bytes = memory_wanted(walk, device) * MIB,
+    };
+
+    if (walk->rules->want)
+        walk->rules->want(&walk->step, device, &wanted);
+    return wanted;
+}
+
+static inline bool holds(const struct walk *walk, enum place_reason reason)
+{
+    return !(walk->waived & 1u << reason);
+}
+
+/* The rule that its vendor has for it. */
+static enum place_reason check_special(const struct walk *walk, const struct device *device,
+                                       struct device_usage *taken)
+{
+    if (!walk->rules->take)
+        return PLACE_REASON_COUNT;
+    return walk->rules->take(&walk->step, device, taken);
 }
 
 /*
@@ -87,7 +101,7 @@ check_device(const struct walk *walk, const struct device *device, enum type_ver
 {
     const struct device_usage *used = &device->used;
     const unsigned cores_free = device_free_cores(device);
-    struct mig_instance instance;
+    struct device_usage wanted;
 
     if (!device->healthy || device->misused)
         return PLACE_CARD_NOT_HEALTHY;
@@ -95,34 +109,43 @@ check_device(const struct walk *walk, const struct device *device, enum type_ver
         return PLACE_CARD_CORDONED;
     if (type == TYPE_MISMATCH)
         return PLACE_CARD_TYPE_MISMATCH;
-    if (walk->selects && !uuid_matches(walk->request, device->uuid))
+    if (walk->selects && !uuid_matches(walk->step.request, device->uuid))
         return PLACE_CARD_UUID_MISMATCH;
-    if (used->tasks >= device->max_tasks)
+    wanted = wanted_of(walk, device);
+    if (used->tasks + wanted.tasks > device->max_tasks && holds(walk, PLACE_CARD_TASKS_EXHAUSTED))
         return PLACE_CARD_TASKS_EXHAUSTED;
-    if (walk->policy->mutex && used->tasks > 0)
+    if (walk->step.policy->mutex && used->tasks > 0)
         return PLACE_CARD_EXCLUSIVE;
-    if (device_free_mib(device) < memory_wanted(walk, device))
+    if (device_free_mib(device) < wanted.memory_bytes / MIB &&
+        holds(walk, PLACE_CARD_INSUFFICIENT_MEMORY))
         return PLACE_CARD_INSUFFICIENT_MEMORY;
-    if (cores_free < walk->cores)
+    if (cores_free < wanted.cores && holds(walk, PLACE_CARD_INSUFFICIENT_CORE))
         return PLACE_CARD_INSUFFICIENT_CORE;
-    if (device->cores == DEVICE_CORES && walk->cores == DEVICE_CORES && used->tasks > 0)
+    if (device->cores == DEVICE_CORES && wanted.cores == DEVICE_CORES && used->tasks > 0 &&
+        holds(walk, PLACE_CARD_EXCLUSIVE))
         return PLACE_CARD_EXCLUSIVE;
-    if (device->cores && !cores_free && !walk->cores)
+    if (device->cores && !cores_free && !wanted.cores && holds(walk, PLACE_CARD_CORES_EXHAUSTED))
         return PLACE_CARD_CORES_EXHAUSTED;
-    if (mig_is_on(device) && !mig_instance_find(device, memory_wanted(walk, device), &instance))
-        return PLACE_CARD_NO_INSTANCE;
-    return PLACE_REASON_COUNT;
+    return device->special ? check_special(walk, device, &wanted) : PLACE_REASON_COUNT;
 }
 
-/* Whether a device that was passed over would fit if it were unused. */
+/* Whether a device that was passed over would fit if it were unused, as far as the general rules
+ * can tell. */
 static bool is_only_full(const struct walk *walk, const struct device *device,
                          enum place_reason reason)
 {
+    struct device_usage wanted;
+
     if (reason == PLACE_CARD_CORDONED || reason == PLACE_CARD_TYPE_MISMATCH ||
-        reason == PLACE_CARD_UUID_MISMATCH)
+        reason == PLACE_CARD_UUID_MISMATCH || !device->healthy)
         return false;
-    return device->healthy && device->max_tasks && walk->cores <= device->cores &&
-           memory_wanted(walk, device) <= device->memory_bytes / MIB;
+    wanted = wanted_of(walk, device);
+    if (wanted.tasks > device->max_tasks && holds(walk, PLACE_CARD_TASKS_EXHAUSTED))
+        return false;
+    if (wanted.cores > device->cores && holds(walk, PLACE_CARD_INSUFFICIENT_CORE))
+        return false;
+    return wanted.memory_bytes / MIB <= device->memory_bytes / MIB ||
+           !holds(walk, PLACE_CARD_INSUFFICIENT_MEMORY);
 }
 
 /* The devices that fit, in the list's order; of the others the reasons are counted. */
@@ -132,13 +155,12 @@ static size_t find_fitting(const struct walk *walk, const struct device *devices
     size_t fitting = 0, full = 0;
 
     for (size_t i = 0; i < count; i++) {
-        enum type_verdict type = type_of(walk->request, &devices[i]);
         enum place_reason reason;
 
-        if (type == TYPE_OTHER)
+        if (devices[i].vendor != walk->vendor)
             continue;
         failure->candidates++;
-        reason = check_device(walk, &devices[i], type);
+        reason = check_device(walk, &devices[i], type_of(walk->step.request, &devices[i]));
         if (reason == PLACE_REASON_COUNT) {
             ret_positions[fitting++] = i;
             continue;
@@ -146,60 +168,94 @@ static size_t find_fitting(const struct walk *walk, const struct device *devices
         failure->reasons[reason]++;
         full += is_only_full(walk, &devices[i], reason);
     }
-    failure->for_good = fitting + full < walk->request->count;
+    failure->for_good = fitting + full < walk->step.request->count;
     return fitting;
 }
 
-/* The device, or in MIG mode an instance of it. */
+/* The device, or what its vendor gives out of it. */
 static struct place_pick pick_of(const struct walk *walk, const struct device *devices,
                                  size_t position)
 {
-    uint64_t memory_mib = memory_wanted(walk, &devices[position]);
-    struct place_pick pick = {
-        .device = position,
-        .mig_group = -1,
-        .mig_instance = -1,
-        .memory_bytes = memory_mib * MIB,
-        .cores = walk->cores,
-    };
-    struct mig_instance instance;
+    const struct device *device = &devices[position];
+    struct place_pick pick = {.device = position, .taken = wanted_of(walk, device)};
 
-    if (!mig_is_on(&devices[position]) ||
-        !mig_instance_find(&devices[position], memory_mib, &instance))
-        return pick;
-    pick.mig_group = instance.group;
-    pick.mig_instance = instance.number;
-    pick.memory_bytes = instance.memory_mib * MIB;
-    pick.cores = instance.cores;
+    if (device->special)
+        (void)check_special(walk, device, &pick.taken);
     return pick;
 }
 
-/* Takes the most preferred devices, which are last. */
-static void take_picks(const struct walk *walk, const struct device *devices,
-                       const size_t *positions, size_t count, struct place_decision *decision)
+static struct walk walk_of(const struct place_ask *ask, const struct place_policy *policy)
 {
-    while (decision->pick_count < walk->request->count)
-        decision->picks[decision->pick_count++] = pick_of(walk, devices, positions[--count]);
-}
+    const struct request *request = ask->request;
+    const struct place_rules *rules = rules_of(request->vendor);
 
-static struct walk walk_of(const struct request *request, const struct place_policy *policy)
-{
     return (struct walk){
-        .request = request,
-        .policy = policy,
+        .step = {request, policy, ask->given, ask->container},
+        .vendor = request->vendor,
+        .rules = rules,
+        .waived = rules->waived,
         .cores = MIN(request->cores, (unsigned)DEVICE_CORES),
         .memory_mib = (request->memory_bytes + MIB - 1) / MIB,
         .selects = request->use_uuids.count || request->avoid_uuids.count,
     };
 }
 
-int place_fit(const struct device *devices, size_t count, const struct request *request,
+/* By preference, the most preferred last. */
+static void sort_positions(const struct place_ask *ask, const struct device *devices,
+                           enum place_order order, size_t *positions, size_t count)
+{
+    const struct request *requests = ask->requests ? ask->requests : ask->request;
+    const size_t request_count = ask->requests ? ask->request_count : 1;
+    float scores[PLACE_MAX_DEVICES];
+
+    for (size_t i = 0; i < count; i++)
+        scores[positions[i]] = place_score(&devices[positions[i]], requests, request_count);
+    place_sort(devices, scores, order, positions, count);
+}
+
+/* The vendor chooses: it sees all of its devices, in their order, and which of them fit. */
+static bool choose_set(const struct walk *walk, const struct place_ask *ask,
+                       const struct device *devices, size_t count, size_t *positions,
+                       size_t fitting, struct place_failure *failure)
+{
+    bool fits[PLACE_MAX_DEVICES] = {false};
+    size_t order[PLACE_MAX_DEVICES], ordered = 0;
+
+    for (size_t i = 0; i < fitting; i++)
+        fits[positions[i]] = true;
+    for (size_t i = 0; i < count; i++) {
+        if (devices[i].vendor == walk->vendor)
+            order[ordered++] = i;
+    }
+    sort_positions(ask, devices, walk->step.policy->order, order, ordered);
+    return walk->rules->choose(&walk->step,
+                               &(struct place_set){
+                                   .devices = devices,
+                                   .count = ordered,
+                                   .order = order,
+                                   .fits = fits,
+                               },
+                               positions, failure);
+}
+
+static void choose_preferred(const struct place_ask *ask, const struct place_policy *policy,
+                             const struct device *devices, size_t *positions, size_t fitting)
+{
+    size_t chosen[PLACE_MAX_PICKS];
+
+    sort_positions(ask, devices, policy->order, positions, fitting);
+    for (size_t i = 0; i < ask->request->count; i++)
+        chosen[i] = positions[fitting - 1 - i];
+    memcpy(positions, chosen, ask->request->count * sizeof(chosen[0]));
+}
+
+int place_fit(const struct device *devices, size_t count, const struct place_ask *ask,
               const struct place_policy *policy, struct place_decision *ret_decision)
 {
-    const struct walk walk = walk_of(request, policy);
+    const struct walk walk = walk_of(ask, policy);
+    const struct request *request = ask->request;
     struct place_failure *failure = &ret_decision->failure;
     size_t positions[PLACE_MAX_DEVICES], fitting;
-    float scores[PLACE_MAX_DEVICES];
 
     if (count > PLACE_MAX_DEVICES)
         return -E2BIG;
@@ -217,43 +273,38 @@ int place_fit(const struct device *devices, size_t count, const struct request *
         failure->reasons[PLACE_TOO_FEW_PICKED] = (unsigned)fitting;
         return PLACE_NO_FIT;
     }
+    if (!walk.rules->choose)
+        choose_preferred(ask, policy, devices, positions, fitting);
+    else if (!choose_set(&walk, ask, devices, count, positions, fitting, failure))
+        return PLACE_NO_FIT;
+    while (ret_decision->pick_count < request->count) {
+        size_t position = positions[ret_decision->pick_count];
 
-    for (size_t i = 0; i < fitting; i++)
-        scores[positions[i]] = place_score(&devices[positions[i]], request, 1);
-    place_sort(devices, scores, policy->order, positions, fitting);
-    take_picks(&walk, devices, positions, fitting, ret_decision);
+        ret_decision->picks[ret_decision->pick_count++] = pick_of(&walk, devices, position);
+    }
     return PLACE_FITS;
 }
 
 bool fit_may_take(const struct device *devices, size_t count, const struct request *request,
                   const struct place_policy *policy)
 {
-    const struct walk walk = walk_of(request, policy);
+    const struct place_ask ask = {.request = request};
+    const struct walk walk = walk_of(&ask, policy);
     size_t fitting = 0;
 
     /* Until it is decided: there are enough, or too few are left. */
     for (size_t i = 0; fitting < request->count; i++) {
-        enum type_verdict type;
-
         if (fitting + (count - i) < request->count)
             return false;
-        type = type_of(request, &devices[i]);
         fitting +=
-            type != TYPE_OTHER && check_device(&walk, &devices[i], type) == PLACE_REASON_COUNT;
+            devices[i].vendor == walk.vendor &&
+            check_device(&walk, &devices[i], type_of(request, &devices[i])) == PLACE_REASON_COUNT;
     }
     return true;
 }
 
 void place_charge(struct device *devices, const struct place_decision *decision)
 {
-    for (size_t i = 0; i < decision->pick_count; i++) {
-        const struct place_pick *pick = &decision->picks[i];
-        struct device_usage *used = &devices[pick->device].used;
-
-        used->tasks++;
-        used->cores += pick->cores;
-        used->memory_bytes += pick->memory_bytes;
-        if (pick->mig_instance >= 0)
-            (void)mig_instance_use(&devices[pick->device], pick->mig_group, pick->mig_instance, 1);
-    }
+    for (size_t i = 0; i < decision->pick_count; i++)
+        device_charge(&devices[decision->picks[i].device], &decision->picks[i].taken, 1);
 }

@@ -2,6 +2,15 @@
 #pragma once
 
 #include "place/place.h"
+#include "place/rules.h"
+
+/* The rules of a vendor; NULL has none of its own. Inside place only. */
+static inline const struct place_rules *rules_of(const struct device_vendor *vendor)
+{
+    static const struct place_rules none = {0};
+
+    return vendor ? vendor->rules : &none;
+}
 
 /*
  * Whether devices as they are have room for one request; place_fit() without choosing and without
@@ -9,3 +18,10 @@
  */
 bool fit_may_take(const struct device *devices, size_t count, const struct request *request,
                   const struct place_policy *policy);
+
+/* One grant more on a device, or one less if by is -1. */
+void device_charge(struct device *device, const struct device_usage *usage, int by);
+
+/* What one container's device takes of it. */
+struct device_usage usage_of_granted(const struct device_vendor *vendor,
+                                     const struct container_device *granted);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/util.h"
-#include "place/mig.h"
+#include "place/fit.h"
 #include "place/place.h"
 
 enum {
@@ -11,13 +11,17 @@ enum {
 /* False only when place_fit() refuses the device to every request. */
 static bool is_usable(const struct device *device)
 {
+    const struct place_rules *rules = rules_of(device->vendor);
+
     if (!device->healthy || device->misused || device->cordoned)
         return false;
-    if (device->used.tasks >= device->max_tasks)
+    if (device->used.tasks >= device->max_tasks &&
+        !(rules->waived & 1u << PLACE_CARD_TASKS_EXHAUSTED))
         return false;
-    if (mig_is_on(device) && !device->geometry)
+    if (device->special && rules->is_usable && !rules->is_usable(device))
         return false;
-    return !device->cores || device_free_cores(device);
+    return !device->cores || device_free_cores(device) ||
+           (rules->waived & 1u << PLACE_CARD_CORES_EXHAUSTED);
 }
 
 /* At least the largest percentage that place_fit() can find room for. */

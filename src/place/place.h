@@ -53,17 +53,14 @@ enum place_reason {
     PLACE_CARD_INSUFFICIENT_CORE,
     PLACE_CARD_CORES_EXHAUSTED,
     PLACE_CARD_CORDONED,
-    PLACE_CARD_NO_INSTANCE, /* in MIG mode, with no free instance that is large enough */
+    PLACE_CARD_CUSTOM_RULE, /* the vendor's own: a MIG card without a free instance large enough */
     PLACE_TOO_FEW_PICKED,   /* counts the devices that did fit */
     PLACE_REASON_COUNT,
 };
 
 struct place_pick {
     size_t device; /* position in the list that was given */
-    int mig_group,
-        mig_instance; /* of a card in MIG mode, whose amounts these are; -1: the card itself */
-    uint64_t memory_bytes;
-    unsigned cores;
+    struct device_usage taken;
 };
 
 /* Why a request finds no room. */
@@ -97,11 +94,24 @@ float place_score(const struct device *device, const struct request *requests, s
 void place_sort(const struct device *devices, const float *scores, enum place_order order,
                 size_t *positions, size_t count);
 
+/* One request, and what it stands beside. */
+struct place_ask {
+    const struct request *request;
+
+    /* All requests of the container, whichever vendor's: a device's score counts them. NULL: this
+     * one alone. */
+    const struct request *requests;
+    size_t request_count;
+
+    const struct pod_devices *given; /* of its vendor, to the pod's containers before; NULL: none */
+    size_t container;                /* whose turn it is, in given */
+};
+
 /*
  * Finds devices for one request. PLACE_FITS and PLACE_NO_FIT fill the decision; -E2BIG when there
  * are more devices than the bound above.
  */
-int place_fit(const struct device *devices, size_t count, const struct request *request,
+int place_fit(const struct device *devices, size_t count, const struct place_ask *ask,
               const struct place_policy *policy, struct place_decision *ret_decision);
 
 /* Adds the picks to the devices' usage. */
@@ -129,7 +139,8 @@ struct place_options {
 void place_options_read(const struct text_pairs *annotations, const struct place_options *defaults,
                         struct place_options *ret_options);
 
-/* The most that a pod takes of one device, whichever of its containers run. */
+/* The most that a pod takes of one device, or of one part of it that has a name, whichever of its
+ * containers run. */
 struct place_share {
     const char *uuid;
     struct device_usage usage;
@@ -146,11 +157,12 @@ struct place_usage {
 struct placement {
     size_t vendor_count;
     struct {
-        const char *common_word;
+        const struct device_vendor *vendor;
         struct pod_devices devices;
     } vendors[PLACE_MAX_VENDORS];
 
     struct place_usage usage; /* of all vendors */
+    float score;              /* what the vendors add to the node's */
 };
 
 /*
@@ -171,7 +183,7 @@ struct place_node {
     uint32_t rank;
 
     uint32_t version;               /* another after each update */
-    float score;                    /* how full it is: 0 to 30 */
+    float score;                    /* how full it is: 0 to 30; vendors may add to it for a pod */
     uint32_t free_mib[PLACE_STEPS]; /* of the device that has most, second most, 4th, 8th most */
     uint16_t usable;                /* devices that could take anything at all */
     uint8_t free_cores;             /* of the device that has most, at most 255 */
@@ -214,13 +226,17 @@ int place_choose(const struct place_node *const *nodes, size_t count, const stru
                  struct placement *ret_placement);
 
 /*
- * Adds to usage what a pod with these devices takes of each device at most; usage begins as {0},
- * and a pod's vendors are added one after the other. roles has a letter for each init container, as
- * pod_init_roles() makes it; "" counts all containers together. Negative amounts count as none.
- * -ENOMEM: the arena is full.
+ * Adds to usage what a pod with these devices of a vendor takes of each device at most; usage
+ * begins as {0}, and a pod's vendors are added one after the other. roles has a letter for each
+ * init container, as pod_init_roles() makes it; "" counts all containers together. Negative amounts
+ * count as none. -ENOMEM: the arena is full.
  */
-int place_usage_add_pod(struct place_usage *usage, const struct pod_devices *devices,
-                        const char *roles, struct arena *arena);
+int place_usage_add_pod(struct place_usage *usage, const struct device_vendor *vendor,
+                        const struct pod_devices *devices, const char *roles, struct arena *arena);
+
+/* The device of this uuid, or of which a part has this name; NULL: there is none. */
+const struct device *place_find_device(const struct device *devices, size_t count,
+                                       const char *name);
 
 /*
  * Adds a pod's usage to a node's devices, or subtracts exactly the same. Returns how many devices

@@ -1,6 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "place/place.h"
-
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
@@ -9,8 +7,11 @@
 
 #include "base/check.h"
 #include "base/util.h"
+#include "place/rules.h"
 
 static const char *score_path;
+static const struct place_rules no_rules;
+static const struct device_vendor other_vendor = {"MLU", &no_rules, NULL};
 
 static uint32_t float_bits(float value)
 {
@@ -56,7 +57,6 @@ static void check_score(const char *name, char *rest)
     while ((type = strtok_r(NULL, " \n", &rest))) {
         struct request *request = &requests[count++];
 
-        request->type = type;
         request->count = (unsigned)next_number(&rest);
         request->memory_bytes = (uint64_t)next_number(&rest) * MIB;
         request->memory_percent = (unsigned)next_number(&rest);
@@ -185,87 +185,87 @@ static const struct {
     uint64_t memory_bytes;
 } card_cases[] = {
     {.name = "an empty card takes a request",
-     .request = {"NVIDIA", 1, .memory_bytes = GIB},
+     .request = {.count = 1, .memory_bytes = GIB},
      .memory_bytes = GIB},
     {.name = "all memory of an empty card",
-     .request = {"NVIDIA", 1, .memory_percent = 100},
+     .request = {.count = 1, .memory_percent = 100},
      .memory_bytes = 40 * GIB},
     {.name = "a percentage is in whole MiB",
-     .request = {"NVIDIA", 1, .memory_percent = 33},
+     .request = {.count = 1, .memory_percent = 33},
      .memory_bytes = 13516 * MIB},
     {.name = "amounts go before percentages",
-     .request = {"NVIDIA", 1, .memory_bytes = 5 * GIB, .memory_percent = 50},
+     .request = {.count = 1, .memory_bytes = 5 * GIB, .memory_percent = 50},
      .memory_bytes = 5 * GIB},
     {.name = "the last MiB fits",
      .used = {1, 0, 39 * GIB},
-     .request = {"NVIDIA", 1, .memory_bytes = GIB},
+     .request = {.count = 1, .memory_bytes = GIB},
      .memory_bytes = GIB},
     {.name = "one MiB more does not",
      .used = {1, 0, 39 * GIB + MIB},
-     .request = {"NVIDIA", 1, .memory_bytes = GIB},
+     .request = {.count = 1, .memory_bytes = GIB},
      .reasons = "1/1 CardInsufficientMemory"},
     {.name = "half a MiB in use counts as one",
      .used = {1, 0, 39 * GIB + 1},
-     .request = {"NVIDIA", 1, .memory_bytes = GIB},
+     .request = {.count = 1, .memory_bytes = GIB},
      .reasons = "1/1 CardInsufficientMemory"},
     {.name = "more used than there is leaves nothing",
      .used = {1, 0, 41 * GIB},
-     .request = {"NVIDIA", 1, .memory_bytes = MIB},
+     .request = {.count = 1, .memory_bytes = MIB},
      .reasons = "1/1 CardInsufficientMemory"},
     {.name = "a sick card takes nothing",
      .sick = true,
-     .request = {"NVIDIA", 1},
+     .request = {.count = 1},
      .reasons = "1/1 CardNotHealth"},
     {.name = "the wanted model is a part of the name in any case",
-     .request = {"NVIDIA", 1, .memory_bytes = MIB, .use_types = ONLY_A100},
+     .request = {.count = 1, .memory_bytes = MIB, .use_types = ONLY_A100},
      .memory_bytes = MIB},
     {.name = "another model does not match",
-     .request = {"NVIDIA", 1, .use_types = ONLY_V100},
+     .request = {.count = 1, .use_types = ONLY_V100},
      .reasons = "1/1 CardTypeMismatch"},
     {.name = "an avoided model does not match",
-     .request = {"NVIDIA", 1, .avoid_types = ONLY_A100},
+     .request = {.count = 1, .avoid_types = ONLY_A100},
      .reasons = "1/1 CardTypeMismatch"},
     {.name = "a way of sharing that is not the card's does not match",
-     .request = {"NVIDIA", 1, .modes = "mig,mps"},
+     .request = {.count = 1, .modes = "mig,mps"},
      .reasons = "1/1 CardTypeMismatch"},
     {.name = "one of several ways will do",
-     .request = {"NVIDIA", 1, .memory_bytes = MIB, .modes = "mig,hami-core"},
+     .request = {.count = 1, .memory_bytes = MIB, .modes = "mig,hami-core"},
      .memory_bytes = MIB},
     {.name = "another uuid does not match",
-     .request = {"NVIDIA", 1, .use_uuids = ONLY_B},
+     .request = {.count = 1, .use_uuids = ONLY_B},
      .reasons = "1/1 CardUuidMismatch"},
     {.name = "avoiding another uuid is no constraint",
-     .request = {"NVIDIA", 1, .memory_bytes = MIB, .avoid_uuids = ONLY_B},
+     .request = {.count = 1, .memory_bytes = MIB, .avoid_uuids = ONLY_B},
      .memory_bytes = MIB},
     {.name = "tasks run out",
      .used = {10, 0, 0},
-     .request = {"NVIDIA", 1},
+     .request = {.count = 1},
      .reasons = "1/1 CardTimeSlicingExhausted"},
     {.name = "mutex takes only unused cards",
      .used = {1, 0, 0},
      .mutex = true,
-     .request = {"NVIDIA", 1},
+     .request = {.count = 1},
      .reasons = "1/1 ExclusiveDeviceAllocateConflict"},
     {.name = "cores run out",
      .used = {1, 71, 0},
-     .request = {"NVIDIA", 1, .cores = 30},
+     .request = {.count = 1, .cores = 30},
      .reasons = "1/1 CardInsufficientCore"},
     {.name = "a whole card of cores must be unused",
      .used = {1, 0, 0},
-     .request = {"NVIDIA", 1, .cores = 100},
+     .request = {.count = 1, .cores = 100},
      .reasons = "1/1 ExclusiveDeviceAllocateConflict"},
     {.name = "more than a card of cores is a card",
-     .request = {"NVIDIA", 1, .memory_bytes = MIB, .cores = 300},
+     .request = {.count = 1, .memory_bytes = MIB, .cores = 300},
      .memory_bytes = MIB},
     {.name = "a card without cores left takes nobody",
      .used = {1, 100, 0},
-     .request = {"NVIDIA", 1},
+     .request = {.count = 1},
      .reasons = "1/1 CardComputeUnitsExhausted"},
     {.name = "more cards than there are",
-     .request = {"NVIDIA", 2},
+     .request = {.count = 2},
      .reasons = "NodeInsufficientDevice"},
     {.name = "cards of another vendor do not count",
-     .request = {"MLU", 1},
+     .request = {&other_vendor, 1},
      .reasons = "NodeInsufficientDevice"},
 };
 
@@ -282,10 +282,11 @@ static void each_rule_has_its_reason(void **state)
         print_message("%s\n", card_cases[i].name);
         device.healthy = !card_cases[i].sick;
         device.used = card_cases[i].used;
-        r = place_fit(&device, 1, &card_cases[i].request, &policy, &decision);
+        r = place_fit(&device, 1, &(struct place_ask){.request = &card_cases[i].request}, &policy,
+                      &decision);
         if (!card_cases[i].reasons) {
             assert_int_equal(r, PLACE_FITS);
-            assert_int_equal(decision.picks[0].memory_bytes, card_cases[i].memory_bytes);
+            assert_int_equal(decision.picks[0].taken.memory_bytes, card_cases[i].memory_bytes);
             continue;
         }
         assert_int_equal(r, PLACE_NO_FIT);
@@ -296,7 +297,7 @@ static void each_rule_has_its_reason(void **state)
 
 static void reasons_are_counted_and_sorted(void **state)
 {
-    const struct request request = {"NVIDIA", 2, .memory_bytes = 30 * GIB};
+    const struct request request = {.count = 2, .memory_bytes = 30 * GIB};
     const struct place_policy policy = {PLACE_SPREAD};
     struct device devices[8];
     char text[PLACE_REASON_TEXT_SIZE];
@@ -308,7 +309,9 @@ static void reasons_are_counted_and_sorted(void **state)
         devices[i].healthy = i > 1;
         devices[i].used.memory_bytes = i == 7 ? 0 : 20 * GIB;
     }
-    assert_int_equal(place_fit(devices, 8, &request, &policy, &decision), PLACE_NO_FIT);
+    assert_int_equal(
+        place_fit(devices, 8, &(struct place_ask){.request = &request}, &policy, &decision),
+        PLACE_NO_FIT);
     place_reasons_format(&decision.failure, text);
     assert_string_equal(text, "1/8 AllocatedCardsInsufficientRequest, 2/8 CardNotHealth, "
                               "5/8 CardInsufficientMemory");
@@ -316,11 +319,13 @@ static void reasons_are_counted_and_sorted(void **state)
 
 static size_t first_pick(struct device *devices, size_t count, enum place_order order)
 {
-    const struct request request = {"NVIDIA", 1, .memory_bytes = GIB};
+    const struct request request = {.count = 1, .memory_bytes = GIB};
     const struct place_policy policy = {order};
     struct place_decision decision;
 
-    assert_int_equal(place_fit(devices, count, &request, &policy, &decision), PLACE_FITS);
+    assert_int_equal(
+        place_fit(devices, count, &(struct place_ask){.request = &request}, &policy, &decision),
+        PLACE_FITS);
     place_charge(devices, &decision);
     return decision.picks[0].device;
 }
@@ -342,33 +347,39 @@ static void spread_goes_round_and_binpack_fills_up(void **state)
 
 static void several_cards_are_all_or_none(void **state)
 {
-    const struct request request = {"NVIDIA", 2, .memory_bytes = GIB, .cores = 50};
+    const struct request request = {.count = 2, .memory_bytes = GIB, .cores = 50};
     const struct place_policy policy = {PLACE_SPREAD};
     struct device devices[2] = {card("GPU-a"), card("GPU-b")};
     struct place_decision decision;
 
     (void)state;
     for (int i = 0; i < 2; i++) {
-        assert_int_equal(place_fit(devices, 2, &request, &policy, &decision), PLACE_FITS);
+        assert_int_equal(
+            place_fit(devices, 2, &(struct place_ask){.request = &request}, &policy, &decision),
+            PLACE_FITS);
         assert_int_equal(decision.pick_count, 2);
         assert_int_not_equal(decision.picks[0].device, decision.picks[1].device);
         place_charge(devices, &decision);
     }
-    assert_int_equal(place_fit(devices, 2, &request, &policy, &decision), PLACE_NO_FIT);
+    assert_int_equal(
+        place_fit(devices, 2, &(struct place_ask){.request = &request}, &policy, &decision),
+        PLACE_NO_FIT);
 }
 
 static void bounds_are_told_not_overrun(void **state)
 {
     static struct device devices[PLACE_MAX_DEVICES + 1];
     const struct place_policy policy = {PLACE_SPREAD};
-    struct request request = {"NVIDIA", 1};
+    struct request request = {.count = 1};
     struct place_decision decision;
 
     (void)state;
-    assert_int_equal(place_fit(devices, PLACE_MAX_DEVICES + 1, &request, &policy, &decision),
+    assert_int_equal(place_fit(devices, PLACE_MAX_DEVICES + 1,
+                               &(struct place_ask){.request = &request}, &policy, &decision),
                      -E2BIG);
     request.count = UINT32_MAX;
-    assert_int_equal(place_fit(devices, PLACE_MAX_DEVICES, &request, &policy, &decision),
+    assert_int_equal(place_fit(devices, PLACE_MAX_DEVICES, &(struct place_ask){.request = &request},
+                               &policy, &decision),
                      PLACE_NO_FIT);
     assert_true(decision.failure.too_few_devices);
 }

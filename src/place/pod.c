@@ -4,6 +4,7 @@
 
 #include "base/util.h"
 #include "model/keys.h"
+#include "place/fit.h"
 #include "place/place.h"
 
 /* A pod on its way over a node's devices, container after container. */
@@ -91,13 +92,14 @@ static int charge_decision(struct fitting *fitting)
 }
 
 /* Undoes the charges of a container that place_charge() made. */
-static void discharge_container(struct fitting *fitting, const struct container_devices *devices)
+static void discharge_container(struct fitting *fitting, const struct device_vendor *vendor,
+                                const struct container_devices *devices)
 {
     for (size_t i = 0; i < devices->count; i++) {
         const struct container_device *device = &devices->items[i];
         struct place_share share = {
             .uuid = device->uuid,
-            .usage = {1, (unsigned)device->cores, (uint64_t)device->memory_mib * MIB},
+            .usage = usage_of_granted(vendor, device),
         };
         const struct place_usage usage = {.count = 1, .shares = &share};
 
@@ -107,14 +109,15 @@ static void discharge_container(struct fitting *fitting, const struct container_
 
 static const char *name_pick(const struct fitting *fitting, const struct place_pick *pick)
 {
-    const char *uuid = fitting->devices[pick->device].uuid;
+    const struct device *device = &fitting->devices[pick->device];
+    const struct place_rules *rules = rules_of(device->vendor);
 
-    if (pick->mig_instance < 0)
-        return arena_strdup(fitting->arena, uuid);
-    return arena_printf(fitting->arena, "%s[%d-%d]", uuid, pick->mig_group, pick->mig_instance);
+    if (!device->special || !rules->name)
+        return arena_strdup(fitting->arena, device->uuid);
+    return rules->name(device, &pick->taken, fitting->arena);
 }
 
-static int record_picks(const struct fitting *fitting, const char *common_word,
+static int record_picks(const struct fitting *fitting, const struct device_vendor *vendor,
                         struct container_devices *ret_devices)
 {
     const struct place_decision *decision = fitting->decision;
@@ -127,9 +130,9 @@ static int record_picks(const struct fitting *fitting, const char *common_word,
         const struct place_pick *pick = &decision->picks[i];
 
         items[i].uuid = name_pick(fitting, pick);
-        items[i].type = common_word;
-        items[i].memory_mib = (int32_t)(pick->memory_bytes / MIB);
-        items[i].cores = (int32_t)pick->cores;
+        items[i].type = vendor ? vendor->word : "";
+        items[i].memory_mib = (int32_t)(pick->taken.memory_bytes / MIB);
+        items[i].cores = (int32_t)pick->taken.cores;
         if (!items[i].uuid)
             return -ENOMEM;
     }
@@ -137,29 +140,38 @@ static int record_picks(const struct fitting *fitting, const char *common_word,
     return 0;
 }
 
-/* The placement's entry for a vendor, made if need be; NULL: -E2BIG or -ENOMEM. */
-static struct pod_devices *find_vendor(const struct fitting *fitting, struct placement *placement,
-                                       const char *common_word, int *ret_error)
+/* The placement's entry for a vendor, or NULL. */
+static struct pod_devices *find_vendor(struct placement *placement,
+                                       const struct device_vendor *vendor)
+{
+    for (size_t i = 0; i < placement->vendor_count; i++) {
+        if (placement->vendors[i].vendor == vendor)
+            return &placement->vendors[i].devices;
+    }
+    return NULL;
+}
+
+/* The same, made if need be. -E2BIG, -ENOMEM. */
+static int get_vendor(const struct fitting *fitting, struct placement *placement,
+                      const struct device_vendor *vendor, struct pod_devices **ret_devices)
 {
     size_t count = placement->vendor_count;
     struct container_devices *containers;
 
-    for (size_t i = 0; i < count; i++) {
-        if (strcmp(placement->vendors[i].common_word, common_word) == 0)
-            return &placement->vendors[i].devices;
-    }
-    *ret_error = -E2BIG;
+    *ret_devices = find_vendor(placement, vendor);
+    if (*ret_devices)
+        return 0;
     if (count == PLACE_MAX_VENDORS)
-        return NULL;
-    *ret_error = -ENOMEM;
+        return -E2BIG;
     containers = ARENA_ARRAY(fitting->arena, struct container_devices, fitting->demand->count);
     if (!containers)
-        return NULL;
-    placement->vendors[count].common_word = common_word;
+        return -ENOMEM;
+    placement->vendors[count].vendor = vendor;
     placement->vendors[count].devices.containers = containers;
     placement->vendors[count].devices.count = fitting->demand->count;
     placement->vendor_count++;
-    return &placement->vendors[count].devices;
+    *ret_devices = &placement->vendors[count].devices;
+    return 0;
 }
 
 /* An init container's devices are free for the next container. */
@@ -168,30 +180,44 @@ static void end_turn(struct fitting *fitting, struct placement *placement, size_
     if (fitting->demand->containers[container].role != CONTAINER_INIT)
         return;
     for (size_t i = 0; i < placement->vendor_count; i++)
-        discharge_container(fitting, &placement->vendors[i].devices.containers[container]);
+        discharge_container(fitting, placement->vendors[i].vendor,
+                            &placement->vendors[i].devices.containers[container]);
+}
+
+static int fit_request(struct fitting *fitting, size_t container, const struct request *request,
+                       struct placement *placement)
+{
+    const struct container_demand *demand = &fitting->demand->containers[container];
+    const struct place_ask ask = {
+        .request = request,
+        .requests = demand->requests,
+        .request_count = demand->request_count,
+        .given = find_vendor(placement, request->vendor),
+        .container = container,
+    };
+    struct pod_devices *devices;
+    int r;
+
+    r = place_fit(fitting->devices, fitting->node->device_count, &ask, &fitting->options->policy,
+                  fitting->decision);
+    if (r != PLACE_FITS)
+        return r;
+    r = get_vendor(fitting, placement, request->vendor, &devices);
+    if (r == 0)
+        r = record_picks(fitting, request->vendor, &devices->containers[container]);
+    if (r == 0)
+        r = charge_decision(fitting);
+    return r < 0 ? r : PLACE_FITS;
 }
 
 static int fit_container(struct fitting *fitting, size_t container, struct placement *placement)
 {
     const struct container_demand *demand = &fitting->demand->containers[container];
-    struct pod_devices *devices;
     int r;
 
     for (size_t i = 0; i < demand->request_count; i++) {
-        const struct request *request = &demand->requests[i];
-
-        r = place_fit(fitting->devices, fitting->node->device_count, request,
-                      &fitting->options->policy, fitting->decision);
+        r = fit_request(fitting, container, &demand->requests[i], placement);
         if (r != PLACE_FITS)
-            return r;
-        devices = find_vendor(fitting, placement, request->type, &r);
-        if (!devices)
-            return r;
-        r = record_picks(fitting, request->type, &devices->containers[container]);
-        if (r < 0)
-            return r;
-        r = charge_decision(fitting);
-        if (r < 0)
             return r;
     }
     if (demand->request_count)
@@ -220,12 +246,32 @@ static int add_usage(const struct fitting *fitting, struct placement *placement)
         return -ENOMEM;
     placement->usage.alone = fitting->options->policy.mutex;
     for (size_t i = 0; i < placement->vendor_count; i++) {
-        r = place_usage_add_pod(&placement->usage, &placement->vendors[i].devices, roles,
-                                fitting->arena);
+        r = place_usage_add_pod(&placement->usage, placement->vendors[i].vendor,
+                                &placement->vendors[i].devices, roles, fitting->arena);
         if (r < 0)
             return r;
     }
     return 0;
+}
+
+/* What the vendors have to say of the node, for these devices. */
+static float score_more(const struct fitting *fitting, const struct placement *placement)
+{
+    float score = 0;
+
+    for (size_t i = 0; i < placement->vendor_count; i++) {
+        const struct place_rules *rules = rules_of(placement->vendors[i].vendor);
+        const struct place_fitted fitted = {
+            .devices = fitting->node->devices,
+            .device_count = fitting->node->device_count,
+            .given = &placement->vendors[i].devices,
+            .node_order = fitting->options->node_order,
+        };
+
+        if (rules->score_node)
+            score += rules->score_node(&fitted);
+    }
+    return score;
 }
 
 int place_pod(const struct place_node *node, const struct demand *demand,
@@ -254,6 +300,7 @@ int place_pod(const struct place_node *node, const struct demand *demand,
     r = add_usage(&fitting, &placement);
     if (r < 0)
         return r;
+    placement.score = score_more(&fitting, &placement);
     *ret_placement = placement;
     return PLACE_FITS;
 }

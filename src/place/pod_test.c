@@ -4,13 +4,15 @@
 #include "base/check.h"
 #include "base/util.h"
 #include "model/keys.h"
-#include "place/place.h"
+#include "place/rules.h"
 
 enum {
     CARDS = 3,
     CARD_MIB = 10000,
 };
 
+static const struct place_rules rules;
+static const struct device_vendor vendor = {"NVIDIA", &rules, NULL};
 static struct arena *arena;
 static struct device cards[CARDS];
 static struct place_node node = {.name = "n1", .devices = cards, .device_count = CARDS};
@@ -23,6 +25,7 @@ static int set_up(void **state)
     memset(cards, 0, sizeof(cards));
     for (size_t i = 0; i < CARDS; i++) {
         cards[i] = (struct device){
+            .vendor = &vendor,
             .model = "NVIDIA A100",
             .healthy = true,
             .memory_bytes = CARD_MIB * MIB,
@@ -56,7 +59,7 @@ static struct demand demand_of(const struct ask *asks, size_t count)
         struct request *request = ARENA_NEW(arena, struct request);
 
         *request = (struct request){
-            .type = "NVIDIA",
+            .vendor = &vendor,
             .count = asks[i].count,
             .memory_bytes = asks[i].mib * MIB,
             .cores = asks[i].cores,
@@ -162,7 +165,7 @@ static void containers_share_as_they_run(void **state)
         }
         assert_int_equal(r, PLACE_FITS);
         assert_int_equal(placement.vendor_count, 1);
-        assert_string_equal(placement.vendors[0].common_word, "NVIDIA");
+        assert_ptr_equal(placement.vendors[0].vendor, &vendor);
         assert_string_equal(pod_devices_encode(&placement.vendors[0].devices, arena),
                             cases[i].devices);
         assert_string_equal(usage_text(&placement.usage), cases[i].usage);
@@ -177,7 +180,7 @@ static struct place_usage usage_of(const char *text, const char *roles)
     struct pod_devices devices;
 
     assert_true(pod_devices_decode(text, arena, &devices, NULL) > 0);
-    assert_int_equal(place_usage_add_pod(&usage, &devices, roles, arena), 0);
+    assert_int_equal(place_usage_add_pod(&usage, &vendor, &devices, roles, arena), 0);
     return usage;
 }
 
@@ -230,26 +233,7 @@ static void without_roles_all_containers_count_together(void **state)
     assert_string_equal(usage_text(&usage), "a 2/300/11");
 }
 
-static void a_card_used_against_its_mode_takes_nothing_new(void **state)
-{
-    const struct ask ask = {APP, 3, 100, 0};
-    const struct demand demand = demand_of(&ask, 1);
-    struct place_usage usage = usage_of("b[0-1],NVIDIA,100,5:;", "");
-    char reasons[PLACE_REASON_TEXT_SIZE];
-    struct place_failure failure;
-    struct placement placement;
-
-    (void)state;
-    assert_int_equal(place_usage_charge(cards, CARDS, &usage), 0);
-    assert_int_equal(cards[1].used.tasks, 1);
-    assert_int_equal(place_pod(&node, &demand, &spread, arena, &placement, &failure), PLACE_NO_FIT);
-    place_reasons_format(&failure, reasons);
-    assert_string_equal(reasons, "1/3 CardNotHealth, 2/3 AllocatedCardsInsufficientRequest");
-    assert_int_equal(place_usage_discharge(cards, CARDS, &usage), 0);
-    assert_int_equal(place_pod(&node, &demand, &spread, arena, &placement, &failure), PLACE_FITS);
-}
-
-static void a_cordoned_card_and_one_of_unknown_geometry_take_nothing(void **state)
+static void a_cordoned_card_takes_nothing(void **state)
 {
     const struct ask ask = {APP, 3, 100, 0};
     const struct demand demand = demand_of(&ask, 1);
@@ -259,95 +243,35 @@ static void a_cordoned_card_and_one_of_unknown_geometry_take_nothing(void **stat
 
     (void)state;
     cards[0].cordoned = true;
-    COPY_TEXT(cards[1].mode, "mig");
     assert_int_equal(place_pod(&node, &demand, &spread, arena, &placement, &failure), PLACE_NO_FIT);
     place_reasons_format(&failure, reasons);
-    assert_string_equal(reasons, "1/3 AllocatedCardsInsufficientRequest, 1/3 CardCordoned, "
-                                 "1/3 CardNotFoundCustomFilterRule");
+    assert_string_equal(reasons, "1/3 CardCordoned, 2/3 AllocatedCardsInsufficientRequest");
 }
 
-/* A card of 40 GiB: seven of 5, or one of 5 and three of 10, or two of 20, or one of 40. */
-static const struct mig_geometry geometry = {
-    .group_count = 4,
-    .groups =
-        {
-            {1, {{5120, 14, 7}}},
-            {2, {{5120, 14, 1}, {10240, 28, 3}}},
-            {1, {{20480, 42, 2}}},
-            {1, {{40960, 100, 1}}},
-        },
-};
-
-/* Pods that come one after the other to one such card, and the outcome of each. */
-static const struct {
-    unsigned mib;
-    int gone; /* the pod that goes before it; -1: none */
-    const char *devices;
-} instances[] = {
-    {5121, -1, "a[1-1],NVIDIA,10240,28:;"},
-    {100, -1, "a[1-0],NVIDIA,5120,14:;"},
-    {100, -1, "a[1-2],NVIDIA,10240,28:;"},
-    {10240, -1, "a[1-3],NVIDIA,10240,28:;"},
-    {100, -1, NULL},
-    {10240, 0, "a[1-1],NVIDIA,10240,28:;"},
-    {20480, -1, NULL},
-};
-
-static int place_on_first(unsigned mib, struct placement *ret_placement)
+/* a is the emptier card for this request alone; for both of the container's together it is b. */
+static void a_devices_score_counts_the_requests_of_all_vendors(void **state)
 {
-    const struct ask ask = {APP, 1, mib, 0};
-    const struct demand demand = demand_of(&ask, 1);
-    struct place_node first = {.name = "n1", .devices = cards, .device_count = 1};
-
-    return place_pod(&first, &demand, &spread, arena, ret_placement, NULL);
-}
-
-static void a_card_in_mig_mode_is_given_out_in_instances(void **state)
-{
-    struct placement placements[ARRAY_SIZE(instances)], last;
-
-    (void)state;
-    COPY_TEXT(cards[0].mode, DEVICE_MODE_MIG);
-    cards[0].geometry = &geometry;
-    cards[0].memory_bytes = 40960 * MIB;
-    for (size_t i = 0; i < ARRAY_SIZE(instances); i++) {
-        if (instances[i].gone >= 0)
-            (void)place_usage_discharge(cards, 1, &placements[instances[i].gone].usage);
-        if (!instances[i].devices) {
-            assert_int_equal(place_on_first(instances[i].mib, &last), PLACE_NO_FIT);
-            continue;
-        }
-        assert_int_equal(place_on_first(instances[i].mib, &placements[i]), PLACE_FITS);
-        assert_string_equal(pod_devices_encode(&placements[i].vendors[0].devices, arena),
-                            instances[i].devices);
-        assert_int_equal(place_usage_charge(cards, 1, &placements[i].usage), 0);
-    }
-    for (size_t i = 1; i < ARRAY_SIZE(instances); i++) {
-        if (instances[i].devices)
-            (void)place_usage_discharge(cards, 1, &placements[i].usage);
-    }
-    assert_int_equal(cards[0].used.tasks, 0);
-    assert_int_equal(place_on_first(20481, &last), PLACE_FITS);
-    assert_string_equal(pod_devices_encode(&last.vendors[0].devices, arena),
-                        "a[3-0],NVIDIA,40960,100:;");
-}
-
-static void containers_share_a_card_in_mig_mode_as_they_run(void **state)
-{
-    static const struct ask asks[] = {{INIT, 1, 100, 0}, {SIDE, 1, 100, 0}, {APP, 1, 100, 0}};
-    const struct demand demand = demand_of(asks, 3);
+    static const struct device_vendor other = {"MLU", &rules, NULL};
+    const struct request requests[] = {{&vendor, 1, .memory_bytes = 100 * MIB},
+                                       {&other, 1, .memory_bytes = 4000 * MIB}};
+    struct container_demand container = {CONTAINER_APP, 1, requests};
+    const struct demand demand = {1, &container};
     struct placement placement;
 
     (void)state;
-    for (size_t i = 0; i < CARDS; i++) {
-        COPY_TEXT(cards[i].mode, DEVICE_MODE_MIG);
-        cards[i].geometry = &geometry;
-    }
-    cards[0].healthy = cards[1].healthy = false;
+    cards[0].used.memory_bytes = 2000 * MIB;
+    cards[1].memory_bytes = 20000 * MIB;
+    cards[1].used.memory_bytes = 5000 * MIB;
+    cards[2].vendor = &other;
     assert_int_equal(place_pod(&node, &demand, &spread, arena, &placement, NULL), PLACE_FITS);
     assert_string_equal(pod_devices_encode(&placement.vendors[0].devices, arena),
-                        "c[0-0],NVIDIA,5120,14:;c[0-0],NVIDIA,5120,14:;c[0-1],NVIDIA,5120,14:;");
-    assert_string_equal(usage_text(&placement.usage), "c[0-0] 1/5120/14 c[0-1] 1/5120/14");
+                        "a,NVIDIA,100,0:;");
+    container.request_count = 2;
+    assert_int_equal(place_pod(&node, &demand, &spread, arena, &placement, NULL), PLACE_FITS);
+    assert_int_equal(placement.vendor_count, 2);
+    assert_string_equal(pod_devices_encode(&placement.vendors[0].devices, arena),
+                        "b,NVIDIA,100,0:;");
+    assert_string_equal(pod_devices_encode(&placement.vendors[1].devices, arena), "c,MLU,4000,0:;");
 }
 
 static const struct {
@@ -668,10 +592,8 @@ int main(void)
         WITH_CARDS(a_charge_is_given_back_exactly),
         WITH_CARDS(garbage_can_not_make_a_full_card_look_free),
         WITH_CARDS(without_roles_all_containers_count_together),
-        WITH_CARDS(a_card_used_against_its_mode_takes_nothing_new),
-        WITH_CARDS(a_cordoned_card_and_one_of_unknown_geometry_take_nothing),
-        WITH_CARDS(a_card_in_mig_mode_is_given_out_in_instances),
-        WITH_CARDS(containers_share_a_card_in_mig_mode_as_they_run),
+        WITH_CARDS(a_cordoned_card_takes_nothing),
+        WITH_CARDS(a_devices_score_counts_the_requests_of_all_vendors),
         WITH_CARDS(only_pods_in_the_way_are_evicted),
         WITH_CARDS(the_least_important_goes),
         WITH_CARDS(a_pod_that_fits_by_its_usage_would_be_placed_again),

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "base/util.h"
-#include "place/mig.h"
+#include "place/fit.h"
 #include "place/place.h"
 
 /* The most that one pod can take of one device: more is garbage, and sums of many pods must not
@@ -25,15 +25,7 @@ static struct device_usage sum(struct device_usage a, struct device_usage b)
         .tasks = a.tasks + b.tasks,
         .cores = a.cores + b.cores,
         .memory_bytes = a.memory_bytes + b.memory_bytes,
-    };
-}
-
-static struct device_usage difference(struct device_usage a, struct device_usage b)
-{
-    return (struct device_usage){
-        .tasks = a.tasks - b.tasks,
-        .cores = a.cores - b.cores,
-        .memory_bytes = a.memory_bytes - b.memory_bytes,
+        .parts = a.parts | b.parts,
     };
 }
 
@@ -43,6 +35,7 @@ static struct device_usage larger(struct device_usage a, struct device_usage b)
         .tasks = MAX(a.tasks, b.tasks),
         .cores = MAX(a.cores, b.cores),
         .memory_bytes = MAX(a.memory_bytes, b.memory_bytes),
+        .parts = a.parts | b.parts,
     };
 }
 
@@ -52,16 +45,49 @@ static struct device_usage bounded(struct device_usage usage)
         .tasks = MIN(usage.tasks, (unsigned)TASKS_MAX),
         .cores = MIN(usage.cores, (unsigned)CORES_MAX),
         .memory_bytes = MIN(usage.memory_bytes, DEVICE_MAX_MIB * MIB),
+        .parts = usage.parts,
     };
 }
 
-static struct device_usage usage_of(const struct container_device *device)
+struct device_usage usage_of_granted(const struct device_vendor *vendor,
+                                     const struct container_device *granted)
 {
-    return (struct device_usage){
+    const struct place_rules *rules = rules_of(vendor);
+    struct device_usage usage = {
         .tasks = 1,
-        .cores = (unsigned)MIN(MAX(device->cores, 0), CORES_MAX),
-        .memory_bytes = (uint64_t)MAX(device->memory_mib, 0) * MIB,
+        .cores = (unsigned)MIN(MAX(granted->cores, 0), CORES_MAX),
+        .memory_bytes = (uint64_t)MAX(granted->memory_mib, 0) * MIB,
     };
+
+    if (rules->count)
+        rules->count(granted, &usage);
+    return usage;
+}
+
+static void count_parts(struct device *device, uint64_t parts, int by)
+{
+    for (unsigned i = 0; parts >> i; i++) {
+        if (!(parts >> i & 1))
+            continue;
+        device->part_users[i] = (uint8_t)(device->part_users[i] + by);
+        if (device->part_users[i])
+            device->used.parts |= UINT64_C(1) << i;
+        else
+            device->used.parts &= ~(UINT64_C(1) << i);
+        if (i == DEVICE_PARTS - 1)
+            return;
+    }
+}
+
+void device_charge(struct device *device, const struct device_usage *usage, int by)
+{
+    struct device_usage *used = &device->used;
+
+    used->tasks += by < 0 ? -usage->tasks : usage->tasks;
+    used->cores += by < 0 ? -usage->cores : usage->cores;
+    used->memory_bytes += by < 0 ? -usage->memory_bytes : usage->memory_bytes;
+    if (usage->parts)
+        count_parts(device, usage->parts, by);
 }
 
 /* The share of this uuid, made if need be. */
@@ -77,12 +103,13 @@ static size_t share_of(struct place_usage *usage, const char *uuid)
 
 /* Counts one container; its devices stay taken if it goes on. */
 static void take_turn(struct place_usage *usage, struct tally *tallies,
-                      const struct container_devices *devices, bool goes_on)
+                      const struct device_vendor *vendor, const struct container_devices *devices,
+                      bool goes_on)
 {
     for (size_t i = 0; i < devices->count; i++) {
         struct tally *tally = &tallies[share_of(usage, devices->items[i].uuid)];
 
-        tally->turn = bounded(sum(tally->turn, usage_of(&devices->items[i])));
+        tally->turn = bounded(sum(tally->turn, usage_of_granted(vendor, &devices->items[i])));
     }
     for (size_t i = 0; i < usage->count; i++) {
         struct device_usage now = bounded(sum(tallies[i].running, tallies[i].turn));
@@ -94,8 +121,8 @@ static void take_turn(struct place_usage *usage, struct tally *tallies,
     }
 }
 
-int place_usage_add_pod(struct place_usage *usage, const struct pod_devices *devices,
-                        const char *roles, struct arena *arena)
+int place_usage_add_pod(struct place_usage *usage, const struct device_vendor *vendor,
+                        const struct pod_devices *devices, const char *roles, struct arena *arena)
 {
     size_t max = usage->count, inits = strlen(roles);
     struct place_share *shares;
@@ -112,11 +139,11 @@ int place_usage_add_pod(struct place_usage *usage, const struct pod_devices *dev
         memcpy(shares, usage->shares, usage->count * sizeof(*shares));
     usage->shares = shares;
     for (size_t i = 0; i < devices->count; i++)
-        take_turn(usage, tallies, &devices->containers[i], i >= inits || roles[i] != 'i');
+        take_turn(usage, tallies, vendor, &devices->containers[i], i >= inits || roles[i] != 'i');
     return 0;
 }
 
-/* The card of a share: a MIG instance's name is the card's with a suffix, "GPU-a[0-1]". */
+/* The device of a share: a part's name is the device's with a suffix, "GPU-a[0-1]". */
 static struct device *find_device(struct device *devices, size_t count, const char *uuid)
 {
     size_t len = strcspn(uuid, "[");
@@ -128,15 +155,16 @@ static struct device *find_device(struct device *devices, size_t count, const ch
     return NULL;
 }
 
-/* Only a card in MIG mode is used in instances. */
-static bool use_instance(struct device *device, const char *uuid, int by)
+const struct device *place_find_device(const struct device *devices, size_t count, const char *name)
 {
-    int group, number;
+    return find_device((struct device *)devices, count, name);
+}
 
-    if (!mig_is_on(device))
-        return !strchr(uuid, '[');
-    return mig_instance_parse(uuid, &group, &number) == 0 &&
-           mig_instance_use(device, group, number, by);
+static bool is_misuse(const struct device *device, const struct place_share *share)
+{
+    const struct place_rules *rules = rules_of(device->vendor);
+
+    return rules->is_misuse && rules->is_misuse(device, share->uuid, &share->usage);
 }
 
 static size_t usage_change(struct device *devices, size_t count, const struct place_usage *usage,
@@ -152,9 +180,8 @@ static size_t usage_change(struct device *devices, size_t count, const struct pl
             missing++;
             continue;
         }
-        device->used =
-            by < 0 ? difference(device->used, share->usage) : sum(device->used, share->usage);
-        if (!use_instance(device, share->uuid, by))
+        device_charge(device, &share->usage, by);
+        if (is_misuse(device, share))
             device->misused += (unsigned)by;
     }
     return missing;
@@ -191,7 +218,7 @@ static bool has_room(const struct device *device, const struct device_usage *wan
            (wanted->cores < DEVICE_CORES && used->cores < DEVICE_CORES);
 }
 
-/* In MIG mode only an unused card is sure to give the instance. */
+/* What a vendor's rules would say is not asked: only an unused device is sure to do. */
 bool place_usage_fits(struct device *devices, size_t count, const struct place_usage *usage)
 {
     for (size_t i = 0; i < usage->count; i++) {
@@ -202,7 +229,7 @@ bool place_usage_fits(struct device *devices, size_t count, const struct place_u
             return false;
         if (usage->alone && device->used.tasks)
             return false;
-        if (strchr(share->uuid, '[') && device->used.tasks)
+        if ((device->special || strchr(share->uuid, '[')) && device->used.tasks)
             return false;
     }
     return true;

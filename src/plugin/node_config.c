@@ -16,6 +16,7 @@ enum {
 int plugin_config_load(const char *path, struct nvidia_config *ret_config, struct error *err)
 {
     struct device_config config;
+    const struct nvidia_config *own;
     int r;
 
     if (!path || !*path) {
@@ -25,8 +26,13 @@ int plugin_config_load(const char *path, struct nvidia_config *ret_config, struc
     r = device_config_load(path, &config, err);
     if (r < 0)
         return r;
-    *ret_config = config.nvidia;
-    return 0;
+    own = device_config_of(&config, &nvidia_vendor);
+    if (own)
+        *ret_config = *own;
+    else
+        r = error_set(err, -EINVAL, "%s: it has no section nvidia", path);
+    device_config_deinit(&config);
+    return r;
 }
 
 struct target {

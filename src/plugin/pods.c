@@ -277,7 +277,7 @@ static int entry_read(struct pods *pods, yyjson_val *object, struct entry **ret_
 
     if (!arena || !entry)
         return error_set(err, -ENOMEM, "no memory");
-    r = pod_read(object, arena, &pod, err);
+    r = pod_read(object, NULL, arena, &pod, err);
     if (r < 0)
         return r;
     if (!pod.uid[0] || !pod.name[0] || !pod.has_spec)

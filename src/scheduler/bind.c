@@ -298,7 +298,7 @@ static int bind_begin(struct scheduler *scheduler, struct bind *bind, struct err
         return error_set(err, -ESHUTDOWN, "the scheduler is stopping");
     if (!leader_may_decide(scheduler))
         return error_set(err, -EAGAIN, "%s", leader_why_not(scheduler));
-    r = cluster_bind(scheduler->cluster, &what, clock_now_ns(), (int64_t)time(NULL),
+    r = cluster_bind(scheduler->cluster, &what, clock_now_ns(), clock_read_ns(CLOCK_REALTIME),
                      scheduler->request_arena, &annotations, err);
     if (r < 0)
         return r;

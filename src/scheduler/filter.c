@@ -102,8 +102,8 @@ static bool filter_try(struct scheduler *scheduler, struct http_request *request
     yyjson_doc *doc;
 
     doc = read_body(scheduler, request, &err);
-    if (!doc ||
-        wire_read_filter(yyjson_doc_get_root(doc), scheduler->request_arena, &args, &err) < 0) {
+    if (!doc || wire_read_filter(yyjson_doc_get_root(doc), &scheduler->vendors.kept,
+                                 scheduler->request_arena, &args, &err) < 0) {
         scheduler->filters_failed++;
         log_warn("/filter: %s", err.text);
         answer_error(request, err.text);

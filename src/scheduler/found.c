@@ -28,7 +28,8 @@ enum found read_found_pod(struct scheduler *scheduler, const struct kube_answer 
     if (!doc)
         return FOUND_UNKNOWN;
     arena_reset(scheduler->object_arena);
-    if (pod_read(yyjson_doc_get_root(doc), scheduler->object_arena, ret_pod, NULL) == 0)
+    if (pod_read(yyjson_doc_get_root(doc), &scheduler->vendors.kept, scheduler->object_arena,
+                 ret_pod, NULL) == 0)
         found = judge_pod(ret_pod, uid);
     yyjson_doc_free(doc);
     return found;

@@ -72,7 +72,7 @@ static void take_node(void *data, enum kube_event event, yyjson_val *object)
         return;
     }
     arena_reset(scheduler->object_arena);
-    r = node_read(object, NULL, scheduler->object_arena, &node, &err);
+    r = node_read(object, &scheduler->vendors.kept, scheduler->object_arena, &node, &err);
     if (r < 0)
         cluster_keep(scheduler->cluster, CLUSTER_NODES, name);
     else
@@ -106,7 +106,7 @@ static void take_pod(void *data, enum kube_event event, yyjson_val *object)
         return;
     }
     arena_reset(scheduler->object_arena);
-    r = pod_read(object, scheduler->object_arena, &pod, &err);
+    r = pod_read(object, &scheduler->vendors.kept, scheduler->object_arena, &pod, &err);
     if (r < 0)
         cluster_keep(scheduler->cluster, CLUSTER_PODS, uid);
     else
@@ -274,7 +274,10 @@ static int make_state(struct scheduler *scheduler, struct error *err)
     r = device_config_load(options->device_config_file, &scheduler->config, err);
     if (r < 0)
         return r;
-    device_config_vendors(&scheduler->config, &scheduler->vendors);
+    r = device_config_vendors(&scheduler->config, &scheduler->vendors);
+    if (r < 0)
+        return error_set(err, r, "%s: more vendors than can be served",
+                         options->device_config_file);
     cluster.defaults.node_order =
         strcmp(options->node_policy, "spread") == 0 ? PLACE_SPREAD : PLACE_BINPACK;
     cluster.defaults.policy.order =
@@ -436,6 +439,7 @@ int main(int argc, char **argv)
 
     free_handles(&scheduler);
     cluster_free(scheduler.cluster);
+    device_config_deinit(&scheduler.config);
     arena_free(scheduler.request_arena);
     arena_free(scheduler.webhook_arena);
     arena_free(scheduler.object_arena);

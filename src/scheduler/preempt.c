@@ -39,7 +39,8 @@ void handle_preempt(void *data, struct http_request *request)
 
     doc = read_body(scheduler, request, &err);
     if (doc)
-        r = wire_read_preempt(yyjson_doc_get_root(doc), scheduler->request_arena, &args, &err);
+        r = wire_read_preempt(yyjson_doc_get_root(doc), &scheduler->vendors.kept,
+                              scheduler->request_arena, &args, &err);
     if (r == 0 && !leader_may_decide(scheduler))
         r = error_set(&err, -EAGAIN, "%s", leader_why_not(scheduler));
     if (r == 0)

@@ -52,8 +52,8 @@ static int read_names(yyjson_val *list, struct arena *arena, struct filter_args 
     return 0;
 }
 
-int wire_read_filter(yyjson_val *root, struct arena *arena, struct filter_args *ret_args,
-                     struct error *err)
+int wire_read_filter(yyjson_val *root, const struct kept_names *kept, struct arena *arena,
+                     struct filter_args *ret_args, struct error *err)
 {
     yyjson_val *pod = wire_get(root, "Pod"), *names = wire_get(root, "NodeNames");
     struct filter_args args = {.count = 0};
@@ -61,7 +61,7 @@ int wire_read_filter(yyjson_val *root, struct arena *arena, struct filter_args *
 
     if (!yyjson_is_obj(pod))
         return error_set(err, -EINVAL, "extender args missing pod");
-    r = pod_read(pod, arena, &args.pod, err);
+    r = pod_read(pod, kept, arena, &args.pod, err);
     if (r < 0)
         return error_wrap(err, r, "Pod");
     if (yyjson_is_arr(names)) {
@@ -96,8 +96,8 @@ static int read_uids(yyjson_val *pods, struct arena *arena, struct cluster_victi
     return 0;
 }
 
-int wire_read_preempt(yyjson_val *root, struct arena *arena, struct preempt_args *ret_args,
-                      struct error *err)
+int wire_read_preempt(yyjson_val *root, const struct kept_names *kept, struct arena *arena,
+                      struct preempt_args *ret_args, struct error *err)
 {
     yyjson_val *pod = wire_get(root, "Pod"), *nodes = wire_get(root, "NodeNameToMetaVictims");
     struct preempt_args args = {.count = 0};
@@ -110,7 +110,7 @@ int wire_read_preempt(yyjson_val *root, struct arena *arena, struct preempt_args
     if (!yyjson_is_obj(nodes))
         return error_set(err, -EINVAL,
                          "no NodeNameToMetaVictims: set nodeCacheCapable: true for this extender");
-    r = pod_read(pod, arena, &args.pod, err);
+    r = pod_read(pod, kept, arena, &args.pod, err);
     if (r < 0)
         return error_wrap(err, r, "Pod");
     args.victims = ARENA_ARRAY(arena, struct cluster_victims, yyjson_obj_size(nodes));

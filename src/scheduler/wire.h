@@ -35,8 +35,8 @@ struct bind_args {
 };
 
 /* -EINVAL with the field's name, -ENOMEM when the arena is full. */
-int wire_read_filter(yyjson_val *root, struct arena *arena, struct filter_args *ret_args,
-                     struct error *err);
+int wire_read_filter(yyjson_val *root, const struct kept_names *kept, struct arena *arena,
+                     struct filter_args *ret_args, struct error *err);
 int wire_read_bind(yyjson_val *root, struct bind_args *ret_args, struct error *err);
 
 /* ExtenderPreemptionArgs with NodeNameToMetaVictims. Strings are the arena's or the JSON's. */
@@ -46,8 +46,8 @@ struct preempt_args {
     size_t count;
 };
 
-int wire_read_preempt(yyjson_val *root, struct arena *arena, struct preempt_args *ret_args,
-                      struct error *err);
+int wire_read_preempt(yyjson_val *root, const struct kept_names *kept, struct arena *arena,
+                      struct preempt_args *ret_args, struct error *err);
 
 /* ExtenderPreemptionResult. */
 void wire_write_victims(struct strbuf *buf, const struct preempt_args *args);

@@ -16,7 +16,7 @@ static void try_filter(yyjson_val *root, struct arena *arena)
     struct strbuf buf = STRBUF_INIT(1 << 22);
     int r;
 
-    r = wire_read_filter(root, arena, &args, &err);
+    r = wire_read_filter(root, NULL, arena, &args, &err);
     if (r < 0 && !err.text[0])
         abort();
     if (r == 0) {
@@ -36,7 +36,7 @@ static void try_preempt(yyjson_val *root, struct arena *arena)
     struct strbuf buf = STRBUF_INIT(1 << 22);
     int r;
 
-    r = wire_read_preempt(root, arena, &args, &err);
+    r = wire_read_preempt(root, NULL, arena, &args, &err);
     if (r < 0 && !err.text[0])
         abort();
     if (r == 0)

@@ -4,17 +4,12 @@
 #include <errno.h>
 #include <string.h>
 
-#include "vendor/nvidia/nvidia.h"
-
-const struct vendor *const vendor_table[] = {
-    &nvidia_vendor,
-    NULL,
-};
+#include "base/util.h"
 
 const struct vendor_instance *vendor_find(const struct vendor_set *set, const char *common_word)
 {
     for (size_t i = 0; i < set->count; i++) {
-        if (strcmp(set->instances[i].common_word, common_word) == 0)
+        if (strcmp(set->instances[i].id.word, common_word) == 0)
             return &set->instances[i];
     }
     return NULL;
@@ -74,20 +69,118 @@ static bool has_devices(const struct pod_devices *devices)
     return false;
 }
 
-int vendor_write_annotations(const struct vendor_instance *instance,
-                             const struct pod_devices *devices, struct arena *arena,
-                             struct text_pair ret_pairs[2])
+int vendor_annotate_add(struct vendor_annotations *annotations, const char *key, const char *value)
 {
-    const char *text;
-    int count = 0;
-
-    if (!has_devices(devices))
-        return 0;
-    text = pod_devices_encode(devices, arena);
-    if (!text)
+    if (!value || annotations->count == VENDOR_MAX_ANNOTATIONS)
         return -ENOMEM;
-    ret_pairs[count++] = (struct text_pair){instance->allocated_key, text};
-    if (instance->to_allocate_key)
-        ret_pairs[count++] = (struct text_pair){instance->to_allocate_key, text};
+    annotations->items[annotations->count++] = (struct text_pair){key, value};
+    return 0;
+}
+
+int vendor_annotate_standard(const struct vendor_instance *instance,
+                             const struct vendor_grant *grant,
+                             struct vendor_annotations *annotations)
+{
+    const char *text = pod_devices_encode(grant->given, annotations->arena);
+    int r = vendor_annotate_add(annotations, instance->allocated_key, text);
+
+    if (r < 0 || !instance->to_allocate_key)
+        return r;
+    return vendor_annotate_add(annotations, instance->to_allocate_key, text);
+}
+
+int vendor_write_annotations(const struct vendor_instance *instance,
+                             const struct vendor_grant *grant, struct arena *arena,
+                             struct text_pair ret_pairs[VENDOR_MAX_ANNOTATIONS])
+{
+    struct vendor_annotations annotations = {.arena = arena, .items = ret_pairs};
+    int r;
+
+    if (!has_devices(grant->given))
+        return 0;
+    r = instance->vendor->annotate ? instance->vendor->annotate(instance, grant, &annotations)
+                                   : vendor_annotate_standard(instance, grant, &annotations);
+    return r < 0 ? r : (int)annotations.count;
+}
+
+static size_t count_times(const struct vendor_time *times)
+{
+    size_t count = 0;
+
+    while (times && times[count].key)
+        count++;
     return count;
+}
+
+const char *vendor_grant_key(const struct vendor_instance *instance, size_t number)
+{
+    const size_t times = count_times(instance->vendor->times);
+
+    if (number == 0)
+        return instance->allocated_key;
+    if (!instance->to_allocate_key)
+        number++;
+    if (number == 1)
+        return instance->to_allocate_key;
+    number -= 2;
+    if (number < times)
+        return instance->vendor->times[number].key;
+    number -= times;
+    return number < VENDOR_MAX_KEYS ? instance->written_keys[number] : NULL;
+}
+
+/* kubelet counts no device while the plugin is away. Whether the node itself is healthy is for
+ * Kubernetes to judge. */
+static bool is_counted(const struct vendor_instance *instance, const struct node *node)
+{
+    const struct resource *resource;
+
+    if (!instance->count_resource[0])
+        return true;
+    resource = resource_find(&node->allocatable, instance->count_resource);
+    return resource && resource->quantity.value > 0;
+}
+
+bool vendor_is_alive(const struct vendor_instance *instance, const struct node *node)
+{
+    if (instance->vendor->is_alive)
+        return instance->vendor->is_alive(instance, node);
+    return is_counted(instance, node);
+}
+
+const struct vendor_lock *vendor_prepare_bind(const struct vendor_instance *instance,
+                                              const struct node *node)
+{
+    return instance->vendor->prepare_bind ? instance->vendor->prepare_bind(instance, node) : NULL;
+}
+
+/* Adds the names that are not there yet. */
+static int keep_names(const char *const *names, const char *kept[static KEPT_NAMES_MAX],
+                      size_t *count)
+{
+    for (; names && *names; names++) {
+        size_t i = 0;
+
+        while (i < *count && strcmp(kept[i], *names) != 0)
+            i++;
+        if (i == KEPT_NAMES_MAX)
+            return -E2BIG;
+        kept[i] = *names;
+        *count = MAX(*count, i + 1);
+    }
+    return 0;
+}
+
+int vendor_set_add(struct vendor_set *set, const struct vendor_instance *instance)
+{
+    const struct vendor *vendor = instance->vendor;
+    struct kept_names *kept = &set->kept;
+
+    if (set->count == VENDOR_MAX_INSTANCES ||
+        keep_names(vendor->annotations, kept->annotations, &kept->annotation_count) < 0 ||
+        keep_names(vendor->variables, kept->variables, &kept->variable_count) < 0 ||
+        keep_names(vendor->node_labels, kept->labels, &kept->label_count) < 0)
+        return -E2BIG;
+    set->instances[set->count++] = *instance;
+    return 0;
 }

@@ -4,10 +4,11 @@
 /*
  * A vendor, as the control plane knows it.
  *
- * struct vendor is a constant table of functions, a folder each, listed in vendor_table[]. A
- * configured instance of it carries the names and numbers of the device configuration. The generic
- * algorithms live in place and admit; a vendor states only where it differs. All of it is pure: no
- * clock, log or state, and no allocation outside the arena passed in.
+ * struct vendor is a constant table of functions, a folder each, listed in vendor_table[]
+ * (src/vendor/meson.build). A configured instance of it carries the names and numbers of the device
+ * configuration. The generic algorithms live in place and admit; a vendor states only where it
+ * differs. All of it is pure: no clock, log or state, and no allocation outside the arena passed
+ * in.
  */
 
 #include <stdbool.h>
@@ -21,18 +22,23 @@
 #include "model/node.h"
 #include "model/pod.h"
 #include "model/request.h"
+#include "place/rules.h"
+#include "vendor/section.h"
 
 struct vendor;
 
 enum {
     VENDOR_MAX_INSTANCES = 32,
+    VENDOR_MAX_RESOURCES = 8,
+    VENDOR_MAX_KEYS = 8,
+    VENDOR_MAX_ANNOTATIONS = 16, /* that one vendor writes on a pod */
 };
 
 /* A vendor with its configuration. The configuration is the owner's and outlives the instance. */
 struct vendor_instance {
     const struct vendor *vendor;
-    const char *common_word; /* HAMi's CommonWord, "NVIDIA" */
-    const void *config;      /* of the vendor's own type: struct nvidia_config */
+    struct device_vendor id; /* its word, rules and configuration; devices and requests point here,
+                                so a set stays where it is */
 
     /* Annotations. */
     const char *register_key;    /* on a node: its devices */
@@ -41,14 +47,23 @@ struct vendor_instance {
                                     hand out; NULL: none */
     const char *allocated_key;   /* on a pod: its grant */
 
+    const char *written_keys[VENDOR_MAX_KEYS]; /* on a pod: others that annotate() writes, but for
+                                                  the vendor's times; NULL-terminated unless full */
+
     /* Resources; "" where the configuration names none. */
     const char *count_resource;
+    const char *resources[VENDOR_MAX_RESOURCES]; /* all that a pod asks for, the counted one, too;
+                                                    NULL-terminated unless full */
 };
 
 struct vendor_set {
     size_t count;
     struct vendor_instance instances[VENDOR_MAX_INSTANCES];
+    struct kept_names kept; /* what reading pods and nodes has to keep for these vendors */
 };
+
+/* Adds a copy. -E2BIG: there are too many, or they need too many names kept. */
+int vendor_set_add(struct vendor_set *set, const struct vendor_instance *instance);
 
 /* A change that admission makes. Strings are the arena's, or last as long as the configuration. */
 enum mutation_kind {
@@ -78,8 +93,64 @@ struct mutations {
     size_t count;
 };
 
+/* A pod's grant of one vendor, when it is written down. */
+struct vendor_grant {
+    const struct pod *pod;
+    const char *node;             /* its name */
+    const struct device *devices; /* the node's, in which place_find_device() finds a granted one */
+    size_t device_count;
+    const struct pod_devices *given;
+};
+
+/* Annotations while they are added; vendor_annotate_add(). */
+struct vendor_annotations {
+    struct arena *arena;     /* for texts */
+    struct text_pair *items; /* room for VENDOR_MAX_ANNOTATIONS */
+    size_t count;
+};
+
+/* An annotation on a pod that tells when it was bound, in each vendor's own unit. */
+struct vendor_time {
+    const char *key;
+    bool in_ns; /* strictly rising from pod to pod; else seconds */
+};
+
+/*
+ * What must be written on a node before a pod is bound to it: a lock under which its agent looks
+ * for the pod of an allocation.
+ */
+struct vendor_lock {
+    const char *key;  /* an annotation of the node */
+    bool names_pod;   /* "TIME,NAMESPACE,NAME"; else the time alone, RFC 3339 */
+    int64_t until_ns; /* of such an age it may be broken */
+};
+
 struct vendor {
     const char *name; /* the folder's */
+
+    /*
+     * Its section of the device configuration, read into config_size bytes: first what holds for
+     * keys that are not given, then those that are. check_section() is for a whole file: -EINVAL
+     * when pods could ask for nothing. add_instances() adds the configured instances, which keep
+     * pointing into the config; -E2BIG. Other errors are -EINVAL with the place.
+     */
+    const char *section;
+    size_t config_size;
+    void (*set_missing)(void *ret_config);
+    int (*read_section)(const struct section_reading *reading, const struct section *section,
+                        void *config);
+    int (*check_section)(const struct section_reading *reading, const void *config); /* or NULL */
+    int (*add_instances)(struct vendor_set *set, const void *config);
+
+    /* What pods and nodes need to keep for this vendor, NULL: nothing. Lists end with NULL. */
+    const char *const *annotations; /* prefixes */
+    const char *const *variables;   /* prefixes of a container's environment */
+    const char *const *node_labels; /* whole names */
+
+    /* What read_node() makes devices of, beside the registration: while all of it stays the same,
+     * so do the devices. Lists end with NULL; NULL: nothing. */
+    const char *const *node_annotations;
+    bool counts_resources; /* the allocatable amounts of the instance's resources */
 
     /*
      * At admission, called for each container in turn: adds what must change to the mutations,
@@ -106,6 +177,27 @@ struct vendor {
     int (*read_node)(const struct vendor_instance *instance, const struct node *node,
                      struct arena *arena, struct device *ret_devices, size_t max, size_t *ret_count,
                      struct error *err);
+
+    /*
+     * Whether the node's agent is there, so that its devices can be had. NULL: while kubelet has
+     * any device of the counted resource allocatable.
+     */
+    bool (*is_alive)(const struct vendor_instance *instance, const struct node *node);
+
+    /*
+     * What must be true of the node before a Binding to it. NULL, or returns NULL: nothing.
+     */
+    const struct vendor_lock *(*prepare_bind)(const struct vendor_instance *instance,
+                                              const struct node *node);
+
+    /*
+     * The annotations that record a grant in which some container has a device. NULL: those of
+     * vendor_annotate_standard(), which the vendor's own function may call, too. -ENOMEM.
+     */
+    int (*annotate)(const struct vendor_instance *instance, const struct vendor_grant *grant,
+                    struct vendor_annotations *annotations);
+
+    const struct vendor_time *times; /* that ends with a NULL key; NULL: none */
 };
 
 /* All vendors, NULL-terminated. */
@@ -118,13 +210,40 @@ extern const struct vendor *const vendor_table[];
 int vendor_read_demand(const struct vendor_set *set, const struct pod *pod, struct arena *arena,
                        struct demand *ret_demand);
 
+/* The instance that a device, a request or a placement points to. */
+static inline const struct vendor_instance *vendor_of(const struct device_vendor *id)
+{
+    return (const struct vendor_instance *)((const char *)id -
+                                            offsetof(struct vendor_instance, id));
+}
+
 /* The instance of this common word, or NULL. */
 const struct vendor_instance *vendor_find(const struct vendor_set *set, const char *common_word);
 
+/* vendor.is_alive, or the general rule. */
+bool vendor_is_alive(const struct vendor_instance *instance, const struct node *node);
+
+/* vendor.prepare_bind; NULL: nothing. */
+const struct vendor_lock *vendor_prepare_bind(const struct vendor_instance *instance,
+                                              const struct node *node);
+
 /*
- * The annotations that record a pod's grant: allocated and to-allocate. Returns their number, 0
- * when no container has a device of this vendor; -ENOMEM.
+ * The annotations that record a pod's grant. Returns their number, 0 when no container has a device
+ * of this vendor; -ENOMEM.
  */
 int vendor_write_annotations(const struct vendor_instance *instance,
-                             const struct pod_devices *devices, struct arena *arena,
-                             struct text_pair ret_pairs[2]);
+                             const struct vendor_grant *grant, struct arena *arena,
+                             struct text_pair ret_pairs[VENDOR_MAX_ANNOTATIONS]);
+
+/* For vendor.annotate: the instance's allocated_key and to_allocate_key, with HAMi's text. -ENOMEM.
+ */
+int vendor_annotate_standard(const struct vendor_instance *instance,
+                             const struct vendor_grant *grant,
+                             struct vendor_annotations *annotations);
+
+/* The strings last as long as the arena. -ENOMEM: value is NULL, or there are too many. */
+int vendor_annotate_add(struct vendor_annotations *annotations, const char *key, const char *value);
+
+/* Each key of a pod's annotations that records a grant of this instance, by number; NULL after the
+ * last. */
+const char *vendor_grant_key(const struct vendor_instance *instance, size_t number);

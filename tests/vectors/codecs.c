@@ -4,6 +4,7 @@
 
 #include "model/codec.h"
 #include "vectors.h"
+#include "vendor/nvidia/mig.h"
 
 /* Nodes. */
 
@@ -113,7 +114,8 @@ static void check_node(struct vector *vector)
     struct node node;
     int r;
 
-    r = node_read(yyjson_obj_get(vector->line, "node"), NULL, vector->arena, &node, &err);
+    r = node_read(yyjson_obj_get(vector->line, "node"), &vector->vendors->kept, vector->arena,
+                  &node, &err);
     if (r == 0)
         r = nvidia->vendor->read_node(nvidia, &node, vector->arena, devices, 64, &count, &err);
     if (!theirs) {

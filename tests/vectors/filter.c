@@ -58,7 +58,7 @@ static void add_node(struct cluster *cluster, yyjson_val *value)
     struct node node;
     size_t count;
 
-    if (node_read(value, NULL, arena, &node, NULL) < 0)
+    if (node_read(value, &cluster->vector->vendors->kept, arena, &node, NULL) < 0)
         return;
     allocatable = resource_find(&node.allocatable, cluster->nvidia->count_resource);
     if (!allocatable || allocatable->quantity.value <= 0)
@@ -96,7 +96,8 @@ static void add_placed(struct cluster *cluster, yyjson_val *value, const char *b
     const char *name, *text;
     struct pod pod;
 
-    if (pod_read(value, arena, &pod, NULL) < 0 || pod_is_over(&pod))
+    if (pod_read(value, &cluster->vector->vendors->kept, arena, &pod, NULL) < 0 ||
+        pod_is_over(&pod))
         return;
     if (*pod.uid && strcmp(pod.uid, but_uid) == 0)
         return;
@@ -105,7 +106,7 @@ static void add_placed(struct cluster *cluster, yyjson_val *value, const char *b
     node = name ? find_node(cluster, name) : NULL;
     if (!node || !text || pod_devices_decode(text, arena, &devices, NULL) < 0)
         return;
-    (void)place_usage_add_pod(&usage, &devices, "", arena);
+    (void)place_usage_add_pod(&usage, &cluster->nvidia->id, &devices, "", arena);
     (void)place_usage_charge(node->devices, node->device_count, &usage);
 }
 
@@ -169,7 +170,7 @@ static bool decide(struct cluster *cluster, const struct demand *demand,
                    const struct place_options *options, struct answer *answer)
 {
     struct vector *vector = cluster->vector;
-    struct text_pair annotations[2];
+    struct text_pair annotations[VENDOR_MAX_ANNOTATIONS];
     struct placement placement, one;
     int r;
 
@@ -188,8 +189,9 @@ static bool decide(struct cluster *cluster, const struct demand *demand,
     answer->placed = r == PLACE_FITS;
     if (!answer->placed)
         return true;
-    if (vendor_write_annotations(cluster->nvidia, &placement.vendors[0].devices, vector->arena,
-                                 annotations) != 2 ||
+    if (vendor_write_annotations(cluster->nvidia,
+                                 &(struct vendor_grant){.given = &placement.vendors[0].devices},
+                                 vector->arena, annotations) != 2 ||
         strcmp(annotations[0].value, annotations[1].value) != 0)
         vector_fail(vector, "annotations are missing");
     answer->devices = annotations[0].value;
@@ -337,7 +339,8 @@ static void check_filter(struct vector *vector)
     }
     cluster->vector = vector;
     cluster->nvidia = vendor_find(vector->vendors, "NVIDIA");
-    if (pod_read(yyjson_obj_get(vector->line, "pod"), vector->arena, &pod, &err) < 0) {
+    if (pod_read(yyjson_obj_get(vector->line, "pod"), &vector->vendors->kept, vector->arena, &pod,
+                 &err) < 0) {
         vector_fail(vector, "%s", err.text);
         return;
     }

@@ -106,7 +106,7 @@ static const struct vendor_set *find_config(const char *name)
         return NULL;
     }
     COPY_TEXT(config->name, name);
-    device_config_vendors(&config->config, &config->vendors);
+    (void)device_config_vendors(&config->config, &config->vendors);
     config_count++;
     return &config->vendors;
 }

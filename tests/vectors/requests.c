@@ -31,7 +31,7 @@ static void compare_request(struct vector *vector, const struct container_demand
             vector_fail(vector, "a request for nothing");
         return;
     }
-    vector_equal(vector, "type", request->type, vector_text(theirs, "type"));
+    vector_equal(vector, "type", request->vendor->word, vector_text(theirs, "type"));
     vector_equal_number(vector, "nums", request->count,
                         yyjson_get_sint(yyjson_obj_get(theirs, "nums")));
     vector_equal_number(vector, "memreq", (int64_t)(request->memory_bytes / MIB),
@@ -51,7 +51,8 @@ static void check_requests(struct vector *vector)
     struct demand demand;
     struct pod pod;
 
-    if (pod_read(yyjson_obj_get(vector->line, "pod"), vector->arena, &pod, &err) < 0) {
+    if (pod_read(yyjson_obj_get(vector->line, "pod"), &vector->vendors->kept, vector->arena, &pod,
+                 &err) < 0) {
         vector_fail(vector, "%s", err.text);
         return;
     }

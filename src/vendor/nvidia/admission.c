@@ -250,7 +250,7 @@ int nvidia_mutate(const struct vendor_instance *instance, const struct pod *pod,
                   struct mutations *mutations, struct error *err)
 {
     const struct mutating mutating = {
-        .config = instance->config,
+        .config = instance->id.config,
         .pod = pod,
         .container = &pod->containers[container],
         .position = container,

@@ -8,6 +8,7 @@
 #include "base/util.h"
 #include "model/keys.h"
 #include "vendor/nvidia/admission.h"
+#include "vendor/nvidia/config.h"
 
 void nvidia_config_defaults(struct nvidia_config *ret_config)
 {
@@ -27,18 +28,21 @@ void nvidia_config_defaults(struct nvidia_config *ret_config)
     };
 }
 
-struct vendor_instance nvidia_vendor_instance(const struct nvidia_config *config)
+int nvidia_add_instance(struct vendor_set *set, const struct nvidia_config *config)
 {
-    return (struct vendor_instance){
+    const struct vendor_instance instance = {
         .vendor = &nvidia_vendor,
-        .common_word = NVIDIA_COMMON_WORD,
-        .config = config,
+        .id = {NVIDIA_COMMON_WORD, &nvidia_rules, config},
         .register_key = NVIDIA_REGISTER_KEY,
         .handshake_key = NVIDIA_HANDSHAKE_KEY,
         .to_allocate_key = NVIDIA_TO_ALLOCATE_KEY,
         .allocated_key = NVIDIA_ALLOCATED_KEY,
         .count_resource = config->count_name,
+        .resources = {config->count_name, config->memory_name, config->memory_percent_name,
+                      config->cores_name, config->priority_name},
     };
+
+    return vendor_set_add(set, &instance);
 }
 
 /* Requests. */
@@ -217,9 +221,8 @@ static int read_request(const struct vendor_instance *instance, const struct pod
                         size_t position, struct arena *arena, struct request *ret_request)
 {
     const struct container *container = &pod->containers[position];
-    const struct nvidia_config *config = instance->config;
-    struct request request = {.type = instance->common_word,
-                              .memo = ARENA_NEW(arena, struct type_memo)};
+    const struct nvidia_config *config = instance->id.config;
+    struct request request = {.vendor = &instance->id, .memo = ARENA_NEW(arena, struct type_memo)};
     const struct resource *counted = container_resource(container, config->count_name);
     int64_t count = 0, cores = config->default_cores;
     int r;
@@ -330,7 +333,7 @@ static const struct mig_geometry *find_geometry(const struct nvidia_config *conf
 
 /* The devices of a node while they are filled in. err gets the first thing that is wrong. */
 struct filling {
-    const struct nvidia_config *config;
+    const struct vendor_instance *instance;
     const struct node *node;
     struct device *devices;
     size_t count, max;
@@ -360,9 +363,13 @@ static void add_device(struct filling *filling, size_t position,
         return;
     }
     fill_device(registered, device);
+    /* As in HAMi, a card whose model does not name the vendor is counted, and not given out. */
+    if (text_contains(device->model, NVIDIA_COMMON_WORD))
+        device->vendor = &filling->instance->id;
     device->cordoned = is_cordoned(filling->node, device->uuid);
-    if (strcmp(device->mode, DEVICE_MODE_MIG) == 0)
-        device->geometry = find_geometry(filling->config, device->model);
+    device->special = strcmp(device->mode, MIG_MODE) == 0;
+    if (device->special)
+        device->facts = find_geometry(filling->instance->id.config, device->model);
     filling->count++;
     wrong = check_sense(registered);
     if (!wrong)
@@ -377,7 +384,7 @@ static int read_node(const struct vendor_instance *instance, const struct node *
 {
     const char *text = text_pairs_get(&node->annotations, instance->register_key);
     struct filling filling = {
-        .config = instance->config, .node = node, .devices = ret_devices, .max = max, .err = err};
+        .instance = instance, .node = node, .devices = ret_devices, .max = max, .err = err};
     struct registered_devices registered;
     int r;
 
@@ -395,8 +402,26 @@ static int read_node(const struct vendor_instance *instance, const struct node *
     return error_wrap(err, CODEC_MENDED, "%s", instance->register_key);
 }
 
+static const char *const annotations[] = {"nvidia.com/", NULL};
+static const char *const variables[] = {"CUDA_", NULL};
+static const char *const node_annotations[] = {KEY_CORDON, NULL};
+
+static int add_instances(struct vendor_set *set, const void *config)
+{
+    return nvidia_add_instance(set, config);
+}
+
 const struct vendor nvidia_vendor = {
     .name = "nvidia",
+    .section = "nvidia",
+    .config_size = sizeof(struct nvidia_config),
+    .set_missing = nvidia_config_missing,
+    .read_section = nvidia_config_read,
+    .check_section = nvidia_config_check,
+    .add_instances = add_instances,
+    .annotations = annotations,
+    .variables = variables,
+    .node_annotations = node_annotations,
     .mutate = nvidia_mutate,
     .read_request = read_request,
     .read_node = read_node,

@@ -6,6 +6,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "vendor/nvidia/mig.h"
 #include "vendor/vendor.h"
 
 #define NVIDIA_COMMON_WORD "NVIDIA"
@@ -27,7 +28,6 @@ enum {
     NVIDIA_LIST_MAX = 256,           /* pieces of a list on a pod */
     NVIDIA_LIST_TEXT_MAX = 16 << 10, /* bytes of it */
     NVIDIA_NO_PERCENT = 101,         /* in HAMi: no percentage is asked for */
-    NVIDIA_NAME_SIZE = 254,          /* a resource's name: a domain, a slash, a name */
 };
 
 enum {
@@ -44,12 +44,12 @@ struct nvidia_mig {
 
 /* Section `nvidia` of the device configuration. Names are "" where there is none. */
 struct nvidia_config {
-    char count_name[NVIDIA_NAME_SIZE];
-    char memory_name[NVIDIA_NAME_SIZE];
-    char memory_percent_name[NVIDIA_NAME_SIZE];
-    char cores_name[NVIDIA_NAME_SIZE];
-    char priority_name[NVIDIA_NAME_SIZE];
-    char runtime_class[NVIDIA_NAME_SIZE];
+    char count_name[SECTION_NAME_SIZE];
+    char memory_name[SECTION_NAME_SIZE];
+    char memory_percent_name[SECTION_NAME_SIZE];
+    char cores_name[SECTION_NAME_SIZE];
+    char priority_name[SECTION_NAME_SIZE];
+    char runtime_class[SECTION_NAME_SIZE];
     bool overwrite_env;
     int32_t default_memory_mib; /* 0: all of the card */
     int32_t default_cores;
@@ -72,8 +72,8 @@ struct nvidia_config {
 /* HAMi's chart's values: resources nvidia.com/gpu and so on, 10 tasks a card. */
 void nvidia_config_defaults(struct nvidia_config *ret_config);
 
-/* The instance keeps the pointer to the config. */
-struct vendor_instance nvidia_vendor_instance(const struct nvidia_config *config);
+/* The instance keeps the pointer to the config. -E2BIG: the set is full. */
+int nvidia_add_instance(struct vendor_set *set, const struct nvidia_config *config);
 
 /*
  * -EINVAL, naming the annotation, when a pod's list of uuids or types is beyond the bounds above,

@@ -17,8 +17,8 @@ static int set_up(void **state)
     (void)state;
     arena = arena_new(1 << 20);
     nvidia_config_defaults(&config);
-    vendors.instances[0] = nvidia_vendor_instance(&config);
-    vendors.count = 1;
+    vendors = (struct vendor_set){0};
+    nvidia_add_instance(&vendors, &config);
     return arena ? 0 : -1;
 }
 
@@ -47,7 +47,7 @@ static struct pod pod_of(const char *limits, const char *annotations)
                                     "{\"metadata\":{\"annotations\":{%s}},\"spec\":{\"containers\":"
                                     "[{\"name\":\"c\",\"resources\":{\"limits\":{%s}}}]}}",
                                     annotations, limits)),
-                 arena, &pod, NULL),
+                 &vendors.kept, arena, &pod, NULL),
         0);
     return pod;
 }
@@ -67,7 +67,7 @@ static void selection_comes_with_the_request(void **state)
     assert_int_equal(demand.count, 1);
     assert_int_equal(demand.containers[0].request_count, 1);
     request = &demand.containers[0].requests[0];
-    assert_string_equal(request->type, "NVIDIA");
+    assert_string_equal(request->vendor->word, "NVIDIA");
     assert_int_equal(request->use_types.count, 2);
     assert_string_equal(request->use_types.items[1], "H100");
     assert_int_equal(request->avoid_types.count, 1);
@@ -204,15 +204,16 @@ static void a_grant_goes_into_two_annotations(void **state)
     struct container_device device = {"GPU-a", "NVIDIA", 3000, 30};
     struct container_devices containers[] = {{0, NULL}, {1, &device}};
     const struct pod_devices devices = {2, containers}, none = {1, containers};
-    struct text_pair pairs[2];
+    const struct vendor_grant grant = {.given = &devices}, nothing = {.given = &none};
+    struct text_pair pairs[VENDOR_MAX_ANNOTATIONS];
 
     (void)state;
-    assert_int_equal(vendor_write_annotations(&vendors.instances[0], &devices, arena, pairs), 2);
+    assert_int_equal(vendor_write_annotations(&vendors.instances[0], &grant, arena, pairs), 2);
     assert_string_equal(pairs[0].key, "hami.io/vgpu-devices-allocated");
     assert_string_equal(pairs[0].value, ";GPU-a,NVIDIA,3000,30:;");
     assert_string_equal(pairs[1].key, "hami.io/vgpu-devices-to-allocate");
     assert_string_equal(pairs[1].value, pairs[0].value);
-    assert_int_equal(vendor_write_annotations(&vendors.instances[0], &none, arena, pairs), 0);
+    assert_int_equal(vendor_write_annotations(&vendors.instances[0], &nothing, arena, pairs), 0);
 }
 
 int main(void)

@@ -1,0 +1,125 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config/yaml_section.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "config/yaml_reading.h"
+
+/* An alias may refer to the very value that it stands in, or double a value again and again. */
+enum {
+    DEPTH_MAX = 16,
+    VALUES_MAX = 20000,
+};
+
+struct converting {
+    const struct section_reading *reading;
+    struct yaml_reading yaml; /* the same, for yaml_key() */
+    struct arena *arena;
+    size_t values;
+};
+
+static struct section_place place_of(const yaml_node_t *node)
+{
+    return (struct section_place){node->start_mark.line + 1, node->start_mark.column + 1};
+}
+
+static int no_memory(const struct converting *converting)
+{
+    return error_set(converting->reading->err, -ENOMEM, "%s: no memory", converting->reading->file);
+}
+
+static int convert(struct converting *converting, const yaml_node_t *node, const char *path,
+                   unsigned depth, struct section *ret_section);
+
+static int convert_list(struct converting *converting, const yaml_node_t *node, const char *path,
+                        unsigned depth, struct section *section)
+{
+    const yaml_node_item_t *from = node->data.sequence.items.start;
+    size_t count = (size_t)(node->data.sequence.items.top - from);
+    struct section *items = ARENA_ARRAY(converting->arena, struct section, count);
+    int r = 0;
+
+    if (!items)
+        return no_memory(converting);
+    for (size_t i = 0; i < count && r == 0; i++)
+        r = convert(converting, yaml_document_get_node(converting->yaml.tree, from[i]), path,
+                    depth + 1, &items[i]);
+    section->kind = SECTION_LIST;
+    section->count = count;
+    section->items = items;
+    return r;
+}
+
+static int convert_keys(struct converting *converting, const yaml_node_t *node, const char *path,
+                        unsigned depth, struct section *section)
+{
+    const yaml_node_pair_t *from = node->data.mapping.pairs.start;
+    const char *name;
+    size_t count = (size_t)(node->data.mapping.pairs.top - from);
+    struct section *items = ARENA_ARRAY(converting->arena, struct section, count);
+    struct section_name *names = ARENA_ARRAY(converting->arena, struct section_name, count);
+    int r = 0;
+
+    if (!items || !names)
+        return no_memory(converting);
+    for (size_t i = 0; i < count && r == 0; i++) {
+        r = yaml_key(&converting->yaml, node, &from[i], path, &name);
+        if (r < 0)
+            return r;
+        names[i].text = arena_strdup(converting->arena, name);
+        names[i].place = place_of(yaml_document_get_node(converting->yaml.tree, from[i].key));
+        r = !names[i].text
+                ? no_memory(converting)
+                : convert(converting, yaml_document_get_node(converting->yaml.tree, from[i].value),
+                          names[i].text, depth + 1, &items[i]);
+    }
+    section->kind = SECTION_KEYS;
+    section->count = count;
+    section->items = items;
+    section->names = names;
+    return r;
+}
+
+static int convert(struct converting *converting, const yaml_node_t *node, const char *path,
+                   unsigned depth, struct section *ret_section)
+{
+    *ret_section = (struct section){.place = place_of(node)};
+    if (depth > DEPTH_MAX)
+        return section_refuse(converting->reading, place_of(node), path, "nested too deep");
+    if (++converting->values > VALUES_MAX)
+        return section_refuse(converting->reading, place_of(node), path, "too many values");
+    if (node->type == YAML_SEQUENCE_NODE)
+        return convert_list(converting, node, path, depth, ret_section);
+    if (node->type == YAML_MAPPING_NODE)
+        return convert_keys(converting, node, path, depth, ret_section);
+    if (yaml_is_null(node))
+        return 0;
+    if (!yaml_text(node))
+        return section_refuse(converting->reading, place_of(node), path, "not a single value");
+    ret_section->kind = SECTION_TEXT;
+    ret_section->text = arena_strdup(converting->arena, yaml_text(node));
+    return ret_section->text ? 0 : no_memory(converting);
+}
+
+int yaml_section_read(const struct section_reading *reading, const char *text, size_t len,
+                      struct arena *arena, struct section *ret_root)
+{
+    yaml_document_t tree;
+    struct converting converting = {
+        .reading = reading,
+        .yaml = {.name = reading->file, .tree = &tree, .err = reading->err},
+        .arena = arena,
+    };
+    const yaml_node_t *root;
+    int r = yaml_load(reading->file, text, len, &tree, reading->err);
+
+    if (r < 0)
+        return r;
+    root = yaml_document_get_root_node(&tree);
+    *ret_root = (struct section){.kind = SECTION_NOTHING};
+    if (root)
+        r = convert(&converting, root, "", 0, ret_root);
+    yaml_document_delete(&tree);
+    return r;
+}

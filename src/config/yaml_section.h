@@ -1,0 +1,15 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/* YAML as a tree of values with their places. Inside config only. */
+
+#include "base/arena.h"
+#include "vendor/section.h"
+
+/*
+ * One document; the tree and its texts are the arena's. -EINVAL with line and column: it is not
+ * YAML, a key is not text or stands there twice, or values are nested too deep or referred to too
+ * often. -ENOMEM.
+ */
+int yaml_section_read(const struct section_reading *reading, const char *text, size_t len,
+                      struct arena *arena, struct section *ret_root);

@@ -1,0 +1,109 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "vendor/nvidia/config.h"
+
+#include <errno.h>
+#include <stddef.h>
+#include <string.h>
+
+#include "base/util.h"
+#include "vendor/nvidia/mig_config.h"
+
+enum {
+    SPLIT_MAX = 1000,
+};
+
+static const char *read_split(const char *text, void *to)
+{
+    int32_t value = 0;
+    const char *wrong = section_read_int32(text, &value);
+
+    if (!wrong && (!value || value > SPLIT_MAX))
+        wrong = "out of range";
+    if (!wrong)
+        *(uint32_t *)to = (uint32_t)value;
+    return wrong;
+}
+
+static const char *read_core_policy(const char *text, void *to)
+{
+    static const char *const words[] = {"", "default", "force", "disable"};
+
+    for (size_t i = 0; i < ARRAY_SIZE(words); i++) {
+        if (strcmp(text, words[i]) != 0)
+            continue;
+        copy_text(to, sizeof(((struct nvidia_config *)0)->core_policy), text);
+        return NULL;
+    }
+    return "none of default, force, disable";
+}
+
+static const char *read_log_level(const char *text, void *to)
+{
+    if (*text && (strspn(text, "01234") != 1 || text[1]))
+        return "not a level from 0 to 4";
+    copy_text(to, sizeof(((struct nvidia_config *)0)->log_level), text);
+    return NULL;
+}
+
+/* Only the node's own tools would use it. */
+static int skip_list(const struct section_reading *reading, const struct section *value,
+                     const char *path, void *to)
+{
+    (void)to;
+    return section_check_list(reading, value, path, SIZE_MAX);
+}
+
+static const struct section_key keys[] = {
+#define KEY(key, reader, member)                                                                   \
+    {                                                                                              \
+        .name = key, .read = reader, .offset = offsetof(struct nvidia_config, member)              \
+    }
+    KEY("resourceCountName", section_read_name, count_name),
+    KEY("resourceMemoryName", section_read_name, memory_name),
+    KEY("resourceMemoryPercentageName", section_read_name, memory_percent_name),
+    KEY("resourceCoreName", section_read_name, cores_name),
+    KEY("resourcePriorityName", section_read_name, priority_name),
+    KEY("overwriteEnv", section_read_switch, overwrite_env),
+    KEY("defaultMemory", section_read_int32, default_memory_mib),
+    KEY("defaultCores", section_read_int32, default_cores),
+    KEY("defaultGPUNum", section_read_int32, default_count),
+    KEY("memoryFactor", section_read_int32, memory_factor),
+    KEY("deviceSplitCount", read_split, split_count),
+    KEY("deviceMemoryScaling", section_read_scaling, memory_scaling),
+    KEY("deviceCoreScaling", section_read_scaling, cores_scaling),
+    KEY("preConfiguredDeviceMemory", section_read_int64, preconfigured_memory_mib),
+    KEY("enableNumaTopology", section_read_switch, numa_topology),
+    KEY("libCudaLogLevel", read_log_level, log_level),
+    KEY("disableCoreLimit", section_read_switch, disable_core_limit),
+    KEY("gpuCorePolicy", read_core_policy, core_policy),
+    KEY("runtimeClassName", section_read_name, runtime_class),
+#undef KEY
+    {.name = "migProfileAllowlist", .read_value = skip_list},
+    {.name = "knownMigGeometries", .read_value = mig_config_read},
+};
+
+int nvidia_config_read(const struct section_reading *reading, const struct section *section,
+                       void *config)
+{
+    return section_read_keys(reading, section, "nvidia", keys, ARRAY_SIZE(keys), config);
+}
+
+/* Pods can ask for devices only if the counted resource has a name. */
+int nvidia_config_check(const struct section_reading *reading, const void *config)
+{
+    if (((const struct nvidia_config *)config)->count_name[0])
+        return 0;
+    return error_set(reading->err, -EINVAL,
+                     "%s: nvidia.resourceCountName: not given; pods could not ask for a device",
+                     reading->file);
+}
+
+/* HAMi's values for missing keys; for keys without which it crashes, its chart's values. */
+void nvidia_config_missing(void *ret_config)
+{
+    *(struct nvidia_config *)ret_config = (struct nvidia_config){
+        .split_count = DEVICE_DEFAULT_MAX_TASKS,
+        .memory_scaling = 1,
+        .cores_scaling = 1,
+    };
+}

@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/*
+ * Instances of a card in MIG mode. A card is cut in one way, its group, for as long as any instance
+ * is in use; which group that is follows from the instances in use. Instance i of group g is the
+ * card's part g * MIG_MAX_INSTANCES + i, and is named "GPU-uuid[g-i]".
+ */
+
+#include <stdint.h>
+
+#include "place/rules.h"
+
+enum {
+    MIG_MAX_GROUPS = 8,    /* ways of cutting a card */
+    MIG_MAX_KINDS = 8,     /* kinds of instances in one of them */
+    MIG_MAX_INSTANCES = 8, /* of all kinds together */
+};
+
+#define MIG_MODE "mig"
+
+/* A kind of instance that a card in MIG mode is cut into, and how many of it. */
+struct mig_kind {
+    uint32_t memory_mib, cores, count;
+};
+
+/* One way of cutting a card: its instances, numbered in the order of the kinds. */
+struct mig_group {
+    size_t kind_count;
+    struct mig_kind kinds[MIG_MAX_KINDS];
+};
+
+/* All ways in which a card of some model may be cut. */
+struct mig_geometry {
+    size_t group_count;
+    struct mig_group groups[MIG_MAX_GROUPS];
+};
+
+/* A card in MIG mode is special. Its facts are its geometry; NULL: not known, and it takes nothing.
+ */
+extern const struct place_rules nvidia_rules;
+
+/* "GPU-uuid[group-instance]". -EINVAL when the text has no such suffix. */
+int mig_instance_parse(const char *uuid, int *ret_group, int *ret_instance);

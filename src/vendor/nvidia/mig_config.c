@@ -1,0 +1,124 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "vendor/nvidia/mig_config.h"
+
+#include <errno.h>
+#include <stddef.h>
+#include <string.h>
+
+#include "base/parse.h"
+#include "base/util.h"
+
+#define PATH "nvidia.knownMigGeometries"
+
+/* One kind of instance. */
+
+static const char *read_mig_number(const char *text, uint64_t max, uint32_t *to)
+{
+    uint64_t number;
+
+    if (parse_u64(text, &number) < 0 || number > max)
+        return "not a whole number within range";
+    *to = (uint32_t)number;
+    return NULL;
+}
+
+static const char *skip_name(const char *text, void *to)
+{
+    (void)text;
+    (void)to;
+    return NULL;
+}
+
+static const char *read_core(const char *text, void *to)
+{
+    return read_mig_number(text, DEVICE_CORES, to);
+}
+
+static const char *read_memory(const char *text, void *to)
+{
+    return read_mig_number(text, DEVICE_MAX_MIB, to);
+}
+
+static const char *read_count(const char *text, void *to)
+{
+    return read_mig_number(text, MIG_MAX_INSTANCES, to);
+}
+
+static const struct section_key kind_keys[] = {
+    {.name = "name", .read = skip_name},
+    {.name = "core", .read = read_core, .offset = offsetof(struct mig_kind, cores)},
+    {.name = "memory", .read = read_memory, .offset = offsetof(struct mig_kind, memory_mib)},
+    {.name = "count", .read = read_count, .offset = offsetof(struct mig_kind, count)},
+};
+
+static int read_group(const struct section_reading *reading, const struct section *list,
+                      struct mig_group *group)
+{
+    unsigned instances = 0;
+    int r = section_check_list(reading, list, PATH, MIG_MAX_KINDS);
+
+    for (size_t i = 0; r == 0 && i < list->count; i++) {
+        r = section_read_keys(reading, &list->items[i], PATH, kind_keys, ARRAY_SIZE(kind_keys),
+                              &group->kinds[i]);
+        group->kind_count = i + 1;
+        instances += group->kinds[i].count;
+    }
+    if (r == 0 && instances > MIG_MAX_INSTANCES)
+        return section_refuse(reading, list->place, PATH, "more than 8 instances");
+    return r;
+}
+
+/* The models that are cut alike. */
+
+static int read_models(const struct section_reading *reading, const struct section *list,
+                       const char *path, void *to)
+{
+    struct nvidia_mig *mig = to;
+    int r = section_check_list(reading, list, PATH, NVIDIA_MIG_NAMES);
+
+    (void)path;
+    for (size_t i = 0; r == 0 && i < list->count; i++) {
+        const struct section *item = &list->items[i];
+
+        if (item->kind != SECTION_TEXT || !*item->text ||
+            strlen(item->text) >= sizeof(mig->names[0]))
+            return section_refuse(reading, item->place, PATH,
+                                  "not a model's name of at most 47 bytes");
+        COPY_TEXT(mig->names[i], item->text);
+        mig->name_count = i + 1;
+    }
+    return r;
+}
+
+static int read_groups(const struct section_reading *reading, const struct section *list,
+                       const char *path, void *to)
+{
+    struct nvidia_mig *mig = to;
+    int r = section_check_list(reading, list, PATH, MIG_MAX_GROUPS);
+
+    (void)path;
+    for (size_t i = 0; r == 0 && i < list->count; i++) {
+        r = read_group(reading, &list->items[i], &mig->geometry.groups[i]);
+        mig->geometry.group_count = i + 1;
+    }
+    return r;
+}
+
+static const struct section_key mig_keys[] = {
+    {.name = "models", .read_value = read_models},
+    {.name = "allowedGeometries", .read_value = read_groups},
+};
+
+int mig_config_read(const struct section_reading *reading, const struct section *list,
+                    const char *path, void *to)
+{
+    struct nvidia_config *config = to;
+    int r = section_check_list(reading, list, path, NVIDIA_MIG_MODELS);
+
+    for (size_t i = 0; r == 0 && i < list->count; i++) {
+        r = section_read_keys(reading, &list->items[i], PATH, mig_keys, ARRAY_SIZE(mig_keys),
+                              &config->migs[i]);
+        config->mig_count = i + 1;
+    }
+    return r;
+}
