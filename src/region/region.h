@@ -226,6 +226,9 @@ void region_close(struct region *region);
  */
 int region_claim(struct region *region, struct error *err);
 
+/* Whether no other process has a slot. Those that died and were not settled yet count. */
+bool region_is_alone(const struct region *region);
+
 /* In a forked child: what was the parent's slot is not ours. Async-signal-safe. */
 void region_after_fork(struct region *region);
 

@@ -296,6 +296,15 @@ static int settle_all(struct region *region)
     return settled;
 }
 
+bool region_is_alone(const struct region *region)
+{
+    for (int i = 0; i < REGION_SLOTS; i++) {
+        if (i != region->slot && atomic_load(&region->ext->slots[i].pid))
+            return false;
+    }
+    return true;
+}
+
 int region_settle(struct region *region)
 {
     int r;

@@ -55,6 +55,14 @@ void turns_want(struct region *region, unsigned device, int64_t now_ns, int64_t 
     STORE(turn->wanted_until_ns, MAX(now_ns, until_ns) + TURNS_WANT_NS);
 }
 
+void turns_pause(struct region *region, unsigned device, int64_t now_ns)
+{
+    struct region_turn *turn = turn_of(region->ext, (unsigned)region->slot, device);
+
+    if (LOAD(turn->wanted_until_ns) > now_ns)
+        STORE(turn->wanted_until_ns, now_ns);
+}
+
 static int64_t lag_of(struct region_ext *ext, unsigned device)
 {
     int64_t longest = LOAD(ext->devices[device].compute.longest_ns);

@@ -29,6 +29,9 @@
 /* Wants the device now and for TURNS_WANT_NS after until_ns. */
 void turns_want(struct region *region, unsigned device, int64_t now_ns, int64_t until_ns);
 
+/* Wants nothing any more, at once. */
+void turns_pause(struct region *region, unsigned device, int64_t now_ns);
+
 /* Whether nobody who wants the device, too, was served less. slots: how many there are at most. */
 bool turns_is_ours(struct region *region, unsigned device, int64_t now_ns);
 

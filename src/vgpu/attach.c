@@ -170,8 +170,29 @@ static uint64_t lower_of(uint64_t a, uint64_t b)
     return MIN(a, b);
 }
 
-/* Puts the limits into force, and into the region for its readers. */
-static void apply_limits(void)
+/*
+ * A device's compute. Processes that live side by side may have been given different limits, each
+ * by its environment: the region has the first one's, and one that was given less does not take
+ * from the others. Whoever comes alone begins anew.
+ */
+static void apply_cores(struct vgpu_device *device, uint64_t cores, bool begins)
+{
+    _Atomic uint64_t *word = &vgpu.region.base->sm_limit[device->index];
+    uint32_t rate = bucket_rate((unsigned)cores);
+
+    if (source.is_file || begins || !atomic_load(word))
+        atomic_store(word, cores ? cores : 100);
+    device->share.region = &vgpu.region;
+    device->share.device = device->index;
+    atomic_store(&device->share.is_common, source.is_file);
+    atomic_store(&device->share.rate, rate);
+    if (begins && rate)
+        bucket_set_rate(share_compute(&device->share), rate, clock_now_ns());
+}
+
+/* Puts the limits into force, and into the region for its readers; begins: when it attaches, and no
+ * other process is there. */
+static void apply_limits(bool begins)
 {
     struct region_base *base = vgpu.region.base;
     bool compute = false;
@@ -188,9 +209,8 @@ static void apply_limits(void)
             cores = lower_of(cores, atomic_load(&base->sm_limit[device->index]) % 100);
         }
         atomic_store(&base->limit[device->index], bytes);
-        atomic_store(&base->sm_limit[device->index], cores ? cores : 100);
         atomic_store(&device->limit_units, bytes ? bytes / LEDGER_UNIT : LEDGER_UNITS_MAX);
-        atomic_store(&device->rate, bucket_rate((unsigned)cores));
+        apply_cores(device, cores, begins);
         compute |= cores != 0;
     }
     atomic_store(&vgpu.allow_unaccounted, source.limits.allow_unaccounted);
@@ -264,7 +284,7 @@ static int attach(struct error *err)
     if (r < 0)
         return r;
 
-    apply_limits();
+    apply_limits(region_is_alone(&vgpu.region));
     atomic_store(&vgpu.mode, VGPU_ON);
     return 0;
 }
@@ -353,7 +373,7 @@ void vgpu_refresh(void)
                      vgpu.region.path);
             atomic_store(&vgpu.region_lost, true);
         }
-        apply_limits();
+        apply_limits(false);
     }
     (void)pthread_mutex_unlock(&state.lock);
 }

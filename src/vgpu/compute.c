@@ -218,7 +218,7 @@ static void begin_row(struct compute_row *row, CUcontext context, struct vgpu_de
            REAL(cuStreamCreate)(&row->idle_streams[row->idle_count], CU_STREAM_NON_BLOCKING) ==
                CUDA_SUCCESS)
         row->idle_count++;
-    limiter_init(&row->limiter, &real_gpu, row, &vgpu.region, device->index, &device->rate,
+    limiter_init(&row->limiter, &real_gpu, row, &device->share,
                  (uint64_t)clock_now_ns() ^ (uint64_t)(uintptr_t)row);
     row->context = context;
     (void)pthread_mutex_unlock(&row->lock);
@@ -412,7 +412,8 @@ static bool admit_locked(struct compute_row *row, CUcontext context, const struc
 {
     if (row->context != context)
         return false;
-    if (is_switched_off() || !atomic_load_explicit(&row->device->rate, memory_order_relaxed)) {
+    if (is_switched_off() ||
+        !atomic_load_explicit(&row->device->share.rate, memory_order_relaxed)) {
         int passed = MAX(launch_cache.uncounted - compute_uncounted, 1);
 
         limiter_count(&row->limiter, &launch_cache, launch, (unsigned)passed, &ticket->ticket);

@@ -32,6 +32,7 @@
 #include "driver/nvml.h"
 #include "region/limits.h"
 #include "region/region.h"
+#include "vgpu/limiter/share.h"
 
 /* How the process stands to its container's region. */
 enum vgpu_mode {
@@ -50,7 +51,7 @@ struct vgpu_device {
     pthread_mutex_t lock;         /* one thread at a time in this process' account */
     _Atomic uint64_t limit_units; /* LEDGER_UNITS_MAX: none */
     uint64_t own_units;           /* charged by this process, whatever the region says of it */
-    _Atomic uint32_t rate;        /* of compute, 1/65536; 0: none */
+    struct share share;           /* of compute */
 };
 
 struct vgpu {

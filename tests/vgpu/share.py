@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Compute shares, by the simulator's busy time.
 
-usage: share.py alone|pairs|cost|change|greedy|drift|siblings|alternate|counted|streams|captures|killed
+usage: share.py alone|pairs|cost|change|greedy|drift|siblings|rates|alternate|counted|streams|captures|killed
                 [SECONDS]
 """
 
@@ -10,6 +10,7 @@ import copy
 import json
 import statistics
 import sys
+import types
 
 sys.path.insert(0, __file__.rsplit("/", 2)[0])
 from harness import *
@@ -234,6 +235,28 @@ def siblings():
     steadily(attempt)
 
 
+def rates():
+    """Two processes of one container, given different limits by their environment: each has its own, together the higher."""
+
+    def attempt():
+        machine = Machine()
+        region, tenants = new_region(), []
+        for cores, kernel in ((50, "20ms"), (20, "50us")):
+            environment = bare_environment(
+                machine, LD_PRELOAD=BUILD / "src/vgpu/libvgpu.so", CUDA_DEVICE_MEMORY_SHARED_CACHE=region,
+                CUDA_DEVICE_MEMORY_LIMIT="2g", CUDA_DEVICE_SM_LIMIT=str(cores),
+            )
+            tenants.append(types.SimpleNamespace(gpu=0, guest=start([LOAD, "--kernel", kernel, "--seconds", str(WARM_UP + SECONDS + 2), "--batch", "64"], environment)))
+            time.sleep(0.3)
+        time.sleep(WARM_UP)
+        got = shares(machine, tenants, SECONDS)
+        check_equal(stop(tenants), [0, 0], "rates: both end well")
+        both = (f"rates: together {sum(got):.2f} % of 50", abs(sum(got) - 50), POINTS)
+        return [both, (f"rates: the lower one: {got[1]:.2f} % of 20", abs(got[1] - 20), POINTS)]
+
+    steadily(attempt)
+
+
 def alternate():
     """A thread that launches on two devices in turn pays for what it launches, and gets both shares."""
 
@@ -323,6 +346,6 @@ def change():
 
 {
     test.__name__: test
-    for test in (alone, pairs, cost, change, greedy, drift, siblings, alternate, counted, streams, captures, killed)
+    for test in (alone, pairs, cost, change, greedy, drift, siblings, rates, alternate, counted, streams, captures, killed)
 }[sys.argv[1]]()
 finish()

@@ -16,19 +16,13 @@ static inline int64_t limiter_now(const struct limiter *limiter)
     return limiter->ops->now_ns(limiter->gpu);
 }
 
-static inline uint32_t limiter_rate(const struct limiter *limiter)
-{
-    return atomic_load_explicit(limiter->rate, RELAXED);
-}
-
 /* On the host's clock, in ns. */
 static inline double limiter_since_base(const struct limiter *limiter, int64_t at_ns)
 {
     return (double)(at_ns - limiter->samples.base_ns);
 }
 
-/* Negative: gives back. Without a rate it is counted only. */
-void limiter_charge_to(struct region *region, unsigned device, uint32_t rate, int64_t amount_ns);
+/* Negative: gives back. */
 void limiter_charge(struct limiter *limiter, double amount_ns);
 
 /* Says what a death now would have charged for nothing. */

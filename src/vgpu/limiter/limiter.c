@@ -24,15 +24,12 @@
 #define SCARCE_NS INT64_C(1000000)  /* below this balance there are turns */
 
 void limiter_init(struct limiter *limiter, const struct limiter_gpu *ops, void *gpu,
-                  struct region *region, unsigned device, const _Atomic uint32_t *rate,
-                  uint64_t seed)
+                  struct share *share, uint64_t seed)
 {
     limiter->ops = ops;
     limiter->gpu = gpu;
-    limiter->region = region;
-    limiter->device = device;
-    limiter->rate = rate;
-    limiter->compute = &region->ext->devices[device].compute;
+    limiter->share = share;
+    limiter->compute = share_compute(share);
     limiter->lot.state = seed * UINT64_C(0x9e3779b97f4a7c15) | 1;
     limiter->generation = 1;
     presence_init(&limiter->presence);
@@ -146,28 +143,22 @@ static int64_t look_again(const struct limiter *limiter, const struct cost *cost
     return MIN(until_ns, now_ns + PATIENCE_NS);
 }
 
-static bool balance_allows(struct limiter *limiter, const struct cost *cost, uint32_t rate,
-                           int64_t balance, int64_t now_ns, int64_t *ret_until_ns)
+static bool balance_allows(struct limiter *limiter, const struct cost *cost, int64_t now_ns,
+                           int64_t *ret_until_ns)
 {
-    struct region_compute *compute = limiter->compute;
-
-    if (balance <= 0)
-        atomic_store_explicit(&compute->gate, 1, RELAXED);
-    if (balance >= BUCKET_QUANTUM_NS)
-        atomic_store_explicit(&compute->gate, 0, RELAXED);
-    if (!atomic_load_explicit(&compute->gate, RELAXED)) {
+    if (share_allows(limiter->share, now_ns, ret_until_ns)) {
         limiter->credit.patience_ns = 0;
         return true;
     }
-    *ret_until_ns = look_again(limiter, cost, now_ns,
-                               now_ns + (BUCKET_QUANTUM_NS - balance) * (int64_t)BUCKET_ONE / rate);
+    *ret_until_ns = look_again(limiter, cost, now_ns, *ret_until_ns);
     return false;
 }
 
 static bool turn_allows(struct limiter *limiter, int64_t balance, int64_t now_ns,
                         int64_t *ret_until_ns)
 {
-    if (balance >= SCARCE_NS || turns_is_ours(limiter->region, limiter->device, now_ns))
+    if (balance >= SCARCE_NS ||
+        turns_is_ours(limiter->share->region, limiter->share->device, now_ns))
         return true;
     *ret_until_ns = now_ns + BUCKET_QUANTUM_NS;
     return false;
@@ -222,14 +213,13 @@ static bool completions_allow(struct limiter *limiter, const struct launch *laun
 bool limiter_may_go(struct limiter *limiter, const struct launch_cache *cache,
                     const struct launch *launch, struct waiting *waiting, int64_t *ret_until_ns)
 {
-    uint32_t rate = limiter_rate(limiter);
     const struct cost *cost;
     int64_t now_ns, balance;
 
     waiting->entered_ns = waiting->since_ns ? 0 : limiter_now(limiter);
     waiting->since_ns = waiting->since_ns ? waiting->since_ns : waiting->entered_ns;
     limiter_poll(limiter);
-    if (!rate)
+    if (!atomic_load_explicit(&limiter->share->rate, RELAXED))
         return true;
     now_ns = limiter_now(limiter);
     cost = costs_of(&limiter->costs, launch);
@@ -237,19 +227,14 @@ bool limiter_may_go(struct limiter *limiter, const struct launch_cache *cache,
     if (cache->limiter == limiter && cost_is_known(cost) && !cost_is_long(cost) &&
         cache->credit_ns >= price_of(limiter, cost) && !stream_is_behind(limiter, launch, now_ns))
         return true;
-    bucket_set_rate(limiter->compute, rate, now_ns);
-    balance = bucket_balance(limiter->compute, rate, now_ns);
-    turns_want(limiter->region, limiter->device, now_ns, now_ns);
-
+    balance = share_balance(limiter->share, now_ns);
     waiting->on_credit = goes_on_credit(limiter, launch, cost, balance, now_ns) ||
                          goes_unseen(limiter, launch, cost, waiting, now_ns);
     if (waiting->on_credit || fits_beside(limiter, launch, cost, now_ns))
         return true;
-    if (!balance_allows(limiter, cost, rate, balance, now_ns, ret_until_ns) ||
-        !turn_allows(limiter, balance, now_ns, ret_until_ns)) {
-        turns_want(limiter->region, limiter->device, now_ns, *ret_until_ns);
+    if (!balance_allows(limiter, cost, now_ns, ret_until_ns) ||
+        !turn_allows(limiter, balance, now_ns, ret_until_ns))
         return false;
-    }
     return completions_allow(limiter, launch, cost, waiting, balance, now_ns, ret_until_ns);
 }
 
@@ -260,9 +245,7 @@ bool limiter_may_go(struct limiter *limiter, const struct launch_cache *cache,
 static void give_credit_back(struct launch_cache *cache)
 {
     if (cache->credit_ns > 0)
-        limiter_charge_to(cache->account.region, cache->account.device,
-                          atomic_load_explicit(cache->account.rate, RELAXED),
-                          -(int64_t)cache->credit_ns);
+        share_charge(cache->share, -(int64_t)cache->credit_ns);
     cache->credit_ns = cache->advance_ns = 0;
 }
 
@@ -275,9 +258,7 @@ static void enter_cache(struct limiter *limiter, struct launch_cache *cache)
         return;
     if (cache->limiter != limiter) {
         give_credit_back(cache);
-        cache->account.region = limiter->region;
-        cache->account.device = limiter->device;
-        cache->account.rate = limiter->rate;
+        cache->share = limiter->share;
         cache->risk_ns = lot_exponential(&limiter->lot) * COSTS_GAP_NS;
     }
     for (unsigned i = 0; i < LAUNCH_CACHE; i++)

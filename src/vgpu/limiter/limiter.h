@@ -12,6 +12,7 @@
  *   lot.h       drawing which ones are
  *   overlap.h   our streams side by side: no moment is charged twice
  *   presence.h  slices of others within a measurement
+ *   share.h     what the process, and its container, may use
  *   samples.h   measurements on their way: pairs of events around a launch
  *   streams.h   which streams are in use
  *   limiter.h   when a launch may go, and what it pays
@@ -41,6 +42,7 @@
 #include "vgpu/limiter/overlap.h"
 #include "vgpu/limiter/presence.h"
 #include "vgpu/limiter/samples.h"
+#include "vgpu/limiter/share.h"
 #include "vgpu/limiter/streams.h"
 
 /* From limiter_begin() to limiter_end(). */
@@ -59,16 +61,12 @@ struct launch_cache {
     unsigned epoch;      /* of the contexts; 0: empty */
     unsigned generation; /* of the limiter's costs */
     struct limiter *limiter;
-    double credit_ns;  /* paid, and not launched for yet */
-    double advance_ns; /* paid at once, the next time; it grows */
-    struct {
-        struct region *region;
-        unsigned device;
-        const _Atomic uint32_t *rate;
-    } account;         /* that the credit was paid from */
-    double risk_ns;    /* until the next measurement: see lot.h */
-    unsigned launches; /* since the limiter last saw this thread */
-    int uncounted;     /* without a limit: launches that one of them stands for */
+    double credit_ns;    /* paid, and not launched for yet */
+    double advance_ns;   /* paid at once, the next time; it grows */
+    struct share *share; /* that the credit was paid from */
+    double risk_ns;      /* until the next measurement: see lot.h */
+    unsigned launches;   /* since the limiter last saw this thread */
+    int uncounted;       /* without a limit: launches that one of them stands for */
     struct {
         const void *function;
         uint32_t grid[3];
@@ -126,10 +124,8 @@ struct waiting {
 struct limiter {
     const struct limiter_gpu *ops;
     void *gpu;
-    struct region *region;
-    unsigned device;              /* in the region */
-    const _Atomic uint32_t *rate; /* of the device, 1/65536; 0: none */
-    struct region_compute *compute;
+    struct share *share;
+    struct region_compute *compute; /* the container's, of the device */
 
     _Atomic unsigned generation; /* of the costs: caches of another are stale */
     struct costs costs;
@@ -169,8 +165,7 @@ struct limiter {
 /* A limiter in zeroed memory. What the pointers point to must outlive it. The seed is any number.
  */
 void limiter_init(struct limiter *limiter, const struct limiter_gpu *ops, void *gpu,
-                  struct region *region, unsigned device, const _Atomic uint32_t *rate,
-                  uint64_t seed);
+                  struct share *share, uint64_t seed);
 
 /*
  * Whether a launch may go now. If not, it is asked again at until_ns, or when the bucket wakes

@@ -32,8 +32,8 @@
 
 /* A launch that a kernel spins for waits no longer than this and SPUN_KERNELS of the longest: from
  * when that runs longer than expected. And the share is not exceeded by more points. */
-#define SPUN_MS 200.0
-#define SPUN_KERNELS 3
+#define SPUN_MS 300.0
+#define SPUN_KERNELS 5
 #define SPUN_OVER 5.0
 #define SPUN_EACH 4 /* traces for one of these */
 
@@ -79,6 +79,7 @@ struct program {
     bool blocking;
     double capture_gap_ns; /* mean, between captures of a thread's stream; 0: none */
     double life_ns;        /* mean, until it is killed and started anew; 0: it lives on */
+    unsigned cores;        /* its own limit; 0: the container's */
     bool spins;            /* each kernel waits for the next one, in another stream */
 };
 
@@ -102,7 +103,8 @@ struct thread {
 struct process {
     struct world *world;
     int context;
-    struct region region;    /* of its own: only the slot differs */
+    struct region region; /* of its own: only the slot differs */
+    struct share share;
     struct limiter *limiter; /* NULL: none, or the oracle's */
     struct program program;
     struct thread threads[THREADS];
@@ -121,7 +123,6 @@ struct world {
     uint64_t random;
     bool oracle;
     unsigned cores;
-    _Atomic uint32_t rate, none;
     struct region_base *base;
     struct region_ext *ext;
     struct process processes[PROCESSES];
@@ -328,13 +329,17 @@ static void choose_launch(struct world *world, struct thread *thread)
     thread->held_since_ns = world->now_ns;
 }
 
+static double busy_of(const struct process *process)
+{
+    return process->busy_before_ns + process->world->device.contexts[process->context].busy_ns;
+}
+
 static double busy_of_tenants(const struct world *world)
 {
     double busy = 0;
 
     for (unsigned i = 0; i < world->tenants; i++)
-        busy += world->processes[i].busy_before_ns +
-                world->device.contexts[world->processes[i].context].busy_ns;
+        busy += busy_of(&world->processes[i]);
     return busy;
 }
 
@@ -352,13 +357,16 @@ static double queued_by_tenants(const struct world *world)
 }
 
 /* Knows what the device did, and lets go while that is less than the limit. */
-static bool oracle_may_go(struct world *world, int64_t *ret_until_ns)
+static bool oracle_may_go(struct process *process, int64_t *ret_until_ns)
 {
+    struct world *world = process->world;
     double earned = (double)world->now_ns * world->cores / 100;
+    unsigned own = process->program.cores ? process->program.cores : world->cores;
 
     trace_advance(&world->device, (double)world->now_ns);
     *ret_until_ns = world->now_ns + 100000;
-    return busy_of_tenants(world) < earned && queued_by_tenants(world) < 64;
+    return busy_of_tenants(world) < earned && queued_by_tenants(world) < 64 &&
+           busy_of(process) < (double)world->now_ns * own / 100;
 }
 
 static bool may_go(struct world *world, struct thread *thread, int64_t *ret_until_ns)
@@ -370,7 +378,7 @@ static bool may_go(struct world *world, struct thread *thread, int64_t *ret_unti
                trace_advance(&world->device, (double)world->now_ns),
                trace_unfinished(&world->device, process->context, stream_of(&thread->launch)) < 8;
     if (world->oracle)
-        return oracle_may_go(world, ret_until_ns);
+        return oracle_may_go(process, ret_until_ns);
     return limiter_may_go(process->limiter, &thread->cache, &thread->launch, &thread->waiting,
                           ret_until_ns);
 }
@@ -527,8 +535,7 @@ static void begin_process(struct world *world, struct process *process)
     process->limiter = calloc(1, sizeof(*process->limiter));
     if (!process->limiter)
         abort();
-    limiter_init(process->limiter, &stepped_gpu, process, &process->region, 0, &world->rate,
-                 world->random);
+    limiter_init(process->limiter, &stepped_gpu, process, &process->share, world->random);
 }
 
 /* By SIGKILL: nothing is settled but by those who find the slot. */
@@ -556,6 +563,8 @@ static void add_process(struct world *world, struct program program)
     process->fate = (world->random ^ world->count) * UINT64_C(0x9e3779b97f4a7c15) | 1;
     process->region = (struct region){.base = world->base, .ext = world->ext, .fd = -1};
     process->region.slot = (int)world->count++;
+    process->share = (struct share){.region = &process->region};
+    process->share.rate = bucket_rate(program.cores ? program.cores : world->cores);
     if (world->count <= world->tenants)
         world->base->slot_count = (int32_t)world->count;
     begin_process(world, process);
@@ -634,6 +643,11 @@ static struct setup random_setup(uint64_t seed)
     setup.drift = (2 * draw(&lots) - 1) * 20e-6;
     for (unsigned i = 0; i < setup.tenants; i++)
         setup.programs[i] = random_program(&lots, most_ns);
+    /* The first has the container's, some of the others less. */
+    for (unsigned i = 1; i < setup.tenants; i++) {
+        if (draw(&lots) < 0.3)
+            setup.programs[i].cores = 1 + draw_below(&lots, setup.cores);
+    }
     for (unsigned i = setup.tenants; i < setup.tenants + setup.neighbours; i++)
         setup.programs[i] = random_program(&lots, 2e7);
     return setup;
@@ -668,7 +682,6 @@ static struct result run_world(const struct setup *setup, uint64_t seed, bool or
         .oracle = oracle, .random = seed | 1, .cores = setup->cores, .base = base, .ext = ext};
     memset(&ext->devices[0], 0, sizeof(ext->devices[0]));
     memset(ext->turns, 0, (size_t)PROCESSES * sizeof(ext->turns[0]));
-    world.rate = bucket_rate(setup->cores);
     world.tenants = setup->tenants;
     world.now_ns = 1000;
     trace_init(&world.device, setup->drift);
@@ -713,6 +726,8 @@ static void describe(const struct setup *setup)
                program->blocking ? ", blocking launches" : "");
         if (program->capture_gap_ns > 0)
             printf(", captures every %.0f us", program->capture_gap_ns / 1e3);
+        if (program->cores)
+            printf(", at most %u %%", program->cores);
         if (program->life_ns > 0)
             printf(", killed after %.0f ms", program->life_ns / 1e6);
         printf("\n");

@@ -8,26 +8,9 @@
 
 #define POLL_NS INT64_C(20000) /* between looks at measurements */
 
-/* For those who read; nobody pays. */
-static void count(struct region_compute *compute, int64_t amount_ns)
-{
-    atomic_fetch_add_explicit(&compute->charged_ns, amount_ns, RELAXED);
-}
-
-void limiter_charge_to(struct region *region, unsigned device, uint32_t rate, int64_t amount_ns)
-{
-    struct region_compute *compute = &region->ext->devices[device].compute;
-
-    if (rate)
-        bucket_charge(compute, rate, amount_ns);
-    else
-        count(compute, amount_ns);
-    turns_serve(region, device, amount_ns);
-}
-
 void limiter_charge(struct limiter *limiter, double amount_ns)
 {
-    limiter_charge_to(limiter->region, limiter->device, limiter_rate(limiter), (int64_t)amount_ns);
+    share_charge(limiter->share, (int64_t)amount_ns);
 }
 
 void limiter_publish_owed(struct limiter *limiter)
@@ -42,7 +25,7 @@ void limiter_publish_owed(struct limiter *limiter)
         owed += sample->paid_ns + sample->provisional_ns;
         since = MIN(since, sample->began_ns);
     }
-    turns_owe(limiter->region, limiter->device, owed, owed ? since : 0);
+    turns_owe(limiter->share->region, limiter->share->device, owed, owed ? since : 0);
 }
 
 /* What measurements say */
@@ -132,7 +115,8 @@ static void finish_short(struct limiter *limiter, struct sample *sample, double 
     overlap_note(&limiter->overlap, length_ns, length_ns * part);
     learn(limiter, sample, length_ns);
     if (sample->kind == SAMPLE_COUNTED)
-        count(limiter->compute, (int64_t)(length_ns * part * sample->weight));
+        atomic_fetch_add_explicit(&limiter->compute->charged_ns,
+                                  (int64_t)(length_ns * part * sample->weight), RELAXED);
     else
         limiter_charge(limiter, (length_ns * part - (double)sample->paid_ns) * sample->weight);
     note_longest(limiter, length_ns);
