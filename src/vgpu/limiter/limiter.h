@@ -22,7 +22,8 @@
  *
  *   - while the bucket is in debt (gate), or another process of the container was served less
  *     (region/turns.h), unless it fits beside a kernel of ours that is running anyway, and but
- *     for CREDIT_NS where a kernel of ours runs longer than was expected;
+ *     for CREDIT_NS where a kernel of ours runs longer than was expected, and for PATIENCE_NS where
+ *     a stream of ours is busy with what was not measured;
  *   - while more than OUTSTANDING_NS of charged work may be in queues, or a first launch is being
  *     measured, but for COMPLETION_NS at most.
  *
