@@ -707,6 +707,7 @@ def trims():
     size = region.stat().st_size
     time.sleep(1.5)
     check(0 < size == region.stat().st_size, "its region is left alone", size)
+    check("had grown to" not in node.said(), "and nothing is said of it", node.said()[-500:])
     with open(region, "r+b") as file:
         file.seek(0, 2)
         file.write(b"x" * (100 * MIB))
