@@ -41,6 +41,7 @@ static void test_a_pod_not_asked_for_again_is_requeued(void **state)
     assert_string_equal(pods[0].namespace, "default");
     assert_int_equal(fixture_filter(fixture, "three", 700, 11 * SECOND, &answer), CLUSTER_PLACED);
     assert_int_equal(fixture_filter(fixture, "two", 600, 11 * SECOND, &answer), CLUSTER_REFUSED);
+    assert_false(answer.again);
     assert_int_equal(to_requeue(fixture, 20 * SECOND, pods), 0);
 
     cluster_expire(fixture->cluster, 80 * SECOND);
