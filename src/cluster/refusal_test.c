@@ -2,6 +2,8 @@
 
 /* Refusals that are kept, and the demands that they are kept for. */
 
+#include "cluster/refusal.h"
+
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -128,6 +130,28 @@ static void test_long_lists_of_many_containers_are_placed(void **state)
                      CLUSTER_PLACED);
 }
 
+/* What is kept of all demands is bounded by its bytes, too: the oldest goes. */
+static void test_refusals_over_many_nodes_make_room(void **state)
+{
+    enum { NODES = 65000, KEPT_BYTES = 8 << 20, JUDGED_BYTES = 8 };
+    struct refusals *refusals = refusals_new();
+    struct refusal_key key = {.text = "long enough to be a demand", .len = 26};
+    unsigned kept = 0;
+
+    (void)state;
+    assert_non_null(refusals);
+    for (key.candidates[0] = 1; key.candidates[0] <= 100; key.candidates[0]++)
+        assert_non_null(refusals_add(refusals, &key, NODES));
+    for (key.candidates[0] = 1; key.candidates[0] <= 100; key.candidates[0]++) {
+        struct refusal *found = refusals_find(refusals, &key);
+
+        kept += found != NULL;
+        assert_true(found || key.candidates[0] < 100);
+    }
+    assert_true(kept && kept <= KEPT_BYTES / (NODES * JUDGED_BYTES));
+    refusals_free(refusals);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -135,6 +159,7 @@ int main(void)
         FIXTURE_TEST(test_a_refusal_is_kept_for_the_same_policy_alone),
         FIXTURE_TEST(test_a_refusal_is_kept_for_all_containers_together),
         FIXTURE_TEST(test_long_lists_of_many_containers_are_placed),
+        FIXTURE_TEST(test_refusals_over_many_nodes_make_room),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
