@@ -237,6 +237,20 @@ static void test_a_new_term_begins_with_what_the_next_list_shows(void **state)
     assert_int_equal(fixture_filter(fixture, "two", 1000, 0, &answer), CLUSTER_PLACED);
 }
 
+static void test_a_decision_of_a_former_term_is_not_renewed(void **state)
+{
+    struct fixture *fixture = *state;
+    struct cluster_answer answer;
+    struct text_pairs annotations;
+
+    assert_int_equal(fixture_filter(fixture, "one", 600, 0, &answer), CLUSTER_PLACED);
+    cluster_expire(fixture->cluster, 61 * SECOND);
+    assert_int_equal(cluster_count(fixture->cluster).reserved, 0);
+    cluster_begin_term(fixture->cluster);
+    fixture_list(fixture->cluster);
+    assert_int_equal(fixture_bind(fixture, "one", 62 * SECOND, &annotations), -ENOENT);
+}
+
 static void test_nothing_is_decided_before_all_is_read(void **state)
 {
     struct fixture *fixture = *state;
@@ -279,6 +293,7 @@ static void test_a_pod_that_asks_for_no_device_is_bound_wherever_it_goes(void **
     assert_int_equal(fixture_bind(fixture, "plain", SECOND, &annotations), 0);
     assert_int_equal(annotations.count, 0);
     cluster_bound(fixture->cluster, "plain", CLUSTER_NOT_BOUND, 0);
+    cluster_begin_term(fixture->cluster);
     assert_int_equal(fixture_bind(fixture, "plain", 2 * SECOND, &annotations), 0);
     cluster_bound(fixture->cluster, "plain", CLUSTER_BOUND, 0);
     assert_int_equal(cluster_count(fixture->cluster).pods, 0);
@@ -301,6 +316,7 @@ int main(void)
         FIXTURE_TEST(test_a_pod_that_the_watch_shows_is_not_asked_about),
         FIXTURE_TEST(test_a_pod_found_after_an_unknown_bind_holds_what_it_says),
         FIXTURE_TEST(test_a_new_term_begins_with_what_the_next_list_shows),
+        FIXTURE_TEST(test_a_decision_of_a_former_term_is_not_renewed),
         FIXTURE_TEST(test_nothing_is_decided_before_all_is_read),
         FIXTURE_TEST(test_a_pod_that_asks_for_no_device_is_bound_wherever_it_goes),
     };

@@ -41,6 +41,7 @@ static void test_a_pod_not_asked_for_again_is_requeued(void **state)
     assert_string_equal(pods[0].namespace, "default");
     assert_int_equal(fixture_filter(fixture, "three", 700, 11 * SECOND, &answer), CLUSTER_PLACED);
     assert_int_equal(fixture_filter(fixture, "two", 600, 11 * SECOND, &answer), CLUSTER_REFUSED);
+    assert_false(answer.again);
     assert_int_equal(to_requeue(fixture, 20 * SECOND, pods), 0);
 
     cluster_expire(fixture->cluster, 80 * SECOND);
@@ -97,12 +98,35 @@ static void test_a_pod_not_asked_for_in_minutes_is_forgotten(void **state)
     assert_string_equal(pods[0].uid, "two");
 }
 
+/* Kubernetes' names are shorter than what is kept of them. */
+static void test_a_name_that_cant_be_is_not_kept(void **state)
+{
+    struct fixture *fixture = *state;
+    struct cluster_pod_name pods[1];
+    struct cluster_answer answer;
+    char name[601];
+
+    memset(name, 'n', sizeof(name));
+    name[sizeof(name) - 1] = '\0';
+    assert_int_equal(fixture_filter(fixture, name, 2000, 0, &answer), CLUSTER_REFUSED);
+    fixture_add_node(fixture->cluster, "b", 3000);
+    assert_int_equal(to_requeue(fixture, SECOND, pods), 0);
+    assert_int_equal(to_requeue(fixture, 3 * SECOND, pods), 0);
+    name[200] = '\0';
+    assert_int_equal(fixture_filter(fixture, name, 4000, 4 * SECOND, &answer), CLUSTER_REFUSED);
+    fixture_add_node(fixture->cluster, "b", 5000);
+    assert_int_equal(to_requeue(fixture, 5 * SECOND, pods), 0);
+    assert_int_equal(to_requeue(fixture, 7 * SECOND, pods), 1);
+    assert_string_equal(pods[0].name, name);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         FIXTURE_TEST(test_a_pod_not_asked_for_again_is_requeued),
         FIXTURE_TEST(test_no_pod_is_requeued_where_nothing_came_free),
         FIXTURE_TEST(test_a_pod_not_asked_for_in_minutes_is_forgotten),
+        FIXTURE_TEST(test_a_name_that_cant_be_is_not_kept),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -29,7 +29,7 @@ static void a_kubeconfig_is_read(void **state)
                    "- name: a\n  cluster: {server: 'https://[::1]:6443/', certificate-authority: "
                    "pki/ca.crt, tls-server-name: kubernetes}\n"
                    "users: [{name: u, user: {tokenFile: /t, client-certificate-data: "
-                   "aGVsbG8K, client-key-data: 'd29ybGQ=', token: \"abc\"}}]\n",
+                   "aGVsbG8K, client-key-data: \"d29y\\r\\nbG Q=\\r\\n\", token: \"abc\"}}]\n",
               &config, &err),
         0);
     assert_string_equal(config->server, "https://[::1]:6443");

@@ -68,6 +68,26 @@ static void what_cannot_be_read_is_an_error_and_never_no_limit(void **state)
     }
 }
 
+static void a_key_that_is_nearly_one_is_another(void **state)
+{
+    static const char *const texts[] = {
+        "CUDA_TASK_PRIORITY_0=7",        "CUDA_DEVICE_MEMORY_LIMITS=5g",
+        "CUDA_DEVICE_MEMORY_LIMIT-0=5g", "CUDA_DEVICE_MEMORY_LIMIT_=5g",
+        "CUDA_DEVICE_MEMORY_LIMIT_16=5", "CUDA_DEVICE_MEMORY_LIMIT_99999999999=5",
+        "CUDA_DEVICE_SM_LIMIT_0x=5",     "CUDA_DEVICE_SM_LIMIT_0=",
+        "CUDA_DEVICE_SM_LIMIT=",         "MY_CUDA_DEVICE_SM_LIMIT=5",
+    };
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_SIZE(texts); i++) {
+        struct limits limits;
+
+        assert_int_equal(parse(&limits, texts[i]), 0);
+        assert_false(limits_any(&limits));
+        assert_int_equal(limits.priority, 1);
+    }
+}
+
 static void what_means_no_limit_is_none(void **state)
 {
     struct limits limits;
@@ -164,6 +184,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_file_says_what_each_device_may_give),
         cmocka_unit_test(what_cannot_be_read_is_an_error_and_never_no_limit),
+        cmocka_unit_test(a_key_that_is_nearly_one_is_another),
         cmocka_unit_test(what_means_no_limit_is_none),
         cmocka_unit_test(the_environment_only_lowers_a_file),
         cmocka_unit_test(what_the_environment_was_given_lowers_no_raise),

@@ -28,6 +28,7 @@ class Api:
         self.token = token
         self.connections = set()
         self.stalled = False  # a streamed list is answered, and nothing follows
+        self.between_s = 0  # two objects of a streamed list
         self.held = None  # an event that lists wait for between their snapshot and their first object
         self.quiet = False  # watches bring nothing for now
         self.snapshots = 0  # lists whose snapshot was taken
@@ -243,6 +244,9 @@ class Api:
                     for thing in things:
                         if selected(thing, query):
                             self.event("ADDED", thing, partial)
+                        if api.between_s:
+                            self.wfile.flush()
+                            time.sleep(api.between_s)
                     if initial:
                         self.bookmark(version, {"k8s.io/initial-events-end": "true"})
                     else:

@@ -167,8 +167,8 @@ class Kubelet:
         options = [("grpc.default_authority", path), ("grpc.use_local_subchannel_pool", 1)]
         self.channel = grpc.insecure_channel(f"unix://{path}", options=options)
         self.channels.append(self.channel)
-        stream = self.channel.unary_stream("/v1beta1.DevicePlugin/ListAndWatch", **RAW)(b"")
-        threading.Thread(target=self.listen, args=(stream,), daemon=True).start()
+        self.stream = self.channel.unary_stream("/v1beta1.DevicePlugin/ListAndWatch", **RAW)(b"")
+        threading.Thread(target=self.listen, args=(self.stream,), daemon=True).start()
         return got
 
     def listen(self, stream):

@@ -51,12 +51,12 @@ def free_port():
 
 
 class Monitor:
-    def __init__(self, machine, api, hook, *arguments):
+    def __init__(self, machine, api, hook, *arguments, **environment):
         self.port = free_port()
         self.program = start(
             [PROGRAM, f"--metrics-bind-address=:{self.port}", f"--hook-path={hook}",
              f"--kubeconfig={api.kubeconfig(scratch / 'kubeconfig')}", *arguments],
-            bare_environment(machine, NODE_NAME=NODE, no_proxy="*"),
+            bare_environment(machine, NODE_NAME=NODE, no_proxy="*", **environment),
         )
         wait_until(lambda: self.get("/healthz")[0] == 200)
 
@@ -208,6 +208,40 @@ def hangs():
     api.close()
 
 
+def fails():
+    """NVML answers with an error, as after a card fell off the bus: that is told, and the containers are."""
+    root, cards, hook, api = scratch / "driver", scratch / "cards", scratch / "vgpu-fails", two_pods()
+    (root / "usr/lib64").mkdir(parents=True)
+    shutil.copy(BUILD / "tests/nvml_stub.so", root / "usr/lib64/libnvidia-ml.so.1")
+    cards.write_text("GPU-a 1000 0000:01:00.0 0 ok\n")
+    Container(hook, "uid-1", "main", "GPU-a")
+    monitor = Monitor(None, api, hook, f"--nvidia-driver-root={root}", NVML_STUB=cards)
+    total = lambda: monitor.scrape().get("hami_host_gpu_memory_total_bytes", {})
+    check(wait_until(lambda: list(total().values()) == [1000 * MIB], 15), "a card is told of", total())
+    cards.write_text("lost\n")
+    check(wait_until(lambda: value(monitor.scrape(), "hami_monitor_nvml_up") == 0, 15), "that NVML fails is told")
+    check_equal(total(), {}, "and nothing of cards that it does not list")
+    check_equal(len(monitor.scrape()["hami_vgpu_memory_limit_bytes"]), 1, "containers are, as before")
+    cards.write_text("GPU-a 2000 0000:01:00.0 0 ok\n")
+    check(wait_until(lambda: list(total().values()) == [2000 * MIB], 15), "until it answers again")
+    monitor.program.terminate()
+    check_equal(monitor.program.wait(30), 0, "it ends on SIGTERM")
+    api.close()
+
+
+def options():
+    """What is no option ends it with a word, before it does anything."""
+    environment = bare_environment(None)
+    for words, said in (
+        (["--metrics-bind-address"], "metrics-bind-address"), (["--node-name"], "node-name"), (["--no-such-thing=1"], "no-such-thing"),
+        ([], "NODE_NAME"), (["--node-name=" + "n" * 300], "no node's name"),
+        (["--node-name=n", f"--kubeconfig={scratch}/none"], "none"), (["--node-name=n", f"--kubeconfig={scratch}"], str(scratch)),
+    ):  # fmt: skip
+        ended = run([PROGRAM, *words], environment, timeout=20)
+        check(ended.returncode not in (0, None) and ended.returncode > 0, f"{words}: it ends", ended.returncode)
+        check(said in ended.stderr + ended.stdout, f"{words}: with the reason", ended.stderr)
+
+
 def lint(monitor, allowed, what):
     if not shutil.which("promtool"):
         print("promtool is not here: not linted")
@@ -222,7 +256,7 @@ def lint(monitor, allowed, what):
     monitor.program.wait(30)
 
 
-PARTS = ["tells", "hangs"]
+PARTS = ["tells", "hangs", "fails", "options"]
 
 if __name__ == "__main__":
     for part in sys.argv[1:] or PARTS:

@@ -2,7 +2,8 @@
 
 /*
  * NVML as a file says: $NVML_STUB has a line for each card, "UUID MIB|none PCI MINOR ok|dead", read
- * at each question. What it lacks of NVML our programs do without.
+ * at each question. With a first line "lost" the driver answers nothing. What it lacks of NVML our
+ * programs do without.
  */
 
 #include <stdio.h>
@@ -67,10 +68,10 @@ PUBLIC nvmlReturn_t nvmlShutdown(void)
 
 PUBLIC nvmlReturn_t nvmlDeviceGetCount_v2(unsigned int *count)
 {
-    struct stub_card cards[STUB_CARDS_MAX];
+    struct stub_card cards[STUB_CARDS_MAX] = {0};
 
     *count = read_cards(cards);
-    return NVML_SUCCESS;
+    return strcmp(cards[0].uuid, "lost") == 0 ? NVML_ERROR_UNKNOWN : NVML_SUCCESS;
 }
 
 PUBLIC nvmlReturn_t nvmlDeviceGetHandleByIndex_v2(unsigned int index, nvmlDevice_t *device)

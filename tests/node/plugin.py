@@ -411,6 +411,23 @@ def refuses():
     node.end()
 
 
+def is_dropped():
+    """kubelet knows plugins by their resource's name: when another one's stream ends it drops ours."""
+    node = Node(gpus=1)
+    node.kubelet.connect()
+    node.kubelet.lists.get(timeout=10)
+    began = time.monotonic()
+    node.kubelet.stream.cancel()
+    got = node.kubelet.registrations.get(timeout=20)
+    took = time.monotonic() - began
+    check_equal(got["resource"], "nvidia.com/gpu", "a plugin that kubelet drops registers again")
+    check(took < 1, "at once, since until then the cards count as unhealthy", took)
+    node.kubelet.registrations.put(got)
+    node.kubelet.connect()
+    check_equal(len(node.kubelet.lists.get(timeout=10)), 10, "and lists them again")
+    node.end()
+
+
 def upgrades():
     """Containers that an earlier version gave ids of its form, which kubelet's checkpoint has."""
     node = Node(gpus=1)
@@ -707,6 +724,7 @@ def trims():
     size = region.stat().st_size
     time.sleep(1.5)
     check(0 < size == region.stat().st_size, "its region is left alone", size)
+    check("had grown to" not in node.said(), "and nothing is said of it", node.said()[-500:])
     with open(region, "r+b") as file:
         file.seek(0, 2)
         file.write(b"x" * (100 * MIB))
@@ -801,7 +819,7 @@ def modes():
     node.end()
 
 
-PARTS = ["options", "modes", "registers", "is_ready", "hands_over", "matches", "init_containers", "refuses", "upgrades", "survives", "alone", "priorities", "holds_fast", "leaves", "lists_again", "loses_its_socket", "trims", "hangs"]
+PARTS = ["options", "modes", "registers", "is_ready", "hands_over", "matches", "init_containers", "refuses", "is_dropped", "upgrades", "survives", "alone", "priorities", "holds_fast", "leaves", "lists_again", "loses_its_socket", "trims", "hangs"]
 
 if __name__ == "__main__":
     for part in sys.argv[1:] or PARTS:

@@ -112,6 +112,24 @@ def test_what_somebody_else_bound(api, scheduler):
     check(scheduler.sees_what_is(), "it goes")
 
 
+def test_another_pod_has_its_name_by_now(api, scheduler):
+    """While our try is in doubt the pod is deleted and made anew: what runs under its name is not it."""
+    for uid in ("0-before", "zz-behind"):
+        thing = begin_bind(api, scheduler)
+        metadata = thing["metadata"]
+        api.fail("cut", 3)
+        given = {ON_NODE: "node-1", ALLOCATED: "GPU-node-1-0,NVIDIA,1000,0:;"}
+        again = pod(1000, name=metadata["name"], annotations=given)
+        again["metadata"]["uid"] = uid
+        again["spec"]["nodeName"] = "node-1"
+        api.set(PODS, again)
+        check(scheduler.bind(thing, "node-1"), f"{uid}: kube-scheduler is told that it is not bound")
+        api.faults.clear()
+        check(wait_until(lambda: fits(scheduler, pod(CARD_MIB - 1000), ["node-1"])), f"{uid}: and what it was promised is free", scheduler.view())
+        end_bind(api, again)
+        check(scheduler.sees_what_is(), f"{uid}: it goes")
+
+
 def test_an_answer_after_the_end():
     """The pod is bound, deleted and missing from the next list before the bind's answer is here."""
     api = Api()
@@ -452,7 +470,7 @@ def main():
         scheduler = Scheduler(api)
         run_each(
             api, scheduler,
-            test_what_is_refused_is_given_back, test_what_is_certain, test_what_is_not_certain, test_what_somebody_else_bound,
+            test_what_is_refused_is_given_back, test_what_is_certain, test_what_is_not_certain, test_what_somebody_else_bound, test_another_pod_has_its_name_by_now,
             test_what_is_asked_to_wait_waits, test_an_answer_that_never_came,
             test_a_bind_that_is_done_late, test_nothing_is_sent_twice_unseen, test_while_the_api_server_is_away, test_a_bind_asked_for_twice, test_stopping,
         )  # fmt: skip
