@@ -50,9 +50,9 @@ install: all ## into DESTDIR with PREFIX: bin/, lib/hami/, share/
 	meson configure $(BUILD) -Dprefix=$(PREFIX)
 	DESTDIR=$(DESTDIR) meson install -C $(BUILD)
 
-asan: build-asan/build.ninja ## the unit tests under AddressSanitizer and UBSan
+asan: build-asan/build.ninja ## the unit tests, and libvgpu in guests, under AddressSanitizer and UBSan
 	ninja -C build-asan
-	meson test -C build-asan --no-rebuild --print-errorlogs --suite unit
+	meson test -C build-asan --no-rebuild --print-errorlogs --suite unit --suite asan
 
 tsan: build-tsan/build.ninja ## what runs in threads, under ThreadSanitizer
 	ninja -C build-tsan

@@ -32,6 +32,19 @@ scratch = pathlib.Path(tempfile.mkdtemp(prefix="hami-test-"))
 # What runs the build's programs where it was made for another machine.
 EMULATOR = shlex.split(os.environ.get("HAMI_EMULATOR", ""))
 
+
+def sanitizer():
+    """The library of AddressSanitizer where the build has it: it must come before all others."""
+    told = BUILD / "meson-info/intro-buildoptions.json"
+    options = json.loads(told.read_text()) if told.exists() else []
+    if not any(option["name"] == "b_sanitize" and "address" in option["value"] for option in options):
+        return None
+    linked = subprocess.run(["ldd", LIBVGPU], check=True, stdout=subprocess.PIPE, text=True).stdout
+    return re.search(r"libasan\S* => (\S+)", linked)[1]
+
+
+SANITIZER = sanitizer()
+
 guests = []
 failures = 0
 
@@ -121,16 +134,20 @@ def bare_environment(machine, **more):
     """The caller's environment without any limit in it."""
     kept = {k: v for k, v in os.environ.items() if not k.startswith(("CUDA_", "HAMI_", "NVIDIA_", "LD_"))}
     kept["HAMI_BUILD"] = str(BUILD)
+    if SANITIZER:
+        # What a guest leaves behind is its own affair; what it gets from libc, it gets.
+        kept["ASAN_OPTIONS"] = "detect_leaks=0:allocator_may_return_null=1"
     if machine:
         kept.update(machine.environment())
     kept.update({k: str(v) for k, v in more.items()})
+    if SANITIZER and "LD_PRELOAD" in kept:
+        kept["LD_PRELOAD"] = f"{SANITIZER} {kept['LD_PRELOAD']}"
     return kept
 
 
 def limited_environment(machine, memory=None, cores=None, region=None, library=LIBVGPU, **more):
     """As a container of HAMi's has it: the library preloaded, limits and region named."""
-    environment = bare_environment(machine, **more)
-    environment["LD_PRELOAD"] = str(library)
+    environment = bare_environment(machine, LD_PRELOAD=library, **more)
     environment["CUDA_DEVICE_MEMORY_SHARED_CACHE"] = str(region or new_region())
     if memory is not None:
         environment["CUDA_DEVICE_MEMORY_LIMIT"] = str(memory)

@@ -533,7 +533,8 @@ PUBLIC CUresult cuKernelGetFunction(CUfunction *function, CUkernel kernel)
     if (!of)
         return CUDA_ERROR_INVALID_HANDLE;
     (void)pthread_mutex_lock(&guest.lock);
-    r = module_here(of->code, context, &code);
+    /* A module's function is no kernel, though its handle may once have been one. */
+    r = of->code->context == 0 ? module_here(of->code, context, &code) : CUDA_ERROR_INVALID_HANDLE;
     if (r == CUDA_SUCCESS)
         r = get_function(code, of->name, (struct module_function **)function);
     (void)pthread_mutex_unlock(&guest.lock);

@@ -289,6 +289,7 @@ static void modules_take_memory(void **state)
     OK(cuLibraryLoadData(&library, ".version 8.0", NULL, NULL, 0, NULL, NULL, 0));
     OK(cuLibraryGetKernel(&kernel, library, "anything"));
     OK(cuKernelGetFunction(&function, kernel));
+    FAILS(CUDA_ERROR_INVALID_HANDLE, cuKernelGetFunction(&function, (CUkernel)function));
     assert_int_equal(used_bytes(0), CONTEXT_BYTES);
     OK(cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, NULL, NULL, NULL));
     assert_int_equal(used_bytes(0), CONTEXT_BYTES + MIB);

@@ -3,16 +3,22 @@
 /*
  * Finds a symbol in a loaded object by reading its dynamic section, as the dynamic linker does.
  * Needed for dlsym itself: since we export one, asking the linker for it would give ours.
+ *
+ * A sanitizer's library asks for dlsym before it is ready, so this file is compiled without one,
+ * and calls none of the functions of libc that it replaces.
  */
 
 #include <elf.h>
 #include <link.h>
 #include <stddef.h>
 #include <stdint.h>
-#include <string.h>
 
 #include "base/util.h"
 #include "vgpu/real.h"
+
+dlsym_fn libc_dlsym;
+dlvsym_fn libc_dlvsym;
+dlmopen_fn libc_dlmopen;
 
 struct object {
     ElfW(Addr) base;
@@ -31,9 +37,31 @@ struct wanted {
 
 static const char *file_name(const char *path)
 {
-    const char *slash = strrchr(path, '/');
+    const char *name = path;
 
-    return slash ? slash + 1 : path;
+    for (; *path; path++) {
+        if (*path == '/')
+            name = path + 1;
+    }
+    return name;
+}
+
+static bool begins_with(const char *text, const char *beginning)
+{
+    while (*beginning && *text == *beginning) {
+        text++;
+        beginning++;
+    }
+    return !*beginning;
+}
+
+static bool is_same(const char *a, const char *b)
+{
+    while (*a && *a == *b) {
+        a++;
+        b++;
+    }
+    return *a == *b;
 }
 
 static const ElfW(Dyn) * find_dynamic(const struct dl_phdr_info *info)
@@ -86,7 +114,7 @@ static void *match_symbol(const struct object *object, uint32_t index, const cha
         return NULL;
     if (object->versions && (object->versions[index] & hidden))
         return NULL;
-    if (strcmp(object->strings + symbol->st_name, name) != 0)
+    if (!is_same(object->strings + symbol->st_name, name))
         return NULL;
     return (void *)(object->base + symbol->st_value);
 }
@@ -137,8 +165,7 @@ static int look_into(struct dl_phdr_info *info, size_t size, void *data)
     struct object object;
 
     (void)size;
-    if (!info->dlpi_name ||
-        strncmp(file_name(info->dlpi_name), wanted->object, strlen(wanted->object)) != 0)
+    if (!info->dlpi_name || !begins_with(file_name(info->dlpi_name), wanted->object))
         return 0;
     if (!read_dynamic(info, &object))
         return 0;
@@ -199,7 +226,7 @@ bool elf_wants(const struct link_map *map, const char *name)
     for (uint32_t i = 1; i < count_undefined(&object); i++) {
         const ElfW(Sym) *symbol = &object.symbols[i];
 
-        if (symbol->st_shndx == SHN_UNDEF && strcmp(object.strings + symbol->st_name, name) == 0)
+        if (symbol->st_shndx == SHN_UNDEF && is_same(object.strings + symbol->st_name, name))
             return true;
     }
     return false;
@@ -211,4 +238,23 @@ void *elf_find(const char *object, const char *name)
 
     (void)dl_iterate_phdr(look_into, &wanted);
     return wanted.found;
+}
+
+/* In every glibc dlsym has been in one of these; musl has it in the linker itself. */
+void libc_find(void)
+{
+    static const char *const objects[] = {"libc.so.6", "libdl.so.2", "ld-musl-", "libc.musl-",
+                                          "libc.so"};
+
+    /* dlsym last: whoever sees it set may use them all. Threads that race write the same. */
+    for (size_t i = 0; i < ARRAY_SIZE(objects); i++) {
+        void *found = elf_find(objects[i], "dlsym");
+
+        if (!found)
+            continue;
+        libc_dlvsym = (dlvsym_fn)elf_find(objects[i], "dlvsym");
+        libc_dlmopen = (dlmopen_fn)elf_find(objects[i], "dlmopen");
+        __atomic_store_n(&libc_dlsym, (dlsym_fn)found, __ATOMIC_RELEASE);
+        return;
+    }
 }

@@ -59,19 +59,25 @@ PUBLIC CUresult cuLaunchKernel_ptsz(CUfunction function, unsigned int grid_x, un
            .block = {block_x, block_y, block_z}, .stream = stream, .per_thread = true);
 }
 
-/* The shape of an extended launch; without a configuration the driver refuses it anyway. */
-static struct launch extended(const CUlaunchConfig *config, CUfunction function, bool per_thread)
+/*
+ * The shape of an extended launch; without a configuration the driver refuses it anyway. The driver
+ * is given what was looked at: in the caller's memory another thread could change the stream, and
+ * with it the device, in between.
+ */
+static struct launch extended(const CUlaunchConfig **config, CUlaunchConfig *own)
 {
-    struct launch launch = {.function = function, .per_thread = per_thread};
+    struct launch launch = {0};
 
-    if (config) {
-        launch.grid[0] = config->gridDimX;
-        launch.grid[1] = config->gridDimY;
-        launch.grid[2] = config->gridDimZ;
-        launch.block[0] = config->blockDimX;
-        launch.block[1] = config->blockDimY;
-        launch.block[2] = config->blockDimZ;
-        launch.stream = config->hStream;
+    if (*config) {
+        *own = **config;
+        *config = own;
+        launch.grid[0] = own->gridDimX;
+        launch.grid[1] = own->gridDimY;
+        launch.grid[2] = own->gridDimZ;
+        launch.block[0] = own->blockDimX;
+        launch.block[1] = own->blockDimY;
+        launch.block[2] = own->blockDimZ;
+        launch.stream = own->hStream;
     }
     return launch;
 }
@@ -79,7 +85,8 @@ static struct launch extended(const CUlaunchConfig *config, CUfunction function,
 PUBLIC CUresult cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction function, void **params,
                                  void **extra)
 {
-    struct launch shape = extended(config, function, false);
+    CUlaunchConfig own;
+    struct launch shape = extended(&config, &own);
 
     LAUNCH(cuLaunchKernelEx, (config, function, params, extra), .function = function,
            .grid = {shape.grid[0], shape.grid[1], shape.grid[2]},
@@ -89,7 +96,8 @@ PUBLIC CUresult cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction functi
 PUBLIC CUresult cuLaunchKernelEx_ptsz(const CUlaunchConfig *config, CUfunction function,
                                       void **params, void **extra)
 {
-    struct launch shape = extended(config, function, true);
+    CUlaunchConfig own;
+    struct launch shape = extended(&config, &own);
 
     LAUNCH(cuLaunchKernelEx_ptsz, (config, function, params, extra), .function = function,
            .grid = {shape.grid[0], shape.grid[1], shape.grid[2]},
@@ -137,24 +145,33 @@ static struct launch one_of_many(const CUDA_LAUNCH_PARAMS *params)
     };
 }
 
-/* One launch on several devices: paid for on each. */
+/*
+ * One launch on several devices: paid for on each. The driver is given the list that was paid for;
+ * a longer one than there can be devices it would refuse.
+ */
 PUBLIC CUresult cuLaunchCooperativeKernelMultiDevice(CUDA_LAUNCH_PARAMS *list, unsigned int devices,
                                                      unsigned int flags)
 {
     struct compute_ticket tickets[LAUNCHES_AT_ONCE];
     struct launch launches[LAUNCHES_AT_ONCE];
-    unsigned count = list ? MIN(devices, (unsigned)LAUNCHES_AT_ONCE) : 0, paid = 0;
+    CUDA_LAUNCH_PARAMS own[LAUNCHES_AT_ONCE];
     CUresult result = CUDA_SUCCESS;
+    unsigned paid = 0;
 
     (void)vgpu_mode();
     if (!REAL(cuLaunchCooperativeKernelMultiDevice))
         return CUDA_ERROR_NOT_FOUND;
-    for (; paid < count && result == CUDA_SUCCESS; paid++) {
-        launches[paid] = one_of_many(&list[paid]);
+    if (!list)
+        return REAL(cuLaunchCooperativeKernelMultiDevice)(NULL, devices, flags);
+    if (devices > LAUNCHES_AT_ONCE)
+        return CUDA_ERROR_INVALID_VALUE;
+    for (; paid < devices && result == CUDA_SUCCESS; paid++) {
+        own[paid] = list[paid];
+        launches[paid] = one_of_many(&own[paid]);
         result = compute_admit(&launches[paid], &tickets[paid]);
     }
     if (result == CUDA_SUCCESS)
-        result = REAL(cuLaunchCooperativeKernelMultiDevice)(list, devices, flags);
+        result = REAL(cuLaunchCooperativeKernelMultiDevice)(own, devices, flags);
     for (unsigned i = 0; i < paid; i++)
         compute_launched(&launches[i], &tickets[i], result);
     return result;

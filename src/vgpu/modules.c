@@ -61,6 +61,11 @@ static bool loads_everywhere(void)
            mode == CU_MODULE_EAGER_LOADING;
 }
 
+static bool holds_any(const struct vgpu_device *device)
+{
+    return ledger_held(vgpu.region.ext, (unsigned)vgpu.region.slot, device->index) > 0;
+}
+
 /* On the devices but this one: whether each is within its limit afterwards. */
 static bool settle_others(const struct vgpu_device *but)
 {
@@ -69,7 +74,7 @@ static bool settle_others(const struct vgpu_device *but)
     for (unsigned i = 0; i < vgpu.device_count; i++) {
         struct vgpu_device *device = &vgpu.devices[i];
 
-        if (device == but || !device->granted)
+        if (device == but || !device->granted || !holds_any(device))
             continue;
         (void)overhead_settle(device);
         fits = fits &&
@@ -194,7 +199,8 @@ PUBLIC CUresult cuLibraryUnload(CUlibrary library)
 
     (void)real_driver();
     result = unload(library, unload_library);
-    if (result == CUDA_SUCCESS && loads_everywhere())
+    /* It may have been loaded into contexts of any device. */
+    if (result == CUDA_SUCCESS && vgpu_mode() == VGPU_ON)
         (void)settle_others(NULL);
     return result;
 }

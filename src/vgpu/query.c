@@ -5,6 +5,9 @@
  * refused. And what is refused.
  */
 
+#include <stddef.h>
+#include <string.h>
+
 #include "region/ledger.h"
 #include "vgpu/contexts.h"
 #include "vgpu/real.h"
@@ -12,6 +15,11 @@
 
 /* Called from entry.S: the driver's function to go on to, or NULL to refuse. */
 void *refuse_or_pass(unsigned number);
+
+enum {
+    NODE_PARAMS_SIZE =
+        256, /* CUDA's CUgraphNodeParams: 16 bytes, 29 words for any type, one word */
+};
 
 struct room {
     uint64_t free_bytes;
@@ -190,7 +198,35 @@ void *refuse_or_pass(unsigned number)
     return real_functions[refused_entries[number].real];
 }
 
-/* A node may be of any type; only one that allocates is refused. */
+/*
+ * A node may be of any type; only one that allocates is refused. The driver is given what was
+ * looked at: in the caller's memory another thread could change the type in between. What the
+ * driver says of a node there, the caller finds where it looks for it, except for the type.
+ */
+struct node_params {
+    union {
+        CUgraphNodeParams head;
+        _Alignas(16) unsigned char bytes[NODE_PARAMS_SIZE];
+    } own;
+};
+
+/* Where the driver finds them, NULL when there are none. */
+static CUgraphNodeParams *take_params(const CUgraphNodeParams *params, struct node_params *taken)
+{
+    if (!params)
+        return NULL;
+    memcpy(taken->own.bytes, params, NODE_PARAMS_SIZE);
+    return &taken->own.head;
+}
+
+static void give_params(const struct node_params *taken, CUgraphNodeParams *params)
+{
+    const size_t from = offsetof(CUgraphNodeParams, reserved0);
+
+    if (params)
+        memcpy((unsigned char *)params + from, taken->own.bytes + from, NODE_PARAMS_SIZE - from);
+}
+
 static bool node_is_refused(const CUgraphNodeParams *params)
 {
     return params && params->type == CU_GRAPH_NODE_TYPE_MEM_ALLOC && refuse("cuGraphAddNode");
@@ -199,17 +235,31 @@ static bool node_is_refused(const CUgraphNodeParams *params)
 PUBLIC CUresult cuGraphAddNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies,
                                size_t count, CUgraphNodeParams *params)
 {
-    if (node_is_refused(params))
+    struct node_params taken;
+    CUgraphNodeParams *own = take_params(params, &taken);
+    CUresult result;
+
+    if (node_is_refused(own))
         return CUDA_ERROR_NOT_SUPPORTED;
     (void)real_driver();
-    return REAL(cuGraphAddNode)(node, graph, dependencies, count, params);
+    result = REAL(cuGraphAddNode)(node, graph, dependencies, count, own);
+    if (result == CUDA_SUCCESS)
+        give_params(&taken, params);
+    return result;
 }
 
 PUBLIC CUresult cuGraphAddNode_v2(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies,
                                   const void *edges, size_t count, CUgraphNodeParams *params)
 {
-    if (node_is_refused(params))
+    struct node_params taken;
+    CUgraphNodeParams *own = take_params(params, &taken);
+    CUresult result;
+
+    if (node_is_refused(own))
         return CUDA_ERROR_NOT_SUPPORTED;
     (void)real_driver();
-    return REAL(cuGraphAddNode_v2)(node, graph, dependencies, edges, count, params);
+    result = REAL(cuGraphAddNode_v2)(node, graph, dependencies, edges, count, own);
+    if (result == CUDA_SUCCESS)
+        give_params(&taken, params);
+    return result;
 }

@@ -14,10 +14,6 @@
 
 void *real_functions[REAL_COUNT];
 
-dlsym_fn libc_dlsym;
-dlvsym_fn libc_dlvsym;
-dlmopen_fn libc_dlmopen;
-
 /* Our functions under the names they are exported by. Their types don't matter here. */
 struct hook {
     const char *name;
@@ -74,25 +70,6 @@ static struct {
 static pthread_mutex_t open_lock = PTHREAD_MUTEX_INITIALIZER;
 static _Atomic bool driver_open, nvml_open;
 static void *driver_library; /* once driver_open */
-
-/* In every glibc dlsym has been in one of these; musl has it in the linker itself. */
-void libc_find(void)
-{
-    static const char *const objects[] = {"libc.so.6", "libdl.so.2", "ld-musl-", "libc.musl-",
-                                          "libc.so"};
-
-    /* dlsym last: whoever sees it set may use them all. Threads that race write the same. */
-    for (size_t i = 0; i < ARRAY_SIZE(objects); i++) {
-        void *found = elf_find(objects[i], "dlsym");
-
-        if (!found)
-            continue;
-        libc_dlvsym = (dlvsym_fn)elf_find(objects[i], "dlvsym");
-        libc_dlmopen = (dlmopen_fn)elf_find(objects[i], "dlmopen");
-        __atomic_store_n(&libc_dlsym, (dlsym_fn)found, __ATOMIC_RELEASE);
-        return;
-    }
-}
 
 static size_t pointer_slot(const void *real)
 {

@@ -72,12 +72,13 @@ static bool lies_in_driver(const void *address)
     return is_driver_file(info.dli_fname) || is_driver_file(object_name(map));
 }
 
-/* A cheap test first: this stands before every dlsym of the process. */
-int lookup_is_ours(const char *name)
+/* A cheap test first: this stands before every dlsym of the process, a sanitizer's before it is
+ * ready among them. */
+__attribute__((no_sanitize("address", "thread", "undefined"))) int lookup_is_ours(const char *name)
 {
     if (!__atomic_load_n(&libc_dlsym, __ATOMIC_ACQUIRE))
         libc_find();
-    if (!name || !((name[0] == 'c' && name[1] == 'u') || strncmp(name, "nvml", 4) == 0))
+    if (!name || !((name[0] == 'c' && name[1] == 'u') || (name[0] == 'n' && name[1] == 'v')))
         return 0;
     return hook_by_name(name) != NULL || driver_entry_find(name) != NULL || name_is_unknown(name);
 }

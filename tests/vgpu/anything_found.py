@@ -107,4 +107,19 @@ call 0 s cuLaunchKernel h170 i1 i1 i1 i32 i1 i1 i0 i0 k500,0 i0
 call 0 s cuMemAlloc_v2 n327 i{512 * MIB - 64 * MIB}
 """,
     ),
+    (
+        "a library that is unloaded gives its code's memory back on every device",
+        {"gpus": 2, "strict": True},
+        """
+call 0 s cuInit i0
+call 0 s cuLibraryLoadData n215 t1 i0 i0 i0 i0 i0 i0
+call 0 s cuDevicePrimaryCtxRetain n35 i1
+call 3 s cuCtxSetCurrent h35
+call 1 s cuLibraryGetKernel n236 h215 t8
+call 0 s cuCtxCreate_v3 n46 i0 i0 i8 i1
+call 0 s cuLaunchKernel h236 i1 i1 i1 i1 i1 i1 i0 i0 k2000,0 i0
+call 0 s cuLibraryUnload h215
+call 3 s cuMemGetInfo_v2 o8 o8
+""",
+    ),
 ]

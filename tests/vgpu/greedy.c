@@ -10,12 +10,13 @@
  *   greedy mixture        one long kernel among many short ones of the same shape
  *   greedy burst          after a pause, all at once as many unknown kernels as there are functions
  *   greedy other DEVICE   launches into a stream of that device while device 0's context is current
- *   greedy contexts       a context for each kernel, which ends with it
- *   greedy refused        asks for its context's end, which a capture forbids, while kernels run
- *   greedy alternate      not greedy: one thread that launches on two devices in turn
- *   greedy blocking       launches that wait for their end (with CUDA_LAUNCH_BLOCKING=1)
- *   greedy spin COUNT     a kernel that ends when one in another stream has run, which is launched
- * later, COUNT others before it: prints a line for each pair
+ *   greedy multi          one call that launches on two devices at once, a short kernel and a long
+ * one greedy contexts       a context for each kernel, which ends with it greedy refused asks for
+ * its context's end, which a capture forbids, while kernels run greedy alternate      not greedy:
+ * one thread that launches on two devices in turn greedy blocking       launches that wait for
+ * their end (with CUDA_LAUNCH_BLOCKING=1) greedy spin COUNT     a kernel that ends when one in
+ * another stream has run, which is launched later, COUNT others before it: prints a line for each
+ * pair
  */
 
 #include <dlfcn.h>
@@ -227,6 +228,39 @@ static void other(int device_number)
     }
 }
 
+/* As the API reference has CUDA_LAUNCH_PARAMS. */
+struct launch_params {
+    cu_handle function;
+    unsigned grid[3], block[3], shared;
+    cu_handle stream;
+    void **params;
+};
+
+static void multi(void)
+{
+    typedef int launch_multi_fn(struct launch_params * list, unsigned count, unsigned flags);
+    launch_multi_fn *launch_multi =
+        (launch_multi_fn *)symbol("cuLaunchCooperativeKernelMultiDevice");
+    struct launch_params list[2] = {0};
+    /* Who pays for the first alone pays for little. */
+    uint64_t lengths_ns[2] = {SHORT_NS, LONG_NS};
+    void *params[2] = {&lengths_ns[0], &lengths_ns[1]};
+
+    for (int i = 0; i < 2; i++) {
+        begin(i);
+        list[i] = (struct launch_params){.function = function_of("spin"), .grid = {108, 1, 1}};
+        list[i].block[0] = list[i].block[1] = list[i].block[2] = 1;
+        list[i].stream = stream;
+        list[i].params = &params[i];
+    }
+    while (!stopped) {
+        for (int i = 0; i < DEPTH; i++)
+            must(launch_multi(list, 2, 0), "cuLaunchCooperativeKernelMultiDevice");
+        for (int i = 0; i < 2; i++)
+            must(cu.stream_sync(list[i].stream), "cuStreamSynchronize");
+    }
+}
+
 static void contexts(void)
 {
     cu_handle context, image_of;
@@ -365,6 +399,10 @@ int main(int argc, char **argv)
     }
     if (strcmp(way, "alternate") == 0) {
         alternate();
+        return 0;
+    }
+    if (strcmp(way, "multi") == 0) {
+        multi();
         return 0;
     }
     begin(0);

@@ -200,9 +200,7 @@ def habit_file():
         ({"CUDA_DEVICE_MEMORY_LIMIT_0": "512m"}, 512 * MIB),
         ({"CUDA_DISABLE_CONTROL": "true"}, 1 * GIB),
     ):
-        environment = bare_environment(machine, **says)
-        environment["LD_PRELOAD"] = str(library)
-        running = begin("init fill say wait", environment)
+        running = begin("init fill say wait", bare_environment(machine, LD_PRELOAD=library, **says))
         heard(running)
         used = machine.used(running.pid)
         check(wanted - 512 < used <= wanted, f"a file of 1 GiB and {says or 'no word'}", f"used {used}, wanted {wanted}")

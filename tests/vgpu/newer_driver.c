@@ -1,6 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* A driver without devices that has exports newer than any list. */
+/*
+ * A driver without devices that has exports newer than any list. What is handed to it in memory it
+ * answers with 1 where that is the caller's own, which another thread could change: a pointer in it
+ * says where the caller has it.
+ */
+
+#include <stddef.h>
 
 #define EXPORT __attribute__((visibility("default")))
 
@@ -11,6 +17,51 @@ EXPORT int cuGLCtxCreate_v2(void);
 EXPORT int cuMemFreeNewer(void);
 EXPORT int cuGetProcAddress_v2(const char *symbol, void **pfn, int version,
                                unsigned long long flags, int *status);
+
+EXPORT int cuGraphAddNode(void **node, void *graph, void *dependencies, size_t count, void *params);
+EXPORT int cuGraphAddNode_v2(void **node, void *graph, void *dependencies, void *edges,
+                             size_t count, void *params);
+EXPORT int cuLaunchKernelEx(void *config, void *function, void **params, void **extra);
+EXPORT int cuLaunchKernelEx_ptsz(void *config, void *function, void **params, void **extra);
+EXPORT int cuLaunchCooperativeKernelMultiDevice(void *list, unsigned devices, unsigned flags);
+
+/* The pointer is where a node's parameters begin, a configuration and a launch have their stream.
+ */
+static int is_callers(void *memory, size_t at)
+{
+    return *(void **)((char *)memory + at) == memory;
+}
+
+int cuGraphAddNode(void **node, void *graph, void *dependencies, size_t count, void *params)
+{
+    (void)node, (void)graph, (void)dependencies, (void)count;
+    ((void **)params)[3] = params; /* as an output */
+    return is_callers(params, 16);
+}
+
+int cuGraphAddNode_v2(void **node, void *graph, void *dependencies, void *edges, size_t count,
+                      void *params)
+{
+    (void)edges;
+    return cuGraphAddNode(node, graph, dependencies, count, params);
+}
+
+int cuLaunchKernelEx(void *config, void *function, void **params, void **extra)
+{
+    (void)function, (void)params, (void)extra;
+    return is_callers(config, 32);
+}
+
+int cuLaunchKernelEx_ptsz(void *config, void *function, void **params, void **extra)
+{
+    return cuLaunchKernelEx(config, function, params, extra);
+}
+
+int cuLaunchCooperativeKernelMultiDevice(void *list, unsigned devices, unsigned flags)
+{
+    (void)devices, (void)flags;
+    return is_callers(list, 40);
+}
 
 int cuInit(unsigned flags)
 {

@@ -12,6 +12,7 @@
  *   reach WAY versions      what cuGetProcAddress means by every name, version and flavour
  *   reach WAY floats        whether a refused function that may pass gets floating arguments
  *   reach WAY old NAME...   calls each of these with nothing for arguments: which crashed?
+ *   reach WAY memory        whether the driver is given the caller's memory where that is looked at
  *   reach WAY newer         what exports of the driver's answer that are in no list of ours
  *
  * WAY is a row of the table ways[]; with DIRECT defined the program is linked with the driver.
@@ -738,6 +739,40 @@ static int command_newer(int argc, char **argv)
     return 0;
 }
 
+/* What is told in memory, and where that memory is, as the library looks at it and the driver. */
+static int command_memory(int argc, char **argv)
+{
+    typedef int any_fn(void *, void *, void *, size_t, void *, void *);
+    static const struct {
+        const char *name;
+        unsigned argument; /* the memory */
+        unsigned at;       /* in it, a pointer to itself */
+    } calls[] = {
+        {"cuGraphAddNode", 4, 16},
+        {"cuGraphAddNode_v2", 5, 16},
+        {"cuLaunchKernelEx", 0, 32},
+        {"cuLaunchKernelEx_ptsz", 0, 32},
+        {"cuLaunchCooperativeKernelMultiDevice", 0, 40},
+    };
+
+    (void)argc, (void)argv;
+    for (size_t i = 0; i < sizeof(calls) / sizeof(calls[0]); i++) {
+        any_fn *function = (any_fn *)dlsym(library, calls[i].name);
+        static void *memory[64];
+        void *words[6] = {NULL};
+        int result;
+
+        memset(memory, 0, sizeof(memory));
+        memory[calls[i].at / sizeof(void *)] = memory;
+        words[calls[i].argument] = memory;
+        if (i == 4)
+            words[1] = (void *)1; /* device */
+        result = function(words[0], words[1], words[2], (size_t)words[3], words[4], words[5]);
+        printf("%s: %d%s\n", calls[i].name, result, memory[3] ? " with an output" : "");
+    }
+    return 0;
+}
+
 static int command_old(int argc, char **argv)
 {
     typedef int any_fn(long, long, long, long, long, long, long, long);
@@ -769,7 +804,7 @@ struct command {
 static const struct command commands[] = {
     {"fill", command_fill},         {"codes", command_codes},   {"refused", command_refused},
     {"versions", command_versions}, {"others", command_others}, {"old", command_old},
-    {"floats", command_floats},     {"newer", command_newer},
+    {"floats", command_floats},     {"newer", command_newer},   {"memory", command_memory},
 };
 
 /* reach WAY[=FILE] COMMAND... */

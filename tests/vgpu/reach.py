@@ -235,7 +235,21 @@ def check_newer():
         check_equal(words, code == 801, "and one line says it where it is refused")
 
 
+def check_memory():
+    """What decides is looked at once: the driver is given what the library saw, no memory that another thread
+    could change in between."""
+    folder = scratch / "newer"
+    environment = limited_environment(None, memory=LIMIT, LD_LIBRARY_PATH=folder)
+    ended = run([REACH, "dlsym", "memory"], environment)
+    rows = dict(line.split(": ") for line in ended.stdout.splitlines())
+    for name in ("cuGraphAddNode", "cuGraphAddNode_v2"):
+        check_equal(rows.get(name), "0 with an output", f"{name}: the node's type is looked at once, outputs come back")
+    for name in ("cuLaunchKernelEx", "cuLaunchKernelEx_ptsz", "cuLaunchCooperativeKernelMultiDevice"):
+        check_equal(rows.get(name), "0", f"{name}: the stream is looked at once")
+
+
 check_newer()
+check_memory()
 for program, way in WAYS:
     check_fill(program, way, "cuMemAlloc_v2")
 for allocator in ALLOCATORS[1:]:

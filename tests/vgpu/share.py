@@ -112,14 +112,20 @@ def greedy():
     ways = (("capture",), ("lost-capture",), ("shapes",), ("mixture",), ("burst",), ("contexts",), ("refused",))
 
     def attempt():
-        machine = Machine(gpus=len(ways) + 2)
+        machine = Machine(gpus=len(ways) + 4)
         uuids = [gpu["uuid"] for gpu in machine.view()["gpus"]]
+        last = len(uuids) - 1
         tenants = [Greedy(machine, gpu, 30, *way) for gpu, way in enumerate(ways)]
-        tenants.append(Greedy(machine, len(ways), 30, "other", "1", uuids=[uuids[-1], uuids[-2]]))
+        tenants.append(Greedy(machine, len(ways), 30, "other", "1", uuids=[uuids[last - 2], uuids[len(ways)]]))
         tenants.append(Greedy(machine, len(ways) + 1, 30, "blocking", CUDA_LAUNCH_BLOCKING="1"))
+        tenants.append(Greedy(machine, last - 1, 30, "multi", uuids=uuids[last - 1 :]))
+        guests_alone = list(tenants)
+        # The same program, on the second device of its launches.
+        tenants.append(copy.copy(tenants[-1]))
+        tenants[-1].gpu, tenants[-1].way = last, "multi, on the second device"
         time.sleep(WARM_UP)
         got = shares(machine, tenants, SECONDS)
-        check_equal(stop(tenants), [0] * len(tenants), "all end well")
+        check_equal(stop(guests_alone), [0] * len(guests_alone), "all end well")
         return [(f"{t.title()}: {share:.2f} %", share - t.cores, 2 * POINTS) for t, share in zip(tenants, got)]
 
     steadily(attempt)
