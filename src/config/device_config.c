@@ -10,6 +10,7 @@
 #include "config/unserved.h"
 #include "config/yaml_section.h"
 
+#define CONFIG_MAP_FILE "device-config.yaml"
 #define FILE_MAX (256 * KIB)
 #define MEMORY_MAX (16 * MIB) /* of the tree and all sections */
 
@@ -114,6 +115,7 @@ int device_config_load(const char *path, struct device_config *ret_config, struc
     AUTOFREE char *text = malloc(FILE_MAX + 1);
     struct device_config config;
     ssize_t len;
+    size_t size;
     int r;
 
     if (!text)
@@ -123,7 +125,9 @@ int device_config_load(const char *path, struct device_config *ret_config, struc
         return error_set(err, -EFBIG, "%s: more than 256 KiB", path);
     if (len < 0)
         return error_set(err, (int)len, "%s: %s", path, strerror((int)-len));
-    r = device_config_parse(path, text, (size_t)len, &config, err);
+    size = (size_t)len;
+    yaml_unwrap(text, &size, CONFIG_MAP_FILE);
+    r = device_config_parse(path, text, size, &config, err);
     if (r < 0)
         return r;
     r = check_complete(path, &config, err);

@@ -50,6 +50,8 @@ struct vendor_instance {
     const char *written_keys[VENDOR_MAX_KEYS]; /* on a pod: others that annotate() writes, but for
                                                   the vendor's times; NULL-terminated unless full */
 
+    bool changes_all_pods; /* at admission, also those that ask for nothing of it */
+
     /* Resources; "" where the configuration names none. */
     const char *count_resource;
     const char *resources[VENDOR_MAX_RESOURCES]; /* all that a pod asks for, the counted one, too;

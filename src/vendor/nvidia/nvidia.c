@@ -37,6 +37,8 @@ int nvidia_add_instance(struct vendor_set *set, const struct nvidia_config *conf
         .handshake_key = NVIDIA_HANDSHAKE_KEY,
         .to_allocate_key = NVIDIA_TO_ALLOCATE_KEY,
         .allocated_key = NVIDIA_ALLOCATED_KEY,
+        .changes_all_pods = config->overwrite_env ||
+                            (*config->core_policy && strcmp(config->core_policy, "default") != 0),
         .count_resource = config->count_name,
         .resources = {config->count_name, config->memory_name, config->memory_percent_name,
                       config->cores_name, config->priority_name},
