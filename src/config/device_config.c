@@ -94,20 +94,25 @@ void device_config_deinit(struct device_config *config)
 static int check_complete(const char *path, const struct device_config *config, struct error *err)
 {
     const struct section_reading reading = {.file = path, .err = err};
+    struct vendor_set vendors;
     int r = 0;
 
-    if (!config->count)
-        return error_set(err, -EINVAL,
-                         "%s: it has no section of a vendor that is served, so there is nothing to "
-                         "share",
-                         path);
     for (size_t i = 0; i < config->count && r == 0; i++) {
         const struct vendor *vendor = config->sections[i].vendor;
 
         if (vendor->check_section)
             r = vendor->check_section(&reading, config->sections[i].config);
     }
-    return r;
+    if (r < 0)
+        return r;
+    if (device_config_vendors(config, &vendors) < 0)
+        return error_set(err, -EINVAL, "%s: more vendors than can be served", path);
+    if (!vendors.count)
+        return error_set(err, -EINVAL,
+                         "%s: it has no section of a vendor that is served, so there is nothing to "
+                         "share",
+                         path);
+    return 0;
 }
 
 int device_config_load(const char *path, struct device_config *ret_config, struct error *err)

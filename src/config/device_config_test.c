@@ -156,7 +156,7 @@ static const struct {
     {"amd:\n  resourceCount: x\n", "d.yaml:2:3: resourceCount: no such key in amd"},
     {"metax: {sgpuTopologyAware: [1]}\n",
      "d.yaml:1:28: metax.sgpuTopologyAware: not a single value"},
-    {"hygon: 3\n", "d.yaml:1:8: hygon: not a section of keys"},
+    {"kunlun: 3\n", "d.yaml:1:9: kunlun: not a section of keys"},
     {"iluvatars:\n  - {chipName: a}\n  - {chip: a}\n",
      "d.yaml:3:6: chip: no such key in iluvatars"},
     {"iluvatars: {chipName: a}\n", "d.yaml:1:12: iluvatars: not a list"},

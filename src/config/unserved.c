@@ -47,8 +47,6 @@ static const struct shape sections[] = {
     {.name = "enflame",
      .names = NAMES("resourceNameGCU", "resourceNameDRSGCU", "resourceNameGCUMemory",
                     "resourceNameGCUCore", "resourceNameVGCU", "resourceNameVGCUPercentage")},
-    {.name = "hygon",
-     .names = NAMES("resourceCountName", "resourceMemoryName", "resourceCoreName", "memoryFactor")},
     {.name = "iluvatars",
      .names = NAMES("chipName", "commonWord", "resourceCountName", "resourceMemoryName",
                     "resourceCoreName"),

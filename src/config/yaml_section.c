@@ -182,6 +182,7 @@ void yaml_unwrap(char *text, size_t *len, const char *file)
         return;
     found = find_file(&tree, file);
     if (found)
-        keep_lines(text, len, found->start_mark.line + 1, found->end_mark.line + (found->end_mark.column > 0));
+        keep_lines(text, len, found->start_mark.line + 1,
+                   found->end_mark.line + (found->end_mark.column > 0));
     yaml_document_delete(&tree);
 }

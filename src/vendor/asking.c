@@ -61,3 +61,50 @@ int asking_list(const struct pod *pod, const char *key, struct arena *arena,
     *ret_list = (struct text_list){.items = items, .count = count, .sorted = true};
     return 0;
 }
+
+int asking_refuse_amount(const struct pod *pod, size_t container, const char *list,
+                         const struct resource *resource, const char *why, struct error *err)
+{
+    const struct container_place place = pod_container_place(pod, container);
+
+    return error_set(err, -EINVAL, "spec.%s[%zu].resources.%s[%s]: \"%.64s\" is %s", place.list,
+                     place.position, list, resource->name, resource->text, why);
+}
+
+static int check_amount(const struct pod *pod, size_t container, const char *list,
+                        const struct resource *resource, int64_t max, struct error *err)
+{
+    if (resource->quantity.value < 0)
+        return asking_refuse_amount(pod, container, list, resource, "negative", err);
+    if (resource->quantity.form == QUANTITY_FRACTION)
+        return asking_refuse_amount(pod, container, list, resource, "not a whole number", err);
+    if (resource->quantity.form != QUANTITY_WHOLE || resource->quantity.value > max)
+        return asking_refuse_amount(pod, container, list, resource, "more than can be counted",
+                                    err);
+    return 0;
+}
+
+static int check_list(const struct pod *pod, size_t container, const char *list,
+                      const struct resource_list *resources, const char *const *names, size_t count,
+                      struct error *err)
+{
+    for (size_t i = 0; i < count && names[i]; i++) {
+        const struct resource *resource = resource_find(resources, names[i]);
+        int r = 0;
+
+        if (resource)
+            r = check_amount(pod, container, list, resource, i ? INT64_MAX : INT32_MAX, err);
+        if (r < 0)
+            return r;
+    }
+    return 0;
+}
+
+int asking_check_amounts(const struct pod *pod, size_t container, const char *const *names,
+                         size_t count, struct error *err)
+{
+    const struct container *asking = &pod->containers[container];
+    int r = check_list(pod, container, "limits", &asking->limits, names, count, err);
+
+    return r < 0 ? r : check_list(pod, container, "requests", &asking->requests, names, count, err);
+}

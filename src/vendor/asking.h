@@ -7,6 +7,7 @@
 #include <stdint.h>
 
 #include "base/arena.h"
+#include "base/error.h"
 #include "model/pod.h"
 #include "model/text.h"
 
@@ -28,3 +29,15 @@ bool asking_list_is_bounded(const char *text);
  */
 int asking_list(const struct pod *pod, const char *key, struct arena *arena,
                 struct text_list *ret_list);
+
+/*
+ * Admission's check of a container's limits and requests of these resources, NULL-terminated unless
+ * count are there. The first is the counted one, which is read as none at all beyond 32 bits.
+ * -EINVAL with the field's name: an amount is negative, a fraction, or more than can be counted.
+ */
+int asking_check_amounts(const struct pod *pod, size_t container, const char *const *names,
+                         size_t count, struct error *err);
+
+/* "spec.containers[0].resources.limits[x/y]: "3" is why"; list is limits or requests. -EINVAL. */
+int asking_refuse_amount(const struct pod *pod, size_t container, const char *list,
+                         const struct resource *resource, const char *why, struct error *err);

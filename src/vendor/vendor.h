@@ -127,6 +127,9 @@ struct vendor_lock {
     int64_t until_ns; /* of such an age it may be broken */
 };
 
+/* HAMi's lock, under which the agents of most vendors look: hami.io/mutex.lock, five minutes. */
+extern const struct vendor_lock vendor_mutex_lock;
+
 struct vendor {
     const char *name; /* the folder's */
 

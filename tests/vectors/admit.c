@@ -186,6 +186,8 @@ static const struct {
     {"admit-0104", "pod has node assigned"},
     {"admit-0114", "[nvidia.com/gpumem-percentage]"},
     {"admit-0119", "securityContext.privileged"},
+    {"admit-0151", "securityContext.privileged"},
+    {"admit-0161", "securityContext.privileged"},
     {"admit-0320", NULL},
     {"admit-0446", NULL},
     {"admit-0447", NULL},
