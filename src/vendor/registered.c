@@ -63,7 +63,9 @@ static bool is_listed(const struct device *devices, size_t count, const char *uu
 struct filling {
     const struct vendor_instance *instance;
     const struct node *node;
-    void (*finish)(const struct node *node, struct device *device);
+    struct arena *arena;
+    int (*finish)(const struct node *node, const struct registered_device *registered,
+                  struct arena *arena, struct device *device);
     struct device *devices;
     size_t count, max;
     bool mended;
@@ -77,8 +79,8 @@ static void tell_mended(struct filling *filling, size_t position, const char *id
     filling->mended = true;
 }
 
-static void add_device(struct filling *filling, size_t position,
-                       const struct registered_device *registered)
+static int add_device(struct filling *filling, size_t position,
+                      const struct registered_device *registered)
 {
     struct device *device = &filling->devices[filling->count];
     const char *wrong = check_size(registered);
@@ -89,29 +91,33 @@ static void add_device(struct filling *filling, size_t position,
         wrong = "is listed twice";
     if (wrong) {
         tell_mended(filling, position, registered->id, wrong);
-        return;
+        return 0;
     }
     fill_device(registered, device);
     device->vendor = &filling->instance->id;
-    if (filling->finish)
-        filling->finish(filling->node, device);
+    if (filling->finish && filling->finish(filling->node, registered, filling->arena, device) < 0)
+        return -ENOMEM;
     filling->count++;
     wrong = check_sense(registered);
     if (!wrong)
-        return;
+        return 0;
     tell_mended(filling, position, registered->id, wrong);
     device->healthy = false;
+    return 0;
 }
 
 int registered_read(const struct vendor_instance *instance, const struct node *node,
                     struct arena *arena, struct device *ret_devices, size_t max, size_t *ret_count,
                     struct error *err,
-                    void (*finish)(const struct node *node, struct device *device))
+                    int (*finish)(const struct node *node,
+                                  const struct registered_device *registered, struct arena *arena,
+                                  struct device *device))
 {
     const char *text = text_pairs_get(&node->annotations, instance->register_key);
     struct filling filling = {.instance = instance,
                               .node = node,
                               .finish = finish,
+                              .arena = arena,
                               .devices = ret_devices,
                               .max = max,
                               .err = err};
@@ -124,8 +130,10 @@ int registered_read(const struct vendor_instance *instance, const struct node *n
     if (r < 0)
         return error_wrap(err, r, "%s", instance->register_key);
     filling.mended = r == CODEC_MENDED;
-    for (size_t i = 0; i < registered.count; i++)
-        add_device(&filling, i, &registered.items[i]);
+    for (size_t i = 0; i < registered.count; i++) {
+        if (add_device(&filling, i, &registered.items[i]) < 0)
+            return error_set(err, -ENOMEM, "out of memory");
+    }
     *ret_count = filling.count;
     if (!filling.mended)
         return CODEC_EXACT;

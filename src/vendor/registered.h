@@ -7,9 +7,11 @@
 
 /*
  * vendor.read_node, out of the instance's register_key. finish() may complete each device that is
- * filled in, with the instance as its vendor; NULL: they are complete.
+ * filled in, with the instance as its vendor; NULL: they are complete. It returns 0 or -ENOMEM.
  */
 int registered_read(const struct vendor_instance *instance, const struct node *node,
                     struct arena *arena, struct device *ret_devices, size_t max, size_t *ret_count,
                     struct error *err,
-                    void (*finish)(const struct node *node, struct device *device));
+                    int (*finish)(const struct node *node,
+                                  const struct registered_device *registered, struct arena *arena,
+                                  struct device *device));

@@ -70,6 +70,7 @@ int vendor_set_add(struct vendor_set *set, const struct vendor_instance *instanc
 /* A change that admission makes. Strings are the arena's, or last as long as the configuration. */
 enum mutation_kind {
     MUTATION_LIMIT,    /* set the container's limit `name` to `value` */
+    MUTATION_REQUEST,  /* the same of its requests */
     MUTATION_ENV,      /* append the variable `name` with `value` to the container's environment */
     MUTATION_DROP_ENV, /* remove the variable at `position`; of a container's the last first */
     MUTATION_RUNTIME_CLASS,

@@ -82,6 +82,9 @@ static int read_lists(const struct pod *pod, struct arena *arena, struct request
 
     for (size_t i = 0; i < ARRAY_SIZE(lists) && r == 0; i++)
         r = asking_list(pod, lists[i].key, arena, lists[i].list);
+    /* As in HAMi, devices that are asked for by name are not avoided. */
+    if (request->use_uuids.count)
+        request->avoid_uuids.count = 0;
     return r;
 }
 
@@ -117,11 +120,15 @@ static int read_request(const struct vendor_instance *instance, const struct pod
 }
 
 /* As in HAMi, a device whose model does not name the vendor is counted, and not given out. */
-static void finish_device(const struct node *node, struct device *device)
+static int finish_device(const struct node *node, const struct registered_device *registered,
+                         struct arena *arena, struct device *device)
 {
     (void)node;
+    (void)registered;
+    (void)arena;
     if (!text_contains(device->model, COMMON_WORD))
         device->vendor = NULL;
+    return 0;
 }
 
 static int read_node(const struct vendor_instance *instance, const struct node *node,

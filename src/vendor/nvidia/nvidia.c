@@ -220,10 +220,13 @@ static const struct mig_geometry *find_geometry(const struct nvidia_config *conf
     return NULL;
 }
 
-static void finish_device(const struct node *node, struct device *device)
+static int finish_device(const struct node *node, const struct registered_device *registered,
+                         struct arena *arena, struct device *device)
 {
     const struct nvidia_config *config = device->vendor->config;
 
+    (void)registered;
+    (void)arena;
     /* As in HAMi, a card whose model does not name the vendor is counted, and not given out. */
     if (!text_contains(device->model, NVIDIA_COMMON_WORD))
         device->vendor = NULL;
@@ -231,6 +234,7 @@ static void finish_device(const struct node *node, struct device *device)
     device->special = strcmp(device->mode, MIG_MODE) == 0;
     if (device->special)
         device->facts = find_geometry(config, device->model);
+    return 0;
 }
 
 static int read_node(const struct vendor_instance *instance, const struct node *node,
