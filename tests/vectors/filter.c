@@ -170,9 +170,11 @@ struct answer {
     size_t node_count;
     struct place_failure failures[NODES_MAX];
     bool fits[NODES_MAX];
+    float scores[NODES_MAX];
     bool placed;
     size_t position;
     const char *devices;
+    struct text_pair more; /* the vendor's own annotation; a NULL key: none */
 };
 
 static void add_candidates(struct cluster *cluster, struct answer *answer)
@@ -202,6 +204,7 @@ static bool decide(struct cluster *cluster, const struct demand *demand,
         if (r < 0)
             vector_fail(vector, "error %d", r);
         answer->fits[i] = r == PLACE_FITS;
+        answer->scores[i] = answer->nodes[i]->score + (r == PLACE_FITS ? one.score : 0);
     }
     r = place_choose(answer->nodes, answer->node_count, demand, options, vector->arena,
                      &answer->position, &placement);
@@ -212,11 +215,13 @@ static bool decide(struct cluster *cluster, const struct demand *demand,
     answer->placed = r == PLACE_FITS;
     if (!answer->placed)
         return true;
-    if (vendor_write_annotations(vendor_of(placement.vendors[0].vendor),
+    r = vendor_write_annotations(vendor_of(placement.vendors[0].vendor),
                                  &(struct vendor_grant){.given = &placement.vendors[0].devices},
-                                 vector->arena, annotations) != 2 ||
-        strcmp(annotations[0].value, annotations[1].value) != 0)
+                                 vector->arena, annotations);
+    if (r < 2 || strcmp(annotations[0].value, annotations[1].value) != 0)
         vector_fail(vector, "annotations are missing");
+    if (r == 3)
+        answer->more = annotations[2];
     answer->devices = annotations[0].value;
     return true;
 }
@@ -225,7 +230,7 @@ static void add_scores(struct strbuf *buf, const struct answer *answer)
 {
     for (size_t i = 0; i < answer->node_count; i++) {
         if (answer->fits[i])
-            strbuf_addf(buf, " %s=%.2f", answer->nodes[i]->name, (double)answer->nodes[i]->score);
+            strbuf_addf(buf, " %s=%.2f", answer->nodes[i]->name, (double)answer->scores[i]);
     }
 }
 
@@ -238,7 +243,7 @@ static bool scores_match(const struct answer *answer, yyjson_val *theirs)
         if (!answer->fits[i])
             continue;
         fits++;
-        (void)snprintf(text, sizeof(text), "%.2f", (double)answer->nodes[i]->score);
+        (void)snprintf(text, sizeof(text), "%.2f", (double)answer->scores[i]);
         if (!yyjson_equals_str(yyjson_obj_get(theirs, answer->nodes[i]->name), text))
             return false;
     }
@@ -249,6 +254,7 @@ static bool matches_placed(const struct answer *answer, yyjson_val *theirs)
 {
     return strcmp(answer->nodes[answer->position]->name, vector_text(theirs, "node")) == 0 &&
            strcmp(answer->devices, vector_text(theirs, "devices")) == 0 &&
+           (!answer->more.key || strcmp(answer->more.value, vector_text(theirs, "more")) == 0) &&
            scores_match(answer, yyjson_obj_get(theirs, "scores"));
 }
 

@@ -82,7 +82,13 @@ static void check_requests(struct vector *vector)
     }
 }
 
+static const char *left_out(const struct vector *vector)
+{
+    return strcmp(vector->id, "requests-0425") == 0 ? "a negative amount is denied before" : NULL;
+}
+
 const struct family requests_family = {
     .name = "requests",
     .check = check_requests,
+    .left_out = left_out,
 };
