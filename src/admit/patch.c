@@ -11,7 +11,7 @@ enum {
 
 /* What a container has by now, of its own or by the patch. */
 struct present {
-    bool resources, limits, env;
+    bool resources, limits, requests, env;
 };
 
 struct patching {
@@ -80,27 +80,33 @@ static void add_member(struct patching *patching, const struct mutation *mutatio
     strbuf_add(&patching->buf, "}");
 }
 
-static void add_limit(struct patching *patching, const struct mutation *mutation)
+/* list is "limits" or "requests". */
+static void add_amount(struct patching *patching, const struct mutation *mutation, const char *list,
+                       const struct resource_list *amounts, bool *present_list)
 {
     struct present *present = &patching->present[mutation->container];
     const char *path;
 
-    if (present->limits) {
-        path = container_pointer(patching, mutation->container, "resources/limits/",
+    if (*present_list) {
+        path = arena_printf(patching->arena, "resources/%s/", list);
+        path = container_pointer(patching, mutation->container, path ? path : "",
                                  escape_pointer(patching, mutation->name));
-        add_text_step(patching, "add", path, mutation->value);
+        add_text_step(patching, resource_find(amounts, mutation->name) ? "replace" : "add", path,
+                      mutation->value);
         return;
     }
     path = container_pointer(patching, mutation->container, "resources",
-                             present->resources ? "/limits" : "");
-    begin_step(patching, "add", path);
+                             present->resources ? "/" : "");
+    if (present->resources)
+        path = arena_printf(patching->arena, "%s%s", path, list);
+    begin_step(patching, "add", path ? path : "");
     if (!present->resources)
-        strbuf_add(&patching->buf, "{\"limits\":");
+        strbuf_addf(&patching->buf, "{\"%s\":", list);
     add_member(patching, mutation);
     if (!present->resources)
         strbuf_add(&patching->buf, "}");
     end_step(patching);
-    present->resources = present->limits = true;
+    present->resources = *present_list = true;
 }
 
 static void add_env(struct patching *patching, const struct mutation *mutation)
@@ -146,9 +152,16 @@ static void drop_pair(struct patching *patching, const char *where, const char *
 
 static void patch_add(struct patching *patching, const struct mutation *mutation)
 {
+    const struct container *container = &patching->pod->containers[mutation->container];
+
     switch (mutation->kind) {
     case MUTATION_LIMIT:
-        add_limit(patching, mutation);
+        add_amount(patching, mutation, "limits", &container->limits,
+                   &patching->present[mutation->container].limits);
+        return;
+    case MUTATION_REQUEST:
+        add_amount(patching, mutation, "requests", &container->requests,
+                   &patching->present[mutation->container].requests);
         return;
     case MUTATION_ENV:
         add_env(patching, mutation);
@@ -184,6 +197,7 @@ const char *patch_format(const struct pod *pod, const struct mutations *mutation
         patching.present[i] = (struct present){
             .resources = pod->containers[i].has_resources,
             .limits = pod->containers[i].has_limits,
+            .requests = pod->containers[i].has_requests,
             .env = pod->containers[i].has_env,
         };
 

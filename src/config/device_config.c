@@ -10,6 +10,7 @@
 #include "config/unserved.h"
 #include "config/yaml_section.h"
 
+#define CONFIG_MAP_FILE "device-config.yaml"
 #define FILE_MAX (256 * KIB)
 #define MEMORY_MAX (16 * MIB) /* of the tree and all sections */
 
@@ -93,20 +94,25 @@ void device_config_deinit(struct device_config *config)
 static int check_complete(const char *path, const struct device_config *config, struct error *err)
 {
     const struct section_reading reading = {.file = path, .err = err};
+    struct vendor_set vendors;
     int r = 0;
 
-    if (!config->count)
-        return error_set(err, -EINVAL,
-                         "%s: it has no section of a vendor that is served, so there is nothing to "
-                         "share",
-                         path);
     for (size_t i = 0; i < config->count && r == 0; i++) {
         const struct vendor *vendor = config->sections[i].vendor;
 
         if (vendor->check_section)
             r = vendor->check_section(&reading, config->sections[i].config);
     }
-    return r;
+    if (r < 0)
+        return r;
+    if (device_config_vendors(config, &vendors) < 0)
+        return error_set(err, -EINVAL, "%s: more vendors than can be served", path);
+    if (!vendors.count)
+        return error_set(err, -EINVAL,
+                         "%s: it has no section of a vendor that is served, so there is nothing to "
+                         "share",
+                         path);
+    return 0;
 }
 
 int device_config_load(const char *path, struct device_config *ret_config, struct error *err)
@@ -114,6 +120,7 @@ int device_config_load(const char *path, struct device_config *ret_config, struc
     AUTOFREE char *text = malloc(FILE_MAX + 1);
     struct device_config config;
     ssize_t len;
+    size_t size;
     int r;
 
     if (!text)
@@ -123,7 +130,9 @@ int device_config_load(const char *path, struct device_config *ret_config, struc
         return error_set(err, -EFBIG, "%s: more than 256 KiB", path);
     if (len < 0)
         return error_set(err, (int)len, "%s: %s", path, strerror((int)-len));
-    r = device_config_parse(path, text, (size_t)len, &config, err);
+    size = (size_t)len;
+    yaml_unwrap(text, &size, CONFIG_MAP_FILE);
+    r = device_config_parse(path, text, size, &config, err);
     if (r < 0)
         return r;
     r = check_complete(path, &config, err);

@@ -25,9 +25,10 @@ struct device_config {
 };
 
 /*
- * Reads a file of at most 256 KiB, in which some vendor has a section and each that has one can be
- * asked for. -EINVAL with the key, its line and column in err; -EFBIG, -ENOENT and the like for the
- * file itself. The caller frees the configuration by device_config_deinit().
+ * Reads a file of at most 256 KiB, or a ConfigMap's manifest with the file device-config.yaml in
+ * it, in which some vendor has a section and each that has one can be asked for. -EINVAL with the
+ * key, its line and column in err; -EFBIG, -ENOENT and the like for the file itself. The caller
+ * frees the configuration by device_config_deinit().
  */
 int device_config_load(const char *path, struct device_config *ret_config, struct error *err);
 

@@ -91,7 +91,7 @@ static void a_missing_key_has_its_default(void **state)
 {
     static const char *const texts[] = {"nvidia:\n", "nvidia: {}\n",
                                         "nvidia: {resourceCountName: ~, deviceSplitCount: ~}\n"};
-    static const char *const without[] = {"", "amd: {}\n", "iluvatars: {}\nvnpus: ~\n"};
+    static const char *const without[] = {"", "amd: {}\n", "iluvatars: {}\nkunlun: ~\n"};
     const struct nvidia_config *nvidia;
     struct device_config config;
 
@@ -109,6 +109,36 @@ static void a_missing_key_has_its_default(void **state)
         assert_int_equal(parse(without[i], &config, NULL), 0);
         assert_int_equal(config.count, 0);
         assert_null(device_config_of(&config, &nvidia_vendor));
+        device_config_deinit(&config);
+    }
+}
+
+/* Both of HAMi's forms: 2.8's list, and 2.10's keys with the list in them. */
+static void each_chip_of_ascend_is_an_instance(void **state)
+{
+    static const char *const texts[] = {
+        "vnpus:\n"
+        "- {commonWord: Ascend910B4, resourceName: huawei.com/Ascend910B4}\n"
+        "- {commonWord: Ascend910B4-1, resourceName: huawei.com/Ascend910B4-1}\n",
+        "vnpus:\n"
+        "  hamiVnpuCore: false\n"
+        "  configs:\n"
+        "  - {commonWord: Ascend910B4, resourceName: huawei.com/Ascend910B4}\n"
+        "  - {commonWord: Ascend910B4-1, resourceName: huawei.com/Ascend910B4-1}\n"};
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_SIZE(texts); i++) {
+        struct device_config config;
+        struct vendor_set vendors;
+
+        assert_int_equal(parse(texts[i], &config, NULL), 0);
+        assert_int_equal(device_config_vendors(&config, &vendors), 0);
+        assert_int_equal(vendors.count, 2);
+        assert_string_equal(vendors.instances[1].id.word, "Ascend910B4-1");
+        assert_string_equal(vendors.instances[1].register_key,
+                            "hami.io/node-register-Ascend910B4-1");
+        assert_string_equal(vendors.instances[1].allocated_key,
+                            "hami.io/Ascend910B4-1-devices-allocated");
         device_config_deinit(&config);
     }
 }
@@ -156,9 +186,14 @@ static const struct {
     {"amd:\n  resourceCount: x\n", "d.yaml:2:3: resourceCount: no such key in amd"},
     {"metax: {sgpuTopologyAware: [1]}\n",
      "d.yaml:1:28: metax.sgpuTopologyAware: not a single value"},
-    {"hygon: 3\n", "d.yaml:1:8: hygon: not a section of keys"},
+    {"kunlun: 3\n", "d.yaml:1:9: kunlun: not a section of keys"},
     {"iluvatars:\n  - {chipName: a}\n  - {chip: a}\n",
      "d.yaml:3:6: chip: no such key in iluvatars"},
+    {"vnpus:\n  - {chipName: a}\n", "d.yaml:2:5: vnpus: a chip needs commonWord and resourceName"},
+    {"vnpus:\n  - {commonWord: A, resourceName: a/b}\n  - {commonWord: A, resourceName: a/c}\n",
+     "d.yaml:3:5: vnpus: a commonWord is given twice"},
+    {"vnpus:\n  - {commonWord: ''}\n",
+     "d.yaml:2:18: vnpus.commonWord: not a name of at most 63 letters"},
     {"iluvatars: {chipName: a}\n", "d.yaml:1:12: iluvatars: not a list"},
     {"vnpus:\n  - {chipName: a, aicore: 1}\n", "d.yaml:2:19: aicore: no such key in vnpus"},
     {"vnpus:\n  hamiVnpuCore: false\n  configs:\n    - templates:\n      - {name: a, mem: 1}\n",
@@ -223,6 +258,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_key_is_read),
         cmocka_unit_test(a_missing_key_has_its_default),
+        cmocka_unit_test(each_chip_of_ascend_is_an_instance),
         cmocka_unit_test(an_error_names_its_place),
         cmocka_unit_test(a_file_too_large_or_missing_is_refused),
         cmocka_unit_test(a_file_that_leaves_nothing_to_share_is_refused),

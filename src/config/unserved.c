@@ -11,10 +11,8 @@
 
 struct shape {
     const char *name;
-    const char *const *names;   /* keys with a single value; NULL-terminated */
-    const struct shape *nested; /* keys with more, or the only one, of each item, with no name; ends
-                                   with names NULL */
-    bool is_list;               /* of such keys */
+    const char *const *names; /* keys, each with a single value; NULL-terminated */
+    bool is_list;             /* of such keys */
 };
 
 #define NAMES(...)                                                                                 \
@@ -22,21 +20,6 @@ struct shape {
     {                                                                                              \
         __VA_ARGS__, NULL                                                                          \
     }
-
-static const struct shape template_shape[] = {
-    {.name = "templates", .names = NAMES("name", "memory", "aiCore", "aiCPU"), .is_list = true},
-    {.names = NULL},
-};
-
-#define CHIP_NAMES                                                                                 \
-    NAMES("chipName", "commonWord", "resourceName", "resourceMemoryName", "resourceCoreName",      \
-          "memoryAllocatable", "memoryCapacity", "memoryFactor", "aiCore", "aiCPU",                \
-          "runtimeClassName", "overwriteEnv", "superPod")
-
-static const struct shape chip_shape[] = {
-    {.name = "configs", .names = CHIP_NAMES, .nested = template_shape, .is_list = true},
-    {.names = NULL},
-};
 
 static const struct shape sections[] = {
     {.name = "amd", .names = NAMES("resourceCountName", "resourceMemoryName", "resourceCoreName")},
@@ -47,8 +30,6 @@ static const struct shape sections[] = {
     {.name = "enflame",
      .names = NAMES("resourceNameGCU", "resourceNameDRSGCU", "resourceNameGCUMemory",
                     "resourceNameGCUCore", "resourceNameVGCU", "resourceNameVGCUPercentage")},
-    {.name = "hygon",
-     .names = NAMES("resourceCountName", "resourceMemoryName", "resourceCoreName", "memoryFactor")},
     {.name = "iluvatars",
      .names = NAMES("chipName", "commonWord", "resourceCountName", "resourceMemoryName",
                     "resourceCoreName"),
@@ -61,12 +42,7 @@ static const struct shape sections[] = {
     {.name = "mthreads",
      .names = NAMES("resourceCountName", "resourceMemoryName", "resourceCoreName")},
     {.name = "vastai", .names = NAMES("resourceCountName")},
-    /* HAMi 2.8 has the list itself here. */
-    {.name = "vnpus", .names = NAMES("hamiVnpuCore"), .nested = chip_shape},
 };
-
-static int read_shape(const struct section_reading *reading, const struct shape *shape,
-                      const struct section *section, const char *path);
 
 static bool has_name(const struct shape *shape, const char *name)
 {
@@ -77,24 +53,12 @@ static bool has_name(const struct shape *shape, const char *name)
     return false;
 }
 
-static const struct shape *find_nested(const struct shape *shape, const char *name)
-{
-    for (const struct shape *nested = shape->nested; nested && nested->names; nested++) {
-        if (strcmp(nested->name, name) == 0)
-            return nested;
-    }
-    return NULL;
-}
-
 static int read_key(const struct section_reading *reading, const struct shape *shape,
                     const struct section_name *name, const struct section *value, const char *path)
 {
-    const struct shape *nested = find_nested(shape, name->text);
     char inner[128], what[128];
 
     (void)snprintf(inner, sizeof(inner), "%s.%s", path, name->text);
-    if (nested)
-        return read_shape(reading, nested, value, inner);
     if (has_name(shape, name->text))
         return value->kind == SECTION_TEXT || value->kind == SECTION_NOTHING
                    ? 0
@@ -137,11 +101,8 @@ int unserved_read(const struct section_reading *reading, const struct section_na
                   const struct section *section)
 {
     for (size_t i = 0; i < ARRAY_SIZE(sections); i++) {
-        if (strcmp(sections[i].name, name->text) != 0)
-            continue;
-        if (sections[i].nested && section->kind == SECTION_LIST)
-            return read_shape(reading, sections[i].nested, section, name->text);
-        return read_shape(reading, &sections[i], section, name->text);
+        if (strcmp(sections[i].name, name->text) == 0)
+            return read_shape(reading, &sections[i], section, name->text);
     }
     return section_refuse(reading, name->place, name->text, "no such section");
 }

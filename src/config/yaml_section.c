@@ -123,3 +123,66 @@ int yaml_section_read(const struct section_reading *reading, const char *text, s
     yaml_document_delete(&tree);
     return r;
 }
+
+/* The value of a key; NULL: there is none. */
+static const yaml_node_t *find_value(yaml_document_t *tree, const yaml_node_t *mapping,
+                                     const char *name)
+{
+    if (!mapping || mapping->type != YAML_MAPPING_NODE)
+        return NULL;
+    for (const yaml_node_pair_t *pair = mapping->data.mapping.pairs.start;
+         pair < mapping->data.mapping.pairs.top; pair++) {
+        const char *text = yaml_text(yaml_document_get_node(tree, pair->key));
+
+        if (text && strcmp(text, name) == 0)
+            return yaml_document_get_node(tree, pair->value);
+    }
+    return NULL;
+}
+
+static const yaml_node_t *find_file(yaml_document_t *tree, const char *file)
+{
+    const yaml_node_t *root = yaml_document_get_root_node(tree);
+    const yaml_node_t *kind = find_value(tree, root, "kind");
+    const char *text = kind ? yaml_text(kind) : NULL;
+    const yaml_node_t *found;
+
+    if (!text || strcmp(text, "ConfigMap") != 0)
+        return NULL;
+    found = find_value(tree, find_value(tree, root, "data"), file);
+    return found && yaml_text(found) && found->data.scalar.style == YAML_LITERAL_SCALAR_STYLE
+               ? found
+               : NULL;
+}
+
+/* Lines of blanks are nothing in YAML. Marks count characters, so lines are counted. */
+static void keep_lines(char *text, size_t *len, size_t first, size_t end)
+{
+    size_t line = 0;
+
+    for (size_t i = 0; i < *len; i++) {
+        if (line >= end) {
+            *len = i;
+            return;
+        }
+        if (text[i] == '\n')
+            line++;
+        else if (line < first)
+            text[i] = ' ';
+    }
+}
+
+void yaml_unwrap(char *text, size_t *len, const char *file)
+{
+    struct error unused = ERROR_INIT;
+    const yaml_node_t *found;
+    yaml_document_t tree;
+
+    if (yaml_load("", text, *len, &tree, &unused) < 0)
+        return;
+    found = find_file(&tree, file);
+    if (found)
+        keep_lines(text, len, found->start_mark.line + 1,
+                   found->end_mark.line + (found->end_mark.column > 0));
+    yaml_document_delete(&tree);
+}

@@ -3,6 +3,8 @@
 
 /* YAML as a tree of values with their places. Inside config only. */
 
+#include <stdbool.h>
+
 #include "base/arena.h"
 #include "vendor/section.h"
 
@@ -13,3 +15,9 @@
  */
 int yaml_section_read(const struct section_reading *reading, const char *text, size_t len,
                       struct arena *arena, struct section *ret_root);
+
+/*
+ * If the text is a ConfigMap with this file in it, as a block that begins with "|", blanks out all
+ * but that file, which keeps its lines and columns.
+ */
+void yaml_unwrap(char *text, size_t *len, const char *file);

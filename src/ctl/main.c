@@ -19,6 +19,7 @@ static const struct subcommand subcommands[] = {
     {"hamictl run", "run a program with a part of a GPU", run_main},
     {"hamictl top", "show the GPUs, and who holds and uses what", top_main},
     {"hamictl sim", "make, show and remove a simulated machine", sim_main},
+    {"hamictl config", "check a device configuration, print what follows from it", config_main},
 };
 
 struct arguments {

@@ -38,6 +38,7 @@ struct registered_device {
     int32_t devcore; /* percent */
     int64_t numa;
     bool health;
+    const char *custom; /* the object custominfo as JSON; NULL: none, or not kept */
 };
 
 struct registered_devices {

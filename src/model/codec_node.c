@@ -44,6 +44,7 @@ enum member_kind {
     MEMBER_INT64,
     MEMBER_UINT64,
     MEMBER_BOOL,
+    MEMBER_KEPT,   /* an object, kept as it is */
     MEMBER_OBJECT, /* only looked at for its type, as HAMi does */
     MEMBER_ARRAY,
 };
@@ -62,7 +63,7 @@ static const struct member {
     {"numa", MEMBER_INT64, offsetof(struct registered_device, numa)},
     {"mode", MEMBER_TEXT, offsetof(struct registered_device, mode)},
     {"health", MEMBER_BOOL, offsetof(struct registered_device, health)},
-    {"custominfo", MEMBER_OBJECT, 0},
+    {"custominfo", MEMBER_KEPT, offsetof(struct registered_device, custom)},
     {"devicepairscore", MEMBER_OBJECT, 0},
     {"migtemplate", MEMBER_ARRAY, 0},
 };
@@ -126,6 +127,18 @@ static const char *read_bool(yyjson_val *value, bool *to)
     return NULL;
 }
 
+/* Of no memory the caller hears with the next text. */
+static const char *read_kept(const struct decoding *decoding, yyjson_val *value, const char **to)
+{
+    yyjson_alc alc = json_alc(decoding->arena);
+
+    if (!yyjson_is_obj(value))
+        return "not an object";
+    if (yyjson_obj_size(value))
+        *to = yyjson_val_write_opts(value, 0, &alc, NULL, NULL);
+    return NULL;
+}
+
 /* NULL, or why the value is wrong. */
 static const char *read_member(const struct decoding *decoding, const struct member *member,
                                yyjson_val *value, struct registered_device *device)
@@ -143,6 +156,8 @@ static const char *read_member(const struct decoding *decoding, const struct mem
         return read_uint64(value, to);
     case MEMBER_BOOL:
         return read_bool(value, to);
+    case MEMBER_KEPT:
+        return read_kept(decoding, value, to);
     case MEMBER_OBJECT:
         return yyjson_is_obj(value) ? NULL : "not an object";
     case MEMBER_ARRAY:

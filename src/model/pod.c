@@ -44,7 +44,6 @@ static int read_container_resources(const struct reading *reading, yyjson_val *v
                                     const char *where, struct container *container)
 {
     yyjson_val *resources;
-    bool has_requests;
     char inner[96];
     int r;
 
@@ -57,7 +56,7 @@ static int read_container_resources(const struct reading *reading, yyjson_val *v
                           &container->limits);
     if (r < 0)
         return r;
-    return reading_resources(reading, resources, inner, "requests", &has_requests,
+    return reading_resources(reading, resources, inner, "requests", &container->has_requests,
                              &container->requests);
 }
 

@@ -52,7 +52,7 @@ struct container {
     size_t env_count;
 
     /* Which objects exist, for a patch that adds to them. */
-    bool has_resources, has_limits, has_env;
+    bool has_resources, has_limits, has_requests, has_env;
     struct resource_list limits, requests;
 };
 

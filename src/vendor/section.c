@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "vendor/section.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -78,6 +79,10 @@ const char *section_read_name(const char *text, void *to)
 {
     if (strlen(text) >= SECTION_NAME_SIZE)
         return "too long";
+    for (const char *p = text; *p; p++) {
+        if (!isalnum((unsigned char)*p) && !strchr("-_./", *p))
+            return "not a name, which has letters, digits, and - _ . / only";
+    }
     copy_text(to, SECTION_NAME_SIZE, text);
     return NULL;
 }

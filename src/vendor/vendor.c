@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/util.h"
+#include "model/keys.h"
 
 const struct vendor_instance *vendor_find(const struct vendor_set *set, const char *common_word)
 {
@@ -153,6 +154,8 @@ const struct vendor_lock *vendor_prepare_bind(const struct vendor_instance *inst
 {
     return instance->vendor->prepare_bind ? instance->vendor->prepare_bind(instance, node) : NULL;
 }
+
+const struct vendor_lock vendor_mutex_lock = {KEY_NODE_LOCK, true, 300 * NS_PER_S};
 
 /* Adds the names that are not there yet. */
 static int keep_names(const char *const *names, const char *kept[static KEPT_NAMES_MAX],

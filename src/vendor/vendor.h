@@ -50,6 +50,8 @@ struct vendor_instance {
     const char *written_keys[VENDOR_MAX_KEYS]; /* on a pod: others that annotate() writes, but for
                                                   the vendor's times; NULL-terminated unless full */
 
+    bool changes_all_pods; /* at admission, also those that ask for nothing of it */
+
     /* Resources; "" where the configuration names none. */
     const char *count_resource;
     const char *resources[VENDOR_MAX_RESOURCES]; /* all that a pod asks for, the counted one, too;
@@ -68,6 +70,7 @@ int vendor_set_add(struct vendor_set *set, const struct vendor_instance *instanc
 /* A change that admission makes. Strings are the arena's, or last as long as the configuration. */
 enum mutation_kind {
     MUTATION_LIMIT,    /* set the container's limit `name` to `value` */
+    MUTATION_REQUEST,  /* the same of its requests */
     MUTATION_ENV,      /* append the variable `name` with `value` to the container's environment */
     MUTATION_DROP_ENV, /* remove the variable at `position`; of a container's the last first */
     MUTATION_RUNTIME_CLASS,
@@ -124,6 +127,9 @@ struct vendor_lock {
     bool names_pod;   /* "TIME,NAMESPACE,NAME"; else the time alone, RFC 3339 */
     int64_t until_ns; /* of such an age it may be broken */
 };
+
+/* HAMi's lock, under which the agents of most vendors look: hami.io/mutex.lock, five minutes. */
+extern const struct vendor_lock vendor_mutex_lock;
 
 struct vendor {
     const char *name; /* the folder's */

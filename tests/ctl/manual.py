@@ -8,6 +8,7 @@ PAGES = {
     "hamictl": [[]],
     "hamictl-run": [["run"]],
     "hamictl-top": [["top"]],
+    "hamictl-config": [["config"]],
     "hamictl-sim": [["sim"], ["sim", "create"], ["sim", "show"], ["sim", "remove"]],
 }
 MANUALS = SOURCE / "docs/man"
@@ -47,7 +48,7 @@ class Manual(CtlTest):
 
     def test_help_in_all_its_forms(self):
         self.assertEqual(self.ctl("help").stdout, self.ctl("--help").stdout)
-        for word in ["run", "top", "sim"]:
+        for word in ["run", "top", "sim", "config"]:
             self.assertIn(f"  {word} ", self.ctl("--help").stdout)
             self.assertEqual(self.ctl("help", word).stdout, self.ctl(word, "--help").stdout)
             self.assertTrue(self.ctl(word, "--help").stdout.startswith(f"Usage: hamictl {word}"))

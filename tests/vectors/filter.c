@@ -19,7 +19,7 @@ enum {
 /* The cluster of one case: nodes registered, pods placed on them. */
 struct cluster {
     struct vector *vector;
-    const struct vendor_instance *nvidia;
+    const struct vendor_set *vendors;
     struct place_node nodes[NODES_MAX];
     size_t count;
 };
@@ -48,25 +48,43 @@ static bool is_selected(yyjson_val *selector, yyjson_val *node)
     return true;
 }
 
-/* Only nodes with devices that kubelet knows about, too, are registered. */
+/* HAMi's agents are alive while kubelet knows of devices, NVIDIA's, or by their handshake, whose
+ * times in the vectors are long over. */
+static bool is_alive(const struct vendor_instance *instance, const struct node *node)
+{
+    const char *handshake = text_pairs_get(&node->annotations, instance->handshake_key);
+
+    if (!instance->vendor->prepare_bind)
+        return vendor_is_alive(instance, node);
+    return !handshake || strncmp(handshake, "Reported", strlen("Reported")) == 0;
+}
+
+static size_t add_devices(struct arena *arena, const struct vendor_instance *instance,
+                          const struct node *node, struct device *devices, size_t max)
+{
+    size_t count = 0;
+
+    if (!is_alive(instance, node) ||
+        instance->vendor->read_node(instance, node, arena, devices, max, &count, NULL) < 0)
+        return 0;
+    return count;
+}
+
+/* Only nodes with devices whose agent is alive are registered. */
 static void add_node(struct cluster *cluster, yyjson_val *value)
 {
     struct arena *arena = cluster->vector->arena;
     struct place_node *place_node = &cluster->nodes[cluster->count];
-    const struct resource *allocatable;
     struct device *devices;
     struct node node;
-    size_t count;
+    size_t count = 0;
 
     if (node_read(value, &cluster->vector->vendors->kept, arena, &node, NULL) < 0)
         return;
-    allocatable = resource_find(&node.allocatable, cluster->nvidia->count_resource);
-    if (!allocatable || allocatable->quantity.value <= 0)
-        return;
     devices = ARENA_ARRAY(arena, struct device, PLACE_MAX_DEVICES);
-    if (cluster->nvidia->vendor->read_node(cluster->nvidia, &node, arena, devices,
-                                           PLACE_MAX_DEVICES, &count, NULL) < 0)
-        return;
+    for (size_t i = 0; i < cluster->vendors->count; i++)
+        count += add_devices(arena, &cluster->vendors->instances[i], &node, devices + count,
+                             PLACE_MAX_DEVICES - count);
     if (!count)
         return;
     *place_node =
@@ -102,11 +120,16 @@ static void add_placed(struct cluster *cluster, yyjson_val *value, const char *b
     if (*pod.uid && strcmp(pod.uid, but_uid) == 0)
         return;
     name = text_pairs_get(&pod.annotations, KEY_NODE);
-    text = text_pairs_get(&pod.annotations, cluster->nvidia->allocated_key);
     node = name ? find_node(cluster, name) : NULL;
-    if (!node || !text || pod_devices_decode(text, arena, &devices, NULL) < 0)
+    for (size_t i = 0; node && i < cluster->vendors->count; i++) {
+        const struct vendor_instance *instance = &cluster->vendors->instances[i];
+
+        text = text_pairs_get(&pod.annotations, instance->allocated_key);
+        if (text && pod_devices_decode(text, arena, &devices, NULL) >= 0)
+            (void)place_usage_add_pod(&usage, &instance->id, &devices, "", arena);
+    }
+    if (!node)
         return;
-    (void)place_usage_add_pod(&usage, &cluster->nvidia->id, &devices, "", arena);
     (void)place_usage_charge(node->devices, node->device_count, &usage);
 }
 
@@ -147,9 +170,11 @@ struct answer {
     size_t node_count;
     struct place_failure failures[NODES_MAX];
     bool fits[NODES_MAX];
+    float scores[NODES_MAX];
     bool placed;
     size_t position;
     const char *devices;
+    struct text_pair more; /* the vendor's own annotation; a NULL key: none */
 };
 
 static void add_candidates(struct cluster *cluster, struct answer *answer)
@@ -179,6 +204,7 @@ static bool decide(struct cluster *cluster, const struct demand *demand,
         if (r < 0)
             vector_fail(vector, "error %d", r);
         answer->fits[i] = r == PLACE_FITS;
+        answer->scores[i] = answer->nodes[i]->score + (r == PLACE_FITS ? one.score : 0);
     }
     r = place_choose(answer->nodes, answer->node_count, demand, options, vector->arena,
                      &answer->position, &placement);
@@ -189,11 +215,13 @@ static bool decide(struct cluster *cluster, const struct demand *demand,
     answer->placed = r == PLACE_FITS;
     if (!answer->placed)
         return true;
-    if (vendor_write_annotations(cluster->nvidia,
+    r = vendor_write_annotations(vendor_of(placement.vendors[0].vendor),
                                  &(struct vendor_grant){.given = &placement.vendors[0].devices},
-                                 vector->arena, annotations) != 2 ||
-        strcmp(annotations[0].value, annotations[1].value) != 0)
+                                 vector->arena, annotations);
+    if (r < 2 || strcmp(annotations[0].value, annotations[1].value) != 0)
         vector_fail(vector, "annotations are missing");
+    if (r == 3)
+        answer->more = annotations[2];
     answer->devices = annotations[0].value;
     return true;
 }
@@ -202,7 +230,7 @@ static void add_scores(struct strbuf *buf, const struct answer *answer)
 {
     for (size_t i = 0; i < answer->node_count; i++) {
         if (answer->fits[i])
-            strbuf_addf(buf, " %s=%.2f", answer->nodes[i]->name, (double)answer->nodes[i]->score);
+            strbuf_addf(buf, " %s=%.2f", answer->nodes[i]->name, (double)answer->scores[i]);
     }
 }
 
@@ -215,7 +243,7 @@ static bool scores_match(const struct answer *answer, yyjson_val *theirs)
         if (!answer->fits[i])
             continue;
         fits++;
-        (void)snprintf(text, sizeof(text), "%.2f", (double)answer->nodes[i]->score);
+        (void)snprintf(text, sizeof(text), "%.2f", (double)answer->scores[i]);
         if (!yyjson_equals_str(yyjson_obj_get(theirs, answer->nodes[i]->name), text))
             return false;
     }
@@ -226,6 +254,7 @@ static bool matches_placed(const struct answer *answer, yyjson_val *theirs)
 {
     return strcmp(answer->nodes[answer->position]->name, vector_text(theirs, "node")) == 0 &&
            strcmp(answer->devices, vector_text(theirs, "devices")) == 0 &&
+           (!answer->more.key || strcmp(answer->more.value, vector_text(theirs, "more")) == 0) &&
            scores_match(answer, yyjson_obj_get(theirs, "scores"));
 }
 
@@ -338,7 +367,7 @@ static void check_filter(struct vector *vector)
         return;
     }
     cluster->vector = vector;
-    cluster->nvidia = vendor_find(vector->vendors, "NVIDIA");
+    cluster->vendors = vector->vendors;
     if (pod_read(yyjson_obj_get(vector->line, "pod"), &vector->vendors->kept, vector->arena, &pod,
                  &err) < 0) {
         vector_fail(vector, "%s", err.text);
@@ -366,6 +395,13 @@ static const char *left_out(const struct vector *vector)
         {"filter-nvidia-0112", "filter-nvidia-0113", "init containers take part"},
         {"filter-nvidia-0115", "filter-nvidia-0121", "topology"},
         {"filter-nvidia-0139", "filter-nvidia-0139", "topology"},
+        {"filter-vendors-0077", "filter-vendors-0077", "a sick device is given out"},
+        {"filter-vendors-0081", "filter-vendors-0081", "a sick device is given out"},
+        {"filter-vendors-0088", "filter-vendors-0088", "a sick device is given out"},
+        {"filter-vendors-0091", "filter-vendors-0091", "a sick device is given out"},
+        {"filter-vendors-0098", "filter-vendors-0098", "a sick device is given out"},
+        {"filter-vendors-0102", "filter-vendors-0102", "a sick device is given out"},
+        {"filter-vendors-0107", "filter-vendors-0109", "a sick device is given out"},
     };
 
     for (size_t i = 0; i < ARRAY_SIZE(ranges); i++) {

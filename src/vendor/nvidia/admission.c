@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/util.h"
+#include "vendor/asking.h"
 #include "vendor/nvidia/nvidia.h"
 
 #define WHOLE_CARD_CORES "100"
@@ -50,22 +51,7 @@ static int add_number(const struct mutating *mutating, enum mutation_kind kind, 
 static int refuse_amount(const struct mutating *mutating, const char *list,
                          const struct resource *resource, const char *why, struct error *err)
 {
-    const struct container_place place = pod_container_place(mutating->pod, mutating->position);
-
-    return error_set(err, -EINVAL, "spec.%s[%zu].resources.%s[%s]: \"%.64s\" is %s", place.list,
-                     place.position, list, resource->name, resource->text, why);
-}
-
-static int check_resource(const struct mutating *mutating, const char *list,
-                          const struct resource *resource, int64_t max, struct error *err)
-{
-    if (resource->quantity.value < 0)
-        return refuse_amount(mutating, list, resource, "negative", err);
-    if (resource->quantity.form == QUANTITY_FRACTION)
-        return refuse_amount(mutating, list, resource, "not a whole number", err);
-    if (resource->quantity.form != QUANTITY_WHOLE || resource->quantity.value > max)
-        return refuse_amount(mutating, list, resource, "more than can be counted", err);
-    return 0;
+    return asking_refuse_amount(mutating->pod, mutating->position, list, resource, why, err);
 }
 
 static bool is_above_zero(const struct resource *resource)
@@ -93,35 +79,15 @@ static int check_percentage(const struct mutating *mutating, const char *list,
     return 0;
 }
 
-static int check_list(const struct mutating *mutating, const char *list,
-                      const struct resource_list *resources, struct error *err)
+static int check_amounts(const struct vendor_instance *instance, const struct mutating *mutating,
+                         struct error *err)
 {
-    const struct nvidia_config *config = mutating->config;
-    const struct {
-        const char *name;
-        int64_t max;
-    } rows[] = {
-        {config->count_name, INT32_MAX}, /* beyond, it would be read as none at all */
-        {config->memory_name, INT64_MAX}, {config->memory_percent_name, INT64_MAX},
-        {config->cores_name, INT64_MAX},  {config->priority_name, INT64_MAX},
-    };
-    int r;
+    int r = asking_check_amounts(mutating->pod, mutating->position, instance->resources,
+                                 VENDOR_MAX_RESOURCES, err);
 
-    for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
-        const struct resource *resource = resource_find(resources, rows[i].name);
-
-        r = resource ? check_resource(mutating, list, resource, rows[i].max, err) : 0;
-        if (r < 0)
-            return r;
-    }
-    return check_percentage(mutating, list, resources, err);
-}
-
-static int check_amounts(const struct mutating *mutating, struct error *err)
-{
-    int r = check_list(mutating, "limits", &mutating->container->limits, err);
-
-    return r < 0 ? r : check_list(mutating, "requests", &mutating->container->requests, err);
+    if (r == 0)
+        r = check_percentage(mutating, "limits", &mutating->container->limits, err);
+    return r < 0 ? r : check_percentage(mutating, "requests", &mutating->container->requests, err);
 }
 
 /* Mutations, in the order in which they stand in the patch. */
@@ -259,7 +225,7 @@ int nvidia_mutate(const struct vendor_instance *instance, const struct pod *pod,
     bool has;
     int r;
 
-    r = check_amounts(&mutating, err);
+    r = check_amounts(instance, &mutating, err);
     if (r < 0)
         return r;
     r = pass_priority(&mutating);

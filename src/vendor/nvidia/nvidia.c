@@ -2,13 +2,14 @@
 #include "vendor/nvidia/nvidia.h"
 
 #include <errno.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/util.h"
 #include "model/keys.h"
+#include "vendor/asking.h"
 #include "vendor/nvidia/admission.h"
 #include "vendor/nvidia/config.h"
+#include "vendor/registered.h"
 
 void nvidia_config_defaults(struct nvidia_config *ret_config)
 {
@@ -37,6 +38,8 @@ int nvidia_add_instance(struct vendor_set *set, const struct nvidia_config *conf
         .handshake_key = NVIDIA_HANDSHAKE_KEY,
         .to_allocate_key = NVIDIA_TO_ALLOCATE_KEY,
         .allocated_key = NVIDIA_ALLOCATED_KEY,
+        .changes_all_pods = config->overwrite_env ||
+                            (*config->core_policy && strcmp(config->core_policy, "default") != 0),
         .count_resource = config->count_name,
         .resources = {config->count_name, config->memory_name, config->memory_percent_name,
                       config->cores_name, config->priority_name},
@@ -47,18 +50,6 @@ int nvidia_add_instance(struct vendor_set *set, const struct nvidia_config *conf
 
 /* Requests. */
 
-/* An amount that is not negative; INT32_MAX where it is beyond 32 bits. False: there is none that
- * can be read. */
-static bool read_amount(const struct container *container, const char *name, int64_t *ret_value)
-{
-    const struct resource *resource = container_resource(container, name);
-
-    if (!resource || resource->quantity.form != QUANTITY_WHOLE || resource->quantity.value < 0)
-        return false;
-    *ret_value = MIN(resource->quantity.value, (int64_t)INT32_MAX);
-    return true;
-}
-
 /* Memory that is asked for neither in MiB nor in percent is the configured default, else the whole
  * card's. */
 static void read_memory(const struct nvidia_config *config, const struct container *container,
@@ -67,9 +58,9 @@ static void read_memory(const struct nvidia_config *config, const struct contain
     int64_t mib = 0, percent = 0;
     bool has_percent;
 
-    if (read_amount(container, config->memory_name, &mib) && config->memory_factor > 1)
+    if (asking_amount(container, config->memory_name, &mib) && config->memory_factor > 1)
         mib = MIN(mib * config->memory_factor, (int64_t)INT32_MAX);
-    has_percent = read_amount(container, config->memory_percent_name, &percent);
+    has_percent = asking_amount(container, config->memory_percent_name, &percent);
     /* Admission denies 0. Past it, a share without memory would be placed, and never start. */
     if (has_percent && (percent == NVIDIA_NO_PERCENT || (percent == 0 && !mib)))
         has_percent = false;
@@ -80,15 +71,6 @@ static void read_memory(const struct nvidia_config *config, const struct contain
     request->memory_percent = has_percent ? (unsigned)percent : mib ? 0 : 100;
 }
 
-static bool is_bounded(const char *text)
-{
-    size_t count = 1, len = 0;
-
-    for (; text[len] && len <= NVIDIA_LIST_TEXT_MAX; len++)
-        count += text[len] == ',';
-    return len <= NVIDIA_LIST_TEXT_MAX && count <= NVIDIA_LIST_MAX;
-}
-
 static int check_lists(const struct pod *pod, struct error *err)
 {
     static const char *const keys[] = {NVIDIA_USE_UUID_KEY, NVIDIA_AVOID_UUID_KEY,
@@ -97,10 +79,10 @@ static int check_lists(const struct pod *pod, struct error *err)
     for (size_t i = 0; i < ARRAY_SIZE(keys); i++) {
         const char *text = text_pairs_get(&pod->annotations, keys[i]);
 
-        if (text && !is_bounded(text))
+        if (text && !asking_list_is_bounded(text))
             return error_set(err, -EINVAL,
                              "metadata.annotations[%s]: more than %d pieces or %d bytes", keys[i],
-                             NVIDIA_LIST_MAX, NVIDIA_LIST_TEXT_MAX);
+                             ASKING_LIST_MAX, ASKING_LIST_TEXT_MAX);
     }
     return 0;
 }
@@ -143,46 +125,6 @@ int nvidia_check_annotations(const struct pod *pod, struct error *err)
     return r < 0 ? r : check_numa_bind(pod, err);
 }
 
-static int compare_items(const void *a, const void *b)
-{
-    return strcmp(*(const char *const *)a, *(const char *const *)b);
-}
-
-/*
- * The pieces of "a,b"; they are compared as they are, blanks and empty ones included. -E2BIG: more
- * than a decision can go through for each of many thousand cards.
- */
-static int read_list(const struct pod *pod, const char *key, struct arena *arena,
-                     struct text_list *ret_list)
-{
-    const char *text = text_pairs_get(&pod->annotations, key), *piece;
-    const char **items;
-    size_t count = 1;
-
-    *ret_list = (struct text_list){0};
-    if (!text)
-        return 0;
-    if (!is_bounded(text))
-        return -E2BIG;
-    for (const char *p = text; *p; p++)
-        count += *p == ',';
-    items = ARENA_ARRAY(arena, const char *, count);
-    if (!items)
-        return -ENOMEM;
-    piece = text;
-    for (size_t i = 0; i < count; i++) {
-        size_t len = strcspn(piece, ",");
-
-        items[i] = arena_strndup(arena, piece, len);
-        if (!items[i])
-            return -ENOMEM;
-        piece += len + 1;
-    }
-    qsort(items, count, sizeof(*items), compare_items);
-    *ret_list = (struct text_list){.items = items, .count = count, .sorted = true};
-    return 0;
-}
-
 static int read_mode(const struct pod *pod, struct arena *arena, struct request *request)
 {
     const char *modes = text_pairs_get(&pod->annotations, NVIDIA_MODE_KEY);
@@ -207,7 +149,7 @@ static int read_selection(const struct pod *pod, struct arena *arena, struct req
     int r;
 
     for (size_t i = 0; i < ARRAY_SIZE(lists); i++) {
-        r = read_list(pod, lists[i].key, arena, lists[i].list);
+        r = asking_list(pod, lists[i].key, arena, lists[i].list);
         if (r < 0)
             return r;
     }
@@ -229,13 +171,13 @@ static int read_request(const struct vendor_instance *instance, const struct pod
 
     if (!request.memo)
         return -ENOMEM;
-    if (!read_amount(container, config->count_name, &count) || !count)
+    if (!asking_amount(container, config->count_name, &count) || !count)
         return 0;
     if (counted->quantity.value > INT32_MAX)
         return 0;
     request.count = (unsigned)count;
     read_memory(config, container, &request);
-    (void)read_amount(container, config->cores_name, &cores);
+    (void)asking_amount(container, config->cores_name, &cores);
     request.cores = (unsigned)MAX(cores, (int64_t)0);
     r = read_selection(pod, arena, &request);
     if (r < 0)
@@ -245,50 +187,6 @@ static int read_request(const struct vendor_instance *instance, const struct pod
 }
 
 /* Devices of a node. */
-
-static unsigned not_negative(int32_t value)
-{
-    return value > 0 ? (unsigned)value : 0;
-}
-
-/* Why a device makes no sense, or NULL: such a device is listed, and never healthy. */
-static const char *check_sense(const struct registered_device *registered)
-{
-    if (!*registered->id)
-        return "has no id";
-    if (strpbrk(registered->id, ",:;[]"))
-        return "has an id that can't be one";
-    if (registered->devmem > DEVICE_MAX_MIB)
-        return "has more memory than there is";
-    return NULL;
-}
-
-/* Why a device can't be listed, or NULL. */
-static const char *check_size(const struct registered_device *registered)
-{
-    if (strlen(registered->id) >= DEVICE_UUID_SIZE)
-        return "has an id that is too long";
-    if (strlen(registered->type) >= DEVICE_MODEL_SIZE)
-        return "has a type that is too long";
-    if (strlen(registered->mode) >= DEVICE_MODE_SIZE)
-        return "has a mode that is too long";
-    return NULL;
-}
-
-static void fill_device(const struct registered_device *registered, struct device *ret_device)
-{
-    *ret_device = (struct device){
-        .index = (unsigned)registered->index,
-        .numa_node = (int)MAX(MIN(registered->numa, (int64_t)INT32_MAX), (int64_t)-1),
-        .healthy = registered->health,
-        .memory_bytes = not_negative(registered->devmem) * MIB,
-        .cores = not_negative(registered->devcore),
-        .max_tasks = not_negative(registered->count),
-    };
-    COPY_TEXT(ret_device->uuid, registered->id);
-    COPY_TEXT(ret_device->model, registered->type);
-    COPY_TEXT(ret_device->mode, registered->mode);
-}
 
 /* "a, b": blanks around the pieces don't count. */
 static bool is_cordoned(const struct node *node, const char *uuid)
@@ -308,15 +206,6 @@ static bool is_cordoned(const struct node *node, const char *uuid)
     return false;
 }
 
-static bool is_listed(const struct device *devices, size_t count, const char *uuid)
-{
-    for (size_t i = 0; i < count; i++) {
-        if (strcmp(devices[i].uuid, uuid) == 0)
-            return true;
-    }
-    return false;
-}
-
 static const struct mig_geometry *find_geometry(const struct nvidia_config *config,
                                                 const char *model)
 {
@@ -331,85 +220,38 @@ static const struct mig_geometry *find_geometry(const struct nvidia_config *conf
     return NULL;
 }
 
-/* The devices of a node while they are filled in. err gets the first thing that is wrong. */
-struct filling {
-    const struct vendor_instance *instance;
-    const struct node *node;
-    struct device *devices;
-    size_t count, max;
-    bool mended;
-    struct error *err;
-};
-
-static void tell_mended(struct filling *filling, size_t position, const char *id, const char *wrong)
+static int finish_device(const struct node *node, const struct registered_device *registered,
+                         struct arena *arena, struct device *device)
 {
-    if (!filling->mended)
-        (void)error_set(filling->err, 0, "device %zu (\"%.64s\") %s", position, id, wrong);
-    filling->mended = true;
-}
+    const struct nvidia_config *config = device->vendor->config;
 
-static void add_device(struct filling *filling, size_t position,
-                       const struct registered_device *registered)
-{
-    struct device *device = &filling->devices[filling->count];
-    const char *wrong = check_size(registered);
-
-    if (!wrong && filling->count == filling->max)
-        wrong = "is one too many";
-    if (!wrong && is_listed(filling->devices, filling->count, registered->id))
-        wrong = "is listed twice";
-    if (wrong) {
-        tell_mended(filling, position, registered->id, wrong);
-        return;
-    }
-    fill_device(registered, device);
+    (void)registered;
+    (void)arena;
     /* As in HAMi, a card whose model does not name the vendor is counted, and not given out. */
-    if (text_contains(device->model, NVIDIA_COMMON_WORD))
-        device->vendor = &filling->instance->id;
-    device->cordoned = is_cordoned(filling->node, device->uuid);
+    if (!text_contains(device->model, NVIDIA_COMMON_WORD))
+        device->vendor = NULL;
+    device->cordoned = is_cordoned(node, device->uuid);
     device->special = strcmp(device->mode, MIG_MODE) == 0;
     if (device->special)
-        device->facts = find_geometry(filling->instance->id.config, device->model);
-    filling->count++;
-    wrong = check_sense(registered);
-    if (!wrong)
-        return;
-    tell_mended(filling, position, registered->id, wrong);
-    device->healthy = false;
+        device->facts = find_geometry(config, device->model);
+    return 0;
 }
 
 static int read_node(const struct vendor_instance *instance, const struct node *node,
                      struct arena *arena, struct device *ret_devices, size_t max, size_t *ret_count,
                      struct error *err)
 {
-    const char *text = text_pairs_get(&node->annotations, instance->register_key);
-    struct filling filling = {
-        .instance = instance, .node = node, .devices = ret_devices, .max = max, .err = err};
-    struct registered_devices registered;
-    int r;
-
-    if (!text)
-        return error_set(err, -ENOENT, "no annotation %s", instance->register_key);
-    r = node_devices_decode(text, arena, &registered, err);
-    if (r < 0)
-        return error_wrap(err, r, "%s", instance->register_key);
-    filling.mended = r == CODEC_MENDED;
-    for (size_t i = 0; i < registered.count; i++)
-        add_device(&filling, i, &registered.items[i]);
-    *ret_count = filling.count;
-    if (!filling.mended)
-        return CODEC_EXACT;
-    return error_wrap(err, CODEC_MENDED, "%s", instance->register_key);
+    return registered_read(instance, node, arena, ret_devices, max, ret_count, err, finish_device);
 }
-
-static const char *const annotations[] = {"nvidia.com/", NULL};
-static const char *const variables[] = {"CUDA_", NULL};
-static const char *const node_annotations[] = {KEY_CORDON, NULL};
 
 static int add_instances(struct vendor_set *set, const void *config)
 {
     return nvidia_add_instance(set, config);
 }
+
+static const char *const annotations[] = {"nvidia.com/", NULL};
+static const char *const variables[] = {"CUDA_", NULL};
+static const char *const node_annotations[] = {KEY_CORDON, NULL};
 
 const struct vendor nvidia_vendor = {
     .name = "nvidia",

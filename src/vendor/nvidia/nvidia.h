@@ -25,9 +25,7 @@
 #define NVIDIA_MODE_KEY "nvidia.com/vgpu-mode" /* the modes of sharing that the pod accepts */
 
 enum {
-    NVIDIA_LIST_MAX = 256,           /* pieces of a list on a pod */
-    NVIDIA_LIST_TEXT_MAX = 16 << 10, /* bytes of it */
-    NVIDIA_NO_PERCENT = 101,         /* in HAMi: no percentage is asked for */
+    NVIDIA_NO_PERCENT = 101, /* in HAMi: no percentage is asked for */
 };
 
 enum {

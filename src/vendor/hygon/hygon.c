@@ -1,0 +1,182 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* Hygon: DCUs, shared by their own agent, which registers them in HAMi's colon form. */
+
+#include <errno.h>
+#include <string.h>
+
+#include "base/util.h"
+#include "vendor/asking.h"
+#include "vendor/registered.h"
+#include "vendor/vendor.h"
+
+#define COMMON_WORD "DCU"
+
+/* Section `hygon` of the device configuration. Names are "" where there is none. */
+struct hygon_config {
+    char count_name[SECTION_NAME_SIZE];
+    char memory_name[SECTION_NAME_SIZE];
+    char cores_name[SECTION_NAME_SIZE];
+    int32_t memory_factor; /* MiB in a unit of requested memory; 0 and 1: one */
+};
+
+extern const struct vendor hygon_vendor;
+
+static const struct section_key keys[] = {
+#define KEY(key, reader, member)                                                                   \
+    {                                                                                              \
+        .name = key, .read = reader, .offset = offsetof(struct hygon_config, member)               \
+    }
+    KEY("resourceCountName", section_read_name, count_name),
+    KEY("resourceMemoryName", section_read_name, memory_name),
+    KEY("resourceCoreName", section_read_name, cores_name),
+    KEY("memoryFactor", section_read_int32, memory_factor),
+#undef KEY
+};
+
+static void set_missing(void *ret_config)
+{
+    *(struct hygon_config *)ret_config = (struct hygon_config){.memory_factor = 1};
+}
+
+static int read_section(const struct section_reading *reading, const struct section *section,
+                        void *config)
+{
+    return section_read_keys(reading, section, "hygon", keys, ARRAY_SIZE(keys), config);
+}
+
+/* An empty section is none. */
+static int check_section(const struct section_reading *reading, const void *own)
+{
+    const struct hygon_config *config = own;
+
+    if (config->count_name[0] || (!config->memory_name[0] && !config->cores_name[0]))
+        return 0;
+    return error_set(reading->err, -EINVAL,
+                     "%s: hygon.resourceCountName: not given; pods could not ask for a device",
+                     reading->file);
+}
+
+static int mutate(const struct vendor_instance *instance, const struct pod *pod, size_t container,
+                  struct mutations *mutations, struct error *err)
+{
+    const struct resource_list *limits = &pod->containers[container].limits;
+    int r = asking_check_amounts(pod, container, instance->resources, VENDOR_MAX_RESOURCES, err);
+
+    (void)mutations;
+    return r < 0 ? r : resource_find(limits, instance->count_resource) != NULL;
+}
+
+static int read_lists(const struct pod *pod, struct arena *arena, struct request *request)
+{
+    const struct {
+        const char *key;
+        struct text_list *list;
+    } lists[] = {
+        {"hygon.com/use-gpuuuid", &request->use_uuids},
+        {"hygon.com/nouse-gpuuuid", &request->avoid_uuids},
+        {"hygon.com/use-dcutype", &request->use_types},
+        {"hygon.com/nouse-dcutype", &request->avoid_types},
+    };
+    int r = 0;
+
+    for (size_t i = 0; i < ARRAY_SIZE(lists) && r == 0; i++)
+        r = asking_list(pod, lists[i].key, arena, lists[i].list);
+    /* As in HAMi, devices that are asked for by name are not avoided. */
+    if (request->use_uuids.count)
+        request->avoid_uuids.count = 0;
+    return r;
+}
+
+/* Memory that is not given is the whole device's, and so are cores. */
+static int read_request(const struct vendor_instance *instance, const struct pod *pod,
+                        size_t container, struct arena *arena, struct request *ret_request)
+{
+    const struct container *asking = &pod->containers[container];
+    const struct hygon_config *config = instance->id.config;
+    int64_t count = 0, mib = 0, cores = DEVICE_CORES;
+    struct request request = {
+        .vendor = &instance->id,
+        .memo = ARENA_NEW(arena, struct type_memo),
+    };
+    int r;
+
+    if (!request.memo)
+        return -ENOMEM;
+    if (!asking_amount(asking, config->count_name, &count) || !count)
+        return 0;
+    if (asking_amount(asking, config->memory_name, &mib) && config->memory_factor > 1)
+        mib = MIN(mib * config->memory_factor, (int64_t)INT32_MAX);
+    (void)asking_amount(asking, config->cores_name, &cores);
+    request.count = (unsigned)count;
+    request.memory_bytes = (uint64_t)mib * MIB;
+    request.memory_percent = mib ? 0 : 100;
+    request.cores = (unsigned)cores;
+    r = read_lists(pod, arena, &request);
+    if (r < 0)
+        return r;
+    *ret_request = request;
+    return 1;
+}
+
+/* As in HAMi, a device whose model does not name the vendor is counted, and not given out. */
+static int finish_device(const struct node *node, const struct registered_device *registered,
+                         struct arena *arena, struct device *device)
+{
+    (void)node;
+    (void)registered;
+    (void)arena;
+    if (!text_contains(device->model, COMMON_WORD))
+        device->vendor = NULL;
+    return 0;
+}
+
+static int read_node(const struct vendor_instance *instance, const struct node *node,
+                     struct arena *arena, struct device *ret_devices, size_t max, size_t *ret_count,
+                     struct error *err)
+{
+    return registered_read(instance, node, arena, ret_devices, max, ret_count, err, finish_device);
+}
+
+/* Its agent looks for the pod of an allocation by the node's lock. */
+static const struct vendor_lock *prepare_bind(const struct vendor_instance *instance,
+                                              const struct node *node)
+{
+    (void)node;
+    return text_pairs_get(&node->annotations, instance->register_key) ? &vendor_mutex_lock : NULL;
+}
+
+static int add_instances(struct vendor_set *set, const void *own)
+{
+    static const struct place_rules rules;
+    const struct hygon_config *config = own;
+    const struct vendor_instance instance = {
+        .vendor = &hygon_vendor,
+        .id = {COMMON_WORD, &rules, config},
+        .register_key = "hami.io/node-dcu-register",
+        .handshake_key = "hami.io/node-handshake-dcu",
+        .to_allocate_key = "hami.io/dcu-devices-to-allocate",
+        .allocated_key = "hami.io/dcu-devices-allocated",
+        .count_resource = config->count_name,
+        .resources = {config->count_name, config->memory_name, config->cores_name},
+    };
+
+    return config->count_name[0] ? vendor_set_add(set, &instance) : 0;
+}
+
+static const char *const annotations[] = {"hygon.com/", NULL};
+
+const struct vendor hygon_vendor = {
+    .name = "hygon",
+    .section = "hygon",
+    .config_size = sizeof(struct hygon_config),
+    .set_missing = set_missing,
+    .read_section = read_section,
+    .check_section = check_section,
+    .add_instances = add_instances,
+    .annotations = annotations,
+    .mutate = mutate,
+    .read_request = read_request,
+    .read_node = read_node,
+    .prepare_bind = prepare_bind,
+};

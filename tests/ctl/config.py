@@ -1,0 +1,107 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""hamictl config: what is wrong in a device configuration, and the manifests that follow from it, which are those that
+deploy/ ships."""
+
+from support import *
+
+DEPLOY = SOURCE / "deploy"
+MAP = """apiVersion: v1
+kind: ConfigMap
+metadata: {name: x}
+data:
+  other: |
+    nvidia: {}
+  device-config.yaml: |
+    nvidia:
+      resourceCountName: nvidia.com/gpu
+      KEY: 1
+  another: x
+"""
+
+
+def documents(text):
+    """YAML documents without comments and empty lines, which are all that may differ."""
+    lines = [line for line in text.splitlines() if line.strip() and not line.strip().startswith("#")]
+    return ("\n".join(lines) + "\n").split("---\n")
+
+
+class Config(CtlTest):
+    def config(self, verb, text):
+        path = self.folder / "d.yaml"
+        path.write_text(text)
+        ended = self.ctl("config", verb, path)
+        return ended.returncode, ended.stdout, ended.stderr.replace(f"{path}", "d.yaml")
+
+    def refused(self, text):
+        code, out, error = self.config("check", text)
+        self.assertEqual((code, out), (1, ""))
+        return error
+
+    def rendered(self, text):
+        code, out, error = self.config("render", text)
+        self.assertEqual((code, error), (0, ""))
+        return documents(out)
+
+    def test_what_is_shipped_follows_from_what_is_shipped(self):
+        ended = self.ctl("config", "render", DEPLOY / "device-config.yaml")
+        self.assertEqual((ended.returncode, ended.stderr), (0, ""))
+        webhook, scheduler, role = documents(ended.stdout)
+        self.assertEqual([webhook], documents((DEPLOY / "webhook.yaml").read_text()))
+        self.assertEqual(scheduler, documents((DEPLOY / "scheduler.yaml").read_text())[0])
+        self.assertIn(role, documents((DEPLOY / "rbac.yaml").read_text()))
+
+    def test_check_names_the_vendors(self):
+        ended = self.ctl("config", "check", DEPLOY / "device-config.yaml")
+        self.assertEqual(ended.stderr, "")
+        self.assertRegex(ended.stdout, r"/deploy/device-config.yaml: NVIDIA \(nvidia.com/gpu\)\n$")
+
+    def test_check_says_what_is_wrong_and_where(self):
+        for text, error in [
+            ("nvidia:\n  resourceCount: x\n", "d.yaml:2:3: resourceCount: no such key in nvidia"),
+            ("amd:\n  resourceCount: x\n", "d.yaml:2:3: resourceCount: no such key in amd"),
+            ("nvidia:\n  resourceCountName: 'a\"b'\n", "d.yaml:2:22: nvidia.resourceCountName: not a name"),
+            ("nvidia: {}\n", "nvidia.resourceCountName: not given"),
+            ("hygon: {}\n", "it has no section of a vendor that is served"),
+            (MAP, "d.yaml:10:7: KEY: no such key in nvidia"),
+            (MAP.replace("KEY: 1", "defaultCores: x"), "d.yaml:10:21: nvidia.defaultCores: not a whole number"),
+            (MAP.replace("ConfigMap", "Secret"), "d.yaml:1:1: apiVersion: no such section"),
+        ]:
+            with self.subTest(text=text):
+                self.assertIn(error, self.refused(text))
+
+    def test_a_map_is_read_whatever_stands_behind_it(self):
+        text = MAP.replace("      KEY: 1\n", "")
+        for end in [text, text.replace("  another: x\n", ""), text.replace("  another: x\n", "").rstrip(), text + "  b: |\n    amd: 1\n"]:
+            with self.subTest(text=end):
+                self.assertEqual(self.config("check", end), (0, "d.yaml: NVIDIA (nvidia.com/gpu)\n".replace("d.yaml", str(self.folder / "d.yaml")), ""))
+
+    def test_names_go_into_the_manifests(self):
+        webhook, scheduler, role = self.rendered(
+            "nvidia: {resourceCountName: acme.example/gpu, resourceMemoryName: acme.example/mem, resourceCoreName: other.example/c}\n"
+        )
+        self.assertEqual(webhook.count('r.startsWith("acme.example/") || r.startsWith("other.example/")'), 2)
+        self.assertNotIn("nvidia.com", webhook)
+        self.assertEqual(
+            re.findall(r"- name: (.*)\n            ignoredByScheduler: true\n", scheduler),
+            ["acme.example/gpu", "acme.example/mem", "other.example/c"],
+        )
+
+    def test_a_webhook_that_changes_every_pod_is_asked_about_every_pod(self):
+        for more in ["overwriteEnv: true", "gpuCorePolicy: force"]:
+            webhook = self.rendered("nvidia: {resourceCountName: a.b/c, %s}\n" % more)[0]
+            self.assertNotIn("asks-for-a-device", webhook)
+            self.assertIn("is-no-mirror-of-a-static-pod", webhook)
+
+    def test_a_wrong_command_line(self):
+        for words, error in [
+            ([], "say what to do"), (["mend", "x"], "neither check nor render"), (["check"], "no FILE"),
+            (["check", "a", "b"], '"b" is too much'),
+        ]:
+            ended = self.ctl("config", *words)
+            self.assertEqual(ended.returncode, 2)
+            self.assertIn(error, ended.stderr)
+        self.assertIn("No such file", self.ctl("config", "check", "/nonexistent").stderr)
+
+
+unittest.main()
