@@ -14,6 +14,9 @@ import sys
 sys.path.insert(0, __file__.rsplit("/", 2)[0])
 from harness import *
 
+sys.path.insert(0, __file__.rsplit("/", 1)[0])
+from conversation import end, go_on, heard
+
 GUEST = BUILD / "tests/guest"
 LIMIT = 1 * GIB
 NOBODY = 65534
@@ -29,24 +32,6 @@ def said(ended):
 
 def begin(verbs, environment, **options):
     return start([GUEST, *verbs.split()], environment, **options)
-
-
-def heard(running):
-    line = running.stdout.readline()
-    return json.loads(line) if line.startswith("{") else {"silent": True, "status": running.poll()}
-
-
-def go_on(running):
-    running.stdin.write("\n")
-    running.stdin.flush()
-
-
-def end(running):
-    try:
-        running.communicate("\n\n", timeout=20)
-    except (BrokenPipeError, ValueError):
-        running.wait(20)
-    return running.returncode
 
 
 def check_full(machine, pids, sentence):

@@ -8,6 +8,9 @@ import sys
 sys.path.insert(0, __file__.rsplit("/", 2)[0])
 from harness import *
 
+sys.path.insert(0, __file__.rsplit("/", 1)[0])
+from conversation import end, go_on, heard
+
 HIDDEN = BUILD / "tests/hidden"
 CONTEXT = 300 * MIB
 OOM = 2
@@ -16,24 +19,6 @@ SETTLED_S = 3  # by then what came unseen is in the account
 
 def begin(verbs, environment, **options):
     return start([HIDDEN, *verbs.split()], environment, **options)
-
-
-def heard(running):
-    line = running.stdout.readline()
-    return json.loads(line) if line.startswith("{") else {"silent": True, "status": running.poll()}
-
-
-def go_on(running):
-    running.stdin.write("\n")
-    running.stdin.flush()
-
-
-def end(running):
-    try:
-        running.communicate("\n\n\n\n", timeout=30)
-    except (BrokenPipeError, ValueError):
-        running.wait(30)
-    return running.returncode
 
 
 def accounted(said):
