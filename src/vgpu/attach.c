@@ -182,8 +182,6 @@ static void apply_cores(struct vgpu_device *device, uint64_t cores, bool begins)
 
     if (source.is_file || begins || !atomic_load(word))
         atomic_store(word, cores ? cores : 100);
-    device->share.region = &vgpu.region;
-    device->share.device = device->index;
     atomic_store(&device->share.is_common, source.is_file);
     atomic_store(&device->share.rate, rate);
     if (begins && rate)
@@ -240,6 +238,8 @@ static bool describe_device(unsigned ordinal, struct vgpu_device *device)
     if (index < 0)
         return false;
     device->index = (unsigned)index;
+    device->share.region = &vgpu.region;
+    device->share.device = device->index;
     return true;
 }
 
