@@ -68,9 +68,9 @@ bool grant_is_same(const struct grant *a, const struct grant *b)
         const struct place_share *left = &a->usage.shares[i], *right = &b->usage.shares[i];
         const struct device_usage *mine = &left->usage, *other = &right->usage;
 
-        if (strcmp(left->uuid, right->uuid) != 0 || mine->tasks != other->tasks ||
-            mine->cores != other->cores || mine->memory_bytes != other->memory_bytes ||
-            mine->parts != other->parts)
+        if (left->vendor != right->vendor || strcmp(left->uuid, right->uuid) != 0 ||
+            mine->tasks != other->tasks || mine->cores != other->cores ||
+            mine->memory_bytes != other->memory_bytes || mine->parts != other->parts)
             return false;
     }
     return true;

@@ -8,6 +8,10 @@
 
 #include "cluster/state.h"
 
+enum {
+    REGISTRATION_MAX = 4 << 20, /* Kubernetes bounds all annotations of an object to 256 KiB */
+};
+
 struct cluster_node *node_find(const struct cluster *cluster, const char *name)
 {
     struct cluster_node *node;
@@ -82,59 +86,51 @@ static void replace_devices(struct cluster *cluster, struct cluster_node *node,
     place_node_update(node->place);
 }
 
-static const char *add_annotation(struct arena *arena, const char *text, const struct node *node,
-                                  const char *key)
+static void add_source(struct strbuf *text, const struct text_pairs *pairs, const char *key)
 {
-    const char *value = text_pairs_get(&node->annotations, key);
+    const char *value = text_pairs_get(pairs, key);
 
-    return arena_printf(arena, "%s\n%s", text, value ? value : "-");
+    strbuf_add(text, "\n");
+    strbuf_add(text, value ? value : "-");
 }
 
-static const char *add_label(struct arena *arena, const char *text, const struct node *node,
-                             const char *key)
+static void add_amounts(struct strbuf *text, const struct node *node,
+                        const struct vendor_instance *instance)
 {
-    const char *value = text_pairs_get(&node->labels, key);
-
-    return arena_printf(arena, "%s\n%s", text, value ? value : "-");
-}
-
-static const char *add_amounts(struct arena *arena, const char *text, const struct node *node,
-                               const struct vendor_instance *instance)
-{
-    for (size_t i = 0; text && i < VENDOR_MAX_RESOURCES && instance->resources[i]; i++) {
+    for (size_t i = 0; i < VENDOR_MAX_RESOURCES && instance->resources[i]; i++) {
         const struct resource *found = resource_find(&node->allocatable, instance->resources[i]);
 
-        text = arena_printf(arena, "%s\n%s", text, found ? found->text : "-");
+        strbuf_addf(text, "\n%s", found ? found->text : "-");
     }
-    return text;
 }
 
 /* The part of registration_text() that a vendor needs. */
-static const char *add_sources(struct arena *arena, const char *text, const struct node *node,
-                               const struct vendor_instance *instance)
+static void add_sources(struct strbuf *text, const struct node *node,
+                        const struct vendor_instance *instance)
 {
     const struct vendor *vendor = instance->vendor;
 
-    text = arena_printf(arena, "%s\n%d%d", text, vendor_is_alive(instance, node),
-                        vendor_prepare_bind(instance, node) != NULL);
-    if (text && instance->register_key)
-        text = add_annotation(arena, text, node, instance->register_key);
-    for (size_t i = 0; text && vendor->node_annotations && vendor->node_annotations[i]; i++)
-        text = add_annotation(arena, text, node, vendor->node_annotations[i]);
-    for (size_t i = 0; text && vendor->node_labels && vendor->node_labels[i]; i++)
-        text = add_label(arena, text, node, vendor->node_labels[i]);
-    return text && vendor->counts_resources ? add_amounts(arena, text, node, instance) : text;
+    strbuf_addf(text, "\n%d%d", vendor_is_alive(instance, node),
+                vendor_prepare_bind(instance, node) != NULL);
+    if (instance->register_key)
+        add_source(text, &node->annotations, instance->register_key);
+    for (size_t i = 0; vendor->node_annotations && vendor->node_annotations[i]; i++)
+        add_source(text, &node->annotations, vendor->node_annotations[i]);
+    for (size_t i = 0; vendor->node_labels && vendor->node_labels[i]; i++)
+        add_source(text, &node->labels, vendor->node_labels[i]);
+    if (vendor->counts_resources)
+        add_amounts(text, node, instance);
 }
 
-/* The text that the devices are made of: while it stays the same, so do they. */
+/* The text that the devices are made of: while it stays the same, so do they. NULL: no memory. */
 static const char *registration_text(const struct cluster *cluster, const struct node *node)
 {
     const struct vendor_set *set = cluster->options.vendors;
-    const char *text = "";
+    struct strbuf text = STRBUF_IN(cluster->scratch, REGISTRATION_MAX);
 
-    for (size_t i = 0; text && i < set->count; i++)
-        text = add_sources(cluster->scratch, text, node, &set->instances[i]);
-    return text;
+    for (size_t i = 0; i < set->count; i++)
+        add_sources(&text, node, &set->instances[i]);
+    return text.failed ? NULL : strbuf_text(&text);
 }
 
 struct registration {

@@ -142,6 +142,7 @@ void place_options_read(const struct text_pairs *annotations, const struct place
 /* The most that a pod takes of one device, or of one part of it that has a name, whichever of its
  * containers run. */
 struct place_share {
+    const struct device_vendor *vendor; /* vendors may give devices of a node the same uuid */
     const char *uuid;
     struct device_usage usage;
 };
@@ -234,9 +235,10 @@ int place_choose(const struct place_node *const *nodes, size_t count, const stru
 int place_usage_add_pod(struct place_usage *usage, const struct device_vendor *vendor,
                         const struct pod_devices *devices, const char *roles, struct arena *arena);
 
-/* The device of this uuid, or of which a part has this name; NULL: there is none. */
+/* A vendor's device of this uuid, or of which a part has this name; NULL: there is none. What is
+ * nobody's is found for each. */
 const struct device *place_find_device(const struct device *devices, size_t count,
-                                       const char *name);
+                                       const struct device_vendor *vendor, const char *name);
 
 /*
  * Adds a pod's usage to a node's devices, or subtracts exactly the same. Returns how many devices

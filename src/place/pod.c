@@ -98,6 +98,7 @@ static void discharge_container(struct fitting *fitting, const struct device_ven
     for (size_t i = 0; i < devices->count; i++) {
         const struct container_device *device = &devices->items[i];
         struct place_share share = {
+            .vendor = vendor,
             .uuid = device->uuid,
             .usage = usage_of_granted(vendor, device),
         };
@@ -262,6 +263,7 @@ static float score_more(const struct fitting *fitting, const struct placement *p
     for (size_t i = 0; i < placement->vendor_count; i++) {
         const struct place_rules *rules = rules_of(placement->vendors[i].vendor);
         const struct place_fitted fitted = {
+            .vendor = placement->vendors[i].vendor,
             .devices = fitting->node->devices,
             .device_count = fitting->node->device_count,
             .given = &placement->vendors[i].devices,

@@ -248,6 +248,29 @@ static void a_cordoned_card_takes_nothing(void **state)
     assert_string_equal(reasons, "1/3 CardCordoned, 2/3 AllocatedCardsInsufficientRequest");
 }
 
+/* Two vendors' devices of a node with the same uuid are charged apart. */
+static void a_grant_is_charged_to_its_vendors_device(void **state)
+{
+    static const struct device_vendor other = {"MLU", &rules, NULL};
+    struct place_usage usage = {0};
+    struct pod_devices devices;
+
+    (void)state;
+    COPY_TEXT(cards[1].uuid, "a");
+    cards[1].vendor = &other;
+    assert_true(pod_devices_decode("a,MLU,300,5:;", arena, &devices, NULL) > 0);
+    assert_int_equal(place_usage_add_pod(&usage, &other, &devices, "", arena), 0);
+    assert_true(pod_devices_decode("a,NVIDIA,100,5:;", arena, &devices, NULL) > 0);
+    assert_int_equal(place_usage_add_pod(&usage, &vendor, &devices, "", arena), 0);
+    assert_string_equal(usage_text(&usage), "a 1/300/5 a 1/100/5");
+    assert_int_equal(place_usage_charge(cards, CARDS, &usage), 0);
+    assert_int_equal(cards[0].used.memory_bytes, 100 * MIB);
+    assert_int_equal(cards[1].used.memory_bytes, 300 * MIB);
+    assert_ptr_equal(place_find_device(cards, CARDS, &other, "a"), &cards[1]);
+    assert_int_equal(place_usage_discharge(cards, CARDS, &usage), 0);
+    assert_int_equal(cards[1].used.tasks, 0);
+}
+
 /* a is the emptier card for this request alone; for both of the container's together it is b. */
 static void a_devices_score_counts_the_requests_of_all_vendors(void **state)
 {
@@ -544,7 +567,7 @@ static void a_usage_fits_up_to_the_last_bit(void **state)
 
     (void)state;
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
-        struct place_share share = {.uuid = "b", .usage = rows[i].wanted};
+        struct place_share share = {.vendor = &vendor, .uuid = "b", .usage = rows[i].wanted};
         const struct place_usage usage = {.alone = rows[i].alone, .count = 1, .shares = &share};
 
         cards[1].used = rows[i].used;
@@ -593,6 +616,7 @@ int main(void)
         WITH_CARDS(garbage_can_not_make_a_full_card_look_free),
         WITH_CARDS(without_roles_all_containers_count_together),
         WITH_CARDS(a_cordoned_card_takes_nothing),
+        WITH_CARDS(a_grant_is_charged_to_its_vendors_device),
         WITH_CARDS(a_devices_score_counts_the_requests_of_all_vendors),
         WITH_CARDS(only_pods_in_the_way_are_evicted),
         WITH_CARDS(the_least_important_goes),

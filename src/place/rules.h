@@ -44,6 +44,7 @@ struct place_set {
 
 /* A pod that fits on a node, for place_rules.score_node(). */
 struct place_fitted {
+    const struct device_vendor *vendor;
     const struct device *devices; /* the node's, with their usage before the pod */
     size_t device_count;
     const struct pod_devices *given; /* of this vendor */

@@ -91,13 +91,14 @@ void device_charge(struct device *device, const struct device_usage *usage, int 
 }
 
 /* The share of this uuid, made if need be. */
-static size_t share_of(struct place_usage *usage, const char *uuid)
+static size_t share_of(struct place_usage *usage, const struct device_vendor *vendor,
+                       const char *uuid)
 {
     for (size_t i = 0; i < usage->count; i++) {
-        if (strcmp(usage->shares[i].uuid, uuid) == 0)
+        if (usage->shares[i].vendor == vendor && strcmp(usage->shares[i].uuid, uuid) == 0)
             return i;
     }
-    usage->shares[usage->count] = (struct place_share){.uuid = uuid};
+    usage->shares[usage->count] = (struct place_share){.vendor = vendor, .uuid = uuid};
     return usage->count++;
 }
 
@@ -107,7 +108,7 @@ static void take_turn(struct place_usage *usage, struct tally *tallies,
                       bool goes_on)
 {
     for (size_t i = 0; i < devices->count; i++) {
-        struct tally *tally = &tallies[share_of(usage, devices->items[i].uuid)];
+        struct tally *tally = &tallies[share_of(usage, vendor, devices->items[i].uuid)];
 
         tally->turn = bounded(sum(tally->turn, usage_of_granted(vendor, &devices->items[i])));
     }
@@ -144,20 +145,24 @@ int place_usage_add_pod(struct place_usage *usage, const struct device_vendor *v
 }
 
 /* The device of a share: a part's name is the device's with a suffix, "GPU-a[0-1]". */
-static struct device *find_device(struct device *devices, size_t count, const char *uuid)
+static struct device *find_device(struct device *devices, size_t count,
+                                  const struct device_vendor *vendor, const char *uuid)
 {
     size_t len = strcspn(uuid, "[");
 
     for (size_t i = 0; i < count; i++) {
+        if (devices[i].vendor && devices[i].vendor != vendor)
+            continue;
         if (strncmp(devices[i].uuid, uuid, len) == 0 && !devices[i].uuid[len])
             return &devices[i];
     }
     return NULL;
 }
 
-const struct device *place_find_device(const struct device *devices, size_t count, const char *name)
+const struct device *place_find_device(const struct device *devices, size_t count,
+                                       const struct device_vendor *vendor, const char *name)
 {
-    return find_device((struct device *)devices, count, name);
+    return find_device((struct device *)devices, count, vendor, name);
 }
 
 static bool is_misuse(const struct device *device, const struct place_share *share)
@@ -174,7 +179,7 @@ static size_t usage_change(struct device *devices, size_t count, const struct pl
 
     for (size_t i = 0; i < usage->count; i++) {
         const struct place_share *share = &usage->shares[i];
-        struct device *device = find_device(devices, count, share->uuid);
+        struct device *device = find_device(devices, count, share->vendor, share->uuid);
 
         if (!device) {
             missing++;
@@ -223,7 +228,7 @@ bool place_usage_fits(struct device *devices, size_t count, const struct place_u
 {
     for (size_t i = 0; i < usage->count; i++) {
         const struct place_share *share = &usage->shares[i];
-        const struct device *device = find_device(devices, count, share->uuid);
+        const struct device *device = find_device(devices, count, share->vendor, share->uuid);
 
         if (!device || !has_room(device, &share->usage))
             return false;

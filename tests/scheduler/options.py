@@ -56,7 +56,7 @@ def main():
 
     fails("a file that is missing is named", ["/nonexistent/device-config.yaml"], *there[1:], "--device-config-file=/nonexistent/device-config.yaml", code=1)
     (scratch / "nothing.yaml").write_text("vnpus: []\n")
-    fails("one that leaves nothing to share is refused", ["nothing.yaml", "no section of a vendor"], *there[1:], f"--device-config-file={scratch}/nothing.yaml", code=1)
+    fails("one that leaves nothing to share is refused", ["nothing.yaml", "no section of a vendor that is served"], *there[1:], f"--device-config-file={scratch}/nothing.yaml", code=1)
     fails("so is a kubeconfig", ["/nonexistent/kubeconfig"], config, *there[2:], "--kubeconfig=/nonexistent/kubeconfig", code=1)
     fails("where there is none it is said", [".kube/config"], config, *there[2:], code=1)
     for missing in ("cert", "key"):

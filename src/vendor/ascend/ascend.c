@@ -107,15 +107,15 @@ static float network_part(const struct place_fitted *fitted,
     size_t most = 0;
 
     for (size_t i = 0; i < devices->count; i++) {
-        const struct device *device =
-            place_find_device(fitted->devices, fitted->device_count, devices->items[i].uuid);
+        const struct device *device = place_find_device(fitted->devices, fitted->device_count,
+                                                        fitted->vendor, devices->items[i].uuid);
         size_t same = 0;
 
         if (!facts_of(device)->has_network)
             return -1;
         for (size_t k = 0; k < devices->count; k++)
             same += facts_of(place_find_device(fitted->devices, fitted->device_count,
-                                               devices->items[k].uuid))
+                                               fitted->vendor, devices->items[k].uuid))
                         ->network == facts_of(device)->network;
         most = MAX(most, same);
     }

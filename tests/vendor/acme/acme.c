@@ -103,7 +103,7 @@ static float prefer_warm_benches(const struct place_fitted *fitted)
 
     for (size_t i = 0; i < fitted->given->count; i++) {
         for (size_t k = 0; k < fitted->given->containers[i].count; k++)
-            warm += place_find_device(fitted->devices, fitted->device_count,
+            warm += place_find_device(fitted->devices, fitted->device_count, fitted->vendor,
                                       fitted->given->containers[i].items[k].uuid)
                         ->used.tasks > 0;
     }
@@ -181,8 +181,9 @@ static int annotate(const struct vendor_instance *instance, const struct vendor_
 
     for (size_t i = 0; i < grant->given->count; i++) {
         for (size_t k = 0; k < grant->given->containers[i].count; k++) {
-            const struct device *device = place_find_device(
-                grant->devices, grant->device_count, grant->given->containers[i].items[k].uuid);
+            const struct device *device =
+                place_find_device(grant->devices, grant->device_count, &instance->id,
+                                  grant->given->containers[i].items[k].uuid);
             const struct bench *bench = device->facts;
 
             text = arena_printf(annotations->arena, "%s%u/%u ", text, bench->row, device->index);
