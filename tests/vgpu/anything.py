@@ -127,13 +127,19 @@ class Guest:
         # libvgpu asks NVML itself, so that to a program, too, it is always initialised.
         self.ask(["call 0 n nvmlInit_v2"])
 
-    def ask(self, lines):
-        """The answers; fewer where it died."""
+    def begin(self, lines):
+        """False where it died."""
         lines, self.told = self.told + lines, []
         try:
             self.process.stdin.write("\n".join(lines) + "\ngo\n")
             self.process.stdin.flush()
         except BrokenPipeError:
+            return False
+        return True
+
+    def ask(self, lines):
+        """The answers; fewer where it died."""
+        if not self.begin(lines):
             return []
         answers = []
         for line in self.process.stdout:
@@ -671,8 +677,11 @@ class Run:
             if len(calls) == 1 and calls[0] and self.judge.takes(calls[0]) and new > max(old, room):
                 raise Difference(f"{calls[0].line()}: {new} bytes are in use, over the limit; before {old}")
 
-    def end_pair(self, kill):
-        """Ends both guests. Nothing of them stays."""
+    def end_pair(self, kill, lines):
+        """Ends both guests, by a kill amid some calls or as a program ends. Nothing of them stays."""
+        for guest in self.guests if kill else []:
+            guest.begin(lines)
+            time.sleep(len(lines) * 1e-5)
         for name, guest, watch in zip(("bare", "limited"), self.guests, self.watches):
             code, said = guest.end(kill)
             if code != (-signal.SIGKILL if kill else 0):
@@ -696,7 +705,7 @@ class Script:
     """What was done, to be done again: a list of steps."""
 
     def __init__(self):
-        self.steps = []  # ("calls", lines, calls) | ("end", kill) | ("texts", lines)
+        self.steps = []  # ("calls", lines, calls) | ("end", kill, lines) | ("texts", lines)
 
     def add(self, *step):
         self.steps.append(step)
@@ -709,7 +718,7 @@ def perform(run, step):
     if step[0] == "texts":
         run.texts(step[1])
     elif step[0] == "end":
-        run.end_pair(step[1])
+        run.end_pair(step[1], step[2])
         run.begin()
     return []
 
@@ -768,9 +777,10 @@ def draw_steps(chance, setting, count):
     while done < count:
         if done >= until:
             if done:
-                yield ("end", chance.random() < 0.5)
+                amid = [drawer.draw().line() for _ in range(chance.choice([0, 5, 30, 100]))]
+                yield ("end", chance.random() < 0.5, amid)
             drawer.forget()
-            until = done + chance.choice([100, 1000, 4000])
+            until = done + chance.choice([30, 100, 1000, 4000])
             yield ("texts", draw_names(chance))
             if chance.random() < 0.9:
                 lines, calls = init_step(drawer)
@@ -783,7 +793,7 @@ def draw_steps(chance, setting, count):
             covered[call.name] += bool(call.words) and answer.startswith("0")
             if not answer.startswith("child"):
                 drawer.heard(call, answer)
-    yield ("end", False)
+    yield ("end", False, [])
 
 
 def compare(seed, count):
