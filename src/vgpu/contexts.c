@@ -482,6 +482,9 @@ static CUresult retain_first(struct vgpu_device *device, CUcontext *context)
         return result;
     }
     (void)REAL(cuDevicePrimaryCtxRelease_v2)(device->handle);
+    /* Who retained one that was reset still counts as its user. */
+    if (primary_is_active(device->handle))
+        (void)REAL(cuDevicePrimaryCtxReset_v2)(device->handle);
     overhead_gone(device, made.units, 0);
     return CUDA_ERROR_OUT_OF_MEMORY;
 }

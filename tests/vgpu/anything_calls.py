@@ -204,6 +204,10 @@ ROWS = {
     "nvmlDeviceGetComputeRunningProcesses": (0.3, "nvml v4:8 o128"),
     "nvmlDeviceGetComputeRunningProcesses_v2": (0.3, "nvml v4:8 o192"),
     "nvmlDeviceGetComputeRunningProcesses_v3": (0.5, "nvml v4:8 o192"),
+    "nvmlDeviceGetGraphicsRunningProcesses": (0.1, "nvml v4:8 o128"),
+    "nvmlDeviceGetGraphicsRunningProcesses_v2": (0.1, "nvml v4:8 o192"),
+    "nvmlDeviceGetMPSComputeRunningProcesses": (0.1, "nvml v4:8 o128"),
+    "nvmlDeviceGetMPSComputeRunningProcesses_v2": (0.1, "nvml v4:8 o192"),
     "nvmlDeviceGetGraphicsRunningProcesses_v3": (0.2, "nvml v4:8 o192"),
     "nvmlDeviceGetMPSComputeRunningProcesses_v3": (0.2, "nvml v4:8 o192"),
 }

@@ -122,4 +122,20 @@ call 0 s cuLibraryUnload h215
 call 3 s cuMemGetInfo_v2 o8 o8
 """,
     ),
+    (
+        "a primary context that is refused for its size is gone, also when one before was reset",
+        {"strict": True, "driver": {"loading": "eager"}},
+        f"""
+call 0 s cuInit i0
+call 0 s cuCtxCreate_v2 n40 i0 i0
+call 0 s cuDevicePrimaryCtxRetain n47 i0
+call 0 s cuDevicePrimaryCtxReset_v2 i0
+call 0 s cuLibraryLoadData n202 t2 i0 i0 i0 i0 i0 i0
+call 0 s cuMemAlloc_v2 n328 i{512 * MIB - 82914816 - 70 * MIB}
+call 0 s cuDevicePrimaryCtxRetain n49 i0
+call 0 s cuMemGetInfo_v2 o8 o8
+call 0 s cuDevicePrimaryCtxGetState i0 o4 o4
+call 0 s cuCtxPushCurrent_v2 h47
+""",
+    ),
 ]
