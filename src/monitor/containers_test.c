@@ -192,6 +192,12 @@ static void limits_are_those_of_the_file_as_it_is_now(void **state)
         assert_string_equal(only_use(3 + i)->cards[0].uuid, i ? "GPU-c" : "GPU-a");
     }
 
+    /* An empty file limits nothing. */
+    write_limits("uid-1_main", "");
+    same[1].tv_sec++;
+    assert_int_equal(utimensat(AT_FDCWD, path_of("uid-1_main", "limits"), same, 0), 0);
+    assert_int_equal(only_use(5)->card_count, 0);
+
     /* What can't be read is no container's limit; nor is what is gone. */
     write_limits("uid-1_main", "CUDA_DEVICE_MEMORY_LIMIT_0=much\n");
     assert_int_equal(look_at_ms(5), 0);
