@@ -57,6 +57,22 @@ static void test_a_pod_not_asked_for_again_is_requeued(void **state)
     assert_string_equal(pods[0].uid, "four");
 }
 
+static void test_a_refusal_after_devices_came_free_is_no_repetition(void **state)
+{
+    struct fixture *fixture = *state;
+    struct text_pairs annotations;
+    struct cluster_answer answer;
+
+    fixture_start_bind(fixture, "one", &annotations);
+    fixture_show(fixture, "one", &annotations);
+    assert_int_equal(fixture_filter(fixture, "large", 2000, 0, &answer), CLUSTER_REFUSED);
+    cluster_delete_pod(fixture->cluster, "one");
+    assert_int_equal(fixture_filter(fixture, "large", 2000, 0, &answer), CLUSTER_REFUSED);
+    assert_false(answer.again);
+    assert_int_equal(fixture_filter(fixture, "large", 2000, 0, &answer), CLUSTER_REFUSED);
+    assert_true(answer.again);
+}
+
 /* A bind that the watch shows frees nothing, nor does a reservation that is made again. */
 static void test_no_pod_is_requeued_where_nothing_came_free(void **state)
 {
@@ -124,6 +140,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         FIXTURE_TEST(test_a_pod_not_asked_for_again_is_requeued),
+        FIXTURE_TEST(test_a_refusal_after_devices_came_free_is_no_repetition),
         FIXTURE_TEST(test_no_pod_is_requeued_where_nothing_came_free),
         FIXTURE_TEST(test_a_pod_not_asked_for_in_minutes_is_forgotten),
         FIXTURE_TEST(test_a_name_that_cant_be_is_not_kept),

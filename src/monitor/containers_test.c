@@ -192,6 +192,12 @@ static void limits_are_those_of_the_file_as_it_is_now(void **state)
         assert_string_equal(only_use(3 + i)->cards[0].uuid, i ? "GPU-c" : "GPU-a");
     }
 
+    /* An empty file limits nothing. */
+    write_limits("uid-1_main", "");
+    same[1].tv_sec++;
+    assert_int_equal(utimensat(AT_FDCWD, path_of("uid-1_main", "limits"), same, 0), 0);
+    assert_int_equal(only_use(5)->card_count, 0);
+
     /* What can't be read is no container's limit; nor is what is gone. */
     write_limits("uid-1_main", "CUDA_DEVICE_MEMORY_LIMIT_0=much\n");
     assert_int_equal(look_at_ms(5), 0);
@@ -317,12 +323,15 @@ static void without_limits_the_region_says_what_there_is(void **state)
 static void more_containers_than_a_node_has_are_an_error(void **state)
 {
     struct error err = ERROR_INIT;
-    char name[32];
+    char name[32], first[512];
 
     (void)state;
-    for (int i = 0; i < 4096; i++) {
+    make_container("uid_0", ONE_CARD);
+    COPY_TEXT(first, path_of("uid_0", "limits"));
+    for (int i = 1; i < 4096; i++) {
         (void)snprintf(name, sizeof(name), "uid_%d", i);
-        make_container(name, ONE_CARD);
+        make_folder(name);
+        assert_int_equal(link(first, path_of(name, "limits")), 0);
     }
     assert_int_equal(look_at_ms(1), 4096);
     assert_string_equal(uses[4095].cards[0].uuid, "GPU-a");

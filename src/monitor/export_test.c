@@ -34,6 +34,8 @@ static const struct nvml_card cards[] = {
      .has_status = true,
      .status = {.memory_used_bytes = 5, .memory_total_bytes = 201}},
     {.device = {.index = 2, .uuid = "GPU-c", .model = "A100"}},
+    /* Behind the last that is to be exported. */
+    {.device = {.index = 3, .uuid = "GPU-behind", .model = "A100"}, .has_status = true},
 };
 
 static const struct container_use uses[] = {
@@ -61,6 +63,7 @@ static const struct container_use uses[] = {
      .last_kernel_time = 0,
      .card_count = 1,
      .cards = {{.uuid = "GPU-b", .index = 0, .limit_bytes = 5}}},
+    {.pod_uid = "uid-1", .name = "behind", .card_count = 1, .cards = {{.uuid = "GPU-a"}}},
 };
 
 /* What is exported, without the lines of help. */
@@ -73,11 +76,11 @@ static char *export(bool legacy, double age_s)
         .version = "1.2",
         .legacy = legacy,
         .now = 1000,
-        .card_count = ARRAY_SIZE(cards),
+        .card_count = ARRAY_SIZE(cards) - 1,
         .cards = cards,
         .nvml_answers = age_s >= 0,
         .cards_age_s = age_s,
-        .use_count = ARRAY_SIZE(uses),
+        .use_count = ARRAY_SIZE(uses) - 1,
         .uses = uses,
         .names = names,
     };

@@ -51,6 +51,7 @@ static void a_new_region_has_hami_cores_first_bytes(void **state)
 {
     struct region region;
     struct stat st;
+    int fd;
 
     (void)state;
     assert_int_equal(region_open(&region, path, NULL), 0);
@@ -70,7 +71,9 @@ static void a_new_region_has_hami_cores_first_bytes(void **state)
     region_set_device(&region, 0, "GPU-a");
     assert_int_equal(region_device(&region, "GPU-a"), 0);
     assert_int_equal(region_device(&region, "GPU-b"), 1);
+    fd = region.fd;
     region_close(&region);
+    assert_int_equal(fcntl(fd, F_GETFD), -1);
 }
 
 /* What a holder does with its descriptors and threads, once it has what it holds. */

@@ -148,8 +148,8 @@ def survives():
         api.close()
 
     slow = Api()
-    slow.between_s = 5
-    fill(slow, 5)
+    slow.between_s = 3
+    fill(slow, 9)
     patient = Watcher(slow)
     api = Api()
     api.stalled = True
@@ -158,7 +158,7 @@ def survives():
     check(watcher.await_line("complete 3", 30), "a list that is promised as a stream and does not come is asked for in pages", watcher.lines)
     watcher.end()
     api.close()
-    check(patient.await_line("complete 5", 20), "one that comes slowly is waited for", patient.lines)
+    check(patient.await_line("complete 9", 20), "one that comes slowly is waited for", patient.lines)
     check_equal(patient.count("begin"), 1, "and not begun anew")
     check(not [r for r in slow.seen("GET") if "limit=" in r[1]], "nor asked for in pages", slow.seen("GET"))
     patient.end()

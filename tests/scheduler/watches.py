@@ -172,6 +172,7 @@ def test_a_pod_is_requeued(api, scheduler):
     check_equal(scheduler.filter(waiting, ["node-1"])["NodeNames"], ["node-1"], "asked about, it is placed")
     time.sleep(3.5)
     check_equal(told(waiting, other, gone, anew), names, "each is told of once")
+    check("could not be requeued" not in scheduler.said(), "and none is warned of", scheduler.said()[-1000:])
     check_equal(scheduler.metric("hami_scheduler_reminders_total"), api.patched, "and counted")
     give_back(scheduler, waiting, ["node-1"])
     for thing in (waiting, other, anew):
