@@ -10,6 +10,7 @@
 
 #include "vgpu/contexts.h"
 #include "vgpu/limiter/limiter.h"
+#include "vgpu/overhead.h"
 
 struct compute_row;
 
@@ -38,16 +39,9 @@ static inline __attribute__((always_inline)) bool compute_pays(const struct laun
 }
 
 /* Where there is no limit: whether this launch need not even be looked at. */
-static inline bool compute_passes(void)
+static inline bool compute_passes(const struct launch *launch)
 {
-    return --compute_uncounted > 0;
-}
-
-/* The thread's next launch is looked at, also where there is no limit. */
-static inline void compute_look(void)
-{
-    launch_cache.uncounted -= compute_uncounted;
-    compute_uncounted = 0;
+    return --compute_uncounted > 0 && overhead_was_launched(launch->function);
 }
 
 /*

@@ -19,13 +19,13 @@ static bool is_limited(void)
     struct compute_ticket ticket;                                                                  \
     CUresult result;                                                                               \
                                                                                                    \
-    if (!is_limited() && compute_passes())                                                         \
+    const struct launch launch = {__VA_ARGS__};                                                    \
+    if (!is_limited() && compute_passes(&launch))                                                  \
         return REAL(name) call;                                                                    \
     if (!REAL(name))                                                                               \
         (void)vgpu_mode();                                                                         \
     if (!REAL(name))                                                                               \
         return CUDA_ERROR_NOT_FOUND;                                                               \
-    const struct launch launch = {__VA_ARGS__};                                                    \
     if (is_limited() && compute_pays(&launch))                                                     \
         return REAL(name) call;                                                                    \
     result = compute_admit(&launch, &ticket);                                                      \

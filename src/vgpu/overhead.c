@@ -19,9 +19,8 @@
 #define HOST_PID_NAMESPACE 0xEFFFFFFCu /* its inode number, the same on every Linux */
 
 enum {
-    LISTED = 1024,    /* of a device's processes */
-    ATTEMPTS = 4,     /* to measure while nothing moves */
-    FUNCTIONS = 1024, /* that are remembered as seen */
+    LISTED = 1024, /* of a device's processes */
+    ATTEMPTS = 4,  /* to measure while nothing moves */
 };
 
 struct overhead_moment overhead_moments[REGION_DEVICES];
@@ -52,7 +51,7 @@ static struct {
     unsigned count;
 } strangers = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
-static _Atomic(const void *) functions[FUNCTIONS];
+_Atomic(const void *) overhead_launched_sets[OVERHEAD_SETS][OVERHEAD_WAYS];
 
 void overhead_after_fork(void)
 {
@@ -395,29 +394,36 @@ static void make_due(void)
 
 /* Functions: code is loaded as late as at its first launch. */
 
-/* The next launch is looked at, even where not every one is. */
 void overhead_new_function(void)
 {
-    compute_look();
     make_due();
 }
 
+/* A full set gives up one of its functions, which is new then once more. */
 void overhead_launched(const void *function)
 {
-    uint64_t bits = (uint64_t)(uintptr_t)function * UINT64_C(0x9e3779b97f4a7c15);
-    _Atomic(const void *) *seen = &functions[(bits >> 54) % FUNCTIONS];
+    _Atomic(const void *) *set = overhead_launched_set(function);
+    static _Atomic unsigned next;
+    unsigned way = 0;
 
-    if (atomic_load_explicit(seen, memory_order_relaxed) == function)
+    if (overhead_was_launched(function))
         return;
-    atomic_store_explicit(seen, function, memory_order_relaxed);
+    while (way < OVERHEAD_WAYS && atomic_load_explicit(&set[way], memory_order_relaxed))
+        way++;
+    if (way == OVERHEAD_WAYS)
+        way = atomic_fetch_add_explicit(&next, 1, memory_order_relaxed) % OVERHEAD_WAYS;
+    atomic_store_explicit(&set[way], function, memory_order_relaxed);
     make_due();
 }
 
 /* The driver may give their handles to others. */
 void overhead_forget_functions(void)
 {
-    for (unsigned i = 0; i < FUNCTIONS; i++)
-        atomic_store_explicit(&functions[i], NULL, memory_order_relaxed);
+    for (unsigned i = 0; i < OVERHEAD_SETS; i++) {
+        for (unsigned j = 0; j < OVERHEAD_WAYS; j++)
+            atomic_store_explicit(&overhead_launched_sets[i][j], NULL, memory_order_relaxed);
+    }
+    atomic_fetch_add(&contexts_epoch_now, 1); /* what threads remember of them, too */
 }
 
 /* What a context takes */

@@ -86,6 +86,31 @@ void overhead_new_function(void);
 void overhead_launched(const void *function);
 void overhead_forget_functions(void);
 
+enum {
+    OVERHEAD_SETS = 4096,
+    OVERHEAD_WAYS = 4,
+};
+
+extern _Atomic(const void *) overhead_launched_sets[OVERHEAD_SETS][OVERHEAD_WAYS];
+
+static inline _Atomic(const void *) *overhead_launched_set(const void *function)
+{
+    return overhead_launched_sets[(uint64_t)(uintptr_t)function * UINT64_C(0x9e3779b97f4a7c15) >>
+                                  52];
+}
+
+/* Whether a function was launched before, so that its code is loaded. False of some that were. */
+static inline bool overhead_was_launched(const void *function)
+{
+    _Atomic(const void *) *set = overhead_launched_set(function);
+
+    for (unsigned i = 0; i < OVERHEAD_WAYS; i++) {
+        if (atomic_load_explicit(&set[i], memory_order_relaxed) == function)
+            return true;
+    }
+    return false;
+}
+
 /* For whoever allocates. */
 struct overhead_moment {
     _Alignas(64) _Atomic unsigned moving; /* allocations that are on their way in or out */

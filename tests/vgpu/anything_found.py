@@ -138,4 +138,18 @@ call 0 s cuDevicePrimaryCtxGetState i0 o4 o4
 call 0 s cuCtxPushCurrent_v2 h47
 """,
     ),
+    (
+        "the code of each of two functions is charged when it is launched, also without a limit of compute",
+        {"strict": True},
+        BEGIN
+        + f"""
+call 0 s cuModuleLoadData n130 t3
+call 0 s cuModuleGetFunction n169 h130 t8
+call 0 s cuModuleGetFunction n170 h130 t9
+call 0 s cuLaunchKernel h169 i1 i1 i1 i32 i1 i1 i0 i0 k500,0 i0
+call 0 s cuMemAlloc_v2 n326 i512
+call 0 s cuLaunchKernel h170 i1 i1 i1 i32 i1 i1 i0 i0 k500,0 i0
+call 0 s cuMemAlloc_v2 n327 i{439 * MIB}
+""",
+    ),
 ]
