@@ -16,6 +16,13 @@ static inline uint64_t hash_mix(uint64_t hash, uint64_t word)
     return hash ^ hash >> 32;
 }
 
+/* The last word's upper bytes, where numbers count, reach the lower bits only by another round; and
+ * those choose the bucket. */
+static inline uint64_t hash_end(uint64_t hash)
+{
+    return hash_mix(hash, 0);
+}
+
 static inline uint64_t hash_bytes(const void *key, size_t len)
 {
     const unsigned char *bytes = key, *last;
@@ -23,7 +30,7 @@ static inline uint64_t hash_bytes(const void *key, size_t len)
 
     if (len < sizeof(word)) {
         memcpy(&word, bytes, len);
-        return hash_mix(hash, word);
+        return hash_end(hash_mix(hash, word));
     }
     /* The last word may overlap the one before. */
     for (last = bytes + len - sizeof(word); bytes < last; bytes += sizeof(word)) {
@@ -31,7 +38,7 @@ static inline uint64_t hash_bytes(const void *key, size_t len)
         hash = hash_mix(hash, word);
     }
     memcpy(&word, last, sizeof(word));
-    return hash_mix(hash, word);
+    return hash_end(hash_mix(hash, word));
 }
 
 #define HASH_FUNCTION(key, len, value) ((value) = (unsigned)hash_bytes((key), (len)))
