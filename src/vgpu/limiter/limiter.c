@@ -85,13 +85,25 @@ static bool fits_beside(struct limiter *limiter, const struct launch *launch,
     return true;
 }
 
-static bool is_surely_short(const struct cost *cost)
+/*
+ * Until the next launch goes on credit: what is surely short may follow soon while the debt is
+ * bearable, all else more slowly each time; what is not known to be short may run on and on as
+ * well.
+ */
+static int64_t credit_gap_ns(const struct cost *cost, int64_t balance, int64_t least_ns,
+                             int64_t *gap_ns)
 {
-    return cost_is_known(cost) && cost_expected(cost) < (double)CREDIT_NS / 10;
+    bool is_bearable = balance > -CREDIT_DEBT_NS;
+    int64_t gap = MAX(*gap_ns, least_ns);
+
+    if (is_bearable && cost_is_known(cost) && cost_expected(cost) < (double)CREDIT_NS / 10)
+        return least_ns;
+    *gap_ns = MIN(gap * CREDIT_GROWTH, is_bearable ? CREDIT_MOST_NS : BUCKET_DEBT_MAX_NS);
+    return gap;
 }
 
 /* A kernel of ours runs longer than expected, perhaps since it waits for this launch: which is not
- * behind it in its own stream. What is not known to be short may run on and on as well. */
+ * behind it in its own stream. */
 static bool goes_on_credit(struct limiter *limiter, const struct launch *launch,
                            const struct cost *cost, int64_t balance, int64_t now_ns)
 {
@@ -100,35 +112,29 @@ static bool goes_on_credit(struct limiter *limiter, const struct launch *launch,
     if (!leader || !limiter->credit.due_ns || now_ns < limiter->credit.due_ns ||
         launches_share_stream(&leader->launch, launch))
         return false;
-    if (is_surely_short(cost)) {
-        limiter->credit.due_ns = now_ns + CREDIT_NS;
-        return true;
-    }
-    limiter->credit.due_ns = now_ns + limiter->credit.gap_ns;
-    limiter->credit.gap_ns *= CREDIT_GROWTH;
-    if (balance > -CREDIT_DEBT_NS)
-        limiter->credit.gap_ns = MIN(limiter->credit.gap_ns, CREDIT_MOST_NS);
-    limiter->credit.gap_ns = MIN(limiter->credit.gap_ns, BUCKET_DEBT_MAX_NS);
+    limiter->credit.due_ns =
+        now_ns + credit_gap_ns(cost, balance, CREDIT_NS, &limiter->credit.gap_ns);
     return true;
 }
 
 /* The same where nobody measured what runs: another stream of ours is busy though nothing was let
  * go for long. */
 static bool goes_unseen(struct limiter *limiter, const struct launch *launch,
-                        const struct cost *cost, const struct waiting *waiting, int64_t now_ns)
+                        const struct cost *cost, const struct waiting *waiting, int64_t balance,
+                        int64_t now_ns)
 {
-    int64_t patience_ns = MAX(limiter->credit.patience_ns, PATIENCE_NS);
     struct launch others[STREAMS];
     unsigned count = 0, busy = 0;
 
-    if (now_ns - waiting->since_ns >= patience_ns && !samples_leader(&limiter->samples))
+    if (now_ns - waiting->since_ns >= PATIENCE_NS && now_ns >= limiter->credit.unseen_due_ns &&
+        !samples_leader(&limiter->samples))
         count = streams_beside(&limiter->streams, launch, 0, others);
     while (busy < count && limiter->ops->is_idle(limiter->gpu, &others[busy]))
         busy++;
     if (busy == count)
         return false;
-    if (!is_surely_short(cost))
-        limiter->credit.patience_ns = MIN(patience_ns * CREDIT_GROWTH, BUCKET_DEBT_MAX_NS);
+    limiter->credit.unseen_due_ns =
+        now_ns + credit_gap_ns(cost, balance, PATIENCE_NS, &limiter->credit.unseen_gap_ns);
     return true;
 }
 
@@ -147,7 +153,7 @@ static bool balance_allows(struct limiter *limiter, const struct cost *cost, int
                            int64_t *ret_until_ns)
 {
     if (share_allows(limiter->share, now_ns, ret_until_ns)) {
-        limiter->credit.patience_ns = 0;
+        limiter->credit.unseen_gap_ns = 0;
         return true;
     }
     *ret_until_ns = look_again(limiter, cost, now_ns, *ret_until_ns);
@@ -229,7 +235,7 @@ bool limiter_may_go(struct limiter *limiter, const struct launch_cache *cache,
         return true;
     balance = share_balance(limiter->share, now_ns);
     waiting->on_credit = goes_on_credit(limiter, launch, cost, balance, now_ns) ||
-                         goes_unseen(limiter, launch, cost, waiting, now_ns);
+                         goes_unseen(limiter, launch, cost, waiting, balance, now_ns);
     if (waiting->on_credit || fits_beside(limiter, launch, cost, now_ns))
         return true;
     if (!balance_allows(limiter, cost, now_ns, ret_until_ns) ||

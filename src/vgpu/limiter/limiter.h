@@ -144,7 +144,7 @@ struct limiter {
     struct {
         int64_t due_ns; /* when a launch may go although a kernel of ours is overdue; 0: none is */
         int64_t gap_ns;
-        int64_t patience_ns; /* where what runs was not measured */
+        int64_t unseen_due_ns, unseen_gap_ns; /* the same where what runs was not measured */
     } credit;
 
     struct {
