@@ -31,10 +31,9 @@
 #define OVER 10.0    /* nor one by more above the limit */
 
 /* A launch that a kernel spins for waits no longer than this and SPUN_KERNELS of the longest: from
- * when that runs longer than expected. And the share is not exceeded by more points. */
+ * when that runs longer than expected. */
 #define SPUN_MS 300.0
 #define SPUN_KERNELS 5
-#define SPUN_OVER 5.0
 #define SPUN_EACH 4 /* traces for one of these */
 
 /*
@@ -787,7 +786,7 @@ static void judge_spins(struct totals *totals, uint64_t seed)
     got = run_world(&setup, seed, false, totals->base, totals->ext);
     over = got.share - setup.cores - got.grain;
     most_ms = SPUN_MS + SPUN_KERNELS * got.longest_ms;
-    bad = got.longest_wait_ms > most_ms || over > SPUN_OVER;
+    bad = got.longest_wait_ms > most_ms || over > OVER;
 
     totals->spun++;
     totals->spun_over = MAX(totals->spun_over, over);
