@@ -14,7 +14,7 @@
 #define CREDIT_GROWTH 4                   /* more slowly each time, until nothing is overdue */
 #define CREDIT_MOST_NS INT64_C(160000000) /* lest what stands behind ten others never goes, */
 #define CREDIT_DEBT_NS (5 * NS_PER_S)     /* while the debt is not more than this */
-#define PATIENCE_NS INT64_C(50000000)     /* the same where nobody measured what runs */
+#define PATIENCE_NS INT64_C(50000000)     /* held so long beside unmeasured work, one goes */
 #define THREAD_CREDIT_NS 128e3            /* charged at once, launched for without looking */
 #define BUSY_NS (20 * NS_PER_MS)          /* after a launch */
 #define PACE_NS INT64_C(10000000)         /* between looks at how fast launches come */

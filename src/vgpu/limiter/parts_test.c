@@ -3,6 +3,7 @@
 /* The limiter's parts, each alone; as a whole limiter_trace_test.c judges them. */
 
 #include <math.h>
+#include <pthread.h>
 #include <stdlib.h>
 
 #include "base/check.h"
@@ -456,6 +457,36 @@ static void a_process_with_less_has_its_own_bucket(void **state)
     free_container(container);
 }
 
+static void *lift_and_limit(void *share)
+{
+    for (unsigned i = 0; i < 200000; i++)
+        ((struct share *)share)->rate = i % 2 ? bucket_rate(30) : 0;
+    return NULL;
+}
+
+/* A limit that is lifted while launches look at it. */
+static void a_limit_may_be_lifted_any_moment(void **state)
+{
+    struct container *container = new_container(30);
+    struct share *share = &container->share;
+    pthread_t other;
+    int64_t until_ns = 0;
+
+    (void)state;
+    share->is_common = true;
+    share->rate = 0;
+    assert_true(share_allows(share, fake_now_ns, &until_ns));
+    assert_true(share_balance(share, fake_now_ns) > 0);
+    assert_int_equal(pthread_create(&other, NULL, lift_and_limit, share), 0);
+    while (pthread_tryjoin_np(other, NULL) != 0) {
+        (void)share_balance(share, fake_now_ns);
+        if (!share_allows(share, fake_now_ns, &until_ns))
+            assert_true(until_ns > fake_now_ns);
+        share_charge(share, 1);
+    }
+    free_container(container);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -476,6 +507,7 @@ int main(void)
         cmocka_unit_test(a_crowd_gets_no_more_on_credit_than_one),
         cmocka_unit_test(what_is_not_busy_gives_no_credit),
         cmocka_unit_test(a_process_with_less_has_its_own_bucket),
+        cmocka_unit_test(a_limit_may_be_lifted_any_moment),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

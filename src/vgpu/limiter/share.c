@@ -7,54 +7,57 @@
 
 #define LOAD(word) atomic_load_explicit(&(word), memory_order_relaxed)
 
-static uint32_t container_rate(const struct share *share)
+/* A process' own rate is read once in each function: it may be lifted any moment. */
+static uint32_t container_rate(const struct share *share, uint32_t own)
 {
     uint64_t rate = LOAD(share_compute(share)->rate);
 
-    return rate && rate <= BUCKET_ONE ? (uint32_t)rate : LOAD(share->rate);
+    return rate && rate <= BUCKET_ONE ? (uint32_t)rate : own;
 }
 
-static bool has_less(const struct share *share)
+static bool has_less(const struct share *share, uint32_t own)
 {
-    return LOAD(share->rate) < container_rate(share);
+    return own < container_rate(share, own);
 }
 
 void share_charge(struct share *share, int64_t amount_ns)
 {
     struct region_compute *container = share_compute(share);
-    uint32_t rate = LOAD(share->rate);
+    uint32_t own = LOAD(share->rate);
 
-    if (rate)
-        bucket_charge(container, container_rate(share), amount_ns);
+    if (own)
+        bucket_charge(container, container_rate(share, own), amount_ns);
     else
         atomic_fetch_add_explicit(&container->charged_ns, amount_ns, memory_order_relaxed);
-    if (rate && has_less(share))
-        bucket_charge(&share->own, rate, amount_ns);
+    if (own && has_less(share, own))
+        bucket_charge(&share->own, own, amount_ns);
     turns_serve(share->region, share->device, amount_ns);
 }
 
-static void set_rates(struct share *share, int64_t now_ns)
+static void set_rates(struct share *share, uint32_t own, int64_t now_ns)
 {
     struct region_compute *container = share_compute(share);
-    uint32_t rate = LOAD(share->rate);
 
-    if (rate > LOAD(container->rate) || LOAD(share->is_common))
-        bucket_set_rate(container, rate, now_ns);
-    if (!has_less(share))
+    if (own > LOAD(container->rate) || LOAD(share->is_common))
+        bucket_set_rate(container, own, now_ns);
+    if (!has_less(share, own))
         return;
-    bucket_set_rate(&share->own, rate, now_ns);
+    bucket_set_rate(&share->own, own, now_ns);
     atomic_store_explicit(&share->own.longest_ns, LOAD(container->longest_ns),
                           memory_order_relaxed);
 }
 
 int64_t share_balance(struct share *share, int64_t now_ns)
 {
+    uint32_t own = LOAD(share->rate);
     int64_t balance;
 
-    set_rates(share, now_ns);
-    balance = bucket_balance(share_compute(share), container_rate(share), now_ns);
-    if (has_less(share))
-        balance = MIN(balance, bucket_balance(&share->own, LOAD(share->rate), now_ns));
+    if (!own)
+        return BUCKET_CREDIT_NS;
+    set_rates(share, own, now_ns);
+    balance = bucket_balance(share_compute(share), container_rate(share, own), now_ns);
+    if (has_less(share, own))
+        balance = MIN(balance, bucket_balance(&share->own, own, now_ns));
     return balance;
 }
 
@@ -76,14 +79,17 @@ static bool gate_allows(struct region_compute *compute, uint32_t rate, int64_t n
 
 bool share_allows(struct share *share, int64_t now_ns, int64_t *ret_until_ns)
 {
+    uint32_t own = LOAD(share->rate);
     bool allowed;
 
-    set_rates(share, now_ns);
-    if (has_less(share) && !gate_allows(&share->own, LOAD(share->rate), now_ns, ret_until_ns)) {
+    if (!own)
+        return true;
+    set_rates(share, own, now_ns);
+    if (has_less(share, own) && !gate_allows(&share->own, own, now_ns, ret_until_ns)) {
         turns_pause(share->region, share->device, now_ns);
         return false;
     }
-    allowed = gate_allows(share_compute(share), container_rate(share), now_ns, ret_until_ns);
+    allowed = gate_allows(share_compute(share), container_rate(share, own), now_ns, ret_until_ns);
     turns_want(share->region, share->device, now_ns, allowed ? now_ns : *ret_until_ns);
     return allowed;
 }

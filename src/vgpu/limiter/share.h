@@ -27,7 +27,8 @@ struct share {
 /* Negative: gives back. Without a rate it is counted only. */
 void share_charge(struct share *share, int64_t amount_ns);
 
-/* What is left, of the process or of the container, whichever is less; negative in debt. */
+/* What is left, of the process or of the container, whichever is less; negative in debt. Without a
+ * rate there is always some. */
 int64_t share_balance(struct share *share, int64_t now_ns);
 
 /* Whether a launch may be paid for; if not, it is looked at again at until_ns. Wants a turn, unless
