@@ -1,0 +1,642 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "vgpu/limiter/trace_world.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/util.h"
+#include "region/bucket.h"
+#include "region/turns.h"
+#include "vgpu/limiter/limiter.h"
+#include "vgpu/limiter/trace_device.h"
+
+/*
+ * Kernels in several streams that are about as short as the host needs to launch them overlap less
+ * while they are measured, since that takes the host's time, too: they are charged too much, up to
+ * half of it. Traces have none that are shorter than this.
+ */
+#define OVERLAP_LEAST_NS 20e3
+
+#define LAUNCH_NS 3000
+#define RECORD_NS 800
+#define QUERY_NS 300
+#define SYNC_NS 5000   /* from a kernel's end until the waiting thread runs */
+#define CAPTURE_NS 3e6 /* mean */
+#define REBIRTH_NS 1e8
+#define TICK_NS 2500000
+#define SLACK_NS 50000 /* of a timer */
+#define NEVER INT64_MAX
+
+enum {
+    THREADS = 4, /* of a process */
+    EVENTS = (2 + SAMPLE_MARKS) * SAMPLES + 8,
+};
+
+struct thread {
+    struct process *process;
+    unsigned number;
+    struct launch_cache cache;
+    struct waiting waiting;
+    int64_t at_ns;   /* when it goes on; NEVER: when its streams are done */
+    bool has_launch; /* chosen, and held up */
+    bool in_launch;  /* a blocking one */
+    struct ticket ticket;
+    struct launch launch;
+    double length_ns;
+    unsigned launches, in_batch;
+    unsigned burst;                        /* of LENGTHS_TRICKS: launches until the next long one */
+    int64_t captures_until_ns, capture_ns; /* its first stream; the next time */
+    int64_t held_since_ns;
+};
+
+struct process {
+    struct world *world;
+    int context;
+    struct region region; /* of its own: only the slot differs */
+    struct share share;
+    struct limiter *limiter; /* NULL: none, or the oracle's */
+    struct program program;
+    struct thread threads[THREADS];
+    struct trace_event events[EVENTS];
+    unsigned events_used;
+    int64_t tick_ns, answer_ns; /* of the helper thread */
+    double longest_ns;          /* kernel so far */
+    int64_t killed_ns, born_ns; /* next; born_ns: 0: it lives */
+    double busy_before_ns;      /* of its contexts that are gone */
+    uint64_t fate;              /* when it is killed: the same for the oracle */
+};
+
+struct world {
+    struct trace_device device;
+    int64_t now_ns; /* of whoever is at work */
+    uint64_t random;
+    bool oracle;
+    unsigned cores;
+    struct region_base *base;
+    struct region_ext *ext;
+    struct process processes[PROCESSES];
+    unsigned count, tenants; /* the first are of the container, the others neighbours */
+    int64_t longest_wait_ns; /* of a launch that a kernel spins for */
+};
+
+static double draw_from(uint64_t *random)
+{
+    *random ^= *random << 13;
+    *random ^= *random >> 7;
+    *random ^= *random << 17;
+    return (double)(*random >> 11) / 9007199254740992.0;
+}
+
+static double draw(struct world *world)
+{
+    return draw_from(&world->random);
+}
+
+static unsigned draw_below(struct world *world, unsigned bound)
+{
+    return (unsigned)(draw(world) * bound);
+}
+
+/* The seam */
+
+static int64_t gpu_now(void *gpu)
+{
+    return ((struct process *)gpu)->world->now_ns;
+}
+
+static void spend(struct process *process, int64_t ns)
+{
+    process->world->now_ns += ns;
+}
+
+static void *gpu_event(void *gpu)
+{
+    struct process *process = gpu;
+
+    spend(process, RECORD_NS);
+    return process->events_used < EVENTS ? &process->events[process->events_used++] : NULL;
+}
+
+/* The last but one stream of a context is the limiter's. */
+static int stream_of(const struct launch *where)
+{
+    return where ? (int)(uintptr_t)where->stream - 1 : TRACE_STREAMS - 2;
+}
+
+/* A capture of one of the program's threads: nothing may be done in its stream. */
+static bool is_captured(const struct process *process, const struct launch *where)
+{
+    unsigned stream = (unsigned)stream_of(where);
+    const struct thread *thread = &process->threads[stream / process->program.streams % THREADS];
+
+    return where && stream % process->program.streams == 0 &&
+           process->world->now_ns < thread->captures_until_ns;
+}
+
+static bool gpu_record(void *gpu, void *event, const struct launch *where)
+{
+    struct process *process = gpu;
+
+    spend(process, RECORD_NS);
+    if (is_captured(process, where))
+        return false;
+    trace_record(&process->world->device, process->context, stream_of(where), event,
+                 process->world->now_ns);
+    return true;
+}
+
+static enum event_state gpu_query(void *gpu, void *event)
+{
+    struct process *process = gpu;
+
+    spend(process, QUERY_NS);
+    trace_advance(&process->world->device, (double)process->world->now_ns);
+    return ((struct trace_event *)event)->done ? EVENT_DONE : EVENT_NOT_YET;
+}
+
+static bool gpu_elapsed(void *gpu, void *from, void *to, double *ret_ms)
+{
+    const struct trace_event *a = from, *b = to;
+
+    (void)gpu;
+    if (!a->done || !b->done)
+        return false;
+    *ret_ms = (double)(float)((b->stamp_ns - a->stamp_ns) / 1e6);
+    return true;
+}
+
+static bool gpu_is_idle(void *gpu, const struct launch *where)
+{
+    struct process *process = gpu;
+
+    spend(process, QUERY_NS);
+    trace_advance(&process->world->device, (double)process->world->now_ns);
+    if (is_captured(process, where))
+        return true;
+    return trace_unfinished(&process->world->device, process->context, stream_of(where)) == 0;
+}
+
+static int64_t gpu_wait(void *gpu, void *event)
+{
+    int64_t ns = RECORD_NS + TRACE_LATENCY_NS + SYNC_NS;
+
+    (void)event;
+    spend(gpu, 4 * ns);
+    return ns;
+}
+
+static const struct limiter_gpu stepped_gpu = {
+    .now_ns = gpu_now,
+    .make_event = gpu_event,
+    .record = gpu_record,
+    .query = gpu_query,
+    .elapsed_ms = gpu_elapsed,
+    .is_idle = gpu_is_idle,
+    .wait_ns = gpu_wait,
+};
+
+/* Programs */
+
+static double log_uniform(struct world *world, double least, double most)
+{
+    return least * pow(most / least, draw(world));
+}
+
+static struct program random_program(struct world *world, double most_ns)
+{
+    static const unsigned batches[] = {0, 0, 1, 4, 16, 64};
+    struct program program = {
+        .lengths = draw_below(world, LENGTHS_COUNT),
+        .shapes = 1 + draw_below(world, SHAPES),
+        .threads = draw(world) < 0.8 ? 1 : 1 + draw_below(world, THREADS),
+        .streams = draw(world) < 0.6 ? 1 : 1 + draw_below(world, 4),
+        .batch = batches[draw_below(world, ARRAY_SIZE(batches))],
+        .blocking = draw(world) < 0.05,
+    };
+    double length;
+
+    program.shortest_ns = program.threads * program.streams > 1 ? OVERLAP_LEAST_NS : 5e3;
+    length = log_uniform(world, program.shortest_ns, most_ns);
+    for (unsigned i = 0; i < SHAPES; i++)
+        program.length_ns[i] =
+            MIN(MAX(length * pow(4, 2 * draw(world) - 1), program.shortest_ns), most_ns);
+    if (program.batch && draw(world) < 0.3)
+        program.think_ns = log_uniform(world, 1e4, 2e7);
+    if (draw(world) < 0.1)
+        program.capture_gap_ns = log_uniform(world, 1e6, 1e8);
+    if (draw(world) < 0.1)
+        program.life_ns = log_uniform(world, 3e8, 3e9);
+    return program;
+}
+
+static double normal(struct world *world)
+{
+    return sqrt(-2 * log(1 - draw(world))) * cos(2 * M_PI * draw(world));
+}
+
+static double length_of(struct world *world, struct thread *thread, unsigned shape)
+{
+    const struct program *program = &thread->process->program;
+    double length = program->length_ns[shape];
+
+    switch (program->lengths) {
+    case LENGTHS_SPREAD:
+        return length * exp(0.4 * normal(world) - 0.08);
+    case LENGTHS_BIMODAL:
+        return draw(world) < 0.2 ? 9 * length / 2.6 : length / 2.6;
+    case LENGTHS_TRICKS:
+        if (thread->burst) {
+            thread->burst--;
+            return program->shortest_ns;
+        }
+        thread->burst = draw_below(world, 100);
+        return length;
+    default:
+        return length;
+    }
+}
+
+static void choose_launch(struct world *world, struct thread *thread)
+{
+    const struct program *program = &thread->process->program;
+    unsigned shape = draw_below(world, program->shapes);
+    unsigned stream = thread->number * program->streams + thread->launches % program->streams;
+
+    if (program->spins && thread->launches % 2)
+        stream = TRACE_STREAMS - 1;
+
+    thread->launch = (struct launch){
+        .function = (void *)(uintptr_t)(0x1000 + shape / 2 * 64),
+        .grid = {1 + shape, 1, 1},
+        .block = {128, 1, 1},
+        .stream = (void *)(uintptr_t)(stream + 1),
+    };
+    thread->length_ns = length_of(world, thread, shape);
+    thread->process->longest_ns = MAX(thread->process->longest_ns, thread->length_ns);
+    thread->waiting = (struct waiting){0};
+    thread->has_launch = true;
+    thread->held_since_ns = world->now_ns;
+}
+
+static double busy_of(const struct process *process)
+{
+    return process->busy_before_ns + process->world->device.contexts[process->context].busy_ns;
+}
+
+static double busy_of_tenants(const struct world *world)
+{
+    double busy = 0;
+
+    for (unsigned i = 0; i < world->tenants; i++)
+        busy += busy_of(&world->processes[i]);
+    return busy;
+}
+
+static double queued_by_tenants(const struct world *world)
+{
+    double queued = 0;
+
+    for (unsigned i = 0; i < world->tenants; i++) {
+        const struct process *process = &world->processes[i];
+
+        for (unsigned j = 0; j < process->program.threads * process->program.streams; j++)
+            queued += (double)trace_unfinished(&world->device, process->context, (int)j);
+    }
+    return queued;
+}
+
+/* Knows what the device did, and lets go while that is less than the limit. */
+static bool oracle_may_go(struct process *process, int64_t *ret_until_ns)
+{
+    struct world *world = process->world;
+    double earned = (double)world->now_ns * world->cores / 100;
+    unsigned own = process->program.cores ? process->program.cores : world->cores;
+
+    trace_advance(&world->device, (double)world->now_ns);
+    *ret_until_ns = world->now_ns + 100000;
+    return busy_of_tenants(world) < earned && queued_by_tenants(world) < 64 &&
+           busy_of(process) < (double)world->now_ns * own / 100;
+}
+
+static bool may_go(struct world *world, struct thread *thread, int64_t *ret_until_ns)
+{
+    struct process *process = thread->process;
+
+    if (process >= &world->processes[world->tenants]) /* a neighbour keeps a queue of its own */
+        return *ret_until_ns = world->now_ns + 200000,
+               trace_advance(&world->device, (double)world->now_ns),
+               trace_unfinished(&world->device, process->context, stream_of(&thread->launch)) < 8;
+    if (world->oracle)
+        return oracle_may_go(process, ret_until_ns);
+    return limiter_may_go(process->limiter, &thread->cache, &thread->launch, &thread->waiting,
+                          ret_until_ns);
+}
+
+/* The launch that comes next, where this one spins until that is done; 0: for none. */
+static int waits_for(const struct process *process, const struct thread *thread)
+{
+    const struct trace_context *context = &process->world->device.contexts[process->context];
+
+    if (!process->program.spins || thread->launches % 2)
+        return 0;
+    return (int)context->streams[TRACE_STREAMS - 1].launched + 1;
+}
+
+static void launch_now(struct world *world, struct thread *thread)
+{
+    struct process *process = thread->process;
+
+    world->now_ns += LAUNCH_NS;
+    trace_launch(&world->device, process->context, stream_of(&thread->launch), thread->length_ns,
+                 waits_for(process, thread), world->now_ns);
+}
+
+static bool streams_are_done(const struct world *world, const struct thread *thread)
+{
+    const struct process *process = thread->process;
+
+    for (unsigned i = 0; i < process->program.streams; i++) {
+        if (trace_unfinished(&world->device, process->context,
+                             (int)(thread->number * process->program.streams + i)))
+            return false;
+    }
+    return true;
+}
+
+static void after_launch(struct world *world, struct thread *thread)
+{
+    const struct program *program = &thread->process->program;
+
+    thread->has_launch = false;
+    if (program->spins && thread->launches % 2)
+        world->longest_wait_ns = MAX(world->longest_wait_ns, world->now_ns - thread->held_since_ns);
+    thread->launches++;
+    thread->at_ns = world->now_ns;
+    if (program->batch && ++thread->in_batch >= program->batch) {
+        thread->in_batch = 0;
+        thread->at_ns = NEVER;
+    }
+}
+
+static void end_launch(struct world *world, struct thread *thread)
+{
+    thread->in_launch = false;
+    if (thread->process->limiter)
+        limiter_end(thread->process->limiter, &thread->launch, &thread->ticket, true);
+    after_launch(world, thread);
+}
+
+static double exponential(uint64_t *random, double mean)
+{
+    return -mean * log(1 - draw_from(random));
+}
+
+/* What is launched into a captured stream never comes by here, and runs nothing. */
+static bool begins_capture(struct world *world, struct thread *thread)
+{
+    double gap_ns = thread->process->program.capture_gap_ns;
+
+    if (gap_ns <= 0 || world->now_ns < thread->capture_ns)
+        return false;
+    thread->captures_until_ns = world->now_ns + (int64_t)exponential(&world->random, CAPTURE_NS);
+    thread->capture_ns = thread->captures_until_ns + (int64_t)exponential(&world->random, gap_ns);
+    thread->at_ns = thread->captures_until_ns;
+    return true;
+}
+
+static void step_thread(struct world *world, struct thread *thread)
+{
+    struct process *process = thread->process;
+    int64_t until_ns = 0;
+
+    if (thread->in_launch) {
+        end_launch(world, thread);
+        return;
+    }
+    if (!thread->has_launch && begins_capture(world, thread))
+        return;
+    if (!thread->has_launch)
+        choose_launch(world, thread);
+    if (process->limiter && thread->cache.limiter == process->limiter &&
+        thread->cache.generation == process->limiter->generation &&
+        launch_cache_pays(&thread->cache, &thread->launch)) {
+        thread->ticket = (struct ticket){0};
+        launch_now(world, thread);
+        thread->in_launch = process->program.blocking;
+        if (thread->in_launch)
+            thread->at_ns = NEVER;
+        else
+            after_launch(world, thread);
+        return;
+    }
+    if (!may_go(world, thread, &until_ns)) {
+        thread->at_ns = MAX(until_ns, world->now_ns + 1000) + (int64_t)(draw(world) * SLACK_NS);
+        return;
+    }
+    if (process->limiter)
+        limiter_begin(process->limiter, &thread->cache, &thread->launch, &thread->waiting,
+                      &thread->ticket);
+    launch_now(world, thread);
+    thread->in_launch = process->program.blocking;
+    if (thread->in_launch)
+        thread->at_ns = NEVER;
+    else
+        end_launch(world, thread);
+}
+
+static void step_helper(struct world *world, struct process *process)
+{
+    if (process->answer_ns) {
+        limiter_probe_answer(process->limiter);
+        process->answer_ns = 0;
+    } else if (limiter_is_busy(process->limiter, world->now_ns)) {
+        limiter_poll(process->limiter);
+        if (limiter_probe(process->limiter))
+            process->answer_ns = world->now_ns + LIMITER_ANSWER_NS;
+    }
+    process->tick_ns = process->answer_ns
+                           ? process->answer_ns
+                           : MAX(world->now_ns + TICK_NS / 4,
+                                 MIN(world->now_ns + TICK_NS, process->limiter->probe.due_ns));
+}
+
+/* A process begins, or its successor in the same slot. */
+static void begin_process(struct world *world, struct process *process)
+{
+    bool limited = process < &world->processes[world->tenants] && !world->oracle;
+
+    process->context = trace_open(&world->device);
+    process->events_used = 0;
+    process->born_ns = process->tick_ns = process->answer_ns = 0;
+    process->killed_ns =
+        process->program.life_ns > 0
+            ? world->now_ns + (int64_t)exponential(&process->fate, process->program.life_ns)
+            : NEVER;
+    memset(process->events, 0, sizeof(process->events));
+    memset(process->threads, 0, sizeof(process->threads));
+    for (unsigned i = 0; i < process->program.threads; i++) {
+        process->threads[i].process = process;
+        process->threads[i].number = i;
+        process->threads[i].at_ns = world->now_ns + (int64_t)(draw(world) * 1e6);
+    }
+    if (!limited)
+        return;
+    process->limiter = calloc(1, sizeof(*process->limiter));
+    if (!process->limiter)
+        abort();
+    limiter_init(process->limiter, &stepped_gpu, process, &process->share, world->random);
+}
+
+/* By SIGKILL: nothing is settled but by those who find the slot. */
+static void kill_process(struct world *world, struct process *process)
+{
+    struct trace_context *context = &world->device.contexts[process->context];
+
+    trace_advance(&world->device, (double)world->now_ns);
+    trace_kill(&world->device, process->context);
+    process->busy_before_ns += context->busy_ns;
+    context->busy_ns = 0;
+    free(process->limiter);
+    process->limiter = NULL;
+    process->killed_ns = NEVER;
+    process->born_ns = world->now_ns + (int64_t)exponential(&process->fate, REBIRTH_NS);
+    if (process < &world->processes[world->tenants] && !world->oracle)
+        turns_settle(world->ext, (unsigned)process->region.slot, 0, world->now_ns);
+}
+
+static void add_process(struct world *world, struct program program)
+{
+    struct process *process = &world->processes[world->count];
+
+    *process = (struct process){.world = world, .program = program};
+    process->fate = (world->random ^ world->count) * UINT64_C(0x9e3779b97f4a7c15) | 1;
+    process->region = (struct region){.base = world->base, .ext = world->ext, .fd = -1};
+    process->region.slot = (int)world->count++;
+    process->share = (struct share){.region = &process->region};
+    process->share.rate = bucket_rate(program.cores ? program.cores : world->cores);
+    if (world->count <= world->tenants)
+        world->base->slot_count = (int32_t)world->count;
+    begin_process(world, process);
+}
+
+/* Whoever is next. */
+static void step(struct world *world)
+{
+    struct process *helped = NULL, *turned = NULL;
+    struct thread *thread = NULL;
+    int64_t at_ns = TRACE_WINDOW_NS;
+
+    for (unsigned i = 0; i < world->count; i++) {
+        struct process *process = &world->processes[i];
+
+        if (process->born_ns || process->killed_ns < at_ns) {
+            int64_t event_ns = process->born_ns ? process->born_ns : process->killed_ns;
+
+            if (event_ns < at_ns)
+                at_ns = event_ns, turned = process, thread = NULL, helped = NULL;
+        }
+        if (process->born_ns)
+            continue;
+        for (unsigned j = 0; j < process->program.threads; j++) {
+            struct thread *candidate = &process->threads[j];
+
+            if (candidate->at_ns == NEVER && streams_are_done(world, candidate))
+                candidate->at_ns = world->now_ns + SYNC_NS +
+                                   (candidate->in_launch ? 0 : (int64_t)process->program.think_ns);
+            if (candidate->at_ns < at_ns)
+                at_ns = candidate->at_ns, thread = candidate, helped = turned = NULL;
+        }
+        if (process->limiter && process->tick_ns < at_ns)
+            at_ns = process->tick_ns, helped = process, thread = NULL, turned = NULL;
+    }
+
+    /* Until then a kernel's end may be what somebody waits for. */
+    if (at_ns > world->now_ns) {
+        trace_advance_to_an_end(&world->device, (double)at_ns);
+        if (world->device.now_ns < (double)at_ns) {
+            world->now_ns = MAX(world->now_ns, (int64_t)world->device.now_ns + 1);
+            return;
+        }
+    }
+    world->now_ns = MAX(world->now_ns, at_ns);
+    if (thread)
+        step_thread(world, thread);
+    else if (helped)
+        step_helper(world, helped);
+    else if (turned && turned->born_ns)
+        begin_process(world, turned);
+    else if (turned)
+        kill_process(world, turned);
+}
+
+struct setup trace_setup(uint64_t seed)
+{
+    struct world lots = {.random = seed * UINT64_C(0x9e3779b97f4a7c15) | 1};
+    struct setup setup = {0};
+    double most_ns;
+
+    for (int i = 0; i < 10; i++)
+        (void)draw(&lots);
+    most_ns = draw(&lots) < 0.9 ? 2e8 : 1e10;
+    setup.cores = 5 + draw_below(&lots, 91);
+    setup.tenants = draw(&lots) < 0.6 ? 1 : 1 + draw_below(&lots, 4);
+    setup.neighbours = draw(&lots) < 0.5 ? 0 : 1 + draw_below(&lots, 3);
+    setup.drift = (2 * draw(&lots) - 1) * 20e-6;
+    for (unsigned i = 0; i < setup.tenants; i++)
+        setup.programs[i] = random_program(&lots, most_ns);
+    /* The first has the container's, some of the others less. */
+    for (unsigned i = 1; i < setup.tenants; i++) {
+        if (draw(&lots) < 0.3)
+            setup.programs[i].cores = 1 + draw_below(&lots, setup.cores);
+    }
+    for (unsigned i = setup.tenants; i < setup.tenants + setup.neighbours; i++)
+        setup.programs[i] = random_program(&lots, 2e7);
+    return setup;
+}
+
+/* At the window's end: a kernel of each stream that is not done, and of the process at least. */
+static double grain_of(const struct process *process)
+{
+    unsigned busy = 0;
+
+    for (unsigned i = 0; i < process->program.threads * process->program.streams; i++)
+        busy += trace_unfinished(&process->world->device, process->context, (int)i) > 0;
+    return 100 * process->longest_ns * MAX(busy, 1u) / (double)TRACE_WINDOW_NS;
+}
+
+struct result trace_run(const struct setup *setup, uint64_t seed, bool oracle,
+                        struct region_base *base, struct region_ext *ext)
+{
+    static struct world world;
+    struct result result = {0};
+
+    world = (struct world){
+        .oracle = oracle, .random = seed | 1, .cores = setup->cores, .base = base, .ext = ext};
+    memset(&ext->devices[0], 0, sizeof(ext->devices[0]));
+    memset(ext->turns, 0, (size_t)PROCESSES * sizeof(ext->turns[0]));
+    world.tenants = setup->tenants;
+    world.now_ns = 1000;
+    trace_init(&world.device, setup->drift);
+    for (unsigned i = 0; i < setup->tenants + setup->neighbours; i++)
+        add_process(&world, setup->programs[i]);
+
+    while (world.now_ns < TRACE_WINDOW_NS)
+        step(&world);
+    trace_advance(&world.device, (double)world.now_ns);
+    result.share = 100 * busy_of_tenants(&world) / (double)world.now_ns;
+    result.charged = 100 * (double)ext->devices[0].compute.charged_ns / (double)world.now_ns;
+    result.grain = 0;
+    for (unsigned i = 0; i < world.tenants; i++)
+        result.grain += grain_of(&world.processes[i]);
+    for (unsigned i = 0; i < world.tenants; i++)
+        result.longest_ms = MAX(result.longest_ms, world.processes[i].longest_ns / 1e6);
+    result.longest_wait_ms = (double)world.longest_wait_ns / 1e6;
+    result.launches = 0;
+    for (unsigned i = 0; i < world.tenants; i++)
+        result.launches += world.processes[i].threads[0].launches;
+    for (unsigned i = 0; i < world.count; i++)
+        free(world.processes[i].limiter);
+    trace_end(&world.device);
+    return result;
+}

@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/*
+ * Random programs in stepped time on the device of trace_device.h: processes of a container, which
+ * the limiter holds or an oracle, and neighbours. The oracle knows what the device did, and charges
+ * that. For tests only; aborts when there is no memory.
+ */
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/util.h"
+#include "region/region.h"
+
+/* What is looked at of each world. */
+#define TRACE_WINDOW_NS (10 * NS_PER_S)
+
+enum {
+    PROCESSES = 8,
+    SHAPES = 4,
+};
+
+enum lengths {
+    LENGTHS_FIXED,
+    LENGTHS_SPREAD,  /* lognormal, sigma 0.4 */
+    LENGTHS_BIMODAL, /* one of five takes nine times as long */
+    LENGTHS_TRICKS,  /* mostly very short, now and then long: of one shape */
+    LENGTHS_COUNT,
+};
+
+struct program {
+    double length_ns[SHAPES]; /* mean */
+    double shortest_ns;
+    enum lengths lengths;
+    unsigned shapes, threads, streams; /* streams of a thread */
+    unsigned batch;                    /* launches until it synchronises; 0: never */
+    double think_ns;                   /* after each */
+    bool blocking;
+    double capture_gap_ns; /* mean, between captures of a thread's stream; 0: none */
+    double life_ns;        /* mean, until it is killed and started anew; 0: it lives on */
+    unsigned cores;        /* its own limit; 0: the container's */
+    bool spins;            /* each kernel waits for the next one, in another stream */
+};
+
+struct setup {
+    unsigned cores, tenants, neighbours;
+    double drift;
+    struct program programs[PROCESSES];
+};
+
+struct result {
+    double share;
+    double charged; /* what the limiter made of it */
+    double grain;   /* what is paid for and not done, or done and not paid for, may be so much */
+    double launches;
+    double longest_ms; /* kernel */
+    double longest_wait_ms;
+};
+
+struct setup trace_setup(uint64_t seed);
+
+/* Runs a world. Region and extension are its container's; whatever was in them is lost. */
+struct result trace_run(const struct setup *setup, uint64_t seed, bool oracle,
+                        struct region_base *base, struct region_ext *ext);
