@@ -312,13 +312,12 @@ static double risk_of(const struct limiter *limiter, const struct cost *cost)
     return risk_ns <= 0 ? 0 : MAX(risk_ns, MIN(limiter->pace.mean_ns / PACE_PART, COSTS_GAP_NS));
 }
 
-/* Whether a launch is measured, and how; 0: not. */
+/* Whether a launch is measured, and how; 0: not. The weight is set of one that is drawn. */
 static enum sample_kind kind_of(struct limiter *limiter, struct launch_cache *cache,
                                 const struct cost *cost, double *ret_weight)
 {
     double risk_ns = risk_of(limiter, cost);
 
-    *ret_weight = 1;
     if (risk_ns <= 0)
         return SAMPLE_ALWAYS;
     if (risk_ns <= cache->risk_ns) {
