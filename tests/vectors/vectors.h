@@ -26,6 +26,7 @@ struct vector {
     yyjson_val *line;
     struct arena *arena;              /* of this case */
     const struct vendor_set *vendors; /* of the case's configuration */
+    bool quiet;                       /* what is wrong is not printed */
     bool failed;
 };
 
@@ -37,7 +38,7 @@ struct family {
 };
 
 extern const struct family codec_node_family, codec_pod_family, requests_family, admit_family,
-    filter_family;
+    filter_family, quota_family;
 
 /* Says what is wrong with the case; the rest of it may go on. */
 void vector_fail(struct vector *vector, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
