@@ -99,8 +99,9 @@ static void add_amounts(struct strbuf *text, const struct node *node,
 {
     for (size_t i = 0; i < VENDOR_MAX_RESOURCES && instance->resources[i]; i++) {
         const struct resource *found = resource_find(&node->allocatable, instance->resources[i]);
+        const struct resource *all = resource_find(&node->capacity, instance->resources[i]);
 
-        strbuf_addf(text, "\n%s", found ? found->text : "-");
+        strbuf_addf(text, "\n%s/%s", found ? found->text : "-", all ? all->text : "-");
     }
 }
 

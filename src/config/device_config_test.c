@@ -94,6 +94,7 @@ static void a_missing_key_has_its_default(void **state)
     static const char *const without[] = {"", "vnpus: []\n", "iluvatars: {}\n"};
     const struct nvidia_config *nvidia;
     struct device_config config;
+    struct vendor_set vendors;
 
     (void)state;
     for (size_t i = 0; i < ARRAY_SIZE(texts); i++) {
@@ -107,6 +108,8 @@ static void a_missing_key_has_its_default(void **state)
     }
     for (size_t i = 0; i < ARRAY_SIZE(without); i++) {
         assert_int_equal(parse(without[i], &config, NULL), 0);
+        assert_int_equal(device_config_vendors(&config, &vendors), 0);
+        assert_int_equal(vendors.count, 0);
         assert_null(device_config_of(&config, &nvidia_vendor));
         device_config_deinit(&config);
     }

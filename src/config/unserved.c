@@ -22,7 +22,6 @@ struct shape {
     }
 
 static const struct shape sections[] = {
-    {.name = "amd", .names = NAMES("resourceCountName", "resourceMemoryName", "resourceCoreName")},
     {.name = "awsneuron", .names = NAMES("resourceCountName", "resourceCoreName")},
     {.name = "biren", .names = NAMES("resourceCountName")},
     {.name = "cambricon",

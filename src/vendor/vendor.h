@@ -156,7 +156,7 @@ struct vendor {
     /* What read_node() makes devices of, beside the registration: while all of it stays the same,
      * so do the devices. Lists end with NULL; NULL: nothing. */
     const char *const *node_annotations;
-    bool counts_resources; /* the allocatable amounts of the instance's resources */
+    bool counts_resources; /* what is there, and allocatable, of the instance's resources */
 
     /*
      * At admission, called for each container in turn: adds what must change to the mutations,

@@ -319,6 +319,7 @@ static void check_codec_pod(struct vector *vector)
         {"decode-pod", check_decode_pod},
         {"encode-pod", check_encode_pod},
         {"mig-instance", check_mig_instance},
+        {"patch-annotations", check_patch_annotations},
     };
 
     for (size_t i = 0; i < sizeof(ops) / sizeof(ops[0]); i++) {

@@ -39,6 +39,9 @@ struct family {
 extern const struct family codec_node_family, codec_pod_family, requests_family, admit_family,
     filter_family;
 
+/* An op of codec-pod: all annotations that a vendor writes for a grant. */
+void check_patch_annotations(struct vector *vector);
+
 /* Says what is wrong with the case; the rest of it may go on. */
 void vector_fail(struct vector *vector, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
