@@ -24,8 +24,6 @@ struct shape {
 static const struct shape sections[] = {
     {.name = "awsneuron", .names = NAMES("resourceCountName", "resourceCoreName")},
     {.name = "biren", .names = NAMES("resourceCountName")},
-    {.name = "cambricon",
-     .names = NAMES("resourceCountName", "resourceMemoryName", "resourceCoreName")},
     {.name = "enflame",
      .names = NAMES("resourceNameGCU", "resourceNameDRSGCU", "resourceNameGCUMemory",
                     "resourceNameGCUCore", "resourceNameVGCU", "resourceNameVGCUPercentage")},

@@ -189,6 +189,7 @@ static const struct {
     {"admit-0104", "pod has node assigned"},
     {"admit-0114", "[nvidia.com/gpumem-percentage]"},
     {"admit-0119", "securityContext.privileged"},
+    {"admit-0136", "pod has node assigned"},
     {"admit-0151", "securityContext.privileged"},
     {"admit-0161", "securityContext.privileged"},
     {"admit-0210", "securityContext.privileged"},
