@@ -32,8 +32,6 @@ static const struct shape sections[] = {
     {.name = "metax",
      .names = NAMES("resourceCountName", "resourceVCountName", "resourceVMemoryName",
                     "resourceVCoreName", "sgpuTopologyAware")},
-    {.name = "mthreads",
-     .names = NAMES("resourceCountName", "resourceMemoryName", "resourceCoreName")},
     {.name = "vastai", .names = NAMES("resourceCountName")},
 };
 

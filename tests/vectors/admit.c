@@ -196,6 +196,8 @@ static const struct {
     {"admit-0212", "securityContext.privileged"},
     {"admit-0220", NULL},
     {"admit-0224", "securityContext.privileged"},
+    {"admit-0298", "securityContext.privileged"},
+    {"admit-0305", NULL},
     {"admit-0320", NULL},
     {"admit-0336", "several"},
     {"admit-0338", "securityContext.privileged"},
