@@ -24,9 +24,6 @@ struct shape {
 static const struct shape sections[] = {
     {.name = "awsneuron", .names = NAMES("resourceCountName", "resourceCoreName")},
     {.name = "biren", .names = NAMES("resourceCountName")},
-    {.name = "enflame",
-     .names = NAMES("resourceNameGCU", "resourceNameDRSGCU", "resourceNameGCUMemory",
-                    "resourceNameGCUCore", "resourceNameVGCU", "resourceNameVGCUPercentage")},
     {.name = "kunlun",
      .names = NAMES("resourceCountName", "resourceVCountName", "resourceVMemoryName")},
     {.name = "metax",
