@@ -23,13 +23,11 @@ struct shape {
 
 static const struct shape sections[] = {
     {.name = "awsneuron", .names = NAMES("resourceCountName", "resourceCoreName")},
-    {.name = "biren", .names = NAMES("resourceCountName")},
     {.name = "kunlun",
      .names = NAMES("resourceCountName", "resourceVCountName", "resourceVMemoryName")},
     {.name = "metax",
      .names = NAMES("resourceCountName", "resourceVCountName", "resourceVMemoryName",
                     "resourceVCoreName", "sgpuTopologyAware")},
-    {.name = "vastai", .names = NAMES("resourceCountName")},
 };
 
 static bool has_name(const struct shape *shape, const char *name)
