@@ -23,7 +23,7 @@ enum {
     PLACE_MAX_DEVICES = 256, /* of one machine */
     PLACE_MAX_PICKS = 256,   /* of one request */
     PLACE_MAX_VENDORS = 8,   /* in one pod */
-    PLACE_REASON_TEXT_SIZE = 1024,
+    PLACE_REASON_TEXT_SIZE = 2048,
 };
 
 enum place_outcome {
@@ -53,6 +53,7 @@ enum place_reason {
     PLACE_CARD_INSUFFICIENT_CORE,
     PLACE_CARD_CORES_EXHAUSTED,
     PLACE_CARD_CORDONED,
+    PLACE_NUMA_NOT_FIT,     /* fits, and too few others of its NUMA node do */
     PLACE_CARD_CUSTOM_RULE, /* the vendor's own: a MIG card without a free instance large enough */
     PLACE_TOO_FEW_PICKED,   /* counts the devices that did fit */
     PLACE_REASON_COUNT,

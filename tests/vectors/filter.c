@@ -443,6 +443,10 @@ static const char *left_out(const struct vector *vector)
         {"filter-vendors-0098", "filter-vendors-0098", "a sick device is given out"},
         {"filter-vendors-0102", "filter-vendors-0102", "a sick device is given out"},
         {"filter-vendors-0107", "filter-vendors-0109", "a sick device is given out"},
+        {"filter-vendors-0195", "filter-vendors-0195", "a sick device is given out"},
+        {"filter-vendors-0202", "filter-vendors-0202", "a sick device is given out"},
+        {"filter-vendors-0204", "filter-vendors-0204", "a sick device is given out"},
+        {"filter-vendors-0218", "filter-vendors-0218", "a sick device is given out"},
     };
 
     for (size_t i = 0; i < ARRAY_SIZE(ranges); i++) {
