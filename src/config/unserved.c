@@ -29,8 +29,6 @@ static const struct shape sections[] = {
     {.name = "enflame",
      .names = NAMES("resourceNameGCU", "resourceNameDRSGCU", "resourceNameGCUMemory",
                     "resourceNameGCUCore", "resourceNameVGCU", "resourceNameVGCUPercentage")},
-    {.name = "kunlun",
-     .names = NAMES("resourceCountName", "resourceVCountName", "resourceVMemoryName")},
     {.name = "metax",
      .names = NAMES("resourceCountName", "resourceVCountName", "resourceVMemoryName",
                     "resourceVCoreName", "sgpuTopologyAware")},

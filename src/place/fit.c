@@ -249,6 +249,13 @@ static void choose_preferred(const struct place_ask *ask, const struct place_pol
     memcpy(positions, chosen, ask->request->count * sizeof(chosen[0]));
 }
 
+static int refuse(const struct walk *walk, struct place_failure *failure)
+{
+    if (walk->rules->tell)
+        walk->rules->tell(&walk->step, failure);
+    return PLACE_NO_FIT;
+}
+
 int place_fit(const struct device *devices, size_t count, const struct place_ask *ask,
               const struct place_policy *policy, struct place_decision *ret_decision)
 {
@@ -271,12 +278,12 @@ int place_fit(const struct device *devices, size_t count, const struct place_ask
     }
     if (fitting < request->count) {
         failure->reasons[PLACE_TOO_FEW_PICKED] = (unsigned)fitting;
-        return PLACE_NO_FIT;
+        return refuse(&walk, failure);
     }
     if (!walk.rules->choose)
         choose_preferred(ask, policy, devices, positions, fitting);
     else if (!choose_set(&walk, ask, devices, count, positions, fitting, failure))
-        return PLACE_NO_FIT;
+        return refuse(&walk, failure);
     while (ret_decision->pick_count < request->count) {
         size_t position = positions[ret_decision->pick_count];
 

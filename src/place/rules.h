@@ -82,6 +82,10 @@ struct place_rules {
     bool (*choose)(const struct place_step *step, const struct place_set *set, size_t *ret_chosen,
                    struct place_failure *failure);
 
+    /* What is said of a request that finds no room, in place of the reasons that were counted.
+     * NULL: those. Not called where there are too few devices at all. */
+    void (*tell)(const struct place_step *step, struct place_failure *failure);
+
     /* What a node's score is more, for these devices. */
     float (*score_node)(const struct place_fitted *fitted);
 

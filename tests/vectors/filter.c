@@ -447,6 +447,10 @@ static const char *left_out(const struct vector *vector)
         {"filter-vendors-0202", "filter-vendors-0202", "a sick device is given out"},
         {"filter-vendors-0204", "filter-vendors-0204", "a sick device is given out"},
         {"filter-vendors-0218", "filter-vendors-0218", "a sick device is given out"},
+        {"filter-vendors-0271", "filter-vendors-0271", "the list of cards is passed over"},
+        {"filter-vendors-0276", "filter-vendors-0276", "the list of cards is passed over"},
+        {"filter-vendors-0289", "filter-vendors-0289", "another one of equal cards"},
+        {"filter-vendors-0290", "filter-vendors-0290", "the list of cards is passed over"},
     };
 
     for (size_t i = 0; i < ARRAY_SIZE(ranges); i++) {
