@@ -24,16 +24,12 @@ struct shape {
 static const struct shape sections[] = {
     {.name = "awsneuron", .names = NAMES("resourceCountName", "resourceCoreName")},
     {.name = "biren", .names = NAMES("resourceCountName")},
-    {.name = "cambricon",
-     .names = NAMES("resourceCountName", "resourceMemoryName", "resourceCoreName")},
     {.name = "enflame",
      .names = NAMES("resourceNameGCU", "resourceNameDRSGCU", "resourceNameGCUMemory",
                     "resourceNameGCUCore", "resourceNameVGCU", "resourceNameVGCUPercentage")},
     {.name = "metax",
      .names = NAMES("resourceCountName", "resourceVCountName", "resourceVMemoryName",
                     "resourceVCoreName", "sgpuTopologyAware")},
-    {.name = "mthreads",
-     .names = NAMES("resourceCountName", "resourceMemoryName", "resourceCoreName")},
     {.name = "vastai", .names = NAMES("resourceCountName")},
 };
 

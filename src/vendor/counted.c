@@ -34,26 +34,40 @@ static void name_device(const struct node *node, const char *word, size_t number
                    DEVICE_UUID_SIZE - ID_TAIL_MAX - 1, node->name, word, number);
 }
 
+int counted_list(const struct vendor_instance *instance, const struct node *node,
+                 const struct counted *counted, struct device *ret_devices, size_t max,
+                 size_t *ret_count, struct error *err)
+{
+    const size_t listed = (size_t)MIN(MAX(counted->count, INT64_C(0)), (int64_t)max);
+
+    if (counted->count <= 0)
+        return error_set(err, -ENOENT, "no %s", counted->resource);
+    for (size_t i = 0; i < listed; i++) {
+        ret_devices[i] = counted->sample;
+        ret_devices[i].vendor = &instance->id;
+        ret_devices[i].index = (unsigned)i;
+        ret_devices[i].healthy = (int64_t)i >= counted->count - counted->healthy;
+        name_device(node, counted->word, i, &ret_devices[i]);
+    }
+    *ret_count = listed;
+    if (listed == (size_t)counted->count)
+        return CODEC_EXACT;
+    return error_set(err, CODEC_MENDED, "status.capacity[%s]: more devices than a node can have",
+                     counted->resource);
+}
+
 int counted_read(const struct vendor_instance *instance, const struct node *node, const char *word,
                  const struct device *sample, struct device *ret_devices, size_t max,
                  size_t *ret_count, struct error *err)
 {
     const int64_t count = counted_amount(&node->capacity, instance->count_resource);
-    const int64_t healthy = count_healthy(node, instance->count_resource, count);
-    const size_t listed = (size_t)MIN(count, (int64_t)max);
+    const struct counted counted = {
+        .resource = instance->count_resource,
+        .word = word,
+        .count = count,
+        .healthy = count_healthy(node, instance->count_resource, count),
+        .sample = *sample,
+    };
 
-    if (!count)
-        return error_set(err, -ENOENT, "no %s", instance->count_resource);
-    for (size_t i = 0; i < listed; i++) {
-        ret_devices[i] = *sample;
-        ret_devices[i].vendor = &instance->id;
-        ret_devices[i].index = (unsigned)i;
-        ret_devices[i].healthy = (int64_t)i >= count - healthy;
-        name_device(node, word, i, &ret_devices[i]);
-    }
-    *ret_count = listed;
-    if (listed == (size_t)count)
-        return CODEC_EXACT;
-    return error_set(err, CODEC_MENDED, "status.capacity[%s]: more devices than a node can have",
-                     instance->count_resource);
+    return counted_list(instance, node, &counted, ret_devices, max, ret_count, err);
 }

@@ -5,6 +5,20 @@
 
 #include "vendor/vendor.h"
 
+/* Devices that are all alike. */
+struct counted {
+    const char *resource; /* of the node's capacity, for messages */
+    const char *word;     /* in their ids, "NODE-WORD-3" */
+    int64_t count;
+    int64_t healthy;      /* of them: nobody says which, so the last ones */
+    struct device sample; /* what a device is beside its number */
+};
+
+/* vendor.read_node, with so many devices. -ENOENT: there are none. */
+int counted_list(const struct vendor_instance *instance, const struct node *node,
+                 const struct counted *counted, struct device *ret_devices, size_t max,
+                 size_t *ret_count, struct error *err);
+
 /*
  * vendor.read_node, out of the capacity of the instance's count_resource: so many copies of the
  * sample, numbered from 0, with ids like HAMi's, "NODE-WORD-3". -ENOENT: there are none. kubelet

@@ -75,6 +75,7 @@ enum mutation_kind {
     MUTATION_DROP_ENV, /* remove the variable at `position`; of a container's the last first */
     MUTATION_RUNTIME_CLASS,
     MUTATION_SCHEDULER,
+    MUTATION_ANNOTATION,      /* set the pod's annotation `name` to `value` */
     MUTATION_DROP_ANNOTATION, /* `name`, which is there */
     MUTATION_DROP_LABEL,
 };

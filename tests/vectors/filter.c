@@ -212,8 +212,10 @@ static void add_annotations(struct cluster *cluster, const struct device_vendor 
         vector_fail(cluster->vector, "too many annotations, or no memory");
         return;
     }
-    memcpy(answer->annotations + answer->annotation_count, pairs, (size_t)count * sizeof(pairs[0]));
-    answer->annotation_count += (size_t)count;
+    for (int i = 0; i < count; i++) {
+        if (!vector_is_ours_alone(pairs[i].key))
+            answer->annotations[answer->annotation_count++] = pairs[i];
+    }
 }
 
 static bool decide(struct cluster *cluster, const struct demand *demand,

@@ -50,6 +50,9 @@ const char *vector_text(yyjson_val *object, const char *key);
 
 bool vector_has_tag(const struct vector *vector, const char *tag);
 
+/* Whether HAMi 2.8.2 does not write this annotation, and we do: its agent needs it. */
+bool vector_is_ours_alone(const char *key);
+
 /* Compares two texts; false, and said, when they differ. */
 bool vector_equal(struct vector *vector, const char *what, const char *ours, const char *theirs);
 
