@@ -159,11 +159,11 @@ static void read_options(const struct vector *vector, const struct pod *pod,
                          struct place_options *ret_options)
 {
     yyjson_val *flags = yyjson_obj_get(vector->line, "flags");
-    const struct place_options defaults = {
+    struct place_options defaults = {
         .node_order = order_of(vector_text(flags, "node-scheduler-policy")),
-        .policy.order = order_of(vector_text(flags, "gpu-scheduler-policy")),
     };
 
+    place_policy_read(vector_text(flags, "gpu-scheduler-policy"), &defaults.policy);
     place_options_read(&pod->annotations, &defaults, ret_options);
 }
 
@@ -436,8 +436,10 @@ static const char *left_out(const struct vector *vector)
     } ranges[] = {
         {"filter-nvidia-0091", "filter-nvidia-0091", "a percentage of 0"},
         {"filter-nvidia-0112", "filter-nvidia-0113", "init containers take part"},
-        {"filter-nvidia-0115", "filter-nvidia-0121", "topology"},
-        {"filter-nvidia-0139", "filter-nvidia-0139", "topology"},
+        {"filter-nvidia-0413", "filter-nvidia-0413", "a NUMA node with enough is passed over"},
+        {"filter-nvidia-0418", "filter-nvidia-0418", "a card in MIG mode is given out whole"},
+        {"filter-nvidia-0426", "filter-nvidia-0426", "another card's instances are counted"},
+        {"filter-nvidia-0431", "filter-nvidia-0431", "another card's instances are counted"},
         {"filter-vendors-0077", "filter-vendors-0077", "a sick device is given out"},
         {"filter-vendors-0081", "filter-vendors-0081", "a sick device is given out"},
         {"filter-vendors-0088", "filter-vendors-0088", "a sick device is given out"},
