@@ -27,9 +27,6 @@ static const struct shape sections[] = {
     {.name = "enflame",
      .names = NAMES("resourceNameGCU", "resourceNameDRSGCU", "resourceNameGCUMemory",
                     "resourceNameGCUCore", "resourceNameVGCU", "resourceNameVGCUPercentage")},
-    {.name = "metax",
-     .names = NAMES("resourceCountName", "resourceVCountName", "resourceVMemoryName",
-                    "resourceVCoreName", "sgpuTopologyAware")},
     {.name = "vastai", .names = NAMES("resourceCountName")},
 };
 

@@ -110,6 +110,12 @@ check_device(const struct walk *walk, const struct device *device, enum type_ver
         return PLACE_CARD_CORDONED;
     if (type == TYPE_MISMATCH)
         return PLACE_CARD_TYPE_MISMATCH;
+    if (device->special && walk->rules->suits) {
+        const enum place_reason reason = walk->rules->suits(&walk->step, device);
+
+        if (reason != PLACE_REASON_COUNT)
+            return reason;
+    }
     if (walk->selects && !uuid_matches(walk->step.request, device->uuid))
         return PLACE_CARD_UUID_MISMATCH;
     wanted = wanted_of(walk, device);

@@ -60,6 +60,10 @@ struct place_rules {
     void (*want)(const struct place_step *step, const struct device *device,
                  struct device_usage *ret_wanted);
 
+    /* For special devices: the vendor's own rule of which devices are of the kind that is asked
+     * for, right after that of types. PLACE_REASON_COUNT: this one is. */
+    enum place_reason (*suits)(const struct place_step *step, const struct device *device);
+
     /* General rules that don't hold for this vendor, as bits 1 << enum place_reason. Of the rules
      * of tasks, cores and memory, too: take() then has to hold them. */
     unsigned waived;
