@@ -23,11 +23,6 @@ struct shape {
 
 static const struct shape sections[] = {
     {.name = "awsneuron", .names = NAMES("resourceCountName", "resourceCoreName")},
-    {.name = "kunlun",
-     .names = NAMES("resourceCountName", "resourceVCountName", "resourceVMemoryName")},
-    {.name = "metax",
-     .names = NAMES("resourceCountName", "resourceVCountName", "resourceVMemoryName",
-                    "resourceVCoreName", "sgpuTopologyAware")},
 };
 
 static bool has_name(const struct shape *shape, const char *name)

@@ -205,6 +205,13 @@ struct vendor {
     int (*annotate)(const struct vendor_instance *instance, const struct vendor_grant *grant,
                     struct vendor_annotations *annotations);
 
+    /*
+     * What of a grant does not stand in its text: sets `parts` of the devices, from the annotations
+     * of the pod that has them. NULL: nothing.
+     */
+    void (*recall)(const struct vendor_instance *instance, const struct text_pairs *annotations,
+                   struct pod_devices *devices);
+
     const struct vendor_time *times; /* that ends with a NULL key; NULL: none */
 };
 
@@ -234,6 +241,11 @@ bool vendor_is_alive(const struct vendor_instance *instance, const struct node *
 /* vendor.prepare_bind; NULL: nothing. */
 const struct vendor_lock *vendor_prepare_bind(const struct vendor_instance *instance,
                                               const struct node *node);
+
+/* pod_devices_decode() of a pod's annotation, and vendor.recall. */
+int vendor_read_grant(const struct vendor_instance *instance, const char *text,
+                      const struct text_pairs *annotations, struct arena *arena,
+                      struct pod_devices *ret_devices, struct error *err);
 
 /*
  * The annotations that record a pod's grant. Returns their number, 0 when no container has a device

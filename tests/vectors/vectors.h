@@ -37,7 +37,7 @@ struct family {
 };
 
 extern const struct family codec_node_family, codec_pod_family, requests_family, admit_family,
-    filter_family;
+    filter_family, score_family;
 
 /* An op of codec-pod: all annotations that a vendor writes for a grant. */
 void check_patch_annotations(struct vector *vector);
