@@ -137,6 +137,7 @@ struct grant *pod_take_back(struct cluster *cluster, struct cluster_pod *pod)
 /* A pod's annotations, read. text serves to detect changes. */
 struct reading {
     const char *node;
+    const struct text_pairs *annotations;
     struct text_pairs texts; /* a vendor's common word, its annotation */
     const char *roles;
     char *text;
@@ -169,6 +170,7 @@ static int read_annotations(const struct cluster *cluster, const struct pod *pod
     if (!texts)
         return -ENOMEM;
     read->node = node_of(pod);
+    read->annotations = &pod->annotations;
     read->roles = pod->has_spec ? pod_init_roles(pod, arena)
                                 : text_pairs_get(&pod->annotations, POD_INIT_ROLES);
     read->texts = (struct text_pairs){texts, 0};
@@ -202,7 +204,8 @@ static int read_usage(const struct cluster *cluster, const struct reading *read,
         struct pod_devices devices;
         int r;
 
-        r = pod_devices_decode(read->texts.items[i].value, cluster->scratch, &devices, err);
+        r = vendor_read_grant(instance, read->texts.items[i].value, read->annotations,
+                              cluster->scratch, &devices, err);
         if (r < 0)
             return error_wrap(err, r == -ENOMEM ? r : -EINVAL, "the pod's %s devices",
                               read->texts.items[i].key);

@@ -143,6 +143,17 @@ int device_config_load(const char *path, struct device_config *ret_config, struc
     return r;
 }
 
+void device_config_leave_out(struct device_config *config, const char *section)
+{
+    size_t kept = 0;
+
+    for (size_t i = 0; i < config->count; i++) {
+        if (strcmp(config->sections[i].vendor->section, section) != 0)
+            config->sections[kept++] = config->sections[i];
+    }
+    config->count = kept;
+}
+
 const void *device_config_of(const struct device_config *config, const struct vendor *vendor)
 {
     for (size_t i = 0; i < config->count; i++) {

@@ -22,26 +22,7 @@ struct shape {
     }
 
 static const struct shape sections[] = {
-    {.name = "amd", .names = NAMES("resourceCountName", "resourceMemoryName", "resourceCoreName")},
     {.name = "awsneuron", .names = NAMES("resourceCountName", "resourceCoreName")},
-    {.name = "biren", .names = NAMES("resourceCountName")},
-    {.name = "cambricon",
-     .names = NAMES("resourceCountName", "resourceMemoryName", "resourceCoreName")},
-    {.name = "enflame",
-     .names = NAMES("resourceNameGCU", "resourceNameDRSGCU", "resourceNameGCUMemory",
-                    "resourceNameGCUCore", "resourceNameVGCU", "resourceNameVGCUPercentage")},
-    {.name = "iluvatars",
-     .names = NAMES("chipName", "commonWord", "resourceCountName", "resourceMemoryName",
-                    "resourceCoreName"),
-     .is_list = true},
-    {.name = "kunlun",
-     .names = NAMES("resourceCountName", "resourceVCountName", "resourceVMemoryName")},
-    {.name = "metax",
-     .names = NAMES("resourceCountName", "resourceVCountName", "resourceVMemoryName",
-                    "resourceVCoreName", "sgpuTopologyAware")},
-    {.name = "mthreads",
-     .names = NAMES("resourceCountName", "resourceMemoryName", "resourceCoreName")},
-    {.name = "vastai", .names = NAMES("resourceCountName")},
 };
 
 static bool has_name(const struct shape *shape, const char *name)

@@ -121,6 +121,12 @@ check_device(const struct walk *walk, const struct device *device, enum type_ver
         return PLACE_CARD_CORDONED;
     if (type == TYPE_MISMATCH)
         return PLACE_CARD_TYPE_MISMATCH;
+    if (device->special && walk->rules->suits) {
+        const enum place_reason reason = walk->rules->suits(&walk->step, device);
+
+        if (reason != PLACE_REASON_COUNT)
+            return reason;
+    }
     if (walk->selects && !uuid_matches(walk->step.request, device->uuid))
         return PLACE_CARD_UUID_MISMATCH;
     wanted = wanted_of(walk, device);
@@ -441,6 +447,13 @@ static bool is_for_good(const struct walk *walk, const struct device *devices, s
     return alone.for_good;
 }
 
+static int refuse(const struct walk *walk, struct place_failure *failure)
+{
+    if (walk->rules->tell && !failure->reasons[PLACE_QUOTA])
+        walk->rules->tell(&walk->step, failure);
+    return PLACE_NO_FIT;
+}
+
 int place_fit(const struct device *devices, size_t count, const struct place_ask *ask,
               const struct place_policy *policy, struct place_decision *ret_decision)
 {
@@ -473,12 +486,12 @@ int place_fit(const struct device *devices, size_t count, const struct place_ask
         fitting = prefer(&walk, ask, devices, positions, fitting);
     else if (fitting >= ask->request->count &&
              !choose_set(&walk, ask, devices, count, positions, fitting, failure))
-        return PLACE_NO_FIT;
+        return refuse(&walk, failure);
     if (take_in_order(&walk, devices, count, positions, fitting, ret_decision))
         return PLACE_FITS;
     if (ask->budget)
         failure->for_good = is_for_good(&walk, devices, count, failure);
-    return PLACE_NO_FIT;
+    return refuse(&walk, failure);
 }
 
 bool fit_may_take(const struct device *devices, size_t count, const struct request *request,

@@ -85,6 +85,7 @@ static int record_picks(const struct fitting *fitting, const struct device_vendo
         items[i].type = vendor ? vendor->word : "";
         items[i].memory_mib = (int32_t)(pick->taken.memory_bytes / MIB);
         items[i].cores = (int32_t)pick->taken.cores;
+        items[i].parts = pick->taken.parts;
         if (!items[i].uuid)
             return -ENOMEM;
     }

@@ -57,6 +57,7 @@ struct device_usage usage_of_granted(const struct device_vendor *vendor,
         .tasks = 1,
         .cores = (unsigned)MIN(MAX(granted->cores, 0), CORES_MAX),
         .memory_bytes = (uint64_t)MAX(granted->memory_mib, 0) * MIB,
+        .parts = granted->parts,
     };
 
     if (rules->count)

@@ -314,6 +314,15 @@ static void on_tick(uv_timer_t *timer)
         requeue_pods(scheduler);
 }
 
+/* HAMi's flags for two vendors of many chips. */
+static void leave_out_disabled(struct scheduler *scheduler)
+{
+    if (!scheduler->options.enable_ascend)
+        device_config_leave_out(&scheduler->config, "vnpus");
+    if (!scheduler->options.enable_iluvatar)
+        device_config_leave_out(&scheduler->config, "iluvatars");
+}
+
 static int make_state(struct scheduler *scheduler, struct error *err)
 {
     const struct options *options = &scheduler->options;
@@ -323,6 +332,7 @@ static int make_state(struct scheduler *scheduler, struct error *err)
     r = device_config_load(options->device_config_file, &scheduler->config, err);
     if (r < 0)
         return r;
+    leave_out_disabled(scheduler);
     r = device_config_vendors(&scheduler->config, &scheduler->vendors);
     if (r < 0)
         return error_set(err, r, "%s: more vendors than can be served",

@@ -166,7 +166,7 @@ static const char *left_out_of_codec_node(const struct vector *vector)
 {
     if (strcmp(vector->id, "codec-node-0303") == 0)
         return "a NUL in an id is refused";
-    if (strcmp(vector->id, "codec-node-0508") == 0)
+    if (strcmp(vector->id, "codec-node-0508") == 0 || strcmp(vector->id, "codec-node-0509") == 0)
         return "either form is read for any vendor";
     return NULL;
 }
@@ -317,6 +317,7 @@ static void check_codec_pod(struct vector *vector)
         {"decode-pod", check_decode_pod},
         {"encode-pod", check_encode_pod},
         {"mig-instance", check_mig_instance},
+        {"patch-annotations", check_patch_annotations},
     };
 
     for (size_t i = 0; i < sizeof(ops) / sizeof(ops[0]); i++) {
@@ -328,7 +329,13 @@ static void check_codec_pod(struct vector *vector)
     vector_fail(vector, "no such op");
 }
 
+static const char *left_out_of_codec_pod(const struct vector *vector)
+{
+    return strcmp(vector->id, "codec-pod-0312") == 0 ? "the agent is not told the card" : NULL;
+}
+
 const struct family codec_pod_family = {
     .name = "codec-pod",
     .check = check_codec_pod,
+    .left_out = left_out_of_codec_pod,
 };

@@ -55,10 +55,11 @@ static bool is_selected(yyjson_val *selector, yyjson_val *node)
  * times in the vectors are long over. */
 static bool is_alive(const struct vendor_instance *instance, const struct node *node)
 {
-    const char *handshake = text_pairs_get(&node->annotations, instance->handshake_key);
+    const char *handshake;
 
-    if (!instance->vendor->prepare_bind)
+    if (!instance->vendor->prepare_bind || !instance->handshake_key)
         return vendor_is_alive(instance, node);
+    handshake = text_pairs_get(&node->annotations, instance->handshake_key);
     return !handshake || strncmp(handshake, "Reported", strlen("Reported")) == 0;
 }
 
@@ -127,7 +128,7 @@ static void add_placed(struct made *made, yyjson_val *value, const char *but_uid
         const struct vendor_instance *instance = &made->vendors->instances[i];
 
         text = text_pairs_get(&pod.annotations, instance->allocated_key);
-        if (text && pod_devices_decode(text, arena, &devices, NULL) >= 0)
+        if (text && vendor_read_grant(instance, text, &pod.annotations, arena, &devices, NULL) >= 0)
             (void)place_usage_add_pod(&usage, &instance->id, &devices, "", arena);
     }
     if (!node)
@@ -235,8 +236,10 @@ static void add_annotations(struct made *made, const struct device_vendor *vendo
         vector_fail(made->vector, "too many annotations, or no memory");
         return;
     }
-    memcpy(answer->annotations + answer->annotation_count, pairs, (size_t)count * sizeof(pairs[0]));
-    answer->annotation_count += (size_t)count;
+    for (int i = 0; i < count; i++) {
+        if (!vector_is_ours_alone(pairs[i].key))
+            answer->annotations[answer->annotation_count++] = pairs[i];
+    }
 }
 
 static bool decide(struct made *made, const struct demand *demand,
@@ -331,13 +334,23 @@ static bool has_item(yyjson_val *list, const char *text)
     return false;
 }
 
+/* Nodes with this reason. MetaX's shares have a word of their own for a sick card. */
+static yyjson_val *find_reason(yyjson_val *theirs, enum place_reason reason)
+{
+    yyjson_val *nodes = yyjson_obj_get(theirs, place_reason_name(reason));
+
+    if (!nodes && reason == PLACE_CARD_NOT_HEALTHY)
+        nodes = yyjson_obj_get(theirs, "CardUnhealthy");
+    return nodes;
+}
+
 /* Each reason names the same nodes. */
 static bool reasons_match(const struct answer *answer, yyjson_val *theirs)
 {
     size_t classes = 0;
 
     for (int reason = 0; reason < PLACE_REASON_COUNT; reason++) {
-        yyjson_val *nodes = yyjson_obj_get(theirs, place_reason_name((enum place_reason)reason));
+        yyjson_val *nodes = find_reason(theirs, (enum place_reason)reason);
         size_t count = 0;
 
         for (size_t i = 0; i < answer->node_count; i++) {
@@ -471,6 +484,26 @@ static const char *left_out(const struct vector *vector)
         {"filter-vendors-0098", "filter-vendors-0098", "a sick device is given out"},
         {"filter-vendors-0102", "filter-vendors-0102", "a sick device is given out"},
         {"filter-vendors-0107", "filter-vendors-0109", "a sick device is given out"},
+        {"filter-vendors-0117", "filter-vendors-0117", "the agent is not told the card"},
+        {"filter-vendors-0124", "filter-vendors-0124", "the agent is not told the card"},
+        {"filter-vendors-0127", "filter-vendors-0127", "the agent is not told the card"},
+        {"filter-vendors-0145", "filter-vendors-0145",
+         "equal devices, as sorted for a container before"},
+        {"filter-vendors-0150", "filter-vendors-0150", "the agent is not told the card"},
+        {"filter-vendors-0195", "filter-vendors-0195", "a sick device is given out"},
+        {"filter-vendors-0202", "filter-vendors-0202", "a sick device is given out"},
+        {"filter-vendors-0204", "filter-vendors-0204", "a sick device is given out"},
+        {"filter-vendors-0218", "filter-vendors-0218", "a sick device is given out"},
+        {"filter-vendors-0271", "filter-vendors-0271", "the list of cards is passed over"},
+        {"filter-vendors-0276", "filter-vendors-0276", "the list of cards is passed over"},
+        {"filter-vendors-0289", "filter-vendors-0289", "another one of equal cards"},
+        {"filter-vendors-0290", "filter-vendors-0290", "the list of cards is passed over"},
+        {"filter-vendors-0303", "filter-vendors-0303", "an order of nodes that doesn't exist"},
+        {"filter-vendors-0320", "filter-vendors-0320", "an order of nodes that doesn't exist"},
+        {"filter-vendors-0324", "filter-vendors-0324", "an order of nodes that doesn't exist"},
+        {"filter-vendors-0341", "filter-vendors-0341", "pods of two policies share a card"},
+        {"filter-vendors-0349", "filter-vendors-0349", "a pod's containers are of two classes"},
+        {"filter-vendors-0357", "filter-vendors-0357", "pods of two policies share a card"},
     };
 
     for (size_t i = 0; i < ARRAY_SIZE(ranges); i++) {
