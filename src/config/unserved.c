@@ -22,7 +22,6 @@ struct shape {
     }
 
 static const struct shape sections[] = {
-    {.name = "awsneuron", .names = NAMES("resourceCountName", "resourceCoreName")},
     {.name = "biren", .names = NAMES("resourceCountName")},
     {.name = "enflame",
      .names = NAMES("resourceNameGCU", "resourceNameDRSGCU", "resourceNameGCUMemory",
