@@ -157,6 +157,7 @@ struct vendor {
     /* What read_node() makes devices of, beside the registration: while all of it stays the same,
      * so do the devices. Lists end with NULL; NULL: nothing. */
     const char *const *node_annotations;
+    const char *const *node_resources; /* amounts of resources that are not the instance's */
     bool counts_resources; /* what is there, and allocatable, of the instance's resources */
 
     /*

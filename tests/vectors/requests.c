@@ -96,8 +96,21 @@ static const char *left_out(const struct vector *vector)
         {"requests-0162", "an amount beyond 32 bits is cut"},
         {"requests-0614", "an amount beyond 32 bits is cut"},
         {"requests-0628", "an amount beyond 32 bits is cut"},
+        {"requests-0183", "a fraction is denied before"},
         {"requests-0425", "a negative amount is denied before"},
         {"requests-0516", "an amount beyond 32 bits is cut"},
+        {"requests-0538", "a fraction is denied before"},
+        {"requests-0545", "a fraction is denied before"},
+        {"requests-0552", "a fraction is denied before"},
+        {"requests-0559", "a fraction is denied before"},
+        {"requests-0566", "a fraction is denied before"},
+        {"requests-0573", "a fraction is denied before"},
+        {"requests-0580", "a fraction is denied before"},
+        {"requests-0602", "a fraction is denied before"},
+        {"requests-0609", "a fraction is denied before"},
+        {"requests-0627", "an amount beyond 64 bits is denied before"},
+        {"requests-0635", "an amount beyond 64 bits is denied before"},
+        {"requests-0649", "a fraction is denied before"},
     };
 
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {

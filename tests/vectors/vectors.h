@@ -17,7 +17,7 @@
 
 enum {
     CASE_MEMORY = 256 << 20,
-    CONFIGS_MAX = 16,
+    CONFIGS_MAX = 24,
 };
 
 /* One case while it is checked. */
