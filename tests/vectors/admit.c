@@ -214,6 +214,7 @@ static const struct {
     {"admit-0298", "securityContext.privileged"},
     {"admit-0305", NULL},
     {"admit-0320", NULL},
+    {"admit-0324", "securityContext.privileged"},
     {"admit-0336", "several"},
     {"admit-0338", "securityContext.privileged"},
     {"admit-0342", "securityContext.privileged"},

@@ -53,6 +53,10 @@ static void compare_request(struct vector *vector, const struct device_vendor *v
                         is_whole_on_purpose(vector)  ? 100
                         : percent == HAMI_NO_PERCENT ? 0
                                                      : percent);
+    /* A whole device's cores are those of the device, wherever it is. HAMi 2.8 has them of the node
+     * that it saw first. */
+    if (strcmp(vendor->word, "AWSNeuron") == 0 && !request->cores)
+        return;
     vector_equal_number(vector, "coresreq", request->cores,
                         yyjson_get_sint(yyjson_obj_get(theirs, "coresreq")));
 }
@@ -90,6 +94,8 @@ static const char *left_out(const struct vector *vector)
         const char *id, *why;
     } cases[] = {
         {"requests-0162", "an amount beyond 32 bits is cut"},
+        {"requests-0614", "an amount beyond 32 bits is cut"},
+        {"requests-0628", "an amount beyond 32 bits is cut"},
         {"requests-0183", "a fraction is denied before"},
         {"requests-0425", "a negative amount is denied before"},
         {"requests-0516", "an amount beyond 32 bits is cut"},
