@@ -7,7 +7,6 @@
 
 #include "base/cleanup.h"
 #include "base/file.h"
-#include "config/unserved.h"
 #include "config/yaml_section.h"
 
 #define CONFIG_MAP_FILE "device-config.yaml"
@@ -44,7 +43,7 @@ static int read_section(const struct section_reading *reading, const struct sect
     const struct vendor *vendor = find_vendor(name->text);
 
     return vendor ? read_vendor(reading, vendor, section, config)
-                  : unserved_read(reading, name, section);
+                  : section_refuse(reading, name->place, name->text, "no such section");
 }
 
 static int read_sections(const struct section_reading *reading, const struct section *root,

@@ -257,6 +257,7 @@ static void add_scores(struct strbuf *buf, const struct answer *answer)
 
 static bool scores_match(const struct answer *answer, yyjson_val *theirs)
 {
+    const char *score;
     size_t fits = 0;
     char text[32];
 
@@ -265,7 +266,9 @@ static bool scores_match(const struct answer *answer, yyjson_val *theirs)
             continue;
         fits++;
         (void)snprintf(text, sizeof(text), "%.2f", (double)answer->scores[i]);
-        if (!yyjson_equals_str(yyjson_obj_get(theirs, answer->nodes[i]->name), text))
+        score = vector_text(theirs, answer->nodes[i]->name);
+        /* A sum of nothing is not a number in HAMi 2.8. */
+        if (strcmp(score, strcmp(score, "NaN") == 0 && !answer->scores[i] ? "NaN" : text) != 0)
             return false;
     }
     return fits == yyjson_obj_size(theirs);
@@ -477,6 +480,9 @@ static const char *left_out(const struct vector *vector)
         {"filter-vendors-0341", "filter-vendors-0341", "pods of two policies share a card"},
         {"filter-vendors-0349", "filter-vendors-0349", "a pod's containers are of two classes"},
         {"filter-vendors-0357", "filter-vendors-0357", "pods of two policies share a card"},
+        {"filter-vendors-0433", "filter-vendors-0433", "the list of devices is passed over"},
+        {"filter-vendors-0446", "filter-vendors-0446", "the list of devices is passed over"},
+        {"filter-vendors-0451", "filter-vendors-0451", "the list of devices is passed over"},
     };
 
     for (size_t i = 0; i < ARRAY_SIZE(ranges); i++) {
