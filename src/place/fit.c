@@ -90,7 +90,7 @@ static bool is_over_budget(const struct walk *walk, const struct device_usage *w
     const struct place_budget *left = walk->left;
 
     return left && ((int64_t)(wanted->memory_bytes / MIB) > left->memory_mib ||
-                    (int64_t)wanted->cores > left->cores);
+                    (int64_t)cores_counted(walk->rules, wanted) > left->cores);
 }
 
 /* The rule that its vendor has for it. */
@@ -340,7 +340,7 @@ static void add_pick(const struct walk *walk, size_t position, const struct devi
     if (walk->left->memory_mib != INT64_MAX)
         walk->left->memory_mib -= (int64_t)(taken->memory_bytes / MIB);
     if (walk->left->cores != INT64_MAX)
-        walk->left->cores -= taken->cores;
+        walk->left->cores -= cores_counted(walk->rules, taken);
 }
 
 /* Takes one device, or of one that may be given several times as much as is still wanted. Where
@@ -401,7 +401,7 @@ static void give_up_node(const struct walk *walk, struct place_decision *decisio
         if (walk->left->memory_mib != INT64_MAX)
             walk->left->memory_mib += (int64_t)(taken->memory_bytes / MIB);
         if (walk->left->cores != INT64_MAX)
-            walk->left->cores += taken->cores;
+            walk->left->cores += cores_counted(walk->rules, taken);
     }
     decision->failure.reasons[PLACE_NUMA_NOT_FIT] += (unsigned)decision->pick_count;
     decision->pick_count = 0;

@@ -150,10 +150,12 @@ static struct place_budget budget_beside(const struct fitting *fitting,
         if (fitting->demand->containers[i].role == CONTAINER_INIT)
             continue;
         for (size_t k = 0; k < devices->count; k++) {
+            const struct device_usage usage = usage_of_granted(budget->vendor, &devices->items[k]);
+
             if (left.memory_mib != INT64_MAX)
-                left.memory_mib -= devices->items[k].memory_mib;
+                left.memory_mib -= (int64_t)(usage.memory_bytes / MIB);
             if (left.cores != INT64_MAX)
-                left.cores -= devices->items[k].cores;
+                left.cores -= cores_counted(rules_of(budget->vendor), &usage);
         }
     }
     return left;

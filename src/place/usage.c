@@ -124,7 +124,7 @@ static struct place_total take_turn(struct place_usage *usage, struct tally *tal
             tallies[i].running = now;
         tallies[i].turn = (struct device_usage){0};
         total.memory_mib += now.memory_bytes / MIB;
-        total.cores += now.cores;
+        total.cores += cores_counted(rules_of(vendor), &now);
     }
     return total;
 }
