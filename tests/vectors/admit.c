@@ -228,14 +228,15 @@ static const struct {
     {"admit-0390", "securityContext.privileged"},
     {"admit-0395", "several"},
     {"admit-0396", "pod has node assigned"},
+    {"admit-0407", NULL},
+    {"admit-0408", NULL},
+    {"admit-0423", "securityContext.privileged"},
+    {"admit-0427", "securityContext.privileged"},
+    {"admit-0429", NULL},
     {"admit-0446", NULL},
     {"admit-0447", NULL},
     {"admit-0457", "securityContext.privileged"},
     {"admit-0458", "securityContext.privileged"},
-    {"admit-quirks-0001", NULL},
-    {"admit-quirks-0004", "pod has node assigned"},
-    {"admit-quirks-0005", NULL},
-    {"admit-quirks-0006", "pod has node assigned"},
 };
 
 /* True when the case is one of those, and was checked. */
