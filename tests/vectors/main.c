@@ -206,30 +206,6 @@ static void run_case(const struct family *family, const char *line, size_t len, 
     count_case(tally, &vector, differs ? differs : why);
 }
 
-/* Cases that are not among the data: their tags and how many. */
-static void count_absent(const struct family *family, struct arena *arena, struct tally *tally)
-{
-    yyjson_val *root, *tags, *name, *count;
-    char path[512], text[4096];
-    size_t at, max, len;
-    FILE *file;
-
-    (void)snprintf(path, sizeof(path), "%s/left-out.json", folder);
-    file = fopen(path, "re");
-    if (!file)
-        return;
-    len = fread(text, 1, sizeof(text), file);
-    (void)fclose(file);
-    if (json_parse(text, len, arena, &root, NULL) < 0)
-        return;
-    tags = yyjson_obj_get(root, family->name);
-    yyjson_obj_foreach(tags, at, max, name, count)
-    {
-        count_tag(tally, yyjson_get_str(name), 0, (unsigned)yyjson_get_uint(count));
-        tally->left_out += (unsigned)yyjson_get_uint(count);
-    }
-}
-
 static void print_tally(const struct family *family, const struct tally *tally)
 {
     (void)printf("%s: %u ran, %u left out, %u differ\n", family->name, tally->ran, tally->left_out,
@@ -275,7 +251,6 @@ static bool run_family(const struct family *family)
     for (size_t i = 0; i < files.gl_pathc; i++)
         run_file(family, files.gl_pathv[i], arena, &tally);
     globfree(&files);
-    count_absent(family, arena, &tally);
     print_tally(family, &tally);
     return tally.ran && !tally.failed;
 }
