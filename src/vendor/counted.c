@@ -18,14 +18,6 @@ int64_t counted_amount(const struct resource_list *resources, const char *name)
     return found && found->quantity.form == QUANTITY_WHOLE ? MAX(found->quantity.value, 0) : 0;
 }
 
-bool counted_is_there(const struct node *node, const char *name)
-{
-    const struct resource_list *told =
-        resource_find(&node->allocatable, name) ? &node->allocatable : &node->capacity;
-
-    return counted_amount(told, name) > 0;
-}
-
 /* Of those that are there; all where nothing is said. */
 static int64_t count_healthy(const struct node *node, const char *name, int64_t count)
 {

@@ -29,9 +29,5 @@ int counted_read(const struct vendor_instance *instance, const struct node *node
                  const struct device *sample, struct device *ret_devices, size_t max,
                  size_t *ret_count, struct error *err);
 
-/* Whether kubelet has any of a resource to give out; where it says nothing of that, all there is.
- */
-bool counted_is_there(const struct node *node, const char *name);
-
 /* A whole amount that a node has, above 0; 0: it has none. */
 int64_t counted_amount(const struct resource_list *resources, const char *name);

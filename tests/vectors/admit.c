@@ -237,6 +237,10 @@ static const struct {
     {"admit-0447", NULL},
     {"admit-0457", "securityContext.privileged"},
     {"admit-0458", "securityContext.privileged"},
+    {"admit-quirks-0001", NULL},
+    {"admit-quirks-0004", "pod has node assigned"},
+    {"admit-quirks-0005", NULL},
+    {"admit-quirks-0006", "pod has node assigned"},
 };
 
 /* True when the case is one of those, and was checked. */

@@ -194,7 +194,7 @@ static bool is_alive(const struct vendor_instance *instance, const struct node *
 {
     const struct cambricon_config *config = instance->id.config;
 
-    return counted_is_there(node, config->cores_name);
+    return counted_amount(&node->allocatable, config->cores_name) > 0;
 }
 
 static const struct vendor_lock *prepare_bind(const struct vendor_instance *instance,

@@ -165,7 +165,7 @@ static int read_node(const struct vendor_instance *instance, const struct node *
 static bool is_alive(const struct vendor_instance *instance, const struct node *node)
 {
     (void)instance;
-    return counted_is_there(node, SLICES_NAME);
+    return counted_amount(&node->allocatable, SLICES_NAME) > 0;
 }
 
 int enflame_shared_add(struct vendor_set *set, const struct enflame_config *config)

@@ -282,7 +282,7 @@ static bool is_alive(const struct vendor_instance *instance, const struct node *
 {
     const struct mthreads_config *config = instance->id.config;
 
-    return counted_is_there(node, config->cores_name);
+    return counted_amount(&node->allocatable, config->cores_name) > 0;
 }
 
 static int add_instances(struct vendor_set *set, const void *own)
