@@ -22,6 +22,7 @@
 #include "base/cleanup.h"
 #include "base/error.h"
 #include "base/strbuf.h"
+#include "cluster/lock.h"
 #include "model/node.h"
 #include "model/pod.h"
 #include "model/text.h"
@@ -66,6 +67,17 @@ DEFINE_CLEANUP(struct cluster *, cluster_free);
  */
 int cluster_set_node(struct cluster *cluster, const struct node *node, struct error *err);
 void cluster_delete_node(struct cluster *cluster, const char *name);
+
+/*
+ * Whether locks may be written on nodes, for agents that wait for one; at first not, and such nodes
+ * have no devices. Holds for nodes that are set from now on.
+ */
+void cluster_allow_locks(struct cluster *cluster, bool allowed);
+
+/* The locks that the node's agents wait for; those of them that the pod's agents wait for, on the
+ * node where it holds devices. */
+struct lock_set cluster_node_locks(const struct cluster *cluster, const char *name);
+struct lock_set cluster_pod_locks(const struct cluster *cluster, const char *uid);
 
 /* Pods that have ended are to be deleted here; those being deleted hold their devices until then.
  */

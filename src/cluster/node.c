@@ -55,6 +55,7 @@ void node_free(struct cluster *cluster, struct cluster_node *node)
     free(node->place->devices);
     free((char *)node->place->name);
     free(node->registered);
+    free(node->locks);
     slab_give(cluster->slabs, node->place);
     free(node);
 }
@@ -106,11 +107,11 @@ static void add_amounts(struct strbuf *text, const struct node *node,
 
 /* The part of registration_text() that a vendor needs. */
 static void add_sources(struct strbuf *text, const struct node *node,
-                        const struct vendor_instance *instance)
+                        const struct vendor_instance *instance, bool may_lock)
 {
     const struct vendor *vendor = instance->vendor;
 
-    strbuf_addf(text, "\n%d%d", vendor_is_alive(instance, node),
+    strbuf_addf(text, "\n%d%d%d", vendor_is_alive(instance, node), may_lock,
                 vendor_prepare_bind(instance, node) != NULL);
     if (instance->register_key)
         add_source(text, &node->annotations, instance->register_key);
@@ -129,7 +130,7 @@ static const char *registration_text(const struct cluster *cluster, const struct
     struct strbuf text = STRBUF_IN(cluster->scratch, REGISTRATION_MAX);
 
     for (size_t i = 0; i < set->count; i++)
-        add_sources(&text, node, &set->instances[i]);
+        add_sources(&text, node, &set->instances[i], cluster->may_lock);
     return text.failed ? NULL : strbuf_text(&text);
 }
 
@@ -138,7 +139,16 @@ struct registration {
     size_t count;
     const char *absent;
     int outcome; /* as cluster_set_node()'s */
+    bool locked; /* some device's agent waits for a lock */
+    struct lock_set locks;
 };
+
+/* Whether pods may be bound to devices whose agent waits for this lock, or for none. */
+static bool may_bind(const struct cluster *cluster, const struct vendor_lock *lock,
+                     struct lock_set *locks)
+{
+    return !lock || (cluster->may_lock && lock_set_add(locks, lock));
+}
 
 static int read_devices(const struct cluster *cluster, const struct node *node,
                         struct registration *read, struct error *err)
@@ -147,6 +157,8 @@ static int read_devices(const struct cluster *cluster, const struct node *node,
 
     read->count = 0;
     read->outcome = 0;
+    read->locked = false;
+    read->locks = (struct lock_set){.count = 0};
     read->absent = "the node has registered no devices";
     for (size_t i = 0; i < set->count; i++) {
         const struct vendor_instance *instance = &set->instances[i];
@@ -171,11 +183,13 @@ static int read_devices(const struct cluster *cluster, const struct node *node,
             read->absent = "the node's device plugin is away";
             continue;
         }
-        if (vendor_prepare_bind(instance, node)) {
-            read->absent = "the node's device plugin waits for a lock that is not written yet";
+        if (!may_bind(cluster, vendor_prepare_bind(instance, node), &read->locks)) {
+            read->absent = "the node's device plugin waits for a lock, which the scheduler has no "
+                           "right to write (deploy/other-agents.yaml)";
             continue;
         }
         read->count += added;
+        read->locked |= vendor_prepare_bind(instance, node) != NULL;
     }
     return 0;
 }
@@ -217,9 +231,55 @@ static struct device *devices_keep(const struct device *devices, size_t count)
     return kept;
 }
 
+/* The lock of each vendor, for a node where some agent waits for one; NULL: no memory. */
+static const struct vendor_lock **locks_keep(const struct vendor_set *set, const struct node *node)
+{
+    const struct vendor_lock **locks = calloc(set->count, sizeof(const struct vendor_lock *));
+
+    for (size_t i = 0; locks && i < set->count; i++)
+        locks[i] = vendor_prepare_bind(&set->instances[i], node);
+    return locks;
+}
+
+struct lock_set cluster_node_locks(const struct cluster *cluster, const char *name)
+{
+    const struct cluster_node *node = node_find(cluster, name);
+    struct lock_set locks = {.count = 0};
+
+    for (size_t i = 0; node && node->locks && i < cluster->options.vendors->count; i++) {
+        if (node->locks[i])
+            (void)lock_set_add(&locks, node->locks[i]);
+    }
+    return locks;
+}
+
+struct lock_set cluster_pod_locks(const struct cluster *cluster, const char *uid)
+{
+    const struct vendor_instance *instances = cluster->options.vendors->instances;
+    const struct cluster_pod *pod = pod_find(cluster, uid);
+    struct lock_set locks = {.count = 0};
+
+    if (!pod || !pod_holds(pod) || !pod->node->locks)
+        return locks;
+    for (size_t i = 0; i < pod->grant->usage.count; i++) {
+        const struct device_vendor *vendor = pod->grant->usage.shares[i].vendor;
+        const struct vendor_lock *lock = pod->node->locks[vendor_of(vendor) - instances];
+
+        if (lock)
+            (void)lock_set_add(&locks, lock);
+    }
+    return locks;
+}
+
+void cluster_allow_locks(struct cluster *cluster, bool allowed)
+{
+    cluster->may_lock = allowed;
+}
+
 static int update_devices(struct cluster *cluster, struct cluster_node *node,
                           const struct node *from, struct error *err)
 {
+    const struct vendor_lock **locks = NULL;
     struct registration *read;
     struct device *devices = NULL;
     const char *text;
@@ -242,13 +302,19 @@ static int update_devices(struct cluster *cluster, struct cluster_node *node,
     kept = strdup(text);
     if (read->count)
         devices = devices_keep(read->devices, read->count);
-    if (!kept || (read->count && !devices)) {
+    if (read->locked)
+        locks = locks_keep(cluster->options.vendors, from);
+    if (!kept || (read->count && !devices) || (read->locked && !locks)) {
         free(kept);
+        free(devices);
+        free(locks);
         return -ENOMEM;
     }
 
     free(node->registered);
     node->registered = kept;
+    free(node->locks);
+    node->locks = locks;
     replace_devices(cluster, node, devices, read->count, read->count ? NULL : read->absent);
     return read->outcome;
 }
@@ -269,6 +335,8 @@ static void forget_node(struct cluster *cluster, struct cluster_node *node)
     node->exists = false;
     free(node->registered);
     node->registered = NULL;
+    free(node->locks);
+    node->locks = NULL;
     replace_devices(cluster, node, NULL, 0, "the node is not known");
     node_forget_if_unused(cluster, node);
 }

@@ -17,6 +17,8 @@ struct cluster_node {
     unsigned seen;            /* the list that showed it last */
     unsigned mark;            /* the filter that named it last */
     struct cluster_pod *pods; /* that hold its devices */
+    const struct vendor_lock **locks; /* of each vendor instance, which its agent waits for; NULL:
+                                         none does */
 };
 
 enum pod_state {
@@ -107,6 +109,7 @@ struct cluster {
     bool unranked;      /* a node came or went since the ranks were given */
     int64_t written_ns; /* the last time that was written on a pod for a vendor */
     const char *held;   /* why no decisions may be made; NULL: they may */
+    bool may_lock;      /* nodes' locks may be written */
     struct arena *scratch;
 };
 
