@@ -172,23 +172,24 @@ static int mutate_pod(struct admission *admission)
  * denied. */
 static int check_policies(struct admission *admission)
 {
-    static const char *const devices[] = {"binpack", "spread", "mutex", NULL};
     const struct text_pairs *annotations = &admission->pod->annotations;
     const char *text = text_pairs_get(annotations, KEY_NODE_POLICY);
+    struct place_weights unused;
 
     if (text && strcmp(text, "binpack") != 0 && strcmp(text, "spread") != 0)
         return error_set(&admission->err, -EINVAL,
                          "metadata.annotations[%s]: \"%.64s\" is neither binpack nor spread",
                          KEY_NODE_POLICY, text);
     text = text_pairs_get(annotations, KEY_DEVICE_POLICY);
-    if (!text || text_is_made_of(text, devices))
+    if (text && !place_policy_check(text))
+        return error_set(&admission->err, -EINVAL,
+                         "metadata.annotations[%s]: \"%.64s\" is not made of binpack, spread, "
+                         "mutex, numa, topology-aware",
+                         KEY_DEVICE_POLICY, text);
+    text = text_pairs_get(annotations, KEY_DEVICE_WEIGHTS);
+    if (!text || place_weights_read(text, &unused, &admission->err) == 0)
         return 0;
-    return error_set(&admission->err, -EINVAL,
-                     "metadata.annotations[%s]: \"%.64s\" is not made of binpack, spread, mutex%s",
-                     KEY_DEVICE_POLICY, text,
-                     strstr(text, "topology-aware") || strstr(text, "numa")
-                         ? "; topology-aware and numa are not supported yet"
-                         : "");
+    return error_wrap(&admission->err, -EINVAL, "metadata.annotations[%s]", KEY_DEVICE_WEIGHTS);
 }
 
 static int deny_field(const struct admission *admission, struct admit_answer *ret_answer)

@@ -294,18 +294,24 @@ static const struct {
      NULL},
     {ANNOTATION("hami.io/gpu-scheduler-policy", "Spread"), "\"containers\":[" GPU "]",
      "metadata.annotations[hami.io/gpu-scheduler-policy]: \"Spread\" is not made of binpack, "
-     "spread, mutex"},
+     "spread, mutex, numa, topology-aware"},
     {ANNOTATION("hami.io/gpu-scheduler-policy", "topology-aware"), "\"containers\":[" GPU "]",
-     "metadata.annotations[hami.io/gpu-scheduler-policy]: \"topology-aware\" is not made of "
-     "binpack, spread, mutex; topology-aware and numa are not supported yet"},
+     NULL},
+    {ANNOTATION("hami.io/gpu-scheduler-policy", "numa,binpack"), "\"containers\":[" GPU "]", NULL},
+    {ANNOTATION("hami.io/device-scoring-weights", "slot=1,core=0,memory=2"),
+     "\"containers\":[" GPU "]", NULL},
+    {ANNOTATION("hami.io/device-scoring-weights", "slot=1,core=0"), "\"containers\":[" GPU "]",
+     "metadata.annotations[hami.io/device-scoring-weights]: weights of slot, core and memory are "
+     "needed"},
     {ANNOTATION("hami.io/gpu-scheduler-policy", "mutex, binpack"), "\"containers\":[" GPU "]",
      NULL},
     {ANNOTATION("nvidia.com/vgpu-mode", "hami"), "\"containers\":[" GPU "]",
      "metadata.annotations[nvidia.com/vgpu-mode]: \"hami\" is not made of hami-core, mig, mps"},
     {ANNOTATION("nvidia.com/vgpu-mode", "hami-core,mig"), "\"containers\":[" GPU "]", NULL},
-    {ANNOTATION("nvidia.com/numa-bind", "true"), "\"containers\":[" GPU "]",
-     "metadata.annotations[nvidia.com/numa-bind]: \"true\" is not supported yet"},
-    {ANNOTATION("nvidia.com/numa-bind", "false"), "\"containers\":[" GPU "]", NULL},
+    {ANNOTATION("nvidia.com/numa-bind", "yes"), "\"containers\":[" GPU "]",
+     "metadata.annotations[nvidia.com/numa-bind]: \"yes\" is neither true nor false"},
+    {ANNOTATION("nvidia.com/numa-bind", "true"), "\"containers\":[" GPU "]", NULL},
+    {ANNOTATION("nvidia.com/numa-bind", "f"), "\"containers\":[" GPU "]", NULL},
 };
 
 static void amounts_that_would_be_read_as_something_else_are_denied(void **state)

@@ -92,6 +92,15 @@ void refusals_free(struct refusals *refusals)
 
 /* Keys */
 
+static void write_policy(struct strbuf *text, const struct place_policy *policy)
+{
+    strbuf_addf(text, "%d%d%d:%u,%u,%u", policy->order, policy->mutex, policy->connected,
+                policy->weights.tasks, policy->weights.cores, policy->weights.memory);
+    for (size_t i = 0; i < PLACE_MAX_KEYS; i++)
+        strbuf_addf(text, " %d", policy->keys[i]);
+    strbuf_addf(text, "\n");
+}
+
 static void write_list(struct strbuf *text, const struct text_list *list)
 {
     strbuf_addf(text, "%zu", list->count);
@@ -134,8 +143,9 @@ static void write_wishes(struct strbuf *text, const struct request *request)
 static void write_request(struct strbuf *text, const struct request *request,
                           const struct request *before)
 {
-    strbuf_addf(text, "%s %u %llu %u %u ", request->vendor->word, request->count,
-                (unsigned long long)request->memory_bytes, request->memory_percent, request->cores);
+    strbuf_addf(text, "%s %u %llu %u %u %d ", request->vendor->word, request->count,
+                (unsigned long long)request->memory_bytes, request->memory_percent, request->cores,
+                request->one_numa_node);
     write_wishes(text, request);
     if (before && is_same_selection(request, before)) {
         strbuf_add(text, "=\n");
@@ -155,7 +165,7 @@ int refusal_write_demand(const struct demand *demand, const struct place_options
     const struct request *before = NULL;
 
     /* The order of nodes says which is chosen, not whether there is one. */
-    strbuf_addf(&text, "%d%d\n", options->policy.order, options->policy.mutex);
+    write_policy(&text, &options->policy);
     for (size_t i = 0; i < demand->count; i++) {
         const struct container_demand *container = &demand->containers[i];
 

@@ -174,7 +174,7 @@ static void the_choice_is_the_best_node_that_fits(void **state)
         const struct demand demand = {2, containers};
         const struct place_options options = {
             below(2) ? PLACE_BINPACK : PLACE_SPREAD,
-            {below(2) ? PLACE_BINPACK : PLACE_SPREAD, below(5) == 0},
+            {.order = below(2) ? PLACE_BINPACK : PLACE_SPREAD, .mutex = below(5) == 0},
         };
         struct placement placement;
         size_t wanted, position;
@@ -248,7 +248,7 @@ static void a_node_behind_many_that_seem_to_fit_is_found(void **state)
                                   .cores = 30};
         struct container_demand container = {CONTAINER_APP, 1, &request};
         const struct demand demand = {1, &container};
-        const struct place_options options = {PLACE_BINPACK, {PLACE_SPREAD, false}};
+        const struct place_options options = {PLACE_BINPACK, {.order = PLACE_SPREAD}};
         struct placement placement;
         size_t position;
 
@@ -266,7 +266,7 @@ static void a_node_behind_many_that_seem_to_fit_is_found(void **state)
 static void of_no_nodes_none_is_chosen(void **state)
 {
     CLEANUP(arena_freep) struct arena *arena = arena_new(1 << 16);
-    const struct place_options options = {PLACE_BINPACK, {PLACE_SPREAD, false}};
+    const struct place_options options = {PLACE_BINPACK, {.order = PLACE_SPREAD}};
     const struct demand nothing = {0};
     struct placement placement;
     size_t position;

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/util.h"
+#include "place/connected.h"
 #include "place/place.h"
 
 /* A request on its way over the devices. */
@@ -129,6 +130,12 @@ check_device(const struct walk *walk, const struct device *device, enum type_ver
     return device->special ? check_special(walk, device, &wanted) : PLACE_REASON_COUNT;
 }
 
+/* Whether one request may be given the device several times. */
+static inline bool repeats(const struct walk *walk, const struct device *device)
+{
+    return device->special && walk->rules->repeats;
+}
+
 /* Whether a device that was passed over would fit if it were unused, as far as the general rules
  * can tell. */
 static bool is_only_full(const struct walk *walk, const struct device *device,
@@ -168,20 +175,8 @@ static size_t find_fitting(const struct walk *walk, const struct device *devices
         failure->reasons[reason]++;
         full += is_only_full(walk, &devices[i], reason);
     }
-    failure->for_good = fitting + full < walk->step.request->count;
+    failure->for_good = fitting + full < walk->step.request->count && !walk->rules->repeats;
     return fitting;
-}
-
-/* The device, or what its vendor gives out of it. */
-static struct place_pick pick_of(const struct walk *walk, const struct device *devices,
-                                 size_t position)
-{
-    const struct device *device = &devices[position];
-    struct place_pick pick = {.device = position, .taken = wanted_of(walk, device)};
-
-    if (device->special)
-        (void)check_special(walk, device, &pick.taken);
-    return pick;
 }
 
 static struct walk walk_of(const struct place_ask *ask, const struct place_policy *policy)
@@ -200,17 +195,35 @@ static struct walk walk_of(const struct place_ask *ask, const struct place_polic
     };
 }
 
+/* In a chain of keys; without one, devices are sorted by their NUMA node first anyway. */
+static void put_numa_first(enum place_key *keys)
+{
+    size_t last = 0;
+
+    if (keys[0] == PLACE_KEY_NONE)
+        return;
+    while (last + 1 < PLACE_MAX_KEYS && keys[last] != PLACE_KEY_NONE &&
+           keys[last] != PLACE_KEY_NUMA)
+        last++;
+    memmove(keys + 1, keys, last * sizeof(keys[0]));
+    keys[0] = PLACE_KEY_NUMA;
+}
+
 /* By preference, the most preferred last. */
 static void sort_positions(const struct place_ask *ask, const struct device *devices,
-                           enum place_order order, size_t *positions, size_t count)
+                           const struct place_policy *policy, size_t *positions, size_t count)
 {
     const struct request *requests = ask->requests ? ask->requests : ask->request;
     const size_t request_count = ask->requests ? ask->request_count : 1;
+    struct place_policy by_node = *policy;
     float scores[PLACE_MAX_DEVICES];
 
     for (size_t i = 0; i < count; i++)
-        scores[positions[i]] = place_score(&devices[positions[i]], requests, request_count);
-    place_sort(devices, scores, order, positions, count);
+        scores[positions[i]] =
+            place_score(&devices[positions[i]], requests, request_count, &policy->weights);
+    if (ask->request->one_numa_node)
+        put_numa_first(by_node.keys);
+    place_sort(devices, scores, &by_node, positions, count);
 }
 
 /* The vendor chooses: it sees all of its devices, in their order, and which of them fit. */
@@ -227,7 +240,7 @@ static bool choose_set(const struct walk *walk, const struct place_ask *ask,
         if (devices[i].vendor == walk->vendor)
             order[ordered++] = i;
     }
-    sort_positions(ask, devices, walk->step.policy->order, order, ordered);
+    sort_positions(ask, devices, walk->step.policy, order, ordered);
     return walk->rules->choose(&walk->step,
                                &(struct place_set){
                                    .devices = devices,
@@ -238,22 +251,135 @@ static bool choose_set(const struct walk *walk, const struct place_ask *ask,
                                positions, failure);
 }
 
-static void choose_preferred(const struct place_ask *ask, const struct place_policy *policy,
-                             const struct device *devices, size_t *positions, size_t fitting)
+static void reverse(size_t *positions, size_t count)
 {
-    size_t chosen[PLACE_MAX_PICKS];
+    for (size_t i = 0; i < count / 2; i++) {
+        size_t moved = positions[i];
 
-    sort_positions(ask, devices, policy->order, positions, fitting);
-    for (size_t i = 0; i < ask->request->count; i++)
-        chosen[i] = positions[fitting - 1 - i];
-    memcpy(positions, chosen, ask->request->count * sizeof(chosen[0]));
+        positions[i] = positions[count - 1 - i];
+        positions[count - 1 - i] = moved;
+    }
+}
+
+/* Of a row that is sorted by NUMA node: moves the devices of the last node that has enough to the
+ * front, as HAMi ends up with that one. Returns how many these are; all, where no node has enough.
+ */
+static size_t put_enough_first(const struct device *devices, size_t *positions, size_t count,
+                               size_t wanted)
+{
+    for (size_t from, to = count; to > 0; to = from) {
+        from = to - 1;
+        while (from > 0 &&
+               devices[positions[from - 1]].numa_node == devices[positions[to - 1]].numa_node)
+            from--;
+        if (to - from < wanted)
+            continue;
+        memmove(positions, positions + from, (to - from) * sizeof(positions[0]));
+        return to - from;
+    }
+    return count;
+}
+
+/* Puts what fits in the order of preference, the most preferred first. Returns how many are left to
+ * choose from. */
+static size_t prefer(const struct walk *walk, const struct place_ask *ask,
+                     const struct device *devices, size_t *positions, size_t fitting)
+{
+    const struct request *request = ask->request;
+
+    sort_positions(ask, devices, walk->step.policy, positions, fitting);
+    reverse(positions, fitting);
+    if (!walk->step.policy->connected)
+        return fitting;
+    if (request->one_numa_node)
+        fitting = put_enough_first(devices, positions, fitting, request->count);
+    connected_choose(walk->rules, devices, positions, fitting, request->count);
+    return fitting;
+}
+
+/* Takes one device, or of one that may be given several times as much as is still wanted. */
+static void take_device(const struct walk *walk, const struct device *device, size_t position,
+                        struct place_decision *decision)
+{
+    const enum type_verdict type = type_of(walk->step.request, device);
+    struct device_usage taken = wanted_of(walk, device);
+    struct device rest;
+
+    if (!device->special) {
+        decision->picks[decision->pick_count++] = (struct place_pick){position, taken};
+        return;
+    }
+    rest = *device;
+    for (;;) {
+        enum place_reason reason = check_device(walk, &rest, type);
+
+        if (reason != PLACE_REASON_COUNT) {
+            decision->failure.reasons[reason]++;
+            return;
+        }
+        taken = wanted_of(walk, &rest);
+        (void)check_special(walk, &rest, &taken);
+        decision->picks[decision->pick_count++] = (struct place_pick){position, taken};
+        if (!repeats(walk, device) || decision->pick_count == walk->step.request->count)
+            return;
+        device_charge(&rest, &taken, 1);
+    }
+}
+
+/* Whether a NUMA node comes after this one in the order of preference, though nothing of it fits.
+ * HAMi gives up what it has when it comes to one. */
+static bool has_later_node(const struct walk *walk, const struct device *devices, size_t count,
+                           int numa_node)
+{
+    const struct place_policy *policy = walk->step.policy;
+    const bool ascending = policy->order == PLACE_BINPACK && policy->keys[0] == PLACE_KEY_NONE;
+
+    for (size_t i = 0; i < count; i++) {
+        const struct device *device = &devices[i];
+
+        if (device->vendor == walk->vendor && device->healthy && !device->cordoned &&
+            device->numa_node != numa_node && (device->numa_node > numa_node) == ascending &&
+            type_of(walk->step.request, device) != TYPE_MISMATCH)
+            return true;
+    }
+    return false;
+}
+
+static void give_up_node(struct place_decision *decision)
+{
+    decision->failure.reasons[PLACE_NUMA_NOT_FIT] += (unsigned)decision->pick_count;
+    decision->pick_count = 0;
+}
+
+/* Goes through a row of devices, the most preferred first, until there are enough. Where all have
+ * to be of one NUMA node, what was taken of another is given up. */
+static bool take_in_order(const struct walk *walk, const struct device *devices, size_t count,
+                          const size_t *positions, size_t fitting, struct place_decision *decision)
+{
+    const struct request *request = walk->step.request;
+
+    for (size_t i = 0; i < fitting; i++) {
+        const struct device *device = &devices[positions[i]];
+
+        if (request->one_numa_node && i > 0 && decision->pick_count &&
+            device->numa_node != devices[positions[i - 1]].numa_node)
+            give_up_node(decision);
+        take_device(walk, device, positions[i], decision);
+        if (decision->pick_count == request->count)
+            return true;
+    }
+    if (request->one_numa_node && decision->pick_count &&
+        has_later_node(walk, devices, count, devices[positions[fitting - 1]].numa_node))
+        give_up_node(decision);
+    decision->failure.reasons[PLACE_TOO_FEW_PICKED] = (unsigned)decision->pick_count;
+    decision->pick_count = 0;
+    return false;
 }
 
 int place_fit(const struct device *devices, size_t count, const struct place_ask *ask,
               const struct place_policy *policy, struct place_decision *ret_decision)
 {
     const struct walk walk = walk_of(ask, policy);
-    const struct request *request = ask->request;
     struct place_failure *failure = &ret_decision->failure;
     size_t positions[PLACE_MAX_DEVICES], fitting;
 
@@ -264,25 +390,18 @@ int place_fit(const struct device *devices, size_t count, const struct place_ask
     ret_decision->pick_count = 0;
     *failure = (struct place_failure){0};
     fitting = find_fitting(&walk, devices, count, positions, failure);
-    if (request->count > count || !failure->candidates) {
+    if (ask->request->count > count || !failure->candidates) {
         *failure = (struct place_failure){
             .for_good = true, .too_few_devices = true, .candidates = failure->candidates};
         return PLACE_NO_FIT;
     }
-    if (fitting < request->count) {
-        failure->reasons[PLACE_TOO_FEW_PICKED] = (unsigned)fitting;
-        return PLACE_NO_FIT;
-    }
     if (!walk.rules->choose)
-        choose_preferred(ask, policy, devices, positions, fitting);
-    else if (!choose_set(&walk, ask, devices, count, positions, fitting, failure))
+        fitting = prefer(&walk, ask, devices, positions, fitting);
+    else if (fitting >= ask->request->count &&
+             !choose_set(&walk, ask, devices, count, positions, fitting, failure))
         return PLACE_NO_FIT;
-    while (ret_decision->pick_count < request->count) {
-        size_t position = positions[ret_decision->pick_count];
-
-        ret_decision->picks[ret_decision->pick_count++] = pick_of(&walk, devices, position);
-    }
-    return PLACE_FITS;
+    return take_in_order(&walk, devices, count, positions, fitting, ret_decision) ? PLACE_FITS
+                                                                                  : PLACE_NO_FIT;
 }
 
 bool fit_may_take(const struct device *devices, size_t count, const struct request *request,
@@ -294,11 +413,12 @@ bool fit_may_take(const struct device *devices, size_t count, const struct reque
 
     /* Until it is decided: there are enough, or too few are left. */
     for (size_t i = 0; fitting < request->count; i++) {
-        if (fitting + (count - i) < request->count)
+        if (i == count || (fitting + (count - i) < request->count && !walk.rules->repeats))
             return false;
-        fitting +=
-            devices[i].vendor == walk.vendor &&
-            check_device(&walk, &devices[i], type_of(request, &devices[i])) == PLACE_REASON_COUNT;
+        if (devices[i].vendor != walk.vendor ||
+            check_device(&walk, &devices[i], type_of(request, &devices[i])) != PLACE_REASON_COUNT)
+            continue;
+        fitting += repeats(&walk, &devices[i]) ? request->count : 1;
     }
     return true;
 }

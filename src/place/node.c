@@ -24,6 +24,12 @@ static bool is_usable(const struct device *device)
            (rules->waived & 1u << PLACE_CARD_CORES_EXHAUSTED);
 }
 
+/* How often one request may be given the device, at most. */
+static unsigned times_of(const struct device *device)
+{
+    return device->special && rules_of(device->vendor)->repeats ? DEVICE_PARTS : 1;
+}
+
 /* At least the largest percentage that place_fit() can find room for. */
 static unsigned free_percent(const struct device *device)
 {
@@ -67,7 +73,7 @@ static void note_free(uint32_t most[static MOST], uint32_t mib)
 
 void place_node_update(struct place_node *node)
 {
-    unsigned usable = 0, cores = 0, percent = 0;
+    unsigned usable = 0, cores = 0, percent = 0, times;
     uint32_t most[MOST] = {0};
 
     for (size_t i = 0; i < node->device_count; i++) {
@@ -75,8 +81,10 @@ void place_node_update(struct place_node *node)
 
         if (!is_usable(device))
             continue;
-        usable++;
-        note_free(most, (uint32_t)MIN(device_free_mib(device), (uint64_t)UINT32_MAX));
+        times = times_of(device);
+        usable += times;
+        for (unsigned k = 0; k < MIN(times, (unsigned)MOST); k++)
+            note_free(most, (uint32_t)MIN(device_free_mib(device), (uint64_t)UINT32_MAX));
         cores = MAX(cores, device_free_cores(device));
         percent = MAX(percent, free_percent(device));
     }

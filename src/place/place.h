@@ -14,6 +14,7 @@
 #include <stdint.h>
 
 #include "base/arena.h"
+#include "base/error.h"
 #include "model/codec.h"
 #include "model/device.h"
 #include "model/request.h"
@@ -23,7 +24,7 @@ enum {
     PLACE_MAX_DEVICES = 256, /* of one machine */
     PLACE_MAX_PICKS = 256,   /* of one request */
     PLACE_MAX_VENDORS = 8,   /* in one pod */
-    PLACE_REASON_TEXT_SIZE = 1024,
+    PLACE_REASON_TEXT_SIZE = 2048,
 };
 
 enum place_outcome {
@@ -37,9 +38,32 @@ enum place_order {
     PLACE_BINPACK,    /* the most used */
 };
 
+/* What devices are sorted by, in a policy that lists it. */
+enum place_key {
+    PLACE_KEY_NONE = 0,
+    PLACE_KEY_BINPACK, /* the most used are preferred */
+    PLACE_KEY_SPREAD,  /* the least used */
+    PLACE_KEY_NUMA,    /* those of the highest NUMA node */
+};
+
+enum {
+    PLACE_MAX_KEYS = 4,
+    PLACE_WEIGHT_MAX = 1000000,
+};
+
+/* How much of each kind in use counts for a device's score. All 0: each once. */
+struct place_weights {
+    uint32_t tasks, cores, memory;
+};
+
 struct place_policy {
     enum place_order order;
-    bool mutex; /* take only devices that no pod uses */
+    enum place_key keys[PLACE_MAX_KEYS]; /* in HAMi 2.10's chains: sorted by these instead, and then
+                                            by index; ends with PLACE_KEY_NONE */
+    bool mutex;                          /* take only devices that no pod uses */
+    bool connected; /* HAMi's topology-aware: of the devices that fit, those that are connected
+                       best, and of single ones the worst */
+    struct place_weights weights;
 };
 
 /* Why a device was passed over. The texts are in place_reason_name(). */
@@ -53,6 +77,7 @@ enum place_reason {
     PLACE_CARD_INSUFFICIENT_CORE,
     PLACE_CARD_CORES_EXHAUSTED,
     PLACE_CARD_CORDONED,
+    PLACE_NUMA_NOT_FIT,     /* fits, and too few others of its NUMA node do */
     PLACE_CARD_CUSTOM_RULE, /* the vendor's own: a MIG card without a free instance large enough */
     PLACE_TOO_FEW_PICKED,   /* counts the devices that did fit */
     PLACE_REASON_COUNT,
@@ -82,17 +107,18 @@ struct place_decision {
 
 /*
  * One device's score: its usage together with all requests of the container, of every vendor, as a
- * part of its tasks, cores and memory. Infinite or not a number for a device that has none of one
- * of them; the sort takes that, and puts such a device anywhere.
+ * part of its tasks, cores and memory, each times its weight. Infinite or not a number for a device
+ * that has none of one of them; the sort takes that, and puts such a device anywhere.
  */
-float place_score(const struct device *device, const struct request *requests, size_t count);
+float place_score(const struct device *device, const struct request *requests, size_t count,
+                  const struct place_weights *weights);
 
 /*
  * Sorts positions, ascending, the most preferred device last; scores are indexed by position.
  * Stable: of equal devices the last one of the list stays last.
  */
-void place_sort(const struct device *devices, const float *scores, enum place_order order,
-                size_t *positions, size_t count);
+void place_sort(const struct device *devices, const float *scores,
+                const struct place_policy *policy, size_t *positions, size_t count);
 
 /* One request, and what it stands beside. */
 struct place_ask {
@@ -133,8 +159,20 @@ struct place_options {
 };
 
 /*
+ * A policy of devices: binpack, spread, mutex, topology-aware, or several of these and numa with
+ * commas between. Words that don't exist are passed over, as in HAMi; place_policy_check() refuses
+ * them. Of the policy, the weights stay as they are.
+ */
+void place_policy_read(const char *text, struct place_policy *policy);
+bool place_policy_check(const char *text);
+
+/* "slot=1,core=0,memory=2", in any order. -EINVAL, with what is wrong with it in err. */
+int place_weights_read(const char *text, struct place_weights *ret_weights, struct error *err);
+
+/*
  * The options of a pod with these annotations: its own policies (KEY_NODE_POLICY,
- * KEY_DEVICE_POLICY) where it names any, else the defaults.
+ * KEY_DEVICE_POLICY) and weights (KEY_DEVICE_WEIGHTS) where it names any, else the defaults.
+ * Weights that can't be read are none; admission has denied them.
  */
 void place_options_read(const struct text_pairs *annotations, const struct place_options *defaults,
                         struct place_options *ret_options);

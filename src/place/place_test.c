@@ -44,6 +44,7 @@ static void check_score(const char *name, char *rest)
     uint32_t bits;
     char *type;
     size_t count = 0;
+    float score;
 
     COPY_TEXT(device.model, strtok_r(NULL, " ", &rest));
     device.max_tasks = (unsigned)next_number(&rest);
@@ -65,27 +66,27 @@ static void check_score(const char *name, char *rest)
         request->cores = (unsigned)next_number(&rest);
     }
 
-    if (float_bits(place_score(&device, requests, count)) != bits)
-        fail_msg("%s: %.9g is not HAMi's score", name,
-                 (double)place_score(&device, requests, count));
+    score = place_score(&device, requests, count, &(struct place_weights){0});
+    if (float_bits(score) != bits)
+        fail_msg("%s: %.9g is not HAMi's score", name, (double)score);
 }
 
 static void check_order(const char *name, char *rest)
 {
-    const char *policy = strtok_r(NULL, " ", &rest);
+    struct place_policy policy = {.order = PLACE_SPREAD};
     struct device devices[32] = {0};
     size_t positions[32], count = 0;
     float scores[32];
     long numa_node;
 
+    place_policy_read(strtok_r(NULL, " ", &rest), &policy);
     while ((numa_node = next_number(&rest)) >= 0) {
         devices[count].numa_node = (int)numa_node;
         positions[count] = count;
         scores[count++] = float_of_bits((uint32_t)next_number(&rest));
     }
 
-    place_sort(devices, scores, strcmp(policy, "binpack") == 0 ? PLACE_BINPACK : PLACE_SPREAD,
-               positions, count);
+    place_sort(devices, scores, &policy, positions, count);
     for (size_t i = 0; i < count; i++) {
         if ((long)positions[i] != next_number(&rest))
             fail_msg("%s: place %zu is not HAMi's", name, i);

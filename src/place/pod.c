@@ -3,7 +3,6 @@
 #include <string.h>
 
 #include "base/util.h"
-#include "model/keys.h"
 #include "place/fit.h"
 #include "place/place.h"
 
@@ -17,54 +16,6 @@ struct fitting {
     bool copied;
     struct place_decision *decision;
 };
-
-/* The pieces of "mutex, binpack", one after the other; false at the end. */
-static bool next_word(const char **rest, const char **ret_word, size_t *ret_len)
-{
-    *ret_word = *rest + strspn(*rest, ", ");
-    *ret_len = strcspn(*ret_word, ", ");
-    *rest = *ret_word + *ret_len;
-    return *ret_len > 0;
-}
-
-static bool has_word(const char *text, const char *wanted)
-{
-    const char *word;
-    size_t len;
-
-    while (next_word(&text, &word, &len)) {
-        if (len == strlen(wanted) && strncmp(word, wanted, len) == 0)
-            return true;
-    }
-    return false;
-}
-
-/* HAMi reads an unknown word as binpack of nodes, and as spread of devices. */
-static enum place_order node_order_of(const char *text)
-{
-    return strcmp(text, "spread") == 0 ? PLACE_SPREAD : PLACE_BINPACK;
-}
-
-static enum place_order device_order_of(const char *text)
-{
-    return has_word(text, "binpack") && !has_word(text, "spread") ? PLACE_BINPACK : PLACE_SPREAD;
-}
-
-void place_options_read(const struct text_pairs *annotations, const struct place_options *defaults,
-                        struct place_options *ret_options)
-{
-    const char *node = text_pairs_get(annotations, KEY_NODE_POLICY);
-    const char *device = text_pairs_get(annotations, KEY_DEVICE_POLICY);
-    struct place_options options = *defaults;
-
-    if (node)
-        options.node_order = node_order_of(node);
-    if (device) {
-        options.policy.order = device_order_of(device);
-        options.policy.mutex = has_word(device, "mutex");
-    }
-    *ret_options = options;
-}
 
 static int copy_devices(struct fitting *fitting)
 {

@@ -16,7 +16,7 @@ static const struct device_vendor vendor = {"NVIDIA", &rules, NULL};
 static struct arena *arena;
 static struct device cards[CARDS];
 static struct place_node node = {.name = "n1", .devices = cards, .device_count = CARDS};
-static const struct place_options spread = {PLACE_BINPACK, {PLACE_SPREAD, false}};
+static const struct place_options spread = {PLACE_BINPACK, {.order = PLACE_SPREAD}};
 
 static int set_up(void **state)
 {
@@ -308,13 +308,13 @@ static const struct {
     {"", "", PLACE_BINPACK, PLACE_SPREAD, false},
     {"other", "other", PLACE_BINPACK, PLACE_SPREAD, false},
     {NULL, "mutex", PLACE_SPREAD, PLACE_SPREAD, true},
-    {NULL, "binpack, mutex", PLACE_SPREAD, PLACE_BINPACK, true},
+    {NULL, "binpack, mutex", PLACE_SPREAD, PLACE_SPREAD, true}, /* a chain: see policy_test.c */
     {NULL, "mutexes", PLACE_SPREAD, PLACE_SPREAD, false},
 };
 
 static void policies_are_the_pods_before_the_defaults(void **state)
 {
-    const struct place_options defaults = {PLACE_SPREAD, {PLACE_BINPACK, false}};
+    const struct place_options defaults = {PLACE_SPREAD, {.order = PLACE_BINPACK}};
 
     (void)state;
     for (size_t i = 0; i < ARRAY_SIZE(policies); i++) {

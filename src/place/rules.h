@@ -71,6 +71,14 @@ struct place_rules {
     enum place_reason (*take)(const struct place_step *step, const struct device *device,
                               struct device_usage *taken);
 
+    /* A request may be given several parts of one special device: it goes on with a device for as
+     * long as take() finds more. */
+    bool repeats;
+
+    /* How well a device is connected to another of its node: the more the better. NULL: nothing is
+     * known of it. */
+    int32_t (*link)(const struct device *from, const struct device *to);
+
     /* For special devices: false when no request at all could have it, as it is. */
     bool (*is_usable)(const struct device *device);
 

@@ -287,8 +287,7 @@ static int make_state(struct scheduler *scheduler, struct error *err)
                          options->device_config_file);
     cluster.defaults.node_order =
         strcmp(options->node_policy, "spread") == 0 ? PLACE_SPREAD : PLACE_BINPACK;
-    cluster.defaults.policy.order =
-        strcmp(options->device_policy, "spread") == 0 ? PLACE_SPREAD : PLACE_BINPACK;
+    place_policy_read(options->device_policy, &cluster.defaults.policy);
     scheduler->cluster = cluster_new(&cluster);
     scheduler->request_arena = arena_new(REQUEST_ARENA_MAX);
     scheduler->webhook_arena = arena_new(WEBHOOK_ARENA_MAX);

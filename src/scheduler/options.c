@@ -8,11 +8,21 @@
 
 #include "base/options.h"
 #include "base/util.h"
+#include "place/place.h"
 
 enum {
     BIND_TIMEOUT_MIN_MS = 100,
     BIND_TIMEOUT_MAX_MS = 60000,
 };
+
+static int read_device_policy(char *text, void *member, struct error *err)
+{
+    if (!place_policy_check(text))
+        return error_set(err, -EINVAL,
+                         "\"%s\" is not made of binpack, spread, mutex, numa, topology-aware",
+                         text);
+    return option_text(text, member, err);
+}
 
 static int read_policy(char *text, void *member, struct error *err)
 {
@@ -89,8 +99,10 @@ static const struct option_row rows[] = {
     TEXT("device-config-file", device_config_file, "FILE", "device-config.yaml; needed"),
     {"node-scheduler-policy", 0, 0, "POLICY", read_policy, AT(node_policy),
      "binpack or spread, for pods that do not say (binpack)"},
-    {"gpu-scheduler-policy", 0, 0, "POLICY", read_policy, AT(device_policy),
-     "the same among a node's devices (spread)"},
+    {"gpu-scheduler-policy", 0, 0, "POLICY", read_device_policy, AT(device_policy),
+     "binpack, spread, mutex or topology-aware among a node's devices, or several of these and "
+     "numa "
+     "with commas between (spread)"},
     TEXT("node-label-selector", node_selector, "LABELS", "k=v,k=v: know only such nodes"),
     TEXT("kubeconfig", kubeconfig, "FILE",
          "else $KUBECONFIG, the pod's ServiceAccount, ~/.kube/config"),

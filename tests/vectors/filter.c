@@ -14,12 +14,14 @@
 enum {
     NODES_MAX = 128,
     TEXT_MAX = 1 << 20,
+    ANNOTATIONS_MAX = 4 * VENDOR_MAX_ANNOTATIONS,
 };
 
 /* The cluster of one case: nodes registered, pods placed on them. */
 struct cluster {
     struct vector *vector;
     const struct vendor_set *vendors;
+    const struct pod *pod; /* that is to be placed */
     struct place_node nodes[NODES_MAX];
     size_t count;
 };
@@ -156,11 +158,11 @@ static void read_options(const struct vector *vector, const struct pod *pod,
                          struct place_options *ret_options)
 {
     yyjson_val *flags = yyjson_obj_get(vector->line, "flags");
-    const struct place_options defaults = {
+    struct place_options defaults = {
         .node_order = order_of(vector_text(flags, "node-scheduler-policy")),
-        .policy.order = order_of(vector_text(flags, "gpu-scheduler-policy")),
     };
 
+    place_policy_read(vector_text(flags, "gpu-scheduler-policy"), &defaults.policy);
     place_options_read(&pod->annotations, &defaults, ret_options);
 }
 
@@ -173,8 +175,8 @@ struct answer {
     float scores[NODES_MAX];
     bool placed;
     size_t position;
-    const char *devices;
-    struct text_pair more; /* the vendor's own annotation; a NULL key: none */
+    struct text_pair annotations[ANNOTATIONS_MAX]; /* of all vendors, but for their times */
+    size_t annotation_count;
 };
 
 static void add_candidates(struct cluster *cluster, struct answer *answer)
@@ -191,11 +193,32 @@ static void add_candidates(struct cluster *cluster, struct answer *answer)
     }
 }
 
+static void add_annotations(struct cluster *cluster, const struct device_vendor *vendor,
+                            const struct pod_devices *given, struct answer *answer)
+{
+    const struct place_node *node = answer->nodes[answer->position];
+    struct text_pair pairs[VENDOR_MAX_ANNOTATIONS];
+    const struct vendor_grant grant = {
+        .pod = cluster->pod,
+        .node = node->name,
+        .devices = node->devices,
+        .device_count = node->device_count,
+        .given = given,
+    };
+    int count = vendor_write_annotations(vendor_of(vendor), &grant, cluster->vector->arena, pairs);
+
+    if (count < 0 || answer->annotation_count + (size_t)count > ANNOTATIONS_MAX) {
+        vector_fail(cluster->vector, "too many annotations, or no memory");
+        return;
+    }
+    memcpy(answer->annotations + answer->annotation_count, pairs, (size_t)count * sizeof(pairs[0]));
+    answer->annotation_count += (size_t)count;
+}
+
 static bool decide(struct cluster *cluster, const struct demand *demand,
                    const struct place_options *options, struct answer *answer)
 {
     struct vector *vector = cluster->vector;
-    struct text_pair annotations[VENDOR_MAX_ANNOTATIONS];
     struct placement placement, one;
     int r;
 
@@ -215,14 +238,9 @@ static bool decide(struct cluster *cluster, const struct demand *demand,
     answer->placed = r == PLACE_FITS;
     if (!answer->placed)
         return true;
-    r = vendor_write_annotations(vendor_of(placement.vendors[0].vendor),
-                                 &(struct vendor_grant){.given = &placement.vendors[0].devices},
-                                 vector->arena, annotations);
-    if (r < 2 || strcmp(annotations[0].value, annotations[1].value) != 0)
-        vector_fail(vector, "annotations are missing");
-    if (r == 3)
-        answer->more = annotations[2];
-    answer->devices = annotations[0].value;
+    for (size_t i = 0; i < placement.vendor_count; i++)
+        add_annotations(cluster, placement.vendors[i].vendor, &placement.vendors[i].devices,
+                        answer);
     return true;
 }
 
@@ -250,11 +268,30 @@ static bool scores_match(const struct answer *answer, yyjson_val *theirs)
     return fits == yyjson_obj_size(theirs);
 }
 
+/* HAMi's `annotations`; or `devices`, which is the text of the first two, and `more`, the third. */
+static bool annotations_match(const struct answer *answer, yyjson_val *theirs)
+{
+    const char *const in_order[] = {vector_text(theirs, "devices"), vector_text(theirs, "devices"),
+                                    vector_text(theirs, "more")};
+    yyjson_val *named = yyjson_obj_get(theirs, "annotations");
+
+    if (named ? answer->annotation_count != yyjson_obj_size(named)
+              : answer->annotation_count != (*in_order[2] ? 3 : 2))
+        return false;
+    for (size_t i = 0; i < answer->annotation_count; i++) {
+        const struct text_pair *ours = &answer->annotations[i];
+        const char *text = named ? vector_text(named, ours->key) : in_order[i];
+
+        if (strcmp(ours->value, text) != 0)
+            return false;
+    }
+    return true;
+}
+
 static bool matches_placed(const struct answer *answer, yyjson_val *theirs)
 {
     return strcmp(answer->nodes[answer->position]->name, vector_text(theirs, "node")) == 0 &&
-           strcmp(answer->devices, vector_text(theirs, "devices")) == 0 &&
-           (!answer->more.key || strcmp(answer->more.value, vector_text(theirs, "more")) == 0) &&
+           annotations_match(answer, theirs) &&
            scores_match(answer, yyjson_obj_get(theirs, "scores"));
 }
 
@@ -327,7 +364,9 @@ static void tell(struct cluster *cluster, const struct answer *answer)
     char reasons[PLACE_REASON_TEXT_SIZE];
 
     if (answer->placed)
-        strbuf_addf(&buf, "%s %s", answer->nodes[answer->position]->name, answer->devices);
+        strbuf_addf(&buf, "%s", answer->nodes[answer->position]->name);
+    for (size_t i = 0; i < answer->annotation_count; i++)
+        strbuf_addf(&buf, " %s=%s", answer->annotations[i].key, answer->annotations[i].value);
     add_scores(&buf, answer);
     for (size_t i = 0; !answer->placed && i < answer->node_count; i++) {
         place_reasons_format(&answer->failures[i], reasons);
@@ -379,6 +418,7 @@ static void check_filter(struct vector *vector)
             vector_fail(vector, "a request for nothing, or none seen");
         return;
     }
+    cluster->pod = &pod;
     build(cluster, pod.uid);
     add_candidates(cluster, answer);
     read_options(vector, &pod, &options);
@@ -393,8 +433,10 @@ static const char *left_out(const struct vector *vector)
     } ranges[] = {
         {"filter-nvidia-0091", "filter-nvidia-0091", "a percentage of 0"},
         {"filter-nvidia-0112", "filter-nvidia-0113", "init containers take part"},
-        {"filter-nvidia-0115", "filter-nvidia-0121", "topology"},
-        {"filter-nvidia-0139", "filter-nvidia-0139", "topology"},
+        {"filter-nvidia-0413", "filter-nvidia-0413", "a NUMA node with enough is passed over"},
+        {"filter-nvidia-0418", "filter-nvidia-0418", "a card in MIG mode is given out whole"},
+        {"filter-nvidia-0426", "filter-nvidia-0426", "another card's instances are counted"},
+        {"filter-nvidia-0431", "filter-nvidia-0431", "another card's instances are counted"},
         {"filter-vendors-0077", "filter-vendors-0077", "a sick device is given out"},
         {"filter-vendors-0081", "filter-vendors-0081", "a sick device is given out"},
         {"filter-vendors-0088", "filter-vendors-0088", "a sick device is given out"},

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <glob.h>
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -203,28 +204,42 @@ static void print_tally(const struct family *family, const struct tally *tally)
                      tally->tags[i].left_out);
 }
 
-/* True when all that ran is equal, and something ran. */
+static void run_file(const struct family *family, const char *path, struct arena *arena,
+                     struct tally *tally)
+{
+    AUTOFREE char *line = NULL;
+    FILE *file = fopen(path, "re");
+    size_t size = 0;
+    ssize_t len;
+
+    if (!file) {
+        (void)printf("%s: can't be read\n", path);
+        tally->failed++;
+        return;
+    }
+    while ((len = getline(&line, &size, file)) > 0) {
+        run_case(family, line, (size_t)len, arena, tally);
+        arena_reset(arena);
+    }
+    (void)fclose(file);
+}
+
+/* FAMILY.jsonl and every FAMILY-*.jsonl. True when all that ran is equal, and something ran. */
 static bool run_family(const struct family *family)
 {
     CLEANUP(arena_freep) struct arena *arena = arena_new(CASE_MEMORY);
     struct tally tally = {.count = 0};
-    AUTOFREE char *line = NULL;
-    size_t size = 0;
-    char path[512];
-    ssize_t len;
-    FILE *file;
+    glob_t files = {0};
+    char pattern[512];
 
-    (void)snprintf(path, sizeof(path), "%s/%s.jsonl", folder, family->name);
-    file = fopen(path, "re");
-    if (!file || !arena) {
-        (void)printf("%s: can't be read\n", path);
+    (void)snprintf(pattern, sizeof(pattern), "%s/%s{,-*}.jsonl", folder, family->name);
+    if (!arena || glob(pattern, GLOB_BRACE, NULL, &files) != 0) {
+        (void)printf("%s: can't be read\n", pattern);
         return false;
     }
-    while ((len = getline(&line, &size, file)) > 0) {
-        run_case(family, line, (size_t)len, arena, &tally);
-        arena_reset(arena);
-    }
-    (void)fclose(file);
+    for (size_t i = 0; i < files.gl_pathc; i++)
+        run_file(family, files.gl_pathv[i], arena, &tally);
+    globfree(&files);
     count_absent(family, arena, &tally);
     print_tally(family, &tally);
     return tally.ran && !tally.failed;

@@ -14,6 +14,13 @@ struct mig_instance {
 
 _Static_assert(MIG_MAX_GROUPS *MIG_MAX_INSTANCES == DEVICE_PARTS, "each instance is a part");
 
+static const struct mig_geometry *geometry_of(const struct device *device)
+{
+    const struct nvidia_facts *facts = device->facts;
+
+    return facts ? facts->geometry : NULL;
+}
+
 static uint64_t parts_of_group(unsigned group)
 {
     return UINT64_C(0xff) << group * MIG_MAX_INSTANCES;
@@ -22,7 +29,7 @@ static uint64_t parts_of_group(unsigned group)
 static bool find_in_group(const struct device *device, unsigned group, uint64_t memory_mib,
                           struct mig_instance *ret_instance)
 {
-    const struct mig_geometry *geometry = device->facts;
+    const struct mig_geometry *geometry = geometry_of(device);
     const struct mig_group *kinds = &geometry->groups[group];
     unsigned number = 0;
 
@@ -46,7 +53,7 @@ static bool find_in_group(const struct device *device, unsigned group, uint64_t 
 static bool find_instance(const struct device *device, uint64_t memory_mib,
                           struct mig_instance *ret_instance)
 {
-    const struct mig_geometry *geometry = device->facts;
+    const struct mig_geometry *geometry = geometry_of(device);
 
     for (unsigned i = 0; geometry && i < geometry->group_count; i++) {
         if (device->used.parts & ~parts_of_group(i))
@@ -73,7 +80,7 @@ static enum place_reason mig_take(const struct place_step *step, const struct de
 
 static bool mig_is_usable(const struct device *device)
 {
-    return device->facts != NULL;
+    return geometry_of(device) != NULL;
 }
 
 int mig_instance_parse(const char *uuid, int *ret_group, int *ret_instance)
@@ -120,8 +127,19 @@ static const char *mig_name(const struct device *device, const struct device_usa
                         part % MIG_MAX_INSTANCES);
 }
 
+static int32_t score_of_pair(const struct device *from, const struct device *to)
+{
+    const struct nvidia_facts *facts = from->facts, *others = to->facts;
+
+    if (!facts || !others || others->number >= facts->score_count)
+        return 0;
+    return facts->scores[others->number];
+}
+
 const struct place_rules nvidia_rules = {
     .take = mig_take,
+    .repeats = true,
+    .link = score_of_pair,
     .is_usable = mig_is_usable,
     .count = mig_count,
     .is_misuse = mig_is_misuse,

@@ -36,8 +36,18 @@ struct mig_geometry {
     struct mig_group groups[MIG_MAX_GROUPS];
 };
 
-/* A card in MIG mode is special. Its facts are its geometry; NULL: not known, and it takes nothing.
+/*
+ * What the rules know of a card: how it may be cut, if it is in MIG mode, and how well it is
+ * connected to its node's other cards. A card in MIG mode is special; without a geometry it takes
+ * nothing.
  */
+struct nvidia_facts {
+    const struct mig_geometry *geometry; /* the configuration's; NULL: not known */
+    uint32_t number;                     /* the card's own, in the row of scores */
+    uint32_t score_count;
+    int32_t scores[]; /* to each card of the node, by number */
+};
+
 extern const struct place_rules nvidia_rules;
 
 /* "GPU-uuid[group-instance]". -EINVAL when the text has no such suffix. */

@@ -12,7 +12,7 @@ enum {
 };
 
 static const struct device_vendor vendor = {"NVIDIA", &nvidia_rules, NULL};
-static const struct place_options spread = {PLACE_BINPACK, {PLACE_SPREAD, false}};
+static const struct place_options spread = {PLACE_BINPACK, {.order = PLACE_SPREAD}};
 static struct arena *arena;
 static struct device cards[CARDS];
 static struct place_node node = {.name = "n1", .devices = cards, .device_count = CARDS};
@@ -44,9 +44,12 @@ static int tear_down(void **state)
 
 static void put_into_mig_mode(struct device *card, const struct mig_geometry *geometry)
 {
+    struct nvidia_facts *facts = ARENA_NEW(arena, struct nvidia_facts);
+
     COPY_TEXT(card->mode, MIG_MODE);
     card->special = true;
-    card->facts = geometry;
+    facts->geometry = geometry;
+    card->facts = facts;
 }
 
 static struct demand demand_of(const enum container_role *roles, size_t count, unsigned cards_each,
@@ -224,6 +227,54 @@ static void containers_share_a_card_in_mig_mode_as_they_run(void **state)
 
 #define WITH_CARDS(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
 
+/* Two cards are full of tasks; the third gives what is asked for, and the node's kept numbers don't
+ * rule it out. */
+static void one_card_gives_several_instances(void **state)
+{
+    const struct demand demand = demand_of_app(3, 10000);
+    const struct place_node *nodes[] = {&node};
+    struct placement placement;
+    size_t position;
+
+    (void)state;
+    for (size_t i = 0; i < CARDS; i++) {
+        put_into_mig_mode(&cards[i], &geometry);
+        cards[i].memory_bytes = 40960 * MIB;
+        cards[i].used.tasks = i ? cards[i].max_tasks : 0;
+    }
+    place_node_update(&node);
+    assert_int_equal(place_choose(nodes, 1, &demand, &spread, arena, &position, &placement),
+                     PLACE_FITS);
+    assert_string_equal(pod_devices_encode(&placement.vendors[0].devices, arena),
+                        "a[1-1],NVIDIA,10240,28:a[1-2],NVIDIA,10240,28:a[1-3],NVIDIA,10240,28:;");
+    assert_int_equal(place_usage_charge(cards, CARDS, &placement.usage), 0);
+    assert_int_equal(cards[0].used.tasks, 3);
+    assert_int_equal(cards[0].used.parts, 0xe << MIG_MAX_INSTANCES);
+    place_node_update(&node);
+    assert_int_equal(place_choose(nodes, 1, &demand, &spread, arena, &position, &placement),
+                     PLACE_NO_FIT);
+}
+
+/* The card's tasks bound how many it gives, too. */
+static void instances_of_a_request_count_as_tasks(void **state)
+{
+    const struct demand demand = demand_of_app(3, 5000);
+    char reasons[PLACE_REASON_TEXT_SIZE];
+    struct place_failure failure;
+    struct placement placement;
+
+    (void)state;
+    for (size_t i = 0; i < CARDS; i++) {
+        put_into_mig_mode(&cards[i], &geometry);
+        cards[i].memory_bytes = 40960 * MIB;
+        cards[i].max_tasks = i ? 0 : 2;
+    }
+    assert_int_equal(place_pod(&node, &demand, &spread, arena, &placement, &failure), PLACE_NO_FIT);
+    place_reasons_format(&failure, reasons);
+    assert_string_equal(reasons,
+                        "2/3 AllocatedCardsInsufficientRequest, 3/3 CardTimeSlicingExhausted");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -232,6 +283,8 @@ int main(void)
         WITH_CARDS(a_card_of_unknown_geometry_takes_nothing),
         WITH_CARDS(a_card_in_mig_mode_is_given_out_in_instances),
         WITH_CARDS(containers_share_a_card_in_mig_mode_as_they_run),
+        WITH_CARDS(one_card_gives_several_instances),
+        WITH_CARDS(instances_of_a_request_count_as_tasks),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -5,10 +5,12 @@
 #include <string.h>
 
 #include "base/util.h"
+#include "model/codec_number.h"
 #include "model/keys.h"
 #include "vendor/asking.h"
 #include "vendor/nvidia/admission.h"
 #include "vendor/nvidia/config.h"
+#include "vendor/nvidia/score.h"
 #include "vendor/registered.h"
 
 void nvidia_config_defaults(struct nvidia_config *ret_config)
@@ -100,19 +102,15 @@ static int check_mode(const struct pod *pod, struct error *err)
                      NVIDIA_MODE_KEY, text);
 }
 
-/* Go's words for false pass. */
+/* HAMi reads other words as false; such a pod would be spread over NUMA nodes unnoticed. */
 static int check_numa_bind(const struct pod *pod, struct error *err)
 {
-    static const char *const no[] = {"0", "f", "F", "false", "FALSE", "False"};
     const char *text = text_pairs_get(&pod->annotations, NVIDIA_NUMA_BIND_KEY);
+    bool is_bound;
 
-    if (!text)
+    if (!text || codec_bool(text, strlen(text), &is_bound))
         return 0;
-    for (size_t i = 0; i < ARRAY_SIZE(no); i++) {
-        if (strcmp(text, no[i]) == 0)
-            return 0;
-    }
-    return error_set(err, -EINVAL, "metadata.annotations[%s]: \"%.64s\" is not supported yet",
+    return error_set(err, -EINVAL, "metadata.annotations[%s]: \"%.64s\" is neither true nor false",
                      NVIDIA_NUMA_BIND_KEY, text);
 }
 
@@ -159,6 +157,14 @@ static int read_selection(const struct pod *pod, struct arena *arena, struct req
     return read_mode(pod, arena, request);
 }
 
+static bool wants_one_numa_node(const struct pod *pod)
+{
+    const char *text = text_pairs_get(&pod->annotations, NVIDIA_NUMA_BIND_KEY);
+    bool is_bound = false;
+
+    return text && codec_bool(text, strlen(text), &is_bound) && is_bound;
+}
+
 static int read_request(const struct vendor_instance *instance, const struct pod *pod,
                         size_t position, struct arena *arena, struct request *ret_request)
 {
@@ -179,6 +185,7 @@ static int read_request(const struct vendor_instance *instance, const struct pod
     read_memory(config, container, &request);
     (void)asking_amount(container, config->cores_name, &cores);
     request.cores = (unsigned)MAX(cores, (int64_t)0);
+    request.one_numa_node = wants_one_numa_node(pod);
     r = read_selection(pod, arena, &request);
     if (r < 0)
         return r;
@@ -224,16 +231,22 @@ static int finish_device(const struct node *node, const struct registered_device
                          struct arena *arena, struct device *device)
 {
     const struct nvidia_config *config = device->vendor->config;
+    struct nvidia_facts *facts;
 
     (void)registered;
-    (void)arena;
     /* As in HAMi, a card whose model does not name the vendor is counted, and not given out. */
     if (!text_contains(device->model, NVIDIA_COMMON_WORD))
         device->vendor = NULL;
     device->cordoned = is_cordoned(node, device->uuid);
     device->special = strcmp(device->mode, MIG_MODE) == 0;
-    if (device->special)
-        device->facts = find_geometry(config, device->model);
+    if (!device->special)
+        return 0;
+    facts = ARENA_NEW(arena, struct nvidia_facts);
+    if (!facts)
+        return -ENOMEM;
+    facts->geometry = find_geometry(config, device->model);
+    device->facts = facts;
+    device->facts_size = sizeof(*facts);
     return 0;
 }
 
@@ -241,7 +254,13 @@ static int read_node(const struct vendor_instance *instance, const struct node *
                      struct arena *arena, struct device *ret_devices, size_t max, size_t *ret_count,
                      struct error *err)
 {
-    return registered_read(instance, node, arena, ret_devices, max, ret_count, err, finish_device);
+    const char *scores = text_pairs_get(&node->annotations, NVIDIA_SCORE_KEY);
+    int r = registered_read(instance, node, arena, ret_devices, max, ret_count, err, finish_device);
+    int scored = 0;
+
+    if (r >= 0 && scores)
+        scored = nvidia_read_scores(scores, ret_devices, *ret_count, arena, err);
+    return scored < 0 ? scored : r;
 }
 
 static int add_instances(struct vendor_set *set, const void *config)
@@ -251,7 +270,7 @@ static int add_instances(struct vendor_set *set, const void *config)
 
 static const char *const annotations[] = {"nvidia.com/", NULL};
 static const char *const variables[] = {"CUDA_", NULL};
-static const char *const node_annotations[] = {KEY_CORDON, NULL};
+static const char *const node_annotations[] = {KEY_CORDON, NVIDIA_SCORE_KEY, NULL};
 
 const struct vendor nvidia_vendor = {
     .name = "nvidia",

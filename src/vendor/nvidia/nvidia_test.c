@@ -216,6 +216,88 @@ static void a_grant_goes_into_two_annotations(void **state)
     assert_int_equal(vendor_write_annotations(&vendors.instances[0], &nothing, arena, pairs), 0);
 }
 
+#define SCORED(id)                                                                                 \
+    "{\"id\":\"" id "\",\"count\":1,\"devmem\":1,\"devcore\":100,\"type\":\"NVIDIA\","             \
+    "\"health\":true}"
+
+static const struct device_vendor *read_cards(const char *scores, struct device devices[3],
+                                              int *ret_r)
+{
+    const struct vendor_instance *instance = &vendors.instances[0];
+    struct text_pair pairs[] = {
+        {NVIDIA_REGISTER_KEY, "[" SCORED("a") "," SCORED("b") "," SCORED("c") "]"},
+        {NVIDIA_SCORE_KEY, scores},
+    };
+    const struct node node = {.name = "n",
+                              .annotations = {.count = scores ? 2 : 1, .items = pairs}};
+    size_t count = 0;
+
+    *ret_r = instance->vendor->read_node(instance, &node, arena, devices, 3, &count, NULL);
+    assert_int_equal(count, 3);
+    return &instance->id;
+}
+
+static void pairs_of_cards_have_scores(void **state)
+{
+    static const struct {
+        const char *text;
+        int r;
+        int32_t a_to_b, b_to_a, a_to_c;
+    } rows[] = {
+        {NULL, CODEC_EXACT, 0, 0, 0},
+        {"[]", CODEC_EXACT, 0, 0, 0},
+        {"null", CODEC_EXACT, 0, 0, 0},
+        {"[null]", CODEC_EXACT, 0, 0, 0},
+        {"[{\"uuid\":\"a\",\"score\":{\"b\":120,\"c\":-3,\"x\":9}}]", CODEC_EXACT, 120, 0, -3},
+        {"[{\"uuid\":\"x\",\"score\":{\"b\":1}},{\"uuid\":\"b\",\"score\":{\"a\":7}}]", CODEC_EXACT,
+         0, 7, 0},
+        {"[{\"uuid\":\"a\",\"score\":{\"b\":99999999999}}]", CODEC_EXACT, INT32_MAX, 0, 0},
+        {"[{\"uuid\":\"a\",\"score\":{\"b\":1.5}}]", -EINVAL, 0, 0, 0},
+        {"[{\"uuid\":\"x\",\"score\":{\"b\":\"1\"}}]", -EINVAL, 0, 0, 0},
+        {"[{\"uuid\":1}]", -EINVAL, 0, 0, 0},
+        {"[{\"uuid\":\"a\",\"score\":[1]}]", -EINVAL, 0, 0, 0},
+        {"[7]", -EINVAL, 0, 0, 0},
+        {"{}", -EINVAL, 0, 0, 0},
+        {"bad", -EINVAL, 0, 0, 0},
+        {"", -EINVAL, 0, 0, 0},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+        struct device cards[3];
+        int r;
+        const struct place_rules *rules = read_cards(rows[i].text, cards, &r)->rules;
+
+        print_message("%s\n", rows[i].text ? rows[i].text : "none");
+        assert_int_equal(r, rows[i].r);
+        if (r < 0)
+            continue;
+        assert_int_equal(rules->link(&cards[0], &cards[1]), rows[i].a_to_b);
+        assert_int_equal(rules->link(&cards[1], &cards[0]), rows[i].b_to_a);
+        assert_int_equal(rules->link(&cards[0], &cards[2]), rows[i].a_to_c);
+    }
+}
+
+static void all_cards_of_one_numa_node_are_a_wish(void **state)
+{
+    static const struct {
+        const char *text;
+        bool wish;
+    } rows[] = {{"true", true},   {"1", true},   {"T", true},
+                {"false", false}, {"no", false}, {"", false}};
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+        const struct vendor_instance *instance = &vendors.instances[0];
+        const struct pod pod =
+            pod_of(GPU, arena_printf(arena, "\"nvidia.com/numa-bind\":\"%s\"", rows[i].text));
+        struct request request;
+
+        assert_int_equal(instance->vendor->read_request(instance, &pod, 0, arena, &request), 1);
+        assert_int_equal(request.one_numa_node, rows[i].wish);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -226,6 +308,8 @@ int main(void)
         cmocka_unit_test(the_operators_cordon_is_seen),
         cmocka_unit_test(a_node_without_the_annotation_has_none),
         cmocka_unit_test(a_grant_goes_into_two_annotations),
+        cmocka_unit_test(pairs_of_cards_have_scores),
+        cmocka_unit_test(all_cards_of_one_numa_node_are_a_wish),
     };
 
     return cmocka_run_group_tests(tests, set_up, tear_down);
