@@ -56,6 +56,7 @@ void node_free(struct cluster *cluster, struct cluster_node *node)
     free((char *)node->place->name);
     free(node->registered);
     free(node->locks);
+    free(node->handshakes);
     slab_give(cluster->slabs, node->place);
     free(node);
 }
@@ -105,13 +106,21 @@ static void add_amounts(struct strbuf *text, const struct node *node,
     }
 }
 
+/* Whether the vendor's agent of the node is there. */
+static bool is_alive(const struct cluster_node *known, const struct vendor_instance *instance,
+                     const struct node *node)
+{
+    return vendor_is_alive(instance, node) && !handshakes_gone(known, instance);
+}
+
 /* The part of registration_text() that a vendor needs. */
-static void add_sources(struct strbuf *text, const struct node *node,
-                        const struct vendor_instance *instance, bool may_lock)
+static void add_sources(struct strbuf *text, const struct cluster_node *known,
+                        const struct node *node, const struct vendor_instance *instance,
+                        bool may_lock)
 {
     const struct vendor *vendor = instance->vendor;
 
-    strbuf_addf(text, "\n%d%d%d", vendor_is_alive(instance, node), may_lock,
+    strbuf_addf(text, "\n%d%d%d", is_alive(known, instance, node), may_lock,
                 vendor_prepare_bind(instance, node) != NULL);
     if (instance->register_key)
         add_source(text, &node->annotations, instance->register_key);
@@ -124,13 +133,14 @@ static void add_sources(struct strbuf *text, const struct node *node,
 }
 
 /* The text that the devices are made of: while it stays the same, so do they. NULL: no memory. */
-static const char *registration_text(const struct cluster *cluster, const struct node *node)
+static const char *registration_text(const struct cluster *cluster,
+                                     const struct cluster_node *known, const struct node *node)
 {
     const struct vendor_set *set = cluster->options.vendors;
     struct strbuf text = STRBUF_IN(cluster->scratch, REGISTRATION_MAX);
 
     for (size_t i = 0; i < set->count; i++)
-        add_sources(&text, node, &set->instances[i], cluster->may_lock);
+        add_sources(&text, known, node, &set->instances[i], cluster->may_lock);
     return text.failed ? NULL : strbuf_text(&text);
 }
 
@@ -150,8 +160,8 @@ static bool may_bind(const struct cluster *cluster, const struct vendor_lock *lo
     return !lock || (cluster->may_lock && lock_set_add(locks, lock));
 }
 
-static int read_devices(const struct cluster *cluster, const struct node *node,
-                        struct registration *read, struct error *err)
+static int read_devices(const struct cluster *cluster, const struct cluster_node *known,
+                        const struct node *node, struct registration *read, struct error *err)
 {
     const struct vendor_set *set = cluster->options.vendors;
 
@@ -179,7 +189,7 @@ static int read_devices(const struct cluster *cluster, const struct node *node,
         }
         if (r == CODEC_MENDED && read->outcome == 0)
             read->outcome = 1;
-        if (!vendor_is_alive(instance, node)) {
+        if (!is_alive(known, instance, node)) {
             read->absent = "the node's device plugin is away";
             continue;
         }
@@ -287,7 +297,9 @@ static int update_devices(struct cluster *cluster, struct cluster_node *node,
     int r;
 
     arena_reset(cluster->scratch);
-    text = registration_text(cluster, from);
+    if (handshakes_see(cluster, node, from) < 0)
+        return -ENOMEM;
+    text = registration_text(cluster, node, from);
     if (!text)
         return -ENOMEM;
     if (node->registered && strcmp(node->registered, text) == 0)
@@ -296,7 +308,7 @@ static int update_devices(struct cluster *cluster, struct cluster_node *node,
     read = ARENA_NEW(cluster->scratch, struct registration);
     if (!read)
         return -ENOMEM;
-    r = read_devices(cluster, from, read, err);
+    r = read_devices(cluster, node, from, read, err);
     if (r < 0)
         return r;
     kept = strdup(text);
@@ -319,6 +331,32 @@ static int update_devices(struct cluster *cluster, struct cluster_node *node,
     return read->outcome;
 }
 
+int node_drop_vendor(struct cluster *cluster, struct cluster_node *node,
+                     const struct device_vendor *vendor)
+{
+    struct place_node *place = node->place;
+    struct device *left, *devices = NULL;
+    size_t count = 0;
+
+    arena_reset(cluster->scratch);
+    left = ARENA_ARRAY(cluster->scratch, struct device, place->device_count);
+    if (!left)
+        return -ENOMEM;
+    for (size_t i = 0; i < place->device_count; i++) {
+        if (place->devices[i].vendor != vendor)
+            left[count++] = place->devices[i];
+    }
+    if (count)
+        devices = devices_keep(left, count);
+    if (count && !devices)
+        return -ENOMEM;
+    free(node->registered);
+    node->registered = NULL;
+    replace_devices(cluster, node, devices, count,
+                    count ? NULL : "the node's device plugin is away");
+    return 0;
+}
+
 int cluster_set_node(struct cluster *cluster, const struct node *from, struct error *err)
 {
     struct cluster_node *node = node_get(cluster, from->name);
@@ -337,6 +375,8 @@ static void forget_node(struct cluster *cluster, struct cluster_node *node)
     node->registered = NULL;
     free(node->locks);
     node->locks = NULL;
+    free(node->handshakes);
+    node->handshakes = NULL;
     replace_devices(cluster, node, NULL, 0, "the node is not known");
     node_forget_if_unused(cluster, node);
 }

@@ -19,6 +19,7 @@ enum {
     REQUEST_MS = 5000,
     PATCH_MAX = 4096, /* bytes */
     ASK_RIGHTS_S = 30,
+    HANDSHAKES_MAX = 64, /* that are written in a second */
     FOUND_MAX = 1 << 20, /* bytes of a lock's text that are kept */
 };
 
@@ -536,17 +537,55 @@ void locks_see_pod(struct locks *locks, const struct pod *pod, bool deleted)
     wake_at(locks, clock_now_ns());
 }
 
-void locks_tick(struct locks *locks)
-{
-    struct locked_node *node, *next;
+/* Handshakes. */
 
-    HASH_ITER(hh, locks->nodes, node, next)
-    {
-        if (!node->lock && node->found_count)
-            look_at_found(node);
-    }
-    if (locks->known && !locks->allowed)
-        locks_ask_rights(locks);
+static void on_greeted(void *data, const struct kube_answer *answer)
+{
+    struct locks *locks = data;
+
+    if (kube_answer_ok(answer))
+        return;
+    if (answer->status == 403)
+        note_right(locks, false, answer->why);
+    log_warn("a node's handshake could not be written: %s", answer->why);
+}
+
+static void write_handshake(struct locks *locks, const struct cluster_handshake *handshake)
+{
+    CLEANUP(strbuf_deinit) struct strbuf patch = STRBUF_INIT(PATCH_MAX);
+    const struct locked_node node = {.name = (char *)handshake->node};
+    char path[KUBE_PATH_SIZE];
+    struct kube_call call = {
+        .method = KUBE_PATCH,
+        .path = node_path(&node, "/api/v1/nodes/", "", path),
+        .content_type = KUBE_MERGE_PATCH,
+        .accept = KUBE_METADATA_ONLY,
+        .timeout_ms = REQUEST_MS,
+    };
+
+    strbuf_add(&patch, "{\"metadata\":{\"annotations\":{");
+    strbuf_add_json(&patch, handshake->key);
+    strbuf_add(&patch, ":");
+    strbuf_add_json(&patch, handshake->value);
+    strbuf_add(&patch, "}}}");
+    if (!call.path || patch.failed)
+        return;
+    call.body = patch.text;
+    call.body_len = patch.len;
+    log_info("node %s: %s is \"%s\" now", handshake->node, handshake->key, handshake->value);
+    (void)kube_request(locks->scheduler->kube, &call, on_greeted, locks, NULL);
+}
+
+static void look_at_handshakes(struct locks *locks)
+{
+    const bool may_write = locks->allowed && leader_may_decide(locks->scheduler);
+    struct cluster_handshake writes[HANDSHAKES_MAX];
+    size_t count;
+
+    count = cluster_handshakes(locks->scheduler->cluster, clock_now_ns(), wall_ns(), writes,
+                               may_write ? HANDSHAKES_MAX : 0);
+    for (size_t i = 0; i < count; i++)
+        write_handshake(locks, &writes[i]);
 }
 
 /* Rights. */
@@ -613,6 +652,20 @@ void locks_ask_rights(struct locks *locks)
         if (!locks->known)
             (void)uv_run(&locks->scheduler->loop, UV_RUN_ONCE);
     } while (!locks->known && !locks->scheduler->stopping);
+}
+
+void locks_tick(struct locks *locks)
+{
+    struct locked_node *node, *next;
+
+    HASH_ITER(hh, locks->nodes, node, next)
+    {
+        if (!node->lock && node->found_count)
+            look_at_found(node);
+    }
+    look_at_handshakes(locks);
+    if (locks->known && !locks->allowed)
+        locks_ask_rights(locks);
 }
 
 /* Begin and end. */

@@ -201,7 +201,7 @@ class Api:
                 return 403, f'nodes "{name}" is forbidden'
             if not node:
                 return 404, f'nodes "{name}" not found'
-            wanted = patch["metadata"].get("resourceVersion")
+            wanted = patch.get("metadata", {}).get("resourceVersion")
             if wanted and wanted != node["metadata"]["resourceVersion"]:
                 return 409, f'Operation cannot be fulfilled on nodes "{name}": the object has been modified'
             self.set_locked(NODES, name, merged(node, patch))

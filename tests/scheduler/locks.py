@@ -337,6 +337,23 @@ def test_without_the_right(api, scheduler):
         end_pod(api, one)
 
 
+def test_an_agent_that_falls_silent(api, scheduler):
+    agent = other_node(api, "n10")
+    wait_until(lambda: fits(scheduler, other_pod(), ["n10"]))
+    patches = len(api.node_patches)
+    time.sleep(3)
+    check_equal(api.node_patches[patches:], [], "to an agent that reports nothing is written")
+    key, ask = VENDORS["hygon"]["handshake"], {"Requesting_2026-01-02 03:04:05"}
+    agent.client.patch_node({"metadata": {"annotations": {key: min(ask)}}})
+    time.sleep(2)
+    check(fits(scheduler, other_pod(), ["n10"]), "one that was asked a minute ago keeps its devices while kubelet counts them")
+    agent.client.patch_node({"status": {"allocatable": {VENDORS["hygon"]["resource"]: None}}})
+    check(wait_until(lambda: not fits(scheduler, other_pod(), ["n10"]), 5), "and loses them when it does not")
+    check(wait_until(lambda: api.objects[NODES]["n10"]["metadata"]["annotations"][key].startswith("Deleted_"), 5), "which is written on the node")
+    agent.register()
+    check(wait_until(lambda: fits(scheduler, other_pod(), ["n10"]), 5), "when it reports again, it has them again")
+
+
 def test_our_nodes_have_no_lock(api, scheduler):
     api.requests.clear()
     thing = api.set(PODS, pod(1000))
@@ -439,7 +456,7 @@ def main():
             api, scheduler,
             test_the_lock_comes_before_the_binding, test_our_nodes_have_no_lock, test_two_at_once, test_a_turn_does_not_end_with_the_lock, test_a_lock_of_somebody_else,
             test_what_becomes_of_the_pod, test_the_api_server_refuses_the_lock, test_the_binding_is_refused, test_killed_between_lock_and_binding,
-            test_killed_while_allocating, test_without_the_right,
+            test_an_agent_that_falls_silent, test_killed_while_allocating, test_without_the_right,
         )  # fmt: skip
     finish()
 

@@ -54,10 +54,11 @@ static bool is_selected(yyjson_val *selector, yyjson_val *node)
  * times in the vectors are long over. */
 static bool is_alive(const struct vendor_instance *instance, const struct node *node)
 {
-    const char *handshake = text_pairs_get(&node->annotations, instance->handshake_key);
+    const char *handshake;
 
-    if (!instance->vendor->prepare_bind)
+    if (!instance->handshake_key)
         return vendor_is_alive(instance, node);
+    handshake = text_pairs_get(&node->annotations, instance->handshake_key);
     return !handshake || strncmp(handshake, "Reported", strlen("Reported")) == 0;
 }
 

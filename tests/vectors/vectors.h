@@ -37,7 +37,7 @@ struct family {
 };
 
 extern const struct family codec_node_family, codec_pod_family, requests_family, admit_family,
-    filter_family;
+    filter_family, bind_family, handshake_family;
 
 /* Says what is wrong with the case; the rest of it may go on. */
 void vector_fail(struct vector *vector, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
