@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "admit/patch.h"
 #include "base/check.h"
 #include "base/util.h"
 #include "model/json.h"
@@ -184,6 +185,23 @@ static void a_priority_is_what_the_container_asks_for(void **state)
                                             "{\"name\":\"CUDA_TASK_PRIORITY\",\"value\":\"1\"}}"
                                             "," DROP("/spec/containers/0/env/2") "," DROP(
                                                 "/spec/containers/0/env/0") "]");
+}
+
+static void an_annotation_is_added_to_those_that_are_there(void **state)
+{
+    struct mutation items[] = {{.kind = MUTATION_ANNOTATION, .name = "a/b", .value = "1"},
+                               {.kind = MUTATION_ANNOTATION, .name = "c~d", .value = "\"2\""}};
+    const struct mutations mutations = {.arena = arena, .items = items, .count = 2};
+
+    (void)state;
+    assert_string_equal(
+        patch_format(&(struct pod){.has_annotations = true}, &mutations, arena),
+        "[{\"op\":\"add\",\"path\":\"/metadata/annotations/a~1b\",\"value\":\"1\"},"
+        "{\"op\":\"add\",\"path\":\"/metadata/annotations/c~0d\",\"value\":\"\\\"2\\\"\"}]");
+    assert_string_equal(
+        patch_format(&(struct pod){.has_annotations = false}, &mutations, arena),
+        "[{\"op\":\"add\",\"path\":\"/metadata/annotations\",\"value\":{\"a/b\":\"1\"}},"
+        "{\"op\":\"add\",\"path\":\"/metadata/annotations/c~0d\",\"value\":\"\\\"2\\\"\"}]");
 }
 
 static void a_second_variable_is_appended(void **state)
@@ -441,6 +459,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_patch_adds_what_is_missing),
+        cmocka_unit_test(an_annotation_is_added_to_those_that_are_there),
         cmocka_unit_test(a_second_variable_is_appended),
         cmocka_unit_test(a_pod_that_names_us_is_completed_too),
         cmocka_unit_test(the_grant_of_a_copied_pod_is_dropped),

@@ -18,6 +18,7 @@ struct patching {
     const struct pod *pod;
     struct arena *arena;
     struct present *present;
+    bool annotations; /* what the pod has by now */
     struct strbuf buf;
     unsigned count;
 };
@@ -125,6 +126,23 @@ static void add_env(struct patching *patching, const struct mutation *mutation)
     present->env = true;
 }
 
+static void add_annotation(struct patching *patching, const struct mutation *mutation)
+{
+    const char *path;
+
+    if (patching->annotations) {
+        path = arena_printf(patching->arena, "/metadata/annotations/%s",
+                            escape_pointer(patching, mutation->name));
+        patching->buf.failed |= !path;
+        add_text_step(patching, "add", path ? path : "", mutation->value);
+        return;
+    }
+    begin_step(patching, "add", "/metadata/annotations");
+    add_member(patching, mutation);
+    end_step(patching);
+    patching->annotations = true;
+}
+
 static void remove_path(struct patching *patching, const char *path)
 {
     strbuf_add(&patching->buf, patching->count++ ? "," : "");
@@ -169,6 +187,9 @@ static void patch_add(struct patching *patching, const struct mutation *mutation
     case MUTATION_DROP_ENV:
         drop_env(patching, mutation);
         return;
+    case MUTATION_ANNOTATION:
+        add_annotation(patching, mutation);
+        return;
     case MUTATION_DROP_ANNOTATION:
         drop_pair(patching, "annotations", mutation->name);
         return;
@@ -188,7 +209,12 @@ static void patch_add(struct patching *patching, const struct mutation *mutation
 const char *patch_format(const struct pod *pod, const struct mutations *mutations,
                          struct arena *arena)
 {
-    struct patching patching = {.pod = pod, .arena = arena, .buf = STRBUF_IN(arena, PATCH_MAX)};
+    struct patching patching = {
+        .pod = pod,
+        .arena = arena,
+        .annotations = pod->has_annotations,
+        .buf = STRBUF_IN(arena, PATCH_MAX),
+    };
 
     patching.present = ARENA_ARRAY(arena, struct present, pod->container_count);
     if (!patching.present)

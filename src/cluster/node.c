@@ -96,14 +96,25 @@ static void add_source(struct strbuf *text, const struct text_pairs *pairs, cons
     strbuf_add(text, value ? value : "-");
 }
 
+static void add_amount(struct strbuf *text, const struct node *node, const char *name)
+{
+    const struct resource *found = resource_find(&node->allocatable, name);
+    const struct resource *all = resource_find(&node->capacity, name);
+
+    strbuf_addf(text, "\n%s/%s", found ? found->text : "-", all ? all->text : "-");
+}
+
 static void add_amounts(struct strbuf *text, const struct node *node,
                         const struct vendor_instance *instance)
 {
-    for (size_t i = 0; i < VENDOR_MAX_RESOURCES && instance->resources[i]; i++) {
-        const struct resource *found = resource_find(&node->allocatable, instance->resources[i]);
+    const char *const *others = instance->vendor->node_resources;
 
-        strbuf_addf(text, "\n%s", found ? found->text : "-");
-    }
+    for (size_t i = 0; others && others[i]; i++)
+        add_amount(text, node, others[i]);
+    if (!instance->vendor->counts_resources)
+        return;
+    for (size_t i = 0; i < VENDOR_MAX_RESOURCES && instance->resources[i]; i++)
+        add_amount(text, node, instance->resources[i]);
 }
 
 /* Whether the vendor's agent of the node is there. */
@@ -128,8 +139,7 @@ static void add_sources(struct strbuf *text, const struct cluster_node *known,
         add_source(text, &node->annotations, vendor->node_annotations[i]);
     for (size_t i = 0; vendor->node_labels && vendor->node_labels[i]; i++)
         add_source(text, &node->labels, vendor->node_labels[i]);
-    if (vendor->counts_resources)
-        add_amounts(text, node, instance);
+    add_amounts(text, node, instance);
 }
 
 /* The text that the devices are made of: while it stays the same, so do they. NULL: no memory. */

@@ -7,7 +7,6 @@
 
 #include "base/cleanup.h"
 #include "base/file.h"
-#include "config/unserved.h"
 #include "config/yaml_section.h"
 
 #define CONFIG_MAP_FILE "device-config.yaml"
@@ -44,7 +43,7 @@ static int read_section(const struct section_reading *reading, const struct sect
     const struct vendor *vendor = find_vendor(name->text);
 
     return vendor ? read_vendor(reading, vendor, section, config)
-                  : unserved_read(reading, name, section);
+                  : section_refuse(reading, name->place, name->text, "no such section");
 }
 
 static int read_sections(const struct section_reading *reading, const struct section *root,
@@ -141,6 +140,17 @@ int device_config_load(const char *path, struct device_config *ret_config, struc
     else
         *ret_config = config;
     return r;
+}
+
+void device_config_leave_out(struct device_config *config, const char *section)
+{
+    size_t kept = 0;
+
+    for (size_t i = 0; i < config->count; i++) {
+        if (strcmp(config->sections[i].vendor->section, section) != 0)
+            config->sections[kept++] = config->sections[i];
+    }
+    config->count = kept;
 }
 
 const void *device_config_of(const struct device_config *config, const struct vendor *vendor)

@@ -38,6 +38,9 @@ int device_config_parse(const char *name, const char *text, size_t len,
 
 void device_config_deinit(struct device_config *config);
 
+/* Drops this section, if there is one: nothing of it is served. */
+void device_config_leave_out(struct device_config *config, const char *section);
+
 /* What a vendor read of its section; NULL: it has none. */
 const void *device_config_of(const struct device_config *config, const struct vendor *vendor);
 

@@ -91,9 +91,10 @@ static void a_missing_key_has_its_default(void **state)
 {
     static const char *const texts[] = {"nvidia:\n", "nvidia: {}\n",
                                         "nvidia: {resourceCountName: ~, deviceSplitCount: ~}\n"};
-    static const char *const without[] = {"", "amd: {}\n", "iluvatars: {}\nkunlun: ~\n"};
+    static const char *const without[] = {"", "vnpus: []\n", "iluvatars: {}\n"};
     const struct nvidia_config *nvidia;
     struct device_config config;
+    struct vendor_set vendors;
 
     (void)state;
     for (size_t i = 0; i < ARRAY_SIZE(texts); i++) {
@@ -107,10 +108,31 @@ static void a_missing_key_has_its_default(void **state)
     }
     for (size_t i = 0; i < ARRAY_SIZE(without); i++) {
         assert_int_equal(parse(without[i], &config, NULL), 0);
-        assert_int_equal(config.count, 0);
+        assert_int_equal(device_config_vendors(&config, &vendors), 0);
+        assert_int_equal(vendors.count, 0);
         assert_null(device_config_of(&config, &nvidia_vendor));
         device_config_deinit(&config);
     }
+}
+
+static void a_section_can_be_left_out(void **state)
+{
+    struct device_config config;
+    struct vendor_set vendors;
+
+    (void)state;
+    assert_int_equal(parse("nvidia: {}\n"
+                           "iluvatars:\n- {commonWord: MR-V50, resourceCountName: a/b}\n",
+                           &config, NULL),
+                     0);
+    device_config_leave_out(&config, "vnpus");
+    assert_int_equal(device_config_vendors(&config, &vendors), 0);
+    assert_non_null(vendor_find(&vendors, "MR-V50"));
+    device_config_leave_out(&config, "iluvatars");
+    assert_int_equal(device_config_vendors(&config, &vendors), 0);
+    assert_null(vendor_find(&vendors, "MR-V50"));
+    assert_non_null(vendor_find(&vendors, "NVIDIA"));
+    device_config_deinit(&config);
 }
 
 /* Both of HAMi's forms: 2.8's list, and 2.10's keys with the list in them. */
@@ -187,8 +209,13 @@ static const struct {
     {"metax: {sgpuTopologyAware: [1]}\n",
      "d.yaml:1:28: metax.sgpuTopologyAware: not a single value"},
     {"kunlun: 3\n", "d.yaml:1:9: kunlun: not a section of keys"},
-    {"iluvatars:\n  - {chipName: a}\n  - {chip: a}\n",
+    {"iluvatars:\n  - {commonWord: a, resourceCountName: b}\n  - {chip: a}\n",
      "d.yaml:3:6: chip: no such key in iluvatars"},
+    {"iluvatars:\n  - {chipName: a}\n",
+     "d.yaml:2:5: iluvatars: a chip needs commonWord and resourceCountName"},
+    {"iluvatars:\n  - {commonWord: A, resourceCountName: b}\n  - {commonWord: A, "
+     "resourceCountName: c}\n",
+     "d.yaml:3:5: iluvatars: a commonWord is given twice"},
     {"vnpus:\n  - {chipName: a}\n", "d.yaml:2:5: vnpus: a chip needs commonWord and resourceName"},
     {"vnpus:\n  - {commonWord: A, resourceName: a/b}\n  - {commonWord: A, resourceName: a/c}\n",
      "d.yaml:3:5: vnpus: a commonWord is given twice"},
@@ -258,6 +285,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_key_is_read),
         cmocka_unit_test(a_missing_key_has_its_default),
+        cmocka_unit_test(a_section_can_be_left_out),
         cmocka_unit_test(each_chip_of_ascend_is_an_instance),
         cmocka_unit_test(an_error_names_its_place),
         cmocka_unit_test(a_file_too_large_or_missing_is_refused),

@@ -70,6 +70,7 @@ struct container_device {
     const char *type; /* the vendor's common word */
     int32_t memory_mib;
     int32_t cores;
+    uint64_t parts; /* of the device, as its vendor numbers them; does not stand in the text */
 };
 
 struct container_devices {

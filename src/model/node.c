@@ -38,8 +38,10 @@ static int node_read_status(const struct reading *reading, yyjson_val *object, s
     if (r < 0)
         return r;
     node->ready = is_ready(conditions);
-    return reading_resources(reading, status, "status", "allocatable", &present,
-                             &node->allocatable);
+    r = reading_resources(reading, status, "status", "allocatable", &present, &node->allocatable);
+    return r < 0 ? r
+                 : reading_resources(reading, status, "status", "capacity", &present,
+                                     &node->capacity);
 }
 
 int node_read(yyjson_val *object, const struct kept_names *kept, struct arena *arena,

@@ -4,7 +4,7 @@
 /*
  * A node, reduced to what decisions need. Strings belong to the arena it was read into. Annotations
  * are kept by the same prefixes as a pod's, labels by their names,
- * allocatable resources by having a domain in their name.
+ * resources by having a domain in their name.
  */
 
 #include <stdbool.h>
@@ -23,7 +23,7 @@ struct node {
 
     bool has_status; /* false: metadata alone was read */
     bool ready;      /* condition Ready is "True" */
-    struct resource_list allocatable;
+    struct resource_list allocatable, capacity;
 };
 
 /*

@@ -178,6 +178,7 @@ int reading_metadata(const struct reading *reading, yyjson_val *object,
     r = read_pairs(reading, value, "labels", label_names, &metadata.labels);
     if (r < 0)
         return r;
+    metadata.has_annotations = member(value, "annotations") != NULL;
     metadata.deleting = member(value, "deletionTimestamp") != NULL;
     *ret_metadata = metadata;
     return 0;

@@ -29,6 +29,7 @@ bool has_prefix(const char *name, const char *const *prefixes, size_t count);
 struct metadata {
     const char *namespace, *name, *uid, *resource_version;
     struct text_pairs annotations, labels;
+    bool has_annotations; /* kept or not */
     bool deleting;
 };
 

@@ -329,6 +329,7 @@ int pod_read(yyjson_val *object, const struct kept_names *kept, struct arena *ar
     pod.resource_version = metadata.resource_version;
     pod.annotations = metadata.annotations;
     pod.labels = metadata.labels;
+    pod.has_annotations = metadata.has_annotations;
     pod.deleting = metadata.deleting;
 
     r = read_spec(&reading, object, &pod);

@@ -67,7 +67,8 @@ enum pod_phase {
 struct pod {
     const char *namespace, *name, *uid, *resource_version; /* "" where absent */
     struct text_pairs annotations, labels;
-    bool deleting; /* has a deletion timestamp */
+    bool has_annotations; /* the object exists, for a patch that adds to it */
+    bool deleting;        /* has a deletion timestamp */
 
     bool has_spec;                                          /* false: metadata alone was read */
     const char *node_name, *scheduler_name, *runtime_class; /* "" where absent */

@@ -16,7 +16,10 @@ static const char *const reason_names[PLACE_REASON_COUNT] = {
     [PLACE_CARD_INSUFFICIENT_CORE] = "CardInsufficientCore",
     [PLACE_CARD_CORES_EXHAUSTED] = "CardComputeUnitsExhausted",
     [PLACE_CARD_CORDONED] = "CardCordoned",
+    [PLACE_CARD_APP_CLASS_MISMATCH] = "CardAppClassMismatch",
+    [PLACE_CARD_QOS_MISMATCH] = "CardQosPolicyMismatch",
     [PLACE_NUMA_NOT_FIT] = "NumaNotFit",
+    [PLACE_QUOTA] = "ResourceQuotaNotFit",
     [PLACE_CARD_CUSTOM_RULE] = "CardNotFoundCustomFilterRule",
     [PLACE_TOO_FEW_PICKED] = "AllocatedCardsInsufficientRequest",
 };

@@ -60,6 +60,10 @@ struct place_rules {
     void (*want)(const struct place_step *step, const struct device *device,
                  struct device_usage *ret_wanted);
 
+    /* For special devices: the vendor's own rule of which devices are of the kind that is asked
+     * for, right after that of types. PLACE_REASON_COUNT: this one is. */
+    enum place_reason (*suits)(const struct place_step *step, const struct device *device);
+
     /* General rules that don't hold for this vendor, as bits 1 << enum place_reason. Of the rules
      * of tasks, cores and memory, too: take() then has to hold them. */
     unsigned waived;
@@ -70,6 +74,9 @@ struct place_rules {
      */
     enum place_reason (*take)(const struct place_step *step, const struct device *device,
                               struct device_usage *taken);
+
+    /* A usage's cores are a mask of its parts; a quota counts the parts. */
+    bool cores_are_parts;
 
     /* A request may be given several parts of one special device: it goes on with a device for as
      * long as take() finds more. */
@@ -89,6 +96,10 @@ struct place_rules {
      */
     bool (*choose)(const struct place_step *step, const struct place_set *set, size_t *ret_chosen,
                    struct place_failure *failure);
+
+    /* What is said of a request that finds no room, in place of the reasons that were counted.
+     * NULL: those. Not called where there are too few devices at all. */
+    void (*tell)(const struct place_step *step, struct place_failure *failure);
 
     /* What a node's score is more, for these devices. */
     float (*score_node)(const struct place_fitted *fitted);

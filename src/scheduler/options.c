@@ -94,6 +94,9 @@ static const struct option_row rows[] = {
     {"bind-timeout", 0, 0, "TIME", read_bind_timeout, AT(bind_timeout_ms),
      "how long the API server may take to bind a pod; a new leader or process waits a third longer "
      "before it decides (3s)"},
+    BOOL("enable-ascend", enable_ascend,
+         "serve the chips of the device configuration's section vnpus (true)"),
+    BOOL("enable-iluvatar", enable_iluvatar, "the same of its section iluvatars (true)"),
     BOOL("force-overwrite-default-scheduler", overwrite_default_scheduler,
          "of pods that name default-scheduler, too (true)"),
     TEXT("device-config-file", device_config_file, "FILE", "device-config.yaml; needed"),
@@ -112,8 +115,6 @@ static const struct option_row rows[] = {
     WITHOUT("node-lock-timeout", "without effect: nodes are not locked"),
     WITHOUT("node-lock-retry-timeout", "without effect: nodes are not locked"),
     WITHOUT("legacy-metrics", "without effect: old names are not exported"),
-    WITHOUT("enable-ascend", "without effect yet"),
-    WITHOUT("enable-iluvatar", "without effect yet"),
     WITHOUT("profiling", "without effect"),
     WITHOUT("debug", "without effect: see -v"),
     WITHOUT("logtostderr", "without effect: it always does"),
@@ -140,6 +141,8 @@ void options_parse(int argc, char **argv, struct options *ret_options)
         .device_policy = "spread",
         .overwrite_default_scheduler = true,
         .bind_timeout_ms = 3000,
+        .enable_ascend = true,
+        .enable_iluvatar = true,
     };
 
     options_read(&table, argc, argv, &options);

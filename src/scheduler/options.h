@@ -19,6 +19,7 @@ struct options {
     bool leader_elect;
     const char *lease_name, *lease_namespace; /* NULL: not given */
     unsigned bind_timeout_ms;
+    bool enable_ascend, enable_iluvatar;
 };
 
 /* Prints help, version or an error, and exits then. */

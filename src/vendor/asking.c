@@ -17,6 +17,43 @@ bool asking_amount(const struct container *container, const char *name, int64_t 
     return true;
 }
 
+bool asking_read_share(const struct container *container, const struct asking_share *share,
+                       struct request *request)
+{
+    int64_t count = 0, mib = 0, cores = share->missing_cores;
+
+    if (!asking_amount(container, share->count, &count) || !count)
+        return false;
+    if (asking_amount(container, share->memory, &mib))
+        mib = MIN(mib * MAX(share->memory_factor, (int64_t)1), (int64_t)INT32_MAX);
+    (void)asking_amount(container, share->cores, &cores);
+    request->count = (unsigned)count;
+    request->memory_bytes = (uint64_t)mib * MIB;
+    request->memory_percent = mib ? 0 : 100;
+    request->cores = (unsigned)cores;
+    return true;
+}
+
+int asking_uuids(const struct pod *pod, const char *use_key, const char *avoid_key,
+                 struct arena *arena, struct request *request)
+{
+    int r = asking_list(pod, use_key, arena, &request->use_uuids);
+
+    if (r == 0)
+        r = asking_list(pod, avoid_key, arena, &request->avoid_uuids);
+    if (request->use_uuids.count)
+        request->avoid_uuids.count = 0;
+    return r;
+}
+
+int asking_change(struct mutations *mutations, const struct mutation *change)
+{
+    if (mutations->count == MUTATIONS_MAX || !change->value)
+        return -ENOMEM;
+    mutations->items[mutations->count++] = *change;
+    return 0;
+}
+
 bool asking_list_is_bounded(const char *text)
 {
     size_t count = 1, len = 0;

@@ -9,7 +9,9 @@
 #include "base/arena.h"
 #include "base/error.h"
 #include "model/pod.h"
+#include "model/request.h"
 #include "model/text.h"
+#include "vendor/vendor.h"
 
 enum {
     ASKING_LIST_MAX = 256,           /* pieces of a list on a pod */
@@ -19,6 +21,25 @@ enum {
 /* An amount that is not negative; INT32_MAX where it is beyond 32 bits. False: there is none that
  * can be read. */
 bool asking_amount(const struct container *container, const char *name, int64_t *ret_value);
+
+/* How most vendors have a share of their devices asked for. */
+struct asking_share {
+    const char *count, *memory, *cores; /* resources; "" where there is none */
+    int64_t memory_factor;              /* MiB in a unit of memory; 0 and 1: one */
+    int64_t missing_cores;              /* percent, when none are asked for */
+};
+
+/* Reads count, memory and cores into the request; memory that is not given is the whole device's.
+ * False: nothing is asked for. */
+bool asking_read_share(const struct container *container, const struct asking_share *share,
+                       struct request *request);
+
+/*
+ * The request's devices by their uuids, out of two lists on the pod. As in HAMi, devices that are
+ * asked for by name are not avoided. Errors as asking_list()'s.
+ */
+int asking_uuids(const struct pod *pod, const char *use_key, const char *avoid_key,
+                 struct arena *arena, struct request *request);
 
 /* Whether the text of a list is short enough to be read. */
 bool asking_list_is_bounded(const char *text);
@@ -37,6 +58,9 @@ int asking_list(const struct pod *pod, const char *key, struct arena *arena,
  */
 int asking_check_amounts(const struct pod *pod, size_t container, const char *const *names,
                          size_t count, struct error *err);
+
+/* Adds a change to the container's own: -ENOMEM when it has too many, or value is NULL. */
+int asking_change(struct mutations *mutations, const struct mutation *change);
 
 /* "spec.containers[0].resources.limits[x/y]: "3" is why"; list is limits or requests. -EINVAL. */
 int asking_refuse_amount(const struct pod *pod, size_t container, const char *list,

@@ -64,8 +64,7 @@ struct filling {
     const struct vendor_instance *instance;
     const struct node *node;
     struct arena *arena;
-    int (*finish)(const struct node *node, const struct registered_device *registered,
-                  struct arena *arena, struct device *device);
+    registered_finish_fn *finish;
     struct device *devices;
     size_t count, max;
     bool mended;
@@ -106,21 +105,35 @@ static int add_device(struct filling *filling, size_t position,
     return 0;
 }
 
-int registered_read(const struct vendor_instance *instance, const struct node *node,
-                    struct arena *arena, struct device *ret_devices, size_t max, size_t *ret_count,
-                    struct error *err,
-                    int (*finish)(const struct node *node,
-                                  const struct registered_device *registered, struct arena *arena,
-                                  struct device *device))
+int registered_list(const struct vendor_instance *instance, const struct node *node,
+                    const struct registered_devices *registered, int outcome, struct arena *arena,
+                    struct device *ret_devices, size_t max, size_t *ret_count, struct error *err,
+                    registered_finish_fn *finish)
 {
-    const char *text = text_pairs_get(&node->annotations, instance->register_key);
     struct filling filling = {.instance = instance,
                               .node = node,
                               .finish = finish,
                               .arena = arena,
                               .devices = ret_devices,
                               .max = max,
+                              .mended = outcome == CODEC_MENDED,
                               .err = err};
+
+    for (size_t i = 0; i < registered->count; i++) {
+        if (add_device(&filling, i, &registered->items[i]) < 0)
+            return error_set(err, -ENOMEM, "out of memory");
+    }
+    *ret_count = filling.count;
+    if (!filling.mended)
+        return CODEC_EXACT;
+    return error_wrap(err, CODEC_MENDED, "%s", instance->register_key);
+}
+
+int registered_read(const struct vendor_instance *instance, const struct node *node,
+                    struct arena *arena, struct device *ret_devices, size_t max, size_t *ret_count,
+                    struct error *err, registered_finish_fn *finish)
+{
+    const char *text = text_pairs_get(&node->annotations, instance->register_key);
     struct registered_devices registered;
     int r;
 
@@ -129,13 +142,6 @@ int registered_read(const struct vendor_instance *instance, const struct node *n
     r = node_devices_decode(text, arena, &registered, err);
     if (r < 0)
         return error_wrap(err, r, "%s", instance->register_key);
-    filling.mended = r == CODEC_MENDED;
-    for (size_t i = 0; i < registered.count; i++) {
-        if (add_device(&filling, i, &registered.items[i]) < 0)
-            return error_set(err, -ENOMEM, "out of memory");
-    }
-    *ret_count = filling.count;
-    if (!filling.mended)
-        return CODEC_EXACT;
-    return error_wrap(err, CODEC_MENDED, "%s", instance->register_key);
+    return registered_list(instance, node, &registered, r, arena, ret_devices, max, ret_count, err,
+                           finish);
 }

@@ -61,6 +61,17 @@ int vendor_read_demand(const struct vendor_set *set, const struct pod *pod, stru
     return any;
 }
 
+int vendor_read_grant(const struct vendor_instance *instance, const char *text,
+                      const struct text_pairs *annotations, struct arena *arena,
+                      struct pod_devices *ret_devices, struct error *err)
+{
+    int r = pod_devices_decode(text, arena, ret_devices, err);
+
+    if (r >= 0 && instance->vendor->recall)
+        instance->vendor->recall(instance, annotations, ret_devices);
+    return r;
+}
+
 static bool has_devices(const struct pod_devices *devices)
 {
     for (size_t i = 0; i < devices->count; i++) {

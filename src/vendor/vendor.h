@@ -55,6 +55,9 @@ struct vendor_instance {
 
     /* Resources; "" where the configuration names none. */
     const char *count_resource;
+    const char *memory_resource; /* what a ResourceQuota may bound; NULL or "": nothing */
+    const char *cores_resource;
+    int32_t memory_unit_mib;                     /* of the memory resource; 0 and 1: one */
     const char *resources[VENDOR_MAX_RESOURCES]; /* all that a pod asks for, the counted one, too;
                                                     NULL-terminated unless full */
 };
@@ -76,6 +79,7 @@ enum mutation_kind {
     MUTATION_DROP_ENV, /* remove the variable at `position`; of a container's the last first */
     MUTATION_RUNTIME_CLASS,
     MUTATION_SCHEDULER,
+    MUTATION_ANNOTATION,      /* set the pod's annotation `name` to `value` */
     MUTATION_DROP_ANNOTATION, /* `name`, which is there */
     MUTATION_DROP_LABEL,
 };
@@ -157,7 +161,8 @@ struct vendor {
     /* What read_node() makes devices of, beside the registration: while all of it stays the same,
      * so do the devices. Lists end with NULL; NULL: nothing. */
     const char *const *node_annotations;
-    bool counts_resources; /* the allocatable amounts of the instance's resources */
+    const char *const *node_resources; /* amounts of resources that are not the instance's */
+    bool counts_resources; /* what is there, and allocatable, of the instance's resources */
 
     /*
      * At admission, called for each container in turn: adds what must change to the mutations,
@@ -212,6 +217,13 @@ struct vendor {
     int (*annotate)(const struct vendor_instance *instance, const struct vendor_grant *grant,
                     struct vendor_annotations *annotations);
 
+    /*
+     * What of a grant does not stand in its text: sets `parts` of the devices, from the annotations
+     * of the pod that has them. NULL: nothing.
+     */
+    void (*recall)(const struct vendor_instance *instance, const struct text_pairs *annotations,
+                   struct pod_devices *devices);
+
     const struct vendor_time *times; /* that ends with a NULL key; NULL: none */
 };
 
@@ -241,6 +253,11 @@ bool vendor_is_alive(const struct vendor_instance *instance, const struct node *
 /* vendor.prepare_bind; NULL: nothing. */
 const struct vendor_lock *vendor_prepare_bind(const struct vendor_instance *instance,
                                               const struct node *node);
+
+/* pod_devices_decode() of a pod's annotation, and vendor.recall. */
+int vendor_read_grant(const struct vendor_instance *instance, const char *text,
+                      const struct text_pairs *annotations, struct arena *arena,
+                      struct pod_devices *ret_devices, struct error *err);
 
 /*
  * The annotations that record a pod's grant. Returns their number, 0 when no container has a device

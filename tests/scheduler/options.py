@@ -80,9 +80,16 @@ def main():
     api.set(NODES, node("node-1", labels={"gpu": "on"}))
     scheduler = Scheduler(api, *shlex.split(HAMIS))
     check_equal(scheduler.filter(pod(), ["node-1"])["NodeNames"], ["node-1"], "HAMi's flags are accepted")
-    for flag in ("kube-qps", "enable-ascend"):
-        check(f"--{flag}: without effect" in scheduler.said(), f"--{flag} is said to be without effect")
+    check("--kube-qps: without effect" in scheduler.said(), "--kube-qps is said to be without effect")
     scheduler.end()
+
+    asking = pod()
+    asking["spec"]["containers"][0]["resources"] = {"limits": {"iluvatar.ai/MR-V50-vgpu": "1"}}
+    for flag, served in (([], True), (["--enable-iluvatar=false"], False)):
+        scheduler = Scheduler(api, *flag)
+        refused = not scheduler.filter(asking, ["node-1"])["NodeNames"]
+        check_equal(refused, served, f"Iluvatar's section is {'served' if served else 'not served'} with {flag}")
+        scheduler.end()
     scheduler = Scheduler(api, "-v5")
     scheduler.filter(pod(100 * CARD_MIB), ["node-1"])
     check("CardInsufficientMemory" in scheduler.said(), "-v5 tells decisions in detail")

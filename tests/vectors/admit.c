@@ -167,7 +167,8 @@ static void compare(struct vector *vector, yyjson_val *response, yyjson_val *the
 
 /*
  * Where HAMi's answer harms, ours is another on purpose (docs/compatibility.md). What the message
- * of the denial names, or NULL: the pod is completed though it names our scheduler itself.
+ * of the denial names, or NULL: the pod is completed: it names our scheduler itself, or HAMi
+ * doesn't know how many slices a card of Enflame's has.
  */
 static const struct {
     const char *id, *denied;
@@ -189,9 +190,31 @@ static const struct {
     {"admit-0104", "pod has node assigned"},
     {"admit-0114", "[nvidia.com/gpumem-percentage]"},
     {"admit-0119", "securityContext.privileged"},
+    {"admit-0136", "pod has node assigned"},
     {"admit-0151", "securityContext.privileged"},
     {"admit-0161", "securityContext.privileged"},
+    {"admit-0163", NULL},
+    {"admit-0164", NULL},
+    {"admit-0173", "securityContext.privileged"},
+    {"admit-0175", NULL},
+    {"admit-0176", "securityContext.privileged"},
+    {"admit-0183", "securityContext.privileged"},
+    {"admit-0210", "securityContext.privileged"},
+    {"admit-0212", "securityContext.privileged"},
+    {"admit-0220", NULL},
+    {"admit-0224", "securityContext.privileged"},
+    {"admit-0241", "pod has node assigned"},
+    {"admit-0243", NULL},
+    {"admit-0247", "securityContext.privileged"},
+    {"admit-0253", "securityContext.privileged"},
+    {"admit-0258", "securityContext.privileged"},
+    {"admit-0260", "securityContext.privileged"},
+    {"admit-0286", "securityContext.privileged"},
+    {"admit-0288", "securityContext.privileged"},
+    {"admit-0298", "securityContext.privileged"},
+    {"admit-0305", NULL},
     {"admit-0320", NULL},
+    {"admit-0324", "securityContext.privileged"},
     {"admit-0336", "several"},
     {"admit-0338", "securityContext.privileged"},
     {"admit-0342", "securityContext.privileged"},
@@ -205,10 +228,19 @@ static const struct {
     {"admit-0390", "securityContext.privileged"},
     {"admit-0395", "several"},
     {"admit-0396", "pod has node assigned"},
+    {"admit-0407", NULL},
+    {"admit-0408", NULL},
+    {"admit-0423", "securityContext.privileged"},
+    {"admit-0427", "securityContext.privileged"},
+    {"admit-0429", NULL},
     {"admit-0446", NULL},
     {"admit-0447", NULL},
     {"admit-0457", "securityContext.privileged"},
     {"admit-0458", "securityContext.privileged"},
+    {"admit-quirks-0001", NULL},
+    {"admit-quirks-0004", "pod has node assigned"},
+    {"admit-quirks-0005", NULL},
+    {"admit-quirks-0006", "pod has node assigned"},
 };
 
 /* True when the case is one of those, and was checked. */

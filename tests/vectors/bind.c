@@ -144,6 +144,23 @@ static void run_lock(struct server *server, const struct lock_set *locks)
     }
 }
 
+/* What the vendor's agent waits for on a node that it serves. HAMi 2.8.2 knows of AMD's own plugin
+ * only, which registers nothing. */
+static const struct vendor_lock *find_lock(const struct vendor_instance *instance)
+{
+    const bool registers = instance->register_key && strcmp(instance->id.word, "AMDGPU") != 0;
+    const struct text_pair registered = {instance->register_key, ""};
+    struct resource some[VENDOR_MAX_RESOURCES];
+    struct node node = {.name = "n1", .annotations = {&registered, registers}};
+    size_t count = 0;
+
+    for (; count < VENDOR_MAX_RESOURCES && instance->resources[count]; count++)
+        some[count] = (struct resource){
+            instance->resources[count], "100", {.form = QUANTITY_WHOLE, .value = 100}};
+    node.allocatable = node.capacity = (struct resource_list){some, count};
+    return vendor_prepare_bind(instance, &node);
+}
+
 /* The locks of the agents whose devices the pod asks for. */
 static int find_locks(struct vector *vector, struct lock_set *ret_locks)
 {
@@ -156,12 +173,8 @@ static int find_locks(struct vector *vector, struct lock_set *ret_locks)
         return -EINVAL;
     for (size_t i = 0; i < demand.count; i++) {
         for (size_t k = 0; k < demand.containers[i].request_count; k++) {
-            const struct vendor_instance *instance =
-                vendor_of(demand.containers[i].requests[k].vendor);
-            const struct text_pair registered = {instance->register_key, ""};
-            const struct node node = {.name = "n1",
-                                      .annotations = {&registered, instance->register_key != NULL}};
-            const struct vendor_lock *lock = vendor_prepare_bind(instance, &node);
+            const struct vendor_lock *lock =
+                find_lock(vendor_of(demand.containers[i].requests[k].vendor));
 
             if (lock && !lock_set_add(ret_locks, lock))
                 return -E2BIG;
@@ -220,36 +233,6 @@ static void check_bind(struct vector *vector)
     compare(vector, &server);
 }
 
-static const char own_lock[] = "a lock that names the pod itself is no obstacle, as in 2.10";
-static const char others_lock[] = "a bind that fails removes nobody else's lock";
-static const char two_vendors[] = "two vendors share the lock for one pod";
-
-/* Where we differ, and why. */
-static const struct {
-    const char *id, *why;
-} differences[] = {
-    {"bind-0041", own_lock},
-    {"bind-0042", own_lock},
-    {"bind-0088", own_lock},
-    {"bind-0090", own_lock},
-    {"bind-0094", own_lock},
-    {"bind-0096", own_lock},
-    {"bind-0098", own_lock},
-    {"bind-0035", "the bind waits for the second in which the lock is five minutes old"},
-    {"bind-0137", "an init container's devices are allocated under the lock, too"},
-    {"bind-quirks-0001", others_lock},
-    {"bind-quirks-0002", others_lock},
-    {"bind-quirks-0003", others_lock},
-    {"bind-quirks-0004", others_lock},
-    {"bind-quirks-0005", others_lock},
-    {"bind-quirks-0006", others_lock},
-    {"bind-quirks-0007", two_vendors},
-    {"bind-quirks-0008", two_vendors},
-    {"bind-quirks-0009", two_vendors},
-    {"bind-quirks-0010", two_vendors},
-    {"bind-quirks-0011", two_vendors},
-};
-
 static bool is_served(const struct vendor_set *vendors, const char *resource)
 {
     for (size_t i = 0; i < vendors->count; i++) {
@@ -284,10 +267,6 @@ static bool is_foreign(const struct vector *vector)
 
 static const char *left_out(const struct vector *vector)
 {
-    for (size_t i = 0; i < ARRAY_SIZE(differences); i++) {
-        if (strcmp(differences[i].id, vector->id) == 0)
-            return differences[i].why;
-    }
     if (vector_has_tag(vector, "missing"))
         return "without a pod or a node nothing is reserved, and no bind begins";
     if (strcmp(vector_text(vector->line, "api_failure"), "pod-patch") == 0)

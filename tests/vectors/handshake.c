@@ -80,7 +80,9 @@ static void check_without(struct vector *vector)
         vendor_find(vector->vendors, vector_text(vector->line, "vendor"));
     const bool healthy =
         yyjson_get_bool(yyjson_obj_get(yyjson_obj_get(vector->line, "out"), "healthy"));
+    struct device devices[8];
     struct node node;
+    size_t count = 0;
 
     if (node_read(yyjson_obj_get(vector->line, "node"), &vector->vendors->kept, vector->arena,
                   &node, NULL) < 0) {
@@ -89,8 +91,11 @@ static void check_without(struct vector *vector)
     }
     if (instance->handshake_key)
         vector_fail(vector, "has a handshake");
-    if (!healthy && vendor_is_alive(instance, &node))
-        vector_fail(vector, "is there");
+    if (!healthy && vendor_is_alive(instance, &node) &&
+        instance->vendor->read_node(instance, &node, vector->arena, devices, ARRAY_SIZE(devices),
+                                    &count, NULL) >= 0 &&
+        count)
+        vector_fail(vector, "has devices");
 }
 
 /* HAMi says healthy of a node of which nothing changed, whatever it had. */

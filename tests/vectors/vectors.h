@@ -17,7 +17,7 @@
 
 enum {
     CASE_MEMORY = 256 << 20,
-    CONFIGS_MAX = 16,
+    CONFIGS_MAX = 24,
 };
 
 /* One case while it is checked. */
@@ -26,6 +26,7 @@ struct vector {
     yyjson_val *line;
     struct arena *arena;              /* of this case */
     const struct vendor_set *vendors; /* of the case's configuration */
+    bool quiet;                       /* what is wrong is not printed */
     bool failed;
 };
 
@@ -37,7 +38,10 @@ struct family {
 };
 
 extern const struct family codec_node_family, codec_pod_family, requests_family, admit_family,
-    filter_family, bind_family, handshake_family;
+    filter_family, quota_family, score_family, bind_family, handshake_family;
+
+/* An op of codec-pod: all annotations that a vendor writes for a grant. */
+void check_patch_annotations(struct vector *vector);
 
 /* Says what is wrong with the case; the rest of it may go on. */
 void vector_fail(struct vector *vector, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
@@ -46,6 +50,9 @@ void vector_fail(struct vector *vector, const char *fmt, ...) __attribute__((for
 const char *vector_text(yyjson_val *object, const char *key);
 
 bool vector_has_tag(const struct vector *vector, const char *tag);
+
+/* Whether HAMi 2.8.2 does not write this annotation, and we do: its agent needs it. */
+bool vector_is_ours_alone(const char *key);
 
 /* Compares two texts; false, and said, when they differ. */
 bool vector_equal(struct vector *vector, const char *what, const char *ours, const char *theirs);

@@ -341,6 +341,8 @@ static int add_instances(struct vendor_set *set, const void *own)
             .allocated_key = chip->allocated_key,
             .written_keys = {chip->chip_key},
             .count_resource = chip->count_name,
+            .memory_resource = chip->memory_name,
+            .memory_unit_mib = chip->memory_factor,
             .resources = {chip->count_name, chip->memory_name},
         };
 

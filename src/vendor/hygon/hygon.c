@@ -67,34 +67,18 @@ static int mutate(const struct vendor_instance *instance, const struct pod *pod,
     return r < 0 ? r : resource_find(limits, instance->count_resource) != NULL;
 }
 
-static int read_lists(const struct pod *pod, struct arena *arena, struct request *request)
-{
-    const struct {
-        const char *key;
-        struct text_list *list;
-    } lists[] = {
-        {"hygon.com/use-gpuuuid", &request->use_uuids},
-        {"hygon.com/nouse-gpuuuid", &request->avoid_uuids},
-        {"hygon.com/use-dcutype", &request->use_types},
-        {"hygon.com/nouse-dcutype", &request->avoid_types},
-    };
-    int r = 0;
-
-    for (size_t i = 0; i < ARRAY_SIZE(lists) && r == 0; i++)
-        r = asking_list(pod, lists[i].key, arena, lists[i].list);
-    /* As in HAMi, devices that are asked for by name are not avoided. */
-    if (request->use_uuids.count)
-        request->avoid_uuids.count = 0;
-    return r;
-}
-
 /* Memory that is not given is the whole device's, and so are cores. */
 static int read_request(const struct vendor_instance *instance, const struct pod *pod,
                         size_t container, struct arena *arena, struct request *ret_request)
 {
-    const struct container *asking = &pod->containers[container];
     const struct hygon_config *config = instance->id.config;
-    int64_t count = 0, mib = 0, cores = DEVICE_CORES;
+    const struct asking_share share = {
+        .count = config->count_name,
+        .memory = config->memory_name,
+        .cores = config->cores_name,
+        .memory_factor = config->memory_factor,
+        .missing_cores = DEVICE_CORES,
+    };
     struct request request = {
         .vendor = &instance->id,
         .memo = ARENA_NEW(arena, struct type_memo),
@@ -103,16 +87,13 @@ static int read_request(const struct vendor_instance *instance, const struct pod
 
     if (!request.memo)
         return -ENOMEM;
-    if (!asking_amount(asking, config->count_name, &count) || !count)
+    if (!asking_read_share(&pod->containers[container], &share, &request))
         return 0;
-    if (asking_amount(asking, config->memory_name, &mib) && config->memory_factor > 1)
-        mib = MIN(mib * config->memory_factor, (int64_t)INT32_MAX);
-    (void)asking_amount(asking, config->cores_name, &cores);
-    request.count = (unsigned)count;
-    request.memory_bytes = (uint64_t)mib * MIB;
-    request.memory_percent = mib ? 0 : 100;
-    request.cores = (unsigned)cores;
-    r = read_lists(pod, arena, &request);
+    r = asking_uuids(pod, "hygon.com/use-gpuuuid", "hygon.com/nouse-gpuuuid", arena, &request);
+    if (r == 0)
+        r = asking_list(pod, "hygon.com/use-dcutype", arena, &request.use_types);
+    if (r == 0)
+        r = asking_list(pod, "hygon.com/nouse-dcutype", arena, &request.avoid_types);
     if (r < 0)
         return r;
     *ret_request = request;
@@ -158,6 +139,9 @@ static int add_instances(struct vendor_set *set, const void *own)
         .to_allocate_key = "hami.io/dcu-devices-to-allocate",
         .allocated_key = "hami.io/dcu-devices-allocated",
         .count_resource = config->count_name,
+        .memory_resource = config->memory_name,
+        .cores_resource = config->cores_name,
+        .memory_unit_mib = config->memory_factor,
         .resources = {config->count_name, config->memory_name, config->cores_name},
     };
 
