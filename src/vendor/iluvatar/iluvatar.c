@@ -275,5 +275,6 @@ const struct vendor iluvatar_vendor = {
     .mutate = mutate,
     .read_request = read_request,
     .read_node = read_node,
+    .leaves_handshake = true,
     .prepare_bind = prepare_bind,
 };
