@@ -27,7 +27,7 @@ def uuid(node, card):
 def node(number):
     cards = [
         {
-            "id": uuid(number, card), "index": card, "count": 10, "devmem": CARD_MIB, "devcore": 100,
+            "id": uuid(number, card), "index": card, "count": 10, "devmem": CARD_MIB, "devcore": 100, "custominfo": {"lock": "none"},
             "type": "NVIDIA A100-SXM4-80GB", "numa": card // 4, "mode": "hami-core", "health": True,
         }
         for card in range(CARDS)

@@ -62,7 +62,8 @@ static void add_node(struct bench *bench, size_t number)
             text + strlen(text), sizeof(text) - strlen(text),
             "%s{\"id\":\"GPU-%08zx-0000-0000-0000-%012u\",\"index\":%u,\"count\":10,"
             "\"devmem\":%d,\"devcore\":100,\"type\":\"NVIDIA A100-SXM4-80GB\",\"numa\":%u,"
-            "\"mode\":\"hami-core\",\"health\":true}",
+            "\"mode\":\"hami-core\",\"health\":true,"
+            "\"custominfo\":{\"lock\":\"none\"}}",
             i ? "," : "", number, i, i, CARD_MIB, i / 4);
     strcat(text, "]");
     resources[0].quantity = (struct quantity){QUANTITY_WHOLE, 80};

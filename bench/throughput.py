@@ -41,7 +41,7 @@ def make_node(number):
     name = f"made-up-{number}"
     cards = [
         {
-            "id": f"GPU-{number:08x}-{card}", "index": card, "count": 10, "devmem": CARD_MIB, "devcore": 100,
+            "id": f"GPU-{number:08x}-{card}", "index": card, "count": 10, "devmem": CARD_MIB, "devcore": 100, "custominfo": {"lock": "none"},
             "type": "NVIDIA A100-SXM4-80GB", "numa": card // 4, "mode": "hami-core", "health": True,
         }
         for card in range(CARDS)

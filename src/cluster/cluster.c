@@ -24,6 +24,7 @@ struct cluster *cluster_new(const struct cluster_options *options)
     if (!cluster->options.reservation_ns)
         cluster->options.reservation_ns = CLUSTER_RESERVATION_NS;
     cluster->generation = 1;
+    cluster->may_lock = true;
     cluster->scratch = arena_new(SCRATCH_MAX);
     cluster->kinds = kinds_new();
     cluster->refusals = refusals_new();

@@ -22,11 +22,13 @@
 #include "base/cleanup.h"
 #include "base/error.h"
 #include "base/strbuf.h"
+#include "cluster/lock.h"
 #include "model/node.h"
 #include "model/pod.h"
 #include "model/quota.h"
 #include "model/text.h"
 #include "place/place.h"
+#include "vendor/handshake.h"
 #include "vendor/vendor.h"
 
 struct cluster;
@@ -68,6 +70,30 @@ DEFINE_CLEANUP(struct cluster *, cluster_free);
  */
 int cluster_set_node(struct cluster *cluster, const struct node *node, struct error *err);
 void cluster_delete_node(struct cluster *cluster, const char *name);
+
+/*
+ * Whether locks may be written on nodes, for agents that wait for one; at first they may. While
+ * not, such nodes have no devices. Holds for nodes that are set from now on.
+ */
+void cluster_allow_locks(struct cluster *cluster, bool allowed);
+
+/* The locks that the node's agents wait for; those of them that the pod's agents wait for, on the
+ * node where it holds devices. */
+struct lock_set cluster_node_locks(const struct cluster *cluster, const char *name);
+struct lock_set cluster_pod_locks(const struct cluster *cluster, const char *uid);
+
+/*
+ * Looks after agents that have a handshake: one that fell silent loses its devices of the node.
+ * Fills in at most max annotations that are to be written on nodes, by the scheduler that decides;
+ * each again after a while, until a watch shows it. To be called every second. Names are good until
+ * the next event.
+ */
+struct cluster_handshake {
+    const char *node, *key;
+    char value[HANDSHAKE_TEXT_SIZE];
+};
+size_t cluster_handshakes(struct cluster *cluster, int64_t now_ns, int64_t wall_ns,
+                          struct cluster_handshake *ret_writes, size_t max);
 
 /* Pods that have ended are to be deleted here; those being deleted hold their devices until then.
  */

@@ -55,6 +55,8 @@ void node_free(struct cluster *cluster, struct cluster_node *node)
     free(node->place->devices);
     free((char *)node->place->name);
     free(node->registered);
+    free(node->locks);
+    free(node->handshakes);
     slab_give(cluster->slabs, node->place);
     free(node);
 }
@@ -115,13 +117,21 @@ static void add_amounts(struct strbuf *text, const struct node *node,
         add_amount(text, node, instance->resources[i]);
 }
 
+/* Whether the vendor's agent of the node is there. */
+static bool is_alive(const struct cluster_node *known, const struct vendor_instance *instance,
+                     const struct node *node)
+{
+    return vendor_is_alive(instance, node) && !handshakes_gone(known, instance);
+}
+
 /* The part of registration_text() that a vendor needs. */
-static void add_sources(struct strbuf *text, const struct node *node,
-                        const struct vendor_instance *instance)
+static void add_sources(struct strbuf *text, const struct cluster_node *known,
+                        const struct node *node, const struct vendor_instance *instance,
+                        bool may_lock)
 {
     const struct vendor *vendor = instance->vendor;
 
-    strbuf_addf(text, "\n%d%d", vendor_is_alive(instance, node),
+    strbuf_addf(text, "\n%d%d%d", is_alive(known, instance, node), may_lock,
                 vendor_prepare_bind(instance, node) != NULL);
     if (instance->register_key)
         add_source(text, &node->annotations, instance->register_key);
@@ -133,13 +143,14 @@ static void add_sources(struct strbuf *text, const struct node *node,
 }
 
 /* The text that the devices are made of: while it stays the same, so do they. NULL: no memory. */
-static const char *registration_text(const struct cluster *cluster, const struct node *node)
+static const char *registration_text(const struct cluster *cluster,
+                                     const struct cluster_node *known, const struct node *node)
 {
     const struct vendor_set *set = cluster->options.vendors;
     struct strbuf text = STRBUF_IN(cluster->scratch, REGISTRATION_MAX);
 
     for (size_t i = 0; i < set->count; i++)
-        add_sources(&text, node, &set->instances[i]);
+        add_sources(&text, known, node, &set->instances[i], cluster->may_lock);
     return text.failed ? NULL : strbuf_text(&text);
 }
 
@@ -148,15 +159,26 @@ struct registration {
     size_t count;
     const char *absent;
     int outcome; /* as cluster_set_node()'s */
+    bool locked; /* some device's agent waits for a lock */
+    struct lock_set locks;
 };
 
-static int read_devices(const struct cluster *cluster, const struct node *node,
-                        struct registration *read, struct error *err)
+/* Whether pods may be bound to devices whose agent waits for this lock, or for none. */
+static bool may_bind(const struct cluster *cluster, const struct vendor_lock *lock,
+                     struct lock_set *locks)
+{
+    return !lock || (cluster->may_lock && lock_set_add(locks, lock));
+}
+
+static int read_devices(const struct cluster *cluster, const struct cluster_node *known,
+                        const struct node *node, struct registration *read, struct error *err)
 {
     const struct vendor_set *set = cluster->options.vendors;
 
     read->count = 0;
     read->outcome = 0;
+    read->locked = false;
+    read->locks = (struct lock_set){.count = 0};
     read->absent = "the node has registered no devices";
     for (size_t i = 0; i < set->count; i++) {
         const struct vendor_instance *instance = &set->instances[i];
@@ -177,15 +199,17 @@ static int read_devices(const struct cluster *cluster, const struct node *node,
         }
         if (r == CODEC_MENDED && read->outcome == 0)
             read->outcome = 1;
-        if (!vendor_is_alive(instance, node)) {
+        if (!is_alive(known, instance, node)) {
             read->absent = "the node's device plugin is away";
             continue;
         }
-        if (vendor_prepare_bind(instance, node)) {
-            read->absent = "the node's device plugin waits for a lock that is not written yet";
+        if (!may_bind(cluster, vendor_prepare_bind(instance, node), &read->locks)) {
+            read->absent = "the node's device plugin waits for a lock, which the scheduler has no "
+                           "right to write (deploy/other-agents.yaml)";
             continue;
         }
         read->count += added;
+        read->locked |= vendor_prepare_bind(instance, node) != NULL;
     }
     return 0;
 }
@@ -227,9 +251,55 @@ static struct device *devices_keep(const struct device *devices, size_t count)
     return kept;
 }
 
+/* The lock of each vendor, for a node where some agent waits for one; NULL: no memory. */
+static const struct vendor_lock **locks_keep(const struct vendor_set *set, const struct node *node)
+{
+    const struct vendor_lock **locks = calloc(set->count, sizeof(const struct vendor_lock *));
+
+    for (size_t i = 0; locks && i < set->count; i++)
+        locks[i] = vendor_prepare_bind(&set->instances[i], node);
+    return locks;
+}
+
+struct lock_set cluster_node_locks(const struct cluster *cluster, const char *name)
+{
+    const struct cluster_node *node = node_find(cluster, name);
+    struct lock_set locks = {.count = 0};
+
+    for (size_t i = 0; node && node->locks && i < cluster->options.vendors->count; i++) {
+        if (node->locks[i])
+            (void)lock_set_add(&locks, node->locks[i]);
+    }
+    return locks;
+}
+
+struct lock_set cluster_pod_locks(const struct cluster *cluster, const char *uid)
+{
+    const struct vendor_instance *instances = cluster->options.vendors->instances;
+    const struct cluster_pod *pod = pod_find(cluster, uid);
+    struct lock_set locks = {.count = 0};
+
+    if (!pod || !pod_holds(pod) || !pod->node->locks)
+        return locks;
+    for (size_t i = 0; i < pod->grant->usage.count; i++) {
+        const struct device_vendor *vendor = pod->grant->usage.shares[i].vendor;
+        const struct vendor_lock *lock = pod->node->locks[vendor_of(vendor) - instances];
+
+        if (lock)
+            (void)lock_set_add(&locks, lock);
+    }
+    return locks;
+}
+
+void cluster_allow_locks(struct cluster *cluster, bool allowed)
+{
+    cluster->may_lock = allowed;
+}
+
 static int update_devices(struct cluster *cluster, struct cluster_node *node,
                           const struct node *from, struct error *err)
 {
+    const struct vendor_lock **locks = NULL;
     struct registration *read;
     struct device *devices = NULL;
     const char *text;
@@ -237,7 +307,9 @@ static int update_devices(struct cluster *cluster, struct cluster_node *node,
     int r;
 
     arena_reset(cluster->scratch);
-    text = registration_text(cluster, from);
+    if (handshakes_see(cluster, node, from) < 0)
+        return -ENOMEM;
+    text = registration_text(cluster, node, from);
     if (!text)
         return -ENOMEM;
     if (node->registered && strcmp(node->registered, text) == 0)
@@ -246,21 +318,53 @@ static int update_devices(struct cluster *cluster, struct cluster_node *node,
     read = ARENA_NEW(cluster->scratch, struct registration);
     if (!read)
         return -ENOMEM;
-    r = read_devices(cluster, from, read, err);
+    r = read_devices(cluster, node, from, read, err);
     if (r < 0)
         return r;
     kept = strdup(text);
     if (read->count)
         devices = devices_keep(read->devices, read->count);
-    if (!kept || (read->count && !devices)) {
+    if (read->locked)
+        locks = locks_keep(cluster->options.vendors, from);
+    if (!kept || (read->count && !devices) || (read->locked && !locks)) {
         free(kept);
+        free(devices);
+        free(locks);
         return -ENOMEM;
     }
 
     free(node->registered);
     node->registered = kept;
+    free(node->locks);
+    node->locks = locks;
     replace_devices(cluster, node, devices, read->count, read->count ? NULL : read->absent);
     return read->outcome;
+}
+
+int node_drop_vendor(struct cluster *cluster, struct cluster_node *node,
+                     const struct device_vendor *vendor)
+{
+    struct place_node *place = node->place;
+    struct device *left, *devices = NULL;
+    size_t count = 0;
+
+    arena_reset(cluster->scratch);
+    left = ARENA_ARRAY(cluster->scratch, struct device, place->device_count);
+    if (!left)
+        return -ENOMEM;
+    for (size_t i = 0; i < place->device_count; i++) {
+        if (place->devices[i].vendor != vendor)
+            left[count++] = place->devices[i];
+    }
+    if (count)
+        devices = devices_keep(left, count);
+    if (count && !devices)
+        return -ENOMEM;
+    free(node->registered);
+    node->registered = NULL;
+    replace_devices(cluster, node, devices, count,
+                    count ? NULL : "the node's device plugin is away");
+    return 0;
 }
 
 int cluster_set_node(struct cluster *cluster, const struct node *from, struct error *err)
@@ -279,6 +383,10 @@ static void forget_node(struct cluster *cluster, struct cluster_node *node)
     node->exists = false;
     free(node->registered);
     node->registered = NULL;
+    free(node->locks);
+    node->locks = NULL;
+    free(node->handshakes);
+    node->handshakes = NULL;
     replace_devices(cluster, node, NULL, 0, "the node is not known");
     node_forget_if_unused(cluster, node);
 }

@@ -7,6 +7,7 @@
 #include "base/util.h"
 #include "cluster/cluster.h"
 #include "cluster/refusal.h"
+#include "vendor/handshake.h"
 
 struct cluster_node {
     UT_hash_handle hh;        /* by place->name */
@@ -17,6 +18,9 @@ struct cluster_node {
     unsigned seen;            /* the list that showed it last */
     unsigned mark;            /* the filter that named it last */
     struct cluster_pod *pods; /* that hold its devices */
+    const struct vendor_lock **locks; /* of each vendor instance, which its agent waits for; NULL:
+                                         none does */
+    struct handshakes *handshakes;    /* of its agents that have one; NULL: none has */
 };
 
 enum pod_state {
@@ -110,6 +114,7 @@ struct cluster {
     bool unranked;      /* a node came or went since the ranks were given */
     int64_t written_ns; /* the last time that was written on a pod for a vendor */
     const char *held;   /* why no decisions may be made; NULL: they may */
+    bool may_lock;      /* nodes' locks may be written */
     struct arena *scratch;
 };
 
@@ -132,7 +137,16 @@ struct cluster_node *node_find(const struct cluster *cluster, const char *name);
 void node_forget_if_unused(struct cluster *cluster, struct cluster_node *node);
 void node_free(struct cluster *cluster, struct cluster_node *node);
 void nodes_sweep(struct cluster *cluster);
+/* Takes the vendor's devices out; the node's next event reads them anew. -ENOMEM. */
+int node_drop_vendor(struct cluster *cluster, struct cluster_node *node,
+                     const struct device_vendor *vendor);
 void nodes_rank(struct cluster *cluster);
+
+/* handshake.c */
+/* What a node's event says of its agents. -ENOMEM. */
+int handshakes_see(struct cluster *cluster, struct cluster_node *node, const struct node *from);
+/* The agent fell silent. */
+bool handshakes_gone(const struct cluster_node *node, const struct vendor_instance *instance);
 
 /* pod.c: a pod takes the devices of its grant, or gives them back. */
 struct cluster_pod *pod_get(struct cluster *cluster, const char *uid, const char *namespace,

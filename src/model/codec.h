@@ -38,7 +38,9 @@ struct registered_device {
     int32_t devcore; /* percent */
     int64_t numa;
     bool health;
-    const char *custom; /* the object custominfo as JSON; NULL: none, or not kept */
+    const char *custom; /* the object custominfo as JSON; NULL: none, or not kept. As HAMi, encoders
+                           drop what was read */
+    const char *own_custom; /* written as custominfo; NULL: none. Decoders leave it so */
 };
 
 struct registered_devices {

@@ -391,6 +391,8 @@ static void add_object(struct strbuf *buf, const struct registered_device *devic
     add_text(buf, "mode", device->mode);
     if (device->health)
         strbuf_add(buf, "\"health\":true,");
+    if (device->own_custom)
+        strbuf_addf(buf, "\"custominfo\":%s,", device->own_custom);
     strbuf_add(buf, "\"devicepairscore\":{}}");
 }
 

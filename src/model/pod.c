@@ -305,6 +305,8 @@ static int pod_read_status(const struct reading *reading, yyjson_val *object, st
     if (r < 0)
         return r;
     pod->phase = phase_of(phase);
+    pod->started = yyjson_arr_size(yyjson_obj_get(status, "containerStatuses")) > 0 ||
+                   yyjson_arr_size(yyjson_obj_get(status, "initContainerStatuses")) > 0;
     return 0;
 }
 

@@ -79,6 +79,7 @@ struct pod {
     int32_t priority;
 
     enum pod_phase phase;
+    bool started; /* kubelet has told of a container: all devices are allocated */
 };
 
 /*

@@ -6,6 +6,8 @@
  * be carried out, even after the pod was read and had no node. So the pod is read, and as long as
  * it has no node the Binding is sent again: the server binds a pod once, whichever try comes first,
  * and its answer then is certain. Until the end is known the devices stay reserved.
+ *
+ * On a node whose agents wait for a lock, the bind first waits for the node's turn (locks.h).
  */
 
 #include <errno.h>
@@ -28,6 +30,7 @@ enum {
     PAUSE_FIRST_MS = 50, /* before the first retry; doubled each time */
     PAUSE_MAX_MS = 1600,
     ANSWER_MS = 10000, /* then the caller gets an answer, even if the end is unknown */
+    TURN_MS = 8000,    /* so long a bind waits for a node's turn; then kube-scheduler tries again */
     RETRY_AFTER_MAX_S = 30,
     GRACE_MS = 2000, /* for the answer's way back, beyond the server's own time */
 };
@@ -41,6 +44,7 @@ struct bind {
     void (*after_pause)(struct bind *bind);
     unsigned pauses;
     struct bind_args args;
+    struct lock_wait turn; /* of the node, if it has turns */
     struct strbuf body;
     struct kube_request *running; /* NULL: none */
     bool doubtful;                /* a try may still be carried out */
@@ -63,6 +67,7 @@ static void bind_end(struct bind *bind, enum cluster_bind_end how)
     struct scheduler *scheduler = bind->scheduler;
 
     cluster_bound(scheduler->cluster, bind->args.uid, how, clock_now_ns());
+    locks_leave(&bind->turn, how != CLUSTER_NOT_BOUND);
     DL_DELETE(scheduler->binds, bind);
     uv_close((uv_handle_t *)&bind->pause, bind_on_closed);
     if (scheduler->stopping && !scheduler->binds)
@@ -275,6 +280,53 @@ static void bind_post_again(struct bind *bind)
         pause_before(bind, bind_post_again, 0);
 }
 
+/* The turn of a node whose agents wait for a lock. */
+
+static struct bind *bind_of(struct lock_wait *turn)
+{
+    return (struct bind *)((char *)turn - offsetof(struct bind, turn));
+}
+
+static void on_turn(struct lock_wait *turn)
+{
+    struct bind *bind = bind_of(turn);
+
+    (void)uv_timer_stop(&bind->pause);
+    bind_post_again(bind);
+}
+
+static void on_turn_refused(struct lock_wait *turn, const char *why)
+{
+    struct bind *bind = bind_of(turn);
+
+    (void)snprintf(bind->why, sizeof(bind->why), "node %.64s could not be locked: %s",
+                   bind->args.node, why);
+    on_not_bound(bind, CLUSTER_NOT_BOUND);
+}
+
+static void on_no_turn(struct bind *bind)
+{
+    char holder[384];
+
+    (void)snprintf(bind->why, sizeof(bind->why), "node %.64s is not free to bind to: %.160s",
+                   bind->args.node, locks_holder(&bind->turn, holder, sizeof(holder)));
+    on_not_bound(bind, CLUSTER_NOT_BOUND);
+}
+
+static int wait_for_turn(struct bind *bind)
+{
+    struct lock_wait *turn = &bind->turn;
+
+    COPY_TEXT(turn->pod.namespace, bind->args.namespace);
+    COPY_TEXT(turn->pod.name, bind->args.name);
+    COPY_TEXT(turn->pod.uid, bind->args.uid);
+    turn->on_turn = on_turn;
+    turn->on_refused = on_turn_refused;
+    bind->after_pause = on_no_turn;
+    (void)uv_timer_start(&bind->pause, on_pause, TURN_MS, 0);
+    return locks_wait(bind->scheduler->locks, turn, bind->args.node);
+}
+
 static int read_arguments(struct scheduler *scheduler, struct http_request *request,
                           struct bind_args *args, struct error *err)
 {
@@ -303,7 +355,8 @@ static int bind_begin(struct scheduler *scheduler, struct bind *bind, struct err
     if (r < 0)
         return r;
     binding_write(&bind->body, &bind->args, &annotations);
-    r = bind_post(bind);
+    bind->turn.locks = cluster_pod_locks(scheduler->cluster, bind->args.uid);
+    r = bind->turn.locks.count ? wait_for_turn(bind) : bind_post(bind);
     arena_reset(scheduler->request_arena);
     if (r < 0) {
         cluster_bound(scheduler->cluster, bind->args.uid, CLUSTER_NOT_BOUND, clock_now_ns());
@@ -339,14 +392,14 @@ void handle_bind(void *data, struct http_request *request)
         bind_free(bind);
         return;
     }
+    (void)uv_timer_init(&scheduler->loop, &bind->pause);
+    bind->pause.data = bind;
     if (bind_begin(scheduler, bind, &err) < 0) {
         bind_answer(bind, err.text);
-        bind_free(bind);
+        uv_close((uv_handle_t *)&bind->pause, bind_on_closed);
         return;
     }
     DL_APPEND(scheduler->binds, bind);
-    (void)uv_timer_init(&scheduler->loop, &bind->pause);
-    bind->pause.data = bind;
 }
 
 static void leave_all(struct scheduler *scheduler, const char *why)
@@ -358,10 +411,12 @@ static void leave_all(struct scheduler *scheduler, const char *why)
         log_warn("pod %s/%s: its bind to node %s is left alone", bind->args.namespace,
                  bind->args.name, bind->args.node);
         kube_request_cancel(TAKE(bind->running));
+        locks_leave(&bind->turn, true);
         bind_answer(bind, why);
         DL_DELETE(scheduler->binds, bind);
         uv_close((uv_handle_t *)&bind->pause, bind_on_closed);
     }
+    locks_reset(scheduler->locks);
 }
 
 void binds_abandon(struct scheduler *scheduler)

@@ -78,6 +78,8 @@ static void take_node(void *data, enum kube_event event, yyjson_val *object)
     else
         r = cluster_set_node(scheduler->cluster, &node, &err);
     log_unread(r, "node", name, &err);
+    if (r >= 0)
+        locks_see_node(scheduler->locks, &node);
 }
 
 static void begin_pods(void *data)
@@ -101,12 +103,16 @@ static void take_pod(void *data, enum kube_event event, yyjson_val *object)
     struct pod pod;
     int r;
 
-    if (event == KUBE_DELETED) {
+    if (event == KUBE_DELETED)
         cluster_delete_pod(scheduler->cluster, uid);
+    if (event == KUBE_DELETED && !locks_busy(scheduler->locks))
         return;
-    }
     arena_reset(scheduler->object_arena);
     r = pod_read(object, &scheduler->vendors.kept, scheduler->object_arena, &pod, &err);
+    if (r == 0 && locks_busy(scheduler->locks))
+        locks_see_pod(scheduler->locks, &pod, event == KUBE_DELETED);
+    if (event == KUBE_DELETED)
+        return;
     if (r < 0)
         cluster_keep(scheduler->cluster, CLUSTER_PODS, uid);
     else
@@ -310,6 +316,7 @@ static void on_tick(uv_timer_t *timer)
     cluster_expire(scheduler->cluster, clock_now_ns());
     metrics_tick(scheduler);
     ask_about_unseen(scheduler);
+    locks_tick(scheduler->locks);
     if (leader_may_decide(scheduler))
         requeue_pods(scheduler);
 }
@@ -344,10 +351,11 @@ static int make_state(struct scheduler *scheduler, struct error *err)
     scheduler->request_arena = arena_new(REQUEST_ARENA_MAX);
     scheduler->webhook_arena = arena_new(WEBHOOK_ARENA_MAX);
     scheduler->object_arena = arena_new(OBJECT_ARENA_MAX);
+    scheduler->locks = locks_new(scheduler);
     scheduler->json = mmap(NULL, JSON_MAX, PROT_READ | PROT_WRITE,
                            MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (!scheduler->cluster || !scheduler->request_arena || !scheduler->webhook_arena ||
-        !scheduler->object_arena || scheduler->json == MAP_FAILED)
+    if (!scheduler->cluster || !scheduler->locks || !scheduler->request_arena ||
+        !scheduler->webhook_arena || !scheduler->object_arena || scheduler->json == MAP_FAILED)
         return error_set(err, -ENOMEM, "out of memory");
     return 0;
 }
@@ -386,6 +394,9 @@ static int start_watches(struct scheduler *scheduler, struct error *err)
     };
     int r;
 
+    locks_ask_rights(scheduler->locks);
+    if (scheduler->stopping)
+        return 0;
     r = kube_watch_new(scheduler->kube, &nodes, &node_ops, scheduler, &scheduler->nodes, err);
     if (r < 0)
         return r;
@@ -475,6 +486,7 @@ static void free_handles(struct scheduler *scheduler)
     kube_watch_free(scheduler->nodes);
     kube_watch_free(scheduler->quotas);
     events_free(scheduler->events);
+    locks_free(scheduler->locks);
     kube_client_free(scheduler->kube);
     unseen_abandon(scheduler);
     (void)uv_run(&scheduler->loop, UV_RUN_NOWAIT);

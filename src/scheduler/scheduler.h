@@ -18,6 +18,7 @@
 #include "kube/client.h"
 #include "kube/watch.h"
 #include "scheduler/events.h"
+#include "scheduler/locks.h"
 #include "scheduler/options.h"
 #include "scheduler/wire.h"
 
@@ -74,6 +75,7 @@ struct scheduler {
     struct waiting_filter waiting;
     struct leader leader;
     struct bind *binds;         /* under way */
+    struct locks *locks;        /* of nodes whose agents wait for one */
     struct question *questions; /* about unseen pods */
     struct roll *roll; /* of nodes and pods, for pages of metrics that begin now; NULL: none */
     bool ready;        /* was logged */

@@ -141,7 +141,8 @@ const char *vendor_grant_key(const struct vendor_instance *instance, size_t numb
     return number < VENDOR_MAX_KEYS ? instance->written_keys[number] : NULL;
 }
 
-/* kubelet counts no device while the plugin is away. Whether the node itself is healthy is for
+/* kubelet counts no device while the plugin is away. One that never knew of any may have an agent
+ * that tells by its handshake. Whether the node itself is healthy is for
  * Kubernetes to judge. */
 static bool is_counted(const struct vendor_instance *instance, const struct node *node)
 {
@@ -150,7 +151,9 @@ static bool is_counted(const struct vendor_instance *instance, const struct node
     if (!instance->count_resource[0])
         return true;
     resource = resource_find(&node->allocatable, instance->count_resource);
-    return resource && resource->quantity.value > 0;
+    if (!resource)
+        return instance->handshake_key != NULL;
+    return resource->quantity.value > 0;
 }
 
 bool vendor_is_alive(const struct vendor_instance *instance, const struct node *node)

@@ -42,7 +42,8 @@ struct vendor_instance {
 
     /* Annotations. */
     const char *register_key;    /* on a node: its devices */
-    const char *handshake_key;   /* on a node; NULL: none */
+    const char *handshake_key;   /* on a node; NULL: none. vendor/handshake.h; nothing else is to
+                                    be done for it */
     const char *to_allocate_key; /* on a pod: the part of its grant that the plugin still has to
                                     hand out; NULL: none */
     const char *allocated_key;   /* on a pod: its grant */
@@ -191,12 +192,20 @@ struct vendor {
 
     /*
      * Whether the node's agent is there, so that its devices can be had. NULL: while kubelet has
-     * any device of the counted resource allocatable.
+     * any device of the counted resource allocatable; where the agent has a handshake
+     * (vendor_instance.handshake_key), unless kubelet says that there is none. A handshake is
+     * followed beside it, whatever this says: see vendor/handshake.h.
      */
     bool (*is_alive)(const struct vendor_instance *instance, const struct node *node);
 
+    /* When the agent is silent, nothing is written; false: its handshake is set to "Deleted_TIME".
+     */
+    bool leaves_handshake;
+
     /*
-     * What must be true of the node before a Binding to it. NULL, or returns NULL: nothing.
+     * What must be true of the node before a Binding to it. NULL, or returns NULL: nothing. The
+     * lock is a constant. For most agents: &vendor_mutex_lock where the node has the register_key.
+     * The lock is then written, honoured and removed for the vendor (cluster/lock.h).
      */
     const struct vendor_lock *(*prepare_bind)(const struct vendor_instance *instance,
                                               const struct node *node);
@@ -238,7 +247,7 @@ static inline const struct vendor_instance *vendor_of(const struct device_vendor
 /* The instance of this common word, or NULL. */
 const struct vendor_instance *vendor_find(const struct vendor_set *set, const char *common_word);
 
-/* vendor.is_alive, or the general rule. */
+/* vendor.is_alive, or the general rule. How its handshake stands is the cluster's to know. */
 bool vendor_is_alive(const struct vendor_instance *instance, const struct node *node);
 
 /* vendor.prepare_bind; NULL: nothing. */

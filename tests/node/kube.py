@@ -197,7 +197,7 @@ def begins(watch_list):
 def binds(watch_list):
     """The scheduler: a pod that it binds while a list is under way, whose snapshot lacks it, keeps its devices."""
     how = "WatchList" if watch_list else "pages"
-    card = {"id": "GPU-a", "index": 0, "count": 10, "devmem": 1000, "devcore": 100, "type": "NVIDIA A100", "numa": 0, "mode": "hami-core", "health": True}
+    card = {"id": "GPU-a", "index": 0, "count": 10, "devmem": 1000, "devcore": 100, "type": "NVIDIA A100", "numa": 0, "mode": "hami-core", "health": True, "custominfo": {"lock": "none"}}
     node = {
         "metadata": {"name": "n", "uid": "n", "resourceVersion": "1", "annotations": {"hami.io/node-nvidia-register": json.dumps([card])}},
         "status": {"allocatable": {"nvidia.com/gpu": "10"}, "conditions": [{"type": "Ready", "status": "True"}]},

@@ -50,6 +50,8 @@ class Api:
         self.watch_lag_s = 0
         self.patched = 0
         self.policies = ["hami-device-plugin", "hami-pod-grants"]  # those that are in force
+        self.may_patch_nodes = True
+        self.node_patches = []  # (node, patch) of those that were carried out
         self.port = 0
         self.come_back()
 
@@ -189,6 +191,43 @@ class Api:
             self.set_locked(PODS, key, pod)
             self.patched += 1
             return 200, ""
+
+
+    def patch_node(self, name, patch):
+        """(status, message). A merge patch of annotations, guarded by the resource version where it names one."""
+        with self.lock:
+            node = self.objects[NODES].get(name)
+            if not self.may_patch_nodes:
+                return 403, f'nodes "{name}" is forbidden'
+            if not node:
+                return 404, f'nodes "{name}" not found'
+            wanted = patch.get("metadata", {}).get("resourceVersion")
+            if wanted and wanted != node["metadata"]["resourceVersion"]:
+                return 409, f'Operation cannot be fulfilled on nodes "{name}": the object has been modified'
+            self.set_locked(NODES, name, merged(node, patch))
+            self.node_patches.append((name, patch))
+            return 200, ""
+
+    def patch_pod(self, key, patch):
+        with self.lock:
+            pod = self.objects[PODS].get(key)
+            if not pod:
+                return 404, f'pods "{key}" not found'
+            self.set_locked(PODS, key, merged(pod, patch))
+            return 200, ""
+
+
+def merged(thing, patch):
+    """RFC 7386."""
+    if not isinstance(patch, dict):
+        return patch
+    thing = dict(thing) if isinstance(thing, dict) else {}
+    for key, value in patch.items():
+        if value is None:
+            thing.pop(key, None)
+        else:
+            thing[key] = merged(thing.get(key), value)
+    return thing
 
 
 CONFLICT = "Operation cannot be fulfilled on pods/binding"
@@ -344,6 +383,10 @@ def handler_for(api):
             if command == "PATCH" and len(parts) == 8 and parts[7] == "status":
                 status, message = api.patch_status(f"{parts[4]}/{parts[6]}", body)
                 return status, {"kind": "Status", "code": status, "message": message}
+            if command == "POST" and parts[-1] == "selfsubjectaccessreviews":
+                return 201, body | {"status": {"allowed": api.may_patch_nodes}}
+            if len(parts) == 5 and parts[3] == "nodes":
+                return self.do_node(command, parts[4], body)
             if command == "GET" and "validatingadmissionpolicybindings" in parts and parts[-1] in api.policies:
                 return 200, {"metadata": {"name": parts[-1]}}
             if command == "GET" and path.startswith(LEASES + "/"):
@@ -359,6 +402,17 @@ def handler_for(api):
                     return 200, pod
                 return 404, {"kind": "Status", "code": 404, "message": f"{path} not found", "details": {"kind": "pods"}}
             return 404, {"kind": "Status", "code": 404, "message": f"{path} not found"}
+
+        def do_node(self, command, name, body):
+            if command == "PATCH":
+                status, message = api.patch_node(name, body)
+                if status != 200:
+                    return status, {"kind": "Status", "code": status, "message": message}
+            with api.lock:
+                node = api.objects[NODES].get(name)
+            if node:
+                return 200, partial(node, self.wants_metadata())
+            return 404, {"kind": "Status", "code": 404, "message": f'nodes "{name}" not found', "details": {"kind": "nodes"}}
 
         def wants_metadata(self):
             return "PartialObjectMetadata" in self.headers.get("Accept", "")

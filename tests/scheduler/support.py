@@ -55,7 +55,7 @@ def certificate_folder():
 def node(name, cards=1, memory=CARD_MIB, count=10, **more):
     register = [
         {
-            "id": f"GPU-{name}-{card}", "index": card, "count": count, "devmem": memory, "devcore": 100,
+            "id": f"GPU-{name}-{card}", "index": card, "count": count, "devmem": memory, "devcore": 100, "custominfo": {"lock": "none"},
             "type": "NVIDIA A100-SXM4-40GB", "numa": 0, "mode": "hami-core", "health": True,
         }
         for card in range(cards)

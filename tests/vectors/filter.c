@@ -57,7 +57,7 @@ static bool is_alive(const struct vendor_instance *instance, const struct node *
 {
     const char *handshake;
 
-    if (!instance->vendor->prepare_bind || !instance->handshake_key)
+    if (!instance->handshake_key)
         return vendor_is_alive(instance, node);
     handshake = text_pairs_get(&node->annotations, instance->handshake_key);
     return !handshake || strncmp(handshake, "Reported", strlen("Reported")) == 0;

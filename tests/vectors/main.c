@@ -33,8 +33,8 @@ struct config {
 };
 
 static const struct family *const families[] = {
-    &codec_node_family, &codec_pod_family, &requests_family, &admit_family,
-    &filter_family,     &quota_family,     &score_family,
+    &codec_node_family, &codec_pod_family, &requests_family, &admit_family,     &filter_family,
+    &quota_family,      &score_family,     &bind_family,     &handshake_family,
 };
 
 static const char *folder;

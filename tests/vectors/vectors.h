@@ -38,7 +38,7 @@ struct family {
 };
 
 extern const struct family codec_node_family, codec_pod_family, requests_family, admit_family,
-    filter_family, quota_family, score_family;
+    filter_family, quota_family, score_family, bind_family, handshake_family;
 
 /* An op of codec-pod: all annotations that a vendor writes for a grant. */
 void check_patch_annotations(struct vector *vector);

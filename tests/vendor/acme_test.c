@@ -273,10 +273,28 @@ static void a_node_has_devices_while_its_agent_is_there(void **state)
     refuses("a", BENCHES(1), "nodes have no devices");
     set_node("n1", 2, OPEN);
     assert_non_null(seats_of("b", BENCHES(1), "n1"));
-    set_node("n1", 2, OPEN ",\"acme.example/turnstile-in-use\":\"yes\"");
-    refuses("c", BENCHES(1), "nodes have no devices");
     set_node("n1", 1, OPEN);
     refuses("d", BENCHES(2), "NodeInsufficientDevice");
+}
+
+/* One of its own, which HAMi has never heard of. */
+static void an_agent_may_wait_for_a_lock(void **state)
+{
+    const char *const turnstile = OPEN ",\"acme.example/turnstile-in-use\":\"yes\"";
+    struct lock_set locks;
+
+    (void)state;
+    set_node("n1", 2, OPEN);
+    (void)give("a", BENCHES(1), "n1");
+    assert_int_equal(cluster_pod_locks(cluster, "a").count, 0);
+    set_node("n1", 2, turnstile);
+    (void)give("b", BENCHES(1), "n1");
+    locks = cluster_pod_locks(cluster, "b");
+    assert_int_equal(locks.count, 1);
+    assert_string_equal(locks.items[0]->key, "acme.example/turnstile");
+    cluster_allow_locks(cluster, false);
+    set_node("n1", 2, turnstile);
+    refuses("c", BENCHES(1), "nodes have no devices");
 }
 
 /* What is in force comes out of annotations alone, to the same view. */
@@ -356,6 +374,7 @@ int main(void)
         WITH_CLUSTER(the_vendor_has_a_word_in_a_nodes_score),
         WITH_CLUSTER(a_grant_is_written_as_the_vendor_says),
         WITH_CLUSTER(a_node_has_devices_while_its_agent_is_there),
+        WITH_CLUSTER(an_agent_may_wait_for_a_lock),
         WITH_CLUSTER(seats_are_known_again_after_a_restart),
 #ifndef ACME_ALONE
         WITH_CLUSTER(two_vendors_share_a_node_and_a_pod),

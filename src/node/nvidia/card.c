@@ -151,6 +151,7 @@ const char *cards_encode(const struct cards *cards, const char *mode, struct are
 
         devices.items[i] = (struct registered_device){
             .id = card->uuid,
+            .own_custom = NVIDIA_CUSTOM,
             .type = card->type,
             .mode = mode,
             .index = card->index,

@@ -121,7 +121,7 @@ static void cards_are_compared_and_encoded(void **state)
     assert_string_equal(cards_encode(&cards, "hami-core", arena),
                         "[{\"id\":\"GPU-a\",\"count\":10,\"devmem\":1000,\"devcore\":100,"
                         "\"type\":\"NVIDIA A\",\"mode\":\"hami-core\",\"health\":true,"
-                        "\"devicepairscore\":{}}]");
+                        "\"custominfo\":{\"lock\":\"none\"},\"devicepairscore\":{}}]");
 }
 
 int main(void)

@@ -37,7 +37,6 @@ int nvidia_add_instance(struct vendor_set *set, const struct nvidia_config *conf
         .vendor = &nvidia_vendor,
         .id = {NVIDIA_COMMON_WORD, &nvidia_rules, config},
         .register_key = NVIDIA_REGISTER_KEY,
-        .handshake_key = NVIDIA_HANDSHAKE_KEY,
         .to_allocate_key = NVIDIA_TO_ALLOCATE_KEY,
         .allocated_key = NVIDIA_ALLOCATED_KEY,
         .changes_all_pods = config->overwrite_env ||
@@ -266,6 +265,28 @@ static int read_node(const struct vendor_instance *instance, const struct node *
     return scored < 0 ? scored : r;
 }
 
+/* Whether the registration has "lock": "none", which our plugin says of each card (NVIDIA_CUSTOM).
+ * A quote within a text of JSON is escaped, so no other text there reads like this. */
+static bool needs_no_lock(const char *registered)
+{
+    const char *at = strstr(registered, "\"lock\"");
+
+    if (!at)
+        return false;
+    at += strlen("\"lock\"");
+    at += strspn(at, " :");
+    return strncmp(at, "\"none\"", strlen("\"none\"")) == 0;
+}
+
+/* HAMi's own plugin looks for its pod by the node's lock. */
+static const struct vendor_lock *prepare_bind(const struct vendor_instance *instance,
+                                              const struct node *node)
+{
+    const char *registered = text_pairs_get(&node->annotations, instance->register_key);
+
+    return registered && !needs_no_lock(registered) ? &vendor_mutex_lock : NULL;
+}
+
 static int add_instances(struct vendor_set *set, const void *config)
 {
     return nvidia_add_instance(set, config);
@@ -289,4 +310,5 @@ const struct vendor nvidia_vendor = {
     .mutate = nvidia_mutate,
     .read_request = read_request,
     .read_node = read_node,
+    .prepare_bind = prepare_bind,
 };

@@ -12,7 +12,8 @@
 #define NVIDIA_COMMON_WORD "NVIDIA"
 #define NVIDIA_REGISTER_KEY "hami.io/node-nvidia-register"
 #define NVIDIA_SCORE_KEY "hami.io/node-nvidia-score"
-#define NVIDIA_HANDSHAKE_KEY "hami.io/node-handshake"
+/* What our plugin says of each card in its registration, beside what HAMi's says. */
+#define NVIDIA_CUSTOM "{\"lock\":\"none\"}"
 #define NVIDIA_TO_ALLOCATE_KEY "hami.io/vgpu-devices-to-allocate"
 #define NVIDIA_ALLOCATED_KEY "hami.io/vgpu-devices-allocated"
 

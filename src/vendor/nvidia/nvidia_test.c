@@ -298,6 +298,31 @@ static void all_cards_of_one_numa_node_are_a_wish(void **state)
     }
 }
 
+static void who_registered_the_cards_says_whether_there_is_a_lock(void **state)
+{
+    static const struct {
+        const char *text;
+        bool lock;
+    } cases[] = {
+        {"[{\"id\":\"GPU-a\",\"health\":true,\"devicepairscore\":{}}]", true}, /* HAMi's plugin */
+        {"GPU-a,10,1000,100,NVIDIA-A,0,true:", true},
+        {"[{\"id\":\"GPU-a\",\"custominfo\":{\"lock\":\"none\"},\"devicepairscore\":{}}]", false},
+        {"[{\"id\": \"GPU-a\", \"custominfo\": {\"lock\": \"none\"}}]", false},
+        {"[{\"id\":\"\\\"lock\\\":\\\"none\\\"\"}]", true},
+        {"[{\"id\":\"GPU-a\",\"custominfo\":{\"lock\":\"mutex\"}}]", true},
+    };
+    const struct vendor_instance instance = {.vendor = &nvidia_vendor,
+                                             .register_key = NVIDIA_REGISTER_KEY};
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        const struct text_pair pair = {NVIDIA_REGISTER_KEY, cases[i].text};
+        const struct node node = {.annotations = {&pair, 1}};
+
+        assert_int_equal(vendor_prepare_bind(&instance, &node) != NULL, cases[i].lock);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -310,6 +335,7 @@ int main(void)
         cmocka_unit_test(a_grant_goes_into_two_annotations),
         cmocka_unit_test(pairs_of_cards_have_scores),
         cmocka_unit_test(all_cards_of_one_numa_node_are_a_wish),
+        cmocka_unit_test(who_registered_the_cards_says_whether_there_is_a_lock),
     };
 
     return cmocka_run_group_tests(tests, set_up, tear_down);

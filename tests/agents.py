@@ -1,0 +1,160 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Pretended agents of nodes: what the vendors' own device plugins do, with their habits and their defects.
+
+An agent writes its devices and its handshake on the node. When kubelet asks it to allocate, it looks for the pod: the one
+that the node's lock names, else the first pending one of the node. It takes the pod's next container out of the annotation
+of what is to be allocated, says success or failure in the pod's bind-phase, and removes the lock. When, and whether, it
+does each of these is a row of PROFILES; a vendor's names are a row of VENDORS.
+
+An agent speaks through a client: node(), patch_node(patch), pod(namespace, name), pods(), patch_pod(namespace, name, patch);
+the patches return a status.
+"""
+
+import datetime
+import json
+
+LOCK = "hami.io/mutex.lock"
+PHASE, BIND_TIME, ON_NODE = "hami.io/bind-phase", "hami.io/bind-time", "hami.io/vgpu-node"
+
+# lookup: L1 takes pods that are allocating where there is no lock, L2 those that succeeded, too.
+# pop: its part leaves the annotation. phase: what it says. unlock: at the last container, the first one, or never.
+# owner: whether the lock's value must end with the pod's name, only contain it, or nothing.
+PROFILES = {
+    "nvidia-2.8": {"lookup": "L1", "pop": True, "phase": "both", "unlock": "last", "on_failure": True, "owner": "suffix"},
+    "ascend-1.2": {"lookup": "L1", "pop": False, "phase": "none", "unlock": "first", "on_failure": True, "owner": "none"},
+    "ascend-1.4": {"lookup": "L2", "pop": True, "phase": "both", "unlock": "first", "on_failure": True, "owner": "suffix"},
+    "hygon": {"lookup": "L1", "pop": True, "phase": "both", "unlock": "last", "on_failure": True, "owner": "contains"},
+    "never": {"lookup": "L1", "pop": True, "phase": "both", "unlock": "never", "on_failure": False, "owner": "suffix"},
+    "biren": {"lookup": "L1", "pop": False, "phase": "failed", "unlock": "last", "on_failure": False, "owner": "suffix"},
+}
+
+
+def now():
+    return datetime.datetime.now(datetime.timezone.utc)
+
+
+def as_json(devices, kind):
+    return json.dumps([
+        {"id": d, "index": i, "count": 4, "devmem": 65536, "devcore": 20, "type": kind, "health": True} | ({"custominfo": {"NetworkID": 0}} if "910" in kind else {})
+        for i, d in enumerate(devices)
+    ])  # fmt: skip
+
+
+def as_colons(devices, kind):
+    return "".join(f"{d},4,65536,100,{kind},0,true,{i},hami:" for i, d in enumerate(devices))
+
+
+def dotted():
+    return now().strftime("Reported_%Y.%m.%d %H:%M:%S")
+
+
+def spelled():
+    return now().strftime("Reported %Y-%m-%d %H:%M:%S.%f +0000 UTC m=+31.5")
+
+
+def ascend(word):
+    return {
+        "resource": f"huawei.com/{word}", "memory": f"huawei.com/{word}-memory", "profile": "ascend-1.4",
+        "register": f"hami.io/node-register-{word}", "handshake": f"hami.io/node-handshake-{word}", "says": dotted,
+        "to_allocate": f"hami.io/{word}-devices-to-allocate", "allocated": f"hami.io/{word}-devices-allocated",
+        "device": word.lower(), "text": lambda devices: as_json(devices, word), "slice": 16384,
+    }  # fmt: skip
+
+
+# The names of each vendor, how its agent registers, and the annotation of what is to be allocated.
+VENDORS = {
+    "hygon": {
+        "resource": "hygon.com/dcunum", "memory": "hygon.com/dcumem", "profile": "hygon",
+        "register": "hami.io/node-dcu-register", "handshake": "hami.io/node-handshake-dcu", "says": spelled,
+        "to_allocate": "hami.io/dcu-devices-to-allocate", "allocated": "hami.io/dcu-devices-allocated",
+        "device": "DCU", "text": lambda devices: as_colons(devices, "DCU-K100_AI"), "slice": 16384,
+    },
+    "ascend": ascend("Ascend910B3"),
+}  # fmt: skip
+
+
+class Failed(Exception):
+    pass
+
+
+class Agent:
+    def __init__(self, client, vendor, node, devices=2, profile=None):
+        self.client, self.node, self.vendor = client, node, VENDORS[vendor]
+        self.habits = PROFILES[profile or self.vendor["profile"]]
+        self.devices = [f"{self.vendor['device']}-{node}-{i}" for i in range(devices)]
+        self.given = []  # (pod's uid, devices) of each allocation
+
+    def register(self):
+        annotations = {self.vendor["register"]: self.vendor["text"](self.devices)}
+        if self.vendor["handshake"]:
+            annotations[self.vendor["handshake"]] = self.vendor["says"]()
+        return self.client.patch_node({"metadata": {"annotations": annotations}})
+
+    # The pod of an allocation
+
+    def locked(self):
+        return (self.client.node()["metadata"].get("annotations") or {}).get(LOCK)
+
+    def find_pod(self):
+        lock = self.locked()
+        words = lock.split(",") if lock is not None else []
+        if len(words) == 3:
+            pod = self.client.pod(words[1], words[2])
+            if not pod:
+                raise Failed(f"the lock names {words[1]}/{words[2]}, which is gone")
+            return pod
+        phases = ["allocating", "success"] if self.habits["lookup"] == "L2" else ["allocating"]
+        for pod in sorted(self.client.pods(), key=lambda p: (p["metadata"]["namespace"], p["metadata"]["name"])):
+            notes = pod["metadata"].get("annotations") or {}
+            pending = pod["status"]["phase"] == "Pending" and pod["spec"].get("nodeName") == self.node
+            if pending and BIND_TIME in notes and notes.get(PHASE) in phases and notes.get(ON_NODE) == self.node:
+                return pod
+        raise Failed(f"no binding pod found on node {self.node}")
+
+    def unlock(self, pod):
+        metadata = pod["metadata"]
+        for _ in range(5):
+            node = self.client.node()["metadata"]
+            value = (node.get("annotations") or {}).get(LOCK)
+            owner = {"suffix": f",{metadata['namespace']},{metadata['name']}", "contains": metadata["name"], "none": ""}[self.habits["owner"]]
+            if value is None or (self.habits["owner"] == "contains" and owner not in value) or not value.endswith(owner if self.habits["owner"] == "suffix" else ""):
+                return
+            if self.client.patch_node({"metadata": {"resourceVersion": node["resourceVersion"], "annotations": {LOCK: None}}}) == 200:
+                return
+
+    def say(self, pod, annotations):
+        self.client.patch_pod(pod["metadata"]["namespace"], pod["metadata"]["name"], {"metadata": {"annotations": annotations}})
+
+    def fail(self, pod, why):
+        if self.habits["phase"] in ("both", "failed"):
+            self.say(pod, {PHASE: "failed"})
+        if self.habits["on_failure"]:
+            self.unlock(pod)
+        raise Failed(why)
+
+    def allocate(self, count, between=lambda pod: None):
+        """As kubelet's Allocate of one container: (pod, its devices). between: what happens before it commits."""
+        pod = self.find_pod()
+        text = (pod["metadata"].get("annotations") or {}).get(self.vendor["to_allocate"])
+        if text is None:
+            self.fail(pod, "device request not found")
+        slots = text.split(";")
+        first = next((i for i, slot in enumerate(slots) if slot.strip(":")), None)
+        if first is None:
+            self.fail(pod, "no pending device allocation found")
+        devices = [d.split(",")[0] for d in slots[first].split(":") if d]
+        if self.habits["pop"] and len(devices) != count:
+            self.fail(pod, "device number not matched")
+        between(pod)
+        last = True
+        if self.habits["pop"]:
+            slots[first] = ""
+            last = not any(slot.strip(":") for slot in slots)
+            self.say(pod, {self.vendor["to_allocate"]: ";".join(slots)})
+        unlock = self.habits["unlock"]
+        if self.habits["phase"] == "both" and (last or unlock == "first"):
+            self.say(pod, {PHASE: "success"})
+        if unlock == "first" or (unlock == "last" and last):
+            self.unlock(pod)
+        self.given.append((pod["metadata"]["uid"], devices))
+        return pod, devices
