@@ -129,6 +129,7 @@ nodes, pods = int(sys.argv[1]), int(sys.argv[2])
 objects = {
     "/api/v1/nodes": [node(n) for n in range(nodes)],
     "/api/v1/pods": [pod(n, nodes) for n in range(pods)],
+    "/api/v1/resourcequotas": [],
 }
 signal.signal(signal.SIGUSR1, forget)
 server = Server(("127.0.0.1", 0), Handler)

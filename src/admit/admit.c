@@ -2,6 +2,7 @@
 #include "admit/admit.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <string.h>
 
 #include "admit/patch.h"
@@ -236,6 +237,57 @@ static int leave_to_another(struct admission *admission, struct admit_answer *re
     return r > 0 && !ret_answer->warning ? -ENOMEM : outcome;
 }
 
+/* Asks for more than the namespace may ever have, whatever its pods have now. */
+static int check_bound(struct admission *admission, const struct vendor_instance *instance,
+                       const char *resource, uint64_t asked, int64_t bound, int64_t unit)
+{
+    if ((int64_t)asked <= bound)
+        return 0;
+    return error_set(&admission->err, -EDQUOT,
+                     "exceeded quota: %s in namespace %s: %" PRId64 " asked > %" PRId64,
+                     resource ? resource : instance->id.word, admission->pod->namespace,
+                     (int64_t)asked / unit, bound / unit);
+}
+
+static int check_bounds(struct admission *admission)
+{
+    const struct admit_options *options = admission->options;
+    struct arena *arena = admission->mutations.arena;
+    const struct place_budget *bounds;
+    struct demand demand;
+    size_t count = 0;
+    int r;
+
+    if (!options->find_bounds)
+        return 0;
+    r = options->find_bounds(options->data, admission->pod->namespace, arena, &bounds, &count);
+    if (r < 0 || !count)
+        return r;
+    r = vendor_read_demand(admission->vendors, admission->pod, arena, &demand);
+    if (r <= 0)
+        return r;
+    for (size_t i = 0; i < count; i++) {
+        const struct vendor_instance *instance = vendor_of(bounds[i].vendor);
+        const struct place_total total = place_demand_total(&demand, bounds[i].vendor);
+
+        r = check_bound(admission, instance, instance->memory_resource, total.memory_mib,
+                        bounds[i].memory_mib, MAX(instance->memory_unit_mib, 1));
+        if (r == 0)
+            r = check_bound(admission, instance, instance->cores_resource, total.cores,
+                            bounds[i].cores, 1);
+        if (r < 0)
+            return r;
+    }
+    return 0;
+}
+
+static int deny_beyond(const struct admission *admission, struct admit_answer *ret_answer)
+{
+    const char *message = arena_strdup(admission->mutations.arena, admission->err.text);
+
+    return message ? deny_forbidden(ret_answer, message) : -ENOMEM;
+}
+
 static int admit_complete(struct admission *admission, struct admit_answer *ret_answer)
 {
     const char *ours = our_scheduler(admission->options);
@@ -244,8 +296,15 @@ static int admit_complete(struct admission *admission, struct admit_answer *ret_
     r = mutate_pod(admission);
     if (r > 0 && check_policies(admission) < 0)
         r = -EINVAL;
+    if (r > 0) {
+        int bounded = check_bounds(admission);
+
+        r = bounded < 0 ? bounded : r;
+    }
     if (r == -EINVAL)
         return deny_field(admission, ret_answer);
+    if (r == -EDQUOT)
+        return deny_beyond(admission, ret_answer);
     if (r < 0)
         return r;
     if (!r || !*ours)

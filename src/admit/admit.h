@@ -22,6 +22,11 @@ enum {
 struct admit_options {
     const char *scheduler_name;       /* written into pods that ask for devices; "" or NULL: none */
     bool overwrite_default_scheduler; /* pods that name no scheduler, or default-scheduler, too */
+
+    /* What the pods of a namespace may have together, in the arena; -ENOMEM. NULL: no bounds. */
+    int (*find_bounds)(const void *data, const char *namespace, struct arena *arena,
+                       const struct place_budget **ret_bounds, size_t *ret_count);
+    const void *data; /* for find_bounds */
 };
 
 enum admit_outcome {

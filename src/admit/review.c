@@ -15,7 +15,7 @@ enum {
 
 /* The parts of a review that its answer needs. */
 struct review {
-    const char *api_version, *uid;
+    const char *api_version, *uid, *namespace;
     yyjson_val *object; /* NULL: none */
 };
 
@@ -44,6 +44,7 @@ static int read_review(yyjson_val *root, struct review *ret_review, struct error
     review.uid = read_text(request, "uid");
     if (!review.uid)
         return error_set(err, -EINVAL, "request.uid: not text");
+    review.namespace = read_text(request, "namespace");
     review.object = yyjson_obj_get(request, "object");
     *ret_review = review;
     return 0;
@@ -54,7 +55,8 @@ static int read_object(const struct vendor_set *vendors, const struct review *re
                        struct arena *arena, struct pod *ret_pod, struct error *err)
 {
     if (!review->object || yyjson_is_null(review->object)) {
-        *ret_pod = (struct pod){.node_name = "", .scheduler_name = "", .runtime_class = ""};
+        *ret_pod = (struct pod){
+            .namespace = "", .node_name = "", .scheduler_name = "", .runtime_class = ""};
         return 0;
     }
     return pod_read(review->object, &vendors->kept, arena, ret_pod, err);
@@ -69,6 +71,8 @@ static int judge_review(const struct admit_options *options, const struct vendor
     int r;
 
     r = read_object(vendors, review, arena, &pod, &err);
+    if (r == 0 && review->namespace)
+        pod.namespace = review->namespace;
     if (r == 0)
         return admit_pod(options, vendors, &pod, arena, ret_answer);
     if (r != -EINVAL)

@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <utlist.h>
 
+#include "cluster/quota.h"
 #include "cluster/state.h"
 #include "model/keys.h"
 
@@ -14,14 +15,16 @@ static int bind_renew(struct cluster *cluster, struct cluster_pod *pod, const ch
 {
     struct cluster_node *node = node_find(cluster, name);
 
-    if (!node ||
+    if (!node || !namespace_has_room(cluster, pod->space, &pod->grant->usage) ||
         !place_usage_fits(node->place->devices, node->place->device_count, &pod->grant->usage)) {
-        error_set(err, 0, "the reservation on node %s was over and its devices are not free", name);
+        error_set(err, 0,
+                  "the reservation on node %s was over and its devices, or the quota, are not free",
+                  name);
         pod_free(cluster, pod);
         return -ENOSPC;
     }
     pod_untime(cluster, pod);
-    pod_take(pod, node, pod->grant, POD_BINDING);
+    pod_take(cluster, pod, node, pod->grant, POD_BINDING);
     return 0;
 }
 

@@ -3,6 +3,7 @@
 
 #include <utlist.h>
 
+#include "cluster/quota.h"
 #include "cluster/state.h"
 
 enum {
@@ -44,6 +45,7 @@ void cluster_free(struct cluster *cluster)
     {
         pod_free(cluster, pod);
     }
+    quotas_free(cluster);
     requeue_forget_all(cluster);
     HASH_ITER(hh, cluster->nodes, node, next_node)
     {
@@ -68,8 +70,10 @@ void cluster_complete(struct cluster *cluster, enum cluster_kind kind)
     cluster->complete[kind] = true;
     if (kind == CLUSTER_NODES)
         nodes_sweep(cluster);
-    else
+    else if (kind == CLUSTER_PODS)
         pods_sweep(cluster);
+    else
+        quotas_sweep(cluster);
 }
 
 void cluster_keep(struct cluster *cluster, enum cluster_kind kind, const char *key)
@@ -81,6 +85,8 @@ void cluster_keep(struct cluster *cluster, enum cluster_kind kind, const char *k
         node->seen = cluster->list[kind];
     if (pod)
         pod->seen = cluster->list[kind];
+    if (kind == CLUSTER_QUOTAS)
+        quota_keep(cluster, key);
 }
 
 void cluster_hold(struct cluster *cluster, const char *why)
@@ -90,7 +96,8 @@ void cluster_hold(struct cluster *cluster, const char *why)
 
 bool cluster_is_ready(const struct cluster *cluster)
 {
-    return cluster->complete[CLUSTER_NODES] && cluster->complete[CLUSTER_PODS];
+    return cluster->complete[CLUSTER_NODES] && cluster->complete[CLUSTER_PODS] &&
+           (cluster->complete[CLUSTER_QUOTAS] || !cluster->options.has_quotas);
 }
 
 void cluster_expire(struct cluster *cluster, int64_t now_ns)

@@ -24,6 +24,7 @@
 #include "base/strbuf.h"
 #include "model/node.h"
 #include "model/pod.h"
+#include "model/quota.h"
 #include "model/text.h"
 #include "place/place.h"
 #include "vendor/vendor.h"
@@ -52,6 +53,7 @@ struct cluster_options {
     const struct vendor_set *vendors; /* the caller's, outlives the cluster */
     struct place_options defaults;    /* for pods that state no policy */
     int64_t reservation_ns;           /* 0: CLUSTER_RESERVATION_NS */
+    bool has_quotas;                  /* CLUSTER_QUOTAS are listed, too: ready waits for them */
 };
 
 /* NULL: no memory. */
@@ -72,6 +74,11 @@ void cluster_delete_node(struct cluster *cluster, const char *name);
 int cluster_set_pod(struct cluster *cluster, const struct pod *pod, struct error *err);
 void cluster_delete_pod(struct cluster *cluster, const char *uid);
 
+/* ResourceQuotas, which bound what the pods of a namespace may have together. 1: taken, but for a
+ * bound that is no whole number, err says which; -ENOMEM. */
+int cluster_set_quota(struct cluster *cluster, const struct quota *quota, struct error *err);
+void cluster_delete_quota(struct cluster *cluster, const char *namespace, const char *name);
+
 /*
  * A list is read anew: objects that are not set between begin and complete do not exist any more.
  * Reservations of pods that no list has shown yet stay.
@@ -79,16 +86,17 @@ void cluster_delete_pod(struct cluster *cluster, const char *uid);
 enum cluster_kind {
     CLUSTER_NODES = 0,
     CLUSTER_PODS,
+    CLUSTER_QUOTAS,
     CLUSTER_KINDS,
 };
 void cluster_begin(struct cluster *cluster, enum cluster_kind kind);
 void cluster_complete(struct cluster *cluster, enum cluster_kind kind);
 
-/* The node of this name, or the pod of this uid, is in the list but can't be read: keeps what is
- * known of it. */
+/* The node of this name, the pod of this uid, or the quota "NAMESPACE/NAME" is in the list but
+ * can't be read: keeps what is known of it. */
 void cluster_keep(struct cluster *cluster, enum cluster_kind kind, const char *key);
 
-/* Both lists were complete once: before that nothing is decided. */
+/* All lists were complete once: before that nothing is decided. */
 bool cluster_is_ready(const struct cluster *cluster);
 
 /* NULL: decisions may be made. Else the reason why not, which cluster_filter() returns; the text is
@@ -235,6 +243,19 @@ int cluster_list(const struct cluster *cluster, struct arena *arena, struct text
 const struct place_node *cluster_find_node(const struct cluster *cluster, const char *name);
 bool cluster_find_pod(const struct cluster *cluster, const char *uid,
                       struct cluster_pod_view *ret_pod);
+
+/* What a namespace may have of a resource, in its unit, and what it has, in units of unit_mib; for
+ * metrics. Strings are the arena's or the configuration's. -ENOMEM. */
+struct cluster_quota_view {
+    const char *namespace, *resource;
+    int64_t bound, used, unit_mib;
+};
+int cluster_list_quotas(const struct cluster *cluster, struct arena *arena,
+                        struct cluster_quota_view **ret_rows, size_t *ret_count);
+
+/* The bounds of a namespace, whatever is used of them, in the arena. -ENOMEM. */
+int cluster_quota_bounds(const struct cluster *cluster, const char *namespace, struct arena *arena,
+                         const struct place_budget **ret_bounds, size_t *ret_count);
 
 struct cluster_counts {
     size_t nodes;    /* with devices */

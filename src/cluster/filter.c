@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <inttypes.h>
 
+#include "cluster/quota.h"
 #include "cluster/state.h"
 #include "model/keys.h"
 
@@ -144,7 +145,7 @@ static int filter_reserve(struct cluster *cluster, const struct pod *from,
             pod_free(cluster, pod);
         return -ENOMEM;
     }
-    pod_take(pod, node, grant, POD_RESERVED);
+    pod_take(cluster, pod, node, grant, POD_RESERVED);
     pod_time(cluster, pod, now_ns + cluster->options.reservation_ns);
     return 0;
 }
@@ -348,6 +349,25 @@ static int choose_node(struct asking *asking, size_t *ret_position, struct place
                         asking->arena, ret_position, ret_placement);
 }
 
+/* What a namespace may have is no node's fault: all of them are refused for the one reason. */
+static int refuse_by_quota(const char *why, const char *const *names, size_t count,
+                           struct arena *arena, struct cluster_answer *ret_answer)
+{
+    struct cluster_answer answer = {.failed_count = count};
+    const char *reason = arena_printf(arena, "%s: %s", place_reason_name(PLACE_QUOTA), why);
+
+    answer.failed = arena_alloc_raw(arena, count * sizeof(struct cluster_failed_node));
+    answer.summary =
+        arena_printf(arena, "no available node, %zu nodes do not meet: %s", count, reason);
+    answer.reasons = UINT64_C(1) << (PLACE_QUOTA + 1);
+    if (!reason || !answer.failed || !answer.summary)
+        return -ENOMEM;
+    for (size_t i = 0; i < count; i++)
+        answer.failed[i] = (struct cluster_failed_node){names[i], reason, true};
+    *ret_answer = answer;
+    return CLUSTER_REFUSED;
+}
+
 static int filter_decide(struct cluster *cluster, const struct pod *pod,
                          const struct demand *demand, const char *const *names, size_t count,
                          int64_t now_ns, struct arena *arena, struct cluster_answer *ret_answer)
@@ -369,7 +389,9 @@ static int filter_decide(struct cluster *cluster, const struct pod *pod,
 
     place_options_read(&pod->annotations, &cluster->options.defaults, &options);
     nodes_rank(cluster);
-    r = candidates_gather(cluster, names, count);
+    r = namespace_budgets(cluster, pod->namespace, arena, &options);
+    if (r == 0)
+        r = candidates_gather(cluster, names, count);
     if (r == 0)
         r = refusal_write_demand(demand, &options, arena, &asking.key);
     if (r < 0)
@@ -418,7 +440,9 @@ int cluster_filter(struct cluster *cluster, const struct pod *pod, const char *c
 {
     CLEANUP(grant_freep) struct grant *promised = NULL;
     struct demand demand;
+    const char *why;
     uint64_t freed;
+    bool failed;
     int r;
 
     if (!pod->uid[0])
@@ -430,7 +454,7 @@ int cluster_filter(struct cluster *cluster, const struct pod *pod, const char *c
     if (r == 0)
         return filter_pass(cluster, pod, now_ns, err);
     if (!cluster_is_ready(cluster))
-        return error_set(err, -EAGAIN, "nodes and pods are not all read yet");
+        return error_set(err, -EAGAIN, "nodes, pods and resource quotas are not all read yet");
     if (cluster->held)
         return error_set(err, -EAGAIN, "%s", cluster->held);
 
@@ -438,7 +462,13 @@ int cluster_filter(struct cluster *cluster, const struct pod *pod, const char *c
     r = forget_reservation(cluster, pod, &promised, err);
     if (r < 0)
         return r;
-    r = filter_decide(cluster, pod, &demand, names, count, now_ns, arena, ret_answer);
+    why = namespace_refuses(cluster, pod->namespace, &demand, arena, &failed);
+    if (failed)
+        return error_set(err, -ENOMEM, "out of memory");
+    if (why)
+        r = refuse_by_quota(why, names, count, arena, ret_answer);
+    else
+        r = filter_decide(cluster, pod, &demand, names, count, now_ns, arena, ret_answer);
     if (r == -ENOMEM)
         return error_set(err, r, "out of memory over %zu nodes", count);
     if (r < 0)

@@ -12,7 +12,8 @@ static size_t pairs_size(const struct text_pairs *pairs)
 
 static size_t usage_size(const struct place_usage *usage)
 {
-    size_t size = usage->count * sizeof(struct place_share);
+    size_t size =
+        usage->count * sizeof(struct place_share) + usage->total_count * sizeof(struct place_total);
 
     for (size_t i = 0; i < usage->count; i++)
         size += strlen(usage->shares[i].uuid) + 1;
@@ -44,7 +45,11 @@ struct grant *grant_new(const struct place_usage *usage, const struct text_pairs
     grant->usage.alone = usage->alone;
     grant->usage.count = usage->count;
     grant->usage.shares = (struct place_share *)(grant + 1);
-    pairs = (struct text_pair *)(grant->usage.shares + usage->count);
+    grant->usage.total_count = usage->total_count;
+    grant->usage.totals = (struct place_total *)(grant->usage.shares + usage->count);
+    for (size_t i = 0; i < usage->total_count; i++)
+        grant->usage.totals[i] = usage->totals[i];
+    pairs = (struct text_pair *)(grant->usage.totals + usage->total_count);
     grant->annotations = (struct text_pairs){pairs, annotations->count};
     at = (char *)(pairs + annotations->count);
 

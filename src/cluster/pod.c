@@ -7,6 +7,7 @@
 #include <utlist.h>
 
 #include "base/parse.h"
+#include "cluster/quota.h"
 #include "cluster/state.h"
 #include "model/keys.h"
 
@@ -35,6 +36,11 @@ struct cluster_pod *pod_get(struct cluster *cluster, const char *uid, const char
     pod->uid = memcpy(text, uid, uid_size);
     pod->namespace = memcpy(text + uid_size, namespace, namespace_size);
     pod->name = memcpy(text + uid_size + namespace_size, name, name_size);
+    pod->space = namespace_ref(cluster, namespace);
+    if (!pod->space) {
+        free(pod);
+        return NULL;
+    }
     HASH_ADD_KEYPTR(hh, cluster->pods, pod->uid, uid_size - 1, pod);
     return pod;
 }
@@ -49,19 +55,21 @@ static void give_back(struct cluster *cluster, struct cluster_pod *pod, const st
     struct cluster_node *node = pod->node;
 
     (void)place_usage_discharge(node->place->devices, node->place->device_count, &grant->usage);
+    namespace_charge(cluster, pod->space, &grant->usage, -1);
     DL_DELETE(node->pods, pod);
     place_node_update(node->place);
     cluster->freed++;
 }
 
-void pod_take(struct cluster_pod *pod, struct cluster_node *node, struct grant *grant,
-              enum pod_state state)
+void pod_take(struct cluster *cluster, struct cluster_pod *pod, struct cluster_node *node,
+              struct grant *grant, enum pod_state state)
 {
     assert(!pod_holds(pod) && (!pod->grant || pod->grant == grant));
     pod->grant = grant;
     pod->node = node;
     pod->state = state;
     (void)place_usage_charge(node->place->devices, node->place->device_count, &grant->usage);
+    namespace_charge(cluster, pod->space, &grant->usage, 1);
     DL_APPEND(node->pods, pod);
     place_node_update(node->place);
 }
@@ -111,6 +119,7 @@ void pod_free(struct cluster *cluster, struct cluster_pod *pod)
 {
     pod_release(cluster, pod);
     HASH_DEL(cluster->pods, pod);
+    namespace_unref(cluster, pod->space);
     free(pod);
 }
 
@@ -233,7 +242,7 @@ static int place_as_written(struct cluster *cluster, struct cluster_pod *pod,
         grant_free(grant);
         return r < 0 ? r : -ENOMEM;
     }
-    pod_take(pod, node, grant, state);
+    pod_take(cluster, pod, node, grant, state);
     pod->kept = promised;
     return r;
 }

@@ -119,7 +119,7 @@ int cluster_preempt(struct cluster *cluster, const struct pod *pod, struct clust
     if (r == 0)
         return 0;
     if (!cluster_is_ready(cluster))
-        return error_set(err, -EAGAIN, "nodes and pods are not all read yet");
+        return error_set(err, -EAGAIN, "nodes, pods and resource quotas are not all read yet");
     preempting.demand = &demand;
     place_options_read(&pod->annotations, &cluster->options.defaults, &preempting.options);
     for (size_t i = 0; i < *count; i++) {

@@ -101,6 +101,16 @@ static void write_policy(struct strbuf *text, const struct place_policy *policy)
     strbuf_addf(text, "\n");
 }
 
+static void write_budgets(struct strbuf *text, const struct place_options *options)
+{
+    for (size_t i = 0; i < options->budget_count; i++) {
+        const struct place_budget *budget = &options->budgets[i];
+
+        strbuf_addf(text, "%s %lld %lld\n", budget->vendor->word, (long long)budget->memory_mib,
+                    (long long)budget->cores);
+    }
+}
+
 static void write_list(struct strbuf *text, const struct text_list *list)
 {
     strbuf_addf(text, "%zu", list->count);
@@ -166,6 +176,7 @@ int refusal_write_demand(const struct demand *demand, const struct place_options
 
     /* The order of nodes says which is chosen, not whether there is one. */
     write_policy(&text, &options->policy);
+    write_budgets(&text, options);
     for (size_t i = 0; i < demand->count; i++) {
         const struct container_demand *container = &demand->containers[i];
 

@@ -33,6 +33,7 @@ enum pod_state {
 struct cluster_pod {
     UT_hash_handle hh;                  /* by uid */
     const char *uid, *namespace, *name; /* behind the struct */
+    struct cluster_namespace *space;
     enum pod_state state : 8;
     bool kept : 1;    /* POD_PLACED, POD_BOUND: it holds the devices that we reserved */
     unsigned seen;    /* POD_PLACED, POD_BOUND: the list that showed it, or was last, then */
@@ -97,6 +98,8 @@ struct cluster {
     struct refusals *refusals;
     struct cluster_pod *pods;
     struct cluster_pod *timed; /* those with a time */
+    struct cluster_namespace *namespaces;
+    struct cluster_quota *quotas;
     bool complete[CLUSTER_KINDS];
     unsigned list[CLUSTER_KINDS]; /* number of the list being read, or read last */
     struct candidates candidates;
@@ -137,8 +140,8 @@ struct cluster_pod *pod_get(struct cluster *cluster, const char *uid, const char
 struct cluster_pod *pod_find(const struct cluster *cluster, const char *uid);
 bool pod_holds(const struct cluster_pod *pod);
 /* The pod holds nothing yet; the grant becomes its own. */
-void pod_take(struct cluster_pod *pod, struct cluster_node *node, struct grant *grant,
-              enum pod_state state);
+void pod_take(struct cluster *cluster, struct cluster_pod *pod, struct cluster_node *node,
+              struct grant *grant, enum pod_state state);
 void pod_release(struct cluster *cluster, struct cluster_pod *pod); /* to POD_IDLE */
 void pod_expire(struct cluster *cluster, struct cluster_pod *pod);
 /* The pod has no time yet. */

@@ -172,6 +172,28 @@ static void write_pods(const struct cluster_pod_view *pods, size_t count, bool r
     }
 }
 
+/* Nothing where no quota bounds devices. */
+static void write_quotas(const struct cluster *cluster, struct strbuf *buf)
+{
+    struct cluster_quota_view *rows;
+    size_t count;
+
+    arena_reset(cluster->scratch);
+    if (cluster_list_quotas(cluster, cluster->scratch, &rows, &count) < 0) {
+        buf->failed = true;
+        return;
+    }
+    for (size_t i = 0; i < count; i++) {
+        strbuf_add(buf, i ? ",\n{\"namespace\":" : ",\n\"quotas\":[\n{\"namespace\":");
+        strbuf_add_json(buf, rows[i].namespace);
+        strbuf_add(buf, ",\"resource\":");
+        strbuf_add_json(buf, rows[i].resource);
+        strbuf_addf(buf, ",\"limit\":%" PRId64 ",\"used\":%" PRId64 "}", rows[i].bound,
+                    rows[i].used / rows[i].unit_mib);
+    }
+    strbuf_add(buf, count ? "]" : "");
+}
+
 void cluster_view(const struct cluster *cluster, struct strbuf *buf)
 {
     AUTOFREE struct cluster_pod_view *pods =
@@ -194,5 +216,7 @@ void cluster_view(const struct cluster *cluster, struct strbuf *buf)
     write_pods(pods, count, false, buf);
     strbuf_add(buf, "],\n\"reserved\":[\n");
     write_pods(pods, count, true, buf);
-    strbuf_add(buf, "]}\n");
+    strbuf_add(buf, "]");
+    write_quotas(cluster, buf);
+    strbuf_add(buf, "}\n");
 }

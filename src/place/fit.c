@@ -14,9 +14,10 @@ struct walk {
     const struct device_vendor *vendor;
     const struct place_rules *rules;
     unsigned waived;
-    unsigned cores;      /* as asked for, at most 100 */
-    uint64_t memory_mib; /* 0: a percentage is asked for */
-    bool selects;        /* by uuid */
+    unsigned cores;            /* as asked for, at most 100 */
+    uint64_t memory_mib;       /* 0: a percentage is asked for */
+    bool selects;              /* by uuid */
+    struct place_budget *left; /* of the namespace's; NULL: no bound */
 };
 
 static bool list_has_part_of(const struct text_list *list, const char *text)
@@ -84,13 +85,23 @@ static inline bool holds(const struct walk *walk, enum place_reason reason)
     return !(walk->waived & 1u << reason);
 }
 
+static bool is_over_budget(const struct walk *walk, const struct device_usage *wanted)
+{
+    const struct place_budget *left = walk->left;
+
+    return left && ((int64_t)(wanted->memory_bytes / MIB) > left->memory_mib ||
+                    (int64_t)cores_counted(walk->rules, wanted) > left->cores);
+}
+
 /* The rule that its vendor has for it. */
 static enum place_reason check_special(const struct walk *walk, const struct device *device,
                                        struct device_usage *taken)
 {
-    if (!walk->rules->take)
-        return PLACE_REASON_COUNT;
-    return walk->rules->take(&walk->step, device, taken);
+    enum place_reason reason = PLACE_REASON_COUNT;
+
+    if (walk->rules->take)
+        reason = walk->rules->take(&walk->step, device, taken);
+    return reason == PLACE_REASON_COUNT && is_over_budget(walk, taken) ? PLACE_QUOTA : reason;
 }
 
 /*
@@ -123,6 +134,8 @@ check_device(const struct walk *walk, const struct device *device, enum type_ver
         return PLACE_CARD_TASKS_EXHAUSTED;
     if (walk->step.policy->mutex && used->tasks > 0)
         return PLACE_CARD_EXCLUSIVE;
+    if (is_over_budget(walk, &wanted))
+        return PLACE_QUOTA;
     if (device_free_mib(device) < wanted.memory_bytes / MIB &&
         holds(walk, PLACE_CARD_INSUFFICIENT_MEMORY))
         return PLACE_CARD_INSUFFICIENT_MEMORY;
@@ -149,8 +162,9 @@ static bool is_only_full(const struct walk *walk, const struct device *device,
 {
     struct device_usage wanted;
 
-    if (reason == PLACE_CARD_CORDONED || reason == PLACE_CARD_TYPE_MISMATCH ||
-        reason == PLACE_CARD_UUID_MISMATCH || !device->healthy)
+    if (reason == PLACE_QUOTA || reason == PLACE_CARD_CORDONED ||
+        reason == PLACE_CARD_TYPE_MISMATCH || reason == PLACE_CARD_UUID_MISMATCH ||
+        !device->healthy)
         return false;
     wanted = wanted_of(walk, device);
     if (wanted.tasks > device->max_tasks && holds(walk, PLACE_CARD_TASKS_EXHAUSTED))
@@ -165,7 +179,7 @@ static bool is_only_full(const struct walk *walk, const struct device *device,
 static size_t find_fitting(const struct walk *walk, const struct device *devices, size_t count,
                            size_t *ret_positions, struct place_failure *failure)
 {
-    size_t fitting = 0, full = 0;
+    size_t fitting = 0, most = 0;
 
     for (size_t i = 0; i < count; i++) {
         enum place_reason reason;
@@ -174,14 +188,14 @@ static size_t find_fitting(const struct walk *walk, const struct device *devices
             continue;
         failure->candidates++;
         reason = check_device(walk, &devices[i], type_of(walk->step.request, &devices[i]));
-        if (reason == PLACE_REASON_COUNT) {
+        if (reason == PLACE_REASON_COUNT)
             ret_positions[fitting++] = i;
-            continue;
-        }
-        failure->reasons[reason]++;
-        full += is_only_full(walk, &devices[i], reason);
+        else
+            failure->reasons[reason]++;
+        if (reason == PLACE_REASON_COUNT || is_only_full(walk, &devices[i], reason))
+            most += repeats(walk, &devices[i]) ? walk->step.request->count : 1;
     }
-    failure->for_good = fitting + full < walk->step.request->count && !walk->rules->repeats;
+    failure->for_good = most < walk->step.request->count;
     return fitting;
 }
 
@@ -199,6 +213,20 @@ static struct walk walk_of(const struct place_ask *ask, const struct place_polic
         .memory_mib = (request->memory_bytes + MIB - 1) / MIB,
         .selects = request->use_uuids.count || request->avoid_uuids.count,
     };
+}
+
+/* All of the vendor's devices, whether they fit or not. */
+static size_t list_all(const struct walk *walk, const struct device *devices, size_t count,
+                       size_t *ret_positions, struct place_failure *failure)
+{
+    size_t listed = 0;
+
+    for (size_t i = 0; i < count; i++) {
+        if (devices[i].vendor == walk->vendor)
+            ret_positions[listed++] = i;
+    }
+    failure->candidates = (unsigned)listed;
+    return listed;
 }
 
 /* In a chain of keys; without one, devices are sorted by their NUMA node first anyway. */
@@ -303,7 +331,20 @@ static size_t prefer(const struct walk *walk, const struct place_ask *ask,
     return fitting;
 }
 
-/* Takes one device, or of one that may be given several times as much as is still wanted. */
+static void add_pick(const struct walk *walk, size_t position, const struct device_usage *taken,
+                     struct place_decision *decision)
+{
+    decision->picks[decision->pick_count++] = (struct place_pick){position, *taken};
+    if (!walk->left)
+        return;
+    if (walk->left->memory_mib != INT64_MAX)
+        walk->left->memory_mib -= (int64_t)(taken->memory_bytes / MIB);
+    if (walk->left->cores != INT64_MAX)
+        walk->left->cores -= cores_counted(walk->rules, taken);
+}
+
+/* Takes one device, or of one that may be given several times as much as is still wanted. Where
+ * there is a budget, what was taken before may have used it up. */
 static void take_device(const struct walk *walk, const struct device *device, size_t position,
                         struct place_decision *decision)
 {
@@ -311,8 +352,8 @@ static void take_device(const struct walk *walk, const struct device *device, si
     struct device_usage taken = wanted_of(walk, device);
     struct device rest;
 
-    if (!device->special) {
-        decision->picks[decision->pick_count++] = (struct place_pick){position, taken};
+    if (!device->special && !walk->left) {
+        add_pick(walk, position, &taken, decision);
         return;
     }
     rest = *device;
@@ -324,8 +365,9 @@ static void take_device(const struct walk *walk, const struct device *device, si
             return;
         }
         taken = wanted_of(walk, &rest);
-        (void)check_special(walk, &rest, &taken);
-        decision->picks[decision->pick_count++] = (struct place_pick){position, taken};
+        if (device->special)
+            (void)check_special(walk, &rest, &taken);
+        add_pick(walk, position, &taken, decision);
         if (!repeats(walk, device) || decision->pick_count == walk->step.request->count)
             return;
         device_charge(&rest, &taken, 1);
@@ -351,8 +393,16 @@ static bool has_later_node(const struct walk *walk, const struct device *devices
     return false;
 }
 
-static void give_up_node(struct place_decision *decision)
+static void give_up_node(const struct walk *walk, struct place_decision *decision)
 {
+    for (size_t i = 0; walk->left && i < decision->pick_count; i++) {
+        const struct device_usage *taken = &decision->picks[i].taken;
+
+        if (walk->left->memory_mib != INT64_MAX)
+            walk->left->memory_mib += (int64_t)(taken->memory_bytes / MIB);
+        if (walk->left->cores != INT64_MAX)
+            walk->left->cores += cores_counted(walk->rules, taken);
+    }
     decision->failure.reasons[PLACE_NUMA_NOT_FIT] += (unsigned)decision->pick_count;
     decision->pick_count = 0;
 }
@@ -369,22 +419,37 @@ static bool take_in_order(const struct walk *walk, const struct device *devices,
 
         if (request->one_numa_node && i > 0 && decision->pick_count &&
             device->numa_node != devices[positions[i - 1]].numa_node)
-            give_up_node(decision);
+            give_up_node(walk, decision);
         take_device(walk, device, positions[i], decision);
         if (decision->pick_count == request->count)
             return true;
     }
     if (request->one_numa_node && decision->pick_count &&
         has_later_node(walk, devices, count, devices[positions[fitting - 1]].numa_node))
-        give_up_node(decision);
+        give_up_node(walk, decision);
     decision->failure.reasons[PLACE_TOO_FEW_PICKED] = (unsigned)decision->pick_count;
     decision->pick_count = 0;
     return false;
 }
 
+/* Evicting pods makes room on devices; it is not what raises a quota. */
+static bool is_for_good(const struct walk *walk, const struct device *devices, size_t count,
+                        const struct place_failure *failure)
+{
+    struct walk unbounded = *walk;
+    struct place_failure alone = {0};
+    size_t positions[PLACE_MAX_DEVICES];
+
+    if (failure->reasons[PLACE_QUOTA])
+        return true;
+    unbounded.left = NULL;
+    (void)find_fitting(&unbounded, devices, count, positions, &alone);
+    return alone.for_good;
+}
+
 static int refuse(const struct walk *walk, struct place_failure *failure)
 {
-    if (walk->rules->tell)
+    if (walk->rules->tell && !failure->reasons[PLACE_QUOTA])
         walk->rules->tell(&walk->step, failure);
     return PLACE_NO_FIT;
 }
@@ -392,17 +457,26 @@ static int refuse(const struct walk *walk, struct place_failure *failure)
 int place_fit(const struct device *devices, size_t count, const struct place_ask *ask,
               const struct place_policy *policy, struct place_decision *ret_decision)
 {
-    const struct walk walk = walk_of(ask, policy);
+    struct walk walk = walk_of(ask, policy);
     struct place_failure *failure = &ret_decision->failure;
     size_t positions[PLACE_MAX_DEVICES], fitting;
+    struct place_budget left;
 
     if (count > PLACE_MAX_DEVICES)
         return -E2BIG;
+    if (ask->budget) {
+        left = *ask->budget;
+        walk.left = &left;
+    }
 
     /* The picks need no clearing: each is written before it is counted. */
     ret_decision->pick_count = 0;
     *failure = (struct place_failure){0};
-    fitting = find_fitting(&walk, devices, count, positions, failure);
+    /* As the picks use up a budget, what fits depends on the order. */
+    if (ask->budget && !walk.rules->choose && !policy->connected)
+        fitting = list_all(&walk, devices, count, positions, failure);
+    else
+        fitting = find_fitting(&walk, devices, count, positions, failure);
     if (ask->request->count > count || !failure->candidates) {
         *failure = (struct place_failure){
             .for_good = true, .too_few_devices = true, .candidates = failure->candidates};
@@ -413,9 +487,11 @@ int place_fit(const struct device *devices, size_t count, const struct place_ask
     else if (fitting >= ask->request->count &&
              !choose_set(&walk, ask, devices, count, positions, fitting, failure))
         return refuse(&walk, failure);
-    return take_in_order(&walk, devices, count, positions, fitting, ret_decision)
-               ? PLACE_FITS
-               : refuse(&walk, failure);
+    if (take_in_order(&walk, devices, count, positions, fitting, ret_decision))
+        return PLACE_FITS;
+    if (ask->budget)
+        failure->for_good = is_for_good(&walk, devices, count, failure);
+    return refuse(&walk, failure);
 }
 
 bool fit_may_take(const struct device *devices, size_t count, const struct request *request,

@@ -22,6 +22,13 @@ bool fit_may_take(const struct device *devices, size_t count, const struct reque
 /* One grant more on a device, or one less if by is -1. */
 void device_charge(struct device *device, const struct device_usage *usage, int by);
 
+/* How many cores a usage is. */
+static inline unsigned cores_counted(const struct place_rules *rules,
+                                     const struct device_usage *usage)
+{
+    return rules->cores_are_parts ? (unsigned)__builtin_popcountll(usage->parts) : usage->cores;
+}
+
 /* What one container's device takes of it. */
 struct device_usage usage_of_granted(const struct device_vendor *vendor,
                                      const struct container_device *granted);

@@ -81,6 +81,7 @@ enum place_reason {
     PLACE_CARD_QOS_MISMATCH,       /* it is shared by another policy */
     PLACE_MODE_NOT_FIT,            /* it is not given out in this way */
     PLACE_NUMA_NOT_FIT,            /* fits, and too few others of its NUMA node do */
+    PLACE_QUOTA,                   /* beyond what the pod's namespace may have */
     PLACE_CARD_CUSTOM_RULE, /* the vendor's own: a MIG card without a free instance large enough */
     PLACE_TOO_FEW_PICKED,   /* counts the devices that did fit */
     PLACE_REASON_COUNT,
@@ -123,9 +124,17 @@ float place_score(const struct device *device, const struct request *requests, s
 void place_sort(const struct device *devices, const float *scores,
                 const struct place_policy *policy, size_t *positions, size_t count);
 
+/* How much of a vendor's devices the pod's namespace may still have: all pods' together, the most
+ * that each takes at any time. Negative where it has more already. */
+struct place_budget {
+    const struct device_vendor *vendor;
+    int64_t memory_mib, cores; /* INT64_MAX: as much as there is */
+};
+
 /* One request, and what it stands beside. */
 struct place_ask {
     const struct request *request;
+    const struct place_budget *budget; /* what is left of it for this container; NULL: no bound */
 
     /* All requests of the container, whichever vendor's: a device's score counts them. NULL: this
      * one alone. */
@@ -159,6 +168,10 @@ void place_reasons_format(const struct place_failure *failure,
 struct place_options {
     enum place_order node_order;
     struct place_policy policy;
+
+    /* At most one for each vendor. Of preferences of a pod, place_options_read() fills in none. */
+    const struct place_budget *budgets;
+    size_t budget_count;
 };
 
 /*
@@ -188,11 +201,19 @@ struct place_share {
     struct device_usage usage;
 };
 
+/* The most that a pod takes of a vendor's devices together, at any time. */
+struct place_total {
+    const struct device_vendor *vendor;
+    uint64_t memory_mib, cores;
+};
+
 struct place_usage {
     bool alone; /* by its policy, on devices that no other pod uses; known of a placement, not of
                    annotations */
     size_t count;
     struct place_share *shares; /* each uuid once, in the order of their first use */
+    size_t total_count;
+    struct place_total *totals; /* of each vendor once */
 };
 
 /* A pod's devices on a node that was found for it. Strings are the arena's. */
@@ -275,6 +296,11 @@ int place_choose(const struct place_node *const *nodes, size_t count, const stru
  */
 int place_usage_add_pod(struct place_usage *usage, const struct device_vendor *vendor,
                         const struct pod_devices *devices, const char *roles, struct arena *arena);
+
+/* The least that a demand takes of a vendor's devices at any time, on whichever devices: without
+ * what is asked for as a percentage, or of a vendor that has a say in what is wanted. */
+struct place_total place_demand_total(const struct demand *demand,
+                                      const struct device_vendor *vendor);
 
 /* A vendor's device of this uuid, or of which a part has this name; NULL: there is none. What is
  * nobody's is found for each. */

@@ -137,11 +137,47 @@ static void end_turn(struct fitting *fitting, struct placement *placement, size_
                             &placement->vendors[i].devices.containers[container]);
 }
 
+/* What the budget leaves for a container, beside those before it that go on. */
+static struct place_budget budget_beside(const struct fitting *fitting,
+                                         const struct place_budget *budget,
+                                         const struct pod_devices *given, size_t container)
+{
+    struct place_budget left = *budget;
+
+    for (size_t i = 0; given && i < container; i++) {
+        const struct container_devices *devices = &given->containers[i];
+
+        if (fitting->demand->containers[i].role == CONTAINER_INIT)
+            continue;
+        for (size_t k = 0; k < devices->count; k++) {
+            const struct device_usage usage = usage_of_granted(budget->vendor, &devices->items[k]);
+
+            if (left.memory_mib != INT64_MAX)
+                left.memory_mib -= (int64_t)(usage.memory_bytes / MIB);
+            if (left.cores != INT64_MAX)
+                left.cores -= cores_counted(rules_of(budget->vendor), &usage);
+        }
+    }
+    return left;
+}
+
+static const struct place_budget *find_budget(const struct place_options *options,
+                                              const struct device_vendor *vendor)
+{
+    for (size_t i = 0; i < options->budget_count; i++) {
+        if (options->budgets[i].vendor == vendor)
+            return &options->budgets[i];
+    }
+    return NULL;
+}
+
 static int fit_request(struct fitting *fitting, size_t container, const struct request *request,
                        struct placement *placement)
 {
     const struct container_demand *demand = &fitting->demand->containers[container];
-    const struct place_ask ask = {
+    const struct place_budget *budget = find_budget(fitting->options, request->vendor);
+    struct place_budget left;
+    struct place_ask ask = {
         .request = request,
         .requests = demand->requests,
         .request_count = demand->request_count,
@@ -151,6 +187,10 @@ static int fit_request(struct fitting *fitting, size_t container, const struct r
     struct pod_devices *devices;
     int r;
 
+    if (budget) {
+        left = budget_beside(fitting, budget, ask.given, container);
+        ask.budget = &left;
+    }
     r = place_fit(fitting->devices, fitting->node->device_count, &ask, &fitting->options->policy,
                   fitting->decision);
     if (r != PLACE_FITS)

@@ -75,6 +75,9 @@ struct place_rules {
     enum place_reason (*take)(const struct place_step *step, const struct device *device,
                               struct device_usage *taken);
 
+    /* A usage's cores are a mask of its parts; a quota counts the parts. */
+    bool cores_are_parts;
+
     /* A request may be given several parts of one special device: it goes on with a device for as
      * long as take() finds more. */
     bool repeats;

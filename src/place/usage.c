@@ -103,11 +103,14 @@ static size_t share_of(struct place_usage *usage, const struct device_vendor *ve
     return usage->count++;
 }
 
-/* Counts one container; its devices stay taken if it goes on. */
-static void take_turn(struct place_usage *usage, struct tally *tallies,
-                      const struct device_vendor *vendor, const struct container_devices *devices,
-                      bool goes_on)
+/* Counts one container; its devices stay taken if it goes on. Returns what the vendor's devices
+ * give while it runs. */
+static struct place_total take_turn(struct place_usage *usage, struct tally *tallies,
+                                    const struct device_vendor *vendor,
+                                    const struct container_devices *devices, bool goes_on)
 {
+    struct place_total total = {.vendor = vendor};
+
     for (size_t i = 0; i < devices->count; i++) {
         struct tally *tally = &tallies[share_of(usage, vendor, devices->items[i].uuid)];
 
@@ -120,12 +123,31 @@ static void take_turn(struct place_usage *usage, struct tally *tallies,
         if (goes_on)
             tallies[i].running = now;
         tallies[i].turn = (struct device_usage){0};
+        total.memory_mib += now.memory_bytes / MIB;
+        total.cores += cores_counted(rules_of(vendor), &now);
     }
+    return total;
+}
+
+/* The pod's other vendors' come first. -ENOMEM. */
+static int add_total(struct place_usage *usage, const struct place_total *total,
+                     struct arena *arena)
+{
+    struct place_total *totals = ARENA_ARRAY(arena, struct place_total, usage->total_count + 1);
+
+    if (!totals)
+        return -ENOMEM;
+    if (usage->total_count)
+        memcpy(totals, usage->totals, usage->total_count * sizeof(*totals));
+    totals[usage->total_count++] = *total;
+    usage->totals = totals;
+    return 0;
 }
 
 int place_usage_add_pod(struct place_usage *usage, const struct device_vendor *vendor,
                         const struct pod_devices *devices, const char *roles, struct arena *arena)
 {
+    struct place_total most = {.vendor = vendor};
     size_t max = usage->count, inits = strlen(roles);
     struct place_share *shares;
     struct tally *tallies;
@@ -140,9 +162,14 @@ int place_usage_add_pod(struct place_usage *usage, const struct device_vendor *v
     if (usage->count)
         memcpy(shares, usage->shares, usage->count * sizeof(*shares));
     usage->shares = shares;
-    for (size_t i = 0; i < devices->count; i++)
-        take_turn(usage, tallies, vendor, &devices->containers[i], i >= inits || roles[i] != 'i');
-    return 0;
+    for (size_t i = 0; i < devices->count; i++) {
+        const struct place_total now = take_turn(usage, tallies, vendor, &devices->containers[i],
+                                                 i >= inits || roles[i] != 'i');
+
+        most.memory_mib = MAX(most.memory_mib, now.memory_mib);
+        most.cores = MAX(most.cores, now.cores);
+    }
+    return add_total(usage, &most, arena);
 }
 
 /* The device of a share: a part's name is the device's with a suffix, "GPU-a[0-1]". */

@@ -81,7 +81,7 @@ static void on_settled(uv_timer_t *timer)
     kube_watch_list_again(scheduler->pods);
 }
 
-void leader_listed_nodes(struct scheduler *scheduler)
+void leader_listed_others(struct scheduler *scheduler)
 {
     plan_list(scheduler);
 }

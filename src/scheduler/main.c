@@ -55,7 +55,7 @@ static void complete_nodes(void *data)
 {
     cluster_complete(((struct scheduler *)data)->cluster, CLUSTER_NODES);
     say_if_ready(data);
-    leader_listed_nodes(data);
+    leader_listed_others(data);
 }
 
 /* A deletion needs no more than a name. A node that can't be read keeps its former state. */
@@ -114,6 +114,49 @@ static void take_pod(void *data, enum kube_event event, yyjson_val *object)
     log_unread(r, "pod", wire_text(metadata, "name"), &err);
 }
 
+static void begin_quotas(void *data)
+{
+    cluster_begin(((struct scheduler *)data)->cluster, CLUSTER_QUOTAS);
+}
+
+static void complete_quotas(void *data)
+{
+    cluster_complete(((struct scheduler *)data)->cluster, CLUSTER_QUOTAS);
+    say_if_ready(data);
+    leader_listed_others(data);
+}
+
+static void take_quota(void *data, enum kube_event event, yyjson_val *object)
+{
+    struct scheduler *scheduler = data;
+    yyjson_val *metadata = wire_get(object, "metadata");
+    const char *namespace = wire_text(metadata, "namespace"), *name = wire_text(metadata, "name");
+    struct error err = ERROR_INIT;
+    struct quota quota;
+    const char *key;
+    int r;
+
+    if (event == KUBE_DELETED) {
+        cluster_delete_quota(scheduler->cluster, namespace, name);
+        return;
+    }
+    arena_reset(scheduler->object_arena);
+    r = quota_read(object, scheduler->object_arena, &quota, &err);
+    if (r < 0) {
+        key = arena_printf(scheduler->object_arena, "%s/%s", namespace, name);
+        cluster_keep(scheduler->cluster, CLUSTER_QUOTAS, key ? key : "");
+    } else {
+        r = cluster_set_quota(scheduler->cluster, &quota, &err);
+    }
+    log_unread(r, "resource quota", name, &err);
+}
+
+static const struct kube_watch_ops quota_ops = {
+    .begin = begin_quotas,
+    .object = take_quota,
+    .complete = complete_quotas,
+};
+
 static const struct kube_watch_ops node_ops = {
     .begin = begin_nodes,
     .object = take_node,
@@ -166,13 +209,19 @@ static void handle_healthz(void *data, struct http_request *request)
     http_answer(request, 200, HTTP_TEXT, "ok\n", 3);
 }
 
-/* Our knowledge is as old as the older watch. */
+/* Our knowledge is as old as the oldest watch. */
 static double watches_age(const struct scheduler *scheduler)
 {
-    double nodes = scheduler->nodes ? kube_watch_age(scheduler->nodes) : 0;
-    double pods = scheduler->pods ? kube_watch_age(scheduler->pods) : 0;
+    const struct kube_watch *const watches[] = {scheduler->nodes, scheduler->pods,
+                                                scheduler->quotas};
+    double oldest = 0;
 
-    return MAX(nodes, pods);
+    for (size_t i = 0; i < ARRAY_SIZE(watches); i++) {
+        double age = watches[i] ? kube_watch_age(watches[i]) : 0;
+
+        oldest = MAX(oldest, age);
+    }
+    return oldest;
 }
 
 static void handle_readyz(void *data, struct http_request *request)
@@ -183,7 +232,7 @@ static void handle_readyz(void *data, struct http_request *request)
     char text[128] = "ok\n";
 
     if (!complete)
-        COPY_TEXT(text, "nodes and pods are not all read yet\n");
+        COPY_TEXT(text, "nodes, pods and resource quotas are not all read yet\n");
     else if (age > AGE_MAX_S)
         (void)snprintf(text, sizeof(text), "the API server has not been heard for %.0f s\n", age);
     http_answer(request, complete && age <= AGE_MAX_S ? 200 : 503, HTTP_TEXT, text, strlen(text));
@@ -277,7 +326,7 @@ static void leave_out_disabled(struct scheduler *scheduler)
 static int make_state(struct scheduler *scheduler, struct error *err)
 {
     const struct options *options = &scheduler->options;
-    struct cluster_options cluster = {.vendors = &scheduler->vendors};
+    struct cluster_options cluster = {.vendors = &scheduler->vendors, .has_quotas = true};
     int r;
 
     r = device_config_load(options->device_config_file, &scheduler->config, err);
@@ -327,6 +376,7 @@ static int start_watches(struct scheduler *scheduler, struct error *err)
         .label_selector = scheduler->options.node_selector,
         .paged = true,
     };
+    const struct kube_watch_spec quotas = {.path = "/api/v1/resourcequotas", .paged = true};
     /* Bound and not over: such a pod's annotations come from its Binding, and where only we may
      * write them, its metadata are enough. */
     struct kube_watch_spec pods = {
@@ -337,6 +387,9 @@ static int start_watches(struct scheduler *scheduler, struct error *err)
     int r;
 
     r = kube_watch_new(scheduler->kube, &nodes, &node_ops, scheduler, &scheduler->nodes, err);
+    if (r < 0)
+        return r;
+    r = kube_watch_new(scheduler->kube, &quotas, &quota_ops, scheduler, &scheduler->quotas, err);
     if (r < 0)
         return r;
     /* The nodes come while this waits for its answers. */
@@ -420,6 +473,7 @@ static void free_handles(struct scheduler *scheduler)
     http_server_free(scheduler->server);
     kube_watch_free(scheduler->pods);
     kube_watch_free(scheduler->nodes);
+    kube_watch_free(scheduler->quotas);
     events_free(scheduler->events);
     kube_client_free(scheduler->kube);
     unseen_abandon(scheduler);

@@ -170,6 +170,41 @@ static void add_share(struct strbuf *buf, const struct pod_family *family,
     add_sample(buf, family->name, labels, ARRAY_SIZE(labels), family->value(&share->usage));
 }
 
+/* What namespaces may have, under HAMi's names. */
+
+static void add_quota(struct strbuf *buf, const char *name, const struct cluster_quota_view *quota,
+                      int64_t value)
+{
+    char bound[32];
+    const struct metric_label labels[] = {
+        {"namespace", quota->namespace},
+        {"quota_name", quota->resource},
+        {"limit", bound},
+    };
+
+    (void)snprintf(bound, sizeof(bound), "%" PRId64, quota->bound);
+    add_sample(buf, name, labels, ARRAY_SIZE(labels), (double)value);
+}
+
+/* The used amount in the resource's unit, as the limit is. */
+static void add_quotas(struct strbuf *buf, const struct scheduler *scheduler)
+{
+    const char *const used = "hami_resource_quota_used", *const bound = "hami_resource_quota_limit";
+    CLEANUP(arena_freep) struct arena *arena = arena_new(NAMES_MAX);
+    struct cluster_quota_view *rows;
+    size_t count;
+
+    if (!arena || !leader_leads(scheduler) ||
+        cluster_list_quotas(scheduler->cluster, arena, &rows, &count) < 0)
+        return;
+    metrics_family(buf, used, METRIC_GAUGE, "What a namespace's pods have of a resource");
+    for (size_t i = 0; i < count; i++)
+        add_quota(buf, used, &rows[i], rows[i].used / rows[i].unit_mib);
+    metrics_family(buf, bound, METRIC_GAUGE, "What a namespace may have of a resource");
+    for (size_t i = 0; i < count; i++)
+        add_quota(buf, bound, &rows[i], rows[i].bound);
+}
+
 /* Our own families. */
 
 static void add_latency(struct strbuf *buf, const char *verb, const struct latency *latency)
@@ -228,7 +263,9 @@ static void add_ages(struct strbuf *buf, const struct scheduler *scheduler)
     const struct {
         const char *resource;
         const struct kube_watch *watch;
-    } rows[] = {{"nodes", scheduler->nodes}, {"pods", scheduler->pods}};
+    } rows[] = {{"nodes", scheduler->nodes},
+                {"pods", scheduler->pods},
+                {"resourcequotas", scheduler->quotas}};
 
     metrics_family(buf, name, METRIC_GAUGE,
                    "Time for which the API server was not heard; 0 while its watch is open");
@@ -252,6 +289,7 @@ static void add_own(struct strbuf *buf, const struct scheduler *scheduler)
     struct kube_counts kube;
 
     kube_client_counts(scheduler->kube, &kube);
+    add_quotas(buf, scheduler);
     add_latencies(buf, scheduler);
     add_outcomes(buf, "hami_scheduler_filters_total", "Decisions", filters, ARRAY_SIZE(filters));
     add_outcomes(buf, "hami_scheduler_binds_total", "Binds", binds, ARRAY_SIZE(binds));

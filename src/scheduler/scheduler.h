@@ -62,7 +62,7 @@ struct scheduler {
     struct vendor_set vendors;
     struct cluster *cluster;
     struct kube_client *kube;
-    struct kube_watch *nodes, *pods;
+    struct kube_watch *nodes, *pods, *quotas;
     struct http_server *server, *metrics;
     struct events *events;
     struct arena *request_arena; /* of the request being handled; empty between */
@@ -105,7 +105,8 @@ void binds_lose(struct scheduler *scheduler);
 /* leader.c */
 int leader_start(struct scheduler *scheduler, struct error *err);
 void leader_stop(struct scheduler *scheduler);
-void leader_listed_nodes(struct scheduler *scheduler); /* the watch's list is complete */
+void leader_listed_others(
+    struct scheduler *scheduler); /* a watch's list is complete, not that of pods */
 void leader_listed_pods(struct scheduler *scheduler);
 /* Whether its term goes on, even if the lease is not young enough right now to decide. */
 bool leader_leads(const struct scheduler *scheduler);

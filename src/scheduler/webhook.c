@@ -6,12 +6,20 @@
 #include "base/log.h"
 #include "scheduler/scheduler.h"
 
+static int find_bounds(const void *data, const char *namespace, struct arena *arena,
+                       const struct place_budget **ret_bounds, size_t *ret_count)
+{
+    return cluster_quota_bounds(data, namespace, arena, ret_bounds, ret_count);
+}
+
 void handle_webhook(void *data, struct http_request *request)
 {
     struct scheduler *scheduler = data;
     const struct admit_options options = {
         .scheduler_name = scheduler->options.scheduler_name,
         .overwrite_default_scheduler = scheduler->options.overwrite_default_scheduler,
+        .find_bounds = find_bounds,
+        .data = scheduler->cluster,
     };
     uint64_t begun = (uint64_t)clock_now_ns();
     struct error err = ERROR_INIT;

@@ -54,6 +54,9 @@ struct vendor_instance {
 
     /* Resources; "" where the configuration names none. */
     const char *count_resource;
+    const char *memory_resource; /* what a ResourceQuota may bound; NULL or "": nothing */
+    const char *cores_resource;
+    int32_t memory_unit_mib;                     /* of the memory resource; 0 and 1: one */
     const char *resources[VENDOR_MAX_RESOURCES]; /* all that a pod asks for, the counted one, too;
                                                     NULL-terminated unless full */
 };

@@ -20,7 +20,7 @@ import time
 import urllib.parse
 
 LATE_S = 0.3
-NODES, PODS = "/api/v1/nodes", "/api/v1/pods"
+NODES, PODS, QUOTAS = "/api/v1/nodes", "/api/v1/pods", "/api/v1/resourcequotas"
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases"
 REGISTER, ALLOCATED, ON_NODE = "hami.io/node-nvidia-register", "hami.io/vgpu-devices-allocated", "hami.io/vgpu-node"
 
@@ -37,7 +37,7 @@ class Api:
         self.lock = threading.Condition()
         self.version = 1000
         self.oldest = 0  # of what watches may begin at
-        self.objects = {NODES: {}, PODS: {}, LEASES: {}}
+        self.objects = {NODES: {}, PODS: {}, QUOTAS: {}, LEASES: {}}
         self.changes = []  # (version, collection, before, after)
         self.requests = []  # (method, path, body, query)
         self.events = []

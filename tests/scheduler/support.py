@@ -15,7 +15,7 @@ sys.path.insert(0, __file__.rsplit("/", 2)[0])
 from harness import *
 
 sys.path.insert(0, __file__.rsplit("/", 1)[0])
-from api import ALLOCATED, LEASES, NODES, ON_NODE, PODS, REGISTER, Api, shares
+from api import ALLOCATED, LEASES, NODES, ON_NODE, PODS, QUOTAS, REGISTER, Api, shares
 
 PROGRAM = BUILD / "src/scheduler/hami-scheduler"
 CONFIG = SOURCE / "tests/data/vectors/config-default.yaml"

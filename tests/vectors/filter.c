@@ -6,6 +6,7 @@
 
 #include "base/strbuf.h"
 #include "base/util.h"
+#include "cluster/quota.h"
 #include "model/json.h"
 #include "model/keys.h"
 #include "place/place.h"
@@ -18,7 +19,7 @@ enum {
 };
 
 /* The cluster of one case: nodes registered, pods placed on them. */
-struct cluster {
+struct made {
     struct vector *vector;
     const struct vendor_set *vendors;
     const struct pod *pod; /* that is to be placed */
@@ -26,11 +27,11 @@ struct cluster {
     size_t count;
 };
 
-static struct place_node *find_node(struct cluster *cluster, const char *name)
+static struct place_node *find_node(struct made *made, const char *name)
 {
-    for (size_t i = 0; i < cluster->count; i++) {
-        if (strcmp(cluster->nodes[i].name, name) == 0)
-            return &cluster->nodes[i];
+    for (size_t i = 0; i < made->count; i++) {
+        if (strcmp(made->nodes[i].name, name) == 0)
+            return &made->nodes[i];
     }
     return NULL;
 }
@@ -74,58 +75,57 @@ static size_t add_devices(struct arena *arena, const struct vendor_instance *ins
 }
 
 /* Only nodes with devices whose agent is alive are registered. */
-static void add_node(struct cluster *cluster, yyjson_val *value)
+static void add_node(struct made *made, yyjson_val *value)
 {
-    struct arena *arena = cluster->vector->arena;
-    struct place_node *place_node = &cluster->nodes[cluster->count];
+    struct arena *arena = made->vector->arena;
+    struct place_node *place_node = &made->nodes[made->count];
     struct device *devices;
     struct node node;
     size_t count = 0;
 
-    if (node_read(value, &cluster->vector->vendors->kept, arena, &node, NULL) < 0)
+    if (node_read(value, &made->vector->vendors->kept, arena, &node, NULL) < 0)
         return;
     devices = ARENA_ARRAY(arena, struct device, PLACE_MAX_DEVICES);
-    for (size_t i = 0; i < cluster->vendors->count; i++)
-        count += add_devices(arena, &cluster->vendors->instances[i], &node, devices + count,
+    for (size_t i = 0; i < made->vendors->count; i++)
+        count += add_devices(arena, &made->vendors->instances[i], &node, devices + count,
                              PLACE_MAX_DEVICES - count);
     if (!count)
         return;
     *place_node =
         (struct place_node){.name = node.name, .devices = devices, .device_count = (uint32_t)count};
-    cluster->count++;
+    made->count++;
 }
 
-static void add_nodes(struct cluster *cluster)
+static void add_nodes(struct made *made)
 {
-    yyjson_val *line = cluster->vector->line, *value;
+    yyjson_val *line = made->vector->line, *value;
     yyjson_val *selector = yyjson_obj_get(yyjson_obj_get(line, "flags"), "node-label-selector");
     size_t at, max;
 
     yyjson_arr_foreach(yyjson_obj_get(line, "nodes"), at, max, value)
     {
         if (is_selected(selector, value))
-            add_node(cluster, value);
+            add_node(made, value);
     }
 }
 
-static void add_placed(struct cluster *cluster, yyjson_val *value, const char *but_uid)
+static void add_placed(struct made *made, yyjson_val *value, const char *but_uid)
 {
-    struct arena *arena = cluster->vector->arena;
+    struct arena *arena = made->vector->arena;
     struct place_usage usage = {0};
     struct pod_devices devices;
     struct place_node *node;
     const char *name, *text;
     struct pod pod;
 
-    if (pod_read(value, &cluster->vector->vendors->kept, arena, &pod, NULL) < 0 ||
-        pod_is_over(&pod))
+    if (pod_read(value, &made->vector->vendors->kept, arena, &pod, NULL) < 0 || pod_is_over(&pod))
         return;
     if (*pod.uid && strcmp(pod.uid, but_uid) == 0)
         return;
     name = text_pairs_get(&pod.annotations, KEY_NODE);
-    node = name ? find_node(cluster, name) : NULL;
-    for (size_t i = 0; node && i < cluster->vendors->count; i++) {
-        const struct vendor_instance *instance = &cluster->vendors->instances[i];
+    node = name ? find_node(made, name) : NULL;
+    for (size_t i = 0; node && i < made->vendors->count; i++) {
+        const struct vendor_instance *instance = &made->vendors->instances[i];
 
         text = text_pairs_get(&pod.annotations, instance->allocated_key);
         if (text && vendor_read_grant(instance, text, &pod.annotations, arena, &devices, NULL) >= 0)
@@ -136,23 +136,47 @@ static void add_placed(struct cluster *cluster, yyjson_val *value, const char *b
     (void)place_usage_charge(node->devices, node->device_count, &usage);
 }
 
-static void build(struct cluster *cluster, const char *uid)
+static void build(struct made *made, const char *uid)
 {
     yyjson_val *value;
     size_t at, max;
 
-    add_nodes(cluster);
-    yyjson_arr_foreach(yyjson_obj_get(cluster->vector->line, "placed"), at, max, value)
+    add_nodes(made);
+    yyjson_arr_foreach(yyjson_obj_get(made->vector->line, "placed"), at, max, value)
     {
-        add_placed(cluster, value, uid);
+        add_placed(made, value, uid);
     }
-    for (size_t i = 0; i < cluster->count; i++)
-        place_node_update(&cluster->nodes[i]);
+    for (size_t i = 0; i < made->count; i++)
+        place_node_update(&made->nodes[i]);
 }
 
 static enum place_order order_of(const char *text)
 {
     return strcmp(text, "binpack") == 0 ? PLACE_BINPACK : PLACE_SPREAD;
+}
+
+/* The case's quotas, and the pods that use them, in a cluster. NULL: there are none. */
+static struct cluster *make_quotas(const struct vector *vector, const char *but_uid)
+{
+    const struct cluster_options options = {.vendors = vector->vendors};
+    yyjson_val *quotas = yyjson_obj_get(vector->line, "quotas"), *value;
+    struct cluster *cluster = quotas ? cluster_new(&options) : NULL;
+    struct quota quota;
+    struct pod pod;
+    size_t at, max;
+
+    yyjson_arr_foreach(quotas, at, max, value)
+    {
+        if (quota_read(value, vector->arena, &quota, NULL) == 0)
+            (void)cluster_set_quota(cluster, &quota, NULL);
+    }
+    yyjson_arr_foreach(quotas ? yyjson_obj_get(vector->line, "placed") : NULL, at, max, value)
+    {
+        if (pod_read(value, &vector->vendors->kept, vector->arena, &pod, NULL) == 0 &&
+            !pod_is_over(&pod) && strcmp(pod.uid, but_uid) != 0)
+            (void)cluster_set_pod(cluster, &pod, NULL);
+    }
+    return cluster;
 }
 
 static void read_options(const struct vector *vector, const struct pod *pod,
@@ -180,36 +204,36 @@ struct answer {
     size_t annotation_count;
 };
 
-static void add_candidates(struct cluster *cluster, struct answer *answer)
+static void add_candidates(struct made *made, struct answer *answer)
 {
     yyjson_val *name;
     size_t at, max;
 
-    yyjson_arr_foreach(yyjson_obj_get(cluster->vector->line, "node_names"), at, max, name)
+    yyjson_arr_foreach(yyjson_obj_get(made->vector->line, "node_names"), at, max, name)
     {
-        const struct place_node *node = find_node(cluster, yyjson_get_str(name));
+        const struct place_node *node = find_node(made, yyjson_get_str(name));
 
         if (node)
             answer->nodes[answer->node_count++] = node;
     }
 }
 
-static void add_annotations(struct cluster *cluster, const struct device_vendor *vendor,
+static void add_annotations(struct made *made, const struct device_vendor *vendor,
                             const struct pod_devices *given, struct answer *answer)
 {
     const struct place_node *node = answer->nodes[answer->position];
     struct text_pair pairs[VENDOR_MAX_ANNOTATIONS];
     const struct vendor_grant grant = {
-        .pod = cluster->pod,
+        .pod = made->pod,
         .node = node->name,
         .devices = node->devices,
         .device_count = node->device_count,
         .given = given,
     };
-    int count = vendor_write_annotations(vendor_of(vendor), &grant, cluster->vector->arena, pairs);
+    int count = vendor_write_annotations(vendor_of(vendor), &grant, made->vector->arena, pairs);
 
     if (count < 0 || answer->annotation_count + (size_t)count > ANNOTATIONS_MAX) {
-        vector_fail(cluster->vector, "too many annotations, or no memory");
+        vector_fail(made->vector, "too many annotations, or no memory");
         return;
     }
     for (int i = 0; i < count; i++) {
@@ -218,10 +242,10 @@ static void add_annotations(struct cluster *cluster, const struct device_vendor 
     }
 }
 
-static bool decide(struct cluster *cluster, const struct demand *demand,
+static bool decide(struct made *made, const struct demand *demand,
                    const struct place_options *options, struct answer *answer)
 {
-    struct vector *vector = cluster->vector;
+    struct vector *vector = made->vector;
     struct placement placement, one;
     int r;
 
@@ -242,8 +266,7 @@ static bool decide(struct cluster *cluster, const struct demand *demand,
     if (!answer->placed)
         return true;
     for (size_t i = 0; i < placement.vendor_count; i++)
-        add_annotations(cluster, placement.vendors[i].vendor, &placement.vendors[i].devices,
-                        answer);
+        add_annotations(made, placement.vendors[i].vendor, &placement.vendors[i].devices, answer);
     return true;
 }
 
@@ -347,15 +370,15 @@ static bool reasons_match(const struct answer *answer, yyjson_val *theirs)
     return classes == yyjson_obj_size(theirs);
 }
 
-static bool failed_match(struct cluster *cluster, yyjson_val *theirs)
+static bool failed_match(struct made *made, yyjson_val *theirs)
 {
-    yyjson_val *names = yyjson_obj_get(cluster->vector->line, "node_names"), *name;
+    yyjson_val *names = yyjson_obj_get(made->vector->line, "node_names"), *name;
     size_t at, max;
 
     yyjson_arr_foreach(names, at, max, name)
     {
         const char *reason =
-            find_node(cluster, yyjson_get_str(name)) ? "NodeUnfitPod" : "node unregistered";
+            find_node(made, yyjson_get_str(name)) ? "NodeUnfitPod" : "node unregistered";
 
         if (!yyjson_equals_str(yyjson_obj_get(theirs, yyjson_get_str(name)), reason))
             return false;
@@ -363,20 +386,20 @@ static bool failed_match(struct cluster *cluster, yyjson_val *theirs)
     return yyjson_obj_size(theirs) == yyjson_arr_size(names);
 }
 
-static bool matches(struct cluster *cluster, const struct answer *answer, yyjson_val *theirs)
+static bool matches(struct made *made, const struct answer *answer, yyjson_val *theirs)
 {
     if (answer->placed)
         return yyjson_obj_get(theirs, "node") && matches_placed(answer, theirs);
     return yyjson_obj_get(theirs, "failed") &&
-           failed_match(cluster, yyjson_obj_get(theirs, "failed")) &&
+           failed_match(made, yyjson_obj_get(theirs, "failed")) &&
            reasons_match(answer, yyjson_obj_get(theirs, "reasons"));
 }
 
-static void tell(struct cluster *cluster, const struct answer *answer)
+static void tell(struct made *made, const struct answer *answer)
 {
-    struct strbuf buf = STRBUF_IN(cluster->vector->arena, TEXT_MAX);
-    yyjson_val *accept = yyjson_obj_get(cluster->vector->line, "accept");
-    yyjson_alc alc = json_alc(cluster->vector->arena);
+    struct strbuf buf = STRBUF_IN(made->vector->arena, TEXT_MAX);
+    yyjson_val *accept = yyjson_obj_get(made->vector->line, "accept");
+    yyjson_alc alc = json_alc(made->vector->arena);
     char reasons[PLACE_REASON_TEXT_SIZE];
 
     if (answer->placed)
@@ -388,28 +411,29 @@ static void tell(struct cluster *cluster, const struct answer *answer)
         place_reasons_format(&answer->failures[i], reasons);
         strbuf_addf(&buf, " %s: %s;", answer->nodes[i]->name, reasons);
     }
-    vector_fail(cluster->vector, "%s\n    of %s", strbuf_text(&buf),
+    vector_fail(made->vector, "%s\n    of %s", strbuf_text(&buf),
                 yyjson_val_write_opts(accept, 0, &alc, NULL, NULL));
 }
 
-static void compare(struct cluster *cluster, const struct answer *answer)
+static void compare(struct made *made, const struct answer *answer)
 {
     yyjson_val *theirs;
     size_t at, max;
 
-    yyjson_arr_foreach(yyjson_obj_get(cluster->vector->line, "accept"), at, max, theirs)
+    yyjson_arr_foreach(yyjson_obj_get(made->vector->line, "accept"), at, max, theirs)
     {
-        if (matches(cluster, answer, theirs))
+        if (matches(made, answer, theirs))
             return;
     }
-    tell(cluster, answer);
+    tell(made, answer);
 }
 
 static void check_filter(struct vector *vector)
 {
-    struct cluster *cluster = ARENA_NEW(vector->arena, struct cluster);
+    struct made *made = ARENA_NEW(vector->arena, struct made);
     struct answer *answer = ARENA_NEW(vector->arena, struct answer);
     yyjson_val *first = yyjson_arr_get(yyjson_obj_get(vector->line, "accept"), 0);
+    CLEANUP(cluster_freep) struct cluster *quotas = NULL;
     struct place_options options;
     struct error err = ERROR_INIT;
     struct demand demand;
@@ -421,8 +445,8 @@ static void check_filter(struct vector *vector)
         vector_fail(vector, "too many nodes for the test");
         return;
     }
-    cluster->vector = vector;
-    cluster->vendors = vector->vendors;
+    made->vector = vector;
+    made->vendors = vector->vendors;
     if (pod_read(yyjson_obj_get(vector->line, "pod"), &vector->vendors->kept, vector->arena, &pod,
                  &err) < 0) {
         vector_fail(vector, "%s", err.text);
@@ -434,12 +458,15 @@ static void check_filter(struct vector *vector)
             vector_fail(vector, "a request for nothing, or none seen");
         return;
     }
-    cluster->pod = &pod;
-    build(cluster, pod.uid);
-    add_candidates(cluster, answer);
+    made->pod = &pod;
+    build(made, pod.uid);
+    add_candidates(made, answer);
     read_options(vector, &pod, &options);
-    if (decide(cluster, &demand, &options, answer))
-        compare(cluster, answer);
+    quotas = make_quotas(vector, pod.uid);
+    if (quotas && namespace_budgets(quotas, pod.namespace, vector->arena, &options) < 0)
+        vector_fail(vector, "no memory");
+    if (decide(made, &demand, &options, answer))
+        compare(made, answer);
 }
 
 static const char *left_out(const struct vector *vector)

@@ -108,7 +108,9 @@ static const char *left_out(const struct vector *vector)
         {"requests-0580", "a fraction is denied before"},
         {"requests-0602", "a fraction is denied before"},
         {"requests-0609", "a fraction is denied before"},
+        {"requests-0614", "an amount beyond 32 bits is cut"},
         {"requests-0627", "an amount beyond 64 bits is denied before"},
+        {"requests-0628", "an amount beyond 32 bits is cut"},
         {"requests-0635", "an amount beyond 64 bits is denied before"},
         {"requests-0649", "a fraction is denied before"},
     };

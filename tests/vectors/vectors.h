@@ -26,6 +26,7 @@ struct vector {
     yyjson_val *line;
     struct arena *arena;              /* of this case */
     const struct vendor_set *vendors; /* of the case's configuration */
+    bool quiet;                       /* what is wrong is not printed */
     bool failed;
 };
 
@@ -37,7 +38,7 @@ struct family {
 };
 
 extern const struct family codec_node_family, codec_pod_family, requests_family, admit_family,
-    filter_family, score_family;
+    filter_family, quota_family, score_family;
 
 /* An op of codec-pod: all annotations that a vendor writes for a grant. */
 void check_patch_annotations(struct vector *vector);

@@ -282,6 +282,8 @@ static int add_instances(struct vendor_set *set, const void *own)
         .to_allocate_key = "hami.io/amd-devices-to-allocate",
         .allocated_key = "hami.io/amd-devices-allocated",
         .count_resource = config->count_name,
+        .memory_resource = config->memory_name,
+        .cores_resource = config->cores_name,
         .resources = {config->count_name, config->memory_name, config->cores_name},
     };
 

@@ -519,6 +519,9 @@ static int add_instances(struct vendor_set *set, const void *own)
             .written_keys = {chip->chip_key},
             .count_resource = chip->count_name,
             .changes_all_pods = chip->hides_chips,
+            .memory_resource = chip->memory_name,
+            .cores_resource = chip->cores_name,
+            .memory_unit_mib = chip->memory_factor,
             .resources = {chip->count_name, chip->memory_name, chip->cores_name},
         };
 

@@ -312,6 +312,7 @@ static void tell(const struct place_step *step, struct place_failure *failure)
 }
 
 static const struct place_rules rules = {
+    .cores_are_parts = true,
     .want = want,
     .waived = 1u << PLACE_CARD_INSUFFICIENT_CORE | 1u << PLACE_CARD_EXCLUSIVE |
               1u << PLACE_CARD_CORES_EXHAUSTED,
@@ -357,6 +358,7 @@ static int add_instances(struct vendor_set *set, const void *own)
         .allocated_key = "hami.io/aws-neuron-devices-allocated",
         .written_keys = {IDS, ALLOCATED, RESOURCE_TYPE, PREDICATE_NODE},
         .count_resource = config->count_name,
+        .cores_resource = config->core_name,
         .resources = {config->count_name, config->core_name},
     };
 

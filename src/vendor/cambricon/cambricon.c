@@ -217,6 +217,9 @@ static int add_instances(struct vendor_set *set, const void *own)
         .allocated_key = "hami.io/cambricon-mlu-devices-allocated",
         .written_keys = {ASSIGNED_KEY, ASSIGNED_KEY_READ, PROFILE_KEY, INSTANCE_KEY},
         .count_resource = config->count_name,
+        .memory_resource = config->memory_name,
+        .cores_resource = config->cores_name,
+        .memory_unit_mib = UNIT_MIB,
         .resources = {config->count_name, config->memory_name, config->cores_name},
     };
 

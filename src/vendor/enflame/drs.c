@@ -353,6 +353,9 @@ int enflame_drs_add(struct vendor_set *set, const struct enflame_config *config)
         .written_keys = {ENFLAME_ASSIGNED_KEY, ENFLAME_ID_KEY, ENFLAME_INDEX_KEY, ENFLAME_MINOR_KEY,
                          ENFLAME_SIZE_KEY, ENFLAME_CONTAINERS_KEY},
         .count_resource = config->drs_name,
+        .memory_resource = config->memory_name,
+        .cores_resource = config->cores_name,
+        .memory_unit_mib = MIB_PER_GIB,
         .resources = {config->drs_name, config->memory_name, config->cores_name},
     };
 

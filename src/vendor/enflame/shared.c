@@ -177,6 +177,7 @@ int enflame_shared_add(struct vendor_set *set, const struct enflame_config *conf
         .allocated_key = ENFLAME_PART_ALLOCATED_KEY,
         .written_keys = {ENFLAME_ASSIGNED_KEY, ENFLAME_ID_KEY, ENFLAME_CONTAINERS_KEY},
         .count_resource = config->vgcu_name,
+        .memory_resource = config->percentage_name,
         .resources = {config->vgcu_name, config->percentage_name},
     };
 

@@ -139,6 +139,9 @@ static int add_instances(struct vendor_set *set, const void *own)
         .to_allocate_key = "hami.io/dcu-devices-to-allocate",
         .allocated_key = "hami.io/dcu-devices-allocated",
         .count_resource = config->count_name,
+        .memory_resource = config->memory_name,
+        .cores_resource = config->cores_name,
+        .memory_unit_mib = config->memory_factor,
         .resources = {config->count_name, config->memory_name, config->cores_name},
     };
 

@@ -258,6 +258,9 @@ static int add_instances(struct vendor_set *set, const void *own)
             .to_allocate_key = chip->allocate_key,
             .allocated_key = chip->allocated_key,
             .count_resource = chip->count_name,
+            .memory_resource = chip->memory_name,
+            .cores_resource = chip->cores_name,
+            .memory_unit_mib = UNIT_MIB,
             .resources = {chip->count_name, chip->memory_name, chip->cores_name},
         };
 

@@ -148,6 +148,7 @@ struct vendor_instance kunlun_vxpu_instance(const struct kunlun_config *config)
         .to_allocate_key = "hami.io/xpu-devices-to-allocate",
         .allocated_key = "hami.io/xpu-devices-allocated",
         .count_resource = config->vcount_name,
+        .memory_resource = config->vmemory_name,
         .resources = {config->vcount_name, config->vmemory_name},
     };
 }

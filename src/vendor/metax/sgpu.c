@@ -250,6 +250,9 @@ struct vendor_instance metax_sgpu_instance(const struct metax_config *config)
         .allocated_key = "hami.io/metax-sgpu-devices-allocated",
         .written_keys = {FOR_AGENT},
         .count_resource = config->vcount_name,
+        .memory_resource = config->vmemory_name,
+        .cores_resource = config->vcore_name,
+        .memory_unit_mib = 1024,
         .resources = {config->vcount_name, config->vmemory_name, config->vcore_name},
     };
 }

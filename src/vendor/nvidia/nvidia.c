@@ -43,6 +43,9 @@ int nvidia_add_instance(struct vendor_set *set, const struct nvidia_config *conf
         .changes_all_pods = config->overwrite_env ||
                             (*config->core_policy && strcmp(config->core_policy, "default") != 0),
         .count_resource = config->count_name,
+        .memory_resource = config->memory_name,
+        .cores_resource = config->cores_name,
+        .memory_unit_mib = config->memory_factor,
         .resources = {config->count_name, config->memory_name, config->memory_percent_name,
                       config->cores_name, config->priority_name},
     };
