@@ -228,6 +228,15 @@ void cluster_begin_term(struct cluster *cluster);
 void cluster_view(const struct cluster *cluster, struct strbuf *buf);
 
 /*
+ * Why a pod is placed nowhere, or where it fits, as JSON: for each node whether it fits, with its
+ * score, or the first container that doesn't and for each device the first rule that failed, what
+ * it has left and what it would take. Changes nothing. -EINVAL: the pod asks for no device; -E2BIG,
+ * -ENOMEM.
+ */
+int cluster_why(const struct cluster *cluster, const struct pod *pod, struct arena *arena,
+                struct strbuf *buf, struct error *err);
+
+/*
  * For metrics, which are written a few nodes or pods at a time. cluster_list() fills in, in the
  * arena, the names of all nodes with devices and the uids of all pods that hold devices; -ENOMEM.
  * The other two return the present state of one of them; NULL and false: it is gone. Pointers are

@@ -531,6 +531,25 @@ bool fit_may_take(const struct device *devices, size_t count, const struct reque
     return true;
 }
 
+void fit_explain(const struct device *devices, size_t count, const struct place_ask *ask,
+                 const struct place_policy *policy, struct place_verdict *ret_verdicts)
+{
+    struct place_budget left = ask->budget ? *ask->budget : (struct place_budget){0};
+    struct walk walk = walk_of(ask, policy);
+
+    walk.left = ask->budget ? &left : NULL;
+    for (size_t i = 0; i < count; i++) {
+        struct place_verdict *verdict = &ret_verdicts[i];
+
+        *verdict = (struct place_verdict){.used = devices[i].used};
+        if (devices[i].vendor != walk.vendor)
+            continue;
+        verdict->is_candidate = true;
+        verdict->wanted = wanted_of(&walk, &devices[i]);
+        verdict->reason = check_device(&walk, &devices[i], type_of(ask->request, &devices[i]));
+    }
+}
+
 void place_charge(struct device *devices, const struct place_decision *decision)
 {
     for (size_t i = 0; i < decision->pick_count; i++)

@@ -278,6 +278,29 @@ int place_pod(const struct place_node *node, const struct demand *demand,
               const struct place_options *options, struct arena *arena,
               struct placement *ret_placement, struct place_failure *ret_failure);
 
+/* Why one device is not given to the request that found no room. */
+struct place_verdict {
+    bool is_candidate;        /* it is of the request's vendor */
+    enum place_reason reason; /* the first rule that failed; PLACE_REASON_COUNT: it would do */
+    struct device_usage wanted;
+    struct device_usage used; /* with what the pod's containers before take */
+};
+
+/* Of the first request that finds no room: a verdict for each of the node's devices. */
+struct place_explanation {
+    bool fits; /* the whole pod; the rest is not filled in */
+    size_t container;
+    const struct request *request;
+    struct place_failure failure;
+    size_t count;
+    struct place_verdict *verdicts;
+};
+
+/* As place_pod(), for a person: fills the explanation with either outcome. */
+int place_explain(const struct place_node *node, const struct demand *demand,
+                  const struct place_options *options, struct arena *arena,
+                  struct place_explanation *ret_explanation);
+
 /*
  * Finds the best node for a pod, by score and then by rank and name, and its devices there. The
  * numbers that place_node_update() keeps rule out most nodes without a look at their devices.
