@@ -79,6 +79,7 @@ enum place_reason {
     PLACE_CARD_CORDONED,
     PLACE_CARD_APP_CLASS_MISMATCH, /* pods of another class are on it */
     PLACE_CARD_QOS_MISMATCH,       /* it is shared by another policy */
+    PLACE_MODE_NOT_FIT,            /* it is not given out in this way */
     PLACE_NUMA_NOT_FIT,            /* fits, and too few others of its NUMA node do */
     PLACE_QUOTA,                   /* beyond what the pod's namespace may have */
     PLACE_CARD_CUSTOM_RULE, /* the vendor's own: a MIG card without a free instance large enough */
