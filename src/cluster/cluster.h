@@ -165,6 +165,16 @@ int cluster_filter(struct cluster *cluster, const struct pod *pod, const char *c
                    size_t count, int64_t now_ns, struct arena *arena,
                    struct cluster_answer *ret_answer, struct error *err);
 
+/*
+ * The same, of nodes that the question carries and that need not exist, as cluster-autoscaler
+ * simulates them: nothing is reserved. Nodes that are known are taken with what is used of them,
+ * others with what they tell of themselves, all of it free.
+ */
+int cluster_try(const struct cluster *cluster, const struct pod *pod, const struct node *nodes,
+                size_t count, struct arena *arena, struct cluster_answer *ret_answer,
+                struct error *err);
+bool cluster_knows_node(const struct cluster *cluster, const char *name);
+
 /* Which pod, so that the API server can be asked about it. */
 struct cluster_pod_name {
     const char *namespace, *name, *uid;

@@ -146,6 +146,13 @@ static int add_template(struct objects *objects, yyjson_val *object, yyjson_val 
     return r;
 }
 
+static int keep_view(struct objects *objects, yyjson_val *object, struct error *err)
+{
+    free(objects->view);
+    objects->view = yyjson_val_write(object, 0, NULL);
+    return objects->view ? 0 : error_set(err, -ENOMEM, "out of memory");
+}
+
 static int take_object(void *data, yyjson_val *object, struct error *err)
 {
     struct objects *objects = data;
@@ -162,6 +169,8 @@ static int take_object(void *data, yyjson_val *object, struct error *err)
         r = add_quota(objects, object, err);
     else if (yyjson_obj_get(template, "spec"))
         r = add_template(objects, object, template, err);
+    else if (yyjson_obj_get(object, "nodes") && yyjson_obj_get(object, "reserved"))
+        r = keep_view(objects, object, err);
     else
         objects->other_count++;
     arena_rewind(objects->arena, mark);
@@ -277,6 +286,7 @@ void objects_free(struct objects *objects)
     for (size_t i = 0; i < objects->waiting_count; i++)
         free(objects->waiting[i].text);
     free(objects->waiting);
+    free(objects->view);
     free(objects->nodes);
     cluster_free(objects->cluster);
     arena_free(objects->arena);

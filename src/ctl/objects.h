@@ -43,6 +43,7 @@ struct objects {
     const char **nodes;
     size_t waiting_count;
     struct waiting_pod *waiting; /* in the files' order */
+    char *view; /* the scheduler's own /debug/view, if a file is one; NULL: none is */
 };
 
 /* -EINVAL with file and place, and others. The caller frees it by objects_free(), always. */

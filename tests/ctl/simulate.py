@@ -115,6 +115,19 @@ class Simulate(CtlTest):
         ended = self.ctl("why", "-f", "-", "team/p", given=json.dumps(things))
         self.assertIn("It fits on 2 of 2 nodes.", ended.stdout)
 
+    def test_the_cluster_is_shown(self):
+        ended = self.ctl("top", "--cluster", self.cluster)
+        self.assertEqual((ended.returncode, ended.stderr), (0, ""))
+        rows = [line.split() for line in ended.stdout.splitlines()]
+        self.assertIn(["n1", "GPU-n1-0", "NVIDIA", "A100", "ok", "30000/40960", "50/100", "1/10"], rows)
+        self.assertIn(["GPU-n1-1", "NVIDIA", "A100", "ok", "0/40960", "0/100", "0/10"], rows)
+        self.assertIn(["default", "old", "bound", "n1", "GPU-n1-0", "30000", "50"], rows)
+        self.assertIn(["small", "nvidia.com/gpumem", "0/5000"], rows)
+        view = self.ctl("top", "--cluster", "--json", self.cluster).stdout
+        self.assertEqual([n["name"] for n in json.loads(view)["nodes"]], ["n1", "n2"])
+        self.assertEqual(self.ctl("top", "--cluster", given=view).stdout, ended.stdout, "what /debug/view says is shown alike")
+        self.assertEqual(self.ctl("top", "--cluster", "--watch", self.cluster).returncode, 2)
+
     def test_why_about_a_pod_that_does_not_wait(self):
         for name, text in (("nope", "pod nope is not among 0 pods"), ("old", "it may be placed already")):
             ended = self.ctl("why", "-f", self.cluster, name)
