@@ -1,0 +1,344 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Nodes of other vendors on a real Kubernetes: a pretended agent (tests/agents.py) registers with the real kubelet and on the
+Node, looks for its pod under the lock that the scheduler wrote, takes its time, and is killed. It has an account of its own,
+which deploy/other-agents.yaml names, so that policy.yaml judges what it writes.
+
+A vendor is a row of ROWS here and of VENDORS in tests/agents.py.
+
+usage: vendors.py [VENDOR...]   an agent, as a process: vendors.py agent VENDOR FOLDER
+"""
+
+import base64
+import concurrent.futures
+import os
+import pathlib
+import signal
+import sys
+
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[1] / "node"))
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+import agents  # noqa: E402
+import kubelet  # noqa: E402
+from harness import BUILD, SOURCE, skip  # noqa: E402
+
+kubelet.with_grpc(BUILD, skip)
+
+from support import *  # noqa: E402
+import manifests  # noqa: E402
+
+PLUGINS = pathlib.Path("/var/lib/kubelet/device-plugins")
+AGENTS = "kube-system"
+# What a pod asks for, as HAMi's examples do; which account the agent has; tasks of a device.
+ROWS = {
+    "hygon": {"limits": {"hygon.com/dcunum": 1, "hygon.com/dcumem": 2000, "hygon.com/dcucores": 10}, "account": "hami-dcu-vgpu-device-plugin", "tasks": 4},
+    "ascend": {"limits": {"huawei.com/Ascend910B3": 1, "huawei.com/Ascend910B3-memory": 16384}, "account": "hami-ascend", "tasks": 4},
+}
+CONFIG = SOURCE / "tests/data/vectors/config-default.yaml"
+WEBHOOKS = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
+
+
+# The agent, a process
+
+
+class Client:
+    def __init__(self, token):
+        self.api = kube.Api(token)
+
+    def node(self):
+        return self.api.get(f"/api/v1/nodes/{NODE}")
+
+    def patch_node(self, patch):
+        return self.api.raw("PATCH", f"/api/v1/nodes/{NODE}", patch, kind=kube.MERGE)[0]
+
+    def pod(self, namespace, name):
+        return self.api.find(pods_path(namespace, name))
+
+    def pods(self):
+        return self.api.get("/api/v1/pods", fieldSelector=f"spec.nodeName={NODE}")["items"]
+
+    def patch_pod(self, namespace, name, patch):
+        status, body = self.api.raw("PATCH", pods_path(namespace, name), patch, kind=kube.MERGE)
+        if status != 200:
+            print(f"pod {name}: {status} {body.decode()}", flush=True)
+        return status
+
+
+class Plugin:
+    """kubelet's side of an agent: devices by number, and an Allocate that waits as the test says."""
+
+    def __init__(self, vendor, folder):
+        self.folder, self.vendor = folder, agents.VENDORS[vendor]
+        self.agent = agents.Agent(Client((folder / "token").read_text()), vendor, NODE)
+        self.ids = [f"{d}-{i}" for d in self.agent.devices for i in range(ROWS[vendor]["tasks"])]
+
+    def wait(self, _):
+        """The test holds the agent here, or kills it."""
+        (self.folder / "allocating").write_text("")
+        while (self.folder / "hold").exists():
+            time.sleep(0.02)
+        (self.folder / "allocating").unlink()
+
+    def allocate(self, request, context):
+        import grpc
+
+        (wanted,) = [v for n, v in kubelet.unpack(request) if n == 1]
+        try:
+            _, devices = self.agent.allocate(len(kubelet.texts(wanted, 1)), self.wait)
+        except agents.Failed as error:
+            print(f"allocate: {error}", flush=True)
+            context.abort(grpc.StatusCode.UNKNOWN, str(error))
+        given = kubelet.field(1, "GIVEN") + kubelet.field(2, ",".join(devices))
+        return kubelet.field(1, kubelet.field(1, given))
+
+    def list_and_watch(self, _, context):
+        yield b"".join(kubelet.field(1, kubelet.field(1, d) + kubelet.field(2, "Healthy")) for d in self.ids)
+        while context.is_active():
+            time.sleep(0.5)
+
+    def serve(self):
+        import grpc
+
+        plugin = self
+
+        class Handler(grpc.GenericRpcHandler):
+            def service(self, call):
+                how = dict(request_deserializer=lambda b: b, response_serializer=lambda b: b)
+                if call.method.endswith("/ListAndWatch"):
+                    return grpc.unary_stream_rpc_method_handler(plugin.list_and_watch, **how)
+                if call.method.endswith("/Allocate"):
+                    return grpc.unary_unary_rpc_method_handler(plugin.allocate, **how)
+                return grpc.unary_unary_rpc_method_handler(lambda *_: b"", **how)
+
+        name = self.vendor["resource"].replace("/", "_") + ".sock"
+        (PLUGINS / name).unlink(missing_ok=True)
+        self.server = grpc.server(concurrent.futures.ThreadPoolExecutor(16))
+        self.server.add_generic_rpc_handlers((Handler(),))
+        self.server.add_insecure_port(f"unix://{PLUGINS}/{name}")
+        self.server.start()
+        request = kubelet.field(1, "v1beta1") + kubelet.field(2, name) + kubelet.field(3, self.vendor["resource"])
+        with grpc.insecure_channel(f"unix://{PLUGINS}/kubelet.sock") as channel:
+            channel.unary_unary("/v1beta1.Registration/Register", **kubelet.RAW)(request, timeout=5)
+
+    def run(self):
+        self.serve()
+        while True:
+            status = self.agent.register()
+            print(f"registered: {status}", flush=True)
+            time.sleep(30 if status == 200 else 5)
+
+
+# The test
+
+
+class Process:
+    """An agent that is started and killed."""
+
+    def __init__(self, vendor, namespace):
+        self.vendor, self.namespace = vendor, namespace
+        self.folder = pathlib.Path(WORK / f"agent-{vendor}")
+        self.folder.mkdir(exist_ok=True)
+        (self.folder / "hold").unlink(missing_ok=True)
+        (self.folder / "token").write_text(make_account(ROWS[vendor]["account"]))
+        self.start()
+
+    def start(self):
+        with open(WORK / f"log/agent-{self.vendor}.log", "ab") as log:
+            self.process = subprocess.Popen([sys.executable, __file__, "agent", self.vendor, self.folder], stdout=log, stderr=log)
+        atexit.register(self.kill)
+
+    def kill(self):
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGKILL)
+        self.process.wait()
+
+    def hold(self):
+        (self.folder / "allocating").unlink(missing_ok=True)
+        (self.folder / "hold").write_text("")
+
+    def let_go(self):
+        (self.folder / "hold").unlink(missing_ok=True)
+
+    def allocates(self):
+        return wait_until(lambda: (self.folder / "allocating").exists(), 20, 0.02)
+
+
+def make_account(name):
+    """As the agents' own manifests do: nodes and pods may be read and patched. Returns a token."""
+    path = f"/api/v1/namespaces/{AGENTS}/serviceaccounts"
+    if not api.find(f"{path}/{name}"):
+        api.create(path, {"metadata": {"name": name}})
+    manifests.apply_objects(BINARIES, [
+        {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": f"agent-{name}"},
+         "rules": [{"apiGroups": [""], "resources": ["nodes", "pods"], "verbs": ["get", "list", "watch", "update", "patch"]}]},
+        {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": {"name": f"agent-{name}"},
+         "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": f"agent-{name}"},
+         "subjects": [{"kind": "ServiceAccount", "name": name, "namespace": AGENTS}]},
+    ])  # fmt: skip
+    return api.create(f"{path}/{name}/token", {"spec": {"expirationSeconds": 86400}})["status"]["token"]
+
+
+def use_config(text):
+    """The device configuration, and what `hamictl config render` makes of it."""
+    file = WORK / "device-config.yaml"
+    file.write_text(text)
+    rendered = WORK / "rendered.yaml"
+    rendered.write_text(host.output(programs.HAMICTL, "config", "render", file))
+    things = manifests.read(BINARIES, rendered)
+    (webhook,) = [t for t in things if t["kind"] == "MutatingWebhookConfiguration"]
+    authority = base64.b64encode((programs.PKI / "ca.crt").read_bytes()).decode()
+    webhook["webhooks"][0]["clientConfig"] = {"url": f"{programs.EXTENDER}/webhook", "caBundle": authority}
+    api.delete(f"{WEBHOOKS}/{webhook['metadata']['name']}")
+    (shipped,) = [t["data"]["config.yaml"] for t in things if t["kind"] == "ConfigMap"]
+    (WORK / "kube-scheduler.yaml").write_text(programs.scheduler_config(shipped))
+    for name in ("hami-scheduler", "kube-scheduler"):
+        programs.back(name, programs.kill(name))
+    wait_until(leads, 60)
+    api.create(WEBHOOKS, webhook)
+
+
+def leads():
+    page = programs.fetch(f"http://{programs.SCHEDULER_METRICS}/metrics")
+    return page is not None and b"\nhami_scheduler_leader 1\n" in page
+
+
+def put_back(text):
+    (WORK / "device-config.yaml").write_text(text)
+    use_config(text)
+    manifests.kubectl(BINARIES, "delete", "--ignore-not-found", "-f", host.DEPLOY / "other-agents.yaml")
+    annotations = [key for vendor in agents.VENDORS.values() for key in (vendor["register"], vendor["handshake"]) if key]
+    api.patch(f"/api/v1/nodes/{NODE}", {"metadata": {"annotations": dict.fromkeys([*annotations, agents.LOCK])}})
+
+
+def vendor_pod(vendor, name, containers=1):
+    limits = {key: str(value) for key, value in ROWS[vendor]["limits"].items()}
+    made = [container(f"c{i}", ["sh", "-c", "echo $GIVEN; exec sleep 1000"], limits) for i in range(containers)]
+    return pod(name, *made)
+
+
+def lock():
+    return annotation(api.get(f"/api/v1/nodes/{NODE}"), agents.LOCK)
+
+
+def offers(vendor, some=True):
+    allocatable = api.get(f"/api/v1/nodes/{NODE}")["status"]["allocatable"]
+    return (int(allocatable.get(agents.VENDORS[vendor]["resource"], 0)) > 0) == some
+
+
+def view():
+    return json.loads(programs.fetch(f"{programs.EXTENDER}/debug/view"))
+
+
+def check_given(namespace, vendor, name, containers=1):
+    """Each container has what the pod's annotation says that it was granted."""
+    thing = get(namespace, name)
+    wanted = [",".join(d[0] for d in c) for c in devices(annotation(thing, agents.VENDORS[vendor]["allocated"]) or "")]
+    wait_until(lambda: all(logs(namespace, name, f"c{i}") for i in range(containers)), 10, 0.1)
+    got = [logs(namespace, name, f"c{i}").strip() for i in range(containers)]
+    check_equal(got, wanted, f"{vendor}: {name} has what it was granted")
+
+
+def check_nothing_twice(vendor):
+    for node in view()["nodes"]:
+        for device in node["devices"]:
+            over = [what for what in ("slots", "memory_mib") if device["used"][what] > device[what]]
+            check(not over, f"{vendor}: no device is granted beyond what it has", device)
+
+
+def check_clean(vendor, words):
+    check(wait_until(lambda: lock() is None, 15, 0.1), f"{vendor}: {words}: no lock is left", lock())
+    check(wait_until(lambda: not view()["reserved"], 15, 0.2), f"{vendor}: {words}: nothing stays reserved", view()["reserved"])
+
+
+def run_vendor(vendor):
+    namespace = new_namespace(f"vendor-{vendor}")
+    agent = Process(vendor, namespace)
+    if not check(wait_until(lambda: offers(vendor), 30, 0.1), f"{vendor}: kubelet offers its devices"):
+        print(programs.last_lines(f"agent-{vendor}"))
+        return
+
+    create(namespace, vendor_pod(vendor, "first"))
+    took = wait_running(namespace, ["first"], 60)
+    check(took is not None, f"{vendor}: HAMi's example runs", took)
+    check_given(namespace, vendor, "first")
+    notes = get(namespace, "first")["metadata"]["annotations"]
+    check_equal(notes.get(BIND_PHASE), "success", f"{vendor}: its agent said so")
+    check_equal(notes.get(agents.VENDORS[vendor]["to_allocate"], "").strip(":;"), "", f"{vendor}: and took all that it was to allocate")
+    check_clean(vendor, "after one pod")
+
+    names = [f"crowd-{i}" for i in range(4)]
+    create_at_once(namespace, [vendor_pod(vendor, name) for name in names])
+    check(wait_running(namespace, names, 90) is not None, f"{vendor}: four at once run")
+    for name in names:
+        check_given(namespace, vendor, name)
+    check_nothing_twice(vendor)
+    check_clean(vendor, "after four at once")
+    for name in ["first", *names]:
+        delete(namespace, name)
+
+    # Held in the middle of an allocation, which nobody else may begin meanwhile.
+    agent.hold()
+    create(namespace, vendor_pod(vendor, "held"))
+    check(agent.allocates(), f"{vendor}: the agent is asked")
+    create(namespace, vendor_pod(vendor, "behind"))
+    time.sleep(3)
+    check(not (get(namespace, "behind")["spec"].get("nodeName")), f"{vendor}: while an allocation goes on the next pod is not bound")
+    agent.let_go()
+    check(wait_running(namespace, ["held", "behind"], 60) is not None, f"{vendor}: then both run")
+    for name in ("held", "behind"):
+        check_given(namespace, vendor, name)
+        delete(namespace, name)
+    check_clean(vendor, "after a slow one")
+
+    # Killed in the middle of one.
+    agent.hold()
+    create(namespace, vendor_pod(vendor, "lost"))
+    check(agent.allocates(), f"{vendor}: the agent is asked again")
+    agent.kill()
+    check(wait_until(lambda: phase(namespace, "lost") == "Failed", 30, 0.1), f"{vendor}: when it dies the pod fails", phase(namespace, "lost"))
+    check_clean(vendor, "after the agent died")
+    check(not [p for p in view()["pods"] if p["name"] == "lost"], f"{vendor}: what the pod had is free")
+    create(namespace, vendor_pod(vendor, "after"))
+    agent.let_go()
+    check(wait_until(lambda: offers(vendor, False), 30, 0.2), f"{vendor}: kubelet offers nothing without it")
+    agent.start()
+    check(wait_until(lambda: offers(vendor), 30, 0.1), f"{vendor}: it is back")
+    running = wait_running(namespace, ["after"], 90)
+    check(running is not None or phase(namespace, "after") == "Failed", f"{vendor}: a pod of that moment runs, or kubelet failed it", why(namespace, "after"))
+    create(namespace, vendor_pod(vendor, "again"))
+    check(wait_running(namespace, ["again"], 60) is not None, f"{vendor}: pods run again")
+    check_given(namespace, vendor, "again")
+
+    # The scheduler is killed while a pod waits for its allocation.
+    agent.hold()
+    create(namespace, vendor_pod(vendor, "orphan"))
+    check(agent.allocates(), f"{vendor}: the agent is asked once more")
+    programs.back("hami-scheduler", programs.kill("hami-scheduler"))
+    wait_until(leads, 60)
+    create(namespace, vendor_pod(vendor, "next"))
+    time.sleep(4)
+    check(not get(namespace, "next")["spec"].get("nodeName"), f"{vendor}: a new scheduler knows that an allocation goes on")
+    agent.let_go()
+    check(wait_running(namespace, ["orphan", "next"], 60) is not None, f"{vendor}: then both run")
+    for name in ("orphan", "next"):
+        check_given(namespace, vendor, name)
+    check_nothing_twice(vendor)
+    check_clean(vendor, "at the end")
+    agent.kill()
+
+
+def main():
+    need("hami-scheduler")
+    before = (WORK / "device-config.yaml").read_text()
+    manifests.apply(BINARIES, "other-agents.yaml")
+    atexit.register(put_back, before)
+    use_config(CONFIG.read_text())
+    for vendor in sys.argv[1:] or ROWS:
+        run_vendor(vendor)
+    finish()
+
+
+if sys.argv[1:2] == ["agent"]:
+    Plugin(sys.argv[2], pathlib.Path(sys.argv[3])).run()
+else:
+    main()
