@@ -1,175 +1,344 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""All vendors configured at once, as `hamictl config render` has it: the API server takes the webhook, and the pods of docs/vendors as the
-webhook leaves them. On nodes made as their agents make them, those of vendors whose agents need no lock are bound."""
+"""Nodes of other vendors on a real Kubernetes: a pretended agent (tests/agents.py) registers with the real kubelet and on the
+Node, looks for its pod under the lock that the scheduler wrote, takes its time, and is killed. It has an account of its own,
+which deploy/other-agents.yaml names, so that policy.yaml judges what it writes.
 
-import re
+A vendor is a row of ROWS here and of VENDORS in tests/agents.py.
 
-import manifests
-from support import *
+usage: vendors.py [VENDOR...]   an agent, as a process: vendors.py agent VENDOR FOLDER
+"""
 
-SOURCE = pathlib.Path(__file__).resolve().parents[2]
-PAGES = sorted(p for p in (SOURCE / "docs/vendors").glob("*.md") if p.name != "README.md")
-WEBHOOK = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/hami-webhook"
-WITHOUT_LOCK = ("enflame", "moore-threads")
+import base64
+import concurrent.futures
+import os
+import pathlib
+import signal
+import sys
 
-# A user who gives the requests, too, as the API server sets them where they are missing.
-SEVERAL = [
-    {"mthreads.com/vgpu": "2", "mthreads.com/sgpu-memory": "4", "mthreads.com/sgpu-core": "1"},
-    {"iluvatar.ai/BI-V150-vgpu": "2", "iluvatar.ai/BI-V150.vCore": "10"},
-]
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[1] / "node"))
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+import agents  # noqa: E402
+import kubelet  # noqa: E402
+from harness import BUILD, SOURCE, skip  # noqa: E402
 
+kubelet.with_grpc(BUILD, skip)
 
-def blocks(page):
-    """The YAML documents of a page."""
-    found = re.findall(r"^```yaml\n(.*?)^```", page.read_text(), re.M | re.S)
-    return [document for block in found for document in block.split("\n---\n")]
+from support import *  # noqa: E402
+import manifests  # noqa: E402
 
-
-def configuration():
-    """A section of each vendor: the page's, or the one of the vectors."""
-    text = (SOURCE / "tests/data/vectors/config-default.yaml").read_text()
-    sections = {part.split(":")[0]: part for part in re.split(r"^(?=\w+:)", text, flags=re.M) if part[:1].isalpha()}
-    for page in PAGES:
-        for block in blocks(page):
-            if "kind:" not in block:
-                sections[block.split(":")[0]] = block + "\n"
-    return "".join(sections.values())
-
-
-def as_json(text):
-    """What kubectl makes of a manifest."""
-    return json.loads(manifests.kubectl(BINARIES, "create", "--dry-run=client", "-o", "json", "-f", "-", input=text))
+PLUGINS = pathlib.Path("/var/lib/kubelet/device-plugins")
+AGENTS = "kube-system"
+# What a pod asks for, as HAMi's examples do; which account the agent has; tasks of a device.
+ROWS = {
+    "hygon": {"limits": {"hygon.com/dcunum": 1, "hygon.com/dcumem": 2000, "hygon.com/dcucores": 10}, "account": "hami-dcu-vgpu-device-plugin", "tasks": 4},
+    "ascend": {"limits": {"huawei.com/Ascend910B3": 1, "huawei.com/Ascend910B3-memory": 16384}, "account": "hami-ascend", "tasks": 4},
+}
+CONFIG = SOURCE / "tests/data/vectors/config-default.yaml"
+WEBHOOKS = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
 
 
-def rendered(config):
-    """The objects that follow from the configuration, by their kind."""
-    path = WORK / "all-vendors.yaml"
-    path.write_text(config)
-    text = host.output(programs.HAMICTL, "config", "render", path)
-    things = [as_json(part) for part in re.split(r"^---\n", text, flags=re.M) if part.strip()]
-    return {thing["kind"]: thing for thing in things}
+# The agent, a process
 
 
-def restart(name, ready):
-    gone = programs.kill(name)
-    check(programs.back(name, gone) and wait_until(ready, 60, 0.1), f"{name} starts with another configuration", programs.last_lines(name))
+class Client:
+    def __init__(self, token):
+        self.api = kube.Api(token)
+
+    def node(self):
+        return self.api.get(f"/api/v1/nodes/{NODE}")
+
+    def patch_node(self, patch):
+        return self.api.raw("PATCH", f"/api/v1/nodes/{NODE}", patch, kind=kube.MERGE)[0]
+
+    def pod(self, namespace, name):
+        return self.api.find(pods_path(namespace, name))
+
+    def pods(self):
+        return self.api.get("/api/v1/pods", fieldSelector=f"spec.nodeName={NODE}")["items"]
+
+    def patch_pod(self, namespace, name, patch):
+        status, body = self.api.raw("PATCH", pods_path(namespace, name), patch, kind=kube.MERGE)
+        if status != 200:
+            print(f"pod {name}: {status} {body.decode()}", flush=True)
+        return status
 
 
-def put_webhook(conditions):
-    webhook = api.get(WEBHOOK)
-    before = webhook["webhooks"][0]["matchConditions"]
-    webhook["webhooks"][0]["matchConditions"] = conditions
-    api.call("PUT", WEBHOOK, webhook)
-    return before
+class Plugin:
+    """kubelet's side of an agent: devices by number, and an Allocate that waits as the test says."""
 
+    def __init__(self, vendor, folder):
+        self.folder, self.vendor = folder, agents.VENDORS[vendor]
+        self.agent = agents.Agent(Client((folder / "token").read_text()), vendor, NODE)
+        self.ids = [f"{d}-{i}" for d in self.agent.devices for i in range(ROWS[vendor]["tasks"])]
 
-def restart_both():
-    restart("hami-scheduler", lambda: programs.fetch(f"{EXTENDER}/readyz"))
-    restart("kube-scheduler", programs.kube_scheduler_ready)
+    def wait(self, _):
+        """The test holds the agent here, or kills it."""
+        (self.folder / "allocating").write_text("")
+        while (self.folder / "hold").exists():
+            time.sleep(0.02)
+        (self.folder / "allocating").unlink()
 
+    def allocate(self, request, context):
+        import grpc
 
-@contextlib.contextmanager
-def configured():
-    """All vendors are served meanwhile."""
-    files = {WORK / "device-config.yaml": None, WORK / "kube-scheduler.yaml": None}
-    before = {path: path.read_text() for path in files}
-    config = configuration()
-    things = rendered(config)
-    (WORK / "device-config.yaml").write_text(config)
-    (WORK / "kube-scheduler.yaml").write_text(programs.scheduler_config(things["ConfigMap"]["data"]["config.yaml"]))
-    conditions = put_webhook(things["MutatingWebhookConfiguration"]["webhooks"][0]["matchConditions"])
-    try:
-        restart_both()
-        yield
-    finally:
-        for path, text in before.items():
-            path.write_text(text)
-        put_webhook(conditions)
-        restart_both()
-
-
-def admitted(namespace, thing, name):
-    """The pod as the API server would store it; None. The webhook's conditions take a moment to be in force."""
-    answers = [None]
-
-    def is_ours():
+        (wanted,) = [v for n, v in kubelet.unpack(request) if n == 1]
         try:
-            answers.append(api.create(pods_path(namespace) + "?dryRun=All", thing))
-        except ApiError as error:
-            answers.append(error.message)
-        return isinstance(answers[-1], str) or answers[-1]["spec"]["schedulerName"] == "hami-scheduler"
+            _, devices = self.agent.allocate(len(kubelet.texts(wanted, 1)), self.wait)
+        except agents.Failed as error:
+            print(f"allocate: {error}", flush=True)
+            context.abort(grpc.StatusCode.UNKNOWN, str(error))
+        given = kubelet.field(1, "GIVEN") + kubelet.field(2, ",".join(devices))
+        return kubelet.field(1, kubelet.field(1, given))
 
-    taken = wait_until(is_ours, 10, 0.2) and isinstance(answers[-1], dict)
-    check(taken, f"{name}: the API server takes the pod as the webhook leaves it", answers[-1])
-    return answers[-1] if taken else None
+    def list_and_watch(self, _, context):
+        yield b"".join(kubelet.field(1, kubelet.field(1, d) + kubelet.field(2, "Healthy")) for d in self.ids)
+        while context.is_active():
+            time.sleep(0.5)
 
+    def serve(self):
+        import grpc
 
-def pods_of(page):
-    things = [as_json(block) for block in blocks(page) if re.search(r"^kind: Pod$", block, re.M)]
-    for thing in things:
-        thing["metadata"].pop("namespace", None)
-    return things
+        plugin = self
 
+        class Handler(grpc.GenericRpcHandler):
+            def service(self, call):
+                how = dict(request_deserializer=lambda b: b, response_serializer=lambda b: b)
+                if call.method.endswith("/ListAndWatch"):
+                    return grpc.unary_stream_rpc_method_handler(plugin.list_and_watch, **how)
+                if call.method.endswith("/Allocate"):
+                    return grpc.unary_unary_rpc_method_handler(plugin.allocate, **how)
+                return grpc.unary_unary_rpc_method_handler(lambda *_: b"", **how)
 
-def try_pages(namespace):
-    for page in PAGES:
-        for thing in pods_of(page):
-            admitted(namespace, thing, f"{page.stem}/{thing['metadata']['name']}")
-    for number, amounts in enumerate(SEVERAL):
-        thing = pod(f"several-{number}", container() | {"resources": {"limits": amounts, "requests": amounts}})
-        made = admitted(namespace, thing, f"{amounts}")
-        resources = made["spec"]["containers"][0]["resources"] if made else {}
-        check(made and resources["limits"] == resources["requests"], "whose limits and requests are equal", resources)
+        name = self.vendor["resource"].replace("/", "_") + ".sock"
+        (PLUGINS / name).unlink(missing_ok=True)
+        self.server = grpc.server(concurrent.futures.ThreadPoolExecutor(16))
+        self.server.add_generic_rpc_handlers((Handler(),))
+        self.server.add_insecure_port(f"unix://{PLUGINS}/{name}")
+        self.server.start()
+        request = kubelet.field(1, "v1beta1") + kubelet.field(2, name) + kubelet.field(3, self.vendor["resource"])
+        with grpc.insecure_channel(f"unix://{PLUGINS}/kubelet.sock") as channel:
+            channel.unary_unary("/v1beta1.Registration/Register", **kubelet.RAW)(request, timeout=5)
 
-
-def agents_node(block):
-    """A node that its agent has registered, with room for pods; there is no kubelet on it."""
-    thing = as_json(block)
-    status = thing.setdefault("status", {})
-    for amounts in ("capacity", "allocatable"):
-        status.setdefault(amounts, {}).update({"cpu": "8", "memory": "16Gi", "pods": "20"})
-    status["conditions"] = [{"type": "Ready", "status": "True", "reason": "Test", "message": ""}]
-    return thing
-
-
-@contextlib.contextmanager
-def pretended(page):
-    """The page's nodes, while a test uses them."""
-    names = []
-    try:
-        for block in blocks(page):
-            if re.search(r"^kind: Node$", block, re.M):
-                made = api.create("/api/v1/nodes", agents_node(block))
-                names.append(made["metadata"]["name"])
-                api.patch(f"/api/v1/nodes/{names[-1]}", {"spec": {"taints": None}})
-        yield names
-    finally:
-        for name in names:
-            api.delete(f"/api/v1/nodes/{name}")
+    def run(self):
+        self.serve()
+        while True:
+            status = self.agent.register()
+            print(f"registered: {status}", flush=True)
+            time.sleep(30 if status == 200 else 5)
 
 
-def bind_pages(namespace):
-    for page in [p for p in PAGES if p.stem in WITHOUT_LOCK]:
-        with pretended(page) as names:
-            for thing in pods_of(page):
-                name = thing["metadata"]["name"]
-                create(namespace, thing)
-                bound = wait_until(lambda name=name: get(namespace, name)["spec"].get("nodeName") in names, 30, 0.1)
-                check(bound, f"{page.stem}: {name} is bound to the vendor's node", why(namespace, name))
-                given = [value for key, value in get(namespace, name)["metadata"]["annotations"].items() if key.endswith("-devices-allocated")]
-                check(len(given) == 1 and names[0] in given[0], "and has been given devices there", given)
-                api.delete(pods_path(namespace, name), grace=0)
+# The test
+
+
+class Process:
+    """An agent that is started and killed."""
+
+    def __init__(self, vendor, namespace):
+        self.vendor, self.namespace = vendor, namespace
+        self.folder = pathlib.Path(WORK / f"agent-{vendor}")
+        self.folder.mkdir(exist_ok=True)
+        (self.folder / "hold").unlink(missing_ok=True)
+        (self.folder / "token").write_text(make_account(ROWS[vendor]["account"]))
+        self.start()
+
+    def start(self):
+        with open(WORK / f"log/agent-{self.vendor}.log", "ab") as log:
+            self.process = subprocess.Popen([sys.executable, __file__, "agent", self.vendor, self.folder], stdout=log, stderr=log)
+        atexit.register(self.kill)
+
+    def kill(self):
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGKILL)
+        self.process.wait()
+
+    def hold(self):
+        (self.folder / "allocating").unlink(missing_ok=True)
+        (self.folder / "hold").write_text("")
+
+    def let_go(self):
+        (self.folder / "hold").unlink(missing_ok=True)
+
+    def allocates(self):
+        return wait_until(lambda: (self.folder / "allocating").exists(), 20, 0.02)
+
+
+def make_account(name):
+    """As the agents' own manifests do: nodes and pods may be read and patched. Returns a token."""
+    path = f"/api/v1/namespaces/{AGENTS}/serviceaccounts"
+    if not api.find(f"{path}/{name}"):
+        api.create(path, {"metadata": {"name": name}})
+    manifests.apply_objects(BINARIES, [
+        {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": f"agent-{name}"},
+         "rules": [{"apiGroups": [""], "resources": ["nodes", "pods"], "verbs": ["get", "list", "watch", "update", "patch"]}]},
+        {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": {"name": f"agent-{name}"},
+         "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": f"agent-{name}"},
+         "subjects": [{"kind": "ServiceAccount", "name": name, "namespace": AGENTS}]},
+    ])  # fmt: skip
+    return api.create(f"{path}/{name}/token", {"spec": {"expirationSeconds": 86400}})["status"]["token"]
+
+
+def use_config(text):
+    """The device configuration, and what `hamictl config render` makes of it."""
+    file = WORK / "device-config.yaml"
+    file.write_text(text)
+    rendered = WORK / "rendered.yaml"
+    rendered.write_text(host.output(programs.HAMICTL, "config", "render", file))
+    things = manifests.read(BINARIES, rendered)
+    (webhook,) = [t for t in things if t["kind"] == "MutatingWebhookConfiguration"]
+    authority = base64.b64encode((programs.PKI / "ca.crt").read_bytes()).decode()
+    webhook["webhooks"][0]["clientConfig"] = {"url": f"{programs.EXTENDER}/webhook", "caBundle": authority}
+    api.delete(f"{WEBHOOKS}/{webhook['metadata']['name']}")
+    (shipped,) = [t["data"]["config.yaml"] for t in things if t["kind"] == "ConfigMap"]
+    (WORK / "kube-scheduler.yaml").write_text(programs.scheduler_config(shipped))
+    for name in ("hami-scheduler", "kube-scheduler"):
+        programs.back(name, programs.kill(name))
+    wait_until(leads, 60)
+    api.create(WEBHOOKS, webhook)
+
+
+def leads():
+    page = programs.fetch(f"http://{programs.SCHEDULER_METRICS}/metrics")
+    return page is not None and b"\nhami_scheduler_leader 1\n" in page
+
+
+def put_back(text):
+    (WORK / "device-config.yaml").write_text(text)
+    use_config(text)
+    manifests.kubectl(BINARIES, "delete", "--ignore-not-found", "-f", host.DEPLOY / "other-agents.yaml")
+    annotations = [key for vendor in agents.VENDORS.values() for key in (vendor["register"], vendor["handshake"]) if key]
+    api.patch(f"/api/v1/nodes/{NODE}", {"metadata": {"annotations": dict.fromkeys([*annotations, agents.LOCK])}})
+
+
+def vendor_pod(vendor, name, containers=1):
+    limits = {key: str(value) for key, value in ROWS[vendor]["limits"].items()}
+    made = [container(f"c{i}", ["sh", "-c", "echo $GIVEN; exec sleep 1000"], limits) for i in range(containers)]
+    return pod(name, *made)
+
+
+def lock():
+    return annotation(api.get(f"/api/v1/nodes/{NODE}"), agents.LOCK)
+
+
+def offers(vendor, some=True):
+    allocatable = api.get(f"/api/v1/nodes/{NODE}")["status"]["allocatable"]
+    return (int(allocatable.get(agents.VENDORS[vendor]["resource"], 0)) > 0) == some
+
+
+def view():
+    return json.loads(programs.fetch(f"{programs.EXTENDER}/debug/view"))
+
+
+def check_given(namespace, vendor, name, containers=1):
+    """Each container has what the pod's annotation says that it was granted."""
+    thing = get(namespace, name)
+    wanted = [",".join(d[0] for d in c) for c in devices(annotation(thing, agents.VENDORS[vendor]["allocated"]) or "")]
+    wait_until(lambda: all(logs(namespace, name, f"c{i}") for i in range(containers)), 10, 0.1)
+    got = [logs(namespace, name, f"c{i}").strip() for i in range(containers)]
+    check_equal(got, wanted, f"{vendor}: {name} has what it was granted")
+
+
+def check_nothing_twice(vendor):
+    for node in view()["nodes"]:
+        for device in node["devices"]:
+            over = [what for what in ("slots", "memory_mib") if device["used"][what] > device[what]]
+            check(not over, f"{vendor}: no device is granted beyond what it has", device)
+
+
+def check_clean(vendor, words):
+    check(wait_until(lambda: lock() is None, 15, 0.1), f"{vendor}: {words}: no lock is left", lock())
+    check(wait_until(lambda: not view()["reserved"], 15, 0.2), f"{vendor}: {words}: nothing stays reserved", view()["reserved"])
+
+
+def run_vendor(vendor):
+    namespace = new_namespace(f"vendor-{vendor}")
+    agent = Process(vendor, namespace)
+    if not check(wait_until(lambda: offers(vendor), 30, 0.1), f"{vendor}: kubelet offers its devices"):
+        print(programs.last_lines(f"agent-{vendor}"))
+        return
+
+    create(namespace, vendor_pod(vendor, "first"))
+    took = wait_running(namespace, ["first"], 60)
+    check(took is not None, f"{vendor}: HAMi's example runs", took)
+    check_given(namespace, vendor, "first")
+    notes = get(namespace, "first")["metadata"]["annotations"]
+    check_equal(notes.get(BIND_PHASE), "success", f"{vendor}: its agent said so")
+    check_equal(notes.get(agents.VENDORS[vendor]["to_allocate"], "").strip(":;"), "", f"{vendor}: and took all that it was to allocate")
+    check_clean(vendor, "after one pod")
+
+    names = [f"crowd-{i}" for i in range(4)]
+    create_at_once(namespace, [vendor_pod(vendor, name) for name in names])
+    check(wait_running(namespace, names, 90) is not None, f"{vendor}: four at once run")
+    for name in names:
+        check_given(namespace, vendor, name)
+    check_nothing_twice(vendor)
+    check_clean(vendor, "after four at once")
+    for name in ["first", *names]:
+        delete(namespace, name)
+
+    # Held in the middle of an allocation, which nobody else may begin meanwhile.
+    agent.hold()
+    create(namespace, vendor_pod(vendor, "held"))
+    check(agent.allocates(), f"{vendor}: the agent is asked")
+    create(namespace, vendor_pod(vendor, "behind"))
+    time.sleep(3)
+    check(not (get(namespace, "behind")["spec"].get("nodeName")), f"{vendor}: while an allocation goes on the next pod is not bound")
+    agent.let_go()
+    check(wait_running(namespace, ["held", "behind"], 60) is not None, f"{vendor}: then both run")
+    for name in ("held", "behind"):
+        check_given(namespace, vendor, name)
+        delete(namespace, name)
+    check_clean(vendor, "after a slow one")
+
+    # Killed in the middle of one.
+    agent.hold()
+    create(namespace, vendor_pod(vendor, "lost"))
+    check(agent.allocates(), f"{vendor}: the agent is asked again")
+    agent.kill()
+    check(wait_until(lambda: phase(namespace, "lost") == "Failed", 30, 0.1), f"{vendor}: when it dies the pod fails", phase(namespace, "lost"))
+    check_clean(vendor, "after the agent died")
+    check(not [p for p in view()["pods"] if p["name"] == "lost"], f"{vendor}: what the pod had is free")
+    create(namespace, vendor_pod(vendor, "after"))
+    agent.let_go()
+    check(wait_until(lambda: offers(vendor, False), 30, 0.2), f"{vendor}: kubelet offers nothing without it")
+    agent.start()
+    check(wait_until(lambda: offers(vendor), 30, 0.1), f"{vendor}: it is back")
+    running = wait_running(namespace, ["after"], 90)
+    check(running is not None or phase(namespace, "after") == "Failed", f"{vendor}: a pod of that moment runs, or kubelet failed it", why(namespace, "after"))
+    create(namespace, vendor_pod(vendor, "again"))
+    check(wait_running(namespace, ["again"], 60) is not None, f"{vendor}: pods run again")
+    check_given(namespace, vendor, "again")
+
+    # The scheduler is killed while a pod waits for its allocation.
+    agent.hold()
+    create(namespace, vendor_pod(vendor, "orphan"))
+    check(agent.allocates(), f"{vendor}: the agent is asked once more")
+    programs.back("hami-scheduler", programs.kill("hami-scheduler"))
+    wait_until(leads, 60)
+    create(namespace, vendor_pod(vendor, "next"))
+    time.sleep(4)
+    check(not get(namespace, "next")["spec"].get("nodeName"), f"{vendor}: a new scheduler knows that an allocation goes on")
+    agent.let_go()
+    check(wait_running(namespace, ["orphan", "next"], 60) is not None, f"{vendor}: then both run")
+    for name in ("orphan", "next"):
+        check_given(namespace, vendor, name)
+    check_nothing_twice(vendor)
+    check_clean(vendor, "at the end")
+    agent.kill()
 
 
 def main():
     need("hami-scheduler")
-    namespace = new_namespace("vendors")
-    with configured():
-        try_pages(namespace)
-        bind_pages(namespace)
+    before = (WORK / "device-config.yaml").read_text()
+    manifests.apply(BINARIES, "other-agents.yaml")
+    atexit.register(put_back, before)
+    use_config(CONFIG.read_text())
+    for vendor in sys.argv[1:] or ROWS:
+        run_vendor(vendor)
     finish()
 
 
-if __name__ == "__main__":
+if sys.argv[1:2] == ["agent"]:
+    Plugin(sys.argv[2], pathlib.Path(sys.argv[3])).run()
+else:
     main()
