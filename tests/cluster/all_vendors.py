@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """All vendors configured at once, as `hamictl config render` has it: the API server takes the webhook, and the pods of docs/vendors as the
-webhook leaves them. On nodes made as their agents make them, those of vendors whose agents need no lock are bound."""
+webhook leaves them. On nodes made as their agents make them they are bound, under the lock that an agent waits for."""
 
 import re
 
@@ -11,7 +11,8 @@ from support import *
 SOURCE = pathlib.Path(__file__).resolve().parents[2]
 PAGES = sorted(p for p in (SOURCE / "docs/vendors").glob("*.md") if p.name != "README.md")
 WEBHOOK = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/hami-webhook"
-WITHOUT_LOCK = ("enflame", "moore-threads")
+RIGHTS = "other-agents.yaml"
+LOCKS = {"cambricon": "cambricon.com/dsmlu.lock"} | dict.fromkeys(("amd", "biren", "hygon", "iluvatar", "vastai"), "hami.io/mutex.lock")
 
 # A user who gives the requests, too, as the API server sets them where they are missing.
 SEVERAL = [
@@ -69,6 +70,12 @@ def restart_both():
     restart("kube-scheduler", programs.kube_scheduler_ready)
 
 
+def may_patch_nodes():
+    spec = {"user": account("hami-scheduler"), "resourceAttributes": {"verb": "patch", "resource": "nodes"}}
+    review = {"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": spec}
+    return api.create("/apis/authorization.k8s.io/v1/subjectaccessreviews", review)["status"]["allowed"]
+
+
 @contextlib.contextmanager
 def configured():
     """All vendors are served meanwhile."""
@@ -78,6 +85,8 @@ def configured():
     things = rendered(config)
     (WORK / "device-config.yaml").write_text(config)
     (WORK / "kube-scheduler.yaml").write_text(programs.scheduler_config(things["ConfigMap"]["data"]["config.yaml"]))
+    manifests.apply(BINARIES, RIGHTS)
+    check(wait_until(may_patch_nodes, 10, 0.1), "the rights to lock nodes are in force")
     conditions = put_webhook(things["MutatingWebhookConfiguration"]["webhooks"][0]["matchConditions"])
     try:
         restart_both()
@@ -86,6 +95,7 @@ def configured():
         for path, text in before.items():
             path.write_text(text)
         put_webhook(conditions)
+        manifests.kubectl(BINARIES, "delete", "-f", host.DEPLOY / RIGHTS)
         restart_both()
 
 
@@ -149,17 +159,30 @@ def pretended(page):
             api.delete(f"/api/v1/nodes/{name}")
 
 
+def bind_one(namespace, page, thing, nodes):
+    name = thing["metadata"]["name"]
+    create(namespace, thing)
+    bound = wait_until(lambda: get(namespace, name)["spec"].get("nodeName") in nodes, 30, 0.1)
+    check(bound, f"{page}: {name} is bound to the vendor's node", why(namespace, name), programs.last_lines("hami-scheduler"))
+    found = get(namespace, name)["metadata"].get("annotations", {})
+    given = [value for key, value in found.items() if key.endswith("-allocated") and value.count(",") >= 3]
+    check(given, "and has been given devices there", given)
+    lock = annotation(api.get(f"/api/v1/nodes/{nodes[0]}"), LOCKS[page]) if page in LOCKS else None
+    if LOCKS.get(page, "").startswith("hami.io/"):
+        check(lock and lock.endswith(f",{namespace},{name}"), "under the lock that its agent looks for", lock)
+    elif page in LOCKS:
+        check(lock, "under the lock that its agent looks for", lock)
+    api.delete(pods_path(namespace, name), grace=0)
+    if page in LOCKS:
+        gone = wait_until(lambda: not annotation(api.get(f"/api/v1/nodes/{nodes[0]}"), LOCKS[page]), 30, 0.2)
+        check(gone, "which goes with the pod")
+
+
 def bind_pages(namespace):
-    for page in [p for p in PAGES if p.stem in WITHOUT_LOCK]:
-        with pretended(page) as names:
-            for thing in pods_of(page):
-                name = thing["metadata"]["name"]
-                create(namespace, thing)
-                bound = wait_until(lambda name=name: get(namespace, name)["spec"].get("nodeName") in names, 30, 0.1)
-                check(bound, f"{page.stem}: {name} is bound to the vendor's node", why(namespace, name))
-                given = [value for key, value in get(namespace, name)["metadata"]["annotations"].items() if key.endswith("-devices-allocated")]
-                check(len(given) == 1 and names[0] in given[0], "and has been given devices there", given)
-                api.delete(pods_path(namespace, name), grace=0)
+    for page in PAGES:
+        with pretended(page) as nodes:
+            for thing in pods_of(page) if nodes else []:
+                bind_one(namespace, page.stem, thing, nodes)
 
 
 def main():
