@@ -25,12 +25,18 @@ PROFILES = {
     "ascend-1.4": {"lookup": "L2", "pop": True, "phase": "both", "unlock": "first", "on_failure": True, "owner": "suffix"},
     "hygon": {"lookup": "L1", "pop": True, "phase": "both", "unlock": "last", "on_failure": True, "owner": "contains"},
     "never": {"lookup": "L1", "pop": True, "phase": "both", "unlock": "never", "on_failure": False, "owner": "suffix"},
-    "biren": {"lookup": "L1", "pop": False, "phase": "failed", "unlock": "last", "on_failure": False, "owner": "suffix"},
+    "amd": {"lookup": "L1", "pop": True, "phase": "both", "unlock": "first", "on_failure": True, "owner": "suffix"},
+    "biren": {"lookup": "L1", "pop": True, "phase": "failed", "unlock": "last", "on_failure": False, "owner": "suffix"},
 }
 
 
 def now():
     return datetime.datetime.now(datetime.timezone.utc)
+
+
+def listed(entry):
+    """A registration in JSON: what entry says of each device, by its id and number."""
+    return lambda devices: json.dumps([{"id": d, "index": i, "health": True} | entry(d, i) for i, d in enumerate(devices)])
 
 
 def as_json(devices, kind):
@@ -70,6 +76,46 @@ VENDORS = {
         "device": "DCU", "text": lambda devices: as_colons(devices, "DCU-K100_AI"), "slice": 16384,
     },
     "ascend": ascend("Ascend910B3"),
+    "vastai": {
+        "resource": "vastaitech.com/va", "memory": None, "profile": "nvidia-2.8",
+        "register": "hami.io/node-va-register", "handshake": "hami.io/node-handshake-va", "says": dotted,
+        "to_allocate": "hami.io/Vastai-devices-to-allocate", "allocated": "hami.io/Vastai-devices-allocated", "device": "va",
+        "text": listed(lambda d, i: {"count": 1, "devmem": 32768, "type": "Vastai", "custominfo": {"AIC": str(i), "DeviceStrategy": "die"}}),
+    },
+    "biren": {
+        "resource": "birentech.com/gpu", "memory": None, "profile": "biren",
+        "register": "hami.io/node-biren-register", "handshake": "hami.io/node-handshake-biren", "says": dotted,
+        "to_allocate": "hami.io/Biren-devices-allocated", "allocated": "hami.io/Biren-devices-to-allocate", "device": "card",
+        "text": listed(lambda d, i: {"count": 1, "devmem": 32768, "type": "Biren106C", "devicepairscore": {}}),
+    },
+    "kunlunxin": {
+        "resource": "kunlunxin.com/vxpu", "memory": "kunlunxin.com/vxpu-memory", "profile": "nvidia-2.8",
+        "register": "hami.io/node-register-xpu", "handshake": "hami.io/node-handshake-xpu", "says": dotted,
+        "to_allocate": "hami.io/xpu-devices-to-allocate", "allocated": "hami.io/xpu-devices-allocated", "device": "XPU",
+        "text": listed(lambda d, i: {"count": 4, "devmem": 98304, "devcore": 100, "type": "XPU-P800"}),
+    },
+    "iluvatar": {
+        "resource": "iluvatar.ai/BI-V150-vgpu", "memory": "iluvatar.ai/BI-V150.vMem", "profile": "nvidia-2.8",
+        "register": "hami.io/node-BI-V150-register", "handshake": "hami.io/node-handshake-BI-V150", "says": dotted,
+        "to_allocate": "hami.io/BI-V150-devices-to-allocate", "allocated": "hami.io/BI-V150-devices-allocated", "device": "BI-V150",
+        "text": lambda devices: "".join(f"{d},100,32768,100,BI-V150,0,true,{i},default:" for i, d in enumerate(devices)),
+    },
+    "amd": {
+        "resource": "amd.com/gpu", "memory": "amd.com/gpumem", "profile": "amd",
+        "register": "hami.io/node-amd-register", "handshake": None,
+        "to_allocate": "hami.io/amd-devices-to-allocate", "allocated": "hami.io/amd-devices-allocated", "device": "amd",
+        "text": listed(lambda d, i: {"count": 10, "devmem": 196592, "devcore": 304, "type": "AMD Instinct MI300X", "devicevendor": "amd", "custominfo": {"pciBDF": f"0000:{i:02x}:00.0"}}),
+        "also": {"hami.io/amd-cu-allocated": '{"amd":"0-60"}'},
+    },
+    "metax": {
+        "resource": "metax-tech.com/sgpu", "memory": "metax-tech.com/vmemory", "profile": "nvidia-2.8",
+        "register": "metax-tech.com/node-gpu-devices", "handshake": None,
+        "to_allocate": "hami.io/metax-sgpu-devices-to-allocate", "allocated": "hami.io/metax-sgpu-devices-allocated", "device": "MX",
+        "text": lambda devices: json.dumps([
+            {"uuid": d, "bdf": f"0000:{i:02x}:00.0", "model": "C500", "totalDevCount": 16, "totalCompute": 100, "totalVRam": 65536,
+             "availableVRam": 65536, "numa": 0, "healthy": True, "qosPolicy": "best-effort", "linkZone": 1} for i, d in enumerate(devices)
+        ]),
+    },
 }  # fmt: skip
 
 
@@ -150,7 +196,7 @@ class Agent:
         if self.habits["pop"]:
             slots[first] = ""
             last = not any(slot.strip(":") for slot in slots)
-            self.say(pod, {self.vendor["to_allocate"]: ";".join(slots)})
+            self.say(pod, {self.vendor["to_allocate"]: ";".join(slots)} | self.vendor.get("also", {}))
         unlock = self.habits["unlock"]
         if self.habits["phase"] == "both" and (last or unlock == "first"):
             self.say(pod, {PHASE: "success"})
