@@ -5,9 +5,11 @@
  * Prints ns, one line each: placed p50, placed p99, refused p50, bind and its being seen p50,
  * refused p50 where eight cards are asked for and many nodes have some of them, PENDING pods asked
  * for again after a device came free, all together, the same where their demands are DEMANDS
- * different ones; then bytes in use.
+ * different ones; four cards that are connected best, placed p50; placed p50 and refused p50 in a
+ * namespace with a quota; then bytes in use.
  *
- * usage: decide NODES PODS ROUNDS
+ * usage: decide NODES PODS ROUNDS [DEVICE-CONFIG]   the vendors of a device configuration, which
+ * has NVIDIA's usual names; without it NVIDIA alone
  */
 
 #include <malloc.h>
@@ -18,6 +20,8 @@
 #include "base/clock.h"
 #include "base/util.h"
 #include "cluster/cluster.h"
+#include "config/device_config.h"
+#include "model/keys.h"
 #include "vendor/nvidia/nvidia.h"
 
 enum {
@@ -30,10 +34,12 @@ enum {
 
 struct bench {
     struct nvidia_config config;
+    struct device_config file;
     struct vendor_set vendors;
     struct cluster *cluster;
     struct arena *arena;
-    const char **names; /* as in a request: one behind the other in its body */
+    const char *policy, *namespace; /* of the pods that are asked about */
+    const char **names;             /* as in a request: one behind the other in its body */
     char *text;
     size_t count;
     uint64_t random;
@@ -47,6 +53,21 @@ static unsigned draw(struct bench *bench, unsigned below)
     return (unsigned)((bench->random >> 20) % below);
 }
 
+#define CARD_ID "GPU-%08zx-0000-0000-0000-%012u"
+
+static void write_registration(size_t number, char *text, size_t size)
+{
+    strcpy(text, "[");
+    for (unsigned i = 0; i < CARDS; i++)
+        (void)snprintf(text + strlen(text), size - strlen(text),
+                       "%s{\"id\":\"" CARD_ID "\",\"index\":%u,\"count\":10,"
+                       "\"devmem\":%d,\"devcore\":100,\"type\":\"NVIDIA A100-SXM4-80GB\","
+                       "\"numa\":%u,\"mode\":\"hami-core\",\"health\":true,"
+                       "\"custominfo\":{\"lock\":\"none\"}}",
+                       i ? "," : "", number, i, i, CARD_MIB, i / 4);
+    strcat(text, "]");
+}
+
 static void add_node(struct bench *bench, size_t number)
 {
     static char text[4096];
@@ -56,16 +77,7 @@ static void add_node(struct bench *bench, size_t number)
     char name[64];
 
     (void)snprintf(name, sizeof(name), "node-%05zu.example", number);
-    strcpy(text, "[");
-    for (unsigned i = 0; i < CARDS; i++)
-        (void)snprintf(
-            text + strlen(text), sizeof(text) - strlen(text),
-            "%s{\"id\":\"GPU-%08zx-0000-0000-0000-%012u\",\"index\":%u,\"count\":10,"
-            "\"devmem\":%d,\"devcore\":100,\"type\":\"NVIDIA A100-SXM4-80GB\",\"numa\":%u,"
-            "\"mode\":\"hami-core\",\"health\":true,"
-            "\"custominfo\":{\"lock\":\"none\"}}",
-            i ? "," : "", number, i, i, CARD_MIB, i / 4);
-    strcat(text, "]");
+    write_registration(number, text, sizeof(text));
     resources[0].quantity = (struct quantity){QUANTITY_WHOLE, 80};
     node.name = name;
     node.annotations = (struct text_pairs){pairs, 1};
@@ -84,9 +96,11 @@ static int filter_cards(struct bench *bench, const char *uid, int count, int mib
                                  {.name = "nvidia.com/gpumem", .text = ""},
                                  {.name = "nvidia.com/gpucores", .text = ""}};
     struct container container = {.name = "c", .has_resources = true, .has_limits = true};
+    const struct text_pair note = {KEY_DEVICE_POLICY, bench->policy};
     struct cluster_answer answer = {0};
     const struct pod pod = {
-        .namespace = "default",
+        .namespace = bench->namespace ? bench->namespace : "default",
+        .annotations = {&note, bench->policy != NULL},
         .name = uid,
         .uid = uid,
         .resource_version = "1",
@@ -239,20 +253,104 @@ static void measure_pending(struct bench *bench, int demands, size_t gone)
     printf("%lld\n", (long long)ask_all(bench, demands));
 }
 
+/* Cards of one half of a node are connected well, and the halves are not; one node of the cluster.
+ */
+static void add_scores(struct bench *bench, size_t number)
+{
+    static char text[4096], scores[8192];
+    struct text_pair pairs[] = {{NVIDIA_REGISTER_KEY, text}, {NVIDIA_SCORE_KEY, scores}};
+    struct resource resources[1] = {{.name = "nvidia.com/gpu", .text = "80"}};
+    const struct node node = {
+        .name = bench->names[number],
+        .uid = "",
+        .resource_version = "",
+        .has_status = true,
+        .ready = true,
+        .annotations = {pairs, ARRAY_SIZE(pairs)},
+        .allocatable = {resources, 1},
+    };
+
+    write_registration(number, text, sizeof(text));
+    strcpy(scores, "[");
+    for (unsigned i = 0; i < CARDS; i++) {
+        (void)snprintf(scores + strlen(scores), sizeof(scores) - strlen(scores),
+                       "%s{\"uuid\":\"" CARD_ID "\",\"score\":{", i ? "," : "", number, i);
+        for (unsigned k = 0; k < CARDS; k++)
+            (void)snprintf(scores + strlen(scores), sizeof(scores) - strlen(scores),
+                           "%s\"" CARD_ID "\":%u", k ? "," : "", number, k,
+                           i / 4 == k / 4 ? 100 + (i * 7 + k * 13) % 40 : 10 + (i + k) % 5);
+        strcat(scores, "}}");
+    }
+    strcat(scores, "]");
+    resources[0].quantity = (struct quantity){QUANTITY_WHOLE, 80};
+    if (cluster_set_node(bench->cluster, &node, NULL) < 0)
+        abort();
+}
+
+static int64_t time_filters(struct bench *bench, int count, int mib, int wanted)
+{
+    int64_t times[200];
+
+    for (size_t i = 0; i < ARRAY_SIZE(times); i++) {
+        int64_t begun = clock_now_ns();
+
+        if (filter_cards(bench, "the-one", count, mib + (int)i, 0, NULL) != wanted)
+            abort();
+        times[i] = clock_now_ns() - begun;
+    }
+    return part(times, ARRAY_SIZE(times), 0.5);
+}
+
+static void measure_connected(struct bench *bench)
+{
+    for (size_t i = 0; i < bench->count; i++)
+        add_scores(bench, i);
+    bench->policy = "topology-aware";
+    printf("%lld\n", (long long)time_filters(bench, 4, 1024, CLUSTER_PLACED));
+    bench->policy = NULL;
+}
+
+static void measure_quota(struct bench *bench)
+{
+    struct resource hard = {
+        .name = "limits.nvidia.com/gpumem", .text = "", .quantity = {QUANTITY_WHOLE, 8192}};
+    const struct quota quota = {"bounded", "q", {&hard, 1}};
+
+    if (cluster_set_quota(bench->cluster, &quota, NULL) < 0)
+        abort();
+    bench->namespace = "bounded";
+    printf("%lld\n", (long long)time_filters(bench, 1, 1024, CLUSTER_PLACED));
+    printf("%lld\n", (long long)time_filters(bench, 1, 8193, CLUSTER_REFUSED));
+    bench->namespace = NULL;
+}
+
+/* The vendors of a file, or NVIDIA alone. */
+static void make_vendors(struct bench *bench, const char *path)
+{
+    struct error err = ERROR_INIT;
+
+    if (!path) {
+        nvidia_config_defaults(&bench->config);
+        (void)nvidia_add_instance(&bench->vendors, &bench->config);
+    } else if (device_config_load(path, &bench->file, &err) < 0 ||
+               device_config_vendors(&bench->file, &bench->vendors) < 0) {
+        (void)fprintf(stderr, "decide: %s\n", err.text);
+        exit(EXIT_FAILURE);
+    }
+}
+
 int main(int argc, char **argv)
 {
     static struct bench bench = {.random = 88172645463325252};
     struct cluster_options options = {.vendors = &bench.vendors,
                                       .defaults = {.node_order = PLACE_SPREAD}};
-    size_t pods;
+    size_t pods, bytes;
 
-    if (argc != 4)
+    if (argc != 4 && argc != 5)
         return 2;
     bench.count = strtoul(argv[1], NULL, 10);
     pods = strtoul(argv[2], NULL, 10);
-    nvidia_config_defaults(&bench.config);
-    bench.vendors = (struct vendor_set){0};
-    nvidia_add_instance(&bench.vendors, &bench.config);
+    make_vendors(&bench, argv[4]);
     bench.cluster = cluster_new(&options);
     bench.arena = arena_new(1u << 30);
     bench.names = calloc(bench.count, sizeof(*bench.names));
@@ -269,6 +367,9 @@ int main(int argc, char **argv)
     measure_eight(&bench);
     measure_pending(&bench, 1, 1);
     measure_pending(&bench, DEMANDS, 2);
-    printf("%zu\n", mallinfo2().uordblks);
+    bytes = mallinfo2().uordblks;
+    measure_connected(&bench);
+    measure_quota(&bench);
+    printf("%zu\n", bytes);
     return 0;
 }

@@ -129,6 +129,13 @@ def say(title, numbers, note=""):
     print(f"  {title:44} p50 {numbers[1] / 1e6:8.3f} ms   p99 {numbers[2] / 1e6:8.3f} ms   {note}")
 
 
+def decide(build, nodes, *config):
+    return subprocess.run(
+        [build / "bench/decide", str(nodes), str(nodes * PODS_PER_NODE), "2000", *config],
+        stdout=subprocess.PIPE, text=True, check=True,
+    ).stdout.split()  # fmt: skip
+
+
 def measure(build, nodes, rounds):
     with tempfile.TemporaryDirectory(prefix="hami-bench-") as name:
         folder = pathlib.Path(name)
@@ -151,15 +158,16 @@ def measure(build, nodes, rounds):
         finally:
             scheduler.end()
     if nodes <= 5000:
-        out = subprocess.run(
-            [build / "bench/decide", str(nodes), str(nodes * PODS_PER_NODE), "2000"],
-            stdout=subprocess.PIPE, text=True, check=True,
-        ).stdout.split()  # fmt: skip
+        out = decide(build, nodes)
         say("the decision alone", [0, int(out[0]), int(out[1])], "target p99 <= 0.1 ms" if nodes == 5000 else "")
         print(f"  {'the same refusal again':44} p50 {int(out[2]) / 1e6:8.3f} ms")
         print(f"  {'a new refusal, of 8 cards':44} p50 {int(out[4]) / 1e6:8.3f} ms   target <= 0.7 ms")
         print(f"  {'1,000 pending pods after one went, in all':44} {int(out[5]) / 1e6:12.1f} ms   target <= 100 ms")
         print(f"  {'... with 20 different demands':44} {int(out[6]) / 1e6:12.1f} ms")
+        print(f"  {'four cards of eight, connected best':44} p50 {int(out[7]) / 1e6:8.3f} ms")
+        print(f"  {'in a namespace with a quota':44} p50 {int(out[8]) / 1e6:8.3f} ms   refused by it {int(out[9]) / 1e6:.3f} ms")
+        every = decide(build, nodes, SOURCE / "tests/data/vectors/config-default.yaml")
+        say("with all vendors configured", [0, int(every[0]), int(every[1])], f"{int(every[0]) / int(out[0]):.2f} of NVIDIA alone")
 
 
 def main():
