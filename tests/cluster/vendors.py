@@ -338,12 +338,51 @@ def run_deaths(vendor, namespace, agent):
     check_clean(vendor, "at the end")
 
 
+def status_of(act):
+    try:
+        act()
+    except ApiError as error:
+        return error.status
+    return 200
+
+
+def check_rights():
+    """What other-agents.yaml lets the scheduler and an agent write, and what not."""
+    scheduler = kube.Api((WORK / "hami-scheduler.token").read_text())
+    node = f"/api/v1/nodes/{NODE}"
+    notes = lambda **more: {"metadata": {"annotations": more}}
+    allowed = {agents.LOCK: "2026-01-02T03:04:05Z,a,b", "hami.io/node-handshake-dcu": "Requesting_2026-01-02 03:04:05", "cambricon.com/dsmlu.lock": "2026-01-02T03:04:05Z"}
+    for key, value in allowed.items():
+        check(wait_until(lambda: status_of(lambda: scheduler.patch(node, notes(**{key: value}))) == 200, 10, 0.2), f"the scheduler writes {key}")
+        check_equal(status_of(lambda: scheduler.patch(node, notes(**{key: None}))), 200, "and removes it")
+    refused = {
+        "another annotation": notes(**{"hami.io/node-nvidia-register": "[]"}),
+        "a label": {"metadata": {"labels": {"a": "b"}}},
+        "the node's spec": {"spec": {"unschedulable": True}},
+        "a finalizer": {"metadata": {"finalizers": ["a.b/c"]}},
+    }
+    for words, patch in refused.items():
+        check(wait_until(lambda: status_of(lambda: scheduler.patch(node, patch)) == 422, 10, 0.2), f"the scheduler does not write {words}")
+
+    namespace = new_namespace("agents-rights")
+    create(namespace, pod("plain", container(command=["sleep", "1000"])))
+    path = pods_path(namespace, "plain")
+    agent = kube.Api(make_account("hami-ascend"))
+    stranger = kube.Api(make_account("stranger"))
+    for key in ("hami.io/bind-phase", "hami.io/Ascend910B3-devices-to-allocate", "hami.io/amd-cu-allocated"):
+        check(wait_until(lambda: status_of(lambda: agent.patch(path, notes(**{key: "x"}))) == 200, 10, 0.2), f"an agent writes {key}")
+        check_equal(status_of(lambda: stranger.patch(path, notes(**{key: "y"}))), 422, "and an account that is not listed does not")
+    for key in ("hami.io/Ascend910B3-devices-allocated", "hami.io/vgpu-node", "hami.io/bind-time"):
+        check_equal(status_of(lambda: agent.patch(path, notes(**{key: "x"}))), 422, f"an agent does not write {key}")
+
+
 def main():
     need("hami-scheduler")
     before = (WORK / "device-config.yaml").read_text()
-    manifests.apply(BINARIES, "other-agents.yaml")
     atexit.register(put_back, before)
+    manifests.apply(BINARIES, "other-agents.yaml")
     use_config(CONFIG.read_text())
+    check_rights()
     for vendor in sys.argv[1:] or ROWS:
         run_vendor(vendor)
     finish()
