@@ -33,6 +33,7 @@ AGENTS = "kube-system"
 ROWS = {
     "hygon": {"limits": {"hygon.com/dcunum": 1, "hygon.com/dcumem": 2000, "hygon.com/dcucores": 10}, "account": "hami-dcu-vgpu-device-plugin", "tasks": 4, "deaths": True},
     "ascend": {"limits": {"huawei.com/Ascend910B3": 1, "huawei.com/Ascend910B3-memory": 16384}, "account": "hami-ascend", "tasks": 4, "deaths": True},
+    "nvidia": {"limits": {GPU: 1, MEMORY: 1000, CORES: 5}, "tasks": 10, "instead_of": ["hami-device-plugin"]},
     "vastai": {"limits": {"vastaitech.com/va": 1}, "devices": 8, "tasks": 1},
     "biren": {"limits": {"birentech.com/gpu": 1}, "devices": 8, "tasks": 1},
     "kunlunxin": {"limits": {"kunlunxin.com/vxpu": 1, "kunlunxin.com/vxpu-memory": 24576}, "tasks": 4},
@@ -231,6 +232,11 @@ def offers(vendor, some=True):
     return (int(allocatable.get(agents.VENDORS[vendor]["resource"], 0)) > 0) == some
 
 
+def registered_as(vendor):
+    row = agents.VENDORS[vendor]
+    return f"{row['device']}-{NODE}-0" in (annotation(api.get(f"/api/v1/nodes/{NODE}"), row["register"]) or "")
+
+
 def view():
     return json.loads(programs.fetch(f"{programs.EXTENDER}/debug/view"))
 
@@ -258,8 +264,9 @@ def check_clean(vendor, words):
 
 def run_vendor(vendor):
     namespace = new_namespace(f"vendor-{vendor}")
+    check(wait_until(lambda: offers(vendor, False), 30, 0.2), f"{vendor}: kubelet offers nothing before")
     agent = Process(vendor, namespace)
-    if not check(wait_until(lambda: offers(vendor), 30, 0.1), f"{vendor}: kubelet offers its devices"):
+    if not check(wait_until(lambda: offers(vendor) and registered_as(vendor), 30, 0.1), f"{vendor}: kubelet offers its devices"):
         print(programs.last_lines(f"agent-{vendor}"))
         return
 
@@ -384,7 +391,8 @@ def main():
     use_config(CONFIG.read_text())
     check_rights()
     for vendor in sys.argv[1:] or ROWS:
-        run_vendor(vendor)
+        with held(*ROWS[vendor].get("instead_of", [])):
+            run_vendor(vendor)
     finish()
 
 
