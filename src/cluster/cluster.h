@@ -165,6 +165,16 @@ int cluster_filter(struct cluster *cluster, const struct pod *pod, const char *c
                    size_t count, int64_t now_ns, struct arena *arena,
                    struct cluster_answer *ret_answer, struct error *err);
 
+/*
+ * The same, of nodes that the question carries and that need not exist, as cluster-autoscaler
+ * simulates them: nothing is reserved. Nodes that are known are taken with what is used of them,
+ * others with what they tell of themselves, all of it free.
+ */
+int cluster_try(const struct cluster *cluster, const struct pod *pod, const struct node *nodes,
+                size_t count, struct arena *arena, struct cluster_answer *ret_answer,
+                struct error *err);
+bool cluster_knows_node(const struct cluster *cluster, const char *name);
+
 /* Which pod, so that the API server can be asked about it. */
 struct cluster_pod_name {
     const char *namespace, *name, *uid;
@@ -252,6 +262,15 @@ void cluster_begin_term(struct cluster *cluster);
  * then reservations.
  */
 void cluster_view(const struct cluster *cluster, struct strbuf *buf);
+
+/*
+ * Why a pod is placed nowhere, or where it fits, as JSON: for each node whether it fits, with its
+ * score, or the first container that doesn't and for each device the first rule that failed, what
+ * it has left and what it would take. Changes nothing. -EINVAL: the pod asks for no device; -E2BIG,
+ * -ENOMEM.
+ */
+int cluster_why(const struct cluster *cluster, const struct pod *pod, struct arena *arena,
+                struct strbuf *buf, struct error *err);
 
 /*
  * For metrics, which are written a few nodes or pods at a time. cluster_list() fills in, in the

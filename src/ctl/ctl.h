@@ -19,6 +19,8 @@ int run_main(int argc, char **argv);
 int top_main(int argc, char **argv);
 int sim_main(int argc, char **argv);
 int config_main(int argc, char **argv);
+int simulate_main(int argc, char **argv);
+int why_main(int argc, char **argv);
 
 /*
  * A length of time: a decimal number and ms, s, m or h; seconds when there is no unit. Returns 0,

@@ -20,6 +20,8 @@ static const struct subcommand subcommands[] = {
     {"hamictl top", "show the GPUs, and who holds and uses what", top_main},
     {"hamictl sim", "make, show and remove a simulated machine", sim_main},
     {"hamictl config", "check a device configuration, print what follows from it", config_main},
+    {"hamictl simulate", "say where pods of a Kubernetes cluster would be placed", simulate_main},
+    {"hamictl why", "say why a pod of a Kubernetes cluster waits", why_main},
 };
 
 struct arguments {

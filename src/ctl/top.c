@@ -15,16 +15,19 @@
 #include "base/util.h"
 #include "ctl/ctl.h"
 #include "ctl/screen.h"
+#include "ctl/top_cluster.h"
 #include "ctl/top_print.h"
 
 enum {
-    TEXT_MAX = 16 << 20,
+    TEXT_MAX = 512 << 20,
 };
 
 struct top {
     bool watch;
     bool json;
     bool region;
+    bool cluster;
+    const char *config_path;
     int64_t interval_ns;
     uint64_t count; /* 0: until told to stop */
     char *const *files;
@@ -71,9 +74,15 @@ static int check_together(void *options, struct error *err)
 
     if (top->region && !top->file_count)
         return error_set(err, -EINVAL, "--region: no file given");
-    if (!top->region && top->file_count)
+    if (!top->region && !top->cluster && top->file_count)
         return error_set(err, -EINVAL, "\"%s\" is too much; to show a region file say --region",
                          top->files[0]);
+    if (top->cluster && (top->region || top->watch))
+        return error_set(err, -EINVAL, "--cluster goes neither with --region nor with --watch");
+    if (top->file_count > OBJECTS_MAX_FILES)
+        return error_set(err, -EINVAL, "more than %d files", OBJECTS_MAX_FILES);
+    if (top->config_path && !top->cluster)
+        return error_set(err, -EINVAL, "--device-config goes with --cluster");
     if (top->count && !top->watch)
         return error_set(err, -EINVAL, "--count goes with --watch");
     return 0;
@@ -88,12 +97,18 @@ static const struct option_row rows[] = {
     {"json", 'j', 0, NULL, option_bool, AT(json), "Write JSON, one line each time"},
     {"region", 'r', 0, NULL, option_bool, AT(region),
      "Show the region files named instead, also those of HAMi-core 1.2"},
+    {"cluster", 'c', 0, NULL, option_bool, AT(cluster),
+     "Show the nodes, devices and pods of a Kubernetes cluster instead, out of the files named or "
+     "standard input: objects as kubectl get nodes,pods,resourcequotas -A -o json prints them, or "
+     "the scheduler's /debug/view"},
+    {"device-config", 'd', 0, "FILE", option_text, AT(config_path),
+     "With --cluster: device-config.yaml (NVIDIA's resources)"},
 };
 
 static const struct option_table table = {
     .rows = rows,
     .count = ARRAY_SIZE(rows),
-    .arguments_doc = "\n--region FILE...",
+    .arguments_doc = "\n--region FILE...\n--cluster [FILE...]",
     .doc =
         "Show the GPUs of this machine, and who holds and uses what.\v"
         "USED is what the driver says of a GPU, and what its own region says of a holder; GRANTED "
@@ -142,11 +157,25 @@ static int print_regions(struct top *top, struct strbuf *text, struct error *err
     return 0;
 }
 
+static int print_cluster(const struct top *top, struct strbuf *text, struct error *err)
+{
+    struct objects_options options = {.config_path = top->config_path};
+
+    for (size_t i = 0; i < top->file_count; i++)
+        options.files[options.file_count++] = top->files[i];
+    if (!options.file_count)
+        options.files[options.file_count++] = "-";
+    return top_print_cluster(&options, top->json, text, err);
+}
+
 static int print(struct top *top, struct strbuf *text, struct error *err)
 {
     int r;
 
-    r = top->region ? print_regions(top, text, err) : print_machine(top, text, err);
+    if (top->cluster)
+        r = print_cluster(top, text, err);
+    else
+        r = top->region ? print_regions(top, text, err) : print_machine(top, text, err);
     if (r == 0 && text->failed)
         return error_set(err, -ENOMEM, "cannot show it: out of memory");
     return r;
@@ -191,6 +220,8 @@ static int open_sources(struct top *top, struct error *err)
 {
     int r;
 
+    if (top->cluster)
+        return 0;
     if (top->region) {
         top->view = malloc(sizeof(*top->view));
         return top->view ? 0 : error_set(err, -ENOMEM, "out of memory");

@@ -454,6 +454,20 @@ static int refuse(const struct walk *walk, struct place_failure *failure)
     return PLACE_NO_FIT;
 }
 
+/* Whether taking one device after the other ends with too few whatever their order: many nodes have
+ * some of what is asked for, and each pending pod is told so by each of them. */
+static bool is_too_few(const struct walk *walk, const struct device *devices,
+                       const size_t *positions, size_t fitting)
+{
+    if (fitting >= walk->step.request->count || walk->step.request->one_numa_node || walk->left)
+        return false;
+    for (size_t i = 0; i < fitting; i++) {
+        if (repeats(walk, &devices[positions[i]]))
+            return false;
+    }
+    return true;
+}
+
 int place_fit(const struct device *devices, size_t count, const struct place_ask *ask,
               const struct place_policy *policy, struct place_decision *ret_decision)
 {
@@ -481,6 +495,10 @@ int place_fit(const struct device *devices, size_t count, const struct place_ask
         *failure = (struct place_failure){
             .for_good = true, .too_few_devices = true, .candidates = failure->candidates};
         return PLACE_NO_FIT;
+    }
+    if (is_too_few(&walk, devices, positions, fitting)) {
+        failure->reasons[PLACE_TOO_FEW_PICKED] = (unsigned)fitting;
+        return refuse(&walk, failure);
     }
     if (!walk.rules->choose)
         fitting = prefer(&walk, ask, devices, positions, fitting);
@@ -511,6 +529,25 @@ bool fit_may_take(const struct device *devices, size_t count, const struct reque
         fitting += repeats(&walk, &devices[i]) ? request->count : 1;
     }
     return true;
+}
+
+void fit_explain(const struct device *devices, size_t count, const struct place_ask *ask,
+                 const struct place_policy *policy, struct place_verdict *ret_verdicts)
+{
+    struct place_budget left = ask->budget ? *ask->budget : (struct place_budget){0};
+    struct walk walk = walk_of(ask, policy);
+
+    walk.left = ask->budget ? &left : NULL;
+    for (size_t i = 0; i < count; i++) {
+        struct place_verdict *verdict = &ret_verdicts[i];
+
+        *verdict = (struct place_verdict){.used = devices[i].used};
+        if (devices[i].vendor != walk.vendor)
+            continue;
+        verdict->is_candidate = true;
+        verdict->wanted = wanted_of(&walk, &devices[i]);
+        verdict->reason = check_device(&walk, &devices[i], type_of(ask->request, &devices[i]));
+    }
 }
 
 void place_charge(struct device *devices, const struct place_decision *decision)

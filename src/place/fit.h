@@ -19,6 +19,10 @@ static inline const struct place_rules *rules_of(const struct device_vendor *ven
 bool fit_may_take(const struct device *devices, size_t count, const struct request *request,
                   const struct place_policy *policy);
 
+/* A verdict on each device, as place_fit() judges it alone. Inside place only. */
+void fit_explain(const struct device *devices, size_t count, const struct place_ask *ask,
+                 const struct place_policy *policy, struct place_verdict *ret_verdicts);
+
 /* One grant more on a device, or one less if by is -1. */
 void device_charge(struct device *device, const struct device_usage *usage, int by);
 

@@ -79,6 +79,7 @@ enum place_reason {
     PLACE_CARD_CORDONED,
     PLACE_CARD_APP_CLASS_MISMATCH, /* pods of another class are on it */
     PLACE_CARD_QOS_MISMATCH,       /* it is shared by another policy */
+    PLACE_MODE_NOT_FIT,            /* it is not given out in this way */
     PLACE_NUMA_NOT_FIT,            /* fits, and too few others of its NUMA node do */
     PLACE_QUOTA,                   /* beyond what the pod's namespace may have */
     PLACE_CARD_CUSTOM_RULE, /* the vendor's own: a MIG card without a free instance large enough */
@@ -276,6 +277,29 @@ float place_node_score(const struct device *devices, size_t count);
 int place_pod(const struct place_node *node, const struct demand *demand,
               const struct place_options *options, struct arena *arena,
               struct placement *ret_placement, struct place_failure *ret_failure);
+
+/* Why one device is not given to the request that found no room. */
+struct place_verdict {
+    bool is_candidate;        /* it is of the request's vendor */
+    enum place_reason reason; /* the first rule that failed; PLACE_REASON_COUNT: it would do */
+    struct device_usage wanted;
+    struct device_usage used; /* with what the pod's containers before take */
+};
+
+/* Of the first request that finds no room: a verdict for each of the node's devices. */
+struct place_explanation {
+    bool fits; /* the whole pod; the rest is not filled in */
+    size_t container;
+    const struct request *request;
+    struct place_failure failure;
+    size_t count;
+    struct place_verdict *verdicts;
+};
+
+/* As place_pod(), for a person: fills the explanation with either outcome. */
+int place_explain(const struct place_node *node, const struct demand *demand,
+                  const struct place_options *options, struct arena *arena,
+                  struct place_explanation *ret_explanation);
 
 /*
  * Finds the best node for a pod, by score and then by rank and name, and its devices there. The

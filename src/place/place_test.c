@@ -385,6 +385,55 @@ static void bounds_are_told_not_overrun(void **state)
     assert_true(decision.failure.too_few_devices);
 }
 
+/* A vendor's own rule of which devices suit comes before the general ones, and only for special
+ * devices; what a refusal says is the vendor's last word. */
+static enum place_reason suits_even(const struct place_step *step, const struct device *device)
+{
+    (void)step;
+    return device->index % 2 ? PLACE_MODE_NOT_FIT : PLACE_REASON_COUNT;
+}
+
+static void tell_double(const struct place_step *step, struct place_failure *failure)
+{
+    (void)step;
+    for (size_t i = 0; i < PLACE_REASON_COUNT; i++)
+        failure->reasons[i] *= 2;
+}
+
+static void a_vendor_says_what_suits_and_what_is_told(void **state)
+{
+    static const struct place_rules rules = {.suits = suits_even, .tell = tell_double};
+    static const struct device_vendor vendor = {"EVEN", &rules, NULL};
+    const struct request request = {.vendor = &vendor, .count = 3, .memory_bytes = 2 * MIB};
+    const struct place_policy policy = {PLACE_SPREAD};
+    struct device devices[4] = {0};
+    struct place_decision decision;
+
+    (void)state;
+    for (unsigned i = 0; i < ARRAY_SIZE(devices); i++)
+        devices[i] = (struct device){
+            .vendor = &vendor,
+            .healthy = true,
+            .special = true,
+            .index = i,
+            .max_tasks = 1,
+            .cores = 100,
+            .memory_bytes = i < 2 ? MIB : 2 * MIB,
+        };
+    assert_int_equal(
+        place_fit(devices, ARRAY_SIZE(devices), &(struct place_ask){&request}, &policy, &decision),
+        PLACE_NO_FIT);
+    assert_int_equal(decision.failure.reasons[PLACE_MODE_NOT_FIT], 4);
+    assert_int_equal(decision.failure.reasons[PLACE_CARD_INSUFFICIENT_MEMORY], 2);
+    assert_int_equal(decision.failure.reasons[PLACE_TOO_FEW_PICKED], 2);
+
+    devices[1].special = devices[3].special = false;
+    devices[0].memory_bytes = 2 * MIB;
+    assert_int_equal(
+        place_fit(devices, ARRAY_SIZE(devices), &(struct place_ask){&request}, &policy, &decision),
+        PLACE_FITS);
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
@@ -394,6 +443,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(spread_goes_round_and_binpack_fills_up),
         cmocka_unit_test(several_cards_are_all_or_none),
         cmocka_unit_test(bounds_are_told_not_overrun),
+        cmocka_unit_test(a_vendor_says_what_suits_and_what_is_told),
     };
 
     score_path = argc > 1 ? argv[1] : "tests/data/score.txt";

@@ -15,6 +15,7 @@ struct fitting {
     struct device *devices; /* the node's; a copy of them once something is charged */
     bool copied;
     struct place_decision *decision;
+    struct place_explanation *explanation; /* NULL: none is wanted */
 };
 
 static int copy_devices(struct fitting *fitting)
@@ -171,6 +172,17 @@ static const struct place_budget *find_budget(const struct place_options *option
     return NULL;
 }
 
+static void explain(const struct fitting *fitting, const struct place_ask *ask)
+{
+    struct place_explanation *explanation = fitting->explanation;
+
+    explanation->container = ask->container;
+    explanation->request = ask->request;
+    explanation->failure = fitting->decision->failure;
+    fit_explain(fitting->devices, fitting->node->device_count, ask, &fitting->options->policy,
+                explanation->verdicts);
+}
+
 static int fit_request(struct fitting *fitting, size_t container, const struct request *request,
                        struct placement *placement)
 {
@@ -193,6 +205,8 @@ static int fit_request(struct fitting *fitting, size_t container, const struct r
     }
     r = place_fit(fitting->devices, fitting->node->device_count, &ask, &fitting->options->policy,
                   fitting->decision);
+    if (r == PLACE_NO_FIT && fitting->explanation)
+        explain(fitting, &ask);
     if (r != PLACE_FITS)
         return r;
     r = get_vendor(fitting, placement, request->vendor, &devices);
@@ -268,9 +282,10 @@ static float score_more(const struct fitting *fitting, const struct placement *p
     return score;
 }
 
-int place_pod(const struct place_node *node, const struct demand *demand,
-              const struct place_options *options, struct arena *arena,
-              struct placement *ret_placement, struct place_failure *ret_failure)
+static int fit_pod(const struct place_node *node, const struct demand *demand,
+                   const struct place_options *options, struct arena *arena,
+                   struct placement *ret_placement, struct place_failure *ret_failure,
+                   struct place_explanation *explanation)
 {
     struct place_decision decision;
     struct fitting fitting = {
@@ -280,6 +295,7 @@ int place_pod(const struct place_node *node, const struct demand *demand,
         .arena = arena,
         .devices = node->devices,
         .decision = &decision,
+        .explanation = explanation,
     };
     struct placement placement = {.vendor_count = 0};
     int r;
@@ -297,4 +313,28 @@ int place_pod(const struct place_node *node, const struct demand *demand,
     placement.score = score_more(&fitting, &placement);
     *ret_placement = placement;
     return PLACE_FITS;
+}
+
+int place_pod(const struct place_node *node, const struct demand *demand,
+              const struct place_options *options, struct arena *arena,
+              struct placement *ret_placement, struct place_failure *ret_failure)
+{
+    return fit_pod(node, demand, options, arena, ret_placement, ret_failure, NULL);
+}
+
+int place_explain(const struct place_node *node, const struct demand *demand,
+                  const struct place_options *options, struct arena *arena,
+                  struct place_explanation *ret_explanation)
+{
+    struct place_explanation explanation = {.count = node->device_count};
+    struct placement placement;
+    int r;
+
+    explanation.verdicts = ARENA_ARRAY(arena, struct place_verdict, node->device_count);
+    if (!explanation.verdicts)
+        return -ENOMEM;
+    r = fit_pod(node, demand, options, arena, &placement, NULL, &explanation);
+    explanation.fits = r == PLACE_FITS;
+    *ret_explanation = explanation;
+    return r;
 }

@@ -18,6 +18,7 @@ static const char *const reason_names[PLACE_REASON_COUNT] = {
     [PLACE_CARD_CORDONED] = "CardCordoned",
     [PLACE_CARD_APP_CLASS_MISMATCH] = "CardAppClassMismatch",
     [PLACE_CARD_QOS_MISMATCH] = "CardQosPolicyMismatch",
+    [PLACE_MODE_NOT_FIT] = "ModeNotFit",
     [PLACE_NUMA_NOT_FIT] = "NumaNotFit",
     [PLACE_QUOTA] = "ResourceQuotaNotFit",
     [PLACE_CARD_CUSTOM_RULE] = "CardNotFoundCustomFilterRule",

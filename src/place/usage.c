@@ -262,7 +262,8 @@ bool place_usage_fits(struct device *devices, size_t count, const struct place_u
             return false;
         if (usage->alone && device->used.tasks)
             return false;
-        if ((device->special || strchr(share->uuid, '[')) && device->used.tasks)
+        if ((device->special || strchr(share->uuid, '[')) && rules_of(device->vendor)->take &&
+            device->used.tasks)
             return false;
     }
     return true;

@@ -35,11 +35,24 @@ static void filter_answer(struct http_request *request, struct strbuf *body)
     strbuf_deinit(body);
 }
 
-static void answer_names(struct http_request *request, const char *const *names, size_t count)
+/* All of the nodes that were named, or the one that is chosen. */
+static void answer_nodes(struct http_request *request, const struct filter_args *args,
+                         const char *chosen)
 {
     struct strbuf body = STRBUF_INIT(ANSWER_MAX);
+    size_t from = 0, count = args->count;
 
-    wire_write_names(&body, names, count);
+    if (chosen && args->nodes) {
+        while (strcmp(args->names[from], chosen) != 0)
+            from++;
+        count = 1;
+    }
+    if (args->nodes)
+        wire_write_nodes(&body, args->wholes + from, count);
+    else if (chosen)
+        wire_write_names(&body, &chosen, 1);
+    else
+        wire_write_names(&body, args->names, count);
     filter_answer(request, &body);
 }
 
@@ -59,6 +72,33 @@ static void tell_user(struct scheduler *scheduler, const struct pod *pod, const 
     events_warn(scheduler->events, &who, reason, kinds, message);
 }
 
+/* Whether the nodes that were sent whole are those of the cluster: then a scheduler asks that is
+ * not told of nodeCacheCapable, and a bind will follow. Else somebody tries what would be. */
+static bool are_known(const struct scheduler *scheduler, const struct filter_args *args)
+{
+    for (size_t i = 0; i < args->count; i++) {
+        if (!cluster_knows_node(scheduler->cluster, args->names[i]))
+            return false;
+    }
+    return true;
+}
+
+static void answer_trial(struct scheduler *scheduler, struct http_request *request,
+                         const struct filter_args *args)
+{
+    struct error err = ERROR_INIT;
+    struct cluster_answer decision;
+    int r = cluster_try(scheduler->cluster, &args->pod, args->nodes, args->count,
+                        scheduler->request_arena, &decision, &err);
+
+    if (r < 0)
+        answer_error(request, err.text);
+    else if (r == CLUSTER_REFUSED)
+        answer_refused(request, &decision);
+    else
+        answer_nodes(request, args, r == CLUSTER_PLACED ? decision.node : NULL);
+}
+
 /* False: the pod is to wait, the request is not answered. */
 static bool filter_decide(struct scheduler *scheduler, struct http_request *request,
                           const struct filter_args *args, bool may_wait)
@@ -72,17 +112,20 @@ static bool filter_decide(struct scheduler *scheduler, struct http_request *requ
                  leader_may_decide(scheduler) ? NULL : leader_why_not(scheduler));
     r = cluster_filter(scheduler->cluster, pod, args->names, args->count, clock_now_ns(),
                        scheduler->request_arena, &decision, &err);
-    if (r < 0) {
+    /* A pod that runs, or is about to, is asked about to see where it could go. */
+    if (r == -EBUSY && args->nodes) {
+        answer_trial(scheduler, request, args);
+    } else if (r < 0) {
         scheduler->filters_failed++;
         log_warn("pod %s/%s: no decision: %s", pod->namespace, pod->name, err.text);
         answer_error(request, err.text);
     } else if (r == CLUSTER_NOT_OURS) {
-        answer_names(request, args->names, args->count);
+        answer_nodes(request, args, NULL);
     } else if (r == CLUSTER_PLACED) {
         scheduler->filters_placed++;
         events_forget(scheduler->events, pod->uid);
         log_info("pod %s/%s: node %s", pod->namespace, pod->name, decision.node);
-        answer_names(request, &decision.node, 1);
+        answer_nodes(request, args, decision.node);
     } else if (decision.again && may_wait) {
         return false;
     } else {
@@ -107,6 +150,8 @@ static bool filter_try(struct scheduler *scheduler, struct http_request *request
         scheduler->filters_failed++;
         log_warn("/filter: %s", err.text);
         answer_error(request, err.text);
+    } else if (args.nodes && !are_known(scheduler, &args)) {
+        answer_trial(scheduler, request, &args);
     } else {
         answered = filter_decide(scheduler, request, &args, may_wait);
     }

@@ -2,6 +2,7 @@
 #include "scheduler/wire.h"
 
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 #include <time.h>
@@ -52,6 +53,31 @@ static int read_names(yyjson_val *list, struct arena *arena, struct filter_args 
     return 0;
 }
 
+static int read_nodes(yyjson_val *list, const struct kept_names *kept, struct arena *arena,
+                      struct filter_args *args, struct error *err)
+{
+    const size_t count = yyjson_arr_size(list);
+    yyjson_val *item;
+    size_t at, max;
+    int r;
+
+    args->names = ARENA_ARRAY(arena, const char *, count);
+    args->nodes = ARENA_ARRAY(arena, struct node, count);
+    args->wholes = ARENA_ARRAY(arena, yyjson_val *, count);
+    if (!args->names || !args->nodes || !args->wholes)
+        return error_set(err, -ENOMEM, "Nodes: too many");
+    yyjson_arr_foreach(list, at, max, item)
+    {
+        r = node_read(item, kept, arena, &args->nodes[at], err);
+        if (r < 0)
+            return error_wrap(err, r, "Nodes.items[%zu]", at);
+        args->names[at] = args->nodes[at].name;
+        args->wholes[at] = item;
+        args->count++;
+    }
+    return 0;
+}
+
 int wire_read_filter(yyjson_val *root, const struct kept_names *kept, struct arena *arena,
                      struct filter_args *ret_args, struct error *err)
 {
@@ -69,8 +95,9 @@ int wire_read_filter(yyjson_val *root, const struct kept_names *kept, struct are
         if (r < 0)
             return r;
     } else if (yyjson_is_obj(wire_get(root, "Nodes"))) {
-        return error_set(err, -EINVAL,
-                         "whole nodes were sent: set nodeCacheCapable: true for this extender");
+        r = read_nodes(wire_get(wire_get(root, "Nodes"), "items"), kept, arena, &args, err);
+        if (r < 0)
+            return r;
     }
     *ret_args = args;
     return 0;
@@ -202,6 +229,23 @@ void wire_write_names(struct strbuf *buf, const char *const *names, size_t count
         strbuf_add_json(buf, names[i]);
     }
     strbuf_add(buf, "],\"FailedNodes\":null,\"FailedAndUnresolvableNodes\":null,\"Error\":\"\"}\n");
+}
+
+/* For callers that sent whole nodes. */
+void wire_write_nodes(struct strbuf *buf, yyjson_val *const *wholes, size_t count)
+{
+    strbuf_add(buf, "{\"Nodes\":{\"metadata\":{},\"items\":[");
+    for (size_t i = 0; i < count; i++) {
+        char *text = yyjson_val_write(wholes[i], 0, NULL);
+
+        strbuf_add(buf, i ? "," : "");
+        strbuf_add(buf, text ? text : "");
+        buf->failed |= !text;
+        free(text);
+    }
+    strbuf_add(buf,
+               "]},\"NodeNames\":null,\"FailedNodes\":null,\"FailedAndUnresolvableNodes\":null,"
+               "\"Error\":\"\"}\n");
 }
 
 static void write_failed(struct strbuf *buf, const struct cluster_answer *answer, bool for_good)

@@ -26,6 +26,8 @@ struct filter_args {
     struct pod pod;
     const char **names;
     size_t count;
+    struct node *nodes;  /* those that were sent whole, under these names; NULL: names alone */
+    yyjson_val **wholes; /* the same, as they were sent */
 };
 
 /* ExtenderBindingArgs. */
@@ -57,6 +59,7 @@ void wire_read_lease(yyjson_val *root, struct lease *ret_lease);
 
 /* ExtenderFilterResult: the nodes that are left, or why none is, or the error alone. */
 void wire_write_names(struct strbuf *buf, const char *const *names, size_t count);
+void wire_write_nodes(struct strbuf *buf, yyjson_val *const *wholes, size_t count);
 void wire_write_failed(struct strbuf *buf, const struct cluster_answer *answer);
 
 /* {"Error": text}, for both verbs. */

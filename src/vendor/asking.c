@@ -2,6 +2,7 @@
 #include "vendor/asking.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -52,6 +53,23 @@ int asking_change(struct mutations *mutations, const struct mutation *change)
         return -ENOMEM;
     mutations->items[mutations->count++] = *change;
     return 0;
+}
+
+int asking_set_amount(const struct container *asking, size_t container, const char *name,
+                      int64_t value, struct mutations *mutations)
+{
+    struct mutation change = {
+        .kind = MUTATION_LIMIT,
+        .container = container,
+        .name = name,
+        .value = arena_printf(mutations->arena, "%" PRId64, value),
+    };
+    int r = asking_change(mutations, &change);
+
+    if (r < 0 || !resource_find(&asking->requests, name))
+        return r;
+    change.kind = MUTATION_REQUEST;
+    return asking_change(mutations, &change);
 }
 
 bool asking_list_is_bounded(const char *text)

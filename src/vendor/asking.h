@@ -59,6 +59,13 @@ int asking_list(const struct pod *pod, const char *key, struct arena *arena,
 int asking_check_amounts(const struct pod *pod, size_t container, const char *const *names,
                          size_t count, struct error *err);
 
+/*
+ * Sets a limit, and the request where the container has one, too: the API server wants the two of a
+ * device's resource to be equal, and sets a request that is missing itself. -ENOMEM.
+ */
+int asking_set_amount(const struct container *asking, size_t container, const char *name,
+                      int64_t value, struct mutations *mutations);
+
 /* Adds a change to the container's own: -ENOMEM when it has too many, or value is NULL. */
 int asking_change(struct mutations *mutations, const struct mutation *change);
 

@@ -10,7 +10,8 @@ struct counted {
     const char *resource; /* of the node's capacity, for messages */
     const char *word;     /* in their ids, "NODE-WORD-3" */
     int64_t count;
-    int64_t healthy;      /* of them: nobody says which, so the last ones */
+    int64_t healthy; /* of them: nobody says which, so the last ones, which are preferred and so in
+                        use */
     struct device sample; /* what a device is beside its number */
 };
 

@@ -48,8 +48,9 @@ struct vendor_instance {
                                     hand out; NULL: none */
     const char *allocated_key;   /* on a pod: its grant */
 
-    const char *written_keys[VENDOR_MAX_KEYS]; /* on a pod: others that annotate() writes, but for
-                                                  the vendor's times; NULL-terminated unless full */
+    /* On a pod: others that annotate() writes, but for the vendor's times, or that its agent does;
+     * a new pod has none of them. NULL-terminated unless full. */
+    const char *written_keys[VENDOR_MAX_KEYS];
 
     bool changes_all_pods; /* at admission, also those that ask for nothing of it */
 

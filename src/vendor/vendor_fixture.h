@@ -20,6 +20,10 @@ struct vendor_fixture {
 /* The vendor with these keys of its section, each with its text. */
 void vendor_fixture_init(struct vendor_fixture *fixture, const struct vendor *vendor,
                          const char *const (*keys)[2], size_t count);
+
+/* The vendor with this section. */
+void vendor_fixture_load(struct vendor_fixture *fixture, const struct vendor *vendor,
+                         const struct section *section);
 void vendor_fixture_deinit(struct vendor_fixture *fixture);
 
 /* A Node as JSON. */

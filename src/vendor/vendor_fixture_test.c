@@ -11,6 +11,21 @@ enum {
     KEYS_MAX = 16,
 };
 
+void vendor_fixture_load(struct vendor_fixture *fixture, const struct vendor *vendor,
+                         const struct section *section)
+{
+    const struct section_reading reading = {.file = "d"};
+
+    *fixture = (struct vendor_fixture){.arena = arena_new(16 << 20)};
+    fixture->config = calloc(1, vendor->config_size);
+    assert_non_null(fixture->config);
+    vendor->set_missing(fixture->config);
+    assert_int_equal(vendor->read_section(&reading, section, fixture->config), 0);
+    if (vendor->check_section)
+        assert_int_equal(vendor->check_section(&reading, fixture->config), 0);
+    assert_int_equal(vendor->add_instances(&fixture->vendors, fixture->config), 0);
+}
+
 void vendor_fixture_init(struct vendor_fixture *fixture, const struct vendor *vendor,
                          const char *const (*keys)[2], size_t count)
 {
@@ -18,21 +33,13 @@ void vendor_fixture_init(struct vendor_fixture *fixture, const struct vendor *ve
     struct section items[KEYS_MAX];
     const struct section section = {
         .kind = SECTION_KEYS, .count = count, .items = items, .names = names};
-    const struct section_reading reading = {.file = "d"};
 
     assert_true(count <= KEYS_MAX);
-    *fixture = (struct vendor_fixture){.arena = arena_new(16 << 20)};
-    fixture->config = calloc(1, vendor->config_size);
-    assert_non_null(fixture->config);
     for (size_t i = 0; i < count; i++) {
         names[i] = (struct section_name){keys[i][0], {1, 1}};
         items[i] = (struct section){.kind = SECTION_TEXT, .text = keys[i][1]};
     }
-    vendor->set_missing(fixture->config);
-    assert_int_equal(vendor->read_section(&reading, &section, fixture->config), 0);
-    if (vendor->check_section)
-        assert_int_equal(vendor->check_section(&reading, fixture->config), 0);
-    assert_int_equal(vendor->add_instances(&fixture->vendors, fixture->config), 0);
+    vendor_fixture_load(fixture, vendor, &section);
 }
 
 void vendor_fixture_deinit(struct vendor_fixture *fixture)

@@ -9,6 +9,8 @@ PAGES = {
     "hamictl-run": [["run"]],
     "hamictl-top": [["top"]],
     "hamictl-config": [["config"]],
+    "hamictl-simulate": [["simulate"]],
+    "hamictl-why": [["why"]],
     "hamictl-sim": [["sim"], ["sim", "create"], ["sim", "show"], ["sim", "remove"]],
 }
 MANUALS = SOURCE / "docs/man"

@@ -48,11 +48,11 @@ class CtlTest(unittest.TestCase):
         made = self.ctl("sim", "create", *options)
         self.assertEqual((made.returncode, made.stderr), (0, ""))
 
-    def ctl(self, *words, timeout=60, **environment):
-        """hamictl to its end."""
+    def ctl(self, *words, timeout=60, given="", **environment):
+        """hamictl to its end, with what it is given on its standard input."""
         return subprocess.run(
             [HAMICTL, *map(str, words)], env={**self.environment, **environment}, timeout=timeout, text=True,
-            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            input=given, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         )
 
     def start(self, *words, **environment):

@@ -207,7 +207,7 @@ def binds(watch_list):
         limits = {"nvidia.com/gpu": "1", "nvidia.com/gpumem": "600"}
         return {"metadata": {"name": name, "namespace": "ns", "uid": f"uid-{name}", "resourceVersion": "1"}, "spec": {"containers": [{"name": "c", "resources": {"limits": limits}}]}}
 
-    api = Api(watch_list, objects={"/api/v1/nodes": {"n": node}, PODS: {"one": pod("one"), "two": pod("two")}})
+    api = Api(watch_list, objects={"/api/v1/nodes": {"n": node}, "/api/v1/resourcequotas": {}, PODS: {"one": pod("one"), "two": pod("two")}})
     port, metrics = free_port(), free_port()
     arguments = [f"--http_bind=127.0.0.1:{port}", f"--metrics-bind-address=127.0.0.1:{metrics}", f"--kubeconfig={api.kubeconfig(scratch / 'scheduler')}",
                  f"--device-config-file={SOURCE}/tests/data/vectors/config-default.yaml", "--bind-timeout=100ms"]

@@ -145,6 +145,46 @@ def test_who_is_evicted(api, scheduler):
     check(scheduler.sees_what_is(), "a pod that was evicted holds nothing")
 
 
+def ask_whole(scheduler, thing, nodes):
+    status, text = scheduler.ask("POST", "/filter", {"Pod": thing, "Nodes": {"items": nodes}, "NodeNames": None})
+    check_equal(status, 200, "a filter with whole nodes is answered")
+    return json.loads(text)
+
+
+def test_whole_nodes(api, scheduler):
+    """A scheduler that is not told of nodeCacheCapable binds afterwards; who names nodes that do not exist only tries."""
+    thing = api.set(PODS, pod(3000))
+    known = [node("node-1", 2), node("node-2", 2)]
+    answer = ask_whole(scheduler, thing, known)
+    (chosen,) = answer["Nodes"]["items"]
+    check(chosen in known and answer["NodeNames"] is None, "the chosen node comes back as it was sent", answer)
+    check_equal(scheduler.bind(thing, chosen["metadata"]["name"]), "", "a bind follows, as with names")
+    check(wait_until(lambda: thing["metadata"]["uid"] in [p["uid"] for p in scheduler.view()["pods"]]), "the pod is seen")
+    answer = ask_whole(scheduler, thing, known)
+    check_equal((answer["Error"], len(answer["Nodes"]["items"])), ("", 1), "of a pod that runs it is said where else it could go")
+    view = scheduler.view()
+
+    template = node("template-1", 1, memory=100000)
+    large = pod(90000)
+    answer = ask_whole(scheduler, large, [*known, template])
+    check_equal([n["metadata"]["name"] for n in answer["Nodes"]["items"]], ["template-1"], "a node that is none yet is judged by what it carries")
+    answer = ask_whole(scheduler, pod(100001), [node("node-1", 2), template, {"metadata": {"name": "empty"}}])
+    check_equal(answer["Nodes"], None, "nothing fits")
+    check_equal(
+        failed(answer),
+        {"node-1": "2/2 CardInsufficientMemory", "template-1": "1/1 CardInsufficientMemory", "empty": "the node has registered no devices"},
+        "each node has its reason",
+    )
+    full = pod(CARD_MIB)
+    answer = ask_whole(scheduler, full, [node("node-1", 2), node("node-2", 2), node("template-1", 1, memory=1000)])
+    check_equal(len(answer["Nodes"]["items"]), 1, "what is used of known nodes counts, and one card is free")
+    check_equal(scheduler.view(), view, "trying reserves nothing")
+    plain = ask_whole(scheduler, pod(None), [node("template-1")])
+    check_equal(len(plain["Nodes"]["items"]), 1, "a pod that asks for no device passes")
+    api.delete(PODS, f"ns/{thing['metadata']['name']}")
+    check(scheduler.sees_what_is(), "a pod that is gone holds nothing")
+
+
 def test_bad_bodies(api, scheduler):
     time.sleep(0.2)
     before = len(api.requests)
@@ -156,8 +196,8 @@ def test_bad_bodies(api, scheduler):
             check(status == 200 and json.loads(text)["Error"], f"{path} says what is wrong with {raw[:12]}", status, text)
         status, _ = scheduler.ask("POST", "/webhook", raw)
         check_equal(status, 400, f"/webhook refuses {raw[:12]}")
-    whole = {"Pod": pod(), "Nodes": {"items": [node("node-1")]}, "NodeNames": None}
-    check("nodeCacheCapable" in scheduler.ask("POST", "/filter", whole)[1], "whole nodes are refused with what to set")
+    whole = {"Pod": pod(), "Nodes": {"items": [{"metadata": {"name": 7}}]}, "NodeNames": None}
+    check("Nodes.items[0]" in json.loads(scheduler.ask("POST", "/filter", whole)[1])["Error"], "a whole node that is none is refused with its place")
     for names in ([1], [None], [["a"]], ["node-1", {}]):
         error = json.loads(scheduler.ask("POST", "/filter", {"Pod": pod(), "NodeNames": names})[1])["Error"]
         check(error, f"names that are none are refused: {names}")
@@ -291,7 +331,7 @@ def main():
     run_each(
         api, scheduler,
         test_a_pod_is_placed_with_one_write, test_keys_in_any_case, test_a_resource_of_ours_without_a_device, test_what_is_not_ours, test_a_refused_pod, test_where_evicting_would_help, test_who_is_evicted,
-        test_bad_bodies, test_an_undecided_bind, test_a_node_with_a_long_name, test_the_webhook, test_where_it_is_served,
+        test_whole_nodes, test_bad_bodies, test_an_undecided_bind, test_a_node_with_a_long_name, test_the_webhook, test_where_it_is_served,
     )  # fmt: skip
     scheduler.end()
     run_part(test_before_it_is_ready)

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A vendor is a folder and a line: the control plane is compiled with each vendor's folder and line taken out in
-turn, and a made-up vendor's put in, and shown to work with the vendors that are left.
+"""A vendor is a folder and a line: the control plane is built with each vendor's folder and line taken out in turn, and a
+made-up vendor's put in, and shown to work with the vendors that are left. What is compiled does not depend on the list but
+for the table: it is compiled once, no file outside a vendor's folder may include one from it, and each program is linked
+without the folder's objects.
 
 usage: apart.py SOURCE COMPILER...
 """
@@ -69,21 +71,27 @@ def write_table(tree, vendors):
     (tree / "src/vendor/table.c").write_text(text)
 
 
-def check_without(tree, gone):
-    """The tree is a copy of the source's; the vendor goes, and the made-up one comes."""
-    vendors = [name for name in read_list(tree) if name != gone] + ["acme"]
-    shutil.rmtree(tree / "src/vendor" / gone)
-    shutil.copytree(SOURCE / "tests/vendor/acme", tree / "src/vendor/acme")
-    shutil.copy(SOURCE / "tests/vendor/acme_test.c", tree / "acme_test.c")
-    write_table(tree, vendors)
+def check_includes(tree, vendors):
+    wrong = [
+        f"{path.relative_to(tree)} includes {name}"
+        for part in [*PURE, *PROGRAM]
+        for path in sorted((tree / "src" / part).rglob("*.[ch]"))
+        if not re.search(r"(_test|_fuzz|_fixture)\.[ch]$", path.name)
+        for name in re.findall(r'^#include "vendor/(\w+)/', path.read_text(), re.M)
+        if name in vendors and path.parent.name != name
+    ]
+    if wrong:
+        sys.exit("\n".join(wrong))
 
-    pure = compile_all(tree, list(sources(tree, PURE)))
-    program = compile_all(tree, list(sources(tree, PROGRAM)))
-    FLAGS.append("-DACME_ALONE")
-    test = compile_all(tree, [pathlib.Path("acme_test.c")])
-    FLAGS.pop()
-    link(tree, "acme_test", test + pure)
-    link(tree, "hami-scheduler", program + pure)
+
+def check_without(tree, gone, vendors, objects):
+    """The vendor goes; the made-up one is there."""
+    left = [name for name in vendors if name != gone]
+    write_table(tree, left)
+    table = compile_all(tree, [pathlib.Path("src/vendor/table.c")])
+    kept = {part: [o for o in paths if f"src/vendor/{gone}/" not in o] for part, paths in objects.items()}
+    link(tree, "acme_test", kept["test"] + kept["pure"] + table)
+    link(tree, "hami-scheduler", kept["program"] + kept["pure"] + table)
 
     code, text = run(tree, ["./acme_test"])
     if code:
@@ -94,7 +102,7 @@ def check_without(tree, gone):
     )
     if code == 0 or f"config.yaml:2:1: {gone}: no such section" not in text:
         sys.exit(f"the section of a vendor that is not there: {text}")
-    print(f"without {gone}: {len(pure) + len(program)} files, {', '.join(vendors)} left")
+    print(f"without {gone}: {len(kept['pure']) + len(kept['program'])} files, {', '.join(left)} left")
 
 
 def main():
@@ -102,11 +110,17 @@ def main():
     folders = sorted(path.name for path in (SOURCE / "src/vendor").iterdir() if path.is_dir())
     if not vendors or folders != sorted(vendors):
         sys.exit(f"folders {folders}, lines {vendors}")
-    for gone in vendors:
-        with tempfile.TemporaryDirectory() as folder:
-            tree = pathlib.Path(folder)
-            shutil.copytree(SOURCE / "src", tree / "src")
-            check_without(tree, gone)
+    with tempfile.TemporaryDirectory() as folder:
+        tree = pathlib.Path(folder)
+        shutil.copytree(SOURCE / "src", tree / "src")
+        shutil.copytree(SOURCE / "tests/vendor/acme", tree / "src/vendor/acme")
+        shutil.copy(SOURCE / "tests/vendor/acme_test.c", tree / "acme_test.c")
+        check_includes(tree, vendors)
+        objects = {part: compile_all(tree, list(sources(tree, paths))) for part, paths in (("pure", PURE), ("program", PROGRAM))}
+        FLAGS.append("-DACME_ALONE")
+        objects["test"] = compile_all(tree, [pathlib.Path("acme_test.c")])
+        for gone in vendors:
+            check_without(tree, gone, [*vendors, "acme"], objects)
 
 
 main()

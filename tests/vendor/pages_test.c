@@ -170,6 +170,8 @@ static void add_node(struct page *page, const struct document *document)
 
         if (r != CODEC_EXACT && r != -ENOENT)
             fail_msg("%s: %s: %s", page->name, node.name, err.text);
+        if (added && !vendor_is_alive(instance, &node))
+            fail_msg("%s: %s: its agent is away", page->name, node.name);
         count += added;
     }
     assert_true(count > 0);

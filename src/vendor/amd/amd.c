@@ -281,6 +281,7 @@ static int add_instances(struct vendor_set *set, const void *own)
         .register_key = "hami.io/node-amd-register",
         .to_allocate_key = "hami.io/amd-devices-to-allocate",
         .allocated_key = "hami.io/amd-devices-allocated",
+        .written_keys = {"hami.io/amd-cu-allocated"}, /* the agent's: which units a pod has */
         .count_resource = config->count_name,
         .memory_resource = config->memory_name,
         .cores_resource = config->cores_name,

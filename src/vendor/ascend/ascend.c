@@ -2,8 +2,9 @@
 
 /*
  * Huawei's Ascend chips, each with an instance of this vendor: whole, or cut by templates, of which
- * a request gets the smallest that is large enough. Chips of the 910 know their network; those of a
- * container are taken of one network where they can be.
+ * a request gets the smallest that is large enough, or on some nodes, for pods that say so, split
+ * softly by memory and cores. Chips of the 910 know their network; those of a container are taken
+ * of one network where they can be. Two chips of a 910C stand on one card, and go together.
  */
 
 #include <errno.h>
@@ -18,13 +19,30 @@
 #include "vendor/registered.h"
 
 #define WITH_NETWORK "Ascend910"
+#define IN_PAIRS "Ascend910C"
+#define MODE "huawei.com/vnpu-mode" /* on a pod: SOFT_SPLIT */
+#define SOFT_SPLIT "hami-core"
+#define NODE_MODE "hami-vnpu-core" /* on a node: whether chips are split softly */
+#define VISIBLE "ASCEND_VISIBLE_DEVICES"
 
 extern const struct vendor ascend_vendor;
 
 struct ascend_facts {
     bool has_network;
+    bool splits_softly;
     int64_t network;
 };
+
+struct ascend_wishes {
+    bool soft; /* split */
+};
+
+static bool is_soft(const struct pod *pod)
+{
+    const char *mode = text_pairs_get(&pod->annotations, MODE);
+
+    return mode && strcmp(mode, SOFT_SPLIT) == 0;
+}
 
 /* Placement. */
 
@@ -84,16 +102,59 @@ static void sort_by_network(const struct place_set *set, size_t *positions, size
     memcpy(positions, sorted, count * sizeof(sorted[0]));
 }
 
+/* The chip that fits and stands on the same card; false: there is none. */
+static bool find_other(const struct place_set *set, const size_t *fitting, size_t count, size_t of,
+                       size_t *ret_other)
+{
+    for (size_t i = 0; i < count; i++) {
+        if (i == of || set->devices[fitting[i]].index / 2 != set->devices[fitting[of]].index / 2)
+            continue;
+        *ret_other = fitting[i];
+        return true;
+    }
+    return false;
+}
+
+static bool is_taken(const size_t *chosen, size_t count, size_t position)
+{
+    for (size_t i = 0; i < count; i++) {
+        if (chosen[i] == position)
+            return true;
+    }
+    return false;
+}
+
+/* Whole cards, of which both chips fit. */
+static bool choose_pairs(const struct place_step *step, const struct place_set *set,
+                         const size_t *fitting, size_t count, size_t *ret_chosen,
+                         struct place_failure *failure)
+{
+    size_t taken = 0, other;
+
+    for (size_t i = 0; i < count && taken + 2 <= step->request->count; i++) {
+        if (is_taken(ret_chosen, taken, fitting[i]) || !find_other(set, fitting, count, i, &other))
+            continue;
+        ret_chosen[taken++] = fitting[i];
+        ret_chosen[taken++] = other;
+    }
+    if (taken == step->request->count)
+        return true;
+    failure->for_good = step->request->count % 2;
+    failure->reasons[PLACE_TOO_FEW_PICKED] = (unsigned)taken;
+    return false;
+}
+
 static bool choose_network(const struct place_step *step, const struct place_set *set,
                            size_t *ret_chosen, struct place_failure *failure)
 {
     size_t fitting[PLACE_MAX_DEVICES], count = 0;
 
-    (void)failure;
     for (size_t i = set->count; i-- > 0;) {
         if (set->fits[set->order[i]])
             fitting[count++] = set->order[i];
     }
+    if (step->request->count > 1 && strcmp(step->request->vendor->word, IN_PAIRS) == 0)
+        return choose_pairs(step, set, fitting, count, ret_chosen, failure);
     if (step->request->count > 1 && count > step->request->count && knows_networks(set))
         sort_by_network(set, fitting, count);
     memcpy(ret_chosen, fitting, step->request->count * sizeof(fitting[0]));
@@ -142,8 +203,27 @@ static float score_networks(const struct place_fitted *fitted)
     return 10 * score;
 }
 
+/* As in HAMi, a pod that doesn't ask for soft split may come to a node that splits softly. */
+static enum place_reason suits(const struct place_step *step, const struct device *device)
+{
+    const struct ascend_wishes *wishes = step->request->wishes;
+
+    return wishes->soft && !facts_of(device)->splits_softly ? PLACE_MODE_NOT_FIT
+                                                            : PLACE_REASON_COUNT;
+}
+
+/* That the node doesn't split softly is said once. */
+static void tell(const struct place_step *step, struct place_failure *failure)
+{
+    (void)step;
+    if (failure->reasons[PLACE_MODE_NOT_FIT])
+        failure->reasons[PLACE_MODE_NOT_FIT] = 1;
+}
+
 static const struct place_rules rules = {
+    .suits = suits,
     .choose = choose_network,
+    .tell = tell,
     .score_node = score_networks,
 };
 
@@ -165,66 +245,130 @@ static int64_t find_memory(const struct ascend_chip *chip, const struct pod *pod
     const char *name;
 
     if (memory)
-        mib = ascend_trim(chip, memory->quantity.value, &name);
-    if (!mib)
-        return refuse_memory(pod, container, memory, "more than a chip has", err);
-    if (mib != chip->allocatable_mib && resource_find(limits, chip->count_name)->quantity.value > 1)
+        mib = is_soft(pod) ? memory->quantity.value
+                           : ascend_trim(chip, memory->quantity.value, &name);
+    if (memory && (!mib || mib > (int64_t)INT32_MAX))
+        return refuse_memory(pod, container, memory, "none, or more than a chip has", err);
+    if (!is_soft(pod) && mib != chip->allocatable_mib &&
+        resource_find(limits, chip->count_name)->quantity.value > 1)
         return refuse_memory(pod, container, memory,
                              "a part of a chip, which is not given to those that ask for several",
                              err);
     return mib;
 }
 
-static int add_mutation(struct mutations *mutations, const struct mutation *mutation)
-{
-    if (mutations->count == MUTATIONS_MAX)
-        return -ENOMEM;
-    mutations->items[mutations->count++] = *mutation;
-    return 0;
-}
-
-static int set_memory(const struct ascend_chip *chip, const struct pod *pod, size_t container,
-                      int64_t mib, struct mutations *mutations)
+/* Limit and request of a resource become this value, where they are another. */
+static int set_amount(const struct pod *pod, size_t container, const char *name, int64_t value,
+                      bool adds_request, struct mutations *mutations)
 {
     const struct container *asking = &pod->containers[container];
-    const struct resource *limit = resource_find(&asking->limits, chip->memory_name);
-    const struct resource *request = resource_find(&asking->requests, chip->memory_name);
-    struct mutation mutation = {
+    const struct resource *limit = resource_find(&asking->limits, name);
+    const struct resource *request = resource_find(&asking->requests, name);
+    struct mutation change = {
         .kind = MUTATION_LIMIT,
         .container = container,
-        .name = chip->memory_name,
-        .value = arena_printf(mutations->arena, "%" PRId64, mib),
+        .name = name,
+        .value = arena_printf(mutations->arena, "%" PRId64, value),
     };
     int r = 0;
 
-    if (!mutation.value)
+    if (!change.value)
         return -ENOMEM;
-    if (!limit || limit->quantity.value != mib)
-        r = add_mutation(mutations, &mutation);
-    mutation.kind = MUTATION_REQUEST;
-    if (r == 0 && (!request || request->quantity.value != mib))
-        r = add_mutation(mutations, &mutation);
+    if (!limit || limit->quantity.value != value)
+        r = asking_change(mutations, &change);
+    change.kind = MUTATION_REQUEST;
+    if (r == 0 && (request ? request->quantity.value != value : adds_request))
+        r = asking_change(mutations, &change);
     return r;
+}
+
+/* Chips of a super pod go by the card, which has two. */
+static int round_count(const struct ascend_chip *chip, const struct pod *pod, size_t container,
+                       struct mutations *mutations, struct error *err)
+{
+    const struct resource *count =
+        resource_find(&pod->containers[container].limits, chip->count_name);
+
+    if (!chip->is_super_pod || strcmp(chip->word, IN_PAIRS) != 0 || count->quantity.value % 2 == 0)
+        return 0;
+    if (count->quantity.value != 1)
+        return asking_refuse_amount(pod, container, "limits", count, "neither 1 nor even", err);
+    return set_amount(pod, container, chip->count_name, 2, false, mutations);
+}
+
+static int check_cores(const struct ascend_chip *chip, const struct pod *pod, size_t container,
+                       struct error *err)
+{
+    const struct resource *cores =
+        *chip->cores_name ? container_resource(&pod->containers[container], chip->cores_name)
+                          : NULL;
+
+    if (!cores || !cores->quantity.value)
+        return 0;
+    if (!is_soft(pod))
+        return asking_refuse_amount(pod, container, "limits", cores,
+                                    "for pods with the annotation " MODE "=" SOFT_SPLIT, err);
+    if (cores->quantity.value > DEVICE_CORES)
+        return asking_refuse_amount(pod, container, "limits", cores, "more than 100 percent", err);
+    return 0;
+}
+
+static bool asks_for_any(const struct ascend_config *config, const struct container *asking)
+{
+    for (size_t i = 0; i < config->count; i++) {
+        if (resource_find(&asking->limits, config->chips[i].count_name))
+            return true;
+    }
+    return false;
+}
+
+static bool is_hidden(const struct mutations *mutations, size_t container)
+{
+    for (size_t i = 0; i < mutations->count; i++) {
+        const struct mutation *change = &mutations->items[i];
+
+        if (change->kind == MUTATION_ENV && change->container == container &&
+            strcmp(change->name, VISIBLE) == 0)
+            return true;
+    }
+    return false;
+}
+
+/* A container without any chip sees none, whatever its image's environment says. */
+static int hide_chips(const struct ascend_chip *chip, const struct pod *pod, size_t container,
+                      struct mutations *mutations)
+{
+    if (!chip->hides_chips || asks_for_any(chip->config, &pod->containers[container]) ||
+        is_hidden(mutations, container))
+        return 0;
+    return asking_change(
+        mutations, &(struct mutation){
+                       .kind = MUTATION_ENV, .container = container, .name = VISIBLE, .value = ""});
 }
 
 static int mutate(const struct vendor_instance *instance, const struct pod *pod, size_t container,
                   struct mutations *mutations, struct error *err)
 {
     const struct ascend_chip *chip = instance->id.config;
-    int64_t mib;
+    int64_t mib = 0;
     int r = asking_check_amounts(pod, container, instance->resources, VENDOR_MAX_RESOURCES, err);
 
-    if (r < 0 || !resource_find(&pod->containers[container].limits, chip->count_name))
-        return r;
-    mib = chip->memory_name[0] ? find_memory(chip, pod, container, err) : 0;
-    if (mib < 0)
-        return (int)mib;
+    if (r == 0 && !resource_find(&pod->containers[container].limits, chip->count_name))
+        return hide_chips(chip, pod, container, mutations);
+    if (r == 0)
+        r = round_count(chip, pod, container, mutations, err);
+    if (r == 0)
+        r = check_cores(chip, pod, container, err);
+    if (r == 0 && chip->memory_name[0])
+        mib = find_memory(chip, pod, container, err);
+    if (r < 0 || mib < 0)
+        return r < 0 ? r : (int)mib;
     if (mib)
-        r = set_memory(chip, pod, container, mib, mutations);
+        r = set_amount(pod, container, chip->memory_name, mib, true, mutations);
     if (r == 0 && chip->runtime_class[0] && !pod->runtime_class[0])
-        r = add_mutation(mutations, &(struct mutation){.kind = MUTATION_RUNTIME_CLASS,
-                                                       .name = "",
-                                                       .value = chip->runtime_class});
+        r = asking_change(mutations, &(struct mutation){.kind = MUTATION_RUNTIME_CLASS,
+                                                        .name = "",
+                                                        .value = chip->runtime_class});
     return r < 0 ? r : 1;
 }
 
@@ -233,17 +377,25 @@ static int read_request(const struct vendor_instance *instance, const struct pod
 {
     const struct container *asking = &pod->containers[container];
     const struct ascend_chip *chip = instance->id.config;
-    struct request request = {.vendor = &instance->id};
-    int64_t count = 0, mib = 0;
+    struct ascend_wishes *wishes = ARENA_NEW(arena, struct ascend_wishes);
+    struct request request = {
+        .vendor = &instance->id, .wishes = wishes, .wishes_size = sizeof(*wishes)};
+    int64_t count = 0, mib = 0, cores = 0;
     const char *name;
     int r;
 
+    if (!wishes)
+        return -ENOMEM;
     if (!asking_amount(asking, chip->count_name, &count) || !count)
         return 0;
+    wishes->soft = is_soft(pod);
     if (asking_amount(asking, chip->memory_name, &mib)) {
         mib *= MAX(chip->memory_factor, 1);
-        mib = ascend_trim(chip, mib, &name);
+        mib = wishes->soft ? mib : ascend_trim(chip, mib, &name);
     }
+    if (wishes->soft && chip->cores_name[0])
+        (void)asking_amount(asking, chip->cores_name, &cores);
+    request.cores = (unsigned)cores;
     request.count = (unsigned)count;
     request.memory_bytes = (uint64_t)mib * MIB;
     request.memory_percent = mib ? 0 : 100;
@@ -259,14 +411,35 @@ static int read_request(const struct vendor_instance *instance, const struct pod
     return 1;
 }
 
-/* For the chip's agent: which chips, and by which template each is cut. */
+static void add_template(struct strbuf *text, const struct ascend_chip *chip,
+                         const struct container_device *device)
+{
+    const char *name;
+
+    (void)ascend_trim(chip, device->memory_mib, &name);
+    if (!*name)
+        return;
+    strbuf_add(text, ",\"temp\":");
+    strbuf_add_json(text, name);
+}
+
+static void add_amounts(struct strbuf *text, const struct container_device *device)
+{
+    if (device->memory_mib)
+        strbuf_addf(text, ",\"memory\":%d", (int)device->memory_mib);
+    if (device->cores)
+        strbuf_addf(text, ",\"core\":%d", (int)device->cores);
+}
+
+/* For the chip's agent: which chips, and by which template each is cut; or, where it is split
+ * softly, how much of it. */
 static int annotate(const struct vendor_instance *instance, const struct vendor_grant *grant,
                     struct vendor_annotations *annotations)
 {
     const struct ascend_chip *chip = instance->id.config;
     struct strbuf text = STRBUF_IN(annotations->arena, CODEC_MAX_TEXT);
     int r = vendor_annotate_standard(instance, grant, annotations);
-    const char *name, *comma = "";
+    const char *comma = "";
 
     strbuf_add(&text, "[");
     for (size_t i = 0; i < grant->given->count; i++) {
@@ -275,11 +448,10 @@ static int annotate(const struct vendor_instance *instance, const struct vendor_
 
             strbuf_addf(&text, "%s{\"UUID\":", comma);
             strbuf_add_json(&text, device->uuid);
-            (void)ascend_trim(chip, device->memory_mib, &name);
-            if (*name) {
-                strbuf_add(&text, ",\"temp\":");
-                strbuf_add_json(&text, name);
-            }
+            if (grant->pod && is_soft(grant->pod))
+                add_amounts(&text, device);
+            else
+                add_template(&text, chip, device);
             strbuf_add(&text, "}");
             comma = ",";
         }
@@ -295,14 +467,19 @@ static int annotate(const struct vendor_instance *instance, const struct vendor_
 static int read_facts(const struct node *node, const struct registered_device *registered,
                       struct arena *arena, struct device *device)
 {
+    const struct ascend_chip *chip = device->vendor->config;
+    const char *mode = text_pairs_get(&node->annotations, NODE_MODE);
     struct ascend_facts *facts = ARENA_NEW(arena, struct ascend_facts);
     yyjson_val *custom, *network;
 
-    (void)node;
     if (!facts)
         return -ENOMEM;
+    facts->splits_softly = mode ? strcmp(mode, "true") == 0 : chip->config->soft_split;
     device->facts = facts;
     device->facts_size = sizeof(*facts);
+    device->special = true;
+    if (facts->splits_softly)
+        device->cores = DEVICE_CORES;
     if (!registered->custom ||
         json_parse(registered->custom, strlen(registered->custom), arena, &custom, NULL) < 0)
         return 0;
@@ -341,9 +518,11 @@ static int add_instances(struct vendor_set *set, const void *own)
             .allocated_key = chip->allocated_key,
             .written_keys = {chip->chip_key},
             .count_resource = chip->count_name,
+            .changes_all_pods = chip->hides_chips,
             .memory_resource = chip->memory_name,
+            .cores_resource = chip->cores_name,
             .memory_unit_mib = chip->memory_factor,
-            .resources = {chip->count_name, chip->memory_name},
+            .resources = {chip->count_name, chip->memory_name, chip->cores_name},
         };
 
         r = vendor_set_add(set, &instance);
@@ -351,7 +530,8 @@ static int add_instances(struct vendor_set *set, const void *own)
     return r;
 }
 
-static const char *const annotations[] = {"huawei.com/", "predicate-time", NULL};
+static const char *const annotations[] = {"huawei.com/", "predicate-time", NODE_MODE, NULL};
+static const char *const node_annotations[] = {NODE_MODE, NULL};
 static const struct vendor_time times[] = {{"predicate-time", false}, {NULL, false}};
 
 const struct vendor ascend_vendor = {
@@ -362,6 +542,7 @@ const struct vendor ascend_vendor = {
     .read_section = ascend_config_read,
     .add_instances = add_instances,
     .annotations = annotations,
+    .node_annotations = node_annotations,
     .mutate = mutate,
     .read_request = read_request,
     .read_node = read_node,

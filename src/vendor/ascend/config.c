@@ -77,13 +77,13 @@ static const struct section_key chip_keys[] = {
     KEY("memoryAllocatable", section_read_int32, allocatable_mib),
     KEY("memoryCapacity", section_read_int32, capacity_mib),
     KEY("memoryFactor", section_read_int32, memory_factor),
+    KEY("overwriteEnv", section_read_switch, hides_chips),
+    KEY("superPod", section_read_switch, is_super_pod),
 #undef KEY
     {.name = "templates", .read_value = read_templates},
     {.name = "chipName", .read = skip},
     {.name = "aiCore", .read = skip},
     {.name = "aiCPU", .read = skip},
-    {.name = "overwriteEnv", .read = skip},
-    {.name = "superPod", .read = skip},
 };
 
 static int check_chip(const struct section_reading *reading, const struct section *section,
@@ -137,13 +137,16 @@ static int read_chips(const struct section_reading *reading, const struct sectio
         if (r == 0)
             r = check_chip(reading, &list->items[i], config, chip);
         name_keys(chip);
+        chip->config = config;
         config->count = i + 1;
     }
     return r;
 }
 
 static const struct section_key keys[] = {
-    {.name = "hamiVnpuCore", .read = skip},
+    {.name = "hamiVnpuCore",
+     .read = section_read_switch,
+     .offset = offsetof(struct ascend_config, soft_split)},
     {.name = "configs", .read_value = read_chips},
 };
 

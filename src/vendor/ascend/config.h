@@ -21,10 +21,12 @@ struct ascend_template {
 struct ascend_chip {
     char word[64]; /* "Ascend910B3" */
     char count_name[SECTION_NAME_SIZE], memory_name[SECTION_NAME_SIZE];
-    char cores_name[SECTION_NAME_SIZE]; /* 2.10's; not asked for yet */
+    char cores_name[SECTION_NAME_SIZE]; /* percent of a chip, for soft split */
     char runtime_class[SECTION_NAME_SIZE];
     int32_t allocatable_mib, capacity_mib;
     int32_t memory_factor; /* MiB in a unit of requested memory; 0 and 1: one */
+    bool hides_chips;      /* from containers that ask for none */
+    bool is_super_pod;     /* chips are given out by the card of two */
     size_t template_count;
     struct ascend_template templates[ASCEND_TEMPLATES]; /* by their memory, ascending */
 
@@ -32,9 +34,12 @@ struct ascend_chip {
     char allocate_key[ASCEND_KEY_SIZE], allocated_key[ASCEND_KEY_SIZE];
     char use_key[ASCEND_KEY_SIZE], avoid_key[ASCEND_KEY_SIZE];
     char chip_key[ASCEND_KEY_SIZE]; /* on a pod, for the chip's own agent */
+
+    const struct ascend_config *config; /* that it stands in */
 };
 
 struct ascend_config {
+    bool soft_split; /* on nodes that don't say it themselves */
     size_t count;
     struct ascend_chip chips[ASCEND_CHIPS];
 };

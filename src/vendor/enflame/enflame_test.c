@@ -245,6 +245,47 @@ static void a_first_container_without_a_part_is_passed_over(void **state)
     vendor_fixture_deinit(&shared);
 }
 
+/* What a section with one key is told. */
+static int check_with(const char *key, const char *value, struct error *err)
+{
+    const struct section_name name = {key, {1, 1}};
+    const struct section item = {.kind = SECTION_TEXT, .text = value};
+    const struct section section = {
+        .kind = SECTION_KEYS, .count = 1, .items = &item, .names = &name};
+    const struct section_reading reading = {.file = "d", .err = err};
+    char config[4096];
+    int r;
+
+    assert_true(enflame_vendor.config_size <= sizeof(config));
+    enflame_vendor.set_missing(config);
+    assert_int_equal(enflame_vendor.check_section(&reading, config), 0);
+    r = enflame_vendor.read_section(&reading, &section, config);
+    return r < 0 ? r : enflame_vendor.check_section(&reading, config);
+}
+
+static void a_size_is_asked_for_beside_a_part(void **state)
+{
+    static const char *const rows[][3] = {
+        {"resourceNameVGCUPercentage", "a/b", "enflame.resourceNameVGCU: not given"},
+        {"resourceNameGCUMemory", "a/b", "enflame.resourceNameDRSGCU: not given"},
+        {"resourceNameGCUCore", "a/b", "enflame.resourceNameDRSGCU: not given"},
+        {"slicesPerCard", "0", "enflame.slicesPerCard: out of range"},
+        {"slicesPerCard", "101", "enflame.slicesPerCard: out of range"},
+        {"slices", "6", "no such key"},
+    };
+    struct error fine = ERROR_INIT;
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+        struct error err = ERROR_INIT;
+
+        assert_int_equal(check_with(rows[i][0], rows[i][1], &err), -EINVAL);
+        assert_non_null(strstr(err.text, rows[i][2]));
+    }
+    assert_int_equal(check_with("resourceNameVGCU", "a/b", &fine), 0);
+    assert_int_equal(check_with("slicesPerCard", "100", &fine), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -255,6 +296,7 @@ int main(void)
         cmocka_unit_test(what_no_card_can_give_is_denied_by_its_name),
         cmocka_unit_test(limits_are_mirrored),
         cmocka_unit_test(a_registration_that_is_none_gives_no_device),
+        cmocka_unit_test(a_size_is_asked_for_beside_a_part),
         cmocka_unit_test(parts_are_of_one_agent_or_the_other),
         cmocka_unit_test(a_first_container_without_a_part_is_passed_over),
     };

@@ -3,7 +3,6 @@
 /* Parts of a card by a percentage, which becomes slices; memory is counted in percent. */
 
 #include <errno.h>
-#include <inttypes.h>
 #include <string.h>
 
 #include "base/strbuf.h"
@@ -22,26 +21,15 @@ enum {
     INDEXES_MAX = 8192, /* bytes of the list of cards */
 };
 
-static int set_amount(enum mutation_kind kind, size_t container, const char *name, int64_t value,
-                      struct mutations *mutations)
-{
-    return asking_change(mutations, &(struct mutation){
-                                        .kind = kind,
-                                        .container = container,
-                                        .name = name,
-                                        .value = arena_printf(mutations->arena, "%" PRId64, value),
-                                    });
-}
-
-static int set_slices(const struct enflame_config *config, enum mutation_kind kind,
+static int set_slices(const struct enflame_config *config, const struct container *asking,
                       size_t container, int64_t percent, int64_t slices,
                       struct mutations *mutations)
 {
     int r = 0;
 
     if (config->percentage_name[0])
-        r = set_amount(kind, container, config->percentage_name, percent, mutations);
-    return r < 0 ? r : set_amount(kind, container, SLICES_NAME, slices, mutations);
+        r = asking_set_amount(asking, container, config->percentage_name, percent, mutations);
+    return r < 0 ? r : asking_set_amount(asking, container, SLICES_NAME, slices, mutations);
 }
 
 /* The least number of slices that is so much of a card; 0: none is. */
@@ -57,22 +45,16 @@ static int64_t slices_of(int64_t percent, int32_t slices)
 static int complete(const struct enflame_config *config, const struct pod *pod, size_t container,
                     int64_t count, struct mutations *mutations)
 {
-    const struct resource *percentage =
-        resource_find(&pod->containers[container].limits, config->percentage_name);
+    const struct container *asking = &pod->containers[container];
+    const struct resource *percentage = resource_find(&asking->limits, config->percentage_name);
     const int64_t percent = percentage ? percentage->quantity.value : 100;
     const int64_t slices = slices_of(percent, config->slices);
-    int r;
 
     if (count > 1)
-        return set_slices(config, MUTATION_LIMIT, container, 100, count * config->slices,
-                          mutations);
+        return set_slices(config, asking, container, 100, count * config->slices, mutations);
     if (!slices)
         return 0;
-    r = set_slices(config, MUTATION_LIMIT, container, slices * 100 / config->slices, slices,
-                   mutations);
-    return r < 0 ? r
-                 : set_slices(config, MUTATION_REQUEST, container, slices * 100 / config->slices,
-                              slices, mutations);
+    return set_slices(config, asking, container, slices * 100 / config->slices, slices, mutations);
 }
 
 static int mutate(const struct vendor_instance *instance, const struct pod *pod, size_t container,

@@ -6,7 +6,6 @@
  */
 
 #include <errno.h>
-#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -159,18 +158,12 @@ static const struct place_rules rules = {.choose = choose_first};
 /* Pods. */
 
 /* Several chips are given whole. */
-static int set_cores(const struct iluvatar_chip *chip, size_t container, int64_t count,
-                     struct mutations *mutations)
+static int set_cores(const struct iluvatar_chip *chip, const struct container *asking,
+                     size_t container, int64_t count, struct mutations *mutations)
 {
     if (count <= 1 || !chip->cores_name[0])
         return 0;
-    return asking_change(
-        mutations, &(struct mutation){
-                       .kind = MUTATION_LIMIT,
-                       .container = container,
-                       .name = chip->cores_name,
-                       .value = arena_printf(mutations->arena, "%" PRId64, count * DEVICE_CORES),
-                   });
+    return asking_set_amount(asking, container, chip->cores_name, count * DEVICE_CORES, mutations);
 }
 
 static int set_name(const struct container *asking, size_t container, struct mutations *mutations)
@@ -199,7 +192,7 @@ static int mutate(const struct vendor_instance *instance, const struct pod *pod,
 
     if (r < 0 || !count)
         return r;
-    r = set_cores(chip, container, count->quantity.value, mutations);
+    r = set_cores(chip, asking, container, count->quantity.value, mutations);
     if (r == 0)
         r = set_name(asking, container, mutations);
     return r < 0 ? r : 1;

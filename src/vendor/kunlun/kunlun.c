@@ -249,6 +249,18 @@ static const struct place_rules rules = {
 
 /* Nodes. */
 
+/* A sick card is one of unknown number. The first cards are given out first, so a card that is
+ * taken for the sick one has to be among the last: one in use would hide that another is gone. */
+static void put_sick_last(struct device *devices, size_t count)
+{
+    size_t healthy = 0;
+
+    for (size_t i = 0; i < count; i++)
+        healthy += devices[i].healthy;
+    for (size_t i = 0; i < count; i++)
+        devices[i].healthy = i < healthy;
+}
+
 static int read_node(const struct vendor_instance *instance, const struct node *node,
                      struct arena *arena, struct device *ret_devices, size_t max, size_t *ret_count,
                      struct error *err)
@@ -263,7 +275,10 @@ static int read_node(const struct vendor_instance *instance, const struct node *
 
     (void)arena;
     r = counted_read(instance, node, COMMON_WORD, &sample, ret_devices, max, ret_count, err);
-    for (size_t i = 0; r > 0 && i < *ret_count; i++)
+    if (r < 0)
+        return r;
+    put_sick_last(ret_devices, *ret_count);
+    for (size_t i = 0; i < *ret_count; i++)
         ret_devices[i].numa_node = i >= *ret_count / 2;
     return r;
 }

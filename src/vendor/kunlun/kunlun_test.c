@@ -125,6 +125,14 @@ static void as_many_cards_as_are_healthy_are_given_out(void **state)
     while (vendor_fixture_place(&fixture, "", CARDS(1)) == PLACE_FITS)
         given++;
     assert_int_equal(given, 6);
+
+    /* Cards that are in use stay the ones that are counted as healthy. */
+    vendor_fixture_set_node(&fixture, COUNTED("8", "8"));
+    assert_string_equal(vendor_fixture_give(&fixture, "", CARDS(4), "BAIDU_COM_DEVICE_IDX"),
+                        "0,1,2,3");
+    vendor_fixture_set_node(&fixture, COUNTED("8", "7"));
+    assert_true(fixture.devices[0].healthy);
+    assert_false(fixture.devices[7].healthy);
 }
 
 static void parts_of_a_card_are_of_one_size(void **state)

@@ -53,11 +53,14 @@ void metax_read_wishes(const struct metax_config *config, const struct text_pair
     const unsigned app_class =
         find_name(metax_class_names, annotation(annotations, METAX_APP_CLASS));
 
-    *ret_wishes = (struct metax_wishes){
-        .app_class = app_class > METAX_OFFLINE ? METAX_NO_CLASS : (enum metax_class)app_class,
-        .qos = (enum metax_qos)find_name(metax_qos_names, annotation(annotations, METAX_QOS)),
-        .topology = is_switched_on(annotation(annotations, METAX_TOPOLOGY), config->sgpu_topology),
-    };
+    /* Requests are compared by all bytes. */
+    memset(ret_wishes, 0, sizeof(*ret_wishes));
+    if (app_class <= METAX_OFFLINE)
+        ret_wishes->app_class = (enum metax_class)app_class;
+    ret_wishes->qos =
+        (enum metax_qos)find_name(metax_qos_names, annotation(annotations, METAX_QOS));
+    ret_wishes->topology =
+        is_switched_on(annotation(annotations, METAX_TOPOLOGY), config->sgpu_topology);
 }
 
 /* Admission. */

@@ -115,22 +115,15 @@ static bool is_a_share(int64_t units)
     return false;
 }
 
-static int set_limit(size_t container, const char *name, int64_t value, struct mutations *mutations)
+static int set_whole(const struct mthreads_config *config, const struct pod *pod, size_t container,
+                     int64_t count, struct mutations *mutations)
 {
-    return asking_change(mutations, &(struct mutation){
-                                        .kind = MUTATION_LIMIT,
-                                        .container = container,
-                                        .name = name,
-                                        .value = arena_printf(mutations->arena, "%" PRId64, value),
-                                    });
-}
+    const struct container *asking = &pod->containers[container];
+    int r = asking_set_amount(asking, container, config->cores_name, CARD_CORES * count, mutations);
 
-static int set_whole(const struct mthreads_config *config, size_t container, int64_t count,
-                     struct mutations *mutations)
-{
-    int r = set_limit(container, config->cores_name, CARD_CORES * count, mutations);
-
-    return r < 0 ? r : set_limit(container, config->memory_name, CARD_UNITS * count, mutations);
+    return r < 0 ? r
+                 : asking_set_amount(asking, container, config->memory_name, CARD_UNITS * count,
+                                     mutations);
 }
 
 static int set_count(int64_t count, struct mutations *mutations)
@@ -150,7 +143,7 @@ static int complete_one(const struct mthreads_config *config, const struct pod *
         resource_find(&pod->containers[container].limits, config->memory_name);
 
     if (!memory)
-        return set_whole(config, container, 1, mutations);
+        return set_whole(config, pod, container, 1, mutations);
     if (is_a_share(memory->quantity.value))
         return 0;
     return asking_refuse_amount(pod, container, "limits", memory,
@@ -173,7 +166,7 @@ static int mutate(const struct vendor_instance *instance, const struct pod *pod,
         r = complete_one(config, pod, container, mutations, err);
         return r < 0 ? r : 1;
     }
-    r = set_whole(config, container, count->quantity.value, mutations);
+    r = set_whole(config, pod, container, count->quantity.value, mutations);
     if (r == 0)
         r = set_count(count->quantity.value, mutations);
     return r < 0 ? r : 1;

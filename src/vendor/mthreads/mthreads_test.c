@@ -138,6 +138,39 @@ static void amounts_that_make_no_sense_give_no_device(void **state)
     }
 }
 
+/* What a section with one key is told. */
+static int check_with(const char *key, const char *value, struct error *err)
+{
+    const struct section_name name = {key, {1, 1}};
+    const struct section item = {.kind = SECTION_TEXT, .text = value};
+    const struct section section = {
+        .kind = SECTION_KEYS, .count = 1, .items = &item, .names = &name};
+    const struct section_reading reading = {.file = "d", .err = err};
+    char config[4096];
+    int r;
+
+    assert_true(mthreads_vendor.config_size <= sizeof(config));
+    mthreads_vendor.set_missing(config);
+    assert_int_equal(mthreads_vendor.check_section(&reading, config), 0);
+    r = mthreads_vendor.read_section(&reading, &section, config);
+    return r < 0 ? r : mthreads_vendor.check_section(&reading, config);
+}
+
+static void a_section_has_all_names_or_none(void **state)
+{
+    static const char *const rows[][2] = {{"resourceCountName", "mthreads.resourceMemoryName"},
+                                          {"resourceMemoryName", "mthreads.resourceCountName"},
+                                          {"resourceCoreName", "mthreads.resourceCountName"}};
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+        struct error err = ERROR_INIT;
+
+        assert_int_equal(check_with(rows[i][0], "a/b", &err), -EINVAL);
+        assert_non_null(strstr(err.text, rows[i][1]));
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -145,6 +178,7 @@ int main(void)
         cmocka_unit_test(several_cards_are_whole_and_their_number_is_told),
         cmocka_unit_test(all_containers_of_a_pod_have_one_card),
         cmocka_unit_test(its_agent_needs_no_lock),
+        cmocka_unit_test(a_section_has_all_names_or_none),
         cmocka_unit_test(amounts_that_make_no_sense_give_no_device),
     };
 

@@ -1,0 +1,365 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "ctl/objects.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "admit/admit.h"
+#include "base/util.h"
+#include "config/manifest.h"
+#include "model/json.h"
+
+enum {
+    FILE_MAX = 1 << 30,
+    ARENA_MAX = 1 << 30,
+    REPLICAS_MAX = 100000,
+};
+
+static const char nvidia_alone[] = "nvidia: {resourceCountName: nvidia.com/gpu, "
+                                   "resourceMemoryName: nvidia.com/gpumem, "
+                                   "resourceMemoryPercentageName: nvidia.com/gpumem-percentage, "
+                                   "resourceCoreName: nvidia.com/gpucores, "
+                                   "resourcePriorityName: nvidia.com/priority, "
+                                   "defaultGPUNum: 1}";
+
+static const char *text_of(yyjson_val *object, const char *key)
+{
+    const char *text = yyjson_get_str(yyjson_obj_get(object, key));
+
+    return text ? text : "";
+}
+
+/* Nodes, quotas and bound pods. */
+
+static int add_node(struct objects *objects, yyjson_val *object, struct error *err)
+{
+    const char **nodes;
+    struct node node;
+    int r;
+
+    r = node_read(object, &objects->vendors.kept, objects->arena, &node, err);
+    if (r < 0)
+        return error_wrap(err, r, "node %s", text_of(yyjson_obj_get(object, "metadata"), "name"));
+    nodes = reallocarray(objects->nodes, objects->node_count + 1, sizeof(*nodes));
+    if (!nodes)
+        return error_set(err, -ENOMEM, "out of memory");
+    objects->nodes = nodes;
+    nodes[objects->node_count] = arena_strdup(objects->names, node.name);
+    if (!nodes[objects->node_count++])
+        return error_set(err, -ENOMEM, "out of memory");
+    r = cluster_set_node(objects->cluster, &node, err);
+    if (r < 0 && r != -ENOMEM)
+        (void)fprintf(stderr, "node %s has no devices: %s\n", node.name, err->text);
+    return r == -ENOMEM ? r : 0;
+}
+
+static int add_quota(struct objects *objects, yyjson_val *object, struct error *err)
+{
+    struct quota quota;
+    int r = quota_read(object, objects->arena, &quota, err);
+
+    if (r < 0)
+        return error_wrap(err, r, "resource quota %s",
+                          text_of(yyjson_obj_get(object, "metadata"), "name"));
+    r = cluster_set_quota(objects->cluster, &quota, err);
+    if (r > 0)
+        (void)fprintf(stderr, "resource quota %s/%s: %s\n", quota.namespace, quota.name, err->text);
+    return r < 0 ? r : 0;
+}
+
+static int add_waiting(struct objects *objects, yyjson_val *object, const char *namespace,
+                       const char *name, struct error *err)
+{
+    struct waiting_pod *waiting =
+        reallocarray(objects->waiting, objects->waiting_count + 1, sizeof(*waiting));
+
+    if (!waiting)
+        return error_set(err, -ENOMEM, "out of memory");
+    objects->waiting = waiting;
+    waiting += objects->waiting_count;
+    waiting->text = yyjson_val_write(object, 0, NULL);
+    waiting->namespace = arena_strdup(objects->names, namespace);
+    waiting->name = arena_strdup(objects->names, name);
+    if (!waiting->text || !waiting->namespace || !waiting->name) {
+        free(waiting->text);
+        return error_set(err, -ENOMEM, "out of memory");
+    }
+    objects->waiting_count++;
+    return 0;
+}
+
+static const char *namespace_of(yyjson_val *metadata)
+{
+    const char *namespace = text_of(metadata, "namespace");
+
+    return *namespace ? namespace : "default";
+}
+
+static int add_pod(struct objects *objects, yyjson_val *object, struct error *err)
+{
+    yyjson_val *metadata = yyjson_obj_get(object, "metadata");
+    const char *name = text_of(metadata, "name");
+    struct pod pod;
+    int r;
+
+    r = pod_read(object, &objects->vendors.kept, objects->arena, &pod, err);
+    if (r < 0)
+        return error_wrap(err, r, "pod %s", name);
+    objects->pod_count++;
+    if (pod_is_over(&pod))
+        return 0;
+    if (!*pod.node_name)
+        return add_waiting(objects, object, namespace_of(metadata), name, err);
+    if (!*pod.uid)
+        pod.uid = arena_printf(objects->arena, "%s/%s", namespace_of(metadata), name);
+    r = pod.uid ? cluster_set_pod(objects->cluster, &pod, err) : -ENOMEM;
+    if (r < 0 && r != -ENOMEM)
+        (void)fprintf(stderr, "pod %s/%s is not counted: %s\n", pod.namespace, name, err->text);
+    return r == -ENOMEM ? r : 0;
+}
+
+/* A Deployment's pods, a Job's and the like: of its template, as many as it says. */
+static int add_template(struct objects *objects, yyjson_val *object, yyjson_val *template,
+                        struct error *err)
+{
+    yyjson_val *spec = yyjson_obj_get(object, "spec"), *count = yyjson_obj_get(spec, "replicas");
+    yyjson_val *metadata = yyjson_obj_get(object, "metadata");
+    int64_t replicas;
+    int r = 0;
+
+    if (!count)
+        count = yyjson_obj_get(spec, "parallelism");
+    replicas = count ? yyjson_get_sint(count) : 1;
+    if (replicas < 0 || replicas > REPLICAS_MAX)
+        return error_set(err, -EINVAL, "%s %s: more than %d replicas", text_of(object, "kind"),
+                         text_of(metadata, "name"), REPLICAS_MAX);
+    for (int64_t i = 0; i < replicas && r == 0; i++) {
+        const char *name =
+            arena_printf(objects->arena, "%s-%" PRId64, text_of(metadata, "name"), i + 1);
+
+        r = name ? add_waiting(objects, template, namespace_of(metadata), name, err) : -ENOMEM;
+    }
+    objects->pod_count += (size_t)replicas;
+    return r;
+}
+
+static int keep_view(struct objects *objects, yyjson_val *object, struct error *err)
+{
+    free(objects->view);
+    objects->view = yyjson_val_write(object, 0, NULL);
+    return objects->view ? 0 : error_set(err, -ENOMEM, "out of memory");
+}
+
+static int take_object(void *data, yyjson_val *object, struct error *err)
+{
+    struct objects *objects = data;
+    const char *kind = text_of(object, "kind");
+    yyjson_val *template = yyjson_obj_get(yyjson_obj_get(object, "spec"), "template");
+    const struct arena_mark mark = arena_mark(objects->arena);
+    int r = 0;
+
+    if (strcmp(kind, "Node") == 0)
+        r = add_node(objects, object, err);
+    else if (strcmp(kind, "Pod") == 0)
+        r = add_pod(objects, object, err);
+    else if (strcmp(kind, "ResourceQuota") == 0)
+        r = add_quota(objects, object, err);
+    else if (yyjson_obj_get(template, "spec"))
+        r = add_template(objects, object, template, err);
+    else if (yyjson_obj_get(object, "nodes") && yyjson_obj_get(object, "reserved"))
+        r = keep_view(objects, object, err);
+    else
+        objects->other_count++;
+    arena_rewind(objects->arena, mark);
+    return r;
+}
+
+/* The whole file; NULL with err. */
+static char *read_whole(const char *path, size_t *ret_len, struct error *err)
+{
+    const bool is_input = strcmp(path, "-") == 0;
+    FILE *file = is_input ? stdin : fopen(path, "re");
+    char *text = NULL;
+    size_t size = 0, len = 0;
+
+    if (!file) {
+        (void)error_set(err, -errno, "%s: %s", path, strerror(errno));
+        return NULL;
+    }
+    do {
+        char *larger = size <= FILE_MAX ? realloc(text, size = 2 * size + (64 << 10)) : NULL;
+
+        if (!larger) {
+            (void)error_set(err, -ENOMEM, "%s: too large", path);
+            free(TAKE(text));
+            break;
+        }
+        text = larger;
+        len += fread(text + len, 1, size - 1 - len, file);
+    } while (len == size - 1);
+    if (text && ferror(file)) {
+        (void)error_set(err, -EIO, "%s: can't be read", path);
+        free(TAKE(text));
+    }
+    if (!is_input)
+        (void)fclose(file);
+    if (text)
+        text[len] = '\0';
+    *ret_len = len;
+    return text;
+}
+
+static int load_file(struct objects *objects, const char *path, struct error *err)
+{
+    size_t len;
+    AUTOFREE char *text = read_whole(path, &len, err);
+
+    if (!text)
+        return -EINVAL;
+    return manifest_read(path, text, len, objects->arena, take_object, objects, err);
+}
+
+static int load_config(const struct objects_options *options, struct objects *objects,
+                       struct error *err)
+{
+    int r;
+
+    if (options->config_path)
+        r = device_config_load(options->config_path, &objects->config, err);
+    else
+        r = device_config_parse("", nvidia_alone, strlen(nvidia_alone), &objects->config, err);
+    if (r < 0)
+        return r;
+    r = device_config_vendors(&objects->config, &objects->vendors);
+    return r < 0 ? error_set(err, r, "more vendors than can be served") : 0;
+}
+
+static int check_policies(const struct objects_options *options, struct error *err)
+{
+    const char *node = options->node_policy, *device = options->device_policy;
+
+    if (node && strcmp(node, "binpack") != 0 && strcmp(node, "spread") != 0)
+        return error_set(err, -EINVAL, "\"%s\" is neither binpack nor spread", node);
+    if (device && !place_policy_check(device))
+        return error_set(err, -EINVAL,
+                         "\"%s\" is not made of binpack, spread, mutex, numa, topology-aware",
+                         device);
+    return 0;
+}
+
+int objects_load(const struct objects_options *options, struct objects *ret_objects,
+                 struct error *err)
+{
+    struct cluster_options cluster = {.vendors = &ret_objects->vendors};
+    int r = check_policies(options, err);
+
+    *ret_objects = (struct objects){0};
+    if (r == 0)
+        r = load_config(options, ret_objects, err);
+    if (r < 0)
+        return r;
+    if (options->node_policy && strcmp(options->node_policy, "spread") == 0)
+        cluster.defaults.node_order = PLACE_SPREAD;
+    else
+        cluster.defaults.node_order = PLACE_BINPACK;
+    place_policy_read(options->device_policy ? options->device_policy : "spread",
+                      &cluster.defaults.policy);
+    ret_objects->cluster = cluster_new(&cluster);
+    ret_objects->arena = arena_new(ARENA_MAX);
+    ret_objects->names = arena_new(ARENA_MAX);
+    if (!ret_objects->cluster || !ret_objects->arena || !ret_objects->names)
+        return error_set(err, -ENOMEM, "out of memory");
+    for (int kind = 0; kind < CLUSTER_KINDS; kind++)
+        cluster_begin(ret_objects->cluster, (enum cluster_kind)kind);
+    for (size_t i = 0; i < options->file_count && r == 0; i++)
+        r = load_file(ret_objects, options->files[i], err);
+    for (int kind = 0; kind < CLUSTER_KINDS; kind++)
+        cluster_complete(ret_objects->cluster, (enum cluster_kind)kind);
+    return r;
+}
+
+void objects_free(struct objects *objects)
+{
+    for (size_t i = 0; i < objects->waiting_count; i++)
+        free(objects->waiting[i].text);
+    free(objects->waiting);
+    free(objects->view);
+    free(objects->nodes);
+    cluster_free(objects->cluster);
+    arena_free(objects->arena);
+    arena_free(objects->names);
+    device_config_deinit(&objects->config);
+}
+
+/* Admission. */
+
+static int find_bounds(const void *data, const char *namespace, struct arena *arena,
+                       const struct place_budget **ret_bounds, size_t *ret_count)
+{
+    return cluster_quota_bounds(data, namespace, arena, ret_bounds, ret_count);
+}
+
+static yyjson_val *patched(struct objects *objects, yyjson_val *root, const char *patch)
+{
+    yyjson_alc alc = json_alc(objects->arena);
+    yyjson_mut_doc *doc = yyjson_mut_doc_new(&alc);
+    yyjson_mut_val *made;
+    yyjson_val *steps;
+    yyjson_doc *copy;
+
+    if (!doc || json_parse(patch, strlen(patch), objects->arena, &steps, NULL) < 0)
+        return NULL;
+    made = yyjson_patch(doc, root, steps, NULL);
+    copy = made ? yyjson_mut_val_imut_copy(made, &alc) : NULL;
+    return yyjson_doc_get_root(copy);
+}
+
+static int read_waiting(struct objects *objects, const struct waiting_pod *waiting,
+                        yyjson_val *root, struct pod *ret_pod, struct error *err)
+{
+    int r = pod_read(root, &objects->vendors.kept, objects->arena, ret_pod, err);
+
+    if (r < 0)
+        return error_wrap(err, r, "pod %s", waiting->name);
+    ret_pod->namespace = waiting->namespace;
+    ret_pod->name = waiting->name;
+    if (!*ret_pod->uid)
+        ret_pod->uid = arena_printf(objects->arena, "%s/%s", waiting->namespace, waiting->name);
+    return ret_pod->uid ? 0 : error_set(err, -ENOMEM, "out of memory");
+}
+
+int objects_admit(struct objects *objects, const struct waiting_pod *waiting, struct pod *ret_pod,
+                  struct error *err)
+{
+    const struct admit_options options = {
+        .scheduler_name = "hami-scheduler",
+        .overwrite_default_scheduler = true,
+        .find_bounds = find_bounds,
+        .data = objects->cluster,
+    };
+    struct admit_answer answer;
+    struct demand demand;
+    yyjson_val *root;
+    int r;
+
+    arena_reset(objects->arena);
+    r = json_parse(waiting->text, strlen(waiting->text), objects->arena, &root, err);
+    if (r == 0)
+        r = read_waiting(objects, waiting, root, ret_pod, err);
+    if (r < 0)
+        return r;
+    r = admit_pod(&options, &objects->vendors, ret_pod, objects->arena, &answer);
+    if (r == ADMIT_DENIED)
+        return error_set(err, -EPERM, "%s", answer.message);
+    if (r == ADMIT_PATCHED) {
+        root = patched(objects, root, answer.patch);
+        r = root ? read_waiting(objects, waiting, root, ret_pod, err) : -ENOMEM;
+    }
+    if (r < 0)
+        return r;
+    r = vendor_read_demand(&objects->vendors, ret_pod, objects->arena, &demand);
+    return r < 0 ? error_set(err, r, "out of memory") : r;
+}

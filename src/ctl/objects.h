@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/*
+ * A cluster out of files: Nodes, ResourceQuotas and Pods, as `kubectl get -A -o json` prints them
+ * or people write them. What is bound counts; what is not waits to be asked about, by the code that
+ * decides in the scheduler.
+ */
+
+#include <stddef.h>
+
+#include "base/arena.h"
+#include "base/cleanup.h"
+#include "base/error.h"
+#include "cluster/cluster.h"
+#include "config/device_config.h"
+
+enum {
+    OBJECTS_MAX_FILES = 64,
+};
+
+struct objects_options {
+    const char *config_path;              /* the device configuration; NULL: NVIDIA's resources */
+    const char *node_policy;              /* NULL: binpack */
+    const char *device_policy;            /* NULL: spread */
+    const char *files[OBJECTS_MAX_FILES]; /* "-": standard input */
+    size_t file_count;
+};
+
+/* A pod without a node, as it was read. */
+struct waiting_pod {
+    char *text; /* JSON */
+    const char *namespace, *name;
+};
+
+struct objects {
+    struct device_config config;
+    struct vendor_set vendors;
+    struct cluster *cluster;
+    struct arena *arena; /* for one question; and of the names */
+    struct arena *names;
+    size_t node_count, pod_count, other_count; /* other_count: objects that are none of these */
+    const char **nodes;
+    size_t waiting_count;
+    struct waiting_pod *waiting; /* in the files' order */
+    char *view; /* the scheduler's own /debug/view, if a file is one; NULL: none is */
+};
+
+/* -EINVAL with file and place, and others. The caller frees it by objects_free(), always. */
+int objects_load(const struct objects_options *options, struct objects *ret_objects,
+                 struct error *err);
+void objects_free(struct objects *objects);
+
+/*
+ * The pod as it is after admission, in the arena, which begins anew. 1; 0: it asks for no device;
+ * -EPERM: the webhook denies it, err says why; -EINVAL, -ENOMEM.
+ */
+int objects_admit(struct objects *objects, const struct waiting_pod *waiting, struct pod *ret_pod,
+                  struct error *err);

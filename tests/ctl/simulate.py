@@ -1,0 +1,147 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""hamictl simulate and hamictl why: the scheduler's answers about objects in files."""
+
+from support import *
+
+CONFIG = SOURCE / "tests/data/vectors/config-default.yaml"
+
+
+def node(name, cards=2, memory=40960):
+    register = [
+        {"id": f"GPU-{name}-{i}", "index": i, "count": 10, "devmem": memory, "devcore": 100, "type": "NVIDIA A100", "mode": "hami-core", "health": True}
+        for i in range(cards)
+    ]
+    return {
+        "apiVersion": "v1", "kind": "Node",
+        "metadata": {"name": name, "uid": f"node-{name}", "annotations": {"hami.io/node-nvidia-register": json.dumps(register)}},
+        "status": {"allocatable": {"nvidia.com/gpu": str(10 * cards)}, "conditions": [{"type": "Ready", "status": "True"}]},
+    }  # fmt: skip
+
+
+def pod(name, memory, gpus=1, namespace="default", on=None, holds=None):
+    limits = {"nvidia.com/gpu": gpus, "nvidia.com/gpumem": memory}
+    thing = {"kind": "Pod", "metadata": {"name": name, "namespace": namespace}, "spec": {"containers": [{"name": "c", "resources": {"limits": limits}}]}}
+    if on:
+        thing["spec"]["nodeName"] = on
+        thing["status"] = {"phase": "Running"}
+        thing["metadata"]["annotations"] = {"hami.io/vgpu-node": on, "hami.io/vgpu-devices-allocated": holds}
+    return thing
+
+
+QUOTA = {"kind": "ResourceQuota", "metadata": {"name": "q", "namespace": "small"}, "spec": {"hard": {"limits.nvidia.com/gpumem": "5000"}}}
+CLUSTER = {"kind": "List", "items": [node("n1"), node("n2", 1, 20000), pod("old", 30000, on="n1", holds="GPU-n1-0,NVIDIA,30000,50:;"), QUOTA, {"kind": "ConfigMap"}]}
+DEPLOYMENT = """
+kind: Deployment
+metadata: {name: web, namespace: team}
+spec:
+  replicas: 3
+  template:
+    spec:
+      containers:
+      - name: c
+        resources: {limits: {nvidia.com/gpumem: 15000}}
+---
+kind: Pod
+metadata: {name: plain}
+spec: {containers: [{name: c}]}
+"""
+
+
+class Simulate(CtlTest):
+    def setUp(self):
+        super().setUp()
+        self.cluster = self.write("cluster.json", CLUSTER)
+
+    def write(self, name, thing):
+        path = self.folder / name
+        path.write_text(thing if isinstance(thing, str) else json.dumps(thing))
+        return str(path)
+
+    def answers(self, *words):
+        ended = self.ctl("simulate", "--json", *words)
+        self.assertEqual((ended.returncode, ended.stderr), (0, ""))
+        return {(a["namespace"], a["name"]): a for a in json.loads(ended.stdout)}
+
+    def test_pods_are_placed_in_their_order(self):
+        answers = self.answers(self.cluster, self.write("web.yaml", DEPLOYMENT))
+        self.assertEqual(
+            {name: a["node"] for name, a in answers.items()},
+            {("team", "web-1"): "n1", ("team", "web-2"): "n1", ("team", "web-3"): "n2"},
+            "the webhook adds a card to a share of memory; what was placed before counts; who asks for nothing is left out",
+        )
+        self.assertEqual(answers["team", "web-1"]["devices"], "GPU-n1-1,NVIDIA,15000,0:;")
+
+    def test_policies_are_the_schedulers(self):
+        pods = [self.write(f"{name}.json", pod(name, 1000)) for name in ("one", "two")]
+        where = lambda *words: [a["node"] for a in self.answers(self.cluster, *pods, *words).values()]
+        self.assertEqual(where(), ["n1", "n1"])
+        self.assertEqual(where("--node-scheduler-policy=spread"), ["n2", "n2"])
+        bad = self.ctl("simulate", "-n", "wide", self.cluster)
+        self.assertEqual((bad.returncode, bad.stderr), (1, 'hamictl simulate: "wide" is neither binpack nor spread\n'))
+
+    def test_refusals_and_denials_say_why(self):
+        things = [pod("big", 50000), pod("beyond", 5001, namespace="small"), pod("odd", 1000, gpus=-1)]
+        answers = self.answers(self.cluster, self.write("pods.json", {"items": things}))
+        self.assertEqual(answers["default", "big"]["reason"], "no available node, 2 nodes do not meet: 3/3 CardInsufficientMemory")
+        self.assertEqual(answers["small", "beyond"]["reason"], "denied: exceeded quota: nvidia.com/gpumem in namespace small: 5001 asked > 5000")
+        self.assertTrue(answers["default", "odd"]["reason"].startswith("denied: spec.containers[0].resources.limits[nvidia.com/gpu]"), answers)
+        self.assertTrue(all(a["node"] is None for a in answers.values()))
+
+    def test_every_vendor_is_simulated(self):
+        register = "DCU-1,10,32768,100,DCU-Z100,0,true:"
+        dcu = {"kind": "Node", "metadata": {"name": "d", "uid": "d", "annotations": {"hami.io/node-dcu-register": register}}, "status": {"allocatable": {"hygon.com/dcunum": "4"}}}
+        wants = pod("dcu", 0)
+        wants["spec"]["containers"][0]["resources"]["limits"] = {"hygon.com/dcunum": 1, "hygon.com/dcumem": 1000}
+        words = (self.write("d.json", dcu), self.write("p.json", wants))
+        self.assertEqual(self.answers(*words), {}, "without a configuration its resources are nobody's")
+        answers = self.answers("-c", str(CONFIG), *words)
+        self.assertIn("default", {namespace for namespace, _ in answers})
+
+    def test_why_shows_the_nearest_first(self):
+        waiting = self.write("big.json", pod("big", 35000, gpus=2))
+        ended = self.ctl("why", "-f", self.cluster, "-f", waiting, "big")
+        self.assertEqual((ended.returncode, ended.stderr), (0, ""))
+        lines = [line.split() for line in ended.stdout.splitlines()]
+        self.assertEqual(lines[0], "It fits on none of 2 nodes.".split())
+        self.assertEqual(lines[2], ["n1", "GPU-n1-0", "35000/10960", "0/50", "1/9", "CardInsufficientMemory"])
+        self.assertEqual(lines[3], ["GPU-n1-1", "35000/40960", "0/100", "1/10", "would", "do"])
+        self.assertEqual(lines[4][0], "n2")
+        told = json.loads(self.ctl("why", "--json", "-f", self.cluster, "-f", waiting, "default/big").stdout)
+        self.assertEqual([(n["name"], n["fits"]) for n in told["nodes"]], [("n1", False), ("n2", False)])
+
+    def test_why_reads_what_kubectl_prints(self):
+        things = {"apiVersion": "v1", "items": CLUSTER["items"] + [pod("p", 1000, namespace="team")]}
+        ended = self.ctl("why", "-f", "-", "team/p", given=json.dumps(things))
+        self.assertIn("It fits on 2 of 2 nodes.", ended.stdout)
+
+    def test_the_cluster_is_shown(self):
+        ended = self.ctl("top", "--cluster", self.cluster)
+        self.assertEqual((ended.returncode, ended.stderr), (0, ""))
+        rows = [line.split() for line in ended.stdout.splitlines()]
+        self.assertIn(["n1", "GPU-n1-0", "NVIDIA", "A100", "ok", "30000/40960", "50/100", "1/10"], rows)
+        self.assertIn(["GPU-n1-1", "NVIDIA", "A100", "ok", "0/40960", "0/100", "0/10"], rows)
+        self.assertIn(["default", "old", "bound", "n1", "GPU-n1-0", "30000", "50"], rows)
+        self.assertIn(["small", "nvidia.com/gpumem", "0/5000"], rows)
+        view = self.ctl("top", "--cluster", "--json", self.cluster).stdout
+        self.assertEqual([n["name"] for n in json.loads(view)["nodes"]], ["n1", "n2"])
+        self.assertEqual(self.ctl("top", "--cluster", given=view).stdout, ended.stdout, "what /debug/view says is shown alike")
+        self.assertEqual(self.ctl("top", "--cluster", "--watch", self.cluster).returncode, 2)
+
+    def test_why_about_a_pod_that_does_not_wait(self):
+        for name, text in (("nope", "pod nope is not among 0 pods"), ("old", "it may be placed already")):
+            ended = self.ctl("why", "-f", self.cluster, name)
+            self.assertEqual(ended.returncode, 1)
+            self.assertIn(text, ended.stderr)
+
+    def test_files_that_cannot_be_read(self):
+        for text, said in (("a: [", "bad.yaml:2:1:"), ('{"items": [{"kind": "Node"', "bad.yaml: "), ("kind: Node\nmetadata: 7\n", "metadata")):
+            ended = self.ctl("simulate", self.write("bad.yaml", text + "\n"))
+            self.assertEqual((ended.returncode, ended.stdout), (1, ""))
+            self.assertIn(said, ended.stderr)
+        self.assertEqual(self.ctl("simulate", "/nowhere").returncode, 1)
+        self.assertEqual(self.ctl("simulate").returncode, 2)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
