@@ -76,6 +76,13 @@ VENDORS = {
         "device": "DCU", "text": lambda devices: as_colons(devices, "DCU-K100_AI"), "slice": 16384,
     },
     "ascend": ascend("Ascend910B3"),
+    # HAMi's own plugin, which does not say that it needs no lock.
+    "nvidia": {
+        "resource": "nvidia.com/gpu", "memory": "nvidia.com/gpumem", "profile": "nvidia-2.8",
+        "register": "hami.io/node-nvidia-register", "handshake": None,
+        "to_allocate": "hami.io/vgpu-devices-to-allocate", "allocated": "hami.io/vgpu-devices-allocated", "device": "GPU",
+        "text": listed(lambda d, i: {"count": 10, "devmem": 30000, "devcore": 100, "type": "NVIDIA-NVIDIA A10", "mode": "hami-core", "devicepairscore": {}}),
+    },
     "vastai": {
         "resource": "vastaitech.com/va", "memory": None, "profile": "nvidia-2.8",
         "register": "hami.io/node-va-register", "handshake": "hami.io/node-handshake-va", "says": dotted,

@@ -12,6 +12,8 @@
 #include "cluster/lock.h"
 #include "model/keys.h"
 
+#define TIME_MAX_S INT64_C(7258118400) /* the year 2200; nanoseconds end in 2262 */
+
 bool lock_set_add(struct lock_set *set, const struct vendor_lock *lock)
 {
     for (size_t i = 0; i < set->count; i++) {
@@ -46,15 +48,18 @@ static bool read_time(const char *text, int64_t *ret_ns)
 {
     struct tm utc = {0};
     const char *at = strptime(text, "%Y-%m-%dT%H:%M:%S", &utc);
-    int64_t zone;
+    int64_t zone, seconds;
 
     if (!at)
         return false;
     if (*at == '.')
         at += 1 + strspn(at + 1, "0123456789");
-    if (!read_zone(at, &zone) || utc.tm_year > 8099 || utc.tm_year < 70)
+    if (!read_zone(at, &zone))
         return false;
-    *ret_ns = ((int64_t)timegm(&utc) - zone) * NS_PER_S;
+    seconds = (int64_t)timegm(&utc) - zone;
+    if (seconds < 0 || seconds > TIME_MAX_S)
+        return false;
+    *ret_ns = seconds * NS_PER_S;
     return true;
 }
 

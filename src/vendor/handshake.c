@@ -50,7 +50,7 @@ static bool read_asked(const char *value, int64_t *ret_ns)
     memcpy(text, from, len);
     text[len] = '\0';
     end = strptime(text, TIME_FORMAT, &utc);
-    if (!end || *end || utc.tm_year < 70 || utc.tm_year > 8099)
+    if (!end || *end || utc.tm_year < 70 || utc.tm_year > 300)
         return false;
     *ret_ns = (int64_t)timegm(&utc) * NS_PER_S;
     return true;

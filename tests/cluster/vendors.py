@@ -33,6 +33,7 @@ AGENTS = "kube-system"
 ROWS = {
     "hygon": {"limits": {"hygon.com/dcunum": 1, "hygon.com/dcumem": 2000, "hygon.com/dcucores": 10}, "account": "hami-dcu-vgpu-device-plugin", "tasks": 4, "deaths": True},
     "ascend": {"limits": {"huawei.com/Ascend910B3": 1, "huawei.com/Ascend910B3-memory": 16384}, "account": "hami-ascend", "tasks": 4, "deaths": True},
+    "nvidia": {"limits": {GPU: 1, MEMORY: 1000, CORES: 5}, "tasks": 10, "instead_of": ["hami-device-plugin"]},
     "vastai": {"limits": {"vastaitech.com/va": 1}, "devices": 8, "tasks": 1},
     "biren": {"limits": {"birentech.com/gpu": 1}, "devices": 8, "tasks": 1},
     "kunlunxin": {"limits": {"kunlunxin.com/vxpu": 1, "kunlunxin.com/vxpu-memory": 24576}, "tasks": 4},
@@ -231,6 +232,11 @@ def offers(vendor, some=True):
     return (int(allocatable.get(agents.VENDORS[vendor]["resource"], 0)) > 0) == some
 
 
+def registered_as(vendor):
+    row = agents.VENDORS[vendor]
+    return f"{row['device']}-{NODE}-0" in (annotation(api.get(f"/api/v1/nodes/{NODE}"), row["register"]) or "")
+
+
 def view():
     return json.loads(programs.fetch(f"{programs.EXTENDER}/debug/view"))
 
@@ -258,8 +264,9 @@ def check_clean(vendor, words):
 
 def run_vendor(vendor):
     namespace = new_namespace(f"vendor-{vendor}")
+    check(wait_until(lambda: offers(vendor, False), 30, 0.2), f"{vendor}: kubelet offers nothing before")
     agent = Process(vendor, namespace)
-    if not check(wait_until(lambda: offers(vendor), 30, 0.1), f"{vendor}: kubelet offers its devices"):
+    if not check(wait_until(lambda: offers(vendor) and registered_as(vendor), 30, 0.1), f"{vendor}: kubelet offers its devices"):
         print(programs.last_lines(f"agent-{vendor}"))
         return
 
@@ -338,14 +345,54 @@ def run_deaths(vendor, namespace, agent):
     check_clean(vendor, "at the end")
 
 
+def status_of(act):
+    try:
+        act()
+    except ApiError as error:
+        return error.status
+    return 200
+
+
+def check_rights():
+    """What other-agents.yaml lets the scheduler and an agent write, and what not."""
+    scheduler = kube.Api((WORK / "hami-scheduler.token").read_text())
+    node = f"/api/v1/nodes/{NODE}"
+    notes = lambda **more: {"metadata": {"annotations": more}}
+    allowed = {agents.LOCK: "2026-01-02T03:04:05Z,a,b", "hami.io/node-handshake-dcu": "Requesting_2026-01-02 03:04:05", "cambricon.com/dsmlu.lock": "2026-01-02T03:04:05Z"}
+    for key, value in allowed.items():
+        check(wait_until(lambda: status_of(lambda: scheduler.patch(node, notes(**{key: value}))) == 200, 10, 0.2), f"the scheduler writes {key}")
+        check_equal(status_of(lambda: scheduler.patch(node, notes(**{key: None}))), 200, "and removes it")
+    refused = {
+        "another annotation": notes(**{"hami.io/node-nvidia-register": "[]"}),
+        "a label": {"metadata": {"labels": {"a": "b"}}},
+        "the node's spec": {"spec": {"unschedulable": True}},
+        "a finalizer": {"metadata": {"finalizers": ["a.b/c"]}},
+    }
+    for words, patch in refused.items():
+        check(wait_until(lambda: status_of(lambda: scheduler.patch(node, patch)) == 422, 10, 0.2), f"the scheduler does not write {words}")
+
+    namespace = new_namespace("agents-rights")
+    create(namespace, pod("plain", container(command=["sleep", "1000"])))
+    path = pods_path(namespace, "plain")
+    agent = kube.Api(make_account("hami-ascend"))
+    stranger = kube.Api(make_account("stranger"))
+    for key in ("hami.io/bind-phase", "hami.io/Ascend910B3-devices-to-allocate", "hami.io/amd-cu-allocated"):
+        check(wait_until(lambda: status_of(lambda: agent.patch(path, notes(**{key: "x"}))) == 200, 10, 0.2), f"an agent writes {key}")
+        check_equal(status_of(lambda: stranger.patch(path, notes(**{key: "y"}))), 422, "and an account that is not listed does not")
+    for key in ("hami.io/Ascend910B3-devices-allocated", "hami.io/vgpu-node", "hami.io/bind-time"):
+        check_equal(status_of(lambda: agent.patch(path, notes(**{key: "x"}))), 422, f"an agent does not write {key}")
+
+
 def main():
     need("hami-scheduler")
     before = (WORK / "device-config.yaml").read_text()
-    manifests.apply(BINARIES, "other-agents.yaml")
     atexit.register(put_back, before)
+    manifests.apply(BINARIES, "other-agents.yaml")
     use_config(CONFIG.read_text())
+    check_rights()
     for vendor in sys.argv[1:] or ROWS:
-        run_vendor(vendor)
+        with held(*ROWS[vendor].get("instead_of", [])):
+            run_vendor(vendor)
     finish()
 
 
