@@ -54,7 +54,7 @@ static bool read_time(const char *text, int64_t *ret_ns)
         at += 1 + strspn(at + 1, "0123456789");
     if (!read_zone(at, &zone) || utc.tm_year > 8099 || utc.tm_year < 70)
         return false;
-    *ret_ns = ((int64_t)timegm(&utc) - zone) * NS_PER_S;
+    *ret_ns = MIN((int64_t)timegm(&utc) - zone, CLOCK_LATEST_S) * NS_PER_S;
     return true;
 }
 
