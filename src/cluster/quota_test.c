@@ -265,6 +265,21 @@ static void nobody_is_evicted_for_what_the_quota_denies(void **state)
     }
 }
 
+/* The quota's status changes with each pod of the namespace. */
+static void a_quota_that_stays_the_same_brings_nobody_back(void **state)
+{
+    struct fixture *fixture = *state;
+    struct cluster_pod_name pods[2];
+    const char *summary;
+
+    set_quota(fixture, "default", "q", MEMORY, "1");
+    assert_int_equal(filter_one(fixture, "p", 2, &summary), CLUSTER_REFUSED);
+    set_quota(fixture, "default", "q", MEMORY, "1");
+    set_quota(fixture, "other", "q", "pods", "10");
+    (void)cluster_requeue(fixture->cluster, 2 * SECOND, fixture->arena, pods, 2);
+    assert_int_equal(cluster_requeue(fixture->cluster, 3 * SECOND, fixture->arena, pods, 2), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -276,6 +291,7 @@ int main(void)
         FIXTURE_TEST(a_list_that_lacks_a_quota_ends_it),
         FIXTURE_TEST(a_raised_quota_brings_refused_pods_back),
         FIXTURE_TEST(nobody_is_evicted_for_what_the_quota_denies),
+        FIXTURE_TEST(a_quota_that_stays_the_same_brings_nobody_back),
         cmocka_unit_test(init_containers_count_as_kubernetes_counts),
     };
 
