@@ -29,6 +29,10 @@ enum {
     CLOCK_UTC_SIZE = 24,
 };
 
+/* The year 2200, in seconds since 1970: what others write is read as no later, since nanoseconds
+ * can't be counted far beyond. */
+#define CLOCK_LATEST_S INT64_C(7258118400)
+
 /* As Kubernetes writes it: "2026-01-31T12:00:00Z". Returns to; a time beyond the year 9999 is "".
  */
 static inline const char *clock_format_utc(time_t seconds, char to[static CLOCK_UTC_SIZE])

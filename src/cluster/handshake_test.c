@@ -173,8 +173,9 @@ static void one_that_kubelet_counts_devices_of_keeps_them(void **state)
 static void a_request_of_any_time_is_over_in_a_minute(void **state)
 {
     static const char *const values[] = {"Requesting_2099-01-01 00:00:00", "Requesting_what",
-                                         "Requesting"};
-    static const int64_t seconds[] = {60, 0, 0};
+                                         "Requesting", "Requesting_2300-01-01 00:00:00",
+                                         "Requesting_9999-12-31 23:59:59"};
+    static const int64_t seconds[] = {60, 0, 0, 60, 60};
 
     (void)state;
     for (size_t i = 0; i < ARRAY_SIZE(values); i++) {

@@ -12,8 +12,6 @@
 #include "cluster/lock.h"
 #include "model/keys.h"
 
-#define TIME_MAX_S INT64_C(7258118400) /* the year 2200; nanoseconds end in 2262 */
-
 bool lock_set_add(struct lock_set *set, const struct vendor_lock *lock)
 {
     for (size_t i = 0; i < set->count; i++) {
@@ -57,9 +55,9 @@ static bool read_time(const char *text, int64_t *ret_ns)
     if (!read_zone(at, &zone))
         return false;
     seconds = (int64_t)timegm(&utc) - zone;
-    if (seconds < 0 || seconds > TIME_MAX_S)
+    if (seconds < 0)
         return false;
-    *ret_ns = seconds * NS_PER_S;
+    *ret_ns = MIN(seconds, CLOCK_LATEST_S) * NS_PER_S;
     return true;
 }
 

@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <utlist.h>
 
+#include "cluster/quota.h"
 #include "cluster/state.h"
 
 struct preempting {
@@ -111,6 +112,7 @@ int cluster_preempt(struct cluster *cluster, const struct pod *pod, struct clust
     struct preempting preempting = {.cluster = cluster, .pod = pod, .arena = arena};
     struct demand demand;
     size_t kept = 0;
+    bool failed;
     int r;
 
     r = vendor_read_demand(cluster->options.vendors, pod, arena, &demand);
@@ -122,6 +124,11 @@ int cluster_preempt(struct cluster *cluster, const struct pod *pod, struct clust
         return error_set(err, -EAGAIN, "nodes, pods and resource quotas are not all read yet");
     preempting.demand = &demand;
     place_options_read(&pod->annotations, &cluster->options.defaults, &preempting.options);
+    /* Nobody is evicted for a pod that its namespace's quotas refuse afterwards. */
+    if (namespace_refuses(cluster, pod->namespace, &demand, arena, &failed))
+        *count = 0;
+    if (failed || namespace_budgets(cluster, pod->namespace, arena, &preempting.options) < 0)
+        return error_set(err, -ENOMEM, "out of memory");
     for (size_t i = 0; i < *count; i++) {
         r = check_node(&preempting, &victims[i]);
         if (r < 0)

@@ -178,9 +178,20 @@ static struct cluster_quota *quota_new(struct cluster *cluster, const char *name
         return NULL;
     }
     quota->key = memcpy(quota->bounds + rows, key, size);
+    for (size_t i = 0; i < rows; i++)
+        quota->bounds[i] = NO_BOUND;
     DL_APPEND(quota->space->quotas, quota);
     HASH_ADD_KEYPTR(hh, cluster->quotas, quota->key, size - 1, quota);
     return quota;
+}
+
+static bool has_bounds(const struct cluster *cluster, const struct cluster_quota *quota)
+{
+    for (size_t i = 0; i < row_count(cluster); i++) {
+        if (quota->bounds[i] != NO_BOUND)
+            return true;
+    }
+    return false;
 }
 
 /* Pods that were refused may fit now. */
@@ -190,15 +201,37 @@ static void quota_free(struct cluster *cluster, struct cluster_quota *quota)
 
     HASH_DEL(cluster->quotas, quota);
     DL_DELETE(space->quotas, quota);
-    add_up_bounds(cluster, space);
+    if (has_bounds(cluster, quota)) {
+        add_up_bounds(cluster, space);
+        cluster->freed++;
+    }
     free(quota);
     namespace_unref(cluster, space);
-    cluster->freed++;
+}
+
+/* False: it stays as it is. Says in ret_wrong which key can't be read. */
+static bool read_bounds(const struct cluster *cluster, const struct quota *from,
+                        struct cluster_quota *quota, const char **ret_wrong)
+{
+    const struct vendor_set *set = cluster->options.vendors;
+    bool changed = false;
+
+    for (size_t i = 0; i < row_count(cluster); i++) {
+        const struct vendor_instance *instance = &set->instances[i / AMOUNTS];
+        const enum amount amount = (enum amount)(i % AMOUNTS);
+        const char *resource = resource_of(instance, amount);
+        int64_t bound = NO_BOUND;
+
+        if (resource && *resource)
+            (void)read_bound(from, resource, unit_of(instance, amount), &bound, ret_wrong);
+        changed |= bound != quota->bounds[i];
+        quota->bounds[i] = bound;
+    }
+    return changed;
 }
 
 int cluster_set_quota(struct cluster *cluster, const struct quota *from, struct error *err)
 {
-    const struct vendor_set *set = cluster->options.vendors;
     const char *key, *wrong = NULL;
     struct cluster_quota *quota;
 
@@ -210,17 +243,11 @@ int cluster_set_quota(struct cluster *cluster, const struct quota *from, struct 
     if (!quota)
         return error_set(err, -ENOMEM, "out of memory");
     quota->seen = cluster->list[CLUSTER_QUOTAS];
-    for (size_t i = 0; i < row_count(cluster); i++) {
-        const struct vendor_instance *instance = &set->instances[i / AMOUNTS];
-        const enum amount amount = (enum amount)(i % AMOUNTS);
-        const char *resource = resource_of(instance, amount);
-
-        quota->bounds[i] = NO_BOUND;
-        if (resource && *resource)
-            (void)read_bound(from, resource, unit_of(instance, amount), &quota->bounds[i], &wrong);
+    /* Kubernetes writes its status with each pod of the namespace. */
+    if (read_bounds(cluster, from, quota, &wrong)) {
+        add_up_bounds(cluster, quota->space);
+        cluster->freed++;
     }
-    add_up_bounds(cluster, quota->space);
-    cluster->freed++;
     if (!wrong)
         return 0;
     return error_set(err, 1, "spec.hard[%s]: not a whole number, so it bounds nothing", wrong);

@@ -219,6 +219,67 @@ static void init_containers_count_as_kubernetes_counts(void **state)
     }
 }
 
+/* An eviction frees cards; the pod for which it was done would still be refused. */
+static void nobody_is_evicted_for_what_the_quota_denies(void **state)
+{
+    static const struct {
+        const char *name, *amount, *bound;
+        int64_t value;
+        size_t nodes;
+    } rows[] = {
+        {"an amount within", "nvidia.com/gpumem", "600", 600, 1},
+        {"an amount beyond", "nvidia.com/gpumem", "599", 600, 0},
+        {"a percentage within", "nvidia.com/gpumem-percentage", "600", 60, 1},
+        {"a percentage beyond", "nvidia.com/gpumem-percentage", "599", 60, 0},
+    };
+    struct fixture *fixture = *state;
+    struct text_pairs annotations;
+
+    fixture_start_bind(fixture, "one", &annotations);
+    cluster_bound(fixture->cluster, "one", CLUSTER_BOUND, 0);
+    fixture_show(fixture, "one", &annotations);
+    for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+        struct resource limits[2] = {
+            {.name = "nvidia.com/gpu", .text = "", .quantity = {QUANTITY_WHOLE, 1}},
+            {.name = rows[i].amount, .text = "", .quantity = {QUANTITY_WHOLE, rows[i].value}},
+        };
+        struct container container = {.name = "c", .limits = {limits, 2}};
+        const struct pod pod = {
+            .namespace = "urgent",
+            .name = "p",
+            .uid = "p",
+            .has_spec = true,
+            .node_name = "",
+            .container_count = 1,
+            .containers = &container,
+        };
+        const char *found[] = {"one"};
+        struct cluster_victims victims = {"a", found, 1, 0};
+        size_t count = 1;
+
+        print_message("%s\n", rows[i].name);
+        set_quota(fixture, "urgent", "q", MEMORY, rows[i].bound);
+        assert_int_equal(
+            cluster_preempt(fixture->cluster, &pod, &victims, &count, fixture->arena, NULL), 0);
+        assert_int_equal(count, rows[i].nodes);
+    }
+}
+
+/* The quota's status changes with each pod of the namespace. */
+static void a_quota_that_stays_the_same_brings_nobody_back(void **state)
+{
+    struct fixture *fixture = *state;
+    struct cluster_pod_name pods[2];
+    const char *summary;
+
+    set_quota(fixture, "default", "q", MEMORY, "1");
+    assert_int_equal(filter_one(fixture, "p", 2, &summary), CLUSTER_REFUSED);
+    set_quota(fixture, "default", "q", MEMORY, "1");
+    set_quota(fixture, "other", "q", "pods", "10");
+    (void)cluster_requeue(fixture->cluster, 2 * SECOND, fixture->arena, pods, 2);
+    assert_int_equal(cluster_requeue(fixture->cluster, 3 * SECOND, fixture->arena, pods, 2), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -229,6 +290,8 @@ int main(void)
         FIXTURE_TEST(a_percentage_is_counted_on_the_card),
         FIXTURE_TEST(a_list_that_lacks_a_quota_ends_it),
         FIXTURE_TEST(a_raised_quota_brings_refused_pods_back),
+        FIXTURE_TEST(nobody_is_evicted_for_what_the_quota_denies),
+        FIXTURE_TEST(a_quota_that_stays_the_same_brings_nobody_back),
         cmocka_unit_test(init_containers_count_as_kubernetes_counts),
     };
 

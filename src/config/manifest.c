@@ -94,6 +94,8 @@ static int convert(struct converting *converting, const yaml_node_t *node, unsig
     if (depth > DEPTH_MAX || ++converting->values > VALUES_MAX)
         return error_set(converting->yaml.err, -E2BIG, "%s:%zu: too deep, or too much of it",
                          converting->yaml.name, node->start_mark.line + 1);
+    if (converting->json->failed) /* what follows may be fifty million texts more */
+        return error_set(converting->yaml.err, -ENOMEM, "%s: out of memory", converting->yaml.name);
     if (node->type == YAML_SEQUENCE_NODE)
         return convert_list(converting, node, depth);
     if (node->type == YAML_MAPPING_NODE)

@@ -72,10 +72,34 @@ static void manifests_are_read(void **state)
     }
 }
 
+/* Each list has the list before ten times; what is short as YAML is 10 GB of text. */
+static void aliases_that_multiply_are_given_up(void **state)
+{
+    char text[4096] = "a: &a0 ";
+    struct strbuf buf = STRBUF_INIT(1 << 16);
+    struct error err = ERROR_INIT;
+    size_t len = strlen(text);
+
+    (void)state;
+    memset(text + len, 'x', 1000);
+    len += 1000;
+    for (int i = 1; i < 8; i++) {
+        len += (size_t)snprintf(text + len, sizeof(text) - len, "\nb%d: &a%d [", i, i);
+        for (int k = 0; k < 10; k++)
+            len += (size_t)snprintf(text + len, sizeof(text) - len, "*a%d,", i - 1);
+        len += (size_t)snprintf(text + len, sizeof(text) - len, "]");
+    }
+    assert_int_equal(manifest_read("f", text, len, arena, take, &buf, &err), -ENOMEM);
+    assert_string_equal(err.text, "f: out of memory");
+    assert_string_equal(strbuf_text(&buf), "");
+    strbuf_deinit(&buf);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(manifests_are_read),
+        cmocka_unit_test(aliases_that_multiply_are_given_up),
     };
 
     return cmocka_run_group_tests(tests, set_up, tear_down);

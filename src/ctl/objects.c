@@ -16,6 +16,7 @@ enum {
     FILE_MAX = 1 << 30,
     ARENA_MAX = 1 << 30,
     REPLICAS_MAX = 100000,
+    WAITING_MAX = 200000, /* Kubernetes serves 150,000 pods */
 };
 
 static const char nvidia_alone[] = "nvidia: {resourceCountName: nvidia.com/gpu, "
@@ -73,9 +74,11 @@ static int add_quota(struct objects *objects, yyjson_val *object, struct error *
 static int add_waiting(struct objects *objects, yyjson_val *object, const char *namespace,
                        const char *name, struct error *err)
 {
-    struct waiting_pod *waiting =
-        reallocarray(objects->waiting, objects->waiting_count + 1, sizeof(*waiting));
+    struct waiting_pod *waiting;
 
+    if (objects->waiting_count == WAITING_MAX)
+        return error_set(err, -E2BIG, "more than %d pods without a node", WAITING_MAX);
+    waiting = reallocarray(objects->waiting, objects->waiting_count + 1, sizeof(*waiting));
     if (!waiting)
         return error_set(err, -ENOMEM, "out of memory");
     objects->waiting = waiting;

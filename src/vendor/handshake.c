@@ -5,6 +5,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/clock.h"
 #include "base/util.h"
 
 #define TIME_FORMAT "%Y-%m-%d %H:%M:%S"
@@ -50,9 +51,9 @@ static bool read_asked(const char *value, int64_t *ret_ns)
     memcpy(text, from, len);
     text[len] = '\0';
     end = strptime(text, TIME_FORMAT, &utc);
-    if (!end || *end || utc.tm_year < 70 || utc.tm_year > 300)
+    if (!end || *end || utc.tm_year < 70)
         return false;
-    *ret_ns = (int64_t)timegm(&utc) * NS_PER_S;
+    *ret_ns = MIN((int64_t)timegm(&utc), CLOCK_LATEST_S) * NS_PER_S;
     return true;
 }
 

@@ -139,6 +139,8 @@ class Simulate(CtlTest):
             ended = self.ctl("simulate", self.write("bad.yaml", text + "\n"))
             self.assertEqual((ended.returncode, ended.stdout), (1, ""))
             self.assertIn(said, ended.stderr)
+        many = self.ctl("simulate", self.write("many.yaml", "\n---\n".join([DEPLOYMENT.replace("replicas: 3", "replicas: 100000")] * 3)))
+        self.assertEqual((many.returncode, many.stderr), (1, "hamictl simulate: more than 200000 pods without a node\n"))
         self.assertEqual(self.ctl("simulate", "/nowhere").returncode, 1)
         self.assertEqual(self.ctl("simulate").returncode, 2)
 
