@@ -93,6 +93,11 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(body)
 
+    def do_POST(self):
+        """Whether nodes may be patched: no."""
+        self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        self.answer(201, b'{"status":{"allowed":false}}')
+
     def page(self, items, first, limit):
         more = str(first + limit) if first + limit < len(items) else ""
         head = json.dumps({"resourceVersion": "1", "continue": more}).encode()

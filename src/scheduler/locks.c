@@ -19,6 +19,7 @@ enum {
     REQUEST_MS = 5000,
     PATCH_MAX = 4096, /* bytes */
     ASK_RIGHTS_S = 30,
+    FIRST_ANSWER_S = 10, /* for which the start waits */
     HANDSHAKES_MAX = 64, /* that are written in a second */
     FOUND_MAX = 1 << 20, /* bytes of a lock's text that are kept */
 };
@@ -645,13 +646,16 @@ static void ask_rights(struct locks *locks)
 void locks_ask_rights(struct locks *locks)
 {
     const int64_t pause_ns = (locks->known ? ASK_RIGHTS_S : 1) * NS_PER_S;
+    const int64_t until_ns = clock_now_ns() + FIRST_ANSWER_S * NS_PER_S;
 
     do {
         if (!locks->asking && (!locks->asked_ns || clock_now_ns() - locks->asked_ns >= pause_ns))
             ask_rights(locks);
         if (!locks->known)
             (void)uv_run(&locks->scheduler->loop, UV_RUN_ONCE);
-    } while (!locks->known && !locks->scheduler->stopping);
+    } while (!locks->known && !locks->scheduler->stopping && clock_now_ns() < until_ns);
+    if (!locks->known && !locks->scheduler->stopping)
+        note_right(locks, false, "the API server does not say whether they may");
 }
 
 void locks_tick(struct locks *locks)

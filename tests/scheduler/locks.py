@@ -354,6 +354,18 @@ def test_an_agent_that_falls_silent(api, scheduler):
     check(wait_until(lambda: fits(scheduler, other_pod(), ["n10"]), 5), "when it reports again, it has them again")
 
 
+def test_a_server_that_does_not_say_whether(_):
+    """What cannot be asked holds nobody up for longer than ten seconds."""
+    api = Api()
+    api.set(NODES, node("ours"))
+    api.fail(500, 1000, "POST", "/selfsubjectaccessreviews")
+    scheduler = Scheduler(api)
+    check("does not say whether they may" in scheduler.said(), "the log says what is missing", scheduler.said())
+    thing = api.set(PODS, pod(1000))
+    check_equal(place(scheduler, thing, ["ours"]), ("ours", ""), "nodes that need no lock are served")
+    scheduler.end()
+
+
 def test_our_nodes_have_no_lock(api, scheduler):
     api.requests.clear()
     thing = api.set(PODS, pod(1000))
@@ -458,6 +470,7 @@ def main():
             test_what_becomes_of_the_pod, test_the_api_server_refuses_the_lock, test_the_binding_is_refused, test_killed_between_lock_and_binding,
             test_an_agent_that_falls_silent, test_killed_while_allocating, test_without_the_right,
         )  # fmt: skip
+        run_part(test_a_server_that_does_not_say_whether, None)
     finish()
 
 
