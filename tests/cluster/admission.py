@@ -25,9 +25,9 @@ MALFORMED = [
 # Annotations of a pod that asks for a share.
 MISSPELT = [
     ("hami.io/node-scheduler-policy", "bin-pack"),
-    ("hami.io/gpu-scheduler-policy", "topology-aware"),
+    ("hami.io/gpu-scheduler-policy", "topology"),
     ("nvidia.com/vgpu-mode", "hami"),
-    ("nvidia.com/numa-bind", "true"),
+    ("nvidia.com/numa-bind", "yes"),
 ]
 
 

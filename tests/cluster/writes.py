@@ -15,7 +15,8 @@ WRITES = {"create", "update", "patch", "delete"}
 
 
 def count(requests, user, verbs):
-    hits = [r[1:] for r in requests if r[0] == account(user) and r[1] in verbs and r[2] != "events"]
+    # What the scheduler may is asked every half minute, however many pods come, and stored nowhere.
+    hits = [r[1:] for r in requests if r[0] == account(user) and r[1] in verbs and r[2] not in ("events", "selfsubjectaccessreviews")]
     return collections.Counter(hits)
 
 
