@@ -10,6 +10,10 @@ PHASE, TIME = "hami.io/bind-phase", "hami.io/vgpu-time"
 REGISTER = programs.REGISTER
 # All that says what a pod was given.
 GRANT = [ON_NODE, TIME, ALLOCATED, TO_ALLOCATE, "hami.io/vgpu-init-containers", "hami.io/vgpu-pod-priority", PHASE, "hami.io/bind-time"]
+TOLD = [
+    "AWS_NEURON_IDS", "NEURON_RESOURCE_TYPE", "BAIDU_COM_DEVICE_IDX", "CAMBRICON_DSMLU_PROFILE", "enflame.com/gcu-assigned-id", "enflame.com/gcu-assigned-index",
+    "enflame.com/gcu-assigned-minor", "enflame.com/gcu-request-size", "huawei.com/Ascend910B3", "metax-tech.com/gpu-devices-allocated", "mthreads.com/gpu-index",
+]  # fmt: skip
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
 POLICIES = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies"
 DENIED = 422
@@ -274,6 +278,9 @@ def check_over(namespace, user):
     for ended in ("Succeeded", "Failed"):
         expect(lambda ended=ended: user.patch(path, {"status": {"phase": ended}}), DENIED, f"a tenant does not say that it has {ended.lower()}")
     expect(lambda: user.patch(path, {"status": {"message": "x"}}), 200, "but something else of its status")
+    for key in TOLD:
+        expect(lambda key=key: user.patch(pods_path(namespace, "runs"), annotations(key)), DENIED, f"nor what another vendor's device plugin is told: {key}")
+        expect(lambda key=key: user.patch(pods_path(namespace, "plain"), annotations(key)), 200, "which says nothing of a pod that was given nothing")
     expect(lambda: user.patch(pods_path(namespace, "plain/status"), {"status": {"phase": "Failed"}}), 200, "and of a pod without a share what they like")
     create(namespace, slice_pod("ends", command=["true"]))
     check(wait_until(lambda: phase(namespace, "ends") == "Succeeded", 30, 0.1), "its kubelet may", phase(namespace, "ends"))
