@@ -12,7 +12,7 @@ REGISTER = programs.REGISTER
 GRANT = [ON_NODE, TIME, ALLOCATED, TO_ALLOCATE, "hami.io/vgpu-init-containers", "hami.io/vgpu-pod-priority", PHASE, "hami.io/bind-time"]
 TOLD = [
     "predicate-time", "AWS_NEURON_IDS", "NEURON_ALLOC_TIME", "NEURON_RESOURCE_TYPE", "aws.amazon.com/predicate-node", "BAIDU_COM_DEVICE_IDX", "CAMBRICON_DSMLU_PROFILE", "enflame.com/gcu-assigned-id", "enflame.com/gcu-assigned-index",
-    "enflame.com/gcu-assigned-minor", "enflame.com/gcu-assigned-time", "enflame.com/gcu-request-size", "huawei.com/Ascend910B3",
+    "enflame.com/gcu-assigned-minor", "enflame.com/gcu-assigned-time", "enflame.com/gcu-request-size", "huawei.com/Ascend910B3", "huawei.com/vnpu-mode", "metax-tech.com/sgpu-qos-policy", "metax-tech.com/sgpu-app-class",
     "metax-tech.com/gpu-devices-allocated", "metax-tech.com/predicate-time", "mthreads.com/gpu-index", "mthreads.com/predicate-node", "mthreads.com/predicate-time",
 ]  # fmt: skip
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
