@@ -121,9 +121,13 @@ static bool names_resource(const char *key, const char *resource)
 
 /* The least that the quota's keys say. False when one of them is no whole number: it bounds
  * nothing. */
-static bool read_bound(const struct quota *quota, const char *resource, int64_t unit,
-                       int64_t *ret_bound, const char **ret_key)
+static bool read_bound(const struct quota *quota, const struct vendor_instance *instance,
+                       enum amount amount, int64_t *ret_bound, const char **ret_key)
 {
+    int64_t (*const mib_of)(const struct resource *) =
+        amount == AMOUNT_MEMORY ? instance->vendor->memory_mib : NULL;
+    const char *resource = resource_of(instance, amount);
+    const int64_t unit = unit_of(instance, amount);
     bool good = true;
 
     *ret_bound = NO_BOUND;
@@ -136,7 +140,9 @@ static bool read_bound(const struct quota *quota, const char *resource, int64_t 
             *ret_key = hard->name;
             good = false;
         }
-        if (hard->quantity.form == QUANTITY_WHOLE && hard->quantity.value < NO_BOUND / unit)
+        if (hard->quantity.form == QUANTITY_WHOLE && mib_of)
+            *ret_bound = MIN(*ret_bound, mib_of(hard));
+        else if (hard->quantity.form == QUANTITY_WHOLE && hard->quantity.value < NO_BOUND / unit)
             *ret_bound = MIN(*ret_bound, hard->quantity.value * unit);
     }
     return good;
@@ -223,7 +229,7 @@ static bool read_bounds(const struct cluster *cluster, const struct quota *from,
         int64_t bound = NO_BOUND;
 
         if (resource && *resource)
-            (void)read_bound(from, resource, unit_of(instance, amount), &bound, ret_wrong);
+            (void)read_bound(from, instance, amount, &bound, ret_wrong);
         changed |= bound != quota->bounds[i];
         quota->bounds[i] = bound;
     }

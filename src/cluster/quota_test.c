@@ -154,6 +154,37 @@ static void a_percentage_is_counted_on_the_card(void **state)
         CLUSTER_PLACED);
 }
 
+static int64_t mib_of_bytes(const struct resource *memory)
+{
+    return memory->quantity.value / (int64_t)MIB;
+}
+
+/* A vendor whose pods write memory as bytes has quotas in bytes. */
+static void a_bound_is_read_as_the_vendor_reads_memory(void **state)
+{
+    static const struct place_rules rules;
+    static const struct vendor vendor = {.name = "made-up", .memory_mib = mib_of_bytes};
+    static const struct vendor_set set = {
+        .count = 1,
+        .instances = {{.vendor = &vendor,
+                       .id = {"A", &rules, NULL},
+                       .memory_resource = "a/memory",
+                       .memory_unit_mib = 1024}},
+    };
+    struct fixture *fixture = *state;
+    struct cluster *cluster = cluster_new(&(struct cluster_options){.vendors = &set});
+    struct fixture other = {.cluster = cluster, .arena = fixture->arena};
+    struct cluster_quota_view *rows;
+    size_t count;
+
+    assert_non_null(cluster);
+    set_quota(&other, "default", "q", "limits.a/memory", "10Gi");
+    assert_int_equal(cluster_list_quotas(cluster, other.arena, &rows, &count), 0);
+    assert_int_equal(count, 1);
+    assert_int_equal(rows[0].bound * rows[0].unit_mib, 10 * 1024);
+    cluster_free(cluster);
+}
+
 static void a_list_that_lacks_a_quota_ends_it(void **state)
 {
     struct fixture *fixture = *state;
@@ -288,6 +319,7 @@ int main(void)
         FIXTURE_TEST(what_is_used_follows_the_pods),
         FIXTURE_TEST(a_late_bind_is_within_the_quota),
         FIXTURE_TEST(a_percentage_is_counted_on_the_card),
+        FIXTURE_TEST(a_bound_is_read_as_the_vendor_reads_memory),
         FIXTURE_TEST(a_list_that_lacks_a_quota_ends_it),
         FIXTURE_TEST(a_raised_quota_brings_refused_pods_back),
         FIXTURE_TEST(nobody_is_evicted_for_what_the_quota_denies),

@@ -140,27 +140,39 @@ static void sort_chosen(struct search *search)
     }
 }
 
-/* From each device in turn the set that grows by the device that adds most: a good first bound. */
+/* A set that grows from one device, by the device that adds most. Returns the sum of its scores. */
+static int64_t grow_from(struct search *search, size_t first)
+{
+    int64_t to_chosen[CONNECTED_MAX], sum = 0;
+    bool chosen[CONNECTED_MAX] = {false};
+
+    for (size_t i = 0; i < search->count; i++)
+        to_chosen[i] = search->scores[first][i];
+    search->chosen[0] = first;
+    chosen[first] = true;
+    for (size_t depth = 1; depth < search->wanted; depth++) {
+        size_t next = search->count;
+
+        for (size_t i = 0; i < search->count; i++) {
+            if (!chosen[i] && (next == search->count || to_chosen[i] > to_chosen[next]))
+                next = i;
+        }
+        sum += to_chosen[next];
+        search->chosen[depth] = next;
+        chosen[next] = true;
+        for (size_t i = 0; i < search->count; i++)
+            to_chosen[i] += search->scores[next][i];
+    }
+    return sum;
+}
+
+/* A good first bound. */
 static void guess(struct search *search)
 {
     search->best = INT64_MIN;
     for (size_t first = 0; first < search->count; first++) {
-        int64_t sum = 0;
+        const int64_t sum = grow_from(search, first);
 
-        search->chosen[0] = first;
-        for (size_t depth = 1; depth < search->wanted; depth++) {
-            int64_t most = INT64_MIN;
-
-            for (size_t i = 0; i < search->count; i++) {
-                int64_t more = score_to_chosen(search, i, depth);
-
-                if (more <= most || is_chosen(search, i, depth))
-                    continue;
-                most = more;
-                search->chosen[depth] = i;
-            }
-            sum += most;
-        }
         if (sum <= search->best)
             continue;
         search->best = sum;
@@ -193,7 +205,7 @@ void connected_choose(const struct place_rules *rules, const struct device *devi
     struct search search = {
         .count = MIN(count, (size_t)CONNECTED_MAX),
         .wanted = wanted,
-        .steps_left = CONNECTED_STEPS,
+        .steps_left = count <= CONNECTED_EXACT ? CONNECTED_STEPS : CONNECTED_STEPS_MORE,
     };
     size_t moved[CONNECTED_MAX];
 

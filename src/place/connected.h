@@ -11,7 +11,9 @@ enum {
     /* More devices than this are not compared: the most preferred are. */
     CONNECTED_MAX = 64,
     /* Looks into partial sets until the best found so far will do. Enough for any set of 16. */
+    CONNECTED_EXACT = 16,
     CONNECTED_STEPS = 1 << 16,
+    CONNECTED_STEPS_MORE = 1 << 12, /* from among more than 16, where each look costs more */
 };
 
 /*

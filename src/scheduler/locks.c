@@ -19,9 +19,9 @@ enum {
     REQUEST_MS = 5000,
     PATCH_MAX = 4096, /* bytes */
     ASK_RIGHTS_S = 30,
-    FIRST_ANSWER_S = 10, /* for which the start waits */
-    HANDSHAKES_MAX = 64, /* that are written in a second */
-    FOUND_MAX = 1 << 20, /* bytes of a lock's text that are kept */
+    FIRST_ANSWER_S = 10,                                   /* for which the start waits */
+    HANDSHAKES_MAX = 64,                                   /* that are written in a second */
+    FOUND_MAX = sizeof(((struct lock_value *)NULL)->text), /* bytes of a lock that are kept */
 };
 
 struct locked_node {
@@ -664,7 +664,9 @@ void locks_tick(struct locks *locks)
 
     HASH_ITER(hh, locks->nodes, node, next)
     {
-        if (!node->lock && node->found_count)
+        if (!node->lock && !cluster_knows_node(locks->scheduler->cluster, node->name))
+            free_locked(node);
+        else if (!node->lock && node->found_count)
             look_at_found(node);
     }
     look_at_handshakes(locks);

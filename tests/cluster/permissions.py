@@ -10,6 +10,11 @@ PHASE, TIME = "hami.io/bind-phase", "hami.io/vgpu-time"
 REGISTER = programs.REGISTER
 # All that says what a pod was given.
 GRANT = [ON_NODE, TIME, ALLOCATED, TO_ALLOCATE, "hami.io/vgpu-init-containers", "hami.io/vgpu-pod-priority", PHASE, "hami.io/bind-time"]
+TOLD = [
+    "predicate-time", "AWS_NEURON_IDS", "NEURON_ALLOC_TIME", "NEURON_RESOURCE_TYPE", "aws.amazon.com/predicate-node", "BAIDU_COM_DEVICE_IDX", "CAMBRICON_DSMLU_PROFILE", "enflame.com/gcu-assigned-id", "enflame.com/gcu-assigned-index",
+    "enflame.com/gcu-assigned-minor", "enflame.com/gcu-assigned-time", "enflame.com/gcu-request-size", "huawei.com/Ascend910B3", "huawei.com/vnpu-mode", "metax-tech.com/sgpu-qos-policy", "metax-tech.com/sgpu-app-class",
+    "metax-tech.com/gpu-devices-allocated", "metax-tech.com/predicate-time", "mthreads.com/gpu-index", "mthreads.com/predicate-node", "mthreads.com/predicate-time",
+]  # fmt: skip
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
 POLICIES = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies"
 DENIED = 422
@@ -266,6 +271,19 @@ def check_grants(namespace, user):
     expect(lambda: user.patch(f"{path}/ephemeralcontainers", debugger), 200, "and a container to debug it with")
 
 
+def check_told(namespace, user, given):
+    """What other vendors' device plugins go by: of a pod that was given devices, or may still be, and of no other."""
+    create(namespace, pod("there", container(command=["sleep", "1000"]), nodeName="other"))
+    there, given, waits = (pods_path(namespace, name) for name in ("there", given, "plain"))
+    for key in TOLD:
+        for path in (given, waits, f"{given}/status"):
+            expect(lambda key=key, path=path: user.patch(path, annotations(key)), DENIED, f"a tenant does not tell a device plugin {key}")
+        expect(lambda key=key: user.patch(there, annotations(key)), 200, "but of a pod that runs without devices it is a word like others")
+    for key in ("CAMBRICON_DSMLU_ASSIGHED", "CAMBRICON_DSMLU_ASSIGNED", "NEURON_ALLOCATED", "enflame.com/gcu-assigned"):
+        expect(lambda key=key: user.patch(given, annotations(key, value="true")), 200, f"plugins say that they are done: {key}")
+        expect(lambda key=key: user.patch(given, annotations(key, value="false")), DENIED, "a tenant does not say that they are not")
+
+
 def check_over(namespace, user):
     """A pod that was given devices is over when its kubelet says so."""
     create(namespace, slice_pod("runs"))
@@ -274,6 +292,7 @@ def check_over(namespace, user):
     for ended in ("Succeeded", "Failed"):
         expect(lambda ended=ended: user.patch(path, {"status": {"phase": ended}}), DENIED, f"a tenant does not say that it has {ended.lower()}")
     expect(lambda: user.patch(path, {"status": {"message": "x"}}), 200, "but something else of its status")
+    check_told(namespace, user, "runs")
     expect(lambda: user.patch(pods_path(namespace, "plain/status"), {"status": {"phase": "Failed"}}), 200, "and of a pod without a share what they like")
     create(namespace, slice_pod("ends", command=["true"]))
     check(wait_until(lambda: phase(namespace, "ends") == "Succeeded", 30, 0.1), "its kubelet may", phase(namespace, "ends"))

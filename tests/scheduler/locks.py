@@ -455,6 +455,23 @@ def test_at_random(seconds, seed):
     scheduler.end()
 
 
+def test_nodes_that_are_gone_leave_nothing(api, scheduler):
+    grown = []
+    for turn in range(2):
+        before = scheduler.anonymous_kib()
+        for i in range(200):
+            name = f"gone-{turn}-{i}"
+            other_node(api, name, devices=1)
+            held = api.objects[NODES][name]
+            held["metadata"]["annotations"][LOCK] = "x" * 200000
+            api.set(NODES, held)
+            api.delete(NODES, name)
+        check(wait_until(lambda: f"gone-{turn}-199" not in json.dumps(scheduler.view())), "the nodes are gone")
+        time.sleep(1.5)
+        grown.append(scheduler.anonymous_kib() - before)
+    check(grown[1] < 10 << 10, "locks of nodes that are gone are forgotten", grown)
+
+
 def main():
     seed = int(os.environ.get("SEED", time.time()))
     what, *amount = sys.argv[1:] or ["each"]
@@ -468,7 +485,7 @@ def main():
             api, scheduler,
             test_the_lock_comes_before_the_binding, test_our_nodes_have_no_lock, test_two_at_once, test_a_turn_does_not_end_with_the_lock, test_a_lock_of_somebody_else,
             test_what_becomes_of_the_pod, test_the_api_server_refuses_the_lock, test_the_binding_is_refused, test_killed_between_lock_and_binding,
-            test_an_agent_that_falls_silent, test_killed_while_allocating, test_without_the_right,
+            test_an_agent_that_falls_silent, test_killed_while_allocating, test_nodes_that_are_gone_leave_nothing, test_without_the_right,
         )  # fmt: skip
         run_part(test_a_server_that_does_not_say_whether, None)
     finish()

@@ -102,12 +102,12 @@ static void sort_by_network(const struct place_set *set, size_t *positions, size
     memcpy(positions, sorted, count * sizeof(sorted[0]));
 }
 
-/* The chip that fits and stands on the same card; false: there is none. */
+/* The chip behind it that fits and stands on the same card; false: there is none. */
 static bool find_other(const struct place_set *set, const size_t *fitting, size_t count, size_t of,
                        size_t *ret_other)
 {
-    for (size_t i = 0; i < count; i++) {
-        if (i == of || set->devices[fitting[i]].index / 2 != set->devices[fitting[of]].index / 2)
+    for (size_t i = of + 1; i < count; i++) {
+        if (set->devices[fitting[i]].index / 2 != set->devices[fitting[of]].index / 2)
             continue;
         *ret_other = fitting[i];
         return true;

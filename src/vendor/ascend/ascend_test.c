@@ -230,9 +230,22 @@ static void its_agent_waits_for_the_nodes_lock(void **state)
                         "hami.io/mutex.lock");
 }
 
+/* An agent may say that three chips stand on one card. */
+static void a_chip_is_given_once(void **state)
+{
+    (void)state;
+    vendor_fixture_set_node(
+        &fixture, NODE("Ascend910C", "",
+                       "[" CHIP("Ascend910C", "a", 0) "," CHIP("Ascend910C", "b", 1) "," CHIP(
+                           "Ascend910C", "c", 0) "," CHIP("Ascend910C", "d", 2) "]"));
+    assert_string_equal(vendor_fixture_refuse(&fixture, "", C(4)),
+                        "2/4 AllocatedCardsInsufficientRequest");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(a_chip_is_given_once, set_up, tear_down),
         cmocka_unit_test_setup_teardown(soft_parts_are_of_any_size, set_up, tear_down),
         cmocka_unit_test_setup_teardown(soft_parts_need_a_node_that_splits_softly, set_up,
                                         tear_down),

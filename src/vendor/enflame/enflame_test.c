@@ -2,6 +2,7 @@
 #include "vendor/enflame/enflame.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/util.h"
@@ -245,6 +246,36 @@ static void a_first_container_without_a_part_is_passed_over(void **state)
     vendor_fixture_deinit(&shared);
 }
 
+/* kubelet would hand them out, and no card would be charged for them. */
+static void slices_beside_a_percentage_that_is_none_are_denied(void **state)
+{
+    static const struct {
+        const char *percent, *slices;
+        int outcome;
+    } rows[] = {
+        {"0", "6", -EINVAL}, {"101", "1", -EINVAL}, {"50", "6", 1}, {"100", "1", 1}, {"0", "", 1},
+    };
+    struct vendor_fixture shared;
+
+    (void)state;
+    vendor_fixture_init(&shared, &enflame_vendor, shared_keys, ARRAY_SIZE(shared_keys));
+    for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+        struct error err = ERROR_INIT;
+        struct mutations mutations;
+        char limits[256];
+
+        (void)snprintf(limits, sizeof(limits),
+                       "\"enflame.com/vgcu\":\"1\",\"enflame.com/vgcu-percentage\":\"%s\"%s%s%s",
+                       rows[i].percent, *rows[i].slices ? ",\"enflame.com/shared-gcu\":\"" : "",
+                       rows[i].slices, *rows[i].slices ? "\"" : "");
+        assert_int_equal(vendor_fixture_admit(&shared, 0, "", limits, &mutations, &err),
+                         rows[i].outcome);
+        if (rows[i].outcome < 0)
+            assert_non_null(strstr(err.text, "limits[enflame.com/shared-gcu]: "));
+    }
+    vendor_fixture_deinit(&shared);
+}
+
 /* What a section with one key is told. */
 static int check_with(const char *key, const char *value, struct error *err)
 {
@@ -299,6 +330,7 @@ int main(void)
         cmocka_unit_test(a_size_is_asked_for_beside_a_part),
         cmocka_unit_test(parts_are_of_one_agent_or_the_other),
         cmocka_unit_test(a_first_container_without_a_part_is_passed_over),
+        cmocka_unit_test(slices_beside_a_percentage_that_is_none_are_denied),
     };
 
     return cmocka_run_group_tests(tests, set_up, tear_down);

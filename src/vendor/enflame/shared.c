@@ -42,8 +42,20 @@ static int64_t slices_of(int64_t percent, int32_t slices)
     return 0;
 }
 
+/* A percentage that is none counts as nothing on a card, and as nothing for kubelet: whoever gave
+ * the slices beside it would have them all the same. */
+static int check_slices(const struct pod *pod, size_t container, struct error *err)
+{
+    const struct resource *slices = container_resource(&pod->containers[container], SLICES_NAME);
+
+    if (!slices)
+        return 0;
+    return asking_refuse_amount(pod, container, "limits", slices,
+                                "beside a percentage that is not from 1 to 100", err);
+}
+
 static int complete(const struct enflame_config *config, const struct pod *pod, size_t container,
-                    int64_t count, struct mutations *mutations)
+                    int64_t count, struct mutations *mutations, struct error *err)
 {
     const struct container *asking = &pod->containers[container];
     const struct resource *percentage = resource_find(&asking->limits, config->percentage_name);
@@ -53,7 +65,7 @@ static int complete(const struct enflame_config *config, const struct pod *pod, 
     if (count > 1)
         return set_slices(config, asking, container, 100, count * config->slices, mutations);
     if (!slices)
-        return 0;
+        return check_slices(pod, container, err);
     return set_slices(config, asking, container, slices * 100 / config->slices, slices, mutations);
 }
 
@@ -67,7 +79,7 @@ static int mutate(const struct vendor_instance *instance, const struct pod *pod,
 
     if (r < 0 || !count)
         return r;
-    r = complete(config, pod, container, count->quantity.value, mutations);
+    r = complete(config, pod, container, count->quantity.value, mutations, err);
     return r < 0 ? r : 1;
 }
 

@@ -205,6 +205,40 @@ static void the_agent_of_shares_is_there_while_it_registers(void **state)
     assert_null(vendor_prepare_bind(&fixture.vendors.instances[WHOLE], &registered));
 }
 
+/* However many more the agent says: the 256th pod would hide the policy of the others. */
+static void a_card_has_at_most_255_shares(void **state)
+{
+    (void)state;
+    vendor_fixture_set_node(&fixture, NODE("[{\\\"uuid\\\":\\\"a\\\",\\\"totalDevCount\\\":1000,"
+                                           "\\\"totalCompute\\\":100,\\\"totalVRam\\\":65536,"
+                                           "\\\"healthy\\\":true}]"));
+    for (int i = 0; i < 255; i++)
+        assert_int_equal(vendor_fixture_place(&fixture, POLICY("fixed-share"), SHARE(0, "100Mi")),
+                         PLACE_FITS);
+    assert_int_equal(vendor_fixture_place(&fixture, POLICY("fixed-share"), SHARE(0, "100Mi")),
+                     PLACE_NO_FIT);
+    assert_int_equal(vendor_fixture_place(&fixture, POLICY("burst-share"), SHARE(0, "100Mi")),
+                     PLACE_NO_FIT);
+}
+
+/* Quotas are written as pods write it. */
+static void a_quota_of_memory_with_a_unit_is_bytes(void **state)
+{
+    static const struct {
+        const char *text;
+        int64_t mib;
+    } rows[] = {{"2", 2048}, {"2Gi", 2048}, {"1500Mi", 1500}, {"1G", 953}, {"0", 0}};
+    const struct vendor *vendor = fixture.vendors.instances[SHARES].vendor;
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+        struct resource memory = {.name = "", .text = rows[i].text};
+
+        assert_int_equal(quantity_parse(memory.text, strlen(memory.text), &memory.quantity), 0);
+        assert_int_equal(vendor->memory_mib(&memory), rows[i].mib);
+    }
+}
+
 static void nothing_can_be_had_of_garbage(void **state)
 {
     static const char *const rows[] = {
@@ -265,6 +299,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(the_agent_of_shares_is_there_while_it_registers, set_up,
                                         tear_down),
         cmocka_unit_test_setup_teardown(nothing_can_be_had_of_garbage, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_card_has_at_most_255_shares, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_quota_of_memory_with_a_unit_is_bytes, set_up, tear_down),
         cmocka_unit_test_setup_teardown(nodes_are_scored_by_what_their_agent_says, set_up,
                                         tear_down),
     };

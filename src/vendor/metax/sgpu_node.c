@@ -104,6 +104,8 @@ static int add_facts(yyjson_val *root, struct arena *arena, struct device *devic
         facts->qos = read_qos(card);
         (void)read_number(card, "linkZone", &facts->zone, NULL);
         devices[i].special = true;
+        /* Pods of a policy are counted in a byte. */
+        devices[i].max_tasks = MIN(devices[i].max_tasks, (unsigned)UINT8_MAX);
         devices[i].facts = facts;
         devices[i].facts_size = sizeof(*facts);
     }
