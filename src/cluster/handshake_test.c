@@ -203,6 +203,22 @@ static void one_that_kubelet_counts_devices_of_keeps_them(void **state)
     assert_false(has_device("A")); /* at once: kubelet says that it is away */
 }
 
+/* As a scheduler that starts then sees it. */
+static void one_that_was_gone_and_is_counted_again_is_there(void **state)
+{
+    (void)state;
+    show("a", "Requesting_2026-11-22 18:00:00", "0");
+    (void)look(0);
+    assert_false(has_device("A"));
+    show("a", "Requesting_2026-11-22 18:00:00", "4"); /* Deleted was not written */
+    assert_true(has_device("A"));
+    assert_string_equal(look(S), "");
+    show("a", "Deleted_2026-11-22 19:00:00", "4");
+    assert_false(has_device("A"));
+    show("a", "Requesting_2026-11-22 19:00:30", "4"); /* somebody else's */
+    assert_true(has_device("A"));
+}
+
 static void a_request_of_any_time_is_over_in_a_minute(void **state)
 {
     static const char *const values[] = {"Requesting_2099-01-01 00:00:00", "Requesting_what",
@@ -262,6 +278,7 @@ int main(void)
         TEST(one_that_falls_silent_loses_its_devices_and_nothing_else),
         TEST(what_is_used_of_its_neighbours_stays_as_it_is),
         TEST(one_that_kubelet_counts_devices_of_keeps_them),
+        TEST(one_that_was_gone_and_is_counted_again_is_there),
         TEST(a_request_of_any_time_is_over_in_a_minute),
         TEST(what_is_not_shown_is_written_again),
         TEST(one_whose_vendor_says_so_is_left_as_it_is),
