@@ -44,6 +44,11 @@ static bool is_waiting(const struct api_pod *pod)
     return pod->exists && !pod->node[0];
 }
 
+static bool is_bound(const struct api_pod *pod)
+{
+    return pod->exists && pod->node[0] && !pod->garbage;
+}
+
 static bool is_decided(const struct api_pod *pod)
 {
     return pod->decided && !pod->binding;
@@ -92,12 +97,20 @@ static int draw_cores(void)
     return world_draw(3) ? cores[world_draw(ARRAY_SIZE(cores))] : (int)world_draw(101);
 }
 
+/* Often such that a few of them fill a card to the last MiB, or want one more. */
+static int draw_mib(int card_mib)
+{
+    const int part = card_mib / (int)(1 + world_draw(6));
+
+    return world_draw(2) ? part - 1 + (int)world_draw(3) : 1 + (int)world_draw((unsigned)part);
+}
+
 static void ask_nvidia(struct api_pod *pod)
 {
     struct ask *ask = &pod->asks[NVIDIA];
 
     ask->count = 1 + (int)world_draw(3);
-    ask->memory = world_draw(3) ? 1 + (int)world_draw(world_draw(2) ? CARD_MIB / 4 : CARD_MIB) : 0;
+    ask->memory = world_draw(4) ? draw_mib(CARD_MIB) : 0;
     ask->percent = !ask->memory && world_draw(2) ? 1 + (int)world_draw(100) : 0;
     ask->cores = world_draw(3) ? draw_cores() : 0;
     pod->one_numa = world_draw(4) == 0;
@@ -110,7 +123,7 @@ static void ask_hygon(struct api_pod *pod)
     struct ask *ask = &pod->asks[HYGON];
 
     ask->count = 1 + (int)world_draw(2);
-    ask->memory = world_draw(4) ? 1 + (int)world_draw(DCU_MIB / DCU_UNIT_MIB / 2) : 0;
+    ask->memory = world_draw(4) ? draw_mib(DCU_MIB / DCU_UNIT_MIB) : 0;
     ask->cores = world_draw(4) ? draw_cores() : -1;
 }
 
@@ -156,7 +169,8 @@ static void make_pod(struct api_pod *pod)
     memset(pod, 0, sizeof(*pod));
     name_pod(pod);
     COPY_TEXT(pod->space, space_names[world_draw(SPACES)]);
-    pod->inits = world_draw(6) ? 0 : 1 + world_draw(3);
+    pod->shape = world_draw(3) ? SHAPE_APP : (enum shape)world_draw(SHAPES);
+    pod->first_only = pod->shape != SHAPE_APP && world_draw(3) == 0;
     pod->policy = world_draw(2) ? POLICY_NONE : (enum policy)world_draw(POLICIES);
     ask_for_devices(pod);
 }
@@ -270,27 +284,30 @@ static void add_annotations(struct sent *sent, const struct api_pod *from)
         sent->annotations[all->count++] = (struct text_pair){NVIDIA_NUMA_BIND_KEY, "true"};
 }
 
-static const enum container_role roles[][3] = {
-    {CONTAINER_APP},
-    {CONTAINER_INIT, CONTAINER_APP},
-    {CONTAINER_SIDECAR, CONTAINER_APP},
-    {CONTAINER_SIDECAR, CONTAINER_INIT, CONTAINER_APP},
+static const struct {
+    size_t count, inits;
+    enum container_role roles[3];
+} shapes[SHAPES] = {
+    [SHAPE_APP] = {1, 0, {CONTAINER_APP}},
+    [SHAPE_INIT] = {2, 1, {CONTAINER_INIT, CONTAINER_APP}},
+    [SHAPE_SIDECAR] = {2, 1, {CONTAINER_SIDECAR, CONTAINER_APP}},
+    [SHAPE_BOTH] = {3, 2, {CONTAINER_SIDECAR, CONTAINER_INIT, CONTAINER_APP}},
+    [SHAPE_APPS] = {2, 0, {CONTAINER_APP, CONTAINER_APP}},
 };
 
 static void fill_sent(const struct api_pod *from, struct sent *sent)
 {
-    const size_t init_count = (from->inits + 1) / 2;
-
     memset(sent, 0, sizeof(*sent));
     sent->containers[0].limits.items = sent->limits;
     add_limits(sent, from->asks);
-    for (size_t i = 0; i <= init_count; i++)
+    for (size_t i = 0; i < shapes[from->shape].count; i++)
         sent->containers[i] = (struct container){
             .name = "c",
-            .role = roles[from->inits][i],
+            .role = shapes[from->shape].roles[i],
             .has_resources = true,
             .has_limits = true,
-            .limits = sent->containers[0].limits,
+            .limits = i && from->first_only ? (struct resource_list){NULL, 0}
+                                            : sent->containers[0].limits,
         };
     sent->pod = (struct pod){
         .namespace = from->space,
@@ -303,8 +320,8 @@ static void fill_sent(const struct api_pod *from, struct sent *sent)
         .scheduler_name = "",
         .runtime_class = "",
         .containers = sent->containers,
-        .container_count = 1 + init_count,
-        .init_count = init_count,
+        .container_count = shapes[from->shape].count,
+        .init_count = shapes[from->shape].inits,
     };
     add_annotations(sent, from);
 }
@@ -419,6 +436,22 @@ static void step_filter(void)
         filter_among(pod, world_draw(4) ? 0 : world_draw(NODES));
 }
 
+/* kube-scheduler's view may be older than the bind. */
+static void step_filter_again(void)
+{
+    struct cluster_answer answer;
+    struct api_pod *pod = pick(is_bound);
+    struct sent sent;
+
+    if (!pod)
+        return;
+    fill_sent(pod, &sent);
+    arena_reset(world.arena);
+    assert_int_equal(cluster_filter(world.cluster, &sent.pod, names, ARRAY_SIZE(names),
+                                    world.now_ns, world.arena, &answer, NULL),
+                     -EBUSY);
+}
+
 static void take_requeued(int64_t now_ns)
 {
     struct cluster_pod_name requeued[8];
@@ -512,6 +545,7 @@ static void bind_pod(struct api_pod *pod)
         return;
     count_placed(pod);
     pod->waits = locks_are_needed(number_of(pod));
+    judge_needs_turn(number_of(pod), pod->waits);
     if (pod->waits)
         locks_enter(number_of(pod));
 }
@@ -541,11 +575,19 @@ static void carry_out(struct api_pod *pod)
     world.covered.bound++;
 }
 
+static bool holds(const struct api_pod *pod)
+{
+    struct cluster_pod_view view;
+
+    return cluster_find_pod(world.cluster, pod->uid, &view);
+}
+
 static void end_bind(struct api_pod *pod, enum cluster_bind_end end)
 {
     if (pod->waits)
         locks_leave(number_of(pod), end != CLUSTER_NOT_BOUND);
     cluster_bound(world.cluster, pod->uid, end, world.now_ns);
+    assert_true(end != CLUSTER_NOT_BOUND || !holds(pod));
     pod->waits = pod->told = false;
     pod->unknown = end == CLUSTER_UNKNOWN;
     pod->unknown_ns = world.now_ns;
@@ -556,7 +598,7 @@ static void end_bind(struct api_pod *pod, enum cluster_bind_end end)
 static void answer_bind(struct api_pod *pod)
 {
     if (!may_be_sent(pod)) {
-        if (world_draw(20) == 0) {
+        if (world_draw(12) == 0) {
             world.covered.gave_up++;
             end_bind(pod, CLUSTER_NOT_BOUND);
         }
@@ -612,6 +654,8 @@ static void read_after_unknown(struct api_pod *pod)
         world_read_pod(pod);
     else
         cluster_bound(world.cluster, pod->uid, CLUSTER_NOT_BOUND, world.now_ns);
+    assert_true(pod->exists || pod->node[0] || !holds(pod));
+    assert_true(!pod->exists || holds(pod) == (pod->node[0] != '\0'));
     pod->binding = pod->unknown = false;
 }
 
@@ -651,7 +695,7 @@ static void step_unseen(void)
  * or not. */
 static void step_term(void)
 {
-    if (world_draw(200))
+    if (world_draw(60))
         return;
     for (unsigned i = 0; i < PODS; i++) {
         struct api_pod *pod = &pods[i];
@@ -663,6 +707,7 @@ static void step_term(void)
     locks_reset();
     cluster_begin_term(world.cluster);
     world_relist();
+    assert_int_equal(cluster_count(world.cluster).reserved, 0);
     world.covered.terms++;
 }
 
@@ -747,8 +792,9 @@ static void step_agent(void)
 
     if (!world_has_agent(number))
         return;
-    /* Asked after Deleted was written, it stays gone for those who saw that, and only for those. */
-    if (node->word != WORD_DELETED && world_draw(8) == 0) {
+    /* Asked after Deleted was written, it stays gone for those who saw that, and only for those,
+     * unless kubelet has devices of it. */
+    if ((node->word != WORD_DELETED || world_counts_dcus(number)) && world_draw(8) == 0) {
         node->word = WORD_ASKED;
         node->word_ns = INT64_MIN;
         world_node_changed(number);
@@ -801,6 +847,32 @@ static void step_time(void)
     world_look_at_agents(true);
 }
 
+/* The reservation's time is over, and meanwhile others were placed, a quota or the node changed. */
+static void step_late_bind(void)
+{
+    struct api_pod *pod = pick(is_decided);
+    unsigned node;
+
+    if (!pod)
+        return;
+    node = (unsigned)(pod->decided_node[5] - '0');
+    world_pass(CLUSTER_RESERVATION_NS);
+    cluster_expire(world.cluster, world.now_ns);
+    for (unsigned i = world_draw(4); i; i--)
+        step_filter();
+    if (world_draw(3) == 0) {
+        change_node(node);
+        world_node_changed(node);
+        world_deliver_all(KIND_NODE);
+    }
+    if (world_draw(3) == 0) {
+        step_quota();
+        world_deliver_all(KIND_QUOTA);
+    }
+    if (pod->decided && pod->exists)
+        bind_pod(pod);
+}
+
 static void step_turns(void)
 {
     for (unsigned i = 0; i < NODES; i++)
@@ -821,12 +893,23 @@ static const struct {
     void (*run)(void);
     unsigned weight;
 } steps[] = {
-    {step_create, 20}, {step_delete, 9}, {step_filter, 30},      {step_bind, 25},
-    {step_read, 10},   {step_node, 3},   {step_bind_answer, 35}, {step_time, 6},
-    {step_requeue, 2}, {step_unseen, 5}, {step_term, 5},         {step_late_answer, 1},
-    {step_agent, 1},   {step_quota, 2},  {step_turns, 40},       {step_allocate, 12},
-    {step_disturb, 1},
+    {step_create, 20}, {step_delete, 14},   {step_filter, 30},      {step_bind, 25},
+    {step_read, 10},   {step_node, 3},      {step_bind_answer, 35}, {step_time, 6},
+    {step_requeue, 2}, {step_unseen, 5},    {step_term, 5},         {step_late_answer, 1},
+    {step_agent, 1},   {step_quota, 2},     {step_turns, 40},       {step_allocate, 12},
+    {step_disturb, 1}, {step_late_bind, 2}, {step_filter_again, 2},
 };
+
+/* What happened just before it the watch does not bring any more. */
+static void begin_list(enum kind kind)
+{
+    static void (*const change[KINDS])(void) = {
+        [KIND_NODE] = step_node, [KIND_POD] = step_delete, [KIND_QUOTA] = step_quota};
+
+    for (unsigned i = 0; i < 3; i++)
+        change[kind]();
+    world_begin_list(kind);
+}
 
 static void take_step(void)
 {
@@ -844,19 +927,16 @@ static void take_step(void)
     }
     for (enum kind kind = 0; kind < KINDS; kind++)
         world_move_on(kind, world_draw(3));
-    if (world_draw(500) == 0)
-        world_begin_list((enum kind)world_draw(KINDS));
+    if (world_draw(300) == 0)
+        begin_list((enum kind)world_draw(KINDS));
 }
 
 /* Looks at all. */
 
 static void deliver_all(void)
 {
-    for (enum kind kind = 0; kind < KINDS; kind++) {
-        while (world.listings[kind].runs)
-            world_continue_list(kind, 1);
-        world_deliver(kind, QUEUE);
-    }
+    for (enum kind kind = 0; kind < KINDS; kind++)
+        world_deliver_all(kind);
 }
 
 /* What is written of handshakes is written, and shown. */
@@ -942,8 +1022,6 @@ static void probe(void)
         return;
     make_pod(pod);
     pod->exists = true;
-    if (world_draw(4))
-        pod->inits = 0;
     room = judge_has_room(pod, first);
     filter_among(pod, first);
     if (room && !pod->decided)
@@ -952,6 +1030,7 @@ static void probe(void)
     world.covered.probes_refused += !pod->decided;
     if (pod->decided && world_draw(2)) {
         assert_true(begin_bind(pod));
+        judge_is_alone(number_of(pod));
         end_bind(pod, CLUSTER_NOT_BOUND);
     }
     cluster_delete_pod(world.cluster, pod->uid);

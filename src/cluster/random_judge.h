@@ -22,12 +22,18 @@ void judge_decided(unsigned pod);
  * have more than there is, nor a namespace more than its quotas left. */
 void judge_granted(unsigned pod);
 
+/* As it is judged while nothing else can come in between: what asked to be alone on its devices is.
+ */
+void judge_is_alone(unsigned pod);
+
 /* Everything is shown, and nothing is on its way: what the cluster counts is what the pods have. */
 void judge_counts(void);
 /* Then, whether a pod of one container can't be refused: some node from the first on surely has
  * room, and its namespace's quotas do. */
 bool judge_has_room(const struct api_pod *pod, unsigned first);
 
+/* Whether its bind has to wait for its node's turn. */
+void judge_needs_turn(unsigned pod, bool needs);
 /* A pod is bound in its node's turn, begun now. */
 void judge_turn(unsigned node, unsigned pod);
 /* The node's lock is written for this pod, or removed; it is still as it was. */

@@ -71,6 +71,9 @@ static void see_agent(unsigned number)
         *agent = (struct agent){.known = false};
         return;
     }
+    /* Asked, and kubelet has devices of it. */
+    if (node->word == WORD_ASKED && world_counts_dcus(number) && !node->away[HYGON])
+        agent->gone = false;
     if (agent->known && agent->word == node->word && agent->word_ns == node->word_ns)
         return;
     agent->known = agent->changed = true;
@@ -386,7 +389,8 @@ static void check_device(unsigned number, enum maker maker, unsigned device,
                         : !room->whole)
         wrong("%s is not to be had%s", uuid, mine->parts ? " in instances" : "");
     if (sum.mib > room->mib || sum.cores > room->cores || sum.tasks > room->tasks)
-        wrong("%s: %ld MiB, %ld cores, %ld tasks granted", uuid, sum.mib, sum.cores, sum.tasks);
+        wrong("%s: %ld of %ld MiB, %ld of %ld cores, %ld of %ld tasks granted", uuid, sum.mib,
+              room->mib, sum.cores, room->cores, sum.tasks, room->tasks);
     if (maker == NVIDIA && sum.parts && sum.whole)
         wrong("%s is given out whole and in instances", uuid);
     if (maker == NVIDIA && sum.parts & 0xff && sum.parts & 0xff00)
@@ -420,9 +424,10 @@ static unsigned pieces_wanted(const struct ask *ask, enum maker maker)
     return ask->cores > 1 ? (unsigned)ask->cores / 2 : (unsigned)ask->cores;
 }
 
-static bool is_as_asked(const struct ask *ask, enum maker maker, const struct piece *piece,
-                        long card_mib)
+static bool is_as_asked(const struct ask *ask, enum maker maker, const struct piece *piece)
 {
+    const long percent = ask->percent ? ask->percent : 100;
+
     if (maker == NEURON)
         return piece->mib == 0 && piece->cores == (ask->count || ask->cores > 1 ? 2 : 1);
     if (maker == HYGON)
@@ -435,12 +440,11 @@ static bool is_as_asked(const struct ask *ask, enum maker maker, const struct pi
         return false;
     if (ask->memory)
         return piece->mib == ask->memory;
-    return piece->mib <= card_mib * (ask->percent ? ask->percent : 100) / 100 &&
-           piece->mib >= CARD_MIB / 2 * (long)(ask->percent ? ask->percent : 100) / 100;
+    /* Of a card as it was when it was chosen. */
+    return piece->mib == CARD_MIB * percent / 100 || piece->mib == CARD_MIB / 2 * percent / 100;
 }
 
-static void check_pieces(const struct api_pod *pod, unsigned number, enum maker maker,
-                         const struct claim *claim)
+static void check_pieces(const struct api_pod *pod, unsigned number, enum maker maker)
 {
     const char *at = pod->binds.devices[maker];
     unsigned containers = 0, count, numa;
@@ -461,18 +465,18 @@ static void check_pieces(const struct api_pod *pod, unsigned number, enum maker 
                 wrong("node-%u has no %s", number, piece.uuid);
             if (maker == NVIDIA && !is_listed(pod, number, i))
                 wrong("%s is not in the pod's list", piece.uuid);
-            if (!is_as_asked(&pod->asks[maker], maker, &piece, claim->rooms[maker][i].mib))
+            if (!is_as_asked(&pod->asks[maker], maker, &piece))
                 wrong("%s: not what was asked for: %s", piece.uuid, pod->binds.devices[maker]);
             numa |= 1u << i / 2;
             count++;
         }
         if (maker == NVIDIA && pod->one_numa && numa == 3)
             wrong("not of one NUMA node: %s", pod->binds.devices[maker]);
-        if (count != pieces_wanted(&pod->asks[maker], maker))
+        if (count != (containers && pod->first_only ? 0 : pieces_wanted(&pod->asks[maker], maker)))
             wrong("%u devices for a container: %s", count, pod->binds.devices[maker]);
         containers++;
     }
-    if (containers && containers != 1 + strlen(pod->binds.roles))
+    if (containers && containers != (pod->shape == SHAPE_APPS ? 2 : 1 + strlen(pod->binds.roles)))
         wrong("%u containers: %s", containers, pod->binds.devices[maker]);
     if (!containers && pieces_wanted(&pod->asks[maker], maker))
         wrong("nothing of a vendor that was asked");
@@ -512,6 +516,23 @@ static void check_space(const struct api_pod *pod, enum maker maker, const struc
     }
 }
 
+void judge_is_alone(unsigned number)
+{
+    const struct api_pod *pod = &world.api.pods[number];
+    const unsigned node = node_number(pod->bind_node);
+
+    for (enum maker maker = 0; maker < MAKERS && pod->policy == POLICY_MUTEX; maker++) {
+        for (unsigned i = 0; i < world_device_count(node, maker); i++) {
+            char uuid[64];
+            const struct taken mine =
+                recount(&pod->binds, maker, world_device_name(node, maker, i, uuid));
+
+            if (mine.tasks && sum_of(node, maker, i).tasks != mine.tasks)
+                wrong("%s is not alone on %s", pod->uid, uuid);
+        }
+    }
+}
+
 void judge_granted(unsigned number)
 {
     const struct api_pod *pod = &world.api.pods[number];
@@ -520,10 +541,11 @@ void judge_granted(unsigned number)
     judged_node = node;
     if (world.now_ns - pod->decided_ns >= RESERVED_NS) {
         begin_claim(number);
+        judge_is_alone(number);
         world.covered.renewed++;
     }
     for (enum maker maker = 0; maker < MAKERS; maker++) {
-        check_pieces(pod, node, maker, &claims[number]);
+        check_pieces(pod, node, maker);
         for (unsigned i = 0; i < world_device_count(node, maker); i++) {
             char uuid[64];
             const struct taken mine =
@@ -698,7 +720,10 @@ static bool have_chips(const struct api_pod *pod, unsigned number)
 
 bool judge_has_room(const struct api_pod *pod, unsigned first)
 {
-    for (unsigned n = first; n < NODES && !pod->inits; n++) {
+    /* An init container's devices are free when the app's are chosen. */
+    if (pod->shape != SHAPE_APP && pod->shape != SHAPE_INIT)
+        return false;
+    for (unsigned n = first; n < NODES; n++) {
         bool room = true;
 
         for (enum maker maker = 0; maker < MAKERS; maker++) {
@@ -717,6 +742,20 @@ static bool is_allocating(const struct api_pod *pod, unsigned node)
 {
     return pod->exists && pod->node[0] && node_number(pod->node) == node && pod->turn &&
            !pod->allocated && !pod->failed && world.now_ns - (pod->has.wall_ns - WALL_NS) < LOCK_NS;
+}
+
+void judge_needs_turn(unsigned number, bool needs)
+{
+    const struct api_pod *pod = &world.api.pods[number];
+    const unsigned node = node_number(pod->bind_node);
+    const bool foreign = pod->binds.devices[NVIDIA][0] && world.shown[node].foreign;
+    const bool dcus = pod->binds.devices[HYGON][0];
+
+    judged_node = node;
+    if (needs && !foreign && !dcus)
+        wrong("%s waits for a lock that nobody needs", pod->uid);
+    if (!needs && ((foreign && is_there(node, NVIDIA)) || (dcus && is_there(node, HYGON))))
+        wrong("%s is bound without the lock", pod->uid);
 }
 
 void judge_turn(unsigned node, unsigned number)

@@ -106,6 +106,16 @@ enum policy {
     POLICIES,
 };
 
+/* The containers of a pod. */
+enum shape {
+    SHAPE_APP,
+    SHAPE_INIT,    /* before an app */
+    SHAPE_SIDECAR, /* the same */
+    SHAPE_BOTH,    /* a sidecar, an init container, an app */
+    SHAPE_APPS,    /* two */
+    SHAPES,
+};
+
 /* A pod's grant as it is written. */
 struct written {
     char devices[MAKERS][TEXT];
@@ -116,7 +126,8 @@ struct written {
 struct api_pod {
     char uid[32], name[32], space[16];
     bool exists, garbage;
-    unsigned inits;          /* which containers it has before its app: see filter_among() */
+    enum shape shape;
+    bool first_only;         /* only its first container asks */
     struct ask asks[MAKERS]; /* of each container */
     bool one_numa;
     enum policy policy;
@@ -236,9 +247,8 @@ void world_pod_changed(unsigned pod);
 void world_quota_changed(unsigned quota);
 
 /* Up to so many events, or objects of a list that is being read. */
-void world_deliver(enum kind kind, unsigned count);
-void world_continue_list(enum kind kind, unsigned count);
 void world_move_on(enum kind kind, unsigned count);
+void world_deliver_all(enum kind kind);
 
 /* A list in pieces, while pods are filtered and bound; the watch brings the changes meanwhile after
  * it. */

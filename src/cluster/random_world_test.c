@@ -431,7 +431,7 @@ static void deliver_one(enum kind kind, const struct event *event)
         show_quota(world.cluster, &event->quota);
 }
 
-void world_deliver(enum kind kind, unsigned count)
+static void deliver(enum kind kind, unsigned count)
 {
     for (; count && world.tail[kind] != world.head[kind]; count--)
         deliver_one(kind, &world.queue[kind][world.tail[kind]++ % QUEUE]);
@@ -492,7 +492,7 @@ void world_begin_list(enum kind kind)
     cluster_begin(world.cluster, cluster_kinds[kind]);
 }
 
-void world_continue_list(enum kind kind, unsigned count)
+static void continue_list(enum kind kind, unsigned count)
 {
     struct listing *listing = &world.listings[kind];
 
@@ -507,9 +507,16 @@ void world_continue_list(enum kind kind, unsigned count)
 void world_move_on(enum kind kind, unsigned count)
 {
     if (world.listings[kind].runs)
-        world_continue_list(kind, count);
+        continue_list(kind, count);
     else
-        world_deliver(kind, count);
+        deliver(kind, count);
+}
+
+void world_deliver_all(enum kind kind)
+{
+    while (world.listings[kind].runs)
+        continue_list(kind, 1);
+    deliver(kind, QUEUE);
 }
 
 void world_relist(void)
