@@ -2,8 +2,9 @@
 
 /*
  * Random steps against a pretended API server (random_world.h), watched by a judge
- * (random_judge.h). At the end the state must equal, byte for byte, one that is built from the
- * objects alone.
+ * (random_judge.h). Every so often all is delivered: then the state must equal, byte for byte, one
+ * that is built from the objects alone, and what the judge counts; and a pod for which the judge
+ * sees room must be placed.
  *
  * usage: cluster_random_test STEPS [SEED]
  */
@@ -16,13 +17,22 @@
 
 #include "base/check.h"
 #include "base/util.h"
+#include "cluster/cluster.h"
 #include "cluster/random_judge.h"
 #include "cluster/random_world.h"
 #include "model/keys.h"
 #include "vendor/nvidia/nvidia.h"
 
-static struct nvidia_config config;
-static struct vendor_set vendor_set;
+enum {
+    SETTLE_STEPS = 1000, /* between two looks at all */
+    PROBES = 100,        /* pods that are tried then */
+    NAMES = 90,
+};
+
+/* So long after a Binding was sent without an answer it may be carried out. */
+#define SETTLED_NS (20 * SECOND_NS)
+
+static struct api_pod *const pods = world.api.pods;
 
 static bool is_free(const struct api_pod *pod)
 {
@@ -32,6 +42,11 @@ static bool is_free(const struct api_pod *pod)
 static bool is_waiting(const struct api_pod *pod)
 {
     return pod->exists && !pod->node[0];
+}
+
+static bool is_bound(const struct api_pod *pod)
+{
+    return pod->exists && pod->node[0] && !pod->garbage;
 }
 
 static bool is_decided(const struct api_pod *pod)
@@ -60,12 +75,117 @@ static struct api_pod *pick(bool (*is)(const struct api_pod *))
     unsigned first = world_draw(PODS);
 
     for (unsigned i = 0; i < PODS; i++) {
-        struct api_pod *pod = &world.pods[(first + i) % PODS];
+        struct api_pod *pod = &pods[(first + i) % PODS];
 
         if (is(pod))
             return pod;
     }
     return NULL;
+}
+
+static unsigned number_of(const struct api_pod *pod)
+{
+    return (unsigned)(pod - pods);
+}
+
+/* Pods. */
+
+static int draw_cores(void)
+{
+    static const int cores[] = {0, 10, 30, 50, 100};
+
+    return world_draw(3) ? cores[world_draw(ARRAY_SIZE(cores))] : (int)world_draw(101);
+}
+
+/* Often such that a few of them fill a card to the last MiB, or want one more. */
+static int draw_mib(int card_mib)
+{
+    const int part = card_mib / (int)(1 + world_draw(6));
+
+    return world_draw(2) ? part - 1 + (int)world_draw(3) : 1 + (int)world_draw((unsigned)part);
+}
+
+static void ask_nvidia(struct api_pod *pod)
+{
+    struct ask *ask = &pod->asks[NVIDIA];
+
+    ask->count = 1 + (int)world_draw(3);
+    ask->memory = world_draw(4) ? draw_mib(CARD_MIB) : 0;
+    ask->percent = !ask->memory && world_draw(2) ? 1 + (int)world_draw(100) : 0;
+    ask->cores = world_draw(3) ? draw_cores() : 0;
+    pod->one_numa = world_draw(4) == 0;
+    if (world_draw(4) == 0)
+        pod->list = (enum list)world_draw(LISTS);
+}
+
+static void ask_hygon(struct api_pod *pod)
+{
+    struct ask *ask = &pod->asks[HYGON];
+
+    ask->count = 1 + (int)world_draw(2);
+    ask->memory = world_draw(4) ? draw_mib(DCU_MIB / DCU_UNIT_MIB) : 0;
+    ask->cores = world_draw(4) ? draw_cores() : -1;
+}
+
+static void ask_neuron(struct api_pod *pod)
+{
+    struct ask *ask = &pod->asks[NEURON];
+
+    if (world_draw(3) == 0)
+        ask->count = 1 + (int)world_draw(4);
+    else
+        ask->cores = world_draw(2) ? 1 : 2 * (1 + (int)world_draw(3));
+}
+
+/* Of one vendor, or of two of which a node has both. */
+static void ask_for_devices(struct api_pod *pod)
+{
+    const unsigned kind = world_draw(16);
+
+    if (kind < 8 || kind >= 13)
+        ask_nvidia(pod);
+    if ((kind >= 8 && kind < 11) || kind == 13 || kind == 14)
+        ask_hygon(pod);
+    if (kind == 11 || kind == 12 || kind == 15)
+        ask_neuron(pod);
+}
+
+/* No two pods of a namespace have one name. */
+static void name_pod(struct api_pod *pod)
+{
+    bool used;
+
+    do {
+        (void)snprintf(pod->name, sizeof(pod->name), "pod-%u", world_draw(NAMES));
+        used = false;
+        for (unsigned i = 0; i < PODS; i++)
+            used |= &pods[i] != pod && pods[i].exists && strcmp(pods[i].name, pod->name) == 0;
+    } while (used);
+    (void)snprintf(pod->uid, sizeof(pod->uid), "uid-%u", world.next_uid++);
+}
+
+static void make_pod(struct api_pod *pod)
+{
+    memset(pod, 0, sizeof(*pod));
+    name_pod(pod);
+    COPY_TEXT(pod->space, space_names[world_draw(SPACES)]);
+    pod->shape = world_draw(3) ? SHAPE_APP : (enum shape)world_draw(SHAPES);
+    pod->first_only = pod->shape != SHAPE_APP && world_draw(3) == 0;
+    pod->policy = world_draw(2) ? POLICY_NONE : (enum policy)world_draw(POLICIES);
+    ask_for_devices(pod);
+}
+
+/* Somebody else's, with a claim that makes no sense. */
+static void make_garbage(struct api_pod *pod)
+{
+    static const char *const claims[] = {"GPU-0-0,NVIDIA,9x9,1:;", "a,b:;", ",,,:", ";;;",
+                                         "GPU-0-0,NVIDIA,-5,-5:;"};
+
+    pod->garbage = true;
+    COPY_TEXT(pod->space, space_names[SPACES]);
+    COPY_TEXT(pod->has.devices[NVIDIA], claims[world_draw(5)]);
+    (void)snprintf(pod->node, sizeof(pod->node), "node-%u", world_draw(NODES));
+    world_pod_changed(number_of(pod));
 }
 
 static void step_create(void)
@@ -74,31 +194,17 @@ static void step_create(void)
 
     if (!pod)
         return;
-    memset(pod, 0, sizeof(*pod));
+    make_pod(pod);
     pod->exists = true;
-    (void)snprintf(pod->uid, sizeof(pod->uid), "uid-%u", world.next_uid++);
-    (void)snprintf(pod->name, sizeof(pod->name), "pod-%u", world_draw(40));
-    pod->count = 1 + (int)world_draw(CARDS);
-    pod->memory = world_draw(2) ? 1 + (int)world_draw(CARD_MIB) : 0;
-    pod->percent = !pod->memory && world_draw(2) ? 1 + (int)world_draw(100) : 0;
-    pod->cores = world_draw(4) ? (int)world_draw(101) : 0;
-    pod->inits = world_draw(6) ? 0 : 1 + world_draw(3);
-    if (world_draw(25) == 0) { /* somebody else's, with a claim that makes no sense */
-        static const char *const claims[] = {"GPU-0-0,NVIDIA,9x9,1:;", "a,b:;", ",,,:", ";;;",
-                                             "GPU-0-0,NVIDIA,-5,-5:;"};
-
-        pod->garbage = true;
-        strcpy(pod->devices, claims[world_draw(5)]);
-        (void)snprintf(pod->node, sizeof(pod->node), "node-%u", world_draw(NODES));
-        world_enqueue(POD_CHANGED, NULL, pod);
-    }
+    if (world_draw(25) == 0)
+        make_garbage(pod);
 }
 
 static void delete_pod(struct api_pod *pod)
 {
     pod->exists = false;
     if (pod->node[0])
-        world_enqueue(POD_GONE, NULL, pod);
+        world_pod_changed(number_of(pod));
     pod->decided = false;
 }
 
@@ -110,15 +216,120 @@ static void step_delete(void)
         delete_pod(pod);
 }
 
-static void add_limit(struct resource *items, size_t *count, const char *name, int value)
+/* A pod as kube-scheduler sends it. */
+
+struct sent {
+    struct pod pod;
+    struct text_pair annotations[6];
+    struct container containers[3];
+    struct resource limits[8];
+};
+
+static void add_limit(struct sent *sent, const char *name, int value)
 {
-    if (!value)
-        return;
-    items[*count].name = name;
-    items[*count].text = "";
-    items[*count].quantity = (struct quantity){.form = QUANTITY_WHOLE, .value = value};
-    ++*count;
+    struct resource_list *limits = &sent->containers[0].limits;
+
+    sent->limits[limits->count++] = (struct resource){
+        .name = name,
+        .text = "",
+        .quantity = {.form = QUANTITY_WHOLE, .value = value},
+    };
 }
+
+static void add_limits(struct sent *sent, const struct ask *asks)
+{
+    const struct {
+        const char *name;
+        int value;
+        bool given;
+    } rows[] = {
+        {"nvidia.com/gpu", asks[NVIDIA].count, asks[NVIDIA].count},
+        {"nvidia.com/gpumem", asks[NVIDIA].memory, asks[NVIDIA].memory},
+        {"nvidia.com/gpumem-percentage", asks[NVIDIA].percent, asks[NVIDIA].percent},
+        {"nvidia.com/gpucores", asks[NVIDIA].cores, asks[NVIDIA].cores},
+        {"hygon.com/dcunum", asks[HYGON].count, asks[HYGON].count},
+        {"hygon.com/dcumem", asks[HYGON].memory, asks[HYGON].memory},
+        {"hygon.com/dcucores", asks[HYGON].cores, asks[HYGON].count && asks[HYGON].cores >= 0},
+        {"aws.amazon.com/neuron", asks[NEURON].count, asks[NEURON].count},
+        {"aws.amazon.com/neuroncore", asks[NEURON].cores, asks[NEURON].cores > 0},
+    };
+
+    for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+        if (rows[i].given)
+            add_limit(sent, rows[i].name, rows[i].value);
+    }
+}
+
+static void add_annotations(struct sent *sent, const struct api_pod *from)
+{
+    static const char *const policies[POLICIES] = {NULL, "binpack", "mutex", "topology-aware"};
+    static const char seconds[] = "GPU-0-1,GPU-1-1,GPU-2-1,GPU-3-1";
+    static const struct text_pair lists[LISTS] = {
+        [LIST_USE] = {NVIDIA_USE_UUID_KEY, seconds},
+        [LIST_AVOID] = {NVIDIA_AVOID_UUID_KEY, seconds},
+        [LIST_TYPE] = {NVIDIA_USE_TYPE_KEY, "-M"},
+        [LIST_NOT_TYPE] = {NVIDIA_AVOID_TYPE_KEY, "nvidia-m"},
+    };
+    struct text_pairs *all = &sent->pod.annotations;
+
+    if (world_draw(2))
+        sent->annotations[all->count++] =
+            (struct text_pair){KEY_NODE_POLICY, world_draw(2) ? "spread" : "binpack"};
+    if (policies[from->policy])
+        sent->annotations[all->count++] =
+            (struct text_pair){KEY_DEVICE_POLICY, policies[from->policy]};
+    if (from->list != LIST_NONE)
+        sent->annotations[all->count++] = lists[from->list];
+    if (from->one_numa)
+        sent->annotations[all->count++] = (struct text_pair){NVIDIA_NUMA_BIND_KEY, "true"};
+}
+
+static const struct {
+    size_t count, inits;
+    enum container_role roles[3];
+} shapes[SHAPES] = {
+    [SHAPE_APP] = {1, 0, {CONTAINER_APP}},
+    [SHAPE_INIT] = {2, 1, {CONTAINER_INIT, CONTAINER_APP}},
+    [SHAPE_SIDECAR] = {2, 1, {CONTAINER_SIDECAR, CONTAINER_APP}},
+    [SHAPE_BOTH] = {3, 2, {CONTAINER_SIDECAR, CONTAINER_INIT, CONTAINER_APP}},
+    [SHAPE_APPS] = {2, 0, {CONTAINER_APP, CONTAINER_APP}},
+};
+
+static void fill_sent(const struct api_pod *from, struct sent *sent)
+{
+    memset(sent, 0, sizeof(*sent));
+    sent->containers[0].limits.items = sent->limits;
+    add_limits(sent, from->asks);
+    for (size_t i = 0; i < shapes[from->shape].count; i++)
+        sent->containers[i] = (struct container){
+            .name = "c",
+            .role = shapes[from->shape].roles[i],
+            .has_resources = true,
+            .has_limits = true,
+            .limits = i && from->first_only ? (struct resource_list){NULL, 0}
+                                            : sent->containers[0].limits,
+        };
+    sent->pod = (struct pod){
+        .namespace = from->space,
+        .name = from->name,
+        .uid = from->uid,
+        .resource_version = "1",
+        .annotations = {sent->annotations, 0},
+        .has_spec = true,
+        .node_name = "",
+        .scheduler_name = "",
+        .runtime_class = "",
+        .containers = sent->containers,
+        .container_count = shapes[from->shape].count,
+        .init_count = shapes[from->shape].inits,
+    };
+    add_annotations(sent, from);
+}
+
+/* Filters. */
+
+static const char *const names[] = {"node-0", "node-1", "node-2", "node-3",
+                                    "node-4", "node-5", "node-6", "node-9"};
 
 static const char *reason_of(const struct cluster_answer *answer, const char *node)
 {
@@ -145,10 +356,11 @@ static const char *reasons_of(const char *summary, char text[static TEXT])
 
 /* A kept refusal gives the same reasons as a fresh one: with one more node the question is
  * another. */
-static void check_refusal(const struct pod *refused, const char *const *names, size_t count,
+static void check_refusal(const struct pod *refused, size_t first,
                           const struct cluster_answer *kept)
 {
     static unsigned questions;
+    const size_t count = ARRAY_SIZE(names) - first;
     struct cluster_answer fresh = {0};
     struct pod pod = *refused;
     const char *more[16];
@@ -157,70 +369,51 @@ static void check_refusal(const struct pod *refused, const char *const *names, s
     if (world_draw(4))
         return;
     (void)snprintf(unknown, sizeof(unknown), "unknown-%u", questions++);
-    memcpy(more, names, count * sizeof(*names));
+    memcpy(more, names + first, count * sizeof(*names));
     more[count] = unknown;
     pod.uid = "judge";
     assert_int_equal(cluster_filter(world.cluster, &pod, more, count + 1, world.now_ns, world.arena,
                                     &fresh, NULL),
                      CLUSTER_REFUSED);
-    for (size_t i = 0; i < count; i++)
+    for (size_t i = first; i < ARRAY_SIZE(names); i++)
         assert_string_equal(reason_of(kept, names[i]), reason_of(&fresh, names[i]));
     assert_string_equal(reasons_of(kept->summary, one), reasons_of(fresh.summary, other));
 }
 
-/* It is asked for among the nodes from the first on. */
-static void filter_among(struct api_pod *from, size_t first)
+static void note_placed(struct api_pod *from, const char *node)
 {
-    static const char *const names[] = {"node-0", "node-1", "node-2", "node-3",
-                                        "node-4", "node-5", "node-9"};
-    struct text_pair policy[1] = {{KEY_NODE_POLICY, world_draw(2) ? "spread" : "binpack"}};
-    struct resource limits[4];
-    static const enum container_role roles[][3] = {
-        {CONTAINER_APP},
-        {CONTAINER_INIT, CONTAINER_APP},
-        {CONTAINER_SIDECAR, CONTAINER_APP},
-        {CONTAINER_SIDECAR, CONTAINER_INIT, CONTAINER_APP},
-    };
-    const size_t init_count = (from->inits + 1) / 2;
-    struct container containers[3] = {0};
+    COPY_TEXT(from->decided_node, node);
+    from->decided_ns = world.now_ns;
+    judge_decided(number_of(from));
+}
+
+static char why_refused[TEXT]; /* the last refusal's summary */
+
+static void note_refused(const struct pod *pod, size_t first, const struct cluster_answer *answer)
+{
+    assert_int_equal(answer->failed_count, ARRAY_SIZE(names) - first);
+    assert_non_null(strstr(answer->summary, "no available node"));
+    COPY_TEXT(why_refused, answer->summary);
+    world.covered.refused++;
+    world.covered.quota_refusals += strstr(answer->summary, "ResourceQuotaNotFit") != NULL;
+    if (!strstr(answer->summary, "ResourceQuotaNotFit: "))
+        check_refusal(pod, first, answer);
+}
+
+/* It is asked for among the nodes from the first on. */
+static void filter_among(struct api_pod *from, unsigned first)
+{
     struct cluster_answer answer = {0};
     struct error err = ERROR_INIT;
-    struct pod pod = {
-        .namespace = "default",
-        .name = from->name,
-        .uid = from->uid,
-        .resource_version = "1",
-        .annotations = {policy, world_draw(2)},
-        .has_spec = true,
-        .node_name = "",
-        .scheduler_name = "",
-        .runtime_class = "",
-        .containers = containers,
-    };
-    size_t limit_count = 0;
+    struct sent sent;
     int r;
 
-    add_limit(limits, &limit_count, "nvidia.com/gpu", from->count);
-    add_limit(limits, &limit_count, "nvidia.com/gpumem", from->memory);
-    add_limit(limits, &limit_count, "nvidia.com/gpumem-percentage", from->percent);
-    add_limit(limits, &limit_count, "nvidia.com/gpucores", from->cores);
-    for (size_t i = 0; i <= init_count; i++) {
-        containers[i] = (struct container){
-            .name = "c",
-            .role = roles[from->inits][i],
-            .has_resources = true,
-            .has_limits = true,
-            .limits = {limits, limit_count},
-        };
-    }
-    pod.init_count = init_count;
-    pod.container_count = 1 + init_count;
-
+    fill_sent(from, &sent);
     arena_reset(world.arena);
-    r = cluster_filter(world.cluster, &pod, names + first, ARRAY_SIZE(names) - first, world.now_ns,
-                       world.arena, &answer, &err);
+    r = cluster_filter(world.cluster, &sent.pod, names + first, ARRAY_SIZE(names) - first,
+                       world.now_ns, world.arena, &answer, &err);
     if (r == -EBUSY) {
-        world.conflicts++;
+        world.covered.conflicts++;
         return;
     }
     from->decided = r == CLUSTER_PLACED;
@@ -228,20 +421,11 @@ static void filter_among(struct api_pod *from, size_t first)
     from->refused_among = first;
     from->refused_ns = world.now_ns;
     if (r == CLUSTER_PLACED) {
-        world.placed++;
-        COPY_TEXT(from->decided_node, answer.node);
+        note_placed(from, answer.node);
     } else {
         assert_int_equal(r, CLUSTER_REFUSED);
-        assert_int_equal(answer.failed_count, ARRAY_SIZE(names) - first);
-        assert_non_null(strstr(answer.summary, "no available node"));
-        check_refusal(&pod, names + first, ARRAY_SIZE(names) - first, &answer);
-        world.refused++;
+        note_refused(&sent.pod, first, &answer);
     }
-}
-
-static void filter(struct api_pod *pod)
-{
-    filter_among(pod, world_draw(3));
 }
 
 static void step_filter(void)
@@ -249,25 +433,41 @@ static void step_filter(void)
     struct api_pod *pod = pick(is_waiting);
 
     if (pod)
-        filter(pod);
+        filter_among(pod, world_draw(4) ? 0 : world_draw(NODES));
+}
+
+/* kube-scheduler's view may be older than the bind. */
+static void step_filter_again(void)
+{
+    struct cluster_answer answer;
+    struct api_pod *pod = pick(is_bound);
+    struct sent sent;
+
+    if (!pod)
+        return;
+    fill_sent(pod, &sent);
+    arena_reset(world.arena);
+    assert_int_equal(cluster_filter(world.cluster, &sent.pod, names, ARRAY_SIZE(names),
+                                    world.now_ns, world.arena, &answer, NULL),
+                     -EBUSY);
 }
 
 static void take_requeued(int64_t now_ns)
 {
-    struct cluster_pod_name pods[8];
+    struct cluster_pod_name requeued[8];
     size_t count;
 
     do {
         arena_reset(world.arena);
-        count = cluster_requeue(world.cluster, now_ns, world.arena, pods, ARRAY_SIZE(pods));
+        count = cluster_requeue(world.cluster, now_ns, world.arena, requeued, ARRAY_SIZE(requeued));
         for (size_t i = 0; i < count; i++) {
-            world.requeued++;
+            world.covered.requeued++;
             for (unsigned p = 0; p < PODS; p++) {
-                if (strcmp(world.pods[p].uid, pods[i].uid) == 0)
-                    world.pods[p].refused = false;
+                if (strcmp(pods[p].uid, requeued[i].uid) == 0)
+                    pods[p].refused = false;
             }
         }
-    } while (count == ARRAY_SIZE(pods));
+    } while (count == ARRAY_SIZE(requeued));
 }
 
 /* A pod that was refused and is not to be requeued would be refused again. */
@@ -277,7 +477,7 @@ static void step_requeue(void)
     take_requeued(world.now_ns);
     take_requeued(world.now_ns + CLUSTER_REQUEUE_NS);
     for (unsigned i = 0; i < PODS; i++) {
-        struct api_pod *pod = &world.pods[i];
+        struct api_pod *pod = &pods[i];
 
         if (!is_waiting(pod) || !pod->refused ||
             world.now_ns + CLUSTER_REQUEUE_NS - pod->refused_ns > CLUSTER_REFUSED_KEPT_NS)
@@ -287,26 +487,67 @@ static void step_requeue(void)
     }
 }
 
-static void bind_pod(struct api_pod *pod)
+/* Binds. */
+
+static void take_written(const struct text_pairs *annotations, struct written *ret_written)
 {
-    const struct cluster_bind bind = {"default", pod->name, pod->uid, pod->decided_node};
+    static const char *const keys[MAKERS] = {NVIDIA_ALLOCATED_KEY, "hami.io/dcu-devices-allocated",
+                                             "hami.io/aws-neuron-devices-allocated"};
+    const char *written = text_pairs_get(annotations, POD_INIT_ROLES);
+
+    *ret_written = (struct written){.wall_ns = (WALL_NS + world.now_ns) / SECOND_NS * SECOND_NS};
+    COPY_TEXT(ret_written->roles, written ? written : "");
+    for (unsigned i = 0; i < MAKERS; i++) {
+        written = text_pairs_get(annotations, keys[i]);
+        assert_true(!written || strlen(written) < TEXT);
+        COPY_TEXT(ret_written->devices[i], written ? written : "");
+    }
+}
+
+static void count_placed(const struct api_pod *pod)
+{
+    unsigned vendors = 0;
+
+    for (unsigned i = 0; i < MAKERS; i++) {
+        world.covered.placed[i] += pod->binds.devices[i][0] != '\0';
+        vendors += pod->binds.devices[i][0] != '\0';
+    }
+    world.covered.two_vendors += vendors > 1;
+    world.covered.one_numa += pod->one_numa && pod->asks[NVIDIA].count > 1;
+    world.covered.connected += pod->policy == POLICY_CONNECTED && pod->asks[NVIDIA].count > 1;
+}
+
+/* Whether its bind began. */
+static bool begin_bind(struct api_pod *pod)
+{
+    const struct cluster_bind bind = {pod->space, pod->name, pod->uid, pod->decided_node};
     struct text_pairs annotations;
-    const char *roles;
     int r;
 
     arena_reset(world.arena);
-    r = cluster_bind(world.cluster, &bind, world.now_ns, 1700000000 * NS_PER_S, world.arena,
+    r = cluster_bind(world.cluster, &bind, world.now_ns, WALL_NS + world.now_ns, world.arena,
                      &annotations, NULL);
     pod->decided = false;
+    world.covered.no_renewal += r == -ENOSPC;
     if (r < 0)
-        return;
-    roles = text_pairs_get(&annotations, POD_INIT_ROLES);
+        return false;
     pod->binding = true;
-    pod->tried = false;
+    pod->tried = pod->told = pod->waits = pod->unknown = false;
     COPY_TEXT(pod->bind_node, pod->decided_node);
-    COPY_TEXT(pod->bind_devices, text_pairs_get(&annotations, NVIDIA_ALLOCATED_KEY));
-    COPY_TEXT(pod->bind_roles, roles ? roles : "");
-    judge_grants(); /* only here more is granted than before */
+    take_written(&annotations, &pod->binds);
+    judge_granted(number_of(pod)); /* only here more is granted than before */
+    return true;
+}
+
+static void bind_pod(struct api_pod *pod)
+{
+    if (!begin_bind(pod))
+        return;
+    count_placed(pod);
+    pod->waits = locks_are_needed(number_of(pod));
+    judge_needs_turn(number_of(pod), pod->waits);
+    if (pod->waits)
+        locks_enter(number_of(pod));
 }
 
 static void step_bind(void)
@@ -317,33 +558,63 @@ static void step_bind(void)
         bind_pod(pod);
 }
 
+static bool may_be_sent(const struct api_pod *pod)
+{
+    return !pod->waits || pod->told;
+}
+
 static void carry_out(struct api_pod *pod)
 {
-    if (!pod->exists || pod->node[0])
+    if (!pod->exists || pod->node[0] || !may_be_sent(pod))
         return;
     COPY_TEXT(pod->node, pod->bind_node);
-    COPY_TEXT(pod->devices, pod->bind_devices);
-    COPY_TEXT(pod->roles, pod->bind_roles);
-    world_enqueue(POD_CHANGED, NULL, pod);
-    world.bound++;
+    pod->has = pod->binds;
+    pod->turn = pod->waits;
+    pod->allocated = pod->failed = false;
+    world_pod_changed(number_of(pod));
+    world.covered.bound++;
+}
+
+static bool holds(const struct api_pod *pod)
+{
+    struct cluster_pod_view view;
+
+    return cluster_find_pod(world.cluster, pod->uid, &view);
+}
+
+static void end_bind(struct api_pod *pod, enum cluster_bind_end end)
+{
+    if (pod->waits)
+        locks_leave(number_of(pod), end != CLUSTER_NOT_BOUND);
+    cluster_bound(world.cluster, pod->uid, end, world.now_ns);
+    assert_true(end != CLUSTER_NOT_BOUND || !holds(pod));
+    pod->waits = pod->told = false;
+    pod->unknown = end == CLUSTER_UNKNOWN;
+    pod->unknown_ns = world.now_ns;
+    pod->binding = pod->unknown;
 }
 
 /* The API server does it, or not; its answer comes at once, later, or is lost. */
 static void answer_bind(struct api_pod *pod)
 {
+    if (!may_be_sent(pod)) {
+        if (world_draw(12) == 0) {
+            world.covered.gave_up++;
+            end_bind(pod, CLUSTER_NOT_BOUND);
+        }
+        return;
+    }
     if (!pod->tried && world_draw(5))
         carry_out(pod);
     pod->tried = true;
     if (world_draw(3) == 0)
         return;
     if (world_draw(5)) {
-        world.late += pod->node[0] && !pod->exists;
-        cluster_bound(world.cluster, pod->uid, pod->node[0] ? CLUSTER_BOUND : CLUSTER_NOT_BOUND,
-                      world.now_ns);
-        pod->binding = false;
+        world.covered.late += pod->node[0] && !pod->exists;
+        end_bind(pod, pod->node[0] ? CLUSTER_BOUND : CLUSTER_NOT_BOUND);
     } else {
-        cluster_bound(world.cluster, pod->uid, CLUSTER_UNKNOWN, world.now_ns);
-        pod->unknown = true;
+        pod->turn = pod->waits;
+        end_bind(pod, CLUSTER_UNKNOWN);
     }
 }
 
@@ -360,7 +631,7 @@ static void step_late_answer(void)
 {
     struct api_pod *pod = pick(is_answerable);
 
-    if (!pod)
+    if (!pod || !may_be_sent(pod))
         return;
     carry_out(pod);
     pod->tried = true;
@@ -373,12 +644,18 @@ static void read_after_unknown(struct api_pod *pod)
 {
     if (!pod->unknown)
         return;
-    if (world_draw(2))
+    if (world_draw(2) && !pod->node[0] && world.now_ns - pod->unknown_ns < SETTLED_NS) {
+        const bool turn = pod->turn;
+
         carry_out(pod);
+        pod->turn = turn;
+    }
     if (pod->exists && pod->node[0])
-        world_show_pod(world.cluster, pod, SHOW_READ);
+        world_read_pod(pod);
     else
         cluster_bound(world.cluster, pod->uid, CLUSTER_NOT_BOUND, world.now_ns);
+    assert_true(pod->exists || pod->node[0] || !holds(pod));
+    assert_true(!pod->exists || holds(pod) == (pod->node[0] != '\0'));
     pod->binding = pod->unknown = false;
 }
 
@@ -393,88 +670,246 @@ static void step_read(void)
 static void ask_about(const struct cluster_pod_name *unseen)
 {
     for (unsigned i = 0; i < PODS; i++) {
-        const struct api_pod *pod = &world.pods[i];
-
-        if (pod->exists && pod->node[0] && strcmp(pod->uid, unseen->uid) == 0)
+        if (pods[i].exists && pods[i].node[0] && strcmp(pods[i].uid, unseen->uid) == 0)
             return;
     }
-    world.gone++;
+    world.covered.gone++;
     cluster_gone(world.cluster, unseen->uid);
 }
 
 static void step_unseen(void)
 {
-    struct cluster_pod_name pods[4];
+    struct cluster_pod_name unseen[4];
     size_t count;
 
     do {
         arena_reset(world.arena);
-        count = cluster_unseen(world.cluster, world.now_ns, world.arena, pods, ARRAY_SIZE(pods));
+        count =
+            cluster_unseen(world.cluster, world.now_ns, world.arena, unseen, ARRAY_SIZE(unseen));
         for (size_t i = 0; i < count; i++)
-            ask_about(&pods[i]);
-    } while (count == ARRAY_SIZE(pods));
+            ask_about(&unseen[i]);
+    } while (count == ARRAY_SIZE(unseen));
 }
 
 /* Another scheduler may have decided, or this one was stopped: binds on their way are carried out,
  * or not. */
 static void step_term(void)
 {
-    if (world_draw(200))
+    if (world_draw(60))
         return;
     for (unsigned i = 0; i < PODS; i++) {
-        struct api_pod *pod = &world.pods[i];
+        struct api_pod *pod = &pods[i];
 
         if (pod->binding && world_draw(2))
             carry_out(pod);
-        pod->binding = pod->unknown = pod->decided = false;
+        pod->binding = pod->unknown = pod->decided = pod->waits = pod->told = false;
     }
+    locks_reset();
     cluster_begin_term(world.cluster);
     world_relist();
-    world.terms++;
+    assert_int_equal(cluster_count(world.cluster).reserved, 0);
+    world.covered.terms++;
 }
 
-static void step_node(void)
-{
-    struct api_node *node = &world.nodes[world_draw(NODES)];
+/* Nodes, quotas, time. */
 
-    switch (world_draw(5)) {
+static void mend_node(unsigned number)
+{
+    struct api_node *node = &world.api.nodes[number];
+
+    node->exists = true;
+    node->small = node->badly_scored = false;
+    node->scored = world_draw(2);
+    node->foreign = number == 2;
+    memset(node->garbage, 0, sizeof(node->garbage));
+    memset(node->away, 0, sizeof(node->away));
+    memset(node->cards, 0, sizeof(node->cards));
+    node->cards[NVIDIA][1].mig = node->cards[NVIDIA][2].mig = number == 1;
+}
+
+static void count_misuse(unsigned number)
+{
+    for (unsigned i = 0; i < PODS; i++)
+        world.covered.misused += pods[i].exists && pods[i].node[0] && number == 1 &&
+                                 strcmp(pods[i].node, world.api.nodes[number].name) == 0;
+}
+
+static void change_node(unsigned number)
+{
+    struct api_node *node = &world.api.nodes[number];
+    struct api_card *card = &node->cards[world_draw(MAKERS)][world_draw(DEVICES)];
+
+    switch (world_draw(10)) {
     case 0:
         node->exists = !node->exists;
         break;
     case 1:
-        node->garbage = !node->garbage;
+        node->garbage[world_draw(2)] ^= true;
         break;
     case 2:
-        node->plugin_away = !node->plugin_away;
+        node->away[world_draw(MAKERS)] ^= true;
+        break;
+    case 3:
+        node->small = !node->small;
+        break;
+    case 4:
+        node->scored = true;
+        node->badly_scored = world_draw(3) == 0;
+        break;
+    case 5:
+        node->foreign = !node->foreign;
+        break;
+    case 6:
+        node->cards[NVIDIA][world_draw(DEVICES)].cordoned ^= true;
+        break;
+    case 7:
+        node->cards[NVIDIA][1 + world_draw(2)].mig ^= number == 1;
+        count_misuse(number);
         break;
     default:
-        node->sick[world_draw(CARDS)] ^= world_draw(2);
+        card->sick = !card->sick;
         break;
     }
-    if (world_draw(2)) { /* mended */
-        const unsigned index = (unsigned)(node - world.nodes);
+}
 
-        memset(node, 0, sizeof(*node));
-        (void)snprintf(node->name, sizeof(node->name), "node-%u", index);
-        node->exists = true;
+static void step_node(void)
+{
+    const unsigned number = world_draw(NODES);
+
+    if (world_draw(2))
+        mend_node(number);
+    else
+        change_node(number);
+    world.covered.changed++;
+    world_node_changed(number);
+}
+
+/* Its node's agent falls silent, or comes back; or somebody asks it. */
+static void step_agent(void)
+{
+    const unsigned number = world_draw(NODES);
+    struct api_node *node = &world.api.nodes[number];
+
+    if (!world_has_agent(number))
+        return;
+    /* Asked after Deleted was written, it stays gone for those who saw that, and only for those,
+     * unless kubelet has devices of it. */
+    if ((node->word != WORD_DELETED || world_counts_dcus(number)) && world_draw(8) == 0) {
+        node->word = WORD_ASKED;
+        node->word_ns = INT64_MIN;
+        world_node_changed(number);
+        return;
     }
-    world_enqueue(node->exists ? NODE_CHANGED : NODE_GONE, node, NULL);
+    world.silent[number] = !world.silent[number] && world_draw(2);
+}
+
+static void write_hard(struct api_quota *quota)
+{
+    quota->count = world_draw(HARD + 1);
+    for (unsigned i = 0; i < quota->count; i++) {
+        const enum maker maker = (enum maker)world_draw(MAKERS);
+        const enum amount amount = (enum amount)world_draw(AMOUNT_KINDS);
+        static const unsigned largest[MAKERS][AMOUNT_KINDS] = {
+            {4 * CARD_MIB, 500}, {DCU_MIB, 400}, {1, 12}};
+
+        quota->hard[i].requests = world_draw(2);
+        quota->hard[i].maker = maker;
+        quota->hard[i].amount = amount;
+        quota->hard[i].value = world_draw(8) ? (long)world_draw(largest[maker][amount] + 1) : 0;
+        quota->hard[i].fraction = world_draw(12) == 0;
+    }
+}
+
+/* It comes, changes, goes. */
+static void step_quota(void)
+{
+    const unsigned number = world_draw(QUOTAS);
+    struct api_quota *quota = &world.api.quotas[number];
+
+    if (quota->exists && world_draw(2)) {
+        quota->exists = false;
+    } else {
+        if (!quota->exists)
+            COPY_TEXT(quota->space, space_names[world_draw(SPACES)]);
+        world.covered.quotas_lowered += quota->exists;
+        quota->exists = true;
+        write_hard(quota);
+    }
+    world_quota_changed(number);
 }
 
 static void step_time(void)
 {
-    world.now_ns += (int64_t)world_draw(20) * 1000000000;
+    const unsigned longest = world_draw(8) ? 20 : 120;
+
+    world_pass((int64_t)world_draw(longest) * SECOND_NS);
     cluster_expire(world.cluster, world.now_ns);
+    world_look_at_agents(true);
+}
+
+/* The reservation's time is over, and meanwhile others were placed, a quota or the node changed. */
+static void step_late_bind(void)
+{
+    struct api_pod *pod = pick(is_decided);
+    unsigned node;
+
+    if (!pod)
+        return;
+    node = (unsigned)(pod->decided_node[5] - '0');
+    world_pass(CLUSTER_RESERVATION_NS);
+    cluster_expire(world.cluster, world.now_ns);
+    for (unsigned i = world_draw(4); i; i--)
+        step_filter();
+    if (world_draw(3) == 0) {
+        change_node(node);
+        world_node_changed(node);
+        world_deliver_all(KIND_NODE);
+    }
+    if (world_draw(3) == 0) {
+        step_quota();
+        world_deliver_all(KIND_QUOTA);
+    }
+    if (pod->decided && pod->exists)
+        bind_pod(pod);
+}
+
+static void step_turns(void)
+{
+    for (unsigned i = 0; i < NODES; i++)
+        locks_step(i);
+}
+
+static void step_allocate(void)
+{
+    locks_allocate(world_draw(NODES));
+}
+
+static void step_disturb(void)
+{
+    locks_disturb(world_draw(NODES));
 }
 
 static const struct {
     void (*run)(void);
     unsigned weight;
 } steps[] = {
-    {step_create, 20}, {step_delete, 9}, {step_filter, 30},      {step_bind, 25},
-    {step_read, 10},   {step_node, 3},   {step_bind_answer, 35}, {step_time, 4},
-    {step_requeue, 2}, {step_unseen, 5}, {step_term, 5},         {step_late_answer, 1},
+    {step_create, 20}, {step_delete, 14},   {step_filter, 30},      {step_bind, 25},
+    {step_read, 10},   {step_node, 3},      {step_bind_answer, 35}, {step_time, 6},
+    {step_requeue, 2}, {step_unseen, 5},    {step_term, 5},         {step_late_answer, 1},
+    {step_agent, 1},   {step_quota, 2},     {step_turns, 40},       {step_allocate, 12},
+    {step_disturb, 1}, {step_late_bind, 2}, {step_filter_again, 2},
 };
+
+/* What happened just before it the watch does not bring any more. */
+static void begin_list(enum kind kind)
+{
+    static void (*const change[KINDS])(void) = {
+        [KIND_NODE] = step_node, [KIND_POD] = step_delete, [KIND_QUOTA] = step_quota};
+
+    for (unsigned i = 0; i < 3; i++)
+        change[kind]();
+    world_begin_list(kind);
+}
 
 static void take_step(void)
 {
@@ -490,83 +925,197 @@ static void take_step(void)
         }
         chosen -= steps[i].weight;
     }
-    world_move_on(0, world_draw(3));
-    world_move_on(1, world_draw(3));
-    if (world_draw(500) == 0)
-        world_begin_list(world_draw(2));
+    for (enum kind kind = 0; kind < KINDS; kind++)
+        world_move_on(kind, world_draw(3));
+    if (world_draw(300) == 0)
+        begin_list((enum kind)world_draw(KINDS));
+}
+
+/* Looks at all. */
+
+static void deliver_all(void)
+{
+    for (enum kind kind = 0; kind < KINDS; kind++)
+        world_deliver_all(kind);
+}
+
+/* What is written of handshakes is written, and shown. */
+static void settle_agents(void)
+{
+    for (unsigned i = 0; i < 8; i++) {
+        world_pass(20 * SECOND_NS);
+        deliver_all();
+        world_look_at_agents(false);
+        judge_counts(); /* before the watch shows what was written */
+        deliver_all();
+    }
+}
+
+static void settle(void)
+{
+    for (unsigned i = 0; i < PODS; i++)
+        read_after_unknown(&pods[i]);
+    deliver_all();
+    for (unsigned i = 0; i < PODS; i++) {
+        pods[i].decided = false;
+        if (pods[i].binding)
+            end_bind(&pods[i], pods[i].node[0] ? CLUSTER_BOUND : CLUSTER_NOT_BOUND);
+    }
+    world_pass(CLUSTER_RESERVATION_NS);
+    cluster_expire(world.cluster, world.now_ns);
+    step_unseen();
+    deliver_all();
+    settle_agents();
+}
+
+/* A line each for a node, a pod, a quota. */
+static void check_same(const char *kept, const char *built)
+{
+    while (*kept && *built) {
+        const size_t len = strcspn(kept, "\n"), other = strcspn(built, "\n");
+
+        if (len != other || memcmp(kept, built, len) != 0)
+            fail_msg("%.*s\nis when it is built anew\n%.*s", (int)len, kept, (int)other, built);
+        kept += len + (kept[len] != '\0');
+        built += other + (built[other] != '\0');
+    }
+    assert_string_equal(kept, built);
 }
 
 static void check_rebuilt(void)
 {
-    const struct cluster_options options = {.vendors = &vendor_set};
-    CLEANUP(cluster_freep) struct cluster *fresh = cluster_new(&options);
+    CLEANUP(cluster_freep) struct cluster *fresh = world_new_cluster();
     struct strbuf kept = STRBUF_INIT(16 << 20), built = STRBUF_INIT(16 << 20);
+    struct cluster_handshake writes[NODES];
 
-    for (unsigned i = 0; i < PODS; i++)
-        read_after_unknown(&world.pods[i]);
-    for (unsigned which = 0; which < ARRAY_SIZE(world.listings); which++)
-        while (world.listings[which].runs)
-            world_continue_list(which, 1);
-    world_deliver(0, QUEUE);
-    world_deliver(1, QUEUE);
-    world.now_ns += INT64_C(1000) * CLUSTER_RESERVATION_NS;
-    cluster_expire(world.cluster, world.now_ns);
-    for (unsigned i = 0; i < PODS; i++) {
-        if (world.pods[i].binding) {
-            if (!world.pods[i].node[0])
-                cluster_bound(world.cluster, world.pods[i].uid, CLUSTER_NOT_BOUND, world.now_ns);
-            else
-                cluster_bound(world.cluster, world.pods[i].uid, CLUSTER_BOUND, world.now_ns);
-            world.pods[i].binding = false;
-        }
-    }
-    world.now_ns += CLUSTER_UNSEEN_NS;
-    step_unseen();
     world_list(fresh);
+    (void)cluster_handshakes(fresh, world.now_ns, WALL_NS + world.now_ns, writes, 0);
     cluster_view(world.cluster, &kept);
     cluster_view(fresh, &built);
-    assert_string_equal(strbuf_text(&kept), strbuf_text(&built));
+    check_same(strbuf_text(&kept), strbuf_text(&built));
     strbuf_deinit(&kept);
     strbuf_deinit(&built);
+}
+
+static void fail_seen(const struct api_pod *pod)
+{
+    const struct ask *gpu = &pod->asks[NVIDIA], *dcu = &pod->asks[HYGON],
+                     *chip = &pod->asks[NEURON];
+    struct strbuf view = STRBUF_INIT(1 << 20);
+
+    cluster_view(world.cluster, &view);
+    fail_msg("the judge sees room for %s in %s: %d GPUs of %d MiB, %d %%, %d cores, NUMA %d, list "
+             "%d; %d DCUs of %d, %d; %d chips or %d cores; policy %d: %s\n%s",
+             pod->uid, pod->space, gpu->count, gpu->memory, gpu->percent, gpu->cores, pod->one_numa,
+             pod->list, dcu->count, dcu->memory, dcu->cores, chip->count, chip->cores, pod->policy,
+             why_refused, strbuf_text(&view));
+}
+
+/* Some pod is tried: a refusal must be right, and so must be what is given. */
+static void probe(void)
+{
+    const unsigned first = world_draw(4) ? 0 : world_draw(NODES);
+    struct api_pod *pod = pick(is_free);
+    bool room;
+
+    if (!pod)
+        return;
+    make_pod(pod);
+    pod->exists = true;
+    room = judge_has_room(pod, first);
+    filter_among(pod, first);
+    if (room && !pod->decided)
+        fail_seen(pod);
+    world.covered.probes_placed += pod->decided;
+    world.covered.probes_refused += !pod->decided;
+    if (pod->decided && world_draw(2)) {
+        assert_true(begin_bind(pod));
+        judge_is_alone(number_of(pod));
+        end_bind(pod, CLUSTER_NOT_BOUND);
+    }
+    cluster_delete_pod(world.cluster, pod->uid);
+    pod->decided = pod->exists = false;
+}
+
+static void look_at_all(void)
+{
+    settle();
+    check_rebuilt();
+    judge_counts();
+    for (unsigned i = 0; i < PROBES; i++)
+        probe();
+    check_rebuilt();
+}
+
+static void check_covered(uint64_t step_count)
+{
+    const struct covered *covered = &world.covered;
+    const struct {
+        const char *what;
+        uint64_t count;
+    } rows[] = {
+        {"grants of NVIDIA", covered->placed[NVIDIA]},
+        {"of Hygon", covered->placed[HYGON]},
+        {"of Neuron", covered->placed[NEURON]},
+        {"of two vendors", covered->two_vendors},
+        {"MIG instances", covered->instances},
+        {"of one geometry", covered->groups[0]},
+        {"of the other", covered->groups[1]},
+        {"of one NUMA node", covered->one_numa},
+        {"topology-aware", covered->connected},
+        {"refused", covered->refused},
+        {"refused by quota", covered->quota_refusals},
+        {"grants up to a quota", covered->quotas_full},
+        {"quotas changed", covered->quotas_lowered},
+        {"bound", covered->bound},
+        {"asked again during a bind", covered->conflicts},
+        {"requeued", covered->requeued},
+        {"answered late", covered->late},
+        {"found gone", covered->gone},
+        {"terms", covered->terms},
+        {"renewed", covered->renewed},
+        {"not renewed", covered->no_renewal},
+        {"turns of nodes", covered->turns},
+        {"binds that waited for one", covered->waited},
+        {"that gave up", covered->gave_up},
+        {"locks found", covered->locks_found},
+        {"broken", covered->locks_broken},
+        {"left behind", covered->locks_left},
+        {"failed allocations", covered->failed},
+        {"agents asked", covered->asked},
+        {"silent", covered->silent},
+        {"back", covered->back},
+        {"nodes changed", covered->changed},
+        {"pods on cards that changed their mode", covered->misused},
+        {"probes placed", covered->probes_placed},
+        {"probes refused", covered->probes_refused},
+    };
+
+    printf("%" PRIu64 " steps:", step_count);
+    for (size_t i = 0; i < ARRAY_SIZE(rows); i++)
+        printf("%s %" PRIu64 " %s", i ? "," : "", rows[i].count, rows[i].what);
+    printf("\n");
+    /* A test in which nothing happens shows nothing. */
+    for (size_t i = 0; i < ARRAY_SIZE(rows) && step_count >= 50000; i++) {
+        if (!rows[i].count)
+            fail_msg("there were no %s", rows[i].what);
+    }
 }
 
 static uint64_t step_count = 100000, seed = 1;
 
 static void test_random_steps(void **state)
 {
-    const struct cluster_options options = {.vendors = &vendor_set};
-
     (void)state;
-    nvidia_config_defaults(&config);
-    vendor_set = (struct vendor_set){0};
-    nvidia_add_instance(&vendor_set, &config);
-    world.random = seed * UINT64_C(0x9e3779b97f4a7c15) + 1;
-    world.cluster = cluster_new(&options);
-    world.arena = arena_new(64 << 20);
-    for (unsigned i = 0; i < NODES; i++) {
-        (void)snprintf(world.nodes[i].name, sizeof(world.nodes[i].name), "node-%u", i);
-        world.nodes[i].exists = true;
-    }
-    world_relist();
-
+    world_set_up(world_load_vendors(), seed);
     for (uint64_t i = 0; i < step_count; i++) {
         take_step();
-        if (i % 10000 == 9999)
-            check_rebuilt();
+        if (i % SETTLE_STEPS == SETTLE_STEPS - 1)
+            look_at_all();
     }
-    check_rebuilt();
-    printf("%" PRIu64 " steps: %" PRIu64 " placed, %" PRIu64 " refused, %" PRIu64 " bound, %" PRIu64
-           " asked again during a bind, %" PRIu64 " requeued, %" PRIu64 " answered late, %" PRIu64
-           " of them found gone, %" PRIu64 " terms\n",
-           step_count, world.placed, world.refused, world.bound, world.conflicts, world.requeued,
-           world.late, world.gone, world.terms);
-    /* A test in which nothing happens shows nothing. */
-    assert_true(step_count < 10000 ||
-                (world.placed > step_count / 100 && world.refused > step_count / 100 &&
-                 world.bound > step_count / 100 && world.requeued > step_count / 1000 &&
-                 world.gone > 0 && world.terms > 0));
-    cluster_free(world.cluster);
-    arena_free(world.arena);
+    look_at_all();
+    check_covered(step_count);
+    world_tear_down();
 }
 
 int main(int argc, char **argv)

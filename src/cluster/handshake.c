@@ -60,6 +60,14 @@ static struct handshake *find(struct handshakes *all, const struct vendor_instan
     return NULL;
 }
 
+/* Asked, and kubelet has devices of it: it is there, whatever was seen of it before, since a
+ * scheduler that starts now knows no more than that. */
+static void come_back(struct handshake *handshake)
+{
+    if (handshake->counted && !handshake->deleted)
+        handshake->gone = false;
+}
+
 /* The state without a clock: how long it was asked ago is for the next look. */
 static void see(struct handshake *handshake, const struct node *node)
 {
@@ -68,8 +76,10 @@ static void see(struct handshake *handshake, const struct node *node)
     enum handshake_state state;
 
     handshake->counted = is_counted(handshake->instance, node);
-    if (handshake->known && hash == handshake->hash)
+    if (handshake->known && hash == handshake->hash) {
+        come_back(handshake);
         return;
+    }
     state = handshake_read(value, 0, &handshake->asked_ns);
     handshake->known = true;
     handshake->hash = hash;
@@ -81,6 +91,7 @@ static void see(struct handshake *handshake, const struct node *node)
         handshake->gone = false;
     else if (handshake->deleted)
         handshake->gone = true;
+    come_back(handshake);
 }
 
 int handshakes_see(struct cluster *cluster, struct cluster_node *node, const struct node *from)

@@ -9,6 +9,7 @@
 #include "base/check.h"
 #include "base/util.h"
 #include "cluster/cluster.h"
+#include "model/keys.h"
 
 #define WALL (INT64_C(1795374000) * NS_PER_S) /* 2026-11-22T19:00:00Z */
 #define S NS_PER_S
@@ -39,15 +40,18 @@ static const struct vendor_set set = {
     .instances = {{.vendor = &vendor,
                    .id = {"A", &rules, NULL},
                    .register_key = "register-a",
+                   .allocated_key = "allocated-a",
                    .handshake_key = "handshake-a",
                    .count_resource = "a/count"},
                   {.vendor = &vendor,
                    .id = {"B", &rules, NULL},
                    .register_key = "register-b",
+                   .allocated_key = "allocated-b",
                    .count_resource = ""},
                   {.vendor = &silent_vendor,
                    .id = {"C", &rules, NULL},
                    .register_key = "register-c",
+                   .allocated_key = "allocated-c",
                    .handshake_key = "handshake-c",
                    .count_resource = "c/count"}},
 };
@@ -158,6 +162,35 @@ static void one_that_falls_silent_loses_its_devices_and_nothing_else(void **stat
     assert_string_equal(look(501 * S), "");
 }
 
+static unsigned used_tasks(const char *word)
+{
+    const struct place_node *node = cluster_find_node(cluster, "n");
+
+    for (size_t i = 0; node && i < node->device_count; i++) {
+        if (strcmp(node->devices[i].uuid, word) == 0)
+            return node->devices[i].used.tasks;
+    }
+    return 0;
+}
+
+static void what_is_used_of_its_neighbours_stays_as_it_is(void **state)
+{
+    static const struct text_pair pairs[] = {{KEY_NODE, "n"}, {"allocated-b", "B,B,0,0:;"}};
+    const struct pod pod = {
+        .namespace = "x", .name = "p", .uid = "p", .annotations = {pairs, ARRAY_SIZE(pairs)}};
+
+    (void)state;
+    show("a", "Reported", NULL);
+    assert_int_equal(cluster_set_pod(cluster, &pod, NULL), 0);
+    assert_int_equal(used_tasks("B"), 1);
+    show("a", "Requesting", NULL);
+    (void)look(0);
+    assert_false(has_device("A"));
+    assert_int_equal(used_tasks("B"), 1);
+    cluster_delete_pod(cluster, "p");
+    assert_int_equal(used_tasks("B"), 0);
+}
+
 /* Some are honestly silent for five minutes. */
 static void one_that_kubelet_counts_devices_of_keeps_them(void **state)
 {
@@ -168,6 +201,22 @@ static void one_that_kubelet_counts_devices_of_keeps_them(void **state)
     assert_true(has_device("A"));
     show("a", "Requesting_2026-11-22 18:00:00", "0");
     assert_false(has_device("A")); /* at once: kubelet says that it is away */
+}
+
+/* As a scheduler that starts then sees it. */
+static void one_that_was_gone_and_is_counted_again_is_there(void **state)
+{
+    (void)state;
+    show("a", "Requesting_2026-11-22 18:00:00", "0");
+    (void)look(0);
+    assert_false(has_device("A"));
+    show("a", "Requesting_2026-11-22 18:00:00", "4"); /* Deleted was not written */
+    assert_true(has_device("A"));
+    assert_string_equal(look(S), "");
+    show("a", "Deleted_2026-11-22 19:00:00", "4");
+    assert_false(has_device("A"));
+    show("a", "Requesting_2026-11-22 19:00:30", "4"); /* somebody else's */
+    assert_true(has_device("A"));
 }
 
 static void a_request_of_any_time_is_over_in_a_minute(void **state)
@@ -228,7 +277,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(an_agent_that_writes_is_never_asked),
         TEST(one_that_falls_silent_loses_its_devices_and_nothing_else),
+        TEST(what_is_used_of_its_neighbours_stays_as_it_is),
         TEST(one_that_kubelet_counts_devices_of_keeps_them),
+        TEST(one_that_was_gone_and_is_counted_again_is_there),
         TEST(a_request_of_any_time_is_over_in_a_minute),
         TEST(what_is_not_shown_is_written_again),
         TEST(one_whose_vendor_says_so_is_left_as_it_is),

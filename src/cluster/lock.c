@@ -59,6 +59,29 @@ static void end_turn(struct node_lock *lock)
     lock->pause_ns = 0;
 }
 
+static bool is_found(const struct lock_value *value, const struct node_lock *lock)
+{
+    return lock->has_found && strcmp(value->text, lock->found) == 0;
+}
+
+/* A lock that was removed, and is there once more, is another one. */
+static void forget_found(struct node_lock *lock, const struct node *node,
+                         const struct lock_set *locks)
+{
+    bool still = false;
+
+    for (size_t i = 0; i < locks->count; i++) {
+        const char *text = lock_of(node, locks->items[i]);
+        struct lock_value value;
+
+        if (!is_there(text))
+            continue;
+        lock_value_read(text, &value);
+        still |= is_found(&value, lock);
+    }
+    lock->has_found &= still;
+}
+
 /* The pod that the lock names has the turn, or nobody knows who. */
 static void adopt(struct node_lock *lock, const struct vendor_lock *kind,
                   const struct lock_value *value, int64_t now_ns, int64_t wall_ns)
@@ -66,11 +89,13 @@ static void adopt(struct node_lock *lock, const struct vendor_lock *kind,
     const struct lock_set locks = {{kind}, 1};
     int64_t left_ns = kind->until_ns;
 
-    if (strcmp(lock->found, value->text) != 0) {
+    if (!is_found(value, lock)) {
         COPY_TEXT(lock->found, value->text);
+        lock->has_found = true;
         lock->found_ns = now_ns;
     }
     begin_turn(lock, &value->holder, &locks, now_ns);
+    lock->begun_ns = lock->found_ns;
     lock->there = true;
     if (value->readable)
         left_ns = MIN(left_ns, MAX(value->written_ns + kind->until_ns - wall_ns, INT64_C(0)));
@@ -165,6 +190,9 @@ void node_lock_want(struct node_lock *lock, const struct lock_pod *pod,
     /* It is not bound, so no agent is at it: a lock of its name is left from an earlier try. */
     if (lock->taken && !lock->binding && !lock->running && is_same_pod(&lock->turn, pod))
         end_turn(lock);
+    /* A lock that was found for another pod, or for none, was not judged for this one. */
+    if (!lock->taken)
+        lock->is_read = false;
     lock->pause_ns = MIN(lock->pause_ns, now_ns);
 }
 
@@ -206,7 +234,7 @@ static bool stands(const struct node_lock *lock, const struct vendor_lock *kind,
         return false;
     lock_value_read(text, &value);
     if (is_nameless(lock))
-        return strcmp(value.text, lock->found) == 0;
+        return is_found(&value, lock);
     return kind->names_pod ? lock_value_names(&value, &lock->turn)
                            : strcmp(value.text, lock->wrote_time) == 0;
 }
@@ -227,7 +255,7 @@ static bool is_in_the_way(const struct node_lock *lock, const struct vendor_lock
         return false;
     if (value->readable && wall_ns - value->written_ns > kind->until_ns)
         return false;
-    return strcmp(value->text, lock->found) != 0 || now_ns - lock->found_ns < kind->until_ns;
+    return !is_found(value, lock) || now_ns - lock->found_ns < kind->until_ns;
 }
 
 /* The first lock in the way has the turn. */
@@ -271,9 +299,11 @@ void node_lock_read(struct node_lock *lock, const struct node *node, int64_t now
     lock->is_read = true;
     COPY_TEXT(lock->version, node->resource_version);
     if (lock->taken) {
+        forget_found(lock, node, &lock->turn_locks);
         read_turn(lock, node);
         plan_look(lock, now_ns);
     } else if (lock->wanted) {
+        forget_found(lock, node, &lock->want_locks);
         read_for_want(lock, node, now_ns, wall_ns);
     }
 }
@@ -285,7 +315,7 @@ void node_lock_looked(struct node_lock *lock, enum lock_progress progress, int64
         return;
     lock->over = progress == LOCK_OVER;
     lock->gone = progress == LOCK_GONE ||
-                 (progress == LOCK_UNBOUND && now_ns - lock->found_ns >= LOCK_UNBOUND_NS);
+                 (progress == LOCK_UNBOUND && now_ns - lock->begun_ns >= LOCK_UNBOUND_NS);
     lock->over_ns = now_ns;
     plan_look(lock, now_ns);
 }
@@ -313,6 +343,7 @@ void node_lock_bound(struct node_lock *lock, bool bound, int64_t now_ns)
 {
     lock->binding = false;
     lock->gone = !bound;
+    lock->begun_ns = now_ns; /* a Binding without an answer may be carried out yet */
     lock->until_ns = now_ns + longest(&lock->turn_locks);
     lock->look_ns = now_ns + LOCK_LOOK_FIRST_NS;
     lock->looks = 1;
@@ -365,6 +396,7 @@ void node_lock_see_deleted(struct node_lock *lock, const char *uid)
 void node_lock_see_node(struct node_lock *lock, const struct node *node,
                         const struct lock_set *locks, int64_t now_ns, int64_t wall_ns)
 {
+    forget_found(lock, node, locks);
     if (lock->taken) {
         read_turn(lock, node);
         return;

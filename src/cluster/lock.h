@@ -117,10 +117,14 @@ struct node_lock {
     bool over, gone; /* its allocations are */
     bool breaks;     /* its lock is to be removed now */
     bool there;      /* its lock may be on the node */
-    int64_t begun_ns, over_ns, look_ns, until_ns;
+    int64_t
+        begun_ns; /* its bind ended; of a lock that was found: since when it has been the same */
+    int64_t over_ns, look_ns, until_ns;
     unsigned looks;
 
-    /* The foreign lock in the way, and since when it has been the same by our clock. */
+    /* The foreign lock in the way, while it is seen, and since when it has been the same by our
+     * clock. */
+    bool has_found;
     char found[LOCK_NAME_SIZE * 2];
     int64_t found_ns;
     int64_t pause_ns; /* nothing is tried before it */

@@ -265,6 +265,70 @@ static void a_lock_in_the_way(void **state)
     }
 }
 
+/* An answer that comes when no pod waits any more was not judged for the next one. */
+static void a_node_is_read_for_the_pod_that_wants_it(void **state)
+{
+    struct node_lock lock = {.listed = false};
+
+    (void)state;
+    want(&lock, &pod_a, 0);
+    assert_int_equal(step(&lock, 0), LOCK_GET_NODE);
+    node_lock_give_up(&lock, 0);
+    read_node(&lock, "2026-11-22T18:59:50Z,ns,other", 0);
+    want(&lock, &pod_b, 0);
+    assert_int_equal(step(&lock, 0), LOCK_GET_NODE);
+    read_node(&lock, "2026-11-22T18:59:50Z,ns,other", 0);
+    assert_int_equal(step(&lock, 0), LOCK_GET_POD); /* the other's turn */
+    assert_string_equal(lock.turn.name, "other");
+}
+
+/* Not by what was seen, or not seen, before. */
+static void an_unreadable_lock_has_its_five_minutes(void **state)
+{
+    static const char *const before[] = {NULL, ""};
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_SIZE(before); i++) {
+        struct node_lock lock = {.listed = false};
+        const int64_t now = 1000 * SECOND;
+
+        see_node(&lock, before[i], 0);
+        (void)step(&lock, 0);
+        lock.running = false;
+        see_node(&lock, NULL, SECOND);
+        want(&lock, &pod_a, now);
+        assert_int_equal(step(&lock, now), LOCK_GET_NODE);
+        read_node(&lock, "", now);
+        assert_true(lock.taken && !lock.turn.name[0]);
+        for (int64_t at = now; at < now + 299 * SECOND; at += SECOND) {
+            const enum lock_step next = step(&lock, at);
+
+            assert_true(next == LOCK_REST || next == LOCK_GET_NODE);
+            if (next == LOCK_GET_NODE)
+                read_node(&lock, "", at);
+        }
+    }
+}
+
+/* The API server may carry it out yet. */
+static void a_bind_without_an_answer_keeps_its_turn_for_a_while(void **state)
+{
+    struct node_lock lock = {.listed = false};
+    const int64_t now = 1000 * SECOND;
+
+    (void)state;
+    take(&lock, &pod_a, now);
+    node_lock_bound(&lock, true, now);
+    for (int64_t at = now + SECOND; at < now + LOCK_UNBOUND_NS; at += 5 * SECOND) {
+        assert_int_equal(step(&lock, at), LOCK_GET_POD);
+        node_lock_looked(&lock, LOCK_UNBOUND, at);
+        assert_false(lock.gone);
+    }
+    assert_int_equal(step(&lock, now + LOCK_UNBOUND_NS), LOCK_GET_POD);
+    node_lock_looked(&lock, LOCK_UNBOUND, now + LOCK_UNBOUND_NS);
+    assert_true(lock.gone);
+}
+
 /* By our own clock, whatever times it claims. */
 static void a_lock_that_stays_the_same_is_broken_after_five_minutes(void **state)
 {
@@ -412,6 +476,9 @@ int main(void)
         cmocka_unit_test(a_lock_that_its_agent_leaves_is_removed),
         cmocka_unit_test(somebody_elses_lock_is_never_removed_for_ours),
         cmocka_unit_test(a_lock_in_the_way),
+        cmocka_unit_test(a_node_is_read_for_the_pod_that_wants_it),
+        cmocka_unit_test(an_unreadable_lock_has_its_five_minutes),
+        cmocka_unit_test(a_bind_without_an_answer_keeps_its_turn_for_a_while),
         cmocka_unit_test(a_lock_that_stays_the_same_is_broken_after_five_minutes),
         cmocka_unit_test(a_lock_of_a_pod_that_is_not_bound_goes_after_half_a_minute),
         cmocka_unit_test(who_gives_up_leaves_no_lock),

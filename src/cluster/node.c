@@ -67,7 +67,7 @@ void node_forget_if_unused(struct cluster *cluster, struct cluster_node *node)
         node_free(cluster, node);
 }
 
-/* Sets a node's devices and charges the usage of its pods anew. */
+/* Sets a node's devices, which are unused, and charges the usage of its pods anew. */
 static void replace_devices(struct cluster *cluster, struct cluster_node *node,
                             struct device *devices, size_t count, const char *absent)
 {
@@ -341,6 +341,13 @@ static int update_devices(struct cluster *cluster, struct cluster_node *node,
     return read->outcome;
 }
 
+static void clear_usage(struct device *device)
+{
+    device->used = (struct device_usage){0};
+    device->misused = 0;
+    memset(device->part_users, 0, sizeof(device->part_users));
+}
+
 int node_drop_vendor(struct cluster *cluster, struct cluster_node *node,
                      const struct device_vendor *vendor)
 {
@@ -353,8 +360,10 @@ int node_drop_vendor(struct cluster *cluster, struct cluster_node *node,
     if (!left)
         return -ENOMEM;
     for (size_t i = 0; i < place->device_count; i++) {
-        if (place->devices[i].vendor != vendor)
-            left[count++] = place->devices[i];
+        if (place->devices[i].vendor == vendor)
+            continue;
+        left[count] = place->devices[i];
+        clear_usage(&left[count++]);
     }
     if (count)
         devices = devices_keep(left, count);

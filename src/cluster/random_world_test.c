@@ -5,10 +5,51 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/check.h"
+#include "base/util.h"
+#include "cluster/cluster.h"
+#include "cluster/random_judge.h"
+#include "cluster/random_show.h"
 #include "model/keys.h"
 #include "vendor/nvidia/nvidia.h"
 
 struct world world;
+
+const char *const space_names[SPACES + 1] = {"red", "green", "blue", "strange"};
+
+/* The world's plan. */
+
+static const struct {
+    unsigned counts[MAKERS];
+    bool agent_counts; /* kubelet tells of DCUs */
+} plan[NODES] = {
+    {{3, 0, 0}, false}, {{3, 0, 0}, false}, {{2, 0, 0}, false}, {{2, 2, 0}, false},
+    {{0, 3, 0}, true},  {{0, 0, 4}, false}, {{1, 0, 4}, false},
+};
+
+unsigned world_device_count(unsigned node, enum maker maker)
+{
+    return plan[node].counts[maker];
+}
+
+bool world_has_agent(unsigned node)
+{
+    return plan[node].counts[HYGON] > 0;
+}
+
+bool world_counts_dcus(unsigned node)
+{
+    return plan[node].agent_counts;
+}
+
+const char *world_device_name(unsigned node, enum maker maker, unsigned device, char to[64])
+{
+    static const char *const words[MAKERS][2] = {
+        {"GPU-", "-"}, {"DCU-", "-"}, {"node-", "-AWSNeuron-"}};
+
+    (void)snprintf(to, 64, "%s%u%s%u", words[maker][0], node, words[maker][1], device);
+    return to;
+}
 
 unsigned world_draw(unsigned below)
 {
@@ -18,153 +59,614 @@ unsigned world_draw(unsigned below)
     return (unsigned)((world.random >> 20) % below);
 }
 
-static void show_node(struct cluster *cluster, const struct api_node *from)
-{
-    char text[TEXT] = "[";
-    struct text_pair pairs[1] = {{NVIDIA_REGISTER_KEY, text}};
-    struct resource resources[1] = {{.name = "nvidia.com/gpu", .text = "12"}};
-    struct node node = {
-        .name = from->name,
-        .uid = from->name,
-        .resource_version = "1",
-        .annotations = {pairs, 1},
-        .has_status = true,
-        .ready = true,
-        .allocatable = {resources, 1},
-    };
+/* Vendors. */
 
-    resources[0].quantity =
-        (struct quantity){.form = QUANTITY_WHOLE, .value = from->plugin_away ? 0 : 12};
-    for (unsigned c = 0; c < CARDS; c++)
-        (void)snprintf(
-            text + strlen(text), sizeof(text) - strlen(text),
-            "%s{\"id\":\"GPU-%c-%u\",\"index\":%u,\"count\":%d,\"devmem\":%d,"
-            "\"devcore\":100,\"type\":\"NVIDIA-A\",\"mode\":\"hami-core\",\"health\":%s}",
-            c ? "," : "", from->name[5], c, c, CARD_TASKS, CARD_MIB,
-            from->sick[c] ? "false" : "true");
-    strcat(text, from->garbage ? "!" : "]");
-    (void)cluster_set_node(cluster, &node, NULL);
+extern const struct vendor hygon_vendor, awsneuron_vendor;
+
+static void add_vendor(struct vendor_set *set, const struct vendor *vendor,
+                       const char *const (*keys)[2], size_t count, void *config)
+{
+    struct section_name names[4];
+    struct section items[4];
+    const struct section section = {
+        .kind = SECTION_KEYS, .count = count, .items = items, .names = names};
+    const struct section_reading reading = {.file = "d"};
+
+    for (size_t i = 0; i < count; i++) {
+        names[i] = (struct section_name){keys[i][0], {1, 1}};
+        items[i] = (struct section){.kind = SECTION_TEXT, .text = keys[i][1]};
+    }
+    vendor->set_missing(config);
+    assert_int_equal(vendor->read_section(&reading, &section, config), 0);
+    assert_int_equal(vendor->add_instances(set, config), 0);
 }
 
-void world_show_pod(struct cluster *cluster, const struct api_pod *from, enum show how)
+const struct vendor_set *world_load_vendors(void)
 {
-    struct text_pair pairs[4];
-    bool ours;
-    struct pod pod = {
-        .namespace = "default",
+    static const char *const hygon_keys[][2] = {{"resourceCountName", "hygon.com/dcunum"},
+                                                {"resourceMemoryName", "hygon.com/dcumem"},
+                                                {"resourceCoreName", "hygon.com/dcucores"},
+                                                {"memoryFactor", "2"}};
+    static const char *const neuron_keys[][2] = {{"resourceCountName", "aws.amazon.com/neuron"},
+                                                 {"resourceCoreName", "aws.amazon.com/neuroncore"}};
+    static struct nvidia_config nvidia;
+    static _Alignas(16) char hygon[8192], neuron[8192];
+    static struct vendor_set set;
+
+    assert_true(hygon_vendor.config_size <= sizeof(hygon) &&
+                awsneuron_vendor.config_size <= sizeof(neuron));
+    set = (struct vendor_set){0};
+    nvidia_config_defaults(&nvidia);
+    nvidia.mig_count = 1;
+    nvidia.migs[0] = (struct nvidia_mig){
+        .name_count = 1,
+        .names = {"NVIDIA-M"},
+        .geometry = {2, {{1, {{CARD_MIB / 4, 25, 4}}}, {1, {{CARD_MIB / 2, 50, 2}}}}},
+    };
+    nvidia_add_instance(&set, &nvidia);
+    add_vendor(&set, &hygon_vendor, hygon_keys, ARRAY_SIZE(hygon_keys), hygon);
+    add_vendor(&set, &awsneuron_vendor, neuron_keys, ARRAY_SIZE(neuron_keys), neuron);
+    return &set;
+}
+
+/* Objects, as a watch shows them. */
+
+static void write_nvidia(const struct api_node *from, unsigned number, char to[static NODE_TEXT])
+{
+    size_t len = (size_t)snprintf(to, NODE_TEXT, "[");
+
+    for (unsigned i = 0; i < plan[number].counts[NVIDIA]; i++) {
+        const struct api_card *card = &from->cards[NVIDIA][i];
+
+        len += (size_t)snprintf(
+            to + len, NODE_TEXT - len,
+            "%s{\"id\":\"GPU-%u-%u\",\"index\":%u,\"count\":%d,\"devmem\":%d,\"devcore\":100,"
+            "\"type\":\"NVIDIA-%s\",\"numa\":%u,\"mode\":\"%s\",\"health\":%s%s}",
+            i ? "," : "", number, i, i, DEVICE_TASKS, from->small ? CARD_MIB / 2 : CARD_MIB,
+            number == 1 ? "M" : "A", i / 2, card->mig ? "mig" : "hami-core",
+            card->sick ? "false" : "true",
+            from->foreign ? "" : ",\"custominfo\":{\"lock\":\"none\"}");
+    }
+    (void)snprintf(to + len, NODE_TEXT - len, from->garbage[NVIDIA] ? "!" : "]");
+}
+
+static void write_hygon(const struct api_node *from, unsigned number, char to[static NODE_TEXT])
+{
+    size_t len = 0;
+
+    for (unsigned i = 0; i < plan[number].counts[HYGON]; i++)
+        len += (size_t)snprintf(to + len, NODE_TEXT - len, "DCU-%u-%u,%d,%d,100,DCU,%u,%s:", number,
+                                i, DEVICE_TASKS, DCU_MIB, i,
+                                from->cards[HYGON][i].sick ? "false" : "true");
+    if (from->garbage[HYGON])
+        (void)snprintf(to, NODE_TEXT, "a,b:");
+}
+
+static void write_scores(const struct api_node *from, unsigned number, char to[static NODE_TEXT])
+{
+    const unsigned count = plan[number].counts[NVIDIA];
+    size_t len = (size_t)snprintf(to, NODE_TEXT, "[");
+
+    for (unsigned i = 0; i < count; i++) {
+        len += (size_t)snprintf(to + len, NODE_TEXT - len, "%s{\"uuid\":\"GPU-%u-%u\",\"score\":{",
+                                i ? "," : "", number, i);
+        for (unsigned k = 0; k < count; k++)
+            len += (size_t)snprintf(to + len, NODE_TEXT - len, "%s\"GPU-%u-%u\":%u", k ? "," : "",
+                                    number, k, (i + k) * 10);
+        len += (size_t)snprintf(to + len, NODE_TEXT - len, "}}");
+    }
+    (void)snprintf(to + len, NODE_TEXT - len, from->badly_scored ? "" : "]");
+}
+
+static void write_cordon(const struct api_node *from, unsigned number, char to[static NODE_TEXT])
+{
+    size_t len = 0;
+
+    to[0] = '\0';
+    for (unsigned i = 0; i < plan[number].counts[NVIDIA]; i++) {
+        if (from->cards[NVIDIA][i].cordoned)
+            len += (size_t)snprintf(to + len, NODE_TEXT - len, "%sGPU-%u-%u", len ? ", " : "",
+                                    number, i);
+    }
+}
+
+static void write_word(const struct api_node *from, char to[static NODE_TEXT])
+{
+    char time[HANDSHAKE_TEXT_SIZE];
+
+    if (from->word == WORD_OWN)
+        (void)snprintf(to, NODE_TEXT, "Reported %lld", (long long)from->word_ns);
+    else if (from->word_ns == INT64_MIN)
+        (void)snprintf(to, NODE_TEXT, "Requesting_whenever");
+    else
+        (void)snprintf(to, NODE_TEXT, "%s",
+                       handshake_write(from->word == WORD_ASKED ? "Requesting" : "Deleted",
+                                       WALL_NS + from->word_ns, time));
+}
+
+static void add_annotation(struct shown_node *shown, const char *key, const char *value)
+{
+    shown->pairs[shown->node.annotations.count++] = (struct text_pair){key, value};
+}
+
+static void add_resource(struct shown_node *shown, const char *name, int64_t all, int64_t left)
+{
+    const size_t at = shown->node.allocatable.count++;
+
+    shown->node.capacity.count++;
+    (void)snprintf(shown->amounts[at][0], sizeof(shown->amounts[at][0]), "%d", (int)all);
+    (void)snprintf(shown->amounts[at][1], sizeof(shown->amounts[at][1]), "%d", (int)left);
+    shown->capacity[at] = (struct resource){
+        .name = name, .text = shown->amounts[at][0], .quantity = {QUANTITY_WHOLE, all}};
+    shown->allocatable[at] = (struct resource){
+        .name = name, .text = shown->amounts[at][1], .quantity = {QUANTITY_WHOLE, left}};
+}
+
+static void add_resources(struct shown_node *shown, const struct api_node *from, unsigned number)
+{
+    const unsigned *counts = plan[number].counts;
+    unsigned sick = 0;
+
+    for (unsigned i = 0; i < counts[NEURON]; i++)
+        sick += from->cards[NEURON][i].sick;
+    if (counts[NVIDIA])
+        add_resource(shown, "nvidia.com/gpu", 12, from->away[NVIDIA] ? 0 : 12);
+    if (plan[number].agent_counts)
+        add_resource(shown, "hygon.com/dcunum", 12, from->away[HYGON] ? 0 : 12);
+    if (!counts[NEURON])
+        return;
+    add_resource(shown, "aws.amazon.com/neuron", counts[NEURON],
+                 from->away[NEURON] ? 0 : counts[NEURON] - sick);
+    add_resource(shown, "aws.amazon.com/neuroncore", counts[NEURON] * CHIP_CORES,
+                 counts[NEURON] * CHIP_CORES);
+}
+
+void show_fill_node(const struct api_node *from, struct shown_node *shown)
+{
+    const unsigned number = (unsigned)(from->name[5] - '0');
+
+    shown->label = (struct text_pair){"node.kubernetes.io/instance-type",
+                                      number == 5 ? "inf2.24xlarge" : "trn1.8xlarge"};
+    (void)snprintf(shown->version, sizeof(shown->version), "%u", from->version);
+    shown->node = (struct node){
+        .name = from->name,
+        .uid = from->name,
+        .resource_version = shown->version,
+        .annotations = {shown->pairs, 0},
+        .labels = {&shown->label, 1},
+        .has_status = true,
+        .ready = true,
+        .allocatable = {shown->allocatable, 0},
+        .capacity = {shown->capacity, 0},
+    };
+    write_nvidia(from, number, shown->nvidia);
+    write_hygon(from, number, shown->hygon);
+    write_scores(from, number, shown->scores);
+    write_cordon(from, number, shown->cordon);
+    if (plan[number].counts[NVIDIA])
+        add_annotation(shown, NVIDIA_REGISTER_KEY, shown->nvidia);
+    if (plan[number].counts[NVIDIA] && from->scored)
+        add_annotation(shown, NVIDIA_SCORE_KEY, shown->scores);
+    if (shown->cordon[0])
+        add_annotation(shown, KEY_CORDON, shown->cordon);
+    if (plan[number].counts[HYGON])
+        add_annotation(shown, "hami.io/node-dcu-register", shown->hygon);
+    if (from->word != WORD_NONE) {
+        write_word(from, shown->word);
+        add_annotation(shown, "hami.io/node-handshake-dcu", shown->word);
+    }
+    if (from->locked)
+        add_annotation(shown, KEY_NODE_LOCK, from->lock);
+    add_resources(shown, from, number);
+}
+
+void show_fill_pod(const struct api_pod *from, struct shown_pod *shown)
+{
+    static const char *const keys[MAKERS][2] = {
+        {NVIDIA_ALLOCATED_KEY, NVIDIA_TO_ALLOCATE_KEY},
+        {"hami.io/dcu-devices-allocated", "hami.io/dcu-devices-to-allocate"},
+        {"hami.io/aws-neuron-devices-allocated", NULL},
+    };
+    size_t count = 0;
+
+    shown->pairs[count++] = (struct text_pair){KEY_NODE, from->node};
+    (void)snprintf(shown->time, sizeof(shown->time), "%lld",
+                   (long long)(from->has.wall_ns / SECOND_NS));
+    shown->pairs[count++] = (struct text_pair){KEY_BIND_TIME, shown->time};
+    shown->pairs[count++] =
+        (struct text_pair){KEY_BIND_PHASE, from->failed      ? BIND_PHASE_FAILED
+                                           : from->allocated ? BIND_PHASE_SUCCESS
+                                                             : BIND_PHASE_ALLOCATING};
+    if (from->has.roles[0])
+        shown->pairs[count++] = (struct text_pair){POD_INIT_ROLES, from->has.roles};
+    for (unsigned i = 0; i < MAKERS; i++) {
+        if (!from->has.devices[i][0])
+            continue;
+        shown->pairs[count++] = (struct text_pair){keys[i][0], from->has.devices[i]};
+        if (keys[i][1])
+            shown->pairs[count++] =
+                (struct text_pair){keys[i][1], from->allocated ? ":;" : from->has.devices[i]};
+    }
+    shown->pod = (struct pod){
+        .namespace = from->space,
         .name = from->name,
         .uid = from->uid,
         .resource_version = "1",
-        .annotations = {pairs, 0},
+        .node_name = from->node,
+        .annotations = {shown->pairs, count},
     };
+}
+
+static void show_node(struct cluster *cluster, const struct api_node *from)
+{
+    static struct shown_node shown;
+    const unsigned number = (unsigned)(from->name[5] - '0');
+
+    show_fill_node(from, &shown);
+    (void)cluster_set_node(cluster, &shown.node, NULL);
+    if (cluster != world.cluster)
+        return;
+    world.shown[number] = *from;
+    judge_sees_node(number);
+    locks_see_node(number);
+}
+
+static void hide_node(unsigned number)
+{
+    cluster_delete_node(world.cluster, world.api.nodes[number].name);
+    world.shown[number].exists = false;
+    judge_sees_node(number);
+}
+
+static void show_pod(struct cluster *cluster, const struct api_pod *from)
+{
+    struct shown_pod shown;
 
     if (!from->node[0])
         return; /* the watch is of bound pods */
-    pairs[pod.annotations.count++] = (struct text_pair){KEY_NODE, from->node};
-    pairs[pod.annotations.count++] = (struct text_pair){NVIDIA_ALLOCATED_KEY, from->devices};
-    if (from->roles[0])
-        pairs[pod.annotations.count++] = (struct text_pair){POD_INIT_ROLES, from->roles};
-    if (how == SHOW_WATCHED)
-        (void)cluster_set_pod(cluster, &pod, NULL);
-    else
-        (void)cluster_found(cluster, &pod, world.now_ns, &ours, NULL);
+    show_fill_pod(from, &shown);
+    (void)cluster_set_pod(cluster, &shown.pod, NULL);
+    if (cluster == world.cluster)
+        locks_see_pod(from, false);
 }
 
-void world_enqueue(enum event_kind kind, const struct api_node *node, const struct api_pod *pod)
+static void hide_pod(const struct api_pod *from)
 {
-    unsigned which = kind == POD_CHANGED || kind == POD_GONE;
-    struct event *event = &world.queue[which][world.head[which]++ % QUEUE];
+    cluster_delete_pod(world.cluster, from->uid);
+    locks_see_pod(from, true);
+}
 
-    if (world.head[which] - world.tail[which] >= QUEUE)
+static const char *hard_name(const struct api_quota *from, unsigned at)
+{
+    static const char *const names[MAKERS][AMOUNT_KINDS][2] = {
+        {{"limits.nvidia.com/gpumem", "requests.nvidia.com/gpumem"},
+         {"limits.nvidia.com/gpucores", "requests.nvidia.com/gpucores"}},
+        {{"limits.hygon.com/dcumem", "requests.hygon.com/dcumem"},
+         {"limits.hygon.com/dcucores", "requests.hygon.com/dcucores"}},
+        {{"limits.aws.amazon.com/unknown", "requests.aws.amazon.com/unknown"},
+         {"limits.aws.amazon.com/neuroncore", "requests.aws.amazon.com/neuroncore"}},
+    };
+
+    return names[from->hard[at].maker][from->hard[at].amount][from->hard[at].requests];
+}
+
+static void show_quota(struct cluster *cluster, const struct api_quota *from)
+{
+    const unsigned number = (unsigned)(from->name[1] - '0');
+    struct resource hard[HARD];
+    struct quota quota = {from->space, from->name, {hard, from->count}};
+
+    for (unsigned i = 0; i < from->count; i++)
+        hard[i] = (struct resource){
+            .name = hard_name(from, i),
+            .text = "",
+            .quantity = from->hard[i].fraction
+                            ? (struct quantity){QUANTITY_FRACTION, 1}
+                            : (struct quantity){QUANTITY_WHOLE, from->hard[i].value},
+        };
+    (void)cluster_set_quota(cluster, &quota, NULL);
+    if (cluster != world.cluster)
+        return;
+    world.shown_quotas[number] = *from;
+    judge_sees_quotas();
+}
+
+static void hide_quota(unsigned number)
+{
+    const struct api_quota *shown = &world.shown_quotas[number];
+
+    if (shown->exists)
+        cluster_delete_quota(world.cluster, shown->space, shown->name);
+    world.shown_quotas[number].exists = false;
+    judge_sees_quotas();
+}
+
+/* The watch. */
+
+static struct event *next_event(enum kind kind)
+{
+    if (world.head[kind] - world.tail[kind] >= QUEUE)
         abort();
-    event->kind = kind;
-    if (node)
-        event->node = *node;
-    if (pod)
-        event->pod = *pod;
+    return &world.queue[kind][world.head[kind]++ % QUEUE];
 }
 
-void world_deliver(unsigned which, unsigned count)
+void world_node_changed(unsigned node)
 {
-    for (; count && world.tail[which] != world.head[which]; count--) {
-        const struct event *event = &world.queue[which][world.tail[which]++ % QUEUE];
+    struct event *event = next_event(KIND_NODE);
 
-        switch (event->kind) {
-        case NODE_CHANGED:
-            show_node(world.cluster, &event->node);
-            break;
-        case NODE_GONE:
-            cluster_delete_node(world.cluster, event->node.name);
-            break;
-        case POD_CHANGED:
-            world_show_pod(world.cluster, &event->pod, SHOW_WATCHED);
-            break;
-        case POD_GONE:
-            cluster_delete_pod(world.cluster, event->pod.uid);
-            break;
-        }
+    world.api.nodes[node].version++;
+    event->gone = !world.api.nodes[node].exists;
+    event->node = world.api.nodes[node];
+}
+
+void world_pod_changed(unsigned pod)
+{
+    struct event *event = next_event(KIND_POD);
+
+    event->gone = !world.api.pods[pod].exists;
+    event->pod = world.api.pods[pod];
+}
+
+void world_quota_changed(unsigned quota)
+{
+    struct event *event = next_event(KIND_QUOTA);
+
+    event->gone = !world.api.quotas[quota].exists;
+    event->quota = world.api.quotas[quota];
+}
+
+static void deliver_one(enum kind kind, const struct event *event)
+{
+    if (kind == KIND_NODE && event->gone)
+        hide_node((unsigned)(event->node.name[5] - '0'));
+    else if (kind == KIND_NODE)
+        show_node(world.cluster, &event->node);
+    else if (kind == KIND_POD && event->gone)
+        hide_pod(&event->pod);
+    else if (kind == KIND_POD)
+        show_pod(world.cluster, &event->pod);
+    else if (event->gone)
+        hide_quota((unsigned)(event->quota.name[1] - '0'));
+    else
+        show_quota(world.cluster, &event->quota);
+}
+
+static void deliver(enum kind kind, unsigned count)
+{
+    for (; count && world.tail[kind] != world.head[kind]; count--)
+        deliver_one(kind, &world.queue[kind][world.tail[kind]++ % QUEUE]);
+}
+
+/* Lists. */
+
+static const enum cluster_kind cluster_kinds[KINDS] = {
+    [KIND_NODE] = CLUSTER_NODES, [KIND_POD] = CLUSTER_PODS, [KIND_QUOTA] = CLUSTER_QUOTAS};
+static const unsigned counts[KINDS] = {
+    [KIND_NODE] = NODES, [KIND_POD] = PODS, [KIND_QUOTA] = QUOTAS};
+
+static void list_one(struct cluster *cluster, const struct api_objects *from, enum kind kind,
+                     unsigned at)
+{
+    if (kind == KIND_NODE && from->nodes[at].exists)
+        show_node(cluster, &from->nodes[at]);
+    else if (kind == KIND_POD && from->pods[at].exists)
+        show_pod(cluster, &from->pods[at]);
+    else if (kind == KIND_QUOTA && from->quotas[at].exists)
+        show_quota(cluster, &from->quotas[at]);
+}
+
+/* What the list does not have is gone. */
+static void complete_list(struct cluster *cluster, const struct api_objects *from, enum kind kind)
+{
+    cluster_complete(cluster, cluster_kinds[kind]);
+    if (cluster != world.cluster)
+        return;
+    for (unsigned i = 0; i < NODES && kind == KIND_NODE; i++) {
+        world.shown[i].exists &= from->nodes[i].exists;
+        judge_sees_node(i);
     }
+    for (unsigned i = 0; i < QUOTAS && kind == KIND_QUOTA; i++)
+        world.shown_quotas[i].exists &= from->quotas[i].exists;
+    judge_sees_quotas();
 }
 
 void world_list(struct cluster *cluster)
 {
-    cluster_begin(cluster, CLUSTER_NODES);
-    for (unsigned i = 0; i < NODES; i++) {
-        if (world.nodes[i].exists)
-            show_node(cluster, &world.nodes[i]);
+    for (enum kind kind = 0; kind < KINDS; kind++) {
+        cluster_begin(cluster, cluster_kinds[kind]);
+        for (unsigned i = 0; i < counts[kind]; i++)
+            list_one(cluster, &world.api, kind, i);
+        complete_list(cluster, &world.api, kind);
     }
-    cluster_complete(cluster, CLUSTER_NODES);
-    cluster_begin(cluster, CLUSTER_PODS);
-    for (unsigned i = 0; i < PODS; i++) {
-        if (world.pods[i].exists)
-            world_show_pod(cluster, &world.pods[i], SHOW_WATCHED);
-    }
-    cluster_complete(cluster, CLUSTER_PODS);
 }
 
-void world_begin_list(unsigned which)
+void world_begin_list(enum kind kind)
 {
-    struct listing *listing = &world.listings[which];
+    struct listing *listing = &world.listings[kind];
 
     if (listing->runs)
         return;
-    world.tail[which] = world.head[which];
-    listing->runs = true;
-    listing->next = 0;
-    memcpy(listing->nodes, world.nodes, sizeof(world.nodes));
-    memcpy(listing->pods, world.pods, sizeof(world.pods));
-    cluster_begin(world.cluster, which ? CLUSTER_PODS : CLUSTER_NODES);
+    world.tail[kind] = world.head[kind];
+    *listing = (struct listing){.runs = true};
+    world.listed[kind] = world.api;
+    cluster_begin(world.cluster, cluster_kinds[kind]);
 }
 
-void world_continue_list(unsigned which, unsigned count)
+static void continue_list(enum kind kind, unsigned count)
 {
-    struct listing *listing = &world.listings[which];
-    const unsigned all = which ? PODS : NODES;
+    struct listing *listing = &world.listings[kind];
 
-    for (; count && listing->next < all; count--, listing->next++) {
-        if (which && listing->pods[listing->next].exists)
-            world_show_pod(world.cluster, &listing->pods[listing->next], SHOW_WATCHED);
-        if (!which && listing->nodes[listing->next].exists)
-            show_node(world.cluster, &listing->nodes[listing->next]);
-    }
-    if (listing->next < all)
+    for (; count && listing->next < counts[kind]; count--)
+        list_one(world.cluster, &world.listed[kind], kind, listing->next++);
+    if (listing->next < counts[kind])
         return;
-    cluster_complete(world.cluster, which ? CLUSTER_PODS : CLUSTER_NODES);
+    complete_list(world.cluster, &world.listed[kind], kind);
     listing->runs = false;
 }
 
-void world_move_on(unsigned which, unsigned count)
+void world_move_on(enum kind kind, unsigned count)
 {
-    if (world.listings[which].runs)
-        world_continue_list(which, count);
+    if (world.listings[kind].runs)
+        continue_list(kind, count);
     else
-        world_deliver(which, count);
+        deliver(kind, count);
+}
+
+void world_deliver_all(enum kind kind)
+{
+    while (world.listings[kind].runs)
+        continue_list(kind, 1);
+    deliver(kind, QUEUE);
 }
 
 void world_relist(void)
 {
-    world.listings[0].runs = world.listings[1].runs = false;
-    world.tail[0] = world.head[0];
-    world.tail[1] = world.head[1];
+    for (enum kind kind = 0; kind < KINDS; kind++) {
+        world.listings[kind].runs = false;
+        world.tail[kind] = world.head[kind];
+    }
     world_list(world.cluster);
+}
+
+void world_read_pod(const struct api_pod *from)
+{
+    struct shown_pod shown;
+    bool ours;
+
+    show_fill_pod(from, &shown);
+    (void)cluster_found(world.cluster, &shown.pod, world.now_ns, &ours, NULL);
+}
+
+/* Agents. */
+
+void world_pass(int64_t ns)
+{
+    world.now_ns += ns;
+    for (unsigned i = 0; i < NODES; i++) {
+        struct api_node *node = &world.api.nodes[i];
+
+        if (!world_has_agent(i) || !node->exists || world.silent[i] ||
+            world.now_ns - world.beat_ns[i] < 30 * SECOND_NS)
+            continue;
+        world.beat_ns[i] = node->word_ns = world.now_ns;
+        node->word = WORD_OWN;
+        world_node_changed(i);
+    }
+}
+
+static void take_write(const struct cluster_handshake *write)
+{
+    const unsigned number = (unsigned)(write->node[5] - '0');
+    struct api_node *node = &world.api.nodes[number];
+    const bool asks = strncmp(write->value, "Requesting_", 11) == 0;
+
+    assert_string_equal(write->key, "hami.io/node-handshake-dcu");
+    assert_true(asks || strncmp(write->value, "Deleted_", 8) == 0);
+    assert_true(world_has_agent(number));
+    world.covered.asked += asks;
+    world.covered.silent += !asks;
+    if (!node->exists)
+        return;
+    node->word = asks ? WORD_ASKED : WORD_DELETED;
+    node->word_ns = world.now_ns / SECOND_NS * SECOND_NS;
+    world_node_changed(number);
+}
+
+void world_look_at_agents(bool loses_writes)
+{
+    struct cluster_handshake writes[NODES];
+    size_t count;
+
+    count = cluster_handshakes(world.cluster, world.now_ns, WALL_NS + world.now_ns, writes,
+                               ARRAY_SIZE(writes));
+    judge_looks_at_agents();
+    for (size_t i = 0; i < count; i++) {
+        if (!loses_writes || world_draw(5))
+            take_write(&writes[i]);
+    }
+}
+
+/* For the judge. */
+
+struct device_state world_device_state(unsigned node, const char *uuid)
+{
+    const struct place_node *place = cluster_find_node(world.cluster, world.api.nodes[node].name);
+    struct device_state state = {.there = false};
+
+    for (uint32_t i = 0; place && i < place->device_count; i++) {
+        const struct device *device = &place->devices[i];
+
+        if (strcmp(device->uuid, uuid) != 0)
+            continue;
+        state = (struct device_state){
+            .there = true,
+            .healthy = device->healthy,
+            .tasks = device->used.tasks,
+            .cores = device->used.cores,
+            .mib = (long)(device->used.memory_bytes / MIB),
+            .parts = device->used.parts,
+        };
+    }
+    return state;
+}
+
+bool world_quota_state(const char *space, enum maker maker, enum amount amount, long *ret_bound,
+                       long *ret_used)
+{
+    static const char *const names[MAKERS][AMOUNT_KINDS] = {
+        {"nvidia.com/gpumem", "nvidia.com/gpucores"},
+        {"hygon.com/dcumem", "hygon.com/dcucores"},
+        {"", "aws.amazon.com/neuroncore"},
+    };
+    struct cluster_quota_view *rows;
+    size_t count;
+
+    arena_reset(world.arena);
+    assert_int_equal(cluster_list_quotas(world.cluster, world.arena, &rows, &count), 0);
+    for (size_t i = 0; i < count; i++) {
+        if (strcmp(rows[i].namespace, space) != 0 ||
+            strcmp(rows[i].resource, names[maker][amount]) != 0)
+            continue;
+        *ret_bound = (long)(rows[i].bound * rows[i].unit_mib);
+        *ret_used = (long)rows[i].used;
+        return true;
+    }
+    return false;
+}
+
+/* Begin and end. */
+
+struct cluster *world_new_cluster(void)
+{
+    const struct cluster_options options = {.vendors = world.vendors, .has_quotas = true};
+
+    return cluster_new(&options);
+}
+
+void world_set_up(const struct vendor_set *vendors, uint64_t seed)
+{
+    world.vendors = vendors;
+    world.random = seed * UINT64_C(0x9e3779b97f4a7c15) + 1;
+    world.cluster = world_new_cluster();
+    world.arena = arena_new(64 << 20);
+    for (unsigned i = 0; i < NODES; i++) {
+        struct api_node *node = &world.api.nodes[i];
+
+        (void)snprintf(node->name, sizeof(node->name), "node-%u", i);
+        node->exists = true;
+        node->foreign = i == 2;
+        node->cards[NVIDIA][1].mig = node->cards[NVIDIA][2].mig = i == 1;
+        world.shown[i] = *node;
+        world.shown[i].exists = false;
+    }
+    for (unsigned i = 0; i < QUOTAS; i++)
+        (void)snprintf(world.api.quotas[i].name, sizeof(world.api.quotas[i].name), "q%u", i);
+    world_pass(30 * SECOND_NS);
+    world_relist();
+}
+
+void world_tear_down(void)
+{
+    cluster_free(world.cluster);
+    arena_free(world.arena);
 }

@@ -251,14 +251,33 @@ static bool has_room(const struct device *device, const struct device_usage *wan
            (wanted->cores < DEVICE_CORES && used->cores < DEVICE_CORES);
 }
 
+/* What all shares of a device take: several instances of one card have a name each. */
+static struct device_usage wanted_of(struct device *devices, size_t count,
+                                     const struct place_usage *usage, const struct device *device)
+{
+    struct device_usage wanted = {0};
+
+    for (size_t i = 0; i < usage->count; i++) {
+        const struct place_share *share = &usage->shares[i];
+
+        if (find_device(devices, count, share->vendor, share->uuid) == device)
+            wanted = sum(wanted, share->usage);
+    }
+    return wanted;
+}
+
 /* What a vendor's rules would say is not asked: only an unused device is sure to do. */
 bool place_usage_fits(struct device *devices, size_t count, const struct place_usage *usage)
 {
     for (size_t i = 0; i < usage->count; i++) {
         const struct place_share *share = &usage->shares[i];
         const struct device *device = find_device(devices, count, share->vendor, share->uuid);
+        struct device_usage wanted;
 
-        if (!device || !has_room(device, &share->usage))
+        if (!device)
+            return false;
+        wanted = wanted_of(devices, count, usage, device);
+        if (!has_room(device, &wanted) || is_misuse(device, share))
             return false;
         if (usage->alone && device->used.tasks)
             return false;

@@ -275,6 +275,38 @@ static void instances_of_a_request_count_as_tasks(void **state)
                         "2/3 AllocatedCardsInsufficientRequest, 3/3 CardTimeSlicingExhausted");
 }
 
+/* Of instances together, and in the mode that the card is in now. */
+static void what_was_promised_is_given_only_as_long_as_it_fits(void **state)
+{
+    static const struct {
+        const char *grant;
+        bool mig, fits;
+        unsigned mib, tasks;
+    } rows[] = {
+        {"a[0-0],NVIDIA,5120,14:a[0-1],NVIDIA,5120,14:;", true, true, 40960, 7},
+        {"a[0-0],NVIDIA,5120,14:a[0-1],NVIDIA,5120,14:;", true, false, 10239, 7},
+        {"a[0-0],NVIDIA,5120,14:a[0-1],NVIDIA,5120,14:;", true, false, 40960, 1},
+        {"a[0-0],NVIDIA,5120,60:a[0-1],NVIDIA,5120,60:;", true, false, 40960, 7},
+        {"a[0-0],NVIDIA,5120,14:;", true, true, 5120, 1},
+        {"a[0-0],NVIDIA,5120,14:;", false, false, 40960, 7},
+        {"a,NVIDIA,5120,14:;", false, true, 40960, 7},
+        {"a,NVIDIA,5120,14:;", true, false, 40960, 7},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+        const struct place_usage usage = usage_of(rows[i].grant);
+
+        cards[0].special = false;
+        if (rows[i].mig)
+            put_into_mig_mode(&cards[0], &geometry);
+        cards[0].memory_bytes = rows[i].mib * MIB;
+        cards[0].max_tasks = rows[i].tasks;
+        if (place_usage_fits(cards, CARDS, &usage) != rows[i].fits)
+            fail_msg("row %zu", i);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -285,6 +317,7 @@ int main(void)
         WITH_CARDS(containers_share_a_card_in_mig_mode_as_they_run),
         WITH_CARDS(one_card_gives_several_instances),
         WITH_CARDS(instances_of_a_request_count_as_tasks),
+        WITH_CARDS(what_was_promised_is_given_only_as_long_as_it_fits),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
