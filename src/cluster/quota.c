@@ -125,7 +125,7 @@ static bool read_bound(const struct quota *quota, const struct vendor_instance *
                        enum amount amount, int64_t *ret_bound, const char **ret_key)
 {
     int64_t (*const mib_of)(const struct resource *) =
-        amount == AMOUNT_MEMORY ? instance->vendor->memory_mib : NULL;
+        amount == AMOUNT_MEMORY ? instance->vendor->bound_mib : NULL;
     const char *resource = resource_of(instance, amount);
     const int64_t unit = unit_of(instance, amount);
     bool good = true;

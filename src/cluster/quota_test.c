@@ -154,16 +154,16 @@ static void a_percentage_is_counted_on_the_card(void **state)
         CLUSTER_PLACED);
 }
 
-static int64_t mib_of_bytes(const struct resource *memory)
+static int64_t mib_of_bytes(const struct resource *bound)
 {
-    return memory->quantity.value / (int64_t)MIB;
+    return bound->quantity.value / (int64_t)MIB;
 }
 
 /* A vendor whose pods write memory as bytes has quotas in bytes. */
 static void a_bound_is_read_as_the_vendor_reads_memory(void **state)
 {
     static const struct place_rules rules;
-    static const struct vendor vendor = {.name = "made-up", .memory_mib = mib_of_bytes};
+    static const struct vendor vendor = {.name = "made-up", .bound_mib = mib_of_bytes};
     static const struct vendor_set set = {
         .count = 1,
         .instances = {{.vendor = &vendor,

@@ -165,9 +165,9 @@ struct vendor {
     const char *const *node_resources; /* amounts of resources that are not the instance's */
     bool counts_resources; /* what is there, and allocatable, of the instance's resources */
 
-    /* What an amount of the memory resource is in MiB, where its text matters; NULL: its value in
-     * the instance's unit. */
-    int64_t (*memory_mib)(const struct resource *memory);
+    /* What a quota's amount of the memory resource is in MiB, where its text matters; NULL: its
+     * value in the instance's unit. */
+    int64_t (*bound_mib)(const struct resource *bound);
 
     /*
      * At admission, called for each container in turn: adds what must change to the mutations,

@@ -221,13 +221,14 @@ static void a_card_has_at_most_255_shares(void **state)
                      PLACE_NO_FIT);
 }
 
-/* Quotas are written as pods write it. */
+/* Quotas are written as pods write it, but for thousands. */
 static void a_quota_of_memory_with_a_unit_is_bytes(void **state)
 {
     static const struct {
         const char *text;
         int64_t mib;
-    } rows[] = {{"2", 2048}, {"2Gi", 2048}, {"1500Mi", 1500}, {"1G", 953}, {"0", 0}};
+    } rows[] = {{"2", 2048}, {"2Gi", 2048}, {"1500Mi", 1500},
+                {"1G", 953}, {"0", 0},      {"1k", 1024000}};
     const struct vendor *vendor = fixture.vendors.instances[SHARES].vendor;
 
     (void)state;
@@ -235,7 +236,7 @@ static void a_quota_of_memory_with_a_unit_is_bytes(void **state)
         struct resource memory = {.name = "", .text = rows[i].text};
 
         assert_int_equal(quantity_parse(memory.text, strlen(memory.text), &memory.quantity), 0);
-        assert_int_equal(vendor->memory_mib(&memory), rows[i].mib);
+        assert_int_equal(vendor->bound_mib(&memory), rows[i].mib);
     }
 }
 

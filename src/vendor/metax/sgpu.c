@@ -138,20 +138,24 @@ static bool limit_of(const struct container *asking, const char *name, int64_t *
 }
 
 /* Memory with a unit is bytes, else GiB. Kubernetes writes a unit wherever a whole one fits. */
-static int64_t mib_of(const struct resource *memory)
-{
-    const int64_t value = memory->quantity.value;
-
-    if (value % 1000 == 0 || strchr(memory->text, 'i'))
-        return value / (int64_t)MIB;
-    return MIN(value, (int64_t)INT32_MAX) * 1024;
-}
-
 static int64_t read_mib(const struct container *asking, const char *name)
 {
     int64_t value = 0;
+    bool has_unit;
 
-    return limit_of(asking, name, &value) ? mib_of(resource_find(&asking->limits, name)) : 0;
+    if (!limit_of(asking, name, &value) || !value)
+        return 0;
+    has_unit = value % 1000 == 0 || strchr(resource_find(&asking->limits, name)->text, 'i');
+    return has_unit ? value / (int64_t)MIB : MIN(value, (int64_t)INT32_MAX) * 1024;
+}
+
+/* The same of a quota, where a thousand GiB, which Kubernetes writes as 1k, are no rarity, and a
+ * million are. */
+static int64_t bound_mib(const struct resource *bound)
+{
+    const int64_t value = bound->quantity.value;
+
+    return value >= 1000000 || strchr(bound->text, 'i') ? value / (int64_t)MIB : value * 1024;
 }
 
 static int read_request(const struct vendor_instance *instance, const struct pod *pod,
@@ -273,7 +277,7 @@ const struct vendor metax_sgpu_vendor = {
     .name = "metax",
     .annotations = annotations,
     .counts_resources = true,
-    .memory_mib = mib_of,
+    .bound_mib = bound_mib,
     .mutate = mutate,
     .read_request = read_request,
     .read_node = metax_sgpu_read_node,
