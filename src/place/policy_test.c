@@ -211,7 +211,7 @@ static void the_best_connected_set_is_found(void **state)
         const size_t count = 2 + next_random(&seed) % (CARDS - 1);
         const size_t wanted = 2 + next_random(&seed) % count;
         size_t positions[CARDS];
-        uint32_t chosen = 0;
+        uint32_t chosen = 0, all = 0;
 
         for (size_t i = 0; i < count; i++) {
             positions[i] = i;
@@ -219,6 +219,10 @@ static void the_best_connected_set_is_found(void **state)
                 table[i][k] = (int32_t)(next_random(&seed) % steps * 100) - 100;
         }
         connected_choose(&rules, devices, positions, count, wanted);
+        /* Where a budget refuses one that is chosen, the others follow, each once. */
+        for (size_t i = 0; i < count; i++)
+            all |= 1u << positions[i];
+        assert_int_equal(all, (1u << count) - 1);
         if (wanted > count)
             continue;
         for (size_t i = 0; i < wanted; i++) {
