@@ -199,6 +199,20 @@ static size_t find_worst(const struct place_rules *rules, const struct device *d
     return worst;
 }
 
+/* The chosen ones ascend; the others keep their order behind them. */
+static void move_to_front(size_t *positions, size_t count, const size_t *chosen,
+                          size_t chosen_count)
+{
+    size_t moved[CONNECTED_MAX], front = 0, behind = chosen_count;
+
+    for (size_t i = 0; i < count; i++) {
+        const bool is_front = front < chosen_count && chosen[front] == i;
+
+        moved[is_front ? front++ : behind++] = positions[i];
+    }
+    memcpy(positions, moved, count * sizeof(moved[0]));
+}
+
 void connected_choose(const struct place_rules *rules, const struct device *devices,
                       size_t *positions, size_t count, size_t wanted)
 {
@@ -207,7 +221,6 @@ void connected_choose(const struct place_rules *rules, const struct device *devi
         .wanted = wanted,
         .steps_left = count <= CONNECTED_EXACT ? CONNECTED_STEPS : CONNECTED_STEPS_MORE,
     };
-    size_t moved[CONNECTED_MAX];
 
     if (!rules->link || wanted >= search.count)
         return;
@@ -218,7 +231,5 @@ void connected_choose(const struct place_rules *rules, const struct device *devi
         guess(&search);
         search_from(&search, 0, 0, 0);
     }
-    for (size_t i = 0; i < wanted; i++)
-        moved[i] = positions[search.best_chosen[i]];
-    memcpy(positions, moved, wanted * sizeof(moved[0]));
+    move_to_front(positions, search.count, search.best_chosen, wanted);
 }

@@ -18,9 +18,9 @@ enum {
 
 /*
  * Moves the positions of the best connected `wanted` of count devices to the front, in the order
- * in which they were; of several such sets the first. The single device that is wanted is the worst
- * connected one, so that the others stay together. Exact for up to 16 devices; from among more, the
- * best that is found in bounded time.
+ * in which they were, the others behind them; of several such sets the first. The single device
+ * that is wanted is the worst connected one, so that the others stay together. Exact for up to 16
+ * devices; from among more, the best that is found in bounded time.
  */
 void connected_choose(const struct place_rules *rules, const struct device *devices,
                       size_t *positions, size_t count, size_t wanted);

@@ -260,16 +260,18 @@ static void sort_positions(const struct place_ask *ask, const struct device *dev
     place_sort(devices, scores, &by_node, positions, count);
 }
 
-/* The vendor chooses: it sees all of its devices, in their order, and which of them fit. */
+/* The vendor chooses: it sees all of its devices, in their order, and which of them fit. What it
+ * chose is all that is left to choose from. */
 static bool choose_set(const struct walk *walk, const struct place_ask *ask,
                        const struct device *devices, size_t count, size_t *positions,
-                       size_t fitting, struct place_failure *failure)
+                       size_t *fitting, struct place_failure *failure)
 {
     bool fits[PLACE_MAX_DEVICES] = {false};
     size_t order[PLACE_MAX_DEVICES], ordered = 0;
 
-    for (size_t i = 0; i < fitting; i++)
+    for (size_t i = 0; i < *fitting; i++)
         fits[positions[i]] = true;
+    *fitting = ask->request->count;
     for (size_t i = 0; i < count; i++) {
         if (devices[i].vendor == walk->vendor)
             order[ordered++] = i;
@@ -503,7 +505,7 @@ int place_fit(const struct device *devices, size_t count, const struct place_ask
     if (!walk.rules->choose)
         fitting = prefer(&walk, ask, devices, positions, fitting);
     else if (fitting >= ask->request->count &&
-             !choose_set(&walk, ask, devices, count, positions, fitting, failure))
+             !choose_set(&walk, ask, devices, count, positions, &fitting, failure))
         return refuse(&walk, failure);
     if (take_in_order(&walk, devices, count, positions, fitting, ret_decision))
         return PLACE_FITS;

@@ -211,7 +211,7 @@ static void the_best_connected_set_is_found(void **state)
         const size_t count = 2 + next_random(&seed) % (CARDS - 1);
         const size_t wanted = 2 + next_random(&seed) % count;
         size_t positions[CARDS];
-        uint32_t chosen = 0;
+        uint32_t chosen = 0, all = 0;
 
         for (size_t i = 0; i < count; i++) {
             positions[i] = i;
@@ -219,6 +219,10 @@ static void the_best_connected_set_is_found(void **state)
                 table[i][k] = (int32_t)(next_random(&seed) % steps * 100) - 100;
         }
         connected_choose(&rules, devices, positions, count, wanted);
+        /* Where a budget refuses one that is chosen, the others follow, each once. */
+        for (size_t i = 0; i < count; i++)
+            all |= 1u << positions[i];
+        assert_int_equal(all, (1u << count) - 1);
         if (wanted > count)
             continue;
         for (size_t i = 0; i < wanted; i++) {
@@ -268,6 +272,42 @@ static void of_single_devices_the_worst_connected_is_taken(void **state)
     assert_int_equal(positions[0], 2);
 }
 
+static bool choose_last_and_first(const struct place_step *step, const struct place_set *set,
+                                  size_t *ret_chosen, struct place_failure *failure)
+{
+    (void)step;
+    (void)failure;
+    ret_chosen[0] = set->count - 1;
+    ret_chosen[1] = 0;
+    return true;
+}
+
+/* A percentage of the last and of the first are more than the namespace may have. */
+static void a_set_that_a_budget_refuses_is_not_made_up_of_others(void **state)
+{
+    static const struct place_rules choosing = {.choose = choose_last_and_first};
+    static const struct device_vendor chooser = {"C", &choosing, NULL};
+    static const uint64_t mib[] = {400, 300, 200};
+    const struct place_budget budget = {&chooser, 450, INT64_MAX};
+    const struct place_policy policy = {.order = PLACE_SPREAD};
+    struct type_memo memo = {0};
+    const struct request request = {
+        .vendor = &chooser, .count = 2, .memory_percent = 90, .memo = &memo};
+    const struct place_ask ask = {.request = &request, .budget = &budget};
+    struct place_decision decision;
+    struct device devices[3];
+
+    (void)state;
+    for (size_t i = 0; i < 3; i++)
+        devices[i] = (struct device){.vendor = &chooser,
+                                     .healthy = true,
+                                     .max_tasks = 4,
+                                     .cores = DEVICE_CORES,
+                                     .memory_bytes = mib[i] * MIB};
+    assert_int_equal(place_fit(devices, 3, &ask, &policy, &decision), PLACE_NO_FIT);
+    assert_int_equal(decision.failure.reasons[PLACE_QUOTA], 1);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -276,6 +316,7 @@ int main(void)
         cmocka_unit_test(weights_count),
         cmocka_unit_test(keys_sort),
         cmocka_unit_test(the_best_connected_set_is_found),
+        cmocka_unit_test(a_set_that_a_budget_refuses_is_not_made_up_of_others),
         cmocka_unit_test(many_devices_take_bounded_time),
         cmocka_unit_test(of_single_devices_the_worst_connected_is_taken),
     };
