@@ -130,6 +130,22 @@ static bool is_chosen(const struct search *search, size_t device, size_t depth)
     return false;
 }
 
+/* Moves the best chosen to the front; the others follow in their order. */
+static void put_first(const struct search *search, size_t *positions)
+{
+    size_t moved[CONNECTED_MAX], count = 0, next = 0;
+
+    for (size_t i = 0; i < search->wanted; i++)
+        moved[count++] = positions[search->best_chosen[i]];
+    for (size_t i = 0; i < search->count; i++) {
+        if (next < search->wanted && search->best_chosen[next] == i)
+            next++;
+        else
+            moved[count++] = positions[i];
+    }
+    memcpy(positions, moved, count * sizeof(moved[0]));
+}
+
 static void sort_chosen(struct search *search)
 {
     size_t count = 0;
@@ -195,7 +211,6 @@ void connected_choose(const struct place_rules *rules, const struct device *devi
         .wanted = wanted,
         .steps_left = CONNECTED_STEPS,
     };
-    size_t moved[CONNECTED_MAX];
 
     if (!rules->link || wanted >= search.count)
         return;
@@ -206,7 +221,5 @@ void connected_choose(const struct place_rules *rules, const struct device *devi
         guess(&search);
         search_from(&search, 0, 0, 0);
     }
-    for (size_t i = 0; i < wanted; i++)
-        moved[i] = positions[search.best_chosen[i]];
-    memcpy(positions, moved, wanted * sizeof(moved[0]));
+    put_first(&search, positions);
 }

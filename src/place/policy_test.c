@@ -211,7 +211,7 @@ static void the_best_connected_set_is_found(void **state)
         const size_t count = 2 + next_random(&seed) % (CARDS - 1);
         const size_t wanted = 2 + next_random(&seed) % count;
         size_t positions[CARDS];
-        uint32_t chosen = 0;
+        uint32_t chosen = 0, seen = 0;
 
         for (size_t i = 0; i < count; i++) {
             positions[i] = i;
@@ -219,6 +219,9 @@ static void the_best_connected_set_is_found(void **state)
                 table[i][k] = (int32_t)(next_random(&seed) % steps * 100) - 100;
         }
         connected_choose(&rules, devices, positions, count, wanted);
+        for (size_t i = 0; i < count; i++)
+            seen |= 1u << positions[i];
+        assert_int_equal(seen, (1u << count) - 1); /* each is in the row once */
         if (wanted > count)
             continue;
         for (size_t i = 0; i < wanted; i++) {
@@ -268,6 +271,36 @@ static void of_single_devices_the_worst_connected_is_taken(void **state)
     assert_int_equal(positions[0], 2);
 }
 
+/* Each card is of another NUMA node, and two of one are wanted. */
+static void a_card_is_given_once_where_no_numa_node_has_enough(void **state)
+{
+    static const struct device_vendor vendor = {"X", &rules, NULL};
+    const struct place_policy policy = {.order = PLACE_BINPACK, .connected = true};
+    const struct request request = {
+        .vendor = &vendor, .count = 2, .memory_bytes = MIB, .one_numa_node = true};
+    const struct place_ask ask = {.request = &request};
+    struct place_decision decision;
+    struct device devices[4];
+
+    (void)state;
+    for (unsigned best = 0; best < 16; best++) {
+        for (unsigned i = 0; i < 4; i++) {
+            devices[i] = (struct device){
+                .vendor = &vendor,
+                .healthy = true,
+                .index = i,
+                .numa_node = (int)i,
+                .max_tasks = 4,
+                .cores = DEVICE_CORES,
+                .memory_bytes = 10 * MIB,
+            };
+            for (unsigned k = 0; k < 4; k++)
+                table[i][k] = i + 4 * k == best || k + 4 * i == best ? 100 : 10;
+        }
+        assert_int_equal(place_fit(devices, 4, &ask, &policy, &decision), PLACE_NO_FIT);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -278,6 +311,7 @@ int main(void)
         cmocka_unit_test(the_best_connected_set_is_found),
         cmocka_unit_test(many_devices_take_bounded_time),
         cmocka_unit_test(of_single_devices_the_worst_connected_is_taken),
+        cmocka_unit_test(a_card_is_given_once_where_no_numa_node_has_enough),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
