@@ -24,11 +24,13 @@
 #include "vendor/nvidia/nvidia.h"
 
 enum {
-    SETTLE_STEPS = 1000, /* between two looks at all */
-    PROBES = 100,        /* pods that are tried then */
+    SETTLE_STEPS = 500, /* between two looks at all */
+    PROBES = 200,       /* pods that are tried then */
     NAMES = 90,
 };
 
+/* Of a clock in another zone. */
+#define AHEAD_NS (8 * 3600 * SECOND_NS)
 /* So long after a Binding was sent without an answer it may be carried out. */
 #define SETTLED_NS (20 * SECOND_NS)
 
@@ -113,7 +115,7 @@ static void ask_nvidia(struct api_pod *pod)
     ask->memory = world_draw(4) ? draw_mib(CARD_MIB) : 0;
     ask->percent = !ask->memory && world_draw(2) ? 1 + (int)world_draw(100) : 0;
     ask->cores = world_draw(3) ? draw_cores() : 0;
-    pod->one_numa = world_draw(4) == 0;
+    pod->one_numa = world_draw(pod->policy == POLICY_CONNECTED ? 2 : 4) == 0;
     if (world_draw(4) == 0)
         pod->list = (enum list)world_draw(LISTS);
 }
@@ -437,19 +439,24 @@ static void step_filter(void)
 }
 
 /* kube-scheduler's view may be older than the bind. */
-static void step_filter_again(void)
+static void filter_bound(const struct api_pod *pod)
 {
     struct cluster_answer answer;
-    struct api_pod *pod = pick(is_bound);
     struct sent sent;
 
-    if (!pod)
-        return;
     fill_sent(pod, &sent);
     arena_reset(world.arena);
     assert_int_equal(cluster_filter(world.cluster, &sent.pod, names, ARRAY_SIZE(names),
                                     world.now_ns, world.arena, &answer, NULL),
                      -EBUSY);
+}
+
+static void step_filter_bound(void)
+{
+    const struct api_pod *pod = pick(is_bound);
+
+    if (pod)
+        filter_bound(pod);
 }
 
 static void take_requeued(int64_t now_ns)
@@ -588,6 +595,8 @@ static void end_bind(struct api_pod *pod, enum cluster_bind_end end)
         locks_leave(number_of(pod), end != CLUSTER_NOT_BOUND);
     cluster_bound(world.cluster, pod->uid, end, world.now_ns);
     assert_true(end != CLUSTER_NOT_BOUND || !holds(pod));
+    if (end == CLUSTER_BOUND && pod->exists && world_draw(8) == 0)
+        filter_bound(pod);
     pod->waits = pod->told = false;
     pod->unknown = end == CLUSTER_UNKNOWN;
     pod->unknown_ns = world.now_ns;
@@ -705,6 +714,10 @@ static void step_term(void)
         pod->binding = pod->unknown = pod->decided = pod->waits = pod->told = false;
     }
     locks_reset();
+    for (unsigned i = 0; i < NODES; i++) {
+        world.api.nodes[i].locked &= world_draw(2); /* an agent is done with one container */
+        world_node_changed(i);
+    }
     cluster_begin_term(world.cluster);
     world_relist();
     assert_int_equal(cluster_count(world.cluster).reserved, 0);
@@ -719,7 +732,7 @@ static void mend_node(unsigned number)
 
     node->exists = true;
     node->small = node->badly_scored = false;
-    node->scored = world_draw(2);
+    node->scored = world_draw(2) ? world_draw(20) : 0;
     node->foreign = number == 2;
     memset(node->garbage, 0, sizeof(node->garbage));
     memset(node->away, 0, sizeof(node->away));
@@ -753,7 +766,7 @@ static void change_node(unsigned number)
         node->small = !node->small;
         break;
     case 4:
-        node->scored = true;
+        node->scored = 1 + world_draw(20);
         node->badly_scored = world_draw(3) == 0;
         break;
     case 5:
@@ -796,7 +809,7 @@ static void step_agent(void)
      * unless kubelet has devices of it. */
     if ((node->word != WORD_DELETED || world_counts_dcus(number)) && world_draw(8) == 0) {
         node->word = WORD_ASKED;
-        node->word_ns = INT64_MIN;
+        node->word_ns = world_draw(2) ? INT64_MIN : world.now_ns / SECOND_NS * SECOND_NS + AHEAD_NS;
         world_node_changed(number);
         return;
     }
@@ -847,6 +860,19 @@ static void step_time(void)
     world_look_at_agents(true);
 }
 
+/* Another pod that asks for the same, where the first one was to go. */
+static void filter_twin(const struct api_pod *of, unsigned node)
+{
+    struct api_pod *twin = pick(is_free);
+
+    if (!twin)
+        return;
+    *twin = *of;
+    twin->decided = false;
+    name_pod(twin);
+    filter_among(twin, node);
+}
+
 /* The reservation's time is over, and meanwhile others were placed, a quota or the node changed. */
 static void step_late_bind(void)
 {
@@ -859,9 +885,10 @@ static void step_late_bind(void)
     world_pass(CLUSTER_RESERVATION_NS);
     cluster_expire(world.cluster, world.now_ns);
     for (unsigned i = world_draw(4); i; i--)
-        step_filter();
+        filter_twin(pod, node);
     if (world_draw(3) == 0) {
         change_node(node);
+        world.api.nodes[node].cards[NVIDIA][1 + world_draw(2)].mig ^= node == 1;
         world_node_changed(node);
         world_deliver_all(KIND_NODE);
     }
@@ -896,8 +923,8 @@ static const struct {
     {step_create, 20}, {step_delete, 14},   {step_filter, 30},      {step_bind, 25},
     {step_read, 10},   {step_node, 3},      {step_bind_answer, 35}, {step_time, 6},
     {step_requeue, 2}, {step_unseen, 5},    {step_term, 5},         {step_late_answer, 1},
-    {step_agent, 1},   {step_quota, 2},     {step_turns, 40},       {step_allocate, 12},
-    {step_disturb, 1}, {step_late_bind, 2}, {step_filter_again, 2},
+    {step_agent, 2},   {step_quota, 2},     {step_turns, 40},       {step_allocate, 12},
+    {step_disturb, 1}, {step_late_bind, 4}, {step_filter_bound, 1},
 };
 
 /* What happened just before it the watch does not bring any more. */
@@ -1004,11 +1031,13 @@ static void fail_seen(const struct api_pod *pod)
     struct strbuf view = STRBUF_INIT(1 << 20);
 
     cluster_view(world.cluster, &view);
-    fail_msg("the judge sees room for %s in %s: %d GPUs of %d MiB, %d %%, %d cores, NUMA %d, list "
-             "%d; %d DCUs of %d, %d; %d chips or %d cores; policy %d: %s\n%s",
-             pod->uid, pod->space, gpu->count, gpu->memory, gpu->percent, gpu->cores, pod->one_numa,
-             pod->list, dcu->count, dcu->memory, dcu->cores, chip->count, chip->cores, pod->policy,
-             why_refused, strbuf_text(&view));
+    (void)fprintf(stderr,
+                  "the judge sees room for %s in %s: %d GPUs of %d MiB, %d %%, %d cores, NUMA %d, "
+                  "list %d; %d DCUs of %d, %d; %d chips or %d cores; policy %d, shape %d: %s\n%s",
+                  pod->uid, pod->space, gpu->count, gpu->memory, gpu->percent, gpu->cores,
+                  pod->one_numa, pod->list, dcu->count, dcu->memory, dcu->cores, chip->count,
+                  chip->cores, pod->policy, pod->shape, why_refused, strbuf_text(&view));
+    fail();
 }
 
 /* Some pod is tried: a refusal must be right, and so must be what is given. */

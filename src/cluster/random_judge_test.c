@@ -151,7 +151,7 @@ static struct room room_of(unsigned number, enum maker maker, unsigned device)
     usable = room.healthy && !card->cordoned;
     room.whole = usable && !card->mig;
     room.mig = usable && card->mig;
-    room.mib = maker == NVIDIA ? (node->small ? CARD_MIB / 2 : CARD_MIB) : 0;
+    room.mib = maker == NVIDIA ? (node->small && device > 1 ? CARD_MIB / 2 : CARD_MIB) : 0;
     room.mib = maker == HYGON ? DCU_MIB : room.mib;
     room.cores = maker == NEURON ? CHIP_CORES : 100;
     room.tasks = maker == NEURON ? CHIP_CORES : DEVICE_TASKS;
@@ -447,12 +447,12 @@ static bool is_as_asked(const struct ask *ask, enum maker maker, const struct pi
 static void check_pieces(const struct api_pod *pod, unsigned number, enum maker maker)
 {
     const char *at = pod->binds.devices[maker];
-    unsigned containers = 0, count, numa;
+    unsigned containers = 0, count, numa, whole;
 
     for (; *at; at += *at == ';') {
         struct piece piece;
 
-        count = numa = 0;
+        count = numa = whole = 0;
         while (next_piece(&at, maker, &piece)) {
             char uuid[64] = "";
             unsigned i = 0;
@@ -467,10 +467,13 @@ static void check_pieces(const struct api_pod *pod, unsigned number, enum maker 
                 wrong("%s is not in the pod's list", piece.uuid);
             if (!is_as_asked(&pod->asks[maker], maker, &piece))
                 wrong("%s: not what was asked for: %s", piece.uuid, pod->binds.devices[maker]);
-            numa |= 1u << i / 2;
+            if (maker != NEURON && !piece.parts && whole >> i & 1)
+                wrong("%s is given to one container twice", piece.uuid);
+            whole |= 1u << i;
+            numa |= 1u << world_numa_node(number, i);
             count++;
         }
-        if (maker == NVIDIA && pod->one_numa && numa == 3)
+        if (maker == NVIDIA && pod->one_numa && numa & (numa - 1))
             wrong("not of one NUMA node: %s", pod->binds.devices[maker]);
         if (count != (containers && pod->first_only ? 0 : pieces_wanted(&pod->asks[maker], maker)))
             wrong("%u devices for a container: %s", count, pod->binds.devices[maker]);
@@ -665,25 +668,37 @@ static bool fits_on(const struct api_pod *pod, enum maker maker, unsigned number
     return !room.mig || has_instance(sum.parts, mib);
 }
 
+static unsigned most_of(const unsigned counts[static DEVICES])
+{
+    unsigned top = 0;
+
+    for (unsigned i = 0; i < DEVICES; i++)
+        top = counts[i] > top ? counts[i] : top;
+    return top;
+}
+
 static bool have_shares(const struct api_pod *pod, enum maker maker, unsigned number)
 {
     const long bound = bound_of(pod->space, maker, MEMORY);
-    unsigned by_numa[2] = {0}, all = 0;
+    const bool bounded = bound != LONG_MAX || bound_of(pod->space, maker, CORES) != LONG_MAX;
+    unsigned by_numa[DEVICES] = {0}, all = 0;
     long mib = 0, cores = pod->asks[maker].cores < 0 ? 100 : pod->asks[maker].cores;
 
     for (unsigned i = 0; i < world_device_count(number, maker); i++) {
+        /* An instance may be larger than what is asked for, and use up the quota. */
+        if (bounded && room_of(number, maker, i).mig)
+            return false;
         if (!fits_on(pod, maker, number, i, &mib))
             continue;
-        /* An instance may be larger than what is asked for. */
-        if (room_of(number, maker, i).mig &&
-            (bound != LONG_MAX || bound_of(pod->space, maker, CORES) != LONG_MAX))
-            continue;
-        by_numa[i / 2]++;
+        by_numa[maker == NVIDIA ? world_numa_node(number, i) : 0]++;
         all++;
     }
     if (maker == NVIDIA && pod->one_numa)
-        all = by_numa[0] > by_numa[1] ? by_numa[0] : by_numa[1];
+        all = most_of(by_numa);
     if (all < (unsigned)pod->asks[maker].count)
+        return false;
+    /* Parts of cards of two sizes: which of them, is not the judge's to say. */
+    if (bound != LONG_MAX && world.shown[number].small && !pod->asks[maker].memory)
         return false;
     if (bound != LONG_MAX &&
         used_of(pod->space, maker, MEMORY) + mib * pod->asks[maker].count > bound)

@@ -25,7 +25,7 @@ enum {
     TEXT = 768,
     LOCK_TEXT = 128,
 
-    CARD_MIB = 24000, /* NVIDIA's; half of it where the node's cards are small */
+    CARD_MIB = 24000, /* NVIDIA's; see api_node.small */
     DCU_MIB = 16000,
     DCU_UNIT_MIB = 2,
     DEVICE_TASKS = 4, /* of NVIDIA and Hygon */
@@ -71,9 +71,10 @@ struct api_node {
     unsigned version;
     bool garbage[MAKERS], away[MAKERS]; /* its registration can't be read; kubelet counts none */
     struct api_card cards[MAKERS][DEVICES];
-    bool small;
-    bool scored, badly_scored; /* how its cards are connected, readable or not */
-    bool foreign;              /* NVIDIA's agent is HAMi's own, which waits for the lock */
+    bool small;      /* its NVIDIA cards but for the first two have half the memory */
+    unsigned scored; /* how its cards are connected; 0: not told */
+    bool badly_scored;
+    bool foreign; /* NVIDIA's agent is HAMi's own, which waits for the lock */
     enum word word;
     int64_t word_ns; /* when it was written, by the world's clock; WORD_ASKED: INT64_MIN, it can't
                         be read when */
@@ -230,8 +231,9 @@ extern const char *const space_names[SPACES + 1]; /* the last has no quotas: oth
 /* How many devices of a vendor the node has, as it stands in the world's plan. */
 unsigned world_device_count(unsigned node, enum maker maker);
 const char *world_device_name(unsigned node, enum maker maker, unsigned device, char to[64]);
-bool world_has_agent(unsigned node);   /* Hygon's */
-bool world_counts_dcus(unsigned node); /* kubelet tells how many */
+unsigned world_numa_node(unsigned node, unsigned device); /* of an NVIDIA card */
+bool world_has_agent(unsigned node);                      /* Hygon's */
+bool world_counts_dcus(unsigned node);                    /* kubelet tells how many */
 
 /* A random number from 0 to below - 1. */
 unsigned world_draw(unsigned below);

@@ -23,13 +23,19 @@ static const struct {
     unsigned counts[MAKERS];
     bool agent_counts; /* kubelet tells of DCUs */
 } plan[NODES] = {
-    {{3, 0, 0}, false}, {{3, 0, 0}, false}, {{2, 0, 0}, false}, {{2, 2, 0}, false},
+    {{4, 0, 0}, false}, {{3, 0, 0}, false}, {{2, 0, 0}, false}, {{2, 2, 0}, false},
     {{0, 3, 0}, true},  {{0, 0, 4}, false}, {{1, 0, 4}, false},
 };
 
 unsigned world_device_count(unsigned node, enum maker maker)
 {
     return plan[node].counts[maker];
+}
+
+/* On one node each card stands by itself. */
+unsigned world_numa_node(unsigned node, unsigned device)
+{
+    return node ? device / 2 : device;
 }
 
 bool world_has_agent(unsigned node)
@@ -122,8 +128,9 @@ static void write_nvidia(const struct api_node *from, unsigned number, char to[s
             to + len, NODE_TEXT - len,
             "%s{\"id\":\"GPU-%u-%u\",\"index\":%u,\"count\":%d,\"devmem\":%d,\"devcore\":100,"
             "\"type\":\"NVIDIA-%s\",\"numa\":%u,\"mode\":\"%s\",\"health\":%s%s}",
-            i ? "," : "", number, i, i, DEVICE_TASKS, from->small ? CARD_MIB / 2 : CARD_MIB,
-            number == 1 ? "M" : "A", i / 2, card->mig ? "mig" : "hami-core",
+            i ? "," : "", number, i, i, DEVICE_TASKS,
+            from->small && i > 1 ? CARD_MIB / 2 : CARD_MIB, number == 1 ? "M" : "A",
+            world_numa_node(number, i), card->mig ? "mig" : "hami-core",
             card->sick ? "false" : "true",
             from->foreign ? "" : ",\"custominfo\":{\"lock\":\"none\"}");
     }
@@ -152,7 +159,7 @@ static void write_scores(const struct api_node *from, unsigned number, char to[s
                                 i ? "," : "", number, i);
         for (unsigned k = 0; k < count; k++)
             len += (size_t)snprintf(to + len, NODE_TEXT - len, "%s\"GPU-%u-%u\":%u", k ? "," : "",
-                                    number, k, (i + k) * 10);
+                                    number, k, (i + 1) * (k + 1) * from->scored * 31 % 97);
         len += (size_t)snprintf(to + len, NODE_TEXT - len, "}}");
     }
     (void)snprintf(to + len, NODE_TEXT - len, from->badly_scored ? "" : "]");

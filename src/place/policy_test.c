@@ -308,6 +308,36 @@ static void a_set_that_a_budget_refuses_is_not_made_up_of_others(void **state)
     assert_int_equal(decision.failure.reasons[PLACE_QUOTA], 1);
 }
 
+/* Each card is of another NUMA node, and two of one are wanted. */
+static void a_card_is_given_once_where_no_numa_node_has_enough(void **state)
+{
+    static const struct device_vendor vendor = {"X", &rules, NULL};
+    const struct place_policy policy = {.order = PLACE_BINPACK, .connected = true};
+    const struct request request = {
+        .vendor = &vendor, .count = 2, .memory_bytes = MIB, .one_numa_node = true};
+    const struct place_ask ask = {.request = &request};
+    struct place_decision decision;
+    struct device devices[4];
+
+    (void)state;
+    for (unsigned best = 0; best < 16; best++) {
+        for (unsigned i = 0; i < 4; i++) {
+            devices[i] = (struct device){
+                .vendor = &vendor,
+                .healthy = true,
+                .index = i,
+                .numa_node = (int)i,
+                .max_tasks = 4,
+                .cores = DEVICE_CORES,
+                .memory_bytes = 10 * MIB,
+            };
+            for (unsigned k = 0; k < 4; k++)
+                table[i][k] = i + 4 * k == best || k + 4 * i == best ? 100 : 10;
+        }
+        assert_int_equal(place_fit(devices, 4, &ask, &policy, &decision), PLACE_NO_FIT);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -319,6 +349,7 @@ int main(void)
         cmocka_unit_test(a_set_that_a_budget_refuses_is_not_made_up_of_others),
         cmocka_unit_test(many_devices_take_bounded_time),
         cmocka_unit_test(of_single_devices_the_worst_connected_is_taken),
+        cmocka_unit_test(a_card_is_given_once_where_no_numa_node_has_enough),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
