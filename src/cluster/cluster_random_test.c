@@ -24,7 +24,8 @@
 #include "vendor/nvidia/nvidia.h"
 
 enum {
-    SETTLE_STEPS = 500, /* between two looks at all */
+    ACTIONS = 4,        /* of a step */
+    SETTLE_STEPS = 400, /* between two looks at all */
     PROBES = 200,       /* pods that are tried then */
     NAMES = 90,
 };
@@ -813,6 +814,10 @@ static void step_agent(void)
         world_node_changed(number);
         return;
     }
+    if (world_counts_dcus(number) && world_draw(2)) {
+        node->away[HYGON] = !node->away[HYGON];
+        world_node_changed(number);
+    }
     world.silent[number] = !world.silent[number] && world_draw(2);
 }
 
@@ -829,6 +834,8 @@ static void write_hard(struct api_quota *quota)
         quota->hard[i].maker = maker;
         quota->hard[i].amount = amount;
         quota->hard[i].value = world_draw(8) ? (long)world_draw(largest[maker][amount] + 1) : 0;
+        if (amount == MEMORY && world_draw(2)) /* a few that ask for a part of a card */
+            quota->hard[i].value = (long)draw_mib(CARD_MIB) * (1 + (long)world_draw(4));
         quota->hard[i].fraction = world_draw(12) == 0;
     }
 }
@@ -873,6 +880,15 @@ static void filter_twin(const struct api_pod *of, unsigned node)
     filter_among(twin, node);
 }
 
+/* Instances may not fit in their card, nor a card's mode what was promised. */
+static void change_mig_node(struct api_node *node)
+{
+    if (world_draw(2))
+        node->cards[NVIDIA][1 + world_draw(2)].mig ^= true;
+    else
+        node->small = !node->small;
+}
+
 /* The reservation's time is over, and meanwhile others were placed, a quota or the node changed. */
 static void step_late_bind(void)
 {
@@ -886,9 +902,10 @@ static void step_late_bind(void)
     cluster_expire(world.cluster, world.now_ns);
     for (unsigned i = world_draw(4); i; i--)
         filter_twin(pod, node);
-    if (world_draw(3) == 0) {
+    if (world_draw(node == 1 ? 2 : 3) == 0) {
         change_node(node);
-        world.api.nodes[node].cards[NVIDIA][1 + world_draw(2)].mig ^= node == 1;
+        if (node == 1)
+            change_mig_node(&world.api.nodes[node]);
         world_node_changed(node);
         world_deliver_all(KIND_NODE);
     }
@@ -938,7 +955,7 @@ static void begin_list(enum kind kind)
     world_begin_list(kind);
 }
 
-static void take_step(void)
+static void act(void)
 {
     unsigned total = 0, chosen;
 
@@ -956,6 +973,12 @@ static void take_step(void)
         world_move_on(kind, world_draw(3));
     if (world_draw(300) == 0)
         begin_list((enum kind)world_draw(KINDS));
+}
+
+static void take_step(void)
+{
+    for (unsigned i = 0; i < ACTIONS; i++)
+        act();
 }
 
 /* Looks at all. */

@@ -23,7 +23,7 @@ static const struct {
     unsigned counts[MAKERS];
     bool agent_counts; /* kubelet tells of DCUs */
 } plan[NODES] = {
-    {{4, 0, 0}, false}, {{3, 0, 0}, false}, {{2, 0, 0}, false}, {{2, 2, 0}, false},
+    {{4, 0, 0}, false}, {{3, 0, 0}, false}, {{3, 0, 0}, false}, {{2, 2, 0}, false},
     {{0, 3, 0}, true},  {{0, 0, 4}, false}, {{1, 0, 4}, false},
 };
 
