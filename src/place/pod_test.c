@@ -576,6 +576,9 @@ static void a_usage_fits_up_to_the_last_bit(void **state)
         cards[1].healthy = false;
         assert_false(place_usage_fits(cards, CARDS, &usage));
         cards[1].healthy = true;
+        cards[1].misused = 1;
+        assert_false(place_usage_fits(cards, CARDS, &usage));
+        cards[1].misused = 0;
         share.uuid = "d";
         assert_false(place_usage_fits(cards, CARDS, &usage));
     }
