@@ -39,7 +39,7 @@ struct request {
     struct text_list use_types, avoid_types;
 
     bool one_numa_node; /* all devices are of one NUMA node */
-    const char *modes; /* ways of sharing: a device's must be a part of it; NULL: any */
+    const char *modes;  /* ways of sharing: a device's must be a part of it; NULL: any */
 
     /* For the vendor's rules: bytes in which no address stands, since requests are compared by
      * them. */

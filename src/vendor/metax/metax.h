@@ -25,10 +25,11 @@ struct vendor_instance metax_sgpu_instance(const struct metax_config *config);
 /* Shares. */
 
 #define METAX_SGPU_WORD "Metax-SGPU"
-#define METAX_APP_CLASS "metax-tech.com/sgpu-app-class"     /* on a pod: online, offline */
-#define METAX_QOS "metax-tech.com/sgpu-qos-policy"          /* on a pod: one of metax_qos_names */
-#define METAX_TOPOLOGY "metax-tech.com/sgpu-topology-aware" /* on a pod, instead of the config's   \
-                                                             */
+#define METAX_APP_CLASS "metax-tech.com/sgpu-app-class" /* on a pod: online, offline */
+#define METAX_QOS "metax-tech.com/sgpu-qos-policy"      /* on a pod: one of metax_qos_names */
+#define METAX_TOPOLOGY                                                                             \
+    "metax-tech.com/sgpu-topology-aware" /* on a pod, instead of the config's                      \
+                                          */
 
 enum metax_class {
     METAX_NO_CLASS = 0,
