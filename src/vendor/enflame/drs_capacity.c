@@ -155,6 +155,8 @@ static int read_profiles(yyjson_val *object, struct drs_capacity *capacity, stru
     yyjson_val *key, *value;
     size_t at, max;
 
+    if (!object)
+        return error_set(err, -EINVAL, "no profiles");
     yyjson_obj_foreach(object, at, max, key, value)
     {
         int r = add_profile(capacity, key, value, err);

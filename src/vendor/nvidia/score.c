@@ -74,6 +74,8 @@ static int read_card(yyjson_val *item, struct nvidia_facts **rows, const struct 
     if (scores && !yyjson_is_obj(scores) && !yyjson_is_null(scores))
         return error_set(err, -EINVAL, "%s: the scores of \"%.64s\" are not an object",
                          NVIDIA_SCORE_KEY, text);
+    if (!scores)
+        return 0;
     return read_row(scores, card < count ? rows[card] : NULL, devices, count, err);
 }
 
