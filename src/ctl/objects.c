@@ -26,6 +26,16 @@ static const char nvidia_alone[] = "nvidia: {resourceCountName: nvidia.com/gpu, 
                                    "resourcePriorityName: nvidia.com/priority, "
                                    "defaultGPUNum: 1}";
 
+int objects_read_file(char *text, void *member, struct error *err)
+{
+    struct objects_options *options = member;
+
+    if (options->file_count == OBJECTS_MAX_FILES)
+        return error_set(err, -E2BIG, "more than %d files", OBJECTS_MAX_FILES);
+    options->files[options->file_count++] = text;
+    return 0;
+}
+
 static const char *text_of(yyjson_val *object, const char *key)
 {
     const char *text = yyjson_get_str(yyjson_obj_get(object, key));

@@ -33,6 +33,9 @@ struct waiting_pod {
     const char *namespace, *name;
 };
 
+/* A reader of base/options.h, whose member is the objects_options: one file more. */
+int objects_read_file(char *text, void *member, struct error *err);
+
 struct objects {
     struct device_config config;
     struct vendor_set vendors;

@@ -2,12 +2,13 @@
 
 /* hamictl simulate: what the scheduler would do with pods, by its own code. */
 
-#include <argp.h>
 #include <errno.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/options.h"
 #include "base/util.h"
 #include "ctl/ctl.h"
 #include "ctl/objects.h"
@@ -28,61 +29,53 @@ struct outcome {
 struct simulate {
     struct objects_options objects;
     bool json;
+    char **words; /* files that are named without an option */
+    size_t word_count;
 };
 
-static void add_file(struct argp_state *state, struct objects_options *options, char *path)
+static void take_words(void *options, char **words, size_t count)
 {
-    if (options->file_count == OBJECTS_MAX_FILES)
-        argp_error(state, "more than %d files", OBJECTS_MAX_FILES);
-    options->files[options->file_count++] = path;
+    struct simulate *simulate = options;
+
+    simulate->words = words;
+    simulate->word_count = count;
 }
 
-static error_t simulate_parse_option(int key, char *arg, struct argp_state *state)
+static int check_files(void *options, struct error *err)
 {
-    struct simulate *simulate = state->input;
+    struct simulate *simulate = options;
+    int r = 0;
 
-    switch (key) {
-    case 'f':
-    case ARGP_KEY_ARG:
-        add_file(state, &simulate->objects, arg);
-        return 0;
-    case 'c':
-        simulate->objects.config_path = arg;
-        return 0;
-    case 'n':
-        simulate->objects.node_policy = arg;
-        return 0;
-    case 'g':
-        simulate->objects.device_policy = arg;
-        return 0;
-    case 'j':
-        simulate->json = true;
-        return 0;
-    case ARGP_KEY_END:
-        if (!simulate->objects.file_count)
-            argp_error(state, "no FILE given");
-        return 0;
-    default:
-        return ARGP_ERR_UNKNOWN;
-    }
+    for (size_t i = 0; i < simulate->word_count && r == 0; i++)
+        r = objects_read_file(simulate->words[i], &simulate->objects, err);
+    if (r == 0 && !simulate->objects.file_count)
+        r = error_set(err, -EINVAL, "no FILE given");
+    return r;
 }
 
-static const struct argp_option argp_options[] = {
-    {"filename", 'f', "FILE", 0, "Nodes, pods, quotas: YAML or JSON; - is standard input", 0},
-    {"device-config", 'c', "FILE", 0, "device-config.yaml (NVIDIA's resources)", 0},
-    {"node-scheduler-policy", 'n', "POLICY", 0, "as the scheduler's (binpack)", 0},
-    {"gpu-scheduler-policy", 'g', "POLICY", 0, "as the scheduler's (spread)", 0},
-    {"json", 'j', NULL, 0, "print JSON", 0},
-    {0},
+#define AT(member) offsetof(struct simulate, member)
+
+static const struct option_row rows[] = {
+    {"filename", 'f', 0, "FILE", objects_read_file, AT(objects),
+     "Nodes, pods, quotas: YAML or JSON; - is standard input"},
+    {"device-config", 'c', 0, "FILE", option_text, AT(objects.config_path),
+     "device-config.yaml (NVIDIA's resources)"},
+    {"node-scheduler-policy", 'n', 0, "POLICY", option_text, AT(objects.node_policy),
+     "as the scheduler's (binpack)"},
+    {"gpu-scheduler-policy", 'g', 0, "POLICY", option_text, AT(objects.device_policy),
+     "as the scheduler's (spread)"},
+    {"json", 'j', 0, NULL, option_bool, AT(json), "print JSON"},
 };
 
-static const struct argp argp = {
-    .options = argp_options,
-    .parser = simulate_parse_option,
-    .args_doc = "FILE...",
+static const struct option_table table = {
+    .rows = rows,
+    .count = ARRAY_SIZE(rows),
+    .arguments_doc = "FILE...",
     .doc = "Say where pods that wait would be placed, and what they would be given, in the order "
            "of the files. Of a live cluster: kubectl get nodes,pods,resourcequotas -A -o json | "
            "hamictl simulate - pods.yaml",
+    .take_arguments = take_words,
+    .check = check_files,
 };
 
 /* The annotations that record devices, one behind the other. */
@@ -155,17 +148,17 @@ static void print_table(const struct outcome *outcomes, size_t count, struct str
         {"NODE", false, false},
         {"DEVICES", false, false},
     };
-    struct table table;
+    struct table shown;
 
-    table_init(&table, columns, ARRAY_SIZE(columns));
+    table_init(&shown, columns, ARRAY_SIZE(columns));
     for (size_t i = 0; i < count; i++) {
-        table_add_row(&table);
-        table_add_cell(&table, "%s", outcomes[i].namespace);
-        table_add_cell(&table, "%s", outcomes[i].name);
-        table_add_cell(&table, "%s", *outcomes[i].node ? outcomes[i].node : "-");
-        table_add_cell(&table, "%s", outcomes[i].devices);
+        table_add_row(&shown);
+        table_add_cell(&shown, "%s", outcomes[i].namespace);
+        table_add_cell(&shown, "%s", outcomes[i].name);
+        table_add_cell(&shown, "%s", *outcomes[i].node ? outcomes[i].node : "-");
+        table_add_cell(&shown, "%s", outcomes[i].devices);
     }
-    table_finish(&table, text);
+    table_finish(&shown, text);
 }
 
 static void print_json(const struct outcome *outcomes, size_t count, struct strbuf *text)
@@ -234,8 +227,7 @@ int simulate_main(int argc, char **argv)
     struct error err = ERROR_INIT;
     int r;
 
-    if (argp_parse(&argp, argc, argv, 0, NULL, &simulate) != 0)
-        return CTL_EXIT_USAGE;
+    options_read(&table, argc, argv, &simulate);
     r = objects_load(&simulate.objects, &objects, &err);
     if (r == 0)
         r = simulate_all(&simulate, &objects, &err);

@@ -3,14 +3,15 @@
 /* hamictl why: why a pod has no node, node by node and device by device, by the scheduler's code.
  */
 
-#include <argp.h>
 #include <errno.h>
 #include <inttypes.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <yyjson.h>
 
+#include "base/options.h"
 #include "base/util.h"
 #include "ctl/ctl.h"
 #include "ctl/objects.h"
@@ -24,64 +25,54 @@ enum {
 
 struct why {
     struct objects_options objects;
-    const char *pod; /* "NAMESPACE/NAME" or "NAME" */
+    const char *pod;  /* "NAMESPACE/NAME" or "NAME" */
+    const char *more; /* a second one, which is refused */
     bool json, all;
 };
 
-static error_t why_parse_option(int key, char *arg, struct argp_state *state)
+static void take_pod(void *options, char **words, size_t count)
 {
-    struct why *why = state->input;
+    struct why *why = options;
 
-    switch (key) {
-    case 'f':
-        if (why->objects.file_count == OBJECTS_MAX_FILES)
-            argp_error(state, "more than %d files", OBJECTS_MAX_FILES);
-        why->objects.files[why->objects.file_count++] = arg;
-        return 0;
-    case 'c':
-        why->objects.config_path = arg;
-        return 0;
-    case 'g':
-        why->objects.device_policy = arg;
-        return 0;
-    case 'a':
-        why->all = true;
-        return 0;
-    case 'j':
-        why->json = true;
-        return 0;
-    case ARGP_KEY_ARG:
-        if (why->pod)
-            argp_error(state, "\"%s\" is too much; one POD is enough", arg);
-        why->pod = arg;
-        return 0;
-    case ARGP_KEY_END:
-        if (!why->pod)
-            argp_error(state, "no POD given");
-        if (!why->objects.file_count)
-            why->objects.files[why->objects.file_count++] = "-";
-        return 0;
-    default:
-        return ARGP_ERR_UNKNOWN;
-    }
+    why->pod = count ? words[0] : NULL;
+    why->more = count > 1 ? words[1] : NULL;
 }
 
-static const struct argp_option argp_options[] = {
-    {"filename", 'f', "FILE", 0, "Nodes, pods, quotas: YAML or JSON (standard input)", 0},
-    {"device-config", 'c', "FILE", 0, "device-config.yaml (NVIDIA's resources)", 0},
-    {"gpu-scheduler-policy", 'g', "POLICY", 0, "as the scheduler's (spread)", 0},
-    {"all", 'a', NULL, 0, "show every node, not the nearest alone", 0},
-    {"json", 'j', NULL, 0, "print JSON", 0},
-    {0},
+static int check_together(void *options, struct error *err)
+{
+    struct why *why = options;
+
+    if (!why->pod)
+        return error_set(err, -EINVAL, "no POD given");
+    if (why->more)
+        return error_set(err, -EINVAL, "\"%s\" is too much; one POD is enough", why->more);
+    if (!why->objects.file_count)
+        why->objects.files[why->objects.file_count++] = "-";
+    return 0;
+}
+
+#define AT(member) offsetof(struct why, member)
+
+static const struct option_row rows[] = {
+    {"filename", 'f', 0, "FILE", objects_read_file, AT(objects),
+     "Nodes, pods, quotas: YAML or JSON (standard input)"},
+    {"device-config", 'c', 0, "FILE", option_text, AT(objects.config_path),
+     "device-config.yaml (NVIDIA's resources)"},
+    {"gpu-scheduler-policy", 'g', 0, "POLICY", option_text, AT(objects.device_policy),
+     "as the scheduler's (spread)"},
+    {"all", 'a', 0, NULL, option_bool, AT(all), "show every node, not the nearest alone"},
+    {"json", 'j', 0, NULL, option_bool, AT(json), "print JSON"},
 };
 
-static const struct argp argp = {
-    .options = argp_options,
-    .parser = why_parse_option,
-    .args_doc = "[NAMESPACE/]POD",
+static const struct option_table table = {
+    .rows = rows,
+    .count = ARRAY_SIZE(rows),
+    .arguments_doc = "[NAMESPACE/]POD",
     .doc = "Say why a pod waits: of each node the first rule that failed, device by device, with "
            "what there is and what it would take; the nearest first. Of a live cluster: kubectl "
            "get nodes,pods,resourcequotas -A -o json | hamictl why team/train-0",
+    .take_arguments = take_pod,
+    .check = check_together,
 };
 
 /* A node's entry, with how near it is to taking the pod. */
@@ -138,13 +129,13 @@ static int compare_entries(const void *a, const void *b)
     return strcmp(text_of(left->node, "name"), text_of(right->node, "name"));
 }
 
-static void add_amount(struct table *table, yyjson_val *device, const char *key)
+static void add_amount(struct table *shown, yyjson_val *device, const char *key)
 {
-    table_add_cell(table, "%" PRIu64 "/%" PRIu64, number_of(device, "asked", key),
+    table_add_cell(shown, "%" PRIu64 "/%" PRIu64, number_of(device, "asked", key),
                    number_of(device, "has", key));
 }
 
-static void add_node(struct table *table, yyjson_val *node)
+static void add_node(struct table *shown, yyjson_val *node)
 {
     yyjson_val *devices = yyjson_obj_get(node, "devices"), *device;
     const bool fits = yyjson_get_bool(yyjson_obj_get(node, "fits"));
@@ -153,26 +144,26 @@ static void add_node(struct table *table, yyjson_val *node)
     size_t at, max;
 
     if (!yyjson_arr_size(devices)) {
-        table_add_row(table);
-        table_add_cell(table, "%s", text_of(node, "name"));
-        table_add_cell(table, "-");
-        table_add_cell(table, "-");
-        table_add_cell(table, "-");
-        table_add_cell(table, "-");
-        table_add_cell(table, "%s", fits ? "fits" : of_node);
+        table_add_row(shown);
+        table_add_cell(shown, "%s", text_of(node, "name"));
+        table_add_cell(shown, "-");
+        table_add_cell(shown, "-");
+        table_add_cell(shown, "-");
+        table_add_cell(shown, "-");
+        table_add_cell(shown, "%s", fits ? "fits" : of_node);
         return;
     }
     yyjson_arr_foreach(devices, at, max, device)
     {
         const char *reason = text_of(device, "reason");
 
-        table_add_row(table);
-        table_add_cell(table, "%s", at ? "" : text_of(node, "name"));
-        table_add_cell(table, "%s", text_of(device, "uuid"));
-        add_amount(table, device, "memory_mib");
-        add_amount(table, device, "cores");
-        add_amount(table, device, "slots");
-        table_add_cell(table, "%s", *reason ? reason : has_too_few ? of_node : "would do");
+        table_add_row(shown);
+        table_add_cell(shown, "%s", at ? "" : text_of(node, "name"));
+        table_add_cell(shown, "%s", text_of(device, "uuid"));
+        add_amount(shown, device, "memory_mib");
+        add_amount(shown, device, "cores");
+        add_amount(shown, device, "slots");
+        table_add_cell(shown, "%s", *reason ? reason : has_too_few ? of_node : "would do");
     }
 }
 
@@ -187,12 +178,12 @@ static void print_entries(const struct entry *entries, size_t count, size_t show
         {"TASKS ASKED/FREE", true, false},
         {"WHY", false, false},
     };
-    struct table table;
+    struct table drawn;
 
-    table_init(&table, columns, ARRAY_SIZE(columns));
+    table_init(&drawn, columns, ARRAY_SIZE(columns));
     for (size_t i = 0; i < shown; i++)
-        add_node(&table, entries[i].node);
-    table_finish(&table, text);
+        add_node(&drawn, entries[i].node);
+    table_finish(&drawn, text);
     if (shown < count)
         strbuf_addf(text, "%zu more nodes: --all shows them.\n", count - shown);
 }
@@ -281,8 +272,7 @@ int why_main(int argc, char **argv)
     struct error err = ERROR_INIT;
     int r;
 
-    if (argp_parse(&argp, argc, argv, 0, NULL, &why) != 0)
-        return CTL_EXIT_USAGE;
+    options_read(&table, argc, argv, &why);
     r = objects_load(&why.objects, &objects, &err);
     if (r == 0)
         r = explain(&why, &objects, &err);
