@@ -330,6 +330,16 @@ void region_measured(struct region *region)
     (void)unlock_range(region->fd, REGION_LOCK_MEASURE, 1);
 }
 
+int region_try(struct region *region)
+{
+    return lock_range(region->fd, REGION_LOCK_TRY, 1, CLAIM_WAIT_MS);
+}
+
+void region_tried(struct region *region)
+{
+    (void)unlock_range(region->fd, REGION_LOCK_TRY, 1);
+}
+
 static int find_free_slot(const struct region *region)
 {
     for (unsigned i = 0; i < REGION_SLOTS; i++) {

@@ -17,9 +17,10 @@
  *   account.c  charges; say.c words on stderr
  *   allocations.c  what this process holds, by handle
  *   grant.c    an allocation on its way
- *   memory.c   linear memory; virtual.c memory that is mapped; contexts.c contexts and code;
- * overhead.c what the driver takes for itself; query.c what a program may see; nvml.c launch.c
- * launches; compute.c, watch.c the limiters of this process; limiter/ the compute share
+ *   memory.c   linear memory; virtual.c memory that is mapped; pools.c, pool_alloc.c pools;
+ * contexts.c contexts and code; overhead.c what the driver takes for itself; query.c what a program
+ * may see; nvml.c launch.c launches; compute.c, watch.c the limiters of this process; limiter/ the
+ * compute share
  */
 
 #include <pthread.h>

@@ -270,7 +270,6 @@ def check_sharing():
     agree("what an open descriptor holds stays charged", machine, maker, CONTEXT + 100 * MIB)
     check_equal(maker.create(2, LIMIT - CONTEXT - 100 * MIB + PIECE), OUT_OF_MEMORY, "so that the limit holds")
     maker.tell(f"close {slot('fd')}")
-    time.sleep(0.15)  # the driver's count is not asked for before each of many refusals
     check_equal(maker.create(2, LIMIT - CONTEXT), 0, "and when it is closed all can be had")
     maker.release(2)
 
@@ -282,7 +281,6 @@ def check_sharing():
     maker.release(1)
     agree("which the import holds", machine, maker, CONTEXT + 100 * MIB)
     maker.release(2)
-    time.sleep(0.15)
     check_equal(maker.create(1, LIMIT - CONTEXT), 0, "and gives back")
     maker.finish()
     check_equal(machine.used(), 0, "nothing is left")
