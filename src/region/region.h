@@ -142,7 +142,8 @@ struct region_ext_slot {
     _Alignas(CACHE_LINE) _Atomic int32_t pid; /* 0: free. Written after the rest of the identity */
     _Atomic uint32_t pid_namespace;
     _Atomic uint64_t start_ticks;
-    uint64_t reserved[5];
+    _Atomic uint64_t imports; /* pieces of memory that it got from other processes, and holds */
+    uint64_t reserved[4];
     struct region_account accounts[REGION_DEVICES];
 };
 

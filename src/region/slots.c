@@ -365,6 +365,7 @@ static int occupy_slot(struct region *region, unsigned index)
 
     atomic_store(&mine->pid_namespace, region->self.pid_namespace);
     atomic_store(&mine->start_ticks, region->self.start_ticks);
+    atomic_store(&mine->imports, 0);
     atomic_store(&mine->pid, region->self.pid);
     clear_mirror(mirror);
     atomic_store(&mirror->pid, region->self.pid);

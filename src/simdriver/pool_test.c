@@ -304,6 +304,7 @@ static void captured(void)
     OK(cuMemFreeAsync(a, t.streams[1]));
     GIVES(CUDA_ERROR_NOT_SUPPORTED, cuMemAllocAsync(&a, CHUNK, t.streams[0]));
     OK(cuStreamEndCapture(t.streams[0], &graph));
+    OK(cuGraphDestroy(graph));
 }
 
 #define HOLDS_IN(name, options, body)                                                              \

@@ -319,6 +319,9 @@ static uint64_t surplus(const struct account *account, const struct measure *mea
 
     if (!measure->found || !measure->quiet)
         return 0;
+    /* What others may have taken over is not gone because it is not ours. */
+    if (account->left && virtual_others_import())
+        needed += account->left;
     return total_of(account) - MIN(total_of(account), needed);
 }
 

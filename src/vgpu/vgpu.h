@@ -135,6 +135,9 @@ bool vgpu_refuses(enum vgpu_word word, const char *name, const char *why);
 /* Whether this process holds memory that another one made. */
 bool virtual_has_imports(void);
 
+/* Whether any other process of the container does. */
+bool virtual_others_import(void);
+
 /* What all living processes of the container hold, in bytes; settles dead ones. */
 uint64_t vgpu_used_bytes(unsigned region_index);
 
