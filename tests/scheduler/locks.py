@@ -337,6 +337,20 @@ def test_without_the_right(api, scheduler):
         end_pod(api, one)
 
 
+def test_the_timeout_of_locks(_):
+    api = Api()
+    scheduler = Scheduler(api, "--node-lock-timeout=0m20s")
+    agent = other_node(api, "n1")
+    wait_until(lambda: fits(scheduler, other_pod(), ["n1"]))
+    stranger = api.set(PODS, pod(None))
+    name = stranger["metadata"]["name"]
+    api.patch_pod(f"ns/{name}", {"spec": {"nodeName": "n1"}, "metadata": {"annotations": {PHASE: "allocating"}}})
+    written = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() - 25))
+    agent.client.patch_node({"metadata": {"annotations": {LOCK: f"{written},ns,{name}"}}})
+    check_equal(scheduler.bind(begin(api, scheduler, "n1"), "n1"), "", "a lock older than --node-lock-timeout is broken")
+    scheduler.end()
+
+
 def test_an_agent_that_falls_silent(api, scheduler):
     agent = other_node(api, "n10")
     wait_until(lambda: fits(scheduler, other_pod(), ["n10"]))
@@ -488,6 +502,7 @@ def main():
             test_an_agent_that_falls_silent, test_killed_while_allocating, test_nodes_that_are_gone_leave_nothing, test_without_the_right,
         )  # fmt: skip
         run_part(test_a_server_that_does_not_say_whether, None)
+        run_part(test_the_timeout_of_locks, None)
     finish()
 
 
