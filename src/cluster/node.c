@@ -167,7 +167,7 @@ struct registration {
 static bool may_bind(const struct cluster *cluster, const struct vendor_lock *lock,
                      struct lock_set *locks)
 {
-    return !lock || (cluster->may_lock && lock_set_add(locks, lock));
+    return !lock || ((cluster->may_lock || !lock->key) && lock_set_add(locks, lock));
 }
 
 static int read_devices(const struct cluster *cluster, const struct cluster_node *known,
