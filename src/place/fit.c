@@ -533,6 +533,19 @@ bool fit_may_take(const struct device *devices, size_t count, const struct reque
     return true;
 }
 
+bool fit_want(const struct request *request, const struct device *device,
+              struct device_usage *ret_wanted)
+{
+    const struct place_policy policy = {0};
+    const struct place_ask ask = {.request = request};
+    const struct walk walk = walk_of(&ask, &policy);
+
+    if (type_of(request, device) == TYPE_MISMATCH)
+        return false;
+    *ret_wanted = wanted_of(&walk, device);
+    return true;
+}
+
 void fit_explain(const struct device *devices, size_t count, const struct place_ask *ask,
                  const struct place_policy *policy, struct place_verdict *ret_verdicts)
 {
