@@ -157,6 +157,15 @@ void scarcity_see(const struct scarcity_prices *prices, const struct scarcity_ro
 float scarcity_cost(const struct scarcity_sight *sight, const struct scarcity_demand *demand,
                     size_t *ret_entry);
 
+/*
+ * What the demand costs on each of the node's devices, whose entries the room has; of a demand for
+ * several, how much of the device is left, since those with the least are taken. INFINITY as above.
+ */
+void scarcity_price_devices(const struct scarcity_types *types,
+                            const struct scarcity_prices *prices, const struct scarcity_room *room,
+                            const struct scarcity_demand *demand, const struct device *devices,
+                            size_t count, float *ret_costs);
+
 /* The same for a demand for one device that takes it of this entry. */
 float scarcity_cost_of(const struct scarcity_sight *sight, const struct scarcity_demand *demand,
                        size_t entry);

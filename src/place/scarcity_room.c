@@ -2,6 +2,7 @@
 
 /* Devices and demands, as shares: what scarcity.c adds up. */
 
+#include <math.h>
 #include <string.h>
 
 #include "base/util.h"
@@ -151,6 +152,35 @@ static void add_entry(struct scarcity_room *room, size_t type, unsigned left)
         room->entries[room->count++] =
             (struct scarcity_entry){.left = (uint16_t)left, .type = (uint8_t)type};
     room->entries[at].count++;
+}
+
+static size_t entry_of(const struct scarcity_types *types, const struct scarcity_room *room,
+                       const struct device *device)
+{
+    const size_t type = scarcity_types_find(types, device);
+    const unsigned left = scarcity_left(device);
+    size_t at = 0;
+
+    while (at < room->count && (room->entries[at].type != type || room->entries[at].left != left))
+        at++;
+    return at;
+}
+
+void scarcity_price_devices(const struct scarcity_types *types,
+                            const struct scarcity_prices *prices, const struct scarcity_room *room,
+                            const struct scarcity_demand *demand, const struct device *devices,
+                            size_t count, float *ret_costs)
+{
+    float costs[SCARCITY_ENTRIES + 1];
+    struct scarcity_sight sight;
+
+    scarcity_see(prices, room, &sight);
+    for (size_t i = 0; i < room->count; i++)
+        costs[i] =
+            demand->count == 1 ? scarcity_cost_of(&sight, demand, i) : (float)room->entries[i].left;
+    costs[room->count] = INFINITY;
+    for (size_t i = 0; i < count; i++)
+        ret_costs[i] = costs[entry_of(types, room, &devices[i])];
 }
 
 void scarcity_room_read(const struct scarcity_types *types, const struct device *devices,
