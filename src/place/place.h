@@ -63,6 +63,8 @@ struct place_policy {
     bool mutex;                          /* take only devices that no pod uses */
     bool connected; /* HAMi's topology-aware: of the devices that fit, those that are connected
                        best, and of single ones the worst */
+    unsigned *looks_left; /* into sets of connected devices, before the most preferred devices are
+                             taken as they come; place_pod()'s own. NULL: each search has its own */
     struct place_weights weights;
 };
 
