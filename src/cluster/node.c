@@ -175,10 +175,6 @@ static int read_devices(const struct cluster *cluster, const struct cluster_node
 {
     const struct vendor_set *set = cluster->options.vendors;
 
-    read->count = 0;
-    read->outcome = 0;
-    read->locked = false;
-    read->locks = (struct lock_set){.count = 0};
     read->absent = "the node has registered no devices";
     for (size_t i = 0; i < set->count; i++) {
         const struct vendor_instance *instance = &set->instances[i];

@@ -253,9 +253,10 @@ static int load_config(const struct objects_options *options, struct objects *ob
 static int check_policies(const struct objects_options *options, struct error *err)
 {
     const char *node = options->node_policy, *device = options->device_policy;
+    enum place_order unread;
 
-    if (node && strcmp(node, "binpack") != 0 && strcmp(node, "spread") != 0)
-        return error_set(err, -EINVAL, "\"%s\" is neither binpack nor spread", node);
+    if (node && !place_node_order_read(node, &unread))
+        return error_set(err, -EINVAL, "\"%s\" is none of " PLACE_NODE_ORDERS, node);
     if (device && !place_policy_check(device))
         return error_set(err, -EINVAL,
                          "\"%s\" is not made of binpack, spread, mutex, numa, topology-aware",
@@ -274,10 +275,8 @@ int objects_load(const struct objects_options *options, struct objects *ret_obje
         r = load_config(options, ret_objects, err);
     if (r < 0)
         return r;
-    if (options->node_policy && strcmp(options->node_policy, "spread") == 0)
-        cluster.defaults.node_order = PLACE_SPREAD;
-    else
-        cluster.defaults.node_order = PLACE_BINPACK;
+    (void)place_node_order_read(options->node_policy ? options->node_policy : "binpack",
+                                &cluster.defaults.node_order);
     place_policy_read(options->device_policy ? options->device_policy : "spread",
                       &cluster.defaults.policy);
     ret_objects->cluster = cluster_new(&cluster);

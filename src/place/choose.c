@@ -25,6 +25,7 @@ struct choosing {
     struct arena *arena;
     struct need need;
     bool most_used_first;
+    const float *costs; /* by seat, the least is the best; NULL: by the nodes' scores */
 };
 
 /* The most of 1, 2, 4 and 8 that is not more than so many devices: its place in the row. */
@@ -74,8 +75,12 @@ static bool may_fit(const struct place_node *node, const struct need *need)
 static bool is_better(const struct choosing *choosing, const struct place_node *a,
                       const struct place_node *b)
 {
-    if (a->score != b->score)
+    if (choosing->costs) {
+        if (choosing->costs[a->seat] != choosing->costs[b->seat])
+            return choosing->costs[a->seat] < choosing->costs[b->seat];
+    } else if (a->score != b->score) {
         return choosing->most_used_first ? a->score > b->score : a->score < b->score;
+    }
     if (a->rank != b->rank)
         return a->rank < b->rank;
     return strcmp(a->name, b->name) < 0;
@@ -290,14 +295,15 @@ int place_choose(const struct place_node *const *nodes, size_t count, const stru
         .options = options,
         .arena = arena,
         .need = need_of(demand),
-        .most_used_first = options->node_order == PLACE_BINPACK,
+        .most_used_first = options->node_order != PLACE_SPREAD,
+        .costs = options->scarcity ? options->scarcity->costs : NULL,
     };
     size_t best;
     int r;
 
     if (count > UINT32_MAX)
         return -E2BIG;
-    if (vendors_score(demand))
+    if (!choosing.costs && vendors_score(demand))
         return try_all(&choosing, count, ret_position, ret_placement);
     best = find_best(&choosing, count);
     if (best == count)

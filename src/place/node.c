@@ -8,8 +8,7 @@ enum {
     PERCENT_TOTAL_MIN_MIB = 100, /* of smaller cards, percentages round too coarsely to be kept */
 };
 
-/* False only when place_fit() refuses the device to every request. */
-static bool is_usable(const struct device *device)
+bool fit_is_usable(const struct device *device)
 {
     const struct place_rules *rules = rules_of(device->vendor);
 
@@ -90,7 +89,7 @@ void place_node_update(struct place_node *node)
     for (size_t i = 0; i < node->device_count; i++) {
         const struct device *device = &node->devices[i];
 
-        if (!is_usable(device))
+        if (!fit_is_usable(device))
             continue;
         if (device->vendor != last)
             vendors |= place_vendor_bit(device->vendor);

@@ -184,6 +184,24 @@ static void explain(const struct fitting *fitting, const struct place_ask *ask)
                 explanation->verdicts);
 }
 
+/* What taking each device costs, beside what the containers before took. */
+static void price_devices(const struct fitting *fitting, const struct request *request,
+                          float ret_costs[static PLACE_MAX_DEVICES])
+{
+    const struct place_scarcity *scarcity = fitting->options->scarcity;
+    const size_t count = MIN(fitting->node->device_count, (uint32_t)PLACE_MAX_DEVICES);
+    const struct container_demand container = {.request_count = 1, .requests = request};
+    struct scarcity_demand demand;
+    struct scarcity_room room;
+
+    scarcity_demand_read(scarcity->types, &(struct demand){1, &container}, scarcity->cpu_milli,
+                         scarcity->memory_mib, &demand);
+    room = scarcity->rooms[fitting->node->seat];
+    scarcity_room_read(scarcity->types, fitting->devices, count, &room);
+    scarcity_price_devices(scarcity->types, scarcity->prices, &room, &demand, fitting->devices,
+                           count, ret_costs);
+}
+
 static int fit_request(struct fitting *fitting, size_t container, const struct request *request,
                        struct placement *placement)
 {
@@ -197,9 +215,14 @@ static int fit_request(struct fitting *fitting, size_t container, const struct r
         .given = find_vendor(placement, request->vendor),
         .container = container,
     };
+    float costs[PLACE_MAX_DEVICES];
     struct pod_devices *devices;
     int r;
 
+    if (fitting->options->scarcity) {
+        price_devices(fitting, request, costs);
+        ask.costs = costs;
+    }
     if (budget) {
         left = budget_beside(fitting, budget, ask.given, container);
         ask.budget = &left;
@@ -274,7 +297,8 @@ static float score_more(const struct fitting *fitting, const struct placement *p
             .devices = fitting->node->devices,
             .device_count = fitting->node->device_count,
             .given = &placement->vendors[i].devices,
-            .node_order = fitting->options->node_order,
+            .node_order =
+                fitting->options->node_order == PLACE_SPREAD ? PLACE_SPREAD : PLACE_BINPACK,
         };
 
         if (rules->score_node)

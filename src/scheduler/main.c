@@ -348,8 +348,7 @@ static int make_state(struct scheduler *scheduler, struct error *err)
     if (r < 0)
         return error_set(err, r, "%s: more vendors than can be served",
                          options->device_config_file);
-    cluster.defaults.node_order =
-        strcmp(options->node_policy, "spread") == 0 ? PLACE_SPREAD : PLACE_BINPACK;
+    (void)place_node_order_read(options->node_policy, &cluster.defaults.node_order);
     place_policy_read(options->device_policy, &cluster.defaults.policy);
     scheduler->cluster = cluster_new(&cluster);
     scheduler->request_arena = arena_new(REQUEST_ARENA_MAX);

@@ -28,8 +28,10 @@ static int read_device_policy(char *text, void *member, struct error *err)
 
 static int read_policy(char *text, void *member, struct error *err)
 {
-    if (strcmp(text, "binpack") != 0 && strcmp(text, "spread") != 0)
-        return error_set(err, -EINVAL, "\"%s\" is neither binpack nor spread", text);
+    enum place_order unread;
+
+    if (!place_node_order_read(text, &unread))
+        return error_set(err, -EINVAL, "\"%s\" is none of " PLACE_NODE_ORDERS, text);
     return option_text(text, member, err);
 }
 
@@ -107,7 +109,7 @@ static const struct option_row rows[] = {
          "of pods that name default-scheduler, too (true)"),
     TEXT("device-config-file", device_config_file, "FILE", "device-config.yaml; needed"),
     {"node-scheduler-policy", 0, 0, "POLICY", read_policy, AT(node_policy),
-     "binpack or spread, for pods that do not say (binpack)"},
+     "binpack, spread or scarcity, for pods that do not say (binpack)"},
     {"gpu-scheduler-policy", 0, 0, "POLICY", read_device_policy, AT(device_policy),
      "binpack, spread, mutex or topology-aware among a node's devices, or several of these and "
      "numa "

@@ -78,7 +78,7 @@ class Simulate(CtlTest):
         self.assertEqual(where(), ["n1", "n1"])
         self.assertEqual(where("--node-scheduler-policy=spread"), ["n2", "n2"])
         bad = self.ctl("simulate", "-n", "wide", self.cluster)
-        self.assertEqual((bad.returncode, bad.stderr), (1, 'hamictl simulate: "wide" is neither binpack nor spread\n'))
+        self.assertEqual((bad.returncode, bad.stderr), (1, 'hamictl simulate: "wide" is none of binpack, spread, scarcity\n'))
 
     def test_refusals_and_denials_say_why(self):
         things = [pod("big", 50000), pod("beyond", 5001, namespace="small"), pod("odd", 1000, gpus=-1)]
