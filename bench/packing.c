@@ -361,14 +361,18 @@ static void write_pod(const struct kind *kind, size_t number, struct asked *aske
     };
 }
 
-static void bind_pod(const struct pod *pod, const char *node)
+/* Binds it, and shows it bound. */
+static void bind_pod(const struct pod *asked, const char *node)
 {
-    const struct cluster_bind bind = {pod->namespace, pod->name, pod->uid, node};
-    struct text_pairs annotations;
+    const struct cluster_bind bind = {asked->namespace, asked->name, asked->uid, node};
+    struct pod pod = *asked;
 
-    if (cluster_bind(cluster, &bind, 0, 0, arena, &annotations, NULL) < 0)
+    if (cluster_bind(cluster, &bind, 0, 0, arena, &pod.annotations, NULL) < 0)
         exit(EXIT_FAILURE);
-    cluster_bound(cluster, pod->uid, CLUSTER_BOUND, 0);
+    cluster_bound(cluster, pod.uid, CLUSTER_BOUND, 0);
+    pod.node_name = node;
+    if (cluster_set_pod(cluster, &pod, NULL) < 0)
+        exit(EXIT_FAILURE);
 }
 
 static size_t place_plain(struct asked *asked, const struct kind *kind)
