@@ -25,6 +25,9 @@ struct cluster *cluster_new(const struct cluster_options *options)
         cluster->options.reservation_ns = CLUSTER_RESERVATION_NS;
     cluster->generation = 1;
     cluster->may_lock = true;
+    cluster->mutex_lock = vendor_mutex_lock;
+    if (options->node_lock_ns)
+        cluster->mutex_lock.until_ns = options->node_lock_ns;
     cluster->scratch = arena_new(SCRATCH_MAX);
     cluster->kinds = kinds_new();
     cluster->refusals = refusals_new();

@@ -55,6 +55,7 @@ struct cluster_options {
     const struct vendor_set *vendors; /* the caller's, outlives the cluster */
     struct place_options defaults;    /* for pods that state no policy */
     int64_t reservation_ns;           /* 0: CLUSTER_RESERVATION_NS */
+    int64_t node_lock_ns;             /* after which hami.io/mutex.lock is broken; 0: five min */
     bool has_quotas;                  /* CLUSTER_QUOTAS are listed, too: ready waits for them */
 };
 

@@ -176,7 +176,7 @@ struct registration {
 static bool may_bind(const struct cluster *cluster, const struct vendor_lock *lock,
                      struct lock_set *locks)
 {
-    return !lock || (cluster->may_lock && lock_set_add(locks, lock));
+    return !lock || ((cluster->may_lock || !lock->key) && lock_set_add(locks, lock));
 }
 
 static int read_devices(const struct cluster *cluster, const struct cluster_node *known,
@@ -184,10 +184,6 @@ static int read_devices(const struct cluster *cluster, const struct cluster_node
 {
     const struct vendor_set *set = cluster->options.vendors;
 
-    read->count = 0;
-    read->outcome = 0;
-    read->locked = false;
-    read->locks = (struct lock_set){.count = 0};
     read->absent = "the node has registered no devices";
     for (size_t i = 0; i < set->count; i++) {
         const struct vendor_instance *instance = &set->instances[i];
@@ -260,13 +256,21 @@ static struct device *devices_keep(const struct device *devices, size_t count)
     return kept;
 }
 
-/* The lock of each vendor, for a node where some agent waits for one; NULL: no memory. */
-static const struct vendor_lock **locks_keep(const struct vendor_set *set, const struct node *node)
+/* HAMi's lock has the time that is configured. */
+static const struct vendor_lock *own_lock(const struct cluster *cluster,
+                                          const struct vendor_lock *lock)
 {
+    return lock == &vendor_mutex_lock ? &cluster->mutex_lock : lock;
+}
+
+/* The lock of each vendor, for a node where some agent waits for one; NULL: no memory. */
+static const struct vendor_lock **locks_keep(const struct cluster *cluster, const struct node *node)
+{
+    const struct vendor_set *set = cluster->options.vendors;
     const struct vendor_lock **locks = calloc(set->count, sizeof(const struct vendor_lock *));
 
     for (size_t i = 0; locks && i < set->count; i++)
-        locks[i] = vendor_prepare_bind(&set->instances[i], node);
+        locks[i] = own_lock(cluster, vendor_prepare_bind(&set->instances[i], node));
     return locks;
 }
 
@@ -334,7 +338,7 @@ static int update_devices(struct cluster *cluster, struct cluster_node *node,
     if (read->count)
         devices = devices_keep(read->devices, read->count);
     if (read->locked)
-        locks = locks_keep(cluster->options.vendors, from);
+        locks = locks_keep(cluster, from);
     if (!kept || (read->count && !devices) || (read->locked && !locks)) {
         free(kept);
         free(devices);

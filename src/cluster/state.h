@@ -119,10 +119,11 @@ struct cluster {
     unsigned gathers;
     uint64_t freed; /* goes up when devices may have come free, or come at all */
     struct refused_pod *refused;
-    bool unranked;      /* a node came or went since the ranks were given */
-    int64_t written_ns; /* the last time that was written on a pod for a vendor */
-    const char *held;   /* why no decisions may be made; NULL: they may */
-    bool may_lock;      /* nodes' locks may be written */
+    bool unranked;                 /* a node came or went since the ranks were given */
+    int64_t written_ns;            /* the last time that was written on a pod for a vendor */
+    const char *held;              /* why no decisions may be made; NULL: they may */
+    bool may_lock;                 /* nodes' locks may be written */
+    struct vendor_lock mutex_lock; /* vendor_mutex_lock, with the time that is configured */
     struct arena *scratch;
 };
 

@@ -12,6 +12,7 @@ enum driver_class {
     DRIVER_PASS,
     DRIVER_ALLOC,
     DRIVER_FREE,
+    DRIVER_VIRTUAL,
     DRIVER_CONTEXT,
     DRIVER_MODULE,
     DRIVER_QUERY,

@@ -37,7 +37,9 @@ static int register_patch(struct plugin *plugin)
     char path[1200], name[sizeof(plugin->options->node_name) * 3];
     struct kube_call call = {.method = KUBE_PATCH, .path = path, .content_type = KUBE_MERGE_PATCH};
 
-    strbuf_add(&patch, "{\"metadata\":{\"annotations\":{\"" NVIDIA_REGISTER_KEY "\":");
+    strbuf_add(&patch, "{\"metadata\":{\"annotations\":{");
+    strbuf_add_json(&patch, plugin->vendor->registered_key);
+    strbuf_add(&patch, ":");
     strbuf_add_json(&patch, registration->wanted);
     strbuf_add(&patch, "}}}");
     if (patch.failed || !kube_escape(plugin->options->node_name, name, sizeof(name)))
@@ -60,7 +62,7 @@ static bool is_behind(const struct registration *registration)
 static int update_wanted(struct plugin *plugin)
 {
     CLEANUP(arena_freep) struct arena *arena = arena_new(ARENA_MAX);
-    const char *text = arena ? cards_encode(&plugin->cards, plugin->mode, arena) : NULL;
+    const char *text = arena ? plugin->vendor->encode(plugin->node, &plugin->cards, arena) : NULL;
     char *wanted = text ? strdup(text) : NULL;
 
     if (!wanted)
@@ -75,7 +77,7 @@ void plugin_register(struct plugin *plugin)
     struct registration *registration = &plugin->registration;
     int r;
 
-    if (!plugin->nvml)
+    if (!plugin->has_cards)
         return;
     r = update_wanted(plugin);
     if (r == 0 && (!registration->seen || registration->request))

@@ -496,10 +496,12 @@ static void look_at_found(struct locked_node *node)
 
 void locks_see_node(struct locks *locks, const struct node *from)
 {
-    const struct lock_set keys = cluster_node_locks(locks->scheduler->cluster, from->name);
+    struct lock_set keys = cluster_node_locks(locks->scheduler->cluster, from->name);
     struct locked_node *node = find_locked(locks, from->name);
     bool any = false;
 
+    if (!lock_set_is_written(&keys))
+        keys.count = 0;
     for (size_t i = 0; i < keys.count; i++)
         any |= text_pairs_get(&from->annotations, keys.items[i]->key) != NULL;
     if (!node && any)

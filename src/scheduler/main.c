@@ -333,7 +333,11 @@ static void leave_out_disabled(struct scheduler *scheduler)
 static int make_state(struct scheduler *scheduler, struct error *err)
 {
     const struct options *options = &scheduler->options;
-    struct cluster_options cluster = {.vendors = &scheduler->vendors, .has_quotas = true};
+    struct cluster_options cluster = {
+        .vendors = &scheduler->vendors,
+        .has_quotas = true,
+        .node_lock_ns = options->node_lock_timeout_ms * NS_PER_MS,
+    };
     int r;
 
     r = device_config_load(options->device_config_file, &scheduler->config, err);

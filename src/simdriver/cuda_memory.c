@@ -7,6 +7,7 @@
 #include "base/util.h"
 #include "simdriver/addresses.h"
 #include "simdriver/guest.h"
+#include "simdriver/ranges.h"
 
 enum {
     PITCH = 512,
@@ -129,6 +130,20 @@ PUBLIC CUresult cuMemFree(CUdeviceptr_v1 ptr)
     return cuMemFree_v2(ptr);
 }
 
+static bool find_mapping(uint64_t address, uint64_t *ret_from, uint64_t *ret_bytes)
+{
+    const struct mapping *mapping;
+
+    (void)pthread_mutex_lock(&guest.lock);
+    mapping = range_find(address);
+    if (mapping) {
+        *ret_from = mapping->from;
+        *ret_bytes = mapping->bytes;
+    }
+    (void)pthread_mutex_unlock(&guest.lock);
+    return mapping != NULL;
+}
+
 PUBLIC CUresult cuMemGetAddressRange_v2(CUdeviceptr *base, size_t *bytes, CUdeviceptr ptr)
 {
     uint64_t from, size;
@@ -137,7 +152,7 @@ PUBLIC CUresult cuMemGetAddressRange_v2(CUdeviceptr *base, size_t *bytes, CUdevi
 
     if (r != CUDA_SUCCESS)
         return r;
-    if (!address_find(ptr, &from, &size))
+    if (!address_find(ptr, &from, &size) && !find_mapping(ptr, &from, &size))
         return CUDA_ERROR_NOT_FOUND;
     if (base)
         *base = from;

@@ -7,6 +7,7 @@
  */
 
 #include <errno.h>
+#include <fcntl.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -14,6 +15,7 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -35,6 +37,11 @@ enum {
 static char path[64];
 static struct sim_view view;
 
+/* What the workers share of their memory: whose descriptor it is. */
+static struct offer {
+    int pid, fd;
+} * offers;
+
 static void check(CUresult r)
 {
     if (r != CUDA_SUCCESS)
@@ -55,7 +62,40 @@ static void wait_for_post(const struct kernels *kernels, CUstream stream)
     check(cuLaunchKernel(kernels->waits, 1, 1, 1, 1, 1, 1, 0, NULL, params, NULL));
 }
 
-static void work_once(const struct kernels *kernels, CUdeviceptr *held, unsigned *seed)
+/* Memory that is mapped, given to another worker while it is, and had from another one. */
+static void share_memory(CUdeviceptr at, unsigned *seed)
+{
+    const CUmemAllocationProp prop = {
+        .type = CU_MEM_ALLOCATION_TYPE_PINNED,
+        .requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
+        .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE},
+    };
+    struct offer offer = offers[(unsigned)rand_r(seed) % WORKERS];
+    CUmemGenericAllocationHandle own, other;
+    char name[64];
+    int fd, theirs;
+
+    check(cuMemCreate(&own, 2 * MIB, &prop, 0));
+    check(cuMemMap(at, 2 * MIB, 0, own, 0));
+    check(cuMemExportToShareableHandle(&fd, own, 1, 0));
+    check(cuMemRelease(own));
+    offers[(unsigned)rand_r(seed) % WORKERS] = (struct offer){getpid(), fd};
+
+    (void)snprintf(name, sizeof(name), "/proc/%d/fd/%d", offer.pid, offer.fd);
+    theirs = open(name, O_RDWR | O_CLOEXEC);
+    if (theirs >= 0 && cuMemImportFromShareableHandle(&other, (void *)(intptr_t)theirs, 1) == 0) {
+        check(cuMemMap(at + 2 * MIB, 2 * MIB, 0, other, 0));
+        check(cuMemRelease(other));
+        check(cuMemUnmap(at, 4 * MIB));
+    } else {
+        check(cuMemUnmap(at, 2 * MIB));
+    }
+    (void)close(theirs);
+    (void)close(fd);
+}
+
+static void work_once(const struct kernels *kernels, CUdeviceptr at_mapped, CUdeviceptr *held,
+                      unsigned *seed)
 {
     unsigned at = (unsigned)rand_r(seed) % HOLD;
     uint64_t work_ns = (unsigned)rand_r(seed) % 50000;
@@ -65,6 +105,7 @@ static void work_once(const struct kernels *kernels, CUdeviceptr *held, unsigned
 
     check(cuMemFree_v2(held[at]));
     check(cuMemAlloc_v2(&held[at], (size_t)rand_r(seed) % MIB + 1));
+    share_memory(at_mapped, seed);
     check(cuStreamCreate(&stream, (unsigned)rand_r(seed) % 2));
     check(cuEventCreate(&event, 0));
     for (unsigned i = 0; i < 8; i++)
@@ -81,7 +122,7 @@ static void work_once(const struct kernels *kernels, CUdeviceptr *held, unsigned
 
 static _Noreturn void worker(unsigned seed)
 {
-    CUdeviceptr held[HOLD] = {0};
+    CUdeviceptr held[HOLD] = {0}, mapped;
     CUcontext context;
     struct kernels kernels;
     CUmodule module;
@@ -95,8 +136,9 @@ static _Noreturn void worker(unsigned seed)
     check(cuModuleGetFunction(&kernels.works, module, "k"));
     check(cuModuleGetFunction(&kernels.waits, module, "w"));
     check(cuModuleGetFunction(&kernels.posts, module, "p"));
+    check(cuMemAddressReserve(&mapped, 4 * MIB, 0, 0, 0));
     for (;;)
-        work_once(&kernels, held, &seed);
+        work_once(&kernels, mapped, held, &seed);
 }
 
 static pid_t start(unsigned seed)
@@ -137,6 +179,9 @@ static void the_killed_leave_nothing_behind(void **state)
     int64_t busy_ns;
 
     (void)state;
+    offers = mmap(NULL, WORKERS * sizeof(*offers), PROT_READ | PROT_WRITE,
+                  MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    assert_true(offers != MAP_FAILED);
     for (unsigned i = 0; i < WORKERS; i++)
         pids[i] = start(i);
     for (unsigned i = 0; i < KILLS; i++) {

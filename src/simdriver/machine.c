@@ -199,7 +199,7 @@ static void view_process(const struct sim_state *s, unsigned slot, struct sim_pr
     for (unsigned i = 0; i < s->header.gpu_count; i++) {
         const struct sim_usage *usage = &s->processes[slot].usage[i];
 
-        view->used_bytes[i] = usage->used_bytes;
+        view->used_bytes[i] = sim_used_bytes(usage);
         view->peak_bytes[i] = usage->peak_bytes;
         view->busy_ns[i] = usage->busy_ns;
         view->launches[i] = usage->launches;

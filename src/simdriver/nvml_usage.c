@@ -101,7 +101,7 @@ static unsigned list_processes(unsigned device, unsigned max, unsigned *ret_slot
         const struct sim_process *process = &sim->state->processes[i];
         pid_t pid;
 
-        if (!process->in_use || !process->usage[device].used_bytes)
+        if (!process->in_use || !sim_used_bytes(&process->usage[device]))
             continue;
         pid = pid_of(sim, i);
         if (pid <= 0)
@@ -137,7 +137,7 @@ static nvmlReturn_t list(nvmlDevice_t device, unsigned int *count, const void *i
     for (unsigned k = 0; k < ret_listed->count; k++) {
         unsigned slot = ret_listed->slots[k];
 
-        ret_listed->bytes[k] = nvml_machine()->state->processes[slot].usage[i].used_bytes;
+        ret_listed->bytes[k] = sim_used_bytes(&nvml_machine()->state->processes[slot].usage[i]);
     }
     sim_unlock(nvml_machine());
 

@@ -5,8 +5,11 @@
  * there from the store of its owner on, which comes last, and gone with it.
  */
 
+#include "simdriver/pool.h"
+
 #include "base/util.h"
 #include "simdriver/model.h"
+#include "simdriver/physical.h"
 
 /* All objects of pools begin alike. */
 struct object {
@@ -24,8 +27,7 @@ static struct object *object_at(void *objects, size_t size, uint32_t i)
     return (struct object *)((char *)objects + size * i);
 }
 
-/* An index whose object is zeros but for its generation. */
-static uint32_t take(struct sim_pool *pool, void *objects, size_t size, uint32_t count)
+uint32_t sim_pool_take(struct sim_pool *pool, void *objects, size_t size, uint32_t count)
 {
     struct object *object;
     uint32_t i = pool->free, gen;
@@ -44,7 +46,7 @@ static uint32_t take(struct sim_pool *pool, void *objects, size_t size, uint32_t
     return i;
 }
 
-static void give_back(struct sim_pool *pool, void *objects, size_t size, uint32_t i)
+void sim_pool_give_back(struct sim_pool *pool, void *objects, size_t size, uint32_t i)
 {
     struct object *object = object_at(objects, size, i);
 
@@ -54,7 +56,7 @@ static void give_back(struct sim_pool *pool, void *objects, size_t size, uint32_
     pool->free = i;
 }
 
-static void rebuild_free(struct sim_pool *pool, void *objects, size_t size)
+void sim_pool_rebuild(struct sim_pool *pool, void *objects, size_t size)
 {
     pool->free = 0;
     for (uint32_t i = pool->high; i > 0; i--) {
@@ -69,7 +71,7 @@ static void rebuild_free(struct sim_pool *pool, void *objects, size_t size)
 
 uint32_t sim_context_new(struct sim_state *s, unsigned slot, unsigned device, uint32_t queues)
 {
-    uint32_t i = take(&s->context_pool, s->contexts, sizeof(s->contexts[0]), SIM_CONTEXTS);
+    uint32_t i = sim_pool_take(&s->context_pool, s->contexts, sizeof(s->contexts[0]), SIM_CONTEXTS);
 
     if (!i)
         return 0;
@@ -81,7 +83,7 @@ uint32_t sim_context_new(struct sim_state *s, unsigned slot, unsigned device, ui
 
 uint32_t sim_stream_new(struct sim_state *s, uint32_t context, unsigned flags)
 {
-    uint32_t i = take(&s->stream_pool, s->streams, sizeof(s->streams[0]), SIM_STREAMS);
+    uint32_t i = sim_pool_take(&s->stream_pool, s->streams, sizeof(s->streams[0]), SIM_STREAMS);
     struct sim_context *c = &s->contexts[context];
 
     if (!i)
@@ -97,7 +99,7 @@ uint32_t sim_stream_new(struct sim_state *s, uint32_t context, unsigned flags)
 
 uint32_t sim_event_new(struct sim_state *s, uint32_t context, unsigned flags)
 {
-    uint32_t i = take(&s->event_pool, s->events, sizeof(s->events[0]), SIM_EVENTS);
+    uint32_t i = sim_pool_take(&s->event_pool, s->events, sizeof(s->events[0]), SIM_EVENTS);
 
     if (!i)
         return 0;
@@ -109,7 +111,7 @@ uint32_t sim_event_new(struct sim_state *s, uint32_t context, unsigned flags)
 
 void sim_event_free(struct sim_state *s, uint32_t event)
 {
-    give_back(&s->event_pool, s->events, sizeof(s->events[0]), event);
+    sim_pool_give_back(&s->event_pool, s->events, sizeof(s->events[0]), event);
 }
 
 void sim_stream_free(struct sim_state *s, uint32_t stream)
@@ -125,7 +127,7 @@ void sim_stream_free(struct sim_state *s, uint32_t stream)
         at = &s->streams[*at].sibling;
     if (*at)
         *at = st->sibling;
-    give_back(&s->stream_pool, s->streams, sizeof(s->streams[0]), stream);
+    sim_pool_give_back(&s->stream_pool, s->streams, sizeof(s->streams[0]), stream);
 }
 
 void sim_context_free(struct sim_state *s, uint32_t context)
@@ -143,7 +145,7 @@ void sim_context_free(struct sim_state *s, uint32_t context)
             sim_event_free(s, i);
     }
     sim_context_detach(s, context);
-    give_back(&s->context_pool, s->contexts, sizeof(s->contexts[0]), context);
+    sim_pool_give_back(&s->context_pool, s->contexts, sizeof(s->contexts[0]), context);
 }
 
 /* Repair */
@@ -160,6 +162,7 @@ static void repair_devices(struct sim_state *s)
         for (unsigned k = 0; k < s->slots; k++) {
             if (s->processes[k].in_use)
                 d->used_bytes += s->processes[k].usage[i].used_bytes;
+            s->processes[k].usage[i].physical_bytes = 0;
         }
     }
 }
@@ -211,12 +214,13 @@ static void repair_events(struct sim_state *s)
 void sim_repair(struct sim_state *s)
 {
     repair_devices(s);
+    sim_physical_repair(s);
     repair_contexts(s);
     repair_streams(s);
     repair_events(s);
-    rebuild_free(&s->context_pool, s->contexts, sizeof(s->contexts[0]));
-    rebuild_free(&s->stream_pool, s->streams, sizeof(s->streams[0]));
-    rebuild_free(&s->event_pool, s->events, sizeof(s->events[0]));
+    sim_pool_rebuild(&s->context_pool, s->contexts, sizeof(s->contexts[0]));
+    sim_pool_rebuild(&s->stream_pool, s->streams, sizeof(s->streams[0]));
+    sim_pool_rebuild(&s->event_pool, s->events, sizeof(s->events[0]));
 
     s->crossed = 0;
     for (uint32_t i = 1; i <= s->stream_pool.high; i++) {

@@ -13,6 +13,7 @@
 #include "base/clock.h"
 #include "base/util.h"
 #include "simdriver/model.h"
+#include "simdriver/physical.h"
 
 #define NO_PID (1 << 22) /* the kernel gives out smaller ones */
 
@@ -122,6 +123,7 @@ static void clear_process(struct sim_state *s, unsigned slot)
         if (s->contexts[i].owner == slot + 1)
             sim_context_free(s, i);
     }
+    sim_physical_drop(s, slot);
     for (unsigned i = 0; i < s->header.gpu_count; i++)
         s->devices[i].used_bytes -= process->usage[i].used_bytes;
     memset(process->usage, 0, sizeof(process->usage));
@@ -223,19 +225,24 @@ static bool has_room(const struct sim_state *s, unsigned device, uint64_t bytes)
     return used <= total && bytes <= total - used;
 }
 
+bool sim_make_room(struct sim *sim, unsigned device, uint64_t bytes)
+{
+    if (has_room(sim->state, device, bytes))
+        return true;
+    sim_sweep(sim);
+    return has_room(sim->state, device, bytes);
+}
+
 bool sim_charge(struct sim *sim, unsigned device, uint64_t bytes)
 {
     struct sim_state *s = sim->state;
     struct sim_usage *usage = &s->processes[sim->slot].usage[device];
 
-    if (!has_room(s, device, bytes)) {
-        sim_sweep(sim);
-        if (!has_room(s, device, bytes))
-            return false;
-    }
+    if (!sim_make_room(sim, device, bytes))
+        return false;
     s->devices[device].used_bytes += bytes;
     usage->used_bytes += bytes;
-    usage->peak_bytes = MAX(usage->peak_bytes, usage->used_bytes);
+    usage->peak_bytes = MAX(usage->peak_bytes, sim_used_bytes(usage));
     return true;
 }
 

@@ -14,6 +14,7 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/util.h"
+#include "simdriver/physical.h"
 
 /* How often somebody looks who died. */
 #define CHECK_NS (100 * NS_PER_MS)
@@ -148,6 +149,8 @@ int64_t sim_lock(struct sim *sim)
         s->checked_ns = coarse_ns;
         sim_sweep(sim);
     }
+    if (s->export_pool.high)
+        sim_export_look(sim);
     return sim_now(s);
 }
 

@@ -31,11 +31,14 @@ enum {
     SIM_RING = 2 * 1024, /* with room for the implied waits of the legacy stream */
     SIM_FLAGS = 1024,    /* that kernels wait for and post */
     SIM_BUCKETS = 64,
+    SIM_PHYSICALS = 1 << 16, /* pieces of memory that are mapped */
+    SIM_HOLDS = 1 << 16,
+    SIM_EXPORTS = 4096,
     SIM_ALIGN = 512, /* device memory is counted in units of this */
 };
 
 #define SIM_MAGIC UINT64_C(0x31656e696d696168) /* "haimine1" */
-#define SIM_VERSION 2
+#define SIM_VERSION 3
 #define SIM_BUCKET_NS (NS_PER_S / 32)
 
 /* Busy time of the last two seconds, in a ring of buckets. */
@@ -45,7 +48,8 @@ struct sim_history {
 };
 
 struct sim_usage {
-    uint64_t used_bytes;
+    uint64_t used_bytes;     /* but what is mapped */
+    uint64_t physical_bytes; /* derived: of what is mapped, what is counted for this process */
     uint64_t peak_bytes;
     uint64_t launches;
     int64_t busy_ns;
@@ -147,6 +151,44 @@ struct sim_event {
     int64_t time_ns;             /* when it was reached; 0: not yet */
 };
 
+/*
+ * Memory that is mapped (cuMemCreate): a piece of it lives while any process has a hold on it or it
+ * is exported. It is counted for the process that made it while that one has a hold on it; then for
+ * one of the others.
+ */
+struct sim_physical {
+    uint32_t owner; /* for which it is counted */
+    uint32_t gen;
+    uint32_t next_free;
+    uint32_t users;  /* derived: holds and exports */
+    uint32_t kept;   /* for the repair: its owner is one of them */
+    uint32_t device; /* SIM_MAX_GPUS: on the host */
+    uint32_t location_type;
+    int32_t location_node; /* of the host */
+    uint32_t handle_types;
+    uint32_t compression, rdma, usage;
+    uint64_t bytes;
+};
+
+/* What one handle of a process holds: it was given out so often, and so many mappings are of it. */
+struct sim_hold {
+    uint32_t owner;
+    uint32_t gen;
+    uint32_t next_free;
+    uint32_t physical;
+    uint32_t handles, maps;
+};
+
+/* A file descriptor that stands for memory, while it is open anywhere: see physical.c. */
+struct sim_export {
+    uint32_t owner;
+    uint32_t gen;
+    uint32_t next_free;
+    uint32_t physical;
+    int32_t fd; /* the owner's, by which it sees that the other one is closed */
+    uint64_t ino;
+};
+
 struct sim_device {
     uint64_t used_bytes; /* derived */
     int64_t now_ns;
@@ -190,12 +232,16 @@ struct sim_state {
     uint32_t slots;            /* processes up to it were ever used */
 
     struct sim_pool context_pool, stream_pool, event_pool;
+    struct sim_pool physical_pool, hold_pool, export_pool;
     struct sim_device devices[SIM_MAX_GPUS];
     struct sim_process processes[SIM_MAX_PROCESSES];
     struct sim_context contexts[SIM_CONTEXTS];
     struct sim_stream streams[SIM_STREAMS];
     struct sim_event events[SIM_EVENTS];
     struct sim_op rings[SIM_STREAMS][SIM_RING];
+    struct sim_physical physicals[SIM_PHYSICALS];
+    struct sim_hold holds[SIM_HOLDS];
+    struct sim_export exports[SIM_EXPORTS];
 };
 
 /* A machine as this process has it: for ever, once opened. */
@@ -260,6 +306,15 @@ void sim_repair(struct sim_state *s);
 /* Under the lock: makes room for bytes (a multiple of SIM_ALIGN); false when there is none. */
 bool sim_charge(struct sim *sim, unsigned device, uint64_t bytes);
 void sim_discharge(struct sim *sim, unsigned device, uint64_t bytes);
+
+/* Under the lock: whether there is room for bytes, the dead cleared away if need be. */
+bool sim_make_room(struct sim *sim, unsigned device, uint64_t bytes);
+
+/* All that is counted for a process on a device. */
+static inline uint64_t sim_used_bytes(const struct sim_usage *usage)
+{
+    return usage->used_bytes + usage->physical_bytes;
+}
 
 /* Under the lock. New objects are empty; 0 when the pool is used up. */
 uint32_t sim_context_new(struct sim_state *s, unsigned slot, unsigned device, uint32_t queues);

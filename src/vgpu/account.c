@@ -95,6 +95,15 @@ void vgpu_discharge(struct vgpu_device *device, enum vgpu_kind kind, uint64_t un
     (void)pthread_mutex_unlock(&device->lock);
 }
 
+void vgpu_recharge(struct vgpu_device *device, enum vgpu_kind from, enum vgpu_kind to,
+                   uint64_t units)
+{
+    (void)pthread_mutex_lock(&device->lock);
+    mirror(device, from, -(int64_t)units);
+    mirror(device, to, (int64_t)units);
+    (void)pthread_mutex_unlock(&device->lock);
+}
+
 uint64_t vgpu_used_bytes(unsigned region_index)
 {
     (void)region_settle(&vgpu.region);

@@ -40,6 +40,7 @@ static void after_fork_in_child(void)
     atomic_store(&vgpu.limited_compute, false);
     real_after_fork();
     allocations_after_fork();
+    virtual_after_fork();
     contexts_after_fork();
     limiters_after_fork();
 }

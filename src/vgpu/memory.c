@@ -5,22 +5,14 @@
  * the memory back. What the driver refuses, or has never heard of, it answers itself.
  */
 
-#include "base/clock.h"
 #include "region/ledger.h"
 #include "vgpu/allocations.h"
 #include "vgpu/contexts.h"
-#include "vgpu/overhead.h"
+#include "vgpu/grant.h"
 #include "vgpu/real.h"
 #include "vgpu/vgpu.h"
 
 #define PITCH_ALIGNMENT 512u /* at least; what the driver really took is charged afterwards */
-
-/* An allocation on its way: what it was granted, until it is entered or given back. */
-struct grant {
-    struct vgpu_device *device; /* NULL: nothing to account */
-    unsigned context;
-    uint64_t units;
-};
 
 /* There is no room; but a driver that was asked would look at the context first. */
 static CUresult refuse_alloc(void)
@@ -29,42 +21,6 @@ static CUresult refuse_alloc(void)
     CUresult result = REAL(cuMemGetInfo_v2)(&free_bytes, &total);
 
     return result == CUDA_SUCCESS ? CUDA_ERROR_OUT_OF_MEMORY : result;
-}
-
-/* From a charge to the driver's call, and from that to a discharge, the account and the device do
- * not agree: hidden memory is not measured then. */
-static void begin_moving(const struct vgpu_device *device)
-{
-    atomic_fetch_add(&overhead_moment(device)->moving, 1);
-}
-
-static void end_moving(const struct vgpu_device *device)
-{
-    atomic_fetch_sub(&overhead_moment(device)->moving, 1);
-}
-
-static bool charge_alloc(struct vgpu_device *device, uint64_t units)
-{
-    begin_moving(device);
-    if (vgpu_charge(device, VGPU_DATA, units))
-        return true;
-    end_moving(device);
-    return false;
-}
-
-/* Hidden memory that is due is in the account before more is given, and what is charged for it and
- * gone is given back before more is refused, though not for each of many refusals. */
-static bool charge_settled(struct vgpu_device *device, uint64_t units)
-{
-    struct overhead_moment *moment = overhead_moment(device);
-    int64_t now_ns = clock_coarse_ns();
-
-    if (now_ns >= atomic_load_explicit(&moment->due_ns, memory_order_relaxed))
-        overhead_settle_due(device);
-    if (charge_alloc(device, units))
-        return true;
-    return now_ns >= atomic_load_explicit(&moment->again_ns, memory_order_relaxed) &&
-           overhead_settle(device) && charge_alloc(device, units);
 }
 
 /* What is wrong about a call in one that has ended the driver says. */
@@ -95,17 +51,9 @@ static CUresult begin_alloc(struct grant *grant, uint64_t bytes)
 
     grant->units = ledger_units(bytes);
     if (!grant->device->granted || (grant->context == CONTEXTS_MAX && context_is_alive()) ||
-        !charge_settled(grant->device, grant->units))
+        !grant_take(grant))
         return refuse_alloc();
     return CUDA_SUCCESS;
-}
-
-static void cancel_alloc(const struct grant *grant)
-{
-    if (!grant->device)
-        return;
-    vgpu_discharge(grant->device, VGPU_DATA, grant->units);
-    end_moving(grant->device);
 }
 
 /* False when it can't be remembered, or its context, which had ended, was made again meanwhile: it
@@ -122,10 +70,10 @@ static bool enter_alloc(const struct grant *grant, CUdeviceptr ptr)
         .context = grant->context,
     };
     if (grant->context == CONTEXTS_MAX || !allocations_add(ALLOCATION_ADDRESS, ptr, &entry)) {
-        cancel_alloc(grant);
+        grant_cancel(grant);
         return false;
     }
-    end_moving(grant->device);
+    grant_end(grant);
     return true;
 }
 
@@ -139,7 +87,7 @@ static bool adjust_alloc(struct grant *grant, uint64_t bytes)
     if (units < grant->units) {
         vgpu_discharge(grant->device, VGPU_DATA, grant->units - units);
     } else if (!vgpu_charge(grant->device, VGPU_DATA, units - grant->units)) {
-        cancel_alloc(grant);
+        grant_cancel(grant);
         return false;
     }
     grant->units = units;
@@ -159,7 +107,7 @@ PUBLIC CUresult cuMemAlloc_v2(CUdeviceptr *ptr, size_t bytes)
 
     result = REAL(cuMemAlloc_v2)(&taken, bytes);
     if (result != CUDA_SUCCESS) {
-        cancel_alloc(&grant);
+        grant_cancel(&grant);
         return result;
     }
     if (!enter_alloc(&grant, taken)) {
@@ -183,7 +131,7 @@ PUBLIC CUresult cuMemAlloc(CUdeviceptr_v1 *ptr, unsigned int bytes)
 
     result = REAL(cuMemAlloc)(&taken, bytes);
     if (result != CUDA_SUCCESS) {
-        cancel_alloc(&grant);
+        grant_cancel(&grant);
         return result;
     }
     if (!enter_alloc(&grant, taken)) {
@@ -221,7 +169,7 @@ PUBLIC CUresult cuMemAllocPitch_v2(CUdeviceptr *ptr, size_t *pitch, size_t width
 
     result = REAL(cuMemAllocPitch_v2)(&taken, &row, width, height, element_bytes);
     if (result != CUDA_SUCCESS) {
-        cancel_alloc(&grant);
+        grant_cancel(&grant);
         return result;
     }
     if (!adjust_alloc(&grant, (uint64_t)row * height) || !enter_alloc(&grant, taken)) {
@@ -248,7 +196,7 @@ PUBLIC CUresult cuMemAllocPitch(CUdeviceptr_v1 *ptr, unsigned int *pitch, unsign
 
     result = REAL(cuMemAllocPitch)(&taken, &row, width, height, element_bytes);
     if (result != CUDA_SUCCESS) {
-        cancel_alloc(&grant);
+        grant_cancel(&grant);
         return result;
     }
     if (!adjust_alloc(&grant, (uint64_t)row * height) || !enter_alloc(&grant, taken)) {
@@ -268,7 +216,7 @@ static bool begin_free(CUdeviceptr ptr, struct allocation *entry)
 {
     if (vgpu_mode() != VGPU_ON || !allocations_take(ALLOCATION_ADDRESS, ptr, entry))
         return false;
-    begin_moving(&vgpu.devices[entry->device]);
+    grant_begin_moving(&vgpu.devices[entry->device]);
     return true;
 }
 
@@ -278,7 +226,7 @@ static CUresult end_free(CUdeviceptr ptr, const struct allocation *entry, CUresu
         vgpu_discharge(&vgpu.devices[entry->device], VGPU_DATA, entry->units);
     else
         (void)allocations_add(ALLOCATION_ADDRESS, ptr, entry);
-    end_moving(&vgpu.devices[entry->device]);
+    grant_end_moving(&vgpu.devices[entry->device]);
     return result;
 }
 

@@ -367,6 +367,15 @@ bool overhead_settle(struct vgpu_device *device)
     return settled.surplus > 0;
 }
 
+void overhead_left(struct vgpu_device *device, uint64_t units)
+{
+    (void)pthread_mutex_lock(&hidden.lock);
+    vgpu_recharge(device, VGPU_DATA, VGPU_MODULE, units);
+    account_of(device)->units[VGPU_MODULE] += units;
+    (void)settle(device);
+    (void)pthread_mutex_unlock(&hidden.lock);
+}
+
 void overhead_settle_due(struct vgpu_device *device)
 {
     (void)pthread_mutex_lock(&hidden.lock);
@@ -386,7 +395,7 @@ void overhead_tick(void)
     }
 }
 
-static void make_due(void)
+void overhead_make_due(void)
 {
     for (unsigned i = 0; i < vgpu.device_count; i++)
         atomic_store_explicit(&overhead_moments[i].due_ns, 0, memory_order_relaxed);
@@ -396,7 +405,7 @@ static void make_due(void)
 
 void overhead_new_function(void)
 {
-    make_due();
+    overhead_make_due();
 }
 
 /* A full set gives up one of its functions, which is new then once more. */
@@ -413,7 +422,7 @@ void overhead_launched(const void *function)
     if (way == OVERHEAD_WAYS)
         way = atomic_fetch_add_explicit(&next, 1, memory_order_relaxed) % OVERHEAD_WAYS;
     atomic_store_explicit(&set[way], function, memory_order_relaxed);
-    make_due();
+    overhead_make_due();
 }
 
 /* The driver may give their handles to others. */

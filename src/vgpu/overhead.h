@@ -72,11 +72,18 @@ bool overhead_adopt(struct vgpu_device *device, uint64_t *ret_units);
 /* Something has gone that was charged so much. */
 void overhead_gone(struct vgpu_device *device, uint64_t context_units, uint64_t code_units);
 
+/* Of an allocation nothing is left in this process, but others may hold its memory: it is hidden
+ * memory from now on, as far as NVML does not say that it has gone. */
+void overhead_left(struct vgpu_device *device, uint64_t units);
+
 /* Brings the account to what NVML says. True when something was given back. */
 bool overhead_settle(struct vgpu_device *device);
 
 /* The same if it is due, once for all threads that find it so. */
 void overhead_settle_due(struct vgpu_device *device);
+
+/* From now on it is due on every device. */
+void overhead_make_due(void);
 
 /* Settles what is due; the watching thread's call. */
 void overhead_tick(void);

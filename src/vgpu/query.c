@@ -8,8 +8,10 @@
 #include <stddef.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "region/ledger.h"
 #include "vgpu/contexts.h"
+#include "vgpu/overhead.h"
 #include "vgpu/real.h"
 #include "vgpu/vgpu.h"
 
@@ -48,11 +50,16 @@ static void narrow(const struct vgpu_device *device, struct room *room)
 /* The current device, if what it tells must be narrowed. */
 static struct vgpu_device *narrowed_device(void)
 {
+    struct vgpu_device *device;
+
     if (vgpu_mode() != VGPU_ON)
         return NULL;
     vgpu_refresh();
     (void)context_current(); /* one that was made unseen is known from now on */
-    return vgpu_current_device();
+    device = vgpu_current_device();
+    if (device && clock_coarse_ns() >= atomic_load(&overhead_moment(device)->due_ns))
+        overhead_settle_due(device);
+    return device;
 }
 
 PUBLIC CUresult cuMemGetInfo_v2(size_t *free_bytes, size_t *total)
@@ -122,7 +129,6 @@ static bool attribute_is_refused(CUdevice_attribute attribute)
 {
     return attribute == CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY ||
            attribute == CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS ||
-           attribute == CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED ||
            attribute == CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED;
 }
 
@@ -144,8 +150,7 @@ PUBLIC CUresult cuDeviceGetAttribute(int *value, CUdevice_attribute attribute, C
     return result;
 }
 
-/* Counts the call; true when it is refused. */
-static bool refuse(const char *name)
+bool vgpu_refuses(enum vgpu_word word, const char *name, const char *why)
 {
     enum vgpu_mode mode = vgpu_mode();
     bool refused = unaccounted_is_refused();
@@ -155,17 +160,22 @@ static bool refuse(const char *name)
                                  : &vgpu.region.ext->unaccounted_allowed,
                          1);
     if (refused)
-        vgpu_say(
-            VGPU_WORD_UNACCOUNTED,
-            "%s is refused: its memory is not accounted for yet (HAMI_UNACCOUNTED=allow in the "
-            "limits lets such calls pass, unlimited)",
-            name);
+        vgpu_say(word,
+                 "%s is refused: %s (HAMI_UNACCOUNTED=allow in the limits lets such calls pass, "
+                 "unlimited)",
+                 name, why);
     return refused;
+}
+
+static bool refuse(const char *name)
+{
+    return vgpu_refuses(VGPU_WORD_UNACCOUNTED, name, "its memory is not accounted for yet");
 }
 
 /* In the order of the thunks: the refused entry points, by name. */
 #define REFUSED_DRIVER_ALLOC(name)
 #define REFUSED_DRIVER_FREE(name)
+#define REFUSED_DRIVER_VIRTUAL(name)
 #define REFUSED_DRIVER_CONTEXT(name)
 #define REFUSED_DRIVER_MODULE(name)
 #define REFUSED_DRIVER_QUERY(name)

@@ -27,6 +27,7 @@
     X(cuCtxPopCurrent_v2)                                                                          \
     X(cuCtxGetLimit)                                                                               \
     X(cuCtxFromGreenCtx)                                                                           \
+    X(cuMemGetAllocationGranularity)                                                               \
     X(cuModuleGetLoadingMode)                                                                      \
     X(cuCtxGetId)                                                                                  \
     X(cuStreamGetCtx)                                                                              \

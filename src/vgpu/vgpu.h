@@ -16,10 +16,10 @@
  *   source.c   where limits come from; attach.c attaching to the region, devices, fork
  *   account.c  charges; say.c words on stderr
  *   allocations.c  what this process holds, by handle
- *   memory.c   linear memory; contexts.c contexts and code; overhead.c what the driver takes for
- *              itself; query.c what a program may see; nvml.c
- *   launch.c   launches; compute.c, watch.c the limiters of this process; limiter/ the compute
- * share
+ *   grant.c    an allocation on its way
+ *   memory.c   linear memory; virtual.c memory that is mapped; contexts.c contexts and code;
+ * overhead.c what the driver takes for itself; query.c what a program may see; nvml.c launch.c
+ * launches; compute.c, watch.c the limiters of this process; limiter/ the compute share
  */
 
 #include <pthread.h>
@@ -103,6 +103,7 @@ enum vgpu_word {
     VGPU_WORD_HIDDEN,
     VGPU_WORD_CONTEXT,
     VGPU_WORD_CONTEXTS,
+    VGPU_WORD_IMPORT,
     VGPU_WORD_COUNT,
 };
 void vgpu_say(enum vgpu_word word, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
@@ -120,6 +121,18 @@ bool vgpu_charge(struct vgpu_device *device, enum vgpu_kind kind, uint64_t units
 /* For what is there already, whatever the limit. */
 void vgpu_charge_anyway(struct vgpu_device *device, enum vgpu_kind kind, uint64_t units);
 void vgpu_discharge(struct vgpu_device *device, enum vgpu_kind kind, uint64_t units);
+/* What is charged as of one kind is of the other from now on. */
+void vgpu_recharge(struct vgpu_device *device, enum vgpu_kind from, enum vgpu_kind to,
+                   uint64_t units);
+
+/*
+ * A call whose memory is not accounted for: whether it is refused, as the limits say. One that is
+ * not refused is not limited. Counts it, and says so with the word, once.
+ */
+bool vgpu_refuses(enum vgpu_word word, const char *name, const char *why);
+
+/* Whether this process holds memory that another one made. */
+bool virtual_has_imports(void);
 
 /* What all living processes of the container hold, in bytes; settles dead ones. */
 uint64_t vgpu_used_bytes(unsigned region_index);
@@ -127,4 +140,5 @@ uint64_t vgpu_used_bytes(unsigned region_index);
 /* Called in a forked child for each part that keeps state. */
 void allocations_after_fork(void);
 void contexts_after_fork(void);
+void virtual_after_fork(void);
 void limiters_after_fork(void);

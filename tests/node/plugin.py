@@ -411,6 +411,20 @@ def refuses():
     node.end()
 
 
+def tells_again():
+    """A write that the API server refuses is written at the next look, half a minute later."""
+    node = Node(gpus=1)
+    node.kubelet.connect()
+    check(wait_until(lambda: node.patches()), "the node's cards are registered")
+    pod = node.show(node.pod("p", "main", gives=[[(node.uuids[0], 100, 1)]]))
+    node.api.refuse = [(500, {})]
+    check_equal(node.run_container(pod, "main", [f"{node.uuids[0]}::0"])[0], "OK", "a container starts")
+    check(wait_until(lambda: not node.api.refuse), "and the API server refuses to be told")
+    told = lambda: node.api.objects[PODS]["p"]["metadata"]["annotations"][PHASE] == "success"
+    check(wait_until(told, 40), "it is told again", node.said()[-500:])
+    node.end()
+
+
 def is_dropped():
     """kubelet knows plugins by their resource's name: when another one's stream ends it drops ours."""
     node = Node(gpus=1)
@@ -819,7 +833,7 @@ def modes():
     node.end()
 
 
-PARTS = ["options", "modes", "registers", "is_ready", "hands_over", "matches", "init_containers", "refuses", "is_dropped", "upgrades", "survives", "alone", "priorities", "holds_fast", "leaves", "lists_again", "loses_its_socket", "trims", "hangs"]
+PARTS = ["options", "modes", "registers", "is_ready", "hands_over", "matches", "init_containers", "refuses", "tells_again", "is_dropped", "upgrades", "survives", "alone", "priorities", "holds_fast", "leaves", "lists_again", "loses_its_socket", "trims", "hangs"]
 
 if __name__ == "__main__":
     for part in sys.argv[1:] or PARTS:

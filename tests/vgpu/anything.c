@@ -7,13 +7,18 @@
  *
  * A line of standard input is a command:
  *
- *   call THREAD WAY NAME ARGUMENT...   in one of its threads, looked up in that way:
- *                                      l linked, s dlsym, d dlsym(RTLD_DEFAULT), p
- * cuGetProcAddress, n dlsym in NVML end THREAD                         the thread ends; the next
- * call makes another one text NUMBER HEX                    these bytes, and a NUL, are text NUMBER
- * from now on dead SLOT                          nobody has the handle in this slot any more fork
- * COUNT                         the next COUNT commands are a child's, which then exits race SEED
- * COUNT LIMIT              threads that take, launch and give back, all at once go answer all that
+ *   call THREAD WAY NAME ARGUMENT...   in one of its threads, looked up in that way: l linked, s
+ *                                      dlsym, d dlsym(RTLD_DEFAULT), p cuGetProcAddress, n dlsym in
+ *                                      NVML
+ *   end THREAD                the thread ends; the next call makes another one
+ *   text NUMBER HEX           these bytes, and a NUL, are text NUMBER from now on
+ *   dead SLOT COUNT           nobody has the handles in these slots any more
+ *   close SLOT                closes the file descriptor in a slot
+ *   borrow SLOT PID FD        gets another process' descriptor
+ *   value SLOT                says what is in a slot
+ *   fork COUNT                the next COUNT commands are a child's, which then exits
+ *   race SEED COUNT LIMIT     threads that take, launch and give back, all at once
+ *   go                        answer all that
  *
  * An ARGUMENT is
  *
@@ -46,6 +51,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -59,7 +66,7 @@ enum {
     SLOTS = 1024,
     GROUP = 32, /* slots of one kind of handle */
     THREADS = 8,
-    TEXTS = 64,
+    TEXTS = 128,
     SCRATCH = 4096, /* bytes behind one argument */
     ANSWER = 65536,
     LINE_MAX_LEN = 4096,
@@ -336,10 +343,11 @@ static void prepare(struct argument *a, const char *text)
     }
 }
 
-/* Groups of what is handed out more than once: contexts, functions, kernels, NVML's devices. */
+/* Groups of what is handed out more than once: contexts, functions, kernels, NVML's devices, memory
+ * that is mapped. */
 static bool may_repeat(unsigned group)
 {
-    return group == 1 || group == 5 || group == 7 || group == 13;
+    return group == 1 || group == 5 || group == 7 || group == 13 || group == 14;
 }
 
 /* A graph's handle is followed. */
@@ -518,6 +526,7 @@ static void end_thread(unsigned number)
 /* All at once: no answer can be foreseen, but for what must hold always. */
 
 #define RACE_OWN 24
+#define RACE_PIECE ((size_t)2 << 20)
 
 struct racer {
     pthread_t thread;
@@ -549,6 +558,41 @@ static void race_memory(struct racer *r, uint64_t *own)
     r->granted += result == CU_OK;
     r->refused += result == CU_OUT_OF_MEMORY;
     r->strange += result != CU_OK && result != CU_OUT_OF_MEMORY;
+}
+
+/* Made, mapped twice, and let go of in one of the orders that there are. */
+static void race_mapped(struct racer *r, cu_ptr at)
+{
+    static const struct cu_allocation_prop prop = {.type = 1, .location_type = 1};
+    cu_create_fn *make = (cu_create_fn *)dlsym(library, "cuMemCreate");
+    cu_free_fn *release = (cu_free_fn *)dlsym(library, "cuMemRelease");
+    cu_map_fn *map = (cu_map_fn *)dlsym(library, "cuMemMap");
+    cu_unmap_fn *unmap = (cu_unmap_fn *)dlsym(library, "cuMemUnmap");
+    cu_retain_handle_fn *retain =
+        (cu_retain_handle_fn *)dlsym(library, "cuMemRetainAllocationHandle");
+    size_t bytes = RACE_PIECE * (1 + draw(r, 8));
+    cu_ptr handle = 0;
+    int result = make(&handle, bytes, &prop, 0);
+
+    r->granted += result == CU_OK;
+    r->refused += result == CU_OUT_OF_MEMORY;
+    r->strange += result != CU_OK && result != CU_OUT_OF_MEMORY;
+    if (result != CU_OK)
+        return;
+    r->strange += map(at, bytes, 0, handle, 0) != CU_OK;
+    r->strange += map(at + bytes, RACE_PIECE, 0, handle, 0) != CU_OK;
+    if (draw(r, 2)) {
+        r->strange += release(handle) != CU_OK;
+        r->strange += retain(&handle, (void *)(uintptr_t)at) != CU_OK;
+    }
+    if (draw(r, 2)) {
+        r->strange += unmap(at, bytes + RACE_PIECE) != CU_OK;
+        r->strange += release(handle) != CU_OK;
+    } else {
+        r->strange += unmap(at + bytes, RACE_PIECE) != CU_OK;
+        r->strange += release(handle) != CU_OK;
+        r->strange += unmap(at, bytes) != CU_OK;
+    }
 }
 
 static void race_context(void)
@@ -591,18 +635,23 @@ static void *race_one(void *argument)
     cu_stream_create_fn *make = (cu_stream_create_fn *)dlsym(library, "cuStreamCreate");
     cu_stream_fn *end = (cu_stream_fn *)dlsym(library, "cuStreamDestroy_v2");
     cu_free_fn *give = (cu_free_fn *)dlsym(library, "cuMemFree_v2");
+    cu_reserve_fn *reserve = (cu_reserve_fn *)dlsym(library, "cuMemAddressReserve");
     uint64_t own[RACE_OWN] = {0};
     void *context = NULL, *stream = NULL;
+    cu_ptr at = 0;
 
     if (retain(&context, 0) != CU_OK)
         return NULL;
     (void)set(context);
     (void)make(&stream, 1);
+    r->strange += reserve(&at, 9 * RACE_PIECE, 0, 0, 0) != CU_OK;
     for (unsigned i = 0; i < r->count; i++) {
         unsigned what = draw(r, 100);
 
-        if (what < 80)
+        if (what < 60)
             race_memory(r, own);
+        else if (what < 80)
+            race_mapped(r, at);
         else if (what < 98)
             race_code(r, stream);
         else
@@ -703,6 +752,24 @@ static void fork_for(unsigned count)
     answer("child %d\n", status);
 }
 
+static void close_slot(unsigned slot)
+{
+    if (slots[slot] > 2 && slots[slot] < 4096)
+        (void)close((int)slots[slot]);
+    slots[slot] = 0;
+}
+
+/* Another process' descriptor, as PyTorch gets one. */
+static void borrow(unsigned slot, pid_t pid, int fd)
+{
+    int process = (int)syscall(SYS_pidfd_open, pid, 0);
+    int own = process < 0 ? -1 : (int)syscall(SYS_pidfd_getfd, process, fd, 0);
+
+    slots[slot] = (uint64_t)own;
+    (void)close(process);
+    answer("borrowed %d\n", own >= 0);
+}
+
 static void command(char *line)
 {
     char *rest = strchr(line, ' ');
@@ -719,6 +786,14 @@ static void command(char *line)
     } else if (strncmp(line, "dead ", 5) == 0) {
         for (unsigned i = 0, count = (unsigned)strtoul(rest, NULL, 10); i < count; i++)
             kill_slot((number + i) % SLOTS);
+    } else if (strncmp(line, "close ", 6) == 0) {
+        close_slot(number % SLOTS);
+    } else if (strncmp(line, "borrow ", 7) == 0) {
+        pid_t pid = (pid_t)strtol(rest, &rest, 10);
+
+        borrow(number % SLOTS, pid, (int)strtol(rest, NULL, 10));
+    } else if (strncmp(line, "value ", 6) == 0) {
+        answer("%llu\n", (unsigned long long)slots[number % SLOTS]);
     } else if (strncmp(line, "fork ", 5) == 0) {
         fork_for(number);
     } else if (strncmp(line, "race ", 5) == 0) {
@@ -743,6 +818,7 @@ int main(void)
     }
     get_proc = (cu_proc_v2_fn *)dlsym(library, "cuGetProcAddress_v2");
     slots[0] = 0;
+    (void)prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY, 0, 0, 0);
     for (;;)
         command(read_line(line));
 }

@@ -95,12 +95,13 @@ class Setting:
 class Call:
     """One call as the guest is told it, and what the judge must know of it."""
 
-    __slots__ = ("thread", "way", "name", "arguments", "words", "ends", "makes")
+    __slots__ = ("thread", "way", "name", "arguments", "words", "ends", "makes", "run")
 
     def __init__(self, thread, way, name, words):
         self.thread, self.way, self.name = thread, way, name
         self.words = words  # what the guest reads
         self.ends = self.makes = None  # slots
+        self.run = None  # of mappings: slot, offset and bytes
 
     @classmethod
     def parse(cls, line):
@@ -210,6 +211,8 @@ class Drawer:
         """A new program."""
         self.alive = {kind: set() for kind in KINDS}
         self.captured = []
+        self.mapped = []  # slot, offset and bytes
+        self.sizes = {}  # of reservations, by slot
         self.thread = 0
 
     # Handles
@@ -281,7 +284,7 @@ class Drawer:
         chance = self.chance
         if text[0] == "+":
             call.makes = self.free_slot(text[1:])
-            out = "w" if text == "+ptr32" else "n"
+            out = "w" if text in ("+ptr32", "+fd") else "n"
             return "i0" if chance.random() < 0.01 else f"{out}{call.makes}"
         if text[0] == "-":
             kind = text[1:]
@@ -379,6 +382,71 @@ class Drawer:
             return f"h{self.chance.choice(self.captured)}"
         return self.stream()
 
+    # Memory that is made apart from its addresses
+
+    def word_reservebytes(self, call):
+        return f"i{self.chance.choice(RESERVED)}"
+
+    def word_hint(self, call):
+        return "i0" if self.chance.random() < 0.7 else f"h{self.slot_of('va')}+{self.chance.choice([0, 4, 64]) * PIECE}"
+
+    def word_vabytes(self, call):
+        return f"i{self.sizes.get(call.ends, 0) if self.chance.random() < 0.9 else self.chance.choice(RESERVED)}"
+
+    def word_piece(self, call):
+        size = self.chance.choice([1, 1, 2, 4, 8, 16, 64, self.setting.limit // PIECE]) * PIECE
+        return f"i{size if self.chance.random() < 0.97 else self.chance.choice([0, 1, PIECE + 512, 2**62, 2**64 - PIECE])}"
+
+    def word_prop(self, call):
+        most = ON_DEVICE if self.chance.random() < 0.8 else len(PROPS)
+        return "i0" if self.chance.random() < 0.01 else self.text(TEXT_PROP, most)
+
+    def word_vapart(self, call):
+        part = self.chance.choice([0, 0, 1, 1, 2, 3, 4, 6, 8, 15, 60]) * PIECE
+        return f"h{self.slot_of('va')}+{part if self.chance.random() < 0.97 else part + 4096}"
+
+    def word_partbytes(self, call):
+        return f"i{self.chance.choice([1, 1, 1, 1, 2, 4, 8, 16, 0]) * PIECE}"
+
+    def word_mapped(self, call):
+        call.run = self.draw_run()
+        if not call.run:
+            return f"h{self.slot_of('va')}"
+        at, offset, size = call.run
+        return f"h{at}+{offset + (0 if self.chance.random() < 0.95 else PIECE)}"
+
+    def draw_run(self):
+        """A mapping, or some that follow one another."""
+        if not self.mapped:
+            return None
+        at, offset, size = self.chance.choice(self.mapped)
+        while self.chance.random() < 0.5:
+            after = [one for one in self.mapped if one[:2] == (at, offset + size)]
+            if not after:
+                break
+            size += after[0][2]
+        return at, offset, size
+
+    def word_mappedbytes(self, call):
+        return f"i{call.run[2]}" if call.run and self.chance.random() < 0.95 else f"i{self.chance.choice([0, 1, 2]) * PIECE}"
+
+    def word_access(self, call):
+        return self.text(TEXT_ACCESS, 1 if self.chance.random() < 0.7 else len(ACCESSES))
+
+    def word_place(self, call):
+        return self.text(TEXT_PLACE, 6)
+
+    def heard_of_mapping(self, call):
+        if call.name == "cuMemAddressReserve":
+            self.sizes[call.makes] = call.number(1)
+            self.mapped = [one for one in self.mapped if one[0] != call.makes]
+        elif call.name == "cuMemMap":
+            at, _, offset = call.words[0][1:].partition("+")
+            self.mapped.append((int(at), int(offset or 0), call.number(1)))
+        elif call.name == "cuMemUnmap" and call.run:
+            at, offset, size = call.run
+            self.mapped = [one for one in self.mapped if one[0] != at or not offset <= one[1] < offset + size]
+
     def word_limitvalue(self, call):
         return f"i{self.limit_value(call.number(0))}"
 
@@ -410,6 +478,10 @@ class Drawer:
         if kind in ("module", "library", "graph", "exec"):
             self.alive[kind].discard(call.ends)
             return f"dead {call.ends} 1"
+        if call.name == "cuMemImportFromShareableHandle" and call.words[1][0] == "h" and self.chance.random() < 0.7:
+            at = int(call.words[1][1:])
+            self.alive["fd"].discard(at)
+            return f"close {at}"
         return None
 
     def heard(self, call, answer):
@@ -425,6 +497,7 @@ class Drawer:
         if call.ends:
             for kind in KINDS:
                 self.alive[kind].discard(call.ends)
+        self.heard_of_mapping(call)
         if "BeginCapture" in call.name and call.words[0][0] == "h":
             self.captured.append(int(call.words[0][1:]))
         if "EndCapture" in call.name and call.words[0][0] == "h":
@@ -439,6 +512,8 @@ class Judge:
     def __init__(self, setting):
         self.setting = setting
         self.begin()
+
+    on_device = [f"t{TEXT_PROP + i}" for i in range(ON_DEVICE)]
 
     def begin(self):
         """Nothing is there yet."""
@@ -463,6 +538,8 @@ class Judge:
             return round_up(numbers(1) % 2 ** (32 if name == "cuMemAlloc" else 64))
         if name.startswith("cuMemAllocPitch"):
             return round_up(numbers(2)) * numbers(3)
+        if name == "cuMemCreate":
+            return numbers(1) if call.words[2] in self.on_device else None
         if name.startswith("cuCtxCreate") or name == "cuDevicePrimaryCtxRetain":
             return CONTEXT + (self.code_bytes() if self.setting.eager else 0)
         if name.startswith(("cuModuleLoad", "cuLibraryLoad")):

@@ -6,14 +6,17 @@ public API reference. Entry points without a row are called with nothing, where 
 no code behind them, but libvgpu might.
 """
 
+import struct
+
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 
 # Kinds of handles, and where their slots begin; the guest (anything.c) has 32 of each.
 GROUP = 32
-KINDS = "special context stream event module function library kernel graph exec ptr host ptr32 nvml".split()
+KINDS = "special context stream event module function library kernel graph exec ptr host ptr32 nvml physical va fd pool"
+KINDS = KINDS.split()
 FIRST = {kind: GROUP * i for i, kind in enumerate(KINDS)}
 # Values that a handle may be taken for: those of these kinds are looked up, never followed.
-LOOKED_UP = {"context", "stream", "event", "module", "library", "ptr", "ptr32"}
+LOOKED_UP = {"context", "stream", "event", "module", "library", "ptr", "ptr32", "physical", "va"}
 
 # name: (weight, arguments). "+kind" makes a handle, "-kind" ends one, "?kind" tells one.
 ROWS = {
@@ -161,17 +164,29 @@ ROWS = {
     "cuGraphAddNode_v2": (0.4, "o8 graph 0 0 0 node"),
     "cuStreamBeginCaptureToGraph": (0.2, "stream graph 0 0 0 capturemode"),
     "cuStreamBeginCaptureToGraph_ptsz": (0.2, "stream graph 0 0 0 capturemode"),
+    # Memory that is made apart from its addresses
+    "cuMemAddressReserve": (1.5, "+va reservebytes alignment hint 0"),
+    "cuMemAddressFree": (0.7, "-va vabytes"),
+    "cuMemCreate": (4, "+physical piece prop createflags"),
+    "cuMemRelease": (3, "-physical"),
+    "cuMemMap": (5, "vapart partbytes 0 physical 0"),
+    "cuMemUnmap": (3, "mapped mappedbytes"),
+    "cuMemSetAccess": (1.5, "mapped mappedbytes access accesses"),
+    "cuMemGetAccess": (0.7, "o8 place mapped"),
+    "cuMemRetainAllocationHandle": (1.2, "+physical mapped"),
+    "cuMemGetAllocationGranularity": (0.5, "o8 prop granularity"),
+    "cuMemGetAllocationPropertiesFromHandle": (0.5, "o32 physical"),
+    "cuMemExportToShareableHandle": (0.8, "+fd physical handletype 0"),
+    "cuMemImportFromShareableHandle": (0.8, "+physical fd handletype"),
     # What is refused
     "cuMemAllocManaged": (0.3, "o8 size 1"),
     "cuMemAllocAsync": (0.3, "o8 size stream"),
     "cuMemAllocAsync_ptsz": (0.2, "o8 size stream"),
     "cuMemAllocFromPoolAsync": (0.2, "o8 size 0 stream"),
     "cuMemAllocFromPoolAsync_ptsz": (0.2, "o8 size 0 stream"),
-    "cuMemCreate": (0.2, "o8 size node 0"),
     "cuMemPoolCreate": (0.2, "o8 node"),
     "cuMemPoolImportFromShareableHandle": (0.1, "o8 0 1 0"),
     "cuMemPoolImportPointer": (0.1, "o8 0 node"),
-    "cuMemImportFromShareableHandle": (0.1, "o8 0 1"),
     "cuIpcOpenMemHandle": (0.1, "o8 0 0 0 0 0 0 0"),
     "cuIpcOpenMemHandle_v2": (0.1, "o8 0 0 0 0 0 0 0"),
     "cuImportExternalMemory": (0.1, "o8 node"),
@@ -238,7 +253,14 @@ NUMBERS_OF = {
     "grid": (0, 1, 1, 1, 4, 4, 8, 16, 16, 100, 2**31 - 1),
     "grid1": (1, 1, 1, 2, 0),
     "block": (1, 1, 32, 32, 32, 1024, 0),
+    "alignment": (0, 0, 0, 2 * MIB, 64 * MIB, 3, 1 << 60),
+    "createflags": (0,) * 20 + (1,),
+    "accesses": (1, 1, 1, 1, 0),
+    "granularity": (0, 0, 1, 2),
+    "handletype": (1, 1, 1, 1, 1, 1, 0, 8),
 }
+PIECE = 2 * MIB
+RESERVED = (16 * PIECE, 16 * PIECE, 64 * PIECE, 4096, PIECE, 4095, 0, 1 << 50)
 
 # These numbers are what a limit changes: they are judged, not compared.
 NUMBERS = {
@@ -281,7 +303,20 @@ IMAGE_BYTES = [65536 + 4096, 3000000 + 4096, 20000000 + 4096, 100000 + 4096, 409
 LOCAL_BYTES = 4096
 TEXT_IMAGE, TEXT_KERNEL, TEXT_PATH, TEXT_BUSID, TEXT_UUID, TEXT_NS, TEXT_NODE, TEXT_NAME = 0, 8, 16, 24, 28, 30, 34, 40
 TEXT_OWN_UUID = 60  # the cards' own
+TEXT_PROP, TEXT_ACCESS, TEXT_PLACE = 64, 80, 88
 NAMES = 20  # texts for cuGetProcAddress, drawn anew now and then
+
+
+def prop(place, number, handles=0, kind=1, usage=0):
+    """CUmemAllocationProp."""
+    return struct.pack("<iiiiQHHI", kind, handles, place, number, 0, 0, usage, 0)
+
+
+# By number: memory of the first device, of the second one, of none; then what makes no sense.
+PROPS = [prop(1, 0), prop(1, 0, 1), prop(1, 1, 1), prop(1, 0, usage=1), prop(2, 0), prop(3, 0, 1), prop(1, 5)]
+PROPS += [prop(2, 0, 1), prop(4, 0), prop(0, 0), prop(1, 0, 8), prop(1, 0, 16), prop(1, 0, kind=0), prop(3, 3)]
+ON_DEVICE = 4  # of the first of them
+ACCESSES = [struct.pack("<iii", *one) for one in ((1, 0, 3), (1, 0, 1), (1, 1, 3), (2, 0, 3), (1, 0, 2), (1, 7, 3))]
 
 
 def texts(folder):
@@ -302,5 +337,8 @@ def texts(folder):
         (TEXT_UUID, [runtime, bytes(16)]),
         (TEXT_NS, [ns.to_bytes(8, "little") for ns in (0, 2000, 40000, 200000)]),
         (TEXT_NODE, node),
+        (TEXT_PROP, PROPS),
+        (TEXT_ACCESS, ACCESSES),
+        (TEXT_PLACE, [struct.pack("<ii", *place) for place in ((1, 0), (1, 1), (1, 5), (2, 0), (3, 0), (9, 0))]),
     ]
     return [(first + i, text) for first, group in groups for i, text in enumerate(group)]

@@ -40,6 +40,22 @@ typedef int cu_pitch_v1_fn(unsigned *ptr, unsigned *pitch, unsigned width, unsig
                            unsigned element);
 typedef int cu_free_fn(cu_ptr ptr);
 typedef int cu_free_v1_fn(unsigned int ptr);
+
+/* Memory that is made apart from its addresses */
+struct cu_allocation_prop {
+    int type, handle_types, location_type, location_id;
+    void *metadata;
+    unsigned char flags[8];
+};
+typedef int cu_reserve_fn(cu_ptr *ptr, size_t bytes, size_t alignment, cu_ptr hint,
+                          unsigned long long flags);
+typedef int cu_create_fn(cu_ptr *handle, size_t bytes, const struct cu_allocation_prop *prop,
+                         unsigned long long flags);
+typedef int cu_map_fn(cu_ptr ptr, size_t bytes, size_t offset, cu_ptr handle,
+                      unsigned long long flags);
+typedef int cu_unmap_fn(cu_ptr ptr, size_t bytes);
+typedef int cu_retain_handle_fn(cu_ptr *handle, void *address);
+
 typedef int cu_module_load_fn(cu_handle *module, const void *image);
 typedef int cu_module_fn(cu_handle module);
 typedef int cu_function_fn(cu_handle *function, cu_handle module, const char *name);

@@ -38,6 +38,11 @@ static struct {
     cu_alloc_fn *alloc;
     cu_free_fn *free;
     cu_info_fn *info;
+    cu_reserve_fn *reserve;
+    cu_create_fn *create;
+    cu_free_fn *release;
+    cu_map_fn *map;
+    cu_unmap_fn *unmap;
     cu_module_load_fn *load;
     cu_function_fn *function;
     cu_launch_fn *launch;
@@ -65,6 +70,11 @@ static void find_driver(void)
     cu.alloc = (cu_alloc_fn *)dlsym(driver, "cuMemAlloc_v2");
     cu.free = (cu_free_fn *)dlsym(driver, "cuMemFree_v2");
     cu.info = (cu_info_fn *)dlsym(driver, "cuMemGetInfo_v2");
+    cu.reserve = (cu_reserve_fn *)dlsym(driver, "cuMemAddressReserve");
+    cu.create = (cu_create_fn *)dlsym(driver, "cuMemCreate");
+    cu.release = (cu_free_fn *)dlsym(driver, "cuMemRelease");
+    cu.map = (cu_map_fn *)dlsym(driver, "cuMemMap");
+    cu.unmap = (cu_unmap_fn *)dlsym(driver, "cuMemUnmap");
     cu.load = (cu_module_load_fn *)dlsym(driver, "cuModuleLoadData");
     cu.function = (cu_function_fn *)dlsym(driver, "cuModuleGetFunction");
     cu.launch = (cu_launch_fn *)dlsym(driver, "cuLaunchKernel");
@@ -166,6 +176,29 @@ static int verb_churn(const char *argument)
         }
         clock_gettime(CLOCK_MONOTONIC, &now);
     } while (now.tv_sec < end.tv_sec || (now.tv_sec == end.tv_sec && now.tv_nsec < end.tv_nsec));
+    return 0;
+}
+
+/* Makes memory, maps it, and lets go of it, so many times. */
+static int verb_map(const char *argument)
+{
+    static const struct cu_allocation_prop prop = {.type = 1, .location_type = 1};
+    const size_t piece = 2 << 20;
+    static cu_ptr at;
+    cu_ptr handle;
+
+    if (!at && cu.reserve(&at, 4 * piece, 0, 0, 0) != CU_OK)
+        strange = -2;
+    for (uint64_t i = number(argument); i; i--) {
+        size_t bytes = piece * (1 + i % 4);
+
+        last_code = cu.create(&handle, bytes, &prop, 0);
+        if (last_code != CU_OK)
+            continue;
+        if (cu.map(at, bytes, 0, handle, 0) != CU_OK || cu.release(handle) != CU_OK ||
+            cu.unmap(at, bytes) != CU_OK)
+            strange = -3;
+    }
     return 0;
 }
 
@@ -491,6 +524,7 @@ static const struct verb verbs[] = {
     {"fill", verb_fill},
     {"free", verb_free},
     {"churn", verb_churn},
+    {"map", verb_map},
     {"launch", verb_launch},
     {"say", verb_say},
     {"wait", verb_wait},

@@ -290,20 +290,22 @@ static int make_context(void)
     return code;
 }
 
-/* The four entry points that take memory, made alike. */
+/* The entry points that take memory, made alike. */
 
 struct allocator {
     const char *name;
     const char *free_name;
     bool narrow; /* 32-bit sizes and addresses */
     bool pitched;
+    bool mapped; /* memory apart from its addresses, in pieces of 2 MiB */
 };
 
 static const struct allocator allocators[] = {
-    {"cuMemAlloc_v2", "cuMemFree_v2", false, false},
-    {"cuMemAlloc", "cuMemFree", true, false},
-    {"cuMemAllocPitch_v2", "cuMemFree_v2", false, true},
-    {"cuMemAllocPitch", "cuMemFree", true, true},
+    {"cuMemAlloc_v2", "cuMemFree_v2", false, false, false},
+    {"cuMemAlloc", "cuMemFree", true, false, false},
+    {"cuMemAllocPitch_v2", "cuMemFree_v2", false, true, false},
+    {"cuMemAllocPitch", "cuMemFree", true, true, false},
+    {"cuMemCreate", "cuMemRelease", false, false, true},
 };
 
 static const struct allocator *allocator;
@@ -313,10 +315,13 @@ static int take(uint64_t *ptr, size_t bytes)
     void *call = look(allocator->name);
     size_t width = bytes < 65536 ? bytes : 65536, pitch = POISON;
     unsigned narrow = (unsigned)*ptr, narrow_pitch = (unsigned)POISON;
+    static const struct cu_allocation_prop prop = {.type = 1, .location_type = 1};
     cu_ptr wide = *ptr;
     int code;
 
-    if (allocator->narrow && allocator->pitched)
+    if (allocator->mapped)
+        code = ((cu_create_fn *)call)(&wide, bytes, &prop, 0);
+    else if (allocator->narrow && allocator->pitched)
         code = ((cu_pitch_v1_fn *)call)(&narrow, &narrow_pitch, (unsigned)width,
                                         (unsigned)(bytes / width), 4);
     else if (allocator->narrow)
@@ -357,10 +362,11 @@ static struct filling filling;
 
 static void fill(size_t piece)
 {
+    const size_t least = allocator->mapped ? (size_t)2 << 20 : 512;
     uint64_t ptr;
     int code;
 
-    while (piece >= 512 && filling.count < MAX_PIECES) {
+    while (piece >= least && filling.count < MAX_PIECES) {
         ptr = POISON;
         code = take(&ptr, piece);
         if (code == CU_OK) {

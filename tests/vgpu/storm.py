@@ -35,7 +35,7 @@ environment = limited_environment(machine, memory=LIMIT, cores=90, region=region
 
 def begin():
     # A few launches among the memory, in a loop that only a kill ends.
-    return start([GUEST, "init", *["churn=40", "launch=3"] * 200], environment, stdout=subprocess.DEVNULL,
+    return start([GUEST, "init", *["churn=40", "map=200", "launch=3"] * 200], environment, stdout=subprocess.DEVNULL,
                  stderr=subprocess.PIPE)
 
 

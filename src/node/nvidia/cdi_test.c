@@ -47,12 +47,12 @@ static const char *lay_in(struct arena *arena, const struct cdi_spec *specs, siz
                           const struct cdi_card *cards, size_t card_count, bool every)
 {
     static struct nvidia_config config;
-    const struct node_host host = {.hook_path = "/h", .library = "/h/lib", .config = &config};
-    const struct container_grant grant = {.pod_uid = "u",
-                                          .container = "c",
-                                          .region = "r.cache",
-                                          .device_count = 1,
-                                          .devices = {{.uuid = "GPU-a"}}};
+    const struct node_host host = {.hook_path = "/h"};
+    const struct guest guest = {.host = &host, .library = "/h/lib"};
+    const struct edits_source source = {.config = &config, .guest = &guest, .dev_root = ""};
+    const struct container_grant grant = {
+        .pod_uid = "u", .container = "c", .device_count = 1, .devices = {{.uuid = "GPU-a"}}};
+    CLEANUP(spec_edits_deinit) struct spec_edits edits = SPEC_EDITS_INIT;
     struct strbuf text = STRBUF_IN(arena, 1 << 20);
     struct error err = ERROR_INIT;
     struct cdi_choice choice;
@@ -60,7 +60,8 @@ static const char *lay_in(struct arena *arena, const struct cdi_spec *specs, siz
     nvidia_config_defaults(&config);
     if (cdi_choose(specs, count, cards, card_count, every, &choice, &err) < 0)
         return arena_strdup(arena, err.text);
-    assert_int_equal(edits_spec(&host, &grant, &choice, "a0123456789abcdef", &text), 0);
+    edits_add(&source, &grant, &choice, "/h/containers/u_c", "r.cache", &edits);
+    assert_int_equal(spec_format("u", "c", "a0123456789abcdef", &edits, &text), 0);
     return strbuf_text(&text);
 }
 

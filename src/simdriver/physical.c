@@ -1,0 +1,325 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/*
+ * A descriptor that stands for memory is one of an anonymous file, whose text names the piece. It
+ * has a shared lock on that file, which belongs to the open file and so lasts until the last copy
+ * of the descriptor is closed, whoever has it. The exporter opened the file a second time: when it
+ * can lock that one alone, the others are closed. After its death nobody can see that any more.
+ */
+
+#include "simdriver/physical.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/file.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/util.h"
+#include "simdriver/pool.h"
+
+#define EXPORT_MAGIC UINT64_C(0x74726f7078656d76) /* "vmexport" */
+
+struct label {
+    uint64_t magic;
+    uint64_t dev, ino; /* the machine's */
+    uint32_t physical, gen;
+};
+
+/* Sums */
+
+static void count_for(struct sim_state *s, const struct sim_physical *p, uint32_t owner)
+{
+    struct sim_usage *usage = &s->processes[owner - 1].usage[p->device];
+
+    usage->physical_bytes += p->bytes;
+    usage->peak_bytes = MAX(usage->peak_bytes, sim_used_bytes(usage));
+    s->devices[p->device].used_bytes += p->bytes;
+}
+
+static void uncount(struct sim_state *s, const struct sim_physical *p)
+{
+    s->processes[p->owner - 1].usage[p->device].physical_bytes -= p->bytes;
+    s->devices[p->device].used_bytes -= p->bytes;
+}
+
+static bool is_counted(const struct sim_physical *p)
+{
+    return p->device < SIM_MAX_GPUS;
+}
+
+static void physical_free(struct sim_state *s, uint32_t physical)
+{
+    if (is_counted(&s->physicals[physical]))
+        uncount(s, &s->physicals[physical]);
+    sim_pool_give_back(&s->physical_pool, s->physicals, sizeof(s->physicals[0]), physical);
+}
+
+/* One that has it: who it is counted for, if he does, else the first. */
+static uint32_t heir(const struct sim_state *s, uint32_t physical)
+{
+    uint32_t owner = s->physicals[physical].owner, found = 0;
+
+    for (uint32_t i = 1; i <= s->hold_pool.high; i++) {
+        if (!s->holds[i].owner || s->holds[i].physical != physical)
+            continue;
+        if (s->holds[i].owner == owner)
+            return owner;
+        found = found ? found : s->holds[i].owner;
+    }
+    for (uint32_t i = 1; i <= s->export_pool.high; i++) {
+        if (!s->exports[i].owner || s->exports[i].physical != physical)
+            continue;
+        if (s->exports[i].owner == owner)
+            return owner;
+        found = found ? found : s->exports[i].owner;
+    }
+    return found;
+}
+
+static void hand_over(struct sim_state *s, uint32_t physical)
+{
+    struct sim_physical *p = &s->physicals[physical];
+    uint32_t next = heir(s, physical);
+
+    if (!next || next == p->owner)
+        return;
+    if (is_counted(p)) {
+        uncount(s, p);
+        count_for(s, p, next);
+    }
+    __atomic_store_n(&p->owner, next, __ATOMIC_RELEASE);
+}
+
+static void one_user_less(struct sim_state *s, uint32_t physical)
+{
+    if (--s->physicals[physical].users)
+        hand_over(s, physical);
+    else
+        physical_free(s, physical);
+}
+
+/* Holds */
+
+uint32_t sim_hold_new(struct sim *sim, uint32_t physical)
+{
+    struct sim_state *s = sim->state;
+    uint32_t i = sim_pool_take(&s->hold_pool, s->holds, sizeof(s->holds[0]), SIM_HOLDS);
+
+    if (!i)
+        return 0;
+    s->holds[i].physical = physical;
+    s->holds[i].handles = 1;
+    s->physicals[physical].users++;
+    __atomic_store_n(&s->holds[i].owner, (uint32_t)sim->slot + 1, __ATOMIC_RELEASE);
+    return i;
+}
+
+static void hold_free(struct sim_state *s, uint32_t hold)
+{
+    uint32_t physical = s->holds[hold].physical;
+
+    sim_pool_give_back(&s->hold_pool, s->holds, sizeof(s->holds[0]), hold);
+    one_user_less(s, physical);
+}
+
+void sim_hold_settle(struct sim_state *s, uint32_t hold)
+{
+    if (!s->holds[hold].handles && !s->holds[hold].maps)
+        hold_free(s, hold);
+}
+
+uint32_t sim_physical_new(struct sim *sim, const struct sim_physical *template)
+{
+    struct sim_state *s = sim->state;
+    struct sim_physical *p;
+    uint32_t i, hold, gen;
+
+    if (is_counted(template) && !sim_make_room(sim, template->device, template->bytes))
+        return 0;
+    i = sim_pool_take(&s->physical_pool, s->physicals, sizeof(s->physicals[0]), SIM_PHYSICALS);
+    if (!i)
+        return 0;
+    p = &s->physicals[i];
+    gen = p->gen;
+    *p = *template;
+    p->gen = gen;
+    p->users = 0;
+    if (is_counted(p))
+        count_for(s, p, (uint32_t)sim->slot + 1);
+    __atomic_store_n(&p->owner, (uint32_t)sim->slot + 1, __ATOMIC_RELEASE);
+    hold = sim_hold_new(sim, i);
+    if (!hold)
+        physical_free(s, i);
+    return hold;
+}
+
+/* Exports */
+
+static struct label label_of(const struct sim *sim, uint32_t physical)
+{
+    return (struct label){
+        .magic = EXPORT_MAGIC,
+        .dev = sim->dev,
+        .ino = sim->ino,
+        .physical = physical,
+        .gen = sim->state->physicals[physical].gen,
+    };
+}
+
+/* The file, with its lock, and the same opened again. */
+static int open_files(const struct label *label, int *ret_given, int *ret_own, uint64_t *ret_ino)
+{
+    AUTOCLOSE int given = memfd_create("hami-sim-memory", MFD_CLOEXEC), own = -1;
+    char name[64];
+    struct stat st;
+
+    if (given < 0 || pwrite(given, label, sizeof(*label), 0) != sizeof(*label) ||
+        flock(given, LOCK_SH) < 0 || fstat(given, &st) < 0)
+        return -EMFILE;
+    (void)snprintf(name, sizeof(name), "/proc/self/fd/%d", given);
+    own = open(name, O_RDWR | O_CLOEXEC);
+    if (own < 0)
+        return -EMFILE;
+    *ret_ino = st.st_ino;
+    *ret_given = take_fd(&given);
+    *ret_own = take_fd(&own);
+    return 0;
+}
+
+int sim_export_new(struct sim *sim, uint32_t physical)
+{
+    struct sim_state *s = sim->state;
+    struct label label = label_of(sim, physical);
+    struct sim_export *e;
+    uint32_t i;
+    int given, r;
+
+    i = sim_pool_take(&s->export_pool, s->exports, sizeof(s->exports[0]), SIM_EXPORTS);
+    if (!i)
+        return -EMFILE;
+    e = &s->exports[i];
+    r = open_files(&label, &given, &e->fd, &e->ino);
+    if (r < 0) {
+        sim_pool_give_back(&s->export_pool, s->exports, sizeof(s->exports[0]), i);
+        return r;
+    }
+    e->physical = physical;
+    s->physicals[physical].users++;
+    __atomic_store_n(&e->owner, (uint32_t)sim->slot + 1, __ATOMIC_RELEASE);
+    return given;
+}
+
+uint32_t sim_export_find(const struct sim *sim, int fd)
+{
+    const struct sim_state *s = sim->state;
+    const struct sim_physical *p;
+    struct label label;
+
+    if (fd < 0 || pread(fd, &label, sizeof(label), 0) != sizeof(label) ||
+        label.magic != EXPORT_MAGIC || label.dev != sim->dev || label.ino != sim->ino)
+        return 0;
+    if (!label.physical || label.physical > s->physical_pool.high)
+        return 0;
+    p = &s->physicals[label.physical];
+    return p->owner && p->gen == label.gen ? label.physical : 0;
+}
+
+static void export_free(struct sim_state *s, uint32_t i)
+{
+    uint32_t physical = s->exports[i].physical;
+
+    sim_pool_give_back(&s->export_pool, s->exports, sizeof(s->exports[0]), i);
+    one_user_less(s, physical);
+}
+
+/* The program may have closed our descriptor as well; then it is taken for closed. */
+static bool is_open_elsewhere(const struct sim_export *e)
+{
+    struct stat st;
+
+    if (fstat(e->fd, &st) < 0 || st.st_ino != e->ino)
+        return false;
+    if (flock(e->fd, LOCK_EX | LOCK_NB) < 0)
+        return true;
+    (void)close(e->fd);
+    return false;
+}
+
+void sim_export_look(struct sim *sim)
+{
+    struct sim_state *s = sim->state;
+
+    for (uint32_t i = 1; i <= s->export_pool.high; i++) {
+        const struct sim_export *e = &s->exports[i];
+
+        if (e->owner &&
+            memcmp(&s->processes[e->owner - 1].who, &sim->self, sizeof(sim->self)) == 0 &&
+            !is_open_elsewhere(e))
+            export_free(s, i);
+    }
+}
+
+/* Ends */
+
+void sim_physical_drop(struct sim_state *s, unsigned slot)
+{
+    for (uint32_t i = 1; i <= s->hold_pool.high; i++) {
+        if (s->holds[i].owner == slot + 1)
+            hold_free(s, i);
+    }
+    for (uint32_t i = 1; i <= s->export_pool.high; i++) {
+        if (s->exports[i].owner == slot + 1)
+            export_free(s, i);
+    }
+}
+
+static void count_user(struct sim_state *s, uint32_t physical, uint32_t owner)
+{
+    if (!owner)
+        return;
+    s->physicals[physical].users++;
+    s->physicals[physical].kept |= s->physicals[physical].owner == owner;
+}
+
+static void count_users(struct sim_state *s)
+{
+    for (uint32_t i = 1; i <= s->physical_pool.high; i++)
+        s->physicals[i].users = s->physicals[i].kept = 0;
+    for (uint32_t i = 1; i <= s->hold_pool.high; i++)
+        count_user(s, s->holds[i].physical, s->holds[i].owner);
+    for (uint32_t i = 1; i <= s->export_pool.high; i++)
+        count_user(s, s->exports[i].physical, s->exports[i].owner);
+}
+
+/* What the dead were about to make or to end is gone. The sums of processes begin at nothing. */
+void sim_physical_repair(struct sim_state *s)
+{
+    for (uint32_t i = 1; i <= s->hold_pool.high; i++) {
+        struct sim_hold *hold = &s->holds[i];
+
+        if (hold->owner && !hold->handles && !hold->maps) {
+            hold->gen++;
+            hold->owner = 0;
+        }
+    }
+    count_users(s);
+    for (uint32_t i = 1; i <= s->physical_pool.high; i++) {
+        struct sim_physical *p = &s->physicals[i];
+
+        if (p->owner && !p->users) {
+            p->gen++;
+            p->owner = 0;
+        }
+        if (p->owner && is_counted(p))
+            count_for(s, p, p->owner);
+        if (p->owner && !p->kept)
+            hand_over(s, i);
+    }
+    sim_pool_rebuild(&s->physical_pool, s->physicals, sizeof(s->physicals[0]));
+    sim_pool_rebuild(&s->hold_pool, s->holds, sizeof(s->holds[0]));
+    sim_pool_rebuild(&s->export_pool, s->exports, sizeof(s->exports[0]));
+}

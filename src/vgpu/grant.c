@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "vgpu/grant.h"
+
+#include "base/clock.h"
+#include "vgpu/overhead.h"
+
+void grant_begin_moving(const struct vgpu_device *device)
+{
+    atomic_fetch_add(&overhead_moment(device)->moving, 1);
+}
+
+void grant_end_moving(const struct vgpu_device *device)
+{
+    atomic_fetch_sub(&overhead_moment(device)->moving, 1);
+}
+
+static bool charge(const struct grant *grant)
+{
+    grant_begin_moving(grant->device);
+    if (vgpu_charge(grant->device, VGPU_DATA, grant->units))
+        return true;
+    grant_end_moving(grant->device);
+    return false;
+}
+
+/* What is charged for hidden memory and gone is given back before more is refused, though not for
+ * each of many refusals. */
+bool grant_take(const struct grant *grant)
+{
+    struct overhead_moment *moment = overhead_moment(grant->device);
+    int64_t now_ns = clock_coarse_ns();
+
+    if (now_ns >= atomic_load_explicit(&moment->due_ns, memory_order_relaxed))
+        overhead_settle_due(grant->device);
+    if (charge(grant))
+        return true;
+    return now_ns >= atomic_load_explicit(&moment->again_ns, memory_order_relaxed) &&
+           overhead_settle(grant->device) && charge(grant);
+}
+
+void grant_end(const struct grant *grant)
+{
+    grant_end_moving(grant->device);
+}
+
+void grant_cancel(const struct grant *grant)
+{
+    if (!grant->device)
+        return;
+    vgpu_discharge(grant->device, VGPU_DATA, grant->units);
+    grant_end_moving(grant->device);
+}

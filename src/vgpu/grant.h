@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/*
+ * An allocation on its way: charged before the driver is asked, and either remembered then by
+ * whoever asked, or cancelled. From the charge to the end the account and the device do not agree,
+ * so that hidden memory is not measured.
+ */
+
+#include "vgpu/vgpu.h"
+
+struct grant {
+    struct vgpu_device *device; /* NULL: nothing to account */
+    unsigned context;
+    uint64_t units;
+};
+
+/* Charges it; hidden memory that is due is in the account first. False: there is no room. */
+bool grant_take(const struct grant *grant);
+
+/* It was made, and is remembered. */
+void grant_end(const struct grant *grant);
+
+/* It was not made, or was undone. */
+void grant_cancel(const struct grant *grant);
+
+/* Between the driver's call that gives memory back and its discharge. */
+void grant_begin_moving(const struct vgpu_device *device);
+void grant_end_moving(const struct vgpu_device *device);

@@ -1,0 +1,414 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/*
+ * Memory that is made apart from its addresses (cuMemCreate). It lives while a handle of it, which
+ * may be given out several times, or a mapping is there, whichever goes last: so that is counted.
+ * It is of no context, and charged to the device that it is made on, whatever device is current;
+ * the host's is free.
+ *
+ * What was given out as a file descriptor may be held by others after our last reference has gone.
+ * It is hidden memory then, charged as long as NVML does not say that it went, too. What was got as
+ * one takes no new memory, and is charged to whoever made it; when that one has gone and NVML
+ * counts it for us, it is hidden memory of ours.
+ *
+ * The lock is held over the driver's calls: what they end must be out of the tables before anybody
+ * is given the same handle or address, and no reference may come while the last one goes. Making
+ * memory, which may take its time, is outside of it.
+ */
+
+#include <fcntl.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "region/ledger.h"
+#include "vgpu/compute.h"
+#include "vgpu/grant.h"
+#include "vgpu/overhead.h"
+#include "vgpu/real.h"
+#include "vgpu/references.h"
+#include "vgpu/vgpu.h"
+
+static struct {
+    pthread_mutex_t lock;
+    struct references made;   /* by handle */
+    struct references mapped; /* by address */
+    _Atomic unsigned imports; /* rows of what others made */
+} virtual = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+void virtual_after_fork(void)
+{
+    (void)pthread_mutex_init(&virtual.lock, NULL);
+    virtual.made = virtual.mapped = (struct references){0};
+    atomic_store(&virtual.imports, 0);
+}
+
+bool virtual_has_imports(void)
+{
+    return atomic_load(&virtual.imports) > 0;
+}
+
+/* What becomes of memory whose last reference has gone. */
+struct virtual_end {
+    struct vgpu_device *device; /* NULL: nothing is charged */
+    uint64_t units;
+    bool shared;
+};
+
+/* With the lock held: after one reference less. */
+static struct virtual_end end_if_last(struct reference_row *row)
+{
+    struct virtual_end end = {0};
+
+    if (row->handles || row->maps)
+        return end;
+    if (row->units)
+        end = (struct virtual_end){&vgpu.devices[row->device], row->units, row->shared};
+    if (row->imported) {
+        atomic_fetch_sub(&virtual.imports, 1);
+        overhead_make_due();
+    }
+    references_remove(&virtual.made, row);
+    return end;
+}
+
+static void discharge(const struct virtual_end *end)
+{
+    if (!end->device)
+        return;
+    if (end->shared)
+        overhead_left(end->device, end->units);
+    else
+        vgpu_discharge(end->device, VGPU_DATA, end->units);
+}
+
+/* Making */
+
+/* Where the memory will be. False: in a kind of place that nobody knew of. */
+static bool find_place(const CUmemAllocationProp *prop, struct vgpu_device **ret_device)
+{
+    *ret_device = NULL;
+    switch (prop->location.type) {
+    case CU_MEM_LOCATION_TYPE_DEVICE:
+        *ret_device = vgpu_device(prop->location.id);
+        return true;
+    case 0: /* none: the driver says that it makes no sense */
+    case CU_MEM_LOCATION_TYPE_HOST:
+    case CU_MEM_LOCATION_TYPE_HOST_NUMA:
+    case CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT:
+        return true;
+    default:
+        return false;
+    }
+}
+
+/* There is no room. What makes no sense the driver refuses itself, in its own words; should it ever
+ * make such memory, that is undone. */
+static CUresult refuse_create(size_t bytes, const CUmemAllocationProp *prop,
+                              unsigned long long flags)
+{
+    CUmemGenericAllocationHandle made;
+    size_t granule = 0;
+    CUresult result =
+        REAL(cuMemGetAllocationGranularity)(&granule, prop, CU_MEM_ALLOC_GRANULARITY_MINIMUM);
+
+    if (result == CUDA_SUCCESS && !flags && granule && bytes % granule == 0)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    result = REAL(cuMemCreate)(&made, bytes, prop, flags);
+    if (result == CUDA_SUCCESS) {
+        (void)REAL(cuMemRelease)(made);
+        result = CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    return result;
+}
+
+/* False when there is no memory to remember it. */
+static bool remember(CUmemGenericAllocationHandle handle, const struct grant *grant)
+{
+    struct reference_row *row;
+    bool room;
+
+    (void)pthread_mutex_lock(&virtual.lock);
+    room = references_reserve(&virtual.made);
+    if (room) {
+        row = references_add(&virtual.made, handle);
+        row->handles = 1;
+        row->units = grant->device ? grant->units : 0;
+        row->device = grant->device ? (uint32_t)(grant->device - vgpu.devices) : 0;
+    }
+    (void)pthread_mutex_unlock(&virtual.lock);
+    return room;
+}
+
+static CUresult create(CUmemGenericAllocationHandle *handle, size_t bytes,
+                       const CUmemAllocationProp *prop, unsigned long long flags,
+                       struct grant *grant)
+{
+    CUmemGenericAllocationHandle made = 0;
+    CUresult result;
+
+    if (grant->device && (!grant->device->granted || !grant_take(grant)))
+        return refuse_create(bytes, prop, flags);
+    result = REAL(cuMemCreate)(&made, bytes, prop, flags);
+    if (result == CUDA_SUCCESS && !remember(made, grant)) {
+        (void)REAL(cuMemRelease)(made);
+        result = CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    if (result != CUDA_SUCCESS) {
+        grant_cancel(grant);
+        return result;
+    }
+    if (grant->device)
+        grant_end(grant);
+    *handle = made;
+    return CUDA_SUCCESS;
+}
+
+PUBLIC CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t bytes,
+                            const CUmemAllocationProp *prop, unsigned long long flags)
+{
+    enum vgpu_mode mode = vgpu_mode();
+    struct grant grant = {.units = ledger_units(bytes)};
+    CUmemAllocationProp own;
+
+    if (!handle || !prop || !bytes || (mode != VGPU_ON && mode != VGPU_DENIED))
+        return REAL(cuMemCreate)(handle, bytes, prop, flags);
+    own = *prop; /* which another thread could change after it was looked at */
+    if (mode == VGPU_DENIED)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    if (!find_place(&own, &grant.device) &&
+        vgpu_refuses(VGPU_WORD_UNACCOUNTED, "cuMemCreate", "nobody knows such a place for memory"))
+        return CUDA_ERROR_NOT_SUPPORTED;
+    return create(handle, bytes, &own, flags, &grant);
+}
+
+PUBLIC CUresult cuMemRelease(CUmemGenericAllocationHandle handle)
+{
+    struct virtual_end end = {0};
+    struct vgpu_device *device;
+    struct reference_row *row;
+    CUresult result;
+
+    if (vgpu_mode() != VGPU_ON)
+        return REAL(cuMemRelease)(handle);
+    (void)pthread_mutex_lock(&virtual.lock);
+    row = references_find(&virtual.made, handle);
+    device = row && row->units ? &vgpu.devices[row->device] : NULL;
+    if (device)
+        grant_begin_moving(device);
+    result = REAL(cuMemRelease)(handle);
+    /* A handle that only mappings hold is none to release: what the driver makes of it is open. */
+    if (result == CUDA_SUCCESS && row && row->handles) {
+        row->handles--;
+        end = end_if_last(row);
+    }
+    (void)pthread_mutex_unlock(&virtual.lock);
+    if (!end.shared)
+        discharge(&end);
+    if (device)
+        grant_end_moving(device);
+    if (end.shared)
+        discharge(&end);
+    return result;
+}
+
+/* Mapping */
+
+PUBLIC CUresult cuMemMap(CUdeviceptr ptr, size_t bytes, size_t offset,
+                         CUmemGenericAllocationHandle handle, unsigned long long flags)
+{
+    struct reference_row *row;
+    CUresult result;
+
+    if (vgpu_mode() != VGPU_ON)
+        return REAL(cuMemMap)(ptr, bytes, offset, handle, flags);
+    (void)pthread_mutex_lock(&virtual.lock);
+    row = references_find(&virtual.made, handle);
+    if (row && !references_reserve(&virtual.mapped))
+        result = CUDA_ERROR_OUT_OF_MEMORY;
+    else
+        result = REAL(cuMemMap)(ptr, bytes, offset, handle, flags);
+    if (result == CUDA_SUCCESS && row) {
+        struct reference_row *mapping = references_find(&virtual.mapped, ptr);
+
+        /* An address of what was unmapped unseen may be there still. */
+        if (!mapping)
+            mapping = references_add(&virtual.mapped, ptr);
+        mapping->handle = handle;
+        mapping->bytes = bytes;
+        row->maps++;
+    }
+    (void)pthread_mutex_unlock(&virtual.lock);
+    return result;
+}
+
+/* What ends on one device as mappings go. */
+struct virtual_ends {
+    uint64_t units, shared_units;
+};
+
+static void forget_mapping(struct reference_row *mapping, struct virtual_ends *ends)
+{
+    struct reference_row *row = references_find(&virtual.made, mapping->handle);
+    struct virtual_end end = {0};
+
+    references_remove(&virtual.mapped, mapping);
+    if (row && row->maps) {
+        row->maps--;
+        end = end_if_last(row);
+    }
+    if (end.device && end.shared)
+        ends[end.device - vgpu.devices].shared_units += end.units;
+    else if (end.device)
+        ends[end.device - vgpu.devices].units += end.units;
+}
+
+/* One range may be made of many mappings. */
+static void forget_mappings(CUdeviceptr ptr, size_t bytes, struct virtual_ends *ends)
+{
+    while (bytes) {
+        struct reference_row *mapping = references_find(&virtual.mapped, ptr);
+        uint64_t gone = mapping ? mapping->bytes : 0;
+
+        if (!mapping || gone > bytes)
+            return;
+        forget_mapping(mapping, ends);
+        ptr += gone;
+        bytes -= gone;
+    }
+}
+
+static void discharge_all(const struct virtual_ends *ends)
+{
+    for (unsigned i = 0; i < vgpu.device_count; i++) {
+        if (ends[i].units)
+            vgpu_discharge(&vgpu.devices[i], VGPU_DATA, ends[i].units);
+        grant_end_moving(&vgpu.devices[i]);
+        if (ends[i].shared_units)
+            overhead_left(&vgpu.devices[i], ends[i].shared_units);
+    }
+}
+
+PUBLIC CUresult cuMemUnmap(CUdeviceptr ptr, size_t bytes)
+{
+    struct virtual_ends ends[REGION_DEVICES] = {0};
+    CUresult result;
+
+    if (vgpu_mode() != VGPU_ON)
+        return REAL(cuMemUnmap)(ptr, bytes);
+    for (unsigned i = 0; i < vgpu.device_count; i++)
+        grant_begin_moving(&vgpu.devices[i]);
+    (void)pthread_mutex_lock(&virtual.lock);
+    result = REAL(cuMemUnmap)(ptr, bytes);
+    if (result == CUDA_SUCCESS)
+        forget_mappings(ptr, bytes, ends);
+    (void)pthread_mutex_unlock(&virtual.lock);
+    discharge_all(ends);
+    return result;
+}
+
+PUBLIC CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle, void *address)
+{
+    struct reference_row *row;
+    CUresult result;
+
+    if (vgpu_mode() != VGPU_ON)
+        return REAL(cuMemRetainAllocationHandle)(handle, address);
+    (void)pthread_mutex_lock(&virtual.lock);
+    result = REAL(cuMemRetainAllocationHandle)(handle, address);
+    row = result == CUDA_SUCCESS ? references_find(&virtual.made, *handle) : NULL;
+    if (row)
+        row->handles++;
+    (void)pthread_mutex_unlock(&virtual.lock);
+    return result;
+}
+
+/* Sharing: a descriptor carries the pid of who made it, as that of its owner, which the kernel
+ * keeps with the open file and translates for whoever asks. Nothing else reads it. */
+
+static pid_t own_pid(void)
+{
+    return (pid_t)syscall(SYS_getpid);
+}
+
+PUBLIC CUresult cuMemExportToShareableHandle(void *shareable, CUmemGenericAllocationHandle handle,
+                                             CUmemAllocationHandleType type,
+                                             unsigned long long flags)
+{
+    struct reference_row *row;
+    CUresult result;
+
+    if (vgpu_mode() != VGPU_ON)
+        return REAL(cuMemExportToShareableHandle)(shareable, handle, type, flags);
+    (void)pthread_mutex_lock(&virtual.lock);
+    result = REAL(cuMemExportToShareableHandle)(shareable, handle, type, flags);
+    row = result == CUDA_SUCCESS ? references_find(&virtual.made, handle) : NULL;
+    if (row)
+        row->shared = true;
+    (void)pthread_mutex_unlock(&virtual.lock);
+    if (result == CUDA_SUCCESS && type == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
+        (void)fcntl(*(const int *)shareable, F_SETOWN, own_pid());
+    return result;
+}
+
+/* Whether a living process of the container made it. */
+static bool is_of_container(int fd)
+{
+    const struct region_ext *ext = vgpu.region.ext;
+    int owner = fcntl(fd, F_GETOWN);
+
+    for (unsigned i = 0; owner > 0 && i < REGION_SLOTS; i++) {
+        if (atomic_load(&ext->slots[i].pid) == owner &&
+            atomic_load(&ext->slots[i].pid_namespace) == vgpu.region.self.pid_namespace)
+            return true;
+    }
+    return false;
+}
+
+/* With the lock held. The same handle may have been given out before. */
+static bool remember_import(CUmemGenericAllocationHandle handle)
+{
+    struct reference_row *row = references_find(&virtual.made, handle);
+
+    if (!row) {
+        if (!references_reserve(&virtual.made))
+            return false;
+        row = references_add(&virtual.made, handle);
+        row->shared = row->imported = true;
+        atomic_fetch_add(&virtual.imports, 1);
+    }
+    row->handles++;
+    return true;
+}
+
+/* The driver is asked first, since it is its affair to say what is no import at all. */
+PUBLIC CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handle,
+                                               void *shareable, CUmemAllocationHandleType type)
+{
+    CUmemGenericAllocationHandle made = 0;
+    CUresult result;
+
+    if (vgpu_mode() == VGPU_DENIED)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    if (vgpu_mode() != VGPU_ON || !handle)
+        return REAL(cuMemImportFromShareableHandle)(handle, shareable, type);
+    (void)pthread_mutex_lock(&virtual.lock);
+    result = REAL(cuMemImportFromShareableHandle)(&made, shareable, type);
+    if (result == CUDA_SUCCESS &&
+        (type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR ||
+         !is_of_container((int)(intptr_t)shareable)) &&
+        vgpu_refuses(VGPU_WORD_IMPORT, "cuMemImportFromShareableHandle",
+                     "no living process of this container made that memory")) {
+        (void)REAL(cuMemRelease)(made);
+        result = CUDA_ERROR_NOT_SUPPORTED;
+    }
+    if (result == CUDA_SUCCESS && !remember_import(made)) {
+        (void)REAL(cuMemRelease)(made);
+        result = CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    (void)pthread_mutex_unlock(&virtual.lock);
+    if (result == CUDA_SUCCESS) {
+        *handle = made;
+        watch_start();
+    }
+    return result;
+}

@@ -1,0 +1,337 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Memory that is made apart from its addresses: charged while anything holds it, by the simulator's own count. The
+calls of PyTorch's expandable segments, of vLLM asleep and awake, of NCCL and NVSHMEM, in their order."""
+
+import sys
+
+sys.path.insert(0, __file__.rsplit("/", 2)[0])
+sys.path.insert(0, __file__.rsplit("/", 1)[0])
+from caller import *
+from harness import *
+
+PIECE = 2 * MIB
+CONTEXT = 60 * MIB
+LIMIT = 512 * MIB
+
+
+class Mapper(Caller):
+    """Handles and reservations by number."""
+
+    def create(self, number, size, prop=allocation_prop()):
+        return self.call("cuMemCreate", f"n{slot('physical', number)}", size, prop, 0)
+
+    def release(self, number):
+        return self.call("cuMemRelease", f"h{slot('physical', number)}")
+
+    def reserve(self, number, size):
+        return self.call("cuMemAddressReserve", f"n{slot('va', number)}", size, 0, 0, 0)
+
+    def map(self, number, at, size, handle):
+        return self.call("cuMemMap", f"h{slot('va', number)}+{at}", size, 0, f"h{slot('physical', handle)}", 0)
+
+    def unmap(self, number, at, size):
+        return self.call("cuMemUnmap", f"h{slot('va', number)}+{at}", size)
+
+    def allow(self, number, at, size):
+        return self.call("cuMemSetAccess", f"h{slot('va', number)}+{at}", size, access_desc(), 1)
+
+    def retain(self, number, va, at=0):
+        return self.call("cuMemRetainAllocationHandle", f"n{slot('physical', number)}", f"h{slot('va', va)}+{at}")
+
+    def export(self, number, fd=1):
+        return self.call("cuMemExportToShareableHandle", f"w{slot('fd', fd)}", f"h{slot('physical', number)}", 1, 0)
+
+    def take_in(self, number, fd=1):
+        return self.call("cuMemImportFromShareableHandle", f"n{slot('physical', number)}", f"h{slot('fd', fd)}", 1)
+
+    def borrow(self, other, fd=1, own=1):
+        """A descriptor of another program's."""
+        return self.ask(f"borrow {slot('fd', own)} {other.pid} {other.value(slot('fd', fd))}")[1] == "1"
+
+
+def new_machine(gpus=1):
+    return Machine(gpus=gpus, memory=4 * GIB, context=CONTEXT)
+
+
+def agree(title, machine, one, wanted):
+    """The simulator's count of a program, and what it is told, are both so much."""
+    check_equal((machine.used(one.pid), one.charged()), (wanted, wanted), title)
+
+
+def check_limit():
+    machine = new_machine()
+    one = Mapper(limited_environment(machine, memory=LIMIT + 512)).begin()
+    most = (LIMIT - CONTEXT) // PIECE
+    codes = [one.create(1 + i % 20, PIECE) for i in range(most)]
+    check_equal(codes, [0] * most, "as many pieces are made as the limit has")
+    code = one.create(30, PIECE)
+    check_equal((code, one.words[1]), (OUT_OF_MEMORY, "kept"), "one more is out of memory, the output untouched")
+    check_equal(machine.used(one.pid), CONTEXT + most * PIECE, "exactly these are in use, by the simulator's count")
+    check_equal(one.info(), (512, LIMIT + 512), "and the program is told of what is left")
+    check_equal(one.create(30, PIECE + 512), INVALID_VALUE, "beyond the limit a wrong size is still a wrong size")
+    check_equal(one.create(30, PIECE, allocation_prop(number=7)), 101, "and a wrong device a wrong device")
+    check_equal(one.call("cuMemAlloc_v2", f"n{slot('ptr')}", 1024), OUT_OF_MEMORY, "other memory counts to the same limit")
+    check_equal(one.create(30, PIECE, allocation_prop(HOST_NUMA)), 0, "the host's memory is not the card's")
+    one.release(2)
+    agree("what is released is free", machine, one, CONTEXT + (most - 1) * PIECE)
+    check_equal(one.create(2, PIECE), 0, "and may be had again")
+    one.must("cuDevicePrimaryCtxReset_v2", 0)
+    check_equal(machine.used(one.pid), most * PIECE, "it outlives its context")
+    one.must("cuDevicePrimaryCtxRetain", f"n{slot('context')}", 0)
+    one.must("cuCtxSetCurrent", f"h{slot('context')}")
+    agree("and stays charged", machine, one, CONTEXT + most * PIECE)
+    one.kill()
+    check_equal(machine.used(), 0, "a kill leaves nothing")
+
+
+def check_references():
+    machine = new_machine()
+    one = Mapper(limited_environment(machine, memory=LIMIT)).begin()
+    one.must("cuMemAddressReserve", f"n{slot('va')}", 16 * PIECE, 0, 0, 0)
+    agree("addresses take nothing", machine, one, CONTEXT)
+    one.create(1, 4 * PIECE)
+    one.map(1, 0, 4 * PIECE, 1)
+    one.map(1, 8 * PIECE, 2 * PIECE, 1)
+    one.release(1)
+    agree("what is mapped lives without its handle", machine, one, CONTEXT + 4 * PIECE)
+    one.unmap(1, 0, 4 * PIECE)
+    agree("while one mapping is there", machine, one, CONTEXT + 4 * PIECE)
+    check_equal(one.retain(1, 1, 9 * PIECE), 0, "its handle can be had again")
+    one.unmap(1, 8 * PIECE, 2 * PIECE)
+    agree("and holds it as before", machine, one, CONTEXT + 4 * PIECE)
+    one.release(1)
+    agree("the last one to go frees it", machine, one, CONTEXT)
+    check_equal(one.release(1), INVALID_VALUE, "a second release is an error")
+    agree("and frees nothing", machine, one, CONTEXT)
+    one.create(1, PIECE)
+    one.map(1, 0, PIECE, 1)
+    check_equal(one.unmap(1, 0, 2 * PIECE), INVALID_VALUE, "what is not all mapped is not unmapped")
+    agree("and stays charged", machine, one, CONTEXT + PIECE)
+    check_equal(one.finish(), "", "nobody said a word")
+
+
+def check_device():
+    machine = new_machine(gpus=2)
+    one = Mapper(limited_environment(machine, memory=LIMIT)).begin()
+    codes = [one.create(1 + i % 20, 16 * PIECE, allocation_prop(number=1)) for i in range(LIMIT // (16 * PIECE))]
+    check_equal(set(codes), {0}, "the device that is named has room, whatever is current")
+    check_equal(one.create(30, PIECE, allocation_prop(number=1)), OUT_OF_MEMORY, "up to its limit")
+    check_equal([machine.used(one.pid, gpu=i) for i in (0, 1)], [CONTEXT, LIMIT], "and it is that one that it takes")
+    agree("the current one is not charged", machine, one, CONTEXT)
+    one.finish()
+
+
+def torch_grow(one, first, count):
+    """A batch of pieces: on failure it takes back what it has made of it."""
+    made = []
+    for i in range(count):
+        if one.create(first + i, 10 * PIECE, allocation_prop(handles=POSIX_FD)) != 0:
+            for number in made:
+                one.release(number)
+            return False
+        made.append(first + i)
+    for i, number in enumerate(made):
+        one.map(1, (first - 1 + i) * 10 * PIECE, 10 * PIECE, number)
+    one.allow(1, (first - 1) * 10 * PIECE, count * 10 * PIECE)
+    return True
+
+
+def torch_shrink(one, numbers):
+    one.must("cuCtxSynchronize")
+    for number in numbers:
+        one.unmap(1, (number - 1) * 10 * PIECE, 10 * PIECE)
+        one.release(number)
+
+
+def check_torch():
+    """Expandable segments: a reservation larger than the card, pieces of 20 MiB."""
+    machine = new_machine()
+    one = Mapper(limited_environment(machine, memory=LIMIT)).begin()
+    total = one.info()[1]
+    one.reserve(1, (total + total // 8) // (10 * PIECE) * 10 * PIECE)
+    room = (LIMIT - CONTEXT) // (10 * PIECE)
+    check(torch_grow(one, 1, room - 2), "PyTorch: a segment grows")
+    check(not torch_grow(one, room - 1, 4), "PyTorch: beyond the limit it does not, and what was made goes back")
+    agree("PyTorch: nothing of it stays", machine, one, CONTEXT + (room - 2) * 10 * PIECE)
+    torch_shrink(one, range(3, 6))
+    agree("PyTorch: cached pieces are given back", machine, one, CONTEXT + (room - 5) * 10 * PIECE)
+    check(torch_grow(one, room - 1, 4), "PyTorch: and then it grows")
+    torch_shrink(one, [1, 2, *range(6, room + 3)])
+    one.must("cuMemAddressFree", f"h{slot('va')}", (total + total // 8) // (10 * PIECE) * 10 * PIECE)
+    agree("PyTorch: all is given back at the end", machine, one, CONTEXT)
+    check_equal(one.finish(), "", "PyTorch: nobody said a word")
+
+
+def check_vllm():
+    machine = new_machine()
+    one = Mapper(limited_environment(machine, memory=LIMIT)).begin()
+    sizes = [100 * MIB, 200 * MIB, 80 * MIB]
+    for i, size in enumerate(sizes, 1):
+        one.must("cuMemGetAllocationGranularity", "o8", allocation_prop(), 0)
+        codes = one.reserve(i, size), one.create(i, size), one.map(i, 0, size, i), one.allow(i, 0, size)
+        check_equal(codes, (0, 0, 0, 0), "vLLM: an allocation")
+    awake = CONTEXT + sum(sizes)
+    agree("vLLM: awake it has it all", machine, one, awake)
+    for night in range(3):
+        for i, size in enumerate(sizes, 1):
+            one.unmap(i, 0, size)
+            one.release(i)
+        agree("vLLM: asleep it has its context", machine, one, CONTEXT)
+        neighbour = Mapper(limited_environment(machine, memory=LIMIT)).begin()
+        check_equal(neighbour.create(1, LIMIT - CONTEXT), 0, "vLLM: others have the room meanwhile")
+        neighbour.kill()
+        for i, size in enumerate(sizes, 1):
+            codes = one.create(i, size), one.map(i, 0, size, i), one.allow(i, 0, size)
+            check_equal(codes, (0, 0, 0), "vLLM: at the same address again")
+        agree("vLLM: awake it has it all again", machine, one, awake)
+    one.must("cuCtxSynchronize")
+    for i, size in enumerate(sizes, 1):
+        one.unmap(i, 0, size)
+        one.release(i)
+        one.must("cuMemAddressFree", f"h{slot('va', i)}", size)
+    agree("vLLM: freed", machine, one, CONTEXT)
+    one.finish()
+
+
+def check_nccl():
+    """It learns the handle by retaining and releasing it, and its second release is the maker's."""
+    machine = new_machine()
+    one = Mapper(limited_environment(machine, memory=LIMIT)).begin()
+    prop = allocation_prop(handles=POSIX_FD)
+    codes = one.create(1, 5 * PIECE, prop), one.reserve(1, 5 * PIECE), one.map(1, 0, 5 * PIECE, 1), one.allow(1, 0, 5 * PIECE)
+    check_equal(codes, (0, 0, 0, 0), "NCCL: a buffer")
+    one.retain(2, 1)
+    check_equal(one.words[1], f"s{slot('physical', 1)}", "NCCL: the handle is the one that was mapped")
+    one.release(2)
+    one.must("cuMemGetAddressRange_v2", "o8", "o8", f"h{slot('va')}")
+    check_equal(int.from_bytes(bytes.fromhex(one.words[2]), "little"), 5 * PIECE, "NCCL: the range is the mapping")
+    one.unmap(1, 0, 5 * PIECE)
+    agree("NCCL: unmapped, the maker's handle holds it", machine, one, CONTEXT + 5 * PIECE)
+    one.release(1)
+    agree("NCCL: freed", machine, one, CONTEXT)
+    one.finish()
+
+
+def check_nvshmem():
+    machine = new_machine()
+    one = Mapper(limited_environment(machine, memory=LIMIT)).begin()
+    one.reserve(1, 40 * PIECE)
+    for i in range(5):
+        one.create(1 + i, 4 * PIECE)
+        one.map(1, i * 4 * PIECE, 4 * PIECE, 1 + i)
+        one.release(1 + i)
+    agree("NVSHMEM: a heap of five pieces", machine, one, CONTEXT + 20 * PIECE)
+    check_equal(one.unmap(1, 0, 20 * PIECE), 0, "NVSHMEM: one call unmaps it")
+    agree("NVSHMEM: and all of it is gone", machine, one, CONTEXT)
+    one.finish()
+
+
+def settled(sentence, condition):
+    """What NVML has to be asked for is known within a second."""
+    until = time.monotonic() + 5
+    while not condition() and time.monotonic() < until:
+        time.sleep(0.05)
+    check(condition(), sentence)
+
+
+def check_sharing():
+    machine, region = new_machine(), new_region()
+    environment = limited_environment(machine, memory=LIMIT, region=region)
+    maker, user = Mapper(environment).begin(), Mapper(environment).begin()
+    maker.create(1, 100 * MIB, allocation_prop(handles=POSIX_FD))
+    check_equal(maker.export(1), 0, "a process gives memory out as a descriptor")
+    if not check(user.borrow(maker), "another one of its container has the descriptor"):
+        return
+    check_equal(user.take_in(1), 0, "and imports it")
+    user.tell(f"close {slot('fd')}")
+    maker.tell(f"close {slot('fd')}")
+    user.reserve(1, 100 * MIB)
+    user.map(1, 0, 100 * MIB, 1)
+    user.release(1)
+    held = 2 * CONTEXT + 100 * MIB
+    check_equal((machine.used(), user.charged()), (held, held), "an import takes no new memory")
+    maker.kill()
+    check_equal(machine.used(), CONTEXT + 100 * MIB, "the memory outlives its maker")
+    settled("and is charged to who has it then", lambda: user.charged() == CONTEXT + 100 * MIB)
+    check_equal(user.create(2, LIMIT - CONTEXT - 100 * MIB + PIECE), OUT_OF_MEMORY, "so that the limit holds")
+    check_equal(user.create(2, LIMIT - CONTEXT - 100 * MIB), 0, "to the last byte")
+    user.release(2)
+    user.unmap(1, 0, 100 * MIB)
+    check_equal(machine.used(), CONTEXT, "its last mapping frees it")
+    settled("which is seen", lambda: user.charged() == CONTEXT)
+    user.finish()
+
+    # A descriptor alone holds memory, too.
+    maker = Mapper(environment).begin()
+    maker.create(1, 100 * MIB, allocation_prop(handles=POSIX_FD))
+    maker.export(1)
+    maker.release(1)
+    agree("what an open descriptor holds stays charged", machine, maker, CONTEXT + 100 * MIB)
+    check_equal(maker.create(2, LIMIT - CONTEXT - 100 * MIB + PIECE), OUT_OF_MEMORY, "so that the limit holds")
+    maker.tell(f"close {slot('fd')}")
+    time.sleep(0.15)  # the driver's count is not asked for before each of many refusals
+    check_equal(maker.create(2, LIMIT - CONTEXT), 0, "and when it is closed all can be had")
+    maker.release(2)
+
+    # From one's own descriptor: a second handle, and still the same memory.
+    maker.create(1, 100 * MIB, allocation_prop(handles=POSIX_FD))
+    maker.export(1)
+    check_equal(maker.take_in(2), 0, "a process imports its own memory")
+    maker.tell(f"close {slot('fd')}")
+    maker.release(1)
+    agree("which the import holds", machine, maker, CONTEXT + 100 * MIB)
+    maker.release(2)
+    time.sleep(0.15)
+    check_equal(maker.create(1, LIMIT - CONTEXT), 0, "and gives back")
+    maker.finish()
+    check_equal(machine.used(), 0, "nothing is left")
+
+
+def check_strangers():
+    """From another container: refused, unless the limits say that it shall pass."""
+    machine = new_machine()
+    maker = Mapper(limited_environment(machine, memory=LIMIT)).begin()
+    maker.create(1, PIECE, allocation_prop(handles=POSIX_FD))
+    maker.export(1)
+    stranger = Mapper(limited_environment(machine, memory=LIMIT)).begin()
+    stranger.borrow(maker)
+    check_equal((stranger.take_in(1), stranger.words[1]), (NOT_SUPPORTED, "kept"), "another container's memory is refused")
+    check_equal(stranger.finish().count("cuMemImportFromShareableHandle"), 1, "and one line says so")
+    stranger = Mapper(limited_environment(machine, memory=LIMIT, HAMI_UNACCOUNTED="allow")).begin()
+    stranger.borrow(maker)
+    check_equal(stranger.take_in(1), 0, "where the limits allow it, it passes")
+    stranger.finish()
+    # A program without the library made it: as far as anybody can tell, a stranger.
+    bare = Mapper(bare_environment(machine)).begin()
+    bare.create(1, PIECE, allocation_prop(handles=POSIX_FD))
+    bare.export(1)
+    maker.borrow(bare)
+    check_equal(maker.take_in(2), NOT_SUPPORTED, "what a program without limits made is refused")
+    bare.finish()
+    maker.finish()
+
+
+def check_attributes():
+    machine = new_machine()
+    one = Mapper(limited_environment(machine, memory=LIMIT)).begin()
+    for attribute, name in ((102, "virtual memory management"), (103, "descriptors of it")):
+        one.must("cuDeviceGetAttribute", "o4", attribute, 0)
+        check_equal(one.words[1], "01000000", f"a device says that it has {name}")
+    one.finish()
+
+
+for test in (
+    check_limit,
+    check_references,
+    check_device,
+    check_torch,
+    check_vllm,
+    check_nccl,
+    check_nvshmem,
+    check_sharing,
+    check_strangers,
+    check_attributes,
+):
+    test()
+finish()
