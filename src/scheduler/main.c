@@ -350,6 +350,7 @@ static int make_state(struct scheduler *scheduler, struct error *err)
                          options->device_config_file);
     (void)place_node_order_read(options->node_policy, &cluster.defaults.node_order);
     place_policy_read(options->device_policy, &cluster.defaults.policy);
+    scheduler->vendors.kept.amounts = work_has_view(scheduler);
     scheduler->cluster = cluster_new(&cluster);
     scheduler->request_arena = arena_new(REQUEST_ARENA_MAX);
     scheduler->webhook_arena = arena_new(WEBHOOK_ARENA_MAX);
@@ -389,7 +390,7 @@ static int start_watches(struct scheduler *scheduler, struct error *err)
     };
     const struct kube_watch_spec quotas = {.path = "/api/v1/resourcequotas", .paged = true};
     /* Bound and not over: such a pod's annotations come from its Binding, and where only we may
-     * write them, its metadata are enough. */
+     * write them, its metadata are enough; but for what pods request, which is in their specs. */
     struct kube_watch_spec pods = {
         .path = "/api/v1/pods",
         .field_selector = "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed",
@@ -407,7 +408,7 @@ static int start_watches(struct scheduler *scheduler, struct error *err)
     if (r < 0)
         return r;
     /* The nodes come while this waits for its answers. */
-    pods.metadata_only = policies_in_force(scheduler);
+    pods.metadata_only = policies_in_force(scheduler) && !work_has_view(scheduler);
     if (scheduler->stopping)
         return 0;
     return kube_watch_new(scheduler->kube, &pods, &pod_ops, scheduler, &scheduler->pods, err);
@@ -455,6 +456,7 @@ static void start_clocks(struct scheduler *scheduler)
     (void)uv_signal_start(&scheduler->terminate, on_signal, SIGTERM);
     (void)uv_signal_start(&scheduler->interrupt, on_signal, SIGINT);
     (void)uv_timer_start(&scheduler->tick, on_tick, TICK_MS, TICK_MS);
+    work_start(scheduler);
 }
 
 static int scheduler_start(struct scheduler *scheduler, struct error *err)
@@ -478,6 +480,7 @@ static void free_handles(struct scheduler *scheduler)
     filter_end_wait(scheduler);
     binds_abandon(scheduler);
     leader_stop(scheduler);
+    work_stop(scheduler);
     uv_close((uv_handle_t *)&scheduler->terminate, NULL);
     uv_close((uv_handle_t *)&scheduler->interrupt, NULL);
     uv_close((uv_handle_t *)&scheduler->tick, NULL);
