@@ -138,6 +138,11 @@ void unseen_abandon(struct scheduler *scheduler); /* no answer will come any mor
  * second. */
 void requeue_pods(struct scheduler *scheduler);
 
+/* watches.c: of nodes, quotas and pods. What the scheduler may do is asked before; it may be
+ * stopped meanwhile. */
+int watches_start(struct scheduler *scheduler, struct error *err);
+double watches_age(const struct scheduler *scheduler); /* of the oldest, in seconds */
+
 /* metrics.c */
 void metrics_tick(struct scheduler *scheduler); /* each second */
 void metrics_free(struct scheduler *scheduler);
