@@ -48,7 +48,8 @@ struct request *request_copy(const struct request *request);
  * known of it. True: it was not known. Without memory it does not count. */
 bool occupants_put(struct cluster *cluster, const char *uid, struct cluster_node *node,
                    const struct amounts *amounts, bool watched);
-/* A pod is gone, or its reservation: then it stays if the watch has shown it. */
+/* A pod is gone, or its reservation: then it stays if the watch has shown it, and a node that is
+ * of no use any more is the caller's to forget. */
 void occupants_remove(struct cluster *cluster, const char *uid, bool reservation);
 /* Those that a complete list does not show. */
 void occupants_sweep(struct cluster *cluster);
