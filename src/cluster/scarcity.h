@@ -39,6 +39,13 @@ int scarcity_view(struct cluster *cluster, const struct demand *demand,
 /* A step of what is to be done between decisions. False: nothing is left to do. */
 bool scarcity_step(struct cluster *cluster);
 
+/* fillable.c, for a person: what the demand costs on a node, INFINITY if it does not fit, false if
+ * that is not known; and as JSON its class with price. */
+bool scarcity_explain(const struct cluster *cluster, const struct cluster_node *node,
+                      const struct demand *demand, const struct amounts *amounts, double *ret_cost);
+void scarcity_write_class(const struct cluster *cluster, const struct demand *demand,
+                          const struct amounts *amounts, struct strbuf *buf);
+
 /* request_copy.c: without the uuids that it selects. NULL: no memory. The caller frees it. */
 struct request *request_copy(const struct request *request);
 
