@@ -74,7 +74,8 @@ struct plugin {
     uv_timer_t gc_timer, trim_timer, finish_timer;
     uint64_t finish_until_ms; /* by the loop's clock */
     uint64_t trims; /* regions that were cut because their containers had made them longer */
-    uv_signal_t signals[2];
+    uv_signal_t signals[3];
+    bool again; /* it ends to begin anew */
 
     struct prestart *prestarts;
     struct registration {
@@ -111,8 +112,9 @@ struct plugin {
 };
 
 /*
- * plugin.c. own: the vendor's own options. Serves until a signal; a negative errno, which is
- * logged, where it can't begin.
+ * plugin.c. own: the vendor's own options. Serves until a signal: 0, or 1 when that asked for a new
+ * beginning (SIGHUP), with the configuration as it is by then. A negative errno, which is logged,
+ * where it can't begin.
  */
 int plugin_run(const struct plugin_options *options, const struct node_vendor *vendor,
                const void *own);
