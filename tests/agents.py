@@ -6,8 +6,11 @@ that the node's lock names, else the first pending one of the node. It takes the
 of what is to be allocated, says success or failure in the pod's bind-phase, and removes the lock. When, and whether, it
 does each of these is a row of PROFILES; a vendor's names are a row of VENDORS.
 
-An agent speaks through a client: node(), patch_node(patch), pod(namespace, name), pods(), patch_pod(namespace, name, patch);
-the patches return a status.
+Agents that know nothing of HAMi have a way of their own (KINDS): Cambricon's looks for the one pod that is not assigned yet,
+others take the oldest by an annotation with a time, or leave the choice to kubelet.
+
+An agent speaks through a client: node(), patch_node(patch), patch_status(patch) of the node, pod(namespace, name), pods(),
+patch_pod(namespace, name, patch); the patches return a status.
 """
 
 import datetime
@@ -123,25 +126,115 @@ VENDORS = {
              "availableVRam": 65536, "numa": 0, "healthy": True, "qosPolicy": "best-effort", "linkZone": 1} for i, d in enumerate(devices)
         ]),
     },
+    # Cambricon's, in the mode dynamic-smlu: nothing on the node, and a call for each of two resources.
+    "cambricon": {
+        "resource": "cambricon.com/mlu.smlu.vcore", "memory": "cambricon.com/mlu.smlu.vmemory", "kind": "dsmlu",
+        "register": None, "handshake": None, "lock": "cambricon.com/dsmlu.lock", "named": "{node}-cambricon-mlu-{i}",
+        "allocated": "hami.io/cambricon-mlu-devices-allocated",
+    },
+    # gcushare's of instances, and its older one of slices.
+    "enflame-drs": {
+        "resource": "enflame.com/drs-gcu", "memory": None, "kind": "ordered", "named": "{node}-enflame-drs-{i}",
+        "register": "enflame.com/gcu-drs-capacity", "handshake": None,
+        "text": lambda devices: json.dumps({
+            "devices": [{"index": str(i), "minor": str(i), "capacity": 6} for i, _ in enumerate(devices)],
+            "profiles": {"1g.7gb": "0", "3g.21gb": "1", "6g.42gb": "2"},
+        }),
+        "time": "enflame.com/gcu-assigned-time", "cards": "enflame.com/gcu-assigned-minor",
+        "done": "enflame.com/gcu-assigned", "containers": "assigned-containers",
+        "allocated": "hami.io/enflame-vgpu-devices-allocated",
+    },
+    "enflame-vgcu": {
+        "resource": "enflame.com/shared-gcu", "memory": None, "kind": "ordered", "named": "{node}-enflame-{i}",
+        "register": "enflame.com/gcu-shared-capacity", "handshake": None,
+        "text": lambda devices: json.dumps({str(i): 6 for i, _ in enumerate(devices)}),
+        "capacity": lambda devices: {"enflame.com/gcu-count": str(len(devices))},
+        "time": "enflame.com/gcu-assigned-time", "cards": "enflame.com/gcu-assigned-id",
+        "done": "enflame.com/gcu-assigned", "containers": "assigned-containers",
+        "allocated": "hami.io/enflame-vgpu-devices-allocated",
+    },
+    "mthreads": {
+        "resource": "mthreads.com/sgpu-core", "memory": "mthreads.com/sgpu-memory", "kind": "ordered", "named": "{node}-mthreads-{i}",
+        "register": None, "handshake": None, "time": "mthreads.com/predicate-time", "cards": "mthreads.com/gpu-index",
+        "allocated": "hami.io/mthreads-vgpu-devices-allocated",
+    },
+    "neuron": {
+        "resource": "aws.amazon.com/neuron", "memory": None, "kind": "ordered", "named": "{node}-AWSNeuron-{i}",
+        "register": None, "handshake": None, "labels": {"node.kubernetes.io/instance-type": "inf2.24xlarge"},
+        "time": "NEURON_ALLOC_TIME", "cards": "AWS_NEURON_IDS", "done": "NEURON_ALLOCATED",
+        "allocated": "hami.io/aws-neuron-devices-allocated",
+    },
+    "kunlun": {
+        "resource": "kunlunxin.com/xpu", "memory": None, "kind": "ordered", "named": "{node}-kunlun-{i}",
+        "register": None, "handshake": None, "time": "hami.io/bind-time", "cards": "BAIDU_COM_DEVICE_IDX",
+        "allocated": "hami.io/kunlun-allocated",
+    },
+    # Whole cards, of which kubelet chooses: ROCm's agent, Enflame's and MetaX's.
+    "rocm": {
+        "resource": "amd.com/gpu", "memory": None, "kind": "kubelet", "register": None, "handshake": None, "known": "{node}-AMDGPU-{i}", "device": "0000:3b",
+        "allocated": "hami.io/amd-devices-allocated",
+    },
+    "enflame-gcu": {
+        "resource": "enflame.com/gcu", "memory": None, "kind": "kubelet", "register": None, "handshake": None, "known": "{node}-GCU-{i}", "device": "gcu",
+        "allocated": "hami.io/enflame-gcu-devices-allocated",
+    },
+    "metax-gpu": {
+        "resource": "metax-tech.com/gpu", "memory": None, "kind": "kubelet",
+        "register": "metax-tech.com/gpu.topology.losses", "handshake": None, "text": lambda devices: '{"1":0,"2":40}', "known": "{node}-metax-{i}", "device": "MXC",
+        "allocated": "hami.io/metax-gpu-devices-allocated",
+    },
 }  # fmt: skip
+VENDORS["neuron-core"] = VENDORS["neuron"] | {"resource": "aws.amazon.com/neuroncore", "cores": 2}
 
 
 class Failed(Exception):
     pass
 
 
-class Agent:
-    def __init__(self, client, vendor, node, devices=2, profile=None):
+class Pretended:
+    """What all agents have: devices, and what they say of them on the node."""
+
+    def __init__(self, client, vendor, node, devices=2):
         self.client, self.node, self.vendor = client, node, VENDORS[vendor]
-        self.habits = PROFILES[profile or self.vendor["profile"]]
-        self.devices = [f"{self.vendor['device']}-{node}-{i}" for i in range(devices)]
+        name = self.vendor.get("named", "{device}-{node}-{i}")
+        self.devices = [name.format(device=self.vendor.get("device"), node=node, i=i) for i in range(devices)]
         self.given = []  # (pod's uid, devices) of each allocation
 
+    def start(self):
+        """Before it registers with kubelet for the first time."""
+
     def register(self):
-        annotations = {self.vendor["register"]: self.vendor["text"](self.devices)}
+        annotations = {self.vendor["register"]: self.vendor["text"](self.devices)} if self.vendor["register"] else {}
         if self.vendor["handshake"]:
             annotations[self.vendor["handshake"]] = self.vendor["says"]()
-        return self.client.patch_node({"metadata": {"annotations": annotations}})
+        status = self.client.patch_node({"metadata": {"annotations": annotations, "labels": self.vendor.get("labels", {})}})
+        if status == 200 and "capacity" in self.vendor:
+            status = self.client.patch_status({"status": {"capacity": self.vendor["capacity"](self.devices)}})
+        return status
+
+    def waiting(self):
+        """The pods of the node that have been bound and that kubelet has not started."""
+        pods = sorted(self.client.pods(), key=lambda p: (p["metadata"]["namespace"], p["metadata"]["name"]))
+        return [p for p in pods if p["status"]["phase"] == "Pending" and p["spec"].get("nodeName") == self.node]
+
+    def say(self, pod, annotations):
+        return self.client.patch_pod(pod["metadata"]["namespace"], pod["metadata"]["name"], {"metadata": {"annotations": annotations}})
+
+
+def notes_of(pod):
+    return pod["metadata"].get("annotations") or {}
+
+
+def limit(container, resource):
+    return int(container.get("resources", {}).get("limits", {}).get(resource, 0))
+
+
+class Agent(Pretended):
+    """One that is built on HAMi's library: by the lock, and what is to be allocated."""
+
+    def __init__(self, client, vendor, node, devices=2, profile=None):
+        super().__init__(client, vendor, node, devices)
+        self.habits = PROFILES[profile or self.vendor["profile"]]
 
     # The pod of an allocation
 
@@ -157,10 +250,9 @@ class Agent:
                 raise Failed(f"the lock names {words[1]}/{words[2]}, which is gone")
             return pod
         phases = ["allocating", "success"] if self.habits["lookup"] == "L2" else ["allocating"]
-        for pod in sorted(self.client.pods(), key=lambda p: (p["metadata"]["namespace"], p["metadata"]["name"])):
-            notes = pod["metadata"].get("annotations") or {}
-            pending = pod["status"]["phase"] == "Pending" and pod["spec"].get("nodeName") == self.node
-            if pending and BIND_TIME in notes and notes.get(PHASE) in phases and notes.get(ON_NODE) == self.node:
+        for pod in self.waiting():
+            notes = notes_of(pod)
+            if BIND_TIME in notes and notes.get(PHASE) in phases and notes.get(ON_NODE) == self.node:
                 return pod
         raise Failed(f"no binding pod found on node {self.node}")
 
@@ -175,9 +267,6 @@ class Agent:
             if self.client.patch_node({"metadata": {"resourceVersion": node["resourceVersion"], "annotations": {LOCK: None}}}) == 200:
                 return
 
-    def say(self, pod, annotations):
-        self.client.patch_pod(pod["metadata"]["namespace"], pod["metadata"]["name"], {"metadata": {"annotations": annotations}})
-
     def fail(self, pod, why):
         if self.habits["phase"] in ("both", "failed"):
             self.say(pod, {PHASE: "failed"})
@@ -185,8 +274,9 @@ class Agent:
             self.unlock(pod)
         raise Failed(why)
 
-    def allocate(self, count, between=lambda pod: None):
-        """As kubelet's Allocate of one container: (pod, its devices). between: what happens before it commits."""
+    def allocate(self, count, between=lambda pod: None, resource=None, ids=()):
+        """As kubelet's Allocate of one container: (pod, its devices). between: what happens before it commits. The resource
+        and kubelet's choice of ids are nothing to it."""
         pod = self.find_pod()
         text = (pod["metadata"].get("annotations") or {}).get(self.vendor["to_allocate"])
         if text is None:
@@ -211,3 +301,116 @@ class Agent:
             self.unlock(pod)
         self.given.append((pod["metadata"]["uid"], devices))
         return pod, devices
+
+
+class Dsmlu(Pretended):
+    """Cambricon's: the only pending pod that is not assigned yet; two calls a container, of which the second commits. When an
+    allocation fails the lock stays; when the agent starts it goes, whoever has it."""
+
+    ASSIGNED, PROFILE, INSTANCE = "CAMBRICON_DSMLU_ASSIGHED", "CAMBRICON_DSMLU_PROFILE", "CAMBRICON_DSMLU_PROFILE_INSTANCE"
+
+    def __init__(self, *args, **more):
+        super().__init__(*args, **more)
+        self.begun = set()  # the names of pods that had their first call
+
+    def start(self):
+        self.unlock()
+
+    def unlock(self):
+        return self.client.patch_node({"metadata": {"annotations": {self.vendor["lock"]: None}}})
+
+    def find_pod(self):
+        names = (self.vendor["resource"], self.vendor["memory"])
+        pods = [
+            p for p in self.waiting()
+            if notes_of(p).get(self.ASSIGNED) == "false" and any(limit(c, n) for c in p["spec"]["containers"] for n in names)
+        ]  # fmt: skip
+        if len(pods) > 1:
+            raise Failed("number of dynamic smlu candidate pods large than one")
+        if not pods:
+            raise Failed("no dynamic smlu candidate pod found")
+        return pods[0]
+
+    def allocate(self, count, between=lambda pod: None, resource=None, ids=()):
+        pod = self.find_pod()
+        name = pod["metadata"]["name"]
+        slot, cores, units = notes_of(pod)[self.PROFILE].split("_")
+        wanted = {self.vendor["resource"]: cores, self.vendor["memory"]: units}[resource]
+        if int(wanted) != count:
+            raise Failed(f"the profile has {wanted} of {resource}, kubelet wants {count}")
+        devices = [self.devices[int(slot)]]
+        if name not in self.begun:
+            self.begun.add(name)
+            return pod, devices
+        between(pod)
+        self.begun.remove(name)
+        for status in (self.say(pod, {self.ASSIGNED: "true", self.INSTANCE: f"1_258_{slot}_1"}), self.unlock()):
+            if status != 200:
+                raise SystemExit("panic: invalid argument to Intn")
+        self.given.append((pod["metadata"]["uid"], devices))
+        return pod, devices
+
+
+class Ordered(Pretended):
+    """The oldest pod, by an annotation with a time, that has a container with as many and no device yet. Some mark what they
+    have done; the others remember it."""
+
+    def __init__(self, *args, **more):
+        super().__init__(*args, **more)
+        self.served = set()  # (pod's uid, container, resource)
+
+    def is_done(self, pod, container, resource):
+        notes = notes_of(pod)
+        if "containers" in self.vendor:
+            marks = json.loads(notes.get(self.vendor["containers"], "{}"))
+            return marks.get(container["name"], {}).get("allocated", False)
+        if "done" in self.vendor:
+            return notes.get(self.vendor["done"]) != "false"
+        return (pod["metadata"]["uid"], container["name"], resource) in self.served
+
+    def find(self, count, resource):
+        pods = [p for p in self.waiting() if self.vendor["time"] in notes_of(p)]
+        for pod in sorted(pods, key=lambda p: int(notes_of(p)[self.vendor["time"]])):
+            for container in pod["spec"]["containers"]:
+                if limit(container, resource) == count and not self.is_done(pod, container, resource):
+                    return pod, container
+        raise Failed(f"no pod waits for {count} of {resource}")
+
+    def cards(self, pod):
+        numbers = [int(n) for n in notes_of(pod)[self.vendor["cards"]].split(",")]
+        return [self.devices[n // self.vendor.get("cores", 1)] for n in numbers]
+
+    def mark(self, pod, container):
+        marks = {}
+        if "containers" in self.vendor:
+            done = json.loads(notes_of(pod).get(self.vendor["containers"], "{}"))
+            done[container["name"]] = done.get(container["name"], {}) | {"allocated": True}
+            marks[self.vendor["containers"]] = json.dumps(done)
+        if "done" in self.vendor:
+            marks[self.vendor["done"]] = "true"
+        if marks and self.say(pod, marks) != 200:
+            raise Failed("the pod can't be marked")
+
+    def allocate(self, count, between=lambda pod: None, resource=None, ids=()):
+        pod, container = self.find(count, resource)
+        devices = self.cards(pod)
+        between(pod)
+        self.mark(pod, container)
+        self.served.add((pod["metadata"]["uid"], container["name"], resource))
+        self.given.append((pod["metadata"]["uid"], devices))
+        return pod, devices
+
+
+class Unaware(Pretended):
+    """Whole cards: kubelet chooses, and pods are not looked at."""
+
+    def allocate(self, count, between=lambda pod: None, resource=None, ids=()):
+        between(None)
+        return None, list(ids)
+
+
+KINDS = {"dsmlu": Dsmlu, "ordered": Ordered, "kubelet": Unaware}
+
+
+def make(client, vendor, node, devices=2):
+    return KINDS.get(VENDORS[vendor].get("kind"), Agent)(client, vendor, node, devices)

@@ -43,6 +43,10 @@ def main():
             for name in INCLUDE.findall(path.read_text()):
                 if name in folders and name not in allowed:
                     wrong.append(f"{path.relative_to(source)} includes {name}/, which src/{folder} may not use")
+    # A vendor's side of a node is named where programs are put together, and in tests.
+    for path in sorted((source / "src/plugin").glob("*.[ch]")):
+        if path.name != "main.c" and not path.stem.endswith("_test") and re.search(r'^#include "(node|vendor)/\w+/', path.read_text(), re.M):
+            wrong.append(f"{path.relative_to(source)} includes a vendor's own header; the table is node/node_vendor.h")
     print("\n".join(wrong) or f"{len(table)} folders include what they may")
     return bool(wrong) or len(table) < 10
 

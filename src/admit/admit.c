@@ -176,10 +176,11 @@ static int check_policies(struct admission *admission)
     const struct text_pairs *annotations = &admission->pod->annotations;
     const char *text = text_pairs_get(annotations, KEY_NODE_POLICY);
     struct place_weights unused;
+    enum place_order unread;
 
-    if (text && strcmp(text, "binpack") != 0 && strcmp(text, "spread") != 0)
+    if (text && !place_node_order_read(text, &unread))
         return error_set(&admission->err, -EINVAL,
-                         "metadata.annotations[%s]: \"%.64s\" is neither binpack nor spread",
+                         "metadata.annotations[%s]: \"%.64s\" is none of " PLACE_NODE_ORDERS,
                          KEY_NODE_POLICY, text);
     text = text_pairs_get(annotations, KEY_DEVICE_POLICY);
     if (text && !place_policy_check(text))

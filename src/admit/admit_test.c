@@ -304,10 +304,11 @@ static const struct {
     {"", MOUNTING("/dev/shm", "\"limits\":{\"nvidia.com/gpu\":1}"), NULL},
     {"", MOUNTING("/proc", "\"limits\":{\"cpu\":1}"), NULL},
     {ANNOTATION("hami.io/node-scheduler-policy", "bin-pack"), "\"containers\":[" GPU "]",
-     "metadata.annotations[hami.io/node-scheduler-policy]: \"bin-pack\" is neither binpack nor "
-     "spread"},
+     "metadata.annotations[hami.io/node-scheduler-policy]: \"bin-pack\" is none of binpack, "
+     "spread, scarcity"},
     {ANNOTATION("hami.io/node-scheduler-policy", ""), "\"containers\":[" GPU "]",
-     "metadata.annotations[hami.io/node-scheduler-policy]: \"\" is neither binpack nor spread"},
+     "metadata.annotations[hami.io/node-scheduler-policy]: \"\" is none of binpack, spread, "
+     "scarcity"},
     {ANNOTATION("hami.io/node-scheduler-policy", "bin-pack"), "\"containers\":[{\"name\":\"c\"}]",
      NULL},
     {ANNOTATION("hami.io/gpu-scheduler-policy", "Spread"), "\"containers\":[" GPU "]",

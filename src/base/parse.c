@@ -114,6 +114,53 @@ int parse_bytes(const char *text, uint64_t *ret_bytes)
     return 0;
 }
 
+/* The ms of a unit, the longest that fits: "ms" is not "m". 0: none. */
+static uint64_t scan_time_unit(const char **text)
+{
+    static const struct {
+        const char *name;
+        uint64_t ms;
+    } units[] = {{"ms", 1}, {"s", 1000}, {"m", 60000}, {"h", 3600000}};
+
+    for (size_t i = 0; i < sizeof(units) / sizeof(units[0]); i++) {
+        size_t len = strlen(units[i].name);
+
+        if (strncmp(*text, units[i].name, len) != 0)
+            continue;
+        *text += len;
+        return units[i].ms;
+    }
+    return 0;
+}
+
+int parse_duration(const char *text, uint64_t *ret_ms)
+{
+    uint64_t sum = 0;
+
+    if (strcmp(text, "0") == 0) {
+        *ret_ms = 0;
+        return 0;
+    }
+    do {
+        uint64_t whole, billionths, unit, part;
+        int r = scan_digits(&text, &whole);
+
+        if (r == 0)
+            r = scan_fraction(&text, &billionths);
+        if (r < 0)
+            return r;
+        unit = scan_time_unit(&text);
+        if (!unit)
+            return -EINVAL;
+        if (__builtin_mul_overflow(whole, unit, &part) || __builtin_add_overflow(sum, part, &sum) ||
+            __builtin_add_overflow(sum, billionths * unit / 1000000000, &sum))
+            return -ERANGE;
+    } while (*text);
+
+    *ret_ms = sum;
+    return 0;
+}
+
 int parse_percent(const char *text, unsigned max, unsigned *ret_percent)
 {
     uint64_t value;

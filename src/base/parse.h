@@ -23,6 +23,10 @@ int parse_bytes(const char *text, uint64_t *ret_bytes);
 /* A whole percentage from 0 to max, with or without the sign: "30", "30%". */
 int parse_percent(const char *text, unsigned max, unsigned *ret_percent);
 
+/* A time as Go's flags take it, in ms: "90s", "1m30s", "1.5h", "300ms", "0". Units h, m, s, ms; a
+ * fraction of a ms is dropped. */
+int parse_duration(const char *text, uint64_t *ret_ms);
+
 /* Go's spellings, as HAMi's flags take them: 1, t, T, true, TRUE, True, and their opposites. */
 int parse_bool(const char *text, bool *ret_value);
 

@@ -80,6 +80,41 @@ static void numbers_are_decimal_and_whole(void **state)
     assert_int_equal(value, 42);
 }
 
+static void times_are_as_go_has_them(void **state)
+{
+    static const struct {
+        const char *text;
+        int r;
+        uint64_t ms;
+    } cases[] = {
+        {"5m", 0, 300000},
+        {"5m0s", 0, 300000},
+        {"1h2m3.5s", 0, 3723500},
+        {"300ms", 0, 300},
+        {"1m30ms", 0, 60030},
+        {"0", 0, 0},
+        {"0s", 0, 0},
+        {"1.0019s", 0, 1001},
+        {"", -EINVAL, 7},
+        {"5", -EINVAL, 7},
+        {"m", -EINVAL, 7},
+        {"5m ", -EINVAL, 7},
+        {"-5m", -EINVAL, 7},
+        {"5d", -EINVAL, 7},
+        {"1.s", -EINVAL, 7},
+        {"9223372036854775807h", -ERANGE, 7},
+        {"5124095576030431h5124095576030431h", -ERANGE, 7},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        uint64_t ms = 7;
+
+        assert_int_equal(parse_duration(cases[i].text, &ms), cases[i].r);
+        assert_int_equal(ms, cases[i].ms);
+    }
+}
+
 static void flags_are_as_go_has_them(void **state)
 {
     bool value = false;
@@ -108,6 +143,7 @@ int main(void)
         cmocka_unit_test(bytes_are_read_as_written),
         cmocka_unit_test(percentages_stay_within_their_bound),
         cmocka_unit_test(numbers_are_decimal_and_whole),
+        cmocka_unit_test(times_are_as_go_has_them),
         cmocka_unit_test(flags_are_as_go_has_them),
     };
 

@@ -4,7 +4,7 @@
 #include <utlist.h>
 
 #include "cluster/quota.h"
-#include "cluster/state.h"
+#include "cluster/scarcity.h"
 
 enum {
     SCRATCH_MAX = 16 << 20, /* for reading one object */
@@ -25,10 +25,17 @@ struct cluster *cluster_new(const struct cluster_options *options)
         cluster->options.reservation_ns = CLUSTER_RESERVATION_NS;
     cluster->generation = 1;
     cluster->may_lock = true;
+    cluster->mutex_lock = vendor_mutex_lock;
+    if (options->node_lock_ns)
+        cluster->mutex_lock.until_ns = options->node_lock_ns;
     cluster->scratch = arena_new(SCRATCH_MAX);
     cluster->kinds = kinds_new();
     cluster->refusals = refusals_new();
-    if (!cluster->scratch || !cluster->kinds || !cluster->refusals) {
+    cluster->options.learns |= options->defaults.node_order == PLACE_SCARCITY;
+    if (cluster->options.learns)
+        cluster->scarcity = scarcity_new();
+    if (!cluster->scratch || !cluster->kinds || !cluster->refusals ||
+        (cluster->options.learns && !cluster->scarcity)) {
         cluster_free(cluster);
         return NULL;
     }
@@ -52,6 +59,8 @@ void cluster_free(struct cluster *cluster)
     {
         node_free(cluster, node);
     }
+    scarcity_free(cluster->scarcity);
+    occupants_free(cluster->occupants);
     slab_free(cluster->slabs);
     kinds_free(cluster->kinds);
     refusals_free(cluster->refusals);
@@ -86,6 +95,8 @@ void cluster_keep(struct cluster *cluster, enum cluster_kind kind, const char *k
         node->seen = cluster->list[kind];
     if (pod)
         pod->seen = cluster->list[kind];
+    if (kind == CLUSTER_PODS && cluster->scarcity)
+        occupants_keep(cluster, key);
     if (kind == CLUSTER_QUOTAS)
         quota_keep(cluster, key);
 }
@@ -116,6 +127,15 @@ void cluster_expire(struct cluster *cluster, int64_t now_ns)
         pod_expire(cluster, pod);
         pod_time(cluster, pod, now_ns + EXPIRED_TIMES * cluster->options.reservation_ns);
     }
+}
+
+bool cluster_work(struct cluster *cluster, unsigned steps)
+{
+    while (steps-- > 0) {
+        if (!scarcity_step(cluster))
+            return false;
+    }
+    return true;
 }
 
 struct cluster_counts cluster_count(const struct cluster *cluster)

@@ -20,7 +20,7 @@ static bool is_same_pod(const struct lock_pod *a, const struct lock_pod *b)
 
 static const char *lock_of(const struct node *node, const struct vendor_lock *lock)
 {
-    return text_pairs_get(&node->annotations, lock->key);
+    return lock->key ? text_pairs_get(&node->annotations, lock->key) : NULL;
 }
 
 /* Agents remove the annotation, some leave it empty; HAMi takes an empty one for an unreadable
@@ -50,6 +50,17 @@ static void begin_turn(struct node_lock *lock, const struct lock_pod *pod,
     lock->until_ns = now_ns + longest(locks);
     lock->looks = 0;
     lock->is_read = false;
+}
+
+/* The wanting pod has the turn from now on, if it still wants it. */
+static void begin_wanted(struct node_lock *lock, int64_t now_ns)
+{
+    begin_turn(lock, &lock->wrote, &lock->wrote_locks, now_ns);
+    lock->failures = 0;
+    lock->there = lock_set_is_written(&lock->wrote_locks);
+    lock->binding = lock->wanted && is_same_pod(&lock->want, &lock->wrote);
+    lock->gone = !lock->binding; /* its bind gave up meanwhile */
+    lock->wanted &= !lock->binding;
 }
 
 static void end_turn(struct node_lock *lock)
@@ -174,11 +185,13 @@ enum lock_step node_lock_step(struct node_lock *lock, int64_t now_ns, int64_t *r
         return rest(lock->pause_ns, ret_until_ns);
     if (!lock->listed)
         return run(lock, LOCK_LIST_PODS);
-    if (!lock->is_read)
-        return run(lock, LOCK_GET_NODE);
     lock->wrote = lock->want;
     lock->wrote_locks = lock->want_locks;
-    return run(lock, LOCK_PATCH);
+    if (!lock_set_is_written(&lock->want_locks)) {
+        begin_wanted(lock, now_ns);
+        return step_turn(lock, now_ns, ret_until_ns);
+    }
+    return run(lock, lock->is_read ? LOCK_PATCH : LOCK_GET_NODE);
 }
 
 void node_lock_want(struct node_lock *lock, const struct lock_pod *pod,
@@ -331,12 +344,7 @@ void node_lock_patched(struct node_lock *lock, bool done, int64_t now_ns)
         lock->there = false;
         return;
     }
-    begin_turn(lock, &lock->wrote, &lock->wrote_locks, now_ns);
-    lock->failures = 0;
-    lock->there = true;
-    lock->binding = lock->wanted && is_same_pod(&lock->want, &lock->wrote);
-    lock->gone = !lock->binding; /* its bind gave up meanwhile */
-    lock->wanted &= !lock->binding;
+    begin_wanted(lock, now_ns);
 }
 
 void node_lock_bound(struct node_lock *lock, bool bound, int64_t now_ns)

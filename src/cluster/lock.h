@@ -17,6 +17,9 @@
  * it after the first container of several. A lock that is found, whoever wrote it, is a turn of
  * the pod that it names. It is removed when that pod's turn is over, and when it is too old.
  *
+ * Where agents wait for no lock, but take the oldest pod, there are turns without a lock: nothing
+ * of the node is read or written.
+ *
  * struct node_lock is one node's state. It has no clock and does no I/O: node_lock_step() says what
  * is to be done, and its owner reports what came of it. Times are a monotonic clock's nanoseconds,
  * wall_ns are nanoseconds since 1970.
@@ -49,6 +52,8 @@ struct lock_set {
     size_t count;
 };
 
+/* Whether anything is written on the node; else the set is a turn alone, or empty. */
+bool lock_set_is_written(const struct lock_set *set);
 /* Adds the lock unless it is there. False: there are too many. */
 bool lock_set_add(struct lock_set *set, const struct vendor_lock *lock);
 

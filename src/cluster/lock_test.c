@@ -119,6 +119,48 @@ static void the_patch_is_guarded(void **state)
     strbuf_deinit(&patch);
 }
 
+static void a_turn_alone_writes_nothing(void **state)
+{
+    static const struct lock_set turn = {{&vendor_turn_lock}, 1};
+    const struct node node = {.name = "n", .resource_version = "8"};
+    struct node_lock lock = {.listed = false};
+
+    (void)state;
+    node_lock_want(&lock, &pod_a, &turn, 0);
+    assert_int_equal(step(&lock, 0), LOCK_LIST_PODS);
+    node_lock_listed(&lock, true, NULL, 0, &turn, 0);
+    assert_int_equal(step(&lock, 0), LOCK_BIND);
+    node_lock_bound(&lock, true, SECOND);
+    node_lock_want(&lock, &pod_b, &turn, SECOND);
+    assert_int_equal(step(&lock, SECOND), LOCK_REST);
+    node_lock_see_node(&lock, &node, &turn, 2 * SECOND, WALL);
+    assert_int_equal(step(&lock, 2 * SECOND), LOCK_GET_POD);
+    node_lock_looked(&lock, LOCK_ALLOCATING, 2 * SECOND);
+    assert_int_equal(step(&lock, 2 * SECOND), LOCK_REST);
+    assert_int_equal(step(&lock, 4 * SECOND), LOCK_GET_POD);
+    node_lock_looked(&lock, LOCK_OVER, 4 * SECOND);
+    assert_int_equal(step(&lock, 4 * SECOND), LOCK_BIND);
+    node_lock_give_up(&lock, 4 * SECOND);
+    node_lock_bound(&lock, false, 4 * SECOND);
+    assert_int_equal(step(&lock, 4 * SECOND), LOCK_REST);
+    assert_true(node_lock_is_idle(&lock));
+}
+
+static void a_turn_alone_is_part_of_a_lock(void **state)
+{
+    struct lock_set set = {.count = 0};
+
+    (void)state;
+    assert_true(lock_set_add(&set, &vendor_turn_lock));
+    assert_false(lock_set_is_written(&set));
+    assert_true(lock_set_add(&set, &vendor_mutex_lock));
+    assert_true(lock_set_add(&set, &vendor_turn_lock));
+    assert_true(lock_set_add(&set, &short_lock));
+    assert_int_equal(set.count, 2);
+    assert_ptr_equal(set.items[0], &vendor_mutex_lock);
+    assert_ptr_equal(set.items[1], &short_lock);
+}
+
 static void a_conflict_is_read_again(void **state)
 {
     struct node_lock lock = {.listed = false};
@@ -471,6 +513,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_value_says_when_and_who),
         cmocka_unit_test(the_patch_is_guarded),
+        cmocka_unit_test(a_turn_alone_writes_nothing),
+        cmocka_unit_test(a_turn_alone_is_part_of_a_lock),
         cmocka_unit_test(a_conflict_is_read_again),
         cmocka_unit_test(a_turn_lasts_until_the_allocations_are_over),
         cmocka_unit_test(a_lock_that_its_agent_leaves_is_removed),

@@ -12,8 +12,18 @@
 #include "cluster/lock.h"
 #include "model/keys.h"
 
+bool lock_set_is_written(const struct lock_set *set)
+{
+    return set->count && set->items[0]->key;
+}
+
+/* A turn alone stands for itself, or is part of any lock. */
 bool lock_set_add(struct lock_set *set, const struct vendor_lock *lock)
 {
+    if (set->count && !lock->key)
+        return true;
+    if (!lock_set_is_written(set))
+        set->count = 0;
     for (size_t i = 0; i < set->count; i++) {
         if (strcmp(set->items[i]->key, lock->key) == 0)
             return true;

@@ -6,7 +6,7 @@
 #include <stdalign.h>
 #include <utlist.h>
 
-#include "cluster/state.h"
+#include "cluster/scarcity.h"
 
 enum {
     REGISTRATION_MAX = 4 << 20, /* Kubernetes bounds all annotations of an object to 256 KiB */
@@ -39,16 +39,24 @@ struct cluster_node *node_get(struct cluster *cluster, const char *name)
         return NULL;
     }
     node->absent = "the node is not known";
-    place_node_update(node->place);
+    node_update(cluster, node);
     HASH_ADD_KEYPTR(hh, cluster->nodes, node->place->name, strlen(node->place->name), node);
     cluster->unranked = true;
     cluster->generation++;
     return node;
 }
 
+void node_update(struct cluster *cluster, struct cluster_node *node)
+{
+    place_node_update(node->place);
+    if (cluster->scarcity)
+        scarcity_touch(cluster, node);
+}
+
 void node_free(struct cluster *cluster, struct cluster_node *node)
 {
     HASH_DEL(cluster->nodes, node);
+    scarcity_drop_node(cluster, node);
     cluster->unranked = true;
     cluster->generation++;
     kinds_give(cluster->kinds, node->place->devices, node->place->device_count);
@@ -63,7 +71,7 @@ void node_free(struct cluster *cluster, struct cluster_node *node)
 
 void node_forget_if_unused(struct cluster *cluster, struct cluster_node *node)
 {
-    if (!node->exists && !node->pods)
+    if (!node->exists && !node->pods && !node->occupants)
         node_free(cluster, node);
 }
 
@@ -76,6 +84,7 @@ static void replace_devices(struct cluster *cluster, struct cluster_node *node,
     kinds_give(cluster->kinds, node->place->devices, node->place->device_count);
     free(node->place->devices);
     kinds_take(cluster->kinds, devices, count);
+    scarcity_add_types(cluster, devices, count);
     node->place->devices = devices;
     node->place->device_count = (uint32_t)count;
     cluster->generation += !node->absent != !absent;
@@ -85,7 +94,7 @@ static void replace_devices(struct cluster *cluster, struct cluster_node *node,
     {
         (void)place_usage_charge(devices, count, &pod->grant->usage);
     }
-    place_node_update(node->place);
+    node_update(cluster, node);
 }
 
 static void add_source(struct strbuf *text, const struct text_pairs *pairs, const char *key)
@@ -167,7 +176,7 @@ struct registration {
 static bool may_bind(const struct cluster *cluster, const struct vendor_lock *lock,
                      struct lock_set *locks)
 {
-    return !lock || (cluster->may_lock && lock_set_add(locks, lock));
+    return !lock || ((cluster->may_lock || !lock->key) && lock_set_add(locks, lock));
 }
 
 static int read_devices(const struct cluster *cluster, const struct cluster_node *known,
@@ -175,10 +184,6 @@ static int read_devices(const struct cluster *cluster, const struct cluster_node
 {
     const struct vendor_set *set = cluster->options.vendors;
 
-    read->count = 0;
-    read->outcome = 0;
-    read->locked = false;
-    read->locks = (struct lock_set){.count = 0};
     read->absent = "the node has registered no devices";
     for (size_t i = 0; i < set->count; i++) {
         const struct vendor_instance *instance = &set->instances[i];
@@ -251,13 +256,21 @@ static struct device *devices_keep(const struct device *devices, size_t count)
     return kept;
 }
 
-/* The lock of each vendor, for a node where some agent waits for one; NULL: no memory. */
-static const struct vendor_lock **locks_keep(const struct vendor_set *set, const struct node *node)
+/* HAMi's lock has the time that is configured. */
+static const struct vendor_lock *own_lock(const struct cluster *cluster,
+                                          const struct vendor_lock *lock)
 {
+    return lock == &vendor_mutex_lock ? &cluster->mutex_lock : lock;
+}
+
+/* The lock of each vendor, for a node where some agent waits for one; NULL: no memory. */
+static const struct vendor_lock **locks_keep(const struct cluster *cluster, const struct node *node)
+{
+    const struct vendor_set *set = cluster->options.vendors;
     const struct vendor_lock **locks = calloc(set->count, sizeof(const struct vendor_lock *));
 
     for (size_t i = 0; locks && i < set->count; i++)
-        locks[i] = vendor_prepare_bind(&set->instances[i], node);
+        locks[i] = own_lock(cluster, vendor_prepare_bind(&set->instances[i], node));
     return locks;
 }
 
@@ -325,7 +338,7 @@ static int update_devices(struct cluster *cluster, struct cluster_node *node,
     if (read->count)
         devices = devices_keep(read->devices, read->count);
     if (read->locked)
-        locks = locks_keep(cluster->options.vendors, from);
+        locks = locks_keep(cluster, from);
     if (!kept || (read->count && !devices) || (read->locked && !locks)) {
         free(kept);
         free(devices);
@@ -384,6 +397,11 @@ int cluster_set_node(struct cluster *cluster, const struct node *from, struct er
         return -ENOMEM;
     node->exists = true;
     node->seen = cluster->list[CLUSTER_NODES];
+    if (cluster->scarcity && (node->has.cpu_milli != from->amounts.cpu_milli ||
+                              node->has.memory_mib != from->amounts.memory_mib)) {
+        node->has = from->amounts;
+        scarcity_touch(cluster, node);
+    }
     return update_devices(cluster, node, from, err);
 }
 

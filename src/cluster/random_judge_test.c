@@ -766,11 +766,14 @@ void judge_needs_turn(unsigned number, bool needs)
     const bool foreign = pod->binds.devices[NVIDIA][0] && world.shown[node].foreign;
     const bool dcus = pod->binds.devices[HYGON][0];
 
+    const bool chips = pod->binds.devices[NEURON][0];
+
     judged_node = node;
-    if (needs && !foreign && !dcus)
-        wrong("%s waits for a lock that nobody needs", pod->uid);
-    if (!needs && ((foreign && is_there(node, NVIDIA)) || (dcus && is_there(node, HYGON))))
-        wrong("%s is bound without the lock", pod->uid);
+    if (needs && !foreign && !dcus && !chips)
+        wrong("%s waits for a turn that nobody needs", pod->uid);
+    if (!needs && ((foreign && is_there(node, NVIDIA)) || (dcus && is_there(node, HYGON)) ||
+                   (chips && is_there(node, NEURON))))
+        wrong("%s is bound without a turn", pod->uid);
 }
 
 void judge_turn(unsigned node, unsigned number)

@@ -253,9 +253,10 @@ static int load_config(const struct objects_options *options, struct objects *ob
 static int check_policies(const struct objects_options *options, struct error *err)
 {
     const char *node = options->node_policy, *device = options->device_policy;
+    enum place_order unread;
 
-    if (node && strcmp(node, "binpack") != 0 && strcmp(node, "spread") != 0)
-        return error_set(err, -EINVAL, "\"%s\" is neither binpack nor spread", node);
+    if (node && !place_node_order_read(node, &unread))
+        return error_set(err, -EINVAL, "\"%s\" is none of " PLACE_NODE_ORDERS, node);
     if (device && !place_policy_check(device))
         return error_set(err, -EINVAL,
                          "\"%s\" is not made of binpack, spread, mutex, numa, topology-aware",
@@ -274,12 +275,13 @@ int objects_load(const struct objects_options *options, struct objects *ret_obje
         r = load_config(options, ret_objects, err);
     if (r < 0)
         return r;
-    if (options->node_policy && strcmp(options->node_policy, "spread") == 0)
-        cluster.defaults.node_order = PLACE_SPREAD;
-    else
-        cluster.defaults.node_order = PLACE_BINPACK;
+    (void)place_node_order_read(options->node_policy ? options->node_policy : "binpack",
+                                &cluster.defaults.node_order);
     place_policy_read(options->device_policy ? options->device_policy : "spread",
                       &cluster.defaults.policy);
+    cluster.learns = options->learns;
+    ret_objects->vendors.kept.amounts =
+        options->learns || cluster.defaults.node_order == PLACE_SCARCITY;
     ret_objects->cluster = cluster_new(&cluster);
     ret_objects->arena = arena_new(ARENA_MAX);
     ret_objects->names = arena_new(ARENA_MAX);

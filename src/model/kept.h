@@ -6,6 +6,7 @@
  * in use need. Vendors say so by prefixes; the arrays' strings last as long as the vendors.
  */
 
+#include <stdbool.h>
 #include <stddef.h>
 
 enum {
@@ -17,4 +18,5 @@ struct kept_names {
     const char *annotations[KEPT_NAMES_MAX]; /* prefixes; labels of pods, too */
     const char *variables[KEPT_NAMES_MAX];   /* prefixes of a container's environment */
     const char *labels[KEPT_NAMES_MAX];      /* whole names, of nodes */
+    bool amounts;                            /* processors and memory are read, too */
 };

@@ -9,7 +9,7 @@
 #define KEY_BIND_TIME "hami.io/bind-time" /* seconds since 1970 */
 #define KEY_BIND_PHASE "hami.io/bind-phase"
 #define KEY_PRIORITY "hami.io/vgpu-pod-priority"        /* spec.priority, when it was bound */
-#define KEY_NODE_POLICY "hami.io/node-scheduler-policy" /* the user's: binpack, spread */
+#define KEY_NODE_POLICY "hami.io/node-scheduler-policy" /* the user's: binpack, ... */
 #define KEY_DEVICE_POLICY "hami.io/gpu-scheduler-policy"
 #define KEY_DEVICE_WEIGHTS "hami.io/device-scoring-weights" /* "slot=1,core=1,memory=1" */
 

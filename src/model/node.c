@@ -38,6 +38,8 @@ static int node_read_status(const struct reading *reading, yyjson_val *object, s
     if (r < 0)
         return r;
     node->ready = is_ready(conditions);
+    if (reading->kept->amounts)
+        node->amounts = amounts_of_node(status);
     r = reading_resources(reading, status, "status", "allocatable", &present, &node->allocatable);
     return r < 0 ? r
                  : reading_resources(reading, status, "status", "capacity", &present,

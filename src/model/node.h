@@ -13,6 +13,7 @@
 
 #include "base/arena.h"
 #include "base/error.h"
+#include "model/amounts.h"
 #include "model/pod.h"
 #include "model/text.h"
 
@@ -24,6 +25,7 @@ struct node {
     bool has_status; /* false: metadata alone was read */
     bool ready;      /* condition Ready is "True" */
     struct resource_list allocatable, capacity;
+    struct amounts amounts; /* allocatable, if they are kept */
 };
 
 /*

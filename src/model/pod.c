@@ -270,6 +270,8 @@ static int read_spec(const struct reading *reading, yyjson_val *object, struct p
             return r;
     }
     read_priority(spec, pod);
+    if (reading->kept->amounts)
+        pod->amounts = amounts_of_pod(spec);
     return read_containers(reading, spec, pod);
 }
 

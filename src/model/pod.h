@@ -16,6 +16,7 @@
 
 #include "base/arena.h"
 #include "base/error.h"
+#include "model/amounts.h"
 #include "model/kept.h"
 #include "model/quantity.h"
 #include "model/request.h"
@@ -74,6 +75,8 @@ struct pod {
     const char *node_name, *scheduler_name, *runtime_class; /* "" where absent */
     size_t container_count, init_count;
     const struct container *containers; /* init containers first */
+
+    struct amounts amounts; /* if they are kept */
 
     bool has_priority; /* the spec's; false: not told */
     int32_t priority;

@@ -170,3 +170,33 @@ int quantity_parse(const char *text, size_t len, struct quantity *ret_quantity)
     *ret_quantity = (struct quantity){.form = QUANTITY_WHOLE, .value = sign < 0 ? -value : value};
     return 0;
 }
+
+uint64_t quantity_amount_of(uint64_t number, int digits)
+{
+    for (; digits > 0; digits--) {
+        if (__builtin_mul_overflow(number, 10, &number))
+            return UINT64_MAX;
+    }
+    for (; digits < 0 && number; digits++)
+        number = number / 10 + (number % 10 > 0);
+    return number;
+}
+
+uint64_t quantity_amount(const char *text, size_t len, int digits)
+{
+    struct number number = {0};
+    struct unit unit;
+    const size_t taken = read_digits(text, len, &number);
+    uint64_t value;
+
+    if (!taken || !read_unit(text + taken, len - taken, &unit) || number.negative ||
+        is_zero(&number))
+        return 0;
+    if (number.digit_count + number.fraction_count > EXACT_DIGITS)
+        return UINT64_MAX;
+    value = (uint64_t)value_of(&number);
+    if (unit.binary && __builtin_mul_overflow(value, UINT64_C(1) << unit.exponent, &value))
+        return UINT64_MAX;
+    return quantity_amount_of(value, digits - (int)number.fraction_count +
+                                         (unit.binary ? 0 : unit.exponent));
+}

@@ -24,5 +24,10 @@ struct quantity {
     int64_t value; /* of QUANTITY_WHOLE; otherwise -1, 0 or 1, the sign */
 };
 
+/* The amount times 10 to the power of digits, rounded up; 0 for what is negative or no quantity,
+ * and UINT64_MAX for what does not fit. quantity_amount_of() is the same of a number. */
+uint64_t quantity_amount(const char *text, size_t len, int digits);
+uint64_t quantity_amount_of(uint64_t number, int digits);
+
 /* -EINVAL: not a quantity. len bytes, no terminator needed. */
 int quantity_parse(const char *text, size_t len, struct quantity *ret_quantity);

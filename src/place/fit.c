@@ -243,6 +243,18 @@ static void put_numa_first(enum place_key *keys)
     keys[0] = PLACE_KEY_NUMA;
 }
 
+/* By costs, the least first; of equal ones the first of the list. */
+static void sort_by_cost(const float *costs, size_t *positions, size_t count)
+{
+    for (size_t i = 1; i < count; i++) {
+        size_t moved = positions[i], at = i;
+
+        for (; at > 0 && costs[moved] < costs[positions[at - 1]]; at--)
+            positions[at] = positions[at - 1];
+        positions[at] = moved;
+    }
+}
+
 /* By preference, the most preferred last. */
 static void sort_positions(const struct place_ask *ask, const struct device *devices,
                            const struct place_policy *policy, size_t *positions, size_t count)
@@ -323,13 +335,18 @@ static size_t prefer(const struct walk *walk, const struct place_ask *ask,
 {
     const struct request *request = ask->request;
 
-    sort_positions(ask, devices, walk->step.policy, positions, fitting);
-    reverse(positions, fitting);
+    if (ask->costs && !request->one_numa_node) {
+        sort_by_cost(ask->costs, positions, fitting);
+    } else {
+        sort_positions(ask, devices, walk->step.policy, positions, fitting);
+        reverse(positions, fitting);
+    }
     if (!walk->step.policy->connected)
         return fitting;
     if (request->one_numa_node)
         fitting = put_enough_first(devices, positions, fitting, request->count);
-    connected_choose(walk->rules, devices, positions, fitting, request->count);
+    connected_choose(walk->rules, devices, positions, fitting, request->count,
+                     walk->step.policy->looks_left);
     return fitting;
 }
 
@@ -530,6 +547,19 @@ bool fit_may_take(const struct device *devices, size_t count, const struct reque
             continue;
         fitting += repeats(&walk, &devices[i]) ? request->count : 1;
     }
+    return true;
+}
+
+bool fit_want(const struct request *request, const struct device *device,
+              struct device_usage *ret_wanted)
+{
+    const struct place_policy policy = {0};
+    const struct place_ask ask = {.request = request};
+    const struct walk walk = walk_of(&ask, &policy);
+
+    if (type_of(request, device) == TYPE_MISMATCH)
+        return false;
+    *ret_wanted = wanted_of(&walk, device);
     return true;
 }
 

@@ -19,6 +19,14 @@ static inline const struct place_rules *rules_of(const struct device_vendor *ven
 bool fit_may_take(const struct device *devices, size_t count, const struct request *request,
                   const struct place_policy *policy);
 
+/* What a request takes of a device, whatever is used of it; false: it is not of the types that are
+ * asked for. Inside place only. */
+bool fit_want(const struct request *request, const struct device *device,
+              struct device_usage *ret_wanted);
+
+/* False only when place_fit() refuses the device to every request. Inside place only. */
+bool fit_is_usable(const struct device *device);
+
 /* A verdict on each device, as place_fit() judges it alone. Inside place only. */
 void fit_explain(const struct device *devices, size_t count, const struct place_ask *ask,
                  const struct place_policy *policy, struct place_verdict *ret_verdicts);

@@ -19,6 +19,7 @@
 #include "model/device.h"
 #include "model/request.h"
 #include "model/text.h"
+#include "place/scarcity.h"
 
 enum {
     PLACE_MAX_DEVICES = 256, /* of one machine */
@@ -36,6 +37,8 @@ enum place_outcome {
 enum place_order {
     PLACE_SPREAD = 0, /* the least used */
     PLACE_BINPACK,    /* the most used */
+    PLACE_SCARCITY, /* of nodes: where a pod takes the least of what is scarce, scarcity.h; without
+                       a view of the cluster, as PLACE_BINPACK */
 };
 
 /* What devices are sorted by, in a policy that lists it. */
@@ -63,6 +66,8 @@ struct place_policy {
     bool mutex;                          /* take only devices that no pod uses */
     bool connected; /* HAMi's topology-aware: of the devices that fit, those that are connected
                        best, and of single ones the worst */
+    unsigned *looks_left; /* into sets of connected devices, before the most preferred devices are
+                             taken as they come; place_pod()'s own. NULL: each search has its own */
     struct place_weights weights;
 };
 
@@ -143,6 +148,9 @@ struct place_ask {
 
     const struct pod_devices *given; /* of its vendor, to the pod's containers before; NULL: none */
     size_t container;                /* whose turn it is, in given */
+
+    const float *costs; /* of the devices, by position: the least are preferred, in place of the
+                           policy's order; NULL: none */
 };
 
 /*
@@ -164,15 +172,32 @@ void place_reasons_format(const struct place_failure *failure,
 
 /* One pod on one node. */
 
+/* What PLACE_SCARCITY knows of the cluster, for the demand of one pod. */
+struct place_scarcity {
+    const struct scarcity_types *types;
+    const struct scarcity_prices *prices;
+    const struct scarcity_room *rooms; /* by the node's seat */
+    struct scarcity_demand demand;
+    const float *costs; /* by the node's seat */
+    bool exact;         /* the costs are the demand's, not those of one of its class */
+};
+
 /* A pod's preferences: which node, and which of its devices. */
 struct place_options {
     enum place_order node_order;
     struct place_policy policy;
+    const struct place_scarcity *scarcity; /* of PLACE_SCARCITY; NULL: there is no view. Of the
+                                              policy, mutex and connected hold with it; its order
+                                              holds for devices of a pod with several requests */
 
     /* At most one for each vendor. Of preferences of a pod, place_options_read() fills in none. */
     const struct place_budget *budgets;
     size_t budget_count;
 };
+
+/* A policy of nodes: binpack, spread or scarcity. False: another word. */
+bool place_node_order_read(const char *text, enum place_order *ret_order);
+#define PLACE_NODE_ORDERS "binpack, spread, scarcity"
 
 /*
  * A policy of devices: binpack, spread, mutex, topology-aware, or several of these and numa with
@@ -244,6 +269,7 @@ struct place_node {
     /* Equal nodes are taken in this order, then by name. An owner that numbers them in the order of
      * the names saves the comparing of names; 0 for all is right, too. */
     uint32_t rank;
+    uint32_t seat; /* its number in the owner's tables, see place_scarcity */
 
     uint32_t version;               /* another after each update */
     float score;                    /* how full it is: 0 to 30; vendors may add to it for a pod */
@@ -251,9 +277,13 @@ struct place_node {
     uint16_t usable;                /* devices that could take anything at all */
     uint8_t free_cores;             /* of the device that has most, at most 255 */
     uint8_t free_percent;           /* of its memory, of the device that has most, rounded up */
+    uint32_t vendors;               /* of these devices: place_vendor_bit() of each */
 };
 
 void place_node_update(struct place_node *node);
+
+/* One bit of 32, which vendors may share: a node without it has no device of the vendor. */
+uint32_t place_vendor_bit(const struct device_vendor *vendor);
 
 /* For a node that is looked into soon: devices of nodes are far apart in memory, and reading them
  * is most of the work. */

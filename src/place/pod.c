@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/util.h"
+#include "place/connected.h"
 #include "place/fit.h"
 #include "place/place.h"
 
@@ -183,6 +184,42 @@ static void explain(const struct fitting *fitting, const struct place_ask *ask)
                 explanation->verdicts);
 }
 
+/* What taking each device costs, beside what the containers before took. */
+static void price_devices(const struct fitting *fitting, const struct request *request,
+                          float ret_costs[static PLACE_MAX_DEVICES])
+{
+    const struct place_scarcity *scarcity = fitting->options->scarcity;
+    const size_t count = MIN(fitting->node->device_count, (uint32_t)PLACE_MAX_DEVICES);
+    const struct container_demand container = {.request_count = 1, .requests = request};
+    struct scarcity_demand demand;
+    struct scarcity_room room;
+
+    scarcity_demand_read(scarcity->types, &(struct demand){1, &container},
+                         scarcity->demand.cpu_milli, scarcity->demand.memory_mib, &demand);
+    room = scarcity->rooms[fitting->node->seat];
+    scarcity_room_read(scarcity->types, fitting->devices, count, &room);
+    scarcity_price_devices(scarcity->types, scarcity->prices, &room, &demand, fitting->devices,
+                           count, ret_costs);
+}
+
+/*
+ * Whether the order of devices says which are taken and never whether the pod fits: what was
+ * refused is refused until something changes, and prices change by themselves. So the pod has to
+ * have one request, and where there is a budget it has to take as much of any device.
+ */
+static bool may_order_by_cost(const struct fitting *fitting, const struct request *request)
+{
+    const struct demand *demand = fitting->demand;
+    size_t requests = 0;
+
+    for (size_t i = 0; i < demand->count; i++)
+        requests += demand->containers[i].request_count;
+    if (requests != 1)
+        return false;
+    return !find_budget(fitting->options, request->vendor) || request->count == 1 ||
+           (request->memory_bytes && !rules_of(request->vendor)->want);
+}
+
 static int fit_request(struct fitting *fitting, size_t container, const struct request *request,
                        struct placement *placement)
 {
@@ -196,9 +233,14 @@ static int fit_request(struct fitting *fitting, size_t container, const struct r
         .given = find_vendor(placement, request->vendor),
         .container = container,
     };
+    float costs[PLACE_MAX_DEVICES];
     struct pod_devices *devices;
     int r;
 
+    if (fitting->options->scarcity && may_order_by_cost(fitting, request)) {
+        price_devices(fitting, request, costs);
+        ask.costs = costs;
+    }
     if (budget) {
         left = budget_beside(fitting, budget, ask.given, container);
         ask.budget = &left;
@@ -273,7 +315,8 @@ static float score_more(const struct fitting *fitting, const struct placement *p
             .devices = fitting->node->devices,
             .device_count = fitting->node->device_count,
             .given = &placement->vendors[i].devices,
-            .node_order = fitting->options->node_order,
+            .node_order =
+                fitting->options->node_order == PLACE_SPREAD ? PLACE_SPREAD : PLACE_BINPACK,
         };
 
         if (rules->score_node)
@@ -315,11 +358,60 @@ static int fit_pod(const struct place_node *node, const struct demand *demand,
     return PLACE_FITS;
 }
 
+static size_t count_requests(const struct demand *demand)
+{
+    size_t count = 0;
+
+    for (size_t i = 0; i < demand->count; i++)
+        count += demand->containers[i].request_count;
+    return count;
+}
+
+/*
+ * Connected devices are searched for only where the pod fits: a search costs many times what a
+ * look at a node's devices costs, and a pod of several requests would have one for each of them on
+ * each node that refuses it in the end. It may fit with the devices as they come, and not with
+ * those that are connected best; then it gets the former.
+ */
+static int fit_connected(const struct place_node *node, const struct demand *demand,
+                         const struct place_options *options, struct arena *arena,
+                         struct placement *ret_placement, struct place_failure *ret_failure,
+                         struct place_explanation *explanation)
+{
+    struct place_options searching = *options, plain = *options;
+    unsigned looks = CONNECTED_POD_STEPS, none = 0;
+    const bool several = count_requests(demand) > 1;
+    const struct arena_mark mark = arena_mark(arena);
+    int r = PLACE_FITS;
+
+    searching.policy.looks_left = &looks;
+    plain.policy.looks_left = &none;
+    if (several)
+        r = fit_pod(node, demand, &plain, arena, ret_placement, ret_failure, explanation);
+    if (r != PLACE_FITS)
+        return r;
+    arena_rewind(arena, mark);
+    r = fit_pod(node, demand, &searching, arena, ret_placement, ret_failure, explanation);
+    if (r != PLACE_NO_FIT || !several)
+        return r;
+    arena_rewind(arena, mark);
+    return fit_pod(node, demand, &plain, arena, ret_placement, ret_failure, explanation);
+}
+
+static int fit_by_policy(const struct place_node *node, const struct demand *demand,
+                         const struct place_options *options, struct arena *arena,
+                         struct placement *ret_placement, struct place_failure *ret_failure,
+                         struct place_explanation *explanation)
+{
+    return (options->policy.connected ? fit_connected : fit_pod)(
+        node, demand, options, arena, ret_placement, ret_failure, explanation);
+}
+
 int place_pod(const struct place_node *node, const struct demand *demand,
               const struct place_options *options, struct arena *arena,
               struct placement *ret_placement, struct place_failure *ret_failure)
 {
-    return fit_pod(node, demand, options, arena, ret_placement, ret_failure, NULL);
+    return fit_by_policy(node, demand, options, arena, ret_placement, ret_failure, NULL);
 }
 
 int place_explain(const struct place_node *node, const struct demand *demand,
@@ -333,7 +425,7 @@ int place_explain(const struct place_node *node, const struct demand *demand,
     explanation.verdicts = ARENA_ARRAY(arena, struct place_verdict, node->device_count);
     if (!explanation.verdicts)
         return -ENOMEM;
-    r = fit_pod(node, demand, options, arena, &placement, NULL, &explanation);
+    r = fit_by_policy(node, demand, options, arena, &placement, NULL, &explanation);
     explanation.fits = r == PLACE_FITS;
     *ret_explanation = explanation;
     return r;

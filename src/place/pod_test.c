@@ -305,6 +305,7 @@ static const struct {
     {NULL, NULL, PLACE_SPREAD, PLACE_BINPACK, false},
     {"binpack", "spread", PLACE_BINPACK, PLACE_SPREAD, false},
     {"spread", "binpack", PLACE_SPREAD, PLACE_BINPACK, false},
+    {"scarcity", NULL, PLACE_SCARCITY, PLACE_BINPACK, false},
     {"", "", PLACE_BINPACK, PLACE_SPREAD, false},
     {"other", "other", PLACE_BINPACK, PLACE_SPREAD, false},
     {NULL, "mutex", PLACE_SPREAD, PLACE_SPREAD, true},

@@ -59,10 +59,33 @@ static void read_chain(const char *text, enum place_key *keys)
         keys[0] = PLACE_KEY_SPREAD;
 }
 
+bool place_node_order_read(const char *text, enum place_order *ret_order)
+{
+    static const struct {
+        const char *word;
+        enum place_order order;
+    } rows[] = {
+        {"binpack", PLACE_BINPACK},
+        {"spread", PLACE_SPREAD},
+        {"scarcity", PLACE_SCARCITY},
+    };
+
+    for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+        if (strcmp(text, rows[i].word) != 0)
+            continue;
+        *ret_order = rows[i].order;
+        return true;
+    }
+    return false;
+}
+
 /* HAMi reads an unknown word as binpack of nodes, and as spread of devices. */
 static enum place_order node_order_of(const char *text)
 {
-    return strcmp(text, "spread") == 0 ? PLACE_SPREAD : PLACE_BINPACK;
+    enum place_order order = PLACE_BINPACK;
+
+    (void)place_node_order_read(text, &order);
+    return order;
 }
 
 void place_policy_read(const char *text, struct place_policy *policy)

@@ -48,7 +48,7 @@ struct place_fitted {
     const struct device *devices; /* the node's, with their usage before the pod */
     size_t device_count;
     const struct pod_devices *given; /* of this vendor */
-    enum place_order node_order;
+    enum place_order node_order;     /* PLACE_SPREAD or PLACE_BINPACK */
 };
 
 struct place_rules {

@@ -10,7 +10,6 @@
 
 #include "base/log.h"
 #include "base/util.h"
-#include "node/nvidia/host.h"
 #include "plugin/plugin.h"
 
 static void adopt_spec(void *data, const struct spec_owner *owner)
@@ -44,7 +43,7 @@ static void adopt_folder(void *data, const char *pod_uid, const char *entry)
     if (err.text[0])
         log_warn("what %s/%s was given first can't be read: %s", pod->namespace, pod->name,
                  err.text);
-    plugin_say_altered(pod);
+    plugin_say_altered(plugin, pod);
 }
 
 /* From the disk alone: the API server may be away when a container is to start again. */

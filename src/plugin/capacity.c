@@ -44,19 +44,12 @@ static int capacity_patch(struct plugin *plugin)
     char path[1200], name[sizeof(plugin->options->node_name) * 3];
     struct kube_call call = {
         .method = KUBE_PATCH, .path = path, .content_type = KUBE_STRATEGIC_PATCH};
-    uint64_t memory = 0, cores = 0;
+    struct node_amount amounts[NODE_AMOUNTS_MAX];
+    size_t count = plugin->vendor->amounts(plugin->node, &plugin->cards, amounts);
 
-    for (size_t i = 0; i < plugin->cards.count; i++) {
-        memory += plugin->cards.items[i].memory_mib;
-        cores += plugin->cards.items[i].cores;
-    }
-    if (plugin->config.memory_factor > 1)
-        memory /= (uint64_t)plugin->config.memory_factor;
     strbuf_add(&patch, "{\"status\":{\"capacity\":{");
-    if (!patch.failed)
-        add_amount(&patch, plugin->config.memory_name, memory);
-    if (!patch.failed)
-        add_amount(&patch, plugin->config.cores_name, cores);
+    for (size_t i = 0; i < count && !patch.failed; i++)
+        add_amount(&patch, amounts[i].name, amounts[i].amount);
     strbuf_add(&patch, "}}}");
     if (patch.failed || !kube_escape(plugin->options->node_name, name, sizeof(name)))
         return -ENOMEM;
@@ -70,7 +63,7 @@ void plugin_capacity_write(struct plugin *plugin)
 {
     int r;
 
-    if (!plugin->options->node_capacity || plugin->ending)
+    if (!plugin->options->node_capacity || !plugin->vendor->amounts || plugin->ending)
         return;
     kube_request_cancel(plugin->capacity);
     plugin->capacity = NULL;

@@ -19,7 +19,7 @@ enum {
     PATCH_MAX = 16 << 10,
 };
 
-static void condition_set(struct condition *condition, bool ready, const char *reason,
+static void condition_set(struct node_condition *condition, bool ready, const char *reason,
                           const char *message)
 {
     condition->ready = ready;
@@ -27,57 +27,20 @@ static void condition_set(struct condition *condition, bool ready, const char *r
     COPY_TEXT(condition->message, message);
 }
 
-/* No CDI edits bring the driver: the runtime may. */
-static void say_of_runtime(const struct plugin *plugin, struct condition *condition)
+static void find_condition(const struct plugin *plugin, struct node_condition *condition)
 {
-    const char *handler = plugin->gate.fitness.runtime.default_handler;
+    const struct gate *gate = &plugin->gate;
 
-    if (plugin->config.runtime_class[0])
-        condition_set(condition, true, "RuntimeClass",
-                      "pods name a runtime class, which brings NVIDIA's driver into containers");
-    else if (strstr(handler, "nvidia"))
-        condition_set(condition, true, "DefaultRuntime",
-                      "the node's default runtime brings NVIDIA's driver into containers");
+    if (plugin->has_cards && gate->outcome == FITNESS_NO_CDI)
+        condition_set(condition, false, "RuntimeWithoutCDI", gate->why.text);
+    else if (plugin->has_cards && gate->outcome == FITNESS_OLD_KUBELET)
+        condition_set(condition, false, "KubeletTooOld", gate->why.text);
     else
-        condition_set(
-            condition, false, "NoDriver",
-            "nothing brings NVIDIA's driver into containers: install NVIDIA's container toolkit "
-            "and run `" DRIVER_CURE "` on the node; or set runtimeClassName or "
-            "--nvidia-driver-root");
+        plugin->vendor->describe(plugin->node, plugin->has_cards ? NULL : plugin->why_none.text,
+                                 gate->fitness.runtime.default_handler, condition);
 }
 
-static void say_of_driver(struct plugin *plugin, struct condition *condition)
-{
-    struct error err = ERROR_INIT;
-    int source = driver_look(plugin->driver, &err);
-
-    if (source == DRIVER_TOOLKIT)
-        condition_set(condition, true, "ToolkitSpecification",
-                      "containers get NVIDIA's driver by its toolkit's CDI specification");
-    else if (source == DRIVER_ROOT)
-        condition_set(condition, true, "DriverRoot",
-                      "containers get NVIDIA's driver from a driver root");
-    else if (source < 0)
-        condition_set(condition, false, "BadSpecification", err.text);
-    else if (plugin->host.sim_machine[0])
-        condition_set(condition, true, "Simulated", "the node's cards are simulated");
-    else
-        say_of_runtime(plugin, condition);
-}
-
-static void find_condition(struct plugin *plugin, struct condition *condition)
-{
-    if (!plugin->nvml)
-        condition_set(condition, false, "NoNVML", plugin->nvml_why.text);
-    else if (plugin->gate.outcome == FITNESS_NO_CDI)
-        condition_set(condition, false, "RuntimeWithoutCDI", plugin->gate.why.text);
-    else if (plugin->gate.outcome == FITNESS_OLD_KUBELET)
-        condition_set(condition, false, "KubeletTooOld", plugin->gate.why.text);
-    else
-        say_of_driver(plugin, condition);
-}
-
-static bool is_same(const struct condition *left, const struct condition *right)
+static bool is_same(const struct node_condition *left, const struct node_condition *right)
 {
     return left->ready == right->ready && strcmp(left->reason, right->reason) == 0 &&
            strcmp(left->message, right->message) == 0;
@@ -97,7 +60,7 @@ static void condition_on_patched(void *data, const struct kube_answer *answer)
 static int condition_patch(struct plugin *plugin)
 {
     CLEANUP(strbuf_deinit) struct strbuf patch = STRBUF_INIT(PATCH_MAX);
-    const struct condition *condition = &plugin->conditions.sent;
+    const struct node_condition *condition = &plugin->conditions.sent;
     char path[1200], name[sizeof(plugin->options->node_name) * 3], now[CLOCK_UTC_SIZE];
     struct kube_call call = {
         .method = KUBE_PATCH, .path = path, .content_type = KUBE_STRATEGIC_PATCH};
@@ -125,7 +88,7 @@ static int condition_patch(struct plugin *plugin)
 void plugin_condition_check(struct plugin *plugin)
 {
     struct conditions *conditions = &plugin->conditions;
-    struct condition now = {.ready = false};
+    struct node_condition now = {.ready = false};
     int r;
 
     find_condition(plugin, &now);
@@ -146,12 +109,12 @@ void plugin_condition_check(struct plugin *plugin)
 
 void plugin_condition_seen(struct plugin *plugin, yyjson_val *status)
 {
-    struct condition *written = &plugin->conditions.written;
+    struct node_condition *written = &plugin->conditions.written;
     size_t index, max;
     yyjson_val *item;
 
     plugin->conditions.seen = true;
-    *written = (struct condition){.ready = false};
+    *written = (struct node_condition){.ready = false};
     yyjson_arr_foreach(yyjson_obj_get(status, "conditions"), index, max, item)
     {
         const char *type = yyjson_get_str(yyjson_obj_get(item, "type"));

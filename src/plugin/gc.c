@@ -10,7 +10,6 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/util.h"
-#include "node/nvidia/host.h"
 #include "plugin/plugin.h"
 
 /* The specification goes before the files that it points to. */
@@ -145,6 +144,6 @@ void plugin_trim(struct plugin *plugin)
 {
     struct error err = ERROR_INIT;
 
-    if (host_trim_regions(&plugin->host, say_trimmed, plugin, &err) < 0)
+    if (plugin->vendor->trim && plugin->vendor->trim(plugin->node, say_trimmed, plugin, &err) < 0)
         log_debug("%s", err.text);
 }

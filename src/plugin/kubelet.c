@@ -13,7 +13,7 @@
 #include "base/log.h"
 #include "base/util.h"
 #include "grpc/deviceplugin.pb-c.h"
-#include "node/nvidia/edits.h"
+#include "node/spec.h"
 #include "plugin/handover.h"
 #include "plugin/holder.h"
 
@@ -129,7 +129,8 @@ static int make_device(struct kubelet *kubelet, const struct card *card, unsigne
 
 static int make_devices(struct kubelet *kubelet, const struct cards *cards)
 {
-    bool healthy = cards_any_healthy(cards);
+    unsigned resource = kubelet->config.resource_index;
+    bool healthy = cards_any_healthy(cards, resource);
     size_t count = 0;
     int r = 0;
 
@@ -140,8 +141,12 @@ static int make_devices(struct kubelet *kubelet, const struct cards *cards)
     if (!kubelet->devices || !kubelet->list)
         return -ENOMEM;
     for (size_t i = 0; i < cards->count && r == 0; i++) {
-        for (unsigned share = 0; share < cards->items[i].max_tasks && r == 0; share++)
-            r = make_device(kubelet, &cards->items[i], share, healthy);
+        const struct card *card = &cards->items[i];
+
+        for (unsigned share = 0; share < card->max_tasks && r == 0; share++) {
+            if (card->resource == resource)
+                r = make_device(kubelet, card, share, healthy);
+        }
     }
     return r;
 }
@@ -234,44 +239,49 @@ static const char *find_unknown(const struct kubelet *kubelet,
 
 /*
  * The container is not known yet: the answer is only a CDI device's name, whose specification is
- * written when the container starts. NVIDIA_VISIBLE_DEVICES=void keeps an NVIDIA runtime from
- * handing out all cards without limits where CDI is not known; the specification overrides it.
+ * written when the container starts, and the vendor's variables.
  */
-static void answer_allocate(struct grpc_call *call, const V1beta1__AllocateRequest *request)
+static void answer_allocate(const struct kubelet *kubelet, struct grpc_call *call,
+                            const V1beta1__AllocateRequest *request)
 {
     size_t count = request->n_container_requests;
     AUTOFREE struct answer {
         V1beta1__ContainerAllocateResponse response;
-        V1beta1__EnvsEntry variable, *variables[1];
         V1beta1__CDIDevice device, *devices[1];
-        char name[sizeof(CDI_KIND) + 1 + EDITS_NAME_SIZE];
+        char name[sizeof(SPEC_KIND) + 1 + SPEC_NAME_SIZE];
     } *answers = calloc(count + 1, sizeof(*answers));
     AUTOFREE V1beta1__ContainerAllocateResponse **list = calloc(count + 1, sizeof(*list));
+    AUTOFREE V1beta1__EnvsEntry *entries =
+        calloc(kubelet->config.variable_count + 1, sizeof(*entries));
+    AUTOFREE V1beta1__EnvsEntry **variables =
+        calloc(kubelet->config.variable_count + 1, sizeof(*variables));
     V1beta1__AllocateResponse response = V1BETA1__ALLOCATE_RESPONSE__INIT;
 
-    if (!answers || !list) {
+    if (!answers || !list || !entries || !variables) {
         grpc_call_end(call, GRPC_RESOURCE_EXHAUSTED, "no memory");
         return;
     }
+    for (size_t i = 0; i < kubelet->config.variable_count; i++) {
+        v1beta1__envs_entry__init(&entries[i]);
+        entries[i].key = (char *)kubelet->config.variables[i].name;
+        entries[i].value = (char *)kubelet->config.variables[i].value;
+        variables[i] = &entries[i];
+    }
     for (size_t i = 0; i < count; i++) {
         struct answer *answer = &answers[i];
-        char name[EDITS_NAME_SIZE];
+        char name[SPEC_NAME_SIZE];
 
-        edits_device_name((const char *const *)request->container_requests[i]->devices_ids,
-                          request->container_requests[i]->n_devices_ids, name);
-        (void)snprintf(answer->name, sizeof(answer->name), CDI_KIND "=%s", name);
+        spec_device_name((const char *const *)request->container_requests[i]->devices_ids,
+                         request->container_requests[i]->n_devices_ids, name);
+        (void)snprintf(answer->name, sizeof(answer->name), SPEC_KIND "=%s", name);
         v1beta1__cdidevice__init(&answer->device);
         v1beta1__container_allocate_response__init(&answer->response);
         answer->device.name = answer->name;
         answer->devices[0] = &answer->device;
         answer->response.n_cdi_devices = 1;
         answer->response.cdi_devices = answer->devices;
-        v1beta1__envs_entry__init(&answer->variable);
-        answer->variable.key = (char *)"NVIDIA_VISIBLE_DEVICES";
-        answer->variable.value = (char *)"void";
-        answer->variables[0] = &answer->variable;
-        answer->response.n_envs = 1;
-        answer->response.envs = answer->variables;
+        answer->response.n_envs = kubelet->config.variable_count;
+        answer->response.envs = variables;
         list[i] = &answer->response;
     }
     response.n_container_responses = count;
@@ -299,7 +309,7 @@ static void on_allocate(void *data, struct grpc_call *call, const uint8_t *messa
         log_warn("refusing an allocation: %s", why);
         grpc_call_end(call, GRPC_INVALID_ARGUMENT, why);
     } else {
-        answer_allocate(call, request);
+        answer_allocate(data, call, request);
     }
     v1beta1__allocate_request__free_unpacked(request, NULL);
 }

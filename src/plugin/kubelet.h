@@ -15,7 +15,7 @@
 #include "base/cleanup.h"
 #include "base/error.h"
 #include "grpc/grpc.h"
-#include "node/nvidia/card.h"
+#include "node/node_vendor.h"
 
 struct kubelet;
 
@@ -35,9 +35,12 @@ struct kubelet_ops {
 };
 
 struct kubelet_config {
-    const char *socket;   /* kubelet's: "/var/lib/kubelet/device-plugins/kubelet.sock" */
-    const char *endpoint; /* ours, in the same folder: "nvidia-gpu.sock" */
-    const char *resource; /* "nvidia.com/gpu" */
+    const char *socket;      /* kubelet's: "/var/lib/kubelet/device-plugins/kubelet.sock" */
+    const char *endpoint;    /* ours, in the same folder: "nvidia-gpu.sock" */
+    const char *resource;    /* "nvidia.com/gpu" */
+    unsigned resource_index; /* of the cards that are listed (card.resource) */
+    const struct node_variable *variables; /* what Allocate answers */
+    size_t variable_count;
 };
 
 /* The config's texts outlive it. Fails when no socket can be made where kubelet would look. */
@@ -46,7 +49,8 @@ int kubelet_new(uv_loop_t *loop, const struct kubelet_config *config, const stru
 void kubelet_free(struct kubelet *kubelet);
 DEFINE_CLEANUP(struct kubelet *, kubelet_free);
 
-/* Sends kubelet the list of devices: at first, and when something about the cards changed. */
+/* Sends kubelet the list of the resource's devices: at first, and when something about the cards
+ * changed. */
 int kubelet_set_cards(struct kubelet *kubelet, const struct cards *cards);
 
 /* why: NULL when the container may start. */

@@ -11,6 +11,8 @@
 
 #include "base/options.h"
 #include "base/util.h"
+#include "node/nvidia/driver.h"
+#include "node/nvidia/node.h"
 #include "plugin/plugin.h"
 
 static int read_node_name(char *text, void *member, struct error *err)
@@ -45,16 +47,22 @@ static int check_ready_file(char *text, void *member, struct error *err)
     exit(access(text, F_OK) == 0 ? EXIT_SUCCESS : EXIT_FAILURE);
 }
 
+struct options {
+    struct plugin_options plugin;
+    struct nvidia_node_options nvidia;
+};
+
 static int check_together(void *data, struct error *err)
 {
-    const struct plugin_options *options = data;
+    const struct options *options = data;
 
-    if (!options->node_name[0])
+    if (!options->plugin.node_name[0])
         return error_set(err, -EINVAL, "which node is this? Set NODE_NAME or --node-name");
     return 0;
 }
 
-#define AT(member) offsetof(struct plugin_options, member)
+#define AT(member) offsetof(struct options, plugin.member)
+#define NVIDIA(member) offsetof(struct options, nvidia.member)
 
 /* HAMi's flags without effect here: some have none there either, the others are for MIG, for other
  * ways to name devices, or for parts of the driver that the NVIDIA runtime finds itself. */
@@ -83,21 +91,21 @@ static const struct option_row rows[] = {
     {"pod-resources-socket", 0, 0, "SOCKET", option_text, AT(pod_resources_socket),
      "Where kubelet tells whose devices are (default: "
      "/var/lib/kubelet/pod-resources/kubelet.sock)"},
-    {"nvidia-cdi-dirs", 0, 0, "FOLDERS", option_text, AT(cdi_folders),
+    {"nvidia-cdi-dirs", 0, 0, "FOLDERS", option_text, NVIDIA(cdi_folders),
      "Where NVIDIA's toolkit says in CDI specifications what its driver consists of; the first "
      "rules (default: " DRIVER_CDI_FOLDERS ")"},
-    {"nvidia-driver-root", 0, 0, "FOLDER", option_root, AT(driver_root),
+    {"nvidia-driver-root", 0, 0, "FOLDER", option_root, NVIDIA(driver_root),
      "Where the driver is on the host: where the toolkit has written nothing its libraries and "
      "device nodes are given to containers one by one (default: none; the runtime's business)"},
-    {"driver-root-ctr-path", 0, 0, "FOLDER", option_root, AT(seen_driver),
+    {"driver-root-ctr-path", 0, 0, "FOLDER", option_root, NVIDIA(seen_driver),
      "The same as this program sees it (default: /driver-root, else the same)"},
     {.name = "container-driver-root", .flags = OPTION_OTHER_NAME},
-    {"sysfs", 0, OPTION_UNLISTED, "FOLDER", option_text, AT(sysfs),
+    {"sysfs", 0, OPTION_UNLISTED, "FOLDER", option_text, NVIDIA(sysfs),
      "Where sysfs is (default: /sys)"},
-    {"nvidia-dev-root", 0, 0, "FOLDER", option_root, AT(dev_root),
+    {"nvidia-dev-root", 0, 0, "FOLDER", option_root, NVIDIA(dev_root),
      "Above /dev/nvidia0 on the host (default: none)"},
     {.name = "dev-root", .flags = OPTION_OTHER_NAME},
-    {"pass-device-specs", 0, OPTION_MAY_STAND_ALONE, "BOOL", option_bool, AT(pass_device_specs),
+    {"pass-device-specs", 0, OPTION_MAY_STAND_ALONE, "BOOL", option_bool, NVIDIA(pass_device_specs),
      "List device nodes, for runtimes other than NVIDIA's"},
     {"fail-on-init-error", 0, OPTION_MAY_STAND_ALONE, "BOOL", option_not, AT(keep_trying),
      "End where NVML can't be opened (default: true); else say so on the Node, and try again"},
@@ -145,7 +153,7 @@ static const struct option_table table = {
 };
 
 /* In our pod the host's root is mounted at HOST_ROOT. */
-static void set_seen_driver(struct plugin_options *options)
+static void set_seen_driver(struct nvidia_node_options *options)
 {
     static char path[PATH_MAX];
 
@@ -157,21 +165,26 @@ static void set_seen_driver(struct plugin_options *options)
 
 int main(int argc, char **argv)
 {
-    struct plugin_options options = {
-        .node_config_file = "/config/config.json",
-        .hook_path = "/usr/local/vgpu",
-        .cdi_dir = "/var/run/cdi",
-        .kubelet_socket = "/var/lib/kubelet/device-plugins/kubelet.sock",
-        .pod_resources_socket = "/var/lib/kubelet/pod-resources/kubelet.sock",
-        .cdi_folders = DRIVER_CDI_FOLDERS,
-        .sysfs = "/sys",
-        .dev_root = "",
+    struct options options = {
+        .plugin =
+            {
+                .node_config_file = "/config/config.json",
+                .hook_path = "/usr/local/vgpu",
+                .cdi_dir = "/var/run/cdi",
+                .kubelet_socket = "/var/lib/kubelet/device-plugins/kubelet.sock",
+                .pod_resources_socket = "/var/lib/kubelet/pod-resources/kubelet.sock",
+            },
+        .nvidia = {.cdi_folders = DRIVER_CDI_FOLDERS, .sysfs = "/sys", .dev_root = ""},
     };
     const char *name = getenv("NODE_NAME");
+    int r;
 
     if (name)
-        COPY_TEXT(options.node_name, name);
+        COPY_TEXT(options.plugin.node_name, name);
     options_read(&table, argc, argv, &options);
-    set_seen_driver(&options);
-    return plugin_run(&options) < 0 ? EXIT_FAILURE : EXIT_SUCCESS;
+    set_seen_driver(&options.nvidia);
+    do
+        r = plugin_run(&options.plugin, &nvidia_node_vendor, &options.nvidia);
+    while (r > 0);
+    return r < 0 ? EXIT_FAILURE : EXIT_SUCCESS;
 }

@@ -62,8 +62,9 @@ static void write_patch(const struct plugin *plugin, const struct node_pod *pod,
 {
     strbuf_add(patch, "{\"metadata\":{\"uid\":");
     strbuf_add_json(patch, pod->uid);
-    strbuf_add(patch, ",\"annotations\":{\"" KEY_BIND_PHASE "\":\"" BIND_PHASE_SUCCESS
-                      "\",\"" NVIDIA_TO_ALLOCATE_KEY "\":\"");
+    strbuf_add(patch, ",\"annotations\":{\"" KEY_BIND_PHASE "\":\"" BIND_PHASE_SUCCESS "\",");
+    strbuf_add_json(patch, plugin->vendor->to_allocate_key);
+    strbuf_add(patch, ":\"");
     for (size_t i = 0; i < containers; i++)
         strbuf_add(patch, ";");
     strbuf_add(patch, "\"}");

@@ -7,7 +7,7 @@
  */
 
 #include "base/error.h"
-#include "node/nvidia/card.h"
+#include "node/card.h"
 #include "plugin/pods.h"
 
 enum pick_outcome {

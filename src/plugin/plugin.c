@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "plugin/plugin.h"
 
-#include <dlfcn.h>
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
@@ -12,9 +11,6 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/util.h"
-#include "node/nvidia/host.h"
-#include "nvml/find.h"
-#include "plugin/node_config.h"
 #include "plugin/prestart.h"
 
 enum {
@@ -27,19 +23,9 @@ enum {
     EXPIRE_AGE = 4, /* times GC_MS */
 };
 
-#define ENDPOINT "nvidia-gpu.sock"
 #define AGENT "hami-device-plugin/" HAMI_VERSION
 
 /* Cards */
-
-static int open_nvml(const struct plugin *plugin, struct nvml **ret_nvml, struct error *err)
-{
-    int r = nvml_find(plugin->options->seen_driver, driver_usual_roots, ret_nvml, err);
-
-    if (r == 0)
-        nvml_set_sysfs(*ret_nvml, plugin->options->sysfs);
-    return r;
-}
 
 static void begin_health(void *data)
 {
@@ -52,16 +38,8 @@ static void ask_health(void *data)
 {
     struct plugin *plugin = data;
 
-    plugin->found = plugin->asked;
-    plugin->opened = plugin->nvml;
     plugin->found_result =
-        plugin->opened ? 0 : open_nvml(plugin, &plugin->opened, &plugin->found_error);
-    if (plugin->found_result < 0)
-        return;
-    plugin->found_result = cards_find(plugin->opened, &plugin->config, &plugin->filter,
-                                      &plugin->asked, &plugin->found, &plugin->found_error);
-    if (plugin->found_result == 0)
-        plugin_report(plugin, plugin->opened);
+        plugin->vendor->find(plugin->node, &plugin->asked, &plugin->found, &plugin->found_error);
 }
 
 static void log_changes(const struct cards *before, const struct cards *after)
@@ -78,19 +56,24 @@ static void log_changes(const struct cards *before, const struct cards *after)
 static void use_cards(struct plugin *plugin, const struct cards *cards)
 {
     plugin->cards = *cards;
-    if (plugin->kubelet && kubelet_set_cards(plugin->kubelet, cards) < 0)
-        log_error("no memory for the list of devices");
+    for (size_t i = 0; i < plugin->offer.resource_count; i++) {
+        struct kubelet *kubelet = plugin->servings[i].kubelet;
+
+        if (kubelet && kubelet_set_cards(kubelet, cards) < 0)
+            log_error("no memory for the list of devices");
+    }
 }
 
 static void on_health(void *data)
 {
     struct plugin *plugin = data;
 
-    plugin->nvml = plugin->opened;
     if (plugin->ending)
         return;
-    if (!plugin->nvml) {
-        plugin->nvml_why = plugin->found_error;
+    if (plugin->found_result == 0)
+        plugin->has_cards = true;
+    if (!plugin->has_cards) {
+        plugin->why_none = plugin->found_error;
         plugin_condition_check(plugin);
         return;
     }
@@ -117,8 +100,7 @@ static void on_health_late(void *data)
     struct cards cards = plugin->cards;
 
     log_warn("the driver does not answer, so no card counts as healthy");
-    for (size_t i = 0; i < cards.count; i++)
-        cards.items[i].healthy = false;
+    cards_set_unhealthy(&cards);
     use_cards(plugin, &cards);
     plugin_register(plugin);
 }
@@ -152,14 +134,14 @@ static void on_pods_begin(void *data)
     pods_begin(plugin->pods);
 }
 
-void plugin_say_altered(struct node_pod *pod)
+void plugin_say_altered(const struct plugin *plugin, struct node_pod *pod)
 {
     if (!pod->altered || pod->altered_said)
         return;
     pod->altered_said = true;
-    log_warn("%s/%s: its annotation " NVIDIA_ALLOCATED_KEY
-             " was changed after it was given its devices: refused, it keeps what it was given",
-             pod->namespace, pod->name);
+    log_warn("%s/%s: its annotation %s was changed after it was given its devices: refused, it "
+             "keeps what it was given",
+             pod->namespace, pod->name, plugin->vendor->allocated_key);
 }
 
 /* By its uid alone: the rest of a deleted pod need not be readable. */
@@ -192,7 +174,7 @@ static void on_pod(void *data, enum kube_event event, yyjson_val *object)
         pods_touch(plugin->pods, uid);
         return;
     }
-    plugin_say_altered(pod);
+    plugin_say_altered(plugin, pod);
     if (pod->over)
         plugin_gc_pod(plugin, pod);
 }
@@ -263,16 +245,16 @@ static void note_node(struct plugin *plugin, const char *uid)
 
 static void plugin_on_node(void *data, enum kube_event event, yyjson_val *object)
 {
+    struct plugin *plugin = data;
     yyjson_val *metadata = yyjson_obj_get(object, "metadata");
     yyjson_val *annotations = yyjson_obj_get(metadata, "annotations");
-
     const char *uid = yyjson_get_str(yyjson_obj_get(metadata, "uid"));
 
     if (event == KUBE_DELETED)
         return;
     if (uid)
-        note_node(data, uid);
-    plugin_register_seen(data, yyjson_get_str(yyjson_obj_get(annotations, NVIDIA_REGISTER_KEY)));
+        note_node(plugin, uid);
+    plugin_register_seen(plugin, annotations);
 }
 
 static void on_node_complete(void *data)
@@ -288,29 +270,58 @@ static const struct kube_watch_ops node_ops = {
 
 /* kubelet */
 
+static const struct node_resource *resource_of(const struct serving *serving)
+{
+    return &serving->plugin->offer.resources[serving - serving->plugin->servings];
+}
+
 static void plugin_on_prestart(void *data, struct grpc_call *call, const char *const *ids,
                                size_t count)
 {
-    prestart_begin(data, call, ids, count);
+    struct serving *serving = data;
+
+    prestart_begin(serving->plugin, resource_of(serving), call, ids, count);
 }
 
 static void on_call_gone(void *data, struct grpc_call *call)
 {
-    prestart_gone(data, call);
+    const struct serving *serving = data;
+
+    prestart_gone(serving->plugin, call);
+}
+
+static bool all_ready(const struct plugin *plugin)
+{
+    for (size_t i = 0; i < plugin->offer.resource_count; i++) {
+        if (!plugin->servings[i].is_ready)
+            return false;
+    }
+    return true;
 }
 
 /* For --check: a rolling update goes on when the new plugin can serve. */
-static void on_ready(void *data, bool is_ready)
+static void say_ready(struct plugin *plugin)
 {
-    struct plugin *plugin = data;
     const char *path = plugin->options->ready_file;
+    bool is_ready = all_ready(plugin);
 
+    if (is_ready == plugin->is_ready)
+        return;
+    plugin->is_ready = is_ready;
     if (is_ready)
         plugin_capacity_write(plugin);
     if (path && !is_ready)
         (void)unlink(path);
     if (path && is_ready && file_replace(path, "", 0, 0644) < 0)
         log_warn("%s can't be made, so nobody learns that the plugin is ready", path);
+}
+
+static void on_ready(void *data, bool is_ready)
+{
+    struct serving *serving = data;
+
+    serving->is_ready = is_ready;
+    say_ready(serving->plugin);
 }
 
 static const struct kubelet_ops kubelet_ops = {
@@ -321,89 +332,33 @@ static const struct kubelet_ops kubelet_ops = {
 
 /* Starting */
 
-/* Containers get the folder in which the loader found the simulated NVML. */
-static int find_simulated(struct plugin *plugin, struct error *err)
+static int open_cards(struct plugin *plugin, struct error *err)
 {
-    const char *machine = getenv("HAMI_SIM");
-    char *slash;
-    Dl_info info;
-    void *handle, *symbol;
+    int r = plugin->vendor->find(plugin->node, NULL, &plugin->cards, err);
 
-    if (!machine || !*machine)
-        return 0;
-    if (!realpath(machine, plugin->host.sim_machine))
-        return error_set(err, -errno, "HAMI_SIM=%s: %s", machine, strerror(errno));
-    handle = dlopen(NVML_LIBRARY, RTLD_NOW | RTLD_NOLOAD);
-    symbol = handle ? dlsym(handle, "nvmlInit_v2") : NULL;
-    if (!symbol || !dladdr(symbol, &info) || !realpath(info.dli_fname, plugin->host.sim_folder))
-        return error_set(err, -ENOENT, "cannot find the folder of the simulated driver");
-    slash = strrchr(plugin->host.sim_folder, '/');
-    *slash = '\0';
+    plugin->has_cards = r == 0;
+    if (r == 0 || !plugin->options->keep_trying)
+        return r;
+    plugin->why_none = *err;
     return 0;
 }
 
-static int read_config(struct plugin *plugin, struct error *err)
+static int start_node(struct plugin *plugin, const void *own, struct error *err)
 {
-    const struct plugin_options *options = plugin->options;
-    int r;
-
-    r = plugin_config_load(options->device_config_file, &plugin->config, err);
-    COPY_TEXT(plugin->mode, "hami-core");
-    if (r == 0 && options->node_config_file)
-        r = node_config_load(options->node_config_file, options->node_name, &plugin->config,
-                             &plugin->filter, plugin->mode, err);
-    return r;
-}
-
-static int open_cards(struct plugin *plugin, struct error *err)
-{
-    int r;
-
-    r = open_nvml(plugin, &plugin->nvml, err);
-    if (r < 0 && plugin->options->keep_trying) {
-        plugin->nvml_why = *err;
-        return 0;
-    }
-    if (r == 0)
-        r = find_simulated(plugin, err);
-    if (r == 0)
-        r = cards_find(plugin->nvml, &plugin->config, &plugin->filter, NULL, &plugin->cards, err);
-    return r;
-}
-
-/* Libraries of a driver root are of no use without device nodes, so device nodes are listed,
- * too. */
-static int make_driver(struct plugin *plugin, struct error *err)
-{
-    const struct driver_config config = {
-        .cdi_folders = plugin->options->cdi_folders,
-        .root = plugin->options->driver_root,
-        .seen_root = plugin->options->seen_driver,
+    const struct node_setup setup = {
+        .node_name = plugin->options->node_name,
+        .device_config_file = plugin->options->device_config_file,
+        .node_config_file = plugin->options->node_config_file,
+        .host = &plugin->host,
+        .own = own,
     };
-
-    plugin->host.pass_device_specs =
-        plugin->options->pass_device_specs || plugin->options->driver_root;
-    plugin->driver = driver_new(&config);
-    return plugin->driver ? 0 : error_set(err, -ENOMEM, "no memory");
-}
-
-static int plugin_install(struct plugin *plugin, struct error *err)
-{
-    struct error why = ERROR_INIT;
-    char library[PATH_MAX];
     int r;
 
     COPY_TEXT(plugin->host.hook_path, plugin->options->hook_path);
     COPY_TEXT(plugin->host.cdi_folder, plugin->options->cdi_dir);
-    COPY_TEXT(plugin->host.dev_root, plugin->options->dev_root);
-    plugin->host.config = &plugin->config;
-    r = make_driver(plugin, err);
+    r = host_install(&plugin->host, err);
     if (r == 0)
-        r = host_find_library(library, err);
-    if (r == 0)
-        r = host_install(&plugin->host, library, HAMI_VERSION, err);
-    if (r == 0 && host_label(&plugin->host, plugin->options->sysfs, &why) < 0)
-        log_warn("%s", why.text);
+        r = plugin->vendor->start(&setup, &plugin->node, &plugin->offer, err);
     return r;
 }
 
@@ -429,21 +384,36 @@ static int watch_api(struct plugin *plugin, struct error *err)
     return r;
 }
 
+static void serve_one(struct plugin *plugin, struct serving *serving)
+{
+    const struct node_resource *resource;
+    struct error err = ERROR_INIT;
+    struct kubelet_config config;
+
+    serving->plugin = plugin;
+    resource = resource_of(serving);
+    config = (struct kubelet_config){
+        .socket = plugin->options->kubelet_socket,
+        .endpoint = resource->endpoint,
+        .resource = resource->name,
+        .resource_index = (unsigned)(serving - plugin->servings),
+        .variables = plugin->vendor->variables,
+        .variable_count = plugin->vendor->variable_count,
+    };
+    if (kubelet_new(plugin->loop, &config, &kubelet_ops, serving, &serving->kubelet, &err) < 0)
+        log_error("%s", err.text); /* tried again at the next look at the cards */
+    else if (kubelet_set_cards(serving->kubelet, &plugin->cards) < 0)
+        log_error("no memory for the list of devices");
+}
+
 void plugin_serve(struct plugin *plugin)
 {
-    struct kubelet_config config = {
-        .socket = plugin->options->kubelet_socket,
-        .endpoint = ENDPOINT,
-        .resource = plugin->config.count_name,
-    };
-    struct error err = ERROR_INIT;
-
-    if (plugin->kubelet || !plugin->nvml || plugin->gate.outcome != FITNESS_GOOD)
+    if (!plugin->has_cards || plugin->gate.outcome != FITNESS_GOOD)
         return;
-    if (kubelet_new(plugin->loop, &config, &kubelet_ops, plugin, &plugin->kubelet, &err) < 0)
-        log_error("%s", err.text); /* tried again at the next look at the cards */
-    else
-        use_cards(plugin, &plugin->cards);
+    for (size_t i = 0; i < plugin->offer.resource_count; i++) {
+        if (!plugin->servings[i].kubelet)
+            serve_one(plugin, &plugin->servings[i]);
+    }
 }
 
 static void plugin_stop(struct plugin *plugin)
@@ -457,7 +427,8 @@ static void plugin_stop(struct plugin *plugin)
     plugin_condition_stop(plugin);
     plugin_capacity_stop(plugin);
     plugin_gate_stop(plugin);
-    kubelet_free(plugin->kubelet);
+    for (size_t i = 0; i < plugin->offer.resource_count; i++)
+        kubelet_free(plugin->servings[i].kubelet);
     kube_watch_free(plugin->pod_watch);
     kube_watch_free(plugin->node_watch);
     kube_client_free(plugin->kube);
@@ -489,7 +460,8 @@ static void on_signal(uv_signal_t *handle, int number)
 
     if (plugin->ending || uv_is_active((uv_handle_t *)&plugin->finish_timer))
         return;
-    log_info("ending on signal %d", number);
+    plugin->again = number == SIGHUP;
+    log_info(plugin->again ? "beginning anew on signal %d" : "ending on signal %d", number);
     plugin->finish_until_ms = uv_now(plugin->loop) + FINISH_MS;
     (void)uv_timer_start(&plugin->finish_timer, on_finish, 0, FINISH_LOOK_MS);
 }
@@ -515,7 +487,7 @@ static void start_timers(struct plugin *plugin)
  * signal ends the plugin; a handler would never run. */
 static void start_signals(struct plugin *plugin)
 {
-    static const int numbers[] = {SIGTERM, SIGINT};
+    static const int numbers[] = {SIGTERM, SIGINT, SIGHUP};
 
     for (size_t i = 0; i < ARRAY_SIZE(numbers); i++)
         (void)uv_signal_start(&plugin->signals[i], on_signal, numbers[i]);
@@ -523,22 +495,21 @@ static void start_signals(struct plugin *plugin)
 
 static int load_pods(struct plugin *plugin, struct error *err)
 {
-    plugin->pods = pods_new(plugin->options->node_name, plugin->config.priority_name);
+    plugin->pods =
+        pods_new(plugin->options->node_name, plugin->vendor, plugin->offer.priority_resource);
     if (!plugin->pods)
         return error_set(err, -ENOMEM, "no memory");
     plugin_adopt_pods(plugin);
     return 0;
 }
 
-static int plugin_start(struct plugin *plugin, struct error *err)
+static int plugin_start(struct plugin *plugin, const void *own, struct error *err)
 {
     int r;
 
-    r = read_config(plugin, err);
+    r = start_node(plugin, own, err);
     if (r == 0)
         r = open_cards(plugin, err);
-    if (r == 0)
-        r = plugin_install(plugin, err);
     if (r == 0)
         r = load_pods(plugin, err);
     if (r == 0)
@@ -551,12 +522,13 @@ static int plugin_start(struct plugin *plugin, struct error *err)
 static void plugin_free(struct plugin *plugin)
 {
     pods_free(plugin->pods);
-    nvml_close(plugin->nvml);
-    driver_free(plugin->driver);
+    if (plugin->node)
+        plugin->vendor->stop(plugin->node);
     free(plugin);
 }
 
-int plugin_run(const struct plugin_options *options)
+int plugin_run(const struct plugin_options *options, const struct node_vendor *vendor,
+               const void *own)
 {
     struct plugin *plugin = calloc(1, sizeof(*plugin));
     struct error err = ERROR_INIT;
@@ -570,8 +542,9 @@ int plugin_run(const struct plugin_options *options)
         (void)unlink(options->ready_file);
     plugin->loop = &loop;
     plugin->options = options;
+    plugin->vendor = vendor;
     start_timers(plugin);
-    r = plugin_start(plugin, &err);
+    r = plugin_start(plugin, own, &err);
     if (r < 0) {
         log_error("%s", err.text);
         plugin_stop(plugin);
@@ -581,6 +554,7 @@ int plugin_run(const struct plugin_options *options)
     }
     (void)uv_run(&loop, UV_RUN_DEFAULT);
     (void)uv_loop_close(&loop);
+    r = r < 0 ? r : plugin->again;
     plugin_free(plugin);
     return r;
 }

@@ -6,9 +6,9 @@
  *
  * kubelet asks for devices before it can be known for which container (kubelet.h answers with a
  * name), and again when the container starts; then prestart.h finds the pod and writes the CDI
- * specification of that name. The cards are read from NVML, the grants from the API server; what
- * was handed out is on the disk (node/nvidia/host.h), so that a restart of the plugin changes
- * nothing.
+ * specification of that name. The cards are the vendor's (node/node_vendor.h), the grants are read
+ * from the API server; what was handed out is on the disk (node/host.h), so that a restart of the
+ * plugin changes nothing.
  */
 
 #include <limits.h>
@@ -17,14 +17,11 @@
 
 #include "kube/client.h"
 #include "kube/watch.h"
-#include "node/nvidia/card.h"
-#include "node/nvidia/driver.h"
-#include "node/nvidia/edits.h"
+#include "node/node_vendor.h"
 #include "nvml/watchdog.h"
 #include "plugin/fitness.h"
 #include "plugin/kubelet.h"
 #include "plugin/pods.h"
-#include "vendor/nvidia/nvidia.h"
 
 enum {
     NODE_NAME_SIZE = 256,
@@ -36,12 +33,7 @@ struct plugin_options {
     const char *device_config_file, *node_config_file;
     const char *hook_path, *cdi_dir;
     const char *kubelet_socket, *pod_resources_socket;
-    const char *cdi_folders;               /* where NVIDIA's toolkit writes, with commas */
-    const char *driver_root, *seen_driver; /* on the host, and as we see it; NULL: not given */
-    const char *sysfs;
-    const char *dev_root;
-    bool pass_device_specs;
-    bool keep_trying;           /* where NVML can't be opened; false: the plugin ends */
+    bool keep_trying;           /* where the cards can't be found; false: the plugin ends */
     const char *runtime_socket; /* the container runtime's; NULL: where it usually is */
     const char *ready_file;     /* exists while the plugin is registered with kubelet; NULL: none */
     bool assume_cdi;            /* the runtime takes CDI devices, whatever it says */
@@ -51,26 +43,19 @@ struct plugin_options {
 /* The Node's condition that says whether containers get the driver. */
 #define CONDITION_TYPE "hami.io/DriverReady"
 
-struct condition {
-    bool ready;
-    char reason[32]; /* "": there is none */
-    char message[640];
-};
-
 struct plugin {
     uv_loop_t *loop;
     const struct plugin_options *options;
-    struct nvidia_config config;
-    struct card_filter filter;
-    char mode[DEVICE_MODE_SIZE];
     struct node_host host;
-    struct driver *driver;
 
-    struct nvml *nvml;     /* NULL: not opened yet */
-    struct nvml *opened;   /* the thread's */
-    struct error nvml_why; /* why it is not */
+    const struct node_vendor *vendor;
+    void *node; /* the vendor's; NULL: not started */
+    struct node_offer offer;
+
     struct cards cards;
-    struct watchdog health; /* asks NVML */
+    bool has_cards;         /* they were found once */
+    struct error why_none;  /* why they were not */
+    struct watchdog health; /* asks the driver */
     struct cards asked,
         found; /* the thread's: the cards as they were known, and as it found them */
     int found_result;
@@ -80,19 +65,29 @@ struct plugin {
     struct kube_watch *pod_watch, *node_watch;
     struct pods *pods;
     bool listed; /* a list of the pods was complete once */
-    struct kubelet *kubelet;
+    struct serving {
+        struct plugin *plugin;
+        struct kubelet *kubelet; /* NULL: not begun */
+        bool is_ready;
+    } servings[NODE_RESOURCES_MAX]; /* one for each resource */
+    bool is_ready;                  /* all of them are */
     uv_timer_t gc_timer, trim_timer, finish_timer;
     uint64_t finish_until_ms; /* by the loop's clock */
     uint64_t trims; /* regions that were cut because their containers had made them longer */
-    uv_signal_t signals[2];
+    uv_signal_t signals[3];
+    bool again; /* it ends to begin anew */
 
     struct prestart *prestarts;
     struct registration {
-        char *known;  /* the node's annotation, as the API server has it; NULL: none */
-        bool seen;    /* known is from the server */
-        char *wanted; /* as it should be */
-        char *sent;   /* as it was written last, and when that was; NULL: never */
-        int64_t sent_ns;
+        struct registered_note {
+            const char *key;
+            char *known;  /* the node's annotation, as the API server has it; NULL: none */
+            char *wanted; /* as it should be; NULL: none */
+            char *sent;   /* as it was written last */
+        } notes[NODE_NOTES_MAX];
+        size_t count;
+        bool seen;       /* what is known is from the server */
+        int64_t sent_ns; /* 0: never */
         struct kube_request *request;
     } registration;
     struct phase *phases; /* patches under way */
@@ -108,7 +103,7 @@ struct plugin {
     } gate;
     struct conditions {
         bool seen; /* the Node's conditions were read */
-        struct condition written, sent, said;
+        struct node_condition written, sent, said;
         struct kube_request *request;
     } conditions;
     struct kube_request *capacity;
@@ -116,10 +111,15 @@ struct plugin {
     bool ending;
 };
 
-/* plugin.c */
-int plugin_run(const struct plugin_options *options);
+/*
+ * plugin.c. own: the vendor's own options. Serves until a signal: 0, or 1 when that asked for a new
+ * beginning (SIGHUP), with the configuration as it is by then. A negative errno, which is logged,
+ * where it can't begin.
+ */
+int plugin_run(const struct plugin_options *options, const struct node_vendor *vendor,
+               const void *own);
 /* Logs, once, that a pod's annotation was changed after it was given its devices. */
-void plugin_say_altered(struct node_pod *pod);
+void plugin_say_altered(const struct plugin *plugin, struct node_pod *pod);
 
 /* Registers with kubelet, if there are cards and the gate is open. */
 void plugin_serve(struct plugin *plugin);
@@ -138,12 +138,9 @@ void plugin_condition_stop(struct plugin *plugin);
 void plugin_capacity_write(struct plugin *plugin);
 void plugin_capacity_stop(struct plugin *plugin);
 
-/* report.c: asks NVML, which may block, and writes the report for the monitor. */
-void plugin_report(const struct plugin *plugin, struct nvml *nvml);
-
-/* register.c: the annotation of the node. */
+/* register.c: the annotations of the node. */
 void plugin_register(struct plugin *plugin);
-void plugin_register_seen(struct plugin *plugin, const char *annotation);
+void plugin_register_seen(struct plugin *plugin, yyjson_val *annotations);
 void plugin_register_stop(struct plugin *plugin);
 
 /* phase.c: tells the API server when all containers of a pod have their devices. */

@@ -10,7 +10,6 @@
 #include "base/util.h"
 #include "model/keys.h"
 #include "model/pod.h"
-#include "vendor/nvidia/nvidia.h"
 
 enum {
     ARENA_MAX = 4 << 20,
@@ -24,6 +23,7 @@ struct entry {
 
 struct pods {
     char *node, *priority_name;
+    const struct node_vendor *vendor;
     unsigned list; /* counts lists; pods of an older one are gone once this one is complete */
     struct entry *entries;
 };
@@ -48,7 +48,7 @@ static void entry_free(struct entry *entry)
 }
 DEFINE_CLEANUP(struct entry *, entry_free);
 
-struct pods *pods_new(const char *node, const char *priority_name)
+struct pods *pods_new(const char *node, const struct node_vendor *vendor, const char *priority_name)
 {
     CLEANUP(pods_freep) struct pods *pods = calloc(1, sizeof(*pods));
 
@@ -56,6 +56,7 @@ struct pods *pods_new(const char *node, const char *priority_name)
         return NULL;
     pods->node = strdup(node);
     pods->priority_name = strdup(priority_name);
+    pods->vendor = vendor;
     return pods->node && pods->priority_name ? TAKE(pods) : NULL;
 }
 
@@ -202,10 +203,11 @@ static int copy_pod(struct node_pod *pod, const struct pod *from, const struct p
     pod->namespace = strdup(from->namespace);
     pod->name = strdup(from->name);
     pod->uid = strdup(from->uid);
-    pod->allocated = strdup(ours ? annotation_of(from, NVIDIA_ALLOCATED_KEY) : "");
+    pod->allocated = strdup(ours ? annotation_of(from, pods->vendor->allocated_key) : "");
+    pod->allocated_key = pods->vendor->allocated_key;
     if (!pod->namespace || !pod->name || !pod->uid || !pod->allocated)
         return -ENOMEM;
-    pod->to_allocate = strchr(annotation_of(from, NVIDIA_TO_ALLOCATE_KEY), ',') != NULL;
+    pod->to_allocate = strchr(annotation_of(from, pods->vendor->to_allocate_key), ',') != NULL;
     pod->labelled = label && strcmp(label, node) == 0;
     pod->phase_success = strcmp(annotation_of(from, KEY_BIND_PHASE), BIND_PHASE_SUCCESS) == 0;
     pod->over = pod_is_over(from);
@@ -272,12 +274,16 @@ static int entry_read(struct pods *pods, yyjson_val *object, struct entry **ret_
 {
     CLEANUP(arena_freep) struct arena *arena = arena_new(ARENA_MAX);
     CLEANUP(entry_freep) struct entry *entry = calloc(1, sizeof(*entry));
+    const struct kept_names kept = {
+        .annotations = {pods->vendor->allocated_key, pods->vendor->to_allocate_key},
+        .annotation_count = 2,
+    };
     struct pod pod;
     int r;
 
     if (!arena || !entry)
         return error_set(err, -ENOMEM, "no memory");
-    r = pod_read(object, NULL, arena, &pod, err);
+    r = pod_read(object, &kept, arena, &pod, err);
     if (r < 0)
         return r;
     if (!pod.uid[0] || !pod.name[0] || !pod.has_spec)
@@ -385,7 +391,7 @@ void pods_record(const struct pods *pods, const struct node_pod *pod, struct str
     strbuf_add(record, ",\"annotations\":{");
     add_member(record, KEY_NODE, pods->node);
     strbuf_add(record, ",");
-    add_member(record, NVIDIA_ALLOCATED_KEY, pod->allocated);
+    add_member(record, pods->vendor->allocated_key, pod->allocated);
     strbuf_add(record, "}},\"spec\":{");
     add_member(record, "nodeName", pods->node);
     record_containers(pods, pod, true, record);
@@ -495,9 +501,9 @@ int pod_grants(const struct node_pod *pod, struct arena *arena, struct pod_devic
     int r = pod_devices_decode(pod->allocated, arena, ret_devices, err);
 
     if (r < 0)
-        return error_wrap(err, r, NVIDIA_ALLOCATED_KEY);
+        return error_wrap(err, r, "%s", pod->allocated_key);
     if (r == CODEC_MENDED)
-        return error_wrap(err, -EINVAL, NVIDIA_ALLOCATED_KEY);
+        return error_wrap(err, -EINVAL, "%s", pod->allocated_key);
     if (ret_devices->count > pod->container_count)
         ret_devices->count = pod->container_count; /* empty ones at the end, in HAMi's */
     return 0;

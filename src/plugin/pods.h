@@ -16,6 +16,7 @@
 #include "base/strbuf.h"
 #include "model/codec.h"
 #include "model/request.h"
+#include "node/node_vendor.h"
 
 struct pods;
 
@@ -43,13 +44,14 @@ struct node_pod {
      * a pod's uid: a user who may change the pod can't change its devices.
      */
     char *allocated;
-    bool final;         /* allocated names devices */
-    bool altered;       /* by now the annotation says something else */
-    bool altered_said;  /* that was logged */
-    bool to_allocate;   /* the to-allocate annotation still names devices */
-    bool labelled;      /* hami.io/vgpu-node is among its labels */
-    bool phase_success; /* its bind-phase says so */
-    bool over;          /* succeeded, failed */
+    const char *allocated_key; /* the annotation's */
+    bool final;                /* allocated names devices */
+    bool altered;              /* by now the annotation says something else */
+    bool altered_said;         /* that was logged */
+    bool to_allocate;          /* the to-allocate annotation still names devices */
+    bool labelled;             /* hami.io/vgpu-node is among its labels */
+    bool phase_success;        /* its bind-phase says so */
+    bool over;                 /* succeeded, failed */
     bool deleting;
     bool leaving;   /* gone from the API server, while kubelet still has it */
     bool confirmed; /* seen in the watch, not only read on its own */
@@ -61,9 +63,11 @@ struct node_pod {
 
 /*
  * node is this node's name: annotations for another node are ignored. priority_name is the resource
- * by which a container says its task's priority, "" for none. NULL: no memory.
+ * by which a container says its task's priority, "" for none. The vendor outlives it. NULL: no
+ * memory.
  */
-struct pods *pods_new(const char *node, const char *priority_name);
+struct pods *pods_new(const char *node, const struct node_vendor *vendor,
+                      const char *priority_name);
 void pods_free(struct pods *pods);
 DEFINE_CLEANUP(struct pods *, pods_free);
 

@@ -7,6 +7,7 @@
 
 #include "base/check.h"
 #include "base/util.h"
+#include "node/nvidia/node.h"
 
 #define POD                                                                                        \
     "{\"metadata\":{\"name\":\"%s\",\"namespace\":\"ns\",\"uid\":\"%s\",\"annotations\":{"         \
@@ -63,7 +64,7 @@ static void count_gone(void *data, struct node_pod *pod)
 
 static void a_pod_is_read(void **state)
 {
-    struct pods *pods = pods_new("node-1", "nvidia.com/priority");
+    struct pods *pods = pods_new("node-1", &nvidia_node_vendor, "nvidia.com/priority");
     struct node_pod *pod;
 
     (void)state;
@@ -86,7 +87,7 @@ static void a_pod_is_read(void **state)
 
 static void handed_over_devices_outlive_a_new_reading(void **state)
 {
-    struct pods *pods = pods_new("node-1", "nvidia.com/priority");
+    struct pods *pods = pods_new("node-1", &nvidia_node_vendor, "nvidia.com/priority");
     struct arena *arena = arena_new(1 << 20);
     struct pod_devices devices;
     struct node_pod *pod;
@@ -109,8 +110,8 @@ static void handed_over_devices_outlive_a_new_reading(void **state)
 
 static void a_record_brings_a_pod_back(void **state)
 {
-    struct pods *pods = pods_new("node-1", "nvidia.com/priority");
-    struct pods *again = pods_new("node-1", "nvidia.com/priority");
+    struct pods *pods = pods_new("node-1", &nvidia_node_vendor, "nvidia.com/priority");
+    struct pods *again = pods_new("node-1", &nvidia_node_vendor, "nvidia.com/priority");
     const char *const states[] = {"\"running\":{}", "\"terminated\":{\"exitCode\":0}", ""};
     struct node_pod *pod;
 
@@ -141,7 +142,7 @@ static void a_record_brings_a_pod_back(void **state)
 
 static void a_pod_that_a_list_lacks_is_gone(void **state)
 {
-    struct pods *pods = pods_new("node-1", "nvidia.com/priority");
+    struct pods *pods = pods_new("node-1", &nvidia_node_vendor, "nvidia.com/priority");
     unsigned gone = 0;
 
     (void)state;
@@ -169,7 +170,7 @@ static void a_pod_that_a_list_lacks_is_gone(void **state)
 
 static void of_two_of_a_name_the_living_is_meant(void **state)
 {
-    struct pods *pods = pods_new("node-1", "nvidia.com/priority");
+    struct pods *pods = pods_new("node-1", &nvidia_node_vendor, "nvidia.com/priority");
 
     (void)state;
     (void)put(pods, "p", "u-1", "Failed", "", true);
@@ -183,7 +184,7 @@ static void of_two_of_a_name_the_living_is_meant(void **state)
 
 static void an_annotation_for_another_node_is_ignored(void **state)
 {
-    struct pods *pods = pods_new("node-2", "");
+    struct pods *pods = pods_new("node-2", &nvidia_node_vendor, "");
 
     (void)state;
     assert_string_equal(put(pods, "p", "u", "Pending", "", true)->allocated, "");
@@ -192,7 +193,7 @@ static void an_annotation_for_another_node_is_ignored(void **state)
 
 static void the_first_grant_of_a_pod_is_final(void **state)
 {
-    struct pods *pods = pods_new("node-1", "nvidia.com/priority");
+    struct pods *pods = pods_new("node-1", &nvidia_node_vendor, "nvidia.com/priority");
     struct node_pod *pod;
 
     (void)state;
@@ -212,7 +213,7 @@ static void the_first_grant_of_a_pod_is_final(void **state)
 
 static void the_first_grant_of_an_earlier_run_is_final(void **state)
 {
-    struct pods *pods = pods_new("node-1", "nvidia.com/priority");
+    struct pods *pods = pods_new("node-1", &nvidia_node_vendor, "nvidia.com/priority");
     struct node_pod *pod = put_given(pods, "GPU-a,NVIDIA,9999,100:;;");
 
     (void)state;
@@ -227,7 +228,7 @@ static void the_first_grant_of_an_earlier_run_is_final(void **state)
 
 static void a_pod_that_cannot_be_read_stays(void **state)
 {
-    struct pods *pods = pods_new("node-1", "nvidia.com/priority");
+    struct pods *pods = pods_new("node-1", &nvidia_node_vendor, "nvidia.com/priority");
     unsigned gone = 0;
 
     (void)state;

@@ -11,7 +11,6 @@
 #include "base/log.h"
 #include "base/util.h"
 #include "grpc/podresources.pb-c.h"
-#include "node/nvidia/host.h"
 #include "plugin/holder.h"
 #include "plugin/pick.h"
 
@@ -33,7 +32,8 @@ struct prestart {
     int64_t deadline_ns;
     char **ids;
     size_t count;
-    char name[EDITS_NAME_SIZE]; /* of the CDI device */
+    char name[SPEC_NAME_SIZE]; /* of the CDI device */
+    const struct node_resource *resource;
 
     struct holder holder;
     struct grpc_request *listing;
@@ -187,21 +187,6 @@ static void forget_name(void *data, struct node_pod *pod)
     }
 }
 
-/* Chooses the CDI edits that bring the driver into the container. The cards' texts are the
- * grant's. */
-static int choose_driver(struct plugin *plugin, const struct container_grant *grant,
-                         struct cdi_choice *ret_choice, struct error *err)
-{
-    struct cdi_card cards[ARRAY_SIZE(grant->devices)];
-    bool every = grant->device_count == plugin->cards.present;
-    int r;
-
-    for (size_t i = 0; i < grant->device_count; i++)
-        cards[i] = (struct cdi_card){grant->devices[i].uuid, grant->devices[i].index};
-    r = driver_choose(plugin->driver, cards, grant->device_count, every, ret_choice, err);
-    return MIN(r, 0);
-}
-
 static int start_with_grant(struct prestart *prestart, struct node_pod *pod, size_t index,
                             const struct pod_devices *devices, struct arena *arena,
                             struct error *err)
@@ -209,23 +194,24 @@ static int start_with_grant(struct prestart *prestart, struct node_pod *pod, siz
     struct plugin *plugin = prestart->plugin;
     struct others others = {.plugin = plugin, .but = pod, .arena = arena};
     CLEANUP(strbuf_deinit) struct strbuf record = STRBUF_INIT(RECORD_MAX);
+    CLEANUP(spec_edits_deinit) struct spec_edits edits = SPEC_EDITS_INIT;
     struct container_grant grant;
-    struct cdi_choice driver;
+    char folder[PATH_MAX];
     int r;
 
     r = pick_check(pod, devices, index, &plugin->cards, use_of_others, &others, err);
     if (r == 0)
         r = make_grant(plugin, pod, index, devices, &grant, err);
-    if (r == 0)
-        r = choose_driver(plugin, &grant, &driver, err);
     pods_record(plugin->pods, pod, &record);
     if (r == 0 && record.failed)
         r = error_set(err, -ENOMEM, "what the pod was given is too long");
     grant.record = strbuf_text(&record);
     if (r == 0)
-        r = host_prepare(&plugin->host, &grant, err);
+        r = host_prepare(&plugin->host, &grant, folder, err);
     if (r == 0)
-        r = host_write_spec(&plugin->host, &grant, &driver, prestart->name, err);
+        r = plugin->vendor->prepare(plugin->node, &grant, &plugin->cards, folder, &edits, err);
+    if (r == 0)
+        r = host_write_spec(&plugin->host, &grant, prestart->name, &edits, err);
     if (r < 0)
         return r;
     pods_each(plugin->pods, forget_name, prestart);
@@ -257,7 +243,7 @@ static void on_pod_read(void *data, const struct kube_answer *answer)
     if (pods_put(prestart->plugin->pods, yyjson_doc_get_root(doc), false, &pod, &err) < 0) {
         prestart_end(prestart, GRPC_FAILED_PRECONDITION, err.text);
     } else {
-        plugin_say_altered(pod);
+        plugin_say_altered(prestart->plugin, pod);
         prestart_resolve(prestart);
     }
     yyjson_doc_free(doc);
@@ -385,7 +371,7 @@ static void read_checkpoint(struct prestart *prestart)
         return;
     text = malloc((size_t)st.st_size + 4096);
     len = text ? file_read(path, text, (size_t)st.st_size + 4096) : -ENOMEM;
-    if (len < 0 || holder_of_checkpoint(text, (size_t)len, prestart->plugin->config.count_name,
+    if (len < 0 || holder_of_checkpoint(text, (size_t)len, prestart->resource->name,
                                         (const char *const *)prestart->ids, prestart->count,
                                         &prestart->holder) < 0)
         log_debug("%s can't be read; going by the pods' names", path);
@@ -404,7 +390,7 @@ static void on_pod_resources(void *data, const struct grpc_answer *answer)
         prestart_again(prestart, why);
         return;
     }
-    r = holder_of_list(answer->message, answer->len, prestart->plugin->config.count_name,
+    r = holder_of_list(answer->message, answer->len, prestart->resource->name,
                        (const char *const *)prestart->ids, prestart->count, &prestart->holder);
     if (r < 0) {
         prestart_end(prestart, GRPC_INTERNAL, "kubelet's list of its pods' devices can't be read");
@@ -444,8 +430,8 @@ static int copy_ids(struct prestart *prestart, const char *const *ids, size_t co
     return 0;
 }
 
-void prestart_begin(struct plugin *plugin, struct grpc_call *call, const char *const *ids,
-                    size_t count)
+void prestart_begin(struct plugin *plugin, const struct node_resource *resource,
+                    struct grpc_call *call, const char *const *ids, size_t count)
 {
     struct prestart *prestart = calloc(1, sizeof(*prestart));
 
@@ -454,6 +440,7 @@ void prestart_begin(struct plugin *plugin, struct grpc_call *call, const char *c
         return;
     }
     prestart->plugin = plugin;
+    prestart->resource = resource;
     prestart->call = call;
     prestart->deadline_ns = clock_now_ns() + PRESTART_TIMEOUT_MS * NS_PER_MS;
     prestart->next = plugin->prestarts;
@@ -463,7 +450,7 @@ void prestart_begin(struct plugin *plugin, struct grpc_call *call, const char *c
     plugin->prestarts = prestart;
     (void)uv_timer_init(plugin->loop, &prestart->timer);
     prestart->timer.data = prestart;
-    edits_device_name(ids, count, prestart->name);
+    spec_device_name(ids, count, prestart->name);
     if (copy_ids(prestart, ids, count) < 0)
         prestart_end(prestart, GRPC_RESOURCE_EXHAUSTED, "no memory");
     else

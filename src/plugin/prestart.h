@@ -13,8 +13,9 @@ enum {
     PRESTART_TIMEOUT_MS = 15000,
 };
 
-void prestart_begin(struct plugin *plugin, struct grpc_call *call, const char *const *ids,
-                    size_t count);
+/* The ids are of the resource, which is the plugin's. */
+void prestart_begin(struct plugin *plugin, const struct node_resource *resource,
+                    struct grpc_call *call, const char *const *ids, size_t count);
 /* kubelet does not wait any more. */
 void prestart_gone(struct plugin *plugin, struct grpc_call *call);
 /* When the plugin ends: answers the calls with an error, and kubelet tries again. */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "region/limits.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "base/check.h"
@@ -99,6 +100,15 @@ static void what_means_no_limit_is_none(void **state)
                                     "CUDA_DEVICE_MEMORY_LIMIT_0=\n"),
                      0);
     assert_false(limits_any(&limits));
+    /* What the container runtime knows by other words names no device here. */
+    for (size_t i = 0; i < 4; i++) {
+        static const char *const words[] = {"0,1", "none", "void", "all"};
+        char text[64];
+
+        (void)snprintf(text, sizeof(text), "NVIDIA_VISIBLE_DEVICES=%s\n", words[i]);
+        assert_int_equal(parse(&limits, text), 0);
+        assert_int_equal(limits.device_count, 0);
+    }
 }
 
 static void the_environment_only_lowers_a_file(void **state)

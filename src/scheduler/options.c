@@ -3,16 +3,18 @@
 
 #include <errno.h>
 #include <stddef.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/options.h"
+#include "base/parse.h"
 #include "base/util.h"
 #include "place/place.h"
 
 enum {
     BIND_TIMEOUT_MIN_MS = 100,
     BIND_TIMEOUT_MAX_MS = 60000,
+    LOCK_TIMEOUT_MIN_MS = 10000,
+    LOCK_TIMEOUT_MAX_MS = 24 * 3600 * 1000,
 };
 
 static int read_device_policy(char *text, void *member, struct error *err)
@@ -26,24 +28,30 @@ static int read_device_policy(char *text, void *member, struct error *err)
 
 static int read_policy(char *text, void *member, struct error *err)
 {
-    if (strcmp(text, "binpack") != 0 && strcmp(text, "spread") != 0)
-        return error_set(err, -EINVAL, "\"%s\" is neither binpack nor spread", text);
+    enum place_order unread;
+
+    if (!place_node_order_read(text, &unread))
+        return error_set(err, -EINVAL, "\"%s\" is none of " PLACE_NODE_ORDERS, text);
     return option_text(text, member, err);
 }
 
-/* "3s" or "300ms". */
 static int read_bind_timeout(char *text, void *member, struct error *err)
 {
-    size_t digits = strspn(text, "0123456789");
-    const char *unit = text + digits;
-    unsigned factor = strcmp(unit, "s") == 0 ? 1000 : strcmp(unit, "ms") == 0 ? 1 : 0;
-    unsigned ms = 0;
+    uint64_t ms = 0;
 
-    if (digits > 0 && digits <= 6)
-        ms = (unsigned)strtoul(text, NULL, 10) * factor;
-    if (ms < BIND_TIMEOUT_MIN_MS || ms > BIND_TIMEOUT_MAX_MS)
+    if (parse_duration(text, &ms) < 0 || ms < BIND_TIMEOUT_MIN_MS || ms > BIND_TIMEOUT_MAX_MS)
         return error_set(err, -EINVAL, "\"%s\" is not a time from 100ms to 60s", text);
-    *(unsigned *)member = ms;
+    *(unsigned *)member = (unsigned)ms;
+    return 0;
+}
+
+static int read_lock_timeout(char *text, void *member, struct error *err)
+{
+    uint64_t ms = 0;
+
+    if (parse_duration(text, &ms) < 0 || ms < LOCK_TIMEOUT_MIN_MS || ms > LOCK_TIMEOUT_MAX_MS)
+        return error_set(err, -EINVAL, "\"%s\" is not a time from 10s to 24h", text);
+    *(unsigned *)member = (unsigned)ms;
     return 0;
 }
 
@@ -101,7 +109,7 @@ static const struct option_row rows[] = {
          "of pods that name default-scheduler, too (true)"),
     TEXT("device-config-file", device_config_file, "FILE", "device-config.yaml; needed"),
     {"node-scheduler-policy", 0, 0, "POLICY", read_policy, AT(node_policy),
-     "binpack or spread, for pods that do not say (binpack)"},
+     "binpack, spread or scarcity, for pods that do not say (binpack)"},
     {"gpu-scheduler-policy", 0, 0, "POLICY", read_device_policy, AT(device_policy),
      "binpack, spread, mutex or topology-aware among a node's devices, or several of these and "
      "numa "
@@ -112,7 +120,8 @@ static const struct option_row rows[] = {
     WITHOUT("kube-qps", "without effect: requests are not limited here but by the server"),
     WITHOUT("kube-burst", "without effect, as --kube-qps"),
     WITHOUT("kube-timeout", "without effect: each request has its own time"),
-    WITHOUT("node-lock-timeout", "without effect: a lock on a node is broken when it is 5m old"),
+    {"node-lock-timeout", 0, 0, "TIME", read_lock_timeout, AT(node_lock_timeout_ms),
+     "how old a lock on a node may be before it is broken (5m)"},
     WITHOUT("node-lock-retry-timeout", "without effect: a bind waits 8s for its turn"),
     WITHOUT("legacy-metrics", "without effect: old names are not exported"),
     WITHOUT("profiling", "without effect"),
@@ -141,6 +150,7 @@ void options_parse(int argc, char **argv, struct options *ret_options)
         .device_policy = "spread",
         .overwrite_default_scheduler = true,
         .bind_timeout_ms = 3000,
+        .node_lock_timeout_ms = 300000,
         .enable_ascend = true,
         .enable_iluvatar = true,
     };

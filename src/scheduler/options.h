@@ -18,7 +18,7 @@ struct options {
     bool overwrite_default_scheduler;
     bool leader_elect;
     const char *lease_name, *lease_namespace; /* NULL: not given */
-    unsigned bind_timeout_ms;
+    unsigned bind_timeout_ms, node_lock_timeout_ms;
     bool enable_ascend, enable_iluvatar;
 };
 

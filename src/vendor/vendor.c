@@ -170,6 +170,7 @@ const struct vendor_lock *vendor_prepare_bind(const struct vendor_instance *inst
 }
 
 const struct vendor_lock vendor_mutex_lock = {KEY_NODE_LOCK, true, 300 * NS_PER_S};
+const struct vendor_lock vendor_turn_lock = {NULL, false, 300 * NS_PER_S};
 
 /* Adds the names that are not there yet. */
 static int keep_names(const char *const *names, const char *kept[static KEPT_NAMES_MAX],

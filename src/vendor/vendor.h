@@ -61,6 +61,7 @@ struct vendor_instance {
     int32_t memory_unit_mib;                     /* of the memory resource; 0 and 1: one */
     const char *resources[VENDOR_MAX_RESOURCES]; /* all that a pod asks for, the counted one, too;
                                                     NULL-terminated unless full */
+    const char *hint_resource; /* one of them that takes nothing of a device; NULL: none */
 };
 
 struct vendor_set {
@@ -126,16 +127,19 @@ struct vendor_time {
 
 /*
  * What must be written on a node before a pod is bound to it: a lock under which its agent looks
- * for the pod of an allocation.
+ * for the pod of an allocation. Without a key nothing is written, and yet only one pod at a time is
+ * bound, because the agent takes the oldest that it finds.
  */
 struct vendor_lock {
-    const char *key;  /* an annotation of the node */
+    const char *key;  /* an annotation of the node; NULL: none */
     bool names_pod;   /* "TIME,NAMESPACE,NAME"; else the time alone, RFC 3339 */
     int64_t until_ns; /* of such an age it may be broken */
 };
 
 /* HAMi's lock, under which the agents of most vendors look: hami.io/mutex.lock, five minutes. */
 extern const struct vendor_lock vendor_mutex_lock;
+/* No lock, but one pod at a time. */
+extern const struct vendor_lock vendor_turn_lock;
 
 struct vendor {
     const char *name; /* the folder's */
@@ -209,7 +213,8 @@ struct vendor {
 
     /*
      * What must be true of the node before a Binding to it. NULL, or returns NULL: nothing. The
-     * lock is a constant. For most agents: &vendor_mutex_lock where the node has the register_key.
+     * lock is a constant. For most agents: &vendor_mutex_lock where the node has the register_key;
+     * for those that look for pods by a time, &vendor_turn_lock.
      * The lock is then written, honoured and removed for the vendor (cluster/lock.h).
      */
     const struct vendor_lock *(*prepare_bind)(const struct vendor_instance *instance,

@@ -61,14 +61,23 @@ def other_pod(vendor="hygon", memory=SLICE, count=1, containers=1):
     return thing
 
 
+def asking(limits):
+    thing = pod(None)
+    thing["spec"]["containers"] = [{"name": "c0", "image": "i", "resources": {"limits": limits, "requests": limits}}]
+    return thing
+
+
+def counted_node(api, name, vendor, devices, amounts):
+    """A node whose agent registers with kubelet alone."""
+    api.set(NODES, {
+        "metadata": {"name": name, "uid": f"node-{name}", "annotations": {}, "labels": VENDORS[vendor].get("labels", {})},
+        "status": {"capacity": amounts, "allocatable": amounts, "conditions": [{"type": "Ready", "status": "True"}]},
+    })  # fmt: skip
+    return agents.make(Client(api, name), vendor, name, devices)
+
+
 def lock_of(api, name):
     return api.objects[NODES][name]["metadata"].get("annotations", {}).get(LOCK)
-
-
-def start_containers(api, thing, phase="Pending"):
-    """As kubelet tells once all allocations are done."""
-    metadata = thing["metadata"]
-    api.patch_pod(f"{metadata['namespace']}/{metadata['name']}", {"status": {"phase": phase, "containerStatuses": [{"name": "c0"}]}})
 
 
 def end_pod(api, thing):
@@ -337,6 +346,75 @@ def test_without_the_right(api, scheduler):
         end_pod(api, one)
 
 
+def test_turns_without_a_lock(api, scheduler):
+    """An agent that takes the pod that was bound first: one at a time is bound, and nothing of the node is written."""
+    agent = counted_node(api, "n11", "neuron", 4, {"aws.amazon.com/neuron": "4", "aws.amazon.com/neuroncore": "8"})
+    patches = len(api.node_patches)
+
+    for turn in range(2):
+        things = [api.set(PODS, asking({"aws.amazon.com/neuron": "1"})) for _ in range(3)]
+        check(wait_until(lambda: all(scheduler.filter(t, ["n11"])["NodeNames"] for t in things)), "pods are placed")
+        threads = [bind_later(scheduler, thing, "n11") for thing in things]
+        for number in range(3):
+            bound = lambda: [t for t in things if is_bound(api, t)]
+            check(wait_until(lambda: len(bound()) > number, 8), "the next pod is bound")
+            time.sleep(0.3)
+            check_equal(len(bound()), number + 1, "and none beside it")
+            if turn and number == 1:
+                scheduler.kill_and_restart()
+                for thing in [t for t in things if not is_bound(api, t)]:
+                    scheduler.filter(thing, ["n11"])
+                    threads.append(bind_later(scheduler, thing, "n11"))
+                time.sleep(1)
+                check_equal(len(bound()), number + 1, "another scheduler knows whose turn it is")
+            got, devices = agent.allocate(1, resource="aws.amazon.com/neuron")
+            check(devices[0] in got["metadata"]["annotations"][VENDORS["neuron"]["allocated"]], "the agent gives it what it was granted", devices)
+            start_containers(api, got)
+        for thread, _ in threads:
+            thread.join(15)
+        for thing in things:
+            end_pod(api, thing)
+    check_equal(api.node_patches[patches:], [], "nothing is written on the node")
+    api.delete(NODES, "n11")
+
+
+def test_an_agent_with_two_calls(api, scheduler):
+    """Cambricon's: of the two calls for a container the second commits; when one fails, the lock stays."""
+    cores, memory = "cambricon.com/mlu.smlu.vcore", "cambricon.com/mlu.smlu.vmemory"
+    agent = counted_node(api, "n12", "cambricon", 2, {cores: "200", memory: "192"})
+    locked = lambda: api.objects[NODES]["n12"]["metadata"].get("annotations", {}).get(VENDORS["cambricon"]["lock"])
+    for dies in (False, True, False):
+        thing = api.set(PODS, asking({"cambricon.com/vmlu": "1", cores: "10", memory: "20"}))
+        check(wait_until(lambda: scheduler.filter(thing, ["n12"])["NodeNames"]), "a pod is placed")
+        check_equal(scheduler.bind(thing, "n12"), "", "and bound")
+        check(locked(), "under the agent's lock")
+        got, first = agent.allocate(10, resource=cores)
+        if dies:
+            api.patch_pod(f"ns/{thing['metadata']['name']}", {"status": {"phase": "Failed"}})
+            check(wait_until(lambda: locked() is None, 8), "a lock that the agent left is removed")
+            continue
+        got, second = agent.allocate(20, resource=memory)
+        check(first == second and first[0] in got["metadata"]["annotations"][VENDORS["cambricon"]["allocated"]], "both calls give what was granted", first, second)
+        check_equal(locked(), None, "the second call removes the lock")
+        start_containers(api, thing)
+        end_pod(api, thing)
+    api.delete(NODES, "n12")
+
+
+def test_the_timeout_of_locks(_):
+    api = Api()
+    scheduler = Scheduler(api, "--node-lock-timeout=0m20s")
+    agent = other_node(api, "n1")
+    wait_until(lambda: fits(scheduler, other_pod(), ["n1"]))
+    stranger = api.set(PODS, pod(None))
+    name = stranger["metadata"]["name"]
+    api.patch_pod(f"ns/{name}", {"spec": {"nodeName": "n1"}, "metadata": {"annotations": {PHASE: "allocating"}}})
+    written = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() - 25))
+    agent.client.patch_node({"metadata": {"annotations": {LOCK: f"{written},ns,{name}"}}})
+    check_equal(scheduler.bind(begin(api, scheduler, "n1"), "n1"), "", "a lock older than --node-lock-timeout is broken")
+    scheduler.end()
+
+
 def test_an_agent_that_falls_silent(api, scheduler):
     agent = other_node(api, "n10")
     wait_until(lambda: fits(scheduler, other_pod(), ["n10"]))
@@ -485,9 +563,10 @@ def main():
             api, scheduler,
             test_the_lock_comes_before_the_binding, test_our_nodes_have_no_lock, test_two_at_once, test_a_turn_does_not_end_with_the_lock, test_a_lock_of_somebody_else,
             test_what_becomes_of_the_pod, test_the_api_server_refuses_the_lock, test_the_binding_is_refused, test_killed_between_lock_and_binding,
-            test_an_agent_that_falls_silent, test_killed_while_allocating, test_nodes_that_are_gone_leave_nothing, test_without_the_right,
+            test_turns_without_a_lock, test_an_agent_with_two_calls, test_an_agent_that_falls_silent, test_killed_while_allocating, test_nodes_that_are_gone_leave_nothing, test_without_the_right,
         )  # fmt: skip
         run_part(test_a_server_that_does_not_say_whether, None)
+        run_part(test_the_timeout_of_locks, None)
     finish()
 
 

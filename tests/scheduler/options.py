@@ -46,7 +46,7 @@ def main():
     fails("so is an argument", ["word"], "word", *there, code=usage)
     fails("the device configuration is needed", ["--device-config-file"], *there[1:], code=usage)
     fails("a certificate needs its key", ["--cert_file", "--key_file"], *there, f"--cert_file={certificate}/tls.crt", code=usage)
-    fails("a policy is one of two", ["--node-scheduler-policy", "nonsense"], *there, "--node-scheduler-policy=nonsense", code=usage)
+    fails("a policy is one of three", ["--node-scheduler-policy", "nonsense"], *there, "--node-scheduler-policy=nonsense", code=usage)
     fails("for devices, too", ["--gpu-scheduler-policy"], *there, "--gpu-scheduler-policy=", code=usage)
     fails("a switch is true or false", ["--force-overwrite-default-scheduler", "maybe"], *there, "--force-overwrite-default-scheduler=maybe", code=usage)
     fails("an election needs a lease", ["--leader-elect-resource-name"], *there, "--leader-elect", code=usage)

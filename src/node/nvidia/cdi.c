@@ -8,6 +8,7 @@
 #include "base/parse.h"
 #include "base/util.h"
 #include "config/yaml_reading.h"
+#include "node/spec.h"
 
 enum {
     KEYS_MAX = 256,
@@ -367,28 +368,11 @@ int cdi_choose(const struct cdi_spec *specs, size_t spec_count, const struct cdi
     return 0;
 }
 
-bool cdi_has_gids(const struct cdi_choice *choice)
-{
-    for (size_t i = 0; i < choice->count; i++) {
-        if (choice->parts[i]->gids.count)
-            return true;
-    }
-    return false;
-}
-
 /* Writing */
-
-void cdi_add_separator(struct strbuf *spec)
-{
-    char last = spec->len ? spec->text[spec->len - 1] : '[';
-
-    if (last != '[' && last != '{')
-        strbuf_add(spec, ",");
-}
 
 static void add_key(struct strbuf *spec, const char *key)
 {
-    cdi_add_separator(spec);
+    spec_add_separator(spec);
     strbuf_add_json(spec, key);
     strbuf_add(spec, ":");
 }
@@ -418,7 +402,7 @@ static void add_texts(struct strbuf *spec, const char *key, const struct cdi_lis
     add_key(spec, key);
     strbuf_add(spec, "[");
     for (size_t i = 0; i < list->count; i++) {
-        cdi_add_separator(spec);
+        spec_add_separator(spec);
         strbuf_add_json(spec, items[i]);
     }
     strbuf_add(spec, "]");
@@ -534,7 +518,7 @@ void cdi_add_env(const struct cdi_choice *choice, bool (*skip)(const char *text)
             if (skip(items[i]) || is_repeated(choice, part, offsetof(struct cdi_edits, env), i,
                                               sizeof(*items), equal_texts))
                 continue;
-            cdi_add_separator(spec);
+            spec_add_separator(spec);
             strbuf_add_json(spec, items[i]);
         }
     }
@@ -552,7 +536,7 @@ void cdi_add_mounts(const struct cdi_choice *choice, bool (*skip)(const char *pa
                 is_repeated(choice, part, offsetof(struct cdi_edits, mounts), i, sizeof(*items),
                             equal_mounts))
                 continue;
-            cdi_add_separator(spec);
+            spec_add_separator(spec);
             write_mount(&items[i], spec);
         }
     }
@@ -568,7 +552,7 @@ void cdi_add_nodes(const struct cdi_choice *choice, struct strbuf *spec)
             if (is_repeated(choice, part, offsetof(struct cdi_edits, nodes), i, sizeof(*items),
                             equal_nodes))
                 continue;
-            cdi_add_separator(spec);
+            spec_add_separator(spec);
             write_node(&items[i], spec);
         }
     }
@@ -584,7 +568,7 @@ void cdi_add_hooks(const struct cdi_choice *choice, struct strbuf *spec)
             if (is_repeated(choice, part, offsetof(struct cdi_edits, hooks), i, sizeof(*items),
                             equal_hooks))
                 continue;
-            cdi_add_separator(spec);
+            spec_add_separator(spec);
             write_hook(&items[i], spec);
         }
     }
@@ -600,7 +584,7 @@ void cdi_add_gids(const struct cdi_choice *choice, struct strbuf *spec)
             if (is_repeated(choice, part, offsetof(struct cdi_edits, gids), i, sizeof(*items),
                             equal_numbers))
                 continue;
-            cdi_add_separator(spec);
+            spec_add_separator(spec);
             strbuf_addf(spec, "%lld", (long long)items[i]);
         }
     }

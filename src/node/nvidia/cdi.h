@@ -108,8 +108,3 @@ void cdi_add_mounts(const struct cdi_choice *choice, bool (*skip)(const char *pa
 void cdi_add_nodes(const struct cdi_choice *choice, struct strbuf *spec);
 void cdi_add_hooks(const struct cdi_choice *choice, struct strbuf *spec);
 void cdi_add_gids(const struct cdi_choice *choice, struct strbuf *spec);
-
-bool cdi_has_gids(const struct cdi_choice *choice);
-
-/* A comma, unless the text ends where a list or an object begins. */
-void cdi_add_separator(struct strbuf *spec);

@@ -15,23 +15,24 @@
 static void lay_in(const struct cdi_choice *choice)
 {
     static struct nvidia_config config;
-    const struct node_host host = {.hook_path = "/h", .library = "/h/l", .config = &config};
-    const struct container_grant grant = {.pod_uid = "u",
-                                          .container = "c",
-                                          .region = "r",
-                                          .device_count = 1,
-                                          .devices = {{.uuid = "GPU-a"}}};
+    const struct node_host host = {.hook_path = "/h"};
+    const struct guest guest = {.host = &host, .library = "/h/l"};
+    const struct edits_source source = {.config = &config, .guest = &guest, .dev_root = ""};
+    const struct container_grant grant = {
+        .pod_uid = "u", .container = "c", .device_count = 1, .devices = {{.uuid = "GPU-a"}}};
     CLEANUP(strbuf_deinit) struct strbuf text = STRBUF_INIT(64 << 20);
+    CLEANUP(spec_edits_deinit) struct spec_edits edits = SPEC_EDITS_INIT;
     struct spec_owner owner;
     yyjson_doc *doc;
 
-    if (edits_spec(&host, &grant, choice, "a0123456789abcdef", &text) < 0)
+    edits_add(&source, &grant, choice, "/h/containers/u_c", "r", &edits);
+    if (spec_format("u", "c", "a0123456789abcdef", &edits, &text) < 0)
         return;
     doc = yyjson_read(text.text, text.len, 0);
     if (!doc)
         abort();
     yyjson_doc_free(doc);
-    if (edits_read_spec(text.text, text.len, &owner) < 0 || strcmp(owner.pod_uid, "u") != 0 ||
+    if (spec_read(text.text, text.len, &owner) < 0 || strcmp(owner.pod_uid, "u") != 0 ||
         strcmp(owner.container, "c") != 0)
         abort();
 }

@@ -47,12 +47,12 @@ static const char *lay_in(struct arena *arena, const struct cdi_spec *specs, siz
                           const struct cdi_card *cards, size_t card_count, bool every)
 {
     static struct nvidia_config config;
-    const struct node_host host = {.hook_path = "/h", .library = "/h/lib", .config = &config};
-    const struct container_grant grant = {.pod_uid = "u",
-                                          .container = "c",
-                                          .region = "r.cache",
-                                          .device_count = 1,
-                                          .devices = {{.uuid = "GPU-a"}}};
+    const struct node_host host = {.hook_path = "/h"};
+    const struct guest guest = {.host = &host, .library = "/h/lib"};
+    const struct edits_source source = {.config = &config, .guest = &guest, .dev_root = ""};
+    const struct container_grant grant = {
+        .pod_uid = "u", .container = "c", .device_count = 1, .devices = {{.uuid = "GPU-a"}}};
+    CLEANUP(spec_edits_deinit) struct spec_edits edits = SPEC_EDITS_INIT;
     struct strbuf text = STRBUF_IN(arena, 1 << 20);
     struct error err = ERROR_INIT;
     struct cdi_choice choice;
@@ -60,7 +60,8 @@ static const char *lay_in(struct arena *arena, const struct cdi_spec *specs, siz
     nvidia_config_defaults(&config);
     if (cdi_choose(specs, count, cards, card_count, every, &choice, &err) < 0)
         return arena_strdup(arena, err.text);
-    assert_int_equal(edits_spec(&host, &grant, &choice, "a0123456789abcdef", &text), 0);
+    edits_add(&source, &grant, &choice, "/h/containers/u_c", "r.cache", &edits);
+    assert_int_equal(spec_format("u", "c", "a0123456789abcdef", &edits, &text), 0);
     return strbuf_text(&text);
 }
 
@@ -93,6 +94,41 @@ static void a_card_comes_with_its_driver(void **state)
     CHECK_HAS(text, "\"A=b\"");
     CHECK_LACKS(text, "/dev/nvidia1");
     CHECK_LACKS(text, "/dev/every");
+}
+
+static size_t count_of(const char *text, const char *part)
+{
+    size_t count = 0;
+
+    for (const char *at = strstr(text, part); at; at = strstr(at + 1, part))
+        count++;
+    return count;
+}
+
+/* What each of several cards' edits has comes once; what only begins alike is another. */
+static void what_is_repeated_comes_once(void **state)
+{
+    static const char text[] =
+        "kind: nvidia.com/gpu\n"
+        "devices:\n"
+        "- name: GPU-a\n"
+        "  containerEdits: &edits\n"
+        "    hooks:\n"
+        "    - {hookName: createContainer, path: /bin/h, args: [h, one]}\n"
+        "    - {hookName: createContainer, path: /bin/h, args: [h, two]}\n"
+        "    - {hookName: createContainer, path: /bin/h, args: [h, two], env: [A=b]}\n"
+        "- name: GPU-b\n"
+        "  containerEdits: *edits\n";
+    CLEANUP(arena_freep) struct arena *arena = arena_new(8 << 20);
+    const struct cdi_spec spec = parse(arena, text);
+    const struct cdi_card cards[] = {{"GPU-a", 0}, {"GPU-b", 1}};
+    const char *made = lay_in(arena, &spec, 1, cards, 2, false);
+
+    (void)state;
+    assert_int_equal(count_of(made, "\"hookName\""), 3);
+    assert_int_equal(count_of(made, "\"one\""), 1);
+    assert_int_equal(count_of(made, "\"two\""), 2);
+    assert_int_equal(count_of(made, "\"A=b\""), 1);
 }
 
 static void our_variables_and_mounts_stay_ours(void **state)
@@ -205,6 +241,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_card_comes_with_its_driver),
+        cmocka_unit_test(what_is_repeated_comes_once),
         cmocka_unit_test(our_variables_and_mounts_stay_ours),
         cmocka_unit_test(cards_are_named_in_several_ways),
         cmocka_unit_test(the_first_specification_rules),

@@ -1,58 +1,39 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "node/nvidia/edits.h"
 
-#include <errno.h>
 #include <string.h>
 
 #include "base/check.h"
 #include "base/cleanup.h"
 #include "base/util.h"
-#include "node/nvidia/card.h"
+#include "node/nvidia/cards.h"
 
 static struct nvidia_config config;
+static const struct node_host host = {.hook_path = "/h"};
+static const struct guest guest = {.host = &host, .library = "/h/libvgpu.so.1"};
 
-static struct node_host make_host(void)
+static struct edits_source make_source(void)
 {
     nvidia_config_defaults(&config);
-    return (struct node_host){
-        .hook_path = "/h", .library = "/h/libvgpu.so.1", .config = &config, .dev_root = "/root"};
+    return (struct edits_source){.config = &config, .guest = &guest, .dev_root = "/root"};
 }
 
 static const struct container_grant grant = {
     .pod_uid = "u-1",
     .container = "main",
-    .region = "r.cache",
     .priority = 0,
     .device_count = 2,
     .devices = {{.uuid = "GPU-a", .memory_bytes = 100 * MIB, .cores = 30, .has_minor = true},
                 {.uuid = "GPU-b", .memory_bytes = 200 * MIB, .cores = 100}},
 };
 
-static void a_name_is_the_same_in_any_order(void **state)
-{
-    const char *one[] = {"GPU-a-1", "GPU-b-2"}, *other[] = {"GPU-b-2", "GPU-a-1"};
-    const char *joined[] = {"GPU-a-1GPU-b-2"};
-    char first[EDITS_NAME_SIZE], second[EDITS_NAME_SIZE], third[EDITS_NAME_SIZE];
-
-    (void)state;
-    edits_device_name(one, 2, first);
-    edits_device_name(other, 2, second);
-    edits_device_name(joined, 1, third);
-    assert_string_equal(first, second);
-    assert_string_not_equal(first, third);
-    /* Containers that run were given names by earlier versions: they may not change. */
-    assert_string_equal(first, "a5cddf6fdefd04fad");
-}
-
 static void limits_are_written_for_each_device(void **state)
 {
-    struct node_host host = make_host();
-    struct limits limits = LIMITS_INIT;
-    char text[LIMITS_FILE_MAX];
+    struct edits_source source = make_source();
+    struct limits limits;
 
     (void)state;
-    assert_true(edits_limits(&host, &grant, text, sizeof(text)) > 0);
-    assert_int_equal(limits_parse(&limits, text, NULL), 0);
+    edits_limits(&source, &grant, &limits);
     assert_int_equal(limits.device_count, 2);
     assert_string_equal(limits.devices[1].uuid, "GPU-b");
     assert_int_equal(limits.devices[0].memory_bytes, 100 * MIB);
@@ -60,41 +41,34 @@ static void limits_are_written_for_each_device(void **state)
     assert_int_equal(limits.devices[1].cores, 0);
     assert_int_equal(limits.priority, 0);
     assert_false(limits.only_granted);
-    assert_string_equal(limits.region_path, "/usr/local/vgpu/r.cache");
 
     config.disable_core_limit = true;
-    assert_true(edits_limits(&host, &grant, text, sizeof(text)) > 0);
-    assert_null(strstr(text, "CUDA_DEVICE_SM_LIMIT"));
+    edits_limits(&source, &grant, &limits);
+    assert_int_equal(limits.devices[0].cores, 0);
     config.disable_core_limit = false;
     COPY_TEXT(config.core_policy, "disable");
-    assert_true(edits_limits(&host, &grant, text, sizeof(text)) > 0);
-    assert_null(strstr(text, "CUDA_DEVICE_SM_LIMIT"));
+    edits_limits(&source, &grant, &limits);
+    assert_int_equal(limits.devices[0].cores, 0);
     COPY_TEXT(config.core_policy, "force");
-    assert_true(edits_limits(&host, &grant, text, sizeof(text)) > 0);
-    assert_non_null(strstr(text, "CUDA_DEVICE_SM_LIMIT_0=30"));
-    assert_int_equal(edits_limits(&host, &grant, text, 10), -ENOBUFS);
+    edits_limits(&source, &grant, &limits);
+    assert_int_equal(limits.devices[0].cores, 30);
 }
 
-static void a_specification_is_read_back(void **state)
+static void edits_have_what_a_container_needs(void **state)
 {
-    CLEANUP(strbuf_deinit) struct strbuf spec = STRBUF_INIT(65536);
+    CLEANUP(spec_edits_deinit) struct spec_edits edits = SPEC_EDITS_INIT;
     const struct cdi_choice none = {.count = 0};
-    struct node_host host = make_host();
-    struct spec_owner owner;
+    struct edits_source source = make_source();
 
     (void)state;
-    host.pass_device_specs = true;
+    source.pass_device_specs = true;
     config.memory_scaling = 1.5;
-    assert_int_equal(edits_spec(&host, &grant, &none, "a0123456789abcdef", &spec), 0);
-    assert_int_equal(edits_read_spec(spec.text, spec.len, &owner), 0);
-    assert_string_equal(owner.name, "a0123456789abcdef");
-    assert_string_equal(owner.pod_uid, "u-1");
-    assert_string_equal(owner.container, "main");
-    assert_non_null(strstr(spec.text, "\"CUDA_DEVICE_MEMORY_LIMIT_1=200m\""));
-    assert_non_null(strstr(spec.text, "\"CUDA_OVERSUBSCRIBE=true\""));
-    assert_non_null(strstr(spec.text, "\"hostPath\":\"/root/dev/nvidia0\""));
-    for (size_t len = 0; len + 2 < spec.len; len++)
-        assert_int_equal(edits_read_spec(spec.text, len, &owner), -EINVAL);
+    edits_add(&source, &grant, &none, "/h/containers/u-1_main", "r.cache", &edits);
+    assert_non_null(strstr(edits.env.text, "\"CUDA_DEVICE_MEMORY_LIMIT_1=200m\""));
+    assert_non_null(strstr(edits.env.text, "\"CUDA_OVERSUBSCRIBE=true\""));
+    assert_non_null(strstr(edits.mounts.text, "\"/h/containers/u-1_main/r.cache\""));
+    assert_non_null(strstr(edits.nodes.text, "\"hostPath\":\"/root/dev/nvidia0\""));
+    assert_int_equal(edits.hooks.len, 0);
 }
 
 static void cards_are_compared_and_encoded(void **state)
@@ -118,7 +92,7 @@ static void cards_are_compared_and_encoded(void **state)
     assert_false(cards_equal(&cards, &other));
     assert_ptr_equal(cards_get(&cards, "GPU-a"), &cards.items[0]);
     assert_null(cards_get(&cards, "GPU-b"));
-    assert_string_equal(cards_encode(&cards, "hami-core", arena),
+    assert_string_equal(nvidia_cards_encode(&cards, "hami-core", arena),
                         "[{\"id\":\"GPU-a\",\"count\":10,\"devmem\":1000,\"devcore\":100,"
                         "\"type\":\"NVIDIA A\",\"mode\":\"hami-core\",\"health\":true,"
                         "\"custominfo\":{\"lock\":\"none\"},\"devicepairscore\":{}}]");
@@ -127,11 +101,10 @@ static void cards_are_compared_and_encoded(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_name_is_the_same_in_any_order),
         cmocka_unit_test(limits_are_written_for_each_device),
-        cmocka_unit_test(a_specification_is_read_back),
+        cmocka_unit_test(edits_have_what_a_container_needs),
         cmocka_unit_test(cards_are_compared_and_encoded),
     };
 
-    return cmocka_run_group_tests_name("node", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("node/nvidia/edits", tests, NULL, NULL);
 }

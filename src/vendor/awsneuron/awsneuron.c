@@ -349,6 +349,13 @@ static int read_node(const struct vendor_instance *instance, const struct node *
     return counted_read(instance, node, COMMON_WORD, &sample, ret_devices, max, ret_count, err);
 }
 
+/* The agent takes the pod that was bound first. */
+static const struct vendor_lock *prepare_bind(const struct vendor_instance *instance,
+                                              const struct node *node)
+{
+    return counted_amount(&node->capacity, instance->count_resource) > 0 ? &vendor_turn_lock : NULL;
+}
+
 static int add_instances(struct vendor_set *set, const void *own)
 {
     const struct neuron_config *config = own;
@@ -383,6 +390,7 @@ const struct vendor awsneuron_vendor = {
     .mutate = mutate,
     .read_request = read_request,
     .read_node = read_node,
+    .prepare_bind = prepare_bind,
     .annotate = annotate,
     .times = times,
 };

@@ -127,12 +127,12 @@ static void cores_are_one_or_pairs(void **state)
     }
 }
 
-static void its_agent_waits_for_no_lock(void **state)
+static void its_agent_waits_for_no_lock_but_has_turns(void **state)
 {
     const struct node node = vendor_fixture_parse(&fixture, NODE("trn1.2xlarge", "1", "2"));
 
     (void)state;
-    assert_null(vendor_prepare_bind(&fixture.vendors.instances[0], &node));
+    assert_ptr_equal(vendor_prepare_bind(&fixture.vendors.instances[0], &node), &vendor_turn_lock);
     assert_null(fixture.vendors.instances[0].handshake_key);
 }
 
@@ -164,7 +164,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_core_is_given_to_one_container, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_grant_holds_the_cores_that_it_names, set_up, tear_down),
         cmocka_unit_test_setup_teardown(cores_are_one_or_pairs, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(its_agent_waits_for_no_lock, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(its_agent_waits_for_no_lock_but_has_turns, set_up,
+                                        tear_down),
         cmocka_unit_test_setup_teardown(nothing_can_be_had_of_garbage, set_up, tear_down),
     };
 

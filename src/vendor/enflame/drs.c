@@ -343,6 +343,13 @@ static int read_node(const struct vendor_instance *instance, const struct node *
     return r;
 }
 
+/* gcushare takes the pod that was bound first, of those that ask for as many slices. */
+static const struct vendor_lock *prepare_bind(const struct vendor_instance *instance,
+                                              const struct node *node)
+{
+    return text_pairs_get(&node->annotations, instance->register_key) ? &vendor_turn_lock : NULL;
+}
+
 int enflame_drs_add(struct vendor_set *set, const struct enflame_config *config)
 {
     const struct vendor_instance instance = {
@@ -371,6 +378,7 @@ const struct vendor enflame_drs_vendor = {
     .mutate = mutate,
     .read_request = read_request,
     .read_node = read_node,
+    .prepare_bind = prepare_bind,
     .annotate = annotate,
     .times = times,
 };

@@ -162,6 +162,14 @@ static bool is_alive(const struct vendor_instance *instance, const struct node *
     return counted_amount(&node->allocatable, SLICES_NAME) > 0;
 }
 
+/* gcushare takes the pod that was bound first, of those that ask for as many slices. */
+static const struct vendor_lock *prepare_bind(const struct vendor_instance *instance,
+                                              const struct node *node)
+{
+    (void)instance;
+    return counted_amount(&node->capacity, CARDS_NAME) > 0 ? &vendor_turn_lock : NULL;
+}
+
 int enflame_shared_add(struct vendor_set *set, const struct enflame_config *config)
 {
     static const struct place_rules rules;
@@ -190,6 +198,7 @@ const struct vendor enflame_shared_vendor = {
     .read_request = read_request,
     .read_node = read_node,
     .is_alive = is_alive,
+    .prepare_bind = prepare_bind,
     .annotate = annotate,
     .times = times,
 };

@@ -283,6 +283,13 @@ static int read_node(const struct vendor_instance *instance, const struct node *
     return r;
 }
 
+/* How the agent finds the pod of an allocation is not known: only one may wait for it. */
+static const struct vendor_lock *prepare_bind(const struct vendor_instance *instance,
+                                              const struct node *node)
+{
+    return counted_amount(&node->capacity, instance->count_resource) > 0 ? &vendor_turn_lock : NULL;
+}
+
 static int add_instances(struct vendor_set *set, const void *own)
 {
     const struct kunlun_config *config = own;
@@ -315,5 +322,6 @@ const struct vendor kunlun_vendor = {
     .mutate = mutate,
     .read_request = read_request,
     .read_node = read_node,
+    .prepare_bind = prepare_bind,
     .annotate = annotate,
 };

@@ -181,6 +181,8 @@ static void the_agent_of_parts_waits_for_the_lock(void **state)
 
     (void)state;
     assert_null(vendor_prepare_bind(&fixture.vendors.instances[WHOLE], &registered));
+    assert_ptr_equal(vendor_prepare_bind(&fixture.vendors.instances[WHOLE], &counted),
+                     &vendor_turn_lock);
     assert_null(vendor_prepare_bind(&fixture.vendors.instances[PARTS], &counted));
     assert_string_equal(vendor_prepare_bind(&fixture.vendors.instances[PARTS], &registered)->key,
                         "hami.io/mutex.lock");

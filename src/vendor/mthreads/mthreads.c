@@ -278,6 +278,15 @@ static bool is_alive(const struct vendor_instance *instance, const struct node *
     return counted_amount(&node->allocatable, config->cores_name) > 0;
 }
 
+/* The agent takes the pod that was bound first. */
+static const struct vendor_lock *prepare_bind(const struct vendor_instance *instance,
+                                              const struct node *node)
+{
+    const struct mthreads_config *config = instance->id.config;
+
+    return counted_amount(&node->capacity, config->cores_name) > 0 ? &vendor_turn_lock : NULL;
+}
+
 static int add_instances(struct vendor_set *set, const void *own)
 {
     const struct mthreads_config *config = own;
@@ -313,6 +322,7 @@ const struct vendor mthreads_vendor = {
     .read_request = read_request,
     .read_node = read_node,
     .is_alive = is_alive,
+    .prepare_bind = prepare_bind,
     .annotate = annotate,
     .times = times,
 };

@@ -98,7 +98,7 @@ static void all_containers_of_a_pod_have_one_card(void **state)
     assert_int_equal(take(&given, 1), PLACE_CARD_CUSTOM_RULE);
 }
 
-static void its_agent_needs_no_lock(void **state)
+static void its_agent_needs_no_lock_but_turns(void **state)
 {
     const struct vendor_instance *instance = &fixture.vendors.instances[0];
     const struct node node =
@@ -106,7 +106,7 @@ static void its_agent_needs_no_lock(void **state)
 
     (void)state;
     assert_true(vendor_is_alive(instance, &node));
-    assert_null(vendor_prepare_bind(instance, &node));
+    assert_ptr_equal(vendor_prepare_bind(instance, &node), &vendor_turn_lock);
 }
 
 static void amounts_that_make_no_sense_give_no_device(void **state)
@@ -177,7 +177,7 @@ int main(void)
         cmocka_unit_test(what_no_card_can_give_is_denied_by_its_name),
         cmocka_unit_test(several_cards_are_whole_and_their_number_is_told),
         cmocka_unit_test(all_containers_of_a_pod_have_one_card),
-        cmocka_unit_test(its_agent_needs_no_lock),
+        cmocka_unit_test(its_agent_needs_no_lock_but_turns),
         cmocka_unit_test(a_section_has_all_names_or_none),
         cmocka_unit_test(amounts_that_make_no_sense_give_no_device),
     };

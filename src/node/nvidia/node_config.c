@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "plugin/node_config.h"
+#include "node/nvidia/node_config.h"
 
 #include <errno.h>
 #include <string.h>
@@ -13,7 +13,7 @@ enum {
     FILE_MAX = 1 << 20,
 };
 
-int plugin_config_load(const char *path, struct nvidia_config *ret_config, struct error *err)
+int nvidia_config_load(const char *path, struct nvidia_config *ret_config, struct error *err)
 {
     struct device_config config;
     const struct nvidia_config *own;

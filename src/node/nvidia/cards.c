@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "node/nvidia/card.h"
+#include "node/nvidia/cards.h"
 
 #include <stdio.h>
 #include <string.h>
 
 #include "base/util.h"
+#include "node/nvidia/links.h"
 
 static const struct card *find_index(const struct cards *cards, unsigned index)
 {
@@ -13,44 +14,6 @@ static const struct card *find_index(const struct cards *cards, unsigned index)
             return &cards->items[i];
     }
     return NULL;
-}
-
-const struct card *cards_get(const struct cards *cards, const char *uuid)
-{
-    for (size_t i = 0; i < cards->count; i++) {
-        if (strcmp(cards->items[i].uuid, uuid) == 0)
-            return &cards->items[i];
-    }
-    return NULL;
-}
-
-static bool card_equal(const struct card *left, const struct card *right)
-{
-    return strcmp(left->uuid, right->uuid) == 0 && strcmp(left->type, right->type) == 0 &&
-           left->index == right->index && left->has_minor == right->has_minor &&
-           left->minor == right->minor && left->numa_node == right->numa_node &&
-           left->memory_mib == right->memory_mib && left->cores == right->cores &&
-           left->max_tasks == right->max_tasks && left->healthy == right->healthy;
-}
-
-bool cards_equal(const struct cards *left, const struct cards *right)
-{
-    if (left->count != right->count || left->present != right->present)
-        return false;
-    for (size_t i = 0; i < left->count; i++) {
-        if (!card_equal(&left->items[i], &right->items[i]))
-            return false;
-    }
-    return true;
-}
-
-bool cards_any_healthy(const struct cards *cards)
-{
-    for (size_t i = 0; i < cards->count; i++) {
-        if (cards->items[i].healthy)
-            return true;
-    }
-    return false;
 }
 
 static bool is_filtered(const struct card_filter *filter, const struct device *device)
@@ -112,20 +75,15 @@ static void find_one(struct nvml *nvml, const struct nvidia_config *config,
     cards->count++;
 }
 
-int cards_find(struct nvml *nvml, const struct nvidia_config *config,
-               const struct card_filter *filter, const struct cards *known, struct cards *ret_cards,
-               struct error *err)
+int nvidia_cards_find(struct nvml *nvml, const struct nvidia_config *config,
+                      const struct card_filter *filter, const struct cards *known,
+                      struct cards *ret_cards, struct error *err)
 {
     struct device devices[CARDS_MAX];
     struct cards found = {.count = 0};
     int count;
 
     count = nvml_list(nvml, devices, ARRAY_SIZE(devices), err);
-    if (count < 0 && known) {
-        *ret_cards = *known;
-        for (size_t i = 0; i < ret_cards->count; i++)
-            ret_cards->items[i].healthy = false;
-    }
     if (count < 0)
         return count;
     found.present = (size_t)count;
@@ -133,11 +91,12 @@ int cards_find(struct nvml *nvml, const struct nvidia_config *config,
         if (!is_filtered(filter, &devices[i]))
             find_one(nvml, config, &devices[i], known, &found);
     }
+    links_find(nvml, known, &found);
     *ret_cards = found;
     return 0;
 }
 
-const char *cards_encode(const struct cards *cards, const char *mode, struct arena *arena)
+const char *nvidia_cards_encode(const struct cards *cards, const char *mode, struct arena *arena)
 {
     struct registered_devices devices = {
         .items = ARENA_ARRAY(arena, struct registered_device, cards->count),

@@ -14,11 +14,11 @@
 
 #include "base/error.h"
 #include "model/device.h"
-#include "node/nvidia/card.h"
+#include "node/nvidia/cards.h"
 #include "vendor/nvidia/nvidia.h"
 
 /* path NULL or "": HAMi's defaults. */
-int plugin_config_load(const char *path, struct nvidia_config *ret_config, struct error *err);
+int nvidia_config_load(const char *path, struct nvidia_config *ret_config, struct error *err);
 
 /* A file that does not exist is ignored. -EINVAL, with the key, for a value that can't be read. */
 int node_config_load(const char *path, const char *node, struct nvidia_config *config,

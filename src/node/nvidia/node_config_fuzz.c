@@ -2,7 +2,7 @@
 
 /* Any text is a configuration within its bounds, or an error with a reason. */
 
-#include "plugin/node_config.h"
+#include "node/nvidia/node_config.h"
 
 #include <stdlib.h>
 

@@ -1,0 +1,128 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/*
+ * What a node does for a vendor's cards: the table by which hami-device-plugin finds them, watches
+ * them, and hands parts of them to containers, as struct vendor is what the control plane knows of
+ * a vendor. NVIDIA's is node/nvidia/node.h. A node program is linked with one, and has one `node`,
+ * the vendor's own.
+ *
+ * Functions are called on the program's loop and may block on the disk only, but for find(), which
+ * may block for as long as a driver does: it is called in a thread of its own, never twice at once,
+ * and what it shares with the others is the vendor's to guard.
+ */
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/arena.h"
+#include "base/error.h"
+#include "node/card.h"
+#include "node/host.h"
+#include "node/spec.h"
+
+enum {
+    NODE_RESOURCES_MAX = 16,
+    NODE_RESOURCE_SIZE = 64,
+    NODE_AMOUNTS_MAX = 8,
+    NODE_NOTES_MAX = 4,
+};
+
+/* What kubelet counts, and where it finds us for that; each is a registration of its own. */
+struct node_resource {
+    char name[NODE_RESOURCE_SIZE];     /* "nvidia.com/gpu" */
+    char endpoint[NODE_RESOURCE_SIZE]; /* our socket's name, beside kubelet's: "nvidia-gpu.sock" */
+};
+
+/* What a vendor says of itself when it starts. */
+struct node_offer {
+    struct node_resource resources[NODE_RESOURCES_MAX];
+    size_t resource_count;
+    char priority_resource[NODE_RESOURCE_SIZE]; /* by which a container says its task's priority;
+                                                   "": none */
+};
+
+struct node_setup {
+    const char *node_name;
+    const char *device_config_file, *node_config_file; /* NULL: not given */
+    const struct node_host *host;                      /* its folders exist; it outlives the node */
+    const void *own;                                   /* the vendor's own options */
+};
+
+/* Environment of a container, as Allocate answers it. */
+struct node_variable {
+    const char *name, *value;
+};
+
+/* An annotation of the Node. */
+struct node_note {
+    const char *key;   /* the vendor's for ever */
+    const char *value; /* the arena's; NULL: there is to be none */
+};
+
+/* A part of the Node's capacity. */
+struct node_amount {
+    char name[NODE_RESOURCE_SIZE];
+    uint64_t amount;
+};
+
+/* The Node's condition that says whether containers get the driver, and else what to do. */
+struct node_condition {
+    bool ready;
+    char reason[32]; /* "": there is none */
+    char message[640];
+};
+
+struct node_vendor {
+    const char *name; /* "NVIDIA" */
+
+    /* Annotations of pods. */
+    const char *allocated_key, *to_allocate_key;
+
+    /*
+     * What Allocate answers beside the CDI device's name, which a runtime without CDI passes over.
+     * The specification overrides it.
+     */
+    const struct node_variable *variables;
+    size_t variable_count;
+
+    /* Reads the configuration and installs what containers need. The driver is not opened yet. */
+    int (*start)(const struct node_setup *setup, void **ret_node, struct node_offer *ret_offer,
+                 struct error *err);
+    void (*stop)(void *node);
+
+    /*
+     * The cards as they are now, healthy or not. known are those of the former call, NULL at first:
+     * a card that does not answer keeps its data from there. Where the driver can't be opened or
+     * fails as a whole a negative errno, and *ret_cards are the known ones, none healthy.
+     */
+    int (*find)(void *node, const struct cards *known, struct cards *ret_cards, struct error *err);
+
+    /* The Node's annotations, always the same keys; the count. -ENOMEM: the arena is full. */
+    int (*annotate)(void *node, const struct cards *cards, struct arena *arena,
+                    struct node_note ret_notes[NODE_NOTES_MAX]);
+
+    /*
+     * What stands between this node's containers and the driver. why_no_cards: find()'s, NULL once
+     * it has found them. handler: the runtime's default handler, "" where it does not say.
+     */
+    void (*describe)(void *node, const char *why_no_cards, const char *handler,
+                     struct node_condition *ret_condition);
+
+    /*
+     * Whether the cards can be handed over, and how: writes the container's own files into its
+     * folder, and adds to edits. The cards are healthy, and this node's; cards are all there are.
+     */
+    int (*prepare)(void *node, const struct container_grant *grant, const struct cards *cards,
+                   const char *folder, struct spec_edits *edits, struct error *err);
+
+    /* NULL where there is none of that. */
+
+    /* What the cards add up to, as the Node's capacity; the count. */
+    size_t (*amounts)(void *node, const struct cards *cards,
+                      struct node_amount ret_amounts[NODE_AMOUNTS_MAX]);
+    /* Cuts files that containers made longer than they may be; calls fn for each. */
+    int (*trim)(void *node, void (*fn)(void *data, const char *entry, uint64_t bytes), void *data,
+                struct error *err);
+};

@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/* NVIDIA's cards: as NVML finds them, and as the configuration offers them. */
+
+#include "base/arena.h"
+#include "base/error.h"
+#include "node/card.h"
+#include "nvml/nvml.h"
+#include "vendor/nvidia/nvidia.h"
+
+/* Cards that are not offered. */
+struct card_filter {
+    size_t uuid_count, index_count;
+    char uuids[CARDS_MAX][DEVICE_UUID_SIZE];
+    unsigned indices[CARDS_MAX];
+};
+
+/*
+ * Asks NVML, which may block for a while with a real driver. known are the cards of the former
+ * call, or NULL: a card that does not answer keeps its data from there and is not healthy. -EIO
+ * when NVML fails as a whole.
+ */
+int nvidia_cards_find(struct nvml *nvml, const struct nvidia_config *config,
+                      const struct card_filter *filter, const struct cards *known,
+                      struct cards *ret_cards, struct error *err);
+
+/* The value of the node's annotation. NULL: the arena is full. mode is HAMi's "hami-core". */
+const char *nvidia_cards_encode(const struct cards *cards, const char *mode, struct arena *arena);

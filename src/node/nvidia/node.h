@@ -1,0 +1,17 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/* NVIDIA's side of a node: cards by NVML, the driver by CDI or a driver root, libvgpu. */
+
+#include "node/node_vendor.h"
+
+extern const struct node_vendor nvidia_node_vendor;
+
+/* node_setup.own. The texts outlive the node. */
+struct nvidia_node_options {
+    const char *cdi_folders;               /* where NVIDIA's toolkit writes, with commas */
+    const char *driver_root, *seen_driver; /* on the host, and as we see it; NULL: not given */
+    const char *sysfs;
+    const char *dev_root; /* in front of /dev/nvidia0 on the host; "" for none */
+    bool pass_device_specs;
+};
