@@ -195,6 +195,7 @@ def check_contexts():
     machine = new_machine()
     one = Pooler(limited_environment(machine, memory=LIMIT)).begin()
     one.take(1, 100 * MIB)
+    check_equal(one.take(2, 2**64 - 1), OUT_OF_MEMORY, "what is larger than any number of chunks is out of memory")
     one.must("cuDevicePrimaryCtxReset_v2", 0)
     check_equal(machine.used(one.pid), 100 * MIB, "it outlives its contexts")
     one.must("cuDevicePrimaryCtxRetain", f"n{slot('context')}", 0)
