@@ -7,6 +7,7 @@
  *
  *   micro launch            ns of a cuLaunchKernel
  *   micro pair LIVE         ns of a cuMemAlloc + cuMemFree beside LIVE allocations
+ *   micro pool              ns of a cuMemAllocAsync + cuMemFreeAsync of what the pool has
  *   micro oldest LIVE       ns of a cuMemFree of the oldest of LIVE allocations + a cuMemAlloc
  *   micro memory LIVE       bytes of private memory that each of LIVE allocations costs
  *   micro init              nothing but cuInit
@@ -28,6 +29,8 @@
 static cu_launch_fn *launch;
 static cu_alloc_fn *alloc;
 static cu_free_fn *release;
+static cu_alloc_async_fn *alloc_async;
+static cu_free_async_fn *release_async;
 static cu_handle function;
 
 static int64_t now_ns(void)
@@ -63,6 +66,8 @@ static void make_ready(void)
     launch = (cu_launch_fn *)dlsym(driver, "cuLaunchKernel");
     alloc = (cu_alloc_fn *)dlsym(driver, "cuMemAlloc_v2");
     release = (cu_free_fn *)dlsym(driver, "cuMemFree_v2");
+    alloc_async = (cu_alloc_async_fn *)dlsym(driver, "cuMemAllocAsync");
+    release_async = (cu_free_async_fn *)dlsym(driver, "cuMemFreeAsync");
 }
 
 static void batch_launch(void)
@@ -81,6 +86,16 @@ static void batch_pair(void)
     for (int i = 0; i < BATCH; i++) {
         alloc(&ptr, 4096);
         release(ptr);
+    }
+}
+
+static void batch_pool(void)
+{
+    cu_ptr ptr;
+
+    for (int i = 0; i < BATCH; i++) {
+        alloc_async(&ptr, 4096, NULL);
+        release_async(ptr, NULL);
     }
 }
 
@@ -170,6 +185,8 @@ int main(int argc, char **argv)
     } else if (strcmp(argv[1], "pair") == 0) {
         take(live);
         printf("%.3f\n", measure(batch_pair, 0));
+    } else if (strcmp(argv[1], "pool") == 0) {
+        printf("%.3f\n", measure(batch_pool, 0));
     } else if (strcmp(argv[1], "oldest") == 0 && live > 0) {
         fill_ring(live);
         printf("%.3f\n", measure(batch_oldest, 0));

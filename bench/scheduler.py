@@ -4,12 +4,14 @@
 
 For each size: /filter over TLS with the names of all nodes, for a pod that asks for a part of a card and for one
 that asks for nothing (the floor: the same bytes are read and names answered), the first again while everything is
-listed anew, and the decision alone.
+listed anew, and the decision alone. Then what other vendors' sections in the device configuration cost, and clusters
+with nodes of three vendors.
 
 usage: scheduler.py [--build DIRECTORY] [--nodes N,N...] [--rounds N]
 """
 
 import argparse
+import contextlib
 import json
 import os
 import pathlib
@@ -23,6 +25,8 @@ import urllib.request
 
 SOURCE = pathlib.Path(__file__).resolve().parent.parent
 PODS_PER_NODE, PODS_MAX = 8, 40000
+TURNS = 7  # of two schedulers that are compared
+EVERY_VENDOR = SOURCE / "tests/data/vectors/config-default.yaml"
 TARGETS = {5000: "p50 <= 0.6 ms, p99 <= 1.5 ms; relist p99 <= 5 ms", 65000: "<= 5 ms"}
 
 
@@ -68,18 +72,20 @@ def private_kib(pid):
 
 
 class Scheduler:
-    def __init__(self, build, folder, nodes):
+    def __init__(self, build, folder, nodes, config=EVERY_VENDOR, port=19443):
         pods = min(nodes * PODS_PER_NODE, PODS_MAX)
+        self.url = f"https://127.0.0.1:{port}"
+        metrics = f"127.0.0.1:{port - 48}"
         self.api = subprocess.Popen(
             [sys.executable, SOURCE / "bench/api.py", str(nodes), str(pods)], stdout=subprocess.PIPE, text=True
         )
         kubeconfig(folder, int(self.api.stdout.readline()))
         begun = time.monotonic()
         self.process = subprocess.Popen(
-            [build / "src/scheduler/hami-scheduler", "--http_bind=127.0.0.1:19443",
-             "--metrics-bind-address=127.0.0.1:19395", "--bind-timeout=100ms", f"--cert_file={folder}/cert.pem",
+            [build / "src/scheduler/hami-scheduler", f"--http_bind=127.0.0.1:{port}",
+             f"--metrics-bind-address={metrics}", "--bind-timeout=100ms", f"--cert_file={folder}/cert.pem",
              f"--key_file={folder}/key.pem", f"--kubeconfig={folder}/kubeconfig",
-             f"--device-config-file={SOURCE}/tests/data/vectors/config-default.yaml", "--node-scheduler-policy=spread"],
+             f"--device-config-file={config}", "--node-scheduler-policy=spread"],
             stderr=(folder / "log").open("w"),
         )  # fmt: skip
         while not self.ready():
@@ -87,13 +93,13 @@ class Scheduler:
                 raise SystemExit((folder / "log").read_text())
             time.sleep(0.01)
         self.ready_s = time.monotonic() - begun
-        while b"\nhami_scheduler_leader 1\n" not in urllib.request.urlopen("http://127.0.0.1:19395/metrics").read():
+        while b"\nhami_scheduler_leader 1\n" not in urllib.request.urlopen(f"http://{metrics}/metrics").read():
             time.sleep(0.05)
 
     def ready(self):
         context = ssl._create_unverified_context()
         try:
-            return urllib.request.urlopen("https://127.0.0.1:19443/readyz", context=context, timeout=30).status == 200
+            return urllib.request.urlopen(f"{self.url}/readyz", context=context, timeout=30).status == 200
         except OSError:
             return False
 
@@ -104,8 +110,8 @@ class Scheduler:
         self.api.wait()
 
 
-def ask(build, body, rounds, marker=None):
-    words = [build / "bench/ask", "https://127.0.0.1:19443/filter", body, str(rounds)] + ([marker] if marker else [])
+def ask(build, body, rounds, url="https://127.0.0.1:19443"):
+    words = [build / "bench/ask", f"{url}/filter", body, str(rounds)]
     out = subprocess.run([str(w) for w in words], stdout=subprocess.PIPE, text=True, check=True).stdout
     return [int(word) for word in out.split()]
 
@@ -129,11 +135,56 @@ def say(title, numbers, note=""):
     print(f"  {title:44} p50 {numbers[1] / 1e6:8.3f} ms   p99 {numbers[2] / 1e6:8.3f} ms   {note}")
 
 
-def decide(build, nodes, *config):
-    return subprocess.run(
-        [build / "bench/decide", str(nodes), str(nodes * PODS_PER_NODE), "2000", *config],
-        stdout=subprocess.PIPE, text=True, check=True,
-    ).stdout.split()  # fmt: skip
+def decide(build, nodes):
+    return run(build / "bench/decide", nodes, nodes * PODS_PER_NODE, 2000).split()
+
+
+def run(*words):
+    return subprocess.run([str(word) for word in words], stdout=subprocess.PIPE, text=True, check=True).stdout
+
+
+def nvidia_alone(folder):
+    """The section of NVIDIA, and no other."""
+    text = EVERY_VENDOR.read_text()
+    path = folder / "nvidia.yaml"
+    path.write_text("nvidia:\n" + text.split("\nnvidia:\n")[1].split("\namd:\n")[0] + "\n")
+    return path
+
+
+def compare_filter(build, nodes, rounds):
+    """The same question to a scheduler with all vendors and to one with NVIDIA alone, by turns."""
+    with contextlib.ExitStack() as stack:
+        schedulers = []
+        for number in range(2):
+            folder = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="hami-bench-")))
+            certificate(folder)
+            config = EVERY_VENDOR if number else nvidia_alone(folder)
+            schedulers.append(Scheduler(build, folder, nodes, config, 19443 + number))
+            stack.callback(schedulers[-1].end)
+        names = [f"node-{n:05d}.example" for n in range(nodes)]
+        for words, gpus, mib in (("a part of a card", 1, 3000), ("refused again", 8, 80000)):
+            (folder / "body").write_text(question(names, {"nvidia.com/gpu": str(gpus), "nvidia.com/gpumem": str(mib)}))
+            medians = [[], []]
+            for turn in range(TURNS):
+                for number in (0, 1) if turn % 2 else (1, 0):
+                    medians[number].append(ask(build, folder / "body", rounds // TURNS, schedulers[number].url)[1])
+            alone, every = (sorted(m)[TURNS // 2] for m in medians)
+            say_pair(f"/filter, {words}", alone, every, "   target <= 1.10")
+
+
+def say_pair(title, alone, every, note=""):
+    print(f"  {title:44} NVIDIA {alone / 1e6:8.3f} ms   all {every / 1e6:8.3f} ms   ratio {every / alone:.2f}{note}")
+
+
+def compare_vendors(build, nodes, rounds):
+    print(f"{nodes} nodes x 8 cards, {nodes * PODS_PER_NODE} pods: all vendors configured against NVIDIA alone, medians, by turns")
+    compare_filter(build, nodes, rounds)
+    for line in run(build / "bench/pairs", nodes, nodes * PODS_PER_NODE, rounds // 2, EVERY_VENDOR).splitlines():
+        title, *numbers = line.split("\t")
+        if len(numbers) == 2:
+            say_pair(f"the decision, {title}", *(int(number) for number in numbers))
+        else:
+            print(f"  {'the decision, ' + title:44} p50 {int(numbers[0]) / 1e6:8.3f} ms")
 
 
 def measure(build, nodes, rounds):
@@ -166,14 +217,13 @@ def measure(build, nodes, rounds):
         print(f"  {'... with 20 different demands':44} {int(out[6]) / 1e6:12.1f} ms")
         print(f"  {'four cards of eight, connected best':44} p50 {int(out[7]) / 1e6:8.3f} ms")
         print(f"  {'in a namespace with a quota':44} p50 {int(out[8]) / 1e6:8.3f} ms   refused by it {int(out[9]) / 1e6:.3f} ms")
-        every = decide(build, nodes, SOURCE / "tests/data/vectors/config-default.yaml")
-        say("with all vendors configured", [0, int(every[0]), int(every[1])], f"{int(every[0]) / int(out[0]):.2f} of NVIDIA alone")
 
 
 def main():
     options = arguments()
     for nodes in options.nodes.split(","):
         measure(options.build.resolve(), int(nodes), options.rounds if int(nodes) <= 5000 else options.rounds // 10)
+    compare_vendors(options.build.resolve(), 5000, options.rounds)
 
 
 main()

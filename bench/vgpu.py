@@ -100,6 +100,8 @@ def measure(bench):
         yield f"alloc + free, {live:,} live", f"{bare:.1f} ns", f"{limit:.1f} ns", limit - bare, "ns added", 100
         first = first or limit
     yield "... at 1,000,000 against none", "", "", limit / first, "times", 1.5
+    bare, limit = bench.compare(("bare", "limit"), "pool")
+    yield "async alloc + free of what a pool has", f"{bare:.1f} ns", f"{limit:.1f} ns", limit - bare, "ns added", 30
     bare, limit = bench.compare(("bare", "limit"), "oldest", "1000000")
     yield "free of the oldest + alloc, 1,000,000 live", f"{bare:.1f} ns", f"{limit:.1f} ns", limit - bare, "ns added", None
     bare, limit = bench.compare(("bare", "limit"), "memory", "1000000")

@@ -142,6 +142,48 @@ PUBLIC CUresult cuMemFree_v2(CUdeviceptr ptr)
     return CUDA_SUCCESS;
 }
 
+/* A pool that has enough and never grows. */
+
+PUBLIC CUresult cuDeviceGetDefaultMemPool(CUmemoryPool *pool, CUdevice device)
+{
+    (void)device;
+    *pool = (CUmemoryPool)&context_mark;
+    return CUDA_SUCCESS;
+}
+
+PUBLIC CUresult cuDeviceGetMemPool(CUmemoryPool *pool, CUdevice device)
+{
+    return cuDeviceGetDefaultMemPool(pool, device);
+}
+
+PUBLIC CUresult cuMemPoolGetAttribute(CUmemoryPool pool, CUmemPool_attribute attribute, void *value)
+{
+    (void)pool;
+    *(cuuint64_t *)value = attribute == CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT ? 64 * MIB : 0;
+    return CUDA_SUCCESS;
+}
+
+PUBLIC CUresult cuMemAllocFromPoolAsync(CUdeviceptr *ptr, size_t bytes, CUmemoryPool pool,
+                                        CUstream stream)
+{
+    (void)pool;
+    (void)stream;
+    return cuMemAlloc_v2(ptr, bytes);
+}
+
+PUBLIC CUresult cuMemAllocAsync(CUdeviceptr *ptr, size_t bytes, CUstream stream)
+{
+    (void)stream;
+    return cuMemAlloc_v2(ptr, bytes);
+}
+
+PUBLIC CUresult cuMemFreeAsync(CUdeviceptr ptr, CUstream stream)
+{
+    (void)ptr;
+    (void)stream;
+    return CUDA_SUCCESS;
+}
+
 PUBLIC CUresult cuCtxSynchronize(void)
 {
     return CUDA_SUCCESS;

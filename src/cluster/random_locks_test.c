@@ -26,11 +26,6 @@ static struct turns {
     struct api_node node;
 } turns[NODES];
 
-void locks_begin(void)
-{
-    memset(turns, 0, sizeof(turns));
-}
-
 static struct api_pod *pod_of(unsigned number)
 {
     return &world.api.pods[number];

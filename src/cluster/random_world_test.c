@@ -666,7 +666,6 @@ struct cluster *world_new_cluster(void)
 void world_set_up(const struct vendor_set *vendors, uint64_t seed, bool scarcity)
 {
     judge_begin();
-    locks_begin();
     world.vendors = vendors;
     world.scarcity = scarcity;
     world.random = seed * UINT64_C(0x9e3779b97f4a7c15) + 1;
@@ -693,6 +692,7 @@ void world_tear_down(void)
 {
     const struct covered covered = world.covered;
 
+    locks_reset();
     cluster_free(world.cluster);
     arena_free(world.arena);
     world = (struct world){.covered = covered};

@@ -99,6 +99,45 @@ static const char role[] = "apiVersion: rbac.authorization.k8s.io/v1\n"
                            "    resourceNames: [hami-device-plugin, hami-pod-grants]\n"
                            "    verbs: [get]\n";
 
+static const char shares_head[] =
+    "apiVersion: admissionregistration.k8s.io/v1\n"
+    "kind: ValidatingAdmissionPolicy\n"
+    "metadata:\n"
+    "  name: hami-shares\n"
+    "spec:\n"
+    "  failurePolicy: Fail\n"
+    "  matchConstraints:\n"
+    "    resourceRules:\n"
+    "      - apiGroups: [\"\"]\n"
+    "        apiVersions: [v1]\n"
+    "        operations: [CREATE]\n"
+    "        resources: [pods]\n"
+    "    namespaceSelector:\n"
+    "      matchExpressions:\n"
+    "        - key: hami.io/webhook\n"
+    "          operator: NotIn\n"
+    "          values: [ignore]\n"
+    "  matchConditions:\n"
+    "    - name: asks-for-a-share\n"
+    "      expression: >-\n"
+    "        (object.spec.containers + (has(object.spec.initContainers) ? "
+    "object.spec.initContainers : []))\n"
+    "        .exists(c, has(c.resources) && (\n";
+
+static const char shares_tail[] =
+    "    - name: is-no-mirror-of-a-static-pod\n"
+    "      expression: >-\n"
+    "        !(has(object.metadata.annotations) && \"kubernetes.io/config.mirror\" in "
+    "object.metadata.annotations\n"
+    "        && has(request.userInfo.groups) && \"system:nodes\" in request.userInfo.groups)\n"
+    "  validations:\n"
+    "    - expression: object.spec.schedulerName == \"hami-scheduler\"\n"
+    "      message: a pod that asks for a share of a GPU is placed by the scheduler "
+    "hami-scheduler\n"
+    "    - expression: \"!has(object.spec.nodeName) || object.spec.nodeName == \\\"\\\"\"\n"
+    "      message: a pod that asks for a share of a GPU names no node; use nodeSelector or "
+    "affinity\n";
+
 /* All that the scheduler writes on any pod begins so. */
 static const char *const grant_prefixes[] = {"hami.io/vgpu-", "hami.io/bind-"};
 
@@ -215,6 +254,37 @@ static void add_managed(struct strbuf *text, const struct vendor_set *vendors)
     }
 }
 
+static void add_taken(struct strbuf *text, const struct vendor_set *vendors, const char *amounts)
+{
+    bool any = false;
+
+    strbuf_addf(text, "        (has(c.resources.%s) && [", amounts);
+    for (size_t i = 0; i < vendors->count; i++) {
+        const struct vendor_instance *instance = &vendors->instances[i];
+
+        for (size_t k = 0; k < VENDOR_MAX_RESOURCES && instance->resources[k]; k++) {
+            if (!*instance->resources[k] || instance->resources[k] == instance->hint_resource)
+                continue;
+            strbuf_addf(text, "%s\"%s\"", any ? ",\n        " : "", instance->resources[k]);
+            any = true;
+        }
+    }
+    strbuf_addf(text,
+                "]\n        .exists(r, r in c.resources.%s && string(c.resources.%s[r]) != \"0\"))",
+                amounts, amounts);
+}
+
+/* Of any vendor's: placed by another scheduler, a pod takes what was never granted. */
+static void add_shares(struct strbuf *text, const struct vendor_set *vendors)
+{
+    strbuf_add(text, shares_head);
+    add_taken(text, vendors, "limits");
+    strbuf_add(text, " ||\n");
+    add_taken(text, vendors, "requests");
+    strbuf_add(text, "))\n");
+    strbuf_add(text, shares_tail);
+}
+
 void config_render(struct strbuf *text, const struct vendor_set *vendors)
 {
     strbuf_add(text, webhook_head);
@@ -226,4 +296,6 @@ void config_render(struct strbuf *text, const struct vendor_set *vendors)
     add_managed(text, vendors);
     strbuf_add(text, "---\n");
     strbuf_add(text, role);
+    strbuf_add(text, "---\n");
+    add_shares(text, vendors);
 }

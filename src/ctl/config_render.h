@@ -7,7 +7,7 @@
 #include "vendor/vendor.h"
 
 /*
- * Adds, as YAML documents: the webhook's configuration, kube-scheduler's in its ConfigMap, and the
- * scheduler's ClusterRole.
+ * Adds, as YAML documents: the webhook's configuration, kube-scheduler's in its ConfigMap, the
+ * scheduler's ClusterRole, and the policy that denies shares to other schedulers.
  */
 void config_render(struct strbuf *text, const struct vendor_set *vendors);

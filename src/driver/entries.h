@@ -13,6 +13,7 @@ enum driver_class {
     DRIVER_ALLOC,
     DRIVER_FREE,
     DRIVER_VIRTUAL,
+    DRIVER_POOL,
     DRIVER_CONTEXT,
     DRIVER_MODULE,
     DRIVER_QUERY,

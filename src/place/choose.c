@@ -16,6 +16,7 @@ enum {
 struct need {
     uint64_t mib[PLACE_STEPS]; /* of one device, of two devices each, of four, of eight */
     unsigned devices, cores, percent;
+    uint32_t vendors;
 };
 
 struct choosing {
@@ -49,6 +50,7 @@ static struct need need_of(const struct demand *demand)
             uint64_t *mib = &need.mib[step_of(request->count)];
 
             need.devices = MAX(need.devices, request->count);
+            need.vendors |= place_vendor_bit(request->vendor);
             if (rules_of(request->vendor)->want || rules_of(request->vendor)->waived)
                 continue;
             need.cores = MAX(need.cores, MIN(request->cores, (unsigned)DEVICE_CORES));
@@ -67,8 +69,8 @@ static bool may_fit(const struct place_node *node, const struct need *need)
         if (node->free_mib[step] < need->mib[step])
             return false;
     }
-    return node->usable >= need->devices && node->free_cores >= need->cores &&
-           node->free_percent >= need->percent;
+    return (need->vendors & ~node->vendors) == 0 && node->usable >= need->devices &&
+           node->free_cores >= need->cores && node->free_percent >= need->percent;
 }
 
 static bool is_better(const struct choosing *choosing, const struct place_node *a,

@@ -263,6 +263,33 @@ static void a_node_behind_many_that_seem_to_fit_is_found(void **state)
     }
 }
 
+/* Their devices can't be read. */
+static void nodes_of_other_vendors_are_not_looked_into(void **state)
+{
+    static const struct device_vendor own = {"AWSNeuron", &sparing, NULL};
+    CLEANUP(arena_freep) struct arena *arena = arena_new(8 << 20);
+    const struct place_node *list[NODES];
+    const struct request request = {.vendor = &own, .count = 1};
+    struct container_demand container = {CONTAINER_APP, 1, &request};
+    const struct demand demand = {1, &container};
+    const struct place_options options = {PLACE_SPREAD, {.order = PLACE_SPREAD}};
+    struct placement placement;
+    size_t position;
+
+    (void)state;
+    make_misleading_nodes(0, 0);
+    for (size_t i = 0; i < NODES; i++) {
+        list[i] = &nodes[i];
+        for (size_t k = 0; i == 5 && k < CARDS; k++)
+            devices[i][k].vendor = &own;
+        place_node_update(&nodes[i]);
+        nodes[i].devices = i == 5 ? devices[i] : NULL;
+    }
+    assert_int_equal(place_choose(list, NODES, &demand, &options, arena, &position, &placement),
+                     PLACE_FITS);
+    assert_int_equal(position, 5);
+}
+
 static void of_no_nodes_none_is_chosen(void **state)
 {
     CLEANUP(arena_freep) struct arena *arena = arena_new(1 << 16);
@@ -300,6 +327,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_choice_is_the_best_node_that_fits),
         cmocka_unit_test(a_node_behind_many_that_seem_to_fit_is_found),
+        cmocka_unit_test(nodes_of_other_vendors_are_not_looked_into),
         cmocka_unit_test(of_no_nodes_none_is_chosen),
         cmocka_unit_test(reasons_of_many_nodes_are_told_together),
     };

@@ -213,17 +213,28 @@ static void move_to_front(size_t *positions, size_t count, const size_t *chosen,
     memcpy(positions, moved, count * sizeof(moved[0]));
 }
 
-void connected_choose(const struct place_rules *rules, const struct device *devices,
-                      size_t *positions, size_t count, size_t wanted)
+/* False: there are too few, and none is left. */
+static bool take_looks(unsigned *looks_left, unsigned looks)
 {
-    struct search search = {
-        .count = MIN(count, (size_t)CONNECTED_MAX),
-        .wanted = wanted,
-        .steps_left = count <= CONNECTED_EXACT ? CONNECTED_STEPS : CONNECTED_STEPS_MORE,
-    };
+    const bool enough = *looks_left >= looks;
+
+    *looks_left = enough ? *looks_left - looks : 0;
+    return enough;
+}
+
+void connected_choose(const struct place_rules *rules, const struct device *devices,
+                      size_t *positions, size_t count, size_t wanted, unsigned *looks_left)
+{
+    unsigned own = count <= CONNECTED_EXACT ? CONNECTED_STEPS : CONNECTED_STEPS_MORE;
+    struct search search = {.count = MIN(count, (size_t)CONNECTED_MAX), .wanted = wanted};
 
     if (!rules->link || wanted >= search.count)
         return;
+    /* Reading the scores, and a guess, are looks into each pair. */
+    if (looks_left && !take_looks(looks_left, (unsigned)(search.count * search.count)))
+        return;
+    search.steps_left = looks_left ? MIN(*looks_left, own) : own;
+    own = search.steps_left;
     if (wanted == 1) {
         search.best_chosen[0] = find_worst(rules, devices, positions, search.count);
     } else {
@@ -231,5 +242,7 @@ void connected_choose(const struct place_rules *rules, const struct device *devi
         guess(&search);
         search_from(&search, 0, 0, 0);
     }
+    if (looks_left)
+        (void)take_looks(looks_left, own - search.steps_left);
     move_to_front(positions, search.count, search.best_chosen, wanted);
 }

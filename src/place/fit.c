@@ -345,7 +345,8 @@ static size_t prefer(const struct walk *walk, const struct place_ask *ask,
         return fitting;
     if (request->one_numa_node)
         fitting = put_enough_first(devices, positions, fitting, request->count);
-    connected_choose(walk->rules, devices, positions, fitting, request->count);
+    connected_choose(walk->rules, devices, positions, fitting, request->count,
+                     walk->step.policy->looks_left);
     return fitting;
 }
 

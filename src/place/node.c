@@ -70,8 +70,19 @@ static void note_free(uint32_t most[static MOST], uint32_t mib)
     }
 }
 
+uint32_t place_vendor_bit(const struct device_vendor *vendor)
+{
+    uint32_t hash = 0;
+
+    for (const char *at = vendor ? vendor->word : ""; *at; at++)
+        hash = hash * 31 + (unsigned char)*at;
+    return UINT32_C(1) << (hash & 31);
+}
+
 void place_node_update(struct place_node *node)
 {
+    const struct device_vendor *last = NULL;
+    uint32_t vendors = node->device_count ? place_vendor_bit(NULL) : 0;
     unsigned usable = 0, cores = 0, percent = 0, times;
     uint32_t most[MOST] = {0};
 
@@ -80,6 +91,9 @@ void place_node_update(struct place_node *node)
 
         if (!fit_is_usable(device))
             continue;
+        if (device->vendor != last)
+            vendors |= place_vendor_bit(device->vendor);
+        last = device->vendor;
         times = times_of(device);
         usable += times;
         for (unsigned k = 0; k < MIN(times, (unsigned)MOST); k++)
@@ -89,6 +103,7 @@ void place_node_update(struct place_node *node)
     }
     node->version++;
     node->score = place_node_score(node->devices, node->device_count);
+    node->vendors = vendors;
     node->usable = (uint16_t)MIN(usable, (unsigned)UINT16_MAX);
     for (size_t step = 0; step < PLACE_STEPS; step++)
         node->free_mib[step] = most[((size_t)1 << step) - 1];

@@ -66,6 +66,8 @@ struct place_policy {
     bool mutex;                          /* take only devices that no pod uses */
     bool connected; /* HAMi's topology-aware: of the devices that fit, those that are connected
                        best, and of single ones the worst */
+    unsigned *looks_left; /* into sets of connected devices, before the most preferred devices are
+                             taken as they come; place_pod()'s own. NULL: each search has its own */
     struct place_weights weights;
 };
 
@@ -275,9 +277,13 @@ struct place_node {
     uint16_t usable;                /* devices that could take anything at all */
     uint8_t free_cores;             /* of the device that has most, at most 255 */
     uint8_t free_percent;           /* of its memory, of the device that has most, rounded up */
+    uint32_t vendors;               /* of these devices: place_vendor_bit() of each */
 };
 
 void place_node_update(struct place_node *node);
+
+/* One bit of 32, which vendors may share: a node without it has no device of the vendor. */
+uint32_t place_vendor_bit(const struct device_vendor *vendor);
 
 /* For a node that is looked into soon: devices of nodes are far apart in memory, and reading them
  * is most of the work. */

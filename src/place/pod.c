@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/util.h"
+#include "place/connected.h"
 #include "place/fit.h"
 #include "place/place.h"
 
@@ -357,11 +358,60 @@ static int fit_pod(const struct place_node *node, const struct demand *demand,
     return PLACE_FITS;
 }
 
+static size_t count_requests(const struct demand *demand)
+{
+    size_t count = 0;
+
+    for (size_t i = 0; i < demand->count; i++)
+        count += demand->containers[i].request_count;
+    return count;
+}
+
+/*
+ * Connected devices are searched for only where the pod fits: a search costs many times what a
+ * look at a node's devices costs, and a pod of several requests would have one for each of them on
+ * each node that refuses it in the end. It may fit with the devices as they come, and not with
+ * those that are connected best; then it gets the former.
+ */
+static int fit_connected(const struct place_node *node, const struct demand *demand,
+                         const struct place_options *options, struct arena *arena,
+                         struct placement *ret_placement, struct place_failure *ret_failure,
+                         struct place_explanation *explanation)
+{
+    struct place_options searching = *options, plain = *options;
+    unsigned looks = CONNECTED_POD_STEPS, none = 0;
+    const bool several = count_requests(demand) > 1;
+    const struct arena_mark mark = arena_mark(arena);
+    int r = PLACE_FITS;
+
+    searching.policy.looks_left = &looks;
+    plain.policy.looks_left = &none;
+    if (several)
+        r = fit_pod(node, demand, &plain, arena, ret_placement, ret_failure, explanation);
+    if (r != PLACE_FITS)
+        return r;
+    arena_rewind(arena, mark);
+    r = fit_pod(node, demand, &searching, arena, ret_placement, ret_failure, explanation);
+    if (r != PLACE_NO_FIT || !several)
+        return r;
+    arena_rewind(arena, mark);
+    return fit_pod(node, demand, &plain, arena, ret_placement, ret_failure, explanation);
+}
+
+static int fit_by_policy(const struct place_node *node, const struct demand *demand,
+                         const struct place_options *options, struct arena *arena,
+                         struct placement *ret_placement, struct place_failure *ret_failure,
+                         struct place_explanation *explanation)
+{
+    return (options->policy.connected ? fit_connected : fit_pod)(
+        node, demand, options, arena, ret_placement, ret_failure, explanation);
+}
+
 int place_pod(const struct place_node *node, const struct demand *demand,
               const struct place_options *options, struct arena *arena,
               struct placement *ret_placement, struct place_failure *ret_failure)
 {
-    return fit_pod(node, demand, options, arena, ret_placement, ret_failure, NULL);
+    return fit_by_policy(node, demand, options, arena, ret_placement, ret_failure, NULL);
 }
 
 int place_explain(const struct place_node *node, const struct demand *demand,
@@ -375,7 +425,7 @@ int place_explain(const struct place_node *node, const struct demand *demand,
     explanation.verdicts = ARENA_ARRAY(arena, struct place_verdict, node->device_count);
     if (!explanation.verdicts)
         return -ENOMEM;
-    r = fit_pod(node, demand, options, arena, &placement, NULL, &explanation);
+    r = fit_by_policy(node, demand, options, arena, &placement, NULL, &explanation);
     explanation.fits = r == PLACE_FITS;
     *ret_explanation = explanation;
     return r;

@@ -145,8 +145,11 @@ enum {
 
 static int32_t table[64][64];
 
+static unsigned links; /* calls */
+
 static int32_t link_of(const struct device *from, const struct device *to)
 {
+    links++;
     return table[from->index][to->index];
 }
 
@@ -218,7 +221,7 @@ static void the_best_connected_set_is_found(void **state)
             for (size_t k = 0; k < count; k++)
                 table[i][k] = (int32_t)(next_random(&seed) % steps * 100) - 100;
         }
-        connected_choose(&rules, devices, positions, count, wanted);
+        connected_choose(&rules, devices, positions, count, wanted, NULL);
         /* Where a budget refuses one that is chosen, the others follow, each once. */
         for (size_t i = 0; i < count; i++)
             all |= 1u << positions[i];
@@ -250,7 +253,7 @@ static void many_devices_take_bounded_time(void **state)
         for (size_t k = 0; k < 64; k++)
             table[i][k] = (int32_t)(next_random(&seed) % 1000);
     }
-    connected_choose(&rules, devices, positions, 64, 8);
+    connected_choose(&rules, devices, positions, 64, 8, NULL);
     for (size_t i = 0; i < 8; i++) {
         for (size_t k = i + 1; k < 8; k++)
             sum += table[positions[i]][positions[k]];
@@ -268,7 +271,7 @@ static void of_single_devices_the_worst_connected_is_taken(void **state)
         for (size_t k = 0; k < 4; k++)
             table[i][k] = i == 2 || k == 2 || i == 0 || k == 0 ? 10 : 100;
     }
-    connected_choose(&rules, devices, positions, 4, 1);
+    connected_choose(&rules, devices, positions, 4, 1, NULL);
     assert_int_equal(positions[0], 2);
 }
 
@@ -338,6 +341,98 @@ static void a_card_is_given_once_where_no_numa_node_has_enough(void **state)
     }
 }
 
+/* Of three cards two are connected, and the third is the one with little left. */
+static struct place_node three_cards(struct device devices[static 3])
+{
+    static const struct device_vendor vendor = {"X", &rules, NULL};
+    struct place_node node = {.name = "n", .devices = devices, .device_count = 3};
+
+    for (unsigned i = 0; i < 3; i++) {
+        devices[i] = (struct device){
+            .vendor = &vendor,
+            .healthy = true,
+            .index = i,
+            .max_tasks = 200,
+            .cores = DEVICE_CORES,
+            .memory_bytes = 1000 * MIB,
+            .used = {.memory_bytes = i == 2 ? 500 * MIB : 0},
+        };
+        devices[i].uuid[0] = (char)('a' + i);
+        for (unsigned k = 0; k < 3; k++)
+            table[i][k] = i < 2 && k < 2 ? 100 : 10;
+    }
+    place_node_update(&node);
+    return node;
+}
+
+/* Two cards, and so much of one card. */
+static int place_two_and_one(const struct place_node *node, uint64_t mib, struct arena *arena,
+                             struct placement *ret_placement)
+{
+    static const struct place_options connected = {PLACE_BINPACK,
+                                                   {.order = PLACE_BINPACK, .connected = true}};
+    const struct device_vendor *vendor = node->devices[0].vendor;
+    const struct request requests[] = {{.vendor = vendor, .count = 2, .memory_bytes = 100 * MIB},
+                                       {.vendor = vendor, .count = 1, .memory_bytes = mib * MIB}};
+    struct container_demand containers[] = {{CONTAINER_APP, 1, &requests[0]},
+                                            {CONTAINER_APP, 1, &requests[1]}};
+    const struct demand demand = {2, containers};
+
+    return place_pod(node, &demand, &connected, arena, ret_placement, NULL);
+}
+
+static void nothing_is_searched_where_the_pod_does_not_fit(void **state)
+{
+    struct arena *arena = arena_new(1 << 20);
+    struct device devices[3];
+    const struct place_node node = three_cards(devices);
+    struct placement placement;
+
+    (void)state;
+    links = 0;
+    assert_int_equal(place_two_and_one(&node, 1001, arena, &placement), PLACE_NO_FIT);
+    assert_int_equal(links, 0);
+    assert_int_equal(place_two_and_one(&node, 800, arena, &placement), PLACE_FITS);
+    assert_true(links > 0);
+    assert_string_equal(pod_devices_encode(&placement.vendors[0].devices, arena),
+                        "b,X,100,0:a,X,100,0:;b,X,800,0:;");
+    arena_free(arena);
+}
+
+/* All that a and b have is wanted of one card: the pair is not the connected one. */
+static void a_pod_that_fits_unconnected_alone_is_placed(void **state)
+{
+    struct arena *arena = arena_new(1 << 20);
+    struct device devices[3];
+    const struct place_node node = three_cards(devices);
+    struct placement placement;
+
+    (void)state;
+    assert_int_equal(place_two_and_one(&node, 1000, arena, &placement), PLACE_FITS);
+    assert_string_equal(pod_devices_encode(&placement.vendors[0].devices, arena),
+                        "c,X,100,0:b,X,100,0:;a,X,1000,0:;");
+    arena_free(arena);
+}
+
+static void a_pods_searches_share_what_they_may_look_at(void **state)
+{
+    struct device devices[4] = {{.index = 0}, {.index = 1}, {.index = 2}, {.index = 3}};
+    unsigned looks = 16; /* a guess, and nothing beyond it */
+
+    (void)state;
+    for (size_t i = 0; i < 4; i++) {
+        for (size_t k = 0; k < 4; k++)
+            table[i][k] = i > 1 && k > 1 ? 100 : 10;
+    }
+    for (unsigned round = 0; round < 2; round++) {
+        size_t positions[] = {0, 1, 2, 3};
+
+        connected_choose(&rules, devices, positions, 4, 2, &looks);
+        assert_int_equal(positions[0], round == 0 ? 2 : 0);
+    }
+    assert_int_equal(looks, 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -349,6 +444,9 @@ int main(void)
         cmocka_unit_test(a_set_that_a_budget_refuses_is_not_made_up_of_others),
         cmocka_unit_test(many_devices_take_bounded_time),
         cmocka_unit_test(of_single_devices_the_worst_connected_is_taken),
+        cmocka_unit_test(nothing_is_searched_where_the_pod_does_not_fit),
+        cmocka_unit_test(a_pod_that_fits_unconnected_alone_is_placed),
+        cmocka_unit_test(a_pods_searches_share_what_they_may_look_at),
         cmocka_unit_test(a_card_is_given_once_where_no_numa_node_has_enough),
     };
 

@@ -177,11 +177,14 @@ int main(int argc, char **argv)
         .nvidia = {.cdi_folders = DRIVER_CDI_FOLDERS, .sysfs = "/sys", .dev_root = ""},
     };
     const char *name = getenv("NODE_NAME");
+    int r;
 
     if (name)
         COPY_TEXT(options.plugin.node_name, name);
     options_read(&table, argc, argv, &options);
     set_seen_driver(&options.nvidia);
-    return plugin_run(&options.plugin, &nvidia_node_vendor, &options.nvidia) < 0 ? EXIT_FAILURE
-                                                                                 : EXIT_SUCCESS;
+    do
+        r = plugin_run(&options.plugin, &nvidia_node_vendor, &options.nvidia);
+    while (r > 0);
+    return r < 0 ? EXIT_FAILURE : EXIT_SUCCESS;
 }

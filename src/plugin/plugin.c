@@ -254,8 +254,7 @@ static void plugin_on_node(void *data, enum kube_event event, yyjson_val *object
         return;
     if (uid)
         note_node(plugin, uid);
-    plugin_register_seen(
-        plugin, yyjson_get_str(yyjson_obj_get(annotations, plugin->vendor->registered_key)));
+    plugin_register_seen(plugin, annotations);
 }
 
 static void on_node_complete(void *data)
@@ -461,7 +460,8 @@ static void on_signal(uv_signal_t *handle, int number)
 
     if (plugin->ending || uv_is_active((uv_handle_t *)&plugin->finish_timer))
         return;
-    log_info("ending on signal %d", number);
+    plugin->again = number == SIGHUP;
+    log_info(plugin->again ? "beginning anew on signal %d" : "ending on signal %d", number);
     plugin->finish_until_ms = uv_now(plugin->loop) + FINISH_MS;
     (void)uv_timer_start(&plugin->finish_timer, on_finish, 0, FINISH_LOOK_MS);
 }
@@ -487,7 +487,7 @@ static void start_timers(struct plugin *plugin)
  * signal ends the plugin; a handler would never run. */
 static void start_signals(struct plugin *plugin)
 {
-    static const int numbers[] = {SIGTERM, SIGINT};
+    static const int numbers[] = {SIGTERM, SIGINT, SIGHUP};
 
     for (size_t i = 0; i < ARRAY_SIZE(numbers); i++)
         (void)uv_signal_start(&plugin->signals[i], on_signal, numbers[i]);
@@ -554,6 +554,7 @@ int plugin_run(const struct plugin_options *options, const struct node_vendor *v
     }
     (void)uv_run(&loop, UV_RUN_DEFAULT);
     (void)uv_loop_close(&loop);
+    r = r < 0 ? r : plugin->again;
     plugin_free(plugin);
     return r;
 }

@@ -74,15 +74,20 @@ struct plugin {
     uv_timer_t gc_timer, trim_timer, finish_timer;
     uint64_t finish_until_ms; /* by the loop's clock */
     uint64_t trims; /* regions that were cut because their containers had made them longer */
-    uv_signal_t signals[2];
+    uv_signal_t signals[3];
+    bool again; /* it ends to begin anew */
 
     struct prestart *prestarts;
     struct registration {
-        char *known;  /* the node's annotation, as the API server has it; NULL: none */
-        bool seen;    /* known is from the server */
-        char *wanted; /* as it should be */
-        char *sent;   /* as it was written last, and when that was; NULL: never */
-        int64_t sent_ns;
+        struct registered_note {
+            const char *key;
+            char *known;  /* the node's annotation, as the API server has it; NULL: none */
+            char *wanted; /* as it should be; NULL: none */
+            char *sent;   /* as it was written last */
+        } notes[NODE_NOTES_MAX];
+        size_t count;
+        bool seen;       /* what is known is from the server */
+        int64_t sent_ns; /* 0: never */
         struct kube_request *request;
     } registration;
     struct phase *phases; /* patches under way */
@@ -107,8 +112,9 @@ struct plugin {
 };
 
 /*
- * plugin.c. own: the vendor's own options. Serves until a signal; a negative errno, which is
- * logged, where it can't begin.
+ * plugin.c. own: the vendor's own options. Serves until a signal: 0, or 1 when that asked for a new
+ * beginning (SIGHUP), with the configuration as it is by then. A negative errno, which is logged,
+ * where it can't begin.
  */
 int plugin_run(const struct plugin_options *options, const struct node_vendor *vendor,
                const void *own);
@@ -132,9 +138,9 @@ void plugin_condition_stop(struct plugin *plugin);
 void plugin_capacity_write(struct plugin *plugin);
 void plugin_capacity_stop(struct plugin *plugin);
 
-/* register.c: the annotation of the node. */
+/* register.c: the annotations of the node. */
 void plugin_register(struct plugin *plugin);
-void plugin_register_seen(struct plugin *plugin, const char *annotation);
+void plugin_register_seen(struct plugin *plugin, yyjson_val *annotations);
 void plugin_register_stop(struct plugin *plugin);
 
 /* phase.c: tells the API server when all containers of a pod have their devices. */

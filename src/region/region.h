@@ -142,7 +142,8 @@ struct region_ext_slot {
     _Alignas(CACHE_LINE) _Atomic int32_t pid; /* 0: free. Written after the rest of the identity */
     _Atomic uint32_t pid_namespace;
     _Atomic uint64_t start_ticks;
-    uint64_t reserved[5];
+    _Atomic uint64_t imports; /* pieces of memory that it got from other processes, and holds */
+    uint64_t reserved[4];
     struct region_account accounts[REGION_DEVICES];
 };
 
@@ -176,10 +177,11 @@ struct region_ext {
 
 #define REGION_SIZE (REGION_EXT_OFFSET + sizeof(struct region_ext))
 
-/* Bytes that are locked and never written: the slot table's, the measuring of contexts', and two a
- * slot (slots.h). */
+/* Bytes that are locked and never written: the slot table's, the measuring of contexts', the one
+ * for what may have to be undone, and two a slot (slots.h). */
 #define REGION_LOCK_TABLE (INT64_C(1) << 40)
 #define REGION_LOCK_MEASURE (REGION_LOCK_TABLE + 1)
+#define REGION_LOCK_TRY (REGION_LOCK_TABLE + 2)
 #define REGION_LOCK_SLOTS (REGION_LOCK_TABLE + 4096)
 #define REGION_LOCK_HELD (REGION_LOCK_TABLE + 8192) /* not of the first libraries of version 1 */
 
@@ -245,6 +247,11 @@ int region_settle(struct region *region);
  */
 int region_measure(struct region *region);
 void region_measured(struct region *region);
+
+/* The same for other processes that do what may exceed the limit for a moment, before it is undone.
+ */
+int region_try(struct region *region);
+void region_tried(struct region *region);
 
 /* Opens the file again if the program closed our descriptor, and takes our locks then. One system
  * call if it did not. With the process' lock held. */

@@ -330,6 +330,16 @@ void region_measured(struct region *region)
     (void)unlock_range(region->fd, REGION_LOCK_MEASURE, 1);
 }
 
+int region_try(struct region *region)
+{
+    return lock_range(region->fd, REGION_LOCK_TRY, 1, CLAIM_WAIT_MS);
+}
+
+void region_tried(struct region *region)
+{
+    (void)unlock_range(region->fd, REGION_LOCK_TRY, 1);
+}
+
 static int find_free_slot(const struct region *region)
 {
     for (unsigned i = 0; i < REGION_SLOTS; i++) {
@@ -355,6 +365,7 @@ static int occupy_slot(struct region *region, unsigned index)
 
     atomic_store(&mine->pid_namespace, region->self.pid_namespace);
     atomic_store(&mine->start_ticks, region->self.start_ticks);
+    atomic_store(&mine->imports, 0);
     atomic_store(&mine->pid, region->self.pid);
     clear_mirror(mirror);
     atomic_store(&mirror->pid, region->self.pid);

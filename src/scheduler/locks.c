@@ -1,62 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "scheduler/locks.h"
+
+/* Nodes with a lock or turns, their queues of binds, and what the watches show of them. */
 
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 #include <utlist.h>
 
-#include "base/clock.h"
-#include "base/hash.h"
-#include "base/log.h"
-#include "base/strbuf.h"
 #include "base/util.h"
 #include "model/keys.h"
+#include "scheduler/lock_rooms.h"
 #include "scheduler/scheduler.h"
 
 enum {
-    REQUEST_MS = 5000,
-    PATCH_MAX = 4096, /* bytes */
-    ASK_RIGHTS_S = 30,
-    FIRST_ANSWER_S = 10,                                   /* for which the start waits */
-    HANDSHAKES_MAX = 64,                                   /* that are written in a second */
     FOUND_MAX = sizeof(((struct lock_value *)NULL)->text), /* bytes of a lock that are kept */
 };
-
-struct locked_node {
-    UT_hash_handle hh; /* by name */
-    struct locks *locks;
-    char *name;
-    bool listed;                           /* in this term: see node_lock.listed */
-    struct text_pair found[LOCK_KEYS_MAX]; /* the locks on it, as the watch showed them last */
-    size_t found_count;
-
-    struct node_lock *lock; /* NULL: nothing goes on */
-    struct lock_wait *queue;
-    struct kube_request *running;
-    struct locked_node *prev_active, *next_active;
-};
-
-struct locks {
-    struct scheduler *scheduler;
-    struct locked_node *nodes, *active;
-    uv_timer_t timer;
-    bool known, allowed, asking;
-    int64_t asked_ns;
-};
-
-static const char question[] =
-    "{\"apiVersion\":\"authorization.k8s.io/v1\","
-    "\"kind\":\"SelfSubjectAccessReview\",\"spec\":{"
-    "\"resourceAttributes\":{\"verb\":\"patch\",\"resource\":\"nodes\"}}}";
-
-static void locks_advance(struct locked_node *node);
-
-static int64_t wall_ns(void)
-{
-    return clock_read_ns(CLOCK_REALTIME);
-}
 
 /* Nodes. */
 
@@ -124,224 +82,6 @@ static void sleep_again(struct locked_node *node)
         free_locked(node);
 }
 
-/* Requests. */
-
-static struct scheduler *scheduler_of(const struct locked_node *node)
-{
-    return node->locks->scheduler;
-}
-
-/* NULL: the answer is no such object. */
-static yyjson_doc *read_answer(const struct kube_answer *answer)
-{
-    return kube_answer_ok(answer) ? yyjson_read(answer->body, answer->len, 0) : NULL;
-}
-
-static bool is_none(const struct kube_answer *answer)
-{
-    return answer->error == 0 && answer->status == 404;
-}
-
-/* The server says that this will not be done, whenever it is asked. */
-static bool is_refused(const struct kube_answer *answer)
-{
-    return answer->error == 0 && answer->status >= 400 && answer->status < 500 &&
-           answer->status != 408 && answer->status != 409 && answer->status != 429;
-}
-
-static void on_node(void *data, const struct kube_answer *answer)
-{
-    struct locked_node *node = data;
-    struct scheduler *scheduler = scheduler_of(node);
-    yyjson_doc *doc = read_answer(answer);
-    struct node read = {.resource_version = ""};
-    bool good = is_none(answer); /* a node that is gone has no lock */
-
-    node->running = NULL;
-    arena_reset(scheduler->object_arena);
-    if (doc)
-        good = node_read(yyjson_doc_get_root(doc), &scheduler->vendors.kept,
-                         scheduler->object_arena, &read, NULL) == 0;
-    node_lock_read(node->lock, good ? &read : NULL, clock_now_ns(), wall_ns());
-    yyjson_doc_free(doc);
-    locks_advance(node);
-}
-
-static void on_pod(void *data, const struct kube_answer *answer)
-{
-    struct locked_node *node = data;
-    struct scheduler *scheduler = scheduler_of(node);
-    enum lock_progress progress = LOCK_UNKNOWN;
-    yyjson_doc *doc = read_answer(answer);
-    struct pod pod;
-
-    node->running = NULL;
-    arena_reset(scheduler->object_arena);
-    if (is_none(answer))
-        progress = LOCK_GONE;
-    else if (doc && pod_read(yyjson_doc_get_root(doc), &scheduler->vendors.kept,
-                             scheduler->object_arena, &pod, NULL) == 0)
-        progress = lock_pod_progress(&scheduler->vendors, &pod, &node->lock->turn, node->name);
-    node_lock_looked(node->lock, progress, clock_now_ns());
-    yyjson_doc_free(doc);
-    locks_advance(node);
-}
-
-static struct lock_pod name_of(const struct pod *pod)
-{
-    struct lock_pod name;
-
-    COPY_TEXT(name.namespace, pod->namespace);
-    COPY_TEXT(name.name, pod->name);
-    COPY_TEXT(name.uid, pod->uid);
-    return name;
-}
-
-/* Of the list's pods whose allocations go on the one that was bound last. */
-static bool find_allocating(const struct locked_node *node, yyjson_val *list,
-                            struct lock_pod *ret_pod, int64_t *ret_age_ns)
-{
-    struct scheduler *scheduler = scheduler_of(node);
-    yyjson_val *item;
-    bool any = false;
-    size_t at, max;
-
-    yyjson_arr_foreach(yyjson_obj_get(list, "items"), at, max, item)
-    {
-        struct pod pod;
-        int64_t age_ns;
-
-        arena_reset(scheduler->object_arena);
-        if (pod_read(item, &scheduler->vendors.kept, scheduler->object_arena, &pod, NULL) < 0 ||
-            !lock_pod_waits(&scheduler->vendors, &pod, node->name, wall_ns(), &age_ns) ||
-            (any && age_ns >= *ret_age_ns))
-            continue;
-        *ret_pod = name_of(&pod);
-        *ret_age_ns = age_ns;
-        any = true;
-    }
-    return any;
-}
-
-static void on_pods(void *data, const struct kube_answer *answer)
-{
-    struct locked_node *node = data;
-    yyjson_doc *doc = read_answer(answer);
-    const struct lock_set locks = cluster_node_locks(scheduler_of(node)->cluster, node->name);
-    struct lock_pod found;
-    int64_t age_ns = 0;
-    bool any;
-
-    node->running = NULL;
-    any = doc && find_allocating(node, yyjson_doc_get_root(doc), &found, &age_ns);
-    node_lock_listed(node->lock, doc != NULL, any ? &found : NULL, age_ns, &locks, clock_now_ns());
-    yyjson_doc_free(doc);
-    locks_advance(node);
-}
-
-static void note_right(struct locks *locks, bool allowed, const char *why);
-
-static void on_patched(void *data, const struct kube_answer *answer)
-{
-    struct locked_node *node = data;
-    struct lock_wait *first = node->queue;
-    const bool removes = node->lock->taken;
-
-    node->running = NULL;
-    node_lock_patched(node->lock, kube_answer_ok(answer), clock_now_ns());
-    if (answer->status == 403)
-        note_right(node->locks, false, answer->why);
-    if (is_refused(answer) && !removes && first &&
-        strcmp(first->pod.uid, node->lock->wrote.uid) == 0) {
-        locks_leave(first, false);
-        first->on_refused(first, answer->why);
-        return;
-    }
-    if (kube_answer_ok(answer))
-        log_debug("node %s: lock %s", node->name, removes ? "removed" : "written");
-    locks_advance(node);
-}
-
-/* Starts a request; when it can't be started, it is as if it had failed. */
-static void locked_send(struct locked_node *node, struct kube_call *call, kube_answer_fn fn)
-{
-    const struct kube_answer failed = {.error = -ENOMEM, .why = "out of memory", .body = ""};
-
-    call->timeout_ms = REQUEST_MS;
-    if (!call->path || kube_request(scheduler_of(node)->kube, call, fn, node, &node->running) < 0)
-        fn(node, &failed);
-}
-
-/* NULL: the name is too long. */
-static const char *node_path(const struct locked_node *node, const char *before, const char *behind,
-                             char to[static KUBE_PATH_SIZE])
-{
-    char name[KUBE_PATH_SIZE - 128];
-
-    if (!kube_escape(node->name, name, sizeof(name)))
-        return NULL;
-    (void)snprintf(to, KUBE_PATH_SIZE, "%s%s%s", before, name, behind);
-    return to;
-}
-
-static void get_node(struct locked_node *node)
-{
-    char path[KUBE_PATH_SIZE];
-    struct kube_call call = {
-        .method = KUBE_GET,
-        .path = node_path(node, "/api/v1/nodes/", "", path),
-        .accept = KUBE_METADATA_ONLY,
-    };
-
-    locked_send(node, &call, on_node);
-}
-
-static void get_pod(struct locked_node *node)
-{
-    const struct lock_pod *pod = &node->lock->turn;
-    char path[KUBE_PATH_SIZE];
-    struct kube_call call = {
-        .method = KUBE_GET,
-        .path = kube_pod_path(pod->namespace, pod->name, "", path),
-    };
-
-    locked_send(node, &call, on_pod);
-}
-
-static void list_pods(struct locked_node *node)
-{
-    char path[KUBE_PATH_SIZE];
-    struct kube_call call = {
-        .method = KUBE_GET,
-        .path = node_path(node, "/api/v1/pods?fieldSelector=spec.nodeName%3D",
-                          "%2Cstatus.phase%3DPending", path),
-    };
-
-    locked_send(node, &call, on_pods);
-}
-
-static void patch_node(struct locked_node *node)
-{
-    CLEANUP(strbuf_deinit) struct strbuf patch = STRBUF_INIT(PATCH_MAX);
-    char path[KUBE_PATH_SIZE];
-    struct kube_call call = {
-        .method = KUBE_PATCH,
-        .path = node_path(node, "/api/v1/nodes/", "", path),
-        .content_type = KUBE_MERGE_PATCH,
-        .accept = KUBE_METADATA_ONLY,
-    };
-
-    node_lock_write_patch(node->lock, wall_ns(), &patch);
-    if (node->lock->taken && node->lock->turn.name[0])
-        log_info("node %s: the lock of pod %s/%s is left over and is removed", node->name,
-                 node->lock->turn.namespace, node->lock->turn.name);
-    call.body = patch.text;
-    call.body_len = patch.len;
-    if (patch.failed)
-        call.path = NULL;
-    locked_send(node, &call, on_patched);
-}
-
 /* What is to be done next, and when to look again. */
 
 static void give_turn(struct locked_node *node)
@@ -368,23 +108,18 @@ static void wake_at(struct locks *locks, int64_t until_ns)
 static void advance_once(struct locked_node *node)
 {
     int64_t until_ns = 0;
+    const enum lock_step step = node_lock_step(node->lock, clock_now_ns(), &until_ns);
 
-    switch (node_lock_step(node->lock, clock_now_ns(), &until_ns)) {
+    switch (step) {
     case LOCK_REST:
         if (until_ns)
             wake_at(node->locks, until_ns);
         return;
     case LOCK_LIST_PODS:
-        list_pods(node);
-        return;
     case LOCK_GET_NODE:
-        get_node(node);
-        return;
     case LOCK_GET_POD:
-        get_pod(node);
-        return;
     case LOCK_PATCH:
-        patch_node(node);
+        lock_request(node, step);
         return;
     case LOCK_BIND:
         give_turn(node);
@@ -393,7 +128,7 @@ static void advance_once(struct locked_node *node)
 }
 
 /* The first of the queue wants the turn as long as it does not have it. */
-static void locks_advance(struct locked_node *node)
+void locks_advance(struct locked_node *node)
 {
     struct lock_wait *first = node->queue;
 
@@ -540,126 +275,6 @@ void locks_see_pod(struct locks *locks, const struct pod *pod, bool deleted)
     wake_at(locks, clock_now_ns());
 }
 
-/* Handshakes. */
-
-static void on_greeted(void *data, const struct kube_answer *answer)
-{
-    struct locks *locks = data;
-
-    if (kube_answer_ok(answer))
-        return;
-    if (answer->status == 403)
-        note_right(locks, false, answer->why);
-    log_warn("a node's handshake could not be written: %s", answer->why);
-}
-
-static void write_handshake(struct locks *locks, const struct cluster_handshake *handshake)
-{
-    CLEANUP(strbuf_deinit) struct strbuf patch = STRBUF_INIT(PATCH_MAX);
-    const struct locked_node node = {.name = (char *)handshake->node};
-    char path[KUBE_PATH_SIZE];
-    struct kube_call call = {
-        .method = KUBE_PATCH,
-        .path = node_path(&node, "/api/v1/nodes/", "", path),
-        .content_type = KUBE_MERGE_PATCH,
-        .accept = KUBE_METADATA_ONLY,
-        .timeout_ms = REQUEST_MS,
-    };
-
-    strbuf_add(&patch, "{\"metadata\":{\"annotations\":{");
-    strbuf_add_json(&patch, handshake->key);
-    strbuf_add(&patch, ":");
-    strbuf_add_json(&patch, handshake->value);
-    strbuf_add(&patch, "}}}");
-    if (!call.path || patch.failed)
-        return;
-    call.body = patch.text;
-    call.body_len = patch.len;
-    log_info("node %s: %s is \"%s\" now", handshake->node, handshake->key, handshake->value);
-    (void)kube_request(locks->scheduler->kube, &call, on_greeted, locks, NULL);
-}
-
-static void look_at_handshakes(struct locks *locks)
-{
-    const bool may_write = locks->allowed && leader_may_decide(locks->scheduler);
-    struct cluster_handshake writes[HANDSHAKES_MAX];
-    size_t count;
-
-    count = cluster_handshakes(locks->scheduler->cluster, clock_now_ns(), wall_ns(), writes,
-                               may_write ? HANDSHAKES_MAX : 0);
-    for (size_t i = 0; i < count; i++)
-        write_handshake(locks, &writes[i]);
-}
-
-/* Rights. */
-
-static void note_right(struct locks *locks, bool allowed, const char *why)
-{
-    struct scheduler *scheduler = locks->scheduler;
-
-    locks->asked_ns = clock_now_ns();
-    if (locks->known && locks->allowed == allowed)
-        return;
-    if (!allowed)
-        log_warn("nodes may not be patched (deploy/other-agents.yaml), so nodes whose device "
-                 "plugin waits for a lock have no devices: %s",
-                 why);
-    else if (locks->known)
-        log_info("nodes may be patched now");
-    locks->allowed = allowed;
-    cluster_allow_locks(scheduler->cluster, allowed);
-    if (locks->known && scheduler->nodes)
-        kube_watch_list_again(scheduler->nodes);
-    locks->known = true;
-}
-
-static void on_review(void *data, const struct kube_answer *answer)
-{
-    struct locks *locks = data;
-    yyjson_doc *doc = read_answer(answer);
-    yyjson_val *status = yyjson_obj_get(yyjson_doc_get_root(doc), "status");
-
-    locks->asking = false;
-    locks->asked_ns = clock_now_ns();
-    if (doc)
-        note_right(locks, yyjson_get_bool(yyjson_obj_get(status, "allowed")), "patch on nodes");
-    else if (is_refused(answer))
-        note_right(locks, false, answer->why);
-    else
-        log_warn("whether nodes may be patched can't be asked: %s", answer->why);
-    yyjson_doc_free(doc);
-}
-
-static void ask_rights(struct locks *locks)
-{
-    const struct kube_call call = {
-        .method = KUBE_POST,
-        .path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews",
-        .body = question,
-        .body_len = sizeof(question) - 1,
-        .timeout_ms = REQUEST_MS,
-    };
-
-    locks->asked_ns = clock_now_ns();
-    locks->asking = kube_request(locks->scheduler->kube, &call, on_review, locks, NULL) == 0;
-}
-
-/* The scheduler's tick wakes the loop each second at least. */
-void locks_ask_rights(struct locks *locks)
-{
-    const int64_t pause_ns = (locks->known ? ASK_RIGHTS_S : 1) * NS_PER_S;
-    const int64_t until_ns = clock_now_ns() + FIRST_ANSWER_S * NS_PER_S;
-
-    do {
-        if (!locks->asking && (!locks->asked_ns || clock_now_ns() - locks->asked_ns >= pause_ns))
-            ask_rights(locks);
-        if (!locks->known)
-            (void)uv_run(&locks->scheduler->loop, UV_RUN_ONCE);
-    } while (!locks->known && !locks->scheduler->stopping && clock_now_ns() < until_ns);
-    if (!locks->known && !locks->scheduler->stopping)
-        note_right(locks, false, "the API server does not say whether they may");
-}
-
 void locks_tick(struct locks *locks)
 {
     struct locked_node *node, *next;
@@ -671,7 +286,7 @@ void locks_tick(struct locks *locks)
         else if (!node->lock && node->found_count)
             look_at_found(node);
     }
-    look_at_handshakes(locks);
+    handshakes_tick(locks);
     if (locks->known && !locks->allowed)
         locks_ask_rights(locks);
 }

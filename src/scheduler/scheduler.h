@@ -153,6 +153,11 @@ void work_stop(struct scheduler *scheduler);
 /* Says once that a pod asks for the policy and there is no view. */
 void work_note_policy(struct scheduler *scheduler, const struct pod *pod);
 
+/* watches.c: of nodes, quotas and pods. What the scheduler may do is asked before; it may be
+ * stopped meanwhile. */
+int watches_start(struct scheduler *scheduler, struct error *err);
+double watches_age(const struct scheduler *scheduler); /* of the oldest, in seconds */
+
 /* metrics.c */
 void metrics_tick(struct scheduler *scheduler); /* each second */
 void metrics_free(struct scheduler *scheduler);

@@ -60,15 +60,20 @@ bool guest_charge(uint32_t context, uint64_t bytes)
     return fits;
 }
 
-void guest_discharge(uint32_t context, uint64_t bytes)
+void guest_discharge_locked(uint32_t context, uint64_t bytes)
 {
     uint64_t less;
 
-    (void)sim_lock(guest.sim);
     guest.small_bytes[context] -= small_part(bytes);
     less = granules(context, bytes);
     sim_discharge(guest.sim, guest_context(context)->device, less);
     guest.charged_bytes[context] -= less;
+}
+
+void guest_discharge(uint32_t context, uint64_t bytes)
+{
+    (void)sim_lock(guest.sim);
+    guest_discharge_locked(context, bytes);
     sim_unlock(guest.sim);
 }
 

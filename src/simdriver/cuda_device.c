@@ -192,6 +192,7 @@ static int attribute_of(const struct sim_gpu_spec *spec, unsigned index,
     case CU_DEVICE_ATTRIBUTE_UNIFIED_ADDRESSING:
     case CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED:
     case CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED:
+    case CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED:
         return 1;
     case CU_DEVICE_ATTRIBUTE_PCI_BUS_ID:
         return (int)index + 1;

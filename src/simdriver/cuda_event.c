@@ -171,6 +171,7 @@ PUBLIC CUresult cuEventSynchronize(CUevent handle)
         guest_wait(event->stream, event->seq, event->work_ns);
     else
         sim_unlock(guest.sim);
+    guest_pools_waited();
     return CUDA_SUCCESS;
 }
 

@@ -120,7 +120,7 @@ PUBLIC CUresult cuMemFree_v2(CUdeviceptr ptr)
     if (!ptr)
         return CUDA_SUCCESS;
     if (!address_give(ptr, &bytes, &context))
-        return CUDA_ERROR_INVALID_VALUE;
+        return guest_pool_free(ptr) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
     guest_discharge(context, bytes);
     return CUDA_SUCCESS;
 }
@@ -152,7 +152,8 @@ PUBLIC CUresult cuMemGetAddressRange_v2(CUdeviceptr *base, size_t *bytes, CUdevi
 
     if (r != CUDA_SUCCESS)
         return r;
-    if (!address_find(ptr, &from, &size) && !find_mapping(ptr, &from, &size))
+    if (!address_find(ptr, &from, &size) && !find_mapping(ptr, &from, &size) &&
+        !guest_pool_range(ptr, &from, &size))
         return CUDA_ERROR_NOT_FOUND;
     if (base)
         *base = from;

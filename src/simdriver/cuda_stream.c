@@ -120,6 +120,7 @@ static CUresult synchronize(CUstream stream, bool per_thread)
     if (i == guest_context(st->context)->legacy)
         sim_join_legacy(guest_state(), i);
     guest_wait(i, st->tail, st->enqueued_ns);
+    guest_pools_waited();
     return CUDA_SUCCESS;
 }
 
@@ -183,11 +184,13 @@ PUBLIC CUresult cuCtxSynchronize(void)
         return r;
     sim_advance(guest_state(), guest_context(context)->device, sim_lock(guest.sim));
     r = guest_check_context_wait(context);
-    if (r == CUDA_SUCCESS)
-        wait_context_locked(context);
-    else
+    if (r != CUDA_SUCCESS) {
         sim_unlock(guest.sim);
-    return r;
+        return r;
+    }
+    wait_context_locked(context);
+    guest_pools_waited();
+    return CUDA_SUCCESS;
 }
 
 CUresult guest_wait_event(uint32_t stream, uint32_t e)
@@ -225,6 +228,23 @@ PUBLIC CUresult cuStreamWaitEvent_ptsz(CUstream stream, CUevent event, unsigned 
     return wait_event(stream, event, flags, true);
 }
 
+/* A stream that has a handle needs no current context to be found. Locked when it was. */
+static CUresult enter_any(CUstream handle, bool per_thread, uint32_t *ret_stream)
+{
+    bool has_handle = handle && handle != CU_STREAM_LEGACY && handle != CU_STREAM_PER_THREAD;
+    CUresult r = guest_check();
+
+    if (r != CUDA_SUCCESS)
+        return r;
+    if (!has_handle)
+        return guest_enter_stream(handle, per_thread, ret_stream);
+    (void)sim_lock(guest.sim);
+    r = guest_find_stream(handle, per_thread, 0, ret_stream);
+    if (r != CUDA_SUCCESS)
+        sim_unlock(guest.sim);
+    return r;
+}
+
 /* The context in which a stream was made; of the streams without a handle, the current one. */
 static CUresult context_of(CUstream stream, CUcontext *ret_context, bool per_thread)
 {
@@ -233,7 +253,7 @@ static CUresult context_of(CUstream stream, CUcontext *ret_context, bool per_thr
 
     if (!ret_context)
         return guest_check() == CUDA_SUCCESS ? CUDA_ERROR_INVALID_VALUE : guest_check();
-    r = guest_enter_stream(stream, per_thread, &i);
+    r = enter_any(stream, per_thread, &i);
     if (r != CUDA_SUCCESS)
         return r;
     context = guest_state()->streams[i].context;

@@ -342,7 +342,6 @@ static void what_is_not_simulated_says_so(void **state)
 
     (void)state;
     FAILS(CUDA_ERROR_NOT_SUPPORTED, cuMemAllocManaged(&ptr, 1, 1));
-    FAILS(CUDA_ERROR_NOT_SUPPORTED, cuMemAllocAsync(&ptr, 1, NULL));
 }
 
 static void nvml_sees_the_same_machine(void **state)

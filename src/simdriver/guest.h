@@ -125,6 +125,15 @@ void guest_wait(uint32_t stream, uint64_t seq, int64_t work_ns);
  */
 bool guest_charge(uint32_t context, uint64_t bytes);
 void guest_discharge(uint32_t context, uint64_t bytes);
+void guest_discharge_locked(uint32_t context, uint64_t bytes);
+
+/* The host has waited for some work: pools give back what they need not keep. No lock held. */
+void guest_pools_waited(void);
+
+/* Frees what a pool gave out, as if all work with it were done; false when no pool did. Where what
+ * a pool gave out begins that an address lies in. No lock held. */
+bool guest_pool_free(uint64_t address);
+bool guest_pool_range(uint64_t address, uint64_t *ret_from, uint64_t *ret_bytes);
 
 /* guest.lock held: forgets a context's modules; gives it the libraries that are loaded eagerly. */
 void guest_drop_modules(uint32_t context);

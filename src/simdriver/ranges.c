@@ -138,9 +138,12 @@ bool range_release(uint64_t from, uint64_t bytes)
 static bool is_reserved(uint64_t from, uint64_t bytes)
 {
     size_t at = reservations_below(from);
-    const struct reservation *r = &reserved.list[at - 1];
+    const struct reservation *r;
 
-    return at > 0 && from - r->from < r->bytes && bytes <= r->bytes - (from - r->from);
+    if (at == 0)
+        return false;
+    r = &reserved.list[at - 1];
+    return from - r->from < r->bytes && bytes <= r->bytes - (from - r->from);
 }
 
 bool range_map(const struct mapping *mapping)

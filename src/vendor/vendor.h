@@ -61,6 +61,7 @@ struct vendor_instance {
     int32_t memory_unit_mib;                     /* of the memory resource; 0 and 1: one */
     const char *resources[VENDOR_MAX_RESOURCES]; /* all that a pod asks for, the counted one, too;
                                                     NULL-terminated unless full */
+    const char *hint_resource; /* one of them that takes nothing of a device; NULL: none */
 };
 
 struct vendor_set {

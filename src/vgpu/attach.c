@@ -10,6 +10,7 @@
 #include "base/glibc.h"
 #include "region/bucket.h"
 #include "region/ledger.h"
+#include "vgpu/pools.h"
 #include "vgpu/real.h"
 #include "vgpu/source.h"
 #include "vgpu/vgpu.h"
@@ -41,6 +42,7 @@ static void after_fork_in_child(void)
     real_after_fork();
     allocations_after_fork();
     virtual_after_fork();
+    pools_after_fork();
     contexts_after_fork();
     limiters_after_fork();
 }

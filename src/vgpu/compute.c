@@ -110,6 +110,39 @@ static bool is_capturing(const struct launch *launch)
     return result != CUDA_SUCCESS || status != CU_STREAM_CAPTURE_STATUS_NONE;
 }
 
+bool compute_is_captured(CUstream stream, bool per_thread)
+{
+    CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+
+    if (!atomic_load_explicit(&captures, memory_order_relaxed))
+        return false;
+    if (per_thread && HAS(cuStreamIsCapturing_ptsz))
+        (void)REAL(cuStreamIsCapturing_ptsz)(stream, &status);
+    else if (HAS(cuStreamIsCapturing))
+        (void)REAL(cuStreamIsCapturing)(stream, &status);
+    return status == CU_STREAM_CAPTURE_STATUS_ACTIVE;
+}
+
+CUresult compute_stream_device(CUstream stream, bool per_thread, struct vgpu_device **ret_device)
+{
+    CUcontext context = NULL;
+    struct inside inside;
+    CUdevice device = -1;
+    CUresult result;
+
+    if (per_thread && HAS(cuStreamGetCtx_ptsz))
+        result = REAL(cuStreamGetCtx_ptsz)(stream, &context);
+    else
+        result = REAL(cuStreamGetCtx)(stream, &context);
+    if (result != CUDA_SUCCESS)
+        return result;
+    inside = enter(context);
+    result = REAL(cuCtxGetDevice)(&device);
+    leave(&inside);
+    *ret_device = result == CUDA_SUCCESS ? vgpu_device(device) : NULL;
+    return result == CUDA_SUCCESS && !*ret_device ? CUDA_ERROR_INVALID_DEVICE : result;
+}
+
 static int64_t gpu_now(void *gpu)
 {
     (void)gpu;

@@ -58,6 +58,12 @@ void compute_launched(const struct launch *launch, struct compute_ticket *ticket
 void compute_ending(CUcontext context);
 void compute_ended(CUcontext context, bool gone);
 
+/* Whether what is put into a stream becomes a part of a graph. */
+bool compute_is_captured(CUstream stream, bool per_thread);
+
+/* The device of a stream. What the driver says where there is none. */
+CUresult compute_stream_device(CUstream stream, bool per_thread, struct vgpu_device **ret_device);
+
 /* Must be called before a stream ends. */
 void compute_forget_stream(CUstream stream);
 

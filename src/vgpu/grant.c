@@ -3,6 +3,7 @@
 
 #include "base/clock.h"
 #include "vgpu/overhead.h"
+#include "vgpu/pools.h"
 
 void grant_begin_moving(const struct vgpu_device *device)
 {
@@ -32,9 +33,10 @@ bool grant_take(const struct grant *grant)
 
     if (now_ns >= atomic_load_explicit(&moment->due_ns, memory_order_relaxed))
         overhead_settle_due(grant->device);
-    if (charge(grant))
+    if (charge(grant) || (pools_settle(grant->device) && charge(grant)))
         return true;
-    return now_ns >= atomic_load_explicit(&moment->again_ns, memory_order_relaxed) &&
+    return (now_ns >= atomic_load_explicit(&moment->again_ns, memory_order_relaxed) ||
+            overhead_is_left(grant->device)) &&
            overhead_settle(grant->device) && charge(grant);
 }
 

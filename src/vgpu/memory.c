@@ -9,6 +9,7 @@
 #include "vgpu/allocations.h"
 #include "vgpu/contexts.h"
 #include "vgpu/grant.h"
+#include "vgpu/pools.h"
 #include "vgpu/real.h"
 #include "vgpu/vgpu.h"
 
@@ -246,4 +247,26 @@ PUBLIC CUresult cuMemFree(CUdeviceptr_v1 ptr)
     if (!begin_free(ptr, &entry))
         return REAL(cuMemFree)(ptr);
     return end_free(ptr, &entry, REAL(cuMemFree)(ptr));
+}
+
+PUBLIC CUresult cuMemFreeAsync(CUdeviceptr ptr, CUstream stream)
+{
+    struct allocation entry;
+
+    if (!begin_free(ptr, &entry)) {
+        pools_freed();
+        return REAL(cuMemFreeAsync)(ptr, stream);
+    }
+    return end_free(ptr, &entry, REAL(cuMemFreeAsync)(ptr, stream));
+}
+
+PUBLIC CUresult cuMemFreeAsync_ptsz(CUdeviceptr ptr, CUstream stream)
+{
+    struct allocation entry;
+
+    if (!begin_free(ptr, &entry)) {
+        pools_freed();
+        return REAL(cuMemFreeAsync_ptsz)(ptr, stream);
+    }
+    return end_free(ptr, &entry, REAL(cuMemFreeAsync_ptsz)(ptr, stream));
 }

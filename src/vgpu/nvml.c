@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "region/ledger.h"
+#include "vgpu/overhead.h"
 #include "vgpu/real.h"
 #include "vgpu/vgpu.h"
 
@@ -177,6 +178,18 @@ static uint64_t limit_of(unsigned place, uint64_t physical)
 }
 
 /* total = used + free holds in what is told, whatever the ledger says at the moment. */
+/* By the device's place in the region. */
+static uint64_t used_of(unsigned place)
+{
+    bool is_on = atomic_load_explicit(&vgpu.mode, memory_order_acquire) == VGPU_ON;
+
+    for (unsigned i = 0; is_on && i < vgpu.device_count; i++) {
+        if (vgpu.devices[i].index == place)
+            overhead_look(&vgpu.devices[i]);
+    }
+    return vgpu_used_bytes(place);
+}
+
 PUBLIC nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t device, nvmlMemory_t *memory)
 {
     nvmlReturn_t result = CALL(nvmlDeviceGetMemoryInfo, device, memory);
@@ -186,7 +199,7 @@ PUBLIC nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t device, nvmlMemory_t *m
     if (place < 0)
         return result;
     total = limit_of((unsigned)place, memory->total);
-    memory->used = MIN(vgpu_used_bytes((unsigned)place), total);
+    memory->used = MIN(used_of((unsigned)place), total);
     memory->free = total - memory->used;
     memory->total = total;
     return NVML_SUCCESS;
@@ -201,7 +214,7 @@ PUBLIC nvmlReturn_t nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device, nvmlMemory_v
     if (place < 0)
         return result;
     total = limit_of((unsigned)place, memory->total);
-    memory->used = MIN(vgpu_used_bytes((unsigned)place), total);
+    memory->used = MIN(used_of((unsigned)place), total);
     memory->free = total - memory->used;
     memory->reserved = 0;
     memory->total = total;

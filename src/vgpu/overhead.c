@@ -12,6 +12,7 @@
 #include "vgpu/allocations.h"
 #include "vgpu/compute.h"
 #include "vgpu/contexts.h"
+#include "vgpu/pools.h"
 #include "vgpu/real.h"
 
 #define SETTLE_NS NS_PER_S
@@ -32,10 +33,12 @@ struct account {
     unsigned under_way;
     unsigned begun;     /* calls, ever */
     uint64_t tolerated; /* not charged: of calls that are let pass */
+    uint64_t left;      /* of what is charged: of allocations that others may hold */
     bool found;         /* by NVML, when it was last asked */
 };
 
-/* The lock is held over questions to NVML, never over a call of the driver's. */
+/* The lock is held over questions to NVML, and to the driver how large its pools are; never over
+ * another call of the driver's. */
 static struct {
     pthread_mutex_t lock;
     struct account accounts[REGION_DEVICES];
@@ -217,6 +220,7 @@ static bool measure_once(const struct vgpu_device *device, struct measure *measu
 {
     unsigned moving = atomic_load(&overhead_moment(device)->moving);
     uint64_t word = account_word(device), used = 0, held, allocated;
+    int64_t before = pools_surplus(device), after;
 
     measure->found = list_processes(device) && used_by_us(&used, &measure->listed);
     account_of(device)->found = measure->listed;
@@ -226,13 +230,16 @@ static bool measure_once(const struct vgpu_device *device, struct measure *measu
     if (account_word(device) != word)
         return false;
     allocated = held - MIN(held, total_of(account_of(device)));
+    /* A pool that shrank is charged more than it has until it is looked at. */
+    after = pools_surplus(device);
+    allocated = (uint64_t)MAX((int64_t)allocated - MIN(before, after), INT64_C(0));
     used = ledger_units(used);
     measure->units = used - MIN(used, allocated);
-    measure->quiet = !moving && !atomic_load(&overhead_moment(device)->moving);
+    measure->quiet = !moving && before == after && !atomic_load(&overhead_moment(device)->moving);
     return true;
 }
 
-static struct measure measure(struct vgpu_device *device)
+static struct measure measure_locked(struct vgpu_device *device)
 {
     struct measure measure = {0};
 
@@ -244,6 +251,16 @@ static struct measure measure(struct vgpu_device *device)
     (void)pthread_mutex_lock(&device->lock);
     (void)measure_once(device, &measure);
     (void)pthread_mutex_unlock(&device->lock);
+    return measure;
+}
+
+static struct measure measure(struct vgpu_device *device)
+{
+    struct measure measure;
+
+    pools_lock();
+    measure = measure_locked(device);
+    pools_unlock();
     return measure;
 }
 
@@ -289,6 +306,7 @@ static void give_back(struct vgpu_device *device, uint64_t units)
 {
     uint64_t code = MIN(units, account_of(device)->units[VGPU_MODULE]);
 
+    account_of(device)->left -= MIN(units, account_of(device)->left);
     discharge(device, VGPU_MODULE, code);
     discharge(device, VGPU_CONTEXT, units - code);
 }
@@ -301,6 +319,9 @@ static uint64_t surplus(const struct account *account, const struct measure *mea
 
     if (!measure->found || !measure->quiet)
         return 0;
+    /* What others may have taken over is not gone because it is not ours. */
+    if (account->left && virtual_others_import())
+        needed += account->left;
     return total_of(account) - MIN(total_of(account), needed);
 }
 
@@ -372,8 +393,23 @@ void overhead_left(struct vgpu_device *device, uint64_t units)
     (void)pthread_mutex_lock(&hidden.lock);
     vgpu_recharge(device, VGPU_DATA, VGPU_MODULE, units);
     account_of(device)->units[VGPU_MODULE] += units;
+    account_of(device)->left += units;
     (void)settle(device);
     (void)pthread_mutex_unlock(&hidden.lock);
+}
+
+bool overhead_is_left(const struct vgpu_device *device)
+{
+    return account_of(device)->left > 0;
+}
+
+void overhead_look(struct vgpu_device *device)
+{
+    (void)pools_settle(device);
+    if (overhead_is_left(device))
+        (void)overhead_settle(device);
+    else if (clock_coarse_ns() >= atomic_load(&overhead_moment(device)->due_ns))
+        overhead_settle_due(device);
 }
 
 void overhead_settle_due(struct vgpu_device *device)
@@ -390,8 +426,10 @@ void overhead_tick(void)
         return;
     for (unsigned i = 0; i < vgpu.device_count; i++) {
         if (vgpu.devices[i].granted &&
-            clock_coarse_ns() >= atomic_load(&overhead_moments[i].due_ns))
+            clock_coarse_ns() >= atomic_load(&overhead_moments[i].due_ns)) {
+            (void)pools_settle(&vgpu.devices[i]);
             overhead_settle_due(&vgpu.devices[i]);
+        }
     }
 }
 

@@ -75,6 +75,10 @@ void overhead_gone(struct vgpu_device *device, uint64_t context_units, uint64_t 
 /* Of an allocation nothing is left in this process, but others may hold its memory: it is hidden
  * memory from now on, as far as NVML does not say that it has gone. */
 void overhead_left(struct vgpu_device *device, uint64_t units);
+bool overhead_is_left(const struct vgpu_device *device);
+
+/* Before a program is told what is in use: what may have become less is looked at. */
+void overhead_look(struct vgpu_device *device);
 
 /* Brings the account to what NVML says. True when something was given back. */
 bool overhead_settle(struct vgpu_device *device);

@@ -8,7 +8,6 @@
 #include <stddef.h>
 #include <string.h>
 
-#include "base/clock.h"
 #include "region/ledger.h"
 #include "vgpu/contexts.h"
 #include "vgpu/overhead.h"
@@ -57,8 +56,8 @@ static struct vgpu_device *narrowed_device(void)
     vgpu_refresh();
     (void)context_current(); /* one that was made unseen is known from now on */
     device = vgpu_current_device();
-    if (device && clock_coarse_ns() >= atomic_load(&overhead_moment(device)->due_ns))
-        overhead_settle_due(device);
+    if (device)
+        overhead_look(device);
     return device;
 }
 
@@ -128,8 +127,7 @@ PUBLIC CUresult cuDeviceTotalMem(unsigned int *bytes, CUdevice handle)
 static bool attribute_is_refused(CUdevice_attribute attribute)
 {
     return attribute == CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY ||
-           attribute == CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS ||
-           attribute == CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED;
+           attribute == CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS;
 }
 
 static bool unaccounted_is_refused(void)
@@ -176,6 +174,7 @@ static bool refuse(const char *name)
 #define REFUSED_DRIVER_ALLOC(name)
 #define REFUSED_DRIVER_FREE(name)
 #define REFUSED_DRIVER_VIRTUAL(name)
+#define REFUSED_DRIVER_POOL(name)
 #define REFUSED_DRIVER_CONTEXT(name)
 #define REFUSED_DRIVER_MODULE(name)
 #define REFUSED_DRIVER_QUERY(name)

@@ -27,9 +27,13 @@
     X(cuCtxPopCurrent_v2)                                                                          \
     X(cuCtxGetLimit)                                                                               \
     X(cuCtxFromGreenCtx)                                                                           \
+    X(cuMemPoolGetAttribute)                                                                       \
+    X(cuDeviceGetDefaultMemPool)                                                                   \
+    X(cuDeviceGetMemPool)                                                                          \
     X(cuMemGetAllocationGranularity)                                                               \
     X(cuModuleGetLoadingMode)                                                                      \
     X(cuCtxGetId)                                                                                  \
+    X(cuStreamGetCtx_ptsz)                                                                         \
     X(cuStreamGetCtx)                                                                              \
     X(cuThreadExchangeStreamCaptureMode)                                                           \
     X(cuStreamCreate)                                                                              \
@@ -41,7 +45,6 @@
     X(cuEventRecord)                                                                               \
     X(cuEventRecord_ptsz)                                                                          \
     X(cuEventQuery)                                                                                \
-    X(cuEventSynchronize)                                                                          \
     X(cuEventElapsedTime)
 
 #define CALLED_NVML(X) X(nvmlDeviceGetUUID)

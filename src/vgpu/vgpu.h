@@ -17,9 +17,10 @@
  *   account.c  charges; say.c words on stderr
  *   allocations.c  what this process holds, by handle
  *   grant.c    an allocation on its way
- *   memory.c   linear memory; virtual.c memory that is mapped; contexts.c contexts and code;
- * overhead.c what the driver takes for itself; query.c what a program may see; nvml.c launch.c
- * launches; compute.c, watch.c the limiters of this process; limiter/ the compute share
+ *   memory.c   linear memory; virtual.c memory that is mapped; pools.c, pool_alloc.c pools;
+ * contexts.c contexts and code; overhead.c what the driver takes for itself; query.c what a program
+ * may see; nvml.c launch.c launches; compute.c, watch.c the limiters of this process; limiter/ the
+ * compute share
  */
 
 #include <pthread.h>
@@ -133,6 +134,9 @@ bool vgpu_refuses(enum vgpu_word word, const char *name, const char *why);
 
 /* Whether this process holds memory that another one made. */
 bool virtual_has_imports(void);
+
+/* Whether any other process of the container does. */
+bool virtual_others_import(void);
 
 /* What all living processes of the container hold, in bytes; settles dead ones. */
 uint64_t vgpu_used_bytes(unsigned region_index);

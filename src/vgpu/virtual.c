@@ -7,7 +7,8 @@
  * the host's is free.
  *
  * What was given out as a file descriptor may be held by others after our last reference has gone.
- * It is hidden memory then, charged as long as NVML does not say that it went, too. What was got as
+ * It is hidden memory then, charged until NVML says that it went, too, and no other process of the
+ * container holds what another one made. What was got as
  * one takes no new memory, and is charged to whoever made it; when that one has gone and NVML
  * counts it for us, it is hidden memory of ours.
  *
@@ -47,6 +48,27 @@ bool virtual_has_imports(void)
     return atomic_load(&virtual.imports) > 0;
 }
 
+/* With the lock held. The container's other processes look at it. */
+static void count_import(int more)
+{
+    unsigned count = atomic_load(&virtual.imports) + (unsigned)more;
+
+    atomic_store(&virtual.imports, count);
+    atomic_store(&vgpu.region.ext->slots[vgpu.region.slot].imports, count);
+}
+
+bool virtual_others_import(void)
+{
+    const struct region_ext *ext = vgpu.region.ext;
+
+    for (unsigned i = 0; i < REGION_SLOTS; i++) {
+        if ((int)i != vgpu.region.slot && atomic_load(&ext->slots[i].pid) &&
+            atomic_load(&ext->slots[i].imports))
+            return true;
+    }
+    return false;
+}
+
 /* What becomes of memory whose last reference has gone. */
 struct virtual_end {
     struct vgpu_device *device; /* NULL: nothing is charged */
@@ -64,7 +86,7 @@ static struct virtual_end end_if_last(struct reference_row *row)
     if (row->units)
         end = (struct virtual_end){&vgpu.devices[row->device], row->units, row->shared};
     if (row->imported) {
-        atomic_fetch_sub(&virtual.imports, 1);
+        count_import(-1);
         overhead_make_due();
     }
     references_remove(&virtual.made, row);
@@ -374,7 +396,7 @@ static bool remember_import(CUmemGenericAllocationHandle handle)
             return false;
         row = references_add(&virtual.made, handle);
         row->shared = row->imported = true;
-        atomic_fetch_add(&virtual.imports, 1);
+        count_import(1);
     }
     row->handles++;
     return true;

@@ -232,6 +232,7 @@ def use_config(text):
     rendered = WORK / "rendered.yaml"
     rendered.write_text(host.output(programs.HAMICTL, "config", "render", file))
     things = manifests.read(BINARIES, rendered)
+    manifests.apply_objects(BINARIES, [t for t in things if t["kind"] == "ValidatingAdmissionPolicy"])
     (webhook,) = [t for t in things if t["kind"] == "MutatingWebhookConfiguration"]
     authority = base64.b64encode((programs.PKI / "ca.crt").read_bytes()).decode()
     webhook["webhooks"][0]["clientConfig"] = {"url": f"{programs.EXTENDER}/webhook", "caBundle": authority}
@@ -488,6 +489,14 @@ def check_rights():
         check_equal(status_of(lambda: agent.patch(path, notes(**{key: "x"}))), 422, f"an agent does not write {key}")
 
 
+def check_shares():
+    """Pods that ask for any vendor's devices past the scheduler are denied."""
+    namespace = new_namespace("agents-shares")
+    for vendor, resource in (("hygon", "hygon.com/dcunum"), ("mthreads", "mthreads.com/sgpu-core"), ("neuron-core", "aws.amazon.com/neuroncore")):
+        thing = pod(f"past-{vendor}", container(limits={resource: "1"}), schedulerName="another")
+        check(wait_until(lambda: status_of(lambda: create(namespace, thing)) == 422, 10, 0.2), f"a pod of another scheduler that asks for {resource} is denied")
+
+
 def main():
     need("hami-scheduler")
     before = (WORK / "device-config.yaml").read_text()
@@ -501,6 +510,7 @@ def main():
             use_config(config)
         if number == 0:
             check_rights()
+            check_shares()
         with held(*ROWS[vendor].get("instead_of", [])):
             run_vendor(vendor, kind != "alive")
     finish()

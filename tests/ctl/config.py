@@ -46,10 +46,11 @@ class Config(CtlTest):
     def test_what_is_shipped_follows_from_what_is_shipped(self):
         ended = self.ctl("config", "render", DEPLOY / "device-config.yaml")
         self.assertEqual((ended.returncode, ended.stderr), (0, ""))
-        webhook, scheduler, role = documents(ended.stdout)
+        webhook, scheduler, role, shares = documents(ended.stdout)
         self.assertEqual([webhook], documents((DEPLOY / "webhook.yaml").read_text()))
         self.assertEqual(scheduler, documents((DEPLOY / "scheduler.yaml").read_text())[0])
         self.assertIn(role, documents((DEPLOY / "rbac.yaml").read_text()))
+        self.assertIn(shares, documents((DEPLOY / "policy.yaml").read_text()))
 
     def test_check_names_the_vendors(self):
         ended = self.ctl("config", "check", DEPLOY / "device-config.yaml")
@@ -77,14 +78,18 @@ class Config(CtlTest):
                 self.assertEqual(self.config("check", end), (0, "d.yaml: NVIDIA (nvidia.com/gpu)\n".replace("d.yaml", str(self.folder / "d.yaml")), ""))
 
     def test_names_go_into_the_manifests(self):
-        webhook, scheduler, role = self.rendered(
-            "nvidia: {resourceCountName: acme.example/gpu, resourceMemoryName: acme.example/mem, resourceCoreName: other.example/c}\n"
+        webhook, scheduler, role, shares = self.rendered(
+            "nvidia: {resourceCountName: acme.example/gpu, resourceMemoryName: acme.example/mem, resourceCoreName: other.example/c,\n"
+            "         resourcePriorityName: other.example/p}\n"
+            "amd: {resourceCountName: amd.com/gpu}\n"
         )
-        self.assertEqual(webhook.count('r.startsWith("acme.example/") || r.startsWith("other.example/")'), 2)
+        self.assertEqual(webhook.count('r.startsWith("acme.example/") || r.startsWith("other.example/") || r.startsWith("amd.com/")'), 2)
+        listed = '["acme.example/gpu",\n        "acme.example/mem",\n        "other.example/c",\n        "amd.com/gpu"]\n'
+        self.assertEqual(shares.count(listed), 2, shares)
         self.assertNotIn("nvidia.com", webhook)
         self.assertEqual(
             re.findall(r"- name: (.*)\n            ignoredByScheduler: true\n", scheduler),
-            ["acme.example/gpu", "acme.example/mem", "other.example/c"],
+            ["acme.example/gpu", "acme.example/mem", "other.example/c", "other.example/p", "amd.com/gpu"],
         )
 
     def test_a_webhook_that_changes_every_pod_is_asked_about_every_pod(self):

@@ -170,7 +170,8 @@ def none():
     (scratch / "root/usr/bin").mkdir()
     (scratch / "root/usr/bin/nvidia-smi").touch()
     (scratch / "root/dev").mkdir()
-    (scratch / "root/dev/nvidiactl").touch()
+    for device in ("ctl", "-uvm", "-uvm-tools", "-modeset"):
+        (scratch / f"root/dev/nvidia{device}").touch()
     node.start()
     node.kubelet.connect()
     check(wait_until(lambda: node.condition()[:2] == ("True", "DriverRoot")), "and a driver root, too", node.condition())
@@ -178,7 +179,11 @@ def none():
     env, mounts = node.edits(name)
     check_equal(mounts["/usr/lib64/libcuda.so.1"]["hostPath"], "/host/driver/usr/lib/x86_64-linux-gnu/libcuda.so.1", "whose libraries are mounted from the host's own path")
     check("/usr/bin/nvidia-smi" in mounts and "/usr/lib/x86_64-linux-gnu/libnvidia-ml.so.580.1" in mounts, "where the images' loaders look", mounts)
-    check_equal([n["path"] for n in node.all_edits(name)["deviceNodes"]], ["/dev/nvidiactl", "/dev/nvidia3"], "with the device nodes that are there, and the card's")
+    check_equal([n["path"] for n in node.all_edits(name)["deviceNodes"]], ["/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools", "/dev/nvidia-modeset", "/dev/nvidia3"],
+                "with the device nodes that are there, and the card's")
+    (scratch / "root/dev/nvidia-modeset").unlink()
+    _, _, name = start_container(node, "two", ["GPU-b"], ["GPU-a::1"])
+    check("/dev/nvidia-modeset" not in [n["path"] for n in node.all_edits(name)["deviceNodes"]], "and without those that are not")
     node.end()
 
     node = Node(cards=CARDS, more=["--fail-on-init-error=false", "--driver-root-ctr-path", scratch / "later"])
@@ -256,6 +261,29 @@ def cards():
         check_equal((got["GPU-c"].get("health", False), got["GPU-c"].get("devmem", 0)), (bool(preconfigured), preconfigured),
                     f"a card without memory of its own has what is configured: {preconfigured}")
         node.end()
+
+
+def links():
+    """How cards are connected, as the scheduler reads it: two by NVLink, the third by PCIe alone."""
+    lines = [*CARDS, "GPU-c 30000 00000000:01:00.0 5 ok"]
+    node = Node(cards=CARDS)
+    told = lambda: node.api.objects[NODES][NODE]["metadata"].get("annotations", {})
+    scores = lambda: {row["uuid"]: row["score"] for row in json.loads(told().get("hami.io/node-nvidia-score", "[]"))}
+    check(wait_until(lambda: REGISTER in told()), "cards are registered")
+    check_equal(scores(), {}, "without scores where NVML does not tell how they are connected")
+    level = [f"level {a} {b} {10 if {a, b} == {0, 1} else 50}" for a in range(3) for b in range(3) if a != b]
+    link = [f"link 0 {i} gpu 00000000:D8:00.0" for i in range(4)] + [f"link 1 {i} gpu 0000:3b:00.0" for i in range(2, 6)]
+    (node.folder / "cards.links").write_text("\n".join([*level, *link, ""]))
+    node.show_cards(lines)
+    wanted = {"GPU-a": {"GPU-b": 450, "GPU-c": 10}, "GPU-b": {"GPU-a": 450, "GPU-c": 10}, "GPU-c": {"GPU-a": 10, "GPU-b": 10}}
+    check(wait_until(lambda: scores() == wanted, 20), "when a card comes, all are scored", scores())
+    (node.folder / "cards.links").write_text("\n".join([*level, *link[:4], ""]))
+    node.show_cards(lines[:2])
+    check(wait_until(lambda: scores().get("GPU-a") == {"GPU-b": 0} or not scores(), 20), "links that one side alone knows count nothing", scores())
+    check(wait_until(lambda: "hami.io/node-nvidia-score" not in told(), 20), "and where no pair has a score the annotation goes", told())
+    check(REGISTER in told(), "alone")
+    check("do not agree on the NVLinks" in node.said(), "a person is told")
+    node.end()
 
 
 def sick():
@@ -349,7 +377,7 @@ def selinux():
         node.end()
 
 
-PARTS = ["toolkit", "large", "none", "runtime", "cards", "sick", "capacity", "monitor", "selinux"]
+PARTS = ["toolkit", "large", "none", "runtime", "cards", "links", "sick", "capacity", "monitor", "selinux"]
 
 if __name__ == "__main__":
     for part in sys.argv[1:] or PARTS:

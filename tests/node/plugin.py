@@ -411,6 +411,32 @@ def refuses():
     node.end()
 
 
+def begins_anew():
+    """SIGHUP: the configuration is read again, what runs keeps what it has."""
+    node = Node(gpus=1, config={"devicesplitcount": 3})
+    node.kubelet.connect()
+    (a,) = node.uuids
+    check_equal(len(node.kubelet.lists.get(timeout=10)), 3, "three tasks a card")
+    pod = node.show(node.pod("p", "main", gives=[[(a, 20000, 10)]]))
+    _, _, name = node.run_container(pod, "main", [f"{a}::0"])
+    before = node.spec(name)
+    (node.folder / "config.json").write_text(json.dumps({"nodeconfig": [{"name": NODE, "devicesplitcount": 7}]}))
+    node.plugin.send_signal(signal.SIGHUP)
+    node.kubelet.connect()
+    check_equal(len(node.kubelet.lists.get(timeout=10)), 7, "after SIGHUP seven, in the same process", node.said())
+    check(node.plugin.poll() is None and "beginning anew" in node.said(), "which goes on")
+    check_equal(node.spec(name), before, "a container keeps what it has")
+    other = node.show(node.pod("q", "main", gives=[[(a, 20000, 10)]]))
+    status, why, _ = node.run_container(other, "main", [f"{a}::1"])
+    check(status == "FAILED_PRECONDITION" and "40000 MiB" in why, "and is counted", status, why)
+    (node.folder / "config.json").write_text("garbage")
+    node.plugin.send_signal(signal.SIGHUP)
+    check_equal(node.plugin.wait(30), 1, "a configuration that can't be read ends it")
+    check("config.json" in node.said().splitlines()[-1], "with a word", node.said()[-300:])
+    node.kubelet.stop()
+    node.api.close()
+
+
 def tells_again():
     """A write that the API server refuses is written at the next look, half a minute later."""
     node = Node(gpus=1)
@@ -833,7 +859,7 @@ def modes():
     node.end()
 
 
-PARTS = ["options", "modes", "registers", "is_ready", "hands_over", "matches", "init_containers", "refuses", "tells_again", "is_dropped", "upgrades", "survives", "alone", "priorities", "holds_fast", "leaves", "lists_again", "loses_its_socket", "trims", "hangs"]
+PARTS = ["options", "modes", "registers", "is_ready", "hands_over", "matches", "init_containers", "refuses", "begins_anew", "tells_again", "is_dropped", "upgrades", "survives", "alone", "priorities", "holds_fast", "leaves", "lists_again", "loses_its_socket", "trims", "hangs"]
 
 if __name__ == "__main__":
     for part in sys.argv[1:] or PARTS:

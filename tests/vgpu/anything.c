@@ -344,10 +344,10 @@ static void prepare(struct argument *a, const char *text)
 }
 
 /* Groups of what is handed out more than once: contexts, functions, kernels, NVML's devices, memory
- * that is mapped. */
+ * that is mapped, pools. */
 static bool may_repeat(unsigned group)
 {
-    return group == 1 || group == 5 || group == 7 || group == 13 || group == 14;
+    return group == 1 || group == 5 || group == 7 || group == 13 || group == 14 || group == 17;
 }
 
 /* A graph's handle is followed. */
@@ -595,6 +595,28 @@ static void race_mapped(struct racer *r, cu_ptr at)
     }
 }
 
+/* From a pool, and back, which the stream may have done or not. */
+static void race_pool(struct racer *r, void *stream)
+{
+    cu_alloc_async_fn *take = (cu_alloc_async_fn *)dlsym(library, "cuMemAllocAsync");
+    cu_free_async_fn *give = (cu_free_async_fn *)dlsym(library, "cuMemFreeAsync");
+    cu_stream_fn *wait = (cu_stream_fn *)dlsym(library, "cuStreamSynchronize");
+    unsigned long long got[4] = {0};
+
+    for (unsigned i = 0; i < 4; i++) {
+        int result = take(&got[i], r->limit / (8 + draw(r, 200)) + draw(r, 4096), stream);
+
+        r->granted += result == CU_OK;
+        r->refused += result == CU_OUT_OF_MEMORY;
+        r->strange += result != CU_OK && result != CU_OUT_OF_MEMORY;
+        got[i] = result == CU_OK ? got[i] : 0;
+    }
+    for (unsigned i = 0; i < 4; i++)
+        r->strange += got[i] && give(got[i], stream) != CU_OK;
+    if (draw(r, 3) == 0)
+        (void)wait(stream);
+}
+
 static void race_context(void)
 {
     cu_ctx_create_fn *make = (cu_ctx_create_fn *)dlsym(library, "cuCtxCreate_v2");
@@ -650,8 +672,10 @@ static void *race_one(void *argument)
 
         if (what < 60)
             race_memory(r, own);
-        else if (what < 80)
+        else if (what < 70)
             race_mapped(r, at);
+        else if (what < 80)
+            race_pool(r, stream);
         else if (what < 98)
             race_code(r, stream);
         else

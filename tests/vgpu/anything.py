@@ -36,7 +36,7 @@ THREADS = 4
 # What the driver takes at a launch is charged within a second, mostly before the next allocation.
 STRICT = False
 # What libvgpu says, and may.
-FORESEEN = ["is refused: its memory is not accounted for", "with them the limit is exceeded"]
+FORESEEN = ["is refused: its memory is not accounted for", "the memory of graphs is not accounted for", "moves between host and device is not accounted for", "with them the limit is exceeded"]
 
 entries = {}
 for line in (SOURCE / "src/driver/entries.txt").read_text().splitlines():
@@ -212,6 +212,7 @@ class Drawer:
         self.alive = {kind: set() for kind in KINDS}
         self.captured = []
         self.mapped = []  # slot, offset and bytes
+        self.pooled = set()  # slots of what may have come from a pool
         self.sizes = {}  # of reservations, by slot
         self.thread = 0
 
@@ -305,6 +306,8 @@ class Drawer:
         if text[0] == "o" and text[1:].isdigit():
             return "i0" if chance.random() < 0.01 and call.name[:2] == "cu" else text
         if text[0] == "v" and text[1].isdigit():
+            if text == "v8pool":
+                return f"v8:{chance.choice([0, 0, 1, 4 * MIB, 2**64 - 1])}"
             return f"v8:{chance.choice([0, 1, 2, 2, 3])}" if text == "v8mode" else text
         if text.isdigit():
             return f"i{text}"
@@ -374,8 +377,9 @@ class Drawer:
         return self.handle(self.chance.choice(["function", "function", "function", "kernel"]))
 
     def word_inside(self, call):
-        kind = self.chance.choice(["ptr", "ptr", "ptr32"])
-        return f"h{self.slot_of(kind)}+{self.chance.choice([0, 0, 100, 2**20])}"
+        at = self.slot_of(self.chance.choice(["ptr", "ptr", "ptr32"]))
+        # What lies beyond a piece of a pool depends on the moment.
+        return f"h{at}+{self.chance.choice([0, 0, 100, 100 if at in self.pooled else 2**20])}"
 
     def word_captured(self, call):
         if self.captured and self.chance.random() < 0.8:
@@ -430,6 +434,9 @@ class Drawer:
     def word_mappedbytes(self, call):
         return f"i{call.run[2]}" if call.run and self.chance.random() < 0.95 else f"i{self.chance.choice([0, 1, 2]) * PIECE}"
 
+    def word_poolprops(self, call):
+        return self.text(TEXT_POOL, 3 if self.chance.random() < 0.8 else len(POOLS))
+
     def word_access(self, call):
         return self.text(TEXT_ACCESS, 1 if self.chance.random() < 0.7 else len(ACCESSES))
 
@@ -472,6 +479,12 @@ class Drawer:
         """Which handles nobody has any more, whether the call succeeds or not: the memory of a module that has gone
         may be that of one that nobody has a handle of, and whether it is depends on the moment."""
         kind = KINDS[call.ends // GROUP] if call.ends else ""
+        if "Async" in call.name and call.makes:
+            self.pooled.add(call.makes)
+        if kind == "ptr" and call.ends in self.pooled:
+            # Whether others have its addresses depends on the moment, too.
+            self.alive[kind].discard(call.ends)
+            return f"dead {call.ends} 1"
         if kind == "context" or call.name.startswith("cuDevicePrimaryCtxRe") and "Retain" not in call.name:
             self.alive["module"].clear()
             return f"dead {FIRST['module']} {GROUP}"
@@ -538,6 +551,8 @@ class Judge:
             return round_up(numbers(1) % 2 ** (32 if name == "cuMemAlloc" else 64))
         if name.startswith("cuMemAllocPitch"):
             return round_up(numbers(2)) * numbers(3)
+        if name.startswith(("cuMemAllocAsync", "cuMemAllocFromPool")):
+            return round_up(numbers(1), PIECE)
         if name == "cuMemCreate":
             return numbers(1) if call.words[2] in self.on_device else None
         if name.startswith("cuCtxCreate") or name == "cuDevicePrimaryCtxRetain":

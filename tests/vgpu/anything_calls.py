@@ -16,7 +16,7 @@ KINDS = "special context stream event module function library kernel graph exec 
 KINDS = KINDS.split()
 FIRST = {kind: GROUP * i for i, kind in enumerate(KINDS)}
 # Values that a handle may be taken for: those of these kinds are looked up, never followed.
-LOOKED_UP = {"context", "stream", "event", "module", "library", "ptr", "ptr32", "physical", "va"}
+LOOKED_UP = {"context", "stream", "event", "module", "library", "ptr", "ptr32", "physical", "va", "pool"}
 
 # name: (weight, arguments). "+kind" makes a handle, "-kind" ends one, "?kind" tells one.
 ROWS = {
@@ -70,6 +70,7 @@ ROWS = {
     "cuCtxSetLimit": (1.5, "limit limitvalue"),
     "cuCtxGetStreamPriorityRange": (0.3, "o4 o4"),
     "cuCtxSynchronize": (1, ""),
+    "cuCtxSynchronize_v2": (0.2, "context"),
     "cuGreenCtxCreate": (0.2, "o8 0 device flags"),
     "cuGreenCtxDestroy": (0.2, "0"),
     # Code
@@ -178,13 +179,28 @@ ROWS = {
     "cuMemGetAllocationPropertiesFromHandle": (0.5, "o32 physical"),
     "cuMemExportToShareableHandle": (0.8, "+fd physical handletype 0"),
     "cuMemImportFromShareableHandle": (0.8, "+physical fd handletype"),
+    # Memory in the order of streams
+    "cuMemAllocAsync": (4, "+ptr size stream"),
+    "cuMemAllocAsync_ptsz": (2, "+ptr size stream"),
+    "cuMemAllocFromPoolAsync": (3, "+ptr size pool stream"),
+    "cuMemAllocFromPoolAsync_ptsz": (1.5, "+ptr size pool stream"),
+    "cuMemFreeAsync": (6, "-ptr stream"),
+    "cuMemFreeAsync_ptsz": (3, "-ptr stream"),
+    "cuMemPoolCreate": (0.7, "+pool poolprops"),
+    "cuMemPoolDestroy": (0.4, "-pool"),
+    "cuMemPoolTrimTo": (0.7, "pool hostsize"),
+    "cuMemPoolGetAttribute": (0.7, "pool poolattribute o8"),
+    "cuMemPoolSetAttribute": (0.7, "pool poolattribute v8pool"),
+    "cuMemPoolSetAccess": (0.3, "pool access accesses"),
+    "cuMemPoolGetAccess": (0.3, "o4 pool place"),
+    "cuDeviceGetDefaultMemPool": (0.8, "+pool device"),
+    "cuDeviceGetMemPool": (0.5, "+pool device"),
+    "cuDeviceSetMemPool": (0.5, "device pool"),
+    "cuMemGetDefaultMemPool": (0.3, "+pool place kind"),
+    "cuMemGetMemPool": (0.3, "+pool place kind"),
+    "cuMemSetMemPool": (0.2, "place kind pool"),
     # What is refused
     "cuMemAllocManaged": (0.3, "o8 size 1"),
-    "cuMemAllocAsync": (0.3, "o8 size stream"),
-    "cuMemAllocAsync_ptsz": (0.2, "o8 size stream"),
-    "cuMemAllocFromPoolAsync": (0.2, "o8 size 0 stream"),
-    "cuMemAllocFromPoolAsync_ptsz": (0.2, "o8 size 0 stream"),
-    "cuMemPoolCreate": (0.2, "o8 node"),
     "cuMemPoolImportFromShareableHandle": (0.1, "o8 0 1 0"),
     "cuMemPoolImportPointer": (0.1, "o8 0 node"),
     "cuIpcOpenMemHandle": (0.1, "o8 0 0 0 0 0 0 0"),
@@ -257,6 +273,8 @@ NUMBERS_OF = {
     "createflags": (0,) * 20 + (1,),
     "accesses": (1, 1, 1, 1, 0),
     "granularity": (0, 0, 1, 2),
+    "poolattribute": (1, 2, 3, 4, 4, 4, 5, 6, 7, 8, 9, 0),
+    "kind": (1, 1, 1, 1, 2),
     "handletype": (1, 1, 1, 1, 1, 1, 0, 8),
 }
 PIECE = 2 * MIB
@@ -264,6 +282,7 @@ RESERVED = (16 * PIECE, 16 * PIECE, 64 * PIECE, 4096, PIECE, 4095, 0, 1 << 50)
 
 # These numbers are what a limit changes: they are judged, not compared.
 NUMBERS = {
+    "cuMemPoolGetAttribute",
     "cuMemGetInfo",
     "cuMemGetInfo_v2",
     "cuDeviceTotalMem",
@@ -303,7 +322,7 @@ IMAGE_BYTES = [65536 + 4096, 3000000 + 4096, 20000000 + 4096, 100000 + 4096, 409
 LOCAL_BYTES = 4096
 TEXT_IMAGE, TEXT_KERNEL, TEXT_PATH, TEXT_BUSID, TEXT_UUID, TEXT_NS, TEXT_NODE, TEXT_NAME = 0, 8, 16, 24, 28, 30, 34, 40
 TEXT_OWN_UUID = 60  # the cards' own
-TEXT_PROP, TEXT_ACCESS, TEXT_PLACE = 64, 80, 88
+TEXT_PROP, TEXT_ACCESS, TEXT_PLACE, TEXT_POOL = 64, 80, 88, 96
 NAMES = 20  # texts for cuGetProcAddress, drawn anew now and then
 
 
@@ -315,6 +334,9 @@ def prop(place, number, handles=0, kind=1, usage=0):
 # By number: memory of the first device, of the second one, of none; then what makes no sense.
 PROPS = [prop(1, 0), prop(1, 0, 1), prop(1, 1, 1), prop(1, 0, usage=1), prop(2, 0), prop(3, 0, 1), prop(1, 5)]
 PROPS += [prop(2, 0, 1), prop(4, 0), prop(0, 0), prop(1, 0, 8), prop(1, 0, 16), prop(1, 0, kind=0), prop(3, 3)]
+POOL_PROPS = [(1, 0), (1, 0), (1, 1), (1, 5), (4, 0)]
+POOLS = [struct.pack("<iiiiQQ56x", 1, 0, *place, 0, size) for place, size in zip(POOL_PROPS, (0, 64 * MIB, 0, 0, 0))]
+POOLS += [struct.pack("<iiiiQQ56x", 2, 0, 1, 0, 0, 0), struct.pack("<iiiiQQ56x", 0, 0, 1, 0, 0, 0)]
 ON_DEVICE = 4  # of the first of them
 ACCESSES = [struct.pack("<iii", *one) for one in ((1, 0, 3), (1, 0, 1), (1, 1, 3), (2, 0, 3), (1, 0, 2), (1, 7, 3))]
 
@@ -339,6 +361,7 @@ def texts(folder):
         (TEXT_NODE, node),
         (TEXT_PROP, PROPS),
         (TEXT_ACCESS, ACCESSES),
+        (TEXT_POOL, POOLS),
         (TEXT_PLACE, [struct.pack("<ii", *place) for place in ((1, 0), (1, 1), (1, 5), (2, 0), (3, 0), (9, 0))]),
     ]
     return [(first + i, text) for first, group in groups for i, text in enumerate(group)]

@@ -54,6 +54,8 @@ typedef int cu_create_fn(cu_ptr *handle, size_t bytes, const struct cu_allocatio
 typedef int cu_map_fn(cu_ptr ptr, size_t bytes, size_t offset, cu_ptr handle,
                       unsigned long long flags);
 typedef int cu_unmap_fn(cu_ptr ptr, size_t bytes);
+typedef int cu_alloc_async_fn(cu_ptr *ptr, size_t bytes, cu_handle stream);
+typedef int cu_free_async_fn(cu_ptr ptr, cu_handle stream);
 typedef int cu_retain_handle_fn(cu_ptr *handle, void *address);
 
 typedef int cu_module_load_fn(cu_handle *module, const void *image);

@@ -43,6 +43,8 @@ static struct {
     cu_free_fn *release;
     cu_map_fn *map;
     cu_unmap_fn *unmap;
+    cu_alloc_async_fn *alloc_async;
+    cu_free_async_fn *free_async;
     cu_module_load_fn *load;
     cu_function_fn *function;
     cu_launch_fn *launch;
@@ -75,6 +77,8 @@ static void find_driver(void)
     cu.release = (cu_free_fn *)dlsym(driver, "cuMemRelease");
     cu.map = (cu_map_fn *)dlsym(driver, "cuMemMap");
     cu.unmap = (cu_unmap_fn *)dlsym(driver, "cuMemUnmap");
+    cu.alloc_async = (cu_alloc_async_fn *)dlsym(driver, "cuMemAllocAsync");
+    cu.free_async = (cu_free_async_fn *)dlsym(driver, "cuMemFreeAsync");
     cu.load = (cu_module_load_fn *)dlsym(driver, "cuModuleLoadData");
     cu.function = (cu_function_fn *)dlsym(driver, "cuModuleGetFunction");
     cu.launch = (cu_launch_fn *)dlsym(driver, "cuLaunchKernel");
@@ -198,6 +202,25 @@ static int verb_map(const char *argument)
         if (cu.map(at, bytes, 0, handle, 0) != CU_OK || cu.release(handle) != CU_OK ||
             cu.unmap(at, bytes) != CU_OK)
             strange = -3;
+    }
+    return 0;
+}
+
+/* Takes from the pool and gives back, so many times, and waits now and then. */
+static int verb_pool(const char *argument)
+{
+    cu_ptr ptr[4];
+
+    for (uint64_t i = number(argument); i; i--) {
+        for (unsigned k = 0; k < 4; k++) {
+            last_code = cu.alloc_async(&ptr[k], ((size_t)1 << 20) + 512 * k * i, NULL);
+            ptr[k] = last_code == CU_OK ? ptr[k] : 0;
+        }
+        for (unsigned k = 0; k < 4; k++)
+            if (cu.free_async(ptr[k], NULL) != CU_OK)
+                strange = -4;
+        if (i % 4 == 0 && cu.sync() != CU_OK)
+            strange = -5;
     }
     return 0;
 }
@@ -525,6 +548,7 @@ static const struct verb verbs[] = {
     {"free", verb_free},
     {"churn", verb_churn},
     {"map", verb_map},
+    {"pool", verb_pool},
     {"launch", verb_launch},
     {"say", verb_say},
     {"wait", verb_wait},

@@ -298,14 +298,17 @@ struct allocator {
     bool narrow; /* 32-bit sizes and addresses */
     bool pitched;
     bool mapped; /* memory apart from its addresses, in pieces of 2 MiB */
+    bool pooled; /* in the order of streams, and pools grow by 2 MiB */
 };
 
 static const struct allocator allocators[] = {
-    {"cuMemAlloc_v2", "cuMemFree_v2", false, false, false},
-    {"cuMemAlloc", "cuMemFree", true, false, false},
-    {"cuMemAllocPitch_v2", "cuMemFree_v2", false, true, false},
-    {"cuMemAllocPitch", "cuMemFree", true, true, false},
-    {"cuMemCreate", "cuMemRelease", false, false, true},
+    {"cuMemAlloc_v2", "cuMemFree_v2"},
+    {"cuMemAlloc", "cuMemFree", .narrow = true},
+    {"cuMemAllocPitch_v2", "cuMemFree_v2", .pitched = true},
+    {"cuMemAllocPitch", "cuMemFree", .narrow = true, .pitched = true},
+    {"cuMemCreate", "cuMemRelease", .mapped = true},
+    {"cuMemAllocAsync", "cuMemFreeAsync", .pooled = true},
+    {"cuMemAllocAsync_ptsz", "cuMemFreeAsync_ptsz", .pooled = true},
 };
 
 static const struct allocator *allocator;
@@ -321,6 +324,8 @@ static int take(uint64_t *ptr, size_t bytes)
 
     if (allocator->mapped)
         code = ((cu_create_fn *)call)(&wide, bytes, &prop, 0);
+    else if (allocator->pooled)
+        code = ((cu_alloc_async_fn *)call)(&wide, bytes, NULL);
     else if (allocator->narrow && allocator->pitched)
         code = ((cu_pitch_v1_fn *)call)(&narrow, &narrow_pitch, (unsigned)width,
                                         (unsigned)(bytes / width), 4);
@@ -344,6 +349,8 @@ static int give(uint64_t ptr)
 {
     void *call = look(allocator->free_name);
 
+    if (allocator->pooled)
+        return ((cu_free_async_fn *)call)(ptr, NULL);
     if (allocator->narrow)
         return ((cu_free_v1_fn *)call)((unsigned)ptr);
     return ((cu_free_fn *)call)(ptr);
@@ -362,7 +369,7 @@ static struct filling filling;
 
 static void fill(size_t piece)
 {
-    const size_t least = allocator->mapped ? (size_t)2 << 20 : 512;
+    const size_t least = allocator->mapped || allocator->pooled ? (size_t)2 << 20 : 512;
     uint64_t ptr;
     int code;
 
@@ -464,6 +471,8 @@ static int command_fill(int argc, char **argv)
         last = give(filling.pieces[i]);
         free_code = last ? last : free_code;
     }
+    if (allocator->pooled)
+        free_code |= LOOK(cu_void_fn, "cuCtxSynchronize")();
     printf("{\"free\": %d, \"double_free\": %d", free_code,
            filling.count ? give(filling.pieces[0]) : -1);
     say_driver();

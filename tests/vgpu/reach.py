@@ -76,7 +76,8 @@ WAYS = [
 # A second namespace may be refused: then nothing is reached, which is no breach.
 MAY_REFUSE = "namespace"
 ALLOCATORS = ["cuMemAlloc_v2", "cuMemAlloc", "cuMemAllocPitch_v2", "cuMemAllocPitch", "cuMemCreate"]
-PIECE = {"cuMemCreate": 2 * MIB}  # in which it gives memory out
+ALLOCATORS += ["cuMemAllocAsync", "cuMemAllocAsync_ptsz"]
+PIECE = {"cuMemCreate": 2 * MIB, "cuMemAllocAsync": 2 * MIB, "cuMemAllocAsync_ptsz": 2 * MIB}  # in which it gives memory out
 
 
 def name(way):

@@ -22,6 +22,7 @@ GUESTS = 32
 KILLS = int(sys.argv[1]) if len(sys.argv) > 1 else 200
 CONTEXT = 4 * MIB
 LIMIT = GUESTS * CONTEXT + 32 * MIB
+CHUNK = 2 * MIB  # that a pool grows by: at the limit one is tried and undone, one at a time in a container
 WORD = 2011136  # where the library's own account begins
 
 seed = int(os.environ.get("HAMI_TEST_SEED", time.time_ns() & 0xFFFFFFFF))
@@ -35,7 +36,7 @@ environment = limited_environment(machine, memory=LIMIT, cores=90, region=region
 
 def begin():
     # A few launches among the memory, in a loop that only a kill ends.
-    return start([GUEST, "init", *["churn=40", "map=200", "launch=3"] * 200], environment, stdout=subprocess.DEVNULL,
+    return start([GUEST, "init", *["churn=40", "map=200", "pool=50", "launch=3"] * 200], environment, stdout=subprocess.DEVNULL,
                  stderr=subprocess.PIPE)
 
 
@@ -62,7 +63,7 @@ for one in running:
     one.wait()
     words += one.stderr.read().splitlines()
 
-check(highest <= LIMIT, f"never over the limit in {looks} looks during {kills} kills ({took:.0f} s)", highest, LIMIT)
+check(highest <= LIMIT + CHUNK, f"never over the limit, but for a chunk that is tried, in {looks} looks during {kills} kills ({took:.0f} s)", highest, LIMIT)
 check(highest > LIMIT // 4, "with memory in use", highest)
 check_equal(words, [], "nobody said a word")
 check_equal(machine.used(), 0, "the device is empty at the end")

@@ -47,6 +47,7 @@ int nvidia_add_instance(struct vendor_set *set, const struct nvidia_config *conf
         .memory_unit_mib = config->memory_factor,
         .resources = {config->count_name, config->memory_name, config->memory_percent_name,
                       config->cores_name, config->priority_name},
+        .hint_resource = config->priority_name,
     };
 
     return vendor_set_add(set, &instance);

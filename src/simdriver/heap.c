@@ -1,0 +1,280 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "simdriver/heap.h"
+
+#include <stdlib.h>
+
+#include "base/cleanup.h"
+#include "base/util.h"
+
+enum {
+    BUCKETS = 4096,
+};
+
+#define HEAP_FROM (UINT64_C(7) << 44) /* above all that is reserved */
+#define HEAP_TO (UINT64_C(0x7ff) << 36)
+
+enum piece_state {
+    PIECE_FREE = 0,
+    PIECE_GIVEN,
+    PIECE_FREED, /* by a stream that may not have come so far */
+};
+
+struct heap_piece {
+    uint64_t from, bytes;
+    enum piece_state state;
+    uint32_t stream, gen; /* that freed it */
+    uint64_t seq;
+    struct heap *heap;
+    struct heap_piece *next; /* of the chunk, by address */
+    struct heap_piece *same; /* of its bucket, while given out */
+};
+
+struct heap_chunk {
+    uint64_t bytes;
+    struct heap_piece *first;
+    struct heap_chunk *next;
+};
+
+static struct heap_piece *buckets[BUCKETS];
+
+static struct heap_piece **bucket_of(uint64_t address)
+{
+    return &buckets[(address / SIM_ALIGN) % BUCKETS];
+}
+
+/* Pieces */
+
+static bool is_done(const struct heap_piece *piece)
+{
+    const struct sim_stream *st = &guest_state()->streams[piece->stream];
+
+    return !piece->stream || st->gen != piece->gen || !st->owner || st->head >= piece->seq;
+}
+
+static bool is_own(const struct heap_piece *piece, uint32_t stream)
+{
+    return piece->stream == stream && guest_state()->streams[stream].gen == piece->gen;
+}
+
+/* What is left of a piece behind so many bytes becomes one of its own. */
+static bool split(struct heap_piece *piece, uint64_t bytes)
+{
+    struct heap_piece *rest;
+
+    if (piece->bytes == bytes)
+        return true;
+    rest = malloc(sizeof(*rest));
+    if (!rest)
+        return false;
+    *rest = *piece;
+    rest->from += bytes;
+    rest->bytes -= bytes;
+    piece->bytes = bytes;
+    piece->next = rest;
+    return true;
+}
+
+static uint64_t give_out(struct heap_piece *piece, uint64_t bytes)
+{
+    struct heap *heap = piece->heap;
+
+    if (!split(piece, bytes))
+        return 0;
+    if (piece->state == PIECE_FREE)
+        heap->used_bytes += bytes;
+    heap->used_high = MAX(heap->used_high, heap->used_bytes);
+    piece->state = PIECE_GIVEN;
+    piece->same = *bucket_of(piece->from);
+    *bucket_of(piece->from) = piece;
+    return piece->from;
+}
+
+/* The first piece that is large enough and may be given to a stream; waits: after it made that wait
+ * for another one. */
+static struct heap_piece *find_piece(const struct heap *heap, uint64_t bytes, uint32_t stream,
+                                     bool waits)
+{
+    for (struct heap_chunk *chunk = heap->chunks; chunk; chunk = chunk->next) {
+        for (struct heap_piece *piece = chunk->first; piece; piece = piece->next) {
+            if (piece->bytes < bytes || piece->state == PIECE_GIVEN)
+                continue;
+            if (piece->state == PIECE_FREE || is_own(piece, stream) || waits)
+                return piece;
+        }
+    }
+    return NULL;
+}
+
+/* Chunks. Their addresses are never used again. */
+
+static uint64_t next_addresses(uint64_t bytes)
+{
+    static uint64_t next = HEAP_FROM;
+    uint64_t from = next;
+
+    if (bytes > HEAP_TO - next)
+        return 0;
+    next += bytes;
+    return from;
+}
+
+static struct heap_piece *add_chunk(struct heap *heap, uint64_t bytes)
+{
+    AUTOFREE struct heap_chunk *chunk = calloc(1, sizeof(*chunk));
+    AUTOFREE struct heap_piece *piece = calloc(1, sizeof(*piece));
+    struct heap_chunk **at = &heap->chunks;
+
+    if (!chunk || !piece || !sim_charge(guest.sim, heap->device, bytes))
+        return NULL;
+    *piece = (struct heap_piece){.from = next_addresses(bytes), .bytes = bytes, .heap = heap};
+    if (!piece->from) {
+        sim_discharge(guest.sim, heap->device, bytes);
+        return NULL;
+    }
+    while (*at)
+        at = &(*at)->next;
+    chunk->bytes = bytes;
+    chunk->first = piece;
+    *at = TAKE(chunk);
+    heap->reserved_bytes += bytes;
+    heap->reserved_high = MAX(heap->reserved_high, heap->reserved_bytes);
+    return TAKE(piece);
+}
+
+static struct heap_piece *grow(struct heap *heap, uint64_t bytes)
+{
+    uint64_t more = (bytes + heap->granule - 1) / heap->granule * heap->granule;
+
+    if (heap->max_bytes && more > heap->max_bytes - MIN(heap->max_bytes, heap->reserved_bytes))
+        return NULL;
+    return add_chunk(heap, more);
+}
+
+/* Makes the stream wait for whoever freed the piece. */
+static bool wait_for(uint32_t stream, const struct heap_piece *piece)
+{
+    const struct sim_state *s = guest_state();
+    unsigned here = s->contexts[s->streams[stream].context].device;
+    struct sim_op op = {
+        .kind = SIM_OP_WAIT, .target = piece->stream, .gen = piece->gen, .seq = piece->seq};
+
+    op.weight = s->contexts[s->streams[piece->stream].context].device != here;
+    return guest_append(stream, &op) == CUDA_SUCCESS;
+}
+
+uint64_t heap_take(struct heap *heap, uint64_t bytes, uint32_t stream)
+{
+    struct heap_piece *piece;
+
+    if (bytes > UINT64_MAX - heap->granule)
+        return 0;
+    bytes = (bytes + SIM_ALIGN - 1) / SIM_ALIGN * SIM_ALIGN;
+    heap_look(heap, false);
+    piece = find_piece(heap, bytes, stream, false);
+    if (!piece)
+        piece = grow(heap, bytes);
+    if (!piece && heap->internal) {
+        piece = find_piece(heap, bytes, stream, true);
+        if (piece && !is_done(piece) && !wait_for(stream, piece))
+            piece = NULL;
+    }
+    return piece ? give_out(piece, bytes) : 0;
+}
+
+struct heap_piece *heap_find(uint64_t address, struct heap **ret_heap)
+{
+    struct heap_piece *piece = *bucket_of(address);
+
+    while (piece && piece->from != address)
+        piece = piece->same;
+    if (piece)
+        *ret_heap = piece->heap;
+    return piece;
+}
+
+bool heap_range(uint64_t address, uint64_t *ret_from, uint64_t *ret_bytes)
+{
+    for (unsigned i = 0; i < BUCKETS; i++) {
+        for (const struct heap_piece *piece = buckets[i]; piece; piece = piece->same) {
+            if (address - piece->from >= piece->bytes)
+                continue;
+            *ret_from = piece->from;
+            *ret_bytes = piece->bytes;
+            return true;
+        }
+    }
+    return false;
+}
+
+static void forget_given(struct heap_piece *piece)
+{
+    struct heap_piece **at = bucket_of(piece->from);
+
+    while (*at != piece)
+        at = &(*at)->same;
+    *at = piece->same;
+}
+
+void heap_give(struct heap_piece *piece, uint32_t stream)
+{
+    const struct sim_stream *st = &guest_state()->streams[stream];
+
+    forget_given(piece);
+    piece->state = PIECE_FREED;
+    piece->stream = stream;
+    piece->gen = stream ? st->gen : 0;
+    piece->seq = stream ? st->tail : 0;
+    if (!stream)
+        heap_look(piece->heap, true);
+}
+
+/* With the one behind it, if that is free as well. */
+static void join(struct heap_piece *piece)
+{
+    struct heap_piece *next = piece->next;
+
+    while (next && piece->state == PIECE_FREE && next->state == PIECE_FREE) {
+        piece->bytes += next->bytes;
+        piece->next = next->next;
+        free(next);
+        next = piece->next;
+    }
+}
+
+void heap_look(struct heap *heap, bool waited)
+{
+    for (struct heap_chunk *chunk = heap->chunks; chunk; chunk = chunk->next) {
+        for (struct heap_piece *piece = chunk->first; piece; piece = piece->next) {
+            if (piece->state != PIECE_FREED || !is_done(piece) || !(waited || heap->opportunistic))
+                continue;
+            piece->state = PIECE_FREE;
+            heap->used_bytes -= piece->bytes;
+        }
+        for (struct heap_piece *piece = chunk->first; piece; piece = piece->next)
+            join(piece);
+    }
+}
+
+static bool is_free(const struct heap_chunk *chunk)
+{
+    return chunk->first->state == PIECE_FREE && !chunk->first->next;
+}
+
+void heap_shrink(struct heap *heap, uint64_t keep)
+{
+    struct heap_chunk **at = &heap->chunks;
+
+    while (*at) {
+        struct heap_chunk *chunk = *at;
+
+        if (!is_free(chunk) || heap->reserved_bytes - chunk->bytes < keep) {
+            at = &chunk->next;
+            continue;
+        }
+        *at = chunk->next;
+        heap->reserved_bytes -= chunk->bytes;
+        sim_discharge(guest.sim, heap->device, chunk->bytes);
+        free(chunk->first);
+        free(chunk);
+    }
+}

@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/* One pool, for the files that know it from the inside: pools.c and pool_alloc.c. */
+
+#include "vgpu/pools.h"
+
+#define POOL_LEAST_CHUNK (2 * MIB) /* that a pool grows by; what it grew by is remembered */
+
+/* Never freed, but used again. */
+struct pool {
+    _Atomic(CUmemoryPool) handle; /* NULL: none */
+    struct vgpu_device *device;   /* NULL: of the host */
+    _Atomic uint64_t charged;     /* units */
+    _Atomic uint64_t room;        /* bytes: no more than it had, to give out, when it was asked */
+    uint64_t advance;             /* units that allocations on their way have charged beside */
+    uint64_t chunk_bytes;         /* that it was seen to grow by */
+    /* What it could not give without growing, at the limit, and what room it had then: bytes. */
+    _Atomic uint64_t failed_bytes, failed_room;
+};
+
+/* The pool of a handle, NULL when it is not known. No lock: what is there stays in its slot. */
+struct pool *pool_find(CUmemoryPool handle);
+
+/* One that we did not see made is a device's own. NULL: it is none that anybody knew of. */
+struct pool *pool_meet(CUmemoryPool handle);
+
+/* Units that it has; what is charged where the driver does not say. */
+uint64_t pool_reserved_units(const struct pool *pool);
+
+/* Bytes that it has and nobody else, in whatever pieces. */
+uint64_t pool_room(const struct pool *pool);
+
+/* With the lock: it may have less than is charged. True when something was given back. */
+bool pool_give_back(struct pool *pool);
+
+/*
+ * With the lock: it may have more than is charged. That is taken from what the allocation charged
+ * in advance; what is beyond is another one's that is on its way, or charged now. False when there
+ * is no room for it.
+ */
+bool pool_take_in(struct pool *pool, uint64_t *advance);
+
+void pool_alloc_after_fork(void);

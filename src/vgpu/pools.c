@@ -1,0 +1,351 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "region/ledger.h"
+#include "vgpu/overhead.h"
+#include "vgpu/pool.h"
+#include "vgpu/real.h"
+
+enum {
+    POOLS = 1024,
+    SLOTS = 4096, /* of the table by handle: power of two */
+};
+
+#define NONE UINT64_MAX
+
+static struct {
+    pthread_mutex_t lock;
+    unsigned count; /* pools up to it were ever used */
+    _Atomic bool any;
+    struct pool pools[POOLS];
+    _Atomic(struct pool *) slots[SLOTS];
+} pools = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+void pools_after_fork(void)
+{
+    (void)pthread_mutex_init(&pools.lock, NULL);
+    pool_alloc_after_fork();
+    memset(pools.pools, 0, sizeof(pools.pools));
+    for (unsigned i = 0; i < SLOTS; i++)
+        atomic_store(&pools.slots[i], NULL);
+    pools.count = 0;
+    atomic_store(&pools.any, false);
+}
+
+void pools_lock(void)
+{
+    (void)pthread_mutex_lock(&pools.lock);
+}
+
+void pools_unlock(void)
+{
+    (void)pthread_mutex_unlock(&pools.lock);
+}
+
+/* The table */
+
+static unsigned slot_of(CUmemoryPool handle)
+{
+    return (unsigned)((uint64_t)(uintptr_t)handle * UINT64_C(0x9e3779b97f4a7c15) >> 52);
+}
+
+_Static_assert(SLOTS == 1 << 12, "the twelve highest bits choose the slot");
+
+struct pool *pool_find(CUmemoryPool handle)
+{
+    for (unsigned at = slot_of(handle), i = 0; handle && i < SLOTS; at = (at + 1) % SLOTS, i++) {
+        struct pool *pool = atomic_load_explicit(&pools.slots[at], memory_order_acquire);
+
+        if (!pool)
+            return NULL;
+        if (atomic_load_explicit(&pool->handle, memory_order_relaxed) == handle)
+            return pool;
+    }
+    return NULL;
+}
+
+/* With the lock: a slot on the handle's way that is empty, or whose pool is gone. */
+static _Atomic(struct pool *) *free_slot(CUmemoryPool handle)
+{
+    for (unsigned at = slot_of(handle), i = 0; i < SLOTS; at = (at + 1) % SLOTS, i++) {
+        struct pool *pool = atomic_load(&pools.slots[at]);
+
+        if (!pool || !atomic_load(&pool->handle))
+            return &pools.slots[at];
+    }
+    return NULL;
+}
+
+/* With the lock; NULL when there are too many. */
+static struct pool *add_pool(CUmemoryPool handle, struct vgpu_device *device)
+{
+    _Atomic(struct pool *) *slot = free_slot(handle);
+    struct pool *pool = slot ? atomic_load(slot) : NULL;
+
+    if (!slot || (!pool && pools.count == POOLS))
+        return NULL;
+    if (!pool)
+        pool = &pools.pools[pools.count++];
+    pool->device = device;
+    pool->advance = 0;
+    pool->chunk_bytes = POOL_LEAST_CHUNK;
+    atomic_store(&pool->charged, 0);
+    atomic_store(&pool->room, 0);
+    atomic_store(&pool->failed_bytes, UINT64_MAX);
+    atomic_store(&pool->failed_room, 0);
+    atomic_store(&pool->handle, handle);
+    atomic_store_explicit(slot, pool, memory_order_release);
+    atomic_store(&pools.any, true);
+    return pool;
+}
+
+struct pool *pool_meet(CUmemoryPool handle)
+{
+    struct pool *pool = NULL;
+
+    for (unsigned i = 0; i < vgpu.device_count && !pool; i++) {
+        CUmemoryPool own;
+
+        if (REAL(cuDeviceGetDefaultMemPool)(&own, vgpu.devices[i].handle) != CUDA_SUCCESS ||
+            own != handle)
+            continue;
+        pools_lock();
+        pool = pool_find(handle);
+        pool = pool ? pool : add_pool(handle, &vgpu.devices[i]);
+        pools_unlock();
+    }
+    return pool;
+}
+
+/* What the driver says of a pool */
+
+static uint64_t ask(const struct pool *pool, CUmemPool_attribute attribute)
+{
+    cuuint64_t value = NONE;
+
+    if (REAL(cuMemPoolGetAttribute)(atomic_load_explicit(&pool->handle, memory_order_relaxed),
+                                    attribute, &value) != CUDA_SUCCESS)
+        return NONE;
+    return value;
+}
+
+uint64_t pool_reserved_units(const struct pool *pool)
+{
+    uint64_t bytes = ask(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT);
+
+    return bytes == NONE ? atomic_load(&pool->charged) : ledger_units(bytes);
+}
+
+uint64_t pool_room(const struct pool *pool)
+{
+    uint64_t reserved = ask(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT);
+    uint64_t used = ask(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT);
+
+    return reserved == NONE || used == NONE ? 0 : reserved - MIN(reserved, used);
+}
+
+/* Charges, with the lock held */
+
+bool pool_give_back(struct pool *pool)
+{
+    uint64_t charged = atomic_load(&pool->charged), units = pool_reserved_units(pool);
+
+    if (units >= charged)
+        return false;
+    vgpu_discharge(pool->device, VGPU_DATA, charged - units);
+    atomic_store(&pool->charged, units);
+    atomic_store(&pool->room, 0);
+    return true;
+}
+
+bool pool_take_in(struct pool *pool, uint64_t *advance)
+{
+    uint64_t charged = atomic_load(&pool->charged), units = pool_reserved_units(pool), own, others;
+
+    if (units <= charged)
+        return true;
+    own = MIN(*advance, units - charged);
+    others = pool->advance - *advance;
+    *advance -= own;
+    pool->advance -= own;
+    charged += own;
+    if (units - charged > others) {
+        if (!vgpu_charge(pool->device, VGPU_DATA, units - charged - others)) {
+            atomic_store(&pool->charged, charged);
+            return false;
+        }
+        charged = units - others;
+    }
+    atomic_store(&pool->charged, charged);
+    return true;
+}
+
+static bool is_of(const struct pool *pool, const struct vgpu_device *device)
+{
+    return atomic_load(&pool->handle) && pool->device == device;
+}
+
+bool pools_settle(struct vgpu_device *device)
+{
+    bool gave = false;
+
+    if (!atomic_load_explicit(&pools.any, memory_order_acquire))
+        return false;
+    pools_lock();
+    for (unsigned i = 0; i < pools.count; i++) {
+        if (is_of(&pools.pools[i], device))
+            gave |= pool_give_back(&pools.pools[i]);
+    }
+    pools_unlock();
+    return gave;
+}
+
+int64_t pools_surplus(const struct vgpu_device *device)
+{
+    int64_t surplus = 0;
+
+    for (unsigned i = 0; i < pools.count; i++) {
+        if (is_of(&pools.pools[i], device))
+            surplus += (int64_t)atomic_load(&pools.pools[i].charged) -
+                       (int64_t)pool_reserved_units(&pools.pools[i]);
+    }
+    return surplus;
+}
+
+/* Pools */
+
+/* Where its memory will be. False: not of a device alone. */
+static bool find_place(const CUmemPoolProps *props, struct vgpu_device **ret_device)
+{
+    *ret_device = NULL;
+    if (props->location.type == CU_MEM_LOCATION_TYPE_DEVICE)
+        *ret_device = vgpu_device(props->location.id);
+    return props->allocType != CU_MEM_ALLOCATION_TYPE_MANAGED &&
+           props->location.type <= CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT;
+}
+
+PUBLIC CUresult cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *props)
+{
+    enum vgpu_mode mode = vgpu_mode();
+    struct vgpu_device *device;
+    CUmemPoolProps own;
+    CUmemoryPool made;
+    CUresult result;
+    bool room;
+
+    if (mode == VGPU_DENIED)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    if (mode != VGPU_ON || !pool || !props)
+        return REAL(cuMemPoolCreate)(pool, props);
+    own = *props;
+    if (!find_place(&own, &device) &&
+        vgpu_refuses(VGPU_WORD_UNACCOUNTED, "cuMemPoolCreate",
+                     "memory that moves between host and device is not accounted for yet"))
+        return CUDA_ERROR_NOT_SUPPORTED;
+    result = REAL(cuMemPoolCreate)(&made, &own);
+    if (result != CUDA_SUCCESS)
+        return result;
+    pools_lock();
+    room = add_pool(made, device) != NULL;
+    pools_unlock();
+    if (!room) {
+        (void)REAL(cuMemPoolDestroy)(made);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    *pool = made;
+    return CUDA_SUCCESS;
+}
+
+/* With the lock; what was charged for it stays the caller's to give back. */
+static CUresult destroy(struct pool *pool, CUmemoryPool handle, uint64_t *ret_charged,
+                        uint64_t *ret_used)
+{
+    CUresult result;
+
+    if (pool->device)
+        (void)pool_give_back(pool);
+    *ret_used = ask(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT);
+    *ret_charged = 0;
+    result = REAL(cuMemPoolDestroy)(handle);
+    if (result == CUDA_SUCCESS) {
+        *ret_charged = atomic_exchange(&pool->charged, 0);
+        atomic_store(&pool->handle, NULL);
+    }
+    return result;
+}
+
+/* What stays given out when a pool is destroyed, the driver alone sees going: hidden memory. */
+PUBLIC CUresult cuMemPoolDestroy(CUmemoryPool handle)
+{
+    struct pool *pool = vgpu_mode() == VGPU_ON ? pool_find(handle) : NULL;
+    struct vgpu_device *device;
+    uint64_t charged, used;
+    CUresult result;
+
+    if (!pool)
+        return REAL(cuMemPoolDestroy)(handle);
+    pools_lock();
+    device = pool->device;
+    result = destroy(pool, handle, &charged, &used);
+    pools_unlock();
+    if (charged && used)
+        overhead_left(device, charged);
+    else if (charged)
+        vgpu_discharge(device, VGPU_DATA, charged);
+    return result;
+}
+
+static void settle_all(void)
+{
+    for (unsigned i = 0; i < vgpu.device_count; i++)
+        (void)pools_settle(&vgpu.devices[i]);
+}
+
+PUBLIC CUresult cuMemPoolTrimTo(CUmemoryPool pool, size_t keep)
+{
+    CUresult result;
+
+    if (vgpu_mode() != VGPU_ON)
+        return REAL(cuMemPoolTrimTo)(pool, keep);
+    result = REAL(cuMemPoolTrimTo)(pool, keep);
+    settle_all();
+    return result;
+}
+
+/* Where a program waits, pools give back. */
+
+static CUresult waited(CUresult result)
+{
+    if (atomic_load_explicit(&pools.any, memory_order_relaxed) && vgpu_mode() == VGPU_ON) {
+        settle_all();
+        pools_freed();
+    }
+    return result;
+}
+
+#define WAIT(name, ...)                                                                            \
+    (void)real_driver();                                                                           \
+    return waited(REAL(name)(__VA_ARGS__))
+
+PUBLIC CUresult cuStreamSynchronize(CUstream stream)
+{
+    WAIT(cuStreamSynchronize, stream);
+}
+
+PUBLIC CUresult cuStreamSynchronize_ptsz(CUstream stream)
+{
+    WAIT(cuStreamSynchronize_ptsz, stream);
+}
+
+PUBLIC CUresult cuEventSynchronize(CUevent event)
+{
+    WAIT(cuEventSynchronize, event);
+}
+
+PUBLIC CUresult cuCtxSynchronize(void)
+{
+    WAIT(cuCtxSynchronize);
+}
+
+PUBLIC CUresult cuCtxSynchronize_v2(CUcontext context)
+{
+    WAIT(cuCtxSynchronize_v2, context);
+}

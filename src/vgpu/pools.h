@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/*
+ * Pools of stream-ordered memory. What a pool has taken from its device is charged, whatever of it
+ * is given out: the driver says how much that is, after each allocation and wherever it may have
+ * become less. So reuse is free, and what lies broken in pieces counts.
+ *
+ * An allocation that the pool has no room for is charged before the driver is asked. Whether there
+ * is room in one piece only the driver knows: where a pool grows all the same, that is charged
+ * afterwards, and undone beyond the limit.
+ */
+
+#include "vgpu/vgpu.h"
+
+/* Brings the charges of a device's pools to what they have. True when something was given back. */
+bool pools_settle(struct vgpu_device *device);
+
+/* Something was freed that a pool may have given out. */
+void pools_freed(void);
+
+/* For overhead.c, between the two of which no charge of a pool changes. */
+void pools_lock(void);
+void pools_unlock(void);
+
+/* With the lock: what is charged for a device's pools less what they have, in units. */
+int64_t pools_surplus(const struct vgpu_device *device);
+
+void pools_after_fork(void);

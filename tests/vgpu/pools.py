@@ -1,0 +1,250 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Memory in the order of streams: a pool is charged what it has taken from its device, by the simulator's own count,
+whatever of it is given out."""
+
+import struct
+import sys
+
+sys.path.insert(0, __file__.rsplit("/", 2)[0])
+sys.path.insert(0, __file__.rsplit("/", 1)[0])
+from caller import *
+from harness import *
+
+CHUNK = 2 * MIB  # that the simulator's pools grow by
+CONTEXT = 60 * MIB
+LIMIT = 512 * MIB
+ROOM = LIMIT - CONTEXT
+THRESHOLD, RESERVED, USED = 4, 5, 7
+OPPORTUNISTIC, INTERNAL = 2, 3
+KERNEL = b"hamisim-module 1\nsize=0\nkernel one\n"
+
+
+class Pooler(Caller):
+    def begin(self, device=0):
+        super().begin(device)
+        self.streams = 0
+        for i in range(3):
+            self.must("cuStreamCreate", f"n{self.stream(i)[1:]}", 1)
+        self.must("cuDeviceGetDefaultMemPool", f"n{slot('pool')}", device)
+        return self
+
+    def stream(self, number):
+        return f"h{slot('stream', 1 + number)}"
+
+    def take(self, number, size, stream=0, pool=None):
+        where = f"n{slot('ptr', number)}", size
+        if pool:
+            return self.call("cuMemAllocFromPoolAsync", *where, f"h{slot('pool', pool)}", self.stream(stream))
+        return self.call("cuMemAllocAsync", *where, self.stream(stream))
+
+    def give(self, number, stream=0):
+        return self.call("cuMemFreeAsync", f"h{slot('ptr', number)}", self.stream(stream))
+
+    def wait(self, stream=0):
+        self.must("cuStreamSynchronize", self.stream(stream))
+
+    def attribute(self, what, pool=1):
+        return self.number("cuMemPoolGetAttribute", f"h{slot('pool', pool)}", what, "o8")
+
+    def set(self, what, value, pool=1):
+        self.must("cuMemPoolSetAttribute", f"h{slot('pool', pool)}", what, f"v8:{value}")
+
+    def trim(self, keep=0, pool=1):
+        self.must("cuMemPoolTrimTo", f"h{slot('pool', pool)}", keep)
+
+    def create(self, pool, device=0, most=0):
+        return self.call("cuMemPoolCreate", f"n{slot('pool', pool)}", struct.pack("<iiiiQQ56x", 1, 0, 1, device, 0, most))
+
+    def busy(self, ns, stream=0):
+        """A kernel of so many nanoseconds."""
+        self.must("cuModuleLoadData", f"n{slot('module')}", KERNEL)
+        self.must("cuModuleGetFunction", f"n{slot('function')}", f"h{slot('module')}", b"one")
+        self.must("cuLaunchKernel", f"h{slot('function')}", 1, 1, 1, 1, 1, 1, 0, self.stream(stream), f"k{ns}", 0)
+
+
+def new_machine(gpus=1, **driver):
+    return Machine(gpus=gpus, memory=4 * GIB, context=CONTEXT, driver=driver)
+
+
+def agree(title, machine, one, wanted):
+    """The simulator's count of a program, and what it is told, are both so much."""
+    check_equal((machine.used(one.pid), one.charged()), (wanted, wanted), title)
+
+
+def check_limit():
+    machine = new_machine()
+    one = Pooler(limited_environment(machine, memory=LIMIT)).begin()
+    codes = [one.take(1 + i % 20, 2 * CHUNK) for i in range(ROOM // (2 * CHUNK))]
+    check_equal(set(codes), {0}, "a pool grows up to the limit")
+    agree("exactly that is in use", machine, one, LIMIT)
+    check_equal((one.take(30, 512), one.words[1]), (OUT_OF_MEMORY, "kept"), "more is out of memory, the output untouched")
+    check_equal(one.call("cuMemAlloc_v2", f"n{slot('ptr', 30)}", 512), OUT_OF_MEMORY, "other memory counts to the same limit")
+    check_equal(machine.used(one.pid), LIMIT, "and nothing more is in use")
+    one.give(20)
+    agree("what is freed the pool keeps", machine, one, LIMIT)
+    check_equal(one.take(20, 2 * CHUNK), 0, "and it is had again, at the limit")
+    check_equal(one.take(30, 512), OUT_OF_MEMORY, "once")
+    one.give(20)
+    one.give(19)
+    one.wait()
+    agree("whoever waits lets the pool give back", machine, one, LIMIT - 4 * CHUNK)
+    check_equal(one.call("cuMemAlloc_v2", f"n{slot('ptr', 30)}", 4 * CHUNK), 0, "and other memory is had of it")
+    check_equal(one.take(19, CHUNK), OUT_OF_MEMORY, "which the pool has not any more")
+    check_equal(one.call("cuMemFreeAsync", f"h{slot('ptr', 30)}", one.stream(0)), 0, "it is freed in the order of a stream")
+    agree("which is seen", machine, one, LIMIT - 4 * CHUNK)
+    one.kill()
+    check_equal(machine.used(), 0, "a kill leaves nothing")
+
+
+def check_reuse():
+    """Reuse costs nothing, fragments count."""
+    machine = new_machine()
+    one = Pooler(limited_environment(machine, memory=LIMIT)).begin()
+    one.set(THRESHOLD, 2**64 - 1)
+    for i in range(20):
+        one.take(1, 50 * MIB)
+        one.give(1)
+    agree("one piece over and over is one piece", machine, one, CONTEXT + 50 * MIB)
+    one.wait()
+    agree("and a threshold keeps it", machine, one, CONTEXT + 50 * MIB)
+    one.trim(60 * MIB)
+    agree("trimming to more keeps it", machine, one, CONTEXT + 50 * MIB)
+    one.trim()
+    agree("trimming to nothing does not", machine, one, CONTEXT)
+    # Every other piece of a chunk is free, and none of them large enough.
+    for i in range(1, 9):
+        one.take(i, CHUNK // 4)
+    for i in range(1, 9, 2):
+        one.give(i)
+    one.wait()
+    check_equal(one.attribute(RESERVED) - one.attribute(USED), CHUNK, "half of the pool is free")
+    one.take(10, CHUNK // 2)
+    agree("but in pieces: it grows", machine, one, CONTEXT + 3 * CHUNK)
+    one.finish()
+
+
+def check_fragments():
+    """The pool has room, and the limit none: what it grows by all the same is undone."""
+    machine = new_machine()
+    one = Pooler(limited_environment(machine, memory=LIMIT)).begin()
+    one.set(THRESHOLD, 2**64 - 1)
+    for i in range(1, 9):
+        one.take(i, CHUNK // 4)
+    one.take(20, ROOM - 2 * CHUNK)
+    for i in range(1, 9, 2):
+        one.give(i)
+    one.wait()
+    agree("at the limit, a chunk's worth of it free", machine, one, LIMIT)
+    check_equal((one.take(10, CHUNK // 2), one.words[1]), (OUT_OF_MEMORY, "kept"), "what fits in no piece is out of memory")
+    agree("and nothing of it stays", machine, one, LIMIT)
+    check_equal(one.take(10, CHUNK // 4), 0, "what fits is had")
+    # Chunks that are larger than anybody knew.
+    machine = new_machine(granule="64Mi")
+    one = Pooler(limited_environment(machine, memory=LIMIT)).begin()
+    context = machine.used(one.pid)
+    codes = [one.take(1 + i % 20, 40 * MIB) for i in range((LIMIT - context) // (64 * MIB))]
+    check_equal(set(codes), {0}, "chunks of 64 MiB, of which each piece takes one")
+    code = one.take(30, 40 * MIB)
+    check_equal((code, one.words[1]), (OUT_OF_MEMORY, "kept"), "beyond the limit there is no other one")
+    agree("and nothing of it stays", machine, one, context + (LIMIT - context) // (64 * MIB) * 64 * MIB)
+    one.finish()
+
+
+def check_order():
+    """What is freed and not yet done is the stream's; others have it later, or wait for it."""
+    machine = new_machine()
+    one = Pooler(limited_environment(machine, memory=LIMIT)).begin()
+    one.take(1, ROOM)
+    one.busy(50_000_000)
+    one.give(1)
+    check_equal(one.take(2, 100 * MIB, stream=0), 0, "memory that a stream has freed it may have at once")
+    check_equal(one.attribute(RESERVED), ROOM, "without any more")
+    check_equal(one.take(3, 100 * MIB, stream=1), OUT_OF_MEMORY, "another stream may not, before that one has come so far")
+    time.sleep(0.1)
+    check_equal(one.take(3, 100 * MIB, stream=1), 0, "and then it may")
+    agree("all of it within the limit", machine, one, LIMIT)
+    one.finish()
+
+
+def check_pools():
+    machine = new_machine(gpus=2)
+    one = Pooler(limited_environment(machine, memory=LIMIT)).begin()
+    check_equal((one.create(2, device=1), one.create(3, device=0, most=4 * CHUNK)), (0, 0), "pools are made")
+    check_equal(one.take(1, LIMIT, pool=2), 0, "a pool's device is charged, whatever stream is given")
+    check_equal(one.take(2, CHUNK, pool=2), OUT_OF_MEMORY, "up to its limit")
+    check_equal([machine.used(one.pid, gpu=i) for i in (0, 1)], [CONTEXT, LIMIT], "and it is that one that it takes")
+    agree("the current device is not charged", machine, one, CONTEXT)
+    one.must("cuDeviceSetMemPool", 0, f"h{slot('pool', 3)}")
+    one.take(3, 3 * CHUNK)
+    check_equal(one.attribute(RESERVED, pool=3), 3 * CHUNK, "the current pool is the one that is taken from")
+    check_equal(one.take(4, 2 * CHUNK), OUT_OF_MEMORY, "up to its own size")
+    agree("which is what is charged", machine, one, CONTEXT + 3 * CHUNK)
+    one.must("cuMemPoolDestroy", f"h{slot('pool', 3)}")
+    agree("a pool that is destroyed keeps what is given out", machine, one, CONTEXT + 3 * CHUNK)
+    check_equal(one.call("cuMemFree_v2", f"h{slot('ptr', 3)}"), 0, "until that is freed")
+    check_equal(machine.used(one.pid), CONTEXT, "then it is gone")
+    agree("which is seen", machine, one, CONTEXT)
+    one.must("cuMemPoolDestroy", f"h{slot('pool', 2)}")
+    one.finish()
+    check_equal(machine.used(), 0, "at the end nothing is left")
+
+
+def check_contexts():
+    """A pool belongs to no context."""
+    machine = new_machine()
+    one = Pooler(limited_environment(machine, memory=LIMIT)).begin()
+    one.take(1, 100 * MIB)
+    one.must("cuDevicePrimaryCtxReset_v2", 0)
+    check_equal(machine.used(one.pid), 100 * MIB, "it outlives its contexts")
+    one.must("cuDevicePrimaryCtxRetain", f"n{slot('context')}", 0)
+    one.must("cuCtxSetCurrent", f"h{slot('context')}")
+    agree("and stays charged", machine, one, CONTEXT + 100 * MIB)
+    one.must("cuMemFree_v2", f"h{slot('ptr')}")
+    one.must("cuCtxSynchronize")
+    agree("until it is freed", machine, one, CONTEXT)
+    one.finish()
+
+
+def check_neighbours():
+    """Processes of a container have one limit, and what one's pool gives back another one has at once."""
+    machine, region = new_machine(), new_region()
+    environment = limited_environment(machine, memory=LIMIT, region=region)
+    one, other = Pooler(environment).begin(), Pooler(environment).begin()
+    one.take(1, 300 * MIB)
+    check_equal(other.take(1, 200 * MIB), OUT_OF_MEMORY, "two pools have one limit")
+    one.give(1)
+    check_equal(other.take(1, 200 * MIB), OUT_OF_MEMORY, "a pool keeps what is freed")
+    one.wait()
+    check_equal(other.take(1, 200 * MIB), 0, "until somebody waits")
+    one.take(2, LIMIT - 2 * CONTEXT - 200 * MIB)
+    check_equal(machine.used(), LIMIT, "together they have it all")
+    one.kill()
+    check_equal(other.take(2, LIMIT - CONTEXT - 200 * MIB), 0, "what a dead one had is had by others")
+    other.finish()
+
+
+def check_captures():
+    machine = new_machine()
+    one = Pooler(limited_environment(machine, memory=LIMIT)).begin()
+    one.must("cuStreamBeginCapture_v2", one.stream(0), 0)
+    check_equal(one.take(1, CHUNK, stream=0), NOT_SUPPORTED, "what a graph would allocate is refused")
+    check_equal(one.take(1, CHUNK, stream=1), 0, "beside a capture pools go on")
+    check_equal(one.take(2, LIMIT, stream=1), OUT_OF_MEMORY, "and are limited")
+    one.must("cuStreamEndCapture", one.stream(0), f"n{slot('graph')}")
+    agree("which harms no capture", machine, one, CONTEXT + CHUNK)
+    check_equal(one.finish().count("graphs"), 1, "and one line says what was refused")
+
+
+for test in (
+    check_limit,
+    check_reuse,
+    check_fragments,
+    check_order,
+    check_pools,
+    check_contexts,
+    check_neighbours,
+    check_captures,
+):
+    test()
+finish()
