@@ -11,6 +11,7 @@
 #include "cluster/random_world.h"
 
 /* What the cluster under test is shown: world.shown, world.shown_quotas have it. */
+void judge_begin(void); /* a new world */
 void judge_sees_node(unsigned node);
 void judge_sees_quotas(void);
 /* The cluster looked after the agents now. */

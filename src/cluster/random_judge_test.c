@@ -62,6 +62,11 @@ static struct agent {
     int64_t word_ns, since_ns;
 } agents[NODES];
 
+void judge_begin(void)
+{
+    memset(agents, 0, sizeof(agents));
+}
+
 static void see_agent(unsigned number)
 {
     const struct api_node *node = &world.shown[number];

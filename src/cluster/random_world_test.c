@@ -665,6 +665,7 @@ struct cluster *world_new_cluster(void)
 
 void world_set_up(const struct vendor_set *vendors, uint64_t seed, bool scarcity)
 {
+    judge_begin();
     world.vendors = vendors;
     world.scarcity = scarcity;
     world.random = seed * UINT64_C(0x9e3779b97f4a7c15) + 1;
