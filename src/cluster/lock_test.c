@@ -203,6 +203,28 @@ static void a_turn_lasts_until_the_allocations_are_over(void **state)
     assert_string_equal(lock.turn.name, "b");
 }
 
+static void a_pod_made_anew_is_another(void **state)
+{
+    const struct lock_pod anew = {"ns", "a", "uid-c"}, unknown = {"ns", "a", ""};
+    struct node_lock lock = {.listed = false};
+
+    (void)state;
+    take(&lock, &pod_a, 0);
+    node_lock_bound(&lock, true, 0);
+    want(&lock, &anew, SECOND);
+    assert_true(lock.taken);
+    assert_string_equal(lock.turn.uid, "uid-a");
+    /* The same one is not bound when it asks again. */
+    want(&lock, &pod_a, SECOND);
+    assert_false(lock.taken);
+
+    lock = (struct node_lock){.listed = false};
+    take(&lock, &pod_a, 0);
+    node_lock_bound(&lock, true, 0);
+    want(&lock, &unknown, SECOND);
+    assert_false(lock.taken);
+}
+
 static void a_lock_that_its_agent_leaves_is_removed(void **state)
 {
     static const struct {
@@ -517,6 +539,7 @@ int main(void)
         cmocka_unit_test(a_turn_alone_is_part_of_a_lock),
         cmocka_unit_test(a_conflict_is_read_again),
         cmocka_unit_test(a_turn_lasts_until_the_allocations_are_over),
+        cmocka_unit_test(a_pod_made_anew_is_another),
         cmocka_unit_test(a_lock_that_its_agent_leaves_is_removed),
         cmocka_unit_test(somebody_elses_lock_is_never_removed_for_ours),
         cmocka_unit_test(a_lock_in_the_way),

@@ -124,6 +124,12 @@ class Simulate(CtlTest):
         self.assertEqual(self.answers(*words), {}, "without a configuration its resources are nobody's")
         answers = self.answers("-c", str(CONFIG), *words)
         self.assertIn("default", {namespace for namespace, _ in answers})
+        both = node("n9") | {}
+        both["metadata"]["annotations"] |= dcu["metadata"]["annotations"]
+        both["status"] = dcu["status"]
+        wants["spec"]["containers"][0]["resources"]["limits"]["hygon.com/dcumem"] = 40000
+        told = json.loads(self.ctl("why", "--json", "-c", str(CONFIG), "-f", self.write("both.json", both), "-f", self.write("big.json", wants), "dcu").stdout)
+        self.assertEqual([d["uuid"] for n in told["nodes"] for d in n["devices"]], ["DCU-1"], "another vendor's cards on the node are not told of")
 
     def test_why_shows_the_nearest_first(self):
         waiting = self.write("big.json", pod("big", 35000, gpus=2))

@@ -285,6 +285,10 @@ def requests():
     check_equal(head.strip(), "error 0 200", "an object is patched")
     check_equal(api.requests[-1][4]["Content-Type"], "application/merge-patch+json", "by a merge patch")
     check_equal(api.objects[PODS]["a"]["metadata"]["labels"], {"x": "y"}, "with the body's content")
+    # Of several buffers of libcurl's, which takes 64 KiB at a time.
+    long = "".join(str(i % 10) for i in range(120_000))
+    head, _ = request(api, "PATCH", PODS + "/a", json.dumps({"metadata": {"annotations": {"long": long}}}))
+    check_equal((head.strip(), api.objects[PODS]["a"]["metadata"].get("annotations", {}).get("long") == long), ("error 0 200", True), "a long body arrives whole")
     head, _ = request(api, "GET", "/nothing")
     check_equal(head, 'error 0 404 "/nothing" not found', "a refusal has the server's words")
 

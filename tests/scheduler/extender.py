@@ -297,8 +297,7 @@ def test_what_is_for_this_machine():
     far = http.client.HTTPSConnection(outside[0], scheduler.port, context=TRUSTING, source_address=(outside[0], 0))
     far.request("GET", "/debug/view")
     response = far.getresponse()
-    response.read()
-    check_equal(response.status, 403, "the view is refused to others")
+    check_equal((response.status, response.read()), (403, b"for this machine only\n"), "the view is refused to others, with a word")
     for path, body, wanted in (("/filter", {"Pod": pod(), "NodeNames": []}, 403), ("/bind", {}, 403), ("/webhook", review(pod()), 200)):
         far.request("POST", path, json.dumps(body))
         response = far.getresponse()
