@@ -118,6 +118,8 @@ def test_the_lock_comes_before_the_binding(api, scheduler):
     metadata = thing["metadata"]
     writes = [r for r in api.requests if r[0] in ("PATCH", "POST", "PUT") and not r[1].endswith("/events")]
     check_equal([w[0] for w in writes], ["PATCH", "POST"], "two writes: the lock, and the Binding", writes)
+    reads = [r[1] for r in api.requests if r[0] == "GET" and r[1].endswith("/n1")]
+    check(len(reads) <= 1, "and the node is read once at most", reads)
     patch = writes[0][2]["metadata"]
     check(patch.get("resourceVersion"), "the lock is guarded by the node's resource version", patch)
     words = patch["annotations"][LOCK].split(",")
