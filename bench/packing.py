@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """How well the policies pack a trace: the scheduler's own code decides about its pods, in random order.
 
-    bench/packing.py --build build --trace DIR [--only NAME] [--seeds N] [--jobs N] [--arrivals-only] [--save] [--svg FILE]
+    bench/packing.py --build build --trace DIR [--only NAME] [--seeds N] [--jobs N] [--policies NAME...] [--arrivals-only] [--save] [--svg FILE]
 
 DIR has nodes.csv and pods_NAME.csv, see bench/packing.c; cpu0 is the default trace without pods that ask for no GPU. For the method see docs/placement.md. Of each trace, setting
 and policy it prints how many percent of the GPUs are allocated when as many are asked for as there are, the deviation
@@ -107,6 +107,7 @@ def main():
     parser.add_argument("--only", action="append")
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--policies", nargs="+", default=POLICIES)
     parser.add_argument("--arrivals-only", action="store_true")
     parser.add_argument("--save", action="store_true")
     parser.add_argument("--svg", type=pathlib.Path)
@@ -119,7 +120,7 @@ def main():
 
     say(f"# Arrivals alone, at 100 % asked for, mean and deviation of {options.seeds} seeds")
     started = [(trace, setting, policy, runs.start(trace, policy, setting))
-               for trace in options.only or TRACES for setting in SETTINGS for policy in POLICIES]
+               for trace in options.only or TRACES for setting in SETTINGS for policy in options.policies]
     for trace, setting, policy, futures in started:
         found = results(futures)
         say(fill_line(trace, setting, policy, found))
@@ -127,7 +128,7 @@ def main():
             curves[policy] = list(curve_points(found))
     if not options.arrivals_only:
         say(f"# With departures, {LOAD} % offered")
-    started = [] if options.arrivals_only else [("default", setting, policy, runs.start("default", policy, setting, LOAD)) for setting in SETTINGS for policy in POLICIES]
+    started = [] if options.arrivals_only else [("default", setting, policy, runs.start("default", policy, setting, LOAD)) for setting in SETTINGS for policy in options.policies]
     for trace, setting, policy, futures in started:
         say(departures_line(trace, setting, policy, results(futures)))
     if options.svg and curves:
