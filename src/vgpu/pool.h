@@ -19,7 +19,8 @@ struct pool {
     _Atomic uint64_t failed_bytes, failed_room;
 };
 
-/* The pool of a handle, NULL when it is not known. No lock: what is there stays in its slot. */
+/* The pool of a handle, NULL when it is not known. No lock: what is there stays in its slot
+ * while it lives. */
 struct pool *pool_find(CUmemoryPool handle);
 
 /* One that we did not see made is a device's own. NULL: it is none that anybody knew of. */

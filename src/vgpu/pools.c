@@ -19,6 +19,9 @@ static struct {
     _Atomic(struct pool *) slots[SLOTS];
 } pools = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
+/* In the slots of pools that are gone. */
+static struct pool nobody;
+
 void pools_after_fork(void)
 {
     (void)pthread_mutex_init(&pools.lock, NULL);
@@ -62,30 +65,38 @@ struct pool *pool_find(CUmemoryPool handle)
     return NULL;
 }
 
-/* With the lock: a slot on the handle's way that is empty, or whose pool is gone. */
+/* With the lock: a slot on the handle's way that is empty, or is nobody's. */
 static _Atomic(struct pool *) *free_slot(CUmemoryPool handle)
 {
     for (unsigned at = slot_of(handle), i = 0; i < SLOTS; at = (at + 1) % SLOTS, i++) {
         struct pool *pool = atomic_load(&pools.slots[at]);
 
-        if (!pool || !atomic_load(&pool->handle))
+        if (!pool || pool == &nobody)
             return &pools.slots[at];
     }
     return NULL;
+}
+
+/* With the lock: one that is gone and that no allocation on its way has charged beside, or a new
+ * one. */
+static struct pool *free_pool(void)
+{
+    for (unsigned i = 0; i < pools.count; i++) {
+        if (!atomic_load(&pools.pools[i].handle) && !pools.pools[i].advance)
+            return &pools.pools[i];
+    }
+    return pools.count < POOLS ? &pools.pools[pools.count++] : NULL;
 }
 
 /* With the lock; NULL when there are too many. */
 static struct pool *add_pool(CUmemoryPool handle, struct vgpu_device *device)
 {
     _Atomic(struct pool *) *slot = free_slot(handle);
-    struct pool *pool = slot ? atomic_load(slot) : NULL;
+    struct pool *pool = slot ? free_pool() : NULL;
 
-    if (!slot || (!pool && pools.count == POOLS))
-        return NULL;
     if (!pool)
-        pool = &pools.pools[pools.count++];
+        return NULL;
     pool->device = device;
-    pool->advance = 0;
     pool->chunk_bytes = POOL_LEAST_CHUNK;
     atomic_store(&pool->charged, 0);
     atomic_store(&pool->room, 0);
@@ -95,6 +106,17 @@ static struct pool *add_pool(CUmemoryPool handle, struct vgpu_device *device)
     atomic_store_explicit(slot, pool, memory_order_release);
     atomic_store(&pools.any, true);
     return pool;
+}
+
+/* With the lock. */
+static void remove_pool(struct pool *pool, CUmemoryPool handle)
+{
+    unsigned at = slot_of(handle);
+
+    while (atomic_load(&pools.slots[at]) != pool)
+        at = (at + 1) % SLOTS;
+    atomic_store(&pools.slots[at], &nobody);
+    atomic_store(&pool->handle, NULL);
 }
 
 struct pool *pool_meet(CUmemoryPool handle)
@@ -267,7 +289,7 @@ static CUresult destroy(struct pool *pool, CUmemoryPool handle, uint64_t *ret_ch
     result = REAL(cuMemPoolDestroy)(handle);
     if (result == CUDA_SUCCESS) {
         *ret_charged = atomic_exchange(&pool->charged, 0);
-        atomic_store(&pool->handle, NULL);
+        remove_pool(pool, handle);
     }
     return result;
 }
@@ -275,16 +297,21 @@ static CUresult destroy(struct pool *pool, CUmemoryPool handle, uint64_t *ret_ch
 /* What stays given out when a pool is destroyed, the driver alone sees going: hidden memory. */
 PUBLIC CUresult cuMemPoolDestroy(CUmemoryPool handle)
 {
-    struct pool *pool = vgpu_mode() == VGPU_ON ? pool_find(handle) : NULL;
-    struct vgpu_device *device;
-    uint64_t charged, used;
+    struct vgpu_device *device = NULL;
+    uint64_t charged = 0, used = 0;
+    struct pool *pool;
     CUresult result;
 
-    if (!pool)
+    if (vgpu_mode() != VGPU_ON)
         return REAL(cuMemPoolDestroy)(handle);
     pools_lock();
-    device = pool->device;
-    result = destroy(pool, handle, &charged, &used);
+    pool = pool_find(handle);
+    if (pool) {
+        device = pool->device;
+        result = destroy(pool, handle, &charged, &used);
+    } else {
+        result = REAL(cuMemPoolDestroy)(handle);
+    }
     pools_unlock();
     if (charged && used)
         overhead_left(device, charged);

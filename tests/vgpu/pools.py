@@ -190,6 +190,28 @@ def check_pools():
     check_equal(machine.used(), 0, "at the end nothing is left")
 
 
+def check_many():
+    """Pools come and go, each with a handle that was never there before."""
+    machine = new_machine()
+    one = Pooler(limited_environment(machine, memory=LIMIT)).begin()
+    codes = set()
+    for i in range(9000):  # more than the places there are, for pools and for handles
+        codes.add(one.create(2))
+        if 0 in codes:
+            codes.add(one.call("cuMemPoolDestroy", f"h{slot('pool', 2)}"))
+        if codes != {0}:
+            break
+    check_equal(codes, {0}, "a pool is made and destroyed over and over")
+    one.create(2)
+    check_equal(one.take(1, LIMIT, pool=2), OUT_OF_MEMORY, "and the next one is limited")
+    check_equal(one.take(1, ROOM, pool=2), 0, "like the first one")
+    agree("all of it is charged", machine, one, LIMIT)
+    one.must("cuMemPoolDestroy", f"h{slot('pool', 2)}")
+    one.must("cuMemFree_v2", f"h{slot('ptr')}")
+    agree("and goes", machine, one, CONTEXT)
+    one.finish()
+
+
 def check_contexts():
     """A pool belongs to no context."""
     machine = new_machine()
@@ -243,6 +265,7 @@ for test in (
     check_fragments,
     check_order,
     check_pools,
+    check_many,
     check_contexts,
     check_neighbours,
     check_captures,
