@@ -4,7 +4,7 @@
 #include <utlist.h>
 
 #include "cluster/quota.h"
-#include "cluster/state.h"
+#include "cluster/scarcity.h"
 
 enum {
     SCRATCH_MAX = 16 << 20, /* for reading one object */
@@ -31,7 +31,10 @@ struct cluster *cluster_new(const struct cluster_options *options)
     cluster->scratch = arena_new(SCRATCH_MAX);
     cluster->kinds = kinds_new();
     cluster->refusals = refusals_new();
-    if (!cluster->scratch || !cluster->kinds || !cluster->refusals) {
+    if (options->defaults.node_order == PLACE_SCARCITY)
+        cluster->scarcity = scarcity_new();
+    if (!cluster->scratch || !cluster->kinds || !cluster->refusals ||
+        (options->defaults.node_order == PLACE_SCARCITY && !cluster->scarcity)) {
         cluster_free(cluster);
         return NULL;
     }
@@ -55,6 +58,8 @@ void cluster_free(struct cluster *cluster)
     {
         node_free(cluster, node);
     }
+    scarcity_free(cluster->scarcity);
+    occupants_free(cluster->occupants);
     slab_free(cluster->slabs);
     kinds_free(cluster->kinds);
     refusals_free(cluster->refusals);
@@ -89,6 +94,8 @@ void cluster_keep(struct cluster *cluster, enum cluster_kind kind, const char *k
         node->seen = cluster->list[kind];
     if (pod)
         pod->seen = cluster->list[kind];
+    if (kind == CLUSTER_PODS && cluster->scarcity)
+        occupants_keep(cluster, key);
     if (kind == CLUSTER_QUOTAS)
         quota_keep(cluster, key);
 }
@@ -119,6 +126,15 @@ void cluster_expire(struct cluster *cluster, int64_t now_ns)
         pod_expire(cluster, pod);
         pod_time(cluster, pod, now_ns + EXPIRED_TIMES * cluster->options.reservation_ns);
     }
+}
+
+bool cluster_work(struct cluster *cluster, unsigned steps)
+{
+    while (steps-- > 0) {
+        if (!scarcity_step(cluster))
+            return false;
+    }
+    return true;
 }
 
 struct cluster_counts cluster_count(const struct cluster *cluster)

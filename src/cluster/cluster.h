@@ -148,8 +148,10 @@ struct cluster_failed_node {
 /* A filter's answer. Strings are the arena's, the request's, or the cluster's until the next
  * event. */
 struct cluster_answer {
-    const char *node;                   /* CLUSTER_PLACED */
-    size_t failed_count;                /* CLUSTER_REFUSED: all candidates */
+    const char *node;    /* CLUSTER_PLACED */
+    size_t kept_count;   /* CLUSTER_NOT_OURS with the policy scarcity: the nodes on */
+    const char **kept;   /* which the pod costs least; NULL: all that were named */
+    size_t failed_count; /* CLUSTER_REFUSED: all candidates */
     struct cluster_failed_node *failed; /* each once, in any order */
     const char *summary;                /* of all nodes together, for the pod's event */
     uint64_t reasons; /* kinds of reasons, as bits: changes when the summary's words do */
@@ -165,6 +167,13 @@ struct cluster_answer {
 int cluster_filter(struct cluster *cluster, const struct pod *pod, const char *const *names,
                    size_t count, int64_t now_ns, struct arena *arena,
                    struct cluster_answer *ret_answer, struct error *err);
+
+/*
+ * Between decisions: brings the costs up to date that the policy scarcity decides by, in steps of a
+ * few ten microseconds each (one node, or its share of new prices). False: nothing is left to do.
+ * Decisions are right without it, but slow, and by old prices.
+ */
+bool cluster_work(struct cluster *cluster, unsigned steps);
 
 /*
  * The same, of nodes that the question carries and that need not exist, as cluster-autoscaler

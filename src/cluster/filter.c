@@ -6,7 +6,7 @@
 #include <inttypes.h>
 
 #include "cluster/quota.h"
-#include "cluster/state.h"
+#include "cluster/scarcity.h"
 #include "model/keys.h"
 
 enum {
@@ -139,6 +139,8 @@ static int filter_reserve(struct cluster *cluster, const struct pod *from,
     if (r < 0)
         return r;
     pod = pod_get(cluster, from->uid, from->namespace, from->name);
+    if (pod)
+        pod->amounts = from->amounts;
     grant = pod ? grant_new(&placement->usage, &annotations, "") : NULL;
     if (!grant) {
         if (pod)
@@ -382,6 +384,7 @@ static int filter_decide(struct cluster *cluster, const struct pod *pod,
         .count = count,
         .arena = arena,
     };
+    struct place_scarcity view;
     struct placement placement;
     struct cluster_node *node;
     size_t position;
@@ -390,6 +393,10 @@ static int filter_decide(struct cluster *cluster, const struct pod *pod,
     place_options_read(&pod->annotations, &cluster->options.defaults, &options);
     nodes_rank(cluster);
     r = namespace_budgets(cluster, pod->namespace, arena, &options);
+    if (r == 0 && options.node_order == PLACE_SCARCITY && cluster->scarcity) {
+        r = scarcity_view(cluster, demand, &pod->amounts, &view);
+        options.scarcity = &view;
+    }
     if (r == 0)
         r = candidates_gather(cluster, names, count);
     if (r == 0)
@@ -434,6 +441,36 @@ static int filter_pass(struct cluster *cluster, const struct pod *from, int64_t 
     return CLUSTER_NOT_OURS;
 }
 
+/* With the policy scarcity, of the named nodes those on which a pod without devices costs least.
+ * -ENOMEM. */
+static int keep_cheapest(struct cluster *cluster, const struct pod *pod, const char *const *names,
+                         size_t count, struct arena *arena, struct cluster_answer *ret_answer)
+{
+    struct cluster_answer answer = {.kept = ARENA_ARRAY(arena, const char *, count)};
+    struct place_scarcity view;
+    struct place_options options;
+    float least = 0;
+
+    place_options_read(&pod->annotations, &cluster->options.defaults, &options);
+    if (!cluster->scarcity || options.node_order != PLACE_SCARCITY)
+        return 0;
+    if (!answer.kept || scarcity_view(cluster, NULL, &pod->amounts, &view) < 0)
+        return -ENOMEM;
+    for (size_t i = 0; i < count; i++) {
+        const struct cluster_node *node = node_find(cluster, names[i]);
+        const float cost = node && node->place->device_count ? view.costs[node->place->seat] : 0;
+
+        if (answer.kept_count && cost > least)
+            continue;
+        if (cost < least)
+            answer.kept_count = 0; /* what was kept costs more */
+        least = cost;
+        answer.kept[answer.kept_count++] = names[i];
+    }
+    *ret_answer = answer;
+    return 0;
+}
+
 int cluster_filter(struct cluster *cluster, const struct pod *pod, const char *const *names,
                    size_t count, int64_t now_ns, struct arena *arena,
                    struct cluster_answer *ret_answer, struct error *err)
@@ -451,13 +488,19 @@ int cluster_filter(struct cluster *cluster, const struct pod *pod, const char *c
     if (r < 0)
         return error_set(err, r, "the pod's lists of devices and types are too long to be read");
     cluster_expire(cluster, now_ns);
-    if (r == 0)
+    if (r == 0) {
+        *ret_answer = (struct cluster_answer){0};
+        if (keep_cheapest(cluster, pod, names, count, arena, ret_answer) < 0)
+            return error_set(err, -ENOMEM, "out of memory over %zu nodes", count);
         return filter_pass(cluster, pod, now_ns, err);
+    }
     if (!cluster_is_ready(cluster))
         return error_set(err, -EAGAIN, "nodes, pods and resource quotas are not all read yet");
     if (cluster->held)
         return error_set(err, -EAGAIN, "%s", cluster->held);
 
+    if (cluster->scarcity && !pod_find(cluster, pod->uid) && !requeue_knows(cluster, pod->uid))
+        scarcity_learn(cluster, &demand, &pod->amounts);
     freed = cluster->freed;
     r = forget_reservation(cluster, pod, &promised, err);
     if (r < 0)

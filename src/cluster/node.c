@@ -6,7 +6,7 @@
 #include <stdalign.h>
 #include <utlist.h>
 
-#include "cluster/state.h"
+#include "cluster/scarcity.h"
 
 enum {
     REGISTRATION_MAX = 4 << 20, /* Kubernetes bounds all annotations of an object to 256 KiB */
@@ -39,16 +39,24 @@ struct cluster_node *node_get(struct cluster *cluster, const char *name)
         return NULL;
     }
     node->absent = "the node is not known";
-    place_node_update(node->place);
+    node_update(cluster, node);
     HASH_ADD_KEYPTR(hh, cluster->nodes, node->place->name, strlen(node->place->name), node);
     cluster->unranked = true;
     cluster->generation++;
     return node;
 }
 
+void node_update(struct cluster *cluster, struct cluster_node *node)
+{
+    place_node_update(node->place);
+    if (cluster->scarcity)
+        scarcity_touch(cluster, node);
+}
+
 void node_free(struct cluster *cluster, struct cluster_node *node)
 {
     HASH_DEL(cluster->nodes, node);
+    scarcity_drop_node(cluster, node);
     cluster->unranked = true;
     cluster->generation++;
     kinds_give(cluster->kinds, node->place->devices, node->place->device_count);
@@ -63,7 +71,7 @@ void node_free(struct cluster *cluster, struct cluster_node *node)
 
 void node_forget_if_unused(struct cluster *cluster, struct cluster_node *node)
 {
-    if (!node->exists && !node->pods)
+    if (!node->exists && !node->pods && !node->occupants)
         node_free(cluster, node);
 }
 
@@ -76,6 +84,7 @@ static void replace_devices(struct cluster *cluster, struct cluster_node *node,
     kinds_give(cluster->kinds, node->place->devices, node->place->device_count);
     free(node->place->devices);
     kinds_take(cluster->kinds, devices, count);
+    scarcity_add_types(cluster, devices, count);
     node->place->devices = devices;
     node->place->device_count = (uint32_t)count;
     cluster->generation += !node->absent != !absent;
@@ -85,7 +94,7 @@ static void replace_devices(struct cluster *cluster, struct cluster_node *node,
     {
         (void)place_usage_charge(devices, count, &pod->grant->usage);
     }
-    place_node_update(node->place);
+    node_update(cluster, node);
 }
 
 static void add_source(struct strbuf *text, const struct text_pairs *pairs, const char *key)
@@ -388,6 +397,11 @@ int cluster_set_node(struct cluster *cluster, const struct node *from, struct er
         return -ENOMEM;
     node->exists = true;
     node->seen = cluster->list[CLUSTER_NODES];
+    if (cluster->scarcity && (node->has.cpu_milli != from->amounts.cpu_milli ||
+                              node->has.memory_mib != from->amounts.memory_mib)) {
+        node->has = from->amounts;
+        scarcity_touch(cluster, node);
+    }
     return update_devices(cluster, node, from, err);
 }
 

@@ -8,7 +8,7 @@
 
 #include "base/parse.h"
 #include "cluster/quota.h"
-#include "cluster/state.h"
+#include "cluster/scarcity.h"
 #include "model/keys.h"
 
 struct cluster_pod *pod_find(const struct cluster *cluster, const char *uid)
@@ -57,7 +57,9 @@ static void give_back(struct cluster *cluster, struct cluster_pod *pod, const st
     (void)place_usage_discharge(node->place->devices, node->place->device_count, &grant->usage);
     namespace_charge(cluster, pod->space, &grant->usage, -1);
     DL_DELETE(node->pods, pod);
-    place_node_update(node->place);
+    node_update(cluster, node);
+    if (cluster->scarcity)
+        occupants_remove(cluster, pod->uid, true);
     cluster->freed++;
 }
 
@@ -71,7 +73,9 @@ void pod_take(struct cluster *cluster, struct cluster_pod *pod, struct cluster_n
     (void)place_usage_charge(node->place->devices, node->place->device_count, &grant->usage);
     namespace_charge(cluster, pod->space, &grant->usage, 1);
     DL_APPEND(node->pods, pod);
-    place_node_update(node->place);
+    if (cluster->scarcity && (pod->amounts.cpu_milli || pod->amounts.memory_mib))
+        (void)occupants_put(cluster, pod->uid, node, &pod->amounts, false);
+    node_update(cluster, node);
 }
 
 void pod_time(struct cluster *cluster, struct cluster_pod *pod, int64_t until_ns)
@@ -273,12 +277,30 @@ static void read_priority(const struct pod *from, struct cluster_pod *pod)
     }
 }
 
+/* For the policy scarcity: what the pod requests of its node; and that it arrived, unless it was
+ * asked about. */
+static void count_pod(struct cluster *cluster, const struct pod *from)
+{
+    struct cluster_node *node;
+    struct demand demand;
+
+    if (!cluster->scarcity || !from->has_spec || !from->node_name[0])
+        return;
+    node = node_get(cluster, from->node_name);
+    if (!node || !occupants_put(cluster, from->uid, node, &from->amounts, true))
+        return;
+    arena_reset(cluster->scratch);
+    if (vendor_read_demand(cluster->options.vendors, from, cluster->scratch, &demand) > 0)
+        scarcity_learn(cluster, &demand, &from->amounts);
+}
+
 int cluster_set_pod(struct cluster *cluster, const struct pod *from, struct error *err)
 {
     struct cluster_pod *pod = pod_find(cluster, from->uid);
     struct reading read = {0};
     int r;
 
+    count_pod(cluster, from);
     arena_reset(cluster->scratch);
     r = read_annotations(cluster, from, &read);
     if (r < 0)
@@ -334,6 +356,8 @@ void cluster_delete_pod(struct cluster *cluster, const char *uid)
 {
     struct cluster_pod *pod = pod_find(cluster, uid);
 
+    if (cluster->scarcity)
+        occupants_remove(cluster, uid, false);
     if (pod)
         pod_free(cluster, pod);
 }
@@ -349,4 +373,6 @@ void pods_sweep(struct cluster *cluster)
             pod->seen != cluster->list[CLUSTER_PODS])
             pod_free(cluster, pod);
     }
+    if (cluster->scarcity)
+        occupants_sweep(cluster);
 }

@@ -10,7 +10,8 @@ static struct place_node *take_from(struct slab *slab)
             continue;
         bit = (unsigned)__builtin_ctzll(~slab->taken[i]);
         slab->taken[i] |= UINT64_C(1) << bit;
-        slab->nodes[64 * i + bit] = (struct place_node){0};
+        slab->nodes[64 * i + bit] =
+            (struct place_node){.seat = slab->seat + (uint32_t)(64 * i + bit)};
         return &slab->nodes[64 * i + bit];
     }
     return NULL;
@@ -31,6 +32,7 @@ struct place_node *slab_take(struct slab **slabs)
     if (!slab)
         return NULL;
     slab->next = *slabs;
+    slab->seat = *slabs ? (*slabs)->seat + SLAB_NODES : 0;
     *slabs = slab;
     return take_from(slab);
 }

@@ -21,6 +21,10 @@ struct cluster_node {
     const struct vendor_lock **locks; /* of each vendor instance, which its agent waits for; NULL:
                                          none does */
     struct handshakes *handshakes;    /* of its agents that have one; NULL: none has */
+
+    /* With the policy scarcity: */
+    unsigned occupants;       /* pods that request processors or memory of it */
+    struct amounts has, used; /* what is allocatable, 0: not known; what they request */
 };
 
 enum pod_state {
@@ -46,6 +50,7 @@ struct cluster_pod {
 
     bool has_priority; /* spec.priority is known: */
     int32_t priority;
+    struct amounts amounts;                      /* that a reservation requests of the node */
     struct grant *grant;                         /* NULL when idle */
     struct cluster_node *node;                   /* whose devices it holds */
     struct cluster_pod *prev, *next;             /* of the node's, while it holds something */
@@ -90,6 +95,7 @@ enum {
 
 struct slab {
     struct slab *next;
+    uint32_t seat;                   /* of its first node */
     uint64_t taken[SLAB_NODES / 64]; /* bits */
     struct place_node nodes[SLAB_NODES];
 };
@@ -100,6 +106,8 @@ struct cluster {
     struct slab *slabs;
     struct kinds *kinds;
     struct refusals *refusals;
+    struct scarcity *scarcity;   /* NULL: no pod's policy is scarcity unless it says so itself */
+    struct occupants *occupants; /* NULL: there are none */
     struct cluster_pod *pods;
     struct cluster_pod *timed; /* those with a time */
     struct cluster_namespace *namespaces;
@@ -119,6 +127,9 @@ struct cluster {
     struct arena *scratch;
 };
 
+struct scarcity;
+struct occupants;
+
 /* kind.c */
 struct kinds *kinds_new(void); /* NULL: no memory */
 void kinds_free(struct kinds *kinds);
@@ -136,6 +147,8 @@ void slab_free(struct slab *slabs);
 struct cluster_node *node_get(struct cluster *cluster, const char *name); /* made if need be */
 struct cluster_node *node_find(const struct cluster *cluster, const char *name);
 void node_forget_if_unused(struct cluster *cluster, struct cluster_node *node);
+/* Its devices, or what is used of them, changed. */
+void node_update(struct cluster *cluster, struct cluster_node *node);
 void node_free(struct cluster *cluster, struct cluster_node *node);
 void nodes_sweep(struct cluster *cluster);
 /* Takes the vendor's devices out; the node's next event reads them anew. -ENOMEM. */
@@ -170,6 +183,7 @@ void pods_sweep(struct cluster *cluster);
 /* refused.c */
 /* A pod was refused. Whether it was refused before, and nothing came free since. */
 bool requeue_note(struct cluster *cluster, const struct pod *pod, int64_t now_ns);
+bool requeue_knows(const struct cluster *cluster, const char *uid); /* it was refused */
 void requeue_forget(struct cluster *cluster, const char *uid);
 void requeue_forget_all(struct cluster *cluster);
 

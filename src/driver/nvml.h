@@ -86,6 +86,26 @@ typedef struct {
     char busId[32];
 } nvmlPciInfo_t;
 
+enum {
+    NVML_NVLINK_MAX_LINKS = 18,
+};
+
+/* nvmlGpuTopologyLevel_t: what two devices have in common on the way to each other. */
+enum {
+    NVML_TOPOLOGY_INTERNAL = 0, /* the board */
+    NVML_TOPOLOGY_SINGLE = 10,  /* one PCIe switch */
+    NVML_TOPOLOGY_MULTIPLE = 20,
+    NVML_TOPOLOGY_HOSTBRIDGE = 30,
+    NVML_TOPOLOGY_NODE = 40, /* a NUMA node */
+    NVML_TOPOLOGY_SYSTEM = 50,
+};
+
+/* nvmlIntNvLinkDeviceType_t: what a link leads to. */
+enum {
+    NVML_NVLINK_DEVICE_TYPE_GPU = 0,
+    NVML_NVLINK_DEVICE_TYPE_SWITCH = 2,
+};
+
 #define NVML_VALUE_NOT_AVAILABLE_ULL (~0ull)
 #define NVML_NO_INSTANCE (~0u)
 
@@ -115,6 +135,14 @@ nvmlReturn_t nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device, nvmlMemory_v2_t *me
 nvmlReturn_t nvmlDeviceGetUtilizationRates(nvmlDevice_t device, nvmlUtilization_t *rates);
 nvmlReturn_t nvmlDeviceGetCudaComputeCapability(nvmlDevice_t device, int *major, int *minor);
 nvmlReturn_t nvmlDeviceGetNumaNodeId(nvmlDevice_t device, unsigned int *node);
+nvmlReturn_t nvmlDeviceGetTopologyCommonAncestor(nvmlDevice_t one, nvmlDevice_t other,
+                                                 unsigned int *level);
+nvmlReturn_t nvmlDeviceGetNvLinkState(nvmlDevice_t device, unsigned int link,
+                                      unsigned int *is_active);
+nvmlReturn_t nvmlDeviceGetNvLinkRemotePciInfo_v2(nvmlDevice_t device, unsigned int link,
+                                                 nvmlPciInfo_t *info);
+nvmlReturn_t nvmlDeviceGetNvLinkRemoteDeviceType(nvmlDevice_t device, unsigned int link,
+                                                 unsigned int *type);
 nvmlReturn_t nvmlDeviceGetComputeRunningProcesses(nvmlDevice_t device, unsigned int *count,
                                                   nvmlProcessInfo_v1_t *infos);
 nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v2(nvmlDevice_t device, unsigned int *count,

@@ -19,7 +19,8 @@ static bool card_equal(const struct card *left, const struct card *right)
            left->minor == right->minor && left->resource == right->resource &&
            left->numa_node == right->numa_node && left->memory_mib == right->memory_mib &&
            left->cores == right->cores && left->max_tasks == right->max_tasks &&
-           left->healthy == right->healthy;
+           left->healthy == right->healthy &&
+           memcmp(left->links, right->links, sizeof(left->links)) == 0;
 }
 
 bool cards_equal(const struct cards *left, const struct cards *right)

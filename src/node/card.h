@@ -5,6 +5,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #include "model/device.h"
 
@@ -24,6 +25,8 @@ struct card {
     unsigned cores;      /* offered: percent, scaled */
     unsigned max_tasks;  /* that may share it */
     bool healthy;
+    int16_t links[CARDS_MAX]; /* how well it is connected with each other card, by that one's place
+                                 in the list, in the vendor's points; 0: not known */
 };
 
 struct cards {

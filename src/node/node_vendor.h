@@ -26,6 +26,7 @@ enum {
     NODE_RESOURCES_MAX = 16,
     NODE_RESOURCE_SIZE = 64,
     NODE_AMOUNTS_MAX = 8,
+    NODE_NOTES_MAX = 4,
 };
 
 /* What kubelet counts, and where it finds us for that; each is a registration of its own. */
@@ -54,6 +55,12 @@ struct node_variable {
     const char *name, *value;
 };
 
+/* An annotation of the Node. */
+struct node_note {
+    const char *key;   /* the vendor's for ever */
+    const char *value; /* the arena's; NULL: there is to be none */
+};
+
 /* A part of the Node's capacity. */
 struct node_amount {
     char name[NODE_RESOURCE_SIZE];
@@ -70,8 +77,8 @@ struct node_condition {
 struct node_vendor {
     const char *name; /* "NVIDIA" */
 
-    /* Annotations: of the Node, and of its pods. */
-    const char *registered_key, *allocated_key, *to_allocate_key;
+    /* Annotations of pods. */
+    const char *allocated_key, *to_allocate_key;
 
     /*
      * What Allocate answers beside the CDI device's name, which a runtime without CDI passes over.
@@ -92,8 +99,9 @@ struct node_vendor {
      */
     int (*find)(void *node, const struct cards *known, struct cards *ret_cards, struct error *err);
 
-    /* The value of registered_key. NULL: the arena is full. */
-    const char *(*encode)(void *node, const struct cards *cards, struct arena *arena);
+    /* The Node's annotations, always the same keys; the count. -ENOMEM: the arena is full. */
+    int (*annotate)(void *node, const struct cards *cards, struct arena *arena,
+                    struct node_note ret_notes[NODE_NOTES_MAX]);
 
     /*
      * What stands between this node's containers and the driver. why_no_cards: find()'s, NULL once

@@ -35,6 +35,10 @@ struct nvml {
     nvmlReturn_t (*memory_info)(nvmlDevice_t device, nvmlMemory_t *memory);
     nvmlReturn_t (*pci_info)(nvmlDevice_t device, nvmlPciInfo_t *info);
     nvmlReturn_t (*numa_node)(nvmlDevice_t device, unsigned *node);
+    nvmlReturn_t (*ancestor)(nvmlDevice_t one, nvmlDevice_t other, unsigned *level);
+    nvmlReturn_t (*link_state)(nvmlDevice_t device, unsigned link, unsigned *is_active);
+    nvmlReturn_t (*link_pci)(nvmlDevice_t device, unsigned link, nvmlPciInfo_t *info);
+    nvmlReturn_t (*link_type)(nvmlDevice_t device, unsigned link, unsigned *type);
     nvmlReturn_t (*utilization)(nvmlDevice_t device, nvmlUtilization_t *rates);
     nvmlReturn_t (*processes)(nvmlDevice_t device, unsigned *count, nvmlProcessInfo_v2_t *infos);
 };
@@ -51,6 +55,10 @@ static const struct symbol symbols[] = {
     {"nvmlDeviceGetMemoryInfo", offsetof(struct nvml, memory_info), .required = true},
     {"nvmlDeviceGetPciInfo_v3", offsetof(struct nvml, pci_info)},
     {"nvmlDeviceGetNumaNodeId", offsetof(struct nvml, numa_node)},
+    {"nvmlDeviceGetTopologyCommonAncestor", offsetof(struct nvml, ancestor)},
+    {"nvmlDeviceGetNvLinkState", offsetof(struct nvml, link_state)},
+    {"nvmlDeviceGetNvLinkRemotePciInfo_v2", offsetof(struct nvml, link_pci)},
+    {"nvmlDeviceGetNvLinkRemoteDeviceType", offsetof(struct nvml, link_type)},
     {"nvmlDeviceGetUtilizationRates", offsetof(struct nvml, utilization)},
     {"nvmlDeviceGetComputeRunningProcesses_v3", offsetof(struct nvml, processes)},
 };
@@ -226,6 +234,67 @@ int nvml_read_minor(struct nvml *nvml, unsigned index, unsigned *ret_minor, stru
         return fail(nvml, "cannot find the GPU's device node", result, err);
     *ret_minor = minor;
     return 0;
+}
+
+/* NVML writes a domain with eight digits or with four, and letters of either case. */
+static void shorten_bus_id(const nvmlPciInfo_t *info, char ret_bus_id[NVML_BUS_ID_SIZE])
+{
+    const char *text = info->busId;
+    size_t len = strnlen(text, sizeof(info->busId)), zeros = strspn(text, "0");
+
+    zeros += zeros < len && text[zeros] == ':';
+    (void)snprintf(ret_bus_id, NVML_BUS_ID_SIZE, "%.*s", (int)(len - zeros), text + zeros);
+    for (char *p = ret_bus_id; *p; p++)
+        *p = (char)tolower((unsigned char)*p);
+}
+
+int nvml_read_bus_id(struct nvml *nvml, unsigned index, char ret_bus_id[NVML_BUS_ID_SIZE])
+{
+    nvmlDevice_t handle;
+    nvmlPciInfo_t info;
+
+    if (!nvml->pci_info || nvml->device_by_index(index, &handle) != NVML_SUCCESS ||
+        nvml->pci_info(handle, &info) != NVML_SUCCESS)
+        return -EIO;
+    shorten_bus_id(&info, ret_bus_id);
+    return 0;
+}
+
+size_t nvml_read_links(struct nvml *nvml, unsigned index,
+                       struct nvml_link ret_links[NVML_LINKS_MAX])
+{
+    nvmlDevice_t handle;
+    size_t count = 0;
+
+    if (!nvml->link_state || nvml->device_by_index(index, &handle) != NVML_SUCCESS)
+        return 0;
+    for (unsigned i = 0; i < NVML_LINKS_MAX; i++) {
+        struct nvml_link *link = &ret_links[count];
+        unsigned active, type;
+        nvmlPciInfo_t info;
+
+        if (nvml->link_state(handle, i, &active) != NVML_SUCCESS || !active)
+            continue;
+        *link = (struct nvml_link){.to_switch = false};
+        link->to_switch = nvml->link_type && nvml->link_type(handle, i, &type) == NVML_SUCCESS &&
+                          type == NVML_NVLINK_DEVICE_TYPE_SWITCH;
+        if (nvml->link_pci && nvml->link_pci(handle, i, &info) == NVML_SUCCESS)
+            shorten_bus_id(&info, link->bus_id);
+        count++;
+    }
+    return count;
+}
+
+int nvml_read_ancestor(struct nvml *nvml, unsigned one, unsigned other)
+{
+    nvmlDevice_t first, second;
+    unsigned level;
+
+    if (!nvml->ancestor || nvml->device_by_index(one, &first) != NVML_SUCCESS ||
+        nvml->device_by_index(other, &second) != NVML_SUCCESS ||
+        nvml->ancestor(first, second, &level) != NVML_SUCCESS || level > INT_MAX)
+        return -EIO;
+    return (int)level;
 }
 
 int nvml_read_status(struct nvml *nvml, unsigned index, struct nvml_status *ret_status,

@@ -53,6 +53,28 @@ int nvml_list(struct nvml *nvml, struct device *ret_devices, size_t max, struct 
 /* The number in /dev/nvidiaN. -EIO. By the index of nvml_list(), as all that follows. */
 int nvml_read_minor(struct nvml *nvml, unsigned index, unsigned *ret_minor, struct error *err);
 
+/* How a device is connected. */
+enum {
+    NVML_LINKS_MAX = 18,
+    NVML_BUS_ID_SIZE = 32,
+};
+
+struct nvml_link {
+    bool to_switch;
+    char bus_id[NVML_BUS_ID_SIZE]; /* of the device that it leads to, as nvml_read_bus_id(); else ""
+                                    */
+};
+
+/* "3b:00.0", or "1:3b:00.0" beyond the first PCI domain. -EIO. */
+int nvml_read_bus_id(struct nvml *nvml, unsigned index, char ret_bus_id[NVML_BUS_ID_SIZE]);
+
+/* NVLinks that are up; their number, 0 where NVML does not tell. */
+size_t nvml_read_links(struct nvml *nvml, unsigned index,
+                       struct nvml_link ret_links[NVML_LINKS_MAX]);
+
+/* What two devices have in common: a value of nvmlGpuTopologyLevel_t (driver/nvml.h). -EIO. */
+int nvml_read_ancestor(struct nvml *nvml, unsigned one, unsigned other);
+
 int nvml_read_status(struct nvml *nvml, unsigned index, struct nvml_status *ret_status,
                      struct error *err);
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
+#include <math.h>
 #include <string.h>
 
 #include "base/util.h"
@@ -257,6 +258,71 @@ static bool is_better_by(const struct choosing *choosing, const struct place_nod
     return a->rank != b->rank ? a->rank < b->rank : strcmp(a->name, b->name) < 0;
 }
 
+/* Where the costs are those of a demand that is alike, the best by its own: of so many nodes that
+ * are best by them, and of so many that they know no cost of. */
+enum {
+    REFINED = 16,
+    REFINED_UNKNOWN = 48,
+};
+
+struct refining {
+    uint32_t best[REFINED + REFINED_UNKNOWN]; /* the best of them first, and behind them unknown */
+    size_t known, unknown;
+};
+
+static void refine_note(const struct choosing *choosing, struct refining *refining, size_t position)
+{
+    const struct place_node *node = choosing->nodes[position];
+    size_t at = refining->known;
+
+    if (isinf(choosing->costs[node->seat])) {
+        if (refining->unknown < REFINED_UNKNOWN)
+            refining->best[REFINED + refining->unknown++] = (uint32_t)position;
+        return;
+    }
+    if (at == REFINED && !is_better(choosing, node, choosing->nodes[refining->best[at - 1]]))
+        return;
+    at = MIN(at, (size_t)REFINED - 1);
+    for (; at > 0 && is_better(choosing, node, choosing->nodes[refining->best[at - 1]]); at--)
+        refining->best[at] = refining->best[at - 1];
+    refining->best[at] = (uint32_t)position;
+    refining->known = MIN(refining->known + 1, (size_t)REFINED);
+}
+
+static float own_cost(const struct choosing *choosing, size_t position)
+{
+    const struct place_scarcity *scarcity = choosing->options->scarcity;
+    struct scarcity_sight sight;
+
+    scarcity_see(scarcity->prices, &scarcity->rooms[choosing->nodes[position]->seat], &sight);
+    return scarcity_cost(&sight, &scarcity->demand, NULL);
+}
+
+/* The best that may fit; count when there is none. */
+static size_t find_best_by_own_cost(const struct choosing *choosing, size_t count)
+{
+    struct refining refining = {.known = 0};
+    float least = INFINITY;
+    size_t best = count;
+
+    for (size_t i = 0; i < count; i++) {
+        if (may_fit(choosing->nodes[i], &choosing->need))
+            refine_note(choosing, &refining, i);
+    }
+    for (size_t i = 0; i < refining.known + refining.unknown; i++) {
+        const size_t position =
+            refining.best[i < refining.known ? i : REFINED + i - refining.known];
+        const float cost = own_cost(choosing, position);
+
+        if (best < count && (cost > least || (cost == least && choosing->nodes[position]->rank >=
+                                                                   choosing->nodes[best]->rank)))
+            continue;
+        best = position;
+        least = cost;
+    }
+    return best;
+}
+
 static int try_all(const struct choosing *choosing, size_t count, size_t *ret_position,
                    struct placement *ret_placement)
 {
@@ -305,7 +371,8 @@ int place_choose(const struct place_node *const *nodes, size_t count, const stru
         return -E2BIG;
     if (!choosing.costs && vendors_score(demand))
         return try_all(&choosing, count, ret_position, ret_placement);
-    best = find_best(&choosing, count);
+    best = choosing.costs && !options->scarcity->exact ? find_best_by_own_cost(&choosing, count)
+                                                       : find_best(&choosing, count);
     if (best == count)
         return PLACE_NO_FIT;
     r = try_node(&choosing, best, ret_position, ret_placement);

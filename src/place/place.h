@@ -177,8 +177,9 @@ struct place_scarcity {
     const struct scarcity_types *types;
     const struct scarcity_prices *prices;
     const struct scarcity_room *rooms; /* by the node's seat */
-    const float *costs;                /* of the demand, by the node's seat */
-    uint32_t cpu_milli, memory_mib;    /* that the pod asks for */
+    struct scarcity_demand demand;
+    const float *costs; /* by the node's seat */
+    bool exact;         /* the costs are the demand's, not those of one of its class */
 };
 
 /* A pod's preferences: which node, and which of its devices. */

@@ -194,8 +194,8 @@ static void price_devices(const struct fitting *fitting, const struct request *r
     struct scarcity_demand demand;
     struct scarcity_room room;
 
-    scarcity_demand_read(scarcity->types, &(struct demand){1, &container}, scarcity->cpu_milli,
-                         scarcity->memory_mib, &demand);
+    scarcity_demand_read(scarcity->types, &(struct demand){1, &container},
+                         scarcity->demand.cpu_milli, scarcity->demand.memory_mib, &demand);
     room = scarcity->rooms[fitting->node->seat];
     scarcity_room_read(scarcity->types, fitting->devices, count, &room);
     scarcity_price_devices(scarcity->types, scarcity->prices, &room, &demand, fitting->devices,

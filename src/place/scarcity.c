@@ -9,8 +9,11 @@
 
 enum {
     ALWAYS = 1 << 20, /* copies, of a class that asks for no processors */
+    BLOCK = 4,        /* classes */
     MULTI = 4,        /* of classes with several devices */
 };
+
+_Static_assert(SCARCITY_CLASSES % BLOCK == 0, "the arrays hold whole blocks");
 
 #define FLOOR_K 0.01
 
@@ -97,7 +100,7 @@ void scarcity_prices_init(struct scarcity_prices *ret_prices, const struct scarc
     bool taken[SCARCITY_CLASSES] = {false};
 
     assert(count <= SCARCITY_CLASSES);
-    ret_prices->group_count = ret_prices->class_count = 0;
+    *ret_prices = (struct scarcity_prices){0};
     for (size_t i = 0; i < count; i++) {
         struct scarcity_group *group = &ret_prices->groups[ret_prices->group_count];
 
@@ -191,18 +194,30 @@ static void see_group(const struct scarcity_group *group, const struct scarcity_
     };
 }
 
-/* How many copies of each class processors and memory of a node allow. */
-static void count_by_node(const struct scarcity_prices *prices, uint32_t cpu_milli,
-                          uint32_t memory_mib, float ret_counts[static SCARCITY_CLASSES])
+/* Four numbers, for one instruction of the processor. */
+typedef float floats __attribute__((vector_size(16), aligned(4), may_alias));
+typedef int32_t ints __attribute__((vector_size(16)));
+
+static inline floats whole(floats amount, const float *rates, const float *bases)
 {
-    const float cpu = (float)cpu_milli, memory = (float)memory_mib;
+    const floats exact = amount * *(const floats *)rates + *(const floats *)bases;
 
-    for (size_t i = 0; i < prices->class_count; i++) {
-        const int32_t by_cpu = (int32_t)(cpu * prices->cpu_rate[i] + prices->cpu_base[i]);
-        const int32_t by_memory =
-            (int32_t)(memory * prices->memory_rate[i] + prices->memory_base[i]);
+    return __builtin_convertvector(__builtin_convertvector(exact, ints), floats);
+}
 
-        ret_counts[i] = (float)(by_cpu < by_memory ? by_cpu : by_memory);
+/* How many copies of each class processors and memory of a node allow. Most of a cost's time is
+ * spent here. */
+static void count_by_node(const struct scarcity_prices *prices, uint32_t cpu_milli,
+                          uint32_t memory_mib, float *ret_counts)
+{
+    const floats cpu = (floats){} + (float)cpu_milli, memory = (floats){} + (float)memory_mib;
+
+    for (size_t i = 0; i < prices->class_count; i += BLOCK) {
+        const floats by_cpu = whole(cpu, &prices->cpu_rate[i], &prices->cpu_base[i]);
+        const floats by_memory = whole(memory, &prices->memory_rate[i], &prices->memory_base[i]);
+        const ints less = by_cpu < by_memory;
+
+        *(floats *)&ret_counts[i] = (floats)((less & (ints)by_cpu) | (~less & (ints)by_memory));
     }
 }
 

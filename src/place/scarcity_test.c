@@ -167,7 +167,8 @@ static struct world *world_of(const struct device devices[static 4])
         .prices = &world.prices,
         .rooms = world.rooms,
         .costs = world.costs,
-        .cpu_milli = 1000,
+        .demand = {.cpu_milli = 1000},
+        .exact = true,
     };
     return &world;
 }

@@ -254,8 +254,7 @@ static void plugin_on_node(void *data, enum kube_event event, yyjson_val *object
         return;
     if (uid)
         note_node(plugin, uid);
-    plugin_register_seen(
-        plugin, yyjson_get_str(yyjson_obj_get(annotations, plugin->vendor->registered_key)));
+    plugin_register_seen(plugin, annotations);
 }
 
 static void on_node_complete(void *data)

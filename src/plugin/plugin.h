@@ -78,11 +78,15 @@ struct plugin {
 
     struct prestart *prestarts;
     struct registration {
-        char *known;  /* the node's annotation, as the API server has it; NULL: none */
-        bool seen;    /* known is from the server */
-        char *wanted; /* as it should be */
-        char *sent;   /* as it was written last, and when that was; NULL: never */
-        int64_t sent_ns;
+        struct registered_note {
+            const char *key;
+            char *known;  /* the node's annotation, as the API server has it; NULL: none */
+            char *wanted; /* as it should be; NULL: none */
+            char *sent;   /* as it was written last */
+        } notes[NODE_NOTES_MAX];
+        size_t count;
+        bool seen;       /* what is known is from the server */
+        int64_t sent_ns; /* 0: never */
         struct kube_request *request;
     } registration;
     struct phase *phases; /* patches under way */
@@ -132,9 +136,9 @@ void plugin_condition_stop(struct plugin *plugin);
 void plugin_capacity_write(struct plugin *plugin);
 void plugin_capacity_stop(struct plugin *plugin);
 
-/* register.c: the annotation of the node. */
+/* register.c: the annotations of the node. */
 void plugin_register(struct plugin *plugin);
-void plugin_register_seen(struct plugin *plugin, const char *annotation);
+void plugin_register_seen(struct plugin *plugin, yyjson_val *annotations);
 void plugin_register_stop(struct plugin *plugin);
 
 /* phase.c: tells the API server when all containers of a pod have their devices. */

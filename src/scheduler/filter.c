@@ -35,6 +35,22 @@ static void filter_answer(struct http_request *request, struct strbuf *body)
     strbuf_deinit(body);
 }
 
+/* The pod asks for no device: all nodes, or those on which it costs least. Nodes that were sent
+ * whole go back whole, and all of them. */
+static void answer_not_ours(struct http_request *request, const struct filter_args *args,
+                            const struct cluster_answer *decision)
+{
+    struct strbuf body = STRBUF_INIT(ANSWER_MAX);
+
+    if (args->nodes)
+        wire_write_nodes(&body, args->wholes, args->count);
+    else if (decision->kept)
+        wire_write_names(&body, decision->kept, decision->kept_count);
+    else
+        wire_write_names(&body, args->names, args->count);
+    filter_answer(request, &body);
+}
+
 /* All of the nodes that were named, or the one that is chosen. */
 static void answer_nodes(struct http_request *request, const struct filter_args *args,
                          const char *chosen)
@@ -108,6 +124,7 @@ static bool filter_decide(struct scheduler *scheduler, struct http_request *requ
     struct cluster_answer decision;
     int r;
 
+    work_note_policy(scheduler, pod);
     cluster_hold(scheduler->cluster,
                  leader_may_decide(scheduler) ? NULL : leader_why_not(scheduler));
     r = cluster_filter(scheduler->cluster, pod, args->names, args->count, clock_now_ns(),
@@ -120,7 +137,7 @@ static bool filter_decide(struct scheduler *scheduler, struct http_request *requ
         log_warn("pod %s/%s: no decision: %s", pod->namespace, pod->name, err.text);
         answer_error(request, err.text);
     } else if (r == CLUSTER_NOT_OURS) {
-        answer_nodes(request, args, NULL);
+        answer_not_ours(request, args, &decision);
     } else if (r == CLUSTER_PLACED) {
         scheduler->filters_placed++;
         events_forget(scheduler->events, pod->uid);

@@ -185,6 +185,7 @@ static int make_state(struct scheduler *scheduler, struct error *err)
                          options->device_config_file);
     (void)place_node_order_read(options->node_policy, &cluster.defaults.node_order);
     place_policy_read(options->device_policy, &cluster.defaults.policy);
+    scheduler->vendors.kept.amounts = work_has_view(scheduler);
     scheduler->cluster = cluster_new(&cluster);
     scheduler->request_arena = arena_new(REQUEST_ARENA_MAX);
     scheduler->webhook_arena = arena_new(WEBHOOK_ARENA_MAX);
@@ -257,6 +258,7 @@ static void start_clocks(struct scheduler *scheduler)
     (void)uv_signal_start(&scheduler->terminate, on_signal, SIGTERM);
     (void)uv_signal_start(&scheduler->interrupt, on_signal, SIGINT);
     (void)uv_timer_start(&scheduler->tick, on_tick, TICK_MS, TICK_MS);
+    work_start(scheduler);
 }
 
 static int scheduler_start(struct scheduler *scheduler, struct error *err)
@@ -280,6 +282,7 @@ static void free_handles(struct scheduler *scheduler)
     filter_end_wait(scheduler);
     binds_abandon(scheduler);
     leader_stop(scheduler);
+    work_stop(scheduler);
     uv_close((uv_handle_t *)&scheduler->terminate, NULL);
     uv_close((uv_handle_t *)&scheduler->interrupt, NULL);
     uv_close((uv_handle_t *)&scheduler->tick, NULL);

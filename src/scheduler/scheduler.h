@@ -46,6 +46,13 @@ struct leader {
     bool blind;                /* the last look failed, which was logged */
 };
 
+/* What is done between requests for the policy scarcity. */
+struct work {
+    uv_check_t turn;
+    uv_idle_t idle;
+    bool said; /* that there is no view for it */
+};
+
 /* How often, and how long, something was done. Bounds of the buckets are in metrics.c. */
 enum {
     LATENCY_BUCKETS = 12,
@@ -74,6 +81,7 @@ struct scheduler {
     uv_timer_t tick;
     struct waiting_filter waiting;
     struct leader leader;
+    struct work work;
     struct bind *binds;         /* under way */
     struct locks *locks;        /* of nodes whose agents wait for one */
     struct question *questions; /* about unseen pods */
@@ -142,6 +150,13 @@ void requeue_pods(struct scheduler *scheduler);
  * stopped meanwhile. */
 int watches_start(struct scheduler *scheduler, struct error *err);
 double watches_age(const struct scheduler *scheduler); /* of the oldest, in seconds */
+
+/* work.c: the policy scarcity, whose view of the cluster is there if it is the default policy. */
+bool work_has_view(const struct scheduler *scheduler);
+void work_start(struct scheduler *scheduler);
+void work_stop(struct scheduler *scheduler);
+/* Says once that a pod asks for the policy and there is no view. */
+void work_note_policy(struct scheduler *scheduler, const struct pod *pod);
 
 /* metrics.c */
 void metrics_tick(struct scheduler *scheduler); /* each second */

@@ -179,7 +179,7 @@ int watches_start(struct scheduler *scheduler, struct error *err)
     };
     const struct kube_watch_spec quotas = {.path = "/api/v1/resourcequotas", .paged = true};
     /* Bound and not over: such a pod's annotations come from its Binding, and where only we may
-     * write them, its metadata are enough. */
+     * write them, its metadata are enough; but for what pods request, which is in their specs. */
     struct kube_watch_spec pods = {
         .path = "/api/v1/pods",
         .field_selector = "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed",
@@ -197,7 +197,7 @@ int watches_start(struct scheduler *scheduler, struct error *err)
     if (r < 0)
         return r;
     /* The nodes come while this waits for its answers. */
-    pods.metadata_only = policies_in_force(scheduler);
+    pods.metadata_only = policies_in_force(scheduler) && !work_has_view(scheduler);
     if (scheduler->stopping)
         return 0;
     return kube_watch_new(scheduler->kube, &pods, &pod_ops, scheduler, &scheduler->pods, err);

@@ -300,6 +300,57 @@ PUBLIC nvmlReturn_t nvmlDeviceGetPciInfo_v3(nvmlDevice_t device, nvmlPciInfo_t *
     return NVML_SUCCESS;
 }
 
+/* No two cards have more in common than their NUMA node, and NVLinks there are none. */
+PUBLIC nvmlReturn_t nvmlDeviceGetTopologyCommonAncestor(nvmlDevice_t one, nvmlDevice_t other,
+                                                        unsigned int *level)
+{
+    const struct sim_gpu_spec *gpus;
+    unsigned a, b;
+    nvmlReturn_t r = nvml_check_device(one, &a);
+
+    if (r == NVML_SUCCESS)
+        r = nvml_check_device(other, &b);
+    if (r != NVML_SUCCESS)
+        return r;
+    if (!level)
+        return NVML_ERROR_INVALID_ARGUMENT;
+    gpus = machine->state->header.gpus;
+    if (a == b)
+        *level = NVML_TOPOLOGY_INTERNAL;
+    else if (gpus[a].numa_node >= 0 && gpus[a].numa_node == gpus[b].numa_node)
+        *level = NVML_TOPOLOGY_NODE;
+    else
+        *level = NVML_TOPOLOGY_SYSTEM;
+    return NVML_SUCCESS;
+}
+
+PUBLIC nvmlReturn_t nvmlDeviceGetNvLinkState(nvmlDevice_t device, unsigned int link,
+                                             unsigned int *is_active)
+{
+    (void)device;
+    (void)link;
+    (void)is_active;
+    return NVML_ERROR_NOT_SUPPORTED;
+}
+
+PUBLIC nvmlReturn_t nvmlDeviceGetNvLinkRemotePciInfo_v2(nvmlDevice_t device, unsigned int link,
+                                                        nvmlPciInfo_t *info)
+{
+    (void)device;
+    (void)link;
+    (void)info;
+    return NVML_ERROR_NOT_SUPPORTED;
+}
+
+PUBLIC nvmlReturn_t nvmlDeviceGetNvLinkRemoteDeviceType(nvmlDevice_t device, unsigned int link,
+                                                        unsigned int *type)
+{
+    (void)device;
+    (void)link;
+    (void)type;
+    return NVML_ERROR_NOT_SUPPORTED;
+}
+
 PUBLIC nvmlReturn_t nvmlDeviceGetNumaNodeId(nvmlDevice_t device, unsigned int *node)
 {
     unsigned i;

@@ -258,6 +258,29 @@ def cards():
         node.end()
 
 
+def links():
+    """How cards are connected, as the scheduler reads it: two by NVLink, the third by PCIe alone."""
+    lines = [*CARDS, "GPU-c 30000 00000000:01:00.0 5 ok"]
+    node = Node(cards=CARDS)
+    told = lambda: node.api.objects[NODES][NODE]["metadata"].get("annotations", {})
+    scores = lambda: {row["uuid"]: row["score"] for row in json.loads(told().get("hami.io/node-nvidia-score", "[]"))}
+    check(wait_until(lambda: REGISTER in told()), "cards are registered")
+    check_equal(scores(), {}, "without scores where NVML does not tell how they are connected")
+    level = [f"level {a} {b} {10 if {a, b} == {0, 1} else 50}" for a in range(3) for b in range(3) if a != b]
+    link = [f"link 0 {i} gpu 00000000:D8:00.0" for i in range(4)] + [f"link 1 {i} gpu 0000:3b:00.0" for i in range(2, 6)]
+    (node.folder / "cards.links").write_text("\n".join([*level, *link, ""]))
+    node.show_cards(lines)
+    wanted = {"GPU-a": {"GPU-b": 450, "GPU-c": 10}, "GPU-b": {"GPU-a": 450, "GPU-c": 10}, "GPU-c": {"GPU-a": 10, "GPU-b": 10}}
+    check(wait_until(lambda: scores() == wanted, 20), "when a card comes, all are scored", scores())
+    (node.folder / "cards.links").write_text("\n".join([*level, *link[:4], ""]))
+    node.show_cards(lines[:2])
+    check(wait_until(lambda: scores().get("GPU-a") == {"GPU-b": 0} or not scores(), 20), "links that one side alone knows count nothing", scores())
+    check(wait_until(lambda: "hami.io/node-nvidia-score" not in told(), 20), "and where no pair has a score the annotation goes", told())
+    check(REGISTER in told(), "alone")
+    check("do not agree on the NVLinks" in node.said(), "a person is told")
+    node.end()
+
+
 def sick():
     """Two cards, one of which dies: ids stand for no card, and pods of the other start with any of them."""
     node = Node(cards=CARDS)
@@ -349,7 +372,7 @@ def selinux():
         node.end()
 
 
-PARTS = ["toolkit", "large", "none", "runtime", "cards", "sick", "capacity", "monitor", "selinux"]
+PARTS = ["toolkit", "large", "none", "runtime", "cards", "links", "sick", "capacity", "monitor", "selinux"]
 
 if __name__ == "__main__":
     for part in sys.argv[1:] or PARTS:

@@ -65,14 +65,18 @@ static int made_up_find(void *node, const struct cards *known, struct cards *ret
     return 0;
 }
 
-static const char *made_up_encode(void *node, const struct cards *cards, struct arena *arena)
+static int made_up_annotate(void *node, const struct cards *cards, struct arena *arena,
+                            struct node_note ret_notes[NODE_NOTES_MAX])
 {
     struct strbuf text = STRBUF_IN(arena, 4096);
 
     (void)node;
     for (size_t i = 0; i < cards->count; i++)
         strbuf_addf(&text, "%s=%s ", cards->items[i].uuid, cards->items[i].healthy ? "ok" : "sick");
-    return text.failed ? NULL : strbuf_text(&text);
+    if (text.failed)
+        return -ENOMEM;
+    ret_notes[0] = (struct node_note){"acme.example/registered", strbuf_text(&text)};
+    return 1;
 }
 
 static void made_up_describe(void *node, const char *why_no_cards, const char *handler,
@@ -105,13 +109,12 @@ static int made_up_prepare(void *node, const struct container_grant *grant,
 
 static const struct node_vendor made_up = {
     .name = "Made-Up",
-    .registered_key = "acme.example/registered",
     .allocated_key = "acme.example/allocated",
     .to_allocate_key = "acme.example/to-allocate",
     .start = made_up_start,
     .stop = made_up_stop,
     .find = made_up_find,
-    .encode = made_up_encode,
+    .annotate = made_up_annotate,
     .describe = made_up_describe,
     .prepare = made_up_prepare,
 };

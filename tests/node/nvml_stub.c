@@ -2,10 +2,12 @@
 
 /*
  * NVML as a file says: $NVML_STUB has a line for each card, "UUID MIB|none PCI MINOR ok|dead", read
- * at each question. With a first line "lost" the driver answers nothing. What it lacks of NVML our
- * programs do without.
+ * at each question. With a first line "lost" the driver answers nothing. Of how cards are connected
+ * $NVML_STUB.links tells: lines "level CARD CARD LEVEL" and "link CARD NUMBER gpu|switch PCI", by
+ * places in the other file. What it lacks of NVML our programs do without.
  */
 
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -139,4 +141,79 @@ PUBLIC nvmlReturn_t nvmlDeviceGetNumaNodeId(nvmlDevice_t device, unsigned int *n
     (void)device;
     *node = 77;
     return NVML_SUCCESS;
+}
+
+/* Connections */
+
+struct stub_line {
+    char kind[8], pci[32];
+    unsigned card, other, number;
+};
+
+/* The line of $NVML_STUB.links that begins with these three. */
+static nvmlReturn_t find_line(const char *word, nvmlDevice_t device, unsigned other,
+                              struct stub_line *ret_line)
+{
+    unsigned card = (unsigned)(device - handles);
+    struct stub_line line = {.card = 0};
+    char path[512], text[128];
+    FILE *file;
+    bool found = false;
+
+    (void)snprintf(path, sizeof(path), "%s.links", getenv("NVML_STUB"));
+    file = fopen(path, "re");
+    while (file && !found && fgets(text, sizeof(text), file)) {
+        int level = sscanf(text, "level %u %u %u", &line.card, &line.other, &line.number);
+        int link =
+            sscanf(text, "link %u %u %7s %31s", &line.card, &line.other, line.kind, line.pci);
+
+        found = (level == 3 || link == 4) && strcmp(word, level == 3 ? "level" : "link") == 0 &&
+                line.card == card && line.other == other;
+    }
+    if (file)
+        (void)fclose(file);
+    *ret_line = line;
+    return found ? NVML_SUCCESS : NVML_ERROR_NOT_SUPPORTED;
+}
+
+PUBLIC nvmlReturn_t nvmlDeviceGetTopologyCommonAncestor(nvmlDevice_t one, nvmlDevice_t other,
+                                                        unsigned int *level)
+{
+    struct stub_line line;
+    nvmlReturn_t r = find_line("level", one, (unsigned)(other - handles), &line);
+
+    *level = line.number;
+    return r;
+}
+
+PUBLIC nvmlReturn_t nvmlDeviceGetNvLinkState(nvmlDevice_t device, unsigned int link,
+                                             unsigned int *is_active)
+{
+    struct stub_line line;
+    nvmlReturn_t r = find_line("link", device, link, &line);
+
+    *is_active = r == NVML_SUCCESS;
+    return r;
+}
+
+PUBLIC nvmlReturn_t nvmlDeviceGetNvLinkRemotePciInfo_v2(nvmlDevice_t device, unsigned int link,
+                                                        nvmlPciInfo_t *info)
+{
+    struct stub_line line;
+    nvmlReturn_t r = find_line("link", device, link, &line);
+
+    memset(info, 0, sizeof(*info));
+    (void)snprintf(info->busId, sizeof(info->busId), "%s", line.pci);
+    return r;
+}
+
+PUBLIC nvmlReturn_t nvmlDeviceGetNvLinkRemoteDeviceType(nvmlDevice_t device, unsigned int link,
+                                                        unsigned int *type)
+{
+    struct stub_line line;
+    nvmlReturn_t r = find_line("link", device, link, &line);
+
+    *type = strcmp(line.kind, "switch") == 0 ? NVML_NVLINK_DEVICE_TYPE_SWITCH
+                                             : NVML_NVLINK_DEVICE_TYPE_GPU;
+    return r;
 }

@@ -11,7 +11,7 @@ import subprocess
 import unittest
 
 BUILD = pathlib.Path(os.environ["HAMI_BUILD"])
-WORLDS, NODES, PODS, TYPES = 250, 40, 4, 3
+WORLDS, NODES, PODS, TYPES = 250, 40, 2, 3
 
 
 # A class or pod: (devices, cpu, memory, [share of each type]). A node: (cpu, memory, [(type, left)]).

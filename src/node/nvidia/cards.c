@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/util.h"
+#include "node/nvidia/links.h"
 
 static const struct card *find_index(const struct cards *cards, unsigned index)
 {
@@ -90,6 +91,7 @@ int nvidia_cards_find(struct nvml *nvml, const struct nvidia_config *config,
         if (!is_filtered(filter, &devices[i]))
             find_one(nvml, config, &devices[i], known, &found);
     }
+    links_find(nvml, known, &found);
     *ret_cards = found;
     return 0;
 }

@@ -15,6 +15,7 @@
 #include "node/nvidia/driver.h"
 #include "node/nvidia/edits.h"
 #include "node/nvidia/guest.h"
+#include "node/nvidia/links.h"
 #include "node/nvidia/node_config.h"
 #include "nvml/find.h"
 #include "nvml/report.h"
@@ -191,11 +192,17 @@ static int nvidia_node_find(void *data, const struct cards *known, struct cards 
     return r;
 }
 
-static const char *nvidia_node_encode(void *data, const struct cards *cards, struct arena *arena)
+static int nvidia_node_annotate(void *data, const struct cards *cards, struct arena *arena,
+                                struct node_note ret_notes[NODE_NOTES_MAX])
 {
     const struct nvidia_node *node = data;
+    const struct node_note notes[] = {
+        {NVIDIA_REGISTER_KEY, nvidia_cards_encode(cards, node->mode, arena)},
+        {NVIDIA_SCORE_KEY, links_encode(cards, arena)},
+    };
 
-    return nvidia_cards_encode(cards, node->mode, arena);
+    memcpy(ret_notes, notes, sizeof(notes));
+    return notes[0].value ? (int)ARRAY_SIZE(notes) : -ENOMEM;
 }
 
 static size_t nvidia_node_amounts(void *data, const struct cards *cards,
@@ -325,7 +332,6 @@ static const struct node_variable variables[] = {
 
 const struct node_vendor nvidia_node_vendor = {
     .name = "NVIDIA",
-    .registered_key = NVIDIA_REGISTER_KEY,
     .allocated_key = NVIDIA_ALLOCATED_KEY,
     .to_allocate_key = NVIDIA_TO_ALLOCATE_KEY,
     .variables = variables,
@@ -333,7 +339,7 @@ const struct node_vendor nvidia_node_vendor = {
     .start = nvidia_node_start,
     .stop = nvidia_node_stop,
     .find = nvidia_node_find,
-    .encode = nvidia_node_encode,
+    .annotate = nvidia_node_annotate,
     .describe = nvidia_node_describe,
     .prepare = nvidia_node_prepare,
     .amounts = nvidia_node_amounts,

@@ -1,0 +1,87 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/* The records of scarcity.h. Inside scarcity.c, rows.c and fillable.c only. */
+
+#include "cluster/scarcity.h"
+
+enum {
+    ROWS_MAX = 128,
+    SIGHTINGS = 64,
+};
+
+/* A class, and how often it arrived. */
+struct learned {
+    struct scarcity_demand demand;
+    struct request *request; /* of one of its pods */
+    double arrivals;
+};
+
+/* A place of a node in the tables. */
+struct seat {
+    bool taken, dirty; /* dirty: the rows' costs are of an earlier state */
+    uint32_t devices;
+};
+
+/* What a demand costs on each node, by seat. */
+struct row {
+    struct scarcity_demand demand, class;
+    uint64_t used; /* when it was asked for last */
+    bool complete; /* else up to cursor */
+    bool has_next; /* it takes part in the renewal that is under way */
+    size_t cursor;
+    float *costs, *next; /* by the prices in force, by those to come */
+};
+
+enum renewal {
+    RENEWAL_NONE = 0,
+    RENEWAL_ADDS_UP,
+    RENEWAL_PRICES_NODES,
+};
+
+struct scarcity {
+    struct scarcity_types types;
+
+    size_t class_count;
+    struct learned classes[SCARCITY_CLASSES];
+    double unit;                     /* what the latest arrival counts */
+    uint64_t arrived, arrived_milli; /* since the prices were renewed */
+    unsigned renewals;
+
+    size_t seat_count;
+    struct seat *seats;
+    struct scarcity_room *rooms;
+    uint32_t *dirty;
+    size_t dirty_count;
+    uint64_t device_count;
+
+    struct scarcity_prices *now, *next;
+    enum renewal phase;
+    size_t cursor; /* the next seat */
+    size_t next_count, known_count;
+    struct scarcity_demand next_classes[SCARCITY_CLASSES], known_classes[SCARCITY_CLASSES];
+    double next_arrivals[SCARCITY_CLASSES], next_fills[SCARCITY_CLASSES];
+    double known_arrivals[SCARCITY_CLASSES], known_fills[SCARCITY_CLASSES];
+
+    size_t row_count;
+    struct row rows[ROWS_MAX];
+    uint64_t asked;                /* questions so far */
+    uint64_t sightings[SIGHTINGS]; /* hashes of demands that had no row of their own */
+    size_t sighting;
+    struct scarcity_sight sight; /* for one node at a time */
+};
+
+/* rows.c */
+void rows_free(struct scarcity *scarcity);
+void rows_drop(struct scarcity *scarcity);
+int rows_grow(struct scarcity *scarcity, size_t seat_count);
+/* Prices a node in all rows. */
+void rows_price(struct scarcity *scarcity, size_t seat);
+void rows_price_next(struct scarcity *scarcity, size_t seat);
+void rows_begin_next(struct scarcity *scarcity);
+void rows_switch(struct scarcity *scarcity);
+/* Goes on with a row that is not complete; false: all are. */
+bool rows_step(struct scarcity *scarcity);
+/* The costs of a demand, or of one of its class: then they are not exact. -ENOMEM. */
+int rows_find(struct scarcity *scarcity, const struct scarcity_demand *demand,
+              const float **ret_costs, bool *ret_exact);
