@@ -31,10 +31,11 @@ struct cluster *cluster_new(const struct cluster_options *options)
     cluster->scratch = arena_new(SCRATCH_MAX);
     cluster->kinds = kinds_new();
     cluster->refusals = refusals_new();
-    if (options->defaults.node_order == PLACE_SCARCITY)
+    cluster->options.learns |= options->defaults.node_order == PLACE_SCARCITY;
+    if (cluster->options.learns)
         cluster->scarcity = scarcity_new();
     if (!cluster->scratch || !cluster->kinds || !cluster->refusals ||
-        (options->defaults.node_order == PLACE_SCARCITY && !cluster->scarcity)) {
+        (cluster->options.learns && !cluster->scarcity)) {
         cluster_free(cluster);
         return NULL;
     }

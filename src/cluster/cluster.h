@@ -56,6 +56,7 @@ struct cluster_options {
     struct place_options defaults;    /* for pods that state no policy */
     int64_t reservation_ns;           /* 0: CLUSTER_RESERVATION_NS */
     int64_t node_lock_ns;             /* after which hami.io/mutex.lock is broken; 0: five min */
+    bool learns;                      /* what the policy scarcity needs, whatever the defaults */
     bool has_quotas;                  /* CLUSTER_QUOTAS are listed, too: ready waits for them */
 };
 
@@ -311,6 +312,35 @@ int cluster_list_quotas(const struct cluster *cluster, struct arena *arena,
 /* The bounds of a namespace, whatever is used of them, in the arena. -ENOMEM. */
 int cluster_quota_bounds(const struct cluster *cluster, const char *namespace, struct arena *arena,
                          const struct place_budget **ret_bounds, size_t *ret_count);
+
+/*
+ * Classes of pods, as the policy scarcity knew them when the prices were renewed last, those that
+ * arrive most often first; at most max, 0 without the policy. cluster_unallocatable() returns which
+ * part of all devices is free and can't be had by the pods that arrive, weighted by how often they
+ * do: 0 to 1, less than 0 if it is not known. Both tell of the last count, which
+ * cluster_count_classes() has made anew in the work that follows. cluster_renew_prices() renews
+ * them at once, which may take seconds.
+ */
+enum {
+    CLUSTER_CLASS_SIZE = 192,
+};
+
+struct cluster_class {
+    char text[CLUSTER_CLASS_SIZE]; /* "1x50% cpu=8 memory=16Gi of A100|H100" */
+    double share;                  /* of the arrivals */
+    uint64_t fillable;             /* how many more of this class alone would fit */
+    double price;
+};
+size_t cluster_classes(const struct cluster *cluster, struct cluster_class *ret_classes,
+                       size_t max);
+double cluster_unallocatable(const struct cluster *cluster);
+void cluster_count_classes(struct cluster *cluster);
+void cluster_renew_prices(struct cluster *cluster);
+
+/* Whether so much of the node's processors and memory is left, as far as the policy scarcity knows
+ * them. */
+bool cluster_has_amounts(const struct cluster *cluster, const char *node,
+                         const struct amounts *amounts);
 
 struct cluster_counts {
     size_t nodes;    /* with devices */

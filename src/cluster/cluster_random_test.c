@@ -266,6 +266,7 @@ static void add_limits(struct sent *sent, const struct ask *asks)
 static void add_annotations(struct sent *sent, const struct api_pod *from)
 {
     static const char *const policies[POLICIES] = {NULL, "binpack", "mutex", "topology-aware"};
+    static const char *const orders[] = {"spread", "binpack", "scarcity"};
     static const char seconds[] = "GPU-0-1,GPU-1-1,GPU-2-1,GPU-3-1";
     static const struct text_pair lists[LISTS] = {
         [LIST_USE] = {NVIDIA_USE_UUID_KEY, seconds},
@@ -277,7 +278,7 @@ static void add_annotations(struct sent *sent, const struct api_pod *from)
 
     if (world_draw(2))
         sent->annotations[all->count++] =
-            (struct text_pair){KEY_NODE_POLICY, world_draw(2) ? "spread" : "binpack"};
+            (struct text_pair){KEY_NODE_POLICY, orders[world_draw(ARRAY_SIZE(orders))]};
     if (policies[from->policy])
         sent->annotations[all->count++] =
             (struct text_pair){KEY_DEVICE_POLICY, policies[from->policy]};
@@ -325,6 +326,7 @@ static void fill_sent(const struct api_pod *from, struct sent *sent)
         .containers = sent->containers,
         .container_count = shapes[from->shape].count,
         .init_count = shapes[from->shape].inits,
+        .amounts = world_amounts(from),
     };
     add_annotations(sent, from);
 }
@@ -1156,18 +1158,34 @@ static void check_covered(uint64_t step_count)
 
 static uint64_t step_count = 100000, seed = 1;
 
-static void test_random_steps(void **state)
+enum {
+    WORLDS = 3,
+    SCARCITY_WORLD = 1,
+};
+
+/* Of three worlds one places by scarcity, whose work between decisions is done now and then. */
+static void live_through(const struct vendor_set *vendors, unsigned number)
 {
-    (void)state;
-    world_set_up(world_load_vendors(), seed);
-    for (uint64_t i = 0; i < step_count; i++) {
+    world_set_up(vendors, seed + number, number == SCARCITY_WORLD);
+    for (uint64_t i = 0; i < step_count / WORLDS; i++) {
         take_step();
+        if (number == SCARCITY_WORLD && world_draw(3) == 0)
+            (void)cluster_work(world.cluster, world_draw(20));
         if (i % SETTLE_STEPS == SETTLE_STEPS - 1)
             look_at_all();
     }
     look_at_all();
-    check_covered(step_count);
     world_tear_down();
+}
+
+static void test_random_steps(void **state)
+{
+    const struct vendor_set *vendors = world_load_vendors();
+
+    (void)state;
+    for (unsigned number = 0; number < WORLDS; number++)
+        live_through(vendors, number);
+    check_covered(step_count);
 }
 
 int main(int argc, char **argv)

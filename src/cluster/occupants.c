@@ -146,7 +146,6 @@ static void take_out(struct cluster *cluster, struct occupant *occupant)
     occupants->items[hole] = (struct occupant){0};
     occupants->count--;
     count_on_node(cluster, &gone, -1);
-    node_forget_if_unused(cluster, gone.node);
 }
 
 static struct occupant *find(const struct cluster *cluster, const char *uid)
@@ -165,8 +164,13 @@ void occupants_remove(struct cluster *cluster, const char *uid, bool reservation
 {
     struct occupant *occupant = find(cluster, uid);
 
-    if (occupant && !(reservation && occupant->watched))
-        take_out(cluster, occupant);
+    struct cluster_node *node = occupant ? occupant->node : NULL;
+
+    if (!occupant || (reservation && occupant->watched))
+        return;
+    take_out(cluster, occupant);
+    if (!reservation)
+        node_forget_if_unused(cluster, node);
 }
 
 void occupants_keep(struct cluster *cluster, const char *uid)
@@ -184,10 +188,13 @@ void occupants_sweep(struct cluster *cluster)
     /* A place may be filled from behind: it is looked at again. */
     for (size_t i = 0; occupants && i < occupants->size;) {
         struct occupant *occupant = &occupants->items[i];
+        struct cluster_node *node = occupant->node;
 
-        if (occupant->node && occupant->watched && occupant->seen != cluster->list[CLUSTER_PODS])
-            take_out(cluster, occupant);
-        else
+        if (!node || !occupant->watched || occupant->seen == cluster->list[CLUSTER_PODS]) {
             i++;
+            continue;
+        }
+        take_out(cluster, occupant);
+        node_forget_if_unused(cluster, node);
     }
 }

@@ -73,7 +73,7 @@ void pod_take(struct cluster *cluster, struct cluster_pod *pod, struct cluster_n
     (void)place_usage_charge(node->place->devices, node->place->device_count, &grant->usage);
     namespace_charge(cluster, pod->space, &grant->usage, 1);
     DL_APPEND(node->pods, pod);
-    if (cluster->scarcity && (pod->amounts.cpu_milli || pod->amounts.memory_mib))
+    if (cluster->scarcity)
         (void)occupants_put(cluster, pod->uid, node, &pod->amounts, false);
     node_update(cluster, node);
 }
@@ -281,12 +281,13 @@ static void read_priority(const struct pod *from, struct cluster_pod *pod)
  * asked about. */
 static void count_pod(struct cluster *cluster, const struct pod *from)
 {
+    const char *name = node_of(from);
     struct cluster_node *node;
     struct demand demand;
 
-    if (!cluster->scarcity || !from->has_spec || !from->node_name[0])
+    if (!cluster->scarcity || !name || !name[0])
         return;
-    node = node_get(cluster, from->node_name);
+    node = node_get(cluster, name);
     if (!node || !occupants_put(cluster, from->uid, node, &from->amounts, true))
         return;
     arena_reset(cluster->scratch);
@@ -319,6 +320,7 @@ int cluster_set_pod(struct cluster *cluster, const struct pod *from, struct erro
     if (!pod)
         return -ENOMEM;
     pod->seen = cluster->list[CLUSTER_PODS];
+    pod->amounts = from->amounts;
     read_priority(from, pod);
     r = place_as_written(cluster, pod, &read, POD_PLACED, err);
     if (pod->state == POD_IDLE)

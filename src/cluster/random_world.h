@@ -223,6 +223,7 @@ extern struct world {
     struct cluster *cluster;
     struct arena *arena;
     const struct vendor_set *vendors;
+    bool scarcity; /* the policy of nodes, but for pods that state another */
     struct covered covered;
 } world;
 
@@ -238,8 +239,11 @@ bool world_counts_dcus(unsigned node);                    /* kubelet tells how m
 /* A random number from 0 to below - 1. */
 unsigned world_draw(unsigned below);
 
-void world_set_up(const struct vendor_set *vendors, uint64_t seed);
+void world_set_up(const struct vendor_set *vendors, uint64_t seed, bool scarcity);
 void world_tear_down(void);
+/* What the pod requests of its node, told by its uid. */
+struct amounts world_amounts(const struct api_pod *pod);
+
 struct cluster *world_new_cluster(void);
 const struct vendor_set *world_load_vendors(void);
 

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/check.h"
+#include "base/hash.h"
 #include "base/util.h"
 #include "cluster/cluster.h"
 #include "cluster/random_judge.h"
@@ -301,6 +302,7 @@ void show_fill_pod(const struct api_pod *from, struct shown_pod *shown)
         .resource_version = "1",
         .node_name = from->node,
         .annotations = {shown->pairs, count},
+        .amounts = world_amounts(from),
     };
 }
 
@@ -643,16 +645,28 @@ bool world_quota_state(const char *space, enum maker maker, enum amount amount, 
 
 /* Begin and end. */
 
+struct amounts world_amounts(const struct api_pod *pod)
+{
+    const uint64_t hash = hash_bytes(pod->uid, strlen(pod->uid));
+
+    return (struct amounts){.cpu_milli = 500 * (hash % 9), .memory_mib = 512 * (hash / 9 % 7)};
+}
+
 struct cluster *world_new_cluster(void)
 {
-    const struct cluster_options options = {.vendors = world.vendors, .has_quotas = true};
+    const struct cluster_options options = {
+        .vendors = world.vendors,
+        .has_quotas = true,
+        .defaults = {.node_order = world.scarcity ? PLACE_SCARCITY : PLACE_SPREAD},
+    };
 
     return cluster_new(&options);
 }
 
-void world_set_up(const struct vendor_set *vendors, uint64_t seed)
+void world_set_up(const struct vendor_set *vendors, uint64_t seed, bool scarcity)
 {
     world.vendors = vendors;
+    world.scarcity = scarcity;
     world.random = seed * UINT64_C(0x9e3779b97f4a7c15) + 1;
     world.cluster = world_new_cluster();
     world.arena = arena_new(64 << 20);
@@ -672,8 +686,12 @@ void world_set_up(const struct vendor_set *vendors, uint64_t seed)
     world_relist();
 }
 
+/* But for what was covered, the next world begins anew. */
 void world_tear_down(void)
 {
+    const struct covered covered = world.covered;
+
     cluster_free(world.cluster);
     arena_free(world.arena);
+    world = (struct world){.covered = covered};
 }

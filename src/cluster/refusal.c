@@ -174,9 +174,7 @@ int refusal_write_demand(const struct demand *demand, const struct place_options
     struct strbuf text = STRBUF_IN(arena, KEY_MAX);
     const struct request *before = NULL;
 
-    /* The order of nodes says which is chosen, not whether there is one; but costs order a node's
-     * devices, too. */
-    strbuf_add(&text, options->scarcity ? "scarcity " : "");
+    /* The order of nodes says which is chosen, not whether there is one. */
     write_policy(&text, &options->policy);
     write_budgets(&text, options);
     for (size_t i = 0; i < demand->count; i++) {

@@ -142,8 +142,7 @@ void scarcity_add_types(struct cluster *cluster, const struct device *devices, s
     }
     /* What is known of costs is not of these devices. */
     rows_drop(scarcity);
-    scarcity->phase = RENEWAL_NONE;
-    scarcity->arrived_milli = UINT64_MAX / 2;
+    scarcity_renew(scarcity);
 }
 
 /* Learning */
@@ -234,6 +233,8 @@ static bool is_due(const struct scarcity *scarcity)
 {
     if (!scarcity->class_count || !scarcity->device_count)
         return false;
+    if (scarcity->forced)
+        return true;
     if (scarcity->arrived >= RENEW_ARRIVALS_MIN && scarcity->renewals < 3)
         return true;
     return scarcity->arrived &&
@@ -242,10 +243,19 @@ static bool is_due(const struct scarcity *scarcity)
            scarcity->arrived >= MIN(scarcity->device_count, (uint64_t)RENEW_ARRIVALS_MIN);
 }
 
+void scarcity_renew(struct scarcity *scarcity)
+{
+    scarcity->phase = RENEWAL_NONE;
+    scarcity->forced = scarcity->class_count > 0;
+}
+
 static void renewal_begin(struct scarcity *scarcity)
 {
     scarcity->arrived = 0;
     scarcity->arrived_milli = 0;
+    scarcity->forced = false;
+    scarcity->counted = true;
+    scarcity->next_left = 0;
     scarcity->renewals++;
     scarcity->next_count = scarcity->class_count;
     for (size_t i = 0; i < scarcity->class_count; i++) {
@@ -275,6 +285,9 @@ static void renewal_end(struct scarcity *scarcity)
 
     scarcity->now = scarcity->next;
     scarcity->next = old;
+    scarcity->known_left = scarcity->next_left;
+    for (size_t i = 0; i < scarcity->now->class_count; i++)
+        scarcity->known_prices[scarcity->now->given[i]] = (double)scarcity->now->price[i];
     scarcity->known_count = scarcity->next_count;
     memcpy(scarcity->known_classes, scarcity->next_classes,
            scarcity->next_count * sizeof(scarcity->next_classes[0]));
@@ -284,6 +297,30 @@ static void renewal_end(struct scarcity *scarcity)
     scarcity->phase = RENEWAL_NONE;
 }
 
+static void count_begin(struct scarcity *scarcity)
+{
+    memset(scarcity->next_fills, 0, sizeof(scarcity->next_fills));
+    scarcity->next_left = 0;
+    scarcity->counted = true;
+    scarcity->cursor = 0;
+    scarcity->phase = RENEWAL_COUNTS_ANEW;
+}
+
+static void count_end(struct scarcity *scarcity)
+{
+    memcpy(scarcity->known_fills, scarcity->next_fills, sizeof(scarcity->next_fills));
+    scarcity->known_left = scarcity->next_left;
+    scarcity->phase = RENEWAL_NONE;
+}
+
+static void add_room(struct scarcity *scarcity, const struct scarcity_room *room)
+{
+    scarcity_add_fill(scarcity->phase == RENEWAL_ADDS_UP ? scarcity->next : scarcity->now, room,
+                      scarcity->next_fills);
+    for (uint32_t i = 0; i < room->count; i++)
+        scarcity->next_left += room->entries[i].left * room->entries[i].count;
+}
+
 static void renewal_step(struct scarcity *scarcity)
 {
     if (scarcity->cursor < scarcity->seat_count) {
@@ -291,15 +328,28 @@ static void renewal_step(struct scarcity *scarcity)
 
         if (!scarcity->rooms[seat].count)
             return;
-        if (scarcity->phase == RENEWAL_ADDS_UP)
-            scarcity_add_fill(scarcity->next, &scarcity->rooms[seat], scarcity->next_fills);
-        else
+        if (scarcity->phase == RENEWAL_PRICES_NODES)
             rows_price_next(scarcity, seat);
-    } else if (scarcity->phase == RENEWAL_ADDS_UP) {
-        renewal_price(scarcity);
-    } else {
-        renewal_end(scarcity);
+        else
+            add_room(scarcity, &scarcity->rooms[seat]);
+        return;
     }
+    if (scarcity->phase == RENEWAL_ADDS_UP)
+        renewal_price(scarcity);
+    else if (scarcity->phase == RENEWAL_PRICES_NODES)
+        renewal_end(scarcity);
+    else
+        count_end(scarcity);
+}
+
+static void price_dirty(struct scarcity *scarcity)
+{
+    const uint32_t seat = scarcity->dirty[--scarcity->dirty_count];
+
+    scarcity->seats[seat].dirty = false;
+    rows_price(scarcity, seat);
+    if (scarcity->phase == RENEWAL_PRICES_NODES && seat < scarcity->cursor)
+        rows_price_next(scarcity, seat);
 }
 
 bool scarcity_step(struct cluster *cluster)
@@ -308,20 +358,16 @@ bool scarcity_step(struct cluster *cluster)
 
     if (!scarcity)
         return false;
-    if (scarcity->dirty_count) {
-        const uint32_t seat = scarcity->dirty[--scarcity->dirty_count];
-
-        scarcity->seats[seat].dirty = false;
-        rows_price(scarcity, seat);
-        if (scarcity->phase == RENEWAL_PRICES_NODES && seat < scarcity->cursor)
-            rows_price_next(scarcity, seat);
-    } else if (scarcity->phase != RENEWAL_NONE) {
+    if (scarcity->dirty_count)
+        price_dirty(scarcity);
+    else if (scarcity->phase != RENEWAL_NONE)
         renewal_step(scarcity);
-    } else if (is_due(scarcity)) {
+    else if (is_due(scarcity))
         renewal_begin(scarcity);
-    } else {
+    else if (!scarcity->counted && scarcity->known_count)
+        count_begin(scarcity);
+    else
         return rows_step(scarcity);
-    }
     return true;
 }
 

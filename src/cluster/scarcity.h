@@ -39,6 +39,13 @@ int scarcity_view(struct cluster *cluster, const struct demand *demand,
 /* A step of what is to be done between decisions. False: nothing is left to do. */
 bool scarcity_step(struct cluster *cluster);
 
+/* fillable.c, for a person: what the demand costs on a node, INFINITY if it does not fit, false if
+ * that is not known; and as JSON its class with price. */
+bool scarcity_explain(const struct cluster *cluster, const struct cluster_node *node,
+                      const struct demand *demand, const struct amounts *amounts, double *ret_cost);
+void scarcity_write_class(const struct cluster *cluster, const struct demand *demand,
+                          const struct amounts *amounts, struct strbuf *buf);
+
 /* request_copy.c: without the uuids that it selects. NULL: no memory. The caller frees it. */
 struct request *request_copy(const struct request *request);
 
@@ -48,7 +55,8 @@ struct request *request_copy(const struct request *request);
  * known of it. True: it was not known. Without memory it does not count. */
 bool occupants_put(struct cluster *cluster, const char *uid, struct cluster_node *node,
                    const struct amounts *amounts, bool watched);
-/* A pod is gone, or its reservation: then it stays if the watch has shown it. */
+/* A pod is gone, or its reservation: then it stays if the watch has shown it, and a node that is
+ * of no use any more is the caller's to forget. */
 void occupants_remove(struct cluster *cluster, const char *uid, bool reservation);
 /* Those that a complete list does not show. */
 void occupants_sweep(struct cluster *cluster);

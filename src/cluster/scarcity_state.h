@@ -37,6 +37,7 @@ enum renewal {
     RENEWAL_NONE = 0,
     RENEWAL_ADDS_UP,
     RENEWAL_PRICES_NODES,
+    RENEWAL_COUNTS_ANEW, /* by the prices in force, for those who look at the classes */
 };
 
 struct scarcity {
@@ -47,6 +48,8 @@ struct scarcity {
     double unit;                     /* what the latest arrival counts */
     uint64_t arrived, arrived_milli; /* since the prices were renewed */
     unsigned renewals;
+    bool forced;  /* the prices are to be renewed next */
+    bool counted; /* else what would fit is to be counted next */
 
     size_t seat_count;
     struct seat *seats;
@@ -62,6 +65,8 @@ struct scarcity {
     struct scarcity_demand next_classes[SCARCITY_CLASSES], known_classes[SCARCITY_CLASSES];
     double next_arrivals[SCARCITY_CLASSES], next_fills[SCARCITY_CLASSES];
     double known_arrivals[SCARCITY_CLASSES], known_fills[SCARCITY_CLASSES];
+    double known_prices[SCARCITY_CLASSES];
+    double next_left, known_left; /* thousandths of devices, on all nodes */
 
     size_t row_count;
     struct row rows[ROWS_MAX];
@@ -70,6 +75,9 @@ struct scarcity {
     size_t sighting;
     struct scarcity_sight sight; /* for one node at a time */
 };
+
+/* scarcity.c: the prices are to be renewed next, whatever has arrived. */
+void scarcity_renew(struct scarcity *scarcity);
 
 /* rows.c */
 void rows_free(struct scarcity *scarcity);

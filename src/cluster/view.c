@@ -94,6 +94,9 @@ static void write_node(struct strbuf *buf, const struct cluster_node *node)
         strbuf_add(buf, ",\"absent\":");
         strbuf_add_json(buf, node->absent);
     }
+    if (node->occupants)
+        strbuf_addf(buf, ",\"requested\":{\"cpu_milli\":%" PRIu64 ",\"memory_mib\":%" PRIu64 "}",
+                    node->used.cpu_milli, node->used.memory_mib);
     strbuf_add(buf, ",\"devices\":[");
     for (uint32_t i = 0; i < node->place->device_count; i++) {
         strbuf_add(buf, i ? "," : "");

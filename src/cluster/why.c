@@ -4,9 +4,10 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <math.h>
 
 #include "cluster/quota.h"
-#include "cluster/state.h"
+#include "cluster/scarcity.h"
 
 static void write_amounts(struct strbuf *buf, const char *key, uint64_t memory_mib, unsigned cores,
                           unsigned tasks)
@@ -59,12 +60,14 @@ static void write_refusal(struct strbuf *buf, const struct place_node *node,
 }
 
 /* Gives back the arena's memory that the node took. */
-static int write_node(struct strbuf *buf, const struct cluster_node *node,
+static int write_node(struct strbuf *buf, const struct cluster *cluster,
+                      const struct cluster_node *node, const struct pod *pod,
                       const struct demand *demand, const struct place_options *options,
                       struct arena *arena)
 {
     const struct arena_mark mark = arena_mark(arena);
     struct place_explanation explanation;
+    double cost;
     int r = 0;
 
     strbuf_add(buf, "{\"name\":");
@@ -78,6 +81,9 @@ static int write_node(struct strbuf *buf, const struct cluster_node *node,
             strbuf_addf(buf, ",\"fits\":true,\"score\":%.2f", (double)node->place->score);
         else if (r == PLACE_NO_FIT)
             write_refusal(buf, node->place, &explanation);
+        if (r == PLACE_FITS && options->node_order == PLACE_SCARCITY &&
+            scarcity_explain(cluster, node, demand, &pod->amounts, &cost) && !isinf(cost))
+            strbuf_addf(buf, ",\"cost\":%.6g", cost);
     }
     strbuf_add(buf, "}");
     arena_rewind(arena, mark);
@@ -103,13 +109,15 @@ int cluster_why(const struct cluster *cluster, const struct pod *pod, struct are
         return error_set(err, -ENOMEM, "out of memory");
     strbuf_add(buf, "{\"quota\":");
     strbuf_add_json(buf, quota ? quota : "");
+    if (options.node_order == PLACE_SCARCITY)
+        scarcity_write_class(cluster, &demand, &pod->amounts, buf);
     strbuf_add(buf, ",\"nodes\":[\n");
     for (const struct cluster_node *node = cluster->nodes; node; node = node->hh.next) {
         if (!node->exists)
             continue;
         strbuf_add(buf, any ? ",\n" : "");
         any = true;
-        r = write_node(buf, node, &demand, &options, arena);
+        r = write_node(buf, cluster, node, pod, &demand, &options, arena);
         if (r < 0)
             return error_set(err, r, "node %s: more devices or vendors than can be judged",
                              node->place->name);

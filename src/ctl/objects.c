@@ -279,6 +279,9 @@ int objects_load(const struct objects_options *options, struct objects *ret_obje
                                 &cluster.defaults.node_order);
     place_policy_read(options->device_policy ? options->device_policy : "spread",
                       &cluster.defaults.policy);
+    cluster.learns = options->learns;
+    ret_objects->vendors.kept.amounts =
+        options->learns || cluster.defaults.node_order == PLACE_SCARCITY;
     ret_objects->cluster = cluster_new(&cluster);
     ret_objects->arena = arena_new(ARENA_MAX);
     ret_objects->names = arena_new(ARENA_MAX);

@@ -7,6 +7,7 @@
  * decides in the scheduler.
  */
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #include "base/arena.h"
@@ -23,6 +24,7 @@ struct objects_options {
     const char *config_path;              /* the device configuration; NULL: NVIDIA's resources */
     const char *node_policy;              /* NULL: binpack */
     const char *device_policy;            /* NULL: spread */
+    bool learns;                          /* as in cluster_options */
     const char *files[OBJECTS_MAX_FILES]; /* "-": standard input */
     size_t file_count;
 };

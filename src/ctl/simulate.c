@@ -10,6 +10,7 @@
 
 #include "base/options.h"
 #include "base/util.h"
+#include "ctl/compare.h"
 #include "ctl/ctl.h"
 #include "ctl/objects.h"
 #include "ctl/table.h"
@@ -17,6 +18,7 @@
 
 enum {
     TEXT_MAX = 256 << 20,
+    WORK_STEPS = 1000,
 };
 
 /* Kubernetes' bounds on what a namespace, name or message may be keep these short. */
@@ -28,6 +30,7 @@ struct outcome {
 
 struct simulate {
     struct objects_options objects;
+    const char *policies; /* NULL: one run, pod by pod */
     bool json;
     char **words; /* files that are named without an option */
     size_t word_count;
@@ -64,6 +67,8 @@ static const struct option_row rows[] = {
      "as the scheduler's (binpack)"},
     {"gpu-scheduler-policy", 'g', 0, "POLICY", option_text, AT(objects.device_policy),
      "as the scheduler's (spread)"},
+    {"policy", 'p', 0, "POLICIES", option_text, AT(policies),
+     "compare node policies: binpack,spread,scarcity, or some of them"},
     {"json", 'j', 0, NULL, option_bool, AT(json), "print JSON"},
 };
 
@@ -115,6 +120,8 @@ static int decide(struct objects *objects, const struct pod *pod, struct outcome
         return r;
     cluster_bound(objects->cluster, pod->uid, CLUSTER_BOUND, 0);
     outcome->devices = devices_of(&objects->vendors, &annotations);
+    while (cluster_work(objects->cluster, WORK_STEPS))
+        ;
     return 0;
 }
 
@@ -228,8 +235,11 @@ int simulate_main(int argc, char **argv)
     int r;
 
     options_read(&table, argc, argv, &simulate);
-    r = objects_load(&simulate.objects, &objects, &err);
-    if (r == 0)
+    if (simulate.policies)
+        r = compare_policies(&simulate.objects, simulate.policies, simulate.json, &err);
+    else
+        r = objects_load(&simulate.objects, &objects, &err);
+    if (r == 0 && !simulate.policies)
         r = simulate_all(&simulate, &objects, &err);
     objects_free(&objects);
     if (r == 0)

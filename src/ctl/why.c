@@ -58,6 +58,8 @@ static const struct option_row rows[] = {
      "Nodes, pods, quotas: YAML or JSON (standard input)"},
     {"device-config", 'c', 0, "FILE", option_text, AT(objects.config_path),
      "device-config.yaml (NVIDIA's resources)"},
+    {"node-scheduler-policy", 'n', 0, "POLICY", option_text, AT(objects.node_policy),
+     "as the scheduler's (binpack); of scarcity the price and the costs are shown"},
     {"gpu-scheduler-policy", 'g', 0, "POLICY", option_text, AT(objects.device_policy),
      "as the scheduler's (spread)"},
     {"all", 'a', 0, NULL, option_bool, AT(all), "show every node, not the nearest alone"},
@@ -140,6 +142,7 @@ static void add_node(struct table *shown, yyjson_val *node)
     yyjson_val *devices = yyjson_obj_get(node, "devices"), *device;
     const bool fits = yyjson_get_bool(yyjson_obj_get(node, "fits"));
     const char *of_node = text_of(node, "reason");
+    yyjson_val *cost = yyjson_obj_get(node, "cost");
     const bool has_too_few = strcmp(of_node, "NodeInsufficientDevice") == 0;
     size_t at, max;
 
@@ -150,7 +153,10 @@ static void add_node(struct table *shown, yyjson_val *node)
         table_add_cell(shown, "-");
         table_add_cell(shown, "-");
         table_add_cell(shown, "-");
-        table_add_cell(shown, "%s", fits ? "fits" : of_node);
+        if (fits && cost)
+            table_add_cell(shown, "fits, costs %.4g", yyjson_get_num(cost));
+        else
+            table_add_cell(shown, "%s", fits ? "fits" : of_node);
         return;
     }
     yyjson_arr_foreach(devices, at, max, device)
@@ -193,6 +199,7 @@ static void print_table(const struct why *why, yyjson_val *root, struct arena *a
 {
     yyjson_val *nodes = yyjson_obj_get(root, "nodes"), *node;
     struct entry *entries = ARENA_ARRAY(arena, struct entry, yyjson_arr_size(nodes) + 1);
+    yyjson_val *class = yyjson_obj_get(root, "class");
     const char *quota = text_of(root, "quota");
     size_t at, max, count = 0, fitting = 0;
 
@@ -213,6 +220,12 @@ static void print_table(const struct why *why, yyjson_val *root, struct arena *a
                     *quota ? " but for the quota" : "");
     else
         strbuf_addf(text, "It fits on none of %zu nodes.\n", count);
+    if (class)
+        strbuf_addf(text,
+                    "Its class is %s: price %.4g, %.1f %% of what arrives, %llu more would fit.\n",
+                    text_of(class, "name"), yyjson_get_num(yyjson_obj_get(class, "price")),
+                    100 * yyjson_get_num(yyjson_obj_get(class, "share")),
+                    (unsigned long long)yyjson_get_uint(yyjson_obj_get(class, "fillable")));
     print_entries(entries, count, why->all ? count : MIN(count, (size_t)NODES_SHOWN), text);
 }
 
@@ -250,6 +263,8 @@ static int explain(const struct why *why, struct objects *objects, struct error 
         return error_wrap(err, r, "the webhook denies it");
     if (r == 0)
         return error_set(err, -EINVAL, "pod %s asks for no device", why->pod);
+    if (r > 0)
+        cluster_renew_prices(objects->cluster);
     if (r > 0)
         r = cluster_why(objects->cluster, &pod, objects->arena, &answer, err);
     if (r == 0 && !why->json)

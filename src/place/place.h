@@ -187,7 +187,8 @@ struct place_options {
     enum place_order node_order;
     struct place_policy policy;
     const struct place_scarcity *scarcity; /* of PLACE_SCARCITY; NULL: there is no view. Of the
-                                              policy, mutex and connected hold with it */
+                                              policy, mutex and connected hold with it; its order
+                                              holds for devices of a pod with several requests */
 
     /* At most one for each vendor. Of preferences of a pod, place_options_read() fills in none. */
     const struct place_budget *budgets;

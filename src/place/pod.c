@@ -202,6 +202,24 @@ static void price_devices(const struct fitting *fitting, const struct request *r
                            count, ret_costs);
 }
 
+/*
+ * Whether the order of devices says which are taken and never whether the pod fits: what was
+ * refused is refused until something changes, and prices change by themselves. So the pod has to
+ * have one request, and where there is a budget it has to take as much of any device.
+ */
+static bool may_order_by_cost(const struct fitting *fitting, const struct request *request)
+{
+    const struct demand *demand = fitting->demand;
+    size_t requests = 0;
+
+    for (size_t i = 0; i < demand->count; i++)
+        requests += demand->containers[i].request_count;
+    if (requests != 1)
+        return false;
+    return !find_budget(fitting->options, request->vendor) || request->count == 1 ||
+           (request->memory_bytes && !rules_of(request->vendor)->want);
+}
+
 static int fit_request(struct fitting *fitting, size_t container, const struct request *request,
                        struct placement *placement)
 {
@@ -219,7 +237,7 @@ static int fit_request(struct fitting *fitting, size_t container, const struct r
     struct pod_devices *devices;
     int r;
 
-    if (fitting->options->scarcity) {
+    if (fitting->options->scarcity && may_order_by_cost(fitting, request)) {
         price_devices(fitting, request, costs);
         ask.costs = costs;
     }

@@ -11,10 +11,12 @@
 
 /* Types */
 
+/* Kinds have numbers that are given again to others; a sample outlives its kind. */
 static bool is_alike(const struct device *a, const struct device *b)
 {
-    return a->vendor == b->vendor && a->kind == b->kind && a->memory_bytes == b->memory_bytes &&
-           a->cores == b->cores && a->max_tasks == b->max_tasks && a->special == b->special;
+    return a->vendor == b->vendor && a->memory_bytes == b->memory_bytes && a->cores == b->cores &&
+           a->max_tasks == b->max_tasks && a->special == b->special &&
+           strcmp(a->model, b->model) == 0 && strcmp(a->mode, b->mode) == 0;
 }
 
 size_t scarcity_types_find(const struct scarcity_types *types, const struct device *device)
@@ -39,6 +41,7 @@ size_t scarcity_types_add(struct scarcity_types *types, const struct device *dev
     sample->misused = 0;
     sample->healthy = true;
     sample->cordoned = false;
+    sample->kind = 0;
     sample->facts = NULL;
     sample->facts_size = 0;
     memset(sample->part_users, 0, sizeof(sample->part_users));

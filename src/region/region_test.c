@@ -60,6 +60,8 @@ static void a_new_region_has_hami_cores_first_bytes(void **state)
     assert_int_equal(st.st_mode & 0777, 0666);
     assert_int_equal(region.base->magic, 19920718);
     assert_int_equal(region.base->utilization_switch, 1);
+    assert_int_equal(region.base->recent_kernel, 2);
+    assert_int_equal(region.base->priority, 1);
     assert_int_equal(region_device(&region, "GPU-a"), 0);
     assert_int_equal(region_device(&region, "GPU-b"), 1);
     assert_int_equal(region_device(&region, "GPU-a"), 0);

@@ -50,6 +50,7 @@ void latency_note(struct latency *latency, uint64_t begun_ns)
 
 enum {
     LABELS_MAX = 8,
+    CLASSES_SHOWN = 16,
 };
 
 /* One sample with these labels. */
@@ -277,6 +278,25 @@ static void add_ages(struct strbuf *buf, const struct scheduler *scheduler)
     }
 }
 
+/* With the policy scarcity; as counted after the page before, so that none waits for it. */
+static void add_classes(struct strbuf *buf, const struct scheduler *scheduler)
+{
+    struct cluster_class classes[CLASSES_SHOWN];
+    const size_t count = cluster_classes(scheduler->cluster, classes, ARRAY_SIZE(classes));
+
+    cluster_count_classes(scheduler->cluster);
+    if (!count || !leader_leads(scheduler))
+        return;
+    metrics_family(buf, "hami_cluster_fillable", METRIC_GAUGE,
+                   "How many more pods of this class alone would fit, for those that arrive most");
+    for (size_t i = 0; i < count; i++)
+        add_sample(buf, "hami_cluster_fillable", &(struct metric_label){"class", classes[i].text},
+                   1, (double)classes[i].fillable);
+    add_number(buf, "hami_cluster_unallocatable_ratio", METRIC_GAUGE,
+               "Part of all devices that is free and of no use to the pods that arrive",
+               MAX(cluster_unallocatable(scheduler->cluster), 0.0));
+}
+
 static void add_own(struct strbuf *buf, const struct scheduler *scheduler)
 {
     const struct outcome filters[] = {{"placed", scheduler->filters_placed},
@@ -290,6 +310,7 @@ static void add_own(struct strbuf *buf, const struct scheduler *scheduler)
 
     kube_client_counts(scheduler->kube, &kube);
     add_quotas(buf, scheduler);
+    add_classes(buf, scheduler);
     add_latencies(buf, scheduler);
     add_outcomes(buf, "hami_scheduler_filters_total", "Decisions", filters, ARRAY_SIZE(filters));
     add_outcomes(buf, "hami_scheduler_binds_total", "Binds", binds, ARRAY_SIZE(binds));

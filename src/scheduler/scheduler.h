@@ -146,17 +146,17 @@ void unseen_abandon(struct scheduler *scheduler); /* no answer will come any mor
  * second. */
 void requeue_pods(struct scheduler *scheduler);
 
-/* watches.c: of nodes, quotas and pods. What the scheduler may do is asked before; it may be
- * stopped meanwhile. */
-int watches_start(struct scheduler *scheduler, struct error *err);
-double watches_age(const struct scheduler *scheduler); /* of the oldest, in seconds */
-
 /* work.c: the policy scarcity, whose view of the cluster is there if it is the default policy. */
 bool work_has_view(const struct scheduler *scheduler);
 void work_start(struct scheduler *scheduler);
 void work_stop(struct scheduler *scheduler);
 /* Says once that a pod asks for the policy and there is no view. */
 void work_note_policy(struct scheduler *scheduler, const struct pod *pod);
+
+/* watches.c: of nodes, quotas and pods. What the scheduler may do is asked before; it may be
+ * stopped meanwhile. */
+int watches_start(struct scheduler *scheduler, struct error *err);
+double watches_age(const struct scheduler *scheduler); /* of the oldest, in seconds */
 
 /* metrics.c */
 void metrics_tick(struct scheduler *scheduler); /* each second */

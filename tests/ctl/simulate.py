@@ -80,6 +80,33 @@ class Simulate(CtlTest):
         bad = self.ctl("simulate", "-n", "wide", self.cluster)
         self.assertEqual((bad.returncode, bad.stderr), (1, 'hamictl simulate: "wide" is none of binpack, spread, scarcity\n'))
 
+    def test_policies_are_compared(self):
+        pods = [pod(f"{size}-{i}", size) for i in range(6) for size in (8000, 20000)] + [pod("pair", 35000, gpus=2)]
+        ended = self.ctl("simulate", "--json", "--policy=scarcity,binpack,spread", "-", self.write("pods.json", {"items": pods}), given=json.dumps(CLUSTER))
+        self.assertEqual((ended.returncode, ended.stderr), (0, ""))
+        results = {result["policy"]: result for result in json.loads(ended.stdout)}
+        self.assertEqual(list(results), ["scarcity", "binpack", "spread"])
+        for result in results.values():
+            self.assertEqual(result["placed"] + result["refused"], len(pods))
+            self.assertTrue(0.5 < result["allocated"] <= 1, result)
+            self.assertIn("1x20/40% cpu=0 memory=0Gi", result["fillable"])
+        self.assertGreaterEqual(results["scarcity"]["allocated"], results["spread"]["allocated"])
+        table = self.ctl("simulate", "-p", "scarcity,spread", self.cluster).stdout.splitlines()
+        self.assertEqual(table[0].split()[:4], ["POLICY", "PLACED", "REFUSED", "ALLOCATED"])
+        self.assertEqual([line.split()[0] for line in table[1:3]], ["scarcity", "spread"])
+        bad = self.ctl("simulate", "-p", "scarcity,wide", self.cluster)
+        self.assertEqual((bad.returncode, bad.stderr), (1, 'hamictl simulate: "wide" is none of binpack, spread, scarcity\n'))
+
+    def test_why_tells_price_and_cost(self):
+        waiting = self.write("some.json", pod("some", 10000))
+        told = json.loads(self.ctl("why", "--json", "-n", "scarcity", "-f", self.cluster, "-f", waiting, "some").stdout)
+        self.assertEqual(told["class"]["name"], "1x25/50% cpu=0 memory=0Gi")
+        costs = {entry["name"]: entry.get("cost") for entry in told["nodes"]}
+        self.assertTrue(all(cost is not None and cost >= 0 for cost in costs.values()), costs)
+        text = self.ctl("why", "-n", "scarcity", "-f", self.cluster, "-f", waiting, "some").stdout
+        self.assertIn("Its class is 1x25/50%", text)
+        self.assertIn("fits, costs", text)
+
     def test_refusals_and_denials_say_why(self):
         things = [pod("big", 50000), pod("beyond", 5001, namespace="small"), pod("odd", 1000, gpus=-1)]
         answers = self.answers(self.cluster, self.write("pods.json", {"items": things}))

@@ -170,7 +170,8 @@ def none():
     (scratch / "root/usr/bin").mkdir()
     (scratch / "root/usr/bin/nvidia-smi").touch()
     (scratch / "root/dev").mkdir()
-    (scratch / "root/dev/nvidiactl").touch()
+    for device in ("ctl", "-uvm", "-uvm-tools", "-modeset"):
+        (scratch / f"root/dev/nvidia{device}").touch()
     node.start()
     node.kubelet.connect()
     check(wait_until(lambda: node.condition()[:2] == ("True", "DriverRoot")), "and a driver root, too", node.condition())
@@ -178,7 +179,11 @@ def none():
     env, mounts = node.edits(name)
     check_equal(mounts["/usr/lib64/libcuda.so.1"]["hostPath"], "/host/driver/usr/lib/x86_64-linux-gnu/libcuda.so.1", "whose libraries are mounted from the host's own path")
     check("/usr/bin/nvidia-smi" in mounts and "/usr/lib/x86_64-linux-gnu/libnvidia-ml.so.580.1" in mounts, "where the images' loaders look", mounts)
-    check_equal([n["path"] for n in node.all_edits(name)["deviceNodes"]], ["/dev/nvidiactl", "/dev/nvidia3"], "with the device nodes that are there, and the card's")
+    check_equal([n["path"] for n in node.all_edits(name)["deviceNodes"]], ["/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools", "/dev/nvidia-modeset", "/dev/nvidia3"],
+                "with the device nodes that are there, and the card's")
+    (scratch / "root/dev/nvidia-modeset").unlink()
+    _, _, name = start_container(node, "two", ["GPU-b"], ["GPU-a::1"])
+    check("/dev/nvidia-modeset" not in [n["path"] for n in node.all_edits(name)["deviceNodes"]], "and without those that are not")
     node.end()
 
     node = Node(cards=CARDS, more=["--fail-on-init-error=false", "--driver-root-ctr-path", scratch / "later"])

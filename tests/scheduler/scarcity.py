@@ -4,6 +4,8 @@
 
 from support import *
 
+from promlint import lint
+
 
 def machine(name, cpu):
     thing = node(name, cards=2)
@@ -46,6 +48,19 @@ def test_processors_that_pods_request_count(api, scheduler):
     check(wait_until(lambda: kept(scheduler, 1, names) == names, 10), "a pod that is gone requests nothing")
 
 
+def test_what_would_still_fit_is_told(api, scheduler):
+    scheduler.metrics()
+    time.sleep(0.2)
+    page = scheduler.metrics()
+    # Each of two nodes has two cards and eight processors, of which a pod of half a card asks for two; the class is rounded up to four.
+    found = re.findall(r'^hami_cluster_fillable\{class="(1x50% cpu=4 memory=0Gi)"\} (\d+)$', page, re.M)
+    check_equal(found, [("1x50% cpu=4 memory=0Gi", "4")], "more pods of the class that arrived", page[-3000:])
+    check(re.search(r"^hami_cluster_unallocatable_ratio 0\.\d+$", page, re.M), "and which part of the cards is of no use", page[-3000:])
+    if shutil.which("promtool"):
+        code, complaints = lint(page.encode())
+        check(code in (0, 3) and not complaints, "promtool accepts it", code, complaints)
+
+
 def test_without_the_view_the_word_means_binpack(api, scheduler):
     for _ in range(2):
         thing = pod(1000, annotations={"hami.io/node-scheduler-policy": "scarcity"})
@@ -59,6 +74,7 @@ def main():
         api.set(NODES, machine(name, 8))
     scheduler = Scheduler(api, "--node-scheduler-policy=scarcity")
     run_part(test_processors_that_pods_request_count, api, scheduler)
+    run_part(test_what_would_still_fit_is_told, api, scheduler)
     scheduler.end()
     scheduler = Scheduler(api, "--node-scheduler-policy=spread")
     run_part(test_without_the_view_the_word_means_binpack, api, scheduler)

@@ -96,6 +96,41 @@ static void a_card_comes_with_its_driver(void **state)
     CHECK_LACKS(text, "/dev/every");
 }
 
+static size_t count_of(const char *text, const char *part)
+{
+    size_t count = 0;
+
+    for (const char *at = strstr(text, part); at; at = strstr(at + 1, part))
+        count++;
+    return count;
+}
+
+/* What each of several cards' edits has comes once; what only begins alike is another. */
+static void what_is_repeated_comes_once(void **state)
+{
+    static const char text[] =
+        "kind: nvidia.com/gpu\n"
+        "devices:\n"
+        "- name: GPU-a\n"
+        "  containerEdits: &edits\n"
+        "    hooks:\n"
+        "    - {hookName: createContainer, path: /bin/h, args: [h, one]}\n"
+        "    - {hookName: createContainer, path: /bin/h, args: [h, two]}\n"
+        "    - {hookName: createContainer, path: /bin/h, args: [h, two], env: [A=b]}\n"
+        "- name: GPU-b\n"
+        "  containerEdits: *edits\n";
+    CLEANUP(arena_freep) struct arena *arena = arena_new(8 << 20);
+    const struct cdi_spec spec = parse(arena, text);
+    const struct cdi_card cards[] = {{"GPU-a", 0}, {"GPU-b", 1}};
+    const char *made = lay_in(arena, &spec, 1, cards, 2, false);
+
+    (void)state;
+    assert_int_equal(count_of(made, "\"hookName\""), 3);
+    assert_int_equal(count_of(made, "\"one\""), 1);
+    assert_int_equal(count_of(made, "\"two\""), 2);
+    assert_int_equal(count_of(made, "\"A=b\""), 1);
+}
+
 static void our_variables_and_mounts_stay_ours(void **state)
 {
     CLEANUP(arena_freep) struct arena *arena = arena_new(8 << 20);
@@ -206,6 +241,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_card_comes_with_its_driver),
+        cmocka_unit_test(what_is_repeated_comes_once),
         cmocka_unit_test(our_variables_and_mounts_stay_ours),
         cmocka_unit_test(cards_are_named_in_several_ways),
         cmocka_unit_test(the_first_specification_rules),
