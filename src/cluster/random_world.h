@@ -289,7 +289,7 @@ bool world_quota_state(const char *space, enum maker maker, enum amount amount, 
 void locks_enter(unsigned pod);             /* its bind waits for its node's turn */
 void locks_leave(unsigned pod, bool bound); /* the bind ended, or gave up */
 void locks_step(unsigned node);
-void locks_reset(void); /* a new term */
+void locks_reset(void); /* a new term, or a new world */
 void locks_see_node(unsigned node);
 void locks_see_pod(const struct api_pod *pod, bool deleted);
 void locks_disturb(unsigned node);  /* others write locks, and remove them */

@@ -691,6 +691,7 @@ void world_tear_down(void)
 {
     const struct covered covered = world.covered;
 
+    locks_reset();
     cluster_free(world.cluster);
     arena_free(world.arena);
     world = (struct world){.covered = covered};

@@ -80,12 +80,6 @@ def lock_of(api, name):
     return api.objects[NODES][name]["metadata"].get("annotations", {}).get(LOCK)
 
 
-def start_containers(api, thing, phase="Pending"):
-    """As kubelet tells once all allocations are done."""
-    metadata = thing["metadata"]
-    api.patch_pod(f"{metadata['namespace']}/{metadata['name']}", {"status": {"phase": phase, "containerStatuses": [{"name": "c0"}]}})
-
-
 def end_pod(api, thing):
     api.delete(PODS, f"ns/{thing['metadata']['name']}")
 

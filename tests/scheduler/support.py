@@ -219,6 +219,12 @@ def added_up(text):
     return sorted((uuid, *amounts) for uuid, amounts in sums.items())
 
 
+def start_containers(api, thing, phase="Pending"):
+    """As kubelet tells once all allocations are done."""
+    metadata = thing["metadata"]
+    api.patch_pod(f"{metadata['namespace']}/{metadata['name']}", {"status": {"phase": phase, "containerStatuses": [{"name": "c0"}]}})
+
+
 def run_part(test, *given):
     """Runs it, unless the command line names others, and says how long it took."""
     named = [word for word in sys.argv[1:] if word.startswith("test_")]

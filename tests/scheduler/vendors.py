@@ -49,10 +49,11 @@ def admitted(scheduler, thing):
 
 
 def bound(api, scheduler, limits, name):
-    """The annotations of the Binding of a pod that asks for this."""
+    """The annotations of the Binding of a pod that asks for this, and whose containers start then: the next one's turn."""
     thing = api.set(PODS, asking(limits))
     check_equal(place(scheduler, thing, [name]), (name, ""), f"{limits} is placed")
     (binding,) = api.seen("POST", f"{thing['metadata']['name']}/binding")
+    start_containers(api, thing)
     return binding[2]["metadata"]["annotations"]
 
 
