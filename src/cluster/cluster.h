@@ -275,6 +275,14 @@ void cluster_begin_term(struct cluster *cluster);
 void cluster_view(const struct cluster *cluster, struct strbuf *buf);
 
 /*
+ * The same as Kubernetes objects, a List as kubectl prints it: nodes with what their devices were
+ * made of, pods that hold devices, the reserved ones alike, and of each namespace one quota. A
+ * cluster that these are set in decides as this one does; but of processors and memory it has what
+ * is left, and it has learned nothing for the policy scarcity.
+ */
+void cluster_objects(const struct cluster *cluster, struct strbuf *buf);
+
+/*
  * Why a pod is placed nowhere, or where it fits, as JSON: for each node whether it fits, with its
  * score, or the first container that doesn't and for each device the first rule that failed, what
  * it has left and what it would take. Changes nothing. -EINVAL: the pod asks for no device; -E2BIG,
@@ -305,6 +313,7 @@ bool cluster_find_pod(const struct cluster *cluster, const char *uid,
 struct cluster_quota_view {
     const char *namespace, *resource;
     int64_t bound, used, unit_mib;
+    bool in_mib; /* a bound without unit would mean another amount */
 };
 int cluster_list_quotas(const struct cluster *cluster, struct arena *arena,
                         struct cluster_quota_view **ret_rows, size_t *ret_count);

@@ -20,6 +20,7 @@
 #include "cluster/cluster.h"
 #include "cluster/random_judge.h"
 #include "cluster/random_world.h"
+#include "cluster/rebuild_test.h"
 #include "model/keys.h"
 #include "vendor/nvidia/nvidia.h"
 
@@ -1049,6 +1050,15 @@ static void check_rebuilt(void)
     strbuf_deinit(&built);
 }
 
+/* What it shows as objects, too, makes the same cluster. */
+static void check_objects(void)
+{
+    CLEANUP(cluster_freep) struct cluster *fresh = world_new_cluster();
+
+    rebuild_from_objects(world.cluster, world.vendors, fresh);
+    rebuild_check_same(world.cluster, fresh);
+}
+
 static void fail_seen(const struct api_pod *pod)
 {
     const struct ask *gpu = &pod->asks[NVIDIA], *dcu = &pod->asks[HYGON],
@@ -1095,6 +1105,7 @@ static void look_at_all(void)
 {
     settle();
     check_rebuilt();
+    check_objects();
     judge_counts();
     for (unsigned i = 0; i < PROBES; i++)
         probe();

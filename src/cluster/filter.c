@@ -130,6 +130,7 @@ static int filter_reserve(struct cluster *cluster, const struct pod *from,
                           struct cluster_node *node, const struct placement *placement,
                           int64_t now_ns, struct arena *arena)
 {
+    struct strbuf text = STRBUF_IN(arena, GRANT_TEXT_MAX);
     struct text_pairs annotations;
     struct cluster_pod *pod;
     struct grant *grant;
@@ -138,10 +139,14 @@ static int filter_reserve(struct cluster *cluster, const struct pod *from,
     r = write_placement(from, node->place, placement, arena, &annotations);
     if (r < 0)
         return r;
+    for (size_t i = 0; i < placement->vendor_count; i++)
+        grant_add_recalled(&text, vendor_of(placement->vendors[i].vendor), &from->annotations);
+    if (text.failed)
+        return -ENOMEM;
     pod = pod_get(cluster, from->uid, from->namespace, from->name);
     if (pod)
         pod->amounts = from->amounts;
-    grant = pod ? grant_new(&placement->usage, &annotations, "") : NULL;
+    grant = pod ? grant_new(&placement->usage, &annotations, strbuf_text(&text)) : NULL;
     if (!grant) {
         if (pod)
             pod_free(cluster, pod);

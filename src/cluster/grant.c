@@ -31,6 +31,27 @@ static char *put_text(char **at, const char *text)
     return copy;
 }
 
+void grant_add_text(struct strbuf *text, const char *key, const char *value)
+{
+    strbuf_add(text, text->len ? "," : "");
+    strbuf_add_json(text, key);
+    strbuf_add(text, ":");
+    strbuf_add_json(text, value);
+}
+
+void grant_add_recalled(struct strbuf *text, const struct vendor_instance *instance,
+                        const struct text_pairs *annotations)
+{
+    const char *const *keys = instance->vendor->recalled;
+
+    for (size_t i = 0; keys && keys[i]; i++) {
+        const char *value = text_pairs_get(annotations, keys[i]);
+
+        if (value)
+            grant_add_text(text, keys[i], value);
+    }
+}
+
 struct grant *grant_new(const struct place_usage *usage, const struct text_pairs *annotations,
                         const char *text)
 {

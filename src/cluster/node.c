@@ -8,10 +8,6 @@
 
 #include "cluster/scarcity.h"
 
-enum {
-    REGISTRATION_MAX = 4 << 20, /* Kubernetes bounds all annotations of an object to 256 KiB */
-};
-
 struct cluster_node *node_find(const struct cluster *cluster, const char *name)
 {
     struct cluster_node *node;
@@ -97,70 +93,11 @@ static void replace_devices(struct cluster *cluster, struct cluster_node *node,
     node_update(cluster, node);
 }
 
-static void add_source(struct strbuf *text, const struct text_pairs *pairs, const char *key)
-{
-    const char *value = text_pairs_get(pairs, key);
-
-    strbuf_add(text, "\n");
-    strbuf_add(text, value ? value : "-");
-}
-
-static void add_amount(struct strbuf *text, const struct node *node, const char *name)
-{
-    const struct resource *found = resource_find(&node->allocatable, name);
-    const struct resource *all = resource_find(&node->capacity, name);
-
-    strbuf_addf(text, "\n%s/%s", found ? found->text : "-", all ? all->text : "-");
-}
-
-static void add_amounts(struct strbuf *text, const struct node *node,
-                        const struct vendor_instance *instance)
-{
-    const char *const *others = instance->vendor->node_resources;
-
-    for (size_t i = 0; others && others[i]; i++)
-        add_amount(text, node, others[i]);
-    if (!instance->vendor->counts_resources)
-        return;
-    for (size_t i = 0; i < VENDOR_MAX_RESOURCES && instance->resources[i]; i++)
-        add_amount(text, node, instance->resources[i]);
-}
-
 /* Whether the vendor's agent of the node is there. */
 static bool is_alive(const struct cluster_node *known, const struct vendor_instance *instance,
                      const struct node *node)
 {
     return vendor_is_alive(instance, node) && !handshakes_gone(known, instance);
-}
-
-/* The part of registration_text() that a vendor needs. */
-static void add_sources(struct strbuf *text, const struct cluster_node *known,
-                        const struct node *node, const struct vendor_instance *instance,
-                        bool may_lock)
-{
-    const struct vendor *vendor = instance->vendor;
-
-    strbuf_addf(text, "\n%d%d%d", is_alive(known, instance, node), may_lock,
-                vendor_prepare_bind(instance, node) != NULL);
-    if (instance->register_key)
-        add_source(text, &node->annotations, instance->register_key);
-    for (size_t i = 0; vendor->node_annotations && vendor->node_annotations[i]; i++)
-        add_source(text, &node->annotations, vendor->node_annotations[i]);
-    for (size_t i = 0; vendor->node_labels && vendor->node_labels[i]; i++)
-        add_source(text, &node->labels, vendor->node_labels[i]);
-    add_amounts(text, node, instance);
-}
-
-/* The text that the devices are made of: while it stays the same, so do they. NULL: no memory. */
-static const char *registration_text(const struct cluster *cluster,
-                                     const struct cluster_node *known, const struct node *node)
-{
-    const struct vendor_set *set = cluster->options.vendors;
-    struct strbuf text = STRBUF_IN(cluster->scratch, REGISTRATION_MAX);
-
-    for (size_t i = 0; i < set->count; i++)
-        add_sources(&text, known, node, &set->instances[i], cluster->may_lock);
-    return text.failed ? NULL : strbuf_text(&text);
 }
 
 struct registration {
@@ -322,7 +259,7 @@ static int update_devices(struct cluster *cluster, struct cluster_node *node,
     arena_reset(cluster->scratch);
     if (handshakes_see(cluster, node, from) < 0)
         return -ENOMEM;
-    text = registration_text(cluster, node, from);
+    text = sources_text(cluster, node, from);
     if (!text)
         return -ENOMEM;
     if (node->registered && strcmp(node->registered, text) == 0)

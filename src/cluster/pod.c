@@ -144,7 +144,7 @@ struct reading {
     const struct text_pairs *annotations;
     struct text_pairs texts; /* a vendor's common word, its annotation */
     const char *roles;
-    char *text;
+    const char *text;
 };
 
 /* The pod's node. Where only metadata are read, the pod is bound and its Binding wrote the
@@ -170,6 +170,7 @@ static int read_annotations(const struct cluster *cluster, const struct pod *pod
     const struct vendor_set *set = cluster->options.vendors;
     struct arena *arena = cluster->scratch;
     struct text_pair *texts = ARENA_ARRAY(arena, struct text_pair, set->count);
+    struct strbuf made = STRBUF_IN(arena, GRANT_TEXT_MAX);
 
     if (!texts)
         return -ENOMEM;
@@ -180,19 +181,23 @@ static int read_annotations(const struct cluster *cluster, const struct pod *pod
     read->texts = (struct text_pairs){texts, 0};
     if (!read->node || !read->node[0])
         return 0;
-    read->text = arena_printf(arena, "%s\n%s", read->node, read->roles ? read->roles : "");
     if (!read->roles)
         read->roles = "";
+    grant_add_text(&made, KEY_NODE, read->node);
+    if (read->roles[0])
+        grant_add_text(&made, POD_INIT_ROLES, read->roles);
 
-    for (size_t i = 0; i < set->count && read->text; i++) {
+    for (size_t i = 0; i < set->count; i++) {
         const struct vendor_instance *instance = &set->instances[i];
         const char *text = text_pairs_get(&pod->annotations, instance->allocated_key);
 
         if (!text || !text[0])
             continue;
         texts[read->texts.count++] = (struct text_pair){instance->id.word, text};
-        read->text = arena_printf(arena, "%s\n%s %s", read->text, instance->id.word, text);
+        grant_add_text(&made, instance->allocated_key, text);
+        grant_add_recalled(&made, instance, &pod->annotations);
     }
+    read->text = made.failed ? NULL : strbuf_text(&made);
     return read->text ? 0 : -ENOMEM;
 }
 

@@ -453,6 +453,7 @@ int cluster_list_quotas(const struct cluster *cluster, struct arena *arena,
                 .bound = space->rows[i].bound / unit_of(instance, amount),
                 .used = space->rows[i].used,
                 .unit_mib = unit_of(instance, amount),
+                .in_mib = amount == AMOUNT_MEMORY && instance->vendor->bound_mib,
             };
             if (!views[count - 1].namespace)
                 return -ENOMEM;

@@ -10,14 +10,14 @@
 #include "vendor/handshake.h"
 
 struct cluster_node {
-    UT_hash_handle hh;        /* by place->name */
-    struct place_node *place; /* its devices are NULL while there are none */
-    char *registered;         /* the annotations that the devices were made of; NULL: none */
-    const char *absent;       /* why it has no devices, for a person; NULL: it has some */
-    bool exists;              /* false: only pods name it */
-    unsigned seen;            /* the list that showed it last */
-    unsigned mark;            /* the filter that named it last */
-    struct cluster_pod *pods; /* that hold its devices */
+    UT_hash_handle hh;                /* by place->name */
+    struct place_node *place;         /* its devices are NULL while there are none */
+    char *registered;                 /* sources_text() that the devices were made of; NULL: none */
+    const char *absent;               /* why it has no devices, for a person; NULL: it has some */
+    bool exists;                      /* false: only pods name it */
+    unsigned seen;                    /* the list that showed it last */
+    unsigned mark;                    /* the filter that named it last */
+    struct cluster_pod *pods;         /* that hold its devices */
     const struct vendor_lock **locks; /* of each vendor instance, which its agent waits for; NULL:
                                          none does */
     struct handshakes *handshakes;    /* of its agents that have one; NULL: none has */
@@ -59,7 +59,8 @@ struct cluster_pod {
 
 /* A pod's grant: its devices, in one piece of memory. */
 struct grant {
-    char *text; /* the annotations that it was made of; compared to detect changes */
+    char *text; /* the annotations that it was made of, members of a JSON object; compared to detect
+                   changes. Of a reservation: those that are not to be written */
     struct place_usage usage;
     struct text_pairs annotations; /* that a bind is to write; none when read from the API */
 };
@@ -156,6 +157,15 @@ int node_drop_vendor(struct cluster *cluster, struct cluster_node *node,
                      const struct device_vendor *vendor);
 void nodes_rank(struct cluster *cluster);
 
+/* sources.c */
+/* The text that a node's devices are made of, in the scratch arena: while it stays the same, so do
+ * they. NULL: no memory. */
+const char *sources_text(const struct cluster *cluster, const struct cluster_node *known,
+                         const struct node *node);
+/* The part of it that devices were made of: a Node's JSON from its annotations on, left open behind
+ * the last of what is allocatable. */
+const char *sources_shown(const char *text);
+
 /* handshake.c */
 /* What a node's event says of its agents. -ENOMEM. */
 int handshakes_see(struct cluster *cluster, struct cluster_node *node, const struct node *from);
@@ -188,6 +198,14 @@ void requeue_forget(struct cluster *cluster, const char *uid);
 void requeue_forget_all(struct cluster *cluster);
 
 /* grant.c */
+enum {
+    GRANT_TEXT_MAX = 2 << 20, /* Kubernetes bounds all annotations of an object to 256 KiB */
+};
+/* For its text. */
+void grant_add_text(struct strbuf *text, const char *key, const char *value);
+/* The annotations that the vendor's recall() reads. */
+void grant_add_recalled(struct strbuf *text, const struct vendor_instance *instance,
+                        const struct text_pairs *annotations);
 struct grant *grant_new(const struct place_usage *usage, const struct text_pairs *annotations,
                         const char *text);
 /* The same shares of the same devices, in the same order. */

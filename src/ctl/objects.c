@@ -124,7 +124,8 @@ static int add_pod(struct objects *objects, yyjson_val *object, struct error *er
     objects->pod_count++;
     if (pod_is_over(&pod))
         return 0;
-    if (!*pod.node_name)
+    /* Without a spec it is one of /debug/objects: its annotations say where it is. */
+    if (pod.has_spec && !*pod.node_name)
         return add_waiting(objects, object, namespace_of(metadata), name, err);
     if (!*pod.uid)
         pod.uid = arena_printf(objects->arena, "%s/%s", namespace_of(metadata), name);

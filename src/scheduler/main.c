@@ -89,6 +89,16 @@ static void handle_view(void *data, struct http_request *request)
     strbuf_deinit(&view);
 }
 
+static void handle_objects(void *data, struct http_request *request)
+{
+    const struct scheduler *scheduler = data;
+    struct strbuf objects = STRBUF_INIT(VIEW_MAX);
+
+    cluster_objects(scheduler->cluster, &objects);
+    http_answer(request, objects.failed ? 503 : 200, HTTP_JSON, strbuf_text(&objects), objects.len);
+    strbuf_deinit(&objects);
+}
+
 static const struct http_route routes[] = {
     {.method = "POST",
      .path = "/filter",
@@ -116,6 +126,7 @@ static const struct http_route routes[] = {
     {.method = "GET", .path = "/healthz", .handle = handle_healthz},
     {.method = "GET", .path = "/readyz", .handle = handle_readyz},
     {.method = "GET", .path = "/debug/view", .loopback_only = true, .handle = handle_view},
+    {.method = "GET", .path = "/debug/objects", .loopback_only = true, .handle = handle_objects},
     {0},
 };
 

@@ -233,6 +233,7 @@ struct vendor {
      */
     void (*recall)(const struct vendor_instance *instance, const struct text_pairs *annotations,
                    struct pod_devices *devices);
+    const char *const *recalled; /* the annotations that it reads; the list ends with NULL */
 
     const struct vendor_time *times; /* that ends with a NULL key; NULL: none */
 };

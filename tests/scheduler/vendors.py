@@ -135,6 +135,50 @@ def test_cards_that_come_and_go(api, scheduler):
     check(wait_until(lambda: cards().get("gcu") == 1), "the next one is read", cards())
 
 
+def simulated(config, objects, things):
+    """Where hamictl says that each pod would go, from what the scheduler shows."""
+    waiting = scratch / "waiting.json"
+    waiting.write_text(json.dumps({"items": [{"kind": "Pod", **thing} for thing in things]}))
+    ended = subprocess.run(
+        [BUILD / "src/ctl/hamictl", "simulate", "--json", "-c", config, "-", waiting], input=objects, text=True, capture_output=True, timeout=60
+    )  # fmt: skip
+    check_equal((ended.returncode, ended.stderr), (0, ""), "hamictl reads what the scheduler shows")
+    return {answer["name"]: answer["node"] for answer in json.loads(ended.stdout)}
+
+
+def test_what_is_shown_decides_alike(api, scheduler):
+    """What is bound and what is reserved of three vendors, as objects, through hamictl."""
+    names, gcu = ["mt", "gcu", "node-1"], {"enflame.com/drs-gcu": "6"}
+    all_go(api, scheduler)
+    api.set(NODES, mthreads_node())
+    api.set(NODES, node("node-1"))
+    cards = lambda: {n["name"]: len(n["devices"]) for n in scheduler.view()["nodes"]}
+    check(wait_until(lambda: cards() == {"mt": 2, "gcu": 1, "node-1": 1}), "the three nodes are seen", cards())
+    bound(api, scheduler, {"mthreads.com/vgpu": "1", "mthreads.com/sgpu-memory": "64", "mthreads.com/sgpu-core": "8"}, "mt")
+    reserved = [api.set(PODS, asking(gcu)), api.set(PODS, pod(CARD_MIB - 1000))]
+    for thing in reserved:
+        check(scheduler.filter(thing, names)["NodeNames"], "what is left is reserved", thing)
+    check_equal(len(scheduler.view()["reserved"]), 2, "nothing of it is bound yet")
+    status, objects = scheduler.ask("GET", "/debug/objects")
+    check_equal((status, {o["kind"] for o in json.loads(objects)["items"]}), (200, {"Node", "Pod"}), "it is shown")
+    for limits, wanted in (
+        ({"mthreads.com/vgpu": "1", "mthreads.com/sgpu-memory": "64", "mthreads.com/sgpu-core": "8"}, "mt"),
+        ({"mthreads.com/vgpu": "2", "mthreads.com/sgpu-memory": "192"}, None),
+        ({"enflame.com/drs-gcu": "1"}, None),
+        ({"nvidia.com/gpu": "1", "nvidia.com/gpumem": "1000"}, "node-1"),
+        ({"nvidia.com/gpu": "1", "nvidia.com/gpumem": "1001"}, None),
+    ):
+        thing = asking(limits)
+        here = (scheduler.filter(thing, names)["NodeNames"] or [None])[0]
+        there = simulated(scratch / "device-config.yaml", objects, [thing])
+        check_equal((here, there), (wanted, {thing["metadata"]["name"]: wanted}), f"{limits} here and there")
+        give_back(scheduler, thing, names)
+    for thing in reserved:
+        give_back(scheduler, thing, names)
+    all_go(api, scheduler)
+    api.delete(NODES, "node-1")
+
+
 def main():
     api = Api()
     config = scratch / "device-config.yaml"
@@ -143,8 +187,8 @@ def main():
     api.set(NODES, enflame_node())
     scheduler = Scheduler(api, config=config)
     run_each(
-        api, scheduler, test_moore_threads, test_an_instance_of_enflames, test_a_restart_knows_what_was_given, test_an_agent_that_dies,
-        test_cards_that_come_and_go,
+        api, scheduler, test_moore_threads, test_an_instance_of_enflames, test_a_restart_knows_what_was_given,
+        test_what_is_shown_decides_alike, test_an_agent_that_dies, test_cards_that_come_and_go,
     )  # fmt: skip
     scheduler.end()
     finish()

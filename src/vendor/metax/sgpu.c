@@ -187,6 +187,8 @@ static int read_request(const struct vendor_instance *instance, const struct pod
     return 1;
 }
 
+static const char *const recalled[] = {METAX_APP_CLASS, METAX_QOS, METAX_TOPOLOGY, NULL};
+
 static void recall(const struct vendor_instance *instance, const struct text_pairs *annotations,
                    struct pod_devices *devices)
 {
@@ -285,5 +287,6 @@ const struct vendor metax_sgpu_vendor = {
     .prepare_bind = prepare_bind,
     .annotate = annotate,
     .recall = recall,
+    .recalled = recalled,
     .times = times,
 };
