@@ -71,7 +71,7 @@ struct node_amount {
 struct node_condition {
     bool ready;
     char reason[32]; /* "": there is none */
-    char message[640];
+    char message[512]; /* as long as an error's text */
 };
 
 struct node_vendor {
