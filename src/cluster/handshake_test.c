@@ -137,6 +137,18 @@ static void an_agent_that_writes_is_never_asked(void **state)
     }
 }
 
+/* Whether the node is shown as an object with this registration. */
+static bool shows(const char *key)
+{
+    struct strbuf text = STRBUF_INIT(1 << 20);
+    bool found;
+
+    cluster_objects(cluster, &text);
+    found = strstr(strbuf_text(&text), key) != NULL;
+    strbuf_deinit(&text);
+    return found;
+}
+
 static void one_that_falls_silent_loses_its_devices_and_nothing_else(void **state)
 {
     (void)state;
@@ -149,9 +161,11 @@ static void one_that_falls_silent_loses_its_devices_and_nothing_else(void **stat
     assert_string_equal(look(62 * S), "");
     assert_string_equal(look(119 * S), "");
     assert_true(has_device("A"));
+    assert_true(shows("\"annotations\":{\"register-a\":\"yes\",\"register-b\":\"yes\"}"));
     assert_string_equal(look(120 * S), "Deleted_2026-11-22 19:02:00");
     assert_false(has_device("A"));
     assert_true(has_device("B"));
+    assert_true(shows("\"annotations\":{\"register-b\":\"yes\"}"));
     show("a", "Requesting_2026-11-22 19:01:00", NULL); /* another event of the node */
     assert_false(has_device("A"));
     show("a", "Deleted_2026-11-22 19:02:00", NULL);

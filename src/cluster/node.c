@@ -319,8 +319,8 @@ int node_drop_vendor(struct cluster *cluster, struct cluster_node *node,
         devices = devices_keep(left, count);
     if (count && !devices)
         return -ENOMEM;
-    free(node->registered);
-    node->registered = NULL;
+    if (node->registered)
+        sources_drop(node->registered, vendor_of(vendor)->register_key);
     replace_devices(cluster, node, devices, count,
                     count ? NULL : "the node's device plugin is away");
     return 0;

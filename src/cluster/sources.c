@@ -142,6 +142,34 @@ const char *sources_text(const struct cluster *cluster, const struct cluster_nod
     return text.failed || given.full || hidden.full ? NULL : strbuf_text(&text);
 }
 
+/* A member of a JSON object, with the comma behind it or before it. In texts of others quotes are
+ * escaped, so that they look like none. */
+static void drop_member(char *text, const char *key)
+{
+    const size_t len = strlen(key);
+    char *at = text, *end;
+
+    while ((at = strstr(at, key)) && (at[-1] != '"' || strncmp(at + len, "\":\"", 3) != 0))
+        at += len;
+    if (!at)
+        return;
+    at--;
+    for (end = at + len + 4; *end != '"'; end++)
+        end += *end == '\\';
+    end++;
+    if (*end == ',')
+        end++;
+    else if (at[-1] == ',')
+        at--;
+    memmove(at, end, strlen(end) + 1);
+}
+
+void sources_drop(char *text, const char *register_key)
+{
+    text[0] = '-';
+    drop_member(strchr(text, '\n'), register_key);
+}
+
 const char *sources_shown(const char *text)
 {
     return strchr(text, '\n') + 1;

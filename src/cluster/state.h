@@ -165,6 +165,8 @@ const char *sources_text(const struct cluster *cluster, const struct cluster_nod
 /* The part of it that devices were made of: a Node's JSON from its annotations on, left open behind
  * the last of what is allocatable. */
 const char *sources_shown(const char *text);
+/* Without this registration; no node has the same text then. */
+void sources_drop(char *text, const char *register_key);
 
 /* handshake.c */
 /* What a node's event says of its agents. -ENOMEM. */
