@@ -21,6 +21,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "base/cleanup.h"
 #include "region/ledger.h"
 #include "vgpu/compute.h"
 #include "vgpu/grant.h"
@@ -235,6 +236,13 @@ PUBLIC CUresult cuMemRelease(CUmemGenericAllocationHandle handle)
 
 /* Mapping */
 
+/* A handle that the driver knows and nobody was given yet: its memory is about to be charged, and
+ * what it would be held by is not in its count. */
+static bool refuses_unknown(const char *name)
+{
+    return vgpu_refuses(VGPU_WORD_UNACCOUNTED, name, "nobody knows where the memory is");
+}
+
 PUBLIC CUresult cuMemMap(CUdeviceptr ptr, size_t bytes, size_t offset,
                          CUmemGenericAllocationHandle handle, unsigned long long flags)
 {
@@ -249,6 +257,10 @@ PUBLIC CUresult cuMemMap(CUdeviceptr ptr, size_t bytes, size_t offset,
         result = CUDA_ERROR_OUT_OF_MEMORY;
     else
         result = REAL(cuMemMap)(ptr, bytes, offset, handle, flags);
+    if (result == CUDA_SUCCESS && !row && refuses_unknown("cuMemMap")) {
+        (void)REAL(cuMemUnmap)(ptr, bytes);
+        result = CUDA_ERROR_NOT_SUPPORTED;
+    }
     if (result == CUDA_SUCCESS && row) {
         struct reference_row *mapping = references_find(&virtual.mapped, ptr);
 
@@ -330,17 +342,20 @@ PUBLIC CUresult cuMemUnmap(CUdeviceptr ptr, size_t bytes)
 
 PUBLIC CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle, void *address)
 {
+    CUmemGenericAllocationHandle got = 0; /* which another thread could change where it goes */
     struct reference_row *row;
     CUresult result;
 
-    if (vgpu_mode() != VGPU_ON)
+    if (vgpu_mode() != VGPU_ON || !handle)
         return REAL(cuMemRetainAllocationHandle)(handle, address);
     (void)pthread_mutex_lock(&virtual.lock);
-    result = REAL(cuMemRetainAllocationHandle)(handle, address);
-    row = result == CUDA_SUCCESS ? references_find(&virtual.made, *handle) : NULL;
+    result = REAL(cuMemRetainAllocationHandle)(&got, address);
+    row = result == CUDA_SUCCESS ? references_find(&virtual.made, got) : NULL;
     if (row)
         row->handles++;
     (void)pthread_mutex_unlock(&virtual.lock);
+    if (result == CUDA_SUCCESS)
+        *handle = got;
     return result;
 }
 
@@ -352,6 +367,22 @@ static pid_t own_pid(void)
     return (pid_t)syscall(SYS_getpid);
 }
 
+/* With the lock held. What is given out of memory that nobody was given yet is closed again. */
+static CUresult export_fd(int *ret_fd, CUmemGenericAllocationHandle handle,
+                          CUmemAllocationHandleType type, unsigned long long flags)
+{
+    AUTOCLOSE int fd = -1;
+    CUresult result = REAL(cuMemExportToShareableHandle)(&fd, handle, type, flags);
+
+    if (result != CUDA_SUCCESS)
+        return result;
+    if (!references_find(&virtual.made, handle) && refuses_unknown("cuMemExportToShareableHandle"))
+        return CUDA_ERROR_NOT_SUPPORTED;
+    (void)fcntl(fd, F_SETOWN, own_pid());
+    *ret_fd = take_fd(&fd);
+    return CUDA_SUCCESS;
+}
+
 PUBLIC CUresult cuMemExportToShareableHandle(void *shareable, CUmemGenericAllocationHandle handle,
                                              CUmemAllocationHandleType type,
                                              unsigned long long flags)
@@ -359,16 +390,17 @@ PUBLIC CUresult cuMemExportToShareableHandle(void *shareable, CUmemGenericAlloca
     struct reference_row *row;
     CUresult result;
 
-    if (vgpu_mode() != VGPU_ON)
+    if (vgpu_mode() != VGPU_ON || !shareable)
         return REAL(cuMemExportToShareableHandle)(shareable, handle, type, flags);
     (void)pthread_mutex_lock(&virtual.lock);
-    result = REAL(cuMemExportToShareableHandle)(shareable, handle, type, flags);
+    if (type == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
+        result = export_fd(shareable, handle, type, flags);
+    else
+        result = REAL(cuMemExportToShareableHandle)(shareable, handle, type, flags);
     row = result == CUDA_SUCCESS ? references_find(&virtual.made, handle) : NULL;
     if (row)
         row->shared = true;
     (void)pthread_mutex_unlock(&virtual.lock);
-    if (result == CUDA_SUCCESS && type == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
-        (void)fcntl(*(const int *)shareable, F_SETOWN, own_pid());
     return result;
 }
 

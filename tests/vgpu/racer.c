@@ -1,0 +1,297 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/*
+ * A guest that wants more memory than its limit: one thread takes and gives back, and another one
+ * interferes in the middle of its calls. It goes on for some seconds, says how much it is told that
+ * it holds, and ends with its standard input; racer.py judges.
+ *
+ *   racer destroy|retain|map|export SECONDS
+ */
+
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "cu.h"
+
+enum {
+    ADDRESSES = 4096, /* pieces that may be mapped */
+    RETAINS = 256,
+    SPIN_MOST = 4096,
+};
+
+#define PIECE ((size_t)8 << 20)
+
+struct pool_props {
+    int alloc_type, handle_types, location_type, location_id;
+    void *security;
+    size_t most;
+    unsigned char reserved[56];
+};
+
+typedef int pool_create_fn(cu_handle *pool, const struct pool_props *props);
+typedef int pool_destroy_fn(cu_handle pool);
+typedef int pool_alloc_fn(cu_ptr *ptr, size_t bytes, cu_handle pool, cu_handle stream);
+typedef int release_fn(cu_ptr handle);
+typedef int export_fn(void *shareable, cu_ptr handle, int type, unsigned long long flags);
+
+static struct {
+    cu_init_fn *init;
+    cu_retain_fn *retain_context;
+    cu_ctx_fn *set_current;
+    cu_stream_create_fn *stream_create;
+    pool_create_fn *pool_create;
+    pool_destroy_fn *pool_destroy;
+    pool_alloc_fn *pool_alloc;
+    cu_reserve_fn *reserve;
+    cu_create_fn *create;
+    cu_map_fn *map;
+    cu_unmap_fn *unmap;
+    cu_retain_handle_fn *retain;
+    cu_info_fn *info;
+    release_fn *release;
+    export_fn *export;
+} cu;
+
+static const struct cu_allocation_prop prop = {.type = 1, .handle_types = 1, .location_type = 1};
+static struct timespec end;
+
+/* What the other thread is about. */
+static _Atomic unsigned long turn, done;
+static _Atomic(uint64_t) target; /* a handle */
+static _Atomic(cu_ptr) address;
+static _Atomic bool over;
+static volatile cu_ptr retained;
+static volatile int given = -1; /* a descriptor */
+
+static void *symbol(const char *name)
+{
+    static void *library;
+    void *found;
+
+    if (!library)
+        library = dlopen("libcuda.so.1", RTLD_NOW);
+    found = library ? dlsym(library, name) : NULL;
+    if (!found)
+        exit(70);
+    return found;
+}
+
+static void must(int code, const char *what)
+{
+    if (code == CU_OK)
+        return;
+    fprintf(stderr, "racer: %s: CUDA error %d\n", what, code);
+    exit(1);
+}
+
+static void begin(void)
+{
+    cu_handle context;
+
+    cu.init = (cu_init_fn *)symbol("cuInit");
+    cu.retain_context = (cu_retain_fn *)symbol("cuDevicePrimaryCtxRetain");
+    cu.set_current = (cu_ctx_fn *)symbol("cuCtxSetCurrent");
+    cu.stream_create = (cu_stream_create_fn *)symbol("cuStreamCreate");
+    cu.pool_create = (pool_create_fn *)symbol("cuMemPoolCreate");
+    cu.pool_destroy = (pool_destroy_fn *)symbol("cuMemPoolDestroy");
+    cu.pool_alloc = (pool_alloc_fn *)symbol("cuMemAllocFromPoolAsync");
+    cu.reserve = (cu_reserve_fn *)symbol("cuMemAddressReserve");
+    cu.create = (cu_create_fn *)symbol("cuMemCreate");
+    cu.map = (cu_map_fn *)symbol("cuMemMap");
+    cu.unmap = (cu_unmap_fn *)symbol("cuMemUnmap");
+    cu.retain = (cu_retain_handle_fn *)symbol("cuMemRetainAllocationHandle");
+    cu.info = (cu_info_fn *)symbol("cuMemGetInfo_v2");
+    cu.release = (release_fn *)symbol("cuMemRelease");
+    cu.export = (export_fn *)symbol("cuMemExportToShareableHandle");
+    must(cu.init(0), "cuInit");
+    must(cu.retain_context(&context, 0), "cuDevicePrimaryCtxRetain");
+    must(cu.set_current(context), "cuCtxSetCurrent");
+}
+
+static bool time_is_over(void)
+{
+    struct timespec now;
+
+    (void)clock_gettime(CLOCK_MONOTONIC, &now);
+    return now.tv_sec > end.tv_sec || (now.tv_sec == end.tv_sec && now.tv_nsec > end.tv_nsec);
+}
+
+/* As it is told. */
+static size_t used_bytes(void)
+{
+    size_t free = 0, total = 0;
+
+    must(cu.info(&free, &total), "cuMemGetInfo");
+    return total - free;
+}
+
+static void spin(unsigned count)
+{
+    for (volatile unsigned i = 0; i < count; i++)
+        ;
+}
+
+/* Destroys the pool some moments after it was told to. */
+static void *destroyer(void *unused)
+{
+    unsigned long seen = 0;
+
+    (void)unused;
+    while (!over) {
+        if (turn == seen)
+            continue;
+        seen = turn;
+        spin((unsigned)(seen * 37 % SPIN_MOST));
+        (void)cu.pool_destroy((cu_handle)(uintptr_t)target);
+        done = seen;
+    }
+    return NULL;
+}
+
+/* What is taken from a pool that goes lives on. */
+static void race_destroy(void)
+{
+    const struct pool_props props = {.alloc_type = 1, .location_type = 1};
+    cu_handle pool, stream;
+    cu_ptr ptr;
+
+    must(cu.stream_create(&stream, 1), "cuStreamCreate");
+    while (!time_is_over()) {
+        must(cu.pool_create(&pool, &props), "cuMemPoolCreate");
+        target = (uintptr_t)pool;
+        turn++;
+        (void)cu.pool_alloc(&ptr, PIECE, pool, stream);
+        while (done != turn)
+            ;
+    }
+}
+
+/* Writes another handle over the one that the driver gives. */
+static void *writer(void *unused)
+{
+    (void)unused;
+    while (!over)
+        retained = target;
+    return NULL;
+}
+
+static void race_retain(void)
+{
+    cu_ptr other, made, at;
+    size_t before;
+
+    must(cu.create(&other, PIECE, &prop, 0), "cuMemCreate");
+    target = other;
+    must(cu.reserve(&at, PIECE, 0, 0, 0), "cuMemAddressReserve");
+    before = used_bytes();
+    while (!time_is_over() && cu.create(&made, PIECE, &prop, 0) == CU_OK) {
+        must(cu.map(at, PIECE, 0, made, 0), "cuMemMap");
+        for (int i = 0; i < RETAINS; i++)
+            must(cu.retain((cu_ptr *)(uintptr_t)&retained, (void *)(uintptr_t)at), "retain");
+        must(cu.unmap(at, PIECE), "cuMemUnmap");
+        /* One is left: it stays if it costs nothing. */
+        for (int i = 0; i < RETAINS; i++)
+            (void)cu.release(made);
+        if (used_bytes() > before)
+            (void)cu.release(made);
+    }
+}
+
+/* Maps, or gives out, a handle that the driver has made and that nobody was told yet. */
+static void *mapper(void *unused)
+{
+    (void)unused;
+    while (!over) {
+        if (address && cu.map(address, PIECE, 0, target, 0) == CU_OK)
+            address = 0;
+    }
+    return NULL;
+}
+
+static void *exporter(void *unused)
+{
+    int fd;
+
+    (void)unused;
+    while (!over) {
+        if (!address || cu.export(&fd, target, 1, 0) != CU_OK)
+            continue;
+        given = fd;
+        address = 0;
+    }
+    return NULL;
+}
+
+/* The handle that comes after one that was released. */
+static uint64_t next_of(uint64_t handle)
+{
+    return handle + (UINT64_C(1) << 24);
+}
+
+static void race_guess(void)
+{
+    cu_ptr made, at;
+    size_t before;
+
+    must(cu.create(&made, PIECE, &prop, 0), "cuMemCreate");
+    must(cu.release(made), "cuMemRelease");
+    must(cu.reserve(&at, ADDRESSES * PIECE, 0, 0, 0), "cuMemAddressReserve");
+    before = used_bytes();
+    for (size_t i = 0; i < ADDRESSES && !time_is_over();) {
+        target = next_of(made);
+        address = at + i * PIECE;
+        if (cu.create(&made, PIECE, &prop, 0) != CU_OK)
+            break;
+        must(cu.release(made), "cuMemRelease");
+        if (atomic_exchange(&address, 0))
+            continue;
+        /* It stays if it costs nothing. */
+        if (used_bytes() > before && (given >= 0 ? close(given) : cu.unmap(at + i * PIECE, PIECE)))
+            return;
+        i++;
+    }
+}
+
+static const struct {
+    const char *name;
+    void (*race)(void);
+    void *(*other)(void *unused);
+} races[] = {
+    {"destroy", race_destroy, destroyer},
+    {"retain", race_retain, writer},
+    {"map", race_guess, mapper},
+    {"export", race_guess, exporter},
+};
+
+int main(int argc, char **argv)
+{
+    pthread_t thread;
+    char byte;
+
+    if (argc != 3)
+        return 64;
+    begin();
+    (void)clock_gettime(CLOCK_MONOTONIC, &end);
+    end.tv_sec += atoi(argv[2]);
+    for (size_t i = 0; i < sizeof(races) / sizeof(races[0]); i++) {
+        if (strcmp(races[i].name, argv[1]) != 0)
+            continue;
+        if (pthread_create(&thread, NULL, races[i].other, NULL) != 0)
+            return 70;
+        races[i].race();
+        over = true;
+        (void)pthread_join(thread, NULL);
+        printf("%zu\n", used_bytes());
+        (void)fflush(stdout);
+        return read(STDIN_FILENO, &byte, 1) != 0;
+    }
+    return 64;
+}

@@ -1,0 +1,31 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""A program whose threads interfere with each other's calls has no more memory than its limit, by the simulator's own
+count (racer.c)."""
+
+import subprocess
+import sys
+
+sys.path.insert(0, __file__.rsplit("/", 2)[0])
+from harness import *
+
+LIMIT = 512 * MIB
+SECONDS = 3
+RACES = (
+    ("destroy", "a pool is destroyed while memory is taken from it"),
+    ("retain", "another handle is written over the one that is given again"),
+    ("map", "a handle is mapped before anybody was given it"),
+    ("export", "a handle is given out before anybody was given it"),
+)
+
+
+for way, sentence in RACES:
+    machine = Machine(gpus=1, memory=4 * GIB, context=60 * MIB)
+    environment = limited_environment(machine, memory=LIMIT)
+    guest = start([BUILD / "tests/racer", way, SECONDS], environment, stderr=subprocess.PIPE)
+    told = int(guest.stdout.readline() or 0)
+    used = machine.used(guest.pid)
+    check(used <= min(told, LIMIT), f"{sentence}: all that it holds is charged", (used // MIB, told // MIB))
+    guest.stdin.close()
+    check_equal((guest.wait(60), machine.used()), (0, 0), "and nothing is left")
+finish()
