@@ -439,6 +439,29 @@ static void files_that_are_not_regions_are_refused_with_a_reason(void **state)
     region_close(&region);
 }
 
+/* Of a later version nobody knows what its bytes mean. */
+static void a_later_version_is_not_read(void **state)
+{
+    static const int majors[] = {2, 3, 1000};
+    struct region_view *view = malloc(sizeof(*view));
+    struct region region;
+
+    (void)state;
+    assert_non_null(view);
+    for (size_t i = 0; i < ARRAY_SIZE(majors); i++) {
+        struct error err = ERROR_INIT;
+
+        assert_int_equal(region_open(&region, path, NULL), 0);
+        assert_int_equal(region_view_read(path, view, NULL), 0);
+        region.base->major_version = majors[i];
+        assert_true(region_view_read(path, view, &err) < 0);
+        assert_true(err.text[0] != '\0');
+        region_close(&region);
+        (void)unlink(path);
+    }
+    free(view);
+}
+
 static void a_truncated_region_is_made_whole(void **state)
 {
     struct region region;
@@ -510,6 +533,7 @@ int main(void)
         REGION_TEST(a_file_that_was_removed_or_replaced_is_noticed),
         REGION_TEST(times_of_another_boot_are_forgotten),
         REGION_TEST(files_that_are_not_regions_are_refused_with_a_reason),
+        REGION_TEST(a_later_version_is_not_read),
         REGION_TEST(a_truncated_region_is_made_whole),
         REGION_TEST(the_first_version_1_grows_and_stays_what_it_was),
         REGION_TEST(hostile_bytes_crash_nobody),
