@@ -91,6 +91,9 @@ def test_a_refused_pod(api, scheduler):
     (event,) = told()
     check_equal((event["reason"], event["type"]), ("FilteringFailed", "Warning"), "a warning with HAMi's reason")
     check_equal(event["source"]["component"], "hami-scheduler", "by the scheduler's name")
+    of = thing["metadata"]
+    wanted = {"apiVersion": "v1", "kind": "Pod", "namespace": of["namespace"], "name": of["name"], "uid": of["uid"]}
+    check_equal({k: v for k, v in event["involvedObject"].items() if k != "resourceVersion"}, wanted, "of the pod, as kubectl describe looks for it")
     check("CardInsufficientMemory" in event["message"], "with all reasons in one", event["message"])
     busy = json.loads(json.dumps(thing))
     busy["spec"]["containers"][0]["resources"]["limits"] = {GPU: "3", MEMORY: "1"}
