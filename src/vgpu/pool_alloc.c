@@ -5,6 +5,7 @@
 #include "region/ledger.h"
 #include "vgpu/compute.h"
 #include "vgpu/grant.h"
+#include "vgpu/overhead.h"
 #include "vgpu/pool.h"
 #include "vgpu/real.h"
 
@@ -30,21 +31,36 @@ void pools_freed(void)
 
 struct taking {
     struct pool *pool;
-    uint64_t advance; /* units */
-    bool tries;       /* nothing was charged, and the pool may grow: one at a time in a container */
+    CUmemoryPool handle;        /* which the pool had when it was found, */
+    struct vgpu_device *device; /* and whose it was: another thread may destroy it at any time */
+    uint64_t advance;           /* units */
+    bool tries; /* nothing was charged, and the pool may grow: one at a time in a container */
 };
 
+static bool is_there(const struct taking *taking)
+{
+    return atomic_load(&taking->pool->handle) == taking->handle &&
+           taking->pool->device == taking->device;
+}
+
+/* The place of a pool that has an advance is not used again. */
 static bool charge_advance(struct taking *taking, uint64_t bytes)
 {
-    struct grant grant = {.device = taking->pool->device, .units = ledger_units(bytes)};
+    struct grant grant = {.device = taking->device, .units = ledger_units(bytes)};
+    bool there;
 
     if (!grant_take(&grant))
         return false;
     pools_lock();
-    taking->advance = grant.units;
-    taking->pool->advance += grant.units;
+    there = is_there(taking);
+    if (there) {
+        taking->advance = grant.units;
+        taking->pool->advance += grant.units;
+    }
     pools_unlock();
-    return true;
+    if (!there)
+        grant_cancel(&grant);
+    return there;
 }
 
 /* More than there can be where that has no number. */
@@ -128,11 +144,11 @@ static bool prepare(struct taking *taking, uint64_t bytes)
     struct pool *pool = taking->pool;
     uint64_t room = atomic_load_explicit(&pool->room, memory_order_relaxed);
 
-    if (!pool->device)
+    if (!taking->device)
         return true;
     if (room < bytes)
         room = pool_room(pool);
-    if (room >= bytes && is_far_from_limit(pool->device, in_chunks(bytes, pool->chunk_bytes))) {
+    if (room >= bytes && is_far_from_limit(taking->device, in_chunks(bytes, pool->chunk_bytes))) {
         atomic_store_explicit(&pool->room, room - bytes, memory_order_relaxed);
         return true;
     }
@@ -143,7 +159,7 @@ static bool prepare(struct taking *taking, uint64_t bytes)
 /* The moment of an advance is over. */
 static void end_advance(struct taking *taking, bool charged)
 {
-    struct grant grant = {.device = taking->pool->device, .units = taking->advance};
+    struct grant grant = {.device = taking->device, .units = taking->advance};
 
     taking->pool->advance -= taking->advance;
     if (taking->advance)
@@ -188,6 +204,23 @@ static void remember_chunk(struct pool *pool, uint64_t before, uint64_t bytes)
         pool->chunk_bytes = grown;
 }
 
+/* The pool was destroyed in the meantime, and what it gave lives on: hidden memory. */
+static void leave(struct taking *taking, uint64_t bytes)
+{
+    uint64_t units = taking->advance;
+
+    if (units) {
+        pools_lock();
+        taking->pool->advance -= units;
+        pools_unlock();
+        grant_end_moving(taking->device);
+    } else {
+        units = ledger_units(bytes);
+        vgpu_charge_anyway(taking->device, VGPU_DATA, units);
+    }
+    overhead_left(taking->device, units);
+}
+
 /* After the driver gave it. */
 static CUresult finish(struct taking *taking, uint64_t bytes, CUdeviceptr ptr, CUstream stream)
 {
@@ -195,13 +228,19 @@ static CUresult finish(struct taking *taking, uint64_t bytes, CUdeviceptr ptr, C
     bool advanced = taking->advance > 0, fits;
     uint64_t before;
 
-    if (!pool->device)
+    if (!taking->device)
         return CUDA_SUCCESS;
     if (!advanced &&
-        pool_reserved_units(pool) == atomic_load_explicit(&pool->charged, memory_order_relaxed))
+        pool_reserved_units(pool) == atomic_load_explicit(&pool->charged, memory_order_relaxed) &&
+        is_there(taking))
         return CUDA_SUCCESS;
 
     pools_lock();
+    if (!is_there(taking)) {
+        pools_unlock();
+        leave(taking, bytes);
+        return CUDA_SUCCESS;
+    }
     (void)pool_give_back(pool);
     before = atomic_load(&pool->charged);
     fits = pool_take_in(pool, &taking->advance);
@@ -220,7 +259,7 @@ static CUresult finish(struct taking *taking, uint64_t bytes, CUdeviceptr ptr, C
 
 static void cancel(struct taking *taking)
 {
-    if (!taking->pool->device)
+    if (!taking->device)
         return;
     atomic_store(&taking->pool->room, 0);
     if (!taking->advance)
@@ -259,7 +298,7 @@ static CUresult take_unknown(CUdeviceptr *ptr, size_t bytes, const struct order 
 static CUresult take_known(CUdeviceptr *ptr, size_t bytes, struct pool *pool,
                            const struct order *order)
 {
-    struct taking taking = {.pool = pool};
+    struct taking taking = {.pool = pool, .handle = order->pool, .device = pool->device};
     CUdeviceptr taken;
     CUresult result;
 

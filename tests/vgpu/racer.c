@@ -24,7 +24,7 @@
 enum {
     ADDRESSES = 4096, /* pieces that may be mapped */
     RETAINS = 256,
-    SPIN_MOST = 4096,
+    SPIN_MOST = 1 << 17,
 };
 
 #define PIECE ((size_t)8 << 20)
@@ -50,6 +50,7 @@ static struct {
     pool_create_fn *pool_create;
     pool_destroy_fn *pool_destroy;
     pool_alloc_fn *pool_alloc;
+    cu_free_fn *free;
     cu_reserve_fn *reserve;
     cu_create_fn *create;
     cu_map_fn *map;
@@ -103,6 +104,7 @@ static void begin(void)
     cu.pool_create = (pool_create_fn *)symbol("cuMemPoolCreate");
     cu.pool_destroy = (pool_destroy_fn *)symbol("cuMemPoolDestroy");
     cu.pool_alloc = (pool_alloc_fn *)symbol("cuMemAllocFromPoolAsync");
+    cu.free = (cu_free_fn *)symbol("cuMemFree_v2");
     cu.reserve = (cu_reserve_fn *)symbol("cuMemAddressReserve");
     cu.create = (cu_create_fn *)symbol("cuMemCreate");
     cu.map = (cu_map_fn *)symbol("cuMemMap");
@@ -149,7 +151,7 @@ static void *destroyer(void *unused)
         if (turn == seen)
             continue;
         seen = turn;
-        spin((unsigned)(seen * 37 % SPIN_MOST));
+        spin((unsigned)(seen * 977 % SPIN_MOST));
         (void)cu.pool_destroy((cu_handle)(uintptr_t)target);
         done = seen;
     }
@@ -161,6 +163,7 @@ static void race_destroy(void)
 {
     const struct pool_props props = {.alloc_type = 1, .location_type = 1};
     cu_handle pool, stream;
+    size_t before = used_bytes();
     cu_ptr ptr;
 
     must(cu.stream_create(&stream, 1), "cuStreamCreate");
@@ -168,9 +171,13 @@ static void race_destroy(void)
         must(cu.pool_create(&pool, &props), "cuMemPoolCreate");
         target = (uintptr_t)pool;
         turn++;
-        (void)cu.pool_alloc(&ptr, PIECE, pool, stream);
+        if (cu.pool_alloc(&ptr, PIECE, pool, stream) != CU_OK)
+            ptr = 0;
         while (done != turn)
             ;
+        /* It stays if it costs nothing. */
+        if (ptr && used_bytes() > before)
+            must(cu.free(ptr), "cuMemFree");
     }
 }
 
