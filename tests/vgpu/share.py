@@ -321,7 +321,7 @@ def alone():
 
 
 def pairs():
-    for couples in (((30, "50us"), (70, "20ms")), ((30, "20ms"), (70, "50us"))), (((10, "50us"), (50, "20ms")), ((10, "20ms"), (50, "50us"))):
+    for couples in (((30, "50us"), (60, "20ms")), ((30, "20ms"), (60, "50us"))), (((10, "50us"), (50, "20ms")), ((10, "20ms"), (50, "50us"))):
         loads = [{"gpu": gpu, "cores": cores, "kernel": kernel} for gpu, couple in enumerate(couples) for cores, kernel in couple]
         measure(len(couples), loads, "in a pair")
 
