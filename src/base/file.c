@@ -12,6 +12,10 @@
 
 #include "base/cleanup.h"
 
+enum {
+    FD_OUT_OF_THE_WAY = 512,
+};
+
 ssize_t file_read(const char *path, char *buf, size_t size)
 {
     AUTOCLOSE int fd = -1;
@@ -96,10 +100,25 @@ int file_replace(const char *path, const char *text, size_t len, mode_t mode)
 /* On the 64-bit machines that we build for, the kernel's struct stat is the C library's. */
 int file_stat(const char *path, struct stat *ret_stat)
 {
-    return syscall(SYS_newfstatat, AT_FDCWD, path, ret_stat, 0) < 0 ? -errno : 0;
+    return file_stat_at(AT_FDCWD, path, ret_stat);
+}
+
+int file_stat_at(int folder, const char *path, struct stat *ret_stat)
+{
+    return syscall(SYS_newfstatat, folder, path, ret_stat, 0) < 0 ? -errno : 0;
 }
 
 int file_stat_fd(int fd, struct stat *ret_stat)
 {
     return syscall(SYS_fstat, fd, ret_stat) < 0 ? -errno : 0;
+}
+
+int file_move_away(int fd)
+{
+    int high = fcntl(fd, F_DUPFD_CLOEXEC, FD_OUT_OF_THE_WAY);
+
+    if (high < 0)
+        return fd;
+    (void)close(fd);
+    return high;
 }

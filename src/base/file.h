@@ -23,6 +23,12 @@ enum {
     FILE_PATH_SIZE = 4096, /* PATH_MAX */
 };
 
+/*
+ * The same description under a number that a program does not take for its own: some count on the
+ * low ones, and close what they don't know. fd itself when there is none.
+ */
+int file_move_away(int fd);
+
 /* printf() into a path. -ENAMETOOLONG. */
 int file_path(char ret_path[FILE_PATH_SIZE], struct error *err, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
@@ -38,4 +44,6 @@ int file_replace(const char *path, const char *text, size_t len, mode_t mode);
  * load on older ones. Return 0 or a negative errno.
  */
 int file_stat(const char *path, struct stat *ret_stat);
+/* Below an open folder. */
+int file_stat_at(int folder, const char *path, struct stat *ret_stat);
 int file_stat_fd(int fd, struct stat *ret_stat);

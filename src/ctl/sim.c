@@ -37,6 +37,13 @@ enum {
     OPT_SLICE,
     OPT_SWITCH,
     OPT_DRIVER,
+    OPT_GPU,
+    OPT_XID,
+    OPT_ECC,
+    OPT_STATE,
+    OPT_ACTION,
+    OPT_COMPUTE_MODE,
+    OPT_MIG,
 };
 
 struct sim {
@@ -50,6 +57,8 @@ struct sim {
     struct sim_gpu_spec gpu; /* all are alike but for the NUMA node */
     size_t numa_count;       /* 0: none given */
     int numa[SIM_MAX_GPUS];
+    unsigned fault_gpu;
+    struct sim_fault fault;
 };
 
 struct verb {
@@ -78,6 +87,22 @@ static const struct argp_option create_options[] = {
 
 static const struct argp_option show_options[] = {
     {"json", OPT_JSON, NULL, 0, "Write JSON", 0},
+    {0},
+};
+
+static const struct argp_option fault_options[] = {
+    {"gpu", OPT_GPU, "NUMBER", 0, "Which GPU it befalls. Default: 0", 0},
+    {"xid", OPT_XID, "NUMBER", 0, "An error of this number, told as an event", 0},
+    {"ecc", OPT_ECC, "corrected|uncorrected", 0,
+     "One more memory error of this kind, and its event", 0},
+    {"state", OPT_STATE, "ok|lost|hangs", 0,
+     "From now on NVML answers for it, says that it is lost, or does not answer; ok also resets it",
+     0},
+    {"action", OPT_ACTION, "none|reset|reboot|drain-p2p|drain-and-reset", 0,
+     "What the driver says it needs", 0},
+    {"compute-mode", OPT_COMPUTE_MODE, "default|prohibited|exclusive", 0,
+     "Who may use it, by its compute mode", 0},
+    {"mig", OPT_MIG, "off|on", 0, "Whether it is in MIG mode, whoever uses it", 0},
     {0},
 };
 
@@ -153,6 +178,75 @@ static void parse_time(const char *option, const char *arg, int64_t *ret_ns,
 {
     if (ctl_parse_duration(arg, ret_ns) < 0 || *ret_ns > NS_PER_S)
         argp_error(state, "%s: \"%s\" is not a duration up to a second; say 2ms", option, arg);
+}
+
+static unsigned parse_word(const char *option, const char *arg, const char *const *words,
+                           size_t count, struct argp_state *state)
+{
+    for (unsigned i = 0; i < count; i++) {
+        if (strcmp(words[i], arg) == 0)
+            return i;
+    }
+    argp_error(state, "%s: \"%s\" is none of its words, see --help", option, arg);
+    return 0;
+}
+
+static uint64_t parse_number(const char *option, const char *arg, struct argp_state *state)
+{
+    uint64_t number = 0;
+
+    if (parse_u64(arg, &number) < 0 || number > INT32_MAX)
+        argp_error(state, "%s: \"%s\" is not a number", option, arg);
+    return number;
+}
+
+/* In the order of enum sim_condition, and of NVML's recovery actions. */
+static const char *const condition_words[] = {"ok", "lost", "hangs"};
+static const char *const action_words[] = {"none", "reset", "reboot", "drain-p2p",
+                                           "drain-and-reset"};
+static const char *const compute_words[] = {"default", "threads", "prohibited", "exclusive"};
+static const char *const mig_words[] = {"off", "on"};
+static const char *const ecc_words[] = {"corrected", "uncorrected"};
+
+static error_t parse_fault(struct sim *sim, int key, char *arg, struct argp_state *state)
+{
+    struct sim_fault *fault = &sim->fault;
+
+    switch (key) {
+    case OPT_GPU:
+        sim->fault_gpu = (unsigned)parse_number("--gpu", arg, state);
+        return 0;
+    case OPT_XID:
+        fault->xid = parse_number("--xid", arg, state);
+        fault->has_xid = true;
+        return 0;
+    case OPT_ECC:
+        if (parse_word("--ecc", arg, ecc_words, ARRAY_SIZE(ecc_words), state))
+            fault->uncorrected++;
+        else
+            fault->corrected++;
+        return 0;
+    case OPT_STATE:
+        fault->condition =
+            parse_word("--state", arg, condition_words, ARRAY_SIZE(condition_words), state);
+        fault->has_condition = true;
+        return 0;
+    case OPT_ACTION:
+        fault->action = parse_word("--action", arg, action_words, ARRAY_SIZE(action_words), state);
+        fault->has_action = true;
+        return 0;
+    case OPT_COMPUTE_MODE:
+        fault->compute_mode =
+            parse_word("--compute-mode", arg, compute_words, ARRAY_SIZE(compute_words), state);
+        fault->has_compute_mode = true;
+        return 0;
+    case OPT_MIG:
+        fault->mig = parse_word("--mig", arg, mig_words, ARRAY_SIZE(mig_words), state);
+        fault->has_mig = true;
+        return 0;
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
 }
 
 static void parse_driver(struct sim *sim, char *arg, struct argp_state *state)
@@ -232,6 +326,8 @@ static error_t sim_parse_option(int key, char *arg, struct argp_state *state)
             argp_error(state, "--config: the file says everything; leave the other options out");
         return 0;
     default:
+        if (parse_fault(sim, key, arg, state) == 0)
+            return 0;
         return parse_description(sim, key, arg, state);
     }
 }
@@ -299,6 +395,11 @@ static int show(const struct sim *sim, const char *path, struct error *err)
     return r;
 }
 
+static int fault_machine(const struct sim *sim, const char *path, struct error *err)
+{
+    return sim_machine_fault(path, sim->fault_gpu, &sim->fault, err);
+}
+
 /* What hamictl run keeps for this machine goes with it. */
 static int remove_machine(const struct sim *sim, const char *path, struct error *err)
 {
@@ -345,6 +446,17 @@ static const struct verb verbs[] = {
                    "its own count.",
         },
         .act = show,
+    },
+    {
+        .name = "hamictl sim fault",
+        .argp = {
+            .options = fault_options,
+            .parser = sim_parse_option,
+            .args_doc = "[PATH]",
+            .doc = "Let an error befall a GPU of the machine at PATH, or else at $HAMI_SIM, as NVML "
+                   "tells of it.\vPrograms that use the GPU go on.",
+        },
+        .act = fault_machine,
     },
     {
         .name = "hamictl sim remove",
@@ -407,7 +519,7 @@ static error_t parse_verb(int key, char *arg, struct argp_state *state)
         state->next = state->argc;
         return 0;
     case ARGP_KEY_NO_ARGS:
-        argp_error(state, "say what to do: create, show or remove");
+        argp_error(state, "say what to do: create, show, fault or remove");
         return 0;
     default:
         (void)arg;
@@ -417,8 +529,9 @@ static error_t parse_verb(int key, char *arg, struct argp_state *state)
 
 static const struct argp argp = {
     .parser = parse_verb,
-    .args_doc = "create [OPTION...] [PATH]\nshow [--json] [PATH]\nremove [--force] [PATH]",
-    .doc = "Make, show and remove a simulated machine with GPUs.\v"
+    .args_doc = "create [OPTION...] [PATH]\nshow [--json] [PATH]\nfault [OPTION...] [PATH]\n"
+                "remove [--force] [PATH]",
+    .doc = "Make, show, harm and remove a simulated machine with GPUs.\v"
            "\"hamictl sim create --help\" and so on say more.",
 };
 
@@ -433,7 +546,7 @@ int sim_main(int argc, char **argv)
         if (strcmp(argv[position], sim_word_of(&verbs[i])) == 0)
             return sim_call(&verbs[i], argc - position, argv + position);
     }
-    (void)fprintf(stderr, "hamictl sim: \"%s\" is none of create, show and remove\n",
+    (void)fprintf(stderr, "hamictl sim: \"%s\" is none of create, show, fault and remove\n",
                   argv[position]);
     return CTL_EXIT_USAGE;
 }

@@ -25,8 +25,9 @@ struct gpu {
 
 /* The driver's options, by the names that sim_driver_set() knows, in the order of the fields. */
 struct driver {
-    char *captures, *lost_captures, *pids, *stale_handles, *loading, *load_waits, *heaps,
-        *context_time, *granule, *event_resolution, *queues, *clock_drift;
+    char *captures, *lost_captures, *pids, *stale_handles, *loading, *load_waits, *heaps, *events,
+        *recovery_action, *deferred_arrays, *multicast, *context_time, *granule, *event_resolution,
+        *queues, *clock_drift;
 };
 
 struct document {
@@ -58,6 +59,10 @@ static const cyaml_schema_field_t driver_fields[] = {
     OPTION("loading", loading),
     OPTION("load-waits", load_waits),
     OPTION("heaps", heaps),
+    OPTION("events", events),
+    OPTION("recovery-action", recovery_action),
+    OPTION("deferred-arrays", deferred_arrays),
+    OPTION("multicast", multicast),
     OPTION("context-time", context_time),
     OPTION("granule", granule),
     OPTION("event-resolution", event_resolution),

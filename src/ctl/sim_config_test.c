@@ -29,6 +29,10 @@ static void every_key_is_read(void **state)
                                "  loading: eager\n"
                                "  load-waits: yes\n"
                                "  heaps: shrink\n"
+                               "  events: none\n"
+                               "  recovery-action: unknown\n"
+                               "  deferred-arrays: no\n"
+                               "  multicast: yes\n"
                                "  context-time: 80ms\n"
                                "  queues: 32\n"
                                "  clock-drift: -20\n"
@@ -57,6 +61,10 @@ static void every_key_is_read(void **state)
     assert_int_equal(spec.driver.loading, SIM_LOADING_EAGER);
     assert_int_equal(spec.driver.load_waits, SIM_LOAD_WAITS_YES);
     assert_int_equal(spec.driver.heaps, SIM_HEAPS_SHRINK);
+    assert_int_equal(spec.driver.events, SIM_EVENTS_NONE);
+    assert_int_equal(spec.driver.recovery, SIM_RECOVERY_UNKNOWN);
+    assert_int_equal(spec.driver.deferred, SIM_DEFERRED_NO);
+    assert_int_equal(spec.driver.multicast, SIM_MULTICAST_YES);
     assert_int_equal(spec.driver.context_time_ns, 80 * NS_PER_MS);
     assert_int_equal(spec.driver.event_resolution_ns, 1000);
     assert_int_equal(spec.driver.clock_drift_ppm, -20);

@@ -44,6 +44,17 @@ int64_t bucket_balance(struct region_compute *compute, uint32_t rate, int64_t no
     return (int64_t)((__int128)(now_ns - kept) * rate / BUCKET_ONE);
 }
 
+void bucket_forgive(struct region_compute *compute, int64_t now_ns)
+{
+    int64_t zero = atomic_load_explicit(&compute->zero_ns, memory_order_relaxed);
+
+    /* One try: what is charged meanwhile is owed. */
+    if (zero > now_ns)
+        (void)atomic_compare_exchange_strong_explicit(&compute->zero_ns, &zero, now_ns,
+                                                      memory_order_relaxed, memory_order_relaxed);
+    atomic_store_explicit(&compute->gate, 0, memory_order_relaxed);
+}
+
 void bucket_set_rate(struct region_compute *compute, uint32_t rate, int64_t now_ns)
 {
     uint64_t before = atomic_load_explicit(&compute->rate, memory_order_acquire);
@@ -76,4 +87,14 @@ void bucket_wake(struct region_compute *compute)
 {
     atomic_fetch_add_explicit(&compute->wake, 1, memory_order_relaxed);
     (void)syscall(SYS_futex, &compute->wake, FUTEX_WAKE, INT32_MAX, NULL, NULL, 0);
+}
+
+unsigned region_wait_range(int64_t ns)
+{
+    static const int64_t ends_ms[] = REGION_WAIT_MS;
+    unsigned range = 0;
+
+    while (range < ARRAY_SIZE(ends_ms) && ns > ends_ms[range] * NS_PER_MS)
+        range++;
+    return range;
 }

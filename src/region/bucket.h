@@ -40,6 +40,9 @@ void bucket_charge(struct region_compute *compute, uint32_t rate, int64_t amount
 /* What is left; negative in debt. Caps what was saved up, and clamps damage. */
 int64_t bucket_balance(struct region_compute *compute, uint32_t rate, int64_t now_ns);
 
+/* Drops what is owed, if anything is: what was used was idle, and costs nobody. */
+void bucket_forgive(struct region_compute *compute, int64_t now_ns);
+
 /*
  * Expresses the bucket in a new rate, keeping its balance, if it is not yet. Whoever sees the new
  * rate first does it; waiters are woken to look again.

@@ -91,6 +91,17 @@ static void charges_of_many_add_up_exactly(void **state)
     assert_int_equal(compute.zero_ns, T0 + 6 * THREADS * CHARGES);
 }
 
+static void waits_are_counted_by_ranges(void **state)
+{
+    (void)state;
+    assert_int_equal(region_wait_range(0), 0);
+    assert_int_equal(region_wait_range(NS_PER_MS), 0);
+    assert_int_equal(region_wait_range(NS_PER_MS + 1), 1);
+    assert_int_equal(region_wait_range(5 * NS_PER_S), REGION_WAITS - 2);
+    assert_int_equal(region_wait_range(5 * NS_PER_S + 1), REGION_WAITS - 1);
+    assert_int_equal(region_wait_range(INT64_MAX), REGION_WAITS - 1);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -99,6 +110,7 @@ int main(void)
         cmocka_unit_test(damage_costs_a_minute_at_most),
         cmocka_unit_test(a_new_rate_keeps_the_balance),
         cmocka_unit_test(charges_of_many_add_up_exactly),
+        cmocka_unit_test(waits_are_counted_by_ranges),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

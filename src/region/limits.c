@@ -103,16 +103,39 @@ static int set_devices(struct limits *limits, unsigned index, const char *value)
     return 0;
 }
 
+static int set_path(char path[LIMITS_PATH_SIZE], const char *value)
+{
+    if (value[0] != '/')
+        return -EINVAL;
+    if (strlen(value) >= LIMITS_PATH_SIZE)
+        return -ENAMETOOLONG;
+
+    memcpy(path, value, strlen(value) + 1);
+    return 0;
+}
+
 static int set_region(struct limits *limits, unsigned index, const char *value)
 {
     (void)index;
-    if (value[0] != '/')
-        return -EINVAL;
-    if (strlen(value) >= sizeof(limits->region_path))
-        return -ENAMETOOLONG;
+    return set_path(limits->region_path, value);
+}
 
-    COPY_TEXT(limits->region_path, value);
-    return 0;
+static int set_cells(struct limits *limits, unsigned index, const char *value)
+{
+    (void)index;
+    return set_path(limits->cells, value);
+}
+
+static int set_cards(struct limits *limits, unsigned index, const char *value)
+{
+    (void)index;
+    return set_path(limits->cards, value);
+}
+
+static int set_ranks(struct limits *limits, unsigned index, const char *value)
+{
+    (void)index;
+    return set_path(limits->ranks, value);
 }
 
 static int set_priority(struct limits *limits, unsigned index, const char *value)
@@ -133,6 +156,24 @@ static int set_core_policy(struct limits *limits, unsigned index, const char *va
 {
     (void)index;
     limits->cores_disabled = strcmp(value, "disable") == 0 || strcmp(value, "DISABLE") == 0;
+    limits->cores_forced = strcmp(value, "force") == 0 || strcmp(value, "FORCE") == 0;
+    return 0;
+}
+
+static int set_oversubscribed(struct limits *limits, unsigned index, const char *value)
+{
+    (void)index;
+    limits->oversubscribed = strcmp(value, "true") == 0 || strcmp(value, "1") == 0;
+    return 0;
+}
+
+static int set_suspended(struct limits *limits, unsigned index, const char *value)
+{
+    (void)index;
+    if (strcmp(value, "true") != 0 && strcmp(value, "false") != 0)
+        return -EINVAL;
+
+    limits->suspended = value[0] == 't';
     return 0;
 }
 
@@ -146,14 +187,48 @@ static int set_visible(struct limits *limits, unsigned index, const char *value)
     return 0;
 }
 
-static int set_unaccounted(struct limits *limits, unsigned index, const char *value)
+static int read_allow(const char *value, bool *ret_allow)
 {
-    (void)index;
     if (strcmp(value, "refuse") != 0 && strcmp(value, "allow") != 0)
         return -EINVAL;
 
-    limits->allow_unaccounted = value[0] == 'a';
+    *ret_allow = value[0] == 'a';
     return 0;
+}
+
+static int set_unaccounted(struct limits *limits, unsigned index, const char *value)
+{
+    (void)index;
+    return read_allow(value, &limits->allow_unaccounted);
+}
+
+static int set_imports(struct limits *limits, unsigned index, const char *value)
+{
+    (void)index;
+    return read_allow(value, &limits->allow_imports);
+}
+
+static const char *const managed_words[] = {
+    [LIMITS_MANAGED_RESIDENT] = "resident",
+    [LIMITS_MANAGED_FULL] = "full",
+    [LIMITS_MANAGED_FREE] = "free",
+};
+
+int limits_read_managed(const char *word, enum limits_managed *ret_managed)
+{
+    for (unsigned i = 0; i < ARRAY_SIZE(managed_words); i++) {
+        if (strcmp(word, managed_words[i]) != 0)
+            continue;
+        *ret_managed = (enum limits_managed)i;
+        return 0;
+    }
+    return -EINVAL;
+}
+
+static int set_managed(struct limits *limits, unsigned index, const char *value)
+{
+    (void)index;
+    return limits_read_managed(value, &limits->managed);
 }
 
 static const struct {
@@ -168,11 +243,18 @@ static const struct {
     {.key = "CUDA_DEVICE_MEMORY_SHARED_CACHE", .set = set_region},
     {.key = "CUDA_TASK_PRIORITY", .set = set_priority},
     {.key = "GPU_CORE_UTILIZATION_POLICY", .set = set_core_policy},
+    {.key = "CUDA_OVERSUBSCRIBE", .set = set_oversubscribed},
     {.key = "HAMI_ENVIRONMENT_MEMORY_LIMIT", .set = set_given_memory, .per_device = true},
     {.key = "HAMI_ENVIRONMENT_SM_LIMIT", .set = set_given_cores, .per_device = true},
     {.key = "HAMI_REGION_INODE", .set = set_inode},
+    {.key = "HAMI_CARD_CELLS", .set = set_cells},
+    {.key = "HAMI_CARDS", .set = set_cards},
+    {.key = "HAMI_CARD_RANKS", .set = set_ranks},
+    {.key = "HAMI_SUSPENDED", .set = set_suspended},
     {.key = "HAMI_VISIBLE_DEVICES", .set = set_visible},
+    {.key = "HAMI_IMPORTS", .set = set_imports},
     {.key = "HAMI_UNACCOUNTED", .set = set_unaccounted},
+    {.key = "HAMI_MANAGED", .set = set_managed},
 };
 
 bool limits_any(const struct limits *limits)
@@ -355,8 +437,20 @@ int limits_format(const struct limits *limits, char *text, size_t size)
         put(&out, "CUDA_DEVICE_MEMORY_SHARED_CACHE=%s\n", limits->region_path);
     if (limits->region_inode)
         put(&out, "HAMI_REGION_INODE=%llu\n", (unsigned long long)limits->region_inode);
+    if (limits->cells[0])
+        put(&out, "HAMI_CARD_CELLS=%s\n", limits->cells);
+    if (limits->cards[0])
+        put(&out, "HAMI_CARDS=%s\n", limits->cards);
+    if (limits->ranks[0])
+        put(&out, "HAMI_CARD_RANKS=%s\n", limits->ranks);
     put(&out, "CUDA_TASK_PRIORITY=%d\n", limits->priority);
+    if (limits->suspended)
+        put(&out, "HAMI_SUSPENDED=true\n");
+    if (limits->oversubscribed)
+        put(&out, "CUDA_OVERSUBSCRIBE=true\n");
     put(&out, "HAMI_VISIBLE_DEVICES=%s\n", limits->only_granted ? "granted" : "all");
+    put(&out, "HAMI_IMPORTS=%s\n", limits->allow_imports ? "allow" : "refuse");
     put(&out, "HAMI_UNACCOUNTED=%s\n", limits->allow_unaccounted ? "allow" : "refuse");
+    put(&out, "HAMI_MANAGED=%s\n", managed_words[limits->managed]);
     return out.len < size ? (int)out.len : -ENOBUFS;
 }

@@ -23,6 +23,14 @@ enum {
     LIMITS_FILE_MAX = 16384,
 };
 
+/* What managed memory is charged. */
+enum limits_managed {
+    LIMITS_MANAGED_RESIDENT =
+        0,               /* what may be on the device; what does not fit lives on the host */
+    LIMITS_MANAGED_FULL, /* all of it, and what does not fit is refused */
+    LIMITS_MANAGED_FREE, /* nothing */
+};
+
 struct limits_device {
     char uuid[LIMITS_UUID_SIZE]; /* "" where the devices are not named */
     uint64_t memory_bytes;       /* 0: no limit */
@@ -40,16 +48,30 @@ struct limits {
     struct limits_device devices[LIMITS_MAX_DEVICES];
     char region_path[LIMITS_PATH_SIZE]; /* "": not said */
     uint64_t region_inode;              /* the file's, where it can be replaced; 0: not said */
-    int priority;                       /* 0 is high; 1 unless said */
-    bool cores_disabled;                /* the core policy "disable": no share is enforced */
-    bool only_granted;                  /* show the named devices and no others */
-    bool allow_unaccounted;             /* let allocation calls pass that are not accounted for */
+    char cells[LIMITS_PATH_SIZE];       /* folder with the container's cell of each card, by UUID:
+                                           see card.h; "": there are none */
+    char cards[LIMITS_PATH_SIZE]; /* folder with each card's folder of cells, by UUID; "": what
+                                     others leave idle is not used */
+    char ranks[LIMITS_PATH_SIZE]; /* the same folder, where containers of higher priority in it go
+                                     first; "": none does */
+    int priority;                 /* 0 is high; 1 unless said */
+    bool cores_disabled;          /* the core policy "disable": no share is enforced */
+    bool cores_forced; /* the core policy "force": HAMi's monitor does not switch shares off */
+    bool only_granted; /* show the named devices and no others */
+    enum limits_managed managed;
+    bool suspended;         /* its processes launch nothing until that is taken back */
+    bool oversubscribed;    /* what the card has no room for, within the limit, lives on the host */
+    bool allow_imports;     /* let memory be imported that is not known to be the container's */
+    bool allow_unaccounted; /* let allocation calls pass that are not accounted for */
 };
 
 #define LIMITS_INIT                                                                                \
     {                                                                                              \
         .priority = 1                                                                              \
     }
+
+/* The policy of a word: resident, full, free. -EINVAL. */
+int limits_read_managed(const char *word, enum limits_managed *ret_managed);
 
 /* Whether any device has a limit, or devices are named. */
 bool limits_any(const struct limits *limits);

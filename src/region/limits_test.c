@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "region/limits.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -56,6 +57,7 @@ static void what_cannot_be_read_is_an_error_and_never_no_limit(void **state)
         "CUDA_DEVICE_MEMORY_SHARED_CACHE=relative/path",
         "NVIDIA_VISIBLE_DEVICES=GPU-a,,GPU-b",
         "HAMI_UNACCOUNTED=maybe",
+        "HAMI_IMPORTS=maybe",
         "HAMI_VISIBLE_DEVICES=some",
         "CUDA_TASK_PRIORITY=high",
         "no equals sign",
@@ -166,6 +168,22 @@ static void a_priority_of_any_size_is_one(void **state)
     assert_int_equal(limits.priority, 1000);
 }
 
+static void words_of_hami_mean_what_they_say(void **state)
+{
+    struct limits limits;
+
+    (void)state;
+    assert_int_equal(parse(&limits, "GPU_CORE_UTILIZATION_POLICY=force"), 0);
+    assert_true(limits.cores_forced && !limits.cores_disabled);
+    assert_int_equal(parse(&limits, "GPU_CORE_UTILIZATION_POLICY=default"), 0);
+    assert_true(!limits.cores_forced && !limits.cores_disabled);
+    assert_int_equal(parse(&limits, "CUDA_OVERSUBSCRIBE=true"), 0);
+    assert_true(limits.oversubscribed);
+    assert_int_equal(parse(&limits, "CUDA_OVERSUBSCRIBE=false"), 0);
+    assert_false(limits.oversubscribed);
+    assert_int_equal(parse(&limits, "HAMI_SUSPENDED=perhaps"), -EINVAL);
+}
+
 static void what_is_written_is_read_back(void **state)
 {
     struct limits limits = LIMITS_INIT, again;
@@ -182,11 +200,20 @@ static void what_is_written_is_read_back(void **state)
     limits.devices[1].given_memory_bytes = 1234;
     limits.region_inode = 77;
     limits.only_granted = true;
+    limits.suspended = true;
+    limits.oversubscribed = true;
+    limits.priority = 0;
+    COPY_TEXT(limits.ranks, "/run/x/cards");
     COPY_TEXT(limits.region_path, "/run/x/region.cache");
     assert_true(limits_format(&limits, text, sizeof(text)) > 0);
     assert_int_equal(parse(&again, text), 0);
     assert_memory_equal(&limits, &again, sizeof(limits));
     assert_true(limits_format(&limits, text, 20) < 0);
+
+    limits.region_path[1] = '\0';
+    assert_true(limits_format(&limits, text, sizeof(text)) > 0);
+    assert_int_equal(parse(&again, text), 0);
+    assert_string_equal(again.region_path, "/");
 }
 
 int main(void)
@@ -199,6 +226,7 @@ int main(void)
         cmocka_unit_test(the_environment_only_lowers_a_file),
         cmocka_unit_test(what_the_environment_was_given_lowers_no_raise),
         cmocka_unit_test(a_priority_of_any_size_is_one),
+        cmocka_unit_test(words_of_hami_mean_what_they_say),
         cmocka_unit_test(what_is_written_is_read_back),
     };
 

@@ -67,8 +67,6 @@ _Static_assert(sizeof(struct region_ext_slot) == 448, "region_ext_slot");
 _Static_assert(REGION_EXT_OFFSET % 4096 == 0 && REGION_EXT_OFFSET > REGION_BASE_SIZE, "page");
 
 enum {
-    /* Guests take the first numbers for their own; some even count on them. */
-    FD_OUT_OF_THE_WAY = 512,
     INIT_WAIT_MS = 2000,
 };
 
@@ -76,7 +74,7 @@ enum {
  * HAMi-core's. */
 static int open_file(const char *path, bool make)
 {
-    int fd = -1, high;
+    int fd = -1;
 
     if (make)
         fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0666);
@@ -84,14 +82,7 @@ static int open_file(const char *path, bool make)
         (void)fchmod(fd, 0666);
     else if (!make || errno == EEXIST)
         fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
-    if (fd < 0)
-        return -errno;
-
-    high = fcntl(fd, F_DUPFD_CLOEXEC, FD_OUT_OF_THE_WAY);
-    if (high < 0)
-        return fd;
-    (void)close(fd);
-    return high;
+    return fd < 0 ? -errno : file_move_away(fd);
 }
 
 /*

@@ -34,6 +34,7 @@
 enum {
     REGION_DEVICES = 16,
     REGION_SLOTS = 1024,
+    REGION_SHARES = 4096,
     REGION_UUID_SIZE = 96,
 };
 
@@ -66,6 +67,7 @@ struct region_utilisation {
 enum {
     REGION_STATUS_DEAD = 0,
     REGION_STATUS_RUNNING = 1,
+    REGION_STATUS_SUSPENDED = 2,
 };
 
 struct region_slot {
@@ -104,6 +106,16 @@ struct region_base {
 
 #define CACHE_LINE 64
 
+enum {
+    REGION_WAITS = 10, /* ranges of how long a launch waited: see REGION_WAIT_MS */
+};
+
+/* The upper ends of all but the last, which has none. */
+#define REGION_WAIT_MS                                                                             \
+    {                                                                                              \
+        1, 5, 10, 25, 50, 100, 250, 1000, 5000                                                     \
+    }
+
 /* A compute bucket and its counters, shared by the container's processes: see region/bucket.h. */
 struct region_compute {
     _Alignas(CACHE_LINE) _Atomic int64_t zero_ns; /* the time at which the balance is zero */
@@ -119,7 +131,8 @@ struct region_compute {
     _Atomic uint64_t probes_on;
     _Atomic uint64_t probes_off;
     _Atomic uint64_t waits_cut;
-    _Alignas(CACHE_LINE) uint64_t reserved[16]; /* for the monitor's hints */
+    _Alignas(CACHE_LINE) _Atomic uint64_t waits[REGION_WAITS]; /* launches that waited so long */
+    uint64_t reserved[6];                                      /* for the monitor's hints */
 };
 
 struct region_ext_device {
@@ -143,7 +156,9 @@ struct region_ext_slot {
     _Atomic uint32_t pid_namespace;
     _Atomic uint64_t start_ticks;
     _Atomic uint64_t imports; /* pieces of memory that it got from other processes, and holds */
-    uint64_t reserved[4];
+    _Atomic uint64_t pinned;  /* bytes of the host's memory that the driver keeps in place for it */
+    _Atomic uint64_t spilled; /* bytes of its accounts that the card had no room for */
+    uint64_t reserved[2];
     struct region_account accounts[REGION_DEVICES];
 };
 
@@ -153,6 +168,31 @@ struct region_turn {
     _Atomic int64_t wanted_until_ns;
     _Atomic int64_t unsettled_ns;
     _Atomic int64_t since_ns;
+};
+
+/* Memory that a process lets others have by a handle: see shares.h. */
+struct region_share {
+    _Atomic uint32_t owner; /* its slot, plus 1; 0: free */
+    uint32_t reserved;
+    _Atomic uint64_t handle;  /* a hash of it */
+    _Atomic uint64_t address; /* in its owner */
+};
+
+enum region_launch_kind {
+    REGION_LAUNCH_KERNEL = 0,
+    REGION_LAUNCH_COOPERATIVE,
+    REGION_LAUNCH_GRAPH,
+    REGION_LAUNCH_KINDS,
+};
+
+/* What the library did to one process' launches on one device, for people: see vgpu/explain.h. */
+struct region_explain {
+    _Alignas(CACHE_LINE) _Atomic uint64_t launches[REGION_LAUNCH_KINDS];
+    _Atomic uint64_t throttled; /* of them, that waited */
+    _Atomic uint64_t throttled_ns;
+    _Atomic uint64_t own_ns; /* of our code, an estimate from samples */
+    _Atomic int64_t busy_ns; /* of the device's time, charged */
+    uint64_t reserved[1];
 };
 
 struct region_ext {
@@ -169,7 +209,9 @@ struct region_ext {
     struct region_ext_device devices[REGION_DEVICES];
     struct region_ext_slot slots[REGION_SLOTS];
     struct region_turn turns[REGION_SLOTS]
-                            [REGION_DEVICES]; /* not in the first files of version 1 */
+                            [REGION_DEVICES];  /* not in the first files of version 1 */
+    struct region_share shares[REGION_SHARES]; /* nor are these */
+    struct region_explain explains[REGION_SLOTS][REGION_DEVICES]; /* nor these */
 };
 
 /* What a file of version 1 has at least: it grows when a newer library opens it. */
@@ -266,3 +308,6 @@ int region_device(struct region *region, const char *uuid);
 
 /* As region_device(), for a device whose place is known: index i has this UUID from now on. */
 void region_set_device(struct region *region, unsigned index, const char *uuid);
+
+/* Which range a wait is in. */
+unsigned region_wait_range(int64_t ns);

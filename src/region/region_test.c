@@ -384,13 +384,27 @@ static void a_file_that_was_removed_or_replaced_is_noticed(void **state)
     region_close(&region);
 }
 
+/* FNV-1a, as in its authors' description. */
+static uint64_t fnv1a(const char *text)
+{
+    uint64_t hash = UINT64_C(14695981039346656037);
+
+    for (; *text; text++) {
+        hash ^= (unsigned char)*text;
+        hash *= UINT64_C(1099511628211);
+    }
+    return hash;
+}
+
 static void times_of_another_boot_are_forgotten(void **state)
 {
     struct region region;
+    char boot[64];
 
     (void)state;
+    assert_true(file_read("/proc/sys/kernel/random/boot_id", boot, sizeof(boot)) > 0);
     assert_int_equal(region_open(&region, path, NULL), 0);
-    assert_true(region.ext->boot != 0);
+    assert_int_equal(region.ext->boot, fnv1a(boot));
     region.ext->devices[1].compute.zero_ns = INT64_MAX / 2;
     region.ext->devices[1].compute.charged_ns = 5;
     region.ext->turns[7][1].served_ns = INT64_MAX / 2;
@@ -436,6 +450,20 @@ static void files_that_are_not_regions_are_refused_with_a_reason(void **state)
     (void)unlink(path);
     assert_int_equal(mkfifo(path, 0600), 0);
     assert_int_equal(region_open(&region, path, NULL), -EPROTO);
+    region_close(&region);
+}
+
+static void pinned_memory_is_told_of_the_living(void **state)
+{
+    struct region region;
+
+    (void)state;
+    assert_int_equal(region_open(&region, path, NULL), 0);
+    assert_int_equal(region_claim(&region, NULL), 0);
+    assert_int_equal(read_view()->pinned_bytes, 0);
+    atomic_store(&region.ext->slots[region.slot].pinned, 4096);
+    atomic_store(&region.ext->slots[region.slot + 1].pinned, 512);
+    assert_int_equal(read_view()->pinned_bytes, 4096);
     region_close(&region);
 }
 
@@ -518,6 +546,113 @@ static void hostile_bytes_crash_nobody(void **state)
     free(view);
 }
 
+static void put_at(int fd, off_t at, const void *bytes, size_t size)
+{
+    assert_int_equal(pwrite(fd, bytes, size, at), (ssize_t)size);
+}
+
+static void put_word(int fd, off_t at, uint64_t word, size_t size)
+{
+    put_at(fd, at, &word, size);
+}
+
+/* By the offsets that HAMi's monitor reads at. */
+static void a_region_of_version_0_is_read(void **state)
+{
+    static struct region_view none;
+    struct region_view *view;
+    int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+
+    (void)state;
+    assert_int_equal(ftruncate(fd, 1197896), 0);
+    assert_int_equal(region_view_read(path, &none, NULL), -EPROTO);
+    put_word(fd, 0, REGION_MAGIC, 4);
+    put_word(fd, 48, 2, 8);
+    put_at(fd, 56 + 96, "GPU-b", 6);
+    put_word(fd, 1592 + 8, 5000, 8); /* limit of the second */
+    put_word(fd, 1720 + 8, 30, 8);   /* its cores */
+    put_word(fd, 1197880, 3, 4);     /* slots */
+    put_word(fd, 1197884, 1, 4);     /* utilization switch */
+    put_word(fd, 1197888, 2, 4);     /* recent kernel */
+    put_word(fd, 1197892, 1, 4);     /* priority */
+    for (off_t slot = 0; slot < 3; slot++) {
+        off_t at = 1848 + slot * 1168;
+
+        put_word(fd, at, 7 + (uint64_t)slot, 4);
+        put_word(fd, at + 4, 70, 4);
+        put_word(fd, at + 8 + 40, 10, 8);      /* of the second device: context */
+        put_word(fd, at + 8 + 40 + 8, 20, 8);  /* module */
+        put_word(fd, at + 8 + 40 + 16, 30, 8); /* buffers */
+        put_word(fd, at + 8 + 40 + 32, 60, 8); /* total */
+        put_word(fd, at + 776 + 24 + 16, 40, 8);
+        put_word(fd, at + 1160, slot != 1, 4); /* one is dead */
+    }
+    view = read_view();
+    assert_int_equal(view->device_count, 2);
+    assert_string_equal(view->devices[0].uuid, "");
+    assert_string_equal(view->devices[1].uuid, "GPU-b");
+    assert_int_equal(view->devices[1].limit_bytes, 5000);
+    assert_int_equal(view->devices[1].cores, 30);
+    assert_int_equal(view->devices[1].used.total, 120);
+    assert_int_equal(view->devices[1].used.context, 20);
+    assert_int_equal(view->devices[1].used.module, 40);
+    assert_int_equal(view->devices[1].used.data, 60);
+    assert_int_equal(view->devices[1].sm_util, 80);
+    assert_int_equal(view->process_count, 2);
+    assert_int_equal(view->processes[1].pid, 9);
+    assert_int_equal(view->processes[1].host_pid, 70);
+    assert_int_equal(view->priority, 1);
+    assert_int_equal(view->recent_kernel, 2);
+    assert_int_equal(view->utilization_switch, 1);
+    assert_int_equal(view->last_kernel_time, 0);
+    assert_false(view->has_extension);
+    put_word(fd, 1197880, UINT32_MAX, 4);
+    assert_int_equal(read_view()->process_count, 0);
+    (void)close(fd);
+}
+
+/* A slot says which process of the host it is, if that has its lock. */
+static void the_hosts_pid_is_told_to_who_has_the_lock(void **state)
+{
+    struct region_view *view;
+    int ready[2], status;
+    char byte;
+    pid_t child;
+
+    (void)state;
+    assert_int_equal(pipe(ready), 0);
+    child = fork();
+    if (child == 0) {
+        struct region region = {0};
+
+        if (region_open(&region, path, NULL) < 0 || region_claim(&region, NULL) < 0 ||
+            write(ready[1], "x", 1) != 1)
+            _exit(1);
+        (void)pause();
+        _exit(0);
+    }
+    assert_int_equal(read(ready[0], &byte, 1), 1);
+    view = read_view();
+    assert_int_equal(view->process_count, 1);
+    assert_true(view->processes[0].is_sure);
+    assert_int_equal(view->processes[0].host_pid, child);
+    assert_int_equal(view->processes[0].told_pid, 0);
+    assert_int_equal(region_tell_host_pid(path, view->processes[0].slot, child + 1), -ESRCH);
+    assert_int_equal(region_tell_host_pid(path, 5, child), -ESRCH);
+    assert_int_equal(region_tell_host_pid(path, REGION_SLOTS, child), -EPROTO);
+    assert_int_equal(read_view()->processes[0].told_pid, 0);
+    assert_int_equal(region_tell_host_pid(path, view->processes[0].slot, child), 0);
+    assert_int_equal(read_view()->processes[0].told_pid, child);
+    assert_int_equal(kill(child, SIGKILL), 0);
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(region_tell_host_pid(path, 0, child), -ESRCH);
+    assert_int_equal(truncate(path, 100), 0);
+    assert_int_equal(region_tell_host_pid(path, 0, child), -EPROTO);
+    assert_int_equal(region_tell_host_pid("/nonexistent", 0, child), -ENOENT);
+    (void)close(ready[0]);
+    (void)close(ready[1]);
+}
+
 int main(void)
 {
 #define REGION_TEST(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)
@@ -533,10 +668,13 @@ int main(void)
         REGION_TEST(a_file_that_was_removed_or_replaced_is_noticed),
         REGION_TEST(times_of_another_boot_are_forgotten),
         REGION_TEST(files_that_are_not_regions_are_refused_with_a_reason),
+        REGION_TEST(pinned_memory_is_told_of_the_living),
         REGION_TEST(a_later_version_is_not_read),
         REGION_TEST(a_truncated_region_is_made_whole),
         REGION_TEST(the_first_version_1_grows_and_stays_what_it_was),
         REGION_TEST(hostile_bytes_crash_nobody),
+        REGION_TEST(a_region_of_version_0_is_read),
+        REGION_TEST(the_hosts_pid_is_told_to_who_has_the_lock),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

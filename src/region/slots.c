@@ -15,6 +15,7 @@
 #include "base/util.h"
 #include "region/ledger.h"
 #include "region/region.h"
+#include "region/shares.h"
 #include "region/turns.h"
 
 enum {
@@ -223,7 +224,7 @@ static void take_locks(struct region *region)
 
 void region_refresh(struct region *region)
 {
-    int fd, high;
+    int fd;
 
     if (descriptor_is_ours(region))
         return;
@@ -232,10 +233,7 @@ void region_refresh(struct region *region)
     fd = open(region->path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     if (fd < 0)
         return;
-    high = fcntl(fd, F_DUPFD_CLOEXEC, 512);
-    if (high >= 0)
-        (void)close(fd);
-    region->fd = high >= 0 ? high : fd;
+    region->fd = file_move_away(fd);
     if (!descriptor_is_ours(region)) {
         /* Another file took the name. Ours lives on in the mapping, without a lock. */
         (void)close(region->fd);
@@ -274,6 +272,7 @@ static void settle_slot(struct region *region, unsigned slot)
         ledger_settle(region->ext, slot, device);
         turns_settle(region->ext, slot, device, now_ns);
     }
+    shares_settle(region->ext, slot);
     clear_mirror(&region->base->slots[slot]);
     atomic_store(&region->ext->slots[slot].pid, 0);
 }
@@ -366,6 +365,10 @@ static int occupy_slot(struct region *region, unsigned index)
     atomic_store(&mine->pid_namespace, region->self.pid_namespace);
     atomic_store(&mine->start_ticks, region->self.start_ticks);
     atomic_store(&mine->imports, 0);
+    atomic_store(&mine->pinned, 0);
+    atomic_store(&mine->spilled, 0);
+    memset(region->ext->explains[index], 0, sizeof(region->ext->explains[index]));
+    shares_settle(region->ext, index);
     atomic_store(&mine->pid, region->self.pid);
     clear_mirror(mirror);
     atomic_store(&mirror->pid, region->self.pid);

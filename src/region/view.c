@@ -12,6 +12,7 @@
 #include "base/util.h"
 #include "region/ledger.h"
 #include "region/slots.h"
+#include "region/view_v0.h"
 
 /* What is read at once: everything before the slots, and everything after them. */
 #define HEAD_SIZE offsetof(struct region_base, slots)
@@ -22,12 +23,15 @@
 struct file {
     int fd;
     ino_t ino;
+    off_t size;
     struct proc_identity self; /* known once has_self is set: few readers need it */
     bool has_self;
-    struct region_base base; /* head and tail only */
-    struct region_ext ext;   /* head only */
     bool has_extension;
+    struct region_base base; /* head and tail only */
+    struct region_ext ext;   /* head only: no more of it is allocated */
 };
+
+#define FILE_SIZE (offsetof(struct file, ext) + EXT_HEAD_SIZE)
 
 /* Reads all of a range; what the file is too short for is an error. */
 static int read_range(int fd, void *to, size_t size, off_t offset)
@@ -75,6 +79,8 @@ static void view_devices(const struct file *file, struct region_view *view)
         device->charged_ns = atomic_load(&ext->compute.charged_ns);
         device->launches_delayed = atomic_load(&ext->compute.launches_delayed);
         device->delayed_ns = atomic_load(&ext->compute.delayed_ns);
+        for (unsigned k = 0; k < REGION_WAITS; k++)
+            device->waits[k] = atomic_load(&ext->compute.waits[k]);
     }
 }
 
@@ -89,13 +95,14 @@ static void know_self(struct file *file)
 
 /* The slot of a living process: true. Without our extension the status has to be believed. */
 static bool slot_lives(struct file *file, unsigned index, const struct region_slot *slot,
-                       struct region_ext_slot *ext, pid_t *ret_host_pid)
+                       struct region_ext_slot *ext, pid_t *ret_host_pid, bool *ret_sure)
 {
     off_t offset = REGION_EXT_OFFSET + (off_t)offsetof(struct region_ext, slots) +
                    (off_t)(index * sizeof(*ext));
     struct proc_identity claimer;
 
     memset(ext, 0, sizeof(*ext));
+    *ret_sure = false;
     *ret_host_pid = atomic_load(&slot->host_pid);
     if (atomic_load(&slot->pid) == 0 || atomic_load(&slot->status) == REGION_STATUS_DEAD)
         return false;
@@ -109,8 +116,10 @@ static bool slot_lives(struct file *file, unsigned index, const struct region_sl
     };
     if (claimer.pid == 0)
         return true; /* HAMi-core's */
-    if (slot_is_locked(file->fd, index, ret_host_pid))
+    if (slot_is_locked(file->fd, index, ret_host_pid)) {
+        *ret_sure = *ret_host_pid > 0;
         return true;
+    }
     know_self(file);
     return !slot_is_dead(file->fd, file->ino, index, &claimer, &file->self);
 }
@@ -136,13 +145,18 @@ static void view_memory(const struct region_memory *mirror, const struct region_
 }
 
 static void view_process(const struct region_slot *slot, const struct region_ext_slot *ext,
-                         pid_t host_pid, struct region_view *view)
+                         unsigned index, pid_t host_pid, bool is_sure, struct region_view *view)
 {
     struct region_view_process *process = &view->processes[view->process_count++];
 
     *process = (struct region_view_process){
+        .slot = index,
         .pid = atomic_load(&slot->pid),
         .host_pid = host_pid,
+        .is_sure = is_sure,
+        .has_account = atomic_load(&ext->pid) != 0,
+        .told_pid = atomic_load(&slot->host_pid),
+        .start_ticks = atomic_load(&ext->start_ticks),
     };
     for (unsigned i = 0; i < view->device_count; i++) {
         struct region_view_memory *used = &process->used[i];
@@ -163,18 +177,31 @@ static int view_slots(struct file *file, struct region_view *view)
     struct region_ext_slot ext;
     struct region_slot slot;
     pid_t host_pid;
+    bool is_sure;
     int r;
 
+    view->pinned_bytes = view->spilled_bytes = 0;
     count = MAX(0, MIN(count, REGION_SLOTS));
     for (unsigned i = 0; i < (unsigned)count; i++) {
         r = read_range(file->fd, &slot, sizeof(slot),
                        (off_t)(offsetof(struct region_base, slots) + i * sizeof(slot)));
         if (r < 0)
             return r;
-        if (slot_lives(file, i, &slot, &ext, &host_pid))
-            view_process(&slot, &ext, host_pid, view);
+        if (!slot_lives(file, i, &slot, &ext, &host_pid, &is_sure))
+            continue;
+        view->pinned_bytes += atomic_load(&ext.pinned);
+        view->spilled_bytes += atomic_load(&ext.spilled);
+        view_process(&slot, &ext, i, host_pid, is_sure, view);
     }
     return 0;
+}
+
+/* Less than a whole one, which GCC 14 takes for a mistake where it sees the type. */
+static __attribute__((noinline)) struct file *new_file(void)
+{
+    void *file = malloc(FILE_SIZE);
+
+    return file;
 }
 
 static void close_file(struct file **file)
@@ -184,17 +211,18 @@ static void close_file(struct file **file)
     free(*file);
 }
 
-static int view_open(const char *path, struct file *file, struct error *err)
+static int view_open(int folder, const char *path, struct file *file, struct error *err)
 {
     struct stat st;
 
-    file->fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    file->fd = openat(folder, path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     if (file->fd < 0)
         return error_set(err, -errno, "%s: %s", path, strerror(errno));
     if (file_stat_fd(file->fd, &st) < 0 || !S_ISREG(st.st_mode))
         return error_set(err, -EPROTO, "%s: it is not a regular file", path);
 
     file->ino = st.st_ino;
+    file->size = st.st_size;
     return 0;
 }
 
@@ -209,17 +237,28 @@ static void clear_view(struct region_view *view)
 
 int region_view_read(const char *path, struct region_view *ret_view, struct error *err)
 {
+    return region_view_read_at(AT_FDCWD, path, ret_view, err);
+}
+
+int region_view_read_at(int folder, const char *path, struct region_view *ret_view,
+                        struct error *err)
+{
     /* Not cleared: it is large, and what is used of it is read first. */
-    CLEANUP(close_file) struct file *file = malloc(sizeof(*file));
+    CLEANUP(close_file) struct file *file = new_file();
     int r;
 
     if (!file)
         return error_set(err, -ENOMEM, "%s: no memory", path);
     file->fd = -1;
     file->has_self = false;
-    r = view_open(path, file, err);
+    r = view_open(folder, path, file, err);
     if (r < 0)
         return r;
+    if (file->size >= (off_t)VIEW_V0_SIZE && file->size < (off_t)(VIEW_V0_SIZE + VIEW_V0_SLACK)) {
+        clear_view(ret_view);
+        r = view_v0_read(file->fd, ret_view);
+        return r < 0 ? error_set(err, r, "%s: it is not a shared region", path) : 0;
+    }
     r = read_heads(file);
     if (r < 0)
         return error_set(err, r, "%s: it is not a shared region of version %d", path, REGION_MAJOR);
@@ -234,6 +273,7 @@ int region_view_read(const char *path, struct region_view *ret_view, struct erro
     ret_view->last_kernel_time = atomic_load(&file->base.last_kernel_time);
     if (file->has_extension) {
         ret_view->unaccounted_refused = atomic_load(&file->ext.unaccounted_refused);
+        ret_view->ruled_by_file = atomic_load(&file->ext.ruled_by_file) != 0;
         ret_view->unaccounted_allowed = atomic_load(&file->ext.unaccounted_allowed);
     }
     view_devices(file, ret_view);
@@ -242,4 +282,106 @@ int region_view_read(const char *path, struct region_view *ret_view, struct erro
     if (r < 0)
         return error_set(err, r, "%s: it is cut short", path);
     return 0;
+}
+
+int region_view_explains(const char *path, const struct region_view *view,
+                         struct region_explain (*ret_rows)[REGION_DEVICES])
+{
+    AUTOCLOSE int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    struct stat st;
+
+    if (fd < 0)
+        return -errno;
+    if (file_stat_fd(fd, &st) < 0 || !S_ISREG(st.st_mode))
+        return -EPROTO;
+    for (unsigned i = 0; i < view->process_count; i++) {
+        const size_t row = view->processes[i].slot * sizeof(*ret_rows);
+        const off_t at = REGION_EXT_OFFSET + (off_t)(offsetof(struct region_ext, explains) + row);
+
+        if (!view->has_extension || !view->processes[i].has_account ||
+            read_range(fd, ret_rows[i], sizeof(*ret_rows), at) < 0)
+            memset(ret_rows[i], 0, sizeof(*ret_rows));
+    }
+    return 0;
+}
+
+static bool is_holder(int fd, unsigned slot, pid_t host_pid)
+{
+    pid_t holder = 0;
+
+    return slot_is_locked(fd, slot, &holder) && holder == host_pid;
+}
+
+int region_tell_host_pid(const char *path, unsigned slot, pid_t host_pid)
+{
+    off_t offset = (off_t)(offsetof(struct region_base, slots) + slot * sizeof(struct region_slot) +
+                           offsetof(struct region_slot, host_pid));
+    AUTOCLOSE int fd = -1;
+    int32_t word = host_pid;
+    struct stat st;
+
+    fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    if (fd < 0)
+        return -errno;
+    if (slot >= REGION_SLOTS || fstat(fd, &st) < 0 || !S_ISREG(st.st_mode) ||
+        st.st_size < (off_t)REGION_BASE_SIZE)
+        return -EPROTO;
+    if (!is_holder(fd, slot, host_pid))
+        return -ESRCH;
+    if (pwrite(fd, &word, sizeof(word), offset) != (ssize_t)sizeof(word))
+        return -EIO;
+    if (is_holder(fd, slot, host_pid))
+        return 0;
+    word = 0; /* another process has it by now */
+    (void)pwrite(fd, &word, sizeof(word), offset);
+    return -ESRCH;
+}
+
+/* Where the words stand: HAMi's two layouts are told apart by the file's size. */
+static int words_offset(int fd, off_t *ret_recent, off_t *ret_switch)
+{
+    struct stat st;
+    int32_t magic;
+
+    if (file_stat_fd(fd, &st) < 0 || !S_ISREG(st.st_mode) ||
+        pread(fd, &magic, sizeof(magic), 0) != (ssize_t)sizeof(magic) || magic != REGION_MAGIC)
+        return -EPROTO;
+    if (st.st_size >= (off_t)REGION_BASE_SIZE) {
+        *ret_recent = (off_t)offsetof(struct region_base, recent_kernel);
+        *ret_switch = (off_t)offsetof(struct region_base, utilization_switch);
+        return 0;
+    }
+    if (st.st_size < (off_t)VIEW_V0_SIZE || st.st_size >= (off_t)(VIEW_V0_SIZE + VIEW_V0_SLACK))
+        return -EPROTO;
+    *ret_recent = VIEW_V0_RECENT_KERNEL;
+    *ret_switch = VIEW_V0_UTILIZATION_SWITCH;
+    return 0;
+}
+
+static int write_word(int fd, int word, off_t offset)
+{
+    const int32_t value = word;
+
+    return pwrite(fd, &value, sizeof(value), offset) == (ssize_t)sizeof(value) ? 0 : -EIO;
+}
+
+int region_tell_words(const char *path, const struct region_words *seen,
+                      const struct region_words *words)
+{
+    off_t recent, utilization;
+    AUTOCLOSE int fd = -1;
+    int r = 0;
+
+    if (seen->recent_kernel == words->recent_kernel &&
+        seen->utilization_switch == words->utilization_switch)
+        return 0;
+    fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    if (fd < 0)
+        return -errno;
+    r = words_offset(fd, &recent, &utilization);
+    if (r == 0 && seen->recent_kernel != words->recent_kernel)
+        r = write_word(fd, words->recent_kernel, recent);
+    if (r == 0 && seen->utilization_switch != words->utilization_switch)
+        r = write_word(fd, words->utilization_switch, utilization);
+    return r;
 }

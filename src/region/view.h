@@ -33,11 +33,17 @@ struct region_view_device {
     int64_t charged_ns;
     uint64_t launches_delayed;
     uint64_t delayed_ns;
+    uint64_t waits[REGION_WAITS];
 };
 
 struct region_view_process {
+    unsigned slot;
     pid_t pid;      /* in the container */
     pid_t host_pid; /* as the reader sees it, 0 when it does not */
+    bool is_sure; /* that is the kernel's word, which has seen it lock the slot; else the file's */
+    bool has_account;     /* used is by our ledger */
+    pid_t told_pid;       /* the host's pid as the file has it */
+    uint64_t start_ticks; /* as the file has it; 0: it has none */
     struct region_view_memory used[REGION_DEVICES];
 };
 
@@ -49,11 +55,14 @@ struct region_view {
     unsigned process_count; /* living ones */
     struct region_view_process processes[REGION_SLOTS];
     int priority;
+    bool ruled_by_file; /* a limits file rules whoever uses it */
     int recent_kernel;
     int utilization_switch;
     uint64_t last_kernel_time; /* Unix seconds; 0: never */
     uint64_t unaccounted_refused;
     uint64_t unaccounted_allowed;
+    uint64_t pinned_bytes;  /* of the host's memory, by all its living processes */
+    uint64_t spilled_bytes; /* of what they use, that lives on the host: the card had no room */
 };
 
 /*
@@ -63,3 +72,33 @@ struct region_view {
  * per slot in use.
  */
 int region_view_read(const char *path, struct region_view *ret_view, struct error *err);
+
+/* The same below an open folder. */
+int region_view_read_at(int folder, const char *path, struct region_view *ret_view,
+                        struct error *err);
+
+/*
+ * What the library did to the launches of those processes that are in the view, one row for each of
+ * them; all 0 where the file has no such thing. One pread for each.
+ */
+int region_view_explains(const char *path, const struct region_view *view,
+                         struct region_explain (*ret_rows)[REGION_DEVICES]);
+
+/*
+ * Writes the host's pid of a process into its slot, by which libvgpu finds itself in NVML's list
+ * where that has the host's pids. Only for the process that has the slot's lock, by the kernel's
+ * word, before and after: 0, -ESRCH if it has not, another negative errno.
+ */
+int region_tell_host_pid(const char *path, unsigned slot, pid_t host_pid);
+
+/* HAMi's words from a monitor to a region's processes: see monitor/feedback.h. */
+struct region_words {
+    int recent_kernel, utilization_switch;
+};
+
+/*
+ * Writes those words that differ from what was seen. A region of version 0 has them elsewhere. 0,
+ * -EPROTO when the file is no region, another negative errno.
+ */
+int region_tell_words(const char *path, const struct region_words *seen,
+                      const struct region_words *words);

@@ -18,6 +18,7 @@
 #include "base/util.h"
 #include "region/ledger.h"
 #include "region/region.h"
+#include "region/view_v0.h"
 
 static struct region_view view;
 
@@ -70,6 +71,16 @@ static void lay(int fd, const uint8_t *data, size_t size)
         (void)!pwrite(fd, data + i * part, part, places[i]);
 }
 
+/* Head, first slots, tail. */
+static void lay_v0(int fd, const uint8_t *data, size_t size)
+{
+    size_t part = MIN(size / 3, (size_t)16);
+
+    (void)!pwrite(fd, data, size - 2 * part, 0);
+    (void)!pwrite(fd, data + size - 2 * part, part, 1848);
+    (void)!pwrite(fd, data + size - part, part, VIEW_V0_SIZE - 16);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     char path[] = "/dev/shm/region-fuzz-XXXXXX";
@@ -77,8 +88,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 
     if (!size || size > 65536 || (fd = mkstemp(path)) < 0)
         return 0;
-    /* The first byte chooses the size: as given, HAMi-core's, or ours. */
-    if (data[0] % 4 == 0)
+    /* The first byte chooses the size: as given, version 0's, HAMi-core's, or ours. */
+    if (data[0] == 255 && ftruncate(fd, (off_t)VIEW_V0_SIZE) == 0)
+        lay_v0(fd, data + 1, size - 1);
+    else if (data[0] % 4 == 0)
         (void)!pwrite(fd, data + 1, size - 1, 0);
     else if (ftruncate(fd, data[0] % 4 == 1 ? REGION_BASE_SIZE + 1 : (off_t)REGION_SIZE) == 0)
         lay(fd, data + 1, size - 1);

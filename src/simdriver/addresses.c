@@ -229,6 +229,34 @@ bool address_find(uint64_t address, uint64_t *ret_base, uint64_t *ret_bytes)
     return found;
 }
 
+static bool find_context(uint64_t address, uint32_t *ret_context)
+{
+    unsigned class, at;
+    uint64_t i;
+
+    if (address < LOW_TO) {
+        at = locate_low(address);
+        if (at == low_count)
+            return false;
+        *ret_context = low[at].context;
+        return true;
+    }
+    if (!locate(address, &class, &i))
+        return false;
+    *ret_context = arenas[class].blocks[i].context;
+    return true;
+}
+
+bool address_context(uint64_t address, uint32_t *ret_context)
+{
+    bool found;
+
+    (void)pthread_mutex_lock(&lock);
+    found = find_context(address, ret_context);
+    (void)pthread_mutex_unlock(&lock);
+    return found;
+}
+
 static void drop_class(unsigned class, uint32_t context)
 {
     struct arena *arena = &arenas[class];

@@ -267,26 +267,56 @@ CUresult guest_check_context_wait(uint32_t context)
 
 /* Nodes */
 
-CUresult guest_capture(uint32_t stream, const struct sim_op *op)
+static bool follow(struct graph *graph, const struct front *front, struct graph_node *node)
+{
+    for (uint32_t i = 0; i < front->count; i++) {
+        struct graph_node *before = graph->nodes[front->nodes[i]];
+
+        before->followed = true;
+        if (!graph_add_after(node, before))
+            return false;
+    }
+    return true;
+}
+
+CUresult guest_capture_node(uint32_t stream, const struct graph_node *like)
 {
     struct capture *capture = streams[stream].capture;
     struct front *front = &streams[stream].front;
+    struct graph_node *node;
     uint32_t *nodes;
 
     if (capture->invalid)
         return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
     nodes = malloc(sizeof(*nodes));
-    if (!nodes || !graph_add(capture->graph, op)) {
+    node = nodes ? graph_add(capture->graph, like) : NULL;
+    if (!node || !follow(capture->graph, front, node)) {
         free(nodes);
         capture->invalid = true;
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    for (uint32_t i = 0; i < front->count; i++)
-        capture->graph->nodes[front->nodes[i]].followed = true;
     front_clear(front);
     nodes[0] = (uint32_t)capture->graph->count - 1;
     *front = (struct front){.count = 1, .nodes = nodes};
     return CUDA_SUCCESS;
+}
+
+static CUgraphNodeType type_of(const struct sim_op *op)
+{
+    if (op->kind == SIM_OP_KERNEL)
+        return CU_GRAPH_NODE_TYPE_KERNEL;
+    return op->kind == SIM_OP_RECORD ? CU_GRAPH_NODE_TYPE_EVENT_RECORD
+                                     : CU_GRAPH_NODE_TYPE_WAIT_EVENT;
+}
+
+CUresult guest_capture(uint32_t stream, const struct sim_op *op)
+{
+    return guest_capture_node(stream, &(struct graph_node){.type = type_of(op), .op = *op});
+}
+
+struct graph *guest_capture_graph(uint32_t stream)
+{
+    return streams[stream].capture->graph;
 }
 
 /* Events */
@@ -428,7 +458,7 @@ CUresult capture_begin(uint32_t stream, CUstreamCaptureMode mode)
         return CUDA_ERROR_ILLEGAL_STATE;
     capture = calloc(1, sizeof(*capture));
     if (capture)
-        capture->graph = graph_new();
+        capture->graph = graph_new(GRAPH_MAGIC);
     if (!capture || !capture->graph || !join(stream, capture, &(struct front){0})) {
         if (capture)
             graph_free(capture->graph);
@@ -450,7 +480,7 @@ CUresult capture_begin(uint32_t stream, CUstreamCaptureMode mode)
 static bool is_joined(const struct graph *graph, const struct front *front)
 {
     for (size_t i = 0; i < graph->count; i++) {
-        if (!graph->nodes[i].followed && !front_has(front, (uint32_t)i))
+        if (!graph->nodes[i]->followed && !front_has(front, (uint32_t)i))
             return false;
     }
     return true;
@@ -489,16 +519,16 @@ static CUstreamCaptureStatus status_of(const struct capture *capture)
                             : CU_STREAM_CAPTURE_STATUS_ACTIVE;
 }
 
-/* Handles of nodes, which nothing simulated takes: numbers from 1 on. */
 static CUresult list_front(struct captured_stream *stream)
 {
+    const struct graph *graph = stream->capture->graph;
     CUgraphNode *handles = realloc(stream->handles, (stream->front.count + 1) * sizeof(*handles));
 
     if (!handles)
         return CUDA_ERROR_OUT_OF_MEMORY;
     stream->handles = handles;
     for (uint32_t i = 0; i < stream->front.count; i++)
-        handles[i] = (CUgraphNode)((uintptr_t)stream->front.nodes[i] + 1);
+        handles[i] = (CUgraphNode)graph->nodes[stream->front.nodes[i]];
     return CUDA_SUCCESS;
 }
 

@@ -25,55 +25,92 @@ struct limit {
 
 static struct limit limits[SIM_CONTEXTS][LIMIT_COUNT];
 
-/* Under the machine's lock: what the context would be charged for with so much more in pieces. */
-static uint64_t granules(uint32_t context, uint64_t bytes)
+static uint64_t round_to(uint64_t bytes, uint64_t granule)
+{
+    return (bytes + granule - 1) / granule * granule;
+}
+
+/* With the machine's lock: what the context is charged for so much more in pieces, of which these
+ * are small ones. */
+static uint64_t granules(uint64_t small, uint64_t bytes)
 {
     uint64_t granule = (uint64_t)guest_state()->header.driver.granule_bytes;
-    uint64_t small = guest.small_bytes[context];
 
-    bytes = (bytes + SIM_ALIGN - 1) / SIM_ALIGN * SIM_ALIGN;
-    if (bytes >= granule)
-        return (bytes + granule - 1) / granule * granule;
-    return (small + bytes + granule - 1) / granule * granule -
-           (small + granule - 1) / granule * granule;
+    if (bytes > granule / 2)
+        return round_to(bytes, granule);
+    return round_to(small + bytes, granule) - round_to(small, granule);
 }
 
 static uint64_t small_part(uint64_t bytes)
 {
-    bytes = (bytes + SIM_ALIGN - 1) / SIM_ALIGN * SIM_ALIGN;
-    return bytes < (uint64_t)guest_state()->header.driver.granule_bytes ? bytes : 0;
+    return bytes <= (uint64_t)guest_state()->header.driver.granule_bytes / 2 ? bytes : 0;
 }
 
-bool guest_charge(uint32_t context, uint64_t bytes)
+static bool charge_locked(uint32_t context, uint64_t *small, uint64_t bytes)
 {
     uint64_t more;
-    bool fits;
 
-    (void)sim_lock(guest.sim);
-    more = granules(context, bytes);
-    fits = sim_charge(guest.sim, guest_context(context)->device, more);
-    if (fits) {
-        guest.charged_bytes[context] += more;
-        guest.small_bytes[context] += small_part(bytes);
-    }
-    sim_unlock(guest.sim);
-    return fits;
+    bytes = round_to(bytes, SIM_ALIGN);
+    more = granules(*small, bytes);
+    if (!sim_charge(guest.sim, guest_context(context)->device, more))
+        return false;
+    guest.charged_bytes[context] += more;
+    *small += small_part(bytes);
+    return true;
+}
+
+static void discharge_locked(uint32_t context, uint64_t *small, uint64_t bytes)
+{
+    uint64_t less;
+
+    bytes = round_to(bytes, SIM_ALIGN);
+    *small -= small_part(bytes);
+    less = granules(*small, bytes);
+    sim_discharge(guest.sim, guest_context(context)->device, less);
+    guest.charged_bytes[context] -= less;
+}
+
+bool guest_charge_locked(uint32_t context, uint64_t bytes)
+{
+    return charge_locked(context, &guest.small_bytes[context], bytes);
 }
 
 void guest_discharge_locked(uint32_t context, uint64_t bytes)
 {
-    uint64_t less;
+    discharge_locked(context, &guest.small_bytes[context], bytes);
+}
 
-    guest.small_bytes[context] -= small_part(bytes);
-    less = granules(context, bytes);
-    sim_discharge(guest.sim, guest_context(context)->device, less);
-    guest.charged_bytes[context] -= less;
+bool guest_charge(uint32_t context, uint64_t bytes)
+{
+    bool fits;
+
+    (void)sim_lock(guest.sim);
+    fits = guest_charge_locked(context, bytes);
+    sim_unlock(guest.sim);
+    return fits;
 }
 
 void guest_discharge(uint32_t context, uint64_t bytes)
 {
     (void)sim_lock(guest.sim);
     guest_discharge_locked(context, bytes);
+    sim_unlock(guest.sim);
+}
+
+bool guest_charge_own(uint32_t context, uint64_t bytes)
+{
+    bool fits;
+
+    (void)sim_lock(guest.sim);
+    fits = charge_locked(context, &guest.small_own_bytes[context], bytes);
+    sim_unlock(guest.sim);
+    return fits;
+}
+
+void guest_discharge_own(uint32_t context, uint64_t bytes)
+{
+    (void)sim_lock(guest.sim);
+    discharge_locked(context, &guest.small_own_bytes[context], bytes);
     sim_unlock(guest.sim);
 }
 
@@ -87,6 +124,10 @@ static void end_context(uint32_t context)
     guest_drop_modules(context);
     now_ns = sim_lock(guest.sim);
     sim_advance(s, device, now_ns);
+    guest_ipc_drop(context);
+    guest_external_drop(context);
+    guest_managed_drop(context);
+    guest_array_drop(context);
     address_drop(context);
     sim_discharge(guest.sim, device, guest.charged_bytes[context]);
     for (uint32_t i = s->contexts[context].streams; i; i = s->streams[i].sibling)
@@ -107,15 +148,16 @@ static void sleep_for(int64_t ns)
 static CUresult take_memory(uint32_t context, uint64_t bytes)
 {
     int64_t time_ns = guest_state()->header.driver.context_time_ns;
+    const uint64_t granule = (uint64_t)guest_state()->header.driver.granule_bytes;
 
     if (!time_ns)
-        return guest_charge(context, bytes) ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+        return guest_charge_own(context, bytes) ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
     for (unsigned i = 0; i < CREATION_STEPS; i++) {
-        uint64_t part = bytes / CREATION_STEPS / SIM_ALIGN * SIM_ALIGN;
+        uint64_t part = bytes / CREATION_STEPS / granule * granule;
 
         if (i + 1 == CREATION_STEPS)
             part = bytes - part * i;
-        if (!guest_charge(context, part))
+        if (!guest_charge_own(context, part))
             return CUDA_ERROR_OUT_OF_MEMORY;
         sleep_for(time_ns / CREATION_STEPS);
     }
@@ -135,10 +177,10 @@ static CUresult begin_context(unsigned device, uint32_t *ret_context)
         return CUDA_ERROR_OUT_OF_MEMORY;
 
     guest.charged_bytes[context] = 0;
-    guest.small_bytes[context] = 0;
+    guest.small_bytes[context] = guest.small_own_bytes[context] = 0;
     guest.users[context] = 1;
     memset(limits[context], 0, sizeof(limits[context]));
-    r = take_memory(context, s->header.gpus[device].context_bytes);
+    r = take_memory(context, sim_spec_of(s, device)->context_bytes);
     if (r == CUDA_SUCCESS)
         r = guest_add_libraries(context);
     if (r != CUDA_SUCCESS)
@@ -545,7 +587,7 @@ PUBLIC CUresult cuCtxGetLimit(size_t *value, CUlimit limit)
 static bool limit_bytes(uint32_t context, CUlimit limit, size_t value, uint64_t *ret_bytes)
 {
     unsigned device = guest_context(context)->device;
-    uint64_t multiprocessors = guest_state()->header.gpus[device].multiprocessors;
+    uint64_t multiprocessors = sim_spec_of(guest_state(), device)->multiprocessors;
     uint64_t more = value - MIN(value, default_limits[limit]);
 
     if (limit == LIMIT_STACK_SIZE)
@@ -564,10 +606,10 @@ static CUresult set_limit(uint32_t context, CUlimit limit, size_t value)
     if (!limit_bytes(context, limit, value, &bytes))
         return CUDA_ERROR_OUT_OF_MEMORY;
     more = bytes - MIN(bytes, l->taken_bytes);
-    if (!guest_charge(context, keeps ? more : bytes))
+    if (!guest_charge_own(context, keeps ? more : bytes))
         return CUDA_ERROR_OUT_OF_MEMORY;
     if (!keeps)
-        guest_discharge(context, l->taken_bytes);
+        guest_discharge_own(context, l->taken_bytes);
     *l = (struct limit){
         .set = true,
         .value = value,

@@ -8,63 +8,138 @@
 
 #include "base/util.h"
 #include "simdriver/guest.h"
+#include "simdriver/mig.h"
 
 /* The last CUdevice_attribute of CUDA 13.0; those up to it that are not simulated read 0. */
 #define LAST_ATTRIBUTE 145
 
-static int device_of_token(const struct sim_header *header, const char *token, size_t len)
+/* Devices that a process may have, in the order of their numbers. */
+struct choice {
+    unsigned count;
+    unsigned devices[SIM_MAX_GPUS];
+};
+
+static bool has(const struct choice *choice, unsigned device)
 {
-    int found = -1;
-    char *end;
-    long index;
-
-    if (len > 4 && strncmp(token, "GPU-", 4) == 0) {
-        for (unsigned i = 0; i < header->gpu_count; i++) {
-            if (strncmp(header->gpus[i].uuid, token, len) != 0)
-                continue;
-            if (found >= 0)
-                return -1;
-            found = (int)i;
-        }
-        return found;
+    for (unsigned i = 0; i < choice->count; i++) {
+        if (choice->devices[i] == device)
+            return true;
     }
-
-    index = strtol(token, &end, 10);
-    if (end == token || end > token + len || index < 0 || index >= (long)header->gpu_count)
-        return -1;
-    return (int)index;
+    return false;
 }
 
-unsigned guest_visible_devices(const struct sim_header *header, const char *text,
+static bool add(struct choice *choice, int device)
+{
+    if (device < 0 || choice->count == SIM_MAX_GPUS || has(choice, (unsigned)device))
+        return false;
+    choice->devices[choice->count++] = (unsigned)device;
+    return true;
+}
+
+/* The next piece of a list with commas; its length, 0 at the end. */
+static size_t next_token(const char **text, const char **ret_token)
+{
+    const char *at = *text;
+    size_t len;
+
+    while (isspace((unsigned char)*at))
+        at++;
+    *ret_token = at;
+    len = strcspn(at, ", \t\n");
+    at += strcspn(at, ",");
+    *text = at + (*at == ',');
+    return len;
+}
+
+/*
+ * Who is handed instances by NVIDIA's container toolkit, or by a CDI specification, has no others;
+ * NVIDIA_VISIBLE_DEVICES stands for that here. Who is handed whole cards is not held to them.
+ */
+static bool is_handed(const struct sim_state *s, unsigned device, const char *handed)
+{
+    const char *token;
+    size_t len;
+
+    if (!handed || !strstr(handed, "MIG-"))
+        return true;
+    while (*handed) {
+        len = next_token(&handed, &token);
+        if (sim_mig_find(s, token, len) == (int)device)
+            return true;
+    }
+    return false;
+}
+
+/* Instances, or where there is none cards: never both. A card in MIG mode is none by itself. */
+static void list_devices(const struct sim_state *s, const char *handed, struct choice *all)
+{
+    for (unsigned i = SIM_MAX_GPUS; i < sim_device_end(s); i++) {
+        if (sim_is_device(s, i) && is_handed(s, i, handed))
+            (void)add(all, (int)i);
+    }
+    if (all->count)
+        return;
+    for (unsigned i = 0; i < s->header.gpu_count; i++) {
+        if (!s->health[i].mig && is_handed(s, i, handed))
+            (void)add(all, (int)i);
+    }
+}
+
+static int find_gpu(const struct sim_state *s, const char *token, size_t len)
+{
+    int found = -1;
+
+    for (unsigned i = 0; i < s->header.gpu_count; i++) {
+        if (strncmp(s->header.gpus[i].uuid, token, len) != 0)
+            continue;
+        if (found >= 0)
+            return -1;
+        found = (int)i;
+    }
+    return found >= 0 && !s->health[found].mig ? found : -1;
+}
+
+static int device_of_token(const struct sim_state *s, const struct choice *all, const char *handed,
+                           const char *token, size_t len)
+{
+    char *end;
+    long index;
+    int found;
+
+    if (len > 4 && strncmp(token, "GPU-", 4) == 0)
+        return find_gpu(s, token, len);
+    if (len > 4 && strncmp(token, "MIG-", 4) == 0) {
+        found = sim_mig_find(s, token, len);
+        return found >= 0 && is_handed(s, (unsigned)found, handed) ? found : -1;
+    }
+    index = strtol(token, &end, 10);
+    if (end == token || end > token + len || index < 0 || index >= (long)all->count)
+        return -1;
+    return (int)all->devices[index];
+}
+
+unsigned guest_visible_devices(const struct sim_state *s, const char *text, const char *handed,
                                unsigned *ret_devices)
 {
-    unsigned count = 0;
-    unsigned seen = 0;
+    struct choice all = {0}, chosen = {0};
+    const char *token;
+    size_t len;
 
-    for (unsigned i = 0; !text && i < header->gpu_count; i++)
-        ret_devices[count++] = i;
-
+    list_devices(s, handed, &all);
+    if (!text)
+        chosen = all;
     while (text && *text) {
-        size_t len;
-        int device;
-
-        while (isspace((unsigned char)*text))
-            text++;
-        len = strcspn(text, ", \t\n");
-        device = device_of_token(header, text, len);
-        if (device < 0 || (seen & (1u << device)))
-            return count;
-        seen |= 1u << device;
-        ret_devices[count++] = (unsigned)device;
-        text += strcspn(text, ",");
-        text += *text == ',';
+        len = next_token(&text, &token);
+        if (!add(&chosen, device_of_token(s, &all, handed, token, len)))
+            break;
     }
-    return count;
+    memcpy(ret_devices, chosen.devices, chosen.count * sizeof(*ret_devices));
+    return chosen.count;
 }
 
 static const struct sim_gpu_spec *spec_of(CUdevice device)
 {
-    return &guest_state()->header.gpus[guest.devices[device]];
+    return sim_spec_of(guest_state(), guest.devices[device]);
 }
 
 PUBLIC CUresult cuDeviceGetCount(int *count)
@@ -103,13 +178,14 @@ PUBLIC CUresult cuDeviceGetName(char *name, int len, CUdevice device)
     return CUDA_SUCCESS;
 }
 
-/* The hexadecimal digits behind "GPU-"; what is no digit is skipped, what is missing is 0. */
+/* The hexadecimal digits behind "GPU-" or "MIG-"; what is no digit is skipped, what is missing is
+ * 0. */
 static void uuid_bytes(const char *text, unsigned char *bytes)
 {
     unsigned digits = 0;
 
     memset(bytes, 0, 16);
-    if (strncmp(text, "GPU-", 4) == 0)
+    if (strncmp(text, "GPU-", 4) == 0 || strncmp(text, "MIG-", 4) == 0)
         text += 4;
     for (; *text && digits < 32; text++) {
         unsigned char c = (unsigned char)*text;
@@ -193,7 +269,12 @@ static int attribute_of(const struct sim_gpu_spec *spec, unsigned index,
     case CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED:
     case CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED:
     case CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED:
+    case CU_DEVICE_ATTRIBUTE_IPC_EVENT_SUPPORTED:
+    case CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY:
+    case CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS:
         return 1;
+    case CU_DEVICE_ATTRIBUTE_MULTICAST_SUPPORTED:
+        return guest_state()->header.driver.multicast == SIM_MULTICAST_YES;
     case CU_DEVICE_ATTRIBUTE_PCI_BUS_ID:
         return (int)index + 1;
     case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR:
@@ -213,7 +294,7 @@ PUBLIC CUresult cuDeviceGetAttribute(int *value, CUdevice_attribute attribute, C
         return r;
     if (!value || attribute < 1 || attribute > LAST_ATTRIBUTE)
         return CUDA_ERROR_INVALID_VALUE;
-    *value = attribute_of(spec_of(device), guest.devices[device], attribute);
+    *value = attribute_of(spec_of(device), sim_gpu_of(guest.devices[device]), attribute);
     return CUDA_SUCCESS;
 }
 
@@ -238,7 +319,7 @@ PUBLIC CUresult cuDeviceGetPCIBusId(char *bus_id, int len, CUdevice device)
         return r;
     if (!bus_id || len <= 0)
         return CUDA_ERROR_INVALID_VALUE;
-    (void)snprintf(bus_id, (size_t)len, "0000:%02X:00.0", guest.devices[device] + 1);
+    (void)snprintf(bus_id, (size_t)len, "0000:%02X:00.0", sim_gpu_of(guest.devices[device]) + 1);
     return CUDA_SUCCESS;
 }
 
@@ -252,7 +333,7 @@ PUBLIC CUresult cuDeviceGetByPCIBusId(CUdevice *device, const char *bus_id)
     if (!device || !bus_id || sscanf(bus_id, "%8x:%2x:%2x", &domain, &bus, &slot) < 2)
         return CUDA_ERROR_INVALID_VALUE;
     for (unsigned i = 0; i < guest.device_count; i++) {
-        if (domain == 0 && bus == guest.devices[i] + 1) {
+        if (domain == 0 && bus == sim_gpu_of(guest.devices[i]) + 1) {
             *device = (CUdevice)i;
             return CUDA_SUCCESS;
         }

@@ -12,7 +12,8 @@ PUBLIC CUresult cuEventCreate(CUevent *event, unsigned int flags)
 
     if (r != CUDA_SUCCESS)
         return r;
-    if (!event)
+    if (!event || (flags & SIM_EVENT_OPENED) ||
+        ((flags & CU_EVENT_INTERPROCESS) && !(flags & CU_EVENT_DISABLE_TIMING)))
         return CUDA_ERROR_INVALID_VALUE;
 
     (void)sim_lock(guest.sim);
@@ -49,15 +50,22 @@ static uint32_t index_of(const struct sim_event *event)
 
 PUBLIC CUresult cuEventDestroy_v2(CUevent handle)
 {
-    struct sim_event *event;
-    CUresult r = enter_event(handle, &event);
+    CUresult r = guest_check();
+    int64_t now_ns;
+    uint32_t i;
 
     if (r != CUDA_SUCCESS)
         return r;
-    guest_uncapture_event(index_of(event));
-    sim_event_free(guest_state(), index_of(event));
+    now_ns = sim_lock(guest.sim);
+    if (guest_find_own_event(handle, &i)) {
+        sim_advance(guest_state(), guest_context(guest_state()->events[i].context)->device, now_ns);
+        guest_uncapture_event(i);
+        sim_event_free(guest_state(), i);
+    } else {
+        r = CUDA_ERROR_INVALID_HANDLE;
+    }
     sim_unlock(guest.sim);
-    return CUDA_SUCCESS;
+    return r;
 }
 
 PUBLIC CUresult cuEventDestroy(CUevent handle)
@@ -84,13 +92,15 @@ CUresult guest_record(uint32_t stream, uint32_t e)
     return CUDA_SUCCESS;
 }
 
-static CUresult record_locked(uint32_t stream, uint32_t event, unsigned flags)
+static CUresult record_locked(uint32_t stream, CUevent handle, unsigned flags)
 {
     const struct sim_state *s = guest_state();
+    uint32_t own, event;
     bool captured;
     CUresult r;
 
-    if (s->events[event].context != s->streams[stream].context)
+    if (!guest_find_own_event(handle, &own) || !guest_find_event(handle, &event) ||
+        s->events[own].context != s->streams[stream].context)
         return CUDA_ERROR_INVALID_HANDLE;
     r = guest_capture_record(stream, event, flags, &captured);
     return captured || r != CUDA_SUCCESS ? r : guest_record(stream, event);
@@ -98,12 +108,12 @@ static CUresult record_locked(uint32_t stream, uint32_t event, unsigned flags)
 
 static CUresult record(CUevent handle, CUstream stream, unsigned flags, bool per_thread)
 {
-    uint32_t i, e;
+    uint32_t i;
     CUresult r = guest_enter_stream(stream, per_thread, &i);
 
     if (r != CUDA_SUCCESS)
         return r;
-    r = guest_find_event(handle, &e) ? record_locked(i, e, flags) : CUDA_ERROR_INVALID_HANDLE;
+    r = record_locked(i, handle, flags);
     sim_unlock(guest.sim);
     return r;
 }

@@ -1,102 +1,268 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* Graphs: making, launching and destroying them. */
+/* Graphs: making, launching and destroying them. Their nodes are in cuda_graph_node.c. */
 
 #include <stdlib.h>
 
 #include "base/cleanup.h"
 #include "base/util.h"
-#include "simdriver/graph.h"
+#include "simdriver/graph_memory.h"
 #include "simdriver/guest.h"
 
-#define GRAPH_MAGIC 0x68706147u
+#define FLAGS                                                                                      \
+    (CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH |                                             \
+     CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY)
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static struct graph *unused;
-
-static struct graph *find_graph(void *handle)
+static struct graph *find_graph(CUgraph handle)
 {
-    struct graph *graph = handle;
-
-    if (!graph || __atomic_load_n(&graph->magic, __ATOMIC_ACQUIRE) == GRAPH_MAGIC)
-        return graph;
-    guest_meet_stale();
-    return NULL;
+    return graph_find(handle, GRAPH_MAGIC);
 }
 
-struct graph *graph_new(void)
+static struct graph *find_exec(CUgraphExec handle)
 {
+    return graph_find(handle, GRAPH_EXEC_MAGIC);
+}
+
+PUBLIC CUresult cuGraphCreate(CUgraph *ret, unsigned int flags)
+{
+    CUresult r = guest_check();
     struct graph *graph;
 
-    (void)pthread_mutex_lock(&lock);
-    graph = unused;
-    if (graph)
-        unused = graph->next_unused;
-    (void)pthread_mutex_unlock(&lock);
-    if (!graph)
-        graph = calloc(1, sizeof(*graph));
-    if (graph)
-        __atomic_store_n(&graph->magic, GRAPH_MAGIC, __ATOMIC_RELEASE);
-    return graph;
-}
-
-void graph_free(struct graph *graph)
-{
-    if (!graph)
-        return;
-    __atomic_store_n(&graph->magic, 0, __ATOMIC_RELEASE);
-    free(TAKE(graph->nodes));
-    graph->count = graph->size = 0;
-    graph->capturing = false;
-    (void)pthread_mutex_lock(&lock);
-    graph->next_unused = unused;
-    unused = graph;
-    (void)pthread_mutex_unlock(&lock);
-}
-
-bool graph_add(struct graph *graph, const struct sim_op *op)
-{
-    if (graph->count == graph->size) {
-        size_t size = graph->size ? graph->size * 2 : 16;
-        struct graph_node *nodes = realloc(graph->nodes, size * sizeof(*nodes));
-
-        if (!nodes)
-            return false;
-        graph->nodes = nodes;
-        graph->size = size;
-    }
-    graph->nodes[graph->count++] = (struct graph_node){.op = *op};
-    return true;
-}
-
-PUBLIC CUresult cuGraphInstantiateWithFlags(CUgraphExec *exec, CUgraph handle,
-                                            unsigned long long flags)
-{
-    const struct graph *graph = find_graph(handle);
-    struct graph *copy;
-    CUresult r = guest_check();
-
-    (void)flags;
     if (r != CUDA_SUCCESS)
         return r;
-    if (!exec || !graph || graph->capturing)
+    if (!ret || flags)
         return CUDA_ERROR_INVALID_VALUE;
-    copy = graph_new();
-    for (size_t i = 0; copy && i < graph->count; i++) {
-        if (graph_add(copy, &graph->nodes[i].op))
-            continue;
-        graph_free(TAKE(copy));
-    }
-    if (!copy)
+    graph = graph_new(GRAPH_MAGIC);
+    if (graph)
+        *ret = (CUgraph)graph;
+    return graph ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+PUBLIC CUresult cuGraphClone(CUgraph *ret, CUgraph handle)
+{
+    const struct graph *graph = find_graph(handle);
+    CUresult r = guest_check();
+    struct graph *clone;
+
+    if (r != CUDA_SUCCESS)
+        return r;
+    if (!ret || !graph || graph->capturing)
+        return CUDA_ERROR_INVALID_VALUE;
+    if (graph_has_memory(graph))
+        return CUDA_ERROR_NOT_SUPPORTED;
+    clone = graph_new(GRAPH_MAGIC);
+    if (!clone || !graph_copy(clone, graph)) {
+        graph_free(clone);
         return CUDA_ERROR_OUT_OF_MEMORY;
-    *exec = (CUgraphExec)copy;
+    }
+    clone->original = graph;
+    *ret = (CUgraph)clone;
     return CUDA_SUCCESS;
+}
+
+PUBLIC CUresult cuGraphNodeFindInClone(CUgraphNode *ret, CUgraphNode handle, CUgraph clone_handle)
+{
+    const struct graph_node *node = graph_find_node(handle);
+    const struct graph *clone = find_graph(clone_handle);
+    CUresult r = guest_check();
+
+    if (r != CUDA_SUCCESS)
+        return r;
+    for (size_t i = 0; ret && node && clone && i < clone->count; i++) {
+        if (clone->nodes[i]->origin != node)
+            continue;
+        *ret = (CUgraphNode)clone->nodes[i];
+        return CUDA_SUCCESS;
+    }
+    return CUDA_ERROR_INVALID_VALUE;
+}
+
+/* What is launched */
+
+static struct graph_node *add_empty(struct graph *exec, const struct graph_node *origin)
+{
+    struct graph_node like = {.type = origin->type};
+    struct graph_node *node = graph_add(exec, &like);
+
+    if (node)
+        node->origin = origin;
+    return node;
+}
+
+/* In order, a child's in its place, behind which the child itself does nothing. */
+static CUresult flatten(struct graph *exec, const struct graph *graph)
+{
+    size_t count = 0;
+    AUTOFREE struct graph_node **order = graph_order(graph, &count);
+    CUresult r = CUDA_SUCCESS;
+
+    if (!order)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    if (count < graph->count)
+        return CUDA_ERROR_INVALID_VALUE;
+    if (!graph->is_child && graph_has_memory(graph) && !graph_memory_plan(exec, order, count))
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    for (size_t i = 0; i < count && r == CUDA_SUCCESS; i++) {
+        struct graph_node *node;
+
+        if (order[i]->child) {
+            r = flatten(exec, order[i]->child);
+            node = add_empty(exec, order[i]);
+        } else {
+            node = graph_add(exec, order[i]);
+        }
+        if (!node)
+            return CUDA_ERROR_OUT_OF_MEMORY;
+        node->origin = order[i];
+    }
+    return r;
+}
+
+static void end_exec(struct graph *exec)
+{
+    if (!exec)
+        return;
+    graph_memory_forget(exec);
+    graph_free(exec);
+}
+
+static CUresult instantiate(CUgraphExec *ret, struct graph *graph, unsigned long long flags)
+{
+    struct graph *exec;
+    CUresult r;
+
+    if (!ret || !graph || graph->capturing || (flags & ~(unsigned long long)FLAGS))
+        return CUDA_ERROR_INVALID_VALUE;
+    if (graph->exec)
+        return CUDA_ERROR_NOT_SUPPORTED;
+    exec = graph_new(GRAPH_EXEC_MAGIC);
+    r = exec ? flatten(exec, graph) : CUDA_ERROR_OUT_OF_MEMORY;
+    if (r != CUDA_SUCCESS) {
+        end_exec(exec);
+        return r;
+    }
+    exec->flags = flags;
+    if (graph_has_memory(graph)) {
+        exec->source = graph;
+        graph->exec = exec;
+    }
+    *ret = (CUgraphExec)exec;
+    return CUDA_SUCCESS;
+}
+
+PUBLIC CUresult cuGraphInstantiateWithFlags(CUgraphExec *exec, CUgraph graph,
+                                            unsigned long long flags)
+{
+    CUresult r = guest_check();
+
+    return r == CUDA_SUCCESS ? instantiate(exec, find_graph(graph), flags) : r;
+}
+
+PUBLIC CUresult cuGraphInstantiate_v2(CUgraphExec *exec, CUgraph graph, CUgraphNode *error_node,
+                                      char *log, size_t log_size)
+{
+    if (error_node)
+        *error_node = NULL;
+    if (log && log_size)
+        log[0] = '\0';
+    return cuGraphInstantiateWithFlags(exec, graph, 0);
+}
+
+PUBLIC CUresult cuGraphInstantiate(CUgraphExec *exec, CUgraph graph, CUgraphNode *error_node,
+                                   char *log, size_t log_size)
+{
+    return cuGraphInstantiate_v2(exec, graph, error_node, log, log_size);
+}
+
+static CUresult upload(CUgraphExec handle, CUstream stream, bool per_thread)
+{
+    struct graph *exec = find_exec(handle);
+    uint32_t i;
+    CUresult r = guest_enter_stream(stream, per_thread, &i);
+
+    if (r != CUDA_SUCCESS)
+        return r;
+    r = exec ? guest_check_legacy(i, false) : CUDA_ERROR_INVALID_VALUE;
+    if (r == CUDA_SUCCESS && guest_is_capturing(i))
+        r = guest_check_wait(i);
+    if (r == CUDA_SUCCESS && graph_has_memory(exec))
+        r = graph_memory_map(exec, i);
+    sim_unlock(guest.sim);
+    return r;
+}
+
+static CUresult instantiate_with(CUgraphExec *exec, CUgraph graph,
+                                 CUDA_GRAPH_INSTANTIATE_PARAMS *params, bool per_thread)
+{
+    const unsigned long long uploads = CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD;
+    CUgraphExec made;
+    CUresult r;
+
+    if (!params)
+        return guest_check() == CUDA_SUCCESS ? CUDA_ERROR_INVALID_VALUE : guest_check();
+    r = cuGraphInstantiateWithFlags(exec ? &made : NULL, graph, params->flags & ~uploads);
+    params->hErrNode_out = NULL;
+    params->result_out =
+        r == CUDA_SUCCESS ? CUDA_GRAPH_INSTANTIATE_SUCCESS : CUDA_GRAPH_INSTANTIATE_ERROR;
+    if (r != CUDA_SUCCESS)
+        return r;
+    if (params->flags & uploads)
+        r = upload(made, params->hUploadStream, per_thread);
+    if (r == CUDA_SUCCESS)
+        *exec = made;
+    else
+        (void)cuGraphExecDestroy(made);
+    return r;
+}
+
+PUBLIC CUresult cuGraphInstantiateWithParams(CUgraphExec *exec, CUgraph graph,
+                                             CUDA_GRAPH_INSTANTIATE_PARAMS *params)
+{
+    return instantiate_with(exec, graph, params, false);
+}
+
+PUBLIC CUresult cuGraphInstantiateWithParams_ptsz(CUgraphExec *exec, CUgraph graph,
+                                                  CUDA_GRAPH_INSTANTIATE_PARAMS *params)
+{
+    return instantiate_with(exec, graph, params, true);
+}
+
+PUBLIC CUresult cuGraphExecGetFlags(CUgraphExec handle, cuuint64_t *flags)
+{
+    const struct graph *exec = find_exec(handle);
+    CUresult r = guest_check();
+
+    if (r != CUDA_SUCCESS)
+        return r;
+    if (!exec || !flags)
+        return CUDA_ERROR_INVALID_VALUE;
+    *flags = exec->flags;
+    return CUDA_SUCCESS;
+}
+
+PUBLIC CUresult cuGraphUpload(CUgraphExec exec, CUstream stream)
+{
+    return upload(exec, stream, false);
+}
+
+PUBLIC CUresult cuGraphUpload_ptsz(CUgraphExec exec, CUstream stream)
+{
+    return upload(exec, stream, true);
+}
+
+static bool does_work(const struct graph_node *node)
+{
+    return node->type == CU_GRAPH_NODE_TYPE_KERNEL ||
+           node->type == CU_GRAPH_NODE_TYPE_EVENT_RECORD ||
+           node->type == CU_GRAPH_NODE_TYPE_WAIT_EVENT;
 }
 
 static CUresult launch_node(uint32_t stream, const struct graph_node *node)
 {
     struct sim_op op = node->op;
 
+    if (!does_work(node))
+        return CUDA_SUCCESS;
     if (guest_is_capturing(stream))
         return guest_capture(stream, &op);
     if (op.kind == SIM_OP_KERNEL)
@@ -107,18 +273,34 @@ static CUresult launch_node(uint32_t stream, const struct graph_node *node)
                                     : guest_wait_event(stream, op.target);
 }
 
-static CUresult launch(CUgraphExec exec, CUstream stream, bool per_thread)
+/* A graph with memory is no other one's child, so that no capture can have it. */
+static CUresult prepare_memory(struct graph *exec, uint32_t stream)
 {
-    const struct graph *graph = find_graph(exec);
+    if (guest_is_capturing(stream))
+        return CUDA_ERROR_NOT_SUPPORTED;
+    if (!graph_memory_may_launch(exec))
+        return CUDA_ERROR_INVALID_VALUE;
+    return graph_memory_map(exec, stream);
+}
+
+static CUresult launch(CUgraphExec handle, CUstream stream, bool per_thread)
+{
+    struct graph *exec = find_exec(handle);
+    bool has_memory;
     CUresult r;
     uint32_t i;
 
     r = guest_enter_stream(stream, per_thread, &i);
     if (r != CUDA_SUCCESS)
         return r;
-    r = graph ? guest_check_legacy(i, false) : CUDA_ERROR_INVALID_VALUE;
-    for (size_t k = 0; r == CUDA_SUCCESS && k < graph->count; k++)
-        r = launch_node(i, &graph->nodes[k]);
+    has_memory = exec && graph_has_memory(exec);
+    r = exec ? guest_check_legacy(i, false) : CUDA_ERROR_INVALID_VALUE;
+    if (r == CUDA_SUCCESS && has_memory)
+        r = prepare_memory(exec, i);
+    for (size_t k = 0; r == CUDA_SUCCESS && k < exec->count; k++)
+        r = launch_node(i, exec->nodes[k]);
+    if (r == CUDA_SUCCESS && has_memory)
+        graph_memory_launched(exec);
     sim_unlock(guest.sim);
     return r;
 }
@@ -133,25 +315,129 @@ PUBLIC CUresult cuGraphLaunch_ptsz(CUgraphExec exec, CUstream stream)
     return launch(exec, stream, true);
 }
 
-static CUresult destroy(void *handle)
+/* Other parameters for what is launched */
+
+static struct graph_node *find_copy(const struct graph *exec, const struct graph_node *origin)
+{
+    for (size_t i = 0; i < exec->count; i++) {
+        if (exec->nodes[i]->origin == origin)
+            return exec->nodes[i];
+    }
+    return NULL;
+}
+
+PUBLIC CUresult cuGraphExecKernelNodeSetParams_v2(CUgraphExec handle, CUgraphNode node_handle,
+                                                  const CUDA_KERNEL_NODE_PARAMS *params)
+{
+    const struct graph_node *node = graph_find_node(node_handle);
+    struct graph *exec = find_exec(handle);
+    struct graph_node *copy = exec && node ? find_copy(exec, node) : NULL;
+    uint64_t values[2];
+    struct sim_op op;
+    uint32_t context;
+    CUresult r = guest_current(&context);
+
+    if (r != CUDA_SUCCESS)
+        return r;
+    if (!copy || !params || copy->type != CU_GRAPH_NODE_TYPE_KERNEL)
+        return CUDA_ERROR_INVALID_VALUE;
+    r = guest_make_kernel(params, context, &op, values);
+    if (r == CUDA_SUCCESS)
+        copy->op = op;
+    return r;
+}
+
+PUBLIC CUresult cuGraphExecKernelNodeSetParams(CUgraphExec exec, CUgraphNode node,
+                                               const CUDA_KERNEL_NODE_PARAMS_v1 *params)
+{
+    CUDA_KERNEL_NODE_PARAMS wide = {0};
+
+    if (params)
+        memcpy(&wide, params, sizeof(*params));
+    return cuGraphExecKernelNodeSetParams_v2(exec, node, params ? &wide : NULL);
+}
+
+/* What may become different is what kernels do, and which events are meant. */
+static int compare(const struct graph *exec, const struct graph *like)
+{
+    if (exec->count != like->count)
+        return CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED;
+    for (size_t i = 0; i < exec->count; i++) {
+        if (exec->nodes[i]->type != like->nodes[i]->type)
+            return CU_GRAPH_EXEC_UPDATE_ERROR_NODE_TYPE_CHANGED;
+        if (exec->nodes[i]->memory != like->nodes[i]->memory)
+            return CU_GRAPH_EXEC_UPDATE_ERROR_PARAMETERS_CHANGED;
+    }
+    return CU_GRAPH_EXEC_UPDATE_SUCCESS;
+}
+
+static CUresult update(struct graph *exec, const struct graph *graph, int *ret)
+{
+    struct graph *like = graph_new(GRAPH_EXEC_MAGIC);
+    CUresult r = like ? flatten(like, graph) : CUDA_ERROR_OUT_OF_MEMORY;
+
+    *ret = CU_GRAPH_EXEC_UPDATE_ERROR;
+    if (r == CUDA_SUCCESS) {
+        *ret = compare(exec, like);
+        if (*ret != CU_GRAPH_EXEC_UPDATE_SUCCESS)
+            r = CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE;
+    }
+    for (size_t i = 0; r == CUDA_SUCCESS && i < like->count; i++)
+        exec->nodes[i]->op = like->nodes[i]->op;
+    end_exec(like);
+    return r;
+}
+
+PUBLIC CUresult cuGraphExecUpdate(CUgraphExec handle, CUgraph graph_handle, CUgraphNode *error_node,
+                                  int *result)
+{
+    struct graph *exec = find_exec(handle), *graph = find_graph(graph_handle);
+    CUresult r = guest_check();
+
+    if (r != CUDA_SUCCESS)
+        return r;
+    if (!exec || !graph || !result || graph->capturing)
+        return CUDA_ERROR_INVALID_VALUE;
+    if (error_node)
+        *error_node = NULL;
+    return update(exec, graph, result);
+}
+
+PUBLIC CUresult cuGraphExecUpdate_v2(CUgraphExec exec, CUgraph graph,
+                                     CUgraphExecUpdateResultInfo *info)
+{
+    CUgraphNode ignored;
+
+    if (!info)
+        return guest_check() == CUDA_SUCCESS ? CUDA_ERROR_INVALID_VALUE : guest_check();
+    info->errorNode = info->errorFromNode = NULL;
+    return cuGraphExecUpdate(exec, graph, &ignored, &info->result);
+}
+
+/* What graphs left over stays till it is freed. */
+
+PUBLIC CUresult cuGraphExecDestroy(CUgraphExec handle)
+{
+    struct graph *exec = find_exec(handle);
+    CUresult r = guest_check();
+
+    if (r != CUDA_SUCCESS)
+        return r;
+    if (!exec)
+        return CUDA_ERROR_INVALID_VALUE;
+    end_exec(exec);
+    return CUDA_SUCCESS;
+}
+
+PUBLIC CUresult cuGraphDestroy(CUgraph handle)
 {
     struct graph *graph = find_graph(handle);
     CUresult r = guest_check();
 
     if (r != CUDA_SUCCESS)
         return r;
-    if (!graph || graph->capturing)
+    if (!graph || graph->capturing || graph->is_child)
         return CUDA_ERROR_INVALID_VALUE;
     graph_free(graph);
     return CUDA_SUCCESS;
-}
-
-PUBLIC CUresult cuGraphExecDestroy(CUgraphExec exec)
-{
-    return destroy(exec);
-}
-
-PUBLIC CUresult cuGraphDestroy(CUgraph graph)
-{
-    return destroy(graph);
 }

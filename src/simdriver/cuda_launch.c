@@ -53,7 +53,7 @@ static struct parameters read_parameters(CUfunction handle, void **params, void 
 
 static uint32_t weight_of(unsigned device, const unsigned grid[3])
 {
-    uint64_t all = guest_state()->header.gpus[device].multiprocessors;
+    uint64_t all = sim_spec_of(guest_state(), device)->multiprocessors;
     uint64_t blocks = 1;
 
     for (unsigned i = 0; i < 3; i++) {
@@ -94,7 +94,10 @@ static CUresult launch(CUfunction function, const unsigned grid[3], const unsign
         r = module_prepare(function, context, &kernel);
     if (r != CUDA_SUCCESS)
         return r;
-    op.gen = kernel->role;
+    if (kernel->role == SIM_ROLE_TOUCHES)
+        op.target = 0;
+    else
+        op.gen = kernel->role;
     r = guest_enter_stream(stream, per_thread, &i);
     if (r != CUDA_SUCCESS)
         return r;
@@ -107,10 +110,40 @@ static CUresult launch(CUfunction function, const unsigned grid[3], const unsign
         r = guest_capture(i, &op);
     else
         r = guest_check_legacy(i, false);
-    if (r == CUDA_SUCCESS && !guest_is_capturing(i))
+    if (r == CUDA_SUCCESS && !guest_is_capturing(i)) {
+        if (kernel->role == SIM_ROLE_TOUCHES)
+            guest_managed_touch(parameters.values[1], device);
         return launch_now(i, &op);
+    }
     sim_unlock(guest.sim);
     return r;
+}
+
+CUresult guest_make_kernel(const CUDA_KERNEL_NODE_PARAMS *params, uint32_t context,
+                           struct sim_op *ret_op, uint64_t ret_values[2])
+{
+    CUfunction function = params->func ? params->func : (CUfunction)params->kern;
+    const unsigned grid[] = {params->gridDimX, params->gridDimY, params->gridDimZ};
+    struct module_function *kernel;
+    struct parameters parameters;
+    CUresult r = module_prepare(function, context, &kernel);
+
+    if (r != CUDA_SUCCESS)
+        return r;
+    parameters = read_parameters(function, params->kernelParams, params->extra);
+    *ret_op = (struct sim_op){
+        .kind = SIM_OP_KERNEL,
+        .work_ns = (int64_t)MIN(parameters.values[0], WORK_MAX_NS),
+        .target = (uint32_t)MIN(parameters.values[1], (uint64_t)SIM_FLAGS),
+        .gen = kernel->role == SIM_ROLE_TOUCHES ? 0 : kernel->role,
+        .weight = weight_of(guest_context(context)->device, grid),
+    };
+    ret_op->target = kernel->role == SIM_ROLE_TOUCHES ? 0 : ret_op->target;
+    memcpy(ret_values, parameters.values, sizeof(parameters.values));
+    if (!ret_op->weight || !params->blockDimX || !params->blockDimY || !params->blockDimZ ||
+        (ret_op->gen && ret_op->target == SIM_FLAGS))
+        return CUDA_ERROR_INVALID_VALUE;
+    return CUDA_SUCCESS;
 }
 
 CUresult guest_launch(uint32_t stream, struct sim_op *op)

@@ -111,18 +111,16 @@ PUBLIC CUresult cuMemAllocPitch(CUdeviceptr_v1 *ptr, unsigned int *pitch, unsign
 
 PUBLIC CUresult cuMemFree_v2(CUdeviceptr ptr)
 {
-    uint32_t current, context;
+    uint32_t current;
     CUresult r = guest_current_safe(&current);
-    uint64_t bytes;
+    bool found;
 
-    if (r != CUDA_SUCCESS)
+    if (r != CUDA_SUCCESS || !ptr)
         return r;
-    if (!ptr)
-        return CUDA_SUCCESS;
-    if (!address_give(ptr, &bytes, &context))
-        return guest_pool_free(ptr) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
-    guest_discharge(context, bytes);
-    return CUDA_SUCCESS;
+    (void)sim_lock(guest.sim);
+    found = guest_free_locked(ptr) || guest_graph_free(ptr);
+    sim_unlock(guest.sim);
+    return found || guest_pool_free(ptr) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
 PUBLIC CUresult cuMemFree(CUdeviceptr_v1 ptr)
@@ -153,7 +151,7 @@ PUBLIC CUresult cuMemGetAddressRange_v2(CUdeviceptr *base, size_t *bytes, CUdevi
     if (r != CUDA_SUCCESS)
         return r;
     if (!address_find(ptr, &from, &size) && !find_mapping(ptr, &from, &size) &&
-        !guest_pool_range(ptr, &from, &size))
+        !guest_pool_range(ptr, &from, &size) && !guest_graph_range(ptr, &from, &size))
         return CUDA_ERROR_NOT_FOUND;
     if (base)
         *base = from;
@@ -175,7 +173,7 @@ PUBLIC CUresult cuMemGetInfo_v2(size_t *free_bytes, size_t *total)
 
     device = guest_context(context)->device;
     (void)sim_lock(guest.sim);
-    *total = guest_state()->header.gpus[device].memory_bytes;
+    *total = sim_spec_of(guest_state(), device)->memory_bytes;
     *free_bytes = *total - MIN(*total, guest_state()->devices[device].used_bytes);
     sim_unlock(guest.sim);
     return CUDA_SUCCESS;
@@ -230,4 +228,72 @@ PUBLIC CUresult cuMemFreeHost(void *ptr)
         return CUDA_ERROR_INVALID_VALUE;
     free(ptr);
     return CUDA_SUCCESS;
+}
+
+/* What is registered, in a process of any context; it stays the program's own memory. */
+
+enum {
+    REGISTERED_MAX = 4096,
+};
+
+static struct {
+    pthread_mutex_t lock;
+    unsigned count;
+    struct {
+        uintptr_t from, bytes;
+    } list[REGISTERED_MAX];
+} registered = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+static CUresult enter_registered(uintptr_t from, uintptr_t bytes)
+{
+    for (unsigned i = 0; i < registered.count; i++) {
+        if (from < registered.list[i].from + registered.list[i].bytes &&
+            registered.list[i].from < from + bytes)
+            return CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
+    }
+    if (registered.count == REGISTERED_MAX)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    registered.list[registered.count].from = from;
+    registered.list[registered.count++].bytes = bytes;
+    return CUDA_SUCCESS;
+}
+
+PUBLIC CUresult cuMemHostRegister_v2(void *ptr, size_t bytes, unsigned int flags)
+{
+    uint32_t context;
+    CUresult r = guest_current_safe(&context);
+
+    (void)flags;
+    if (r != CUDA_SUCCESS)
+        return r;
+    if (!ptr || !bytes || bytes > UINTPTR_MAX - (uintptr_t)ptr)
+        return CUDA_ERROR_INVALID_VALUE;
+    (void)pthread_mutex_lock(&registered.lock);
+    r = enter_registered((uintptr_t)ptr, bytes);
+    (void)pthread_mutex_unlock(&registered.lock);
+    return r;
+}
+
+PUBLIC CUresult cuMemHostRegister(void *ptr, size_t bytes, unsigned int flags)
+{
+    return cuMemHostRegister_v2(ptr, bytes, flags);
+}
+
+PUBLIC CUresult cuMemHostUnregister(void *ptr)
+{
+    uint32_t context;
+    CUresult r = guest_current_safe(&context);
+    unsigned i = 0;
+
+    if (r != CUDA_SUCCESS)
+        return r;
+    (void)pthread_mutex_lock(&registered.lock);
+    while (i < registered.count && registered.list[i].from != (uintptr_t)ptr)
+        i++;
+    if (i < registered.count)
+        registered.list[i] = registered.list[--registered.count];
+    else
+        r = CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
+    (void)pthread_mutex_unlock(&registered.lock);
+    return r;
 }

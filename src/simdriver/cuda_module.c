@@ -78,8 +78,8 @@ void guest_drop_modules(uint32_t context)
 static void unload(struct module_code *code)
 {
     for (struct module_function *f = code->functions; f; f = f->next)
-        guest_discharge(code->context, f->charged_bytes);
-    guest_discharge(code->context, code->charged_bytes);
+        guest_discharge_own(code->context, f->charged_bytes);
+    guest_discharge_own(code->context, code->charged_bytes);
     free_code(code);
 }
 
@@ -92,7 +92,7 @@ static CUresult load(const struct module_image *image, uint32_t context,
     if (!code)
         return CUDA_ERROR_OUT_OF_MEMORY;
     code->charged_bytes = context && guest.eager ? image->bytes : 0;
-    if (!guest_charge(context, code->charged_bytes)) {
+    if (!guest_charge_own(context, code->charged_bytes)) {
         free(code);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
@@ -447,10 +447,10 @@ static CUresult load_function(struct module_function *function)
 
     if (function->loaded)
         return CUDA_SUCCESS;
-    if (!guest_charge(function->code->context, bytes))
+    if (!guest_charge_own(function->code->context, bytes))
         return CUDA_ERROR_OUT_OF_MEMORY;
     if (!guest_grow_stack(function->code->context, function->local_bytes)) {
-        guest_discharge(function->code->context, bytes);
+        guest_discharge_own(function->code->context, bytes);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     function->charged_bytes = bytes;

@@ -9,8 +9,10 @@
 
 #include "base/util.h"
 #include "simdriver/addresses.h"
+#include "simdriver/graph_memory.h"
 #include "simdriver/guest.h"
 #include "simdriver/heap.h"
+#include "simdriver/shared_pool.h"
 
 enum {
     POOLS = 1024,
@@ -24,6 +26,7 @@ struct pool {
     bool in_use;
     bool destroyed; /* and its memory stays till the last piece is free */
     bool is_default;
+    bool imported;
     unsigned gen;
     int reuse[REUSES];
     uint64_t threshold;
@@ -31,7 +34,7 @@ struct pool {
 };
 
 static struct pool pools[POOLS]; /* the first ones are the devices' */
-static unsigned current[SIM_MAX_GPUS];
+static unsigned current[SIM_DEVICES];
 static bool any_given; /* since the process began */
 
 /* Handles and pools, under guest.lock */
@@ -48,7 +51,7 @@ static void pool_begin(unsigned number, unsigned device, uint64_t max_bytes)
 
     pools[number] = (struct pool){
         .in_use = true,
-        .is_default = number < SIM_MAX_GPUS,
+        .is_default = number < SIM_DEVICES,
         .gen = pools[number].gen,
         .reuse = {1, 1, 1},
         .heap = {.device = device,
@@ -90,7 +93,7 @@ static void end_if_empty(struct pool *pool)
 {
     if (!pool->destroyed)
         return;
-    heap_shrink(&pool->heap, 0);
+    heap_end(&pool->heap);
     if (pool->heap.reserved_bytes)
         return;
     pool->in_use = false;
@@ -139,7 +142,8 @@ static CUresult check_props(const CUmemPoolProps *props)
         props->allocType > CU_MEM_ALLOCATION_TYPE_MANAGED)
         return CUDA_ERROR_INVALID_VALUE;
     if (props->location.type != CU_MEM_LOCATION_TYPE_DEVICE ||
-        props->allocType != CU_MEM_ALLOCATION_TYPE_PINNED || props->handleTypes)
+        props->allocType != CU_MEM_ALLOCATION_TYPE_PINNED ||
+        (props->handleTypes && props->handleTypes != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR))
         return CUDA_ERROR_NOT_SUPPORTED;
     return guest_check_device(props->location.id) == CUDA_SUCCESS ? CUDA_SUCCESS
                                                                   : CUDA_ERROR_INVALID_DEVICE;
@@ -147,7 +151,7 @@ static CUresult check_props(const CUmemPoolProps *props)
 
 static unsigned free_pool(void)
 {
-    for (unsigned i = SIM_MAX_GPUS; i < POOLS; i++) {
+    for (unsigned i = SIM_DEVICES; i < POOLS; i++) {
         if (!pools[i].in_use)
             return i;
     }
@@ -170,10 +174,33 @@ PUBLIC CUresult cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *props)
     number = free_pool();
     if (number) {
         pool_begin(number, guest.devices[props->location.id], props->maxSize);
+        pools[number].heap.shared = props->handleTypes != 0;
         *pool = handle_of(number);
     }
     leave();
     return number ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+struct heap *shared_pool_find(CUmemoryPool handle, bool *ret_imported)
+{
+    unsigned number;
+
+    if (!find_pool(handle, &number))
+        return NULL;
+    *ret_imported = pools[number].imported;
+    return &pools[number].heap;
+}
+
+CUmemoryPool shared_pool_new(unsigned device)
+{
+    unsigned number = free_pool();
+
+    if (!number)
+        return NULL;
+    pool_begin(number, device, 0);
+    pools[number].imported = true;
+    __atomic_store_n(&any_given, true, __ATOMIC_RELAXED);
+    return handle_of(number);
 }
 
 static CUresult destroy(CUmemoryPool handle)
@@ -182,7 +209,7 @@ static CUresult destroy(CUmemoryPool handle)
 
     if (!find_pool(handle, &number) || pools[number].is_default)
         return CUDA_ERROR_INVALID_VALUE;
-    for (unsigned i = 0; i < SIM_MAX_GPUS; i++)
+    for (unsigned i = 0; i < SIM_DEVICES; i++)
         current[i] = current[i] == number ? 0 : current[i];
     pools[number].destroyed = true;
     heap_look(&pools[number].heap, false);
@@ -407,7 +434,8 @@ PUBLIC CUresult cuDeviceSetMemPool(CUdevice device, CUmemoryPool pool)
     if (r != CUDA_SUCCESS)
         return r;
     enter();
-    if (find_pool(pool, &number) && pools[number].heap.device == guest.devices[device])
+    if (find_pool(pool, &number) && !pools[number].imported &&
+        pools[number].heap.device == guest.devices[device])
         current[guest.devices[device]] = number;
     else
         r = CUDA_ERROR_INVALID_VALUE;
@@ -467,17 +495,41 @@ static CUresult find_stream(CUstream handle, bool per_thread, uint32_t *ret_stre
     return guest_find_stream(handle, per_thread, context, ret_stream);
 }
 
-/* What a capture makes of it is a node of a graph, which is not simulated. */
-static CUresult check_stream(uint32_t stream)
-{
-    if (guest_is_capturing(stream))
-        return CUDA_ERROR_NOT_SUPPORTED;
-    return guest_check_legacy(stream, false);
-}
-
 static unsigned device_of(uint32_t stream)
 {
     return guest_context(guest_state()->streams[stream].context)->device;
+}
+
+/* In a capture: the graph's, of a pool's device. */
+static CUresult capture_take(CUdeviceptr *ret_ptr, size_t bytes, unsigned device, uint32_t stream)
+{
+    struct graph_node like = {
+        .type = CU_GRAPH_NODE_TYPE_MEM_ALLOC,
+        .memory = graph_memory_new(device, bytes),
+    };
+    uint64_t address;
+    CUresult r;
+
+    if (!like.memory)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    address = like.memory->address;
+    r = guest_capture_node(stream, &like);
+    graph_memory_drop(like.memory);
+    if (r == CUDA_SUCCESS)
+        *ret_ptr = address;
+    return r;
+}
+
+static CUresult capture_give(CUdeviceptr ptr, uint32_t stream)
+{
+    struct graph_node like = {
+        .type = CU_GRAPH_NODE_TYPE_MEM_FREE,
+        .memory = graph_memory_find(ptr),
+    };
+
+    if (!graph_may_free(guest_capture_graph(stream), like.memory))
+        return CUDA_ERROR_INVALID_VALUE;
+    return guest_capture_node(stream, &like);
 }
 
 /* From a pool, or the current one of the stream's device. */
@@ -489,15 +541,17 @@ static CUresult take(CUdeviceptr *ret_ptr, size_t bytes, const CUmemoryPool *han
     unsigned number;
     uint64_t ptr;
 
-    if (handle && !find_pool(*handle, &number))
+    if (handle && (!find_pool(*handle, &number) || pools[number].imported))
         return CUDA_ERROR_INVALID_VALUE;
     r = find_stream(stream_handle, per_thread, &stream);
     if (r == CUDA_SUCCESS)
-        r = check_stream(stream);
+        r = guest_check_legacy(stream, false);
     if (r != CUDA_SUCCESS)
         return r;
     if (!handle)
         number = current_of(device_of(stream));
+    if (guest_is_capturing(stream))
+        return capture_take(ret_ptr, bytes, pools[number].heap.device, stream);
     ptr = heap_take(&pools[number].heap, bytes, stream);
     if (!ptr)
         return CUDA_ERROR_OUT_OF_MEMORY;
@@ -546,16 +600,17 @@ PUBLIC CUresult cuMemAllocFromPoolAsync_ptsz(CUdeviceptr *ptr, size_t bytes, CUm
 /* What cuMemAlloc gave may be freed here as well, and what comes from a pool by cuMemFree. */
 static CUresult give(CUdeviceptr ptr, CUstream handle, bool per_thread)
 {
-    uint32_t stream, context;
+    uint32_t stream;
     struct heap_piece *piece;
-    uint64_t bytes;
     struct heap *heap;
     CUresult r = find_stream(handle, per_thread, &stream);
 
     if (r == CUDA_SUCCESS)
-        r = check_stream(stream);
+        r = guest_check_legacy(stream, false);
     if (r != CUDA_SUCCESS)
         return r;
+    if (guest_is_capturing(stream))
+        return capture_give(ptr, stream);
     if (stream == guest_context(guest_state()->streams[stream].context)->legacy)
         sim_join_legacy(guest_state(), stream);
     piece = heap_find(ptr, &heap);
@@ -563,10 +618,9 @@ static CUresult give(CUdeviceptr ptr, CUstream handle, bool per_thread)
         heap_give(piece, stream);
         return CUDA_SUCCESS;
     }
-    if (!address_give(ptr, &bytes, &context))
-        return CUDA_ERROR_INVALID_VALUE;
-    guest_discharge_locked(context, bytes);
-    return CUDA_SUCCESS;
+    return shared_pool_free(ptr) || guest_free_locked(ptr) || guest_graph_free(ptr)
+               ? CUDA_SUCCESS
+               : CUDA_ERROR_INVALID_VALUE;
 }
 
 static CUresult free_async(CUdeviceptr ptr, CUstream stream, bool per_thread)
@@ -598,6 +652,7 @@ bool guest_pool_free(uint64_t address)
 {
     struct heap_piece *piece;
     struct heap *heap;
+    bool found;
 
     if (!__atomic_load_n(&any_given, __ATOMIC_RELAXED))
         return false;
@@ -605,9 +660,10 @@ bool guest_pool_free(uint64_t address)
     piece = heap_find(address, &heap);
     if (piece)
         heap_give(piece, 0);
+    found = piece || shared_pool_free(address);
     look_at_all(false);
     leave();
-    return piece != NULL;
+    return found;
 }
 
 bool guest_pool_range(uint64_t address, uint64_t *ret_from, uint64_t *ret_bytes)
@@ -617,7 +673,8 @@ bool guest_pool_range(uint64_t address, uint64_t *ret_from, uint64_t *ret_bytes)
     if (!__atomic_load_n(&any_given, __ATOMIC_RELAXED))
         return false;
     enter();
-    found = heap_range(address, ret_from, ret_bytes);
+    found =
+        heap_range(address, ret_from, ret_bytes) || shared_pool_range(address, ret_from, ret_bytes);
     leave();
     return found;
 }

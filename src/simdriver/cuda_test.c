@@ -338,10 +338,13 @@ static void a_full_stream_and_a_wait_last_as_long_as_the_work(void **state)
 
 static void what_is_not_simulated_says_so(void **state)
 {
-    CUdeviceptr ptr;
+    CUdeviceptr ptr = 0;
+    size_t bytes = 0, first = 0;
+    CUmemLocation here = {.type = CU_MEM_LOCATION_TYPE_DEVICE};
 
     (void)state;
-    FAILS(CUDA_ERROR_NOT_SUPPORTED, cuMemAllocManaged(&ptr, 1, 1));
+    FAILS(CUDA_ERROR_NOT_SUPPORTED,
+          cuMemPrefetchBatchAsync(&ptr, &bytes, 1, &here, &first, 1, 0, NULL));
 }
 
 static void nvml_sees_the_same_machine(void **state)
@@ -390,7 +393,7 @@ static void nvml_sees_the_same_machine(void **state)
 
 static int make_machine(void **state)
 {
-    struct sim_spec spec = {.gpu_count = 3};
+    struct sim_spec spec = {.gpu_count = 3, .driver.granule_bytes = 512};
 
     (void)state;
     (void)unsetenv("CUDA_VISIBLE_DEVICES");

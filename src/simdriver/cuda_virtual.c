@@ -27,21 +27,21 @@ static uint64_t granule(void)
 
 /* Handles are of holds, made as all handles are: see guest.c. Under the machine's lock. */
 
-static uint64_t handle_of(uint32_t hold)
+uint64_t guest_hold_handle(uint32_t hold)
 {
     return HANDLE_KIND | (uint64_t)(guest_state()->holds[hold].gen & 0xfffff) << 24 |
            (uint64_t)hold << 4;
 }
 
-static bool find_hold(uint64_t handle, uint32_t *ret_hold)
+bool guest_find_hold(uint64_t handle, uint32_t *ret_hold)
 {
     uint32_t i = (uint32_t)(handle >> 4) & 0xfffff;
 
     if (handle >> 47 || (handle & ~UINT64_C(0xfffffffffff)) != HANDLE_KIND || i >= SIM_HOLDS ||
         (handle & 15))
         return false;
-    if (guest_state()->holds[i].owner != (uint32_t)guest.sim->slot + 1 || handle_of(i) != handle ||
-        !guest_state()->holds[i].handles) {
+    if (guest_state()->holds[i].owner != (uint32_t)guest.sim->slot + 1 ||
+        guest_hold_handle(i) != handle || !guest_state()->holds[i].handles) {
         guest_meet_stale();
         return false;
     }
@@ -92,7 +92,7 @@ PUBLIC CUresult cuMemAddressFree(CUdeviceptr ptr, size_t bytes)
 
 static CUresult read_place(const CUmemAllocationProp *prop, struct sim_physical *ret)
 {
-    ret->device = SIM_MAX_GPUS;
+    ret->device = SIM_DEVICES;
     ret->location_type = (uint32_t)prop->location.type;
     switch (prop->location.type) {
     case CU_MEM_LOCATION_TYPE_DEVICE:
@@ -168,7 +168,7 @@ PUBLIC CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t bytes,
     (void)sim_lock(guest.sim);
     hold = sim_physical_new(guest.sim, &asked);
     if (hold)
-        *handle = handle_of(hold);
+        *handle = guest_hold_handle(hold);
     sim_unlock(guest.sim);
     return hold ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
@@ -181,9 +181,10 @@ PUBLIC CUresult cuMemRelease(CUmemGenericAllocationHandle handle)
     if (r != CUDA_SUCCESS)
         return r;
     (void)sim_lock(guest.sim);
-    if (find_hold(handle, &hold)) {
+    if (guest_find_hold(handle, &hold)) {
         guest_state()->holds[hold].handles--;
         sim_hold_settle(guest_state(), hold);
+        guest_multicast_settle();
     } else {
         r = CUDA_ERROR_INVALID_VALUE;
     }
@@ -226,7 +227,7 @@ PUBLIC CUresult cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp *prop
     if (!prop)
         return CUDA_ERROR_INVALID_VALUE;
     (void)sim_lock(guest.sim);
-    if (find_hold(handle, &hold))
+    if (guest_find_hold(handle, &hold))
         *prop = prop_of(physical_of(hold));
     else
         r = CUDA_ERROR_INVALID_VALUE;
@@ -242,8 +243,8 @@ static CUresult map(const struct mapping *asked, uint64_t handle)
     CUresult r = CUDA_ERROR_INVALID_VALUE;
 
     (void)sim_lock(guest.sim);
-    if (find_hold(handle, &mapping.hold) && mapping.bytes <= physical_of(mapping.hold)->bytes &&
-        range_map(&mapping)) {
+    if (guest_find_hold(handle, &mapping.hold) &&
+        mapping.bytes <= physical_of(mapping.hold)->bytes && range_map(&mapping)) {
         guest_state()->holds[mapping.hold].maps++;
         r = CUDA_SUCCESS;
     }
@@ -260,6 +261,9 @@ PUBLIC CUresult cuMemMap(CUdeviceptr ptr, size_t bytes, size_t offset,
         return r;
     if (!ptr || !bytes || ptr % granule() || bytes % granule() || offset || flags)
         return CUDA_ERROR_INVALID_VALUE;
+    (void)sim_lock(guest.sim);
+    guest_multicast_wait(handle);
+    sim_unlock(guest.sim);
     (void)pthread_mutex_lock(&guest.lock);
     r = map(&(struct mapping){.from = ptr, .bytes = bytes}, handle);
     (void)pthread_mutex_unlock(&guest.lock);
@@ -288,6 +292,7 @@ PUBLIC CUresult cuMemUnmap(CUdeviceptr ptr, size_t bytes)
     count = bytes ? range_run(ptr, bytes, &first) : 0;
     for (size_t i = 0; i < count; i++)
         unmap_one(first);
+    guest_multicast_settle();
     sim_unlock(guest.sim);
     (void)pthread_mutex_unlock(&guest.lock);
     return count ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
@@ -315,10 +320,12 @@ static CUresult check_access(const struct mapping *mapping, unsigned place)
 {
     const struct sim_physical *p = physical_of(mapping->hold);
 
+    if (p->team)
+        return CUDA_SUCCESS;
     if (place == RANGE_ACCESS_HOST)
-        return p->device == SIM_MAX_GPUS ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
-    return p->device == SIM_MAX_GPUS || p->device == place ? CUDA_SUCCESS
-                                                           : CUDA_ERROR_INVALID_DEVICE;
+        return p->device == SIM_DEVICES ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+    return p->device == SIM_DEVICES || p->device == place ? CUDA_SUCCESS
+                                                          : CUDA_ERROR_INVALID_DEVICE;
 }
 
 static CUresult check_descriptor(const struct mapping *first, size_t count,
@@ -412,7 +419,7 @@ PUBLIC CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle
     mapping = range_find((uint64_t)(uintptr_t)address);
     if (mapping) {
         guest_state()->holds[mapping->hold].handles++;
-        *handle = handle_of(mapping->hold);
+        *handle = guest_hold_handle(mapping->hold);
     }
     sim_unlock(guest.sim);
     (void)pthread_mutex_unlock(&guest.lock);
@@ -434,7 +441,7 @@ PUBLIC CUresult cuMemExportToShareableHandle(void *shareable, CUmemGenericAlloca
     if (!shareable || flags || type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
         return CUDA_ERROR_INVALID_VALUE;
     (void)sim_lock(guest.sim);
-    if (!find_hold(handle, &hold) || !(physical_of(hold)->handle_types & (unsigned)type))
+    if (!guest_find_hold(handle, &hold) || !(physical_of(hold)->handle_types & (unsigned)type))
         r = CUDA_ERROR_INVALID_VALUE;
     else
         fd = sim_export_new(guest.sim, guest_state()->holds[hold].physical);
@@ -461,13 +468,13 @@ PUBLIC CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *han
     physical = sim_export_find(guest.sim, (int)(intptr_t)shareable);
     if (!physical)
         r = CUDA_ERROR_INVALID_VALUE;
-    else if (guest_state()->physicals[physical].device < SIM_MAX_GPUS &&
+    else if (guest_state()->physicals[physical].device < SIM_DEVICES &&
              ordinal_of(guest_state()->physicals[physical].device) < 0)
         r = CUDA_ERROR_INVALID_DEVICE;
     else
         hold = sim_hold_new(guest.sim, physical);
     if (hold)
-        *handle = handle_of(hold);
+        *handle = guest_hold_handle(hold);
     else if (r == CUDA_SUCCESS)
         r = CUDA_ERROR_OUT_OF_MEMORY;
     sim_unlock(guest.sim);

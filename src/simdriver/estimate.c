@@ -38,7 +38,7 @@ static int64_t context_left(const struct sim_state *s, uint32_t context)
 /* The turns of those who wait before the context; of all, when it does not wait. */
 static int64_t turns_before(const struct sim_state *s, uint32_t context)
 {
-    const struct sim_gpu_spec *spec = &s->header.gpus[s->contexts[context].device];
+    const struct sim_gpu_spec *spec = sim_spec_of(s, s->contexts[context].device);
     int64_t sum_ns = spec->switch_ns;
 
     for (uint32_t i = s->devices[s->contexts[context].device].first; i && i != context;

@@ -2,31 +2,90 @@
 #pragma once
 
 /*
- * Graphs, as captures make them: nodes in the order in which they were captured, which is one that
- * their dependencies allow. A launch does them one after the other.
+ * Graphs: nodes and what each comes after, as captures and programs make them; and what programs
+ * launch, whose nodes are copies in an order that the dependencies allow. A launch does them one
+ * after the other. As with the driver, one thread at a time may use a graph.
  */
 
 #include <stdbool.h>
 #include <stddef.h>
 
+#include "driver/cuda.h"
 #include "simdriver/state.h"
 
+struct graph_memory;
+
+/* A CUgraphNode; never freed, only used again. */
 struct graph_node {
-    struct sim_op op; /* of a record and a wait: the event and its generation */
-    bool followed;    /* another node depends on it */
+    uint32_t magic;
+    CUgraphNodeType type;
+    struct graph *graph;
+    struct sim_op op; /* of a kernel; of a record and a wait: the event and its generation */
+    CUDA_KERNEL_NODE_PARAMS kernel; /* of one that was captured: nothing */
+    uint64_t values[2];             /* its parameters */
+    void *pointers[2];
+    struct graph *child;
+    struct graph_memory *memory; /* that it takes, or frees: a hold on it */
+    size_t after_count;
+    struct graph_node **after;       /* nodes that come before */
+    bool followed;                   /* while it is captured: another node depends on it */
+    bool marked;                     /* for whoever walks the graph */
+    const struct graph_node *origin; /* of a copy: what it was made of */
+    struct graph_node *next_unused;
 };
 
 /* A CUgraph, and a CUgraphExec; never freed, only used again. */
 struct graph {
     uint32_t magic;
     uint32_t capturing; /* belongs to a capture that goes on */
+    bool is_child;
     size_t count, size;
-    struct graph_node *nodes;
+    struct graph_node **nodes;
+    const struct graph *original; /* of a clone */
     struct graph *next_unused;
+
+    /* Of one with memory: its only instantiation; and of that one: what it was made of. */
+    struct graph *exec, *source;
+
+    /* Of what is launched: see graph_memory.c. */
+    unsigned long long flags;
+    uint64_t temporary_bytes[SIM_MAX_GPUS]; /* for what it frees itself */
+    bool mapped;
+    uint32_t stream, stream_gen; /* where it was launched, or uploaded, last */
+    uint64_t seq;
+    struct graph *next_exec;
 };
 
-struct graph *graph_new(void);
+#define GRAPH_MAGIC 0x68706147u
+#define GRAPH_EXEC_MAGIC 0x63657845u
+
+struct graph *graph_new(uint32_t magic);
 void graph_free(struct graph *graph);
 
-/* Appends a node: false when there is no memory. */
-bool graph_add(struct graph *graph, const struct sim_op *op);
+/* NULL when it is none of that kind (any more). */
+struct graph *graph_find(const void *handle, uint32_t magic);
+struct graph_node *graph_find_node(CUgraphNode handle);
+
+/* Appends a copy of a node, which has no dependencies yet; NULL when there is no memory. */
+struct graph_node *graph_add(struct graph *graph, const struct graph_node *like);
+bool graph_add_after(struct graph_node *node, struct graph_node *before);
+void graph_forget_after(struct graph_node *node, const struct graph_node *before);
+void graph_remove(struct graph_node *node);
+
+/* The nodes of a graph that a walk finds in an order that their dependencies allow: all of them
+ * unless those go round in circles. The caller's to free; NULL when there is no memory. */
+struct graph_node **graph_order(const struct graph *graph, size_t *ret_count);
+
+/* Whether one node is over before the other one begins, whatever happens. */
+bool graph_is_before(const struct graph_node *first, const struct graph_node *second);
+
+/* Copies nodes, edges and children into an empty graph; their origins are the first ones'. */
+bool graph_copy(struct graph *to, const struct graph *from);
+
+/* Whether all are nodes of this graph. */
+bool graph_has_nodes(const struct graph *graph, const CUgraphNode *nodes, size_t count);
+
+bool graph_has_memory(const struct graph *graph);
+
+/* Whether a graph may have a node that frees it: no other one does. */
+bool graph_may_free(const struct graph *graph, const struct graph_memory *memory);

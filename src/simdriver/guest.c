@@ -117,6 +117,15 @@ static long environment_number(const char *name)
     return text ? strtol(text, NULL, 10) : 0;
 }
 
+static uint64_t instance_of(unsigned device)
+{
+    if (device < SIM_MAX_GPUS)
+        return 0;
+    return sim_is_device(guest_state(), device)
+               ? sim_instance(guest_state(), device)->compute_number
+               : UINT64_MAX;
+}
+
 static CUresult attach(void)
 {
     const char *path = getenv("HAMI_SIM"), *loading = getenv("CUDA_MODULE_LOADING");
@@ -147,8 +156,12 @@ static CUresult attach(void)
     if (loading && strcmp(loading, "LAZY") == 0)
         guest.eager = false;
     guest.blocking = environment_number("CUDA_LAUNCH_BLOCKING") > 0;
-    guest.device_count = guest_visible_devices(&guest_state()->header,
-                                               getenv("CUDA_VISIBLE_DEVICES"), guest.devices);
+    (void)sim_lock(guest.sim);
+    guest.device_count = guest_visible_devices(guest_state(), getenv("CUDA_VISIBLE_DEVICES"),
+                                               getenv("NVIDIA_VISIBLE_DEVICES"), guest.devices);
+    for (unsigned i = 0; i < guest.device_count; i++)
+        guest.instances[i] = instance_of(guest.devices[i]);
+    sim_unlock(guest.sim);
     return guest.device_count ? CUDA_SUCCESS : CUDA_ERROR_NO_DEVICE;
 }
 
@@ -174,14 +187,18 @@ PUBLIC CUresult cuInit(unsigned int flags)
 
 /* Contexts */
 
+/* An instance that was ended is no device any more, whatever is made in its place. */
 CUresult guest_check_device(CUdevice device)
 {
     CUresult r = guest_check();
 
     if (r != CUDA_SUCCESS)
         return r;
-    return device >= 0 && (unsigned)device < guest.device_count ? CUDA_SUCCESS
-                                                                : CUDA_ERROR_INVALID_DEVICE;
+    if (device < 0 || (unsigned)device >= guest.device_count)
+        return CUDA_ERROR_INVALID_DEVICE;
+    return guest.instances[device] == instance_of(guest.devices[device])
+               ? CUDA_SUCCESS
+               : CUDA_ERROR_INVALID_DEVICE;
 }
 
 static bool find_context(CUcontext handle, uint32_t *ret_context)
@@ -310,7 +327,7 @@ CUstream guest_stream_handle(uint32_t stream)
     return make_handle(HANDLE_STREAM, stream, guest_state()->streams[stream].gen);
 }
 
-bool guest_find_event(CUevent handle, uint32_t *ret_event)
+bool guest_find_own_event(CUevent handle, uint32_t *ret_event)
 {
     uint32_t i = handle_index(handle);
 
@@ -322,6 +339,20 @@ bool guest_find_event(CUevent handle, uint32_t *ret_event)
     }
     *ret_event = i;
     return true;
+}
+
+bool guest_find_event(CUevent handle, uint32_t *ret_event)
+{
+    const struct sim_event *event, *other;
+
+    if (!guest_find_own_event(handle, ret_event))
+        return false;
+    event = &guest_state()->events[*ret_event];
+    if (!(event->flags & SIM_EVENT_OPENED))
+        return true;
+    other = &guest_state()->events[event->stream];
+    *ret_event = event->stream;
+    return other->owner && other->gen == event->stream_gen;
 }
 
 CUevent guest_event_handle(uint32_t event)

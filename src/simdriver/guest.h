@@ -37,13 +37,15 @@ struct guest {
     struct sim *sim;
     pthread_mutex_t lock;
     unsigned device_count;
-    unsigned devices[SIM_MAX_GPUS];               /* CUdevice to the machine's index */
+    unsigned devices[SIM_MAX_GPUS];   /* CUdevice to the machine's index */
+    uint64_t instances[SIM_MAX_GPUS]; /* which instance that was when the process began; 0: none */
     struct guest_primary primaries[SIM_MAX_GPUS]; /* by CUdevice */
-    /* By context, under the machine's lock: what it is charged for, and its pieces that are smaller
-     * than the granule, which share granules. */
+    /* By context, under the machine's lock: what it is charged for, and its pieces of at most half
+     * a granule, which share granules. */
     uint64_t charged_bytes[SIM_CONTEXTS];
     uint64_t small_bytes[SIM_CONTEXTS];
-    unsigned users[SIM_CONTEXTS]; /* of one that is no primary context */
+    uint64_t small_own_bytes[SIM_CONTEXTS]; /* of what the driver takes for itself */
+    unsigned users[SIM_CONTEXTS];           /* of one that is no primary context */
 };
 
 extern struct guest guest;
@@ -102,8 +104,10 @@ CUresult guest_find_stream(CUstream handle, bool per_thread, uint32_t context,
                            uint32_t *ret_stream);
 CUstream guest_stream_handle(uint32_t stream);
 
-/* Under the machine's lock. */
+/* Under the machine's lock. What stands for another process' event is found as that one, while it
+ * is there; guest_find_own_event() finds it itself. */
 bool guest_find_event(CUevent handle, uint32_t *ret_event);
+bool guest_find_own_event(CUevent handle, uint32_t *ret_event);
 CUevent guest_event_handle(uint32_t event);
 
 /*
@@ -118,14 +122,22 @@ CUresult guest_append(uint32_t stream, struct sim_op *op);
 /* As guest_append(), of a kernel, and counts it. */
 CUresult guest_launch(uint32_t stream, struct sim_op *op);
 
+/* A kernel as a graph has it, its code loaded in a context. No lock held. */
+CUresult guest_make_kernel(const CUDA_KERNEL_NODE_PARAMS *params, uint32_t context,
+                           struct sim_op *ret_op, uint64_t ret_values[2]);
+
 /* Waits until a stream has done so many ops. Locked before, unlocked after. */
 void guest_wait(uint32_t stream, uint64_t seq, int64_t work_ns);
 
 /* More, or less, of a context's memory, in pieces as they were asked for. False: there is no room.
  */
 bool guest_charge(uint32_t context, uint64_t bytes);
+bool guest_charge_locked(uint32_t context, uint64_t bytes);
 void guest_discharge(uint32_t context, uint64_t bytes);
 void guest_discharge_locked(uint32_t context, uint64_t bytes);
+/* For the context itself, its heaps, its code. */
+bool guest_charge_own(uint32_t context, uint64_t bytes);
+void guest_discharge_own(uint32_t context, uint64_t bytes);
 
 /* The host has waited for some work: pools give back what they need not keep. No lock held. */
 void guest_pools_waited(void);
@@ -134,6 +146,44 @@ void guest_pools_waited(void);
  * a pool gave out begins that an address lies in. No lock held. */
 bool guest_pool_free(uint64_t address);
 bool guest_pool_range(uint64_t address, uint64_t *ret_from, uint64_t *ret_bytes);
+
+/*
+ * Under the machine's lock. Frees what cuMemAlloc gave out: false when it is nothing of that kind.
+ * For one context, ends all holds on what is shared between processes: see cuda_ipc.c.
+ */
+bool guest_free_locked(uint64_t address);
+void guest_ipc_drop(uint32_t context);
+
+/*
+ * Under the machine's lock, as well: of managed memory. Whether an address lies in some; it is
+ * freed, false when it is none; a kernel touches what an address lies in; all of a context's is
+ * freed.
+ */
+bool guest_managed_has(uint64_t address);
+bool guest_managed_free(uint64_t address);
+void guest_managed_touch(uint64_t address, unsigned device);
+void guest_managed_drop(uint32_t context);
+
+/* And so, of what is mapped of external memory; and all of a context is freed. */
+bool guest_external_free(uint64_t address);
+void guest_external_drop(uint32_t context);
+
+/* And so, of what graphs allocated and left over: freed, false when it is none; where it lies. */
+bool guest_graph_free(uint64_t address);
+bool guest_graph_range(uint64_t address, uint64_t *ret_from, uint64_t *ret_bytes);
+
+/* And so: all arrays of a context end; the hold that a handle of memory that is mapped stands for.
+ */
+void guest_array_drop(uint32_t context);
+bool guest_find_hold(uint64_t handle, uint32_t *ret_hold);
+uint64_t guest_hold_handle(uint32_t hold);
+
+/* And so: a hold of this process may have ended; what was bound to its multicast object is not. */
+void guest_multicast_settle(void);
+
+/* Under the machine's lock, before and after: if a handle is of a multicast object, waits until all
+ * its devices have joined. */
+void guest_multicast_wait(uint64_t handle);
 
 /* guest.lock held: forgets a context's modules; gives it the libraries that are loaded eagerly. */
 void guest_drop_modules(uint32_t context);
@@ -171,8 +221,11 @@ CUresult guest_check_event(uint32_t event);
 CUresult guest_check_context_wait(uint32_t context);
 
 /* Makes a node of what was put into a stream that is captured. */
+struct graph_node;
 bool guest_is_capturing(uint32_t stream);
 CUresult guest_capture(uint32_t stream, const struct sim_op *op);
+CUresult guest_capture_node(uint32_t stream, const struct graph_node *like);
+struct graph *guest_capture_graph(uint32_t stream);
 
 /*
  * A record or a wait with its flags, as far as a capture is concerned; where none is, it is still
@@ -190,8 +243,9 @@ void guest_drop_thread_captures(void);
 CUresult guest_record(uint32_t stream, uint32_t event);
 CUresult guest_wait_event(uint32_t stream, uint32_t event);
 
-/* Parses CUDA_VISIBLE_DEVICES against the machine; NULL is all. Returns the count. */
-unsigned guest_visible_devices(const struct sim_header *header, const char *text,
+/* The devices by CUDA_VISIBLE_DEVICES (NULL: all) and, as far as it names instances,
+ * NVIDIA_VISIBLE_DEVICES. Returns the count. */
+unsigned guest_visible_devices(const struct sim_state *s, const char *text, const char *handed,
                                unsigned *ret_devices);
 #endif
 

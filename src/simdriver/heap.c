@@ -5,13 +5,14 @@
 
 #include "base/cleanup.h"
 #include "base/util.h"
+#include "simdriver/physical.h"
 
 enum {
     BUCKETS = 4096,
 };
 
-#define HEAP_FROM (UINT64_C(7) << 44) /* above all that is reserved */
-#define HEAP_TO (UINT64_C(0x7ff) << 36)
+#define HEAP_FROM (UINT64_C(7) << 44)   /* above all that is reserved */
+#define HEAP_TO (UINT64_C(0x7c0) << 36) /* graphs' memory lies behind */
 
 enum piece_state {
     PIECE_FREE = 0,
@@ -31,6 +32,7 @@ struct heap_piece {
 
 struct heap_chunk {
     uint64_t bytes;
+    uint32_t hold; /* of a shared heap's */
     struct heap_piece *first;
     struct heap_chunk *next;
 };
@@ -107,7 +109,7 @@ static struct heap_piece *find_piece(const struct heap *heap, uint64_t bytes, ui
 
 /* Chunks. Their addresses are never used again. */
 
-static uint64_t next_addresses(uint64_t bytes)
+uint64_t heap_addresses(uint64_t bytes)
 {
     static uint64_t next = HEAP_FROM;
     uint64_t from = next;
@@ -118,22 +120,48 @@ static uint64_t next_addresses(uint64_t bytes)
     return from;
 }
 
+static void let_go(struct heap *heap, struct heap_chunk *chunk)
+{
+    if (!heap->shared) {
+        sim_discharge(guest.sim, heap->device, chunk->bytes);
+        return;
+    }
+    guest_state()->holds[chunk->hold].handles--;
+    sim_hold_settle(guest_state(), chunk->hold);
+}
+
+static bool get(struct heap *heap, struct heap_chunk *chunk)
+{
+    const struct sim_physical asked = {
+        .device = heap->device,
+        .location_type = CU_MEM_LOCATION_TYPE_DEVICE,
+        .bytes = chunk->bytes,
+    };
+
+    if (!heap->shared)
+        return sim_charge(guest.sim, heap->device, chunk->bytes);
+    chunk->hold = sim_physical_new(guest.sim, &asked);
+    return chunk->hold != 0;
+}
+
 static struct heap_piece *add_chunk(struct heap *heap, uint64_t bytes)
 {
     AUTOFREE struct heap_chunk *chunk = calloc(1, sizeof(*chunk));
     AUTOFREE struct heap_piece *piece = calloc(1, sizeof(*piece));
     struct heap_chunk **at = &heap->chunks;
 
-    if (!chunk || !piece || !sim_charge(guest.sim, heap->device, bytes))
+    if (!chunk || !piece)
         return NULL;
-    *piece = (struct heap_piece){.from = next_addresses(bytes), .bytes = bytes, .heap = heap};
+    chunk->bytes = bytes;
+    if (!get(heap, chunk))
+        return NULL;
+    *piece = (struct heap_piece){.from = heap_addresses(bytes), .bytes = bytes, .heap = heap};
     if (!piece->from) {
-        sim_discharge(guest.sim, heap->device, bytes);
+        let_go(heap, chunk);
         return NULL;
     }
     while (*at)
         at = &(*at)->next;
-    chunk->bytes = bytes;
     chunk->first = piece;
     *at = TAKE(chunk);
     heap->reserved_bytes += bytes;
@@ -260,7 +288,7 @@ static bool is_free(const struct heap_chunk *chunk)
     return chunk->first->state == PIECE_FREE && !chunk->first->next;
 }
 
-void heap_shrink(struct heap *heap, uint64_t keep)
+static void give_back(struct heap *heap, uint64_t keep)
 {
     struct heap_chunk **at = &heap->chunks;
 
@@ -273,8 +301,39 @@ void heap_shrink(struct heap *heap, uint64_t keep)
         }
         *at = chunk->next;
         heap->reserved_bytes -= chunk->bytes;
-        sim_discharge(guest.sim, heap->device, chunk->bytes);
+        let_go(heap, chunk);
         free(chunk->first);
         free(chunk);
     }
+}
+
+void heap_shrink(struct heap *heap, uint64_t keep)
+{
+    if (!heap->shared)
+        give_back(heap, keep);
+}
+
+void heap_end(struct heap *heap)
+{
+    give_back(heap, 0);
+}
+
+/* A chunk begins where its first piece does. */
+bool heap_locate(uint64_t address, uint32_t *ret_physical, uint64_t *ret_offset,
+                 uint64_t *ret_bytes)
+{
+    struct heap *heap;
+    const struct heap_piece *piece = heap_find(address, &heap);
+
+    if (!piece || !heap->shared)
+        return false;
+    for (const struct heap_chunk *chunk = heap->chunks; chunk; chunk = chunk->next) {
+        if (address - chunk->first->from >= chunk->bytes)
+            continue;
+        *ret_physical = guest_state()->holds[chunk->hold].physical;
+        *ret_offset = address - chunk->first->from;
+        *ret_bytes = piece->bytes;
+        return true;
+    }
+    return false;
 }

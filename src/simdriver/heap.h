@@ -21,6 +21,7 @@ struct heap {
     uint64_t granule;   /* of chunks */
     bool opportunistic; /* whether what a stream is seen to have freed goes to others unasked */
     bool internal;      /* whether a stream may be made to wait for another one */
+    bool shared;        /* other processes may have its chunks, which it keeps till its end */
     uint64_t reserved_bytes, reserved_high;
     uint64_t used_bytes, used_high; /* given out, or freed and not yet for everybody */
     struct heap_chunk *chunks;      /* oldest first */
@@ -35,11 +36,19 @@ struct heap_piece *heap_find(uint64_t address, struct heap **ret_heap);
 /* The piece that an address lies in, if it is given out. */
 bool heap_range(uint64_t address, uint64_t *ret_from, uint64_t *ret_bytes);
 
+/* Where in which piece of memory of a shared heap a piece that was given out lies. */
+bool heap_locate(uint64_t address, uint32_t *ret_physical, uint64_t *ret_offset,
+                 uint64_t *ret_bytes);
+
+/* Addresses that are never used again; 0 when there are none. */
+uint64_t heap_addresses(uint64_t bytes);
+
 /* Free once the stream has done what it has to do so far; 0: at once. */
 void heap_give(struct heap_piece *piece, uint32_t stream);
 
 /* Looks which pieces are free by now; the host has waited for some. */
 void heap_look(struct heap *heap, bool waited);
 
-/* Gives back chunks that are free as long as so much stays. */
+/* Gives back chunks that are free as long as so much stays; at its end a shared heap's, too. */
 void heap_shrink(struct heap *heap, uint64_t keep);
+void heap_end(struct heap *heap);

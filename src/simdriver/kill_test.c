@@ -37,9 +37,12 @@ enum {
 static char path[64];
 static struct sim_view view;
 
-/* What the workers share of their memory: whose descriptor it is. */
+/* What the workers share of their memory: whose descriptor it is, and handles, which may be torn.
+ */
 static struct offer {
     int pid, fd;
+    CUipcMemHandle memory;
+    CUipcEventHandle event;
 } * offers;
 
 static void check(CUresult r)
@@ -79,7 +82,8 @@ static void share_memory(CUdeviceptr at, unsigned *seed)
     check(cuMemMap(at, 2 * MIB, 0, own, 0));
     check(cuMemExportToShareableHandle(&fd, own, 1, 0));
     check(cuMemRelease(own));
-    offers[(unsigned)rand_r(seed) % WORKERS] = (struct offer){getpid(), fd};
+    offers[(unsigned)rand_r(seed) % WORKERS].pid = getpid();
+    offers[(unsigned)rand_r(seed) % WORKERS].fd = fd;
 
     (void)snprintf(name, sizeof(name), "/proc/%d/fd/%d", offer.pid, offer.fd);
     theirs = open(name, O_RDWR | O_CLOEXEC);
@@ -94,6 +98,89 @@ static void share_memory(CUdeviceptr at, unsigned *seed)
     (void)close(fd);
 }
 
+/* What it allocated is another one's as well, and that one's event its own. */
+static void share_by_handle(CUdeviceptr own, unsigned *seed)
+{
+    struct offer *offer = &offers[(unsigned)rand_r(seed) % WORKERS];
+    CUdeviceptr theirs;
+    CUevent event, opened;
+
+    if (cuIpcOpenMemHandle_v2(&theirs, offer->memory, 1) == CUDA_SUCCESS && rand_r(seed) % 2)
+        check(cuIpcCloseMemHandle(theirs));
+    check(cuIpcGetMemHandle(&offers[(unsigned)rand_r(seed) % WORKERS].memory, own));
+    check(cuEventCreate(&event, CU_EVENT_INTERPROCESS | CU_EVENT_DISABLE_TIMING));
+    if (cuIpcOpenEventHandle(&opened, offer->event) == CUDA_SUCCESS) {
+        (void)cuEventRecord(opened, NULL); /* its maker may be dead by now */
+        (void)cuStreamWaitEvent(NULL, opened, 0);
+        check(cuEventDestroy_v2(opened));
+    }
+    check(cuIpcGetEventHandle(&offers[(unsigned)rand_r(seed) % WORKERS].event, event));
+    check(cuEventRecord(event, NULL));
+    if (rand_r(seed) % 4)
+        check(cuEventDestroy_v2(event));
+}
+
+static void move_pages(unsigned *seed)
+{
+    CUdeviceptr ptr;
+
+    check(cuMemAllocManaged(&ptr, 8 * MIB, CU_MEM_ATTACH_GLOBAL));
+    check(cuMemPrefetchAsync(ptr, 8 * MIB, (CUdevice)(rand_r(seed) % 2), NULL));
+    check(cuMemPrefetchAsync(ptr, 4 * MIB, CU_DEVICE_CPU, NULL));
+    check(cuMemFree_v2(ptr));
+}
+
+/* What a graph allocates, of which a piece outlives it. */
+static void launch_graph(CUstream stream, unsigned *seed)
+{
+    CUdeviceptr freed, left;
+    CUgraphExec exec;
+    CUgraph graph;
+
+    check(cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
+    check(cuMemAllocAsync(&freed, MIB, stream));
+    check(cuMemFreeAsync(freed, stream));
+    check(cuMemAllocAsync(&left, 3 * MIB, stream));
+    check(cuStreamEndCapture(stream, &graph));
+    check(cuGraphInstantiateWithFlags(&exec, graph, 0));
+    check(cuGraphLaunch(exec, stream));
+    check(cuGraphExecDestroy(exec));
+    check(cuGraphDestroy(graph));
+    if (rand_r(seed) % 2)
+        check(cuDeviceGraphMemTrim((CUdevice)(rand_r(seed) % 2)));
+    check(cuMemFree_v2(left));
+}
+
+static void make_arrays(void)
+{
+    const CUDA_ARRAY3D_DESCRIPTOR shape = {512, 512, 0, CU_AD_FORMAT_FLOAT, 1, 0};
+    CUmipmappedArray mipmap;
+    CUarray array;
+
+    check(cuArray3DCreate_v2(&array, &shape));
+    check(cuMipmappedArrayCreate(&mipmap, &shape, 4));
+    check(cuArrayDestroy(array));
+    check(cuMipmappedArrayDestroy(mipmap));
+}
+
+/* A team of one device; what is bound to its object outlives its handle. */
+static void bind_memory(CUdevice device)
+{
+    const CUmulticastObjectProp team = {.numDevices = 1, .size = 2 * MIB};
+    const CUmemAllocationProp prop = {
+        .type = CU_MEM_ALLOCATION_TYPE_PINNED,
+        .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device},
+    };
+    CUmemGenericAllocationHandle object, memory;
+
+    check(cuMulticastCreate(&object, &team));
+    check(cuMulticastAddDevice(object, device));
+    check(cuMemCreate(&memory, 2 * MIB, &prop, 0));
+    check(cuMulticastBindMem(object, 0, memory, 0, 2 * MIB, 0));
+    check(cuMemRelease(memory));
+    check(cuMemRelease(object));
+}
+
 static void work_once(const struct kernels *kernels, CUdeviceptr at_mapped, CUdeviceptr *held,
                       unsigned *seed)
 {
@@ -106,7 +193,12 @@ static void work_once(const struct kernels *kernels, CUdeviceptr at_mapped, CUde
     check(cuMemFree_v2(held[at]));
     check(cuMemAlloc_v2(&held[at], (size_t)rand_r(seed) % MIB + 1));
     share_memory(at_mapped, seed);
+    share_by_handle(held[at], seed);
+    move_pages(seed);
+    make_arrays();
+    bind_memory((CUdevice)(rand_r(seed) % 2));
     check(cuStreamCreate(&stream, (unsigned)rand_r(seed) % 2));
+    launch_graph(stream, seed);
     check(cuEventCreate(&event, 0));
     for (unsigned i = 0; i < 8; i++)
         check(cuLaunchKernel(kernels->works, 1, 1, 1, 1, 1, 1, 0, i % 2 ? stream : NULL, params,
@@ -158,7 +250,7 @@ static void check_sums(void)
         uint64_t sum = 0;
 
         for (unsigned k = 0; k < view.process_count; k++)
-            sum += view.processes[k].used_bytes[i];
+            sum += view.processes[k].used_bytes[i] + view.processes[k].managed_bytes[i];
         assert_int_equal(view.gpus[i].used_bytes, sum);
     }
 }
@@ -292,7 +384,7 @@ static void a_child_of_an_initialised_process_has_no_cuda(void **state)
 
 static int make_machine(void **state)
 {
-    struct sim_spec spec = {.gpu_count = 2};
+    struct sim_spec spec = {.gpu_count = 2, .driver = {.multicast = SIM_MULTICAST_YES}};
 
     (void)state;
     (void)alarm(60);

@@ -25,7 +25,7 @@ static const struct sim_gpu_spec default_spec = {
 };
 
 static const struct sim_driver_spec default_driver = {
-    .granule_bytes = SIM_ALIGN,
+    .granule_bytes = 2 << 20,
     .event_resolution_ns = 500,
     .queues = 8,
 };
@@ -191,18 +191,27 @@ static void view_gpus(const struct sim_state *s, struct sim_view *view)
         view->gpus[i].spec = s->header.gpus[i];
         view->gpus[i].used_bytes = s->devices[i].used_bytes;
         view->gpus[i].busy_ns = s->devices[i].busy_ns;
+        for (unsigned k = 0; k < SIM_MIG_STARTS; k++)
+            view->gpus[i].used_bytes += s->devices[sim_instance_device(i, k)].used_bytes;
     }
 }
 
+static void add_usage(const struct sim_usage *usage, unsigned gpu, struct sim_process_view *view)
+{
+    view->used_bytes[gpu] += sim_used_bytes(usage);
+    view->managed_bytes[gpu] += usage->managed_bytes;
+    view->claimed_bytes[gpu] += usage->claimed_bytes;
+    view->peak_bytes[gpu] += usage->peak_bytes;
+    view->busy_ns[gpu] += usage->busy_ns;
+    view->launches[gpu] += usage->launches;
+}
+
+/* What is in an instance is in its GPU. */
 static void view_process(const struct sim_state *s, unsigned slot, struct sim_process_view *view)
 {
-    for (unsigned i = 0; i < s->header.gpu_count; i++) {
-        const struct sim_usage *usage = &s->processes[slot].usage[i];
-
-        view->used_bytes[i] = sim_used_bytes(usage);
-        view->peak_bytes[i] = usage->peak_bytes;
-        view->busy_ns[i] = usage->busy_ns;
-        view->launches[i] = usage->launches;
+    for (unsigned i = 0; i < sim_device_end(s); i++) {
+        if (i < s->header.gpu_count || i >= SIM_MAX_GPUS)
+            add_usage(&s->processes[slot].usage[i], sim_gpu_of(i), view);
     }
 }
 

@@ -17,6 +17,9 @@
 enum {
     SIM_MAX_GPUS = 16,
     SIM_MAX_PROCESSES = 1024,
+    SIM_MIG_STARTS = 7, /* memory slices of a card at which an instance may begin */
+    /* The GPUs, then each GPU's instances by where they begin: an instance is a device. */
+    SIM_DEVICES = SIM_MAX_GPUS * (1 + SIM_MIG_STARTS),
 };
 
 /* One GPU as asked for. A field that is 0 or empty gets the default, from sim_spec_defaults(). */
@@ -71,6 +74,26 @@ enum sim_heaps {
     SIM_HEAPS_SHRINK,
 };
 
+enum sim_events {
+    SIM_EVENTS_TOLD = 0,
+    SIM_EVENTS_NONE, /* NVML has none of this card's */
+};
+
+enum sim_recovery {
+    SIM_RECOVERY_TOLD = 0,
+    SIM_RECOVERY_UNKNOWN, /* drivers before 560 */
+};
+
+enum sim_deferred {
+    SIM_DEFERRED_YES = 0,
+    SIM_DEFERRED_NO, /* no array is mapped later: such a flag is an invalid value */
+};
+
+enum sim_multicast {
+    SIM_MULTICAST_NO = 0,
+    SIM_MULTICAST_YES, /* any devices of the machine form a team */
+};
+
 struct sim_driver_spec {
     unsigned captures;           /* enum sim_captures */
     unsigned lost_captures;      /* enum sim_lost_captures */
@@ -79,6 +102,10 @@ struct sim_driver_spec {
     unsigned loading;            /* enum sim_loading */
     unsigned load_waits;         /* enum sim_load_waits */
     unsigned heaps;              /* enum sim_heaps */
+    unsigned events;             /* enum sim_events */
+    unsigned recovery;           /* enum sim_recovery: whether NVML says what a card needs */
+    unsigned deferred;           /* enum sim_deferred */
+    unsigned multicast;          /* enum sim_multicast */
     int64_t context_time_ns;     /* that it takes to make a context */
     int64_t granule_bytes;       /* in which device memory is given out */
     int64_t event_resolution_ns; /* of events' times */
@@ -123,6 +150,8 @@ struct sim_gpu_view {
 struct sim_process_view {
     pid_t pid;
     uint64_t used_bytes[SIM_MAX_GPUS];
+    uint64_t managed_bytes[SIM_MAX_GPUS]; /* pages that are there, not in the above */
+    uint64_t claimed_bytes[SIM_MAX_GPUS]; /* of managed memory, by the device it was made on */
     uint64_t peak_bytes[SIM_MAX_GPUS];
     int64_t busy_ns[SIM_MAX_GPUS]; /* time with a kernel of this process running */
     uint64_t launches[SIM_MAX_GPUS];
@@ -142,6 +171,32 @@ struct sim_view {
  * does. The struct is large: keep it off the stack. -ENOENT, -EINVAL (not a machine), with err set.
  */
 int sim_machine_view(const char *path, struct sim_view *ret_view, struct error *err);
+
+/* How NVML answers for a card. Programs that use it go on, whatever happens. */
+enum sim_condition {
+    SIM_CARD_OK = 0,
+    SIM_CARD_LOST,  /* NVML_ERROR_GPU_IS_LOST */
+    SIM_CARD_HANGS, /* no answer until it is in another condition */
+};
+
+/* What befalls a card at once, in this order; zeros change nothing. */
+struct sim_fault {
+    bool has_condition;
+    enum sim_condition condition;    /* SIM_CARD_OK also clears what a reset clears */
+    uint64_t corrected, uncorrected; /* so many more ECC errors, and an event for each kind */
+    bool has_action;
+    unsigned action; /* NVML_RECOVERY_..., and its event */
+    bool has_xid;
+    uint64_t xid;
+    bool has_compute_mode;
+    unsigned compute_mode; /* NVML_COMPUTE_... */
+    bool has_mig, mig;     /* MIG mode, at once, whoever uses the card */
+};
+
+/* -EINVAL: no such card; -EBUSY: MIG mode can't end while there are instances; else as
+ * sim_machine_view(). */
+int sim_machine_fault(const char *path, unsigned gpu, const struct sim_fault *fault,
+                      struct error *err);
 
 /*
  * For exact tests: stops the machine's clock. From then on its time is what sim_clock_step() makes

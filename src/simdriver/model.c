@@ -384,7 +384,7 @@ static bool run_context(struct sim_state *s, uint32_t context, int64_t now_ns,
 
 static bool is_slowed(const struct sim_state *s, const struct sim_context *c)
 {
-    return c->weight > s->header.gpus[c->device].multiprocessors;
+    return c->weight > sim_spec_of(s, c->device)->multiprocessors;
 }
 
 static int64_t time_for(const struct sim_state *s, const struct sim_context *c, int64_t work)
@@ -393,7 +393,7 @@ static int64_t time_for(const struct sim_state *s, const struct sim_context *c, 
 
     if (!is_slowed(s, c))
         return (work + unit - 1) / unit;
-    unit *= s->header.gpus[c->device].multiprocessors;
+    unit *= sim_spec_of(s, c->device)->multiprocessors;
     return (int64_t)(((__int128)work * (__int128)c->weight + unit - 1) / unit);
 }
 
@@ -403,7 +403,7 @@ static int64_t work_in(const struct sim_state *s, const struct sim_context *c, i
 
     if (!is_slowed(s, c))
         return work;
-    return (int64_t)((__int128)work * s->header.gpus[c->device].multiprocessors /
+    return (int64_t)((__int128)work * sim_spec_of(s, c->device)->multiprocessors /
                      (__int128)c->weight);
 }
 
@@ -423,7 +423,7 @@ static void account(struct sim_state *s, struct sim_device *d, struct sim_contex
 
 static void next_context(struct sim_state *s, unsigned device)
 {
-    const struct sim_gpu_spec *spec = &s->header.gpus[device];
+    const struct sim_gpu_spec *spec = sim_spec_of(s, device);
     struct sim_device *d = &s->devices[device];
     uint32_t context = d->first;
 
@@ -483,7 +483,7 @@ static bool step(struct sim_state *s, unsigned device, int64_t to_ns)
     if (earliest != INT64_MAX)
         until = d->now_ns + time_for(s, c, earliest - c->clock);
     if (d->first) {
-        renew_slice(d, s->header.gpus[device].slice_ns);
+        renew_slice(d, sim_spec_of(s, device)->slice_ns);
         if (d->slice_end_ns == d->now_ns) {
             end_turn(s, device);
             return true;
@@ -534,7 +534,7 @@ static int64_t next_moment(const struct sim_state *s, unsigned device, int64_t e
 
 static void run_devices(struct sim_state *s, int64_t to_ns)
 {
-    for (unsigned i = 0; i < s->header.gpu_count; i++)
+    for (unsigned i = 0; i < sim_device_end(s); i++)
         run_device(s, i, to_ns);
 }
 
@@ -558,10 +558,10 @@ static int64_t advance_crossed(struct sim_state *s, int64_t from_ns, int64_t now
     /* Twice: what the later ones set free on the earlier ones. */
     run_devices(s, from_ns);
     run_devices(s, from_ns);
-    for (unsigned i = 0; i < s->header.gpu_count; i++)
+    for (unsigned i = 0; i < sim_device_end(s); i++)
         at_ns = MIN(at_ns, next_moment(s, i, now_ns));
     at_ns = MAX(at_ns, from_ns + 1);
-    for (unsigned i = 0; i < s->header.gpu_count; i++)
+    for (unsigned i = 0; i < sim_device_end(s); i++)
         coast(s, i, at_ns);
     return at_ns;
 }
@@ -570,7 +570,7 @@ void sim_advance_all(struct sim_state *s, int64_t now_ns)
 {
     int64_t at_ns = 0;
 
-    for (unsigned i = 0; i < s->header.gpu_count; i++)
+    for (unsigned i = 0; i < sim_device_end(s); i++)
         at_ns = MAX(at_ns, s->devices[i].now_ns);
     while (s->crossed && at_ns < now_ns)
         at_ns = advance_crossed(s, at_ns, now_ns);

@@ -10,7 +10,8 @@
  *
  * Behind a kernel's name there may be "waits" or "posts": its second parameter, a uint64_t, is then
  * the number of a flag, 0 to 1023, that is the whole machine's. A waiting kernel ends no earlier
- * than it could take a post of that flag; a posting one posts it as it ends. "local=BYTES" is what
+ * than it could take a post of that flag; a posting one posts it as it ends. Behind "touches" it is
+ * an address of managed memory, which comes to the device as it is launched. "local=BYTES" is what
  * each of its threads needs of the stack. The size is divided among the kernels, where they are
  * loaded one by one.
  *

@@ -5,8 +5,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <strings.h>
+#include <time.h>
 
+#include "base/clock.h"
 #include "base/util.h"
+#include "simdriver/mig.h"
 #include "simdriver/nvml_guest.h"
 
 #define DRIVER_VERSION "580.00.sim"
@@ -33,6 +36,23 @@ struct sim *nvml_machine(void)
     return machine;
 }
 
+/* A card that hangs answers when it is in another condition. */
+static nvmlReturn_t answer_for(unsigned index)
+{
+    const uint32_t *condition = &machine->state->health[index].condition;
+    const struct timespec pause = {.tv_nsec = 20 * NS_PER_MS};
+
+    while (__atomic_load_n(condition, __ATOMIC_ACQUIRE) == SIM_CARD_HANGS)
+        (void)nanosleep(&pause, NULL);
+    return __atomic_load_n(condition, __ATOMIC_ACQUIRE) == SIM_CARD_LOST ? NVML_ERROR_GPU_IS_LOST
+                                                                         : NVML_SUCCESS;
+}
+
+nvmlDevice_t nvml_handle(unsigned index)
+{
+    return &handles[index];
+}
+
 nvmlReturn_t nvml_check_device(nvmlDevice_t device, unsigned *ret_index)
 {
     nvmlReturn_t r = nvml_check();
@@ -43,7 +63,7 @@ nvmlReturn_t nvml_check_device(nvmlDevice_t device, unsigned *ret_index)
         if (device != &handles[i])
             continue;
         *ret_index = i;
-        return NVML_SUCCESS;
+        return answer_for(i);
     }
     return NVML_ERROR_INVALID_ARGUMENT;
 }
@@ -128,8 +148,12 @@ PUBLIC const char *nvmlErrorString(nvmlReturn_t result)
         {NVML_ERROR_NOT_FOUND, "Not Found"},
         {NVML_ERROR_INSUFFICIENT_SIZE, "Insufficient Size"},
         {NVML_ERROR_DRIVER_NOT_LOADED, "Driver Not Loaded"},
+        {NVML_ERROR_TIMEOUT, "Timeout"},
         {NVML_ERROR_LIBRARY_NOT_FOUND, "NVML Shared Library Not Found"},
         {NVML_ERROR_FUNCTION_NOT_FOUND, "Function Not Found"},
+        {NVML_ERROR_GPU_IS_LOST, "GPU is lost"},
+        {NVML_ERROR_IN_USE, "In use by another client"},
+        {NVML_ERROR_INSUFFICIENT_RESOURCES, "Insufficient Resources"},
     };
 
     for (size_t i = 0; i < ARRAY_SIZE(texts); i++) {
@@ -202,12 +226,27 @@ PUBLIC nvmlReturn_t nvmlDeviceGetHandleByIndex_v2(unsigned int index, nvmlDevice
     if (!device || index >= machine->state->header.gpu_count)
         return NVML_ERROR_INVALID_ARGUMENT;
     *device = &handles[index];
-    return NVML_SUCCESS;
+    return answer_for(index);
 }
 
 PUBLIC nvmlReturn_t nvmlDeviceGetHandleByIndex(unsigned int index, nvmlDevice_t *device)
 {
     return nvmlDeviceGetHandleByIndex_v2(index, device);
+}
+
+static nvmlReturn_t find_mig(const char *uuid, nvmlDevice_t *device)
+{
+    nvmlReturn_t r = NVML_ERROR_NOT_FOUND;
+    int found;
+
+    (void)nvml_enter();
+    found = sim_mig_find(machine->state, uuid, strlen(uuid));
+    if (found >= 0) {
+        *device = nvml_mig_handle((unsigned)found);
+        r = NVML_SUCCESS;
+    }
+    sim_unlock(machine);
+    return r;
 }
 
 PUBLIC nvmlReturn_t nvmlDeviceGetHandleByUUID(const char *uuid, nvmlDevice_t *device)
@@ -224,7 +263,7 @@ PUBLIC nvmlReturn_t nvmlDeviceGetHandleByUUID(const char *uuid, nvmlDevice_t *de
         *device = &handles[i];
         return NVML_SUCCESS;
     }
-    return NVML_ERROR_NOT_FOUND;
+    return find_mig(uuid, device);
 }
 
 PUBLIC nvmlReturn_t nvmlDeviceGetHandleByPciBusId_v2(const char *bus_id, nvmlDevice_t *device)
@@ -270,17 +309,17 @@ PUBLIC nvmlReturn_t nvmlDeviceGetMinorNumber(nvmlDevice_t device, unsigned int *
 PUBLIC nvmlReturn_t nvmlDeviceGetName(nvmlDevice_t device, char *name, unsigned int length)
 {
     unsigned i;
-    nvmlReturn_t r = nvml_check_device(device, &i);
+    nvmlReturn_t r = nvml_check_any(device, &i);
 
-    return r == NVML_SUCCESS ? tell(machine->state->header.gpus[i].model, name, length) : r;
+    return r == NVML_SUCCESS ? tell(sim_spec_of(machine->state, i)->model, name, length) : r;
 }
 
 PUBLIC nvmlReturn_t nvmlDeviceGetUUID(nvmlDevice_t device, char *uuid, unsigned int length)
 {
     unsigned i;
-    nvmlReturn_t r = nvml_check_device(device, &i);
+    nvmlReturn_t r = nvml_check_any(device, &i);
 
-    return r == NVML_SUCCESS ? tell(machine->state->header.gpus[i].uuid, uuid, length) : r;
+    return r == NVML_SUCCESS ? tell(sim_spec_of(machine->state, i)->uuid, uuid, length) : r;
 }
 
 PUBLIC nvmlReturn_t nvmlDeviceGetPciInfo_v3(nvmlDevice_t device, nvmlPciInfo_t *info)

@@ -12,8 +12,16 @@
 /* NVML_SUCCESS between nvmlInit and the last nvmlShutdown. */
 nvmlReturn_t nvml_check(void);
 
-/* As above, and the device exists: its index. */
+/* As above, and the device exists and answers: its index. A card that hangs is waited for. */
 nvmlReturn_t nvml_check_device(nvmlDevice_t device, unsigned *ret_index);
+
+nvmlDevice_t nvml_handle(unsigned index);
+
+/* As nvml_check_device(), or a MIG device that is there: its number among SIM_DEVICES. */
+nvmlReturn_t nvml_check_any(nvmlDevice_t device, unsigned *ret_device);
+
+/* Under the machine's lock: the handle of a MIG device that is there. */
+nvmlDevice_t nvml_mig_handle(unsigned device);
 
 /* The machine, once nvml_check() succeeded. */
 struct sim *nvml_machine(void);

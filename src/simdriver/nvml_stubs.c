@@ -18,7 +18,6 @@
     struct swallow_semicolon
 
 NOT_SUPPORTED(nvmlDeviceGetClockInfo);
-NOT_SUPPORTED(nvmlDeviceGetComputeMode);
 NOT_SUPPORTED(nvmlDeviceGetConfComputeMemSizeInfo);
 NOT_SUPPORTED(nvmlDeviceGetDecoderUtilization);
 NOT_SUPPORTED(nvmlDeviceGetDisplayActive);
@@ -26,7 +25,6 @@ NOT_SUPPORTED(nvmlDeviceGetDriverModel);
 NOT_SUPPORTED(nvmlDeviceGetDriverModel_v2);
 NOT_SUPPORTED(nvmlDeviceGetEncoderUtilization);
 NOT_SUPPORTED(nvmlDeviceGetFanSpeed);
-NOT_SUPPORTED(nvmlDeviceGetMigMode);
 NOT_SUPPORTED(nvmlDeviceGetPerformanceState);
 NOT_SUPPORTED(nvmlDeviceGetPersistenceMode);
 NOT_SUPPORTED(nvmlDeviceGetPowerManagementLimit);
@@ -35,5 +33,3 @@ NOT_SUPPORTED(nvmlDeviceGetProcessesUtilizationInfo);
 NOT_SUPPORTED(nvmlDeviceGetRunningProcessDetailList);
 NOT_SUPPORTED(nvmlDeviceGetTemperature);
 NOT_SUPPORTED(nvmlDeviceGetTemperatureV);
-NOT_SUPPORTED(nvmlDeviceGetTotalEccErrors);
-NOT_SUPPORTED(nvmlDeviceIsMigDeviceHandle);

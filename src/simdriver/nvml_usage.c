@@ -2,23 +2,45 @@
 
 /* NVML: how much of a device is in use, and by whom. */
 
+#include <string.h>
+#include <unistd.h>
+
 #include "base/util.h"
+#include "simdriver/mig.h"
 #include "simdriver/nvml_guest.h"
 
 /* The window of the utilisation rates, and the furthest back that samples are told. */
 #define RATE_WINDOW_NS NS_PER_S
 #define SAMPLE_WINDOW_NS NS_PER_S
 
+/* A device, and of a GPU its instances: the next of them after one, from -1 on; -1 after the last.
+ */
+static int next_part(unsigned device, int part)
+{
+    unsigned first = sim_instance_device(device, 0);
+
+    if (part < 0)
+        return (int)device;
+    if (device >= SIM_MAX_GPUS)
+        return -1;
+    part = part == (int)device ? (int)first : part + 1;
+    return part < (int)(first + SIM_MIG_STARTS) ? part : -1;
+}
+
 static nvmlReturn_t memory_of(nvmlDevice_t device, uint64_t *ret_total, uint64_t *ret_used)
 {
+    const struct sim_state *s = nvml_machine()->state;
     unsigned i;
-    nvmlReturn_t r = nvml_check_device(device, &i);
+    nvmlReturn_t r = nvml_check_any(device, &i);
+    uint64_t used = 0;
 
     if (r != NVML_SUCCESS)
         return r;
     (void)nvml_enter();
-    *ret_total = nvml_machine()->state->header.gpus[i].memory_bytes;
-    *ret_used = MIN(nvml_machine()->state->devices[i].used_bytes, *ret_total);
+    *ret_total = sim_spec_of(s, i)->memory_bytes;
+    for (int part = next_part(i, -1); part >= 0; part = next_part(i, part))
+        used += s->devices[part].used_bytes;
+    *ret_used = MIN(used, *ret_total);
     sim_unlock(nvml_machine());
     return NVML_SUCCESS;
 }
@@ -74,6 +96,8 @@ PUBLIC nvmlReturn_t nvmlDeviceGetUtilizationRates(nvmlDevice_t device, nvmlUtili
     if (!rates)
         return NVML_ERROR_INVALID_ARGUMENT;
     s = nvml_machine()->state;
+    if (s->health[i].mig)
+        return NVML_ERROR_NOT_SUPPORTED;
     now_ns = nvml_enter();
     rates->gpu = percent(&s->devices[i].history, now_ns, RATE_WINDOW_NS);
     rates->memory = 0;
@@ -112,12 +136,31 @@ static unsigned list_processes(unsigned device, unsigned max, unsigned *ret_slot
     return count;
 }
 
+/* A process in several instances is in the GPU's list as often. */
 struct listed {
     unsigned count;
+    nvmlProcessInfo_v2_t infos[SIM_MAX_PROCESSES];
+};
+
+static void list_part(unsigned part, struct listed *listed)
+{
+    struct sim_state *s = nvml_machine()->state;
+    bool is_instance = part >= SIM_MAX_GPUS;
     unsigned slots[SIM_MAX_PROCESSES];
     pid_t pids[SIM_MAX_PROCESSES];
-    uint64_t bytes[SIM_MAX_PROCESSES];
-};
+    unsigned count = list_processes(part, SIM_MAX_PROCESSES - listed->count, slots, pids);
+
+    for (unsigned k = 0; k < count; k++) {
+        listed->infos[listed->count++] = (nvmlProcessInfo_v2_t){
+            .pid = (unsigned)pids[k],
+            .usedGpuMemory = sim_used_bytes(&s->processes[slots[k]].usage[part]),
+            .gpuInstanceId = is_instance ? sim_mig_id(sim_instance(s, part)->profile,
+                                                      (part - SIM_MAX_GPUS) % SIM_MIG_STARTS)
+                                         : NVML_NO_INSTANCE,
+            .computeInstanceId = is_instance ? 0 : NVML_NO_INSTANCE,
+        };
+    }
+}
 
 /* The protocol of all lists: how many the caller has room for comes in, how many there are goes
  * out. */
@@ -125,20 +168,19 @@ static nvmlReturn_t list(nvmlDevice_t device, unsigned int *count, const void *i
                          struct listed *ret_listed)
 {
     unsigned i, room;
-    nvmlReturn_t r = nvml_check_device(device, &i);
+    nvmlReturn_t r = nvml_check_any(device, &i);
 
     if (r != NVML_SUCCESS)
         return r;
     if (!count || (*count && !infos))
         return NVML_ERROR_INVALID_ARGUMENT;
+    if (i < SIM_MAX_GPUS && nvml_machine()->state->health[i].mig && geteuid() != 0)
+        return NVML_ERROR_NO_PERMISSION;
 
+    ret_listed->count = 0;
     (void)nvml_enter();
-    ret_listed->count = list_processes(i, SIM_MAX_PROCESSES, ret_listed->slots, ret_listed->pids);
-    for (unsigned k = 0; k < ret_listed->count; k++) {
-        unsigned slot = ret_listed->slots[k];
-
-        ret_listed->bytes[k] = sim_used_bytes(&nvml_machine()->state->processes[slot].usage[i]);
-    }
+    for (int part = next_part(i, -1); part >= 0; part = next_part(i, part))
+        list_part((unsigned)part, ret_listed);
     sim_unlock(nvml_machine());
 
     room = *count;
@@ -156,8 +198,8 @@ PUBLIC nvmlReturn_t nvmlDeviceGetComputeRunningProcesses(nvmlDevice_t device, un
         return r;
     for (unsigned i = 0; i < listed.count; i++) {
         infos[i] = (nvmlProcessInfo_v1_t){
-            .pid = (unsigned)listed.pids[i],
-            .usedGpuMemory = listed.bytes[i],
+            .pid = listed.infos[i].pid,
+            .usedGpuMemory = listed.infos[i].usedGpuMemory,
         };
     }
     return NVML_SUCCESS;
@@ -172,14 +214,8 @@ PUBLIC nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v2(nvmlDevice_t device,
 
     if (r != NVML_SUCCESS)
         return r;
-    for (unsigned i = 0; i < listed.count; i++) {
-        infos[i] = (nvmlProcessInfo_v2_t){
-            .pid = (unsigned)listed.pids[i],
-            .usedGpuMemory = listed.bytes[i],
-            .gpuInstanceId = NVML_NO_INSTANCE,
-            .computeInstanceId = NVML_NO_INSTANCE,
-        };
-    }
+    if (listed.count)
+        memcpy(infos, listed.infos, listed.count * sizeof(*infos));
     return NVML_SUCCESS;
 }
 
@@ -193,7 +229,7 @@ PUBLIC nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v3(nvmlDevice_t device,
 static nvmlReturn_t list_none(nvmlDevice_t device, unsigned int *count)
 {
     unsigned i;
-    nvmlReturn_t r = nvml_check_device(device, &i);
+    nvmlReturn_t r = nvml_check_any(device, &i);
 
     if (r != NVML_SUCCESS)
         return r;
@@ -220,6 +256,8 @@ PUBLIC nvmlReturn_t nvmlDeviceGetProcessUtilization(nvmlDevice_t device,
     if (!count || (*count && !samples))
         return NVML_ERROR_INVALID_ARGUMENT;
 
+    if (nvml_machine()->state->health[i].mig)
+        return NVML_ERROR_NOT_SUPPORTED;
     now_ns = nvml_enter();
     host_ns = sim_host_now(nvml_machine()->state);
     window_ns = SAMPLE_WINDOW_NS;

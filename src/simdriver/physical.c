@@ -48,7 +48,7 @@ static void uncount(struct sim_state *s, const struct sim_physical *p)
 
 static bool is_counted(const struct sim_physical *p)
 {
-    return p->device < SIM_MAX_GPUS;
+    return p->device < SIM_DEVICES;
 }
 
 static void physical_free(struct sim_state *s, uint32_t physical)

@@ -152,7 +152,7 @@ void sim_context_free(struct sim_state *s, uint32_t context)
 
 static void repair_devices(struct sim_state *s)
 {
-    for (unsigned i = 0; i < s->header.gpu_count; i++) {
+    for (unsigned i = 0; i < sim_device_end(s); i++) {
         struct sim_device *d = &s->devices[i];
 
         d->first = d->end = 0;
@@ -161,7 +161,8 @@ static void repair_devices(struct sim_state *s)
         d->used_bytes = 0;
         for (unsigned k = 0; k < s->slots; k++) {
             if (s->processes[k].in_use)
-                d->used_bytes += s->processes[k].usage[i].used_bytes;
+                d->used_bytes +=
+                    s->processes[k].usage[i].used_bytes + s->processes[k].usage[i].managed_bytes;
             s->processes[k].usage[i].physical_bytes = 0;
         }
     }

@@ -2,6 +2,7 @@
 
 /* Memory in the order of streams: when it is had anew, and when a pool gives it back. */
 
+#include <fcntl.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -207,7 +208,7 @@ static void pools_of_ones_own(void)
     props.location.id = 2;
     GIVES(CUDA_ERROR_INVALID_DEVICE, cuMemPoolCreate(&pool, &props));
     props = on_device;
-    props.handleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+    props.handleTypes = 8; /* fabric */
     GIVES(CUDA_ERROR_NOT_SUPPORTED, cuMemPoolCreate(&pool, &props));
     props = on_device;
     props.maxSize = 4 * CHUNK;
@@ -296,15 +297,110 @@ static void kinds_are_mixed(void)
 static void captured(void)
 {
     CUdeviceptr a;
+    uint64_t before;
     CUgraph graph;
 
     (void)begin();
     OK(cuStreamBeginCapture_v2(t.streams[0], CU_STREAM_CAPTURE_MODE_GLOBAL));
     OK(cuMemAllocAsync(&a, CHUNK, t.streams[1]));
     OK(cuMemFreeAsync(a, t.streams[1]));
-    GIVES(CUDA_ERROR_NOT_SUPPORTED, cuMemAllocAsync(&a, CHUNK, t.streams[0]));
+    before = used();
+    OK(cuMemAllocAsync(&a, CHUNK, t.streams[0]));
     OK(cuStreamEndCapture(t.streams[0], &graph));
+    HOLDS(used() == before);
     OK(cuGraphDestroy(graph));
+}
+
+/* What one process gives another one of a pool. */
+struct gift {
+    pid_t pid;
+    int fd;
+    CUmemPoolPtrExportData pointer;
+};
+
+static void go_on(int fd)
+{
+    HOLDS(write(fd, "x", 1) == 1);
+}
+
+static void wait_for(int fd)
+{
+    char c;
+
+    HOLDS(read(fd, &c, 1) == 1);
+}
+
+static void import_from(int from, int to)
+{
+    struct gift gift;
+    CUmemoryPool pool;
+    CUdeviceptr a, b;
+    char name[64];
+    uint64_t before;
+    int fd;
+
+    (void)alarm(20);
+    HOLDS(read(from, &gift, sizeof(gift)) == sizeof(gift));
+    testing_begin(&t);
+    before = testing_used_bytes();
+    (void)snprintf(name, sizeof(name), "/proc/%d/fd/%d", (int)gift.pid, gift.fd);
+    fd = open(name, O_RDWR | O_CLOEXEC);
+    OK(cuMemPoolImportFromShareableHandle(&pool, (void *)(intptr_t)fd, 1, 0));
+    INVALID(cuMemAllocFromPoolAsync(&a, CHUNK, pool, t.streams[0]));
+    INVALID(cuDeviceSetMemPool(0, pool));
+    INVALID(cuMemPoolExportToShareableHandle(&fd, pool, 1, 0));
+    OK(cuMemPoolImportPointer(&a, pool, &gift.pointer));
+    OK(cuMemPoolImportPointer(&b, pool, &gift.pointer));
+    HOLDS(a != b && testing_used_bytes() == before);
+    HOLDS(told(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT) == 2 * CHUNK);
+    OK(cuMemFreeAsync(b, t.streams[0]));
+    go_on(to);
+    wait_for(from); /* its maker has ended the pool */
+    HOLDS(testing_used_bytes() == before);
+    OK(cuMemFree_v2(a));
+    HOLDS(testing_used_bytes() == before - CHUNK);
+    INVALID(cuMemPoolImportPointer(&a, pool, &gift.pointer));
+    OK(cuMemPoolDestroy(pool));
+}
+
+static void shared(void)
+{
+    CUmemPoolProps props = on_device;
+    struct gift gift = {.pid = getpid()};
+    int there[2], back[2], status;
+    CUmemoryPool pool;
+    CUdeviceptr a;
+    uint64_t before;
+    pid_t pid;
+
+    HOLDS(pipe(there) == 0 && pipe(back) == 0);
+    pid = fork();
+    if (pid == 0) {
+        import_from(there[0], back[1]);
+        _exit(0);
+    }
+    (void)begin();
+    before = testing_used_bytes();
+    OK(cuMemPoolCreate(&pool, &props));
+    INVALID(cuMemPoolExportToShareableHandle(&gift.fd, pool, 1, 0));
+    OK(cuMemPoolDestroy(pool));
+    props.handleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+    OK(cuMemPoolCreate(&pool, &props));
+    OK(cuMemPoolExportToShareableHandle(&gift.fd, pool, 1, 0));
+    OK(cuMemAllocFromPoolAsync(&a, CHUNK, pool, t.streams[0]));
+    OK(cuMemPoolExportPointer(&gift.pointer, a));
+    HOLDS(testing_used_bytes() == before + CHUNK);
+    HOLDS(write(there[1], &gift, sizeof(gift)) == sizeof(gift));
+    wait_for(back[0]);
+
+    /* It gives nothing back before its end, and then what others have is theirs. */
+    OK(cuMemFree_v2(a));
+    OK(cuMemPoolTrimTo(pool, 0));
+    HOLDS(told(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT) == CHUNK);
+    OK(cuMemPoolDestroy(pool));
+    go_on(there[1]);
+    HOLDS(waitpid(pid, &status, 0) == pid && status == 0);
+    HOLDS(testing_used_bytes() == before);
 }
 
 #define HOLDS_IN(name, options, body)                                                              \
@@ -323,6 +419,7 @@ HOLDS_IN(a_program_makes_pools, "", pools_of_ones_own)
 HOLDS_IN(a_destroyed_pool_keeps_what_is_given_out, "", a_destroyed_pool_keeps)
 HOLDS_IN(it_belongs_to_no_context, "", no_context_owns_it)
 HOLDS_IN(other_memory_is_freed_in_order, "", kinds_are_mixed)
+HOLDS_IN(processes_share_pools, "", shared)
 HOLDS_IN(a_capture_does_not_forbid_it, "", captured)
 
 int main(void)
@@ -337,6 +434,7 @@ int main(void)
         cmocka_unit_test(a_destroyed_pool_keeps_what_is_given_out),
         cmocka_unit_test(it_belongs_to_no_context),
         cmocka_unit_test(other_memory_is_freed_in_order),
+        cmocka_unit_test(processes_share_pools),
         cmocka_unit_test(a_capture_does_not_forbid_it),
     };
 

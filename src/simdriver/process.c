@@ -124,8 +124,8 @@ static void clear_process(struct sim_state *s, unsigned slot)
             sim_context_free(s, i);
     }
     sim_physical_drop(s, slot);
-    for (unsigned i = 0; i < s->header.gpu_count; i++)
-        s->devices[i].used_bytes -= process->usage[i].used_bytes;
+    for (unsigned i = 0; i < sim_device_end(s); i++)
+        s->devices[i].used_bytes -= process->usage[i].used_bytes + process->usage[i].managed_bytes;
     memset(process->usage, 0, sizeof(process->usage));
     __atomic_store_n(&process->in_use, 0, __ATOMIC_RELEASE);
 }
@@ -219,10 +219,23 @@ int sim_join(struct sim *sim, struct error *err)
 
 static bool has_room(const struct sim_state *s, unsigned device, uint64_t bytes)
 {
-    uint64_t total = s->header.gpus[device].memory_bytes;
+    uint64_t total = sim_spec_of(s, device)->memory_bytes;
     uint64_t used = s->devices[device].used_bytes;
 
     return used <= total && bytes <= total - used;
+}
+
+/* Anybody's managed pages make room for other memory. */
+static void evict(struct sim_state *s, unsigned device, uint64_t bytes)
+{
+    for (unsigned i = 0; i < s->slots && bytes; i++) {
+        uint64_t *managed = &s->processes[i].usage[device].managed_bytes;
+        uint64_t gone = MIN(bytes, *managed);
+
+        *managed -= gone;
+        s->devices[device].used_bytes -= gone;
+        bytes -= gone;
+    }
 }
 
 bool sim_make_room(struct sim *sim, unsigned device, uint64_t bytes)
@@ -230,7 +243,30 @@ bool sim_make_room(struct sim *sim, unsigned device, uint64_t bytes)
     if (has_room(sim->state, device, bytes))
         return true;
     sim_sweep(sim);
+    if (!has_room(sim->state, device, bytes))
+        evict(sim->state, device, bytes);
     return has_room(sim->state, device, bytes);
+}
+
+uint64_t sim_managed_come(struct sim *sim, unsigned device, uint64_t bytes)
+{
+    struct sim_state *s = sim->state;
+
+    if (!sim_make_room(sim, device, bytes))
+        return 0;
+    s->devices[device].used_bytes += bytes;
+    s->processes[sim->slot].usage[device].managed_bytes += bytes;
+    return bytes;
+}
+
+void sim_managed_go(struct sim *sim, unsigned device, uint64_t bytes)
+{
+    struct sim_state *s = sim->state;
+    uint64_t *managed = &s->processes[sim->slot].usage[device].managed_bytes;
+
+    bytes = MIN(bytes, *managed);
+    *managed -= bytes;
+    s->devices[device].used_bytes -= bytes;
 }
 
 bool sim_charge(struct sim *sim, unsigned device, uint64_t bytes)

@@ -34,11 +34,12 @@ enum {
     SIM_PHYSICALS = 1 << 16, /* pieces of memory that are mapped */
     SIM_HOLDS = 1 << 16,
     SIM_EXPORTS = 4096,
-    SIM_ALIGN = 512, /* device memory is counted in units of this */
+    SIM_ALIGN = 512,       /* device memory is counted in units of this */
+    SIM_EVENTS_KEPT = 256, /* of NVML's; what a reader is further behind with is lost */
 };
 
 #define SIM_MAGIC UINT64_C(0x31656e696d696168) /* "haimine1" */
-#define SIM_VERSION 3
+#define SIM_VERSION 6
 #define SIM_BUCKET_NS (NS_PER_S / 32)
 
 /* Busy time of the last two seconds, in a ring of buckets. */
@@ -50,6 +51,9 @@ struct sim_history {
 struct sim_usage {
     uint64_t used_bytes;     /* but what is mapped */
     uint64_t physical_bytes; /* derived: of what is mapped, what is counted for this process */
+    uint64_t
+        managed_bytes; /* pages of managed memory that are on the device: no process' to NVML */
+    uint64_t claimed_bytes; /* of managed memory, wherever it is, made in contexts of the device */
     uint64_t peak_bytes;
     uint64_t launches;
     int64_t busy_ns;
@@ -61,7 +65,7 @@ struct sim_process {
     struct proc_identity who;
     int32_t host_pid; /* in the machine's pid namespace; 0: not known yet */
     uint64_t program; /* differs after an exec */
-    struct sim_usage usage[SIM_MAX_GPUS];
+    struct sim_usage usage[SIM_DEVICES];
 };
 
 enum sim_op_kind {
@@ -73,8 +77,9 @@ enum sim_op_kind {
 /* What a kernel has to do with the flag that is its target. */
 enum sim_op_role {
     SIM_ROLE_NONE = 0,
-    SIM_ROLE_WAITS, /* ends no earlier than it could take one of the flag's posts */
-    SIM_ROLE_POSTS, /* posts the flag as it ends */
+    SIM_ROLE_WAITS,   /* ends no earlier than it could take one of the flag's posts */
+    SIM_ROLE_POSTS,   /* posts the flag as it ends */
+    SIM_ROLE_TOUCHES, /* of a module's kernel only: managed memory, as it is launched */
 };
 
 struct sim_op {
@@ -138,6 +143,10 @@ struct sim_context {
     uint64_t weight; /* sum over the heads */
 };
 
+/* In the flags of one that stands for another process': its stream is that event, and its
+ * generation that one's. */
+#define SIM_EVENT_OPENED (UINT32_C(1) << 31)
+
 struct sim_event {
     uint32_t owner;
     uint32_t gen;
@@ -162,11 +171,13 @@ struct sim_physical {
     uint32_t next_free;
     uint32_t users;  /* derived: holds and exports */
     uint32_t kept;   /* for the repair: its owner is one of them */
-    uint32_t device; /* SIM_MAX_GPUS: on the host */
+    uint32_t device; /* SIM_DEVICES: on the host */
     uint32_t location_type;
     int32_t location_node; /* of the host */
     uint32_t handle_types;
     uint32_t compression, rdma, usage;
+    uint32_t team;   /* of a multicast object: devices that it waits for */
+    uint32_t joined; /* a bit for each that came */
     uint64_t bytes;
 };
 
@@ -208,6 +219,36 @@ struct sim_pool {
     uint32_t free; /* derived */
 };
 
+/* An event of NVML's. */
+struct sim_card_event {
+    uint64_t type; /* NVML_EVENT_... */
+    uint64_t data;
+    uint32_t gpu;
+};
+
+/* How a card is, as NVML tells. */
+struct sim_health {
+    uint32_t condition; /* enum sim_condition */
+    uint32_t compute_mode;
+    uint32_t mig, mig_pending;       /* the mode, and what it is after a reset */
+    uint32_t action;                 /* NVML_RECOVERY_... */
+    uint64_t corrected, uncorrected; /* ECC errors since it was last well */
+    uint64_t corrected_ever, uncorrected_ever;
+};
+
+/*
+ * A GPU instance, at the memory slice where it begins. Once it has its compute instance, which is
+ * all of it, it is a device (mig.h).
+ */
+struct sim_instance {
+    uint32_t in_use;
+    uint32_t has_compute;
+    uint32_t profile;         /* number in the table of profiles */
+    uint64_t number;          /* machine-wide, of the GPU instance; handles name it */
+    uint64_t compute_number;  /* of the compute instance */
+    struct sim_gpu_spec spec; /* of the device, while has_compute */
+};
+
 struct sim_header {
     uint64_t magic;
     uint32_t version;
@@ -231,9 +272,16 @@ struct sim_state {
     uint32_t flags[SIM_FLAGS]; /* posts that nobody took yet */
     uint32_t slots;            /* processes up to it were ever used */
 
+    uint32_t bell;                                 /* futex: changes with every event of a card */
+    uint64_t card_events;                          /* so far */
+    struct sim_card_event recent[SIM_EVENTS_KEPT]; /* by their number, round and round */
+    struct sim_health health[SIM_MAX_GPUS];
+
     struct sim_pool context_pool, stream_pool, event_pool;
     struct sim_pool physical_pool, hold_pool, export_pool;
-    struct sim_device devices[SIM_MAX_GPUS];
+    struct sim_device devices[SIM_DEVICES];
+    uint64_t instances_made; /* GPU instances and compute instances, ever */
+    struct sim_instance instances[SIM_MAX_GPUS][SIM_MIG_STARTS];
     struct sim_process processes[SIM_MAX_PROCESSES];
     struct sim_context contexts[SIM_CONTEXTS];
     struct sim_stream streams[SIM_STREAMS];
@@ -243,6 +291,53 @@ struct sim_state {
     struct sim_hold holds[SIM_HOLDS];
     struct sim_export exports[SIM_EXPORTS];
 };
+
+/* The devices that there may be: numbers below it, of which sim_is_device() says which there are.
+ */
+static inline unsigned sim_device_end(const struct sim_state *s)
+{
+    if (!__atomic_load_n(&s->instances_made, __ATOMIC_ACQUIRE))
+        return s->header.gpu_count;
+    return SIM_MAX_GPUS + s->header.gpu_count * SIM_MIG_STARTS;
+}
+
+static inline struct sim_instance *sim_instance(struct sim_state *s, unsigned device)
+{
+    unsigned place = device - SIM_MAX_GPUS;
+
+    return &s->instances[place / SIM_MIG_STARTS][place % SIM_MIG_STARTS];
+}
+
+static inline bool sim_is_device(const struct sim_state *s, unsigned device)
+{
+    unsigned place = device - SIM_MAX_GPUS;
+
+    if (device < SIM_MAX_GPUS)
+        return device < s->header.gpu_count;
+    return device < SIM_DEVICES &&
+           s->instances[place / SIM_MIG_STARTS][place % SIM_MIG_STARTS].has_compute;
+}
+
+/* What a device is like; for one that is gone, what it was like. */
+static inline const struct sim_gpu_spec *sim_spec_of(const struct sim_state *s, unsigned device)
+{
+    unsigned place = device - SIM_MAX_GPUS;
+
+    if (device < SIM_MAX_GPUS)
+        return &s->header.gpus[device];
+    return &s->instances[place / SIM_MIG_STARTS][place % SIM_MIG_STARTS].spec;
+}
+
+/* The GPU that a device is, or is a part of. */
+static inline unsigned sim_gpu_of(unsigned device)
+{
+    return device < SIM_MAX_GPUS ? device : (device - SIM_MAX_GPUS) / SIM_MIG_STARTS;
+}
+
+static inline unsigned sim_instance_device(unsigned gpu, unsigned start)
+{
+    return SIM_MAX_GPUS + gpu * SIM_MIG_STARTS + start;
+}
 
 /* A machine as this process has it: for ever, once opened. */
 struct sim {
@@ -309,6 +404,11 @@ void sim_discharge(struct sim *sim, unsigned device, uint64_t bytes);
 
 /* Under the lock: whether there is room for bytes, the dead cleared away if need be. */
 bool sim_make_room(struct sim *sim, unsigned device, uint64_t bytes);
+
+/* Under the lock: managed pages of this process come to a device, as many as there is room for, and
+ * are gone from it. Returns how many bytes came. */
+uint64_t sim_managed_come(struct sim *sim, unsigned device, uint64_t bytes);
+void sim_managed_go(struct sim *sim, unsigned device, uint64_t bytes);
 
 /* All that is counted for a process on a device. */
 static inline uint64_t sim_used_bytes(const struct sim_usage *usage)

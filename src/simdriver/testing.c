@@ -48,7 +48,7 @@ static int set_options(struct sim_driver_spec *driver, const char *options)
 static int make_machine(const char *options)
 {
     static unsigned count;
-    struct sim_spec spec = {.gpu_count = 2};
+    struct sim_spec spec = {.gpu_count = 2, .driver.granule_bytes = 512};
 
     for (unsigned i = 0; i < spec.gpu_count; i++) {
         spec.gpus[i].memory_bytes = 16 * GIB;

@@ -34,8 +34,9 @@ struct testing {
 
 /*
  * Makes a machine of two GPUs, each with 100 multiprocessors, 16 GiB and contexts of 100 MiB, whose
- * driver has the options ("captures=kind event-resolution=1ns") and whose clock is stopped, and
- * runs the body in a child. Returns the child's exit status, 0 when all held.
+ * driver gives memory by 512 bytes, so that what is asked for is what is taken, and has the options
+ * ("captures=kind event-resolution=1ns") and whose clock is stopped, and runs the body in a child.
+ * Returns the child's exit status, 0 when all held.
  */
 int testing_run(const char *options, void (*body)(void));
 

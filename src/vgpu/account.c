@@ -39,6 +39,8 @@ static void mirror(const struct vgpu_device *device, enum vgpu_kind kind, int64_
         used->module_size += bytes;
     used->total =
         ledger_held(vgpu.region.ext, (unsigned)vgpu.region.slot, device->index) * LEDGER_UNIT;
+    /* What HAMi-core has from NVML is on the account, hidden memory included. */
+    atomic_store_explicit(&slot->monitor_used[device->index], used->total, memory_order_relaxed);
 }
 
 static bool charge_once(struct vgpu_device *device, enum vgpu_kind kind, uint64_t units)
@@ -48,6 +50,8 @@ static bool charge_once(struct vgpu_device *device, enum vgpu_kind kind, uint64_
 
     if (limit != LEDGER_UNITS_MAX && atomic_load(&vgpu.region_lost))
         return false;
+    if (!units)
+        return true;
     (void)pthread_mutex_lock(&device->lock);
     /* The tenant can write the region, its own memory it must not: one process alone can't exceed
      * the limit, whatever the region's words say. */
@@ -77,6 +81,8 @@ bool vgpu_charge(struct vgpu_device *device, enum vgpu_kind kind, uint64_t units
 
 void vgpu_charge_anyway(struct vgpu_device *device, enum vgpu_kind kind, uint64_t units)
 {
+    if (!units)
+        return;
     (void)pthread_mutex_lock(&device->lock);
     if (ledger_charge(vgpu.region.ext, (unsigned)vgpu.region.slot, device->index, units,
                       LEDGER_UNITS_MAX) == LEDGER_CHARGED) {
@@ -88,6 +94,8 @@ void vgpu_charge_anyway(struct vgpu_device *device, enum vgpu_kind kind, uint64_
 
 void vgpu_discharge(struct vgpu_device *device, enum vgpu_kind kind, uint64_t units)
 {
+    if (!units)
+        return;
     (void)pthread_mutex_lock(&device->lock);
     ledger_discharge(vgpu.region.ext, (unsigned)vgpu.region.slot, device->index, units);
     device->own_units -= MIN(units, device->own_units);

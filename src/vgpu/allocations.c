@@ -7,6 +7,7 @@
 #include <sys/mman.h>
 
 #include "base/util.h"
+#include "vgpu/pages.h"
 #include "vgpu/vgpu.h"
 
 enum {
@@ -15,7 +16,10 @@ enum {
     YOUNG = 32,
 };
 
-/* units:34 | device:4 | context:16, plus 1 in the lowest bit: never 0 for an entry in use. */
+/* units:43 | device:4 | shared:1 | context:15, plus 1 in the lowest bit: never 0 for an entry in
+ * use. */
+#define SHARED (UINT64_C(1) << 16)
+
 struct cell {
     uint64_t handle;
     uint64_t packed; /* 0: empty */
@@ -45,7 +49,8 @@ static struct shard shards[ALLOCATION_KINDS][SHARDS] = {
 
 static uint64_t pack(const struct allocation *entry)
 {
-    return entry->units << 21 | (uint64_t)entry->device << 17 | (uint64_t)entry->context << 1 | 1;
+    return entry->units << 21 | (uint64_t)entry->device << 17 | (entry->shared ? SHARED : 0) |
+           (uint64_t)entry->context << 1 | 1;
 }
 
 static struct allocation unpack(uint64_t packed)
@@ -53,7 +58,8 @@ static struct allocation unpack(uint64_t packed)
     return (struct allocation){
         .units = packed >> 21,
         .device = (unsigned)(packed >> 17 & 0xf),
-        .context = (unsigned)(packed >> 1 & 0xffff),
+        .context = (unsigned)(packed >> 1 & 0x7fff),
+        .shared = packed & SHARED,
     };
 }
 
@@ -248,6 +254,47 @@ bool allocations_take(enum allocation_kind kind, uint64_t handle, struct allocat
     return found;
 }
 
+/* With the shard's lock: where an entry is, or NULL. */
+static struct cell *locate(struct shard *shard, uint64_t handle, uint64_t hashed)
+{
+    struct cell *cell = young_cell(shard, hashed);
+
+    if (cell->packed && cell->handle == handle)
+        return cell;
+    cell = shard->cells ? find_cell(shard->cells, shard->size, handle) : NULL;
+    if (!cell && shard->old)
+        cell = find_cell(shard->old, shard->old_size, handle);
+    return cell;
+}
+
+bool allocations_share(enum allocation_kind kind, uint64_t handle)
+{
+    const uint64_t hashed = hash(handle);
+    struct shard *shard = shard_of(kind, hashed);
+    struct cell *cell;
+
+    (void)pthread_mutex_lock(&shard->lock);
+    cell = handle ? locate(shard, handle, hashed) : NULL;
+    if (cell)
+        cell->packed |= SHARED;
+    (void)pthread_mutex_unlock(&shard->lock);
+    return cell != NULL;
+}
+
+bool allocations_look(enum allocation_kind kind, uint64_t handle, struct allocation *ret_entry)
+{
+    const uint64_t hashed = hash(handle);
+    struct shard *shard = shard_of(kind, hashed);
+    const struct cell *cell;
+
+    (void)pthread_mutex_lock(&shard->lock);
+    cell = handle ? locate(shard, handle, hashed) : NULL;
+    if (cell)
+        *ret_entry = unpack(cell->packed);
+    (void)pthread_mutex_unlock(&shard->lock);
+    return cell != NULL;
+}
+
 struct allocations_bagged {
     uint64_t handle;
     struct allocation entry;
@@ -277,7 +324,12 @@ static void put_into(struct allocations_bag *bag, const struct cell *cell)
 {
     struct allocation entry = unpack(cell->packed);
 
-    bag->units += entry.units;
+    if (bag->in_pages && page_is_shared(entry.units))
+        bag->small_units += entry.units;
+    else if (entry.shared)
+        bag->shared_units += entry.units;
+    else
+        bag->units += entry.units;
     if (make_room(bag))
         bag->entries[bag->count++] =
             (struct allocations_bagged){.handle = cell->handle, .entry = entry};
@@ -317,7 +369,7 @@ static void take_context_from(struct shard *shard, unsigned context, struct allo
 void allocations_take_context(enum allocation_kind kind, unsigned context,
                               struct allocations_bag *ret_bag)
 {
-    *ret_bag = (struct allocations_bag){0};
+    *ret_bag = (struct allocations_bag){.in_pages = kind == ALLOCATION_ADDRESS};
     for (unsigned i = 0; i < SHARDS; i++)
         take_context_from(&shards[kind][i], context, ret_bag);
 }

@@ -15,13 +15,19 @@
 enum allocation_kind {
     ALLOCATION_ADDRESS,
     ALLOCATION_MODULE,
+    ALLOCATION_MANAGED,
+    ALLOCATION_HOST,
+    ALLOCATION_IMPORT, /* addresses of other processes' memory; units: how often it was opened */
+    ALLOCATION_POOL_IMPORT, /* addresses of other processes' pools */
+    ALLOCATION_EXTERNAL,    /* imported memory of other interfaces, by handle */
     ALLOCATION_KINDS,
 };
 
 struct allocation {
-    uint64_t units;   /* of LEDGER_UNIT bytes, at most 34 bits */
+    uint64_t units;   /* of LEDGER_UNIT bytes, at most 34 bits; of memory its piece (pages.h) */
     unsigned device;  /* place in vgpu.devices */
     unsigned context; /* number from contexts.h */
+    bool shared;      /* other processes may have it as well */
 };
 
 /* False when there is no memory for it. An older entry of that handle is hidden, or replaced. */
@@ -30,13 +36,21 @@ bool allocations_add(enum allocation_kind kind, uint64_t handle, const struct al
 /* Takes an entry out; false when it is not ours. */
 bool allocations_take(enum allocation_kind kind, uint64_t handle, struct allocation *ret_entry);
 
+/* The same, without taking it out. */
+bool allocations_look(enum allocation_kind kind, uint64_t handle, struct allocation *ret_entry);
+
+/* From now on it is shared. False when it is not ours. */
+bool allocations_share(enum allocation_kind kind, uint64_t handle);
+
 /*
  * Takes out all entries of a context, which is about to end: from then on another may have their
  * handles. The bag is given back or dropped. Where there is no memory for one, they are only
  * counted, and can't be given back.
  */
 struct allocations_bag {
-    uint64_t units;
+    bool in_pages;                /* pieces of memory: small ones are counted apart (pages.h) */
+    uint64_t units, shared_units; /* of what is not shared, and of what is */
+    uint64_t small_units;
     struct allocations_bagged *entries;
     size_t count, room;
 };

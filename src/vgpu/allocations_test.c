@@ -5,6 +5,7 @@
 
 #include "base/check.h"
 #include "base/util.h"
+#include "vgpu/pages.h"
 #include "vgpu/vgpu.h"
 
 static int forget_all(void **state)
@@ -16,7 +17,7 @@ static int forget_all(void **state)
 
 static void what_is_added_is_taken_once(void **state)
 {
-    struct allocation entry = {.units = (UINT64_C(1) << 34) - 1, .device = 15, .context = 65535};
+    struct allocation entry = {.units = (UINT64_C(1) << 34) - 1, .device = 15, .context = 32767};
     struct allocation taken = {0};
 
     (void)state;
@@ -26,7 +27,8 @@ static void what_is_added_is_taken_once(void **state)
     assert_true(allocations_take(ALLOCATION_ADDRESS, 0x1000, &taken));
     assert_int_equal(taken.units, entry.units);
     assert_int_equal(taken.device, 15);
-    assert_int_equal(taken.context, 65535);
+    assert_int_equal(taken.context, 32767);
+    assert_false(taken.shared);
     assert_false(allocations_take(ALLOCATION_ADDRESS, 0x1000, &taken));
     assert_false(allocations_add(ALLOCATION_ADDRESS, 0, &entry));
 }
@@ -89,6 +91,38 @@ static void enter_many(void)
     }
 }
 
+static void what_is_shared_is_so_wherever_it_stands(void **state)
+{
+    struct allocations_bag bag;
+    struct allocation entry;
+
+    (void)state;
+    for (uint64_t i = 1; i <= 1000; i++) {
+        entry = (struct allocation){.units = i * PAGE_UNITS, .context = 1};
+        assert_true(allocations_add(ALLOCATION_ADDRESS, i, &entry));
+        if (i % 2)
+            assert_true(allocations_share(ALLOCATION_ADDRESS, i));
+    }
+    assert_false(allocations_share(ALLOCATION_ADDRESS, 1001));
+    assert_false(allocations_look(ALLOCATION_ADDRESS, 1001, &entry));
+    for (uint64_t i = 1; i <= 500; i++) {
+        assert_true(allocations_look(ALLOCATION_ADDRESS, i, &entry));
+        assert_int_equal(entry.shared, i % 2);
+        assert_true(allocations_take(ALLOCATION_ADDRESS, i, &entry));
+        assert_int_equal(entry.shared, i % 2);
+        assert_int_equal(entry.units, i * PAGE_UNITS);
+    }
+    allocations_take_context(ALLOCATION_ADDRESS, 1, &bag);
+    assert_int_equal(bag.shared_units, 250 * 750 * PAGE_UNITS);
+    assert_int_equal(bag.units, 250 * 751 * PAGE_UNITS);
+    assert_int_equal(bag.small_units, 0);
+    allocations_give_back(ALLOCATION_ADDRESS, 2, &bag);
+    assert_true(allocations_look(ALLOCATION_ADDRESS, 501, &entry));
+    assert_true(entry.shared && entry.context == 2);
+    assert_true(allocations_look(ALLOCATION_ADDRESS, 502, &entry));
+    assert_false(entry.shared);
+}
+
 static void a_context_takes_its_entries_with_it(void **state)
 {
     struct allocation entry;
@@ -97,7 +131,8 @@ static void a_context_takes_its_entries_with_it(void **state)
     (void)state;
     enter_many();
     allocations_take_context(ALLOCATION_ADDRESS, 1, &bag);
-    assert_int_equal(bag.units, UINT64_C(25000000)); /* the odd numbers to 9,999 */
+    assert_int_equal(bag.small_units, 1024 * 1024);      /* the odd numbers to 2,047 */
+    assert_int_equal(bag.units, 25000000 - 1024 * 1024); /* and from there to 9,999 */
     allocations_drop(&bag);
     allocations_take_context(ALLOCATION_ADDRESS, 1, &bag);
     assert_int_equal(bag.units, 0);
@@ -128,6 +163,7 @@ int main(void)
         cmocka_unit_test_setup(what_is_added_is_taken_once, forget_all),
         cmocka_unit_test_setup(the_last_entry_of_a_handle_counts, forget_all),
         cmocka_unit_test_setup(a_random_walk_agrees_with_an_array, forget_all),
+        cmocka_unit_test_setup(what_is_shared_is_so_wherever_it_stands, forget_all),
         cmocka_unit_test_setup(a_context_takes_its_entries_with_it, forget_all),
         cmocka_unit_test_setup(a_context_that_did_not_end_has_its_entries_back, forget_all),
     };

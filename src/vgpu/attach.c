@@ -10,13 +10,15 @@
 #include "base/glibc.h"
 #include "region/bucket.h"
 #include "region/ledger.h"
+#include "vgpu/graphs.h"
 #include "vgpu/pools.h"
 #include "vgpu/real.h"
 #include "vgpu/source.h"
 #include "vgpu/vgpu.h"
 
 #define DEFAULT_REGION "/tmp/cudevshr.cache" /* HAMi-core's */
-#define REFRESH_NS (250 * NS_PER_MS)
+#define REFRESH_NS (50 * NS_PER_MS)          /* a changed limit is to be in force within 100 ms */
+#define CARDS_REFRESHES 5                    /* for one look for new cells */
 
 struct vgpu vgpu;
 
@@ -25,6 +27,7 @@ static struct {
     pthread_mutex_t lock;
     bool hooks_installed; /* the fork handler */
     bool region_open;
+    unsigned refreshes;
     _Atomic int64_t looked_ns;
 } state = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
@@ -33,7 +36,9 @@ static void after_fork_in_child(void)
     (void)pthread_mutex_init(&state.lock, NULL);
     for (unsigned i = 0; i < REGION_DEVICES; i++) {
         (void)pthread_mutex_init(&vgpu.devices[i].lock, NULL);
+        card_after_fork(&vgpu.devices[i].share.card);
         vgpu.devices[i].own_units = 0;
+        atomic_store(&vgpu.devices[i].managed_units, 0);
     }
     if (state.region_open)
         region_after_fork(&vgpu.region);
@@ -41,8 +46,12 @@ static void after_fork_in_child(void)
     atomic_store(&vgpu.limited_compute, false);
     real_after_fork();
     allocations_after_fork();
+    pages_after_fork();
     virtual_after_fork();
+    ipc_after_fork();
+    managed_after_fork();
     pools_after_fork();
+    graphs_after_fork();
     contexts_after_fork();
     limiters_after_fork();
 }
@@ -186,6 +195,9 @@ static void apply_cores(struct vgpu_device *device, uint64_t cores, bool begins)
     if (source.is_file || begins || !atomic_load(word))
         atomic_store(word, cores ? cores : 100);
     atomic_store(&device->share.is_common, source.is_file);
+    /* Where limits come from a file, the tenant's own region neither switches them off nor on. */
+    atomic_store(&device->share.heeds_switch, !source.is_file && !source.limits.cores_forced);
+    atomic_store(&device->share.heeds_block, !source.is_file);
     atomic_store(&device->share.rate, rate);
     if (begins && rate)
         bucket_set_rate(share_compute(&device->share), rate, clock_now_ns());
@@ -212,11 +224,44 @@ static void apply_limits(bool begins)
         atomic_store(&base->limit[device->index], bytes);
         atomic_store(&device->limit_units, bytes ? bytes / LEDGER_UNIT : LEDGER_UNITS_MAX);
         apply_cores(device, cores, begins);
-        compute |= cores != 0;
+        /* Where there are other priorities each launch may have to be looked at. */
+        compute |=
+            cores != 0 || source.limits.suspended || atomic_load(&device->share.card.has_ranks);
+        atomic_store(&device->share.suspended, source.limits.suspended);
     }
+    atomic_store(&base->slots[vgpu.region.slot].status,
+                 source.limits.suspended ? REGION_STATUS_SUSPENDED : REGION_STATUS_RUNNING);
     atomic_store(&vgpu.allow_unaccounted, source.limits.allow_unaccounted);
-    atomic_store(&vgpu.limits_are_file, source.is_file);
+    atomic_store(&vgpu.allow_imports, source.limits.allow_imports);
+    atomic_store(&vgpu.managed, (int)source.limits.managed);
+    atomic_store(&vgpu.oversubscribed, source.limits.oversubscribed);
     atomic_store(&vgpu.limited_compute, compute);
+}
+
+/* Where it fails the container is held to its share, and others don't see that it wants the card.
+ */
+static void open_card(struct vgpu_device *device)
+{
+    const struct limits *limits = &source.limits;
+    const char *cards = limits->cards[0] ? limits->cards : limits->ranks;
+    char own[CARD_PATH], folder[CARD_PATH];
+    int r;
+
+    if (!device->granted || !limits->cells[0] || device->share.card.own)
+        return;
+    r = snprintf(own, sizeof(own), "%s/%s", limits->cells, device->uuid);
+    if (r < (int)sizeof(own))
+        r = snprintf(folder, sizeof(folder), "%s/%s", cards, device->uuid);
+    if (r < (int)sizeof(own))
+        r = card_open_ranked(&device->share.card, own, cards[0] ? folder : NULL,
+                             limits->cards[0] != '\0',
+                             limits->ranks[0] ? limits->priority : CARD_PRIORITY);
+    else
+        r = -ENAMETOOLONG;
+    if (r < 0)
+        vgpu_say(VGPU_WORD_LIMITS,
+                 "%s: %s; what other containers leave idle of the card is not used", own,
+                 strerror(-r));
 }
 
 static bool describe_device(unsigned ordinal, struct vgpu_device *device)
@@ -243,6 +288,7 @@ static bool describe_device(unsigned ordinal, struct vgpu_device *device)
     device->index = (unsigned)index;
     device->share.region = &vgpu.region;
     device->share.device = device->index;
+    open_card(device);
     return true;
 }
 
@@ -356,6 +402,12 @@ bool vgpu_open_region(void)
     return open;
 }
 
+static void look_at_cards(void)
+{
+    for (unsigned i = 0; i < vgpu.device_count; i++)
+        card_look_around(&vgpu.devices[i].share.card);
+}
+
 void vgpu_refresh(void)
 {
     int64_t now = clock_coarse_ns();
@@ -377,6 +429,8 @@ void vgpu_refresh(void)
             atomic_store(&vgpu.region_lost, true);
         }
         apply_limits(false);
+        if (state.refreshes++ % CARDS_REFRESHES == 0)
+            look_at_cards();
     }
     (void)pthread_mutex_unlock(&state.lock);
 }

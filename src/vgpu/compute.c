@@ -384,18 +384,13 @@ static void note_activity(void)
     struct region_base *base = vgpu.region.base;
     uint64_t now = (uint64_t)time(NULL);
 
-    if (atomic_load_explicit(&base->recent_kernel, memory_order_relaxed) >= 0 &&
-        atomic_load_explicit(&base->recent_kernel, memory_order_relaxed) != 2)
-        atomic_store_explicit(&base->recent_kernel, 2, memory_order_relaxed);
+    int32_t recent = atomic_load_explicit(&base->recent_kernel, memory_order_relaxed);
+
+    /* Below 0 it is a monitor's word, which may come any moment. */
+    if (recent >= 0 && recent != 2)
+        (void)atomic_compare_exchange_strong(&base->recent_kernel, &recent, 2);
     if (atomic_load_explicit(&base->last_kernel_time, memory_order_relaxed) != now)
         atomic_store_explicit(&base->last_kernel_time, now, memory_order_relaxed);
-}
-
-/* Where limits come from a file, the tenant's own region does not switch them off. */
-static bool is_switched_off(void)
-{
-    return !atomic_load_explicit(&vgpu.limits_are_file, memory_order_relaxed) &&
-           !atomic_load_explicit(&vgpu.region.base->utilization_switch, memory_order_relaxed);
 }
 
 /* Lets go of the lock. False when the context ended meanwhile. */
@@ -418,16 +413,20 @@ static bool sleep_until(struct compute_row *row, CUcontext context, int64_t unti
 static bool wait_for_turn(struct compute_row *row, CUcontext context, const struct launch *launch,
                           struct waiting *waiting)
 {
-    bool delayed = false;
-    int64_t until_ns;
+    struct region_compute *words = row->limiter.compute;
+    int64_t until_ns, began_ns = 0;
 
     while (!limiter_may_go(&row->limiter, &launch_cache, launch, waiting, &until_ns)) {
-        delayed = true;
+        began_ns = began_ns ? began_ns : clock_now_ns();
         if (!sleep_until(row, context, until_ns))
             return false;
     }
-    if (delayed)
-        atomic_fetch_add_explicit(&row->limiter.compute->launches_delayed, 1, memory_order_relaxed);
+    if (!began_ns)
+        return true;
+    atomic_fetch_add_explicit(&words->launches_delayed, 1, memory_order_relaxed);
+    began_ns = clock_now_ns() - began_ns;
+    atomic_fetch_add_explicit(&words->waits[region_wait_range(began_ns)], 1, memory_order_relaxed);
+    explain_wait(&row->device->share, began_ns);
     return true;
 }
 
@@ -439,26 +438,37 @@ static int until_next_count(const struct limiter *limiter)
     return 1 + (int)launches;
 }
 
+/* A launch that no limit holds: one of many is measured. */
+static void count(struct compute_row *row, const struct launch *launch,
+                  struct compute_ticket *ticket)
+{
+    int passed = MAX(launch_cache.uncounted - compute_uncounted, 1);
+
+    explain_launches(&row->device->share, (unsigned)passed, (enum region_launch_kind)launch->kind);
+    limiter_count(&row->limiter, &launch_cache, launch, (unsigned)passed, &ticket->ticket);
+    compute_uncounted = launch_cache.uncounted = until_next_count(&row->limiter);
+}
+
 /* False when the context ended meanwhile, or may have. */
 static bool admit_locked(struct compute_row *row, CUcontext context, const struct launch *launch,
                          struct compute_ticket *ticket)
 {
-    if (row->context != context)
+    struct waiting waiting = {0};
+
+    if (row->context != context || !wait_for_turn(row, context, launch, &waiting))
         return false;
-    if (is_switched_off() ||
-        !atomic_load_explicit(&row->device->share.rate, memory_order_relaxed)) {
-        int passed = MAX(launch_cache.uncounted - compute_uncounted, 1);
-
-        limiter_count(&row->limiter, &launch_cache, launch, (unsigned)passed, &ticket->ticket);
-        compute_uncounted = launch_cache.uncounted = until_next_count(&row->limiter);
-    } else {
-        struct waiting waiting = {0};
-
-        if (!wait_for_turn(row, context, launch, &waiting))
-            return false;
+    if (share_is_limited(&row->device->share) || share_is_ranked(&row->device->share)) {
+        explain_launches(&row->device->share, launch_cache.launches + 1,
+                         (enum region_launch_kind)launch->kind);
         limiter_begin(&row->limiter, &launch_cache, launch, &waiting, &ticket->ticket);
         launch_cache.epoch =
             atomic_load_explicit(&captures, memory_order_relaxed) ? 0 : contexts_epoch();
+    } else if (atomic_load_explicit(&vgpu.limited_compute, memory_order_relaxed) &&
+               --compute_uncounted > 0) {
+        explain_other(launch->kind);
+        return true; /* the share is switched off for now */
+    } else {
+        count(row, launch, ticket);
     }
     ticket->row = row;
     ticket->context = context;
@@ -493,9 +503,11 @@ static CUresult admit(CUcontext context, const struct launch *launch, struct com
 CUresult compute_admit(const struct launch *launch, struct compute_ticket *ticket)
 {
     CUresult result = CUDA_ERROR_CONTEXT_IS_DESTROYED;
+    int64_t began_ns = explain_begin();
     CUcontext context;
 
     ticket->row = NULL;
+    ticket->own_ns = 0;
     if (vgpu_mode() != VGPU_ON ||
         (atomic_load_explicit(&captures, memory_order_relaxed) && is_capturing(launch)))
         return CUDA_SUCCESS;
@@ -513,10 +525,11 @@ CUresult compute_admit(const struct launch *launch, struct compute_ticket *ticke
         if (result == CUDA_ERROR_CONTEXT_IS_DESTROYED)
             last.epoch = 0;
     }
+    ticket->own_ns = explain_admitted(began_ns);
     return result;
 }
 
-void compute_launched(const struct launch *launch, struct compute_ticket *ticket, CUresult result)
+static void end_launch(const struct launch *launch, struct compute_ticket *ticket, CUresult result)
 {
     struct compute_row *row = ticket->row;
     struct inside inside;
@@ -531,6 +544,15 @@ void compute_launched(const struct launch *launch, struct compute_ticket *ticket
         limiter_end(&row->limiter, launch, &ticket->ticket, result == CUDA_SUCCESS);
     (void)pthread_mutex_unlock(&row->lock);
     leave(&inside);
+}
+
+void compute_launched(const struct launch *launch, struct compute_ticket *ticket, CUresult result)
+{
+    int64_t began_ns = ticket->row && ticket->own_ns ? clock_now_ns() : 0;
+
+    end_launch(launch, ticket, result);
+    if (began_ns)
+        explain_end(&ticket->row->device->share, ticket->own_ns + clock_now_ns() - began_ns);
 }
 
 /* With the table's lock held. The context is still there, and so are its events. */

@@ -9,6 +9,7 @@
  */
 
 #include "vgpu/contexts.h"
+#include "vgpu/explain.h"
 #include "vgpu/limiter/limiter.h"
 #include "vgpu/overhead.h"
 
@@ -19,6 +20,7 @@ struct compute_ticket {
     struct compute_row *row; /* NULL: nothing more to do */
     CUcontext context;
     struct ticket ticket;
+    int64_t own_ns; /* of our own code so far; 0: not timed */
 };
 
 extern __thread struct launch_cache launch_cache __attribute__((tls_model("initial-exec")));
@@ -31,17 +33,23 @@ extern __thread int compute_uncounted __attribute__((tls_model("initial-exec")))
 static inline __attribute__((always_inline)) bool compute_pays(const struct launch *launch)
 {
     /* With one context only, it need not be asked which is current. */
-    return launch_cache.epoch == contexts_epoch() &&
-           atomic_load_explicit(&contexts_live, memory_order_relaxed) == 1 &&
-           launch_cache.generation ==
-               atomic_load_explicit(&launch_cache.limiter->generation, memory_order_relaxed) &&
-           launch_cache_pays(&launch_cache, launch);
+    if (launch_cache.epoch != contexts_epoch() ||
+        atomic_load_explicit(&contexts_live, memory_order_relaxed) != 1 ||
+        launch_cache.generation !=
+            atomic_load_explicit(&launch_cache.limiter->generation, memory_order_relaxed) ||
+        !launch_cache_pays(&launch_cache, launch))
+        return false;
+    explain_other(launch->kind);
+    return true;
 }
 
 /* Where there is no limit: whether this launch need not even be looked at. */
-static inline bool compute_passes(const struct launch *launch)
+static inline __attribute__((always_inline)) bool compute_passes(const struct launch *launch)
 {
-    return --compute_uncounted > 0 && overhead_was_launched(launch->function);
+    if (--compute_uncounted <= 0 || !overhead_was_launched(launch->function))
+        return false;
+    explain_other(launch->kind);
+    return true;
 }
 
 /*

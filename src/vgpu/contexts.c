@@ -6,7 +6,11 @@
 #include "region/ledger.h"
 #include "vgpu/allocations.h"
 #include "vgpu/compute.h"
+#include "vgpu/host.h"
+#include "vgpu/ipc.h"
+#include "vgpu/managed.h"
 #include "vgpu/overhead.h"
+#include "vgpu/pages.h"
 #include "vgpu/real.h"
 
 /* A row's number is the context's; 0 is none. */
@@ -145,7 +149,7 @@ static unsigned find_context(CUcontext handle, struct context *ret_context)
 struct ending {
     unsigned row; /* 0: it is not known */
     struct context context;
-    struct allocations_bag data, code;
+    struct allocations_bag data, managed, host, code, imports;
 };
 
 static struct ending begin_end(CUcontext handle)
@@ -165,8 +169,24 @@ static struct ending begin_end(CUcontext handle)
         return ending;
 
     allocations_take_context(ALLOCATION_ADDRESS, ending.row, &ending.data);
+    allocations_take_context(ALLOCATION_MANAGED, ending.row, &ending.managed);
+    allocations_take_context(ALLOCATION_HOST, ending.row, &ending.host);
     allocations_take_context(ALLOCATION_MODULE, ending.row, &ending.code);
+    allocations_take_context(ALLOCATION_IMPORT, ending.row, &ending.imports);
     return ending;
+}
+
+/* The pieces in the bag are another context's from now on. */
+static void give_back_data(struct ending *ending, unsigned row)
+{
+    struct vgpu_device *device = ending->context.device;
+    const uint64_t small = ending->data.small_units;
+
+    allocations_give_back(ALLOCATION_ADDRESS, row, &ending->data);
+    if (row == ending->row || !device)
+        return;
+    vgpu_charge_anyway(device, VGPU_DATA, page_take_small(row, small));
+    vgpu_discharge(device, VGPU_DATA, page_give_small(ending->row, small));
 }
 
 /* It did not end. Should it have been met again meanwhile, as one unseen, that row is its row. */
@@ -186,8 +206,11 @@ static void take_back(struct ending *ending)
     }
     atomic_fetch_add(&contexts_epoch_now, 1);
     (void)pthread_mutex_unlock(&contexts.lock);
-    allocations_give_back(ALLOCATION_ADDRESS, row, &ending->data);
+    give_back_data(ending, row);
+    allocations_give_back(ALLOCATION_MANAGED, row, &ending->managed);
+    allocations_give_back(ALLOCATION_HOST, row, &ending->host);
     allocations_give_back(ALLOCATION_MODULE, row, &ending->code);
+    allocations_give_back(ALLOCATION_IMPORT, row, &ending->imports);
 }
 
 static void finish_end(struct ending *ending, bool gone)
@@ -208,11 +231,24 @@ static void finish_end(struct ending *ending, bool gone)
     (void)pthread_mutex_unlock(&contexts.lock);
     overhead_forget_functions();
     if (device) {
-        vgpu_discharge(device, VGPU_DATA, ending->data.units);
+        const uint64_t managed = ending->managed.units + ending->managed.shared_units;
+
+        atomic_fetch_sub(&device->managed_units, managed);
+        managed_count_spilled(-(int64_t)ending->managed.shared_units);
+        vgpu_discharge(device, VGPU_DATA,
+                       ending->data.units + managed +
+                           page_give_small(ending->row, ending->data.small_units));
+        host_count(-(int64_t)ending->host.units);
+        virtual_count_imports(-(int64_t)ending->imports.units);
+        if (ending->data.shared_units)
+            ipc_context_ended(device, ending->data.shared_units);
         overhead_gone(device, ending->context.units, ending->code.units);
     }
     allocations_drop(&ending->data);
+    allocations_drop(&ending->managed);
+    allocations_drop(&ending->host);
     allocations_drop(&ending->code);
+    allocations_drop(&ending->imports);
 }
 
 static bool primary_is_active(CUdevice device)
@@ -735,7 +771,10 @@ static void end_green(CUcontext handle)
 
     if (!ending.row)
         return;
-    allocations_give_back(ALLOCATION_ADDRESS, 0, &ending.data);
+    give_back_data(&ending, 0);
+    allocations_give_back(ALLOCATION_MANAGED, 0, &ending.managed);
+    allocations_give_back(ALLOCATION_HOST, 0, &ending.host);
+    allocations_give_back(ALLOCATION_IMPORT, 0, &ending.imports);
     finish_end(&ending, true);
 }
 

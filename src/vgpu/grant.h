@@ -12,7 +12,8 @@
 struct grant {
     struct vgpu_device *device; /* NULL: nothing to account */
     unsigned context;
-    uint64_t units;
+    uint64_t units; /* charged */
+    uint64_t piece; /* of linear memory and arrays: what is remembered (pages.h) */
 };
 
 /* Charges it; hidden memory that is due is in the account first. False: there is no room. */

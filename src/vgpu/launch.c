@@ -3,6 +3,7 @@
 /* Launches, in all their forms, and the captures in which none is really launched. */
 
 #include "vgpu/compute.h"
+#include "vgpu/graphs.h"
 #include "vgpu/real.h"
 
 static bool is_limited(void)
@@ -115,7 +116,7 @@ PUBLIC CUresult cuLaunchCooperativeKernel(CUfunction function, unsigned int grid
         cuLaunchCooperativeKernel,
         (function, grid_x, grid_y, grid_z, block_x, block_y, block_z, shared_bytes, stream, params),
         .function = function, .grid = {grid_x, grid_y, grid_z},
-        .block = {block_x, block_y, block_z}, .stream = stream);
+        .block = {block_x, block_y, block_z}, .stream = stream, .kind = REGION_LAUNCH_COOPERATIVE);
 }
 
 PUBLIC CUresult cuLaunchCooperativeKernel_ptsz(CUfunction function, unsigned int grid_x,
@@ -128,7 +129,8 @@ PUBLIC CUresult cuLaunchCooperativeKernel_ptsz(CUfunction function, unsigned int
         cuLaunchCooperativeKernel_ptsz,
         (function, grid_x, grid_y, grid_z, block_x, block_y, block_z, shared_bytes, stream, params),
         .function = function, .grid = {grid_x, grid_y, grid_z},
-        .block = {block_x, block_y, block_z}, .stream = stream, .per_thread = true);
+        .block = {block_x, block_y, block_z}, .stream = stream, .per_thread = true,
+        .kind = REGION_LAUNCH_COOPERATIVE);
 }
 
 enum {
@@ -142,6 +144,7 @@ static struct launch one_of_many(const CUDA_LAUNCH_PARAMS *params)
         .grid = {params->gridDimX, params->gridDimY, params->gridDimZ},
         .block = {params->blockDimX, params->blockDimY, params->blockDimZ},
         .stream = params->hStream,
+        .kind = REGION_LAUNCH_COOPERATIVE,
     };
 }
 
@@ -196,15 +199,43 @@ PUBLIC CUresult cuLaunchGridAsync(CUfunction function, int grid_width, int grid_
 }
 
 /* A graph is a launch whose cost is the sum of its nodes'. */
+static CUresult launch_graph(CUgraphExec exec, CUstream stream)
+{
+    LAUNCH(cuGraphLaunch, (exec, stream), .function = exec, .stream = stream,
+           .kind = REGION_LAUNCH_GRAPH);
+}
+
+static CUresult launch_graph_ptsz(CUgraphExec exec, CUstream stream)
+{
+    LAUNCH(cuGraphLaunch_ptsz, (exec, stream), .function = exec, .stream = stream,
+           .per_thread = true, .kind = REGION_LAUNCH_GRAPH);
+}
+
+/* One that allocates takes memory as it is launched. */
+static CUresult launch_allocating(CUgraphExec exec, CUstream stream, bool per_thread)
+{
+    struct graphs_launch launch;
+    CUresult result = graphs_begin_launch(&launch, exec, stream, per_thread);
+
+    if (result != CUDA_SUCCESS)
+        return result;
+    result = per_thread ? launch_graph_ptsz(exec, stream) : launch_graph(exec, stream);
+    graphs_end_launch(&launch);
+    return result;
+}
+
 PUBLIC CUresult cuGraphLaunch(CUgraphExec exec, CUstream stream)
 {
-    LAUNCH(cuGraphLaunch, (exec, stream), .function = exec, .stream = stream);
+    if (graphs_allocate())
+        return launch_allocating(exec, stream, false);
+    return launch_graph(exec, stream);
 }
 
 PUBLIC CUresult cuGraphLaunch_ptsz(CUgraphExec exec, CUstream stream)
 {
-    LAUNCH(cuGraphLaunch_ptsz, (exec, stream), .function = exec, .stream = stream,
-           .per_thread = true);
+    if (graphs_allocate())
+        return launch_allocating(exec, stream, true);
+    return launch_graph_ptsz(exec, stream);
 }
 
 /* The body of a function that begins a capture. */

@@ -5,10 +5,15 @@
  * the memory back. What the driver refuses, or has never heard of, it answers itself.
  */
 
+#include "vgpu/memory.h"
+
 #include "region/ledger.h"
 #include "vgpu/allocations.h"
 #include "vgpu/contexts.h"
 #include "vgpu/grant.h"
+#include "vgpu/ipc.h"
+#include "vgpu/managed.h"
+#include "vgpu/pages.h"
 #include "vgpu/pools.h"
 #include "vgpu/real.h"
 #include "vgpu/vgpu.h"
@@ -32,8 +37,19 @@ static bool context_is_alive(void)
     return REAL(cuCtxGetDevice)(&device) == CUDA_SUCCESS;
 }
 
-/* What to answer instead of asking the driver; CUDA_SUCCESS to go on. */
-static CUresult begin_alloc(struct grant *grant, uint64_t bytes)
+/* What was to be charged for a piece was refused. Other pieces that came meanwhile may need the
+ * page that it was to pay for. */
+static void take_back(const struct grant *grant)
+{
+    const uint64_t given = page_give(grant->context, grant->piece);
+
+    if (given < grant->units)
+        vgpu_charge_anyway(grant->device, VGPU_DATA, grant->units - given);
+    else
+        vgpu_discharge(grant->device, VGPU_DATA, given - grant->units);
+}
+
+CUresult alloc_begin(struct grant *grant, uint64_t bytes)
 {
     enum vgpu_mode mode = vgpu_mode();
 
@@ -50,28 +66,37 @@ static CUresult begin_alloc(struct grant *grant, uint64_t bytes)
     if (!grant->device)
         return CUDA_SUCCESS;
 
-    grant->units = ledger_units(bytes);
-    if (!grant->device->granted || (grant->context == CONTEXTS_MAX && context_is_alive()) ||
-        !grant_take(grant))
+    if (!grant->device->granted || (grant->context == CONTEXTS_MAX && context_is_alive()))
         return refuse_alloc();
-    return CUDA_SUCCESS;
+    grant->piece = page_piece(ledger_units(bytes));
+    grant->units = page_take(grant->context, grant->piece);
+    if (grant_take(grant))
+        return CUDA_SUCCESS;
+    take_back(grant);
+    return refuse_alloc();
 }
 
-/* False when it can't be remembered, or its context, which had ended, was made again meanwhile: it
- * is cancelled, and must be given back to the driver. */
-static bool enter_alloc(const struct grant *grant, CUdeviceptr ptr)
+void alloc_cancel(struct grant *grant)
+{
+    if (!grant->device)
+        return;
+    grant->units = page_give(grant->context, grant->piece);
+    grant_cancel(grant);
+}
+
+bool alloc_enter(struct grant *grant, uint64_t handle)
 {
     struct allocation entry;
 
     if (!grant->device)
         return true;
     entry = (struct allocation){
-        .units = grant->units,
+        .units = grant->piece,
         .device = (unsigned)(grant->device - vgpu.devices),
         .context = grant->context,
     };
-    if (grant->context == CONTEXTS_MAX || !allocations_add(ALLOCATION_ADDRESS, ptr, &entry)) {
-        grant_cancel(grant);
+    if (grant->context == CONTEXTS_MAX || !allocations_add(ALLOCATION_ADDRESS, handle, &entry)) {
+        alloc_cancel(grant);
         return false;
     }
     grant_end(grant);
@@ -81,25 +106,26 @@ static bool enter_alloc(const struct grant *grant, CUdeviceptr ptr)
 /* Makes the grant what the driver took. False when that exceeds the limit; then it is cancelled. */
 static bool adjust_alloc(struct grant *grant, uint64_t bytes)
 {
-    uint64_t units = ledger_units(bytes);
+    const uint64_t piece = page_piece(ledger_units(bytes));
 
-    if (!grant->device || units == grant->units)
+    if (!grant->device || piece == grant->piece)
         return true;
-    if (units < grant->units) {
-        vgpu_discharge(grant->device, VGPU_DATA, grant->units - units);
-    } else if (!vgpu_charge(grant->device, VGPU_DATA, units - grant->units)) {
-        grant_cancel(grant);
-        return false;
-    }
-    grant->units = units;
-    return true;
+    vgpu_discharge(grant->device, VGPU_DATA, page_give(grant->context, grant->piece));
+    grant->piece = piece;
+    grant->units = page_take(grant->context, piece);
+    if (vgpu_charge(grant->device, VGPU_DATA, grant->units))
+        return true;
+    take_back(grant);
+    grant_end(grant);
+    grant->device = NULL;
+    return false;
 }
 
 PUBLIC CUresult cuMemAlloc_v2(CUdeviceptr *ptr, size_t bytes)
 {
     struct grant grant;
     CUdeviceptr taken;
-    CUresult result = begin_alloc(&grant, ptr ? bytes : 0);
+    CUresult result = alloc_begin(&grant, ptr ? bytes : 0);
 
     if (result != CUDA_SUCCESS)
         return result;
@@ -107,11 +133,13 @@ PUBLIC CUresult cuMemAlloc_v2(CUdeviceptr *ptr, size_t bytes)
         return REAL(cuMemAlloc_v2)(ptr, bytes);
 
     result = REAL(cuMemAlloc_v2)(&taken, bytes);
+    if (result == CUDA_ERROR_OUT_OF_MEMORY && managed_spill(ptr, bytes, &grant))
+        return CUDA_SUCCESS;
     if (result != CUDA_SUCCESS) {
-        grant_cancel(&grant);
+        alloc_cancel(&grant);
         return result;
     }
-    if (!enter_alloc(&grant, taken)) {
+    if (!alloc_enter(&grant, taken)) {
         (void)REAL(cuMemFree_v2)(taken);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
@@ -123,7 +151,7 @@ PUBLIC CUresult cuMemAlloc(CUdeviceptr_v1 *ptr, unsigned int bytes)
 {
     struct grant grant;
     CUdeviceptr_v1 taken;
-    CUresult result = begin_alloc(&grant, ptr ? bytes : 0);
+    CUresult result = alloc_begin(&grant, ptr ? bytes : 0);
 
     if (result != CUDA_SUCCESS)
         return result;
@@ -132,10 +160,10 @@ PUBLIC CUresult cuMemAlloc(CUdeviceptr_v1 *ptr, unsigned int bytes)
 
     result = REAL(cuMemAlloc)(&taken, bytes);
     if (result != CUDA_SUCCESS) {
-        grant_cancel(&grant);
+        alloc_cancel(&grant);
         return result;
     }
-    if (!enter_alloc(&grant, taken)) {
+    if (!alloc_enter(&grant, taken)) {
         (void)REAL(cuMemFree)(taken);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
@@ -161,7 +189,7 @@ PUBLIC CUresult cuMemAllocPitch_v2(CUdeviceptr *ptr, size_t *pitch, size_t width
     struct grant grant;
     CUdeviceptr taken;
     size_t row;
-    CUresult result = begin_alloc(&grant, ptr && pitch ? pitched_bytes(width, height) : 0);
+    CUresult result = alloc_begin(&grant, ptr && pitch ? pitched_bytes(width, height) : 0);
 
     if (result != CUDA_SUCCESS)
         return result;
@@ -169,11 +197,16 @@ PUBLIC CUresult cuMemAllocPitch_v2(CUdeviceptr *ptr, size_t *pitch, size_t width
         return REAL(cuMemAllocPitch_v2)(ptr, pitch, width, height, element_bytes);
 
     result = REAL(cuMemAllocPitch_v2)(&taken, &row, width, height, element_bytes);
+    if (result == CUDA_ERROR_OUT_OF_MEMORY &&
+        managed_spill(ptr, pitched_bytes(width, height), &grant)) {
+        *pitch = pitched_bytes(width, 1);
+        return CUDA_SUCCESS;
+    }
     if (result != CUDA_SUCCESS) {
-        grant_cancel(&grant);
+        alloc_cancel(&grant);
         return result;
     }
-    if (!adjust_alloc(&grant, (uint64_t)row * height) || !enter_alloc(&grant, taken)) {
+    if (!adjust_alloc(&grant, (uint64_t)row * height) || !alloc_enter(&grant, taken)) {
         (void)REAL(cuMemFree_v2)(taken);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
@@ -188,7 +221,7 @@ PUBLIC CUresult cuMemAllocPitch(CUdeviceptr_v1 *ptr, unsigned int *pitch, unsign
     struct grant grant;
     CUdeviceptr_v1 taken;
     unsigned int row;
-    CUresult result = begin_alloc(&grant, ptr && pitch ? pitched_bytes(width, height) : 0);
+    CUresult result = alloc_begin(&grant, ptr && pitch ? pitched_bytes(width, height) : 0);
 
     if (result != CUDA_SUCCESS)
         return result;
@@ -197,10 +230,10 @@ PUBLIC CUresult cuMemAllocPitch(CUdeviceptr_v1 *ptr, unsigned int *pitch, unsign
 
     result = REAL(cuMemAllocPitch)(&taken, &row, width, height, element_bytes);
     if (result != CUDA_SUCCESS) {
-        grant_cancel(&grant);
+        alloc_cancel(&grant);
         return result;
     }
-    if (!adjust_alloc(&grant, (uint64_t)row * height) || !enter_alloc(&grant, taken)) {
+    if (!adjust_alloc(&grant, (uint64_t)row * height) || !alloc_enter(&grant, taken)) {
         (void)REAL(cuMemFree)(taken);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
@@ -209,64 +242,97 @@ PUBLIC CUresult cuMemAllocPitch(CUdeviceptr_v1 *ptr, unsigned int *pitch, unsign
     return CUDA_SUCCESS;
 }
 
-/*
- * The entry is taken out before the driver frees: the moment it has, another thread may be given
- * the same address.
- */
-static bool begin_free(CUdeviceptr ptr, struct allocation *entry)
+bool alloc_begin_free(uint64_t handle, struct allocation *entry)
 {
-    if (vgpu_mode() != VGPU_ON || !allocations_take(ALLOCATION_ADDRESS, ptr, entry))
+    if (vgpu_mode() != VGPU_ON || !allocations_take(ALLOCATION_ADDRESS, handle, entry))
         return false;
     grant_begin_moving(&vgpu.devices[entry->device]);
     return true;
 }
 
-static CUresult end_free(CUdeviceptr ptr, const struct allocation *entry, CUresult result)
+CUresult alloc_end_free(uint64_t handle, const struct allocation *entry, CUresult result)
 {
-    if (result == CUDA_SUCCESS)
-        vgpu_discharge(&vgpu.devices[entry->device], VGPU_DATA, entry->units);
-    else
-        (void)allocations_add(ALLOCATION_ADDRESS, ptr, entry);
-    grant_end_moving(&vgpu.devices[entry->device]);
+    struct vgpu_device *device = &vgpu.devices[entry->device];
+
+    if (result != CUDA_SUCCESS)
+        (void)allocations_add(ALLOCATION_ADDRESS, handle, entry);
+    else if (!entry->shared)
+        vgpu_discharge(device, VGPU_DATA, page_give(entry->context, entry->units));
+    grant_end_moving(device);
+    if (result == CUDA_SUCCESS && entry->shared)
+        ipc_freed(device, handle, page_give(entry->context, entry->units));
+    return result;
+}
+
+/* What is not linear memory may be managed, or a pool's: this process', or another one's. */
+enum other {
+    OTHER_NONE,
+    OTHER_MANAGED,
+    OTHER_IMPORT,
+};
+
+static enum other begin_other(CUdeviceptr ptr, struct allocation *entry)
+{
+    if (vgpu_mode() != VGPU_ON)
+        return OTHER_NONE;
+    if (managed_begin_free(ptr, entry))
+        return OTHER_MANAGED;
+    return pool_begin_free_import(ptr, entry) ? OTHER_IMPORT : OTHER_NONE;
+}
+
+static CUresult end_other(CUdeviceptr ptr, enum other other, const struct allocation *entry,
+                          CUresult result)
+{
+    if (other == OTHER_MANAGED)
+        managed_end_free(ptr, entry, result == CUDA_SUCCESS);
+    else if (other == OTHER_IMPORT)
+        pool_end_free_import(ptr, entry, result == CUDA_SUCCESS);
     return result;
 }
 
 PUBLIC CUresult cuMemFree_v2(CUdeviceptr ptr)
 {
     struct allocation entry;
+    enum other other;
 
-    if (!begin_free(ptr, &entry))
-        return REAL(cuMemFree_v2)(ptr);
-    return end_free(ptr, &entry, REAL(cuMemFree_v2)(ptr));
+    if (!alloc_begin_free(ptr, &entry)) {
+        other = begin_other(ptr, &entry);
+        return end_other(ptr, other, &entry, REAL(cuMemFree_v2)(ptr));
+    }
+    return alloc_end_free(ptr, &entry, REAL(cuMemFree_v2)(ptr));
 }
 
 PUBLIC CUresult cuMemFree(CUdeviceptr_v1 ptr)
 {
     struct allocation entry;
 
-    if (!begin_free(ptr, &entry))
+    if (!alloc_begin_free(ptr, &entry))
         return REAL(cuMemFree)(ptr);
-    return end_free(ptr, &entry, REAL(cuMemFree)(ptr));
+    return alloc_end_free(ptr, &entry, REAL(cuMemFree)(ptr));
 }
 
 PUBLIC CUresult cuMemFreeAsync(CUdeviceptr ptr, CUstream stream)
 {
     struct allocation entry;
+    enum other other;
 
-    if (!begin_free(ptr, &entry)) {
+    if (!alloc_begin_free(ptr, &entry)) {
+        other = begin_other(ptr, &entry);
         pools_freed();
-        return REAL(cuMemFreeAsync)(ptr, stream);
+        return end_other(ptr, other, &entry, REAL(cuMemFreeAsync)(ptr, stream));
     }
-    return end_free(ptr, &entry, REAL(cuMemFreeAsync)(ptr, stream));
+    return alloc_end_free(ptr, &entry, REAL(cuMemFreeAsync)(ptr, stream));
 }
 
 PUBLIC CUresult cuMemFreeAsync_ptsz(CUdeviceptr ptr, CUstream stream)
 {
     struct allocation entry;
+    enum other other;
 
-    if (!begin_free(ptr, &entry)) {
+    if (!alloc_begin_free(ptr, &entry)) {
+        other = begin_other(ptr, &entry);
         pools_freed();
-        return REAL(cuMemFreeAsync_ptsz)(ptr, stream);
+        return end_other(ptr, other, &entry, REAL(cuMemFreeAsync_ptsz)(ptr, stream));
     }
-    return end_free(ptr, &entry, REAL(cuMemFreeAsync_ptsz)(ptr, stream));
+    return alloc_end_free(ptr, &entry, REAL(cuMemFreeAsync_ptsz)(ptr, stream));
 }

@@ -34,6 +34,7 @@ struct account {
     unsigned begun;     /* calls, ever */
     uint64_t tolerated; /* not charged: of calls that are let pass */
     uint64_t left;      /* of what is charged: of allocations that others may hold */
+    uint64_t held;      /* the same: that something in this process may hold */
     bool found;         /* by NVML, when it was last asked */
 };
 
@@ -229,7 +230,8 @@ static bool measure_once(const struct vgpu_device *device, struct measure *measu
     held = ledger_held(vgpu.region.ext, (unsigned)vgpu.region.slot, device->index);
     if (account_word(device) != word)
         return false;
-    allocated = held - MIN(held, total_of(account_of(device)));
+    allocated = total_of(account_of(device)) + atomic_load(&device->managed_units);
+    allocated = held - MIN(held, allocated);
     /* A pool that shrank is charged more than it has until it is looked at. */
     after = pools_surplus(device);
     allocated = (uint64_t)MAX((int64_t)allocated - MIN(before, after), INT64_C(0));
@@ -306,7 +308,10 @@ static void give_back(struct vgpu_device *device, uint64_t units)
 {
     uint64_t code = MIN(units, account_of(device)->units[VGPU_MODULE]);
 
-    account_of(device)->left -= MIN(units, account_of(device)->left);
+    /* While others may have it, what is given back is beyond it: see surplus(). */
+    if (!virtual_others_import())
+        account_of(device)->left -= MIN(units, account_of(device)->left);
+    account_of(device)->held -= MIN(units, account_of(device)->held);
     discharge(device, VGPU_MODULE, code);
     discharge(device, VGPU_CONTEXT, units - code);
 }
@@ -388,19 +393,32 @@ bool overhead_settle(struct vgpu_device *device)
     return settled.surplus > 0;
 }
 
-void overhead_left(struct vgpu_device *device, uint64_t units)
+static void hide(struct vgpu_device *device, uint64_t left, uint64_t held)
 {
+    uint64_t units = left + held;
+
     (void)pthread_mutex_lock(&hidden.lock);
     vgpu_recharge(device, VGPU_DATA, VGPU_MODULE, units);
     account_of(device)->units[VGPU_MODULE] += units;
-    account_of(device)->left += units;
+    account_of(device)->left += left;
+    account_of(device)->held += held;
     (void)settle(device);
     (void)pthread_mutex_unlock(&hidden.lock);
 }
 
+void overhead_left(struct vgpu_device *device, uint64_t units)
+{
+    hide(device, units, 0);
+}
+
+void overhead_held(struct vgpu_device *device, uint64_t units)
+{
+    hide(device, 0, units);
+}
+
 bool overhead_is_left(const struct vgpu_device *device)
 {
-    return account_of(device)->left > 0;
+    return account_of(device)->left > 0 || account_of(device)->held > 0;
 }
 
 void overhead_look(struct vgpu_device *device)

@@ -73,8 +73,10 @@ bool overhead_adopt(struct vgpu_device *device, uint64_t *ret_units);
 void overhead_gone(struct vgpu_device *device, uint64_t context_units, uint64_t code_units);
 
 /* Of an allocation nothing is left in this process, but others may hold its memory: it is hidden
- * memory from now on, as far as NVML does not say that it has gone. */
+ * memory from now on, as far as NVML does not say that it has gone. Or something that nobody counts
+ * may hold it in this process, of which NVML says all. */
 void overhead_left(struct vgpu_device *device, uint64_t units);
+void overhead_held(struct vgpu_device *device, uint64_t units);
 bool overhead_is_left(const struct vgpu_device *device);
 
 /* Before a program is told what is in use: what may have become less is looked at. */

@@ -11,6 +11,8 @@
 struct pool {
     _Atomic(CUmemoryPool) handle; /* NULL: none */
     struct vgpu_device *device;   /* NULL: of the host */
+    bool shared;                  /* others may have its memory: it gives nothing back */
+    bool of_graphs;               /* what graphs of this process allocate on the device */
     _Atomic uint64_t charged;     /* units */
     _Atomic uint64_t room;        /* bytes: no more than it had, to give out, when it was asked */
     uint64_t advance;             /* units that allocations on their way have charged beside */
@@ -25,6 +27,14 @@ struct pool *pool_find(CUmemoryPool handle);
 
 /* One that we did not see made is a device's own. NULL: it is none that anybody knew of. */
 struct pool *pool_meet(CUmemoryPool handle);
+
+/* What graphs allocate is the device's graph memory, for which the driver has no handle. NULL:
+ * there are too many pools. */
+struct pool *pool_of_graphs(struct vgpu_device *device);
+
+/* One of the host, or one that stands for another process': nothing of it is charged. False: there
+ * are too many. */
+bool pool_add_uncharged(CUmemoryPool handle);
 
 /* Units that it has; what is charged where the driver does not say. */
 uint64_t pool_reserved_units(const struct pool *pool);
@@ -41,5 +51,8 @@ bool pool_give_back(struct pool *pool);
  * is no room for it.
  */
 bool pool_take_in(struct pool *pool, uint64_t *advance);
+
+/* With the lock: what can't be undone is charged all the same. */
+void pool_charge_anyway(struct pool *pool);
 
 void pool_alloc_after_fork(void);

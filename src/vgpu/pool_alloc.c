@@ -5,6 +5,7 @@
 #include "region/ledger.h"
 #include "vgpu/compute.h"
 #include "vgpu/grant.h"
+#include "vgpu/graphs.h"
 #include "vgpu/overhead.h"
 #include "vgpu/pool.h"
 #include "vgpu/real.h"
@@ -99,11 +100,11 @@ static bool trim(const struct pool *pool)
  * There is no room to grow; but a piece of what the pool has may do: one that is free, or one that
  * the stream has freed itself, which it may have again before it is free for others. It is tried,
  * unless as much was in vain since the last time that something was freed: then the pool grew,
- * which had to be undone.
+ * which had to be undone. What a pool that is shared grew by can't be: that one is not tried.
  */
 static bool may_reuse(struct pool *pool, uint64_t bytes)
 {
-    if (pool_reserved_units(pool) < ledger_units(bytes))
+    if (pool->shared || pool_reserved_units(pool) < ledger_units(bytes))
         return false;
     if (atomic_exchange(&freed, false) || pool_room(pool) > atomic_load(&pool->failed_room))
         atomic_store(&pool->failed_bytes, UINT64_MAX);
@@ -135,9 +136,9 @@ static void note_failure(struct pool *pool, uint64_t bytes)
 }
 
 /*
- * Far from the limit a pool that has room is let take, and is charged what it grew by all the same.
- * Elsewhere, and where it may have no piece that is large enough, all that it might grow by is
- * charged before. False: there is no room.
+ * Far from the limit a pool that has room, and is not shared, is let take, and is charged what it
+ * grew by all the same. Elsewhere, and where it may have no piece that is large enough, all that it
+ * might grow by is charged before. False: there is no room.
  */
 static bool prepare(struct taking *taking, uint64_t bytes)
 {
@@ -148,7 +149,8 @@ static bool prepare(struct taking *taking, uint64_t bytes)
         return true;
     if (room < bytes)
         room = pool_room(pool);
-    if (room >= bytes && is_far_from_limit(taking->device, in_chunks(bytes, pool->chunk_bytes))) {
+    if (room >= bytes && !pool->shared &&
+        is_far_from_limit(taking->device, in_chunks(bytes, pool->chunk_bytes))) {
         atomic_store_explicit(&pool->room, room - bytes, memory_order_relaxed);
         return true;
     }
@@ -168,13 +170,30 @@ static void end_advance(struct taking *taking, bool charged)
         grant_end(&grant);
 }
 
+/* As if all work with it were done: that needs a current context, which an allocation in a stream
+ * that has a handle does not. */
+static bool free_at_once(CUdeviceptr ptr, CUstream stream)
+{
+    CUcontext context, before;
+    bool gone;
+
+    if (REAL(cuMemFree_v2)(ptr) == CUDA_SUCCESS)
+        return true;
+    if (REAL(cuStreamGetCtx)(stream, &context) != CUDA_SUCCESS ||
+        REAL(cuCtxPushCurrent_v2)(context) != CUDA_SUCCESS)
+        return false;
+    gone = REAL(cuMemFree_v2)(ptr) == CUDA_SUCCESS;
+    (void)REAL(cuCtxPopCurrent_v2)(&before);
+    return gone;
+}
+
 /* Gives it back, and what the pool grew by. Nobody's capture minds. */
 static void undo(struct pool *pool, CUdeviceptr ptr, CUstream stream)
 {
     CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
     bool relaxed = REAL(cuThreadExchangeStreamCaptureMode)(&mode) == CUDA_SUCCESS;
 
-    if (REAL(cuMemFree_v2)(ptr) != CUDA_SUCCESS)
+    if (!free_at_once(ptr, stream))
         (void)REAL(cuMemFreeAsync)(ptr, stream);
     if (relaxed)
         (void)REAL(cuThreadExchangeStreamCaptureMode)(&mode);
@@ -185,8 +204,7 @@ static void undo(struct pool *pool, CUdeviceptr ptr, CUstream stream)
         (void)REAL(cuMemPoolTrimTo)(atomic_load(&pool->handle), 0);
 }
 
-/* With the lock: what can't be undone is charged all the same. */
-static void charge_anyway(struct pool *pool)
+void pool_charge_anyway(struct pool *pool)
 {
     uint64_t charged = atomic_load(&pool->charged), units = pool_reserved_units(pool);
 
@@ -248,7 +266,7 @@ static CUresult finish(struct taking *taking, uint64_t bytes, CUdeviceptr ptr, C
         remember_chunk(pool, before, bytes);
     } else {
         undo(pool, ptr, stream);
-        charge_anyway(pool);
+        pool_charge_anyway(pool);
         (void)pool_give_back(pool);
         note_failure(pool, bytes);
     }
@@ -322,12 +340,10 @@ static CUresult take(CUdeviceptr *ptr, size_t bytes, const struct order *order)
     pool = pool ? pool : pool_meet(order->pool);
     if (!pool)
         return take_unknown(ptr, bytes, order);
-    if (compute_is_captured(order->stream, order->per_thread)) {
-        if (vgpu_refuses(VGPU_WORD_UNACCOUNTED, "cuMemAllocAsync in a capture",
-                         "the memory of graphs is not accounted for yet"))
-            return CUDA_ERROR_NOT_SUPPORTED;
+    /* Whether it becomes a graph's another thread may still decide, by a capture that it begins. */
+    graphs_will_allocate();
+    if (compute_is_captured(order->stream, order->per_thread))
         return order->driver(ptr, bytes, order->pool, order->stream);
-    }
     if (pool->device && !pool->device->granted)
         return CUDA_ERROR_OUT_OF_MEMORY;
     return take_known(ptr, bytes, pool, order);

@@ -88,6 +88,17 @@ static struct pool *free_pool(void)
     return pools.count < POOLS ? &pools.pools[pools.count++] : NULL;
 }
 
+static void begin_pool(struct pool *pool, struct vgpu_device *device)
+{
+    pool->device = device;
+    pool->of_graphs = pool->shared = false;
+    pool->chunk_bytes = POOL_LEAST_CHUNK;
+    atomic_store(&pool->charged, 0);
+    atomic_store(&pool->room, 0);
+    atomic_store(&pool->failed_bytes, UINT64_MAX);
+    atomic_store(&pool->failed_room, 0);
+}
+
 /* With the lock; NULL when there are too many. */
 static struct pool *add_pool(CUmemoryPool handle, struct vgpu_device *device)
 {
@@ -96,15 +107,46 @@ static struct pool *add_pool(CUmemoryPool handle, struct vgpu_device *device)
 
     if (!pool)
         return NULL;
-    pool->device = device;
-    pool->chunk_bytes = POOL_LEAST_CHUNK;
-    atomic_store(&pool->charged, 0);
-    atomic_store(&pool->room, 0);
-    atomic_store(&pool->failed_bytes, UINT64_MAX);
-    atomic_store(&pool->failed_room, 0);
+    begin_pool(pool, device);
     atomic_store(&pool->handle, handle);
     atomic_store_explicit(slot, pool, memory_order_release);
     atomic_store(&pools.any, true);
+    return pool;
+}
+
+bool pool_add_uncharged(CUmemoryPool handle)
+{
+    bool added;
+
+    pools_lock();
+    added = add_pool(handle, NULL) != NULL;
+    pools_unlock();
+    return added;
+}
+
+static struct pool *find_of_graphs(const struct vgpu_device *device)
+{
+    for (unsigned i = 0; i < pools.count; i++) {
+        if (pools.pools[i].of_graphs && pools.pools[i].device == device)
+            return &pools.pools[i];
+    }
+    return NULL;
+}
+
+/* Its handle is none of the driver's, and not in the table. */
+struct pool *pool_of_graphs(struct vgpu_device *device)
+{
+    struct pool *pool;
+
+    pools_lock();
+    pool = find_of_graphs(device);
+    if (!pool && (pool = free_pool())) {
+        begin_pool(pool, device);
+        pool->of_graphs = true;
+        atomic_store(&pool->handle, (CUmemoryPool)pool);
+        atomic_store(&pools.any, true);
+    }
+    pools_unlock();
     return pool;
 }
 
@@ -139,10 +181,24 @@ struct pool *pool_meet(CUmemoryPool handle)
 
 /* What the driver says of a pool */
 
+static uint64_t ask_graphs(const struct pool *pool, CUmemPool_attribute attribute)
+{
+    CUgraphMem_attribute asked = attribute == CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT
+                                     ? CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT
+                                     : CU_GRAPH_MEM_ATTR_USED_MEM_CURRENT;
+    cuuint64_t value = NONE;
+
+    if (REAL(cuDeviceGetGraphMemAttribute)(pool->device->handle, asked, &value) != CUDA_SUCCESS)
+        return NONE;
+    return value;
+}
+
 static uint64_t ask(const struct pool *pool, CUmemPool_attribute attribute)
 {
     cuuint64_t value = NONE;
 
+    if (pool->of_graphs)
+        return ask_graphs(pool, attribute);
     if (REAL(cuMemPoolGetAttribute)(atomic_load_explicit(&pool->handle, memory_order_relaxed),
                                     attribute, &value) != CUDA_SUCCESS)
         return NONE;
@@ -250,8 +306,8 @@ PUBLIC CUresult cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *props)
     struct vgpu_device *device;
     CUmemPoolProps own;
     CUmemoryPool made;
+    struct pool *added;
     CUresult result;
-    bool room;
 
     if (mode == VGPU_DENIED)
         return CUDA_ERROR_OUT_OF_MEMORY;
@@ -266,9 +322,11 @@ PUBLIC CUresult cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *props)
     if (result != CUDA_SUCCESS)
         return result;
     pools_lock();
-    room = add_pool(made, device) != NULL;
+    added = add_pool(made, device);
+    if (added)
+        added->shared = own.handleTypes != 0;
     pools_unlock();
-    if (!room) {
+    if (!added) {
         (void)REAL(cuMemPoolDestroy)(made);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
@@ -284,7 +342,8 @@ static CUresult destroy(struct pool *pool, CUmemoryPool handle, uint64_t *ret_ch
 
     if (pool->device)
         (void)pool_give_back(pool);
-    *ret_used = ask(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT);
+    /* What others hold of it nobody tells. */
+    *ret_used = pool->shared ? NONE : ask(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT);
     *ret_charged = 0;
     result = REAL(cuMemPoolDestroy)(handle);
     if (result == CUDA_SUCCESS) {

@@ -26,4 +26,10 @@ void pools_unlock(void);
 /* With the lock: what is charged for a device's pools less what they have, in units. */
 int64_t pools_surplus(const struct vgpu_device *device);
 
+/* Around the driver's free of what was imported from another process' pool: false when it is none.
+ */
+struct allocation;
+bool pool_begin_free_import(CUdeviceptr ptr, struct allocation *entry);
+void pool_end_free_import(CUdeviceptr ptr, const struct allocation *entry, bool gone);
+
 void pools_after_fork(void);

@@ -17,11 +17,6 @@
 /* Called from entry.S: the driver's function to go on to, or NULL to refuse. */
 void *refuse_or_pass(unsigned number);
 
-enum {
-    NODE_PARAMS_SIZE =
-        256, /* CUDA's CUgraphNodeParams: 16 bytes, 29 words for any type, one word */
-};
-
 struct room {
     uint64_t free_bytes;
     uint64_t total_bytes;
@@ -42,8 +37,22 @@ static void narrow(const struct vgpu_device *device, struct room *room)
     if (limit == UINT64_MAX)
         return;
     used = vgpu_used_bytes(device->index);
+    if (atomic_load(&vgpu.oversubscribed)) {
+        room->total_bytes = limit;
+        room->free_bytes = limit - MIN(limit, used);
+        return;
+    }
     room->total_bytes = MIN(room->total_bytes, limit);
     room->free_bytes = MIN(room->free_bytes, limit - MIN(limit, used));
+}
+
+static uint64_t total_of(const struct vgpu_device *device, uint64_t bytes)
+{
+    uint64_t limit = limit_bytes(device);
+
+    if (atomic_load(&vgpu.oversubscribed) && limit != UINT64_MAX)
+        return limit;
+    return MIN(bytes, limit);
 }
 
 /* The current device, if what it tells must be narrowed. */
@@ -109,7 +118,7 @@ PUBLIC CUresult cuDeviceTotalMem_v2(size_t *bytes, CUdevice handle)
     CUresult result = REAL(cuDeviceTotalMem_v2)(bytes, handle);
 
     if (device && result == CUDA_SUCCESS)
-        *bytes = MIN(*bytes, limit_bytes(device));
+        *bytes = total_of(device, *bytes);
     return result;
 }
 
@@ -119,15 +128,8 @@ PUBLIC CUresult cuDeviceTotalMem(unsigned int *bytes, CUdevice handle)
     CUresult result = REAL(cuDeviceTotalMem)(bytes, handle);
 
     if (device && result == CUDA_SUCCESS)
-        *bytes = (unsigned int)MIN((uint64_t)*bytes, limit_bytes(device));
+        *bytes = (unsigned int)MIN(total_of(device, *bytes), UINT64_C(0xffffffff));
     return result;
-}
-
-/* Programs that ask first find another way, where they would fail on what is refused. */
-static bool attribute_is_refused(CUdevice_attribute attribute)
-{
-    return attribute == CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY ||
-           attribute == CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS;
 }
 
 static bool unaccounted_is_refused(void)
@@ -138,30 +140,21 @@ static bool unaccounted_is_refused(void)
                                                                             memory_order_relaxed));
 }
 
-PUBLIC CUresult cuDeviceGetAttribute(int *value, CUdevice_attribute attribute, CUdevice device)
-{
-    bool refused = unaccounted_is_refused();
-    CUresult result = REAL(cuDeviceGetAttribute)(value, attribute, device);
-
-    if (refused && result == CUDA_SUCCESS && attribute_is_refused(attribute))
-        *value = 0;
-    return result;
-}
-
 bool vgpu_refuses(enum vgpu_word word, const char *name, const char *why)
 {
     enum vgpu_mode mode = vgpu_mode();
+    bool is_import = word == VGPU_WORD_IMPORT;
     bool refused = unaccounted_is_refused();
 
+    if (mode == VGPU_ON && is_import && atomic_load(&vgpu.allow_imports))
+        refused = false;
     if (mode == VGPU_ON)
         atomic_fetch_add(refused ? &vgpu.region.ext->unaccounted_refused
                                  : &vgpu.region.ext->unaccounted_allowed,
                          1);
     if (refused)
-        vgpu_say(word,
-                 "%s is refused: %s (HAMI_UNACCOUNTED=allow in the limits lets such calls pass, "
-                 "unlimited)",
-                 name, why);
+        vgpu_say(word, "%s is refused: %s (%s=allow in the limits lets such calls pass, unlimited)",
+                 name, why, is_import ? "HAMI_IMPORTS" : "HAMI_UNACCOUNTED");
     return refused;
 }
 
@@ -174,6 +167,8 @@ static bool refuse(const char *name)
 #define REFUSED_DRIVER_ALLOC(name)
 #define REFUSED_DRIVER_FREE(name)
 #define REFUSED_DRIVER_VIRTUAL(name)
+#define REFUSED_DRIVER_MANAGED(name)
+#define REFUSED_DRIVER_HOST(name)
 #define REFUSED_DRIVER_POOL(name)
 #define REFUSED_DRIVER_CONTEXT(name)
 #define REFUSED_DRIVER_MODULE(name)
@@ -193,82 +188,19 @@ static const struct {
 #include "vgpu/hooks.inc"
 #undef HOOK_DRIVER
 #undef HOOK_NVML
+    {NULL}, /* the end; behind it come the exports that nobody knows */
 };
 
 void *refuse_or_pass(unsigned number)
 {
-    if (number >= ARRAY_SIZE(refused_entries)) {
-        const struct unknown *unknown = &real_unknown[number - ARRAY_SIZE(refused_entries)];
+    const size_t listed = ARRAY_SIZE(refused_entries) - 1;
+
+    if ((size_t)number + 1 > listed) {
+        const struct unknown *unknown = &real_unknown[number - listed];
 
         return refuse(unknown->name) ? NULL : unknown->real;
     }
     if (refuse(refused_entries[number].name))
         return NULL;
     return real_functions[refused_entries[number].real];
-}
-
-/*
- * A node may be of any type; only one that allocates is refused. The driver is given what was
- * looked at: in the caller's memory another thread could change the type in between. What the
- * driver says of a node there, the caller finds where it looks for it, except for the type.
- */
-struct node_params {
-    union {
-        CUgraphNodeParams head;
-        _Alignas(16) unsigned char bytes[NODE_PARAMS_SIZE];
-    } own;
-};
-
-/* Where the driver finds them, NULL when there are none. */
-static CUgraphNodeParams *take_params(const CUgraphNodeParams *params, struct node_params *taken)
-{
-    if (!params)
-        return NULL;
-    memcpy(taken->own.bytes, params, NODE_PARAMS_SIZE);
-    return &taken->own.head;
-}
-
-static void give_params(const struct node_params *taken, CUgraphNodeParams *params)
-{
-    const size_t from = offsetof(CUgraphNodeParams, reserved0);
-
-    if (params)
-        memcpy((unsigned char *)params + from, taken->own.bytes + from, NODE_PARAMS_SIZE - from);
-}
-
-static bool node_is_refused(const CUgraphNodeParams *params)
-{
-    return params && params->type == CU_GRAPH_NODE_TYPE_MEM_ALLOC && refuse("cuGraphAddNode");
-}
-
-PUBLIC CUresult cuGraphAddNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies,
-                               size_t count, CUgraphNodeParams *params)
-{
-    struct node_params taken;
-    CUgraphNodeParams *own = take_params(params, &taken);
-    CUresult result;
-
-    if (node_is_refused(own))
-        return CUDA_ERROR_NOT_SUPPORTED;
-    (void)real_driver();
-    result = REAL(cuGraphAddNode)(node, graph, dependencies, count, own);
-    if (result == CUDA_SUCCESS)
-        give_params(&taken, params);
-    return result;
-}
-
-PUBLIC CUresult cuGraphAddNode_v2(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies,
-                                  const void *edges, size_t count, CUgraphNodeParams *params)
-{
-    struct node_params taken;
-    CUgraphNodeParams *own = take_params(params, &taken);
-    CUresult result;
-
-    if (node_is_refused(own))
-        return CUDA_ERROR_NOT_SUPPORTED;
-    (void)real_driver();
-    result = REAL(cuGraphAddNode_v2)(node, graph, dependencies, edges, count, own);
-    if (result == CUDA_SUCCESS)
-        give_params(&taken, params);
-    return result;
 }

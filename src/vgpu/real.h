@@ -17,6 +17,7 @@
 #define CALLED_DRIVER(X)                                                                           \
     X(cuDeviceGetCount)                                                                            \
     X(cuDeviceGet)                                                                                 \
+    X(cuDeviceGetAttribute)                                                                        \
     X(cuDeviceGetUuid)                                                                             \
     X(cuDeviceGetUuid_v2)                                                                          \
     X(cuDevicePrimaryCtxGetState)                                                                  \
@@ -31,6 +32,15 @@
     X(cuDeviceGetDefaultMemPool)                                                                   \
     X(cuDeviceGetMemPool)                                                                          \
     X(cuMemGetAllocationGranularity)                                                               \
+    X(cuMemGetAllocationPropertiesFromHandle)                                                      \
+    X(cuArrayGetMemoryRequirements)                                                                \
+    X(cuMipmappedArrayGetMemoryRequirements)                                                       \
+    X(cuMemGetAddressRange_v2)                                                                     \
+    X(cuDeviceGetGraphMemAttribute)                                                                \
+    X(cuGraphGetNodes)                                                                             \
+    X(cuGraphNodeGetType)                                                                          \
+    X(cuGraphMemAllocNodeGetParams)                                                                \
+    X(cuGraphChildGraphNodeGetGraph)                                                               \
     X(cuModuleGetLoadingMode)                                                                      \
     X(cuCtxGetId)                                                                                  \
     X(cuStreamGetCtx_ptsz)                                                                         \

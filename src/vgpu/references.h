@@ -21,6 +21,7 @@ struct reference_row {
             uint32_t handles, maps;
             uint32_t device;       /* place in vgpu.devices */
             bool shared, imported; /* others may hold it as well; one of them made it */
+            bool held;             /* something of this process' may, that nobody counts */
         };
         struct {
             uint64_t handle, bytes; /* of a mapping */

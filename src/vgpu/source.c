@@ -139,6 +139,10 @@ static void read_again(void)
         source.limits.devices[i].cores = limits.devices[i].cores;
     }
     source.limits.allow_unaccounted = limits.allow_unaccounted;
+    source.limits.allow_imports = limits.allow_imports;
+    source.limits.managed = limits.managed;
+    source.limits.oversubscribed = limits.oversubscribed;
+    source.limits.suspended = limits.suspended;
 }
 
 void source_refresh(void)

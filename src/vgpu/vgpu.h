@@ -16,11 +16,13 @@
  *   source.c   where limits come from; attach.c attaching to the region, devices, fork
  *   account.c  charges; say.c words on stderr
  *   allocations.c  what this process holds, by handle
- *   grant.c    an allocation on its way
- *   memory.c   linear memory; virtual.c memory that is mapped; pools.c, pool_alloc.c pools;
+ *   grant.c    an allocation on its way; pages.c what it takes
+ *   memory.c   linear memory; arrays.c arrays; virtual.c memory that is mapped, bound.c what holds
+ * it beside; external.c other interfaces' memory; ipc.c what processes share by handles; managed.c
+ * managed memory; host.c the host's; pools.c, pool_alloc.c, pool_share.c pools; graphs.c graphs;
  * contexts.c contexts and code; overhead.c what the driver takes for itself; query.c what a program
- * may see; nvml.c launch.c launches; compute.c, watch.c the limiters of this process; limiter/ the
- * compute share
+ * may see; nvml.c launch.c launches; explain.c what is told of them; compute.c, watch.c the
+ * limiters of this process; limiter/ the compute share
  */
 
 #include <pthread.h>
@@ -49,17 +51,20 @@ struct vgpu_device {
     bool granted;   /* named by the limits, or nothing is named */
     unsigned index; /* in the region */
     uint64_t physical_bytes;
-    pthread_mutex_t lock;         /* one thread at a time in this process' account */
-    _Atomic uint64_t limit_units; /* LEDGER_UNITS_MAX: none */
-    uint64_t own_units;           /* charged by this process, whatever the region says of it */
-    struct share share;           /* of compute */
+    pthread_mutex_t lock;           /* one thread at a time in this process' account */
+    _Atomic uint64_t limit_units;   /* LEDGER_UNITS_MAX: none */
+    uint64_t own_units;             /* charged by this process, whatever the region says of it */
+    _Atomic uint64_t managed_units; /* of which NVML's processes know nothing: managed memory */
+    struct share share;             /* of compute */
 };
 
 struct vgpu {
     _Atomic int mode;
     _Atomic bool limited_compute; /* any device has a compute limit */
-    _Atomic bool limits_are_file; /* not the tenant's own environment or region */
     _Atomic bool allow_unaccounted;
+    _Atomic bool allow_imports;
+    _Atomic int managed;         /* enum limits_managed */
+    _Atomic bool oversubscribed; /* the card need not have room for what the limit has */
     _Atomic bool region_lost; /* its file was removed or replaced: a second ledger may have begun */
     struct region region;
     unsigned device_count;
@@ -87,7 +92,7 @@ bool vgpu_open_region(void);
 /* The limits in force; valid after vgpu_open_region() or vgpu_attach() said so. */
 const struct limits *vgpu_limits(void);
 
-/* Reads the limits again if they changed; looks at most every 250 ms. */
+/* Reads the limits again if they changed; looks at most every 50 ms. */
 void vgpu_refresh(void);
 
 /* The device of an ordinal, or of the calling thread's current context; NULL when there is none. */
@@ -105,6 +110,8 @@ enum vgpu_word {
     VGPU_WORD_CONTEXT,
     VGPU_WORD_CONTEXTS,
     VGPU_WORD_IMPORT,
+    VGPU_WORD_MANAGED,
+    VGPU_WORD_SPILL,
     VGPU_WORD_COUNT,
 };
 void vgpu_say(enum vgpu_word word, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
@@ -132,8 +139,9 @@ void vgpu_recharge(struct vgpu_device *device, enum vgpu_kind from, enum vgpu_ki
  */
 bool vgpu_refuses(enum vgpu_word word, const char *name, const char *why);
 
-/* Whether this process holds memory that another one made. */
+/* Whether this process holds memory that another one made; so many more of it, or fewer. */
 bool virtual_has_imports(void);
+void virtual_count_imports(int64_t more);
 
 /* Whether any other process of the container does. */
 bool virtual_others_import(void);
@@ -143,6 +151,9 @@ uint64_t vgpu_used_bytes(unsigned region_index);
 
 /* Called in a forked child for each part that keeps state. */
 void allocations_after_fork(void);
+void pages_after_fork(void);
 void contexts_after_fork(void);
 void virtual_after_fork(void);
+void ipc_after_fork(void);
+void managed_after_fork(void);
 void limiters_after_fork(void);

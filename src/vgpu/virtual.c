@@ -17,6 +17,8 @@
  * memory, which may take its time, is outside of it.
  */
 
+#include "vgpu/virtual.h"
+
 #include <fcntl.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -34,7 +36,7 @@ static struct {
     pthread_mutex_t lock;
     struct references made;   /* by handle */
     struct references mapped; /* by address */
-    _Atomic unsigned imports; /* rows of what others made */
+    _Atomic uint64_t imports; /* of what others made, by whichever way it came */
 } virtual = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 void virtual_after_fork(void)
@@ -49,13 +51,13 @@ bool virtual_has_imports(void)
     return atomic_load(&virtual.imports) > 0;
 }
 
-/* With the lock held. The container's other processes look at it. */
-static void count_import(int more)
+/* The container's other processes look at it. */
+void virtual_count_imports(int64_t more)
 {
-    unsigned count = atomic_load(&virtual.imports) + (unsigned)more;
-
-    atomic_store(&virtual.imports, count);
-    atomic_store(&vgpu.region.ext->slots[vgpu.region.slot].imports, count);
+    if (!more)
+        return;
+    atomic_fetch_add(&virtual.imports, (uint64_t)more);
+    atomic_fetch_add(&vgpu.region.ext->slots[vgpu.region.slot].imports, (uint64_t)more);
 }
 
 bool virtual_others_import(void)
@@ -74,7 +76,7 @@ bool virtual_others_import(void)
 struct virtual_end {
     struct vgpu_device *device; /* NULL: nothing is charged */
     uint64_t units;
-    bool shared;
+    bool shared, held;
 };
 
 /* With the lock held: after one reference less. */
@@ -85,9 +87,9 @@ static struct virtual_end end_if_last(struct reference_row *row)
     if (row->handles || row->maps)
         return end;
     if (row->units)
-        end = (struct virtual_end){&vgpu.devices[row->device], row->units, row->shared};
+        end = (struct virtual_end){&vgpu.devices[row->device], row->units, row->shared, row->held};
     if (row->imported) {
-        count_import(-1);
+        virtual_count_imports(-1);
         overhead_make_due();
     }
     references_remove(&virtual.made, row);
@@ -100,6 +102,8 @@ static void discharge(const struct virtual_end *end)
         return;
     if (end->shared)
         overhead_left(end->device, end->units);
+    else if (end->held)
+        overhead_held(end->device, end->units);
     else
         vgpu_discharge(end->device, VGPU_DATA, end->units);
 }
@@ -225,11 +229,11 @@ PUBLIC CUresult cuMemRelease(CUmemGenericAllocationHandle handle)
         end = end_if_last(row);
     }
     (void)pthread_mutex_unlock(&virtual.lock);
-    if (!end.shared)
+    if (!end.shared && !end.held)
         discharge(&end);
     if (device)
         grant_end_moving(device);
-    if (end.shared)
+    if (end.shared || end.held)
         discharge(&end);
     return result;
 }
@@ -243,6 +247,47 @@ static bool refuses_unknown(const char *name)
     return vgpu_refuses(VGPU_WORD_UNACCOUNTED, name, "nobody knows where the memory is");
 }
 
+/* With the lock held; there is room. */
+static void remember_mapping(CUdeviceptr ptr, size_t bytes, CUmemGenericAllocationHandle handle)
+{
+    struct reference_row *mapping = references_find(&virtual.mapped, ptr);
+
+    /* An address of what was unmapped unseen may be there still. */
+    if (!mapping)
+        mapping = references_add(&virtual.mapped, ptr);
+    mapping->handle = handle;
+    mapping->bytes = bytes;
+}
+
+/*
+ * With the lock held, which it gives up over the driver's call: to map a multicast object is to
+ * wait until all its devices have joined, which other threads may have to see to. It takes no
+ * memory that is charged, as other processes' and the host's.
+ */
+static CUresult map_uncharged(CUdeviceptr ptr, size_t bytes, size_t offset,
+                              struct reference_row *row, unsigned long long flags)
+{
+    CUmemGenericAllocationHandle handle = row->key;
+    CUresult result;
+
+    row->maps++; /* so that it stays in the table */
+    (void)pthread_mutex_unlock(&virtual.lock);
+    result = REAL(cuMemMap)(ptr, bytes, offset, handle, flags);
+    (void)pthread_mutex_lock(&virtual.lock);
+    row = references_find(&virtual.made, handle);
+    if (result == CUDA_SUCCESS && !references_reserve(&virtual.mapped)) {
+        (void)REAL(cuMemUnmap)(ptr, bytes);
+        result = CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    if (result == CUDA_SUCCESS) {
+        remember_mapping(ptr, bytes, handle);
+    } else if (row) {
+        row->maps--;
+        (void)end_if_last(row);
+    }
+    return result;
+}
+
 PUBLIC CUresult cuMemMap(CUdeviceptr ptr, size_t bytes, size_t offset,
                          CUmemGenericAllocationHandle handle, unsigned long long flags)
 {
@@ -253,6 +298,11 @@ PUBLIC CUresult cuMemMap(CUdeviceptr ptr, size_t bytes, size_t offset,
         return REAL(cuMemMap)(ptr, bytes, offset, handle, flags);
     (void)pthread_mutex_lock(&virtual.lock);
     row = references_find(&virtual.made, handle);
+    if (row && !row->units) {
+        result = map_uncharged(ptr, bytes, offset, row, flags);
+        (void)pthread_mutex_unlock(&virtual.lock);
+        return result;
+    }
     if (row && !references_reserve(&virtual.mapped))
         result = CUDA_ERROR_OUT_OF_MEMORY;
     else
@@ -262,13 +312,7 @@ PUBLIC CUresult cuMemMap(CUdeviceptr ptr, size_t bytes, size_t offset,
         result = CUDA_ERROR_NOT_SUPPORTED;
     }
     if (result == CUDA_SUCCESS && row) {
-        struct reference_row *mapping = references_find(&virtual.mapped, ptr);
-
-        /* An address of what was unmapped unseen may be there still. */
-        if (!mapping)
-            mapping = references_add(&virtual.mapped, ptr);
-        mapping->handle = handle;
-        mapping->bytes = bytes;
+        remember_mapping(ptr, bytes, handle);
         row->maps++;
     }
     (void)pthread_mutex_unlock(&virtual.lock);
@@ -277,7 +321,7 @@ PUBLIC CUresult cuMemMap(CUdeviceptr ptr, size_t bytes, size_t offset,
 
 /* What ends on one device as mappings go. */
 struct virtual_ends {
-    uint64_t units, shared_units;
+    uint64_t units, shared_units, held_units;
 };
 
 static void forget_mapping(struct reference_row *mapping, struct virtual_ends *ends)
@@ -292,6 +336,8 @@ static void forget_mapping(struct reference_row *mapping, struct virtual_ends *e
     }
     if (end.device && end.shared)
         ends[end.device - vgpu.devices].shared_units += end.units;
+    else if (end.device && end.held)
+        ends[end.device - vgpu.devices].held_units += end.units;
     else if (end.device)
         ends[end.device - vgpu.devices].units += end.units;
 }
@@ -319,6 +365,8 @@ static void discharge_all(const struct virtual_ends *ends)
         grant_end_moving(&vgpu.devices[i]);
         if (ends[i].shared_units)
             overhead_left(&vgpu.devices[i], ends[i].shared_units);
+        if (ends[i].held_units)
+            overhead_held(&vgpu.devices[i], ends[i].held_units);
     }
 }
 
@@ -367,6 +415,11 @@ static pid_t own_pid(void)
     return (pid_t)syscall(SYS_getpid);
 }
 
+void virtual_mark_descriptor(int fd)
+{
+    (void)fcntl(fd, F_SETOWN, own_pid());
+}
+
 /* With the lock held. What is given out of memory that nobody was given yet is closed again. */
 static CUresult export_fd(int *ret_fd, CUmemGenericAllocationHandle handle,
                           CUmemAllocationHandleType type, unsigned long long flags)
@@ -378,7 +431,7 @@ static CUresult export_fd(int *ret_fd, CUmemGenericAllocationHandle handle,
         return result;
     if (!references_find(&virtual.made, handle) && refuses_unknown("cuMemExportToShareableHandle"))
         return CUDA_ERROR_NOT_SUPPORTED;
-    (void)fcntl(fd, F_SETOWN, own_pid());
+    virtual_mark_descriptor(fd);
     *ret_fd = take_fd(&fd);
     return CUDA_SUCCESS;
 }
@@ -404,8 +457,7 @@ PUBLIC CUresult cuMemExportToShareableHandle(void *shareable, CUmemGenericAlloca
     return result;
 }
 
-/* Whether a living process of the container made it. */
-static bool is_of_container(int fd)
+bool virtual_is_of_container(int fd)
 {
     const struct region_ext *ext = vgpu.region.ext;
     int owner = fcntl(fd, F_GETOWN);
@@ -428,7 +480,7 @@ static bool remember_import(CUmemGenericAllocationHandle handle)
             return false;
         row = references_add(&virtual.made, handle);
         row->shared = row->imported = true;
-        count_import(1);
+        virtual_count_imports(1);
     }
     row->handles++;
     return true;
@@ -449,7 +501,7 @@ PUBLIC CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *han
     result = REAL(cuMemImportFromShareableHandle)(&made, shareable, type);
     if (result == CUDA_SUCCESS &&
         (type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR ||
-         !is_of_container((int)(intptr_t)shareable)) &&
+         !virtual_is_of_container((int)(intptr_t)shareable)) &&
         vgpu_refuses(VGPU_WORD_IMPORT, "cuMemImportFromShareableHandle",
                      "no living process of this container made that memory")) {
         (void)REAL(cuMemRelease)(made);
@@ -465,4 +517,58 @@ PUBLIC CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *han
         watch_start();
     }
     return result;
+}
+
+/* What holds memory unseen (bound.c) */
+
+/* With the lock held: the driver knows it, and nobody was given it. */
+static bool is_stranger(CUmemGenericAllocationHandle handle)
+{
+    CUmemAllocationProp prop;
+
+    return !references_find(&virtual.made, handle) &&
+           REAL(cuMemGetAllocationPropertiesFromHandle)(&prop, handle) == CUDA_SUCCESS;
+}
+
+bool virtual_mark_held(CUmemGenericAllocationHandle handle, const char *name)
+{
+    struct reference_row *row;
+    bool passes = true;
+
+    (void)pthread_mutex_lock(&virtual.lock);
+    row = references_find(&virtual.made, handle);
+    if (row)
+        row->held = true;
+    else if (is_stranger(handle))
+        passes = !refuses_unknown(name);
+    (void)pthread_mutex_unlock(&virtual.lock);
+    return passes;
+}
+
+/* The memory that an address is mapped to, 0 for none. */
+static CUmemGenericAllocationHandle mapped_at(CUdeviceptr ptr)
+{
+    CUmemGenericAllocationHandle handle = 0;
+
+    (void)pthread_mutex_lock(&virtual.lock);
+    for (size_t i = 0; i < virtual.mapped.size && !handle; i++) {
+        const struct reference_row *row = &virtual.mapped.rows[i];
+
+        if (row->key && ptr >= row->key && ptr - row->key < row->bytes)
+            handle = row->handle;
+    }
+    (void)pthread_mutex_unlock(&virtual.lock);
+    return handle;
+}
+
+bool virtual_mark_held_at(CUdeviceptr ptr, const char *name)
+{
+    CUmemGenericAllocationHandle handle = mapped_at(ptr);
+
+    return !handle || virtual_mark_held(handle, name);
+}
+
+bool virtual_remember_free(CUmemGenericAllocationHandle handle)
+{
+    return remember(handle, &(struct grant){0});
 }

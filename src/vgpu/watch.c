@@ -85,8 +85,12 @@ static void *watch(void *unused)
             break;
         vgpu_refresh();
         overhead_tick();
+        if (atomic_load(&vgpu.mode) == VGPU_ON)
+            explain_tick(clock_now_ns());
         end_work();
     }
+    if (atomic_load(&vgpu.mode) == VGPU_ON)
+        explain_rest();
     atomic_store(&running, false);
     return NULL;
 }

@@ -13,9 +13,11 @@
  *   end THREAD                the thread ends; the next call makes another one
  *   text NUMBER HEX           these bytes, and a NUL, are text NUMBER from now on
  *   dead SLOT COUNT           nobody has the handles in these slots any more
+ *   clear SLOT                the slot is NULL
  *   close SLOT                closes the file descriptor in a slot
  *   borrow SLOT PID FD        gets another process' descriptor
  *   value SLOT                says what is in a slot
+ *   blob NUMBER [HEX]         says the 64 bytes of that number; or makes them these
  *   fork COUNT                the next COUNT commands are a child's, which then exits
  *   race SEED COUNT LIMIT     threads that take, launch and give back, all at once
  *   go                        answer all that
@@ -36,9 +38,16 @@
  *   kNS[,FLAG]              the parameters of a kernel that takes so long
  *   eNS[,FLAG]              the same as a buffer, for "extra"
  *   cGX,GY,GZ,BX,SLOT       points to a launch configuration, for the stream in the slot
+ *   yNUMBER                 points to 64 bytes; what the driver puts there is blob NUMBER
+ *   bNUMBER                 blob NUMBER itself, between the pointer and the number of cuIpcOpen*
+ *   aSLOT,DEVICE,BYTES      points to the parameters of a graph's node that allocates; the address
+ *                           that the driver puts there on success is the slot's
+ *   ASLOT,DEVICE,BYTES      the same for a node of any type
+ *   dSLOT[,SLOT...]         points to a list of the words in slots
+ *   qSLOT,GX,NS             points to the parameters of a graph's kernel: function, blocks, length
  *   mSLOT,SLOT,NS[;...]     points to a list of launches on several devices: function, stream
  *
- * The answer to a call is the result and a word for each of n, w, o, v, x, s, f. Slots are in
+ * The answer to a call is the result and a word for each of n, w, a, A, o, v, x, s, f. Slots are in
  * groups of 32, one for each kind of handle; slot 0 is NULL.
  */
 
@@ -66,11 +75,13 @@ enum {
     SLOTS = 1024,
     GROUP = 32, /* slots of one kind of handle */
     THREADS = 8,
-    TEXTS = 128,
+    TEXTS = 192,
     SCRATCH = 4096, /* bytes behind one argument */
     ANSWER = 65536,
     LINE_MAX_LEN = 4096,
     LISTED = 16, /* launches on several devices */
+    BLOBS = 64,
+    BLOB_SIZE = 64,
 };
 
 #define ENTRY(export, class, base, version, stream) extern void export(void);
@@ -96,6 +107,12 @@ enum {
 typedef int any_fn(uint64_t, uint64_t, uint64_t, uint64_t, uint64_t, uint64_t, uint64_t, uint64_t,
                    uint64_t, uint64_t, uint64_t, uint64_t);
 
+struct blob {
+    char bytes[BLOB_SIZE];
+};
+
+typedef int blob_fn(uint64_t, struct blob, uint64_t);
+
 struct launch_config {
     unsigned grid[3], block[3], shared;
     void *stream;
@@ -110,6 +127,31 @@ struct launch_params {
     void **params;
 };
 
+/* CUDA_KERNEL_NODE_PARAMS of CUDA 12. */
+struct kernel_node {
+    void *function;
+    unsigned grid[3], block[3], shared;
+    void **params;
+    void **extra;
+    void *kernel, *context;
+};
+
+/* CUDA_MEM_ALLOC_NODE_PARAMS, and CUgraphNodeParams with it. */
+struct alloc_node {
+    int kind, handle_types, place, device;
+    unsigned char rest[72];
+    void *accesses;
+    uint64_t access_count, bytes, address;
+};
+
+struct any_node {
+    int type, reserved[3];
+    struct alloc_node alloc;
+    unsigned char rest[120];
+};
+
+_Static_assert(sizeof(struct any_node) == 256 && sizeof(struct alloc_node) == 120, "the driver's");
+
 struct argument {
     char kind;
     unsigned slot;
@@ -122,6 +164,14 @@ struct argument {
         const char *text;
         void *function;
         struct launch_config config;
+        struct alloc_node alloc;
+        struct any_node any;
+        uint64_t list[LISTED];
+        struct {
+            struct kernel_node node;
+            uint64_t ns;
+            void *params[2];
+        } kernel;
         struct {
             uint64_t values[2];
             size_t size;
@@ -137,6 +187,7 @@ struct argument {
 
 static uint64_t slots[SLOTS];
 static char *texts[TEXTS];
+static struct blob blobs[BLOBS];
 static void *library, *nvml;
 static cu_proc_v2_fn *get_proc;
 static char answers[ANSWER];
@@ -291,11 +342,63 @@ static void prepare_many(struct argument *a, const char *text)
     a->word = (uintptr_t)a->at.many.launches;
 }
 
+static void prepare_alloc(struct argument *a, const char *text)
+{
+    struct alloc_node *node = a->kind == 'a' ? &a->at.alloc : &a->at.any.alloc;
+    char *rest;
+
+    memset(a->at.bytes, 0, sizeof(a->at.any));
+    if (a->kind == 'A')
+        a->at.any.type = 10;
+    a->slot = (unsigned)strtoul(text, &rest, 10) % SLOTS;
+    rest += *rest == ',';
+    node->kind = node->place = 1;
+    node->device = (int)strtol(rest, &rest, 10);
+    rest += *rest == ',';
+    node->bytes = strtoull(rest, &rest, 0);
+    node->address = POISON;
+    a->word = (uintptr_t)a->at.bytes;
+}
+
+static void prepare_list(struct argument *a, const char *text)
+{
+    char *rest = (char *)text;
+
+    for (unsigned i = 0; i < LISTED && *rest; i++) {
+        a->at.list[i] = slot_word(rest, &rest);
+        rest += *rest == ',';
+    }
+    a->word = (uintptr_t)a->at.list;
+}
+
+static void prepare_kernel(struct argument *a, const char *text)
+{
+    struct kernel_node *node = &a->at.kernel.node;
+    char *rest;
+
+    memset(node, 0, sizeof(*node));
+    node->function = (void *)(uintptr_t)slot_word(text, &rest);
+    rest += *rest == ',';
+    node->grid[0] = (unsigned)strtoul(rest, &rest, 0);
+    node->grid[1] = node->grid[2] = node->block[1] = node->block[2] = 1;
+    node->block[0] = 32;
+    rest += *rest == ',';
+    a->at.kernel.ns = strtoull(rest, &rest, 0);
+    a->at.kernel.params[0] = &a->at.kernel.ns;
+    a->at.kernel.params[1] = NULL;
+    node->params = a->at.kernel.params;
+    a->word = (uintptr_t)node;
+}
+
 static void prepare_buffer(struct argument *a, const char *text)
 {
     char *rest = (char *)text;
 
     a->bytes = a->kind == 'o' || a->kind == 'v' ? strtoul(text, &rest, 10) : 8;
+    if (a->kind == 'y' || a->kind == 'b') {
+        a->bytes = BLOB_SIZE;
+        a->slot = (unsigned)strtoul(text, NULL, 10) % BLOBS;
+    }
     if (a->bytes > SCRATCH)
         a->bytes = SCRATCH;
     if (a->kind == 'n' || a->kind == 'w')
@@ -338,22 +441,33 @@ static void prepare(struct argument *a, const char *text)
     case 'm':
         prepare_many(a, text);
         break;
+    case 'a':
+    case 'A':
+        prepare_alloc(a, text);
+        break;
+    case 'd':
+        prepare_list(a, text);
+        break;
+    case 'q':
+        prepare_kernel(a, text);
+        break;
     default:
         prepare_buffer(a, text);
     }
 }
 
 /* Groups of what is handed out more than once: contexts, functions, kernels, NVML's devices, memory
- * that is mapped, pools. */
+ * that is mapped, pools, what others share, arrays. */
 static bool may_repeat(unsigned group)
 {
-    return group == 1 || group == 5 || group == 7 || group == 13 || group == 14 || group == 17;
+    return group == 1 || group == 5 || group == 7 || group == 13 || group == 14 || group == 17 ||
+           group == 18 || group == 19;
 }
 
-/* A graph's handle is followed. */
+/* A graph's handle is followed, and a node's. */
 static void kill_slot(unsigned slot)
 {
-    slots[slot] = slot / GROUP == 8 || slot / GROUP == 9 ? 0 : DEAD;
+    slots[slot] = slot / GROUP == 8 || slot / GROUP == 9 || slot / GROUP == 21 ? 0 : DEAD;
 }
 
 /*
@@ -419,9 +533,25 @@ static void say_known(const struct argument *a)
     answer(" stranger");
 }
 
+/* Its bytes are the driver's affair. */
+static void say_blob(const struct argument *a, bool success)
+{
+    if (success)
+        memcpy(blobs[a->slot].bytes, a->at.bytes, BLOB_SIZE);
+    answer(success ? " new" : a->at.word == POISON ? " kept" : " touched");
+}
+
 static void say_output(struct argument *a, bool success)
 {
     switch (a->kind) {
+    case 'a':
+    case 'A':
+        a->at.word = a->kind == 'a' ? a->at.alloc.address : a->at.any.alloc.address;
+        say_handle(a, success);
+        break;
+    case 'y':
+        say_blob(a, success);
+        break;
     case 'n':
     case 'w':
         say_handle(a, success);
@@ -461,7 +591,10 @@ static void call(char *line)
     while (count < ARGUMENTS && (word = strtok_r(NULL, " ", &rest)))
         prepare(&arguments[count++], word);
 #define A(i) arguments[i].word
-    result = function(A(0), A(1), A(2), A(3), A(4), A(5), A(6), A(7), A(8), A(9), A(10), A(11));
+    if (count > 1 && arguments[1].kind == 'b')
+        result = ((blob_fn *)(void *)function)(A(0), blobs[arguments[1].slot], A(2));
+    else
+        result = function(A(0), A(1), A(2), A(3), A(4), A(5), A(6), A(7), A(8), A(9), A(10), A(11));
 #undef A
     answer("%d", result);
     for (unsigned i = 0; i < count; i++)
@@ -617,6 +750,56 @@ static void race_pool(struct racer *r, void *stream)
         (void)wait(stream);
 }
 
+/* Captured, launched, with something left over or not, and trimmed or not. */
+static void race_graph(struct racer *r, void *stream)
+{
+    cu_begin_fn *begin = (cu_begin_fn *)dlsym(library, "cuStreamBeginCapture_v2");
+    cu_end_fn *end = (cu_end_fn *)dlsym(library, "cuStreamEndCapture");
+    cu_instantiate_fn *make = (cu_instantiate_fn *)dlsym(library, "cuGraphInstantiateWithFlags");
+    cu_graph_launch_fn *launch = (cu_graph_launch_fn *)dlsym(library, "cuGraphLaunch");
+    cu_ctx_fn *end_exec = (cu_ctx_fn *)dlsym(library, "cuGraphExecDestroy");
+    cu_ctx_fn *end_graph = (cu_ctx_fn *)dlsym(library, "cuGraphDestroy");
+    cu_release_fn *trim = (cu_release_fn *)dlsym(library, "cuDeviceGraphMemTrim");
+    cu_alloc_async_fn *take = (cu_alloc_async_fn *)dlsym(library, "cuMemAllocAsync");
+    cu_free_async_fn *give = (cu_free_async_fn *)dlsym(library, "cuMemFreeAsync");
+    unsigned long long got[2] = {0};
+    void *graph = NULL, *exec = NULL;
+    bool keeps = draw(r, 2);
+    int result;
+
+    r->strange += begin(stream, 2) != CU_OK;
+    for (unsigned i = 0; i < 2; i++) {
+        r->strange += take(&got[i], r->limit / (40 + draw(r, 50)), stream) != CU_OK;
+        if (i == 0 || !keeps)
+            r->strange += give(got[i], stream) != CU_OK;
+    }
+    r->strange += end(stream, &graph) != CU_OK || make(&exec, graph, 0) != CU_OK;
+    result = launch(exec, stream);
+    r->granted += result == CU_OK;
+    r->refused += result == CU_OUT_OF_MEMORY;
+    r->strange += result != CU_OK && result != CU_OUT_OF_MEMORY;
+    if (draw(r, 2))
+        r->strange += trim(0) != CU_OK;
+    r->strange += end_exec(exec) != CU_OK || end_graph(graph) != CU_OK;
+    if (keeps && result == CU_OK)
+        r->strange += give(got[1], stream) != CU_OK;
+}
+
+static void race_array(struct racer *r)
+{
+    const struct cu_array3d shape = {64 * (1 + draw(r, 64)), 64 * (1 + draw(r, 64)), 0, 32, 1, 0};
+    cu_array_create_fn *make = (cu_array_create_fn *)dlsym(library, "cuArray3DCreate_v2");
+    cu_ctx_fn *end = (cu_ctx_fn *)dlsym(library, "cuArrayDestroy");
+    void *array = NULL;
+    int result = make(&array, &shape);
+
+    r->granted += result == CU_OK;
+    r->refused += result == CU_OUT_OF_MEMORY;
+    r->strange += result != CU_OK && result != CU_OUT_OF_MEMORY;
+    if (result == CU_OK)
+        r->strange += end(array) != CU_OK;
+}
+
 static void race_context(void)
 {
     cu_ctx_create_fn *make = (cu_ctx_create_fn *)dlsym(library, "cuCtxCreate_v2");
@@ -670,8 +853,12 @@ static void *race_one(void *argument)
     for (unsigned i = 0; i < r->count; i++) {
         unsigned what = draw(r, 100);
 
-        if (what < 60)
+        if (what < 50)
             race_memory(r, own);
+        else if (what < 55)
+            race_graph(r, stream);
+        else if (what < 60)
+            race_array(r);
         else if (what < 70)
             race_mapped(r, at);
         else if (what < 80)
@@ -794,6 +981,21 @@ static void borrow(unsigned slot, pid_t pid, int fd)
     answer("borrowed %d\n", own >= 0);
 }
 
+static void blob(unsigned number, const char *hex)
+{
+    while (*hex == ' ')
+        hex++;
+    for (unsigned i = 0; *hex && i < BLOB_SIZE; i++) {
+        unsigned byte = 0;
+
+        (void)sscanf(hex + (size_t)2 * i, "%2x", &byte);
+        blobs[number].bytes[i] = (char)byte;
+    }
+    for (unsigned i = 0; i < BLOB_SIZE; i++)
+        answer("%02x", (unsigned char)blobs[number].bytes[i]);
+    answer("\n");
+}
+
 static void command(char *line)
 {
     char *rest = strchr(line, ' ');
@@ -810,12 +1012,16 @@ static void command(char *line)
     } else if (strncmp(line, "dead ", 5) == 0) {
         for (unsigned i = 0, count = (unsigned)strtoul(rest, NULL, 10); i < count; i++)
             kill_slot((number + i) % SLOTS);
+    } else if (strncmp(line, "clear ", 6) == 0) {
+        slots[number % SLOTS] = 0;
     } else if (strncmp(line, "close ", 6) == 0) {
         close_slot(number % SLOTS);
     } else if (strncmp(line, "borrow ", 7) == 0) {
         pid_t pid = (pid_t)strtol(rest, &rest, 10);
 
         borrow(number % SLOTS, pid, (int)strtol(rest, NULL, 10));
+    } else if (strncmp(line, "blob ", 5) == 0) {
+        blob(number % BLOBS, rest);
     } else if (strncmp(line, "value ", 6) == 0) {
         answer("%llu\n", (unsigned long long)slots[number % SLOTS]);
     } else if (strncmp(line, "fork ", 5) == 0) {

@@ -36,7 +36,7 @@ THREADS = 4
 # What the driver takes at a launch is charged within a second, mostly before the next allocation.
 STRICT = False
 # What libvgpu says, and may.
-FORESEEN = ["is refused: its memory is not accounted for", "the memory of graphs is not accounted for", "moves between host and device is not accounted for", "with them the limit is exceeded"]
+FORESEEN = ["is refused: its memory is not accounted for", "the memory of graphs is not accounted for", "moves between host and device is not accounted for", "with them the limit is exceeded", "it may move what the limit has no room for"]
 
 entries = {}
 for line in (SOURCE / "src/driver/entries.txt").read_text().splitlines():
@@ -47,6 +47,11 @@ for line in (SOURCE / "src/driver/entries.txt").read_text().splitlines():
 
 def round_up(size, unit=UNIT):
     return (size + unit - 1) // unit * unit
+
+
+def paged(size):
+    """At most: small pieces of a context share pages, which there may be already."""
+    return round_up(size, 2 * MIB)
 
 
 class Setting:
@@ -68,6 +73,8 @@ class Setting:
         # The CUDA runtime makes primary contexts without calling any function by its name.
         self.unseen = chance.random() < 0.2
         self.file = chance.random() < 0.3  # limits from a file beside the library
+        # By the default one, what a call is answered depends on what is charged already.
+        self.managed = "free" if self.gpus == 2 else chance.choice(["full", "free"])
         self.environment = {}
         if chance.random() < 0.15:
             self.environment["CUDA_LAUNCH_BLOCKING"] = 1
@@ -80,6 +87,7 @@ class Setting:
         setting.gpus, setting.limit, setting.cores, setting.environment = gpus, limit, cores, {}
         setting.driver = {"loading": "lazy"} | driver
         setting.unseen = setting.file = False
+        setting.managed = "full"
         return setting
 
     @property
@@ -89,18 +97,18 @@ class Setting:
     def __str__(self):
         options = " ".join(f"{k}={v}" for k, v in self.driver.items())
         more = [word for word, holds in (("unseen", self.unseen), ("file", self.file)) if holds]
-        return f"{self.gpus} GPUs, limit {self.limit // MIB} MiB, cores {self.cores}, {options} {self.environment} {more}"
+        return f"{self.gpus} GPUs, limit {self.limit // MIB} MiB, cores {self.cores}, {options} {self.environment} {more} managed={self.managed}"
 
 
 class Call:
     """One call as the guest is told it, and what the judge must know of it."""
 
-    __slots__ = ("thread", "way", "name", "arguments", "words", "ends", "makes", "run")
+    __slots__ = ("thread", "way", "name", "arguments", "words", "ends", "makes", "also", "run")
 
     def __init__(self, thread, way, name, words):
         self.thread, self.way, self.name = thread, way, name
         self.words = words  # what the guest reads
-        self.ends = self.makes = None  # slots
+        self.ends = self.makes = self.also = None  # slots
         self.run = None  # of mappings: slot, offset and bytes
 
     @classmethod
@@ -183,11 +191,14 @@ class Watch:
         self.judge.stdin.flush()
         return json.loads(self.judge.stdout.readline())
 
-    def used(self, pid):
+    def used(self, pid, managed):
+        """By device, with the managed memory that it made, where that is charged."""
         view = self.look()
+        self.room = [MEMORY - gpu["used"] for gpu in view["gpus"]]
         for process in view["processes"]:
             if process["pid"] == pid:
-                return process["used"]
+                more = process["claimed"] if managed == "full" else [0] * len(view["gpus"])
+                return [used + claimed for used, claimed in zip(process["used"], more)]
         return [0] * len(view["gpus"])
 
     def end(self):
@@ -214,6 +225,7 @@ class Drawer:
         self.mapped = []  # slot, offset and bytes
         self.pooled = set()  # slots of what may have come from a pool
         self.sizes = {}  # of reservations, by slot
+        self.graphs = set()  # slots of what graphs allocate
         self.thread = 0
 
     # Handles
@@ -358,8 +370,38 @@ class Drawer:
     def word_nanoseconds(self, call):
         return self.text(TEXT_NS, 4)
 
-    def word_node(self, call):
+    def word_nodetext(self, call):
         return self.text(TEXT_NODE, 4)
+
+    # Graphs
+
+    def word_after(self, call):
+        return "d" + ",".join(str(self.slot_of("node")) for _ in range(self.chance.choice([1, 1, 1, 2])))
+
+    def word_aftercount(self, call):
+        nodes = next(word.count(",") + 1 for word in call.words if word[0] == "d")
+        return f"i{nodes if self.alive['node'] and self.chance.random() < 0.6 else 0}"
+
+    def word_nodekernel(self, call):
+        return f"q{self.slot_of('function')},{self.chance.choice([1, 4, 16, 0])},{self.chance.choice([0, 2000, 20000])}"
+
+    def node_of_memory(self, call, letter):
+        call.also = self.free_slot("ptr")
+        size = min(self.size(), 2**40) if self.chance.random() < 0.5 else self.chance.randrange(64 * MIB)
+        return f"{letter}{call.also},{self.chance.choice(DEVICES[self.setting.gpus])},{size}"
+
+    def word_nodealloc(self, call):
+        return self.node_of_memory(call, "a")
+
+    def word_nodeany(self, call):
+        return self.node_of_memory(call, "A") if self.chance.random() < 0.7 else self.word_nodetext(call)
+
+    def word_nodeptr(self, call):
+        ours = sorted(self.graphs & self.alive["ptr"])
+        return f"h{self.chance.choice(ours)}" if ours and self.chance.random() < 0.9 else f"h{self.slot_of('ptr')}"
+
+    def word_instantiation(self, call):
+        return self.text(TEXT_INSTANTIATION, 6)
 
     def word_parameters(self, call):
         return "k" + self.parameters() if self.chance.random() < 0.97 else "i0"
@@ -380,6 +422,27 @@ class Drawer:
         at = self.slot_of(self.chance.choice(["ptr", "ptr", "ptr32"]))
         # What lies beyond a piece of a pool depends on the moment.
         return f"h{at}+{self.chance.choice([0, 0, 100, 100 if at in self.pooled else 2**20])}"
+
+    def array_text(self, form):
+        return f"t{TEXT_ARRAY + 4 * self.chance.randrange(len(ARRAYS)) + form}"
+
+    def word_arraynarrow(self, call):
+        return self.array_text(0)
+
+    def word_arraywide(self, call):
+        return self.array_text(1)
+
+    def word_array3narrow(self, call):
+        return self.array_text(2)
+
+    def word_array3wide(self, call):
+        return self.array_text(3)
+
+    def word_newblob(self, call):
+        return f"y{self.chance.randrange(8)}" if self.chance.random() < 0.98 else "i0"
+
+    def word_blob(self, call):
+        return f"b{self.chance.randrange(8)}"
 
     def word_captured(self, call):
         if self.captured and self.chance.random() < 0.8:
@@ -479,6 +542,8 @@ class Drawer:
         """Which handles nobody has any more, whether the call succeeds or not: the memory of a module that has gone
         may be that of one that nobody has a handle of, and whether it is depends on the moment."""
         kind = KINDS[call.ends // GROUP] if call.ends else ""
+        if call.also:
+            self.pooled.add(call.also)
         if "Async" in call.name and call.makes:
             self.pooled.add(call.makes)
         if kind == "ptr" and call.ends in self.pooled:
@@ -490,6 +555,10 @@ class Drawer:
             return f"dead {FIRST['module']} {GROUP}"
         if kind in ("module", "library", "graph", "exec"):
             self.alive[kind].discard(call.ends)
+            if kind == "graph":
+                # A graph's nodes end with it.
+                self.alive["node"].clear()
+                return f"dead {call.ends} 1\ndead {FIRST['node']} {GROUP}"
             return f"dead {call.ends} 1"
         if call.name == "cuMemImportFromShareableHandle" and call.words[1][0] == "h" and self.chance.random() < 0.7:
             at = int(call.words[1][1:])
@@ -507,6 +576,9 @@ class Drawer:
             kind = KINDS[call.makes // GROUP]
             if any(word == "new" or word[0] == "s" and word[1:].isdigit() for word in words[1:]):
                 self.alive[kind].add(call.makes)
+        if call.also:
+            self.alive["ptr"].add(call.also)
+            self.graphs.add(call.also)
         if call.ends:
             for kind in KINDS:
                 self.alive[kind].discard(call.ends)
@@ -534,6 +606,8 @@ class Judge:
         self.stacks = False  # code was loaded that makes stacks grow
         self.contexts = self.setting.gpus
         self.unseen_bytes = 0
+        self.graph_bytes = 0  # of all nodes that allocate
+        self.captured = set()  # streams
 
     def code_bytes(self):
         return sum(size for _, size in self.code)
@@ -548,22 +622,40 @@ class Judge:
         """How many bytes a call takes if it succeeds, at least; None where memory is not its affair."""
         name, numbers = call.name, call.number
         if name in ("cuMemAlloc_v2", "cuMemAlloc"):
-            return round_up(numbers(1) % 2 ** (32 if name == "cuMemAlloc" else 64))
+            return paged(numbers(1) % 2 ** (32 if name == "cuMemAlloc" else 64))
         if name.startswith("cuMemAllocPitch"):
-            return round_up(numbers(2)) * numbers(3)
+            return paged(round_up(numbers(2)) * numbers(3))
         if name.startswith(("cuMemAllocAsync", "cuMemAllocFromPool")):
             return round_up(numbers(1), PIECE)
+        if name.startswith(("cuGraphLaunch", "cuGraphUpload", "cuGraphInstantiateWithParams")):
+            # Which graph it is nobody knows here: tests/vgpu/graphs.py is exact.
+            return self.graph_bytes or None
+        if name.startswith("cuArray") and "Create" in name:
+            return paged(array_bytes(self.array_of(call))) or None
+        if name == "cuMipmappedArrayCreate":
+            return paged(array_bytes(self.array_of(call), numbers(2))) or None
+        if name == "cuIpcGetMemHandle":
+            return 2 * MIB
+        if name == "cuMemAllocManaged":
+            return round_up(numbers(1)) if self.setting.managed == "full" else None
         if name == "cuMemCreate":
             return numbers(1) if call.words[2] in self.on_device else None
         if name.startswith("cuCtxCreate") or name == "cuDevicePrimaryCtxRetain":
             return CONTEXT + (self.code_bytes() if self.setting.eager else 0)
         if name.startswith(("cuModuleLoad", "cuLibraryLoad")):
-            return max(1, self.image_bytes(call) * self.contexts if self.setting.eager else 1)
+            return max(1, paged(self.image_bytes(call)) * self.contexts if self.setting.eager else 1)
         if name == "cuCtxSetLimit":
             limit, value = numbers(0), numbers(1)
             # What was set before is not looked at here: it may have been nothing.
             return max(1, value * (SMS * STACK_THREADS if limit == 0 else 1) if limit in DEFAULT_LIMITS else 1)
         return None
+
+    @staticmethod
+    def array_of(call):
+        shape, form = divmod(int(call.words[1][1:]) - TEXT_ARRAY, 4)
+        width, height, depth, kind, channels, flags = ARRAYS[shape]
+        # The first two forms have neither depth nor flags.
+        return ARRAYS[shape] if form > 1 else (width, height, 0, kind, channels, 0)
 
     def takes(self, call):
         return self.need(call) is not None
@@ -576,6 +668,7 @@ class Judge:
     def heard(self, call, answer):
         if answer.split()[0] != "0":
             return
+        self.heard_of_graphs(call)
         if call.name.startswith(("cuModuleLoad", "cuLibraryLoad")):
             self.code.append((call.makes, self.image_bytes(call)))
             self.stacks |= "t3" in call.words
@@ -590,6 +683,15 @@ class Judge:
             # Known as soon as it is current somewhere, and then there is nothing to refuse.
             self.unseen_bytes = self.setting.gpus * CONTEXT
 
+    def heard_of_graphs(self, call):
+        if "BeginCapture" in call.name:
+            self.captured.add(call.words[0])
+        elif "AllocAsync" in call.name or "AllocFromPool" in call.name:
+            if call.words[-1] in self.captured:
+                self.graph_bytes += round_up(call.number(1), PIECE)
+        elif call.also:
+            self.graph_bytes += round_up(int(call.words[-1].split(",")[2]), PIECE)
+
     def lag(self):
         """What launches load and make grow nobody can refuse, and it is charged a little later."""
         if STRICT:
@@ -597,7 +699,7 @@ class Judge:
         stacks = (LOCAL_BYTES - DEFAULT_LIMITS[0]) * SMS * STACK_THREADS if self.stacks else 0
         return self.contexts * (stacks + self.code_bytes()) + self.unseen_bytes
 
-    def numbers(self, call, words, used):
+    def numbers(self, call, words, used, room):
         """Checks what is told of sizes, right after which so much was in use. None, or what is wrong."""
         limit = self.setting.limit
         if words[0] != "0" or len(words) < 2 or "kept" in words:
@@ -607,20 +709,23 @@ class Judge:
         if call.name.startswith("cuDeviceTotalMem"):
             return None if values == [limit] else f"total {values}, limit {limit}"
         if call.name.startswith("cuMemGetInfo") and len(values) == 2:
-            return self.free_of(values[1], values[0], None, used)
+            return self.free_of(values[1], values[0], None, used, room)
         if call.name == "nvmlDeviceGetMemoryInfo":
-            return self.free_of(values[0], values[1], values[2], used)
+            return self.free_of(values[0], values[1], values[2], used, room)
         if call.name == "nvmlDeviceGetMemoryInfo_v2":
-            return self.free_of(values[1], values[3], values[4], used)
+            return self.free_of(values[1], values[3], values[4], used, room)
         return None
 
-    def free_of(self, total, free, in_use, used):
+    def free_of(self, total, free, in_use, used, room):
         limit = self.setting.limit
         if total != limit:
             return f"total {total}, limit {limit}"
         if in_use is not None and in_use + free != total:
             return f"used {in_use} and free {free} are not {total}"
-        if used is not None and not any(abs(limit - min(limit, u) - free) <= self.lag() for u in used):
+        left = [limit - min(limit, one) for one in used or []]
+        # Managed pages may have taken the device beyond what is charged for them.
+        left += [min(one, more) for one, more in zip(left, room)]
+        if used is not None and not any(abs(one - free) <= self.lag() for one in left):
             return f"free {free}, but of {limit} are used {used}"
         return None
 
@@ -667,12 +772,18 @@ class Run:
         setting = self.setting
         if not setting.file:
             return limited_environment(
-                machine, memory=setting.limit, cores=setting.cores, region=self.region, **setting.environment
+                machine,
+                memory=setting.limit,
+                cores=setting.cores,
+                region=self.region,
+                HAMI_MANAGED=setting.managed,
+                **setting.environment,
             )
         if not self.library:
             uuids = [gpu["uuid"] for gpu in machine.view()["gpus"]]
             keys = {f"CUDA_DEVICE_MEMORY_LIMIT_{i}": setting.limit for i in range(setting.gpus)}
             keys |= {f"CUDA_DEVICE_SM_LIMIT_{i}": setting.cores for i in range(setting.gpus) if setting.cores}
+            keys["HAMI_MANAGED"] = setting.managed
             self.library = container(region=self.region, NVIDIA_VISIBLE_DEVICES=",".join(uuids), **keys)
         return bare_environment(machine, LD_PRELOAD=self.library, **setting.environment)
 
@@ -687,7 +798,7 @@ class Run:
         before = self.used
         if len(answers) < sum(call is not None or line.startswith("fork") for line, call in zip(lines, calls)):
             raise Difference(f"the limited guest died: {self.fate(limited)}")
-        self.used = self.watches[1].used(limited.pid)
+        self.used = self.watches[1].used(limited.pid, self.setting.managed)
         kept, said = self.sort_out(lines, calls, answers, max(before))
         wanted = bare.ask(kept)
         if len(wanted) < len(said):
@@ -756,7 +867,7 @@ class Run:
 
     def check_numbers(self, last, line, call, answer):
         if call.name in NUMBERS:
-            wrong = self.judge.numbers(call, answer.split(), self.used if last else None)
+            wrong = self.judge.numbers(call, answer.split(), self.used if last else None, self.watches[1].room)
             if wrong:
                 raise Difference(f"{line}\n      limited {answer}\n      {wrong}")
 

@@ -12,11 +12,11 @@ KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 
 # Kinds of handles, and where their slots begin; the guest (anything.c) has 32 of each.
 GROUP = 32
-KINDS = "special context stream event module function library kernel graph exec ptr host ptr32 nvml physical va fd pool"
+KINDS = "special context stream event module function library kernel graph exec ptr host ptr32 nvml physical va fd pool opened array mipmap node"
 KINDS = KINDS.split()
 FIRST = {kind: GROUP * i for i, kind in enumerate(KINDS)}
 # Values that a handle may be taken for: those of these kinds are looked up, never followed.
-LOOKED_UP = {"context", "stream", "event", "module", "library", "ptr", "ptr32", "physical", "va", "pool"}
+LOOKED_UP = {"context", "stream", "event", "module", "library", "ptr", "ptr32", "physical", "va", "pool", "opened", "array", "mipmap"}
 
 # name: (weight, arguments). "+kind" makes a handle, "-kind" ends one, "?kind" tells one.
 ROWS = {
@@ -104,6 +104,9 @@ ROWS = {
     "cuMemAllocHost_v2": (0.5, "+host hostsize"),
     "cuMemHostAlloc": (0.5, "+host hostsize flags"),
     "cuMemFreeHost": (1.5, "-host"),
+    "cuMemHostRegister": (0.2, "nodetext hostsize 0"),
+    "cuMemHostRegister_v2": (0.3, "nodetext hostsize 0"),
+    "cuMemHostUnregister": (0.4, "nodetext"),
     # Streams, captures, events
     "cuStreamCreate": (2, "+stream streamflags"),
     "cuStreamCreateWithPriority": (1, "+stream streamflags 0"),
@@ -161,8 +164,51 @@ ROWS = {
     "cuGraphInstantiateWithFlags": (3, "+exec graph flags"),
     "cuGraphExecDestroy": (1, "-exec"),
     "cuGraphDestroy": (1.2, "-graph"),
-    "cuGraphAddNode": (0.4, "o8 graph 0 0 node"),
-    "cuGraphAddNode_v2": (0.4, "o8 graph 0 0 0 node"),
+    "cuGraphCreate": (0.6, "+graph createflags"),
+    "cuGraphClone": (0.2, "+graph graph"),
+    "cuGraphNodeFindInClone": (0.2, "?node node graph"),
+    "cuGraphAddEmptyNode": (0.4, "+node graph after aftercount"),
+    "cuGraphAddKernelNode": (0.4, "+node graph after aftercount nodekernel"),
+    "cuGraphAddKernelNode_v2": (0.8, "+node graph after aftercount nodekernel"),
+    "cuGraphAddChildGraphNode": (0.4, "+node graph after aftercount graph"),
+    "cuGraphAddEventRecordNode": (0.3, "+node graph after aftercount event"),
+    "cuGraphAddEventWaitNode": (0.3, "+node graph after aftercount event"),
+    "cuGraphAddMemAllocNode": (1.5, "+node graph after aftercount nodealloc"),
+    "cuGraphAddMemFreeNode": (1.2, "+node graph after aftercount nodeptr"),
+    "cuGraphAddNode": (0.5, "+node graph after aftercount nodeany"),
+    "cuGraphAddNode_v2": (0.5, "+node graph after 0 aftercount nodeany"),
+    "cuGraphMemAllocNodeGetParams": (0.3, "node o120"),
+    "cuGraphMemFreeNodeGetParams": (0.3, "node o8"),
+    "cuGraphKernelNodeGetParams": (0.1, "node 0"),
+    "cuGraphKernelNodeGetParams_v2": (0.1, "node 0"),
+    "cuGraphKernelNodeSetParams": (0.2, "node nodekernel"),
+    "cuGraphKernelNodeSetParams_v2": (0.3, "node nodekernel"),
+    "cuGraphChildGraphNodeGetGraph": (0.2, "node ?graph"),
+    "cuGraphEventRecordNodeGetEvent": (0.2, "node ?event"),
+    "cuGraphEventWaitNodeGetEvent": (0.2, "node ?event"),
+    "cuGraphGetNodes": (0.3, "graph 0 o8"),
+    "cuGraphGetRootNodes": (0.2, "graph 0 o8"),
+    "cuGraphGetEdges": (0.2, "graph 0 0 o8"),
+    "cuGraphNodeGetType": (0.3, "node o4"),
+    "cuGraphNodeGetDependencies": (0.2, "node 0 o8"),
+    "cuGraphNodeGetDependentNodes": (0.2, "node 0 o8"),
+    "cuGraphAddDependencies": (0.4, "graph after after 1"),
+    "cuGraphRemoveDependencies": (0.2, "graph after after 1"),
+    "cuGraphDestroyNode": (0.2, "-node"),
+    "cuGraphInstantiate": (0.4, "+exec graph 0 0 0"),
+    "cuGraphInstantiate_v2": (0.6, "+exec graph 0 0 0"),
+    "cuGraphInstantiateWithParams": (0.5, "+exec graph instantiation"),
+    "cuGraphInstantiateWithParams_ptsz": (0.3, "+exec graph instantiation"),
+    "cuGraphExecGetFlags": (0.2, "exec o8"),
+    "cuGraphUpload": (0.8, "exec stream"),
+    "cuGraphUpload_ptsz": (0.4, "exec stream"),
+    "cuGraphExecUpdate": (0.3, "exec graph 0 o4"),
+    "cuGraphExecUpdate_v2": (0.3, "exec graph o24"),
+    "cuGraphExecKernelNodeSetParams": (0.2, "exec node nodekernel"),
+    "cuGraphExecKernelNodeSetParams_v2": (0.3, "exec node nodekernel"),
+    "cuDeviceGetGraphMemAttribute": (0.5, "device graphattribute o8"),
+    "cuDeviceSetGraphMemAttribute": (0.2, "device graphattribute v8:0"),
+    "cuDeviceGraphMemTrim": (0.6, "device"),
     "cuStreamBeginCaptureToGraph": (0.2, "stream graph 0 0 0 capturemode"),
     "cuStreamBeginCaptureToGraph_ptsz": (0.2, "stream graph 0 0 0 capturemode"),
     # Memory that is made apart from its addresses
@@ -179,6 +225,13 @@ ROWS = {
     "cuMemGetAllocationPropertiesFromHandle": (0.5, "o32 physical"),
     "cuMemExportToShareableHandle": (0.8, "+fd physical handletype 0"),
     "cuMemImportFromShareableHandle": (0.8, "+physical fd handletype"),
+    # Without a device that is able to; the rest is in multicast.py
+    "cuMulticastCreate": (0.1, "+physical nodetext"),
+    "cuMulticastAddDevice": (0.1, "physical device"),
+    "cuMulticastBindMem": (0.1, "physical 0 physical 0 piece 0"),
+    "cuMulticastBindAddr": (0.1, "physical 0 mapped mappedbytes 0"),
+    "cuMulticastUnbind": (0.1, "physical device 0 piece"),
+    "cuMulticastGetGranularity": (0.1, "o8 nodetext granularity"),
     # Memory in the order of streams
     "cuMemAllocAsync": (4, "+ptr size stream"),
     "cuMemAllocAsync_ptsz": (2, "+ptr size stream"),
@@ -199,22 +252,57 @@ ROWS = {
     "cuMemGetDefaultMemPool": (0.3, "+pool place kind"),
     "cuMemGetMemPool": (0.3, "+pool place kind"),
     "cuMemSetMemPool": (0.2, "place kind pool"),
-    # What is refused
-    "cuMemAllocManaged": (0.3, "o8 size 1"),
+    # Managed memory
+    "cuMemAllocManaged": (2, "+ptr size attach"),
+    "cuMemPrefetchAsync": (1, "inside partsize target stream"),
+    "cuMemPrefetchAsync_ptsz": (0.5, "inside partsize target stream"),
+    "cuMemPrefetchAsync_v2": (0.7, "inside partsize location 0 stream"),
+    "cuMemPrefetchAsync_v2_ptsz": (0.3, "inside partsize location createflags stream"),
+    "cuMemPrefetchBatchAsync": (0.1, "0 0 0 0 0 0 0 stream"),
+    "cuMemPrefetchBatchAsync_ptsz": (0.1, "0 0 0 0 0 0 0 stream"),
+    "cuMemDiscardAndPrefetchBatchAsync": (0.1, "0 0 0 0 0 0 0 stream"),
+    "cuMemDiscardAndPrefetchBatchAsync_ptsz": (0.1, "0 0 0 0 0 0 0 stream"),
+    "cuMemAdvise": (0.7, "inside partsize advice target"),
+    "cuMemAdvise_v2": (0.5, "inside partsize advice location"),
+    "cuMemRangeGetAttribute": (0.7, "o4 4 rangeattribute inside partsize"),
+    "cuMemRangeGetAttributes": (0.1, "0 0 0 0 inside partsize"),
+    "cuStreamAttachMemAsync": (0.4, "stream inside 0 attach"),
+    "cuStreamAttachMemAsync_ptsz": (0.2, "stream inside partsize attach"),
+    # Arrays
+    "cuArrayCreate": (0.4, "+array arraynarrow"),
+    "cuArrayCreate_v2": (0.7, "+array arraywide"),
+    "cuArray3DCreate": (0.4, "+array array3narrow"),
+    "cuArray3DCreate_v2": (1.2, "+array array3wide"),
+    "cuArrayDestroy": (1.2, "-array"),
+    "cuArrayGetDescriptor": (0.2, "o16 array"),
+    "cuArrayGetDescriptor_v2": (0.2, "o24 array"),
+    "cuArray3DGetDescriptor": (0.2, "o24 array"),
+    "cuArray3DGetDescriptor_v2": (0.2, "o40 array"),
+    "cuArrayGetMemoryRequirements": (0.5, "o32 array device"),
+    "cuArrayGetSparseProperties": (0.3, "o48 array"),
+    "cuMipmappedArrayCreate": (0.8, "+mipmap array3wide levels"),
+    "cuMipmappedArrayGetLevel": (0.5, "+array mipmap levels"),
+    "cuMipmappedArrayDestroy": (0.7, "-mipmap"),
+    "cuMipmappedArrayGetMemoryRequirements": (0.3, "o32 mipmap device"),
+    "cuMipmappedArrayGetSparseProperties": (0.2, "o48 mipmap"),
+    "cuMemMapArrayAsync": (0.2, "0 0 stream"),
+    "cuMemMapArrayAsync_ptsz": (0.2, "0 0 stream"),
+    # What processes share by handles
+    "cuIpcGetMemHandle": (1, "newblob inside"),
+    "cuIpcOpenMemHandle": (0.3, "+opened blob ipcflags"),
+    "cuIpcOpenMemHandle_v2": (0.5, "+opened blob ipcflags"),
+    "cuIpcCloseMemHandle": (0.5, "-opened"),
+    "cuIpcGetEventHandle": (0.5, "newblob event"),
+    "cuIpcOpenEventHandle": (0.3, "+event blob"),
+    # Pools that are shared: the rest is in pools.py
+    "cuMemPoolExportToShareableHandle": (0.3, "+fd pool handletype 0"),
     "cuMemPoolImportFromShareableHandle": (0.1, "o8 0 1 0"),
-    "cuMemPoolImportPointer": (0.1, "o8 0 node"),
-    "cuIpcOpenMemHandle": (0.1, "o8 0 0 0 0 0 0 0"),
-    "cuIpcOpenMemHandle_v2": (0.1, "o8 0 0 0 0 0 0 0"),
-    "cuImportExternalMemory": (0.1, "o8 node"),
-    "cuExternalMemoryGetMappedBuffer": (0.1, "o8 0 node"),
-    "cuExternalMemoryGetMappedMipmappedArray": (0.1, "o8 0 node"),
-    "cuMulticastCreate": (0.1, "o8 node"),
-    "cuArrayCreate": (0.1, "o8 node"),
-    "cuArrayCreate_v2": (0.1, "o8 node"),
-    "cuArray3DCreate": (0.1, "o8 node"),
-    "cuArray3DCreate_v2": (0.1, "o8 node"),
-    "cuMipmappedArrayCreate": (0.1, "o8 node 1"),
-    "cuGraphAddMemAllocNode": (0.2, "o8 graph 0 0 node"),
+    "cuMemPoolExportPointer": (0.2, "newblob inside"),
+    "cuMemPoolImportPointer": (0.1, "o8 pool nodetext"),
+    # Without a descriptor; the rest is in external.py
+    "cuImportExternalMemory": (0.1, "o8 nodetext"),
+    "cuExternalMemoryGetMappedBuffer": (0.1, "o8 0 nodetext"),
+    "cuDestroyExternalMemory": (0.1, "0"),
     # NVML
     "nvmlInit": (0.3, ""),
     "nvmlInit_v2": (0.5, ""),
@@ -243,6 +331,7 @@ ROWS = {
     "nvmlDeviceGetMPSComputeRunningProcesses_v3": (0.2, "nvml v4:8 o192"),
 }
 
+PIECE = 2 * MIB
 # How a number is drawn; the others are in anything.py.
 DEVICES = {1: (0, 0, 0, 0, 0, 1, 2, -1), 2: (0, 0, 0, 1, 1, 1, 2, -1)}
 NUMBERS_OF = {
@@ -263,7 +352,15 @@ NUMBERS_OF = {
     "width32": (0, 1, 511, 512, 10000, 2**20),
     "hostsize": (0, 1, 4096, 100000),
     "streamflags": (0, 1, 1, 2),
-    "eventmake": (0, 0, 2, 1),
+    "eventmake": (0, 0, 2, 1, 6, 4),
+    "attach": (1, 1, 1, 2, 4, 0, 3),
+    "partsize": (1, 4096, 100000, 100000, PIECE, 8 * PIECE, 0, 2**63),
+    "target": (0, 0, 0, 1, -1, -1, -2, 5),
+    "location": [kind | number << 32 for kind, number in ((1, 0), (1, 0), (1, 1), (2, 0), (3, 0), (3, 1), (4, 0), (9, 0))],
+    "advice": (1, 2, 3, 3, 4, 5, 6, 0, 7),
+    "rangeattribute": (1, 2, 2, 3, 4, 0, 9),
+    "levels": (1, 1, 2, 5, 20, 0),
+    "ipcflags": (1, 1, 1, 0),
     "eventflags": (0, 0, 0, 1),
     "capturemode": (0, 1, 2, 2, 3),
     "grid": (0, 1, 1, 1, 4, 4, 8, 16, 16, 100, 2**31 - 1),
@@ -275,14 +372,15 @@ NUMBERS_OF = {
     "granularity": (0, 0, 1, 2),
     "poolattribute": (1, 2, 3, 4, 4, 4, 5, 6, 7, 8, 9, 0),
     "kind": (1, 1, 1, 1, 2),
+    "graphattribute": (0, 1, 1, 2, 3, 3, 4),
     "handletype": (1, 1, 1, 1, 1, 1, 0, 8),
 }
-PIECE = 2 * MIB
 RESERVED = (16 * PIECE, 16 * PIECE, 64 * PIECE, 4096, PIECE, 4095, 0, 1 << 50)
 
 # These numbers are what a limit changes: they are judged, not compared.
 NUMBERS = {
     "cuMemPoolGetAttribute",
+    "cuDeviceGetGraphMemAttribute",
     "cuMemGetInfo",
     "cuMemGetInfo_v2",
     "cuDeviceTotalMem",
@@ -323,6 +421,8 @@ LOCAL_BYTES = 4096
 TEXT_IMAGE, TEXT_KERNEL, TEXT_PATH, TEXT_BUSID, TEXT_UUID, TEXT_NS, TEXT_NODE, TEXT_NAME = 0, 8, 16, 24, 28, 30, 34, 40
 TEXT_OWN_UUID = 60  # the cards' own
 TEXT_PROP, TEXT_ACCESS, TEXT_PLACE, TEXT_POOL = 64, 80, 88, 96
+TEXT_ARRAY = 106  # four forms of each
+TEXT_INSTANTIATION = 132
 NAMES = 20  # texts for cuGetProcAddress, drawn anew now and then
 
 
@@ -335,9 +435,35 @@ def prop(place, number, handles=0, kind=1, usage=0):
 PROPS = [prop(1, 0), prop(1, 0, 1), prop(1, 1, 1), prop(1, 0, usage=1), prop(2, 0), prop(3, 0, 1), prop(1, 5)]
 PROPS += [prop(2, 0, 1), prop(4, 0), prop(0, 0), prop(1, 0, 8), prop(1, 0, 16), prop(1, 0, kind=0), prop(3, 3)]
 POOL_PROPS = [(1, 0), (1, 0), (1, 1), (1, 5), (4, 0)]
-POOLS = [struct.pack("<iiiiQQ56x", 1, 0, *place, 0, size) for place, size in zip(POOL_PROPS, (0, 64 * MIB, 0, 0, 0))]
-POOLS += [struct.pack("<iiiiQQ56x", 2, 0, 1, 0, 0, 0), struct.pack("<iiiiQQ56x", 0, 0, 1, 0, 0, 0)]
+# One has a maximum, which is not met: near the limit libvgpu trims pools, which then have room where the bare
+# driver's have none.
+POOLS = [struct.pack("<iiiiQQ56x", 1, 0, *place, 0, size) for place, size in zip(POOL_PROPS, (0, 4096 * MIB, 0, 0, 0))]
+POOLS += [struct.pack("<iiiiQQ56x", 1, 1, 1, 0, 0, 0), struct.pack("<iiiiQQ56x", 2, 0, 1, 0, 0, 0), struct.pack("<iiiiQQ56x", 0, 0, 1, 0, 0, 0)]
 ON_DEVICE = 4  # of the first of them
+
+# Width, height, depth, format, channels, flags. FLOAT is 32, UNSIGNED_INT8 1.
+ARRAYS = [(1024, 1024, 0, 32, 1, 0), (3000, 200, 0, 32, 4, 0), (128, 128, 16, 1, 1, 0), (5000, 5000, 0, 32, 1, 0)]
+ARRAYS += [(100, 0, 0, 32, 1, 0x80), (0, 1, 0, 32, 1, 0)]
+
+
+def array_bytes(shape, levels=1):
+    """What the simulator takes for it, as docs/simulator.md says."""
+    width, height, depth, kind, channels, flags = shape
+    if flags & 0xC0:
+        return 0
+    element = channels * (4 if kind == 32 else 1)
+    total, levels = 0, min(max(levels, 1), max(width, height, depth).bit_length())
+    for level in range(levels):
+        across, rows, deep = (max(side >> level, 1) for side in (width, height, depth))
+        total += (across * element + 511) // 512 * 512 * rows * deep
+    return (total + 65535) // 65536 * 65536
+
+
+def array_forms(shape):
+    """The descriptors of cuArrayCreate, cuArrayCreate_v2, cuArray3DCreate, cuArray3DCreate_v2."""
+    width, height, depth, *rest = shape
+    forms = [struct.pack("<IIiI", width, height, *rest[:2]), struct.pack("<QQiI", width, height, *rest[:2])]
+    return forms + [struct.pack("<IIIiII", *shape), struct.pack("<QQQiII4x", *shape)]
 ACCESSES = [struct.pack("<iii", *one) for one in ((1, 0, 3), (1, 0, 1), (1, 1, 3), (2, 0, 3), (1, 0, 2), (1, 7, 3))]
 
 
@@ -362,6 +488,8 @@ def texts(folder):
         (TEXT_PROP, PROPS),
         (TEXT_ACCESS, ACCESSES),
         (TEXT_POOL, POOLS),
+        (TEXT_INSTANTIATION, [struct.pack("<QQQi4x", flags, 0, 0, 0) for flags in (0, 1, 2, 2, 3, 4)]),
+        (TEXT_ARRAY, [form for shape in ARRAYS for form in array_forms(shape)]),
         (TEXT_PLACE, [struct.pack("<ii", *place) for place in ((1, 0), (1, 1), (1, 5), (2, 0), (3, 0), (9, 0))]),
     ]
     return [(first + i, text) for first, group in groups for i, text in enumerate(group)]

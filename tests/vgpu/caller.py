@@ -8,7 +8,7 @@ from harness import *
 
 CALLER = BUILD / "tests/anything"
 GROUP = 32
-KINDS = "special context stream event module function library kernel graph exec ptr host ptr32 nvml physical va fd pool"
+KINDS = "special context stream event module function library kernel graph exec ptr host ptr32 nvml physical va fd pool opened array mipmap node external"
 KINDS = KINDS.split()
 DEVICE, HOST, HOST_NUMA = 1, 2, 3
 POSIX_FD = 1
@@ -68,6 +68,10 @@ class Caller:
         result = self.call(name, *words)
         if result != 0:
             check(False, f"{name} {words} succeeds", result)
+
+    def blob(self, number, value=""):
+        """The 64 bytes that a call put there; or puts them there."""
+        return self.ask(f"blob {number} {value}")[0]
 
     def value(self, at):
         return int(self.ask(f"value {at}")[0])

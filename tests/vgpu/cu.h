@@ -56,6 +56,17 @@ typedef int cu_map_fn(cu_ptr ptr, size_t bytes, size_t offset, cu_ptr handle,
 typedef int cu_unmap_fn(cu_ptr ptr, size_t bytes);
 typedef int cu_alloc_async_fn(cu_ptr *ptr, size_t bytes, cu_handle stream);
 typedef int cu_free_async_fn(cu_ptr ptr, cu_handle stream);
+typedef int cu_begin_fn(cu_handle stream, int mode);
+typedef int cu_end_fn(cu_handle stream, cu_handle *graph);
+typedef int cu_instantiate_fn(cu_handle *exec, cu_handle graph, unsigned long long flags);
+typedef int cu_graph_launch_fn(cu_handle exec, cu_handle stream);
+struct cu_array3d {
+    size_t width, height, depth;
+    int format;
+    unsigned channels, flags;
+};
+typedef int cu_array_create_fn(cu_handle *array, const struct cu_array3d *shape);
+typedef int cu_mipmap_create_fn(cu_handle *mipmap, const struct cu_array3d *shape, unsigned levels);
 typedef int cu_retain_handle_fn(cu_ptr *handle, void *address);
 
 typedef int cu_module_load_fn(cu_handle *module, const void *image);

@@ -299,7 +299,7 @@ def habit_raise():
     machine = Machine()
     given = {"HAMI_ENVIRONMENT_MEMORY_LIMIT_0": "512m"}
     library, _ = ruled(machine, **given)
-    for says, wanted in (("512m", LIMIT), ("511m", 511 * MIB)):
+    for says, wanted in (("512m", LIMIT), ("510m", 510 * MIB)):
         environment = bare_environment(machine, LD_PRELOAD=library, CUDA_DEVICE_MEMORY_LIMIT_0=says)
         running = begin("init fill say wait", environment)
         heard(running)

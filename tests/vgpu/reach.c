@@ -299,6 +299,8 @@ struct allocator {
     bool pitched;
     bool mapped; /* memory apart from its addresses, in pieces of 2 MiB */
     bool pooled; /* in the order of streams, and pools grow by 2 MiB */
+    bool array;  /* of multiples of 64 KiB */
+    bool levels; /* a mipmapped one */
 };
 
 static const struct allocator allocators[] = {
@@ -309,9 +311,26 @@ static const struct allocator allocators[] = {
     {"cuMemCreate", "cuMemRelease", .mapped = true},
     {"cuMemAllocAsync", "cuMemFreeAsync", .pooled = true},
     {"cuMemAllocAsync_ptsz", "cuMemFreeAsync_ptsz", .pooled = true},
+    {"cuArray3DCreate_v2", "cuArrayDestroy", .array = true},
+    {"cuMipmappedArrayCreate", "cuMipmappedArrayDestroy", .array = true, .levels = true},
 };
 
 static const struct allocator *allocator;
+
+/* Of rows of 16 KiB. */
+static int take_array(void *call, cu_ptr *ptr, size_t bytes)
+{
+    const struct cu_array3d shape = {4096, bytes / 16384, 0, 32, 1, 0};
+    cu_handle made = (cu_handle)(uintptr_t)*ptr;
+    int code;
+
+    if (allocator->levels)
+        code = ((cu_mipmap_create_fn *)call)(&made, &shape, 1);
+    else
+        code = ((cu_array_create_fn *)call)(&made, &shape);
+    *ptr = (cu_ptr)(uintptr_t)made;
+    return code;
+}
 
 static int take(uint64_t *ptr, size_t bytes)
 {
@@ -322,7 +341,9 @@ static int take(uint64_t *ptr, size_t bytes)
     cu_ptr wide = *ptr;
     int code;
 
-    if (allocator->mapped)
+    if (allocator->array)
+        code = take_array(call, &wide, bytes);
+    else if (allocator->mapped)
         code = ((cu_create_fn *)call)(&wide, bytes, &prop, 0);
     else if (allocator->pooled)
         code = ((cu_alloc_async_fn *)call)(&wide, bytes, NULL);
@@ -349,6 +370,8 @@ static int give(uint64_t ptr)
 {
     void *call = look(allocator->free_name);
 
+    if (allocator->array)
+        return ((cu_ctx_fn *)call)((cu_handle)(uintptr_t)ptr);
     if (allocator->pooled)
         return ((cu_free_async_fn *)call)(ptr, NULL);
     if (allocator->narrow)
@@ -369,7 +392,9 @@ static struct filling filling;
 
 static void fill(size_t piece)
 {
-    const size_t least = allocator->mapped || allocator->pooled ? (size_t)2 << 20 : 512;
+    const size_t large = allocator->array ? (size_t)64 << 10 : (size_t)2 << 20;
+    const bool is_large = allocator->mapped || allocator->pooled || allocator->array;
+    const size_t least = is_large ? large : 512;
     uint64_t ptr;
     int code;
 
@@ -734,7 +759,7 @@ static int command_floats(int argc, char **argv)
     typedef int floats_fn(double, double, double, double, double, double, double, double);
 
     (void)argc, (void)argv;
-    printf("%d\n", LOOK(floats_fn, "cuMulticastCreate")(1, 2, 3, 4, 5, 6, 7, 8));
+    printf("%d\n", ((floats_fn *)dlsym(library, "cuMemAllocFloats"))(1, 2, 3, 4, 5, 6, 7, 8));
     return 0;
 }
 

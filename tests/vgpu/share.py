@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Compute shares, by the simulator's busy time.
 
-usage: share.py alone|pairs|cost|change|greedy|drift|siblings|rates|alternate|counted|streams|captures|killed
+usage: share.py alone|pairs|cost|change|greedy|drift|siblings|rates|alternate|counted|streams|captures|killed|idle|words|rank
                 [SECONDS]
 """
 
@@ -10,28 +10,36 @@ import contextlib
 import copy
 import json
 import os
+import pathlib
 import statistics
+import struct
 import sys
+import tempfile
 import types
 
 sys.path.insert(0, __file__.rsplit("/", 2)[0])
+import hamicore
 from harness import *
 
 WARM_UP = 2.0
 SECONDS = float(sys.argv[2]) if len(sys.argv) > 2 else 10.0
 POINTS = 2.0  # of a hundred
+# Where the limits add up to all of the card; on the clock that is stepped by hand (vgpu/limiter) nothing is lost there.
+FULL_POINTS = 6.0
 
 
 class Tenant:
     """A load in a container of its own."""
 
-    def __init__(self, machine, gpu, cores, kernel, streams=1, seconds=None, batch=None):
+    def __init__(self, machine, gpu, cores, kernel, streams=1, seconds=None, batch=None, cells=None):
         self.gpu, self.cores, self.kernel, self.streams = gpu, cores, kernel, streams
         batch = batch or (64 if kernel.endswith("us") else 2)
         duration = seconds or WARM_UP + SECONDS + 2
         uuid = machine.view()["gpus"][gpu]["uuid"]
         self.keys = {"NVIDIA_VISIBLE_DEVICES": uuid, "HAMI_VISIBLE_DEVICES": "granted", "CUDA_DEVICE_MEMORY_LIMIT_0": "2g"}
         self.region = new_region()
+        if cells:
+            self.keys |= cell_of(cells, uuid)
         self.library = container(region=self.region, **self.keys, CUDA_DEVICE_SM_LIMIT_0=cores)
         # The card is the only one that it sees, as hamictl run has it.
         environment = bare_environment(machine, LD_PRELOAD=self.library, CUDA_VISIBLE_DEVICES=uuid)
@@ -56,6 +64,17 @@ class Tenant:
     def title(self):
         streams = f" on {self.streams} streams" if self.streams > 1 else ""
         return f"{self.cores} % with kernels of {self.kernel}{streams}"
+
+
+def cell_of(folder, uuid, priority=None):
+    """A container's cell of the card, as the node agent makes it, and the keys that say so."""
+    own = pathlib.Path(tempfile.mkdtemp(dir=folder, prefix="own-"))
+    (folder / "cards" / uuid).mkdir(parents=True, exist_ok=True)
+    cell = folder / "cards" / uuid / (own.name if priority is None else f"{own.name}.{priority}.0")
+    cell.write_bytes(bytes(4096))
+    os.link(cell, own / uuid)
+    keys = {"HAMI_CARD_CELLS": own, "HAMI_CARDS": folder / "cards", "HAMI_CARD_RANKS": folder / "cards"}
+    return keys | ({} if priority is None else {"CUDA_TASK_PRIORITY": priority})
 
 
 def busy(machine, tenants):
@@ -285,15 +304,11 @@ def alternate():
 
 
 def judged(tenants, got, company, points=POINTS):
-    """
-    How far each is from its limit. Where the limits of a card add up to all of it, what the host comes too late for is
-    lost to somebody: there a share may be twice as far below. (On a stepped clock, `vgpu/limiter`, it may not.)
-    """
+    """How far each is from its limit."""
 
     def one(tenant, share):
-        full = sum(other.cores for other in tenants if other.gpu == tenant.gpu) >= 100
         off = share - tenant.cores
-        return f"{company}: {tenant.title()}: {share:.2f} %, {off:+.2f} points", abs(off), points * (2 if full and off < 0 else 1)
+        return f"{company}: {tenant.title()}: {share:.2f} %, {off:+.2f} points", abs(off), points
 
     return list(map(one, tenants, got))
 
@@ -321,9 +336,19 @@ def alone():
 
 
 def pairs():
-    for couples in (((30, "50us"), (60, "20ms")), ((30, "20ms"), (60, "50us"))), (((10, "50us"), (50, "20ms")), ((10, "20ms"), (50, "50us"))):
-        loads = [{"gpu": gpu, "cores": cores, "kernel": kernel} for gpu, couple in enumerate(couples) for cores, kernel in couple]
-        measure(len(couples), loads, "in a pair")
+    """Where the card is full nobody gets its share who leaves the card idle by itself: bare, 64 kernels of 50 us and then a
+    wait use 93 to 96 % of it, 1,024 use 99."""
+    for couples in (((30, "50us"), (70, "20ms")), ((30, "20ms"), (70, "50us"))), (((10, "50us"), (50, "20ms")), ((10, "20ms"), (50, "50us"))):
+        batches = {"50us": 1024 if is_full(couples[0]) else 64, "20ms": 2}
+        loads = [
+            {"gpu": gpu, "cores": cores, "kernel": kernel, "batch": batches[kernel]}
+            for gpu, couple in enumerate(couples) for cores, kernel in couple
+        ]  # fmt: skip
+        measure(len(couples), loads, "in a pair", FULL_POINTS if is_full(couples[0]) else POINTS)
+
+
+def is_full(couple):
+    return sum(cores for cores, _ in couple) >= 100
 
 
 def cost():
@@ -364,11 +389,149 @@ def change():
     check_equal(stop(tenants), [0, 0], "both end well")
 
 
+def idle():
+    """What others leave idle of the card may be used, and is given back when one comes. A busy host leaves some of it idle
+    itself; vgpu/limiter idle has the figures."""
+    machine = Machine(gpus=2)
+    kernels = ("50us", "20ms"), ("20ms", "50us")
+
+    def come(number, cores, seconds):
+        batches = {"50us": 1024, "20ms": 4}
+        return [
+            Tenant(machine, gpu, cores, couple[number], seconds=seconds, batch=batches[couple[number]], cells=cells)
+            for gpu, couple in enumerate(kernels)
+        ]  # fmt: skip
+
+    def measured(tenants, seconds):
+        time.sleep(1)
+        return shares(machine, tenants, seconds)
+
+    def attempt():
+        nonlocal cells
+        cells = pathlib.Path(tempfile.mkdtemp(dir=scratch, prefix="cells-"))
+        first = come(0, 30, 60)
+        time.sleep(WARM_UP)
+        bounds = [(f"alone on the card, 30 % with kernels of {t.kernel}: {share:.2f} %", 100 - share, 10) for t, share in zip(first, measured(first, 3))]
+        second = come(1, 50, 30)
+        time.sleep(1)
+        bounds += judged(first + second, measured(first + second, 5), "another comes")
+        stop(second)
+        bounds += [(f"when it has gone, kernels of {t.kernel}: {share:.2f} %", 100 - share, 10) for t, share in zip(first, measured(first, 3))]
+        stop(first)
+        return bounds
+
+    cells = None
+    steadily(attempt)
+
+
+def say_words(region, **words):
+    """What HAMi's monitor writes into a container's region."""
+    with open(region, "r+b") as file:
+        for name, word in words.items():
+            offset, form = hamicore.HEAD[name]
+            file.seek(offset)
+            file.write(struct.pack(form, word))
+
+
+def words_of(region):
+    data = pathlib.Path(region).read_bytes()[: hamicore.FILE_SIZE]
+    return {name: struct.unpack_from(form, data, offset)[0] for name, (offset, form) in hamicore.HEAD.items()}
+
+
+def words():
+    """HAMi's words in the region: a container that HAMi's monitor blocks launches nothing, and its share holds only while
+    the monitor says so. Where a limits file rules, they say nothing."""
+    machine = Machine(gpus=5)
+    uuids = [gpu["uuid"] for gpu in machine.view()["gpus"]]
+
+    def by_environment(gpu, **keys):
+        environment = bare_environment(
+            machine, LD_PRELOAD=BUILD / "src/vgpu/libvgpu.so", CUDA_DEVICE_MEMORY_SHARED_CACHE=(region := new_region()),
+            CUDA_VISIBLE_DEVICES=uuids[gpu], CUDA_DEVICE_MEMORY_LIMIT="2g", **keys,
+        )  # fmt: skip
+        guest = start([LOAD, "--kernel", "100us", "--seconds", "60", "--batch", "16"], environment)
+        return types.SimpleNamespace(gpu=gpu, guest=guest, region=region)
+
+    limited = by_environment(0, CUDA_DEVICE_SM_LIMIT="30", CUDA_TASK_PRIORITY="0")
+    forced = by_environment(1, CUDA_DEVICE_SM_LIMIT="30", GPU_CORE_UTILIZATION_POLICY="force")
+    unlimited = by_environment(2)
+    streams = by_environment(3, CUDA_DEVICE_SM_LIMIT="30")
+    ruled = Tenant(machine, 4, 30, "100us", seconds=60, batch=16)
+    tenants = [limited, forced, unlimited, streams, ruled]
+    time.sleep(WARM_UP)
+
+    def now(seconds=1.5):
+        time.sleep(0.3)
+        return [round(share, 1) for share in shares(machine, tenants, seconds)]
+
+    check_equal(words_of(limited.region)["priority"], 0, "CUDA_TASK_PRIORITY is in the region")
+    check_equal(words_of(unlimited.region)["priority"], 1, "which is 1 unless it is said")
+    got = now()
+    check(all(abs(share - 30) < 5 for share in got[:2] + got[3:]) and got[2] > 60, "each is held to its share", got)
+    for tenant in tenants:
+        say_words(tenant.region, utilization_switch=0)
+    got = now()
+    check(got[0] > 60 and got[3] > 60, "HAMi's monitor switches shares off", got)
+    check(abs(got[1] - 30) < 5, "but not with the policy force", got)
+    check(abs(got[4] - 30) < 5, "nor where a limits file rules", got)
+    for tenant in tenants:
+        say_words(tenant.region, recent_kernel=-1)
+    got = now()
+    check(got[:4] == [0, 0, 0, 0], "blocked, a container launches nothing, limited or not", got)
+    check(abs(got[4] - 30) < 5, "where a limits file rules, the word says nothing", got)
+    check_equal([words_of(t.region)["recent_kernel"] for t in tenants], [-1] * 5, "nobody takes the monitor's word away")
+    for tenant in tenants:
+        say_words(tenant.region, recent_kernel=0, utilization_switch=1)
+    got = now()
+    check(all(abs(share - 30) < 5 for share in got[:2] + got[3:]) and got[2] > 60, "both words are taken back", got)
+    check_equal([words_of(t.region)["recent_kernel"] for t in tenants], [2] * 5, "and who launches says so again")
+    say_words(unlimited.region, recent_kernel=-1)
+    check_equal(stop(tenants), [0] * 5, "all end well, blocked or not")
+
+
+def rank():
+    """A container of high priority beside one that always has work: it takes as long as alone, and the other gets the rest.
+    The machine is noisy; vgpu/limiter rank has the figures."""
+    noise_ms, rest = 2, 0.7
+
+    def high(machine, uuid, kernel, cells, priority):
+        library = container(NVIDIA_VISIBLE_DEVICES=uuid, HAMI_VISIBLE_DEVICES="granted", **cell_of(cells, uuid, priority))
+        words = ["--kernel", f"{kernel}us", "--pause", f"{kernel}us", "--batch", "1", "--seconds", str(SECONDS / 2), "--latency"]
+        return start([LOAD, *words], bare_environment(machine, LD_PRELOAD=library, CUDA_VISIBLE_DEVICES=uuid), stdout=subprocess.PIPE)
+
+    def took_ms(guest):
+        return json.loads(guest.communicate(timeout=60)[0])["p99_ns"] / 1e6
+
+    def attempt(kernel, other):
+        machine = Machine()
+        uuid = machine.view()["gpus"][0]["uuid"]
+        cells = pathlib.Path(tempfile.mkdtemp(dir=scratch, prefix="cells-"))
+        alone = took_ms(high(machine, uuid, kernel, cells, 0))
+        low = Tenant(machine, 0, 0, f"{other}us", seconds=60, batch=64, cells=cells)
+        time.sleep(1)
+        plain = took_ms(high(machine, uuid, kernel, cells, None))
+        guest = high(machine, uuid, kernel, cells, 0)
+        both = [low, types.SimpleNamespace(gpu=0, guest=guest)]
+        time.sleep(0.5)
+        theirs, mine = shares(machine, both, SECONDS / 2 - 1)
+        beside = took_ms(guest)
+        check_equal(stop([low]), [0], "the other ends well")
+        case = f"{kernel} us beside {other} us"
+        print(f"      {case}: p99 {beside:.2f} ms, alone {alone:.2f}, without a priority {plain:.2f}; the other has {theirs:.1f} % beside {mine:.1f} %")
+        bound = 1.1 * (alone + other / 1e3) + noise_ms
+        return [(f"{case}: p99 {beside:.2f} ms", beside, bound),
+                (f"{case}: without the priority it would take longer, {plain:.2f} ms", bound, plain),
+                (f"{case}: the other has {theirs:.1f} % beside {mine:.1f} %", rest * (100 - mine), theirs)]  # fmt: skip
+
+    for kernel, other in ((20000, 1000), (5000, 500)):
+        steadily(lambda: attempt(kernel, other))
+
+
 # What else runs on this machine is not what is measured.
 with contextlib.suppress(PermissionError):
     os.nice(-15)
 {
     test.__name__: test
-    for test in (alone, pairs, cost, change, greedy, drift, siblings, rates, alternate, counted, streams, captures, killed)
+    for test in (alone, pairs, cost, change, greedy, drift, siblings, rates, alternate, counted, streams, captures, killed, idle, words, rank)
 }[sys.argv[1]]()
 finish()

@@ -28,5 +28,18 @@ void limiter_charge(struct limiter *limiter, double amount_ns);
 /* Says what a death now would have charged for nothing. */
 void limiter_publish_owed(struct limiter *limiter);
 
+/* Whether so little is on its way that one of higher priority, should it come, hardly waits. */
+bool limiter_is_short(struct limiter *limiter, const struct launch *launch, const struct cost *cost,
+                      struct waiting *waiting, int64_t now_ns, int64_t *ret_until_ns);
+
+/* One of higher priority has work: what is launched after that is looked at more closely. */
+void limiter_was_held(struct limiter *limiter, struct waiting *waiting);
+
+/* A launch goes: says how long it will be, where anybody waits for that. */
+void limiter_expect(struct limiter *limiter, double price_ns, int64_t now_ns);
+
+/* Says so again, of what takes longer than can be said at once. */
+void limiter_claim(struct limiter *limiter, int64_t now_ns);
+
 /* Takes in the answer of a probe that was late, once it is back. */
 void limiter_take_late_answer(struct limiter *limiter);

@@ -13,6 +13,7 @@ struct launch {
     uint32_t block[3];    /* threads */
     void *stream;         /* CUstream */
     bool per_thread;      /* the _ptsz flavour: stream NULL is the thread's own */
+    unsigned kind;        /* enum region_launch_kind */
 };
 
 static inline bool launches_share_stream(const struct launch *a, const struct launch *b)

@@ -57,7 +57,7 @@ static void pay(struct limiter *limiter, struct launch_cache *cache, double pric
         return;
     }
     /* A thread that ends takes its credit along: never more than it has launched for. */
-    if (in_advance && price < cache->advance_ns)
+    if (in_advance && price < cache->advance_ns && !share_is_ranked(limiter->share))
         more = cache->advance_ns - price;
     cache->advance_ns = MIN(2 * (cache->advance_ns + price), THREAD_CREDIT_NS);
     limiter_charge(limiter, price + more - cache->credit_ns);
@@ -149,10 +149,21 @@ static int64_t look_again(const struct limiter *limiter, const struct cost *cost
     return MIN(until_ns, now_ns + PATIENCE_NS);
 }
 
+/* What is on its way is done so soon that another container need not wait for it longer. */
+static bool gives_back(struct limiter *limiter, int64_t now_ns)
+{
+    const struct sample *leader = samples_leader(&limiter->samples);
+
+    if (!leader)
+        return !limiter->samples.pending || limiter->issued_ns - limiter->done_ns <= OUTSTANDING_NS;
+    return limiter->samples.always == 1 &&
+           leader->started_ns + (int64_t)leader->expected_ns - now_ns <= OUTSTANDING_NS;
+}
+
 static bool balance_allows(struct limiter *limiter, const struct cost *cost, int64_t now_ns,
                            int64_t *ret_until_ns)
 {
-    if (share_allows(limiter->share, now_ns, ret_until_ns)) {
+    if (share_allows(limiter->share, gives_back(limiter, now_ns), now_ns, ret_until_ns)) {
         limiter->credit.unseen_gap_ns = 0;
         return true;
     }
@@ -221,22 +232,38 @@ bool limiter_may_go(struct limiter *limiter, const struct launch_cache *cache,
 {
     const struct cost *cost;
     int64_t now_ns, balance;
+    bool yields, ranked, betters;
 
     waiting->entered_ns = waiting->since_ns ? 0 : limiter_now(limiter);
     waiting->since_ns = waiting->since_ns ? waiting->since_ns : waiting->entered_ns;
     limiter_poll(limiter);
-    if (!atomic_load_explicit(&limiter->share->rate, RELAXED))
-        return true;
     now_ns = limiter_now(limiter);
+    yields = share_yields(limiter->share, now_ns, limiter->ahead.until_ns, ret_until_ns);
+    ranked = share_is_ranked(limiter->share);
+    betters = share_has_betters(limiter->share);
+    if (ranked || yields || share_is_limited(limiter->share))
+        share_want(limiter->share, now_ns);
+    if (!yields && !betters && !share_is_limited(limiter->share))
+        return true;
     cost = costs_of(&limiter->costs, launch);
     /* Paid already: it comes by to be measured, and must go as those that do not. */
-    if (cache->limiter == limiter && cost_is_known(cost) && !cost_is_long(cost) &&
-        cache->credit_ns >= price_of(limiter, cost) && !stream_is_behind(limiter, launch, now_ns))
+    if (!yields && !ranked && cache->limiter == limiter && cost_is_known(cost) &&
+        !cost_is_long(cost) && cache->credit_ns >= price_of(limiter, cost) &&
+        !stream_is_behind(limiter, launch, now_ns))
         return true;
     balance = share_balance(limiter->share, now_ns);
     waiting->on_credit = goes_on_credit(limiter, launch, cost, balance, now_ns) ||
                          goes_unseen(limiter, launch, cost, waiting, balance, now_ns);
-    if (waiting->on_credit || fits_beside(limiter, launch, cost, now_ns))
+    if (waiting->on_credit || (!yields && !betters && fits_beside(limiter, launch, cost, now_ns)))
+        return true;
+    if (yields) {
+        limiter_was_held(limiter, waiting);
+        *ret_until_ns = look_again(limiter, cost, now_ns, *ret_until_ns);
+        return false;
+    }
+    if (betters && !limiter_is_short(limiter, launch, cost, waiting, now_ns, ret_until_ns))
+        return false;
+    if (!share_is_limited(limiter->share))
         return true;
     if (!balance_allows(limiter, cost, now_ns, ret_until_ns) ||
         !turn_allows(limiter, balance, now_ns, ret_until_ns))
@@ -364,6 +391,7 @@ void limiter_begin(struct limiter *limiter, struct launch_cache *cache, const st
     price = price_of(limiter, cost);
     pay(limiter, cache, price, risk_ns > 0);
     ticket->paid_ns = (int64_t)price;
+    limiter_expect(limiter, price, now_ns);
     cost->unseen++;
     limiter->last_launch_ns = now_ns;
 
@@ -387,6 +415,7 @@ void limiter_count(struct limiter *limiter, struct launch_cache *cache, const st
     int64_t now_ns = limiter_now(limiter);
 
     *ticket = (struct ticket){0};
+    share_want(limiter->share, now_ns);
     limiter_poll(limiter);
     streams_use(&limiter->streams, launch, now_ns);
     cache->launches += launches;
@@ -453,5 +482,5 @@ void limiter_end(struct limiter *limiter, const struct launch *launch, struct ti
 bool limiter_is_busy(const struct limiter *limiter, int64_t now_ns)
 {
     return limiter->samples.open > 0 || limiter->samples.pending > 0 ||
-           now_ns - limiter->last_launch_ns < BUSY_NS;
+           limiter->ahead.until_ns > now_ns || now_ns - limiter->last_launch_ns < BUSY_NS;
 }

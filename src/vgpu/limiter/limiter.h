@@ -27,9 +27,13 @@
  *   - while more than OUTSTANDING_NS of charged work may be in queues, or a first launch is being
  *     measured, but for COMPLETION_NS at most.
  *
- * No clock, no driver, no system call: time and events come through struct limiter_gpu, so that a
- * test can step them (limiter_trace_test.c). A limiter belongs to a context of the process and is
- * used under its owner's lock, which is never held while waiting.
+ *   - while a container of higher priority has work on the card; and while such a one is about,
+ *     until little of what was launched is left, lest it waits for a queue (rank.c).
+ *
+ * No clock, no driver: time and events come through struct limiter_gpu, so that a test can step
+ * them (limiter_trace_test.c). No system call, but that a launch which is held reads the other
+ * containers' cells of the card (region/card.h). A limiter belongs to a context of the process and
+ * is used under its owner's lock, which is never held while waiting.
  */
 
 #include <stdatomic.h>
@@ -152,6 +156,17 @@ struct limiter {
         unsigned launches;
         int64_t since_ns;
     } pace;
+
+    struct {
+        int64_t until_ns;    /* what was launched is expected to be done then: see rank.c */
+        int64_t since_ns;    /* when the first of it was launched */
+        int64_t checked_ns;  /* nothing was left of it then */
+        int64_t check_ns;    /* until the next check */
+        int64_t patience_ns; /* with what does not end */
+        double expected_ns;  /* launched since */
+        bool alone;          /* one launch at a time */
+        double gap_ns;       /* mean, until the next launch */
+    } ahead;
 
     struct {
         bool out;

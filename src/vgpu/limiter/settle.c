@@ -191,6 +191,9 @@ void limiter_poll(struct limiter *limiter)
     if (now_ns - samples->polled_ns < POLL_NS)
         return;
     samples->polled_ns = now_ns;
+    if (samples->pending)
+        share_want(limiter->share, now_ns);
+    limiter_claim(limiter, now_ns);
     while ((done[count] = samples_next(samples, limiter->ops, limiter->gpu, &looked, now_ns,
                                        &lengths_ns[count]))) {
         settled |= done[count]->kind == SAMPLE_ALWAYS;

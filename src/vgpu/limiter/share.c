@@ -5,6 +5,11 @@
 #include "region/bucket.h"
 #include "region/turns.h"
 
+/* Who is held looks so often whether the card became idle. */
+#define IDLE_LOOK_NS INT64_C(5000000)
+#define BLOCK_LOOK_NS INT64_C(10000000) /* who is blocked, whether it still is */
+#define QUEUE_LOOK_NS INT64_C(500000)   /* and so often whether what it has on its way is done */
+
 #define LOAD(word) atomic_load_explicit(&(word), memory_order_relaxed)
 
 /* A process' own rate is read once in each function: it may be lifted any moment. */
@@ -32,6 +37,19 @@ void share_charge(struct share *share, int64_t amount_ns)
     if (own && has_less(share, own))
         bucket_charge(&share->own, own, amount_ns);
     turns_serve(share->region, share->device, amount_ns);
+    atomic_fetch_add_explicit(
+        &share->region->ext->explains[share->region->slot][share->device].busy_ns, amount_ns,
+        memory_order_relaxed);
+}
+
+bool share_yields(struct share *share, int64_t now_ns, int64_t own_until_ns, int64_t *ret_until_ns)
+{
+    *ret_until_ns = now_ns + BLOCK_LOOK_NS;
+    if (LOAD(share->suspended))
+        return true;
+    if (!LOAD(share->heeds_block) || LOAD(share->region->base->recent_kernel) >= 0)
+        return card_yields(&share->card, now_ns, own_until_ns, ret_until_ns);
+    return true;
 }
 
 static void set_rates(struct share *share, uint32_t own, int64_t now_ns)
@@ -77,13 +95,11 @@ static bool gate_allows(struct region_compute *compute, uint32_t rate, int64_t n
     return false;
 }
 
-bool share_allows(struct share *share, int64_t now_ns, int64_t *ret_until_ns)
+static bool own_share_allows(struct share *share, uint32_t own, int64_t now_ns,
+                             int64_t *ret_until_ns)
 {
-    uint32_t own = LOAD(share->rate);
     bool allowed;
 
-    if (!own)
-        return true;
     set_rates(share, own, now_ns);
     if (has_less(share, own) && !gate_allows(&share->own, own, now_ns, ret_until_ns)) {
         turns_pause(share->region, share->device, now_ns);
@@ -92,4 +108,28 @@ bool share_allows(struct share *share, int64_t now_ns, int64_t *ret_until_ns)
     allowed = gate_allows(share_compute(share), container_rate(share, own), now_ns, ret_until_ns);
     turns_want(share->region, share->device, now_ns, allowed ? now_ns : *ret_until_ns);
     return allowed;
+}
+
+/* Of a launch that the share does not allow. */
+static bool idle_time_allows(struct share *share, bool gives_back, int64_t now_ns,
+                             int64_t *ret_until_ns)
+{
+    const bool wanted = card_is_wanted(&share->card, now_ns);
+
+    if (wanted || !gives_back) {
+        if (share->card.own)
+            *ret_until_ns = MIN(*ret_until_ns, now_ns + (wanted ? IDLE_LOOK_NS : QUEUE_LOOK_NS));
+        return false;
+    }
+    bucket_forgive(share_compute(share), now_ns);
+    bucket_forgive(&share->own, now_ns);
+    return true;
+}
+
+bool share_allows(struct share *share, bool gives_back, int64_t now_ns, int64_t *ret_until_ns)
+{
+    uint32_t own = LOAD(share->rate);
+
+    return !own || own_share_allows(share, own, now_ns, ret_until_ns) ||
+           idle_time_allows(share, gives_back, now_ns, ret_until_ns);
 }

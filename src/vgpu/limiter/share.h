@@ -7,6 +7,10 @@
  * given, or, where one rule holds for all of them, that. A process that was given less pays into a
  * bucket of its own as well, and waits for both.
  *
+ * Where the container may use what others leave idle (region/card.h), a bucket in debt does not
+ * hold it while no other container wants the card, and the debt is dropped then: once another
+ * comes, it is held to its rate from that moment on.
+ *
  * One per process and device; any thread may use it.
  */
 
@@ -14,6 +18,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "region/card.h"
 #include "region/region.h"
 
 struct share {
@@ -21,8 +26,48 @@ struct share {
     unsigned device;           /* in the region */
     _Atomic uint32_t rate;     /* this process', 1/65536; 0: none */
     _Atomic bool is_common;    /* one rule holds for the container: its rate may be lowered */
+    _Atomic bool heeds_switch; /* HAMi's monitor may switch the rate off, by the region's word */
+    _Atomic bool heeds_block;  /* and may hold all launches */
+    _Atomic bool suspended;    /* no launch goes, by the limits */
     struct region_compute own; /* in use while the container's rate is higher */
+    struct card card;
 };
+
+/* The process uses the device, or waits for it: other containers see that. */
+static inline void share_want(struct share *share, int64_t now_ns)
+{
+    card_want(&share->card, now_ns);
+}
+
+/* Whether the process is held to a rate now. */
+static inline bool share_is_limited(const struct share *share)
+{
+    return atomic_load_explicit(&share->rate, memory_order_relaxed) != 0 &&
+           (!atomic_load_explicit(&share->heeds_switch, memory_order_relaxed) ||
+            atomic_load_explicit(&share->region->base->utilization_switch, memory_order_relaxed));
+}
+
+/* Whether the card is left to others of higher priority: no launch goes, limited or not. If so, it
+ * is looked at again at until_ns. own_until_ns: when what was launched is expected to be done. */
+bool share_yields(struct share *share, int64_t now_ns, int64_t own_until_ns, int64_t *ret_until_ns);
+
+/* Whether others of lower priority use the card, too: they are told of each launch. */
+static inline bool share_has_lessers(const struct share *share)
+{
+    return atomic_load_explicit(&share->card.has_lessers, memory_order_relaxed);
+}
+
+/* Whether others of higher priority do: little is to be on its way when they come. */
+static inline bool share_has_betters(const struct share *share)
+{
+    return atomic_load_explicit(&share->card.has_betters, memory_order_relaxed);
+}
+
+/* Whether each launch is to be looked at, for either. */
+static inline bool share_is_ranked(const struct share *share)
+{
+    return share_has_lessers(share) || share_has_betters(share);
+}
 
 /* Negative: gives back. Without a rate it is counted only. */
 void share_charge(struct share *share, int64_t amount_ns);
@@ -32,8 +77,9 @@ void share_charge(struct share *share, int64_t amount_ns);
 int64_t share_balance(struct share *share, int64_t now_ns);
 
 /* Whether a launch may be paid for; if not, it is looked at again at until_ns. Wants a turn, unless
- * the process itself had its part. */
-bool share_allows(struct share *share, int64_t now_ns, int64_t *ret_until_ns);
+ * the process itself had its part. gives_back: what is on its way is soon done, so that the launch
+ * may use what others leave idle. */
+bool share_allows(struct share *share, bool gives_back, int64_t now_ns, int64_t *ret_until_ns);
 
 /* The container's words of the device. */
 static inline struct region_compute *share_compute(const struct share *share)

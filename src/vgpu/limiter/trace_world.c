@@ -2,8 +2,10 @@
 #include "vgpu/limiter/trace_world.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/util.h"
 #include "region/bucket.h"
@@ -31,6 +33,8 @@
 enum {
     THREADS = 4, /* of a process */
     EVENTS = (2 + SAMPLE_MARKS) * SAMPLES + 8,
+    BATCHES = 65536, /* remembered */
+    CELL_PATH = 128,
 };
 
 struct thread {
@@ -47,7 +51,7 @@ struct thread {
     unsigned launches, in_batch;
     unsigned burst;                        /* of LENGTHS_TRICKS: launches until the next long one */
     int64_t captures_until_ns, capture_ns; /* its first stream; the next time */
-    int64_t held_since_ns;
+    int64_t held_since_ns, batch_since_ns;
 };
 
 struct process {
@@ -68,16 +72,22 @@ struct process {
 };
 
 struct world {
+    const struct setup *setup;
     struct trace_device device;
     int64_t now_ns; /* of whoever is at work */
     uint64_t random;
     bool oracle;
     unsigned cores;
+    bool apart;
+    char cells[64]; /* folder of their cells */
     struct region_base *base;
     struct region_ext *ext;
     struct process processes[PROCESSES];
     unsigned count, tenants; /* the first are of the container, the others neighbours */
     int64_t longest_wait_ns; /* of a launch that a kernel spins for */
+    int64_t mark_ns;         /* the first */
+    double took_ms[BATCHES]; /* the first tenant's batches since */
+    unsigned batches;
 };
 
 static double draw_from(uint64_t *random)
@@ -277,6 +287,8 @@ static void choose_launch(struct world *world, struct thread *thread)
     thread->waiting = (struct waiting){0};
     thread->has_launch = true;
     thread->held_since_ns = world->now_ns;
+    if (!thread->in_batch)
+        thread->batch_since_ns = world->now_ns;
 }
 
 static double busy_of(const struct process *process)
@@ -478,7 +490,8 @@ static void begin_process(struct world *world, struct process *process)
     for (unsigned i = 0; i < process->program.threads; i++) {
         process->threads[i].process = process;
         process->threads[i].number = i;
-        process->threads[i].at_ns = world->now_ns + (int64_t)(draw(world) * 1e6);
+        process->threads[i].at_ns =
+            MAX(world->now_ns, process->program.starts_ns) + (int64_t)(draw(world) * 1e6);
     }
     if (!limited)
         return;
@@ -502,22 +515,71 @@ static void kill_process(struct world *world, struct process *process)
     process->killed_ns = NEVER;
     process->born_ns = world->now_ns + (int64_t)exponential(&process->fate, REBIRTH_NS);
     if (process < &world->processes[world->tenants] && !world->oracle)
-        turns_settle(world->ext, (unsigned)process->region.slot, 0, world->now_ns);
+        turns_settle(process->region.ext, (unsigned)process->region.slot, 0, world->now_ns);
+}
+
+static void cell_path(const struct world *world, unsigned number, char *path, size_t size)
+{
+    const struct program *program = &world->setup->programs[number];
+    char name[16], file[32];
+
+    (void)snprintf(name, sizeof(name), "%u", number);
+    (void)card_cell_name(file, sizeof(file), name, program->high ? 0 : CARD_PRIORITY,
+                         program->cores);
+    (void)snprintf(path, size, "%s/%s", world->cells, file);
+}
+
+static void make_cell(const struct world *world, unsigned number)
+{
+    char path[CELL_PATH];
+
+    cell_path(world, number, path, sizeof(path));
+    if (card_make_cell(path) < 0)
+        abort();
+}
+
+static void open_cell(struct process *process, unsigned number)
+{
+    const char *folder = process->world->cells;
+    char path[CELL_PATH];
+
+    cell_path(process->world, number, path, sizeof(path));
+    if (card_open_ranked(&process->share.card, path, folder, true,
+                         process->program.high ? 0 : CARD_PRIORITY) < 0)
+        abort();
 }
 
 static void add_process(struct world *world, struct program program)
 {
     struct process *process = &world->processes[world->count];
+    const unsigned number = world->count++, container = world->apart ? number : 0;
 
     *process = (struct process){.world = world, .program = program};
-    process->fate = (world->random ^ world->count) * UINT64_C(0x9e3779b97f4a7c15) | 1;
-    process->region = (struct region){.base = world->base, .ext = world->ext, .fd = -1};
-    process->region.slot = (int)world->count++;
+    process->fate = (world->random ^ number) * UINT64_C(0x9e3779b97f4a7c15) | 1;
+    process->region =
+        (struct region){.base = world->base + container, .ext = world->ext + container, .fd = -1};
+    process->region.slot = (int)(number - container);
     process->share = (struct share){.region = &process->region};
     process->share.rate = bucket_rate(program.cores ? program.cores : world->cores);
-    if (world->count <= world->tenants)
-        world->base->slot_count = (int32_t)world->count;
+    if (world->apart)
+        open_cell(process, number);
+    if (number < world->tenants)
+        process->region.base->slot_count = (int32_t)process->region.slot + 1;
     begin_process(world, process);
+}
+
+/* A batch is over. Returns how long its thread thinks. */
+static int64_t end_batch(struct world *world, const struct thread *thread)
+{
+    const struct program *program = &thread->process->program;
+
+    if (thread->process == &world->processes[0] && thread->batch_since_ns > world->mark_ns &&
+        world->batches < BATCHES)
+        world->took_ms[world->batches++] =
+            (double)(world->now_ns + SYNC_NS - thread->batch_since_ns) / 1e6;
+    if (program->by_chance)
+        return (int64_t)(program->think_ns * (0.5 - 0.5 * log(1 - draw(world))));
+    return (int64_t)program->think_ns;
 }
 
 /* Whoever is next. */
@@ -543,7 +605,7 @@ static void step(struct world *world)
 
             if (candidate->at_ns == NEVER && streams_are_done(world, candidate))
                 candidate->at_ns = world->now_ns + SYNC_NS +
-                                   (candidate->in_launch ? 0 : (int64_t)process->program.think_ns);
+                                   (candidate->in_launch ? 0 : end_batch(world, candidate));
             if (candidate->at_ns < at_ns)
                 at_ns = candidate->at_ns, thread = candidate, helped = turned = NULL;
         }
@@ -605,6 +667,49 @@ static double grain_of(const struct process *process)
     return 100 * process->longest_ns * MAX(busy, 1u) / (double)TRACE_WINDOW_NS;
 }
 
+static void begin_regions(const struct world *world)
+{
+    for (unsigned i = 0; i < (world->apart ? world->tenants : 1); i++) {
+        memset(&world->ext[i].devices[0], 0, sizeof(world->ext[i].devices[0]));
+        memset(world->ext[i].turns, 0, (size_t)PROCESSES * sizeof(world->ext[i].turns[0]));
+    }
+}
+
+static void begin_cells(struct world *world)
+{
+    COPY_TEXT(world->cells, "/tmp/hami-test-cells-XXXXXX");
+    if (!mkdtemp(world->cells))
+        abort();
+    for (unsigned i = 0; i < world->tenants; i++)
+        make_cell(world, i);
+}
+
+static void end_cells(struct world *world)
+{
+    char path[CELL_PATH];
+
+    for (unsigned i = 0; i < world->tenants; i++) {
+        card_close(&world->processes[i].share.card);
+        cell_path(world, i, path, sizeof(path));
+        (void)unlink(path);
+    }
+    (void)rmdir(world->cells);
+}
+
+static void run_until(struct world *world, int64_t until_ns)
+{
+    while (world->now_ns < until_ns)
+        step(world);
+    trace_advance(&world->device, (double)world->now_ns);
+}
+
+static int compare(const void *a, const void *b)
+{
+    const double *first = a, *second = b;
+
+    return (*first > *second) - (*first < *second);
+}
+
 struct result trace_run(const struct setup *setup, uint64_t seed, bool oracle,
                         struct region_base *base, struct region_ext *ext)
 {
@@ -612,31 +717,45 @@ struct result trace_run(const struct setup *setup, uint64_t seed, bool oracle,
     struct result result = {0};
 
     world = (struct world){
-        .oracle = oracle, .random = seed | 1, .cores = setup->cores, .base = base, .ext = ext};
-    memset(&ext->devices[0], 0, sizeof(ext->devices[0]));
-    memset(ext->turns, 0, (size_t)PROCESSES * sizeof(ext->turns[0]));
-    world.tenants = setup->tenants;
-    world.now_ns = 1000;
+        .setup = setup,
+        .mark_ns = setup->marks_ns[0],
+        .oracle = oracle,
+        .random = seed | 1,
+        .cores = setup->cores,
+        .apart = setup->apart,
+        .base = base,
+        .ext = ext,
+        .tenants = setup->tenants,
+        .now_ns = 1000,
+    };
+    begin_regions(&world);
+    if (world.apart)
+        begin_cells(&world);
     trace_init(&world.device, setup->drift);
     for (unsigned i = 0; i < setup->tenants + setup->neighbours; i++)
         add_process(&world, setup->programs[i]);
 
-    while (world.now_ns < TRACE_WINDOW_NS)
-        step(&world);
-    trace_advance(&world.device, (double)world.now_ns);
+    for (unsigned mark = 0; mark < MARKS && setup->marks_ns[mark]; mark++) {
+        run_until(&world, setup->marks_ns[mark]);
+        for (unsigned i = 0; i < world.tenants; i++)
+            result.busy_ms[mark][i] = busy_of(&world.processes[i]) / 1e6;
+    }
+    run_until(&world, TRACE_WINDOW_NS);
     result.share = 100 * busy_of_tenants(&world) / (double)world.now_ns;
     result.charged = 100 * (double)ext->devices[0].compute.charged_ns / (double)world.now_ns;
-    result.grain = 0;
-    for (unsigned i = 0; i < world.tenants; i++)
+    for (unsigned i = 0; i < world.tenants; i++) {
         result.grain += grain_of(&world.processes[i]);
-    for (unsigned i = 0; i < world.tenants; i++)
         result.longest_ms = MAX(result.longest_ms, world.processes[i].longest_ns / 1e6);
-    result.longest_wait_ms = (double)world.longest_wait_ns / 1e6;
-    result.launches = 0;
-    for (unsigned i = 0; i < world.tenants; i++)
         result.launches += world.processes[i].threads[0].launches;
+    }
+    qsort(world.took_ms, world.batches, sizeof(world.took_ms[0]), compare);
+    result.batches = world.batches;
+    result.p99_ms = world.batches ? world.took_ms[world.batches * 99 / 100] : 0;
+    result.longest_wait_ms = (double)world.longest_wait_ns / 1e6;
     for (unsigned i = 0; i < world.count; i++)
         free(world.processes[i].limiter);
+    if (world.apart)
+        end_cells(&world);
     trace_end(&world.device);
     return result;
 }

@@ -41,10 +41,20 @@ struct program {
     double life_ns;        /* mean, until it is killed and started anew; 0: it lives on */
     unsigned cores;        /* its own limit; 0: the container's */
     bool spins;            /* each kernel waits for the next one, in another stream */
+    int64_t starts_ns;     /* when it begins to launch */
+    bool high;             /* apart: of a higher priority than the others */
+    bool by_chance; /* how long it thinks: the mean is think_ns, and nothing less than half */
+};
+
+enum {
+    MARKS = 4,
 };
 
 struct setup {
     unsigned cores, tenants, neighbours;
+    bool apart; /* each tenant is a container of its own, by its program's cores, which uses what
+                   the others leave idle */
+    int64_t marks_ns[MARKS]; /* when the tenants' busy times are noted; ascending */
     double drift;
     struct program programs[PROCESSES];
 };
@@ -56,10 +66,15 @@ struct result {
     double launches;
     double longest_ms; /* kernel */
     double longest_wait_ms;
+    double busy_ms[MARKS][PROCESSES]; /* of each tenant until that mark */
+    double p99_ms; /* of the first one's batches after the first mark: from the first launch's
+                      wish until the last one's end is seen */
+    unsigned batches;
 };
 
 struct setup trace_setup(uint64_t seed);
 
-/* Runs a world. Region and extension are its container's; whatever was in them is lost. */
+/* Runs a world. Region and extension are its container's, or, of tenants apart, those of the first
+ * one, with the others' behind it; whatever was in them is lost. */
 struct result trace_run(const struct setup *setup, uint64_t seed, bool oracle,
                         struct region_base *base, struct region_ext *ext);

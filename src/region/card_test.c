@@ -1,0 +1,339 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "region/card.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/check.h"
+#include "base/util.h"
+
+#define T0 (1000 * NS_PER_S)
+
+static char folder[] = "/tmp/hami-test-card-XXXXXX";
+
+static const char *path_of(const char *name)
+{
+    static char path[128];
+
+    (void)snprintf(path, sizeof(path), "%s/%s", folder, name);
+    return path;
+}
+
+/* Each look is later than the last, so that nothing is remembered. */
+static bool is_wanted_at(struct card *card, int64_t now_ns)
+{
+    atomic_store(&card->looked_ns, 0);
+    return card_is_wanted(card, now_ns);
+}
+
+static int set_up(void **state)
+{
+    struct card *cards = calloc(3, sizeof(*cards));
+
+    *state = cards;
+    memcpy(folder + sizeof(folder) - 7, "XXXXXX", 6);
+    assert_non_null(mkdtemp(folder));
+    for (unsigned i = 0; i < 3; i++) {
+        char name[2] = {(char)('a' + i), '\0'};
+
+        assert_int_equal(card_make_cell(path_of(name)), 0);
+    }
+    for (unsigned i = 0; i < 3; i++) {
+        char name[2] = {(char)('a' + i), '\0'};
+
+        assert_int_equal(card_open(&cards[i], path_of(name), folder), 0);
+    }
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    struct card *cards = *state;
+    char command[256];
+
+    for (unsigned i = 0; i < 3; i++)
+        card_close(&cards[i]);
+    free(cards);
+    (void)snprintf(command, sizeof(command), "rm -r %s", folder);
+    return system(command);
+}
+
+static void who_wants_the_card_is_seen_by_the_others_for_a_while(void **state)
+{
+    struct card *cards = *state;
+
+    assert_false(is_wanted_at(&cards[0], T0));
+    card_want(&cards[1], T0);
+    assert_true(is_wanted_at(&cards[0], T0));
+    assert_true(is_wanted_at(&cards[2], T0 + CARD_WANT_NS - 1));
+    assert_false(is_wanted_at(&cards[1], T0)); /* its own wish is not another's */
+    assert_false(is_wanted_at(&cards[0], T0 + CARD_WANT_NS));
+    /* Said again before it is over, it goes on. */
+    card_want(&cards[1], T0 + CARD_WANT_NS - 1);
+    assert_true(is_wanted_at(&cards[0], T0 + CARD_WANT_NS + 1));
+}
+
+static void what_was_read_holds_for_a_moment(void **state)
+{
+    struct card *cards = *state;
+
+    assert_false(card_is_wanted(&cards[0], T0));
+    card_want(&cards[1], T0);
+    assert_false(card_is_wanted(&cards[0], T0 + CARD_LOOK_NS - 1));
+    assert_true(card_is_wanted(&cards[0], T0 + CARD_LOOK_NS));
+}
+
+static void cells_that_come_and_go_are_found(void **state)
+{
+    struct card *cards = *state, fourth = {.own = NULL};
+
+    assert_int_equal(card_make_cell(path_of("d")), 0);
+    assert_int_equal(card_open(&fourth, path_of("d"), folder), 0);
+    card_want(&fourth, T0);
+    assert_false(is_wanted_at(&cards[0], T0));
+    card_look_around(&cards[0]);
+    assert_true(is_wanted_at(&cards[0], T0));
+    assert_int_equal(unlink(path_of("d")), 0);
+    card_look_around(&cards[0]);
+    assert_false(is_wanted_at(&cards[0], T0));
+    card_close(&fourth);
+}
+
+/* Each says that the card is not idle, or nothing; none ends a reader. */
+static void a_cell_that_its_owner_damaged_harms_nobody(void **state)
+{
+    struct card *cards = *state;
+
+    assert_int_equal(truncate(path_of("b"), 3), 0);
+    assert_true(is_wanted_at(&cards[0], T0));
+    assert_int_equal(truncate(path_of("b"), 0), 0);
+    assert_false(is_wanted_at(&cards[0], T0));
+    atomic_store(&cards[2].own->magic, 1);
+    assert_true(is_wanted_at(&cards[0], T0));
+    atomic_store(&cards[2].own->magic, CARD_CELL_MAGIC);
+    atomic_store(&cards[2].own->wanted_until_ns, INT64_MAX); /* another boot's */
+    assert_false(is_wanted_at(&cards[0], T0));
+}
+
+static void what_cannot_be_read_is_wanted(void **state)
+{
+    struct card *cards = *state, alone = {.own = NULL}, unknown = {.own = NULL};
+
+    (void)close(cards[0].others[0].fd);
+    assert_true(is_wanted_at(&cards[0], T0));
+    card_look_around(&cards[0]);
+    assert_false(is_wanted_at(&cards[0], T0));
+
+    assert_int_equal(symlink("a", path_of("link")), 0);
+    card_look_around(&cards[0]);
+    assert_true(is_wanted_at(&cards[0], T0));
+
+    assert_true(is_wanted_at(&unknown, T0));
+    card_want(&unknown, T0);
+    assert_int_equal(card_open(&alone, path_of("c"), NULL), 0);
+    assert_true(is_wanted_at(&alone, T0));
+    card_close(&alone);
+    assert_true(card_open(&alone, path_of("none"), folder) < 0);
+    assert_int_equal(truncate(path_of("c"), 8), 0);
+    assert_true(card_open(&alone, path_of("c"), folder) < 0);
+}
+
+static void another_folder_in_its_place_does_not_make_the_card_idle(void **state)
+{
+    struct card *cards = *state;
+
+    card_want(&cards[1], T0);
+    assert_int_equal(mkdir(path_of("fake"), 0700), 0);
+    (void)snprintf(cards[0].folder, sizeof(cards[0].folder), "%s", path_of("fake"));
+    card_look_around(&cards[0]);
+    assert_true(is_wanted_at(&cards[0], T0));
+    assert_true(is_wanted_at(&cards[0], T0 + CARD_WANT_NS));
+    COPY_TEXT(cards[0].folder, "/proc/self");
+    card_look_around(&cards[0]);
+    assert_true(is_wanted_at(&cards[0], T0 + CARD_WANT_NS));
+}
+
+/* A container that starts again gets a new cell, and what is left of the old one keeps its own. */
+static void a_new_cell_leaves_the_old_one_alone(void **state)
+{
+    struct card *cards = *state;
+
+    assert_int_equal(card_make_cell(path_of("b")), 0);
+    card_want(&cards[1], T0);
+    assert_int_equal(atomic_load(&cards[1].own->wanted_until_ns), T0 + CARD_WANT_NS);
+    card_look_around(&cards[0]);
+    assert_false(is_wanted_at(&cards[0], T0));
+}
+
+enum {
+    THREADS = 4,
+    ROUNDS = 2000,
+};
+
+struct reading {
+    struct card *cards;
+    unsigned number;
+};
+
+/* The first looks around, the others look; all want. */
+static void *use_card(void *argument)
+{
+    const struct reading *reading = argument;
+
+    for (int i = 0; i < ROUNDS; i++) {
+        int64_t now_ns = T0 + i * CARD_LOOK_NS;
+
+        if (!reading->number && i % 16 == 0)
+            card_look_around(&reading->cards[0]);
+        (void)card_is_wanted(&reading->cards[0], now_ns);
+        card_want(&reading->cards[reading->number % 2], now_ns);
+    }
+    return NULL;
+}
+
+static void threads_share_a_card(void **state)
+{
+    struct reading readings[THREADS];
+    pthread_t threads[THREADS];
+    struct card *cards = *state;
+
+    for (unsigned i = 0; i < THREADS; i++) {
+        readings[i] = (struct reading){cards, i};
+        assert_int_equal(pthread_create(&threads[i], NULL, use_card, &readings[i]), 0);
+    }
+    for (unsigned i = 0; i < THREADS; i++)
+        assert_int_equal(pthread_join(threads[i], NULL), 0);
+    assert_true(is_wanted_at(&cards[0], T0 + ROUNDS * CARD_LOOK_NS));
+    assert_int_equal(cards[0].count, 2);
+}
+
+static void of_too_many_none_is_missed(void **state)
+{
+    struct card *cards = *state;
+    char name[8];
+
+    for (unsigned i = 0; i < CARD_CELLS; i++) {
+        (void)snprintf(name, sizeof(name), "m%u", i);
+        assert_int_equal(card_make_cell(path_of(name)), 0);
+    }
+    card_look_around(&cards[0]);
+    assert_true(is_wanted_at(&cards[0], T0));
+    assert_int_equal(unlink(path_of("m0")), 0);
+    assert_int_equal(unlink(path_of("m1")), 0);
+    card_look_around(&cards[0]);
+    assert_false(is_wanted_at(&cards[0], T0));
+}
+
+/* Another priority than the others': "p" in the name, and its share. */
+static void open_ranked(struct card *card, const char *name, int priority, unsigned cores)
+{
+    char file[64];
+
+    assert_true(card_cell_name(file, sizeof(file), name, priority, cores));
+    assert_int_equal(card_make_cell(path_of(file)), 0);
+    assert_int_equal(card_open_ranked(card, path_of(file), folder, true, priority), 0);
+}
+
+static bool yields_at(struct card *card, int64_t now_ns)
+{
+    int64_t until_ns;
+
+    atomic_store(&card->rank_looked_ns, now_ns - CARD_LOOK_NS);
+    return card_yields(card, now_ns, 0, &until_ns);
+}
+
+static void who_is_of_higher_priority_goes_first(void **state)
+{
+    struct card *cards = *state, high = {.own = NULL};
+    int64_t until_ns = 0;
+
+    open_ranked(&high, "h", 0, 0);
+    card_look_around(&cards[0]);
+    card_want(&high, T0);
+    card_want(&cards[0], T0);
+    assert_false(yields_at(&cards[0], T0));
+    card_claim(&high, T0, T0, T0 + NS_PER_MS);
+    assert_true(yields_at(&cards[0], T0));
+    assert_false(yields_at(&cards[0], T0 + NS_PER_MS));
+    assert_false(yields_at(&high, T0)); /* and not the other way round */
+    card_claim(&cards[0], T0, T0, T0 + NS_PER_MS);
+    assert_false(yields_at(&high, T0));
+    assert_false(yields_at(&cards[1], T0)); /* nor among equals: it has not looked around */
+    card_look_around(&cards[1]);
+    assert_true(yields_at(&cards[1], T0));
+    assert_true(cards[0].has_betters && !cards[0].has_lessers);
+    assert_true(high.has_lessers && !high.has_betters);
+
+    /* What was launched before it came holds it up by as much, and the switches. */
+    card_claim(&high, T0 + NS_PER_S, T0 + NS_PER_S, T0 + NS_PER_S + 4 * NS_PER_MS);
+    atomic_store(&cards[0].rank_looked_ns, 0);
+    assert_true(card_yields(&cards[0], T0 + NS_PER_S, T0 + NS_PER_S + 2 * NS_PER_MS, &until_ns));
+    assert_true(until_ns >= T0 + NS_PER_S + 6 * NS_PER_MS);
+    assert_true(until_ns <= T0 + NS_PER_S + 7 * NS_PER_MS);
+    card_close(&high);
+}
+
+static void a_claim_for_ever_is_not_believed(void **state)
+{
+    struct card *cards = *state, high = {.own = NULL};
+
+    open_ranked(&high, "h", 0, 0);
+    card_look_around(&cards[0]);
+    card_want(&high, T0);
+    card_claim(&high, T0, T0, T0 + 60 * NS_PER_S);
+    assert_true(yields_at(&cards[0], T0));
+    assert_false(yields_at(&cards[0], T0 + CARD_CLAIM_NS + 1)); /* unless it is said again */
+    atomic_store(&high.own->busy_until_ns, INT64_MAX);
+    assert_false(yields_at(&cards[0], T0));
+    atomic_store(&high.own->busy_until_ns, T0 + NS_PER_MS);
+    atomic_store(&high.own->busy_since_ns, INT64_MIN);
+    assert_false(yields_at(&cards[0], T0));
+    card_close(&high);
+}
+
+static void who_always_claims_to_have_work_gets_its_share_and_10_points(void **state)
+{
+    struct card *cards = *state, liar = {.own = NULL};
+    int64_t yielded = 0, looks = 0;
+
+    open_ranked(&liar, "l", 0, 30);
+    card_look_around(&cards[0]);
+    for (int64_t now_ns = T0; now_ns < T0 + 20 * NS_PER_S; now_ns += NS_PER_MS / 2) {
+        card_want(&liar, now_ns);
+        card_claim(&liar, now_ns, now_ns, now_ns + CARD_CLAIM_NS);
+        yielded += yields_at(&cards[0], now_ns);
+        looks++;
+        if (looks % 500 == 0)
+            card_look_around(&cards[0]); /* which forgets nothing of it */
+    }
+    assert_true(yielded > looks * 38 / 100);
+    assert_true(yielded < looks * 42 / 100);
+    card_close(&liar);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(who_wants_the_card_is_seen_by_the_others_for_a_while,
+                                        set_up, tear_down),
+        cmocka_unit_test_setup_teardown(what_was_read_holds_for_a_moment, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(cells_that_come_and_go_are_found, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_cell_that_its_owner_damaged_harms_nobody, set_up,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(what_cannot_be_read_is_wanted, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(another_folder_in_its_place_does_not_make_the_card_idle,
+                                        set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_new_cell_leaves_the_old_one_alone, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(threads_share_a_card, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(who_is_of_higher_priority_goes_first, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_claim_for_ever_is_not_believed, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(who_always_claims_to_have_work_gets_its_share_and_10_points,
+                                        set_up, tear_down),
+        cmocka_unit_test_setup_teardown(of_too_many_none_is_missed, set_up, tear_down),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,410 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* The nodes of graphs: adding them, and what they are. */
+
+#include <stdlib.h>
+
+#include "base/cleanup.h"
+#include "base/util.h"
+#include "simdriver/graph_memory.h"
+#include "simdriver/guest.h"
+
+static CUresult check(const void *wanted)
+{
+    CUresult r = guest_check();
+
+    if (r != CUDA_SUCCESS)
+        return r;
+    return wanted ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+/* Adding nodes */
+
+static CUresult add(CUgraphNode *ret, CUgraph handle, const CUgraphNode *dependencies, size_t count,
+                    const struct graph_node *like)
+{
+    struct graph *graph = graph_find(handle, GRAPH_MAGIC);
+    struct graph_node *node;
+
+    if (!ret || !graph || (count && !dependencies) || !graph_has_nodes(graph, dependencies, count))
+        return CUDA_ERROR_INVALID_VALUE;
+    node = graph_add(graph, like);
+    if (!node)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    for (size_t i = 0; i < count; i++) {
+        if (graph_add_after(node, graph_find_node(dependencies[i])))
+            continue;
+        graph_remove(node);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    *ret = (CUgraphNode)node;
+    return CUDA_SUCCESS;
+}
+
+PUBLIC CUresult cuGraphAddEmptyNode(CUgraphNode *node, CUgraph graph,
+                                    const CUgraphNode *dependencies, size_t count)
+{
+    CUresult r = check(node);
+
+    if (r != CUDA_SUCCESS)
+        return r;
+    return add(node, graph, dependencies, count,
+               &(struct graph_node){.type = CU_GRAPH_NODE_TYPE_EMPTY});
+}
+
+static CUresult make_kernel(const CUDA_KERNEL_NODE_PARAMS *params, struct graph_node *ret)
+{
+    uint32_t context;
+    CUresult r;
+
+    if (params->ctx && guest_check() == CUDA_SUCCESS)
+        r = guest_find_context(params->ctx, &context) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
+    else
+        r = guest_current(&context);
+    if (r != CUDA_SUCCESS)
+        return r;
+    *ret = (struct graph_node){.type = CU_GRAPH_NODE_TYPE_KERNEL, .kernel = *params};
+    ret->kernel.extra = NULL;
+    ret->kernel.kernelParams = ret->pointers; /* the node's own, once it is one */
+    return guest_make_kernel(params, context, &ret->op, ret->values);
+}
+
+PUBLIC CUresult cuGraphAddKernelNode_v2(CUgraphNode *node, CUgraph graph,
+                                        const CUgraphNode *dependencies, size_t count,
+                                        const CUDA_KERNEL_NODE_PARAMS *params)
+{
+    struct graph_node like;
+    CUresult r = check(params);
+
+    if (r == CUDA_SUCCESS)
+        r = make_kernel(params, &like);
+    return r == CUDA_SUCCESS ? add(node, graph, dependencies, count, &like) : r;
+}
+
+PUBLIC CUresult cuGraphAddKernelNode(CUgraphNode *node, CUgraph graph,
+                                     const CUgraphNode *dependencies, size_t count,
+                                     const CUDA_KERNEL_NODE_PARAMS_v1 *params)
+{
+    CUDA_KERNEL_NODE_PARAMS wide = {0};
+
+    if (params)
+        memcpy(&wide, params, sizeof(*params));
+    return cuGraphAddKernelNode_v2(node, graph, dependencies, count, params ? &wide : NULL);
+}
+
+PUBLIC CUresult cuGraphAddChildGraphNode(CUgraphNode *node, CUgraph graph,
+                                         const CUgraphNode *dependencies, size_t count,
+                                         CUgraph child_handle)
+{
+    const struct graph *from = graph_find(child_handle, GRAPH_MAGIC);
+    struct graph_node like = {.type = CU_GRAPH_NODE_TYPE_GRAPH};
+    CUresult r = check(from);
+
+    if (r != CUDA_SUCCESS)
+        return r;
+    if (from->capturing || (CUgraph)from == graph)
+        return CUDA_ERROR_INVALID_VALUE;
+    if (graph_has_memory(from))
+        return CUDA_ERROR_NOT_SUPPORTED;
+    like.child = graph_new(GRAPH_MAGIC);
+    if (!like.child)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    like.child->is_child = true;
+    r = graph_copy(like.child, from) ? add(node, graph, dependencies, count, &like)
+                                     : CUDA_ERROR_OUT_OF_MEMORY;
+    if (r != CUDA_SUCCESS)
+        graph_free(like.child);
+    return r;
+}
+
+static CUresult add_event(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies,
+                          size_t count, CUevent handle, CUgraphNodeType type)
+{
+    struct graph_node like = {.type = type};
+    CUresult r = check(node);
+    uint32_t event;
+    bool found;
+
+    if (r != CUDA_SUCCESS)
+        return r;
+    (void)sim_lock(guest.sim);
+    found = guest_find_event(handle, &event);
+    if (found)
+        like.op = (struct sim_op){
+            .kind = type == CU_GRAPH_NODE_TYPE_EVENT_RECORD ? SIM_OP_RECORD : SIM_OP_WAIT,
+            .target = event,
+            .gen = guest_state()->events[event].gen,
+        };
+    sim_unlock(guest.sim);
+    return found ? add(node, graph, dependencies, count, &like) : CUDA_ERROR_INVALID_VALUE;
+}
+
+PUBLIC CUresult cuGraphAddEventRecordNode(CUgraphNode *node, CUgraph graph,
+                                          const CUgraphNode *dependencies, size_t count,
+                                          CUevent event)
+{
+    return add_event(node, graph, dependencies, count, event, CU_GRAPH_NODE_TYPE_EVENT_RECORD);
+}
+
+PUBLIC CUresult cuGraphAddEventWaitNode(CUgraphNode *node, CUgraph graph,
+                                        const CUgraphNode *dependencies, size_t count,
+                                        CUevent event)
+{
+    return add_event(node, graph, dependencies, count, event, CU_GRAPH_NODE_TYPE_WAIT_EVENT);
+}
+
+/* Memory */
+
+static CUresult check_alloc(const CUDA_MEM_ALLOC_NODE_PARAMS *params)
+{
+    const CUmemPoolProps *props = &params->poolProps;
+
+    if (!params->bytesize || props->allocType != CU_MEM_ALLOCATION_TYPE_PINNED ||
+        props->handleTypes || (params->accessDescCount && !params->accessDescs))
+        return CUDA_ERROR_INVALID_VALUE;
+    if (props->location.type != CU_MEM_LOCATION_TYPE_DEVICE)
+        return CUDA_ERROR_NOT_SUPPORTED;
+    if (guest_check_device(props->location.id) != CUDA_SUCCESS)
+        return CUDA_ERROR_INVALID_VALUE;
+    for (size_t i = 0; i < params->accessDescCount; i++) {
+        if (params->accessDescs[i].location.type != CU_MEM_LOCATION_TYPE_DEVICE ||
+            params->accessDescs[i].location.id != props->location.id)
+            return CUDA_ERROR_INVALID_VALUE;
+    }
+    return CUDA_SUCCESS;
+}
+
+/* One that is instantiated stays as it is. */
+PUBLIC CUresult cuGraphAddMemAllocNode(CUgraphNode *node, CUgraph graph,
+                                       const CUgraphNode *dependencies, size_t count,
+                                       CUDA_MEM_ALLOC_NODE_PARAMS *params)
+{
+    struct graph_node like = {.type = CU_GRAPH_NODE_TYPE_MEM_ALLOC};
+    CUresult r = check(params);
+
+    if (r == CUDA_SUCCESS)
+        r = check_alloc(params);
+    if (r != CUDA_SUCCESS)
+        return r;
+    like.memory = graph_memory_new(guest.devices[params->poolProps.location.id], params->bytesize);
+    if (!like.memory)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    r = add(node, graph, dependencies, count, &like);
+    if (r == CUDA_SUCCESS)
+        params->dptr = like.memory->address;
+    graph_memory_drop(like.memory);
+    return r;
+}
+
+static const struct graph_node *find_taking(const struct graph *graph,
+                                            const struct graph_memory *memory)
+{
+    for (size_t i = 0; i < graph->count; i++) {
+        if (graph->nodes[i]->type == CU_GRAPH_NODE_TYPE_MEM_ALLOC &&
+            graph->nodes[i]->memory == memory)
+            return graph->nodes[i];
+    }
+    return NULL;
+}
+
+/* What the graph takes itself it frees afterwards. */
+static bool comes_after(const struct graph_node *taking, const CUgraphNode *dependencies,
+                        size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        const struct graph_node *before = graph_find_node(dependencies[i]);
+
+        if (before == taking || graph_is_before(taking, before))
+            return true;
+    }
+    return false;
+}
+
+PUBLIC CUresult cuGraphAddMemFreeNode(CUgraphNode *node, CUgraph handle,
+                                      const CUgraphNode *dependencies, size_t count,
+                                      CUdeviceptr ptr)
+{
+    const struct graph *graph = graph_find(handle, GRAPH_MAGIC);
+    struct graph_node like = {
+        .type = CU_GRAPH_NODE_TYPE_MEM_FREE,
+        .memory = graph_memory_find(ptr),
+    };
+    const struct graph_node *taking;
+    CUresult r = check(graph);
+
+    if (r != CUDA_SUCCESS)
+        return r;
+    if (!graph_may_free(graph, like.memory) || (count && !dependencies) ||
+        !graph_has_nodes(graph, dependencies, count))
+        return CUDA_ERROR_INVALID_VALUE;
+    taking = find_taking(graph, like.memory);
+    if (taking && !comes_after(taking, dependencies, count))
+        return CUDA_ERROR_INVALID_VALUE;
+    return add(node, handle, dependencies, count, &like);
+}
+
+PUBLIC CUresult cuGraphMemAllocNodeGetParams(CUgraphNode handle, CUDA_MEM_ALLOC_NODE_PARAMS *params)
+{
+    const struct graph_node *node = graph_find_node(handle);
+    CUresult r = check(params);
+    unsigned device = 0;
+
+    if (r != CUDA_SUCCESS)
+        return r;
+    if (!node || node->type != CU_GRAPH_NODE_TYPE_MEM_ALLOC)
+        return CUDA_ERROR_INVALID_VALUE;
+    while (guest.devices[device] != node->memory->device)
+        device++;
+    *params = (CUDA_MEM_ALLOC_NODE_PARAMS){
+        .poolProps = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
+                      .location = {CU_MEM_LOCATION_TYPE_DEVICE, (int)device}},
+        .bytesize = node->memory->asked_bytes,
+        .dptr = node->memory->address,
+    };
+    return CUDA_SUCCESS;
+}
+
+PUBLIC CUresult cuGraphMemFreeNodeGetParams(CUgraphNode handle, CUdeviceptr *ptr)
+{
+    const struct graph_node *node = graph_find_node(handle);
+    CUresult r = check(ptr);
+
+    if (r != CUDA_SUCCESS)
+        return r;
+    if (!node || node->type != CU_GRAPH_NODE_TYPE_MEM_FREE)
+        return CUDA_ERROR_INVALID_VALUE;
+    *ptr = node->memory->address;
+    return CUDA_SUCCESS;
+}
+
+/* Any type */
+
+PUBLIC CUresult cuGraphAddNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies,
+                               size_t count, CUgraphNodeParams *params)
+{
+    CUresult r = check(params);
+
+    if (r != CUDA_SUCCESS)
+        return r;
+    switch (params->type) {
+    case CU_GRAPH_NODE_TYPE_KERNEL:
+        return cuGraphAddKernelNode_v2(node, graph, dependencies, count, &params->kernel);
+    case CU_GRAPH_NODE_TYPE_EMPTY:
+        return cuGraphAddEmptyNode(node, graph, dependencies, count);
+    case CU_GRAPH_NODE_TYPE_GRAPH:
+        if (params->graph.ownership)
+            return CUDA_ERROR_NOT_SUPPORTED;
+        return cuGraphAddChildGraphNode(node, graph, dependencies, count, params->graph.graph);
+    case CU_GRAPH_NODE_TYPE_EVENT_RECORD:
+        return cuGraphAddEventRecordNode(node, graph, dependencies, count, params->event.event);
+    case CU_GRAPH_NODE_TYPE_WAIT_EVENT:
+        return cuGraphAddEventWaitNode(node, graph, dependencies, count, params->event.event);
+    case CU_GRAPH_NODE_TYPE_MEM_ALLOC:
+        return cuGraphAddMemAllocNode(node, graph, dependencies, count, &params->alloc);
+    case CU_GRAPH_NODE_TYPE_MEM_FREE:
+        return cuGraphAddMemFreeNode(node, graph, dependencies, count, params->free.dptr);
+    default:
+        return CUDA_ERROR_NOT_SUPPORTED;
+    }
+}
+
+/* No edge has data here. */
+PUBLIC CUresult cuGraphAddNode_v2(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies,
+                                  const void *edges, size_t count, CUgraphNodeParams *params)
+{
+    (void)edges;
+    return cuGraphAddNode(node, graph, dependencies, count, params);
+}
+
+/* What a node is */
+
+PUBLIC CUresult cuGraphNodeGetType(CUgraphNode handle, CUgraphNodeType *type)
+{
+    const struct graph_node *node = graph_find_node(handle);
+    CUresult r = check(node ? type : NULL);
+
+    if (r == CUDA_SUCCESS)
+        *type = node->type;
+    return r;
+}
+
+PUBLIC CUresult cuGraphChildGraphNodeGetGraph(CUgraphNode handle, CUgraph *graph)
+{
+    const struct graph_node *node = graph_find_node(handle);
+    CUresult r = check(node && node->child ? graph : NULL);
+
+    if (r == CUDA_SUCCESS)
+        *graph = (CUgraph)node->child;
+    return r;
+}
+
+static CUresult get_event(CUgraphNode handle, CUevent *event, CUgraphNodeType type)
+{
+    const struct graph_node *node = graph_find_node(handle);
+    CUresult r = check(node && node->type == type ? event : NULL);
+
+    if (r == CUDA_SUCCESS)
+        *event = guest_event_handle(node->op.target);
+    return r;
+}
+
+PUBLIC CUresult cuGraphEventRecordNodeGetEvent(CUgraphNode node, CUevent *event)
+{
+    return get_event(node, event, CU_GRAPH_NODE_TYPE_EVENT_RECORD);
+}
+
+PUBLIC CUresult cuGraphEventWaitNodeGetEvent(CUgraphNode node, CUevent *event)
+{
+    return get_event(node, event, CU_GRAPH_NODE_TYPE_WAIT_EVENT);
+}
+
+/* Those of a kernel that was captured are not known. */
+PUBLIC CUresult cuGraphKernelNodeGetParams_v2(CUgraphNode handle, CUDA_KERNEL_NODE_PARAMS *params)
+{
+    const struct graph_node *node = graph_find_node(handle);
+    CUresult r = check(node && node->type == CU_GRAPH_NODE_TYPE_KERNEL ? params : NULL);
+
+    if (r != CUDA_SUCCESS)
+        return r;
+    if (!node->kernel.kernelParams)
+        return CUDA_ERROR_NOT_SUPPORTED;
+    *params = node->kernel;
+    return CUDA_SUCCESS;
+}
+
+PUBLIC CUresult cuGraphKernelNodeGetParams(CUgraphNode node, CUDA_KERNEL_NODE_PARAMS_v1 *params)
+{
+    CUDA_KERNEL_NODE_PARAMS wide;
+    CUresult r = cuGraphKernelNodeGetParams_v2(node, params ? &wide : NULL);
+
+    if (r == CUDA_SUCCESS)
+        memcpy(params, &wide, sizeof(*params));
+    return r;
+}
+
+PUBLIC CUresult cuGraphKernelNodeSetParams_v2(CUgraphNode handle,
+                                              const CUDA_KERNEL_NODE_PARAMS *params)
+{
+    struct graph_node *node = graph_find_node(handle), like;
+    CUresult r = check(node && node->type == CU_GRAPH_NODE_TYPE_KERNEL ? params : NULL);
+
+    if (r == CUDA_SUCCESS)
+        r = make_kernel(params, &like);
+    if (r != CUDA_SUCCESS)
+        return r;
+    node->op = like.op;
+    node->kernel = like.kernel;
+    node->kernel.kernelParams = node->pointers;
+    memcpy(node->values, like.values, sizeof(node->values));
+    return CUDA_SUCCESS;
+}
+
+PUBLIC CUresult cuGraphKernelNodeSetParams(CUgraphNode node,
+                                           const CUDA_KERNEL_NODE_PARAMS_v1 *params)
+{
+    CUDA_KERNEL_NODE_PARAMS wide = {0};
+
+    if (params)
+        memcpy(&wide, params, sizeof(*params));
+    return cuGraphKernelNodeSetParams_v2(node, params ? &wide : NULL);
+}

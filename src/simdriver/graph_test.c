@@ -1,0 +1,432 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* Graphs that programs make themselves, and what they allocate. */
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+/* cmocka.h needs four of the above */
+#include <cmocka.h>
+
+#include "base/util.h"
+#include "simdriver/testing.h"
+
+#define PIECE (2 * MIB)
+#define INVALID(call) GIVES(CUDA_ERROR_INVALID_VALUE, call)
+#define REFUSES(call) GIVES(CUDA_ERROR_NOT_SUPPORTED, call)
+
+static struct testing t;
+static CUgraph graph;
+static CUgraphExec exec;
+
+static uint64_t begin(void)
+{
+    testing_begin(&t);
+    OK(cuGraphCreate(&graph, 0));
+    return testing_used_bytes();
+}
+
+static CUgraphNode kernel_after(CUgraphNode before, uint64_t ns)
+{
+    void *params[] = {&ns};
+    CUDA_KERNEL_NODE_PARAMS kernel = {
+        t.kernel, 100, 1, 1, 32, 1, 1, 0, params, NULL, NULL, NULL,
+    };
+    CUgraphNode node;
+
+    OK(cuGraphAddKernelNode_v2(&node, graph, &before, before ? 1 : 0, &kernel));
+    return node;
+}
+
+static CUgraphNode alloc_after(CUgraphNode before, size_t bytes, CUdeviceptr *ret_ptr)
+{
+    CUDA_MEM_ALLOC_NODE_PARAMS params = {
+        .poolProps = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
+                      .location = {CU_MEM_LOCATION_TYPE_DEVICE, 0}},
+        .bytesize = bytes,
+    };
+    CUgraphNode node;
+
+    OK(cuGraphAddMemAllocNode(&node, graph, &before, before ? 1 : 0, &params));
+    *ret_ptr = params.dptr;
+    return node;
+}
+
+static CUgraphNode free_after(CUgraphNode before, CUdeviceptr ptr)
+{
+    CUgraphNode node;
+
+    OK(cuGraphAddMemFreeNode(&node, graph, &before, before ? 1 : 0, ptr));
+    return node;
+}
+
+static uint64_t attribute(CUgraphMem_attribute which)
+{
+    cuuint64_t value;
+
+    OK(cuDeviceGetGraphMemAttribute(0, which, &value));
+    return value;
+}
+
+static void instantiate(void)
+{
+    OK(cuGraphInstantiateWithFlags(&exec, graph, 0));
+}
+
+static void launch_and_wait(void)
+{
+    OK(cuGraphLaunch(exec, t.streams[0]));
+    testing_step(1000);
+    OK(cuStreamSynchronize(t.streams[0]));
+}
+
+static void kernels_run(void)
+{
+    CUgraphNode nodes[8], from[8], to[8];
+    CUDA_KERNEL_NODE_PARAMS params;
+    CUgraphNodeType type;
+    CUgraphNode first, second, third;
+    uint64_t ns = 9000;
+    void *list[] = {&ns};
+    size_t count = 8;
+
+    (void)begin();
+    first = kernel_after(NULL, 1000);
+    second = kernel_after(first, 2000);
+    OK(cuGraphAddEmptyNode(&third, graph, NULL, 0));
+    OK(cuGraphAddDependencies(graph, &second, &third, 1));
+    INVALID(cuGraphAddDependencies(graph, &second, &third, 1));
+    OK(cuGraphNodeGetType(second, &type));
+    HOLDS(type == CU_GRAPH_NODE_TYPE_KERNEL);
+    OK(cuGraphGetNodes(graph, nodes, &count));
+    HOLDS(count == 3 && nodes[0] == first && nodes[2] == third && !nodes[3]);
+    OK(cuGraphGetRootNodes(graph, NULL, &count));
+    HOLDS(count == 1);
+    count = 8;
+    OK(cuGraphGetEdges(graph, from, to, &count));
+    HOLDS(count == 2 && from[1] == second && to[1] == third);
+    OK(cuGraphKernelNodeGetParams_v2(second, &params));
+    HOLDS(params.func == t.kernel && *(uint64_t *)params.kernelParams[0] == 2000);
+    instantiate();
+    OK(cuGraphLaunch(exec, t.streams[0]));
+    testing_step(10000);
+    HOLDS(testing_busy_ns() == 3000);
+
+    /* What is launched has parameters of its own. */
+    params.kernelParams = list;
+    OK(cuGraphExecKernelNodeSetParams_v2(exec, first, &params));
+    OK(cuGraphLaunch(exec, t.streams[0]));
+    testing_step(20000);
+    HOLDS(testing_busy_ns() == 3000 + 11000);
+    OK(cuGraphDestroyNode(second));
+    OK(cuGraphNodeGetDependencies(third, NULL, &count));
+    HOLDS(count == 0);
+    OK(cuGraphDestroy(graph));
+    OK(cuGraphLaunch(exec, t.streams[0]));
+    OK(cuGraphExecDestroy(exec));
+    testing_step(20000);
+    HOLDS(testing_busy_ns() == 3000 + 2 * 11000);
+    INVALID(cuGraphLaunch((CUgraphExec)graph, t.streams[0]));
+}
+
+static void children(void)
+{
+    CUgraph child, clone, inside;
+    CUgraphNode node, twin;
+    int result;
+
+    (void)begin();
+    (void)kernel_after(NULL, 1000);
+    child = graph;
+    OK(cuGraphCreate(&graph, 0));
+    OK(cuGraphAddChildGraphNode(&node, graph, NULL, 0, child));
+    (void)kernel_after(node, 500);
+    OK(cuGraphChildGraphNodeGetGraph(node, &inside));
+    HOLDS(inside != child);
+    INVALID(cuGraphDestroy(inside));
+    OK(cuGraphClone(&clone, graph));
+    OK(cuGraphNodeFindInClone(&twin, node, clone));
+    HOLDS(twin != node);
+    OK(cuGraphDestroy(child));
+    instantiate();
+    OK(cuGraphExecUpdate(exec, clone, NULL, &result));
+    OK(cuGraphDestroy(graph));
+    OK(cuGraphLaunch(exec, t.streams[0]));
+    testing_step(10000);
+    HOLDS(testing_busy_ns() == 1500);
+    OK(cuGraphDestroyNode(twin));
+    GIVES(CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE, cuGraphExecUpdate(exec, clone, NULL, &result));
+    HOLDS(result == CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED);
+    OK(cuGraphExecDestroy(exec));
+    OK(cuGraphDestroy(clone));
+}
+
+static void circles(void)
+{
+    CUgraphNode first, second;
+
+    (void)begin();
+    first = kernel_after(NULL, 1);
+    second = kernel_after(first, 1);
+    OK(cuGraphAddDependencies(graph, &second, &first, 1));
+    INVALID(cuGraphInstantiateWithFlags(&exec, graph, 0));
+    OK(cuGraphRemoveDependencies(graph, &second, &first, 1));
+    instantiate();
+    OK(cuGraphExecDestroy(exec));
+    OK(cuGraphDestroy(graph));
+}
+
+static void memory_is_taken_late(void)
+{
+    uint64_t before = begin();
+    CUdeviceptr a, b;
+    CUgraphNode node;
+
+    node = alloc_after(NULL, 10 * PIECE, &a);
+    node = free_after(kernel_after(node, 10), a);
+    node = alloc_after(node, 6 * PIECE, &b);
+    node = free_after(node, b);
+    HOLDS(a != b);
+    instantiate();
+    HOLDS(testing_used_bytes() == before && attribute(CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT) == 0);
+    launch_and_wait();
+    /* What comes after a free has its place. */
+    HOLDS(testing_used_bytes() == before + 10 * PIECE);
+    HOLDS(attribute(CU_GRAPH_MEM_ATTR_USED_MEM_CURRENT) == 10 * PIECE);
+    launch_and_wait();
+    HOLDS(testing_used_bytes() == before + 10 * PIECE);
+    OK(cuGraphExecDestroy(exec));
+    OK(cuGraphDestroy(graph));
+    HOLDS(testing_used_bytes() == before + 10 * PIECE);
+    HOLDS(attribute(CU_GRAPH_MEM_ATTR_USED_MEM_CURRENT) == 0);
+    OK(cuDeviceGraphMemTrim(0));
+    HOLDS(testing_used_bytes() == before);
+    HOLDS(attribute(CU_GRAPH_MEM_ATTR_RESERVED_MEM_HIGH) == 10 * PIECE);
+}
+
+static void side_by_side(void)
+{
+    uint64_t before = begin(), zero = 0;
+    CUgraphNode node;
+    CUdeviceptr a, b;
+
+    node = alloc_after(NULL, 4 * PIECE, &a);
+    (void)free_after(node, a);
+    node = alloc_after(NULL, 3 * PIECE, &b);
+    (void)free_after(node, b);
+    instantiate();
+    OK(cuGraphUpload(exec, t.streams[0]));
+    HOLDS(testing_used_bytes() == before + 7 * PIECE);
+    OK(cuDeviceGraphMemTrim(0));
+    HOLDS(testing_used_bytes() == before);
+    OK(cuDeviceSetGraphMemAttribute(0, CU_GRAPH_MEM_ATTR_USED_MEM_HIGH, &zero));
+    HOLDS(attribute(CU_GRAPH_MEM_ATTR_USED_MEM_HIGH) == 0);
+    INVALID(cuDeviceSetGraphMemAttribute(0, CU_GRAPH_MEM_ATTR_USED_MEM_CURRENT, &zero));
+    launch_and_wait();
+    HOLDS(testing_used_bytes() == before + 7 * PIECE);
+}
+
+static CUgraphExec temporary(size_t bytes, unsigned long long ns)
+{
+    CUgraphExec made;
+    CUgraphNode node;
+    CUdeviceptr ptr;
+
+    OK(cuGraphCreate(&graph, 0));
+    node = alloc_after(NULL, bytes, &ptr);
+    (void)free_after(kernel_after(node, ns), ptr);
+    OK(cuGraphInstantiateWithFlags(&made, graph, 0));
+    OK(cuGraphDestroy(graph));
+    return made;
+}
+
+static void streams_share(void)
+{
+    uint64_t before = begin();
+    CUgraphExec first, second;
+
+    OK(cuGraphDestroy(graph));
+    first = temporary(5 * PIECE, 1000);
+    second = temporary(8 * PIECE, 1000);
+    OK(cuGraphLaunch(first, t.streams[0]));
+    OK(cuGraphLaunch(second, t.streams[0]));
+    HOLDS(testing_used_bytes() == before + 8 * PIECE);
+    /* In another stream it may run beside the other one. */
+    OK(cuGraphLaunch(first, t.streams[1]));
+    HOLDS(testing_used_bytes() == before + 13 * PIECE);
+    OK(cuDeviceGraphMemTrim(0));
+    HOLDS(testing_used_bytes() == before + 13 * PIECE);
+    testing_step(10000);
+    OK(cuDeviceGraphMemTrim(0));
+    HOLDS(testing_used_bytes() == before);
+    OK(cuGraphExecDestroy(first));
+    OK(cuGraphExecDestroy(second));
+}
+
+static void left_over(void)
+{
+    uint64_t before = begin();
+    CUdeviceptr a, base;
+    CUgraphExec frees;
+    CUgraphNode node;
+    size_t bytes;
+
+    (void)alloc_after(NULL, 3 * PIECE, &a);
+    instantiate();
+    INVALID(cuMemFree_v2(a));
+    launch_and_wait();
+    INVALID(cuGraphLaunch(exec, t.streams[0]));
+    OK(cuMemGetAddressRange_v2(&base, &bytes, a + 100));
+    HOLDS(base == a && bytes == 3 * PIECE);
+    OK(cuDeviceGraphMemTrim(0));
+    HOLDS(testing_used_bytes() == before + 3 * PIECE);
+    OK(cuMemFreeAsync(a, t.streams[0]));
+    INVALID(cuMemFree_v2(a));
+    launch_and_wait();
+
+    /* Another graph frees it, too. */
+    OK(cuGraphDestroy(graph));
+    OK(cuGraphCreate(&graph, 0));
+    OK(cuGraphAddMemFreeNode(&node, graph, NULL, 0, a));
+    INVALID(cuGraphAddMemFreeNode(&node, graph, NULL, 0, a));
+    OK(cuGraphInstantiateWithFlags(&frees, graph, 0));
+    OK(cuGraphLaunch(frees, t.streams[0]));
+    INVALID(cuGraphLaunch(frees, t.streams[0]));
+
+    /* It outlives all that made it. */
+    launch_and_wait();
+    OK(cuGraphExecDestroy(frees));
+    OK(cuGraphExecDestroy(exec));
+    OK(cuDeviceGraphMemTrim(0));
+    HOLDS(testing_used_bytes() == before + 3 * PIECE);
+    OK(cuMemFree_v2(a));
+    OK(cuDeviceGraphMemTrim(0));
+    HOLDS(testing_used_bytes() == before);
+}
+
+static void freed_by_the_next_launch(void)
+{
+    uint64_t before = begin();
+    CUdeviceptr a;
+
+    (void)alloc_after(NULL, 3 * PIECE, &a);
+    OK(cuGraphInstantiateWithFlags(&exec, graph, CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH));
+    launch_and_wait();
+    launch_and_wait();
+    HOLDS(testing_used_bytes() == before + 3 * PIECE);
+    OK(cuMemFree_v2(a));
+}
+
+static void what_memory_forbids(void)
+{
+    CUDA_GRAPH_INSTANTIATE_PARAMS params = {.flags = CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD};
+    uint64_t before = begin();
+    CUgraphExec second;
+    CUgraphNode node, freed, other;
+    CUgraph clone;
+    CUdeviceptr a, b;
+
+    node = alloc_after(NULL, PIECE, &a);
+    INVALID(cuGraphAddMemFreeNode(&freed, graph, NULL, 0, a));
+    freed = free_after(node, a);
+    INVALID(cuGraphAddMemFreeNode(&freed, graph, &node, 1, a));
+    INVALID(cuGraphAddMemFreeNode(&freed, graph, &node, 1, 0x1234));
+    REFUSES(cuGraphDestroyNode(node));
+    REFUSES(cuGraphRemoveDependencies(graph, &node, &freed, 1));
+    REFUSES(cuGraphClone(&clone, graph));
+    OK(cuGraphCreate(&clone, 0));
+    REFUSES(cuGraphAddChildGraphNode(&other, clone, NULL, 0, graph));
+    INVALID(cuGraphInstantiateWithFlags(&exec, graph, CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD));
+    params.hUploadStream = t.streams[0];
+    OK(cuGraphInstantiateWithParams(&exec, graph, &params));
+    HOLDS(testing_used_bytes() == before + PIECE);
+    REFUSES(cuGraphInstantiateWithFlags(&second, graph, 0));
+    OK(cuGraphExecDestroy(exec));
+    instantiate();
+    OK(cuGraphDestroy(clone));
+    OK(cuStreamBeginCapture_v2(t.streams[0], CU_STREAM_CAPTURE_MODE_RELAXED));
+    REFUSES(cuGraphLaunch(exec, t.streams[0]));
+    OK(cuStreamEndCapture(t.streams[0], &clone));
+    OK(cuGraphDestroy(clone));
+    OK(cuDeviceGraphMemTrim(0));
+
+    /* More than there is. */
+    OK(cuMemAlloc_v2(&b, 16 * GIB - before));
+    GIVES(CUDA_ERROR_OUT_OF_MEMORY, cuGraphLaunch(exec, t.streams[0]));
+    GIVES(CUDA_ERROR_OUT_OF_MEMORY, cuGraphUpload(exec, t.streams[0]));
+    OK(cuMemFree_v2(b));
+    HOLDS(testing_used_bytes() == before && attribute(CU_GRAPH_MEM_ATTR_USED_MEM_CURRENT) == 0);
+    OK(cuGraphLaunch(exec, t.streams[0]));
+}
+
+static void captured(void)
+{
+    CUDA_MEM_ALLOC_NODE_PARAMS params;
+    uint64_t before = begin();
+    CUgraphNode nodes[8];
+    CUdeviceptr a, b, other;
+    size_t count = 8;
+
+    OK(cuGraphDestroy(graph));
+    OK(cuMemAllocAsync(&other, PIECE, t.streams[1]));
+    OK(cuStreamBeginCapture_v2(t.streams[0], CU_STREAM_CAPTURE_MODE_GLOBAL));
+    OK(cuMemAllocAsync(&a, 100, t.streams[0]));
+    OK(testing_launch(t.kernel, t.streams[0], 1, 100, 0));
+    INVALID(cuMemFreeAsync(other, t.streams[0]));
+    OK(cuMemFreeAsync(a, t.streams[0]));
+    INVALID(cuMemFreeAsync(a, t.streams[0]));
+    OK(cuMemAllocAsync(&b, 100, t.streams[0]));
+    OK(cuStreamEndCapture(t.streams[0], &graph));
+    OK(cuGraphGetNodes(graph, nodes, &count));
+    HOLDS(count == 4);
+    OK(cuGraphMemAllocNodeGetParams(nodes[0], &params));
+    HOLDS(params.dptr == a);
+    OK(cuGraphMemFreeNodeGetParams(nodes[2], &other));
+    HOLDS(other == a);
+    instantiate();
+    HOLDS(testing_used_bytes() == before + PIECE);
+    OK(cuGraphLaunch(exec, t.streams[0]));
+    HOLDS(testing_used_bytes() == before + 3 * PIECE);
+    OK(cuMemFree_v2(b));
+    testing_step(1000);
+    OK(cuCtxDestroy_v2(t.context));
+    OK(cuDeviceGraphMemTrim(0));
+}
+
+#define HOLDS_IN(name, body)                                                                       \
+    static void name(void **state)                                                                 \
+    {                                                                                              \
+        (void)state;                                                                               \
+        assert_int_equal(testing_run("", body), 0);                                                \
+    }
+
+HOLDS_IN(a_graph_runs_what_was_added_in_order, kernels_run)
+HOLDS_IN(a_child_is_a_copy, children)
+HOLDS_IN(a_circle_is_no_graph, circles)
+HOLDS_IN(memory_is_taken_at_the_launch_and_kept, memory_is_taken_late)
+HOLDS_IN(what_may_run_at_once_has_memory_each, side_by_side)
+HOLDS_IN(graphs_of_a_stream_share_memory, streams_share)
+HOLDS_IN(what_a_graph_leaves_over_lives_on, left_over)
+HOLDS_IN(a_launch_may_free_what_the_last_one_left, freed_by_the_next_launch)
+HOLDS_IN(memory_forbids_some_things, what_memory_forbids)
+HOLDS_IN(a_capture_allocates_for_its_graph, captured)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_graph_runs_what_was_added_in_order),
+        cmocka_unit_test(a_child_is_a_copy),
+        cmocka_unit_test(a_circle_is_no_graph),
+        cmocka_unit_test(memory_is_taken_at_the_launch_and_kept),
+        cmocka_unit_test(what_may_run_at_once_has_memory_each),
+        cmocka_unit_test(graphs_of_a_stream_share_memory),
+        cmocka_unit_test(what_a_graph_leaves_over_lives_on),
+        cmocka_unit_test(a_launch_may_free_what_the_last_one_left),
+        cmocka_unit_test(memory_forbids_some_things),
+        cmocka_unit_test(a_capture_allocates_for_its_graph),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

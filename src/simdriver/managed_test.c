@@ -1,0 +1,211 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* Managed memory: where its pages are, who makes them go, and what is told of them. */
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+/* cmocka.h needs four of the above */
+#include <cmocka.h>
+
+#include "base/util.h"
+#include "simdriver/testing.h"
+
+#define PIECE (2 * MIB)
+#define INVALID(call) GIVES(CUDA_ERROR_INVALID_VALUE, call)
+
+static const struct sim_view *view(void)
+{
+    static struct sim_view view;
+
+    HOLDS(sim_machine_view(testing_machine(), &view, NULL) == 0);
+    return &view;
+}
+
+static uint64_t on_device(unsigned gpu)
+{
+    return view()->processes[0].managed_bytes[gpu];
+}
+
+static CUdeviceptr make(uint64_t bytes)
+{
+    CUdeviceptr ptr;
+
+    OK(cuMemAllocManaged(&ptr, bytes, CU_MEM_ATTACH_GLOBAL));
+    return ptr;
+}
+
+static int attribute(CUmem_range_attribute attribute, CUdeviceptr ptr, uint64_t bytes)
+{
+    int value;
+
+    OK(cuMemRangeGetAttribute(&value, sizeof(value), attribute, ptr, bytes));
+    return value;
+}
+
+static void pages_come_and_go(void)
+{
+    uint64_t before, process;
+    CUdeviceptr ptr, base;
+    struct testing t;
+    size_t bytes;
+    int value;
+
+    testing_begin(&t);
+    OK(cuDeviceGetAttribute(&value, CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS, 0));
+    HOLDS(value == 1);
+    before = testing_used_bytes();
+    process = view()->processes[0].used_bytes[0];
+    INVALID(cuMemAllocManaged(NULL, PIECE, 1));
+    INVALID(cuMemAllocManaged(&ptr, 0, 1));
+    INVALID(cuMemAllocManaged(&ptr, PIECE, 3));
+    INVALID(cuMemAllocManaged(&ptr, PIECE, CU_MEM_ATTACH_SINGLE));
+
+    /* More than the card has is usual. */
+    ptr = make(64 * GIB);
+    HOLDS(testing_used_bytes() == before);
+    HOLDS(view()->processes[0].claimed_bytes[0] == 64 * GIB);
+    OK(cuMemGetAddressRange_v2(&base, &bytes, ptr + 5));
+    HOLDS(base == ptr && bytes == 64 * GIB);
+
+    /* Touched by a part, a piece is there as a whole; NVML says so of no process. */
+    OK(cuMemPrefetchAsync(ptr + PIECE - 1, 2, 0, t.streams[0]));
+    HOLDS(testing_used_bytes() == before + 2 * PIECE && on_device(0) == 2 * PIECE);
+    HOLDS(view()->processes[0].used_bytes[0] == process);
+    OK(cuMemPrefetchAsync(ptr, PIECE, 1, t.streams[0]));
+    HOLDS(on_device(0) == PIECE && on_device(1) == PIECE);
+    OK(cuMemPrefetchAsync_v2(ptr, 4 * PIECE, (CUmemLocation){.type = CU_MEM_LOCATION_TYPE_HOST}, 0,
+                             t.streams[0]));
+    HOLDS(on_device(0) == 0 && on_device(1) == 0 && testing_used_bytes() == before);
+
+    INVALID(cuMemPrefetchAsync(ptr, 64 * GIB + 1, 0, t.streams[0]));
+    INVALID(cuMemPrefetchAsync(ptr, 0, 0, t.streams[0]));
+    GIVES(CUDA_ERROR_INVALID_DEVICE, cuMemPrefetchAsync(ptr, PIECE, 2, t.streams[0]));
+    INVALID(cuMemPrefetchAsync_v2(ptr, PIECE, (CUmemLocation){.type = 9}, 0, t.streams[0]));
+
+    /* No more than there is room for. */
+    OK(cuMemPrefetchAsync(ptr, 64 * GIB, 0, t.streams[0]));
+    HOLDS(testing_used_bytes() <= 16 * GIB && on_device(0) > 15 * GIB);
+    OK(cuMemFree_v2(ptr));
+    HOLDS(testing_used_bytes() == before && on_device(0) == 0);
+    HOLDS(view()->processes[0].claimed_bytes[0] == 0);
+    INVALID(cuMemFree_v2(ptr));
+
+    ptr = make(PIECE);
+    OK(cuMemPrefetchAsync(ptr, PIECE, 0, t.streams[0]));
+    OK(cuCtxDestroy_v2(t.context));
+    HOLDS(testing_used_bytes() == 0 && on_device(0) == 0);
+}
+
+/* Other memory takes their place. */
+static void pages_give_way(void)
+{
+    struct testing t;
+    CUdeviceptr managed, ptr;
+
+    testing_begin(&t);
+    managed = make(15 * GIB);
+    OK(cuMemPrefetchAsync(managed, 15 * GIB, 0, t.streams[0]));
+    OK(cuMemAlloc_v2(&ptr, 4 * GIB));
+    HOLDS(on_device(0) < 12 * GIB && testing_used_bytes() <= 16 * GIB);
+    OK(cuMemFree_v2(ptr));
+    OK(cuMemPrefetchAsync(managed, 15 * GIB, CU_DEVICE_CPU, t.streams[0]));
+    OK(cuMemPrefetchAsync(managed, 15 * GIB, 0, t.streams[0]));
+    HOLDS(on_device(0) == 15 * GIB);
+    OK(cuMemFree_v2(managed));
+    GIVES(CUDA_ERROR_OUT_OF_MEMORY, cuMemAlloc_v2(&ptr, 16 * GIB));
+}
+
+static void advice(void)
+{
+    CUdeviceptr ptr;
+    struct testing t;
+    int list[3];
+
+    testing_begin(&t);
+    ptr = make(8 * PIECE);
+    HOLDS(attribute(CU_MEM_RANGE_ATTRIBUTE_PREFERRED_LOCATION, ptr, PIECE) == CU_DEVICE_INVALID);
+    HOLDS(attribute(CU_MEM_RANGE_ATTRIBUTE_LAST_PREFETCH_LOCATION, ptr, PIECE) ==
+          CU_DEVICE_INVALID);
+    INVALID(cuMemAdvise(ptr, 8 * PIECE, 0, 0));
+    INVALID(cuMemAdvise(ptr, 9 * PIECE, CU_MEM_ADVISE_SET_READ_MOSTLY, 0));
+    GIVES(CUDA_ERROR_INVALID_DEVICE,
+          cuMemAdvise(ptr, PIECE, CU_MEM_ADVISE_SET_PREFERRED_LOCATION, 7));
+    OK(cuMemAdvise(ptr, 4 * PIECE, CU_MEM_ADVISE_SET_PREFERRED_LOCATION, CU_DEVICE_CPU));
+    OK(cuMemAdvise(ptr, 8 * PIECE, CU_MEM_ADVISE_SET_READ_MOSTLY, 99));
+    OK(cuMemAdvise_v2(ptr, 8 * PIECE, CU_MEM_ADVISE_SET_ACCESSED_BY,
+                      (CUmemLocation){.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 1}));
+    HOLDS(attribute(CU_MEM_RANGE_ATTRIBUTE_PREFERRED_LOCATION, ptr, 4 * PIECE) == CU_DEVICE_CPU);
+    HOLDS(attribute(CU_MEM_RANGE_ATTRIBUTE_PREFERRED_LOCATION, ptr, 5 * PIECE) ==
+          CU_DEVICE_INVALID);
+    HOLDS(attribute(CU_MEM_RANGE_ATTRIBUTE_READ_MOSTLY, ptr, 8 * PIECE) == 1);
+    OK(cuMemRangeGetAttribute(list, sizeof(list), CU_MEM_RANGE_ATTRIBUTE_ACCESSED_BY, ptr, PIECE));
+    HOLDS(list[0] == 1 && list[1] == CU_DEVICE_INVALID && list[2] == CU_DEVICE_INVALID);
+    INVALID(cuMemRangeGetAttribute(list, 3, CU_MEM_RANGE_ATTRIBUTE_ACCESSED_BY, ptr, PIECE));
+    INVALID(cuMemRangeGetAttribute(list, 8, CU_MEM_RANGE_ATTRIBUTE_READ_MOSTLY, ptr, PIECE));
+    INVALID(cuMemRangeGetAttribute(NULL, 4, CU_MEM_RANGE_ATTRIBUTE_READ_MOSTLY, ptr, PIECE));
+    OK(cuMemAdvise(ptr, 8 * PIECE, CU_MEM_ADVISE_UNSET_READ_MOSTLY, 0));
+    HOLDS(attribute(CU_MEM_RANGE_ATTRIBUTE_READ_MOSTLY, ptr, PIECE) == 0);
+}
+
+/* A kernel brings what it touches, but for what is best kept on the host. */
+static void kernels_touch(void)
+{
+    struct testing t;
+    CUdeviceptr ptr;
+    CUfunction touch;
+    CUmodule module;
+
+    testing_begin(&t);
+    ptr = make(8 * PIECE);
+    OK(cuModuleLoadData(&module, "hamisim-module 1\nsize=4096\nkernel touch touches\n"));
+    OK(cuModuleGetFunction(&touch, module, "touch"));
+    OK(cuMemAdvise(ptr, 3 * PIECE, CU_MEM_ADVISE_SET_PREFERRED_LOCATION, CU_DEVICE_CPU));
+    OK(testing_launch(touch, t.streams[0], 1, 1000, ptr + 5));
+    HOLDS(on_device(0) == 5 * PIECE);
+    OK(testing_launch(touch, t.streams[0], 1, 1000, 12345));
+    HOLDS(on_device(0) == 5 * PIECE);
+}
+
+static void attaching(void)
+{
+    struct testing t;
+    CUdeviceptr ptr;
+
+    testing_begin(&t);
+    ptr = make(PIECE);
+    OK(cuStreamAttachMemAsync(t.streams[0], ptr, 0, CU_MEM_ATTACH_SINGLE));
+    OK(cuStreamAttachMemAsync(t.streams[0], ptr, PIECE, CU_MEM_ATTACH_GLOBAL));
+    INVALID(cuStreamAttachMemAsync(t.streams[0], ptr, PIECE - 1, CU_MEM_ATTACH_HOST));
+    INVALID(cuStreamAttachMemAsync(NULL, ptr, 0, CU_MEM_ATTACH_SINGLE));
+    INVALID(cuStreamAttachMemAsync(t.streams[0], ptr + 1, 0, CU_MEM_ATTACH_SINGLE));
+    INVALID(cuStreamAttachMemAsync(t.streams[0], ptr, 0, 3));
+}
+
+#define HOLDS_IN(name, body)                                                                       \
+    static void name(void **state)                                                                 \
+    {                                                                                              \
+        (void)state;                                                                               \
+        assert_int_equal(testing_run("", body), 0);                                                \
+    }
+
+HOLDS_IN(pages_are_where_they_were_last_wanted, pages_come_and_go)
+HOLDS_IN(pages_give_way_to_other_memory, pages_give_way)
+HOLDS_IN(advice_is_told_again, advice)
+HOLDS_IN(a_kernel_brings_what_it_touches, kernels_touch)
+HOLDS_IN(memory_is_attached_whole, attaching)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(pages_are_where_they_were_last_wanted),
+        cmocka_unit_test(pages_give_way_to_other_memory),
+        cmocka_unit_test(advice_is_told_again),
+        cmocka_unit_test(a_kernel_brings_what_it_touches),
+        cmocka_unit_test(memory_is_attached_whole),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

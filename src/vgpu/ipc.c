@@ -1,0 +1,223 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/*
+ * Memory that processes share by handles of 64 bytes. It is charged to whoever allocated it; who
+ * opens it takes none. When its maker frees it, or its context ends, others may have it still: then
+ * it is hidden memory, charged until NVML says that it has gone, or, when its maker is dead, what
+ * NVML counts for one of the others: as with memory that was given out as a descriptor (virtual.c).
+ *
+ * A handle does not say who made it: the container's processes note in their region which ones they
+ * gave out (region/shares.h). One that is not there is from outside.
+ */
+
+#include "vgpu/ipc.h"
+
+#include "region/shares.h"
+#include "vgpu/allocations.h"
+#include "vgpu/compute.h"
+#include "vgpu/contexts.h"
+#include "vgpu/grant.h"
+#include "vgpu/overhead.h"
+#include "vgpu/pages.h"
+#include "vgpu/real.h"
+
+/* Over opening and closing: no count changes in between. */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+
+void ipc_after_fork(void)
+{
+    (void)pthread_mutex_init(&lock, NULL);
+}
+
+static unsigned own_slot(void)
+{
+    return (unsigned)vgpu.region.slot;
+}
+
+/* At its maker */
+
+/* A small piece that is shared keeps all of its page from being given back. */
+static CUresult share_page(CUipcMemHandle *handle, CUdeviceptr ptr, CUdeviceptr base,
+                           struct allocation *entry)
+{
+    struct vgpu_device *device = &vgpu.devices[entry->device];
+    CUresult result;
+
+    if (!vgpu_charge(device, VGPU_DATA, PAGE_UNITS))
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    result = REAL(cuIpcGetMemHandle)(handle, ptr);
+    if (result != CUDA_SUCCESS || !allocations_take(ALLOCATION_ADDRESS, base, entry)) {
+        vgpu_discharge(device, VGPU_DATA, PAGE_UNITS);
+        return result;
+    }
+    vgpu_discharge(device, VGPU_DATA, page_give(entry->context, entry->units));
+    entry->units = PAGE_UNITS;
+    (void)allocations_add(ALLOCATION_ADDRESS, base, entry);
+    return CUDA_SUCCESS;
+}
+
+static CUresult get_handle(CUipcMemHandle *handle, CUdeviceptr ptr, CUdeviceptr base)
+{
+    struct allocation entry;
+    CUresult result;
+
+    if (!allocations_look(ALLOCATION_ADDRESS, base, &entry) || !page_is_shared(entry.units))
+        return REAL(cuIpcGetMemHandle)(handle, ptr);
+    grant_begin_moving(&vgpu.devices[entry.device]);
+    result = share_page(handle, ptr, base, &entry);
+    grant_end_moving(&vgpu.devices[entry.device]);
+    return result;
+}
+
+/* Nothing is written before the driver has agreed; but nobody has the handle before that, either.
+ */
+PUBLIC CUresult cuIpcGetMemHandle(CUipcMemHandle *handle, CUdeviceptr ptr)
+{
+    CUdeviceptr base = ptr;
+    CUipcMemHandle made;
+    size_t bytes;
+    CUresult result;
+
+    if (vgpu_mode() != VGPU_ON || !handle)
+        return REAL(cuIpcGetMemHandle)(handle, ptr);
+    if (REAL(cuMemGetAddressRange_v2)(&base, &bytes, ptr) != CUDA_SUCCESS)
+        base = ptr;
+    result = get_handle(&made, ptr, base);
+    if (result != CUDA_SUCCESS)
+        return result;
+    /* What is none of ours takes no memory that anybody charged: others may have it as they can. */
+    if (allocations_share(ALLOCATION_ADDRESS, base) &&
+        !share_add(vgpu.region.ext, own_slot(), share_hash(&made, sizeof(made)), base))
+        vgpu_say(VGPU_WORD_IMPORT, "%u pieces of memory are shared already: one more can't be",
+                 REGION_SHARES);
+    *handle = made;
+    return CUDA_SUCCESS;
+}
+
+void ipc_freed(struct vgpu_device *device, CUdeviceptr ptr, uint64_t units)
+{
+    share_remove(vgpu.region.ext, own_slot(), ptr);
+    overhead_left(device, units);
+}
+
+void ipc_context_ended(struct vgpu_device *device, uint64_t units)
+{
+    const struct region_ext *ext = vgpu.region.ext;
+
+    for (unsigned i = 0; i < REGION_SHARES; i++) {
+        CUdeviceptr ptr = atomic_load(&ext->shares[i].address);
+        struct allocation entry;
+
+        if (atomic_load(&ext->shares[i].owner) == own_slot() + 1 &&
+            !(allocations_look(ALLOCATION_ADDRESS, ptr, &entry) && entry.shared))
+            share_remove(vgpu.region.ext, own_slot(), ptr);
+    }
+    overhead_left(device, units);
+}
+
+/* At the others */
+
+/* With the lock held. */
+static bool count_open(CUdeviceptr ptr, const struct vgpu_device *device, unsigned context)
+{
+    struct allocation entry = {.device = (unsigned)(device - vgpu.devices), .context = context};
+
+    (void)allocations_take(ALLOCATION_IMPORT, ptr, &entry);
+    entry.units++;
+    if (!allocations_add(ALLOCATION_IMPORT, ptr, &entry))
+        return false;
+    virtual_count_imports(1);
+    return true;
+}
+
+/* With the lock held. */
+static void count_close(CUdeviceptr ptr)
+{
+    struct allocation entry;
+
+    if (!allocations_take(ALLOCATION_IMPORT, ptr, &entry))
+        return;
+    if (--entry.units)
+        (void)allocations_add(ALLOCATION_IMPORT, ptr, &entry);
+    virtual_count_imports(-1);
+}
+
+typedef CUresult (*open_fn)(CUdeviceptr *ptr, CUipcMemHandle handle, unsigned int flags);
+
+/* With the lock held. The driver is asked first: what is no handle at all is its affair to say. */
+static CUresult open_locked(CUdeviceptr *ret_ptr, const CUipcMemHandle *handle, unsigned int flags,
+                            open_fn driver)
+{
+    struct vgpu_device *device;
+    CUdeviceptr got;
+    CUresult result = driver(&got, *handle, flags);
+
+    if (result != CUDA_SUCCESS)
+        return result;
+    device = vgpu_current_device();
+    if (!device || !device->granted)
+        result = CUDA_ERROR_OUT_OF_MEMORY;
+    else if (!share_is_known(vgpu.region.ext, share_hash(handle, sizeof(*handle))) &&
+             vgpu_refuses(VGPU_WORD_IMPORT, "cuIpcOpenMemHandle",
+                          "no living process of this container shares that memory"))
+        result = CUDA_ERROR_NOT_SUPPORTED;
+    else if (!count_open(got, device, context_current()))
+        result = CUDA_ERROR_OUT_OF_MEMORY;
+    if (result != CUDA_SUCCESS)
+        (void)REAL(cuIpcCloseMemHandle)(got);
+    else
+        *ret_ptr = got;
+    return result;
+}
+
+static CUresult open_memory(CUdeviceptr *ptr, const CUipcMemHandle *handle, unsigned int flags,
+                            open_fn driver)
+{
+    enum vgpu_mode mode = vgpu_mode();
+    CUresult result;
+
+    if (mode == VGPU_DENIED)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    if (mode != VGPU_ON || !ptr)
+        return driver(ptr, *handle, flags);
+    (void)pthread_mutex_lock(&lock);
+    result = open_locked(ptr, handle, flags, driver);
+    (void)pthread_mutex_unlock(&lock);
+    if (result == CUDA_SUCCESS)
+        watch_start();
+    return result;
+}
+
+/* Where the driver has no such call nobody looks into the handle: on arm64 it is passed by address.
+ */
+PUBLIC CUresult cuIpcOpenMemHandle(CUdeviceptr *ptr, CUipcMemHandle handle, unsigned int flags)
+{
+    (void)real_driver();
+    if (!HAS(cuIpcOpenMemHandle))
+        return CUDA_ERROR_NOT_FOUND;
+    return open_memory(ptr, &handle, flags, REAL(cuIpcOpenMemHandle));
+}
+
+PUBLIC CUresult cuIpcOpenMemHandle_v2(CUdeviceptr *ptr, CUipcMemHandle handle, unsigned int flags)
+{
+    (void)real_driver();
+    if (!HAS(cuIpcOpenMemHandle_v2))
+        return CUDA_ERROR_NOT_FOUND;
+    return open_memory(ptr, &handle, flags, REAL(cuIpcOpenMemHandle_v2));
+}
+
+PUBLIC CUresult cuIpcCloseMemHandle(CUdeviceptr ptr)
+{
+    CUresult result;
+
+    if (vgpu_mode() != VGPU_ON)
+        return REAL(cuIpcCloseMemHandle)(ptr);
+    (void)pthread_mutex_lock(&lock);
+    result = REAL(cuIpcCloseMemHandle)(ptr);
+    if (result == CUDA_SUCCESS)
+        count_close(ptr);
+    (void)pthread_mutex_unlock(&lock);
+    if (result == CUDA_SUCCESS)
+        overhead_make_due();
+    return result;
+}

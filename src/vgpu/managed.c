@@ -1,0 +1,310 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/*
+ * Managed memory moves between host and device by itself, as it is touched: so what may be on the
+ * device at once is charged, to the device that is current where it is made. What the limit has no
+ * room for is made all the same, and lives on the host: the driver is told that it is best kept
+ * there, which it follows at faults, and it is never moved by a prefetch. The policies "full" and
+ * "free" (region/limits.h) refuse it, and charge nothing.
+ *
+ * A prefetch is a hint, as advice is. One that would bring memory to a device that it is not
+ * charged to is made to the place where it may be: so the driver still says what is wrong about the
+ * call.
+ *
+ * Where the card is oversubscribed (CUDA_OVERSUBSCRIBE), the limit may have room for what the card
+ * has none for: linear memory is made of managed memory then, charged as ever, and kept on the
+ * host. An entry of it is marked as shared.
+ *
+ * To NVML, managed pages are of no process: what is charged for them is left out where hidden
+ * memory is measured (vgpu_device.managed_units).
+ */
+
+#include "vgpu/managed.h"
+
+#include "region/ledger.h"
+#include "vgpu/contexts.h"
+#include "vgpu/grant.h"
+#include "vgpu/real.h"
+
+/* How many there are, or were: while there is none nobody looks for one. */
+static _Atomic bool any;
+
+void managed_after_fork(void)
+{
+    atomic_store(&any, false);
+}
+
+static bool remember(CUdeviceptr ptr, const struct grant *grant, uint64_t units, bool spilled)
+{
+    struct allocation entry = {
+        .units = units,
+        .shared = spilled,
+        .device = (unsigned)(grant->device - vgpu.devices),
+        .context = grant->context,
+    };
+
+    atomic_store(&any, true);
+    return grant->context != CONTEXTS_MAX && allocations_add(ALLOCATION_MANAGED, ptr, &entry);
+}
+
+/* There was room, and it is charged. */
+static CUresult make_charged(CUdeviceptr *ptr, size_t bytes, unsigned int flags,
+                             const struct grant *grant)
+{
+    CUdeviceptr made = 0;
+    CUresult result = REAL(cuMemAllocManaged)(&made, bytes, flags);
+
+    if (result == CUDA_SUCCESS && !remember(made, grant, grant->units, false)) {
+        (void)REAL(cuMemFree_v2)(made);
+        result = CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    if (result != CUDA_SUCCESS) {
+        grant_cancel(grant);
+        return result;
+    }
+    atomic_fetch_add(&grant->device->managed_units, grant->units);
+    grant_end(grant);
+    *ptr = made;
+    return CUDA_SUCCESS;
+}
+
+static bool keep_on_host(CUdeviceptr ptr, size_t bytes, const struct vgpu_device *device)
+{
+    if (REAL(cuMemAdvise)(ptr, bytes, CU_MEM_ADVISE_SET_PREFERRED_LOCATION, CU_DEVICE_CPU) !=
+        CUDA_SUCCESS)
+        return false;
+    /* So that the device reads it where it is. */
+    (void)REAL(cuMemAdvise)(ptr, bytes, CU_MEM_ADVISE_SET_ACCESSED_BY, device->handle);
+    return true;
+}
+
+static CUresult make_on_host(CUdeviceptr *ptr, size_t bytes, unsigned int flags,
+                             const struct grant *grant)
+{
+    CUdeviceptr made = 0;
+    CUresult result = REAL(cuMemAllocManaged)(&made, bytes, flags);
+
+    if (result != CUDA_SUCCESS)
+        return result;
+    if (!keep_on_host(made, bytes, grant->device) || !remember(made, grant, 0, false)) {
+        (void)REAL(cuMemFree_v2)(made);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    vgpu_say(VGPU_WORD_MANAGED,
+             "%s: %llu MiB of managed memory exceed the limit and live on the host",
+             grant->device->uuid, (unsigned long long)(bytes >> 20));
+    *ptr = made;
+    return CUDA_SUCCESS;
+}
+
+/* What the driver would say of the context comes first. */
+static CUresult refuse(void)
+{
+    size_t free_bytes, total;
+    CUresult result = REAL(cuMemGetInfo_v2)(&free_bytes, &total);
+
+    return result == CUDA_SUCCESS ? CUDA_ERROR_OUT_OF_MEMORY : result;
+}
+
+PUBLIC CUresult cuMemAllocManaged(CUdeviceptr *ptr, size_t bytes, unsigned int flags)
+{
+    enum vgpu_mode mode = vgpu_mode();
+    struct grant grant = {.units = ledger_units(bytes)};
+    int policy = atomic_load(&vgpu.managed);
+
+    if (mode == VGPU_DENIED)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    if (mode != VGPU_ON || !ptr || !bytes)
+        return REAL(cuMemAllocManaged)(ptr, bytes, flags);
+    grant.context = context_current();
+    grant.device = grant.context ? vgpu_current_device() : NULL;
+    if (!grant.device)
+        return REAL(cuMemAllocManaged)(ptr, bytes, flags);
+    if (!grant.device->granted)
+        return refuse();
+    if (policy == LIMITS_MANAGED_FREE)
+        return REAL(cuMemAllocManaged)(ptr, bytes, flags);
+    if (grant_take(&grant))
+        return make_charged(ptr, bytes, flags, &grant);
+    return policy == LIMITS_MANAGED_FULL ? refuse() : make_on_host(ptr, bytes, flags, &grant);
+}
+
+void managed_count_spilled(int64_t units)
+{
+    if (units)
+        atomic_fetch_add(&vgpu.region.ext->slots[vgpu.region.slot].spilled,
+                         (uint64_t)(units * LEDGER_UNIT));
+}
+
+bool managed_spill(CUdeviceptr *ptr, size_t bytes, const struct grant *grant)
+{
+    CUdeviceptr made = 0;
+
+    if (!atomic_load(&vgpu.oversubscribed) || !REAL(cuMemAllocManaged) || !REAL(cuMemAdvise) ||
+        REAL(cuMemAllocManaged)(&made, bytes, CU_MEM_ATTACH_GLOBAL) != CUDA_SUCCESS)
+        return false;
+    if (!keep_on_host(made, bytes, grant->device) || !remember(made, grant, grant->units, true)) {
+        (void)REAL(cuMemFree_v2)(made);
+        return false;
+    }
+    atomic_fetch_add(&grant->device->managed_units, grant->units);
+    managed_count_spilled((int64_t)grant->units);
+    grant_end(grant);
+    vgpu_say(VGPU_WORD_SPILL,
+             "%s: %llu MiB exceed the oversubscribed card and live on the host, which is slower",
+             grant->device->uuid, (unsigned long long)(bytes >> 20));
+    *ptr = made;
+    return true;
+}
+
+bool managed_begin_free(CUdeviceptr ptr, struct allocation *entry)
+{
+    return atomic_load_explicit(&any, memory_order_relaxed) &&
+           allocations_take(ALLOCATION_MANAGED, ptr, entry);
+}
+
+void managed_end_free(CUdeviceptr ptr, const struct allocation *entry, bool freed)
+{
+    struct vgpu_device *device = &vgpu.devices[entry->device];
+
+    if (!freed) {
+        (void)allocations_add(ALLOCATION_MANAGED, ptr, entry);
+        return;
+    }
+    grant_begin_moving(device);
+    atomic_fetch_sub(&device->managed_units, entry->units);
+    vgpu_discharge(device, VGPU_DATA, entry->units);
+    grant_end_moving(device);
+    if (entry->shared)
+        managed_count_spilled(-(int64_t)entry->units);
+}
+
+/* Where a range may be: anywhere (CU_DEVICE_INVALID), on the one device that it is charged to, or
+ * on the host alone, as also what is more than one allocation. */
+static CUdevice home_of(CUdeviceptr ptr, size_t bytes)
+{
+    struct allocation entry;
+    CUdeviceptr base;
+    size_t size;
+
+    if (!atomic_load_explicit(&any, memory_order_relaxed) || vgpu_mode() != VGPU_ON ||
+        REAL(cuMemGetAddressRange_v2)(&base, &size, ptr) != CUDA_SUCCESS ||
+        !allocations_look(ALLOCATION_MANAGED, base, &entry))
+        return CU_DEVICE_INVALID;
+    if (!entry.units || entry.shared || bytes > size - (ptr - base))
+        return CU_DEVICE_CPU;
+    return vgpu.devices[entry.device].handle;
+}
+
+/* The device that is asked for, or else where the range may be. What is no device the driver says.
+ */
+static CUdevice permitted(CUdeviceptr ptr, size_t bytes, CUdevice device)
+{
+    CUdevice home = vgpu_device(device) ? home_of(ptr, bytes) : CU_DEVICE_INVALID;
+
+    return home == CU_DEVICE_INVALID ? device : home;
+}
+
+static CUmemLocation permitted_location(CUdeviceptr ptr, size_t bytes, CUmemLocation location)
+{
+    CUdevice device;
+
+    if (location.type != CU_MEM_LOCATION_TYPE_DEVICE)
+        return location;
+    device = permitted(ptr, bytes, location.id);
+    if (device == CU_DEVICE_CPU)
+        return (CUmemLocation){.type = CU_MEM_LOCATION_TYPE_HOST};
+    location.id = device;
+    return location;
+}
+
+/* Prefetches */
+
+PUBLIC CUresult cuMemPrefetchAsync(CUdeviceptr ptr, size_t bytes, CUdevice device, CUstream stream)
+{
+    (void)real_driver();
+    return REAL(cuMemPrefetchAsync)(ptr, bytes, permitted(ptr, bytes, device), stream);
+}
+
+PUBLIC CUresult cuMemPrefetchAsync_ptsz(CUdeviceptr ptr, size_t bytes, CUdevice device,
+                                        CUstream stream)
+{
+    (void)real_driver();
+    return REAL(cuMemPrefetchAsync_ptsz)(ptr, bytes, permitted(ptr, bytes, device), stream);
+}
+
+PUBLIC CUresult cuMemPrefetchAsync_v2(CUdeviceptr ptr, size_t bytes, CUmemLocation location,
+                                      unsigned int flags, CUstream stream)
+{
+    (void)real_driver();
+    return REAL(cuMemPrefetchAsync_v2)(ptr, bytes, permitted_location(ptr, bytes, location), flags,
+                                       stream);
+}
+
+PUBLIC CUresult cuMemPrefetchAsync_v2_ptsz(CUdeviceptr ptr, size_t bytes, CUmemLocation location,
+                                           unsigned int flags, CUstream stream)
+{
+    (void)real_driver();
+    return REAL(cuMemPrefetchAsync_v2_ptsz)(ptr, bytes, permitted_location(ptr, bytes, location),
+                                            flags, stream);
+}
+
+/* Many at once are not looked into. */
+static bool refuses_batch(const char *name)
+{
+    return atomic_load_explicit(&any, memory_order_relaxed) && vgpu_mode() == VGPU_ON &&
+           vgpu_refuses(VGPU_WORD_UNACCOUNTED, name,
+                        "it may move what the limit has no room for to the device");
+}
+
+#define BATCH(name)                                                                                \
+    PUBLIC CUresult name(CUdeviceptr *ptrs, size_t *bytes, size_t count, CUmemLocation *locations, \
+                         size_t *indices, size_t location_count, unsigned long long flags,         \
+                         CUstream stream)                                                          \
+    {                                                                                              \
+        (void)real_driver();                                                                       \
+        if (refuses_batch(#name))                                                                  \
+            return CUDA_ERROR_NOT_SUPPORTED;                                                       \
+        return REAL(name)(ptrs, bytes, count, locations, indices, location_count, flags, stream);  \
+    }
+
+BATCH(cuMemPrefetchBatchAsync)
+BATCH(cuMemPrefetchBatchAsync_ptsz)
+BATCH(cuMemDiscardAndPrefetchBatchAsync)
+BATCH(cuMemDiscardAndPrefetchBatchAsync_ptsz)
+
+/* Advice */
+
+/* Whether it could make pages of what is kept on the host go to a device. */
+static bool would_move(CUmem_advise advice)
+{
+    return advice == CU_MEM_ADVISE_SET_PREFERRED_LOCATION ||
+           advice == CU_MEM_ADVISE_UNSET_PREFERRED_LOCATION ||
+           advice == CU_MEM_ADVISE_SET_READ_MOSTLY;
+}
+
+static bool is_kept(CUdeviceptr ptr, size_t bytes, CUmem_advise advice)
+{
+    return would_move(advice) && home_of(ptr, bytes) == CU_DEVICE_CPU;
+}
+
+PUBLIC CUresult cuMemAdvise(CUdeviceptr ptr, size_t bytes, CUmem_advise advice, CUdevice device)
+{
+    (void)real_driver();
+    if (advice == CU_MEM_ADVISE_SET_PREFERRED_LOCATION)
+        device = permitted(ptr, bytes, device);
+    else if (is_kept(ptr, bytes, advice))
+        return REAL(cuMemAdvise)(ptr, bytes, CU_MEM_ADVISE_SET_PREFERRED_LOCATION, CU_DEVICE_CPU);
+    return REAL(cuMemAdvise)(ptr, bytes, advice, device);
+}
+
+PUBLIC CUresult cuMemAdvise_v2(CUdeviceptr ptr, size_t bytes, CUmem_advise advice,
+                               CUmemLocation location)
+{
+    (void)real_driver();
+    if (advice == CU_MEM_ADVISE_SET_PREFERRED_LOCATION)
+        location = permitted_location(ptr, bytes, location);
+    else if (is_kept(ptr, bytes, advice))
+        return REAL(cuMemAdvise)(ptr, bytes, CU_MEM_ADVISE_SET_PREFERRED_LOCATION, CU_DEVICE_CPU);
+    return REAL(cuMemAdvise_v2)(ptr, bytes, advice, location);
+}

@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/* Managed memory, for whoever frees it. */
+
+#include "vgpu/allocations.h"
+#include "vgpu/grant.h"
+#include "vgpu/vgpu.h"
+
+/* What begins there is out of the table; the driver is about to be asked to free it. False when it
+ * is none that is charged or kept on the host. */
+bool managed_begin_free(CUdeviceptr ptr, struct allocation *entry);
+void managed_end_free(CUdeviceptr ptr, const struct allocation *entry, bool freed);
+
+/*
+ * Linear memory that the driver has no room for, though the limit has: made on the host if the card
+ * is oversubscribed. Ends the grant. False, and nothing is done, where that is not so or can't be.
+ */
+bool managed_spill(CUdeviceptr *ptr, size_t bytes, const struct grant *grant);
+
+/* So much more of it, or less. */
+void managed_count_spilled(int64_t units);

@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/*
+ * Pools that processes share. What a pool has is charged to its maker; who imports it, or a pointer
+ * of it, takes none. Like memory that is given out as a descriptor (virtual.c) a pool that was
+ * given out says who made it, and what is left of it after its end is hidden memory: of its maker,
+ * or, when that one is dead, of whoever NVML counts it for.
+ */
+
+#include "vgpu/allocations.h"
+#include "vgpu/compute.h"
+#include "vgpu/contexts.h"
+#include "vgpu/overhead.h"
+#include "vgpu/pool.h"
+#include "vgpu/real.h"
+#include "vgpu/virtual.h"
+
+static bool is_fd(CUmemAllocationHandleType type)
+{
+    return type == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+}
+
+/* With the lock: no pool ends in between. */
+static CUresult export(void *shareable, CUmemoryPool handle, CUmemAllocationHandleType type,
+                       unsigned long long flags)
+{
+    CUresult result = REAL(cuMemPoolExportToShareableHandle)(shareable, handle, type, flags);
+    struct pool *pool = result == CUDA_SUCCESS ? pool_find(handle) : NULL;
+
+    if (pool && is_fd(type))
+        virtual_mark_descriptor(*(int *)shareable);
+    return result;
+}
+
+PUBLIC CUresult cuMemPoolExportToShareableHandle(void *shareable, CUmemoryPool pool,
+                                                 CUmemAllocationHandleType type,
+                                                 unsigned long long flags)
+{
+    CUresult result;
+
+    if (vgpu_mode() != VGPU_ON || !shareable)
+        return REAL(cuMemPoolExportToShareableHandle)(shareable, pool, type, flags);
+    pools_lock();
+    result = export(shareable, pool, type, flags);
+    pools_unlock();
+    return result;
+}
+
+/* The driver is asked first, since it is its affair to say what is no import at all. */
+PUBLIC CUresult cuMemPoolImportFromShareableHandle(CUmemoryPool *pool, void *shareable,
+                                                   CUmemAllocationHandleType type,
+                                                   unsigned long long flags)
+{
+    CUmemoryPool made;
+    CUresult result;
+
+    if (vgpu_mode() == VGPU_DENIED)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    if (vgpu_mode() != VGPU_ON || !pool)
+        return REAL(cuMemPoolImportFromShareableHandle)(pool, shareable, type, flags);
+    result = REAL(cuMemPoolImportFromShareableHandle)(&made, shareable, type, flags);
+    if (result != CUDA_SUCCESS)
+        return result;
+    if (!(is_fd(type) && virtual_is_of_container((int)(intptr_t)shareable)) &&
+        vgpu_refuses(VGPU_WORD_IMPORT, "cuMemPoolImportFromShareableHandle",
+                     "no living process of this container made that pool"))
+        result = CUDA_ERROR_NOT_SUPPORTED;
+    else if (!pool_add_uncharged(made))
+        result = CUDA_ERROR_OUT_OF_MEMORY;
+    if (result != CUDA_SUCCESS)
+        (void)REAL(cuMemPoolDestroy)(made);
+    else
+        *pool = made;
+    return result;
+}
+
+PUBLIC CUresult cuMemPoolImportPointer(CUdeviceptr *ptr, CUmemoryPool pool,
+                                       CUmemPoolPtrExportData *data)
+{
+    struct allocation entry = {.units = 1};
+    CUdeviceptr got;
+    CUresult result;
+
+    if (vgpu_mode() != VGPU_ON || !ptr)
+        return REAL(cuMemPoolImportPointer)(ptr, pool, data);
+    result = REAL(cuMemPoolImportPointer)(&got, pool, data);
+    if (result != CUDA_SUCCESS)
+        return result;
+    entry.context = context_current();
+    if (!allocations_add(ALLOCATION_POOL_IMPORT, got, &entry)) {
+        (void)REAL(cuMemFree_v2)(got);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    virtual_count_imports(1);
+    watch_start();
+    *ptr = got;
+    return CUDA_SUCCESS;
+}
+
+bool pool_begin_free_import(CUdeviceptr ptr, struct allocation *entry)
+{
+    return virtual_has_imports() && allocations_take(ALLOCATION_POOL_IMPORT, ptr, entry);
+}
+
+void pool_end_free_import(CUdeviceptr ptr, const struct allocation *entry, bool gone)
+{
+    if (!gone) {
+        (void)allocations_add(ALLOCATION_POOL_IMPORT, ptr, entry);
+        return;
+    }
+    virtual_count_imports(-1);
+    overhead_make_due();
+}

@@ -1,0 +1,132 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""What the library says of itself in the region, as hamictl region shows it: launches by kind, waits, what our own code
+takes; and whether the region's parts agree."""
+
+import json
+import struct
+import sys
+
+sys.path.insert(0, __file__.rsplit("/", 2)[0])
+sys.path.insert(0, __file__.rsplit("/", 1)[0])
+import hamicore
+from caller import *
+from harness import *
+
+EXT, DEVICES = 2011136, 512  # the extension, and its devices in it
+UNIT = 1 << 30  # of what is charged, in a device's word
+
+
+def region(path, *words):
+    return run([HAMICTL, "region", *words, path], bare_environment(None))
+
+
+def shown(path):
+    return json.loads(region(path, "--json").stdout)
+
+
+def change(path, offset, form, more):
+    with open(path, "r+b") as file:
+        file.seek(offset)
+        (value,) = struct.unpack(form, file.read(struct.calcsize(form)))
+        file.seek(offset)
+        file.write(struct.pack(form, value + more))
+
+
+def check_counts(cores):
+    """Of a load's kernels all but the last few are told, with a limit and without."""
+    path, machine = new_region(), Machine()
+    guest = start(
+        [LOAD, "--kernel", "50us", "--launches", "20000", "--seconds", "60", "--batch", "64", "--hold"],
+        limited_environment(machine, memory=GIB, cores=cores, region=path), stdout=subprocess.PIPE,
+    )  # fmt: skip
+    launches = json.loads(guest.stdout.readline())["launches"]
+    (device,), (process,) = shown(path)["devices"], shown(path)["processes"]
+    told = process["devices"][0]
+    check(0.97 * launches <= told["kernels"] <= launches, f"{cores} %: kernels are counted, all but the last few", told, launches)
+    check_equal((told["cooperative"], told["graphs"]), (0, 0), f"{cores} %: and nothing else is")
+    check(0 < told["own_ns_per_launch"] < 50000, f"{cores} %: our own code is timed", told)
+    check_equal(process["pid"], guest.pid, f"{cores} %: of this process")
+    waits = (told["throttled_launches"], device["throttled_launches"], sum(device["waits"]))
+    check_equal(waits, (waits[0],) * 3, f"{cores} %: the process' waits are the container's, being alone")
+    check((waits[0] > 0) == (cores < 100), f"{cores} %: who is limited waited", waits)
+    if cores < 100:
+        ratio = told["throttled_ns"] / device["throttled_ns"]
+        check(0.8 < ratio < 1.2, f"{cores} %: for as long", ratio)
+    text = region(path).stdout
+    check("KERNELS" in text and str(told["kernels"]) in text and "ruled by the environment: held to its share" in text, f"{cores} %: a table says so, too", text)
+    guest.terminate()
+    guest.wait(20)
+    check_equal(shown(path)["processes"], [], f"{cores} %: they are gone with their process")
+
+
+def check_kinds():
+    path, machine = new_region(), Machine()
+    one = Caller(limited_environment(machine, memory=GIB, cores=50, region=path)).begin()
+    one.must("cuModuleLoadData", f"n{slot('module')}", b"hamisim-module 1\nsize=0\nkernel spin\n\0")
+    one.must("cuModuleGetFunction", f"n{slot('function')}", f"h{slot('module')}", b"spin\0")
+    launch = lambda name: one.must(name, f"h{slot('function')}", 1, 1, 1, 1, 1, 1, 0, 0, "k1000", *([0] if name == "cuLaunchKernel" else []))
+    for _ in range(3):
+        for _ in range(10):
+            launch("cuLaunchKernel")
+        for _ in range(5):
+            launch("cuLaunchCooperativeKernel")
+        one.must("cuCtxSynchronize")
+    time.sleep(0.3)
+    for _ in range(200):  # what is paid for in advance is told later
+        launch("cuLaunchKernel")
+    got = shown(path)["processes"][0]["devices"][0]
+    check_equal(got["cooperative"], 15, "cooperative launches are counted by themselves")
+    check(30 <= got["kernels"] <= 230, "beside the others", got)
+    one.finish()
+
+
+def check_parts():
+    path, machine = new_region(), Machine()
+    guest = start([LOAD, "--memory", "100M", "--hold"], limited_environment(machine, memory=GIB, region=path), stdout=subprocess.PIPE)
+    guest.stdout.readline()
+    ended = region(path, "--check")
+    check_equal((ended.returncode, ended.stdout), (0, f"{path}: its parts agree\n"), "a region in use is right")
+    slot = shown(path)["processes"][0]["slot"]
+    total = hamicore.PROCS + slot * hamicore.SLOT_SIZE + hamicore.USED + 32
+    for offset, form, more, words in (
+        (EXT + DEVICES, "<Q", 4096 * UNIT, "device 0: .* MiB are charged, and the processes' accounts have"),
+        (hamicore.LIMIT, "<Q", MIB - GIB, "and the limit is 1 MiB"),
+        (total, "<Q", 512, "slot 0, device 0: HAMi's readers are told"),
+        (hamicore.HEAD["proc_num"][0], "<i", -1, "slot 0 is in use, and HAMi's readers stop before it"),
+    ):
+        change(path, offset, form, more)
+        ended = region(path, "--check")
+        check(ended.returncode == 1 and re.search(words, ended.stdout) and len(ended.stdout.splitlines()) == 1, f"what is wrong is said: {words}", ended)
+        change(path, offset, form, -more)
+    check_equal(region(path, "--check").returncode, 0, "and then no more")
+    guest.kill()
+    guest.wait()
+    data = path.read_bytes()
+    for bad in (b"", b"x" * 5000, data[:2200000], hamicore.write([], [])):
+        path.write_bytes(bad)
+        ended = region(path, "--check")
+        check(ended.returncode == 1 and len(ended.stderr.splitlines()) == 1, f"{len(bad)} bytes that are no region are refused with a word", ended)
+    check(region("/nowhere").returncode == 1 and "No such file" in region("/nowhere").stderr, "so is what is not there")
+    check_equal(run([HAMICTL, "region"], bare_environment(None)).returncode > 0, True, "and no file at all")
+
+
+def check_watch():
+    path, machine = new_region(), Machine()
+    guest = start([LOAD, "--kernel", "50us", "--seconds", "30"], limited_environment(machine, memory=GIB, cores=50, region=path))
+    wait_until(lambda: path.exists() and region(path).returncode == 0 and shown(path)["processes"])
+    watcher = start([HAMICTL, "region", "--watch", "--json", path], bare_environment(None), stdout=subprocess.PIPE)
+    counts = [json.loads(watcher.stdout.readline())["processes"][0]["devices"][0]["kernels"] for _ in range(3)]
+    watcher.terminate()
+    check(counts[0] < counts[1] < counts[2], "watched, it is shown again each second", counts)
+    check_equal(watcher.wait(10), 0, "until a signal")
+    guest.terminate()
+    guest.wait(20)
+
+
+check_counts(50)
+check_counts(100)
+check_kinds()
+check_parts()
+check_watch()
+finish()

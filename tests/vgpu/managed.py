@@ -1,0 +1,213 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Managed memory: charged what may be on the device, what does not fit lives on the host; by the simulator's own count
+of its pages, as RAPIDS and oversubscribing programs use it."""
+
+import json
+import sys
+
+sys.path.insert(0, __file__.rsplit("/", 2)[0])
+sys.path.insert(0, __file__.rsplit("/", 1)[0])
+from caller import *
+from harness import *
+
+PIECE = 2 * MIB
+CONTEXT = 60 * MIB
+LIMIT = 512 * MIB
+ROOM = LIMIT - CONTEXT
+GLOBAL = 1
+READ_MOSTLY, PREFERRED, UNSET_PREFERRED, ACCESSED_BY = 1, 3, 4, 5  # advice
+CPU = -1
+IMAGE = b"hamisim-module 1\nsize=0\nkernel touch touches\n"
+
+
+class Manager(Caller):
+    def make(self, number, size, flags=GLOBAL):
+        return self.call("cuMemAllocManaged", f"n{slot('ptr', number)}", size, flags)
+
+    def alloc(self, number, size):
+        return self.call("cuMemAlloc_v2", f"n{slot('ptr', number)}", size)
+
+    def free(self, number):
+        return self.call("cuMemFree_v2", f"h{slot('ptr', number)}")
+
+    def prefetch(self, number, size, device=0, at=0):
+        return self.call("cuMemPrefetchAsync", f"h{slot('ptr', number)}+{at}", size, device, 0)
+
+    def advise(self, number, size, advice, device):
+        return self.call("cuMemAdvise", f"h{slot('ptr', number)}", size, advice, device)
+
+    def preferred(self, number):
+        self.must("cuMemRangeGetAttribute", "o4", 4, 2, f"h{slot('ptr', number)}", 1)
+        return int.from_bytes(bytes.fromhex(self.words[1]), "little", signed=True)
+
+    def touch(self, number):
+        """As a kernel does."""
+        self.must("cuModuleLoadData", f"n{slot('module')}", IMAGE + b"\0")
+        self.must("cuModuleGetFunction", f"n{slot('function')}", f"h{slot('module')}", b"touch\0")
+        at = self.value(slot("ptr", number))
+        self.must("cuLaunchKernel", f"h{slot('function')}", 1, 1, 1, 1, 1, 1, 0, 0, f"k1000,{at}", 0)
+        self.must("cuCtxSynchronize")
+
+
+def new_machine(gpus=1):
+    return Machine(gpus=gpus, memory=4 * GIB, context=CONTEXT)
+
+
+def pages(machine, one):
+    return [process["managed"] for process in machine.view()["processes"] if process["pid"] == one.pid][0]
+
+
+def check_resident():
+    machine = new_machine()
+    one = Manager(limited_environment(machine, memory=LIMIT)).begin()
+    one.must("cuDeviceGetAttribute", "o4", 89, 0)
+    check_equal(one.words[1], "01000000", "a device says that it has managed memory")
+    check_equal(one.make(1, 100 * MIB), 0, "managed memory is made")
+    check_equal((one.charged(), machine.used(one.pid)), (CONTEXT + 100 * MIB, CONTEXT), "and charged what may be on the device")
+    one.prefetch(1, 100 * MIB)
+    check_equal(pages(machine, one), [100 * MIB], "which may come there")
+    check_equal(one.charged(), CONTEXT + 100 * MIB, "and is charged once")
+    check_equal(one.alloc(2, ROOM - 100 * MIB + 512), OUT_OF_MEMORY, "other memory has the rest of the limit")
+    check_equal(one.alloc(2, ROOM - 100 * MIB), 0, "to the last byte")
+
+    # Oversubscribed: it lives on the host, whatever is said of it.
+    check_equal(one.make(3, 800 * MIB), 0, "what the limit has no room for is made all the same")
+    check_equal(one.charged(), LIMIT, "and not charged")
+    check_equal(one.prefetch(3, 800 * MIB), 0, "it may be prefetched")
+    one.touch(3)
+    check_equal(pages(machine, one), [100 * MIB], "and touched, and stays on the host")
+    for advice, device in ((PREFERRED, 0), (UNSET_PREFERRED, 0), (READ_MOSTLY, 0), (ACCESSED_BY, 0)):
+        check_equal(one.advise(3, 800 * MIB, advice, device), 0, f"advice {advice} is heard")
+        one.touch(3)
+        check_equal((pages(machine, one), one.preferred(3)), ([100 * MIB], CPU), "and where it lives stays what it was")
+    check_equal(one.advise(3, 900 * MIB, PREFERRED, 0), INVALID_VALUE, "what makes no sense is still wrong")
+    check_equal(one.prefetch(3, 900 * MIB), INVALID_VALUE, "in advice and prefetches")
+    check_equal(one.prefetch(3, 1 * MIB, 7), 101, "and a wrong device a wrong device")
+    one.touch(1)
+    check_equal(pages(machine, one), [100 * MIB], "what has room comes and goes as it likes")
+
+    one.free(3)
+    one.free(2)
+    check_equal(one.charged(), CONTEXT + 100 * MIB, "freed, it is the limit's again")
+    one.free(1)
+    check_equal((one.charged(), pages(machine, one)), (CONTEXT, [0]), "all of it")
+    check_equal(one.free(1), INVALID_VALUE, "a second free is an error")
+    one.make(1, 200 * MIB)
+    one.must("cuDevicePrimaryCtxReset_v2", 0)
+    one.must("cuDevicePrimaryCtxRetain", f"n{slot('context')}", 0)
+    one.must("cuCtxSetCurrent", f"h{slot('context')}")
+    check_equal(one.charged(), CONTEXT, "it goes with its context")
+    said = one.finish()
+    check_equal(said.count("live on the host"), 1, "one line says what lives on the host")
+    check_equal(len(said.splitlines()), 1, "and nothing else is said")
+    check_equal(machine.used(), 0, "nothing is left")
+
+
+def check_hidden():
+    """NVML lists no process for managed pages: code that is loaded beside them is charged as ever."""
+    machine = new_machine()
+    one = Manager(limited_environment(machine, memory=LIMIT)).begin()
+    one.make(1, 100 * MIB)
+    one.prefetch(1, 100 * MIB)
+    one.must("cuModuleLoadData", f"n{slot('module')}", b"hamisim-module 1\nsize=20971520\nkernel one\n\0")
+    one.must("cuModuleGetFunction", f"n{slot('function')}", f"h{slot('module')}", b"one\0")
+    one.must("cuFuncLoad", f"h{slot('function')}")
+    check_equal(one.charged(), CONTEXT + 120 * MIB, "code beside managed memory is charged")
+    check_equal(one.alloc(2, ROOM - 120 * MIB), 0, "to the last byte")
+    check_equal(one.alloc(3, 512), OUT_OF_MEMORY, "of the limit")
+    one.finish()
+
+
+def check_policies():
+    machine = new_machine()
+    one = Manager(limited_environment(machine, memory=LIMIT, HAMI_MANAGED="full")).begin()
+    check_equal((one.make(1, ROOM + 512), one.words[1]), (OUT_OF_MEMORY, "kept"), "full: beyond the limit is out of memory")
+    check_equal(one.make(1, ROOM), 0, "full: up to the limit it is not")
+    check_equal(one.make(2, 512), OUT_OF_MEMORY, "full: to the last byte")
+    check_equal(one.finish(), "", "full: nobody said a word")
+    one = Manager(limited_environment(machine, memory=LIMIT, HAMI_MANAGED="free")).begin()
+    check_equal(one.make(1, 2 * GIB), 0, "free: it may be larger than the limit")
+    one.prefetch(1, 2 * GIB)
+    check_equal((one.charged(), pages(machine, one)), (CONTEXT, [2 * GIB]), "free: nothing of it is charged")
+    check_equal(one.alloc(2, ROOM), 0, "free: other memory has all of the limit")
+    check_equal(one.free(1), 0, "free: and it is freed")
+    check_equal(one.finish(), "", "free: nobody said a word")
+    one = Manager(limited_environment(machine, memory=LIMIT, HAMI_MANAGED="what"))
+    check_equal(one.call("cuInit", 0), 802, "what is no policy gives no GPU")
+    check("HAMI_MANAGED" in one.finish(), "and is named")
+
+
+def check_devices():
+    """Charged to the device that is current where it is made: it does not go to others."""
+    machine = new_machine(gpus=2)
+    one = Manager(limited_environment(machine, memory=LIMIT)).begin()
+    one.make(1, 100 * MIB)
+    check_equal(one.prefetch(1, 100 * MIB, 1), 0, "a prefetch to another device is heard")
+    check_equal(pages(machine, one), [100 * MIB, 0], "and the memory goes where it is charged")
+    one.advise(1, 100 * MIB, PREFERRED, 1)
+    check_equal(one.preferred(1), 0, "advice likewise")
+    one.prefetch(1, 100 * MIB, CPU)
+    check_equal(pages(machine, one), [0, 0], "the host is free")
+    one.finish()
+
+
+def check_neighbours():
+    """Pages are no obstacle to others, who are within their limits."""
+    machine = new_machine()
+    one = Manager(limited_environment(machine, memory=LIMIT, HAMI_MANAGED="free")).begin()
+    one.make(1, 3 * GIB)
+    one.prefetch(1, 3 * GIB)
+    other = Manager(limited_environment(machine, memory=2 * GIB)).begin()
+    check_equal(other.alloc(1, 2 * GIB - CONTEXT), 0, "pages give way to a neighbour's memory")
+    one.kill()
+    other.kill()
+    check_equal(machine.used(), 0, "a kill leaves nothing")
+
+
+def told(region, key):
+    return json.loads(run([HAMICTL, "top", "--region", "--json", region], bare_environment(None)).stdout)["regions"][0][key]
+
+
+def check_oversubscribed():
+    """A limit beyond the card (deviceMemoryScaling): what the card has no room for lives on the host, and that is told."""
+    region = new_region()
+    machine = new_machine()
+    one = Manager(limited_environment(machine, memory=6 * GIB, region=region)).begin()
+    check_equal(one.alloc(1, 5 * GIB), OUT_OF_MEMORY, "without the word a card has no more than it has")
+    one.finish()
+    region = new_region()
+    one = Manager(limited_environment(machine, memory=6 * GIB, region=region, CUDA_OVERSUBSCRIBE="true")).begin()
+    one.must("cuMemGetInfo_v2", "o8", "o8")
+    total, free = (int.from_bytes(bytes.fromhex(one.words[i]), "little") for i in (2, 1))
+    check_equal((total, free), (6 * GIB, 6 * GIB - CONTEXT), "oversubscribed, a program sees its limit")
+    near, far = 3 * GIB + 800 * MIB, GIB + 512 * MIB
+    check_equal(one.alloc(1, near), 0, "what the card has room for is made there")
+    check_equal((machine.used(one.pid), told(region, "on_host_bytes")), (near + CONTEXT, 0), "and is on the card")
+    check_equal(one.alloc(2, far), 0, "what it has none for is made, too")
+    check_equal((machine.used(one.pid), one.charged()), (near + CONTEXT, near + far + CONTEXT), "and charged, and is not on the card")
+    check_equal(told(region, "on_host_bytes"), far, "hamictl top says how much lives on the host")
+    check("1536 MiB of it live on the host" in run([HAMICTL, "top", "--region", region], bare_environment(None)).stdout, "in words, too")
+    check_equal(one.prefetch(2, far), 0, "a prefetch of it is heard")
+    one.touch(2)
+    check_equal((pages(machine, one), one.preferred(2)), ([0], CPU), "it may be touched, and stays there")
+    check_equal(one.alloc(3, 1 * GIB), OUT_OF_MEMORY, "beyond the limit is out of memory")
+    one.must("cuMemAllocPitch_v2", f"n{slot('ptr', 4)}", "o8", 1000, 500000, 4)
+    check_equal(int.from_bytes(bytes.fromhex(one.words[2]), "little"), 1024, "rows have a pitch")
+    check_equal(told(region, "on_host_bytes"), far + 490 * MIB, "and live there")
+    check_equal((one.free(4), one.free(2)), (0, 0), "it is freed as any memory")
+    check_equal((told(region, "on_host_bytes"), one.charged()), (0, near + CONTEXT), "and given back")
+    check_equal(one.alloc(2, far), 0, "made again")
+    one.must("cuDevicePrimaryCtxReset_v2", 0)
+    check_equal((told(region, "on_host_bytes"), told(region, "devices")[0]["used_bytes"]), (0, 0), "it goes with its context")
+    one.kill()
+    one = Manager(limited_environment(machine, memory=6 * GIB, region=region, CUDA_OVERSUBSCRIBE="true")).begin()
+    check_equal((one.alloc(1, 5 * GIB), told(region, "on_host_bytes")), (0, 5 * GIB), "what never fits is on the host as a whole")
+    one.kill()
+    wait_until(lambda: told(region, "processes") == [])
+    check_equal((told(region, "on_host_bytes"), machine.used()), (0, 0), "a kill leaves nothing")
+
+
+for test in (check_oversubscribed, check_resident, check_hidden, check_policies, check_devices, check_neighbours):
+    test()
+finish()
