@@ -23,6 +23,8 @@ struct admission {
     const struct vendor_set *vendors;
     const struct pod *pod;
     struct mutations mutations;
+    bool asked[VENDOR_MAX_INSTANCES]; /* by the set's position: the pod asks for its devices */
+    const char *warning;              /* of what the container asks for; NULL: none */
     struct error err;
 };
 
@@ -129,6 +131,45 @@ static int deny_mount(struct admission *admission, size_t container)
                      admission->pod->containers[container].through_proc);
 }
 
+/* An amount of a device that no container asks for: forgotten was the number of devices. */
+static const char *find_idle(const struct admission *admission, size_t container,
+                             const struct vendor_instance *instance)
+{
+    const struct resource_list *limits = &admission->pod->containers[container].limits;
+
+    for (size_t i = 0; i < VENDOR_MAX_RESOURCES && instance->resources[i]; i++) {
+        const char *name = instance->resources[i];
+        const struct resource *resource = *name ? resource_find(limits, name) : NULL;
+
+        if (resource && resource->quantity.value > 0 &&
+            strcmp(name, instance->count_resource) != 0 &&
+            (!instance->hint_resource || strcmp(name, instance->hint_resource) != 0))
+            return name;
+    }
+    return NULL;
+}
+
+/* -ENOMEM. */
+static int warn_of_idle(struct admission *admission, size_t container)
+{
+    const struct container_place place = pod_container_place(admission->pod, container);
+
+    for (size_t k = 0; k < admission->vendors->count && !admission->warning; k++) {
+        const struct vendor_instance *instance = &admission->vendors->instances[k];
+        const char *name = find_idle(admission, container, instance);
+
+        if (!name)
+            continue;
+        admission->warning = arena_printf(
+            admission->mutations.arena,
+            "spec.%s[%zu].resources.limits[%s]: asks for nothing without %s in the same container",
+            place.list, place.position, name, instance->count_resource);
+        if (!admission->warning)
+            return -ENOMEM;
+    }
+    return 0;
+}
+
 /* 1 when the container asks for devices. A privileged one that doesn't is left as it is. */
 static int mutate_container(struct admission *admission, size_t container)
 {
@@ -143,8 +184,11 @@ static int mutate_container(struct admission *admission, size_t container)
                                      &admission->err);
         if (r < 0)
             return r;
+        admission->asked[k] |= r > 0;
         any |= r;
     }
+    if (!any && !admission->warning && warn_of_idle(admission, container) < 0)
+        return -ENOMEM;
     if (any && pod->containers[container].through_proc)
         return deny_mount(admission, container);
     if (!pod->containers[container].privilege)
@@ -289,6 +333,51 @@ static int deny_beyond(const struct admission *admission, struct admit_answer *r
     return message ? deny_forbidden(ret_answer, message) : -ENOMEM;
 }
 
+/*
+ * Two vendors' agents that wait for the same lock: the one that is done first removes it. HAMi lets
+ * such a pod pass, too. 1, with the text; 0; -ENOMEM.
+ */
+static int warn_of_lock(const struct admission *admission, const char **ret_text)
+{
+    const struct vendor_instance *first = NULL;
+
+    for (size_t i = 0; i < admission->vendors->count; i++) {
+        const struct vendor_instance *instance = &admission->vendors->instances[i];
+
+        if (!admission->asked[i] || !instance->vendor->shares_lock)
+            continue;
+        if (first && first->vendor != instance->vendor) {
+            *ret_text = arena_printf(
+                admission->mutations.arena,
+                "spec.containers: the agents of %s and %s share one lock, and the second may not "
+                "start the pod; put them into two pods",
+                first->count_resource, instance->count_resource);
+            return *ret_text ? 1 : -ENOMEM;
+        }
+        first = instance;
+    }
+    return 0;
+}
+
+/* The first thing that speaks against a pod that is let pass. Keeps the outcome; -ENOMEM. */
+static int add_warning(const struct admission *admission, int outcome,
+                       struct admit_answer *ret_answer)
+{
+    int r = 0;
+
+    ret_answer->warning = admission->warning;
+    for (size_t i = 0; i < admission->vendors->count && r == 0 && !ret_answer->warning; i++) {
+        const struct vendor_instance *instance = &admission->vendors->instances[i];
+
+        if (admission->asked[i] && instance->vendor->warn)
+            r = instance->vendor->warn(instance, admission->pod, admission->mutations.arena,
+                                       &ret_answer->warning);
+    }
+    if (r == 0 && !ret_answer->warning)
+        r = warn_of_lock(admission, &ret_answer->warning);
+    return r < 0 ? r : outcome;
+}
+
 static int admit_complete(struct admission *admission, struct admit_answer *ret_answer)
 {
     const char *ours = our_scheduler(admission->options);
@@ -308,8 +397,10 @@ static int admit_complete(struct admission *admission, struct admit_answer *ret_
         return deny_beyond(admission, ret_answer);
     if (r < 0)
         return r;
-    if (!r || !*ours)
-        return admit_finish(admission, "", ret_answer);
+    if (!r || !*ours) {
+        r = admit_finish(admission, "", ret_answer);
+        return r < 0 ? r : add_warning(admission, r, ret_answer);
+    }
     if (*admission->pod->node_name)
         return deny_forbidden(ret_answer, "pod has node assigned");
     if (!names_us(admission)) {
@@ -318,7 +409,8 @@ static int admit_complete(struct admission *admission, struct admit_answer *ret_
         if (r < 0)
             return r;
     }
-    return admit_finish(admission, "", ret_answer);
+    r = admit_finish(admission, "", ret_answer);
+    return r < 0 ? r : add_warning(admission, r, ret_answer);
 }
 
 static int admit_or_leave(struct admission *admission, struct admit_answer *ret_answer)

@@ -2,6 +2,7 @@
 #include "admit/admit.h"
 
 #include <errno.h>
+#include <stddef.h>
 #include <string.h>
 
 #include "admit/patch.h"
@@ -379,6 +380,71 @@ static void other_schedulers_pods_are_left_alone(void **state)
                         "hami-scheduler gives; placed by another scheduler it will not start");
 }
 
+/* Vendors as the chart configures them, in the order of vendor_table[]. */
+static void add_vendor(const struct vendor *vendor, const char *const keys[][2], size_t count,
+                       void *own)
+{
+    const struct section_reading reading = {.file = "d"};
+
+    vendor->set_missing(own);
+    for (size_t i = 0; i < count; i++) {
+        const struct section_name name = {keys[i][0], {1, 1}};
+        const struct section item = {.kind = SECTION_TEXT, .text = keys[i][1]};
+        const struct section section = {
+            .kind = SECTION_KEYS, .count = 1, .items = &item, .names = &name};
+
+        assert_int_equal(vendor->read_section(&reading, &section, own), 0);
+    }
+    assert_int_equal(vendor->add_instances(&vendors, own), 0);
+}
+
+static void pods_that_no_agent_will_start_get_a_warning(void **state)
+{
+    extern const struct vendor amd_vendor, cambricon_vendor, hygon_vendor;
+    static const char *const amd[][2] = {{"resourceCountName", "amd.com/gpu"}};
+    static const char *const cambricon[][2] = {{"resourceCountName", "cambricon.com/vmlu"},
+                                               {"resourceCoreName", "cambricon.com/vcore"}};
+    static const char *const hygon[][2] = {{"resourceCountName", "hygon.com/dcunum"}};
+    static _Alignas(max_align_t) char configs[3][4096];
+    struct admit_answer answer;
+
+    (void)state;
+    arena_reset(arena);
+    add_vendor(&amd_vendor, amd, 1, configs[0]);
+    add_vendor(&cambricon_vendor, cambricon, 2, configs[1]);
+    add_vendor(&hygon_vendor, hygon, 1, configs[2]);
+    assert_int_equal(admit("\"containers\":[" LIMITS("\"amd.com/gpu\":1") "," LIMITS(
+                               "\"hygon.com/dcunum\":1") "]",
+                           &answer),
+                     ADMIT_PATCHED);
+    assert_string_equal(answer.warning,
+                        "spec.containers: the agents of amd.com/gpu and hygon.com/dcunum share one "
+                        "lock, and the second may not start the pod; put them into two pods");
+    assert_int_equal(admit("\"containers\":[" LIMITS("\"amd.com/gpu\":1") "," LIMITS(
+                               "\"nvidia.com/gpu\":1") "," LIMITS("\"amd.com/gpu\":1") "]",
+                           &answer),
+                     ADMIT_PATCHED);
+    assert_null(answer.warning);
+    assert_int_equal(admit("\"containers\":[" LIMITS("\"cambricon.com/vmlu\":1") "]", &answer),
+                     ADMIT_PATCHED);
+    assert_string_equal(answer.warning,
+                        "spec.containers[0].resources.limits[cambricon.com/vcore]: is missing; "
+                        "Cambricon's agent will not start the pod");
+    assert_int_equal(
+        admit("\"initContainers\":[" LIMITS("\"cambricon.com/vcore\":1") "],\"containers\":[{}]",
+              &answer),
+        ADMIT_ALLOWED);
+    assert_string_equal(answer.warning,
+                        "spec.initContainers[0].resources.limits[cambricon.com/vcore]: asks for "
+                        "nothing without cambricon.com/vmlu in the same container");
+    assert_int_equal(admit("\"containers\":[" LIMITS("\"cambricon.com/vcore\":0") "]", &answer),
+                     ADMIT_ALLOWED);
+    assert_null(answer.warning);
+    assert_int_equal(admit("\"containers\":[" LIMITS("\"nvidia.com/priority\":1") "]", &answer),
+                     ADMIT_PATCHED);
+    assert_null(answer.warning);
+}
+
 static const struct {
     const char *body;
     int r;
@@ -468,6 +534,7 @@ int main(void)
         cmocka_unit_test(amounts_that_would_be_read_as_something_else_are_denied),
         cmocka_unit_test(impossible_requests_are_denied_with_the_field),
         cmocka_unit_test(other_schedulers_pods_are_left_alone),
+        cmocka_unit_test(pods_that_no_agent_will_start_get_a_warning),
         cmocka_unit_test(a_review_is_answered_in_its_own_version),
         cmocka_unit_test(a_full_arena_is_an_error_and_no_crash),
     };

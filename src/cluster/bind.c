@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <utlist.h>
 
+#include "cluster/evict.h"
 #include "cluster/quota.h"
 #include "cluster/state.h"
 #include "model/keys.h"
@@ -35,7 +36,7 @@ static int bind_begin(struct cluster *cluster, struct cluster_pod *pod,
 
     if (pod && pod->state == POD_PLAIN)
         return 0;
-    if (pod && pod->grant)
+    if (pod && pod->grant && pod->state != POD_HELD)
         node = text_pairs_get(&pod->grant->annotations, KEY_NODE);
     if (!node || strcmp(node, bind->node) != 0)
         return error_set(err, -ENOENT, "nothing is reserved for pod %s/%s on node %s",
@@ -193,6 +194,7 @@ void cluster_begin_term(struct cluster *cluster)
 {
     struct cluster_pod *pod, *next;
 
+    evict_end_all(cluster);
     HASH_ITER(hh, cluster->pods, pod, next)
     {
         if (pod->state == POD_RESERVED || pod->state == POD_EXPIRED) {

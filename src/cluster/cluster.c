@@ -3,6 +3,7 @@
 
 #include <utlist.h>
 
+#include "cluster/evict.h"
 #include "cluster/quota.h"
 #include "cluster/scarcity.h"
 
@@ -24,6 +25,7 @@ struct cluster *cluster_new(const struct cluster_options *options)
     if (!cluster->options.reservation_ns)
         cluster->options.reservation_ns = CLUSTER_RESERVATION_NS;
     cluster->generation = 1;
+    cluster->lowest_priority = INT32_MAX;
     cluster->may_lock = true;
     cluster->mutex_lock = vendor_mutex_lock;
     if (options->node_lock_ns)
@@ -49,6 +51,7 @@ void cluster_free(struct cluster *cluster)
 
     if (!cluster)
         return;
+    evict_end_all(cluster);
     HASH_ITER(hh, cluster->pods, pod, next_pod)
     {
         pod_free(cluster, pod);

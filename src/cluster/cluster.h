@@ -57,6 +57,7 @@ struct cluster_options {
     int64_t reservation_ns;           /* 0: CLUSTER_RESERVATION_NS */
     int64_t node_lock_ns;             /* after which hami.io/mutex.lock is broken; 0: five min */
     bool learns;                      /* what the policy scarcity needs, whatever the defaults */
+    bool evicts;                      /* where devices alone are short: cluster_evictions() */
     bool has_quotas;                  /* CLUSTER_QUOTAS are listed, too: ready waits for them */
 };
 
@@ -156,7 +157,9 @@ struct cluster_answer {
     struct cluster_failed_node *failed; /* each once, in any order */
     const char *summary;                /* of all nodes together, for the pod's event */
     uint64_t reasons; /* kinds of reasons, as bits: changes when the summary's words do */
+    bool partly;      /* CLUSTER_REFUSED: some nodes were not looked into yet, see narrow.c */
     bool again;       /* the pod was refused before, and nothing came free since */
+    bool room_made;   /* CLUSTER_PLACED where others were evicted for it */
 };
 
 /*
@@ -216,6 +219,57 @@ struct cluster_victims {
 };
 int cluster_preempt(struct cluster *cluster, const struct pod *pod, struct cluster_victims *victims,
                     size_t *count, struct arena *arena, struct error *err);
+
+/*
+ * Where devices alone are short, kube-scheduler evicts nobody and does not ask. With
+ * cluster_options.evicts a filter that refuses a pod looks for less important pods whose going
+ * makes room for it, and remembers the node; at most one such search a second.
+ *
+ * cluster_evictions(), to be called every second and after each of these calls, returns whom to
+ * look after: the pod is to be requeued (cluster_requeue()), or else to be read from the API server
+ * and given to cluster_evict(), or to cluster_evict_over() if it is gone or bound, or to
+ * cluster_evict_unknown() where there is no answer. Strings are the arena's.
+ */
+struct cluster_eviction_due {
+    bool requeue;
+    struct cluster_pod_name pod;
+};
+size_t cluster_evictions(struct cluster *cluster, int64_t now_ns, struct arena *arena,
+                         struct cluster_eviction_due *ret_due, size_t max);
+
+/*
+ * The next step to make room for a pod that waits. Before any is taken, what it will take is kept
+ * from pods that are not more important, at most for ten minutes while victims go and for one from
+ * then on. -ENOMEM, -E2BIG, -EBUSY: nothing is to be done now.
+ */
+enum cluster_evict_step {
+    CLUSTER_EVICT_OVER = 1, /* nobody is to go for it, or nobody any more */
+    CLUSTER_EVICT_WAIT,     /* pods are going */
+    CLUSTER_EVICT_TRY,      /* ask whether this victim might be evicted: several have to go */
+    CLUSTER_EVICT,          /* evict it */
+    CLUSTER_EVICT_FREE,     /* the room is there: the pod is to be requeued */
+};
+/* Strings are good until the next event. */
+struct cluster_eviction {
+    const char *node;
+    size_t count; /* of victims that have not been asked to go yet */
+    struct cluster_pod_name victim;
+    int32_t victim_priority;
+};
+int cluster_evict(struct cluster *cluster, const struct pod *pod, int64_t now_ns,
+                  struct arena *arena, struct cluster_eviction *ret_eviction);
+void cluster_evict_over(struct cluster *cluster, const char *uid);
+void cluster_evict_unknown(struct cluster *cluster, const char *uid, int64_t now_ns);
+
+/* What the API server said of the victim that cluster_evict() named. After a refusal the victim is
+ * left alone for a while; after a doubtful answer nobody else is asked until the view shows it. */
+enum cluster_evicted_end {
+    CLUSTER_EVICTION_DONE = 1, /* it goes, or is gone; of a trial: it might be evicted */
+    CLUSTER_EVICTION_REFUSED,
+    CLUSTER_EVICTION_DOUBTFUL,
+};
+void cluster_evicted(struct cluster *cluster, const char *uid, const char *victim,
+                     enum cluster_evicted_end end, bool trial, int64_t now_ns);
 
 struct cluster_bind {
     const char *namespace, *name, *uid, *node;

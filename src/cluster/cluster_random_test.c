@@ -177,6 +177,7 @@ static void make_pod(struct api_pod *pod)
     pod->first_only = pod->shape != SHAPE_APP && world_draw(3) == 0;
     pod->policy = world_draw(2) ? POLICY_NONE : (enum policy)world_draw(POLICIES);
     ask_for_devices(pod);
+    pod->priority = world.evicts ? (int)world_draw(4) : 0;
 }
 
 /* Somebody else's, with a claim that makes no sense. */
@@ -327,6 +328,8 @@ static void fill_sent(const struct api_pod *from, struct sent *sent)
         .containers = sent->containers,
         .container_count = shapes[from->shape].count,
         .init_count = shapes[from->shape].inits,
+        .has_priority = world.evicts,
+        .priority = from->priority,
         .amounts = world_amounts(from),
     };
     add_annotations(sent, from);
@@ -393,6 +396,13 @@ static void note_placed(struct api_pod *from, const char *node)
     judge_decided(number_of(from));
 }
 
+static bool holds_uid(const char *uid)
+{
+    struct cluster_pod_view view;
+
+    return cluster_find_pod(world.cluster, uid, &view);
+}
+
 static char why_refused[TEXT]; /* the last refusal's summary */
 
 static void note_refused(const struct pod *pod, size_t first, const struct cluster_answer *answer)
@@ -402,7 +412,8 @@ static void note_refused(const struct pod *pod, size_t first, const struct clust
     COPY_TEXT(why_refused, answer->summary);
     world.covered.refused++;
     world.covered.quota_refusals += strstr(answer->summary, "ResourceQuotaNotFit") != NULL;
-    if (!strstr(answer->summary, "ResourceQuotaNotFit: "))
+    /* What is kept for the pod is in the way of another that asks for the same. */
+    if (!strstr(answer->summary, "ResourceQuotaNotFit: ") && !holds_uid(pod->uid))
         check_refusal(pod, first, answer);
 }
 
@@ -427,6 +438,7 @@ static void filter_among(struct api_pod *from, unsigned first)
     from->refused_among = first;
     from->refused_ns = world.now_ns;
     if (r == CLUSTER_PLACED) {
+        world.covered.rooms += answer.room_made;
         note_placed(from, answer.node);
     } else {
         assert_int_equal(r, CLUSTER_REFUSED);
@@ -588,9 +600,7 @@ static void carry_out(struct api_pod *pod)
 
 static bool holds(const struct api_pod *pod)
 {
-    struct cluster_pod_view view;
-
-    return cluster_find_pod(world.cluster, pod->uid, &view);
+    return holds_uid(pod->uid);
 }
 
 static void end_bind(struct api_pod *pod, enum cluster_bind_end end)
@@ -726,6 +736,108 @@ static void step_term(void)
     world_relist();
     assert_int_equal(cluster_count(world.cluster).reserved, 0);
     world.covered.terms++;
+}
+
+/* Evictions. */
+
+static bool is_going(const struct api_pod *pod)
+{
+    return pod->exists && pod->going;
+}
+
+static struct api_pod *find_pod(const char *uid)
+{
+    for (unsigned i = 0; i < PODS; i++) {
+        if (pods[i].exists && strcmp(pods[i].uid, uid) == 0)
+            return &pods[i];
+    }
+    return NULL;
+}
+
+/* The API server evicts the victim, or not, and says so, or not. */
+static void evict(const struct api_pod *pod, const struct cluster_eviction *eviction, bool trial)
+{
+    const char *uid = eviction->victim.uid;
+    struct api_pod *victim = find_pod(uid);
+    enum cluster_evicted_end end =
+        world_draw(3) ? CLUSTER_EVICTION_DONE : CLUSTER_EVICTION_DOUBTFUL;
+
+    assert_true(eviction->victim_priority < pod->priority);
+    assert_true(holds_uid(uid) && holds(pod));
+    if (world_draw(6) == 0)
+        end = CLUSTER_EVICTION_REFUSED;
+    if (victim && !trial &&
+        (end == CLUSTER_EVICTION_DONE || (end == CLUSTER_EVICTION_DOUBTFUL && world_draw(2)))) {
+        assert_int_equal(victim->priority, eviction->victim_priority);
+        victim->going = true;
+        world_pod_changed(number_of(victim));
+    }
+    world.covered.evicted += !trial && end == CLUSTER_EVICTION_DONE;
+    world.covered.not_evicted += end != CLUSTER_EVICTION_DONE;
+    cluster_evicted(world.cluster, pod->uid, uid, end, trial, world.now_ns);
+}
+
+static void look_at_waiting(const char *uid)
+{
+    const struct api_pod *pod = find_pod(uid);
+    struct cluster_eviction eviction;
+    struct sent sent;
+    int step;
+
+    if (!pod || pod->node[0]) {
+        cluster_evict_over(world.cluster, uid);
+        return;
+    }
+    if (world_draw(10) == 0) {
+        cluster_evict_unknown(world.cluster, uid, world.now_ns);
+        return;
+    }
+    fill_sent(pod, &sent);
+    arena_reset(world.arena);
+    step = cluster_evict(world.cluster, &sent.pod, world.now_ns, world.arena, &eviction);
+    world.covered.held += step == CLUSTER_EVICT_WAIT || step == CLUSTER_EVICT_FREE;
+    if (step == CLUSTER_EVICT || step == CLUSTER_EVICT_TRY)
+        evict(pod, &eviction, step == CLUSTER_EVICT_TRY);
+    else if (step == CLUSTER_EVICT_FREE && world_draw(4))
+        filter_among(&pods[pod - pods], 0);
+    else if (step < 0)
+        cluster_evict_unknown(world.cluster, uid, world.now_ns);
+}
+
+static void step_evict(void)
+{
+    struct cluster_eviction_due due[4];
+    struct api_pod *going = pick(is_going);
+    char uids[ARRAY_SIZE(due)][32];
+    size_t count;
+
+    if (!world.evicts)
+        return;
+    if (going && world_draw(3) == 0)
+        delete_pod(going);
+    arena_reset(world.arena);
+    count = cluster_evictions(world.cluster, world.now_ns, world.arena, due, ARRAY_SIZE(due));
+    for (size_t i = 0; i < count; i++)
+        COPY_TEXT(uids[i], due[i].requeue ? "" : due[i].pod.uid);
+    for (size_t i = 0; i < count; i++) {
+        if (uids[i][0])
+            look_at_waiting(uids[i]);
+    }
+}
+
+/* Nobody waits for room any more. */
+static void end_evictions(void)
+{
+    const int64_t later_ns = world.now_ns + 10 * SECOND_NS;
+    struct cluster_eviction_due due[4];
+    size_t count;
+
+    do {
+        arena_reset(world.arena);
+        count = cluster_evictions(world.cluster, later_ns, world.arena, due, ARRAY_SIZE(due));
+        for (size_t i = 0; i < count; i++)
+            cluster_evict_over(world.cluster, due[i].pod.uid);
+    } while (count);
 }
 
 /* Nodes, quotas, time. */
@@ -944,7 +1056,7 @@ static const struct {
     {step_read, 10},   {step_node, 3},      {step_bind_answer, 35}, {step_time, 6},
     {step_requeue, 2}, {step_unseen, 5},    {step_term, 5},         {step_late_answer, 1},
     {step_agent, 2},   {step_quota, 2},     {step_turns, 40},       {step_allocate, 12},
-    {step_disturb, 1}, {step_late_bind, 4}, {step_filter_bound, 1},
+    {step_disturb, 1}, {step_late_bind, 4}, {step_filter_bound, 1}, {step_evict, 12},
 };
 
 /* What happened just before it the watch does not bring any more. */
@@ -1006,6 +1118,7 @@ static void settle_agents(void)
 
 static void settle(void)
 {
+    end_evictions();
     for (unsigned i = 0; i < PODS; i++)
         read_after_unknown(&pods[i]);
     deliver_all();
@@ -1152,6 +1265,10 @@ static void check_covered(uint64_t step_count)
         {"back", covered->back},
         {"nodes changed", covered->changed},
         {"pods on cards that changed their mode", covered->misused},
+        {"evicted", covered->evicted},
+        {"not evicted", covered->not_evicted},
+        {"rooms kept", covered->held},
+        {"taken by whom they were made for", covered->rooms},
         {"probes placed", covered->probes_placed},
         {"probes refused", covered->probes_refused},
     };
@@ -1170,14 +1287,16 @@ static void check_covered(uint64_t step_count)
 static uint64_t step_count = 100000, seed = 1;
 
 enum {
-    WORLDS = 3,
+    WORLDS = 4,
     SCARCITY_WORLD = 1,
+    EVICTING_WORLD = 3,
 };
 
-/* Of three worlds one places by scarcity, whose work between decisions is done now and then. */
+/* Of four worlds one places by scarcity, whose work between decisions is done now and then; in
+ * another pods are evicted for more important ones. */
 static void live_through(const struct vendor_set *vendors, unsigned number)
 {
-    world_set_up(vendors, seed + number, number == SCARCITY_WORLD);
+    world_set_up(vendors, seed + number, number == SCARCITY_WORLD, number == EVICTING_WORLD);
     for (uint64_t i = 0; i < step_count / WORLDS; i++) {
         take_step();
         if (number == SCARCITY_WORLD && world_draw(3) == 0)

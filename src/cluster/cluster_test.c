@@ -9,6 +9,7 @@
 #include "base/check.h"
 #include "base/util.h"
 #include "cluster/cluster_fixture.h"
+#include "cluster/state.h"
 #include "model/keys.h"
 #include "vendor/nvidia/nvidia.h"
 
@@ -300,6 +301,99 @@ static void test_a_pod_that_asks_for_no_device_is_bound_wherever_it_goes(void **
     assert_int_equal(fixture_bind(fixture, "plain", 100 * SECOND, &annotations), -ENOENT);
 }
 
+/* The grant of a decision, and the same as it is read from the annotations. */
+static void test_a_grant_of_several_vendors_is_the_same_in_any_order(void **state)
+{
+    const struct device_vendor one = {.word = "one"}, two = {.word = "two"};
+    const struct text_pairs none = {0};
+    struct place_share shares[] = {
+        {.vendor = &one, .uuid = "a", .usage = {.tasks = 1, .memory_bytes = 100}},
+        {.vendor = &two, .uuid = "a", .usage = {.tasks = 1, .memory_bytes = 200}},
+    };
+    struct place_share turned[] = {shares[1], shares[0]};
+    struct place_usage usage = {.count = 2, .shares = shares};
+    struct grant *grant = grant_new(&usage, &none, ""), *same, *other;
+
+    usage.shares = turned;
+    same = grant_new(&usage, &none, "");
+    turned[0].usage.memory_bytes++;
+    other = grant_new(&usage, &none, "");
+    assert_true(grant_is_same(grant, same));
+    assert_false(grant_is_same(grant, other));
+    grant_free(grant);
+    grant_free(same);
+    grant_free(other);
+    (void)state;
+}
+
+static void test_a_filter_that_names_no_nodes_is_refused(void **state)
+{
+    struct fixture *fixture = *state;
+    struct resource limits[1] = {{.name = "nvidia.com/gpu", .text = ""}};
+    const struct container container = {
+        .name = "c", .has_resources = true, .has_limits = true, .limits = {limits, 1}};
+    const struct pod pod = {
+        .namespace = "default",
+        .name = "p",
+        .uid = "p",
+        .resource_version = "1",
+        .has_spec = true,
+        .node_name = "",
+        .scheduler_name = "",
+        .runtime_class = "",
+        .container_count = 1,
+        .containers = &container,
+    };
+    struct cluster_answer answer;
+
+    limits[0].quantity = (struct quantity){QUANTITY_WHOLE, 1};
+    assert_int_equal(
+        cluster_filter(fixture->cluster, &pod, NULL, 0, 0, fixture->arena, &answer, NULL),
+        CLUSTER_REFUSED);
+    assert_int_equal(answer.failed_count, 0);
+}
+
+/* Whether ranks order nodes as their names do. */
+static void check_ranks(const struct cluster *cluster)
+{
+    for (const struct cluster_node *a = cluster->nodes; a; a = a->hh.next) {
+        for (const struct cluster_node *b = cluster->nodes; b; b = b->hh.next) {
+            if (a->exists && b->exists)
+                assert_int_equal(strcmp(a->place->name, b->place->name) < 0,
+                                 a->place->rank < b->place->rank);
+        }
+    }
+}
+
+/* One by one into ever smaller gaps, many at once, and some that go. */
+static void test_nodes_that_come_are_ranked_by_name(void **state)
+{
+    struct fixture *fixture = *state;
+    struct cluster *cluster = fixture->cluster;
+    char name[64] = "n";
+
+    for (int i = 0; i < 40; i++) {
+        (void)snprintf(name + strlen(name), sizeof(name) - strlen(name), i % 2 ? "a" : "b");
+        fixture_add_node(cluster, name, 1000);
+        nodes_rank(cluster);
+        check_ranks(cluster);
+    }
+    for (int i = 0; i < 100; i++) {
+        (void)snprintf(name, sizeof(name), "m%u", i * 37u % 100);
+        fixture_add_node(cluster, name, 1000);
+        if (i == 20 || i == 25 || i == 60) {
+            nodes_rank(cluster);
+            check_ranks(cluster);
+            cluster_delete_node(cluster, "m0");
+            cluster_delete_node(cluster, "nb");
+        }
+    }
+    fixture_add_node(cluster, "nb", 1000);
+    nodes_rank(cluster);
+    check_ranks(cluster);
+    assert_int_equal(cluster->unranked, 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -319,6 +413,9 @@ int main(void)
         FIXTURE_TEST(test_a_decision_of_a_former_term_is_not_renewed),
         FIXTURE_TEST(test_nothing_is_decided_before_all_is_read),
         FIXTURE_TEST(test_a_pod_that_asks_for_no_device_is_bound_wherever_it_goes),
+        FIXTURE_TEST(test_a_grant_of_several_vendors_is_the_same_in_any_order),
+        FIXTURE_TEST(test_a_filter_that_names_no_nodes_is_refused),
+        FIXTURE_TEST(test_nodes_that_come_are_ranked_by_name),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

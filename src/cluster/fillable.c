@@ -194,6 +194,7 @@ void scarcity_write_class(const struct cluster *cluster, const struct demand *de
     const struct scarcity *scarcity = cluster->scarcity;
     struct scarcity_demand read;
     struct cluster_class class = {.price = 0};
+    bool known = false;
 
     if (!scarcity)
         return;
@@ -201,11 +202,14 @@ void scarcity_write_class(const struct cluster *cluster, const struct demand *de
     read = scarcity_class_of(&read);
     write_class(&scarcity->types, &read, class.text);
     for (size_t i = 0; i < scarcity->known_count; i++) {
-        if (memcmp(&scarcity->known_classes[i], &read, sizeof(read)) == 0)
-            class = class_at(scarcity, i, sum_of(scarcity->known_arrivals, scarcity->known_count));
+        if (memcmp(&scarcity->known_classes[i], &read, sizeof(read)) != 0)
+            continue;
+        known = true;
+        class = class_at(scarcity, i, sum_of(scarcity->known_arrivals, scarcity->known_count));
     }
     strbuf_add(buf, ",\"class\":{\"name\":");
     strbuf_add_json(buf, class.text);
-    strbuf_addf(buf, ",\"price\":%.6g,\"share\":%.6f,\"fillable\":%llu}", class.price, class.share,
+    strbuf_addf(buf, ",\"known\":%s,\"price\":%.6g,\"share\":%.6f,\"fillable\":%llu}",
+                known ? "true" : "false", class.price, class.share,
                 (unsigned long long)class.fillable);
 }

@@ -4,7 +4,9 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <stdio.h>
 
+#include "cluster/evict.h"
 #include "cluster/quota.h"
 #include "cluster/scarcity.h"
 #include "model/keys.h"
@@ -77,7 +79,9 @@ static int candidates_gather(struct cluster *cluster, const char *const *names, 
         else
             candidates->nodes[candidates->count++] = node->place;
     }
-    qsort(candidates->nodes, candidates->count, sizeof(candidates->nodes[0]), compare_addresses);
+    if (candidates->count)
+        qsort(candidates->nodes, candidates->count, sizeof(candidates->nodes[0]),
+              compare_addresses);
     candidates->generation = cluster->generation;
     candidates->name_count = count;
     candidates->sums[0] = sums[0];
@@ -126,9 +130,8 @@ static int write_placement(const struct pod *pod, const struct place_node *node,
     return 0;
 }
 
-static int filter_reserve(struct cluster *cluster, const struct pod *from,
-                          struct cluster_node *node, const struct placement *placement,
-                          int64_t now_ns, struct arena *arena)
+int filter_take(struct cluster *cluster, const struct pod *from, struct cluster_node *node,
+                const struct placement *placement, enum pod_state state, struct arena *arena)
 {
     struct strbuf text = STRBUF_IN(arena, GRANT_TEXT_MAX);
     struct text_pairs annotations;
@@ -152,9 +155,21 @@ static int filter_reserve(struct cluster *cluster, const struct pod *from,
             pod_free(cluster, pod);
         return -ENOMEM;
     }
-    pod_take(cluster, pod, node, grant, POD_RESERVED);
-    pod_time(cluster, pod, now_ns + cluster->options.reservation_ns);
+    if (from->has_priority)
+        pod_set_priority(cluster, pod, from->priority);
+    pod_take(cluster, pod, node, grant, state);
     return 0;
+}
+
+static int filter_reserve(struct cluster *cluster, const struct pod *from,
+                          struct cluster_node *node, const struct placement *placement,
+                          int64_t now_ns, struct arena *arena)
+{
+    int r = filter_take(cluster, from, node, placement, POD_RESERVED, arena);
+
+    if (r == 0)
+        pod_time(cluster, pod_find(cluster, from->uid), now_ns + cluster->options.reservation_ns);
+    return r;
 }
 
 /* One question: which of the named nodes has room for this demand. */
@@ -167,9 +182,18 @@ struct asking {
     struct arena *arena;
     struct refusal_key key;
     struct refusal *refusal; /* of the same question before; NULL: none is kept */
-    uint32_t *changed;       /* positions of candidates: all, or those that changed since then */
+    bool large;              /* it is not put to all of them at once, see narrow.c */
+    uint32_t *changed; /* positions of candidates: all, or those that changed since then; NULL:
+                          they are not found out yet */
     size_t changed_count;
 };
+
+static size_t list_all(uint32_t *ret_positions, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        ret_positions[i] = (uint32_t)i;
+    return count;
+}
 
 static int find_changed(struct asking *asking)
 {
@@ -178,8 +202,13 @@ static int find_changed(struct asking *asking)
     asking->changed = arena_alloc_raw(asking->arena, candidates->count * sizeof(uint32_t));
     if (!asking->changed)
         return -ENOMEM;
-    asking->changed_count = refusal_find_stale(asking->refusal, candidates->nodes, asking->changed);
-    return 0;
+    asking->changed_count =
+        asking->refusal ? refusal_find_stale(asking->refusal, candidates->nodes, asking->changed)
+                        : list_all(asking->changed, candidates->count);
+    if (!asking->large)
+        return 0;
+    return narrow(asking->demand, candidates, asking->refusal, asking->arena, asking->changed,
+                  &asking->changed_count);
 }
 
 static int choose_among_changed(const struct asking *asking, size_t *ret_position,
@@ -247,34 +276,41 @@ static uint64_t reason_bits(const struct place_totals *totals, size_t absent)
 }
 
 static const char *summarize(const struct place_totals *totals, size_t count, size_t absent,
-                             struct arena *arena)
+                             size_t left, struct arena *arena)
 {
-    char text[PLACE_REASON_TEXT_SIZE];
+    char text[PLACE_REASON_TEXT_SIZE], none[64] = "", later[96] = "";
 
     place_totals_format(totals, text);
-    if (!absent)
-        return arena_printf(arena, "no available node, %zu nodes do not meet: %s", count, text);
-    return arena_printf(
-        arena, "no available node, %zu nodes do not meet: %s%s%zu/%zu nodes have no devices", count,
-        text, text[0] ? ", " : "", absent, count);
+    if (absent)
+        (void)snprintf(none, sizeof(none), "%s%zu/%zu nodes have no devices", text[0] ? ", " : "",
+                       absent, count);
+    if (left)
+        (void)snprintf(later, sizeof(later), "%s%zu/%zu nodes " REFUSAL_LATER,
+                       text[0] || none[0] ? ", " : "", left, count);
+    return arena_printf(arena, "no available node, %zu nodes do not meet: %s%s%s", count, text,
+                        none, later);
 }
 
-/* An entry for each node: the candidates, nodes without devices, and nodes that are not known. */
-static int list_failed(const struct asking *asking, struct cluster_failed_node *failed)
+/* An entry for each node: the candidates, nodes without devices, and nodes that are not known. Says
+ * how many were not looked into. */
+static size_t list_failed(const struct asking *asking, struct cluster_failed_node *failed,
+                          size_t *ret_left)
 {
     const struct candidates *candidates = &asking->cluster->candidates;
     size_t count = candidates->count;
 
-    refusal_list(asking->refusal, candidates->nodes, failed);
+    *ret_left = refusal_list(asking->refusal, candidates->nodes, failed);
     for (size_t i = 0; i < candidates->absent_count; i++)
         failed[count++] = (struct cluster_failed_node){candidates->absent[i]->place->name,
                                                        candidates->absent[i]->absent, true};
     for (size_t i = 0; i < asking->count && count < asking->count; i++) {
-        if (!node_find(asking->cluster, asking->names[i]))
+        const struct cluster_node *node = node_find(asking->cluster, asking->names[i]);
+
+        if (!node || node->mark != asking->cluster->gathers)
             failed[count++] =
                 (struct cluster_failed_node){asking->names[i], "the node is not known", true};
     }
-    return (int)count;
+    return count;
 }
 
 static int filter_explain(const struct asking *asking, struct cluster_answer *ret_answer)
@@ -282,15 +318,17 @@ static int filter_explain(const struct asking *asking, struct cluster_answer *re
     size_t absent = asking->count - MIN(asking->count, asking->cluster->candidates.count);
     struct place_totals totals = {0};
     struct cluster_answer answer = {0};
+    size_t left;
 
     answer.failed =
         arena_alloc_raw(asking->arena, asking->count * sizeof(struct cluster_failed_node));
     if (!answer.failed)
         return -ENOMEM;
-    answer.failed_count = (size_t)list_failed(asking, answer.failed);
+    answer.failed_count = list_failed(asking, answer.failed, &left);
     refusal_add_up(asking->refusal, &totals);
-    answer.summary = summarize(&totals, asking->count, absent, asking->arena);
+    answer.summary = summarize(&totals, asking->count, absent, left, asking->arena);
     answer.reasons = reason_bits(&totals, absent);
+    answer.partly = left > 0;
     if (!answer.summary)
         return -ENOMEM;
     *ret_answer = answer;
@@ -304,7 +342,10 @@ static int filter_refuse(struct asking *asking, struct cluster_answer *ret_answe
 
     if (!asking->refusal) {
         asking->refusal = refusals_add(refusals, &asking->key, asking->cluster->candidates.count);
-        r = asking->refusal ? find_changed(asking) : -ENOMEM;
+        r = asking->refusal ? 0 : -ENOMEM;
+    }
+    if (r == 0 && !asking->changed) {
+        r = find_changed(asking);
     }
     if (r == 0)
         r = judge_changed(asking);
@@ -342,13 +383,14 @@ static bool is_promised_again(const struct cluster *cluster, const char *uid,
            strcmp(text_pairs_get(&promised->annotations, KEY_NODE), pod->node->place->name) == 0;
 }
 
-/* Tries a demand that was refused before only on nodes that changed. */
+/* Tries a demand that was refused before only on nodes that changed; a large one on some of them.
+ */
 static int choose_node(struct asking *asking, size_t *ret_position, struct placement *ret_placement)
 {
     const struct candidates *candidates = &asking->cluster->candidates;
     int r;
 
-    if (asking->refusal) {
+    if (asking->refusal || asking->large) {
         r = find_changed(asking);
         return r < 0 ? r : choose_among_changed(asking, ret_position, ret_placement);
     }
@@ -413,6 +455,7 @@ static int filter_decide(struct cluster *cluster, const struct pod *pod,
     asking.key.candidates[2] = candidates->sums[0];
     asking.key.candidates[3] = candidates->sums[1];
     asking.refusal = refusals_find(cluster->refusals, &asking.key);
+    asking.large = narrow_is_large(demand, candidates);
     r = choose_node(&asking, &position, &placement);
     if (r == PLACE_NO_FIT)
         return filter_refuse(&asking, ret_answer);
@@ -476,6 +519,32 @@ static int keep_cheapest(struct cluster *cluster, const struct pod *pod, const c
     return 0;
 }
 
+/* Whether devices are kept for the pod that others give back. */
+static bool is_held(const struct cluster *cluster, const char *uid)
+{
+    const struct cluster_pod *pod = pod_find(cluster, uid);
+
+    return pod && pod->state == POD_HELD;
+}
+
+/* As before the question. */
+static void hold_again(struct cluster *cluster, const struct pod *from, struct grant *grant)
+{
+    const char *name = text_pairs_get(&grant->annotations, KEY_NODE);
+    struct cluster_node *node = name ? node_find(cluster, name) : NULL;
+    struct cluster_pod *pod =
+        node ? pod_get(cluster, from->uid, from->namespace, from->name) : NULL;
+
+    if (!pod) {
+        grant_free(grant);
+        return;
+    }
+    pod->amounts = from->amounts;
+    if (from->has_priority)
+        pod_set_priority(cluster, pod, from->priority);
+    pod_take(cluster, pod, node, grant, POD_HELD);
+}
+
 int cluster_filter(struct cluster *cluster, const struct pod *pod, const char *const *names,
                    size_t count, int64_t now_ns, struct arena *arena,
                    struct cluster_answer *ret_answer, struct error *err)
@@ -484,7 +553,7 @@ int cluster_filter(struct cluster *cluster, const struct pod *pod, const char *c
     struct demand demand;
     const char *why;
     uint64_t freed;
-    bool failed;
+    bool failed, held;
     int r;
 
     if (!pod->uid[0])
@@ -504,9 +573,9 @@ int cluster_filter(struct cluster *cluster, const struct pod *pod, const char *c
     if (cluster->held)
         return error_set(err, -EAGAIN, "%s", cluster->held);
 
-    if (cluster->scarcity && !pod_find(cluster, pod->uid) && !requeue_knows(cluster, pod->uid))
-        scarcity_learn(cluster, &demand, &pod->amounts);
+    scarcity_learn(cluster, pod->uid, &demand, &pod->amounts);
     freed = cluster->freed;
+    held = is_held(cluster, pod->uid);
     r = forget_reservation(cluster, pod, &promised, err);
     if (r < 0)
         return r;
@@ -522,10 +591,19 @@ int cluster_filter(struct cluster *cluster, const struct pod *pod, const char *c
     if (r < 0)
         return error_set(err, r, "the pod asks for devices of too many vendors");
     if (r == CLUSTER_REFUSED) {
+        if (held) {
+            hold_again(cluster, pod, TAKE(promised));
+            cluster->freed = freed;
+        }
+        if (why)
+            (void)evict_end(cluster, pod->uid, NULL);
+        else if (!ret_answer->partly) /* no pod goes while there may be room elsewhere */
+            evict_note(cluster, pod, &demand, now_ns, arena);
         ret_answer->again = requeue_note(cluster, pod, now_ns);
         return r;
     }
     requeue_forget(cluster, pod->uid);
+    ret_answer->room_made = evict_end(cluster, pod->uid, ret_answer->node);
     if (is_promised_again(cluster, pod->uid, promised))
         cluster->freed = freed;
     return r;

@@ -86,17 +86,30 @@ struct grant *grant_new(const struct place_usage *usage, const struct text_pairs
     return grant;
 }
 
+static bool share_is_same(const struct place_share *a, const struct place_share *b)
+{
+    return a->vendor == b->vendor && strcmp(a->uuid, b->uuid) == 0 &&
+           a->usage.tasks == b->usage.tasks && a->usage.cores == b->usage.cores &&
+           a->usage.memory_bytes == b->usage.memory_bytes && a->usage.parts == b->usage.parts;
+}
+
+static bool has_share(const struct place_usage *usage, const struct place_share *share)
+{
+    for (size_t i = 0; i < usage->count; i++) {
+        if (share_is_same(&usage->shares[i], share))
+            return true;
+    }
+    return false;
+}
+
+/* Each uuid of a vendor stands in a usage once. */
 bool grant_is_same(const struct grant *a, const struct grant *b)
 {
     if (a->usage.count != b->usage.count)
         return false;
     for (size_t i = 0; i < a->usage.count; i++) {
-        const struct place_share *left = &a->usage.shares[i], *right = &b->usage.shares[i];
-        const struct device_usage *mine = &left->usage, *other = &right->usage;
-
-        if (left->vendor != right->vendor || strcmp(left->uuid, right->uuid) != 0 ||
-            mine->tasks != other->tasks || mine->cores != other->cores ||
-            mine->memory_bytes != other->memory_bytes || mine->parts != other->parts)
+        if (!share_is_same(&a->usage.shares[i], &b->usage.shares[i]) &&
+            !has_share(&b->usage, &a->usage.shares[i]))
             return false;
     }
     return true;

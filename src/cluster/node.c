@@ -8,12 +8,25 @@
 
 #include "cluster/scarcity.h"
 
+enum {
+    RANKED_EACH = 8, /* nodes that came at once; of more, all are sorted anew */
+};
+
 struct cluster_node *node_find(const struct cluster *cluster, const char *name)
 {
     struct cluster_node *node;
 
     HASH_FIND_STR(cluster->nodes, name, node);
     return node;
+}
+
+size_t node_pods(const struct cluster_node *node)
+{
+    const struct cluster_pod *pod;
+    size_t count = 0;
+
+    DL_COUNT(node->pods, pod, count);
+    return count;
 }
 
 struct cluster_node *node_get(struct cluster *cluster, const char *name)
@@ -37,9 +50,19 @@ struct cluster_node *node_get(struct cluster *cluster, const char *name)
     node->absent = "the node is not known";
     node_update(cluster, node);
     HASH_ADD_KEYPTR(hh, cluster->nodes, node->place->name, strlen(node->place->name), node);
-    cluster->unranked = true;
-    cluster->generation++;
     return node;
+}
+
+/* Anybody's pods may name nodes that there are not, and as many as they like: only a node that
+ * there is costs the decisions something. */
+static void begin_to_exist(struct cluster *cluster, struct cluster_node *node)
+{
+    if (node->exists)
+        return;
+    node->exists = true;
+    if (!node->ranked && cluster->unranked < SIZE_MAX)
+        cluster->unranked++;
+    cluster->generation++;
 }
 
 void node_update(struct cluster *cluster, struct cluster_node *node)
@@ -53,8 +76,8 @@ void node_free(struct cluster *cluster, struct cluster_node *node)
 {
     HASH_DEL(cluster->nodes, node);
     scarcity_drop_node(cluster, node);
-    cluster->unranked = true;
-    cluster->generation++;
+    if (node->mark == cluster->gathers)
+        cluster->generation++; /* the last filter's candidates may have it */
     kinds_give(cluster->kinds, node->place->devices, node->place->device_count);
     free(node->place->devices);
     free((char *)node->place->name);
@@ -332,7 +355,7 @@ int cluster_set_node(struct cluster *cluster, const struct node *from, struct er
 
     if (!node)
         return -ENOMEM;
-    node->exists = true;
+    begin_to_exist(cluster, node);
     node->seen = cluster->list[CLUSTER_NODES];
     if (cluster->scarcity && (node->has.cpu_milli != from->amounts.cpu_milli ||
                               node->has.memory_mib != from->amounts.memory_mib)) {
@@ -374,20 +397,76 @@ void nodes_sweep(struct cluster *cluster)
     }
 }
 
-static int compare_names(struct cluster_node *a, struct cluster_node *b)
+/* Ranks have gaps, so that a node that comes finds one between its neighbours. */
+
+static int compare_names(const void *a, const void *b)
 {
-    return strcmp(a->place->name, b->place->name);
+    const struct cluster_node *const *left = a, *const *right = b;
+
+    return strcmp((*left)->place->name, (*right)->place->name);
+}
+
+/* -ENOMEM: all ranks are 0, names are compared, and the next decision tries again. */
+static int rank_all(struct cluster *cluster)
+{
+    const size_t count = HASH_COUNT(cluster->nodes);
+    struct cluster_node **nodes = calloc(MAX(count, (size_t)1), sizeof(struct cluster_node *));
+    struct cluster_node *node;
+    size_t existing = 0;
+
+    for (node = cluster->nodes; node; node = node->hh.next) {
+        node->place->rank = 0;
+        node->ranked = false;
+        if (nodes && node->exists)
+            nodes[existing++] = node;
+    }
+    if (!nodes)
+        return -ENOMEM;
+    if (existing)
+        qsort(nodes, existing, sizeof(nodes[0]), compare_names);
+    for (size_t i = 0; i < existing; i++) {
+        nodes[i]->place->rank = (uint32_t)((i + 1) * (UINT32_MAX / (existing + 1)));
+        nodes[i]->ranked = true;
+    }
+    free(nodes);
+    return 0;
+}
+
+/* False: there is no gap. */
+static bool rank_one(const struct cluster *cluster, struct cluster_node *node)
+{
+    uint32_t before = 0, after = UINT32_MAX;
+
+    for (const struct cluster_node *other = cluster->nodes; other; other = other->hh.next) {
+        if (!other->ranked)
+            continue;
+        if (strcmp(other->place->name, node->place->name) < 0)
+            before = MAX(before, other->place->rank);
+        else
+            after = MIN(after, other->place->rank);
+    }
+    if (after - before < 2)
+        return false;
+    node->place->rank = before + (after - before) / 2;
+    node->ranked = true;
+    return true;
+}
+
+static bool rank_each(struct cluster *cluster)
+{
+    for (struct cluster_node *node = cluster->nodes; node; node = node->hh.next) {
+        if (node->exists && !node->ranked && !rank_one(cluster, node))
+            return false;
+    }
+    return true;
 }
 
 void nodes_rank(struct cluster *cluster)
 {
-    struct cluster_node *node;
-    uint32_t rank = 0;
-
     if (!cluster->unranked)
         return;
-    HASH_SORT(cluster->nodes, compare_names);
-    for (node = cluster->nodes; node; node = node->hh.next)
-        node->place->rank = rank++;
-    cluster->unranked = false;
+    if (cluster->unranked <= RANKED_EACH && rank_each(cluster))
+        cluster->unranked = 0;
+    else
+        cluster->unranked = rank_all(cluster) < 0 ? SIZE_MAX : 0;
 }

@@ -266,20 +266,24 @@ static int keep_placed(const struct cluster *cluster, struct cluster_pod *pod,
     return error_set(err, 1, "what it was given was written over; what it had stays in force");
 }
 
+void pod_set_priority(struct cluster *cluster, struct cluster_pod *pod, int32_t priority)
+{
+    pod->has_priority = true;
+    pod->priority = priority;
+    cluster->lowest_priority = MIN(cluster->lowest_priority, priority);
+}
+
 /* A priority that can't be read counts as unknown. */
-static void read_priority(const struct pod *from, struct cluster_pod *pod)
+static void read_priority(struct cluster *cluster, const struct pod *from, struct cluster_pod *pod)
 {
     const char *text = text_pairs_get(&from->annotations, KEY_PRIORITY);
     bool negative = text && *text == '-';
     uint64_t value;
 
-    if (from->has_priority) {
-        pod->has_priority = true;
-        pod->priority = from->priority;
-    } else if (text && parse_u64(text + negative, &value) == 0 && value <= INT32_MAX) {
-        pod->has_priority = true;
-        pod->priority = negative ? -(int32_t)value : (int32_t)value;
-    }
+    if (from->has_priority)
+        pod_set_priority(cluster, pod, from->priority);
+    else if (text && parse_u64(text + negative, &value) == 0 && value <= INT32_MAX)
+        pod_set_priority(cluster, pod, negative ? -(int32_t)value : (int32_t)value);
 }
 
 /* For the policy scarcity: what the pod requests of its node; and that it arrived, unless it was
@@ -297,7 +301,7 @@ static void count_pod(struct cluster *cluster, const struct pod *from)
         return;
     arena_reset(cluster->scratch);
     if (vendor_read_demand(cluster->options.vendors, from, cluster->scratch, &demand) > 0)
-        scarcity_learn(cluster, &demand, &from->amounts);
+        scarcity_learn(cluster, from->uid, &demand, &from->amounts);
 }
 
 int cluster_set_pod(struct cluster *cluster, const struct pod *from, struct error *err)
@@ -311,8 +315,10 @@ int cluster_set_pod(struct cluster *cluster, const struct pod *from, struct erro
     r = read_annotations(cluster, from, &read);
     if (r < 0)
         return r;
-    if (pod && pod->state == POD_PLACED)
+    if (pod && pod->state == POD_PLACED) {
+        pod->deleting = from->deleting;
         return keep_placed(cluster, pod, &read, err);
+    }
     /* An object without our annotations was written before the reservation, and does not end it. */
     if (read.texts.count == 0)
         return 0;
@@ -326,7 +332,8 @@ int cluster_set_pod(struct cluster *cluster, const struct pod *from, struct erro
         return -ENOMEM;
     pod->seen = cluster->list[CLUSTER_PODS];
     pod->amounts = from->amounts;
-    read_priority(from, pod);
+    read_priority(cluster, from, pod);
+    pod->deleting = from->deleting;
     r = place_as_written(cluster, pod, &read, POD_PLACED, err);
     if (pod->state == POD_IDLE)
         pod_free(cluster, pod);

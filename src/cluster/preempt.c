@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <utlist.h>
 
+#include "cluster/evict.h"
 #include "cluster/quota.h"
 #include "cluster/state.h"
 
@@ -38,18 +39,6 @@ static enum place_victim_state state_of(const struct preempting *preempting,
         other->priority < pod->priority)
         return VICTIM_POTENTIAL;
     return VICTIM_REPRIEVED;
-}
-
-static size_t count_pods(const struct cluster_node *node)
-{
-    const struct cluster_pod *pod;
-    size_t count = 0;
-
-    DL_FOREACH(node->pods, pod)
-    {
-        count++;
-    }
-    return count;
 }
 
 /* The uids that kube-scheduler found, and after them those that we add. */
@@ -86,7 +75,7 @@ static int check_node(const struct preempting *preempting, struct cluster_victim
 
     if (!node || node->absent)
         return PLACE_NO_FIT;
-    count = count_pods(node);
+    count = node_pods(node);
     potential = ARENA_ARRAY(preempting->arena, struct place_victim, count);
     if (!potential)
         return -ENOMEM;
@@ -99,7 +88,7 @@ static int check_node(const struct preempting *preempting, struct cluster_victim
         };
     }
     r = place_preempt(node->place, preempting->demand, &preempting->options, potential, count,
-                      preempting->arena);
+                      preempting->arena, NULL);
     if (r != PLACE_FITS)
         return r;
     r = add_victims(preempting, node, potential, count, victims);
@@ -111,7 +100,7 @@ int cluster_preempt(struct cluster *cluster, const struct pod *pod, struct clust
 {
     struct preempting preempting = {.cluster = cluster, .pod = pod, .arena = arena};
     struct demand demand;
-    size_t kept = 0;
+    size_t kept = 0, looks = 0;
     bool failed;
     int r;
 
@@ -129,7 +118,10 @@ int cluster_preempt(struct cluster *cluster, const struct pod *pod, struct clust
         *count = 0;
     if (failed || namespace_budgets(cluster, pod->namespace, arena, &preempting.options) < 0)
         return error_set(err, -ENOMEM, "out of memory");
-    for (size_t i = 0; i < *count; i++) {
+    for (size_t i = 0; i < *count && looks < NARROW_LOOKS_MAX; i++) {
+        const struct cluster_node *node = node_find(cluster, victims[i].node);
+
+        looks += node ? narrow_victim_looks(&demand, node) : 0;
         r = check_node(&preempting, &victims[i]);
         if (r < 0)
             return error_set(err, r, "out of memory, or too many devices on node %s",
@@ -138,5 +130,7 @@ int cluster_preempt(struct cluster *cluster, const struct pod *pod, struct clust
             victims[kept++] = victims[i];
     }
     *count = kept;
+    if (kept)
+        evict_leave_to_kube(cluster, pod->uid);
     return 0;
 }

@@ -21,8 +21,8 @@ struct shown_node {
 
 struct shown_pod {
     struct pod pod; /* without a spec */
-    struct text_pair pairs[12];
-    char time[24];
+    struct text_pair pairs[13];
+    char time[24], priority[16];
 };
 
 void show_fill_node(const struct api_node *from, struct shown_node *shown);

@@ -133,7 +133,9 @@ struct api_pod {
     bool one_numa;
     enum policy policy;
     enum list list;
+    int priority;
 
+    bool going;    /* it was evicted, and ends */
     char node[32]; /* "": not bound */
     struct written has;
     bool allocated, failed; /* by the node's agents */
@@ -204,6 +206,7 @@ struct covered {
     uint64_t quota_refusals, quotas_full, quotas_lowered;
     uint64_t turns, waited, locks_found, locks_broken, locks_left, gave_up, failed;
     uint64_t asked, silent, back, changed, misused;
+    uint64_t evicted, not_evicted, held, rooms;
     uint64_t probes_placed, probes_refused;
 };
 
@@ -224,6 +227,7 @@ extern struct world {
     struct arena *arena;
     const struct vendor_set *vendors;
     bool scarcity; /* the policy of nodes, but for pods that state another */
+    bool evicts;   /* pods have priorities, and go for others */
     struct covered covered;
 } world;
 
@@ -239,7 +243,7 @@ bool world_counts_dcus(unsigned node);                    /* kubelet tells how m
 /* A random number from 0 to below - 1. */
 unsigned world_draw(unsigned below);
 
-void world_set_up(const struct vendor_set *vendors, uint64_t seed, bool scarcity);
+void world_set_up(const struct vendor_set *vendors, uint64_t seed, bool scarcity, bool evicts);
 void world_tear_down(void);
 /* What the pod requests of its node, told by its uid. */
 struct amounts world_amounts(const struct api_pod *pod);

@@ -295,11 +295,16 @@ void show_fill_pod(const struct api_pod *from, struct shown_pod *shown)
             shown->pairs[count++] =
                 (struct text_pair){keys[i][1], from->allocated ? ":;" : from->has.devices[i]};
     }
+    if (world.evicts) {
+        (void)snprintf(shown->priority, sizeof(shown->priority), "%d", from->priority);
+        shown->pairs[count++] = (struct text_pair){KEY_PRIORITY, shown->priority};
+    }
     shown->pod = (struct pod){
         .namespace = from->space,
         .name = from->name,
         .uid = from->uid,
         .resource_version = "1",
+        .deleting = from->going,
         .node_name = from->node,
         .annotations = {shown->pairs, count},
         .amounts = world_amounts(from),
@@ -657,17 +662,19 @@ struct cluster *world_new_cluster(void)
     const struct cluster_options options = {
         .vendors = world.vendors,
         .has_quotas = true,
+        .evicts = world.evicts,
         .defaults = {.node_order = world.scarcity ? PLACE_SCARCITY : PLACE_SPREAD},
     };
 
     return cluster_new(&options);
 }
 
-void world_set_up(const struct vendor_set *vendors, uint64_t seed, bool scarcity)
+void world_set_up(const struct vendor_set *vendors, uint64_t seed, bool scarcity, bool evicts)
 {
     judge_begin();
     world.vendors = vendors;
     world.scarcity = scarcity;
+    world.evicts = evicts;
     world.random = seed * UINT64_C(0x9e3779b97f4a7c15) + 1;
     world.cluster = world_new_cluster();
     world.arena = arena_new(64 << 20);

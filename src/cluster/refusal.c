@@ -324,15 +324,29 @@ int refusal_set(struct refusal *refusal, size_t position, const struct place_nod
     return 0;
 }
 
-void refusal_list(const struct refusal *refusal, const struct place_node *const *nodes,
-                  struct cluster_failed_node *ret_failed)
+bool refusal_has(const struct refusal *refusal, size_t position)
 {
-    for (size_t i = 0; i < refusal->count; i++) {
-        const struct verdict *verdict = refusal->by_number[refusal->nodes[i].verdict];
+    return refusal->nodes[position].verdict != NONE;
+}
 
+size_t refusal_list(const struct refusal *refusal, const struct place_node *const *nodes,
+                    struct cluster_failed_node *ret_failed)
+{
+    size_t left = 0;
+
+    for (size_t i = 0; i < refusal->count; i++) {
+        const struct verdict *verdict;
+
+        if (!refusal_has(refusal, i)) {
+            ret_failed[i] = (struct cluster_failed_node){nodes[i]->name, REFUSAL_LATER, false};
+            left++;
+            continue;
+        }
+        verdict = refusal->by_number[refusal->nodes[i].verdict];
         ret_failed[i] =
             (struct cluster_failed_node){nodes[i]->name, verdict->text, verdict->failure.for_good};
     }
+    return left;
 }
 
 void refusal_add_up(const struct refusal *refusal, struct place_totals *totals)

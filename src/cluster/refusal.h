@@ -21,6 +21,9 @@
 struct refusals;
 struct refusal;
 
+/* Of a node that was not judged: narrow.c. */
+#define REFUSAL_LATER "not looked into yet: the pod has many requests"
+
 struct refusals *refusals_new(void); /* NULL: no memory */
 void refusals_free(struct refusals *refusals);
 
@@ -50,12 +53,16 @@ void refusals_drop(struct refusals *refusals, struct refusal *refusal);
 size_t refusal_find_stale(const struct refusal *refusal, const struct place_node *const *nodes,
                           uint32_t *ret_positions);
 
+/* Whether the node at this position was judged, as it is or as it was. */
+bool refusal_has(const struct refusal *refusal, size_t position);
+
 /* The node at this position was judged, as it is now. -ENOMEM. */
 int refusal_set(struct refusal *refusal, size_t position, const struct place_node *node,
                 const struct place_failure *failure);
 
-/* Why the nodes have no room, in their order; the texts are the refusal's. */
-void refusal_list(const struct refusal *refusal, const struct place_node *const *nodes,
-                  struct cluster_failed_node *ret_failed);
+/* Why the nodes have no room, in their order; the texts are the refusal's. Returns how many of them
+ * were not judged at all. */
+size_t refusal_list(const struct refusal *refusal, const struct place_node *const *nodes,
+                    struct cluster_failed_node *ret_failed);
 
 void refusal_add_up(const struct refusal *refusal, struct place_totals *totals);

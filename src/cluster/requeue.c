@@ -23,11 +23,6 @@ static struct refused_pod *refused_find(const struct cluster *cluster, const cha
     return refused;
 }
 
-bool requeue_knows(const struct cluster *cluster, const char *uid)
-{
-    return refused_find(cluster, uid) != NULL;
-}
-
 void requeue_forget(struct cluster *cluster, const char *uid)
 {
     struct refused_pod *refused = refused_find(cluster, uid);

@@ -7,6 +7,10 @@
 
 #include "cluster/scarcity_state.h"
 
+enum {
+    LOOKS_MAX = 1 << 18, /* at groups of classes, by one decision: some 10 ms */
+};
+
 static void row_deinit(struct row *row)
 {
     free(row->costs);
@@ -25,16 +29,29 @@ void rows_free(struct scarcity *scarcity)
     rows_drop(scarcity);
 }
 
-static int grow(float **costs, size_t before, size_t count)
+static void fill(float *costs, size_t from, size_t count, float cost)
+{
+    for (size_t i = from; i < count; i++)
+        costs[i] = cost;
+}
+
+static int grow(float **costs, size_t before, size_t count, float cost)
 {
     float *grown = reallocarray(*costs, count, sizeof(*grown));
 
     if (!grown)
         return -ENOMEM;
-    for (size_t i = before; i < count; i++)
-        grown[i] = 0;
+    fill(grown, before, count, cost);
     *costs = grown;
     return 0;
+}
+
+/* No cost is known. */
+static void row_begin(const struct scarcity *scarcity, struct row *row)
+{
+    row->complete = row->has_next = false;
+    row->cursor = 0;
+    fill(row->costs, 0, scarcity->seat_count, INFINITY);
 }
 
 int rows_grow(struct scarcity *scarcity, size_t seat_count)
@@ -42,8 +59,8 @@ int rows_grow(struct scarcity *scarcity, size_t seat_count)
     for (size_t i = 0; i < scarcity->row_count; i++) {
         struct row *row = &scarcity->rows[i];
 
-        if (grow(&row->costs, scarcity->seat_count, seat_count) < 0 ||
-            grow(&row->next, scarcity->seat_count, seat_count) < 0)
+        if (grow(&row->costs, scarcity->seat_count, seat_count, row->complete ? 0 : INFINITY) < 0 ||
+            grow(&row->next, scarcity->seat_count, seat_count, 0) < 0)
             return -ENOMEM;
     }
     return 0;
@@ -106,8 +123,11 @@ void rows_switch(struct scarcity *scarcity)
         struct row *row = &scarcity->rows[i];
         float *old = row->costs;
 
-        row->complete = row->has_next;
-        row->cursor = 0;
+        if (!row->has_next) {
+            row_begin(scarcity, row);
+            continue;
+        }
+        row->complete = true;
         row->has_next = false;
         row->costs = row->next;
         row->next = old;
@@ -185,15 +205,34 @@ static struct row *add_row(struct scarcity *scarcity, const struct scarcity_dema
         return NULL;
     row->demand = *demand;
     row->class = *class;
-    row->complete = row->has_next = false;
-    row->cursor = 0;
+    row_begin(scarcity, row);
     return row;
+}
+
+/* How many nodes one decision prices, so that neither a demand of a class that nobody asked for nor
+ * a thousand nodes that changed at once hold up the others. */
+static size_t nodes_max(const struct scarcity *scarcity)
+{
+    return LOOKS_MAX / (scarcity->now->group_count + 1);
+}
+
+/* As far as the decision gets with it; the rest is done in steps. */
+static void go_on(struct scarcity *scarcity, struct row *row)
+{
+    for (size_t left = nodes_max(scarcity); !row->complete && left; left--) {
+        if (row->cursor == scarcity->seat_count)
+            row->complete = true;
+        else
+            price_row(scarcity, row, row->cursor++);
+    }
 }
 
 /* Nodes that changed since the row was priced. */
 static void refresh(struct scarcity *scarcity, struct row *row)
 {
-    for (size_t i = 0; i < scarcity->dirty_count; i++)
+    const size_t count = MIN(scarcity->dirty_count, nodes_max(scarcity));
+
+    for (size_t i = 0; i < count; i++)
         price_row(scarcity, row, scarcity->dirty[i]);
 }
 
@@ -226,17 +265,13 @@ int rows_find(struct scarcity *scarcity, const struct scarcity_demand *demand,
     }
     if (row)
         row->used = scarcity->asked;
-    *ret_exact = !alike || (row && row->complete);
-    if (!*ret_exact)
+    if (row && !alike)
+        go_on(scarcity, row);
+    *ret_exact = row && row->complete;
+    if (!*ret_exact && alike)
         row = alike;
     if (!row)
         return -ENOMEM;
-    while (!row->complete) {
-        if (row->cursor == scarcity->seat_count)
-            row->complete = true;
-        else
-            price_row(scarcity, row, row->cursor++);
-    }
     row->used = scarcity->asked;
     refresh(scarcity, row);
     *ret_costs = row->costs;

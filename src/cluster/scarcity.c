@@ -11,6 +11,7 @@
 enum {
     RENEW_PART = 60, /* prices are renewed when so much of all devices arrived: one part of it */
     RENEW_ARRIVALS_MIN = 20,
+    TYPES_OF_NODE = 4, /* that its registration may bring: one node can't take the room of all */
 };
 
 /* Of each arrival before, this much counts at the next. */
@@ -91,7 +92,8 @@ void scarcity_touch(struct cluster *cluster, struct cluster_node *node)
     struct scarcity_room *room;
     struct seat *seat;
 
-    if (!scarcity || seats_grow(scarcity, place->seat + 1) < 0)
+    if (!scarcity || (!place->device_count && place->seat >= scarcity->seat_count) ||
+        seats_grow(scarcity, place->seat + 1) < 0)
         return;
     seat = &scarcity->seats[place->seat];
     room = &scarcity->rooms[place->seat];
@@ -128,7 +130,7 @@ void scarcity_add_types(struct cluster *cluster, const struct device *devices, s
     struct scarcity *scarcity = cluster->scarcity;
     const size_t before = scarcity ? scarcity->types.count : 0;
 
-    for (size_t i = 0; scarcity && i < count; i++)
+    for (size_t i = 0; scarcity && i < count && scarcity->types.count < before + TYPES_OF_NODE; i++)
         (void)scarcity_types_add(&scarcity->types, &devices[i]);
     if (!scarcity || scarcity->types.count == before)
         return;
@@ -203,14 +205,30 @@ static unsigned size_of(const struct scarcity_demand *demand)
     return most * demand->count;
 }
 
-void scarcity_learn(struct cluster *cluster, const struct demand *demand,
+/* A pod that waits is asked about again and again, whenever devices come free; each counts once, or
+ * those that wait would outweigh all that arrive. Of many pods the earliest are forgotten. */
+static bool was_counted(struct scarcity *scarcity, const char *uid)
+{
+    const uint64_t hash = hash_bytes(uid, strlen(uid));
+    uint64_t *set = scarcity->counted_uids[hash % COUNTED_SETS];
+
+    for (size_t i = 0; i < COUNTED_WAYS; i++) {
+        if (set[i] == hash)
+            return true;
+    }
+    memmove(set + 1, set, (COUNTED_WAYS - 1) * sizeof(set[0]));
+    set[0] = hash;
+    return false;
+}
+
+void scarcity_learn(struct cluster *cluster, const char *uid, const struct demand *demand,
                     const struct amounts *amounts)
 {
     struct scarcity *scarcity = cluster->scarcity;
     struct scarcity_demand exact, class;
     struct learned *learned;
 
-    if (!scarcity || !demand || !first_request(demand))
+    if (!scarcity || !demand || !first_request(demand) || was_counted(scarcity, uid))
         return;
     scarcity_demand_read(&scarcity->types, demand, amounts->cpu_milli, amounts->memory_mib, &exact);
     class = scarcity_class_of(&exact);
@@ -260,7 +278,7 @@ static void renewal_begin(struct scarcity *scarcity)
     scarcity->next_count = scarcity->class_count;
     for (size_t i = 0; i < scarcity->class_count; i++) {
         scarcity->next_classes[i] = scarcity->classes[i].demand;
-        scarcity->next_arrivals[i] = scarcity->classes[i].arrivals;
+        scarcity->next_arrivals[i] = scarcity->classes[i].arrivals / scarcity->unit;
         scarcity->next_fills[i] = 0;
     }
     scarcity_prices_init(scarcity->next, scarcity->next_classes, scarcity->next_count);

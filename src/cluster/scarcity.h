@@ -10,7 +10,7 @@
  * which the new ones then replace at once. For a demand that comes again and again, a row keeps
  * what it costs on each node; a node that changed is looked at again in the rows, also in pieces. A
  * decision finds its row ready, or takes that of another demand of the same class and looks into
- * the best of it, or makes one.
+ * the best of it, or begins one and looks into the best of it as far as it got.
  *
  * It also adds up the processors and memory that all pods request of each node.
  */
@@ -27,8 +27,9 @@ void scarcity_touch(struct cluster *cluster, struct cluster_node *node);
 void scarcity_add_types(struct cluster *cluster, const struct device *devices, size_t count);
 void scarcity_drop_node(struct cluster *cluster, const struct cluster_node *node);
 
-/* A pod arrived: it is asked about for the first time, or seen without having been asked about. */
-void scarcity_learn(struct cluster *cluster, const struct demand *demand,
+/* A pod is asked about, or seen without having been asked about: it arrived, unless that was
+ * counted before. */
+void scarcity_learn(struct cluster *cluster, const char *uid, const struct demand *demand,
                     const struct amounts *amounts);
 
 /* For a decision about one pod: fills in the view. demand may be NULL: no devices. The view is good
@@ -40,7 +41,7 @@ int scarcity_view(struct cluster *cluster, const struct demand *demand,
 bool scarcity_step(struct cluster *cluster);
 
 /* fillable.c, for a person: what the demand costs on a node, INFINITY if it does not fit, false if
- * that is not known; and as JSON its class with price. */
+ * that is not known; and as JSON its class with price, which is "known" if such pods arrived. */
 bool scarcity_explain(const struct cluster *cluster, const struct cluster_node *node,
                       const struct demand *demand, const struct amounts *amounts, double *ret_cost);
 void scarcity_write_class(const struct cluster *cluster, const struct demand *demand,

@@ -8,6 +8,8 @@
 enum {
     ROWS_MAX = 128,
     SIGHTINGS = 64,
+    COUNTED_SETS = 32768, /* of pods that were counted as arrivals, so many uids' hashes each: */
+    COUNTED_WAYS = 2,
 };
 
 /* A class, and how often it arrived. */
@@ -27,7 +29,7 @@ struct seat {
 struct row {
     struct scarcity_demand demand, class;
     uint64_t used; /* when it was asked for last */
-    bool complete; /* else up to cursor */
+    bool complete; /* else up to cursor, INFINITY behind it */
     bool has_next; /* it takes part in the renewal that is under way */
     size_t cursor;
     float *costs, *next; /* by the prices in force, by those to come */
@@ -48,7 +50,8 @@ struct scarcity {
     double unit;                     /* what the latest arrival counts */
     uint64_t arrived, arrived_milli; /* since the prices were renewed */
     unsigned renewals;
-    bool forced;  /* the prices are to be renewed next */
+    uint64_t counted_uids[COUNTED_SETS][COUNTED_WAYS]; /* the latest first */
+    bool forced;                                       /* the prices are to be renewed next */
     bool counted; /* else what would fit is to be counted next */
 
     size_t seat_count;
@@ -63,6 +66,7 @@ struct scarcity {
     size_t cursor; /* the next seat */
     size_t next_count, known_count;
     struct scarcity_demand next_classes[SCARCITY_CLASSES], known_classes[SCARCITY_CLASSES];
+    /* Arrivals in terms of the latest, since prices are floats. */
     double next_arrivals[SCARCITY_CLASSES], next_fills[SCARCITY_CLASSES];
     double known_arrivals[SCARCITY_CLASSES], known_fills[SCARCITY_CLASSES];
     double known_prices[SCARCITY_CLASSES];
@@ -90,6 +94,7 @@ void rows_begin_next(struct scarcity *scarcity);
 void rows_switch(struct scarcity *scarcity);
 /* Goes on with a row that is not complete; false: all are. */
 bool rows_step(struct scarcity *scarcity);
-/* The costs of a demand, or of one of its class: then they are not exact. -ENOMEM. */
+/* The costs of a demand. Not exact: those of another one of its class, or with INFINITY for nodes
+ * whose cost is not known yet. -ENOMEM. */
 int rows_find(struct scarcity *scarcity, const struct scarcity_demand *demand,
               const float **ret_costs, bool *ret_exact);

@@ -15,6 +15,7 @@ struct cluster_node {
     char *registered;                 /* sources_text() that the devices were made of; NULL: none */
     const char *absent;               /* why it has no devices, for a person; NULL: it has some */
     bool exists;                      /* false: only pods name it */
+    bool ranked;                      /* place->rank is in the order of the names */
     unsigned seen;                    /* the list that showed it last */
     unsigned mark;                    /* the filter that named it last */
     struct cluster_pod *pods;         /* that hold its devices */
@@ -27,12 +28,18 @@ struct cluster_node {
     struct amounts has, used; /* what is allocatable, 0: not known; what they request */
 };
 
+enum {
+    EVICT_UID_SIZE = 64,   /* nobody evicts a pod of a longer uid */
+    EVICT_GUARDS_MAX = 64, /* the oldest is forgotten first */
+};
+
 enum pod_state {
     POD_IDLE = 0, /* holds nothing */
     POD_PLAIN,    /* asks for no devices; for some time its bind is passed on, to any node */
     POD_RESERVED, /* devices are reserved by a filter, until until_ns */
     POD_EXPIRED,  /* the reservation's time is over: holds nothing, but may be bound if its devices
                      are still free */
+    POD_HELD,     /* devices are kept for it that other pods give back: see evict.c */
     POD_BINDING,  /* a bind is under way, or its end is unknown */
     POD_BOUND,    /* the API said so; the watch has not shown it yet */
     POD_PLACED,   /* its grant is in force by its annotations */
@@ -49,6 +56,8 @@ struct cluster_pod {
                          be asked about; 0: it has none */
 
     bool has_priority; /* spec.priority is known: */
+    bool deleting;     /* POD_PLACED: its containers are ending */
+    bool guarded;      /* its eviction was refused, or it does not end: struct guard */
     int32_t priority;
     struct amounts amounts;                      /* that a reservation requests of the node */
     struct grant *grant;                         /* NULL when idle */
@@ -73,6 +82,12 @@ struct refused_pod {
     uint64_t freed; /* the cluster's, then */
     bool behind;    /* devices came free since; noticed at: */
     int64_t behind_ns;
+};
+
+/* A pod that is left alone for a while: its eviction was refused, or it does not end. */
+struct guard {
+    char uid[EVICT_UID_SIZE];
+    int64_t until_ns;
 };
 
 /*
@@ -116,11 +131,17 @@ struct cluster {
     bool complete[CLUSTER_KINDS];
     unsigned list[CLUSTER_KINDS]; /* number of the list being read, or read last */
     struct candidates candidates;
-    uint64_t generation; /* goes up when a node comes, goes, or begins or ceases to have devices */
+    uint64_t generation; /* goes up when a node begins or ceases to exist, or to have devices */
     unsigned gathers;
     uint64_t freed; /* goes up when devices may have come free, or come at all */
     struct refused_pod *refused;
-    bool unranked;                 /* a node came or went since the ranks were given */
+    struct preemptor *preemptors;
+    struct guard guards[EVICT_GUARDS_MAX];
+    size_t guard_next;             /* of guards, the next to be written over */
+    int64_t search_ns;             /* no search for victims begins before */
+    size_t search_from;            /* the candidate at which it begins */
+    int32_t lowest_priority;       /* of all pods that held devices since the start */
+    size_t unranked;               /* nodes that came since the ranks were given */
     int64_t written_ns;            /* the last time that was written on a pod for a vendor */
     const char *held;              /* why no decisions may be made; NULL: they may */
     bool may_lock;                 /* nodes' locks may be written */
@@ -147,6 +168,7 @@ void slab_free(struct slab *slabs);
 /* node.c */
 struct cluster_node *node_get(struct cluster *cluster, const char *name); /* made if need be */
 struct cluster_node *node_find(const struct cluster *cluster, const char *name);
+size_t node_pods(const struct cluster_node *node); /* how many */
 void node_forget_if_unused(struct cluster *cluster, struct cluster_node *node);
 /* Its devices, or what is used of them, changed. */
 void node_update(struct cluster *cluster, struct cluster_node *node);
@@ -179,6 +201,7 @@ struct cluster_pod *pod_get(struct cluster *cluster, const char *uid, const char
                             const char *name); /* made if need be; NULL: no memory */
 struct cluster_pod *pod_find(const struct cluster *cluster, const char *uid);
 bool pod_holds(const struct cluster_pod *pod);
+void pod_set_priority(struct cluster *cluster, struct cluster_pod *pod, int32_t priority);
 /* The pod holds nothing yet; the grant becomes its own. */
 void pod_take(struct cluster *cluster, struct cluster_pod *pod, struct cluster_node *node,
               struct grant *grant, enum pod_state state);
@@ -192,10 +215,28 @@ void pod_free(struct cluster *cluster, struct cluster_pod *pod);
 struct grant *pod_take_back(struct cluster *cluster, struct cluster_pod *pod);
 void pods_sweep(struct cluster *cluster);
 
+/* filter.c: makes the placement the pod's, which holds nothing; without a time. -ENOMEM. */
+int filter_take(struct cluster *cluster, const struct pod *from, struct cluster_node *node,
+                const struct placement *placement, enum pod_state state, struct arena *arena);
+
+/* narrow.c */
+enum {
+    NARROW_LOOKS_MAX = 100000, /* at devices, by one question: some 50 ms */
+};
+
+/* To find out which pods of the node have to go for the demand, which is fitted anew with each; 0:
+ * few. */
+size_t narrow_victim_looks(const struct demand *demand, const struct cluster_node *node);
+/* Whether looking into all candidates would take too long for the others. */
+bool narrow_is_large(const struct demand *demand, const struct candidates *candidates);
+/* Of these positions keeps those that are looked into this time, in that order. refusal may be
+ * NULL. -ENOMEM. */
+int narrow(const struct demand *demand, const struct candidates *candidates,
+           const struct refusal *refusal, struct arena *arena, uint32_t *positions, size_t *count);
+
 /* refused.c */
 /* A pod was refused. Whether it was refused before, and nothing came free since. */
 bool requeue_note(struct cluster *cluster, const struct pod *pod, int64_t now_ns);
-bool requeue_knows(const struct cluster *cluster, const char *uid); /* it was refused */
 void requeue_forget(struct cluster *cluster, const char *uid);
 void requeue_forget_all(struct cluster *cluster);
 
@@ -210,7 +251,8 @@ void grant_add_recalled(struct strbuf *text, const struct vendor_instance *insta
                         const struct text_pairs *annotations);
 struct grant *grant_new(const struct place_usage *usage, const struct text_pairs *annotations,
                         const char *text);
-/* The same shares of the same devices, in the same order. */
+/* The same shares of the same devices, in any order: a decision has the vendors in the order of the
+ * containers, and annotations are read in that of the configuration. */
 bool grant_is_same(const struct grant *a, const struct grant *b);
 void grant_free(struct grant *grant);
 DEFINE_CLEANUP(struct grant *, grant_free);

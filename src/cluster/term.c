@@ -61,6 +61,14 @@ static bool has_expired(const struct term *term, const struct lease *lease, int6
            now_ns - renewed_ns >= term->duration_ns && lease->transitions <= term->transitions + 1;
 }
 
+/* Whether the holder before this one has handed the Lease back: only then is it no transition, or
+ * one, ago. */
+static bool was_handed_back(const struct lease *lease)
+{
+    return lease->handed_back &&
+           lease->transitions == lease->handed_back_after + (lease->holder[0] != '\0');
+}
+
 /* The former holder may send until its last renewal is no longer fresh. */
 static void wait_for_former(struct term *term, const struct lease *lease, int64_t now_ns)
 {
@@ -69,7 +77,7 @@ static void wait_for_former(struct term *term, const struct lease *lease, int64_
     int64_t duration_ns = MAX(term->duration_ns, lease->duration_ns);
     int64_t renewed_ns = now_ns;
 
-    if (was_idle)
+    if (was_idle || was_handed_back(lease))
         return;
     if (term->holder[0] && has_expired(term, lease, now_ns))
         renewed_ns = term->renewed_before_ns;
@@ -84,7 +92,7 @@ static void wait_for_unknown(struct term *term, const struct lease *lease, int64
     int64_t lasting = lasting_ns(term, lease->duration_ns);
     int64_t held_ns = MAX(wall_ns - lease->acquired_wall_ns, INT64_C(0));
 
-    if (held_ns < lasting)
+    if (held_ns < lasting && !was_handed_back(lease))
         term->settled_ns = MAX(term->settled_ns, now_ns + lasting - held_ns);
 }
 

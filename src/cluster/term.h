@@ -20,10 +20,13 @@
  *
  * Each request carries a server-side timeout (bind_ns). At 4/3 of that time after it was sent the
  * request has settled: it is carried out, or never will be. The margin is at least as long, so a
- * scheduler that takes an expired Lease need not wait. One that takes it earlier (it was released,
- * or deleted), or that did not look for so long that it may have missed a renewal, waits until the
- * former leader's last Binding has settled: that leader may not have noticed yet. Then the pods are
- * listed, and the list has all that a former leader bound. Only after that the new term decides.
+ * scheduler that takes an expired Lease need not wait, nor does one whose predecessor handed the
+ * Lease back: a scheduler that ends and has nothing on its way says so in an annotation of the
+ * Lease (KEY_HANDED_BACK, after how many transitions), and takes the holder out. One that takes it
+ * earlier (it was released by others, or deleted), or that did not look for so long that it may
+ * have missed a renewal, waits until the former leader's last Binding has settled: that leader may
+ * not have noticed yet. Then the pods are listed, and the list has all that a former leader bound.
+ * Only after that the new term decides.
  *
  * Without an election the term begins with the process, and waits until the last Binding of an
  * earlier process has settled.
@@ -68,6 +71,10 @@ struct lease {
     const char *holder; /* "": none */
     uint64_t transitions;
     int64_t acquired_wall_ns, renewed_wall_ns, duration_ns;
+    /* The scheduler that decided after so many transitions has ended, and nothing of it is on its
+     * way. */
+    bool handed_back;
+    uint64_t handed_back_after;
 };
 
 /* The options' text is the caller's. */

@@ -67,6 +67,47 @@ static void test_nothing_is_sent_when_the_renewal_is_old(void **state)
     assert_true(may_send(&term, 15 * S)); /* the same term goes on */
 }
 
+/* Of a lease that was handed back after so many transitions. */
+static struct lease handed_back(struct lease lease, uint64_t after)
+{
+    lease.handed_back = true;
+    lease.handed_back_after = after;
+    return lease;
+}
+
+static void test_after_a_lease_that_was_handed_back_there_is_nothing_to_wait_for(void **state)
+{
+    static const struct {
+        uint64_t after;
+        bool seen_empty, waits;
+    } cases[] = {{7, false, false}, {7, true, false}, {6, false, true},
+                 {6, true, true},   {8, false, true}, {8, true, true}};
+    struct term term;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        term_init(&term, &options, 0);
+        assert_int_equal(see(&term, lease_of("them_1", 7, -1000 * S, 9 * S), 10 * S),
+                         TERM_UNCHANGED);
+        if (cases[i].seen_empty)
+            assert_int_equal(
+                see(&term, handed_back(lease_of("", 7, -1000 * S, 9 * S), cases[i].after), 11 * S),
+                TERM_UNCHANGED);
+        assert_int_equal(
+            see(&term, handed_back(lease_of("us_1", 8, 12 * S, 12 * S), cases[i].after), 12 * S),
+            TERM_BEGAN);
+        if (term_should_list(&term, 12 * S) == cases[i].waits)
+            fail_msg("case %zu", i);
+    }
+    /* The first look, soon after it was taken. */
+    for (uint64_t after = 6; after < 9; after++) {
+        term_init(&term, &options, 0);
+        assert_int_equal(see(&term, handed_back(lease_of("us_1", 8, 4 * S, 4 * S), after), 5 * S),
+                         TERM_BEGAN);
+        assert_int_equal(term_should_list(&term, 5 * S), after == 7);
+    }
+}
+
 static void test_a_process_that_stood_still_sends_nothing(void **state)
 {
     struct term term;
@@ -454,6 +495,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_nothing_is_sent_when_the_renewal_is_old),
+        cmocka_unit_test(test_after_a_lease_that_was_handed_back_there_is_nothing_to_wait_for),
         cmocka_unit_test(test_a_process_that_stood_still_sends_nothing),
         cmocka_unit_test(test_a_clock_that_was_set_counts_against_it),
         cmocka_unit_test(test_the_first_look_does_not_tell_how_old_a_renewal_is),

@@ -89,6 +89,34 @@ void device_config_deinit(struct device_config *config)
     *config = (struct device_config){.count = 0};
 }
 
+static bool has_resource(const struct vendor_instance *instance, const char *name)
+{
+    for (size_t i = 0; i < VENDOR_MAX_RESOURCES; i++) {
+        if (instance->resources[i] && strcmp(instance->resources[i], name) == 0)
+            return true;
+    }
+    return false;
+}
+
+/* A pod's resource says which vendor's devices it asks for. */
+static int check_names(const char *path, const struct vendor_set *vendors, struct error *err)
+{
+    for (size_t i = 0; i < vendors->count; i++) {
+        const struct vendor_instance *one = &vendors->instances[i];
+
+        for (size_t k = 0; k < vendors->count; k++) {
+            const struct vendor_instance *other = &vendors->instances[k];
+
+            const char *name = one->count_resource;
+
+            if (one->vendor != other->vendor && *name && has_resource(other, name))
+                return error_set(err, -EINVAL, "%s: %s is a resource of %s and of %s", path, name,
+                                 other->vendor->section, one->vendor->section);
+        }
+    }
+    return 0;
+}
+
 /* There is something to share, and pods can ask for it. */
 static int check_complete(const char *path, const struct device_config *config, struct error *err)
 {
@@ -111,16 +139,31 @@ static int check_complete(const char *path, const struct device_config *config, 
                          "%s: it has no section of a vendor that is served, so there is nothing to "
                          "share",
                          path);
-    return 0;
+    return check_names(path, &vendors, err);
+}
+
+int device_config_read(const char *name, char *text, size_t len, struct device_config *ret_config,
+                       struct error *err)
+{
+    struct device_config config;
+    int r = yaml_unwrap(name, text, &len, CONFIG_MAP_FILE, err);
+
+    if (r == 0)
+        r = device_config_parse(name, text, len, &config, err);
+    if (r < 0)
+        return r;
+    r = check_complete(name, &config, err);
+    if (r < 0)
+        device_config_deinit(&config);
+    else
+        *ret_config = config;
+    return r;
 }
 
 int device_config_load(const char *path, struct device_config *ret_config, struct error *err)
 {
     AUTOFREE char *text = malloc(FILE_MAX + 1);
-    struct device_config config;
     ssize_t len;
-    size_t size;
-    int r;
 
     if (!text)
         return error_set(err, -ENOMEM, "%s: no memory", path);
@@ -129,17 +172,7 @@ int device_config_load(const char *path, struct device_config *ret_config, struc
         return error_set(err, -EFBIG, "%s: more than 256 KiB", path);
     if (len < 0)
         return error_set(err, (int)len, "%s: %s", path, strerror((int)-len));
-    size = (size_t)len;
-    yaml_unwrap(text, &size, CONFIG_MAP_FILE);
-    r = device_config_parse(path, text, size, &config, err);
-    if (r < 0)
-        return r;
-    r = check_complete(path, &config, err);
-    if (r < 0)
-        device_config_deinit(&config);
-    else
-        *ret_config = config;
-    return r;
+    return device_config_read(path, text, (size_t)len, ret_config, err);
 }
 
 void device_config_leave_out(struct device_config *config, const char *section)

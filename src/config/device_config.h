@@ -32,7 +32,11 @@ struct device_config {
  */
 int device_config_load(const char *path, struct device_config *ret_config, struct error *err);
 
-/* The same for a text, which may have no section; name stands for it in messages. */
+/* The same for what was in a file, which is written to; '\0' follows it. */
+int device_config_read(const char *name, char *text, size_t len, struct device_config *ret_config,
+                       struct error *err);
+
+/* For a text without a manifest around it, which may have no section; name stands for it in messages. */
 int device_config_parse(const char *name, const char *text, size_t len,
                         struct device_config *ret_config, struct error *err);
 

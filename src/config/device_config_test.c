@@ -35,6 +35,7 @@ static void every_key_is_read(void **state)
                                "  libCudaLogLevel: 3\n"
                                "  disableCoreLimit: on\n"
                                "  gpuCorePolicy: force\n"
+                               "  managedMemory: free\n"
                                "  runtimeClassName: nvidia\n"
                                "  migProfileAllowlist:\n"
                                "    - {models: [A30], profiles: [1g.6gb]}\n"
@@ -71,6 +72,7 @@ static void every_key_is_read(void **state)
     assert_int_equal(nvidia->preconfigured_memory_mib, 8192);
     assert_string_equal(nvidia->log_level, "3");
     assert_string_equal(nvidia->core_policy, "force");
+    assert_string_equal(nvidia->managed, "free");
     assert_string_equal(nvidia->runtime_class, "nvidia");
     assert_int_equal(nvidia->mig_count, 1);
     assert_int_equal(nvidia->migs[0].name_count, 2);
@@ -184,11 +186,17 @@ static const struct {
     {"nvidia:\n  overwriteEnv: 1\n", "d.yaml:2:17: nvidia.overwriteEnv: neither true nor false"},
     {"nvidia:\n  gpuCorePolicy: never\n",
      "d.yaml:2:18: nvidia.gpuCorePolicy: none of default, force, disable"},
+    {"nvidia:\n  managedMemory: some\n",
+     "d.yaml:2:18: nvidia.managedMemory: none of resident, full, free"},
     {"nvidia:\n  libCudaLogLevel: 12\n",
      "d.yaml:2:20: nvidia.libCudaLogLevel: not a level from 0 to 4"},
     {"nvidia:\n  resourceCoreName: [a]\n",
      "d.yaml:2:21: nvidia.resourceCoreName: not a single value"},
     {"nvidia:\n  migProfileAllowlist: 3\n", "d.yaml:2:24: nvidia.migProfileAllowlist: not a list"},
+    {"nvidia:\n  migProfileAllowlist:\n    - {models: [A30], profiles: [6gb]}\n",
+     "d.yaml:3:34: nvidia.migProfileAllowlist.profiles: not a profile, as 1g.10gb"},
+    {"nvidia:\n  migProfileAllowlist:\n    - {models: [A30]}\n",
+     "d.yaml:3:7: nvidia.migProfileAllowlist: an entry needs models and profiles"},
     {"nvidia:\n  knownMigGeometries: 3\n", "d.yaml:2:23: nvidia.knownMigGeometries: not a list"},
     {"nvidia:\n  knownMigGeometries:\n    - model: [A30]\n",
      "d.yaml:3:7: model: no such key in nvidia.knownMigGeometries"},

@@ -13,13 +13,14 @@
 enum {
     DEPTH_MAX = 64,
     TEXT_MAX = 512 << 20,
-    VALUES_MAX = 50000000, /* aliases can multiply values */
+    VALUES_MORE = 10000, /* than so many for each byte of the file; aliases can multiply values: */
+    VALUES_OF_BYTE = 4,
 };
 
 struct converting {
     struct yaml_reading yaml;
     struct strbuf *json;
-    size_t values;
+    size_t values, values_max;
 };
 
 /* JSON's own words and numbers, which YAML reads alike. */
@@ -91,10 +92,10 @@ static int convert_keys(struct converting *converting, const yaml_node_t *node, 
 
 static int convert(struct converting *converting, const yaml_node_t *node, unsigned depth)
 {
-    if (depth > DEPTH_MAX || ++converting->values > VALUES_MAX)
+    if (depth > DEPTH_MAX || ++converting->values > converting->values_max)
         return error_set(converting->yaml.err, -E2BIG, "%s:%zu: too deep, or too much of it",
                          converting->yaml.name, node->start_mark.line + 1);
-    if (converting->json->failed) /* what follows may be fifty million texts more */
+    if (converting->json->failed) /* what follows may be as much again */
         return error_set(converting->yaml.err, -ENOMEM, "%s: out of memory", converting->yaml.name);
     if (node->type == YAML_SEQUENCE_NODE)
         return convert_list(converting, node, depth);
@@ -133,12 +134,16 @@ static int take_json(const char *name, const char *text, size_t len, struct aren
     return r < 0 ? error_wrap(err, r, "%s", name) : take_object(root, take, data, err);
 }
 
-static int take_document(struct yaml_reading *yaml, struct arena *arena, manifest_fn *take,
-                         void *data)
+static int take_document(struct yaml_reading *yaml, size_t len, struct arena *arena,
+                         manifest_fn *take, void *data)
 {
     const struct arena_mark mark = arena_mark(arena);
     struct strbuf json = STRBUF_IN(arena, TEXT_MAX);
-    struct converting converting = {.yaml = *yaml, .json = &json};
+    struct converting converting = {
+        .yaml = *yaml,
+        .json = &json,
+        .values_max = VALUES_MORE + VALUES_OF_BYTE * len,
+    };
     const yaml_node_t *root = yaml_document_get_root_node(yaml->tree);
     int r;
 
@@ -153,22 +158,22 @@ static int take_document(struct yaml_reading *yaml, struct arena *arena, manifes
     return r;
 }
 
-static int read_documents(const char *name, yaml_parser_t *parser, struct arena *arena,
-                          manifest_fn *take, void *data, struct error *err)
+static int read_documents(const char *name, yaml_parser_t *parser, const char *text, size_t len,
+                          struct arena *arena, manifest_fn *take, void *data, struct error *err)
 {
+    struct yaml_input input;
     bool over = false;
     int r = 0;
 
+    yaml_set_input(parser, &input, text, len);
     while (r == 0 && !over) {
         yaml_document_t tree;
         struct yaml_reading yaml = {name, &tree, err};
 
         if (!yaml_parser_load(parser, &tree))
-            return error_set(err, -EINVAL, "%s:%zu:%zu: %s", name, parser->problem_mark.line + 1,
-                             parser->problem_mark.column + 1,
-                             parser->problem ? parser->problem : "not YAML");
+            return yaml_fail(name, parser, &input, err);
         over = !yaml_document_get_root_node(&tree);
-        r = take_document(&yaml, arena, take, data);
+        r = take_document(&yaml, len, arena, take, data);
         yaml_document_delete(&tree);
     }
     return r;
@@ -189,8 +194,7 @@ int manifest_read(const char *name, const char *text, size_t len, struct arena *
     }
     if (!yaml_parser_initialize(&parser))
         return error_set(err, -ENOMEM, "%s: no memory", name);
-    yaml_parser_set_input_string(&parser, (const unsigned char *)text, len);
-    r = read_documents(name, &parser, arena, take, data, err);
+    r = read_documents(name, &parser, text, len, arena, take, data, err);
     yaml_parser_delete(&parser);
     return r;
 }

@@ -95,11 +95,47 @@ static void aliases_that_multiply_are_given_up(void **state)
     strbuf_deinit(&buf);
 }
 
+/* The values alone: nothing of the file is as much as it says, and it takes long to find out. */
+static void aliases_that_multiply_values_are_given_up_early(void **state)
+{
+    char text[4096] = "a: &a0 [1,1,1,1,1,1,1,1,1,1]";
+    struct strbuf buf = STRBUF_INIT(1 << 16);
+    struct error err = ERROR_INIT;
+    size_t len = strlen(text);
+
+    (void)state;
+    for (int i = 1; i < 5; i++) {
+        len += (size_t)snprintf(text + len, sizeof(text) - len, "\nb%d: &a%d [", i, i);
+        for (int k = 0; k < 10; k++)
+            len += (size_t)snprintf(text + len, sizeof(text) - len, "*a%d,", i - 1);
+        len += (size_t)snprintf(text + len, sizeof(text) - len, "]");
+    }
+    assert_int_equal(manifest_read("f", text, len, arena, take, &buf, &err), -E2BIG);
+    assert_non_null(strstr(err.text, "too much of it"));
+    strbuf_deinit(&buf);
+}
+
+static void brackets_in_brackets_are_given_up_early(void **state)
+{
+    static char text[200000];
+    struct strbuf buf = STRBUF_INIT(1 << 16);
+    struct error err = ERROR_INIT;
+
+    (void)state;
+    memset(text, '[', sizeof(text));
+    memcpy(text, "a: ", 3);
+    assert_int_equal(manifest_read("f", text, sizeof(text), arena, take, &buf, &err), -EINVAL);
+    assert_string_equal(err.text, "f:1: too deep");
+    strbuf_deinit(&buf);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(manifests_are_read),
         cmocka_unit_test(aliases_that_multiply_are_given_up),
+        cmocka_unit_test(brackets_in_brackets_are_given_up_early),
+        cmocka_unit_test(aliases_that_multiply_values_are_given_up_early),
     };
 
     return cmocka_run_group_tests(tests, set_up, tear_down);

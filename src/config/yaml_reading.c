@@ -5,22 +5,57 @@
 #include <string.h>
 #include <strings.h>
 
+#include "base/util.h"
+
+enum {
+    DEPTH_MAX = 256, /* of lists and keys in brackets */
+    PIECE = 256,     /* bytes; the parser's depth is looked at before each */
+};
+
+static int give_piece(void *data, unsigned char *buffer, size_t size, size_t *ret_size)
+{
+    struct yaml_input *input = data;
+
+    input->too_deep = input->parser->flow_level > DEPTH_MAX;
+    if (input->too_deep)
+        return 0;
+    *ret_size = MIN(MIN(size, input->left), (size_t)PIECE);
+    memcpy(buffer, input->text, *ret_size);
+    input->text += *ret_size;
+    input->left -= *ret_size;
+    return 1;
+}
+
+void yaml_set_input(yaml_parser_t *parser, struct yaml_input *input, const char *text, size_t len)
+{
+    *input = (struct yaml_input){.parser = parser, .text = text, .left = len};
+    yaml_parser_set_input(parser, give_piece, input);
+}
+
+int yaml_fail(const char *name, const yaml_parser_t *parser, const struct yaml_input *input,
+              struct error *err)
+{
+    if (input->too_deep)
+        return error_set(err, -EINVAL, "%s:%zu: too deep", name, parser->mark.line + 1);
+    return error_set(err, -EINVAL, "%s:%zu:%zu: %s", name, parser->problem_mark.line + 1,
+                     parser->problem_mark.column + 1,
+                     parser->problem ? parser->problem : "not YAML");
+}
+
 int yaml_load(const char *name, const char *text, size_t len, yaml_document_t *ret_tree,
               struct error *err)
 {
+    struct yaml_input input;
     yaml_parser_t parser;
-    int ok;
+    int r = 0;
 
     if (!yaml_parser_initialize(&parser))
         return error_set(err, -ENOMEM, "%s: no memory", name);
-    yaml_parser_set_input_string(&parser, (const unsigned char *)text, len);
-    ok = yaml_parser_load(&parser, ret_tree);
-    if (!ok)
-        (void)error_set(err, -EINVAL, "%s:%zu:%zu: %s", name, parser.problem_mark.line + 1,
-                        parser.problem_mark.column + 1,
-                        parser.problem ? parser.problem : "not YAML");
+    yaml_set_input(&parser, &input, text, len);
+    if (!yaml_parser_load(&parser, ret_tree))
+        r = yaml_fail(name, &parser, &input, err);
     yaml_parser_delete(&parser);
-    return ok ? 0 : -EINVAL;
+    return r;
 }
 
 int yaml_refuse(const struct yaml_reading *reading, const yaml_node_t *node, const char *path,

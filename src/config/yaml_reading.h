@@ -17,6 +17,21 @@ struct yaml_reading {
     struct error *err;
 };
 
+/* A text that a parser reads, at most so deep: libyaml's time goes with the square of the depth. */
+struct yaml_input {
+    const yaml_parser_t *parser;
+    const char *text;
+    size_t left;
+    bool too_deep;
+};
+
+/* The input lasts as long as the parser. */
+void yaml_set_input(yaml_parser_t *parser, struct yaml_input *input, const char *text, size_t len);
+
+/* What the parser fails of, as an error; -EINVAL. */
+int yaml_fail(const char *name, const yaml_parser_t *parser, const struct yaml_input *input,
+              struct error *err);
+
 /* The caller deletes the tree. -EINVAL, -ENOMEM. */
 int yaml_load(const char *name, const char *text, size_t len, yaml_document_t *ret_tree,
               struct error *err);

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "base/util.h"
 #include "config/yaml_reading.h"
 
 /* An alias may refer to the very value that it stands in, or double a value again and again. */
@@ -172,17 +173,61 @@ static void keep_lines(char *text, size_t *len, size_t first, size_t end)
     }
 }
 
-void yaml_unwrap(char *text, size_t *len, const char *file)
+static bool is_key_of_map(const char *name)
+{
+    static const char *const names[] = {"apiVersion", "kind",       "metadata",
+                                        "data",       "binaryData", "immutable"};
+
+    for (size_t i = 0; name && i < ARRAY_SIZE(names); i++) {
+        if (strcmp(names[i], name) == 0)
+            return true;
+    }
+    return false;
+}
+
+/* Whoever adds a section and misses the file's indentation has added it to the ConfigMap. */
+static int check_map(const struct yaml_reading *reading, const yaml_node_t *root)
+{
+    static const char what[] =
+        "it stands outside of the file in data; a section belongs into that, "
+        "with the file's indentation";
+    const yaml_node_t *data = find_value(reading->tree, root, "data");
+
+    for (const yaml_node_pair_t *pair = root->data.mapping.pairs.start;
+         pair < root->data.mapping.pairs.top; pair++) {
+        const yaml_node_t *key = yaml_document_get_node(reading->tree, pair->key);
+        const char *name = yaml_text(key);
+
+        if (!is_key_of_map(name))
+            return yaml_refuse(reading, key, name ? name : "", what);
+    }
+    for (const yaml_node_pair_t *pair = data->data.mapping.pairs.start;
+         pair < data->data.mapping.pairs.top; pair++) {
+        const yaml_node_t *key = yaml_document_get_node(reading->tree, pair->key);
+
+        if (!yaml_text(yaml_document_get_node(reading->tree, pair->value)))
+            return yaml_refuse(reading, key, yaml_text(key) ? yaml_text(key) : "", what);
+    }
+    return 0;
+}
+
+int yaml_unwrap(const char *name, char *text, size_t *len, const char *file, struct error *err)
 {
     struct error unused = ERROR_INIT;
     const yaml_node_t *found;
     yaml_document_t tree;
+    int r = 0;
 
     if (yaml_load("", text, *len, &tree, &unused) < 0)
-        return;
+        return 0;
     found = find_file(&tree, file);
-    if (found)
+    if (found) {
+        const struct yaml_reading reading = {name, &tree, err};
+
+        r = check_map(&reading, yaml_document_get_root_node(&tree));
         keep_lines(text, len, found->start_mark.line + 1,
                    found->end_mark.line + (found->end_mark.column > 0));
+    }
     yaml_document_delete(&tree);
+    return r;
 }

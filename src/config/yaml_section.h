@@ -18,6 +18,7 @@ int yaml_section_read(const struct section_reading *reading, const char *text, s
 
 /*
  * If the text is a ConfigMap with this file in it, as a block that begins with "|", blanks out all
- * but that file, which keeps its lines and columns.
+ * but that file, which keeps its lines and columns. -EINVAL with line and column: what stands beside
+ * the file is none of a ConfigMap's. A text that is no YAML is left as it is.
  */
-void yaml_unwrap(char *text, size_t *len, const char *file);
+int yaml_unwrap(const char *name, char *text, size_t *len, const char *file, struct error *err);

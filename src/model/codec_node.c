@@ -389,6 +389,8 @@ static void add_object(struct strbuf *buf, const struct registered_device *devic
     add_text(buf, "type", device->type);
     add_number(buf, "numa", device->numa);
     add_text(buf, "mode", device->mode);
+    if (device->own_profiles)
+        strbuf_addf(buf, "\"migProfiles\":%s,", device->own_profiles);
     if (device->health)
         strbuf_add(buf, "\"health\":true,");
     if (device->own_custom)

@@ -25,5 +25,8 @@
 #define KEY_NODE_LOCK "hami.io/mutex.lock"
 #define KEY_CORDON "hami.io/device-cordon" /* the operator's: uuids that take nothing new */
 
+/* On the Lease: after how many transitions the scheduler that decided handed it back. */
+#define KEY_HANDED_BACK "hami.io/handed-back"
+
 /* On a pod or a namespace: "ignore" keeps the webhook away. */
 #define KEY_WEBHOOK "hami.io/webhook"

@@ -245,6 +245,7 @@ static void read_priority(yyjson_val *spec, struct pod *pod)
     pod->has_priority = yyjson_is_int(value) && priority >= INT32_MIN && priority <= INT32_MAX;
     if (pod->has_priority)
         pod->priority = (int32_t)priority;
+    pod->never_preempts = yyjson_equals_str(yyjson_obj_get(spec, "preemptionPolicy"), "Never");
 }
 
 static int read_spec(const struct reading *reading, yyjson_val *object, struct pod *pod)
@@ -307,6 +308,7 @@ static int pod_read_status(const struct reading *reading, yyjson_val *object, st
     if (r < 0)
         return r;
     pod->phase = phase_of(phase);
+    pod->nominated = yyjson_get_len(yyjson_obj_get(status, "nominatedNodeName")) > 0;
     pod->started = yyjson_arr_size(yyjson_obj_get(status, "containerStatuses")) > 0 ||
                    yyjson_arr_size(yyjson_obj_get(status, "initContainerStatuses")) > 0;
     return 0;

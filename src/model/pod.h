@@ -80,6 +80,8 @@ struct pod {
 
     bool has_priority; /* the spec's; false: not told */
     int32_t priority;
+    bool never_preempts; /* its preemptionPolicy is Never */
+    bool nominated;      /* kube-scheduler made room for it: its status names a node */
 
     enum pod_phase phase;
     bool started; /* kubelet has told of a container: all devices are allocated */

@@ -95,9 +95,9 @@ static size_t find_best(const struct choosing *choosing, size_t count)
     for (size_t i = 0; i < count; i++) {
         const struct place_node *node = choosing->nodes[i];
 
-        if (!may_fit(node, &choosing->need))
+        if (best < count && !is_better(choosing, node, choosing->nodes[best]))
             continue;
-        if (best == count || is_better(choosing, node, choosing->nodes[best]))
+        if (may_fit(node, &choosing->need))
             best = i;
     }
     return best;
@@ -235,17 +235,31 @@ static int try_others(const struct choosing *choosing, size_t count, size_t best
     return PLACE_NO_FIT;
 }
 
-/* Whether a vendor adds to the nodes' scores, so that the best is not known before all are tried.
+/* What vendors may add to the nodes' scores, so that the best is not known before others are tried.
  */
-static bool vendors_score(const struct demand *demand)
+struct more {
+    float least, most;
+};
+
+/* False: they add nothing. */
+static bool vendors_score(const struct demand *demand, struct more *ret_more)
 {
+    bool any = false;
+
+    *ret_more = (struct more){0, 0};
     for (size_t i = 0; i < demand->count; i++) {
         for (size_t k = 0; k < demand->containers[i].request_count; k++) {
-            if (rules_of(demand->containers[i].requests[k].vendor)->score_node)
-                return true;
+            const struct place_rules *rules = rules_of(demand->containers[i].requests[k].vendor);
+            const bool known = rules->score_least < 0 || rules->score_most > 0;
+
+            if (!rules->score_node)
+                continue;
+            any = true;
+            ret_more->least += known ? rules->score_least : -INFINITY;
+            ret_more->most += known ? rules->score_most : INFINITY;
         }
     }
-    return false;
+    return any;
 }
 
 static bool is_better_by(const struct choosing *choosing, const struct place_node *a,
@@ -276,11 +290,13 @@ static void refine_note(const struct choosing *choosing, struct refining *refini
     size_t at = refining->known;
 
     if (isinf(choosing->costs[node->seat])) {
-        if (refining->unknown < REFINED_UNKNOWN)
+        if (refining->unknown < REFINED_UNKNOWN && may_fit(node, &choosing->need))
             refining->best[REFINED + refining->unknown++] = (uint32_t)position;
         return;
     }
     if (at == REFINED && !is_better(choosing, node, choosing->nodes[refining->best[at - 1]]))
+        return;
+    if (!may_fit(node, &choosing->need))
         return;
     at = MIN(at, (size_t)REFINED - 1);
     for (; at > 0 && is_better(choosing, node, choosing->nodes[refining->best[at - 1]]); at--)
@@ -305,10 +321,8 @@ static size_t find_best_by_own_cost(const struct choosing *choosing, size_t coun
     float least = INFINITY;
     size_t best = count;
 
-    for (size_t i = 0; i < count; i++) {
-        if (may_fit(choosing->nodes[i], &choosing->need))
-            refine_note(choosing, &refining, i);
-    }
+    for (size_t i = 0; i < count; i++)
+        refine_note(choosing, &refining, i);
     for (size_t i = 0; i < refining.known + refining.unknown; i++) {
         const size_t position =
             refining.best[i < refining.known ? i : REFINED + i - refining.known];
@@ -323,30 +337,37 @@ static size_t find_best_by_own_cost(const struct choosing *choosing, size_t coun
     return best;
 }
 
-static int try_all(const struct choosing *choosing, size_t count, size_t *ret_position,
-                   struct placement *ret_placement)
+/* Nodes in the order of their own scores, until what vendors may add can make none of the rest the
+ * best. */
+static int try_scored(const struct choosing *choosing, size_t count, const struct more *more,
+                      size_t *ret_position, struct placement *ret_placement)
 {
-    size_t best = count, position;
-    float most = 0;
+    const float hoped = choosing->most_used_first ? more->most : more->least;
+    uint32_t *heap = ARENA_ARRAY(choosing->arena, uint32_t, count);
+    size_t best = count, left, position;
+    float more_of_best = 0;
 
-    for (size_t i = 0; i < count; i++) {
+    if (!heap)
+        return -ENOMEM;
+    left = heap_fill(choosing, count, count, heap);
+    for (; left; heap[0] = heap[--left], heap_sink(choosing, heap, left, 0)) {
         const struct arena_mark mark = arena_mark(choosing->arena);
-        const struct place_node *node = choosing->nodes[i];
+        const struct place_node *node = choosing->nodes[heap[0]];
         int r;
 
-        if (!may_fit(node, &choosing->need))
-            continue;
-        r = try_node(choosing, i, &position, ret_placement);
+        if (best < count &&
+            !is_better_by(choosing, node, choosing->nodes[best], hoped, more_of_best))
+            break;
+        r = try_node(choosing, heap[0], &position, ret_placement);
         arena_rewind(choosing->arena, mark);
         if (r < 0)
             return r;
-        if (r == PLACE_NO_FIT)
+        if (r == PLACE_NO_FIT ||
+            (best < count && !is_better_by(choosing, node, choosing->nodes[best],
+                                           ret_placement->score, more_of_best)))
             continue;
-        if (best < count &&
-            !is_better_by(choosing, node, choosing->nodes[best], ret_placement->score, most))
-            continue;
-        best = i;
-        most = ret_placement->score;
+        best = heap[0];
+        more_of_best = ret_placement->score;
     }
     return best < count ? try_node(choosing, best, ret_position, ret_placement) : PLACE_NO_FIT;
 }
@@ -364,13 +385,14 @@ int place_choose(const struct place_node *const *nodes, size_t count, const stru
         .most_used_first = options->node_order != PLACE_SPREAD,
         .costs = options->scarcity ? options->scarcity->costs : NULL,
     };
+    struct more more;
     size_t best;
     int r;
 
     if (count > UINT32_MAX)
         return -E2BIG;
-    if (!choosing.costs && vendors_score(demand))
-        return try_all(&choosing, count, ret_position, ret_placement);
+    if (!choosing.costs && vendors_score(demand, &more))
+        return try_scored(&choosing, count, &more, ret_position, ret_placement);
     best = choosing.costs && !options->scarcity->exact ? find_best_by_own_cost(&choosing, count)
                                                        : find_best(&choosing, count);
     if (best == count)

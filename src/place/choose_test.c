@@ -58,10 +58,9 @@ static float prefer_some_nodes(const struct place_fitted *fitted)
     return (float)(fitted->devices[0].index % 40) * (fitted->node_order == PLACE_SPREAD ? -1 : 1);
 }
 
-static const struct place_rules halving = {.take = take_half, .is_usable = may_be_halved},
-                                sparing = {.want = want_less,
-                                           .waived = 1u << PLACE_CARD_CORES_EXHAUSTED,
-                                           .score_node = prefer_some_nodes};
+static const struct place_rules halving = {.take = take_half, .is_usable = may_be_halved};
+static struct place_rules sparing = {
+    .want = want_less, .waived = 1u << PLACE_CARD_CORES_EXHAUSTED, .score_node = prefer_some_nodes};
 static const struct device_vendor vendors[] = {{"A", &halving, NULL}, {"B", &sparing, NULL}};
 
 static struct device any_card(size_t node, size_t card)
@@ -182,6 +181,8 @@ static void the_choice_is_the_best_node_that_fits(void **state)
 
         if (round % 10 == 0)
             make_nodes();
+        sparing.score_most = below(2) ? 39 : 0; /* known, or not */
+        sparing.score_least = -sparing.score_most;
         for (size_t i = 0; i < NODES; i++)
             list[i] = &nodes[i];
         wanted = best_of_all(&demand, &options, arena);
@@ -263,31 +264,59 @@ static void a_node_behind_many_that_seem_to_fit_is_found(void **state)
     }
 }
 
-/* Their devices can't be read. */
-static void nodes_of_other_vendors_are_not_looked_into(void **state)
+/* One device of this vendor is asked for. Only node 5 can be looked into, and is taken. */
+static void choose_node_5(const struct device_vendor *vendor, enum place_order order)
 {
-    static const struct device_vendor own = {"AWSNeuron", &sparing, NULL};
     CLEANUP(arena_freep) struct arena *arena = arena_new(8 << 20);
     const struct place_node *list[NODES];
-    const struct request request = {.vendor = &own, .count = 1};
+    const struct request request = {.vendor = vendor, .count = 1};
     struct container_demand container = {CONTAINER_APP, 1, &request};
     const struct demand demand = {1, &container};
-    const struct place_options options = {PLACE_SPREAD, {.order = PLACE_SPREAD}};
+    const struct place_options options = {order, {.order = PLACE_SPREAD}};
     struct placement placement;
     size_t position;
 
-    (void)state;
-    make_misleading_nodes(0, 0);
     for (size_t i = 0; i < NODES; i++) {
         list[i] = &nodes[i];
-        for (size_t k = 0; i == 5 && k < CARDS; k++)
-            devices[i][k].vendor = &own;
         place_node_update(&nodes[i]);
         nodes[i].devices = i == 5 ? devices[i] : NULL;
     }
     assert_int_equal(place_choose(list, NODES, &demand, &options, arena, &position, &placement),
                      PLACE_FITS);
     assert_int_equal(position, 5);
+}
+
+static void nodes_of_other_vendors_are_not_looked_into(void **state)
+{
+    static const struct device_vendor own = {"AWSNeuron", &sparing, NULL};
+
+    (void)state;
+    make_misleading_nodes(0, 0);
+    for (size_t k = 0; k < CARDS; k++)
+        devices[5][k].vendor = &own;
+    choose_node_5(&own, PLACE_SPREAD);
+}
+
+static float prefer_none(const struct place_fitted *fitted)
+{
+    (void)fitted;
+    return 0;
+}
+
+static void nodes_that_a_vendor_cannot_make_the_best_are_not_looked_into(void **state)
+{
+    static const struct place_rules rules = {.score_node = prefer_none, .score_most = 1};
+    static const struct device_vendor own = {"Ascend", &rules, NULL};
+
+    (void)state;
+    make_misleading_nodes(0, 0);
+    for (size_t i = 0; i < NODES; i++) {
+        for (size_t k = 0; k < CARDS; k++) {
+            devices[i][k].vendor = &own;
+            devices[i][k].used = (struct device_usage){.tasks = i == 5 ? 9 : 0};
+        }
+    }
+    choose_node_5(&own, PLACE_BINPACK);
 }
 
 static void of_no_nodes_none_is_chosen(void **state)
@@ -328,6 +357,7 @@ int main(void)
         cmocka_unit_test(the_choice_is_the_best_node_that_fits),
         cmocka_unit_test(a_node_behind_many_that_seem_to_fit_is_found),
         cmocka_unit_test(nodes_of_other_vendors_are_not_looked_into),
+        cmocka_unit_test(nodes_that_a_vendor_cannot_make_the_best_are_not_looked_into),
         cmocka_unit_test(of_no_nodes_none_is_chosen),
         cmocka_unit_test(reasons_of_many_nodes_are_told_together),
     };

@@ -179,7 +179,8 @@ struct place_scarcity {
     const struct scarcity_room *rooms; /* by the node's seat */
     struct scarcity_demand demand;
     const float *costs; /* by the node's seat */
-    bool exact;         /* the costs are the demand's, not those of one of its class */
+    bool exact;         /* all costs are the demand's; else they are those of one of its class, or
+                           INFINITY where none is known */
 };
 
 /* A pod's preferences: which node, and which of its devices. */
@@ -391,11 +392,12 @@ struct place_victim {
  * Which of a node's pods must go so that a demand fits, as kube-scheduler decides it: take off all
  * potential victims, put them back one by one, the most important first, and evict each that is in
  * the way. PLACE_FITS: no victim is left in VICTIM_POTENTIAL. PLACE_NO_FIT: the demand does not fit
- * even if all go; -E2BIG, -ENOMEM as place_pod(). The node itself is not changed.
+ * even if all go; -E2BIG, -ENOMEM as place_pod(). The node itself is not changed. ret_placement is
+ * what the demand takes when they have gone; it may be NULL.
  */
 int place_preempt(const struct place_node *node, const struct demand *demand,
                   const struct place_options *options, struct place_victim *victims, size_t count,
-                  struct arena *arena);
+                  struct arena *arena, struct placement *ret_placement);
 
 /* Reasons of many nodes together. */
 struct place_totals {

@@ -237,16 +237,19 @@ static int fit_request(struct fitting *fitting, size_t container, const struct r
     struct pod_devices *devices;
     int r;
 
-    if (fitting->options->scarcity && may_order_by_cost(fitting, request)) {
-        price_devices(fitting, request, costs);
-        ask.costs = costs;
-    }
     if (budget) {
         left = budget_beside(fitting, budget, ask.given, container);
         ask.budget = &left;
     }
     r = place_fit(fitting->devices, fitting->node->device_count, &ask, &fitting->options->policy,
                   fitting->decision);
+    /* Pricing costs many times what fitting does, and a pod is refused by all nodes. */
+    if (r == PLACE_FITS && fitting->options->scarcity && may_order_by_cost(fitting, request)) {
+        price_devices(fitting, request, costs);
+        ask.costs = costs;
+        r = place_fit(fitting->devices, fitting->node->device_count, &ask,
+                      &fitting->options->policy, fitting->decision);
+    }
     if (r == PLACE_NO_FIT && fitting->explanation)
         explain(fitting, &ask);
     if (r != PLACE_FITS)

@@ -494,7 +494,7 @@ static void only_pods_in_the_way_are_evicted(void **state)
         demand = demand_of(&ask, 1);
         memcpy(victims, before, sizeof(victims));
         memcpy(were, cards, sizeof(were));
-        r = place_preempt(&node, &demand, &spread, victims, count, arena);
+        r = place_preempt(&node, &demand, &spread, victims, count, arena, NULL);
         assert_memory_equal(were, cards, sizeof(were));
         if (r == PLACE_NO_FIT) {
             for (size_t k = 0; k < count; k++)
@@ -535,7 +535,8 @@ static void the_least_important_goes(void **state)
         place_node_update(&node);
         victims[i] = (struct place_victim){&placements[i].usage, priorities[i], VICTIM_POTENTIAL};
     }
-    assert_int_equal(place_preempt(&node, &demand, &spread, victims, CARDS, arena), PLACE_FITS);
+    assert_int_equal(place_preempt(&node, &demand, &spread, victims, CARDS, arena, NULL),
+                     PLACE_FITS);
     assert_int_equal(victims[0].state, VICTIM_REPRIEVED);
     assert_int_equal(victims[1].state, VICTIM_EVICTED);
     assert_int_equal(victims[2].state, VICTIM_EVICTED);

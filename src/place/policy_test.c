@@ -259,6 +259,14 @@ static void many_devices_take_bounded_time(void **state)
             sum += table[positions[i]][positions[k]];
     }
     assert_true(sum > 28 * 700);
+
+    /* The first is the best connected one by far, whatever the search still comes to. */
+    for (size_t k = 0; k < 64; k++) {
+        positions[k] = k;
+        table[0][k] = table[k][0] = 1000;
+    }
+    connected_choose(&rules, devices, positions, 64, 8, NULL);
+    assert_int_equal(positions[0], 0);
 }
 
 static void of_single_devices_the_worst_connected_is_taken(void **state)

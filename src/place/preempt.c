@@ -67,7 +67,7 @@ static int reprieve(struct clearing *clearing, struct place_victim *victims, siz
 
 int place_preempt(const struct place_node *node, const struct demand *demand,
                   const struct place_options *options, struct place_victim *victims, size_t count,
-                  struct arena *arena)
+                  struct arena *arena, struct placement *ret_placement)
 {
     struct clearing clearing = {
         .node = *node, .demand = demand, .options = options, .arena = arena};
@@ -84,5 +84,9 @@ int place_preempt(const struct place_node *node, const struct demand *demand,
             take_off(&clearing, &victims[i]);
     }
     r = demand_fits(&clearing);
-    return r == PLACE_FITS ? reprieve(&clearing, victims, count) : r;
+    if (r == PLACE_FITS)
+        r = reprieve(&clearing, victims, count);
+    if (r == PLACE_FITS && ret_placement)
+        r = place_pod(&clearing.node, demand, options, arena, ret_placement, NULL);
+    return r;
 }

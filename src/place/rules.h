@@ -101,8 +101,11 @@ struct place_rules {
      * NULL: those. Not called where there are too few devices at all. */
     void (*tell)(const struct place_step *step, struct place_failure *failure);
 
-    /* What a node's score is more, for these devices. */
+    /* What a node's score is more, for these devices. It lies between score_least and score_most
+     * times the number of the pod's requests for them; both 0: that is not known, and all nodes are
+     * tried. */
     float (*score_node)(const struct place_fitted *fitted);
+    float score_least, score_most;
 
     /* What a grant holds; usage comes with a task, and cores and memory as they are written. Of
      * what was named and written after take() it makes the same usage. */

@@ -225,6 +225,29 @@ static void test_a_device_that_fits_exactly_is_taken_before_one_that_is_free(voi
     arena_free(world->arena);
 }
 
+/* Pricing costs many times what fitting does, and a pod that waits is refused by thousands of
+ * nodes. Without rooms there is nothing to price by. */
+static void test_a_node_without_room_is_not_priced(void **state)
+{
+    const struct device full = card(10000, 10000, 100, 1);
+    struct world *world = world_of((const struct device[]){full, full, full, full});
+    const struct request request = request_of(1, 30, 30);
+    const struct container_demand container = {CONTAINER_APP, 1, &request};
+    const struct demand demand = {1, &container};
+    const struct place_options options = {.node_order = PLACE_SCARCITY,
+                                          .scarcity = &world->scarcity};
+    struct placement placement;
+    struct place_failure failure;
+
+    world->scarcity.rooms = NULL;
+    assert_int_equal(
+        place_pod(&world->nodes[0], &demand, &options, world->arena, &placement, &failure),
+        PLACE_NO_FIT);
+    assert_int_equal(failure.candidates, 2);
+    arena_free(world->arena);
+    (void)state;
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -233,6 +256,7 @@ int main(void)
         cmocka_unit_test(test_a_demand_adds_up_what_runs_together),
         cmocka_unit_test(test_more_types_than_there_is_room_for_are_left_out),
         cmocka_unit_test(test_a_small_pod_leaves_the_pair_alone),
+        cmocka_unit_test(test_a_node_without_room_is_not_priced),
         cmocka_unit_test(test_a_device_that_fits_exactly_is_taken_before_one_that_is_free),
     };
 

@@ -70,8 +70,6 @@ static void bind_end(struct bind *bind, enum cluster_bind_end how)
     locks_leave(&bind->turn, how != CLUSTER_NOT_BOUND);
     DL_DELETE(scheduler->binds, bind);
     uv_close((uv_handle_t *)&bind->pause, bind_on_closed);
-    if (scheduler->stopping && !scheduler->binds)
-        uv_stop(&scheduler->loop);
 }
 
 static void bind_answer(struct bind *bind, const char *error)

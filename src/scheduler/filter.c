@@ -141,7 +141,9 @@ static bool filter_decide(struct scheduler *scheduler, struct http_request *requ
     } else if (r == CLUSTER_PLACED) {
         scheduler->filters_placed++;
         events_forget(scheduler->events, pod->uid);
-        log_info("pod %s/%s: node %s", pod->namespace, pod->name, decision.node);
+        scheduler->rooms_made += decision.room_made;
+        log_info("pod %s/%s: node %s%s", pod->namespace, pod->name, decision.node,
+                 decision.room_made ? ", where others were evicted for it" : "");
         answer_nodes(request, args, decision.node);
     } else if (decision.again && may_wait) {
         return false;

@@ -37,11 +37,14 @@ bool leader_leads(const struct scheduler *scheduler)
 
 bool leader_may_decide(const struct scheduler *scheduler)
 {
-    return term_may_send(&scheduler->leader.term, clock_now_ns(), wall_ns());
+    return !scheduler->leader.handing_back &&
+           term_may_send(&scheduler->leader.term, clock_now_ns(), wall_ns());
 }
 
 const char *leader_why_not(const struct scheduler *scheduler)
 {
+    if (scheduler->leader.handing_back)
+        return "the scheduler is stopping";
     return term_why_not(&scheduler->leader.term);
 }
 
@@ -94,6 +97,18 @@ void leader_listed_pods(struct scheduler *scheduler)
 }
 
 /* The Lease. */
+
+void leader_ask(struct scheduler *scheduler, struct kube_call *call, kube_answer_fn on_answer)
+{
+    struct leader *leader = &scheduler->leader;
+
+    call->path = leader->path;
+    call->timeout_ms = LOOK_TIMEOUT_MS;
+    call->max_answer = LEASE_MAX;
+    leader->asked_ns = clock_now_ns();
+    if (kube_request(scheduler->kube, call, on_answer, scheduler, NULL) < 0)
+        leader->asked_ns = 0;
+}
 
 static void say_lost(const struct leader *leader)
 {
@@ -170,19 +185,10 @@ static void on_lease(void *data, const struct kube_answer *answer)
 static void on_look(uv_timer_t *timer)
 {
     struct scheduler *scheduler = timer->data;
-    struct leader *leader = &scheduler->leader;
-    const struct kube_call call = {
-        .method = KUBE_GET,
-        .path = leader->path,
-        .timeout_ms = LOOK_TIMEOUT_MS,
-        .max_answer = LEASE_MAX,
-    };
+    struct kube_call call = {.method = KUBE_GET};
 
-    if (leader->asked_ns)
-        return;
-    leader->asked_ns = clock_now_ns();
-    if (kube_request(scheduler->kube, &call, on_lease, scheduler, NULL) < 0)
-        leader->asked_ns = 0;
+    if (!scheduler->leader.asked_ns)
+        leader_ask(scheduler, &call, on_lease);
 }
 
 static int make_path(struct leader *leader, const struct options *options)

@@ -13,7 +13,7 @@
 
 enum {
     TICK_MS = 1000,
-    STOP_MS = 10000,      /* for binds under way */
+    STOP_MS = 10000,      /* for binds under way, and the lease */
     AGE_MAX_S = 45,       /* of our knowledge of nodes and pods, to be ready */
     FILTER_MAX = 8 << 20, /* 65,000 nodes of long names, and the largest pod there is */
     BIND_MAX = 64 << 10,
@@ -149,10 +149,13 @@ static void on_signal(uv_signal_t *signal, int number)
     struct scheduler *scheduler = signal->data;
 
     log_info("stopping: %s", strsignal(number));
-    if (scheduler->stopping || !scheduler->binds)
+    if (scheduler->stopping) {
         uv_stop(&scheduler->loop);
+        return;
+    }
     scheduler->stopping = true;
     (void)uv_timer_start(&scheduler->tick, on_stopped_late, STOP_MS, 0);
+    hand_back(scheduler);
 }
 
 static void on_tick(uv_timer_t *timer)
@@ -165,6 +168,7 @@ static void on_tick(uv_timer_t *timer)
     locks_tick(scheduler->locks);
     if (leader_may_decide(scheduler))
         requeue_pods(scheduler);
+    evictions_look(scheduler);
 }
 
 /* HAMi's flags for two vendors of many chips. */
@@ -182,6 +186,7 @@ static int make_state(struct scheduler *scheduler, struct error *err)
     struct cluster_options cluster = {
         .vendors = &scheduler->vendors,
         .has_quotas = true,
+        .evicts = options->evict_for_devices,
         .node_lock_ns = options->node_lock_timeout_ms * NS_PER_MS,
     };
     int r;
@@ -308,6 +313,7 @@ static void free_handles(struct scheduler *scheduler)
     locks_free(scheduler->locks);
     kube_client_free(scheduler->kube);
     unseen_abandon(scheduler);
+    evictions_abandon(scheduler);
     (void)uv_run(&scheduler->loop, UV_RUN_NOWAIT);
 }
 

@@ -304,6 +304,9 @@ static void add_own(struct strbuf *buf, const struct scheduler *scheduler)
                                       {"failed", scheduler->filters_failed}};
     const struct outcome binds[] = {{"done", scheduler->binds_done},
                                     {"failed", scheduler->binds_failed}};
+    const struct outcome evictions[] = {{"done", scheduler->evictions_done},
+                                        {"refused", scheduler->evictions_refused},
+                                        {"unknown", scheduler->evictions_unknown}};
     struct cluster_counts counts = cluster_count(scheduler->cluster);
     double lease_age_s = leader_lease_age_s(scheduler);
     struct kube_counts kube;
@@ -314,6 +317,14 @@ static void add_own(struct strbuf *buf, const struct scheduler *scheduler)
     add_latencies(buf, scheduler);
     add_outcomes(buf, "hami_scheduler_filters_total", "Decisions", filters, ARRAY_SIZE(filters));
     add_outcomes(buf, "hami_scheduler_binds_total", "Binds", binds, ARRAY_SIZE(binds));
+    if (scheduler->options.evict_for_devices) {
+        add_outcomes(buf, "hami_scheduler_evictions_total",
+                     "Evictions of pods for the devices that they hold", evictions,
+                     ARRAY_SIZE(evictions));
+        add_number(buf, "hami_scheduler_rooms_made_total", METRIC_COUNTER,
+                   "Pods that were placed where others were evicted for them",
+                   (double)scheduler->rooms_made);
+    }
     add_ages(buf, scheduler);
     add_number(buf, "hami_scheduler_nodes", METRIC_GAUGE, "Nodes with devices",
                (double)counts.nodes);

@@ -114,6 +114,9 @@ static const struct option_row rows[] = {
      "binpack, spread, mutex or topology-aware among a node's devices, or several of these and "
      "numa "
      "with commas between (spread)"},
+    BOOL("evict-for-devices", evict_for_devices,
+         "where devices alone are short, evict less important pods that hold them; needs the right "
+         "to create pods/eviction (false)"),
     TEXT("node-label-selector", node_selector, "LABELS", "k=v,k=v: know only such nodes"),
     TEXT("kubeconfig", kubeconfig, "FILE",
          "else $KUBECONFIG, the pod's ServiceAccount, ~/.kube/config"),

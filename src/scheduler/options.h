@@ -20,6 +20,7 @@ struct options {
     const char *lease_name, *lease_namespace; /* NULL: not given */
     unsigned bind_timeout_ms, node_lock_timeout_ms;
     bool enable_ascend, enable_iluvatar;
+    bool evict_for_devices;
 };
 
 /* Prints help, version or an error, and exits then. */

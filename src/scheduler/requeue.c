@@ -54,7 +54,8 @@ static void write_patch(struct strbuf *patch, const char *uid)
                 clock_format_utc(time(NULL), now));
 }
 
-static void requeue_pod(struct scheduler *scheduler, const struct cluster_pod_name *pod)
+static void requeue_pod(struct scheduler *scheduler, const struct cluster_pod_name *pod,
+                        kube_answer_fn on_answer)
 {
     CLEANUP(strbuf_deinit) struct strbuf patch = STRBUF_INIT(PATCH_MAX);
     char path[KUBE_PATH_SIZE];
@@ -71,7 +72,18 @@ static void requeue_pod(struct scheduler *scheduler, const struct cluster_pod_na
     call.body_len = patch.len;
     log_debug("pod %s/%s: devices came free after it was refused; it is requeued", pod->namespace,
               pod->name);
-    (void)kube_request(scheduler->kube, &call, on_patched, scheduler, NULL);
+    (void)kube_request(scheduler->kube, &call, on_answer, scheduler, NULL);
+}
+
+static void on_patched_alone(void *data, const struct kube_answer *answer)
+{
+    if (!is_gone(answer))
+        on_patched(data, answer);
+}
+
+void requeue_now(struct scheduler *scheduler, const struct cluster_pod_name *pod)
+{
+    requeue_pod(scheduler, pod, on_patched_alone);
 }
 
 static void requeue_next(struct scheduler *scheduler)
@@ -79,7 +91,7 @@ static void requeue_next(struct scheduler *scheduler)
     struct cluster_pod_name pod;
 
     if (cluster_requeue(scheduler->cluster, clock_now_ns(), scheduler->request_arena, &pod, 1))
-        requeue_pod(scheduler, &pod);
+        requeue_pod(scheduler, &pod, on_patched);
     arena_reset(scheduler->request_arena);
 }
 

@@ -44,6 +44,8 @@ struct leader {
     int64_t asked_ns;          /* 0: none is under way */
     uv_timer_t settled;        /* pods are to be listed */
     bool blind;                /* the last look failed, which was logged */
+    bool handing_back;         /* nothing is decided any more */
+    int64_t handed_back_ns;    /* 0: not yet */
 };
 
 /* What is done between requests for the policy scarcity. */
@@ -85,6 +87,7 @@ struct scheduler {
     struct bind *binds;         /* under way */
     struct locks *locks;        /* of nodes whose agents wait for one */
     struct question *questions; /* about unseen pods */
+    struct eviction_call *evictions;
     struct roll *roll; /* of nodes and pods, for pages of metrics that begin now; NULL: none */
     bool ready;        /* was logged */
     bool stopping;
@@ -93,6 +96,7 @@ struct scheduler {
     uint64_t filters_placed, filters_refused, filters_failed;
     uint64_t binds_done, binds_failed;
     uint64_t requeues;
+    uint64_t evictions_done, evictions_refused, evictions_unknown, rooms_made;
 };
 
 /* filter.c, bind.c, preempt.c, webhook.c: handlers whose data is the scheduler. */
@@ -113,8 +117,16 @@ bool policies_in_force(struct scheduler *scheduler);
 void binds_lose(struct scheduler *scheduler);
 
 /* leader.c */
+/* handback.c: the scheduler is to end. Stops the loop when nothing of it is on its way and, if this
+ * scheduler decided, the Lease is handed back, so that another one need not wait until it
+ * expires. */
+void hand_back(struct scheduler *scheduler);
+
 int leader_start(struct scheduler *scheduler, struct error *err);
 void leader_stop(struct scheduler *scheduler);
+/* Makes a call about the Lease, of which method, content and body are set; asked_ns says that it is
+ * under way. Where it can't be made, on_answer is not called. */
+void leader_ask(struct scheduler *scheduler, struct kube_call *call, kube_answer_fn on_answer);
 void leader_listed_others(
     struct scheduler *scheduler); /* a watch's list is complete, not that of pods */
 void leader_listed_pods(struct scheduler *scheduler);
@@ -145,6 +157,12 @@ void unseen_abandon(struct scheduler *scheduler); /* no answer will come any mor
 /* requeue.c: makes kube-scheduler try pods again for which devices came free. To be called every
  * second. */
 void requeue_pods(struct scheduler *scheduler);
+void requeue_now(struct scheduler *scheduler, const struct cluster_pod_name *pod);
+
+/* evict.c: makes room for important pods where devices alone are short. To be called every second.
+ */
+void evictions_look(struct scheduler *scheduler);
+void evictions_abandon(struct scheduler *scheduler); /* no answer will come any more */
 
 /* work.c: the policy scarcity, whose view of the cluster is there if it is the default policy. */
 bool work_has_view(const struct scheduler *scheduler);

@@ -7,7 +7,9 @@
 #include <strings.h>
 #include <time.h>
 
+#include "base/parse.h"
 #include "base/util.h"
+#include "model/keys.h"
 
 /* In nanoseconds these bounds, and sums of a few, fit into 64 bits. */
 #define TIME_MAX_S INT64_C(4000000000)
@@ -210,6 +212,7 @@ static int64_t read_time_ns(const char *text)
 void wire_read_lease(yyjson_val *root, struct lease *ret_lease)
 {
     yyjson_val *spec = yyjson_obj_get(root, "spec");
+    yyjson_val *annotations = yyjson_obj_get(yyjson_obj_get(root, "metadata"), "annotations");
     int64_t seconds = yyjson_get_sint(yyjson_obj_get(spec, "leaseDurationSeconds"));
 
     *ret_lease = (struct lease){
@@ -219,6 +222,8 @@ void wire_read_lease(yyjson_val *root, struct lease *ret_lease)
         .renewed_wall_ns = read_time_ns(wire_text(spec, "renewTime")),
         .duration_ns = MIN(MAX(seconds, 0), LEASE_MAX_S) * INT64_C(1000000000),
     };
+    ret_lease->handed_back =
+        parse_u64(wire_text(annotations, KEY_HANDED_BACK), &ret_lease->handed_back_after) == 0;
 }
 
 void wire_write_names(struct strbuf *buf, const char *const *names, size_t count)

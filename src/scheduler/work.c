@@ -12,10 +12,6 @@
 #include "model/keys.h"
 #include "scheduler/scheduler.h"
 
-enum {
-    STEPS = 4,
-};
-
 #define TURN_NS (200 * NS_PER_US)
 
 static void on_idle(uv_idle_t *idle)
@@ -30,7 +26,7 @@ static void on_turn(uv_check_t *turn)
     bool more = true;
 
     while (more && clock_now_ns() < end_ns)
-        more = cluster_work(scheduler->cluster, STEPS);
+        more = cluster_work(scheduler->cluster, 1);
     if (more)
         (void)uv_idle_start(&scheduler->work.idle, on_idle);
     else

@@ -220,6 +220,18 @@ struct vendor {
     const struct vendor_lock *(*prepare_bind)(const struct vendor_instance *instance,
                                               const struct node *node);
 
+    /* Its agent waits for vendor_mutex_lock, and removes it when it is done: of two such agents in
+     * one pod the second finds no lock. Not NVIDIA's, since our own plugin waits for none. */
+    bool shares_lock;
+
+    /*
+     * Why a pod that mutate() has let pass will not start all the same, since the agent can't serve
+     * it: fills a text with the field's name, in the arena, and returns 1. Returns 0 when nothing
+     * is known against the pod; -ENOMEM. NULL: nothing is known against any.
+     */
+    int (*warn)(const struct vendor_instance *instance, const struct pod *pod, struct arena *arena,
+                const char **ret_text);
+
     /*
      * The annotations that record a grant in which some container has a device. NULL: those of
      * vendor_annotate_standard(), which the vendor's own function may call, too. -ENOMEM.

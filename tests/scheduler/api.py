@@ -52,6 +52,9 @@ class Api:
         self.policies = ["hami-device-plugin", "hami-pod-grants"]  # those that are in force
         self.may_patch_nodes = True
         self.node_patches = []  # (node, patch) of those that were carried out
+        self.budget = set()  # names of pods that may not be evicted
+        self.evicted = []  # uids, in their order
+        self.grace_s = 0.3  # from an eviction to the pod's end; None: it never ends
         self.port = 0
         self.come_back()
 
@@ -192,6 +195,42 @@ class Api:
             self.patched += 1
             return 200, ""
 
+
+    def evict(self, key, eviction):
+        """(status, message)"""
+        with self.lock:
+            pod = self.objects[PODS].get(key)
+            options = eviction.get("deleteOptions", {})
+            wanted = options.get("preconditions", {}).get("uid")
+            if not pod:
+                return 404, f'pods "{key}" not found'
+            name, has = pod["metadata"]["name"], pod["metadata"]["uid"]
+            if name in self.budget:
+                return 429, "Cannot evict pod as it would violate the pod's disruption budget."
+            if wanted and wanted != has:
+                return 409, f'Operation cannot be fulfilled on Pod "{name}": Precondition failed: UID in precondition: {wanted}, UID in object meta: {has}'
+            if options.get("dryRun"):
+                return 201, ""
+            self.evicted.append(has)
+            if not pod["metadata"].get("deletionTimestamp"):
+                pod = json.loads(json.dumps(pod))
+                pod["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+                self.set_locked(PODS, key, pod)
+                if self.grace_s is not None:
+                    threading.Timer(self.grace_s, self.delete, (PODS, key)).start()
+            return 201, ""
+
+    def lease(self, name, patch):
+        """As it is, or with a merge patch, which may say of which version."""
+        with self.lock:
+            lease = self.objects[LEASES].get(f"kube-system/{name}")
+            if not lease:
+                return 404, None
+            if patch is None:
+                return 200, lease
+            if patch["metadata"].get("resourceVersion", lease["metadata"]["resourceVersion"]) != lease["metadata"]["resourceVersion"]:
+                return 409, "the object has been modified"
+            return 200, self.set_locked(LEASES, f"kube-system/{name}", merged(lease, patch))
 
     def patch_node(self, name, patch):
         """(status, message). A merge patch of annotations, guarded by the resource version where it names one."""
@@ -377,6 +416,9 @@ def handler_for(api):
             if command == "POST" and len(parts) == 8 and parts[7] == "binding":
                 status, message = api.bind(f"{parts[4]}/{parts[6]}", body)
                 return status, {"kind": "Status", "code": status, "message": message, "details": {"kind": "pods"}}
+            if command == "POST" and len(parts) == 8 and parts[7] == "eviction":
+                status, message = api.evict(f"{parts[4]}/{parts[6]}", body)
+                return status, {"kind": "Status", "code": status, "message": message, "details": {"kind": "pods"}}
             if command == "POST" and len(parts) == 6 and parts[5] == "events" and parts[4]:
                 api.events.append(body)
                 return 201, body
@@ -389,11 +431,12 @@ def handler_for(api):
                 return self.do_node(command, parts[4], body)
             if command == "GET" and "validatingadmissionpolicybindings" in parts and parts[-1] in api.policies:
                 return 200, {"metadata": {"name": parts[-1]}}
-            if command == "GET" and path.startswith(LEASES + "/"):
-                with api.lock:
-                    lease = api.objects[LEASES].get(f"kube-system/{parts[7]}")
-                if lease:
-                    return 200, lease
+            if command in ("GET", "PATCH") and path.startswith(LEASES + "/"):
+                status, lease = api.lease(parts[7], body if command == "PATCH" else None)
+                if status == 200:
+                    return status, lease
+                if status == 409:
+                    return status, {"kind": "Status", "code": status, "message": lease}
                 return 404, {"kind": "Status", "code": 404, "message": f"{path} not found", "details": {"kind": "leases"}}
             if command == "GET" and len(parts) == 7 and parts[5] == "pods":
                 with api.lock:

@@ -46,6 +46,7 @@ def test_keys_in_any_case(api, scheduler):
     body = {"podName": metadata["name"], "podnamespace": "ns", "PODUID": metadata["uid"], "node": "node-1"}
     check_equal(json.loads(scheduler.ask("POST", "/bind", body)[1])["Error"], "", "bind's in any")
     api.delete(PODS, f"ns/{metadata['name']}")
+    check(scheduler.sees_what_is(), "and nothing is left of it")
 
 
 def test_a_resource_of_ours_without_a_device(api, scheduler):

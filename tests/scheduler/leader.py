@@ -14,6 +14,7 @@ from support import *
 NAME = "hami"
 # As kube-scheduler's default of 15 s, 2 s, but five times as fast. A Binding may take 300 ms, and settles in 400.
 DURATION_S, RENEW_S, MARGIN_S = 3, 0.4, 1.0
+LONG_S, AT_ONCE_S = 9, 4.0  # of which two thirds are waited for where nobody says that there is nothing to wait for
 
 
 def lease_now(holder, transitions, acquired=None, renewed=None, duration=DURATION_S):
@@ -32,7 +33,7 @@ class KubeScheduler:
     """Holds the Lease of its host while it renews: take() it, and until stop() it does."""
 
     def __init__(self, api, host):
-        self.api, self.host = api, host
+        self.api, self.host, self.duration = api, host, DURATION_S
         self.stopped = threading.Event()
         self.stopped.set()
 
@@ -44,7 +45,15 @@ class KubeScheduler:
         threading.Thread(target=self.run, args=(self.stopped,), daemon=True).start()
 
     def renew(self):
-        self.api.set(LEASES, lease_now(self.identity, self.transitions, self.acquired))
+        """client-go keeps what it does not know."""
+        with self.api.lock:
+            lease = lease_now(self.identity, self.transitions, self.acquired, duration=self.duration)
+            there = self.api.objects[LEASES].get(f"kube-system/{NAME}", lease)
+            lease["metadata"] = there["metadata"]
+            if there["spec"]["holderIdentity"] == "" and there["spec"]["leaseTransitions"] == self.transitions:
+                self.transitions += 1  # it was taken away, and is taken anew
+                lease["spec"]["leaseTransitions"] = self.transitions
+            self.api.set_locked(LEASES, f"kube-system/{NAME}", lease)
 
     def run(self, stopped):
         while not stopped.wait(RENEW_S):
@@ -53,6 +62,14 @@ class KubeScheduler:
 
     def stop(self):
         self.stopped.set()
+
+    def release(self):
+        """As kube-scheduler 1.36 does when it is told to end."""
+        self.stop()
+        with self.api.lock:
+            lease = self.api.objects[LEASES][f"kube-system/{NAME}"]
+            spec = lease["spec"] | {"holderIdentity": "", "leaseDurationSeconds": 1}
+            self.api.set_locked(LEASES, f"kube-system/{NAME}", lease | {"spec": spec})
 
 
 class Replica(Scheduler):
@@ -148,6 +165,121 @@ def test_fail_over():
     check_equal(place(b, api.set(PODS, pod(10000)), ["node-1"]), ("node-1", ""), "pods go on being placed")
     check_equal(api.granted_twice, [], "nothing is granted twice")
     end(b)
+
+
+def lease_of(api):
+    return api.objects[LEASES][f"kube-system/{NAME}"]
+
+
+def ends(replica, seconds):
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        return replica.process.wait(seconds)
+    return None
+
+
+def test_handed_back():
+    """At an orderly end nobody waits until the lease expires."""
+    api, (a, b), (beside_a, beside_b) = replicas()
+    beside_a.duration = beside_b.duration = LONG_S
+    beside_a.take(5)
+    check(wait_until(a.decides, 10), "one decides")
+    begun = time.monotonic()
+    a.process.terminate()
+    beside_a.stop()
+    check(wait_until(lambda: lease_of(api)["spec"]["holderIdentity"] == "", 2), "it hands the lease back", a.said()[-500:])
+    check_equal(lease_of(api)["metadata"]["annotations"], {"hami.io/handed-back": "5"}, "and says after which transition")
+    check_equal(ends(a, LONG_S), 0, "it ends in order")
+    check(time.monotonic() - begun < LONG_S / 2, "long before the lease would have expired", time.monotonic() - begun)
+    begun = time.monotonic()
+    beside_b.take(6)
+    check(wait_until(b.decides, 10, 0.02), "another takes over")
+    took = time.monotonic() - begun
+    check(took < AT_ONCE_S, "without a wait beyond the next look at the lease and the list", took)
+    beside_b.stop()
+    beside_a.host = "elsewhere"
+    beside_a.take(9)
+    time.sleep(1.5)
+    begun = time.monotonic()
+    beside_a.stop()
+    beside_b.take(10)
+    check(wait_until(b.decides, 10, 0.02), "that was handed back once")
+    check(time.monotonic() - begun > LONG_S * 2 / 3, "is no word about later holders", time.monotonic() - begun)
+    end(b)
+
+
+def test_given_up_by_kube_scheduler():
+    """Which does not know of binds: the word that there is none under way is ours."""
+    api, (a, b), (beside_a, beside_b) = replicas()
+    beside_a.duration = beside_b.duration = LONG_S
+    for told in (False, True):
+        beside_a.take(5 + 10 * told)
+        check(wait_until(a.decides, 10), "one decides")
+        if told:
+            a.process.terminate()
+        beside_a.release()
+        if told:
+            check(wait_until(lambda: "annotations" in lease_of(api)["metadata"], 2), "it says that it has ended", a.said()[-500:])
+            check_equal(ends(a, LONG_S), 0, "and ends")
+        begun = time.monotonic()
+        beside_b.take(6 + 10 * told)
+        check(wait_until(b.decides, 10, 0.02), "another takes over")
+        took = time.monotonic() - begun
+        check(took < AT_ONCE_S if told else took > LONG_S * 2 / 3, "at once" if told else "a scheduler that goes on may send", took)
+        beside_b.stop()
+        time.sleep(0 if told else LONG_S)
+    end(b)
+
+
+def test_handed_back_again():
+    """The kube-scheduler renews after it was told to end: it has the lease again, for a moment."""
+    api, (a, b), (beside_a, beside_b) = replicas()
+    beside_a.take(5)
+    check(wait_until(a.decides, 10), "one decides")
+    thing = api.set(PODS, pod(1000))
+    a.process.terminate()
+    check(wait_until(lambda: lease_of(api)["spec"]["holderIdentity"] == "", 2, 0.001), "the lease is handed back")
+    check(wait_until(lambda: lease_of(api)["spec"]["holderIdentity"], 2, 0.001), "and taken once more")
+    refused = suppress(lambda: refusal(a, thing))
+    check(refused is None or "stopping" in refused, "nothing is decided any more", refused)
+    check(wait_until(lambda: lease_of(api)["metadata"]["annotations"]["hami.io/handed-back"] == "6", 2, 0.001), "and handed back once more")
+    beside_a.stop()
+    check_equal(ends(a, DURATION_S + 1), 0, "until the kube-scheduler is gone")
+    beside_b.take(lease_of(api)["spec"]["leaseTransitions"] + 1)
+    check(wait_until(b.decides, 2, 0.02), "another takes over at once")
+    end(b)
+
+
+def test_not_handed_back():
+    """With a bind whose end is not known, or by one that does not decide, the lease is left alone."""
+    api, (a, b), (beside_a, _) = replicas()
+    beside_a.take(5)
+    check(wait_until(a.decides, 10), "one decides")
+    b.process.terminate()
+    check_equal(ends(b, 2), 0, "the other one ends")
+    check(lease_of(api)["spec"]["holderIdentity"].startswith(a.host), "and leaves the lease alone")
+    api.fail(500, 100000)
+    thing = api.set(PODS, pod(20000))
+    threading.Thread(target=lambda: suppress(lambda: place(a, thing, ["node-1"])), daemon=True).start()
+    wait_until(lambda: api.seen("POST", "/binding"))
+    begun = time.monotonic()
+    a.process.terminate()
+    check(ends(a, 15) is not None, "with a bind under way it ends in the end")
+    print(f"after {time.monotonic() - begun:.1f} s")
+    check(lease_of(api)["spec"]["holderIdentity"].startswith(a.host), "and leaves the lease alone")
+    check("annotations" not in lease_of(api)["metadata"], "without a word in it")
+    beside_a.stop()
+    end(a)
+
+
+def test_not_allowed_to():
+    api, (a,), (beside_a,) = replicas(1)
+    beside_a.take(5)
+    check(wait_until(a.decides, 10), "it decides")
+    api.fail(403, 100, "PATCH", f"/leases/{NAME}")
+    a.process.terminate()
+    check_equal(ends(a, 3), 0, "who may not hand the lease back ends at once")
+    check("can't be handed back" in a.said(), "and says so", a.said()[-500:])
+    beside_a.stop()
 
 
 def test_a_lease_taken_early():
@@ -250,6 +382,41 @@ def suppress(function):
         return function()
 
 
+def important(memory, priority):
+    thing = pod(memory)
+    thing["spec"]["priority"] = priority
+    return thing
+
+
+def test_evictions_end_with_a_term():
+    """A former leader evicts nobody; the next one evicts nobody for whom somebody goes already."""
+    api, (a, b), (beside_a, beside_b) = replicas(2, "--evict-for-devices")
+    api.grace_s = 6
+    beside_a.take(5)
+    check(wait_until(a.decides, 10), "one decides")
+    holders = [api.set(PODS, important(15000, priority)) for priority in (4, 5)]
+    for thing in holders:
+        check_equal(place(a, thing, ["node-1"]), ("node-1", ""), "a card is filled")
+    check(a.sees_what_is() and b.sees_what_is(), "which both see")
+    urgent = api.set(PODS, important(15000, 10))
+    check_equal(a.filter(urgent, ["node-1"])["NodeNames"], None, "a more important pod is refused")
+    beside_a.stop()
+    beside_b.take(6)
+    time.sleep(2.5)
+    check_equal(api.evicted, [], "who is not the leader any more evicts nobody for it")
+    check(wait_until(b.decides, 10), "another leads")
+    check_equal(b.filter(urgent, ["node-1"])["NodeNames"], None, "it refuses the pod, too")
+    check(wait_until(lambda: api.evicted, 10), "and evicts another for it")
+    beside_b.stop()
+    beside_a.take(7)
+    check(wait_until(a.decides, 10), "the first one leads again, while the victim ends")
+    begun = time.monotonic()
+    check(wait_until(lambda: a.filter(urgent, ["node-1"])["NodeNames"], 15, 0.5), "it places the pod when the victim has ended")
+    print(f"after {time.monotonic() - begun:.1f} s")
+    check_equal(api.evicted, [holders[0]["metadata"]["uid"]], "nobody else went")
+    end(a, b)
+
+
 def test_at_random(seconds, seed):
     """Two replicas, of which kube-schedulers ask whichever is beside them, with all that goes wrong at once."""
     chance = random.Random(seed)
@@ -257,7 +424,7 @@ def test_at_random(seconds, seed):
     accidents = [404, 429, 409, 500, 504, "cut", "lost", "late", ("done", 500), ("late", 409), ("late", 504)]
     stop = threading.Event()
     whys = {}
-    counts = {"placed": 0, "refused": 0, "failed": 0, "terms": 0}
+    counts = {"placed": 0, "refused": 0, "failed": 0, "terms": 0, "handed back": 0}
 
     def client(scheduler, seed):
         mine = random.Random(seed)
@@ -287,7 +454,7 @@ def test_at_random(seconds, seed):
     while time.monotonic() < until:
         counts["terms"] += 1
         time.sleep(chance.uniform(0.5, 4))
-        how = chance.choice(["killed", "stopped", "stays", "pause"])
+        how = chance.choice(["killed", "stopped", "ended", "ended", "stays", "pause"])
         victim = schedulers[leading]
         if how == "pause":  # its kube-scheduler renews too late, and keeps the lease
             besides[leading].stop()
@@ -300,12 +467,18 @@ def test_at_random(seconds, seed):
             victim.process.kill()
         elif how == "stopped":
             victim.process.send_signal(signal.SIGSTOP)
+        elif how == "ended":
+            victim.process.terminate()
+            time.sleep(chance.choice([0, 0, chance.uniform(0, 0.5)]))
         besides[leading].stop()
-        time.sleep(DURATION_S + chance.uniform(0.05, 1))
+        transitions = besides[leading].transitions
+        if how != "ended" or not wait_until(lambda: not lease_of(api)["spec"]["holderIdentity"], DURATION_S):
+            time.sleep(DURATION_S + chance.uniform(0.05, 1))
+        counts["handed back"] += not lease_of(api)["spec"]["holderIdentity"]
         leading, transitions = 1 - leading, transitions + 1
         besides[leading].take(transitions)
         time.sleep(chance.uniform(0, 1.5))
-        if how == "killed":
+        if how in ("killed", "ended"):
             victim.process.wait()
             victim.start(ready=False)
         elif how == "stopped":
@@ -332,10 +505,16 @@ def main():
     else:
         run_part(test_one_decides)
         run_part(test_fail_over)
+        run_part(test_handed_back)
+        run_part(test_given_up_by_kube_scheduler)
+        run_part(test_handed_back_again)
+        run_part(test_not_handed_back)
+        run_part(test_not_allowed_to)
         run_part(test_a_lease_taken_early)
         run_part(test_who_stood_still)
         run_part(test_lost_with_a_bind_under_way)
         run_part(test_restarted_beside_the_leader)
+        run_part(test_evictions_end_with_a_term)
     finish()
 
 

@@ -380,10 +380,13 @@ def test_turns_without_a_lock(api, scheduler):
     api.delete(NODES, "n11")
 
 
+AMOUNTS = {"cambricon.com/mlu.smlu.vcore": "200", "cambricon.com/mlu.smlu.vmemory": "192"}
+
+
 def test_an_agent_with_two_calls(api, scheduler):
     """Cambricon's: of the two calls for a container the second commits; when one fails, the lock stays."""
     cores, memory = "cambricon.com/mlu.smlu.vcore", "cambricon.com/mlu.smlu.vmemory"
-    agent = counted_node(api, "n12", "cambricon", 2, {cores: "200", memory: "192"})
+    agent = counted_node(api, "n12", "cambricon", 2, AMOUNTS)
     locked = lambda: api.objects[NODES]["n12"]["metadata"].get("annotations", {}).get(VENDORS["cambricon"]["lock"])
     for dies in (False, True, False):
         thing = api.set(PODS, asking({"cambricon.com/vmlu": "1", cores: "10", memory: "20"}))
@@ -552,6 +555,20 @@ def test_nodes_that_are_gone_leave_nothing(api, scheduler):
     check(grown[1] < 10 << 10, "locks of nodes that are gone are forgotten", grown)
 
 
+def test_either_lock_of_a_node_is_found(api, scheduler):
+    """Agents of two vendors, each of which has a lock of its own: what a dead scheduler left of either is removed."""
+    agent = other_node(api, "n13")
+    there = api.objects[NODES]["n13"]
+    api.set(NODES, there | {"status": there["status"] | {"capacity": AMOUNTS, "allocatable": there["status"]["allocatable"] | AMOUNTS}})
+    both = (other_pod(), asking({"cambricon.com/vmlu": "1", "cambricon.com/mlu.smlu.vcore": "10", "cambricon.com/mlu.smlu.vmemory": "20"}))
+    check(wait_until(lambda: all(fits(scheduler, thing, ["n13"]) for thing in both)), "a node has devices of two vendors")
+    stamp = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() - 400))
+    for key in (LOCK, VENDORS["cambricon"]["lock"]):
+        agent.client.patch_node({"metadata": {"annotations": {key: stamp}}})
+        check(wait_until(lambda: key not in api.objects[NODES]["n13"]["metadata"]["annotations"], 5), f"{key}: a lock that is older than five minutes is removed")
+    api.delete(NODES, "n13")
+
+
 def main():
     seed = int(os.environ.get("SEED", time.time()))
     what, *amount = sys.argv[1:] or ["each"]
@@ -565,7 +582,7 @@ def main():
             api, scheduler,
             test_the_lock_comes_before_the_binding, test_our_nodes_have_no_lock, test_two_at_once, test_a_turn_does_not_end_with_the_lock, test_a_lock_of_somebody_else,
             test_what_becomes_of_the_pod, test_the_api_server_refuses_the_lock, test_the_binding_is_refused, test_killed_between_lock_and_binding,
-            test_turns_without_a_lock, test_an_agent_with_two_calls, test_an_agent_that_falls_silent, test_killed_while_allocating, test_nodes_that_are_gone_leave_nothing, test_without_the_right,
+            test_turns_without_a_lock, test_an_agent_with_two_calls, test_either_lock_of_a_node_is_found, test_an_agent_that_falls_silent, test_killed_while_allocating, test_nodes_that_are_gone_leave_nothing, test_without_the_right,
         )  # fmt: skip
         run_part(test_a_server_that_does_not_say_whether, None)
         run_part(test_the_timeout_of_locks, None)

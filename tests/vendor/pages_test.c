@@ -172,6 +172,8 @@ static void add_node(struct page *page, const struct document *document)
             fail_msg("%s: %s: %s", page->name, node.name, err.text);
         if (added && !vendor_is_alive(instance, &node))
             fail_msg("%s: %s: its agent is away", page->name, node.name);
+        if (vendor_prepare_bind(instance, &node) == &vendor_mutex_lock)
+            assert_true(instance->vendor->shares_lock);
         count += added;
     }
     assert_true(count > 0);
@@ -197,6 +199,8 @@ static yyjson_val *admit(struct page *page, yyjson_val *value)
     r = admit_pod(&options, &page->vendors, &pod, page->arena, &answer);
     if (r != ADMIT_PATCHED)
         fail_msg("%s: pod %s is not given to us: %s", page->name, pod.name, answer.message);
+    if (answer.warning)
+        fail_msg("%s: pod %s: %s", page->name, pod.name, answer.warning);
     assert_int_equal(json_parse(answer.patch, strlen(answer.patch), page->arena, &steps, NULL), 0);
     doc = yyjson_mut_doc_new(&alc);
     patched = yyjson_patch(doc, value, steps, &wrong);

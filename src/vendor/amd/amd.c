@@ -307,5 +307,6 @@ const struct vendor amd_vendor = {
     .read_request = read_request,
     .read_node = read_node,
     .prepare_bind = prepare_bind,
+    .shares_lock = true,
     .annotate = annotate,
 };

@@ -25,6 +25,10 @@
 #define NODE_MODE "hami-vnpu-core" /* on a node: whether chips are split softly */
 #define VISIBLE "ASCEND_VISIBLE_DEVICES"
 
+enum {
+    ONE_NETWORK = 10, /* what a node scores for a container whose chips are all on one network */
+};
+
 extern const struct vendor ascend_vendor;
 
 struct ascend_facts {
@@ -200,7 +204,7 @@ static float score_networks(const struct place_fitted *fitted)
             return 0;
         score += part;
     }
-    return 10 * score;
+    return ONE_NETWORK * score;
 }
 
 /* As in HAMi, a pod that doesn't ask for soft split may come to a node that splits softly. */
@@ -225,6 +229,7 @@ static const struct place_rules rules = {
     .choose = choose_network,
     .tell = tell,
     .score_node = score_networks,
+    .score_most = ONE_NETWORK,
 };
 
 /* Pods. */
@@ -547,6 +552,7 @@ const struct vendor ascend_vendor = {
     .read_request = read_request,
     .read_node = read_node,
     .prepare_bind = prepare_bind,
+    .shares_lock = true,
     .annotate = annotate,
     .times = times,
 };

@@ -142,4 +142,5 @@ const struct vendor biren_vendor = {
     .read_request = read_request,
     .read_node = read_node,
     .prepare_bind = prepare_bind,
+    .shares_lock = true,
 };

@@ -86,6 +86,56 @@ static int mutate(const struct vendor_instance *instance, const struct pod *pod,
     return r < 0 ? r : resource_find(limits, instance->count_resource) != NULL;
 }
 
+/* What the agent can't serve. It learns of the pod by two allocations of one container, of cores
+ * and of memory, and of one card. HAMi lets such pods pass, which then wait until they are deleted.
+ */
+
+static int warn_of(const struct pod *pod, size_t container, const char *resource, const char *why,
+                   struct arena *arena, const char **ret_text)
+{
+    const struct container_place place = pod_container_place(pod, container);
+
+    *ret_text = arena_printf(arena,
+                             "spec.%s[%zu].resources.limits[%s]: %s; Cambricon's agent will not "
+                             "start the pod",
+                             place.list, place.position, resource, why);
+    return *ret_text ? 1 : -ENOMEM;
+}
+
+static bool lacks(const struct container *container, const char *resource)
+{
+    int64_t amount;
+
+    return *resource && (!asking_amount(container, resource, &amount) || !amount);
+}
+
+static int warn(const struct vendor_instance *instance, const struct pod *pod, struct arena *arena,
+                const char **ret_text)
+{
+    const struct cambricon_config *config = instance->id.config;
+    bool found = false;
+
+    for (size_t i = 0; i < pod->container_count; i++) {
+        const struct container *container = &pod->containers[i];
+        int64_t count;
+
+        if (!asking_amount(container, config->count_name, &count) || !count)
+            continue;
+        if (found)
+            return warn_of(pod, i, config->count_name,
+                           "only one container of a pod can have a card", arena, ret_text);
+        if (count > 1)
+            return warn_of(pod, i, config->count_name, "a pod can have only one card", arena,
+                           ret_text);
+        if (lacks(container, config->cores_name))
+            return warn_of(pod, i, config->cores_name, "is missing", arena, ret_text);
+        if (lacks(container, config->memory_name))
+            return warn_of(pod, i, config->memory_name, "is missing", arena, ret_text);
+        found = true;
+    }
+    return 0;
+}
+
 /* Memory that is not given is the whole card's, and so are cores. */
 static int read_request(const struct vendor_instance *instance, const struct pod *pod,
                         size_t container, struct arena *arena, struct request *ret_request)
@@ -239,6 +289,7 @@ const struct vendor cambricon_vendor = {
     .annotations = annotations,
     .counts_resources = true,
     .mutate = mutate,
+    .warn = warn,
     .read_request = read_request,
     .read_node = read_node,
     .is_alive = is_alive,

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/util.h"
+#include "model/json.h"
 #include "vendor/vendor_fixture.h"
 
 extern const struct vendor cambricon_vendor;
@@ -144,6 +145,52 @@ static void a_section_without_what_cards_are_counted_by_is_refused(void **state)
     }
 }
 
+#define CONTAINER(limits) "{\"name\":\"c\",\"resources\":{\"limits\":{" limits "}}}"
+#define WARNING(container, resource, why)                                                          \
+    "spec." container ".resources.limits[cambricon.com/" resource "]: " why                        \
+    "; Cambricon's agent will not start the pod"
+
+static const struct {
+    const char *name, *spec, *warning;
+} warnings[] = {
+    {"a part of a card", "\"containers\":[" CONTAINER(ASKED("30", "64")) "]", NULL},
+    {"and a container without any", "\"containers\":[{}," CONTAINER(ASKED("30", "64")) "]", NULL},
+    {"a card alone", "\"containers\":[" CONTAINER("\"cambricon.com/vmlu\":1") "]",
+     WARNING("containers[0]", "mlu.smlu.vcore", "is missing")},
+    {"no memory",
+     "\"containers\":[{}," CONTAINER(
+         "\"cambricon.com/vmlu\":1,\"cambricon.com/mlu.smlu.vcore\":30") "]",
+     WARNING("containers[1]", "mlu.smlu.vmemory", "is missing")},
+    {"memory of nothing", "\"containers\":[" CONTAINER(ASKED("30", "0")) "]",
+     WARNING("containers[0]", "mlu.smlu.vmemory", "is missing")},
+    {"two cards", "\"containers\":[" CONTAINER("\"cambricon.com/vmlu\":2," AMOUNTS("30", "64")) "]",
+     WARNING("containers[0]", "vmlu", "a pod can have only one card")},
+    {"two containers",
+     "\"initContainers\":[" CONTAINER(ASKED("30", "64")) "],\"containers\":[" CONTAINER(
+         ASKED("30", "64")) "]",
+     WARNING("containers[0]", "vmlu", "only one container of a pod can have a card")},
+};
+
+static void its_agent_cannot_serve_every_pod(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < ARRAY_SIZE(warnings); i++) {
+        const char *text = arena_printf(fixture.arena, "{\"spec\":{%s}}", warnings[i].spec);
+        const char *warning = NULL;
+        yyjson_val *root;
+        struct pod pod;
+
+        print_message("%s\n", warnings[i].name);
+        assert_int_equal(json_parse(text, strlen(text), fixture.arena, &root, NULL), 0);
+        assert_int_equal(pod_read(root, &fixture.vendors.kept, fixture.arena, &pod, NULL), 0);
+        assert_int_equal(
+            cambricon_vendor.warn(&fixture.vendors.instances[0], &pod, fixture.arena, &warning),
+            warnings[i].warning != NULL);
+        if (warnings[i].warning)
+            assert_string_equal(warning, warnings[i].warning);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -153,6 +200,7 @@ int main(void)
         cmocka_unit_test(its_plugin_is_alive_while_there_are_cores),
         cmocka_unit_test(amounts_that_make_no_sense_give_no_device),
         cmocka_unit_test(a_section_without_what_cards_are_counted_by_is_refused),
+        cmocka_unit_test(its_agent_cannot_serve_every_pod),
     };
 
     return cmocka_run_group_tests(tests, set_up, tear_down);

@@ -163,4 +163,5 @@ const struct vendor hygon_vendor = {
     .read_request = read_request,
     .read_node = read_node,
     .prepare_bind = prepare_bind,
+    .shares_lock = true,
 };

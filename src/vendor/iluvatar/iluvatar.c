@@ -277,4 +277,5 @@ const struct vendor iluvatar_vendor = {
     .read_node = read_node,
     .leaves_handshake = true,
     .prepare_bind = prepare_bind,
+    .shares_lock = true,
 };

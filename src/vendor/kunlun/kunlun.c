@@ -245,6 +245,7 @@ static const struct place_rules rules = {
     .choose = kunlun_choose,
     .tell = kunlun_tell,
     .score_node = score_node,
+    .score_most = 3000,
 };
 
 /* Nodes. */

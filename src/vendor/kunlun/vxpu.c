@@ -163,4 +163,5 @@ const struct vendor kunlun_vxpu_vendor = {
     .read_request = read_request,
     .read_node = read_node,
     .prepare_bind = prepare_bind,
+    .shares_lock = true,
 };

@@ -285,6 +285,7 @@ const struct vendor metax_sgpu_vendor = {
     .read_node = metax_sgpu_read_node,
     .is_alive = is_alive,
     .prepare_bind = prepare_bind,
+    .shares_lock = true,
     .annotate = annotate,
     .recall = recall,
     .recalled = recalled,

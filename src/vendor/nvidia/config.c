@@ -24,17 +24,34 @@ static const char *read_split(const char *text, void *to)
     return wrong;
 }
 
+/* The words stand before NULL; the longest fits. */
+static bool read_word(const char *text, const char *const *words, void *to, size_t size)
+{
+    for (; *words; words++) {
+        if (strcmp(text, *words) != 0)
+            continue;
+        copy_text(to, size, text);
+        return true;
+    }
+    return false;
+}
+
 static const char *read_core_policy(const char *text, void *to)
 {
-    static const char *const words[] = {"", "default", "force", "disable"};
+    static const char *const words[] = {"", "default", "force", "disable", NULL};
 
-    for (size_t i = 0; i < ARRAY_SIZE(words); i++) {
-        if (strcmp(text, words[i]) != 0)
-            continue;
-        copy_text(to, sizeof(((struct nvidia_config *)0)->core_policy), text);
+    if (read_word(text, words, to, sizeof(((struct nvidia_config *)0)->core_policy)))
         return NULL;
-    }
     return "none of default, force, disable";
+}
+
+static const char *read_managed(const char *text, void *to)
+{
+    static const char *const words[] = {"", "resident", "full", "free", NULL};
+
+    if (read_word(text, words, to, sizeof(((struct nvidia_config *)0)->managed)))
+        return NULL;
+    return "none of resident, full, free";
 }
 
 static const char *read_log_level(const char *text, void *to)
@@ -43,14 +60,6 @@ static const char *read_log_level(const char *text, void *to)
         return "not a level from 0 to 4";
     copy_text(to, sizeof(((struct nvidia_config *)0)->log_level), text);
     return NULL;
-}
-
-/* Only the node's own tools would use it. */
-static int skip_list(const struct section_reading *reading, const struct section *value,
-                     const char *path, void *to)
-{
-    (void)to;
-    return section_check_list(reading, value, path, SIZE_MAX);
 }
 
 static const struct section_key keys[] = {
@@ -76,9 +85,10 @@ static const struct section_key keys[] = {
     KEY("libCudaLogLevel", read_log_level, log_level),
     KEY("disableCoreLimit", section_read_switch, disable_core_limit),
     KEY("gpuCorePolicy", read_core_policy, core_policy),
+    KEY("managedMemory", read_managed, managed),
     KEY("runtimeClassName", section_read_name, runtime_class),
 #undef KEY
-    {.name = "migProfileAllowlist", .read_value = skip_list},
+    {.name = "migProfileAllowlist", .read_value = mig_config_read_allowlist},
     {.name = "knownMigGeometries", .read_value = mig_config_read},
 };
 

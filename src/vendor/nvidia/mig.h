@@ -15,6 +15,7 @@ enum {
     MIG_MAX_GROUPS = 8,    /* ways of cutting a card */
     MIG_MAX_KINDS = 8,     /* kinds of instances in one of them */
     MIG_MAX_INSTANCES = 8, /* of all kinds together */
+    MIG_NAME_SIZE = 24,
 };
 
 #define MIG_MODE "mig"
@@ -22,6 +23,7 @@ enum {
 /* A kind of instance that a card in MIG mode is cut into, and how many of it. */
 struct mig_kind {
     uint32_t memory_mib, cores, count;
+    char name[MIG_NAME_SIZE]; /* NVIDIA's of the profile, "1g.10gb"; "": not said */
 };
 
 /* One way of cutting a card: its instances, numbered in the order of the kinds. */

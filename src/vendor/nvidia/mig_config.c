@@ -22,10 +22,12 @@ static const char *read_mig_number(const char *text, uint64_t max, uint32_t *to)
     return NULL;
 }
 
-static const char *skip_name(const char *text, void *to)
+/* The node looks for the profile by it. */
+static const char *read_name(const char *text, void *to)
 {
-    (void)text;
-    (void)to;
+    if (strlen(text) >= MIG_NAME_SIZE)
+        return "not a profile's name of at most 23 bytes";
+    copy_text(to, MIG_NAME_SIZE, text);
     return NULL;
 }
 
@@ -45,7 +47,7 @@ static const char *read_count(const char *text, void *to)
 }
 
 static const struct section_key kind_keys[] = {
-    {.name = "name", .read = skip_name},
+    {.name = "name", .read = read_name, .offset = offsetof(struct mig_kind, name)},
     {.name = "core", .read = read_core, .offset = offsetof(struct mig_kind, cores)},
     {.name = "memory", .read = read_memory, .offset = offsetof(struct mig_kind, memory_mib)},
     {.name = "count", .read = read_count, .offset = offsetof(struct mig_kind, count)},
@@ -119,6 +121,71 @@ int mig_config_read(const struct section_reading *reading, const struct section 
         r = section_read_keys(reading, &list->items[i], PATH, mig_keys, ARRAY_SIZE(mig_keys),
                               &config->migs[i]);
         config->mig_count = i + 1;
+    }
+    return r;
+}
+
+/* Profiles that are allowed. */
+
+static int read_allowed_models(const struct section_reading *reading, const struct section *list,
+                               const char *path, void *to)
+{
+    struct nvidia_allowance *allowance = to;
+    struct nvidia_mig models = {.name_count = 0};
+    int r = read_models(reading, list, path, &models);
+
+    memcpy(allowance->names, models.names, sizeof(allowance->names));
+    allowance->name_count = models.name_count;
+    return r;
+}
+
+/* "1g.10gb": a number of slices, and what there is of memory. */
+static bool is_profile(const char *text)
+{
+    size_t digits = strspn(text, "0123456789");
+
+    return digits && text[digits] == 'g' && text[digits + 1] == '.' && text[digits + 2] &&
+           strlen(text) < MIG_NAME_SIZE &&
+           text[strspn(text, "0123456789abcdefghijklmnopqrstuvwxyz.+")] == '\0';
+}
+
+static int read_allowed_profiles(const struct section_reading *reading, const struct section *list,
+                                 const char *path, void *to)
+{
+    struct nvidia_allowance *allowance = to;
+    int r = section_check_list(reading, list, path, NVIDIA_MIG_PROFILES);
+
+    for (size_t i = 0; r == 0 && i < list->count; i++) {
+        const struct section *item = &list->items[i];
+
+        if (item->kind != SECTION_TEXT || !is_profile(item->text))
+            return section_refuse(reading, item->place, path, "not a profile, as 1g.10gb");
+        COPY_TEXT(allowance->profiles[i], item->text);
+        allowance->profile_count = i + 1;
+    }
+    return r;
+}
+
+static const struct section_key allowance_keys[] = {
+    {.name = "models", .read_value = read_allowed_models},
+    {.name = "profiles", .read_value = read_allowed_profiles},
+};
+
+int mig_config_read_allowlist(const struct section_reading *reading, const struct section *list,
+                              const char *path, void *to)
+{
+    struct nvidia_config *config = to;
+    int r = section_check_list(reading, list, path, NVIDIA_MIG_MODELS);
+
+    for (size_t i = 0; r == 0 && i < list->count; i++) {
+        struct nvidia_allowance *allowance = &config->allowances[i];
+
+        r = section_read_keys(reading, &list->items[i], path, allowance_keys,
+                              ARRAY_SIZE(allowance_keys), allowance);
+        if (r == 0 && (!allowance->name_count || !allowance->profile_count))
+            r = section_refuse(reading, list->items[i].place, path,
+                               "an entry needs models and profiles");
+        config->allowance_count = i + 1;
     }
     return r;
 }

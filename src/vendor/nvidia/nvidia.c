@@ -216,7 +216,7 @@ static bool is_cordoned(const struct node *node, const char *uuid)
     return false;
 }
 
-static const struct mig_geometry *find_geometry(const struct nvidia_config *config,
+const struct mig_geometry *nvidia_find_geometry(const struct nvidia_config *config,
                                                 const char *model)
 {
     for (size_t i = 0; i < config->mig_count; i++) {
@@ -247,7 +247,7 @@ static int finish_device(const struct node *node, const struct registered_device
     facts = ARENA_NEW(arena, struct nvidia_facts);
     if (!facts)
         return -ENOMEM;
-    facts->geometry = find_geometry(config, device->model);
+    facts->geometry = nvidia_find_geometry(config, device->model);
     device->facts = facts;
     device->facts_size = sizeof(*facts);
     return 0;

@@ -15,6 +15,7 @@
 /* What our plugin says of each card in its registration, beside what HAMi's says. */
 #define NVIDIA_CUSTOM "{\"lock\":\"none\"}"
 #define NVIDIA_TO_ALLOCATE_KEY "hami.io/vgpu-devices-to-allocate"
+#define NVIDIA_MIG_ALLOCATIONS_KEY "hami.io/vgpu-mig-allocations" /* as HAMi 2.10 writes it */
 #define NVIDIA_ALLOCATED_KEY "hami.io/vgpu-devices-allocated"
 
 /* The user's, on a pod: lists with commas. */
@@ -32,6 +33,7 @@ enum {
 enum {
     NVIDIA_MIG_MODELS = 32,
     NVIDIA_MIG_NAMES = 8,
+    NVIDIA_MIG_PROFILES = 16,
 };
 
 /* How a card may be cut, if its model's name contains one of these names. */
@@ -39,6 +41,13 @@ struct nvidia_mig {
     size_t name_count;
     char names[NVIDIA_MIG_NAMES][48];
     struct mig_geometry geometry;
+};
+
+/* Profiles that cards of some models may be cut into, by HAMi 2.10's migProfileAllowlist. */
+struct nvidia_allowance {
+    size_t name_count, profile_count;
+    char names[NVIDIA_MIG_NAMES][48];
+    char profiles[NVIDIA_MIG_PROFILES][MIG_NAME_SIZE];
 };
 
 /* Section `nvidia` of the device configuration. Names are "" where there is none. */
@@ -58,6 +67,8 @@ struct nvidia_config {
 
     size_t mig_count;
     struct nvidia_mig migs[NVIDIA_MIG_MODELS];
+    size_t allowance_count;
+    struct nvidia_allowance allowances[NVIDIA_MIG_MODELS];
 
     /* For the node's plugin. */
     uint32_t split_count;
@@ -65,6 +76,7 @@ struct nvidia_config {
     int64_t preconfigured_memory_mib; /* of cards that don't tell; 0: unknown */
     bool numa_topology;
     bool disable_core_limit;
+    char managed[16];  /* "", "resident", "full", "free" */
     char log_level[4]; /* of libvgpu: "0", "1", "3", "4"; "": not set */
 };
 
@@ -79,5 +91,9 @@ int nvidia_add_instance(struct vendor_set *set, const struct nvidia_config *conf
  * or when it asks for a mode that does not exist or for what is not supported.
  */
 int nvidia_check_annotations(const struct pod *pod, struct error *err);
+
+/* How cards of a model may be cut; NULL: the configuration does not say. */
+const struct mig_geometry *nvidia_find_geometry(const struct nvidia_config *config,
+                                                const char *model);
 
 extern const struct vendor nvidia_vendor;

@@ -2,6 +2,7 @@
 #include "vendor/nvidia/score.h"
 
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 #include <yyjson.h>
 
@@ -10,13 +11,48 @@
 #include "vendor/nvidia/mig.h"
 #include "vendor/nvidia/nvidia.h"
 
-static size_t find_card(const struct device *devices, size_t count, const char *uuid)
-{
-    size_t i = 0;
+/* A node's cards by uuid: what it says of their scores may be tens of thousands of names. */
+struct cards {
+    const struct device *devices;
+    size_t count;
+    const struct device **sorted;
+};
 
-    while (i < count && strcmp(devices[i].uuid, uuid) != 0)
-        i++;
-    return i;
+static int compare_cards(const void *a, const void *b)
+{
+    const struct device *const *left = a, *const *right = b;
+
+    return strcmp((*left)->uuid, (*right)->uuid);
+}
+
+static int compare_uuid(const void *key, const void *card)
+{
+    const struct device *const *device = card;
+
+    return strcmp(key, (*device)->uuid);
+}
+
+static int cards_sort(const struct device *devices, size_t count, struct arena *arena,
+                      struct cards *ret_cards)
+{
+    const struct device **sorted = ARENA_ARRAY(arena, const struct device *, count + 1);
+
+    if (!sorted)
+        return -ENOMEM;
+    for (size_t i = 0; i < count; i++)
+        sorted[i] = &devices[i];
+    qsort(sorted, count, sizeof(sorted[0]), compare_cards);
+    *ret_cards = (struct cards){devices, count, sorted};
+    return 0;
+}
+
+/* Its position; the count: there is none. */
+static size_t find_card(const struct cards *cards, const char *uuid)
+{
+    const struct device *const *found =
+        bsearch(uuid, cards->sorted, cards->count, sizeof(cards->sorted[0]), compare_uuid);
+
+    return found ? (size_t)(*found - cards->devices) : cards->count;
 }
 
 /* Facts with a row of scores, all 0. */
@@ -40,32 +76,32 @@ static int give_rows(struct device *devices, size_t count, struct arena *arena,
     return 0;
 }
 
-static int read_row(yyjson_val *scores, struct nvidia_facts *facts, const struct device *devices,
-                    size_t count, struct error *err)
+static int read_row(yyjson_val *scores, struct nvidia_facts *facts, const struct cards *cards,
+                    struct error *err)
 {
     yyjson_val *key, *value;
     size_t at, max;
 
     yyjson_obj_foreach(scores, at, max, key, value)
     {
-        const size_t other = find_card(devices, count, yyjson_get_str(key));
+        const size_t other = find_card(cards, yyjson_get_str(key));
 
         if (!yyjson_is_int(value) && !yyjson_is_null(value))
             return error_set(err, -EINVAL, "%s: the score of \"%.64s\" is not a whole number",
                              NVIDIA_SCORE_KEY, yyjson_get_str(key));
-        if (other < count && facts)
+        if (other < cards->count && facts)
             facts->scores[other] =
                 (int32_t)MAX(MIN(yyjson_get_sint(value), (int64_t)INT32_MAX), (int64_t)INT32_MIN);
     }
     return 0;
 }
 
-static int read_card(yyjson_val *item, struct nvidia_facts **rows, const struct device *devices,
-                     size_t count, struct error *err)
+static int read_card(yyjson_val *item, struct nvidia_facts **rows, const struct cards *cards,
+                     struct error *err)
 {
     yyjson_val *uuid = yyjson_obj_get(item, "uuid"), *scores = yyjson_obj_get(item, "score");
     const char *text = yyjson_is_str(uuid) ? yyjson_get_str(uuid) : "";
-    size_t card = find_card(devices, count, text);
+    size_t card = find_card(cards, text);
 
     if (!yyjson_is_obj(item) && !yyjson_is_null(item))
         return error_set(err, -EINVAL, "%s: a card is not an object", NVIDIA_SCORE_KEY);
@@ -76,7 +112,7 @@ static int read_card(yyjson_val *item, struct nvidia_facts **rows, const struct 
                          NVIDIA_SCORE_KEY, text);
     if (!scores)
         return 0;
-    return read_row(scores, card < count ? rows[card] : NULL, devices, count, err);
+    return read_row(scores, card < cards->count ? rows[card] : NULL, cards, err);
 }
 
 int nvidia_read_scores(const char *text, struct device *devices, size_t count, struct arena *arena,
@@ -84,6 +120,7 @@ int nvidia_read_scores(const char *text, struct device *devices, size_t count, s
 {
     struct nvidia_facts **rows = ARENA_ARRAY(arena, struct nvidia_facts *, count + 1);
     yyjson_val *root, *item;
+    struct cards cards;
     size_t at, max;
     int r = json_parse(text, strlen(text), arena, &root, err);
 
@@ -92,10 +129,12 @@ int nvidia_read_scores(const char *text, struct device *devices, size_t count, s
     if (!yyjson_is_arr(root) && !yyjson_is_null(root))
         return error_set(err, -EINVAL, "%s: it is not a list", NVIDIA_SCORE_KEY);
     r = rows ? give_rows(devices, count, arena, rows) : -ENOMEM;
+    if (r == 0)
+        r = cards_sort(devices, count, arena, &cards);
     yyjson_arr_foreach(root, at, max, item)
     {
         if (r == 0)
-            r = read_card(item, rows, devices, count, err);
+            r = read_card(item, rows, &cards, err);
     }
     return r;
 }

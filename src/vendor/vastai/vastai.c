@@ -195,6 +195,7 @@ static const struct place_rules rules = {
     .want = want_a_device,
     .choose = choose_card,
     .score_node = score_cards,
+    .score_most = 1,
 };
 
 /* Pods. */
@@ -304,4 +305,5 @@ const struct vendor vastai_vendor = {
     .read_request = read_request,
     .read_node = read_node,
     .prepare_bind = prepare_bind,
+    .shares_lock = true,
 };
