@@ -3,12 +3,15 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/cleanup.h"
+#include "base/clock.h"
 #include "base/file.h"
 #include "base/hash.h"
 #include "base/log.h"
@@ -17,6 +20,8 @@
 enum {
     CONTAINERS_MAX = 4096,
 };
+
+#define LIMITS_NS NS_PER_S
 
 /* Utilisation is taken over at least so long. */
 #define INTERVAL_NS (NS_PER_S / 2)
@@ -27,6 +32,7 @@ struct past {
 
     /* Its limits, read again when the file is another. */
     bool has_limits;
+    int64_t limits_ns; /* when the file was looked at */
     struct timespec limits_time;
     ino_t limits_ino;
     struct limits limits;
@@ -43,7 +49,10 @@ struct containers {
     char folder[PATH_MAX];
     struct container_use *uses;
     size_t count, size;
+    int fd; /* of the folder, during a look */
+    int64_t now_ns;
     struct past *pasts;
+    struct container_use visited;
     struct region_view view; /* large */
     char limits[LIMITS_FILE_MAX + 1];
 };
@@ -94,16 +103,21 @@ static bool is_region(const char *name)
 }
 
 /* HAMi's plugin writes no limits file: the region is the folder's one file of that kind. */
-static int find_region(const char *folder, char ret_path[PATH_MAX])
+static int find_region(const struct containers *containers, const char *entry_name,
+                       char ret_path[PATH_MAX])
 {
-    DIR *entries = opendir(folder);
+    int fd = openat(containers->fd, entry_name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DIR *entries = fd < 0 ? NULL : fdopendir(fd);
     int len = -1;
 
-    if (!entries)
-        return -errno;
+    if (!entries) {
+        if (fd >= 0)
+            (void)close(fd);
+        return -ENOENT;
+    }
     for (struct dirent *entry = readdir(entries); entry && len < 0; entry = readdir(entries)) {
         if (is_region(entry->d_name))
-            len = snprintf(ret_path, PATH_MAX, "%s/%s", folder, entry->d_name);
+            len = snprintf(ret_path, PATH_MAX, "%s/%s", entry_name, entry->d_name);
     }
     (void)closedir(entries);
     return len > 0 && len < PATH_MAX ? 0 : -ENOENT;
@@ -127,13 +141,18 @@ static int parse_limits(struct containers *containers, const char *path, struct 
     return r;
 }
 
-static void read_limits(struct containers *containers, const char *folder, struct past *past)
+/* What was read a moment ago is not looked for again: a look reads hundreds of containers. */
+static void read_limits(struct containers *containers, const char *entry, struct past *past)
 {
     char path[PATH_MAX];
     struct stat st;
 
-    if (snprintf(path, sizeof(path), "%s/limits", folder) >= (int)sizeof(path) ||
-        file_stat(path, &st) < 0) {
+    if (past->has_limits && containers->now_ns - past->limits_ns < LIMITS_NS)
+        return;
+    past->limits_ns = containers->now_ns;
+    if (snprintf(path, sizeof(path), "%s/%s/limits", containers->folder, entry) >=
+            (int)sizeof(path) ||
+        file_stat_at(containers->fd, path + strlen(containers->folder) + 1, &st) < 0) {
         past->has_limits = false;
         return;
     }
@@ -146,31 +165,36 @@ static void read_limits(struct containers *containers, const char *folder, struc
     past->limits_time = st.st_mtim;
 }
 
-static int region_path(const char *folder, const struct limits *limits, char ret_path[PATH_MAX])
+/* Below the folder of all containers. */
+static int region_path(const struct containers *containers, const char *entry,
+                       const struct limits *limits, char ret_path[PATH_MAX])
 {
     const char *name = limits ? strrchr(limits->region_path, '/') : NULL;
 
     if (!name)
-        return find_region(folder, ret_path);
-    return snprintf(ret_path, PATH_MAX, "%s%s", folder, name) < PATH_MAX ? 0 : -ENAMETOOLONG;
+        return find_region(containers, entry, ret_path);
+    return snprintf(ret_path, PATH_MAX, "%s%s", entry, name) < PATH_MAX ? 0 : -ENAMETOOLONG;
 }
 
 static void use_limits(const struct limits *limits, struct container_use *use)
 {
     use->card_count = limits->device_count;
+    use->borrows = limits->cards[0] != '\0';
+    use->priority = limits->priority;
     for (unsigned i = 0; i < limits->device_count; i++) {
         struct container_card *card = &use->cards[i];
 
         COPY_TEXT(card->uuid, limits->devices[i].uuid);
         card->index = i;
         card->limit_bytes = limits->devices[i].memory_bytes;
-        card->cores = limits->devices[i].cores;
+        card->cores = limits->cores_disabled ? 0 : limits->devices[i].cores;
     }
 }
 
 /* Without a limits file the region says which cards there are. */
 static void use_region_limits(const struct region_view *view, struct container_use *use)
 {
+    use->priority = view->priority;
     for (unsigned i = 0; i < view->device_count && i < LIMITS_MAX_DEVICES; i++) {
         struct container_card *card = &use->cards[use->card_count];
 
@@ -200,6 +224,8 @@ static void use_region(const struct region_view *view, struct container_use *use
     use->last_kernel_time = view->last_kernel_time;
     use->unaccounted_refused = view->unaccounted_refused;
     use->unaccounted_allowed = view->unaccounted_allowed;
+    use->pinned_bytes = view->pinned_bytes;
+    use->spilled_bytes = view->spilled_bytes;
     for (unsigned i = 0; i < use->card_count; i++) {
         struct container_card *card = &use->cards[i];
         const struct region_view_device *device = find_device(view, card->uuid);
@@ -211,6 +237,7 @@ static void use_region(const struct region_view *view, struct container_use *use
         card->delayed_ns = device->delayed_ns;
         card->launches_delayed = device->launches_delayed;
         card->refusals = device->refusals;
+        memcpy(card->waits, device->waits, sizeof(card->waits));
         if (!view->has_extension)
             card->utilization = device->sm_util;
     }
@@ -251,38 +278,53 @@ static void measure(struct past *past, struct container_use *use, int64_t now_ns
         past->at_ns = now_ns;
 }
 
-static int look_at(struct containers *containers, const char *entry, int64_t now_ns,
-                   struct container_use *use)
+/* What is read of a container: its limits and, if there is one, its region. */
+struct read {
+    struct past *past;
+    bool has_view;              /* containers->view is its */
+    char region_path[PATH_MAX]; /* below the folder of all containers */
+};
+
+/* A container whose folder is not one, or says nothing at all, is a negative errno. */
+static int read_container(struct containers *containers, const char *entry,
+                          struct container_use *use, struct read *read)
 {
-    char folder[PATH_MAX], path[PATH_MAX];
     struct error err = ERROR_INIT;
     struct past *past;
     int r;
 
-    *use = (struct container_use){.card_count = 0};
-    if (!read_name(entry, use) ||
-        snprintf(folder, sizeof(folder), "%s/%s", containers->folder, entry) >= (int)sizeof(folder))
-        return -EINVAL;
     past = find_past(containers, entry);
     if (!past)
         return -ENOMEM;
+    read->past = past;
+    read->region_path[0] = '\0';
     past->seen = true;
-    read_limits(containers, folder, past);
-    r = region_path(folder, past->has_limits ? &past->limits : NULL, path);
+    read_limits(containers, entry, past);
+    r = region_path(containers, entry, past->has_limits ? &past->limits : NULL, read->region_path);
     if (past->has_limits)
         use_limits(&past->limits, use);
     if (r == 0)
-        r = region_view_read(path, &containers->view, &err);
-    if (r < 0 && !past->has_limits)
-        return r;
+        r = region_view_read_at(containers->fd, read->region_path, &containers->view, &err);
+    read->has_view = r == 0;
     if (r < 0)
-        return 0; /* no process has made it a region yet */
+        return past->has_limits ? 0 : r; /* no process has made it a region yet */
     if (!past->has_limits)
         use_region_limits(&containers->view, use);
     use_region(&containers->view, use);
-    if (containers->view.has_extension)
-        measure(past, use, now_ns);
     return 0;
+}
+
+static int look_at(struct containers *containers, const char *entry, int64_t now_ns,
+                   struct container_use *use)
+{
+    struct read read;
+    int r;
+
+    *use = (struct container_use){.card_count = 0};
+    r = read_name(entry, use) ? read_container(containers, entry, use, &read) : -EINVAL;
+    if (r == 0 && read.has_view && containers->view.has_extension)
+        measure(read.past, use, now_ns);
+    return r;
 }
 
 static int uses_grow(struct containers *containers)
@@ -327,6 +369,8 @@ int containers_look(struct containers *containers, int64_t now_ns,
     containers->count = 0;
     if (!entries && errno != ENOENT)
         return error_set(err, -errno, "%s: %s", containers->folder, strerror(errno));
+    containers->fd = entries ? dirfd(entries) : -1;
+    containers->now_ns = now_ns;
     for (struct dirent *entry = entries ? readdir(entries) : NULL; entry && r == 0;
          entry = readdir(entries)) {
         r = uses_grow(containers);
@@ -343,4 +387,43 @@ int containers_look(struct containers *containers, int64_t now_ns,
     forget_unseen(containers);
     *ret_uses = containers->uses;
     return (int)containers->count;
+}
+
+static void visit_one(struct containers *containers, const char *entry,
+                      const struct containers_visitor *visitor)
+{
+    struct container_use *use = &containers->visited;
+    char path[PATH_MAX];
+    struct read read;
+
+    *use = (struct container_use){.card_count = 0};
+    if (!read_name(entry, use) || !visitor->wants(visitor->data, use->pod_uid) ||
+        read_container(containers, entry, use, &read) < 0)
+        return;
+    if (snprintf(path, sizeof(path), "%s/%s", containers->folder, read.region_path) <
+        (int)sizeof(path))
+        visitor->visit(visitor->data, use, path, read.has_view ? &containers->view : NULL);
+}
+
+int containers_visit(struct containers *containers, const struct containers_visitor *visitor,
+                     struct error *err)
+{
+    DIR *entries = opendir(containers->folder);
+    unsigned count = 0;
+
+    if (!entries)
+        return errno == ENOENT
+                   ? 0
+                   : error_set(err, -errno, "%s: %s", containers->folder, strerror(errno));
+    containers->fd = dirfd(entries);
+    containers->now_ns = clock_now_ns();
+    for (struct dirent *entry = readdir(entries); entry && count < CONTAINERS_MAX;
+         entry = readdir(entries)) {
+        count += entry->d_name[0] != '.';
+        if (entry->d_name[0] != '.')
+            visit_one(containers, entry->d_name, visitor);
+    }
+    (void)closedir(entries);
+    forget_unseen(containers);
+    return 0;
 }

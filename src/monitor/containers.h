@@ -30,14 +30,19 @@ struct container_card {
     struct region_view_memory used;
     double utilization; /* percent of the card's time, over the last seconds */
     uint64_t charged_ns, delayed_ns, launches_delayed, refusals;
+    uint64_t waits[REGION_WAITS];
 };
 
 struct container_use {
     char pod_uid[CONTAINER_UID_SIZE];
     char name[CONTAINER_NAME_SIZE];
     bool has_region; /* a process made a region; else nothing is used */
+    bool borrows;    /* it may use what others leave idle of its cards' time */
+    int priority;    /* of its tasks; 0 is high */
     uint64_t last_kernel_time;
     uint64_t unaccounted_refused, unaccounted_allowed;
+    uint64_t pinned_bytes;  /* of the host's memory */
+    uint64_t spilled_bytes; /* of what it uses, that lives on the host */
     unsigned card_count;
     struct container_card cards[LIMITS_MAX_DEVICES];
 };
@@ -53,3 +58,16 @@ void containers_free(struct containers *containers);
  */
 int containers_look(struct containers *containers, int64_t now_ns,
                     const struct container_use **ret_uses, struct error *err);
+
+/*
+ * Calls fn for each container of the pods that wants() names, with its region's file and what is in
+ * it, NULL where there is none yet. Utilisation is not measured.
+ */
+struct containers_visitor {
+    bool (*wants)(void *data, const char *pod_uid);
+    void (*visit)(void *data, const struct container_use *use, const char *region_path,
+                  const struct region_view *view);
+    void *data;
+};
+int containers_visit(struct containers *containers, const struct containers_visitor *visitor,
+                     struct error *err);

@@ -176,7 +176,8 @@ static void limits_are_those_of_the_file_as_it_is_now(void **state)
     assert_int_equal(rename(from, path_of("uid-1_main", "limits")), 0);
     assert_int_equal(rmdir(path_of("uid-9_other", "")), 0);
     assert_int_equal(utimensat(AT_FDCWD, path_of("uid-1_main", "limits"), same, 0), 0);
-    assert_int_equal(only_use(2)->card_count, 2);
+    assert_int_equal(only_use(1000)->card_count, 1); /* not looked for yet */
+    assert_int_equal(only_use(1001)->card_count, 2);
     assert_int_equal(uses[0].cards[0].limit_bytes, 2000);
     assert_string_equal(uses[0].cards[1].uuid, "GPU-b");
     assert_int_equal(uses[0].cards[1].index, 1);
@@ -189,22 +190,34 @@ static void limits_are_those_of_the_file_as_it_is_now(void **state)
         same[1].tv_sec += !i;
         same[1].tv_nsec = (same[1].tv_nsec + i) % NS_PER_S;
         assert_int_equal(utimensat(AT_FDCWD, path_of("uid-1_main", "limits"), same, 0), 0);
-        assert_string_equal(only_use(3 + i)->cards[0].uuid, i ? "GPU-c" : "GPU-a");
+        assert_string_equal(only_use(3000 + 1000 * i)->cards[0].uuid, i ? "GPU-c" : "GPU-a");
     }
+
+    /* A share that is not enforced, and one beyond which idle time may be used. */
+    write_limits("uid-1_main", ONE_CARD "GPU_CORE_UTILIZATION_POLICY=disable\n");
+    same[1].tv_sec++;
+    assert_int_equal(utimensat(AT_FDCWD, path_of("uid-1_main", "limits"), same, 0), 0);
+    assert_int_equal(only_use(5000)->cards[0].cores, 0);
+    assert_false(uses[0].borrows);
+    write_limits("uid-1_main", ONE_CARD "HAMI_CARDS=/x\n");
+    same[1].tv_sec++;
+    assert_int_equal(utimensat(AT_FDCWD, path_of("uid-1_main", "limits"), same, 0), 0);
+    assert_int_equal(only_use(6000)->cards[0].cores, 30);
+    assert_true(uses[0].borrows);
 
     /* An empty file limits nothing. */
     write_limits("uid-1_main", "");
     same[1].tv_sec++;
     assert_int_equal(utimensat(AT_FDCWD, path_of("uid-1_main", "limits"), same, 0), 0);
-    assert_int_equal(only_use(5)->card_count, 0);
+    assert_int_equal(only_use(7000)->card_count, 0);
 
     /* What can't be read is no container's limit; nor is what is gone. */
     write_limits("uid-1_main", "CUDA_DEVICE_MEMORY_LIMIT_0=much\n");
-    assert_int_equal(look_at_ms(5), 0);
+    assert_int_equal(look_at_ms(8000), 0);
     write_limits("uid-1_main", ONE_CARD);
-    assert_int_equal(look_at_ms(6), 1);
+    assert_int_equal(look_at_ms(9000), 1);
     assert_int_equal(unlink(path_of("uid-1_main", "limits")), 0);
-    assert_int_equal(look_at_ms(7), 0);
+    assert_int_equal(look_at_ms(10000), 0);
 }
 
 /* Its processes' region, as a library opens it. */
@@ -278,7 +291,7 @@ static void utilization_is_of_the_time_between_two_looks(void **state)
     assert_int_equal(unlink(path_of("uid-1_main", "limits")), 0);
     assert_int_equal(unlink(path_of("uid-1_main", REGION)), 0);
     assert_int_equal(rmdir(path_of("uid-1_main", "")), 0);
-    assert_int_equal(look_at_ms(6000), 0);
+    assert_int_equal(look_at_ms(8000), 0);
     make_container("uid-1_main", ONE_CARD);
     open_region(&region, "uid-1_main", REGION);
     assert_float_equal(utilization_at(&region, 500, 7000), 0, 0.01);

@@ -3,116 +3,16 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/cleanup.h"
 #include "base/util.h"
 #include "metrics/metrics.h"
+#include "monitor/export_parts.h"
 
 enum {
-    LABELS_MAX = 8,
-    TEXT_MAX = 8 << 10,   /* of one sample's labels */
     TEXTS_MAX = 32 << 20, /* of all */
 };
-
-/* Cards of the node */
-
-struct card_family {
-    const char *name;
-    const char *help;
-    double (*value)(const struct nvml_card *card);
-    bool of_utilization; /* left out where the driver has no samples */
-    bool without_node;   /* HAMi leaves the label out of this one */
-    bool legacy;
-};
-
-static double card_used(const struct nvml_card *card)
-{
-    return (double)card->status.memory_used_bytes;
-}
-
-static double card_total(const struct nvml_card *card)
-{
-    return (double)card->status.memory_total_bytes;
-}
-
-static double card_utilization(const struct nvml_card *card)
-{
-    return card->status.utilization_percent;
-}
-
-static double card_controller(const struct nvml_card *card)
-{
-    return card->status.controller_percent;
-}
-
-static const struct card_family card_families[] = {
-    {"hami_host_gpu_memory_used_bytes", "Device memory in use on the card", card_used},
-    {"hami_host_gpu_memory_total_bytes", "Device memory of the card", card_total},
-    {"hami_host_gpu_utilization_ratio", "Percent of time with a kernel running, as NVML samples it",
-     card_utilization, .of_utilization = true},
-    {"hami_host_gpu_memory_controller_utilization_ratio",
-     "Percent of time with the memory being read or written, as NVML samples it", card_controller,
-     .of_utilization = true, .without_node = true},
-    {"HostGPUMemoryUsage", "GPU device memory usage", card_used, .legacy = true},
-    {"HostCoreUtilization", "GPU core utilization", card_utilization, .of_utilization = true,
-     .legacy = true},
-};
-
-static size_t card_labels(const struct exported *what, const struct card_family *family,
-                          const struct nvml_card *card, char index[16], char type[128],
-                          struct metric_label labels[LABELS_MAX])
-{
-    size_t count = 0;
-
-    (void)snprintf(index, 16, "%u", card->device.index);
-    (void)snprintf(type, 128, "NVIDIA-%s", card->device.model);
-    labels[count++] = (struct metric_label){"zone", "vGPU"};
-    if (!family->without_node)
-        labels[count++] = (struct metric_label){family->legacy ? "nodeid" : "node", what->node};
-    labels[count++] = (struct metric_label){family->legacy ? "deviceidx" : "device_index", index};
-    labels[count++] =
-        (struct metric_label){family->legacy ? "deviceuuid" : "device_uuid", card->device.uuid};
-    labels[count++] = (struct metric_label){family->legacy ? "devicetype" : "device_type", type};
-    return count;
-}
-
-static void export_card(const struct exported *what, const struct card_family *family,
-                        const struct nvml_card *card, struct strbuf *buf)
-{
-    struct metric_label labels[LABELS_MAX];
-    char index[16], type[128];
-    CLEANUP(strbuf_deinit) struct strbuf text = STRBUF_INIT(TEXT_MAX);
-
-    if (!card->has_status || (family->of_utilization && !card->status.has_utilization))
-        return;
-    metrics_labels(&text, labels, card_labels(what, family, card, index, type, labels));
-    metrics_sample(buf, family->name, strbuf_text(&text), family->value(card));
-}
-
-static void export_cards(const struct exported *what, struct strbuf *buf)
-{
-    for (size_t i = 0; i < ARRAY_SIZE(card_families); i++) {
-        const struct card_family *family = &card_families[i];
-
-        if (family->legacy && !what->legacy)
-            continue;
-        metrics_family(buf, family->name, METRIC_GAUGE, family->help);
-        for (size_t k = 0; k < what->card_count; k++)
-            export_card(what, family, &what->cards[k], buf);
-    }
-}
-
-/* How old the cards' samples are, and whether NVML answers. */
-static void export_nvml(const struct exported *what, struct strbuf *buf)
-{
-    metrics_family(buf, "hami_monitor_nvml_up", METRIC_GAUGE,
-                   "Whether NVML answered when it was last asked, and in time");
-    metrics_sample(buf, "hami_monitor_nvml_up", "", what->nvml_answers);
-    metrics_family(buf, "hami_monitor_cards_age_seconds", METRIC_GAUGE,
-                   "Age of what is said of the cards as a whole");
-    if (what->cards_age_s >= 0)
-        metrics_sample(buf, "hami_monitor_cards_age_seconds", "", what->cards_age_s);
-}
 
 /* Cards of containers */
 
@@ -223,6 +123,10 @@ static const struct use_family use_families[] = {
      "Time since the container's last launch", last_kernel, .when_launched = true},
     {"hami_vgpu_core_limit_ratio", METRIC_GAUGE,
      "Percent of the card's time that the container may use", core_limit},
+    {"hami_vgpu_core_used_percent", METRIC_GAUGE,
+     "Percent of the card's time that the container used in the last seconds", utilization},
+    {"hami_vgpu_core_limit_percent", METRIC_GAUGE,
+     "Percent of the card's time that the container may use", core_limit},
     {"hami_container_device_busy_seconds_total", METRIC_COUNTER,
      "The card's time that the container used", busy_seconds},
     {"hami_container_throttled_seconds_total", METRIC_COUNTER,
@@ -277,6 +181,25 @@ static void add_samples(const struct exported *what, const struct container_use 
     }
 }
 
+/* HAMi's oldest description of a container's memory has the parts as labels. */
+static void export_memory_parts(const struct samples *samples, struct strbuf *buf)
+{
+    static const char name[] = "Device_memory_desc_of_container";
+
+    metrics_family(buf, name, METRIC_GAUGE, "Container device memory description");
+    for (size_t i = 0; i < samples->count; i++) {
+        const struct sample *sample = &samples->items[i];
+        const char *labels = samples->texts.text + sample->labels[NAMING_LEGACY];
+        const struct region_view_memory *used = &sample->card->used;
+        CLEANUP(strbuf_deinit) struct strbuf text = STRBUF_INIT(TEXT_MAX);
+
+        strbuf_addf(&text, "%.*s,context=\"%llu\",module=\"%llu\",data=\"%llu\",offset=\"0\"}",
+                    (int)strlen(labels) - 1, labels, (unsigned long long)used->context,
+                    (unsigned long long)used->module, (unsigned long long)used->data);
+        metrics_sample(buf, name, strbuf_text(&text), (double)used->total);
+    }
+}
+
 static void export_family(const struct samples *samples, const struct use_family *family,
                           struct strbuf *buf)
 {
@@ -289,6 +212,43 @@ static void export_family(const struct samples *samples, const struct use_family
         if (!family->when_launched || sample->use->last_kernel_time)
             metrics_sample(buf, family->name, samples->texts.text + sample->labels[naming],
                            family->value(sample));
+    }
+}
+
+/* One of a container's cards: buckets add up, each has those that waited no longer. */
+static void export_waits_of(const struct sample *sample, const char *labels, struct strbuf *text,
+                            struct strbuf *buf)
+{
+    static const unsigned ends_ms[] = REGION_WAIT_MS;
+    uint64_t count = 0;
+
+    for (unsigned i = 0; i < REGION_WAITS; i++) {
+        count += sample->card->waits[i];
+        text->len = 0;
+        if (i < ARRAY_SIZE(ends_ms))
+            strbuf_addf(text, "%.*s,le=\"%g\"}", (int)strlen(labels) - 1, labels, ends_ms[i] / 1e3);
+        else
+            strbuf_addf(text, "%.*s,le=\"+Inf\"}", (int)strlen(labels) - 1, labels);
+        metrics_sample(buf, "hami_container_launch_wait_seconds_bucket", strbuf_text(text),
+                       (double)count);
+    }
+    metrics_sample(buf, "hami_container_launch_wait_seconds_sum", labels,
+                   (double)sample->card->delayed_ns / 1e9);
+    metrics_sample(buf, "hami_container_launch_wait_seconds_count", labels, (double)count);
+}
+
+/* Only of those that ever waited: a page of hundreds of containers is to stay small. */
+static void export_waits(const struct samples *samples, struct strbuf *buf)
+{
+    CLEANUP(strbuf_deinit) struct strbuf text = STRBUF_INIT(TEXT_MAX);
+
+    metrics_family(buf, "hami_container_launch_wait_seconds", METRIC_HISTOGRAM,
+                   "How long launches waited that were held back");
+    for (size_t i = 0; i < samples->count; i++) {
+        const struct sample *sample = &samples->items[i];
+
+        if (sample->card->launches_delayed)
+            export_waits_of(sample, samples->texts.text + sample->labels[NAMING_NEW], &text, buf);
     }
 }
 
@@ -307,20 +267,25 @@ static void export_uses(const struct exported *what, struct strbuf *buf)
         if (!use_families[i].legacy || what->legacy)
             export_family(&samples, &use_families[i], buf);
     }
+    if (!buf->failed)
+        export_waits(&samples, buf);
+    if (what->legacy && !buf->failed)
+        export_memory_parts(&samples, buf);
     strbuf_deinit(&samples.texts);
     free(samples.items);
 }
 
 /* Families with one sample a container. */
-static void export_unaccounted(const struct exported *what, const char *name, const char *help,
-                               size_t member, struct strbuf *buf)
+static void export_counts(const struct exported *what, const char *name, enum metric_type type,
+                          const char *help, size_t member, struct strbuf *buf)
 {
-    metrics_family(buf, name, METRIC_COUNTER, help);
+    CLEANUP(strbuf_deinit) struct strbuf text = STRBUF_INIT(TEXT_MAX);
+
+    metrics_family(buf, name, type, help);
     for (size_t i = 0; i < what->use_count; i++) {
         const struct container_use *use = &what->uses[i];
         const struct pod_name *pod = pod_names_find(what->names, use->pod_uid);
         const uint64_t *count = (const uint64_t *)((const char *)use + member);
-        CLEANUP(strbuf_deinit) struct strbuf text = STRBUF_INIT(TEXT_MAX);
         const struct metric_label labels[] = {
             {"zone", "vGPU"},
             {"namespace", pod ? pod->namespace : ""},
@@ -330,6 +295,7 @@ static void export_unaccounted(const struct exported *what, const char *name, co
 
         if (!pod)
             continue;
+        text.len = 0;
         metrics_labels(&text, labels, ARRAY_SIZE(labels));
         metrics_sample(buf, name, strbuf_text(&text), (double)*count);
     }
@@ -354,13 +320,24 @@ void export_metrics(const struct exported *what, struct strbuf *buf)
     metrics_sample(buf, "hami_build_info", strbuf_text(&text), 1);
     export_cards(what, buf);
     export_nvml(what, buf);
+    export_pods_age(what, buf);
     export_uses(what, buf);
-    export_unaccounted(what, "hami_container_unaccounted_refused_total",
-                       "Calls refused because what they take is not accounted for",
-                       offsetof(struct container_use, unaccounted_refused), buf);
-    export_unaccounted(what, "hami_container_unaccounted_allowed_total",
-                       "Calls let pass although what they take is not accounted for",
-                       offsetof(struct container_use, unaccounted_allowed), buf);
+    export_counts(what, "hami_container_pinned_host_bytes", METRIC_GAUGE,
+                  "Host memory that the driver keeps in place for the container's processes",
+                  offsetof(struct container_use, pinned_bytes), buf);
+    export_counts(what, "hami_container_oversubscribed_host_bytes", METRIC_GAUGE,
+                  "Of the device memory that the container's processes use, what lives on the host "
+                  "because the card had no room for it",
+                  offsetof(struct container_use, spilled_bytes), buf);
+    export_counts(what, "hami_container_unaccounted_refused_total", METRIC_COUNTER,
+                  "Calls refused because what they take is not accounted for",
+                  offsetof(struct container_use, unaccounted_refused), buf);
+    export_counts(what, "hami_container_unaccounted_allowed_total", METRIC_COUNTER,
+                  "Calls let pass although what they take is not accounted for",
+                  offsetof(struct container_use, unaccounted_allowed), buf);
+    export_refusals(what, buf);
+    export_migs(what, buf);
+    export_bypass(what, buf);
     metrics_family(buf, "hami_monitor_nameless_containers", METRIC_GAUGE,
                    "Containers whose pod the API server does not know, or not yet");
     metrics_sample(buf, "hami_monitor_nameless_containers", "", (double)count_nameless(what));

@@ -9,6 +9,7 @@
 #include "model/device.h"
 #include "monitor/containers.h"
 #include "monitor/podnames.h"
+#include "monitor/tell.h"
 #include "nvml/report.h"
 
 struct exported {
@@ -23,6 +24,14 @@ struct exported {
     const struct container_use
         *uses; /* containers of pods without a name are left out, and counted */
     const struct pod_names *names;
+    double pods_age_s; /* since the API server was heard of them; below 0: no list yet */
+
+    bool compares; /* who uses the cards is compared with what was given: */
+    bool compare_up;
+    double compare_age_s; /* of the last look; below 0: none yet */
+    size_t case_count;
+    const struct tell_case *cases;
+    struct tell_counts counts;
 };
 
 void export_metrics(const struct exported *what, struct strbuf *buf);

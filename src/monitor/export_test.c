@@ -13,7 +13,7 @@
 
 static void put_pod(struct pod_names *names, const char *metadata)
 {
-    char text[256];
+    char text[512];
     yyjson_doc *doc;
 
     (void)snprintf(text, sizeof(text), "{\"metadata\": {%s}}", metadata);
@@ -30,10 +30,16 @@ static const struct nvml_card cards[] = {
                 .has_utilization = true,
                 .utilization_percent = 30,
                 .controller_percent = 40}},
-    {.device = {.index = 1, .uuid = "GPU-b", .model = "A100"},
+    {.device = {.index = 1, .uuid = "GPU-b", .model = "A100", .healthy = true},
+     .has_health = true,
      .has_status = true,
      .status = {.memory_used_bytes = 5, .memory_total_bytes = 201}},
-    {.device = {.index = 2, .uuid = "GPU-c", .model = "A100"}},
+    {.device = {.index = 2, .uuid = "GPU-c", .model = "A100"},
+     .has_health = true,
+     .failures = 3,
+     .has_errors = true,
+     .corrected = 4,
+     .uncorrected = 5},
     /* Behind the last that is to be exported. */
     {.device = {.index = 3, .uuid = "GPU-behind", .model = "A100"}, .has_status = true},
 };
@@ -45,6 +51,8 @@ static const struct container_use uses[] = {
      .last_kernel_time = 990,
      .unaccounted_refused = 21,
      .unaccounted_allowed = 22,
+     .pinned_bytes = 4096,
+     .spilled_bytes = 8192,
      .card_count = 2,
      .cards = {{.uuid = "GPU-a",
                 .index = 0,
@@ -55,6 +63,7 @@ static const struct container_use uses[] = {
                 .charged_ns = 1500000000,
                 .delayed_ns = 2500000000,
                 .launches_delayed = 7,
+                .waits = {[0] = 1, [3] = 2, [9] = 4},
                 .refusals = 8},
                {.uuid = "GPU-b", .index = 1}}},
     {.pod_uid = "uid-2", .name = "nameless", .card_count = 1, .unaccounted_refused = 99},
@@ -65,6 +74,18 @@ static const struct container_use uses[] = {
      .cards = {{.uuid = "GPU-b", .index = 0, .limit_bytes = 5}}},
     {.pod_uid = "uid-1", .name = "behind", .card_count = 1, .cards = {{.uuid = "GPU-a"}}},
 };
+
+static const struct tell_case cases[] = {
+    {.namespace = "ns", .pod = "one", .uuid = "GPU-a", .kind = BYPASS_NO_SLOT},
+    {.namespace = "ns", .pod = "one", .uuid = "GPU-a", .kind = BYPASS_COMPUTE},
+    /* Behind the last that is to be exported. */
+    {.namespace = "ns", .pod = "behind", .uuid = "GPU-a", .kind = BYPASS_MEMORY},
+};
+
+#define INSTANCE                                                                                   \
+    "{\\\"deviceIndex\\\":3,\\\"gpuUUID\\\":\\\"GPU-a\\\",\\\"profile\\\":\\\"1g.5gb\\\","         \
+    "\\\"migUUID\\\":"                                                                             \
+    "\\\"MIG-1\\\",\\\"gpuInstanceID\\\":7,\\\"computeInstanceID\\\":0}"
 
 /* What is exported, without the lines of help. */
 static char *export(bool legacy, double age_s)
@@ -83,11 +104,19 @@ static char *export(bool legacy, double age_s)
         .use_count = ARRAY_SIZE(uses) - 1,
         .uses = uses,
         .names = names,
+        .pods_age_s = 2.5,
+        .compares = true,
+        .compare_up = true,
+        .compare_age_s = 0.5,
+        .case_count = ARRAY_SIZE(cases) - 1,
+        .cases = cases,
+        .counts = {.own = 6, .kills = 7, .found = {[BYPASS_NO_SLOT] = 8, [BYPASS_COMPUTE] = 9}},
     };
     char *page, *to;
 
     put_pod(names, "\"uid\": \"uid-1\", \"namespace\": \"ns\", \"name\": \"one\"");
-    put_pod(names, "\"uid\": \"uid-3\", \"namespace\": \"other\", \"name\": \"three\"");
+    put_pod(names, "\"uid\": \"uid-3\", \"namespace\": \"other\", \"name\": \"three\", "
+                   "\"annotations\": {\"" MIGS_KEY "\": \"[" INSTANCE "]\"}");
     export_metrics(&what, &buf);
     assert_false(buf.failed);
     page = to = calloc(1, buf.len + 1);
@@ -139,7 +168,7 @@ static void each_value_is_told_with_its_labels_under_all_names(void **state)
 
 static bool is_old(const char *line)
 {
-    static const char *const old[] = {"HostGPU", "HostCore", "vGPU_", "Device_"};
+    static const char *const old[] = {"HostGPU", "HostCore", "vGPU_", "Device_", "MigInfo"};
     const char *name = strncmp(line, "# TYPE ", 7) == 0 ? line + 7 : line;
 
     for (size_t i = 0; i < ARRAY_SIZE(old); i++) {

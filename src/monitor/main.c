@@ -19,9 +19,12 @@
 #include "http/server.h"
 #include "kube/client.h"
 #include "kube/watch.h"
+#include "monitor/compare.h"
 #include "monitor/containers.h"
 #include "monitor/export.h"
+#include "monitor/feedback.h"
 #include "monitor/podnames.h"
+#include "monitor/tell.h"
 #include "nvml/find.h"
 #include "nvml/watchdog.h"
 
@@ -40,7 +43,9 @@ struct options {
     char node_name[NODE_NAME_SIZE];
     const char *kubeconfig, *hook_path, *address;
     const char *driver_root; /* NULL: where drivers usually are */
+    const char *exempt, *procfs;
     bool legacy;
+    enum bypass_policy { BYPASS_REPORT, BYPASS_KILL, BYPASS_OFF } bypass;
 };
 
 /* A reading of the cards by NVML, ours or the device plugin's. */
@@ -57,12 +62,16 @@ struct monitor {
     const struct options *options;
     struct containers *containers;
     struct pod_names *names;
-    struct nvml *nvml;    /* the thread's, since it may block or hang */
-    struct reading found; /* the thread's, too */
-    struct reading cards; /* the last reading */
-    int64_t cards_ns;     /* when; 0: not yet */
+    struct nvml *nvml;            /* the thread's, since it may block or hang */
+    struct reading found, report; /* the thread's, too */
+    struct reading cards;         /* the last reading */
+    int64_t cards_ns;             /* when; 0: not yet */
     struct watchdog watchdog;
     int result; /* of the program */
+
+    struct compare *compare; /* NULL: not asked for */
+    struct tell *tell;
+    struct tell_case cases[256];
 
     struct kube_client *kube;
     struct kube_watch *watch;
@@ -98,6 +107,24 @@ static int read_report(const struct monitor *monitor, struct reading *reading)
     return 0;
 }
 
+/* Health is the device plugin's word: NVML alone does not remember what befell a card. */
+static void add_health(struct monitor *monitor, struct reading *reading)
+{
+    struct reading *told = &monitor->report;
+
+    *told = (struct reading){.count = 0};
+    if (read_report(monitor, told) < 0)
+        return;
+    for (size_t i = 0; i < reading->count; i++) {
+        struct nvml_card *card = &reading->cards[i];
+
+        for (size_t k = 0; k < told->count; k++) {
+            if (strcmp(told->cards[k].device.uuid, card->device.uuid) == 0)
+                nvml_card_take_health(card, &told->cards[k]);
+        }
+    }
+}
+
 /* Cards that NVML does not list any more are left out; one that does not answer has no samples. */
 static int read_cards(struct monitor *monitor, struct reading *reading)
 {
@@ -114,6 +141,7 @@ static int read_cards(struct monitor *monitor, struct reading *reading)
     }
     count = nvml_read_cards(monitor->nvml, reading->cards, CARDS_MAX, &reading->err);
     reading->count = (size_t)MAX(count, 0);
+    add_health(monitor, reading);
     return MIN(count, 0);
 }
 
@@ -158,6 +186,22 @@ static int monitor_look(struct monitor *monitor, const struct container_use **re
     return count;
 }
 
+static void describe_bypass(struct monitor *monitor, struct exported *what)
+{
+    struct compare_state state;
+
+    if (!monitor->compare || !monitor->tell)
+        return;
+    compare_read_state(monitor->compare, &state);
+    what->compares = true;
+    what->compare_up = state.up;
+    what->compare_age_s =
+        state.looked_ns ? (double)(clock_now_ns() - state.looked_ns) / (double)NS_PER_S : -1;
+    what->case_count =
+        tell_read(monitor->tell, monitor->cases, ARRAY_SIZE(monitor->cases), &what->counts);
+    what->cases = monitor->cases;
+}
+
 /* NULL: no memory. */
 static struct http_page *write_page(struct monitor *monitor)
 {
@@ -177,8 +221,10 @@ static struct http_page *write_page(struct monitor *monitor)
     };
     int count;
 
+    describe_bypass(monitor, &what);
     if (monitor->cards_ns)
         what.cards_age_s = (double)(clock_now_ns() - monitor->cards_ns) / (double)NS_PER_S;
+    what.pods_age_s = kube_watch_is_complete(monitor->watch) ? kube_watch_age(monitor->watch) : -1;
     count = monitor_look(monitor, &what.uses);
     what.use_count = count > 0 ? (size_t)count : 0;
     export_metrics(&what, &buf);
@@ -221,9 +267,11 @@ static const struct http_route routes[] = {
  * not. */
 static void on_look(uv_timer_t *timer)
 {
+    struct monitor *monitor = timer->data;
     const struct container_use *uses;
 
-    (void)monitor_look(timer->data, &uses);
+    (void)monitor_look(monitor, &uses);
+    feedback_step(monitor->containers);
 }
 
 /* Pods */
@@ -262,8 +310,7 @@ static int watch_pods(struct monitor *monitor, struct error *err)
 {
     CLEANUP(kube_config_freep) struct kube_config *config = NULL;
     char on_node[512];
-    struct kube_watch_spec spec = {
-        .path = "/api/v1/pods", .field_selector = on_node, .metadata_only = true};
+    struct kube_watch_spec spec = {.path = "/api/v1/pods", .field_selector = on_node};
     int r;
 
     (void)snprintf(on_node, sizeof(on_node), "spec.nodeName=%s", monitor->options->node_name);
@@ -281,8 +328,11 @@ static void monitor_stop(struct monitor *monitor)
 {
     if (uv_is_closing((uv_handle_t *)&monitor->signals[0]))
         return;
+    compare_stop(monitor->compare);
     http_server_free(monitor->http);
     http_pages_deinit(&monitor->pages);
+    tell_free(monitor->tell);
+    monitor->tell = NULL;
     kube_watch_free(monitor->watch);
     kube_client_free(monitor->kube);
     watchdog_stop(&monitor->watchdog);
@@ -318,6 +368,40 @@ static void start_handles(struct monitor *monitor)
     }
 }
 
+static void on_compared(void *data, struct bypass *bypass, const struct bypass_look *look)
+{
+    struct monitor *monitor = data;
+
+    if (monitor->tell)
+        tell_act(monitor->tell, bypass, look);
+}
+
+static int start_compare(struct monitor *monitor, struct error *err)
+{
+    const struct options *options = monitor->options;
+    const struct compare_options compare = {
+        .hook_path = options->hook_path,
+        .driver_root = options->driver_root,
+        .procfs = options->procfs,
+        .done = on_compared,
+        .data = monitor,
+    };
+    const struct tell_options tell = {
+        .node_name = options->node_name,
+        .exempt = options->exempt,
+        .procfs = options->procfs ? options->procfs : "/proc",
+        .kills = options->bypass == BYPASS_KILL,
+        .kube = monitor->kube,
+        .names = monitor->names,
+    };
+
+    if (options->bypass == BYPASS_OFF)
+        return 0;
+    monitor->tell = tell_new(&tell);
+    monitor->compare = monitor->tell ? compare_new(&monitor->loop, &compare) : NULL;
+    return monitor->compare ? 0 : error_set(err, -ENOMEM, "no memory");
+}
+
 static int monitor_start(struct monitor *monitor, struct error *err)
 {
     const struct http_options http = {
@@ -329,6 +413,8 @@ static int monitor_start(struct monitor *monitor, struct error *err)
     if (!monitor->containers || !monitor->names)
         return error_set(err, -ENOMEM, "no memory");
     r = watch_pods(monitor, err);
+    if (r == 0)
+        r = start_compare(monitor, err);
     if (r == 0)
         r = http_server_new(&monitor->loop, &http, &monitor->http, err);
     return r;
@@ -357,6 +443,7 @@ static int monitor_run(const struct options *options)
     (void)uv_loop_close(&monitor->loop);
     r = monitor->result;
     nvml_close(monitor->nvml);
+    compare_free(monitor->compare);
     containers_free(monitor->containers);
     pod_names_free(monitor->names);
     free(monitor);
@@ -382,6 +469,20 @@ static int check_together(void *data, struct error *err)
     return 0;
 }
 
+static int read_bypass(char *text, void *member, struct error *err)
+{
+    static const char *const words[] = {
+        [BYPASS_REPORT] = "report", [BYPASS_KILL] = "kill", [BYPASS_OFF] = "off"};
+
+    for (size_t i = 0; i < ARRAY_SIZE(words); i++) {
+        if (strcmp(text, words[i]) != 0)
+            continue;
+        *(enum bypass_policy *)member = (enum bypass_policy)i;
+        return 0;
+    }
+    return error_set(err, -EINVAL, "\"%s\" is none of report, kill and off", text);
+}
+
 #define AT(member) offsetof(struct options, member)
 
 static const struct option_row rows[] = {
@@ -395,6 +496,14 @@ static const struct option_row rows[] = {
      "Where /metrics and /healthz are served (default: :9394)"},
     {"legacy-metrics", 0, OPTION_MAY_STAND_ALONE, "BOOL", option_bool, AT(legacy),
      "Serve the metrics under HAMi's older names, too"},
+    {"bypass", 0, 0, "report|kill|off", read_bypass, AT(bypass),
+     "What is done about processes that hold memory of a card past the library: an event, a metric "
+     "and a condition of the Node (default), SIGKILL as well, or nothing is looked at. Needs the "
+     "pids of the host (hostPID) and the driver"},
+    {"bypass-exempt", 0, 0, "NAMESPACES", option_text, AT(exempt),
+     "Namespaces whose pods may use cards that they were not given (default: " TELL_EXEMPT ")"},
+    {"procfs", 0, OPTION_UNLISTED, "FOLDER", option_text, AT(procfs),
+     "What tells of the host's processes (default: /proc, with the host's pids)"},
     {"nvidia-driver-root", 0, 0, "FOLDER", option_root, AT(driver_root),
      "Below which the driver is, as this program sees it (default: where drivers usually are)"},
     {"v", 'v', 0, "LEVEL", option_verbosity, 0, "How much to say; 5: everything"},
@@ -414,6 +523,7 @@ int main(int argc, char **argv)
     struct options options = {
         .hook_path = hook_path && *hook_path ? hook_path : "/usr/local/vgpu",
         .address = ":9394",
+        .exempt = TELL_EXEMPT,
     };
 
     if (name)

@@ -6,6 +6,7 @@
 
 #include "base/hash.h"
 #include "base/log.h"
+#include "base/util.h"
 
 struct entry {
     struct pod_name name; /* first */
@@ -28,6 +29,7 @@ static void entry_free(struct entry *entry)
 {
     free((char *)entry->name.namespace);
     free((char *)entry->name.name);
+    free((struct pod_mig *)entry->name.migs);
     free(entry->uid);
     free(entry);
 }
@@ -95,6 +97,44 @@ static struct entry *entry_new(const char *uid, const char *namespace, const cha
     return NULL;
 }
 
+static const char *name_in(yyjson_val *list, size_t index)
+{
+    const char *name = yyjson_get_str(yyjson_obj_get(yyjson_arr_get(list, index), "name"));
+
+    return name ? name : "";
+}
+
+/* Init containers come first in annotations of a pod's devices. */
+static const char *container_of(yyjson_val *object, size_t index)
+{
+    yyjson_val *spec = yyjson_obj_get(object, "spec");
+    yyjson_val *init = yyjson_obj_get(spec, "initContainers");
+    size_t first = yyjson_arr_size(init);
+
+    return index < first ? name_in(init, index)
+                         : name_in(yyjson_obj_get(spec, "containers"), index - first);
+}
+
+/* An annotation that makes no sense is none, and costs nobody else. */
+static void put_migs(struct entry *entry, yyjson_val *object)
+{
+    yyjson_val *metadata = yyjson_obj_get(object, "metadata");
+    const char *text =
+        yyjson_get_str(yyjson_obj_get(yyjson_obj_get(metadata, "annotations"), MIGS_KEY));
+    struct mig *migs = text ? calloc(MIGS_MAX, sizeof(*migs)) : NULL;
+    int count = migs ? migs_parse(text, strlen(text), migs, MIGS_MAX) : 0;
+    struct pod_mig *made = count > 0 ? calloc((size_t)count, sizeof(*made)) : NULL;
+
+    free((struct pod_mig *)entry->name.migs);
+    entry->name.migs = made;
+    entry->name.mig_count = made ? (size_t)count : 0;
+    for (size_t i = 0; i < entry->name.mig_count; i++) {
+        made[i].mig = migs[i];
+        COPY_TEXT(made[i].container, container_of(object, migs[i].container));
+    }
+    free(migs);
+}
+
 void pod_names_put(struct pod_names *names, yyjson_val *object)
 {
     const char *uid = text_of(object, "uid");
@@ -113,6 +153,7 @@ void pod_names_put(struct pod_names *names, yyjson_val *object)
         HASH_ADD_KEYPTR(hh, names->entries, entry->uid, strlen(entry->uid), entry);
     }
     entry->list = names->list;
+    put_migs(entry, object);
 }
 
 void pod_names_remove(struct pod_names *names, yyjson_val *object)
@@ -129,4 +170,11 @@ const struct pod_name *pod_names_find(const struct pod_names *names, const char 
     const struct entry *entry = podname_find(names, uid);
 
     return entry ? &entry->name : NULL;
+}
+
+void pod_names_each(const struct pod_names *names,
+                    void (*fn)(void *data, const struct pod_name *pod), void *data)
+{
+    for (const struct entry *entry = names->entries; entry; entry = entry->hh.next)
+        fn(data, &entry->name);
 }

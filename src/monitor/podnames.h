@@ -1,14 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* The names of this node's pods, by uid. No I/O. */
+/* The names of this node's pods, by uid, and which MIG instances they were given. No I/O. */
 
 #include <yyjson.h>
 
+#include "monitor/migs.h"
+
 struct pod_names;
+
+/* An instance that a container has. */
+struct pod_mig {
+    char container[64]; /* "": the pod has no such container */
+    struct mig mig;
+};
 
 struct pod_name {
     const char *namespace, *name;
+    size_t mig_count;
+    const struct pod_mig *migs;
 };
 
 struct pod_names *pod_names_new(void);
@@ -22,3 +32,7 @@ void pod_names_complete(struct pod_names *names);
 
 /* Good until the names change; NULL: no such pod. */
 const struct pod_name *pod_names_find(const struct pod_names *names, const char *uid);
+
+/* Calls fn for each pod. */
+void pod_names_each(const struct pod_names *names,
+                    void (*fn)(void *data, const struct pod_name *pod), void *data);

@@ -80,6 +80,44 @@ static void what_is_no_pod_is_left_out(void **state)
     assert_null(pod_names_find(names, "1"));
 }
 
+static void put_text(const char *text)
+{
+    yyjson_doc *doc = yyjson_read(text, strlen(text), 0);
+
+    assert_non_null(doc);
+    pod_names_put(names, yyjson_doc_get_root(doc));
+    yyjson_doc_free(doc);
+}
+
+#define INSTANCE(container)                                                                        \
+    "{\\\"containerIndex\\\":" container                                                           \
+    ",\\\"gpuUUID\\\":\\\"GPU-a\\\",\\\"profile\\\":\\\"1g.5gb\\\","                               \
+    "\\\"migUUID\\\":\\\"MIG-1\\\",\\\"gpuInstanceID\\\":7,\\\"computeInstanceID\\\":0}"
+#define WITH(annotation)                                                                           \
+    "{\"metadata\": {" ONE ", \"annotations\": {\"hami.io/vgpu-mig-allocations\": \"" annotation   \
+    "\"}}, \"spec\": {\"initContainers\": [{\"name\": \"first\"}], \"containers\": [{\"name\": "   \
+    "\"main\"}]}}"
+
+static void instances_belong_to_containers_by_their_place(void **state)
+{
+    const struct pod_name *pod;
+
+    (void)state;
+    put_text(WITH("[" INSTANCE("1") "," INSTANCE("0") "," INSTANCE("2") "]"));
+    pod = pod_names_find(names, "1");
+    assert_int_equal(pod->mig_count, 3);
+    assert_string_equal(pod->migs[0].container, "main");
+    assert_string_equal(pod->migs[1].container, "first");
+    assert_string_equal(pod->migs[2].container, "");
+    put_text(WITH("[" INSTANCE("1") "]"));
+    assert_int_equal(pod->mig_count, 1);
+    put_text(WITH("garbage"));
+    assert_int_equal(pod->mig_count, 0);
+    put_text(WITH("[" INSTANCE("1") "]"));
+    put(ONE);
+    assert_int_equal(pod->mig_count, 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -88,6 +126,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(
             a_new_list_forgets_pods_that_are_not_in_it_once_it_is_complete, set_up, tear_down),
         cmocka_unit_test_setup_teardown(what_is_no_pod_is_left_out, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(instances_belong_to_containers_by_their_place, set_up,
+                                        tear_down),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -201,6 +201,52 @@ void host_remove_spec(const struct node_host *host, const char *name)
         (void)unlink(path);
 }
 
+struct removing {
+    const struct node_host *host;
+    const char *entry;
+};
+
+struct removing_cells {
+    const char *folder, *entry;
+};
+
+static void remove_cell(void *data, const char *name)
+{
+    const struct removing_cells *removing = data;
+    const size_t len = strlen(removing->entry);
+    char path[PATH_MAX];
+
+    if (strncmp(name, removing->entry, len) == 0 && (!name[len] || name[len] == '.') &&
+        file_path(path, NULL, "%s/%s", removing->folder, name) == 0)
+        (void)unlink(path);
+}
+
+void host_remove_from_card(const char *folder, const char *entry)
+{
+    struct removing_cells removing = {folder, entry};
+
+    (void)host_list(folder, remove_cell, &removing, NULL);
+}
+
+static void remove_from_card(void *data, const char *card)
+{
+    const struct removing *removing = data;
+    char path[PATH_MAX];
+
+    if (card[0] != '.' &&
+        file_path(path, NULL, "%s/cards/%s", removing->host->hook_path, card) == 0)
+        host_remove_from_card(path, removing->entry);
+}
+
+static void remove_from_cards(const struct node_host *host, const char *entry)
+{
+    struct removing removing = {host, entry};
+    char path[PATH_MAX];
+
+    if (file_path(path, NULL, "%s/cards", host->hook_path) == 0)
+        (void)host_list(path, remove_from_card, &removing, NULL);
+}
+
 void host_remove_folder(const struct node_host *host, const char *entry)
 {
     char folder[PATH_MAX];
@@ -208,6 +254,7 @@ void host_remove_folder(const struct node_host *host, const char *entry)
     if (!is_plain_name(entry) ||
         file_path(folder, NULL, "%s/containers/%s", host->hook_path, entry) < 0)
         return;
+    remove_from_cards(host, entry);
     host_sweep(folder, "", "");
     (void)rmdir(folder);
 }

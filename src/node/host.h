@@ -7,6 +7,7 @@
  * killed: it is written under another name, synced, renamed. Functions block on the disk.
  *
  * "<hook path>/containers/<pod uid>_<container>/pod", and what the vendor adds
+ * "<hook path>/cards/<card>/<pod uid>_<container>", what the vendor has of a container for a card
  * "<CDI folder>/hami-<name>.json"
  */
 
@@ -41,6 +42,8 @@ struct granted_device {
     unsigned index; /* the card's */
     bool has_minor;
     unsigned minor;
+    bool is_instance; /* a part of that card (card.h) */
+    unsigned gpu_instance, compute_instance;
 };
 
 struct container_grant {
@@ -72,7 +75,12 @@ int host_write_spec(const struct node_host *host, const struct container_grant *
 /* Removes a specification; it may be gone already. */
 void host_remove_spec(const struct node_host *host, const char *name);
 
-/* Removes a folder of "containers" with what is in it; entry is its name. */
+/* Removes what the vendor has of a container in a card's folder: files of the entry's name, or of
+ * that with more behind a dot. */
+void host_remove_from_card(const char *folder, const char *entry);
+
+/* Removes a folder of "containers" with what is in it, and what "cards" has of it; entry is its
+ * name. */
 void host_remove_folder(const struct node_host *host, const char *entry);
 
 /* Calls fn for each specification of ours; removes those that can't be read. */

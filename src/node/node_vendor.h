@@ -7,9 +7,9 @@
  * a vendor. NVIDIA's is node/nvidia/node.h. A node program is linked with one, and has one `node`,
  * the vendor's own.
  *
- * Functions are called on the program's loop and may block on the disk only, but for find(), which
- * may block for as long as a driver does: it is called in a thread of its own, never twice at once,
- * and what it shares with the others is the vendor's to guard.
+ * Functions are called on the program's loop and may block on the disk only, but for find() and
+ * watch(), which may block for as long as a driver does: each is called in a thread of its own,
+ * never twice at once, and what it shares with the others is the vendor's to guard.
  */
 
 #include <stdbool.h>
@@ -18,6 +18,7 @@
 
 #include "base/arena.h"
 #include "base/error.h"
+#include "model/codec.h"
 #include "node/card.h"
 #include "node/host.h"
 #include "node/spec.h"
@@ -33,6 +34,9 @@ enum {
 struct node_resource {
     char name[NODE_RESOURCE_SIZE];     /* "nvidia.com/gpu" */
     char endpoint[NODE_RESOURCE_SIZE]; /* our socket's name, beside kubelet's: "nvidia-gpu.sock" */
+    /* kubelet's ids are the cards' own: who is given an id has that card, whole, and no scheduler
+     * chose it. */
+    bool is_direct;
 };
 
 /* What a vendor says of itself when it starts. */
@@ -70,8 +74,15 @@ struct node_amount {
 /* The Node's condition that says whether containers get the driver, and else what to do. */
 struct node_condition {
     bool ready;
-    char reason[32]; /* "": there is none */
+    char reason[32];   /* "": there is none */
     char message[512]; /* as long as an error's text */
+};
+
+/* A part of a card that is there: a card's instance. */
+struct node_part {
+    char uuid[DEVICE_UUID_SIZE];
+    uint64_t memory_bytes;
+    unsigned gpu_instance, compute_instance;
 };
 
 struct node_vendor {
@@ -118,6 +129,36 @@ struct node_vendor {
                    const char *folder, struct spec_edits *edits, struct error *err);
 
     /* NULL where there is none of that. */
+
+    /* After each find() that succeeded: resources that are new by the cards found go to the end of
+     * the offer. */
+    void (*offer)(void *node, struct node_offer *offer);
+
+    /*
+     * Waits some seconds for something to befall a card: 1, the cards are to be found again at
+     * once; 0, nothing happened. A negative errno, with why, when it can't be told: it is called
+     * again all the same. Not before find() succeeded.
+     */
+    int (*watch)(void *node, struct error *err);
+
+    /* The annotation of a pod that says which parts of cards its grant is, where the grant names
+     * cards alone; and the grant with the parts' names in it, allocated. NULL: no memory. */
+    const char *parts_key;
+    char *(*name_parts)(const char *grant, const char *parts);
+
+    /*
+     * Parts of cards that containers are to have, by their names in annotations; all: no others.
+     * find() makes what is missing and, with all, ends what is not wanted. 1 when that differs from
+     * the former call: find() is called at once. The names are good for this call only.
+     */
+    int (*want)(void *node, const char *const *names, size_t count, bool all);
+    /* 1: the part is there; 0: it is not made yet; a negative errno, with why: it can't be. */
+    int (*find_part)(void *node, const char *name, struct node_part *ret_part, struct error *err);
+
+    /* The pod's annotation that says which parts its containers have, by their grants: 1; 0: there
+     * is none, or not all are there yet. -ENOMEM: the arena is full. */
+    int (*describe_parts)(void *node, const struct pod_devices *devices, struct arena *arena,
+                          struct node_note *ret_note);
 
     /* What the cards add up to, as the Node's capacity; the count. */
     size_t (*amounts)(void *node, const struct cards *cards,

@@ -12,35 +12,11 @@
 #include "base/file.h"
 #include "base/parse.h"
 #include "base/util.h"
-#include "driver/nvml.h"
+#include "nvml/internal.h"
 #include "nvml/symbols.h"
 
 enum {
     MAX_PROCESSES = 1024,
-};
-
-struct nvml {
-    void *library;
-    bool initialised;
-    const char *sysfs;
-
-    nvmlReturn_t (*init)(void);
-    nvmlReturn_t (*shutdown)(void);
-    const char *(*error_string)(nvmlReturn_t result);
-    nvmlReturn_t (*device_count)(unsigned *count);
-    nvmlReturn_t (*device_by_index)(unsigned index, nvmlDevice_t *device);
-    nvmlReturn_t (*device_name)(nvmlDevice_t device, char *name, unsigned length);
-    nvmlReturn_t (*device_uuid)(nvmlDevice_t device, char *uuid, unsigned length);
-    nvmlReturn_t (*device_minor)(nvmlDevice_t device, unsigned *minor);
-    nvmlReturn_t (*memory_info)(nvmlDevice_t device, nvmlMemory_t *memory);
-    nvmlReturn_t (*pci_info)(nvmlDevice_t device, nvmlPciInfo_t *info);
-    nvmlReturn_t (*numa_node)(nvmlDevice_t device, unsigned *node);
-    nvmlReturn_t (*ancestor)(nvmlDevice_t one, nvmlDevice_t other, unsigned *level);
-    nvmlReturn_t (*link_state)(nvmlDevice_t device, unsigned link, unsigned *is_active);
-    nvmlReturn_t (*link_pci)(nvmlDevice_t device, unsigned link, nvmlPciInfo_t *info);
-    nvmlReturn_t (*link_type)(nvmlDevice_t device, unsigned link, unsigned *type);
-    nvmlReturn_t (*utilization)(nvmlDevice_t device, nvmlUtilization_t *rates);
-    nvmlReturn_t (*processes)(nvmlDevice_t device, unsigned *count, nvmlProcessInfo_v2_t *infos);
 };
 
 static const struct symbol symbols[] = {
@@ -61,9 +37,39 @@ static const struct symbol symbols[] = {
     {"nvmlDeviceGetNvLinkRemoteDeviceType", offsetof(struct nvml, link_type)},
     {"nvmlDeviceGetUtilizationRates", offsetof(struct nvml, utilization)},
     {"nvmlDeviceGetComputeRunningProcesses_v3", offsetof(struct nvml, processes)},
+    {"nvmlDeviceGetGraphicsRunningProcesses_v3", offsetof(struct nvml, graphics)},
+    {"nvmlDeviceGetMPSComputeRunningProcesses_v3", offsetof(struct nvml, mps)},
+    {"nvmlDeviceGetProcessUtilization", offsetof(struct nvml, process_utilization)},
+    {"nvmlDeviceGetTotalEccErrors", offsetof(struct nvml, ecc_errors)},
+    {"nvmlDeviceGetComputeMode", offsetof(struct nvml, compute_mode)},
+    {"nvmlDeviceGetMigMode", offsetof(struct nvml, mig_mode)},
+    {"nvmlDeviceGetFieldValues", offsetof(struct nvml, field_values)},
+    {"nvmlDeviceGetSupportedEventTypes", offsetof(struct nvml, event_types)},
+    {"nvmlDeviceRegisterEvents", offsetof(struct nvml, register_events)},
+    {"nvmlEventSetCreate", offsetof(struct nvml, event_set_create)},
+    {"nvmlEventSetWait_v2", offsetof(struct nvml, event_set_wait)},
+    {"nvmlEventSetFree", offsetof(struct nvml, event_set_free)},
+    {"nvmlDeviceSetMigMode", offsetof(struct nvml, mig.set_mode)},
+    {"nvmlDeviceGetGpuInstanceProfileInfo", offsetof(struct nvml, mig.profile_info)},
+    {"nvmlDeviceGetGpuInstancePossiblePlacements_v2", offsetof(struct nvml, mig.placements)},
+    {"nvmlDeviceCreateGpuInstanceWithPlacement", offsetof(struct nvml, mig.create)},
+    {"nvmlGpuInstanceDestroy", offsetof(struct nvml, mig.destroy)},
+    {"nvmlDeviceGetGpuInstances", offsetof(struct nvml, mig.list)},
+    {"nvmlDeviceGetGpuInstanceById", offsetof(struct nvml, mig.by_id)},
+    {"nvmlGpuInstanceGetInfo", offsetof(struct nvml, mig.info)},
+    {"nvmlGpuInstanceGetComputeInstanceProfileInfo",
+     offsetof(struct nvml, mig.compute_profile_info)},
+    {"nvmlGpuInstanceCreateComputeInstance", offsetof(struct nvml, mig.create_compute)},
+    {"nvmlComputeInstanceDestroy", offsetof(struct nvml, mig.destroy_compute)},
+    {"nvmlGpuInstanceGetComputeInstances", offsetof(struct nvml, mig.list_computes)},
+    {"nvmlDeviceGetMaxMigDeviceCount", offsetof(struct nvml, mig.max_devices)},
+    {"nvmlDeviceGetMigDeviceHandleByIndex", offsetof(struct nvml, mig.device_by_index)},
+    {"nvmlDeviceGetGpuInstanceId", offsetof(struct nvml, mig.gpu_instance_id)},
+    {"nvmlDeviceGetComputeInstanceId", offsetof(struct nvml, mig.compute_instance_id)},
+    {"nvmlDeviceGetAttributes_v2", offsetof(struct nvml, mig.attributes)},
 };
 
-static int fail(const struct nvml *nvml, const char *what, nvmlReturn_t result, struct error *err)
+int nvml_fail(const struct nvml *nvml, const char *what, nvmlReturn_t result, struct error *err)
 {
     const char *why = nvml->error_string ? nvml->error_string(result) : NULL;
 
@@ -86,7 +92,7 @@ static int load(struct nvml *nvml, const char *library, struct error *err)
 
     result = nvml->init();
     if (result != NVML_SUCCESS)
-        return fail(nvml, "cannot initialise NVML", result, err);
+        return nvml_fail(nvml, "cannot initialise NVML", result, err);
     nvml->initialised = true;
     return 0;
 }
@@ -210,7 +216,7 @@ int nvml_list(struct nvml *nvml, struct device *ret_devices, size_t max, struct 
 
     result = nvml->device_count(&count);
     if (result != NVML_SUCCESS)
-        return fail(nvml, "cannot count the GPUs", result, err);
+        return nvml_fail(nvml, "cannot count the GPUs", result, err);
     if (count > max)
         return error_set(err, -E2BIG, "%u GPUs are more than the %zu supported", count, max);
 
@@ -231,7 +237,7 @@ int nvml_read_minor(struct nvml *nvml, unsigned index, unsigned *ret_minor, stru
     if (result == NVML_SUCCESS)
         result = nvml->device_minor(handle, &minor);
     if (result != NVML_SUCCESS)
-        return fail(nvml, "cannot find the GPU's device node", result, err);
+        return nvml_fail(nvml, "cannot find the GPU's device node", result, err);
     *ret_minor = minor;
     return 0;
 }
@@ -307,10 +313,10 @@ int nvml_read_status(struct nvml *nvml, unsigned index, struct nvml_status *ret_
 
     result = nvml->device_by_index(index, &handle);
     if (result != NVML_SUCCESS)
-        return fail(nvml, "cannot find the GPU", result, err);
+        return nvml_fail(nvml, "cannot find the GPU", result, err);
     result = nvml->memory_info(handle, &memory);
     if (result != NVML_SUCCESS)
-        return fail(nvml, "cannot read the GPU's memory", result, err);
+        return nvml_fail(nvml, "cannot read the GPU's memory", result, err);
 
     *ret_status = (struct nvml_status){
         .memory_total_bytes = memory.total,
@@ -342,7 +348,7 @@ int nvml_list_processes(struct nvml *nvml, unsigned index, struct nvml_process *
     if (result == NVML_SUCCESS)
         result = nvml->processes(handle, &count, infos);
     if (result != NVML_SUCCESS)
-        return fail(nvml, "cannot list processes", result, err);
+        return nvml_fail(nvml, "cannot list processes", result, err);
 
     if (count > max)
         count = (unsigned)max;
@@ -352,5 +358,126 @@ int nvml_list_processes(struct nvml *nvml, unsigned index, struct nvml_process *
             .memory_bytes = infos[i].usedGpuMemory,
         };
     }
+    return (int)count;
+}
+
+/* Counts since the last reset. With ECC off, or on a card without it, there are none. */
+static void read_errors(const struct nvml *nvml, nvmlDevice_t handle, struct nvml_health *health)
+{
+    unsigned long long corrected, uncorrected;
+
+    health->has_errors = nvml->ecc_errors &&
+                         nvml->ecc_errors(handle, NVML_ECC_CORRECTED, NVML_ECC_VOLATILE,
+                                          &corrected) == NVML_SUCCESS &&
+                         nvml->ecc_errors(handle, NVML_ECC_UNCORRECTED, NVML_ECC_VOLATILE,
+                                          &uncorrected) == NVML_SUCCESS;
+    if (!health->has_errors)
+        return;
+    health->corrected = corrected;
+    health->uncorrected = uncorrected;
+}
+
+/* What a driver does not tell is as it usually is. */
+static void read_modes(const struct nvml *nvml, nvmlDevice_t handle, struct nvml_health *health)
+{
+    unsigned mode, pending;
+
+    health->compute_mode = NVML_COMPUTE_DEFAULT;
+    if (nvml->compute_mode && nvml->compute_mode(handle, &mode) == NVML_SUCCESS)
+        health->compute_mode = mode;
+    health->is_split =
+        nvml->mig_mode && nvml->mig_mode(handle, &mode, &pending) == NVML_SUCCESS && mode == 1;
+}
+
+int nvml_read_health(struct nvml *nvml, unsigned index, struct nvml_health *ret_health,
+                     struct error *err)
+{
+    nvmlFieldValue_t value = {.fieldId = NVML_FIELD_RECOVERY_ACTION};
+    struct nvml_health health = {.has_errors = false};
+    nvmlMemory_t memory;
+    nvmlDevice_t handle;
+    nvmlReturn_t result;
+
+    result = nvml->device_by_index(index, &handle);
+    if (result == NVML_SUCCESS)
+        result = nvml->memory_info(handle, &memory);
+    if (result != NVML_SUCCESS && result != NVML_ERROR_NOT_SUPPORTED)
+        return nvml_fail(nvml, "NVML", result, err);
+    read_errors(nvml, handle, &health);
+    health.has_action = nvml->field_values &&
+                        nvml->field_values(handle, 1, &value) == NVML_SUCCESS &&
+                        value.nvmlReturn == NVML_SUCCESS;
+    health.action = health.has_action ? value.value.uiVal : 0;
+    read_modes(nvml, handle, &health);
+    *ret_health = health;
+    return 0;
+}
+
+static size_t add_process(const nvmlProcessInfo_v2_t *info, struct nvml_process *processes,
+                          size_t count, size_t max)
+{
+    bool in_instance = info->gpuInstanceId != NVML_NO_INSTANCE;
+
+    for (size_t i = 0; i < count; i++) {
+        if (processes[i].pid != (pid_t)info->pid || processes[i].in_instance != in_instance ||
+            (in_instance && processes[i].gpu_instance != info->gpuInstanceId))
+            continue;
+        if (processes[i].memory_bytes != NVML_VALUE_NOT_AVAILABLE_ULL)
+            processes[i].memory_bytes = MAX(processes[i].memory_bytes, info->usedGpuMemory);
+        return count;
+    }
+    if (count == max)
+        return count;
+    processes[count] = (struct nvml_process){
+        .pid = (pid_t)info->pid,
+        .memory_bytes = info->usedGpuMemory,
+        .in_instance = in_instance,
+        .gpu_instance = in_instance ? info->gpuInstanceId : 0,
+    };
+    return count + 1;
+}
+
+/* One that a driver lacks is passed over, but for that of programs that compute. */
+int nvml_list_all_processes(struct nvml *nvml, unsigned index, struct nvml_process *ret_processes,
+                            size_t max, struct error *err)
+{
+    nvmlReturn_t (*const lists[])(nvmlDevice_t, unsigned *, nvmlProcessInfo_v2_t *) = {
+        nvml->processes, nvml->graphics, nvml->mps};
+    AUTOFREE nvmlProcessInfo_v2_t *infos = calloc(MAX_PROCESSES, sizeof(*infos));
+    nvmlDevice_t handle;
+    nvmlReturn_t result;
+    size_t found = 0;
+
+    if (!nvml->processes || !infos)
+        return error_set(err, infos ? -ENOSYS : -ENOMEM, "cannot list processes");
+    result = nvml->device_by_index(index, &handle);
+    for (size_t i = 0; i < ARRAY_SIZE(lists) && result == NVML_SUCCESS; i++) {
+        unsigned count = MAX_PROCESSES;
+        nvmlReturn_t listed = lists[i] ? lists[i](handle, &count, infos) : NVML_ERROR_NOT_SUPPORTED;
+
+        if (listed != NVML_SUCCESS && i == 0)
+            result = listed;
+        for (unsigned k = 0; listed == NVML_SUCCESS && k < MIN(count, (unsigned)MAX_PROCESSES); k++)
+            found = add_process(&infos[k], ret_processes, found, max);
+    }
+    if (result != NVML_SUCCESS)
+        return nvml_fail(nvml, "cannot list processes", result, err);
+    return (int)found;
+}
+
+int nvml_read_process_times(struct nvml *nvml, unsigned index, uint64_t since_us,
+                            struct nvml_process_time *ret_times, size_t max)
+{
+    AUTOFREE nvmlProcessUtilizationSample_t *samples = calloc(MAX_PROCESSES, sizeof(*samples));
+    unsigned count = MAX_PROCESSES;
+    nvmlDevice_t handle;
+
+    if (!nvml->process_utilization || !samples ||
+        nvml->device_by_index(index, &handle) != NVML_SUCCESS ||
+        nvml->process_utilization(handle, samples, &count, since_us) != NVML_SUCCESS)
+        return 0; /* NVML says so, too, when no process did anything */
+    count = (unsigned)MIN((size_t)MIN(count, (unsigned)MAX_PROCESSES), max);
+    for (unsigned i = 0; i < count; i++)
+        ret_times[i] = (struct nvml_process_time){(pid_t)samples[i].pid, samples[i].smUtil};
     return (int)count;
 }

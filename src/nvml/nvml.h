@@ -29,6 +29,8 @@ struct nvml_status {
 struct nvml_process {
     pid_t pid;
     uint64_t memory_bytes; /* UINT64_MAX: the driver does not tell */
+    bool in_instance;      /* of a card in MIG mode: it is listed for each that it is in */
+    unsigned gpu_instance;
 };
 
 /*
@@ -82,3 +84,32 @@ int nvml_read_status(struct nvml *nvml, unsigned index, struct nvml_status *ret_
  * number. */
 int nvml_list_processes(struct nvml *nvml, unsigned index, struct nvml_process *ret_processes,
                         size_t max, struct error *err);
+
+/* What NVML says of a device's health. */
+struct nvml_health {
+    bool has_action;
+    unsigned action; /* NVML_RECOVERY_... (driver/nvml.h) */
+    bool has_errors;
+    uint64_t corrected, uncorrected; /* memory errors since the device was reset */
+    unsigned compute_mode;           /* NVML_COMPUTE_... */
+    bool is_split;                   /* in MIG mode: it is used by instances alone */
+};
+
+/* -EIO, with NVML's reason, when it does not answer for the device. */
+int nvml_read_health(struct nvml *nvml, unsigned index, struct nvml_health *ret_health,
+                     struct error *err);
+
+/* As nvml_list_processes(), of every kind: those that compute, draw, or compute by way of MPS. */
+int nvml_list_all_processes(struct nvml *nvml, unsigned index, struct nvml_process *ret_processes,
+                            size_t max, struct error *err);
+
+/* A process' share of a device's time since a moment, in percent. */
+struct nvml_process_time {
+    pid_t pid;
+    unsigned percent;
+};
+
+/* since_us: microseconds of the wall clock, by which NVML's samples are stamped. The number of
+ * samples; 0 where NVML has none. */
+int nvml_read_process_times(struct nvml *nvml, unsigned index, uint64_t since_us,
+                            struct nvml_process_time *ret_times, size_t max);

@@ -29,6 +29,13 @@ static void add_card(const struct nvml_card *card, struct strbuf *text)
     if (card->has_status && card->status.has_utilization)
         strbuf_addf(text, ",\"utilization_percent\":%u,\"controller_percent\":%u",
                     card->status.utilization_percent, card->status.controller_percent);
+    if (card->has_health) {
+        strbuf_addf(text, ",\"failures\":%llu,\"why\":", (unsigned long long)card->failures);
+        strbuf_add_json(text, card->why);
+    }
+    if (card->has_errors)
+        strbuf_addf(text, ",\"corrected_errors\":%llu,\"uncorrected_errors\":%llu",
+                    (unsigned long long)card->corrected, (unsigned long long)card->uncorrected);
     strbuf_add(text, "}");
 }
 
@@ -40,6 +47,17 @@ void nvml_report_format(const struct nvml_card *cards, size_t count, struct strb
         add_card(&cards[i], text);
     }
     strbuf_add(text, "]}\n");
+}
+
+void nvml_card_take_health(struct nvml_card *card, const struct nvml_card *told)
+{
+    card->device.healthy = told->device.healthy;
+    card->has_health = told->has_health;
+    COPY_TEXT(card->why, told->why);
+    card->failures = told->failures;
+    card->has_errors = told->has_errors;
+    card->corrected = told->corrected;
+    card->uncorrected = told->uncorrected;
 }
 
 static uint64_t read_number(yyjson_val *object, const char *key)
@@ -80,6 +98,13 @@ static int read_card(yyjson_val *object, struct nvml_card *card)
         .utilization_percent = (unsigned)read_number(object, "utilization_percent"),
         .controller_percent = (unsigned)read_number(object, "controller_percent"),
     };
+    card->has_health = yyjson_is_uint(yyjson_obj_get(object, "failures"));
+    card->failures = read_number(object, "failures");
+    if (read_text(object, "why", card->why, sizeof(card->why)) < 0)
+        card->why[0] = '\0';
+    card->has_errors = yyjson_is_uint(yyjson_obj_get(object, "corrected_errors"));
+    card->corrected = read_number(object, "corrected_errors");
+    card->uncorrected = read_number(object, "uncorrected_errors");
     return r;
 }
 

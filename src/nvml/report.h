@@ -21,7 +21,17 @@ struct nvml_card {
     struct device device;
     bool has_status;
     struct nvml_status status;
+
+    /* What the device plugin made of it: device.healthy is its word then. */
+    bool has_health;
+    char why[128];     /* it is not healthy */
+    uint64_t failures; /* errors that took it out, since the plugin began */
+    bool has_errors;
+    uint64_t corrected, uncorrected; /* memory errors since the card was reset */
 };
+
+/* What the plugin said of a card's health, in place of what is known. */
+void nvml_card_take_health(struct nvml_card *card, const struct nvml_card *told);
 
 void nvml_report_format(const struct nvml_card *cards, size_t count, struct strbuf *text);
 

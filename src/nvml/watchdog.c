@@ -17,6 +17,18 @@ static void on_work(uv_work_t *work)
     watchdog->options.ops->ask(watchdog->options.data);
 }
 
+static void on_work_done(uv_work_t *work, int status);
+
+static void begin(struct watchdog *watchdog)
+{
+    if (watchdog->options.ops->begin)
+        watchdog->options.ops->begin(watchdog->options.data);
+    watchdog->again = false;
+    watchdog->work.data = watchdog;
+    watchdog->asking =
+        uv_queue_work(watchdog->timer.loop, &watchdog->work, on_work, on_work_done) == 0;
+}
+
 static void on_work_done(uv_work_t *work, int status)
 {
     struct watchdog *watchdog = work->data;
@@ -28,6 +40,8 @@ static void on_work_done(uv_work_t *work, int status)
     watchdog->options.ops->done(watchdog->options.data);
     if (ending)
         uv_close((uv_handle_t *)&watchdog->timer, NULL);
+    else if (watchdog->again && !watchdog->ending)
+        begin(watchdog);
 }
 
 static void on_period(uv_timer_t *timer)
@@ -35,15 +49,10 @@ static void on_period(uv_timer_t *timer)
     struct watchdog *watchdog = timer->data;
     const struct watchdog_options *options = &watchdog->options;
 
-    if (watchdog->asking) {
-        if (++watchdog->periods == options->late_periods)
-            options->ops->late(options->data);
-        return;
-    }
-    if (options->ops->begin)
-        options->ops->begin(options->data);
-    watchdog->work.data = watchdog;
-    watchdog->asking = uv_queue_work(timer->loop, &watchdog->work, on_work, on_work_done) == 0;
+    if (!watchdog->asking)
+        begin(watchdog);
+    else if (++watchdog->periods == options->late_periods)
+        options->ops->late(options->data);
 }
 
 void watchdog_start(struct watchdog *watchdog, uv_loop_t *loop,
@@ -53,6 +62,16 @@ void watchdog_start(struct watchdog *watchdog, uv_loop_t *loop,
     (void)uv_timer_init(loop, &watchdog->timer);
     watchdog->timer.data = watchdog;
     (void)uv_timer_start(&watchdog->timer, on_period, options->first_ms, options->period_ms);
+}
+
+void watchdog_hurry(struct watchdog *watchdog)
+{
+    if (watchdog->ending)
+        return;
+    if (watchdog->asking)
+        watchdog->again = true;
+    else
+        begin(watchdog);
 }
 
 bool watchdog_is_late(const struct watchdog *watchdog)

@@ -30,11 +30,15 @@ struct watchdog {
     uv_timer_t timer;
     uv_work_t work;
     bool asking, ending;
+    bool again;       /* ask() is called once more, right after */
     unsigned periods; /* that began while the thread was in ask() */
 };
 
 void watchdog_start(struct watchdog *watchdog, uv_loop_t *loop,
                     const struct watchdog_options *options);
+
+/* Asks now, or once more as soon as the thread is back from ask(). */
+void watchdog_hurry(struct watchdog *watchdog);
 
 bool watchdog_is_late(const struct watchdog *watchdog);
 

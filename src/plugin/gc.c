@@ -28,7 +28,10 @@ void plugin_gc_pod(struct plugin *plugin, struct node_pod *pod)
         }
         container->cdi_name[0] = '\0';
         container->ready = false;
+        container->starting = false;
     }
+    if (strchr(pod->allocated, '['))
+        plugin_parts_update(plugin);
 }
 
 /*

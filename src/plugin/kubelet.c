@@ -100,6 +100,8 @@ static char *make_id(const struct kubelet *kubelet, const struct card *card, uns
 {
     char *id;
 
+    if (kubelet->config.is_direct)
+        return strdup(card->uuid);
     if (asprintf(&id, "%s-%u", card->uuid, share) < 0)
         return NULL;
     if (is_held(kubelet, id))
@@ -145,7 +147,8 @@ static int make_devices(struct kubelet *kubelet, const struct cards *cards)
 
         for (unsigned share = 0; share < card->max_tasks && r == 0; share++) {
             if (card->resource == resource)
-                r = make_device(kubelet, card, share, healthy);
+                r = make_device(kubelet, card, share,
+                                kubelet->config.is_direct ? card->healthy : healthy);
         }
     }
     return r;

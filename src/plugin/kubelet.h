@@ -39,6 +39,7 @@ struct kubelet_config {
     const char *endpoint;    /* ours, in the same folder: "nvidia-gpu.sock" */
     const char *resource;    /* "nvidia.com/gpu" */
     unsigned resource_index; /* of the cards that are listed (card.resource) */
+    bool is_direct;          /* ids are the cards' own (node_resource.is_direct) */
     const struct node_variable *variables; /* what Allocate answers */
     size_t variable_count;
 };

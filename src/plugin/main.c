@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/options.h"
+#include "base/parse.h"
 #include "base/util.h"
 #include "node/nvidia/driver.h"
 #include "node/nvidia/node.h"
@@ -29,6 +30,13 @@ static int read_config_file(char *text, void *member, struct error *err)
     const char **device_config_file = member;
 
     return *device_config_file ? 0 : option_text(text, member, err);
+}
+
+static int read_time(char *text, void *member, struct error *err)
+{
+    if (parse_duration(text, member) < 0)
+        return error_set(err, -EINVAL, "\"%s\" is not a time, as 5m", text);
+    return 0;
 }
 
 static int read_runtime_cdi(char *text, void *member, struct error *err)
@@ -118,6 +126,13 @@ static const struct option_row rows[] = {
      "A file that is there while kubelet knows of the cards (default: none)"},
     {"check", 0, 0, "FILE", check_ready_file, 0,
      "Do nothing but end with status 0 if that file is there, else 1"},
+    {"mig-strategy", 0, 0, "none|single|mixed", option_text, NVIDIA(mig_strategy),
+     "What becomes of MIG instances that are there: nothing (default); cards as any other, which "
+     "may be shared; or whole ones, by resources nvidia.com/mig-PROFILE"},
+    {"procfs", 0, OPTION_UNLISTED, "FOLDER", option_text, NVIDIA(procfs),
+     "Where procfs is (default: /proc)"},
+    {"health-quiet", 0, OPTION_UNLISTED, "TIME", read_time, NVIDIA(health_quiet_ms),
+     "How long a card that failed stays out at least (default: 5m)"},
     {"node-capacity", 0, OPTION_MAY_STAND_ALONE, "BOOL", option_bool, AT(node_capacity),
      "Show the cards' memory and cores as the Node's capacity; kubelet then refuses pods by it "
      "(default: false)"},
@@ -134,7 +149,6 @@ static const struct option_row rows[] = {
     WITHOUT("gds-enabled"),
     WITHOUT("imex-channel-ids"),
     WITHOUT("imex-required"),
-    WITHOUT("mig-strategy"),
     WITHOUT("mofed-enabled"),
     WITHOUT("nvidia-cdi-hook-path"),
     WITHOUT("nvidia-ctk-path"),
@@ -174,7 +188,16 @@ int main(int argc, char **argv)
                 .kubelet_socket = "/var/lib/kubelet/device-plugins/kubelet.sock",
                 .pod_resources_socket = "/var/lib/kubelet/pod-resources/kubelet.sock",
             },
-        .nvidia = {.cdi_folders = DRIVER_CDI_FOLDERS, .sysfs = "/sys", .dev_root = ""},
+        .nvidia =
+            {
+                .cdi_folders = DRIVER_CDI_FOLDERS,
+                .sysfs = "/sys",
+                .procfs = "/proc",
+                .mig_strategy = getenv("MIG_STRATEGY"),
+                .dev_root = "",
+                .disabled_checks = getenv("DP_DISABLE_HEALTHCHECKS"),
+                .enabled_checks = getenv("DP_ENABLE_HEALTHCHECKS"),
+            },
     };
     const char *name = getenv("NODE_NAME");
     int r;

@@ -17,6 +17,7 @@ struct phase {
     struct phase *next, **link;
     struct plugin *plugin;
     char *uid;
+    char *parts; /* what the patch says of the pod's parts; NULL: nothing */
     struct kube_request *request;
 };
 
@@ -26,6 +27,7 @@ static void phase_free(struct phase *phase)
     if (phase->next)
         phase->next->link = phase->link;
     free(phase->uid);
+    free(phase->parts);
     free(phase);
 }
 
@@ -52,13 +54,15 @@ static void phase_on_patched(void *data, const struct kube_answer *answer)
     else if (pod) {
         pod->phase_success = pod->labelled = true;
         pod->to_allocate = false;
+        free(pod->parts_told);
+        pod->parts_told = TAKE(phase->parts);
     }
     phase_free(phase);
 }
 
 /* With the uid the patch fails if the pod was made anew under its name. */
 static void write_patch(const struct plugin *plugin, const struct node_pod *pod, size_t containers,
-                        struct strbuf *patch)
+                        const struct node_note *parts, struct strbuf *patch)
 {
     strbuf_add(patch, "{\"metadata\":{\"uid\":");
     strbuf_add_json(patch, pod->uid);
@@ -67,7 +71,14 @@ static void write_patch(const struct plugin *plugin, const struct node_pod *pod,
     strbuf_add(patch, ":\"");
     for (size_t i = 0; i < containers; i++)
         strbuf_add(patch, ";");
-    strbuf_add(patch, "\"}");
+    strbuf_add(patch, "\"");
+    if (parts->value) {
+        strbuf_add(patch, ",");
+        strbuf_add_json(patch, parts->key);
+        strbuf_add(patch, ":");
+        strbuf_add_json(patch, parts->value);
+    }
+    strbuf_add(patch, "}");
     if (!pod->labelled) {
         strbuf_add(patch, ",\"labels\":{\"" KEY_NODE "\":");
         strbuf_add_json(patch, plugin->options->node_name);
@@ -76,7 +87,8 @@ static void write_patch(const struct plugin *plugin, const struct node_pod *pod,
     strbuf_add(patch, "}}");
 }
 
-static int phase_patch(struct phase *phase, const struct node_pod *pod, size_t containers)
+static int phase_patch(struct phase *phase, const struct node_pod *pod, size_t containers,
+                       const struct node_note *parts)
 {
     CLEANUP(strbuf_deinit) struct strbuf patch = STRBUF_INIT(PATCH_MAX);
     char path[KUBE_PATH_SIZE];
@@ -86,8 +98,9 @@ static int phase_patch(struct phase *phase, const struct node_pod *pod, size_t c
         .content_type = KUBE_MERGE_PATCH,
     };
 
-    write_patch(phase->plugin, pod, containers, &patch);
-    if (patch.failed || !call.path)
+    write_patch(phase->plugin, pod, containers, parts, &patch);
+    phase->parts = parts->value ? strdup(parts->value) : NULL;
+    if (patch.failed || !call.path || (parts->value && !phase->parts))
         return -ENOMEM;
     call.body = patch.text;
     call.body_len = patch.len;
@@ -99,18 +112,35 @@ static bool is_told(const struct node_pod *pod)
     return pod->phase_success && pod->labelled && !pod->to_allocate;
 }
 
+/* What is to be said of the pod's parts; nothing where it was said. */
+static struct node_note describe_parts(const struct plugin *plugin, const struct node_pod *pod,
+                                       const struct pod_devices *devices, struct arena *arena)
+{
+    struct node_note note = {.value = NULL};
+
+    if (!strchr(pod->allocated, '[') || !plugin->vendor->describe_parts ||
+        plugin->vendor->describe_parts(plugin->node, devices, arena, &note) <= 0 ||
+        (pod->parts_told && strcmp(pod->parts_told, note.value) == 0))
+        note.value = NULL;
+    return note;
+}
+
 void plugin_phase_check(struct plugin *plugin, struct node_pod *pod)
 {
     CLEANUP(arena_freep) struct arena *arena = NULL;
     struct pod_devices devices;
+    struct node_note parts;
     struct phase *phase;
     int r;
 
-    if (!pod->allocated[0] || pod->over || pod->leaving || is_told(pod) ||
-        is_under_way(plugin, pod->uid))
+    if (!pod->allocated[0] || pod->over || pod->leaving ||
+        (is_told(pod) && !strchr(pod->allocated, '[')) || is_under_way(plugin, pod->uid))
         return;
     arena = arena_new(ARENA_MAX);
     if (!arena || pod_grants(pod, arena, &devices, NULL) < 0 || !pod_is_ready(pod, &devices))
+        return;
+    parts = describe_parts(plugin, pod, &devices, arena);
+    if (is_told(pod) && !parts.value)
         return;
     phase = calloc(1, sizeof(*phase));
     if (!phase)
@@ -122,7 +152,7 @@ void plugin_phase_check(struct plugin *plugin, struct node_pod *pod)
     if (phase->next)
         phase->next->link = &phase->next;
     plugin->phases = phase;
-    r = phase->uid ? phase_patch(phase, pod, devices.count) : -ENOMEM;
+    r = phase->uid ? phase_patch(phase, pod, devices.count, &parts) : -ENOMEM;
     if (r < 0) {
         log_error("cannot tell that %s/%s has its devices: %s", pod->namespace, pod->name,
                   strerror(-r));

@@ -152,9 +152,14 @@ int pick_check(const struct node_pod *pod, const struct pod_devices *devices, si
         const struct card *card = cards_get(cards, mine->items[i].uuid);
         struct card_use use = {0};
 
+        const char *part = strchr(mine->items[i].uuid, '[');
+
         if (!card)
             return error_set(err, -ENODEV, "card %.96s of the pod's annotation is not here",
                              mine->items[i].uuid);
+        if (card->has_parts != (part != NULL))
+            return error_set(err, -EINVAL, "card %s is given out %s", card->uuid,
+                             part ? "as a whole, not in instances" : "in instances alone");
         if (!card->healthy)
             return error_set(err, -ENODEV,
                              "card %s is not healthy; the container is tried again until it is",
@@ -162,9 +167,12 @@ int pick_check(const struct node_pod *pod, const struct pod_devices *devices, si
         if (mine->items[i].memory_mib <= 0 || mine->items[i].cores < 0)
             return error_set(err, -EINVAL, "the pod's annotation gives it %d MiB, %d cores of %s",
                              mine->items[i].memory_mib, mine->items[i].cores, card->uuid);
-        others(data, card->uuid, &use);
-        pick_add_use(pod, devices, card->uuid, &use);
+        others(data, part ? mine->items[i].uuid : card->uuid, &use);
+        pick_add_use(pod, devices, part ? mine->items[i].uuid : card->uuid, &use);
         r = check_card(card, &use, err);
+        if (r == 0 && part && use.tasks > 1)
+            r = error_set(err, -ENOSPC, "instance %.120s would be given out twice",
+                          mine->items[i].uuid);
     }
     return r;
 }

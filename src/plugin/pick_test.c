@@ -230,6 +230,45 @@ static void a_sick_card_is_refused(void **state)
     arena_free(fixture.arena);
 }
 
+/* A card is given out whole or in parts, and a part to one pod. */
+static void a_part_is_somebodys_own(void **state)
+{
+    static const struct line lines[CONTAINERS_MAX] = {{"a"}};
+    static const struct {
+        const char *allocated;
+        bool has_parts;
+        unsigned tasks; /* of others */
+        int r;
+    } rows[] = {
+        {"GPU-a[0-1],NVIDIA,500,10:;", true, 0, 0},
+        {"GPU-a[0-1],NVIDIA,500,10:GPU-a[0-2],NVIDIA,500,10:;", true, 0, 0},
+        {"GPU-a[0-1],NVIDIA,500,10:;", true, 1, -ENOSPC},
+        {"GPU-a[0-1],NVIDIA,500,10:GPU-a[0-1],NVIDIA,500,10:;", true, 0, -ENOSPC},
+        {"GPU-a[0-1],NVIDIA,500,10:;", false, 0, -EINVAL},
+        {ONE(500), true, 0, -EINVAL},
+        {"GPU-[0-1],NVIDIA,500,10:;", true, 0, -ENODEV},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+        struct cards cards = {.count = 1,
+                              .items = {{.uuid = "GPU-a",
+                                         .memory_mib = 1000,
+                                         .cores = 100,
+                                         .max_tasks = 7,
+                                         .has_parts = rows[i].has_parts,
+                                         .healthy = true}}};
+        struct card_use used = {.tasks = rows[i].tasks};
+        struct fixture fixture;
+
+        make(&fixture, lines, rows[i].allocated);
+        assert_int_equal(
+            pick_check(&fixture.pod, &fixture.devices, 0, &cards, give_used, &used, NULL),
+            rows[i].r);
+        arena_free(fixture.arena);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -237,6 +276,7 @@ int main(void)
         cmocka_unit_test(init_containers_count_as_kubernetes_counts_them),
         cmocka_unit_test(a_grant_beyond_a_card_is_refused),
         cmocka_unit_test(a_sick_card_is_refused),
+        cmocka_unit_test(a_part_is_somebodys_own),
     };
 
     return cmocka_run_group_tests_name("pick", tests, NULL, NULL);

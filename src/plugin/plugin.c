@@ -14,8 +14,6 @@
 #include "plugin/prestart.h"
 
 enum {
-    HEALTH_MS = 5000,
-    LATE_TIMES = 6,   /* of HEALTH_MS, until the driver counts as dead */
     FINISH_MS = 2000, /* for containers that are about to start, when we end */
     FINISH_LOOK_MS = 20,
     GC_MS = 30000,
@@ -24,106 +22,6 @@ enum {
 };
 
 #define AGENT "hami-device-plugin/" HAMI_VERSION
-
-/* Cards */
-
-static void begin_health(void *data)
-{
-    struct plugin *plugin = data;
-
-    plugin->asked = plugin->cards;
-}
-
-static void ask_health(void *data)
-{
-    struct plugin *plugin = data;
-
-    plugin->found_result =
-        plugin->vendor->find(plugin->node, &plugin->asked, &plugin->found, &plugin->found_error);
-}
-
-static void log_changes(const struct cards *before, const struct cards *after)
-{
-    for (size_t i = 0; i < after->count; i++) {
-        const struct card *card = &after->items[i];
-        const struct card *old = cards_get(before, card->uuid);
-
-        if (old && old->healthy != card->healthy)
-            log_warn("card %s is %s", card->uuid, card->healthy ? "healthy again" : "not healthy");
-    }
-}
-
-static void use_cards(struct plugin *plugin, const struct cards *cards)
-{
-    plugin->cards = *cards;
-    for (size_t i = 0; i < plugin->offer.resource_count; i++) {
-        struct kubelet *kubelet = plugin->servings[i].kubelet;
-
-        if (kubelet && kubelet_set_cards(kubelet, cards) < 0)
-            log_error("no memory for the list of devices");
-    }
-}
-
-static void on_health(void *data)
-{
-    struct plugin *plugin = data;
-
-    if (plugin->ending)
-        return;
-    if (plugin->found_result == 0)
-        plugin->has_cards = true;
-    if (!plugin->has_cards) {
-        plugin->why_none = plugin->found_error;
-        plugin_condition_check(plugin);
-        return;
-    }
-    if (plugin->found_result < 0)
-        log_warn("the cards can't be checked, so none counts as healthy: %s",
-                 plugin->found_error.text);
-    if (!cards_equal(&plugin->found, &plugin->cards)) {
-        bool others = plugin->found.count != plugin->cards.count;
-
-        log_changes(&plugin->cards, &plugin->found);
-        use_cards(plugin, &plugin->found);
-        if (others)
-            plugin_capacity_write(plugin);
-    }
-    plugin_register(plugin); /* what could not be written is tried again */
-    plugin_condition_check(plugin);
-    plugin_serve(plugin);
-}
-
-/* While the driver does not answer, no card counts as healthy. */
-static void on_health_late(void *data)
-{
-    struct plugin *plugin = data;
-    struct cards cards = plugin->cards;
-
-    log_warn("the driver does not answer, so no card counts as healthy");
-    cards_set_unhealthy(&cards);
-    use_cards(plugin, &cards);
-    plugin_register(plugin);
-}
-
-static const struct watchdog_ops health_ops = {
-    .begin = begin_health,
-    .ask = ask_health,
-    .done = on_health,
-    .late = on_health_late,
-};
-
-static void start_health(struct plugin *plugin)
-{
-    const struct watchdog_options options = {
-        .ops = &health_ops,
-        .data = plugin,
-        .first_ms = HEALTH_MS,
-        .period_ms = HEALTH_MS,
-        .late_periods = LATE_TIMES,
-    };
-
-    watchdog_start(&plugin->health, plugin->loop, &options);
-}
 
 /* Pods */
 
@@ -198,6 +96,7 @@ static void on_pods_complete(void *data)
         plugin_adopt_containers(plugin);
     plugin->listed = true;
     plugin_gc_all(plugin);
+    plugin_parts_update(plugin);
     pods_each(plugin->pods, check_phase, plugin);
 }
 
@@ -215,6 +114,7 @@ static void on_gc_timer(uv_timer_t *timer)
         return;
     pods_expire(plugin->pods, EXPIRE_AGE, on_pod_gone, plugin);
     plugin_gc_all(plugin);
+    plugin_parts_update(plugin);
     pods_each(plugin->pods, check_phase, plugin);
 }
 
@@ -332,11 +232,23 @@ static const struct kubelet_ops kubelet_ops = {
 
 /* Starting */
 
+void plugin_offer(struct plugin *plugin)
+{
+    size_t before = plugin->offer.resource_count;
+
+    if (plugin->vendor->offer)
+        plugin->vendor->offer(plugin->node, &plugin->offer);
+    for (size_t i = before; i < plugin->offer.resource_count; i++)
+        log_info("serving %s as well", plugin->offer.resources[i].name);
+}
+
 static int open_cards(struct plugin *plugin, struct error *err)
 {
     int r = plugin->vendor->find(plugin->node, NULL, &plugin->cards, err);
 
     plugin->has_cards = r == 0;
+    if (r == 0)
+        plugin_offer(plugin);
     if (r == 0 || !plugin->options->keep_trying)
         return r;
     plugin->why_none = *err;
@@ -397,6 +309,7 @@ static void serve_one(struct plugin *plugin, struct serving *serving)
         .endpoint = resource->endpoint,
         .resource = resource->name,
         .resource_index = (unsigned)(serving - plugin->servings),
+        .is_direct = resource->is_direct,
         .variables = plugin->vendor->variables,
         .variable_count = plugin->vendor->variable_count,
     };
@@ -432,7 +345,7 @@ static void plugin_stop(struct plugin *plugin)
     kube_watch_free(plugin->pod_watch);
     kube_watch_free(plugin->node_watch);
     kube_client_free(plugin->kube);
-    watchdog_stop(&plugin->health);
+    plugin_health_stop(plugin);
     uv_close((uv_handle_t *)&plugin->gc_timer, NULL);
     uv_close((uv_handle_t *)&plugin->trim_timer, NULL);
     uv_close((uv_handle_t *)&plugin->finish_timer, NULL);
@@ -478,7 +391,7 @@ static void start_timers(struct plugin *plugin)
         (void)uv_signal_init(plugin->loop, &plugin->signals[i]);
         plugin->signals[i].data = plugin;
     }
-    start_health(plugin);
+    plugin_health_start(plugin);
     (void)uv_timer_start(&plugin->gc_timer, on_gc_timer, GC_MS, GC_MS);
     (void)uv_timer_start(&plugin->trim_timer, on_trim_timer, TRIM_MS, TRIM_MS);
 }
@@ -514,6 +427,10 @@ static int plugin_start(struct plugin *plugin, const void *own, struct error *er
         r = load_pods(plugin, err);
     if (r == 0)
         r = watch_api(plugin, err);
+    if (r == 0)
+        plugin_parts_update(plugin);
+    if (r == 0)
+        plugin_health_watch(plugin);
     if (r == 0)
         plugin_gate_start(plugin);
     return r;

@@ -56,6 +56,11 @@ struct plugin {
     bool has_cards;         /* they were found once */
     struct error why_none;  /* why they were not */
     struct watchdog health; /* asks the driver */
+    struct watchdog watch;  /* waits for what befalls cards */
+    bool watches;           /* it has begun */
+    int watch_result;
+    struct error watch_error;
+    char silence[CARD_WHY_SIZE]; /* the driver hangs: why no card is healthy; "" else */
     struct cards asked,
         found; /* the thread's: the cards as they were known, and as it found them */
     int found_result;
@@ -118,8 +123,19 @@ struct plugin {
  */
 int plugin_run(const struct plugin_options *options, const struct node_vendor *vendor,
                const void *own);
+/* health.c: asks for the cards every few seconds, and as soon as something befalls one. */
+void plugin_health_start(struct plugin *plugin);
+/* Begins to wait for what befalls cards, once they were found. */
+void plugin_health_watch(struct plugin *plugin);
+void plugin_health_stop(struct plugin *plugin);
 /* Logs, once, that a pod's annotation was changed after it was given its devices. */
 void plugin_say_altered(const struct plugin *plugin, struct node_pod *pod);
+
+/* parts.c: says which parts of cards there are to be, whenever that may have changed. */
+void plugin_parts_update(struct plugin *plugin);
+
+/* Takes up resources that the cards found just now have brought. */
+void plugin_offer(struct plugin *plugin);
 
 /* Registers with kubelet, if there are cards and the gate is open. */
 void plugin_serve(struct plugin *plugin);

@@ -37,6 +37,7 @@ static void pod_clear(struct node_pod *pod)
     free(pod->name);
     free(pod->uid);
     free(pod->allocated);
+    free(pod->parts_told);
 }
 
 static void entry_free(struct entry *entry)
@@ -194,6 +195,15 @@ static const char *annotation_of(const struct pod *pod, const char *key)
     return value ? value : "";
 }
 
+static char *copy_grant(const struct pod *from, bool is_ours, const struct node_vendor *vendor)
+{
+    const char *grant = is_ours ? annotation_of(from, vendor->allocated_key) : "";
+    const char *parts =
+        vendor->parts_key ? text_pairs_get(&from->annotations, vendor->parts_key) : NULL;
+
+    return parts && grant[0] ? vendor->name_parts(grant, parts) : strdup(grant);
+}
+
 static int copy_pod(struct node_pod *pod, const struct pod *from, const struct pods *pods)
 {
     const char *node = pods->node;
@@ -203,7 +213,7 @@ static int copy_pod(struct node_pod *pod, const struct pod *from, const struct p
     pod->namespace = strdup(from->namespace);
     pod->name = strdup(from->name);
     pod->uid = strdup(from->uid);
-    pod->allocated = strdup(ours ? annotation_of(from, pods->vendor->allocated_key) : "");
+    pod->allocated = copy_grant(from, ours, pods->vendor);
     pod->allocated_key = pods->vendor->allocated_key;
     if (!pod->namespace || !pod->name || !pod->uid || !pod->allocated)
         return -ENOMEM;
@@ -254,6 +264,7 @@ int pod_keep(struct node_pod *pod, const char *allocated)
 static void pod_inherit(struct node_pod *pod, struct node_pod *before)
 {
     pod->confirmed |= before->confirmed;
+    pod->parts_told = TAKE(before->parts_told);
     if (before->final) {
         keep_first(pod, TAKE(before->allocated));
         pod->altered_said = pod->altered && before->altered_said;
@@ -265,6 +276,7 @@ static void pod_inherit(struct node_pod *pod, struct node_pod *before)
         if (!old)
             continue;
         container->ready = old->ready;
+        container->starting = old->starting;
         COPY_TEXT(container->cdi_name, old->cdi_name);
     }
 }
@@ -518,4 +530,13 @@ bool pod_is_ready(const struct node_pod *pod, const struct pod_devices *devices)
             return false;
     }
     return devices->count > 0;
+}
+
+bool pod_holds_devices(const struct node_pod *pod)
+{
+    for (size_t i = 0; i < pod->container_count; i++) {
+        if (pod->containers[i].ready)
+            return !pod->over;
+    }
+    return false;
 }

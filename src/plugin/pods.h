@@ -33,7 +33,8 @@ struct pod_container {
     enum container_role role;
     enum init_state state; /* of init containers */
     int priority;          /* its limit of the priority's resource; -1: not said */
-    bool ready; /* its devices were handed over, in this run of the plugin or an earlier one */
+    bool ready;    /* its devices were handed over, in this run of the plugin or an earlier one */
+    bool starting; /* it is about to get them, in this run of the plugin */
     char cdi_name[32]; /* the CDI device's; "" while it is not ready */
 };
 
@@ -51,6 +52,7 @@ struct node_pod {
     bool to_allocate;          /* the to-allocate annotation still names devices */
     bool labelled;             /* hami.io/vgpu-node is among its labels */
     bool phase_success;        /* its bind-phase says so */
+    char *parts_told;          /* what this run wrote of its parts; NULL: nothing yet */
     bool over;                 /* succeeded, failed */
     bool deleting;
     bool leaving;   /* gone from the API server, while kubelet still has it */
@@ -93,6 +95,9 @@ void pods_remove(struct pods *pods, const char *uid);
 /* The first annotation, as an earlier run of the plugin saw it, becomes final. Text that names no
  * devices changes nothing. -ENOMEM. */
 int pod_keep(struct node_pod *pod, const char *allocated);
+
+/* From the moment that its first container has them. */
+bool pod_holds_devices(const struct node_pod *pod);
 
 struct node_pod *pods_find(struct pods *pods, const char *uid);
 /* Of several pods of the name the one that is neither over nor being deleted, else any. */

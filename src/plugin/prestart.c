@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "base/util.h"
 #include "grpc/podresources.pb-c.h"
+#include "plugin/give.h"
 #include "plugin/holder.h"
 #include "plugin/pick.h"
 
@@ -21,7 +22,6 @@ enum {
     AGAIN_MAX_MS = 640,
     CHECKPOINT_MAX = 16 << 20,
     ARENA_MAX = 4 << 20,
-    RECORD_MAX = 512 << 10,
 };
 
 struct prestart {
@@ -44,6 +44,7 @@ struct prestart {
 };
 
 static void ask_for_holder(struct prestart *prestart);
+static void read_pod(struct prestart *prestart, const char *namespace, const char *name);
 static void prestart_resolve(struct prestart *prestart);
 
 /* Ends */
@@ -104,123 +105,99 @@ static void prestart_again(struct prestart *prestart, const char *why)
                          backoff_ms(prestart->pauses++, AGAIN_FIRST_MS, AGAIN_MAX_MS), 0);
 }
 
-/* Handing over */
+/* Cards that kubelet gave out by their own ids */
 
-struct others {
-    struct plugin *plugin;
-    const struct node_pod *but;
-    struct arena *arena;
-    const char *uuid;
-    struct card_use use;
-};
-
-/* A pod holds its devices from the moment that its first container has them. */
-static bool holds_devices(const struct node_pod *pod)
+/* As if an annotation had given the container what its ids name, whole. */
+static int grant_ids(const struct prestart *prestart, size_t index, struct arena *arena,
+                     struct pod_devices *ret_devices, struct error *err)
 {
-    for (size_t i = 0; i < pod->container_count; i++) {
-        if (pod->containers[i].ready)
-            return !pod->over;
+    struct container_devices *containers = ARENA_ARRAY(arena, struct container_devices, index + 1);
+    struct container_device *items = ARENA_ARRAY(arena, struct container_device, prestart->count);
+
+    if (!containers || !items)
+        return error_set(err, -ENOMEM, "no memory");
+    for (size_t i = 0; i <= index; i++)
+        containers[i] = (struct container_devices){.count = 0};
+    for (size_t i = 0; i < prestart->count; i++) {
+        const struct card *card = cards_get(&prestart->plugin->cards, prestart->ids[i]);
+
+        if (!card)
+            return error_set(err, -ENODEV, "%.96s is not here any more", prestart->ids[i]);
+        items[i] =
+            (struct container_device){.uuid = card->uuid, .memory_mib = (int32_t)card->memory_mib};
     }
-    return false;
-}
-
-static void add_other(void *data, struct node_pod *pod)
-{
-    struct others *others = data;
-    struct pod_devices devices;
-
-    if (pod == others->but || !holds_devices(pod))
-        return;
-    if (pod_grants(pod, others->arena, &devices, NULL) == 0)
-        pick_add_use(pod, &devices, others->uuid, &others->use);
-}
-
-static void use_of_others(void *data, const char *uuid, struct card_use *ret_use)
-{
-    struct others *others = data;
-    struct arena_mark mark = arena_mark(others->arena);
-
-    others->uuid = uuid;
-    others->use = (struct card_use){0};
-    pods_each(others->plugin->pods, add_other, others);
-    arena_rewind(others->arena, mark);
-    *ret_use = others->use;
-}
-
-static int make_grant(const struct plugin *plugin, const struct node_pod *pod, size_t index,
-                      const struct pod_devices *devices, struct container_grant *grant,
-                      struct error *err)
-{
-    const struct container_devices *mine = &devices->containers[index];
-
-    if (mine->count > ARRAY_SIZE(grant->devices))
-        return error_set(err, -E2BIG, "a container can't have more than %zu cards",
-                         ARRAY_SIZE(grant->devices));
-    *grant = (struct container_grant){
-        .pod_uid = pod->uid,
-        .container = pod->containers[index].name,
-        .priority = pod->containers[index].priority,
-        .device_count = mine->count,
-    };
-    for (size_t i = 0; i < mine->count; i++) {
-        const struct card *card = cards_get(&plugin->cards, mine->items[i].uuid);
-        struct granted_device *device = &grant->devices[i];
-
-        COPY_TEXT(device->uuid, card->uuid);
-        device->memory_bytes = (uint64_t)mine->items[i].memory_mib * MIB;
-        device->cores = (unsigned)mine->items[i].cores;
-        device->index = card->index;
-        device->has_minor = card->has_minor;
-        device->minor = card->minor;
-    }
+    containers[index].count = prestart->count;
+    containers[index].items = items;
+    *ret_devices = (struct pod_devices){.count = index + 1, .containers = containers};
     return 0;
 }
 
-/* A container that had the same device ids before no longer owns the name. */
-static void forget_name(void *data, struct node_pod *pod)
+/* One container has one set of limits, and so devices of one resource. */
+static int check_alone(const struct prestart *prestart, const struct node_pod *pod, size_t index,
+                       struct arena *arena, struct error *err)
 {
-    const struct prestart *prestart = data;
+    const struct pod_container *container = &pod->containers[index];
+    struct pod_devices devices = {.count = 0};
+    bool is_given = false;
 
-    for (size_t i = 0; i < pod->container_count; i++) {
-        if (strcmp(pod->containers[i].cdi_name, prestart->name) == 0)
-            pod->containers[i].cdi_name[0] = '\0';
-    }
+    if (pod->allocated[0] && pod_grants(pod, arena, &devices, NULL) == 0)
+        is_given = index < devices.count && devices.containers[index].count;
+    if (is_given || (container->cdi_name[0] && strcmp(container->cdi_name, prestart->name) != 0))
+        return error_set(err, -EINVAL,
+                         "container %s asks for %s and for another kind of device as well; a "
+                         "container may have one of them",
+                         container->name, prestart->resource->name);
+    return 0;
 }
 
-static int start_with_grant(struct prestart *prestart, struct node_pod *pod, size_t index,
-                            const struct pod_devices *devices, struct arena *arena,
-                            struct error *err)
+static int start_with_ids(struct prestart *prestart, struct node_pod *pod, struct error *err)
 {
-    struct plugin *plugin = prestart->plugin;
-    struct others others = {.plugin = plugin, .but = pod, .arena = arena};
-    CLEANUP(strbuf_deinit) struct strbuf record = STRBUF_INIT(RECORD_MAX);
-    CLEANUP(spec_edits_deinit) struct spec_edits edits = SPEC_EDITS_INIT;
-    struct container_grant grant;
-    char folder[PATH_MAX];
+    CLEANUP(arena_freep) struct arena *arena = arena_new(ARENA_MAX);
+    const struct giving giving = {prestart->plugin, prestart->resource, prestart->name};
+    struct pod_devices devices;
+    size_t index = 0;
     int r;
 
-    r = pick_check(pod, devices, index, &plugin->cards, use_of_others, &others, err);
+    if (!arena)
+        return error_set(err, -ENOMEM, "no memory");
+    while (index < pod->container_count &&
+           strcmp(pod->containers[index].name, prestart->holder.container) != 0)
+        index++;
+    if (index == pod->container_count)
+        return error_set(err, -EINVAL, "which container is to start is not known");
+    r = check_alone(prestart, pod, index, arena, err);
     if (r == 0)
-        r = make_grant(plugin, pod, index, devices, &grant, err);
-    pods_record(plugin->pods, pod, &record);
-    if (r == 0 && record.failed)
-        r = error_set(err, -ENOMEM, "what the pod was given is too long");
-    grant.record = strbuf_text(&record);
-    if (r == 0)
-        r = host_prepare(&plugin->host, &grant, folder, err);
-    if (r == 0)
-        r = plugin->vendor->prepare(plugin->node, &grant, &plugin->cards, folder, &edits, err);
-    if (r == 0)
-        r = host_write_spec(&plugin->host, &grant, prestart->name, &edits, err);
-    if (r < 0)
-        return r;
-    pods_each(plugin->pods, forget_name, prestart);
-    pod->containers[index].ready = true;
-    COPY_TEXT(pod->containers[index].cdi_name, prestart->name);
-    log_info("%s/%s, %s: starts with %zu device%s of %s", pod->namespace, pod->name,
-             pod->containers[index].name, grant.device_count, grant.device_count == 1 ? "" : "s",
-             prestart->name);
-    return 0;
+        r = grant_ids(prestart, index, arena, &devices, err);
+    return r < 0 ? r : give_devices(&giving, pod, index, &devices, arena, err);
+}
+
+/* Of a plain init container kubelet's API does not tell: it is a later container's holder, or none.
+ * Then the first init container stands for it: all get the same. */
+static void name_container(const struct node_pod *pod, struct holder *holder)
+{
+    if (!holder->container[0] && pod->container_count)
+        COPY_TEXT(holder->container, pod->containers[0].name);
+}
+
+static void resolve_ids(struct prestart *prestart, struct node_pod *pod)
+{
+    struct holder *holder = &prestart->holder;
+    struct error err = ERROR_INIT;
+    int r;
+
+    if (!pod && !prestart->was_read && prestart->plugin->listed && holder->pod[0]) {
+        read_pod(prestart, holder->namespace, holder->pod);
+        return;
+    }
+    if (!pod) {
+        prestart_again(prestart, "the pod is not known here yet");
+        return;
+    }
+    COPY_TEXT(holder->namespace, pod->namespace);
+    COPY_TEXT(holder->pod, pod->name);
+    name_container(pod, holder);
+    r = start_with_ids(prestart, pod, &err);
+    prestart_end(prestart, r < 0 ? GRPC_FAILED_PRECONDITION : GRPC_OK, r < 0 ? err.text : NULL);
 }
 
 /* Which pod, which container */
@@ -279,6 +256,7 @@ static void start_container(struct prestart *prestart, struct node_pod *pod)
 {
     CLEANUP(arena_freep) struct arena *arena = arena_new(ARENA_MAX);
     const char *holder = prestart->holder.container[0] ? prestart->holder.container : NULL;
+    const struct giving giving = {prestart->plugin, prestart->resource, prestart->name};
     struct error err = ERROR_INIT;
     struct pod_devices devices;
     size_t index;
@@ -302,7 +280,16 @@ static void start_container(struct prestart *prestart, struct node_pod *pod)
     }
     if (r == PICK_FOUND) {
         COPY_TEXT(prestart->holder.container, pod->containers[index].name);
-        r = start_with_grant(prestart, pod, index, &devices, arena, &err);
+        pod->containers[index].starting = true;
+        plugin_parts_update(prestart->plugin);
+        r = give_devices(&giving, pod, index, &devices, arena, &err);
+        if (r == -EAGAIN) {
+            prestart_again(prestart, err.text);
+            return;
+        }
+        pod->containers[index].starting = false;
+        if (r < 0)
+            plugin_parts_update(prestart->plugin);
     }
     if (r < 0) {
         prestart_end(prestart, GRPC_FAILED_PRECONDITION, err.text);
@@ -321,7 +308,7 @@ static void start_container(struct prestart *prestart, struct node_pod *pod)
  */
 static bool is_adopted(const struct prestart *prestart, const struct node_pod *pod)
 {
-    return pod && prestart->holder.uid[0] && pod->allocated[0] && holds_devices(pod);
+    return pod && prestart->holder.uid[0] && pod->allocated[0] && pod_holds_devices(pod);
 }
 
 static void prestart_resolve(struct prestart *prestart)
@@ -331,6 +318,10 @@ static void prestart_resolve(struct prestart *prestart)
 
     plugin_pods_leave(prestart->plugin);
     pod = find_pod(prestart);
+    if (prestart->resource->is_direct) {
+        resolve_ids(prestart, pod);
+        return;
+    }
     if (!prestart->plugin->listed && !is_adopted(prestart, pod)) {
         prestart_again(prestart, "this node's pods could not be listed yet");
         return;

@@ -22,6 +22,7 @@ class Api:
         self.oldest = 0
         self.objects = objects or {}
         self.events = []
+        self.told = []  # events for people that were written
         self.requests = []  # (method, path, query, body, headers)
         self.refuse = []  # (status, headers) or a function of the request
         self.cut = []  # bytes to send before the connection is cut
@@ -176,6 +177,9 @@ class Api:
                     if self.command == "PATCH":
                         return self.send(200, api.put(folder, name, **json.loads(body)))
                     return self.send(200, api.objects[folder][name])
+                if self.command == "POST" and name == "events":
+                    api.told.append(json.loads(body))
+                    return self.send(201, api.told[-1])
                 if self.command == "POST" and name == "binding":
                     return self.bind(folder, json.loads(body))
                 return self.fail(404, f'"{url.path}" not found')

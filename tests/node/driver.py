@@ -286,6 +286,26 @@ def links():
     node.end()
 
 
+def many():
+    """Sixty-four cards: all are registered and listed, they come and go while it runs, and more of them are refused."""
+    lines = [f"GPU-{i:02} 1000 00000000:{i:02x}:00.0 {i} ok" for i in range(64)]
+    node = Node(cards=lines)
+    node.kubelet.connect()
+    check_equal(len(node.kubelet.lists.get(timeout=30)), 640, "ten devices of each of 64 cards are listed")
+    registered = lambda: [d["id"] for d in json.loads(node.api.objects[NODES][NODE]["metadata"].get("annotations", {}).get(REGISTER, "[]"))]
+    check(wait_until(lambda: registered() == node.uuids), "and registered", registered())
+    status, why, *_ = start_container(node, "one", ["GPU-63"], ["GPU-00::0"])
+    check_equal(status, "OK", "a container gets the last of them", why)
+    node.show_cards(lines[:20])
+    check(wait_until(lambda: registered() == node.uuids[:20], 20), "cards that go while it runs are not registered any more", registered())
+    check(wait_until(lambda: len(node.kubelet.lists.get(timeout=20)) == 200, 20), "nor listed")
+    node.show_cards(lines)
+    check(wait_until(lambda: registered() == node.uuids, 20), "cards that come are", registered())
+    node.show_cards(lines + ["GPU-64 1000 00000000:64:00.0 64 ok"])
+    check(wait_until(lambda: "65 GPUs are more than the 64 supported" in node.said(), 20), "more than 64 are refused, which is said", node.said()[-500:])
+    node.end()
+
+
 def sick():
     """Two cards, one of which dies: ids stand for no card, and pods of the other start with any of them."""
     node = Node(cards=CARDS)
@@ -377,7 +397,7 @@ def selinux():
         node.end()
 
 
-PARTS = ["toolkit", "large", "none", "runtime", "cards", "links", "sick", "capacity", "monitor", "selinux"]
+PARTS = ["toolkit", "large", "none", "runtime", "cards", "links", "many", "sick", "capacity", "monitor", "selinux"]
 
 if __name__ == "__main__":
     for part in sys.argv[1:] or PARTS:

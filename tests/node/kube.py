@@ -274,6 +274,7 @@ def check_retries(api):
             before = len(api.requests)
             request(api, method, PODS + "/a", "{}" if method in ("PUT", "PATCH", "POST") else "")
             check_equal(len(api.requests) - before, times, f"{method}, {what}: sent {times} times")
+            check_equal(api.requests[-1][0], method, "by that method")
             api.refuse, api.cut = [], []
 
 

@@ -42,7 +42,7 @@ static int made_up_find(void *node, const struct cards *known, struct cards *ret
 
     *ret_cards = known ? *known : (struct cards){.count = 0};
     if (!file) {
-        cards_set_unhealthy(ret_cards);
+        cards_set_unhealthy(ret_cards, "its file is not there");
         return error_set(err, -errno, "%s: %s", (const char *)node, strerror(errno));
     }
     ret_cards->count = 0;

@@ -8,6 +8,7 @@ import sys
 import urllib.request
 
 sys.path.insert(0, __file__.rsplit("/", 2)[0])
+import hamicore
 from harness import *
 
 sys.path.insert(0, __file__.rsplit("/", 1)[0])
@@ -20,7 +21,7 @@ LIMIT = 3000 * MIB
 
 # What promtool's linter says of names that HAMi's dashboards need.
 EXCEPTIONS = {
-    r"(HostGPUMemoryUsage|HostCoreUtilization|vGPU_device_memory_\w+|Device_\w+_of_container) metric names should be written in 'snake_case' not 'camelCase'",
+    r"(MigInfo|HostGPUMemoryUsage|HostCoreUtilization|vGPU_device_memory_\w+|Device_\w+_of_container) metric names should be written in 'snake_case' not 'camelCase'",
 }
 
 
@@ -149,6 +150,8 @@ def tells():
         more = value(second, name, **which) - value(first, name, **which)
         check(more > least, f"{name} counts on", more)
     check(value(second, "hami_container_last_kernel_elapsed_seconds", **which) <= 10, "its last launch was just now")
+    waits = {dict(labels)["le"]: count for labels, count in second["hami_container_launch_wait_seconds_bucket"].items()}
+    check(10 < waits["+Inf"] == value(second, "hami_container_launch_wait_seconds_count", **which) and waits["0.001"] <= waits["0.25"] <= waits["+Inf"], "how long its launches waited", waits)
     guest.kill()
     api.delete(PODS, "two")
     check(wait_until(lambda: len(monitor.scrape()["hami_vgpu_memory_limit_bytes"]) == 1), "a pod that is gone is no longer told of")
@@ -171,6 +174,31 @@ def tells():
 
     for arguments, allowed in (((), set()), (("--legacy-metrics",), EXCEPTIONS)):
         lint(Monitor(machine, api, hook, *arguments), allowed, " ".join(arguments) or "new names")
+    api.close()
+
+
+def health():
+    """What the device plugin says of cards that failed, whether or not the monitor reads the cards itself."""
+    machine, hook, api = Machine(2, 30000 * MIB), scratch / "vgpu-health", two_pods()
+    hook.mkdir()
+    uuids = [g["uuid"] for g in machine.view()["gpus"]]
+
+    def tell(*healthy):
+        cards = [{"uuid": u, "model": "A100", "index": i, "numa_node": -1, "healthy": h, "memory_bytes": 1, "failures": 1 - h, "why": "" if h else "XID 79",
+                  "corrected_errors": 7, "uncorrected_errors": i} for i, (u, h) in enumerate(zip(uuids, healthy))]
+        (hook / "cards.new").write_text(json.dumps({"cards": cards}))
+        (hook / "cards.new").rename(hook / "cards.json")
+
+    tell(True, True)
+    monitors = [Monitor(machine, api, hook), Monitor(None, api, hook, f"--nvidia-driver-root={scratch}/none")]
+    for monitor, what in zip(monitors, ("beside NVML", "alone")):
+        of = lambda name: [value(monitor.scrape(), name, device_uuid=u) for u in uuids]
+        check(wait_until(lambda: of("hami_host_gpu_healthy") == [1, 1], 15), f"{what}: cards are well", of("hami_host_gpu_healthy"))
+    tell(True, False)
+    for monitor, what in zip(monitors, ("beside NVML", "alone")):
+        of = lambda name: [value(monitor.scrape(), name, device_uuid=u) for u in uuids]
+        check(wait_until(lambda: of("hami_host_gpu_healthy") == [1, 0], 15), f"{what}: one that failed is told", of("hami_host_gpu_healthy"))
+        check_equal((of("hami_host_gpu_failures_total"), of("hami_host_gpu_corrected_errors"), of("hami_host_gpu_uncorrected_errors")), ([0, 1], [7, 7], [0, 1]), f"{what}: with its errors")
     api.close()
 
 
@@ -229,6 +257,50 @@ def fails():
     api.close()
 
 
+def feedback():
+    """HAMi's priorities, on HAMi-core's own regions: who waits for whom, and who is held to its share."""
+    hook, api = scratch / "vgpu-feedback", two_pods()
+    api.objects[PODS] |= {str(i): pod(str(i), f"u{i}") for i in range(5)}
+
+    def make(number, priority, recent, *cards, uid=None):
+        folder = hook / "containers" / f"{uid or f'u{number}'}_main"
+        folder.mkdir(parents=True)
+        devices = [{"uuid": card, "limit": 0, "sm_limit": 30} for card in cards]
+        data = hamicore.write(devices, [], priority=priority, recent_kernel=recent)
+        (folder / "x.cache").write_bytes(data)
+        return folder / "x.cache"
+
+    def words(region):
+        got = hamicore.read(region.read_bytes())
+        return got["recent_kernel"], got["utilization_switch"]
+
+    high = make(0, 0, 1000, "GPU-a", "GPU-b")
+    low = make(1, 1, 1000, "GPU-b")
+    apart = make(2, 1, 1000, "GPU-c")
+    pair = make(3, 1, 1000, "GPU-d"), make(4, 1, 1000, "GPU-d")
+    hostile = make(5, -7, 1000, "GPU-c")
+    before = low.read_bytes()
+    ours = Container(hook, "uid-1", "main", "GPU-c")
+    (ours.folder / "limits").write_text((ours.folder / "limits").read_text() + "CUDA_TASK_PRIORITY=1\n")
+    ours.region.write_bytes(hamicore.write([{"uuid": "GPU-a", "limit": 0, "sm_limit": 0}], [], priority=-1, recent_kernel=1000))
+    monitor = Monitor(None, api, hook)
+    check(wait_until(lambda: words(low) == (-1, 1), 15), "a container is blocked while one of higher priority launches on a card of its", words(low))
+    changed = [i for i, (a, b) in enumerate(zip(before, low.read_bytes())) if a != b]
+    check({i // 4 * 4 for i in changed} <= {hamicore.HEAD[n][0] for n in ("recent_kernel", "utilization_switch")}, "nothing else of its region is touched", changed)
+    check_equal([words(r)[1] for r in pair], [1, 1], "two of the same priority are held to their shares")
+    check(990 < words(high)[0] < 1000 and words(high)[1] == 0, "the one of higher priority is not, being alone", words(high))
+    check_equal(words(apart)[1], 1, "one of ours counts with the cards and the priority of its limits file, not of its region")
+    check(words(hostile)[0] > 0, "a priority below 0 blocks nobody, and costs nothing", words(hostile))
+    data = bytearray(high.read_bytes())
+    data[hamicore.HEAD["recent_kernel"][0]] = 0
+    data[hamicore.HEAD["recent_kernel"][0] + 1] = 0
+    high.write_bytes(data)
+    check(wait_until(lambda: words(low) == (0, 0), 15), "when that one launches no more the other goes on", words(low))
+    monitor.program.terminate()
+    check_equal(monitor.program.wait(30), 0, "it ends well")
+    api.close()
+
+
 def options():
     """What is no option ends it with a word, before it does anything."""
     environment = bare_environment(None)
@@ -256,7 +328,7 @@ def lint(monitor, allowed, what):
     monitor.program.wait(30)
 
 
-PARTS = ["tells", "hangs", "fails", "options"]
+PARTS = ["tells", "health", "hangs", "fails", "feedback", "options"]
 
 if __name__ == "__main__":
     for part in sys.argv[1:] or PARTS:

@@ -16,7 +16,7 @@
 #include "driver/nvml.h"
 
 enum {
-    STUB_CARDS_MAX = 16,
+    STUB_CARDS_MAX = 80,
 };
 
 struct stub_card {

@@ -30,11 +30,12 @@ def check_equal(got, wanted, sentence, *more):
 class Node:
     """All that one node has."""
 
-    def __init__(self, gpus=2, memory=30000 * MIB, config=None, more=(), cards=None):
+    def __init__(self, gpus=2, memory=30000 * MIB, config=None, more=(), cards=None, driver={}, **environment):
         """Of simulated cards, or, given lines of nvml_stub.c, of cards that only NVML knows; more: arguments."""
         self.folder = pathlib.Path(tempfile.mkdtemp(dir=scratch, prefix="node-"))
         self.more = list(more)
-        self.machine = None if cards else Machine(gpus, memory)
+        self.environment = environment
+        self.machine = None if cards else Machine(gpus, memory, driver=driver)
         self.uuids = [line.split()[0] for line in cards] if cards else [g["uuid"] for g in self.machine.view()["gpus"]]
         if cards:
             self.show_cards(cards)
@@ -56,7 +57,7 @@ class Node:
         (root / folder / "libnvidia-ml.so.1").symlink_to("libnvidia-ml.so.580.1")
 
     def start(self):
-        environment = bare_environment(self.machine, NODE_NAME=NODE, no_proxy="*")
+        environment = bare_environment(self.machine, NODE_NAME=NODE, no_proxy="*", **self.environment)
         arguments = [
             "--hook-path", self.folder / "vgpu", "--cdi-dir", self.folder / "cdi",
             "--nvidia-cdi-dirs", f"{self.folder}/toolkit,{self.folder}/toolkit-etc",
@@ -240,6 +241,13 @@ def is_ready():
     node.kubelet.start()
     node.kubelet.connect()
     check(wait_until(lambda: asks() == 0), "until it is back")
+    (node.folder / "kubelet/kubelet.sock").rename(node.folder / "kubelet/away.sock")
+    check(wait_until(lambda: asks() == 1, 10), "nor while kubelet's socket is gone, though its stream stays")
+    time.sleep(1)
+    check("cannot register" not in node.said().partition("away.sock")[2] and node.kubelet.registrations.empty(), "and nobody is asked to register it")
+    (node.folder / "kubelet/away.sock").rename(node.folder / "kubelet/kubelet.sock")
+    node.kubelet.connect()
+    check(wait_until(lambda: asks() == 0), "until that is there again")
     node.plugin.kill()
     node.plugin.wait()
     node.kubelet.stop()
@@ -273,13 +281,14 @@ def hands_over():
         "the environment is HAMi's, for the card that the scheduler chose",
     )
     region = env["CUDA_DEVICE_MEMORY_SHARED_CACHE"]
+    cell, cells = f"/usr/local/vgpu/cells/{a}", f"/usr/local/vgpu/cards/{a}"
     check_equal(
         sorted(p for p in mounts if "linux-gnu" not in p),
-        sorted(["/etc/ld.so.preload", "/usr/local/vgpu/libvgpu.so", "/usr/local/vgpu/limits", "/usr/local/vgpu/machine", region]),
+        sorted(["/etc/ld.so.preload", "/usr/local/vgpu/libvgpu.so", "/usr/local/vgpu/limits", "/usr/local/vgpu/machine", cell, cells, region]),
         "the files are mounted",
     )
-    check_equal([p for p, m in mounts.items() if "rw" in m["options"]], [region, "/usr/local/vgpu/machine"], "read-only but for the region")
-    check(all(pathlib.Path(m["hostPath"]).is_file() for m in mounts.values()), "and are there on the host", mounts)
+    check_equal({p for p, m in mounts.items() if "rw" in m["options"]}, {region, cell, "/usr/local/vgpu/machine"}, "read-only but for the region and the cell")
+    check(all(pathlib.Path(m["hostPath"]).is_file() == (p != cells) for p, m in mounts.items()), "and are there on the host", mounts)
     check_equal(pathlib.Path(mounts["/etc/ld.so.preload"]["hostPath"]).read_text(), "/usr/local/vgpu/libvgpu.so\n", "the preload file names the library")
     check("libvgpu.so." in mounts["/usr/local/vgpu/libvgpu.so"]["hostPath"], "the library's file has a version")
     limits = node.limits(names[0])
@@ -678,6 +687,21 @@ def holds_fast():
     node.end()
 
 
+def is_not_listened_to():
+    """kubelet took the registration and never asked for the list: seconds later it is registered again."""
+    node = Node(gpus=1)
+    node.kubelet.registrations.get(timeout=10)
+    check(node.kubelet.registrations.empty(), "it is registered once")
+    check_equal(node.kubelet.registrations.get(timeout=20)["resource"], "nvidia.com/gpu", "and again where kubelet does not ask for the list")
+    node.kubelet.registrations.queue.clear()
+    node.kubelet.registrations.put({"endpoint": "nvidia-gpu.sock"})
+    node.kubelet.connect()
+    node.kubelet.lists.get(timeout=10)
+    time.sleep(7)
+    check(node.kubelet.registrations.empty(), "once it has, no more")
+    node.end()
+
+
 def leaves():
     """A pod that is deleted with a grace period of 0 may run on: what it holds is its own until kubelet has ended it."""
     node = Node(gpus=1)
@@ -781,6 +805,68 @@ def trims():
     node.end()
 
 
+def lends():
+    """Each container has a cell of its card, and sees the others' read-only: who wants it is known to all."""
+    node = Node(gpus=1)
+    node.kubelet.connect()
+    (a,) = node.uuids
+    cells = node.folder / "vgpu/cards" / a
+
+    def run_one(name, number):
+        return node.run_container(node.show(node.pod(name, "x", gives=[[(a, 1000, 10)]])), "x", [f"{a}::{number}"])[2]
+
+    first, second = run_one("one", 0), run_one("two", 1)
+    mounts = node.edits(first)[1]
+    own, others = (mounts.get(f"/usr/local/vgpu/{folder}/{a}", {}) for folder in ("cells", "cards"))
+    check_equal((own["hostPath"], "rw" in own["options"]), (str(cells / "uid-1_x"), True), "a container may write its own cell")
+    check_equal((others["hostPath"], "ro" in others["options"]), (str(cells), True), "and read those of the card")
+    limits = node.limits(first)
+    check_equal((limits.get("HAMI_CARD_CELLS"), limits.get("HAMI_CARDS")), ("/usr/local/vgpu/cells", "/usr/local/vgpu/cards"), "and its limits say where they are")
+    check_equal({p.name: p.stat().st_size for p in cells.iterdir()}, {"uid-1_x": 4096, "uid-2_x": 4096}, "each container has one")
+
+    with open(cells / "uid-1_x", "rb") as file:
+        node.kubelet.prestart([f"{a}::0"])
+        check(not os.path.samestat(os.fstat(file.fileno()), (cells / "uid-1_x").stat()), "a container that starts again has a new one")
+    with open(cells / "uid-2_x", "r+b") as file:
+        file.truncate(10 * MIB)
+        check(wait_until(lambda: os.fstat(file.fileno()).st_size <= 4096), "one that a container made longer is cut")
+
+    # A container of a version that knew no cells can't say what it wants.
+    path = pathlib.Path(node.edits(second)[1]["/usr/local/vgpu/limits"]["hostPath"])
+    text = path.read_text()
+    path.unlink()
+    path.write_text("".join(line for line in text.splitlines(keepends=True) if "HAMI_CARD" not in line))
+    (cells / "uid-2_x").unlink()
+    node.restart()
+    check((cells / "uid-2_x").exists() and (cells / "uid-2_x").stat().st_size not in (0, 4096), "for one of an earlier version the card is wanted always")
+    check_equal((cells / "uid-1_x").stat().st_size, 4096, "the other's cell stays as it was")
+    node.api.delete(PODS, "two")
+    check(wait_until(lambda: [p.name for p in cells.iterdir()] == ["uid-1_x"]), "and goes with its pod", list(cells.iterdir()))
+    node.end()
+
+    (scratch / "force.yaml").write_text("nvidia: {resourceCountName: nvidia.com/gpu, resourcePriorityName: nvidia.com/priority, gpuCorePolicy: force}\n")
+    node = Node(gpus=1, more=["--device-config-file", scratch / "force.yaml"])
+    node.kubelet.connect()
+    (a,) = node.uuids
+    name = node.run_container(node.show(node.pod("one", "x", gives=[[(a, 1000, 10)]])), "x", [f"{a}::0"])[2]
+    mounts = node.edits(name)[1]
+    check(f"/usr/local/vgpu/cells/{a}" in mounts and "ro" in mounts[f"/usr/local/vgpu/cards/{a}"]["options"], "by the policy force a container says what it wants, and sees the others' priorities")
+    limits = node.limits(name)
+    check_equal((limits.get("HAMI_CARDS"), limits.get("HAMI_CARD_RANKS")), (None, "/usr/local/vgpu/cards"), "but uses nothing of theirs")
+
+    # With a priority of its own the cell's name says it, and the share: the tenant can't write that.
+    pod = node.pod("high", "x", gives=[[(a, 1000, 20)]])
+    pod["spec"]["containers"][0]["resources"] = {"limits": {"nvidia.com/priority": "0"}}
+    name = node.run_container(node.show(pod), "x", [f"{a}::1"])[2]
+    cells, own = node.folder / "vgpu/cards" / a, node.edits(name)[1][f"/usr/local/vgpu/cells/{a}"]["hostPath"]
+    check(own.startswith(str(cells)) and own.endswith("_x.0.20"), "a container's cell has its priority and its share in the name", own)
+    node.kubelet.prestart([f"{a}::1"])
+    check_equal(len(list(cells.iterdir())), 2, "made anew it is one still", list(cells.iterdir()))
+    node.api.delete(PODS, "high")
+    check(wait_until(lambda: len(list(cells.iterdir())) == 1), "and goes with its pod", list(cells.iterdir()))
+    node.end()
+
+
 def hangs():
     node = Node(gpus=1)
     node.kubelet.connect()
@@ -849,8 +935,8 @@ def modes():
     folders = {str(p.relative_to(node.folder)): oct(m) for p, m in seen.items() if p.is_dir() and m != 0o755}
     check_equal(folders, {}, "folders are everybody's to read")
     files = {str(p.relative_to(node.folder)): m for p, m in seen.items() if p.is_file()}
-    regions = {name: m for name, m in files.items() if name.endswith(".cache")}
-    check(regions and set(regions.values()) == {0o666}, "a container's region is written by whichever user it has", files)
+    regions = {name: m for name, m in files.items() if name.endswith(".cache") or name.startswith("vgpu/cards/")}
+    check(len(regions) == 2 and set(regions.values()) == {0o666}, "a container's region and cell are written by whichever user it has", files)
     libraries = {name: m for name, m in files.items() if ".so" in name and not name.endswith("ld.so.preload")}
     check(libraries and set(libraries.values()) == {0o755}, "the library can be executed", files)
     strict = {"limits": 0o444, "pod": 0o400}
@@ -859,7 +945,7 @@ def modes():
     node.end()
 
 
-PARTS = ["options", "modes", "registers", "is_ready", "hands_over", "matches", "init_containers", "refuses", "begins_anew", "tells_again", "is_dropped", "upgrades", "survives", "alone", "priorities", "holds_fast", "leaves", "lists_again", "loses_its_socket", "trims", "hangs"]
+PARTS = ["options", "modes", "registers", "is_ready", "hands_over", "matches", "init_containers", "refuses", "begins_anew", "tells_again", "is_dropped", "is_not_listened_to", "upgrades", "survives", "alone", "priorities", "holds_fast", "leaves", "lists_again", "loses_its_socket", "trims", "lends", "hangs"]
 
 if __name__ == "__main__":
     for part in sys.argv[1:] or PARTS:

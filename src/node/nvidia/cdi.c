@@ -301,8 +301,9 @@ static const struct cdi_device *find_card(const struct cdi_spec *spec, const str
     char name[16];
 
     (void)snprintf(name, sizeof(name), "gpu%u", card->index);
-    if (!device)
-        device = find_device(spec, name + strlen("gpu"));
+    if (device || card->is_instance)
+        return device;
+    device = find_device(spec, name + strlen("gpu"));
     return device ? device : find_device(spec, name);
 }
 
@@ -346,6 +347,21 @@ static int add_card(const struct cdi_spec *specs, size_t count, const struct cdi
     return 0;
 }
 
+/* As add_card(), what a specification gives to all of its devices. */
+static int add_general(const struct cdi_spec *specs, size_t count, struct cdi_choice *choice)
+{
+    for (size_t i = 0; i < count; i++) {
+        int r;
+
+        if (strcmp(specs[i].kind, CDI_DRIVER_KIND) != 0)
+            continue;
+        r = add_part(choice, &specs[i].edits);
+        choice->lacks_nodes = true;
+        return r < 0 ? r : 1;
+    }
+    return 0;
+}
+
 int cdi_choose(const struct cdi_spec *specs, size_t spec_count, const struct cdi_card *cards,
                size_t card_count, bool has_every_card, struct cdi_choice *ret_choice,
                struct error *err)
@@ -357,6 +373,8 @@ int cdi_choose(const struct cdi_spec *specs, size_t spec_count, const struct cdi
 
         if (r == 0 && has_every_card)
             r = add_card(specs, spec_count, &cards[i], true, &choice);
+        if (r == 0 && cards[i].is_instance)
+            r = add_general(specs, spec_count, &choice);
         if (r < 0)
             return error_set(err, r, "the CDI specifications have too many parts for it");
         if (r == 0)

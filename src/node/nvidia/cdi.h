@@ -78,19 +78,22 @@ int cdi_spec_parse(const char *file, const char *text, size_t len, struct arena 
 /* A card, as specifications may name it. */
 struct cdi_card {
     const char *uuid;
-    unsigned index; /* NVML's */
+    unsigned index;   /* NVML's */
+    bool is_instance; /* of the card of that index: known by its uuid alone */
 };
 
 /* The edits that a container gets, in the order in which they are written. */
 struct cdi_choice {
     size_t count;
     const struct cdi_edits *parts[CDI_PARTS_MAX];
+    bool lacks_nodes; /* an instance is in no specification: its device nodes are to be added */
 };
 
 /*
  * The edits for the cards: by uuid, by index ("0", "gpu0"), or, where the container has every card
  * of the node, by "all". Only specifications of CDI_DRIVER_KIND are searched, and the first one
- * that has a card counts. -ENODEV names the card that none has.
+ * that has a card counts. -ENODEV names the card that none has. An instance that none has gets what
+ * the first specification gives to all of its devices.
  */
 int cdi_choose(const struct cdi_spec *specs, size_t spec_count, const struct cdi_card *cards,
                size_t card_count, bool has_every_card, struct cdi_choice *ret_choice,

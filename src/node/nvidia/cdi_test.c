@@ -165,6 +165,23 @@ static void cards_are_named_in_several_ways(void **state)
     CHECK_HAS(lay_in(arena, &spec, 1, &none, 1, true), "/dev/every");
 }
 
+/* One that was made after the toolkit wrote gets what all of its devices get, and no whole card. */
+static void an_instance_is_named_by_its_uuid_alone(void **state)
+{
+    CLEANUP(arena_freep) struct arena *arena = arena_new(8 << 20);
+    const struct cdi_spec spec = parse(arena, toolkit);
+    const struct cdi_card known = {"GPU-a", 1, true}, later = {"MIG-a", 0, true};
+    const char *text;
+
+    (void)state;
+    CHECK_HAS(lay_in(arena, &spec, 1, &known, 1, false), "/r/dev/nvidia0");
+    text = lay_in(arena, &spec, 1, &later, 1, false);
+    CHECK_HAS(text, "{\"path\":\"/dev/nvidiactl\"}");
+    CHECK_HAS(text, "/l/libcuda.so.1");
+    CHECK_LACKS(text, "/dev/nvidia0");
+    CHECK_LACKS(text, "/dev/every");
+}
+
 static void the_first_specification_rules(void **state)
 {
     CLEANUP(arena_freep) struct arena *arena = arena_new(8 << 20);
@@ -244,6 +261,7 @@ int main(void)
         cmocka_unit_test(what_is_repeated_comes_once),
         cmocka_unit_test(our_variables_and_mounts_stay_ours),
         cmocka_unit_test(cards_are_named_in_several_ways),
+        cmocka_unit_test(an_instance_is_named_by_its_uuid_alone),
         cmocka_unit_test(the_first_specification_rules),
         cmocka_unit_test(errors_say_where),
         cmocka_unit_test(its_size_is_bounded),

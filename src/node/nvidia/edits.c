@@ -5,6 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/file.h"
 #include "base/util.h"
 
 /* "": the library's own way, which is "default". */
@@ -22,8 +23,11 @@ void edits_limits(const struct edits_source *source, const struct container_gran
     limits.device_count = (unsigned)grant->device_count;
     /* With real cards the runtime hides other cards; simulated ones need this variable. */
     limits.only_granted = source->sim_machine[0] != '\0';
+    limits.oversubscribed = source->config->memory_scaling > 1;
     if (grant->priority >= 0)
         limits.priority = grant->priority;
+    if (source->config->managed[0])
+        (void)limits_read_managed(source->config->managed, &limits.managed);
     for (size_t i = 0; i < grant->device_count; i++) {
         const struct granted_device *device = &grant->devices[i];
 
@@ -36,6 +40,11 @@ void edits_limits(const struct edits_source *source, const struct container_gran
             grant->devices[0].cores < DEVICE_CORES ? grant->devices[0].cores : 0;
     }
     *ret_limits = limits;
+}
+
+bool edits_lend(const struct edits_source *source)
+{
+    return !*core_policy(source) || strcmp(core_policy(source), "default") == 0;
 }
 
 static void add_environment(const struct edits_source *source, const struct container_grant *grant,
@@ -123,6 +132,42 @@ static void add_device_node(const struct edits_source *source, const char *path,
         spec_add_node(edits, path, host_path);
 }
 
+/* The driver's file for an instance says "DeviceFileMinor: 30". */
+static void add_capability(const struct edits_source *source, const char *access,
+                           struct spec_edits *edits)
+{
+    char text[256], path[64], *line;
+    unsigned minor;
+
+    if (file_read(access, text, sizeof(text)) < 0)
+        return;
+    line = strstr(text, "DeviceFileMinor:");
+    if (!line || sscanf(line, "DeviceFileMinor: %u", &minor) != 1)
+        return;
+    (void)snprintf(path, sizeof(path), "/dev/nvidia-caps/nvidia-cap%u", minor);
+    add_device_node(source, path, false, edits);
+}
+
+/* The card's own, and for an instance its two capabilities. */
+static void add_card_nodes(const struct edits_source *source, const struct granted_device *device,
+                           struct spec_edits *edits)
+{
+    char path[PATH_MAX];
+
+    if (!device->has_minor)
+        return;
+    (void)snprintf(path, sizeof(path), "/dev/nvidia%u", device->minor);
+    add_device_node(source, path, false, edits);
+    if (!device->is_instance)
+        return;
+    (void)snprintf(path, sizeof(path), "%s/driver/nvidia/capabilities/gpu%u/mig/gi%u/access",
+                   source->procfs, device->minor, device->gpu_instance);
+    add_capability(source, path, edits);
+    (void)snprintf(path, sizeof(path), "%s/driver/nvidia/capabilities/gpu%u/mig/gi%u/ci%u/access",
+                   source->procfs, device->minor, device->gpu_instance, device->compute_instance);
+    add_capability(source, path, edits);
+}
+
 static void add_device_nodes(const struct edits_source *source, const struct container_grant *grant,
                              struct spec_edits *edits)
 {
@@ -132,16 +177,11 @@ static void add_device_nodes(const struct edits_source *source, const struct con
         "/dev/nvidia-uvm-tools",
         "/dev/nvidia-modeset",
     };
-    char path[32];
 
     for (size_t i = 0; i < ARRAY_SIZE(shared); i++)
         add_device_node(source, shared[i], true, edits);
-    for (size_t i = 0; i < grant->device_count; i++) {
-        if (!grant->devices[i].has_minor)
-            continue;
-        (void)snprintf(path, sizeof(path), "/dev/nvidia%u", grant->devices[i].minor);
-        add_device_node(source, path, false, edits);
-    }
+    for (size_t i = 0; i < grant->device_count; i++)
+        add_card_nodes(source, &grant->devices[i], edits);
 }
 
 static bool has_nodes(const struct cdi_choice *driver)
@@ -169,6 +209,8 @@ void edits_add(const struct edits_source *source, const struct container_grant *
         cdi_add_nodes(driver, &edits->nodes);
     else if (source->pass_device_specs && !simulated)
         add_device_nodes(source, grant, edits);
+    for (size_t i = 0; driver->lacks_nodes && has_nodes(driver) && i < grant->device_count; i++)
+        add_card_nodes(source, &grant->devices[i], edits);
     cdi_add_hooks(driver, &edits->hooks);
     cdi_add_gids(driver, &edits->gids);
 }

@@ -24,6 +24,7 @@ struct edits_source {
     const struct nvidia_config *config;
     const struct guest *guest;
     const char *dev_root;       /* in front of /dev/nvidia0 on the host; "" for none */
+    const char *procfs;         /* where the driver says which device nodes an instance has */
     bool pass_device_specs;     /* list device nodes, unless the driver's edits do */
     char sim_machine[PATH_MAX]; /* a simulated machine's state file; "" with real cards */
     char sim_folder[PATH_MAX];  /* of the simulated libraries */
@@ -32,6 +33,9 @@ struct edits_source {
 /* The limits, but for the region's path. */
 void edits_limits(const struct edits_source *source, const struct container_grant *grant,
                   struct limits *ret_limits);
+
+/* Whether containers may use what others leave idle of their cards: the core policy "default". */
+bool edits_lend(const struct edits_source *source);
 
 /*
  * Adds to edits what the container gets. driver has the edits that bring the driver, none where the

@@ -1,10 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "node/nvidia/edits.h"
 
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "base/check.h"
 #include "base/cleanup.h"
+#include "base/file.h"
 #include "base/util.h"
 #include "node/nvidia/cards.h"
 
@@ -42,7 +47,14 @@ static void limits_are_written_for_each_device(void **state)
     assert_int_equal(limits.priority, 0);
     assert_false(limits.only_granted);
 
+    assert_int_equal(limits.managed, LIMITS_MANAGED_RESIDENT);
+    COPY_TEXT(config.managed, "full");
+    edits_limits(&source, &grant, &limits);
+    assert_int_equal(limits.managed, LIMITS_MANAGED_FULL);
+
+    assert_true(edits_lend(&source));
     config.disable_core_limit = true;
+    assert_false(edits_lend(&source));
     edits_limits(&source, &grant, &limits);
     assert_int_equal(limits.devices[0].cores, 0);
     config.disable_core_limit = false;
@@ -50,6 +62,7 @@ static void limits_are_written_for_each_device(void **state)
     edits_limits(&source, &grant, &limits);
     assert_int_equal(limits.devices[0].cores, 0);
     COPY_TEXT(config.core_policy, "force");
+    assert_false(edits_lend(&source));
     edits_limits(&source, &grant, &limits);
     assert_int_equal(limits.devices[0].cores, 30);
 }
@@ -69,6 +82,54 @@ static void edits_have_what_a_container_needs(void **state)
     assert_non_null(strstr(edits.mounts.text, "\"/h/containers/u-1_main/r.cache\""));
     assert_non_null(strstr(edits.nodes.text, "\"hostPath\":\"/root/dev/nvidia0\""));
     assert_int_equal(edits.hooks.len, 0);
+}
+
+static void write_minor(const char *folder, const char *path, unsigned minor)
+{
+    char file[PATH_MAX], text[64];
+    int len = snprintf(text, sizeof(text), "DeviceFileMinor: %u\nDeviceFileMode: 292\n", minor);
+
+    (void)snprintf(file, sizeof(file), "%s/driver/nvidia/capabilities/gpu3/mig/%s", folder, path);
+    for (char *slash = strchr(file + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
+        *slash = '\0';
+        (void)mkdir(file, 0755);
+        *slash = '/';
+    }
+    assert_int_equal(file_replace(file, text, (size_t)len, 0644), 0);
+}
+
+/* Beside the card's node those by which the driver lets a program into the instance. */
+static void an_instance_has_nodes_of_its_own(void **state)
+{
+    CLEANUP(spec_edits_deinit) struct spec_edits edits = SPEC_EDITS_INIT;
+    const struct cdi_choice none = {.count = 0};
+    struct edits_source source = make_source();
+    struct container_grant one = {
+        .pod_uid = "u-1",
+        .container = "main",
+        .device_count = 1,
+        .devices = {{.uuid = "MIG-a",
+                     .memory_bytes = 100 * MIB,
+                     .has_minor = true,
+                     .minor = 3,
+                     .is_instance = true,
+                     .gpu_instance = 5,
+                     .compute_instance = 0}},
+    };
+    char folder[] = "/tmp/hami-edits-XXXXXX", command[64];
+
+    (void)state;
+    assert_non_null(mkdtemp(folder));
+    write_minor(folder, "gi5/access", 48);
+    write_minor(folder, "gi5/ci0/access", 49);
+    source.procfs = folder;
+    source.pass_device_specs = true;
+    edits_add(&source, &one, &none, "/h/containers/u-1_main", "r.cache", &edits);
+    assert_non_null(strstr(edits.nodes.text, "\"/root/dev/nvidia3\""));
+    assert_non_null(strstr(edits.nodes.text, "\"path\":\"/dev/nvidia-caps/nvidia-cap48\""));
+    assert_non_null(strstr(edits.nodes.text, "\"path\":\"/dev/nvidia-caps/nvidia-cap49\""));
+    (void)snprintf(command, sizeof(command), "rm -r %s", folder);
+    assert_int_equal(system(command), 0);
 }
 
 static void cards_are_compared_and_encoded(void **state)
@@ -92,7 +153,7 @@ static void cards_are_compared_and_encoded(void **state)
     assert_false(cards_equal(&cards, &other));
     assert_ptr_equal(cards_get(&cards, "GPU-a"), &cards.items[0]);
     assert_null(cards_get(&cards, "GPU-b"));
-    assert_string_equal(nvidia_cards_encode(&cards, "hami-core", arena),
+    assert_string_equal(nvidia_cards_encode(&cards, "hami-core", NULL, arena),
                         "[{\"id\":\"GPU-a\",\"count\":10,\"devmem\":1000,\"devcore\":100,"
                         "\"type\":\"NVIDIA A\",\"mode\":\"hami-core\",\"health\":true,"
                         "\"custominfo\":{\"lock\":\"none\"},\"devicepairscore\":{}}]");
@@ -103,6 +164,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(limits_are_written_for_each_device),
         cmocka_unit_test(edits_have_what_a_container_needs),
+        cmocka_unit_test(an_instance_has_nodes_of_its_own),
         cmocka_unit_test(cards_are_compared_and_encoded),
     };
 

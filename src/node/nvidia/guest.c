@@ -14,6 +14,7 @@
 #include "base/cleanup.h"
 #include "base/file.h"
 #include "base/util.h"
+#include "node/nvidia/cells.h"
 #include "region/region.h"
 
 enum {
@@ -79,7 +80,7 @@ static bool is_enforced(const char *sysfs)
 
 int guest_label(const struct guest *guest, const char *sysfs, struct error *err)
 {
-    char paths[4][PATH_MAX];
+    char paths[5][PATH_MAX];
     int r = 0;
 
     if (!is_enforced(sysfs))
@@ -88,7 +89,9 @@ int guest_label(const struct guest *guest, const char *sysfs, struct error *err)
     COPY_TEXT(paths[1], guest->library);
     r = file_path(paths[2], err, "%s/containers", guest->host->hook_path);
     if (r == 0)
-        r = file_path(paths[3], err, "%s/ld.so.preload", guest->host->hook_path);
+        r = file_path(paths[3], err, "%s/cards", guest->host->hook_path);
+    if (r == 0)
+        r = file_path(paths[4], err, "%s/ld.so.preload", guest->host->hook_path);
     for (size_t i = 0; i < ARRAY_SIZE(paths) && r == 0; i++) {
         if (setxattr(paths[i], "security.selinux", CONTAINER_LABEL, sizeof(CONTAINER_LABEL), 0) < 0)
             r = error_set(err, -errno,
@@ -277,6 +280,7 @@ int guest_trim(const struct node_host *host,
     char path[PATH_MAX];
     int r;
 
+    cells_trim(host, fn, data);
     r = file_path(path, err, "%s/containers", host->hook_path);
     return r < 0 ? r : host_list(path, trim_folder, &trim, err);
 }

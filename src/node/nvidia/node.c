@@ -3,24 +3,40 @@
 
 #include <dlfcn.h>
 #include <errno.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/cleanup.h"
+#include "base/clock.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "base/util.h"
+#include "driver/nvml.h"
+#include "node/nvidia/allocations.h"
 #include "node/nvidia/cards.h"
+#include "node/nvidia/cells.h"
 #include "node/nvidia/driver.h"
 #include "node/nvidia/edits.h"
 #include "node/nvidia/guest.h"
+#include "node/nvidia/health.h"
+#include "node/nvidia/instances.h"
 #include "node/nvidia/links.h"
+#include "node/nvidia/made.h"
 #include "node/nvidia/node_config.h"
+#include "nvml/events.h"
 #include "nvml/find.h"
 #include "nvml/report.h"
 
 #define ENDPOINT "nvidia-gpu.sock"
+
+enum {
+    WATCH_MS = 500,             /* no longer than a plugin that ends waits for its threads */
+    WATCH_AGAIN_S = 1,          /* after a failure */
+    INSTANCES_PER_CARD = 7,     /* as many as any card can have */
+    ALLOCATIONS_MAX = 64 << 10, /* bytes of an annotation */
+};
 
 struct nvidia_node {
     const struct nvidia_node_options *options;
@@ -30,7 +46,18 @@ struct nvidia_node {
     struct guest guest;
     struct edits_source source;
     struct driver *driver;
-    struct nvml *nvml; /* find()'s; NULL: not opened yet */
+    struct nvml *nvml;          /* find()'s; NULL: not opened yet */
+    struct nvml_events *events; /* watch()'s; NULL: not opened yet */
+    bool stale;                 /* watch()'s: the events are to be opened again */
+
+    enum mig_strategy strategy;
+    struct made *made; /* with mode mig: the instances that we make; else NULL */
+
+    pthread_mutex_t lock; /* of find() and watch(), for what follows */
+    struct mig_profiles profiles;
+    struct health health;
+    enum nvml_watch watches[NVML_EVENTS_MAX];      /* 0: not known yet */
+    char uuids[NVML_EVENTS_MAX][DEVICE_UUID_SIZE]; /* by NVML's index, as found last */
 };
 
 /* Starting */
@@ -46,6 +73,29 @@ static int read_config(struct nvidia_node *node, const struct node_setup *setup,
     return r;
 }
 
+/* Cards in MIG mode are used in instances that were made by others, or in those that we make. */
+static int read_strategy(struct nvidia_node *node, const struct node_setup *setup,
+                         struct error *err)
+{
+    const char *text = node->options->mig_strategy;
+
+    if (mig_strategy_parse(text, &node->strategy) < 0)
+        return error_set(err, -EINVAL, "MIG strategy \"%.32s\" is none of none, single, mixed",
+                         text);
+    if (node->strategy != MIG_STRATEGY_NONE)
+        node->health.split = HEALTH_SPLIT_SERVED;
+    if (strcmp(node->mode, MIG_MODE) != 0)
+        return 0;
+    if (node->strategy != MIG_STRATEGY_NONE)
+        return error_set(err, -EINVAL,
+                         "with operatingmode mig, instances are made by the plugin, and "
+                         "--mig-strategy must be none");
+    node->health.split = HEALTH_SPLIT_WANTED;
+    node->config.memory_scaling = node->config.cores_scaling = 1;
+    node->config.split_count = INSTANCES_PER_CARD;
+    return made_new(setup->host, &node->config, node->options->procfs, &node->made, err);
+}
+
 /* Libraries of a driver root are of no use without device nodes, so device nodes are listed,
  * too. */
 static int make_driver(struct nvidia_node *node, struct error *err)
@@ -59,6 +109,7 @@ static int make_driver(struct nvidia_node *node, struct error *err)
     node->source.config = &node->config;
     node->source.guest = &node->guest;
     node->source.dev_root = node->options->dev_root;
+    node->source.procfs = node->options->procfs;
     node->source.pass_device_specs = node->options->pass_device_specs || node->options->driver_root;
     node->driver = driver_new(&config);
     return node->driver ? 0 : error_set(err, -ENOMEM, "no memory");
@@ -74,6 +125,8 @@ static int install_guest(struct nvidia_node *node, const struct node_host *host,
     r = guest_find_library(library, err);
     if (r == 0)
         r = guest_install(&node->guest, library, HAMI_VERSION, err);
+    if (r == 0)
+        r = cells_adopt(node->guest.host, err);
     if (r == 0 && guest_label(&node->guest, node->options->sysfs, &why) < 0)
         log_warn("%s", why.text);
     return r;
@@ -85,9 +138,31 @@ static void nvidia_node_stop(void *data)
 
     if (!node)
         return;
+    nvml_events_close(node->events);
     nvml_close(node->nvml);
     driver_free(node->driver);
+    made_free(node->made);
+    (void)pthread_mutex_destroy(&node->lock);
     free(node);
+}
+
+static void read_list(const char *name, const char *text, struct xid_list *list)
+{
+    size_t bad = xid_list_parse(text, list);
+
+    if (bad)
+        log_warn("%s: %zu of its pieces are no XIDs, and are left out", name, bad);
+}
+
+static void read_checks(struct nvidia_node *node)
+{
+    struct health *health = &node->health;
+
+    read_list("DP_DISABLE_HEALTHCHECKS", node->options->disabled_checks, &health->rules.disabled);
+    read_list("DP_ENABLE_HEALTHCHECKS", node->options->enabled_checks, &health->rules.enabled);
+    health->quiet_ns = (int64_t)node->options->health_quiet_ms * NS_PER_MS;
+    if (xid_rules_are_off(&health->rules))
+        log_info("by DP_DISABLE_HEALTHCHECKS nothing counts but whether NVML answers");
 }
 
 static void offer_resources(const struct nvidia_node *node, struct node_offer *ret_offer)
@@ -107,7 +182,11 @@ static int nvidia_node_start(const struct node_setup *setup, void **ret_node,
     if (!node)
         return error_set(err, -ENOMEM, "no memory");
     node->options = setup->own;
+    (void)pthread_mutex_init(&node->lock, NULL);
+    read_checks(node);
     r = read_config(node, setup, err);
+    if (r == 0)
+        r = read_strategy(node, setup, err);
     if (r == 0)
         r = make_driver(node, err);
     if (r == 0)
@@ -157,8 +236,55 @@ static int open_nvml(struct nvidia_node *node, struct error *err)
     return r < 0 ? r : find_simulated(node, err);
 }
 
-/* For the monitor, which has no access to the cards. */
-static void write_report(const struct nvidia_node *node)
+/* Sets health and why of the cards that NVML answers for; of the others why alone. */
+static void judge(struct nvidia_node *node, struct card *card)
+{
+    enum nvml_watch watch;
+    struct nvml_health reading;
+    struct error why = ERROR_INIT;
+
+    if (nvml_read_health(node->nvml, card->index, &reading, &why) < 0) {
+        card->healthy = false;
+        COPY_TEXT(card->why, why.text);
+        return;
+    }
+    (void)pthread_mutex_lock(&node->lock);
+    if (card->index < NVML_EVENTS_MAX)
+        COPY_TEXT(node->uuids[card->index], card->uuid);
+    health_judge(&node->health, &reading, clock_now_ns(), card);
+    watch = card->index < NVML_EVENTS_MAX ? node->watches[card->index] : NVML_WITHOUT_EVENTS;
+    (void)pthread_mutex_unlock(&node->lock);
+    if (card->healthy && watch == NVML_UNWATCHED && !xid_rules_are_off(&node->health.rules)) {
+        card->healthy = false;
+        COPY_TEXT(card->why, "its events can't be watched");
+    }
+}
+
+static void add_health(struct nvidia_node *node, const struct cards *cards,
+                       struct nvml_card *reported)
+{
+    const struct card *card = cards_get(cards, reported->device.uuid);
+    const struct health_card *record;
+    struct nvml_health reading;
+
+    if (!card)
+        return;
+    reported->device.healthy = card->healthy;
+    reported->has_health = true;
+    COPY_TEXT(reported->why, card->why);
+    if (nvml_read_health(node->nvml, card->index, &reading, NULL) == 0) {
+        reported->has_errors = reading.has_errors;
+        reported->corrected = reading.corrected;
+        reported->uncorrected = reading.uncorrected;
+    }
+    (void)pthread_mutex_lock(&node->lock);
+    record = health_find(&node->health, card->uuid);
+    reported->failures = record ? record->errors : 0;
+    (void)pthread_mutex_unlock(&node->lock);
+}
+
+/* For the monitor, which may have no access to the cards, and knows nothing of their errors. */
+static void write_report(struct nvidia_node *node, const struct cards *found)
 {
     CLEANUP(strbuf_deinit) struct strbuf text = STRBUF_INIT(NVML_REPORT_MAX);
     struct nvml_card cards[CARDS_MAX];
@@ -168,10 +294,26 @@ static void write_report(const struct nvidia_node *node)
     count = nvml_read_cards(node->nvml, cards, CARDS_MAX, NULL);
     if (count < 0)
         return; /* the former report stays, and grows old */
+    for (int i = 0; i < count; i++)
+        add_health(node, found, &cards[i]);
     nvml_report_format(cards, (size_t)count, &text);
     (void)snprintf(path, sizeof(path), "%s/" NVML_REPORT_FILE, node->guest.host->hook_path);
     if (text.failed || file_replace(path, text.text, text.len, 0644) < 0)
         log_debug("%s can't be written", path);
+}
+
+static void find_instances(struct nvidia_node *node, const struct cards *known, struct cards *cards)
+{
+    struct mig_profiles profiles;
+
+    (void)pthread_mutex_lock(&node->lock);
+    profiles = node->profiles;
+    (void)pthread_mutex_unlock(&node->lock);
+    instances_expand(node->nvml, &node->config, &node->filter, node->strategy, known, &profiles,
+                     cards);
+    (void)pthread_mutex_lock(&node->lock);
+    node->profiles = profiles;
+    (void)pthread_mutex_unlock(&node->lock);
 }
 
 static int nvidia_node_find(void *data, const struct cards *known, struct cards *ret_cards,
@@ -183,12 +325,152 @@ static int nvidia_node_find(void *data, const struct cards *known, struct cards 
     r = open_nvml(node, err);
     if (r == 0)
         r = nvidia_cards_find(node->nvml, &node->config, &node->filter, known, ret_cards, err);
+    if (r < 0) {
+        *ret_cards = known ? *known : (struct cards){.count = 0};
+        cards_set_unhealthy(ret_cards, err->text);
+        return r;
+    }
+    if (node->made)
+        made_settle(node->made, node->nvml, ret_cards);
+    for (size_t i = 0; i < ret_cards->count; i++)
+        judge(node, &ret_cards->items[i]);
+    write_report(node, ret_cards);
+    find_instances(node, known, ret_cards);
+    links_find(node->nvml, known, ret_cards);
+    return 0;
+}
+
+static int nvidia_node_want(void *data, const char *const *names, size_t count, bool all)
+{
+    struct nvidia_node *node = data;
+
+    return node->made ? made_want(node->made, names, count, all) : 0;
+}
+
+static int nvidia_node_find_part(void *data, const char *name, struct node_part *ret_part,
+                                 struct error *err)
+{
+    struct nvidia_node *node = data;
+
+    if (!node->made)
+        return error_set(err, -EINVAL, "%s: no instances are made on this node", name);
+    return made_find(node->made, name, ret_part, err);
+}
+
+static int nvidia_node_describe_parts(void *data, const struct pod_devices *devices,
+                                      struct arena *arena, struct node_note *ret_note)
+{
+    struct nvidia_node *node = data;
+    struct strbuf text = STRBUF_IN(arena, ALLOCATIONS_MAX);
+    int r = node->made ? made_describe(node->made, devices, &text) : 0;
+
+    if (r > 0)
+        *ret_note = (struct node_note){NVIDIA_MIG_ALLOCATIONS_KEY, strbuf_text(&text)};
+    return r;
+}
+
+static void nvidia_node_offer(void *data, struct node_offer *offer)
+{
+    struct nvidia_node *node = data;
+
+    (void)pthread_mutex_lock(&node->lock);
+    instances_offer(&node->profiles, offer);
+    (void)pthread_mutex_unlock(&node->lock);
+}
+
+/* Events */
+
+/* Whether the cards are to be looked at. Events of cards that are not offered are nobody's. */
+static bool take_event(struct nvidia_node *node, const struct nvml_event *event)
+{
+    char uuid[DEVICE_UUID_SIZE] = "";
+    bool counts = false;
+
+    (void)pthread_mutex_lock(&node->lock);
+    if (event->index >= 0)
+        COPY_TEXT(uuid, node->uuids[event->index]);
+    if (event->index < 0 || uuid[0])
+        counts = health_event(&node->health, event->index < 0 ? NULL : uuid, event->type,
+                              event->data, clock_now_ns());
+    (void)pthread_mutex_unlock(&node->lock);
+    if (event->type == NVML_EVENT_XID)
+        log_info("card %s: XID %llu%s", uuid[0] ? uuid : "unknown", (unsigned long long)event->data,
+                 counts ? "" : ", which does not count");
+    return counts || event->type == NVML_EVENT_RECOVERY_ACTION;
+}
+
+/* What the former set still has is not lost: it is emptied after the new one is open. */
+static void close_events(struct nvidia_node *node, struct nvml_events *events)
+{
+    struct nvml_event event;
+
+    while (events && nvml_events_wait(events, 0, &event, NULL) > 0)
+        (void)take_event(node, &event);
+    nvml_events_close(events);
+}
+
+static int open_events(struct nvidia_node *node, struct error *err)
+{
+    struct nvml_events *former = node->events;
+    int r = nvml_events_open(node->nvml, &node->events, err);
+
+    if (r < 0)
+        return r;
+    close_events(node, former);
+    node->stale = false;
+    (void)pthread_mutex_lock(&node->lock);
+    for (unsigned i = 0; i < NVML_EVENTS_MAX; i++) {
+        node->watches[i] = nvml_events_watch(node->events, i);
+        node->stale |= node->uuids[i][0] && node->watches[i] == NVML_UNWATCHED;
+    }
+    (void)pthread_mutex_unlock(&node->lock);
+    return 0;
+}
+
+/* Whether nobody waits for events, and why, for the cards' sake. */
+static bool set_unwatched(struct nvidia_node *node, const char *why)
+{
+    bool changed;
+
+    (void)pthread_mutex_lock(&node->lock);
+    changed = !node->health.unwatched[0] != !why[0];
+    COPY_TEXT(node->health.unwatched, why);
+    (void)pthread_mutex_unlock(&node->lock);
+    return changed;
+}
+
+/* A set that failed is opened anew after a while, as is one that lacks a card. */
+static int wait_events(struct nvidia_node *node, struct error *err)
+{
+    struct nvml_event event;
+    int r = 0;
+
+    if (!node->events || node->stale)
+        r = open_events(node, err);
     if (r == 0)
-        write_report(node);
-    if (r == 0)
-        return 0;
-    *ret_cards = known ? *known : (struct cards){.count = 0};
-    cards_set_unhealthy(ret_cards);
+        r = nvml_events_wait(node->events, WATCH_MS, &event, err);
+    if (r > 0)
+        return take_event(node, &event);
+    if (r < 0)
+        node->stale = true;
+    return r;
+}
+
+static int nvidia_node_watch(void *data, struct error *err)
+{
+    const struct timespec pause = {.tv_sec = WATCH_AGAIN_S};
+    struct nvidia_node *node = data;
+    bool was_stale = node->stale;
+    int r;
+
+    r = xid_rules_are_off(&node->health.rules) ? -ENOSYS : wait_events(node, err);
+    if (r >= 0)
+        return set_unwatched(node, "") || r > 0 || was_stale;
+    (void)nanosleep(&pause, NULL);
+    /* Of a lost card find() knows; an old NVML has no events to miss. */
+    if (r == -ENODEV || r == -ENOSYS)
+        return set_unwatched(node, "") || r == -ENODEV;
+    (void)set_unwatched(node, err->text);
     return r;
 }
 
@@ -197,7 +479,7 @@ static int nvidia_node_annotate(void *data, const struct cards *cards, struct ar
 {
     const struct nvidia_node *node = data;
     const struct node_note notes[] = {
-        {NVIDIA_REGISTER_KEY, nvidia_cards_encode(cards, node->mode, arena)},
+        {NVIDIA_REGISTER_KEY, nvidia_cards_encode(cards, node->mode, node->made, arena)},
         {NVIDIA_SCORE_KEY, links_encode(cards, arena)},
     };
 
@@ -212,6 +494,8 @@ static size_t nvidia_node_amounts(void *data, const struct cards *cards,
     struct node_amount memory = {.amount = 0}, cores = {.amount = 0};
 
     for (size_t i = 0; i < cards->count; i++) {
+        if (cards->items[i].resource)
+            continue;
         memory.amount += cards->items[i].memory_mib;
         cores.amount += cards->items[i].cores;
     }
@@ -288,8 +572,12 @@ static int choose_driver(struct nvidia_node *node, const struct container_grant 
     bool every = grant->device_count == cards->present;
     int r;
 
-    for (size_t i = 0; i < grant->device_count; i++)
-        mine[i] = (struct cdi_card){grant->devices[i].uuid, grant->devices[i].index};
+    for (size_t i = 0; i < grant->device_count; i++) {
+        const struct granted_device *device = &grant->devices[i];
+
+        mine[i] = (struct cdi_card){device->uuid, device->index, device->is_instance};
+        every &= !device->is_instance;
+    }
     r = driver_choose(node->driver, mine, grant->device_count, every, ret_choice, err);
     return MIN(r, 0);
 }
@@ -310,10 +598,13 @@ static int nvidia_node_prepare(void *data, const struct container_grant *grant,
     if (r < 0)
         return r;
     edits_limits(&node->source, grant, &limits);
-    r = guest_prepare(folder, &limits, region, err);
+    r = cells_prepare(node->guest.host, folder, edits_lend(&node->source), &limits, err);
+    if (r == 0)
+        r = guest_prepare(folder, &limits, region, err);
     if (r < 0)
         return r;
     edits_add(&node->source, grant, &driver, folder, region, edits);
+    cells_add_mounts(node->guest.host, folder, &limits, edits);
     return 0;
 }
 
@@ -333,15 +624,22 @@ static const struct node_variable variables[] = {
 const struct node_vendor nvidia_node_vendor = {
     .name = "NVIDIA",
     .allocated_key = NVIDIA_ALLOCATED_KEY,
+    .parts_key = NVIDIA_MIG_ALLOCATIONS_KEY,
+    .name_parts = allocations_name_parts,
     .to_allocate_key = NVIDIA_TO_ALLOCATE_KEY,
     .variables = variables,
     .variable_count = ARRAY_SIZE(variables),
     .start = nvidia_node_start,
     .stop = nvidia_node_stop,
     .find = nvidia_node_find,
+    .want = nvidia_node_want,
+    .find_part = nvidia_node_find_part,
+    .describe_parts = nvidia_node_describe_parts,
+    .offer = nvidia_node_offer,
     .annotate = nvidia_node_annotate,
     .describe = nvidia_node_describe,
     .prepare = nvidia_node_prepare,
+    .watch = nvidia_node_watch,
     .amounts = nvidia_node_amounts,
     .trim = nvidia_node_trim,
 };

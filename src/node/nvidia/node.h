@@ -14,4 +14,8 @@ struct nvidia_node_options {
     const char *sysfs;
     const char *dev_root; /* in front of /dev/nvidia0 on the host; "" for none */
     bool pass_device_specs;
+    const char *procfs;                           /* "/proc" */
+    const char *mig_strategy;                     /* "none", "single" or "mixed"; NULL: none */
+    const char *disabled_checks, *enabled_checks; /* lists of XIDs (xids.h), may be NULL */
+    uint64_t health_quiet_ms;                     /* 0: as health.h has it */
 };

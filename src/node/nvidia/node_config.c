@@ -122,8 +122,6 @@ static int read_mode(const struct target *target, yyjson_val *value, const char 
     char mode[DEVICE_MODE_SIZE] = "";
     int r = read_text(target, value, key, mode, sizeof(mode));
 
-    if (r == 0 && strcmp(mode, "mig") == 0)
-        return node_config_refuse(target, key, "mode mig is not supported yet");
     if (r == 0 && mode[0])
         copy_text(target->mode, DEVICE_MODE_SIZE, mode);
     return r;

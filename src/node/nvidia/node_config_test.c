@@ -53,7 +53,7 @@ static void what_cannot_be_read_is_refused(void **state)
         "{\"nodeconfig\":[{\"name\":\"n\",\"filterdevices\":{\"index\":[-1]}}]}",
         "{\"nodeconfig\":[{\"name\":\"n\",\"devicesplitcount\":1001}]}",
         "{\"nodeconfig\":[{\"name\":\"n\",\"devicememoryscaling\":\"2\"}]}",
-        "{\"nodeconfig\":[{\"name\":\"n\",\"operatingmode\":\"mig\"}]}",
+        "{\"nodeconfig\":[{\"name\":\"n\",\"operatingmode\":7}]}",
     };
 
     (void)state;

@@ -1,0 +1,123 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "monitor/process.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/check.h"
+#include "base/file.h"
+#include "base/util.h"
+
+static void ourselves_are_found(void **state)
+{
+    struct process process;
+
+    (void)state;
+    assert_int_equal(process_read("/proc", getpid(), &process), 0);
+    assert_true(process.start_ticks > 0);
+    assert_false(process.ends);
+    assert_true(process_inner_pid("/proc", getpid()) > 0);
+    assert_int_equal(process_read("/proc", 1 << 30, &process), -ENOENT);
+}
+
+static void a_zombie_is_on_its_way_out(void **state)
+{
+    struct process process;
+    siginfo_t info;
+    pid_t child;
+
+    (void)state;
+    child = fork();
+    if (child == 0)
+        _exit(0);
+    assert_int_equal(waitid(P_PID, (id_t)child, &info, WEXITED | WNOWAIT), 0);
+    assert_int_equal(process_read("/proc", child, &process), 0);
+    assert_true(process.ends);
+    assert_int_equal(waitpid(child, NULL, 0), child);
+}
+
+static void only_the_one_that_started_then_is_ended(void **state)
+{
+    struct process process;
+    int status;
+    pid_t child;
+
+    (void)state;
+    child = fork();
+    if (child == 0) {
+        (void)pause();
+        _exit(0);
+    }
+    assert_int_equal(process_read("/proc", child, &process), 0);
+    assert_int_equal(process_kill("/proc", child, process.start_ticks + 1), -ESRCH);
+    assert_int_equal(waitpid(child, &status, WNOHANG), 0);
+    assert_int_equal(process_kill("/proc", child, process.start_ticks), 0);
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+    assert_true(process_kill("/proc", child, process.start_ticks) < 0);
+}
+
+/* A leader that ended first says that it is exiting, while others go on. */
+static void what_the_kernel_writes_is_read(void **state)
+{
+    static const struct {
+        const char *stat;
+        int r;
+        bool ends;
+    } cases[] = {
+        {"7 (a) R 1 7 7 0 -1 0 1 2 3 4 5 6 7 8 20 0 1 0 4711 0\n", 0, false},
+        {"7 (a) b) (c) S 1 7 7 0 -1 64 1 2 3 4 5 6 7 8 20 0 1 0 4711 0\n", 0, false},
+        {"7 (a) Z 1 7 7 0 -1 4 1 2 3 4 5 6 7 8 20 0 1 0 4711 0\n", 0, true},
+        {"7 (a) R 1 7 7 0 -1 4 1 2 3 4 5 6 7 8 20 0 1 0 4711 0\n", 0, true},
+        {"7 (a) Z 1 7 7 0 -1 4 1 2 3 4 5 6 7 8 20 0 2 0 4711 0\n", 0, false},
+        {"7 (a) R 1 7 7\n", -EIO, false},
+        {"7 a R 1 7 7 0 -1 4 1 2 3 4 5 6 7 8 20 0 1 0 4711 0\n", -EIO, false},
+        {"", -EIO, false},
+    };
+    char folder[] = "/tmp/hami-process-XXXXXX", path[64], file[96];
+    struct process process;
+
+    (void)state;
+    assert_non_null(mkdtemp(folder));
+    (void)snprintf(path, sizeof(path), "%s/7", folder);
+    assert_int_equal(mkdir(path, 0700), 0);
+    (void)snprintf(file, sizeof(file), "%s/cgroup", path);
+    assert_int_equal(file_replace(file, "0::/x\n", 6, 0600), 0);
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        (void)snprintf(file, sizeof(file), "%s/stat", path);
+        assert_int_equal(file_replace(file, cases[i].stat, strlen(cases[i].stat), 0600), 0);
+        assert_int_equal(process_read(folder, 7, &process), cases[i].r);
+        if (cases[i].r == 0) {
+            assert_int_equal(process.ends, cases[i].ends);
+            assert_int_equal(process.start_ticks, 4711);
+            assert_false(process.in_pod);
+        }
+        (void)unlink(file);
+    }
+    (void)snprintf(file, sizeof(file), "%s/status", path);
+    assert_int_equal(file_replace(file, "Name:\tx\nNSpid:\t7\t30\t1\nUid:\t0\n", 30, 0600), 0);
+    assert_int_equal(process_inner_pid(folder, 7), 1);
+    (void)unlink(file);
+    (void)snprintf(file, sizeof(file), "%s/cgroup", path);
+    (void)unlink(file);
+    (void)rmdir(path);
+    (void)rmdir(folder);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(ourselves_are_found),
+        cmocka_unit_test(a_zombie_is_on_its_way_out),
+        cmocka_unit_test(only_the_one_that_started_then_is_ended),
+        cmocka_unit_test(what_the_kernel_writes_is_read),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,151 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "node/nvidia/allocations.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <yyjson.h>
+
+#include "base/arena.h"
+#include "base/util.h"
+#include "model/codec.h"
+#include "node/nvidia/layout.h"
+
+enum {
+    ARENA_MAX = 4 << 20,
+};
+
+/* Profiles */
+
+static const struct nvidia_allowance *find_allowance(const struct nvidia_config *config,
+                                                     const char *model)
+{
+    for (size_t i = 0; i < config->allowance_count; i++) {
+        const struct nvidia_allowance *allowance = &config->allowances[i];
+
+        for (size_t k = 0; k < allowance->name_count; k++) {
+            if (strstr(model, allowance->names[k]))
+                return allowance;
+        }
+    }
+    return NULL;
+}
+
+static unsigned most_multiprocessors(const struct nvml_profile *profiles, size_t count)
+{
+    unsigned most = 1;
+
+    for (size_t i = 0; i < count; i++)
+        most = MAX(most, profiles[i].multiprocessors);
+    return most;
+}
+
+static void format_profile(const struct nvml_profile *profile, const char *name, unsigned most,
+                           struct strbuf *text)
+{
+    strbuf_add(text, text->len > 1 ? ",{\"name\":" : "{\"name\":");
+    strbuf_add_json(text, name);
+    strbuf_addf(text, ",\"memoryMB\":%llu,\"core\":%u,\"sliceCount\":%u,\"placements\":[",
+                (unsigned long long)profile->memory_mib,
+                (100 * profile->multiprocessors + most - 1) / most, profile->slices);
+    for (size_t i = 0; i < profile->start_count; i++)
+        strbuf_addf(text, "%s{\"start\":%u,\"size\":%u}", i ? "," : "", profile->starts[i],
+                    profile->size);
+    strbuf_add(text, "]}");
+}
+
+int allocations_format_profiles(const struct nvidia_config *config, const char *model,
+                                const struct nvml_profile *profiles, size_t count,
+                                struct strbuf *text)
+{
+    const struct nvidia_allowance *allowance = find_allowance(config, model);
+
+    if (!allowance)
+        return 0;
+    strbuf_add(text, "[");
+    for (size_t i = 0; i < allowance->profile_count; i++) {
+        const char *name = allowance->profiles[i];
+        int found = layout_find_profile(name, 0, profiles, count);
+
+        if (found >= 0)
+            format_profile(&profiles[found], name, most_multiprocessors(profiles, count), text);
+    }
+    strbuf_add(text, "]");
+    return !text->failed && text->len > 2;
+}
+
+/* Names */
+
+int allocations_parse_name(const char *name, char ret_profile[NVML_PROFILE_NAME_SIZE],
+                           unsigned *ret_start)
+{
+    const char *open = strchr(name, '['), *at = open ? strchr(open, '@') : NULL;
+    unsigned start;
+    char end;
+
+    if (!at || at == open + 1 || at - open - 1 >= NVML_PROFILE_NAME_SIZE ||
+        sscanf(at, "@%3u%c", &start, &end) != 2 || end != ']')
+        return -EINVAL;
+    (void)snprintf(ret_profile, NVML_PROFILE_NAME_SIZE, "%.*s", (int)(at - open - 1), open + 1);
+    *ret_start = start;
+    return 0;
+}
+
+static bool is_profile(const char *text)
+{
+    return text && *text && strlen(text) < NVML_PROFILE_NAME_SIZE &&
+           text[strspn(text, "0123456789abcdefghijklmnopqrstuvwxyz.+")] == '\0';
+}
+
+/* What HAMi leaves out is zero. */
+static uint64_t number_of(yyjson_val *object, const char *key)
+{
+    return yyjson_get_uint(yyjson_obj_get(object, key));
+}
+
+static bool name_part(yyjson_val *object, struct pod_devices *devices, struct arena *arena)
+{
+    const char *uuid = yyjson_get_str(yyjson_obj_get(object, "gpuUUID"));
+    const char *profile = yyjson_get_str(yyjson_obj_get(object, "profile"));
+    uint64_t container = number_of(object, "containerIndex");
+    uint64_t device = number_of(object, "deviceIndex");
+    uint64_t start = number_of(yyjson_obj_get(object, "placement"), "start");
+    struct container_device *item;
+
+    if (!uuid || !is_profile(profile) || start >= NVML_SLICES || container >= devices->count ||
+        device >= devices->containers[container].count)
+        return false;
+    item = &devices->containers[container].items[device];
+    if (strcmp(item->uuid, uuid) != 0 || strlen(uuid) >= DEVICE_UUID_SIZE)
+        return false;
+    item->uuid = arena_printf(arena, "%s[%s@%u]", uuid, profile, (unsigned)start);
+    return item->uuid != NULL;
+}
+
+static const char *name_all(const char *grant, const char *allocations, struct arena *arena)
+{
+    struct pod_devices devices;
+    yyjson_doc *doc;
+    yyjson_val *object;
+    size_t index, count;
+    bool fits;
+
+    if (strchr(grant, '[') || pod_devices_decode(grant, arena, &devices, NULL) != CODEC_EXACT)
+        return NULL;
+    doc = yyjson_read(allocations, strlen(allocations), 0);
+    fits = yyjson_is_arr(yyjson_doc_get_root(doc));
+    yyjson_arr_foreach(yyjson_doc_get_root(doc), index, count, object)
+    {
+        fits = fits && name_part(object, &devices, arena);
+    }
+    yyjson_doc_free(doc);
+    return fits ? pod_devices_encode(&devices, arena) : NULL;
+}
+
+char *allocations_name_parts(const char *grant, const char *allocations)
+{
+    CLEANUP(arena_freep) struct arena *arena = arena_new(ARENA_MAX);
+    const char *named = arena && allocations ? name_all(grant, allocations, arena) : NULL;
+
+    return strdup(named ? named : grant);
+}
