@@ -2,7 +2,6 @@
 #include "ctl/compare.h"
 
 #include <errno.h>
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,11 +18,16 @@ enum {
     STEPS = 1000,
 };
 
+/* Sums over all orders, and then their means. */
 struct result {
     const char *policy;
-    size_t placed, refused, class_count;
+    double placed, refused;
     double allocated, unallocatable; /* parts of all devices */
-    struct cluster_class classes[CLASSES_MAX];
+    size_t class_count;
+    struct class_result {
+        struct cluster_class class;
+        double fillable;
+    } classes[CLASSES_MAX];
 };
 
 /* Nodes that have processors and memory left for the pod. */
@@ -86,6 +90,32 @@ static int place_all(struct objects *objects, struct result *result, struct erro
     return 0;
 }
 
+static struct class_result *find_class(struct result *result, const char *text)
+{
+    for (size_t i = 0; i < result->class_count; i++) {
+        if (strcmp(result->classes[i].class.text, text) == 0)
+            return &result->classes[i];
+    }
+    return NULL;
+}
+
+static void add_classes(const struct objects *objects, struct result *result)
+{
+    struct cluster_class classes[CLASSES_MAX];
+    size_t count = cluster_classes(objects->cluster, classes, CLASSES_MAX);
+
+    for (size_t i = 0; i < count; i++) {
+        struct class_result *found = find_class(result, classes[i].text);
+
+        if (!found && result->class_count < CLASSES_MAX) {
+            found = &result->classes[result->class_count++];
+            found->class = classes[i];
+        }
+        if (found)
+            found->fillable += (double)classes[i].fillable;
+    }
+}
+
 static void add_up(const struct objects *objects, struct result *result)
 {
     double left = 0;
@@ -99,14 +129,15 @@ static void add_up(const struct objects *objects, struct result *result)
             devices += node->devices[k].healthy;
         }
     }
-    result->allocated = devices ? 1 - left / SCARCITY_WHOLE / (double)devices : 0;
+    result->allocated += devices ? 1 - left / SCARCITY_WHOLE / (double)devices : 0;
     cluster_renew_prices(objects->cluster);
-    result->class_count = cluster_classes(objects->cluster, result->classes, CLASSES_MAX);
-    result->unallocatable = MAX(cluster_unallocatable(objects->cluster), 0.0);
+    add_classes(objects, result);
+    result->unallocatable += MAX(cluster_unallocatable(objects->cluster), 0.0);
 }
 
-static int run_policy(const struct objects_options *options, struct result *result,
-                      struct error *err)
+/* order 0: the files'. */
+static int run_order(const struct objects_options *options, unsigned order, struct result *result,
+                     struct error *err)
 {
     struct objects_options with = *options;
     struct objects objects = {.cluster = NULL};
@@ -115,6 +146,8 @@ static int run_policy(const struct objects_options *options, struct result *resu
     with.node_policy = result->policy;
     with.learns = true;
     r = objects_load(&with, &objects, err);
+    if (r == 0 && order)
+        objects_shuffle(&objects, order);
     if (r == 0)
         r = place_all(&objects, result, err);
     if (r == 0)
@@ -123,13 +156,21 @@ static int run_policy(const struct objects_options *options, struct result *resu
     return r;
 }
 
-static const struct cluster_class *find_class(const struct result *result, const char *text)
+static int run_policy(const struct objects_options *options, unsigned orders, struct result *result,
+                      struct error *err)
 {
-    for (size_t i = 0; i < result->class_count; i++) {
-        if (strcmp(result->classes[i].text, text) == 0)
-            return &result->classes[i];
-    }
-    return NULL;
+    const double runs = MAX(orders, 1u);
+    int r = 0;
+
+    for (unsigned i = 0; i < MAX(orders, 1u) && r == 0; i++)
+        r = run_order(options, orders ? i + 1 : 0, result, err);
+    result->placed /= runs;
+    result->refused /= runs;
+    result->allocated /= runs;
+    result->unallocatable /= runs;
+    for (size_t i = 0; i < result->class_count; i++)
+        result->classes[i].fillable /= runs;
+    return r;
 }
 
 static void print_policies(const struct result *results, size_t count, struct strbuf *text)
@@ -147,15 +188,15 @@ static void print_policies(const struct result *results, size_t count, struct st
     for (size_t i = 0; i < count; i++) {
         table_add_row(&shown);
         table_add_cell(&shown, "%s", results[i].policy);
-        table_add_cell(&shown, "%zu", results[i].placed);
-        table_add_cell(&shown, "%zu", results[i].refused);
+        table_add_cell(&shown, "%.5g", results[i].placed);
+        table_add_cell(&shown, "%.5g", results[i].refused);
         table_add_cell(&shown, "%.1f%%", 100 * results[i].allocated);
         table_add_cell(&shown, "%.1f%%", 100 * results[i].unallocatable);
     }
     table_finish(&shown, text);
 }
 
-static void print_classes(const struct result *results, size_t count, struct strbuf *text)
+static void print_classes(struct result *results, size_t count, struct strbuf *text)
 {
     struct table_column columns[POLICIES_MAX + 1] = {
         {"MORE OF THIS CLASS WOULD FIT", false, false}};
@@ -165,15 +206,15 @@ static void print_classes(const struct result *results, size_t count, struct str
         columns[i + 1] = (struct table_column){results[i].policy, true, false};
     table_init(&shown, columns, count + 1);
     for (size_t i = 0; i < results[0].class_count; i++) {
-        const char *class = results[0].classes[i].text;
+        const char *class = results[0].classes[i].class.text;
 
         table_add_row(&shown);
         table_add_cell(&shown, "%s", class);
         for (size_t k = 0; k < count; k++) {
-            const struct cluster_class *found = find_class(&results[k], class);
+            const struct class_result *found = find_class(&results[k], class);
 
             if (found)
-                table_add_cell(&shown, "%" PRIu64, found->fillable);
+                table_add_cell(&shown, "%.5g", found->fillable);
             else
                 table_add_cell(&shown, "-");
         }
@@ -188,14 +229,14 @@ static void print_json(const struct result *results, size_t count, struct strbuf
         const struct result *result = &results[i];
 
         strbuf_addf(text,
-                    "%s\n{\"policy\":\"%s\",\"placed\":%zu,\"refused\":%zu,\"allocated\":%.6f,"
+                    "%s\n{\"policy\":\"%s\",\"placed\":%.6g,\"refused\":%.6g,\"allocated\":%.6f,"
                     "\"unallocatable\":%.6f,\"fillable\":{",
                     i ? "," : "", result->policy, result->placed, result->refused,
                     result->allocated, result->unallocatable);
         for (size_t k = 0; k < result->class_count; k++) {
             strbuf_add(text, k ? "," : "");
-            strbuf_add_json(text, result->classes[k].text);
-            strbuf_addf(text, ":%" PRIu64, result->classes[k].fillable);
+            strbuf_add_json(text, result->classes[k].class.text);
+            strbuf_addf(text, ":%.6g", result->classes[k].fillable);
         }
         strbuf_add(text, "}}");
     }
@@ -244,13 +285,13 @@ static int keep_input(struct objects_options *options, char path[static 32], str
     return 0;
 }
 
-int compare_policies(const struct objects_options *options, const char *policies, bool json,
+int compare_policies(const struct objects_options *options, const struct comparison *comparison,
                      struct error *err)
 {
     struct objects_options with = *options;
     struct result *results = calloc(POLICIES_MAX, sizeof(*results));
     struct strbuf text = STRBUF_INIT(TEXT_MAX);
-    AUTOFREE char *words = strdup(policies);
+    AUTOFREE char *words = strdup(comparison->policies);
     size_t count = 0;
     char path[32];
     int r = words && results ? 0 : error_set(err, -ENOMEM, "out of memory");
@@ -260,8 +301,8 @@ int compare_policies(const struct objects_options *options, const char *policies
     if (r == 0)
         r = keep_input(&with, path, err);
     for (size_t i = 0; i < count && r == 0; i++)
-        r = run_policy(&with, &results[i], err);
-    if (r == 0 && json) {
+        r = run_policy(&with, comparison->orders, &results[i], err);
+    if (r == 0 && comparison->json) {
         print_json(results, count, &text);
     } else if (r == 0) {
         print_policies(results, count, &text);

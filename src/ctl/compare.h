@@ -4,10 +4,16 @@
 #include "base/error.h"
 #include "ctl/objects.h"
 
+struct comparison {
+    const char *policies; /* "scarcity,binpack" */
+    unsigned orders;      /* random ones of the pods, of which the means are shown; 0: the files' */
+    bool json;
+};
+
 /*
- * For hamictl simulate: places the pods that wait by each of these policies ("scarcity,binpack"),
- * and prints how much is allocated, how many pods were refused, and of each class how many more
- * would fit. Files are read once for each. -EINVAL and others, with err.
+ * For hamictl simulate: places the pods that wait by each of these policies, and prints how much is
+ * allocated, how many pods were refused, and of each class how many more would fit. Files are read
+ * once for each policy and order. -EINVAL and others, with err.
  */
-int compare_policies(const struct objects_options *options, const char *policies, bool json,
+int compare_policies(const struct objects_options *options, const struct comparison *comparison,
                      struct error *err);

@@ -5,6 +5,7 @@
 #include <argp.h>
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/cleanup.h"
@@ -77,13 +78,31 @@ static int print_manifests(const struct vendor_set *vendors, struct error *err)
     return r;
 }
 
+/* "-" is standard input, as in the other subcommands. */
+static int load(const char *path, struct device_config *ret_config, struct error *err)
+{
+    AUTOFREE char *text = NULL;
+    size_t len;
+
+    if (strcmp(path, "-") != 0)
+        return device_config_load(path, ret_config, err);
+    text = malloc(TEXT_MAX + 1);
+    if (!text)
+        return error_set(err, -ENOMEM, "out of memory");
+    len = fread(text, 1, TEXT_MAX, stdin);
+    if (ferror(stdin))
+        return error_set(err, -EIO, "-: can't be read");
+    text[len] = '\0';
+    return device_config_read(path, text, len, ret_config, err);
+}
+
 static int config_run(const struct config *what, struct error *err)
 {
     struct device_config config;
     struct vendor_set vendors;
     int r;
 
-    r = device_config_load(what->path, &config, err);
+    r = load(what->path, &config, err);
     if (r < 0)
         return r;
     r = device_config_vendors(&config, &vendors);

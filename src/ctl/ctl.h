@@ -16,7 +16,9 @@ enum ctl_exit {
 };
 
 int run_main(int argc, char **argv);
+int resize_main(int argc, char **argv);
 int top_main(int argc, char **argv);
+int region_main(int argc, char **argv);
 int sim_main(int argc, char **argv);
 int config_main(int argc, char **argv);
 int simulate_main(int argc, char **argv);

@@ -13,19 +13,29 @@
 #include "base/cleanup.h"
 #include "base/file.h"
 #include "base/util.h"
+#include "ctl/cells.h"
 #include "region/limits.h"
 
 struct guest {
     struct registry *registry;
     const struct local *local;
     const struct lease *lease;
-    bool allow_unaccounted;
+    const struct guest_wishes *wishes;
     /* The folder's path is short enough for what is put behind it: registry_make_run(). */
     char folder[PATH_MAX];
     char library[PATH_MAX + 64];
     char region[PATH_MAX];
     uint64_t region_inode;
 };
+
+static int set_path(char ret_path[LIMITS_PATH_SIZE], const char *folder, const char *name,
+                    struct error *err)
+{
+    int n = snprintf(ret_path, LIMITS_PATH_SIZE, "%s/%s", folder, name);
+
+    return n < LIMITS_PATH_SIZE ? 0
+                                : error_set(err, -ENAMETOOLONG, "%s: the path is too long", folder);
+}
 
 static int write_limits(const struct guest *guest, struct error *err)
 {
@@ -36,9 +46,19 @@ static int write_limits(const struct guest *guest, struct error *err)
 
     limits.device_count = (unsigned)lease->device_count;
     limits.only_granted = true;
-    limits.allow_unaccounted = guest->allow_unaccounted;
+    limits.priority = guest->wishes->priority;
+    limits.allow_imports = guest->wishes->allow_imports;
+    limits.allow_unaccounted = guest->wishes->allow_unaccounted;
+    limits.managed = guest->wishes->managed;
     COPY_TEXT(limits.region_path, guest->region);
     limits.region_inode = guest->region_inode;
+    r = set_path(limits.cells, guest->folder, "cells", err);
+    if (r == 0 && guest->wishes->borrow)
+        r = set_path(limits.cards, guest->registry->path, "cards", err);
+    if (r == 0)
+        r = set_path(limits.ranks, guest->registry->path, "cards", err);
+    if (r < 0)
+        return r;
     for (size_t i = 0; i < lease->device_count; i++) {
         COPY_TEXT(limits.devices[i].uuid, lease->devices[i].uuid);
         limits.devices[i].memory_bytes = lease->devices[i].memory_bytes;
@@ -87,6 +107,9 @@ static int make_folder(struct guest *guest, struct error *err)
     if (mkdir(vgpu, 0700) < 0 || symlink(guest->local->paths.vgpu, guest->library) < 0)
         return error_set(err, -errno, "cannot make %s: %s", guest->library, strerror(errno));
     r = make_region(guest, err);
+    if (r == 0)
+        r = cells_make(guest->registry->path, guest->folder, guest->lease, guest->wishes->priority,
+                       err);
     return r < 0 ? r : write_limits(guest, err);
 }
 
@@ -159,9 +182,9 @@ static int set_environment(const struct guest *guest, struct error *err)
 }
 
 int guest_prepare(struct registry *registry, const struct local *local, const struct lease *lease,
-                  bool allow_unaccounted, struct error *err)
+                  const struct guest_wishes *wishes, struct error *err)
 {
-    struct guest guest = {registry, local, lease, allow_unaccounted};
+    struct guest guest = {registry, local, lease, wishes};
     int r;
 
     r = make_folder(&guest, err);

@@ -154,3 +154,35 @@ int lease_read(int fd, struct lease *ret_lease, struct error *err)
     text[len] = '\0';
     return lease_parse(text, ret_lease, err);
 }
+
+int lease_format_amounts(const struct lease *lease, char *text, size_t size)
+{
+    size_t len = 0;
+
+    for (size_t i = 0; i < lease->device_count && len < size; i++) {
+        const struct lease_device *device = &lease->devices[i];
+
+        len += (size_t)snprintf(text + len, size - len, "device=%s %" PRIu64 " %u\n", device->uuid,
+                                device->memory_bytes, device->cores);
+    }
+    return len < size ? (int)len : -ENOBUFS;
+}
+
+int lease_parse_amounts(char *text, struct lease *lease)
+{
+    struct lease amounts;
+    int r = lease_parse(text, &amounts, NULL);
+
+    for (size_t i = 0; r == 0 && i < lease->device_count; i++) {
+        struct lease_device *device = &lease->devices[i];
+
+        r = -EBADMSG;
+        for (size_t k = 0; k < amounts.device_count && r < 0; k++) {
+            if (strcmp(amounts.devices[k].uuid, device->uuid) != 0)
+                continue;
+            *device = amounts.devices[k];
+            r = 0;
+        }
+    }
+    return r;
+}

@@ -18,7 +18,8 @@ enum {
 struct lease_device {
     char uuid[DEVICE_UUID_SIZE];
     uint64_t memory_bytes;
-    unsigned cores; /* percent; 0: no share */
+    unsigned cores;      /* percent; 0: no share */
+    uint64_t held_bytes; /* of a lease that was changed: what its program holds */
 };
 
 struct lease {
@@ -39,6 +40,11 @@ int lease_write(int fd, const struct lease *lease);
  * unknown key are skipped; a line without its end is still being written and not there yet.
  */
 int lease_parse(char *text, struct lease *ret_lease, struct error *err);
+
+/* A lease's amounts, in the lines that lease_parse() reads; those of another text take the place of
+ * the lease's, device by device: -EBADMSG. */
+int lease_format_amounts(const struct lease *lease, char *text, size_t size);
+int lease_parse_amounts(char *text, struct lease *lease);
 
 /* The same for a file, from its start. */
 int lease_read(int fd, struct lease *ret_lease, struct error *err);

@@ -17,7 +17,9 @@ struct subcommand {
 
 static const struct subcommand subcommands[] = {
     {"hamictl run", "run a program with a part of a GPU", run_main},
+    {"hamictl resize", "change what a program that runs may use", resize_main},
     {"hamictl top", "show the GPUs, and who holds and uses what", top_main},
+    {"hamictl region", "show, watch and check a container's shared region", region_main},
     {"hamictl sim", "make, show and remove a simulated machine", sim_main},
     {"hamictl config", "check a device configuration, print what follows from it", config_main},
     {"hamictl simulate", "say where pods of a Kubernetes cluster would be placed", simulate_main},

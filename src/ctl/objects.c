@@ -265,6 +265,21 @@ static int check_policies(const struct objects_options *options, struct error *e
     return 0;
 }
 
+/* An answer about no node at all would look like one about the cluster. */
+static int check_nodes(const struct objects_options *options, const struct objects *objects,
+                       struct error *err)
+{
+    if (objects->node_count || (objects->view && options->takes_view))
+        return 0;
+    if (objects->view)
+        return error_set(err, -EINVAL, "/debug/view has no Nodes; take /debug/objects");
+    return error_set(
+        err, -EINVAL,
+        "no Node was read; `kubectl get nodes,pods,resourcequotas -A -o json` prints "
+        "them%s",
+        options->config_path ? "" : ", and a device configuration is given by --device-config");
+}
+
 int objects_load(const struct objects_options *options, struct objects *ret_objects,
                  struct error *err)
 {
@@ -294,7 +309,25 @@ int objects_load(const struct objects_options *options, struct objects *ret_obje
         r = load_file(ret_objects, options->files[i], err);
     for (int kind = 0; kind < CLUSTER_KINDS; kind++)
         cluster_complete(ret_objects->cluster, (enum cluster_kind)kind);
-    return r;
+    cluster_renew_prices(ret_objects->cluster);
+    return r < 0 ? r : check_nodes(options, ret_objects, err);
+}
+
+void objects_shuffle(struct objects *objects, uint64_t seed)
+{
+    uint64_t state = seed * UINT64_C(0x9e3779b97f4a7c15) | 1;
+
+    for (size_t i = objects->waiting_count; i > 1; i--) {
+        struct waiting_pod moved = objects->waiting[i - 1];
+        size_t at;
+
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        at = (size_t)((state >> 11) % i);
+        objects->waiting[i - 1] = objects->waiting[at];
+        objects->waiting[at] = moved;
+    }
 }
 
 void objects_free(struct objects *objects)
@@ -347,6 +380,17 @@ static int read_waiting(struct objects *objects, const struct waiting_pod *waiti
     return ret_pod->uid ? 0 : error_set(err, -ENOMEM, "out of memory");
 }
 
+/* What the webhook would warn of; once, where a Deployment's pods are all alike. */
+static int print_warning(struct objects *objects, const struct waiting_pod *waiting,
+                         const char *warning)
+{
+    if (!warning || (objects->warned && strcmp(objects->warned, warning) == 0))
+        return 0;
+    (void)fprintf(stderr, "pod %s/%s: %s\n", waiting->namespace, waiting->name, warning);
+    objects->warned = arena_strdup(objects->names, warning);
+    return objects->warned ? 0 : -ENOMEM;
+}
+
 int objects_admit(struct objects *objects, const struct waiting_pod *waiting, struct pod *ret_pod,
                   struct error *err)
 {
@@ -370,6 +414,8 @@ int objects_admit(struct objects *objects, const struct waiting_pod *waiting, st
     r = admit_pod(&options, &objects->vendors, ret_pod, objects->arena, &answer);
     if (r == ADMIT_DENIED)
         return error_set(err, -EPERM, "%s", answer.message);
+    if (r > 0 && print_warning(objects, waiting, answer.warning) < 0)
+        return error_set(err, -ENOMEM, "out of memory");
     if (r == ADMIT_PATCHED) {
         root = patched(objects, root, answer.patch);
         r = root ? read_waiting(objects, waiting, root, ret_pod, err) : -ENOMEM;

@@ -25,6 +25,7 @@ struct objects_options {
     const char *node_policy;              /* NULL: binpack */
     const char *device_policy;            /* NULL: spread */
     bool learns;                          /* as in cluster_options */
+    bool takes_view;                      /* a /debug/view will do in place of Nodes */
     const char *files[OBJECTS_MAX_FILES]; /* "-": standard input */
     size_t file_count;
 };
@@ -48,13 +49,18 @@ struct objects {
     const char **nodes;
     size_t waiting_count;
     struct waiting_pod *waiting; /* in the files' order */
+    const char *warned;          /* the webhook's last warning that was printed; NULL: none */
     char *view; /* the scheduler's own /debug/view, if a file is one; NULL: none is */
 };
 
-/* -EINVAL with file and place, and others. The caller frees it by objects_free(), always. */
+/* -EINVAL with file and place, or because the files have no Node, and others. The caller frees it
+ * by objects_free(), always. */
 int objects_load(const struct objects_options *options, struct objects *ret_objects,
                  struct error *err);
 void objects_free(struct objects *objects);
+
+/* Puts the waiting pods into an order that the seed says: the same again for the same seed. */
+void objects_shuffle(struct objects *objects, uint64_t seed);
 
 /*
  * The pod as it is after admission, in the arena, which begins anew. 1; 0: it asks for no device;

@@ -13,14 +13,17 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "base/file.h"
 #include "base/parse.h"
 #include "base/util.h"
+#include "ctl/cells.h"
 #include "ctl/lease.h"
 #include "region/view.h"
 
 enum {
     ID_SIZE = 24,
     MAX_DEPTH = 8, /* of what is removed */
+    RESIZED_MAX = 4096,
     KEPT_FD = 200, /* scripts use the low ones by number */
 };
 
@@ -185,6 +188,7 @@ static void remove_tree(int folder, const char *name, int depth)
 /* The run's folder goes first, so that none is ever left without its lease. */
 static void remove_lease(struct registry *registry, const char *name)
 {
+    cells_remove(registry->path, name);
     remove_tree(registry->runs_fd, name, 0);
     (void)unlinkat(registry->leases_fd, name, 0);
 }
@@ -239,6 +243,80 @@ void lease_list_deinit(struct lease_list *list)
     *list = (struct lease_list){0};
 }
 
+static int resized_path(const struct registry *registry, uint64_t id, char ret_path[PATH_MAX])
+{
+    return file_path(ret_path, NULL, "%s/runs/%" PRIu64 "/resized", registry->path, id);
+}
+
+static uint64_t bytes_in_use(const struct region_view *view, const char *uuid)
+{
+    for (unsigned i = 0; i < view->device_count; i++) {
+        if (strcmp(view->devices[i].uuid, uuid) == 0)
+            return view->devices[i].used.total;
+    }
+    return 0;
+}
+
+/* What the program holds beyond new limits is not free yet. */
+static void count_held(const struct registry *registry, struct lease *lease)
+{
+    AUTOFREE struct region_view *view = malloc(sizeof(*view));
+    char path[PATH_MAX];
+
+    if (!view || registry_region_path(registry, lease->id, path) < 0 ||
+        region_view_read(path, view, NULL) < 0)
+        return;
+    for (size_t i = 0; i < lease->device_count; i++) {
+        struct lease_device *device = &lease->devices[i];
+
+        device->held_bytes = bytes_in_use(view, device->uuid);
+    }
+}
+
+static int read_resized(const struct registry *registry, struct lease *lease)
+{
+    char path[PATH_MAX], text[RESIZED_MAX];
+    int r = resized_path(registry, lease->id, path);
+    ssize_t len;
+
+    if (r < 0)
+        return r;
+    len = file_read(path, text, sizeof(text));
+    if (len == -ENOENT)
+        return 0;
+    r = len < 0 ? (int)len : lease_parse_amounts(text, lease);
+    if (r == 0)
+        count_held(registry, lease);
+    return r;
+}
+
+/* Room may have come: the close of a lease's file that could be written says so. */
+static void wake_waiting(struct registry *registry, uint64_t id)
+{
+    char name[ID_SIZE];
+    int fd;
+
+    format_id(id, name);
+    fd = openat(registry->leases_fd, name, O_WRONLY | O_CLOEXEC | O_NOFOLLOW);
+    if (fd >= 0)
+        (void)close(fd);
+}
+
+int registry_resize(struct registry *registry, const struct lease *lease, struct error *err)
+{
+    char path[PATH_MAX], text[RESIZED_MAX];
+    int len = lease_format_amounts(lease, text, sizeof(text));
+    int r = len < 0 ? len : resized_path(registry, lease->id, path);
+
+    if (r == 0)
+        r = file_replace(path, text, (size_t)len, 0600);
+    if (r == 0)
+        wake_waiting(registry, lease->id);
+    return r < 0 ? error_set(err, r, "cannot change the lease %" PRIu64 ": %s", lease->id,
+                             strerror(-r))
+                 : 0;
+}
+
 /*
  * Reads a living lease; 0 when it was dead and is now gone, 1 when it lives. Opened for reading,
  * since the close of a file that could be written wakes those who wait.
@@ -264,7 +342,8 @@ static int look_at_lease(struct registry *registry, uint64_t id, struct lease *r
     if (r < 0)
         return error_wrap(err, r, "cannot read the lease %s/grants/%s", registry->path, name);
     ret_lease->id = id;
-    return 1;
+    r = read_resized(registry, ret_lease);
+    return r < 0 ? error_set(err, r, "cannot read %s/runs/%s/resized", registry->path, name) : 1;
 }
 
 int registry_list(struct registry *registry, struct lease_list *ret_list, struct error *err)
@@ -299,7 +378,7 @@ static void charge_device(const struct lease_device *granted, struct device *dev
             continue;
         devices[i].used.tasks++;
         devices[i].used.cores += granted->cores;
-        devices[i].used.memory_bytes += granted->memory_bytes;
+        devices[i].used.memory_bytes += MAX(granted->memory_bytes, granted->held_bytes);
         return;
     }
 }

@@ -6,7 +6,9 @@
  *
  *     lock          taken while looking and granting; holds the number of the last lease or ticket
  *     grants/ID     one file per lease, as KEY=VALUE lines
- *     runs/ID/      what the granted program sees: vgpu/libvgpu.so, vgpu/limits, region.cache
+ *     runs/ID/      what the granted program sees: vgpu/libvgpu.so, vgpu/limits, region.cache; and
+ *                   "resized", the lease's amounts since they were changed
+ *     cards/UUID/   the cells of a card: see cells.h
  *     waiting/ID    one file per hamictl that waits for room, in order of arrival
  *
  * Nobody has to tidy up. The directory's lock is the kernel's, which gives it back when its holder
@@ -66,6 +68,12 @@ void registry_charge(const struct lease_list *list, struct device *devices, size
  * inherited across exec and out of the way of those that shells use.
  */
 int registry_add(struct registry *registry, struct lease *lease, struct error *err);
+
+/*
+ * Locked. The lease has these amounts from now on. Memory that its program holds beyond them counts
+ * as granted until it is free.
+ */
+int registry_resize(struct registry *registry, const struct lease *lease, struct error *err);
 
 /* Adds the program's pid to the lease that fd keeps. */
 void registry_set_program(int fd, pid_t program);

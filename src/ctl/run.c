@@ -15,17 +15,21 @@
 #include "base/options.h"
 #include "base/parse.h"
 #include "base/util.h"
+#include "ctl/amounts.h"
 #include "ctl/ctl.h"
 #include "ctl/guest.h"
 #include "ctl/launch.h"
 #include "ctl/room.h"
+#include "region/card.h"
+
+#define PRIORITY_MOST 1000
 
 struct run {
     struct request request;
     struct place_policy policy;
     bool wait;
     int64_t timeout_ns; /* negative: none */
-    bool allow_unaccounted;
+    struct guest_wishes wishes;
     bool verbose;
     const char *uuids[LOCAL_MAX_DEVICES];
     char *const *command;
@@ -35,38 +39,6 @@ struct run {
     struct lease lease;
 };
 
-static int read_gpumem(char *text, void *member, struct error *err)
-{
-    struct request *request = member;
-
-    if (strchr(text, '%')) {
-        if (parse_percent(text, 100, &request->memory_percent) < 0 || !request->memory_percent)
-            return error_set(err, -EINVAL, "\"%s\" is not a percentage from 1%% to 100%%", text);
-        request->memory_bytes = 0;
-        return 0;
-    }
-
-    if (parse_bytes(text, &request->memory_bytes) < 0)
-        return error_set(err, -EINVAL, "\"%s\" is not an amount of memory; say 4Gi, 512M or 50%%",
-                         text);
-    if (request->memory_bytes < MIB)
-        return error_set(err, -EINVAL, "\"%s\" is less than 1 MiB; is the unit missing, as in 4Gi?",
-                         text);
-    if (request->memory_bytes > UINT64_MAX - MIB)
-        return error_set(err, -EINVAL, "\"%s\" is too much", text);
-    request->memory_bytes = (request->memory_bytes + MIB - 1) / MIB * MIB;
-    return 0;
-}
-
-static int read_gpucores(char *text, void *member, struct error *err)
-{
-    unsigned *cores = member;
-
-    if (parse_percent(text, 100, cores) < 0 || !*cores)
-        return error_set(err, -EINVAL, "\"%s\" is not a whole percentage from 1 to 100", text);
-    return 0;
-}
-
 static int read_gpus(char *text, void *member, struct error *err)
 {
     uint64_t count;
@@ -75,6 +47,16 @@ static int read_gpus(char *text, void *member, struct error *err)
         return error_set(err, -EINVAL, "\"%s\" is not a number from 1 to %d", text,
                          LEASE_MAX_DEVICES);
     *(unsigned *)member = (unsigned)count;
+    return 0;
+}
+
+static int read_priority(char *text, void *member, struct error *err)
+{
+    uint64_t priority;
+
+    if (parse_u64(text, &priority) < 0 || priority > PRIORITY_MOST)
+        return error_set(err, -EINVAL, "\"%s\" is not a number from 0 to %d", text, PRIORITY_MOST);
+    *(int *)member = (int)priority;
     return 0;
 }
 
@@ -114,6 +96,13 @@ static int read_wait(char *text, void *member, struct error *err)
     return 0;
 }
 
+static int read_managed(char *text, void *member, struct error *err)
+{
+    if (limits_read_managed(text, member) < 0)
+        return error_set(err, -EINVAL, "\"%s\" is none of resident, full and free", text);
+    return 0;
+}
+
 static void take_command(void *options, char **words, size_t count)
 {
     struct run *run = options;
@@ -128,18 +117,26 @@ static int check_command(void *options, struct error *err)
 
     if (!run->command)
         return error_set(err, -EINVAL, "no program given; say hamictl run --gpumem 4Gi PROGRAM");
+    if (run->wishes.borrow && !run->request.cores)
+        return error_set(err, -EINVAL,
+                         "--borrow goes with --gpucores; without a share nothing is held back");
     return 0;
 }
 
 #define AT(member) offsetof(struct run, member)
 
 static const struct option_row rows[] = {
-    {"gpumem", 'm', 0, "AMOUNT", read_gpumem, AT(request),
+    {"gpumem", 'm', 0, "AMOUNT", option_gpumem, AT(request),
      "Device memory on each card: an amount such as 4Gi, 512M or 1.5G (units count by 1024; "
      "rounded up to whole MiB), or a percentage such as 50%. Default: all of the card"},
-    {"gpucores", 'c', 0, "PERCENT", read_gpucores, AT(request.cores),
+    {"gpucores", 'c', 0, "PERCENT", option_gpucores, AT(request.cores),
      "Share of each card's compute time, 1 to 100. 100 needs a card that nobody uses. Default: no "
      "share, no limit"},
+    {"borrow", 'b', 0, NULL, option_bool, AT(wishes.borrow),
+     "Use more than the share of compute time while no other program of hamictl run uses the card"},
+    {"priority", 0, 0, "NUMBER", read_priority, AT(wishes.priority),
+     "0: programs of a larger number on the same card launch nothing while this one has work. "
+     "Default: 1"},
     {"gpu-uuid", 'u', 0, "UUID[,UUID...]", read_uuids, 0, "Use only these cards"},
     {"gpus", 'n', 0, "COUNT", read_gpus, AT(request.count), "Number of cards. Default: 1"},
     {"policy", 'p', 0, "POLICY", read_policy, AT(policy.order),
@@ -147,7 +144,12 @@ static const struct option_row rows[] = {
      "(binpack)"},
     {"wait", 'w', OPTION_MAY_STAND_ALONE, "DURATION", read_wait, 0,
      "Wait for room, in order of arrival; at most so long, when given: 90, 500ms, 10m, 2h"},
-    {"allow-unaccounted", 0, 0, NULL, option_bool, AT(allow_unaccounted),
+    {"managed", 0, 0, "POLICY", read_managed, AT(wishes.managed),
+     "What managed memory counts: what may be on the card, while the rest lives on the host "
+     "(resident, the default), all of it (full), or nothing (free)"},
+    {"allow-imports", 0, 0, NULL, option_bool, AT(wishes.allow_imports),
+     "Let the program import memory that is not known to be its own: of other programs, of Vulkan"},
+    {"allow-unaccounted", 0, 0, NULL, option_bool, AT(wishes.allow_unaccounted),
      "Let allocation calls through that are not accounted for yet, instead of refusing them"},
     {"verbose", 'v', 0, NULL, option_bool, AT(verbose), "Say on standard error what was granted"},
 };
@@ -262,7 +264,7 @@ static int run_granted(struct run *run, int lease_fd, struct error *err)
     struct launch launch;
     int r;
 
-    r = guest_prepare(&run->registry, &run->local, &run->lease, run->allow_unaccounted, err);
+    r = guest_prepare(&run->registry, &run->local, &run->lease, &run->wishes, err);
     if (r < 0)
         return r;
 
@@ -302,6 +304,7 @@ static int run_program(struct run *run, struct error *err)
 int run_main(int argc, char **argv)
 {
     static struct run run = {
+        .wishes.priority = CARD_PRIORITY,
         .request = {.count = 1},
         .timeout_ns = -1,
         .registry = REGISTRY_INIT,

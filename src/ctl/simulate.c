@@ -19,6 +19,7 @@
 enum {
     TEXT_MAX = 256 << 20,
     WORK_STEPS = 1000,
+    ORDERS = 5, /* of pods, whose means a comparison shows */
 };
 
 /* Kubernetes' bounds on what a namespace, name or message may be keep these short. */
@@ -30,8 +31,8 @@ struct outcome {
 
 struct simulate {
     struct objects_options objects;
-    const char *policies; /* NULL: one run, pod by pod */
-    bool json;
+    struct comparison comparison; /* without policies: one run, pod by pod */
+    bool in_order;
     char **words; /* files that are named without an option */
     size_t word_count;
 };
@@ -67,9 +68,12 @@ static const struct option_row rows[] = {
      "as the scheduler's (binpack)"},
     {"gpu-scheduler-policy", 'g', 0, "POLICY", option_text, AT(objects.device_policy),
      "as the scheduler's (spread)"},
-    {"policy", 'p', 0, "POLICIES", option_text, AT(policies),
-     "compare node policies: binpack,spread,scarcity, or some of them"},
-    {"json", 'j', 0, NULL, option_bool, AT(json), "print JSON"},
+    {"policy", 'p', 0, "POLICIES", option_text, AT(comparison.policies),
+     "compare node policies: binpack,spread,scarcity, or some of them; the means of five random "
+     "orders of the pods"},
+    {"in-order", 'i', 0, NULL, option_bool, AT(in_order),
+     "with --policy: place the pods once, in the order of the files"},
+    {"json", 'j', 0, NULL, option_bool, AT(comparison.json), "print JSON"},
 };
 
 static const struct option_table table = {
@@ -207,15 +211,15 @@ static int simulate_all(const struct simulate *simulate, struct objects *objects
         r = simulate_pod(objects, &objects->waiting[i], &outcomes[count], err);
         count += r != 0;
     }
-    if (r >= 0 && simulate->json)
+    if (r >= 0 && simulate->comparison.json)
         print_json(outcomes, count, &text);
     else if (r >= 0)
         print_table(outcomes, count, &text);
     if (r >= 0 && text.failed)
         r = error_set(err, -ENOMEM, "out of memory");
-    if (r >= 0 && (count || simulate->json))
+    if (r >= 0 && (count || simulate->comparison.json))
         (void)fputs(strbuf_text(&text), stdout);
-    if (r >= 0 && !simulate->json)
+    if (r >= 0 && !simulate->comparison.json)
         (void)printf("%zu of %zu pods that ask for devices have a node, of %zu nodes. Processors, "
                      "taints and affinity are not looked at.\n",
                      count_placed(outcomes, count), count, objects->node_count);
@@ -229,17 +233,19 @@ static int simulate_all(const struct simulate *simulate, struct objects *objects
 
 int simulate_main(int argc, char **argv)
 {
-    struct simulate simulate = {.json = false};
+    struct simulate simulate = {.comparison.orders = ORDERS};
     struct objects objects = {.cluster = NULL};
     struct error err = ERROR_INIT;
     int r;
 
     options_read(&table, argc, argv, &simulate);
-    if (simulate.policies)
-        r = compare_policies(&simulate.objects, simulate.policies, simulate.json, &err);
+    if (simulate.in_order)
+        simulate.comparison.orders = 0;
+    if (simulate.comparison.policies)
+        r = compare_policies(&simulate.objects, &simulate.comparison, &err);
     else
         r = objects_load(&simulate.objects, &objects, &err);
-    if (r == 0 && !simulate.policies)
+    if (r == 0 && !simulate.comparison.policies)
         r = simulate_all(&simulate, &objects, &err);
     objects_free(&objects);
     if (r == 0)

@@ -79,6 +79,8 @@ static void read_use(const struct gather *gather, const char *uuid, struct holde
             continue;
         holder->used_bytes = view->devices[i].used.total;
         holder->refusals = view->devices[i].refusals;
+        holder->throttled_ns = view->devices[i].delayed_ns;
+        holder->spilled_bytes = i == 0 ? view->spilled_bytes : 0;
     }
     holder->processes = view->process_count;
 }

@@ -23,7 +23,9 @@ struct holder {
     uint64_t used_bytes; /* by its region; without a lease, by NVML */
     unsigned cores;      /* percent; 0: no share */
     unsigned processes;
-    uint64_t refusals; /* allocations refused for the limit */
+    uint64_t refusals;      /* allocations refused for the limit */
+    uint64_t throttled_ns;  /* for which its launches waited */
+    uint64_t spilled_bytes; /* of used_bytes, on all its devices; told of the first one only */
 };
 
 struct snapshot {

@@ -97,11 +97,11 @@ static const struct option_row rows[] = {
     {"json", 'j', 0, NULL, option_bool, AT(json), "Write JSON, one line each time"},
     {"region", 'r', 0, NULL, option_bool, AT(region),
      "Show the region files named instead, also those of HAMi-core 1.2"},
-    {"cluster", 'c', 0, NULL, option_bool, AT(cluster),
+    {"cluster", 0, 0, NULL, option_bool, AT(cluster),
      "Show the nodes, devices and pods of a Kubernetes cluster instead, out of the files named or "
      "standard input: objects as kubectl get nodes,pods,resourcequotas -A -o json prints them, or "
      "the scheduler's /debug/view"},
-    {"device-config", 'd', 0, "FILE", option_text, AT(config_path),
+    {"device-config", 'c', 0, "FILE", option_text, AT(config_path),
      "With --cluster: device-config.yaml (NVIDIA's resources)"},
 };
 
@@ -159,7 +159,7 @@ static int print_regions(struct top *top, struct strbuf *text, struct error *err
 
 static int print_cluster(const struct top *top, struct strbuf *text, struct error *err)
 {
-    struct objects_options options = {.config_path = top->config_path};
+    struct objects_options options = {.config_path = top->config_path, .takes_view = true};
 
     for (size_t i = 0; i < top->file_count; i++)
         options.files[options.file_count++] = top->files[i];

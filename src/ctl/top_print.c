@@ -15,9 +15,10 @@ static const struct table_column device_columns[] = {
 };
 
 static const struct table_column holder_columns[] = {
-    {"ID", .right = true},    {"PID", .right = true},   {"GPU", .right = true},
-    {"USED", .right = true},  {"LIMIT", .right = true}, {"CORES", .right = true},
-    {"PROCS", .right = true}, {"AGE", .right = true},   {"COMMAND", .cut = true},
+    {"ID", .right = true},      {"PID", .right = true},     {"GPU", .right = true},
+    {"USED", .right = true},    {"ON HOST", .right = true}, {"LIMIT", .right = true},
+    {"REFUSED", .right = true}, {"CORES", .right = true},   {"WAITED", .right = true},
+    {"PROCS", .right = true},   {"AGE", .right = true},     {"COMMAND", .cut = true},
 };
 
 static const struct table_column region_device_columns[] = {
@@ -60,6 +61,14 @@ static void add_number(struct table *table, uint64_t number)
 {
     if (number)
         table_add_cell(table, "%" PRIu64, number);
+    else
+        table_add_cell(table, "-");
+}
+
+static void add_wait(struct table *table, uint64_t ns)
+{
+    if (ns)
+        table_add_cell(table, "%.1fs", (double)ns / 1e9);
     else
         table_add_cell(table, "-");
 }
@@ -122,8 +131,11 @@ static void print_holders(struct strbuf *text, const struct snapshot *snapshot)
         else
             table_add_cell(&table, "gone");
         add_size(&table, holder->used_bytes);
+        add_limit(&table, holder->spilled_bytes);
         add_limit(&table, holder->limit_bytes);
+        add_number(&table, holder->refusals);
         add_cores(&table, holder->cores);
+        add_wait(&table, holder->throttled_ns);
         table_add_cell(&table, "%u", holder->processes);
         add_age(&table, holder->age_s);
         table_add_cell(&table, "%s", holder->command);
@@ -197,10 +209,12 @@ static void print_holder_json(struct strbuf *text, const struct snapshot *snapsh
     else
         strbuf_add(text, "\"gpu_uuid\":null");
     add_json_number(text, "memory_used_bytes", true, holder->used_bytes);
+    add_json_number(text, "memory_on_host_bytes", true, holder->spilled_bytes);
     add_json_number(text, "memory_limit_bytes", holder->limit_bytes != 0, holder->limit_bytes);
     add_json_number(text, "cores_percent", holder->cores != 0, holder->cores);
     add_json_number(text, "processes", true, holder->processes);
     add_json_number(text, "refusals", true, holder->refusals);
+    add_json_number(text, "throttled_ns", true, holder->throttled_ns);
     strbuf_add(text, "}");
 }
 
@@ -265,6 +279,9 @@ void top_print_region_tables(struct strbuf *text, const char *path, const struct
     strbuf_addf(text, "%s: region %u.%u%s, priority %d\n", path, view->major_version,
                 view->minor_version, view->has_extension ? "" : " of HAMi-core", view->priority);
     print_region_devices(text, view);
+    if (view->spilled_bytes)
+        strbuf_addf(text, "%" PRIu64 " MiB of it live on the host: the card had no room for them\n",
+                    view->spilled_bytes >> 20);
     strbuf_add(text, "\n");
     if (view->process_count)
         print_region_processes(text, view);
@@ -302,6 +319,7 @@ void top_print_region_json(struct strbuf *text, const char *path, const struct r
     add_json_text(text, "path", path);
     strbuf_addf(text, ",\"version\":\"%u.%u\",\"priority\":%d", view->major_version,
                 view->minor_version, view->priority);
+    add_json_number(text, "on_host_bytes", view->has_extension, view->spilled_bytes);
     add_json_number(text, "last_kernel_time", view->last_kernel_time != 0, view->last_kernel_time);
     strbuf_add(text, ",\"devices\":[");
     for (unsigned i = 0; i < view->device_count; i++) {

@@ -5,6 +5,7 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <math.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -82,6 +83,7 @@ struct entry {
     yyjson_val *node;
     int64_t missing;   /* devices that would have to come free, of those asked for */
     uint64_t lack_mib; /* of memory, on the device that lacks least */
+    double cost;       /* of a node where it fits, by the policy scarcity; else INFINITY */
 };
 
 static uint64_t number_of(yyjson_val *object, const char *in, const char *key)
@@ -99,14 +101,15 @@ static const char *text_of(yyjson_val *object, const char *key)
 static struct entry measure(yyjson_val *node)
 {
     yyjson_val *devices = yyjson_obj_get(node, "devices"), *device;
-    struct entry entry = {node, (int64_t)yyjson_get_uint(yyjson_obj_get(node, "count")),
-                          UINT64_MAX};
+    struct entry entry = {node, (int64_t)yyjson_get_uint(yyjson_obj_get(node, "count")), UINT64_MAX,
+                          INFINITY};
+    yyjson_val *cost = yyjson_obj_get(node, "cost");
     size_t at, max;
 
     if (yyjson_get_bool(yyjson_obj_get(node, "fits")))
-        return (struct entry){node, INT64_MIN, 0};
+        return (struct entry){node, INT64_MIN, 0, cost ? yyjson_get_num(cost) : INFINITY};
     if (!yyjson_arr_size(devices))
-        return (struct entry){node, INT64_MAX, UINT64_MAX};
+        return (struct entry){node, INT64_MAX, UINT64_MAX, INFINITY};
     yyjson_arr_foreach(devices, at, max, device)
     {
         const uint64_t has = number_of(device, "has", "memory_mib");
@@ -128,6 +131,8 @@ static int compare_entries(const void *a, const void *b)
         return left->missing < right->missing ? -1 : 1;
     if (left->lack_mib != right->lack_mib)
         return left->lack_mib < right->lack_mib ? -1 : 1;
+    if (left->cost < right->cost || right->cost < left->cost)
+        return left->cost < right->cost ? -1 : 1;
     return strcmp(text_of(left->node, "name"), text_of(right->node, "name"));
 }
 
@@ -220,13 +225,21 @@ static void print_table(const struct why *why, yyjson_val *root, struct arena *a
                     *quota ? " but for the quota" : "");
     else
         strbuf_addf(text, "It fits on none of %zu nodes.\n", count);
-    if (class)
+    if (class && !yyjson_get_bool(yyjson_obj_get(class, "known")))
+        strbuf_addf(text,
+                    "Its class is %s, which is new: no such pod is among those that run, so it has "
+                    "no price yet.\n",
+                    text_of(class, "name"));
+    else if (class)
         strbuf_addf(text,
                     "Its class is %s: price %.4g, %.1f %% of what arrives, %llu more would fit.\n",
                     text_of(class, "name"), yyjson_get_num(yyjson_obj_get(class, "price")),
                     100 * yyjson_get_num(yyjson_obj_get(class, "share")),
                     (unsigned long long)yyjson_get_uint(yyjson_obj_get(class, "fillable")));
     print_entries(entries, count, why->all ? count : MIN(count, (size_t)NODES_SHOWN), text);
+    if (fitting)
+        strbuf_add(text, "Processors, memory, taints, selectors and affinity are not looked at: "
+                         "kube-scheduler's event FailedScheduling names those.\n");
 }
 
 static const struct waiting_pod *find_pod(const struct objects *objects, const char *wanted)
@@ -263,8 +276,6 @@ static int explain(const struct why *why, struct objects *objects, struct error 
         return error_wrap(err, r, "the webhook denies it");
     if (r == 0)
         return error_set(err, -EINVAL, "pod %s asks for no device", why->pod);
-    if (r > 0)
-        cluster_renew_prices(objects->cluster);
     if (r > 0)
         r = cluster_why(objects->cluster, &pod, objects->arena, &answer, err);
     if (r == 0 && !why->json)

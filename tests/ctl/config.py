@@ -52,6 +52,13 @@ class Config(CtlTest):
         self.assertIn(role, documents((DEPLOY / "rbac.yaml").read_text()))
         self.assertIn(shares, documents((DEPLOY / "policy.yaml").read_text()))
 
+    def test_standard_input_is_read(self):
+        shipped = (DEPLOY / "device-config.yaml").read_text()
+        ended = self.ctl("config", "check", "-", given=shipped)
+        self.assertEqual((ended.returncode, ended.stdout, ended.stderr), (0, "-: NVIDIA (nvidia.com/gpu)\n", ""))
+        self.assertEqual(self.ctl("config", "render", "-", given=shipped).stdout, self.ctl("config", "render", DEPLOY / "device-config.yaml").stdout)
+        self.assertIn("-: more than 256 KiB", self.ctl("config", "check", "-", given="#" * (2 << 20)).stderr)
+
     def test_check_names_the_vendors(self):
         ended = self.ctl("config", "check", DEPLOY / "device-config.yaml")
         self.assertEqual(ended.stderr, "")
@@ -66,6 +73,9 @@ class Config(CtlTest):
             ("hygon: {}\n", "it has no section of a vendor that is served"),
             (MAP, "d.yaml:10:7: KEY: no such key in nvidia"),
             (MAP.replace("KEY: 1", "defaultCores: x"), "d.yaml:10:21: nvidia.defaultCores: not a whole number"),
+            (MAP + "hygon:\n  resourceCountName: x\n", "d.yaml:12:1: hygon: it stands outside of the file in data"),
+            (MAP + "  hygon:\n    resourceCountName: x\n", "d.yaml:12:3: hygon: it stands outside of the file in data"),
+            ("nvidia: {resourceCountName: x.io/gpu}\nhygon: {resourceCountName: x.io/gpu}\n", "d.yaml: x.io/gpu is a resource of hygon and of nvidia"),
             (MAP.replace("ConfigMap", "Secret"), "d.yaml:1:1: apiVersion: no such section"),
         ]:
             with self.subTest(text=text):

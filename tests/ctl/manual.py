@@ -7,11 +7,13 @@ from support import *
 PAGES = {
     "hamictl": [[]],
     "hamictl-run": [["run"]],
+    "hamictl-region": [["region"]],
+    "hamictl-resize": [["resize"]],
     "hamictl-top": [["top"]],
     "hamictl-config": [["config"]],
     "hamictl-simulate": [["simulate"]],
     "hamictl-why": [["why"]],
-    "hamictl-sim": [["sim"], ["sim", "create"], ["sim", "show"], ["sim", "remove"]],
+    "hamictl-sim": [["sim"], ["sim", "create"], ["sim", "show"], ["sim", "fault"], ["sim", "remove"]],
 }
 MANUALS = SOURCE / "docs/man"
 
@@ -50,7 +52,7 @@ class Manual(CtlTest):
 
     def test_help_in_all_its_forms(self):
         self.assertEqual(self.ctl("help").stdout, self.ctl("--help").stdout)
-        for word in ["run", "top", "sim", "config"]:
+        for word in ["run", "resize", "top", "sim", "config"]:
             self.assertIn(f"  {word} ", self.ctl("--help").stdout)
             self.assertEqual(self.ctl("help", word).stdout, self.ctl(word, "--help").stdout)
             self.assertTrue(self.ctl(word, "--help").stdout.startswith(f"Usage: hamictl {word}"))

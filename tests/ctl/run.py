@@ -49,6 +49,34 @@ class Run(CtlTest):
     def test_the_programs_options_are_its_own(self):
         self.assertEqual(self.run_ok("echo", "--gpumem", "-x", "--help"), "--gpumem -x --help\n")
 
+    def test_each_program_has_a_cell_of_its_cards(self):
+        listing = 'cat "$(dirname "${LD_PRELOAD%%:*}")/limits"; ls -l "$(dirname "${LD_PRELOAD%%:*}")/../cells"'
+        held, borrows = self.run_ok("sh", "-c", listing), self.run_ok("--gpus", "2", "--gpucores", "30", "--borrow", "sh", "-c", listing)
+        self.assertIn("--borrow goes with --gpucores", self.ctl("run", "--borrow", "true").stderr)
+        cards = self.folder / "machine.run/cards"
+        self.assertNotIn("HAMI_CARDS=", held)
+        self.assertIn(f"HAMI_CARDS={cards}\n", borrows)
+        self.assertRegex(held, f"HAMI_CARD_CELLS={cards.parent}/runs/[0-9]+/cells\n")
+        self.assertEqual([len(re.findall(r" 4096 .* GPU-", text)) for text in (held, borrows)], [1, 2])
+        self.assertEqual([p for p in cards.rglob("*") if p.is_file()], [], "with the program they are gone")
+
+    def test_a_program_has_a_priority(self):
+        listing = 'cat "$(dirname "${LD_PRELOAD%%:*}")/limits"; find "$HAMI_SIM.run/cards" -type f'
+        shown = self.run_ok("--priority", "0", "--gpucores", "30", "sh", "-c", listing)
+        self.assertIn("CUDA_TASK_PRIORITY=0\n", shown)
+        self.assertIn(f"HAMI_CARD_RANKS={self.folder / 'machine.run/cards'}\n", shown)
+        self.assertRegex(shown, r"/cards/GPU-[0-9a-f-]+/\d+\.0\.30\n")
+        self.assertIn("CUDA_TASK_PRIORITY=1\n", self.run_ok("sh", "-c", listing))
+        self.assertIn("is not a number from 0 to 1000", self.ctl("run", "--priority", "high", "true").stderr)
+
+    def test_managed_memory_and_imports_have_a_policy(self):
+        listing = 'cat "$(dirname "${LD_PRELOAD%%:*}")/limits"'
+        self.assertIn("HAMI_MANAGED=resident\n", self.run_ok("sh", "-c", listing))
+        self.assertIn("HAMI_IMPORTS=refuse\n", self.run_ok("sh", "-c", listing))
+        self.assertIn("HAMI_IMPORTS=allow\n", self.run_ok("--allow-imports", "sh", "-c", listing))
+        self.assertIn("HAMI_MANAGED=full\n", self.run_ok("--managed", "full", "sh", "-c", listing))
+        self.assertIn('"some" is none of resident, full and free', self.ctl("run", "--managed=some", "true").stderr)
+
     def test_what_the_program_finds(self):
         shown = self.run_ok(
             "--gpumem", "1.5Gi", "--gpucores=30", "sh", "-c",

@@ -57,6 +57,16 @@ class Sim(CtlTest):
             again += ["--driver", f"{key}={value}"]
         self.assertEqual(self.ctl(*again).returncode, 0)
 
+    def test_errors_befall_it(self):
+        self.assertEqual(self.ctl("sim", "create", self.path, "--gpus", "2").returncode, 0)
+        for words in (["--xid=79"], ["--gpu=1", "--ecc=corrected"], ["--state=lost", "--action=reset"], ["--state=ok"]):
+            done = self.ctl("sim", "fault", *words, self.path)
+            self.assertEqual((done.returncode, done.stdout, done.stderr), (0, "", ""))
+        for words, status, said in ((["--gpu=2"], 1, "no GPU 2"), (["--state=good"], 2, "--state"), (["--xid=x"], 2, "--xid"), (["--ecc="], 2, "--ecc"), (["--action=1"], 2, "--action")):
+            done = self.ctl("sim", "fault", *words, self.path)
+            self.assertEqual(done.returncode, status)
+            self.assertIn(said, done.stderr)
+
     def test_it_is_not_made_twice(self):
         self.assertEqual(self.ctl("sim", "create", self.path).returncode, 0)
         again = self.ctl("sim", "create", self.path)
@@ -120,8 +130,8 @@ class Sim(CtlTest):
             (["create", "/nonexistent/m"], "cannot find the folder /nonexistent", 1),
             (["show", str(self.folder / "none")], str(self.folder / "none"), 1),
             (["remove", str(self.folder / "none")], str(self.folder / "none"), 1),
-            (["destroy"], '"destroy" is none of create, show and remove', 2),
-            ([], "say what to do: create, show or remove", 2),
+            (["destroy"], '"destroy" is none of create, show, fault and remove', 2),
+            ([], "say what to do: create, show, fault or remove", 2),
         ]
         for words, message, code in cases:
             with self.subTest(words=words):

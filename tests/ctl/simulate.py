@@ -97,6 +97,30 @@ class Simulate(CtlTest):
         bad = self.ctl("simulate", "-p", "scarcity,wide", self.cluster)
         self.assertEqual((bad.returncode, bad.stderr), (1, 'hamictl simulate: "wide" is none of binpack, spread, scarcity\n'))
 
+    def test_a_comparison_has_no_order_of_its_own(self):
+        """Small pods before large ones are another cluster than a mix of them: the means of random orders are compared."""
+        pods = [pod(f"{size}-{i}", size) for size in (8000, 20000, 35000) for i in range(6)]
+        name = self.write("pods.json", {"items": pods})
+        backwards = self.write("backwards.json", {"items": pods[::-1]})
+        tell = lambda *words: json.loads(self.ctl("simulate", "--json", "-p", "binpack", *words, self.cluster).stdout)[0]
+        ordered, reversed_order = (tell("--in-order", "-f", file) for file in (name, backwards))
+        self.assertNotEqual(ordered["placed"], reversed_order["placed"])
+        self.assertTrue(min(ordered["placed"], reversed_order["placed"]) <= tell("-f", name)["placed"] <= max(ordered["placed"], reversed_order["placed"]))
+        self.assertEqual(tell("-f", name), tell("-f", name), "the same each time")
+
+    def test_the_first_pod_goes_where_why_says_that_it_costs_least(self):
+        """What exists is learned before the first decision."""
+        things = [node(f"m{i}", 4) for i in range(6)]
+        for i in range(30):
+            on, card, memory = i % 6, i * 7 % 4, (6000, 18000, 30000)[i % 3]
+            things.append(pod(f"b{i}", memory, on=f"m{on}", holds=f"GPU-m{on}-{card},NVIDIA,{memory},0:;"))
+        cluster, waiting = self.write("some.json", {"items": things}), self.write("one.json", pod("some", 9000))
+        told = json.loads(self.ctl("why", "--json", "--all", "-n", "scarcity", "-f", cluster, "-f", waiting, "some").stdout)
+        costs = {n["name"]: n["cost"] for n in told["nodes"] if "cost" in n}
+        self.assertGreater(len(set(costs.values())), 1, costs)
+        (decided,) = json.loads(self.ctl("simulate", "--json", "-n", "scarcity", cluster, waiting).stdout)
+        self.assertEqual(costs[decided["node"]], min(costs.values()), (costs, decided))
+
     def test_why_tells_price_and_cost(self):
         waiting = self.write("some.json", pod("some", 10000))
         told = json.loads(self.ctl("why", "--json", "-n", "scarcity", "-f", self.cluster, "-f", waiting, "some").stdout)
@@ -104,8 +128,23 @@ class Simulate(CtlTest):
         costs = {entry["name"]: entry.get("cost") for entry in told["nodes"]}
         self.assertTrue(all(cost is not None and cost >= 0 for cost in costs.values()), costs)
         text = self.ctl("why", "-n", "scarcity", "-f", self.cluster, "-f", waiting, "some").stdout
-        self.assertIn("Its class is 1x25/50%", text)
+        self.assertIn("Its class is 1x25/50% cpu=0 memory=0Gi, which is new: no such pod is among those that run, so it has no price yet.\n", text)
         self.assertIn("fits, costs", text)
+        self.assertFalse(told["class"]["known"])
+        same = self.write("same.json", pod("same", 10000, on="n1", holds="GPU-n1-1,NVIDIA,10000,0:;"))
+        text = self.ctl("why", "-n", "scarcity", "-f", self.cluster, "-f", same, "-f", waiting, "some").stdout
+        self.assertRegex(text, r"Its class is 1x25/50% cpu=0 memory=0Gi: price \S+, \S+ % of what arrives, \d+ more would fit\.\n")
+
+    def test_why_shows_the_cheapest_first(self):
+        free = [node(f"a{i}", 2) for i in range(12)] + [node("z", 1)]
+        held = [pod(f"pair-{i}", 40960, gpus=2, on=f"a{i}", holds=f"GPU-a{i}-0,NVIDIA,40960,0:GPU-a{i}-1,NVIDIA,40960,0:;") for i in range(4)]
+        held += [pod(f"half-{i}", 20480, on="a4", holds="GPU-a4-0,NVIDIA,20480,0:;") for i in range(2)]
+        words = ("-n", "scarcity", "-f", self.write("many.json", {"items": free + held + [pod("some", 20480)]}), "some")
+        costs = {n["name"]: n["cost"] for n in json.loads(self.ctl("why", "--json", *words).stdout)["nodes"] if n["fits"]}
+        self.assertGreater(len(set(costs.values())), 1, costs)
+        shown = [line.split() for line in self.ctl("why", *words).stdout.splitlines() if "fits, costs" in line]
+        self.assertEqual(costs[shown[0][0]], min(costs.values()), costs)
+        self.assertEqual([line[0] for line in shown], sorted(costs, key=lambda name: (costs[name], name))[: len(shown)])
 
     def test_refusals_and_denials_say_why(self):
         things = [pod("big", 50000), pod("beyond", 5001, namespace="small"), pod("odd", 1000, gpus=-1)]
@@ -147,6 +186,32 @@ class Simulate(CtlTest):
         things = {"apiVersion": "v1", "items": CLUSTER["items"] + [pod("p", 1000, namespace="team")]}
         ended = self.ctl("why", "-f", "-", "team/p", given=json.dumps(things))
         self.assertIn("It fits on 2 of 2 nodes.", ended.stdout)
+        self.assertTrue(ended.stdout.endswith("not looked at: kube-scheduler's event FailedScheduling names those.\n"), ended.stdout)
+
+    def test_files_without_nodes_are_no_cluster(self):
+        settings = self.write("settings.yaml", "kind: ConfigMap\ndata: {}\n")
+        said = "no Node was read; `kubectl get nodes,pods,resourcequotas -A -o json` prints them, and a device configuration is given by --device-config\n"
+        for words in (("top", "--cluster"), ("simulate",), ("why", "p", "-f")):
+            ended = self.ctl(*words, settings)
+            self.assertEqual((ended.returncode, ended.stdout, ended.stderr), (1, "", f"hamictl {words[0]}: {said}"))
+        view = self.write("view.json", {"nodes": [], "reserved": []})
+        self.assertEqual(self.ctl("top", "--cluster", view).returncode, 0)
+        self.assertIn("take /debug/objects", self.ctl("why", "-f", view, "p").stderr)
+
+    def test_letters_mean_the_same_in_every_command(self):
+        for words in (("top", "--cluster"), ("simulate",), ("why", "old", "-f")):
+            ended = self.ctl(words[0], "-c", "/nowhere", *words[1:], self.cluster)
+            self.assertEqual((ended.returncode, ended.stdout), (1, ""), words)
+            self.assertIn("/nowhere: ", ended.stderr)
+
+    def test_the_webhooks_warnings_are_printed(self):
+        card = {"kind": "Node", "metadata": {"name": "mlu", "uid": "m"}, "status": {k: {"cambricon.com/mlu.smlu.vcore": "200", "cambricon.com/mlu.smlu.vmemory": "192"} for k in ("capacity", "allocatable")}}
+        wants = [pod(name, 0) for name in ("a", "b")]
+        for one in wants:
+            one["spec"]["containers"][0]["resources"]["limits"] = {"cambricon.com/vmlu": 1}
+        ended = self.ctl("simulate", "-c", str(CONFIG), self.write("mlu.json", {"items": [card, *wants]}))
+        said = "pod default/a: spec.containers[0].resources.limits[cambricon.com/mlu.smlu.vcore]: is missing; Cambricon's agent will not start the pod\n"
+        self.assertEqual((ended.returncode, ended.stderr), (0, said), "once for pods that are alike")
 
     def test_the_cluster_is_shown(self):
         ended = self.ctl("top", "--cluster", self.cluster)

@@ -15,8 +15,8 @@ GPU_KEYS = {
     "granted_memory_bytes", "granted_cores_percent", "tasks", "max_tasks",
 }
 HOLDER_KEYS = {
-    "id", "pid", "command", "age_seconds", "gpu_index", "gpu_uuid", "memory_used_bytes", "memory_limit_bytes",
-    "cores_percent", "processes", "refusals",
+    "id", "pid", "command", "age_seconds", "gpu_index", "gpu_uuid", "memory_used_bytes", "memory_on_host_bytes", "memory_limit_bytes",
+    "cores_percent", "processes", "refusals", "throttled_ns",
 }
 
 # HAMi-core 1.2's layout, x86-64.

@@ -1,0 +1,235 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "ctl/region_print.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+
+#include "base/clock.h"
+#include "base/util.h"
+#include "ctl/ctl.h"
+#include "ctl/table.h"
+
+static const struct table_column device_columns[] = {
+    {"DEVICE", .right = true},  {"UUID", .cut = true},      {"USED", .right = true},
+    {"LIMIT", .right = true},   {"CONTEXT", .right = true}, {"MODULE", .right = true},
+    {"DATA", .right = true},    {"REFUSED", .right = true}, {"CORES", .right = true},
+    {"BUSY", .right = true},    {"WAITED", .right = true},  {"LAUNCHES", .right = true},
+    {"LONGEST", .right = true},
+};
+
+static const struct table_column process_columns[] = {
+    {"PID", .right = true},    {"HOSTPID", .right = true}, {"DEVICE", .right = true},
+    {"USED", .right = true},   {"KERNELS", .right = true}, {"COOPERATIVE", .right = true},
+    {"GRAPHS", .right = true}, {"WAITED", .right = true},  {"LAUNCHES", .right = true},
+    {"OWN ns", .right = true},
+};
+
+static void add_size(struct table *table, uint64_t bytes, bool none_is_0)
+{
+    char size[CTL_SIZE_TEXT];
+
+    if (bytes || !none_is_0)
+        table_add_cell(table, "%s", ctl_format_size(bytes, size));
+    else
+        table_add_cell(table, "-");
+}
+
+static void add_seconds(struct table *table, uint64_t ns)
+{
+    if (ns)
+        table_add_cell(table, "%.3fs", (double)ns / (double)NS_PER_S);
+    else
+        table_add_cell(table, "-");
+}
+
+static void add_number(struct table *table, uint64_t number)
+{
+    if (number)
+        table_add_cell(table, "%" PRIu64, number);
+    else
+        table_add_cell(table, "-");
+}
+
+/* The range of the longest wait. */
+static void add_longest(struct table *table, const struct region_view_device *device)
+{
+    static const unsigned ends_ms[] = REGION_WAIT_MS;
+    unsigned longest = 0;
+
+    for (unsigned i = 0; i < REGION_WAITS; i++)
+        longest = device->waits[i] ? i + 1 : longest;
+    if (!longest)
+        table_add_cell(table, "-");
+    else if (longest <= ARRAY_SIZE(ends_ms))
+        table_add_cell(table, "<=%ums", ends_ms[longest - 1]);
+    else
+        table_add_cell(table, ">%ums", ends_ms[ARRAY_SIZE(ends_ms) - 1]);
+}
+
+static void print_devices(struct strbuf *text, const struct region_view *view)
+{
+    struct table table;
+
+    table_init(&table, device_columns, ARRAY_SIZE(device_columns));
+    for (unsigned i = 0; i < view->device_count; i++) {
+        const struct region_view_device *device = &view->devices[i];
+
+        table_add_row(&table);
+        table_add_cell(&table, "%u", i);
+        table_add_cell(&table, "%s", device->uuid);
+        add_size(&table, device->used.total, false);
+        add_size(&table, device->limit_bytes, true);
+        add_size(&table, device->used.context, false);
+        add_size(&table, device->used.module, false);
+        add_size(&table, device->used.data, false);
+        add_number(&table, device->refusals);
+        add_number(&table, device->cores % 100);
+        add_seconds(&table, (uint64_t)MAX(device->charged_ns, INT64_C(0)));
+        add_seconds(&table, device->delayed_ns);
+        add_number(&table, device->launches_delayed);
+        add_longest(&table, device);
+    }
+    table_finish(&table, text);
+}
+
+static uint64_t launches_of(const struct region_explain *explain)
+{
+    uint64_t sum = 0;
+
+    for (unsigned i = 0; i < REGION_LAUNCH_KINDS; i++)
+        sum += atomic_load(&explain->launches[i]);
+    return sum;
+}
+
+static uint64_t own_of(const struct region_explain *explain)
+{
+    uint64_t launches = launches_of(explain);
+
+    return launches ? atomic_load(&explain->own_ns) / launches : 0;
+}
+
+static void print_processes(struct strbuf *text, const struct region_picture *picture)
+{
+    const struct region_view *view = &picture->view;
+    struct table table;
+
+    table_init(&table, process_columns, ARRAY_SIZE(process_columns));
+    for (unsigned i = 0; i < view->process_count; i++) {
+        for (unsigned j = 0; j < view->device_count; j++) {
+            const struct region_explain *explain = &picture->explains[i][j];
+
+            if (j && !view->processes[i].used[j].total && !launches_of(explain))
+                continue;
+            table_add_row(&table);
+            table_add_cell(&table, "%d", (int)view->processes[i].pid);
+            add_number(&table, (uint64_t)view->processes[i].host_pid);
+            table_add_cell(&table, "%u", j);
+            add_size(&table, view->processes[i].used[j].total, false);
+            for (unsigned k = 0; k < REGION_LAUNCH_KINDS; k++)
+                add_number(&table, atomic_load(&explain->launches[k]));
+            add_seconds(&table, atomic_load(&explain->throttled_ns));
+            add_number(&table, atomic_load(&explain->throttled));
+            add_number(&table, own_of(explain));
+        }
+    }
+    table_finish(&table, text);
+}
+
+static const char *word_of(const struct region_view *view)
+{
+    if (view->recent_kernel < 0)
+        return "blocked by a monitor";
+    return view->utilization_switch ? "held to its share" : "share switched off";
+}
+
+void region_print_tables(struct strbuf *text, const struct region_picture *picture)
+{
+    const struct region_view *view = &picture->view;
+
+    strbuf_addf(text, "%s: region %u.%u%s, priority %d", picture->path, view->major_version,
+                view->minor_version, view->has_extension ? "" : " of HAMi-core", view->priority);
+    if (view->ruled_by_file)
+        strbuf_add(text, ", ruled by a limits file\n");
+    else
+        strbuf_addf(text, ", ruled by the environment: %s\n", word_of(view));
+    print_devices(text, view);
+    if (view->spilled_bytes)
+        strbuf_addf(text, "%" PRIu64 " MiB of it live on the host: the card had no room for them\n",
+                    view->spilled_bytes >> 20);
+    if (view->unaccounted_refused || view->unaccounted_allowed)
+        strbuf_addf(
+            text, "%" PRIu64 " calls that are not accounted for were refused, %" PRIu64 " passed\n",
+            view->unaccounted_refused, view->unaccounted_allowed);
+    strbuf_add(text, "\n");
+    if (view->process_count)
+        print_processes(text, picture);
+    else
+        strbuf_add(text, "No process is using it.\n");
+}
+
+static void print_device_json(struct strbuf *text, const struct region_view_device *device)
+{
+    strbuf_add(text, "{\"uuid\":");
+    strbuf_add_json(text, device->uuid);
+    strbuf_addf(text,
+                ",\"used_bytes\":%" PRIu64 ",\"limit_bytes\":%" PRIu64 ",\"cores_percent\":%u"
+                ",\"refusals\":%" PRIu64 ",\"busy_ns\":%" PRId64 ",\"throttled_ns\":%" PRIu64
+                ",\"throttled_launches\":%" PRIu64 ",\"waits\":[",
+                device->used.total, device->limit_bytes, device->cores % 100, device->refusals,
+                device->charged_ns, device->delayed_ns, device->launches_delayed);
+    for (unsigned i = 0; i < REGION_WAITS; i++)
+        strbuf_addf(text, "%s%" PRIu64, i ? "," : "", device->waits[i]);
+    strbuf_add(text, "]}");
+}
+
+static void print_explain_json(struct strbuf *text, uint64_t used,
+                               const struct region_explain *explain)
+{
+    strbuf_addf(text,
+                "{\"used_bytes\":%" PRIu64 ",\"kernels\":%" PRIu64 ",\"cooperative\":%" PRIu64
+                ",\"graphs\":%" PRIu64 ",\"throttled_launches\":%" PRIu64
+                ",\"throttled_ns\":%" PRIu64 ",\"own_ns_per_launch\":%" PRIu64 "}",
+                used, atomic_load(&explain->launches[REGION_LAUNCH_KERNEL]),
+                atomic_load(&explain->launches[REGION_LAUNCH_COOPERATIVE]),
+                atomic_load(&explain->launches[REGION_LAUNCH_GRAPH]),
+                atomic_load(&explain->throttled), atomic_load(&explain->throttled_ns),
+                own_of(explain));
+}
+
+static void print_process_json(struct strbuf *text, const struct region_picture *picture,
+                               unsigned i)
+{
+    const struct region_view_process *process = &picture->view.processes[i];
+
+    strbuf_addf(text, "{\"slot\":%u,\"pid\":%d,\"host_pid\":%d,\"devices\":[", process->slot,
+                (int)process->pid, (int)process->host_pid);
+    for (unsigned j = 0; j < picture->view.device_count; j++) {
+        strbuf_add(text, j ? "," : "");
+        print_explain_json(text, process->used[j].total, &picture->explains[i][j]);
+    }
+    strbuf_add(text, "]}");
+}
+
+void region_print_json(struct strbuf *text, const struct region_picture *picture)
+{
+    const struct region_view *view = &picture->view;
+
+    strbuf_add(text, "{\"path\":");
+    strbuf_add_json(text, picture->path);
+    strbuf_addf(text,
+                ",\"version\":\"%u.%u\",\"priority\":%d,\"ruled_by_file\":%s,\"recent_kernel\":%d"
+                ",\"utilization_switch\":%d,\"on_host_bytes\":%" PRIu64 ",\"devices\":[",
+                view->major_version, view->minor_version, view->priority,
+                view->ruled_by_file ? "true" : "false", view->recent_kernel,
+                view->utilization_switch, view->spilled_bytes);
+    for (unsigned i = 0; i < view->device_count; i++) {
+        strbuf_add(text, i ? "," : "");
+        print_device_json(text, &view->devices[i]);
+    }
+    strbuf_add(text, "],\"processes\":[");
+    for (unsigned i = 0; i < view->process_count; i++) {
+        strbuf_add(text, i ? "," : "");
+        print_process_json(text, picture, i);
+    }
+    strbuf_add(text, "]}\n");
+}

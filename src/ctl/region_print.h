@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/* A shared region for people, and as JSON. */
+
+#include <stdbool.h>
+
+#include "base/strbuf.h"
+#include "region/view.h"
+
+/* A region as it was read, and what was done to its processes' launches. */
+struct region_picture {
+    const char *path;
+    struct region_view view;
+    struct region_explain explains[REGION_SLOTS][REGION_DEVICES]; /* by place in the view */
+};
+
+void region_print_tables(struct strbuf *text, const struct region_picture *picture);
+void region_print_json(struct strbuf *text, const struct region_picture *picture);

@@ -1,0 +1,115 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""hamictl resize, from outside."""
+
+from support import *
+
+LOAD = BUILD / "tests/load"
+
+
+class Resize(CtlTest):
+    def setUp(self):
+        super().setUp()
+        self.make_machine("--gpus", "1", "--memory", "16Gi", "--numa", "0")
+
+    def lease(self, *words):
+        """A program that runs, and the number of its lease."""
+        before = {holder["id"] for holder in self.holders()}
+        process = self.start("run", *words)
+        self.assertTrue(self.until(lambda: {h["id"] for h in self.holders()} - before))
+        (number,) = {h["id"] for h in self.holders()} - before
+        return process, number
+
+    def holders(self):
+        return self.top()["holders"]
+
+    def used(self):
+        return sum(h["memory_used_bytes"] for h in self.holders())
+
+    def resize(self, *words):
+        ended = self.ctl("resize", *words)
+        return ended.returncode, ended.stdout, ended.stderr
+
+    def test_a_program_that_calls_has_new_limits_at_once(self):
+        _, number = self.lease("--gpumem", "2Gi", "--gpucores", "30", LOAD, "--memory", "1G", "--kernel", "1ms", "--seconds", "60")
+        self.assertTrue(self.until(lambda: self.used() >= GIB))
+        code, said, why = self.resize("--gpumem", "4Gi", "--gpucores", "60", number)
+        self.assertEqual((code, why), (0, ""))
+        self.assertRegex(said, rf"^lease {number}: GPU-\S+, 4 GiB, cores 60%\n$")
+        (holder,) = self.holders()
+        self.assertEqual((holder["memory_limit_bytes"], holder["cores_percent"]), (4 * GIB, 60))
+        self.assertEqual(self.resize("--gpucores", "10", number)[0], 0)
+        (holder,) = self.holders()
+        self.assertEqual((holder["memory_limit_bytes"], holder["cores_percent"]), (4 * GIB, 10), "what is not named stays")
+
+    def test_a_program_is_suspended_and_resumed(self):
+        _, number = self.lease("--gpumem", "2Gi", LOAD, "--kernel", "1ms", "--seconds", "60", "--batch", "4")
+        self.assertTrue(self.until(lambda: self.used() > 0))
+        (region,) = (self.folder / "machine.run").rglob("*.cache")
+        launched = lambda: json.loads(self.ctl("region", "--json", region).stdout)["processes"][0]["devices"][0]["kernels"]
+        self.assertTrue(self.until(lambda: launched() > 0))
+        self.assertEqual(self.resize("--suspend", number)[0], 0)
+        time.sleep(0.5)
+        before = launched()
+        time.sleep(0.5)
+        self.assertEqual(launched(), before, "suspended, it launches nothing")
+        self.assertEqual(self.resize("--gpumem", "3Gi", number)[0], 0, "other limits leave that as it is")
+        self.assertEqual(launched(), before)
+        self.assertEqual(self.resize("--resume", number)[0], 0)
+        self.assertTrue(self.until(lambda: launched() > before), "resumed, it goes on")
+        self.assertIn("does not go with", self.resize("--suspend", "--resume", number)[2])
+
+    def test_what_is_held_beyond_a_new_limit_is_not_granted_to_others(self):
+        first, number = self.lease("--gpumem", "8Gi", LOAD, "--memory", "6G", "--kernel", "1ms", "--seconds", "60")
+        self.assertTrue(self.until(lambda: self.used() >= 6 * GIB))
+        code, said, _ = self.resize("--gpumem", "1Gi", number)
+        self.assertEqual(code, 0)
+        self.assertRegex(said, r", 1 GiB, cores 100%; it holds 6\.?[0-9]* GiB, and gets no more until it is below its limit\n$")
+        self.assertEqual(self.ctl("run", "--gpumem", "11Gi", "true").returncode, 125, "15 of 16 GiB are granted, and 6 are held")
+        self.assertEqual(self.ctl("run", "--gpumem", "8Gi", "true").returncode, 0)
+        waits = self.start("run", "--wait", "--gpumem", "14Gi", "true")
+        time.sleep(0.3)
+        self.assertIsNone(waits.poll())
+        first.kill()
+        self.assertEqual(waits.wait(20), 0)
+
+    def test_a_smaller_lease_makes_room_for_who_waits(self):
+        _, number = self.lease("--gpumem", "12Gi", "sleep", "60")
+        waits = self.start("run", "--wait", "--gpumem", "8Gi", "true")
+        time.sleep(0.3)
+        self.assertIsNone(waits.poll())
+        code, said, _ = self.resize("--gpumem", "6Gi", number)
+        self.assertEqual(code, 0)
+        self.assertIn("; in force from the program's next call on\n", said)
+        self.assertEqual(waits.wait(20), 0)
+
+    def test_more_than_there_is_is_refused_with_numbers(self):
+        _, first = self.lease("--gpumem", "6Gi", "--gpucores", "40", "sleep", "60")
+        _, _ = self.lease("--gpumem", "8Gi", "--gpucores", "50", "sleep", "60")
+        cases = [
+            (["--gpumem", "9Gi"], r"no room: 9 GiB asked for on GPU-\S+, of which others leave 8 GiB\n"),
+            (["--gpucores", "60"], r"no room: 60 % of the compute time asked for on GPU-\S+, of which others leave 50 %\n"),
+            (["--gpucores", "100"], r"no room: 100 % of the compute time asked for on GPU-\S+, of which others leave 50 %\n"),
+        ]
+        for words, message in cases:
+            code, said, why = self.resize(*words, first)
+            self.assertEqual((code, said), (1, ""))
+            self.assertRegex(why, "^hamictl resize: " + message + "$")
+        self.assertEqual(self.resize("--gpumem", "50%", "--gpucores", "50", first)[0], 0)
+        amounts = {h["id"]: (h["memory_limit_bytes"], h["cores_percent"]) for h in self.holders()}
+        self.assertEqual(amounts[first], (8 * GIB, 50), "a refused change changes nothing, and a half is half of the card")
+
+    def test_what_is_not_there_or_not_said_is_refused(self):
+        self.assertRegex(self.resize("--gpumem", "1Gi", 77)[2], "no program holds lease 77")
+        for words in (["3"], ["--gpumem", "1Gi"], ["--gpumem", "1Gi", "three"], ["--gpucores", "0", "3"], ["--gpumem", "12", "3"]):
+            code, said, why = self.resize(*words)
+            self.assertEqual((code, said), (2, ""), words)
+            self.assertTrue(why)
+        program, number = self.lease("--gpumem", "1Gi", "sleep", "60")
+        program.kill()
+        program.wait()
+        self.assertTrue(self.until(lambda: self.resize("--gpumem", "2Gi", number)[0] == 1))
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
