@@ -94,7 +94,7 @@ def draw(curves, path):
     parts.append(f'<text x="330" y="{y(LEFT) + 38:.1f}" text-anchor="middle">GPUs asked for, percent of all</text>')
     parts.append('<text x="56" y="14">GPUs allocated, percent of all</text>')
     for place, (policy, points) in enumerate(curves.items()):
-        line = "L".join(f"{x(percent)} {y(allocated):.2f}" for percent, allocated in points)
+        line = "L".join(f"{x(percent)} {y(allocated):.2f}" for percent, allocated in points if allocated >= LEFT)
         parts.append(f'<path d="M{line}" fill="none" stroke="{COLOURS[policy]}" stroke-width="2"/>')
         parts.append(f'<text x="520" y="{y(75) + 18 * place:.0f}" fill="{COLOURS[policy]}">{policy}</text>')
     path.write_text("\n".join(parts) + "\n</svg>\n")

@@ -115,6 +115,10 @@ class Machine:
         holder.stdout.readline()
         return holder
 
+    def fault(self, gpu, *what):
+        """Lets an error befall a card, as `hamictl sim fault` says it: "--xid=79"."""
+        subprocess.run(command([HAMICTL, "sim", "fault", f"--gpu={gpu}", *what, self.path]), check=True)
+
     def used(self, pid=None, gpu=0):
         """Bytes in use on a card, by everybody or by one process."""
         view = self.view()

@@ -18,6 +18,7 @@ SHARE_MIB = 7000
 # client-go: the lease's duration, and twice its period between two looks, which is 2 s to 4.4 s.
 LEASE_OWN_S = 15 + 2 * 4.4 + 1
 OURS_S = 2.5
+HANDED_BACK_S = 4.4 + 2  # one look of the other kube-scheduler's, and what is under way
 LAST_STEP_S = 11  # kube-scheduler's longest pause before it tries a pod again, and a moment
 NO_WEBHOOK = {"hami.io/webhook": "ignore"}  # it is the extender's of the cluster, which is away
 
@@ -162,6 +163,24 @@ def check_stopped(leader, follower, stream):
     check(follower.decides() and not leader.decides(), "and is the one that decides")
 
 
+def check_ended(leader, follower, stream):
+    """As in a rolling update: both are told to end."""
+    begun = time.monotonic()
+    leader.send(signal.SIGTERM)
+    check(wait_until(lambda: all(p.poll() is not None for p in leader.processes.values()), 10, 0.05), "ended: a pair that is told to end does")
+    print(f"      after {time.monotonic() - begun:.1f} s")
+    leads = wait_until(follower.leads, 30, 0.05) and time.monotonic()
+    decides = wait_until(follower.decides, 30, 0.02) and time.monotonic()
+    if not check(leads and decides, "ended: the other one decides"):
+        print(follower.log.read_text(errors="replace")[-3000:], leader.log.read_text(errors="replace")[-2000:])
+        return
+    print("      ended: lease %.1f s, then ours %.2f s" % (leads - begun, decides - leads))
+    check(leads - begun < HANDED_BACK_S, "ended: the lease is handed back, not waited for", leads - begun)
+    check(decides - leads < OURS_S, "ended: and nobody is waited for", decides - leads)
+    check(await_placing(stream, decides, 30), "ended: pods go on being placed")
+    leader.end()
+
+
 def check_kube_scheduler_restarted(leader, stream):
     """Under another identity, so it waits for its own lease; the extender beside it begins a new term."""
     begun = time.monotonic()
@@ -186,10 +205,14 @@ def main():
             check(await_placing(stream, time.monotonic(), 30), "pods are placed")
             time.sleep(6)
             check(not pairs[1].decides(), "the second pair waits")
-            check_killed(*pairs, stream)
+            check_ended(*pairs, stream)
             pairs[0].start()
             time.sleep(6)
-            check_stopped(pairs[1], pairs[0], stream)
+            check_killed(pairs[1], pairs[0], stream)
+            pairs[1].start()
+            time.sleep(6)
+            check_stopped(*pairs, stream)
+            pairs.reverse()
             pairs[1].end()
             check_kube_scheduler_restarted(pairs[0], stream)
             stream.end()

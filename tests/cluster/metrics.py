@@ -45,8 +45,11 @@ def main():
     need()
     (card,) = use_machine(1)
     namespace = new_namespace("metrics")
-    create(namespace, slice_pod("measured", command=("/bin/load", "--memory", "1G", "--seconds", "600", "--batch", "1")))
-    check(wait_running(namespace, ["measured"]) is not None, "a pod that computes runs")
+    # Alone it might use what nobody else wants of the card.
+    command = ("/bin/load", "--memory", "1G", "--seconds", "600", "--batch", "1")
+    names = ["measured", "neighbour"]
+    create_at_once(namespace, [slice_pod(name, command=command) for name in names])
+    check(wait_running(namespace, names) is not None, "pods that compute run")
     time.sleep(6)
     check_page(programs.MONITOR_METRICS, "hami-vgpu-monitor")
     check_page(programs.SCHEDULER_METRICS, "hami-scheduler")
@@ -54,7 +57,8 @@ def main():
     labels = {"namespace": namespace, "pod": "measured", "container": "main", "device_uuid": card}
     found = samples(programs.MONITOR_METRICS)
     used = sample(found, "hami_vgpu_memory_used_bytes", **labels)
-    check_equal(used, machine_use()[card], "memory in use is the simulator's count")
+    other = sample(found, "hami_vgpu_memory_used_bytes", **labels | {"pod": "neighbour"})
+    check_equal(used + other, machine_use()[card], "memory in use is the simulator's count")
     share_of_time = sample(found, "hami_container_device_utilization_ratio", **labels)
     check(share_of_time is not None and 5 <= share_of_time <= 15, "utilisation is about the 10 % it was given", share_of_time)
     throttled = [v for (name, ls), v in found.items() if "throttle" in name and labels.items() <= dict(ls).items()]
@@ -62,7 +66,7 @@ def main():
 
     found = samples(programs.SCHEDULER_METRICS)
     granted = sample(found, "hami_gpu_memory_allocated_bytes", node=NODE, device_uuid=card)
-    check_equal(granted, 3000 * MIB, "the scheduler reports what it granted")
+    check_equal(granted, 6000 * MIB, "the scheduler reports what it granted")
     check_equal(sample(found, "hami_gpu_memory_limit_bytes", node=NODE, device_uuid=card), CARD_MIB * MIB, "and what there is")
     finish()
 

@@ -25,6 +25,7 @@ SCHEDULER = [
     ("watch", "", "pods", "", True),
     ("watch", "", "nodes", "", True),
     ("create", "", "pods", "binding", True),
+    ("create", "", "pods", "eviction", False),
     ("create", "", "events", "", True),
     ("patch", "", "pods", "", False),
     ("delete", "", "pods", "", False),
@@ -36,8 +37,12 @@ READ = {"get", "list", "watch"}
 # All that an account may do with the resources of the cluster.
 MAY = {
     "hami-device-plugin": {(kind, verb) for kind in ("nodes", "pods") for verb in READ | {"patch"}} | {("nodes/status", "patch")},
-    "hami-vgpu-monitor": {("pods", verb) for verb in READ},
+    "hami-vgpu-monitor": {("pods", verb) for verb in READ} | {("events", "create"), ("nodes/status", "patch")},
 }
+
+
+# And in the namespace in which events of nodes are.
+IN_DEFAULT = {"hami-device-plugin": {("events", "create")}}
 
 
 def caller(name):
@@ -61,6 +66,8 @@ def check_all_rules(namespace):
         own = {"authorization.k8s.io", "authentication.k8s.io"}
         rules = [rule for rule in answer["status"]["resourceRules"] if not own & set(rule["apiGroups"])]
         found = {(resource, verb) for rule in rules for resource in rule["resources"] for verb in rule["verbs"]}
+        if namespace == "default":
+            wanted = wanted | IN_DEFAULT.get(name, set())
         check_equal(found, wanted, f"{name} may do with resources what it needs, and no more")
         check(all(not rule.get("resourceNames") for rule in rules), "whatever their names", rules)
 
@@ -176,6 +183,24 @@ def check_plugin_node():
     expect(lambda: plugin.delete(other), DENIED, "it deletes no node")
     expect(lambda: plugin.create("/api/v1/nodes", {"metadata": {"name": "more"}}), DENIED, "and makes none")
     api.patch(ours, metadata(annotations={"example.com/kept": None, "hami.io/device-cordon": None}, labels={"example.com/kept": None}))
+
+
+def check_monitor():
+    """Conditions of ours of its own node's, and nothing else of any."""
+    monitor, ours, other = caller("hami-vgpu-monitor"), f"/api/v1/nodes/{NODE}", "/api/v1/nodes/other-node"
+    api.delete(other)
+    api.create("/api/v1/nodes", {"metadata": {"name": "other-node"}})
+    atexit.register(api.delete, other)
+    condition = {"type": "hami.io/Test", "status": "True", "reason": "Test", "message": ""}
+    old = api.get(ours)["status"].get("conditions", [])
+    status = {"status": {"conditions": old + [condition]}}
+    expect(lambda: monitor.patch(f"{ours}/status", status), 200, "the monitor writes conditions of hami.io")
+    expect(lambda: monitor.patch(f"{other}/status", {"status": {"conditions": [condition]}}), DENIED, "but of no other node")
+    ready = [c | {"status": "Unknown"} if c["type"] == "Ready" else c for c in old] or [condition | {"type": "Ready"}]
+    expect(lambda: monitor.patch(f"{ours}/status", {"status": {"conditions": ready}}), DENIED, "nor others")
+    expect(lambda: monitor.patch(f"{ours}/status", {"status": {"capacity": {"example.com/test": "1"}}}), DENIED, "nor capacity")
+    expect(lambda: monitor.patch(ours, annotations(REGISTER)), 403, "nor a node's registration")
+    api.patch(f"{ours}/status", {"status": {"conditions": old}})
 
 
 def check_plugin_pods(namespace):
@@ -341,6 +366,7 @@ def check_shares(namespace, user):
 def main():
     check_rules()
     check_all_rules(new_namespace("permissions"))
+    check_all_rules("default")
     check_typed()
     grants = new_namespace("grants")
     user = tenant(grants)
@@ -352,6 +378,7 @@ def main():
         check_shares(grants, user)
     widen("hami-device-plugin")
     check_plugin_node()
+    check_monitor()
     check_plugin_pods("permissions")
     check_plugin_claim()
     finish()

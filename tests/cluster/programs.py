@@ -254,6 +254,7 @@ def ours():
             f"--metrics-bind-address={MONITOR_METRICS}",
             f"--hook-path={HOOK}",
             f"--kubeconfig={WORK}/hami-vgpu-monitor.kubeconfig",
+            "--procfs=/proc",  # whose pids are not the whole machine's here, but all pods'
         ],
     }
 

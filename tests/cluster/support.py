@@ -363,5 +363,23 @@ def audited():
             )
 
 
+@contextlib.contextmanager
+def scheduler_with(*flags):
+    """hami-scheduler runs with these meanwhile."""
+
+    def restart(argv):
+        programs.start("hami-scheduler", argv, BINARIES)
+        ready = lambda: programs.fetch(f"{EXTENDER}/readyz") is not None
+        leads = lambda: b"hami_scheduler_leader 1" in (programs.fetch(f"http://{programs.SCHEDULER_METRICS}/metrics") or b"")
+        check(wait_until(ready, 60, 0.1) and wait_until(leads, 60, 0.1), "hami-scheduler runs, and decides", programs.last_lines("hami-scheduler"))
+
+    argv = programs.ours()["hami-scheduler"]
+    try:
+        restart([*argv, *flags])
+        yield
+    finally:
+        restart(argv)
+
+
 def account(name):
     return f"system:serviceaccount:{NAMESPACE}:{name}"

@@ -38,6 +38,9 @@ WRONG = {
     "HamiReservationsStuck": {"hami_scheduler_reservations": "3+0x60", f'{BOUND}{{outcome="done"}}': "7+0x60"},
     "HamiMonitorDown": {'up{job="hami-vgpu-monitor",instance="a"}': "0+0x60"},
     "HamiDriverSilent": {'hami_monitor_nvml_up{node="node-1"}': "0+0x60"},
+    "HamiCardUnhealthy": {f"hami_host_gpu_healthy{{{CARD}}}": "0+0x60"},
+    "HamiDevicesBypassed": {'hami_bypasses_total{node="node-1",kind="no-slot"}': "0+1x60"},
+    "HamiComparisonDown": {'hami_monitor_comparison_up{node="node-1"}': "0+0x60"},
     "HamiMemoryRefused": {f"hami_container_memory_refusals_total{{{WHOSE}}}": "0+1x60"},
     "HamiThrottled": {f"hami_container_throttled_seconds_total{{{WHOSE}}}": "0+40x60"},
     "HamiCardOvercommitted": {f"hami_gpu_memory_allocated_bytes{{{CARD}}}": "40+0x60", f"hami_gpu_memory_limit_bytes{{{CARD}}}": "30+0x60"},
@@ -63,11 +66,14 @@ def monitor_page():
     metadata = {"name": "one", "namespace": "ns", "uid": "uid-1", "resourceVersion": "1"}
     api = node_side.Api(objects={PODS: {"one": {"metadata": metadata, "spec": {"nodeName": node_side.NODE}}}})
     box = node_side.Container(scratch / "vgpu", "uid-1", "main", uuid)
-    served = node_side.Monitor(machine, api, scratch / "vgpu")
+    card = {"uuid": uuid, "model": "A100", "index": 0, "numa_node": -1, "healthy": True, "memory_bytes": 1, "failures": 0, "why": ""}
+    (scratch / "vgpu/cards.json").write_text(json.dumps({"cards": [card]}))
+    (scratch / "proc").mkdir()
+    served = node_side.Monitor(machine, api, scratch / "vgpu", f"--procfs={scratch}/proc")
     guest = box.start(machine, "--memory", "1G", "--hold")
     used = {"namespace": "ns", "pod": "one"}
     seen = wait_until(lambda: node_side.value(served.scrape(), "hami_vgpu_memory_used_bytes", **used) not in (0, []), 20)
-    check(seen and wait_until(lambda: served.scrape().get("hami_host_gpu_memory_used_bytes"), 20), "a container that uses a card is there")
+    check(seen and wait_until(lambda: served.scrape().get("hami_host_gpu_healthy") and node_side.value(served.scrape(), "hami_monitor_comparison_up") == 1, 20), "a container that uses a card is there")
     page = served.get("/metrics")[1]
     guest.kill()
     api.close()

@@ -75,6 +75,8 @@ static int view(char **argv)
 
         printf("%s{\"pid\": %d", i ? ", " : "", process->pid);
         print_list("used", process->used_bytes, view.gpu_count);
+        print_list("managed", process->managed_bytes, view.gpu_count);
+        print_list("claimed", process->claimed_bytes, view.gpu_count);
         print_list("peak", process->peak_bytes, view.gpu_count);
         print_list("busy", (const uint64_t *)process->busy_ns, view.gpu_count);
         print_list("launches", process->launches, view.gpu_count);

@@ -24,6 +24,8 @@
 #include "../vgpu/cu.h"
 
 #define MAX_STREAMS 16
+#define WARM_UP_NS 1000000000
+#define MAX_BATCHES 1048576 /* whose times are remembered */
 
 struct options {
     uint64_t kernel_ns;
@@ -38,6 +40,7 @@ struct options {
     uint64_t device;
     bool hold;
     bool quiet;
+    bool latency;
     const char *start_file;
     const char *ready_file;
     const char *module;
@@ -79,6 +82,9 @@ static const struct option_row option_rows[] = {
     ROW("start", TEXT, start_file, "then wait until this file is there"),
     ROW("module", TEXT, module, "load this module instead of our own"),
     ROW("function", TEXT, function, "the kernel in it (spin)"),
+    ROW("latency", FLAG, latency,
+        "say how long a batch took after the first second: the median, and what 99 of 100 took at "
+        "most"),
     ROW("hold", FLAG, hold, "at the end stay, with the memory, until a signal comes"),
     ROW("quiet", FLAG, quiet, "say nothing at the end"),
 };
@@ -102,6 +108,11 @@ static struct {
 } cu;
 
 static volatile sig_atomic_t stopped;
+
+static struct {
+    size_t count;
+    int64_t took_ns[MAX_BATCHES];
+} batches;
 
 static int64_t now_ns(void)
 {
@@ -291,22 +302,47 @@ static unsigned long long run(const struct options *options, cu_handle function,
 {
     int64_t kernel_ns = (int64_t)options->kernel_ns;
     int64_t end = now_ns() + (int64_t)options->seconds_ns;
+    int64_t measured_ns = (int64_t)options->seconds_ns - WARM_UP_NS;
     void *params[] = {&kernel_ns};
     unsigned long long done = 0;
+    int64_t began_ns = 0;
 
     while (!stopped && now_ns() < end && !(options->launches && done >= options->launches)) {
+        if (options->batch && done % options->batch == 0)
+            began_ns = now_ns();
         must(cu.launch(function, (unsigned)options->grid, 1, 1, 128, 1, 1, 0,
                        streams[done % options->streams], params, NULL),
              "launching");
         done++;
         if (options->batch && done % options->batch == 0) {
             must(cu.sync(), "synchronising");
+            if (batches.count < MAX_BATCHES && began_ns > end - measured_ns)
+                batches.took_ns[batches.count++] = now_ns() - began_ns;
             if (options->pause_ns)
                 sleep_ns((int64_t)options->pause_ns);
         }
     }
     must(cu.sync(), "synchronising");
     return done;
+}
+
+static int compare(const void *a, const void *b)
+{
+    const int64_t *first = a, *second = b;
+
+    return (*first > *second) - (*first < *second);
+}
+
+static void say(const struct options *options, unsigned long long done, int64_t ns)
+{
+    printf("{\"launches\": %llu, \"seconds\": %.6f, \"kernel_ns\": %" PRIu64, done,
+           (double)ns / 1e9, options->kernel_ns);
+    if (options->latency && batches.count) {
+        qsort(batches.took_ns, batches.count, sizeof(batches.took_ns[0]), compare);
+        printf(", \"median_ns\": %" PRId64 ", \"p99_ns\": %" PRId64,
+               batches.took_ns[batches.count / 2], batches.took_ns[batches.count * 99 / 100]);
+    }
+    printf("}\n");
 }
 
 int main(int argc, char **argv)
@@ -336,8 +372,7 @@ int main(int argc, char **argv)
     done = run(&options, function, streams);
     ended = now_ns();
     if (!options.quiet)
-        printf("{\"launches\": %llu, \"seconds\": %.6f, \"kernel_ns\": %" PRIu64 "}\n", done,
-               (double)(ended - begun) / 1e9, options.kernel_ns);
+        say(&options, done, ended - begun);
     fflush(stdout);
     while (options.hold && !stopped)
         sleep_ns(10000000);

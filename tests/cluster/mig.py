@@ -1,0 +1,115 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Cards in MIG mode, and pods as HAMi's examples for them: dynamic_mig_example.yaml, mig_example.yaml."""
+
+from support import *
+
+SOURCE = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(SOURCE / "tests/node"))
+from mig import IDS, Mig  # noqa: E402
+
+NODE_CONFIG = WORK / "node-config.json"
+PLUGIN = WORK / "programs/hami-device-plugin.json"
+ALLOCATIONS = "hami.io/vgpu-mig-allocations"
+G2 = IDS["2g"]
+
+
+class Sim:
+    path = programs.SIM
+
+
+def mig():
+    return Mig(Sim, programs.SIMDRIVER)
+
+
+def registered_cards():
+    return json.loads(node_register() or "[]")
+
+
+@contextlib.contextmanager
+def node(node_config, arguments=(), cut=None):
+    """Two A100 of 40 GB, and a plugin with another configuration."""
+    before = NODE_CONFIG.read_text(), PLUGIN.read_text()
+    try:
+        with held("hami-device-plugin", "hami-vgpu-monitor"):
+            make_machine(2, "40960Mi")
+            if cut:
+                with mig() as found:
+                    cut(found)
+            NODE_CONFIG.write_text(json.dumps({"nodeconfig": [node_config | {"name": NODE}] if node_config else []}))
+            spec = json.loads(before[1])
+            spec["argv"] += list(arguments)
+            PLUGIN.with_suffix(".held").write_text(json.dumps(spec))
+        yield
+    finally:
+        with held("hami-device-plugin", "hami-vgpu-monitor"):
+            make_machine(1, f"{CARD_MIB}Mi")
+            NODE_CONFIG.write_text(before[0])
+            PLUGIN.with_suffix(".held").write_text(before[1])
+
+
+def dynamic(namespace):
+    """As its comment says: it gets two instances 2g.10gb."""
+    with node({"operatingmode": "mig"}):
+        modes = lambda: [(d["mode"], d.get("health", False)) for d in registered_cards()]
+        if not check(wait_until(lambda: modes() == [("mig", True)] * 2, 60, 0.2), "two cards are registered in mode mig", node_register(), programs.last_lines("hami-device-plugin")):
+            return
+        notes = {"nvidia.com/vgpu-mode": "mig", "hami.io/gpu-scheduler-policy": "binpack"}
+        create(namespace, pod("gpu-pod", container(command=("/bin/slice", "--stay"), limits=share(2, 8000)), annotations=notes))
+        if not check(wait_running(namespace, ["gpu-pod"]) is not None, "HAMi's example of a dynamic instance runs", programs.last_lines("hami-device-plugin")):
+            return
+        with mig() as found:
+            placed = [found.placements(gpu) for gpu in range(2)]
+            uuids = [uuid for gpu in range(2) for uuid in found.uuids(gpu).values()]
+        check_equal(sorted(placed), [[], [(G2, 0), (G2, 2)]], "with two instances 2g.10gb of one card, which were made for it")
+        seen = told(namespace, "gpu-pod") or {}
+        print("     ", seen)
+        check(seen.get("preloaded"), "it has libvgpu.so preloaded")
+        check_equal([c["bytes"] for c in seen.get("nvml", [])], [9856 * MIB] * 2, "and sees both, with their memory, by NVML")
+        check_equal([c["bytes"] for c in seen.get("cuda", [])], [9856 * MIB] * 2, "and by CUDA")
+        check_equal(sorted(c["uuid"] for c in seen.get("nvml", [])), sorted(uuids), "under their uuids")
+        wrote = lambda: json.loads(annotation(get(namespace, "gpu-pod"), ALLOCATIONS) or "[]")
+        check(wait_until(lambda: sorted(a["migUUID"] for a in wrote()) == sorted(uuids), 20), "the pod's annotation names them", wrote())
+        labels = {"namespace": namespace, "pod": "gpu-pod", "container": "main", "profile": "2g.10gb"}
+        check(wait_until(lambda: any(n == "hami_mig_device_info" and labels.items() <= dict(l).items() for n, l in samples(programs.MONITOR_METRICS)), 20, 0.5), "and so does the monitor")
+        check(delete(namespace, "gpu-pod"), "it goes")
+        with mig() as found:
+            check(wait_until(lambda: not any(found.placements(gpu) for gpu in range(2)), 30, 0.2), "and its instances with it", [found.placements(g) for g in range(2)], programs.last_lines("hami-device-plugin"))
+
+
+def static(namespace):
+    def cut(found):
+        assert found.set_mode(0) == 0
+        cut.uuids = [found.make(0, "3g", 0), found.make(0, "3g", 4)]
+
+    resource = "nvidia.com/mig-3g.20gb"
+    with node(None, ["--mig-strategy=mixed"], cut):
+        allocatable = lambda: api.get(f"/api/v1/nodes/{NODE}")["status"].get("allocatable", {}).get(resource)
+        if not check(wait_until(lambda: allocatable() == "2", 60, 0.2), "kubelet counts two instances 3g.20gb", programs.last_lines("hami-device-plugin")):
+            return
+        names = ["gpu-pod", "gpu-pod-2"]
+        for name in names:
+            create(namespace, pod(name, container(command=("/bin/slice", "--stay"), limits={resource: "1"})))
+        if not check(wait_running(namespace, names) is not None, "HAMi's example of a static instance runs, twice", programs.last_lines("hami-device-plugin")):
+            return
+        seen = [told(namespace, name) or {} for name in names]
+        print("     ", seen[0])
+        check_equal(sorted(c["uuid"] for s in seen for c in s.get("nvml", [])), sorted(cut.uuids), "each with an instance of its own")
+        check_equal([c["bytes"] for s in seen for c in s.get("cuda", [])], [19968 * MIB] * 2, "and all of its memory")
+        check_equal([allocated(get(namespace, name)) for name in names], [[], []], "which no scheduler of ours gave")
+        for name in names:
+            check(delete(namespace, name), f"{name} goes")
+        with mig() as found:
+            check_equal(len(found.uuids(0)), 2, "the instances stay")
+
+
+def main():
+    need()
+    namespace = new_namespace("mig")
+    dynamic(namespace)
+    static(namespace)
+    finish()
+
+
+if __name__ == "__main__":
+    main()
