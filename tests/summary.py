@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Counts what meson ran, from its testlog.json, and ends with one plain line of totals.
 
-A skipped test says why on a line "skipped: ..." of its output; the reason is repeated here.
+A skipped test says why on a line "skipped: ..." of its output; the reason is repeated here, and so is what a failed
+one said, since of a long run often only the end is kept.
 """
 
 import json
@@ -27,6 +28,16 @@ def report(test: dict, counts: dict) -> None:
         print(f"{test['name']}: {reasons[-1] if reasons else 'skipped'}")
     elif result == "failed":
         print(f"FAILED: {test['name']} ({test['result']})")
+        for line in said(test):
+            print(f"    {line[:200]}")
+
+
+def said(test: dict) -> list:
+    """The sentences that did not hold, with their numbers; of a test that has none, its last words."""
+    lines = [l for l in (test.get("stdout", "") + test.get("stderr", "")).splitlines() if l.strip()]
+    wrong = [n for n, l in enumerate(lines) if "FAIL" in l]
+    near = sorted({n + k for n in wrong for k in range(3) if n + k < len(lines)})
+    return [lines[n] for n in near][:12] or lines[-6:]
 
 
 if __name__ == "__main__":

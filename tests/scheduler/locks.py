@@ -449,7 +449,20 @@ def test_a_server_that_does_not_say_whether(_):
     scheduler.end()
 
 
+def settle(api, seconds=0.5):
+    """Waits for what the scheduler still asks about pods of before."""
+    asked = lambda: len([r for r in api.requests if "leases" not in r[1]])
+
+    def rests():
+        before = asked()
+        time.sleep(seconds)
+        return asked() == before
+
+    check(wait_until(rests), "the scheduler asks nothing when there is nothing to do")
+
+
 def test_our_nodes_have_no_lock(api, scheduler):
+    settle(api)
     api.requests.clear()
     thing = api.set(PODS, pod(1000))
     check_equal(place(scheduler, thing, ["ours"]), ("ours", ""), "a pod is bound to a node of ours")
