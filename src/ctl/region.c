@@ -85,74 +85,53 @@ static int run_check(const struct region_options *options, struct error *err)
     return found;
 }
 
-static int print(const struct region_options *options, struct region_picture *picture,
-                 struct strbuf *text, struct error *err)
+struct shown {
+    const struct region_options *options;
+    struct region_picture picture;
+};
+
+static int print(void *data, struct strbuf *text, struct error *err)
 {
-    int r = region_view_read(options->file, &picture->view, err);
+    struct shown *shown = data;
+    const char *file = shown->options->file;
+    int r = region_view_read(file, &shown->picture.view, err);
 
     if (r < 0)
         return r;
-    r = region_view_explains(options->file, &picture->view, picture->explains);
+    r = region_view_explains(file, &shown->picture.view, shown->picture.explains);
     if (r < 0)
-        return error_set(err, r, "%s: %s", options->file, strerror(-r));
-    picture->path = options->file;
-    if (options->json)
-        region_print_json(text, picture);
+        return error_set(err, r, "%s: %s", file, strerror(-r));
+    shown->picture.path = file;
+    if (shown->options->json)
+        region_print_json(text, &shown->picture);
     else
-        region_print_tables(text, picture);
-    return text->failed ? error_set(err, -ENOMEM, "cannot show it: out of memory") : 0;
+        region_print_tables(text, &shown->picture);
+    return 0;
 }
 
-static int show(const struct region_options *options, struct region_picture *picture,
-                struct error *err)
+static int show(const struct region_options *options, struct error *err)
 {
-    struct strbuf text = STRBUF_INIT(TEXT_MAX);
-    int r = print(options, picture, &text, err);
+    const struct watch times = {.interval_ns = WATCH_NS, .dense = options->json};
+    struct shown *shown = malloc(sizeof(*shown));
+    const struct picture picture = {.print = print, .data = shown, .text_max = TEXT_MAX};
+    int r;
 
-    if (r == 0)
-        (void)fputs(strbuf_text(&text), stdout);
-    strbuf_deinit(&text);
-    if (r == 0 && fflush(stdout) != 0)
-        return error_set(err, -errno, "cannot write: %s", strerror(errno));
-    return r;
-}
-
-static int watch(const struct region_options *options, struct region_picture *picture,
-                 struct error *err)
-{
-    struct screen screen;
-    int r = screen_open(&screen, options->json, err);
-
-    if (r < 0)
-        return r;
-    do {
-        struct strbuf text = STRBUF_INIT(TEXT_MAX);
-
-        r = print(options, picture, &text, err);
-        if (r == 0)
-            screen_show(&screen, strbuf_text(&text));
-        strbuf_deinit(&text);
-    } while (r == 0 && screen_wait(&screen, WATCH_NS));
-    screen_close(&screen);
+    if (!shown)
+        return error_set(err, -ENOMEM, "out of memory");
+    shown->options = options;
+    r = options->watch ? screen_watch(&picture, &times, err) : screen_show_once(&picture, err);
+    free(shown);
     return r;
 }
 
 int region_main(int argc, char **argv)
 {
     static struct region_options options;
-    struct region_picture *picture;
     struct error err = ERROR_INIT;
-    int r = -ENOMEM;
+    int r;
 
     options_read(&table, argc, argv, &options);
-    picture = malloc(sizeof(*picture));
-    if (!picture)
-        (void)error_set(&err, r, "out of memory");
-    else if (options.check)
-        r = run_check(&options, &err);
-    else
-        r = options.watch ? watch(&options, picture, &err) : show(&options, picture, &err);
-    free(picture);
+    r = options.check ? run_check(&options, &err) : show(&options, &err);
     if (r < 0)
         (void)fprintf(stderr, "hamictl region: %s\n", err.text);
     return r ? CTL_EXIT_FAILURE : 0;

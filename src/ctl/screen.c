@@ -3,10 +3,12 @@
 
 #include <errno.h>
 #include <poll.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/signalfd.h>
+#include <termios.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -18,6 +20,16 @@
 #define CLEAR_LINE "\033[K"
 #define CLEAR_BELOW "\033[J"
 #define CLEAR_ALL "\033[2J"
+
+struct screen {
+    bool in_place;
+    bool has_keys; /* standard input is a terminal, whose keys are read one by one */
+    bool shown;
+    bool dense;
+    int signal_fd;
+    sigset_t signals;
+    struct termios terminal;
+};
 
 static void read_keys(struct screen *screen)
 {
@@ -31,7 +43,7 @@ static void read_keys(struct screen *screen)
     (void)tcsetattr(STDIN_FILENO, TCSANOW, &keys);
 }
 
-int screen_open(struct screen *ret_screen, bool dense, struct error *err)
+static int open_screen(struct screen *ret_screen, bool dense, struct error *err)
 {
     sigset_t ends;
 
@@ -53,7 +65,7 @@ int screen_open(struct screen *ret_screen, bool dense, struct error *err)
     return 0;
 }
 
-void screen_close(struct screen *screen)
+static void close_screen(struct screen *screen)
 {
     struct signalfd_siginfo info;
 
@@ -92,7 +104,7 @@ static void show_in_place(const char *text)
     (void)fputs(CLEAR_BELOW, stdout);
 }
 
-void screen_show(struct screen *screen, const char *text)
+static void show(struct screen *screen, const char *text)
 {
     if (screen->in_place) {
         show_in_place(text);
@@ -116,7 +128,8 @@ static bool read_end_key(struct screen *screen)
     return len > 0 && (memchr(keys, 'q', (size_t)len) || memchr(keys, 'Q', (size_t)len));
 }
 
-bool screen_wait(struct screen *screen, int64_t ns)
+/* Waits so long. False when the user or a signal wants an end. */
+static bool wait_for(struct screen *screen, int64_t ns)
 {
     int64_t deadline_ns = clock_now_ns() + ns, left_ns;
 
@@ -135,4 +148,44 @@ bool screen_wait(struct screen *screen, int64_t ns)
             return false;
     }
     return !ferror(stdout);
+}
+
+static int print(const struct picture *picture, struct strbuf *text, struct error *err)
+{
+    int r = picture->print(picture->data, text, err);
+
+    return r == 0 && text->failed ? error_set(err, -ENOMEM, "cannot show it: out of memory") : r;
+}
+
+int screen_show_once(const struct picture *picture, struct error *err)
+{
+    struct strbuf text = STRBUF_INIT(picture->text_max);
+    int r = print(picture, &text, err);
+
+    if (r == 0)
+        (void)fputs(strbuf_text(&text), stdout);
+    strbuf_deinit(&text);
+    if (r == 0 && fflush(stdout) != 0)
+        return error_set(err, -errno, "cannot write: %s", strerror(errno));
+    return r;
+}
+
+int screen_watch(const struct picture *picture, const struct watch *watch, struct error *err)
+{
+    struct screen screen;
+    uint64_t shown = 0;
+    int r = open_screen(&screen, watch->dense, err);
+
+    if (r < 0)
+        return r;
+    do {
+        struct strbuf text = STRBUF_INIT(picture->text_max);
+
+        r = print(picture, &text, err);
+        if (r == 0)
+            show(&screen, strbuf_text(&text));
+        strbuf_deinit(&text);
+    } while (r == 0 && ++shown != watch->count && wait_for(&screen, watch->interval_ns));
+    close_screen(&screen);
+    return r;
 }

@@ -2,32 +2,35 @@
 #pragma once
 
 /*
- * A picture shown again and again: in place on a terminal, one after the other elsewhere. The
- * terminal is left as it was found, also when a signal ends it.
+ * A picture shown once, or again and again: in place on a terminal, one after the other elsewhere.
+ * The terminal is left as it was found, also when a signal ends it.
  */
 
-#include <signal.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
-#include <termios.h>
 
 #include "base/error.h"
+#include "base/strbuf.h"
 
-struct screen {
-    bool in_place;
-    bool has_keys; /* standard input is a terminal, whose keys are read one by one */
-    bool shown;
-    bool dense; /* elsewhere: no empty line between pictures */
-    int signal_fd;
-    sigset_t signals;
-    struct termios terminal;
+struct picture {
+    /* Appends the picture as it is now. Negative, with the error, where there is none. */
+    int (*print)(void *data, struct strbuf *text, struct error *err);
+    void *data;
+    size_t text_max; /* bytes */
 };
 
-/* Takes over SIGINT, SIGTERM, SIGHUP and SIGQUIT until it is closed. */
-int screen_open(struct screen *ret_screen, bool dense, struct error *err);
-void screen_close(struct screen *screen);
+struct watch {
+    int64_t interval_ns;
+    uint64_t count; /* pictures; 0: until told to stop */
+    bool dense;     /* never in place, and no empty line between pictures */
+};
 
-void screen_show(struct screen *screen, const char *text);
+/* Writes it to standard output. Negative, with the error: it cannot be printed or written. */
+int screen_show_once(const struct picture *picture, struct error *err);
 
-/* Waits so long. False when the user or a signal wants an end. */
-bool screen_wait(struct screen *screen, int64_t ns);
+/*
+ * Until the user (q), SIGINT, SIGTERM, SIGHUP or SIGQUIT wants an end, which is none with an
+ * error; the signals are its own for that time.
+ */
+int screen_watch(const struct picture *picture, const struct watch *watch, struct error *err);

@@ -168,52 +168,21 @@ static int print_cluster(const struct top *top, struct strbuf *text, struct erro
     return top_print_cluster(&options, top->json, text, err);
 }
 
-static int print(struct top *top, struct strbuf *text, struct error *err)
+static int print(void *data, struct strbuf *text, struct error *err)
 {
-    int r;
+    struct top *top = data;
 
     if (top->cluster)
-        r = print_cluster(top, text, err);
-    else
-        r = top->region ? print_regions(top, text, err) : print_machine(top, text, err);
-    if (r == 0 && text->failed)
-        return error_set(err, -ENOMEM, "cannot show it: out of memory");
-    return r;
+        return print_cluster(top, text, err);
+    return top->region ? print_regions(top, text, err) : print_machine(top, text, err);
 }
 
-static int show_once(struct top *top, struct error *err)
+static int show(struct top *top, struct error *err)
 {
-    struct strbuf text = STRBUF_INIT(TEXT_MAX);
-    int r;
+    const struct watch times = {top->interval_ns, top->count, .dense = top->json};
+    const struct picture picture = {.print = print, .data = top, .text_max = TEXT_MAX};
 
-    r = print(top, &text, err);
-    if (r == 0)
-        (void)fputs(strbuf_text(&text), stdout);
-    strbuf_deinit(&text);
-    if (r == 0 && fflush(stdout) != 0)
-        return error_set(err, -errno, "cannot write: %s", strerror(errno));
-    return r;
-}
-
-static int watch(struct top *top, struct error *err)
-{
-    struct screen screen;
-    uint64_t shown = 0;
-    int r;
-
-    r = screen_open(&screen, top->json, err);
-    if (r < 0)
-        return r;
-    do {
-        struct strbuf text = STRBUF_INIT(TEXT_MAX);
-
-        r = print(top, &text, err);
-        if (r == 0)
-            screen_show(&screen, strbuf_text(&text));
-        strbuf_deinit(&text);
-    } while (r == 0 && ++shown != top->count && screen_wait(&screen, top->interval_ns));
-    screen_close(&screen);
-    return r;
+    return top->watch ? screen_watch(&picture, &times, err) : screen_show_once(&picture, err);
 }
 
 static int open_sources(struct top *top, struct error *err)
@@ -242,7 +211,7 @@ int top_main(int argc, char **argv)
     options_read(&table, argc, argv, &top);
     r = open_sources(&top, &err);
     if (r == 0)
-        r = top.watch ? watch(&top, &err) : show_once(&top, &err);
+        r = show(&top, &err);
     local_close(&top.local);
     registry_close(&top.registry);
     free(top.view);
