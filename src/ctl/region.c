@@ -93,19 +93,16 @@ struct shown {
 static int print(void *data, struct strbuf *text, struct error *err)
 {
     struct shown *shown = data;
-    const char *file = shown->options->file;
-    int r = region_view_read(file, &shown->picture.view, err);
+    int r = region_picture_read(&shown->picture, shown->options->file, err);
 
     if (r < 0)
         return r;
-    r = region_view_explains(file, &shown->picture.view, shown->picture.explains);
-    if (r < 0)
-        return error_set(err, r, "%s: %s", file, strerror(-r));
-    shown->picture.path = file;
-    if (shown->options->json)
+    if (shown->options->json) {
         region_print_json(text, &shown->picture);
-    else
+        strbuf_add(text, "\n");
+    } else {
         region_print_tables(text, &shown->picture);
+    }
     return 0;
 }
 

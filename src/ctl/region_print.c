@@ -3,6 +3,7 @@
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "base/clock.h"
 #include "base/util.h"
@@ -23,6 +24,17 @@ static const struct table_column process_columns[] = {
     {"GRAPHS", .right = true}, {"WAITED", .right = true},  {"LAUNCHES", .right = true},
     {"OWN ns", .right = true},
 };
+
+int region_picture_read(struct region_picture *picture, const char *path, struct error *err)
+{
+    int r = region_view_read(path, &picture->view, err);
+
+    if (r < 0)
+        return r;
+    picture->path = path;
+    r = region_view_explains(path, &picture->view, picture->explains);
+    return r < 0 ? error_set(err, r, "%s: %s", path, strerror(-r)) : 0;
+}
 
 static void add_size(struct table *table, uint64_t bytes, bool none_is_0)
 {
@@ -167,29 +179,53 @@ void region_print_tables(struct strbuf *text, const struct region_picture *pictu
         strbuf_add(text, "No process is using it.\n");
 }
 
-static void print_device_json(struct strbuf *text, const struct region_view_device *device)
+/* Null where nobody said or counted it. */
+static void add_json_number(struct strbuf *text, const char *name, bool known, uint64_t number)
 {
-    strbuf_add(text, "{\"uuid\":");
-    strbuf_add_json(text, device->uuid);
+    if (known)
+        strbuf_addf(text, ",\"%s\":%" PRIu64, name, number);
+    else
+        strbuf_addf(text, ",\"%s\":null", name);
+}
+
+static void add_json_memory(struct strbuf *text, const struct region_view_memory *memory)
+{
     strbuf_addf(text,
-                ",\"used_bytes\":%" PRIu64 ",\"limit_bytes\":%" PRIu64 ",\"cores_percent\":%u"
-                ",\"refusals\":%" PRIu64 ",\"busy_ns\":%" PRId64 ",\"throttled_ns\":%" PRIu64
+                "\"used_bytes\":%" PRIu64 ",\"context_bytes\":%" PRIu64 ",\"module_bytes\":%" PRIu64
+                ",\"data_bytes\":%" PRIu64,
+                memory->total, memory->context, memory->module, memory->data);
+}
+
+static void print_device_json(struct strbuf *text, const struct region_view *view, unsigned i)
+{
+    const struct region_view_device *device = &view->devices[i];
+
+    strbuf_add(text, i ? ",{\"uuid\":" : "{\"uuid\":");
+    strbuf_add_json(text, device->uuid);
+    strbuf_add(text, ",");
+    add_json_memory(text, &device->used);
+    add_json_number(text, "limit_bytes", device->limit_bytes != 0, device->limit_bytes);
+    add_json_number(text, "cores_percent", device->cores != 0, device->cores);
+    add_json_number(text, "refusals", view->has_extension, device->refusals);
+    strbuf_addf(text,
+                ",\"busy_ns\":%" PRId64 ",\"throttled_ns\":%" PRIu64
                 ",\"throttled_launches\":%" PRIu64 ",\"waits\":[",
-                device->used.total, device->limit_bytes, device->cores % 100, device->refusals,
                 device->charged_ns, device->delayed_ns, device->launches_delayed);
-    for (unsigned i = 0; i < REGION_WAITS; i++)
-        strbuf_addf(text, "%s%" PRIu64, i ? "," : "", device->waits[i]);
+    for (unsigned k = 0; k < REGION_WAITS; k++)
+        strbuf_addf(text, "%s%" PRIu64, k ? "," : "", device->waits[k]);
     strbuf_add(text, "]}");
 }
 
-static void print_explain_json(struct strbuf *text, uint64_t used,
+static void print_explain_json(struct strbuf *text, const struct region_view_memory *memory,
                                const struct region_explain *explain)
 {
+    strbuf_add(text, "{");
+    add_json_memory(text, memory);
     strbuf_addf(text,
-                "{\"used_bytes\":%" PRIu64 ",\"kernels\":%" PRIu64 ",\"cooperative\":%" PRIu64
-                ",\"graphs\":%" PRIu64 ",\"throttled_launches\":%" PRIu64
-                ",\"throttled_ns\":%" PRIu64 ",\"own_ns_per_launch\":%" PRIu64 "}",
-                used, atomic_load(&explain->launches[REGION_LAUNCH_KERNEL]),
+                ",\"kernels\":%" PRIu64 ",\"cooperative\":%" PRIu64 ",\"graphs\":%" PRIu64
+                ",\"throttled_launches\":%" PRIu64 ",\"throttled_ns\":%" PRIu64
+                ",\"own_ns_per_launch\":%" PRIu64 "}",
+                atomic_load(&explain->launches[REGION_LAUNCH_KERNEL]),
                 atomic_load(&explain->launches[REGION_LAUNCH_COOPERATIVE]),
                 atomic_load(&explain->launches[REGION_LAUNCH_GRAPH]),
                 atomic_load(&explain->throttled), atomic_load(&explain->throttled_ns),
@@ -201,11 +237,12 @@ static void print_process_json(struct strbuf *text, const struct region_picture 
 {
     const struct region_view_process *process = &picture->view.processes[i];
 
-    strbuf_addf(text, "{\"slot\":%u,\"pid\":%d,\"host_pid\":%d,\"devices\":[", process->slot,
-                (int)process->pid, (int)process->host_pid);
+    strbuf_addf(text, "%s{\"slot\":%u,\"pid\":%d", i ? "," : "", process->slot, (int)process->pid);
+    add_json_number(text, "host_pid", process->host_pid != 0, (uint64_t)process->host_pid);
+    strbuf_add(text, ",\"devices\":[");
     for (unsigned j = 0; j < picture->view.device_count; j++) {
         strbuf_add(text, j ? "," : "");
-        print_explain_json(text, process->used[j].total, &picture->explains[i][j]);
+        print_explain_json(text, &process->used[j], &picture->explains[i][j]);
     }
     strbuf_add(text, "]}");
 }
@@ -218,18 +255,17 @@ void region_print_json(struct strbuf *text, const struct region_picture *picture
     strbuf_add_json(text, picture->path);
     strbuf_addf(text,
                 ",\"version\":\"%u.%u\",\"priority\":%d,\"ruled_by_file\":%s,\"recent_kernel\":%d"
-                ",\"utilization_switch\":%d,\"on_host_bytes\":%" PRIu64 ",\"devices\":[",
+                ",\"utilization_switch\":%d",
                 view->major_version, view->minor_version, view->priority,
                 view->ruled_by_file ? "true" : "false", view->recent_kernel,
-                view->utilization_switch, view->spilled_bytes);
-    for (unsigned i = 0; i < view->device_count; i++) {
-        strbuf_add(text, i ? "," : "");
-        print_device_json(text, &view->devices[i]);
-    }
+                view->utilization_switch);
+    add_json_number(text, "on_host_bytes", view->has_extension, view->spilled_bytes);
+    add_json_number(text, "last_kernel_time", view->last_kernel_time != 0, view->last_kernel_time);
+    strbuf_add(text, ",\"devices\":[");
+    for (unsigned i = 0; i < view->device_count; i++)
+        print_device_json(text, view, i);
     strbuf_add(text, "],\"processes\":[");
-    for (unsigned i = 0; i < view->process_count; i++) {
-        strbuf_add(text, i ? "," : "");
+    for (unsigned i = 0; i < view->process_count; i++)
         print_process_json(text, picture, i);
-    }
-    strbuf_add(text, "]}\n");
+    strbuf_add(text, "]}");
 }

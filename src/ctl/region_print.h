@@ -3,8 +3,7 @@
 
 /* A shared region for people, and as JSON. */
 
-#include <stdbool.h>
-
+#include "base/error.h"
 #include "base/strbuf.h"
 #include "region/view.h"
 
@@ -15,5 +14,10 @@ struct region_picture {
     struct region_explain explains[REGION_SLOTS][REGION_DEVICES]; /* by place in the view */
 };
 
+/* Negative, with an error that names the file. It keeps the path. */
+int region_picture_read(struct region_picture *picture, const char *path, struct error *err);
+
 void region_print_tables(struct strbuf *text, const struct region_picture *picture);
+
+/* One object, without a line's end. */
 void region_print_json(struct strbuf *text, const struct region_picture *picture);

@@ -14,6 +14,7 @@
 #include "base/parse.h"
 #include "base/util.h"
 #include "ctl/ctl.h"
+#include "ctl/region_print.h"
 #include "ctl/screen.h"
 #include "ctl/top_cluster.h"
 #include "ctl/top_print.h"
@@ -35,7 +36,7 @@ struct top {
 
     struct local local;
     struct registry registry;
-    struct region_view *view;
+    struct region_picture *picture;
 };
 
 static int read_interval(char *text, void *member, struct error *err)
@@ -141,15 +142,15 @@ static int print_regions(struct top *top, struct strbuf *text, struct error *err
     if (top->json)
         strbuf_add(text, "{\"regions\":[");
     for (size_t i = 0; i < top->file_count; i++) {
-        r = region_view_read(top->files[i], top->view, err);
+        r = region_picture_read(top->picture, top->files[i], err);
         if (r < 0)
             return r;
         if (top->json) {
             strbuf_add(text, i ? "," : "");
-            top_print_region_json(text, top->files[i], top->view);
+            region_print_json(text, top->picture);
         } else {
             strbuf_add(text, i ? "\n" : "");
-            top_print_region_tables(text, top->files[i], top->view);
+            region_print_tables(text, top->picture);
         }
     }
     if (top->json)
@@ -192,8 +193,8 @@ static int open_sources(struct top *top, struct error *err)
     if (top->cluster)
         return 0;
     if (top->region) {
-        top->view = malloc(sizeof(*top->view));
-        return top->view ? 0 : error_set(err, -ENOMEM, "out of memory");
+        top->picture = malloc(sizeof(*top->picture));
+        return top->picture ? 0 : error_set(err, -ENOMEM, "out of memory");
     }
     r = local_open(&top->local, err);
     return r < 0 ? r : registry_open(&top->registry, top->local.state, err);
@@ -214,7 +215,7 @@ int top_main(int argc, char **argv)
         r = show(&top, &err);
     local_close(&top.local);
     registry_close(&top.registry);
-    free(top.view);
+    free(top.picture);
     if (r == 0)
         return 0;
     (void)fprintf(stderr, "hamictl top: %s\n", err.text);
