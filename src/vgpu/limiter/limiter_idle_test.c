@@ -23,68 +23,30 @@
 
 static const double lengths_ns[] = {20e3, 200e3, 2e6, 20e6};
 
-static struct program program_of(double length_ns, unsigned cores, int64_t starts_ns)
-{
-    struct program program = {
-        .lengths = LENGTHS_FIXED,
-        .shortest_ns = length_ns,
-        .shapes = 1,
-        .threads = 1,
-        .streams = 1,
-        .cores = cores,
-        .starts_ns = starts_ns,
-    };
-
-    for (unsigned i = 0; i < SHAPES; i++)
-        program.length_ns[i] = length_ns;
-    return program;
-}
-
-struct regions {
-    struct region_base *base;
-    struct region_ext *ext;
-};
-
-static int set_up(void **state)
-{
-    struct regions *regions = calloc(1, sizeof(*regions));
-
-    regions->base = calloc(2, sizeof(*regions->base));
-    regions->ext = calloc(2, sizeof(*regions->ext));
-    *state = regions;
-    return regions->base && regions->ext ? 0 : -1;
-}
-
-static int tear_down(void **state)
-{
-    struct regions *regions = *state;
-
-    free(regions->base);
-    free(regions->ext);
-    free(regions);
-    return 0;
-}
-
 static double window_share(double from_ms, double until_ms, int64_t ns)
 {
     return 100 * (until_ms - from_ms) / ((double)ns / 1e6);
 }
 
-static void judge(const struct regions *regions, double first_ns, double second_ns)
+static void judge(double first_ns, double second_ns)
 {
-    const struct setup setup = {
+    struct setup setup = {
         .cores = 30,
         .tenants = 2,
         .apart = true,
-        .programs = {program_of(first_ns, 30, 0), program_of(second_ns, 50, COMES_NS)},
+        .programs = {trace_program(first_ns, 30), trace_program(second_ns, 50)},
         .marks_ns = {COMES_NS, COMES_NS + SOON_NS, STEADY_NS, END_NS},
     };
-    const struct result got = trace_run(&setup, 7, false, regions->base, regions->ext);
-    const double alone = window_share(0, got.busy_ms[0][0], COMES_NS);
-    const double beyond = got.busy_ms[1][0] - got.busy_ms[0][0] - 0.3 * SOON_NS / 1e6;
+    struct result got;
+    double alone, beyond, first, second;
     const double kernel_ms = first_ns / 1e6;
-    const double first = window_share(got.busy_ms[2][0], got.busy_ms[3][0], END_NS - STEADY_NS);
-    const double second = window_share(got.busy_ms[2][1], got.busy_ms[3][1], END_NS - STEADY_NS);
+
+    setup.programs[1].starts_ns = COMES_NS;
+    got = trace_run(&setup, 7, false);
+    alone = window_share(0, got.busy_ms[0][0], COMES_NS);
+    beyond = got.busy_ms[1][0] - got.busy_ms[0][0] - 0.3 * SOON_NS / 1e6;
+    first = window_share(got.busy_ms[2][0], got.busy_ms[3][0], END_NS - STEADY_NS);
+    second = window_share(got.busy_ms[2][1], got.busy_ms[3][1], END_NS - STEADY_NS);
 
     print_message(
         "kernels of %5.0f us, then beside %5.0f us: alone %.2f %%, %.2f ms too many in the "
@@ -95,19 +57,19 @@ static void judge(const struct regions *regions, double first_ns, double second_
     assert_true(fabs(first - 30) <= POINTS && fabs(second - 50) <= POINTS);
 }
 
-static void what_is_idle_is_used_and_given_back_within_10_ms(void **state)
+static void what_is_idle_is_used_and_given_back_within_10_ms(void **unused)
 {
+    (void)unused;
     for (size_t i = 0; i < ARRAY_SIZE(lengths_ns); i++) {
         for (size_t k = 0; k < ARRAY_SIZE(lengths_ns); k++)
-            judge(*state, lengths_ns[i], lengths_ns[k]);
+            judge(lengths_ns[i], lengths_ns[k]);
     }
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(what_is_idle_is_used_and_given_back_within_10_ms, set_up,
-                                        tear_down),
+        cmocka_unit_test(what_is_idle_is_used_and_given_back_within_10_ms),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

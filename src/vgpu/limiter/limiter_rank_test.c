@@ -16,6 +16,7 @@
 #define BEGINS_NS NS_PER_S
 #define END_NS (9 * NS_PER_S)
 #define PART 1.1
+#define WHOLE 100 /* percent of the card */
 
 /* Beside the longest kernel: what was launched ahead of time (50 us), the device's switches to and
  * fro (100 us), and a timer that is late (50 us). */
@@ -28,23 +29,9 @@
 
 static const double lengths_ns[] = {20e3, 200e3, 2e6, 20e6};
 
-static struct program low_of(double length_ns)
-{
-    struct program program = {.lengths = LENGTHS_FIXED,
-                              .shortest_ns = length_ns,
-                              .shapes = 1,
-                              .threads = 1,
-                              .streams = 1,
-                              .cores = 100};
-
-    for (unsigned i = 0; i < SHAPES; i++)
-        program.length_ns[i] = length_ns;
-    return program;
-}
-
 static struct program high_of(double length_ns, unsigned batch, double think_ns)
 {
-    struct program program = low_of(length_ns);
+    struct program program = trace_program(length_ns, WHOLE);
 
     program.high = true;
     program.batch = batch;
@@ -53,36 +40,10 @@ static struct program high_of(double length_ns, unsigned batch, double think_ns)
     return program;
 }
 
-struct regions {
-    struct region_base *base;
-    struct region_ext *ext;
-};
-
-static int set_up(void **state)
-{
-    struct regions *regions = calloc(1, sizeof(*regions));
-
-    regions->base = calloc(3, sizeof(*regions->base));
-    regions->ext = calloc(3, sizeof(*regions->ext));
-    *state = regions;
-    return regions->base && regions->ext ? 0 : -1;
-}
-
-static int tear_down(void **state)
-{
-    struct regions *regions = *state;
-
-    free(regions->base);
-    free(regions->ext);
-    free(regions);
-    return 0;
-}
-
-static struct result run(const struct regions *regions, struct program high,
-                         const struct program *low, unsigned lows)
+static struct result run(struct program high, const struct program *low, unsigned lows)
 {
     struct setup setup = {
-        .cores = 100,
+        .cores = WHOLE,
         .tenants = 1 + lows,
         .apart = true,
         .programs = {high},
@@ -91,7 +52,7 @@ static struct result run(const struct regions *regions, struct program high,
 
     for (unsigned i = 0; i < lows; i++)
         setup.programs[1 + i] = *low;
-    return trace_run(&setup, 7, false, regions->base, regions->ext);
+    return trace_run(&setup, 7, false);
 }
 
 static double window_part(const struct result *result, unsigned tenant)
@@ -99,10 +60,10 @@ static double window_part(const struct result *result, unsigned tenant)
     return (result->busy_ms[1][tenant] - result->busy_ms[0][tenant]) / ((END_NS - BEGINS_NS) / 1e6);
 }
 
-static void judge(const struct regions *regions, struct program high, double low_ns, unsigned lows)
+static void judge(struct program high, double low_ns, unsigned lows)
 {
-    const struct program low = low_of(low_ns);
-    const struct result alone = run(regions, high, &low, 0), got = run(regions, high, &low, lows);
+    const struct program low = trace_program(low_ns, WHOLE);
+    const struct result alone = run(high, &low, 0), got = run(high, &low, lows);
     const double mine = window_part(&got, 0);
     const double allowed_ns = lows > 1 ? SEVERAL_NS : ALLOWED_NS;
     const double least = lows > 1 ? SEVERAL_REST : REST;
@@ -121,30 +82,30 @@ static void judge(const struct regions *regions, struct program high, double low
     assert_true(theirs >= least * (1 - mine));
 }
 
-static void it_keeps_its_latency_and_leaves_the_rest(void **state)
+static void it_keeps_its_latency_and_leaves_the_rest(void **unused)
 {
+    (void)unused;
     for (size_t i = 0; i < ARRAY_SIZE(lengths_ns); i++) {
         for (size_t k = 0; k < ARRAY_SIZE(lengths_ns); k++) {
-            judge(*state, high_of(lengths_ns[i], 1, MAX(lengths_ns[i], 1e6)), lengths_ns[k], 1);
-            judge(*state, high_of(lengths_ns[i], 16, MAX(16 * lengths_ns[i], 1e6)), lengths_ns[k],
-                  1);
+            judge(high_of(lengths_ns[i], 1, MAX(lengths_ns[i], 1e6)), lengths_ns[k], 1);
+            judge(high_of(lengths_ns[i], 16, MAX(16 * lengths_ns[i], 1e6)), lengths_ns[k], 1);
         }
     }
 }
 
 /* Each may have a kernel on the device when it comes. */
-static void beside_several_others_too(void **state)
+static void beside_several_others_too(void **unused)
 {
+    (void)unused;
     for (size_t k = 0; k < ARRAY_SIZE(lengths_ns); k++)
-        judge(*state, high_of(2e6, 1, 5e6), lengths_ns[k], 2);
+        judge(high_of(2e6, 1, 5e6), lengths_ns[k], 2);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(it_keeps_its_latency_and_leaves_the_rest, set_up,
-                                        tear_down),
-        cmocka_unit_test_setup_teardown(beside_several_others_too, set_up, tear_down),
+        cmocka_unit_test(it_keeps_its_latency_and_leaves_the_rest),
+        cmocka_unit_test(beside_several_others_too),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -55,8 +55,6 @@ static void describe(const struct setup *setup)
 }
 
 struct totals {
-    struct region_base *base;
-    struct region_ext *ext;
     bool verbose;
     double sum, over;
     unsigned traces, off;
@@ -67,8 +65,8 @@ struct totals {
 static void judge_trace(struct totals *totals, uint64_t seed)
 {
     struct setup setup = trace_setup(seed);
-    struct result want = trace_run(&setup, seed, true, totals->base, totals->ext);
-    struct result got = trace_run(&setup, seed, false, totals->base, totals->ext);
+    struct result want = trace_run(&setup, seed, true);
+    struct result got = trace_run(&setup, seed, false);
     /* More than the oracle and less than the limit is nobody's loss. */
     double least = MIN(want.share, (double)setup.cores);
     double most = MAX(want.share, (double)setup.cores);
@@ -104,7 +102,7 @@ static void judge_spins(struct totals *totals, uint64_t seed)
     program->blocking = false;
     program->life_ns = program->capture_gap_ns = 0;
     program->spins = true;
-    got = trace_run(&setup, seed, false, totals->base, totals->ext);
+    got = trace_run(&setup, seed, false);
     over = got.share - setup.cores - got.grain;
     most_ms = SPUN_MS + SPUN_KERNELS * got.longest_ms;
     bad = got.longest_wait_ms > most_ms || over > OVER;
@@ -125,13 +123,9 @@ int main(int argc, char **argv)
     unsigned traces = argc > 1 ? (unsigned)strtoul(argv[1], NULL, 10) : 60;
     uint64_t first = argc > 2 ? strtoull(argv[2], NULL, 10) : 1;
     struct totals totals = {
-        .base = calloc(1, sizeof(*totals.base)),
-        .ext = calloc(1, sizeof(*totals.ext)),
         .verbose = argc > 2,
     };
 
-    if (!totals.base || !totals.ext)
-        abort();
     for (unsigned i = 0; i < traces; i++) {
         judge_trace(&totals, first + i);
         if (i % SPUN_EACH == 0)
@@ -141,8 +135,6 @@ int main(int argc, char **argv)
            totals.traces, totals.sum / totals.traces, totals.over, totals.off, POINTS);
     printf("%u spinning, at most %.2f points above, a launch waited at most %.1f ms\n", totals.spun,
            totals.spun_over, totals.longest_ms);
-    free(totals.base);
-    free(totals.ext);
     return totals.off > MAX(OFF_PART * traces, 1.0) || totals.sum / traces > MEAN ||
                    totals.over > OVER || totals.stuck
                ? EXIT_FAILURE

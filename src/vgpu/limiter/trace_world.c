@@ -710,10 +710,28 @@ static int compare(const void *a, const void *b)
     return (*first > *second) - (*first < *second);
 }
 
-struct result trace_run(const struct setup *setup, uint64_t seed, bool oracle,
-                        struct region_base *base, struct region_ext *ext)
+struct program trace_program(double length_ns, unsigned cores)
+{
+    struct program program = {
+        .lengths = LENGTHS_FIXED,
+        .shortest_ns = length_ns,
+        .shapes = 1,
+        .threads = 1,
+        .streams = 1,
+        .cores = cores,
+    };
+
+    for (unsigned i = 0; i < SHAPES; i++)
+        program.length_ns[i] = length_ns;
+    return program;
+}
+
+struct result trace_run(const struct setup *setup, uint64_t seed, bool oracle)
 {
     static struct world world;
+    /* The container's, or those of tenants apart. */
+    static struct region_base base[PROCESSES];
+    static struct region_ext ext[PROCESSES];
     struct result result = {0};
 
     world = (struct world){

@@ -74,7 +74,8 @@ struct result {
 
 struct setup trace_setup(uint64_t seed);
 
-/* Runs a world. Region and extension are its container's, or, of tenants apart, those of the first
- * one, with the others' behind it; whatever was in them is lost. */
-struct result trace_run(const struct setup *setup, uint64_t seed, bool oracle,
-                        struct region_base *base, struct region_ext *ext);
+/* A program on one stream whose kernels all take that long. */
+struct program trace_program(double length_ns, unsigned cores);
+
+/* Runs a world; not from two threads at once. */
+struct result trace_run(const struct setup *setup, uint64_t seed, bool oracle);
