@@ -309,7 +309,7 @@ static void give_back(struct vgpu_device *device, uint64_t units)
     uint64_t code = MIN(units, account_of(device)->units[VGPU_MODULE]);
 
     /* While others may have it, what is given back is beyond it: see surplus(). */
-    if (!virtual_others_import())
+    if (account_of(device)->left && !virtual_others_import())
         account_of(device)->left -= MIN(units, account_of(device)->left);
     account_of(device)->held -= MIN(units, account_of(device)->held);
     discharge(device, VGPU_MODULE, code);
