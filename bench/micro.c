@@ -8,6 +8,10 @@
  *   micro launch            ns of a cuLaunchKernel
  *   micro pair LIVE         ns of a cuMemAlloc + cuMemFree beside LIVE allocations
  *   micro pool              ns of a cuMemAllocAsync + cuMemFreeAsync of what the pool has
+ *   micro pitch             ns of a cuMemAllocPitch + cuMemFree
+ *   micro managed           ns of a cuMemAllocManaged + cuMemFree
+ *   micro create            ns of a cuMemCreate + cuMemRelease
+ *   micro array             ns of a cuArray3DCreate + cuArrayDestroy
  *   micro oldest LIVE       ns of a cuMemFree of the oldest of LIVE allocations + a cuMemAlloc
  *   micro memory LIVE       bytes of private memory that each of LIVE allocations costs
  *   micro init              nothing but cuInit
@@ -31,6 +35,12 @@ static cu_alloc_fn *alloc;
 static cu_free_fn *release;
 static cu_alloc_async_fn *alloc_async;
 static cu_free_async_fn *release_async;
+static cu_pitch_fn *alloc_pitch;
+static cu_managed_fn *alloc_managed;
+static cu_create_fn *create;
+static cu_free_fn *release_created;
+static cu_array_create_fn *create_array;
+static cu_ctx_fn *destroy_array;
 static cu_handle function;
 
 static int64_t now_ns(void)
@@ -68,6 +78,12 @@ static void make_ready(void)
     release = (cu_free_fn *)dlsym(driver, "cuMemFree_v2");
     alloc_async = (cu_alloc_async_fn *)dlsym(driver, "cuMemAllocAsync");
     release_async = (cu_free_async_fn *)dlsym(driver, "cuMemFreeAsync");
+    alloc_pitch = (cu_pitch_fn *)dlsym(driver, "cuMemAllocPitch_v2");
+    alloc_managed = (cu_managed_fn *)dlsym(driver, "cuMemAllocManaged");
+    create = (cu_create_fn *)dlsym(driver, "cuMemCreate");
+    release_created = (cu_free_fn *)dlsym(driver, "cuMemRelease");
+    create_array = (cu_array_create_fn *)dlsym(driver, "cuArray3DCreate_v2");
+    destroy_array = (cu_ctx_fn *)dlsym(driver, "cuArrayDestroy");
 }
 
 static void batch_launch(void)
@@ -96,6 +112,49 @@ static void batch_pool(void)
     for (int i = 0; i < BATCH; i++) {
         alloc_async(&ptr, 4096, NULL);
         release_async(ptr, NULL);
+    }
+}
+
+static void batch_pitch(void)
+{
+    size_t pitch;
+    cu_ptr ptr;
+
+    for (int i = 0; i < BATCH; i++) {
+        alloc_pitch(&ptr, &pitch, 500, 8, 4);
+        release(ptr);
+    }
+}
+
+static void batch_managed(void)
+{
+    cu_ptr ptr;
+
+    for (int i = 0; i < BATCH; i++) {
+        alloc_managed(&ptr, 4096, 1);
+        release(ptr);
+    }
+}
+
+static void batch_create(void)
+{
+    const struct cu_allocation_prop prop = {.type = 1, .location_type = 1};
+    cu_ptr handle;
+
+    for (int i = 0; i < BATCH; i++) {
+        create(&handle, 2 << 20, &prop, 0);
+        release_created(handle);
+    }
+}
+
+static void batch_array(void)
+{
+    const struct cu_array3d shape = {64, 64, 0, 0x20, 1, 0};
+    cu_handle array;
+
+    for (int i = 0; i < BATCH; i++) {
+        create_array(&array, &shape);
+        destroy_array(array);
     }
 }
 
@@ -173,6 +232,14 @@ static void take(long live)
         must(alloc(&ptr, 4096));
 }
 
+static const struct pair {
+    const char *word;
+    void (*batch)(void);
+} pairs[] = {
+    {"pair", batch_pair},       {"pool", batch_pool},     {"pitch", batch_pitch},
+    {"managed", batch_managed}, {"create", batch_create}, {"array", batch_array},
+};
+
 int main(int argc, char **argv)
 {
     long live = argc > 2 ? atol(argv[2]) : 0, before;
@@ -182,11 +249,6 @@ int main(int argc, char **argv)
     make_ready();
     if (strcmp(argv[1], "launch") == 0) {
         printf("%.3f\n", measure(batch_launch, 3000));
-    } else if (strcmp(argv[1], "pair") == 0) {
-        take(live);
-        printf("%.3f\n", measure(batch_pair, 0));
-    } else if (strcmp(argv[1], "pool") == 0) {
-        printf("%.3f\n", measure(batch_pool, 0));
     } else if (strcmp(argv[1], "oldest") == 0 && live > 0) {
         fill_ring(live);
         printf("%.3f\n", measure(batch_oldest, 0));
@@ -195,6 +257,13 @@ int main(int argc, char **argv)
         before = private_bytes();
         take(live);
         printf("%.3f\n", (double)(private_bytes() - before) / (double)live);
+    } else {
+        for (size_t i = 0; i < sizeof(pairs) / sizeof(pairs[0]); i++) {
+            if (strcmp(argv[1], pairs[i].word) == 0) {
+                take(live);
+                printf("%.3f\n", measure(pairs[i].batch, 0));
+            }
+        }
     }
     return 0;
 }

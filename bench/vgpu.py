@@ -102,6 +102,11 @@ def measure(bench):
     yield "... at 1,000,000 against none", "", "", limit / first, "times", 1.5
     bare, limit = bench.compare(("bare", "limit"), "pool")
     yield "async alloc + free of what a pool has", f"{bare:.1f} ns", f"{limit:.1f} ns", limit - bare, "ns added", 30
+    paths = {"pitch": "pitched memory", "managed": "managed memory", "create": "cuMemCreate + release", "array": "array"}
+    for path, name in paths.items():
+        bare, limit = bench.compare(("bare", "limit"), path)
+        more = "" if "+" in name else " + free"
+        yield name + more, f"{bare:.1f} ns", f"{limit:.1f} ns", limit - bare, "ns added", 100
     bare, limit = bench.compare(("bare", "limit"), "oldest", "1000000")
     yield "free of the oldest + alloc, 1,000,000 live", f"{bare:.1f} ns", f"{limit:.1f} ns", limit - bare, "ns added", None
     bare, limit = bench.compare(("bare", "limit"), "memory", "1000000")

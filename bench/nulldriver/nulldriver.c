@@ -142,6 +142,55 @@ PUBLIC CUresult cuMemFree_v2(CUdeviceptr ptr)
     return CUDA_SUCCESS;
 }
 
+PUBLIC CUresult cuMemAllocPitch_v2(CUdeviceptr *ptr, size_t *pitch, size_t width, size_t height,
+                                   unsigned int element)
+{
+    (void)element;
+    *pitch = (width + 511) & ~(size_t)511;
+    return cuMemAlloc_v2(ptr, *pitch * height);
+}
+
+PUBLIC CUresult cuMemAllocManaged(CUdeviceptr *ptr, size_t bytes, unsigned int flags)
+{
+    (void)flags;
+    return cuMemAlloc_v2(ptr, bytes);
+}
+
+PUBLIC CUresult cuMemGetAllocationGranularity(size_t *granule, const CUmemAllocationProp *prop,
+                                              CUmemAllocationGranularity_flags option)
+{
+    (void)prop;
+    (void)option;
+    *granule = 2 * MIB;
+    return CUDA_SUCCESS;
+}
+
+PUBLIC CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t bytes,
+                            const CUmemAllocationProp *prop, unsigned long long flags)
+{
+    (void)prop;
+    (void)flags;
+    return cuMemAlloc_v2((CUdeviceptr *)handle, bytes);
+}
+
+PUBLIC CUresult cuMemRelease(CUmemGenericAllocationHandle handle)
+{
+    (void)handle;
+    return CUDA_SUCCESS;
+}
+
+PUBLIC CUresult cuArray3DCreate_v2(CUarray *array, const CUDA_ARRAY3D_DESCRIPTOR *descriptor)
+{
+    (void)descriptor;
+    return cuMemAlloc_v2((CUdeviceptr *)array, 512);
+}
+
+PUBLIC CUresult cuArrayDestroy(CUarray array)
+{
+    (void)array;
+    return CUDA_SUCCESS;
+}
+
 /* A pool that has enough and never grows. */
 
 PUBLIC CUresult cuDeviceGetDefaultMemPool(CUmemoryPool *pool, CUdevice device)

@@ -38,6 +38,7 @@ typedef int cu_alloc_v1_fn(unsigned int *ptr, unsigned int bytes);
 typedef int cu_pitch_fn(cu_ptr *ptr, size_t *pitch, size_t width, size_t height, unsigned element);
 typedef int cu_pitch_v1_fn(unsigned *ptr, unsigned *pitch, unsigned width, unsigned height,
                            unsigned element);
+typedef int cu_managed_fn(cu_ptr *ptr, size_t bytes, unsigned int flags);
 typedef int cu_free_fn(cu_ptr ptr);
 typedef int cu_free_v1_fn(unsigned int ptr);
 
