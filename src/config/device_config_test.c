@@ -36,6 +36,7 @@ static void every_key_is_read(void **state)
                                "  disableCoreLimit: on\n"
                                "  gpuCorePolicy: force\n"
                                "  managedMemory: free\n"
+                               "  memoryImports: allow\n"
                                "  runtimeClassName: nvidia\n"
                                "  migProfileAllowlist:\n"
                                "    - {models: [A30], profiles: [1g.6gb]}\n"
@@ -73,6 +74,7 @@ static void every_key_is_read(void **state)
     assert_string_equal(nvidia->log_level, "3");
     assert_string_equal(nvidia->core_policy, "force");
     assert_string_equal(nvidia->managed, "free");
+    assert_string_equal(nvidia->imports, "allow");
     assert_string_equal(nvidia->runtime_class, "nvidia");
     assert_int_equal(nvidia->mig_count, 1);
     assert_int_equal(nvidia->migs[0].name_count, 2);
@@ -188,6 +190,8 @@ static const struct {
      "d.yaml:2:18: nvidia.gpuCorePolicy: none of default, force, disable"},
     {"nvidia:\n  managedMemory: some\n",
      "d.yaml:2:18: nvidia.managedMemory: none of resident, full, free"},
+    {"nvidia:\n  memoryImports: yes\n",
+     "d.yaml:2:18: nvidia.memoryImports: neither refuse nor allow"},
     {"nvidia:\n  libCudaLogLevel: 12\n",
      "d.yaml:2:20: nvidia.libCudaLogLevel: not a level from 0 to 4"},
     {"nvidia:\n  resourceCoreName: [a]\n",

@@ -844,7 +844,7 @@ def lends():
     check(wait_until(lambda: [p.name for p in cells.iterdir()] == ["uid-1_x"]), "and goes with its pod", list(cells.iterdir()))
     node.end()
 
-    (scratch / "force.yaml").write_text("nvidia: {resourceCountName: nvidia.com/gpu, resourcePriorityName: nvidia.com/priority, gpuCorePolicy: force}\n")
+    (scratch / "force.yaml").write_text("nvidia: {resourceCountName: nvidia.com/gpu, resourcePriorityName: nvidia.com/priority, gpuCorePolicy: force, memoryImports: allow}\n")
     node = Node(gpus=1, more=["--device-config-file", scratch / "force.yaml"])
     node.kubelet.connect()
     (a,) = node.uuids
@@ -852,6 +852,7 @@ def lends():
     mounts = node.edits(name)[1]
     check(f"/usr/local/vgpu/cells/{a}" in mounts and "ro" in mounts[f"/usr/local/vgpu/cards/{a}"]["options"], "by the policy force a container says what it wants, and sees the others' priorities")
     limits = node.limits(name)
+    check_equal(limits.get("HAMI_IMPORTS"), "allow", "and imports what the configuration lets it")
     check_equal((limits.get("HAMI_CARDS"), limits.get("HAMI_CARD_RANKS")), (None, "/usr/local/vgpu/cards"), "but uses nothing of theirs")
 
     # With a priority of its own the cell's name says it, and the share: the tenant can't write that.

@@ -28,6 +28,7 @@ void edits_limits(const struct edits_source *source, const struct container_gran
         limits.priority = grant->priority;
     if (source->config->managed[0])
         (void)limits_read_managed(source->config->managed, &limits.managed);
+    limits.allow_imports = strcmp(source->config->imports, "allow") == 0;
     for (size_t i = 0; i < grant->device_count; i++) {
         const struct granted_device *device = &grant->devices[i];
 

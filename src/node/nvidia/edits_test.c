@@ -52,6 +52,14 @@ static void limits_are_written_for_each_device(void **state)
     edits_limits(&source, &grant, &limits);
     assert_int_equal(limits.managed, LIMITS_MANAGED_FULL);
 
+    assert_false(limits.allow_imports);
+    COPY_TEXT(config.imports, "allow");
+    edits_limits(&source, &grant, &limits);
+    assert_true(limits.allow_imports);
+    COPY_TEXT(config.imports, "refuse");
+    edits_limits(&source, &grant, &limits);
+    assert_false(limits.allow_imports);
+
     assert_true(edits_lend(&source));
     config.disable_core_limit = true;
     assert_false(edits_lend(&source));

@@ -54,6 +54,15 @@ static const char *read_managed(const char *text, void *to)
     return "none of resident, full, free";
 }
 
+static const char *read_imports(const char *text, void *to)
+{
+    static const char *const words[] = {"", "refuse", "allow", NULL};
+
+    if (read_word(text, words, to, sizeof(((struct nvidia_config *)0)->imports)))
+        return NULL;
+    return "neither refuse nor allow";
+}
+
 static const char *read_log_level(const char *text, void *to)
 {
     if (*text && (strspn(text, "01234") != 1 || text[1]))
@@ -86,6 +95,7 @@ static const struct section_key keys[] = {
     KEY("disableCoreLimit", section_read_switch, disable_core_limit),
     KEY("gpuCorePolicy", read_core_policy, core_policy),
     KEY("managedMemory", read_managed, managed),
+    KEY("memoryImports", read_imports, imports),
     KEY("runtimeClassName", section_read_name, runtime_class),
 #undef KEY
     {.name = "migProfileAllowlist", .read_value = mig_config_read_allowlist},

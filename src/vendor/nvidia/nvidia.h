@@ -77,6 +77,7 @@ struct nvidia_config {
     bool numa_topology;
     bool disable_core_limit;
     char managed[16];  /* "", "resident", "full", "free" */
+    char imports[8];   /* "", "refuse", "allow": memory that is not known to be the container's */
     char log_level[4]; /* of libvgpu: "0", "1", "3", "4"; "": not set */
 };
 
