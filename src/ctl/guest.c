@@ -50,6 +50,7 @@ static int write_limits(const struct guest *guest, struct error *err)
     limits.allow_imports = guest->wishes->allow_imports;
     limits.allow_unaccounted = guest->wishes->allow_unaccounted;
     limits.managed = guest->wishes->managed;
+    limits.oversubscribed = guest->wishes->oversubscribe;
     COPY_TEXT(limits.region_path, guest->region);
     limits.region_inode = guest->region_inode;
     r = set_path(limits.cells, guest->folder, "cells", err);

@@ -14,8 +14,9 @@ struct guest_wishes {
     bool allow_imports;
     bool allow_unaccounted;
     enum limits_managed managed;
-    bool borrow;  /* use what others leave idle of a card */
-    int priority; /* 0 is high */
+    bool oversubscribe; /* what the card has no room for lives on the host */
+    bool borrow;        /* use what others leave idle of a card */
+    int priority;       /* 0 is high */
 };
 
 /*

@@ -79,12 +79,28 @@ static void fill_lease(struct lease *lease, const struct device *devices,
     }
 }
 
+/*
+ * Beside a program that exceeds its card there is no room for another one, which would find the
+ * card full: so only a card without a lease is taken as if it had what is asked for.
+ */
+static int find_place(const struct room *room, const struct device *devices,
+                      struct place_decision *ret_decision)
+{
+    struct device widened[LOCAL_MAX_DEVICES];
+
+    memcpy(widened, devices, room->local->device_count * sizeof(*devices));
+    for (size_t i = 0; room->oversubscribes && i < room->local->device_count; i++) {
+        if (!widened[i].used.tasks)
+            widened[i].memory_bytes = MAX(widened[i].memory_bytes, room->request->memory_bytes);
+    }
+    return place_fit(widened, room->local->device_count,
+                     &(struct place_ask){.request = room->request}, &room->policy, ret_decision);
+}
+
 /* What does not fit on the empty machine will never fit. */
 static bool can_ever_fit(struct room *room, struct place_decision *decision)
 {
-    return place_fit(room->local->devices, room->local->device_count,
-                     &(struct place_ask){.request = room->request}, &room->policy,
-                     decision) == PLACE_FITS;
+    return find_place(room, room->local->devices, decision) == PLACE_FITS;
 }
 
 /* Locked. */
@@ -101,8 +117,7 @@ static int take_locked(struct room *room, struct lease *lease, struct error *err
 
     memcpy(devices, room->local->devices, sizeof(devices));
     registry_charge(&list, devices, room->local->device_count);
-    r = place_fit(devices, room->local->device_count, &(struct place_ask){.request = room->request},
-                  &room->policy, &decision);
+    r = find_place(room, devices, &decision);
     if (r < 0)
         return error_set(err, r, "cannot place the request: %s", strerror(-r));
     if (r == PLACE_NO_FIT) {

@@ -23,6 +23,7 @@ struct room {
     const struct local *local;
     const struct request *request;
     struct place_policy policy;
+    bool oversubscribes; /* it may exceed a card that nobody else holds, and has it alone then */
 
     int fd;                   /* ROOM_GRANTED: keeps the lease */
     char why[ROOM_TEXT_SIZE]; /* otherwise: the reasons, and what there is */

@@ -147,6 +147,9 @@ static const struct option_row rows[] = {
     {"managed", 0, 0, "POLICY", read_managed, AT(wishes.managed),
      "What managed memory counts: what may be on the card, while the rest lives on the host "
      "(resident, the default), all of it (full), or nothing (free)"},
+    {"oversubscribe", 0, 0, NULL, option_bool, AT(wishes.oversubscribe),
+     "Memory that the card has no room for lives on the host, which is slower. --gpumem may be an "
+     "amount beyond the card's, which the program then has alone"},
     {"allow-imports", 0, 0, NULL, option_bool, AT(wishes.allow_imports),
      "Let the program import memory that is not known to be its own: of other programs, of Vulkan"},
     {"allow-unaccounted", 0, 0, NULL, option_bool, AT(wishes.allow_unaccounted),
@@ -220,6 +223,7 @@ static int get_room(struct run *run, struct error *err)
         .local = &run->local,
         .request = &run->request,
         .policy = run->policy,
+        .oversubscribes = run->wishes.oversubscribe,
     };
     int r;
 

@@ -77,6 +77,35 @@ class Run(CtlTest):
         self.assertIn("HAMI_MANAGED=full\n", self.run_ok("--managed", "full", "sh", "-c", listing))
         self.assertIn('"some" is none of resident, full and free', self.ctl("run", "--managed=some", "true").stderr)
 
+    def test_a_program_may_have_more_than_its_card(self):
+        listing = 'cat "$(dirname "${LD_PRELOAD%%:*}")/limits"'
+        self.assertNotIn("CUDA_OVERSUBSCRIBE", self.run_ok("sh", "-c", listing))
+        shown = self.run_ok("--oversubscribe", "--gpumem", "24Gi", "sh", "-c", listing)
+        self.assertIn("CUDA_OVERSUBSCRIBE=true\n", shown)
+        self.assertIn(f"CUDA_DEVICE_MEMORY_LIMIT_0={24 * GIB}\n", shown)
+        held = self.ctl("run", "--oversubscribe", "--gpumem", "24Gi", HOLDER, 20 * GIB, "0")
+        self.assertEqual(held.returncode, 0, held.stderr)
+        self.assertIn("20480 MiB exceed the oversubscribed card and live on the host", held.stderr)
+        beyond = self.ctl("run", "--oversubscribe", "--gpumem", "24Gi", HOLDER, 24 * GIB + 1, "0")
+        self.assertEqual((beyond.returncode, beyond.stderr), (3, "cuMemAlloc_v2: error 2\n"), "no more than it asked for")
+
+        # Nobody else has room beside it, and it has none beside others: a limit within the card stays what it was.
+        one, two = (gpu["uuid"] for gpu in self.top()["gpus"])
+        large = self.start("run", "--oversubscribe", "--gpumem", "24Gi", "--gpu-uuid", one, "sleep", "60")
+        small = self.start("run", "--gpumem", "1Gi", "--gpu-uuid", two, "sleep", "60")
+        self.assertTrue(self.until(lambda: len(self.grants()) == 2))
+        self.assertEqual(sorted(self.grants()), sorted([(one, 24 * GIB, 0), (two, GIB, 0)]))
+        for words in (["--gpumem", "1Mi", "--gpu-uuid", one], ["--oversubscribe", "--gpumem", "24Gi"], ["--oversubscribe", "--gpumem", "16Gi"]):
+            refused = self.ctl("run", *words, "true")
+            self.assertEqual(refused.returncode, 125)
+            self.assertIn("no room: ", refused.stderr)
+        self.run_ok("--oversubscribe", "--gpumem", "15Gi", "true")
+        small.terminate()
+        small.wait()
+        self.run_ok("--oversubscribe", "--gpumem", "24Gi", "true")
+        large.terminate()
+        large.wait()
+
     def test_what_the_program_finds(self):
         shown = self.run_ok(
             "--gpumem", "1.5Gi", "--gpucores=30", "sh", "-c",
