@@ -136,6 +136,13 @@ void managed_count_spilled(int64_t units)
                          (uint64_t)(units * LEDGER_UNIT));
 }
 
+void managed_say_spilled(const struct vgpu_device *device, uint64_t bytes)
+{
+    vgpu_say(VGPU_WORD_SPILL,
+             "%s: %llu MiB exceed the oversubscribed card and live on the host, which is slower",
+             device->uuid, (unsigned long long)(bytes >> 20));
+}
+
 bool managed_spill(CUdeviceptr *ptr, size_t bytes, const struct grant *grant)
 {
     CUdeviceptr made = 0;
@@ -150,9 +157,7 @@ bool managed_spill(CUdeviceptr *ptr, size_t bytes, const struct grant *grant)
     atomic_fetch_add(&grant->device->managed_units, grant->units);
     managed_count_spilled((int64_t)grant->units);
     grant_end(grant);
-    vgpu_say(VGPU_WORD_SPILL,
-             "%s: %llu MiB exceed the oversubscribed card and live on the host, which is slower",
-             grant->device->uuid, (unsigned long long)(bytes >> 20));
+    managed_say_spilled(grant->device, bytes);
     *ptr = made;
     return true;
 }

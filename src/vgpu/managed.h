@@ -18,5 +18,8 @@ void managed_end_free(CUdeviceptr ptr, const struct allocation *entry, bool free
  */
 bool managed_spill(CUdeviceptr *ptr, size_t bytes, const struct grant *grant);
 
-/* So much more of it, or less. */
+/* So much more of it, or less, of this kind or another. */
 void managed_count_spilled(int64_t units);
+
+/* One line says that so many bytes live on the host. */
+void managed_say_spilled(const struct vgpu_device *device, uint64_t bytes);

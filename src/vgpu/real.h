@@ -32,7 +32,6 @@
     X(cuDeviceGetDefaultMemPool)                                                                   \
     X(cuDeviceGetMemPool)                                                                          \
     X(cuMemGetAllocationGranularity)                                                               \
-    X(cuMemGetAllocationPropertiesFromHandle)                                                      \
     X(cuArrayGetMemoryRequirements)                                                                \
     X(cuMipmappedArrayGetMemoryRequirements)                                                       \
     X(cuMemGetAddressRange_v2)                                                                     \

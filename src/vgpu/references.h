@@ -22,6 +22,7 @@ struct reference_row {
             uint32_t device;       /* place in vgpu.devices */
             bool shared, imported; /* others may hold it as well; one of them made it */
             bool held;             /* something of this process' may, that nobody counts */
+            bool spilled;          /* the card had no room for it: it is charged, and on the host */
         };
         struct {
             uint64_t handle, bytes; /* of a mapping */

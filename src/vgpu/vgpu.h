@@ -54,7 +54,7 @@ struct vgpu_device {
     pthread_mutex_t lock;           /* one thread at a time in this process' account */
     _Atomic uint64_t limit_units;   /* LEDGER_UNITS_MAX: none */
     uint64_t own_units;             /* charged by this process, whatever the region says of it */
-    _Atomic uint64_t managed_units; /* of which NVML's processes know nothing: managed memory */
+    _Atomic uint64_t managed_units; /* managed memory and the host's: NVML counts it for nobody */
     struct share share;             /* of compute */
 };
 

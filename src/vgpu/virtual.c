@@ -12,6 +12,10 @@
  * one takes no new memory, and is charged to whoever made it; when that one has gone and NVML
  * counts it for us, it is hidden memory of ours.
  *
+ * Where the card is oversubscribed (CUDA_OVERSUBSCRIBE) and has no room, memory that this process
+ * alone will map is made on the host, charged as ever; what asks for properties that the host's has
+ * not, or for descriptors, is not. NVML counts it for nobody (vgpu_device.managed_units).
+ *
  * The lock is held over the driver's calls: what they end must be out of the tables before anybody
  * is given the same handle or address, and no reference may come while the last one goes. Making
  * memory, which may take its time, is outside of it.
@@ -27,6 +31,7 @@
 #include "region/ledger.h"
 #include "vgpu/compute.h"
 #include "vgpu/grant.h"
+#include "vgpu/managed.h"
 #include "vgpu/overhead.h"
 #include "vgpu/real.h"
 #include "vgpu/references.h"
@@ -76,7 +81,7 @@ bool virtual_others_import(void)
 struct virtual_end {
     struct vgpu_device *device; /* NULL: nothing is charged */
     uint64_t units;
-    bool shared, held;
+    bool shared, held, spilled;
 };
 
 /* With the lock held: after one reference less. */
@@ -87,7 +92,13 @@ static struct virtual_end end_if_last(struct reference_row *row)
     if (row->handles || row->maps)
         return end;
     if (row->units)
-        end = (struct virtual_end){&vgpu.devices[row->device], row->units, row->shared, row->held};
+        end = (struct virtual_end){
+            .device = &vgpu.devices[row->device],
+            .units = row->units,
+            .shared = row->shared,
+            .held = row->held && !row->spilled, /* the host's is bound to nothing */
+            .spilled = row->spilled,
+        };
     if (row->imported) {
         virtual_count_imports(-1);
         overhead_make_due();
@@ -96,10 +107,19 @@ static struct virtual_end end_if_last(struct reference_row *row)
     return end;
 }
 
+static void forget_spilled(const struct virtual_end *end)
+{
+    if (!end->spilled)
+        return;
+    atomic_fetch_sub(&end->device->managed_units, end->units);
+    managed_count_spilled(-(int64_t)end->units);
+}
+
 static void discharge(const struct virtual_end *end)
 {
     if (!end->device)
         return;
+    forget_spilled(end);
     if (end->shared)
         overhead_left(end->device, end->units);
     else if (end->held)
@@ -148,8 +168,47 @@ static CUresult refuse_create(size_t bytes, const CUmemAllocationProp *prop,
     return result;
 }
 
+/* Whether it would do as well on the host, but for its speed. */
+static bool may_live_on_host(const CUmemAllocationProp *prop)
+{
+    return prop->type == CU_MEM_ALLOCATION_TYPE_PINNED && !prop->requestedHandleTypes &&
+           !prop->allocFlags.compressionType && !prop->allocFlags.gpuDirectRDMACapable &&
+           !prop->allocFlags.usage;
+}
+
+/* What the card has no room for, though the limit has. Older drivers know only nodes of the host.
+ */
+static bool create_on_host(CUmemGenericAllocationHandle *ret_made, size_t bytes,
+                           CUmemAllocationProp prop)
+{
+    prop.location = (CUmemLocation){.type = CU_MEM_LOCATION_TYPE_HOST};
+    if (REAL(cuMemCreate)(ret_made, bytes, &prop, 0) == CUDA_SUCCESS)
+        return true;
+    prop.location.type = CU_MEM_LOCATION_TYPE_HOST_NUMA;
+    return REAL(cuMemCreate)(ret_made, bytes, &prop, 0) == CUDA_SUCCESS;
+}
+
+static CUresult make(CUmemGenericAllocationHandle *ret_made, size_t bytes,
+                     const CUmemAllocationProp *prop, unsigned long long flags,
+                     const struct grant *grant, bool *ret_spilled)
+{
+    CUresult result = REAL(cuMemCreate)(ret_made, bytes, prop, flags);
+
+    *ret_spilled = result == CUDA_ERROR_OUT_OF_MEMORY && grant->device &&
+                   atomic_load(&vgpu.oversubscribed) && may_live_on_host(prop) &&
+                   create_on_host(ret_made, bytes, *prop);
+    return *ret_spilled ? CUDA_SUCCESS : result;
+}
+
+static void count_spilled(const struct grant *grant, size_t bytes)
+{
+    atomic_fetch_add(&grant->device->managed_units, grant->units);
+    managed_count_spilled((int64_t)grant->units);
+    managed_say_spilled(grant->device, bytes);
+}
+
 /* False when there is no memory to remember it. */
-static bool remember(CUmemGenericAllocationHandle handle, const struct grant *grant)
+static bool remember(CUmemGenericAllocationHandle handle, const struct grant *grant, bool spilled)
 {
     struct reference_row *row;
     bool room;
@@ -161,6 +220,7 @@ static bool remember(CUmemGenericAllocationHandle handle, const struct grant *gr
         row->handles = 1;
         row->units = grant->device ? grant->units : 0;
         row->device = grant->device ? (uint32_t)(grant->device - vgpu.devices) : 0;
+        row->spilled = spilled;
     }
     (void)pthread_mutex_unlock(&virtual.lock);
     return room;
@@ -172,11 +232,12 @@ static CUresult create(CUmemGenericAllocationHandle *handle, size_t bytes,
 {
     CUmemGenericAllocationHandle made = 0;
     CUresult result;
+    bool spilled;
 
     if (grant->device && (!grant->device->granted || !grant_take(grant)))
         return refuse_create(bytes, prop, flags);
-    result = REAL(cuMemCreate)(&made, bytes, prop, flags);
-    if (result == CUDA_SUCCESS && !remember(made, grant)) {
+    result = make(&made, bytes, prop, flags, grant, &spilled);
+    if (result == CUDA_SUCCESS && !remember(made, grant, spilled)) {
         (void)REAL(cuMemRelease)(made);
         result = CUDA_ERROR_OUT_OF_MEMORY;
     }
@@ -184,6 +245,8 @@ static CUresult create(CUmemGenericAllocationHandle *handle, size_t bytes,
         grant_cancel(grant);
         return result;
     }
+    if (spilled)
+        count_spilled(grant, bytes);
     if (grant->device)
         grant_end(grant);
     *handle = made;
@@ -334,6 +397,7 @@ static void forget_mapping(struct reference_row *mapping, struct virtual_ends *e
         row->maps--;
         end = end_if_last(row);
     }
+    forget_spilled(&end);
     if (end.device && end.shared)
         ends[end.device - vgpu.devices].shared_units += end.units;
     else if (end.device && end.held)
@@ -404,6 +468,31 @@ PUBLIC CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle
     (void)pthread_mutex_unlock(&virtual.lock);
     if (result == CUDA_SUCCESS)
         *handle = got;
+    return result;
+}
+
+/* A program that made memory on its card hears that it is there, for the access that it will set.
+ */
+PUBLIC CUresult cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp *prop,
+                                                       CUmemGenericAllocationHandle handle)
+{
+    CUmemAllocationProp own;
+    struct reference_row *row;
+    CUresult result;
+
+    if (vgpu_mode() != VGPU_ON || !prop)
+        return REAL(cuMemGetAllocationPropertiesFromHandle)(prop, handle);
+    (void)pthread_mutex_lock(&virtual.lock);
+    result = REAL(cuMemGetAllocationPropertiesFromHandle)(&own, handle);
+    row = references_find(&virtual.made, handle);
+    if (result == CUDA_SUCCESS && row && row->spilled)
+        own.location = (CUmemLocation){
+            .type = CU_MEM_LOCATION_TYPE_DEVICE,
+            .id = vgpu.devices[row->device].handle,
+        };
+    (void)pthread_mutex_unlock(&virtual.lock);
+    if (result == CUDA_SUCCESS)
+        *prop = own;
     return result;
 }
 
@@ -570,5 +659,5 @@ bool virtual_mark_held_at(CUdeviceptr ptr, const char *name)
 
 bool virtual_remember_free(CUmemGenericAllocationHandle handle)
 {
-    return remember(handle, &(struct grant){0});
+    return remember(handle, &(struct grant){0}, false);
 }

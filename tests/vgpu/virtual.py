@@ -3,6 +3,8 @@
 """Memory that is made apart from its addresses: charged while anything holds it, by the simulator's own count. The
 calls of PyTorch's expandable segments, of vLLM asleep and awake, of NCCL and NVSHMEM, in their order."""
 
+import json
+import struct
 import sys
 
 sys.path.insert(0, __file__.rsplit("/", 2)[0])
@@ -339,6 +341,51 @@ def check_attributes():
     one.finish()
 
 
+def told(region, key):
+    return json.loads(run([HAMICTL, "top", "--region", "--json", region], bare_environment(None)).stdout)["regions"][0][key]
+
+
+def check_oversubscribed():
+    """cuMemCreate likewise, where the host's memory does: not for descriptors, network cards and tiles."""
+    region = new_region()
+    machine = new_machine(gpus=2)
+    one = Mapper(limited_environment(machine, memory=6 * GIB, region=region, CUDA_OVERSUBSCRIBE="true")).begin()
+    near, far = 3 * GIB + 800 * MIB, GIB + 512 * MIB
+    on_host, on_account = lambda: told(region, "on_host_bytes"), lambda: (machine.used(one.pid), one.charged())
+    check_equal((one.create(1, near), on_host()), (0, 0), "what the card has room for is made there")
+    for title, prop in [
+        ("for a descriptor", allocation_prop(handles=1)),
+        ("for a network card", struct.pack("<iiiiQBBHI", 1, 0, DEVICE, 0, 0, 0, 1, 0, 0)),
+        ("compressed", struct.pack("<iiiiQBBHI", 1, 0, DEVICE, 0, 0, 1, 0, 0, 0)),
+        ("for tiles", struct.pack("<iiiiQBBHI", 1, 0, DEVICE, 0, 0, 0, 0, 1, 0)),
+    ]:
+        check_equal((one.create(2, far, prop), one.words[1]), (OUT_OF_MEMORY, "kept"), f"{title} it must fit on the card")
+    check_equal((on_host(), on_account()), (0, (near + CONTEXT,) * 2), "and nothing is charged for it")
+    check_equal(one.create(2, far), 0, "other memory that it has no room for is made, too")
+    check_equal((on_host(), on_account()), (far, (near + CONTEXT, near + far + CONTEXT)), "charged, on the host, and that is told")
+    one.must("cuMemGetAllocationPropertiesFromHandle", "o32", f"h{slot('physical', 2)}")
+    check_equal(one.words[1][16:32], "01" + "0" * 14, "the program hears of its device")
+    one.reserve(1, far)
+    check_equal((one.map(1, 0, far, 2), one.allow(1, 0, far)), (0, 0), "it is mapped, and the device may have it")
+    check_equal(one.retain(3, 1), 0, "its handle is given again")
+    check_equal((one.release(2), one.release(3), on_host()), (0, 0, far), "while it is mapped it stays")
+    one.must("cuModuleLoadData", f"n{slot('module')}", b"hamisim-module 1\nsize=20971520\nkernel one\n\0")
+    one.must("cuModuleGetFunction", f"n{slot('function')}", f"h{slot('module')}", b"one\0")
+    one.must("cuFuncLoad", f"h{slot('function')}")
+    check_equal(one.charged(), near + far + CONTEXT + 20 * MIB, "code beside it is charged as ever")
+    check_equal(one.create(4, 2 * GIB), OUT_OF_MEMORY, "beyond the limit is out of memory")
+    check_equal((one.unmap(1, 0, far), on_host()), (0, 0), "unmapped, it is given back")
+    check_equal(on_account(), (near + CONTEXT + 20 * MIB,) * 2, "and no more charged")
+    check_equal((one.create(2, far), on_host(), one.release(2), on_host()), (0, far, 0, 0), "never mapped, by its release")
+    one.create(2, far)
+    one.kill()
+    wait_until(lambda: told(region, "processes") == [])
+    check_equal((on_host(), machine.used()), (0, 0), "a kill leaves nothing")
+    one = Mapper(limited_environment(machine, memory=6 * GIB)).begin()
+    check_equal((one.create(1, near), one.create(2, far)), (0, OUT_OF_MEMORY), "without the word a card has no more than it has")
+    one.finish()
+
+
 for test in (
     check_limit,
     check_references,
@@ -350,6 +397,7 @@ for test in (
     check_sharing,
     check_strangers,
     check_attributes,
+    check_oversubscribed,
 ):
     test()
 finish()
