@@ -26,8 +26,8 @@ struct gpu {
 /* The driver's options, by the names that sim_driver_set() knows, in the order of the fields. */
 struct driver {
     char *captures, *lost_captures, *pids, *stale_handles, *loading, *load_waits, *heaps, *events,
-        *recovery_action, *deferred_arrays, *multicast, *context_time, *granule, *event_resolution,
-        *queues, *clock_drift;
+        *recovery_action, *deferred_arrays, *multicast, *host_memory, *context_time, *granule,
+        *event_resolution, *queues, *clock_drift;
 };
 
 struct document {
@@ -63,6 +63,7 @@ static const cyaml_schema_field_t driver_fields[] = {
     OPTION("recovery-action", recovery_action),
     OPTION("deferred-arrays", deferred_arrays),
     OPTION("multicast", multicast),
+    OPTION("host-memory", host_memory),
     OPTION("context-time", context_time),
     OPTION("granule", granule),
     OPTION("event-resolution", event_resolution),

@@ -32,6 +32,7 @@ static void every_key_is_read(void **state)
                                "  events: none\n"
                                "  recovery-action: unknown\n"
                                "  deferred-arrays: no\n"
+                               "  host-memory: nodes\n"
                                "  multicast: yes\n"
                                "  context-time: 80ms\n"
                                "  queues: 32\n"
@@ -64,6 +65,7 @@ static void every_key_is_read(void **state)
     assert_int_equal(spec.driver.events, SIM_EVENTS_NONE);
     assert_int_equal(spec.driver.recovery, SIM_RECOVERY_UNKNOWN);
     assert_int_equal(spec.driver.deferred, SIM_DEFERRED_NO);
+    assert_int_equal(spec.driver.host_memory, SIM_HOST_MEMORY_NODES);
     assert_int_equal(spec.driver.multicast, SIM_MULTICAST_YES);
     assert_int_equal(spec.driver.context_time_ns, 80 * NS_PER_MS);
     assert_int_equal(spec.driver.event_resolution_ns, 1000);

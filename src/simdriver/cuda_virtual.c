@@ -101,7 +101,10 @@ static CUresult read_place(const CUmemAllocationProp *prop, struct sim_physical 
         ret->device = guest.devices[prop->location.id];
         return CUDA_SUCCESS;
     case CU_MEM_LOCATION_TYPE_HOST:
-        return prop->requestedHandleTypes ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
+        return prop->requestedHandleTypes ||
+                       guest_state()->header.driver.host_memory == SIM_HOST_MEMORY_NODES
+                   ? CUDA_ERROR_INVALID_VALUE
+                   : CUDA_SUCCESS;
     case CU_MEM_LOCATION_TYPE_HOST_NUMA:
         ret->location_node = prop->location.id;
         return prop->location.id == 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;

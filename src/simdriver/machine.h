@@ -89,6 +89,11 @@ enum sim_deferred {
     SIM_DEFERRED_NO, /* no array is mapped later: such a flag is an invalid value */
 };
 
+enum sim_host_memory {
+    SIM_HOST_MEMORY_ANY = 0,
+    SIM_HOST_MEMORY_NODES, /* cuMemCreate knows nodes of the host, and not the host at large */
+};
+
 enum sim_multicast {
     SIM_MULTICAST_NO = 0,
     SIM_MULTICAST_YES, /* any devices of the machine form a team */
@@ -106,6 +111,7 @@ struct sim_driver_spec {
     unsigned recovery;           /* enum sim_recovery: whether NVML says what a card needs */
     unsigned deferred;           /* enum sim_deferred */
     unsigned multicast;          /* enum sim_multicast */
+    unsigned host_memory;        /* enum sim_host_memory */
     int64_t context_time_ns;     /* that it takes to make a context */
     int64_t granule_bytes;       /* in which device memory is given out */
     int64_t event_resolution_ns; /* of events' times */

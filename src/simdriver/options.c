@@ -106,6 +106,13 @@ static const struct option options[] = {
         .wrong = "neither no nor yes",
     },
     {
+        .key = "host-memory",
+        .kind = OPTION_WORD,
+        .member = MEMBER(host_memory),
+        .words = {"any", "nodes"},
+        .wrong = "neither any nor nodes",
+    },
+    {
         .key = "context-time",
         .kind = OPTION_DURATION,
         .member = MEMBER(context_time_ns),
