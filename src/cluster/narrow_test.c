@@ -8,6 +8,7 @@
 #include "base/check.h"
 #include "base/util.h"
 #include "cluster/cluster_fixture.h"
+#include "cluster/state.h"
 
 enum {
     NODES = 1000,
@@ -168,6 +169,19 @@ static void test_one_question_tries_victims_on_so_many_nodes(void **state)
     assert_int_equal(count, NODES);
 }
 
+/* The node that is looked into last: they are taken in the order in which they lie in memory. */
+static size_t last_node(struct fixture *fixture)
+{
+    size_t last = 0;
+
+    for (size_t i = 1; i < NODES; i++) {
+        if (node_find(fixture->cluster, names[i])->place >
+            node_find(fixture->cluster, names[last])->place)
+            last = i;
+    }
+    return last;
+}
+
 /* Only of one node, which is in the last part, a pod may go. */
 static void test_victims_are_looked_for_a_part_after_the_other(void **state)
 {
@@ -175,17 +189,18 @@ static void test_victims_are_looked_for_a_part_after_the_other(void **state)
     const struct cluster_options options = {.vendors = &fixture->vendors, .evicts = true};
     struct cluster_eviction_due due = {.requeue = true};
     struct pod pod;
-    size_t questions = 0;
+    size_t questions = 0, last;
     int64_t now_ns = 0;
 
     cluster_free(fixture->cluster);
     fixture->cluster = cluster_new(&options);
     fixture_list(fixture->cluster);
     add_nodes(fixture);
+    last = last_node(fixture);
     for (size_t i = 0; i < NODES; i++) {
         char uid[16];
 
-        (void)snprintf(uid, sizeof(uid), "%s-%zu", i == NODES - 1 ? "small" : "same", i);
+        (void)snprintf(uid, sizeof(uid), "%s-%zu", i == last ? "small" : "same", i);
         fill(fixture, uid, i);
     }
     while (due.requeue && questions < 10) {
