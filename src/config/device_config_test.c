@@ -201,6 +201,8 @@ static const struct {
      "d.yaml:3:34: nvidia.migProfileAllowlist.profiles: not a profile, as 1g.10gb"},
     {"nvidia:\n  migProfileAllowlist:\n    - {models: [A30]}\n",
      "d.yaml:3:7: nvidia.migProfileAllowlist: an entry needs models and profiles"},
+    {"nvidia:\n  migProfileAllowlist:\n    - {models: [[]], profiles: [1g.6gb]}\n",
+     "d.yaml:3:17: nvidia.migProfileAllowlist.models: not a model's name of at most 47 bytes"},
     {"nvidia:\n  knownMigGeometries: 3\n", "d.yaml:2:23: nvidia.knownMigGeometries: not a list"},
     {"nvidia:\n  knownMigGeometries:\n    - model: [A30]\n",
      "d.yaml:3:7: model: no such key in nvidia.knownMigGeometries"},
@@ -272,6 +274,12 @@ static void a_file_that_leaves_nothing_to_share_is_refused(void **state)
         {"vnpus: []\n", "it has no section of a vendor that is served"},
         {"nvidia:\n", "nvidia.resourceCountName: not given"},
         {"nvidia: {resourceCountName: \"\"}\n", "nvidia.resourceCountName: not given"},
+        {"nvidia:\n  resourceCountName: a/b\n"
+         "  migProfileAllowlist:\n    - {models: [A30], profiles: [2g.12gb]}\n"
+         "  knownMigGeometries:\n    - models: [T4, NVIDIA A30]\n"
+         "      allowedGeometries: [[{name: 1g.6gb, core: 25, memory: 6144, count: 4}]]\n",
+         "nvidia.migProfileAllowlist: allows no profile that knownMigGeometries has for NVIDIA "
+         "A30;"},
     };
     char path[] = "/tmp/device-config-XXXXXX";
     int fd = mkstemp(path);

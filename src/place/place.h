@@ -88,6 +88,7 @@ enum place_reason {
     PLACE_NUMA_NOT_FIT,            /* fits, and too few others of its NUMA node do */
     PLACE_QUOTA,                   /* beyond what the pod's namespace may have */
     PLACE_CARD_CUSTOM_RULE, /* the vendor's own: a MIG card without a free instance large enough */
+    PLACE_CARD_PART_BARRED, /* a free part would do, which the configuration does not allow */
     PLACE_TOO_FEW_PICKED,   /* counts the devices that did fit */
     PLACE_REASON_COUNT,
 };

@@ -22,6 +22,7 @@ static const char *const reason_names[PLACE_REASON_COUNT] = {
     [PLACE_NUMA_NOT_FIT] = "NumaNotFit",
     [PLACE_QUOTA] = "ResourceQuotaNotFit",
     [PLACE_CARD_CUSTOM_RULE] = "CardNotFoundCustomFilterRule",
+    [PLACE_CARD_PART_BARRED] = "CardMigProfileNotAllowed",
     [PLACE_TOO_FEW_PICKED] = "AllocatedCardsInsufficientRequest",
 };
 

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/util.h"
+#include "vendor/nvidia/allowance.h"
 #include "vendor/nvidia/mig_config.h"
 
 enum {
@@ -108,14 +109,22 @@ int nvidia_config_read(const struct section_reading *reading, const struct secti
     return section_read_keys(reading, section, "nvidia", keys, ARRAY_SIZE(keys), config);
 }
 
-/* Pods can ask for devices only if the counted resource has a name. */
+/* Pods can ask for devices only if the counted resource has a name, and cards in MIG mode be given
+ * out only if some profile is allowed. */
 int nvidia_config_check(const struct section_reading *reading, const void *config)
 {
-    if (((const struct nvidia_config *)config)->count_name[0])
-        return 0;
-    return error_set(reading->err, -EINVAL,
-                     "%s: nvidia.resourceCountName: not given; pods could not ask for a device",
-                     reading->file);
+    const char *useless = allowance_find_useless(config);
+
+    if (!((const struct nvidia_config *)config)->count_name[0])
+        return error_set(reading->err, -EINVAL,
+                         "%s: nvidia.resourceCountName: not given; pods could not ask for a device",
+                         reading->file);
+    if (useless)
+        return error_set(reading->err, -EINVAL,
+                         "%s: nvidia.migProfileAllowlist: allows no profile that "
+                         "knownMigGeometries has for %s; add one, or remove its geometry",
+                         reading->file, useless);
+    return 0;
 }
 
 /* HAMi's values for missing keys; for keys without which it crashes, its chart's values. */

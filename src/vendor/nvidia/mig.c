@@ -27,7 +27,7 @@ static uint64_t parts_of_group(unsigned group)
 }
 
 static bool find_in_group(const struct device *device, unsigned group, uint64_t memory_mib,
-                          struct mig_instance *ret_instance)
+                          uint64_t barred, struct mig_instance *ret_instance)
 {
     const struct mig_geometry *geometry = geometry_of(device);
     const struct mig_group *kinds = &geometry->groups[group];
@@ -39,7 +39,7 @@ static bool find_in_group(const struct device *device, unsigned group, uint64_t 
         for (size_t k = 0; k < kind->count && number < MIG_MAX_INSTANCES; k++, number++) {
             const unsigned part = group * MIG_MAX_INSTANCES + number;
 
-            if (kind->memory_mib < memory_mib || device->used.parts >> part & 1)
+            if (kind->memory_mib < memory_mib || (device->used.parts | barred) >> part & 1)
                 continue;
             *ret_instance = (struct mig_instance){part, kind->memory_mib, kind->cores};
             return true;
@@ -50,7 +50,7 @@ static bool find_in_group(const struct device *device, unsigned group, uint64_t 
 
 /* The first free instance with so much memory, of the group in use, or of the first group that has
  * one. */
-static bool find_instance(const struct device *device, uint64_t memory_mib,
+static bool find_instance(const struct device *device, uint64_t memory_mib, uint64_t barred,
                           struct mig_instance *ret_instance)
 {
     const struct mig_geometry *geometry = geometry_of(device);
@@ -58,7 +58,7 @@ static bool find_instance(const struct device *device, uint64_t memory_mib,
     for (unsigned i = 0; geometry && i < geometry->group_count; i++) {
         if (device->used.parts & ~parts_of_group(i))
             continue; /* the card is cut in another way */
-        if (find_in_group(device, i, memory_mib, ret_instance))
+        if (find_in_group(device, i, memory_mib, barred, ret_instance))
             return true;
     }
     return false;
@@ -67,11 +67,14 @@ static bool find_instance(const struct device *device, uint64_t memory_mib,
 static enum place_reason mig_take(const struct place_step *step, const struct device *device,
                                   struct device_usage *taken)
 {
+    const struct nvidia_facts *facts = device->facts;
+    const uint64_t mib = taken->memory_bytes / MIB;
     struct mig_instance instance;
 
     (void)step;
-    if (!find_instance(device, taken->memory_bytes / MIB, &instance))
-        return PLACE_CARD_CUSTOM_RULE;
+    if (!find_instance(device, mib, facts ? facts->barred : 0, &instance))
+        return find_instance(device, mib, 0, &instance) ? PLACE_CARD_PART_BARRED
+                                                        : PLACE_CARD_CUSTOM_RULE;
     taken->memory_bytes = instance.memory_mib * MIB;
     taken->cores = instance.cores;
     taken->parts = UINT64_C(1) << instance.part;

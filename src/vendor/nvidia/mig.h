@@ -45,6 +45,7 @@ struct mig_geometry {
  */
 struct nvidia_facts {
     const struct mig_geometry *geometry; /* the configuration's; NULL: not known */
+    uint64_t barred;                     /* of its instances, as parts: allowance.h */
     uint32_t number;                     /* the card's own, in the row of scores */
     uint32_t score_count;
     int32_t scores[]; /* to each card of the node, by number */

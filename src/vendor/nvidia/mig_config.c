@@ -72,24 +72,29 @@ static int read_group(const struct section_reading *reading, const struct sectio
 
 /* The models that are cut alike. */
 
-static int read_models(const struct section_reading *reading, const struct section *list,
-                       const char *path, void *to)
+static int read_names(const struct section_reading *reading, const struct section *list,
+                      const char *path, struct nvidia_mig *mig)
 {
-    struct nvidia_mig *mig = to;
-    int r = section_check_list(reading, list, PATH, NVIDIA_MIG_NAMES);
+    int r = section_check_list(reading, list, path, NVIDIA_MIG_NAMES);
 
-    (void)path;
     for (size_t i = 0; r == 0 && i < list->count; i++) {
         const struct section *item = &list->items[i];
 
         if (item->kind != SECTION_TEXT || !*item->text ||
             strlen(item->text) >= sizeof(mig->names[0]))
-            return section_refuse(reading, item->place, PATH,
+            return section_refuse(reading, item->place, path,
                                   "not a model's name of at most 47 bytes");
         COPY_TEXT(mig->names[i], item->text);
         mig->name_count = i + 1;
     }
     return r;
+}
+
+static int read_models(const struct section_reading *reading, const struct section *list,
+                       const char *path, void *to)
+{
+    (void)path;
+    return read_names(reading, list, PATH, to);
 }
 
 static int read_groups(const struct section_reading *reading, const struct section *list,
@@ -132,7 +137,7 @@ static int read_allowed_models(const struct section_reading *reading, const stru
 {
     struct nvidia_allowance *allowance = to;
     struct nvidia_mig models = {.name_count = 0};
-    int r = read_models(reading, list, path, &models);
+    int r = read_names(reading, list, path, &models);
 
     memcpy(allowance->names, models.names, sizeof(allowance->names));
     allowance->name_count = models.name_count;

@@ -16,6 +16,6 @@
 /* For a table of keys; config is a struct nvidia_config. */
 int mig_config_read(const struct section_reading *reading, const struct section *list,
                     const char *path, void *config);
-/* HAMi 2.10's migProfileAllowlist. */
+/* HAMi 2.10's migProfileAllowlist (allowance.h). */
 int mig_config_read_allowlist(const struct section_reading *reading, const struct section *list,
                               const char *path, void *config);

@@ -202,6 +202,76 @@ static void a_card_in_mig_mode_is_given_out_in_instances(void **state)
                         "a[3-0],NVIDIA,40960,100:;");
 }
 
+static void bar(struct device *card, unsigned group, uint64_t numbers)
+{
+    struct nvidia_facts *facts = ARENA_NEW(arena, struct nvidia_facts);
+
+    *facts = *(const struct nvidia_facts *)card->facts;
+    facts->barred |= numbers << group * MIG_MAX_INSTANCES;
+    card->facts = facts;
+}
+
+/* Of several numbers of a group those that are allowed keep theirs. */
+static void a_profile_that_is_not_allowed_is_not_given_out(void **state)
+{
+    static const struct {
+        unsigned mib;
+        const char *devices, *reasons; /* one of both */
+    } rows[] = {
+        {5000, "a[1-1],NVIDIA,10240,28:;", NULL},
+        {20480, NULL, "1/1 CardMigProfileNotAllowed"},
+        {40960, "a[3-0],NVIDIA,40960,100:;", NULL},
+    };
+    char reasons[PLACE_REASON_TEXT_SIZE];
+    struct place_failure failure;
+    struct placement placement;
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+        const struct demand demand = demand_of_app(1, rows[i].mib);
+        struct place_node first = {.name = "n1", .devices = cards, .device_count = 1};
+
+        put_into_mig_mode(&cards[0], &geometry);
+        cards[0].memory_bytes = 40960 * MIB;
+        bar(&cards[0], 0, 0x7f);
+        bar(&cards[0], 1, 0x1);
+        bar(&cards[0], 2, 0x3);
+        if (!rows[i].devices)
+            bar(&cards[0], 3, 0x1);
+        if (rows[i].devices) {
+            assert_int_equal(place_on_first(rows[i].mib, &placement), PLACE_FITS);
+            assert_string_equal(pod_devices_encode(&placement.vendors[0].devices, arena),
+                                rows[i].devices);
+            continue;
+        }
+        assert_int_equal(place_pod(&first, &demand, &spread, arena, &placement, &failure),
+                         PLACE_NO_FIT);
+        place_reasons_format(&failure, reasons);
+        assert_string_equal(reasons, rows[i].reasons);
+    }
+}
+
+/* Where instances are short, the list is not the reason. */
+static void what_the_list_does_not_change_has_its_own_reason(void **state)
+{
+    const struct demand demand = demand_of_app(1, 20480);
+    struct place_node first = {.name = "n1", .devices = cards, .device_count = 1};
+    struct place_usage usage = usage_of("a[1-1],NVIDIA,10240,28:;");
+    char reasons[PLACE_REASON_TEXT_SIZE];
+    struct place_failure failure;
+    struct placement placement;
+
+    (void)state;
+    put_into_mig_mode(&cards[0], &geometry);
+    cards[0].memory_bytes = 40960 * MIB;
+    bar(&cards[0], 2, 0x3);
+    assert_int_equal(place_usage_charge(cards, 1, &usage), 0);
+    assert_int_equal(place_pod(&first, &demand, &spread, arena, &placement, &failure),
+                     PLACE_NO_FIT);
+    place_reasons_format(&failure, reasons);
+    assert_string_equal(reasons, "1/1 CardNotFoundCustomFilterRule");
+}
+
 static void containers_share_a_card_in_mig_mode_as_they_run(void **state)
 {
     static const enum container_role roles[] = {CONTAINER_INIT, CONTAINER_SIDECAR, CONTAINER_APP};
@@ -314,6 +384,8 @@ int main(void)
         WITH_CARDS(a_card_in_mig_mode_used_as_a_whole_takes_nothing_new),
         WITH_CARDS(a_card_of_unknown_geometry_takes_nothing),
         WITH_CARDS(a_card_in_mig_mode_is_given_out_in_instances),
+        WITH_CARDS(a_profile_that_is_not_allowed_is_not_given_out),
+        WITH_CARDS(what_the_list_does_not_change_has_its_own_reason),
         WITH_CARDS(containers_share_a_card_in_mig_mode_as_they_run),
         WITH_CARDS(one_card_gives_several_instances),
         WITH_CARDS(instances_of_a_request_count_as_tasks),

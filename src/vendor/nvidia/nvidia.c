@@ -9,6 +9,7 @@
 #include "model/keys.h"
 #include "vendor/asking.h"
 #include "vendor/nvidia/admission.h"
+#include "vendor/nvidia/allowance.h"
 #include "vendor/nvidia/config.h"
 #include "vendor/nvidia/score.h"
 #include "vendor/registered.h"
@@ -248,6 +249,7 @@ static int finish_device(const struct node *node, const struct registered_device
     if (!facts)
         return -ENOMEM;
     facts->geometry = nvidia_find_geometry(config, device->model);
+    facts->barred = allowance_barred(config, device->model);
     device->facts = facts;
     device->facts_size = sizeof(*facts);
     return 0;

@@ -43,7 +43,8 @@ struct nvidia_mig {
     struct mig_geometry geometry;
 };
 
-/* Profiles that cards of some models may be cut into, by HAMi 2.10's migProfileAllowlist. */
+/* Profiles that cards of some models may be cut into, by HAMi 2.10's migProfileAllowlist
+ * (allowance.h). */
 struct nvidia_allowance {
     size_t name_count, profile_count;
     char names[NVIDIA_MIG_NAMES][48];

@@ -185,6 +185,39 @@ static void the_operators_cordon_is_seen(void **state)
     assert_true(devices[0].cordoned && !devices[1].cordoned && devices[2].cordoned);
 }
 
+#define MIG_CARD(id, model)                                                                        \
+    "{\\\"id\\\":\\\"" id "\\\",\\\"count\\\":7,\\\"devmem\\\":100,\\\"devcore\\\":100,"           \
+    "\\\"mode\\\":\\\"mig\\\",\\\"type\\\":\\\"" model "\\\",\\\"health\\\":true}"
+
+/* With and without scores. */
+static void a_card_knows_which_profiles_are_not_allowed(void **state)
+{
+    static const char *const more[] = {"", ",\"hami.io/node-nvidia-score\":\"[]\""};
+
+    (void)state;
+    config.mig_count = config.allowance_count = 1;
+    config.migs[0] = (struct nvidia_mig){
+        .name_count = 2,
+        .names = {"A30", "A100"},
+        .geometry = {2, {{1, {{1, 1, 2, "1g.6gb"}}}, {1, {{1, 1, 1, "4g.24gb"}}}}}};
+    config.allowances[0] = (struct nvidia_allowance){1, 1, {"A30"}, {"4g.24gb"}};
+    for (size_t i = 0; i < ARRAY_SIZE(more); i++) {
+        const struct nvidia_facts *facts[2];
+        struct device devices[4];
+        size_t count;
+
+        assert_int_equal(
+            read_node("[" MIG_CARD("a", "NVIDIA A30") "," MIG_CARD("b", "NVIDIA A100") "]", more[i],
+                      devices, &count, NULL),
+            CODEC_EXACT);
+        facts[0] = devices[0].facts;
+        facts[1] = devices[1].facts;
+        assert_int_equal(facts[0]->barred, 0x3);
+        assert_int_equal(facts[1]->barred, 0);
+        assert_ptr_equal(facts[0]->geometry, facts[1]->geometry);
+    }
+}
+
 static void a_node_without_the_annotation_has_none(void **state)
 {
     const struct vendor_instance *nvidia = vendor_find(&vendors, NVIDIA_COMMON_WORD);
@@ -331,6 +364,7 @@ int main(void)
         cmocka_unit_test(amounts_are_never_cut_and_never_negative),
         cmocka_unit_test(a_bad_device_costs_that_device_only),
         cmocka_unit_test(the_operators_cordon_is_seen),
+        cmocka_unit_test(a_card_knows_which_profiles_are_not_allowed),
         cmocka_unit_test(a_node_without_the_annotation_has_none),
         cmocka_unit_test(a_grant_goes_into_two_annotations),
         cmocka_unit_test(pairs_of_cards_have_scores),

@@ -68,6 +68,7 @@ static int give_rows(struct device *devices, size_t count, struct arena *arena,
         if (!facts)
             return -ENOMEM;
         facts->geometry = known ? known->geometry : NULL;
+        facts->barred = known ? known->barred : 0;
         facts->number = (uint32_t)i;
         facts->score_count = (uint32_t)count;
         devices[i].facts = ret_rows[i] = facts;
