@@ -160,6 +160,34 @@ def placed():
     node.end()
 
 
+def allowed():
+    """What migProfileAllowlist does not allow is not made, whoever chose it; what was made before it is kept."""
+    node = Made()
+    node.begin()
+    (card,) = node.uuids
+    first, ids = node.asks("first", ("1-0", 10240))
+    check_equal((node.run_container(first, "main", ids)[0], node.placements()), ("OK", [(G2, 0)]), "without the list each profile is made")
+    uuid = node.uuid_at(0)
+    (scratch / "mig.yaml").write_text(CONFIG + ALLOWED)
+    node.restart()
+    check(wait_until(lambda: node.health() == [True], 15), "with a list that lacks it the card stays in service", node.health())
+    status, why = node.kubelet.prestart(ids)
+    check_equal((status, node.uuid_at(0)), ("OK", uuid), "and what was made before is kept", why)
+    word = "migProfileAllowlist of the device configuration does not allow 2g.10gb on NVIDIA A100-SXM4-40GB"
+    second, ids = node.asks("second", ("1-1", 10240), share=1)
+    status, why, _ = node.run_container(second, "main", ids)
+    check((status, word in why, node.placements()) == ("FAILED_PRECONDITION", True, [(G2, 0)]), "another is not made, and the pod is told why", status, why)
+    node.gone(second)
+    small, ids = node.asks("small", ("1-3", 4000), share=2)
+    status, why, _ = node.run_container(small, "main", ids)
+    check_equal((status, node.placements()), ("OK", [(G2, 0), (G1, 6)]), "one that is allowed is made beside it", why)
+    theirs = node.pod("theirs", "main", gives=[[(card, 9856, 28)]])
+    theirs["metadata"]["annotations"][ALLOCATIONS] = json.dumps([{"containerIndex": 0, "deviceIndex": 0, "gpuUUID": card, "profile": "2g.10gb", "placement": {"start": 2, "size": 2}}])
+    status, why, _ = node.run_container(node.show(theirs), "main", [f"{card}::3"])
+    check((status, word in why, node.placements()) == ("FAILED_PRECONDITION", True, [(G2, 0), (G1, 6)]), "nor one that HAMi 2.10's scheduler chose by another list", status, why)
+    node.end()
+
+
 def refuses():
     node = Made()
     node.begin()
@@ -319,7 +347,7 @@ def kills():
     node.end()
 
 
-PARTS = ["makes", "placed", "refuses", "fails", "strangers", "busy", "reboots", "kills"]
+PARTS = ["makes", "placed", "allowed", "refuses", "fails", "strangers", "busy", "reboots", "kills"]
 
 if __name__ == "__main__":
     for part in sys.argv[1:] or PARTS:

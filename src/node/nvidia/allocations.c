@@ -10,26 +10,13 @@
 #include "base/util.h"
 #include "model/codec.h"
 #include "node/nvidia/layout.h"
+#include "vendor/nvidia/allowance.h"
 
 enum {
     ARENA_MAX = 4 << 20,
 };
 
 /* Profiles */
-
-static const struct nvidia_allowance *find_allowance(const struct nvidia_config *config,
-                                                     const char *model)
-{
-    for (size_t i = 0; i < config->allowance_count; i++) {
-        const struct nvidia_allowance *allowance = &config->allowances[i];
-
-        for (size_t k = 0; k < allowance->name_count; k++) {
-            if (strstr(model, allowance->names[k]))
-                return allowance;
-        }
-    }
-    return NULL;
-}
 
 static unsigned most_multiprocessors(const struct nvml_profile *profiles, size_t count)
 {
@@ -58,7 +45,7 @@ int allocations_format_profiles(const struct nvidia_config *config, const char *
                                 const struct nvml_profile *profiles, size_t count,
                                 struct strbuf *text)
 {
-    const struct nvidia_allowance *allowance = find_allowance(config, model);
+    const struct nvidia_allowance *allowance = allowance_find(config, model);
 
     if (!allowance)
         return 0;

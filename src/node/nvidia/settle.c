@@ -9,6 +9,7 @@
 #include "node/nvidia/allocations.h"
 #include "node/nvidia/layout.h"
 #include "node/nvidia/made_state.h"
+#include "vendor/nvidia/allowance.h"
 
 /* One card, as NVML has it now, and what is wanted of it. */
 struct settling {
@@ -127,6 +128,13 @@ static int complete_instance(struct settling *settling, struct record *record,
     return r;
 }
 
+static int refuse_profile(const struct settling *settling, const char *profile, struct error *err)
+{
+    return error_set(err, -EPERM,
+                     "migProfileAllowlist of the device configuration does not allow %s on %s",
+                     profile, settling->card->type);
+}
+
 /* By its number in a group of the configuration's. */
 static int plan_numbered(const struct settling *settling, const char *name,
                          const struct nvml_profile *profiles, size_t count,
@@ -134,6 +142,7 @@ static int plan_numbered(const struct settling *settling, const char *name,
 {
     const struct mig_geometry *geometry =
         nvidia_find_geometry(settling->made->config, settling->card->type);
+    const uint64_t barred = allowance_barred(settling->made->config, settling->card->type);
     struct layout_place places[MIG_MAX_INSTANCES];
     int group, number, r;
 
@@ -146,16 +155,23 @@ static int plan_numbered(const struct settling *settling, const char *name,
         return r;
     if (number >= r)
         return error_set(err, -EINVAL, "its group has %d instances", r);
+    if (barred >> (group * MIG_MAX_INSTANCES + number) & 1)
+        return refuse_profile(settling, profiles[places[number].profile].name, err);
     *ret_place = places[number];
     return 0;
 }
 
 /* By its profile and place, as HAMi 2.10's scheduler chose them. */
-static int plan_placed(const char *profile, unsigned start, const struct nvml_profile *profiles,
-                       size_t count, struct layout_place *ret_place, struct error *err)
+static int plan_placed(const struct settling *settling, const char *profile, unsigned start,
+                       const struct nvml_profile *profiles, size_t count,
+                       struct layout_place *ret_place, struct error *err)
 {
+    const struct nvidia_allowance *allowance =
+        allowance_find(settling->made->config, settling->card->type);
     int found = layout_find_profile(profile, 0, profiles, count);
 
+    if (allowance && !allowance_lists(allowance, profile))
+        return refuse_profile(settling, profile, err);
     for (size_t i = 0; found >= 0 && i < profiles[found].start_count; i++) {
         *ret_place = (struct layout_place){(unsigned)found, start};
         if (profiles[found].starts[i] == start)
@@ -178,7 +194,7 @@ static int plan_instance(const struct settling *settling, const char *name, stru
     if (count < 0)
         return count;
     if (allocations_parse_name(name, profile, &start) == 0)
-        r = plan_placed(profile, start, profiles, (size_t)count, &place, err);
+        r = plan_placed(settling, profile, start, profiles, (size_t)count, &place, err);
     else
         r = plan_numbered(settling, name, profiles, (size_t)count, &place, err);
     if (r < 0)
