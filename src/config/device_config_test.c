@@ -38,6 +38,9 @@ static void every_key_is_read(void **state)
                                "  managedMemory: free\n"
                                "  memoryImports: allow\n"
                                "  runtimeClassName: nvidia\n"
+                               "  contextSizes:\n"
+                               "    - {models: [A30], memory: 300}\n"
+                               "    - {models: [A100, H100], memory: 420}\n"
                                "  migProfileAllowlist:\n"
                                "    - {models: [A30], profiles: [1g.6gb]}\n"
                                "  knownMigGeometries:\n"
@@ -76,6 +79,10 @@ static void every_key_is_read(void **state)
     assert_string_equal(nvidia->managed, "free");
     assert_string_equal(nvidia->imports, "allow");
     assert_string_equal(nvidia->runtime_class, "nvidia");
+    assert_int_equal(nvidia->context_count, 2);
+    assert_string_equal(nvidia->contexts[1].names[1], "H100");
+    assert_int_equal(nvidia_find_context(nvidia, "NVIDIA H100 PCIe"), 420);
+    assert_int_equal(nvidia_find_context(nvidia, "NVIDIA T4"), 0);
     assert_int_equal(nvidia->mig_count, 1);
     assert_int_equal(nvidia->migs[0].name_count, 2);
     assert_string_equal(nvidia->migs[0].names[1], "A31");
@@ -196,6 +203,13 @@ static const struct {
      "d.yaml:2:20: nvidia.libCudaLogLevel: not a level from 0 to 4"},
     {"nvidia:\n  resourceCoreName: [a]\n",
      "d.yaml:2:21: nvidia.resourceCoreName: not a single value"},
+    {"nvidia:\n  contextSizes: 300\n", "d.yaml:2:17: nvidia.contextSizes: not a list"},
+    {"nvidia:\n  contextSizes:\n    - {models: [A30], memory: 0}\n",
+     "d.yaml:3:31: nvidia.contextSizes.memory: not a whole number of MiB from 1 to 65536"},
+    {"nvidia:\n  contextSizes:\n    - {models: ['']}\n",
+     "d.yaml:3:17: nvidia.contextSizes.models: not a model's name of at most 47 bytes"},
+    {"nvidia:\n  contextSizes:\n    - {memory: 300}\n",
+     "d.yaml:3:7: nvidia.contextSizes: an entry needs models and memory"},
     {"nvidia:\n  migProfileAllowlist: 3\n", "d.yaml:2:24: nvidia.migProfileAllowlist: not a list"},
     {"nvidia:\n  migProfileAllowlist:\n    - {models: [A30], profiles: [6gb]}\n",
      "d.yaml:3:34: nvidia.migProfileAllowlist.profiles: not a profile, as 1g.10gb"},

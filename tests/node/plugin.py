@@ -868,6 +868,26 @@ def lends():
     node.end()
 
 
+def contexts():
+    """What a context takes is in the limits where the configuration says it, by the card's model or of the whole node."""
+    base = "nvidia:\n  resourceCountName: nvidia.com/gpu\n"
+    for more, config, wanted in (
+        ("", None, [None, None]),
+        ("  contextSizes:\n    - {models: [Nothing], memory: 900}\n    - {models: [NVIDIA], memory: 300}\n", None, [300, 300]),
+        ("  contextSizes: [{models: [NVIDIA], memory: 300}]\n", {"contextsize": 420}, [420, 420]),
+    ):
+        (scratch / "contexts.yaml").write_text(base + more)
+        node = Node(config=config, more=["--device-config-file", scratch / "contexts.yaml"])
+        node.kubelet.connect()
+        node.kubelet.lists.get(timeout=30)
+        pod = node.show(node.pod("one", "main", gives=[[(u, 1000, 10) for u in node.uuids]]))
+        status, why, name = node.run_container(pod, "main", [f"{u}::0" for u in node.uuids])
+        limits = node.limits(name)
+        got = [limits.get(f"CUDA_DEVICE_CONTEXT_SIZE_{i}") for i in range(2)]
+        check_equal((status, got), ("OK", [w and str(w * MIB) for w in wanted]), f"sizes of contexts are {wanted}", why)
+        node.end()
+
+
 def hangs():
     node = Node(gpus=1)
     node.kubelet.connect()
@@ -946,7 +966,7 @@ def modes():
     node.end()
 
 
-PARTS = ["options", "modes", "registers", "is_ready", "hands_over", "matches", "init_containers", "refuses", "begins_anew", "tells_again", "is_dropped", "is_not_listened_to", "upgrades", "survives", "alone", "priorities", "holds_fast", "leaves", "lists_again", "loses_its_socket", "trims", "lends", "hangs"]
+PARTS = ["options", "modes", "registers", "is_ready", "hands_over", "matches", "init_containers", "refuses", "begins_anew", "tells_again", "is_dropped", "is_not_listened_to", "upgrades", "survives", "alone", "priorities", "holds_fast", "leaves", "lists_again", "loses_its_socket", "trims", "lends", "contexts", "hangs"]
 
 if __name__ == "__main__":
     for part in sys.argv[1:] or PARTS:

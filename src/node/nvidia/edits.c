@@ -14,8 +14,19 @@ static const char *core_policy(const struct edits_source *source)
     return source->config->disable_core_limit ? "disable" : source->config->core_policy;
 }
 
+/* An instance is taken for its card: what a context takes there is at most as much. */
+static uint64_t context_bytes(const struct edits_source *source,
+                              const struct granted_device *device, const struct cards *cards)
+{
+    for (size_t i = 0; i < cards->count; i++) {
+        if (cards->items[i].index == device->index)
+            return nvidia_find_context(source->config, cards->items[i].type) * MIB;
+    }
+    return 0;
+}
+
 void edits_limits(const struct edits_source *source, const struct container_grant *grant,
-                  struct limits *ret_limits)
+                  const struct cards *cards, struct limits *ret_limits)
 {
     bool no_cores = strcmp(core_policy(source), "disable") == 0;
     struct limits limits = LIMITS_INIT;
@@ -35,6 +46,7 @@ void edits_limits(const struct edits_source *source, const struct container_gran
         COPY_TEXT(limits.devices[i].uuid, device->uuid);
         limits.devices[i].memory_bytes = device->memory_bytes;
         limits.devices[i].cores = device->cores < DEVICE_CORES && !no_cores ? device->cores : 0;
+        limits.devices[i].context_bytes = context_bytes(source, device, cards);
         /* As add_environment() writes them. */
         limits.devices[i].given_memory_bytes = device->memory_bytes / MIB * MIB;
         limits.devices[i].given_cores =

@@ -6,6 +6,7 @@
  * device nodes.
  */
 
+#include "node/card.h"
 #include "node/host.h"
 #include "node/nvidia/cdi.h"
 #include "node/nvidia/guest.h"
@@ -30,9 +31,9 @@ struct edits_source {
     char sim_folder[PATH_MAX];  /* of the simulated libraries */
 };
 
-/* The limits, but for the region's path. */
+/* The limits, but for the region's path. Of the node's cards their models are looked at. */
 void edits_limits(const struct edits_source *source, const struct container_grant *grant,
-                  struct limits *ret_limits);
+                  const struct cards *cards, struct limits *ret_limits);
 
 /* Whether containers may use what others leave idle of their cards: the core policy "default". */
 bool edits_lend(const struct edits_source *source);

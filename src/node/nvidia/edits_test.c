@@ -32,13 +32,15 @@ static const struct container_grant grant = {
                 {.uuid = "GPU-b", .memory_bytes = 200 * MIB, .cores = 100}},
 };
 
+static const struct cards no_cards;
+
 static void limits_are_written_for_each_device(void **state)
 {
     struct edits_source source = make_source();
     struct limits limits;
 
     (void)state;
-    edits_limits(&source, &grant, &limits);
+    edits_limits(&source, &grant, &no_cards, &limits);
     assert_int_equal(limits.device_count, 2);
     assert_string_equal(limits.devices[1].uuid, "GPU-b");
     assert_int_equal(limits.devices[0].memory_bytes, 100 * MIB);
@@ -49,30 +51,64 @@ static void limits_are_written_for_each_device(void **state)
 
     assert_int_equal(limits.managed, LIMITS_MANAGED_RESIDENT);
     COPY_TEXT(config.managed, "full");
-    edits_limits(&source, &grant, &limits);
+    edits_limits(&source, &grant, &no_cards, &limits);
     assert_int_equal(limits.managed, LIMITS_MANAGED_FULL);
 
     assert_false(limits.allow_imports);
     COPY_TEXT(config.imports, "allow");
-    edits_limits(&source, &grant, &limits);
+    edits_limits(&source, &grant, &no_cards, &limits);
     assert_true(limits.allow_imports);
     COPY_TEXT(config.imports, "refuse");
-    edits_limits(&source, &grant, &limits);
+    edits_limits(&source, &grant, &no_cards, &limits);
     assert_false(limits.allow_imports);
 
     assert_true(edits_lend(&source));
     config.disable_core_limit = true;
     assert_false(edits_lend(&source));
-    edits_limits(&source, &grant, &limits);
+    edits_limits(&source, &grant, &no_cards, &limits);
     assert_int_equal(limits.devices[0].cores, 0);
     config.disable_core_limit = false;
     COPY_TEXT(config.core_policy, "disable");
-    edits_limits(&source, &grant, &limits);
+    edits_limits(&source, &grant, &no_cards, &limits);
     assert_int_equal(limits.devices[0].cores, 0);
     COPY_TEXT(config.core_policy, "force");
     assert_false(edits_lend(&source));
-    edits_limits(&source, &grant, &limits);
+    edits_limits(&source, &grant, &no_cards, &limits);
     assert_int_equal(limits.devices[0].cores, 30);
+}
+
+/* By the model, and for an instance by its card's; a node's own word counts for all. */
+static void limits_say_what_a_context_takes(void **state)
+{
+    static const struct container_grant three = {
+        .device_count = 3,
+        .devices = {{.uuid = "GPU-b", .index = 1},
+                    {.uuid = "MIG-a", .index = 0, .is_instance = true},
+                    {.uuid = "GPU-c", .index = 2}},
+    };
+    static const struct cards cards = {
+        .count = 3,
+        .items = {{.uuid = "GPU-a", .type = "NVIDIA A100-SXM4-40GB", .index = 0},
+                  {.uuid = "GPU-b", .type = "NVIDIA H200", .index = 1},
+                  {.uuid = "GPU-c", .type = "NVIDIA-Tesla T4", .index = 2}},
+    };
+    struct edits_source source = make_source();
+    struct limits limits;
+
+    (void)state;
+    edits_limits(&source, &three, &cards, &limits);
+    assert_int_equal(limits.devices[0].context_bytes, 0);
+    config.context_count = 2;
+    config.contexts[0] = (struct nvidia_context){1, {"A100"}, 420};
+    config.contexts[1] = (struct nvidia_context){2, {"H100", "H200"}, 520};
+    edits_limits(&source, &three, &cards, &limits);
+    assert_int_equal(limits.devices[0].context_bytes, 520 * MIB);
+    assert_int_equal(limits.devices[1].context_bytes, 420 * MIB);
+    assert_int_equal(limits.devices[2].context_bytes, 0);
+    config.context_mib = 300;
+    edits_limits(&source, &three, &cards, &limits);
+    assert_int_equal(limits.devices[0].context_bytes, 300 * MIB);
+    assert_int_equal(limits.devices[2].context_bytes, 300 * MIB);
 }
 
 static void edits_have_what_a_container_needs(void **state)
@@ -171,6 +207,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(limits_are_written_for_each_device),
+        cmocka_unit_test(limits_say_what_a_context_takes),
         cmocka_unit_test(edits_have_what_a_container_needs),
         cmocka_unit_test(an_instance_has_nodes_of_its_own),
         cmocka_unit_test(cards_are_compared_and_encoded),

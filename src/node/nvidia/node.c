@@ -597,7 +597,7 @@ static int nvidia_node_prepare(void *data, const struct container_grant *grant,
     r = choose_driver(node, grant, cards, &driver, err);
     if (r < 0)
         return r;
-    edits_limits(&node->source, grant, &limits);
+    edits_limits(&node->source, grant, cards, &limits);
     r = cells_prepare(node->guest.host, folder, edits_lend(&node->source), &limits, err);
     if (r == 0)
         r = guest_prepare(folder, &limits, region, err);

@@ -111,6 +111,16 @@ static int read_preconfigured(const struct target *target, yyjson_val *value, co
     return r;
 }
 
+static int read_context(const struct target *target, yyjson_val *value, const char *key)
+{
+    double number = 0;
+    int r = read_number(target, value, key, NVIDIA_CONTEXT_MAX_MIB, &number);
+
+    if (r == 0 && number > 0)
+        target->config->context_mib = (uint32_t)number;
+    return r;
+}
+
 static int read_log_level(const struct target *target, yyjson_val *value, const char *key)
 {
     return read_text(target, value, key, target->config->log_level,
@@ -186,7 +196,7 @@ static const struct {
     {"devicesplitcount", read_split},         {"devicememoryscaling", read_memory_scaling},
     {"devicecorescaling", read_core_scaling}, {"preconfigureddevicememory", read_preconfigured},
     {"libcudaloglevel", read_log_level},      {"operatingmode", read_mode},
-    {"filterdevices", read_filter},
+    {"filterdevices", read_filter},           {"contextsize", read_context},
 };
 
 static int read_entry(const struct target *target, yyjson_val *entry)

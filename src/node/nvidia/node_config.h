@@ -7,9 +7,12 @@
  *
  * {"nodeconfig": [{"name": "node-1", "devicesplitcount": 5, "devicememoryscaling": 1.5,
  *     "devicecorescaling": 1, "preconfigureddevicememory": 0, "libcudaloglevel": "1",
- *     "operatingmode": "hami-core", "filterdevices": {"uuid": ["GPU-..."], "index": [3]}}]}
+ *     "operatingmode": "hami-core", "filterdevices": {"uuid": ["GPU-..."], "index": [3]},
+ *     "contextsize": 420}]}
  *
- * As in HAMi, the last entry of the name rules, and a value of zero is ignored.
+ * contextsize, which HAMi does not have, is what a context of each of the node's cards takes for
+ * itself, in MiB; it counts before the device configuration's contextSizes. As in HAMi, the last
+ * entry of the name rules, and a value of zero is ignored.
  */
 
 #include "base/error.h"

@@ -24,12 +24,15 @@ static void the_last_entry_rules(void **state)
     (void)state;
     assert_int_equal(
         parse("{\"nodeconfig\":[{\"name\":\"n\",\"devicesplitcount\":5,\"libcudaloglevel\":\"3\","
+              "\"contextsize\":420,"
               "\"filterdevices\":{\"uuid\":[\"GPU-a\"],\"index\":[2,3]}},"
               "{\"name\":\"other\",\"devicesplitcount\":7},"
               "{\"name\":\"n\",\"devicesplitcount\":0,\"devicememoryscaling\":1.5,"
-              "\"libcudaloglevel\":\"\",\"filterdevices\":{\"uuid\":[],\"index\":[]}}]}"),
+              "\"contextsize\":0,\"libcudaloglevel\":\"\",\"filterdevices\":{\"uuid\":[],\"index\":"
+              "[]}}]}"),
         0);
     assert_int_equal(config.split_count, 5);
+    assert_int_equal(config.context_mib, 420);
     assert_true(config.memory_scaling == 1.5);
     assert_string_equal(config.log_level, "3");
     assert_int_equal(filter.uuid_count, 1);
@@ -54,6 +57,8 @@ static void what_cannot_be_read_is_refused(void **state)
         "{\"nodeconfig\":[{\"name\":\"n\",\"devicesplitcount\":1001}]}",
         "{\"nodeconfig\":[{\"name\":\"n\",\"devicememoryscaling\":\"2\"}]}",
         "{\"nodeconfig\":[{\"name\":\"n\",\"operatingmode\":7}]}",
+        "{\"nodeconfig\":[{\"name\":\"n\",\"contextsize\":65537}]}",
+        "{\"nodeconfig\":[{\"name\":\"n\",\"contextsize\":\"420Mi\"}]}",
     };
 
     (void)state;

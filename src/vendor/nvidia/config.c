@@ -7,6 +7,7 @@
 
 #include "base/util.h"
 #include "vendor/nvidia/allowance.h"
+#include "vendor/nvidia/context_config.h"
 #include "vendor/nvidia/mig_config.h"
 
 enum {
@@ -99,6 +100,7 @@ static const struct section_key keys[] = {
     KEY("memoryImports", read_imports, imports),
     KEY("runtimeClassName", section_read_name, runtime_class),
 #undef KEY
+    {.name = "contextSizes", .read_value = context_config_read},
     {.name = "migProfileAllowlist", .read_value = mig_config_read_allowlist},
     {.name = "knownMigGeometries", .read_value = mig_config_read},
 };

@@ -7,6 +7,7 @@
 
 #include "base/parse.h"
 #include "base/util.h"
+#include "vendor/nvidia/models_config.h"
 
 #define PATH "nvidia.knownMigGeometries"
 
@@ -72,29 +73,13 @@ static int read_group(const struct section_reading *reading, const struct sectio
 
 /* The models that are cut alike. */
 
-static int read_names(const struct section_reading *reading, const struct section *list,
-                      const char *path, struct nvidia_mig *mig)
-{
-    int r = section_check_list(reading, list, path, NVIDIA_MIG_NAMES);
-
-    for (size_t i = 0; r == 0 && i < list->count; i++) {
-        const struct section *item = &list->items[i];
-
-        if (item->kind != SECTION_TEXT || !*item->text ||
-            strlen(item->text) >= sizeof(mig->names[0]))
-            return section_refuse(reading, item->place, path,
-                                  "not a model's name of at most 47 bytes");
-        COPY_TEXT(mig->names[i], item->text);
-        mig->name_count = i + 1;
-    }
-    return r;
-}
-
 static int read_models(const struct section_reading *reading, const struct section *list,
                        const char *path, void *to)
 {
+    struct nvidia_mig *mig = to;
+
     (void)path;
-    return read_names(reading, list, PATH, to);
+    return models_config_read(reading, list, PATH, mig->names, &mig->name_count);
 }
 
 static int read_groups(const struct section_reading *reading, const struct section *list,
@@ -136,12 +121,8 @@ static int read_allowed_models(const struct section_reading *reading, const stru
                                const char *path, void *to)
 {
     struct nvidia_allowance *allowance = to;
-    struct nvidia_mig models = {.name_count = 0};
-    int r = read_names(reading, list, path, &models);
 
-    memcpy(allowance->names, models.names, sizeof(allowance->names));
-    allowance->name_count = models.name_count;
-    return r;
+    return models_config_read(reading, list, path, allowance->names, &allowance->name_count);
 }
 
 /* "1g.10gb": a number of slices, and what there is of memory. */

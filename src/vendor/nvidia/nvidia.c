@@ -231,6 +231,21 @@ const struct mig_geometry *nvidia_find_geometry(const struct nvidia_config *conf
     return NULL;
 }
 
+uint32_t nvidia_find_context(const struct nvidia_config *config, const char *model)
+{
+    if (config->context_mib)
+        return config->context_mib;
+    for (size_t i = 0; i < config->context_count; i++) {
+        const struct nvidia_context *context = &config->contexts[i];
+
+        for (size_t k = 0; k < context->name_count; k++) {
+            if (strstr(model, context->names[k]))
+                return context->mib;
+        }
+    }
+    return 0;
+}
+
 static int finish_device(const struct node *node, const struct registered_device *registered,
                          struct arena *arena, struct device *device)
 {

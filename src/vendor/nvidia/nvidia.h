@@ -34,6 +34,7 @@ enum {
     NVIDIA_MIG_MODELS = 32,
     NVIDIA_MIG_NAMES = 8,
     NVIDIA_MIG_PROFILES = 16,
+    NVIDIA_CONTEXT_MAX_MIB = 65536,
 };
 
 /* How a card may be cut, if its model's name contains one of these names. */
@@ -49,6 +50,13 @@ struct nvidia_allowance {
     size_t name_count, profile_count;
     char names[NVIDIA_MIG_NAMES][48];
     char profiles[NVIDIA_MIG_PROFILES][MIG_NAME_SIZE];
+};
+
+/* What a context of a card takes for itself, if the card's model contains one of these names. */
+struct nvidia_context {
+    size_t name_count;
+    char names[NVIDIA_MIG_NAMES][48];
+    uint32_t mib;
 };
 
 /* Section `nvidia` of the device configuration. Names are "" where there is none. */
@@ -77,9 +85,12 @@ struct nvidia_config {
     int64_t preconfigured_memory_mib; /* of cards that don't tell; 0: unknown */
     bool numa_topology;
     bool disable_core_limit;
-    char managed[16];  /* "", "resident", "full", "free" */
-    char imports[8];   /* "", "refuse", "allow": memory that is not known to be the container's */
-    char log_level[4]; /* of libvgpu: "0", "1", "3", "4"; "": not set */
+    size_t context_count;
+    struct nvidia_context contexts[NVIDIA_MIG_MODELS];
+    uint32_t context_mib; /* of all cards of this node, whatever contexts say; 0: not said */
+    char managed[16];     /* "", "resident", "full", "free" */
+    char imports[8];      /* "", "refuse", "allow": memory that is not known to be its own */
+    char log_level[4];    /* of libvgpu: "0", "1", "3", "4"; "": not set */
 };
 
 /* HAMi's chart's values: resources nvidia.com/gpu and so on, 10 tasks a card. */
@@ -97,5 +108,9 @@ int nvidia_check_annotations(const struct pod *pod, struct error *err);
 /* How cards of a model may be cut; NULL: the configuration does not say. */
 const struct mig_geometry *nvidia_find_geometry(const struct nvidia_config *config,
                                                 const char *model);
+
+/* What a context takes for itself on a card of a model, in MiB; 0: the configuration does not say.
+ */
+uint32_t nvidia_find_context(const struct nvidia_config *config, const char *model);
 
 extern const struct vendor nvidia_vendor;
