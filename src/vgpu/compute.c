@@ -5,6 +5,7 @@
 #include <time.h>
 
 #include "base/clock.h"
+#include "base/glibc.h"
 #include "region/bucket.h"
 #include "vgpu/overhead.h"
 #include "vgpu/real.h"
@@ -45,6 +46,10 @@ static struct {
 
 static _Atomic int captures;
 
+/* Held by who puts something into a stream that is captured, and so goes uncharged; alone by who
+ * ends a capture. */
+static pthread_rwlock_t capturing = PTHREAD_RWLOCK_INITIALIZER;
+
 __thread struct launch_cache launch_cache;
 __thread int compute_uncounted;
 
@@ -62,6 +67,7 @@ void limiters_after_fork(void)
         atomic_store(&compute.rows[i], NULL);
     atomic_store(&compute.count, 0);
     atomic_store(&captures, 0);
+    (void)pthread_rwlock_init(&capturing, NULL);
     launch_cache = (struct launch_cache){0};
     last.epoch = 0;
     watch_after_fork();
@@ -110,17 +116,31 @@ static bool is_capturing(const struct launch *launch)
     return result != CUDA_SUCCESS || status != CU_STREAM_CAPTURE_STATUS_NONE;
 }
 
-bool compute_is_captured(CUstream stream, bool per_thread)
+void compute_hold_captures(void)
+{
+    (void)pthread_rwlock_rdlock(&capturing);
+}
+
+void compute_end_captured(void)
+{
+    (void)pthread_rwlock_unlock(&capturing);
+}
+
+bool compute_begin_captured(CUstream stream, bool per_thread)
 {
     CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
 
     if (!atomic_load_explicit(&captures, memory_order_relaxed))
         return false;
+    compute_hold_captures();
     if (per_thread && HAS(cuStreamIsCapturing_ptsz))
         (void)REAL(cuStreamIsCapturing_ptsz)(stream, &status);
     else if (HAS(cuStreamIsCapturing))
         (void)REAL(cuStreamIsCapturing)(stream, &status);
-    return status == CU_STREAM_CAPTURE_STATUS_ACTIVE;
+    if (status == CU_STREAM_CAPTURE_STATUS_ACTIVE)
+        return true;
+    compute_end_captured();
+    return false;
 }
 
 CUresult compute_stream_device(CUstream stream, bool per_thread, struct vgpu_device **ret_device)
@@ -500,6 +520,17 @@ static CUresult admit(CUcontext context, const struct launch *launch, struct com
     return admitted ? CUDA_SUCCESS : CUDA_ERROR_CONTEXT_IS_DESTROYED;
 }
 
+static bool begin_captured(const struct launch *launch)
+{
+    if (!atomic_load_explicit(&captures, memory_order_relaxed))
+        return false;
+    compute_hold_captures();
+    if (is_capturing(launch))
+        return true;
+    compute_end_captured();
+    return false;
+}
+
 CUresult compute_admit(const struct launch *launch, struct compute_ticket *ticket)
 {
     CUresult result = CUDA_ERROR_CONTEXT_IS_DESTROYED;
@@ -508,8 +539,8 @@ CUresult compute_admit(const struct launch *launch, struct compute_ticket *ticke
 
     ticket->row = NULL;
     ticket->own_ns = 0;
-    if (vgpu_mode() != VGPU_ON ||
-        (atomic_load_explicit(&captures, memory_order_relaxed) && is_capturing(launch)))
+    ticket->captured = vgpu_mode() == VGPU_ON && begin_captured(launch);
+    if (vgpu_mode() != VGPU_ON || ticket->captured)
         return CUDA_SUCCESS;
     vgpu_refresh();
     (void)context_current(); /* one that was made unseen is known from now on */
@@ -550,6 +581,8 @@ void compute_launched(const struct launch *launch, struct compute_ticket *ticket
 {
     int64_t began_ns = ticket->row && ticket->own_ns ? clock_now_ns() : 0;
 
+    if (ticket->captured)
+        compute_end_captured();
     end_launch(launch, ticket, result);
     if (began_ns)
         explain_end(&ticket->row->device->share, ticket->own_ns + clock_now_ns() - began_ns);
@@ -656,11 +689,17 @@ void compute_capture_began(struct compute_row *row, CUresult result)
         (void)pthread_mutex_unlock(&row->lock);
 }
 
-void compute_capture_ended(void)
+void compute_capture_ends(void)
+{
+    (void)pthread_rwlock_wrlock(&capturing);
+}
+
+void compute_capture_ended(bool ended)
 {
     int open = atomic_load(&captures);
 
-    while (open > 0 && !atomic_compare_exchange_weak(&captures, &open, open - 1))
+    (void)pthread_rwlock_unlock(&capturing);
+    while (ended && open > 0 && !atomic_compare_exchange_weak(&captures, &open, open - 1))
         ;
 }
 

@@ -21,6 +21,7 @@ struct compute_ticket {
     CUcontext context;
     struct ticket ticket;
     int64_t own_ns; /* of our own code so far; 0: not timed */
+    bool captured;  /* and nothing is charged: no capture ends before it is told */
 };
 
 extern __thread struct launch_cache launch_cache __attribute__((tls_model("initial-exec")));
@@ -66,8 +67,13 @@ void compute_launched(const struct launch *launch, struct compute_ticket *ticket
 void compute_ending(CUcontext context);
 void compute_ended(CUcontext context, bool gone);
 
-/* Whether what is put into a stream becomes a part of a graph. */
-bool compute_is_captured(CUstream stream, bool per_thread);
+/*
+ * Whether what is put into a stream becomes a part of a graph, and takes nothing. If so no capture
+ * ends, and no stream, until compute_end_captured(): another thread could end it before the driver
+ * is called.
+ */
+bool compute_begin_captured(CUstream stream, bool per_thread);
+void compute_end_captured(void);
 
 /* The device of a stream. What the driver says where there is none. */
 CUresult compute_stream_device(CUstream stream, bool per_thread, struct vgpu_device **ret_device);
@@ -82,8 +88,13 @@ void compute_forget_stream(CUstream stream);
 struct compute_row *compute_capture_begins(CUstream stream);
 void compute_capture_began(struct compute_row *row, CUresult result);
 
-/* One has ended. */
-void compute_capture_ended(void);
+/* Around the driver's call that ends a capture, or a stream. */
+void compute_capture_ends(void);
+void compute_capture_ended(bool ended);
+
+/* For who asks the driver itself whether a stream is captured: before it, to the end of what that
+ * lets pass. */
+void compute_hold_captures(void);
 
 /* For watch.c: looks after every limiter, the probes included. False when none had anything to do.
  * Returns in ret_due_ns when the next probe is due. */

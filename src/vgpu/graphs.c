@@ -6,6 +6,7 @@
 
 #include "base/glibc.h"
 #include "region/ledger.h"
+#include "vgpu/compute.h"
 #include "vgpu/grant.h"
 #include "vgpu/pool.h"
 #include "vgpu/real.h"
@@ -37,17 +38,20 @@ static struct {
 } graphs = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 /*
- * Held alone by who trims, and by a launch that was found to need no more than there is: nobody
- * else's trim gives that back before it is launched.
+ * Held by launches, from looking up what the graph takes to the driver's answer: a handle may be
+ * another graph's after its own has ended. Held alone by who makes, changes or ends what may be
+ * launched, once any graph may allocate; by who trims; and by a launch that was found to need no
+ * more than there is: nobody else's trim gives that back before it is launched. Many that launch
+ * don't keep those from it.
  */
-static pthread_rwlock_t launching = PTHREAD_RWLOCK_INITIALIZER;
+static pthread_rwlock_t launching = PTHREAD_RWLOCK_WRITER_NONRECURSIVE_INITIALIZER_NP;
 
 _Atomic bool graphs_any;
 
 void graphs_after_fork(void)
 {
     (void)pthread_mutex_init(&graphs.lock, NULL);
-    (void)pthread_rwlock_init(&launching, NULL);
+    launching = (pthread_rwlock_t)PTHREAD_RWLOCK_WRITER_NONRECURSIVE_INITIALIZER_NP;
     graphs.count = 0;
     atomic_store(&graphs_any, false);
 }
@@ -397,38 +401,71 @@ static bool is_captured(CUstream stream, bool per_thread)
     return result == CUDA_SUCCESS && status != CU_STREAM_CAPTURE_STATUS_NONE;
 }
 
-CUresult graphs_begin_launch(struct graphs_launch *launch, CUgraphExec exec, CUstream stream,
+static void note_takes(struct graphs_launch *launch, const struct demand *demand)
+{
+    for (unsigned i = 0; i < vgpu.device_count; i++)
+        launch->takes[i] = demand->bytes[i] > 0;
+}
+
+/* With the lock held alone, for which it was let go of: the graph may be another one since. */
+static CUresult begin_alone(struct graphs_launch *launch, CUgraphExec exec, CUstream stream,
+                            bool per_thread)
+{
+    struct demand demand;
+
+    if (!look(exec, &demand))
+        return CUDA_SUCCESS;
+    note_takes(launch, &demand);
+    return is_granted(&demand) ? upload_within_limit(&demand, exec, stream, per_thread)
+                               : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+static CUresult begin_locked(struct graphs_launch *launch, CUgraphExec exec, CUstream stream,
                              bool per_thread)
 {
     struct demand demand;
-    CUresult result;
 
-    *launch = (struct graphs_launch){0};
-    /* In a capture nothing is taken. */
-    if (vgpu_mode() != VGPU_ON || !look(exec, &demand) || is_captured(stream, per_thread))
+    if (!look(exec, &demand))
         return CUDA_SUCCESS;
+    compute_hold_captures();
+    launch->captured = is_captured(stream, per_thread);
+    if (launch->captured)
+        return CUDA_SUCCESS; /* in a capture nothing is taken */
+    compute_end_captured();
+    note_takes(launch, &demand);
     if (!is_granted(&demand))
         return CUDA_ERROR_OUT_OF_MEMORY;
-    for (unsigned i = 0; i < vgpu.device_count; i++)
-        launch->takes[i] = demand.bytes[i] > 0;
-    (void)pthread_rwlock_rdlock(&launching);
-    launch->shared = charge_all(launch, &demand);
-    if (launch->shared)
+    if (charge_all(launch, &demand))
         return CUDA_SUCCESS;
     (void)pthread_rwlock_unlock(&launching);
     (void)pthread_rwlock_wrlock(&launching);
-    result = upload_within_limit(&demand, exec, stream, per_thread);
-    launch->alone = result == CUDA_SUCCESS;
-    if (!launch->alone)
+    return begin_alone(launch, exec, stream, per_thread);
+}
+
+CUresult graphs_begin_launch(struct graphs_launch *launch, CUgraphExec exec, CUstream stream,
+                             bool per_thread)
+{
+    CUresult result;
+
+    *launch = (struct graphs_launch){0};
+    if (vgpu_mode() != VGPU_ON)
+        return CUDA_SUCCESS;
+    (void)pthread_rwlock_rdlock(&launching);
+    result = begin_locked(launch, exec, stream, per_thread);
+    launch->held = result == CUDA_SUCCESS;
+    if (!launch->held)
         (void)pthread_rwlock_unlock(&launching);
     return result;
 }
 
 void graphs_end_launch(struct graphs_launch *launch)
 {
-    if (!launch->shared && !launch->alone)
+    if (!launch->held)
         return;
-    end_all(launch);
+    if (launch->captured)
+        compute_end_captured();
+    else
+        end_all(launch);
     (void)pthread_rwlock_unlock(&launching);
 }
 
@@ -475,6 +512,22 @@ PUBLIC CUresult cuDeviceGraphMemTrim(CUdevice handle)
 
 /* Making what is launched */
 
+/* Whether it holds the lock: while no graph can allocate nothing has to be known of any. */
+static bool begin_change(void)
+{
+    const bool held = graphs_allocate() && vgpu_mode() == VGPU_ON;
+
+    if (held)
+        (void)pthread_rwlock_wrlock(&launching);
+    return held;
+}
+
+static void end_change(bool held)
+{
+    if (held)
+        (void)pthread_rwlock_unlock(&launching);
+}
+
 /* One that nobody can know the demand of is not made. */
 static CUresult instantiated(CUgraphExec *exec, CUgraph graph, CUresult result)
 {
@@ -492,9 +545,12 @@ static CUresult instantiated(CUgraphExec *exec, CUgraph graph, CUresult result)
 #define INSTANTIATE(name, ...)                                                                     \
     CUgraphExec made = NULL, *own = exec ? &made : NULL;                                           \
     CUresult result;                                                                               \
+    bool held;                                                                                     \
                                                                                                    \
     (void)real_driver();                                                                           \
+    held = begin_change();                                                                         \
     result = instantiated(own, graph, REAL(name)(own, __VA_ARGS__));                               \
+    end_change(held);                                                                              \
     if (result == CUDA_SUCCESS)                                                                    \
         *exec = made;                                                                              \
     return result
@@ -528,13 +584,16 @@ static CUresult instantiate(CUgraphExec *exec, CUgraph graph, CUDA_GRAPH_INSTANT
     bool uploads = graphs_allocate() && (own.flags & CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD);
     CUgraphExec made = NULL;
     CUresult result;
+    bool held;
 
     if (uploads)
         own.flags &= ~(cuuint64_t)CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD;
+    held = begin_change();
     result = driver(exec ? &made : NULL, graph, &own);
     params->hErrNode_out = own.hErrNode_out;
     params->result_out = own.result_out;
     result = instantiated(&made, graph, result);
+    end_change(held);
     if (result == CUDA_SUCCESS && uploads) {
         result = upload_charged(made, own.hUploadStream, per_thread);
         if (result != CUDA_SUCCESS)
@@ -582,28 +641,41 @@ static CUresult updated(CUgraphExec exec, CUgraph graph, CUresult result)
 PUBLIC CUresult cuGraphExecUpdate(CUgraphExec exec, CUgraph graph, CUgraphNode *error_node,
                                   int *update_result)
 {
+    bool held;
+    CUresult result;
+
     (void)real_driver();
-    return updated(exec, graph, REAL(cuGraphExecUpdate)(exec, graph, error_node, update_result));
+    held = begin_change();
+    result = updated(exec, graph, REAL(cuGraphExecUpdate)(exec, graph, error_node, update_result));
+    end_change(held);
+    return result;
 }
 
 PUBLIC CUresult cuGraphExecUpdate_v2(CUgraphExec exec, CUgraph graph,
                                      CUgraphExecUpdateResultInfo *info)
 {
-    (void)real_driver();
-    return updated(exec, graph, REAL(cuGraphExecUpdate_v2)(exec, graph, info));
-}
-
-/* Forgotten before the driver ends it: then another thread may be given the same handle. */
-PUBLIC CUresult cuGraphExecDestroy(CUgraphExec exec)
-{
-    struct demand demand;
-    bool known = graphs_allocate() && forget(exec, &demand);
+    bool held;
     CUresult result;
 
     (void)real_driver();
+    held = begin_change();
+    result = updated(exec, graph, REAL(cuGraphExecUpdate_v2)(exec, graph, info));
+    end_change(held);
+    return result;
+}
+
+PUBLIC CUresult cuGraphExecDestroy(CUgraphExec exec)
+{
+    struct demand demand;
+    CUresult result;
+    bool held;
+
+    (void)real_driver();
+    held = begin_change();
     result = REAL(cuGraphExecDestroy)(exec);
-    if (known && result != CUDA_SUCCESS)
-        (void)remember(exec, &demand);
+    if (held && result == CUDA_SUCCESS)
+        (void)forget(exec, &demand);
+    end_change(held);
     return result;
 }
 

@@ -25,9 +25,11 @@ static inline bool graphs_allocate(void)
 
 void graphs_will_allocate(void);
 
-/* Around the launch of a graph. An error is the launch's answer, and there is nothing to end. */
+/* Around the driver's launch of any graph. An error is the launch's answer, and there is nothing to
+ * end. */
 struct graphs_launch {
-    bool shared, alone; /* holds the lock: with other launches, or alone */
+    bool held;     /* holds the lock: no graph is made, changed or ended */
+    bool captured; /* nothing is launched: no capture ends, either */
     uint64_t advances[REGION_DEVICES];
     bool charged[REGION_DEVICES];
     bool takes[REGION_DEVICES]; /* from those devices, which are looked at afterwards */

@@ -12,29 +12,31 @@ static bool is_limited(void)
 }
 
 /*
- * The body of a launching function: the driver's call, between asking and telling the limiter
- * unless the thread has paid for it already, or there is no limit and it is not this one's turn to
- * be counted.
+ * The body of a launching function: a call that ends in the driver's, between asking and telling
+ * the limiter unless the thread has paid for it already, or there is no limit and it is not this
+ * one's turn to be counted.
  */
-#define LAUNCH(name, call, ...)                                                                    \
+#define LAUNCH_BY(name, call, ...)                                                                 \
     struct compute_ticket ticket;                                                                  \
     CUresult result;                                                                               \
                                                                                                    \
     const struct launch launch = {__VA_ARGS__};                                                    \
     if (!is_limited() && compute_passes(&launch))                                                  \
-        return REAL(name) call;                                                                    \
+        return call;                                                                               \
     if (!REAL(name))                                                                               \
         (void)vgpu_mode();                                                                         \
     if (!REAL(name))                                                                               \
         return CUDA_ERROR_NOT_FOUND;                                                               \
     if (is_limited() && compute_pays(&launch))                                                     \
-        return REAL(name) call;                                                                    \
+        return call;                                                                               \
     result = compute_admit(&launch, &ticket);                                                      \
     if (result != CUDA_SUCCESS)                                                                    \
         return result;                                                                             \
-    result = REAL(name) call;                                                                      \
+    result = call;                                                                                 \
     compute_launched(&launch, &ticket, result);                                                    \
     return result
+
+#define LAUNCH(name, call, ...) LAUNCH_BY(name, REAL(name) call, __VA_ARGS__)
 
 PUBLIC CUresult cuLaunchKernel(CUfunction function, unsigned int grid_x, unsigned int grid_y,
                                unsigned int grid_z, unsigned int block_x, unsigned int block_y,
@@ -198,44 +200,31 @@ PUBLIC CUresult cuLaunchGridAsync(CUfunction function, int grid_width, int grid_
            .grid = {(uint32_t)grid_width, (uint32_t)grid_height, 1}, .stream = stream);
 }
 
-/* A graph is a launch whose cost is the sum of its nodes'. */
-static CUresult launch_graph(CUgraphExec exec, CUstream stream)
-{
-    LAUNCH(cuGraphLaunch, (exec, stream), .function = exec, .stream = stream,
-           .kind = REGION_LAUNCH_GRAPH);
-}
-
-static CUresult launch_graph_ptsz(CUgraphExec exec, CUstream stream)
-{
-    LAUNCH(cuGraphLaunch_ptsz, (exec, stream), .function = exec, .stream = stream,
-           .per_thread = true, .kind = REGION_LAUNCH_GRAPH);
-}
-
 /* One that allocates takes memory as it is launched. */
-static CUresult launch_allocating(CUgraphExec exec, CUstream stream, bool per_thread)
+static CUresult start_graph(CUgraphExec exec, CUstream stream, bool per_thread)
 {
     struct graphs_launch launch;
     CUresult result = graphs_begin_launch(&launch, exec, stream, per_thread);
 
     if (result != CUDA_SUCCESS)
         return result;
-    result = per_thread ? launch_graph_ptsz(exec, stream) : launch_graph(exec, stream);
+    result =
+        per_thread ? REAL(cuGraphLaunch_ptsz)(exec, stream) : REAL(cuGraphLaunch)(exec, stream);
     graphs_end_launch(&launch);
     return result;
 }
 
+/* A graph is a launch whose cost is the sum of its nodes'. */
 PUBLIC CUresult cuGraphLaunch(CUgraphExec exec, CUstream stream)
 {
-    if (graphs_allocate())
-        return launch_allocating(exec, stream, false);
-    return launch_graph(exec, stream);
+    LAUNCH_BY(cuGraphLaunch, start_graph(exec, stream, false), .function = exec, .stream = stream,
+              .kind = REGION_LAUNCH_GRAPH);
 }
 
 PUBLIC CUresult cuGraphLaunch_ptsz(CUgraphExec exec, CUstream stream)
 {
-    if (graphs_allocate())
-        return launch_allocating(exec, stream, true);
-    return launch_graph_ptsz(exec, stream);
+    LAUNCH_BY(cuGraphLaunch_ptsz, start_graph(exec, stream, true), .function = exec,
+              .stream = stream, .per_thread = true, .kind = REGION_LAUNCH_GRAPH);
 }
 
 /* The body of a function that begins a capture. */
@@ -297,10 +286,10 @@ PUBLIC CUresult cuStreamEndCapture(CUstream stream, CUgraph *graph)
     CUresult result;
 
     (void)real_driver();
+    compute_capture_ends();
     capturing = captures(REAL(cuStreamIsCapturing), stream);
     result = REAL(cuStreamEndCapture)(stream, graph);
-    if (capturing && !captures(REAL(cuStreamIsCapturing), stream))
-        compute_capture_ended();
+    compute_capture_ended(capturing && !captures(REAL(cuStreamIsCapturing), stream));
     return result;
 }
 
@@ -310,23 +299,24 @@ PUBLIC CUresult cuStreamEndCapture_ptsz(CUstream stream, CUgraph *graph)
     CUresult result;
 
     (void)real_driver();
+    compute_capture_ends();
     capturing = captures(REAL(cuStreamIsCapturing_ptsz), stream);
     result = REAL(cuStreamEndCapture_ptsz)(stream, graph);
-    if (capturing && !captures(REAL(cuStreamIsCapturing_ptsz), stream))
-        compute_capture_ended();
+    compute_capture_ended(capturing && !captures(REAL(cuStreamIsCapturing_ptsz), stream));
     return result;
 }
 
 /* A capture dies with its stream. */
 static CUresult destroy_stream(CUstream stream, CUresult (*destroy)(CUstream))
 {
-    bool capturing = captures(REAL(cuStreamIsCapturing), stream);
+    bool capturing;
     CUresult result;
 
     compute_forget_stream(stream);
+    compute_capture_ends();
+    capturing = captures(REAL(cuStreamIsCapturing), stream);
     result = destroy(stream);
-    if (capturing && result == CUDA_SUCCESS)
-        compute_capture_ended();
+    compute_capture_ended(capturing && result == CUDA_SUCCESS);
     return result;
 }
 

@@ -336,14 +336,18 @@ static CUresult take_known(CUdeviceptr *ptr, size_t bytes, struct pool *pool,
 static CUresult take(CUdeviceptr *ptr, size_t bytes, const struct order *order)
 {
     struct pool *pool = pool_find(order->pool);
+    CUresult result;
 
     pool = pool ? pool : pool_meet(order->pool);
     if (!pool)
         return take_unknown(ptr, bytes, order);
     /* Whether it becomes a graph's another thread may still decide, by a capture that it begins. */
     graphs_will_allocate();
-    if (compute_is_captured(order->stream, order->per_thread))
-        return order->driver(ptr, bytes, order->pool, order->stream);
+    if (compute_begin_captured(order->stream, order->per_thread)) {
+        result = order->driver(ptr, bytes, order->pool, order->stream);
+        compute_end_captured();
+        return result;
+    }
     if (pool->device && !pool->device->granted)
         return CUDA_ERROR_OUT_OF_MEMORY;
     return take_known(ptr, bytes, pool, order);

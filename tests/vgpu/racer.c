@@ -5,7 +5,7 @@
  * interferes in the middle of its calls. It goes on for some seconds, says how much it is told that
  * it holds, and ends with its standard input; racer.py judges.
  *
- *   racer destroy|retain|map|export SECONDS
+ *   racer destroy|retain|map|export|capture|graph|exec SECONDS
  */
 
 #include <dlfcn.h>
@@ -25,9 +25,11 @@ enum {
     ADDRESSES = 4096, /* pieces that may be mapped */
     RETAINS = 256,
     SPIN_MOST = 1 << 17,
+    RELAXED = 2, /* mode of a capture: other threads may do as they like */
 };
 
 #define PIECE ((size_t)8 << 20)
+#define GRAPH_PIECE ((size_t)1 << 30)
 
 struct pool_props {
     int alloc_type, handle_types, location_type, location_id;
@@ -41,6 +43,7 @@ typedef int pool_destroy_fn(cu_handle pool);
 typedef int pool_alloc_fn(cu_ptr *ptr, size_t bytes, cu_handle pool, cu_handle stream);
 typedef int release_fn(cu_ptr handle);
 typedef int export_fn(void *shareable, cu_ptr handle, int type, unsigned long long flags);
+typedef int graph_destroy_fn(cu_handle graph);
 
 static struct {
     cu_init_fn *init;
@@ -59,9 +62,16 @@ static struct {
     cu_info_fn *info;
     release_fn *release;
     export_fn *export;
+    cu_alloc_async_fn *alloc_async;
+    cu_begin_fn *capture;
+    cu_end_fn *end_capture;
+    graph_destroy_fn *graph_destroy, *exec_destroy;
+    cu_instantiate_fn *instantiate;
+    cu_graph_launch_fn *graph_launch;
 } cu;
 
 static const struct cu_allocation_prop prop = {.type = 1, .handle_types = 1, .location_type = 1};
+static cu_handle context;
 static struct timespec end;
 
 /* What the other thread is about. */
@@ -95,8 +105,6 @@ static void must(int code, const char *what)
 
 static void begin(void)
 {
-    cu_handle context;
-
     cu.init = (cu_init_fn *)symbol("cuInit");
     cu.retain_context = (cu_retain_fn *)symbol("cuDevicePrimaryCtxRetain");
     cu.set_current = (cu_ctx_fn *)symbol("cuCtxSetCurrent");
@@ -113,6 +121,13 @@ static void begin(void)
     cu.info = (cu_info_fn *)symbol("cuMemGetInfo_v2");
     cu.release = (release_fn *)symbol("cuMemRelease");
     cu.export = (export_fn *)symbol("cuMemExportToShareableHandle");
+    cu.alloc_async = (cu_alloc_async_fn *)symbol("cuMemAllocAsync");
+    cu.capture = (cu_begin_fn *)symbol("cuStreamBeginCapture_v2");
+    cu.end_capture = (cu_end_fn *)symbol("cuStreamEndCapture");
+    cu.graph_destroy = (graph_destroy_fn *)symbol("cuGraphDestroy");
+    cu.exec_destroy = (graph_destroy_fn *)symbol("cuGraphExecDestroy");
+    cu.instantiate = (cu_instantiate_fn *)symbol("cuGraphInstantiateWithFlags");
+    cu.graph_launch = (cu_graph_launch_fn *)symbol("cuGraphLaunch");
     must(cu.init(0), "cuInit");
     must(cu.retain_context(&context, 0), "cuDevicePrimaryCtxRetain");
     must(cu.set_current(context), "cuCtxSetCurrent");
@@ -267,15 +282,106 @@ static void race_guess(void)
     }
 }
 
+/* Begins and ends captures of the stream all the time. */
+static void *capturer(void *unused)
+{
+    cu_handle graph;
+
+    (void)unused;
+    must(cu.set_current(context), "cuCtxSetCurrent");
+    while (!over) {
+        cu_handle stream = (cu_handle)(uintptr_t)target;
+
+        if (!stream || cu.capture(stream, RELAXED) != CU_OK)
+            continue;
+        spin(SPIN_MOST / 64);
+        graph = NULL;
+        if (cu.end_capture(stream, &graph) == CU_OK && graph)
+            (void)cu.graph_destroy(graph);
+    }
+    return NULL;
+}
+
+/* What is taken while it is, or was a moment before, captured. */
+static void race_capture(void)
+{
+    cu_handle stream;
+    cu_ptr ptr;
+
+    must(cu.stream_create(&stream, 1), "cuStreamCreate");
+    target = (uintptr_t)stream;
+    while (!time_is_over())
+        (void)cu.alloc_async(&ptr, GRAPH_PIECE, stream);
+}
+
+/* One that takes far more than the limit. */
+static cu_handle new_exec(cu_handle stream)
+{
+    cu_handle graph = NULL, exec = NULL;
+    cu_ptr ptr;
+
+    must(cu.capture(stream, RELAXED), "cuStreamBeginCapture");
+    must(cu.alloc_async(&ptr, GRAPH_PIECE, stream), "cuMemAllocAsync");
+    must(cu.end_capture(stream, &graph), "cuStreamEndCapture");
+    must(cu.instantiate(&exec, graph, 1), "cuGraphInstantiate");
+    must(cu.graph_destroy(graph), "cuGraphDestroy");
+    return exec;
+}
+
+static void race_graph(void)
+{
+    cu_handle stream, exec;
+
+    must(cu.stream_create(&stream, 1), "cuStreamCreate");
+    exec = new_exec(stream);
+    target = (uintptr_t)stream;
+    while (!time_is_over() && cu.graph_launch(exec, stream) != CU_OK)
+        ;
+}
+
+/* Ends what may be launched some moments after it was told to. */
+static void *ender(void *unused)
+{
+    unsigned long seen = 0;
+
+    (void)unused;
+    must(cu.set_current(context), "cuCtxSetCurrent");
+    while (!over) {
+        if (turn == seen)
+            continue;
+        seen = turn;
+        spin((unsigned)(seen * 977 % 4096));
+        (void)cu.exec_destroy((cu_handle)(uintptr_t)target);
+        done = seen;
+    }
+    return NULL;
+}
+
+static void race_exec(void)
+{
+    cu_handle stream, exec;
+
+    must(cu.stream_create(&stream, 1), "cuStreamCreate");
+    while (!time_is_over()) {
+        exec = new_exec(stream);
+        target = (uintptr_t)exec;
+        turn++;
+        while (done != turn) {
+            if (cu.graph_launch(exec, stream) == CU_OK)
+                return;
+        }
+    }
+}
+
 static const struct {
     const char *name;
     void (*race)(void);
     void *(*other)(void *unused);
 } races[] = {
-    {"destroy", race_destroy, destroyer},
-    {"retain", race_retain, writer},
-    {"map", race_guess, mapper},
-    {"export", race_guess, exporter},
+    {"destroy", race_destroy, destroyer}, {"retain", race_retain, writer},
+    {"map", race_guess, mapper},          {"export", race_guess, exporter},
+    {"capture", race_capture, capturer},  {"graph", race_graph, capturer},
+    {"exec", race_exec, ender},
 };
 
 int main(int argc, char **argv)

@@ -16,6 +16,9 @@ RACES = (
     ("retain", "another handle is written over the one that is given again"),
     ("map", "a handle is mapped before anybody was given it"),
     ("export", "a handle is given out before anybody was given it"),
+    ("capture", "a capture ends while memory is taken in its stream"),
+    ("graph", "a capture ends while a graph is launched into its stream"),
+    ("exec", "a graph is launched while it ends"),
 )
 
 
