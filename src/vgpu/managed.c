@@ -21,6 +21,7 @@
 
 #include "vgpu/managed.h"
 
+#include "base/glibc.h"
 #include "region/ledger.h"
 #include "vgpu/contexts.h"
 #include "vgpu/grant.h"
@@ -29,8 +30,16 @@
 /* How many there are, or were: while there is none nobody looks for one. */
 static _Atomic bool any;
 
+/*
+ * Held alone over making and freeing, and by others from looking up where memory may be to the
+ * driver's answer: another thread may know an address before it is given out, and what is there
+ * may be other memory after it was freed.
+ */
+static pthread_rwlock_t placing = PTHREAD_RWLOCK_INITIALIZER;
+
 void managed_after_fork(void)
 {
+    (void)pthread_rwlock_init(&placing, NULL);
     atomic_store(&any, false);
 }
 
@@ -47,17 +56,35 @@ static bool remember(CUdeviceptr ptr, const struct grant *grant, uint64_t units,
     return grant->context != CONTEXTS_MAX && allocations_add(ALLOCATION_MANAGED, ptr, &entry);
 }
 
+static void hold_places(void)
+{
+    (void)pthread_rwlock_rdlock(&placing);
+}
+
+static void begin_placing(void)
+{
+    (void)pthread_rwlock_wrlock(&placing);
+}
+
+static void end_placing(void)
+{
+    (void)pthread_rwlock_unlock(&placing);
+}
+
 /* There was room, and it is charged. */
 static CUresult make_charged(CUdeviceptr *ptr, size_t bytes, unsigned int flags,
                              const struct grant *grant)
 {
     CUdeviceptr made = 0;
-    CUresult result = REAL(cuMemAllocManaged)(&made, bytes, flags);
+    CUresult result;
 
+    begin_placing();
+    result = REAL(cuMemAllocManaged)(&made, bytes, flags);
     if (result == CUDA_SUCCESS && !remember(made, grant, grant->units, false)) {
         (void)REAL(cuMemFree_v2)(made);
         result = CUDA_ERROR_OUT_OF_MEMORY;
     }
+    end_placing();
     if (result != CUDA_SUCCESS) {
         grant_cancel(grant);
         return result;
@@ -78,18 +105,32 @@ static bool keep_on_host(CUdeviceptr ptr, size_t bytes, const struct vgpu_device
     return true;
 }
 
+/* Makes what is kept on the host, charged or not. */
+static CUresult place_on_host(CUdeviceptr *ret_made, size_t bytes, unsigned int flags,
+                              const struct grant *grant, bool spilled)
+{
+    CUresult result;
+
+    begin_placing();
+    result = REAL(cuMemAllocManaged)(ret_made, bytes, flags);
+    if (result == CUDA_SUCCESS &&
+        (!keep_on_host(*ret_made, bytes, grant->device) ||
+         !remember(*ret_made, grant, spilled ? grant->units : 0, spilled))) {
+        (void)REAL(cuMemFree_v2)(*ret_made);
+        result = CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    end_placing();
+    return result;
+}
+
 static CUresult make_on_host(CUdeviceptr *ptr, size_t bytes, unsigned int flags,
                              const struct grant *grant)
 {
     CUdeviceptr made = 0;
-    CUresult result = REAL(cuMemAllocManaged)(&made, bytes, flags);
+    CUresult result = place_on_host(&made, bytes, flags, grant, false);
 
     if (result != CUDA_SUCCESS)
         return result;
-    if (!keep_on_host(made, bytes, grant->device) || !remember(made, grant, 0, false)) {
-        (void)REAL(cuMemFree_v2)(made);
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
     vgpu_say(VGPU_WORD_MANAGED,
              "%s: %llu MiB of managed memory exceed the limit and live on the host",
              grant->device->uuid, (unsigned long long)(bytes >> 20));
@@ -148,12 +189,8 @@ bool managed_spill(CUdeviceptr *ptr, size_t bytes, const struct grant *grant)
     CUdeviceptr made = 0;
 
     if (!atomic_load(&vgpu.oversubscribed) || !REAL(cuMemAllocManaged) || !REAL(cuMemAdvise) ||
-        REAL(cuMemAllocManaged)(&made, bytes, CU_MEM_ATTACH_GLOBAL) != CUDA_SUCCESS)
+        place_on_host(&made, bytes, CU_MEM_ATTACH_GLOBAL, grant, true) != CUDA_SUCCESS)
         return false;
-    if (!keep_on_host(made, bytes, grant->device) || !remember(made, grant, grant->units, true)) {
-        (void)REAL(cuMemFree_v2)(made);
-        return false;
-    }
     atomic_fetch_add(&grant->device->managed_units, grant->units);
     managed_count_spilled((int64_t)grant->units);
     grant_end(grant);
@@ -164,18 +201,24 @@ bool managed_spill(CUdeviceptr *ptr, size_t bytes, const struct grant *grant)
 
 bool managed_begin_free(CUdeviceptr ptr, struct allocation *entry)
 {
-    return atomic_load_explicit(&any, memory_order_relaxed) &&
-           allocations_take(ALLOCATION_MANAGED, ptr, entry);
+    if (!atomic_load_explicit(&any, memory_order_relaxed))
+        return false;
+    begin_placing();
+    if (allocations_take(ALLOCATION_MANAGED, ptr, entry))
+        return true;
+    end_placing();
+    return false;
 }
 
 void managed_end_free(CUdeviceptr ptr, const struct allocation *entry, bool freed)
 {
     struct vgpu_device *device = &vgpu.devices[entry->device];
 
-    if (!freed) {
+    if (!freed)
         (void)allocations_add(ALLOCATION_MANAGED, ptr, entry);
+    end_placing();
+    if (!freed)
         return;
-    }
     grant_begin_moving(device);
     atomic_fetch_sub(&device->managed_units, entry->units);
     vgpu_discharge(device, VGPU_DATA, entry->units);
@@ -227,31 +270,51 @@ static CUmemLocation permitted_location(CUdeviceptr ptr, size_t bytes, CUmemLoca
 
 PUBLIC CUresult cuMemPrefetchAsync(CUdeviceptr ptr, size_t bytes, CUdevice device, CUstream stream)
 {
+    CUresult result;
+
     (void)real_driver();
-    return REAL(cuMemPrefetchAsync)(ptr, bytes, permitted(ptr, bytes, device), stream);
+    hold_places();
+    result = REAL(cuMemPrefetchAsync)(ptr, bytes, permitted(ptr, bytes, device), stream);
+    end_placing();
+    return result;
 }
 
 PUBLIC CUresult cuMemPrefetchAsync_ptsz(CUdeviceptr ptr, size_t bytes, CUdevice device,
                                         CUstream stream)
 {
+    CUresult result;
+
     (void)real_driver();
-    return REAL(cuMemPrefetchAsync_ptsz)(ptr, bytes, permitted(ptr, bytes, device), stream);
+    hold_places();
+    result = REAL(cuMemPrefetchAsync_ptsz)(ptr, bytes, permitted(ptr, bytes, device), stream);
+    end_placing();
+    return result;
 }
 
 PUBLIC CUresult cuMemPrefetchAsync_v2(CUdeviceptr ptr, size_t bytes, CUmemLocation location,
                                       unsigned int flags, CUstream stream)
 {
+    CUresult result;
+
     (void)real_driver();
-    return REAL(cuMemPrefetchAsync_v2)(ptr, bytes, permitted_location(ptr, bytes, location), flags,
-                                       stream);
+    hold_places();
+    result = REAL(cuMemPrefetchAsync_v2)(ptr, bytes, permitted_location(ptr, bytes, location),
+                                         flags, stream);
+    end_placing();
+    return result;
 }
 
 PUBLIC CUresult cuMemPrefetchAsync_v2_ptsz(CUdeviceptr ptr, size_t bytes, CUmemLocation location,
                                            unsigned int flags, CUstream stream)
 {
+    CUresult result;
+
     (void)real_driver();
-    return REAL(cuMemPrefetchAsync_v2_ptsz)(ptr, bytes, permitted_location(ptr, bytes, location),
-                                            flags, stream);
+    hold_places();
+    result = REAL(cuMemPrefetchAsync_v2_ptsz)(ptr, bytes, permitted_location(ptr, bytes, location),
+                                              flags, stream);
+    end_placing();
+    return result;
 }
 
 /* Many at once are not looked into. */
@@ -267,10 +330,15 @@ static bool refuses_batch(const char *name)
                          size_t *indices, size_t location_count, unsigned long long flags,         \
                          CUstream stream)                                                          \
     {                                                                                              \
+        CUresult result = CUDA_ERROR_NOT_SUPPORTED;                                                \
+                                                                                                   \
         (void)real_driver();                                                                       \
-        if (refuses_batch(#name))                                                                  \
-            return CUDA_ERROR_NOT_SUPPORTED;                                                       \
-        return REAL(name)(ptrs, bytes, count, locations, indices, location_count, flags, stream);  \
+        hold_places();                                                                             \
+        if (!refuses_batch(#name))                                                                 \
+            result =                                                                               \
+                REAL(name)(ptrs, bytes, count, locations, indices, location_count, flags, stream); \
+        end_placing();                                                                             \
+        return result;                                                                             \
     }
 
 BATCH(cuMemPrefetchBatchAsync)
@@ -280,11 +348,11 @@ BATCH(cuMemDiscardAndPrefetchBatchAsync_ptsz)
 
 /* Advice */
 
-/* Whether it could make pages of what is kept on the host go to a device. */
+/* Whether it could, whatever place it names, make pages of what is kept on the host go to a device.
+ */
 static bool would_move(CUmem_advise advice)
 {
-    return advice == CU_MEM_ADVISE_SET_PREFERRED_LOCATION ||
-           advice == CU_MEM_ADVISE_UNSET_PREFERRED_LOCATION ||
+    return advice == CU_MEM_ADVISE_UNSET_PREFERRED_LOCATION ||
            advice == CU_MEM_ADVISE_SET_READ_MOSTLY;
 }
 
@@ -295,21 +363,33 @@ static bool is_kept(CUdeviceptr ptr, size_t bytes, CUmem_advise advice)
 
 PUBLIC CUresult cuMemAdvise(CUdeviceptr ptr, size_t bytes, CUmem_advise advice, CUdevice device)
 {
+    CUresult result;
+
     (void)real_driver();
+    hold_places();
     if (advice == CU_MEM_ADVISE_SET_PREFERRED_LOCATION)
         device = permitted(ptr, bytes, device);
-    else if (is_kept(ptr, bytes, advice))
-        return REAL(cuMemAdvise)(ptr, bytes, CU_MEM_ADVISE_SET_PREFERRED_LOCATION, CU_DEVICE_CPU);
-    return REAL(cuMemAdvise)(ptr, bytes, advice, device);
+    if (is_kept(ptr, bytes, advice))
+        result = REAL(cuMemAdvise)(ptr, bytes, CU_MEM_ADVISE_SET_PREFERRED_LOCATION, CU_DEVICE_CPU);
+    else
+        result = REAL(cuMemAdvise)(ptr, bytes, advice, device);
+    end_placing();
+    return result;
 }
 
 PUBLIC CUresult cuMemAdvise_v2(CUdeviceptr ptr, size_t bytes, CUmem_advise advice,
                                CUmemLocation location)
 {
+    CUresult result;
+
     (void)real_driver();
+    hold_places();
     if (advice == CU_MEM_ADVISE_SET_PREFERRED_LOCATION)
         location = permitted_location(ptr, bytes, location);
-    else if (is_kept(ptr, bytes, advice))
-        return REAL(cuMemAdvise)(ptr, bytes, CU_MEM_ADVISE_SET_PREFERRED_LOCATION, CU_DEVICE_CPU);
-    return REAL(cuMemAdvise_v2)(ptr, bytes, advice, location);
+    if (is_kept(ptr, bytes, advice))
+        result = REAL(cuMemAdvise)(ptr, bytes, CU_MEM_ADVISE_SET_PREFERRED_LOCATION, CU_DEVICE_CPU);
+    else
+        result = REAL(cuMemAdvise_v2)(ptr, bytes, advice, location);
+    end_placing();
+    return result;
 }

@@ -5,7 +5,7 @@
  * interferes in the middle of its calls. It goes on for some seconds, says how much it is told that
  * it holds, and ends with its standard input; racer.py judges.
  *
- *   racer destroy|retain|map|export|capture|graph|exec SECONDS
+ *   racer destroy|retain|map|export|capture|graph|exec|prefetch SECONDS
  */
 
 #include <dlfcn.h>
@@ -29,6 +29,7 @@ enum {
 };
 
 #define PIECE ((size_t)8 << 20)
+#define FILL ((size_t)450 << 20) /* of the limit */
 #define GRAPH_PIECE ((size_t)1 << 30)
 
 struct pool_props {
@@ -44,6 +45,8 @@ typedef int pool_alloc_fn(cu_ptr *ptr, size_t bytes, cu_handle pool, cu_handle s
 typedef int release_fn(cu_ptr handle);
 typedef int export_fn(void *shareable, cu_ptr handle, int type, unsigned long long flags);
 typedef int graph_destroy_fn(cu_handle graph);
+typedef int managed_fn(cu_ptr *ptr, size_t bytes, unsigned int flags);
+typedef int prefetch_fn(cu_ptr ptr, size_t bytes, int device, cu_handle stream);
 
 static struct {
     cu_init_fn *init;
@@ -68,6 +71,8 @@ static struct {
     graph_destroy_fn *graph_destroy, *exec_destroy;
     cu_instantiate_fn *instantiate;
     cu_graph_launch_fn *graph_launch;
+    managed_fn *managed;
+    prefetch_fn *prefetch;
 } cu;
 
 static const struct cu_allocation_prop prop = {.type = 1, .handle_types = 1, .location_type = 1};
@@ -128,6 +133,8 @@ static void begin(void)
     cu.exec_destroy = (graph_destroy_fn *)symbol("cuGraphExecDestroy");
     cu.instantiate = (cu_instantiate_fn *)symbol("cuGraphInstantiateWithFlags");
     cu.graph_launch = (cu_graph_launch_fn *)symbol("cuGraphLaunch");
+    cu.managed = (managed_fn *)symbol("cuMemAllocManaged");
+    cu.prefetch = (prefetch_fn *)symbol("cuMemPrefetchAsync");
     must(cu.init(0), "cuInit");
     must(cu.retain_context(&context, 0), "cuDevicePrimaryCtxRetain");
     must(cu.set_current(context), "cuCtxSetCurrent");
@@ -373,6 +380,37 @@ static void race_exec(void)
     }
 }
 
+/* Moves what is at an address to the device all the time. */
+static void *mover(void *unused)
+{
+    (void)unused;
+    must(cu.set_current(context), "cuCtxSetCurrent");
+    while (!over) {
+        if (address && cu.prefetch(address, PIECE, 0, NULL) == CU_OK)
+            done++;
+    }
+    return NULL;
+}
+
+/* Managed memory that the limit has no room for, at an address that the other knows before. */
+static void race_prefetch(void)
+{
+    cu_ptr ptr;
+
+    must(cu.managed(&ptr, FILL, 1), "cuMemAllocManaged");
+    for (size_t i = 0; i < ADDRESSES && !time_is_over();) {
+        must(cu.managed(&ptr, PIECE, 1), "cuMemAllocManaged");
+        if (address == ptr) {
+            i++;
+            address = ptr + PIECE;
+        } else {
+            address = ptr;
+            must(cu.free(ptr), "cuMemFree");
+        }
+    }
+    address = 0;
+}
+
 static const struct {
     const char *name;
     void (*race)(void);
@@ -381,7 +419,7 @@ static const struct {
     {"destroy", race_destroy, destroyer}, {"retain", race_retain, writer},
     {"map", race_guess, mapper},          {"export", race_guess, exporter},
     {"capture", race_capture, capturer},  {"graph", race_graph, capturer},
-    {"exec", race_exec, ender},
+    {"exec", race_exec, ender},           {"prefetch", race_prefetch, mover},
 };
 
 int main(int argc, char **argv)

@@ -19,6 +19,7 @@ RACES = (
     ("capture", "a capture ends while memory is taken in its stream"),
     ("graph", "a capture ends while a graph is launched into its stream"),
     ("exec", "a graph is launched while it ends"),
+    ("prefetch", "managed memory is moved before anybody was given it"),
 )
 
 
@@ -27,7 +28,7 @@ for way, sentence in RACES:
     environment = limited_environment(machine, memory=LIMIT)
     guest = start([BUILD / "tests/racer", way, SECONDS], environment, stderr=subprocess.PIPE)
     told = int(guest.stdout.readline() or 0)
-    used = machine.used(guest.pid)
+    used = machine.used()
     check(used <= min(told, LIMIT), f"{sentence}: all that it holds is charged", (used // MIB, told // MIB))
     guest.stdin.close()
     check_equal((guest.wait(60), machine.used()), (0, 0), "and nothing is left")
