@@ -664,6 +664,19 @@ PUBLIC CUresult cuGraphExecUpdate_v2(CUgraphExec exec, CUgraph graph,
     return result;
 }
 
+/* What was made executable of it is looked up in it. */
+PUBLIC CUresult cuGraphDestroy(CUgraph graph)
+{
+    CUresult result;
+    bool held;
+
+    (void)real_driver();
+    held = begin_change();
+    result = REAL(cuGraphDestroy)(graph);
+    end_change(held);
+    return result;
+}
+
 PUBLIC CUresult cuGraphExecDestroy(CUgraphExec exec)
 {
     struct demand demand;

@@ -5,7 +5,7 @@
  * interferes in the middle of its calls. It goes on for some seconds, says how much it is told that
  * it holds, and ends with its standard input; racer.py judges.
  *
- *   racer destroy|retain|map|export|capture|graph|exec|prefetch SECONDS
+ *   racer destroy|retain|map|export|capture|graph|exec|swap|prefetch SECONDS
  */
 
 #include <dlfcn.h>
@@ -44,6 +44,7 @@ typedef int pool_destroy_fn(cu_handle pool);
 typedef int pool_alloc_fn(cu_ptr *ptr, size_t bytes, cu_handle pool, cu_handle stream);
 typedef int release_fn(cu_ptr handle);
 typedef int export_fn(void *shareable, cu_ptr handle, int type, unsigned long long flags);
+typedef int graph_create_fn(cu_handle *graph, unsigned int flags);
 typedef int graph_destroy_fn(cu_handle graph);
 typedef int managed_fn(cu_ptr *ptr, size_t bytes, unsigned int flags);
 typedef int prefetch_fn(cu_ptr ptr, size_t bytes, int device, cu_handle stream);
@@ -68,6 +69,7 @@ static struct {
     cu_alloc_async_fn *alloc_async;
     cu_begin_fn *capture;
     cu_end_fn *end_capture;
+    graph_create_fn *graph_create;
     graph_destroy_fn *graph_destroy, *exec_destroy;
     cu_instantiate_fn *instantiate;
     cu_graph_launch_fn *graph_launch;
@@ -129,6 +131,7 @@ static void begin(void)
     cu.alloc_async = (cu_alloc_async_fn *)symbol("cuMemAllocAsync");
     cu.capture = (cu_begin_fn *)symbol("cuStreamBeginCapture_v2");
     cu.end_capture = (cu_end_fn *)symbol("cuStreamEndCapture");
+    cu.graph_create = (graph_create_fn *)symbol("cuGraphCreate");
     cu.graph_destroy = (graph_destroy_fn *)symbol("cuGraphDestroy");
     cu.exec_destroy = (graph_destroy_fn *)symbol("cuGraphExecDestroy");
     cu.instantiate = (cu_instantiate_fn *)symbol("cuGraphInstantiateWithFlags");
@@ -380,6 +383,50 @@ static void race_exec(void)
     }
 }
 
+/* Puts an empty graph in the place of one some moments after it was told to. */
+static void *swapper(void *unused)
+{
+    unsigned long seen = 0;
+    cu_handle other;
+
+    (void)unused;
+    must(cu.set_current(context), "cuCtxSetCurrent");
+    while (!over) {
+        if (turn == seen)
+            continue;
+        seen = turn;
+        spin((unsigned)(seen * 977 % 4096));
+        must(cu.graph_destroy((cu_handle)(uintptr_t)target), "cuGraphDestroy");
+        must(cu.graph_create(&other, 0), "cuGraphCreate");
+        target = (uintptr_t)other;
+        done = seen;
+    }
+    return NULL;
+}
+
+static void race_swap(void)
+{
+    cu_handle stream, graph = NULL, exec = NULL;
+    bool got = false;
+    cu_ptr ptr;
+
+    must(cu.stream_create(&stream, 1), "cuStreamCreate");
+    while (!time_is_over() && !got) {
+        must(cu.capture(stream, RELAXED), "cuStreamBeginCapture");
+        must(cu.alloc_async(&ptr, GRAPH_PIECE, stream), "cuMemAllocAsync");
+        must(cu.end_capture(stream, &graph), "cuStreamEndCapture");
+        target = (uintptr_t)graph;
+        turn++;
+        exec = NULL;
+        got = cu.instantiate(&exec, graph, 1) == CU_OK && cu.graph_launch(exec, stream) == CU_OK;
+        while (done != turn)
+            ;
+        must(cu.graph_destroy((cu_handle)(uintptr_t)target), "cuGraphDestroy");
+        if (exec && !got)
+            must(cu.exec_destroy(exec), "cuGraphExecDestroy");
+    }
+}
+
 /* Moves what is at an address to the device all the time. */
 static void *mover(void *unused)
 {
@@ -419,7 +466,8 @@ static const struct {
     {"destroy", race_destroy, destroyer}, {"retain", race_retain, writer},
     {"map", race_guess, mapper},          {"export", race_guess, exporter},
     {"capture", race_capture, capturer},  {"graph", race_graph, capturer},
-    {"exec", race_exec, ender},           {"prefetch", race_prefetch, mover},
+    {"exec", race_exec, ender},           {"swap", race_swap, swapper},
+    {"prefetch", race_prefetch, mover},
 };
 
 int main(int argc, char **argv)

@@ -19,6 +19,7 @@ RACES = (
     ("capture", "a capture ends while memory is taken in its stream"),
     ("graph", "a capture ends while a graph is launched into its stream"),
     ("exec", "a graph is launched while it ends"),
+    ("swap", "a graph is replaced while another thread makes it executable"),
     ("prefetch", "managed memory is moved before anybody was given it"),
 )
 
