@@ -391,6 +391,7 @@ struct compare *compare_new(uv_loop_t *loop, const struct compare_options *optio
         .first_ms = LOOK_MS,
         .period_ms = LOOK_MS,
         .late_periods = LATE_TIMES,
+        .rests = true,
     };
     struct compare *compare = calloc(1, sizeof(*compare));
 

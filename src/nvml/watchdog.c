@@ -24,6 +24,7 @@ static void begin(struct watchdog *watchdog)
     if (watchdog->options.ops->begin)
         watchdog->options.ops->begin(watchdog->options.data);
     watchdog->again = false;
+    watchdog->began_ms = uv_now(watchdog->timer.loop);
     watchdog->work.data = watchdog;
     watchdog->asking =
         uv_queue_work(watchdog->timer.loop, &watchdog->work, on_work, on_work_done) == 0;
@@ -32,11 +33,14 @@ static void begin(struct watchdog *watchdog)
 static void on_work_done(uv_work_t *work, int status)
 {
     struct watchdog *watchdog = work->data;
+    const uint64_t now_ms = uv_now(watchdog->timer.loop);
     bool ending = watchdog->ending;
 
     (void)status;
     watchdog->asking = false;
     watchdog->periods = 0;
+    if (watchdog->options.rests)
+        watchdog->rested_ms = now_ms + (now_ms - watchdog->began_ms);
     watchdog->options.ops->done(watchdog->options.data);
     if (ending)
         uv_close((uv_handle_t *)&watchdog->timer, NULL);
@@ -49,10 +53,10 @@ static void on_period(uv_timer_t *timer)
     struct watchdog *watchdog = timer->data;
     const struct watchdog_options *options = &watchdog->options;
 
-    if (!watchdog->asking)
-        begin(watchdog);
-    else if (++watchdog->periods == options->late_periods)
+    if (watchdog->asking && ++watchdog->periods == options->late_periods)
         options->ops->late(options->data);
+    else if (!watchdog->asking && uv_now(timer->loop) >= watchdog->rested_ms)
+        begin(watchdog);
 }
 
 void watchdog_start(struct watchdog *watchdog, uv_loop_t *loop,

@@ -7,6 +7,13 @@
 #include <unistd.h>
 
 #include "base/check.h"
+#include "base/clock.h"
+#include "base/util.h"
+
+enum {
+    PERIOD_MS = 10,
+    WORK_MS = 60,
+};
 
 struct fixture {
     struct watchdog watchdog;
@@ -14,7 +21,8 @@ struct fixture {
     uv_timer_t end;
     sem_t answer; /* ask() waits for it */
     unsigned begun, asked, done, late;
-    bool was_late; /* watchdog_is_late() when done() came */
+    int64_t ended_ns, rested_ns; /* of the first work, and how long the second came after it */
+    bool was_late;               /* watchdog_is_late() when done() came */
 };
 
 static void begin(void *data)
@@ -56,7 +64,7 @@ static const struct watchdog_ops ops = {.begin = begin, .ask = ask, .done = done
 static void start(struct fixture *fixture)
 {
     const struct watchdog_options options = {
-        .ops = &ops, .data = fixture, .period_ms = 10, .late_periods = 3};
+        .ops = &ops, .data = fixture, .period_ms = PERIOD_MS, .late_periods = 3};
 
     *fixture = (struct fixture){.begun = 0};
     assert_int_equal(uv_loop_init(&fixture->loop), 0);
@@ -78,6 +86,31 @@ static void a_slow_answer_is_late_once(void **state)
     assert_int_equal(fixture.late, 1);
     assert_true(fixture.was_late);
     assert_false(watchdog_is_late(&fixture.watchdog));
+}
+
+static void work(void *data)
+{
+    struct fixture *fixture = data;
+
+    if (fixture->asked++ == 1)
+        fixture->rested_ns = clock_now_ns() - fixture->ended_ns;
+    (void)usleep(WORK_MS * 1000);
+    fixture->ended_ns = clock_now_ns();
+}
+
+static void work_is_half_the_time_at_most(void **state)
+{
+    const struct watchdog_ops working = {.ask = work, .done = done, .late = late};
+    struct fixture fixture;
+
+    (void)state;
+    start(&fixture);
+    fixture.watchdog.options.ops = &working;
+    fixture.watchdog.options.rests = true;
+    (void)uv_run(&fixture.loop, UV_RUN_DEFAULT);
+    assert_int_equal(uv_loop_close(&fixture.loop), 0);
+    assert_int_equal(fixture.asked, 2);
+    assert_true(fixture.rested_ns >= (WORK_MS - PERIOD_MS) * NS_PER_MS);
 }
 
 static void on_end(uv_timer_t *timer)
@@ -121,6 +154,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_slow_answer_is_late_once),
+        cmocka_unit_test(work_is_half_the_time_at_most),
         cmocka_unit_test(a_thread_that_hangs_does_not_hold_up_the_end),
     };
 
