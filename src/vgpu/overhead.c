@@ -296,7 +296,9 @@ static void charge_anyway(struct vgpu_device *device, enum vgpu_kind kind, uint6
 
     vgpu_charge_anyway(device, kind, units);
     account_of(device)->units[kind] += units;
-    if (ledger_total(vgpu.region.ext, device->index) > limit)
+    /* What was another process', which died, may still be charged to that one. */
+    if (ledger_total(vgpu.region.ext, device->index) > limit &&
+        vgpu_used_bytes(device->index) / LEDGER_UNIT > limit)
         vgpu_say(VGPU_WORD_HIDDEN,
                  "%s: the driver took %llu MiB for code, stacks or heaps; with them the limit is "
                  "exceeded, and no more memory is given until some is freed",
