@@ -140,16 +140,23 @@ static bool are_pairs(const struct graph *graph, const CUgraphNode *from, const 
     return true;
 }
 
-PUBLIC CUresult cuGraphAddDependencies(CUgraph handle, const CUgraphNode *from,
-                                       const CUgraphNode *to, size_t count)
+/* Whether the edges can be added, or, if they are there, taken away. */
+static CUresult check_pairs(const struct graph *graph, const CUgraphNode *from,
+                            const CUgraphNode *to, size_t count, bool there)
 {
-    const struct graph *graph = graph_find(handle, GRAPH_MAGIC);
     CUresult r = check(graph);
 
     if (r != CUDA_SUCCESS)
         return r;
-    if (!are_pairs(graph, from, to, count, false))
-        return CUDA_ERROR_INVALID_VALUE;
+    return are_pairs(graph, from, to, count, there) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+PUBLIC CUresult cuGraphAddDependencies(CUgraph handle, const CUgraphNode *from,
+                                       const CUgraphNode *to, size_t count)
+{
+    const struct graph *graph = graph_find(handle, GRAPH_MAGIC);
+    CUresult r = check_pairs(graph, from, to, count, false);
+
     for (size_t i = 0; i < count && r == CUDA_SUCCESS; i++)
         r = graph_add_after(graph_find_node(to[i]), graph_find_node(from[i]))
                 ? CUDA_SUCCESS
@@ -162,12 +169,10 @@ PUBLIC CUresult cuGraphRemoveDependencies(CUgraph handle, const CUgraphNode *fro
                                           const CUgraphNode *to, size_t count)
 {
     const struct graph *graph = graph_find(handle, GRAPH_MAGIC);
-    CUresult r = check(graph);
+    CUresult r = check_pairs(graph, from, to, count, true);
 
     if (r != CUDA_SUCCESS)
         return r;
-    if (!are_pairs(graph, from, to, count, true))
-        return CUDA_ERROR_INVALID_VALUE;
     if (count && graph_has_memory(graph))
         return CUDA_ERROR_NOT_SUPPORTED;
     for (size_t i = 0; i < count; i++)

@@ -395,23 +395,16 @@ static void captured(void)
     OK(cuDeviceGraphMemTrim(0));
 }
 
-#define HOLDS_IN(name, body)                                                                       \
-    static void name(void **state)                                                                 \
-    {                                                                                              \
-        (void)state;                                                                               \
-        assert_int_equal(testing_run("", body), 0);                                                \
-    }
-
-HOLDS_IN(a_graph_runs_what_was_added_in_order, kernels_run)
-HOLDS_IN(a_child_is_a_copy, children)
-HOLDS_IN(a_circle_is_no_graph, circles)
-HOLDS_IN(memory_is_taken_at_the_launch_and_kept, memory_is_taken_late)
-HOLDS_IN(what_may_run_at_once_has_memory_each, side_by_side)
-HOLDS_IN(graphs_of_a_stream_share_memory, streams_share)
-HOLDS_IN(what_a_graph_leaves_over_lives_on, left_over)
-HOLDS_IN(a_launch_may_free_what_the_last_one_left, freed_by_the_next_launch)
-HOLDS_IN(memory_forbids_some_things, what_memory_forbids)
-HOLDS_IN(a_capture_allocates_for_its_graph, captured)
+HOLDS_IN(a_graph_runs_what_was_added_in_order, "", kernels_run)
+HOLDS_IN(a_child_is_a_copy, "", children)
+HOLDS_IN(a_circle_is_no_graph, "", circles)
+HOLDS_IN(memory_is_taken_at_the_launch_and_kept, "", memory_is_taken_late)
+HOLDS_IN(what_may_run_at_once_has_memory_each, "", side_by_side)
+HOLDS_IN(graphs_of_a_stream_share_memory, "", streams_share)
+HOLDS_IN(what_a_graph_leaves_over_lives_on, "", left_over)
+HOLDS_IN(a_launch_may_free_what_the_last_one_left, "", freed_by_the_next_launch)
+HOLDS_IN(memory_forbids_some_things, "", what_memory_forbids)
+HOLDS_IN(a_capture_allocates_for_its_graph, "", captured)
 
 int main(void)
 {

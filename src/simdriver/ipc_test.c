@@ -340,13 +340,6 @@ static void granules(void)
     HOLDS(testing_used_bytes() == before);
 }
 
-#define HOLDS_IN(name, options, body)                                                              \
-    static void name(void **state)                                                                 \
-    {                                                                                              \
-        (void)state;                                                                               \
-        assert_int_equal(testing_run(options, body), 0);                                           \
-    }
-
 HOLDS_IN(a_process_shares_what_it_allocated, "", own_memory)
 HOLDS_IN(another_one_opens_it_and_takes_none, "", memory_is_opened)
 HOLDS_IN(it_is_whose_has_it_when_its_maker_dies, "", memory_outlives_its_maker)

@@ -184,18 +184,11 @@ static void attaching(void)
     INVALID(cuStreamAttachMemAsync(t.streams[0], ptr, 0, 3));
 }
 
-#define HOLDS_IN(name, body)                                                                       \
-    static void name(void **state)                                                                 \
-    {                                                                                              \
-        (void)state;                                                                               \
-        assert_int_equal(testing_run("", body), 0);                                                \
-    }
-
-HOLDS_IN(pages_are_where_they_were_last_wanted, pages_come_and_go)
-HOLDS_IN(pages_give_way_to_other_memory, pages_give_way)
-HOLDS_IN(advice_is_told_again, advice)
-HOLDS_IN(a_kernel_brings_what_it_touches, kernels_touch)
-HOLDS_IN(memory_is_attached_whole, attaching)
+HOLDS_IN(pages_are_where_they_were_last_wanted, "", pages_come_and_go)
+HOLDS_IN(pages_give_way_to_other_memory, "", pages_give_way)
+HOLDS_IN(advice_is_told_again, "", advice)
+HOLDS_IN(a_kernel_brings_what_it_touches, "", kernels_touch)
+HOLDS_IN(memory_is_attached_whole, "", attaching)
 
 int main(void)
 {

@@ -124,13 +124,6 @@ static void without(void)
     GIVES(CUDA_ERROR_NOT_SUPPORTED, cuMulticastCreate(&object, &team));
 }
 
-#define HOLDS_IN(name, options, body)                                                              \
-    static void name(void **state)                                                                 \
-    {                                                                                              \
-        (void)state;                                                                               \
-        assert_int_equal(testing_run(options, body), 0);                                           \
-    }
-
 HOLDS_IN(an_object_holds_what_is_bound_to_it, "multicast=yes", binding)
 HOLDS_IN(binding_waits_for_all_devices, "multicast=yes", waiting)
 HOLDS_IN(most_devices_have_none, "", without)

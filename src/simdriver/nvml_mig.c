@@ -116,6 +116,15 @@ static nvmlReturn_t leave(nvmlReturn_t r)
     return r;
 }
 
+/* enter_handle() for who is told something, and names where. */
+static nvmlReturn_t enter_to(const void *handle, enum handle_kind kind, const void *to,
+                             unsigned *ret_device)
+{
+    nvmlReturn_t r = enter_handle(handle, kind, ret_device);
+
+    return r == NVML_SUCCESS && !to ? leave(NVML_ERROR_INVALID_ARGUMENT) : r;
+}
+
 static struct sim_state *state(void)
 {
     return nvml_machine()->state;
@@ -382,12 +391,10 @@ PUBLIC nvmlReturn_t nvmlGpuInstanceGetInfo(nvmlGpuInstance_t instance, nvmlGpuIn
 {
     const struct sim_mig_profile *profile;
     unsigned device;
-    nvmlReturn_t r = enter_handle(instance, HANDLE_GPU_INSTANCE, &device);
+    nvmlReturn_t r = enter_to(instance, HANDLE_GPU_INSTANCE, info, &device);
 
     if (r != NVML_SUCCESS)
         return r;
-    if (!info)
-        return leave(NVML_ERROR_INVALID_ARGUMENT);
     profile = &sim_mig_profiles[sim_instance(state(), device)->profile];
     *info = (nvmlGpuInstanceInfo_t){
         .device = nvml_handle(sim_gpu_of(device)),
@@ -517,12 +524,10 @@ PUBLIC nvmlReturn_t nvmlComputeInstanceGetInfo_v2(nvmlComputeInstance_t compute,
 {
     const struct sim_instance *it;
     unsigned device, slices;
-    nvmlReturn_t r = enter_handle(compute, HANDLE_COMPUTE_INSTANCE, &device);
+    nvmlReturn_t r = enter_to(compute, HANDLE_COMPUTE_INSTANCE, info, &device);
 
     if (r != NVML_SUCCESS)
         return r;
-    if (!info)
-        return leave(NVML_ERROR_INVALID_ARGUMENT);
     it = sim_instance(state(), device);
     slices = sim_mig_profiles[it->profile].slices;
     *info = (nvmlComputeInstanceInfo_t){
@@ -552,12 +557,10 @@ PUBLIC nvmlReturn_t nvmlDeviceIsMigDeviceHandle(nvmlDevice_t device, unsigned in
 PUBLIC nvmlReturn_t nvmlDeviceGetGpuInstanceId(nvmlDevice_t device, unsigned int *id)
 {
     unsigned any;
-    nvmlReturn_t r = enter_handle(device, HANDLE_DEVICE, &any);
+    nvmlReturn_t r = enter_to(device, HANDLE_DEVICE, id, &any);
 
     if (r != NVML_SUCCESS)
         return r;
-    if (!id)
-        return leave(NVML_ERROR_INVALID_ARGUMENT);
     *id = sim_mig_id(sim_instance(state(), any)->profile, start_of(any));
     return leave(NVML_SUCCESS);
 }
@@ -565,12 +568,10 @@ PUBLIC nvmlReturn_t nvmlDeviceGetGpuInstanceId(nvmlDevice_t device, unsigned int
 PUBLIC nvmlReturn_t nvmlDeviceGetComputeInstanceId(nvmlDevice_t device, unsigned int *id)
 {
     unsigned any;
-    nvmlReturn_t r = enter_handle(device, HANDLE_DEVICE, &any);
+    nvmlReturn_t r = enter_to(device, HANDLE_DEVICE, id, &any);
 
     if (r != NVML_SUCCESS)
         return r;
-    if (!id)
-        return leave(NVML_ERROR_INVALID_ARGUMENT);
     *id = 0;
     return leave(NVML_SUCCESS);
 }
@@ -611,12 +612,10 @@ PUBLIC nvmlReturn_t nvmlDeviceGetDeviceHandleFromMigDeviceHandle(nvmlDevice_t mi
                                                                  nvmlDevice_t *device)
 {
     unsigned any;
-    nvmlReturn_t r = enter_handle(mig, HANDLE_DEVICE, &any);
+    nvmlReturn_t r = enter_to(mig, HANDLE_DEVICE, device, &any);
 
     if (r != NVML_SUCCESS)
         return r;
-    if (!device)
-        return leave(NVML_ERROR_INVALID_ARGUMENT);
     *device = nvml_handle(sim_gpu_of(any));
     return leave(NVML_SUCCESS);
 }
@@ -627,12 +626,10 @@ PUBLIC nvmlReturn_t nvmlDeviceGetAttributes_v2(nvmlDevice_t device,
     const struct sim_mig_profile *profile;
     const struct sim_gpu_spec *spec;
     unsigned any;
-    nvmlReturn_t r = enter_handle(device, HANDLE_DEVICE, &any);
+    nvmlReturn_t r = enter_to(device, HANDLE_DEVICE, attributes, &any);
 
     if (r != NVML_SUCCESS)
         return r;
-    if (!attributes)
-        return leave(NVML_ERROR_INVALID_ARGUMENT);
     profile = &sim_mig_profiles[sim_instance(state(), any)->profile];
     spec = sim_spec_of(state(), any);
     *attributes = (nvmlDeviceAttributes_t){

@@ -403,13 +403,6 @@ static void shared(void)
     HOLDS(testing_used_bytes() == before);
 }
 
-#define HOLDS_IN(name, options, body)                                                              \
-    static void name(void **state)                                                                 \
-    {                                                                                              \
-        (void)state;                                                                               \
-        assert_int_equal(testing_run(options, body), 0);                                           \
-    }
-
 HOLDS_IN(a_pool_grows_by_chunks_and_shrinks_when_somebody_waits, "", a_pool_grows)
 HOLDS_IN(a_pool_keeps_what_its_threshold_says, "", a_threshold_keeps)
 HOLDS_IN(freed_memory_goes_to_its_stream_at_once, "", reuse_follows_streams)

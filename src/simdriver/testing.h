@@ -40,6 +40,14 @@ struct testing {
  */
 int testing_run(const char *options, void (*body)(void));
 
+/* A cmocka test of that name which does so. */
+#define HOLDS_IN(name, options, body)                                                              \
+    static void name(void **state)                                                                 \
+    {                                                                                              \
+        (void)state;                                                                               \
+        assert_int_equal(testing_run(options, body), 0);                                           \
+    }
+
 /* The same on a machine whose clock runs. */
 int testing_run_unstopped(const char *options, void (*body)(void));
 

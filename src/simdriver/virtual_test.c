@@ -397,13 +397,6 @@ static void stale_release(void)
     (void)cuMemRelease(handle);
 }
 
-#define HOLDS_IN(name, options, body)                                                              \
-    static void name(void **state)                                                                 \
-    {                                                                                              \
-        (void)state;                                                                               \
-        assert_int_equal(testing_run(options, body), 0);                                           \
-    }
-
 HOLDS_IN(addresses_are_reserved_apart, "", addresses)
 HOLDS_IN(what_makes_no_sense_is_not_made, "", what_is_asked_for)
 HOLDS_IN(memory_belongs_to_no_context, "", what_is_made)

@@ -268,53 +268,39 @@ static CUmemLocation permitted_location(CUdeviceptr ptr, size_t bytes, CUmemLoca
 
 /* Prefetches */
 
+/* The body of a function whose call moves pages: where they may be stays as it is looked up. */
+#define PLACED(call)                                                                               \
+    CUresult result;                                                                               \
+                                                                                                   \
+    (void)real_driver();                                                                           \
+    hold_places();                                                                                 \
+    result = call;                                                                                 \
+    end_placing();                                                                                 \
+    return result
+
 PUBLIC CUresult cuMemPrefetchAsync(CUdeviceptr ptr, size_t bytes, CUdevice device, CUstream stream)
 {
-    CUresult result;
-
-    (void)real_driver();
-    hold_places();
-    result = REAL(cuMemPrefetchAsync)(ptr, bytes, permitted(ptr, bytes, device), stream);
-    end_placing();
-    return result;
+    PLACED(REAL(cuMemPrefetchAsync)(ptr, bytes, permitted(ptr, bytes, device), stream));
 }
 
 PUBLIC CUresult cuMemPrefetchAsync_ptsz(CUdeviceptr ptr, size_t bytes, CUdevice device,
                                         CUstream stream)
 {
-    CUresult result;
-
-    (void)real_driver();
-    hold_places();
-    result = REAL(cuMemPrefetchAsync_ptsz)(ptr, bytes, permitted(ptr, bytes, device), stream);
-    end_placing();
-    return result;
+    PLACED(REAL(cuMemPrefetchAsync_ptsz)(ptr, bytes, permitted(ptr, bytes, device), stream));
 }
 
 PUBLIC CUresult cuMemPrefetchAsync_v2(CUdeviceptr ptr, size_t bytes, CUmemLocation location,
                                       unsigned int flags, CUstream stream)
 {
-    CUresult result;
-
-    (void)real_driver();
-    hold_places();
-    result = REAL(cuMemPrefetchAsync_v2)(ptr, bytes, permitted_location(ptr, bytes, location),
-                                         flags, stream);
-    end_placing();
-    return result;
+    PLACED(REAL(cuMemPrefetchAsync_v2)(ptr, bytes, permitted_location(ptr, bytes, location), flags,
+                                       stream));
 }
 
 PUBLIC CUresult cuMemPrefetchAsync_v2_ptsz(CUdeviceptr ptr, size_t bytes, CUmemLocation location,
                                            unsigned int flags, CUstream stream)
 {
-    CUresult result;
-
-    (void)real_driver();
-    hold_places();
-    result = REAL(cuMemPrefetchAsync_v2_ptsz)(ptr, bytes, permitted_location(ptr, bytes, location),
-                                              flags, stream);
-    end_placing();
-    return result;
+    PLACED(REAL(cuMemPrefetchAsync_v2_ptsz)(ptr, bytes, permitted_location(ptr, bytes, location),
+                                            flags, stream));
 }
 
 /* Many at once are not looked into. */
@@ -330,15 +316,9 @@ static bool refuses_batch(const char *name)
                          size_t *indices, size_t location_count, unsigned long long flags,         \
                          CUstream stream)                                                          \
     {                                                                                              \
-        CUresult result = CUDA_ERROR_NOT_SUPPORTED;                                                \
-                                                                                                   \
-        (void)real_driver();                                                                       \
-        hold_places();                                                                             \
-        if (!refuses_batch(#name))                                                                 \
-            result =                                                                               \
-                REAL(name)(ptrs, bytes, count, locations, indices, location_count, flags, stream); \
-        end_placing();                                                                             \
-        return result;                                                                             \
+        PLACED(refuses_batch(#name) ? CUDA_ERROR_NOT_SUPPORTED                                     \
+                                    : REAL(name)(ptrs, bytes, count, locations, indices,           \
+                                                 location_count, flags, stream));                  \
     }
 
 BATCH(cuMemPrefetchBatchAsync)
