@@ -146,8 +146,16 @@ enum proc_state proc_identity_check(const struct proc_identity *who,
         return PROC_DEAD;
     if (who->pid_namespace != self->pid_namespace)
         return PROC_UNKNOWN;
-    if (who->pid == self->pid && who->start_ticks == self->start_ticks)
-        return PROC_ALIVE; /* ourselves, whatever /proc knows */
+    /*
+     * Ourselves, whatever /proc knows; or one of before us: the kernel gives the number of a
+     * namespace that ended to a new one, in which pid 1 is there again.
+     */
+    if (who->pid == self->pid) {
+        if (who->start_ticks == self->start_ticks)
+            return PROC_ALIVE;
+        if (who->start_ticks && self->start_ticks)
+            return PROC_DEAD;
+    }
 
     (void)snprintf(path, sizeof(path), "/proc/%d/stat", (int)who->pid);
     if (!self->proc_is_foreign)

@@ -79,16 +79,21 @@ static void a_process_of_another_start_is_dead(void **state)
 /* Process 1 of a new pid namespace, with the /proc of the old one. Returns a line's number. */
 static int live_with_foreign_proc(void)
 {
-    struct proc_identity self, who;
+    struct proc_identity self, who, before;
     pid_t child = start_child(false);
     int result = 0;
 
     proc_identity_self(&self);
     who = identity_of(child, &self);
+    /* Process 1 of a namespace that ended, whose number ours has got. */
+    before = self;
+    before.start_ticks--;
     if (getpid() != 1 || !self.proc_is_foreign)
         result = __LINE__;
     /* The process that /proc calls 1 started earlier. */
     else if (self.start_ticks < 1 || proc_identity_check(&self, &self) == PROC_DEAD)
+        result = __LINE__;
+    else if (proc_identity_check(&before, &self) != PROC_DEAD)
         result = __LINE__;
     else if (proc_identity_check(&who, &self) == PROC_DEAD)
         result = __LINE__;

@@ -212,6 +212,23 @@ def busy_by_host_pids():
         busy_neighbours("in a container, by the host's pids", "host", container)
 
 
+def same_namespace_number():
+    """A container that starts anew gets the number of the pid namespace that ended, and is process 1 again."""
+    container = in_container(own_proc=False)
+    if not container:
+        return
+    machine = Machine(memory=40 * GIB, driver={"pids": "host"})
+    environment = limited_environment(machine, memory=1 * GIB)
+    said = []
+    for _ in range(3):
+        running = start([*container, HIDDEN, *"init create launch=8M alloc=2M create say wait".split()], environment)
+        said.append(heard(running))
+        end(running)
+        time.sleep(0.5)  # the kernel keeps a number for a moment
+    told = [(one.get("codes"), accounted(one)) for one in said]
+    check_equal(told, [([0] * 5, 2 * CONTEXT + 10 * MIB)] * 3, "nothing of the one before is charged to it")
+
+
 SLOTS = 1856  # where they begin in a region
 HOST_PID = SLOTS + 4
 
@@ -383,7 +400,7 @@ def bystanders():
 
 tests = {name: f for name, f in list(globals().items()) if callable(f) and getattr(f, "__module__", "") == "__main__"}
 every = [heap_over, heap_twice, stack_of_a_kernel, attached, attached_primary, unseen_primary, primary_retains]
-every += [stale_handles, many_contexts, busy, busy_in_container, busy_by_host_pids, named_by_the_node, sized_by_the_limits]
+every += [stale_handles, many_contexts, busy, busy_in_container, busy_by_host_pids, same_namespace_number, named_by_the_node, sized_by_the_limits]
 every += [without_nvml, lazy, lazy_busy, parallel, squeezed, let_pass, beside_a_load, bystanders]
 for test in [tests[name] for name in sys.argv[1:]] or every:
     print(f"-- {test.__name__}")
