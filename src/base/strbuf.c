@@ -57,7 +57,7 @@ static bool strbuf_grow(struct strbuf *buf, size_t more)
     return true;
 }
 
-static void strbuf_add_bytes(struct strbuf *buf, const char *bytes, size_t len)
+void strbuf_add_bytes(struct strbuf *buf, const char *bytes, size_t len)
 {
     if (!strbuf_grow(buf, len))
         return;

@@ -6,7 +6,6 @@
 #include <string.h>
 
 #include "base/utf8.h"
-#include "base/util.h"
 
 void metrics_family(struct strbuf *buf, const char *name, enum metric_type type, const char *help)
 {
@@ -33,21 +32,6 @@ static size_t plain_length(const unsigned char *p)
     return len;
 }
 
-static void add_plain(struct strbuf *buf, const char *bytes, size_t len)
-{
-    char text[256];
-
-    while (len) {
-        size_t n = MIN(len, sizeof(text) - 1);
-
-        memcpy(text, bytes, n);
-        text[n] = '\0';
-        strbuf_add(buf, text);
-        bytes += n;
-        len -= n;
-    }
-}
-
 static void add_value(struct strbuf *buf, const char *value)
 {
     const unsigned char *p = (const unsigned char *)value;
@@ -55,7 +39,7 @@ static void add_value(struct strbuf *buf, const char *value)
     for (;;) {
         size_t len = plain_length(p);
 
-        add_plain(buf, (const char *)p, len);
+        strbuf_add_bytes(buf, (const char *)p, len);
         p += len;
         if (!*p)
             return;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "monitor/export.h"
 
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -31,8 +32,16 @@ struct sample {
     size_t labels[NAMING_COUNT]; /* offsets into the samples' texts */
 };
 
-/* Data of all families: a row for each card of each container. */
+/* A container whose pod is known. */
+struct owner {
+    const struct container_use *use;
+    size_t labels; /* offset into the samples' texts */
+};
+
+/* Data of all families: a row for each container, and one for each of its cards. */
 struct samples {
+    struct owner *owners;
+    size_t owner_count;
     struct sample *items;
     size_t count;
     struct strbuf texts; /* labels, one terminated text after another */
@@ -162,8 +171,24 @@ static size_t add_labels(const struct pod_name *pod, const struct sample *sample
 
     (void)snprintf(index, sizeof(index), "%u", sample->card->index);
     metrics_labels(texts, labels, ARRAY_SIZE(labels));
-    strbuf_addf(texts, "%c", '\0');
+    strbuf_add_bytes(texts, "", 1);
     return at;
+}
+
+static void add_owner(const struct pod_name *pod, const struct container_use *use,
+                      struct samples *samples)
+{
+    struct owner *owner = &samples->owners[samples->owner_count++];
+    const struct metric_label labels[] = {
+        {"zone", "vGPU"},
+        {"namespace", pod->namespace},
+        {"pod", pod->name},
+        {"container", use->name},
+    };
+
+    *owner = (struct owner){.use = use, .labels = samples->texts.len};
+    metrics_labels(&samples->texts, labels, ARRAY_SIZE(labels));
+    strbuf_add_bytes(&samples->texts, "", 1);
 }
 
 static void add_samples(const struct exported *what, const struct container_use *use,
@@ -171,7 +196,10 @@ static void add_samples(const struct exported *what, const struct container_use 
 {
     const struct pod_name *pod = pod_names_find(what->names, use->pod_uid);
 
-    for (unsigned i = 0; pod && i < use->card_count; i++) {
+    if (!pod)
+        return;
+    add_owner(pod, use, samples);
+    for (unsigned i = 0; i < use->card_count; i++) {
         struct sample *sample = &samples->items[samples->count++];
 
         *sample = (struct sample){.what = what, .use = use, .card = &use->cards[i]};
@@ -252,6 +280,87 @@ static void export_waits(const struct samples *samples, struct strbuf *buf)
     }
 }
 
+/* Families of a container as a whole. */
+struct count_family {
+    const char *name;
+    enum metric_type type;
+    const char *help;
+    size_t member; /* of struct container_use, a uint64_t */
+};
+
+static const struct count_family count_families[] = {
+    {"hami_container_pinned_host_bytes", METRIC_GAUGE,
+     "Host memory that the driver keeps in place for the container's processes",
+     offsetof(struct container_use, pinned_bytes)},
+    {"hami_container_oversubscribed_host_bytes", METRIC_GAUGE,
+     "Of the device memory that the container's processes use, what lives on the host because the "
+     "card had no room for it",
+     offsetof(struct container_use, spilled_bytes)},
+    {"hami_container_unaccounted_refused_total", METRIC_COUNTER,
+     "Calls refused because what they take is not accounted for",
+     offsetof(struct container_use, unaccounted_refused)},
+    {"hami_container_unaccounted_allowed_total", METRIC_COUNTER,
+     "Calls let pass although what they take is not accounted for",
+     offsetof(struct container_use, unaccounted_allowed)},
+};
+
+static void export_counts(const struct samples *samples, const struct count_family *family,
+                          struct strbuf *buf)
+{
+    metrics_family(buf, family->name, family->type, family->help);
+    for (size_t i = 0; i < samples->owner_count; i++) {
+        const struct owner *owner = &samples->owners[i];
+        const uint64_t *count = (const uint64_t *)((const char *)owner->use + family->member);
+
+        metrics_sample(buf, family->name, samples->texts.text + owner->labels, (double)*count);
+    }
+}
+
+/* text is used for the labels, again and again. */
+static void export_refusal(const char *labels, const char *reason, uint64_t count,
+                           struct strbuf *text, struct strbuf *buf)
+{
+    text->len = 0;
+    strbuf_add_bytes(text, labels, strlen(labels) - 1);
+    strbuf_add(text, reason);
+    metrics_sample(buf, "hami_container_refusals_total", strbuf_text(text), (double)count);
+}
+
+static void export_refusals(const struct samples *samples, struct strbuf *buf)
+{
+    CLEANUP(strbuf_deinit) struct strbuf text = STRBUF_INIT(TEXT_MAX);
+
+    metrics_family(
+        buf, "hami_container_refusals_total", METRIC_COUNTER,
+        "Calls that were refused, by reason: the limit of memory, or that what they take "
+        "is not accounted for");
+    for (size_t i = 0; i < samples->owner_count; i++) {
+        const struct container_use *use = samples->owners[i].use;
+        const char *labels = samples->texts.text + samples->owners[i].labels;
+        uint64_t refused = 0;
+
+        for (unsigned k = 0; k < use->card_count; k++)
+            refused += use->cards[k].refusals;
+        export_refusal(labels, ",reason=\"memory-limit\"}", refused, &text, buf);
+        export_refusal(labels, ",reason=\"unaccounted\"}", use->unaccounted_refused, &text, buf);
+    }
+}
+
+static void export_samples(const struct exported *what, const struct samples *samples,
+                           struct strbuf *buf)
+{
+    for (size_t i = 0; i < ARRAY_SIZE(use_families); i++) {
+        if (!use_families[i].legacy || what->legacy)
+            export_family(samples, &use_families[i], buf);
+    }
+    export_waits(samples, buf);
+    if (what->legacy)
+        export_memory_parts(samples, buf);
+    for (size_t i = 0; i < ARRAY_SIZE(count_families); i++)
+        export_counts(samples, &count_families[i], buf);
+    export_refusals(samples, buf);
+}
+
 static void export_uses(const struct exported *what, struct strbuf *buf)
 {
     struct samples samples = {.texts = STRBUF_INIT(TEXTS_MAX)};
@@ -260,45 +369,15 @@ static void export_uses(const struct exported *what, struct strbuf *buf)
     for (size_t i = 0; i < what->use_count; i++)
         count += what->uses[i].card_count;
     samples.items = calloc(count + 1, sizeof(*samples.items));
-    for (size_t i = 0; samples.items && i < what->use_count; i++)
+    samples.owners = calloc(what->use_count + 1, sizeof(*samples.owners));
+    for (size_t i = 0; samples.items && samples.owners && i < what->use_count; i++)
         add_samples(what, &what->uses[i], &samples);
-    buf->failed |= !samples.items || samples.texts.failed;
-    for (size_t i = 0; i < ARRAY_SIZE(use_families) && !buf->failed; i++) {
-        if (!use_families[i].legacy || what->legacy)
-            export_family(&samples, &use_families[i], buf);
-    }
+    buf->failed |= !samples.items || !samples.owners || samples.texts.failed;
     if (!buf->failed)
-        export_waits(&samples, buf);
-    if (what->legacy && !buf->failed)
-        export_memory_parts(&samples, buf);
+        export_samples(what, &samples, buf);
     strbuf_deinit(&samples.texts);
+    free(samples.owners);
     free(samples.items);
-}
-
-/* Families with one sample a container. */
-static void export_counts(const struct exported *what, const char *name, enum metric_type type,
-                          const char *help, size_t member, struct strbuf *buf)
-{
-    CLEANUP(strbuf_deinit) struct strbuf text = STRBUF_INIT(TEXT_MAX);
-
-    metrics_family(buf, name, type, help);
-    for (size_t i = 0; i < what->use_count; i++) {
-        const struct container_use *use = &what->uses[i];
-        const struct pod_name *pod = pod_names_find(what->names, use->pod_uid);
-        const uint64_t *count = (const uint64_t *)((const char *)use + member);
-        const struct metric_label labels[] = {
-            {"zone", "vGPU"},
-            {"namespace", pod ? pod->namespace : ""},
-            {"pod", pod ? pod->name : ""},
-            {"container", use->name},
-        };
-
-        if (!pod)
-            continue;
-        text.len = 0;
-        metrics_labels(&text, labels, ARRAY_SIZE(labels));
-        metrics_sample(buf, name, strbuf_text(&text), (double)*count);
-    }
 }
 
 static size_t count_nameless(const struct exported *what)
@@ -322,20 +401,6 @@ void export_metrics(const struct exported *what, struct strbuf *buf)
     export_nvml(what, buf);
     export_pods_age(what, buf);
     export_uses(what, buf);
-    export_counts(what, "hami_container_pinned_host_bytes", METRIC_GAUGE,
-                  "Host memory that the driver keeps in place for the container's processes",
-                  offsetof(struct container_use, pinned_bytes), buf);
-    export_counts(what, "hami_container_oversubscribed_host_bytes", METRIC_GAUGE,
-                  "Of the device memory that the container's processes use, what lives on the host "
-                  "because the card had no room for it",
-                  offsetof(struct container_use, spilled_bytes), buf);
-    export_counts(what, "hami_container_unaccounted_refused_total", METRIC_COUNTER,
-                  "Calls refused because what they take is not accounted for",
-                  offsetof(struct container_use, unaccounted_refused), buf);
-    export_counts(what, "hami_container_unaccounted_allowed_total", METRIC_COUNTER,
-                  "Calls let pass although what they take is not accounted for",
-                  offsetof(struct container_use, unaccounted_allowed), buf);
-    export_refusals(what, buf);
     export_migs(what, buf);
     export_bypass(what, buf);
     metrics_family(buf, "hami_monitor_nameless_containers", METRIC_GAUGE,

@@ -16,6 +16,5 @@ void export_nvml(const struct exported *what, struct strbuf *buf);
 void export_pods_age(const struct exported *what, struct strbuf *buf);
 
 /* export_pods.c */
-void export_refusals(const struct exported *what, struct strbuf *buf);
 void export_migs(const struct exported *what, struct strbuf *buf);
 void export_bypass(const struct exported *what, struct strbuf *buf);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* Metrics of pods beside those of their cards: refusals, MIG instances, uses past the library. */
+/* Metrics of pods beside those of their containers: MIG instances, uses past the library. */
 
 #include <stdio.h>
 
@@ -56,46 +56,6 @@ void export_bypass(const struct exported *what, struct strbuf *buf)
     metrics_family(buf, "hami_host_gpu_own_processes", METRIC_GAUGE,
                    "Processes on the node's cards that are in no pod");
     metrics_sample(buf, "hami_host_gpu_own_processes", "", (double)what->counts.own);
-}
-
-/* Refusals by reason */
-
-/* text is used for the labels, again and again. */
-static void export_refusal(const struct container_use *use, const struct pod_name *pod,
-                           const char *reason, uint64_t count, struct strbuf *text,
-                           struct strbuf *buf)
-{
-    const struct metric_label labels[] = {
-        {"zone", "vGPU"},   {"namespace", pod->namespace},
-        {"pod", pod->name}, {"container", use->name},
-        {"reason", reason},
-    };
-
-    text->len = 0;
-    metrics_labels(text, labels, ARRAY_SIZE(labels));
-    metrics_sample(buf, "hami_container_refusals_total", strbuf_text(text), (double)count);
-}
-
-void export_refusals(const struct exported *what, struct strbuf *buf)
-{
-    CLEANUP(strbuf_deinit) struct strbuf text = STRBUF_INIT(TEXT_MAX);
-
-    metrics_family(
-        buf, "hami_container_refusals_total", METRIC_COUNTER,
-        "Calls that were refused, by reason: the limit of memory, or that what they take "
-        "is not accounted for");
-    for (size_t i = 0; i < what->use_count; i++) {
-        const struct container_use *use = &what->uses[i];
-        const struct pod_name *pod = pod_names_find(what->names, use->pod_uid);
-        uint64_t refused = 0;
-
-        for (unsigned k = 0; k < use->card_count; k++)
-            refused += use->cards[k].refusals;
-        if (!pod)
-            continue;
-        export_refusal(use, pod, "memory-limit", refused, &text, buf);
-        export_refusal(use, pod, "unaccounted", use->unaccounted_refused, &text, buf);
-    }
 }
 
 /* MIG instances */
