@@ -33,11 +33,11 @@ test: ## everything, from nothing; ends with the totals
 bench: all ## the numbers, beside their targets; SAVE=1 keeps them in bench/results/
 	python3 bench/run.py --build $(BUILD) $(if $(SAVE),--save)
 
-soak: all ## the long runs: 10^5 kills, 10^7 random steps, 10^6 random calls, every vendor's agent
+soak: all ## the long runs: 10^5 kills, 10^7 random steps, 10^6 random calls, a node's day, every vendor's agent
 	$(MESON_TEST) --suite soak --timeout-multiplier 0
-	HAMI_BUILD=$(abspath $(BUILD)) tests/cluster/cluster up
-	HAMI_BUILD=$(abspath $(BUILD)) python3 tests/cluster/vendors.py; code=$$?; \
-		HAMI_BUILD=$(abspath $(BUILD)) tests/cluster/cluster down; exit $$code
+	export HAMI_BUILD=$(abspath $(BUILD)); tests/cluster/cluster up && \
+		python3 tests/cluster/day.py && python3 tests/cluster/vendors.py; code=$$?; \
+		tests/cluster/cluster down; exit $$code
 
 mutants: all ## whether the tests notice a changed line: 400 of them, hours
 	tools/mutants
