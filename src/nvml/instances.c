@@ -115,6 +115,12 @@ static nvmlReturn_t read_mig_device(struct nvml *nvml, nvmlDevice_t handle, uint
     return NVML_SUCCESS;
 }
 
+/* A hole in the list, or one that was ended meanwhile. */
+static bool is_no_device(nvmlReturn_t result)
+{
+    return result == NVML_ERROR_NOT_FOUND || result == NVML_ERROR_INVALID_ARGUMENT;
+}
+
 int nvml_list_mig_devices(struct nvml *nvml, unsigned index, struct nvml_mig_device *ret_devices,
                           size_t max, struct error *err)
 {
@@ -127,8 +133,10 @@ int nvml_list_mig_devices(struct nvml *nvml, unsigned index, struct nvml_mig_dev
     if (!has_mig_devices(nvml))
         return 0;
     result = nvml->device_by_index(index, &card);
-    if (result == NVML_SUCCESS &&
-        (nvml->mig_mode(card, &current, &pending) != NVML_SUCCESS || current != NVML_MIG_ENABLED))
+    if (result == NVML_SUCCESS)
+        result = nvml->mig_mode(card, &current, &pending);
+    if (result == NVML_ERROR_NOT_SUPPORTED ||
+        (result == NVML_SUCCESS && current != NVML_MIG_ENABLED))
         return 0;
     if (result == NVML_SUCCESS)
         result = nvml->memory_info(card, &memory);
@@ -136,14 +144,12 @@ int nvml_list_mig_devices(struct nvml *nvml, unsigned index, struct nvml_mig_dev
         result = nvml->mig.max_devices(card, &there);
     for (unsigned i = 0; result == NVML_SUCCESS && i < MIN(there, (unsigned)MIG_DEVICES_MAX); i++) {
         result = nvml->mig.device_by_index(card, i, &handle);
-        if (result == NVML_ERROR_NOT_FOUND || result == NVML_ERROR_INVALID_ARGUMENT) {
-            result = NVML_SUCCESS; /* a hole */
-            continue;
-        }
-        /* One that was ended meanwhile is left out. */
-        if (result == NVML_SUCCESS && count < max &&
-            read_mig_device(nvml, handle, memory.total, &ret_devices[count]) == NVML_SUCCESS)
+        if (result == NVML_SUCCESS && count < max)
+            result = read_mig_device(nvml, handle, memory.total, &ret_devices[count]);
+        if (result == NVML_SUCCESS && count < max)
             count++;
+        else if (is_no_device(result))
+            result = NVML_SUCCESS;
     }
     return result == NVML_SUCCESS ? (int)count
                                   : nvml_fail(nvml, "cannot list MIG devices", result, err);

@@ -152,13 +152,16 @@ nvmlReturn_t nvml_check_any(nvmlDevice_t device, unsigned *ret_device)
 
 /*
  * For tests of who changes instances: HAMI_SIM_DIES=N kills the process at its N-th moment around
- * such a change, counted from 1: before the first, after it, before the second...
+ * such a change, counted from 1: before the first, after it, before the second... By
+ * HAMI_SIM_MIG_MS=MS each moment lasts so long.
  */
 static void moment(void)
 {
     static unsigned count;
-    const char *text = getenv("HAMI_SIM_DIES");
+    const char *text = getenv("HAMI_SIM_DIES"), *ms = getenv("HAMI_SIM_MIG_MS");
 
+    if (ms)
+        (void)usleep((unsigned)strtoul(ms, NULL, 10) * 1000);
     if (text && strtoul(text, NULL, 10) == __atomic_add_fetch(&count, 1, __ATOMIC_RELAXED))
         (void)raise(SIGKILL);
 }
@@ -172,8 +175,19 @@ static bool fails(void)
     return text && strtoul(text, NULL, 10) == ++count;
 }
 
+/* HAMI_SIM_MIG_LIES=N: the N-th change that is made is answered as if it had failed. */
+static bool lies(void)
+{
+    static unsigned count;
+    const char *text = getenv("HAMI_SIM_MIG_LIES");
+
+    return text && strtoul(text, NULL, 10) == ++count;
+}
+
 static nvmlReturn_t leave_changed(nvmlReturn_t r)
 {
+    if (r == NVML_SUCCESS && lies())
+        r = NVML_ERROR_UNKNOWN;
     r = leave(r);
     moment();
     return r;
@@ -620,6 +634,14 @@ PUBLIC nvmlReturn_t nvmlDeviceGetDeviceHandleFromMigDeviceHandle(nvmlDevice_t mi
     return leave(NVML_SUCCESS);
 }
 
+/* HAMI_SIM_MIG_BLIND=FILE: while the file is there, instances say nothing of themselves. */
+static bool is_blind(void)
+{
+    const char *path = getenv("HAMI_SIM_MIG_BLIND");
+
+    return path && access(path, F_OK) == 0;
+}
+
 PUBLIC nvmlReturn_t nvmlDeviceGetAttributes_v2(nvmlDevice_t device,
                                                nvmlDeviceAttributes_t *attributes)
 {
@@ -630,6 +652,8 @@ PUBLIC nvmlReturn_t nvmlDeviceGetAttributes_v2(nvmlDevice_t device,
 
     if (r != NVML_SUCCESS)
         return r;
+    if (is_blind())
+        return leave(NVML_ERROR_UNKNOWN);
     profile = &sim_mig_profiles[sim_instance(state(), any)->profile];
     spec = sim_spec_of(state(), any);
     *attributes = (nvmlDeviceAttributes_t){

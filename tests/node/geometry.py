@@ -283,6 +283,63 @@ def fails():
     node.end()
 
 
+def handed_on():
+    """An instance that is being ended is given to nobody, however long the driver takes: who is to have it next gets one that lasts."""
+    node = Made()
+    node.begin()
+    node.environment["HAMI_SIM_MIG_MS"] = "600"
+    node.restart()
+    first, ids = node.asks("first", ("1-1", 10240))
+    check_equal(node.run_container(first, "main", ids)[0], "OK", "one is made")
+    (record,) = (node.folder / "vgpu/instances").iterdir()
+    node.gone(first)
+    check(wait_until(lambda: record.exists() and "uuid=-" in record.read_text(), 10), "its pod goes, and it is being ended")
+    second, ids = node.asks("second", ("1-1", 10240), share=1)
+    status, why, name = node.run_container(second, "main", ids)
+    check_equal(status, "OK", "another pod that was given it starts", why, node.said()[-400:])
+    env, _ = node.edits(name)
+    time.sleep(5)
+    check_equal(node.uuid_at(2), env["NVIDIA_VISIBLE_DEVICES"], "and has one that is there", node.said()[-600:])
+    node.gone(second)
+    check(wait_until(lambda: (node.placements(), node.records()) == ([], []), 20), "which is ended after it")
+    node.end()
+
+
+def unanswered():
+    """What the driver does not tell for a while is not gone; what it says that it did not do may be done."""
+    node = Made()
+    node.begin()
+    blind = scratch / "blind"
+    node.environment["HAMI_SIM_MIG_BLIND"] = str(blind)
+    node.restart()
+    pod, ids = node.asks("one", ("1-1", 10240))
+    check_equal(node.run_container(pod, "main", ids)[0], "OK", "an instance is made")
+    uuid = node.uuid_at(2)
+    blind.touch()
+    check(wait_until(lambda: node.health() == [False], 12), "while NVML does not tell of instances the card takes no more", node.health())
+    check_equal(node.records(), [f"{node.uuids[0]}_1-1"], "and the record stays")
+    blind.unlink()
+    check(wait_until(lambda: node.health() == [True], 12), "then the card is back", node.health(), node.said()[-400:])
+    status, why = node.kubelet.prestart(ids)
+    check_equal((status, node.uuid_at(2)), ("OK", uuid), "with the instance, which its container finds again", why)
+    node.gone(pod)
+    check(wait_until(lambda: (node.placements(), node.records()) == ([], []), 12), "and which is ended with its pod", node.placements(), node.records())
+
+    del node.environment["HAMI_SIM_MIG_BLIND"]
+    for change, what in ((1, "a GPU instance"), (2, "a compute instance")):
+        node.environment["HAMI_SIM_MIG_LIES"] = str(change)
+        node.restart()
+        pod, ids = node.asks(f"l{change}", ("1-1", 10240))
+        status = node.run_container(pod, "main", ids)[0]
+        if status != "OK":
+            status, why = node.kubelet.prestart(ids)
+        check_equal((status, node.placements()), ("OK", [(G2, 2)]), f"{what} that was made, though the driver says it was not, is ours", why, node.said()[-500:])
+        check_equal(node.health(), [True], "and keeps the card from nobody")
+        node.gone(pod)
+        check(wait_until(lambda: (node.placements(), node.records()) == ([], []), 12), "it is ended with its pod", node.placements(), node.records())
+    node.end()
+
+
 def reboots():
     """What was made before the machine started anew is gone, whatever is in its place."""
     boot = scratch / "proc/sys/kernel/random/boot_id"
@@ -347,7 +404,7 @@ def kills():
     node.end()
 
 
-PARTS = ["makes", "placed", "allowed", "refuses", "fails", "strangers", "busy", "reboots", "kills"]
+PARTS = ["makes", "placed", "allowed", "refuses", "fails", "strangers", "busy", "handed_on", "unanswered", "reboots", "kills"]
 
 if __name__ == "__main__":
     for part in sys.argv[1:] or PARTS:

@@ -73,7 +73,27 @@ static bool is_record_of(const struct settling *settling, const struct record *r
     return !record->uuid[0] || (device && strcmp(device->uuid, record->uuid) == 0);
 }
 
-/* Ending: the record loses its uuid first, so that whoever comes after us knows whose the rest is.
+/*
+ * Takes the uuid out of the record in memory, so that nobody is given it any more. False: since the
+ * settling began somebody came who wants the instance.
+ */
+static bool withdraw(struct made *made, const char *name)
+{
+    struct record *record;
+    bool wanted;
+
+    (void)pthread_mutex_lock(&made->lock);
+    wanted = !made->all || made_is_listed(made->wanted, made->wanted_count, name);
+    record = record_find(made, name);
+    if (record && !wanted)
+        record->uuid[0] = '\0';
+    (void)pthread_mutex_unlock(&made->lock);
+    return !wanted;
+}
+
+/*
+ * Ending: the record loses its uuid first, in memory, so that nobody is given what is about to go,
+ * and on the disk, so that whoever comes after us knows whose the rest is.
  */
 static int end_instance(struct settling *settling, const struct record *known,
                         const struct nvml_gpu_instance *instance, struct error *err)
@@ -82,18 +102,19 @@ static int end_instance(struct settling *settling, const struct record *known,
     unsigned index = settling->card->index;
     int r = 0;
 
-    if (record.uuid[0]) {
-        record.uuid[0] = '\0';
+    if (!withdraw(settling->made, known->name))
+        return 0;
+    record.uuid[0] = '\0';
+    if (known->uuid[0])
         r = record_write(settling->made, &record, err);
-    }
     if (r == 0)
         r = nvml_end_compute_instances(settling->nvml, index, instance->id, err);
-    if (r == -EBUSY && known->uuid[0])
-        (void)record_write(settling->made, known, NULL); /* a process is in it: later */
-    if (r < 0)
-        return r;
-    record_put(settling->made, &record);
-    r = nvml_end_gpu_instance(settling->nvml, index, instance->id, err);
+    if (r == -EBUSY && known->uuid[0]) { /* a process is in it: later */
+        (void)record_write(settling->made, known, NULL);
+        record_put(settling->made, known);
+    }
+    if (r == 0)
+        r = nvml_end_gpu_instance(settling->nvml, index, instance->id, err);
     if (r < 0)
         return r;
     log_info("instance %s is ended", record.name);
@@ -236,7 +257,10 @@ static int make_instance(struct settling *settling, const char *name, struct err
     r = nvml_make_gpu_instance(settling->nvml, settling->card->index, record.profile_id,
                                record.start, record.size, &gpu_instance, err);
     if (r < 0) {
-        record_drop(settling->made, &record);
+        /* The driver may have made it all the same: then the record is kept, and says whose it is.
+         */
+        if (read_card(settling, NULL) == 0 && !instance_at(settling, &record))
+            record_drop(settling->made, &record);
         return r;
     }
     r = complete_instance(settling, &record, gpu_instance, err);
