@@ -68,7 +68,8 @@ const char *bypass_word(enum bypass_kind kind);
 
 /* A process on a card. */
 struct bypass_process {
-    pid_t pid; /* the host's */
+    pid_t pid;       /* the host's */
+    pid_t inner_pid; /* the same in its own pid namespace; 0: not asked yet; -1: not known */
     uint64_t start_ticks;
     char pod_uid[CONTAINER_UID_SIZE]; /* "": it is in no pod */
     char uuid[LIMITS_UUID_SIZE];      /* of the card */

@@ -185,14 +185,19 @@ static void add_grants(struct compare *compare, const struct container_use *use)
  * slot says of itself has to do: a pid and the time of the start, as the process itself sees them.
  */
 static bool is_slot_of(const struct compare *compare, const struct region_view_process *slot,
-                       const struct bypass_process *process)
+                       struct bypass_process *process)
 {
     if (slot->is_sure)
         return slot->host_pid == process->pid;
     if (slot->start_ticks && slot->start_ticks != process->start_ticks)
         return false;
-    return slot->told_pid == process->pid ||
-           slot->pid == process_inner_pid(compare_procfs(compare), process->pid);
+    if (slot->told_pid == process->pid)
+        return true;
+    if (!process->inner_pid) {
+        process->inner_pid = process_inner_pid(compare_procfs(compare), process->pid);
+        process->inner_pid = process->inner_pid ? process->inner_pid : -1;
+    }
+    return process->inner_pid > 0 && slot->pid == process->inner_pid;
 }
 
 static uint64_t ledger_of(const struct region_view *view, const struct region_view_process *slot,

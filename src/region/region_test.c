@@ -8,12 +8,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/check.h"
+#include "base/clock.h"
 #include "base/file.h"
 #include "base/util.h"
 #include "region/ledger.h"
@@ -546,6 +548,61 @@ static void hostile_bytes_crash_nobody(void **state)
     free(view);
 }
 
+/* Says once that it is ready, and then waits to be killed. */
+static void map_very_much(int ready)
+{
+    const size_t page = 4096, pages = 60000;
+    char *pages_at = mmap(NULL, pages * page, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+    for (size_t i = 0; pages_at != MAP_FAILED && i < pages; i += 2)
+        (void)mprotect(pages_at + i * page, page, PROT_READ | PROT_WRITE);
+    (void)!write(ready, "", 1);
+    for (;;)
+        (void)pause();
+}
+
+/* A tenant's slots that all name a process of ever so many mappings would keep the monitor busy for
+ * minutes. */
+static void a_region_does_not_cost_its_readers_more_than_its_slots(void **state)
+{
+    struct region_view *view = calloc(1, sizeof(*view));
+    struct proc_identity self;
+    struct region region;
+    int64_t begun_ns;
+    int ready[2];
+    char byte;
+    pid_t child;
+
+    (void)state;
+    assert_int_equal(pipe(ready), 0);
+    child = fork();
+    if (child == 0)
+        map_very_much(ready[1]);
+    assert_int_equal(read(ready[0], &byte, 1), 1);
+    proc_identity_self(&self);
+    assert_int_equal(region_open(&region, path, NULL), 0);
+    for (unsigned i = 0; i < REGION_SLOTS; i++) {
+        region.ext->slots[i].pid_namespace = self.pid_namespace;
+        region.ext->slots[i].pid = child;
+        region.base->slots[i].pid = child;
+        region.base->slots[i].status = REGION_STATUS_RUNNING;
+    }
+    region.base->slot_count = REGION_SLOTS;
+
+    begun_ns = clock_read_ns(CLOCK_THREAD_CPUTIME_ID);
+    assert_int_equal(region_view_read(path, view, NULL), 0);
+    assert_true(clock_read_ns(CLOCK_THREAD_CPUTIME_ID) - begun_ns < NS_PER_S);
+    /* Of those that could be asked the answer counts. */
+    assert_in_range(view->process_count, 1, REGION_SLOTS - 1);
+
+    assert_int_equal(kill(child, SIGKILL), 0);
+    assert_int_equal(waitpid(child, NULL, 0), child);
+    (void)close(ready[0]);
+    (void)close(ready[1]);
+    region_close(&region);
+    free(view);
+}
+
 static void put_at(int fd, off_t at, const void *bytes, size_t size)
 {
     assert_int_equal(pwrite(fd, bytes, size, at), (ssize_t)size);
@@ -673,6 +730,7 @@ int main(void)
         REGION_TEST(a_truncated_region_is_made_whole),
         REGION_TEST(the_first_version_1_grows_and_stays_what_it_was),
         REGION_TEST(hostile_bytes_crash_nobody),
+        REGION_TEST(a_region_does_not_cost_its_readers_more_than_its_slots),
         REGION_TEST(a_region_of_version_0_is_read),
         REGION_TEST(the_hosts_pid_is_told_to_who_has_the_lock),
     };

@@ -22,6 +22,7 @@ enum {
     PIN_SIZE = 4096,
     SETTLE_WAIT_MS = 50,
     CLAIM_WAIT_MS = 2000,
+    MAPS_MAX = 4 << 20, /* bytes; a process can make its list as long as it likes */
 };
 
 static struct flock range_of(short type, off_t start, off_t len)
@@ -114,7 +115,7 @@ static enum maps_answer process_maps(pid_t pid, ino_t ino)
 {
     char path[32], text[4096];
     AUTOCLOSE int fd = -1;
-    size_t len = 0;
+    size_t len = 0, sum = 0;
 
     (void)snprintf(path, sizeof(path), "/proc/%d/maps", (int)pid);
     fd = open(path, O_RDONLY | O_CLOEXEC);
@@ -129,6 +130,9 @@ static enum maps_answer process_maps(pid_t pid, ino_t ino)
             return MAPS_UNKNOWN;
         if (n == 0)
             return MAPS_NO;
+        sum += (size_t)n;
+        if (sum > MAPS_MAX)
+            return MAPS_UNKNOWN;
         len += (size_t)n;
         text[len] = '\0';
         for (; (end = strchr(line, '\n')); line = end + 1) {
