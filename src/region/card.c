@@ -129,17 +129,18 @@ static bool take_all(struct card *card)
 {
     int folder = open(card->folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     _Alignas(struct entry) char entries[4096];
-    bool all, found_own = false;
+    bool ours, all, found_own = false;
     struct stat st;
     long len = 0;
 
-    all = folder >= 0 && file_stat_fd(folder, &st) == 0 && st.st_dev == card->own_device;
+    ours = all = folder >= 0 && file_stat_fd(folder, &st) == 0 && st.st_dev == card->own_device;
 
-    while (all && (len = syscall(SYS_getdents64, folder, entries, sizeof(entries))) > 0) {
-        for (long at = 0; at < len && all;) {
+    while (ours && (len = syscall(SYS_getdents64, folder, entries, sizeof(entries))) > 0) {
+        for (long at = 0; at < len;) {
             const struct entry *entry = (const struct entry *)(entries + at);
 
-            all = take_cell(card, folder, entry->inode, entry->name, &found_own);
+            /* One that its owner closed to us does not hide those after it. */
+            all &= take_cell(card, folder, entry->inode, entry->name, &found_own);
             at += entry->size;
         }
     }

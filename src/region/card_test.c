@@ -276,6 +276,30 @@ static void who_is_of_higher_priority_goes_first(void **state)
     card_close(&high);
 }
 
+/* As a tenant's cell that only root may read any more, or that has a lease on it. */
+static void a_cell_that_is_closed_hides_no_other(void **state)
+{
+    struct card *cards = *state, high = {.own = NULL};
+    char name[8];
+
+    for (unsigned i = 0; i < 20; i++) {
+        (void)snprintf(name, sizeof(name), "c%u", i);
+        assert_int_equal(symlink("nowhere", path_of(name)), 0);
+    }
+    open_ranked(&high, "h", 0, 0);
+    for (unsigned i = 20; i < 40; i++) {
+        (void)snprintf(name, sizeof(name), "c%u", i);
+        assert_int_equal(symlink("nowhere", path_of(name)), 0);
+    }
+    card_look_around(&cards[0]);
+    card_want(&high, T0);
+    card_claim(&high, T0, T0, T0 + NS_PER_MS);
+    assert_true(yields_at(&cards[0], T0));
+    assert_true(
+        is_wanted_at(&cards[0], T0 + NS_PER_S)); /* whether the closed ones want it is not known */
+    card_close(&high);
+}
+
 static void a_claim_for_ever_is_not_believed(void **state)
 {
     struct card *cards = *state, high = {.own = NULL};
@@ -329,6 +353,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_new_cell_leaves_the_old_one_alone, set_up, tear_down),
         cmocka_unit_test_setup_teardown(threads_share_a_card, set_up, tear_down),
         cmocka_unit_test_setup_teardown(who_is_of_higher_priority_goes_first, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_cell_that_is_closed_hides_no_other, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_claim_for_ever_is_not_believed, set_up, tear_down),
         cmocka_unit_test_setup_teardown(who_always_claims_to_have_work_gets_its_share_and_10_points,
                                         set_up, tear_down),
