@@ -125,6 +125,7 @@ static const struct {
      "\"hami.io/vgpu-devices-to-allocate\":\";\",\"hami.io/vgpu-node\":\"n\","
      "\"hami.io/vgpu-time\":\"1\",\"hami.io/bind-time\":\"1\",\"hami.io/bind-phase\":\"success\","
      "\"hami.io/vgpu-pod-priority\":\"9\",\"hami.io/vgpu-init-containers\":\"\","
+     "\"hami.io/vgpu-mig-allocations\":\"[]\","
      "\"hami.io/node-scheduler-policy\":\"spread\"},"
      "\"labels\":{\"hami.io/vgpu-node\":\"n\",\"a\":\"b\"}",
      "\"schedulerName\":\"hami-scheduler\",\"containers\":[" SHARE "]",
@@ -137,6 +138,7 @@ static const struct {
       DROP("/metadata/annotations/hami.io~1vgpu-pod-priority") ","
       DROP("/metadata/annotations/hami.io~1vgpu-devices-allocated") ","
       DROP("/metadata/annotations/hami.io~1vgpu-devices-to-allocate") ","
+      DROP("/metadata/annotations/hami.io~1vgpu-mig-allocations") ","
      DROP("/metadata/labels/hami.io~1vgpu-node") "]"},
     /* clang-format on */
     {"\"annotations\":{\"hami.io/bind-phase\":\"\"}", "\"containers\":[{\"name\":\"c\"}]",

@@ -9,7 +9,8 @@ from support import *
 PHASE, TIME = "hami.io/bind-phase", "hami.io/vgpu-time"
 REGISTER = programs.REGISTER
 # All that says what a pod was given.
-GRANT = [ON_NODE, TIME, ALLOCATED, TO_ALLOCATE, "hami.io/vgpu-init-containers", "hami.io/vgpu-pod-priority", PHASE, "hami.io/bind-time"]
+MIGS = "hami.io/vgpu-mig-allocations"
+GRANT = [ON_NODE, TIME, ALLOCATED, TO_ALLOCATE, "hami.io/vgpu-init-containers", "hami.io/vgpu-pod-priority", PHASE, "hami.io/bind-time", MIGS]
 TOLD = [
     "predicate-time", "AWS_NEURON_IDS", "NEURON_ALLOC_TIME", "NEURON_RESOURCE_TYPE", "aws.amazon.com/predicate-node", "BAIDU_COM_DEVICE_IDX", "CAMBRICON_DSMLU_PROFILE", "enflame.com/gcu-assigned-id", "enflame.com/gcu-assigned-index",
     "enflame.com/gcu-assigned-minor", "enflame.com/gcu-assigned-time", "enflame.com/gcu-request-size", "huawei.com/Ascend910B3", "huawei.com/vnpu-mode", "metax-tech.com/sgpu-qos-policy", "metax-tech.com/sgpu-app-class",
@@ -212,11 +213,11 @@ def check_plugin_pods(namespace):
     create(namespace, pod("there", idle, nodeName="other"))
     create(namespace, pod("nowhere", idle, schedulerName="nobody"))
     here, there, nowhere = (pods_path(namespace, name) for name in ("here", "there", "nowhere"))
-    done = metadata(annotations={PHASE: "success", TO_ALLOCATE: ";"}, labels={ON_NODE: NODE})
+    done = metadata(annotations={PHASE: "success", TO_ALLOCATE: ";", MIGS: "[]"}, labels={ON_NODE: NODE})
     expect(lambda: plugin.patch(here, done), 200, "a device plugin says of a pod of its node that it has its devices")
     expect(lambda: plugin.patch(there, done), DENIED, "but of no pod of another node")
     expect(lambda: plugin.patch(nowhere, done), DENIED, "nor of one that is on none")
-    refused = [(key, annotations(key)) for key in GRANT if key not in (PHASE, TO_ALLOCATE)] + [
+    refused = [(key, annotations(key)) for key in GRANT if key not in (PHASE, TO_ALLOCATE, MIGS)] + [
         ("that a pod was given nothing", annotations(ALLOCATED, value=None)),
         ("an annotation of others'", annotations("example.com/test")),
         ("that an annotation is gone", annotations("example.com/kept", value=None)),

@@ -49,6 +49,7 @@ int nvidia_add_instance(struct vendor_set *set, const struct nvidia_config *conf
         .resources = {config->count_name, config->memory_name, config->memory_percent_name,
                       config->cores_name, config->priority_name},
         .hint_resource = config->priority_name,
+        .written_keys = {NVIDIA_MIG_ALLOCATIONS_KEY},
     };
 
     return vendor_set_add(set, &instance);
