@@ -85,6 +85,18 @@ struct node_part {
     unsigned gpu_instance, compute_instance;
 };
 
+/*
+ * What became of a word on which parts are wanted. In an update two plugins serve a node for a
+ * while, and only one of them makes and ends parts: the earlier one, until it has ended.
+ */
+enum node_want {
+    NODE_WANT_SAME = 1,
+    NODE_WANT_CHANGED, /* it differs from the former one: find() is to be called at once */
+    NODE_WANT_LATER,   /* not taken: another plugin still serves the node; to be said again */
+    NODE_WANT_ADOPT,   /* not taken: that one has just ended; what it left on the disk is to be read
+                          first, and then this is to be said again */
+};
+
 struct node_vendor {
     const char *name; /* "NVIDIA" */
 
@@ -148,10 +160,10 @@ struct node_vendor {
 
     /*
      * Parts of cards that containers are to have, by their names in annotations; all: no others.
-     * find() makes what is missing and, with all, ends what is not wanted. 1 when that differs from
-     * the former call: find() is called at once. The names are good for this call only.
+     * find() makes what is missing and, with all, ends what is not wanted. The names are good for
+     * this call only.
      */
-    int (*want)(void *node, const char *const *names, size_t count, bool all);
+    enum node_want (*want)(void *node, const char *const *names, size_t count, bool all);
     /* 1: the part is there; 0: it is not made yet; a negative errno, with why: it can't be. */
     int (*find_part)(void *node, const char *name, struct node_part *ret_part, struct error *err);
 

@@ -55,21 +55,38 @@ static void add_pod(void *data, struct node_pod *pod)
     }
 }
 
-void plugin_parts_update(struct plugin *plugin)
+static enum node_want say_parts(struct plugin *plugin)
 {
     CLEANUP(arena_freep) struct arena *arena = arena_new(ARENA_MAX);
     AUTOFREE struct parts *parts = calloc(1, sizeof(*parts));
-    int r;
 
-    if (!plugin->vendor->want || !arena || !parts || plugin->ending)
-        return;
+    if (!arena || !parts)
+        return NODE_WANT_LATER;
     parts->arena = arena;
     pods_each(plugin->pods, add_pod, parts);
     if (parts->incomplete) {
         log_error("instances of cards are left as they are: there are too many to be compared");
-        return;
+        return NODE_WANT_SAME;
     }
-    r = plugin->vendor->want(plugin->node, parts->names, parts->count, plugin->listed);
-    if (r > 0)
+    return plugin->vendor->want(plugin->node, parts->names, parts->count, plugin->listed);
+}
+
+void plugin_parts_update(struct plugin *plugin)
+{
+    enum node_want end;
+
+    if (!plugin->vendor->want || plugin->ending)
+        return;
+    end = say_parts(plugin);
+    if (end == NODE_WANT_ADOPT) {
+        /* Containers that the other plugin started since we looked. */
+        if (plugin->listed)
+            plugin_adopt_containers(plugin);
+        else
+            plugin_adopt_pods(plugin);
+        end = say_parts(plugin);
+    }
+    plugin->parts_wait = end == NODE_WANT_LATER;
+    if (end == NODE_WANT_CHANGED)
         watchdog_hurry(&plugin->health);
 }

@@ -120,8 +120,12 @@ static void on_gc_timer(uv_timer_t *timer)
 
 static void on_trim_timer(uv_timer_t *timer)
 {
-    plugin_pods_leave(timer->data);
-    plugin_trim(timer->data);
+    struct plugin *plugin = timer->data;
+
+    plugin_pods_leave(plugin);
+    plugin_trim(plugin);
+    if (plugin->parts_wait && plugin->listed)
+        plugin_parts_update(plugin);
 }
 
 /* The node */

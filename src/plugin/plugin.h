@@ -69,7 +69,8 @@ struct plugin {
     struct kube_client *kube;
     struct kube_watch *pod_watch, *node_watch;
     struct pods *pods;
-    bool listed; /* a list of the pods was complete once */
+    bool listed;     /* a list of the pods was complete once */
+    bool parts_wait; /* another plugin still makes and ends parts of cards */
     struct serving {
         struct plugin *plugin;
         struct kubelet *kubelet; /* NULL: not begun */

@@ -55,7 +55,7 @@ class Made(Node):
             return mig.uuids(gpu).get(start)
 
     def records(self):
-        return sorted(p.name for p in (self.folder / "vgpu/instances").iterdir())
+        return sorted(p.name for p in (self.folder / "vgpu/instances").iterdir() if p.name != ".lock")
 
     def registered(self):
         found = self.api.objects[NODES][NODE]["metadata"].get("annotations", {}).get(REGISTER)
@@ -291,7 +291,7 @@ def handed_on():
     node.restart()
     first, ids = node.asks("first", ("1-1", 10240))
     check_equal(node.run_container(first, "main", ids)[0], "OK", "one is made")
-    (record,) = (node.folder / "vgpu/instances").iterdir()
+    (record,) = (node.folder / "vgpu/instances").glob("GPU-*")
     node.gone(first)
     check(wait_until(lambda: record.exists() and "uuid=-" in record.read_text(), 10), "its pod goes, and it is being ended")
     second, ids = node.asks("second", ("1-1", 10240), share=1)
@@ -302,6 +302,62 @@ def handed_on():
     check_equal(node.uuid_at(2), env["NVIDIA_VISIBLE_DEVICES"], "and has one that is there", node.said()[-600:])
     node.gone(second)
     check(wait_until(lambda: (node.placements(), node.records()) == ([], []), 20), "which is ended after it")
+    node.end()
+
+
+def upgrades():
+    """In an update two plugins run at once; one of them makes and ends instances, the other waits for its end."""
+    node = Made()
+    node.begin()
+    first, ids = node.asks("first", ("1-1", 10240))
+    check_equal(node.run_container(first, "main", ids)[0], "OK", "the old one makes an instance")
+    old, seen, answers = node.plugin, [], []
+    node.start()
+    time.sleep(4)
+    second, ids = node.asks("second", ("1-0", 10240), share=1)
+    check_equal(node.run_container(second, "main", ids)[0], "OK", "and another one when the new one has looked around already")
+    kept = node.uuid_at(0), node.uuid_at(2)
+    node.kubelet.connect()
+    node.kubelet.lists.get(timeout=30)
+    third, more = node.asks("third", ("1-2", 10240), share=2)
+    node.kubelet.allocate(more)
+    node.kubelet.hold(third, "main", more)
+    call = threading.Thread(target=lambda: answers.append(node.kubelet.prestart(more)))
+    call.start()
+    for _ in range(35):
+        time.sleep(0.2)
+        seen.append((node.health() == [True], (node.uuid_at(0), node.uuid_at(2)) == kept, len(node.records())))
+    check(all(s == (True, True, 2) for s in seen), "while both are there the card stays in service, with what is on it", seen, node.said()[-600:])
+    check_equal((answers, node.placements()), ([], [(G2, 0), (G2, 2)]), "the new one makes nothing beside the old one")
+    old.terminate()
+    check_equal(old.wait(30), 0, "the old one ends")
+    call.join()
+    check_equal((answers[0][0], node.placements()), ("OK", [(G2, 0), (G2, 2), (G2, 4)]), "and the new one makes what waits", answers, node.said()[-600:])
+    check_equal(((node.uuid_at(0), node.uuid_at(2)), len(node.records())), (kept, 3), "beside what the old one made")
+    time.sleep(6)
+    check_equal(((node.uuid_at(0), node.uuid_at(2)), node.health()), (kept, [True]), "which it keeps", node.said()[-400:])
+    node.gone(first)
+    node.gone(third)
+    check(wait_until(lambda: node.placements() == [(G2, 0)], 12), "and ends with its pod", node.placements())
+
+    # What comes and goes while both are there is the old one's, and then the new one's.
+    old = node.plugin
+    node.start()
+    node.kubelet.connect()
+    node.kubelet.lists.get(timeout=30)
+    node.gone(second)
+    check(wait_until(lambda: (node.placements(), node.records()) == ([], []), 12), "what is over is ended by the old one")
+    old.kill()
+    old.wait()
+    fourth, ids = node.asks("fourth", ("1-0", 10240), share=2)
+    status, why, _ = node.run_container(fourth, "main", ids)
+    check_equal((status, node.placements(), len(node.records())), ("OK", [(G2, 0)], 1), "a killed one's part is taken over, too", why, node.said()[-400:])
+    uuid = node.uuid_at(0)
+    node.restart()
+    check(wait_until(lambda: node.health() == [True], 12), "and nothing is strange to the next one", node.health())
+    check_equal((node.kubelet.prestart(ids)[0], node.uuid_at(0)), ("OK", uuid), "which finds it")
+    node.gone(fourth)
+    check(wait_until(lambda: (node.placements(), node.records()) == ([], []), 12), "and ends it")
     node.end()
 
 
@@ -404,7 +460,7 @@ def kills():
     node.end()
 
 
-PARTS = ["makes", "placed", "allowed", "refuses", "fails", "strangers", "busy", "handed_on", "unanswered", "reboots", "kills"]
+PARTS = ["makes", "placed", "allowed", "refuses", "fails", "strangers", "busy", "handed_on", "unanswered", "upgrades", "reboots", "kills"]
 
 if __name__ == "__main__":
     for part in sys.argv[1:] or PARTS:

@@ -2,9 +2,11 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/cleanup.h"
 #include "base/file.h"
+#include "base/log.h"
 #include "base/util.h"
 #include "node/nvidia/made_state.h"
 
@@ -29,8 +31,13 @@ int made_new(const struct node_host *host, const struct nvidia_config *config, c
     made->host = host;
     made->config = config;
     (void)pthread_mutex_init(&made->lock, NULL);
+    made->lock_fd = -1;
     read_boot(procfs, made->boot);
-    r = records_load(made, err);
+    r = records_lock(made, err);
+    if (r == 0)
+        log_info("an earlier hami-device-plugin still makes and ends this node's instances");
+    if (r == 1)
+        r = records_load(made, err);
     if (r < 0)
         made_free(made);
     else
@@ -45,6 +52,8 @@ void made_free(struct made *made)
     for (size_t i = 0; i < made->offered_count; i++)
         free(made->offered[i].profiles);
     (void)pthread_mutex_destroy(&made->lock);
+    if (made->lock_fd >= 0)
+        (void)close(made->lock_fd);
     free(made);
 }
 
@@ -59,12 +68,34 @@ bool made_is_listed(char (*names)[NAME_SIZE], size_t count, const char *name)
     return false;
 }
 
-int made_want(struct made *made, const char *const *names, size_t count, bool all)
+/* Nobody settles before something is said to be wanted, so the records are ours to read. */
+static enum node_want take_over(struct made *made)
+{
+    struct error err = ERROR_INIT;
+    int r = records_lock(made, &err);
+
+    if (r == 1)
+        r = records_load(made, &err) < 0 ? -EIO : 1;
+    if (r == 1) {
+        log_info("this plugin makes and ends the node's instances from now on");
+        return NODE_WANT_ADOPT;
+    }
+    if (r < 0)
+        log_warn("MIG instances are not made: %s", err.text);
+    if (made->lock_fd >= 0)
+        (void)close(made->lock_fd);
+    made->lock_fd = -1;
+    return NODE_WANT_LATER;
+}
+
+enum node_want made_want(struct made *made, const char *const *names, size_t count, bool all)
 {
     char wanted[RECORDS_MAX][NAME_SIZE];
     size_t wanted_count = 0;
     bool changed;
 
+    if (made->lock_fd < 0)
+        return take_over(made);
     (void)pthread_mutex_lock(&made->lock);
     changed = !made->is_said || made->all != all;
     for (size_t i = 0; i < count && wanted_count < RECORDS_MAX; i++) {
@@ -83,7 +114,7 @@ int made_want(struct made *made, const char *const *names, size_t count, bool al
     made->is_said = true;
     made->all = all;
     (void)pthread_mutex_unlock(&made->lock);
-    return changed;
+    return changed ? NODE_WANT_CHANGED : NODE_WANT_SAME;
 }
 
 int made_find(struct made *made, const char *name, struct node_part *ret_part, struct error *err)

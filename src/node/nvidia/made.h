@@ -20,14 +20,18 @@
 
 struct made;
 
-/* Reads the records; those of another boot of the machine are removed, as their instances are gone.
- * -ENOMEM, or the folder's error. The host and the config outlive it. */
+/*
+ * Reads the records; those of another boot of the machine are removed, as their instances are gone.
+ * While another plugin has the folder's lock nothing is read, found, made or ended: made_want()
+ * takes it and reads them once that has ended. -ENOMEM, or the folder's error. The host and the
+ * config outlive it.
+ */
 int made_new(const struct node_host *host, const struct nvidia_config *config, const char *procfs,
              struct made **ret_made, struct error *err);
 void made_free(struct made *made);
 
-/* As node_vendor.want and node_vendor.find_part, from any thread. */
-int made_want(struct made *made, const char *const *names, size_t count, bool all);
+/* As node_vendor.want, and from any thread as node_vendor.find_part. */
+enum node_want made_want(struct made *made, const char *const *names, size_t count, bool all);
 int made_find(struct made *made, const char *name, struct node_part *ret_part, struct error *err);
 
 /*

@@ -40,6 +40,7 @@ struct made {
     const struct node_host *host;
     const struct nvidia_config *config;
     char boot[BOOT_SIZE];
+    int lock_fd; /* -1: another plugin makes and ends the instances of this node */
 
     pthread_mutex_t lock; /* for all that follows, which the settling thread alone changes but for
                              what is wanted, and drops of failures */
@@ -59,7 +60,10 @@ bool made_is_listed(char (*names)[NAME_SIZE], size_t count, const char *name);
 
 /* records.c */
 
-/* Those of another boot of the machine are removed, as their instances are gone. */
+/* Takes the lock of their folder, for as long as this process lives: 1; 0: another has it. */
+int records_lock(struct made *made, struct error *err);
+
+/* With the lock. Those of another boot of the machine are removed, as their instances are gone. */
 int records_load(struct made *made, struct error *err);
 
 /* On the disk alone. */

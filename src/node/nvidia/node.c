@@ -340,11 +340,11 @@ static int nvidia_node_find(void *data, const struct cards *known, struct cards 
     return 0;
 }
 
-static int nvidia_node_want(void *data, const char *const *names, size_t count, bool all)
+static enum node_want nvidia_node_want(void *data, const char *const *names, size_t count, bool all)
 {
     struct nvidia_node *node = data;
 
-    return node->made ? made_want(node->made, names, count, all) : 0;
+    return node->made ? made_want(node->made, names, count, all) : NODE_WANT_SAME;
 }
 
 static int nvidia_node_find_part(void *data, const char *name, struct node_part *ret_part,

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/file.h>
 #include <unistd.h>
 
 #include "base/file.h"
@@ -92,15 +94,38 @@ static void load_record(void *data, const char *file)
     made->records[made->count++] = record;
 }
 
+int records_lock(struct made *made, struct error *err)
+{
+    char path[PATH_MAX];
+    int r = file_path(path, err, "%s/instances", made->host->hook_path);
+    int fd;
+
+    if (r == 0)
+        r = host_make_folder(path, 0755, err);
+    if (r == 0)
+        r = file_path(path, err, "%s/instances/.lock", made->host->hook_path);
+    if (r < 0)
+        return r;
+    fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (fd < 0)
+        return error_set(err, -errno, "%s: %s", path, strerror(errno));
+    if (flock(fd, LOCK_EX | LOCK_NB) < 0) {
+        r = errno == EWOULDBLOCK ? 0 : error_set(err, -errno, "%s: %s", path, strerror(errno));
+        (void)close(fd);
+        return r;
+    }
+    made->lock_fd = fd;
+    return 1;
+}
+
 int records_load(struct made *made, struct error *err)
 {
     char path[PATH_MAX];
     int r = file_path(path, err, "%s/instances", made->host->hook_path);
 
-    if (r == 0)
-        r = host_make_folder(path, 0755, err);
     if (r < 0)
         return r;
+    made->count = 0;
     host_sweep(path, "", HOST_HALF_SUFFIX);
     r = host_list(path, load_record, made, err);
     if (r == 0)
