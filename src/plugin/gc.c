@@ -67,13 +67,24 @@ static bool has_ready_container(const struct node_pod *pod)
     return false;
 }
 
+/* Who asks kubelet for a card itself has no annotation. */
+static bool may_have_devices(const struct plugin *plugin, const struct node_pod *pod)
+{
+    return pod->allocated[0] || plugin->offer.resource_count > 1;
+}
+
 /*
  * A pod that is deleted with a grace period of 0 is gone from the API server at once, while its
  * containers may run on for the grace period that kubelet knew before.
  */
 void plugin_pod_gone(struct plugin *plugin, struct node_pod *pod)
 {
-    if (pod->over || !has_ready_container(pod) || !kubelet_has(plugin, pod->uid)) {
+    bool goes_on = !pod->over && kubelet_has(plugin, pod->uid);
+
+    /* In an update another plugin may have started its containers beside us. */
+    if (goes_on && !has_ready_container(pod) && may_have_devices(plugin, pod))
+        plugin_adopt_containers(plugin);
+    if (!goes_on || !has_ready_container(pod)) {
         plugin_gc_pod(plugin, pod);
         return;
     }

@@ -731,6 +731,37 @@ def leaves():
     node.end()
 
 
+def updated():
+    """What an earlier plugin hands over beside the next one, in an update, is counted and kept by that as well."""
+    node = Node(gpus=1)
+    node.kubelet.connect()
+    (a,) = node.uuids
+    old = node.plugin
+    node.start()
+    time.sleep(3)
+    pod = node.show(node.pod("one", "x", gives=[[(a, 20000, 50)]], phase="Running"))
+    folder = node.folder / "pods" / pod["metadata"]["uid"]
+    folder.mkdir(parents=True)
+    status, why, name = node.run_container(pod, "x", [f"{a}::0"])
+    check_equal(status, "OK", "the earlier one starts a container when the next one has looked around already", why)
+    node.kubelet.connect()
+    node.kubelet.lists.get(timeout=30)
+    old.terminate()
+    check_equal(old.wait(30), 0, "the earlier one ends")
+    node.kubelet.release(pod)
+    node.api.delete(PODS, "one")
+    time.sleep(1)
+    other = node.show(node.pod("other", "x", gives=[[(a, 20000, 50)]]))
+    status, why, _ = node.run_container(other, "x", [f"{a}::1"])
+    check(status == "FAILED_PRECONDITION" and "40000 MiB of its 30000" in why, "its pod goes from the API server, and what it holds is counted", status, why)
+    time.sleep(32)
+    check(node.spec(name) and list((node.folder / "vgpu/containers").iterdir()), "and nothing of it is removed")
+    folder.rmdir()
+    check_equal(node.run_container(other, "x", [f"{a}::1"])[0], "OK", "once it has ended, others have the room")
+    check(wait_until(lambda: node.spec(name) is None), "and nothing is left of it")
+    node.end()
+
+
 def lists_again():
     """A pod that starts while a list is under way, whose snapshot lacks it, keeps what it has."""
     node = Node(gpus=1)
@@ -966,7 +997,7 @@ def modes():
     node.end()
 
 
-PARTS = ["options", "modes", "registers", "is_ready", "hands_over", "matches", "init_containers", "refuses", "begins_anew", "tells_again", "is_dropped", "is_not_listened_to", "upgrades", "survives", "alone", "priorities", "holds_fast", "leaves", "lists_again", "loses_its_socket", "trims", "lends", "contexts", "hangs"]
+PARTS = ["options", "modes", "registers", "is_ready", "hands_over", "matches", "init_containers", "refuses", "begins_anew", "tells_again", "is_dropped", "is_not_listened_to", "upgrades", "survives", "alone", "priorities", "holds_fast", "leaves", "updated", "lists_again", "loses_its_socket", "trims", "lends", "contexts", "hangs"]
 
 if __name__ == "__main__":
     for part in sys.argv[1:] or PARTS:
