@@ -46,6 +46,7 @@ struct compare {
     struct device cards[CARDS_MAX];
     struct busy_pod *pods;
     struct bypass_look look;
+    bool too_many; /* some grants are missing */
     struct bypass_process processes[BYPASS_PROCESSES_MAX];
     struct bypass_grant grants[BYPASS_GRANTS_MAX];
     struct bypass_time times[BYPASS_GRANTS_MAX];
@@ -171,8 +172,10 @@ static void add_grants(struct compare *compare, const struct container_use *use)
         const struct container_card *card = &use->cards[i];
         struct bypass_grant *grant = get_grant(compare, use->pod_uid, card->uuid);
 
-        if (!grant)
+        if (!grant) {
+            compare->too_many = true;
             return;
+        }
         grant->has_limit &= card->limit_bytes != 0;
         grant->has_cores &= !use->borrows && card->cores != 0 && card->cores < DEVICE_CORES;
         grant->limit_bytes += MIN(card->limit_bytes, UINT64_MAX - grant->limit_bytes);
@@ -342,12 +345,16 @@ static int look(struct compare *compare)
         .grants = compare->grants,
         .times = compare->times,
     };
+    compare->too_many = false;
     forget_pods(compare);
     for (unsigned i = 0; i < compare->card_count; i++) {
         if (list_card(compare, i) < 0)
             compare->cards_ns = 0; /* to be read anew */
     }
     r = containers_visit(compare->containers, &visitor, &compare->err);
+    if (r == 0 && compare->too_many)
+        r = error_set(&compare->err, -E2BIG,
+                      "pods that use the cards were given more than %d of them", BYPASS_GRANTS_MAX);
     if (r < 0)
         return r; /* what was given is not known, so nobody is accused */
     read_times(compare);

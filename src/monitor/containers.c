@@ -81,6 +81,12 @@ void containers_free(struct containers *containers)
     free(containers);
 }
 
+/* Failures that say nothing of a container: whoever went on would take what it has for nothing. */
+static bool is_own_failure(int r)
+{
+    return r == -EMFILE || r == -ENFILE || r == -ENOMEM || r == -EIO;
+}
+
 /* A container's folder, "<pod uid>_<container>". */
 static bool read_name(const char *entry, struct container_use *use)
 {
@@ -111,9 +117,11 @@ static int find_region(const struct containers *containers, const char *entry_na
     int len = -1;
 
     if (!entries) {
+        const int r = -errno;
+
         if (fd >= 0)
             (void)close(fd);
-        return -ENOENT;
+        return is_own_failure(r) ? r : -ENOENT;
     }
     for (struct dirent *entry = readdir(entries); entry && len < 0; entry = readdir(entries)) {
         if (is_region(entry->d_name))
@@ -141,28 +149,33 @@ static int parse_limits(struct containers *containers, const char *path, struct 
     return r;
 }
 
-/* What was read a moment ago is not looked for again: a look reads hundreds of containers. */
-static void read_limits(struct containers *containers, const char *entry, struct past *past)
+/* What was read a moment ago is not looked for again: a look reads hundreds of containers. A
+ * negative errno only where it is not known whether there are limits. */
+static int read_limits(struct containers *containers, const char *entry, struct past *past)
 {
     char path[PATH_MAX];
     struct stat st;
+    int r = 0;
 
     if (past->has_limits && containers->now_ns - past->limits_ns < LIMITS_NS)
-        return;
+        return 0;
     past->limits_ns = containers->now_ns;
     if (snprintf(path, sizeof(path), "%s/%s/limits", containers->folder, entry) >=
-            (int)sizeof(path) ||
-        file_stat_at(containers->fd, path + strlen(containers->folder) + 1, &st) < 0) {
-        past->has_limits = false;
-        return;
-    }
-    if (past->has_limits && st.st_ino == past->limits_ino &&
+        (int)sizeof(path))
+        r = -ENAMETOOLONG;
+    if (r == 0)
+        r = file_stat_at(containers->fd, path + strlen(containers->folder) + 1, &st);
+    if (r == 0 && past->has_limits && st.st_ino == past->limits_ino &&
         st.st_mtim.tv_sec == past->limits_time.tv_sec &&
         st.st_mtim.tv_nsec == past->limits_time.tv_nsec)
-        return;
-    past->has_limits = parse_limits(containers, path, &past->limits) == 0;
-    past->limits_ino = st.st_ino;
-    past->limits_time = st.st_mtim;
+        return 0;
+    if (r == 0) {
+        past->limits_ino = st.st_ino;
+        past->limits_time = st.st_mtim;
+        r = parse_limits(containers, path, &past->limits);
+    }
+    past->has_limits = r == 0;
+    return is_own_failure(r) ? r : 0;
 }
 
 /* Below the folder of all containers. */
@@ -299,15 +312,17 @@ static int read_container(struct containers *containers, const char *entry,
     read->past = past;
     read->region_path[0] = '\0';
     past->seen = true;
-    read_limits(containers, entry, past);
+    r = read_limits(containers, entry, past);
+    if (r < 0)
+        return r;
     r = region_path(containers, entry, past->has_limits ? &past->limits : NULL, read->region_path);
     if (past->has_limits)
         use_limits(&past->limits, use);
     if (r == 0)
         r = region_view_read_at(containers->fd, read->region_path, &containers->view, &err);
     read->has_view = r == 0;
-    if (r < 0)
-        return past->has_limits ? 0 : r; /* no process has made it a region yet */
+    if (r < 0) /* no process has made it a region yet, as a rule */
+        return past->has_limits && !is_own_failure(r) ? 0 : r;
     if (!past->has_limits)
         use_region_limits(&containers->view, use);
     use_region(&containers->view, use);
@@ -389,20 +404,24 @@ int containers_look(struct containers *containers, int64_t now_ns,
     return (int)containers->count;
 }
 
-static void visit_one(struct containers *containers, const char *entry,
-                      const struct containers_visitor *visitor)
+static int visit_one(struct containers *containers, const char *entry,
+                     const struct containers_visitor *visitor)
 {
     struct container_use *use = &containers->visited;
     char path[PATH_MAX];
     struct read read;
+    int r;
 
     *use = (struct container_use){.card_count = 0};
-    if (!read_name(entry, use) || !visitor->wants(visitor->data, use->pod_uid) ||
-        read_container(containers, entry, use, &read) < 0)
-        return;
+    if (!read_name(entry, use) || !visitor->wants(visitor->data, use->pod_uid))
+        return 0;
+    r = read_container(containers, entry, use, &read);
+    if (r < 0)
+        return is_own_failure(r) ? r : 0;
     if (snprintf(path, sizeof(path), "%s/%s", containers->folder, read.region_path) <
         (int)sizeof(path))
         visitor->visit(visitor->data, use, path, read.has_view ? &containers->view : NULL);
+    return 0;
 }
 
 int containers_visit(struct containers *containers, const struct containers_visitor *visitor,
@@ -410,6 +429,7 @@ int containers_visit(struct containers *containers, const struct containers_visi
 {
     DIR *entries = opendir(containers->folder);
     unsigned count = 0;
+    int r = 0;
 
     if (!entries)
         return errno == ENOENT
@@ -417,13 +437,15 @@ int containers_visit(struct containers *containers, const struct containers_visi
                    : error_set(err, -errno, "%s: %s", containers->folder, strerror(errno));
     containers->fd = dirfd(entries);
     containers->now_ns = clock_now_ns();
-    for (struct dirent *entry = readdir(entries); entry && count < CONTAINERS_MAX;
-         entry = readdir(entries)) {
-        count += entry->d_name[0] != '.';
-        if (entry->d_name[0] != '.')
-            visit_one(containers, entry->d_name, visitor);
+    for (struct dirent *entry = readdir(entries); entry && r == 0; entry = readdir(entries)) {
+        if (entry->d_name[0] == '.')
+            continue;
+        r = count++ < CONTAINERS_MAX ? visit_one(containers, entry->d_name, visitor) : -E2BIG;
+        if (r < 0)
+            (void)error_set(err, r, "%s/%s: %s", containers->folder, entry->d_name, strerror(-r));
     }
     (void)closedir(entries);
-    forget_unseen(containers);
-    return 0;
+    if (r == 0)
+        forget_unseen(containers);
+    return r;
 }

@@ -61,7 +61,9 @@ int containers_look(struct containers *containers, int64_t now_ns,
 
 /*
  * Calls fn for each container of the pods that wants() names, with its region's file and what is in
- * it, NULL where there is none yet. Utilisation is not measured.
+ * it, NULL where there is none yet. Utilisation is not measured. Where a container can't be looked
+ * into for want of memory or descriptors, or there are too many, that is a negative errno: what was
+ * visited is not all.
  */
 struct containers_visitor {
     bool (*wants)(void *data, const char *pod_uid);

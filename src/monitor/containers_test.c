@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -333,6 +334,56 @@ static void without_limits_the_region_says_what_there_is(void **state)
     assert_int_equal(look_at_ms(4), 0);
 }
 
+static bool wants_all(void *data, const char *pod_uid)
+{
+    (void)data;
+    (void)pod_uid;
+    return true;
+}
+
+static void count_visit(void *data, const struct container_use *use, const char *region_path,
+                        const struct region_view *view)
+{
+    unsigned *count = data;
+
+    (void)region_path;
+    assert_string_equal(use->cards[0].uuid, "GPU-a");
+    assert_non_null(view);
+    (*count)++;
+}
+
+/* Whoever took an empty look for the truth would end every process of the node. */
+static void what_could_not_be_looked_into_is_not_taken_for_nothing(void **state)
+{
+    unsigned count = 0;
+    const struct containers_visitor visitor = {wants_all, count_visit, &count};
+    struct containers *fresh;
+    struct rlimit all, few;
+    struct region region;
+    int fd;
+
+    (void)state;
+    make_container("uid-1_main", ONE_CARD);
+    open_region(&region, "uid-1_main", REGION);
+    assert_int_equal(containers_visit(containers, &visitor, NULL), 0);
+    assert_int_equal(count, 1);
+
+    fresh = containers_new(hook);
+    fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &all), 0);
+    few = (struct rlimit){.rlim_cur = (rlim_t)fd + 1, .rlim_max = all.rlim_max};
+    (void)close(fd);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &few), 0);
+    assert_int_equal(containers_visit(containers, &visitor, NULL), -EMFILE); /* the region */
+    assert_int_equal(containers_visit(fresh, &visitor, NULL), -EMFILE);      /* the limits */
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &all), 0);
+    assert_int_equal(count, 1);
+    assert_int_equal(containers_visit(fresh, &visitor, NULL), 0);
+    assert_int_equal(count, 2);
+    containers_free(fresh);
+    region_close(&region);
+}
+
 static void more_containers_than_a_node_has_are_an_error(void **state)
 {
     struct error err = ERROR_INIT;
@@ -367,6 +418,8 @@ int main(void)
                                         tear_down),
         cmocka_unit_test_setup_teardown(without_limits_the_region_says_what_there_is, set_up,
                                         tear_down),
+        cmocka_unit_test_setup_teardown(what_could_not_be_looked_into_is_not_taken_for_nothing,
+                                        set_up, tear_down),
         cmocka_unit_test_setup_teardown(more_containers_than_a_node_has_are_an_error, set_up,
                                         tear_down),
     };
