@@ -432,7 +432,7 @@ static CUresult end_context(struct making *making, CUresult result)
         }
     }
     (void)REAL(cuCtxDestroy_v2)(making->made);
-    overhead_gone(making->device, units, 0);
+    overhead_undone(&making->overhead, units);
     return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
@@ -521,7 +521,7 @@ static CUresult retain_first(struct vgpu_device *device, CUcontext *context)
     /* Who retained one that was reset still counts as its user. */
     if (primary_is_active(device->handle))
         (void)REAL(cuDevicePrimaryCtxReset_v2)(device->handle);
-    overhead_gone(device, made.units, 0);
+    overhead_undone(&overhead, made.units);
     return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
@@ -755,7 +755,7 @@ PUBLIC CUresult cuGreenCtxCreate(CUgreenCtx *context, CUdevResourceDesc desc, CU
     outcome = overhead_end(&overhead, result == CUDA_SUCCESS, &units);
     if (outcome == OVERHEAD_REFUSED) {
         (void)REAL(cuGreenCtxDestroy)(*context);
-        overhead_gone(device, 0, 0);
+        overhead_undone(&overhead, 0);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     if (outcome == OVERHEAD_CHARGED)

@@ -105,7 +105,7 @@ static bool library_fits(const struct loading *loading, CUresult result)
     result = (load);                                                                               \
     if (end_loading(&loading, result, fresh) == OVERHEAD_REFUSED) {                                \
         (void)REAL(unload)(fresh);                                                                 \
-        overhead_gone(loading.device, 0, 0);                                                       \
+        overhead_undone(&loading.overhead, 0);                                                     \
         return CUDA_ERROR_OUT_OF_MEMORY;                                                           \
     }                                                                                              \
     if (!(fits)) {                                                                                 \
@@ -290,7 +290,7 @@ static CUresult set_limit(struct vgpu_device *device, CUlimit limit, size_t valu
     outcome = overhead_end(&overhead, result == CUDA_SUCCESS, &units);
     if (outcome == OVERHEAD_REFUSED) {
         (void)REAL(cuCtxSetLimit)(limit, old);
-        overhead_gone(device, 0, 0);
+        overhead_undone(&overhead, 0);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     if (outcome == OVERHEAD_CHARGED)

@@ -346,9 +346,34 @@ static bool tolerates(void)
     return atomic_load_explicit(&vgpu.allow_unaccounted, memory_order_relaxed);
 }
 
+/*
+ * What has grown may be a call's that is under way, which undoes what exceeds the limit: but only
+ * if it finds it. So it is left to that call, and meanwhile all that the limit has room for is
+ * charged.
+ */
+static void charge_meanwhile(struct vgpu_device *device, uint64_t units)
+{
+    uint64_t limit = atomic_load(&device->limit_units);
+    uint64_t used = vgpu_used_bytes(device->index) / LEDGER_UNIT;
+    uint64_t room = limit == LEDGER_UNITS_MAX ? units : limit - MIN(limit, used);
+
+    if (!charge(device, VGPU_MODULE, MIN(units, room)) || room < units)
+        atomic_store(&overhead_moment(device)->due_ns, clock_coarse_ns() + SOON_NS);
+}
+
+static void charge_growth(struct vgpu_device *device, enum vgpu_kind kind, uint64_t units)
+{
+    if (!units)
+        return;
+    if (kind == VGPU_MODULE && account_of(device)->under_way)
+        charge_meanwhile(device, units);
+    else
+        charge_anyway(device, kind, units);
+}
+
 struct settled {
     struct measure by;
-    uint64_t grown;   /* charged as of the kind */
+    uint64_t grown;   /* charged as of the kind; of code, as far as charge_growth() says */
     uint64_t surplus; /* still charged: to be given back */
 };
 
@@ -369,8 +394,7 @@ static struct settled settle_growth(struct vgpu_device *device, enum vgpu_kind k
         account->tolerated = settled.grown;
         settled.grown = 0;
     }
-    if (settled.grown)
-        charge_anyway(device, kind, settled.grown);
+    charge_growth(device, kind, settled.grown);
     settled.surplus = tolerates() ? 0 : surplus(account, &settled.by);
     if (settled.by.found && !settled.by.quiet)
         atomic_store(&moment->due_ns, now_ns + SOON_NS);
@@ -671,6 +695,8 @@ enum overhead_outcome overhead_end(struct overhead *overhead, bool made, uint64_
     *ret_units = 0;
     (void)pthread_mutex_lock(&hidden.lock);
     outcome = end_locked(overhead, made, ret_units);
+    overhead->refused = outcome == OVERHEAD_REFUSED;
+    account_of(overhead->device)->under_way += overhead->refused;
     (void)pthread_mutex_unlock(&hidden.lock);
     end_first(overhead);
     if (outcome != OVERHEAD_CHARGED)
@@ -704,12 +730,11 @@ bool overhead_adopt(struct vgpu_device *device, uint64_t *ret_units)
     return known;
 }
 
-void overhead_gone(struct vgpu_device *device, uint64_t context_units, uint64_t code_units)
+static void gone_locked(struct vgpu_device *device, uint64_t context_units, uint64_t code_units)
 {
     struct settled settled;
     uint64_t of_context;
 
-    (void)pthread_mutex_lock(&hidden.lock);
     settled = settle_growth(device, VGPU_MODULE);
     if (settled.by.found && !tolerates()) {
         of_context = MIN(context_units, settled.surplus);
@@ -719,6 +744,20 @@ void overhead_gone(struct vgpu_device *device, uint64_t context_units, uint64_t 
         discharge(device, VGPU_CONTEXT, context_units);
         discharge(device, VGPU_MODULE, code_units);
     }
+}
+
+void overhead_gone(struct vgpu_device *device, uint64_t context_units, uint64_t code_units)
+{
+    (void)pthread_mutex_lock(&hidden.lock);
+    gone_locked(device, context_units, code_units);
+    (void)pthread_mutex_unlock(&hidden.lock);
+}
+
+void overhead_undone(const struct overhead *overhead, uint64_t units)
+{
+    (void)pthread_mutex_lock(&hidden.lock);
+    account_of(overhead->device)->under_way -= overhead->refused;
+    gone_locked(overhead->device, units, 0);
     (void)pthread_mutex_unlock(&hidden.lock);
 }
 

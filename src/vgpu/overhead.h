@@ -10,15 +10,16 @@
  * That is settled after every call that is known to take or to give back hidden memory, about once
  * a second while there is work, at the first allocation after a launch of a function not seen
  * before, and before an allocation is refused. What has grown is charged, also beyond the limit:
- * then nothing more is given. What a context, a module or a heap was charged is remembered with it
- * only to be given back where NVML can't be asked.
+ * then nothing more is given; but while a call is under way that may yet undo it, only as far as
+ * the limit goes. What a context, a module or a heap was charged is remembered with it only to be
+ * given back where NVML can't be asked.
  *
  *     if (!overhead_begin(&overhead, device, OVERHEAD_CODE, 0))
  *         return CUDA_ERROR_OUT_OF_MEMORY;
  *     result = REAL(...)(...);
  *     if (overhead_end(&overhead, result == CUDA_SUCCESS, &units) == OVERHEAD_REFUSED) {
  *         undo it
- *         overhead_settle(device);
+ *         overhead_undone(&overhead, 0);
  *     }
  *
  * Where calls that are not accounted for are let pass, what they take can't be told from hidden
@@ -50,11 +51,13 @@ struct overhead {
     bool exact;            /* nothing was hidden, or charged too much, as it began */
     bool first;            /* nobody knows yet what a context takes, or who we are in NVML */
     unsigned begun;        /* its number on the device */
+    bool refused;          /* it is to be undone, and counts as under way until then */
 };
 
 enum overhead_outcome {
     OVERHEAD_CHARGED = 1,
-    OVERHEAD_REFUSED, /* it exists, and exceeds the limit: undo it. Nothing of it is charged */
+    OVERHEAD_REFUSED, /* it exists, and exceeds the limit: undo it, then say so by
+                         overhead_undone(). Nothing of it is charged */
     OVERHEAD_NOTHING, /* it was not made: nothing is charged */
 };
 
@@ -68,6 +71,10 @@ enum overhead_outcome overhead_end(struct overhead *overhead, bool made, uint64_
  * when that is not known either: it can't be held to the limit.
  */
 bool overhead_adopt(struct vgpu_device *device, uint64_t *ret_units);
+
+/* What was made by a call is undone: after OVERHEAD_REFUSED, or for another reason and it was
+ * charged so many units for a context. */
+void overhead_undone(const struct overhead *overhead, uint64_t units);
 
 /* Something has gone that was charged so much. */
 void overhead_gone(struct vgpu_device *device, uint64_t context_units, uint64_t code_units);

@@ -491,6 +491,51 @@ static int verb_squeeze(const char *argument)
     return 0;
 }
 
+/* Looks for functions, which may mean that code was loaded: so the account is settled before memory
+ * is refused. */
+static void *ask(void *unused)
+{
+    cu_handle function;
+    cu_ptr ptr;
+
+    (void)unused;
+    cu.set_current(shared);
+    while (!enough) {
+        if (cu.function(&function, module, "spin") != CU_OK || cu.alloc(&ptr, 24u << 20) == CU_OK)
+            wrong = 1;
+    }
+    return NULL;
+}
+
+/* At the limit, so many milliseconds: other threads are refused memory, and no module has room.
+ * Says how many were loaded. */
+static int verb_cramped(const char *argument)
+{
+    pthread_t threads[THREADS];
+    struct timespec now, end;
+    int loaded = 0;
+
+    cu.current(&shared);
+    clock_gettime(CLOCK_MONOTONIC, &end);
+    end.tv_sec += (time_t)(number(argument) / 1000);
+    for (unsigned i = 0; i < THREADS; i++)
+        pthread_create(&threads[i], NULL, ask, NULL);
+    do {
+        cu_handle own;
+
+        if (cu.load(&own, image_of("4M")) == CU_OK) {
+            loaded++;
+            cu.unload(own);
+        }
+        clock_gettime(CLOCK_MONOTONIC, &now);
+    } while (now.tv_sec < end.tv_sec || (now.tv_sec == end.tv_sec && now.tv_nsec < end.tv_nsec));
+    enough = true;
+    for (unsigned i = 0; i < THREADS; i++)
+        pthread_join(threads[i], NULL);
+    answered(loaded + wrong);
+    return 0;
+}
+
 /* A module that the driver is slow with: its text can't be read before the others are done. */
 #define PAGE 4096
 
@@ -619,7 +664,7 @@ static const struct verb verbs[] = {
     {"deep", verb_deep},       {"library", verb_library}, {"work", verb_work},
     {"threads", verb_threads}, {"beside", verb_beside},   {"squeeze", verb_squeeze},
     {"churn", verb_churn},     {"say", verb_say},         {"wait", verb_wait},
-    {"sleep", verb_sleep},
+    {"sleep", verb_sleep},     {"cramped", verb_cramped},
 };
 
 static int run_verb(char *word)

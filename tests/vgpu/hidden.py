@@ -375,6 +375,17 @@ def squeezed():
     end(running)
 
 
+def cramped():
+    """Another thread's refusal, which has the account settled, does not make a module stay that has no room."""
+    machine = Machine(memory=40 * GIB, driver={"loading": "eager"})
+    environment = limited_environment(machine, memory=400 * MIB)
+    running = begin("init create module=1M fill cramped=2000 say wait", environment, stderr=subprocess.PIPE)
+    said = heard(running)
+    check_equal(said.get("codes", [None])[-1], 0, "at the limit no module is loaded")
+    check_equal(check_account(machine, running, said, "and the account is the card's"), 400 * MIB, "which is at the limit")
+    check_equal(running.communicate("\n", timeout=30)[1], "", "nobody said a word")
+
+
 def beside_a_load():
     """The driver compiles for seconds: no lock of ours is held over that."""
     machine = Machine(driver={"loading": "eager"})
@@ -401,7 +412,7 @@ def bystanders():
 tests = {name: f for name, f in list(globals().items()) if callable(f) and getattr(f, "__module__", "") == "__main__"}
 every = [heap_over, heap_twice, stack_of_a_kernel, attached, attached_primary, unseen_primary, primary_retains]
 every += [stale_handles, many_contexts, busy, busy_in_container, busy_by_host_pids, same_namespace_number, named_by_the_node, sized_by_the_limits]
-every += [without_nvml, lazy, lazy_busy, parallel, squeezed, let_pass, beside_a_load, bystanders]
+every += [without_nvml, lazy, lazy_busy, parallel, squeezed, cramped, let_pass, beside_a_load, bystanders]
 for test in [tests[name] for name in sys.argv[1:]] or every:
     print(f"-- {test.__name__}")
     test()
