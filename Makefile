@@ -33,7 +33,7 @@ test: ## everything, from nothing; ends with the totals
 bench: all ## the numbers, beside their targets; SAVE=1 keeps them in bench/results/
 	python3 bench/run.py --build $(BUILD) $(if $(SAVE),--save)
 
-soak: all ## the long runs: 10^5 kills, 10^7 random steps, 10^6 random calls, a node's day, every vendor's agent
+soak: all ## the long runs: 10^5 kills, 10^7 random steps, 10^6 random calls, a tenant's and a node's day, every vendor's agent
 	$(MESON_TEST) --suite soak --timeout-multiplier 0
 	export HAMI_BUILD=$(abspath $(BUILD)); tests/cluster/cluster up && \
 		python3 tests/cluster/day.py && python3 tests/cluster/vendors.py; code=$$?; \
