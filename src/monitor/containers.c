@@ -239,6 +239,7 @@ static void use_region(const struct region_view *view, struct container_use *use
     use->unaccounted_allowed = view->unaccounted_allowed;
     use->pinned_bytes = view->pinned_bytes;
     use->spilled_bytes = view->spilled_bytes;
+    use->imports = view->imports;
     for (unsigned i = 0; i < use->card_count; i++) {
         struct container_card *card = &use->cards[i];
         const struct region_view_device *device = find_device(view, card->uuid);

@@ -43,6 +43,7 @@ struct container_use {
     uint64_t unaccounted_refused, unaccounted_allowed;
     uint64_t pinned_bytes;  /* of the host's memory */
     uint64_t spilled_bytes; /* of what it uses, that lives on the host */
+    uint64_t imports;       /* pieces of memory that its processes hold and others made */
     unsigned card_count;
     struct container_card cards[LIMITS_MAX_DEVICES];
 };

@@ -296,6 +296,9 @@ static const struct count_family count_families[] = {
      "Of the device memory that the container's processes use, what lives on the host because the "
      "card had no room for it",
      offsetof(struct container_use, spilled_bytes)},
+    {"hami_container_imported_allocations", METRIC_GAUGE,
+     "Pieces of memory that the container's processes hold and another process or interface made",
+     offsetof(struct container_use, imports)},
     {"hami_container_unaccounted_refused_total", METRIC_COUNTER,
      "Calls refused because what they take is not accounted for",
      offsetof(struct container_use, unaccounted_refused)},

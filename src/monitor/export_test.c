@@ -53,6 +53,7 @@ static const struct container_use uses[] = {
      .unaccounted_allowed = 22,
      .pinned_bytes = 4096,
      .spilled_bytes = 8192,
+     .imports = 3,
      .card_count = 2,
      .cards = {{.uuid = "GPU-a",
                 .index = 0,

@@ -455,7 +455,7 @@ static void files_that_are_not_regions_are_refused_with_a_reason(void **state)
     region_close(&region);
 }
 
-static void pinned_memory_is_told_of_the_living(void **state)
+static void pinned_and_imported_memory_is_told_of_the_living(void **state)
 {
     struct region region;
 
@@ -466,6 +466,10 @@ static void pinned_memory_is_told_of_the_living(void **state)
     atomic_store(&region.ext->slots[region.slot].pinned, 4096);
     atomic_store(&region.ext->slots[region.slot + 1].pinned, 512);
     assert_int_equal(read_view()->pinned_bytes, 4096);
+    assert_int_equal(read_view()->imports, 0);
+    atomic_store(&region.ext->slots[region.slot].imports, 3);
+    atomic_store(&region.ext->slots[region.slot + 1].imports, 5);
+    assert_int_equal(read_view()->imports, 3);
     region_close(&region);
 }
 
@@ -725,7 +729,7 @@ int main(void)
         REGION_TEST(a_file_that_was_removed_or_replaced_is_noticed),
         REGION_TEST(times_of_another_boot_are_forgotten),
         REGION_TEST(files_that_are_not_regions_are_refused_with_a_reason),
-        REGION_TEST(pinned_memory_is_told_of_the_living),
+        REGION_TEST(pinned_and_imported_memory_is_told_of_the_living),
         REGION_TEST(a_later_version_is_not_read),
         REGION_TEST(a_truncated_region_is_made_whole),
         REGION_TEST(the_first_version_1_grows_and_stays_what_it_was),

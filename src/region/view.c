@@ -192,7 +192,7 @@ static int view_slots(struct file *file, struct region_view *view)
     bool is_sure;
     int r;
 
-    view->pinned_bytes = view->spilled_bytes = 0;
+    view->pinned_bytes = view->spilled_bytes = view->imports = 0;
     file->asking_until_ns = clock_read_ns(CLOCK_THREAD_CPUTIME_ID) + ASKING_NS;
     count = MAX(0, MIN(count, REGION_SLOTS));
     for (unsigned i = 0; i < (unsigned)count; i++) {
@@ -204,6 +204,7 @@ static int view_slots(struct file *file, struct region_view *view)
             continue;
         view->pinned_bytes += atomic_load(&ext.pinned);
         view->spilled_bytes += atomic_load(&ext.spilled);
+        view->imports += atomic_load(&ext.imports);
         view_process(&slot, &ext, i, host_pid, is_sure, view);
     }
     return 0;

@@ -63,6 +63,7 @@ struct region_view {
     uint64_t unaccounted_allowed;
     uint64_t pinned_bytes;  /* of the host's memory, by all its living processes */
     uint64_t spilled_bytes; /* of what they use, that lives on the host: the card had no room */
+    uint64_t imports;       /* pieces of memory that they hold and others made */
 };
 
 /*

@@ -4,6 +4,7 @@
 
 import re
 import shutil
+import struct
 import sys
 import urllib.request
 
@@ -13,6 +14,9 @@ from harness import *
 
 sys.path.insert(0, __file__.rsplit("/", 1)[0])
 from api import Api
+
+sys.path.insert(0, str(SOURCE / "tests/vgpu"))
+from caller import POSIX_FD, Caller, allocation_prop, slot
 
 PROGRAM = BUILD / "src/monitor/hami-vgpu-monitor"
 PODS = "/api/v1/pods"
@@ -28,12 +32,12 @@ EXCEPTIONS = {
 class Container:
     """A container's folder as the device plugin makes it, and what runs in it."""
 
-    def __init__(self, hook, uid, name, uuid, memory=LIMIT, cores=30):
+    def __init__(self, hook, uid, name, uuid, memory=LIMIT, cores=30, **more):
         self.folder = hook / "containers" / f"{uid}_{name}"
         self.folder.mkdir(parents=True)
         self.region = self.folder / "1b4e28ba-2fa1-4d11-8c3e-0123456789ab.cache"
         self.region.touch()
-        keys = {"NVIDIA_VISIBLE_DEVICES": uuid, "CUDA_DEVICE_MEMORY_LIMIT_0": memory, "CUDA_DEVICE_SM_LIMIT_0": cores, "HAMI_VISIBLE_DEVICES": "granted"}
+        keys = {"NVIDIA_VISIBLE_DEVICES": uuid, "CUDA_DEVICE_MEMORY_LIMIT_0": memory, "CUDA_DEVICE_SM_LIMIT_0": cores, "HAMI_VISIBLE_DEVICES": "granted"} | more
         inside = keys | {"CUDA_DEVICE_MEMORY_SHARED_CACHE": f"/usr/local/vgpu/{self.region.name}"}
         (self.folder / "limits").write_text("".join(f"{k}={v}\n" for k, v in inside.items()))
         self.library = container(self.region, **keys)
@@ -173,6 +177,40 @@ def tells():
 
     for arguments, allowed in (((), set()), (("--legacy-metrics",), EXCEPTIONS)):
         lint(Monitor(machine, api, hook, *arguments), allowed, " ".join(arguments) or "new names")
+    api.close()
+
+
+def imports():
+    """What processes hold that others made is told by pieces, whichever way it came."""
+    machine, hook, api = Machine(1, 30000 * MIB), scratch / "vgpu-imports", two_pods()
+    one = Container(hook, "uid-1", "main", machine.view()["gpus"][0]["uuid"], HAMI_IMPORTS="allow")
+    maker, user = (Caller(bare_environment(machine, LD_PRELOAD=one.library)).begin() for _ in (1, 2))
+    monitor = Monitor(machine, api, hook)
+    told = lambda: value(monitor.scrape(), "hami_container_imported_allocations", namespace="ns", pod="one", container="main")
+    check(wait_until(lambda: told() == 0), "nothing is imported at first", told())
+    maker.must("cuMemAlloc_v2", f"n{slot('ptr')}", 10 * MIB)
+    maker.must("cuIpcGetMemHandle", "y1", f"h{slot('ptr')}")
+    user.blob(1, maker.blob(1))
+    user.must("cuIpcOpenMemHandle_v2", f"n{slot('opened')}", "b1", 1)
+    check_equal(told(), 1, "memory by a handle is told")
+    maker.must("cuMemCreate", f"n{slot('physical')}", 10 * MIB, allocation_prop(handles=POSIX_FD), 0)
+    maker.must("cuMemExportToShareableHandle", f"w{slot('fd')}", f"h{slot('physical')}", POSIX_FD, 0)
+    borrow = lambda: user.ask(f"borrow {slot('fd')} {maker.pid} {maker.value(slot('fd'))}")
+    borrow()
+    user.must("cuMemImportFromShareableHandle", f"n{slot('physical')}", f"h{slot('fd')}", POSIX_FD)
+    check_equal(told(), 2, "by a descriptor, too")
+    borrow()
+    desc = struct.pack("<i4xi12xQI64x4x", 1, user.value(slot("fd")), 10 * MIB, 0)
+    user.must("cuImportExternalMemory", f"n{slot('external')}", desc)
+    check_equal(told(), 3, "and external memory")
+    user.must("cuIpcCloseMemHandle", f"h{slot('opened')}")
+    user.must("cuDestroyExternalMemory", f"h{slot('external')}")
+    check_equal(told(), 1, "what is given back is not")
+    user.kill()
+    check_equal(told(), 0, "nor what a dead process had")
+    maker.finish()
+    monitor.program.terminate()
+    check_equal(monitor.program.wait(30), 0, "it ends well")
     api.close()
 
 
@@ -327,7 +365,7 @@ def lint(monitor, allowed, what):
     monitor.program.wait(30)
 
 
-PARTS = ["tells", "health", "hangs", "fails", "feedback", "options"]
+PARTS = ["tells", "imports", "health", "hangs", "fails", "feedback", "options"]
 
 if __name__ == "__main__":
     for part in sys.argv[1:] or PARTS:
