@@ -565,7 +565,7 @@ static void end_launch(const struct launch *launch, struct compute_ticket *ticke
     struct compute_row *row = ticket->row;
     struct inside inside;
 
-    overhead_launched(launch->function);
+    overhead_launched(launch->function, result == CUDA_SUCCESS);
     if (!row || (!ticket->ticket.sample && result == CUDA_SUCCESS))
         return;
 

@@ -491,7 +491,7 @@ void overhead_new_function(void)
 }
 
 /* A full set gives up one of its functions, which is new then once more. */
-void overhead_launched(const void *function)
+void overhead_launched(const void *function, bool success)
 {
     _Atomic(const void *) *set = overhead_launched_set(function);
     static _Atomic unsigned next;
@@ -499,6 +499,12 @@ void overhead_launched(const void *function)
 
     if (overhead_was_launched(function))
         return;
+    /* A launch that fails may load code, too; but what it named may be no function any more, or
+     * yet. */
+    if (!success) {
+        overhead_make_due();
+        return;
+    }
     while (way < OVERHEAD_WAYS && atomic_load_explicit(&set[way], memory_order_relaxed))
         way++;
     if (way == OVERHEAD_WAYS)

@@ -101,9 +101,9 @@ void overhead_make_due(void);
 /* Settles what is due; the watching thread's call. */
 void overhead_tick(void);
 
-/* A function is there to be launched that was not before; a function was launched. */
+/* A function is there to be launched that was not before; a launch of a function was tried. */
 void overhead_new_function(void);
-void overhead_launched(const void *function);
+void overhead_launched(const void *function, bool success);
 void overhead_forget_functions(void);
 
 enum {

@@ -152,4 +152,20 @@ call 0 s cuLaunchKernel h170 i1 i1 i1 i32 i1 i1 i0 i0 k500,0 i0
 call 0 s cuMemAlloc_v2 n327 i{439 * MIB}
 """,
     ),
+    (
+        "a launch that fails makes no function one that was launched: another may have its handle later",
+        {"strict": True},
+        BEGIN
+        + """
+call 0 s cuLibraryLoadData n194 t1 i0 i0 i0 i0 i0 i0
+call 0 s cuLibraryGetKernel n240 h194 t8
+call 0 s cuLibraryUnload h194
+call 0 s cuLaunchKernel h240 i1 i1 i1 i1 i1 i1 i0 i0 k2000,0 i0
+call 0 s cuLibraryLoadData n206 t0 i0 i0 i0 i0 i0 i0
+call 0 s cuLibraryGetKernel n228 h206 t9
+call 0 s cuMemGetInfo_v2 o8 o8
+call 0 s cuLaunchKernel h228 i1 i0 i1 i1 i1 i1 i0 i0 k2000,0 i0
+call 0 s cuMemGetInfo_v2 o8 o8
+""",
+    ),
 ]
