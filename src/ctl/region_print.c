@@ -260,6 +260,7 @@ void region_print_json(struct strbuf *text, const struct region_picture *picture
                 view->ruled_by_file ? "true" : "false", view->recent_kernel,
                 view->utilization_switch);
     add_json_number(text, "on_host_bytes", view->has_extension, view->spilled_bytes);
+    add_json_number(text, "imported_allocations", view->has_extension, view->imports);
     add_json_number(text, "last_kernel_time", view->last_kernel_time != 0, view->last_kernel_time);
     strbuf_add(text, ",\"devices\":[");
     for (unsigned i = 0; i < view->device_count; i++)

@@ -66,6 +66,9 @@ enum {
     CUDA_ERROR_INVALID_DEVICE = 101,
     CUDA_ERROR_INVALID_IMAGE = 200,
     CUDA_ERROR_INVALID_CONTEXT = 201,
+    CUDA_ERROR_ALREADY_MAPPED = 208,
+    CUDA_ERROR_NOT_MAPPED = 211,
+    CUDA_ERROR_NOT_MAPPED_AS_POINTER = 213,
     CUDA_ERROR_UNSUPPORTED_LIMIT = 215,
     CUDA_ERROR_PEER_ACCESS_UNSUPPORTED = 217,
     CUDA_ERROR_INVALID_SOURCE = 300,
@@ -437,6 +440,9 @@ typedef struct {
     unsigned int reserved[16];
 } CUDA_EXTERNAL_MEMORY_BUFFER_DESC;
 
+/* A buffer or image of GL, EGL or VDPAU. */
+typedef struct CUgraphicsResource_st *CUgraphicsResource;
+
 _Static_assert(sizeof(CUDA_EXTERNAL_MEMORY_HANDLE_DESC) == 104, "the driver's");
 _Static_assert(sizeof(CUDA_EXTERNAL_MEMORY_BUFFER_DESC) == 88, "the driver's");
 
@@ -774,6 +780,25 @@ CUresult cuImportExternalMemory(CUexternalMemory *memory,
 CUresult cuExternalMemoryGetMappedBuffer(CUdeviceptr *ptr, CUexternalMemory memory,
                                          const CUDA_EXTERNAL_MEMORY_BUFFER_DESC *desc);
 CUresult cuDestroyExternalMemory(CUexternalMemory memory);
+CUresult cuGraphicsGLRegisterBuffer(CUgraphicsResource *resource, unsigned int buffer,
+                                    unsigned int flags);
+CUresult cuGraphicsGLRegisterImage(CUgraphicsResource *resource, unsigned int image,
+                                   unsigned int target, unsigned int flags);
+CUresult cuGraphicsEGLRegisterImage(CUgraphicsResource *resource, void *image, unsigned int flags);
+CUresult cuGraphicsVDPAURegisterVideoSurface(CUgraphicsResource *resource, unsigned int surface,
+                                             unsigned int flags);
+CUresult cuGraphicsVDPAURegisterOutputSurface(CUgraphicsResource *resource, unsigned int surface,
+                                              unsigned int flags);
+CUresult cuGraphicsUnregisterResource(CUgraphicsResource resource);
+CUresult cuGraphicsMapResources(unsigned int count, CUgraphicsResource *list, CUstream stream);
+CUresult cuGraphicsMapResources_ptsz(unsigned int count, CUgraphicsResource *list, CUstream stream);
+CUresult cuGraphicsUnmapResources(unsigned int count, CUgraphicsResource *list, CUstream stream);
+CUresult cuGraphicsUnmapResources_ptsz(unsigned int count, CUgraphicsResource *list,
+                                       CUstream stream);
+CUresult cuGraphicsResourceGetMappedPointer_v2(CUdeviceptr *ptr, size_t *bytes,
+                                               CUgraphicsResource resource);
+CUresult cuGraphicsResourceSetMapFlags(CUgraphicsResource resource, unsigned int flags);
+CUresult cuGraphicsResourceSetMapFlags_v2(CUgraphicsResource resource, unsigned int flags);
 CUresult cuIpcGetMemHandle(CUipcMemHandle *handle, CUdeviceptr ptr);
 CUresult cuIpcOpenMemHandle(CUdeviceptr *ptr, CUipcMemHandle handle, unsigned int flags);
 CUresult cuIpcOpenMemHandle_v2(CUdeviceptr *ptr, CUipcMemHandle handle, unsigned int flags);

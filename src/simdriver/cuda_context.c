@@ -126,6 +126,7 @@ static void end_context(uint32_t context)
     sim_advance(s, device, now_ns);
     guest_ipc_drop(context);
     guest_external_drop(context);
+    guest_graphics_drop(context);
     guest_managed_drop(context);
     guest_array_drop(context);
     address_drop(context);

@@ -91,7 +91,7 @@ bool guest_free_locked(uint64_t address)
     uint32_t context;
     uint64_t bytes;
 
-    if (row && row->opens)
+    if ((row && row->opens) || guest_graphics_has(address))
         return false;
     if (guest_managed_free(address) || guest_external_free(address))
         return true;

@@ -168,6 +168,10 @@ void guest_managed_drop(uint32_t context);
 bool guest_external_free(uint64_t address);
 void guest_external_drop(uint32_t context);
 
+/* And so: whether an address is where a resource of GL is mapped; all of a context end. */
+bool guest_graphics_has(uint64_t address);
+void guest_graphics_drop(uint32_t context);
+
 /* And so, of what graphs allocated and left over: freed, false when it is none; where it lies. */
 bool guest_graph_free(uint64_t address);
 bool guest_graph_range(uint64_t address, uint64_t *ret_from, uint64_t *ret_bytes);

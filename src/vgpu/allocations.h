@@ -20,6 +20,7 @@ enum allocation_kind {
     ALLOCATION_IMPORT, /* addresses of other processes' memory; units: how often it was opened */
     ALLOCATION_POOL_IMPORT, /* addresses of other processes' pools */
     ALLOCATION_EXTERNAL,    /* imported memory of other interfaces, by handle */
+    ALLOCATION_GRAPHICS,    /* registered buffers and images of GL, EGL and VDPAU, by handle */
     ALLOCATION_KINDS,
 };
 

@@ -149,7 +149,7 @@ static unsigned find_context(CUcontext handle, struct context *ret_context)
 struct ending {
     unsigned row; /* 0: it is not known */
     struct context context;
-    struct allocations_bag data, managed, host, code, imports;
+    struct allocations_bag data, managed, host, code, imports, graphics;
 };
 
 static struct ending begin_end(CUcontext handle)
@@ -173,6 +173,7 @@ static struct ending begin_end(CUcontext handle)
     allocations_take_context(ALLOCATION_HOST, ending.row, &ending.host);
     allocations_take_context(ALLOCATION_MODULE, ending.row, &ending.code);
     allocations_take_context(ALLOCATION_IMPORT, ending.row, &ending.imports);
+    allocations_take_context(ALLOCATION_GRAPHICS, ending.row, &ending.graphics);
     return ending;
 }
 
@@ -211,6 +212,7 @@ static void take_back(struct ending *ending)
     allocations_give_back(ALLOCATION_HOST, row, &ending->host);
     allocations_give_back(ALLOCATION_MODULE, row, &ending->code);
     allocations_give_back(ALLOCATION_IMPORT, row, &ending->imports);
+    allocations_give_back(ALLOCATION_GRAPHICS, row, &ending->graphics);
 }
 
 static void finish_end(struct ending *ending, bool gone)
@@ -239,7 +241,7 @@ static void finish_end(struct ending *ending, bool gone)
                        ending->data.units + managed +
                            page_give_small(ending->row, ending->data.small_units));
         host_count(-(int64_t)ending->host.units);
-        virtual_count_imports(-(int64_t)ending->imports.units);
+        virtual_count_imports(-(int64_t)(ending->imports.units + ending->graphics.units));
         if (ending->data.shared_units)
             ipc_context_ended(device, ending->data.shared_units);
         overhead_gone(device, ending->context.units, ending->code.units);
@@ -249,6 +251,7 @@ static void finish_end(struct ending *ending, bool gone)
     allocations_drop(&ending->host);
     allocations_drop(&ending->code);
     allocations_drop(&ending->imports);
+    allocations_drop(&ending->graphics);
 }
 
 static bool primary_is_active(CUdevice device)
@@ -775,6 +778,7 @@ static void end_green(CUcontext handle)
     allocations_give_back(ALLOCATION_MANAGED, 0, &ending.managed);
     allocations_give_back(ALLOCATION_HOST, 0, &ending.host);
     allocations_give_back(ALLOCATION_IMPORT, 0, &ending.imports);
+    allocations_give_back(ALLOCATION_GRAPHICS, 0, &ending.graphics);
     finish_end(&ending, true);
 }
 

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * Memory of other interfaces (Vulkan, NvSciBuf): an import takes none, and nobody can tell whose it
- * is. So it is refused unless the limits say that imports pass (HAMI_IMPORTS). One that passes is
- * counted with the memory that this process got from others: what becomes this process' own, since
- * whoever made it has let go of it, NVML says, and it is charged as hidden memory.
+ * Memory of other interfaces (Vulkan, NvSciBuf, and what of GL, EGL and VDPAU is registered): an
+ * import takes none, and nobody can tell whose it is. So it is refused unless the limits say that
+ * imports pass (HAMI_IMPORTS). One that passes is counted with the memory that this process got
+ * from others: what becomes this process' own, since whoever made it has let go of it, NVML says,
+ * and it is charged as hidden memory.
  */
 
 #include <fcntl.h>
@@ -17,20 +18,28 @@
 #include "vgpu/overhead.h"
 #include "vgpu/real.h"
 
-static uint64_t key_of(CUexternalMemory memory)
+static uint64_t key_of(const void *handle)
 {
-    return (uint64_t)(uintptr_t)memory;
+    return (uint64_t)(uintptr_t)handle;
 }
 
-static bool remember(CUexternalMemory memory)
+static bool remember(enum allocation_kind kind, const void *handle)
 {
     struct allocation entry = {.units = 1, .context = context_current()};
 
-    if (!allocations_add(ALLOCATION_EXTERNAL, key_of(memory), &entry))
+    if (!allocations_add(kind, key_of(handle), &entry))
         return false;
     virtual_count_imports(1);
     watch_start();
     return true;
+}
+
+/* What the driver took in: whether it may stay, and is remembered. */
+static CUresult admit(enum allocation_kind kind, const void *handle, const char *name)
+{
+    if (vgpu_refuses(VGPU_WORD_IMPORT, name, "nobody knows who made that memory"))
+        return CUDA_ERROR_NOT_SUPPORTED;
+    return remember(kind, handle) ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
 /* The driver is asked first, since it is its affair to say what is no import at all. It takes a
@@ -50,11 +59,7 @@ static CUresult import(CUexternalMemory *ret_memory, CUDA_EXTERNAL_MEMORY_HANDLE
         return result;
     if (is_fd)
         (void)take_fd(&copy);
-    if (vgpu_refuses(VGPU_WORD_IMPORT, "cuImportExternalMemory",
-                     "nobody knows who made that memory"))
-        result = CUDA_ERROR_NOT_SUPPORTED;
-    else if (!remember(made))
-        result = CUDA_ERROR_OUT_OF_MEMORY;
+    result = admit(ALLOCATION_EXTERNAL, made, "cuImportExternalMemory");
     if (result != CUDA_SUCCESS) {
         (void)REAL(cuDestroyExternalMemory)(made);
         return result;
@@ -78,20 +83,98 @@ PUBLIC CUresult cuImportExternalMemory(CUexternalMemory *memory,
     return import(memory, &own);
 }
 
-PUBLIC CUresult cuDestroyExternalMemory(CUexternalMemory memory)
+static CUresult let_go(enum allocation_kind kind, void *handle, CUresult (*driver)(void *handle))
 {
     struct allocation entry;
-    bool known =
-        vgpu_mode() == VGPU_ON && allocations_take(ALLOCATION_EXTERNAL, key_of(memory), &entry);
-    CUresult result = REAL(cuDestroyExternalMemory)(memory);
+    bool known = vgpu_mode() == VGPU_ON && allocations_take(kind, key_of(handle), &entry);
+    CUresult result = driver(handle);
 
     if (!known)
         return result;
     if (result != CUDA_SUCCESS) {
-        (void)allocations_add(ALLOCATION_EXTERNAL, key_of(memory), &entry);
+        (void)allocations_add(kind, key_of(handle), &entry);
         return result;
     }
     virtual_count_imports(-1);
     overhead_make_due();
     return result;
+}
+
+static CUresult destroy(void *memory)
+{
+    return REAL(cuDestroyExternalMemory)(memory);
+}
+
+PUBLIC CUresult cuDestroyExternalMemory(CUexternalMemory memory)
+{
+    return let_go(ALLOCATION_EXTERNAL, memory, destroy);
+}
+
+/*
+ * Buffers and images of GL, EGL and VDPAU. They may be memory that these imported themselves, and
+ * what is registered goes with its context.
+ */
+
+static CUresult unregister(void *resource)
+{
+    return REAL(cuGraphicsUnregisterResource)(resource);
+}
+
+PUBLIC CUresult cuGraphicsUnregisterResource(CUgraphicsResource resource)
+{
+    return let_go(ALLOCATION_GRAPHICS, resource, unregister);
+}
+
+/* After the driver's answer, as for imports. */
+static CUresult end_register(CUgraphicsResource *ret_resource, CUgraphicsResource *made,
+                             CUresult result, const char *name)
+{
+    if (result != CUDA_SUCCESS)
+        return result;
+    result = admit(ALLOCATION_GRAPHICS, *made, name);
+    if (result == CUDA_SUCCESS)
+        *ret_resource = *made;
+    else
+        (void)unregister(*made);
+    return result;
+}
+
+/* The body of a function that registers; they differ in their arguments. */
+#define REGISTER(name, resource, ...)                                                              \
+    CUgraphicsResource made = NULL;                                                                \
+                                                                                                   \
+    if (vgpu_mode() == VGPU_DENIED)                                                                \
+        return CUDA_ERROR_OUT_OF_MEMORY;                                                           \
+    if (vgpu_mode() != VGPU_ON || !(resource))                                                     \
+        return REAL(name)(resource, __VA_ARGS__);                                                  \
+    return end_register(resource, &made, REAL(name)(&made, __VA_ARGS__), #name)
+
+PUBLIC CUresult cuGraphicsGLRegisterBuffer(CUgraphicsResource *resource, unsigned int buffer,
+                                           unsigned int flags)
+{
+    REGISTER(cuGraphicsGLRegisterBuffer, resource, buffer, flags);
+}
+
+PUBLIC CUresult cuGraphicsGLRegisterImage(CUgraphicsResource *resource, unsigned int image,
+                                          unsigned int target, unsigned int flags)
+{
+    REGISTER(cuGraphicsGLRegisterImage, resource, image, target, flags);
+}
+
+PUBLIC CUresult cuGraphicsEGLRegisterImage(CUgraphicsResource *resource, void *image,
+                                           unsigned int flags)
+{
+    REGISTER(cuGraphicsEGLRegisterImage, resource, image, flags);
+}
+
+PUBLIC CUresult cuGraphicsVDPAURegisterVideoSurface(CUgraphicsResource *resource,
+                                                    unsigned int surface, unsigned int flags)
+{
+    REGISTER(cuGraphicsVDPAURegisterVideoSurface, resource, surface, flags);
+}
+
+PUBLIC CUresult cuGraphicsVDPAURegisterOutputSurface(CUgraphicsResource *resource,
+                                                     unsigned int surface, unsigned int flags)
+{
+    REGISTER(cuGraphicsVDPAURegisterOutputSurface, resource, surface, flags);
 }

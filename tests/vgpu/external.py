@@ -1,7 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Memory of other interfaces: refused unless the limits say otherwise, and then whoever has it is charged once it is
-its own. What takes the part of Vulkan's descriptors is what the simulator's cuMemCreate gives out."""
+its own. What takes the part of Vulkan's descriptors, and of GL's, EGL's and VDPAU's names, is what the simulator's
+cuMemCreate gives out."""
+
+import json
 
 import sys
 
@@ -25,6 +28,17 @@ def settled(sentence, condition):
     check(condition(), sentence)
 
 
+TEXTURE_2D = 0x0DE1
+INVALID_HANDLE, ALREADY_MAPPED, NOT_MAPPED, NOT_MAPPED_AS_POINTER = 400, 208, 211, 213
+REGISTERS = {
+    "cuGraphicsGLRegisterBuffer": (0,),
+    "cuGraphicsGLRegisterImage": (TEXTURE_2D, 0),
+    "cuGraphicsEGLRegisterImage": (0,),
+    "cuGraphicsVDPAURegisterVideoSurface": (0,),
+    "cuGraphicsVDPAURegisterOutputSurface": (0,),
+}
+
+
 class Importer(Caller):
     def borrow(self, maker):
         self.ask(f"borrow {slot('fd')} {maker.pid} {maker.value(slot('fd'))}")
@@ -32,6 +46,17 @@ class Importer(Caller):
     def take_in(self, size=SIZE):
         desc = struct.pack("<i4xi12xQI64x4x", OPAQUE_FD, self.value(slot("fd")), size, 0)
         return self.call("cuImportExternalMemory", f"n{slot('external')}", desc)
+
+    def register(self, name="cuGraphicsGLRegisterBuffer", number=1):
+        return self.call(name, f"n{slot('external', number)}", f"h{slot('fd')}", *REGISTERS[name])
+
+    def unregister(self, number=1):
+        return self.call("cuGraphicsUnregisterResource", f"h{slot('external', number)}")
+
+    def resources(self, way, *numbers):
+        """Maps them, or unmaps."""
+        listed = ",".join(str(slot("external", number)) for number in numbers)
+        return self.call(f"cuGraphics{way}Resources", len(numbers), f"d{listed}", 0)
 
     def map(self, offset=0, size=SIZE):
         return self.call("cuExternalMemoryGetMappedBuffer", f"n{slot('ptr')}", f"h{slot('external')}", struct.pack("<QQI64x4x", offset, size, 0))
@@ -100,6 +125,53 @@ def check_policy():
     maker.finish()
 
 
-for test in (check_refused, check_allowed, check_policy):
+def held_imports(machine, region):
+    """As the region has it, of whoever lives: what the monitor tells."""
+    told = run([HAMICTL, "top", "--region", "--json", region], bare_environment(machine)).stdout
+    return json.loads(told)["regions"][0]["imported_allocations"]
+
+
+def check_graphics():
+    """What is registered of GL, EGL and VDPAU follows the policy one by one, and goes with its context."""
+    machine = Machine(memory=4 * GIB, context=CONTEXT)
+    maker = maker_of(machine)
+    refused = Importer(limited_environment(machine, memory=LIMIT)).begin()
+    refused.borrow(maker)
+    for name in REGISTERS:
+        check_equal((refused.register(name), refused.words[1]), (NOT_SUPPORTED, "kept"), f"{name} is refused")
+    check_equal(refused.call("cuGraphicsGLRegisterBuffer", f"n{slot('external')}", 4000, 0), INVALID_HANDLE, "what is no buffer the driver says")
+    said = refused.finish()
+    check_equal((said.count("cuGraphics"), said.count("HAMI_IMPORTS=allow")), (1, 1), "one line says so, and what would let it pass")
+
+    region = new_region()
+    one = Importer(limited_environment(machine, memory=LIMIT, HAMI_IMPORTS="allow", region=region)).begin()
+    imports = lambda: held_imports(machine, region)
+    one.borrow(maker)
+    for number, name in enumerate(REGISTERS, 1):
+        check_equal((one.register(name, number), imports()), (0, number), f"where imports are allowed {name} passes, and is counted")
+    check_equal((machine.used(one.pid), one.charged()), (CONTEXT, CONTEXT), "which takes no new memory")
+    pointer = lambda number: one.call("cuGraphicsResourceGetMappedPointer_v2", f"n{slot('ptr')}", "o8", f"h{slot('external', number)}")
+    check_equal(pointer(1), NOT_MAPPED, "until it is mapped it has no address")
+    check_equal((one.resources("Map", 1, 1), one.resources("Map", 1, 2)), (INVALID_HANDLE, 0), "it is mapped, none of them twice")
+    check_equal((pointer(1), pointer(2)), (0, NOT_MAPPED_AS_POINTER), "a buffer has an address then, an image not")
+    check_equal(one.call("cuMemFree_v2", f"h{slot('ptr')}"), INVALID_VALUE, "which can't be freed")
+    check_equal((one.resources("Map", 1), one.resources("Unmap", 1, 2), one.resources("Unmap", 1)), (ALREADY_MAPPED, 0, NOT_MAPPED), "and is unmapped")
+    check_equal((one.unregister(1), one.unregister(1), imports()), (0, INVALID_HANDLE, 4), "what is given back is counted no more")
+    maker.finish()
+    check_equal(machine.used(), CONTEXT + SIZE, "when its maker has gone it is who registered it that has it")
+    settled("and is charged", lambda: one.charged() == CONTEXT + SIZE)
+    one.must("cuCtxCreate_v2", f"n{slot('context', 2)}", 0, 0)
+    check_equal((one.register(number=7), imports()), (0, 5), "in another context")
+    one.must("cuCtxDestroy_v2", f"h{slot('context', 2)}")
+    check_equal(imports(), 4, "it goes with that")
+    one.must("cuCtxSetCurrent", f"h{slot('context')}")
+    one.tell(f"close {slot('fd')}")
+    check_equal([one.unregister(number) for number in (2, 3, 4, 5)], [0] * 4, "all are given back")
+    check_equal((machine.used(), imports()), (CONTEXT, 0), "and the last one frees it")
+    settled("which is seen", lambda: one.charged() == CONTEXT)
+    check_equal(one.finish(), "", "nobody said a word")
+
+
+for test in (check_refused, check_allowed, check_policy, check_graphics):
     test()
 finish()
