@@ -284,26 +284,30 @@ static int read_node(const struct vendor_instance *instance, const struct node *
     return scored < 0 ? scored : r;
 }
 
-/* Whether the registration has "lock": "none", which our plugin says of each card (NVIDIA_CUSTOM).
+/* Whether the registration has "lock": word, which our plugin says of each card (NVIDIA_CUSTOM).
  * A quote within a text of JSON is escaped, so no other text there reads like this. */
-static bool needs_no_lock(const char *registered)
+static bool has_lock_word(const char *registered, const char *word)
 {
     const char *at = strstr(registered, "\"lock\"");
+    size_t len = strlen(word);
 
     if (!at)
         return false;
     at += strlen("\"lock\"");
     at += strspn(at, " :");
-    return strncmp(at, "\"none\"", strlen("\"none\"")) == 0;
+    return at[0] == '"' && strncmp(at + 1, word, len) == 0 && at[1 + len] == '"';
 }
 
-/* HAMi's own plugin looks for its pod by the node's lock. */
+/* HAMi's own plugin looks for its pod by the node's lock; ours, where CDI does not reach
+ * containers, for the one that is being bound. */
 static const struct vendor_lock *prepare_bind(const struct vendor_instance *instance,
                                               const struct node *node)
 {
     const char *registered = text_pairs_get(&node->annotations, instance->register_key);
 
-    return registered && !needs_no_lock(registered) ? &vendor_mutex_lock : NULL;
+    if (!registered || has_lock_word(registered, "none"))
+        return NULL;
+    return has_lock_word(registered, "turn") ? &vendor_turn_lock : &vendor_mutex_lock;
 }
 
 static int add_instances(struct vendor_set *set, const void *config)

@@ -14,6 +14,9 @@
 #define NVIDIA_SCORE_KEY "hami.io/node-nvidia-score"
 /* What our plugin says of each card in its registration, beside what HAMi's says. */
 #define NVIDIA_CUSTOM "{\"lock\":\"none\"}"
+/* The same where it must know at Allocate whose devices it hands over: pods are bound one by one,
+ * and no lock need be written for it. */
+#define NVIDIA_CUSTOM_ORDERED "{\"lock\":\"turn\"}"
 #define NVIDIA_TO_ALLOCATE_KEY "hami.io/vgpu-devices-to-allocate"
 #define NVIDIA_MIG_ALLOCATIONS_KEY "hami.io/vgpu-mig-allocations" /* as HAMi 2.10 writes it */
 #define NVIDIA_ALLOCATED_KEY "hami.io/vgpu-devices-allocated"

@@ -335,14 +335,18 @@ static void who_registered_the_cards_says_whether_there_is_a_lock(void **state)
 {
     static const struct {
         const char *text;
-        bool lock;
+        const struct vendor_lock *lock;
     } cases[] = {
-        {"[{\"id\":\"GPU-a\",\"health\":true,\"devicepairscore\":{}}]", true}, /* HAMi's plugin */
-        {"GPU-a,10,1000,100,NVIDIA-A,0,true:", true},
-        {"[{\"id\":\"GPU-a\",\"custominfo\":{\"lock\":\"none\"},\"devicepairscore\":{}}]", false},
-        {"[{\"id\": \"GPU-a\", \"custominfo\": {\"lock\": \"none\"}}]", false},
-        {"[{\"id\":\"\\\"lock\\\":\\\"none\\\"\"}]", true},
-        {"[{\"id\":\"GPU-a\",\"custominfo\":{\"lock\":\"mutex\"}}]", true},
+        {"[{\"id\":\"GPU-a\",\"health\":true,\"devicepairscore\":{}}]",
+         &vendor_mutex_lock}, /* HAMi's plugin */
+        {"GPU-a,10,1000,100,NVIDIA-A,0,true:", &vendor_mutex_lock},
+        {"[{\"id\":\"GPU-a\",\"custominfo\":{\"lock\":\"none\"},\"devicepairscore\":{}}]", NULL},
+        {"[{\"id\": \"GPU-a\", \"custominfo\": {\"lock\": \"none\"}}]", NULL},
+        {"[{\"id\":\"\\\"lock\\\":\\\"none\\\"\"}]", &vendor_mutex_lock},
+        {"[{\"id\":\"GPU-a\",\"custominfo\":{\"lock\":\"mutex\"}}]", &vendor_mutex_lock},
+        {"[{\"id\":\"GPU-a\",\"custominfo\":{\"lock\":\"turn\"}}]", &vendor_turn_lock},
+        {"[{\"id\":\"GPU-a\",\"custominfo\":{\"lock\":\"turning\"}}]", &vendor_mutex_lock},
+        {"[{\"id\":\"GPU-a\",\"custominfo\":{\"lock\":", &vendor_mutex_lock},
     };
     const struct vendor_instance instance = {.vendor = &nvidia_vendor,
                                              .register_key = NVIDIA_REGISTER_KEY};
@@ -352,7 +356,7 @@ static void who_registered_the_cards_says_whether_there_is_a_lock(void **state)
         const struct text_pair pair = {NVIDIA_REGISTER_KEY, cases[i].text};
         const struct node node = {.annotations = {&pair, 1}};
 
-        assert_int_equal(vendor_prepare_bind(&instance, &node) != NULL, cases[i].lock);
+        assert_ptr_equal(vendor_prepare_bind(&instance, &node), cases[i].lock);
     }
 }
 
