@@ -50,6 +50,8 @@ struct container_grant {
     const char *pod_uid, *container;
     const char *record; /* the pod's record (pods_record()) */
     int priority;       /* -1: not said */
+    bool laid_out;      /* the edits are part of Allocate's answer, which kubelet keeps: files have
+                           the same names at every start, and hooks and groups do not count */
     size_t device_count;
     struct granted_device devices[GRANT_DEVICES_MAX];
 };

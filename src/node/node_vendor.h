@@ -39,6 +39,15 @@ struct node_resource {
     bool is_direct;
 };
 
+/* How devices come to containers on this node. */
+struct node_way {
+    bool is_ordered;     /* Allocate answers all, without CDI (container_grant.laid_out): binds must
+                            come one at a time, which the vendor's annotations say to the scheduler */
+    bool by_runtime;     /* a person chose that the runtime brings the driver, by a variable... */
+    bool by_mounts;      /* ...or by mounts */
+    const char *handler; /* the runtime's default handler; "": it does not say */
+};
+
 /* What a vendor says of itself when it starts. */
 struct node_offer {
     struct node_resource resources[NODE_RESOURCES_MAX];
@@ -141,6 +150,10 @@ struct node_vendor {
                    const char *folder, struct spec_edits *edits, struct error *err);
 
     /* NULL where there is none of that. */
+
+    /* Called when it is known by which way containers get their devices, and when that changes.
+     * NULL: the vendor needs CDI. The handler's text outlives the node. */
+    void (*set_way)(void *node, const struct node_way *way);
 
     /* After each find() that succeeded: resources that are new by the cards found go to the end of
      * the offer. */

@@ -105,8 +105,8 @@ int nvidia_cards_find(struct nvml *nvml, const struct nvidia_config *config,
     return 0;
 }
 
-const char *nvidia_cards_encode(const struct cards *cards, const char *mode, struct made *made,
-                                struct arena *arena)
+const char *nvidia_cards_encode(const struct cards *cards, const char *mode, bool is_ordered,
+                                struct made *made, struct arena *arena)
 {
     struct registered_devices devices = {
         .items = ARENA_ARRAY(arena, struct registered_device, cards->count),
@@ -121,7 +121,7 @@ const char *nvidia_cards_encode(const struct cards *cards, const char *mode, str
             continue; /* kubelet's alone */
         devices.items[devices.count++] = (struct registered_device){
             .id = card->uuid,
-            .own_custom = NVIDIA_CUSTOM,
+            .own_custom = is_ordered ? NVIDIA_CUSTOM_ORDERED : NVIDIA_CUSTOM,
             .type = card->type,
             .mode = mode,
             .own_profiles = made ? made_profiles(made, card->uuid, arena) : NULL,

@@ -34,6 +34,6 @@ int nvidia_cards_find(struct nvml *nvml, const struct nvidia_config *config,
                       struct cards *ret_cards, struct error *err);
 
 /* The value of the node's annotation: the cards of its first resource. NULL: the arena is full.
- * mode is HAMi's "hami-core". */
-const char *nvidia_cards_encode(const struct cards *cards, const char *mode, struct made *made,
-                                struct arena *arena);
+ * mode is HAMi's "hami-core". is_ordered: pods are to be bound one at a time. */
+const char *nvidia_cards_encode(const struct cards *cards, const char *mode, bool is_ordered,
+                                struct made *made, struct arena *arena);

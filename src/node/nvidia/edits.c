@@ -7,6 +7,7 @@
 
 #include "base/file.h"
 #include "base/util.h"
+#include "node/nvidia/laid_out.h"
 
 /* "": the library's own way, which is "default". */
 static const char *core_policy(const struct edits_source *source)
@@ -32,8 +33,10 @@ void edits_limits(const struct edits_source *source, const struct container_gran
     struct limits limits = LIMITS_INIT;
 
     limits.device_count = (unsigned)grant->device_count;
-    /* With real cards the runtime hides other cards; simulated ones need this variable. */
-    limits.only_granted = source->sim_machine[0] != '\0';
+    /* With real cards the runtime hides other cards; simulated ones need this variable. What
+     * Allocate answers, a container's own variables override, by which NVIDIA's runtime may show it
+     * others. */
+    limits.only_granted = source->sim_machine[0] || grant->laid_out;
     limits.oversubscribed = source->config->memory_scaling > 1;
     if (grant->priority >= 0)
         limits.priority = grant->priority;
@@ -60,6 +63,26 @@ bool edits_lend(const struct edits_source *source)
     return !*core_policy(source) || strcmp(core_policy(source), "default") == 0;
 }
 
+/* For NVIDIA's runtime: mounts of nothing, each named as a card, which no container can choose for
+ * itself as it can a variable. */
+#define VISIBLE_FOLDER "/var/run/nvidia-container-devices"
+
+static bool is_by_mounts(const struct edits_source *source, const struct container_grant *grant,
+                         bool with_driver)
+{
+    return grant->laid_out && source->by_mounts && !with_driver;
+}
+
+static void add_visible_mounts(const struct container_grant *grant, struct spec_edits *edits)
+{
+    char path[sizeof(VISIBLE_FOLDER) + DEVICE_UUID_SIZE + 1];
+
+    for (size_t i = 0; i < grant->device_count; i++) {
+        (void)snprintf(path, sizeof(path), VISIBLE_FOLDER "/%s", grant->devices[i].uuid);
+        spec_add_mount(edits, "/dev/null", path, false);
+    }
+}
+
 static void add_environment(const struct edits_source *source, const struct container_grant *grant,
                             bool with_driver, const char *region, struct spec_edits *edits)
 {
@@ -70,7 +93,10 @@ static void add_environment(const struct edits_source *source, const struct cont
         len += (size_t)snprintf(uuids + len, sizeof(uuids) - len, "%s%s", i ? "," : "",
                                 grant->devices[i].uuid);
     /* Where the driver comes by CDI, an NVIDIA runtime must not bring it once more. */
-    spec_add_env(edits, "NVIDIA_VISIBLE_DEVICES=%s", with_driver ? "void" : uuids);
+    spec_add_env(edits, "NVIDIA_VISIBLE_DEVICES=%s",
+                 with_driver                                ? "void"
+                 : is_by_mounts(source, grant, with_driver) ? VISIBLE_FOLDER
+                                                            : uuids);
     for (size_t i = 0; i < grant->device_count; i++)
         spec_add_env(edits, "CUDA_DEVICE_MEMORY_LIMIT_%zu=%llum", i,
                      (unsigned long long)(grant->devices[i].memory_bytes / MIB));
@@ -215,7 +241,12 @@ void edits_add(const struct edits_source *source, const struct container_grant *
     add_environment(source, grant, driver->count > 0, region, edits);
     cdi_add_env(driver, is_our_variable, &edits->env);
     guest_add_mounts(source->guest, folder, region, edits);
-    cdi_add_mounts(driver, guest_has_path, &edits->mounts);
+    if (grant->laid_out)
+        laid_out_add_mounts(driver, guest_has_path, &edits->mounts);
+    else
+        cdi_add_mounts(driver, guest_has_path, &edits->mounts);
+    if (is_by_mounts(source, grant, driver->count > 0))
+        add_visible_mounts(grant, edits);
     if (!driver->count && simulated)
         add_sim_mounts(source, edits);
     if (has_nodes(driver))
@@ -224,6 +255,8 @@ void edits_add(const struct edits_source *source, const struct container_grant *
         add_device_nodes(source, grant, edits);
     for (size_t i = 0; driver->lacks_nodes && has_nodes(driver) && i < grant->device_count; i++)
         add_card_nodes(source, &grant->devices[i], edits);
+    if (grant->laid_out)
+        return;
     cdi_add_hooks(driver, &edits->hooks);
     cdi_add_gids(driver, &edits->gids);
 }

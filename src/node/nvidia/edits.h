@@ -27,6 +27,7 @@ struct edits_source {
     const char *dev_root;       /* in front of /dev/nvidia0 on the host; "" for none */
     const char *procfs;         /* where the driver says which device nodes an instance has */
     bool pass_device_specs;     /* list device nodes, unless the driver's edits do */
+    bool by_mounts;             /* without CDI the runtime is told of the cards by mounts */
     char sim_machine[PATH_MAX]; /* a simulated machine's state file; "" with real cards */
     char sim_folder[PATH_MAX];  /* of the simulated libraries */
 };

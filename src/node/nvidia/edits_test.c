@@ -78,6 +78,18 @@ static void limits_are_written_for_each_device(void **state)
 }
 
 /* By the model, and for an instance by its card's; a node's own word counts for all. */
+static void a_runtime_may_show_a_container_more_than_it_was_given(void **state)
+{
+    struct edits_source source = make_source();
+    struct container_grant laid_out = grant;
+    struct limits limits;
+
+    (void)state;
+    laid_out.laid_out = true;
+    edits_limits(&source, &laid_out, &no_cards, &limits);
+    assert_true(limits.only_granted);
+}
+
 static void limits_say_what_a_context_takes(void **state)
 {
     static const struct container_grant three = {
@@ -197,16 +209,19 @@ static void cards_are_compared_and_encoded(void **state)
     assert_false(cards_equal(&cards, &other));
     assert_ptr_equal(cards_get(&cards, "GPU-a"), &cards.items[0]);
     assert_null(cards_get(&cards, "GPU-b"));
-    assert_string_equal(nvidia_cards_encode(&cards, "hami-core", NULL, arena),
+    assert_string_equal(nvidia_cards_encode(&cards, "hami-core", false, NULL, arena),
                         "[{\"id\":\"GPU-a\",\"count\":10,\"devmem\":1000,\"devcore\":100,"
                         "\"type\":\"NVIDIA A\",\"mode\":\"hami-core\",\"health\":true,"
                         "\"custominfo\":{\"lock\":\"none\"},\"devicepairscore\":{}}]");
+    assert_non_null(strstr(nvidia_cards_encode(&cards, "hami-core", true, NULL, arena),
+                           "\"custominfo\":{\"lock\":\"turn\"}"));
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(limits_are_written_for_each_device),
+        cmocka_unit_test(a_runtime_may_show_a_container_more_than_it_was_given),
         cmocka_unit_test(limits_say_what_a_context_takes),
         cmocka_unit_test(edits_have_what_a_container_needs),
         cmocka_unit_test(an_instance_has_nodes_of_its_own),

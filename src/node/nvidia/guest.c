@@ -152,13 +152,17 @@ static void new_region_name(char ret_name[GUEST_REGION_SIZE])
 }
 
 /* Empty: the first process makes it a region. Open to any user that the container may run as. */
-static int make_region(const char *folder, char ret_name[GUEST_REGION_SIZE], struct error *err)
+static int make_region(const char *folder, bool keeps_name, char ret_name[GUEST_REGION_SIZE],
+                       struct error *err)
 {
     char path[PATH_MAX];
     AUTOCLOSE int fd = -1;
     int r;
 
-    new_region_name(ret_name);
+    if (keeps_name)
+        copy_text(ret_name, GUEST_REGION_SIZE, "container.cache");
+    else
+        new_region_name(ret_name);
     r = file_path(path, err, "%s/%s", folder, ret_name);
     if (r < 0)
         return r;
@@ -168,7 +172,7 @@ static int make_region(const char *folder, char ret_name[GUEST_REGION_SIZE], str
     return 0;
 }
 
-int guest_prepare(const char *folder, const struct limits *limits_but_region,
+int guest_prepare(const char *folder, const struct limits *limits_but_region, bool keeps_name,
                   char ret_region[GUEST_REGION_SIZE], struct error *err)
 {
     struct limits limits = *limits_but_region;
@@ -177,7 +181,7 @@ int guest_prepare(const char *folder, const struct limits *limits_but_region,
 
     /* The former processes are dead: a new region drops their accounts. */
     host_sweep(folder, "", ".cache");
-    r = make_region(folder, ret_region, err);
+    r = make_region(folder, keeps_name, ret_region, err);
     if (r == 0)
         r = file_path(path, err, "%s/limits", folder);
     if (r < 0)

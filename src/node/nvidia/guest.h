@@ -48,8 +48,9 @@ int guest_install(struct guest *guest, const char *source, const char *version, 
  */
 int guest_label(const struct guest *guest, const char *sysfs, struct error *err);
 
-/* Makes a new region in the container's folder, and writes the limits, which name it. */
-int guest_prepare(const char *folder, const struct limits *limits_but_region,
+/* Makes a new region in the container's folder, and writes the limits, which name it. keeps_name:
+ * the region's file has the name of the former one. */
+int guest_prepare(const char *folder, const struct limits *limits_but_region, bool keeps_name,
                   char ret_region[GUEST_REGION_SIZE], struct error *err);
 
 /* Mounts of the library and of the container's files. */

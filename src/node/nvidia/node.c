@@ -45,6 +45,7 @@ struct nvidia_node {
     char mode[DEVICE_MODE_SIZE];
     struct guest guest;
     struct edits_source source;
+    struct node_way way;
     struct driver *driver;
     struct nvml *nvml;          /* find()'s; NULL: not opened yet */
     struct nvml_events *events; /* watch()'s; NULL: not opened yet */
@@ -479,7 +480,8 @@ static int nvidia_node_annotate(void *data, const struct cards *cards, struct ar
 {
     const struct nvidia_node *node = data;
     const struct node_note notes[] = {
-        {NVIDIA_REGISTER_KEY, nvidia_cards_encode(cards, node->mode, node->made, arena)},
+        {NVIDIA_REGISTER_KEY,
+         nvidia_cards_encode(cards, node->mode, node->way.is_ordered, node->made, arena)},
         {NVIDIA_SCORE_KEY, links_encode(cards, arena)},
     };
 
@@ -535,6 +537,26 @@ static void say_of_runtime(const struct nvidia_node *node, const char *handler,
             "--nvidia-driver-root");
 }
 
+static bool is_nvidia(const char *handler)
+{
+    return handler && strstr(handler, "nvidia");
+}
+
+/* Without CDI a runtime of NVIDIA's does what the toolkit's hooks would do, so it comes first. */
+static bool runtime_brings(const struct nvidia_node *node)
+{
+    return node->way.by_runtime || node->way.by_mounts || node->config.runtime_class[0] ||
+           is_nvidia(node->way.handler);
+}
+
+static void nvidia_node_set_way(void *data, const struct node_way *way)
+{
+    struct nvidia_node *node = data;
+
+    node->way = *way;
+    node->source.by_mounts = way->by_mounts;
+}
+
 static void nvidia_node_describe(void *data, const char *why_no_cards, const char *handler,
                                  struct node_condition *ret_condition)
 {
@@ -547,7 +569,9 @@ static void nvidia_node_describe(void *data, const char *why_no_cards, const cha
         return;
     }
     source = driver_look(node->driver, &err);
-    if (source == DRIVER_TOOLKIT)
+    if (node->way.is_ordered && runtime_brings(node) && !node->source.sim_machine[0])
+        say_of_runtime(node, handler, ret_condition);
+    else if (source == DRIVER_TOOLKIT)
         say(ret_condition, true, "ToolkitSpecification",
             "containers get NVIDIA's driver by its toolkit's CDI specification");
     else if (source == DRIVER_ROOT)
@@ -592,15 +616,18 @@ static int nvidia_node_prepare(void *data, const struct container_grant *grant,
     char region[GUEST_REGION_SIZE];
     struct cdi_choice driver;
     struct limits limits;
-    int r;
+    int r = 0;
 
-    r = choose_driver(node, grant, cards, &driver, err);
+    if (grant->laid_out && runtime_brings(node))
+        driver = (struct cdi_choice){.count = 0};
+    else
+        r = choose_driver(node, grant, cards, &driver, err);
     if (r < 0)
         return r;
     edits_limits(&node->source, grant, cards, &limits);
     r = cells_prepare(node->guest.host, folder, edits_lend(&node->source), &limits, err);
     if (r == 0)
-        r = guest_prepare(folder, &limits, region, err);
+        r = guest_prepare(folder, &limits, grant->laid_out, region, err);
     if (r < 0)
         return r;
     edits_add(&node->source, grant, &driver, folder, region, edits);
@@ -630,6 +657,7 @@ const struct node_vendor nvidia_node_vendor = {
     .variables = variables,
     .variable_count = ARRAY_SIZE(variables),
     .start = nvidia_node_start,
+    .set_way = nvidia_node_set_way,
     .stop = nvidia_node_stop,
     .find = nvidia_node_find,
     .want = nvidia_node_want,
