@@ -104,9 +104,8 @@ static enum fitness_outcome judge_runtime(const struct fitness *fitness, struct 
     if (fitness->has_runtime && runtime->cdi_off) {
         (void)error_set(
             why, 0,
-            "the container runtime has CDI switched off, and containers would start "
-            "without their limits: set enable_cdi = true in containerd's configuration, "
-            "and restart it");
+            "the container runtime has CDI switched off: set enable_cdi = true in containerd's "
+            "configuration, and restart it");
         return FITNESS_NO_CDI;
     }
     if (fitness->has_runtime && runtime->cdi_folders[0] &&
@@ -135,10 +134,14 @@ enum fitness_outcome fitness_judge(const struct fitness *fitness, struct error *
     if (outcome != FITNESS_GOOD)
         return outcome;
     if (fitness->has_node && is_old(fitness->kubelet_version)) {
-        (void)error_set(why, 0,
-                        "kubelet %s passes no CDI devices on, and containers would start without "
-                        "their limits: a node that shares its cards needs Kubernetes 1.%d",
+        (void)error_set(why, 0, "kubelet %s passes no CDI devices on, which needs Kubernetes 1.%d",
                         fitness->kubelet_version, LEAST_MINOR);
+        return FITNESS_OLD_KUBELET;
+    }
+    if (!fitness->has_node && fitness->ordered_before && !fitness->assume_cdi) {
+        (void)error_set(why, 0,
+                        "the API server has not yet told which kubelet this node has, and an "
+                        "earlier run of the plugin found that CDI devices do not reach containers");
         return FITNESS_OLD_KUBELET;
     }
     if (!fitness->has_node && !fitness->served_before) {

@@ -3,8 +3,8 @@
 
 /*
  * Whether our CDI devices reach containers: kubelet must pass them on, and the runtime must take
- * them. Where either does not, a container would start without its limits, so the node offers no
- * devices. Pure.
+ * them. Where either does not, a container would start without its limits, so its devices are
+ * handed over in another way (way.h). Pure.
  */
 
 #include <stdbool.h>
@@ -34,6 +34,7 @@ struct fitness {
     char kubelet_version[64]; /* of the Node: "v1.35.4" */
     char runtime_version[64]; /* "containerd://2.4.2" */
     bool served_before;       /* an earlier run of the plugin found the node fit, and left grants */
+    bool ordered_before;      /* an earlier run found it unfit, and left grants (ordered.h) */
     bool assume_cdi;          /* by configuration */
     const char *cdi_folder;   /* where our specifications are written */
 };

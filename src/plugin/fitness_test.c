@@ -98,6 +98,18 @@ static void a_node_is_fit_or_says_why(void **state)
          {.has_runtime = true, .served_before = true},
          FITNESS_GOOD,
          ""},
+        {"no API server, known here as unfit",
+         {.has_runtime = true, .ordered_before = true},
+         FITNESS_OLD_KUBELET,
+         "an earlier run"},
+        {"no API server, known here as both",
+         {.has_runtime = true, .served_before = true, .ordered_before = true},
+         FITNESS_OLD_KUBELET,
+         "an earlier run"},
+        {"known here as unfit, and mended since",
+         {.has_node = true, .kubelet_version = "v1.30.0", .ordered_before = true},
+         FITNESS_GOOD,
+         ""},
     };
 
     (void)state;

@@ -22,7 +22,7 @@ static enum turn turn_of(const struct pod_container *init)
 {
     if (init->state == INIT_DONE)
         return TURN_PAST;
-    if (!init->ready || init->state == INIT_FAILED)
+    if (!init->ready || (init->ordered && !init->started) || init->state == INIT_FAILED)
         return TURN_NOW;
     return TURN_UNSURE;
 }

@@ -19,6 +19,7 @@ struct line {
     enum container_role role;
     enum init_state state;
     bool ready;
+    bool ordered, started; /* it was handed them before it starts; and has started */
 };
 
 struct fixture {
@@ -38,6 +39,8 @@ static void make(struct fixture *fixture, const struct line *lines, const char *
             .role = lines[i].role,
             .state = lines[i].state,
             .ready = lines[i].ready,
+            .ordered = lines[i].ordered,
+            .started = lines[i].started,
         };
         fixture->pod.container_count++;
     }
@@ -72,6 +75,20 @@ static const struct {
      "a",
      PICK_FOUND,
      "i"},
+    {"an init container that was handed its devices has not started by that",
+     {{"i", CONTAINER_INIT, .ready = true, .ordered = true}, {"a"}},
+     ONE(1) ONE(2),
+     1,
+     "a",
+     PICK_FOUND,
+     "i"},
+    {"once it has, its status is waited for",
+     {{"i", CONTAINER_INIT, .ready = true, .ordered = true, .started = true}, {"a"}},
+     ONE(1) ONE(2),
+     1,
+     "a",
+     PICK_BEHIND,
+     ""},
     {"one with another number of devices is not meant",
      {{"i", CONTAINER_INIT}, {"a"}},
      TWO ONE(2),

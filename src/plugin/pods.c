@@ -220,6 +220,8 @@ static int copy_pod(struct node_pod *pod, const struct pod *from, const struct p
     pod->to_allocate = strchr(annotation_of(from, pods->vendor->to_allocate_key), ',') != NULL;
     pod->labelled = label && strcmp(label, node) == 0;
     pod->phase_success = strcmp(annotation_of(from, KEY_BIND_PHASE), BIND_PHASE_SUCCESS) == 0;
+    pod->allocating = strcmp(annotation_of(from, KEY_BIND_PHASE), BIND_PHASE_ALLOCATING) == 0;
+    pod->phase_failed = strcmp(annotation_of(from, KEY_BIND_PHASE), BIND_PHASE_FAILED) == 0;
     pod->over = pod_is_over(from);
     pod->deleting = from->deleting;
     return copy_containers(pod, from, pods->priority_name);
@@ -277,6 +279,8 @@ static void pod_inherit(struct node_pod *pod, struct node_pod *before)
             continue;
         container->ready = old->ready;
         container->starting = old->starting;
+        container->ordered = old->ordered;
+        container->started = old->started;
         COPY_TEXT(container->cdi_name, old->cdi_name);
     }
 }

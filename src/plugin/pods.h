@@ -35,7 +35,11 @@ struct pod_container {
     int priority;          /* its limit of the priority's resource; -1: not said */
     bool ready;    /* its devices were handed over, in this run of the plugin or an earlier one */
     bool starting; /* it is about to get them, in this run of the plugin */
-    char cdi_name[32]; /* the CDI device's; "" while it is not ready */
+    bool ordered;  /* Allocate answered them (ordered.h), not a CDI device; then it is not said that
+                      it has started, but by the next */
+    bool started;
+    char cdi_name[32]; /* the CDI device's, or the one that its ids would have had; "" while it is
+                          not ready */
 };
 
 struct node_pod {
@@ -52,6 +56,8 @@ struct node_pod {
     bool to_allocate;          /* the to-allocate annotation still names devices */
     bool labelled;             /* hami.io/vgpu-node is among its labels */
     bool phase_success;        /* its bind-phase says so */
+    bool allocating;           /* its bind-phase says that it is being bound */
+    bool phase_failed;         /* its bind-phase says so */
     char *parts_told;          /* what this run wrote of its parts; NULL: nothing yet */
     bool over;                 /* succeeded, failed */
     bool deleting;
