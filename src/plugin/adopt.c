@@ -10,6 +10,7 @@
 
 #include "base/log.h"
 #include "base/util.h"
+#include "plugin/give.h"
 #include "plugin/plugin.h"
 
 static void adopt_spec(void *data, const struct spec_owner *owner)
@@ -46,6 +47,38 @@ static void adopt_folder(void *data, const char *pod_uid, const char *entry)
     plugin_say_altered(plugin, pod);
 }
 
+static bool has_started(const struct plugin *plugin, const char *entry)
+{
+    AUTOFREE char *text = NULL;
+
+    return host_read_record(&plugin->host, entry, GIVE_STARTED_FILE, &text, NULL) == 0;
+}
+
+/* Containers that were handed over without CDI have no specification. */
+static void adopt_ordered(void *data, const char *pod_uid, const char *entry)
+{
+    struct plugin *plugin = data;
+    struct node_pod *pod = pods_find(plugin->pods, pod_uid);
+    struct pod_container *container = NULL;
+    struct error err = ERROR_INIT;
+    AUTOFREE char *text = NULL;
+    int r;
+
+    if (pod && !pod->over && strlen(entry) > strlen(pod_uid))
+        container = pod_container_find(pod, entry + strlen(pod_uid) + 1);
+    r = container ? host_read_record(&plugin->host, entry, GIVE_ORDERED_FILE, &text, &err)
+                  : -ENOENT;
+    if (err.text[0])
+        log_warn("what %s/%s was handed can't be read: %s", pod->namespace, pod->name, err.text);
+    if (r < 0)
+        return;
+    container->started = has_started(plugin, entry);
+    text[strcspn(text, "\n")] = '\0';
+    container->ready = container->ordered = true;
+    plugin->gate.fitness.ordered_before = true;
+    COPY_TEXT(container->cdi_name, text);
+}
+
 /* From the disk alone: the API server may be away when a container is to start again. */
 static void adopt_record(void *data, const char *pod_uid, const char *entry)
 {
@@ -79,6 +112,7 @@ void plugin_adopt_containers(struct plugin *plugin)
     struct error err = ERROR_INIT;
 
     if (host_list_folders(&plugin->host, adopt_folder, plugin, &err) < 0 ||
-        host_list_specs(&plugin->host, adopt_spec, plugin, &err) < 0)
+        host_list_specs(&plugin->host, adopt_spec, plugin, &err) < 0 ||
+        host_list_folders(&plugin->host, adopt_ordered, plugin, &err) < 0)
         log_warn("%s", err.text);
 }

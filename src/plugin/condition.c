@@ -31,9 +31,9 @@ static void find_condition(const struct plugin *plugin, struct node_condition *c
 {
     const struct gate *gate = &plugin->gate;
 
-    if (plugin->has_cards && gate->outcome == FITNESS_NO_CDI)
+    if (plugin->has_cards && gate->outcome == FITNESS_NO_CDI && plugin->way == WAY_CLOSED)
         condition_set(condition, false, "RuntimeWithoutCDI", gate->why.text);
-    else if (plugin->has_cards && gate->outcome == FITNESS_OLD_KUBELET)
+    else if (plugin->has_cards && gate->outcome == FITNESS_OLD_KUBELET && plugin->way == WAY_CLOSED)
         condition_set(condition, false, "KubeletTooOld", gate->why.text);
     else
         plugin->vendor->describe(plugin->node, plugin->has_cards ? NULL : plugin->why_none.text,

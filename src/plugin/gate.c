@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * The plugin registers with kubelet once it is known that CDI devices reach containers (fitness.h):
- * it asks the runtime over its own socket, and the API server for the Node. While they do not, it
- * asks both every half a minute, so that it need not be restarted after the runtime's configuration
- * was mended.
+ * The plugin registers with kubelet once it is known by which way devices reach containers (way.h):
+ * it asks the runtime over its own socket whether CDI devices do (fitness.h), and the API server
+ * for the Node. While they do not, it asks both every half a minute, so that it need not be
+ * restarted after the runtime's configuration was mended.
  */
 
 #include <errno.h>
@@ -33,6 +33,37 @@ static const char *const usual_sockets[] = {
     "/var/snap/microk8s/common/run/containerd.sock",
 };
 
+static enum way choose_way(const struct plugin *plugin, enum fitness_outcome outcome)
+{
+    const struct fitness *fitness = &plugin->gate.fitness;
+    enum way way = way_choose(plugin->options->strategies, outcome);
+
+    if (way == WAY_ORDERED && !plugin->vendor->set_way)
+        return WAY_CLOSED;
+    /* A runtime that had CDI off and is away now has it off still. */
+    if (plugin->way == WAY_ORDERED && way_is_late(way) && !fitness->has_runtime &&
+        !fitness->assume_cdi)
+        return WAY_ORDERED;
+    return way;
+}
+
+static void use_way(struct plugin *plugin, enum way way)
+{
+    const unsigned strategies = plugin->options->strategies;
+    const struct node_way node_way = {
+        .is_ordered = way == WAY_ORDERED,
+        .by_runtime = strategies & WAY_ENVVAR,
+        .by_mounts = strategies & WAY_VOLUME_MOUNTS,
+        .handler = plugin->gate.fitness.runtime.default_handler,
+    };
+
+    if (way != plugin->way && way == WAY_ORDERED)
+        log_info("containers get their devices by Allocate's answer, one pod at a time");
+    plugin->way = way;
+    if (plugin->vendor->set_way && way != WAY_UNKNOWN)
+        plugin->vendor->set_way(plugin->node, &node_way);
+}
+
 static void gate_decide(struct plugin *plugin)
 {
     struct gate *gate = &plugin->gate;
@@ -46,16 +77,19 @@ static void gate_decide(struct plugin *plugin)
         return;
     gate->fitness.cdi_folder = plugin->host.cdi_folder;
     outcome = fitness_judge(&gate->fitness, &why);
+    use_way(plugin, choose_way(plugin, outcome));
     if (strcmp(gate->why.text, why.text) != 0 && why.text[0])
-        log_warn("kubelet is not told of the cards: %s", why.text);
+        log_warn(plugin->way == WAY_UNKNOWN || plugin->way == WAY_CLOSED
+                     ? "kubelet is not told of the cards: %s"
+                     : "CDI is not used: %s",
+                 why.text);
     gate->why = why;
     gate->outcome = outcome;
     plugin_condition_check(plugin);
-    if (outcome == FITNESS_GOOD) {
-        plugin_serve(plugin);
-        if (gate->fitness.has_node)
-            return;
-    }
+    plugin_register(plugin);
+    plugin_serve(plugin);
+    if (outcome == FITNESS_GOOD && gate->fitness.has_node)
+        return;
     if (gate->asking_node)
         return;
     (void)uv_timer_start(&gate->timer, plugin_gate_on_timer,

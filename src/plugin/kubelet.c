@@ -28,6 +28,9 @@ enum {
     SILENCE_LOOKS = 2, /* without a listener, after which we register again */
 };
 
+/* Any key of this prefix is read by the runtime. */
+#define CDI_ANNOTATION "cdi.k8s.io/hami-device-plugin"
+
 struct kubelet {
     uv_loop_t *loop;
     struct kubelet_config config;
@@ -244,13 +247,14 @@ static const char *find_unknown(const struct kubelet *kubelet,
  * The container is not known yet: the answer is only a CDI device's name, whose specification is
  * written when the container starts, and the vendor's variables.
  */
-static void answer_allocate(const struct kubelet *kubelet, struct grpc_call *call,
-                            const V1beta1__AllocateRequest *request)
+static void answer_by_name(const struct kubelet *kubelet, struct grpc_call *call,
+                           const V1beta1__AllocateRequest *request)
 {
     size_t count = request->n_container_requests;
     AUTOFREE struct answer {
         V1beta1__ContainerAllocateResponse response;
         V1beta1__CDIDevice device, *devices[1];
+        V1beta1__EnvsEntry annotation, *annotations[1];
         char name[sizeof(SPEC_KIND) + 1 + SPEC_NAME_SIZE];
     } *answers = calloc(count + 1, sizeof(*answers));
     AUTOFREE V1beta1__ContainerAllocateResponse **list = calloc(count + 1, sizeof(*list));
@@ -259,6 +263,7 @@ static void answer_allocate(const struct kubelet *kubelet, struct grpc_call *cal
     AUTOFREE V1beta1__EnvsEntry **variables =
         calloc(kubelet->config.variable_count + 1, sizeof(*variables));
     V1beta1__AllocateResponse response = V1BETA1__ALLOCATE_RESPONSE__INIT;
+    bool annotates = kubelet->ops->annotates(kubelet->data);
 
     if (!answers || !list || !entries || !variables) {
         grpc_call_end(call, GRPC_RESOURCE_EXHAUSTED, "no memory");
@@ -281,8 +286,14 @@ static void answer_allocate(const struct kubelet *kubelet, struct grpc_call *cal
         v1beta1__container_allocate_response__init(&answer->response);
         answer->device.name = answer->name;
         answer->devices[0] = &answer->device;
-        answer->response.n_cdi_devices = 1;
+        v1beta1__envs_entry__init(&answer->annotation);
+        answer->annotation.key = (char *)CDI_ANNOTATION;
+        answer->annotation.value = answer->name;
+        answer->annotations[0] = &answer->annotation;
+        answer->response.n_cdi_devices = !annotates;
         answer->response.cdi_devices = answer->devices;
+        answer->response.n_annotations = annotates;
+        answer->response.annotations = answer->annotations;
         answer->response.n_envs = kubelet->config.variable_count;
         answer->response.envs = variables;
         list[i] = &answer->response;
@@ -293,6 +304,32 @@ static void answer_allocate(const struct kubelet *kubelet, struct grpc_call *cal
         grpc_call_end(call, GRPC_RESOURCE_EXHAUSTED, "no memory");
     else
         grpc_call_end(call, GRPC_OK, NULL);
+}
+
+void kubelet_allocate_end(struct grpc_call *call, V1beta1__ContainerAllocateResponse *response,
+                          enum grpc_status status, const char *why)
+{
+    V1beta1__AllocateResponse answer = V1BETA1__ALLOCATE_RESPONSE__INIT;
+
+    answer.n_container_responses = 1;
+    answer.container_responses = &response;
+    if (status == GRPC_OK && grpc_call_send(call, &answer.base) < 0) {
+        status = GRPC_RESOURCE_EXHAUSTED;
+        why = "no memory";
+    }
+    grpc_call_end(call, status, why);
+}
+
+/* kubelet asks for one container at a time; who guesses whose turn it is must not do so twice. */
+static void answer_allocate(const struct kubelet *kubelet, struct grpc_call *call,
+                            const V1beta1__AllocateRequest *request)
+{
+    const V1beta1__ContainerAllocateRequest *only =
+        request->n_container_requests == 1 ? request->container_requests[0] : NULL;
+    const char *const *ids = only ? (const char *const *)only->devices_ids : NULL;
+
+    if (!kubelet->ops->allocate(kubelet->data, call, ids, only ? only->n_devices_ids : 0))
+        answer_by_name(kubelet, call, request);
 }
 
 static void on_allocate(void *data, struct grpc_call *call, const uint8_t *message, size_t len)

@@ -14,6 +14,7 @@
 
 #include "base/cleanup.h"
 #include "base/error.h"
+#include "grpc/deviceplugin.pb-c.h"
 #include "grpc/grpc.h"
 #include "node/node_vendor.h"
 
@@ -29,6 +30,14 @@ struct kubelet_ops {
      * kubelet_prestart_end(), unless gone() comes first. ids are good for this call only.
      */
     void (*prestart)(void *data, struct grpc_call *call, const char *const *ids, size_t count);
+    /*
+     * Devices of these ids, all of which are listed, are allocated. Returns whether the call is the
+     * owner's, who answers it with kubelet_allocate_end() as that of prestart(); else its answer is
+     * a CDI device's name.
+     */
+    bool (*allocate)(void *data, struct grpc_call *call, const char *const *ids, size_t count);
+    /* Whether that name goes into an annotation of the container. */
+    bool (*annotates)(void *data);
     void (*gone)(void *data, struct grpc_call *call);
     /* Called when the plugin is registered and kubelet listens to the list, and when that ends. */
     void (*ready)(void *data, bool is_ready);
@@ -53,6 +62,11 @@ DEFINE_CLEANUP(struct kubelet *, kubelet_free);
 /* Sends kubelet the list of the resource's devices: at first, and when something about the cards
  * changed. */
 int kubelet_set_cards(struct kubelet *kubelet, const struct cards *cards);
+
+/* The answer for the one container of the call; with another status than GRPC_OK it is NULL, and
+ * why says what is wrong. */
+void kubelet_allocate_end(struct grpc_call *call, V1beta1__ContainerAllocateResponse *response,
+                          enum grpc_status status, const char *why);
 
 /* why: NULL when the container may start. */
 void kubelet_prestart_end(struct grpc_call *call, enum grpc_status status, const char *why);

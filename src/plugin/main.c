@@ -47,6 +47,12 @@ static int read_runtime_cdi(char *text, void *member, struct error *err)
     return 0;
 }
 
+/* May be given several times. */
+static int read_strategies(char *text, void *member, struct error *err)
+{
+    return way_read(text, member, err);
+}
+
 /* For a probe of kubelet's: the program does nothing else. */
 static int check_ready_file(char *text, void *member, struct error *err)
 {
@@ -62,10 +68,15 @@ struct options {
 
 static int check_together(void *data, struct error *err)
 {
-    const struct options *options = data;
+    const char *strategies = getenv("DEVICE_LIST_STRATEGY");
+    struct options *options = data;
 
     if (!options->plugin.node_name[0])
         return error_set(err, -EINVAL, "which node is this? Set NODE_NAME or --node-name");
+    if (options->plugin.strategies || !strategies || !*strategies)
+        return 0;
+    if (way_read(strategies, &options->plugin.strategies, err) < 0)
+        return error_wrap(err, -EINVAL, "DEVICE_LIST_STRATEGY");
     return 0;
 }
 
@@ -122,6 +133,11 @@ static const struct option_row rows[] = {
      "containerd, CRI-O, k3s, k0s and MicroK8s have it)"},
     {"runtime-cdi", 0, 0, "auto|on", read_runtime_cdi, AT(assume_cdi),
      "Whether it takes CDI devices: as it says (default), or always"},
+    {"device-list-strategy", 0, 0, "STRATEGY", read_strategies, AT(strategies),
+     "How containers get their devices: cdi-cri, cdi-annotations, envvar, volume-mounts, or "
+     "several "
+     "with commas, of which the first that the node can do counts (default: $DEVICE_LIST_STRATEGY; "
+     "else cdi-cri, and without CDI what the driver needs is laid out into Allocate's answer)"},
     {"ready-file", 0, 0, "FILE", option_text, AT(ready_file),
      "A file that is there while kubelet knows of the cards (default: none)"},
     {"check", 0, 0, "FILE", check_ready_file, 0,
@@ -141,7 +157,6 @@ static const struct option_row rows[] = {
     WITHOUT("device-cores-scaling"),
     WITHOUT("device-discovery-strategy"),
     WITHOUT("device-id-strategy"),
-    WITHOUT("device-list-strategy"),
     WITHOUT("device-memory-scaling"),
     WITHOUT("device-split-count"),
     WITHOUT("disable-core-limit"),

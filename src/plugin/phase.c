@@ -18,6 +18,7 @@ struct phase {
     struct plugin *plugin;
     char *uid;
     char *parts; /* what the patch says of the pod's parts; NULL: nothing */
+    bool failed; /* it says that the allocation failed */
     struct kube_request *request;
 };
 
@@ -40,6 +41,20 @@ static bool is_under_way(const struct plugin *plugin, const char *uid)
     return false;
 }
 
+/* The pod is as the patch says. */
+static void phase_apply(struct phase *phase, struct node_pod *pod)
+{
+    pod->allocating = false;
+    if (phase->failed) {
+        pod->phase_failed = true;
+        return;
+    }
+    pod->phase_success = pod->labelled = true;
+    pod->to_allocate = false;
+    free(pod->parts_told);
+    pod->parts_told = TAKE(phase->parts);
+}
+
 static void phase_on_patched(void *data, const struct kube_answer *answer)
 {
     struct phase *phase = data;
@@ -50,13 +65,11 @@ static void phase_on_patched(void *data, const struct kube_answer *answer)
      * failure the next check sends it again.
      */
     if (!kube_answer_ok(answer) && answer->status != 404 && answer->status != 422)
-        log_warn("cannot tell that pod %s has its devices: %s", phase->uid, answer->why);
-    else if (pod) {
-        pod->phase_success = pod->labelled = true;
-        pod->to_allocate = false;
-        free(pod->parts_told);
-        pod->parts_told = TAKE(phase->parts);
-    }
+        log_warn("cannot tell that pod %s has %s: %s", phase->uid,
+                 phase->failed ? "failed" : "its devices", answer->why);
+    else if (pod)
+        phase_apply(phase, pod);
+    plugin_unlock_check(phase->plugin);
     phase_free(phase);
 }
 
@@ -87,10 +100,15 @@ static void write_patch(const struct plugin *plugin, const struct node_pod *pod,
     strbuf_add(patch, "}}");
 }
 
-static int phase_patch(struct phase *phase, const struct node_pod *pod, size_t containers,
-                       const struct node_note *parts)
+static void write_failure(const struct node_pod *pod, struct strbuf *patch)
 {
-    CLEANUP(strbuf_deinit) struct strbuf patch = STRBUF_INIT(PATCH_MAX);
+    strbuf_add(patch, "{\"metadata\":{\"uid\":");
+    strbuf_add_json(patch, pod->uid);
+    strbuf_add(patch, ",\"annotations\":{\"" KEY_BIND_PHASE "\":\"" BIND_PHASE_FAILED "\"}}}");
+}
+
+static int phase_send(struct phase *phase, const struct node_pod *pod, const struct strbuf *patch)
+{
     char path[KUBE_PATH_SIZE];
     struct kube_call call = {
         .method = KUBE_PATCH,
@@ -98,13 +116,23 @@ static int phase_patch(struct phase *phase, const struct node_pod *pod, size_t c
         .content_type = KUBE_MERGE_PATCH,
     };
 
+    if (patch->failed || !call.path)
+        return -ENOMEM;
+    call.body = patch->text;
+    call.body_len = patch->len;
+    return kube_request(phase->plugin->kube, &call, phase_on_patched, phase, &phase->request);
+}
+
+static int phase_patch(struct phase *phase, const struct node_pod *pod, size_t containers,
+                       const struct node_note *parts)
+{
+    CLEANUP(strbuf_deinit) struct strbuf patch = STRBUF_INIT(PATCH_MAX);
+
     write_patch(phase->plugin, pod, containers, parts, &patch);
     phase->parts = parts->value ? strdup(parts->value) : NULL;
-    if (patch.failed || !call.path || (parts->value && !phase->parts))
+    if (parts->value && !phase->parts)
         return -ENOMEM;
-    call.body = patch.text;
-    call.body_len = patch.len;
-    return kube_request(phase->plugin->kube, &call, phase_on_patched, phase, &phase->request);
+    return phase_send(phase, pod, &patch);
 }
 
 static bool is_told(const struct node_pod *pod)
@@ -125,6 +153,42 @@ static struct node_note describe_parts(const struct plugin *plugin, const struct
     return note;
 }
 
+static struct phase *phase_new(struct plugin *plugin, const struct node_pod *pod)
+{
+    struct phase *phase = calloc(1, sizeof(*phase));
+
+    if (!phase)
+        return NULL;
+    phase->plugin = plugin;
+    phase->uid = strdup(pod->uid);
+    phase->next = plugin->phases;
+    phase->link = &plugin->phases;
+    if (phase->next)
+        phase->next->link = &phase->next;
+    plugin->phases = phase;
+    return phase;
+}
+
+void plugin_phase_fail(struct plugin *plugin, struct node_pod *pod)
+{
+    CLEANUP(strbuf_deinit) struct strbuf patch = STRBUF_INIT(PATCH_MAX);
+    struct phase *phase;
+    int r;
+
+    if (is_under_way(plugin, pod->uid))
+        return;
+    phase = phase_new(plugin, pod);
+    if (!phase)
+        return;
+    phase->failed = true;
+    write_failure(pod, &patch);
+    r = phase->uid ? phase_send(phase, pod, &patch) : -ENOMEM;
+    if (r < 0) {
+        log_error("cannot tell that %s/%s has failed: %s", pod->namespace, pod->name, strerror(-r));
+        phase_free(phase);
+    }
+}
+
 void plugin_phase_check(struct plugin *plugin, struct node_pod *pod)
 {
     CLEANUP(arena_freep) struct arena *arena = NULL;
@@ -142,16 +206,9 @@ void plugin_phase_check(struct plugin *plugin, struct node_pod *pod)
     parts = describe_parts(plugin, pod, &devices, arena);
     if (is_told(pod) && !parts.value)
         return;
-    phase = calloc(1, sizeof(*phase));
+    phase = phase_new(plugin, pod);
     if (!phase)
         return;
-    phase->plugin = plugin;
-    phase->uid = strdup(pod->uid);
-    phase->next = plugin->phases;
-    phase->link = &plugin->phases;
-    if (phase->next)
-        phase->next->link = &phase->next;
-    plugin->phases = phase;
     r = phase->uid ? phase_patch(phase, pod, devices.count, &parts) : -ENOMEM;
     if (r < 0) {
         log_error("cannot tell that %s/%s has its devices: %s", pod->namespace, pod->name,

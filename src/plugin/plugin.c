@@ -11,6 +11,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/util.h"
+#include "plugin/ordered.h"
 #include "plugin/prestart.h"
 
 enum {
@@ -75,6 +76,7 @@ static void on_pod(void *data, enum kube_event event, yyjson_val *object)
     plugin_say_altered(plugin, pod);
     if (pod->over)
         plugin_gc_pod(plugin, pod);
+    plugin_unlock_check(plugin);
 }
 
 static void on_pod_gone(void *data, struct node_pod *pod)
@@ -116,6 +118,8 @@ static void on_gc_timer(uv_timer_t *timer)
     plugin_gc_all(plugin);
     plugin_parts_update(plugin);
     pods_each(plugin->pods, check_phase, plugin);
+    plugin->lock.tried[0] = '\0';
+    plugin_unlock_check(plugin);
 }
 
 static void on_trim_timer(uv_timer_t *timer)
@@ -159,6 +163,7 @@ static void plugin_on_node(void *data, enum kube_event event, yyjson_val *object
     if (uid)
         note_node(plugin, uid);
     plugin_register_seen(plugin, annotations);
+    plugin_unlock_seen(plugin, metadata);
 }
 
 static void on_node_complete(void *data)
@@ -187,17 +192,42 @@ static void plugin_on_prestart(void *data, struct grpc_call *call, const char *c
     prestart_begin(serving->plugin, resource_of(serving), call, ids, count);
 }
 
+static bool plugin_on_allocate(void *data, struct grpc_call *call, const char *const *ids,
+                               size_t count)
+{
+    const struct serving *serving = data;
+
+    if (serving->plugin->way != WAY_ORDERED)
+        return false;
+    ordered_begin(serving->plugin, resource_of(serving), call, ids, count);
+    return true;
+}
+
+static bool plugin_annotates(void *data)
+{
+    const struct serving *serving = data;
+
+    return serving->plugin->way == WAY_ANNOTATED;
+}
+
 static void on_call_gone(void *data, struct grpc_call *call)
 {
     const struct serving *serving = data;
 
+    ordered_gone(serving->plugin, call);
     prestart_gone(serving->plugin, call);
+}
+
+/* Nobody binds pods with devices that kubelet chooses, one at a time or else. */
+static bool is_served(const struct plugin *plugin, const struct node_resource *resource)
+{
+    return !resource->is_direct || way_is_late(plugin->way);
 }
 
 static bool all_ready(const struct plugin *plugin)
 {
     for (size_t i = 0; i < plugin->offer.resource_count; i++) {
-        if (!plugin->servings[i].is_ready)
+        if (!plugin->servings[i].is_ready && is_served(plugin, &plugin->offer.resources[i]))
             return false;
     }
     return true;
@@ -230,6 +260,8 @@ static void on_ready(void *data, bool is_ready)
 
 static const struct kubelet_ops kubelet_ops = {
     .prestart = plugin_on_prestart,
+    .allocate = plugin_on_allocate,
+    .annotates = plugin_annotates,
     .gone = on_call_gone,
     .ready = on_ready,
 };
@@ -325,10 +357,10 @@ static void serve_one(struct plugin *plugin, struct serving *serving)
 
 void plugin_serve(struct plugin *plugin)
 {
-    if (!plugin->has_cards || plugin->gate.outcome != FITNESS_GOOD)
+    if (!plugin->has_cards || plugin->way == WAY_UNKNOWN || plugin->way == WAY_CLOSED)
         return;
     for (size_t i = 0; i < plugin->offer.resource_count; i++) {
-        if (!plugin->servings[i].kubelet)
+        if (!plugin->servings[i].kubelet && is_served(plugin, &plugin->offer.resources[i]))
             serve_one(plugin, &plugin->servings[i]);
     }
 }
@@ -339,6 +371,8 @@ static void plugin_stop(struct plugin *plugin)
         return;
     plugin->ending = true;
     prestart_stop(plugin);
+    ordered_stop(plugin);
+    plugin_unlock_stop(plugin);
     plugin_phase_stop(plugin);
     plugin_register_stop(plugin);
     plugin_condition_stop(plugin);
@@ -366,7 +400,7 @@ static void on_finish(uv_timer_t *timer)
 {
     struct plugin *plugin = timer->data;
 
-    if (plugin->prestarts && uv_now(plugin->loop) < plugin->finish_until_ms)
+    if ((plugin->prestarts || plugin->ordered) && uv_now(plugin->loop) < plugin->finish_until_ms)
         return;
     plugin_stop(plugin);
 }

@@ -8,7 +8,8 @@
  * name), and again when the container starts; then prestart.h finds the pod and writes the CDI
  * specification of that name. The cards are the vendor's (node/node_vendor.h), the grants are read
  * from the API server; what was handed out is on the disk (node/host.h), so that a restart of the
- * plugin changes nothing.
+ * plugin changes nothing. Where CDI does not reach containers, the first question must be answered
+ * in full (ordered.h).
  */
 
 #include <limits.h>
@@ -22,6 +23,7 @@
 #include "plugin/fitness.h"
 #include "plugin/kubelet.h"
 #include "plugin/pods.h"
+#include "plugin/way.h"
 
 enum {
     NODE_NAME_SIZE = 256,
@@ -37,6 +39,7 @@ struct plugin_options {
     const char *runtime_socket; /* the container runtime's; NULL: where it usually is */
     const char *ready_file;     /* exists while the plugin is registered with kubelet; NULL: none */
     bool assume_cdi;            /* the runtime takes CDI devices, whatever it says */
+    unsigned strategies;        /* enum way_strategy; 0: whichever the node can do */
     bool node_capacity;         /* the Node shows the cards' memory and cores */
 };
 
@@ -84,6 +87,14 @@ struct plugin {
     bool again; /* it ends to begin anew */
 
     struct prestart *prestarts;
+    struct ordered *ordered; /* allocations under way, the first comes first */
+    enum way way;            /* by which containers get their devices from now on */
+    struct lock_seen {
+        char *value;      /* of the node's lock; NULL: there is none */
+        char version[64]; /* of the Node that had it */
+        char tried[64];   /* the version at which it was to be removed last */
+        struct kube_request *request;
+    } lock;
     struct registration {
         struct registered_note {
             const char *key;
@@ -162,7 +173,15 @@ void plugin_register_stop(struct plugin *plugin);
 
 /* phase.c: tells the API server when all containers of a pod have their devices. */
 void plugin_phase_check(struct plugin *plugin, struct node_pod *pod);
+/* Tells it that the pod's allocation failed. */
+void plugin_phase_fail(struct plugin *plugin, struct node_pod *pod);
 void plugin_phase_stop(struct plugin *plugin);
+
+/* unlock.c: the Node as it is now; removes its lock if it names a pod whose allocations are over.
+ */
+void plugin_unlock_seen(struct plugin *plugin, yyjson_val *metadata);
+void plugin_unlock_check(struct plugin *plugin);
+void plugin_unlock_stop(struct plugin *plugin);
 
 /* gc.c: removes the files of pods that are gone. */
 void plugin_gc_pod(struct plugin *plugin, struct node_pod *pod);

@@ -153,7 +153,8 @@ static int check_alone(const struct prestart *prestart, const struct node_pod *p
 static int start_with_ids(struct prestart *prestart, struct node_pod *pod, struct error *err)
 {
     CLEANUP(arena_freep) struct arena *arena = arena_new(ARENA_MAX);
-    const struct giving giving = {prestart->plugin, prestart->resource, prestart->name};
+    const struct giving giving = {
+        .plugin = prestart->plugin, .resource = prestart->resource, .name = prestart->name};
     struct pod_devices devices;
     size_t index = 0;
     int r;
@@ -252,11 +253,86 @@ static struct node_pod *find_pod(const struct prestart *prestart)
     return pods_find_name(pods, prestart->holder.namespace, prestart->holder.pod);
 }
 
+/* A container of another pod that was handed these ids without CDI. */
+struct owner {
+    const struct prestart *prestart;
+    const struct node_pod *but;
+    const struct node_pod *found;
+};
+
+static void look_for_owner(void *data, struct node_pod *pod)
+{
+    struct owner *owner = data;
+
+    for (size_t i = 0; i < pod->container_count && pod != owner->but && !pod->over; i++) {
+        if (pod->containers[i].ordered &&
+            strcmp(pod->containers[i].cdi_name, owner->prestart->name) == 0)
+            owner->found = pod;
+    }
+}
+
+/*
+ * kubelet has the answer of Allocate, which may have been meant for another container: this one
+ * starts only if it was its own, or named a CDI device. -EAGAIN: the other container's pod may be
+ * gone by now.
+ */
+static int check_way(const struct prestart *prestart, struct node_pod *pod, size_t index,
+                     struct error *err)
+{
+    const struct pod_container *container = &pod->containers[index];
+    struct owner owner = {.prestart = prestart, .but = pod};
+
+    if (container->ordered && strcmp(container->cdi_name, prestart->name) == 0)
+        return 0;
+    pods_each(prestart->plugin->pods, look_for_owner, &owner);
+    if (owner.found)
+        return error_set(err, way_is_late(prestart->plugin->way) ? -EAGAIN : -EINVAL,
+                         "its allocation was taken for one of %s/%s: it does not start with "
+                         "another pod's devices; delete it",
+                         owner.found->namespace, owner.found->name);
+    if (!way_is_late(prestart->plugin->way))
+        return error_set(err, -EINVAL,
+                         "container %s was not handed these devices by Allocate, and CDI devices "
+                         "do not reach containers here: delete the pod",
+                         container->name);
+    return 0;
+}
+
+/* Handed over without CDI: the files are made anew, and the rest is as Allocate answered it. */
+static int give_again(const struct prestart *prestart, struct node_pod *pod, size_t index,
+                      const struct pod_devices *devices, struct arena *arena, struct error *err)
+{
+    CLEANUP(spec_edits_deinit) struct spec_edits edits = SPEC_EDITS_INIT;
+    const struct giving giving = {
+        .plugin = prestart->plugin,
+        .resource = prestart->resource,
+        .name = prestart->name,
+        .laid_out = &edits,
+        .again = true,
+    };
+
+    return give_devices(&giving, pod, index, devices, arena, err);
+}
+
+static int give_once(const struct prestart *prestart, struct node_pod *pod, size_t index,
+                     const struct pod_devices *devices, struct arena *arena, struct error *err)
+{
+    const struct giving giving = {
+        .plugin = prestart->plugin, .resource = prestart->resource, .name = prestart->name};
+    int r = check_way(prestart, pod, index, err);
+
+    if (r < 0)
+        return r;
+    if (pod->containers[index].ordered &&
+        strcmp(pod->containers[index].cdi_name, prestart->name) == 0)
+        return give_again(prestart, pod, index, devices, arena, err);
+    return give_devices(&giving, pod, index, devices, arena, err);
+}
+
 static void start_container(struct prestart *prestart, struct node_pod *pod)
 {
     CLEANUP(arena_freep) struct arena *arena = arena_new(ARENA_MAX);
     const char *holder = prestart->holder.container[0] ? prestart->holder.container : NULL;
-    const struct giving giving = {prestart->plugin, prestart->resource, prestart->name};
     struct error err = ERROR_INIT;
     struct pod_devices devices;
     size_t index;
@@ -282,7 +358,7 @@ static void start_container(struct prestart *prestart, struct node_pod *pod)
         COPY_TEXT(prestart->holder.container, pod->containers[index].name);
         pod->containers[index].starting = true;
         plugin_parts_update(prestart->plugin);
-        r = give_devices(&giving, pod, index, &devices, arena, &err);
+        r = give_once(prestart, pod, index, &devices, arena, &err);
         if (r == -EAGAIN) {
             prestart_again(prestart, err.text);
             return;

@@ -128,7 +128,9 @@ void plugin_register(struct plugin *plugin)
     int r;
 
     r = update_wanted(plugin);
-    if (r == 0 && (!plugin->has_cards || !registration->seen || registration->request))
+    /* Which way the node goes is a part of what is written. */
+    if (r == 0 && (!plugin->has_cards || !registration->seen || registration->request ||
+                   plugin->way == WAY_UNKNOWN))
         return;
     /* What was just written is checked again with the cards. */
     if (r == 0 && (is_written(registration) || is_behind(registration)))

@@ -159,6 +159,9 @@ def check_plugin_node():
     for what, patch in refused:
         expect(lambda patch=patch: plugin.patch(ours, patch), DENIED, f"of its node it does not write {what}")
         expect(lambda patch=patch: plugin.patch(f"{ours}/status", patch), 200 if "spec" in patch else DENIED, "nor through the status")
+    api.patch(ours, annotations("hami.io/mutex.lock"))
+    expect(lambda: plugin.patch(ours, annotations("hami.io/mutex.lock", value="y")), DENIED, "nor does it change a lock that is there")
+    expect(lambda: plugin.patch(ours, annotations("hami.io/mutex.lock", value=None)), 200, "but removes one")
     check(not api.get(ours)["spec"].get("unschedulable"), "a spec is not written through the status")
     condition = {"type": "hami.io/Test", "status": "True", "reason": "Test", "message": ""}
     status = {"status": {"conditions": api.get(ours)["status"].get("conditions", []) + [condition]}}

@@ -197,7 +197,7 @@ def none():
 
 
 def runtime():
-    """A runtime or a kubelet that passes no CDI devices on gets no devices."""
+    """A runtime or a kubelet that passes no CDI devices on gets no devices where they must come by CDI."""
     import grpc  # noqa: F401
 
     node = Node(cards=CARDS)
@@ -214,7 +214,7 @@ def runtime():
         ("an old kubelet", {}, {"kubeletVersion": "v1.28.9"}, "kubelet v1.28.9 passes no CDI devices on"),
         ("an old runtime that does not answer", None, {"containerRuntimeVersion": "containerd://1.7.1"}, "--runtime-socket"),
     ):
-        node = Node(cards=CARDS, more=["--fail-on-init-error=false", "--driver-root-ctr-path", scratch / what])
+        node = Node(cards=CARDS, more=["--fail-on-init-error=false", "--driver-root-ctr-path", scratch / what, "--device-list-strategy=cdi-cri"])
         if config is not None:
             served = Runtime(node.folder / "runtime.sock", config)
         node.plugin.kill()

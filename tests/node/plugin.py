@@ -960,6 +960,8 @@ def options():
         (["--runtime-cdi=on"], 0, "the runtime takes CDI"),
         (["--runtime-cdi=auto"], 0, "or is asked"),
         (["--runtime-cdi=off"], 64, "and nothing else"),
+        (["--device-list-strategy=envvar,volume-mounts", "--device-list-strategy=cdi-annotations"], 0, "ways to hand devices over are HAMi's"),
+        (["--device-list-strategy=envvar,tegra"], 64, "and no others"),
         (["--pass-device-specs"], 0, "a switch without a value is on"),
         (["--node-capacity=false"], 0, "or says which"),
         (["--node-capacity=perhaps"], 64, "and only that"),
@@ -968,6 +970,8 @@ def options():
     ):
         status, said = ends(*words)
         check_equal(status, wanted, sentence, words, said)
+    done = subprocess.run([PROGRAM], env=bare_environment(None, NODE_NAME=NODE, DEVICE_LIST_STRATEGY="envvar,tegra"), capture_output=True, text=True, timeout=20)
+    check(done.returncode == 64 and 'DEVICE_LIST_STRATEGY: device list strategy "tegra"' in done.stderr, "one of the environment is refused by its name, too", done.stderr)
     done = subprocess.run([PROGRAM], env=bare_environment(None), capture_output=True, text=True, timeout=20)
     check_equal(done.returncode, 64, "without a node's name it does not start", done.stderr)
 
