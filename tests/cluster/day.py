@@ -24,6 +24,7 @@ PROGRAMS = ("kubelet", "containerd", "hami-device-plugin", "hami-vgpu-monitor", 
 STATIC = "nvidia.com/mig-3g.20gb"
 INSTANCES_MIB = (4864, 9856, 19968, 40192)
 OUT_OF_MEMORY = 2
+NO_PLUGIN = "no healthy devices present"
 AGAIN = "if [ -e /mark/there ]; then exec {0}; fi; echo >/mark/there; {0}; exit 7"
 MARKED = 7
 
@@ -174,7 +175,7 @@ class Day:
 
     def failed(self, thing, kind):
         """kubelet fails a pod for good that it looks at while no plugin is registered; its controller makes another."""
-        if thing["status"].get("reason") == "UnexpectedAdmissionError":
+        if thing["status"].get("reason") == "UnexpectedAdmissionError" and NO_PLUGIN in thing["status"].get("message", ""):
             self.counts["failed by kubelet while no plugin was registered"] += 1
             self.rejected += 1
             self.make(kind)
