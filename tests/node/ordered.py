@@ -8,6 +8,7 @@ import urllib.request
 sys.path.insert(0, __file__.rsplit("/", 1)[0])
 from plugin import *
 from driver import CARDS, TOOLKIT, Runtime
+from geometry import Made
 from kube import free_port
 from kubelet import field, unpack
 
@@ -173,6 +174,19 @@ def refuses():
     node.bind("mine", "main", gives=[[(a, 1000, 10)]])
     node.api.refuse = [(500, None)]
     check_equal(node.allocate([f"{b}::0"])[0], "OK", "an API server that fails is asked again", node.said())
+    check(wait_until(lambda: node.annotations("mine")[PHASE] == "success"), "and the pod has its devices")
+
+    node.api.quiet = True
+    node.bind("new", "x", "y", gives=[[(a, 300, 1)], [(b, 400, 1)]])
+    answers = []
+    calls = [threading.Thread(target=lambda i=i: answers.append(node.allocate([f"{b}::{i}"]))) for i in (3, 4)]
+    for call in calls:
+        call.start()
+    for call in calls:
+        call.join()
+    given = sorted(answer["env"]["CUDA_DEVICE_MEMORY_LIMIT_0"] for status, answer in answers if status == "OK")
+    check_equal(given, ["300m", "400m"], "a pod that the watch has not shown is known, and two calls at once get a container each", answers)
+    node.api.quiet = False
     node.end()
 
 
@@ -296,6 +310,28 @@ def ways():
     node.end()
 
 
+class OrderedMade(Ordered, Made):
+    """One that makes MIG instances."""
+
+
+def parts():
+    """Of a card in MIG mode the instance is made while Allocate waits."""
+    node = OrderedMade()
+    node.begin()
+    pod, ids = node.asks("one", ("1-3", 4000))
+    status, answer = node.allocate(ids)
+    uuid = node.uuid_at(6)
+    check_equal((status, bool(uuid), status == "OK" and answer["env"]["NVIDIA_VISIBLE_DEVICES"]), ("OK", True, uuid), "the instance that the scheduler chose is made when kubelet asks", node.said()[-800:])
+    check(wait_until(lambda: node.annotations("one")[PHASE] == "success"), "and the pod has its devices")
+    node.kubelet.hold(pod, "main", ids)
+    check_equal(node.kubelet.prestart(ids)[0], "OK", "its container starts")
+    node.restart()
+    check_equal((node.kubelet.prestart(ids)[0], node.uuid_at(6)), ("OK", uuid), "and again with its own", node.said()[-800:])
+    node.gone(pod)
+    check(wait_until(lambda: not node.uuid_at(6), 20), "it is ended after it")
+    node.end()
+
+
 def scheduler():
     """The scheduler binds one pod at a time to such a node, and the plugin says when the next may come."""
     node = Ordered()
@@ -351,7 +387,7 @@ def scheduler():
     node.end()
 
 
-PARTS = ["hands_over", "refuses", "checks", "drivers", "ways", "scheduler"]
+PARTS = ["hands_over", "refuses", "checks", "drivers", "ways", "parts", "scheduler"]
 
 if __name__ == "__main__":
     for part in sys.argv[1:] or PARTS:
