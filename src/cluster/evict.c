@@ -43,6 +43,7 @@ static void begin(struct preemptor *preemptor, const struct room *room, int64_t 
         return;
     }
     preemptor->node = name;
+    preemptor->cordoned = room->node->cordoned;
     preemptor->look_ns = now_ns + FIRST_LOOK_NS;
     preemptor->until_ns = now_ns + GOING_NS;
     preemptor->requeue = false;
@@ -202,7 +203,8 @@ static int make_room(struct evicting *evicting, struct preemptor *preemptor, int
     struct room room;
     int r;
 
-    if (!node || node->absent || !take_node(evicting, preemptor, now_ns))
+    if (!node || node->absent || (node->cordoned && !preemptor->cordoned) ||
+        !take_node(evicting, preemptor, now_ns))
         return CLUSTER_EVICT_OVER;
     r = victims_find(evicting, node, &room);
     if (r == PLACE_NO_FIT)

@@ -43,6 +43,7 @@ struct preemptor {
     int64_t doubt_ns;  /* how long an eviction's end may stay unknown; 0: all are known */
     unsigned failures; /* one after the other */
     size_t searched;   /* candidates, in vain */
+    bool cordoned;     /* the node, when it was chosen: the pod tolerates it */
     bool busy;         /* the API server is being asked */
     bool free;         /* the room is there */
     bool requeue;      /* without a node: kube-scheduler is to ask again, at until_ns */

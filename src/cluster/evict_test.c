@@ -196,6 +196,46 @@ static void test_nobody_goes_in_vain(void **state)
     }
 }
 
+/* The node "a", as the fixture has it. */
+static void cordon(struct fixture *fixture)
+{
+    struct text_pair registered = {
+        NVIDIA_REGISTER_KEY,
+        "[{\"id\":\"GPU-a\",\"count\":10,\"devmem\":1000,\"devcore\":100,\"type\":"
+        "\"NVIDIA-A\",\"mode\":\"hami-core\",\"health\":true}]"};
+    struct resource resources[1] = {{.name = "nvidia.com/gpu", .text = "10"}};
+    const struct node node = {.name = "a",
+                              .uid = "a",
+                              .resource_version = "2",
+                              .annotations = {&registered, 1},
+                              .unschedulable = true,
+                              .has_status = true,
+                              .ready = true,
+                              .allocatable = {resources, 1}};
+
+    resources[0].quantity = (struct quantity){QUANTITY_WHOLE, 10};
+    assert_int_equal(cluster_set_node(fixture->cluster, &node, NULL), 0);
+}
+
+static void test_nobody_goes_from_a_node_that_was_cordoned_meanwhile(void **state)
+{
+    struct fixture *fixture = *state;
+    struct cluster_eviction eviction;
+
+    set_up(fixture);
+    show(fixture, "one", "a", 800, 5, false);
+    begin(fixture, 400, 10);
+    cordon(fixture);
+    assert_int_equal(step(fixture, "urgent", 400, 10, SECOND, &eviction), CLUSTER_EVICT_OVER);
+
+    /* A pod for which kube-scheduler names a cordoned node tolerates it. */
+    set_up(fixture);
+    show(fixture, "one", "a", 800, 5, false);
+    cordon(fixture);
+    begin(fixture, 400, 10);
+    assert_int_equal(step(fixture, "urgent", 400, 10, SECOND, &eviction), CLUSTER_EVICT);
+}
+
 static void test_what_kube_scheduler_evicts_itself_is_left_to_it(void **state)
 {
     struct fixture *fixture = *state;
@@ -599,6 +639,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         FIXTURE_TEST(test_the_least_important_pod_goes_and_its_room_is_kept),
         FIXTURE_TEST(test_nobody_goes_in_vain),
+        FIXTURE_TEST(test_nobody_goes_from_a_node_that_was_cordoned_meanwhile),
         FIXTURE_TEST(test_what_kube_scheduler_evicts_itself_is_left_to_it),
         FIXTURE_TEST(test_of_several_victims_all_are_tried_before_one_goes),
         FIXTURE_TEST(test_after_a_doubtful_answer_nobody_else_is_asked),

@@ -357,6 +357,7 @@ int cluster_set_node(struct cluster *cluster, const struct node *from, struct er
         return -ENOMEM;
     begin_to_exist(cluster, node);
     node->seen = cluster->list[CLUSTER_NODES];
+    node->cordoned = from->unschedulable;
     if (cluster->scarcity && (node->has.cpu_milli != from->amounts.cpu_milli ||
                               node->has.memory_mib != from->amounts.memory_mib)) {
         node->has = from->amounts;

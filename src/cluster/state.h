@@ -15,6 +15,7 @@ struct cluster_node {
     char *registered;                 /* sources_text() that the devices were made of; NULL: none */
     const char *absent;               /* why it has no devices, for a person; NULL: it has some */
     bool exists;                      /* false: only pods name it */
+    bool cordoned;                    /* no pods come that do not tolerate it */
     bool ranked;                      /* place->rank is in the order of the names */
     unsigned seen;                    /* the list that showed it last */
     unsigned mark;                    /* the filter that named it last */

@@ -66,6 +66,8 @@ int node_read(yyjson_val *object, const struct kept_names *kept, struct arena *a
     node.annotations = metadata.annotations;
     node.labels = metadata.labels;
     node.deleting = metadata.deleting;
+    node.unschedulable =
+        yyjson_is_true(yyjson_obj_get(yyjson_obj_get(object, "spec"), "unschedulable"));
 
     r = node_read_status(&reading, object, &node);
     if (r < 0)

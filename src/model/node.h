@@ -21,6 +21,7 @@ struct node {
     const char *name, *uid, *resource_version; /* "" where absent */
     struct text_pairs annotations, labels;
     bool deleting;
+    bool unschedulable; /* by its spec: cordoned, as by kubectl drain */
 
     bool has_status; /* false: metadata alone was read */
     bool ready;      /* condition Ready is "True" */

@@ -160,7 +160,7 @@ static void a_node_is_reduced_to_what_counts(void **state)
 {
     static const char text[] =
         "{\"metadata\":{\"name\":\"n1\",\"annotations\":{\"hami.io/node-nvidia-register\":\"[]\"},"
-        "\"labels\":{\"gpu\":\"on\",\"zone\":\"a\"}},"
+        "\"labels\":{\"gpu\":\"on\",\"zone\":\"a\"}},\"spec\":{\"unschedulable\":true},"
         "\"status\":{\"allocatable\":{\"cpu\":\"2\",\"nvidia.com/gpu\":\"20\"},"
         "\"conditions\":[{\"type\":\"DiskPressure\",\"status\":\"False\"},"
         "{\"type\":\"Ready\",\"status\":\"True\"}]}}";
@@ -169,7 +169,7 @@ static void a_node_is_reduced_to_what_counts(void **state)
     (void)state;
     assert_int_equal(node_read(parse(text), &kept, arena, &node, NULL), 0);
     assert_string_equal(node.name, "n1");
-    assert_true(node.has_status && node.ready);
+    assert_true(node.has_status && node.ready && node.unschedulable);
     assert_int_equal(node.labels.count, 1);
     assert_string_equal(text_pairs_get(&node.labels, "gpu"), "on");
     assert_int_equal(node.allocatable.count, 1);
@@ -177,7 +177,7 @@ static void a_node_is_reduced_to_what_counts(void **state)
     assert_string_equal(text_pairs_get(&node.annotations, "hami.io/node-nvidia-register"), "[]");
 
     assert_int_equal(node_read(parse("{}"), NULL, arena, &node, NULL), 0);
-    assert_false(node.has_status || node.ready);
+    assert_false(node.has_status || node.ready || node.unschedulable);
     assert_int_equal(node.labels.count, 0);
 }
 
