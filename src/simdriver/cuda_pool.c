@@ -30,6 +30,7 @@ struct pool {
     unsigned gen;
     int reuse[REUSES];
     uint64_t threshold;
+    uint32_t access; /* of the host's: the devices that have it, a bit each */
     struct heap heap;
 };
 
@@ -135,12 +136,33 @@ void guest_pools_waited(void)
 
 /* Pools */
 
+static bool is_on_host(const CUmemPoolProps *props)
+{
+    return props->location.type == CU_MEM_LOCATION_TYPE_HOST ||
+           props->location.type == CU_MEM_LOCATION_TYPE_HOST_NUMA;
+}
+
+/* The host is one node; older drivers know it by its number only. */
+static CUresult check_host_props(const CUmemPoolProps *props)
+{
+    bool is_node = props->location.type == CU_MEM_LOCATION_TYPE_HOST_NUMA;
+
+    if (props->allocType != CU_MEM_ALLOCATION_TYPE_PINNED)
+        return CUDA_ERROR_NOT_SUPPORTED;
+    if (props->handleTypes || (is_node && props->location.id != 0) ||
+        (!is_node && guest_state()->header.driver.host_memory == SIM_HOST_MEMORY_NODES))
+        return CUDA_ERROR_INVALID_VALUE;
+    return CUDA_SUCCESS;
+}
+
 static CUresult check_props(const CUmemPoolProps *props)
 {
     if (!props || props->location.type == CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT ||
         props->allocType < CU_MEM_ALLOCATION_TYPE_PINNED ||
         props->allocType > CU_MEM_ALLOCATION_TYPE_MANAGED)
         return CUDA_ERROR_INVALID_VALUE;
+    if (is_on_host(props))
+        return check_host_props(props);
     if (props->location.type != CU_MEM_LOCATION_TYPE_DEVICE ||
         props->allocType != CU_MEM_ALLOCATION_TYPE_PINNED ||
         (props->handleTypes && props->handleTypes != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR))
@@ -173,7 +195,9 @@ PUBLIC CUresult cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *props)
     enter();
     number = free_pool();
     if (number) {
-        pool_begin(number, guest.devices[props->location.id], props->maxSize);
+        pool_begin(number, is_on_host(props) ? 0 : guest.devices[props->location.id],
+                   props->maxSize);
+        pools[number].heap.on_host = is_on_host(props);
         pools[number].heap.shared = props->handleTypes != 0;
         *pool = handle_of(number);
     }
@@ -347,11 +371,27 @@ PUBLIC CUresult cuMemPoolSetAttribute(CUmemoryPool pool, CUmemPool_attribute att
     return r;
 }
 
+/* To the host's pools any device is given access, and from none it is taken. */
+static CUresult set_host_access(struct pool *pool, const CUmemAccessDesc *access)
+{
+    uint32_t bit;
+
+    if (guest_check_device(access->location.id) != CUDA_SUCCESS)
+        return CUDA_ERROR_INVALID_DEVICE;
+    bit = UINT32_C(1) << guest.devices[access->location.id];
+    if (access->flags != CU_MEM_ACCESS_FLAGS_PROT_READWRITE)
+        return CUDA_ERROR_INVALID_VALUE;
+    pool->access |= bit;
+    return CUDA_SUCCESS;
+}
+
 /* A device always has access to its own pools; no other one has. */
-static CUresult check_access(const struct pool *pool, const CUmemAccessDesc *access)
+static CUresult set_access(struct pool *pool, const CUmemAccessDesc *access)
 {
     if (access->location.type != CU_MEM_LOCATION_TYPE_DEVICE)
         return CUDA_ERROR_INVALID_VALUE;
+    if (pool->heap.on_host)
+        return set_host_access(pool, access);
     if (guest_check_device(access->location.id) != CUDA_SUCCESS ||
         guest.devices[access->location.id] != pool->heap.device)
         return CUDA_ERROR_INVALID_DEVICE;
@@ -372,9 +412,14 @@ PUBLIC CUresult cuMemPoolSetAccess(CUmemoryPool pool, const CUmemAccessDesc *acc
     if (!find_pool(pool, &number))
         r = CUDA_ERROR_INVALID_VALUE;
     for (size_t i = 0; r == CUDA_SUCCESS && i < count; i++)
-        r = check_access(&pools[number], &access[i]);
+        r = set_access(&pools[number], &access[i]);
     leave();
     return r;
+}
+
+static bool has_access(const struct pool *pool, unsigned device)
+{
+    return pool->heap.on_host ? pool->access >> device & 1 : pool->heap.device == device;
 }
 
 PUBLIC CUresult cuMemPoolGetAccess(int *flags, CUmemoryPool pool, CUmemLocation *location)
@@ -393,7 +438,7 @@ PUBLIC CUresult cuMemPoolGetAccess(int *flags, CUmemoryPool pool, CUmemLocation 
     if (!find_pool(pool, &number))
         r = CUDA_ERROR_INVALID_VALUE;
     else
-        *flags = guest.devices[location->id] == pools[number].heap.device
+        *flags = has_access(&pools[number], guest.devices[location->id])
                      ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE
                      : CU_MEM_ACCESS_FLAGS_PROT_NONE;
     leave();
@@ -434,7 +479,7 @@ PUBLIC CUresult cuDeviceSetMemPool(CUdevice device, CUmemoryPool pool)
     if (r != CUDA_SUCCESS)
         return r;
     enter();
-    if (find_pool(pool, &number) && !pools[number].imported &&
+    if (find_pool(pool, &number) && !pools[number].imported && !pools[number].heap.on_host &&
         pools[number].heap.device == guest.devices[device])
         current[guest.devices[device]] = number;
     else
@@ -551,7 +596,9 @@ static CUresult take(CUdeviceptr *ret_ptr, size_t bytes, const CUmemoryPool *han
     if (!handle)
         number = current_of(device_of(stream));
     if (guest_is_capturing(stream))
-        return capture_take(ret_ptr, bytes, pools[number].heap.device, stream);
+        return pools[number].heap.on_host
+                   ? CUDA_ERROR_NOT_SUPPORTED
+                   : capture_take(ret_ptr, bytes, pools[number].heap.device, stream);
     ptr = heap_take(&pools[number].heap, bytes, stream);
     if (!ptr)
         return CUDA_ERROR_OUT_OF_MEMORY;

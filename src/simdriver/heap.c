@@ -122,6 +122,8 @@ uint64_t heap_addresses(uint64_t bytes)
 
 static void let_go(struct heap *heap, struct heap_chunk *chunk)
 {
+    if (heap->on_host)
+        return;
     if (!heap->shared) {
         sim_discharge(guest.sim, heap->device, chunk->bytes);
         return;
@@ -138,6 +140,8 @@ static bool get(struct heap *heap, struct heap_chunk *chunk)
         .bytes = chunk->bytes,
     };
 
+    if (heap->on_host)
+        return true;
     if (!heap->shared)
         return sim_charge(guest.sim, heap->device, chunk->bytes);
     chunk->hold = sim_physical_new(guest.sim, &asked);

@@ -2,7 +2,7 @@
 #pragma once
 
 /*
- * What a pool of stream-ordered memory has: chunks of device memory, each cut into pieces, which
+ * What a pool of stream-ordered memory has: chunks of memory, each cut into pieces, which
  * are given out and freed in the order of streams. Under guest.lock and the machine's.
  *
  * A freed piece is given out again to the stream that freed it at once; to others when that stream
@@ -22,6 +22,7 @@ struct heap {
     bool opportunistic; /* whether what a stream is seen to have freed goes to others unasked */
     bool internal;      /* whether a stream may be made to wait for another one */
     bool shared;        /* other processes may have its chunks, which it keeps till its end */
+    bool on_host;       /* they take nothing of a device */
     uint64_t reserved_bytes, reserved_high;
     uint64_t used_bytes, used_high; /* given out, or freed and not yet for everybody */
     struct heap_chunk *chunks;      /* oldest first */

@@ -12,6 +12,8 @@ struct pool {
     _Atomic(CUmemoryPool) handle; /* NULL: none */
     struct vgpu_device *device;   /* NULL: of the host */
     bool shared;                  /* others may have its memory: it gives nothing back */
+    bool bounded;                 /* by a size of its own */
+    bool on_host;                 /* of what the device, oversubscribed, has no room for */
     bool of_graphs;               /* what graphs of this process allocate on the device */
     _Atomic uint64_t charged;     /* units */
     _Atomic uint64_t room;        /* bytes: no more than it had, to give out, when it was asked */
@@ -36,11 +38,22 @@ struct pool *pool_of_graphs(struct vgpu_device *device);
  * are too many. */
 bool pool_add_uncharged(CUmemoryPool handle);
 
+/*
+ * The one that holds on the host what an oversubscribed device has no room for: charged to the
+ * device as its memory would be, and within reach of all of the container's devices. What is taken
+ * from it keeps the order of streams, and outlives its context, as any pool's. NULL where the
+ * driver has no pools there.
+ */
+struct pool *pool_on_host(struct vgpu_device *device);
+
 /* Units that it has; what is charged where the driver does not say. */
 uint64_t pool_reserved_units(const struct pool *pool);
 
 /* Bytes that it has and nobody else, in whatever pieces. */
 uint64_t pool_room(const struct pool *pool);
+
+/* With the lock: so many units are charged for it. */
+void pool_set_charged(struct pool *pool, uint64_t units);
 
 /* With the lock: it may have less than is charged. True when something was given back. */
 bool pool_give_back(struct pool *pool);

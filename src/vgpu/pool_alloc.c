@@ -6,6 +6,7 @@
 #include "vgpu/compute.h"
 #include "vgpu/grant.h"
 #include "vgpu/graphs.h"
+#include "vgpu/managed.h"
 #include "vgpu/overhead.h"
 #include "vgpu/pool.h"
 #include "vgpu/real.h"
@@ -211,7 +212,7 @@ void pool_charge_anyway(struct pool *pool)
     if (units <= charged + pool->advance)
         return;
     vgpu_charge_anyway(pool->device, VGPU_DATA, units - charged - pool->advance);
-    atomic_store(&pool->charged, units - pool->advance);
+    pool_set_charged(pool, units - pool->advance);
 }
 
 static void remember_chunk(struct pool *pool, uint64_t before, uint64_t bytes)
@@ -313,8 +314,9 @@ static CUresult take_unknown(CUdeviceptr *ptr, size_t bytes, const struct order 
     return order->driver(ptr, bytes, order->pool, order->stream);
 }
 
+/* *ret_full: that it is the driver which has no room. */
 static CUresult take_known(CUdeviceptr *ptr, size_t bytes, struct pool *pool,
-                           const struct order *order)
+                           const struct order *order, bool *ret_full)
 {
     struct taking taking = {.pool = pool, .handle = order->pool, .device = pool->device};
     CUdeviceptr taken;
@@ -323,6 +325,7 @@ static CUresult take_known(CUdeviceptr *ptr, size_t bytes, struct pool *pool,
     if (!prepare(&taking, in_chunks(bytes, LEDGER_UNIT)))
         return CUDA_ERROR_OUT_OF_MEMORY;
     result = order->driver(&taken, bytes, order->pool, order->stream);
+    *ret_full = result == CUDA_ERROR_OUT_OF_MEMORY;
     if (result == CUDA_SUCCESS)
         result = finish(&taking, bytes, taken, order->stream);
     else
@@ -331,6 +334,44 @@ static CUresult take_known(CUdeviceptr *ptr, size_t bytes, struct pool *pool,
     if (result == CUDA_SUCCESS)
         *ptr = taken;
     return result;
+}
+
+/*
+ * What an oversubscribed card has no room for comes from a pool on the host: it is had and freed in
+ * the order of streams, as the card's. Not from a pool that is shared, whose pieces others are to
+ * have, or that has a size of its own.
+ */
+static bool may_live_on_host(const struct pool *pool)
+{
+    return atomic_load(&vgpu.oversubscribed) && pool->device && !pool->shared && !pool->bounded &&
+           !pool->on_host;
+}
+
+/* Where it is the limit that has no room, what the host's pool has is there to be had again. */
+static CUresult take_on_host(CUdeviceptr *ptr, size_t bytes, struct vgpu_device *device,
+                             struct order order, bool card_is_full)
+{
+    struct pool *host = pool_on_host(device);
+
+    if (!host || (!card_is_full && pool_room(host) < bytes))
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    order.pool = atomic_load(&host->handle);
+    if (take_known(ptr, bytes, host, &order, &card_is_full) != CUDA_SUCCESS)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    managed_say_spilled(device, bytes);
+    return CUDA_SUCCESS;
+}
+
+static CUresult take_anywhere(CUdeviceptr *ptr, size_t bytes, struct pool *pool,
+                              const struct order *order)
+{
+    struct vgpu_device *device = pool->device;
+    bool may = may_live_on_host(pool), full = false;
+    CUresult result = take_known(ptr, bytes, pool, order, &full);
+
+    return result == CUDA_ERROR_OUT_OF_MEMORY && may
+               ? take_on_host(ptr, bytes, device, *order, full)
+               : result;
 }
 
 static CUresult take(CUdeviceptr *ptr, size_t bytes, const struct order *order)
@@ -350,7 +391,7 @@ static CUresult take(CUdeviceptr *ptr, size_t bytes, const struct order *order)
     }
     if (pool->device && !pool->device->granted)
         return CUDA_ERROR_OUT_OF_MEMORY;
-    return take_known(ptr, bytes, pool, order);
+    return take_anywhere(ptr, bytes, pool, order);
 }
 
 /* The one that a stream's device allocates from. */

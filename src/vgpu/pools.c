@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "region/ledger.h"
+#include "vgpu/managed.h"
 #include "vgpu/overhead.h"
 #include "vgpu/pool.h"
 #include "vgpu/real.h"
@@ -91,7 +92,7 @@ static struct pool *free_pool(void)
 static void begin_pool(struct pool *pool, struct vgpu_device *device)
 {
     pool->device = device;
-    pool->of_graphs = pool->shared = false;
+    pool->of_graphs = pool->shared = pool->bounded = pool->on_host = false;
     pool->chunk_bytes = POOL_LEAST_CHUNK;
     atomic_store(&pool->charged, 0);
     atomic_store(&pool->room, 0);
@@ -179,6 +180,84 @@ struct pool *pool_meet(CUmemoryPool handle)
     return pool;
 }
 
+/* On the host */
+
+static bool let_devices_have(CUmemoryPool handle)
+{
+    CUmemAccessDesc accesses[LIMITS_MAX_DEVICES];
+
+    for (unsigned i = 0; i < vgpu.device_count; i++)
+        accesses[i] = (CUmemAccessDesc){
+            .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = vgpu.devices[i].handle},
+            .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE,
+        };
+    return REAL(cuMemPoolSetAccess)(handle, accesses, vgpu.device_count) == CUDA_SUCCESS;
+}
+
+/* Older drivers know only nodes of the host. */
+static bool make_on_host(CUmemoryPool *ret_handle)
+{
+    CUmemPoolProps props = {
+        .allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
+        .location = {.type = CU_MEM_LOCATION_TYPE_HOST},
+    };
+    CUresult result = REAL(cuMemPoolCreate)(ret_handle, &props);
+
+    props.location.type = CU_MEM_LOCATION_TYPE_HOST_NUMA;
+    if (result != CUDA_SUCCESS)
+        result = REAL(cuMemPoolCreate)(ret_handle, &props);
+    if (result != CUDA_SUCCESS)
+        return false;
+    if (let_devices_have(*ret_handle))
+        return true;
+    (void)REAL(cuMemPoolDestroy)(*ret_handle);
+    return false;
+}
+
+static struct pool *find_on_host(const struct vgpu_device *device)
+{
+    for (unsigned i = 0; i < pools.count; i++) {
+        if (atomic_load(&pools.pools[i].handle) && pools.pools[i].on_host &&
+            pools.pools[i].device == device)
+            return &pools.pools[i];
+    }
+    return NULL;
+}
+
+/* With the lock. */
+static struct pool *add_on_host(struct vgpu_device *device)
+{
+    CUmemoryPool handle;
+    struct pool *pool;
+
+    if (!make_on_host(&handle))
+        return NULL;
+    pool = add_pool(handle, device);
+    if (pool)
+        pool->on_host = true;
+    else
+        (void)REAL(cuMemPoolDestroy)(handle);
+    return pool;
+}
+
+struct pool *pool_on_host(struct vgpu_device *device)
+{
+    CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+    struct pool *pool;
+    bool relaxed;
+
+    pools_lock();
+    pool = find_on_host(device);
+    if (!pool) {
+        relaxed = REAL(cuThreadExchangeStreamCaptureMode)(&mode) == CUDA_SUCCESS;
+        pool = add_on_host(device);
+        if (relaxed)
+            (void)REAL(cuThreadExchangeStreamCaptureMode)(&mode);
+    }
+    pools_unlock();
+    return pool;
+}
+
 /* What the driver says of a pool */
 
 static uint64_t ask_graphs(const struct pool *pool, CUmemPool_attribute attribute)
@@ -222,6 +301,17 @@ uint64_t pool_room(const struct pool *pool)
 
 /* Charges, with the lock held */
 
+/* NVML does not count what lives on the host. */
+void pool_set_charged(struct pool *pool, uint64_t units)
+{
+    uint64_t before = atomic_exchange(&pool->charged, units);
+
+    if (!pool->on_host)
+        return;
+    atomic_fetch_add(&pool->device->managed_units, units - before);
+    managed_count_spilled((int64_t)(units - before));
+}
+
 bool pool_give_back(struct pool *pool)
 {
     uint64_t charged = atomic_load(&pool->charged), units = pool_reserved_units(pool);
@@ -229,7 +319,7 @@ bool pool_give_back(struct pool *pool)
     if (units >= charged)
         return false;
     vgpu_discharge(pool->device, VGPU_DATA, charged - units);
-    atomic_store(&pool->charged, units);
+    pool_set_charged(pool, units);
     atomic_store(&pool->room, 0);
     return true;
 }
@@ -247,12 +337,12 @@ bool pool_take_in(struct pool *pool, uint64_t *advance)
     charged += own;
     if (units - charged > others) {
         if (!vgpu_charge(pool->device, VGPU_DATA, units - charged - others)) {
-            atomic_store(&pool->charged, charged);
+            pool_set_charged(pool, charged);
             return false;
         }
         charged = units - others;
     }
-    atomic_store(&pool->charged, charged);
+    pool_set_charged(pool, charged);
     return true;
 }
 
@@ -281,7 +371,7 @@ int64_t pools_surplus(const struct vgpu_device *device)
     int64_t surplus = 0;
 
     for (unsigned i = 0; i < pools.count; i++) {
-        if (is_of(&pools.pools[i], device))
+        if (is_of(&pools.pools[i], device) && !pools.pools[i].on_host)
             surplus += (int64_t)atomic_load(&pools.pools[i].charged) -
                        (int64_t)pool_reserved_units(&pools.pools[i]);
     }
@@ -323,8 +413,10 @@ PUBLIC CUresult cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *props)
         return result;
     pools_lock();
     added = add_pool(made, device);
-    if (added)
+    if (added) {
         added->shared = own.handleTypes != 0;
+        added->bounded = own.maxSize != 0;
+    }
     pools_unlock();
     if (!added) {
         (void)REAL(cuMemPoolDestroy)(made);
@@ -347,7 +439,8 @@ static CUresult destroy(struct pool *pool, CUmemoryPool handle, uint64_t *ret_ch
     *ret_charged = 0;
     result = REAL(cuMemPoolDestroy)(handle);
     if (result == CUDA_SUCCESS) {
-        *ret_charged = atomic_exchange(&pool->charged, 0);
+        *ret_charged = atomic_load(&pool->charged);
+        pool_set_charged(pool, 0);
         remove_pool(pool, handle);
     }
     return result;

@@ -9,6 +9,9 @@
  * An allocation that the pool has no room for is charged before the driver is asked. Whether there
  * is room in one piece only the driver knows: where a pool grows all the same, that is charged
  * afterwards, and undone beyond the limit.
+ *
+ * What an oversubscribed device has no room for comes from a pool of ours on the host, which is
+ * charged to the device alike. NVML counts none of it: it is part of vgpu_device.managed_units.
  */
 
 #include "vgpu/vgpu.h"

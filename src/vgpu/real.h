@@ -29,6 +29,7 @@
     X(cuCtxGetLimit)                                                                               \
     X(cuCtxFromGreenCtx)                                                                           \
     X(cuMemPoolGetAttribute)                                                                       \
+    X(cuMemPoolSetAccess)                                                                          \
     X(cuDeviceGetDefaultMemPool)                                                                   \
     X(cuDeviceGetMemPool)                                                                          \
     X(cuMemGetAllocationGranularity)                                                               \

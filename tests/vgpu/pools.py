@@ -3,6 +3,7 @@
 """Memory in the order of streams: a pool is charged what it has taken from its device, by the simulator's own count,
 whatever of it is given out."""
 
+import json
 import struct
 import sys
 
@@ -355,7 +356,76 @@ def check_strangers():
     check_equal(machine.used(), 0, "nothing is left")
 
 
+def told(region, key):
+    return json.loads(run([HAMICTL, "top", "--region", "--json", region], bare_environment(None)).stdout)["regions"][0][key]
+
+
+def check_host_pools():
+    """The simulator's pools of the host: they take nothing of a card, and a device has them once it is given access."""
+    machine = Machine(gpus=2, memory=4 * GIB, context=CONTEXT)
+    one = Pooler(bare_environment(machine)).begin()
+    props = lambda place, number=0, handles=0: struct.pack("<iiiiQQ56x", 1, handles, place, number, 0, 0)
+    create = lambda *words: one.call("cuMemPoolCreate", f"n{slot('pool', 2)}", props(*words))
+    check_equal((create(HOST, 0, POSIX_FD), create(HOST_NUMA, 1), create(4)), (INVALID_VALUE,) * 3, "not to be shared, of no other node")
+    check_equal((create(HOST_NUMA), create(HOST)), (0, 0), "a pool of the host is made")
+    check_equal((one.take(1, 3 * GIB, pool=2), one.take(2, 3 * GIB, pool=2), machine.used()), (0, 0, CONTEXT), "it takes nothing of a card")
+    access = lambda device: (one.must("cuMemPoolGetAccess", "o4", f"h{slot('pool', 2)}", struct.pack("<ii", DEVICE, device)), one.words[1])[1]
+    check_equal((access(0), access(1)), ("00000000",) * 2, "no device has it")
+    check_equal(one.call("cuMemPoolSetAccess", f"h{slot('pool', 2)}", access_desc(number=1), 1), 0, "one is given access")
+    check_equal((access(0), access(1)), ("00000000", "03000000"), "and has it")
+    one.kill()
+
+
+def check_oversubscribed():
+    """What an oversubscribed card has no room for is had from the host, in the order of streams."""
+    region, machine = new_region(), new_machine()
+    settings = {"memory": 6 * GIB, "region": region, "CUDA_OVERSUBSCRIBE": "true"}
+    one = Pooler(limited_environment(machine, **settings)).begin()
+    near, far = 3 * GIB + 800 * MIB, GIB + 512 * MIB
+    on_host = lambda: told(region, "on_host_bytes")
+    check_equal((one.take(1, near), on_host()), (0, 0), "what the card has room for is had there")
+    check_equal(one.take(2, far), 0, "what it has none for is had, too")
+    check_equal((machine.used(one.pid), one.charged(), on_host()), (near + CONTEXT, near + far + CONTEXT, far), "charged, on the host, and that is told")
+    one.busy(1000)
+    one.busy(1000)
+    time.sleep(1.2)
+    check_equal(one.charged(), near + far + CONTEXT, "it hides no code, nor is it hidden memory")
+    check_equal((one.take(3, 2 * GIB), one.words[1]), (OUT_OF_MEMORY, "kept"), "beyond the limit is out of memory")
+    one.busy(200_000_000)
+    check_equal((one.give(2), on_host()), (0, far), "it is freed in the order of its stream")
+    check_equal((one.take(2, far), on_host()), (0, far), "and had again by that")
+    check_equal((one.give(2), one.take(3, 6 * GIB - near - CONTEXT - 2 * CHUNK)), (0, OUT_OF_MEMORY), "what is not yet given back counts")
+    one.wait()
+    check_equal((one.charged(), on_host()), (near + CONTEXT, 0), "whoever waits lets it go")
+    check_equal((one.take(2, far), on_host()), (0, far), "made again")
+    one.must("cuMemFree_v2", f"h{slot('ptr', 2)}")
+    one.wait()
+    check_equal(on_host(), 0, "it is freed as any memory")
+
+    check_equal((one.create(2, most=4 * GIB), one.take(4, far, pool=2)), (0, OUT_OF_MEMORY), "a pool with a size of its own is not exceeded")
+    props = struct.pack("<iiiiQQ56x", 1, POSIX_FD, DEVICE, 0, 0, 0)
+    one.must("cuMemPoolCreate", f"n{slot('pool', 3)}", props)
+    check_equal(one.take(4, far, pool=3), OUT_OF_MEMORY, "nor is one that is to be shared")
+    check_equal((one.create(4), one.take(4, far, pool=4), on_host()), (0, 0, far), "from any other it is had")
+    one.must("cuDevicePrimaryCtxReset_v2", 0)
+    check_equal(on_host(), far, "it outlives its context, as any pool's memory")
+    said = one.kill()
+    check_equal(said.count("live on the host"), 1, "one line says so")
+    wait_until(lambda: told(region, "processes") == [])
+    check_equal((on_host(), machine.used()), (0, 0), "a kill leaves nothing")
+
+    older = new_machine(**{"host-memory": "nodes"})
+    one = Pooler(limited_environment(older, memory=6 * GIB, CUDA_OVERSUBSCRIBE="true")).begin()
+    check_equal((one.take(1, near), one.take(2, far)), (0, 0), "a driver that knows nodes of the host alone has it there")
+    one.finish()
+    one = Pooler(limited_environment(machine, memory=6 * GIB)).begin()
+    check_equal((one.take(1, near), one.take(2, far)), (0, OUT_OF_MEMORY), "without the word a card has no more than it has")
+    one.finish()
+
+
 for test in (
+    check_host_pools,
+    check_oversubscribed,
     check_limit,
     check_reuse,
     check_fragments,
