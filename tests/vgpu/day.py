@@ -35,8 +35,8 @@ LARGEST = 128 * MIB  # that a process asks for at once
 # What may be beyond the limit in the moment of a call, for each process: a context or code that is made and undone, and
 # what a pool or a graph was let try. See "Known gaps" in docs/plan.md.
 MOMENT = CONTEXT + CODE + 2 * LARGEST
-MOMENT_S = 2  # after that it is no moment, however busy this machine is
-RESIZED_S = 1  # until a limit that was lowered is in force
+MOMENT_S = 5  # after that it is no moment, however busy this machine is
+RESIZED_S = 2  # until a limit that was lowered is in force
 SEGMENTS, PTRS, ARRAYS, GRAPHS = range(1, 9), range(1, 17), range(1, 7), range(1, 5)
 DIVIDED = 20 * MIB  # a piece of PyTorch's expandable segments
 SEGMENT = 8 * DIVIDED
