@@ -285,6 +285,26 @@ static void pod_inherit(struct node_pod *pod, struct node_pod *before)
     }
 }
 
+/* Whether another vendor's annotation of the kind still names devices. */
+static bool others_allocate(yyjson_val *object, const char *own_key)
+{
+    static const char suffix[] = "-devices-to-allocate";
+    yyjson_val *annotations = yyjson_obj_get(yyjson_obj_get(object, "metadata"), "annotations");
+    yyjson_val *key, *value;
+    size_t index, max;
+
+    yyjson_obj_foreach(annotations, index, max, key, value)
+    {
+        const char *name = yyjson_get_str(key), *text = yyjson_get_str(value);
+        size_t len = yyjson_get_len(key);
+
+        if (text && strchr(text, ',') && strcmp(name, own_key) != 0 && len >= sizeof(suffix) &&
+            strcmp(name + len - strlen(suffix), suffix) == 0)
+            return true;
+    }
+    return false;
+}
+
 static int entry_read(struct pods *pods, yyjson_val *object, struct entry **ret_entry,
                       struct error *err)
 {
@@ -307,6 +327,7 @@ static int entry_read(struct pods *pods, yyjson_val *object, struct entry **ret_
     r = copy_pod(&entry->pod, &pod, pods);
     if (r < 0)
         return error_set(err, r, "no memory");
+    entry->pod.others_allocate = others_allocate(object, pods->vendor->to_allocate_key);
     read_states(object, &entry->pod);
     *ret_entry = TAKE(entry);
     return 0;

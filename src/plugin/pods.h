@@ -54,6 +54,7 @@ struct node_pod {
     bool altered;              /* by now the annotation says something else */
     bool altered_said;         /* that was logged */
     bool to_allocate;          /* the to-allocate annotation still names devices */
+    bool others_allocate;      /* one of another vendor's does */
     bool labelled;             /* hami.io/vgpu-node is among its labels */
     bool phase_success;        /* its bind-phase says so */
     bool allocating;           /* its bind-phase says that it is being bound */

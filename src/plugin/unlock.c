@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * HAMi's lock of the node, which a scheduler writes before it binds a pod to a node whose
- * allocations are matched by order (ordered.h). The plugin removes it when the pod's allocations
- * are over, well or not: by what it sees of the Node, so that one that was left is found, too.
+ * HAMi's lock of the node, which HAMi's scheduler writes before each bind; ours does for plugins
+ * that match allocations by order. Where this one does (ordered.h) it removes the lock when the
+ * pod's allocations are over, well or not; else as soon as the pod is bound, since it needs no
+ * order, and init containers may run for long before the last container gets its devices. It goes
+ * by what it sees of the Node, so that a lock that was left is found, too.
  */
 
 #include <errno.h>
@@ -34,9 +36,12 @@ static bool read_holder(const char *value, char namespace[PART_SIZE], char name[
     return true;
 }
 
-static bool is_over(const struct node_pod *pod)
+/* A lock for another vendor's devices is its agent's to remove. */
+static bool is_done_with(const struct plugin *plugin, const struct node_pod *pod)
 {
-    return pod->phase_success || pod->phase_failed;
+    if (pod->phase_success || pod->phase_failed)
+        return true;
+    return way_is_late(plugin->way) && pod->allocated[0] && !pod->others_allocate;
 }
 
 static void unlock_on_patched(void *data, const struct kube_answer *answer)
@@ -75,11 +80,11 @@ void plugin_unlock_check(struct plugin *plugin)
     const struct node_pod *pod;
     int r;
 
-    if (plugin->ending || plugin->way != WAY_ORDERED || !lock->value || lock->request ||
+    if (plugin->ending || !lock->value || lock->request ||
         strcmp(lock->tried, lock->version) == 0 || !read_holder(lock->value, namespace, name))
         return;
     pod = pods_find_name(plugin->pods, namespace, name);
-    if (!pod || !is_over(pod))
+    if (!pod || !is_done_with(plugin, pod))
         return;
     COPY_TEXT(lock->tried, lock->version);
     r = unlock_patch(plugin);

@@ -387,7 +387,31 @@ def scheduler():
     node.end()
 
 
-PARTS = ["hands_over", "refuses", "checks", "drivers", "ways", "parts", "scheduler"]
+def unlocks():
+    """With CDI nothing waits for a lock: HAMi's scheduler finds the node free as soon as its pod is bound."""
+    node = Node()
+    node.kubelet.connect()
+    (card, _) = node.uuids
+
+    def bound(name, **annotations):
+        pod = node.pod(name, "main", init=("first",), gives=[[(card, 500, 0)], [(card, 3000, 10)]])
+        pod["metadata"]["annotations"] |= annotations
+        node.api.put(NODES, NODE, metadata={"annotations": {LOCK: f"2026-11-23T00:00:00Z,ns,{name}"}})
+        return node.show(pod)
+
+    lock = lambda: node.api.objects[NODES][NODE]["metadata"].get("annotations", {}).get(LOCK)
+    node.api.put(NODES, NODE, metadata={"annotations": {LOCK: "2026-11-23T00:00:00Z,ns,elsewhere"}})
+    time.sleep(1)
+    check(lock(), "the lock of a pod that is not bound here stays")
+    bound("one")
+    check(wait_until(lambda: lock() is None), "a pod's lock goes once it is bound, though its first container has not started", lock(), node.said())
+    bound("two", **{"hami.io/dcu-devices-to-allocate": "DCU-1,DCU,1000,10:;"})
+    time.sleep(1)
+    check(lock(), "but not while another vendor's agent has devices to allocate to it")
+    node.end()
+
+
+PARTS = ["hands_over", "refuses", "checks", "drivers", "ways", "parts", "scheduler", "unlocks"]
 
 if __name__ == "__main__":
     for part in sys.argv[1:] or PARTS:
