@@ -88,7 +88,9 @@ static void gate_decide(struct plugin *plugin)
     plugin_condition_check(plugin);
     plugin_register(plugin);
     plugin_serve(plugin);
-    if (outcome == FITNESS_GOOD && gate->fitness.has_node)
+    /* A runtime that is there and silent, as one that is just starting, may yet say otherwise. */
+    if (outcome == FITNESS_GOOD && gate->fitness.has_node &&
+        (!gate->silence_said || gate->fitness.assume_cdi))
         return;
     if (gate->asking_node)
         return;

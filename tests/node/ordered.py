@@ -411,7 +411,18 @@ def unlocks():
     node.end()
 
 
-PARTS = ["hands_over", "refuses", "checks", "drivers", "ways", "parts", "scheduler", "unlocks"]
+def late_word():
+    """A runtime that did not answer as the plugin started, and then says that it has CDI off, is believed."""
+    node = Node()
+    node.kubelet.connect()
+    locks = lambda: {d.get("custominfo", {}).get("lock") for d in json.loads(node.api.objects[NODES][NODE]["metadata"].get("annotations", {}).get(REGISTER, "[]"))}
+    check(wait_until(lambda: locks() == {"none"}), "a runtime that does not answer is taken for one with CDI", locks())
+    node.runtime = Runtime(node.folder / "runtime.sock", OFF)
+    check(wait_until(lambda: locks() == {"turn"}, 45), "until it says otherwise", node.said())
+    node.end()
+
+
+PARTS = ["hands_over", "refuses", "checks", "drivers", "ways", "parts", "scheduler", "unlocks", "late_word"]
 
 if __name__ == "__main__":
     for part in sys.argv[1:] or PARTS:
