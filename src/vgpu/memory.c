@@ -37,16 +37,19 @@ static bool context_is_alive(void)
     return REAL(cuCtxGetDevice)(&device) == CUDA_SUCCESS;
 }
 
-/* What was to be charged for a piece was refused. Other pieces that came meanwhile may need the
- * page that it was to pay for. */
-static void take_back(const struct grant *grant)
+/* Charges the piece, and lets it in. False: there is no room. */
+static bool take_piece(struct grant *grant)
 {
-    const uint64_t given = page_give(grant->context, grant->piece);
+    uint64_t small_before;
 
-    if (given < grant->units)
-        vgpu_charge_anyway(grant->device, VGPU_DATA, grant->units - given);
-    else
-        vgpu_discharge(grant->device, VGPU_DATA, given - grant->units);
+    for (;;) {
+        grant->units = page_need(grant->context, grant->piece, &small_before);
+        if (!grant_take(grant))
+            return false;
+        if (page_claim(grant->context, grant->piece, small_before))
+            return true;
+        grant_cancel(grant);
+    }
 }
 
 CUresult alloc_begin(struct grant *grant, uint64_t bytes)
@@ -69,11 +72,7 @@ CUresult alloc_begin(struct grant *grant, uint64_t bytes)
     if (!grant->device->granted || (grant->context == CONTEXTS_MAX && context_is_alive()))
         return refuse_alloc();
     grant->piece = page_piece(ledger_units(bytes));
-    grant->units = page_take(grant->context, grant->piece);
-    if (grant_take(grant))
-        return CUDA_SUCCESS;
-    take_back(grant);
-    return refuse_alloc();
+    return take_piece(grant) ? CUDA_SUCCESS : refuse_alloc();
 }
 
 void alloc_cancel(struct grant *grant)
@@ -107,18 +106,19 @@ bool alloc_enter(struct grant *grant, uint64_t handle)
 static bool adjust_alloc(struct grant *grant, uint64_t bytes)
 {
     const uint64_t piece = page_piece(ledger_units(bytes));
+    struct vgpu_device *device = grant->device;
+    bool fits;
 
-    if (!grant->device || piece == grant->piece)
+    if (!device || piece == grant->piece)
         return true;
-    vgpu_discharge(grant->device, VGPU_DATA, page_give(grant->context, grant->piece));
+    grant_begin_moving(device);
+    alloc_cancel(grant);
     grant->piece = piece;
-    grant->units = page_take(grant->context, piece);
-    if (vgpu_charge(grant->device, VGPU_DATA, grant->units))
-        return true;
-    take_back(grant);
-    grant_end(grant);
-    grant->device = NULL;
-    return false;
+    fits = take_piece(grant);
+    grant_end_moving(device);
+    if (!fits)
+        grant->device = NULL;
+    return fits;
 }
 
 PUBLIC CUresult cuMemAlloc_v2(CUdeviceptr *ptr, size_t bytes)

@@ -13,9 +13,18 @@ static uint64_t pages_of(uint64_t units)
     return (units + PAGE_UNITS - 1) / PAGE_UNITS * PAGE_UNITS;
 }
 
-uint64_t page_take(unsigned context, uint64_t piece)
+uint64_t page_need(unsigned context, uint64_t piece, uint64_t *ret_small_before)
 {
-    return page_is_shared(piece) ? page_take_small(context, piece) : piece;
+    const uint64_t before = atomic_load(&small[context]);
+
+    *ret_small_before = before;
+    return page_is_shared(piece) ? pages_of(before + piece) - pages_of(before) : piece;
+}
+
+bool page_claim(unsigned context, uint64_t piece, uint64_t small_before)
+{
+    return !page_is_shared(piece) ||
+           atomic_compare_exchange_strong(&small[context], &small_before, small_before + piece);
 }
 
 uint64_t page_give(unsigned context, uint64_t piece)

@@ -30,11 +30,18 @@ static inline uint64_t page_piece(uint64_t units)
     return (units + PAGE_UNITS - 1) / PAGE_UNITS * PAGE_UNITS;
 }
 
-/* The piece comes to a context (contexts.h), or goes: the units to be charged, or discharged, for
- * it now. */
-uint64_t page_take(unsigned context, uint64_t piece);
+/*
+ * A piece comes to a context (contexts.h): the units that page_need() says are charged first, and
+ * page_claim() then lets it in, unless other pieces came or went meanwhile: false, and all is done
+ * again. So no piece shares a page that is not charged yet, and may be refused.
+ */
+uint64_t page_need(unsigned context, uint64_t piece, uint64_t *ret_small_before);
+bool page_claim(unsigned context, uint64_t piece, uint64_t small_before);
+
+/* It goes: the units to be discharged for it now. */
 uint64_t page_give(unsigned context, uint64_t piece);
 
-/* Many small pieces, which are this together, come or go at once. */
+/* Many small pieces, which are this together, come, whatever the limit, or go at once: the units to
+ * be charged or discharged. */
 uint64_t page_take_small(unsigned context, uint64_t units);
 uint64_t page_give_small(unsigned context, uint64_t units);

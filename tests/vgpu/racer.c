@@ -5,7 +5,7 @@
  * interferes in the middle of its calls. It goes on for some seconds, says how much it is told that
  * it holds, and ends with its standard input; racer.py judges.
  *
- *   racer destroy|retain|map|export|capture|graph|exec|swap|prefetch SECONDS
+ *   racer destroy|retain|map|export|capture|graph|exec|swap|prefetch|share SECONDS
  */
 
 #include <dlfcn.h>
@@ -31,6 +31,8 @@ enum {
 #define PIECE ((size_t)8 << 20)
 #define FILL ((size_t)450 << 20) /* of the limit */
 #define GRAPH_PIECE ((size_t)1 << 30)
+#define HALF_A_PAGE ((size_t)1 << 20)
+#define CRUMB ((size_t)128 << 10)
 
 struct pool_props {
     int alloc_type, handle_types, location_type, location_id;
@@ -66,6 +68,7 @@ static struct {
     cu_info_fn *info;
     release_fn *release;
     export_fn *export;
+    cu_alloc_fn *alloc;
     cu_alloc_async_fn *alloc_async;
     cu_begin_fn *capture;
     cu_end_fn *end_capture;
@@ -128,6 +131,7 @@ static void begin(void)
     cu.info = (cu_info_fn *)symbol("cuMemGetInfo_v2");
     cu.release = (release_fn *)symbol("cuMemRelease");
     cu.export = (export_fn *)symbol("cuMemExportToShareableHandle");
+    cu.alloc = (cu_alloc_fn *)symbol("cuMemAlloc_v2");
     cu.alloc_async = (cu_alloc_async_fn *)symbol("cuMemAllocAsync");
     cu.capture = (cu_begin_fn *)symbol("cuStreamBeginCapture_v2");
     cu.end_capture = (cu_end_fn *)symbol("cuStreamEndCapture");
@@ -458,6 +462,31 @@ static void race_prefetch(void)
     address = 0;
 }
 
+/* Asks all the time for so much that a page more is to be charged. */
+static void *asker(void *unused)
+{
+    cu_ptr ptr;
+
+    (void)unused;
+    must(cu.set_current(context), "cuCtxSetCurrent");
+    while (!over) {
+        if (cu.alloc(&ptr, HALF_A_PAGE) == CU_OK)
+            must(cu.free(ptr), "cuMemFree");
+    }
+    return NULL;
+}
+
+/* At the limit: crumbs of a page that another one asked for, and is refused. */
+static void race_share(void)
+{
+    cu_ptr ptr;
+
+    while (cu.alloc(&ptr, PIECE) == CU_OK)
+        ;
+    while (!time_is_over())
+        (void)cu.alloc(&ptr, CRUMB);
+}
+
 static const struct {
     const char *name;
     void (*race)(void);
@@ -467,7 +496,7 @@ static const struct {
     {"map", race_guess, mapper},          {"export", race_guess, exporter},
     {"capture", race_capture, capturer},  {"graph", race_graph, capturer},
     {"exec", race_exec, ender},           {"swap", race_swap, swapper},
-    {"prefetch", race_prefetch, mover},
+    {"prefetch", race_prefetch, mover},   {"share", race_share, asker},
 };
 
 int main(int argc, char **argv)
