@@ -17,6 +17,7 @@
 
 #define SETTLE_NS NS_PER_S
 #define SOON_NS (100 * NS_PER_MS)
+#define DYING_NS (2 * NS_PER_S)        /* from a death that NVML knows of to the end of its locks */
 #define HOST_PID_NAMESPACE 0xEFFFFFFCu /* its inode number, the same on every Linux */
 
 enum {
@@ -36,6 +37,8 @@ struct account {
     uint64_t left;      /* of what is charged: of allocations that others may hold */
     uint64_t held;      /* the same: that something in this process may hold */
     bool found;         /* by NVML, when it was last asked */
+    uint64_t exceeding; /* charged beyond the limit, and not yet said; looked at again then: */
+    int64_t exceeding_ns;
 };
 
 /* The lock is held over questions to NVML, and to the driver how large its pools are; never over
@@ -289,20 +292,52 @@ static void discharge(struct vgpu_device *device, enum vgpu_kind kind, uint64_t 
     account_of(device)->units[kind] -= units;
 }
 
-/* It is there, whatever the limit. */
-static void charge_anyway(struct vgpu_device *device, enum vgpu_kind kind, uint64_t units)
+static bool is_exceeded(const struct vgpu_device *device)
 {
     uint64_t limit = atomic_load(&device->limit_units);
 
+    return ledger_total(vgpu.region.ext, device->index) > limit &&
+           vgpu_used_bytes(device->index) / LEDGER_UNIT > limit;
+}
+
+static void say_exceeded(const struct vgpu_device *device, uint64_t units)
+{
+    vgpu_say(VGPU_WORD_HIDDEN,
+             "%s: the driver took %llu MiB for code, stacks or heaps; with them the limit is "
+             "exceeded, and no more memory is given until some is freed",
+             device->uuid, (unsigned long long)(units * LEDGER_UNIT >> 20));
+}
+
+/*
+ * It is there, whatever the limit. What was another process', which died, may still be charged to
+ * that one, and NVML may know of its death before its locks are gone: then it is looked at once
+ * more before a word is said.
+ */
+static void charge_anyway(struct vgpu_device *device, enum vgpu_kind kind, uint64_t units)
+{
+    struct account *account = account_of(device);
+
     vgpu_charge_anyway(device, kind, units);
-    account_of(device)->units[kind] += units;
-    /* What was another process', which died, may still be charged to that one. */
-    if (ledger_total(vgpu.region.ext, device->index) > limit &&
-        vgpu_used_bytes(device->index) / LEDGER_UNIT > limit)
-        vgpu_say(VGPU_WORD_HIDDEN,
-                 "%s: the driver took %llu MiB for code, stacks or heaps; with them the limit is "
-                 "exceeded, and no more memory is given until some is freed",
-                 device->uuid, (unsigned long long)(units * LEDGER_UNIT >> 20));
+    account->units[kind] += units;
+    if (!is_exceeded(device))
+        return;
+    if (region_is_alone(&vgpu.region)) {
+        say_exceeded(device, units);
+        return;
+    }
+    account->exceeding = units;
+    account->exceeding_ns = clock_coarse_ns() + DYING_NS;
+}
+
+static void look_at_excess(struct vgpu_device *device, int64_t now_ns)
+{
+    struct account *account = account_of(device);
+
+    if (!account->exceeding || now_ns < account->exceeding_ns)
+        return;
+    if (is_exceeded(device))
+        say_exceeded(device, account->exceeding);
+    account->exceeding = 0;
 }
 
 /* Any kind: of what is charged for code first. */
@@ -387,6 +422,7 @@ static struct settled settle_growth(struct vgpu_device *device, enum vgpu_kind k
     /* First: whatever comes while we measure makes it due again. */
     atomic_store(&moment->due_ns, now_ns + SETTLE_NS);
     atomic_store(&moment->again_ns, now_ns + SOON_NS);
+    look_at_excess(device, now_ns);
     settled.by = measure(device);
     account->tolerated = 0;
     settled.grown = growth(account, &settled.by);

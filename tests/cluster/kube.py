@@ -54,11 +54,11 @@ class Api:
         for attempt in range(2):
             try:
                 return self.send(method, path, data, kind, timeout)
-            except (http.client.HTTPException, OSError):
+            except (http.client.HTTPException, OSError) as error:
                 self.local.connection.close()
                 self.local.connection = None
                 if attempt or method != "GET":
-                    raise
+                    raise ConnectionError(f"{method} {path}: {error!r}") from error
 
     def call(self, method, path, body=None, **options):
         status, answer = self.raw(method, path, body, **options)

@@ -391,7 +391,7 @@ def check_oversubscribed():
     time.sleep(1.2)
     check_equal(one.charged(), near + far + CONTEXT, "it hides no code, nor is it hidden memory")
     check_equal((one.take(3, 2 * GIB), one.words[1]), (OUT_OF_MEMORY, "kept"), "beyond the limit is out of memory")
-    one.busy(200_000_000)
+    one.busy(1_500_000_000)
     check_equal((one.give(2), on_host()), (0, far), "it is freed in the order of its stream")
     check_equal((one.take(2, far), on_host()), (0, far), "and had again by that")
     check_equal((one.give(2), one.take(3, 6 * GIB - near - CONTEXT - 2 * CHUNK)), (0, OUT_OF_MEMORY), "what is not yet given back counts")
