@@ -236,7 +236,7 @@ class Day:
 
     def fail_cards(self):
         dice = random.Random(self.dice.random())
-        while not self.over.wait(dice.uniform(10, 25)):
+        while not self.over.wait(dice.uniform(60, 120)):  # a card is back a minute after its error
             card = dice.randrange(1, CARDS)  # the first one's instances are all there are of theirs
             host.output(programs.HAMICTL, "sim", "fault", f"--gpu={card}", "--xid=79", "--action=reset", programs.SIM)
             self.counts["cards failed"] += 1
