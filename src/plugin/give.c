@@ -229,6 +229,7 @@ int give_devices(const struct giving *giving, struct node_pod *pod, size_t index
     if (r < 0)
         return r;
     pods_each(plugin->pods, forget_name, &forgetting);
+    pod->refusal = 0;
     pod->containers[index].ready = true;
     pod->containers[index].ordered = giving->laid_out != NULL;
     pod->containers[index].started = giving->again;

@@ -18,10 +18,18 @@ enum turn {
     TURN_UNSURE, /* it was started, and the status does not say yet whether it ended */
 };
 
-static enum turn turn_of(const struct pod_container *init)
+/* Nothing was handed to the pod since that refusal, so what was refused is what starts now. */
+static bool was_refused(const struct node_pod *pod, const struct pod_container *container)
+{
+    return pod->refusal && container->refusal == pod->refusal;
+}
+
+static enum turn turn_of(const struct node_pod *pod, const struct pod_container *init)
 {
     if (init->state == INIT_DONE)
         return TURN_PAST;
+    if (was_refused(pod, init))
+        return TURN_NOW;
     if (!init->ready || (init->ordered && !init->started) || init->state == INIT_FAILED)
         return TURN_NOW;
     return TURN_UNSURE;
@@ -52,13 +60,17 @@ int pick_container(struct node_pod *pod, const struct pod_devices *devices, size
         r = find_holder(pod, devices, device_count, holder, &end, err);
         if (r < 0)
             return r;
+        if (was_refused(pod, &pod->containers[end])) {
+            *ret_index = end;
+            return PICK_FOUND;
+        }
     }
     for (size_t i = 0; i < end; i++) {
         enum turn turn;
 
         if (pod->containers[i].role != CONTAINER_INIT || !has_count(devices, i, device_count))
             continue;
-        turn = turn_of(&pod->containers[i]);
+        turn = turn_of(pod, &pod->containers[i]);
         last = i;
         if (turn == TURN_UNSURE)
             return PICK_BEHIND;

@@ -12,7 +12,8 @@
 
 enum pick_outcome {
     PICK_FOUND = 1,
-    PICK_BEHIND, /* the pod's status does not show it yet: try again in a moment */
+    PICK_BEHIND, /* the pod's status does not show it yet: try again in a moment. If kubelet is
+                    refused with a number (pods.h), the status names the container next time */
 };
 
 /*

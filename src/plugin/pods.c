@@ -141,10 +141,17 @@ static enum init_state read_state(yyjson_val *status)
                                                                         : INIT_UNKNOWN;
 }
 
-static void read_states(yyjson_val *object, struct node_pod *pod)
+static uint32_t read_refusal(yyjson_val *status)
 {
-    yyjson_val *statuses =
-        yyjson_obj_get(yyjson_obj_get(object, "status"), "initContainerStatuses");
+    yyjson_val *waiting = yyjson_obj_get(yyjson_obj_get(status, "state"), "waiting");
+    const char *message = yyjson_get_str(yyjson_obj_get(waiting, "message"));
+    const char *at = message ? strstr(message, POD_REFUSAL_WORD) : NULL;
+
+    return at ? (uint32_t)strtoul(at + strlen(POD_REFUSAL_WORD), NULL, 16) : 0;
+}
+
+static void read_statuses(yyjson_val *statuses, bool are_inits, struct node_pod *pod)
+{
     struct pod_container *container;
     size_t index, max;
     yyjson_val *status;
@@ -154,9 +161,20 @@ static void read_states(yyjson_val *object, struct node_pod *pod)
         const char *name = yyjson_get_str(yyjson_obj_get(status, "name"));
 
         container = name ? pod_container_find(pod, name) : NULL;
-        if (container)
+        if (!container)
+            continue;
+        if (are_inits)
             container->state = read_state(status);
+        container->refusal = read_refusal(status);
     }
+}
+
+static void read_states(yyjson_val *object, struct node_pod *pod)
+{
+    yyjson_val *status = yyjson_obj_get(object, "status");
+
+    read_statuses(yyjson_obj_get(status, "initContainerStatuses"), true, pod);
+    read_statuses(yyjson_obj_get(status, "containerStatuses"), false, pod);
 }
 
 /*
@@ -266,6 +284,7 @@ int pod_keep(struct node_pod *pod, const char *allocated)
 static void pod_inherit(struct node_pod *pod, struct node_pod *before)
 {
     pod->confirmed |= before->confirmed;
+    pod->refusal = before->refusal;
     pod->parts_told = TAKE(before->parts_told);
     if (before->final) {
         keep_first(pod, TAKE(before->allocated));

@@ -28,10 +28,17 @@ enum init_state {
     INIT_DONE,
 };
 
+/*
+ * A refusal's number, in hexadecimal, stands behind this word in the message that kubelet writes
+ * into the status of the container which it wanted to start.
+ */
+#define POD_REFUSAL_WORD "refusal "
+
 struct pod_container {
     char *name;
     enum container_role role;
     enum init_state state; /* of init containers */
+    uint32_t refusal;      /* the number of our refusal that its status names; 0: none */
     int priority;          /* its limit of the priority's resource; -1: not said */
     bool ready;    /* its devices were handed over, in this run of the plugin or an earlier one */
     bool starting; /* it is about to get them, in this run of the plugin */
@@ -59,6 +66,7 @@ struct node_pod {
     bool phase_success;        /* its bind-phase says so */
     bool allocating;           /* its bind-phase says that it is being bound */
     bool phase_failed;         /* its bind-phase says so */
+    uint32_t refusal;          /* of a start, since anything was handed over; 0: none */
     char *parts_told;          /* what this run wrote of its parts; NULL: nothing yet */
     bool over;                 /* succeeded, failed */
     bool deleting;

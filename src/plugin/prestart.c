@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/random.h>
 
 #include "base/backoff.h"
 #include "base/clock.h"
@@ -329,6 +330,25 @@ static int give_once(const struct prestart *prestart, struct node_pod *pod, size
     return give_devices(&giving, pod, index, devices, arena, err);
 }
 
+/*
+ * An init container was handed its devices, and whether it has run since can't be told: its start
+ * may have been cut short. Where the status stays as it is kubelet is refused, and names in it the
+ * container that was to start, with our number (pick.h).
+ */
+static void prestart_in_doubt(struct prestart *prestart, struct node_pod *pod)
+{
+    struct error why = ERROR_INIT;
+
+    while (!pod->refusal)
+        if (getrandom(&pod->refusal, sizeof(pod->refusal), 0) < 0)
+            pod->refusal = (uint32_t)clock_now_ns();
+    (void)error_set(&why, 0,
+                    "the pod's status does not tell which of its init containers is to start "
+                    "(" POD_REFUSAL_WORD "%08x)",
+                    pod->refusal);
+    prestart_again(prestart, why.text);
+}
+
 static void start_container(struct prestart *prestart, struct node_pod *pod)
 {
     CLEANUP(arena_freep) struct arena *arena = arena_new(ARENA_MAX);
@@ -350,8 +370,7 @@ static void start_container(struct prestart *prestart, struct node_pod *pod)
         return;
     }
     if (r == PICK_BEHIND) {
-        prestart_again(prestart,
-                       "the pod's status does not tell which of its init containers is to start");
+        prestart_in_doubt(prestart, pod);
         return;
     }
     if (r == PICK_FOUND) {

@@ -348,6 +348,29 @@ def matches():
     node.end()
 
 
+def cut_short(starts, limit):
+    """After a start that came to nothing the status may stay as it was: the refused container is found by the refusal."""
+    node = Node()
+    node.kubelet.connect()
+    a, b = node.uuids
+    pod = node.show(node.pod("cut", "main", init=["prepare"], gives=[[(a, 1000, 5)], [(b, 2000, 50)]]))
+    ids = [f"{a}::0"]
+    _, names = node.kubelet.allocate(ids)
+    node.kubelet.hold(pod, "prepare", ids, init=True)
+    node.kubelet.hold(pod, "main", ids)
+    check_equal(node.kubelet.prestart(ids)[0], "OK", f"{starts}: an init container is handed its card", node.said()[-1000:])
+    status, why = node.kubelet.prestart(ids)
+    check_equal(status, "UNAVAILABLE", f"{starts}: who is to start then is not known", why)
+    kind = {"prepare": "initContainerStatuses", "main": "containerStatuses"}[starts]
+    told = lambda message: node.api.put(PODS, "cut", status={kind: [{"name": starts, "restartCount": 0, "state": {"waiting": {"reason": "CreateContainerConfigError", "message": message}}}]})
+    told("desc = of another time (refusal 00000001)")
+    check_equal(node.kubelet.prestart(ids)[0], "UNAVAILABLE", f"{starts}: another refusal says nothing")
+    told(f"device plugin PreStartContainer rpc failed with err: rpc error: code = Unavailable desc = {why}")
+    check_equal(node.kubelet.prestart(ids)[0], "OK", f"{starts}: once its status tells of the refusal it starts", node.said()[-1000:])
+    check_equal(node.limits(names[0])["CUDA_DEVICE_MEMORY_LIMIT_0"], str(limit * MIB), f"{starts}: with its own limit")
+    node.end()
+
+
 def init_containers():
     for with_checkpoint in (True, False):
         how = "with the checkpoint" if with_checkpoint else "without the checkpoint"
@@ -371,6 +394,9 @@ def init_containers():
         check_equal(node.limits(names[0])["CUDA_DEVICE_MEMORY_LIMIT_0"], str(2000 * MIB), f"{how}: with its own limit")
         check(wait_until(lambda: node.api.objects[PODS]["init"]["metadata"]["annotations"][PHASE] == "success"), f"{how}: and the pod is told of")
         node.end()
+
+    cut_short("prepare", 1000)
+    cut_short("main", 2000)
 
     node = Node()
     node.kubelet.connect()
