@@ -21,9 +21,26 @@ static void adopt_spec(void *data, const struct spec_owner *owner)
 
     if (!container || pod->over)
         return;
-    container->ready = true;
+    pod_container_adopt(container);
     plugin->gate.fitness.served_before = true;
     COPY_TEXT(container->cdi_name, owner->name);
+}
+
+/* NULL: the folder is not one of the pod's containers. */
+static struct pod_container *container_of_folder(struct node_pod *pod, const char *entry)
+{
+    size_t len = strlen(pod->uid);
+
+    return strlen(entry) > len ? pod_container_find(pod, entry + len + 1) : NULL;
+}
+
+/* The specification that it shared with a later container is that one's by now. */
+static void adopt_init_container(struct node_pod *pod, const char *entry)
+{
+    struct pod_container *container = container_of_folder(pod, entry);
+
+    if (container && container->role == CONTAINER_INIT)
+        pod_container_adopt(container);
 }
 
 /* The pod's first grant, whatever its annotation says by now. */
@@ -37,6 +54,7 @@ static void adopt_folder(void *data, const char *pod_uid, const char *entry)
 
     if (!pod || pod->over)
         return;
+    adopt_init_container(pod, entry);
     r = host_read_record(&plugin->host, entry, "grant", &allocated, &err);
     if (r == 0 && (!pod->final || strcmp(pod->allocated, allocated) != 0) &&
         pod_keep(pod, allocated) < 0)
@@ -64,8 +82,8 @@ static void adopt_ordered(void *data, const char *pod_uid, const char *entry)
     AUTOFREE char *text = NULL;
     int r;
 
-    if (pod && !pod->over && strlen(entry) > strlen(pod_uid))
-        container = pod_container_find(pod, entry + strlen(pod_uid) + 1);
+    if (pod && !pod->over)
+        container = container_of_folder(pod, entry);
     r = container ? host_read_record(&plugin->host, entry, GIVE_ORDERED_FILE, &text, &err)
                   : -ENOENT;
     if (err.text[0])
@@ -74,7 +92,8 @@ static void adopt_ordered(void *data, const char *pod_uid, const char *entry)
         return;
     container->started = has_started(plugin, entry);
     text[strcspn(text, "\n")] = '\0';
-    container->ready = container->ordered = true;
+    pod_container_adopt(container);
+    container->ordered = true;
     plugin->gate.fitness.ordered_before = true;
     COPY_TEXT(container->cdi_name, text);
 }

@@ -24,13 +24,19 @@ static bool was_refused(const struct node_pod *pod, const struct pod_container *
     return pod->refusal && container->refusal == pod->refusal;
 }
 
+/* Since it got its devices: the status may still be that of the run before. */
+static bool has_failed(const struct pod_container *init)
+{
+    return init->state == INIT_FAILED && init->ended != init->ended_before;
+}
+
 static enum turn turn_of(const struct node_pod *pod, const struct pod_container *init)
 {
     if (init->state == INIT_DONE)
         return TURN_PAST;
     if (was_refused(pod, init))
         return TURN_NOW;
-    if (!init->ready || (init->ordered && !init->started) || init->state == INIT_FAILED)
+    if (!init->ready || (init->ordered && !init->started) || has_failed(init))
         return TURN_NOW;
     return TURN_UNSURE;
 }

@@ -20,6 +20,7 @@ struct line {
     enum init_state state;
     bool ready;
     bool ordered, started; /* it was handed them before it starts; and has started */
+    uint64_t ended, ended_before;
 };
 
 struct fixture {
@@ -41,6 +42,8 @@ static void make(struct fixture *fixture, const struct line *lines, const char *
             .ready = lines[i].ready,
             .ordered = lines[i].ordered,
             .started = lines[i].started,
+            .ended = lines[i].ended,
+            .ended_before = lines[i].ended_before,
         };
         fixture->pod.container_count++;
     }
@@ -111,12 +114,19 @@ static const struct {
      PICK_FOUND,
      "a"},
     {"it failed",
-     {{"i", CONTAINER_INIT, INIT_FAILED, true}, {"a"}},
+     {{"i", CONTAINER_INIT, INIT_FAILED, true, .ended = 2, .ended_before = 1}, {"a"}},
      ONE(1) ONE(2),
      1,
      "a",
      PICK_FOUND,
      "i"},
+    {"it failed, before it last got its devices",
+     {{"i", CONTAINER_INIT, INIT_FAILED, true, .ended = 2, .ended_before = 2}, {"a"}},
+     ONE(1) ONE(2),
+     1,
+     "a",
+     PICK_BEHIND,
+     NULL},
     {"the second init container",
      {{"i", CONTAINER_INIT, INIT_DONE, true}, {"j", CONTAINER_INIT}, {"a"}},
      ONE(1) ONE(2) ONE(3),

@@ -141,6 +141,20 @@ static enum init_state read_state(yyjson_val *status)
                                                                         : INIT_UNKNOWN;
 }
 
+static uint64_t read_ended(yyjson_val *status)
+{
+    static const char *const members[] = {"state", "lastState"};
+
+    for (size_t i = 0; i < ARRAY_SIZE(members); i++) {
+        yyjson_val *terminated = yyjson_obj_get(yyjson_obj_get(status, members[i]), "terminated");
+        yyjson_val *id = yyjson_obj_get(terminated, "containerID");
+
+        if (yyjson_is_str(id))
+            return hash_bytes(yyjson_get_str(id), yyjson_get_len(id));
+    }
+    return 0;
+}
+
 static uint32_t read_refusal(yyjson_val *status)
 {
     yyjson_val *waiting = yyjson_obj_get(yyjson_obj_get(status, "state"), "waiting");
@@ -165,6 +179,7 @@ static void read_statuses(yyjson_val *statuses, bool are_inits, struct node_pod 
             continue;
         if (are_inits)
             container->state = read_state(status);
+        container->ended = read_ended(status);
         container->refusal = read_refusal(status);
     }
 }
@@ -280,6 +295,12 @@ int pod_keep(struct node_pod *pod, const char *allocated)
     return 0;
 }
 
+void pod_container_adopt(struct pod_container *container)
+{
+    container->ready = container->adopted = true;
+    container->ended_before = container->ended;
+}
+
 /* Keeps what is known from earlier readings of the pod. */
 static void pod_inherit(struct node_pod *pod, struct node_pod *before)
 {
@@ -297,6 +318,7 @@ static void pod_inherit(struct node_pod *pod, struct node_pod *before)
         if (!old)
             continue;
         container->ready = old->ready;
+        container->ended_before = old->adopted ? container->ended : old->ended_before;
         container->starting = old->starting;
         container->ordered = old->ordered;
         container->started = old->started;

@@ -39,8 +39,12 @@ struct pod_container {
     enum container_role role;
     enum init_state state; /* of init containers */
     uint32_t refusal;      /* the number of our refusal that its status names; 0: none */
-    int priority;          /* its limit of the priority's resource; -1: not said */
-    bool ready;    /* its devices were handed over, in this run of the plugin or an earlier one */
+    uint64_t ended;        /* which run of it ended last, by its status: of the run's id; 0: none */
+    uint64_t
+        ended_before; /* the same when it got its devices: that run tells nothing of this one */
+    int priority;     /* its limit of the priority's resource; -1: not said */
+    bool ready;   /* its devices were handed over, in this run of the plugin or an earlier one */
+    bool adopted; /* an earlier run of the plugin handed them over, and ended_before is not known */
     bool starting; /* it is about to get them, in this run of the plugin */
     bool ordered;  /* Allocate answered them (ordered.h), not a CDI device; then it is not said that
                       it has started, but by the next */
@@ -110,6 +114,9 @@ void pods_remove(struct pods *pods, const char *uid);
 /* The first annotation, as an earlier run of the plugin saw it, becomes final. Text that names no
  * devices changes nothing. -ENOMEM. */
 int pod_keep(struct node_pod *pod, const char *allocated);
+
+/* An earlier run of the plugin handed the container its devices. */
+void pod_container_adopt(struct pod_container *container);
 
 /* From the moment that its first container has them. */
 bool pod_holds_devices(const struct node_pod *pod);

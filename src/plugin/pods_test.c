@@ -85,6 +85,37 @@ static void a_pod_is_read(void **state)
     pods_free(pods);
 }
 
+static void a_run_that_ended_is_known_by_its_id(void **state)
+{
+    struct pods *pods = pods_new("node-1", &nvidia_node_vendor, "nvidia.com/priority");
+    const struct pod_container *init;
+    struct node_pod *pod;
+    uint64_t first;
+
+    (void)state;
+    pod = put(pods, "p", "u", "Pending", "\"running\":{}", true);
+    assert_int_equal(pod->containers[0].ended, 0);
+    pod = put(pods, "p", "u", "Pending",
+              "\"terminated\":{\"exitCode\":1,\"containerID\":\"c://1\"}", true);
+    first = pod->containers[0].ended;
+    assert_int_not_equal(first, 0);
+    /* It was handed its devices by another run of the plugin, which saw as much. */
+    pod_container_adopt(&pod->containers[0]);
+    pod->containers[1].ended_before = 7;
+    pod = put(pods, "p", "u", "Pending",
+              "\"waiting\":{}},\"lastState\":{\"terminated\":{\"containerID\":\"c://2\"}", true);
+    init = &pod->containers[0];
+    assert_int_not_equal(init->ended, first);
+    assert_int_equal(init->ended_before, init->ended);
+    assert_int_equal(pod->containers[1].ended_before, 7);
+    pod = put(pods, "p", "u", "Pending",
+              "\"terminated\":{\"exitCode\":1,\"containerID\":\"c://1\"}", true);
+    init = &pod->containers[0];
+    assert_int_equal(init->ended, first);
+    assert_int_not_equal(init->ended_before, init->ended);
+    pods_free(pods);
+}
+
 static void handed_over_devices_outlive_a_new_reading(void **state)
 {
     struct pods *pods = pods_new("node-1", &nvidia_node_vendor, "nvidia.com/priority");
@@ -246,6 +277,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_pod_is_read),
+        cmocka_unit_test(a_run_that_ended_is_known_by_its_id),
         cmocka_unit_test(handed_over_devices_outlive_a_new_reading),
         cmocka_unit_test(a_record_brings_a_pod_back),
         cmocka_unit_test(a_pod_that_a_list_lacks_is_gone),

@@ -24,7 +24,8 @@ PROGRAMS = ("kubelet", "containerd", "hami-device-plugin", "hami-vgpu-monitor", 
 STATIC = "nvidia.com/mig-3g.20gb"
 INSTANCES_MIB = (4864, 9856, 19968, 40192)
 OUT_OF_MEMORY = 2
-NO_PLUGIN = "no healthy devices present"
+# kubelet fails a pod for good that it asks for while no plugin is registered, or when that dies before it has answered.
+NOT_ASKED = ("no healthy devices present", "Allocate failed due to rpc error: code = Unavailable")
 AGAIN = "if [ -e /mark/there ]; then exec {0}; fi; echo >/mark/there; {0}; exit 7"
 MARKED = 7
 
@@ -97,6 +98,12 @@ class Kind:
 
 MORNING = [Kind.plain] * 3 + [Kind.launches, Kind.prepared, Kind.sidecar, Kind.several, Kind.both, Kind.again, Kind.static, Kind.bystander]
 EVENING = [Kind.instance] * 4 + [Kind.bystander]
+
+
+def told_of(name):
+    """What the device plugin said of a pod."""
+    text = (host.WORK / "log/hami-device-plugin.log").read_text(errors="replace")
+    return [line for line in text.splitlines() if f"/{name}" in line]
 
 
 @dataclasses.dataclass
@@ -174,9 +181,10 @@ class Day:
             print(f"      {ended} have ended, {self.rejected} of them turned away", flush=True)
 
     def failed(self, thing, kind):
-        """kubelet fails a pod for good that it looks at while no plugin is registered; its controller makes another."""
-        if thing["status"].get("reason") == "UnexpectedAdmissionError" and NO_PLUGIN in thing["status"].get("message", ""):
-            self.counts["failed by kubelet while no plugin was registered"] += 1
+        """A controller makes another where kubelet turned one away."""
+        message = thing["status"].get("message", "")
+        if thing["status"].get("reason") == "UnexpectedAdmissionError" and any(words in message for words in NOT_ASKED):
+            self.counts["failed by kubelet while the plugin was away"] += 1
             self.rejected += 1
             self.make(kind)
         else:
@@ -196,7 +204,7 @@ class Day:
             given = [card["bytes"] // MIB for card in said["cuda"]] + [card["bytes"] // MIB for card in said["nvml"]]
             sizes = mib if isinstance(mib, list) else [mib]
             if len(set(given)) != 1 or given[0] not in sizes or (said["hold"], said["then"], said["preloaded"]) != (0, OUT_OF_MEMORY, True):
-                self.wrong.append((name, inside, f"was to see {mib} MiB, and to be held to them", said))
+                self.wrong.append((name, inside, f"was to see {mib} MiB, and to be held to them", said, told_of(name)))
         for one in statuses(thing) + statuses(thing, "initContainerStatuses"):
             self.judge_ends(name, one)
         return True

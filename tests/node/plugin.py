@@ -371,6 +371,39 @@ def cut_short(starts, limit):
     node.end()
 
 
+def old_failure():
+    """The status may still tell of a run before the last one: a failed init container is tried again, ends, and the next one starts."""
+    node = Node()
+    node.kubelet.connect()
+    a, b = node.uuids
+    pod = node.show(node.pod("old", "main", init=["prepare"], gives=[[(a, 1000, 5)], [(b, 2000, 50)]]))
+    ids = [f"{a}::0"]
+    _, names = node.kubelet.allocate(ids)
+    node.kubelet.hold(pod, "prepare", ids, init=True)
+    node.kubelet.hold(pod, "main", ids)
+
+    def ended(run, code):
+        state = {"terminated": {"exitCode": code, "containerID": f"containerd://{run}"}}
+        node.api.put(PODS, "old", status={"initContainerStatuses": [{"name": "prepare", "restartCount": run, "state": state}]})
+
+    def starts(mib, what):
+        check_equal(node.kubelet.prestart(ids)[0], "OK", what, node.said()[-1000:])
+        check_equal(node.limits(names[0])["CUDA_DEVICE_MEMORY_LIMIT_0"], str(mib * MIB), "with its own limit")
+
+    starts(1000, "an init container starts")
+    ended(0, 1)
+    starts(1000, "it failed, and starts again")
+    threading.Timer(1, lambda: ended(1, 1)).start()
+    starts(1000, "that it failed again is seen a second later")
+    threading.Timer(1, lambda: ended(2, 0)).start()
+    starts(2000, "that it has ended since is seen late: then the pod's container starts")
+    ended(1, 1)
+    node.restart()
+    threading.Timer(1, lambda: ended(2, 0)).start()
+    starts(2000, "or after the plugin was started anew, with a status that is older")
+    node.end()
+
+
 def init_containers():
     for with_checkpoint in (True, False):
         how = "with the checkpoint" if with_checkpoint else "without the checkpoint"
@@ -397,6 +430,7 @@ def init_containers():
 
     cut_short("prepare", 1000)
     cut_short("main", 2000)
+    old_failure()
 
     node = Node()
     node.kubelet.connect()
