@@ -43,6 +43,7 @@ struct nvml {
     nvmlReturn_t (*init)(void);
     nvmlReturn_t (*shutdown)(void);
     const char *(*error_string)(nvmlReturn_t result);
+    nvmlReturn_t (*driver_version)(char *version, unsigned length);
     nvmlReturn_t (*device_count)(unsigned *count);
     nvmlReturn_t (*device_by_index)(unsigned index, nvmlDevice_t *device);
     nvmlReturn_t (*device_name)(nvmlDevice_t device, char *name, unsigned length);

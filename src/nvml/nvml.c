@@ -23,6 +23,7 @@ static const struct symbol symbols[] = {
     {"nvmlInit_v2", offsetof(struct nvml, init), .required = true},
     {"nvmlShutdown", offsetof(struct nvml, shutdown), .required = true},
     {"nvmlErrorString", offsetof(struct nvml, error_string)},
+    {"nvmlSystemGetDriverVersion", offsetof(struct nvml, driver_version)},
     {"nvmlDeviceGetCount_v2", offsetof(struct nvml, device_count), .required = true},
     {"nvmlDeviceGetHandleByIndex_v2", offsetof(struct nvml, device_by_index), .required = true},
     {"nvmlDeviceGetName", offsetof(struct nvml, device_name), .required = true},
@@ -124,6 +125,33 @@ void nvml_close(struct nvml *nvml)
         (void)nvml->shutdown();
     /* The library stays loaded: vendors' libraries start threads that must not lose their code. */
     free(nvml);
+}
+
+int nvml_folder(const struct nvml *nvml, char ret_folder[PATH_MAX])
+{
+    void *symbol = dlsym(nvml->library, "nvmlInit_v2");
+    char *slash;
+    Dl_info info;
+
+    if (!symbol || !dladdr(symbol, &info) || !realpath(info.dli_fname, ret_folder))
+        return -ENOENT;
+    slash = strrchr(ret_folder, '/');
+    *slash = '\0';
+    return 0;
+}
+
+int nvml_read_version(struct nvml *nvml, char ret_version[NVML_VERSION_SIZE], struct error *err)
+{
+    char version[NVML_VERSION_SIZE];
+    nvmlReturn_t result;
+
+    if (!nvml->driver_version)
+        return error_set(err, -EIO, "this NVML does not tell the driver's version");
+    result = nvml->driver_version(version, sizeof(version));
+    if (result != NVML_SUCCESS)
+        return nvml_fail(nvml, "cannot read the driver's version", result, err);
+    copy_text(ret_version, NVML_VERSION_SIZE, version);
+    return 0;
 }
 
 void nvml_set_sysfs(struct nvml *nvml, const char *folder)

@@ -6,6 +6,7 @@
  * NVIDIA is needed to build, and a simulated one can stand in.
  */
 
+#include <limits.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -14,6 +15,10 @@
 #include "base/cleanup.h"
 #include "base/error.h"
 #include "model/device.h"
+
+enum {
+    NVML_VERSION_SIZE = 80,
+};
 
 struct nvml;
 
@@ -41,6 +46,12 @@ struct nvml_process {
 int nvml_open(const char *library, struct nvml **ret_nvml, struct error *err);
 void nvml_close(struct nvml *nvml);
 DEFINE_CLEANUP(struct nvml *, nvml_close);
+
+/* The folder of the library that was opened, in which the driver's others are. -ENOENT. */
+int nvml_folder(const struct nvml *nvml, char ret_folder[PATH_MAX]);
+
+/* The driver's version, "580.95.05". -EIO. */
+int nvml_read_version(struct nvml *nvml, char ret_version[NVML_VERSION_SIZE], struct error *err);
 
 /* Where the kernel tells which NUMA node a device is attached to, in place of "/sys"; kept. */
 void nvml_set_sysfs(struct nvml *nvml, const char *folder);

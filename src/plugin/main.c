@@ -13,6 +13,7 @@
 #include "base/parse.h"
 #include "base/util.h"
 #include "node/nvidia/driver.h"
+#include "node/nvidia/measure.h"
 #include "node/nvidia/node.h"
 #include "plugin/plugin.h"
 
@@ -149,6 +150,11 @@ static const struct option_row rows[] = {
      "Where procfs is (default: /proc)"},
     {"health-quiet", 0, OPTION_UNLISTED, "TIME", read_time, NVIDIA(health_quiet_ms),
      "How long a card that failed stays out at least (default: 5m)"},
+    {"measure-contexts", 0, OPTION_MAY_STAND_ALONE, "BOOL", option_bool, NVIDIA(measure_contexts),
+     "Measure what a context takes on each kind of card, once for each driver, by making one for a "
+     "moment (default: true)"},
+    {"measure-limit", 0, OPTION_UNLISTED, "TIME", read_time, NVIDIA(measure_limit_ms),
+     "How long that may take (default: 30s)"},
     {"node-capacity", 0, OPTION_MAY_STAND_ALONE, "BOOL", option_bool, AT(node_capacity),
      "Show the cards' memory and cores as the Node's capacity; kubelet then refuses pods by it "
      "(default: false)"},
@@ -210,6 +216,7 @@ int main(int argc, char **argv)
                 .procfs = "/proc",
                 .mig_strategy = getenv("MIG_STRATEGY"),
                 .dev_root = "",
+                .measure_contexts = true,
                 .disabled_checks = getenv("DP_DISABLE_HEALTHCHECKS"),
                 .enabled_checks = getenv("DP_ENABLE_HEALTHCHECKS"),
             },
@@ -217,6 +224,8 @@ int main(int argc, char **argv)
     const char *name = getenv("NODE_NAME");
     int r;
 
+    if (argc > 1 && strcmp(argv[1], MEASURE_WORD) == 0)
+        return measure_main(argc - 2, argv + 2);
     if (name)
         COPY_TEXT(options.plugin.node_name, name);
     options_read(&table, argc, argv, &options);

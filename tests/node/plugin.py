@@ -968,7 +968,7 @@ def contexts():
         ("  contextSizes: [{models: [NVIDIA], memory: 300}]\n", {"contextsize": 420}, [420, 420]),
     ):
         (scratch / "contexts.yaml").write_text(base + more)
-        node = Node(config=config, more=["--device-config-file", scratch / "contexts.yaml"])
+        node = Node(config=config, more=["--device-config-file", scratch / "contexts.yaml", "--measure-contexts=false"])
         node.kubelet.connect()
         node.kubelet.lists.get(timeout=30)
         pod = node.show(node.pod("one", "main", gives=[[(u, 1000, 10) for u in node.uuids]]))
@@ -1024,6 +1024,7 @@ def options():
         (["--device-list-strategy=envvar,tegra"], 64, "and no others"),
         (["--pass-device-specs"], 0, "a switch without a value is on"),
         (["--node-capacity=false"], 0, "or says which"),
+        (["--measure-contexts=false"], 0, "as does one that is on without it"),
         (["--node-capacity=perhaps"], 64, "and only that"),
         (["--mig-strategy=none"], 0, "an option of HAMi's that has no effect here is taken"),
         (["--no-such-option"], 64, "an unknown one is refused"),

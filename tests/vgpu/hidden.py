@@ -413,7 +413,8 @@ tests = {name: f for name, f in list(globals().items()) if callable(f) and getat
 every = [heap_over, heap_twice, stack_of_a_kernel, attached, attached_primary, unseen_primary, primary_retains]
 every += [stale_handles, many_contexts, busy, busy_in_container, busy_by_host_pids, same_namespace_number, named_by_the_node, sized_by_the_limits]
 every += [without_nvml, lazy, lazy_busy, parallel, squeezed, cramped, let_pass, beside_a_load, bystanders]
-for test in [tests[name] for name in sys.argv[1:]] or every:
-    print(f"-- {test.__name__}")
-    test()
-finish()
+if __name__ == "__main__":
+    for test in [tests[name] for name in sys.argv[1:]] or every:
+        print(f"-- {test.__name__}")
+        test()
+    finish()

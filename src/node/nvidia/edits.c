@@ -15,15 +15,22 @@ static const char *core_policy(const struct edits_source *source)
     return source->config->disable_core_limit ? "disable" : source->config->core_policy;
 }
 
-/* An instance is taken for its card: what a context takes there is at most as much. */
+/* The configuration rules. An instance that is none of the cards is taken for its card: what a
+ * context takes there is at most as much. */
 static uint64_t context_bytes(const struct edits_source *source,
                               const struct granted_device *device, const struct cards *cards)
 {
-    for (size_t i = 0; i < cards->count; i++) {
+    const struct card *card = cards_get(cards, device->uuid);
+    uint64_t configured;
+
+    for (size_t i = 0; i < cards->count && !card; i++) {
         if (cards->items[i].index == device->index)
-            return nvidia_find_context(source->config, cards->items[i].type) * MIB;
+            card = &cards->items[i];
     }
-    return 0;
+    if (!card)
+        return 0;
+    configured = nvidia_find_context(source->config, card->type) * MIB;
+    return configured ? configured : sizes_find(source->sizes, card->type);
 }
 
 void edits_limits(const struct edits_source *source, const struct container_grant *grant,

@@ -10,6 +10,7 @@
 #include "node/host.h"
 #include "node/nvidia/cdi.h"
 #include "node/nvidia/guest.h"
+#include "node/nvidia/sizes.h"
 #include "vendor/nvidia/nvidia.h"
 
 #if defined(__x86_64__)
@@ -24,6 +25,7 @@
 struct edits_source {
     const struct nvidia_config *config;
     const struct guest *guest;
+    struct sizes *sizes;        /* of contexts, measured; may be NULL */
     const char *dev_root;       /* in front of /dev/nvidia0 on the host; "" for none */
     const char *procfs;         /* where the driver says which device nodes an instance has */
     bool pass_device_specs;     /* list device nodes, unless the driver's edits do */

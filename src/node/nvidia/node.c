@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "node/nvidia/node.h"
 
-#include <dlfcn.h>
 #include <errno.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -25,6 +24,7 @@
 #include "node/nvidia/links.h"
 #include "node/nvidia/made.h"
 #include "node/nvidia/node_config.h"
+#include "node/nvidia/sizes.h"
 #include "nvml/events.h"
 #include "nvml/find.h"
 #include "nvml/report.h"
@@ -52,7 +52,8 @@ struct nvidia_node {
     bool stale;                 /* watch()'s: the events are to be opened again */
 
     enum mig_strategy strategy;
-    struct made *made; /* with mode mig: the instances that we make; else NULL */
+    struct sizes *sizes; /* NULL: not measured here */
+    struct made *made;   /* with mode mig: the instances that we make; else NULL */
 
     pthread_mutex_t lock; /* of find() and watch(), for what follows */
     struct mig_profiles profiles;
@@ -133,6 +134,20 @@ static int install_guest(struct nvidia_node *node, const struct node_host *host,
     return r;
 }
 
+static int start_sizes(struct nvidia_node *node, const struct node_host *host, struct error *err)
+{
+    const struct sizes_options options = {
+        .host = host,
+        .root = node->options->seen_driver,
+        .sysfs = node->options->sysfs,
+        .limit_ms = node->options->measure_limit_ms,
+    };
+    int r = node->options->measure_contexts ? sizes_new(&options, &node->sizes, err) : 0;
+
+    node->source.sizes = node->sizes;
+    return r;
+}
+
 static void nvidia_node_stop(void *data)
 {
     struct nvidia_node *node = data;
@@ -142,6 +157,7 @@ static void nvidia_node_stop(void *data)
     nvml_events_close(node->events);
     nvml_close(node->nvml);
     driver_free(node->driver);
+    sizes_free(node->sizes);
     made_free(node->made);
     (void)pthread_mutex_destroy(&node->lock);
     free(node);
@@ -192,6 +208,8 @@ static int nvidia_node_start(const struct node_setup *setup, void **ret_node,
         r = make_driver(node, err);
     if (r == 0)
         r = install_guest(node, setup->host, err);
+    if (r == 0)
+        r = start_sizes(node, setup->host, err);
     if (r < 0) {
         nvidia_node_stop(node);
         return r;
@@ -208,20 +226,13 @@ static int find_simulated(struct nvidia_node *node, struct error *err)
 {
     const char *machine = getenv("HAMI_SIM");
     struct edits_source *source = &node->source;
-    char *slash;
-    Dl_info info;
-    void *handle, *symbol;
 
     if (!machine || !*machine)
         return 0;
     if (!realpath(machine, source->sim_machine))
         return error_set(err, -errno, "HAMI_SIM=%s: %s", machine, strerror(errno));
-    handle = dlopen(NVML_LIBRARY, RTLD_NOW | RTLD_NOLOAD);
-    symbol = handle ? dlsym(handle, "nvmlInit_v2") : NULL;
-    if (!symbol || !dladdr(symbol, &info) || !realpath(info.dli_fname, source->sim_folder))
+    if (nvml_folder(node->nvml, source->sim_folder) < 0)
         return error_set(err, -ENOENT, "cannot find the folder of the simulated driver");
-    slash = strrchr(source->sim_folder, '/');
-    *slash = '\0';
     return 0;
 }
 
@@ -338,6 +349,8 @@ static int nvidia_node_find(void *data, const struct cards *known, struct cards 
     write_report(node, ret_cards);
     find_instances(node, known, ret_cards);
     links_find(node->nvml, known, ret_cards);
+    if (node->sizes)
+        sizes_step(node->sizes, node->nvml, &node->config, ret_cards);
     return 0;
 }
 

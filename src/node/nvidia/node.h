@@ -18,4 +18,6 @@ struct nvidia_node_options {
     const char *mig_strategy;                     /* "none", "single" or "mixed"; NULL: none */
     const char *disabled_checks, *enabled_checks; /* lists of XIDs (xids.h), may be NULL */
     uint64_t health_quiet_ms;                     /* 0: as health.h has it */
+    bool measure_contexts;                        /* what contexts take (sizes.h) */
+    uint64_t measure_limit_ms;                    /* 0: as sizes.h has it */
 };
