@@ -102,6 +102,8 @@ enum node_want {
     NODE_WANT_SAME = 1,
     NODE_WANT_CHANGED, /* it differs from the former one: find() is to be called at once */
     NODE_WANT_LATER,   /* not taken: another plugin still serves the node; to be said again */
+    NODE_WANT_FULL,    /* there are too many: the first of them were taken, nothing is ended, and
+                          find_part() says of the others that they can't be made */
     NODE_WANT_ADOPT,   /* not taken: that one has just ended; what it left on the disk is to be read
                           first, and then this is to be said again */
 };

@@ -10,6 +10,7 @@
 
 #include "base/log.h"
 #include "base/util.h"
+#include "kube/notice.h"
 #include "plugin/plugin.h"
 
 enum {
@@ -19,15 +20,24 @@ enum {
 
 struct parts {
     struct arena *arena;
-    bool incomplete; /* some are missing: what is not named may be wanted */
+    bool incomplete; /* some are missing: nothing is ended, as it may be wanted */
     size_t count;
     const char *names[PARTS_MAX];
 };
 
+static bool is_listed(const struct parts *parts, const char *name)
+{
+    for (size_t i = 0; i < parts->count; i++) {
+        if (strcmp(parts->names[i], name) == 0)
+            return true;
+    }
+    return false;
+}
+
 static void add_container(struct parts *parts, const struct container_devices *devices)
 {
     for (size_t i = 0; i < devices->count; i++) {
-        if (!strchr(devices->items[i].uuid, '['))
+        if (!strchr(devices->items[i].uuid, '[') || is_listed(parts, devices->items[i].uuid))
             continue;
         if (parts->count == PARTS_MAX) {
             parts->incomplete = true;
@@ -55,20 +65,45 @@ static void add_pod(void *data, struct node_pod *pod)
     }
 }
 
+/* In the log and on the Node, once while it lasts. */
+static void say_full(struct plugin *plugin, bool is_full)
+{
+    static const char message[] =
+        "containers of this node are to have more instances of cards than it can keep account of: "
+        "some are not made, and none is ended. Delete pods that can't start";
+    const struct notice notice = {
+        .kind = "Node",
+        .namespace = "",
+        .name = plugin->options->node_name,
+        .uid = plugin->node_uid,
+        .warns = true,
+        .reason = "TooManyInstances",
+        .message = message,
+        .component = "hami-device-plugin",
+        .host = plugin->options->node_name,
+    };
+
+    if (is_full && !plugin->parts_full) {
+        log_error("%s", message);
+        notice_write(plugin->kube, &notice);
+    }
+    plugin->parts_full = is_full;
+}
+
 static enum node_want say_parts(struct plugin *plugin)
 {
     CLEANUP(arena_freep) struct arena *arena = arena_new(ARENA_MAX);
     AUTOFREE struct parts *parts = calloc(1, sizeof(*parts));
+    enum node_want end;
 
     if (!arena || !parts)
         return NODE_WANT_LATER;
     parts->arena = arena;
     pods_each(plugin->pods, add_pod, parts);
-    if (parts->incomplete) {
-        log_error("instances of cards are left as they are: there are too many to be compared");
-        return NODE_WANT_SAME;
-    }
-    return plugin->vendor->want(plugin->node, parts->names, parts->count, plugin->listed);
+    end = plugin->vendor->want(plugin->node, parts->names, parts->count,
+                               plugin->listed && !parts->incomplete);
+    say_full(plugin, parts->incomplete || end == NODE_WANT_FULL);
+    return end;
 }
 
 void plugin_parts_update(struct plugin *plugin)
@@ -87,6 +122,6 @@ void plugin_parts_update(struct plugin *plugin)
         end = say_parts(plugin);
     }
     plugin->parts_wait = end == NODE_WANT_LATER;
-    if (end == NODE_WANT_CHANGED)
+    if (end == NODE_WANT_CHANGED || end == NODE_WANT_FULL)
         watchdog_hurry(&plugin->health);
 }

@@ -73,6 +73,7 @@ struct plugin {
     struct kube_watch *pod_watch, *node_watch;
     struct pods *pods;
     bool listed;     /* a list of the pods was complete once */
+    bool parts_full; /* of cards: there are too many, which was said */
     bool parts_wait; /* another plugin still makes and ends parts of cards */
     struct serving {
         struct plugin *plugin;

@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/file.h"
 #include "base/util.h"
@@ -107,6 +108,19 @@ static int made_up_prepare(void *node, const struct container_grant *grant,
     return r;
 }
 
+/* It has no parts; that they are too many says the file $MADE_UP.full. */
+static enum node_want made_up_want(void *node, const char *const *names, size_t count, bool all)
+{
+    char path[PATH_MAX];
+
+    (void)names;
+    (void)count;
+    (void)all;
+    return file_path(path, NULL, "%s.full", (const char *)node) == 0 && access(path, F_OK) == 0
+               ? NODE_WANT_FULL
+               : NODE_WANT_SAME;
+}
+
 static const struct node_vendor made_up = {
     .name = "Made-Up",
     .allocated_key = "acme.example/allocated",
@@ -114,6 +128,7 @@ static const struct node_vendor made_up = {
     .start = made_up_start,
     .stop = made_up_stop,
     .find = made_up_find,
+    .want = made_up_want,
     .annotate = made_up_annotate,
     .describe = made_up_describe,
     .prepare = made_up_prepare,

@@ -70,6 +70,17 @@ def main():
     kubelet.hold(api.objects[PODS]["q"], "main", ["L-0::0"])
     check_equal(kubelet.prestart(["L-0::0"]), ("OK", b""), "so does one with the other resource, which is looked for by its own name")
 
+    told = lambda: [e for e in api.told if e["reason"] == "TooManyInstances"]
+    full = folder / "cards.full"
+    for times in (1, 2):
+        full.touch()
+        for _ in range(2):
+            kubelet.prestart(["L-0::0"])
+        check(wait_until(lambda: len(told()) == times), "that more parts of cards are wanted than there can be is an event of the Node, once", told())
+        full.unlink()
+        kubelet.prestart(["L-0::0"])
+    check_equal((len(told()), told()[0]["involvedObject"]["kind"], told()[0]["type"]), (2, "Node", "Warning"), "and again when it was over in between")
+
     cards.write_text("S-0 0 ok\nS-1 0 ok\nL-0 1 sick\n")
     told = kubelet.lists.get(timeout=20) | kubelet.lists.get(timeout=20)
     check_equal(told, {"S-0::0": "Healthy", "S-1::0": "Healthy", "L-0::0": "Unhealthy"}, "a sick card is its own resource's matter")

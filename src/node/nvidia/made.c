@@ -88,19 +88,33 @@ static enum node_want take_over(struct made *made)
     return NODE_WANT_LATER;
 }
 
+/* Of what is neither wanted any more nor there. With the lock. */
+static void drop_old_failures(struct made *made)
+{
+    for (size_t i = 0; i < made->failure_count; i++) {
+        const char *name = made->failures[i].name;
+
+        if (!made_is_listed(made->wanted, made->wanted_count, name) && !record_find(made, name))
+            made->failures[i--] = made->failures[--made->failure_count];
+    }
+}
+
 enum node_want made_want(struct made *made, const char *const *names, size_t count, bool all)
 {
     char wanted[RECORDS_MAX][NAME_SIZE];
     size_t wanted_count = 0;
-    bool changed;
+    bool changed = false, is_full = false;
 
     if (made->lock_fd < 0)
         return take_over(made);
     (void)pthread_mutex_lock(&made->lock);
-    changed = !made->is_said || made->all != all;
-    for (size_t i = 0; i < count && wanted_count < RECORDS_MAX; i++) {
+    for (size_t i = 0; i < count; i++) {
         if (strlen(names[i]) >= NAME_SIZE || made_is_listed(wanted, wanted_count, names[i]))
             continue;
+        if (wanted_count == RECORDS_MAX) {
+            is_full = true;
+            break;
+        }
         COPY_TEXT(wanted[wanted_count], names[i]);
         wanted_count++;
         if (made_is_listed(made->wanted, made->wanted_count, names[i]))
@@ -108,12 +122,17 @@ enum node_want made_want(struct made *made, const char *const *names, size_t cou
         changed = true;
         failure_drop(made, names[i]); /* it is tried once more */
     }
-    changed |= wanted_count != made->wanted_count;
+    all &= !is_full;
+    changed |= !made->is_said || made->all != all || wanted_count != made->wanted_count;
     memcpy(made->wanted, wanted, wanted_count * sizeof(wanted[0]));
     made->wanted_count = wanted_count;
     made->is_said = true;
     made->all = all;
+    made->is_full = is_full;
+    drop_old_failures(made);
     (void)pthread_mutex_unlock(&made->lock);
+    if (is_full)
+        return NODE_WANT_FULL;
     return changed ? NODE_WANT_CHANGED : NODE_WANT_SAME;
 }
 
@@ -135,6 +154,9 @@ int made_find(struct made *made, const char *name, struct node_part *ret_part, s
         if (strcmp(made->failures[i].name, name) == 0)
             r = error_set(err, -EIO, "%s", made->failures[i].why.text);
     }
+    if (r == 0 && made->is_full && !made_is_listed(made->wanted, made->wanted_count, name))
+        r = error_set(err, -ENOSPC, "containers of this node are to have more than %d instances",
+                      RECORDS_MAX);
     (void)pthread_mutex_unlock(&made->lock);
     return r;
 }

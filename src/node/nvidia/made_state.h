@@ -10,7 +10,7 @@
 #include "nvml/instances.h"
 
 enum {
-    RECORDS_MAX = CARDS_MAX,
+    RECORDS_MAX = CARDS_WHOLE_MAX * 8, /* instances of a node; no card has more than seven */
     NAME_SIZE = DEVICE_UUID_SIZE + 32, /* "GPU-uuid[0-3]", "GPU-uuid[1g.10gb@3]" */
     BOOT_SIZE = 48,
 };
@@ -48,6 +48,7 @@ struct made {
     struct record records[RECORDS_MAX];
     bool is_said; /* what is wanted was said */
     bool all;     /* nothing else is */
+    bool is_full; /* not all that is wanted had room */
     size_t wanted_count;
     char wanted[RECORDS_MAX][NAME_SIZE];
     size_t failure_count;

@@ -250,6 +250,8 @@ static int make_instance(struct settling *settling, const char *name, struct err
         return r;
     if (instance_at(settling, &record))
         return error_set(err, -EBUSY, "there is an instance at its place that is not ours");
+    if (settling->made->count == RECORDS_MAX)
+        return error_set(err, -ENOSPC, "the node has %d instances already", RECORDS_MAX);
     r = record_write(settling->made, &record, err);
     if (r < 0)
         return r;
