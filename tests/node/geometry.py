@@ -423,6 +423,33 @@ def reboots():
     node.end()
 
 
+def unreadable():
+    """A record whose bytes say nothing: what it may stand for is held, not ended and not given out."""
+    node = Made()
+    node.begin()
+    pod, ids = node.asks("one", ("1-1", 10240))
+    check_equal((node.run_container(pod, "main", ids)[0], node.placements()), ("OK", [(G2, 2)]), "an instance is made")
+    uuid = node.uuid_at(2)
+    node.plugin.kill()
+    node.plugin.wait()
+    (name,) = node.records()
+    (node.folder / "vgpu/instances" / name).write_text("boot=")
+    node.start()
+    node.kubelet.connect()
+    check(wait_until(lambda: node.health() == [False], 15), "the card takes no more", node.health())
+    check_equal(node.records(), [f"{name}.unreadable"], "the record is kept aside")
+    check("the record of an instance can't be read, and is kept as" in node.said(), "which is said", node.said()[-600:])
+    node.gone(pod)
+    time.sleep(7)
+    check_equal((node.uuid_at(2), node.records()), (uuid, [f"{name}.unreadable"]), "the instance stays, though its pod goes")
+    with node.mig() as mig:
+        mig.end(0, 2)
+    check(wait_until(lambda: node.health() == [True], 10), "when somebody has ended it the card is back")
+    again, ids = node.asks("again", ("1-1", 10240), share=1)
+    check_equal((node.run_container(again, "main", ids)[0], node.placements()), ("OK", [(G2, 2)]), "and the same one is made again")
+    node.end()
+
+
 def kills():
     """SIGKILL between any two steps of making and ending, with somebody else's instance on another card."""
 
@@ -460,7 +487,7 @@ def kills():
     node.end()
 
 
-PARTS = ["makes", "placed", "allowed", "refuses", "fails", "strangers", "busy", "handed_on", "unanswered", "upgrades", "reboots", "kills"]
+PARTS = ["makes", "placed", "allowed", "refuses", "fails", "strangers", "busy", "handed_on", "unanswered", "upgrades", "reboots", "unreadable", "kills"]
 
 if __name__ == "__main__":
     for part in sys.argv[1:] or PARTS:

@@ -9,7 +9,7 @@
  * one that we made: written before the first step of making it, without its uuid, and again with it
  * after the last one; so before and after ending. Killed at any moment, the next run finds in it
  * what it may touch. A GPU instance without a record is somebody else's: it is never ended, and its
- * card takes no more.
+ * card takes no more. So it is with one whose record can't be read, which is kept aside.
  */
 
 #include "base/arena.h"

@@ -15,6 +15,8 @@ enum {
     BOOT_SIZE = 48,
 };
 
+#define UNREADABLE_SUFFIX ".unreadable"
+
 struct record {
     char name[NAME_SIZE];
     char card[DEVICE_UUID_SIZE];
@@ -64,7 +66,11 @@ bool made_is_listed(char (*names)[NAME_SIZE], size_t count, const char *name);
 /* Takes the lock of their folder, for as long as this process lives: 1; 0: another has it. */
 int records_lock(struct made *made, struct error *err);
 
-/* With the lock. Those of another boot of the machine are removed, as their instances are gone. */
+/*
+ * With the lock. Those of another boot of the machine are removed, as their instances are gone. One
+ * that can't be understood is kept aside, under its name and UNREADABLE_SUFFIX: an instance that is
+ * there is then nobody's that we know.
+ */
 int records_load(struct made *made, struct error *err);
 
 /* On the disk alone. */

@@ -15,6 +15,7 @@
 #include "node/nvidia/made_state.h"
 
 #define BOOT "11111111-1111-4111-8111-111111111111"
+#define RECORD "boot=" BOOT " profile=14 start=2 size=2 uuid=MIG-1\n"
 
 static struct node_host host;
 static struct nvidia_config config;
@@ -26,6 +27,14 @@ static void write_text(const char *folder, const char *name, const char *text)
 
     assert_int_equal(file_path(path, NULL, "%s/%s", folder, name), 0);
     assert_int_equal(file_replace(path, text, strlen(text), 0644), 0);
+}
+
+static bool is_there(const char *name)
+{
+    char path[PATH_MAX];
+
+    assert_int_equal(file_path(path, NULL, "%s/instances/%s", host.hook_path, name), 0);
+    return access(path, F_OK) == 0;
 }
 
 static int make_node(void **state)
@@ -65,6 +74,41 @@ static struct made *start(void)
 
     assert_int_equal(made_new(&host, &config, procfs, &made, NULL), 0);
     return made;
+}
+
+static void a_record_that_cannot_be_read_is_kept(void **state)
+{
+    static const struct {
+        const char *name, *text;
+        bool is_known, is_kept, is_aside;
+    } cases[] = {
+        {"GPU-a_1-1", RECORD, .is_known = true, .is_kept = true},
+        {"GPU-a_1-2", "", .is_aside = true},
+        {"GPU-a_1-3", "boot=" BOOT " profile=14 sta", .is_aside = true},
+        {"GPU-a_1-4", "\x01\x02", .is_aside = true},
+        {"nothing", RECORD, .is_aside = true},
+        {"GPU-a_1-5", "boot=22222222-2222-4222-8222-222222222222 profile=14 start=0 size=2 uuid=-",
+         .is_aside = false},
+        {"GPU-a_1-6", "boot=22222222-2222-4222-8222-222222222222 prof", .is_aside = false},
+    };
+    char folder[PATH_MAX], aside[64];
+    struct made *made;
+
+    (void)state;
+    assert_int_equal(file_path(folder, NULL, "%s/instances", host.hook_path), 0);
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++)
+        write_text(folder, cases[i].name, cases[i].text);
+    for (int times = 0; times < 2; times++) {
+        made = start();
+        assert_int_equal(made->count, 1);
+        assert_non_null(record_find(made, "GPU-a[1-1]"));
+        for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+            (void)snprintf(aside, sizeof(aside), "%s" UNREADABLE_SUFFIX, cases[i].name);
+            assert_int_equal(is_there(cases[i].name), cases[i].is_kept);
+            assert_int_equal(is_there(aside), cases[i].is_aside);
+        }
+        made_free(made);
+    }
 }
 
 static void more_than_there_can_be_are_refused_and_none_is_ended(void **state)
@@ -120,6 +164,8 @@ static void why_one_could_not_be_made_is_forgotten_with_it(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(a_record_that_cannot_be_read_is_kept, make_node,
+                                        remove_node),
         cmocka_unit_test_setup_teardown(more_than_there_can_be_are_refused_and_none_is_ended,
                                         make_node, remove_node),
         cmocka_unit_test_setup_teardown(why_one_could_not_be_made_is_forgotten_with_it, make_node,

@@ -72,26 +72,77 @@ static int parse_file_name(const char *file, struct record *record)
     return 0;
 }
 
+/* Sets the boot it is of, "" where that is not said. -EINVAL: the rest is not, or the file's name
+ * is no record's. */
+static int parse_record(const char *file, const char *text, char boot[BOOT_SIZE],
+                        struct record *record)
+{
+    int read = sscanf(text, "boot=%47s profile=%u start=%u size=%u uuid=%95s", boot,
+                      &record->profile_id, &record->start, &record->size, record->uuid);
+
+    if (read < 1)
+        boot[0] = '\0';
+    if (read != 5 || parse_file_name(file, record) < 0)
+        return -EINVAL;
+    if (strcmp(record->uuid, "-") == 0)
+        record->uuid[0] = '\0';
+    return 0;
+}
+
+/* Its instance may be there and in use, and nothing says any more that it is ours to end. */
+static void keep_aside(const char *path)
+{
+    char aside[PATH_MAX + sizeof(UNREADABLE_SUFFIX)];
+
+    (void)snprintf(aside, sizeof(aside), "%s" UNREADABLE_SUFFIX, path);
+    if (rename(path, aside) < 0)
+        log_error("the record %s can't be read, nor be moved to %s: %s", path, aside,
+                  strerror(errno));
+    else
+        log_error("the record of an instance can't be read, and is kept as %s. If its instance is "
+                  "there, it counts as somebody else's, is not ended, and its card takes no more: "
+                  "end it with `nvidia-smi mig` once nobody uses it, then remove the file",
+                  aside);
+}
+
+static bool is_aside(const char *file)
+{
+    size_t len = strlen(file), end = strlen(UNREADABLE_SUFFIX);
+
+    return len >= end && strcmp(file + len - end, UNREADABLE_SUFFIX) == 0;
+}
+
 static void load_record(void *data, const char *file)
 {
     struct made *made = data;
     struct record record = {.name = ""};
     char path[PATH_MAX], text[512], boot[BOOT_SIZE];
+    ssize_t len;
+    int r;
 
-    if (file[0] == '.' || made->count == RECORDS_MAX ||
+    if (file[0] == '.' || is_aside(file) ||
         file_path(path, NULL, "%s/instances/%s", made->host->hook_path, file) < 0)
         return;
-    if (parse_file_name(file, &record) < 0 || file_read(path, text, sizeof(text)) < 0 ||
-        sscanf(text, "boot=%47s profile=%u start=%u size=%u uuid=%95s", boot, &record.profile_id,
-               &record.start, &record.size, record.uuid) != 5 ||
-        strcmp(boot, made->boot) != 0) {
-        log_info("the record %s is of no instance that is there", file);
-        (void)unlink(path);
+    len = file_read(path, text, sizeof(text));
+    if (len < 0 && len != -EFBIG) {
+        log_error("the record %s can't be read: %s. If its instance is there, it counts as "
+                  "somebody else's until a device plugin that starts can read it",
+                  path, strerror((int)-len));
         return;
     }
-    if (strcmp(record.uuid, "-") == 0)
-        record.uuid[0] = '\0';
-    made->records[made->count++] = record;
+    r = len < 0 ? -EINVAL : parse_record(file, text, boot, &record);
+    if (len >= 0 && boot[0] && strcmp(boot, made->boot) != 0) {
+        log_info("the record %s is of an instance that went with an earlier boot", file);
+        (void)unlink(path);
+    } else if (r < 0) {
+        keep_aside(path);
+    } else if (made->count == RECORDS_MAX) {
+        log_error("the record %s is left out: there are more than %d. Its instance counts as "
+                  "somebody else's",
+                  path, RECORDS_MAX);
+    } else {
+        made->records[made->count++] = record;
+    }
 }
 
 int records_lock(struct made *made, struct error *err)
