@@ -4,13 +4,13 @@
 
 import sys
 import threading
-import urllib.request
 
 sys.path.insert(0, __file__.rsplit("/", 2)[0])
 from harness import *
 
 sys.path.insert(0, __file__.rsplit("/", 1)[0])
 from api import Api
+from extender import Extender
 
 PODS = "/api/v1/pods"
 PROGRAM = BUILD / "tests/kubeclient"
@@ -208,46 +208,25 @@ def binds(watch_list):
         return {"metadata": {"name": name, "namespace": "ns", "uid": f"uid-{name}", "resourceVersion": "1"}, "spec": {"containers": [{"name": "c", "resources": {"limits": limits}}]}}
 
     api = Api(watch_list, objects={"/api/v1/nodes": {"n": node}, "/api/v1/resourcequotas": {}, PODS: {"one": pod("one"), "two": pod("two")}})
-    port, metrics = free_port(), free_port()
-    arguments = [f"--http_bind=127.0.0.1:{port}", f"--metrics-bind-address=127.0.0.1:{metrics}", f"--kubeconfig={api.kubeconfig(scratch / 'scheduler')}",
-                 f"--device-config-file={SOURCE}/tests/data/vectors/config-default.yaml", "--bind-timeout=100ms"]
-    scheduler = start([BUILD / "src/scheduler/hami-scheduler", *arguments], os.environ | {"no_proxy": "*"})
-
-    def ask(path, body=None):
-        try:
-            question = urllib.request.Request(f"http://127.0.0.1:{port}{path}", body and json.dumps(body).encode(), {"Content-Type": "application/json"})
-            with urllib.request.urlopen(question, timeout=10) as answer:
-                return answer.read().decode()
-        except OSError:
-            return ""
-
-    place = lambda name: json.loads(ask("/filter", {"Pod": pod(name), "NodeNames": ["n"]}))
-    bind = lambda name: json.loads(ask("/bind", {"PodName": name, "PodNamespace": "ns", "PodUID": f"uid-{name}", "Node": "n"}))
-    check(wait_until(lambda: ask("/readyz") and place("one").get("NodeNames")), f"{how}: the scheduler is ready")
-    check_equal(place("one").get("NodeNames"), ["n"], f"{how}: a pod is placed")
+    scheduler = Extender(api.kubeconfig(scratch / "scheduler"))
+    place = lambda name: scheduler.place(pod(name), "n")
+    check(wait_until(lambda: scheduler.ask("/readyz") and place("one") == ["n"]), f"{how}: the scheduler is ready")
+    check_equal(place("one"), ["n"], f"{how}: a pod is placed")
     api.held = threading.Event()
     api.quiet = True
     before = api.snapshots
     api.forget_events()
     api.cut_all()
     check(wait_until(lambda: api.snapshots >= before + 2), f"{how}: a list is under way, whose snapshot lacks the pod")
-    check_equal(bind("one").get("Error", ""), "", f"{how}: now the pod is bound")
+    check_equal(scheduler.bind("one", "n"), "", f"{how}: now the pod is bound")
     api.held.set()
     time.sleep(1)
-    check(not place("two").get("NodeNames"), f"{how}: and holds its devices still when the list is complete", place("two"))
+    check(not place("two"), f"{how}: and holds its devices still when the list is complete", place("two"))
     api.quiet = False
     api.delete(PODS, "one")
-    check(wait_until(lambda: place("two").get("NodeNames")), f"{how}: until it is deleted")
-    scheduler.terminate()
+    check(wait_until(lambda: place("two") == ["n"]), f"{how}: until it is deleted")
+    scheduler.end()
     api.close()
-
-
-def free_port():
-    import socket
-
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 def request(api, *arguments, user="{}"):

@@ -3,13 +3,12 @@
 """Handing over where CDI devices do not reach containers: Allocate answers all, for the one pod that is being bound."""
 
 import sys
-import urllib.request
 
 sys.path.insert(0, __file__.rsplit("/", 1)[0])
 from plugin import *
 from driver import CARDS, TOOLKIT, Runtime
+from extender import Extender
 from geometry import Made
-from kube import free_port
 from kubelet import field, unpack
 
 LOCK = "hami.io/mutex.lock"
@@ -343,26 +342,14 @@ def scheduler():
     names = [f"p{i}" for i in range(4)]
     for name in names:
         node.api.put(PODS, name, metadata={"namespace": "ns", "uid": f"uid-{name}"}, spec={"containers": [{"name": "c", "resources": {"limits": limits}}]}, status={"phase": "Pending"})
-    port, metrics = free_port(), free_port()
-    arguments = [f"--http_bind=127.0.0.1:{port}", f"--metrics-bind-address=127.0.0.1:{metrics}", f"--kubeconfig={node.api.kubeconfig(node.folder / 'scheduler')}",
-                 f"--device-config-file={SOURCE}/tests/data/vectors/config-default.yaml", "--bind-timeout=100ms"]
-    program = start([BUILD / "src/scheduler/hami-scheduler", *arguments], os.environ | {"no_proxy": "*"}, stderr=node.log)
-
-    def ask(path, body=None):
-        try:
-            question = urllib.request.Request(f"http://127.0.0.1:{port}{path}", body and json.dumps(body).encode(), {"Content-Type": "application/json"})
-            with urllib.request.urlopen(question, timeout=30) as answer:
-                return answer.read().decode()
-        except OSError:
-            return ""
-
-    place = lambda name: json.loads(ask("/filter", {"Pod": node.api.objects[PODS][name], "NodeNames": [NODE]}) or "{}").get("NodeNames")
+    extender = Extender(node.api.kubeconfig(node.folder / "scheduler"), stderr=node.log)
+    place = lambda name: extender.place(node.api.objects[PODS][name], NODE)
     answers = {}
 
     def bind(name):
-        answers[name] = json.loads(ask("/bind", {"PodName": name, "PodNamespace": "ns", "PodUID": f"uid-{name}", "Node": NODE}) or '{"Error": "no answer"}').get("Error", "")
+        answers[name] = extender.bind(name, NODE)
 
-    check(wait_until(lambda: ask("/readyz")), "the scheduler is ready", node.said())
+    check(wait_until(lambda: extender.ask("/readyz")), "the scheduler is ready", node.said())
     for name in names:
         check(wait_until(lambda: place(name) == [NODE]), f"{name} is placed there", node.said()[-1500:])
     threads = [threading.Thread(target=bind, args=(name,)) for name in names]
@@ -382,8 +369,7 @@ def scheduler():
         thread.join()
     check_equal(answers, {name: "" for name in names}, "all are bound")
     check(not [r for r in node.api.seen("PATCH", f"nodes/{NODE}?") if LOCK in r[3]], "and no lock was written")
-    program.terminate()
-    program.wait(30)
+    extender.end()
     node.end()
 
 
