@@ -339,7 +339,7 @@ static bool collect(struct sizes *sizes)
     const int64_t limit_ms = (int64_t)(sizes->options.limit_ms ?: LIMIT_MS);
     char answer[ANSWER_MAX];
     ssize_t len;
-    int status;
+    int status = 0; /* where nobody tells */
 
     if (waitpid(sizes->child, &status, WNOHANG) == 0) {
         if (clock_now_ns() - sizes->began_ns > limit_ms * NS_PER_MS + NS_PER_S)
