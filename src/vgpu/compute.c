@@ -398,6 +398,17 @@ static CUcontext context_of(const struct launch *launch)
 
 /* Launches */
 
+/* By which name functions are known to have been launched. */
+static CUcontext launched_in(CUcontext context)
+{
+    return atomic_load(&contexts_live) > 1 ? context : NULL;
+}
+
+bool compute_was_launched(const struct launch *launch)
+{
+    return overhead_was_launched(launch->function, launched_in(context_of(launch)));
+}
+
 /* What the guest's readers look at: that work is going on, and since when. */
 static void note_activity(void)
 {
@@ -491,7 +502,6 @@ static bool admit_locked(struct compute_row *row, CUcontext context, const struc
         count(row, launch, ticket);
     }
     ticket->row = row;
-    ticket->context = context;
     return true;
 }
 
@@ -538,6 +548,7 @@ CUresult compute_admit(const struct launch *launch, struct compute_ticket *ticke
     CUcontext context;
 
     ticket->row = NULL;
+    ticket->context = NULL;
     ticket->own_ns = 0;
     ticket->captured = vgpu_mode() == VGPU_ON && begin_captured(launch);
     if (vgpu_mode() != VGPU_ON || ticket->captured)
@@ -548,6 +559,7 @@ CUresult compute_admit(const struct launch *launch, struct compute_ticket *ticke
     if (!context)
         return CUDA_SUCCESS; /* the driver says so itself */
 
+    ticket->context = context;
     watch_start();
     note_activity();
     /* A context that the driver refused to end is there again. */
@@ -565,7 +577,7 @@ static void end_launch(const struct launch *launch, struct compute_ticket *ticke
     struct compute_row *row = ticket->row;
     struct inside inside;
 
-    overhead_launched(launch->function, result == CUDA_SUCCESS);
+    overhead_launched(launch->function, launched_in(ticket->context), result == CUDA_SUCCESS);
     if (!row || (!ticket->ticket.sample && result == CUDA_SUCCESS))
         return;
 

@@ -18,7 +18,7 @@ struct compute_row;
 /* From compute_admit() to compute_launched(). */
 struct compute_ticket {
     struct compute_row *row; /* NULL: nothing more to do */
-    CUcontext context;
+    CUcontext context;       /* NULL: it is not known */
     struct ticket ticket;
     int64_t own_ns; /* of our own code so far; 0: not timed */
     bool captured;  /* and nothing is charged: no capture ends before it is told */
@@ -44,10 +44,17 @@ static inline __attribute__((always_inline)) bool compute_pays(const struct laun
     return true;
 }
 
+/* Whether a function was launched before in the context that this launch is for. */
+bool compute_was_launched(const struct launch *launch);
+
 /* Where there is no limit: whether this launch need not even be looked at. */
 static inline __attribute__((always_inline)) bool compute_passes(const struct launch *launch)
 {
-    if (--compute_uncounted <= 0 || !overhead_was_launched(launch->function))
+    if (--compute_uncounted <= 0)
+        return false;
+    if (atomic_load_explicit(&contexts_live, memory_order_relaxed) == 1
+            ? !overhead_was_launched(launch->function, NULL)
+            : !compute_was_launched(launch))
         return false;
     explain_other(launch->kind);
     return true;

@@ -111,7 +111,9 @@ static unsigned enter(const struct context *context)
         return 0;
     contexts.last = MAX(contexts.last, row);
     contexts.rows[row] = *context;
-    atomic_fetch_add(&contexts_live, 1);
+    /* Functions were noted without a context as long as there was one only. */
+    if (atomic_fetch_add(&contexts_live, 1) == 1)
+        overhead_forget_functions();
     atomic_fetch_add(&contexts_epoch_now, 1);
     return row;
 }

@@ -58,7 +58,7 @@ static struct {
     unsigned count;
 } strangers = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
-_Atomic(const void *) overhead_launched_sets[OVERHEAD_SETS][OVERHEAD_WAYS];
+_Atomic uint64_t overhead_launched_sets[OVERHEAD_SETS][OVERHEAD_WAYS];
 
 void overhead_after_fork(void)
 {
@@ -527,13 +527,14 @@ void overhead_new_function(void)
 }
 
 /* A full set gives up one of its functions, which is new then once more. */
-void overhead_launched(const void *function, bool success)
+void overhead_launched(const void *function, CUcontext context, bool success)
 {
-    _Atomic(const void *) *set = overhead_launched_set(function);
+    const uint64_t key = overhead_launched_key(function, context);
+    _Atomic uint64_t *set = overhead_launched_set(key);
     static _Atomic unsigned next;
     unsigned way = 0;
 
-    if (overhead_was_launched(function))
+    if (overhead_was_launched(function, context))
         return;
     /* A launch that fails may load code, too; but what it named may be no function any more, or
      * yet. */
@@ -545,7 +546,7 @@ void overhead_launched(const void *function, bool success)
         way++;
     if (way == OVERHEAD_WAYS)
         way = atomic_fetch_add_explicit(&next, 1, memory_order_relaxed) % OVERHEAD_WAYS;
-    atomic_store_explicit(&set[way], function, memory_order_relaxed);
+    atomic_store_explicit(&set[way], key, memory_order_relaxed);
     overhead_make_due();
 }
 
@@ -554,7 +555,7 @@ void overhead_forget_functions(void)
 {
     for (unsigned i = 0; i < OVERHEAD_SETS; i++) {
         for (unsigned j = 0; j < OVERHEAD_WAYS; j++)
-            atomic_store_explicit(&overhead_launched_sets[i][j], NULL, memory_order_relaxed);
+            atomic_store_explicit(&overhead_launched_sets[i][j], 0, memory_order_relaxed);
     }
     atomic_fetch_add(&contexts_epoch_now, 1); /* what threads remember of them, too */
 }

@@ -101,9 +101,10 @@ void overhead_make_due(void);
 /* Settles what is due; the watching thread's call. */
 void overhead_tick(void);
 
-/* A function is there to be launched that was not before; a launch of a function was tried. */
+/* A function is there to be launched that was not before; a launch of a function was tried, in that
+ * context. */
 void overhead_new_function(void);
-void overhead_launched(const void *function, bool success);
+void overhead_launched(const void *function, CUcontext context, bool success);
 void overhead_forget_functions(void);
 
 enum {
@@ -111,21 +112,29 @@ enum {
     OVERHEAD_WAYS = 4,
 };
 
-extern _Atomic(const void *) overhead_launched_sets[OVERHEAD_SETS][OVERHEAD_WAYS];
+extern _Atomic uint64_t overhead_launched_sets[OVERHEAD_SETS][OVERHEAD_WAYS];
 
-static inline _Atomic(const void *) *overhead_launched_set(const void *function)
+/* Code is loaded in each context by itself, also of a kernel that has one handle in all of them. No
+ * context is named while only one lives. */
+static inline uint64_t overhead_launched_key(const void *function, CUcontext context)
 {
-    return overhead_launched_sets[(uint64_t)(uintptr_t)function * UINT64_C(0x9e3779b97f4a7c15) >>
-                                  52];
+    return (uint64_t)(uintptr_t)function +
+           (uint64_t)(uintptr_t)context * UINT64_C(0xd6e8feb86659fd93);
+}
+
+static inline _Atomic uint64_t *overhead_launched_set(uint64_t key)
+{
+    return overhead_launched_sets[key * UINT64_C(0x9e3779b97f4a7c15) >> 52];
 }
 
 /* Whether a function was launched before, so that its code is loaded. False of some that were. */
-static inline bool overhead_was_launched(const void *function)
+static inline bool overhead_was_launched(const void *function, CUcontext context)
 {
-    _Atomic(const void *) *set = overhead_launched_set(function);
+    const uint64_t key = overhead_launched_key(function, context);
+    _Atomic uint64_t *set = overhead_launched_set(key);
 
     for (unsigned i = 0; i < OVERHEAD_WAYS; i++) {
-        if (atomic_load_explicit(&set[i], memory_order_relaxed) == function)
+        if (atomic_load_explicit(&set[i], memory_order_relaxed) == key)
             return true;
     }
     return false;

@@ -387,6 +387,43 @@ static int verb_library(const char *argument)
     return 0;
 }
 
+static cu_handle kernel;
+
+/* Of a library of that size, a kernel that has one handle in all contexts. */
+static int verb_kernel(const char *argument)
+{
+    cu_handle library;
+    int code = cu.load_library(&library, image_of(argument), NULL, NULL, 0, NULL, NULL, 0);
+
+    if (code == CU_OK)
+        code = cu.kernel(&kernel, library, "spin");
+    answered(code);
+    return 0;
+}
+
+/* Launches it in the current context, so many times. */
+static int verb_spin(const char *argument)
+{
+    int code = CU_OK;
+
+    for (uint64_t i = number(argument); i && code == CU_OK; i--)
+        code = launch(kernel);
+    if (code == CU_OK)
+        code = cu.sync();
+    answered(code);
+    return 0;
+}
+
+/* The context that was current before the last one. */
+static int verb_pop(const char *argument)
+{
+    cu_handle popped;
+
+    (void)argument;
+    answered(cu.pop(&popped));
+    return 0;
+}
+
 /* Launches a kernel that is loaded already, now and then, for so many milliseconds. */
 static int verb_work(const char *argument)
 {
@@ -664,7 +701,8 @@ static const struct verb verbs[] = {
     {"deep", verb_deep},       {"library", verb_library}, {"work", verb_work},
     {"threads", verb_threads}, {"beside", verb_beside},   {"squeeze", verb_squeeze},
     {"churn", verb_churn},     {"say", verb_say},         {"wait", verb_wait},
-    {"sleep", verb_sleep},     {"cramped", verb_cramped},
+    {"sleep", verb_sleep},     {"cramped", verb_cramped}, {"kernel", verb_kernel},
+    {"spin", verb_spin},       {"pop", verb_pop},
 };
 
 static int run_verb(char *word)

@@ -324,6 +324,19 @@ def lazy():
         end(running)
 
 
+def lazy_in_each_context():
+    """A kernel of a library has one handle, and code in each context in which it is launched."""
+    for cores in (None, 50):
+        machine = Machine(memory=40 * GIB)
+        environment = limited_environment(machine, memory=2 * GIB, cores=cores)
+        running = begin("init create create kernel=400M spin=100 alloc=1 pop spin=1 fill say wait", environment)
+        said = heard(running)
+        check_equal(said.get("codes"), [0] * 8, f"cores {cores}: a kernel is launched in two contexts")
+        used = check_account(machine, running, said, f"cores {cores}: what it loaded in the second one is in the account at the next allocation")
+        check(2 * GIB - 512 < used <= 2 * GIB, f"cores {cores}: and no more than the limit is had", used)
+        end(running)
+
+
 def lazy_busy():
     """Without an allocation the account is right a second or two later, while there is work."""
     for cores in (None, 50):
@@ -412,7 +425,7 @@ def bystanders():
 tests = {name: f for name, f in list(globals().items()) if callable(f) and getattr(f, "__module__", "") == "__main__"}
 every = [heap_over, heap_twice, stack_of_a_kernel, attached, attached_primary, unseen_primary, primary_retains]
 every += [stale_handles, many_contexts, busy, busy_in_container, busy_by_host_pids, same_namespace_number, named_by_the_node, sized_by_the_limits]
-every += [without_nvml, lazy, lazy_busy, parallel, squeezed, cramped, let_pass, beside_a_load, bystanders]
+every += [without_nvml, lazy, lazy_in_each_context, lazy_busy, parallel, squeezed, cramped, let_pass, beside_a_load, bystanders]
 if __name__ == "__main__":
     for test in [tests[name] for name in sys.argv[1:]] or every:
         print(f"-- {test.__name__}")
