@@ -496,6 +496,7 @@ static int sim_call(const struct verb *verb, int argc, char **argv)
     char path[PATH_MAX];
     int r;
 
+    sim_driver_init(&sim.driver);
     argv[0] = (char *)verb->name;
     if (argp_parse(&verb->argp, argc, argv, 0, NULL, &sim) != 0)
         return CTL_EXIT_USAGE;

@@ -505,6 +505,7 @@ int sim_config_parse(const char *name, const char *text, size_t len, struct sim_
     if (r == 0) {
         struct reading reading = {.name = name, .tree = &tree, .err = err};
 
+        sim_driver_init(&spec.driver);
         r = read_driver(&reading, document->driver, &spec.driver);
         if (r == 0)
             r = read_gpus(&reading, document, &spec);

@@ -152,6 +152,7 @@ static void every_option_of_the_driver_is_a_key(void **state)
     const char *key;
 
     (void)state;
+    sim_driver_init(&spec.driver);
     sim_spec_defaults(&spec);
     for (unsigned i = 0; sim_driver_option(&spec.driver, i, &key, value, sizeof(value)); i++) {
         struct error err = ERROR_INIT;

@@ -25,9 +25,11 @@ static const struct sim_gpu_spec default_spec = {
 };
 
 static const struct sim_driver_spec default_driver = {
+    .context_time_ns = 100 * NS_PER_MS,
     .granule_bytes = 2 << 20,
     .event_resolution_ns = 500,
     .queues = 8,
+    .clock_drift_ppm = 20,
 };
 
 static uint64_t hash_text(uint64_t hash, const char *text)
@@ -71,6 +73,11 @@ static void driver_defaults(struct sim_driver_spec *driver)
         driver->granule_bytes = default_driver.granule_bytes;
     if (!driver->queues)
         driver->queues = default_driver.queues;
+}
+
+void sim_driver_init(struct sim_driver_spec *driver)
+{
+    *driver = default_driver;
 }
 
 void sim_spec_defaults(struct sim_spec *spec)

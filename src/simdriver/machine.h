@@ -135,10 +135,16 @@ const char *sim_driver_set(struct sim_driver_spec *driver, const char *key, cons
 bool sim_driver_option(const struct sim_driver_spec *driver, unsigned number, const char **ret_key,
                        char *ret_value, size_t size);
 
-/* A duration of at most a second, "2ms", "50us", in nanoseconds: NULL, or what is wrong. */
+/* A duration of at most a second, "2ms", "50us", "0", in nanoseconds: NULL, or what is wrong. */
 const char *sim_parse_duration(const char *text, int64_t *ret_ns);
 
-/* Fills every field that is 0 or empty, but the UUIDs. */
+/*
+ * Sets every option to its default, for a machine that is described by its differences. In a
+ * specification of zeros those options of which 0 is a value, context-time and clock-drift, are 0.
+ */
+void sim_driver_init(struct sim_driver_spec *driver);
+
+/* Fills every field that is 0 or empty, but the UUIDs and what sim_driver_init() sets. */
 void sim_spec_defaults(struct sim_spec *spec);
 
 /* Makes the state file; -EEXIST when there is one already. */

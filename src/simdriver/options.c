@@ -167,6 +167,10 @@ const char *sim_parse_duration(const char *text, int64_t *ret_ns)
         return "out of range, at most 1s";
     memcpy(number, text, digits);
     number[digits] = '\0';
+    if (strcmp(text, "0") == 0) {
+        *ret_ns = 0;
+        return NULL;
+    }
     for (size_t i = 0; i < ARRAY_SIZE(units); i++) {
         if (strcmp(text + digits, units[i].name) != 0 || parse_u64(number, &count) < 0)
             continue;

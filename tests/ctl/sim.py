@@ -51,7 +51,8 @@ class Sim(CtlTest):
         self.assertEqual(self.ctl("sim", "create", self.path, "--driver", "captures=kind", "--driver", "granule=2Mi").returncode, 0)
         driver = self.show()["driver"]
         self.assertEqual((driver["captures"], driver["granule"]), ("kind", str(2 * MIB)))
-        self.assertEqual((driver["queues"], driver["event-resolution"], driver["clock-drift"]), ("8", "500ns", "0"))
+        self.assertEqual((driver["queues"], driver["event-resolution"], driver["clock-drift"]), ("8", "500ns", "20"))
+        self.assertEqual(driver["context-time"], "100ms")
         again = ["sim", "create", self.folder / "second"]
         for key, value in driver.items():
             again += ["--driver", f"{key}={value}"]

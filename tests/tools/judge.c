@@ -24,6 +24,7 @@ static int create(char **argv)
     struct error err = ERROR_INIT;
     const char *path = argv[2];
 
+    sim_driver_init(&spec.driver);
     spec.gpu_count = (unsigned)strtoul(argv[3], NULL, 0);
     for (unsigned i = 0; i < spec.gpu_count && i < SIM_MAX_GPUS; i++) {
         spec.gpus[i].memory_bytes = strtoull(argv[4], NULL, 0);

@@ -152,7 +152,7 @@ def stale_handles():
 
 
 def many_contexts():
-    machine = Machine(memory=80 * GIB, context=64 * KIB)
+    machine = Machine(memory=80 * GIB, context=64 * KIB, driver={"context-time": 0})
     environment = limited_environment(machine, memory=20 * GIB)
     running = begin("init many=4000 destroy=4000 many=4000 say wait create=100000 retain fill say wait", environment)
     said = heard(running)
