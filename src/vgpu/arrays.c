@@ -3,15 +3,15 @@
 /*
  * Arrays. What one takes the driver tells only of an array that is mapped later: so such a twin of
  * it is made and asked first. Where the driver knows none, the size is that of the elements, at
- * least. What an array takes beyond that is hidden memory, as NVML shows it (overhead.h).
+ * least. What an array takes beyond that is hidden memory, as NVML shows it (hidden.h).
  *
  * What is mapped later, or in tiles, takes nothing of its own. Memory that was mapped into tiles
  * may outlive its last handle: it counts as given out (virtual.c).
  */
 
 #include "region/ledger.h"
+#include "vgpu/hidden.h"
 #include "vgpu/memory.h"
-#include "vgpu/overhead.h"
 #include "vgpu/real.h"
 
 #define TAKES_NOTHING (CUDA_ARRAY3D_SPARSE | CUDA_ARRAY3D_DEFERRED_MAPPING)
@@ -177,7 +177,7 @@ static CUresult make(void **ret, const void *descriptor, unsigned levels, struct
         destroy(made, driver == create_mipmap);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    overhead_make_due(); /* it may have taken more */
+    hidden_make_due(); /* it may have taken more */
     *ret = made;
     return CUDA_SUCCESS;
 }
@@ -298,7 +298,7 @@ static CUresult end(uint64_t handle, const struct allocation *entry, CUresult re
 {
     result = alloc_end_free(handle, entry, result);
     if (result == CUDA_SUCCESS)
-        overhead_make_due();
+        hidden_make_due();
     return result;
 }
 

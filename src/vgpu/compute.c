@@ -7,7 +7,6 @@
 #include "base/clock.h"
 #include "base/glibc.h"
 #include "region/bucket.h"
-#include "vgpu/overhead.h"
 #include "vgpu/real.h"
 #include "vgpu/vgpu.h"
 
@@ -406,7 +405,7 @@ static CUcontext launched_in(CUcontext context)
 
 bool compute_was_launched(const struct launch *launch)
 {
-    return overhead_was_launched(launch->function, launched_in(context_of(launch)));
+    return code_was_launched(launch->function, launched_in(context_of(launch)));
 }
 
 /* What the guest's readers look at: that work is going on, and since when. */
@@ -577,7 +576,7 @@ static void end_launch(const struct launch *launch, struct compute_ticket *ticke
     struct compute_row *row = ticket->row;
     struct inside inside;
 
-    overhead_launched(launch->function, launched_in(ticket->context), result == CUDA_SUCCESS);
+    code_launched(launch->function, launched_in(ticket->context), result == CUDA_SUCCESS);
     if (!row || (!ticket->ticket.sample && result == CUDA_SUCCESS))
         return;
 

@@ -8,10 +8,10 @@
  * nobody's capture is disturbed.
  */
 
+#include "vgpu/code.h"
 #include "vgpu/contexts.h"
 #include "vgpu/explain.h"
 #include "vgpu/limiter/limiter.h"
-#include "vgpu/overhead.h"
 
 struct compute_row;
 
@@ -53,7 +53,7 @@ static inline __attribute__((always_inline)) bool compute_passes(const struct la
     if (--compute_uncounted <= 0)
         return false;
     if (atomic_load_explicit(&contexts_live, memory_order_relaxed) == 1
-            ? !overhead_was_launched(launch->function, NULL)
+            ? !code_was_launched(launch->function, NULL)
             : !compute_was_launched(launch))
         return false;
     explain_other(launch->kind);

@@ -5,6 +5,7 @@
 
 #include "region/ledger.h"
 #include "vgpu/allocations.h"
+#include "vgpu/code.h"
 #include "vgpu/compute.h"
 #include "vgpu/host.h"
 #include "vgpu/ipc.h"
@@ -113,7 +114,7 @@ static unsigned enter(const struct context *context)
     contexts.rows[row] = *context;
     /* Functions were noted without a context as long as there was one only. */
     if (atomic_fetch_add(&contexts_live, 1) == 1)
-        overhead_forget_functions();
+        code_forget_functions();
     atomic_fetch_add(&contexts_epoch_now, 1);
     return row;
 }
@@ -233,7 +234,7 @@ static void finish_end(struct ending *ending, bool gone)
     atomic_fetch_sub(&contexts_live, 1);
     atomic_fetch_add(&contexts_epoch_now, 1);
     (void)pthread_mutex_unlock(&contexts.lock);
-    overhead_forget_functions();
+    code_forget_functions();
     if (device) {
         const uint64_t managed = ending->managed.units + ending->managed.shared_units;
 
@@ -764,7 +765,7 @@ PUBLIC CUresult cuGreenCtxCreate(CUgreenCtx *context, CUdevResourceDesc desc, CU
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     if (outcome == OVERHEAD_CHARGED)
-        overhead_remember(*context, device, units);
+        code_remember(*context, device, units);
     return result;
 }
 
@@ -787,7 +788,7 @@ static void end_green(CUcontext handle)
 PUBLIC CUresult cuGreenCtxDestroy(CUgreenCtx context)
 {
     bool ours = vgpu_mode() == VGPU_ON;
-    struct overhead_code code;
+    struct code code;
     CUcontext used = NULL;
     CUresult result;
 
@@ -796,9 +797,9 @@ PUBLIC CUresult cuGreenCtxDestroy(CUgreenCtx context)
     if (context && REAL(cuCtxFromGreenCtx) &&
         REAL(cuCtxFromGreenCtx)(&used, context) != CUDA_SUCCESS)
         used = NULL;
-    code = overhead_take(context);
+    code = code_take(context);
     result = REAL(cuGreenCtxDestroy)(context);
-    overhead_end_code(context, &code, result == CUDA_SUCCESS);
+    code_end(context, &code, result == CUDA_SUCCESS);
     if (result == CUDA_SUCCESS && used)
         end_green(used);
     return result;

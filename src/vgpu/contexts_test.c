@@ -9,6 +9,7 @@
 #include "base/check.h"
 #include "base/util.h"
 #include "vgpu/allocations.h"
+#include "vgpu/code.h"
 #include "vgpu/compute.h"
 #include "vgpu/host.h"
 #include "vgpu/ipc.h"
@@ -182,24 +183,24 @@ void ipc_context_ended(struct vgpu_device *device, uint64_t units)
     charged -= units;
 }
 
-void overhead_forget_functions(void)
+void code_forget_functions(void)
 {
 }
 
-void overhead_remember(const void *handle, struct vgpu_device *device, uint64_t units)
+void code_remember(const void *handle, struct vgpu_device *device, uint64_t units)
 {
     (void)handle;
     (void)device;
     (void)units;
 }
 
-struct overhead_code overhead_take(const void *handle)
+struct code code_take(const void *handle)
 {
     (void)handle;
-    return (struct overhead_code){0};
+    return (struct code){0};
 }
 
-void overhead_end_code(const void *handle, const struct overhead_code *code, bool gone)
+void code_end(const void *handle, const struct code *code, bool gone)
 {
     (void)handle;
     (void)code;

@@ -15,7 +15,7 @@
 #include "vgpu/allocations.h"
 #include "vgpu/compute.h"
 #include "vgpu/contexts.h"
-#include "vgpu/overhead.h"
+#include "vgpu/hidden.h"
 #include "vgpu/real.h"
 
 static uint64_t key_of(const void *handle)
@@ -96,7 +96,7 @@ static CUresult let_go(enum allocation_kind kind, void *handle, CUresult (*drive
         return result;
     }
     virtual_count_imports(-1);
-    overhead_make_due();
+    hidden_make_due();
     return result;
 }
 

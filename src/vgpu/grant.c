@@ -2,17 +2,17 @@
 #include "vgpu/grant.h"
 
 #include "base/clock.h"
-#include "vgpu/overhead.h"
+#include "vgpu/hidden.h"
 #include "vgpu/pools.h"
 
 void grant_begin_moving(const struct vgpu_device *device)
 {
-    atomic_fetch_add(&overhead_moment(device)->moving, 1);
+    atomic_fetch_add(&hidden_moment(device)->moving, 1);
 }
 
 void grant_end_moving(const struct vgpu_device *device)
 {
-    atomic_fetch_sub(&overhead_moment(device)->moving, 1);
+    atomic_fetch_sub(&hidden_moment(device)->moving, 1);
 }
 
 static bool charge(const struct grant *grant)
@@ -28,16 +28,16 @@ static bool charge(const struct grant *grant)
  * each of many refusals. */
 bool grant_take(const struct grant *grant)
 {
-    struct overhead_moment *moment = overhead_moment(grant->device);
+    struct hidden_moment *moment = hidden_moment(grant->device);
     int64_t now_ns = clock_coarse_ns();
 
     if (now_ns >= atomic_load_explicit(&moment->due_ns, memory_order_relaxed))
-        overhead_settle_due(grant->device);
+        hidden_settle_due(grant->device);
     if (charge(grant) || (pools_settle(grant->device) && charge(grant)))
         return true;
     return (now_ns >= atomic_load_explicit(&moment->again_ns, memory_order_relaxed) ||
-            overhead_is_left(grant->device)) &&
-           overhead_settle(grant->device) && charge(grant);
+            hidden_is_left(grant->device)) &&
+           hidden_settle(grant->device) && charge(grant);
 }
 
 void grant_end(const struct grant *grant)

@@ -17,7 +17,7 @@
 #include "vgpu/compute.h"
 #include "vgpu/contexts.h"
 #include "vgpu/grant.h"
-#include "vgpu/overhead.h"
+#include "vgpu/hidden.h"
 #include "vgpu/pages.h"
 #include "vgpu/real.h"
 
@@ -97,7 +97,7 @@ PUBLIC CUresult cuIpcGetMemHandle(CUipcMemHandle *handle, CUdeviceptr ptr)
 void ipc_freed(struct vgpu_device *device, CUdeviceptr ptr, uint64_t units)
 {
     share_remove(vgpu.region.ext, own_slot(), ptr);
-    overhead_left(device, units);
+    hidden_left(device, units);
 }
 
 void ipc_context_ended(struct vgpu_device *device, uint64_t units)
@@ -112,7 +112,7 @@ void ipc_context_ended(struct vgpu_device *device, uint64_t units)
             !(allocations_look(ALLOCATION_ADDRESS, ptr, &entry) && entry.shared))
             share_remove(vgpu.region.ext, own_slot(), ptr);
     }
-    overhead_left(device, units);
+    hidden_left(device, units);
 }
 
 /* At the others */
@@ -218,6 +218,6 @@ PUBLIC CUresult cuIpcCloseMemHandle(CUdeviceptr ptr)
         count_close(ptr);
     (void)pthread_mutex_unlock(&lock);
     if (result == CUDA_SUCCESS)
-        overhead_make_due();
+        hidden_make_due();
     return result;
 }

@@ -4,7 +4,9 @@
  * limit. */
 
 #include "region/ledger.h"
+#include "vgpu/code.h"
 #include "vgpu/contexts.h"
+#include "vgpu/hidden.h"
 #include "vgpu/overhead.h"
 #include "vgpu/real.h"
 
@@ -48,7 +50,7 @@ static enum overhead_outcome end_loading(struct loading *loading, CUresult resul
         return OVERHEAD_NOTHING;
     outcome = overhead_end(&loading->overhead, result == CUDA_SUCCESS, &units);
     if (outcome == OVERHEAD_CHARGED)
-        overhead_remember(handle, loading->device, units);
+        code_remember(handle, loading->device, units);
     return outcome;
 }
 
@@ -76,7 +78,7 @@ static bool settle_others(const struct vgpu_device *but)
 
         if (device == but || !device->granted || !holds_any(device))
             continue;
-        (void)overhead_settle(device);
+        (void)hidden_settle(device);
         fits = fits &&
                ledger_total(vgpu.region.ext, device->index) <= atomic_load(&device->limit_units);
     }
@@ -164,16 +166,16 @@ typedef CUresult (*unload_fn)(void *handle);
  */
 static CUresult unload(void *handle, unload_fn driver)
 {
-    struct overhead_code code;
+    struct code code;
     CUresult result;
 
     if (vgpu_mode() != VGPU_ON)
         return driver(handle);
-    code = overhead_take(handle);
+    code = code_take(handle);
     result = driver(handle);
     if (result == CUDA_SUCCESS)
-        overhead_forget_functions();
-    overhead_end_code(handle, &code, result == CUDA_SUCCESS);
+        code_forget_functions();
+    code_end(handle, &code, result == CUDA_SUCCESS);
     return result;
 }
 
@@ -210,7 +212,7 @@ PUBLIC CUresult cuLibraryUnload(CUlibrary library)
 static CUresult found_function(CUresult result)
 {
     if (result == CUDA_SUCCESS && vgpu_mode() == VGPU_ON)
-        overhead_new_function();
+        code_found_function();
     return result;
 }
 
@@ -296,7 +298,7 @@ static CUresult set_limit(struct vgpu_device *device, CUlimit limit, size_t valu
     if (outcome == OVERHEAD_CHARGED)
         context_heap_grew(context, limit, value, units);
     if (result == CUDA_SUCCESS && value < old)
-        (void)overhead_settle(device); /* some drivers give a lowered limit's memory back */
+        (void)hidden_settle(device); /* some drivers give a lowered limit's memory back */
     return result;
 }
 

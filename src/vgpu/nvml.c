@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "region/ledger.h"
-#include "vgpu/overhead.h"
+#include "vgpu/hidden.h"
 #include "vgpu/real.h"
 #include "vgpu/vgpu.h"
 
@@ -185,7 +185,7 @@ static uint64_t used_of(unsigned place)
 
     for (unsigned i = 0; is_on && i < vgpu.device_count; i++) {
         if (vgpu.devices[i].index == place)
-            overhead_look(&vgpu.devices[i]);
+            hidden_look(&vgpu.devices[i]);
     }
     return vgpu_used_bytes(place);
 }

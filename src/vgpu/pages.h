@@ -6,7 +6,7 @@
  * pages of 2 MiB ("currently", says CUDA's guide to virtual memory). A piece of more than half a
  * page is charged whole pages of its own; smaller ones of a context share pages, and are charged as
  * many as they fill together. What a driver takes beyond that is found as hidden memory
- * (overhead.h); but without this a program that asks for one byte more than a page, again and
+ * (hidden.h); but without this a program that asks for one byte more than a page, again and
  * again, would have twice its limit before that is looked at.
  */
 

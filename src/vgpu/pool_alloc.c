@@ -6,8 +6,8 @@
 #include "vgpu/compute.h"
 #include "vgpu/grant.h"
 #include "vgpu/graphs.h"
+#include "vgpu/hidden.h"
 #include "vgpu/managed.h"
-#include "vgpu/overhead.h"
 #include "vgpu/pool.h"
 #include "vgpu/real.h"
 
@@ -237,7 +237,7 @@ static void leave(struct taking *taking, uint64_t bytes)
         units = ledger_units(bytes);
         vgpu_charge_anyway(taking->device, VGPU_DATA, units);
     }
-    overhead_left(taking->device, units);
+    hidden_left(taking->device, units);
 }
 
 /* After the driver gave it. */

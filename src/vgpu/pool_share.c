@@ -10,7 +10,7 @@
 #include "vgpu/allocations.h"
 #include "vgpu/compute.h"
 #include "vgpu/contexts.h"
-#include "vgpu/overhead.h"
+#include "vgpu/hidden.h"
 #include "vgpu/pool.h"
 #include "vgpu/real.h"
 #include "vgpu/virtual.h"
@@ -109,5 +109,5 @@ void pool_end_free_import(CUdeviceptr ptr, const struct allocation *entry, bool 
         return;
     }
     virtual_count_imports(-1);
-    overhead_make_due();
+    hidden_make_due();
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "region/ledger.h"
+#include "vgpu/hidden.h"
 #include "vgpu/managed.h"
-#include "vgpu/overhead.h"
 #include "vgpu/pool.h"
 #include "vgpu/real.h"
 
@@ -466,7 +466,7 @@ PUBLIC CUresult cuMemPoolDestroy(CUmemoryPool handle)
     }
     pools_unlock();
     if (charged && used)
-        overhead_left(device, charged);
+        hidden_left(device, charged);
     else if (charged)
         vgpu_discharge(device, VGPU_DATA, charged);
     return result;

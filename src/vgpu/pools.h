@@ -22,7 +22,7 @@ bool pools_settle(struct vgpu_device *device);
 /* Something was freed that a pool may have given out. */
 void pools_freed(void);
 
-/* For overhead.c, between the two of which no charge of a pool changes. */
+/* For hidden.c, between the two of which no charge of a pool changes. */
 void pools_lock(void);
 void pools_unlock(void);
 

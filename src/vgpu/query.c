@@ -10,7 +10,7 @@
 
 #include "region/ledger.h"
 #include "vgpu/contexts.h"
-#include "vgpu/overhead.h"
+#include "vgpu/hidden.h"
 #include "vgpu/real.h"
 #include "vgpu/vgpu.h"
 
@@ -66,7 +66,7 @@ static struct vgpu_device *narrowed_device(void)
     (void)context_current(); /* one that was made unseen is known from now on */
     device = vgpu_current_device();
     if (device)
-        overhead_look(device);
+        hidden_look(device);
     return device;
 }
 

@@ -31,8 +31,8 @@
 #include "region/ledger.h"
 #include "vgpu/compute.h"
 #include "vgpu/grant.h"
+#include "vgpu/hidden.h"
 #include "vgpu/managed.h"
-#include "vgpu/overhead.h"
 #include "vgpu/real.h"
 #include "vgpu/references.h"
 #include "vgpu/vgpu.h"
@@ -101,7 +101,7 @@ static struct virtual_end end_if_last(struct reference_row *row)
         };
     if (row->imported) {
         virtual_count_imports(-1);
-        overhead_make_due();
+        hidden_make_due();
     }
     references_remove(&virtual.made, row);
     return end;
@@ -121,9 +121,9 @@ static void discharge(const struct virtual_end *end)
         return;
     forget_spilled(end);
     if (end->shared)
-        overhead_left(end->device, end->units);
+        hidden_left(end->device, end->units);
     else if (end->held)
-        overhead_held(end->device, end->units);
+        hidden_held(end->device, end->units);
     else
         vgpu_discharge(end->device, VGPU_DATA, end->units);
 }
@@ -428,9 +428,9 @@ static void discharge_all(const struct virtual_ends *ends)
             vgpu_discharge(&vgpu.devices[i], VGPU_DATA, ends[i].units);
         grant_end_moving(&vgpu.devices[i]);
         if (ends[i].shared_units)
-            overhead_left(&vgpu.devices[i], ends[i].shared_units);
+            hidden_left(&vgpu.devices[i], ends[i].shared_units);
         if (ends[i].held_units)
-            overhead_held(&vgpu.devices[i], ends[i].held_units);
+            hidden_held(&vgpu.devices[i], ends[i].held_units);
     }
 }
 

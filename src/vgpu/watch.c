@@ -16,7 +16,7 @@
 #include "base/clock.h"
 #include "base/glibc.h"
 #include "vgpu/compute.h"
-#include "vgpu/overhead.h"
+#include "vgpu/hidden.h"
 #include "vgpu/vgpu.h"
 
 #define PAUSE_MAX_NS INT64_C(2500000)
@@ -84,7 +84,7 @@ static void *watch(void *unused)
         if (!begin_work())
             break;
         vgpu_refresh();
-        overhead_tick();
+        hidden_tick();
         if (atomic_load(&vgpu.mode) == VGPU_ON)
             explain_tick(clock_now_ns());
         end_work();

@@ -1,0 +1,347 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "vgpu/hidden.h"
+
+#include <string.h>
+
+#include "base/clock.h"
+#include "region/ledger.h"
+#include "vgpu/contexts.h"
+#include "vgpu/pools.h"
+#include "vgpu/usage.h"
+
+#define SETTLE_NS NS_PER_S
+#define SOON_NS (100 * NS_PER_MS)
+#define DYING_NS (2 * NS_PER_S) /* from a death that NVML knows of to the end of its locks */
+
+enum {
+    ATTEMPTS = 4, /* to measure while nothing moves */
+};
+
+struct hidden_moment hidden_moments[REGION_DEVICES];
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct hidden_account accounts[REGION_DEVICES];
+
+void hidden_after_fork(void)
+{
+    (void)pthread_mutex_init(&lock, NULL);
+    memset(accounts, 0, sizeof(accounts));
+    usage_after_fork();
+    for (unsigned i = 0; i < REGION_DEVICES; i++) {
+        atomic_store(&hidden_moments[i].moving, 0);
+        atomic_store(&hidden_moments[i].due_ns, 0);
+        atomic_store(&hidden_moments[i].again_ns, 0);
+    }
+}
+
+void hidden_lock(void)
+{
+    (void)pthread_mutex_lock(&lock);
+}
+
+void hidden_unlock(void)
+{
+    (void)pthread_mutex_unlock(&lock);
+}
+
+struct hidden_account *hidden_account(const struct vgpu_device *device)
+{
+    return &accounts[device - vgpu.devices];
+}
+
+static uint64_t total_of(const struct hidden_account *account)
+{
+    return account->units[VGPU_CONTEXT] + account->units[VGPU_MODULE];
+}
+
+/* Measuring, with the lock held */
+
+/* Changes with every charge and discharge of this process. */
+static uint64_t account_word(const struct vgpu_device *device)
+{
+    return atomic_load(&vgpu.region.ext->slots[vgpu.region.slot].accounts[device->index].used);
+}
+
+/*
+ * An allocation that is charged and not yet made, or given back and not yet discharged, makes the
+ * difference too small, never too large, as long as nothing is charged or discharged in between.
+ */
+static bool measure_once(const struct vgpu_device *device, struct hidden_measure *measure)
+{
+    unsigned moving = atomic_load(&hidden_moment(device)->moving);
+    uint64_t word = account_word(device), used = 0, held, allocated;
+    int64_t before = pools_surplus(device), after;
+
+    measure->found = usage_list(device) && usage_of_self(&used, &measure->listed);
+    hidden_account(device)->found = measure->listed;
+    if (!measure->found)
+        return true;
+    held = ledger_held(vgpu.region.ext, (unsigned)vgpu.region.slot, device->index);
+    if (account_word(device) != word)
+        return false;
+    allocated = total_of(hidden_account(device)) + atomic_load(&device->managed_units);
+    allocated = held - MIN(held, allocated);
+    /* A pool that shrank is charged more than it has until it is looked at. */
+    after = pools_surplus(device);
+    allocated = (uint64_t)MAX((int64_t)allocated - MIN(before, after), INT64_C(0));
+    used = ledger_units(used);
+    measure->units = used - MIN(used, allocated);
+    measure->quiet = !moving && before == after && !atomic_load(&hidden_moment(device)->moving);
+    return true;
+}
+
+static struct hidden_measure measure_locked(struct vgpu_device *device)
+{
+    struct hidden_measure measure = {0};
+
+    for (unsigned i = 0; i < ATTEMPTS; i++) {
+        if (measure_once(device, &measure))
+            return measure;
+    }
+    /* Threads allocate all the time: for once they wait. */
+    (void)pthread_mutex_lock(&device->lock);
+    (void)measure_once(device, &measure);
+    (void)pthread_mutex_unlock(&device->lock);
+    return measure;
+}
+
+struct hidden_measure hidden_measure(struct vgpu_device *device)
+{
+    struct hidden_measure measure;
+
+    pools_lock();
+    measure = measure_locked(device);
+    pools_unlock();
+    return measure;
+}
+
+/* Charging, with the lock held */
+
+bool hidden_charge(struct vgpu_device *device, enum vgpu_kind kind, uint64_t units)
+{
+    if (units && !vgpu_charge(device, kind, units))
+        return false;
+    hidden_account(device)->units[kind] += units;
+    return true;
+}
+
+void hidden_discharge(struct vgpu_device *device, enum vgpu_kind kind, uint64_t units)
+{
+    units = MIN(units, hidden_account(device)->units[kind]);
+    if (units)
+        vgpu_discharge(device, kind, units);
+    hidden_account(device)->units[kind] -= units;
+}
+
+static bool is_exceeded(const struct vgpu_device *device)
+{
+    uint64_t limit = atomic_load(&device->limit_units);
+
+    return ledger_total(vgpu.region.ext, device->index) > limit &&
+           vgpu_used_bytes(device->index) / LEDGER_UNIT > limit;
+}
+
+static void say_exceeded(const struct vgpu_device *device, uint64_t units)
+{
+    vgpu_say(VGPU_WORD_HIDDEN,
+             "%s: the driver took %llu MiB for code, stacks or heaps; with them the limit is "
+             "exceeded, and no more memory is given until some is freed",
+             device->uuid, (unsigned long long)(units * LEDGER_UNIT >> 20));
+}
+
+void hidden_charge_anyway(struct vgpu_device *device, enum vgpu_kind kind, uint64_t units)
+{
+    struct hidden_account *account = hidden_account(device);
+
+    vgpu_charge_anyway(device, kind, units);
+    account->units[kind] += units;
+    if (!is_exceeded(device))
+        return;
+    if (region_is_alone(&vgpu.region)) {
+        say_exceeded(device, units);
+        return;
+    }
+    account->exceeding = units;
+    account->exceeding_ns = clock_coarse_ns() + DYING_NS;
+}
+
+static void look_at_excess(struct vgpu_device *device, int64_t now_ns)
+{
+    struct hidden_account *account = hidden_account(device);
+
+    if (!account->exceeding || now_ns < account->exceeding_ns)
+        return;
+    if (is_exceeded(device))
+        say_exceeded(device, account->exceeding);
+    account->exceeding = 0;
+}
+
+void hidden_give_back(struct vgpu_device *device, uint64_t units)
+{
+    uint64_t code = MIN(units, hidden_account(device)->units[VGPU_MODULE]);
+
+    /* While others may have it, what is given back is beyond it: see hidden_surplus(). */
+    if (hidden_account(device)->left && !virtual_others_import())
+        hidden_account(device)->left -= MIN(units, hidden_account(device)->left);
+    hidden_account(device)->held -= MIN(units, hidden_account(device)->held);
+    hidden_discharge(device, VGPU_MODULE, code);
+    hidden_discharge(device, VGPU_CONTEXT, units - code);
+}
+
+uint64_t hidden_surplus(const struct hidden_account *account, const struct hidden_measure *measure)
+{
+    uint64_t needed = measure->units + account->advance;
+
+    if (!measure->found || !measure->quiet)
+        return 0;
+    /* What others may have taken over is not gone because it is not ours. */
+    if (account->left && virtual_others_import())
+        needed += account->left;
+    return total_of(account) - MIN(total_of(account), needed);
+}
+
+uint64_t hidden_growth(const struct hidden_account *account, const struct hidden_measure *measure)
+{
+    uint64_t known = total_of(account) + account->tolerated;
+
+    if (!measure->found)
+        return 0;
+    return measure->units - MIN(measure->units, known);
+}
+
+bool hidden_tolerates(void)
+{
+    return atomic_load_explicit(&vgpu.allow_unaccounted, memory_order_relaxed);
+}
+
+/*
+ * What has grown may be a call's that is under way, which undoes what exceeds the limit: but only
+ * if it finds it. So it is left to that call, and meanwhile all that the limit has room for is
+ * charged.
+ */
+static void charge_meanwhile(struct vgpu_device *device, uint64_t units)
+{
+    uint64_t limit = atomic_load(&device->limit_units);
+    uint64_t used = vgpu_used_bytes(device->index) / LEDGER_UNIT;
+    uint64_t room = limit == LEDGER_UNITS_MAX ? units : limit - MIN(limit, used);
+
+    if (!hidden_charge(device, VGPU_MODULE, MIN(units, room)) || room < units)
+        atomic_store(&hidden_moment(device)->due_ns, clock_coarse_ns() + SOON_NS);
+}
+
+static void charge_growth(struct vgpu_device *device, enum vgpu_kind kind, uint64_t units)
+{
+    if (!units)
+        return;
+    if (kind == VGPU_MODULE && hidden_account(device)->under_way)
+        charge_meanwhile(device, units);
+    else
+        hidden_charge_anyway(device, kind, units);
+}
+
+struct hidden_settled hidden_settle_growth(struct vgpu_device *device, enum vgpu_kind kind)
+{
+    struct hidden_moment *moment = hidden_moment(device);
+    struct hidden_account *account = hidden_account(device);
+    int64_t now_ns = clock_coarse_ns();
+    struct hidden_settled settled;
+
+    /* First: whatever comes while we measure makes it due again. */
+    atomic_store(&moment->due_ns, now_ns + SETTLE_NS);
+    atomic_store(&moment->again_ns, now_ns + SOON_NS);
+    look_at_excess(device, now_ns);
+    settled.by = hidden_measure(device);
+    account->tolerated = 0;
+    settled.grown = hidden_growth(account, &settled.by);
+    if (hidden_tolerates()) {
+        account->tolerated = settled.grown;
+        settled.grown = 0;
+    }
+    charge_growth(device, kind, settled.grown);
+    settled.surplus = hidden_tolerates() ? 0 : hidden_surplus(account, &settled.by);
+    if (settled.by.found && !settled.by.quiet)
+        atomic_store(&moment->due_ns, now_ns + SOON_NS);
+    return settled;
+}
+
+struct hidden_settled hidden_settle_locked(struct vgpu_device *device)
+{
+    struct hidden_settled settled = hidden_settle_growth(device, VGPU_MODULE);
+
+    hidden_give_back(device, settled.surplus);
+    return settled;
+}
+
+bool hidden_settle(struct vgpu_device *device)
+{
+    struct hidden_settled settled;
+
+    hidden_lock();
+    settled = hidden_settle_locked(device);
+    hidden_unlock();
+    return settled.surplus > 0;
+}
+
+static void hide(struct vgpu_device *device, uint64_t left, uint64_t held)
+{
+    uint64_t units = left + held;
+
+    hidden_lock();
+    vgpu_recharge(device, VGPU_DATA, VGPU_MODULE, units);
+    hidden_account(device)->units[VGPU_MODULE] += units;
+    hidden_account(device)->left += left;
+    hidden_account(device)->held += held;
+    (void)hidden_settle_locked(device);
+    hidden_unlock();
+}
+
+void hidden_left(struct vgpu_device *device, uint64_t units)
+{
+    hide(device, units, 0);
+}
+
+void hidden_held(struct vgpu_device *device, uint64_t units)
+{
+    hide(device, 0, units);
+}
+
+bool hidden_is_left(const struct vgpu_device *device)
+{
+    return hidden_account(device)->left > 0 || hidden_account(device)->held > 0;
+}
+
+void hidden_look(struct vgpu_device *device)
+{
+    (void)pools_settle(device);
+    if (hidden_is_left(device))
+        (void)hidden_settle(device);
+    else if (clock_coarse_ns() >= atomic_load(&hidden_moment(device)->due_ns))
+        hidden_settle_due(device);
+}
+
+void hidden_settle_due(struct vgpu_device *device)
+{
+    hidden_lock();
+    if (clock_coarse_ns() >= atomic_load(&hidden_moment(device)->due_ns))
+        (void)hidden_settle_locked(device);
+    hidden_unlock();
+}
+
+void hidden_tick(void)
+{
+    if (vgpu_mode() != VGPU_ON || atomic_load(&contexts_live) == 0)
+        return;
+    for (unsigned i = 0; i < vgpu.device_count; i++) {
+        if (vgpu.devices[i].granted &&
+            clock_coarse_ns() >= atomic_load(&hidden_moments[i].due_ns)) {
+            (void)pools_settle(&vgpu.devices[i]);
+            hidden_settle_due(&vgpu.devices[i]);
+        }
+    }
+}
+
+void hidden_make_due(void)
+{
+    for (unsigned i = 0; i < vgpu.device_count; i++)
+        atomic_store_explicit(&hidden_moments[i].due_ns, 0, memory_order_relaxed);
+}
