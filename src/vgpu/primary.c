@@ -1,0 +1,227 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "vgpu/primary.h"
+
+#include <string.h>
+
+#include "vgpu/compute.h"
+#include "vgpu/context_table.h"
+#include "vgpu/overhead.h"
+#include "vgpu/real.h"
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+
+/* How often the driver counts each primary context as retained, as far as we have seen: what was
+ * retained before a reset stays owed. */
+static unsigned retained[REGION_DEVICES];
+
+void primary_after_fork(void)
+{
+    memset(retained, 0, sizeof(retained));
+    (void)pthread_mutex_init(&lock, NULL);
+}
+
+void primary_hold(void)
+{
+    (void)pthread_mutex_lock(&lock);
+}
+
+void primary_let_go(void)
+{
+    (void)pthread_mutex_unlock(&lock);
+}
+
+static bool is_active(CUdevice device)
+{
+    unsigned int flags;
+    int active = 0;
+
+    return REAL(cuDevicePrimaryCtxGetState)(device, &flags, &active) == CUDA_SUCCESS && active;
+}
+
+bool primary_is(CUcontext handle, const struct vgpu_device *device)
+{
+    CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+    CUcontext primary = NULL;
+    bool relaxed;
+
+    if (!is_active(device->handle))
+        return false;
+    relaxed = REAL(cuThreadExchangeStreamCaptureMode) &&
+              REAL(cuThreadExchangeStreamCaptureMode)(&mode) == CUDA_SUCCESS;
+    if (REAL(cuDevicePrimaryCtxRetain)(&primary, device->handle) == CUDA_SUCCESS)
+        (void)REAL(cuDevicePrimaryCtxRelease_v2)(device->handle);
+    if (relaxed)
+        (void)REAL(cuThreadExchangeStreamCaptureMode)(&mode);
+    return primary == handle;
+}
+
+static unsigned device_number(const struct vgpu_device *device)
+{
+    return (unsigned)(device - vgpu.devices);
+}
+
+static CUresult retain_active(struct vgpu_device *device, CUcontext *context)
+{
+    CUresult result = REAL(cuDevicePrimaryCtxRetain)(context, device->handle);
+    struct context known;
+
+    if (result != CUDA_SUCCESS)
+        return result;
+    retained[device_number(device)]++;
+    if (!contexts_find(*context, &known))
+        (void)contexts_adopt(*context, device, true);
+    return result;
+}
+
+static CUresult retain_first(struct vgpu_device *device, CUcontext *context)
+{
+    struct context made = {.device = device, .primary = true};
+    enum overhead_outcome outcome;
+    struct overhead overhead;
+    CUresult result;
+
+    if (contexts_are_full() || !overhead_begin(&overhead, device, OVERHEAD_CONTEXT, 0))
+        return CUDA_ERROR_OUT_OF_MEMORY;
+
+    result = REAL(cuDevicePrimaryCtxRetain)(&made.handle, device->handle);
+    outcome = overhead_end(&overhead, result == CUDA_SUCCESS, &made.units);
+    if (outcome == OVERHEAD_NOTHING)
+        return result;
+    if (outcome == OVERHEAD_CHARGED && contexts_add(&made)) {
+        retained[device_number(device)]++;
+        *context = made.handle;
+        return result;
+    }
+    (void)REAL(cuDevicePrimaryCtxRelease_v2)(device->handle);
+    /* Who retained one that was reset still counts as its user. */
+    if (is_active(device->handle))
+        (void)REAL(cuDevicePrimaryCtxReset_v2)(device->handle);
+    overhead_undone(&overhead, made.units);
+    return CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+PUBLIC CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice handle)
+{
+    struct vgpu_device *device;
+    CUresult result = contexts_may_create(handle, &device);
+
+    if (result != CUDA_SUCCESS)
+        return result;
+    if (!device || !context)
+        return REAL(cuDevicePrimaryCtxRetain)(context, handle);
+
+    primary_hold();
+    result = is_active(handle) ? retain_active(device, context) : retain_first(device, context);
+    primary_let_go();
+    return result;
+}
+
+static CUcontext primary_of(const struct vgpu_device *device)
+{
+    CUcontext handle = NULL;
+
+    (void)pthread_mutex_lock(&contexts.lock);
+    for (unsigned i = 1; i <= contexts.last && !handle; i++) {
+        if (contexts.rows[i].primary && contexts.rows[i].device == device)
+            handle = contexts.rows[i].handle;
+    }
+    (void)pthread_mutex_unlock(&contexts.lock);
+    return handle;
+}
+
+/* What ends a primary context, perhaps. */
+enum primary_end {
+    PRIMARY_RELEASE, /* one of those who retained it */
+    PRIMARY_RESET,   /* it ends, however often it is retained */
+};
+
+/* Whether our call took the primary context along, which we may not even have known. */
+static void end_of_primary(const struct vgpu_device *device, enum primary_end how,
+                           struct context_ending *ending, CUresult result)
+{
+    unsigned *count = &retained[device_number(device)];
+    struct context_ending late;
+    bool gone = result == CUDA_SUCCESS && !is_active(device->handle);
+
+    if (result == CUDA_SUCCESS && how == PRIMARY_RELEASE && *count)
+        --*count;
+    if (ending->row)
+        compute_ended(ending->context.handle, gone);
+    if (gone && !ending->row) {
+        late = context_begin_end(primary_of(device));
+        *ending = late;
+    }
+    context_finish_end(ending, gone);
+}
+
+/* Before such a call: what may end is taken out. */
+static struct context_ending before_end(const struct vgpu_device *device, enum primary_end how)
+{
+    CUcontext handle = primary_of(device);
+
+    if (!handle || (how == PRIMARY_RELEASE && retained[device_number(device)] > 1))
+        return (struct context_ending){0};
+    compute_ending(handle);
+    return context_begin_end(handle);
+}
+
+typedef CUresult (*primary_fn)(CUdevice device);
+
+static CUresult end_primary(CUdevice handle, primary_fn end, enum primary_end how)
+{
+    struct vgpu_device *device = vgpu_mode() == VGPU_ON ? vgpu_device(handle) : NULL;
+    struct context_ending ending;
+    CUresult result;
+
+    if (!device)
+        return end(handle);
+
+    primary_hold();
+    ending = before_end(device, how);
+    result = end(handle);
+    end_of_primary(device, how, &ending, result);
+    primary_let_go();
+    return result;
+}
+
+PUBLIC CUresult cuDevicePrimaryCtxRelease(CUdevice device)
+{
+    (void)real_driver();
+    return end_primary(device, REAL(cuDevicePrimaryCtxRelease), PRIMARY_RELEASE);
+}
+
+PUBLIC CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device)
+{
+    (void)real_driver();
+    return end_primary(device, REAL(cuDevicePrimaryCtxRelease_v2), PRIMARY_RELEASE);
+}
+
+PUBLIC CUresult cuDevicePrimaryCtxReset(CUdevice device)
+{
+    (void)real_driver();
+    return end_primary(device, REAL(cuDevicePrimaryCtxReset), PRIMARY_RESET);
+}
+
+PUBLIC CUresult cuDevicePrimaryCtxReset_v2(CUdevice device)
+{
+    (void)real_driver();
+    return end_primary(device, REAL(cuDevicePrimaryCtxReset_v2), PRIMARY_RESET);
+}
+
+CUresult primary_detach(CUcontext context, const struct vgpu_device *device)
+{
+    struct context_ending ending;
+    CUresult result;
+
+    primary_hold();
+    ending = before_end(device, PRIMARY_RELEASE);
+    result = REAL(cuCtxDetach)(context);
+    end_of_primary(device, PRIMARY_RELEASE, &ending, result);
+    primary_let_go();
+    return result;
+}
+
+void primary_add_users(const struct vgpu_device *device, int more)
+{
+    retained[device_number(device)] += (unsigned)more;
+}
