@@ -9,6 +9,8 @@
  * calls one of them.
  */
 
+#include <features.h> /* __GLIBC__, also where this is the first header */
+
 #if defined(__GLIBC__) && defined(__x86_64__)
 #define GLIBC_OLD "GLIBC_2.2.5"
 #define GLIBC_DLADDR1 "GLIBC_2.3.3"
