@@ -39,4 +39,12 @@ CUresult graphs_begin_launch(struct graphs_launch *launch, CUgraphExec exec, CUs
                              bool per_thread);
 void graphs_end_launch(struct graphs_launch *launch);
 
+/* An upload, charged as a launch is. */
+CUresult graphs_upload(CUgraphExec exec, CUstream stream, bool per_thread);
+
+/* Around what makes, changes or ends what may be launched: whether it holds the lock. While no
+ * graph can allocate nothing has to be known of any. */
+bool graphs_begin_change(void);
+void graphs_end_change(bool held);
+
 void graphs_after_fork(void);

@@ -1,0 +1,325 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* Launching graphs that allocate: what they take is charged before. */
+
+#include "base/glibc.h"
+#include "region/ledger.h"
+#include "vgpu/compute.h"
+#include "vgpu/grant.h"
+#include "vgpu/graph_demand.h"
+#include "vgpu/graphs.h"
+#include "vgpu/pool.h"
+#include "vgpu/real.h"
+
+/*
+ * Held by launches, from looking up what the graph takes to the driver's answer: a handle may be
+ * another graph's after its own has ended. Held alone by who makes, changes or ends what may be
+ * launched, once any graph may allocate; by who trims; and by a launch that was found to need no
+ * more than there is: nobody else's trim gives that back before it is launched. Many that launch
+ * don't keep those from it.
+ */
+static pthread_rwlock_t launching = PTHREAD_RWLOCK_WRITER_NONRECURSIVE_INITIALIZER_NP;
+
+void graphs_after_fork(void)
+{
+    launching = (pthread_rwlock_t)PTHREAD_RWLOCK_WRITER_NONRECURSIVE_INITIALIZER_NP;
+    graph_demand_after_fork();
+    atomic_store(&graphs_any, false);
+}
+
+bool graphs_begin_change(void)
+{
+    const bool held = graphs_allocate() && vgpu_mode() == VGPU_ON;
+
+    if (held)
+        (void)pthread_rwlock_wrlock(&launching);
+    return held;
+}
+
+void graphs_end_change(bool held)
+{
+    if (held)
+        (void)pthread_rwlock_unlock(&launching);
+}
+
+/* Charging */
+
+static bool charge(struct graphs_launch *launch, unsigned i, uint64_t bytes)
+{
+    struct pool *pool = pool_of_graphs(&vgpu.devices[i]);
+    struct grant grant = {.device = &vgpu.devices[i], .units = ledger_units(bytes)};
+
+    if (!pool || !grant_take(&grant))
+        return false;
+    pools_lock();
+    pool->advance += grant.units;
+    pools_unlock();
+    launch->advances[i] = grant.units;
+    launch->charged[i] = true;
+    return true;
+}
+
+/* What graphs of the device have taken is charged to the advance, or as it is. */
+static void end_device(struct graphs_launch *launch, unsigned i)
+{
+    struct pool *pool = pool_of_graphs(&vgpu.devices[i]);
+
+    if (!pool)
+        return;
+    pools_lock();
+    (void)pool_give_back(pool);
+    if (!pool_take_in(pool, &launch->advances[i]))
+        pool_charge_anyway(pool);
+    pool->advance -= launch->advances[i];
+    pools_unlock();
+    if (launch->advances[i])
+        vgpu_discharge(&vgpu.devices[i], VGPU_DATA, launch->advances[i]);
+    if (launch->charged[i])
+        grant_end_moving(&vgpu.devices[i]);
+    launch->advances[i] = 0;
+    launch->charged[i] = false;
+}
+
+static void end_all(struct graphs_launch *launch)
+{
+    for (unsigned i = 0; i < vgpu.device_count; i++) {
+        if (launch->takes[i])
+            end_device(launch, i);
+    }
+}
+
+static bool charge_all(struct graphs_launch *launch, const struct graph_demand *demand)
+{
+    for (unsigned i = 0; i < vgpu.device_count; i++) {
+        if (!demand->bytes[i] || charge(launch, i, demand->bytes[i]))
+            continue;
+        end_all(launch);
+        return false;
+    }
+    return true;
+}
+
+/* Near the limit */
+
+/* What the device's graphs have beyond what is charged is charged: false when there is no room. */
+static bool take_in(struct vgpu_device *device)
+{
+    struct pool *pool = pool_of_graphs(device);
+    uint64_t none = 0;
+    bool fits;
+
+    if (!pool)
+        return false;
+    pools_lock();
+    (void)pool_give_back(pool);
+    fits = pool_take_in(pool, &none);
+    pools_unlock();
+    return fits;
+}
+
+static void trim(struct vgpu_device *device)
+{
+    struct pool *pool = pool_of_graphs(device);
+
+    (void)REAL(cuDeviceGraphMemTrim)(device->handle);
+    if (!pool)
+        return;
+    pools_lock();
+    (void)pool_give_back(pool);
+    pool_charge_anyway(pool);
+    pools_unlock();
+}
+
+/* The largest piece alone must fit, in what graphs have and what is free. */
+static bool may_fit(const struct vgpu_device *device, uint64_t largest)
+{
+    uint64_t limit = atomic_load(&device->limit_units);
+    struct pool *pool = pool_of_graphs((struct vgpu_device *)(uintptr_t)device);
+    uint64_t others = ledger_total(vgpu.region.ext, device->index);
+
+    if (!pool)
+        return false;
+    others -= MIN(others, atomic_load(&pool->charged));
+    return ledger_units(largest) <= limit - MIN(limit, others);
+}
+
+/* No capture minds. */
+static CUresult upload(CUgraphExec exec, CUstream stream, bool per_thread)
+{
+    CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+    bool relaxed = REAL(cuThreadExchangeStreamCaptureMode)(&mode) == CUDA_SUCCESS;
+    CUresult result =
+        per_thread ? REAL(cuGraphUpload_ptsz)(exec, stream) : REAL(cuGraphUpload)(exec, stream);
+
+    if (relaxed)
+        (void)REAL(cuThreadExchangeStreamCaptureMode)(&mode);
+    return result;
+}
+
+static CUresult try_upload(const struct graph_demand *demand, CUgraphExec exec, CUstream stream,
+                           bool per_thread)
+{
+    CUresult result = upload(exec, stream, per_thread);
+    bool fits = true;
+
+    for (unsigned i = 0; i < vgpu.device_count; i++) {
+        if (demand->bytes[i] && !take_in(&vgpu.devices[i]))
+            fits = false;
+    }
+    if (result == CUDA_SUCCESS && fits)
+        return CUDA_SUCCESS;
+    for (unsigned i = 0; i < vgpu.device_count; i++) {
+        if (demand->bytes[i])
+            trim(&vgpu.devices[i]);
+    }
+    return result == CUDA_SUCCESS ? CUDA_ERROR_OUT_OF_MEMORY : result;
+}
+
+/* With memory that other graphs left, then without. */
+static CUresult upload_within_limit(const struct graph_demand *demand, CUgraphExec exec,
+                                    CUstream stream, bool per_thread)
+{
+    CUresult result;
+
+    for (unsigned i = 0; i < vgpu.device_count; i++) {
+        if (demand->bytes[i] && !may_fit(&vgpu.devices[i], demand->largest[i]))
+            return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    if (region_try(&vgpu.region) != 0)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    result = try_upload(demand, exec, stream, per_thread);
+    if (result == CUDA_ERROR_OUT_OF_MEMORY)
+        result = try_upload(demand, exec, stream, per_thread);
+    region_tried(&vgpu.region);
+    return result;
+}
+
+/* Launches and uploads */
+
+static bool is_granted(const struct graph_demand *demand)
+{
+    for (unsigned i = 0; i < vgpu.device_count; i++) {
+        if (demand->bytes[i] && !vgpu.devices[i].granted)
+            return false;
+    }
+    return true;
+}
+
+/* Also of a capture that is invalid: an upload would be one error more. */
+static bool is_captured(CUstream stream, bool per_thread)
+{
+    CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+    CUresult result = per_thread ? REAL(cuStreamIsCapturing_ptsz)(stream, &status)
+                                 : REAL(cuStreamIsCapturing)(stream, &status);
+
+    return result == CUDA_SUCCESS && status != CU_STREAM_CAPTURE_STATUS_NONE;
+}
+
+static void note_takes(struct graphs_launch *launch, const struct graph_demand *demand)
+{
+    for (unsigned i = 0; i < vgpu.device_count; i++)
+        launch->takes[i] = demand->bytes[i] > 0;
+}
+
+/* With the lock held alone, for which it was let go of: the graph may be another one since. */
+static CUresult begin_alone(struct graphs_launch *launch, CUgraphExec exec, CUstream stream,
+                            bool per_thread)
+{
+    struct graph_demand demand;
+
+    if (!graph_demand_look(exec, &demand))
+        return CUDA_SUCCESS;
+    note_takes(launch, &demand);
+    return is_granted(&demand) ? upload_within_limit(&demand, exec, stream, per_thread)
+                               : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+static CUresult begin_locked(struct graphs_launch *launch, CUgraphExec exec, CUstream stream,
+                             bool per_thread)
+{
+    struct graph_demand demand;
+
+    if (!graph_demand_look(exec, &demand))
+        return CUDA_SUCCESS;
+    compute_hold_captures();
+    launch->captured = is_captured(stream, per_thread);
+    if (launch->captured)
+        return CUDA_SUCCESS; /* in a capture nothing is taken */
+    compute_end_captured();
+    note_takes(launch, &demand);
+    if (!is_granted(&demand))
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    if (charge_all(launch, &demand))
+        return CUDA_SUCCESS;
+    (void)pthread_rwlock_unlock(&launching);
+    (void)pthread_rwlock_wrlock(&launching);
+    return begin_alone(launch, exec, stream, per_thread);
+}
+
+CUresult graphs_begin_launch(struct graphs_launch *launch, CUgraphExec exec, CUstream stream,
+                             bool per_thread)
+{
+    CUresult result;
+
+    *launch = (struct graphs_launch){0};
+    if (vgpu_mode() != VGPU_ON)
+        return CUDA_SUCCESS;
+    (void)pthread_rwlock_rdlock(&launching);
+    result = begin_locked(launch, exec, stream, per_thread);
+    launch->held = result == CUDA_SUCCESS;
+    if (!launch->held)
+        (void)pthread_rwlock_unlock(&launching);
+    return result;
+}
+
+void graphs_end_launch(struct graphs_launch *launch)
+{
+    if (!launch->held)
+        return;
+    if (launch->captured)
+        compute_end_captured();
+    else
+        end_all(launch);
+    (void)pthread_rwlock_unlock(&launching);
+}
+
+CUresult graphs_upload(CUgraphExec exec, CUstream stream, bool per_thread)
+{
+    struct graphs_launch launch;
+    CUresult result = graphs_begin_launch(&launch, exec, stream, per_thread);
+
+    if (result != CUDA_SUCCESS)
+        return result;
+    result =
+        per_thread ? REAL(cuGraphUpload_ptsz)(exec, stream) : REAL(cuGraphUpload)(exec, stream);
+    graphs_end_launch(&launch);
+    return result;
+}
+
+PUBLIC CUresult cuGraphUpload(CUgraphExec exec, CUstream stream)
+{
+    (void)real_driver();
+    return graphs_upload(exec, stream, false);
+}
+
+PUBLIC CUresult cuGraphUpload_ptsz(CUgraphExec exec, CUstream stream)
+{
+    (void)real_driver();
+    return graphs_upload(exec, stream, true);
+}
+
+PUBLIC CUresult cuDeviceGraphMemTrim(CUdevice handle)
+{
+    struct vgpu_device *device;
+    CUresult result;
+
+    if (vgpu_mode() != VGPU_ON || !graphs_allocate())
+        return REAL(cuDeviceGraphMemTrim)(handle);
+    (void)pthread_rwlock_wrlock(&launching);
+    result = REAL(cuDeviceGraphMemTrim)(handle);
+    device = vgpu_device(handle);
+    if (device)
+        (void)pools_settle(device);
+    (void)pthread_rwlock_unlock(&launching);
+    return result;
+}
