@@ -9,7 +9,7 @@ The simulator's own count judges. At any moment: what a container has beyond the
 not last longer, than what docs/plan.md lists as known. Each hour, when nobody is in a call: not a byte over it, and what
 is in use is what is charged. After the day: nothing is charged or in use, and no file is left.
 
-usage: day.py [SECONDS [SEED]]
+usage: tenants_day.py [SECONDS [SEED]]
 """
 
 import random
