@@ -745,8 +745,10 @@ class Run:
     def __init__(self, setting):
         self.setting = setting
         self.judge = Judge(setting)
+        # Contexts come and go by the thousand.
+        driver = {"context-time": "2ms"} | setting.driver
         self.machines = [
-            Machine(gpus=setting.gpus, memory=MEMORY, sms=SMS, context=CONTEXT, driver=setting.driver) for _ in range(2)
+            Machine(gpus=setting.gpus, memory=MEMORY, sms=SMS, context=CONTEXT, driver=driver) for _ in range(2)
         ]
         # The same machine, down to the serial numbers of its cards.
         command = ["cp", "--sparse=always", self.machines[0].path, self.machines[1].path]
