@@ -457,6 +457,7 @@ void limiter_end(struct limiter *limiter, const struct launch *launch, struct ti
                  bool launched)
 {
     struct sample *sample = ticket->sample;
+    int64_t now_ns;
 
     if (!launched) {
         limiter_charge(limiter, -(double)ticket->paid_ns);
@@ -465,9 +466,11 @@ void limiter_end(struct limiter *limiter, const struct launch *launch, struct ti
     if (!sample)
         return;
     if (launched) {
+        now_ns = limiter_now(limiter);
         note_host_time(limiter, launch, ticket);
         sample->issued_ns = limiter->issued_ns;
         if (samples_end(&limiter->samples, limiter->ops, limiter->gpu, sample)) {
+            sample->after_ns = limiter_now(limiter) - now_ns;
             if (sample->kind == SAMPLE_ALWAYS)
                 limiter_publish_owed(limiter);
             return;

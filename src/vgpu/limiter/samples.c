@@ -72,7 +72,7 @@ struct sample *samples_begin(struct samples *samples, const struct limiter_gpu *
     sample->weight = 1;
     sample->expected_ns = sample->ridden_ns = 0;
     sample->paid_ns = sample->provisional_ns = sample->started_ns = 0;
-    sample->gap_ns = sample->held_ns = sample->over_ns = 0;
+    sample->gap_ns = sample->held_ns = sample->after_ns = sample->over_ns = 0;
     sample->began_ns = now_ns;
     return sample;
 }
@@ -87,10 +87,13 @@ double samples_company_ns(const struct limiter_gpu *ops, void *gpu, const struct
         if (ops->elapsed_ms(gpu, sample->start, sample->marks[i], &ms))
             longest_ns = MAX(longest_ns, ms * 1e6);
     }
-    /* Where the start ran at once, the kernel waited for the host, and we held that up. */
-    if (sample->gap_ns)
-        longest_ns += (double)(sample->held_ns - sample->gap_ns);
-    return longest_ns;
+    return longest_ns + samples_delay_ns(sample);
+}
+
+/* Where the start ran at once, the kernel waited for the host, and we held that up. */
+double samples_delay_ns(const struct sample *sample)
+{
+    return sample->gap_ns ? (double)(sample->held_ns - sample->gap_ns) : 0;
 }
 
 bool samples_end(struct samples *samples, const struct limiter_gpu *ops, void *gpu,

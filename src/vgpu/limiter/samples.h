@@ -70,6 +70,7 @@ struct sample {
     int64_t issued_ns;      /* what the process had charged by then */
     int64_t held_ns;        /* host time that recording took before the launch */
     int64_t gap_ns;         /* host time between the start's execution and the kernel's queueing */
+    int64_t after_ns;       /* host time that recording took after the launch */
     int64_t over_ns;    /* host clock, when it was over: its end was recorded later; 0: not so */
     int64_t began_ns;   /* host clock */
     int64_t started_ns; /* host clock, when it was first seen running; 0: it may be in a queue */
@@ -102,6 +103,10 @@ struct sample *samples_begin(struct samples *samples, const struct limiter_gpu *
  * 1e18: they still run.
  */
 double samples_company_ns(const struct limiter_gpu *ops, void *gpu, const struct sample *sample);
+
+/* For how long our recording held the kernel up. What ran before it was over so much nearer to its
+ * start than samples_company_ns() says. */
+double samples_delay_ns(const struct sample *sample);
 
 /* Records the end; false when that failed, and the sample is free again. */
 bool samples_end(struct samples *samples, const struct limiter_gpu *ops, void *gpu,

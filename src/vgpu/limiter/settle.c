@@ -101,24 +101,37 @@ static double ours_of(struct limiter *limiter, const struct sample *sample, doub
     return part < 0 ? cost->mean_ns : length_ns * part;
 }
 
-/* The correction is charged for all the launches that this one stands for. */
+/* Of a kernel's length what is left after the company of those before it. */
+static double own_part(double company_ns, double length_ns)
+{
+    return MAX(1 - MAX(company_ns, 0.0) / length_ns, 0.0);
+}
+
+/*
+ * The correction is charged for all the launches that this one stands for. Our recording held this
+ * one up, so that it ran beside less of what was launched before it, and holds up the next one: so
+ * much longer the device is busy, which is charged once.
+ */
 static void finish_short(struct limiter *limiter, struct sample *sample, double length_ns)
 {
-    double part = 1;
+    double part = 1, held_ns = 0;
 
     if (sample->mark_count) {
         double company_ns = samples_company_ns(limiter->ops, limiter->gpu, sample);
+        double seen_ns = company_ns - samples_delay_ns(sample);
 
-        part = MAX(1 - MAX(company_ns, 0.0) / length_ns, 0.0);
+        part = own_part(company_ns, length_ns);
+        held_ns = length_ns * (own_part(seen_ns, length_ns) - part) + (double)sample->after_ns;
     }
     length_ns = ours_of(limiter, sample, length_ns);
     overlap_note(&limiter->overlap, length_ns, length_ns * part);
     learn(limiter, sample, length_ns);
     if (sample->kind == SAMPLE_COUNTED)
         atomic_fetch_add_explicit(&limiter->compute->charged_ns,
-                                  (int64_t)(length_ns * part * sample->weight), RELAXED);
+                                  (int64_t)(length_ns * part * sample->weight + held_ns), RELAXED);
     else
-        limiter_charge(limiter, (length_ns * part - (double)sample->paid_ns) * sample->weight);
+        limiter_charge(limiter,
+                       (length_ns * part - (double)sample->paid_ns) * sample->weight + held_ns);
     note_longest(limiter, length_ns);
 }
 
