@@ -504,27 +504,52 @@ static void *move(void *argument)
     return NULL;
 }
 
-/* Code comes and goes beside that, for so many milliseconds. */
-static int verb_squeeze(const char *argument)
+/* For so many milliseconds one thing is done again and again, while threads do another. */
+static void beside_threads(void *(*other)(void *), const char *milliseconds, void (*again)(void))
 {
     pthread_t threads[THREADS];
     struct timespec now, end;
 
     cu.current(&shared);
     clock_gettime(CLOCK_MONOTONIC, &end);
-    end.tv_sec += (time_t)(number(argument) / 1000);
+    end.tv_sec += (time_t)(number(milliseconds) / 1000);
     for (unsigned i = 0; i < THREADS; i++)
-        pthread_create(&threads[i], NULL, move, (void *)(uintptr_t)(i + 1));
+        pthread_create(&threads[i], NULL, other, (void *)(uintptr_t)(i + 1));
     do {
-        cu_handle own;
-
-        if (cu.load(&own, image_of("1M")) == CU_OK)
-            cu.unload(own);
+        again();
         clock_gettime(CLOCK_MONOTONIC, &now);
     } while (now.tv_sec < end.tv_sec || (now.tv_sec == end.tv_sec && now.tv_nsec < end.tv_nsec));
     enough = true;
     for (unsigned i = 0; i < THREADS; i++)
         pthread_join(threads[i], NULL);
+}
+
+static int loaded;
+
+static void load_and_unload_of(const char *size)
+{
+    cu_handle own;
+
+    if (cu.load(&own, image_of(size)) == CU_OK) {
+        loaded++;
+        cu.unload(own);
+    }
+}
+
+static void load_small(void)
+{
+    load_and_unload_of("1M");
+}
+
+static void load_large(void)
+{
+    load_and_unload_of("4M");
+}
+
+/* Code comes and goes beside that, for so many milliseconds. */
+static int verb_squeeze(const char *argument)
+{
+    beside_threads(move, argument, load_small);
     return 0;
 }
 
@@ -548,27 +573,7 @@ static void *ask(void *unused)
  * Says how many were loaded. */
 static int verb_cramped(const char *argument)
 {
-    pthread_t threads[THREADS];
-    struct timespec now, end;
-    int loaded = 0;
-
-    cu.current(&shared);
-    clock_gettime(CLOCK_MONOTONIC, &end);
-    end.tv_sec += (time_t)(number(argument) / 1000);
-    for (unsigned i = 0; i < THREADS; i++)
-        pthread_create(&threads[i], NULL, ask, NULL);
-    do {
-        cu_handle own;
-
-        if (cu.load(&own, image_of("4M")) == CU_OK) {
-            loaded++;
-            cu.unload(own);
-        }
-        clock_gettime(CLOCK_MONOTONIC, &now);
-    } while (now.tv_sec < end.tv_sec || (now.tv_sec == end.tv_sec && now.tv_nsec < end.tv_nsec));
-    enough = true;
-    for (unsigned i = 0; i < THREADS; i++)
-        pthread_join(threads[i], NULL);
+    beside_threads(ask, argument, load_large);
     answered(loaded + wrong);
     return 0;
 }
