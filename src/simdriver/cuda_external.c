@@ -32,12 +32,6 @@ static struct buffer {
     uint32_t context, hold;
 } buffers[BUFFERS];
 
-static void let_go(uint32_t hold)
-{
-    guest_state()->holds[hold].handles--;
-    sim_hold_settle(guest_state(), hold);
-}
-
 static CUexternalMemory handle_of(unsigned i)
 {
     return (CUexternalMemory)(uintptr_t)(HANDLE_KIND | (uint64_t)(objects[i].gen & 0xfffff) << 24 |
@@ -106,7 +100,7 @@ static CUresult map(const struct object *object, uint32_t context,
         return CUDA_ERROR_OUT_OF_MEMORY;
     buffer->address = address_take(desc->size, context);
     if (!buffer->address) {
-        let_go(buffer->hold);
+        sim_hold_drop(guest_state(), buffer->hold);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     buffer->context = context;
@@ -142,7 +136,7 @@ PUBLIC CUresult cuDestroyExternalMemory(CUexternalMemory handle)
     (void)sim_lock(guest.sim);
     object = find_object(handle);
     if (object) {
-        let_go(object->hold);
+        sim_hold_drop(guest_state(), object->hold);
         object->hold = 0;
         object->gen++;
     }
@@ -160,7 +154,7 @@ bool guest_external_free(uint64_t address)
             continue;
         (void)address_give(address, &bytes, &context);
         buffers[i].address = 0;
-        let_go(buffers[i].hold);
+        sim_hold_drop(guest_state(), buffers[i].hold);
         return true;
     }
     return false;
@@ -172,6 +166,6 @@ void guest_external_drop(uint32_t context)
         if (!buffers[i].address || buffers[i].context != context)
             continue;
         buffers[i].address = 0;
-        let_go(buffers[i].hold);
+        sim_hold_drop(guest_state(), buffers[i].hold);
     }
 }

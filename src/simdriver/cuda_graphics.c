@@ -73,8 +73,7 @@ static void end(struct resource *resource)
     unmap(resource);
     resource->hold = 0;
     resource->gen++;
-    guest_state()->holds[hold].handles--;
-    sim_hold_settle(guest_state(), hold);
+    sim_hold_drop(guest_state(), hold);
 }
 
 void guest_graphics_drop(uint32_t context)

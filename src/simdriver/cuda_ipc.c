@@ -80,8 +80,7 @@ static bool grow(void)
 
 static void end(struct shared *row)
 {
-    guest_state()->holds[row->hold].handles--;
-    sim_hold_settle(guest_state(), row->hold);
+    sim_hold_drop(guest_state(), row->hold);
     *row = shared.list[--shared.count];
 }
 
@@ -213,8 +212,7 @@ static CUresult open_anew(uint32_t physical, uint32_t context, CUdeviceptr *ret_
         return CUDA_ERROR_OUT_OF_MEMORY;
     address = address_take(bytes, context);
     if (!address) {
-        guest_state()->holds[hold].handles--;
-        sim_hold_settle(guest_state(), hold);
+        sim_hold_drop(guest_state(), hold);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     shared.list[shared.count++] = (struct shared){address, bytes, context, hold, 1};

@@ -216,8 +216,7 @@ bool shared_pool_free(uint64_t address)
         return false;
     *at = row->next;
     row->heap->used_bytes -= MIN(row->heap->used_bytes, row->bytes);
-    guest_state()->holds[row->hold].handles--;
-    sim_hold_settle(guest_state(), row->hold);
+    sim_hold_drop(guest_state(), row->hold);
     free(row);
     return true;
 }

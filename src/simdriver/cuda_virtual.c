@@ -185,8 +185,7 @@ PUBLIC CUresult cuMemRelease(CUmemGenericAllocationHandle handle)
         return r;
     (void)sim_lock(guest.sim);
     if (guest_find_hold(handle, &hold)) {
-        guest_state()->holds[hold].handles--;
-        sim_hold_settle(guest_state(), hold);
+        sim_hold_drop(guest_state(), hold);
         guest_multicast_settle();
     } else {
         r = CUDA_ERROR_INVALID_VALUE;

@@ -128,8 +128,7 @@ static void let_go(struct heap *heap, struct heap_chunk *chunk)
         sim_discharge(guest.sim, heap->device, chunk->bytes);
         return;
     }
-    guest_state()->holds[chunk->hold].handles--;
-    sim_hold_settle(guest_state(), chunk->hold);
+    sim_hold_drop(guest_state(), chunk->hold);
 }
 
 static bool get(struct heap *heap, struct heap_chunk *chunk)

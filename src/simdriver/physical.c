@@ -132,6 +132,12 @@ void sim_hold_settle(struct sim_state *s, uint32_t hold)
         hold_free(s, hold);
 }
 
+void sim_hold_drop(struct sim_state *s, uint32_t hold)
+{
+    s->holds[hold].handles--;
+    sim_hold_settle(s, hold);
+}
+
 uint32_t sim_physical_new(struct sim *sim, const struct sim_physical *template)
 {
     struct sim_state *s = sim->state;

@@ -17,6 +17,9 @@ uint32_t sim_physical_new(struct sim *sim, const struct sim_physical *template);
 /* Another hold of this process on a piece; 0 when there are too many. */
 uint32_t sim_hold_new(struct sim *sim, uint32_t physical);
 
+/* A handle is given back. */
+void sim_hold_drop(struct sim_state *s, uint32_t hold);
+
 /* After a handle was given back, or a mapping ended: ends what nobody has any more. */
 void sim_hold_settle(struct sim_state *s, uint32_t hold);
 
