@@ -57,13 +57,24 @@ static bool strbuf_grow(struct strbuf *buf, size_t more)
     return true;
 }
 
-void strbuf_add_bytes(struct strbuf *buf, const char *bytes, size_t len)
+char *strbuf_extend(struct strbuf *buf, size_t len)
 {
+    char *begin;
+
     if (!strbuf_grow(buf, len))
-        return;
-    memcpy(buf->text + buf->len, bytes, len);
+        return NULL;
+    begin = buf->text + buf->len;
     buf->len += len;
     buf->text[buf->len] = '\0';
+    return begin;
+}
+
+void strbuf_add_bytes(struct strbuf *buf, const char *bytes, size_t len)
+{
+    char *to = strbuf_extend(buf, len);
+
+    if (to)
+        memcpy(to, bytes, len);
 }
 
 void strbuf_add(struct strbuf *buf, const char *text)

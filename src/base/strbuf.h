@@ -35,6 +35,9 @@ struct strbuf {
 void strbuf_deinit(struct strbuf *buf);
 void strbuf_add(struct strbuf *buf, const char *text);
 void strbuf_add_bytes(struct strbuf *buf, const char *bytes, size_t len);
+/* Adds len bytes that the caller writes at once: where they go, or NULL as the buffer has failed.
+ */
+char *strbuf_extend(struct strbuf *buf, size_t len);
 void strbuf_addf(struct strbuf *buf, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
 /* A JSON string, quotes included, as Go writes it: <, > and & are escaped, too; and DEL, which YAML

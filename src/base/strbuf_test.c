@@ -23,6 +23,23 @@ static void text_grows_up_to_its_bound(void **state)
     assert_string_equal(strbuf_text(&buf), "");
 }
 
+static void what_is_extended_is_the_callers_to_write(void **state)
+{
+    struct strbuf buf = STRBUF_INIT(6);
+    char *to;
+
+    (void)state;
+    strbuf_add(&buf, "ab");
+    to = strbuf_extend(&buf, 3);
+    assert_non_null(to);
+    memcpy(to, "cde", 3);
+    strbuf_add(&buf, "f");
+    assert_string_equal(strbuf_text(&buf), "abcdef");
+    assert_null(strbuf_extend(&buf, 1));
+    assert_true(buf.failed);
+    strbuf_deinit(&buf);
+}
+
 static void json_strings_are_safe_whatever_the_bytes(void **state)
 {
     struct strbuf buf = STRBUF_INIT(1000);
@@ -67,6 +84,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(text_grows_up_to_its_bound),
+        cmocka_unit_test(what_is_extended_is_the_callers_to_write),
         cmocka_unit_test(json_strings_are_safe_whatever_the_bytes),
         cmocka_unit_test(json_strings_are_gos),
         cmocka_unit_test(text_in_an_arena_outlives_the_buffer),

@@ -66,31 +66,69 @@ void metrics_labels(struct strbuf *buf, const struct metric_label *labels, size_
         strbuf_add(buf, "}");
 }
 
-/* " 123\n", from the end of the buffer; its beginning. */
-static const char *write_whole(uint64_t value, char *text, size_t size)
-{
-    char *p = text + size;
+enum {
+    NUMBER_SIZE = 40,
+};
 
-    *--p = '\0';
-    *--p = '\n';
-    do
+/* Digits before end, at least so many of them; their beginning. */
+static char *write_digits(uint64_t value, unsigned at_least, char *end)
+{
+    char *p = end;
+
+    for (unsigned i = 0; value || i < at_least; i++) {
         *--p = (char)('0' + value % 10);
-    while (value /= 10);
-    *--p = ' ';
+        value /= 10;
+    }
     return p;
+}
+
+static void add_line(struct strbuf *buf, struct metric_text name, struct metric_text labels,
+                     const char *number, size_t number_len)
+{
+    char *to = strbuf_extend(buf, name.len + labels.len + number_len + 2);
+
+    if (!to)
+        return;
+    to = mempcpy(to, name.text, name.len);
+    to = mempcpy(to, labels.text, labels.len);
+    *to++ = ' ';
+    to = mempcpy(to, number, number_len);
+    *to = '\n';
+}
+
+void metrics_add(struct strbuf *buf, struct metric_text name, struct metric_text labels,
+                 double value)
+{
+    char text[NUMBER_SIZE], *end = text + sizeof(text);
+    const char *begin;
+
+    /* Most values are whole numbers, which are written twenty times as fast. */
+    if (value >= 0 && value < 1e15 && value == (double)(uint64_t)value) {
+        begin = write_digits((uint64_t)value, 1, end);
+        add_line(buf, name, labels, begin, (size_t)(end - begin));
+    } else {
+        add_line(buf, name, labels, text, (size_t)snprintf(text, sizeof(text), "%.17g", value));
+    }
+}
+
+void metrics_add_seconds(struct strbuf *buf, struct metric_text name, struct metric_text labels,
+                         uint64_t ns)
+{
+    char text[NUMBER_SIZE], *end = text + sizeof(text), *point;
+    const char *begin;
+    uint64_t part = ns % 1000000000;
+    unsigned digits = 9;
+
+    for (; digits && part % 10 == 0; digits--)
+        part /= 10;
+    point = write_digits(part, digits, end);
+    if (digits)
+        *--point = '.';
+    begin = write_digits(ns / 1000000000, 1, point);
+    add_line(buf, name, labels, begin, (size_t)(end - begin));
 }
 
 void metrics_sample(struct strbuf *buf, const char *name, const char *labels, double value)
 {
-    char text[40];
-    const char *number = text;
-
-    /* Most values are whole numbers, which are written twenty times as fast. */
-    if (value >= 0 && value < 1e15 && value == (double)(uint64_t)value)
-        number = write_whole((uint64_t)value, text, sizeof(text));
-    else
-        (void)snprintf(text, sizeof(text), " %.17g\n", value);
-    strbuf_add(buf, name);
-    strbuf_add(buf, labels);
-    strbuf_add(buf, number);
+    metrics_add(buf, metric_text(name), metric_text(labels), value);
 }

@@ -8,6 +8,8 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
+#include <string.h>
 
 #include "base/strbuf.h"
 
@@ -25,6 +27,24 @@ void metrics_family(struct strbuf *buf, const char *name, enum metric_type type,
 
 /* Labels as text, {a="b",c="d"}: values are escaped, bytes that are not UTF-8 are replaced. */
 void metrics_labels(struct strbuf *buf, const struct metric_label *labels, size_t count);
+
+/* A name, or labels as metrics_labels() writes them: what stands in hundreds of lines is measured
+ * once. */
+struct metric_text {
+    const char *text;
+    size_t len;
+};
+
+static inline struct metric_text metric_text(const char *text)
+{
+    return (struct metric_text){text, strlen(text)};
+}
+
+void metrics_add(struct strbuf *buf, struct metric_text name, struct metric_text labels,
+                 double value);
+/* Of a time in nanoseconds, told in seconds and exactly. */
+void metrics_add_seconds(struct strbuf *buf, struct metric_text name, struct metric_text labels,
+                         uint64_t ns);
 
 /* A sample of the family begun last; labels as metrics_labels() writes them, or "". */
 void metrics_sample(struct strbuf *buf, const char *name, const char *labels, double value);

@@ -24,18 +24,23 @@ enum naming {
     NAMING_COUNT,
 };
 
+/* Where labels stand among the samples' texts. */
+struct place {
+    size_t at, len;
+};
+
 /* A container's card and its pod. */
 struct sample {
     const struct exported *what;
     const struct container_use *use;
     const struct container_card *card;
-    size_t labels[NAMING_COUNT]; /* offsets into the samples' texts */
+    struct place labels[NAMING_COUNT];
 };
 
 /* A container whose pod is known. */
 struct owner {
     const struct container_use *use;
-    size_t labels; /* offset into the samples' texts */
+    struct place labels;
 };
 
 /* Data of all families: a row for each container, and one for each of its cards. */
@@ -44,7 +49,7 @@ struct samples {
     size_t owner_count;
     struct sample *items;
     size_t count;
-    struct strbuf texts; /* labels, one terminated text after another */
+    struct strbuf texts; /* labels */
 };
 
 struct use_family {
@@ -52,7 +57,8 @@ struct use_family {
     enum metric_type type;
     const char *help;
     double (*value)(const struct sample *sample);
-    bool when_launched; /* only after the first launch */
+    uint64_t (*ns)(const struct sample *sample); /* instead: a time, told in seconds */
+    bool when_launched;                          /* only after the first launch */
     bool legacy;
 };
 
@@ -96,14 +102,14 @@ static double core_limit(const struct sample *sample)
     return sample->card->cores ? sample->card->cores : DEVICE_CORES;
 }
 
-static double busy_seconds(const struct sample *sample)
+static uint64_t busy_ns(const struct sample *sample)
 {
-    return (double)sample->card->charged_ns / 1e9;
+    return sample->card->charged_ns;
 }
 
-static double throttled_seconds(const struct sample *sample)
+static uint64_t throttled_ns(const struct sample *sample)
 {
-    return (double)sample->card->delayed_ns / 1e9;
+    return sample->card->delayed_ns;
 }
 
 static double throttled_launches(const struct sample *sample)
@@ -137,9 +143,9 @@ static const struct use_family use_families[] = {
     {"hami_vgpu_core_limit_percent", METRIC_GAUGE,
      "Percent of the card's time that the container may use", core_limit},
     {"hami_container_device_busy_seconds_total", METRIC_COUNTER,
-     "The card's time that the container used", busy_seconds},
+     "The card's time that the container used", .ns = busy_ns},
     {"hami_container_throttled_seconds_total", METRIC_COUNTER,
-     "Time that launches were held back to keep the container to its share", throttled_seconds},
+     "Time that launches were held back to keep the container to its share", .ns = throttled_ns},
     {"hami_container_throttled_launches_total", METRIC_COUNTER,
      "Launches that were held back to keep the container to its share", throttled_launches},
     {"hami_container_memory_refusals_total", METRIC_COUNTER,
@@ -154,58 +160,69 @@ static const struct use_family use_families[] = {
      .when_launched = true, .legacy = true},
 };
 
-static size_t add_labels(const struct pod_name *pod, const struct sample *sample,
-                         enum naming naming, struct strbuf *texts)
+static struct metric_text text_at(const struct samples *samples, struct place place)
+{
+    return (struct metric_text){strbuf_text(&samples->texts) + place.at, place.len};
+}
+
+/* The container's labels, which those of its cards begin with. */
+static struct place add_labels(const struct pod_name *pod, const struct container_use *use,
+                               enum naming naming, struct strbuf *texts)
+{
+    bool legacy = naming == NAMING_LEGACY;
+    size_t at = texts->len;
+    const struct metric_label labels[] = {
+        {"zone", "vGPU"},
+        {legacy ? "podnamespace" : "namespace", pod->namespace},
+        {legacy ? "podname" : "pod", pod->name},
+        {legacy ? "ctrname" : "container", use->name},
+    };
+
+    metrics_labels(texts, labels, ARRAY_SIZE(labels));
+    return (struct place){at, texts->len - at};
+}
+
+static struct place add_card_labels(const struct container_card *card, struct place container,
+                                    enum naming naming, struct strbuf *texts)
 {
     bool legacy = naming == NAMING_LEGACY;
     size_t at = texts->len;
     char index[16];
     const struct metric_label labels[] = {
-        {"zone", "vGPU"},
-        {legacy ? "podnamespace" : "namespace", pod->namespace},
-        {legacy ? "podname" : "pod", pod->name},
-        {legacy ? "ctrname" : "container", sample->use->name},
         {legacy ? "vdeviceid" : "vdevice_index", index},
-        {legacy ? "deviceuuid" : "device_uuid", sample->card->uuid},
+        {legacy ? "deviceuuid" : "device_uuid", card->uuid},
     };
+    char *to = strbuf_extend(texts, container.len - 1);
 
-    (void)snprintf(index, sizeof(index), "%u", sample->card->index);
+    if (!to)
+        return (struct place){0, 0};
+    memcpy(to, texts->text + container.at, container.len - 1);
+    (void)snprintf(index, sizeof(index), "%u", card->index);
     metrics_labels(texts, labels, ARRAY_SIZE(labels));
-    strbuf_add_bytes(texts, "", 1);
-    return at;
-}
-
-static void add_owner(const struct pod_name *pod, const struct container_use *use,
-                      struct samples *samples)
-{
-    struct owner *owner = &samples->owners[samples->owner_count++];
-    const struct metric_label labels[] = {
-        {"zone", "vGPU"},
-        {"namespace", pod->namespace},
-        {"pod", pod->name},
-        {"container", use->name},
-    };
-
-    *owner = (struct owner){.use = use, .labels = samples->texts.len};
-    metrics_labels(&samples->texts, labels, ARRAY_SIZE(labels));
-    strbuf_add_bytes(&samples->texts, "", 1);
+    if (!texts->failed)
+        texts->text[at + container.len - 1] = ','; /* for the brace */
+    return (struct place){at, texts->len - at};
 }
 
 static void add_samples(const struct exported *what, const struct container_use *use,
                         struct samples *samples)
 {
     const struct pod_name *pod = pod_names_find(what->names, use->pod_uid);
+    const size_t namings = what->legacy ? NAMING_COUNT : NAMING_NEW + 1;
+    struct place labels[NAMING_COUNT];
 
     if (!pod)
         return;
-    add_owner(pod, use, samples);
+    for (size_t naming = 0; naming < namings; naming++)
+        labels[naming] = add_labels(pod, use, naming, &samples->texts);
+    samples->owners[samples->owner_count++] = (struct owner){use, labels[NAMING_NEW]};
     for (unsigned i = 0; i < use->card_count; i++) {
         struct sample *sample = &samples->items[samples->count++];
 
         *sample = (struct sample){.what = what, .use = use, .card = &use->cards[i]};
-        sample->labels[NAMING_NEW] = add_labels(pod, sample, NAMING_NEW, &samples->texts);
-        if (what->legacy)
-            sample->labels[NAMING_LEGACY] = add_labels(pod, sample, NAMING_LEGACY, &samples->texts);
+        for (size_t naming = 0; naming < namings && !samples->texts.failed; naming++)
+            sample->labels[naming] =
+                add_card_labels(sample->card, labels[naming], naming, &samples->texts);
     }
 }
 
@@ -217,12 +234,12 @@ static void export_memory_parts(const struct samples *samples, struct strbuf *bu
     metrics_family(buf, name, METRIC_GAUGE, "Container device memory description");
     for (size_t i = 0; i < samples->count; i++) {
         const struct sample *sample = &samples->items[i];
-        const char *labels = samples->texts.text + sample->labels[NAMING_LEGACY];
+        struct metric_text labels = text_at(samples, sample->labels[NAMING_LEGACY]);
         const struct region_view_memory *used = &sample->card->used;
         CLEANUP(strbuf_deinit) struct strbuf text = STRBUF_INIT(TEXT_MAX);
 
         strbuf_addf(&text, "%.*s,context=\"%llu\",module=\"%llu\",data=\"%llu\",offset=\"0\"}",
-                    (int)strlen(labels) - 1, labels, (unsigned long long)used->context,
+                    (int)labels.len - 1, labels.text, (unsigned long long)used->context,
                     (unsigned long long)used->module, (unsigned long long)used->data);
         metrics_sample(buf, name, strbuf_text(&text), (double)used->total);
     }
@@ -232,20 +249,25 @@ static void export_family(const struct samples *samples, const struct use_family
                           struct strbuf *buf)
 {
     enum naming naming = family->legacy ? NAMING_LEGACY : NAMING_NEW;
+    struct metric_text name = metric_text(family->name);
 
     metrics_family(buf, family->name, family->type, family->help);
     for (size_t i = 0; i < samples->count; i++) {
         const struct sample *sample = &samples->items[i];
+        struct metric_text labels = text_at(samples, sample->labels[naming]);
 
-        if (!family->when_launched || sample->use->last_kernel_time)
-            metrics_sample(buf, family->name, samples->texts.text + sample->labels[naming],
-                           family->value(sample));
+        if (family->when_launched && !sample->use->last_kernel_time)
+            continue;
+        if (family->ns)
+            metrics_add_seconds(buf, name, labels, family->ns(sample));
+        else
+            metrics_add(buf, name, labels, family->value(sample));
     }
 }
 
 /* One of a container's cards: buckets add up, each has those that waited no longer. */
-static void export_waits_of(const struct sample *sample, const char *labels, struct strbuf *text,
-                            struct strbuf *buf)
+static void export_waits_of(const struct sample *sample, struct metric_text labels,
+                            struct strbuf *text, struct strbuf *buf)
 {
     static const unsigned ends_ms[] = REGION_WAIT_MS;
     uint64_t count = 0;
@@ -254,15 +276,17 @@ static void export_waits_of(const struct sample *sample, const char *labels, str
         count += sample->card->waits[i];
         text->len = 0;
         if (i < ARRAY_SIZE(ends_ms))
-            strbuf_addf(text, "%.*s,le=\"%g\"}", (int)strlen(labels) - 1, labels, ends_ms[i] / 1e3);
+            strbuf_addf(text, "%.*s,le=\"%g\"}", (int)labels.len - 1, labels.text,
+                        ends_ms[i] / 1e3);
         else
-            strbuf_addf(text, "%.*s,le=\"+Inf\"}", (int)strlen(labels) - 1, labels);
+            strbuf_addf(text, "%.*s,le=\"+Inf\"}", (int)labels.len - 1, labels.text);
         metrics_sample(buf, "hami_container_launch_wait_seconds_bucket", strbuf_text(text),
                        (double)count);
     }
-    metrics_sample(buf, "hami_container_launch_wait_seconds_sum", labels,
-                   (double)sample->card->delayed_ns / 1e9);
-    metrics_sample(buf, "hami_container_launch_wait_seconds_count", labels, (double)count);
+    metrics_add_seconds(buf, metric_text("hami_container_launch_wait_seconds_sum"), labels,
+                        sample->card->delayed_ns);
+    metrics_add(buf, metric_text("hami_container_launch_wait_seconds_count"), labels,
+                (double)count);
 }
 
 /* Only of those that ever waited: a page of hundreds of containers is to stay small. */
@@ -276,7 +300,7 @@ static void export_waits(const struct samples *samples, struct strbuf *buf)
         const struct sample *sample = &samples->items[i];
 
         if (sample->card->launches_delayed)
-            export_waits_of(sample, samples->texts.text + sample->labels[NAMING_NEW], &text, buf);
+            export_waits_of(sample, text_at(samples, sample->labels[NAMING_NEW]), &text, buf);
     }
 }
 
@@ -310,21 +334,23 @@ static const struct count_family count_families[] = {
 static void export_counts(const struct samples *samples, const struct count_family *family,
                           struct strbuf *buf)
 {
+    const struct metric_text name = metric_text(family->name);
+
     metrics_family(buf, family->name, family->type, family->help);
     for (size_t i = 0; i < samples->owner_count; i++) {
         const struct owner *owner = &samples->owners[i];
         const uint64_t *count = (const uint64_t *)((const char *)owner->use + family->member);
 
-        metrics_sample(buf, family->name, samples->texts.text + owner->labels, (double)*count);
+        metrics_add(buf, name, text_at(samples, owner->labels), (double)*count);
     }
 }
 
 /* text is used for the labels, again and again. */
-static void export_refusal(const char *labels, const char *reason, uint64_t count,
+static void export_refusal(struct metric_text labels, const char *reason, uint64_t count,
                            struct strbuf *text, struct strbuf *buf)
 {
     text->len = 0;
-    strbuf_add_bytes(text, labels, strlen(labels) - 1);
+    strbuf_add_bytes(text, labels.text, labels.len - 1);
     strbuf_add(text, reason);
     metrics_sample(buf, "hami_container_refusals_total", strbuf_text(text), (double)count);
 }
@@ -339,7 +365,7 @@ static void export_refusals(const struct samples *samples, struct strbuf *buf)
         "is not accounted for");
     for (size_t i = 0; i < samples->owner_count; i++) {
         const struct container_use *use = samples->owners[i].use;
-        const char *labels = samples->texts.text + samples->owners[i].labels;
+        struct metric_text labels = text_at(samples, samples->owners[i].labels);
         uint64_t refused = 0;
 
         for (unsigned k = 0; k < use->card_count; k++)
