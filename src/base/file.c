@@ -108,6 +108,11 @@ int file_stat_at(int folder, const char *path, struct stat *ret_stat)
     return syscall(SYS_newfstatat, folder, path, ret_stat, 0) < 0 ? -errno : 0;
 }
 
+int file_stat_link_at(int folder, const char *path, struct stat *ret_stat)
+{
+    return syscall(SYS_newfstatat, folder, path, ret_stat, AT_SYMLINK_NOFOLLOW) < 0 ? -errno : 0;
+}
+
 int file_stat_fd(int fd, struct stat *ret_stat)
 {
     return syscall(SYS_fstat, fd, ret_stat) < 0 ? -errno : 0;

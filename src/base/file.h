@@ -46,4 +46,6 @@ int file_replace(const char *path, const char *text, size_t len, mode_t mode);
 int file_stat(const char *path, struct stat *ret_stat);
 /* Below an open folder. */
 int file_stat_at(int folder, const char *path, struct stat *ret_stat);
+/* The same, of a symbolic link itself where there is one. */
+int file_stat_link_at(int folder, const char *path, struct stat *ret_stat);
 int file_stat_fd(int fd, struct stat *ret_stat);

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
@@ -19,6 +20,7 @@
 
 enum {
     CONTAINERS_MAX = 4096,
+    KEPT_MAX = 1024, /* regions' files that are kept open, at most */
 };
 
 #define LIMITS_NS NS_PER_S
@@ -28,6 +30,7 @@ enum {
 
 /* A container's state from one look to the next. */
 struct past {
+    UT_hash_handle hh; /* first, beside the key: they are read of others, too */
     char key[CONTAINER_UID_SIZE + CONTAINER_NAME_SIZE]; /* the folder's name */
 
     /* Its limits, read again when the file is another. */
@@ -42,7 +45,8 @@ struct past {
     uint64_t charged_ns[LIMITS_MAX_DEVICES];
     double utilization[LIMITS_MAX_DEVICES];
     bool seen;
-    UT_hash_handle hh;
+
+    struct region_kept region; /* open from one look to the next, where there are descriptors */
 };
 
 struct containers {
@@ -52,10 +56,21 @@ struct containers {
     int fd; /* of the folder, during a look */
     int64_t now_ns;
     struct past *pasts;
+    size_t kept_count, kept_max; /* regions' files that are open */
     struct container_use visited;
     struct region_view view; /* large */
     char limits[LIMITS_FILE_MAX + 1];
 };
+
+/* Half of the process' descriptors are left to its readers and to all else. */
+static size_t kept_max(void)
+{
+    struct rlimit limit;
+
+    if (getrlimit(RLIMIT_NOFILE, &limit) < 0)
+        return 0;
+    return (size_t)MIN(limit.rlim_cur / 2, (rlim_t)KEPT_MAX);
+}
 
 struct containers *containers_new(const char *hook_path)
 {
@@ -66,6 +81,14 @@ struct containers *containers_new(const char *hook_path)
     return containers;
 }
 
+static void past_remove(struct containers *containers, struct past *past)
+{
+    containers->kept_count -= past->region.fd >= 0;
+    region_kept_close(&past->region);
+    HASH_DEL(containers->pasts, past);
+    free(past);
+}
+
 void containers_free(struct containers *containers)
 {
     struct past *past, *next;
@@ -74,8 +97,7 @@ void containers_free(struct containers *containers)
         return;
     HASH_ITER(hh, containers->pasts, past, next)
     {
-        HASH_DEL(containers->pasts, past);
-        free(past);
+        past_remove(containers, past);
     }
     free(containers->uses);
     free(containers);
@@ -183,10 +205,24 @@ static int region_path(const struct containers *containers, const char *entry,
                        const struct limits *limits, char ret_path[PATH_MAX])
 {
     const char *name = limits ? strrchr(limits->region_path, '/') : NULL;
+    size_t folder_len, name_len;
 
     if (!name)
         return find_region(containers, entry, ret_path);
-    return snprintf(ret_path, PATH_MAX, "%s%s", entry, name) < PATH_MAX ? 0 : -ENAMETOOLONG;
+    /* Done for each container at each look, so without printf(). */
+    folder_len = strlen(entry);
+    name_len = strlen(name);
+    if (folder_len + name_len >= PATH_MAX)
+        return -ENAMETOOLONG;
+    memcpy(ret_path, entry, folder_len);
+    memcpy(ret_path + folder_len, name, name_len + 1);
+    return 0;
+}
+
+/* All but the cards, which are many and are set as they are counted. */
+static void clear_use(struct container_use *use)
+{
+    memset(use, 0, offsetof(struct container_use, cards));
 }
 
 static void use_limits(const struct limits *limits, struct container_use *use)
@@ -197,6 +233,7 @@ static void use_limits(const struct limits *limits, struct container_use *use)
     for (unsigned i = 0; i < limits->device_count; i++) {
         struct container_card *card = &use->cards[i];
 
+        *card = (struct container_card){.index = 0};
         COPY_TEXT(card->uuid, limits->devices[i].uuid);
         card->index = i;
         card->limit_bytes = limits->devices[i].memory_bytes;
@@ -213,6 +250,7 @@ static void use_region_limits(const struct region_view *view, struct container_u
 
         if (!view->devices[i].uuid[0])
             continue;
+        *card = (struct container_card){.index = 0};
         COPY_TEXT(card->uuid, view->devices[i].uuid);
         card->index = i;
         card->limit_bytes = view->devices[i].limit_bytes;
@@ -268,6 +306,7 @@ static struct past *find_past(struct containers *containers, const char *entry)
     if (!past)
         return NULL;
     COPY_TEXT(past->key, entry);
+    past->region = (struct region_kept)REGION_KEPT_INIT;
     HASH_ADD_STR(containers->pasts, key, past);
     return past;
 }
@@ -299,11 +338,22 @@ struct read {
     char region_path[PATH_MAX]; /* below the folder of all containers */
 };
 
+static int read_region(struct containers *containers, const char *path, struct past *past)
+{
+    const bool was_open = past->region.fd >= 0;
+    const bool keeps = was_open || containers->kept_count < containers->kept_max;
+    int r;
+
+    r = region_view_read_at(containers->fd, path, keeps ? &past->region : NULL, &containers->view,
+                            NULL);
+    containers->kept_count += (past->region.fd >= 0) - was_open;
+    return r;
+}
+
 /* A container whose folder is not one, or says nothing at all, is a negative errno. */
 static int read_container(struct containers *containers, const char *entry,
                           struct container_use *use, struct read *read)
 {
-    struct error err = ERROR_INIT;
     struct past *past;
     int r;
 
@@ -320,7 +370,7 @@ static int read_container(struct containers *containers, const char *entry,
     if (past->has_limits)
         use_limits(&past->limits, use);
     if (r == 0)
-        r = region_view_read_at(containers->fd, read->region_path, &containers->view, &err);
+        r = read_region(containers, read->region_path, past);
     read->has_view = r == 0;
     if (r < 0) /* no process has made it a region yet, as a rule */
         return past->has_limits && !is_own_failure(r) ? 0 : r;
@@ -336,7 +386,7 @@ static int look_at(struct containers *containers, const char *entry, int64_t now
     struct read read;
     int r;
 
-    *use = (struct container_use){.card_count = 0};
+    clear_use(use);
     r = read_name(entry, use) ? read_container(containers, entry, use, &read) : -EINVAL;
     if (r == 0 && read.has_view && containers->view.has_extension)
         measure(read.past, use, now_ns);
@@ -369,10 +419,8 @@ static void forget_unseen(struct containers *containers)
         bool seen = past->seen;
 
         past->seen = false;
-        if (seen)
-            continue;
-        HASH_DEL(containers->pasts, past);
-        free(past);
+        if (!seen)
+            past_remove(containers, past);
     }
 }
 
@@ -387,6 +435,7 @@ int containers_look(struct containers *containers, int64_t now_ns,
         return error_set(err, -errno, "%s: %s", containers->folder, strerror(errno));
     containers->fd = entries ? dirfd(entries) : -1;
     containers->now_ns = now_ns;
+    containers->kept_max = kept_max();
     for (struct dirent *entry = entries ? readdir(entries) : NULL; entry && r == 0;
          entry = readdir(entries)) {
         r = uses_grow(containers);
@@ -413,7 +462,7 @@ static int visit_one(struct containers *containers, const char *entry,
     struct read read;
     int r;
 
-    *use = (struct container_use){.card_count = 0};
+    clear_use(use);
     if (!read_name(entry, use) || !visitor->wants(visitor->data, use->pod_uid))
         return 0;
     r = read_container(containers, entry, use, &read);

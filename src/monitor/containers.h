@@ -53,7 +53,9 @@ struct containers *containers_new(const char *hook_path);
 void containers_free(struct containers *containers);
 
 /*
- * Reads all containers, with a few short reads each. now_ns is of CLOCK_MONOTONIC: utilisation is
+ * Reads all containers, with a few short reads each. Their regions' files stay open until the look
+ * after the container has gone, 1,024 of them and half of the process' descriptors at most; the
+ * others are opened for each look. now_ns is of CLOCK_MONOTONIC: utilisation is
  * over the time between two looks, at least half a second apart. Returns their number; *ret_uses is
  * the object's until the next look.
  */

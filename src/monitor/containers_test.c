@@ -384,6 +384,106 @@ static void what_could_not_be_looked_into_is_not_taken_for_nothing(void **state)
     region_close(&region);
 }
 
+static int count_descriptors(void)
+{
+    int count = 0;
+
+    for (int fd = 0; fd < 256; fd++)
+        count += fcntl(fd, F_GETFD) >= 0;
+    return count;
+}
+
+static void remove_container(const char *folder)
+{
+    assert_int_equal(unlink(path_of(folder, "limits")), 0);
+    assert_int_equal(unlink(path_of(folder, REGION)), 0);
+    assert_int_equal(rmdir(path_of(folder, "")), 0);
+}
+
+static void regions_are_kept_open_while_their_containers_are_there(void **state)
+{
+    const int before = count_descriptors();
+    struct region first, second;
+
+    (void)state;
+    make_container("uid-1_main", ONE_CARD);
+    make_container("uid-2_main", ONE_CARD);
+    open_region(&first, "uid-1_main", REGION);
+    region_close(&first);
+    open_region(&second, "uid-2_main", REGION);
+    region_close(&second);
+    assert_int_equal(look_at_ms(1), 2);
+    assert_int_equal(look_at_ms(2), 2);
+    assert_int_equal(count_descriptors(), before + 2);
+
+    /* One that is made anew is read, not the one before. */
+    assert_int_equal(unlink(path_of("uid-1_main", REGION)), 0);
+    open_region(&first, "uid-1_main", REGION);
+    first.base->last_kernel_time = 77;
+    region_close(&first);
+    assert_int_equal(look_at_ms(3), 2);
+    assert_int_equal(find_use(2, "uid-1", "main")->last_kernel_time, 77);
+    assert_int_equal(count_descriptors(), before + 2);
+
+    remove_container("uid-1_main");
+    assert_int_equal(look_at_ms(4), 1);
+    assert_int_equal(count_descriptors(), before + 1);
+    remove_container("uid-2_main");
+    assert_int_equal(look_at_ms(5), 0);
+    assert_int_equal(count_descriptors(), before);
+}
+
+/* The others of hundreds are opened for each look. */
+static void half_of_the_descriptors_are_left(void **state)
+{
+    const int before = count_descriptors();
+    struct region region;
+    struct rlimit all, few;
+    char name[32];
+
+    (void)state;
+    for (int i = 0; i < 40; i++) {
+        (void)snprintf(name, sizeof(name), "uid_%d", i);
+        make_container(name, ONE_CARD);
+        open_region(&region, name, REGION);
+        region.base->last_kernel_time = 5;
+        region_close(&region);
+    }
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &all), 0);
+    few = (struct rlimit){.rlim_cur = 60, .rlim_max = all.rlim_max};
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &few), 0);
+    for (int i = 1; i < 4; i++) {
+        assert_int_equal(look_at_ms(i), 40);
+        assert_int_equal(count_descriptors(), before + 30);
+    }
+    for (int i = 0; i < 40; i++)
+        assert_int_equal(uses[i].last_kernel_time, 5);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &all), 0);
+}
+
+/* What a place of the list held before is nobody's. */
+static void a_container_is_not_taken_for_the_one_before_it(void **state)
+{
+    struct region region;
+
+    (void)state;
+    make_container("uid-1_main", ONE_CARD);
+    open_region(&region, "uid-1_main", REGION);
+    region.ext->devices[0].refusals = 7;
+    region.ext->devices[0].compute.charged_ns = 10;
+    region.ext->devices[0].compute.waits[0] = 3;
+    region_close(&region);
+    assert_int_equal(only_use(1)->cards[0].refusals, 7);
+    remove_container("uid-1_main");
+    make_container("uid-2_main", "NVIDIA_VISIBLE_DEVICES=GPU-b\n");
+    assert_int_equal(only_use(2)->cards[0].refusals, 0);
+    assert_string_equal(uses[0].cards[0].uuid, "GPU-b");
+    assert_int_equal(uses[0].cards[0].charged_ns, 0);
+    assert_int_equal(uses[0].cards[0].waits[0], 0);
+    assert_int_equal(uses[0].cards[0].limit_bytes, 0);
+    assert_false(uses[0].has_region);
+}
+
 static void more_containers_than_a_node_has_are_an_error(void **state)
 {
     struct error err = ERROR_INIT;
@@ -420,6 +520,11 @@ int main(void)
                                         tear_down),
         cmocka_unit_test_setup_teardown(what_could_not_be_looked_into_is_not_taken_for_nothing,
                                         set_up, tear_down),
+        cmocka_unit_test_setup_teardown(regions_are_kept_open_while_their_containers_are_there,
+                                        set_up, tear_down),
+        cmocka_unit_test_setup_teardown(half_of_the_descriptors_are_left, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_container_is_not_taken_for_the_one_before_it, set_up,
+                                        tear_down),
         cmocka_unit_test_setup_teardown(more_containers_than_a_node_has_are_an_error, set_up,
                                         tear_down),
     };

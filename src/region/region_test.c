@@ -386,6 +386,60 @@ static void a_file_that_was_removed_or_replaced_is_noticed(void **state)
     region_close(&region);
 }
 
+/* To be kept open is not to be believed: each reading is of the file at the path. */
+static void a_file_that_is_kept_open_is_read_while_its_path_leads_to_it(void **state)
+{
+    struct region_kept kept = REGION_KEPT_INIT;
+    struct region_view *view = malloc(sizeof(*view));
+    struct region region;
+    char other[sizeof(path) + 2];
+    int fd;
+
+    (void)state;
+    assert_non_null(view);
+    (void)snprintf(other, sizeof(other), "%s2", path);
+    assert_int_equal(region_open(&region, path, NULL), 0);
+    region.base->last_kernel_time = 5;
+    assert_int_equal(region_view_read_at(AT_FDCWD, path, &kept, view, NULL), 0);
+    assert_int_equal(view->last_kernel_time, 5);
+    fd = kept.fd;
+    assert_true(fd >= 0);
+    region.base->last_kernel_time = 6;
+    assert_int_equal(region_view_read_at(AT_FDCWD, path, &kept, view, NULL), 0);
+    assert_int_equal(view->last_kernel_time, 6);
+    assert_int_equal(kept.fd, fd);
+
+    /* Another in its place, while the first is still somewhere. */
+    assert_int_equal(rename(path, other), 0);
+    region_close(&region);
+    assert_int_equal(region_view_read_at(AT_FDCWD, path, &kept, view, NULL), -ENOENT);
+    assert_int_equal(kept.fd, -1);
+    assert_int_equal(region_view_read_at(AT_FDCWD, other, &kept, view, NULL), 0);
+    assert_int_equal(region_open(&region, path, NULL), 0);
+    region.base->last_kernel_time = 7;
+    assert_int_equal(region_view_read_at(AT_FDCWD, path, &kept, view, NULL), 0);
+    assert_int_equal(view->last_kernel_time, 7);
+
+    /* A link to it is refused as ever. */
+    assert_int_equal(rename(path, other), 0);
+    assert_int_equal(symlink(other, path), 0);
+    assert_true(region_view_read_at(AT_FDCWD, path, &kept, view, NULL) < 0);
+    assert_int_equal(kept.fd, -1);
+
+    /* What was empty becomes a region. */
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(file_replace(path, "", 0, 0666), 0);
+    assert_int_equal(region_view_read_at(AT_FDCWD, path, &kept, view, NULL), -EPROTO);
+    region_close(&region);
+    assert_int_equal(region_open(&region, path, NULL), 0);
+    assert_int_equal(region_view_read_at(AT_FDCWD, path, &kept, view, NULL), 0);
+    region_close(&region);
+    region_kept_close(&kept);
+    assert_int_equal(kept.fd, -1);
+    assert_int_equal(unlink(other), 0);
+    free(view);
+}
+
 /* FNV-1a, as in its authors' description. */
 static uint64_t fnv1a(const char *text)
 {
@@ -727,6 +781,7 @@ int main(void)
         REGION_TEST(a_program_that_became_another_holds_nothing),
         REGION_TEST(a_file_that_was_made_for_us_is_not_made_again),
         REGION_TEST(a_file_that_was_removed_or_replaced_is_noticed),
+        REGION_TEST(a_file_that_is_kept_open_is_read_while_its_path_leads_to_it),
         REGION_TEST(times_of_another_boot_are_forgotten),
         REGION_TEST(files_that_are_not_regions_are_refused_with_a_reason),
         REGION_TEST(pinned_and_imported_memory_is_told_of_the_living),

@@ -218,24 +218,48 @@ static __attribute__((noinline)) struct file *new_file(void)
     return file;
 }
 
-static void close_file(struct file **file)
+static void free_file(struct file **file)
 {
-    if (*file && (*file)->fd >= 0)
-        (void)close((*file)->fd);
     free(*file);
 }
 
-static int view_open(int folder, const char *path, struct file *file, struct error *err)
+void region_kept_close(struct region_kept *kept)
+{
+    if (kept->fd >= 0)
+        (void)close(kept->fd);
+    kept->fd = -1;
+}
+
+/* Whether the path still leads to the file that is open: its number is its own as long. */
+static bool is_kept(int folder, const char *path, const struct region_kept *kept, struct file *file)
 {
     struct stat st;
 
-    file->fd = openat(folder, path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    if (kept->fd < 0 || file_stat_link_at(folder, path, &st) < 0 || st.st_dev != kept->dev ||
+        st.st_ino != kept->ino)
+        return false;
+    file->fd = kept->fd;
+    file->ino = st.st_ino;
+    file->size = st.st_size;
+    return true;
+}
+
+static int view_open(int folder, const char *path, struct region_kept *kept, struct file *file,
+                     struct error *err)
+{
+    struct stat st;
+
+    if (is_kept(folder, path, kept, file))
+        return 0;
+    region_kept_close(kept);
+    kept->fd = file->fd = openat(folder, path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     if (file->fd < 0)
         return error_set(err, -errno, "%s: %s", path, strerror(errno));
     if (file_stat_fd(file->fd, &st) < 0 || !S_ISREG(st.st_mode))
         return error_set(err, -EPROTO, "%s: it is not a regular file", path);
 
-    file->ino = st.st_ino;
+    kept->dev = st.st_dev;
+    kept->ino = file->ino = st.st_ino;
     file->size = st.st_size;
     return 0;
 }
@@ -249,31 +273,18 @@ static void clear_view(struct region_view *view)
     memset((char *)view + after, 0, sizeof(*view) - after);
 }
 
-int region_view_read(const char *path, struct region_view *ret_view, struct error *err)
+static int read_file(struct file *file, const char *path, struct region_view *ret_view,
+                     struct error *err)
 {
-    return region_view_read_at(AT_FDCWD, path, ret_view, err);
-}
-
-int region_view_read_at(int folder, const char *path, struct region_view *ret_view,
-                        struct error *err)
-{
-    /* Not cleared: it is large, and what is used of it is read first. */
-    CLEANUP(close_file) struct file *file = new_file();
     int r;
 
-    if (!file)
-        return error_set(err, -ENOMEM, "%s: no memory", path);
-    file->fd = -1;
-    file->has_self = false;
-    r = view_open(folder, path, file, err);
-    if (r < 0)
-        return r;
     if (file->size >= (off_t)VIEW_V0_SIZE && file->size < (off_t)(VIEW_V0_SIZE + VIEW_V0_SLACK)) {
         clear_view(ret_view);
         r = view_v0_read(file->fd, ret_view);
         return r < 0 ? error_set(err, r, "%s: it is not a shared region", path) : 0;
     }
-    r = read_heads(file);
+    /* An empty one is what the device plugin makes: most have one, hundreds to a look. */
+    r = file->size < (off_t)sizeof(file->base) ? -EPROTO : read_heads(file);
     if (r < 0)
         return error_set(err, r, "%s: it is not a shared region of version %d", path, REGION_MAJOR);
 
@@ -296,6 +307,30 @@ int region_view_read_at(int folder, const char *path, struct region_view *ret_vi
     if (r < 0)
         return error_set(err, r, "%s: it is cut short", path);
     return 0;
+}
+
+int region_view_read(const char *path, struct region_view *ret_view, struct error *err)
+{
+    return region_view_read_at(AT_FDCWD, path, NULL, ret_view, err);
+}
+
+int region_view_read_at(int folder, const char *path, struct region_kept *kept,
+                        struct region_view *ret_view, struct error *err)
+{
+    /* Not cleared: it is large, and what is used of it is read first. */
+    CLEANUP(free_file) struct file *file = new_file();
+    struct region_kept own = REGION_KEPT_INIT;
+    struct region_kept *used = kept ? kept : &own;
+    int r;
+
+    if (!file)
+        return error_set(err, -ENOMEM, "%s: no memory", path);
+    file->has_self = false;
+    r = view_open(folder, path, used, file, err);
+    if (r == 0)
+        r = read_file(file, path, ret_view, err);
+    region_kept_close(&own);
+    return r;
 }
 
 int region_view_explains(const char *path, const struct region_view *view,

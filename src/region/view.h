@@ -75,9 +75,26 @@ struct region_view {
  */
 int region_view_read(const char *path, struct region_view *ret_view, struct error *err);
 
-/* The same below an open folder. */
-int region_view_read_at(int folder, const char *path, struct region_view *ret_view,
-                        struct error *err);
+/* A region's file between two readings: fd is -1 where it is not open. */
+struct region_kept {
+    int fd;
+    dev_t dev;
+    ino_t ino;
+};
+
+#define REGION_KEPT_INIT                                                                           \
+    {                                                                                              \
+        .fd = -1                                                                                   \
+    }
+
+/*
+ * The same below an open folder. With kept the file stays open, which spares most of a reading's
+ * time; each reading looks whether the path still leads to it, and opens what it leads to
+ * otherwise. Whoever has it closes it in the end. kept may be NULL.
+ */
+int region_view_read_at(int folder, const char *path, struct region_kept *kept,
+                        struct region_view *ret_view, struct error *err);
+void region_kept_close(struct region_kept *kept);
 
 /*
  * What the library did to the launches of those processes that are in the view, one row for each of
