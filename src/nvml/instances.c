@@ -218,7 +218,6 @@ static void take_profile(const nvmlGpuInstanceProfileInfo_t *info, unsigned enum
         .id = info->id,
         .slices = info->sliceCount,
         .multiprocessors = info->multiprocessorCount,
-        .count = info->instanceCount,
         .memory_mib = info->memorySizeMB,
     };
     name_profile(info->sliceCount, info->memorySizeMB * MIB, card_bytes, profile->name);

@@ -30,7 +30,7 @@ struct nvml_mig_device {
 /* A way of cutting a card. */
 struct nvml_profile {
     unsigned id;
-    unsigned slices, multiprocessors, count;
+    unsigned slices, multiprocessors;
     uint64_t memory_mib;
     char name[NVML_PROFILE_NAME_SIZE];
     unsigned size; /* memory slices; 0: where it may lie is not told */

@@ -20,7 +20,7 @@ struct fixture {
     uv_loop_t loop;
     uv_timer_t end;
     sem_t answer; /* ask() waits for it */
-    unsigned begun, asked, done, late;
+    unsigned begun, asked, done, late, late_at_rest;
     int64_t ended_ns, rested_ns; /* of the first work, and how long the second came after it */
     bool was_late;               /* watchdog_is_late() when done() came */
 };
@@ -54,6 +54,7 @@ static void late(void *data)
     struct fixture *fixture = data;
 
     fixture->late++;
+    fixture->late_at_rest += fixture->begun == fixture->done;
     fixture->was_late = watchdog_is_late(&fixture->watchdog);
     (void)sem_post(&fixture->answer);
     (void)sem_post(&fixture->answer);
@@ -100,7 +101,7 @@ static void work(void *data)
 
 static void work_is_half_the_time_at_most(void **state)
 {
-    const struct watchdog_ops working = {.ask = work, .done = done, .late = late};
+    const struct watchdog_ops working = {.begin = begin, .ask = work, .done = done, .late = late};
     struct fixture fixture;
 
     (void)state;
@@ -110,6 +111,7 @@ static void work_is_half_the_time_at_most(void **state)
     (void)uv_run(&fixture.loop, UV_RUN_DEFAULT);
     assert_int_equal(uv_loop_close(&fixture.loop), 0);
     assert_int_equal(fixture.asked, 2);
+    assert_int_equal(fixture.late_at_rest, 0);
     assert_true(fixture.rested_ns >= (WORK_MS - PERIOD_MS) * NS_PER_MS);
 }
 

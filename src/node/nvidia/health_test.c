@@ -132,6 +132,22 @@ static void where_the_driver_says_that_nothing_is_needed_that_heals(void **state
     assert_true(is_well(&f, "GPU-a", &fine));
 }
 
+/* A reading without a word between two that say "nothing" breaks the time that is waited. */
+static void silence_is_not_the_word_nothing(void **state)
+{
+    struct fixture f = begin();
+
+    (void)state;
+    (void)fails(&f, 95);
+    f.now_ns += HEALTH_TOLD_NS - SECOND;
+    assert_false(is_well(&f, "GPU-a", &fine));
+    assert_false(is_well(&f, "GPU-a", &silent));
+    f.now_ns += HEALTH_TOLD_NS - 1;
+    assert_false(is_well(&f, "GPU-a", &fine));
+    f.now_ns += 1;
+    assert_true(is_well(&f, "GPU-a", &fine));
+}
+
 static void what_the_driver_asks_for_counts_without_an_error(void **state)
 {
     struct fixture f = begin();
@@ -244,6 +260,7 @@ int main(void)
         cmocka_unit_test(where_the_driver_tells_nothing_quiet_heals),
         cmocka_unit_test(a_card_that_fails_again_stays_out_twice_as_long),
         cmocka_unit_test(where_the_driver_says_that_nothing_is_needed_that_heals),
+        cmocka_unit_test(silence_is_not_the_word_nothing),
         cmocka_unit_test(what_the_driver_asks_for_counts_without_an_error),
         cmocka_unit_test(errors_are_seen_in_the_count_where_there_are_no_events),
         cmocka_unit_test(while_nobody_waits_for_events_no_card_is_well),
