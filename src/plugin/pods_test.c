@@ -116,6 +116,31 @@ static void a_run_that_ended_is_known_by_its_id(void **state)
     pods_free(pods);
 }
 
+static void a_refusals_number_is_read_of_the_container_that_waits(void **state)
+{
+    static const struct {
+        const char *state;
+        uint32_t refusal;
+    } cases[] = {
+        {"\"waiting\":{\"message\":\"no devices (" POD_REFUSAL_WORD "0001beef)\"}", 0x1beef},
+        {"\"waiting\":{\"message\":\"" POD_REFUSAL_WORD "fffffffe\"}", 0xfffffffe},
+        {"\"waiting\":{\"message\":\"image 12 can't be pulled\"}", 0},
+        {"\"waiting\":{\"message\":\"" POD_REFUSAL_WORD "\"}", 0},
+        {"\"waiting\":{\"message\":7}", 0},
+        {"\"running\":{\"message\":\"" POD_REFUSAL_WORD "1\"}", 0},
+    };
+    struct pods *pods = pods_new("node-1", &nvidia_node_vendor, "nvidia.com/priority");
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        const struct node_pod *pod = put(pods, "p", "u", "Pending", cases[i].state, true);
+
+        assert_int_equal(pod->containers[0].refusal, cases[i].refusal);
+        assert_int_equal(pod->containers[1].refusal, 0);
+    }
+    pods_free(pods);
+}
+
 static void handed_over_devices_outlive_a_new_reading(void **state)
 {
     struct pods *pods = pods_new("node-1", &nvidia_node_vendor, "nvidia.com/priority");
@@ -278,6 +303,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_pod_is_read),
         cmocka_unit_test(a_run_that_ended_is_known_by_its_id),
+        cmocka_unit_test(a_refusals_number_is_read_of_the_container_that_waits),
         cmocka_unit_test(handed_over_devices_outlive_a_new_reading),
         cmocka_unit_test(a_record_brings_a_pod_back),
         cmocka_unit_test(a_pod_that_a_list_lacks_is_gone),
