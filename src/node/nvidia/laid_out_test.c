@@ -21,6 +21,7 @@
     "  hooks:\n"                                                                                   \
     "  - {hookName: createContainer, path: /h, args: [h, create-symlinks, --link, "                \
     "'libcuda.so.1::/lib/x/libcuda.so', --link, '../../usr/bin/nvidia-smi::/lib/x/smi', --link, "  \
+    "'../x/./libcuda.so.580.1::/lib/x/up', --link, "                                               \
     "'../card0::/dev/dri/by-path/pci', --link, 'libcuda.so.1::/usr/local/vgpu/x', --link, x]}\n"   \
     "  - {hookName: createContainer, path: /h, args: [h, update-ldcache, --folder, /lib/x]}\n"     \
     "devices:\n"                                                                                   \
@@ -75,6 +76,7 @@ static void what_hooks_would_make_is_mounted(void **state)
     assert_true(has(&mounts, "/host/libcuda.so.580.1", "/usr/lib64/libcuda.so.580.1"));
     assert_true(has(&mounts, "/host/libnvidia-nvvm.so.580.1", "/usr/lib64/libnvidia-nvvm.so.4"));
     assert_true(has(&mounts, "/host/nvidia-smi", "/lib/x/smi"));
+    assert_true(has(&mounts, "/host/libcuda.so.580.1", "/lib/x/up"));
     assert_int_equal(count_of(&mounts, "/lib/x/libcuda.so.580.1"), 1);
     assert_int_equal(count_of(&mounts, "/lib/x/libcuda.so.1"), 1);
 }
