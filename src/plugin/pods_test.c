@@ -116,6 +116,40 @@ static void a_run_that_ended_is_known_by_its_id(void **state)
     pods_free(pods);
 }
 
+static int priority_of(struct pods *pods, const char *quantity)
+{
+    struct node_pod *pod = NULL;
+    char text[512];
+    yyjson_doc *doc;
+
+    (void)snprintf(text, sizeof(text),
+                   "{\"metadata\":{\"name\":\"p\",\"namespace\":\"ns\",\"uid\":\"%s\","
+                   "\"annotations\":{\"hami.io/vgpu-node\":\"node-1\","
+                   "\"hami.io/vgpu-devices-allocated\":\"GPU-a,NVIDIA,10,1:;\"}},\"spec\":{"
+                   "\"containers\":[{\"name\":\"a\",\"resources\":{\"limits\":{"
+                   "\"nvidia.com/priority\":\"%s\"}}}]}}",
+                   quantity, quantity);
+    doc = yyjson_read(text, strlen(text), 0);
+    assert_non_null(doc);
+    assert_int_equal(pods_put(pods, yyjson_doc_get_root(doc), true, &pod, NULL), 0);
+    yyjson_doc_free(doc);
+    return pod->containers[0].priority;
+}
+
+static void a_priority_is_a_whole_number_within_bounds(void **state)
+{
+    struct pods *pods = pods_new("node-1", &nvidia_node_vendor, "nvidia.com/priority");
+
+    (void)state;
+    assert_int_equal(priority_of(pods, "0"), 0);
+    assert_int_equal(priority_of(pods, "2"), 2);
+    assert_int_equal(priority_of(pods, "1000"), 1000);
+    assert_int_equal(priority_of(pods, "1001"), -1);
+    assert_int_equal(priority_of(pods, "-3"), -1);
+    assert_int_equal(priority_of(pods, "500m"), -1);
+    pods_free(pods);
+}
+
 static void a_refusals_number_is_read_of_the_container_that_waits(void **state)
 {
     static const struct {
@@ -303,6 +337,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_pod_is_read),
         cmocka_unit_test(a_run_that_ended_is_known_by_its_id),
+        cmocka_unit_test(a_priority_is_a_whole_number_within_bounds),
         cmocka_unit_test(a_refusals_number_is_read_of_the_container_that_waits),
         cmocka_unit_test(handed_over_devices_outlive_a_new_reading),
         cmocka_unit_test(a_record_brings_a_pod_back),

@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "node/nvidia/xids.h"
 
+#include <stdio.h>
+#include <string.h>
+
 #include "base/check.h"
 #include "base/util.h"
 
@@ -63,6 +66,23 @@ static void pieces_that_are_none_are_counted(void **state)
     assert_int_equal(list.count, 2);
 }
 
+static void lists_and_pieces_are_bounded(void **state)
+{
+    char text[5 * (XIDS_MAX + 2) + 1] = "";
+    struct xid_list list;
+
+    (void)state;
+    for (unsigned i = 0; i < XIDS_MAX + 2; i++)
+        (void)snprintf(text + strlen(text), sizeof(text) - strlen(text), "%u,", 200 + i);
+    assert_int_equal(xid_list_parse(text, &list), 2);
+    assert_int_equal(list.count, XIDS_MAX);
+    assert_int_equal(list.xids[XIDS_MAX - 1], 200 + XIDS_MAX - 1);
+    assert_int_equal(xid_list_parse("00000000000000000000079", &list), 0); /* 23 digits */
+    assert_int_equal(list.xids[0], 79);
+    assert_int_equal(xid_list_parse("000000000000000000000079,48", &list), 1);
+    assert_int_equal(list.count, 1);
+}
+
 static void checks_are_off_when_all_is_disabled_and_nothing_enabled(void **state)
 {
     struct xid_rules rules = {.disabled = {.all = true}};
@@ -82,6 +102,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(xids_count_as_in_nvidias_plugin),
         cmocka_unit_test(pieces_that_are_none_are_counted),
+        cmocka_unit_test(lists_and_pieces_are_bounded),
         cmocka_unit_test(checks_are_off_when_all_is_disabled_and_nothing_enabled),
     };
 
