@@ -123,6 +123,102 @@ static void on_end(uv_timer_t *timer)
     uv_close((uv_handle_t *)timer, NULL);
 }
 
+static void count_late(void *data)
+{
+    struct fixture *fixture = data;
+
+    fixture->late++;
+}
+
+static void run_until(struct fixture *fixture, uv_timer_cb end, unsigned end_ms)
+{
+    (void)uv_timer_init(&fixture->loop, &fixture->end);
+    fixture->end.data = fixture;
+    (void)uv_timer_start(&fixture->end, end, end_ms, 0);
+    (void)uv_run(&fixture->loop, UV_RUN_DEFAULT);
+    assert_int_equal(uv_loop_close(&fixture->loop), 0);
+}
+
+static void on_answer(uv_timer_t *timer)
+{
+    struct fixture *fixture = timer->data;
+
+    (void)sem_post(&fixture->answer);
+    (void)sem_post(&fixture->answer);
+    uv_close((uv_handle_t *)timer, NULL);
+}
+
+static void an_answer_that_stays_away_is_told_of_once(void **state)
+{
+    const struct watchdog_ops patient = {.ask = ask, .done = done, .late = count_late};
+    struct fixture fixture;
+
+    (void)state;
+    start(&fixture);
+    fixture.watchdog.options.ops = &patient;
+    run_until(&fixture, on_answer, 10 * PERIOD_MS);
+    assert_int_equal(fixture.done, 2);
+    assert_int_equal(fixture.late, 1);
+}
+
+static void on_end_and_answer(uv_timer_t *timer)
+{
+    struct fixture *fixture = timer->data;
+
+    watchdog_stop(&fixture->watchdog);
+    on_answer(timer);
+}
+
+/* In a process of its own, which its watchdog would end otherwise. */
+static void an_answer_after_the_end_is_waited_for(void **state)
+{
+    const struct watchdog_ops patient = {.ask = ask, .done = done, .late = count_late};
+    struct fixture fixture;
+    int status = -1;
+    pid_t child;
+
+    (void)state;
+    child = fork();
+    if (child == 0) {
+        start(&fixture);
+        fixture.watchdog.options.ops = &patient;
+        run_until(&fixture, on_end_and_answer, 50);
+        _exit(fixture.asked == 1 && fixture.done == 1 ? 2 : 3);
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFEXITED(status));
+    assert_int_equal(WEXITSTATUS(status), 2);
+}
+
+static void on_hurry_and_answer(uv_timer_t *timer)
+{
+    struct fixture *fixture = timer->data;
+
+    watchdog_hurry(&fixture->watchdog);
+    on_answer(timer);
+}
+
+static void stop_when_done(void *data)
+{
+    struct fixture *fixture = data;
+
+    fixture->done++;
+    watchdog_stop(&fixture->watchdog);
+}
+
+static void nothing_is_asked_after_the_end_although_it_was_in_a_hurry(void **state)
+{
+    const struct watchdog_ops hurried = {.ask = ask, .done = stop_when_done, .late = count_late};
+    struct fixture fixture;
+
+    (void)state;
+    start(&fixture);
+    fixture.watchdog.options.ops = &hurried;
+    run_until(&fixture, on_hurry_and_answer, 20);
+    assert_int_equal(fixture.asked, 1);
+    assert_int_equal(fixture.done, 1);
+}
+
 static void no_answer(void *data)
 {
     (void)data;
@@ -157,6 +253,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_slow_answer_is_late_once),
         cmocka_unit_test(work_is_half_the_time_at_most),
+        cmocka_unit_test(an_answer_that_stays_away_is_told_of_once),
+        cmocka_unit_test(an_answer_after_the_end_is_waited_for),
+        cmocka_unit_test(nothing_is_asked_after_the_end_although_it_was_in_a_hurry),
         cmocka_unit_test(a_thread_that_hangs_does_not_hold_up_the_end),
     };
 
