@@ -40,6 +40,7 @@ static void a_process_is_in_the_pod_of_its_group(void **state)
         {"0::/user.slice/podman-1.scope\n", NULL},
         {"0::/pod" UID "0/x\n", NULL},
         {"0::/podx" UID "/x\n", NULL},
+        {"0::/podz41d8cd98f00b204e9800998ecf8427e/x\n", NULL},
         {"0::/pod" UID_ "/x\n", NULL},
         {"0::/a-pod" UID ".slice/x\n", NULL},
         {"0::/a-pod" UID_ ".slicer/x\n", NULL},

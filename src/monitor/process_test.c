@@ -110,6 +110,31 @@ static void what_the_kernel_writes_is_read(void **state)
     (void)rmdir(folder);
 }
 
+static void a_process_is_read_with_its_pod_or_not_at_all(void **state)
+{
+    static const char stat[] = "7 (a) R 1 7 7 0 -1 0 1 2 3 4 5 6 7 8 20 0 1 0 4711 0\n";
+    static const char group[] = "0::/kubepods/pod0b8f6a1c-3a52-4d5e-9f0e-1c2d3e4f5a6b/x\n";
+    char folder[] = "/tmp/hami-process-XXXXXX", path[64], stat_path[96], group_path[96];
+    struct process process;
+
+    (void)state;
+    assert_non_null(mkdtemp(folder));
+    (void)snprintf(path, sizeof(path), "%s/7", folder);
+    assert_int_equal(mkdir(path, 0700), 0);
+    (void)snprintf(stat_path, sizeof(stat_path), "%s/stat", path);
+    (void)snprintf(group_path, sizeof(group_path), "%s/cgroup", path);
+    assert_int_equal(file_replace(stat_path, stat, strlen(stat), 0600), 0);
+    assert_int_equal(process_read(folder, 7, &process), -ENOENT);
+    assert_int_equal(file_replace(group_path, group, strlen(group), 0600), 0);
+    assert_int_equal(process_read(folder, 7, &process), 0);
+    assert_true(process.in_pod);
+    assert_string_equal(process.pod_uid, "0b8f6a1c-3a52-4d5e-9f0e-1c2d3e4f5a6b");
+    (void)unlink(stat_path);
+    (void)unlink(group_path);
+    (void)rmdir(path);
+    (void)rmdir(folder);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -117,6 +142,7 @@ int main(void)
         cmocka_unit_test(a_zombie_is_on_its_way_out),
         cmocka_unit_test(only_the_one_that_started_then_is_ended),
         cmocka_unit_test(what_the_kernel_writes_is_read),
+        cmocka_unit_test(a_process_is_read_with_its_pod_or_not_at_all),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

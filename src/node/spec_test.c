@@ -6,6 +6,7 @@
 
 #include "base/check.h"
 #include "base/cleanup.h"
+#include "base/util.h"
 
 static void a_name_is_the_same_in_any_order(void **state)
 {
@@ -51,6 +52,41 @@ static void a_specification_is_read_back(void **state)
         assert_int_equal(spec_read(spec.text, len, &owner), -EINVAL);
 }
 
+/* Each becomes a path: it stays within its folder, and is as long as a name may be. */
+static void owners_that_are_no_names_are_not_read(void **state)
+{
+    static const struct {
+        const char *pod_uid, *container, *name;
+        int r;
+    } cases[] = {
+        {"u", "c", "n", 0},         {"", "c", "n", -EINVAL},     {"u", "", "n", -EINVAL},
+        {"u", "c", "", -EINVAL},    {"../u", "c", "n", -EINVAL}, {"u", "../c", "n", -EINVAL},
+        {"u", "c", "a/n", -EINVAL},
+    };
+    static char too_long[1000];
+    struct spec_owner owner;
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        CLEANUP(strbuf_deinit) struct strbuf spec = STRBUF_INIT(65536);
+        CLEANUP(spec_edits_deinit) struct spec_edits edits = SPEC_EDITS_INIT;
+
+        assert_int_equal(
+            spec_format(cases[i].pod_uid, cases[i].container, cases[i].name, &edits, &spec), 0);
+        assert_int_equal(spec_read(spec.text, spec.len, &owner), cases[i].r);
+    }
+    memset(too_long, 'x', sizeof(too_long) - 1);
+    for (size_t i = 0; i < 3; i++) {
+        CLEANUP(strbuf_deinit) struct strbuf spec = STRBUF_INIT(65536);
+        CLEANUP(spec_edits_deinit) struct spec_edits edits = SPEC_EDITS_INIT;
+
+        assert_int_equal(spec_format(i == 0 ? too_long : "u", i == 1 ? too_long : "c",
+                                     i == 2 ? too_long : "n", &edits, &spec),
+                         0);
+        assert_int_equal(spec_read(spec.text, spec.len, &owner), -EINVAL);
+    }
+}
+
 /* additionalGids are of CDI 0.7; what is too long for a variable is not cut. */
 static void what_does_not_fit_is_refused(void **state)
 {
@@ -73,6 +109,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_name_is_the_same_in_any_order),
         cmocka_unit_test(a_specification_is_read_back),
+        cmocka_unit_test(owners_that_are_no_names_are_not_read),
         cmocka_unit_test(what_does_not_fit_is_refused),
     };
 
