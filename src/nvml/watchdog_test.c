@@ -206,6 +206,28 @@ static void stop_when_done(void *data)
     watchdog_stop(&fixture->watchdog);
 }
 
+/* In a process of its own, and before the others: they would not notice how theirs ends. */
+static void a_watchdog_that_waits_for_nothing_ends_at_once(void **state)
+{
+    const struct watchdog_ops prompt = {.ask = ask, .done = stop_when_done, .late = count_late};
+    struct fixture fixture;
+    int status = -1;
+    pid_t child;
+
+    (void)state;
+    child = fork();
+    if (child == 0) {
+        start(&fixture);
+        fixture.watchdog.options.ops = &prompt;
+        (void)sem_post(&fixture.answer);
+        (void)uv_run(&fixture.loop, UV_RUN_DEFAULT);
+        _exit(uv_loop_close(&fixture.loop) == 0 ? 2 : 3);
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFEXITED(status));
+    assert_int_equal(WEXITSTATUS(status), 2);
+}
+
 static void nothing_is_asked_after_the_end_although_it_was_in_a_hurry(void **state)
 {
     const struct watchdog_ops hurried = {.ask = ask, .done = stop_when_done, .late = count_late};
@@ -251,6 +273,7 @@ static void a_thread_that_hangs_does_not_hold_up_the_end(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_watchdog_that_waits_for_nothing_ends_at_once),
         cmocka_unit_test(a_slow_answer_is_late_once),
         cmocka_unit_test(work_is_half_the_time_at_most),
         cmocka_unit_test(an_answer_that_stays_away_is_told_of_once),
