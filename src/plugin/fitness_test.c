@@ -93,6 +93,8 @@ static void a_node_is_fit_or_says_why(void **state)
          FITNESS_OLD_KUBELET,
          "v1.28.15"},
         {"new kubelet", {.has_node = true, .kubelet_version = "v1.36.0-alpha.1"}, FITNESS_GOOD, ""},
+        {"next kubelet", {.has_node = true, .kubelet_version = "v2.0.0"}, FITNESS_GOOD, ""},
+        {"odd kubelet", {.has_node = true, .kubelet_version = "1.2.3"}, FITNESS_GOOD, ""},
         {"no API server, new here", {.has_runtime = true}, FITNESS_UNKNOWN, "API server"},
         {"no API server, known here",
          {.has_runtime = true, .served_before = true},
