@@ -62,15 +62,20 @@ static void late(void *data)
 
 static const struct watchdog_ops ops = {.begin = begin, .ask = ask, .done = done, .late = late};
 
-static void start(struct fixture *fixture)
+static void start_every(struct fixture *fixture, unsigned period_ms)
 {
     const struct watchdog_options options = {
-        .ops = &ops, .data = fixture, .period_ms = PERIOD_MS, .late_periods = 3};
+        .ops = &ops, .data = fixture, .period_ms = period_ms, .late_periods = 3};
 
     *fixture = (struct fixture){.begun = 0};
     assert_int_equal(uv_loop_init(&fixture->loop), 0);
     assert_int_equal(sem_init(&fixture->answer, 0, 0), 0);
     watchdog_start(&fixture->watchdog, &fixture->loop, &options);
+}
+
+static void start(struct fixture *fixture)
+{
+    start_every(fixture, PERIOD_MS);
 }
 
 static void a_slow_answer_is_late_once(void **state)
@@ -198,6 +203,18 @@ static void on_hurry_and_answer(uv_timer_t *timer)
     on_answer(timer);
 }
 
+/* Long before the next period. */
+static void in_a_hurry_the_next_is_asked_when_this_is_answered(void **state)
+{
+    struct fixture fixture;
+
+    (void)state;
+    start_every(&fixture, 3600 * 1000);
+    run_until(&fixture, on_hurry_and_answer, 20);
+    assert_int_equal(fixture.asked, 2);
+    assert_int_equal(fixture.done, 2);
+}
+
 static void stop_when_done(void *data)
 {
     struct fixture *fixture = data;
@@ -278,6 +295,7 @@ int main(void)
         cmocka_unit_test(work_is_half_the_time_at_most),
         cmocka_unit_test(an_answer_that_stays_away_is_told_of_once),
         cmocka_unit_test(an_answer_after_the_end_is_waited_for),
+        cmocka_unit_test(in_a_hurry_the_next_is_asked_when_this_is_answered),
         cmocka_unit_test(nothing_is_asked_after_the_end_although_it_was_in_a_hurry),
         cmocka_unit_test(a_thread_that_hangs_does_not_hold_up_the_end),
     };
