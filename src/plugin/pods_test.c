@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/check.h"
+#include "base/cleanup.h"
 #include "base/util.h"
 #include "node/nvidia/node.h"
 
@@ -113,6 +114,37 @@ static void a_run_that_ended_is_known_by_its_id(void **state)
     init = &pod->containers[0];
     assert_int_equal(init->ended, first);
     assert_int_not_equal(init->ended_before, init->ended);
+    pods_free(pods);
+}
+
+static void all_init_containers_that_are_done_are_recorded(void **state)
+{
+    static const char text[] =
+        "{\"metadata\":{\"name\":\"p\",\"namespace\":\"ns\",\"uid\":\"u\",\"annotations\":{"
+        "\"a\":\"x,y\",\"hami.io/vgpu-node\":\"node-1\","
+        "\"hami.io/vgpu-devices-allocated\":\"GPU-a,NVIDIA,10,1:;;;\"}},"
+        "\"spec\":{\"initContainers\":[{\"name\":\"i\"},{\"name\":\"k\"}],\"containers\":[{"
+        "\"name\":\"a\"}]},\"status\":{\"initContainerStatuses\":["
+        "{\"name\":\"i\",\"state\":{\"terminated\":{\"exitCode\":0}}},"
+        "{\"name\":\"k\",\"state\":{\"terminated\":{\"exitCode\":0}}}]}}";
+    struct pods *pods = pods_new("node-1", &nvidia_node_vendor, "nvidia.com/priority");
+    struct pods *later = pods_new("node-1", &nvidia_node_vendor, "nvidia.com/priority");
+    CLEANUP(strbuf_deinit) struct strbuf record = STRBUF_INIT(1 << 16);
+    struct node_pod *pod = NULL;
+    yyjson_doc *doc = yyjson_read(text, strlen(text), 0);
+
+    (void)state;
+    assert_int_equal(pods_put(pods, yyjson_doc_get_root(doc), true, &pod, NULL), 0);
+    yyjson_doc_free(doc);
+    pods_record(pods, pod, &record);
+    doc = yyjson_read(record.text, record.len, 0);
+    assert_non_null(doc);
+    assert_int_equal(pods_put(later, yyjson_doc_get_root(doc), false, &pod, NULL), 0);
+    yyjson_doc_free(doc);
+    assert_int_equal(pod->container_count, 3);
+    assert_int_equal(pod->containers[0].state, INIT_DONE);
+    assert_int_equal(pod->containers[1].state, INIT_DONE);
+    pods_free(later);
     pods_free(pods);
 }
 
@@ -337,6 +369,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_pod_is_read),
         cmocka_unit_test(a_run_that_ended_is_known_by_its_id),
+        cmocka_unit_test(all_init_containers_that_are_done_are_recorded),
         cmocka_unit_test(a_priority_is_a_whole_number_within_bounds),
         cmocka_unit_test(a_refusals_number_is_read_of_the_container_that_waits),
         cmocka_unit_test(handed_over_devices_outlive_a_new_reading),
