@@ -152,10 +152,13 @@ static bool look(struct samples *samples, const struct limiter_gpu *ops, void *g
 struct sample *samples_next(struct samples *samples, const struct limiter_gpu *ops, void *gpu,
                             unsigned *looked, int64_t now_ns, double *ret_length_ns)
 {
-    for (unsigned i = 0; i < SAMPLES && samples->pending && *looked < SAMPLES_POLLED; i++) {
+    for (unsigned i = 0;
+         i < SAMPLES && samples->pending + samples->open && *looked < SAMPLES_POLLED; i++) {
         struct sample *sample = &samples->list[samples->next];
 
         samples->next = (samples->next + 1) % SAMPLES;
+        if (sample->state == SAMPLE_OPEN)
+            note_start(ops, gpu, sample, now_ns);
         if (sample->state != SAMPLE_PENDING)
             continue;
         ++*looked;
@@ -204,11 +207,11 @@ struct sample *samples_leader(struct samples *samples)
 {
     struct sample *leader = NULL;
 
-    for (unsigned i = 0; i < SAMPLES && samples->always; i++) {
+    for (unsigned i = 0; i < SAMPLES && samples->always + samples->open; i++) {
         struct sample *sample = &samples->list[i];
 
-        if (sample->state == SAMPLE_PENDING && sample->kind == SAMPLE_ALWAYS &&
-            sample->started_ns && (!leader || sample->started_ns < leader->started_ns))
+        if (sample->state != SAMPLE_FREE && sample->kind == SAMPLE_ALWAYS && sample->started_ns &&
+            (!leader || sample->started_ns < leader->started_ns))
             leader = sample;
     }
     return leader;

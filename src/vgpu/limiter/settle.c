@@ -7,6 +7,9 @@
 #include "vgpu/limiter/internal.h"
 
 #define POLL_NS INT64_C(20000) /* between looks at measurements */
+/* A launch that has not returned for so long blocks until its kernel ends; before that it may load
+ * the kernel's code. */
+#define LOADING_NS (20 * NS_PER_MS)
 
 void limiter_charge(struct limiter *limiter, double amount_ns)
 {
@@ -17,10 +20,10 @@ void limiter_publish_owed(struct limiter *limiter)
 {
     int64_t owed = 0, since = INT64_MAX;
 
-    for (unsigned i = 0; i < SAMPLES && limiter->samples.always; i++) {
+    for (unsigned i = 0; i < SAMPLES && limiter->samples.always + limiter->samples.open; i++) {
         const struct sample *sample = &limiter->samples.list[i];
 
-        if (sample->state != SAMPLE_PENDING || sample->kind != SAMPLE_ALWAYS)
+        if (sample->state == SAMPLE_FREE || sample->kind != SAMPLE_ALWAYS)
             continue;
         owed += sample->paid_ns + sample->provisional_ns;
         since = MIN(since, sample->began_ns);
@@ -166,7 +169,7 @@ static void charge_overdue(struct limiter *limiter, int64_t now_ns)
 
     if (!limiter->samples.always)
         limiter->credit.gap_ns = CREDIT_NS;
-    if (!leader) {
+    if (!leader || (leader->state == SAMPLE_OPEN && now_ns - leader->started_ns < LOADING_NS)) {
         limiter->credit.due_ns = 0;
         return;
     }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * Kernels side by side in many streams, in stepped time: measuring one of them takes the host so
- * long that it shows, and what the device does meanwhile is charged.
+ * What measurements alone would miss, in stepped time: what the device does while a measurement
+ * takes the host's time, which shows with many streams, and kernels whose launches never return.
  */
 
 #include "base/check.h"
@@ -47,10 +47,30 @@ static void sixteen_streams_get_no_more_than_the_limit(void **state)
     }
 }
 
+/* Nobody settles what a killed process ran, and no launch of its own ever returns. */
+static void who_is_killed_in_launches_that_block_gets_no_more(void **state)
+{
+    struct setup setup = {
+        .cores = CORES,
+        .tenants = 1,
+        .programs = {trace_program(400e6, 0)},
+    };
+    double share;
+
+    (void)state;
+    setup.programs[0].blocking = true;
+    setup.programs[0].life_ns = 350e6;
+    share = trace_run(&setup, 1, false).share;
+    print_message("killed: %.2f %%\n", share);
+    assert_true(share < CORES + OVER);
+    assert_true(share > 1);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(sixteen_streams_get_no_more_than_the_limit),
+        cmocka_unit_test(who_is_killed_in_launches_that_block_gets_no_more),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
