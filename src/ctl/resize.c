@@ -31,6 +31,7 @@ struct resize {
     struct request request; /* its memory; nothing in it: as it was */
     unsigned cores;         /* 0: as it was */
     bool suspend, resume;
+    bool is_suspended; /* by now */
     uint64_t id;
 
     struct local local;
@@ -171,7 +172,7 @@ static int find_lease(struct resize *resize, const struct lease_list *list, stru
                              resize->id);
 }
 
-static int rewrite_limits(const struct resize *resize, struct error *err)
+static int rewrite_limits(struct resize *resize, struct error *err)
 {
     const struct lease *lease = &resize->lease;
     char path[PATH_MAX], text[LIMITS_FILE_MAX];
@@ -197,6 +198,7 @@ static int rewrite_limits(const struct resize *resize, struct error *err)
     }
     if (resize->suspend || resize->resume)
         limits.suspended = resize->suspend;
+    resize->is_suspended = limits.suspended;
     r = limits_format(&limits, text, sizeof(text));
     if (r > 0)
         r = file_replace(path, text, (size_t)r, 0444);
@@ -269,9 +271,10 @@ static void tell(const struct resize *resize, const struct region_view *view, bo
             if (strcmp(view->devices[k].uuid, device->uuid) == 0)
                 used = view->devices[k].used.total;
         }
-        (void)printf("lease %" PRIu64 ": %s, %s, cores %u%%", lease->id, device->uuid,
+        (void)printf("lease %" PRIu64 ": %s, %s, cores %u%%%s", lease->id, device->uuid,
                      ctl_format_size(device->memory_bytes, limit),
-                     device->cores ? device->cores : DEVICE_CORES);
+                     device->cores ? device->cores : DEVICE_CORES,
+                     resize->is_suspended ? ", suspended" : "");
         if (used > device->memory_bytes)
             (void)printf("; it holds %s, and gets no more until it is below its limit",
                          ctl_format_size(used, held));

@@ -376,11 +376,17 @@ int kube_config_load(const char *path, struct kube_config **ret_config, struct e
     const char *port = getenv("KUBERNETES_SERVICE_PORT");
     const char *home = getenv("HOME");
     char usual[PATH_MAX];
+    int r;
 
     if (chosen && *chosen)
         return load_file(chosen, ret_config, err);
     if (host && *host && port && *port)
         return load_pod(host, port, ret_config, err);
     (void)snprintf(usual, sizeof(usual), "%s/.kube/config", home && *home ? home : "/root");
-    return load_file(usual, ret_config, err);
+    r = load_file(usual, ret_config, err);
+    if (r == -ENOENT)
+        return error_wrap(err, r,
+                          "no API server is known: name a kubeconfig by --kubeconfig or "
+                          "KUBECONFIG, or run in a pod");
+    return r;
 }

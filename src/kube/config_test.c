@@ -154,6 +154,12 @@ static void a_pod_finds_its_own(void **state)
     kube_config_free(TAKE(config));
     assert_int_equal(kube_config_load(NULL, &config, &err), -ENOENT);
     assert_string_equal(err.text, "/nonexistent/config: No such file or directory");
+    (void)unsetenv("KUBECONFIG");
+    (void)unsetenv("KUBERNETES_SERVICE_HOST");
+    (void)setenv("HOME", "/nonexistent", 1);
+    assert_int_equal(kube_config_load(NULL, &config, &err), -ENOENT);
+    assert_non_null(strstr(err.text, "name a kubeconfig by --kubeconfig"));
+    assert_non_null(strstr(err.text, "/nonexistent/.kube/config"));
 }
 
 int main(void)

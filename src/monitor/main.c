@@ -513,7 +513,9 @@ static const struct option_table table = {
     .rows = rows,
     .count = ARRAY_SIZE(rows),
     .version = "hami-vgpu-monitor " HAMI_VERSION,
-    .doc = "Serves Prometheus metrics of this node's GPUs and of what its containers use of them.",
+    .doc = "Serves Prometheus metrics of this node's GPUs and of what its containers use of them.\v"
+           "With HAMI_SIM naming a simulated machine, and LD_LIBRARY_PATH the folder of the "
+           "simulated driver, the node's cards are simulated.",
     .check = check_together,
 };
 

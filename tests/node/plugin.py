@@ -482,10 +482,11 @@ def refuses():
 
 def begins_anew():
     """SIGHUP: the configuration is read again, what runs keeps what it has."""
-    node = Node(gpus=1, config={"devicesplitcount": 3})
+    node = Node(gpus=1, config={"devicesplitcount": 3, "devicesplitcont": 7})
     node.kubelet.connect()
     (a,) = node.uuids
     check_equal(len(node.kubelet.lists.get(timeout=10)), 3, "three tasks a card")
+    check("devicesplitcont has no effect" in node.said() and "devicesplitcount" not in node.said(), "a misspelt key is told of", node.said())
     pod = node.show(node.pod("p", "main", gives=[[(a, 20000, 10)]]))
     _, _, name = node.run_container(pod, "main", [f"{a}::0"])
     before = node.spec(name)

@@ -6,6 +6,7 @@
 #include <yyjson.h>
 
 #include "base/file.h"
+#include "base/log.h"
 #include "base/util.h"
 #include "config/device_config.h"
 
@@ -199,9 +200,30 @@ static const struct {
     {"filterdevices", read_filter},           {"contextsize", read_context},
 };
 
+/* HAMi's file may have keys of its own; a misspelt one is told of. */
+static void say_unknown(const struct target *target, yyjson_val *entry)
+{
+    yyjson_val *key, *value;
+    size_t index, max;
+
+    yyjson_obj_foreach(entry, index, max, key, value)
+    {
+        const char *name = yyjson_get_str(key);
+        bool known = strcmp(name, "name") == 0;
+
+        (void)value;
+        for (size_t i = 0; i < ARRAY_SIZE(keys) && !known; i++)
+            known = strcmp(name, keys[i].key) == 0;
+        if (!known)
+            log_warn("%s: nodeconfig: %.64s has no effect", target->name, name);
+    }
+}
+
 static int read_entry(const struct target *target, yyjson_val *entry)
 {
     int r = 0;
+
+    say_unknown(target, entry);
 
     for (size_t i = 0; i < ARRAY_SIZE(keys) && r == 0; i++) {
         yyjson_val *value = yyjson_obj_get(entry, keys[i].key);
