@@ -15,11 +15,21 @@
 #include "region/slots.h"
 #include "region/view_v0.h"
 
-/* What is read at once: everything before the slots, and everything after them. */
-#define HEAD_SIZE offsetof(struct region_base, slots)
-#define TAIL_OFFSET offsetof(struct region_base, slot_count)
-#define TAIL_SIZE (sizeof(struct region_base) - TAIL_OFFSET)
-#define EXT_HEAD_SIZE offsetof(struct region_ext, slots)
+/* The file as it lies on disk. All between the parts that are read is allocated and never touched.
+ */
+struct image {
+    struct region_base base;
+    char gap[REGION_EXT_OFFSET - sizeof(struct region_base)];
+    struct region_ext ext;
+};
+
+_Static_assert(offsetof(struct image, ext) == REGION_EXT_OFFSET, "as in the file");
+
+/* What is read at once: all up to the first slot, which few containers have more than; and what is
+ * behind the last one, with the extension's words and the devices that are in use. */
+#define FRONT_SIZE offsetof(struct region_base, slots[1])
+#define REST_OFFSET offsetof(struct region_base, slot_count)
+#define BASE_REST_SIZE (sizeof(struct region_base) - REST_OFFSET)
 
 /*
  * For so long of the reader's own time it asks who of a region's slots lives: who holds a lock is
@@ -33,15 +43,16 @@ struct file {
     int fd;
     ino_t ino;
     off_t size;
-    int64_t asking_until_ns;   /* by the thread's clock */
+    int64_t asking_until_ns;   /* by the thread's clock; 0: it was not looked at yet */
     struct proc_identity self; /* known once has_self is set: few readers need it */
     bool has_self;
     bool has_extension;
-    struct region_base base; /* head and tail only */
-    struct region_ext ext;   /* head only: no more of it is allocated */
+    struct region_slot slot; /* any but the first */
+    struct region_ext_slot ext_slot;
+    struct image image; /* no more of it is allocated than the extension's devices */
 };
 
-#define FILE_SIZE (offsetof(struct file, ext) + EXT_HEAD_SIZE)
+#define FILE_SIZE offsetof(struct file, image.ext.slots)
 
 /* Reads all of a range; what the file is too short for is an error. */
 static int read_range(int fd, void *to, size_t size, off_t offset)
@@ -53,36 +64,70 @@ static int read_range(int fd, void *to, size_t size, off_t offset)
     return (size_t)n == size ? 0 : -EPROTO;
 }
 
-static int read_heads(struct file *file)
+static unsigned device_count(const struct file *file)
 {
+    return (unsigned)MIN(file->image.base.device_count, (uint64_t)REGION_DEVICES);
+}
+
+static int read_parts(struct file *file)
+{
+    struct image *image = &file->image;
+    size_t size;
+    ssize_t len;
     int r;
 
-    r = read_range(file->fd, &file->base, HEAD_SIZE, 0);
+    r = read_range(file->fd, image, FRONT_SIZE, 0);
     if (r < 0)
         return r;
-    r = read_range(file->fd, (char *)&file->base + TAIL_OFFSET, TAIL_SIZE, (off_t)TAIL_OFFSET);
-    if (r < 0)
-        return r;
-    if (atomic_load(&file->base.magic) != REGION_MAGIC || file->base.major_version != REGION_MAJOR)
+    size = offsetof(struct image, ext.devices) +
+           device_count(file) * sizeof(image->ext.devices[0]) - REST_OFFSET;
+    len = pread(file->fd, (char *)image + REST_OFFSET, size, (off_t)REST_OFFSET);
+    if (len < 0)
+        return -errno;
+    if (len < (ssize_t)BASE_REST_SIZE || atomic_load(&image->base.magic) != REGION_MAGIC ||
+        image->base.major_version != REGION_MAJOR)
         return -EPROTO;
 
-    file->has_extension = read_range(file->fd, &file->ext, EXT_HEAD_SIZE, REGION_EXT_OFFSET) == 0 &&
-                          atomic_load(&file->ext.magic) == REGION_EXT_MAGIC &&
-                          file->ext.version == REGION_EXT_VERSION;
+    file->has_extension = len == (ssize_t)size &&
+                          atomic_load(&image->ext.magic) == REGION_EXT_MAGIC &&
+                          image->ext.version == REGION_EXT_VERSION;
     return 0;
+}
+
+static int read_slot(struct file *file, unsigned index, const struct region_slot **ret_slot)
+{
+    const size_t offset = offsetof(struct region_base, slots) + index * sizeof(file->slot);
+
+    if (index == 0) {
+        *ret_slot = &file->image.base.slots[0];
+        return 0;
+    }
+    *ret_slot = &file->slot;
+    return read_range(file->fd, &file->slot, sizeof(file->slot), (off_t)offset);
+}
+
+/* All 0 where there is none. */
+static const struct region_ext_slot *read_ext_slot(struct file *file, unsigned index)
+{
+    const size_t offset = offsetof(struct region_ext, slots) + index * sizeof(file->ext_slot);
+
+    if (!file->has_extension || read_range(file->fd, &file->ext_slot, sizeof(file->ext_slot),
+                                           REGION_EXT_OFFSET + (off_t)offset) < 0)
+        memset(&file->ext_slot, 0, sizeof(file->ext_slot));
+    return &file->ext_slot;
 }
 
 static void view_devices(const struct file *file, struct region_view *view)
 {
-    view->device_count = (unsigned)MIN(file->base.device_count, (uint64_t)REGION_DEVICES);
+    view->device_count = device_count(file);
     for (unsigned i = 0; i < view->device_count; i++) {
         struct region_view_device *device = &view->devices[i];
-        const struct region_ext_device *ext = &file->ext.devices[i];
+        const struct region_ext_device *ext = &file->image.ext.devices[i];
 
-        memcpy(device->uuid, file->base.uuids[i], REGION_UUID_SIZE);
+        memcpy(device->uuid, file->image.base.uuids[i], REGION_UUID_SIZE);
         device->uuid[REGION_UUID_SIZE] = '\0';
-        device->limit_bytes = atomic_load(&file->base.limit[i]);
-        device->cores = (unsigned)MIN(atomic_load(&file->base.sm_limit[i]), UINT64_C(100));
+        device->limit_bytes = atomic_load(&file->image.base.limit[i]);
+        device->cores = (unsigned)MIN(atomic_load(&file->image.base.sm_limit[i]), UINT64_C(100));
         if (!file->has_extension)
             continue;
         device->refusals = atomic_load(&ext->refusals);
@@ -103,31 +148,30 @@ static void know_self(struct file *file)
     file->has_self = true;
 }
 
+/* The first one is asked about without a look at the clock, which is a system call as well. */
+static bool asks_on(struct file *file, unsigned index)
+{
+    if (index == 0)
+        return true;
+    if (!file->asking_until_ns)
+        file->asking_until_ns = clock_read_ns(CLOCK_THREAD_CPUTIME_ID) + ASKING_NS;
+    return clock_read_ns(CLOCK_THREAD_CPUTIME_ID) <= file->asking_until_ns;
+}
+
 /* The slot of a living process: true. Without our extension the status has to be believed. */
 static bool slot_lives(struct file *file, unsigned index, const struct region_slot *slot,
-                       struct region_ext_slot *ext, pid_t *ret_host_pid, bool *ret_sure)
+                       const struct region_ext_slot *ext, pid_t *ret_host_pid, bool *ret_sure)
 {
-    off_t offset = REGION_EXT_OFFSET + (off_t)offsetof(struct region_ext, slots) +
-                   (off_t)(index * sizeof(*ext));
-    struct proc_identity claimer;
-
-    memset(ext, 0, sizeof(*ext));
-    *ret_sure = false;
-    *ret_host_pid = atomic_load(&slot->host_pid);
-    if (atomic_load(&slot->pid) == 0 || atomic_load(&slot->status) == REGION_STATUS_DEAD)
-        return false;
-    if (!file->has_extension || read_range(file->fd, ext, sizeof(*ext), offset) < 0)
-        return true;
-
-    claimer = (struct proc_identity){
+    const struct proc_identity claimer = {
         .pid = atomic_load(&ext->pid),
         .pid_namespace = atomic_load(&ext->pid_namespace),
         .start_ticks = atomic_load(&ext->start_ticks),
     };
-    if (claimer.pid == 0)
-        return true; /* HAMi-core's */
-    if (clock_read_ns(CLOCK_THREAD_CPUTIME_ID) > file->asking_until_ns)
-        return true;
+
+    *ret_sure = false;
+    *ret_host_pid = atomic_load(&slot->host_pid);
+    if (claimer.pid == 0 || !asks_on(file, index))
+        return true; /* HAMi-core's; or too many */
     if (slot_is_locked(file->fd, index, ret_host_pid)) {
         *ret_sure = *ret_host_pid > 0;
         return true;
@@ -185,27 +229,27 @@ static void view_process(const struct region_slot *slot, const struct region_ext
 
 static int view_slots(struct file *file, struct region_view *view)
 {
-    int32_t count = atomic_load(&file->base.slot_count);
-    struct region_ext_slot ext;
-    struct region_slot slot;
+    const struct region_ext_slot *ext;
+    const struct region_slot *slot;
     pid_t host_pid;
     bool is_sure;
-    int r;
+    int count, r;
 
     view->pinned_bytes = view->spilled_bytes = view->imports = 0;
-    file->asking_until_ns = clock_read_ns(CLOCK_THREAD_CPUTIME_ID) + ASKING_NS;
-    count = MAX(0, MIN(count, REGION_SLOTS));
+    count = MAX(0, MIN(atomic_load(&file->image.base.slot_count), REGION_SLOTS));
     for (unsigned i = 0; i < (unsigned)count; i++) {
-        r = read_range(file->fd, &slot, sizeof(slot),
-                       (off_t)(offsetof(struct region_base, slots) + i * sizeof(slot)));
+        r = read_slot(file, i, &slot);
         if (r < 0)
             return r;
-        if (!slot_lives(file, i, &slot, &ext, &host_pid, &is_sure))
+        if (atomic_load(&slot->pid) == 0 || atomic_load(&slot->status) == REGION_STATUS_DEAD)
             continue;
-        view->pinned_bytes += atomic_load(&ext.pinned);
-        view->spilled_bytes += atomic_load(&ext.spilled);
-        view->imports += atomic_load(&ext.imports);
-        view_process(&slot, &ext, i, host_pid, is_sure, view);
+        ext = read_ext_slot(file, i);
+        if (!slot_lives(file, i, slot, ext, &host_pid, &is_sure))
+            continue;
+        view->pinned_bytes += atomic_load(&ext->pinned);
+        view->spilled_bytes += atomic_load(&ext->spilled);
+        view->imports += atomic_load(&ext->imports);
+        view_process(slot, ext, i, host_pid, is_sure, view);
     }
     return 0;
 }
@@ -284,22 +328,22 @@ static int read_file(struct file *file, const char *path, struct region_view *re
         return r < 0 ? error_set(err, r, "%s: it is not a shared region", path) : 0;
     }
     /* An empty one is what the device plugin makes: most have one, hundreds to a look. */
-    r = file->size < (off_t)sizeof(file->base) ? -EPROTO : read_heads(file);
+    r = file->size < (off_t)sizeof(struct region_base) ? -EPROTO : read_parts(file);
     if (r < 0)
         return error_set(err, r, "%s: it is not a shared region of version %d", path, REGION_MAJOR);
 
     clear_view(ret_view);
-    ret_view->major_version = file->base.major_version;
-    ret_view->minor_version = file->base.minor_version;
+    ret_view->major_version = file->image.base.major_version;
+    ret_view->minor_version = file->image.base.minor_version;
     ret_view->has_extension = file->has_extension;
-    ret_view->priority = file->base.priority;
-    ret_view->recent_kernel = atomic_load(&file->base.recent_kernel);
-    ret_view->utilization_switch = atomic_load(&file->base.utilization_switch);
-    ret_view->last_kernel_time = atomic_load(&file->base.last_kernel_time);
+    ret_view->priority = file->image.base.priority;
+    ret_view->recent_kernel = atomic_load(&file->image.base.recent_kernel);
+    ret_view->utilization_switch = atomic_load(&file->image.base.utilization_switch);
+    ret_view->last_kernel_time = atomic_load(&file->image.base.last_kernel_time);
     if (file->has_extension) {
-        ret_view->unaccounted_refused = atomic_load(&file->ext.unaccounted_refused);
-        ret_view->ruled_by_file = atomic_load(&file->ext.ruled_by_file) != 0;
-        ret_view->unaccounted_allowed = atomic_load(&file->ext.unaccounted_allowed);
+        ret_view->unaccounted_refused = atomic_load(&file->image.ext.unaccounted_refused);
+        ret_view->ruled_by_file = atomic_load(&file->image.ext.ruled_by_file) != 0;
+        ret_view->unaccounted_allowed = atomic_load(&file->image.ext.unaccounted_allowed);
     }
     view_devices(file, ret_view);
 
@@ -326,6 +370,7 @@ int region_view_read_at(int folder, const char *path, struct region_kept *kept,
     if (!file)
         return error_set(err, -ENOMEM, "%s: no memory", path);
     file->has_self = false;
+    file->asking_until_ns = 0;
     r = view_open(folder, path, used, file, err);
     if (r == 0)
         r = read_file(file, path, ret_view, err);

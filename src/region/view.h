@@ -69,9 +69,10 @@ struct region_view {
 /*
  * Reads a region file into *ret_view, which is large: keep it off the stack. Dead processes' slots
  * are left out, whether or not anybody has settled them. Returns 0, or with err set -ENOENT,
- * -EPROTO when it is not a region, or another negative errno. Costs one pread for the head and two
- * per slot in use. Whatever its owner does, whether slots live is asked for some 50 ms of processor
- * time at most; of those that are left then their own word is taken.
+ * -EPROTO when it is not a region, or another negative errno. Costs two preads, and another two
+ * for each slot in use (one for the first), and a question for its lock. Whatever its owner does,
+ * whether slots live is asked for some 50 ms of processor time at most; of those that are left then
+ * their own word is taken.
  */
 int region_view_read(const char *path, struct region_view *ret_view, struct error *err);
 
