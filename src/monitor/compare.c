@@ -10,7 +10,7 @@
 #include "base/log.h"
 #include "base/util.h"
 #include "driver/nvml.h"
-#include "monitor/process.h"
+#include "monitor/known.h"
 #include "nvml/find.h"
 #include "nvml/instances.h"
 
@@ -45,6 +45,7 @@ struct compare {
     size_t card_count;
     struct device cards[CARDS_MAX];
     struct busy_pod *pods;
+    struct known_processes known;
     struct bypass_look look;
     bool too_many; /* some grants are missing */
     struct bypass_process processes[BYPASS_PROCESSES_MAX];
@@ -114,7 +115,9 @@ static void add_process(struct compare *compare, const struct device *card,
     struct process told;
 
     if (!uuid || compare->look.process_count == BYPASS_PROCESSES_MAX ||
-        process_read(compare_procfs(compare), listed->pid, &told) < 0 || told.ends)
+        known_processes_read(&compare->known, compare_procfs(compare), listed->pid,
+                             compare->look.now_ns, &told) < 0 ||
+        told.ends)
         return;
     *process = (struct bypass_process){
         .pid = listed->pid,
@@ -351,6 +354,7 @@ static int look(struct compare *compare)
         if (list_card(compare, i) < 0)
             compare->cards_ns = 0; /* to be read anew */
     }
+    known_processes_forget_unseen(&compare->known);
     r = containers_visit(compare->containers, &visitor, &compare->err);
     if (r == 0 && compare->too_many)
         r = error_set(&compare->err, -E2BIG,
@@ -430,6 +434,7 @@ void compare_free(struct compare *compare)
     if (!compare)
         return;
     forget_pods(compare);
+    known_processes_deinit(&compare->known);
     nvml_close(compare->nvml);
     containers_free(compare->containers);
     free(compare);

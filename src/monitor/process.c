@@ -40,7 +40,7 @@ static int read_file(const char *procfs, pid_t pid, const char *name, char *text
 }
 
 /* Fields count from the end of the name, which may hold anything: state is the third. */
-static int read_stat(const char *procfs, pid_t pid, struct process *process)
+int process_read(const char *procfs, pid_t pid, struct process *ret_process)
 {
     unsigned long long flags, threads, start;
     char text[STAT_MAX], state;
@@ -56,25 +56,22 @@ static int read_stat(const char *procfs, pid_t pid, struct process *process)
                      "%llu %*s %llu",
                      &state, &flags, &threads, &start) != 4)
         return -EIO;
-    process->start_ticks = start;
-    process->ends = threads < 2 && (state == 'Z' || state == 'X' || (flags & EXITING));
+    *ret_process = (struct process){
+        .start_ticks = start,
+        .ends = threads < 2 && (state == 'Z' || state == 'X' || (flags & EXITING)),
+    };
     return 0;
 }
 
-int process_read(const char *procfs, pid_t pid, struct process *ret_process)
+int process_read_pod(const char *procfs, pid_t pid, struct process *process)
 {
     AUTOFREE char *text = malloc(CGROUP_MAX);
-    struct process process = {.start_ticks = 0};
     int r;
 
-    r = text ? read_stat(procfs, pid, &process) : -ENOMEM;
+    r = text ? read_file(procfs, pid, "cgroup", text, CGROUP_MAX) : -ENOMEM;
     if (r == 0)
-        r = read_file(procfs, pid, "cgroup", text, CGROUP_MAX);
-    if (r < 0)
-        return r;
-    process.in_pod = cgroup_read_pod(text, process.pod_uid);
-    *ret_process = process;
-    return 0;
+        process->in_pod = cgroup_read_pod(text, process->pod_uid);
+    return r;
 }
 
 pid_t process_inner_pid(const char *procfs, pid_t pid)

@@ -16,8 +16,12 @@ struct process {
     char pod_uid[CGROUP_UID_SIZE];
 };
 
-/* -ENOENT: it is gone, or can't be seen; -EIO. procfs: "/proc". */
+/*
+ * When it started and whether it ends; whose it is is another question, with a file of its own.
+ * -ENOENT: it is gone, or can't be seen; -EIO. procfs: "/proc".
+ */
 int process_read(const char *procfs, pid_t pid, struct process *ret_process);
+int process_read_pod(const char *procfs, pid_t pid, struct process *process);
 
 /* Its pid in its own, innermost pid namespace; 0 where that can't be told. */
 pid_t process_inner_pid(const char *procfs, pid_t pid);

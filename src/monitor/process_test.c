@@ -11,8 +11,10 @@
 #include <unistd.h>
 
 #include "base/check.h"
+#include "base/clock.h"
 #include "base/file.h"
 #include "base/util.h"
+#include "monitor/known.h"
 
 static void ourselves_are_found(void **state)
 {
@@ -87,8 +89,6 @@ static void what_the_kernel_writes_is_read(void **state)
     assert_non_null(mkdtemp(folder));
     (void)snprintf(path, sizeof(path), "%s/7", folder);
     assert_int_equal(mkdir(path, 0700), 0);
-    (void)snprintf(file, sizeof(file), "%s/cgroup", path);
-    assert_int_equal(file_replace(file, "0::/x\n", 6, 0600), 0);
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
         (void)snprintf(file, sizeof(file), "%s/stat", path);
         assert_int_equal(file_replace(file, cases[i].stat, strlen(cases[i].stat), 0600), 0);
@@ -96,7 +96,6 @@ static void what_the_kernel_writes_is_read(void **state)
         if (cases[i].r == 0) {
             assert_int_equal(process.ends, cases[i].ends);
             assert_int_equal(process.start_ticks, 4711);
-            assert_false(process.in_pod);
         }
         (void)unlink(file);
     }
@@ -104,33 +103,76 @@ static void what_the_kernel_writes_is_read(void **state)
     assert_int_equal(file_replace(file, "Name:\tx\nNSpid:\t7\t30\t1\nUid:\t0\n", 30, 0600), 0);
     assert_int_equal(process_inner_pid(folder, 7), 1);
     (void)unlink(file);
-    (void)snprintf(file, sizeof(file), "%s/cgroup", path);
-    (void)unlink(file);
     (void)rmdir(path);
     (void)rmdir(folder);
 }
 
-static void a_process_is_read_with_its_pod_or_not_at_all(void **state)
+/* A process of a made-up /proc. */
+static void write_process(const char *path, const char *start, const char *group)
 {
-    static const char stat[] = "7 (a) R 1 7 7 0 -1 0 1 2 3 4 5 6 7 8 20 0 1 0 4711 0\n";
-    static const char group[] = "0::/kubepods/pod0b8f6a1c-3a52-4d5e-9f0e-1c2d3e4f5a6b/x\n";
-    char folder[] = "/tmp/hami-process-XXXXXX", path[64], stat_path[96], group_path[96];
+    char file[96], stat[128];
+    int len;
+
+    len =
+        snprintf(stat, sizeof(stat), "7 (a) R 1 7 7 0 -1 0 1 2 3 4 5 6 7 8 20 0 1 0 %s 0\n", start);
+    (void)snprintf(file, sizeof(file), "%s/stat", path);
+    assert_int_equal(file_replace(file, stat, (size_t)len, 0600), 0);
+    (void)snprintf(file, sizeof(file), "%s/cgroup", path);
+    if (group)
+        assert_int_equal(file_replace(file, group, strlen(group), 0600), 0);
+    else
+        (void)unlink(file);
+}
+
+#define POD "0b8f6a1c-3a52-4d5e-9f0e-1c2d3e4f5a6b"
+#define OTHER_POD "1b8f6a1c-3a52-4d5e-9f0e-1c2d3e4f5a6b"
+
+static void whose_a_process_is_is_asked_once(void **state)
+{
+    char folder[] = "/tmp/hami-process-XXXXXX", path[64], file[96];
+    struct known_processes known = {NULL};
     struct process process;
+    int64_t now_ns = NS_PER_S;
 
     (void)state;
     assert_non_null(mkdtemp(folder));
     (void)snprintf(path, sizeof(path), "%s/7", folder);
     assert_int_equal(mkdir(path, 0700), 0);
-    (void)snprintf(stat_path, sizeof(stat_path), "%s/stat", path);
-    (void)snprintf(group_path, sizeof(group_path), "%s/cgroup", path);
-    assert_int_equal(file_replace(stat_path, stat, strlen(stat), 0600), 0);
-    assert_int_equal(process_read(folder, 7, &process), -ENOENT);
-    assert_int_equal(file_replace(group_path, group, strlen(group), 0600), 0);
-    assert_int_equal(process_read(folder, 7, &process), 0);
-    assert_true(process.in_pod);
-    assert_string_equal(process.pod_uid, "0b8f6a1c-3a52-4d5e-9f0e-1c2d3e4f5a6b");
-    (void)unlink(stat_path);
-    (void)unlink(group_path);
+
+    write_process(path, "4711", NULL);
+    assert_int_equal(known_processes_read(&known, folder, 7, now_ns, &process), -ENOENT);
+    write_process(path, "4711", "0::/system.slice/containerd.service\n");
+    assert_int_equal(known_processes_read(&known, folder, 7, now_ns, &process), 0);
+    assert_false(process.in_pod);
+    write_process(path, "4711", "0::/kubepods/pod" POD "/x\n");
+    assert_int_equal(known_processes_read(&known, folder, 7, now_ns, &process), 0);
+    assert_true(process.in_pod); /* moved meanwhile, as runtimes do */
+    assert_string_equal(process.pod_uid, POD);
+
+    write_process(path, "4711", NULL);
+    for (int look = 0; look < 3; look++) {
+        now_ns += KNOWN_NS;
+        assert_int_equal(known_processes_read(&known, folder, 7, now_ns, &process), 0);
+        assert_true(process.in_pod);
+        assert_string_equal(process.pod_uid, POD);
+        known_processes_forget_unseen(&known);
+    }
+
+    write_process(path, "4712", "0::/kubepods/pod" OTHER_POD "/x\n");
+    assert_int_equal(known_processes_read(&known, folder, 7, now_ns + KNOWN_NS - 1, &process), 0);
+    assert_string_equal(process.pod_uid, POD);
+    now_ns += KNOWN_NS;
+    assert_int_equal(known_processes_read(&known, folder, 7, now_ns, &process), 0);
+    assert_string_equal(process.pod_uid, OTHER_POD); /* another one of that number */
+
+    write_process(path, "4712", NULL);
+    known_processes_forget_unseen(&known);
+    known_processes_forget_unseen(&known); /* it was not seen in between */
+    assert_int_equal(known_processes_read(&known, folder, 7, now_ns, &process), -ENOENT);
+
+    (void)snprintf(file, sizeof(file), "%s/stat", path);
+    (void)unlink(file);
+    known_processes_deinit(&known);
     (void)rmdir(path);
     (void)rmdir(folder);
 }
@@ -142,7 +184,7 @@ int main(void)
         cmocka_unit_test(a_zombie_is_on_its_way_out),
         cmocka_unit_test(only_the_one_that_started_then_is_ended),
         cmocka_unit_test(what_the_kernel_writes_is_read),
-        cmocka_unit_test(a_process_is_read_with_its_pod_or_not_at_all),
+        cmocka_unit_test(whose_a_process_is_is_asked_once),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "monitor/known.h"
+
+#include <stdlib.h>
+
+#include "base/hash.h"
+#include "base/util.h"
+
+struct known_process {
+    pid_t pid;
+    struct process told;
+    int64_t read_ns;
+    bool seen;
+    UT_hash_handle hh;
+};
+
+static struct known_process *find(const struct known_processes *known, pid_t pid)
+{
+    struct known_process *process;
+
+    HASH_FIND(hh, known->first, &pid, sizeof(pid), process);
+    return process;
+}
+
+/* Without memory it is asked again. */
+static void remember(struct known_processes *known, pid_t pid, int64_t now_ns,
+                     const struct process *told)
+{
+    struct known_process *process = find(known, pid);
+
+    if (!process) {
+        process = calloc(1, sizeof(*process));
+        if (!process)
+            return;
+        process->pid = pid;
+        HASH_ADD(hh, known->first, pid, sizeof(process->pid), process);
+    }
+    process->told = *told;
+    process->read_ns = now_ns;
+    process->seen = true;
+}
+
+static int read_again(const struct known_process *before, const char *procfs, pid_t pid,
+                      struct process *ret_process)
+{
+    int r;
+
+    r = process_read(procfs, pid, ret_process);
+    if (r < 0)
+        return r;
+    if (!before || before->told.start_ticks != ret_process->start_ticks)
+        return process_read_pod(procfs, pid, ret_process);
+    ret_process->in_pod = true;
+    COPY_TEXT(ret_process->pod_uid, before->told.pod_uid);
+    return 0;
+}
+
+int known_processes_read(struct known_processes *known, const char *procfs, pid_t pid,
+                         int64_t now_ns, struct process *ret_process)
+{
+    struct known_process *before = find(known, pid);
+    int r;
+
+    if (before && now_ns - before->read_ns < KNOWN_NS) {
+        before->seen = true;
+        *ret_process = before->told;
+        return 0;
+    }
+    r = read_again(before, procfs, pid, ret_process);
+    if (r == 0 && ret_process->in_pod)
+        remember(known, pid, now_ns, ret_process);
+    return r;
+}
+
+static void forget(struct known_processes *known, bool all)
+{
+    struct known_process *process, *next;
+
+    HASH_ITER(hh, known->first, process, next)
+    {
+        const bool stays = process->seen && !all;
+
+        process->seen = false;
+        if (stays)
+            continue;
+        HASH_DEL(known->first, process);
+        free(process);
+    }
+}
+
+void known_processes_forget_unseen(struct known_processes *known)
+{
+    forget(known, false);
+}
+
+void known_processes_deinit(struct known_processes *known)
+{
+    forget(known, true);
+}
