@@ -22,7 +22,8 @@ struct exported {
     double cards_age_s; /* below 0: the cards were never read */
     size_t use_count;
     const struct container_use
-        *uses; /* containers of pods without a name are left out, and counted */
+        *uses;         /* containers of pods without a name are left out, and counted */
+    double uses_age_s; /* below 0: the containers were never read */
     const struct pod_names *names;
     double pods_age_s; /* since the API server was heard of them; below 0: no list yet */
 

@@ -139,9 +139,13 @@ void export_cards(const struct exported *what, struct strbuf *buf)
     }
 }
 
-/* How old the names of pods are. */
+/* How old the names of pods are, and what is said of their containers. */
 void export_pods_age(const struct exported *what, struct strbuf *buf)
 {
+    metrics_family(buf, "hami_monitor_containers_age_seconds", METRIC_GAUGE,
+                   "Age of what is said of the containers");
+    if (what->uses_age_s >= 0)
+        metrics_sample(buf, "hami_monitor_containers_age_seconds", "", what->uses_age_s);
     metrics_family(buf, "hami_monitor_pods_age_seconds", METRIC_GAUGE,
                    "Time since the API server was last heard of the node's pods");
     if (what->pods_age_s >= 0)

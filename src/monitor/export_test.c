@@ -105,6 +105,7 @@ static char *export(bool legacy, double age_s)
         .use_count = ARRAY_SIZE(uses) - 1,
         .uses = uses,
         .names = names,
+        .uses_age_s = 0.25,
         .pods_age_s = 2.5,
         .compares = true,
         .compare_up = true,

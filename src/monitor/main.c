@@ -32,8 +32,10 @@ enum {
     CARDS_MAX = 64,
     NODE_NAME_SIZE = 256,
     METRICS_MAX = 64 << 20,
-    LOOK_MS = 5000,
-    LATE_TIMES = 2, /* of LOOK_MS, until NVML counts as not answering */
+    CARDS_MS = 5000,
+    LATE_TIMES = 2, /* of CARDS_MS, until NVML counts as not answering */
+    LOOK_MS = 1000, /* at the containers */
+    FEEDBACK_LOOKS = 5,
     REPORT_OLD_S = 30,
 };
 
@@ -61,6 +63,10 @@ struct monitor {
     uv_loop_t loop;
     const struct options *options;
     struct containers *containers;
+    const struct container_use *uses; /* of the last look that was well */
+    size_t use_count;
+    int64_t looked_ns; /* when; 0: none yet */
+    unsigned looks;
     struct pod_names *names;
     struct nvml *nvml;            /* the thread's, since it may block or hang */
     struct reading found, report; /* the thread's, too */
@@ -174,16 +180,43 @@ static const struct watchdog_ops cards_ops = {
     .late = on_cards_late,
 };
 
+/*
+ * Containers, which are looked at whether we are scraped or not, since utilisation is over the time
+ * between two looks. What a scrape is told is what the last look found: it costs the writing of it
+ * alone, however many containers there are and however many ask.
+ */
+static void look_at_containers(struct monitor *monitor)
+{
+    const struct container_use *uses;
+    struct error err = ERROR_INIT;
+    const int64_t now_ns = clock_now_ns();
+    int count;
+
+    count = containers_look(monitor->containers, now_ns, &uses, &err);
+    if (count < 0) {
+        log_warn("the containers can't be read: %s", err.text);
+        monitor->use_count = 0; /* they were read over */
+        return;
+    }
+    monitor->uses = uses;
+    monitor->use_count = (size_t)count;
+    monitor->looked_ns = now_ns;
+}
+
+static void on_look(uv_timer_t *timer)
+{
+    struct monitor *monitor = timer->data;
+
+    look_at_containers(monitor);
+    if (monitor->looks++ % FEEDBACK_LOOKS == 0)
+        feedback_step(monitor->containers);
+}
+
 /* Metrics */
 
-static int monitor_look(struct monitor *monitor, const struct container_use **ret_uses)
+static double age_s(int64_t when_ns)
 {
-    struct error err = ERROR_INIT;
-    int count = containers_look(monitor->containers, clock_now_ns(), ret_uses, &err);
-
-    if (count < 0)
-        log_warn("the containers can't be read: %s", err.text);
-    return count;
+    return when_ns ? (double)(clock_now_ns() - when_ns) / (double)NS_PER_S : -1;
 }
 
 static void describe_bypass(struct monitor *monitor, struct exported *what)
@@ -195,8 +228,7 @@ static void describe_bypass(struct monitor *monitor, struct exported *what)
     compare_read_state(monitor->compare, &state);
     what->compares = true;
     what->compare_up = state.up;
-    what->compare_age_s =
-        state.looked_ns ? (double)(clock_now_ns() - state.looked_ns) / (double)NS_PER_S : -1;
+    what->compare_age_s = age_s(state.looked_ns);
     what->case_count =
         tell_read(monitor->tell, monitor->cases, ARRAY_SIZE(monitor->cases), &what->counts);
     what->cases = monitor->cases;
@@ -216,17 +248,15 @@ static struct http_page *write_page(struct monitor *monitor)
         .cards = monitor->cards.cards,
         .nvml_answers = monitor->cards_ns && monitor->cards.result == 0 &&
                         !watchdog_is_late(&monitor->watchdog),
-        .cards_age_s = -1,
+        .cards_age_s = age_s(monitor->cards_ns),
         .names = monitor->names,
+        .use_count = monitor->use_count,
+        .uses = monitor->uses,
+        .uses_age_s = age_s(monitor->looked_ns),
     };
-    int count;
 
     describe_bypass(monitor, &what);
-    if (monitor->cards_ns)
-        what.cards_age_s = (double)(clock_now_ns() - monitor->cards_ns) / (double)NS_PER_S;
     what.pods_age_s = kube_watch_is_complete(monitor->watch) ? kube_watch_age(monitor->watch) : -1;
-    count = monitor_look(monitor, &what.uses);
-    what.use_count = count > 0 ? (size_t)count : 0;
     export_metrics(&what, &buf);
     if (!buf.failed)
         page = http_page_new(TAKE(buf.text), buf.len);
@@ -262,17 +292,6 @@ static const struct http_route routes[] = {
     {.method = "GET", .path = "/healthz", .handle = on_health},
     {.method = NULL},
 };
-
-/* Utilisation is over the time since the last look, so looks are made whether we are scraped or
- * not. */
-static void on_look(uv_timer_t *timer)
-{
-    struct monitor *monitor = timer->data;
-    const struct container_use *uses;
-
-    (void)monitor_look(monitor, &uses);
-    feedback_step(monitor->containers);
-}
 
 /* Pods */
 
@@ -353,7 +372,7 @@ static void start_handles(struct monitor *monitor)
     const struct watchdog_options options = {
         .ops = &cards_ops,
         .data = monitor,
-        .period_ms = LOOK_MS,
+        .period_ms = CARDS_MS,
         .late_periods = LATE_TIMES,
     };
 
