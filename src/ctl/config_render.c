@@ -96,7 +96,7 @@ static const char role[] = "apiVersion: rbac.authorization.k8s.io/v1\n"
                            "    verbs: [create, patch]\n"
                            "  - apiGroups: [admissionregistration.k8s.io]\n"
                            "    resources: [validatingadmissionpolicybindings]\n"
-                           "    resourceNames: [hami-device-plugin, hami-pod-grants]\n"
+                           "    resourceNames: [hami-device-plugin, hami-pod-grants, hami-shares, hami-bindings]\n"
                            "    verbs: [get]\n";
 
 static const char shares_head[] =

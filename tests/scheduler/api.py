@@ -49,7 +49,7 @@ class Api:
         self.round = 0  # watches of an earlier one end
         self.watch_lag_s = 0
         self.patched = 0
-        self.policies = ["hami-device-plugin", "hami-pod-grants"]  # those that are in force
+        self.policies = ["hami-device-plugin", "hami-pod-grants", "hami-shares", "hami-bindings"]  # those that are in force
         self.may_patch_nodes = True
         self.node_patches = []  # (node, patch) of those that were carried out
         self.budget = set()  # names of pods that may not be evicted

@@ -280,7 +280,8 @@ def test_a_server_that_wants_an_hour(api, scheduler):
 
 def test_policies():
     """Where nobody is kept from writing annotations, they are held against what runs where and asks for what."""
-    for policies, believed in ((["hami-device-plugin", "hami-pod-grants"], True), (["hami-pod-grants"], False), ([], False)):
+    every = Api().policies
+    for policies, believed in ((every, True), (every[:2], True), (every[1:], False), ([], False)):
         api = Api()
         api.policies = policies
         api.fail(500, method="GET", suffix="/hami-device-plugin")
@@ -295,6 +296,8 @@ def test_policies():
         scheduler = Scheduler(api)
         held = used(scheduler.view(), "GPU-node-1-0")["memory_mib"]
         check_equal(held, 60500 if believed else 500, f"with policies {policies} {'all' if believed else 'the honest'} is counted")
+        told = re.findall(r"the policy (\S+) of deploy/policy.yaml is not in force, so \w+", scheduler.said())
+        check_equal(told, [p for p in every if p not in policies], "and it is said which are missing")
         scheduler.end()
         api.go_away()
     api = Api()
