@@ -100,7 +100,7 @@ static const struct argp_option fault_options[] = {
      0},
     {"action", OPT_ACTION, "none|reset|reboot|drain-p2p|drain-and-reset", 0,
      "What the driver says it needs", 0},
-    {"compute-mode", OPT_COMPUTE_MODE, "default|prohibited|exclusive", 0,
+    {"compute-mode", OPT_COMPUTE_MODE, "default|threads|prohibited|exclusive", 0,
      "Who may use it, by its compute mode", 0},
     {"mig", OPT_MIG, "off|on", 0, "Whether it is in MIG mode, whoever uses it", 0},
     {0},
