@@ -174,25 +174,36 @@ static void on_end_and_answer(uv_timer_t *timer)
     on_answer(timer);
 }
 
-/* In a process of its own, which its watchdog would end otherwise. */
-static void an_answer_after_the_end_is_waited_for(void **state)
+/* In a process of its own, which a watchdog that does not end as it should would end otherwise. */
+static void assert_ends(bool (*ends_well)(struct fixture *fixture))
 {
-    const struct watchdog_ops patient = {.ask = ask, .done = done, .late = count_late};
     struct fixture fixture;
     int status = -1;
     pid_t child;
 
-    (void)state;
     child = fork();
     if (child == 0) {
         start(&fixture);
-        fixture.watchdog.options.ops = &patient;
-        run_until(&fixture, on_end_and_answer, 50);
-        _exit(fixture.asked == 1 && fixture.done == 1 ? 2 : 3);
+        _exit(ends_well(&fixture) ? 2 : 3);
     }
     assert_int_equal(waitpid(child, &status, 0), child);
     assert_true(WIFEXITED(status));
     assert_int_equal(WEXITSTATUS(status), 2);
+}
+
+static bool ends_with_an_answer(struct fixture *fixture)
+{
+    static const struct watchdog_ops patient = {.ask = ask, .done = done, .late = count_late};
+
+    fixture->watchdog.options.ops = &patient;
+    run_until(fixture, on_end_and_answer, 50);
+    return fixture->asked == 1 && fixture->done == 1;
+}
+
+static void an_answer_after_the_end_is_waited_for(void **state)
+{
+    (void)state;
+    assert_ends(ends_with_an_answer);
 }
 
 static void on_hurry_and_answer(uv_timer_t *timer)
@@ -223,26 +234,22 @@ static void stop_when_done(void *data)
     watchdog_stop(&fixture->watchdog);
 }
 
-/* In a process of its own, and before the others: they would not notice how theirs ends. */
+static bool ends_at_once(struct fixture *fixture)
+{
+    static const struct watchdog_ops prompt = {
+        .ask = ask, .done = stop_when_done, .late = count_late};
+
+    fixture->watchdog.options.ops = &prompt;
+    (void)sem_post(&fixture->answer);
+    (void)uv_run(&fixture->loop, UV_RUN_DEFAULT);
+    return uv_loop_close(&fixture->loop) == 0;
+}
+
+/* Before the others: they would not notice how theirs ends. */
 static void a_watchdog_that_waits_for_nothing_ends_at_once(void **state)
 {
-    const struct watchdog_ops prompt = {.ask = ask, .done = stop_when_done, .late = count_late};
-    struct fixture fixture;
-    int status = -1;
-    pid_t child;
-
     (void)state;
-    child = fork();
-    if (child == 0) {
-        start(&fixture);
-        fixture.watchdog.options.ops = &prompt;
-        (void)sem_post(&fixture.answer);
-        (void)uv_run(&fixture.loop, UV_RUN_DEFAULT);
-        _exit(uv_loop_close(&fixture.loop) == 0 ? 2 : 3);
-    }
-    assert_int_equal(waitpid(child, &status, 0), child);
-    assert_true(WIFEXITED(status));
-    assert_int_equal(WEXITSTATUS(status), 2);
+    assert_ends(ends_at_once);
 }
 
 static void nothing_is_asked_after_the_end_although_it_was_in_a_hurry(void **state)

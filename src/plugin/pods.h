@@ -40,9 +40,8 @@ struct pod_container {
     enum init_state state; /* of init containers */
     uint32_t refusal;      /* the number of our refusal that its status names; 0: none */
     uint64_t ended;        /* which run of it ended last, by its status: of the run's id; 0: none */
-    uint64_t
-        ended_before; /* the same when it got its devices: that run tells nothing of this one */
-    int priority;     /* its limit of the priority's resource; -1: not said */
+    uint64_t ended_before; /* when it got its devices: that run tells nothing of this one */
+    int priority;          /* its limit of the priority's resource; -1: not said */
     bool ready;   /* its devices were handed over, in this run of the plugin or an earlier one */
     bool adopted; /* an earlier run of the plugin handed them over, and ended_before is not known */
     bool starting; /* it is about to get them, in this run of the plugin */

@@ -348,16 +348,22 @@ def matches():
     node.end()
 
 
-def cut_short(starts, limit):
-    """After a start that came to nothing the status may stay as it was: the refused container is found by the refusal."""
+def prepared(name):
+    """A node, and what kubelet has of a pod with an init container of 1000 MiB and one of 2000 that uses the same id: ids, CDI names."""
     node = Node()
     node.kubelet.connect()
     a, b = node.uuids
-    pod = node.show(node.pod("cut", "main", init=["prepare"], gives=[[(a, 1000, 5)], [(b, 2000, 50)]]))
+    pod = node.show(node.pod(name, "main", init=["prepare"], gives=[[(a, 1000, 5)], [(b, 2000, 50)]]))
     ids = [f"{a}::0"]
     _, names = node.kubelet.allocate(ids)
     node.kubelet.hold(pod, "prepare", ids, init=True)
     node.kubelet.hold(pod, "main", ids)
+    return node, ids, names
+
+
+def cut_short(starts, limit):
+    """After a start that came to nothing the status may stay as it was: the refused container is found by the refusal."""
+    node, ids, names = prepared("cut")
     check_equal(node.kubelet.prestart(ids)[0], "OK", f"{starts}: an init container is handed its card", node.said()[-1000:])
     status, why = node.kubelet.prestart(ids)
     check_equal(status, "UNAVAILABLE", f"{starts}: who is to start then is not known", why)
@@ -373,14 +379,7 @@ def cut_short(starts, limit):
 
 def old_failure():
     """The status may still tell of a run before the last one: a failed init container is tried again, ends, and the next one starts."""
-    node = Node()
-    node.kubelet.connect()
-    a, b = node.uuids
-    pod = node.show(node.pod("old", "main", init=["prepare"], gives=[[(a, 1000, 5)], [(b, 2000, 50)]]))
-    ids = [f"{a}::0"]
-    _, names = node.kubelet.allocate(ids)
-    node.kubelet.hold(pod, "prepare", ids, init=True)
-    node.kubelet.hold(pod, "main", ids)
+    node, ids, names = prepared("old")
 
     def ended(run, code):
         state = {"terminated": {"exitCode": code, "containerID": f"containerd://{run}"}}
