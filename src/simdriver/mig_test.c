@@ -304,7 +304,7 @@ static void devices(void)
 {
     nvmlDeviceAttributes_t attributes;
     char uuid[96], again[96], name[96], old[160];
-    unsigned is_mig = 7, id = 7, count = 0;
+    unsigned is_mig = 7, id = 7, count = 7;
     nvmlGpuInstance_t parent, found_parent;
     nvmlComputeInstance_t child;
     nvmlDevice_t device, found;
@@ -312,6 +312,8 @@ static void devices(void)
 
     FINE(nvmlInit_v2());
     NVML(NVML_ERROR_NOT_SUPPORTED, nvmlDeviceGetMigDeviceHandleByIndex(card(0), 0, &device));
+    FINE(nvmlDeviceGetMaxMigDeviceCount(card(0), &count));
+    HOLDS(count == 0);
     (void)begin();
     NVML(NVML_ERROR_NOT_FOUND, nvmlDeviceGetMigDeviceHandleByIndex(card(0), 0, &device));
     FINE(nvmlDeviceGetMaxMigDeviceCount(card(0), &count));

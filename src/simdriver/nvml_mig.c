@@ -590,6 +590,7 @@ PUBLIC nvmlReturn_t nvmlDeviceGetComputeInstanceId(nvmlDevice_t device, unsigned
     return leave(NVML_SUCCESS);
 }
 
+/* 0 while MIG is off, as NVML documents it. */
 PUBLIC nvmlReturn_t nvmlDeviceGetMaxMigDeviceCount(nvmlDevice_t device, unsigned int *count)
 {
     unsigned gpu;
@@ -599,8 +600,9 @@ PUBLIC nvmlReturn_t nvmlDeviceGetMaxMigDeviceCount(nvmlDevice_t device, unsigned
         return r;
     if (!count)
         return NVML_ERROR_INVALID_ARGUMENT;
-    *count = sim_mig_is_known(&state()->header.gpus[gpu]) ? SIM_MIG_STARTS : 0;
-    return NVML_SUCCESS;
+    (void)nvml_enter();
+    *count = state()->health[gpu].mig ? SIM_MIG_STARTS : 0;
+    return leave(NVML_SUCCESS);
 }
 
 /* By where they begin, so that there are holes. */
