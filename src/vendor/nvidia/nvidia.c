@@ -247,6 +247,30 @@ uint32_t nvidia_find_context(const struct nvidia_config *config, const char *mod
     return 0;
 }
 
+/* Whether the registration has "lock": word, which our plugin says of each card (NVIDIA_CUSTOM).
+ * A quote within a text of JSON is escaped, so no other text there reads like this. */
+static bool has_lock_word(const char *registered, const char *word)
+{
+    const char *at = strstr(registered, "\"lock\"");
+    size_t len = strlen(word);
+
+    if (!at)
+        return false;
+    at += strlen("\"lock\"");
+    at += strspn(at, " :");
+    return at[0] == '"' && strncmp(at + 1, word, len) == 0 && at[1 + len] == '"';
+}
+
+/* HAMi's plugin since 2.10, which is to be told by hami.io/vgpu-mig-allocations which profile goes
+ * where; our names of instances, as 2.8's, say nothing to it. */
+static bool wants_placements(const struct node *node)
+{
+    const char *registered = text_pairs_get(&node->annotations, NVIDIA_REGISTER_KEY);
+
+    return registered && strstr(registered, "\"migProfiles\"") &&
+           !has_lock_word(registered, "none") && !has_lock_word(registered, "turn");
+}
+
 static int finish_device(const struct node *node, const struct registered_device *registered,
                          struct arena *arena, struct device *device)
 {
@@ -264,7 +288,8 @@ static int finish_device(const struct node *node, const struct registered_device
     facts = ARENA_NEW(arena, struct nvidia_facts);
     if (!facts)
         return -ENOMEM;
-    facts->geometry = nvidia_find_geometry(config, device->model);
+    if (!wants_placements(node))
+        facts->geometry = nvidia_find_geometry(config, device->model);
     facts->barred = allowance_barred(config, device->model);
     device->facts = facts;
     device->facts_size = sizeof(*facts);
@@ -282,20 +307,6 @@ static int read_node(const struct vendor_instance *instance, const struct node *
     if (r >= 0 && scores)
         scored = nvidia_read_scores(scores, ret_devices, *ret_count, arena, err);
     return scored < 0 ? scored : r;
-}
-
-/* Whether the registration has "lock": word, which our plugin says of each card (NVIDIA_CUSTOM).
- * A quote within a text of JSON is escaped, so no other text there reads like this. */
-static bool has_lock_word(const char *registered, const char *word)
-{
-    const char *at = strstr(registered, "\"lock\"");
-    size_t len = strlen(word);
-
-    if (!at)
-        return false;
-    at += strlen("\"lock\"");
-    at += strspn(at, " :");
-    return at[0] == '"' && strncmp(at + 1, word, len) == 0 && at[1 + len] == '"';
 }
 
 /* HAMi's own plugin looks for its pod by the node's lock; ours, where CDI does not reach

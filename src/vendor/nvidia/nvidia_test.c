@@ -331,6 +331,45 @@ static void all_cards_of_one_numa_node_are_a_wish(void **state)
     }
 }
 
+/* A card in MIG mode, as each plugin registers it. */
+#define REGISTERED(more)                                                                           \
+    "[{\"id\":\"a\",\"count\":7,\"devmem\":40960,\"devcore\":100,\"type\":\"NVIDIA-A100\","        \
+    "\"mode\":\"mig\",\"health\":true" more "}]"
+#define PROFILES ",\"migProfiles\":[{\"name\":\"1g.5gb\",\"placements\":[]}]"
+
+static void a_card_whose_agent_wants_placements_is_not_cut_by_ours(void **state)
+{
+    static const struct {
+        const char *text;
+        bool usable;
+    } rows[] = {
+        {REGISTERED(""), true},                                             /* HAMi 2.8 */
+        {REGISTERED(PROFILES), false},                                      /* HAMi 2.10 */
+        {REGISTERED(PROFILES ",\"custominfo\":{\"lock\":\"none\"}"), true}, /* ours */
+        {REGISTERED(PROFILES ",\"custominfo\":{\"lock\":\"turn\"}"), true},
+        {REGISTERED(",\"custominfo\":{\"lock\":\"none\"}"), true},
+    };
+    const struct vendor_instance *instance = &vendors.instances[0];
+
+    (void)state;
+    nvidia_config_defaults(&config);
+    config.migs[0] = (struct nvidia_mig){.names = {"A100"}, .name_count = 1};
+    config.mig_count = 1;
+    for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+        const struct text_pair pair = {NVIDIA_REGISTER_KEY, rows[i].text};
+        const struct node node = {.name = "n", .annotations = {&pair, 1}};
+        struct device card;
+        size_t count = 0;
+
+        print_message("%s\n", rows[i].text);
+        assert_int_equal(
+            instance->vendor->read_node(instance, &node, arena, &card, 1, &count, NULL),
+            CODEC_EXACT);
+        assert_int_equal(count, 1);
+        assert_int_equal(instance->id.rules->is_usable(&card), rows[i].usable);
+    }
+}
+
 static void who_registered_the_cards_says_whether_there_is_a_lock(void **state)
 {
     static const struct {
@@ -373,6 +412,7 @@ int main(void)
         cmocka_unit_test(a_grant_goes_into_two_annotations),
         cmocka_unit_test(pairs_of_cards_have_scores),
         cmocka_unit_test(all_cards_of_one_numa_node_are_a_wish),
+        cmocka_unit_test(a_card_whose_agent_wants_placements_is_not_cut_by_ours),
         cmocka_unit_test(who_registered_the_cards_says_whether_there_is_a_lock),
     };
 
