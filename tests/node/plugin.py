@@ -65,10 +65,10 @@ class Node:
             "--kubelet-socket", self.folder / "kubelet/kubelet.sock",
             "--pod-resources-socket", self.folder / "kubelet/podresources.sock",
             "--kubeconfig", self.api.kubeconfig(self.folder / "kubeconfig"),
+            "--node-config-file", self.folder / "config.json",  # never this machine's own
         ]
         if self.config:
             (self.folder / "config.json").write_text(json.dumps({"nodeconfig": [self.config | {"name": NODE}]}))
-            arguments += ["--node-config-file", self.folder / "config.json"]
         if not self.machine:
             if not (self.folder / "driver").exists():
                 self.install_driver(self.folder / "driver")
