@@ -506,9 +506,12 @@ int registry_make_run(struct registry *registry, uint64_t id, char ret_path[PATH
 
 int registry_region_path(const struct registry *registry, uint64_t id, char ret_path[PATH_MAX])
 {
-    int len = snprintf(ret_path, PATH_MAX, "%s/runs/%" PRIu64 "/region.cache", registry->path, id);
+    return file_path(ret_path, NULL, "%s/runs/%" PRIu64 "/region.cache", registry->path, id);
+}
 
-    return len < 0 || len >= PATH_MAX ? -ENAMETOOLONG : 0;
+int registry_limits_path(const struct registry *registry, uint64_t id, char ret_path[PATH_MAX])
+{
+    return file_path(ret_path, NULL, "%s/runs/%" PRIu64 "/vgpu/limits", registry->path, id);
 }
 
 static int check_leases(struct registry *registry, struct error *err)

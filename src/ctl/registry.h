@@ -93,8 +93,9 @@ void registry_leave_queue(struct registry *registry, uint64_t id, int fd);
 int registry_make_run(struct registry *registry, uint64_t id, char ret_path[PATH_MAX],
                       struct error *err);
 
-/* runs/ID/region.cache */
+/* runs/ID/region.cache, and runs/ID/vgpu/limits. */
 int registry_region_path(const struct registry *registry, uint64_t id, char ret_path[PATH_MAX]);
+int registry_limits_path(const struct registry *registry, uint64_t id, char ret_path[PATH_MAX]);
 
 /* -EBUSY, with err saying how many, when programs hold leases in that directory. */
 int registry_check_unused(const char *path, struct error *err);

@@ -180,9 +180,9 @@ static int rewrite_limits(struct resize *resize, struct error *err)
     ssize_t len;
     int r;
 
-    r = file_path(path, err, "%s/runs/%" PRIu64 "/vgpu/limits", resize->registry.path, lease->id);
+    r = registry_limits_path(&resize->registry, lease->id, path);
     if (r < 0)
-        return r;
+        return error_set(err, r, "%s: the path is too long", resize->registry.path);
     len = file_read(path, text, sizeof(text));
     if (len == -ENOENT)
         return error_set(err, -EAGAIN,

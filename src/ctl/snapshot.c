@@ -10,6 +10,7 @@
 #include "base/cleanup.h"
 #include "base/file.h"
 #include "base/util.h"
+#include "region/limits.h"
 #include "region/view.h"
 
 enum {
@@ -85,8 +86,19 @@ static void read_use(const struct gather *gather, const char *uuid, struct holde
     holder->processes = view->process_count;
 }
 
+static bool is_suspended(const struct gather *gather, uint64_t id)
+{
+    char path[PATH_MAX], text[LIMITS_FILE_MAX];
+    struct limits limits = LIMITS_INIT;
+
+    return registry_limits_path(gather->registry, id, path) == 0 &&
+           file_read(path, text, sizeof(text)) >= 0 && limits_parse(&limits, text, NULL) == 0 &&
+           limits.suspended;
+}
+
 static int add_lease(struct gather *gather, const struct lease *lease)
 {
+    const bool suspended = is_suspended(gather, lease->id);
     char path[PATH_MAX];
     bool has_region;
 
@@ -108,6 +120,7 @@ static int add_lease(struct gather *gather, const struct lease *lease)
         holder->device = find_device(gather->snapshot->local, device->uuid);
         holder->limit_bytes = device->memory_bytes;
         holder->cores = device->cores;
+        holder->suspended = suspended;
         if (has_region)
             read_use(gather, device->uuid, holder);
     }

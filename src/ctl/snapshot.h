@@ -22,6 +22,7 @@ struct holder {
     uint64_t limit_bytes;
     uint64_t used_bytes; /* by its region; without a lease, by NVML */
     unsigned cores;      /* percent; 0: no share */
+    bool suspended;      /* it launches nothing (`hamictl resize --suspend`) */
     unsigned processes;
     uint64_t refusals;      /* allocations refused for the limit */
     uint64_t throttled_ns;  /* for which its launches waited */

@@ -121,7 +121,10 @@ static void print_holders(struct strbuf *text, const struct snapshot *snapshot)
         add_limit(&table, holder->spilled_bytes);
         add_limit(&table, holder->limit_bytes);
         add_number(&table, holder->refusals);
-        add_cores(&table, holder->cores);
+        if (holder->suspended)
+            table_add_cell(&table, "suspended");
+        else
+            add_cores(&table, holder->cores);
         add_wait(&table, holder->throttled_ns);
         table_add_cell(&table, "%u", holder->processes);
         add_age(&table, holder->age_s);
@@ -199,6 +202,7 @@ static void print_holder_json(struct strbuf *text, const struct snapshot *snapsh
     add_json_number(text, "memory_on_host_bytes", true, holder->spilled_bytes);
     add_json_number(text, "memory_limit_bytes", holder->limit_bytes != 0, holder->limit_bytes);
     add_json_number(text, "cores_percent", holder->cores != 0, holder->cores);
+    strbuf_addf(text, ",\"suspended\":%s", holder->suspended ? "true" : "false");
     add_json_number(text, "processes", true, holder->processes);
     add_json_number(text, "refusals", true, holder->refusals);
     add_json_number(text, "throttled_ns", true, holder->throttled_ns);

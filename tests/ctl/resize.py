@@ -51,6 +51,8 @@ class Resize(CtlTest):
         code, said, _ = self.resize("--suspend", number)
         self.assertEqual(code, 0)
         self.assertIn(", suspended", said)
+        self.assertTrue(self.holders()[0]["suspended"])
+        self.assertRegex(self.ctl("top").stdout, rf"(?m)^ *{number} .* suspended ")
         time.sleep(0.5)
         before = launched()
         time.sleep(0.5)
@@ -60,6 +62,7 @@ class Resize(CtlTest):
         code, said, _ = self.resize("--resume", number)
         self.assertEqual(code, 0)
         self.assertNotIn("suspended", said)
+        self.assertFalse(self.holders()[0]["suspended"])
         self.assertTrue(self.until(lambda: launched() > before), "resumed, it goes on")
         self.assertIn("does not go with", self.resize("--suspend", "--resume", number)[2])
 

@@ -16,7 +16,7 @@ GPU_KEYS = {
 }
 HOLDER_KEYS = {
     "id", "pid", "command", "age_seconds", "gpu_index", "gpu_uuid", "memory_used_bytes", "memory_on_host_bytes", "memory_limit_bytes",
-    "cores_percent", "processes", "refusals", "throttled_ns",
+    "cores_percent", "suspended", "processes", "refusals", "throttled_ns",
 }
 
 # HAMi-core 1.2's layout, x86-64.
