@@ -132,7 +132,8 @@ struct region_compute {
     _Atomic uint64_t probes_off;
     _Atomic uint64_t waits_cut;
     _Alignas(CACHE_LINE) _Atomic uint64_t waits[REGION_WAITS]; /* launches that waited so long */
-    uint64_t reserved[6];                                      /* for the monitor's hints */
+    _Atomic int64_t doubted_until_ns; /* streams were busy, nobody knows with what: see tails.h */
+    uint64_t reserved[5];             /* for the monitor's hints */
 };
 
 struct region_ext_device {

@@ -662,13 +662,17 @@ void compute_ended(CUcontext context, bool gone)
 void compute_forget_stream(CUstream stream)
 {
     unsigned count = atomic_load(&compute.count);
+    struct inside inside;
 
     for (unsigned i = 0; i < count; i++) {
         struct compute_row *row = atomic_load(&compute.rows[i]);
 
         (void)pthread_mutex_lock(&row->lock);
-        if (row->context)
-            streams_forget(&row->limiter.streams, stream);
+        if (row->context) {
+            inside = enter(row->context);
+            limiter_forget_stream(&row->limiter, stream);
+            leave(&inside);
+        }
         (void)pthread_mutex_unlock(&row->lock);
     }
 }
@@ -716,16 +720,18 @@ void compute_capture_ended(bool ended)
 
 /* The thread */
 
-static void tick_row(struct compute_row *row, int64_t now_ns)
+/* False when there was nothing to look after. */
+static bool tick_row(struct compute_row *row, int64_t now_ns)
 {
     const struct timespec moment = {.tv_nsec = LIMITER_ANSWER_NS};
     CUcontext context;
     struct inside inside;
-    bool out = false;
+    bool out = false, busy;
 
     (void)pthread_mutex_lock(&row->lock);
     context = row->context;
-    if (context && limiter_is_busy(&row->limiter, now_ns)) {
+    busy = context && limiter_is_busy(&row->limiter, now_ns);
+    if (busy) {
         inside = enter(context);
         limiter_poll(&row->limiter);
         row->idle_at = row->limiter.presence.voided % MAX(row->idle_count, 1u);
@@ -734,7 +740,7 @@ static void tick_row(struct compute_row *row, int64_t now_ns)
     }
     (void)pthread_mutex_unlock(&row->lock);
     if (!out)
-        return;
+        return busy;
 
     (void)nanosleep(&moment, NULL);
     (void)pthread_mutex_lock(&row->lock);
@@ -744,6 +750,7 @@ static void tick_row(struct compute_row *row, int64_t now_ns)
         leave(&inside);
     }
     (void)pthread_mutex_unlock(&row->lock);
+    return busy;
 }
 
 bool compute_tick(int64_t now_ns, int64_t *ret_due_ns)
@@ -757,7 +764,7 @@ bool compute_tick(int64_t now_ns, int64_t *ret_due_ns)
         if (!row->context)
             continue;
         any |= now_ns - row->limiter.last_launch_ns < NS_PER_S;
-        tick_row(row, now_ns);
+        any |= tick_row(row, now_ns);
         if (row->limiter.probe.due_ns > now_ns)
             *ret_due_ns = MIN(*ret_due_ns, row->limiter.probe.due_ns);
     }

@@ -21,6 +21,8 @@
 #define PACE_MEMORY_NS 2e8
 #define PACE_PART 4 /* measuring by pace costs a quarter of what measuring by cost may */
 #define WAIT_MOST_NS INT64_C(10000) /* waiting for an empty stream does not take longer */
+#define HIDDEN_RISK_NS 25e3         /* of a launch into a stream that can't be looked at */
+#define DOUBT_ALWAYS_NS 1e8         /* with so much in doubt each launch is measured */
 #define SCARCE_NS INT64_C(1000000)  /* below this balance there are turns */
 
 void limiter_init(struct limiter *limiter, const struct limiter_gpu *ops, void *gpu,
@@ -282,6 +284,12 @@ static void give_credit_back(struct launch_cache *cache)
     cache->credit_ns = cache->advance_ns = 0;
 }
 
+static void forget_costs(struct launch_cache *cache)
+{
+    for (unsigned i = 0; i < LAUNCH_CACHE; i++)
+        cache->costs[i].function = NULL;
+}
+
 /* The thread's cache belongs to one limiter, and to the costs of one generation. */
 static void enter_cache(struct limiter *limiter, struct launch_cache *cache)
 {
@@ -294,10 +302,41 @@ static void enter_cache(struct limiter *limiter, struct launch_cache *cache)
         cache->share = limiter->share;
         cache->risk_ns = lot_exponential(&limiter->lot) * COSTS_GAP_NS;
     }
-    for (unsigned i = 0; i < LAUNCH_CACHE; i++)
-        cache->costs[i].function = NULL;
+    forget_costs(cache);
+    memset(cache->streams, 0, sizeof(cache->streams));
+    cache->is_hidden = false;
     cache->limiter = limiter;
     cache->generation = generation;
+}
+
+static void put_stream_in_cache(struct launch_cache *cache, const struct launch *launch)
+{
+    uint64_t key = launch_stream_key(launch);
+    unsigned try = 0;
+
+    if (launch_cache_knows_stream(cache, launch))
+        return;
+    while (try < LAUNCH_STREAM_TRIES && cache->streams[launch_stream_slot(key, try)])
+        try++;
+    if (try == LAUNCH_STREAM_TRIES)
+        try = cache->next_stream++ % LAUNCH_STREAM_TRIES;
+    cache->streams[launch_stream_slot(key, try)] = key;
+}
+
+/* The streams that a thread launches into without looking are known. What it launches into those
+ * that can't be is measured the more often, wherever else it launches. */
+static void enter_stream(struct limiter *limiter, struct launch_cache *cache,
+                         const struct launch *launch, int64_t now_ns)
+{
+    enum tails_outcome outcome = tails_use(&limiter->tails, launch, limiter->charged_ns, now_ns);
+
+    if (outcome == TAILS_REPLACED)
+        atomic_fetch_add_explicit(&limiter->generation, 1, RELAXED);
+    if ((outcome == TAILS_FULL || outcome == TAILS_HIDDEN) && !cache->is_hidden) {
+        forget_costs(cache);
+        cache->is_hidden = true;
+    }
+    put_stream_in_cache(cache, launch);
 }
 
 static void put_in_cache(struct launch_cache *cache, const struct launch *launch, double cost_ns,
@@ -332,18 +371,25 @@ static void note_pace(struct limiter *limiter, struct launch_cache *cache, int64
     limiter->pace.since_ns = now_ns;
 }
 
-static double risk_of(const struct limiter *limiter, const struct cost *cost)
+static double risk_of(const struct limiter *limiter, const struct launch_cache *cache,
+                      const struct cost *cost)
 {
     double risk_ns = cost_risk_ns(&limiter->costs, cost);
+    double doubt_ns = COSTS_ALWAYS_NS * limiter->doubt_ns / DOUBT_ALWAYS_NS;
 
-    return risk_ns <= 0 ? 0 : MAX(risk_ns, MIN(limiter->pace.mean_ns / PACE_PART, COSTS_GAP_NS));
+    if (risk_ns <= 0 || doubt_ns >= COSTS_ALWAYS_NS)
+        return 0;
+    if (cache->is_hidden)
+        risk_ns = MAX(risk_ns, HIDDEN_RISK_NS);
+    risk_ns = MAX(risk_ns, doubt_ns);
+    return MAX(risk_ns, MIN(limiter->pace.mean_ns / PACE_PART, COSTS_GAP_NS));
 }
 
 /* Whether a launch is measured, and how; 0: not. The weight is set of one that is drawn. */
 static enum sample_kind kind_of(struct limiter *limiter, struct launch_cache *cache,
                                 const struct cost *cost, double *ret_weight)
 {
-    double risk_ns = risk_of(limiter, cost);
+    double risk_ns = risk_of(limiter, cache, cost);
 
     if (risk_ns <= 0)
         return SAMPLE_ALWAYS;
@@ -385,9 +431,10 @@ void limiter_begin(struct limiter *limiter, struct launch_cache *cache, const st
     *ticket = (struct ticket){0};
     streams_use(&limiter->streams, launch, now_ns);
     enter_cache(limiter, cache);
+    enter_stream(limiter, cache, launch, now_ns);
     cache->launches++;
     note_pace(limiter, cache, now_ns);
-    risk_ns = risk_of(limiter, cost);
+    risk_ns = risk_of(limiter, cache, cost);
     price = price_of(limiter, cost);
     pay(limiter, cache, price, risk_ns > 0);
     ticket->paid_ns = (int64_t)price;
@@ -404,6 +451,7 @@ void limiter_begin(struct limiter *limiter, struct launch_cache *cache, const st
     /* An ordinary launch does not come by here, and overlaps so much more. */
     if (ticket->sample && waiting->entered_ns)
         ticket->sample->held_ns += now_ns - waiting->entered_ns;
+    limiter->draws_lots |= risk_ns > 0;
     if (risk_ns > 0)
         put_in_cache(cache, launch, price, risk_ns);
 }
@@ -480,10 +528,26 @@ void limiter_end(struct limiter *limiter, const struct launch *launch, struct ti
     }
 }
 
+void limiter_forget_stream(struct limiter *limiter, const void *stream)
+{
+    streams_forget(&limiter->streams, stream);
+    /* A new one may get the same handle. */
+    if (tails_forget(&limiter->tails, &limiter->samples, limiter->ops, limiter->gpu, stream,
+                     limiter->charged_ns, limiter_now(limiter)))
+        atomic_fetch_add_explicit(&limiter->generation, 1, RELAXED);
+}
+
 /* The helper thread's part */
 
-bool limiter_is_busy(const struct limiter *limiter, int64_t now_ns)
+bool limiter_is_busy(struct limiter *limiter, int64_t now_ns)
 {
-    return limiter->samples.open > 0 || limiter->samples.pending > 0 ||
-           limiter->ahead.until_ns > now_ns || now_ns - limiter->last_launch_ns < BUSY_NS;
+    bool busy = limiter->samples.open > 0 || limiter->samples.pending > 0 ||
+                limiter->tails.out > 0 || limiter->ahead.until_ns > now_ns ||
+                now_ns - limiter->last_launch_ns < BUSY_NS;
+
+    /* Lest a thread that has credit left launches something while nobody looks. */
+    if (!busy && !limiter->rests)
+        atomic_fetch_add_explicit(&limiter->generation, 1, RELAXED);
+    limiter->rests = !busy;
+    return busy;
 }

@@ -15,6 +15,7 @@
  *   share.h     what the process, and its container, may use
  *   samples.h   measurements on their way: pairs of events around a launch
  *   streams.h   which streams are in use
+ *   tails.h     streams that are busy with what nobody measured
  *   limiter.h   when a launch may go, and what it pays
  *
  * All waiting is before a launch, and never for the launch's own unfinished work: that may be
@@ -49,6 +50,7 @@
 #include "vgpu/limiter/samples.h"
 #include "vgpu/limiter/share.h"
 #include "vgpu/limiter/streams.h"
+#include "vgpu/limiter/tails.h"
 
 /* From limiter_begin() to limiter_end(). */
 struct ticket {
@@ -60,6 +62,8 @@ struct ticket {
 /* A thread's own credit, and the costs that it has seen: what makes an ordinary launch cheap. */
 enum {
     LAUNCH_CACHE = 64,
+    LAUNCH_STREAMS = 32,
+    LAUNCH_STREAM_TRIES = 4,
 };
 
 struct launch_cache {
@@ -78,7 +82,34 @@ struct launch_cache {
         uint32_t block[3];
         double cost_ns, risk_ns;
     } costs[LAUNCH_CACHE];
+    uint64_t streams[LAUNCH_STREAMS]; /* launch_stream_key() of those known; 0: none */
+    unsigned next_stream;             /* the try whose place the next one gets, if all are taken */
+    bool is_hidden;                   /* it launches into streams that can't be looked at */
 };
+
+static inline uint64_t launch_stream_key(const struct launch *launch)
+{
+    return ((uint64_t)(uintptr_t)launch->stream << 1 | launch->per_thread) + 1;
+}
+
+/* Where the i-th try finds it. */
+static inline unsigned launch_stream_slot(uint64_t key, unsigned i)
+{
+    return ((unsigned)((key * UINT64_C(0x9e3779b97f4a7c15)) >> 59) + i) % LAUNCH_STREAMS;
+}
+
+/* Whether the launch's stream is known to the limiter. */
+static inline __attribute__((always_inline)) bool
+launch_cache_knows_stream(const struct launch_cache *cache, const struct launch *launch)
+{
+    uint64_t key = launch_stream_key(launch);
+
+    for (unsigned i = 0; i < LAUNCH_STREAM_TRIES; i++) {
+        if (cache->streams[launch_stream_slot(key, i)] == key)
+            return true;
+    }
+    return false;
+}
 
 static inline unsigned launch_cache_slot(const struct launch *launch)
 {
@@ -88,7 +119,7 @@ static inline unsigned launch_cache_slot(const struct launch *launch)
     return (unsigned)((hash * UINT64_C(0x9e3779b97f4a7c15)) >> 58);
 }
 
-_Static_assert(LAUNCH_CACHE == 64, "six bits of the hash");
+_Static_assert(LAUNCH_CACHE == 64 && LAUNCH_STREAMS == 32, "six and five bits of the hashes");
 
 static inline bool launch_cache_has(const struct launch_cache *cache, unsigned at,
                                     const struct launch *launch)
@@ -109,8 +140,8 @@ static inline __attribute__((always_inline)) bool launch_cache_pays(struct launc
 {
     unsigned at = launch_cache_slot(launch);
 
-    if (!launch_cache_has(cache, at, launch) || cache->credit_ns < cache->costs[at].cost_ns ||
-        cache->risk_ns < cache->costs[at].risk_ns)
+    if (!launch_cache_knows_stream(cache, launch) || !launch_cache_has(cache, at, launch) ||
+        cache->credit_ns < cache->costs[at].cost_ns || cache->risk_ns < cache->costs[at].risk_ns)
         return false;
     cache->credit_ns -= cache->costs[at].cost_ns;
     cache->risk_ns -= cache->costs[at].risk_ns;
@@ -139,9 +170,14 @@ struct limiter {
     struct presence presence;
     struct lot lot;
     struct streams streams;
+    struct tails tails;
 
-    int64_t issued_ns; /* charged by this process */
-    int64_t done_ns;   /* of it, known to be done */
+    bool draws_lots;    /* some launches are not measured: any may be missed */
+    bool rests;         /* nobody looks until the next launch comes by */
+    double doubt_ns;    /* as the caches have it: what streams were busy with, unseen, of late */
+    int64_t charged_ns; /* to this process, in all */
+    int64_t issued_ns;  /* charged by this process */
+    int64_t done_ns;    /* of it, known to be done */
     int64_t last_launch_ns;
     int64_t wait_ns; /* what waiting for an empty stream takes; 0: not known yet */
 
@@ -202,8 +238,9 @@ void limiter_count(struct limiter *limiter, struct launch_cache *cache, const st
 void limiter_end(struct limiter *limiter, const struct launch *launch, struct ticket *ticket,
                  bool launched);
 
-/* Whether there is anything to look after: measurements on their way, or launches of late. */
-bool limiter_is_busy(const struct limiter *limiter, int64_t now_ns);
+/* Whether there is anything to look after: measurements on their way, streams that are busy, or
+ * launches of late. If not, the next launch comes by. */
+bool limiter_is_busy(struct limiter *limiter, int64_t now_ns);
 
 /* Takes in measurements that are done. */
 void limiter_poll(struct limiter *limiter);
@@ -215,6 +252,9 @@ void limiter_poll(struct limiter *limiter);
 #define LIMITER_ANSWER_NS 30000
 bool limiter_probe(struct limiter *limiter);
 void limiter_probe_answer(struct limiter *limiter);
+
+/* Before a stream ends. */
+void limiter_forget_stream(struct limiter *limiter, const void *stream);
 
 /* Takes in all measurements that are done: before the context ends. */
 void limiter_settle(struct limiter *limiter);

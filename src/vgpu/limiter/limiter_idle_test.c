@@ -28,8 +28,11 @@ static double window_share(double from_ms, double until_ms, int64_t ns)
     return 100 * (until_ms - from_ms) / ((double)ns / 1e6);
 }
 
+/* What the two got while both were there is a mean of some runs: of kernels of ten slices of the
+ * device there are few in one, which is up to 4 points off by chance, whatever the limiter does. */
 static void judge(double first_ns, double second_ns)
 {
+    static const uint64_t seeds[] = {7, 9, 11, 15, 17, 19, 21, 23};
     struct setup setup = {
         .cores = 30,
         .tenants = 2,
@@ -37,23 +40,26 @@ static void judge(double first_ns, double second_ns)
         .programs = {trace_program(first_ns, 30), trace_program(second_ns, 50)},
         .marks_ns = {COMES_NS, COMES_NS + SOON_NS, STEADY_NS, END_NS},
     };
-    struct result got;
-    double alone, beyond, first, second;
+    double alone, beyond, first = 0, second = 0;
     const double kernel_ms = first_ns / 1e6;
 
     setup.programs[1].starts_ns = COMES_NS;
-    got = trace_run(&setup, 7, false);
-    alone = window_share(0, got.busy_ms[0][0], COMES_NS);
-    beyond = got.busy_ms[1][0] - got.busy_ms[0][0] - 0.3 * SOON_NS / 1e6;
-    first = window_share(got.busy_ms[2][0], got.busy_ms[3][0], END_NS - STEADY_NS);
-    second = window_share(got.busy_ms[2][1], got.busy_ms[3][1], END_NS - STEADY_NS);
+    for (size_t i = 0; i < ARRAY_SIZE(seeds); i++) {
+        struct result got = trace_run(&setup, seeds[i], false);
 
-    print_message(
-        "kernels of %5.0f us, then beside %5.0f us: alone %.2f %%, %.2f ms too many in the "
-        "next %.0f ms, then %.2f and %.2f %%\n",
-        first_ns / 1e3, second_ns / 1e3, alone, beyond, SOON_NS / 1e6, first, second);
-    assert_true(alone >= 95);
-    assert_true(beyond <= GIVEN_BACK_MS + kernel_ms);
+        alone = window_share(0, got.busy_ms[0][0], COMES_NS);
+        beyond = got.busy_ms[1][0] - got.busy_ms[0][0] - 0.3 * SOON_NS / 1e6;
+        assert_true(alone >= 95);
+        assert_true(beyond <= GIVEN_BACK_MS + kernel_ms);
+        first += window_share(got.busy_ms[2][0], got.busy_ms[3][0], END_NS - STEADY_NS);
+        second += window_share(got.busy_ms[2][1], got.busy_ms[3][1], END_NS - STEADY_NS);
+    }
+    first /= ARRAY_SIZE(seeds);
+    second /= ARRAY_SIZE(seeds);
+
+    print_message("kernels of %5.0f us, then beside %5.0f us: alone %.2f %%, %.2f ms too many in "
+                  "the next %.0f ms, then %.2f and %.2f %%\n",
+                  first_ns / 1e3, second_ns / 1e3, alone, beyond, SOON_NS / 1e6, first, second);
     assert_true(fabs(first - 30) <= POINTS && fabs(second - 50) <= POINTS);
 }
 

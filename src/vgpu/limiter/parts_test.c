@@ -15,6 +15,7 @@
 #include "vgpu/limiter/overlap.h"
 #include "vgpu/limiter/presence.h"
 #include "vgpu/limiter/streams.h"
+#include "vgpu/limiter/tails.h"
 
 #define assert_near(is, wanted, within)                                                            \
     assert_true(fabs((double)(is) - (double)(wanted)) <= (within))
@@ -296,6 +297,175 @@ static void the_streams_beside_one(void **state)
     assert_int_equal(streams_beside(&streams, &launch, NS_PER_S, others), 0);
 }
 
+/* Tails */
+
+static struct {
+    bool is_idle, is_done;
+    unsigned recorded;
+} fake_stream;
+
+static void *fake_tail(void *gpu)
+{
+    (void)gpu;
+    return &fake_stream;
+}
+
+static bool fake_record(void *gpu, void *event, const struct launch *where)
+{
+    (void)gpu;
+    (void)event;
+    (void)where;
+    fake_stream.recorded++;
+    return true;
+}
+
+static enum event_state fake_query(void *gpu, void *event)
+{
+    (void)gpu;
+    (void)event;
+    return fake_stream.is_done ? EVENT_DONE : EVENT_NOT_YET;
+}
+
+static bool fake_stream_is_idle(void *gpu, const struct launch *where)
+{
+    (void)gpu;
+    (void)where;
+    return fake_stream.is_idle;
+}
+
+static const struct limiter_gpu gpu_of_tails = {
+    .make_event = fake_tail,
+    .record = fake_record,
+    .query = fake_query,
+    .is_idle = fake_stream_is_idle,
+};
+
+static struct samples fake_samples;
+
+static double look(struct tails *tails, int64_t charged_ms, double on_device, int64_t now_ms)
+{
+    return tails_look(tails, &fake_samples, &gpu_of_tails, NULL, charged_ms * NS_PER_MS, on_device,
+                      now_ms * NS_PER_MS) /
+           1e6;
+}
+
+static struct launch begin_tail(struct tails *tails)
+{
+    struct launch launch = launch_of(0x1000, 1);
+
+    launch.stream = (void *)64;
+    fake_stream.is_idle = fake_stream.is_done = false;
+    fake_stream.recorded = 0;
+    assert_int_equal(tails_use(tails, &launch, 0, NS_PER_MS), TAILS_KNOWN);
+    return launch;
+}
+
+static void a_stream_is_in_doubt_that_is_busy_beyond_what_was_charged(void **state)
+{
+    struct tails tails = {0};
+
+    (void)state;
+    (void)begin_tail(&tails);
+    assert_near(look(&tails, 1, 1, 1000), 0, 0); /* here the event is recorded */
+    assert_int_equal(fake_stream.recorded, 1);
+    assert_near(look(&tails, 1, 1, 1040), 0, 0);
+    assert_near(look(&tails, 1, 1, 1400), 399, 1e-6);
+    assert_near(look(&tails, 1, 1, 1405), 0, 0); /* not due */
+    assert_near(look(&tails, 101, 1, 1500), 399, 1e-6);
+    assert_near(look(&tails, 500, 1, 1600), 0, 0);   /* charged as it runs, or for others */
+    assert_near(look(&tails, 101, 0.2, 1700), 0, 0); /* others were on the device */
+
+    /* The next event is for what comes after; what was charged for before is done. */
+    fake_stream.is_done = true;
+    assert_near(look(&tails, 500, 1, 1800), 0, 0);
+    fake_stream.is_done = false;
+    assert_near(look(&tails, 500, 1, 2800), 1000 - 499, 1e-6);
+    fake_stream.is_done = true;
+    assert_near(look(&tails, 500, 1, 2900), 0, 0);
+    fake_stream.is_done = false;
+    assert_near(look(&tails, 500, 1, 3000), 100, 1e-6);
+    assert_int_equal(fake_stream.recorded, 3);
+}
+
+static void a_stream_without_work_is_in_no_doubt(void **state)
+{
+    struct tails tails = {0};
+
+    (void)state;
+    (void)begin_tail(&tails);
+    fake_stream.is_idle = true;
+    for (unsigned i = 1; i < 100; i++)
+        assert_near(look(&tails, 0, 1, 100 * i), 0, 0);
+    assert_int_equal(fake_stream.recorded, 0);
+
+    /* What was charged for others meanwhile explains nothing of what it does then. */
+    assert_near(look(&tails, 900, 1, 10000), 0, 0);
+    fake_stream.is_idle = false;
+    assert_near(look(&tails, 900, 1, 10100), 0, 0);
+    assert_near(look(&tails, 900, 1, 10300), 200, 1e-6);
+}
+
+static void a_stream_with_a_measurement_needs_no_event(void **state)
+{
+    struct tails tails = {0};
+
+    (void)state;
+    fake_samples.pending = 1;
+    fake_samples.list[7].state = SAMPLE_PENDING;
+    fake_samples.list[7].kind = SAMPLE_ALWAYS;
+    fake_samples.list[7].launch = begin_tail(&tails);
+    assert_near(look(&tails, 1, 1, 1000), 0, 0);
+    assert_int_equal(fake_stream.recorded, 0);
+    fake_samples.list[7].launch.stream = (void *)72;
+    assert_near(look(&tails, 1, 1, 1100), 0, 0);
+    assert_int_equal(fake_stream.recorded, 1);
+    fake_samples = (struct samples){0};
+}
+
+static void a_stream_that_ends_is_looked_at_until_its_work_has_ended(void **state)
+{
+    struct tails tails = {0};
+
+    (void)state;
+    (void)begin_tail(&tails);
+    assert_false(
+        tails_forget(&tails, &fake_samples, &gpu_of_tails, NULL, (void *)72, 0, NS_PER_MS));
+    assert_true(tails_forget(&tails, &fake_samples, &gpu_of_tails, NULL, (void *)64, 0, NS_PER_MS));
+    assert_int_equal(fake_stream.recorded, 1);
+    assert_near(look(&tails, 0, 1, 101), 100, 1e-6);
+    assert_false(
+        tails_forget(&tails, &fake_samples, &gpu_of_tails, NULL, (void *)64, 0, 200 * NS_PER_MS));
+    fake_stream.is_done = true;
+    assert_near(look(&tails, 0, 1, 201), 0, 0);
+    assert_int_equal(tails.out, 0);
+    assert_int_equal(fake_stream.recorded, 1);
+}
+
+static void streams_that_are_not_used_make_room(void **state)
+{
+    struct tails tails = {0};
+    struct launch launch = launch_of(0x1000, 1);
+
+    (void)state;
+    for (uintptr_t i = 0; i < TAILS; i++) {
+        launch.stream = (void *)(i * 8); /* 0: the legacy one */
+        assert_int_equal(tails_use(&tails, &launch, 0, 1 + (int64_t)i), TAILS_KNOWN);
+    }
+    launch.stream = (void *)1; /* its other name */
+    assert_int_equal(tails_use(&tails, &launch, 0, TAILS), TAILS_KNOWN);
+    launch.stream = (void *)4096;
+    assert_int_equal(tails_use(&tails, &launch, 0, NS_PER_MS), TAILS_FULL);
+    assert_int_equal(tails_use(&tails, &launch, 0, 2 * NS_PER_S), TAILS_REPLACED);
+    assert_int_equal(tails_use(&tails, &launch, 0, 2 * NS_PER_S), TAILS_KNOWN);
+
+    /* A thread's own, by both names. */
+    launch.stream = (void *)2;
+    assert_int_equal(tails_use(&tails, &launch, 0, NS_PER_MS), TAILS_HIDDEN);
+    launch.stream = NULL;
+    launch.per_thread = true;
+    assert_int_equal(tails_use(&tails, &launch, 0, NS_PER_MS), TAILS_HIDDEN);
+}
+
 /* Credit */
 
 static int64_t fake_now_ns;
@@ -504,6 +674,11 @@ int main(void)
         cmocka_unit_test(a_probe_behind_work_of_ours_tells_nothing),
         cmocka_unit_test(neighbours_that_left_are_forgotten),
         cmocka_unit_test(the_streams_beside_one),
+        cmocka_unit_test(a_stream_is_in_doubt_that_is_busy_beyond_what_was_charged),
+        cmocka_unit_test(a_stream_without_work_is_in_no_doubt),
+        cmocka_unit_test(a_stream_with_a_measurement_needs_no_event),
+        cmocka_unit_test(a_stream_that_ends_is_looked_at_until_its_work_has_ended),
+        cmocka_unit_test(streams_that_are_not_used_make_room),
         cmocka_unit_test(a_crowd_gets_no_more_on_credit_than_one),
         cmocka_unit_test(what_is_not_busy_gives_no_credit),
         cmocka_unit_test(a_process_with_less_has_its_own_bucket),

@@ -203,6 +203,18 @@ bool samples_renew_base(struct samples *samples, const struct limiter_gpu *ops, 
     return true;
 }
 
+bool samples_has(const struct samples *samples, const struct launch *where)
+{
+    for (unsigned i = 0; i < SAMPLES && samples->pending; i++) {
+        const struct sample *sample = &samples->list[i];
+
+        if (sample->state == SAMPLE_PENDING && sample->kind != SAMPLE_CALIBRATION &&
+            launches_share_stream(&sample->launch, where))
+            return true;
+    }
+    return false;
+}
+
 struct sample *samples_leader(struct samples *samples)
 {
     struct sample *leader = NULL;

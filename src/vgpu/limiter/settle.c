@@ -11,9 +11,16 @@
  * the kernel's code. */
 #define LOADING_NS (20 * NS_PER_MS)
 
+/* How much longer than charged for a stream of the container's was busy (tails.h), and nobody knows
+ * what with: the longest of late. It is remembered for so many times as long as it took. */
+#define DOUBT_MEMORY 64
+#define DOUBT_LEAST_NS 1e6
+#define DOUBT_MOST_NS 60e9 /* damage */
+
 void limiter_charge(struct limiter *limiter, double amount_ns)
 {
     share_charge(limiter->share, (int64_t)amount_ns);
+    limiter->charged_ns += (int64_t)amount_ns;
 }
 
 void limiter_publish_owed(struct limiter *limiter)
@@ -187,6 +194,37 @@ static void charge_overdue(struct limiter *limiter, int64_t now_ns)
     }
 }
 
+static void say_doubt(struct limiter *limiter, double doubt_ns, int64_t now_ns)
+{
+    _Atomic int64_t *word = &limiter->compute->doubted_until_ns;
+    int64_t until_ns = now_ns + (int64_t)(DOUBT_MEMORY * MIN(doubt_ns, DOUBT_MOST_NS));
+
+    if (doubt_ns > 0 && atomic_load_explicit(word, RELAXED) < until_ns)
+        atomic_store_explicit(word, until_ns, RELAXED);
+}
+
+/* A stream was busy, and nobody knows what with: from now on more launches are measured, and fewer
+ * again as time passes. Other processes of the container see it as well, and those to come. */
+static void look_at_tails(struct limiter *limiter, int64_t now_ns)
+{
+    /* Of a program without long kernels nothing but all probes tells how much others run. */
+    double on_device = MIN(limiter->presence.on_device, 1 - limiter->presence.contended);
+    double doubt_ns = !limiter->draws_lots
+                          ? 0
+                          : tails_look(&limiter->tails, &limiter->samples, limiter->ops,
+                                       limiter->gpu, limiter->charged_ns, on_device, now_ns);
+    int64_t until_ns;
+
+    say_doubt(limiter, doubt_ns, now_ns);
+    until_ns = atomic_load_explicit(&limiter->compute->doubted_until_ns, RELAXED);
+    doubt_ns = (double)MAX(until_ns - now_ns, INT64_C(0)) / DOUBT_MEMORY;
+    doubt_ns = doubt_ns < DOUBT_LEAST_NS ? 0 : MIN(doubt_ns, DOUBT_MOST_NS);
+    if (doubt_ns <= 1.5 * limiter->doubt_ns && doubt_ns >= 0.75 * limiter->doubt_ns)
+        return;
+    limiter->doubt_ns = doubt_ns;
+    atomic_fetch_add_explicit(&limiter->generation, 1, RELAXED);
+}
+
 static void note_end(struct limiter *limiter, const struct sample *sample)
 {
     struct interval interval;
@@ -223,6 +261,7 @@ void limiter_poll(struct limiter *limiter)
     for (unsigned i = 0; i < count; i++)
         finish(limiter, done[i], lengths_ns[i]);
     charge_overdue(limiter, now_ns);
+    look_at_tails(limiter, now_ns);
     if (settled) {
         limiter_publish_owed(limiter);
         bucket_wake(limiter->compute);
@@ -254,5 +293,6 @@ void limiter_abandon(struct limiter *limiter)
                        MAX(ran_ns - (double)(leader->paid_ns + leader->provisional_ns), 0.0));
     }
     memset(&limiter->samples, 0, sizeof(limiter->samples));
+    memset(&limiter->tails, 0, sizeof(limiter->tails));
     limiter_publish_owed(limiter);
 }

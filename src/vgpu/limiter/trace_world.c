@@ -32,9 +32,10 @@
 
 enum {
     THREADS = 4, /* of a process */
-    EVENTS = (2 + SAMPLE_MARKS) * SAMPLES + 8,
+    EVENTS = (2 + SAMPLE_MARKS) * SAMPLES + TAILS + 8,
     BATCHES = 65536, /* remembered */
     CELL_PATH = 128,
+    HANDLES = 16, /* a stream's handle is its number and this: the first ones have a meaning */
 };
 
 struct thread {
@@ -131,7 +132,7 @@ static void *gpu_event(void *gpu)
 /* The last but one stream of a context is the limiter's. */
 static int stream_of(const struct launch *where)
 {
-    return where ? (int)(uintptr_t)where->stream - 1 : TRACE_STREAMS - 2;
+    return where ? (int)(uintptr_t)where->stream - HANDLES : TRACE_STREAMS - 2;
 }
 
 /* A capture of one of the program's threads: nothing may be done in its stream. */
@@ -250,6 +251,8 @@ static double length_of(struct world *world, struct thread *thread, unsigned sha
     const struct program *program = &thread->process->program;
     double length = program->length_ns[shape];
 
+    if (program->rare && (thread->launches + 1) % program->rare == 0)
+        return program->rare_ns;
     switch (program->lengths) {
     case LENGTHS_SPREAD:
         return length * exp(0.4 * normal(world) - 0.08);
@@ -280,7 +283,7 @@ static void choose_launch(struct world *world, struct thread *thread)
         .function = (void *)(uintptr_t)(0x1000 + shape / 2 * 64),
         .grid = {1 + shape, 1, 1},
         .block = {128, 1, 1},
-        .stream = (void *)(uintptr_t)(stream + 1),
+        .stream = (void *)(uintptr_t)(stream + HANDLES),
     };
     thread->length_ns = length_of(world, thread, shape);
     thread->process->longest_ns = MAX(thread->process->longest_ns, thread->length_ns);

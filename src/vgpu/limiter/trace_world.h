@@ -40,10 +40,12 @@ struct program {
     double capture_gap_ns; /* mean, between captures of a thread's stream; 0: none */
     double life_ns;        /* mean, until it is killed and started anew; 0: it lives on */
     unsigned cores;        /* its own limit; 0: the container's */
-    bool spins;            /* each kernel waits for the next one, in another stream */
-    int64_t starts_ns;     /* when it begins to launch */
-    bool high;             /* apart: of a higher priority than the others */
-    bool by_chance; /* how long it thinks: the mean is think_ns, and nothing less than half */
+    unsigned rare;         /* of so many launches of a thread the last takes rare_ns; 0: none */
+    double rare_ns;
+    bool spins;        /* each kernel waits for the next one, in another stream */
+    int64_t starts_ns; /* when it begins to launch */
+    bool high;         /* apart: of a higher priority than the others */
+    bool by_chance;    /* how long it thinks: the mean is think_ns, and nothing less than half */
 };
 
 enum {
