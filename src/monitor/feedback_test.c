@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <ftw.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,6 +13,7 @@
 #include "base/check.h"
 #include "base/util.h"
 #include "monitor/containers.h"
+#include "region/region.h"
 #include "region/view.h"
 #include "region/view_v0.h"
 
@@ -165,12 +167,64 @@ static void what_is_no_region_is_left_alone(void **state)
     assert_int_equal(tell(-1, 1), -ENOENT);
 }
 
+/* Containers of a node, as HAMi's plugin and library leave them: without limits. */
+enum {
+    MANY = 40,
+};
+
+static int remove_one(const char *file, const struct stat *st, int kind, struct FTW *at)
+{
+    (void)st;
+    (void)kind;
+    (void)at;
+    return remove(file);
+}
+
+static void open_container(struct region *region, const char *hook, int number, int priority)
+{
+    char file[128];
+
+    (void)snprintf(file, sizeof(file), "%s/containers/uid-%d_main", hook, number);
+    assert_int_equal(mkdir(file, 0755), 0);
+    (void)snprintf(file, sizeof(file), "%s/containers/uid-%d_main/x.cache", hook, number);
+    memset(region, 0, sizeof(*region));
+    assert_int_equal(region_open(region, file, NULL), 0);
+    region_set_device(region, 0, "GPU-a");
+    region->base->priority = priority;
+    region->base->recent_kernel = 2;
+}
+
+static void all_containers_of_a_node_are_told(void **state)
+{
+    static struct region regions[MANY];
+    char hook[] = "/tmp/hami-feedback-XXXXXX", folder[64];
+    struct containers *containers;
+
+    (void)state;
+    assert_non_null(mkdtemp(hook));
+    (void)snprintf(folder, sizeof(folder), "%s/containers", hook);
+    assert_int_equal(mkdir(folder, 0755), 0);
+    for (int i = 0; i < MANY; i++)
+        open_container(&regions[i], hook, i, i == 7 ? 0 : 1);
+    containers = containers_new(hook);
+    assert_non_null(containers);
+    feedback_step(containers);
+    for (int i = 0; i < MANY; i++) {
+        assert_int_equal(regions[i].base->recent_kernel, i == 7 ? 1 : -1);
+        assert_int_equal(regions[i].base->utilization_switch, i == 7 ? 0 : 1);
+        region_close(&regions[i]);
+    }
+    containers_free(containers);
+    assert_int_equal(nftw(hook, remove_one, 16, FTW_DEPTH | FTW_PHYS), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_round_is_as_HAMi_has_it),
         cmocka_unit_test(words_stand_where_both_layouts_have_them),
         cmocka_unit_test(what_is_no_region_is_left_alone),
+        cmocka_unit_test(all_containers_of_a_node_are_told),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
