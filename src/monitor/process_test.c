@@ -102,6 +102,9 @@ static void what_the_kernel_writes_is_read(void **state)
     (void)snprintf(file, sizeof(file), "%s/status", path);
     assert_int_equal(file_replace(file, "Name:\tx\nNSpid:\t7\t30\t1\nUid:\t0\n", 30, 0600), 0);
     assert_int_equal(process_inner_pid(folder, 7), 1);
+    /* A kernel without namespaces of pids. */
+    assert_int_equal(file_replace(file, "Name:\tx\nUid:\t0\n", 15, 0600), 0);
+    assert_int_equal(process_inner_pid(folder, 7), 7);
     (void)unlink(file);
     (void)rmdir(path);
     (void)rmdir(folder);

@@ -87,6 +87,8 @@ static void a_record_that_cannot_be_read_is_kept(void **state)
         {"GPU-a_1-3", "boot=" BOOT " profile=14 sta", .is_aside = true},
         {"GPU-a_1-4", "\x01\x02", .is_aside = true},
         {"nothing", RECORD, .is_aside = true},
+        {"GPU-a_", RECORD, .is_aside = true},
+        {"_1-1", RECORD, .is_aside = true},
         {"GPU-a_1-5", "boot=22222222-2222-4222-8222-222222222222 profile=14 start=0 size=2 uuid=-",
          .is_aside = false},
         {"GPU-a_1-6", "boot=22222222-2222-4222-8222-222222222222 prof", .is_aside = false},
