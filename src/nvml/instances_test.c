@@ -186,8 +186,8 @@ static nvmlReturn_t list_computes(nvmlGpuInstance_t instance, unsigned id,
                                   nvmlComputeInstance_t *computes, unsigned *count)
 {
     (void)instance;
-    *count = id == 21 ? 2 : 0;
-    computes[0] = computes[1] = NULL;
+    *count = id == 21 ? 3 : 0;
+    computes[0] = computes[1] = computes[2] = NULL;
     return answer();
 }
 
@@ -447,7 +447,7 @@ static void a_compute_instance_takes_all_of_its_instance(void **state)
     assert_int_equal(make_compute(), 0);
     assert_int_equal(made_profile, 21);
     assert_int_equal(end_computes(), 0);
-    assert_int_equal(ended_computes, 2);
+    assert_int_equal(ended_computes, 3);
 
     has_compute_profiles = false;
     assert_int_equal(make_compute(), -ENOSYS);
