@@ -352,6 +352,30 @@ static void count_visit(void *data, const struct container_use *use, const char 
     (*count)++;
 }
 
+static bool wants_second(void *data, const char *pod_uid)
+{
+    (void)data;
+    return strcmp(pod_uid, "uid-2") == 0;
+}
+
+static void containers_of_other_pods_are_passed_over(void **state)
+{
+    static const char *const folders[] = {"uid-1_main", "uid-2_main", "uid-3_main", "uid-2_side"};
+    unsigned count = 0;
+    const struct containers_visitor visitor = {wants_second, count_visit, &count};
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_SIZE(folders); i++) {
+        struct region region;
+
+        make_container(folders[i], ONE_CARD);
+        open_region(&region, folders[i], REGION);
+        region_close(&region);
+    }
+    assert_int_equal(containers_visit(containers, &visitor, NULL), 0);
+    assert_int_equal(count, 2);
+}
+
 /* Whoever took an empty look for the truth would end every process of the node. */
 static void what_could_not_be_looked_into_is_not_taken_for_nothing(void **state)
 {
@@ -520,6 +544,8 @@ int main(void)
                                         tear_down),
         cmocka_unit_test_setup_teardown(what_could_not_be_looked_into_is_not_taken_for_nothing,
                                         set_up, tear_down),
+        cmocka_unit_test_setup_teardown(containers_of_other_pods_are_passed_over, set_up,
+                                        tear_down),
         cmocka_unit_test_setup_teardown(regions_are_kept_open_while_their_containers_are_there,
                                         set_up, tear_down),
         cmocka_unit_test_setup_teardown(half_of_the_descriptors_are_left, set_up, tear_down),
