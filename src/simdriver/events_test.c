@@ -217,11 +217,14 @@ static void lost(void)
     NVML(NVML_ERROR_GPU_IS_LOST, nvmlDeviceGetMemoryInfo(was, &memory));
     NVML(NVML_ERROR_GPU_IS_LOST, nvmlDeviceGetUUID(was, text, sizeof(text)));
     NVML(NVML_ERROR_GPU_IS_LOST, nvmlEventSetWait_v2(set, &data, 1000));
+    befall(0, (struct sim_fault){.has_xid = true, .xid = 79});
+    NVML(NVML_ERROR_GPU_IS_LOST, nvmlEventSetWait_v2(set, &data, 0));
     FINE(nvmlDeviceGetCount_v2(&count));
     HOLDS(count == 2);
     FINE(nvmlDeviceGetMemoryInfo(device(0), &memory));
     befall(1, (struct sim_fault){.has_condition = true, .condition = SIM_CARD_OK});
     FINE(nvmlDeviceGetMemoryInfo(was, &memory));
+    HOLDS(next_is(set, 0, NVML_EVENT_XID, 79));
     NVML(NVML_ERROR_TIMEOUT, nvmlEventSetWait_v2(set, &data, 0));
 }
 

@@ -218,10 +218,10 @@ static int look(nvmlEventSet_t set, nvmlEventData_t *data)
     (void)sim_lock(sim);
     if (!is_set(set))
         r = NVML_ERROR_INVALID_ARGUMENT;
-    else if (take_event(set, sim->state, data))
-        r = NVML_SUCCESS;
     else if (any_lost(set, sim->state))
         r = NVML_ERROR_GPU_IS_LOST;
+    else if (take_event(set, sim->state, data))
+        r = NVML_SUCCESS;
     sim_unlock(sim);
     (void)pthread_mutex_unlock(&lock);
     return r;

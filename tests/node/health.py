@@ -88,6 +88,10 @@ def lost():
     node.machine.fault(0, "--xid=79")
     node.becomes([False, True], 5, "and its errors are seen again")
     node.becomes([True, True], 10, "and are over")
+    node.machine.fault(0, "--state=lost")
+    time.sleep(0.5)
+    node.machine.fault(1, "--xid=95")
+    node.becomes([False, False], 5, "what befalls another card right after one was lost is seen")
     check(node.plugin.poll() is None, "all this time the plugin runs")
     node.end()
 

@@ -453,7 +453,7 @@ static bool set_unwatched(struct nvidia_node *node, const char *why)
     return changed;
 }
 
-/* A set that failed is opened anew after a while, as is one that lacks a card. */
+/* A set that failed is opened anew, as is one that lacks a card. */
 static int wait_events(struct nvidia_node *node, struct error *err)
 {
     struct nvml_event event;
@@ -480,7 +480,9 @@ static int nvidia_node_watch(void *data, struct error *err)
     r = xid_rules_are_off(&node->health.rules) ? -ENOSYS : wait_events(node, err);
     if (r >= 0)
         return set_unwatched(node, "") || r > 0 || was_stale;
-    (void)nanosleep(&pause, NULL);
+    /* What befalls other cards until a set is opened anew is not told again. */
+    if (was_stale)
+        (void)nanosleep(&pause, NULL);
     /* Of a lost card find() knows; an old NVML has no events to miss. */
     if (r == -ENODEV || r == -ENOSYS)
         return set_unwatched(node, "") || r == -ENODEV;
