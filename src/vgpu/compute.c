@@ -221,6 +221,12 @@ static bool gpu_is_idle(void *gpu, const struct launch *where)
     return REAL(cuStreamQuery) && REAL(cuStreamQuery)(where->stream) == CUDA_SUCCESS;
 }
 
+static bool gpu_asks_others(void *gpu)
+{
+    (void)gpu;
+    return atomic_load(&captures) == 0;
+}
+
 static int64_t gpu_wait(void *gpu, void *event)
 {
     int64_t least_ns = INT64_MAX;
@@ -242,6 +248,7 @@ static const struct limiter_gpu real_gpu = {
     .query = gpu_query,
     .elapsed_ms = gpu_elapsed,
     .is_idle = gpu_is_idle,
+    .asks_others = gpu_asks_others,
     .wait_ns = gpu_wait,
 };
 

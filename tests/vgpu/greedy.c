@@ -388,6 +388,51 @@ static void captures(void)
     printf("%d %d\n", made, failed);
 }
 
+/* A stream with work in it joins a capture and leaves it again, as those of frameworks do: nobody
+ * may ask it for anything in between. */
+static void joins(void)
+{
+    typedef int end_capture_fn(cu_handle stream, cu_handle * graph);
+    typedef int destroy_fn(cu_handle graph);
+    typedef int event_fn(cu_handle * event, unsigned flags);
+    typedef int record_fn(cu_handle event, cu_handle stream);
+    typedef int wait_fn(cu_handle stream, cu_handle event, unsigned flags);
+    end_capture_fn *end = (end_capture_fn *)symbol("cuStreamEndCapture");
+    destroy_fn *destroy = (destroy_fn *)symbol("cuGraphDestroy");
+    event_fn *create = (event_fn *)symbol("cuEventCreate");
+    record_fn *record = (record_fn *)symbol("cuEventRecord");
+    wait_fn *wait = (wait_fn *)symbol("cuStreamWaitEvent");
+    cu_handle function = function_of("f1"), fork, join, graph;
+    int made = 0, failed = 0;
+
+    must(create(&fork, 2), "cuEventCreate");
+    must(create(&join, 2), "cuEventCreate");
+    for (; !stopped; made++) {
+        int code;
+
+        for (int i = 0; i < 4; i++)
+            launch(function, 108, SHORT_NS * 5, 0, second);
+        code = cu.begin_capture(stream, 0); /* global */
+        if (code == CU_OK)
+            code = record(fork, stream);
+        for (int i = 0; i < 50 && code == CU_OK; i++) {
+            code = wait(second, fork, 0);
+            if (code == CU_OK)
+                code = record(join, second);
+            if (code == CU_OK)
+                code = wait(stream, join, 0);
+            if (code == CU_OK)
+                code = record(fork, stream);
+        }
+        graph = NULL;
+        failed += code != CU_OK;
+        code = end(stream, &graph);
+        if (graph)
+            (void)destroy(graph);
+    }
+    printf("%d %d\n", made, failed);
+}
+
 int main(int argc, char **argv)
 {
     const char *way = argc > 1 ? argv[1] : "";
@@ -426,6 +471,8 @@ int main(int argc, char **argv)
         spin(argc > 2 ? atoi(argv[2]) : 3);
     else if (strcmp(way, "captures") == 0)
         captures();
+    else if (strcmp(way, "joins") == 0)
+        joins();
     else
         return 2;
     return 0;

@@ -195,13 +195,14 @@ def streams():
 
 def captures():
     """Our own calls disturb nobody's capture, whatever its mode."""
-    machine = Machine()
-    tenant = Greedy(machine, 0, 30, "captures")
-    time.sleep(SECONDS)
-    tenant.guest.terminate()
-    made, failed = map(int, tenant.guest.communicate(timeout=20)[0].split())
-    check(made > 100, f"{made} captures in global mode beside launches")
-    check_equal(failed, 0, "of which none failed")
+    for way, sentence in (("captures", "in global mode beside launches"), ("joins", "that another stream with work in it joins")):
+        machine = Machine()
+        tenant = Greedy(machine, 0, 30, way)
+        time.sleep(SECONDS)
+        tenant.guest.terminate()
+        made, failed = map(int, tenant.guest.communicate(timeout=20)[0].split())
+        check(made > 100, f"{made} captures {sentence}")
+        check_equal(failed, 0, "of which none failed")
 
 
 def killed():

@@ -119,6 +119,14 @@ static bool goes_on_credit(struct limiter *limiter, const struct launch *launch,
     return true;
 }
 
+unsigned limiter_beside(const struct limiter *limiter, const struct launch *launch,
+                        int64_t since_ns, struct launch others[STREAMS])
+{
+    return limiter->ops->asks_others(limiter->gpu)
+               ? streams_beside(&limiter->streams, launch, since_ns, others)
+               : 0;
+}
+
 /* The same where nobody measured what runs: another stream of ours is busy though nothing was let
  * go for long. */
 static bool goes_unseen(struct limiter *limiter, const struct launch *launch,
@@ -130,7 +138,7 @@ static bool goes_unseen(struct limiter *limiter, const struct launch *launch,
 
     if (now_ns - waiting->since_ns >= PATIENCE_NS && now_ns >= limiter->credit.unseen_due_ns &&
         !samples_leader(&limiter->samples))
-        count = streams_beside(&limiter->streams, launch, 0, others);
+        count = limiter_beside(limiter, launch, 0, others);
     while (busy < count && limiter->ops->is_idle(limiter->gpu, &others[busy]))
         busy++;
     if (busy == count)
@@ -379,7 +387,7 @@ static double risk_of(const struct limiter *limiter, const struct launch_cache *
 
     if (risk_ns <= 0 || doubt_ns >= COSTS_ALWAYS_NS)
         return 0;
-    if (cache->is_hidden)
+    if (cache->is_hidden || limiter->tails.is_blind)
         risk_ns = MAX(risk_ns, HIDDEN_RISK_NS);
     risk_ns = MAX(risk_ns, doubt_ns);
     return MAX(risk_ns, MIN(limiter->pace.mean_ns / PACE_PART, COSTS_GAP_NS));
@@ -406,7 +414,7 @@ static void measure(struct limiter *limiter, const struct launch *launch, struct
                     enum sample_kind kind, double weight, const struct cost *cost, int64_t now_ns)
 {
     struct launch others[STREAMS];
-    unsigned count = streams_beside(&limiter->streams, launch, now_ns - STREAMS_IDLE_NS, others);
+    unsigned count = limiter_beside(limiter, launch, now_ns - STREAMS_IDLE_NS, others);
     struct sample *sample = samples_begin(&limiter->samples, limiter->ops, limiter->gpu, kind,
                                           launch, others, count, now_ns);
 

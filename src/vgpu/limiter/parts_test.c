@@ -300,7 +300,7 @@ static void the_streams_beside_one(void **state)
 /* Tails */
 
 static struct {
-    bool is_idle, is_done;
+    bool is_idle, is_done, captures;
     unsigned recorded;
 } fake_stream;
 
@@ -333,11 +333,18 @@ static bool fake_stream_is_idle(void *gpu, const struct launch *where)
     return fake_stream.is_idle;
 }
 
+static bool fake_asks_others(void *gpu)
+{
+    (void)gpu;
+    return !fake_stream.captures;
+}
+
 static const struct limiter_gpu gpu_of_tails = {
     .make_event = fake_tail,
     .record = fake_record,
     .query = fake_query,
     .is_idle = fake_stream_is_idle,
+    .asks_others = fake_asks_others,
 };
 
 static struct samples fake_samples;
@@ -422,6 +429,27 @@ static void a_stream_with_a_measurement_needs_no_event(void **state)
     fake_samples = (struct samples){0};
 }
 
+static void while_a_capture_is_open_no_stream_is_asked(void **state)
+{
+    struct tails tails = {0};
+
+    (void)state;
+    (void)begin_tail(&tails);
+    fake_stream.captures = true;
+    assert_near(look(&tails, 1, 1, 1000), 0, 0);
+    assert_int_equal(fake_stream.recorded, 0);
+    assert_true(tails.is_blind);
+    fake_stream.captures = false;
+    assert_near(look(&tails, 1, 1, 1100), 0, 0);
+    assert_int_equal(fake_stream.recorded, 1);
+    assert_false(tails.is_blind);
+
+    /* An event that is out already can be asked. */
+    fake_stream.captures = true;
+    assert_near(look(&tails, 1, 1, 1500), 399, 1);
+    fake_stream.captures = false;
+}
+
 static void a_stream_that_ends_is_looked_at_until_its_work_has_ended(void **state)
 {
     struct tails tails = {0};
@@ -493,6 +521,7 @@ static const struct limiter_gpu fake_gpu = {
     .now_ns = fake_now,
     .make_event = fake_event,
     .is_idle = fake_is_idle,
+    .asks_others = fake_asks_others,
 };
 
 struct container {
@@ -677,6 +706,7 @@ int main(void)
         cmocka_unit_test(a_stream_is_in_doubt_that_is_busy_beyond_what_was_charged),
         cmocka_unit_test(a_stream_without_work_is_in_no_doubt),
         cmocka_unit_test(a_stream_with_a_measurement_needs_no_event),
+        cmocka_unit_test(while_a_capture_is_open_no_stream_is_asked),
         cmocka_unit_test(a_stream_that_ends_is_looked_at_until_its_work_has_ended),
         cmocka_unit_test(streams_that_are_not_used_make_room),
         cmocka_unit_test(a_crowd_gets_no_more_on_credit_than_one),

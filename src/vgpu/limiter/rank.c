@@ -73,7 +73,7 @@ void limiter_expect(struct limiter *limiter, double price_ns, int64_t now_ns)
 static bool is_idle(struct limiter *limiter, const struct launch *launch)
 {
     struct launch others[STREAMS];
-    unsigned count = streams_beside(&limiter->streams, launch, 0, others);
+    unsigned count = limiter_beside(limiter, launch, 0, others);
 
     for (unsigned i = 0; i < count; i++) {
         if (!limiter->ops->is_idle(limiter->gpu, &others[i]))

@@ -209,12 +209,15 @@ static void look_at_tails(struct limiter *limiter, int64_t now_ns)
 {
     /* Of a program without long kernels nothing but all probes tells how much others run. */
     double on_device = MIN(limiter->presence.on_device, 1 - limiter->presence.contended);
+    const bool was_blind = limiter->tails.is_blind;
     double doubt_ns = !limiter->draws_lots
                           ? 0
                           : tails_look(&limiter->tails, &limiter->samples, limiter->ops,
                                        limiter->gpu, limiter->charged_ns, on_device, now_ns);
     int64_t until_ns;
 
+    if (limiter->tails.is_blind != was_blind)
+        atomic_fetch_add_explicit(&limiter->generation, 1, RELAXED);
     say_doubt(limiter, doubt_ns, now_ns);
     until_ns = atomic_load_explicit(&limiter->compute->doubted_until_ns, RELAXED);
     doubt_ns = (double)MAX(until_ns - now_ns, INT64_C(0)) / DOUBT_MEMORY;

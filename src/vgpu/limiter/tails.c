@@ -60,7 +60,8 @@ enum tails_outcome tails_use(struct tails *tails, const struct launch *launch, i
 static void look_anew(struct tails *tails, const struct samples *samples, struct tail *tail,
                       const struct limiter_gpu *ops, void *gpu, int64_t charged_ns, int64_t now_ns)
 {
-    if (samples_has(samples, &tail->where))
+    tails->is_blind = !ops->asks_others(gpu);
+    if (tails->is_blind || samples_has(samples, &tail->where))
         return;
     tail->done_ns = tail->charged_ns;
     tail->charged_ns = charged_ns;

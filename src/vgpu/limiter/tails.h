@@ -10,7 +10,8 @@
  * doubt (settle.c): the longer the stream was busy, the more of what it launches is measured. An
  * honest program pays for that with the time of some events.
  *
- * A stream is looked at every TAILS_GAP_NS or so, by whoever polls. An ordinary launch does nothing
+ * A stream is looked at every TAILS_GAP_NS or so, by whoever polls; not while a capture is open,
+ * which the stream may join at that very moment. An ordinary launch does nothing
  * for it, but that its stream must be known (launch_cache_knows_stream()).
  */
 
@@ -40,6 +41,7 @@ struct tails {
     struct tail list[TAILS];
     unsigned out;  /* events on their way */
     unsigned next; /* where the next look begins */
+    bool is_blind; /* a capture is open: none is looked at anew */
     int64_t looked_ns;
 };
 

@@ -188,6 +188,17 @@ static bool gpu_is_idle(void *gpu, const struct launch *where)
     return trace_unfinished(&process->world->device, process->context, stream_of(where)) == 0;
 }
 
+static bool gpu_asks_others(void *gpu)
+{
+    const struct process *process = gpu;
+
+    for (unsigned i = 0; i < THREADS; i++) {
+        if (process->world->now_ns < process->threads[i].captures_until_ns)
+            return false;
+    }
+    return true;
+}
+
 static int64_t gpu_wait(void *gpu, void *event)
 {
     int64_t ns = RECORD_NS + TRACE_LATENCY_NS + SYNC_NS;
@@ -204,6 +215,7 @@ static const struct limiter_gpu stepped_gpu = {
     .query = gpu_query,
     .elapsed_ms = gpu_elapsed,
     .is_idle = gpu_is_idle,
+    .asks_others = gpu_asks_others,
     .wait_ns = gpu_wait,
 };
 
