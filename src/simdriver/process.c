@@ -50,20 +50,20 @@ static int descriptor(struct sim *sim)
  * The pid of the process that holds the slot's lock, as seen from here: 0 when it is of a pid
  * namespace that can't be seen, -1 when nobody (else) holds it.
  */
-static pid_t lock_holder(struct sim *sim, unsigned slot)
+static pid_t lock_holder(int fd, unsigned slot)
 {
     struct flock lock = slot_lock(slot);
 
-    if (fcntl(descriptor(sim), F_GETLK, &lock) < 0 || lock.l_type == F_UNLCK)
+    if (fcntl(fd, F_GETLK, &lock) < 0 || lock.l_type == F_UNLCK)
         return -1;
     return lock.l_pid;
 }
 
-static bool is_alive(struct sim *sim, unsigned slot)
+static bool is_alive(struct sim *sim, int fd, unsigned slot)
 {
     const struct proc_identity *who = &sim->state->processes[slot].who;
 
-    if ((int)slot == sim->slot || lock_holder(sim, slot) >= 0)
+    if ((int)slot == sim->slot || lock_holder(fd, slot) >= 0)
         return true;
     return proc_identity_check(who, &sim->self) == PROC_ALIVE;
 }
@@ -71,7 +71,7 @@ static bool is_alive(struct sim *sim, unsigned slot)
 pid_t sim_pid(struct sim *sim, unsigned slot)
 {
     const struct proc_identity *who = &sim->state->processes[slot].who;
-    pid_t pid = lock_holder(sim, slot);
+    pid_t pid = lock_holder(descriptor(sim), slot);
 
     if (pid >= 0)
         return pid;
@@ -133,9 +133,10 @@ static void clear_process(struct sim_state *s, unsigned slot)
 void sim_sweep(struct sim *sim)
 {
     struct sim_state *s = sim->state;
+    const int fd = descriptor(sim);
 
     for (unsigned i = 0; i < s->slots; i++) {
-        if (!s->processes[i].in_use || is_alive(sim, i))
+        if (!s->processes[i].in_use || is_alive(sim, fd, i))
             continue;
         sim_advance_all(s, sim_now(s));
         clear_process(s, i);
