@@ -42,12 +42,10 @@ def check_held(namespace, name):
 
 def check_reported(namespace, name, card):
     labels = {"namespace": namespace, "pod": name, "container": "main", "device_uuid": card}
-    found = samples(programs.MONITOR_METRICS)
+    told = lambda what: sample(samples(programs.MONITOR_METRICS), f"hami_vgpu_memory_{what}_bytes", **labels)
     used = machine_use()[card]
-    limit = sample(found, "hami_vgpu_memory_limit_bytes", **labels)
-    check_equal(limit, 3000 * MIB, f"{name}: the monitor reports its limit")
-    reported = sample(found, "hami_vgpu_memory_used_bytes", **labels)
-    check_equal(reported, used, f"{name}: the monitor reports its use, as the simulator counts it")
+    check(wait_until(lambda: told("limit") == 3000 * MIB, 5), f"{name}: the monitor reports its limit", told("limit"))
+    check(wait_until(lambda: told("used") == used, 5), f"{name}: the monitor reports its use, as the simulator counts it", told("used"), used)
     check(used >= 2900 * MIB, f"{name}: which is what it allocated and a context", used)
 
 

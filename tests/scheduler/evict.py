@@ -29,6 +29,7 @@ def uid(thing):
 
 def ask(api, scheduler, thing, nodes):
     """As kube-scheduler: with the pod as the API server has it, and bound at once. Its node, or why it is refused."""
+    api.asked = changes(api)
     with api.lock:
         there = api.objects[PODS].get(f"ns/{thing['metadata']['name']}", thing)
     names = scheduler.filter(there, nodes)["NodeNames"]
@@ -56,10 +57,9 @@ def wait_placed(api, scheduler, thing, nodes, seconds=15):
 
 def wait_evicted(api, scheduler, thing, nodes):
     """The pod was refused. Whether another is evicted for it."""
-    deadline, asked = time.monotonic() + 15, changes(api)
+    deadline = time.monotonic() + 15
     while not api.evicted and time.monotonic() < deadline:
-        if changes(api) != asked:
-            asked = changes(api)
+        if changes(api) != api.asked:
             ask(api, scheduler, thing, nodes)
         time.sleep(0.05)
     return bool(api.evicted)
