@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """hami-vgpu-monitor on a simulated node of 500 containers: a scrape, its memory, what it costs while nobody asks.
 
-A process holds memory in each container. Of the processor's time while nobody scrapes the simulated driver takes about
+A stopped process holds memory in each container. Of the processor's time while nobody scrapes the simulated driver takes about
 half: it looks at each process at every call.
 
 usage: monitor.py [--build DIRECTORY] [--containers N] [--rounds N]
@@ -11,6 +11,7 @@ usage: monitor.py [--build DIRECTORY] [--containers N] [--rounds N]
 import argparse
 import os
 import pathlib
+import signal
 import socket
 import sys
 import time
@@ -70,6 +71,8 @@ def main():
         for name in ("stat", "status"):
             (folder / name).symlink_to(f"/proc/{guest.pid}/{name}")
         (folder / "cgroup").write_text(f"0::/kubepods/pod{POD}/{guest.pid}\n")
+    for guest in guests:  # hundreds of idle processes would take half a core
+        guest.send_signal(signal.SIGSTOP)
     scrape(served.port)
     times, before = [], processor_s(served.program.pid)
     for _ in range(options.rounds):
