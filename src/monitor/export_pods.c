@@ -68,7 +68,7 @@ struct migs_export {
 static void export_mig(const struct migs_export *export, const struct pod_name *pod,
                        const struct pod_mig *item)
 {
-    const struct mig *mig = &item->mig;
+    const struct mig_allocation *mig = &item->mig;
     CLEANUP(strbuf_deinit) struct strbuf text = STRBUF_INIT(TEXT_MAX);
     char device[16], gpu[16], compute[16];
     bool legacy = export->legacy;

@@ -85,7 +85,7 @@ static const struct tell_case cases[] = {
 
 #define INSTANCE                                                                                   \
     "{\\\"deviceIndex\\\":3,\\\"gpuUUID\\\":\\\"GPU-a\\\",\\\"profile\\\":\\\"1g.5gb\\\","         \
-    "\\\"migUUID\\\":"                                                                             \
+    "\\\"placement\\\":{\\\"start\\\":0,\\\"size\\\":1},\\\"migUUID\\\":"                          \
     "\\\"MIG-1\\\",\\\"gpuInstanceID\\\":7,\\\"computeInstanceID\\\":0}"
 
 /* What is exported, without the lines of help. */
@@ -118,7 +118,7 @@ static char *export(bool legacy, double age_s)
 
     put_pod(names, "\"uid\": \"uid-1\", \"namespace\": \"ns\", \"name\": \"one\"");
     put_pod(names, "\"uid\": \"uid-3\", \"namespace\": \"other\", \"name\": \"three\", "
-                   "\"annotations\": {\"" MIGS_KEY "\": \"[" INSTANCE "]\"}");
+                   "\"annotations\": {\"" MIG_ALLOCATIONS_KEY "\": \"[" INSTANCE "]\"}");
     export_metrics(&what, &buf);
     assert_false(buf.failed);
     page = to = calloc(1, buf.len + 1);

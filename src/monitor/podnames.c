@@ -15,6 +15,10 @@ struct entry {
     UT_hash_handle hh; /* by uid */
 };
 
+enum {
+    MIGS_MAX = 64, /* of a pod */
+};
+
 struct pod_names {
     struct entry *entries;
     unsigned list;
@@ -115,22 +119,28 @@ static const char *container_of(yyjson_val *object, size_t index)
                          : name_in(yyjson_obj_get(spec, "containers"), index - first);
 }
 
-/* An annotation that makes no sense is none, and costs nobody else. */
+/* The instances that were made; an entry without one is still to be made. An annotation that makes
+ * no sense is none, and costs nobody else. */
 static void put_migs(struct entry *entry, yyjson_val *object)
 {
     yyjson_val *metadata = yyjson_obj_get(object, "metadata");
-    const char *text =
-        yyjson_get_str(yyjson_obj_get(yyjson_obj_get(metadata, "annotations"), MIGS_KEY));
-    struct mig *migs = text ? calloc(MIGS_MAX, sizeof(*migs)) : NULL;
-    int count = migs ? migs_parse(text, strlen(text), migs, MIGS_MAX) : 0;
+    const char *text = yyjson_get_str(
+        yyjson_obj_get(yyjson_obj_get(metadata, "annotations"), MIG_ALLOCATIONS_KEY));
+    struct mig_allocation *migs = text ? calloc(MIGS_MAX, sizeof(*migs)) : NULL;
+    int count = migs ? mig_allocations_decode(text, strlen(text), migs, MIGS_MAX) : 0;
     struct pod_mig *made = count > 0 ? calloc((size_t)count, sizeof(*made)) : NULL;
 
     free((struct pod_mig *)entry->name.migs);
     entry->name.migs = made;
-    entry->name.mig_count = made ? (size_t)count : 0;
-    for (size_t i = 0; i < entry->name.mig_count; i++) {
-        made[i].mig = migs[i];
-        COPY_TEXT(made[i].container, container_of(object, migs[i].container));
+    entry->name.mig_count = 0;
+    for (int i = 0; made && i < count; i++) {
+        struct pod_mig *mig = &made[entry->name.mig_count];
+
+        if (!migs[i].made)
+            continue;
+        mig->mig = migs[i];
+        COPY_TEXT(mig->container, container_of(object, migs[i].container));
+        entry->name.mig_count++;
     }
     free(migs);
 }

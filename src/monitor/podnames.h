@@ -5,14 +5,14 @@
 
 #include <yyjson.h>
 
-#include "monitor/migs.h"
+#include "model/mig_allocations.h"
 
 struct pod_names;
 
 /* An instance that a container has. */
 struct pod_mig {
-    char container[64]; /* "": the pod has no such container */
-    struct mig mig;
+    char container[64];        /* "": the pod has no such container */
+    struct mig_allocation mig; /* made */
 };
 
 struct pod_name {

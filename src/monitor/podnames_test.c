@@ -89,10 +89,13 @@ static void put_text(const char *text)
     yyjson_doc_free(doc);
 }
 
-#define INSTANCE(container)                                                                        \
+#define TO_BE_MADE(container)                                                                      \
     "{\\\"containerIndex\\\":" container                                                           \
     ",\\\"gpuUUID\\\":\\\"GPU-a\\\",\\\"profile\\\":\\\"1g.5gb\\\","                               \
-    "\\\"migUUID\\\":\\\"MIG-1\\\",\\\"gpuInstanceID\\\":7,\\\"computeInstanceID\\\":0}"
+    "\\\"placement\\\":{\\\"size\\\":1}"
+#define INSTANCE(container)                                                                        \
+    TO_BE_MADE(container)                                                                          \
+    ",\\\"migUUID\\\":\\\"MIG-1\\\",\\\"gpuInstanceID\\\":7,\\\"computeInstanceID\\\":0}"
 #define WITH(annotation)                                                                           \
     "{\"metadata\": {" ONE ", \"annotations\": {\"hami.io/vgpu-mig-allocations\": \"" annotation   \
     "\"}}, \"spec\": {\"initContainers\": [{\"name\": \"first\"}], \"containers\": [{\"name\": "   \
@@ -103,7 +106,7 @@ static void instances_belong_to_containers_by_their_place(void **state)
     const struct pod_name *pod;
 
     (void)state;
-    put_text(WITH("[" INSTANCE("1") "," INSTANCE("0") "," INSTANCE("2") "]"));
+    put_text(WITH("[" INSTANCE("1") "," INSTANCE("0") "," TO_BE_MADE("3") "}," INSTANCE("2") "]"));
     pod = pod_names_find(names, "1");
     assert_int_equal(pod->mig_count, 3);
     assert_string_equal(pod->migs[0].container, "main");

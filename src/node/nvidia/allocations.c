@@ -4,16 +4,17 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
-#include <yyjson.h>
 
 #include "base/arena.h"
 #include "base/util.h"
 #include "model/codec.h"
+#include "model/mig_allocations.h"
 #include "node/nvidia/layout.h"
 #include "vendor/nvidia/allowance.h"
 
 enum {
     ARENA_MAX = 4 << 20,
+    ALLOCATIONS_LIST_MAX = 1024, /* of a pod; as many as the text can hold, nearly */
 };
 
 /* Profiles */
@@ -84,49 +85,38 @@ static bool is_profile(const char *text)
            text[strspn(text, "0123456789abcdefghijklmnopqrstuvwxyz.+")] == '\0';
 }
 
-/* What HAMi leaves out is zero. */
-static uint64_t number_of(yyjson_val *object, const char *key)
+static bool name_part(const struct mig_allocation *allocation, struct pod_devices *devices,
+                      struct arena *arena)
 {
-    return yyjson_get_uint(yyjson_obj_get(object, key));
-}
-
-static bool name_part(yyjson_val *object, struct pod_devices *devices, struct arena *arena)
-{
-    const char *uuid = yyjson_get_str(yyjson_obj_get(object, "gpuUUID"));
-    const char *profile = yyjson_get_str(yyjson_obj_get(object, "profile"));
-    uint64_t container = number_of(object, "containerIndex");
-    uint64_t device = number_of(object, "deviceIndex");
-    uint64_t start = number_of(yyjson_obj_get(object, "placement"), "start");
     struct container_device *item;
 
-    if (!uuid || !is_profile(profile) || start >= NVML_SLICES || container >= devices->count ||
-        device >= devices->containers[container].count)
+    if (!is_profile(allocation->profile) || allocation->container >= devices->count ||
+        allocation->device >= devices->containers[allocation->container].count)
         return false;
-    item = &devices->containers[container].items[device];
-    if (strcmp(item->uuid, uuid) != 0 || strlen(uuid) >= DEVICE_UUID_SIZE)
+    item = &devices->containers[allocation->container].items[allocation->device];
+    if (strcmp(item->uuid, allocation->gpu_uuid) != 0)
         return false;
-    item->uuid = arena_printf(arena, "%s[%s@%u]", uuid, profile, (unsigned)start);
+    item->uuid = arena_printf(arena, "%s[%s@%u]", allocation->gpu_uuid, allocation->profile,
+                              allocation->start);
     return item->uuid != NULL;
 }
 
-static const char *name_all(const char *grant, const char *allocations, struct arena *arena)
+static const char *name_all(const char *grant, const char *text, struct arena *arena)
 {
+    struct mig_allocation *allocations =
+        ARENA_ARRAY(arena, struct mig_allocation, ALLOCATIONS_LIST_MAX);
     struct pod_devices devices;
-    yyjson_doc *doc;
-    yyjson_val *object;
-    size_t index, count;
-    bool fits;
+    int count;
 
-    if (strchr(grant, '[') || pod_devices_decode(grant, arena, &devices, NULL) != CODEC_EXACT)
+    if (!allocations || strchr(grant, '[') ||
+        pod_devices_decode(grant, arena, &devices, NULL) != CODEC_EXACT)
         return NULL;
-    doc = yyjson_read(allocations, strlen(allocations), 0);
-    fits = yyjson_is_arr(yyjson_doc_get_root(doc));
-    yyjson_arr_foreach(yyjson_doc_get_root(doc), index, count, object)
-    {
-        fits = fits && name_part(object, &devices, arena);
+    count = mig_allocations_decode(text, strlen(text), allocations, ALLOCATIONS_LIST_MAX);
+    for (int i = 0; i < count; i++) {
+        if (!name_part(&allocations[i], &devices, arena))
+            return NULL;
     }
-    yyjson_doc_free(doc);
-    return fits ? pod_devices_encode(&devices, arena) : NULL;
+    return count < 0 ? NULL : pod_devices_encode(&devices, arena);
 }
 
 char *allocations_name_parts(const char *grant, const char *allocations)

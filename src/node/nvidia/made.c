@@ -8,6 +8,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/util.h"
+#include "model/mig_allocations.h"
 #include "node/nvidia/made_state.h"
 
 static void read_boot(const char *procfs, char boot[BOOT_SIZE])
@@ -166,17 +167,20 @@ int made_find(struct made *made, const char *name, struct node_part *ret_part, s
 static void describe_record(const struct record *record, size_t container, size_t device,
                             struct strbuf *text)
 {
-    strbuf_add(text, text->len ? "," : "[");
-    strbuf_addf(text, "{\"containerIndex\":%zu,\"deviceIndex\":%zu,\"gpuUUID\":", container,
-                device);
-    strbuf_add_json(text, record->card);
-    strbuf_add(text, ",\"profile\":");
-    strbuf_add_json(text, record->profile);
-    strbuf_addf(text, ",\"placement\":{\"start\":%u,\"size\":%u},\"migUUID\":", record->start,
-                record->size);
-    strbuf_add_json(text, record->uuid);
-    strbuf_addf(text, ",\"gpuInstanceID\":%u,\"computeInstanceID\":%u}", record->gpu_instance,
-                record->compute_instance);
+    struct mig_allocation allocation = {
+        .container = (unsigned)container,
+        .device = (unsigned)device,
+        .start = record->start,
+        .size = record->size,
+        .made = true,
+        .gpu_instance = record->gpu_instance,
+        .compute_instance = record->compute_instance,
+    };
+
+    COPY_TEXT(allocation.gpu_uuid, record->card);
+    COPY_TEXT(allocation.profile, record->profile);
+    COPY_TEXT(allocation.mig_uuid, record->uuid);
+    mig_allocations_add(text, &allocation);
 }
 
 static bool describe_container(struct made *made, const struct container_devices *devices,

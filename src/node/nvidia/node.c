@@ -13,6 +13,7 @@
 #include "base/log.h"
 #include "base/util.h"
 #include "driver/nvml.h"
+#include "model/mig_allocations.h"
 #include "node/nvidia/allocations.h"
 #include "node/nvidia/cards.h"
 #include "node/nvidia/cells.h"
@@ -379,7 +380,7 @@ static int nvidia_node_describe_parts(void *data, const struct pod_devices *devi
     int r = node->made ? made_describe(node->made, devices, &text) : 0;
 
     if (r > 0)
-        *ret_note = (struct node_note){NVIDIA_MIG_ALLOCATIONS_KEY, strbuf_text(&text)};
+        *ret_note = (struct node_note){MIG_ALLOCATIONS_KEY, strbuf_text(&text)};
     return r;
 }
 
@@ -666,7 +667,7 @@ static const struct node_variable variables[] = {
 const struct node_vendor nvidia_node_vendor = {
     .name = "NVIDIA",
     .allocated_key = NVIDIA_ALLOCATED_KEY,
-    .parts_key = NVIDIA_MIG_ALLOCATIONS_KEY,
+    .parts_key = MIG_ALLOCATIONS_KEY,
     .name_parts = allocations_name_parts,
     .to_allocate_key = NVIDIA_TO_ALLOCATE_KEY,
     .variables = variables,
