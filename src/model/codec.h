@@ -40,6 +40,7 @@ struct registered_device {
     bool health;
     const char *custom; /* the object custominfo as JSON; NULL: none, or not kept. As HAMi, encoders
                            drop what was read */
+    const char *profiles;     /* the list migProfiles as JSON, likewise */
     const char *own_profiles; /* written as migProfiles, JSON; NULL: none. As the next */
     const char *own_custom;   /* written as custominfo; NULL: none. Decoders leave it so */
 };

@@ -44,7 +44,8 @@ enum member_kind {
     MEMBER_INT64,
     MEMBER_UINT64,
     MEMBER_BOOL,
-    MEMBER_KEPT,   /* an object, kept as it is */
+    MEMBER_KEPT_OBJECT, /* as it is */
+    MEMBER_KEPT_ARRAY,
     MEMBER_OBJECT, /* only looked at for its type, as HAMi does */
     MEMBER_ARRAY,
 };
@@ -63,7 +64,8 @@ static const struct member {
     {"numa", MEMBER_INT64, offsetof(struct registered_device, numa)},
     {"mode", MEMBER_TEXT, offsetof(struct registered_device, mode)},
     {"health", MEMBER_BOOL, offsetof(struct registered_device, health)},
-    {"custominfo", MEMBER_KEPT, offsetof(struct registered_device, custom)},
+    {"custominfo", MEMBER_KEPT_OBJECT, offsetof(struct registered_device, custom)},
+    {"migprofiles", MEMBER_KEPT_ARRAY, offsetof(struct registered_device, profiles)},
     {"devicepairscore", MEMBER_OBJECT, 0},
     {"migtemplate", MEMBER_ARRAY, 0},
 };
@@ -132,9 +134,7 @@ static const char *read_kept(const struct decoding *decoding, yyjson_val *value,
 {
     yyjson_alc alc = json_alc(decoding->arena);
 
-    if (!yyjson_is_obj(value))
-        return "not an object";
-    if (yyjson_obj_size(value))
+    if (yyjson_get_len(value))
         *to = yyjson_val_write_opts(value, 0, &alc, NULL, NULL);
     return NULL;
 }
@@ -156,8 +156,10 @@ static const char *read_member(const struct decoding *decoding, const struct mem
         return read_uint64(value, to);
     case MEMBER_BOOL:
         return read_bool(value, to);
-    case MEMBER_KEPT:
-        return read_kept(decoding, value, to);
+    case MEMBER_KEPT_OBJECT:
+        return yyjson_is_obj(value) ? read_kept(decoding, value, to) : "not an object";
+    case MEMBER_KEPT_ARRAY:
+        return yyjson_is_arr(value) ? read_kept(decoding, value, to) : "not a list";
     case MEMBER_OBJECT:
         return yyjson_is_obj(value) ? NULL : "not an object";
     case MEMBER_ARRAY:

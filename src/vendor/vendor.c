@@ -65,11 +65,11 @@ int vendor_read_grant(const struct vendor_instance *instance, const char *text,
                       const struct text_pairs *annotations, struct arena *arena,
                       struct pod_devices *ret_devices, struct error *err)
 {
-    int r = pod_devices_decode(text, arena, ret_devices, err);
+    int r = pod_devices_decode(text, arena, ret_devices, err), recalled = 0;
 
     if (r >= 0 && instance->vendor->recall)
-        instance->vendor->recall(instance, annotations, ret_devices);
-    return r;
+        recalled = instance->vendor->recall(instance, annotations, arena, ret_devices);
+    return recalled < 0 ? recalled : r;
 }
 
 static bool has_devices(const struct pod_devices *devices)

@@ -241,10 +241,10 @@ struct vendor {
 
     /*
      * What of a grant does not stand in its text: sets `parts` of the devices, from the annotations
-     * of the pod that has them. NULL: nothing.
+     * of the pod that has them. NULL: nothing. -ENOMEM.
      */
-    void (*recall)(const struct vendor_instance *instance, const struct text_pairs *annotations,
-                   struct pod_devices *devices);
+    int (*recall)(const struct vendor_instance *instance, const struct text_pairs *annotations,
+                  struct arena *arena, struct pod_devices *devices);
     const char *const *recalled; /* the annotations that it reads; the list ends with NULL */
 
     const struct vendor_time *times; /* that ends with a NULL key; NULL: none */

@@ -52,11 +52,6 @@ def rendered(config):
     return {thing["kind"]: thing for thing in things}
 
 
-def restart(name, ready):
-    gone = programs.kill(name)
-    check(programs.back(name, gone) and wait_until(ready, 60, 0.1), f"{name} starts with another configuration", programs.last_lines(name))
-
-
 def put_webhook(conditions):
     webhook = api.get(WEBHOOK)
     before = webhook["webhooks"][0]["matchConditions"]
@@ -66,7 +61,7 @@ def put_webhook(conditions):
 
 
 def restart_both():
-    restart("hami-scheduler", lambda: programs.fetch(f"{EXTENDER}/readyz"))
+    restart("hami-scheduler", extender_ready)
     restart("kube-scheduler", programs.kube_scheduler_ready)
 
 

@@ -2,6 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Cards in MIG mode, and pods as HAMi's examples for them: dynamic_mig_example.yaml, mig_example.yaml."""
 
+import re
+
 from support import *
 
 from instances import IDS, mig, node, registered_cards
@@ -39,6 +41,42 @@ def dynamic(namespace):
             check(wait_until(lambda: not any(found.placements(gpu) for gpu in range(2)), 30, 0.2), "and its instances with it", [found.placements(g) for g in range(2)], programs.last_lines("hami-device-plugin"))
 
 
+def by_profiles(namespace):
+    """As configured for HAMi 2.10: no geometries, a list of profiles. They lie beside each other in ways that no geometry has."""
+    path = WORK / "device-config.yaml"
+    before = path.read_text()
+    allowed = r"\1migProfileAllowlist:\n\1  - {models: [A100], profiles: [1g.5gb, 2g.10gb, 3g.20gb, 7g.40gb]}\n"
+    text, times = re.subn(r"^( *)knownMigGeometries:\n(\1 .*\n)+", allowed, before, flags=re.M)
+    check_equal(times, 1, "the configuration has geometries")
+    path.write_text(text)
+    try:
+        restart("hami-scheduler", extender_ready)
+        with node({"operatingmode": "mig"}, gpus=1):
+            modes = lambda: [(d["mode"], d.get("health", False), len(d.get("migProfiles", []))) for d in registered_cards()]
+            if not check(wait_until(lambda: modes() == [("mig", True, 4)], 60, 0.2), "a card is registered with its profiles", node_register(), programs.last_lines("hami-device-plugin")):
+                return
+            asked = {"three": 15000, "two": 8000, "one": 4000, "another": 4864}
+            wanted = {"three": ("3g.20gb", 4, 19968), "two": ("2g.10gb", 0, 9856), "one": ("1g.5gb", 3, 4864), "another": ("1g.5gb", 2, 4864)}
+            for name, memory in asked.items():
+                create(namespace, pod(name, container(command=("/bin/slice", "--stay"), limits=share(1, memory))))
+                if not check(wait_running(namespace, [name]) is not None, f"{name} runs, which asks for {memory} MiB", programs.last_lines("hami-device-plugin"), programs.last_lines("hami-scheduler")):
+                    return
+                profile, start, memory = wanted[name]
+                made = json.loads(annotation(get(namespace, name), ALLOCATIONS))[0]
+                check_equal((made["profile"], made["placement"]["start"]), (profile, start), "where HAMi's scheduler would have put it")
+                check_equal([c["bytes"] for c in (told(namespace, name) or {}).get("nvml", [])], [memory * MIB], "with its instance's memory")
+            with mig() as found:
+                check_equal(sorted(start for _, start in found.placements(0)), [0, 2, 3, 4], "four instances of three profiles are on the card")
+            for name in asked:
+                check(delete(namespace, name), f"{name} goes")
+            create(namespace, pod("all", container(command=("/bin/slice", "--stay"), limits=share(1))))
+            check(wait_running(namespace, ["all"]) is not None, "the card is then had as a whole", programs.last_lines("hami-device-plugin"))
+            check(delete(namespace, "all"), "and given back")
+    finally:
+        path.write_text(before)
+        restart("hami-scheduler", extender_ready)
+
+
 def static(namespace):
     def cut(found):
         assert found.set_mode(0) == 0
@@ -69,6 +107,7 @@ def main():
     need()
     namespace = new_namespace("mig")
     dynamic(namespace)
+    by_profiles(namespace)
     static(namespace)
     finish()
 

@@ -7,22 +7,18 @@ from support import *
 CONFIG = WORK / "containerd.toml"
 
 
-def restart(*names):
-    for name in names:
-        gone = programs.kill(name)
-        check(programs.back(name, gone, 30), f"{name} is started anew")
-
-
 @contextlib.contextmanager
 def without_cdi():
     before = CONFIG.read_text()
     CONFIG.write_text(programs.replace_once(before, f'cdi_spec_dirs = ["{host.CDI}"]', 'cdi_spec_dirs = ["/nowhere"]'))
     try:
-        restart("containerd", "hami-device-plugin")
+        restart("containerd")
+        restart("hami-device-plugin")
         yield
     finally:
         CONFIG.write_text(before)
-        restart("containerd", "hami-device-plugin")
+        restart("containerd")
+        restart("hami-device-plugin")
         check(wait_until(lambda: ways() == {"none"}, 60, 0.2), "with CDI again nothing waits for a turn", node_register())
 
 

@@ -273,6 +273,15 @@ def use_machine(gpus, memory=f"{CARD_MIB}Mi"):
     return programs.cards()
 
 
+def restart(name, ready=lambda: True):
+    gone = programs.kill(name)
+    check(programs.back(name, gone, 30) and wait_until(ready, 60, 0.1), f"{name} is started anew", programs.last_lines(name))
+
+
+def extender_ready():
+    return programs.fetch(f"{EXTENDER}/readyz")
+
+
 @contextlib.contextmanager
 def held(*names):
     """These programs are away meanwhile."""

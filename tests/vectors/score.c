@@ -267,7 +267,8 @@ static void read_granted(struct vector *vector, const struct vendor_instance *in
             (struct container_devices){.count = yyjson_arr_size(container), .items = items};
     }
     if (instance->vendor->recall)
-        instance->vendor->recall(instance, &(struct text_pairs){pairs, pair_count}, ret_given);
+        (void)instance->vendor->recall(instance, &(struct text_pairs){pairs, pair_count},
+                                       vector->arena, ret_given);
 }
 
 static void check_vendor_node(struct vector *vector)

@@ -189,11 +189,12 @@ static int read_request(const struct vendor_instance *instance, const struct pod
 
 static const char *const recalled[] = {METAX_APP_CLASS, METAX_QOS, METAX_TOPOLOGY, NULL};
 
-static void recall(const struct vendor_instance *instance, const struct text_pairs *annotations,
-                   struct pod_devices *devices)
+static int recall(const struct vendor_instance *instance, const struct text_pairs *annotations,
+                  struct arena *arena, struct pod_devices *devices)
 {
     struct metax_wishes wishes;
 
+    (void)arena;
     metax_read_wishes(instance->id.config, annotations, &wishes);
     for (size_t i = 0; i < devices->count; i++) {
         for (size_t k = 0; k < devices->containers[i].count; k++) {
@@ -202,6 +203,7 @@ static void recall(const struct vendor_instance *instance, const struct text_pai
             device->parts = metax_parts(&wishes, (unsigned)MAX(device->cores, 0));
         }
     }
+    return 0;
 }
 
 /* Grants. */

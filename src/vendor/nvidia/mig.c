@@ -6,6 +6,7 @@
 
 #include "base/util.h"
 #include "model/codec_number.h"
+#include "vendor/nvidia/placements.h"
 
 struct mig_instance {
     unsigned part;
@@ -13,6 +14,24 @@ struct mig_instance {
 };
 
 _Static_assert(MIG_MAX_GROUPS *MIG_MAX_INSTANCES == DEVICE_PARTS, "each instance is a part");
+
+struct nvidia_facts *nvidia_facts_give(struct device *device, size_t profile_count,
+                                       size_t score_count, struct arena *arena)
+{
+    const size_t size = sizeof(struct nvidia_facts) + profile_count * sizeof(struct mig_profile) +
+                        score_count * sizeof(int32_t);
+    struct nvidia_facts *facts = arena_alloc(arena, size);
+
+    if (!facts)
+        return NULL;
+    facts->profile_count = (uint32_t)profile_count;
+    facts->score_count = (uint32_t)score_count;
+    device->facts = facts;
+    device->facts_size = (uint32_t)size;
+    return facts;
+}
+
+/* Geometries */
 
 static const struct mig_geometry *geometry_of(const struct device *device)
 {
@@ -64,6 +83,13 @@ static bool find_instance(const struct device *device, uint64_t memory_mib, uint
     return false;
 }
 
+static bool has_profiles(const struct device *device)
+{
+    const struct nvidia_facts *facts = device->facts;
+
+    return facts && facts->profile_count;
+}
+
 static enum place_reason mig_take(const struct place_step *step, const struct device *device,
                                   struct device_usage *taken)
 {
@@ -71,7 +97,10 @@ static enum place_reason mig_take(const struct place_step *step, const struct de
     const uint64_t mib = taken->memory_bytes / MIB;
     struct mig_instance instance;
 
-    (void)step;
+    if (has_profiles(device))
+        return placements_take(facts, device->used.parts, step->request->memory_percent > 0, taken)
+                   ? PLACE_REASON_COUNT
+                   : PLACE_CARD_CUSTOM_RULE;
     if (!find_instance(device, mib, facts ? facts->barred : 0, &instance))
         return find_instance(device, mib, 0, &instance) ? PLACE_CARD_PART_BARRED
                                                         : PLACE_CARD_CUSTOM_RULE;
@@ -83,7 +112,7 @@ static enum place_reason mig_take(const struct place_step *step, const struct de
 
 static bool mig_is_usable(const struct device *device)
 {
-    return geometry_of(device) != NULL;
+    return geometry_of(device) || has_profiles(device);
 }
 
 int mig_instance_parse(const char *uuid, int *ret_group, int *ret_instance)
@@ -104,21 +133,30 @@ int mig_instance_parse(const char *uuid, int *ret_group, int *ret_instance)
     return 0;
 }
 
+/* What has its card's name has the parts that placements_recall() found. */
 static void mig_count(const struct container_device *granted, struct device_usage *usage)
 {
     int group, number;
 
+    if (!strchr(granted->uuid, '['))
+        return;
+    usage->parts = 0;
     if (mig_instance_parse(granted->uuid, &group, &number) < 0 || group < 0 ||
         group >= MIG_MAX_GROUPS || number < 0 || number >= MIG_MAX_INSTANCES)
         return;
     usage->parts = UINT64_C(1) << (group * MIG_MAX_INSTANCES + number);
 }
 
-/* Only a card in MIG mode is used in instances, and in no other way. */
+/* Only a card in MIG mode is used in instances, all of them told in its own way, and in no other
+ * way. */
 static bool mig_is_misuse(const struct device *device, const char *name,
                           const struct device_usage *usage)
 {
-    return device->special ? !usage->parts : strchr(name, '[') != NULL;
+    const bool is_named = strchr(name, '[') != NULL;
+
+    if (!device->special)
+        return is_named || usage->parts;
+    return !usage->parts || is_named == has_profiles(device);
 }
 
 static const char *mig_name(const struct device *device, const struct device_usage *taken,
@@ -126,6 +164,8 @@ static const char *mig_name(const struct device *device, const struct device_usa
 {
     const int part = __builtin_ctzll(taken->parts);
 
+    if (has_profiles(device))
+        return arena_strdup(arena, device->uuid);
     return arena_printf(arena, "%s[%d-%d]", device->uuid, part / MIG_MAX_INSTANCES,
                         part % MIG_MAX_INSTANCES);
 }
@@ -136,7 +176,7 @@ static int32_t score_of_pair(const struct device *from, const struct device *to)
 
     if (!facts || !others || others->number >= facts->score_count)
         return 0;
-    return facts->scores[others->number];
+    return nvidia_scores(facts)[others->number];
 }
 
 const struct place_rules nvidia_rules = {

@@ -2,9 +2,15 @@
 #pragma once
 
 /*
- * Instances of a card in MIG mode. A card is cut in one way, its group, for as long as any instance
- * is in use; which group that is follows from the instances in use. Instance i of group g is the
- * card's part g * MIG_MAX_INSTANCES + i, and is named "GPU-uuid[g-i]".
+ * Instances of a card in MIG mode, in one of two ways.
+ *
+ * By the configuration's geometries, as HAMi 2.8: a card is cut in one way, its group, for as long
+ * as any instance is in use; which group that is follows from the instances in use. Instance i of
+ * group g is the card's part g * MIG_MAX_INSTANCES + i, and is named "GPU-uuid[g-i]".
+ *
+ * By the profiles that the card's agent registers, as HAMi 2.10 (placements.h): an instance lies
+ * anywhere where its profile may and nothing else does. It has its card's name, and what it is
+ * stands in an annotation.
  */
 
 #include <stdint.h>
@@ -38,18 +44,36 @@ struct mig_geometry {
     struct mig_group groups[MIG_MAX_GROUPS];
 };
 
+/* A profile that a card may have instances of. */
+struct mig_profile {
+    uint64_t places; /* where one may lie, as parts: placements.h */
+    uint32_t memory_mib, cores, slices;
+    char name[MIG_NAME_SIZE];
+};
+
 /*
  * What the rules know of a card: how it may be cut, if it is in MIG mode, and how well it is
- * connected to its node's other cards. A card in MIG mode is special; without a geometry it takes
- * nothing.
+ * connected to its node's other cards. A card in MIG mode is special; without profiles and without
+ * a geometry it takes nothing.
  */
 struct nvidia_facts {
-    const struct mig_geometry *geometry; /* the configuration's; NULL: not known */
+    const struct mig_geometry *geometry; /* the configuration's; NULL: not known, or not its way */
     uint64_t barred;                     /* of its instances, as parts: allowance.h */
     uint32_t number;                     /* the card's own, in the row of scores */
     uint32_t score_count;
-    int32_t scores[]; /* to each card of the node, by number */
+    uint32_t profile_count;
+    struct mig_profile profiles[]; /* the smallest first; the row of scores follows */
 };
+
+/* To each card of the node, by number. */
+static inline int32_t *nvidia_scores(const struct nvidia_facts *facts)
+{
+    return (int32_t *)(uintptr_t)&facts->profiles[facts->profile_count];
+}
+
+/* With room for both lists, all zero; the device has them. NULL: the arena is full. */
+struct nvidia_facts *nvidia_facts_give(struct device *device, size_t profile_count,
+                                       size_t score_count, struct arena *arena);
 
 extern const struct place_rules nvidia_rules;
 

@@ -11,6 +11,7 @@
 #include "vendor/nvidia/admission.h"
 #include "vendor/nvidia/allowance.h"
 #include "vendor/nvidia/config.h"
+#include "vendor/nvidia/placements.h"
 #include "vendor/nvidia/score.h"
 #include "vendor/registered.h"
 
@@ -49,7 +50,7 @@ int nvidia_add_instance(struct vendor_set *set, const struct nvidia_config *conf
         .resources = {config->count_name, config->memory_name, config->memory_percent_name,
                       config->cores_name, config->priority_name},
         .hint_resource = config->priority_name,
-        .written_keys = {NVIDIA_MIG_ALLOCATIONS_KEY},
+        .written_keys = {MIG_ALLOCATIONS_KEY},
     };
 
     return vendor_set_add(set, &instance);
@@ -261,8 +262,8 @@ static bool has_lock_word(const char *registered, const char *word)
     return at[0] == '"' && strncmp(at + 1, word, len) == 0 && at[1 + len] == '"';
 }
 
-/* HAMi's plugin since 2.10, which is to be told by hami.io/vgpu-mig-allocations which profile goes
- * where; our names of instances, as 2.8's, say nothing to it. */
+/* HAMi's plugin since 2.10, which is to be told which profile goes where: names of instances, as
+ * 2.8's, say nothing to it. */
 static bool wants_placements(const struct node *node)
 {
     const char *registered = text_pairs_get(&node->annotations, NVIDIA_REGISTER_KEY);
@@ -275,9 +276,11 @@ static int finish_device(const struct node *node, const struct registered_device
                          struct arena *arena, struct device *device)
 {
     const struct nvidia_config *config = device->vendor->config;
+    const struct mig_geometry *geometry;
+    struct mig_profile profiles[PLACEMENTS_PROFILES_MAX];
     struct nvidia_facts *facts;
+    int count = 0;
 
-    (void)registered;
     /* As in HAMi, a card whose model does not name the vendor is counted, and not given out. */
     if (!text_contains(device->model, NVIDIA_COMMON_WORD))
         device->vendor = NULL;
@@ -285,14 +288,16 @@ static int finish_device(const struct node *node, const struct registered_device
     device->special = strcmp(device->mode, MIG_MODE) == 0;
     if (!device->special)
         return 0;
-    facts = ARENA_NEW(arena, struct nvidia_facts);
+    /* Our own plugin takes either way. */
+    geometry = wants_placements(node) ? NULL : nvidia_find_geometry(config, device->model);
+    if (!geometry && registered->profiles)
+        count = placements_read_profiles(registered->profiles, arena, profiles);
+    facts = count < 0 ? NULL : nvidia_facts_give(device, (size_t)count, 0, arena);
     if (!facts)
         return -ENOMEM;
-    if (!wants_placements(node))
-        facts->geometry = nvidia_find_geometry(config, device->model);
-    facts->barred = allowance_barred(config, device->model);
-    device->facts = facts;
-    device->facts_size = sizeof(*facts);
+    facts->geometry = geometry;
+    facts->barred = geometry ? allowance_barred(config, device->model) : 0;
+    memcpy(facts->profiles, profiles, (size_t)count * sizeof(profiles[0]));
     return 0;
 }
 
@@ -321,12 +326,28 @@ static const struct vendor_lock *prepare_bind(const struct vendor_instance *inst
     return has_lock_word(registered, "turn") ? &vendor_turn_lock : &vendor_mutex_lock;
 }
 
+static int annotate(const struct vendor_instance *instance, const struct vendor_grant *grant,
+                    struct vendor_annotations *annotations)
+{
+    int r = vendor_annotate_standard(instance, grant, annotations);
+
+    return r < 0 ? r : placements_annotate(instance, grant, annotations);
+}
+
+static int recall(const struct vendor_instance *instance, const struct text_pairs *annotations,
+                  struct arena *arena, struct pod_devices *devices)
+{
+    (void)instance;
+    return placements_recall(annotations, arena, devices);
+}
+
 static int add_instances(struct vendor_set *set, const void *config)
 {
     return nvidia_add_instance(set, config);
 }
 
 static const char *const annotations[] = {"nvidia.com/", NULL};
+static const char *const recalled[] = {MIG_ALLOCATIONS_KEY, NULL};
 static const char *const variables[] = {"CUDA_", NULL};
 static const char *const node_annotations[] = {KEY_CORDON, NVIDIA_SCORE_KEY, NULL};
 
@@ -345,4 +366,7 @@ const struct vendor nvidia_vendor = {
     .read_request = read_request,
     .read_node = read_node,
     .prepare_bind = prepare_bind,
+    .annotate = annotate,
+    .recall = recall,
+    .recalled = recalled,
 };

@@ -18,7 +18,6 @@
  * and no lock need be written for it. */
 #define NVIDIA_CUSTOM_ORDERED "{\"lock\":\"turn\"}"
 #define NVIDIA_TO_ALLOCATE_KEY "hami.io/vgpu-devices-to-allocate"
-#define NVIDIA_MIG_ALLOCATIONS_KEY "hami.io/vgpu-mig-allocations" /* as HAMi 2.10 writes it */
 #define NVIDIA_ALLOCATED_KEY "hami.io/vgpu-devices-allocated"
 
 /* The user's, on a pod: lists with commas. */

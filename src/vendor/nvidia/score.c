@@ -59,20 +59,19 @@ static size_t find_card(const struct cards *cards, const char *uuid)
 static int give_rows(struct device *devices, size_t count, struct arena *arena,
                      struct nvidia_facts **ret_rows)
 {
-    const size_t size = sizeof(struct nvidia_facts) + count * sizeof(int32_t);
-
     for (size_t i = 0; i < count; i++) {
-        const struct nvidia_facts *known = devices[i].facts;
-        struct nvidia_facts *facts = arena_alloc(arena, size);
+        static const struct nvidia_facts none;
+        const struct nvidia_facts *known = devices[i].facts ? devices[i].facts : &none;
+        struct nvidia_facts *facts =
+            nvidia_facts_give(&devices[i], known->profile_count, count, arena);
 
         if (!facts)
             return -ENOMEM;
-        facts->geometry = known ? known->geometry : NULL;
-        facts->barred = known ? known->barred : 0;
+        facts->geometry = known->geometry;
+        facts->barred = known->barred;
+        memcpy(facts->profiles, known->profiles, known->profile_count * sizeof(facts->profiles[0]));
         facts->number = (uint32_t)i;
-        facts->score_count = (uint32_t)count;
-        devices[i].facts = ret_rows[i] = facts;
-        devices[i].facts_size = (uint32_t)size;
+        ret_rows[i] = facts;
     }
     return 0;
 }
@@ -91,7 +90,7 @@ static int read_row(yyjson_val *scores, struct nvidia_facts *facts, const struct
             return error_set(err, -EINVAL, "%s: the score of \"%.64s\" is not a whole number",
                              NVIDIA_SCORE_KEY, yyjson_get_str(key));
         if (other < cards->count && facts)
-            facts->scores[other] =
+            nvidia_scores(facts)[other] =
                 (int32_t)MAX(MIN(yyjson_get_sint(value), (int64_t)INT32_MAX), (int64_t)INT32_MIN);
     }
     return 0;
