@@ -22,6 +22,7 @@
 #include "cluster/random_world.h"
 #include "cluster/rebuild_test.h"
 #include "model/keys.h"
+#include "model/mig_allocations.h"
 #include "vendor/nvidia/nvidia.h"
 
 enum {
@@ -525,6 +526,9 @@ static void take_written(const struct text_pairs *annotations, struct written *r
         assert_true(!written || strlen(written) < TEXT);
         COPY_TEXT(ret_written->devices[i], written ? written : "");
     }
+    written = text_pairs_get(annotations, MIG_ALLOCATIONS_KEY);
+    assert_true(!written || strlen(written) < ALLOCATIONS_TEXT);
+    COPY_TEXT(ret_written->allocations, written ? written : "");
 }
 
 static void count_placed(const struct api_pod *pod)
@@ -849,7 +853,8 @@ static void mend_node(unsigned number)
     node->exists = true;
     node->small = node->badly_scored = false;
     node->scored = world_draw(2) ? world_draw(20) : 0;
-    node->foreign = number == 2;
+    node->foreign = number == 2 || world_draw(3) == 0;
+    node->profiles = world_draw(2);
     memset(node->garbage, 0, sizeof(node->garbage));
     memset(node->away, 0, sizeof(node->away));
     memset(node->cards, 0, sizeof(node->cards));
@@ -886,7 +891,11 @@ static void change_node(unsigned number)
         node->badly_scored = world_draw(3) == 0;
         break;
     case 5:
-        node->foreign = !node->foreign;
+        if (world_draw(2))
+            node->foreign = !node->foreign;
+        else
+            node->profiles = !node->profiles;
+        count_misuse(number);
         break;
     case 6:
         node->cards[NVIDIA][world_draw(DEVICES)].cordoned ^= true;
@@ -1239,6 +1248,7 @@ static void check_covered(uint64_t step_count)
         {"MIG instances", covered->instances},
         {"of one geometry", covered->groups[0]},
         {"of the other", covered->groups[1]},
+        {"by profile", covered->groups[2]},
         {"of one NUMA node", covered->one_numa},
         {"topology-aware", covered->connected},
         {"refused", covered->refused},

@@ -222,18 +222,22 @@ void node_lock_give_up(struct node_lock *lock, int64_t now_ns)
 void node_lock_listed(struct node_lock *lock, bool done, const struct lock_pod *found,
                       int64_t age_ns, const struct lock_set *locks, int64_t now_ns)
 {
+    struct lock_set all = *locks;
+
     lock->running = false;
     if (!done) {
         fail(lock, now_ns);
         return;
     }
     lock->failures = 0;
-    if (age_ns >= longest(locks))
+    for (size_t i = 0; i < lock->want_locks.count; i++)
+        (void)lock_set_add(&all, lock->want_locks.items[i]);
+    if (age_ns >= longest(&all))
         found = NULL;
     lock->listed = !found;
     if (!found)
         return;
-    begin_turn(lock, found, locks, now_ns);
+    begin_turn(lock, found, &all, now_ns);
     lock->until_ns -= age_ns;
     lock->there = false; /* if it is, it is found when the node is read for the next pod */
 }

@@ -147,7 +147,8 @@ void node_lock_give_up(struct node_lock *lock, int64_t now_ns);
 
 /* What came of a step. */
 
-/* done: the pods could be listed. found: one whose allocations go on, or NULL; bound age_ns ago. */
+/* done: the pods could be listed. found: one whose allocations go on, or NULL; bound age_ns ago.
+ * locks: the node's; it may have lost them since a bind wanted one. */
 void node_lock_listed(struct node_lock *lock, bool done, const struct lock_pod *found,
                       int64_t age_ns, const struct lock_set *locks, int64_t now_ns);
 /* node NULL: it could not be read. */

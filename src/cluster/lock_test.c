@@ -484,6 +484,24 @@ static void an_allocation_of_an_earlier_term_has_the_turn(void **state)
     assert_int_equal(step(&lock, SECOND), LOCK_GET_NODE);
 }
 
+/* The node's agents are not to be seen just then: their allocations go on all the same. */
+static void an_allocation_has_the_turn_whatever_the_node_shows(void **state)
+{
+    static const struct lock_set none = {.count = 0};
+    struct node_lock lock = {.listed = false};
+
+    (void)state;
+    node_lock_want(&lock, &pod_a, &mutex, 0);
+    assert_int_equal(step(&lock, 0), LOCK_LIST_PODS);
+    node_lock_listed(&lock, true, &pod_b, 299 * SECOND, &none, 0);
+    assert_int_equal(step(&lock, 0), LOCK_GET_POD);
+    assert_string_equal(lock.turn.name, "b");
+    node_lock_looked(&lock, LOCK_GONE, 0);
+    assert_int_equal(step(&lock, 0), LOCK_LIST_PODS);
+    node_lock_listed(&lock, true, &pod_b, 301 * SECOND, &none, 0);
+    assert_int_equal(step(&lock, 0), LOCK_GET_NODE);
+}
+
 /* How far the allocations of a pod are, of one vendor with an annotation of what is left. */
 static void how_far_a_pod_is(void **state)
 {
@@ -550,6 +568,7 @@ int main(void)
         cmocka_unit_test(a_lock_of_a_pod_that_is_not_bound_goes_after_half_a_minute),
         cmocka_unit_test(who_gives_up_leaves_no_lock),
         cmocka_unit_test(an_allocation_of_an_earlier_term_has_the_turn),
+        cmocka_unit_test(an_allocation_has_the_turn_whatever_the_node_shows),
         cmocka_unit_test(how_far_a_pod_is),
     };
 

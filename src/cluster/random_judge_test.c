@@ -115,7 +115,8 @@ void judge_looks_at_agents(void)
 /* What a device has to give, as it was shown last. */
 struct room {
     bool there, healthy;
-    bool whole, mig; /* may be given out in this way */
+    bool whole, cut, placed; /* may be given out in this way: in instances of a geometry, or of
+                                profiles */
     long mib, cores, tasks;
 };
 
@@ -155,7 +156,8 @@ static struct room room_of(unsigned number, enum maker maker, unsigned device)
     room.healthy = is_healthy(number, maker, device);
     usable = room.healthy && !card->cordoned;
     room.whole = usable && !card->mig;
-    room.mig = usable && card->mig;
+    room.cut = usable && card->mig && !(node->foreign && node->profiles);
+    room.placed = usable && card->mig && !room.cut;
     room.mib = maker == NVIDIA ? (node->small && device > 1 ? CARD_MIB / 2 : CARD_MIB) : 0;
     room.mib = maker == HYGON ? DCU_MIB : room.mib;
     room.cores = maker == NEURON ? CHIP_CORES : 100;
@@ -200,7 +202,8 @@ static void widen_rooms(struct claim *claim, unsigned number)
             struct room *room = &claim->rooms[maker][i];
 
             room->whole |= now.whole;
-            room->mig |= now.mig;
+            room->cut |= now.cut;
+            room->placed |= now.placed;
             room->mib = most(room->mib, now.mib);
             room->cores = most(room->cores, now.cores);
             room->tasks = most(room->tasks, now.tasks);
@@ -254,8 +257,37 @@ void judge_sees_quotas(void)
 struct piece {
     char uuid[64];
     long mib, cores;
-    uint64_t parts; /* instances of a card, cores of a chip; 0: all of it is shared */
+    uint64_t parts; /* instances of a card, cores of a chip; 0: all of it is shared. Of a card that
+                       is cut by profiles its slices, from PLACED on */
+    uint64_t counted; /* the same as the cluster numbers them */
 };
+
+#define CUT UINT64_C(0xffff)
+#define PLACED UINT64_C(0x10000)
+
+/* What lies where of a card: what the annotation says of this device. */
+static void read_place(const struct written *written, size_t container, unsigned number,
+                       struct piece *piece)
+{
+    char begin[128], profile[32];
+    unsigned start, size;
+    const char *at;
+
+    (void)snprintf(begin, sizeof(begin),
+                   "{\"containerIndex\":%zu,\"deviceIndex\":%u,\"gpuUUID\":\"%s\",", container,
+                   number, piece->uuid);
+    at = strstr(written->allocations, begin);
+    if (!at)
+        return;
+    if (sscanf(at + strlen(begin),
+               "\"profile\":\"%31[^\"]\",\"placement\":{\"start\":%u,\"size\":%u}", profile, &start,
+               &size) != 3 ||
+        strcmp(profile, size == 2 ? "1g.quarter" : "3g.half") != 0 || (size != 2 && size != 4) ||
+        start % size || start + size > 8)
+        wrong("no place: %s", at);
+    piece->parts = ((UINT64_C(1) << size) - 1) << start << 16;
+    piece->counted = UINT64_C(1) << (start * 8 + size - 1);
+}
 
 /* False: the container's pieces are over. */
 static bool next_piece(const char **at, enum maker maker, struct piece *ret_piece)
@@ -272,17 +304,17 @@ static bool next_piece(const char **at, enum maker maker, struct piece *ret_piec
         !used || strcmp(type, words[maker]) != 0)
         wrong("can't read \"%s\"", *at);
     *at += used;
-    ret_piece->parts = 0;
+    ret_piece->parts = ret_piece->counted = 0;
     bracket = strchr(ret_piece->uuid, '[');
     if (bracket) {
         if (sscanf(bracket, "[%u-%u]", &group, &instance) != 2 || group > 1 ||
             instance >= (group ? 2u : 4u))
             wrong("no instance: %s", ret_piece->uuid);
-        ret_piece->parts = UINT64_C(1) << (group * 8 + instance);
+        ret_piece->parts = ret_piece->counted = UINT64_C(1) << (group * 8 + instance);
         *bracket = '\0';
     }
     if (maker == NEURON) {
-        ret_piece->parts = (uint64_t)ret_piece->cores;
+        ret_piece->parts = ret_piece->counted = (uint64_t)ret_piece->cores;
         ret_piece->cores = __builtin_popcountll(ret_piece->parts);
     }
     return true;
@@ -291,7 +323,7 @@ static bool next_piece(const char **at, enum maker maker, struct piece *ret_piec
 /* What is taken of one device, or of all of a vendor's. */
 struct taken {
     long mib, cores, tasks;
-    uint64_t parts;
+    uint64_t parts, counted;
     bool whole, alone; /* in one piece: with the device's whole compute */
 };
 
@@ -308,7 +340,9 @@ static struct taken recount(const struct written *written, enum maker maker, con
         struct taken here = {0};
         struct piece piece;
 
-        while (next_piece(&at, maker, &piece)) {
+        for (unsigned number = 0; next_piece(&at, maker, &piece); number++) {
+            if (maker == NVIDIA)
+                read_place(written, container, number, &piece);
             if (uuid && strcmp(piece.uuid, uuid) != 0)
                 continue;
             if (uuid && piece.parts & (here.parts | apps.parts))
@@ -317,6 +351,7 @@ static struct taken recount(const struct written *written, enum maker maker, con
             here.cores += piece.cores;
             here.tasks++;
             here.parts |= piece.parts;
+            here.counted |= piece.counted;
             here.whole |= !piece.parts;
             here.alone |= !piece.parts && piece.cores >= 100;
         }
@@ -326,6 +361,7 @@ static struct taken recount(const struct written *written, enum maker maker, con
         top.cores = most(top.cores, apps.cores + here.cores);
         top.tasks = most(top.tasks, apps.tasks + here.tasks);
         top.parts |= here.parts;
+        top.counted |= here.counted;
         top.whole |= here.whole;
         top.alone |= here.alone;
         if (!goes_on)
@@ -352,7 +388,7 @@ static const struct written *grant_of(const struct api_pod *pod, const char **re
 /* All that is taken of a device. `alone`: some pod has all of its compute. */
 struct sum {
     long mib, cores, tasks;
-    uint64_t parts;
+    uint64_t parts, counted;
     bool whole, alone;
 };
 
@@ -376,6 +412,7 @@ static struct sum sum_of(unsigned number, enum maker maker, unsigned device)
         sum.cores += taken.cores;
         sum.tasks += taken.tasks;
         sum.parts |= taken.parts;
+        sum.counted |= taken.counted;
         sum.whole |= taken.whole;
         sum.alone |= taken.alone;
     }
@@ -390,7 +427,8 @@ static void check_device(unsigned number, enum maker maker, unsigned device,
 
     judged_node = number;
     world_device_name(number, maker, device, uuid);
-    if (maker == NVIDIA ? (mine->whole && !room->whole) || (mine->parts && !room->mig)
+    if (maker == NVIDIA ? (mine->whole && !room->whole) || (mine->parts & CUT && !room->cut) ||
+                              (mine->parts >= PLACED && !room->placed)
                         : !room->whole)
         wrong("%s is not to be had%s", uuid, mine->parts ? " in instances" : "");
     if (sum.mib > room->mib || sum.cores > room->cores || sum.tasks > room->tasks)
@@ -398,7 +436,8 @@ static void check_device(unsigned number, enum maker maker, unsigned device,
               room->mib, sum.cores, room->cores, sum.tasks, room->tasks);
     if (maker == NVIDIA && sum.parts && sum.whole)
         wrong("%s is given out whole and in instances", uuid);
-    if (maker == NVIDIA && sum.parts & 0xff && sum.parts & 0xff00)
+    if (maker == NVIDIA &&
+        !!(sum.parts & 0xff) + !!(sum.parts & 0xff00) + (sum.parts >= PLACED) > 1)
         wrong("%s is cut in two ways", uuid);
     if (maker != NEURON && sum.alone && sum.tasks > 1)
         wrong("%s: all compute is one task's, and it has %ld", uuid, sum.tasks);
@@ -438,6 +477,11 @@ static bool is_as_asked(const struct ask *ask, enum maker maker, const struct pi
     if (maker == HYGON)
         return piece->mib == (ask->memory ? ask->memory * DCU_UNIT_MIB : DCU_MIB) &&
                piece->cores == (ask->cores < 0 ? 100 : ask->cores);
+    if (piece->parts >= PLACED)
+        return piece->mib ==
+                   (__builtin_popcountll(piece->parts) == 2 ? CARD_MIB / 4 : CARD_MIB / 2) &&
+               piece->cores == (__builtin_popcountll(piece->parts) == 2 ? 25 : 50) &&
+               piece->mib >= ask->memory;
     if (piece->parts)
         return piece->mib == (piece->parts & 0xff ? CARD_MIB / 4 : CARD_MIB / 2) &&
                piece->cores == (piece->parts & 0xff ? 25 : 50) && piece->mib >= ask->memory;
@@ -462,6 +506,8 @@ static void check_pieces(const struct api_pod *pod, unsigned number, enum maker 
             char uuid[64] = "";
             unsigned i = 0;
 
+            if (maker == NVIDIA)
+                read_place(&pod->binds, containers, count, &piece);
             for (; i < world_device_count(number, maker); i++) {
                 if (strcmp(world_device_name(number, maker, i, uuid), piece.uuid) == 0)
                     break;
@@ -562,6 +608,7 @@ void judge_granted(unsigned number)
             if (mine.tasks)
                 check_device(node, maker, i, &claims[number].rooms[maker][i], &mine);
             world.covered.instances += maker == NVIDIA && mine.parts;
+            world.covered.groups[2] += maker == NVIDIA && mine.parts >= PLACED;
             world.covered.groups[1] += maker == NVIDIA && mine.parts & 0xff00;
             world.covered.groups[0] += maker == NVIDIA && mine.parts & 0xff;
         }
@@ -601,10 +648,10 @@ static void check_counted(unsigned number, enum maker maker, unsigned device)
     if (state.healthy != room.healthy)
         wrong("%s is %shealthy", uuid, room.healthy ? "" : "not ");
     if (state.tasks != sum.tasks || state.mib != sum.mib ||
-        (maker != NEURON && state.cores != sum.cores) || state.parts != sum.parts)
+        (maker != NEURON && state.cores != sum.cores) || state.parts != sum.counted)
         wrong("%s: counted are %ld tasks, %ld MiB, %ld cores, parts %llx, not %ld, %ld, %ld, %llx",
               uuid, state.tasks, state.mib, state.cores, (unsigned long long)state.parts, sum.tasks,
-              sum.mib, sum.cores, (unsigned long long)sum.parts);
+              sum.mib, sum.cores, (unsigned long long)sum.counted);
 }
 
 static void check_quota(const char *space, enum maker maker, enum amount amount)
@@ -638,6 +685,20 @@ void judge_counts(void)
     }
 }
 
+/* A quarter or a half lies anywhere where nothing is. */
+static bool has_place(uint64_t parts, long mib)
+{
+    const unsigned size = mib <= CARD_MIB / 4 ? 2 : 4;
+    const uint64_t slices = parts / PLACED;
+    bool found = false;
+
+    if (mib > CARD_MIB / 2)
+        return false;
+    for (unsigned start = 0; start < 8; start += size)
+        found |= !(slices >> start & ((1u << size) - 1));
+    return found;
+}
+
 /* An instance of the way in which the card is cut, or will be. */
 static bool has_instance(uint64_t parts, long mib)
 {
@@ -660,17 +721,20 @@ static bool fits_on(const struct api_pod *pod, enum maker maker, unsigned number
     if (!mib)
         mib = room.mib * (ask->percent ? ask->percent : 100) / 100;
     *ret_mib = mib;
-    if ((!room.whole && !room.mig) || is_spoilt(number, maker, device))
+    if ((!room.whole && !room.cut && !room.placed) || is_spoilt(number, maker, device))
         return false;
-    if (maker == NVIDIA &&
-        (!is_listed(pod, number, device) || (room.whole && sum.parts) || (room.mig && sum.whole)))
+    if (maker == NVIDIA && (!is_listed(pod, number, device) || (room.whole && sum.parts) ||
+                            (!room.whole && sum.whole) || (room.cut && sum.parts >= PLACED) ||
+                            (room.placed && sum.parts & CUT)))
         return false;
     if (pod->policy == POLICY_MUTEX && sum.tasks)
         return false;
     if (sum.tasks >= room.tasks || sum.mib + mib > room.mib || sum.cores + cores > room.cores ||
         (cores == 100 && sum.tasks) || (!cores && sum.cores >= room.cores))
         return false;
-    return !room.mig || has_instance(sum.parts, mib);
+    if (room.placed)
+        return has_place(sum.parts, mib);
+    return room.whole || has_instance(sum.parts, mib);
 }
 
 static unsigned most_of(const unsigned counts[static DEVICES])
@@ -691,7 +755,7 @@ static bool have_shares(const struct api_pod *pod, enum maker maker, unsigned nu
 
     for (unsigned i = 0; i < world_device_count(number, maker); i++) {
         /* An instance may be larger than what is asked for, and use up the quota. */
-        if (bounded && room_of(number, maker, i).mig)
+        if (bounded && (room_of(number, maker, i).cut || room_of(number, maker, i).placed))
             return false;
         if (!fits_on(pod, maker, number, i, &mib))
             continue;

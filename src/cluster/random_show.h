@@ -7,7 +7,7 @@
 #include "cluster/random_world.h"
 
 enum {
-    NODE_TEXT = 1024,
+    NODE_TEXT = 4096,
 };
 
 struct shown_node {
@@ -21,8 +21,8 @@ struct shown_node {
 
 struct shown_pod {
     struct pod pod; /* without a spec */
-    struct text_pair pairs[13];
-    char time[24], priority[16];
+    struct text_pair pairs[14];
+    char time[24], priority[16], allocations[ALLOCATIONS_TEXT];
 };
 
 void show_fill_node(const struct api_node *from, struct shown_node *shown);

@@ -24,6 +24,7 @@ enum {
     QUEUE = 1024,
     TEXT = 768,
     LOCK_TEXT = 128,
+    ALLOCATIONS_TEXT = 4096,
 
     CARD_MIB = 24000, /* NVIDIA's; see api_node.small */
     DCU_MIB = 16000,
@@ -74,7 +75,8 @@ struct api_node {
     bool small;      /* its NVIDIA cards but for the first two have half the memory */
     unsigned scored; /* how its cards are connected; 0: not told */
     bool badly_scored;
-    bool foreign; /* NVIDIA's agent is HAMi's own, which waits for the lock */
+    bool foreign;  /* NVIDIA's agent is HAMi's own, which waits for the lock */
+    bool profiles; /* it registers profiles: a foreign one's cards in MIG mode are cut by them */
     enum word word;
     int64_t word_ns; /* when it was written, by the world's clock; WORD_ASKED: INT64_MIN, it can't
                         be read when */
@@ -120,6 +122,7 @@ enum shape {
 /* A pod's grant as it is written. */
 struct written {
     char devices[MAKERS][TEXT];
+    char allocations[ALLOCATIONS_TEXT]; /* hami.io/vgpu-mig-allocations */
     char roles[16];
     int64_t wall_ns; /* bind-time, to the second */
 };
@@ -202,7 +205,7 @@ struct api_objects {
 /* What a run came by; none of it may be 0 (cluster_random_test.c). */
 struct covered {
     uint64_t placed[MAKERS], two_vendors, refused, bound, conflicts, requeued, late, gone, terms;
-    uint64_t instances, groups[2], one_numa, connected, renewed, no_renewal;
+    uint64_t instances, groups[3], one_numa, connected, renewed, no_renewal;
     uint64_t quota_refusals, quotas_full, quotas_lowered;
     uint64_t turns, waited, locks_found, locks_broken, locks_left, gave_up, failed;
     uint64_t asked, silent, back, changed, misused;

@@ -12,6 +12,7 @@
 #include "cluster/random_judge.h"
 #include "cluster/random_show.h"
 #include "model/keys.h"
+#include "model/mig_allocations.h"
 #include "vendor/nvidia/nvidia.h"
 
 struct world world;
@@ -118,6 +119,15 @@ const struct vendor_set *world_load_vendors(void)
 
 /* Objects, as a watch shows them. */
 
+/* A quarter of a card may lie at each even slice, a half at the first and the fifth. */
+static const char profiles[] =
+    ",\"migProfiles\":["
+    "{\"name\":\"3g.half\",\"memoryMB\":%d,\"core\":50,\"sliceCount\":3,\"placements\":"
+    "[{\"start\":0,\"size\":4},{\"start\":4,\"size\":4}]},"
+    "{\"name\":\"1g.quarter\",\"memoryMB\":%d,\"core\":25,\"sliceCount\":1,\"placements\":"
+    "[{\"start\":0,\"size\":2},{\"start\":2,\"size\":2},{\"start\":4,\"size\":2},"
+    "{\"start\":6,\"size\":2}]}]";
+
 static void write_nvidia(const struct api_node *from, unsigned number, char to[static NODE_TEXT])
 {
     size_t len = (size_t)snprintf(to, NODE_TEXT, "[");
@@ -128,14 +138,19 @@ static void write_nvidia(const struct api_node *from, unsigned number, char to[s
         len += (size_t)snprintf(
             to + len, NODE_TEXT - len,
             "%s{\"id\":\"GPU-%u-%u\",\"index\":%u,\"count\":%d,\"devmem\":%d,\"devcore\":100,"
-            "\"type\":\"NVIDIA-%s\",\"numa\":%u,\"mode\":\"%s\",\"health\":%s%s}",
+            "\"type\":\"NVIDIA-%s\",\"numa\":%u,\"mode\":\"%s\",\"health\":%s%s",
             i ? "," : "", number, i, i, DEVICE_TASKS,
             from->small && i > 1 ? CARD_MIB / 2 : CARD_MIB, number == 1 ? "M" : "A",
             world_numa_node(number, i), card->mig ? "mig" : "hami-core",
             card->sick ? "false" : "true",
             from->foreign ? "" : ",\"custominfo\":{\"lock\":\"none\"}");
+        if (from->profiles)
+            len +=
+                (size_t)snprintf(to + len, NODE_TEXT - len, profiles, CARD_MIB / 2, CARD_MIB / 4);
+        len += (size_t)snprintf(to + len, NODE_TEXT - len, "}");
     }
     (void)snprintf(to + len, NODE_TEXT - len, from->garbage[NVIDIA] ? "!" : "]");
+    assert_true(len + 1 < NODE_TEXT);
 }
 
 static void write_hygon(const struct api_node *from, unsigned number, char to[static NODE_TEXT])
@@ -268,6 +283,19 @@ void show_fill_node(const struct api_node *from, struct shown_node *shown)
     add_resources(shown, from, number);
 }
 
+/* What its agent made of a pod's instances, once it has. */
+static void write_made(const char *allocations, char to[static ALLOCATIONS_TEXT])
+{
+    size_t len = 0;
+
+    for (const char *end; (end = strstr(allocations, "}}")); allocations = end + 2)
+        len += (size_t)snprintf(
+            to + len, ALLOCATIONS_TEXT - len,
+            "%.*s},\"migUUID\":\"MIG-x\",\"gpuInstanceID\":1,\"computeInstanceID\":0}",
+            (int)(end - allocations), allocations);
+    (void)snprintf(to + len, ALLOCATIONS_TEXT - len, "%s", allocations);
+}
+
 void show_fill_pod(const struct api_pod *from, struct shown_pod *shown)
 {
     static const char *const keys[MAKERS][2] = {
@@ -294,6 +322,13 @@ void show_fill_pod(const struct api_pod *from, struct shown_pod *shown)
         if (keys[i][1])
             shown->pairs[count++] =
                 (struct text_pair){keys[i][1], from->allocated ? ":;" : from->has.devices[i]};
+    }
+    if (from->has.allocations[0]) {
+        if (from->allocated)
+            write_made(from->has.allocations, shown->allocations);
+        else
+            COPY_TEXT(shown->allocations, from->has.allocations);
+        shown->pairs[count++] = (struct text_pair){MIG_ALLOCATIONS_KEY, shown->allocations};
     }
     if (world.evicts) {
         (void)snprintf(shown->priority, sizeof(shown->priority), "%d", from->priority);

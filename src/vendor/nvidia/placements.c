@@ -144,6 +144,22 @@ static bool find_place(const struct mig_profile *profile, unsigned used_slices, 
     return found;
 }
 
+/* What all of the card is, by its profiles: the largest of them, if it leaves no place beside it.
+ */
+static uint64_t whole_mib(const struct nvidia_facts *facts)
+{
+    const struct mig_profile *largest = &facts->profiles[facts->profile_count - 1];
+    unsigned slices = 0;
+
+    for (size_t i = 0; i < facts->profile_count; i++)
+        slices |= slices_of_all(facts->profiles[i].places);
+    for (uint64_t left = largest->places; left; left &= left - 1) {
+        if (slices_of((unsigned)__builtin_ctzll(left)) == slices)
+            return largest->memory_mib;
+    }
+    return UINT64_MAX;
+}
+
 bool placements_take(const struct nvidia_facts *facts, uint64_t used_parts, bool is_percentage,
                      struct device_usage *taken)
 {
@@ -151,7 +167,7 @@ bool placements_take(const struct nvidia_facts *facts, uint64_t used_parts, bool
     uint64_t mib = taken->memory_bytes / MIB;
 
     if (is_percentage)
-        mib = MIN(mib, (uint64_t)facts->profiles[facts->profile_count - 1].memory_mib);
+        mib = MIN(mib, whole_mib(facts));
     for (size_t i = 0; i < facts->profile_count; i++) {
         const struct mig_profile *profile = &facts->profiles[i];
         unsigned part;

@@ -32,7 +32,7 @@ int placements_read_profiles(const char *profiles, struct arena *arena,
 /*
  * The smallest profile with the memory that is wanted and a free place, in HAMi's order of places;
  * taken gets its memory, cores and part. Where a percentage is asked for, all of the card's memory
- * is that of its largest profile, which is less. False: there is none.
+ * is that of a profile that takes the card as a whole, which is less. False: there is none.
  */
 bool placements_take(const struct nvidia_facts *facts, uint64_t used_parts, bool is_percentage,
                      struct device_usage *taken);

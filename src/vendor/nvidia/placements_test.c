@@ -84,7 +84,8 @@ static void instances_lie_where_hami_puts_them(void **state)
                         "1/1 CardComputeUnitsExhausted");
 }
 
-/* The largest profile has less memory than the card. */
+/* A profile that takes all of a card has less memory than the card. Without one nothing is the
+ * whole card. */
 static void a_whole_card_is_its_largest_profile(void **state)
 {
     (void)state;
@@ -94,6 +95,13 @@ static void a_whole_card_is_its_largest_profile(void **state)
         "[" GIVEN(0, "GPU-a", "7g.40gb", 0, 8) "]");
     vendor_fixture_set_node(&fixture, NODE);
     assert_string_equal(vendor_fixture_refuse(&fixture, "", SHARE(1, 40193)),
+                        "1/1 CardNotFoundCustomFilterRule");
+    vendor_fixture_set_node(
+        &fixture,
+        NODE_WITH(CARD("GPU-a", ",\\\"migProfiles\\\":[" PROFILE("3g.20gb", 19968, 43, 3,
+                                                                 PLACE(0, 4) "," PLACE(4, 4)) "]"),
+                  ""));
+    assert_string_equal(vendor_fixture_refuse(&fixture, "", "\"nvidia.com/gpu\":\"1\""),
                         "1/1 CardNotFoundCustomFilterRule");
 }
 
