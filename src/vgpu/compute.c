@@ -738,6 +738,8 @@ static bool tick_row(struct compute_row *row, int64_t now_ns)
     (void)pthread_mutex_lock(&row->lock);
     context = row->context;
     busy = context && limiter_is_busy(&row->limiter, now_ns);
+    if (context)
+        limiter_rest(&row->limiter, !busy);
     if (busy) {
         inside = enter(context);
         limiter_poll(&row->limiter);

@@ -547,15 +547,16 @@ void limiter_forget_stream(struct limiter *limiter, const void *stream)
 
 /* The helper thread's part */
 
-bool limiter_is_busy(struct limiter *limiter, int64_t now_ns)
+bool limiter_is_busy(const struct limiter *limiter, int64_t now_ns)
 {
-    bool busy = limiter->samples.open > 0 || limiter->samples.pending > 0 ||
-                limiter->tails.out > 0 || limiter->ahead.until_ns > now_ns ||
-                now_ns - limiter->last_launch_ns < BUSY_NS;
+    return limiter->samples.open > 0 || limiter->samples.pending > 0 || limiter->tails.out > 0 ||
+           limiter->ahead.until_ns > now_ns || now_ns - limiter->last_launch_ns < BUSY_NS;
+}
 
+void limiter_rest(struct limiter *limiter, bool rests)
+{
     /* Lest a thread that has credit left launches something while nobody looks. */
-    if (!busy && !limiter->rests)
+    if (rests && !limiter->rests)
         atomic_fetch_add_explicit(&limiter->generation, 1, RELAXED);
-    limiter->rests = !busy;
-    return busy;
+    limiter->rests = rests;
 }

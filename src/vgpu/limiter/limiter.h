@@ -239,8 +239,12 @@ void limiter_end(struct limiter *limiter, const struct launch *launch, struct ti
                  bool launched);
 
 /* Whether there is anything to look after: measurements on their way, streams that are busy, or
- * launches of late. If not, the next launch comes by. */
-bool limiter_is_busy(struct limiter *limiter, int64_t now_ns);
+ * launches of late. Changes nothing. */
+bool limiter_is_busy(const struct limiter *limiter, int64_t now_ns);
+
+/* At each tick: whether the helper thread rests, or looks after the limiter. Where it begins to
+ * rest, caches go stale, so that each thread's next launch comes by. */
+void limiter_rest(struct limiter *limiter, bool rests);
 
 /* Takes in measurements that are done. */
 void limiter_poll(struct limiter *limiter);

@@ -624,6 +624,30 @@ static void what_is_not_busy_gives_no_credit(void **state)
     free_container(container);
 }
 
+/* The helper thread */
+
+static void caches_go_stale_when_the_helper_begins_to_rest(void **state)
+{
+    struct container *container = new_container(30);
+    struct limiter *limiter = &container->limiter;
+    const unsigned generation = limiter->generation;
+
+    (void)state;
+    limiter->last_launch_ns = fake_now_ns;
+    assert_true(limiter_is_busy(limiter, fake_now_ns));
+    limiter_rest(limiter, false);
+    assert_false(limiter_is_busy(limiter, fake_now_ns + NS_PER_S));
+    assert_int_equal(limiter->generation, generation);
+    limiter_rest(limiter, true);
+    assert_int_equal(limiter->generation, generation + 1);
+    limiter_rest(limiter, true);
+    assert_int_equal(limiter->generation, generation + 1);
+    limiter_rest(limiter, false);
+    limiter_rest(limiter, true);
+    assert_int_equal(limiter->generation, generation + 2);
+    free_container(container);
+}
+
 /* Shares */
 
 static void a_process_with_less_has_its_own_bucket(void **state)
@@ -711,6 +735,7 @@ int main(void)
         cmocka_unit_test(streams_that_are_not_used_make_room),
         cmocka_unit_test(a_crowd_gets_no_more_on_credit_than_one),
         cmocka_unit_test(what_is_not_busy_gives_no_credit),
+        cmocka_unit_test(caches_go_stale_when_the_helper_begins_to_rest),
         cmocka_unit_test(a_process_with_less_has_its_own_bucket),
         cmocka_unit_test(a_limit_may_be_lifted_any_moment),
     };

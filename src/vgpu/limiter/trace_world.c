@@ -472,15 +472,25 @@ static void step_thread(struct world *world, struct thread *thread)
         end_launch(world, thread);
 }
 
+static void look_after(struct world *world, struct process *process)
+{
+    bool busy = limiter_is_busy(process->limiter, world->now_ns);
+
+    limiter_rest(process->limiter, !busy);
+    if (!busy)
+        return;
+    limiter_poll(process->limiter);
+    if (limiter_probe(process->limiter))
+        process->answer_ns = world->now_ns + LIMITER_ANSWER_NS;
+}
+
 static void step_helper(struct world *world, struct process *process)
 {
     if (process->answer_ns) {
         limiter_probe_answer(process->limiter);
         process->answer_ns = 0;
-    } else if (limiter_is_busy(process->limiter, world->now_ns)) {
-        limiter_poll(process->limiter);
-        if (limiter_probe(process->limiter))
-            process->answer_ns = world->now_ns + LIMITER_ANSWER_NS;
+    } else {
+        look_after(world, process);
     }
     process->tick_ns = process->answer_ns
                            ? process->answer_ns
