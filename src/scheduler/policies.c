@@ -33,8 +33,9 @@ static const struct policy {
 struct policy_question {
     struct scheduler *scheduler;
     size_t asked; /* how many of them are known */
-    bool in_force, waiting;
-    int64_t again_ns; /* not before */
+    bool in_force;
+    struct kube_request *request; /* NULL: none waits for its answer */
+    int64_t again_ns;             /* not before */
 };
 
 static void on_policy(void *data, const struct kube_answer *answer)
@@ -42,7 +43,7 @@ static void on_policy(void *data, const struct kube_answer *answer)
     struct policy_question *question = data;
     const struct policy *policy = &policies[question->asked];
 
-    question->waiting = false;
+    question->request = NULL;
     if (!kube_answer_ok(answer) && answer->status != 404 && answer->status != 403) {
         log_warn("the admission policies can't be read: %s", answer->why);
         question->again_ns = clock_now_ns() + NS_PER_S;
@@ -64,9 +65,7 @@ static void ask_for_policy(struct policy_question *question)
         .accept = KUBE_METADATA_ONLY,
     };
 
-    if (kube_request(question->scheduler->kube, &call, on_policy, question, NULL) == 0)
-        question->waiting = true;
-    else
+    if (kube_request(question->scheduler->kube, &call, on_policy, question, &question->request) < 0)
         question->again_ns = clock_now_ns() + NS_PER_S;
 }
 
@@ -76,9 +75,11 @@ bool policies_in_force(struct scheduler *scheduler)
     struct policy_question question = {.scheduler = scheduler, .in_force = true};
 
     while (question.asked < ARRAY_SIZE(policies) && !scheduler->stopping) {
-        if (!question.waiting && clock_now_ns() >= question.again_ns)
+        if (!question.request && clock_now_ns() >= question.again_ns)
             ask_for_policy(&question);
         (void)uv_run(&scheduler->loop, UV_RUN_ONCE);
     }
+    /* Where the scheduler is stopping. Its answer would be written to this call's frame. */
+    kube_request_cancel(question.request);
     return question.in_force && question.asked == ARRAY_SIZE(policies);
 }

@@ -308,6 +308,13 @@ def test_policies():
     check(wait_until(lambda: api.seen("GET", NODES)), "and the nodes are read meanwhile")
     check_equal(api.seen("GET", PODS), [], "while what it asks of the pods depends on the answer")
     scheduler.end()
+    api = Api()
+    api.fail(("slow", 5), method="GET", suffix="/hami-device-plugin")
+    scheduler = Scheduler(api, ready=False)
+    wait_until(lambda: api.seen("GET", "/hami-device-plugin"))
+    began = time.monotonic()
+    scheduler.end()
+    check(time.monotonic() - began < 4, "told to stop, it does not wait for the answer")
 
 
 def test_only_selected_nodes():
