@@ -5,78 +5,28 @@
 #include "nvml/instances.h"
 
 #include <errno.h>
-#include <stdio.h>
-#include <string.h>
 
 #include "base/check.h"
 #include "base/util.h"
-#include "nvml/internal.h"
+#include "nvml/nvml_fixture.h"
 
 enum {
     INSTANCE = 5, /* the one that there is */
 };
 
-static unsigned calls, failing; /* calls are counted from 1 */
-static nvmlReturn_t failure;
+static const struct nvml_fixture_device card = {
+    .uuid = "MIG-1", .name = "NVIDIA H100 MIG 1g.10gb+me", .memory_bytes = 80 * GIB};
+
 static nvmlReturn_t activation;
 static bool has_compute_profiles;
 static unsigned made_profile, made_computes, ended_computes, ended_instances;
-
-static nvmlReturn_t answer(void)
-{
-    return ++calls == failing ? failure : NVML_SUCCESS;
-}
-
-static const char *say(nvmlReturn_t result)
-{
-    (void)result;
-    return "made up";
-}
-
-static nvmlReturn_t device_by_index(unsigned index, nvmlDevice_t *device)
-{
-    static char card;
-
-    (void)index;
-    *device = (nvmlDevice_t)(void *)&card;
-    return answer();
-}
-
-static nvmlReturn_t device_uuid(nvmlDevice_t device, char *uuid, unsigned length)
-{
-    (void)device;
-    (void)snprintf(uuid, length, "MIG-1");
-    return answer();
-}
-
-static nvmlReturn_t device_name(nvmlDevice_t device, char *name, unsigned length)
-{
-    (void)device;
-    (void)snprintf(name, length, "NVIDIA H100 MIG 1g.10gb+me");
-    return answer();
-}
-
-static nvmlReturn_t memory_info(nvmlDevice_t device, nvmlMemory_t *memory)
-{
-    (void)device;
-    *memory = (nvmlMemory_t){.total = 80 * GIB};
-    return answer();
-}
-
-static nvmlReturn_t mig_mode(nvmlDevice_t device, unsigned *current, unsigned *pending)
-{
-    (void)device;
-    *current = NVML_MIG_ENABLED;
-    *pending = NVML_MIG_DISABLED;
-    return answer();
-}
 
 static nvmlReturn_t set_mode(nvmlDevice_t device, unsigned mode, nvmlReturn_t *ret_activation)
 {
     (void)device;
     (void)mode;
     *ret_activation = activation;
-    return answer();
+    return nvml_fixture_answer();
 }
 
 /* One of each: a slice, all slices, and a slice with the media engines. */
@@ -107,7 +57,7 @@ static nvmlReturn_t placements(nvmlDevice_t device, unsigned id,
     *count = id == 10 + NVML_GPU_INSTANCE_PROFILE_7_SLICE ? 1 : 7;
     for (unsigned i = 0; i < *count; i++)
         ret_placements[i] = (nvmlGpuInstancePlacement_t){.start = i, .size = *count == 1 ? 8 : 1};
-    return answer();
+    return nvml_fixture_answer();
 }
 
 static nvmlReturn_t create(nvmlDevice_t device, unsigned id,
@@ -119,14 +69,14 @@ static nvmlReturn_t create(nvmlDevice_t device, unsigned id,
     (void)id;
     (void)placement;
     *instance = (nvmlGpuInstance_t)(void *)&made;
-    return answer();
+    return nvml_fixture_answer();
 }
 
 static nvmlReturn_t destroy(nvmlGpuInstance_t instance)
 {
     (void)instance;
     ended_instances++;
-    return answer();
+    return nvml_fixture_answer();
 }
 
 static nvmlReturn_t by_id(nvmlDevice_t device, unsigned id, nvmlGpuInstance_t *instance)
@@ -148,7 +98,7 @@ static nvmlReturn_t instance_info(nvmlGpuInstance_t instance, nvmlGpuInstanceInf
     (void)instance;
     *info = (nvmlGpuInstanceInfo_t){
         .id = INSTANCE, .profileId = 10, .placement = {.start = 3, .size = 1}};
-    return answer();
+    return nvml_fixture_answer();
 }
 
 /* Of one, three and two slices. */
@@ -172,14 +122,14 @@ static nvmlReturn_t create_compute(nvmlGpuInstance_t instance, unsigned id,
     (void)compute;
     made_profile = id;
     made_computes++;
-    return answer();
+    return nvml_fixture_answer();
 }
 
 static nvmlReturn_t destroy_compute(nvmlComputeInstance_t compute)
 {
     (void)compute;
     ended_computes++;
-    return answer();
+    return nvml_fixture_answer();
 }
 
 static nvmlReturn_t list_computes(nvmlGpuInstance_t instance, unsigned id,
@@ -188,35 +138,35 @@ static nvmlReturn_t list_computes(nvmlGpuInstance_t instance, unsigned id,
     (void)instance;
     *count = id == 21 ? 3 : 0;
     computes[0] = computes[1] = computes[2] = NULL;
-    return answer();
+    return nvml_fixture_answer();
 }
 
 static nvmlReturn_t max_devices(nvmlDevice_t device, unsigned *count)
 {
     (void)device;
     *count = 3;
-    return answer();
+    return nvml_fixture_answer();
 }
 
 /* With a hole. */
 static nvmlReturn_t mig_by_index(nvmlDevice_t device, unsigned index, nvmlDevice_t *mig)
 {
     *mig = device;
-    return index == 1 ? NVML_ERROR_NOT_FOUND : answer();
+    return index == 1 ? NVML_ERROR_NOT_FOUND : nvml_fixture_answer();
 }
 
 static nvmlReturn_t gpu_instance_id(nvmlDevice_t device, unsigned *id)
 {
     (void)device;
     *id = INSTANCE;
-    return answer();
+    return nvml_fixture_answer();
 }
 
 static nvmlReturn_t compute_instance_id(nvmlDevice_t device, unsigned *id)
 {
     (void)device;
     *id = 2;
-    return answer();
+    return nvml_fixture_answer();
 }
 
 static nvmlReturn_t attributes(nvmlDevice_t device, nvmlDeviceAttributes_t *ret_attributes)
@@ -224,16 +174,10 @@ static nvmlReturn_t attributes(nvmlDevice_t device, nvmlDeviceAttributes_t *ret_
     (void)device;
     *ret_attributes = (nvmlDeviceAttributes_t){
         .multiprocessorCount = 16, .gpuInstanceSliceCount = 1, .memorySizeMB = 9984};
-    return answer();
+    return nvml_fixture_answer();
 }
 
 static struct nvml nvml = {
-    .error_string = say,
-    .device_by_index = device_by_index,
-    .device_uuid = device_uuid,
-    .device_name = device_name,
-    .memory_info = memory_info,
-    .mig_mode = mig_mode,
     .mig =
         {
             .set_mode = set_mode,
@@ -259,8 +203,9 @@ static struct nvml nvml = {
 static int set_up(void **state)
 {
     (void)state;
-    calls = failing = made_computes = ended_computes = ended_instances = 0;
-    activation = failure = NVML_SUCCESS;
+    nvml_fixture_init(&nvml, &card, NVML_SUCCESS);
+    made_computes = ended_computes = ended_instances = 0;
+    activation = NVML_SUCCESS;
     has_compute_profiles = true;
     return 0;
 }
@@ -342,16 +287,17 @@ static void whichever_call_fails_is_told(void **state)
     for (size_t i = 0; i < ARRAY_SIZE(actions); i++) {
         unsigned most;
 
-        failing = calls = 0;
+        nvml_fixture.failing = nvml_fixture.calls = 0;
         assert_int_equal(actions[i].run(), actions[i].count);
-        most = calls;
+        most = nvml_fixture.calls;
         assert_true(most > 0);
-        failure = NVML_ERROR_UNKNOWN;
+        nvml_fixture.failure = NVML_ERROR_UNKNOWN;
         for (unsigned at = 1; at <= most; at++) {
-            failing = at;
-            calls = 0;
-            if (actions[i].run() != -EIO || calls != at)
-                fail_msg("%s: call %u failed, and %u were made", actions[i].name, at, calls);
+            nvml_fixture.failing = at;
+            nvml_fixture.calls = 0;
+            if (actions[i].run() != -EIO || nvml_fixture.calls != at)
+                fail_msg("%s: call %u failed, and %u were made", actions[i].name, at,
+                         nvml_fixture.calls);
         }
     }
 }
@@ -371,13 +317,13 @@ static void what_a_caller_can_act_on_has_a_number_of_its_own(void **state)
     };
 
     (void)state;
-    failing = 2;
+    nvml_fixture.failing = 2;
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
-        calls = 0;
-        failure = cases[i].result;
+        nvml_fixture.calls = 0;
+        nvml_fixture.failure = cases[i].result;
         assert_int_equal(change_mode(), cases[i].r);
     }
-    failing = 0;
+    nvml_fixture.failing = 0;
     activation = NVML_ERROR_IN_USE;
     assert_int_equal(change_mode(), -EBUSY);
 }
@@ -401,8 +347,9 @@ static void devices_are_told_with_their_profile(void **state)
 static void a_device_that_has_gone_meanwhile_is_left_out(void **state)
 {
     (void)state;
-    failure = NVML_ERROR_INVALID_ARGUMENT;
-    failing = 6; /* the first one's uuid: the card, its mode, memory, how many, and its handle */
+    nvml_fixture.failure = NVML_ERROR_INVALID_ARGUMENT;
+    nvml_fixture.failing =
+        6; /* the first one's uuid: the card, its mode, memory, how many, and its handle */
     assert_int_equal(list_devices(), 1);
 }
 
@@ -464,7 +411,7 @@ static void an_NVML_without_MIG_has_no_devices(void **state)
     assert_int_equal(nvml_list_mig_devices(&old, 0, devices, ARRAY_SIZE(devices), NULL), 0);
     old.mig.list_computes = NULL;
     assert_int_equal(nvml_read_mig_mode(&old, 0, &on, &pending, NULL), -ENOSYS);
-    assert_int_equal(calls, 0);
+    assert_int_equal(nvml_fixture.calls, 0);
     assert_int_equal(nvml_read_mig_mode(&nvml, 0, &on, &pending, NULL), 0);
     assert_true(on);
     assert_false(pending);

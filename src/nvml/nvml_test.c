@@ -15,94 +15,54 @@
 #include "base/check.h"
 #include "base/file.h"
 #include "base/util.h"
-#include "nvml/internal.h"
+#include "nvml/nvml_fixture.h"
 
 enum {
-    CARDS = 2,
+    CARDS = NVML_FIXTURE_DEVICES,
 };
 
-static unsigned calls, failing; /* calls are counted from 1 */
-static nvmlReturn_t failure;
-static char cards[CARDS];
-
-static nvmlReturn_t answer(void)
-{
-    return ++calls == failing ? failure : NVML_SUCCESS;
-}
-
-static const char *say(nvmlReturn_t result)
-{
-    (void)result;
-    return "made up";
-}
-
-static unsigned index_of(nvmlDevice_t device)
-{
-    return (unsigned)((char *)(void *)device - cards);
-}
+static const struct nvml_fixture_device cards[CARDS] = {
+    {.uuid = "GPU-0", .name = "NVIDIA A", .memory_bytes = 1 * GIB},
+    {.uuid = "GPU-1", .name = "NVIDIA A", .memory_bytes = 2 * GIB},
+};
 
 static nvmlReturn_t driver_version(char *version, unsigned length)
 {
     (void)snprintf(version, length, "580.95.05");
-    return answer();
+    return nvml_fixture_answer();
 }
 
 static nvmlReturn_t device_count(unsigned *count)
 {
     *count = CARDS;
-    return answer();
-}
-
-static nvmlReturn_t device_by_index(unsigned index, nvmlDevice_t *device)
-{
-    *device = (nvmlDevice_t)(void *)&cards[index];
-    return answer();
-}
-
-static nvmlReturn_t device_uuid(nvmlDevice_t device, char *uuid, unsigned length)
-{
-    (void)snprintf(uuid, length, "GPU-%u", index_of(device));
-    return answer();
-}
-
-static nvmlReturn_t device_name(nvmlDevice_t device, char *name, unsigned length)
-{
-    (void)device;
-    (void)snprintf(name, length, "NVIDIA A");
-    return answer();
+    return nvml_fixture_answer();
 }
 
 static nvmlReturn_t device_minor(nvmlDevice_t device, unsigned *minor)
 {
-    *minor = 4 + index_of(device);
-    return answer();
-}
-
-static nvmlReturn_t memory_info(nvmlDevice_t device, nvmlMemory_t *memory)
-{
-    *memory = (nvmlMemory_t){.total = (index_of(device) + 1) * GIB, .used = GIB / 2};
-    return answer();
+    *minor = 4 + nvml_fixture_index(device);
+    return nvml_fixture_answer();
 }
 
 static nvmlReturn_t pci_info(nvmlDevice_t device, nvmlPciInfo_t *info)
 {
     static const char *const ids[CARDS] = {"00000000:3B:00.0", "00000001:D8:00.0"};
 
-    (void)snprintf(info->busId, sizeof(info->busId), "%s", ids[index_of(device)]);
-    return answer();
+    (void)snprintf(info->busId, sizeof(info->busId), "%s", ids[nvml_fixture_index(device)]);
+    return nvml_fixture_answer();
 }
 
 /* Of the card's own memory. */
 static nvmlReturn_t numa_node(nvmlDevice_t device, unsigned *node)
 {
-    *node = 6 + index_of(device);
-    return answer();
+    *node = 6 + nvml_fixture_index(device);
+    return nvml_fixture_answer();
 }
 
 static nvmlReturn_t ancestor(nvmlDevice_t one, nvmlDevice_t other, unsigned *level)
 {
     *level = one == other ? NVML_TOPOLOGY_INTERNAL : NVML_TOPOLOGY_NODE;
-    return answer();
+    return nvml_fixture_answer();
 }
 
 /* Links 0, 2 and 17 are up, the last one to a switch. */
@@ -110,28 +70,28 @@ static nvmlReturn_t link_state(nvmlDevice_t device, unsigned link, unsigned *is_
 {
     (void)device;
     *is_active = link == 0 || link == 2 || link == 17;
-    return link == 1 ? NVML_ERROR_NOT_SUPPORTED : answer();
+    return link == 1 ? NVML_ERROR_NOT_SUPPORTED : nvml_fixture_answer();
 }
 
 static nvmlReturn_t link_type(nvmlDevice_t device, unsigned link, unsigned *type)
 {
     (void)device;
     *type = link == 17 ? NVML_NVLINK_DEVICE_TYPE_SWITCH : NVML_NVLINK_DEVICE_TYPE_GPU;
-    return answer();
+    return nvml_fixture_answer();
 }
 
 static nvmlReturn_t link_pci(nvmlDevice_t device, unsigned link, nvmlPciInfo_t *info)
 {
     (void)device;
     (void)snprintf(info->busId, sizeof(info->busId), "0000:0%X:00.0", link % 10);
-    return answer();
+    return nvml_fixture_answer();
 }
 
 static nvmlReturn_t utilization(nvmlDevice_t device, nvmlUtilization_t *rates)
 {
     (void)device;
     *rates = (nvmlUtilization_t){.gpu = 70, .memory = 20};
-    return answer();
+    return nvml_fixture_answer();
 }
 
 static nvmlReturn_t processes(nvmlDevice_t device, unsigned *count, nvmlProcessInfo_v2_t *infos)
@@ -141,7 +101,7 @@ static nvmlReturn_t processes(nvmlDevice_t device, unsigned *count, nvmlProcessI
     infos[0] = (nvmlProcessInfo_v2_t){10, 100, NVML_NO_INSTANCE, NVML_NO_INSTANCE};
     infos[1] = (nvmlProcessInfo_v2_t){11, 200, 1, 0};
     infos[2] = (nvmlProcessInfo_v2_t){11, 300, 2, 0};
-    return answer();
+    return nvml_fixture_answer();
 }
 
 static nvmlReturn_t graphics(nvmlDevice_t device, unsigned *count, nvmlProcessInfo_v2_t *infos)
@@ -150,7 +110,7 @@ static nvmlReturn_t graphics(nvmlDevice_t device, unsigned *count, nvmlProcessIn
     *count = 2;
     infos[0] = (nvmlProcessInfo_v2_t){10, 150, NVML_NO_INSTANCE, NVML_NO_INSTANCE};
     infos[1] = (nvmlProcessInfo_v2_t){12, 50, NVML_NO_INSTANCE, NVML_NO_INSTANCE};
-    return answer();
+    return nvml_fixture_answer();
 }
 
 static nvmlReturn_t process_utilization(nvmlDevice_t device,
@@ -161,7 +121,7 @@ static nvmlReturn_t process_utilization(nvmlDevice_t device,
     *count = since_us == 5 ? 2 : 0;
     samples[0] = (nvmlProcessUtilizationSample_t){.pid = 10, .smUtil = 30};
     samples[1] = (nvmlProcessUtilizationSample_t){.pid = 11, .smUtil = 40};
-    return answer();
+    return nvml_fixture_answer();
 }
 
 static nvmlReturn_t ecc_errors(nvmlDevice_t device, unsigned error, unsigned counter,
@@ -170,22 +130,14 @@ static nvmlReturn_t ecc_errors(nvmlDevice_t device, unsigned error, unsigned cou
     (void)device;
     assert_int_equal(counter, NVML_ECC_VOLATILE);
     *count = error == NVML_ECC_CORRECTED ? 7 : 8;
-    return answer();
+    return nvml_fixture_answer();
 }
 
 static nvmlReturn_t compute_mode(nvmlDevice_t device, unsigned *mode)
 {
     (void)device;
     *mode = NVML_COMPUTE_EXCLUSIVE;
-    return answer();
-}
-
-static nvmlReturn_t mig_mode(nvmlDevice_t device, unsigned *current, unsigned *pending)
-{
-    (void)device;
-    *current = NVML_MIG_ENABLED;
-    *pending = NVML_MIG_DISABLED;
-    return answer();
+    return nvml_fixture_answer();
 }
 
 static nvmlReturn_t field_values(nvmlDevice_t device, int count, nvmlFieldValue_t *values)
@@ -194,7 +146,7 @@ static nvmlReturn_t field_values(nvmlDevice_t device, int count, nvmlFieldValue_
     assert_int_equal(count, 1);
     assert_int_equal(values->fieldId, NVML_FIELD_RECOVERY_ACTION);
     values->value.uiVal = NVML_RECOVERY_GPU_RESET;
-    return answer();
+    return nvml_fixture_answer();
 }
 
 static struct nvml nvml;
@@ -202,18 +154,11 @@ static struct nvml nvml;
 static int set_up(void **state)
 {
     (void)state;
-    calls = failing = 0;
-    failure = NVML_ERROR_UNKNOWN;
     nvml = (struct nvml){
         .sysfs = "/nowhere",
-        .error_string = say,
         .driver_version = driver_version,
         .device_count = device_count,
-        .device_by_index = device_by_index,
-        .device_uuid = device_uuid,
-        .device_name = device_name,
         .device_minor = device_minor,
-        .memory_info = memory_info,
         .pci_info = pci_info,
         .numa_node = numa_node,
         .ancestor = ancestor,
@@ -226,9 +171,9 @@ static int set_up(void **state)
         .process_utilization = process_utilization,
         .ecc_errors = ecc_errors,
         .compute_mode = compute_mode,
-        .mig_mode = mig_mode,
         .field_values = field_values,
     };
+    nvml_fixture_init(&nvml, cards, NVML_ERROR_UNKNOWN);
     return unsetenv("HAMI_SIM");
 }
 
@@ -239,7 +184,7 @@ static void the_version_is_told(void **state)
     (void)state;
     assert_int_equal(nvml_read_version(&nvml, version, NULL), 0);
     assert_string_equal(version, "580.95.05");
-    failing = 2;
+    nvml_fixture.failing = 2;
     assert_int_equal(nvml_read_version(&nvml, version, NULL), -EIO);
     nvml.driver_version = NULL;
     assert_int_equal(nvml_read_version(&nvml, version, NULL), -EIO);
@@ -260,7 +205,7 @@ static void devices_are_listed(void **state)
     }
     assert_string_equal(devices[1].uuid, "GPU-1");
     assert_int_equal(nvml_list(&nvml, devices, CARDS - 1, NULL), -E2BIG);
-    failing = calls + 1;
+    nvml_fixture.failing = nvml_fixture.calls + 1;
     assert_int_equal(nvml_list(&nvml, devices, CARDS, NULL), -EIO);
 }
 
@@ -270,15 +215,15 @@ static void one_that_does_not_answer_is_listed_as_not_healthy(void **state)
     struct device devices[CARDS];
 
     (void)state;
-    for (failing = 2; failing <= 5; failing++) {
-        calls = 0;
+    for (nvml_fixture.failing = 2; nvml_fixture.failing <= 5; nvml_fixture.failing++) {
+        nvml_fixture.calls = 0;
         assert_int_equal(nvml_list(&nvml, devices, CARDS, NULL), CARDS);
         assert_false(devices[0].healthy);
         assert_true(devices[1].healthy);
     }
-    failure = NVML_ERROR_NOT_SUPPORTED; /* its memory is the system's */
-    failing = 5;
-    calls = 0;
+    nvml_fixture.failure = NVML_ERROR_NOT_SUPPORTED; /* its memory is the system's */
+    nvml_fixture.failing = 5;
+    nvml_fixture.calls = 0;
     assert_int_equal(nvml_list(&nvml, devices, CARDS, NULL), CARDS);
     assert_true(devices[0].healthy);
     assert_int_equal(devices[0].memory_bytes, 0);
@@ -349,10 +294,10 @@ static void a_device_has_its_numbers(void **state)
     assert_string_equal(bus_id, "3b:00.0");
     assert_int_equal(nvml_read_bus_id(&nvml, 1, bus_id), 0);
     assert_string_equal(bus_id, "1:d8:00.0");
-    for (failing = 1; failing <= 2; failing++) {
-        calls = 0;
+    for (nvml_fixture.failing = 1; nvml_fixture.failing <= 2; nvml_fixture.failing++) {
+        nvml_fixture.calls = 0;
         assert_int_equal(nvml_read_minor(&nvml, 1, &minor, NULL), -EIO);
-        calls = 0;
+        nvml_fixture.calls = 0;
         assert_int_equal(nvml_read_bus_id(&nvml, 1, bus_id), -EIO);
     }
 }
@@ -382,8 +327,8 @@ static void what_two_have_in_common_is_told_or_not_known(void **state)
     (void)state;
     assert_int_equal(nvml_read_ancestor(&nvml, 0, 1), NVML_TOPOLOGY_NODE);
     assert_int_equal(nvml_read_ancestor(&nvml, 1, 1), NVML_TOPOLOGY_INTERNAL);
-    for (failing = 1; failing <= 3; failing++) {
-        calls = 0;
+    for (nvml_fixture.failing = 1; nvml_fixture.failing <= 3; nvml_fixture.failing++) {
+        nvml_fixture.calls = 0;
         assert_int_equal(nvml_read_ancestor(&nvml, 0, 1), -EIO);
     }
     nvml.ancestor = NULL;
@@ -401,11 +346,11 @@ static void the_use_is_told_as_far_as_it_is_known(void **state)
     assert_true(status.has_utilization);
     assert_int_equal(status.utilization_percent, 70);
     assert_int_equal(status.controller_percent, 20);
-    for (failing = 1; failing <= 2; failing++) {
-        calls = 0;
+    for (nvml_fixture.failing = 1; nvml_fixture.failing <= 2; nvml_fixture.failing++) {
+        nvml_fixture.calls = 0;
         assert_int_equal(nvml_read_status(&nvml, 1, &status, NULL), -EIO);
     }
-    calls = 0;
+    nvml_fixture.calls = 0;
     assert_int_equal(nvml_read_status(&nvml, 1, &status, NULL), 0);
     assert_false(status.has_utilization);
 }
@@ -424,17 +369,18 @@ static void health_is_told_as_far_as_it_is_known(void **state)
     assert_int_equal(health.action, NVML_RECOVERY_GPU_RESET);
     assert_int_equal(health.compute_mode, NVML_COMPUTE_EXCLUSIVE);
     assert_true(health.is_split);
-    for (failing = 1; failing <= 7; failing++) {
-        calls = 0;
-        assert_int_equal(nvml_read_health(&nvml, 0, &health, NULL), failing <= 2 ? -EIO : 0);
-        if (failing <= 2)
+    for (nvml_fixture.failing = 1; nvml_fixture.failing <= 7; nvml_fixture.failing++) {
+        nvml_fixture.calls = 0;
+        assert_int_equal(nvml_read_health(&nvml, 0, &health, NULL),
+                         nvml_fixture.failing <= 2 ? -EIO : 0);
+        if (nvml_fixture.failing <= 2)
             continue;
         /* After the first count that fails the second is not asked for. */
-        assert_int_equal(health.has_errors, failing > 4);
-        assert_int_equal(health.has_action, failing != 5);
+        assert_int_equal(health.has_errors, nvml_fixture.failing > 4);
+        assert_int_equal(health.has_action, nvml_fixture.failing != 5);
         assert_int_equal(health.compute_mode,
-                         failing == 6 ? NVML_COMPUTE_DEFAULT : NVML_COMPUTE_EXCLUSIVE);
-        assert_int_equal(health.is_split, failing != 7);
+                         nvml_fixture.failing == 6 ? NVML_COMPUTE_DEFAULT : NVML_COMPUTE_EXCLUSIVE);
+        assert_int_equal(health.is_split, nvml_fixture.failing != 7);
     }
 }
 
@@ -447,7 +393,7 @@ static void processes_are_listed(void **state)
     assert_int_equal(listed[2].pid, 11);
     assert_int_equal(listed[2].memory_bytes, 300);
     assert_int_equal(nvml_list_processes(&nvml, 0, listed, 2, NULL), 2);
-    failing = calls + 2;
+    nvml_fixture.failing = nvml_fixture.calls + 2;
     assert_int_equal(nvml_list_processes(&nvml, 0, listed, 8, NULL), -EIO);
     nvml.processes = NULL;
     assert_int_equal(nvml_list_processes(&nvml, 0, listed, 8, NULL), -ENOSYS);
@@ -471,11 +417,11 @@ static void one_of_several_kinds_is_listed_once_in_each_instance(void **state)
     assert_int_equal(listed[3].pid, 12);
     assert_int_equal(nvml_list_all_processes(&nvml, 0, listed, 2, NULL), 2);
 
-    calls = 0;
-    failing = 3; /* those that draw are passed over */
+    nvml_fixture.calls = 0;
+    nvml_fixture.failing = 3; /* those that draw are passed over */
     assert_int_equal(nvml_list_all_processes(&nvml, 0, listed, 8, NULL), 3);
-    for (failing = 1; failing <= 2; failing++) {
-        calls = 0;
+    for (nvml_fixture.failing = 1; nvml_fixture.failing <= 2; nvml_fixture.failing++) {
+        nvml_fixture.calls = 0;
         assert_int_equal(nvml_list_all_processes(&nvml, 0, listed, 8, NULL), -EIO);
     }
 }
@@ -490,8 +436,8 @@ static void times_of_processes_are_told_since_a_moment(void **state)
     assert_int_equal(times[1].percent, 40);
     assert_int_equal(nvml_read_process_times(&nvml, 0, 5, times, 1), 1);
     assert_int_equal(nvml_read_process_times(&nvml, 0, 6, times, 4), 0);
-    for (failing = 1; failing <= 2; failing++) {
-        calls = 0;
+    for (nvml_fixture.failing = 1; nvml_fixture.failing <= 2; nvml_fixture.failing++) {
+        nvml_fixture.calls = 0;
         assert_int_equal(nvml_read_process_times(&nvml, 0, 5, times, 4), 0);
     }
 }
