@@ -389,9 +389,11 @@ enum {
 };
 
 struct cluster_class {
-    char text[CLUSTER_CLASS_SIZE]; /* "1x50% cpu=8 memory=16Gi of A100|H100" */
-    double share;                  /* of the arrivals */
-    uint64_t fillable;             /* how many more of this class alone would fit */
+    /* "1x50% cpu=8 memory=16Gi of A100|H100", or, where no card is large enough or of the wanted
+     * kind, "1x no such card cpu=8 memory=16Gi". */
+    char text[CLUSTER_CLASS_SIZE];
+    double share;      /* of the arrivals */
+    uint64_t fillable; /* how many more of this class alone would fit */
     double price;
 };
 size_t cluster_classes(const struct cluster *cluster, struct cluster_class *ret_classes,

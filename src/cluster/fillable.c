@@ -46,12 +46,11 @@ static void add_models(const struct scarcity_types *types, const struct scarcity
 static void write_class(const struct scarcity_types *types, const struct scarcity_demand *class,
                         char text[static CLUSTER_CLASS_SIZE])
 {
-    size_t len;
+    char shares[CLUSTER_CLASS_SIZE] = "";
 
-    (void)snprintf(text, CLUSTER_CLASS_SIZE, "%ux", class->count);
-    add_shares(class, types->count, text, CLUSTER_CLASS_SIZE);
-    len = strlen(text);
-    (void)snprintf(text + len, CLUSTER_CLASS_SIZE - len, "%% cpu=%u memory=%uGi",
+    add_shares(class, types->count, shares, sizeof(shares));
+    (void)snprintf(text, CLUSTER_CLASS_SIZE, "%ux%s%s cpu=%u memory=%uGi", class->count,
+                   shares[0] ? shares : " no such card", shares[0] ? "%" : "",
                    class->cpu_milli / 1000, class->memory_mib / 1024);
     add_models(types, class, text, CLUSTER_CLASS_SIZE);
 }

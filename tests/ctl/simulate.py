@@ -97,6 +97,13 @@ class Simulate(CtlTest):
         bad = self.ctl("simulate", "-p", "scarcity,wide", self.cluster)
         self.assertEqual((bad.returncode, bad.stderr), (1, 'hamictl simulate: "wide" is none of binpack, spread, scarcity\n'))
 
+    def test_a_class_that_no_card_can_have_is_said_so(self):
+        pods = self.write("pods.json", {"items": [pod(f"large-{i}", 500000) for i in range(3)]})
+        told = json.loads(self.ctl("simulate", "--json", "-p", "scarcity", self.cluster, pods).stdout)[0]
+        self.assertEqual(told["fillable"].get("1x no such card cpu=0 memory=0Gi"), 0, told)
+        text = self.ctl("why", "--node-scheduler-policy=scarcity", "-f", self.cluster, "-f", pods, "default/large-0").stdout
+        self.assertIn("Its class is 1x no such card cpu=0 memory=0Gi", text)
+
     def test_a_comparison_has_no_order_of_its_own(self):
         """Small pods before large ones are another cluster than a mix of them: the means of random orders are compared."""
         pods = [pod(f"{size}-{i}", size) for size in (8000, 20000, 35000) for i in range(6)]
