@@ -250,6 +250,26 @@ static void init_containers_count_as_kubernetes_counts(void **state)
     }
 }
 
+static void what_no_card_has_is_counted_as_asked(void **state)
+{
+    static const struct place_rules rules;
+    static const struct device_vendor vendor = {"V", &rules, NULL};
+    struct request requests[2] = {
+        {.vendor = &vendor, .count = 2, .memory_bytes = 3000000000 * MIB},
+        {.vendor = &vendor, .count = 1, .memory_bytes = MIB},
+    };
+    const struct container_demand containers[] = {{CONTAINER_APP, 2, requests},
+                                                  {CONTAINER_APP, 2, requests}};
+    const struct demand demand = {2, containers};
+
+    (void)state;
+    assert_int_equal(place_demand_total(&demand, &vendor).memory_mib, 2 * 6000000001);
+    requests[0].count = INT32_MAX;
+    requests[0].memory_bytes = INT64_MAX;
+    assert_true(place_demand_total(&demand, &vendor).memory_mib >= (uint64_t)INT32_MAX << 30);
+    assert_true(place_demand_total(&demand, &vendor).memory_mib <= INT64_MAX);
+}
+
 /* An eviction frees cards; the pod for which it was done would still be refused. */
 static void nobody_is_evicted_for_what_the_quota_denies(void **state)
 {
@@ -325,6 +345,7 @@ int main(void)
         FIXTURE_TEST(nobody_is_evicted_for_what_the_quota_denies),
         FIXTURE_TEST(a_quota_that_stays_the_same_brings_nobody_back),
         cmocka_unit_test(init_containers_count_as_kubernetes_counts),
+        cmocka_unit_test(what_no_card_has_is_counted_as_asked),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -353,7 +353,8 @@ int place_usage_add_pod(struct place_usage *usage, const struct device_vendor *v
                         const struct pod_devices *devices, const char *roles, struct arena *arena);
 
 /* The least that a demand takes of a vendor's devices at any time, on whichever devices: without
- * what is asked for as a percentage, or of a vendor that has a say in what is wanted. */
+ * what is asked for as a percentage, or of a vendor that has a say in what is wanted. Amounts that
+ * no card has count as they are asked for; memory is at most INT64_MAX / 2. */
 struct place_total place_demand_total(const struct demand *demand,
                                       const struct device_vendor *vendor);
 

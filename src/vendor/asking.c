@@ -8,13 +8,31 @@
 
 #include "base/util.h"
 
-bool asking_amount(const struct container *container, const char *name, int64_t *ret_value)
+static bool read_up_to(const struct container *container, const char *name, int64_t max,
+                       int64_t *ret_value)
 {
     const struct resource *resource = container_resource(container, name);
 
     if (!resource || resource->quantity.form != QUANTITY_WHOLE || resource->quantity.value < 0)
         return false;
-    *ret_value = MIN(resource->quantity.value, (int64_t)INT32_MAX);
+    *ret_value = MIN(resource->quantity.value, max);
+    return true;
+}
+
+bool asking_amount(const struct container *container, const char *name, int64_t *ret_value)
+{
+    return read_up_to(container, name, INT32_MAX, ret_value);
+}
+
+bool asking_mib(const struct container *container, const char *name, int64_t unit_mib,
+                int64_t *ret_mib)
+{
+    const int64_t unit = MAX(unit_mib, (int64_t)1);
+    int64_t units;
+
+    if (!read_up_to(container, name, ASKING_MAX_MIB / unit, &units))
+        return false;
+    *ret_mib = units * unit;
     return true;
 }
 
@@ -25,8 +43,7 @@ bool asking_read_share(const struct container *container, const struct asking_sh
 
     if (!asking_amount(container, share->count, &count) || !count)
         return false;
-    if (asking_amount(container, share->memory, &mib))
-        mib = MIN(mib * MAX(share->memory_factor, (int64_t)1), (int64_t)INT32_MAX);
+    (void)asking_mib(container, share->memory, share->memory_factor, &mib);
     (void)asking_amount(container, share->cores, &cores);
     request->count = (unsigned)count;
     request->memory_bytes = (uint64_t)mib * MIB;

@@ -18,9 +18,15 @@ enum {
     ASKING_LIST_TEXT_MAX = 16 << 10, /* bytes of it */
 };
 
+#define ASKING_MAX_MIB (INT64_C(1) << 42) /* more memory counts as so much: bytes do not wrap */
+
 /* An amount that is not negative; INT32_MAX where it is beyond 32 bits. False: there is none that
  * can be read. */
 bool asking_amount(const struct container *container, const char *name, int64_t *ret_value);
+
+/* Memory, of so many MiB a unit (0 and 1: one). False: as asking_amount(). */
+bool asking_mib(const struct container *container, const char *name, int64_t unit_mib,
+                int64_t *ret_mib);
 
 /* How most vendors have a share of their devices asked for. */
 struct asking_share {

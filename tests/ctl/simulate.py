@@ -177,6 +177,21 @@ class Simulate(CtlTest):
         told = json.loads(self.ctl("why", "--json", "-c", str(CONFIG), "-f", self.write("both.json", both), "-f", self.write("big.json", wants), "dcu").stdout)
         self.assertEqual([d["uuid"] for n in told["nodes"] for d in n["devices"]], ["DCU-1"], "another vendor's cards on the node are not told of")
 
+    def test_a_refusal_and_why_show_the_amount_that_was_asked_for(self):
+        register = "DCU-1,10,32768,100,DCU-Z100,0,true:"
+        dcu = {"kind": "Node", "metadata": {"name": "d", "uid": "d", "annotations": {"hami.io/node-dcu-register": register}}, "status": {"allocatable": {"hygon.com/dcunum": "4"}}}
+        bounds = {"kind": "ResourceQuota", "metadata": {"name": "q", "namespace": "bound"}, "spec": {"hard": {"limits.nvidia.com/gpumem": 5000, "limits.hygon.com/dcumem": 5000}}}
+        cluster = self.write("both.json", {"items": [node("n"), dcu, bounds]})
+        for count, memory, asked in (("nvidia.com/gpu", "nvidia.com/gpumem", 50000000), ("hygon.com/dcunum", "hygon.com/dcumem", 3000000000)):
+            for namespace in ("bound", "free"):
+                huge = pod("huge", 0, namespace=namespace)
+                huge["spec"]["containers"][0]["resources"]["limits"] = {count: 1, memory: asked}
+                told = self.ctl("why", "--json", "-c", str(CONFIG), "-f", cluster, "-f", self.write("huge.json", huge), f"{namespace}/huge")
+                if namespace == "bound":
+                    self.assertIn(f"exceeded quota: {memory} in namespace bound: {asked} asked > 5000", told.stderr)
+                else:
+                    self.assertEqual({d["asked"]["memory_mib"] for n in json.loads(told.stdout)["nodes"] for d in n["devices"]}, {asked})
+
     def test_why_shows_the_nearest_first(self):
         waiting = self.write("big.json", pod("big", 35000, gpus=2))
         ended = self.ctl("why", "-f", self.cluster, "-f", waiting, "big")

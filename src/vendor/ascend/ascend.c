@@ -394,10 +394,8 @@ static int read_request(const struct vendor_instance *instance, const struct pod
     if (!asking_amount(asking, chip->count_name, &count) || !count)
         return 0;
     wishes->soft = is_soft(pod);
-    if (asking_amount(asking, chip->memory_name, &mib)) {
-        mib *= MAX(chip->memory_factor, 1);
-        mib = wishes->soft ? mib : ascend_trim(chip, mib, &name);
-    }
+    if (asking_mib(asking, chip->memory_name, chip->memory_factor, &mib) && !wishes->soft)
+        mib = ascend_trim(chip, mib, &name);
     if (wishes->soft && chip->cores_name[0])
         (void)asking_amount(asking, chip->cores_name, &cores);
     request.cores = (unsigned)cores;
