@@ -22,13 +22,15 @@
  *              regions alone, and they could accuse a neighbour
  *
  * False alarms. A process takes its slot before its first context, so an honest one is never in
- * NVML's list without a slot; but it may lose its lock (closed descriptors) for a second, and be on
- * its way out when its slot has gone; what the driver takes for a context, code and heaps is
- * charged right after, about a second later at most; memory of a process that has died is charged
- * to whoever shares it within a second. So a case counts once it lasted BYPASS_GRACE_NS. What it
- * lasted runs down four times as slowly while it is not seen: whoever pauses, or does it by ever
- * new processes, gains nothing. The slack is for what drivers round and is charged by an estimate
- * where a process does not find itself in NVML's list. Memory that NVML can't tell is passed over.
+ * NVML's list without a slot; but it may lose its lock (closed descriptors) for a second; one that
+ * ends while it is looked at is left out by the caller, who asks once more after the slots were
+ * read, so that deaths one after another add up to nothing; what the driver takes for a context,
+ * code and heaps is charged right after, about a second later at most; memory of a process that has
+ * died is charged to whoever shares it within a second. So a case counts once it lasted
+ * BYPASS_GRACE_NS. What it lasted runs down four times as slowly while it is not seen: whoever
+ * pauses, or does it by ever new processes, gains nothing. The slack is for what drivers round and
+ * is charged by an estimate where a process does not find itself in NVML's list. Memory that NVML
+ * can't tell is passed over.
  *
  * Processes of the node itself (in no pod) are counted and nothing else: MPS servers, persistenced,
  * DCGM on the host. Pods of namespaces that are exempt are passed over by the caller.

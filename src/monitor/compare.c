@@ -115,8 +115,7 @@ static void add_process(struct compare *compare, const struct device *card,
     struct process told;
 
     if (!uuid || compare->look.process_count == BYPASS_PROCESSES_MAX ||
-        known_processes_read(&compare->known, compare_procfs(compare), listed->pid,
-                             compare->look.now_ns, &told) < 0 ||
+        known_processes_read(&compare->known, compare_procfs(compare), listed->pid, &told) < 0 ||
         told.ends)
         return;
     *process = (struct bypass_process){
@@ -251,6 +250,34 @@ static void visit(void *data, const struct container_use *use, const char *regio
         match_slot(compare, use->pod_uid, region_path, view, &view->processes[i]);
 }
 
+static bool still_lives(const struct compare *compare, const struct bypass_process *process)
+{
+    struct process told;
+
+    return process_read(compare_procfs(compare), process->pid, &told) == 0 && !told.ends &&
+           told.start_ticks == process->start_ticks;
+}
+
+/*
+ * A slot goes with its process. So one without a slot, that lived when the driver listed it, is
+ * asked after once more now that the slots were read: had it ended meanwhile it would be accused
+ * for it, and deaths one after another would add up to a bypass that lasts.
+ */
+static void drop_ended(struct compare *compare)
+{
+    struct bypass_look *look = &compare->look;
+    size_t kept = 0;
+
+    for (size_t i = 0; i < look->process_count; i++) {
+        const struct bypass_process *process = &compare->processes[i];
+
+        if (process->pod_uid[0] && !process->has_slot && !still_lives(compare, process))
+            continue;
+        compare->processes[kept++] = *process;
+    }
+    look->process_count = kept;
+}
+
 /* Time */
 
 static const struct bypass_process *find_process(const struct compare *compare, pid_t pid,
@@ -361,6 +388,7 @@ static int look(struct compare *compare)
                       "pods that use the cards were given more than %d of them", BYPASS_GRANTS_MAX);
     if (r < 0)
         return r; /* what was given is not known, so nobody is accused */
+    drop_ended(compare);
     read_times(compare);
     bypass_judge(&compare->bypass, &compare->look);
     return 0;

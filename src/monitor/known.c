@@ -9,7 +9,6 @@
 struct known_process {
     pid_t pid;
     struct process told;
-    int64_t read_ns;
     bool seen;
     UT_hash_handle hh;
 };
@@ -23,8 +22,7 @@ static struct known_process *find(const struct known_processes *known, pid_t pid
 }
 
 /* Without memory it is asked again. */
-static void remember(struct known_processes *known, pid_t pid, int64_t now_ns,
-                     const struct process *told)
+static void remember(struct known_processes *known, pid_t pid, const struct process *told)
 {
     struct known_process *process = find(known, pid);
 
@@ -36,40 +34,31 @@ static void remember(struct known_processes *known, pid_t pid, int64_t now_ns,
         HASH_ADD(hh, known->first, pid, sizeof(process->pid), process);
     }
     process->told = *told;
-    process->read_ns = now_ns;
     process->seen = true;
 }
 
-static int read_again(const struct known_process *before, const char *procfs, pid_t pid,
-                      struct process *ret_process)
+int known_processes_read(struct known_processes *known, const char *procfs, pid_t pid,
+                         struct process *ret_process)
 {
+    const struct known_process *before = find(known, pid);
+    struct process process;
     int r;
 
-    r = process_read(procfs, pid, ret_process);
+    r = process_read(procfs, pid, &process);
     if (r < 0)
         return r;
-    if (!before || before->told.start_ticks != ret_process->start_ticks)
-        return process_read_pod(procfs, pid, ret_process);
-    ret_process->in_pod = true;
-    COPY_TEXT(ret_process->pod_uid, before->told.pod_uid);
-    return 0;
-}
-
-int known_processes_read(struct known_processes *known, const char *procfs, pid_t pid,
-                         int64_t now_ns, struct process *ret_process)
-{
-    struct known_process *before = find(known, pid);
-    int r;
-
-    if (before && now_ns - before->read_ns < KNOWN_NS) {
-        before->seen = true;
-        *ret_process = before->told;
-        return 0;
+    if (before && before->told.start_ticks == process.start_ticks) {
+        process.in_pod = true;
+        COPY_TEXT(process.pod_uid, before->told.pod_uid);
+    } else {
+        r = process_read_pod(procfs, pid, &process);
+        if (r < 0)
+            return r;
     }
-    r = read_again(before, procfs, pid, ret_process);
-    if (r == 0 && ret_process->in_pod)
-        remember(known, pid, now_ns, ret_process);
-    return r;
+    if (process.in_pod)
+        remember(known, pid, &process);
+    *ret_process = process;
+    return 0;
 }
 
 static void forget(struct known_processes *known, bool all)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "monitor/process.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <limits.h>
 #include <signal.h>
@@ -39,26 +40,81 @@ static int read_file(const char *procfs, pid_t pid, const char *name, char *text
     return 0;
 }
 
-/* Fields count from the end of the name, which may hold anything: state is the third. */
-int process_read(const char *procfs, pid_t pid, struct process *ret_process)
+static DIR *open_threads(const char *procfs, pid_t pid)
 {
-    unsigned long long flags, threads, start;
+    char path[PATH_MAX];
+
+    if (snprintf(path, sizeof(path), "%s/%d/task", procfs, (int)pid) >= (int)sizeof(path))
+        return NULL;
+    return opendir(path);
+}
+
+static void close_folder(DIR **folder)
+{
+    if (*folder)
+        (void)closedir(*folder);
+}
+
+/* What is read of a "stat" file. */
+struct stat_line {
+    unsigned long long threads, start;
+    bool ends; /* the thread */
+};
+
+/* Fields count from the end of the name, which may hold anything: state is the third. */
+static int read_stat(const char *procfs, pid_t pid, const char *name, struct stat_line *ret_line)
+{
+    unsigned long long flags;
     char text[STAT_MAX], state;
     const char *p;
     int r;
 
-    r = read_file(procfs, pid, "stat", text, sizeof(text));
+    r = read_file(procfs, pid, name, text, sizeof(text));
     if (r < 0)
         return r;
     p = strrchr(text, ')');
     if (!p || sscanf(p + 1,
                      " %c %*s %*s %*s %*s %*s %llu %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s "
                      "%llu %*s %llu",
-                     &state, &flags, &threads, &start) != 4)
+                     &state, &flags, &ret_line->threads, &ret_line->start) != 4)
         return -EIO;
+    ret_line->ends = state == 'Z' || state == 'X' || (flags & EXITING);
+    return 0;
+}
+
+/*
+ * A process whose first thread ended may go on, or may be on its way out with all of them: the last
+ * one that closes the driver's files is there until the driver has freed what it held.
+ */
+static bool all_threads_end(const char *procfs, pid_t pid)
+{
+    CLEANUP(close_folder) DIR *entries = open_threads(procfs, pid);
+    char name[sizeof("task//stat") + NAME_MAX];
+    struct stat_line line;
+
+    if (!entries)
+        return false;
+    for (struct dirent *entry = readdir(entries); entry; entry = readdir(entries)) {
+        if (entry->d_name[0] == '.')
+            continue;
+        (void)snprintf(name, sizeof(name), "task/%s/stat", entry->d_name);
+        if (read_stat(procfs, pid, name, &line) == 0 && !line.ends)
+            return false;
+    }
+    return true;
+}
+
+int process_read(const char *procfs, pid_t pid, struct process *ret_process)
+{
+    struct stat_line line;
+    int r;
+
+    r = read_stat(procfs, pid, "stat", &line);
+    if (r < 0)
+        return r;
     *ret_process = (struct process){
-        .start_ticks = start,
-        .ends = threads < 2 && (state == 'Z' || state == 'X' || (flags & EXITING)),
+        .start_ticks = line.start,
+        .ends = line.ends && (line.threads < 2 || all_threads_end(procfs, pid)),
     };
     return 0;
 }

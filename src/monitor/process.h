@@ -11,7 +11,7 @@
 
 struct process {
     uint64_t start_ticks; /* tells it from a later one of the same pid */
-    bool ends;            /* it is on its way out: nothing runs in it any more */
+    bool ends;            /* it is on its way out: none of its threads runs on */
     bool in_pod;
     char pod_uid[CGROUP_UID_SIZE];
 };

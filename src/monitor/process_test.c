@@ -11,7 +11,6 @@
 #include <unistd.h>
 
 #include "base/check.h"
-#include "base/clock.h"
 #include "base/file.h"
 #include "base/util.h"
 #include "monitor/known.h"
@@ -110,6 +109,50 @@ static void what_the_kernel_writes_is_read(void **state)
     (void)rmdir(folder);
 }
 
+#define THREAD(flags) "7 (a) Z 1 7 7 0 -1 " flags " 1 2 3 4 5 6 7 8 20 0 2 0 4711 0\n"
+#define RUNNING "8 (a) S 1 7 7 0 -1 64 1 2 3 4 5 6 7 8 20 0 2 0 4711 0\n"
+#define CLOSING "8 (a) D 1 7 7 0 -1 68 1 2 3 4 5 6 7 8 20 0 2 0 4711 0\n"
+
+/* As when the driver frees what a killed process held, in the last thread that closes its files. */
+static void a_process_ends_once_all_of_its_threads_do(void **state)
+{
+    static const char *const folders[] = {"7", "7/task", "7/task/7", "7/task/8"};
+    char folder[] = "/tmp/hami-process-XXXXXX", path[64];
+    const struct {
+        const char *file, *text;
+        bool ends;
+    } steps[] = {
+        {"7/stat", THREAD("4"), true},        /* the others have gone meanwhile */
+        {"7/task/7/stat", THREAD("4"), true}, /* itself */
+        {"7/task/8/stat", RUNNING, false},    /* another runs on */
+        {"7/task/8/stat", CLOSING, true},     /* in the driver, for the last time */
+        {"7/stat", RUNNING, false},           /* the first one is asked first */
+    };
+    struct process process;
+
+    (void)state;
+    assert_non_null(mkdtemp(folder));
+    for (size_t i = 0; i < ARRAY_SIZE(folders); i++) {
+        (void)snprintf(path, sizeof(path), "%s/%s", folder, folders[i]);
+        assert_int_equal(mkdir(path, 0700), 0);
+    }
+    for (size_t i = 0; i < ARRAY_SIZE(steps); i++) {
+        (void)snprintf(path, sizeof(path), "%s/%s", folder, steps[i].file);
+        assert_int_equal(file_replace(path, steps[i].text, strlen(steps[i].text), 0600), 0);
+        assert_int_equal(process_read(folder, 7, &process), 0);
+        assert_int_equal(process.ends, steps[i].ends);
+    }
+    for (size_t i = 0; i < ARRAY_SIZE(steps); i++) {
+        (void)snprintf(path, sizeof(path), "%s/%s", folder, steps[i].file);
+        (void)unlink(path);
+    }
+    for (size_t i = ARRAY_SIZE(folders); i-- > 0;) {
+        (void)snprintf(path, sizeof(path), "%s/%s", folder, folders[i]);
+        assert_int_equal(rmdir(path), 0);
+    }
+    assert_int_equal(rmdir(folder), 0);
+}
+
 /* A process of a made-up /proc. */
 static void write_process(const char *path, const char *start, const char *group)
 {
@@ -128,6 +171,7 @@ static void write_process(const char *path, const char *start, const char *group
 }
 
 #define POD "0b8f6a1c-3a52-4d5e-9f0e-1c2d3e4f5a6b"
+#define ENDING "7 (a) R 1 7 7 0 -1 4 1 2 3 4 5 6 7 8 20 0 1 0 4712 0\n"
 #define OTHER_POD "1b8f6a1c-3a52-4d5e-9f0e-1c2d3e4f5a6b"
 
 static void whose_a_process_is_is_asked_once(void **state)
@@ -135,7 +179,6 @@ static void whose_a_process_is_is_asked_once(void **state)
     char folder[] = "/tmp/hami-process-XXXXXX", path[64], file[96];
     struct known_processes known = {NULL};
     struct process process;
-    int64_t now_ns = NS_PER_S;
 
     (void)state;
     assert_non_null(mkdtemp(folder));
@@ -143,37 +186,37 @@ static void whose_a_process_is_is_asked_once(void **state)
     assert_int_equal(mkdir(path, 0700), 0);
 
     write_process(path, "4711", NULL);
-    assert_int_equal(known_processes_read(&known, folder, 7, now_ns, &process), -ENOENT);
+    assert_int_equal(known_processes_read(&known, folder, 7, &process), -ENOENT);
     write_process(path, "4711", "0::/system.slice/containerd.service\n");
-    assert_int_equal(known_processes_read(&known, folder, 7, now_ns, &process), 0);
+    assert_int_equal(known_processes_read(&known, folder, 7, &process), 0);
     assert_false(process.in_pod);
     write_process(path, "4711", "0::/kubepods/pod" POD "/x\n");
-    assert_int_equal(known_processes_read(&known, folder, 7, now_ns, &process), 0);
+    assert_int_equal(known_processes_read(&known, folder, 7, &process), 0);
     assert_true(process.in_pod); /* moved meanwhile, as runtimes do */
     assert_string_equal(process.pod_uid, POD);
 
     write_process(path, "4711", NULL);
     for (int look = 0; look < 3; look++) {
-        now_ns += KNOWN_NS;
-        assert_int_equal(known_processes_read(&known, folder, 7, now_ns, &process), 0);
+        assert_int_equal(known_processes_read(&known, folder, 7, &process), 0);
         assert_true(process.in_pod);
         assert_string_equal(process.pod_uid, POD);
         known_processes_forget_unseen(&known);
     }
 
     write_process(path, "4712", "0::/kubepods/pod" OTHER_POD "/x\n");
-    assert_int_equal(known_processes_read(&known, folder, 7, now_ns + KNOWN_NS - 1, &process), 0);
-    assert_string_equal(process.pod_uid, POD);
-    now_ns += KNOWN_NS;
-    assert_int_equal(known_processes_read(&known, folder, 7, now_ns, &process), 0);
+    assert_int_equal(known_processes_read(&known, folder, 7, &process), 0);
     assert_string_equal(process.pod_uid, OTHER_POD); /* another one of that number */
+
+    (void)snprintf(file, sizeof(file), "%s/stat", path);
+    assert_int_equal(file_replace(file, ENDING, strlen(ENDING), 0600), 0);
+    assert_int_equal(known_processes_read(&known, folder, 7, &process), 0);
+    assert_true(process.ends); /* what it does is asked each time */
 
     write_process(path, "4712", NULL);
     known_processes_forget_unseen(&known);
     known_processes_forget_unseen(&known); /* it was not seen in between */
-    assert_int_equal(known_processes_read(&known, folder, 7, now_ns, &process), -ENOENT);
+    assert_int_equal(known_processes_read(&known, folder, 7, &process), -ENOENT);
 
-    (void)snprintf(file, sizeof(file), "%s/stat", path);
     (void)unlink(file);
     known_processes_deinit(&known);
     (void)rmdir(path);
@@ -187,6 +230,7 @@ int main(void)
         cmocka_unit_test(a_zombie_is_on_its_way_out),
         cmocka_unit_test(only_the_one_that_started_then_is_ended),
         cmocka_unit_test(what_the_kernel_writes_is_read),
+        cmocka_unit_test(a_process_ends_once_all_of_its_threads_do),
         cmocka_unit_test(whose_a_process_is_is_asked_once),
     };
 
