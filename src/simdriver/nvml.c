@@ -79,6 +79,17 @@ int64_t nvml_enter(void)
     return now_ns;
 }
 
+int64_t nvml_enter_device(unsigned device)
+{
+    int64_t now_ns;
+
+    (void)sim_lock(machine);
+    sim_sweep_gpu(machine, sim_gpu_of(device));
+    now_ns = sim_now(machine->state);
+    sim_advance_all(machine->state, now_ns);
+    return now_ns;
+}
+
 static nvmlReturn_t attach(void)
 {
     const char *path = getenv("HAMI_SIM");

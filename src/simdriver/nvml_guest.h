@@ -28,3 +28,6 @@ struct sim *nvml_machine(void);
 
 /* Locks the machine, without its dead, at now. */
 int64_t nvml_enter(void);
+
+/* The same without the dead of one GPU, the device or the one that it is a part of. */
+int64_t nvml_enter_device(unsigned device);

@@ -36,7 +36,7 @@ static nvmlReturn_t memory_of(nvmlDevice_t device, uint64_t *ret_total, uint64_t
 
     if (r != NVML_SUCCESS)
         return r;
-    (void)nvml_enter();
+    (void)nvml_enter_device(i);
     *ret_total = sim_spec_of(s, i)->memory_bytes;
     for (int part = next_part(i, -1); part >= 0; part = next_part(i, part))
         used += s->devices[part].used_bytes;
@@ -98,7 +98,7 @@ PUBLIC nvmlReturn_t nvmlDeviceGetUtilizationRates(nvmlDevice_t device, nvmlUtili
     s = nvml_machine()->state;
     if (s->health[i].mig)
         return NVML_ERROR_NOT_SUPPORTED;
-    now_ns = nvml_enter();
+    now_ns = nvml_enter_device(i);
     rates->gpu = percent(&s->devices[i].history, now_ns, RATE_WINDOW_NS);
     rates->memory = 0;
     sim_unlock(nvml_machine());
@@ -178,7 +178,7 @@ static nvmlReturn_t list(nvmlDevice_t device, unsigned int *count, const void *i
         return NVML_ERROR_NO_PERMISSION;
 
     ret_listed->count = 0;
-    (void)nvml_enter();
+    (void)nvml_enter_device(i);
     for (int part = next_part(i, -1); part >= 0; part = next_part(i, part))
         list_part((unsigned)part, ret_listed);
     sim_unlock(nvml_machine());
@@ -258,7 +258,7 @@ PUBLIC nvmlReturn_t nvmlDeviceGetProcessUtilization(nvmlDevice_t device,
 
     if (nvml_machine()->state->health[i].mig)
         return NVML_ERROR_NOT_SUPPORTED;
-    now_ns = nvml_enter();
+    now_ns = nvml_enter_device(i);
     host_ns = sim_host_now(nvml_machine()->state);
     window_ns = SAMPLE_WINDOW_NS;
     if (since_us < (uint64_t)host_ns / 1000)

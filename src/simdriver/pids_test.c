@@ -2,7 +2,7 @@
 
 /*
  * By which pids NVML names processes: two of them, one on the host and one in a pid namespace of
- * its own, each with a context.
+ * its own, each with a context. And that the dead are named no longer.
  */
 
 #include <sched.h>
@@ -15,6 +15,7 @@
 #include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
+#include <unistd.h>
 /* cmocka.h needs four of the above */
 #include <cmocka.h>
 
@@ -183,6 +184,45 @@ static void by_the_hosts_unseen(void)
     HOLDS(listed.count == 2 && has(&listed, getpid()) && has(&listed, inner.pid));
 }
 
+static uint64_t used_bytes(unsigned index)
+{
+    nvmlMemory_t memory;
+    nvmlDevice_t device;
+
+    HOLDS(nvmlDeviceGetHandleByIndex_v2(index, &device) == NVML_SUCCESS);
+    HOLDS(nvmlDeviceGetMemoryInfo(device, &memory) == NVML_SUCCESS);
+    return memory.used;
+}
+
+static void killed(void)
+{
+    int answers[2];
+    struct list listed;
+    char byte = 0;
+    pid_t pid;
+
+    HOLDS(pipe(answers) == 0);
+    pid = fork();
+    if (pid == 0) {
+        CUcontext context;
+
+        make_context();
+        OK(cuCtxCreate_v2(&context, 0, 1));
+        HOLDS(write(answers[1], &byte, 1) == 1);
+        (void)pause();
+    }
+    HOLDS(read(answers[0], &byte, 1) == 1);
+    HOLDS(nvmlInit_v2() == NVML_SUCCESS);
+    HOLDS(used_bytes(0) == 100 * MIB && used_bytes(1) == 100 * MIB);
+    HOLDS(kill(pid, SIGKILL) == 0 && waitpid(pid, NULL, 0) == pid);
+    HOLDS(used_bytes(1) == 0); /* whichever is asked about first */
+    HOLDS(used_bytes(0) == 0);
+    list(&listed);
+    HOLDS(listed.count == 0);
+}
+
+HOLDS_IN(one_that_died_is_on_no_device_at_once, "", killed)
+
 static bool has_namespaces(void)
 {
     int status;
@@ -216,6 +256,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(nvml_names_processes_by_the_callers_namespace),
         cmocka_unit_test(nvml_names_processes_by_the_hosts_pids),
+        cmocka_unit_test(one_that_died_is_on_no_device_at_once),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

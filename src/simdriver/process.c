@@ -130,18 +130,48 @@ static void clear_process(struct sim_state *s, unsigned slot)
     __atomic_store_n(&process->in_use, 0, __ATOMIC_RELEASE);
 }
 
+static bool is_on(const struct sim_state *s, unsigned slot, unsigned gpu)
+{
+    const struct sim_usage *usage = s->processes[slot].usage;
+
+    for (unsigned i = 0; i < sim_device_end(s); i++) {
+        if (sim_gpu_of(i) == gpu && (sim_used_bytes(&usage[i]) || usage[i].managed_bytes))
+            return true;
+    }
+    for (uint32_t i = 1; i <= s->context_pool.high; i++) {
+        if (s->contexts[i].owner == slot + 1 && sim_gpu_of(s->contexts[i].device) == gpu)
+            return true;
+    }
+    return false;
+}
+
+static void bury(struct sim_state *s, unsigned slot)
+{
+    sim_advance_all(s, sim_now(s));
+    clear_process(s, slot);
+    /* A total is a sum over the living, whatever the dead one was about to do to it. */
+    sim_repair(s);
+}
+
 void sim_sweep(struct sim *sim)
 {
     struct sim_state *s = sim->state;
     const int fd = descriptor(sim);
 
     for (unsigned i = 0; i < s->slots; i++) {
-        if (!s->processes[i].in_use || is_alive(sim, fd, i))
-            continue;
-        sim_advance_all(s, sim_now(s));
-        clear_process(s, i);
-        /* A total is a sum over the living, whatever the dead one was about to do to it. */
-        sim_repair(s);
+        if (s->processes[i].in_use && !is_alive(sim, fd, i))
+            bury(s, i);
+    }
+}
+
+void sim_sweep_gpu(struct sim *sim, unsigned gpu)
+{
+    struct sim_state *s = sim->state;
+    const int fd = descriptor(sim);
+
+    for (unsigned i = 0; i < s->slots; i++) {
+        if (s->processes[i].in_use && is_on(s, i, gpu) && !is_alive(sim, fd, i))
+            bury(s, i);
     }
 }
 

@@ -386,6 +386,10 @@ void sim_sleep_until(const struct sim *sim, int64_t time_ns);
 /* Under the lock: clears what dead processes left, wherever it is. */
 void sim_sweep(struct sim *sim);
 
+/* The same for those with anything on this GPU: all that who asks about it can see. Each process
+ * that is asked after is a system call. */
+void sim_sweep_gpu(struct sim *sim, unsigned gpu);
+
 /* Under the lock: the pid of a living process as this one sees it; 0 when it does not. */
 pid_t sim_pid(struct sim *sim, unsigned slot);
 
