@@ -107,12 +107,19 @@ PUBLIC nvmlReturn_t nvmlDeviceGetUtilizationRates(nvmlDevice_t device, nvmlUtili
 
 /* Processes */
 
-/* The pid that NVML tells of a process; 0 or less: the process is left out. */
+/*
+ * The pid that NVML tells of a process; 0 or less: the process is left out. To whom the host's are
+ * its own it is known without a system call.
+ */
 static pid_t pid_of(struct sim *sim, unsigned slot)
 {
+    const struct sim_state *s = sim->state;
+    const bool is_host = sim->self.pid_namespace == s->header.pid_namespace;
     pid_t host_pid = sim_host_pid(sim, slot);
 
-    return sim->state->header.driver.pids == SIM_PIDS_HOST ? host_pid : sim_pid(sim, slot);
+    if (s->header.driver.pids == SIM_PIDS_HOST || (is_host && s->processes[slot].host_pid))
+        return host_pid;
+    return sim_pid(sim, slot);
 }
 
 /* Under the lock: those with memory on the device that are told of here. */
