@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """hami-vgpu-monitor on a simulated node of 500 containers: a scrape, its memory, what it costs while nobody asks.
 
-A stopped process holds memory in each container. Of the processor's time while nobody scrapes the simulated driver takes about
-half: it looks at each process at every call.
+A stopped process holds memory in each container. Of the processor's time while nobody scrapes the simulated driver takes about an
+eighth.
 
 usage: monitor.py [--build DIRECTORY] [--containers N] [--rounds N]
 """

@@ -23,8 +23,8 @@
  *
  * False alarms. A process takes its slot before its first context, so an honest one is never in
  * NVML's list without a slot; but it may lose its lock (closed descriptors) for a second; one that
- * ends while it is looked at is left out by the caller, who asks once more after the slots were
- * read, so that deaths one after another add up to nothing; what the driver takes for a context,
+ * ends while it is looked at is left out by the caller, who asks for it after the slots were read,
+ * so that deaths one after another add up to nothing; what the driver takes for a context,
  * code and heaps is charged right after, about a second later at most; memory of a process that has
  * died is charged to whoever shares it within a second. So a case counts once it lasted
  * BYPASS_GRACE_NS. What it lasted runs down four times as slowly while it is not seen: whoever
@@ -77,6 +77,7 @@ struct bypass_process {
     char uuid[LIMITS_UUID_SIZE];      /* of the card */
     uint64_t bytes;                   /* UINT64_MAX: the driver does not tell */
     bool has_slot;
+    bool is_sure;    /* it lives, and the slot is its own: by the kernel's word at this look */
     bool has_ledger; /* the slot's amounts are by our ledger */
     uint64_t ledger_bytes;
 

@@ -17,11 +17,12 @@
 enum {
     CARDS_MAX = 64,
     LISTED_MAX = 1024, /* processes of a card */
-    LOOK_MS = 500,
-    LATE_TIMES = 20, /* of LOOK_MS */
+    LOOK_MS = 1000,
+    FIRST_MS = 500,
+    LATE_TIMES = 10, /* of LOOK_MS */
 };
 
-#define TIMES_NS (750 * NS_PER_MS) /* a second, at every other look; some come early */
+#define TIMES_NS (750 * NS_PER_MS) /* some looks come early */
 #define CARDS_NS (10 * NS_PER_S)
 
 /* A pod that has processes on cards. */
@@ -35,11 +36,10 @@ struct compare {
     struct watchdog watchdog;
     struct compare_state state; /* the loop's */
 
-    /* The thread's, and in done() the loop's. */
+    /* The thread's while it asks, else the loop's. */
     int result;
     struct error err;
     struct nvml *nvml;
-    struct containers *containers;
     int64_t cards_ns, times_ns; /* of the last reading; 0: none yet */
     uint64_t times_us;          /* the same by the wall clock */
     size_t card_count;
@@ -106,7 +106,8 @@ static const char *uuid_of(struct compare *compare, const struct device *card,
     return NULL;
 }
 
-/* Processes that have gone meanwhile, or are on their way out, hold nothing for long. */
+/* Processes that have gone meanwhile, or are on their way out, hold nothing for long: those that
+ * are new are asked for here, the others once the slots were read. */
 static void add_process(struct compare *compare, const struct device *card,
                         const struct nvml_process *listed)
 {
@@ -224,6 +225,7 @@ static void match_slot(struct compare *compare, const char *pod_uid, const char 
         if (strcmp(process->pod_uid, pod_uid) != 0 || !is_slot_of(compare, slot, process))
             continue;
         process->has_slot = true;
+        process->is_sure = slot->is_sure && slot->start_ticks == process->start_ticks;
         process->has_ledger = slot->has_account;
         process->ledger_bytes = ledger_of(view, slot, process->uuid);
         if (slot->is_sure && slot->told_pid != process->pid)
@@ -250,17 +252,21 @@ static void visit(void *data, const struct container_use *use, const char *regio
         match_slot(compare, use->pod_uid, region_path, view, &view->processes[i]);
 }
 
-static bool still_lives(const struct compare *compare, const struct bypass_process *process)
+/* If not, its number may be another one's by now. */
+static bool still_lives(struct compare *compare, const struct bypass_process *process)
 {
     struct process told;
 
-    return process_read(compare_procfs(compare), process->pid, &told) == 0 && !told.ends &&
-           told.start_ticks == process->start_ticks;
+    if (process_read(compare_procfs(compare), process->pid, &told) == 0 && !told.ends &&
+        told.start_ticks == process->start_ticks)
+        return true;
+    known_processes_forget(&compare->known, process->pid);
+    return false;
 }
 
 /*
- * A slot goes with its process. So one without a slot, that lived when the driver listed it, is
- * asked after once more now that the slots were read: had it ended meanwhile it would be accused
+ * A slot and its lock go with their process. So one that holds none, and lived when the driver
+ * listed it, is asked for now that the slots were read: had it ended meanwhile it would be accused
  * for it, and deaths one after another would add up to a bypass that lasts.
  */
 static void drop_ended(struct compare *compare)
@@ -271,11 +277,23 @@ static void drop_ended(struct compare *compare)
     for (size_t i = 0; i < look->process_count; i++) {
         const struct bypass_process *process = &compare->processes[i];
 
-        if (process->pod_uid[0] && !process->has_slot && !still_lives(compare, process))
+        if (process->pod_uid[0] && !process->is_sure && !still_lives(compare, process))
             continue;
         compare->processes[kept++] = *process;
     }
     look->process_count = kept;
+}
+
+/* Of one whose number was another's before, in a slot that says that one's start, the start has to
+ * be known: it could not be ended. */
+static void check_accused(struct compare *compare)
+{
+    for (size_t i = 0; i < compare->look.process_count; i++) {
+        const struct bypass_process *process = &compare->processes[i];
+
+        if (process->kind != BYPASS_NONE)
+            (void)still_lives(compare, process);
+    }
 }
 
 /* Time */
@@ -354,9 +372,8 @@ static int read_cards(struct compare *compare)
 }
 
 /* A card that fails is passed over; the others are looked at. */
-static int look(struct compare *compare)
+static int list_cards(struct compare *compare)
 {
-    const struct containers_visitor visitor = {is_wanted, visit, compare};
     int r = 0;
 
     if (!compare->options.procfs && !process_sees_host())
@@ -382,15 +399,7 @@ static int look(struct compare *compare)
             compare->cards_ns = 0; /* to be read anew */
     }
     known_processes_forget_unseen(&compare->known);
-    r = containers_visit(compare->containers, &visitor, &compare->err);
-    if (r == 0 && compare->too_many)
-        r = error_set(&compare->err, -E2BIG,
-                      "pods that use the cards were given more than %d of them", BYPASS_GRANTS_MAX);
-    if (r < 0)
-        return r; /* what was given is not known, so nobody is accused */
-    drop_ended(compare);
     read_times(compare);
-    bypass_judge(&compare->bypass, &compare->look);
     return 0;
 }
 
@@ -399,17 +408,42 @@ static void ask(void *data)
     struct compare *compare = data;
 
     compare->err.text[0] = '\0';
-    compare->result = look(compare);
+    compare->result = list_cards(compare);
 }
 
-static void on_looked(void *data)
+/* Where what was given is not all known nobody is accused. */
+static int look(struct compare *compare)
+{
+    const struct containers_visitor visitor = {is_wanted, visit, compare};
+    const bool is_listed = compare->result == 0;
+    struct error err = ERROR_INIT;
+    int r;
+
+    r = compare->options.look(compare->options.data, is_listed ? &visitor : NULL, &err);
+    if (!is_listed)
+        return compare->result;
+    if (r == 0 && compare->too_many)
+        r = error_set(&err, -E2BIG, "pods that use the cards were given more than %d of them",
+                      BYPASS_GRANTS_MAX);
+    if (r < 0) {
+        compare->err = err;
+        return r;
+    }
+    drop_ended(compare);
+    bypass_judge(&compare->bypass, &compare->look);
+    check_accused(compare);
+    return 0;
+}
+
+static void on_listed(void *data)
 {
     struct compare *compare = data;
     struct compare_state *state = &compare->state;
+    int r = look(compare);
 
-    if (compare->result < 0 && strcmp(compare->err.text, state->why.text) != 0)
+    if (r < 0 && strcmp(compare->err.text, state->why.text) != 0)
         log_warn("who uses the cards is not compared with what was given: %s", compare->err.text);
-    state->up = compare->result == 0;
+    state->up = r == 0;
     state->why = compare->err;
     if (!state->up)
         return;
@@ -426,25 +460,20 @@ static void on_late(void *data)
     log_warn("NVML does not answer; nobody watches who uses the cards");
 }
 
-static const struct watchdog_ops ops = {.ask = ask, .done = on_looked, .late = on_late};
+static const struct watchdog_ops ops = {.ask = ask, .done = on_listed, .late = on_late};
 
 struct compare *compare_new(uv_loop_t *loop, const struct compare_options *options)
 {
     struct watchdog_options watchdog = {
         .ops = &ops,
-        .first_ms = LOOK_MS,
+        .first_ms = FIRST_MS,
         .period_ms = LOOK_MS,
         .late_periods = LATE_TIMES,
-        .rests = true,
     };
     struct compare *compare = calloc(1, sizeof(*compare));
 
-    if (compare)
-        compare->containers = containers_new(options->hook_path);
-    if (!compare || !compare->containers) {
-        free(compare);
+    if (!compare)
         return NULL;
-    }
     compare->options = *options;
     watchdog.data = compare;
     watchdog_start(&compare->watchdog, loop, &watchdog);
@@ -464,8 +493,12 @@ void compare_free(struct compare *compare)
     forget_pods(compare);
     known_processes_deinit(&compare->known);
     nvml_close(compare->nvml);
-    containers_free(compare->containers);
     free(compare);
+}
+
+bool compare_is_asking(const struct compare *compare)
+{
+    return compare->watchdog.asking;
 }
 
 void compare_read_state(const struct compare *compare, struct compare_state *ret_state)

@@ -57,8 +57,7 @@ struct containers {
     int64_t now_ns;
     struct past *pasts;
     size_t kept_count, kept_max; /* regions' files that are open */
-    struct container_use visited;
-    struct region_view view; /* large */
+    struct region_view view;     /* large */
     char limits[LIMITS_FILE_MAX + 1];
 };
 
@@ -380,7 +379,19 @@ static int read_container(struct containers *containers, const char *entry,
     return 0;
 }
 
-static int look_at(struct containers *containers, const char *entry, int64_t now_ns,
+static void show(const struct containers *containers, const struct containers_visitor *visitor,
+                 const struct container_use *use, const struct read *read)
+{
+    char path[PATH_MAX];
+
+    if (!visitor->wants(visitor->data, use->pod_uid))
+        return;
+    if (snprintf(path, sizeof(path), "%s/%s", containers->folder, read->region_path) <
+        (int)sizeof(path))
+        visitor->visit(visitor->data, use, path, read->has_view ? &containers->view : NULL);
+}
+
+static int look_at(struct containers *containers, const char *entry, struct containers_look *look,
                    struct container_use *use)
 {
     struct read read;
@@ -388,9 +399,15 @@ static int look_at(struct containers *containers, const char *entry, int64_t now
 
     clear_use(use);
     r = read_name(entry, use) ? read_container(containers, entry, use, &read) : -EINVAL;
-    if (r == 0 && read.has_view && containers->view.has_extension)
-        measure(read.past, use, now_ns);
-    return r;
+    if (is_own_failure(r))
+        look->missed = r;
+    if (r < 0)
+        return r;
+    if (read.has_view && containers->view.has_extension)
+        measure(read.past, use, look->now_ns);
+    for (size_t i = 0; i < look->visitor_count; i++)
+        show(containers, &look->visitors[i], use, &read);
+    return 0;
 }
 
 static int uses_grow(struct containers *containers)
@@ -424,24 +441,24 @@ static void forget_unseen(struct containers *containers)
     }
 }
 
-int containers_look(struct containers *containers, int64_t now_ns,
-                    const struct container_use **ret_uses, struct error *err)
+int containers_look(struct containers *containers, struct containers_look *look, struct error *err)
 {
     DIR *entries = opendir(containers->folder);
     int r = 0;
 
     containers->count = 0;
+    look->missed = 0;
     if (!entries && errno != ENOENT)
         return error_set(err, -errno, "%s: %s", containers->folder, strerror(errno));
     containers->fd = entries ? dirfd(entries) : -1;
-    containers->now_ns = now_ns;
+    containers->now_ns = look->now_ns;
     containers->kept_max = kept_max();
     for (struct dirent *entry = entries ? readdir(entries) : NULL; entry && r == 0;
          entry = readdir(entries)) {
         r = uses_grow(containers);
         if (r < 0)
             (void)error_set(err, r, "%s: %s", containers->folder, strerror(-r));
-        else if (entry->d_name[0] != '.' && look_at(containers, entry->d_name, now_ns,
+        else if (entry->d_name[0] != '.' && look_at(containers, entry->d_name, look,
                                                     &containers->uses[containers->count]) == 0)
             containers->count++;
     }
@@ -450,52 +467,7 @@ int containers_look(struct containers *containers, int64_t now_ns,
     if (r < 0)
         return r;
     forget_unseen(containers);
-    *ret_uses = containers->uses;
-    return (int)containers->count;
-}
-
-static int visit_one(struct containers *containers, const char *entry,
-                     const struct containers_visitor *visitor)
-{
-    struct container_use *use = &containers->visited;
-    char path[PATH_MAX];
-    struct read read;
-    int r;
-
-    clear_use(use);
-    if (!read_name(entry, use) || !visitor->wants(visitor->data, use->pod_uid))
-        return 0;
-    r = read_container(containers, entry, use, &read);
-    if (r < 0)
-        return is_own_failure(r) ? r : 0;
-    if (snprintf(path, sizeof(path), "%s/%s", containers->folder, read.region_path) <
-        (int)sizeof(path))
-        visitor->visit(visitor->data, use, path, read.has_view ? &containers->view : NULL);
+    look->uses = containers->uses;
+    look->use_count = containers->count;
     return 0;
-}
-
-int containers_visit(struct containers *containers, const struct containers_visitor *visitor,
-                     struct error *err)
-{
-    DIR *entries = opendir(containers->folder);
-    unsigned count = 0;
-    int r = 0;
-
-    if (!entries)
-        return errno == ENOENT
-                   ? 0
-                   : error_set(err, -errno, "%s: %s", containers->folder, strerror(errno));
-    containers->fd = dirfd(entries);
-    containers->now_ns = clock_now_ns();
-    for (struct dirent *entry = readdir(entries); entry && r == 0; entry = readdir(entries)) {
-        if (entry->d_name[0] == '.')
-            continue;
-        r = count++ < CONTAINERS_MAX ? visit_one(containers, entry->d_name, visitor) : -E2BIG;
-        if (r < 0)
-            (void)error_set(err, r, "%s/%s: %s", containers->folder, entry->d_name, strerror(-r));
-    }
-    (void)closedir(entries);
-    if (r == 0)
-        forget_unseen(containers);
-    return r;
 }

@@ -53,20 +53,8 @@ struct containers *containers_new(const char *hook_path);
 void containers_free(struct containers *containers);
 
 /*
- * Reads all containers, with a few short reads each. Their regions' files stay open until the look
- * after the container has gone, 1,024 of them and half of the process' descriptors at most; the
- * others are opened for each look. now_ns is of CLOCK_MONOTONIC: utilisation is
- * over the time between two looks, at least half a second apart. Returns their number; *ret_uses is
- * the object's until the next look.
- */
-int containers_look(struct containers *containers, int64_t now_ns,
-                    const struct container_use **ret_uses, struct error *err);
-
-/*
- * Calls fn for each container of the pods that wants() names, with its region's file and what is in
- * it, NULL where there is none yet. Utilisation is not measured. Where a container can't be looked
- * into for want of memory or descriptors, or there are too many, that is a negative errno: what was
- * visited is not all.
+ * Sees each container of the pods that wants() names, with its region's file and what is in it,
+ * NULL where there is none yet.
  */
 struct containers_visitor {
     bool (*wants)(void *data, const char *pod_uid);
@@ -74,5 +62,24 @@ struct containers_visitor {
                   const struct region_view *view);
     void *data;
 };
-int containers_visit(struct containers *containers, const struct containers_visitor *visitor,
-                     struct error *err);
+
+/* One look at all containers. */
+struct containers_look {
+    int64_t now_ns; /* of CLOCK_MONOTONIC: utilisation is over the time between two looks, at least
+                       half a second apart */
+    const struct containers_visitor *visitors; /* may be NULL */
+    size_t visitor_count;
+
+    /* What was found: the object's until the next look. */
+    const struct container_use *uses;
+    size_t use_count;
+    int missed; /* a negative errno where a container was passed over for want of memory or
+                   descriptors: what was visited is not all; else 0 */
+};
+
+/*
+ * Reads all containers, with a few short reads each. Their regions' files stay open until the look
+ * after the container has gone, 1,024 of them and half of the process' descriptors at most; the
+ * others are opened for each look. Returns 0, or a negative errno with err set.
+ */
+int containers_look(struct containers *containers, struct containers_look *look, struct error *err);

@@ -81,7 +81,11 @@ static void make_container(const char *folder, const char *limits)
 
 static int look_at_ms(int64_t ms)
 {
-    return containers_look(containers, ms * NS_PER_MS, &uses, NULL);
+    struct containers_look look = {.now_ns = ms * NS_PER_MS};
+    int r = containers_look(containers, &look, NULL);
+
+    uses = look.uses;
+    return r < 0 ? r : (int)look.use_count;
 }
 
 static const struct container_use *only_use(int64_t ms)
@@ -141,6 +145,7 @@ static void without_containers_there_is_nothing_to_tell(void **state)
 
 static void a_folder_that_cant_be_read_is_an_error(void **state)
 {
+    struct containers_look look = {.now_ns = 1};
     struct error err = ERROR_INIT;
     char path[128];
 
@@ -148,7 +153,7 @@ static void a_folder_that_cant_be_read_is_an_error(void **state)
     (void)snprintf(path, sizeof(path), "%s/containers", hook);
     assert_int_equal(rmdir(path), 0);
     assert_int_equal(close(open(path, O_CREAT | O_WRONLY, 0644)), 0);
-    assert_int_equal(containers_look(containers, 1, &uses, &err), -ENOTDIR);
+    assert_int_equal(containers_look(containers, &look, &err), -ENOTDIR);
     assert_non_null(strstr(err.text, path));
 }
 
@@ -363,6 +368,7 @@ static void containers_of_other_pods_are_passed_over(void **state)
     static const char *const folders[] = {"uid-1_main", "uid-2_main", "uid-3_main", "uid-2_side"};
     unsigned count = 0;
     const struct containers_visitor visitor = {wants_second, count_visit, &count};
+    struct containers_look look = {.now_ns = 1, .visitors = &visitor, .visitor_count = 1};
 
     (void)state;
     for (size_t i = 0; i < ARRAY_SIZE(folders); i++) {
@@ -372,7 +378,8 @@ static void containers_of_other_pods_are_passed_over(void **state)
         open_region(&region, folders[i], REGION);
         region_close(&region);
     }
-    assert_int_equal(containers_visit(containers, &visitor, NULL), 0);
+    assert_int_equal(containers_look(containers, &look, NULL), 0);
+    assert_int_equal(look.use_count, 4);
     assert_int_equal(count, 2);
 }
 
@@ -381,6 +388,7 @@ static void what_could_not_be_looked_into_is_not_taken_for_nothing(void **state)
 {
     unsigned count = 0;
     const struct containers_visitor visitor = {wants_all, count_visit, &count};
+    struct containers_look look = {.now_ns = 1, .visitors = &visitor, .visitor_count = 1};
     struct containers *fresh;
     struct rlimit all, few;
     struct region region;
@@ -389,8 +397,12 @@ static void what_could_not_be_looked_into_is_not_taken_for_nothing(void **state)
     (void)state;
     make_container("uid-1_main", ONE_CARD);
     open_region(&region, "uid-1_main", REGION);
-    assert_int_equal(containers_visit(containers, &visitor, NULL), 0);
+    assert_int_equal(containers_look(containers, &look, NULL), 0);
+    assert_int_equal(look.missed, 0);
     assert_int_equal(count, 1);
+    region_close(&region);
+    assert_int_equal(unlink(path_of("uid-1_main", REGION)), 0);
+    open_region(&region, "uid-1_main", REGION); /* the one that was kept open is of no use */
 
     fresh = containers_new(hook);
     fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
@@ -398,11 +410,14 @@ static void what_could_not_be_looked_into_is_not_taken_for_nothing(void **state)
     few = (struct rlimit){.rlim_cur = (rlim_t)fd + 1, .rlim_max = all.rlim_max};
     (void)close(fd);
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &few), 0);
-    assert_int_equal(containers_visit(containers, &visitor, NULL), -EMFILE); /* the region */
-    assert_int_equal(containers_visit(fresh, &visitor, NULL), -EMFILE);      /* the limits */
+    assert_int_equal(containers_look(containers, &look, NULL), 0);
+    assert_int_equal(look.missed, -EMFILE); /* the region */
+    assert_int_equal(containers_look(fresh, &look, NULL), 0);
+    assert_int_equal(look.missed, -EMFILE); /* the limits */
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &all), 0);
     assert_int_equal(count, 1);
-    assert_int_equal(containers_visit(fresh, &visitor, NULL), 0);
+    assert_int_equal(containers_look(fresh, &look, NULL), 0);
+    assert_int_equal(look.missed, 0);
     assert_int_equal(count, 2);
     containers_free(fresh);
     region_close(&region);
@@ -510,6 +525,7 @@ static void a_container_is_not_taken_for_the_one_before_it(void **state)
 
 static void more_containers_than_a_node_has_are_an_error(void **state)
 {
+    struct containers_look look = {.now_ns = 2 * NS_PER_MS};
     struct error err = ERROR_INIT;
     char name[32], first[512];
 
@@ -524,7 +540,7 @@ static void more_containers_than_a_node_has_are_an_error(void **state)
     assert_int_equal(look_at_ms(1), 4096);
     assert_string_equal(uses[4095].cards[0].uuid, "GPU-a");
     make_container("uid_more", ONE_CARD);
-    assert_int_equal(containers_look(containers, 2, &uses, &err), -E2BIG);
+    assert_int_equal(containers_look(containers, &look, &err), -E2BIG);
     assert_non_null(strstr(err.text, "containers"));
 }
 

@@ -166,7 +166,7 @@ struct card {
     UT_hash_handle hh;
 };
 
-struct round {
+struct feedback {
     struct feedback_container *containers;
     struct target {
         char *path;
@@ -177,54 +177,64 @@ struct round {
     bool failed;
 };
 
-static void round_deinit(struct round *round)
+struct feedback *feedback_new(void)
+{
+    return calloc(1, sizeof(struct feedback));
+}
+
+void feedback_free(struct feedback *feedback)
 {
     struct card *card, *next;
 
-    for (size_t i = 0; i < round->count; i++)
-        free(round->targets[i].path);
-    free(round->containers);
-    free(round->targets);
-    HASH_ITER(hh, round->cards, card, next)
+    if (!feedback)
+        return;
+
+    for (size_t i = 0; i < feedback->count; i++)
+        free(feedback->targets[i].path);
+    free(feedback->containers);
+    free(feedback->targets);
+    HASH_ITER(hh, feedback->cards, card, next)
     {
-        HASH_DEL(round->cards, card);
+        HASH_DEL(feedback->cards, card);
         free(card);
     }
+    free(feedback);
 }
 
-static bool make_room(struct round *round)
+static bool make_room(struct feedback *feedback)
 {
-    size_t size = round->size ? 2 * round->size : 16;
+    size_t size = feedback->size ? 2 * feedback->size : 16;
     void *containers, *targets;
 
-    if (round->count < round->size)
+    if (feedback->count < feedback->size)
         return true;
-    containers = realloc(round->containers, size * sizeof(*round->containers));
+    containers = realloc(feedback->containers, size * sizeof(*feedback->containers));
     if (!containers)
         return false;
-    round->containers = containers;
-    targets = realloc(round->targets, size * sizeof(*round->targets));
+    feedback->containers = containers;
+    targets = realloc(feedback->targets, size * sizeof(*feedback->targets));
     if (!targets)
         return false;
-    round->targets = targets;
-    round->size = size;
+    feedback->targets = targets;
+    feedback->size = size;
     return true;
 }
 
-static bool add_card(struct round *round, struct feedback_container *container, const char *uuid)
+static bool add_card(struct feedback *feedback, struct feedback_container *container,
+                     const char *uuid)
 {
     struct card *card;
 
     if (!uuid[0])
         return true;
-    HASH_FIND_STR(round->cards, uuid, card);
+    HASH_FIND_STR(feedback->cards, uuid, card);
     if (!card) {
         card = calloc(1, sizeof(*card));
         if (!card)
             return false;
         COPY_TEXT(card->uuid, uuid);
-        card->number = HASH_COUNT(round->cards);
-        HASH_ADD_STR(round->cards, uuid, card);
+        card->number = HASH_COUNT(feedback->cards);
+        HASH_ADD_STR(feedback->cards, uuid, card);
     }
     container->cards[container->card_count++] = card->number;
     return true;
@@ -232,17 +242,17 @@ static bool add_card(struct round *round, struct feedback_container *container, 
 
 /* Where there is a limits file, it says which cards and which priority: the region is the tenant's
  * to write. */
-static bool add_container(struct round *round, const struct container_use *use, const char *path,
-                          const struct region_view *view)
+static bool add_container(struct feedback *feedback, const struct container_use *use,
+                          const char *path, const struct region_view *view)
 {
     struct feedback_container *container;
     struct target *target;
     bool added = true;
 
-    if (!make_room(round))
+    if (!make_room(feedback))
         return false;
-    container = &round->containers[round->count];
-    target = &round->targets[round->count];
+    container = &feedback->containers[feedback->count];
+    target = &feedback->targets[feedback->count];
     *container = (struct feedback_container){
         .priority = use->priority,
         .recent_kernel = view->recent_kernel,
@@ -254,9 +264,9 @@ static bool add_container(struct round *round, const struct container_use *use, 
     };
     if (!target->path)
         return false;
-    round->count++;
+    feedback->count++;
     for (unsigned i = 0; i < use->card_count && added; i++)
-        added = add_card(round, container, use->cards[i].uuid);
+        added = add_card(feedback, container, use->cards[i].uuid);
     return added;
 }
 
@@ -270,28 +280,27 @@ static bool wants_all(void *data, const char *pod_uid)
 static void visit(void *data, const struct container_use *use, const char *region_path,
                   const struct region_view *view)
 {
-    struct round *round = data;
+    struct feedback *feedback = data;
 
-    if (view && !round->failed)
-        round->failed = !add_container(round, use, region_path, view);
+    if (view && !feedback->failed)
+        feedback->failed = !add_container(feedback, use, region_path, view);
 }
 
-void feedback_step(struct containers *containers)
+struct containers_visitor feedback_visitor(struct feedback *feedback)
 {
-    CLEANUP(round_deinit) struct round round = {NULL};
-    const struct containers_visitor visitor = {wants_all, visit, &round};
-    struct error err = ERROR_INIT;
+    return (struct containers_visitor){wants_all, visit, feedback};
+}
 
-    if (containers_visit(containers, &visitor, &err) < 0)
-        return; /* whoever looks at the containers for the metrics says why */
-    if (round.failed || !feedback_decide(round.containers, round.count)) {
+void feedback_tell(struct feedback *feedback)
+{
+    if (feedback->failed || !feedback_decide(feedback->containers, feedback->count)) {
         log_warn("no memory to look at the containers' priorities");
         return;
     }
-    for (size_t i = 0; i < round.count; i++) {
-        const struct region_words words = {round.containers[i].recent_kernel,
-                                           round.containers[i].utilization_switch};
+    for (size_t i = 0; i < feedback->count; i++) {
+        const struct region_words words = {feedback->containers[i].recent_kernel,
+                                           feedback->containers[i].utilization_switch};
 
-        (void)region_tell_words(round.targets[i].path, &round.targets[i].seen, &words);
+        (void)region_tell_words(feedback->targets[i].path, &feedback->targets[i].seen, &words);
     }
 }

@@ -17,9 +17,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "region/limits.h"
-
-struct containers;
+#include "monitor/containers.h"
 
 struct feedback_container {
     int priority; /* below 0: its activity counts for nobody */
@@ -32,5 +30,13 @@ struct feedback_container {
  * changed, when there is no memory. */
 bool feedback_decide(struct feedback_container *containers, size_t count);
 
-/* Reads all containers' regions, decides, and writes the words that changed. Blocks on the disk. */
-void feedback_step(struct containers *containers);
+/*
+ * A round over the regions of one look at the containers: the visitor gathers them, and
+ * feedback_tell() decides, and writes the words that changed, which blocks on the disk. NULL: no
+ * memory.
+ */
+struct feedback;
+struct feedback *feedback_new(void);
+void feedback_free(struct feedback *feedback);
+struct containers_visitor feedback_visitor(struct feedback *feedback);
+void feedback_tell(struct feedback *feedback);

@@ -199,6 +199,9 @@ static void all_containers_of_a_node_are_told(void **state)
     static struct region regions[MANY];
     char hook[] = "/tmp/hami-feedback-XXXXXX", folder[64];
     struct containers *containers;
+    struct feedback *feedback = feedback_new();
+    struct containers_visitor visitor = feedback_visitor(feedback);
+    struct containers_look look = {.now_ns = 1, .visitors = &visitor, .visitor_count = 1};
 
     (void)state;
     assert_non_null(mkdtemp(hook));
@@ -208,7 +211,9 @@ static void all_containers_of_a_node_are_told(void **state)
         open_container(&regions[i], hook, i, i == 7 ? 0 : 1);
     containers = containers_new(hook);
     assert_non_null(containers);
-    feedback_step(containers);
+    assert_int_equal(containers_look(containers, &look, NULL), 0);
+    feedback_tell(feedback);
+    feedback_free(feedback);
     for (int i = 0; i < MANY; i++) {
         assert_int_equal(regions[i].base->recent_kernel, i == 7 ? 1 : -1);
         assert_int_equal(regions[i].base->utilization_switch, i == 7 ? 0 : 1);

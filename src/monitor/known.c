@@ -24,41 +24,45 @@ static struct known_process *find(const struct known_processes *known, pid_t pid
 /* Without memory it is asked again. */
 static void remember(struct known_processes *known, pid_t pid, const struct process *told)
 {
-    struct known_process *process = find(known, pid);
+    struct known_process *process = calloc(1, sizeof(*process));
 
-    if (!process) {
-        process = calloc(1, sizeof(*process));
-        if (!process)
-            return;
-        process->pid = pid;
-        HASH_ADD(hh, known->first, pid, sizeof(process->pid), process);
-    }
-    process->told = *told;
-    process->seen = true;
+    if (!process)
+        return;
+    *process = (struct known_process){.pid = pid, .told = *told, .seen = true};
+    HASH_ADD(hh, known->first, pid, sizeof(process->pid), process);
 }
 
 int known_processes_read(struct known_processes *known, const char *procfs, pid_t pid,
                          struct process *ret_process)
 {
-    const struct known_process *before = find(known, pid);
+    struct known_process *before = find(known, pid);
     struct process process;
     int r;
 
+    if (before) {
+        before->seen = true;
+        *ret_process = before->told;
+        return 0;
+    }
     r = process_read(procfs, pid, &process);
+    if (r == 0)
+        r = process_read_pod(procfs, pid, &process);
     if (r < 0)
         return r;
-    if (before && before->told.start_ticks == process.start_ticks) {
-        process.in_pod = true;
-        COPY_TEXT(process.pod_uid, before->told.pod_uid);
-    } else {
-        r = process_read_pod(procfs, pid, &process);
-        if (r < 0)
-            return r;
-    }
-    if (process.in_pod)
+    if (process.in_pod && !process.ends)
         remember(known, pid, &process);
     *ret_process = process;
     return 0;
+}
+
+void known_processes_forget(struct known_processes *known, pid_t pid)
+{
+    struct known_process *process = find(known, pid);
+
+    if (!process)
+        return;
+    HASH_DEL(known->first, process);
+    free(process);
 }
 
 static void forget(struct known_processes *known, bool all)

@@ -183,33 +183,48 @@ static const struct watchdog_ops cards_ops = {
 /*
  * Containers, which are looked at whether we are scraped or not, since utilisation is over the time
  * between two looks. What a scrape is told is what the last look found: it costs the writing of it
- * alone, however many containers there are and however many ask.
+ * alone, however many containers there are and however many ask. The comparison sees the containers
+ * in the same looks.
  */
-static void look_at_containers(struct monitor *monitor)
+static int look_at_containers(void *data, const struct containers_visitor *visitor,
+                              struct error *err)
 {
-    const struct container_use *uses;
-    struct error err = ERROR_INIT;
-    const int64_t now_ns = clock_now_ns();
-    int count;
+    struct monitor *monitor = data;
+    struct feedback *feedback = monitor->looks++ % FEEDBACK_LOOKS == 0 ? feedback_new() : NULL;
+    struct containers_visitor visitors[2];
+    struct containers_look look = {.now_ns = clock_now_ns(), .visitors = visitors};
+    int r;
 
-    count = containers_look(monitor->containers, now_ns, &uses, &err);
-    if (count < 0) {
-        log_warn("the containers can't be read: %s", err.text);
+    if (visitor)
+        visitors[look.visitor_count++] = *visitor;
+    if (feedback)
+        visitors[look.visitor_count++] = feedback_visitor(feedback);
+    r = containers_look(monitor->containers, &look, err);
+    if (r < 0) {
+        log_warn("the containers can't be read: %s", err->text);
         monitor->use_count = 0; /* they were read over */
-        return;
+    } else {
+        monitor->uses = look.uses;
+        monitor->use_count = look.use_count;
+        monitor->looked_ns = look.now_ns;
+        r = look.missed;
+        if (r < 0)
+            (void)error_set(err, r, "a container can't be looked into: %s", strerror(-r));
     }
-    monitor->uses = uses;
-    monitor->use_count = (size_t)count;
-    monitor->looked_ns = now_ns;
+    if (feedback && r == 0)
+        feedback_tell(feedback);
+    feedback_free(feedback);
+    return r;
 }
 
+/* Where there is a comparison it looks each second as well, once the driver has answered it. */
 static void on_look(uv_timer_t *timer)
 {
     struct monitor *monitor = timer->data;
+    struct error err = ERROR_INIT;
 
-    look_at_containers(monitor);
-    if (monitor->looks++ % FEEDBACK_LOOKS == 0)
-        feedback_step(monitor->containers);
+    if (!monitor->looked_ns || !monitor->compare || compare_is_asking(monitor->compare))
+        (void)look_at_containers(monitor, NULL, &err);
 }
 
 /* Metrics */
@@ -399,9 +414,9 @@ static int start_compare(struct monitor *monitor, struct error *err)
 {
     const struct options *options = monitor->options;
     const struct compare_options compare = {
-        .hook_path = options->hook_path,
         .driver_root = options->driver_root,
         .procfs = options->procfs,
+        .look = look_at_containers,
         .done = on_compared,
         .data = monitor,
     };

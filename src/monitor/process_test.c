@@ -172,6 +172,7 @@ static void write_process(const char *path, const char *start, const char *group
 
 #define POD "0b8f6a1c-3a52-4d5e-9f0e-1c2d3e4f5a6b"
 #define ENDING "7 (a) R 1 7 7 0 -1 4 1 2 3 4 5 6 7 8 20 0 1 0 4712 0\n"
+#define GROUP "0::/kubepods/pod" POD "/x\n"
 #define OTHER_POD "1b8f6a1c-3a52-4d5e-9f0e-1c2d3e4f5a6b"
 
 static void whose_a_process_is_is_asked_once(void **state)
@@ -200,23 +201,31 @@ static void whose_a_process_is_is_asked_once(void **state)
         assert_int_equal(known_processes_read(&known, folder, 7, &process), 0);
         assert_true(process.in_pod);
         assert_string_equal(process.pod_uid, POD);
+        assert_int_equal(process.start_ticks, 4711);
         known_processes_forget_unseen(&known);
     }
 
     write_process(path, "4712", "0::/kubepods/pod" OTHER_POD "/x\n");
+    known_processes_forget(&known, 7); /* another one of that number */
     assert_int_equal(known_processes_read(&known, folder, 7, &process), 0);
-    assert_string_equal(process.pod_uid, OTHER_POD); /* another one of that number */
-
-    (void)snprintf(file, sizeof(file), "%s/stat", path);
-    assert_int_equal(file_replace(file, ENDING, strlen(ENDING), 0600), 0);
-    assert_int_equal(known_processes_read(&known, folder, 7, &process), 0);
-    assert_true(process.ends); /* what it does is asked each time */
+    assert_string_equal(process.pod_uid, OTHER_POD);
+    assert_int_equal(process.start_ticks, 4712);
 
     write_process(path, "4712", NULL);
     known_processes_forget_unseen(&known);
     known_processes_forget_unseen(&known); /* it was not seen in between */
     assert_int_equal(known_processes_read(&known, folder, 7, &process), -ENOENT);
 
+    (void)snprintf(file, sizeof(file), "%s/cgroup", path);
+    assert_int_equal(file_replace(file, GROUP, strlen(GROUP), 0600), 0);
+    (void)snprintf(file, sizeof(file), "%s/stat", path);
+    assert_int_equal(file_replace(file, ENDING, strlen(ENDING), 0600), 0);
+    assert_int_equal(known_processes_read(&known, folder, 7, &process), 0);
+    assert_true(process.ends);
+    (void)unlink(file);
+    assert_int_equal(known_processes_read(&known, folder, 7, &process), -ENOENT); /* not kept */
+
+    (void)snprintf(file, sizeof(file), "%s/cgroup", path);
     (void)unlink(file);
     known_processes_deinit(&known);
     (void)rmdir(path);
