@@ -24,7 +24,6 @@ static void begin(struct watchdog *watchdog)
     if (watchdog->options.ops->begin)
         watchdog->options.ops->begin(watchdog->options.data);
     watchdog->again = false;
-    watchdog->began_ms = uv_now(watchdog->timer.loop);
     watchdog->work.data = watchdog;
     watchdog->asking =
         uv_queue_work(watchdog->timer.loop, &watchdog->work, on_work, on_work_done) == 0;
@@ -33,14 +32,11 @@ static void begin(struct watchdog *watchdog)
 static void on_work_done(uv_work_t *work, int status)
 {
     struct watchdog *watchdog = work->data;
-    const uint64_t now_ms = uv_now(watchdog->timer.loop);
     bool ending = watchdog->ending;
 
     (void)status;
     watchdog->asking = false;
     watchdog->periods = 0;
-    if (watchdog->options.rests)
-        watchdog->rested_ms = now_ms + (now_ms - watchdog->began_ms);
     watchdog->options.ops->done(watchdog->options.data);
     if (ending)
         uv_close((uv_handle_t *)&watchdog->timer, NULL);
@@ -55,7 +51,7 @@ static void on_period(uv_timer_t *timer)
 
     if (watchdog->asking && ++watchdog->periods == options->late_periods)
         options->ops->late(options->data);
-    else if (!watchdog->asking && uv_now(timer->loop) >= watchdog->rested_ms)
+    else if (!watchdog->asking)
         begin(watchdog);
 }
 

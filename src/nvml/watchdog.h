@@ -23,8 +23,6 @@ struct watchdog_options {
     unsigned first_ms; /* until the first period */
     unsigned period_ms;
     unsigned late_periods;
-    bool rests; /* ask() works by itself: after it as long a rest at least, so that half a core is
-                   the most that it takes */
 };
 
 /* Its owner's storage, which lasts until the loop has closed its handle. */
@@ -33,9 +31,8 @@ struct watchdog {
     uv_timer_t timer;
     uv_work_t work;
     bool asking, ending;
-    bool again;                   /* ask() is called once more, right after */
-    unsigned periods;             /* that began while the thread was in ask() */
-    uint64_t began_ms, rested_ms; /* when ask() was called last, and when it may be again */
+    bool again;       /* ask() is called once more, right after */
+    unsigned periods; /* that began while the thread was in ask() */
 };
 
 void watchdog_start(struct watchdog *watchdog, uv_loop_t *loop,

@@ -7,12 +7,10 @@
 #include <unistd.h>
 
 #include "base/check.h"
-#include "base/clock.h"
 #include "base/util.h"
 
 enum {
     PERIOD_MS = 10,
-    WORK_MS = 60,
 };
 
 struct fixture {
@@ -20,9 +18,8 @@ struct fixture {
     uv_loop_t loop;
     uv_timer_t end;
     sem_t answer; /* ask() waits for it */
-    unsigned begun, asked, done, late, late_at_rest;
-    int64_t ended_ns, rested_ns; /* of the first work, and how long the second came after it */
-    bool was_late;               /* watchdog_is_late() when done() came */
+    unsigned begun, asked, done, late;
+    bool was_late; /* watchdog_is_late() when done() came */
 };
 
 static void begin(void *data)
@@ -54,7 +51,6 @@ static void late(void *data)
     struct fixture *fixture = data;
 
     fixture->late++;
-    fixture->late_at_rest += fixture->begun == fixture->done;
     fixture->was_late = watchdog_is_late(&fixture->watchdog);
     (void)sem_post(&fixture->answer);
     (void)sem_post(&fixture->answer);
@@ -92,32 +88,6 @@ static void a_slow_answer_is_late_once(void **state)
     assert_int_equal(fixture.late, 1);
     assert_true(fixture.was_late);
     assert_false(watchdog_is_late(&fixture.watchdog));
-}
-
-static void work(void *data)
-{
-    struct fixture *fixture = data;
-
-    if (fixture->asked++ == 1)
-        fixture->rested_ns = clock_now_ns() - fixture->ended_ns;
-    (void)usleep(WORK_MS * 1000);
-    fixture->ended_ns = clock_now_ns();
-}
-
-static void work_is_half_the_time_at_most(void **state)
-{
-    const struct watchdog_ops working = {.begin = begin, .ask = work, .done = done, .late = late};
-    struct fixture fixture;
-
-    (void)state;
-    start(&fixture);
-    fixture.watchdog.options.ops = &working;
-    fixture.watchdog.options.rests = true;
-    (void)uv_run(&fixture.loop, UV_RUN_DEFAULT);
-    assert_int_equal(uv_loop_close(&fixture.loop), 0);
-    assert_int_equal(fixture.asked, 2);
-    assert_int_equal(fixture.late_at_rest, 0);
-    assert_true(fixture.rested_ns >= (WORK_MS - PERIOD_MS) * NS_PER_MS);
 }
 
 static void on_end(uv_timer_t *timer)
@@ -301,7 +271,6 @@ int main(void)
     };
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_slow_answer_is_late_once),
-        cmocka_unit_test(work_is_half_the_time_at_most),
         cmocka_unit_test(an_answer_that_stays_away_is_told_of_once),
         cmocka_unit_test(an_answer_after_the_end_is_waited_for),
         cmocka_unit_test(in_a_hurry_the_next_is_asked_when_this_is_answered),
