@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
+/* clang-format off */
 /*
  * A program that wants more of the device than its share, in one way of several, until it is told
  * to end.
@@ -11,13 +12,17 @@
  *   greedy burst          after a pause, all at once as many unknown kernels as there are functions
  *   greedy other DEVICE   launches into a stream of that device while device 0's context is current
  *   greedy multi          one call that launches on two devices at once, a short kernel and a long
- * one greedy contexts       a context for each kernel, which ends with it greedy refused asks for
- * its context's end, which a capture forbids, while kernels run greedy alternate      not greedy:
- * one thread that launches on two devices in turn greedy blocking       launches that wait for
- * their end (with CUDA_LAUNCH_BLOCKING=1) greedy spin COUNT     a kernel that ends when one in
- * another stream has run, which is launched later, COUNT others before it: prints a line for each
- * pair
+ *                         one
+ *   greedy contexts       a context for each kernel, which ends with it
+ *   greedy refused        asks for its context's end, which a capture forbids, while kernels run
+ *   greedy alternate      not greedy: one thread that launches on two devices in turn
+ *   greedy blocking       launches that wait for their end (with CUDA_LAUNCH_BLOCKING=1)
+ *   greedy spin COUNT     a kernel that ends when one in another stream has run, which is launched
+ *                         later, COUNT others before it: prints a line for each pair
+ *   greedy legacy         the same in blocking streams, after work in the legacy one
+ *   greedy behind         a long kernel, then short ones of its shape behind it
  */
+/* clang-format on */
 
 #include <dlfcn.h>
 #include <pthread.h>
@@ -342,6 +347,43 @@ static void spin(int count)
     }
 }
 
+static void legacy(void)
+{
+    cu_handle waiter = function_of("waiter"), poster = function_of("poster"), blocking[2];
+
+    for (int i = 0; i < 2; i++)
+        must(cu.stream_create(&blocking[i], 0), "cuStreamCreate");
+    for (int i = 0; i < 2000; i++)
+        launch(function_of("spin"), 108, SHORT_NS, 0, NULL);
+    must(cu.stream_sync(NULL), "cuStreamSynchronize");
+    for (int i = 0; !stopped; i++) {
+        launch(waiter, 1, SHORT_NS, 7, blocking[0]);
+        usleep(30000);
+        launch(poster, 1, SHORT_NS, 7, blocking[1]);
+        for (int j = 0; j < 2; j++)
+            must(cu.stream_sync(blocking[j]), "cuStreamSynchronize");
+        printf("%d\n", i);
+        (void)fflush(stdout);
+    }
+}
+
+static void short_ones(int count)
+{
+    for (int i = 0; i < count && !stopped; i++)
+        launch(function_of("spin"), 108, SHORT_NS / 10, 0, stream);
+}
+
+static void behind(void)
+{
+    while (!stopped) {
+        short_ones(3000);
+        must(cu.stream_sync(stream), "cuStreamSynchronize");
+        launch(function_of("spin"), 108, 60 * (uint64_t)LONG_NS, 0, stream);
+        short_ones(1000);
+        must(cu.stream_sync(stream), "cuStreamSynchronize");
+    }
+}
+
 static void *launch_on(void *context)
 {
     cu_handle function = function_of("spin");
@@ -469,6 +511,10 @@ int main(int argc, char **argv)
         blocking();
     else if (strcmp(way, "spin") == 0)
         spin(argc > 2 ? atoi(argv[2]) : 3);
+    else if (strcmp(way, "legacy") == 0)
+        legacy();
+    else if (strcmp(way, "behind") == 0)
+        behind();
     else if (strcmp(way, "captures") == 0)
         captures();
     else if (strcmp(way, "joins") == 0)

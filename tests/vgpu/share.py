@@ -132,7 +132,7 @@ class Greedy:
 
 def greedy():
     """No way of asking gives more than the share."""
-    ways = (("capture",), ("lost-capture",), ("shapes",), ("mixture",), ("burst",), ("contexts",), ("refused",))
+    ways = (("capture",), ("lost-capture",), ("shapes",), ("mixture",), ("burst",), ("contexts",), ("refused",), ("behind",))
 
     def attempt():
         machine = Machine(gpus=len(ways) + 4)
@@ -170,6 +170,13 @@ def spinning():
     line = tenant.guest.stdout.readline()
     check(line and time.monotonic() - began < 8, f"behind twenty others, too: the first after {time.monotonic() - began:.1f} s")
     tenant.guest.kill()
+
+    machine = Machine()
+    tenant = Greedy(machine, 0, 50, "legacy")
+    time.sleep(5)
+    tenant.guest.kill()
+    pairs = len(tenant.guest.communicate(timeout=20)[0].split())
+    check(pairs > 5, f"in blocking streams beside the legacy one, too: {pairs} pairs in 5 s under 50 %")
 
 
 def drift():

@@ -356,15 +356,20 @@ static double look(struct tails *tails, int64_t charged_ms, double on_device, in
            1e6;
 }
 
-static struct launch begin_tail(struct tails *tails)
+static struct launch begin_tail_in(struct tails *tails, void *stream)
 {
     struct launch launch = launch_of(0x1000, 1);
 
-    launch.stream = (void *)64;
+    launch.stream = stream;
     fake_stream.is_idle = fake_stream.is_done = false;
     fake_stream.recorded = 0;
     assert_int_equal(tails_use(tails, &launch, 0, NS_PER_MS), TAILS_KNOWN);
     return launch;
+}
+
+static struct launch begin_tail(struct tails *tails)
+{
+    return begin_tail_in(tails, (void *)64);
 }
 
 static void a_stream_is_in_doubt_that_is_busy_beyond_what_was_charged(void **state)
@@ -412,7 +417,7 @@ static void a_stream_without_work_is_in_no_doubt(void **state)
     assert_near(look(&tails, 900, 1, 10300), 200, 1e-6);
 }
 
-static void a_stream_with_a_measurement_needs_no_event(void **state)
+static void a_stream_with_a_young_measurement_needs_no_event(void **state)
 {
     struct tails tails = {0};
 
@@ -421,12 +426,63 @@ static void a_stream_with_a_measurement_needs_no_event(void **state)
     fake_samples.list[7].state = SAMPLE_PENDING;
     fake_samples.list[7].kind = SAMPLE_ALWAYS;
     fake_samples.list[7].launch = begin_tail(&tails);
+    fake_samples.list[7].began_ns = 990 * NS_PER_MS;
     assert_near(look(&tails, 1, 1, 1000), 0, 0);
     assert_int_equal(fake_stream.recorded, 0);
     fake_samples.list[7].launch.stream = (void *)72;
-    assert_near(look(&tails, 1, 1, 1100), 0, 0);
+    assert_near(look(&tails, 1, 1, 1010), 0, 0);
     assert_int_equal(fake_stream.recorded, 1);
     fake_samples = (struct samples){0};
+}
+
+/* A long kernel keeps those behind it waiting, of which many a one is measured. */
+static void measurements_behind_a_long_kernel_do_not_hide_it(void **state)
+{
+    struct tails tails = {0};
+
+    (void)state;
+    fake_samples.pending = 2;
+    for (unsigned i = 0; i < 2; i++) {
+        fake_samples.list[i].state = SAMPLE_PENDING;
+        fake_samples.list[i].kind = SAMPLE_DRAWN;
+        fake_samples.list[i].launch = begin_tail(&tails);
+        fake_samples.list[i].began_ns = (990 + 60 * i) * NS_PER_MS;
+    }
+    assert_near(look(&tails, 1, 1, 1000), 0, 0);
+    assert_int_equal(fake_stream.recorded, 0);
+    assert_near(look(&tails, 1, 1, 1060), 0, 0);
+    assert_int_equal(fake_stream.recorded, 1);
+    assert_near(look(&tails, 1, 1, 1400), 339, 1e-6);
+    fake_samples = (struct samples){0};
+}
+
+/* Its event would wait for all blocking streams, and keep them waiting. */
+static void the_legacy_stream_gets_no_event(void **state)
+{
+    struct tails tails = {0};
+    struct launch launch = begin_tail_in(&tails, NULL);
+
+    (void)state;
+    assert_near(look(&tails, 1, 1, 100), 0, 0);
+    assert_near(look(&tails, 1, 1, 500), 399, 1e-6);
+    assert_int_equal(tails.out, 1);
+    tails_note_done(&tails, &launch, 99 * NS_PER_MS);
+    assert_near(look(&tails, 1, 1, 600), 499, 1e-6);
+    tails_note_done(&tails, &launch, 101 * NS_PER_MS); /* it began behind what was there */
+    assert_int_equal(tails.out, 0);
+    assert_near(look(&tails, 1, 1, 700), 0, 0);
+    assert_near(look(&tails, 1, 1, 1000), 300, 1);
+    fake_stream.captures = true; /* nothing may be asked */
+    fake_stream.is_idle = true;
+    assert_near(look(&tails, 1, 1, 1100), 400, 1);
+    fake_stream.captures = false;
+    assert_false(tails.is_new);
+    assert_near(look(&tails, 1, 1, 1200), 0, 0);
+    assert_true(tails.is_new); /* long unused: blocking streams keep it busy alone */
+    fake_stream.is_idle = false;
+    assert_near(look(&tails, 1, 1, 1300), 0, 0);
+    assert_near(look(&tails, 1, 1, 2000), 0, 0);
+    assert_int_equal(fake_stream.recorded, 0);
 }
 
 static void while_a_capture_is_open_no_stream_is_asked(void **state)
@@ -448,6 +504,21 @@ static void while_a_capture_is_open_no_stream_is_asked(void **state)
     fake_stream.captures = true;
     assert_near(look(&tails, 1, 1, 1500), 399, 1);
     fake_stream.captures = false;
+}
+
+/* A mark that is out already does not hide what is launched just before the stream ends. */
+static void the_end_of_a_stream_is_marked_anew(void **state)
+{
+    struct tails tails = {0};
+
+    (void)state;
+    (void)begin_tail(&tails);
+    assert_near(look(&tails, 1, 1, 1000), 0, 0);
+    assert_int_equal(fake_stream.recorded, 1);
+    assert_true(
+        tails_forget(&tails, &fake_samples, &gpu_of_tails, NULL, (void *)64, 0, 1010 * NS_PER_MS));
+    assert_int_equal(fake_stream.recorded, 2);
+    assert_int_equal(tails.out, 1);
 }
 
 static void a_stream_that_ends_is_looked_at_until_its_work_has_ended(void **state)
@@ -729,8 +800,11 @@ int main(void)
         cmocka_unit_test(the_streams_beside_one),
         cmocka_unit_test(a_stream_is_in_doubt_that_is_busy_beyond_what_was_charged),
         cmocka_unit_test(a_stream_without_work_is_in_no_doubt),
-        cmocka_unit_test(a_stream_with_a_measurement_needs_no_event),
+        cmocka_unit_test(a_stream_with_a_young_measurement_needs_no_event),
+        cmocka_unit_test(measurements_behind_a_long_kernel_do_not_hide_it),
+        cmocka_unit_test(the_legacy_stream_gets_no_event),
         cmocka_unit_test(while_a_capture_is_open_no_stream_is_asked),
+        cmocka_unit_test(the_end_of_a_stream_is_marked_anew),
         cmocka_unit_test(a_stream_that_ends_is_looked_at_until_its_work_has_ended),
         cmocka_unit_test(streams_that_are_not_used_make_room),
         cmocka_unit_test(a_crowd_gets_no_more_on_credit_than_one),

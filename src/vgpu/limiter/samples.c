@@ -203,16 +203,19 @@ bool samples_renew_base(struct samples *samples, const struct limiter_gpu *ops, 
     return true;
 }
 
-bool samples_has(const struct samples *samples, const struct launch *where)
+int64_t samples_oldest_ns(const struct samples *samples, const struct launch *where)
 {
+    int64_t oldest_ns = 0;
+
     for (unsigned i = 0; i < SAMPLES && samples->pending; i++) {
         const struct sample *sample = &samples->list[i];
 
         if (sample->state == SAMPLE_PENDING && sample->kind != SAMPLE_CALIBRATION &&
-            launches_share_stream(&sample->launch, where))
-            return true;
+            launches_share_stream(&sample->launch, where) &&
+            (!oldest_ns || sample->began_ns < oldest_ns))
+            oldest_ns = sample->began_ns;
     }
-    return false;
+    return oldest_ns;
 }
 
 struct sample *samples_leader(struct samples *samples)

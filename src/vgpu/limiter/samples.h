@@ -133,8 +133,9 @@ bool samples_interval(const struct samples *samples, const struct limiter_gpu *o
 bool samples_renew_base(struct samples *samples, const struct limiter_gpu *ops, void *gpu,
                         int64_t now_ns);
 
-/* Whether a measurement is on its way in the stream. */
-bool samples_has(const struct samples *samples, const struct launch *where);
+/* When the oldest of the measurements began that are on their way in the stream; 0: there is none.
+ */
+int64_t samples_oldest_ns(const struct samples *samples, const struct launch *where);
 
 /* Of the kernels measured each time the one that has run longest, NULL when none runs. */
 struct sample *samples_leader(struct samples *samples);

@@ -216,8 +216,9 @@ static void look_at_tails(struct limiter *limiter, int64_t now_ns)
                                        limiter->gpu, limiter->charged_ns, on_device, now_ns);
     int64_t until_ns;
 
-    if (limiter->tails.is_blind != was_blind)
+    if (limiter->tails.is_blind != was_blind || limiter->tails.is_new)
         atomic_fetch_add_explicit(&limiter->generation, 1, RELAXED);
+    limiter->tails.is_new = false;
     say_doubt(limiter, doubt_ns, now_ns);
     until_ns = atomic_load_explicit(&limiter->compute->doubted_until_ns, RELAXED);
     doubt_ns = (double)MAX(until_ns - now_ns, INT64_C(0)) / DOUBT_MEMORY;
@@ -256,6 +257,8 @@ void limiter_poll(struct limiter *limiter)
         settled |= done[count]->kind == SAMPLE_ALWAYS;
         samples_free(samples, done[count]);
         note_end(limiter, done[count]);
+        if (done[count]->kind != SAMPLE_CALIBRATION)
+            tails_note_done(&limiter->tails, &done[count]->launch, done[count]->began_ns);
         if (++count == SAMPLES_POLLED)
             break;
     }

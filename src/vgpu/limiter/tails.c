@@ -6,6 +6,9 @@
 /* A stream that long unused makes room for another. */
 #define UNUSED_NS NS_PER_S
 
+/* A measurement that is so long on its way may stand behind what nobody measured. */
+#define BEHIND_NS INT64_C(50000000)
+
 /* So much, and a quarter of what was charged, may be chance: the lot's charges are right on average
  * only, and what the lot finds of so long a kernel can be owed. */
 #define CHANCE_NS 50e6
@@ -55,13 +58,49 @@ enum tails_outcome tails_use(struct tails *tails, const struct launch *launch, i
     return outcome;
 }
 
+static bool is_legacy(const struct tail *tail)
+{
+    return !tail->where.stream;
+}
+
+static bool can_ask(struct tails *tails, const struct limiter_gpu *ops, void *gpu)
+{
+    tails->is_blind = !ops->asks_others(gpu);
+    return !tails->is_blind;
+}
+
+/* Whether all is done that was in the stream when it was looked at anew. */
+static bool is_done(struct tails *tails, const struct tail *tail, const struct limiter_gpu *ops,
+                    void *gpu)
+{
+    if (!is_legacy(tail))
+        return ops->query(gpu, tail->event) != EVENT_NOT_YET;
+    return can_ask(tails, ops, gpu) && ops->is_idle(gpu, &tail->where);
+}
+
+static bool has_young_measurement(const struct samples *samples, const struct tail *tail,
+                                  int64_t now_ns)
+{
+    int64_t began_ns = samples_oldest_ns(samples, &tail->where);
+
+    return began_ns && now_ns - began_ns < BEHIND_NS;
+}
+
+static bool mark(struct tail *tail, const struct limiter_gpu *ops, void *gpu)
+{
+    if (is_legacy(tail))
+        return true;
+    if (!tail->event)
+        tail->event = ops->make_event(gpu);
+    return tail->event && ops->record(gpu, tail->event, &tail->where);
+}
+
 /* The last event is done, and with it what was launched before. Behind a measurement that is on its
  * way there is no need of another event, which may cost a slice of the device. */
 static void look_anew(struct tails *tails, const struct samples *samples, struct tail *tail,
                       const struct limiter_gpu *ops, void *gpu, int64_t charged_ns, int64_t now_ns)
 {
-    tails->is_blind = !ops->asks_others(gpu);
-    if (tails->is_blind || samples_has(samples, &tail->where))
+    if (!can_ask(tails, ops, gpu) || has_young_measurement(samples, tail, now_ns))
         return;
     tail->done_ns = tail->charged_ns;
     tail->charged_ns = charged_ns;
@@ -69,12 +108,25 @@ static void look_anew(struct tails *tails, const struct samples *samples, struct
         tail->done_ns = charged_ns;
         return;
     }
-    if (!tail->event)
-        tail->event = ops->make_event(gpu);
-    if (!tail->event || !ops->record(gpu, tail->event, &tail->where))
+    if (!mark(tail, ops, gpu))
         return;
     tail->recorded_ns = now_ns;
     tails->out++;
+}
+
+static void clear_mark(struct tails *tails, struct tail *tail)
+{
+    tails->out -= tail->recorded_ns != 0;
+    tail->recorded_ns = 0;
+}
+
+/* The legacy stream would be busy with what others do. */
+static void drop_unused(struct tails *tails, struct tail *tail, int64_t now_ns)
+{
+    if (!is_legacy(tail) || !tail->used_ns || now_ns - tail->used_ns < UNUSED_NS)
+        return;
+    tail->used_ns = 0;
+    tails->is_new = true;
 }
 
 static double unexplained_ns(const struct tail *tail, int64_t charged_ns, double on_device,
@@ -102,16 +154,28 @@ double tails_look(struct tails *tails, const struct samples *samples, const stru
         if (!tail->used_ns && !tail->recorded_ns)
             continue;
         looked++;
-        if (tail->recorded_ns && ops->query(gpu, tail->event) == EVENT_NOT_YET) {
+        if (tail->recorded_ns && !is_done(tails, tail, ops, gpu)) {
             longest_ns = MAX(longest_ns, unexplained_ns(tail, charged_ns, on_device, now_ns));
             continue;
         }
-        tails->out -= tail->recorded_ns != 0;
-        tail->recorded_ns = 0;
+        clear_mark(tails, tail);
+        drop_unused(tails, tail, now_ns);
         if (tail->used_ns)
             look_anew(tails, samples, tail, ops, gpu, charged_ns, now_ns);
     }
     return longest_ns;
+}
+
+void tails_note_done(struct tails *tails, const struct launch *launch, int64_t began_ns)
+{
+    const void *stream = launch->stream == STREAM_LEGACY ? NULL : launch->stream;
+
+    for (unsigned i = 0; i < TAILS && !stream && !is_hidden(launch); i++) {
+        struct tail *tail = &tails->list[i];
+
+        if (is_legacy(tail) && tail->recorded_ns && began_ns >= tail->recorded_ns)
+            clear_mark(tails, tail);
+    }
 }
 
 bool tails_forget(struct tails *tails, const struct samples *samples, const struct limiter_gpu *ops,
@@ -124,6 +188,8 @@ bool tails_forget(struct tails *tails, const struct samples *samples, const stru
             continue;
         if (!tail->recorded_ns)
             look_anew(tails, samples, tail, ops, gpu, charged_ns, now_ns);
+        else if (can_ask(tails, ops, gpu)) /* and what came since */
+            (void)ops->record(gpu, tail->event, &tail->where);
         tail->used_ns = 0;
         return true;
     }

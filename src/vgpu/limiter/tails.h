@@ -13,6 +13,10 @@
  * A stream is looked at every TAILS_GAP_NS or so, by whoever polls; not while a capture is open,
  * which the stream may join at that very moment. An ordinary launch does nothing
  * for it, but that its stream must be known (launch_cache_knows_stream()).
+ *
+ * The legacy stream gets no event: one would wait for all blocking streams, and hold them up in
+ * turn, perhaps for ever where a kernel in one waits for a kernel in another. What is in it is done
+ * when it is seen empty, or when a measurement in it is done that began later.
  */
 
 #include <stdbool.h>
@@ -42,6 +46,7 @@ struct tails {
     unsigned out;  /* events on their way */
     unsigned next; /* where the next look begins */
     bool is_blind; /* a capture is open: none is looked at anew */
+    bool is_new;   /* one is looked at no more: caches that know it are stale */
     int64_t looked_ns;
 };
 
@@ -64,6 +69,9 @@ enum tails_outcome tails_use(struct tails *tails, const struct launch *launch, i
  */
 double tails_look(struct tails *tails, const struct samples *samples, const struct limiter_gpu *ops,
                   void *gpu, int64_t charged_ns, double on_device, int64_t now_ns);
+
+/* A measurement that began then is done, and with it what was launched before into its stream. */
+void tails_note_done(struct tails *tails, const struct launch *launch, int64_t began_ns);
 
 /* The stream ends; what is in it is looked at until it is done. True when it was known. */
 bool tails_forget(struct tails *tails, const struct samples *samples, const struct limiter_gpu *ops,
