@@ -44,6 +44,7 @@ static struct {
 } compute = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 static _Atomic int captures;
+static _Atomic int joins; /* threads that make a stream wait for an event, perhaps a captured one */
 
 /* Held by who puts something into a stream that is captured, and so goes uncharged; alone by who
  * ends a capture. */
@@ -66,6 +67,7 @@ void limiters_after_fork(void)
         atomic_store(&compute.rows[i], NULL);
     atomic_store(&compute.count, 0);
     atomic_store(&captures, 0);
+    atomic_store(&joins, 0);
     (void)pthread_rwlock_init(&capturing, NULL);
     launch_cache = (struct launch_cache){0};
     last.epoch = 0;
@@ -224,7 +226,13 @@ static bool gpu_is_idle(void *gpu, const struct launch *where)
 static bool gpu_asks_others(void *gpu)
 {
     (void)gpu;
-    return atomic_load(&captures) == 0;
+    return atomic_load(&joins) == 0;
+}
+
+static bool gpu_is_captured(void *gpu, const struct launch *where)
+{
+    (void)gpu;
+    return is_capturing(where);
 }
 
 static int64_t gpu_wait(void *gpu, void *event)
@@ -249,6 +257,7 @@ static const struct limiter_gpu real_gpu = {
     .elapsed_ms = gpu_elapsed,
     .is_idle = gpu_is_idle,
     .asks_others = gpu_asks_others,
+    .is_captured = gpu_is_captured,
     .wait_ns = gpu_wait,
 };
 
@@ -709,6 +718,27 @@ void compute_capture_began(struct compute_row *row, CUresult result)
     }
     if (row)
         (void)pthread_mutex_unlock(&row->lock);
+}
+
+/* Who looks holds the row's lock: it is done before we go on, or sees us. The lock is not held
+ * while the driver is called, for a queue that is full keeps the caller until there is room. */
+bool compute_join_begins(CUstream stream)
+{
+    struct compute_row *row;
+
+    if (!atomic_load(&captures))
+        return false;
+    atomic_fetch_add(&joins, 1);
+    row = compute_capture_begins(stream);
+    if (row)
+        (void)pthread_mutex_unlock(&row->lock);
+    return true;
+}
+
+void compute_join_ended(bool began)
+{
+    if (began)
+        atomic_fetch_sub(&joins, 1);
 }
 
 void compute_capture_ends(void)

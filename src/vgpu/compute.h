@@ -95,6 +95,13 @@ void compute_forget_stream(CUstream stream);
 struct compute_row *compute_capture_begins(CUstream stream);
 void compute_capture_began(struct compute_row *row, CUresult result);
 
+/*
+ * Around the driver's call by which a stream may join a capture: until then no stream but a
+ * launch's own is looked into. compute_join_ended() takes what compute_join_begins() returned.
+ */
+bool compute_join_begins(CUstream stream);
+void compute_join_ended(bool began);
+
 /* Around the driver's call that ends a capture, or a stream. */
 void compute_capture_ends(void);
 void compute_capture_ended(bool ended);

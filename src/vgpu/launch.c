@@ -272,6 +272,30 @@ PUBLIC CUresult cuStreamBeginCaptureToGraph_ptsz(CUstream stream, CUgraph graph,
     CAPTURE(cuStreamBeginCaptureToGraph_ptsz, stream, graph, nodes, edges, count, mode);
 }
 
+PUBLIC CUresult cuStreamWaitEvent(CUstream stream, CUevent event, unsigned int flags)
+{
+    CUresult result;
+    bool began;
+
+    (void)real_driver();
+    began = compute_join_begins(stream);
+    result = REAL(cuStreamWaitEvent)(stream, event, flags);
+    compute_join_ended(began);
+    return result;
+}
+
+PUBLIC CUresult cuStreamWaitEvent_ptsz(CUstream stream, CUevent event, unsigned int flags)
+{
+    CUresult result;
+    bool began;
+
+    (void)real_driver();
+    began = compute_join_begins(stream);
+    result = REAL(cuStreamWaitEvent_ptsz)(stream, event, flags);
+    compute_join_ended(began);
+    return result;
+}
+
 static bool captures(CUresult (*ask)(CUstream, CUstreamCaptureStatus *), CUstream stream)
 {
     CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;

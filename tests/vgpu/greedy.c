@@ -21,6 +21,9 @@
  *                         later, COUNT others before it: prints a line for each pair
  *   greedy legacy         the same in blocking streams, after work in the legacy one
  *   greedy behind         a long kernel, then short ones of its shape behind it
+ *   greedy under-capture  a long kernel, then a capture in another stream until it has ended
+ *   greedy side CAPTURES  not greedy: 16 streams side by side, while so many captures are open:
+ *                         prints how many rounds
  */
 /* clang-format on */
 
@@ -384,6 +387,42 @@ static void behind(void)
     }
 }
 
+static void under_capture(void)
+{
+    typedef int end_capture_fn(cu_handle stream, cu_handle * graph);
+    end_capture_fn *end = (end_capture_fn *)symbol("cuStreamEndCapture");
+    cu_handle graph;
+
+    while (!stopped) {
+        short_ones(3000);
+        must(cu.stream_sync(stream), "cuStreamSynchronize");
+        launch(function_of("spin"), 108, 60 * (uint64_t)LONG_NS, 0, stream);
+        must(cu.begin_capture(second, 2), "cuStreamBeginCapture"); /* relaxed */
+        must(cu.stream_sync(stream), "cuStreamSynchronize");
+        must(end(second, &graph), "cuStreamEndCapture");
+    }
+}
+
+static void side(int captures)
+{
+    cu_handle function = function_of("spin"), streams[16], captured;
+    unsigned long rounds = 0;
+
+    for (int i = 0; i < captures; i++) {
+        must(cu.stream_create(&captured, 1), "cuStreamCreate");
+        must(cu.begin_capture(captured, 2), "cuStreamBeginCapture"); /* relaxed */
+    }
+    for (int i = 0; i < 16; i++)
+        must(cu.stream_create(&streams[i], 1), "cuStreamCreate");
+    for (; !stopped; rounds++) {
+        for (int i = 0; i < 64; i++)
+            launch(function, 2, 10 * SHORT_NS, 0, streams[i % 16]);
+        for (int i = 0; i < 16; i++)
+            must(cu.stream_sync(streams[i]), "cuStreamSynchronize");
+    }
+    printf("%lu\n", rounds);
+}
+
 static void *launch_on(void *context)
 {
     cu_handle function = function_of("spin");
@@ -515,6 +554,10 @@ int main(int argc, char **argv)
         legacy();
     else if (strcmp(way, "behind") == 0)
         behind();
+    else if (strcmp(way, "under-capture") == 0)
+        under_capture();
+    else if (strcmp(way, "side") == 0)
+        side(argc > 2 ? atoi(argv[2]) : 0);
     else if (strcmp(way, "captures") == 0)
         captures();
     else if (strcmp(way, "joins") == 0)

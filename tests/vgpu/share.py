@@ -132,7 +132,7 @@ class Greedy:
 
 def greedy():
     """No way of asking gives more than the share."""
-    ways = (("capture",), ("lost-capture",), ("shapes",), ("mixture",), ("burst",), ("contexts",), ("refused",), ("behind",))
+    ways = (("capture",), ("lost-capture",), ("shapes",), ("mixture",), ("burst",), ("contexts",), ("refused",), ("behind",), ("under-capture",))
 
     def attempt():
         machine = Machine(gpus=len(ways) + 4)
@@ -210,6 +210,17 @@ def captures():
         made, failed = map(int, tenant.guest.communicate(timeout=20)[0].split())
         check(made > 100, f"{made} captures {sentence}")
         check_equal(failed, 0, "of which none failed")
+
+    def attempt():
+        machine = Machine(gpus=2)
+        tenants = [Greedy(machine, gpu, 30, "side", str(gpu), uuids=[gpu_of["uuid"]]) for gpu, gpu_of in enumerate(machine.view()["gpus"])]
+        time.sleep(SECONDS)
+        for tenant in tenants:
+            tenant.guest.terminate()
+        plain, beside = (int(tenant.guest.communicate(timeout=20)[0]) for tenant in tenants)
+        return [(f"16 streams do {beside} rounds beside an open capture, {plain} without", 0.7 * plain, beside)]
+
+    steadily(attempt)
 
 
 def killed():

@@ -25,7 +25,7 @@ static inline double limiter_since_base(const struct limiter *limiter, int64_t a
 /* Negative: gives back. */
 void limiter_charge(struct limiter *limiter, double amount_ns);
 
-/* streams_beside(), of those that may be asked: none while a capture is open. */
+/* streams_beside(), of those that may be asked: none while a stream joins a capture. */
 unsigned limiter_beside(const struct limiter *limiter, const struct launch *launch,
                         int64_t since_ns, struct launch others[STREAMS]);
 

@@ -300,7 +300,7 @@ static void the_streams_beside_one(void **state)
 /* Tails */
 
 static struct {
-    bool is_idle, is_done, captures;
+    bool is_idle, is_done, joins, is_captured;
     unsigned recorded;
 } fake_stream;
 
@@ -336,7 +336,14 @@ static bool fake_stream_is_idle(void *gpu, const struct launch *where)
 static bool fake_asks_others(void *gpu)
 {
     (void)gpu;
-    return !fake_stream.captures;
+    return !fake_stream.joins;
+}
+
+static bool fake_is_captured(void *gpu, const struct launch *where)
+{
+    (void)gpu;
+    (void)where;
+    return fake_stream.is_captured;
 }
 
 static const struct limiter_gpu gpu_of_tails = {
@@ -345,6 +352,7 @@ static const struct limiter_gpu gpu_of_tails = {
     .query = fake_query,
     .is_idle = fake_stream_is_idle,
     .asks_others = fake_asks_others,
+    .is_captured = fake_is_captured,
 };
 
 static struct samples fake_samples;
@@ -472,10 +480,10 @@ static void the_legacy_stream_gets_no_event(void **state)
     assert_int_equal(tails.out, 0);
     assert_near(look(&tails, 1, 1, 700), 0, 0);
     assert_near(look(&tails, 1, 1, 1000), 300, 1);
-    fake_stream.captures = true; /* nothing may be asked */
+    fake_stream.is_captured = true; /* a blocking stream is: nothing may be asked */
     fake_stream.is_idle = true;
     assert_near(look(&tails, 1, 1, 1100), 400, 1);
-    fake_stream.captures = false;
+    fake_stream.is_captured = false;
     assert_false(tails.is_new);
     assert_near(look(&tails, 1, 1, 1200), 0, 0);
     assert_true(tails.is_new); /* long unused: blocking streams keep it busy alone */
@@ -485,25 +493,36 @@ static void the_legacy_stream_gets_no_event(void **state)
     assert_int_equal(fake_stream.recorded, 0);
 }
 
-static void while_a_capture_is_open_no_stream_is_asked(void **state)
+static void while_one_joins_a_capture_no_stream_is_asked(void **state)
 {
     struct tails tails = {0};
 
     (void)state;
     (void)begin_tail(&tails);
-    fake_stream.captures = true;
+    fake_stream.joins = true;
     assert_near(look(&tails, 1, 1, 1000), 0, 0);
     assert_int_equal(fake_stream.recorded, 0);
     assert_true(tails.is_blind);
-    fake_stream.captures = false;
+    fake_stream.joins = false;
     assert_near(look(&tails, 1, 1, 1100), 0, 0);
     assert_int_equal(fake_stream.recorded, 1);
-    assert_false(tails.is_blind);
+    assert_true(tails.is_blind); /* what it did not see meanwhile may happen again */
 
     /* An event that is out already can be asked. */
-    fake_stream.captures = true;
+    fake_stream.joins = true;
     assert_near(look(&tails, 1, 1, 1500), 399, 1);
-    fake_stream.captures = false;
+    fake_stream.joins = false;
+    fake_stream.is_done = true;
+    assert_near(look(&tails, 1, 1, 29000), 0, 0);
+    assert_true(tails.is_blind);
+    assert_near(look(&tails, 1, 1, 32000), 0, 0);
+    assert_false(tails.is_blind);
+
+    fake_stream.is_captured = true;
+    assert_near(look(&tails, 1, 1, 33000), 0, 0);
+    assert_true(tails.is_blind);
+    assert_int_equal(fake_stream.recorded, 3);
+    fake_stream.is_captured = false;
 }
 
 /* A mark that is out already does not hide what is launched just before the stream ends. */
@@ -593,6 +612,7 @@ static const struct limiter_gpu fake_gpu = {
     .make_event = fake_event,
     .is_idle = fake_is_idle,
     .asks_others = fake_asks_others,
+    .is_captured = fake_is_captured,
 };
 
 struct container {
@@ -803,7 +823,7 @@ int main(void)
         cmocka_unit_test(a_stream_with_a_young_measurement_needs_no_event),
         cmocka_unit_test(measurements_behind_a_long_kernel_do_not_hide_it),
         cmocka_unit_test(the_legacy_stream_gets_no_event),
-        cmocka_unit_test(while_a_capture_is_open_no_stream_is_asked),
+        cmocka_unit_test(while_one_joins_a_capture_no_stream_is_asked),
         cmocka_unit_test(the_end_of_a_stream_is_marked_anew),
         cmocka_unit_test(a_stream_that_ends_is_looked_at_until_its_work_has_ended),
         cmocka_unit_test(streams_that_are_not_used_make_room),

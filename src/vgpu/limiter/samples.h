@@ -30,9 +30,11 @@ struct limiter_gpu {
     bool (*elapsed_ms)(void *gpu, void *from, void *to, double *ret_ms);
     /* Whether all that was launched into the stream is done, or nothing may be asked of it. */
     bool (*is_idle)(void *gpu, const struct launch *where);
-    /* Whether streams that another thread may use can be asked. While a capture is open any of them
-     * may join it at any moment, and a question then spoils it. */
+    /* Whether streams that another thread may use can be asked. While one joins a capture that may
+     * be any of them, and a question then spoils it. */
     bool (*asks_others)(void *gpu);
+    /* Whether nothing may be asked of the stream, for a capture. */
+    bool (*is_captured)(void *gpu, const struct launch *where);
     /* What recording the event into an idle stream of ours and waiting for it takes, at the least
      * of some tries. */
     int64_t (*wait_ns)(void *gpu, void *event);

@@ -6,6 +6,10 @@
 /* A stream that long unused makes room for another. */
 #define UNUSED_NS NS_PER_S
 
+/* So long it counts that a capture kept us from a look: a program that begins one when its long
+ * kernel runs would not be seen else. */
+#define BLIND_NS (30 * NS_PER_S)
+
 /* A measurement that is so long on its way may stand behind what nobody measured. */
 #define BEHIND_NS INT64_C(50000000)
 
@@ -63,19 +67,22 @@ static bool is_legacy(const struct tail *tail)
     return !tail->where.stream;
 }
 
-static bool can_ask(struct tails *tails, const struct limiter_gpu *ops, void *gpu)
+static bool can_ask(struct tails *tails, const struct tail *tail, const struct limiter_gpu *ops,
+                    void *gpu, int64_t now_ns)
 {
-    tails->is_blind = !ops->asks_others(gpu);
-    return !tails->is_blind;
+    if (ops->asks_others(gpu) && !ops->is_captured(gpu, &tail->where))
+        return true;
+    tails->blind_ns = now_ns;
+    return false;
 }
 
 /* Whether all is done that was in the stream when it was looked at anew. */
 static bool is_done(struct tails *tails, const struct tail *tail, const struct limiter_gpu *ops,
-                    void *gpu)
+                    void *gpu, int64_t now_ns)
 {
     if (!is_legacy(tail))
         return ops->query(gpu, tail->event) != EVENT_NOT_YET;
-    return can_ask(tails, ops, gpu) && ops->is_idle(gpu, &tail->where);
+    return can_ask(tails, tail, ops, gpu, now_ns) && ops->is_idle(gpu, &tail->where);
 }
 
 static bool has_young_measurement(const struct samples *samples, const struct tail *tail,
@@ -100,7 +107,7 @@ static bool mark(struct tail *tail, const struct limiter_gpu *ops, void *gpu)
 static void look_anew(struct tails *tails, const struct samples *samples, struct tail *tail,
                       const struct limiter_gpu *ops, void *gpu, int64_t charged_ns, int64_t now_ns)
 {
-    if (!can_ask(tails, ops, gpu) || has_young_measurement(samples, tail, now_ns))
+    if (!can_ask(tails, tail, ops, gpu, now_ns) || has_young_measurement(samples, tail, now_ns))
         return;
     tail->done_ns = tail->charged_ns;
     tail->charged_ns = charged_ns;
@@ -154,7 +161,7 @@ double tails_look(struct tails *tails, const struct samples *samples, const stru
         if (!tail->used_ns && !tail->recorded_ns)
             continue;
         looked++;
-        if (tail->recorded_ns && !is_done(tails, tail, ops, gpu)) {
+        if (tail->recorded_ns && !is_done(tails, tail, ops, gpu, now_ns)) {
             longest_ns = MAX(longest_ns, unexplained_ns(tail, charged_ns, on_device, now_ns));
             continue;
         }
@@ -163,6 +170,7 @@ double tails_look(struct tails *tails, const struct samples *samples, const stru
         if (tail->used_ns)
             look_anew(tails, samples, tail, ops, gpu, charged_ns, now_ns);
     }
+    tails->is_blind = tails->blind_ns && now_ns - tails->blind_ns < BLIND_NS;
     return longest_ns;
 }
 
@@ -188,7 +196,7 @@ bool tails_forget(struct tails *tails, const struct samples *samples, const stru
             continue;
         if (!tail->recorded_ns)
             look_anew(tails, samples, tail, ops, gpu, charged_ns, now_ns);
-        else if (can_ask(tails, ops, gpu)) /* and what came since */
+        else if (can_ask(tails, tail, ops, gpu, now_ns)) /* and what came since */
             (void)ops->record(gpu, tail->event, &tail->where);
         tail->used_ns = 0;
         return true;

@@ -10,8 +10,7 @@
  * doubt (settle.c): the longer the stream was busy, the more of what it launches is measured. An
  * honest program pays for that with the time of some events.
  *
- * A stream is looked at every TAILS_GAP_NS or so, by whoever polls; not while a capture is open,
- * which the stream may join at that very moment. An ordinary launch does nothing
+ * A stream is looked at every TAILS_GAP_NS or so, by whoever polls. An ordinary launch does nothing
  * for it, but that its stream must be known (launch_cache_knows_stream()).
  *
  * The legacy stream gets no event: one would wait for all blocking streams, and hold them up in
@@ -45,9 +44,9 @@ struct tails {
     struct tail list[TAILS];
     unsigned out;  /* events on their way */
     unsigned next; /* where the next look begins */
-    bool is_blind; /* a capture is open: none is looked at anew */
+    bool is_blind; /* one could not be looked at of late, for a capture */
     bool is_new;   /* one is looked at no more: caches that know it are stale */
-    int64_t looked_ns;
+    int64_t looked_ns, blind_ns;
 };
 
 enum tails_outcome {

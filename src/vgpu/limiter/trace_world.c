@@ -190,13 +190,13 @@ static bool gpu_is_idle(void *gpu, const struct launch *where)
 
 static bool gpu_asks_others(void *gpu)
 {
-    const struct process *process = gpu;
-
-    for (unsigned i = 0; i < THREADS; i++) {
-        if (process->world->now_ns < process->threads[i].captures_until_ns)
-            return false;
-    }
+    (void)gpu;
     return true;
+}
+
+static bool gpu_is_captured(void *gpu, const struct launch *where)
+{
+    return is_captured(gpu, where);
 }
 
 static int64_t gpu_wait(void *gpu, void *event)
@@ -216,6 +216,7 @@ static const struct limiter_gpu stepped_gpu = {
     .elapsed_ms = gpu_elapsed,
     .is_idle = gpu_is_idle,
     .asks_others = gpu_asks_others,
+    .is_captured = gpu_is_captured,
     .wait_ns = gpu_wait,
 };
 
