@@ -514,6 +514,65 @@ static void joins(void)
     printf("%d %d\n", made, failed);
 }
 
+static void *measure_beside(void *context)
+{
+    cu_handle function = function_of("f2"), own;
+
+    must(cu.set_current(context), "cuCtxSetCurrent");
+    must(cu.stream_create(&own, 1), "cuStreamCreate");
+    while (!stopped)
+        launch(function, 1, 30 * SHORT_NS, 0, own);
+    return NULL;
+}
+
+/* The same, but seldom with work in it, while another thread's launches are measured each time and
+ * ask whether others are busy. */
+static void joins_beside(void)
+{
+    typedef int end_capture_fn(cu_handle stream, cu_handle * graph);
+    typedef int destroy_fn(cu_handle graph);
+    typedef int event_fn(cu_handle * event, unsigned flags);
+    typedef int record_fn(cu_handle event, cu_handle stream);
+    typedef int wait_fn(cu_handle stream, cu_handle event, unsigned flags);
+    end_capture_fn *end = (end_capture_fn *)symbol("cuStreamEndCapture");
+    destroy_fn *destroy = (destroy_fn *)symbol("cuGraphDestroy");
+    event_fn *create = (event_fn *)symbol("cuEventCreate");
+    record_fn *record = (record_fn *)symbol("cuEventRecord");
+    wait_fn *wait = (wait_fn *)symbol("cuStreamWaitEvent");
+    cu_ctx_out_fn *current = (cu_ctx_out_fn *)symbol("cuCtxGetCurrent");
+    cu_handle function = function_of("f1"), fork, join, graph, context;
+    int made = 0, failed = 0;
+    pthread_t thread;
+
+    must(current(&context), "cuCtxGetCurrent");
+    must(create(&fork, 2), "cuEventCreate");
+    must(create(&join, 2), "cuEventCreate");
+    if (pthread_create(&thread, NULL, measure_beside, context) != 0)
+        exit(1);
+    for (; !stopped; made++) {
+        int code;
+
+        if (made % 20 == 0)
+            (void)cu.launch(function, 1, 1, 1, 1, 1, 1, 0, second, NULL, NULL);
+        code = cu.begin_capture(stream, 2); /* relaxed */
+        if (code == CU_OK)
+            code = record(fork, stream);
+        usleep(20); /* time to ask in */
+        if (code == CU_OK)
+            code = wait(second, fork, 0);
+        if (code == CU_OK)
+            code = record(join, second);
+        if (code == CU_OK)
+            code = wait(stream, join, 0);
+        graph = NULL;
+        failed += code != CU_OK || end(stream, &graph) != CU_OK;
+        if (graph)
+            (void)destroy(graph);
+    }
+    (void)pthread_join(thread, NULL);
+    printf("%d %d\n", made, failed);
+}
+
 int main(int argc, char **argv)
 {
     const char *way = argc > 1 ? argv[1] : "";
@@ -562,6 +621,8 @@ int main(int argc, char **argv)
         captures();
     else if (strcmp(way, "joins") == 0)
         joins();
+    else if (strcmp(way, "joins-beside") == 0)
+        joins_beside();
     else
         return 2;
     return 0;
