@@ -19,6 +19,11 @@ def node(name, cards=2, memory=40960):
     }  # fmt: skip
 
 
+def dcu_node():
+    register = "DCU-1,10,32768,100,DCU-Z100,0,true:"
+    return {"kind": "Node", "metadata": {"name": "d", "uid": "d", "annotations": {"hami.io/node-dcu-register": register}}, "status": {"allocatable": {"hygon.com/dcunum": "4"}}}
+
+
 def pod(name, memory, gpus=1, namespace="default", on=None, holds=None):
     limits = {"nvidia.com/gpu": gpus, "nvidia.com/gpumem": memory}
     thing = {"kind": "Pod", "metadata": {"name": name, "namespace": namespace}, "spec": {"containers": [{"name": "c", "resources": {"limits": limits}}]}}
@@ -162,8 +167,7 @@ class Simulate(CtlTest):
         self.assertTrue(all(a["node"] is None for a in answers.values()))
 
     def test_every_vendor_is_simulated(self):
-        register = "DCU-1,10,32768,100,DCU-Z100,0,true:"
-        dcu = {"kind": "Node", "metadata": {"name": "d", "uid": "d", "annotations": {"hami.io/node-dcu-register": register}}, "status": {"allocatable": {"hygon.com/dcunum": "4"}}}
+        dcu = dcu_node()
         wants = pod("dcu", 0)
         wants["spec"]["containers"][0]["resources"]["limits"] = {"hygon.com/dcunum": 1, "hygon.com/dcumem": 1000}
         words = (self.write("d.json", dcu), self.write("p.json", wants))
@@ -178,10 +182,8 @@ class Simulate(CtlTest):
         self.assertEqual([d["uuid"] for n in told["nodes"] for d in n["devices"]], ["DCU-1"], "another vendor's cards on the node are not told of")
 
     def test_a_refusal_and_why_show_the_amount_that_was_asked_for(self):
-        register = "DCU-1,10,32768,100,DCU-Z100,0,true:"
-        dcu = {"kind": "Node", "metadata": {"name": "d", "uid": "d", "annotations": {"hami.io/node-dcu-register": register}}, "status": {"allocatable": {"hygon.com/dcunum": "4"}}}
         bounds = {"kind": "ResourceQuota", "metadata": {"name": "q", "namespace": "bound"}, "spec": {"hard": {"limits.nvidia.com/gpumem": 5000, "limits.hygon.com/dcumem": 5000}}}
-        cluster = self.write("both.json", {"items": [node("n"), dcu, bounds]})
+        cluster = self.write("both.json", {"items": [node("n"), dcu_node(), bounds]})
         for count, memory, asked in (("nvidia.com/gpu", "nvidia.com/gpumem", 50000000), ("hygon.com/dcunum", "hygon.com/dcumem", 3000000000)):
             for namespace in ("bound", "free"):
                 huge = pod("huge", 0, namespace=namespace)
