@@ -126,7 +126,9 @@ static const struct option_row rows[] = {
     {"node-lock-timeout", 0, 0, "TIME", read_lock_timeout, AT(node_lock_timeout_ms),
      "how old a lock on a node may be before it is broken (5m)"},
     WITHOUT("node-lock-retry-timeout", "without effect: a bind waits 8s for its turn"),
-    WITHOUT("legacy-metrics", "without effect: old names are not exported"),
+    WITHOUT("legacy-metrics",
+            "without effect: HAMi's former names (GPUDeviceMemoryLimit, vGPUMemoryAllocated, "
+            "QuotaUsed...) are not exported, those that begin with hami_ are"),
     WITHOUT("profiling", "without effect"),
     WITHOUT("debug", "without effect: see -v"),
     WITHOUT("logtostderr", "without effect: it always does"),
