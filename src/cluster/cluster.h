@@ -355,6 +355,8 @@ struct cluster_pod_view {
     const char *namespace, *name, *uid, *node;
     bool reserved; /* promised, not yet in force */
     const struct place_usage *usage;
+    const char *text; /* the annotations that its devices were read from, as members of a JSON
+                         object */
 };
 int cluster_list(const struct cluster *cluster, struct arena *arena, struct text_list *ret_nodes,
                  struct text_list *ret_pods);

@@ -16,6 +16,7 @@ static struct cluster_pod_view view_of(const struct cluster_pod *pod)
         .node = pod->node->place->name,
         .reserved = pod->state != POD_PLACED,
         .usage = &pod->grant->usage,
+        .text = pod->grant->text,
     };
 }
 

@@ -18,6 +18,7 @@
 #include "base/clock.h"
 #include "base/strbuf.h"
 #include "base/util.h"
+#include "scheduler/families.h"
 #include "scheduler/scheduler.h"
 
 enum {
@@ -49,148 +50,46 @@ void latency_note(struct latency *latency, uint64_t begun_ns)
 }
 
 enum {
-    LABELS_MAX = 8,
     CLASSES_SHOWN = 16,
 };
 
-/* One sample with these labels. */
-static void add_sample(struct strbuf *buf, const char *name, const struct metric_label *labels,
-                       size_t count, double value)
-{
-    strbuf_add(buf, name);
-    metrics_labels(buf, labels, count);
-    metrics_sample(buf, "", "", value);
-}
-
-/* HAMi's families of devices: each device of each node makes a sample of each. */
-struct device_family {
-    const char *name, *help;
-    bool with_cores; /* label device_cores */
-    bool with_limit; /* label device_memory_limit */
-    double (*value)(const struct device *device);
-};
-
-static double memory_limit(const struct device *device)
-{
-    return (double)device->memory_bytes;
-}
-
-static double core_limit(const struct device *device)
-{
-    return device->cores;
-}
-
-static double memory_allocated(const struct device *device)
-{
-    return (double)device->used.memory_bytes;
-}
-
-static double shared_count(const struct device *device)
-{
-    return device->used.tasks;
-}
-
-static double core_allocated(const struct device *device)
-{
-    return device->used.cores;
-}
-
-static double memory_ratio(const struct device *device)
-{
-    return device->memory_bytes ? (double)device->used.memory_bytes / (double)device->memory_bytes
-                                : 0;
-}
-
-static const struct device_family device_families[] = {
-    {"hami_gpu_memory_limit_bytes", "Device memory that can be granted", .value = memory_limit},
-    {"hami_gpu_core_limit_ratio", "Compute that can be granted, in percent of the card",
-     .value = core_limit},
-    {"hami_gpu_memory_allocated_bytes", "Device memory granted", .with_cores = true,
-     .value = memory_allocated},
-    {"hami_gpu_shared_count", "Containers that share the card", .value = shared_count},
-    {"hami_gpu_core_allocated_ratio", "Compute granted, in percent of the card",
-     .value = core_allocated},
-    {"hami_node_gpu_overview", "Device memory granted, with the card's limits as labels",
-     .with_cores = true, .with_limit = true, .value = memory_allocated},
-    {"hami_node_gpu_memory_allocated_ratio", "Device memory granted, as a part of the card's",
-     .value = memory_ratio},
-};
-
-static void add_device(struct strbuf *buf, const struct device_family *family, const char *node,
-                       const struct device *device)
-{
-    struct metric_label labels[LABELS_MAX];
-    char index[16], cores[16], limit[24];
-    size_t count = 0;
-
-    (void)snprintf(index, sizeof(index), "%u", device->index);
-    (void)snprintf(cores, sizeof(cores), "%u", device->cores);
-    (void)snprintf(limit, sizeof(limit), "%" PRIu64, device->memory_bytes / MIB);
-    labels[count++] = (struct metric_label){"zone", "vGPU"};
-    labels[count++] = (struct metric_label){"node", node};
-    labels[count++] = (struct metric_label){"device_uuid", device->uuid};
-    labels[count++] = (struct metric_label){"device_index", index};
-    if (family->with_cores)
-        labels[count++] = (struct metric_label){"device_cores", cores};
-    if (family->with_limit)
-        labels[count++] = (struct metric_label){"device_memory_limit", limit};
-    labels[count++] = (struct metric_label){"device_type", device->model};
-    add_sample(buf, family->name, labels, count, family->value(device));
-}
-
-/* HAMi's families of pods' shares. */
-struct pod_family {
-    const char *name, *help;
-    double (*value)(const struct device_usage *usage);
-};
-
-static double share_memory(const struct device_usage *usage)
-{
-    return (double)usage->memory_bytes;
-}
-
-static double share_cores(const struct device_usage *usage)
-{
-    return usage->cores;
-}
-
-static const struct pod_family pod_families[] = {
-    {"hami_vgpu_memory_allocated_bytes", "Device memory granted to a pod", share_memory},
-    {"hami_vgpu_core_allocated_ratio", "Compute granted to a pod, in percent of the card",
-     share_cores},
-};
-
-static void add_share(struct strbuf *buf, const struct pod_family *family,
-                      const struct cluster_pod_view *pod, const struct place_share *share)
-{
-    const struct metric_label labels[] = {
-        {"zone", "vGPU"},   {"namespace", pod->namespace}, {"node", pod->node},
-        {"pod", pod->name}, {"container_index", "0"},      {"device_uuid", share->uuid},
-    };
-
-    add_sample(buf, family->name, labels, ARRAY_SIZE(labels), family->value(&share->usage));
-}
-
 /* What namespaces may have, under HAMi's names. */
 
-static void add_quota(struct strbuf *buf, const char *name, const struct cluster_quota_view *quota,
-                      int64_t value)
+enum quota_family {
+    QUOTA_USED,
+    QUOTA_LIMIT,
+    QUOTA_FORMERLY_USED,
+};
+
+/* The used amount in the resource's unit, as the limit is. */
+static void add_quota(struct strbuf *buf, enum quota_family family, const char *name,
+                      const struct cluster_quota_view *quota)
 {
+    const bool former = family == QUOTA_FORMERLY_USED;
+    const int64_t value = family == QUOTA_LIMIT ? quota->bound : quota->used / quota->unit_mib;
     char bound[32];
     const struct metric_label labels[] = {
-        {"namespace", quota->namespace},
-        {"quota_name", quota->resource},
+        {"zone", "vGPU"},
+        {former ? "quotanamespace" : "namespace", quota->namespace},
+        {former ? "quotaName" : "quota_name", quota->resource},
         {"limit", bound},
     };
 
     (void)snprintf(bound, sizeof(bound), "%" PRId64, quota->bound);
-    add_sample(buf, name, labels, ARRAY_SIZE(labels), (double)value);
+    families_add_sample(buf, name, labels, ARRAY_SIZE(labels) - (family == QUOTA_LIMIT),
+                        (double)value);
 }
 
-/* The used amount in the resource's unit, as the limit is. */
 static void add_quotas(struct strbuf *buf, const struct scheduler *scheduler)
 {
-    const char *const used = "hami_resource_quota_used", *const bound = "hami_resource_quota_limit";
+    static const char used[] = "What a namespace's pods have of a resource";
+    static const struct {
+        const char *name, *help;
+    } families[] = {
+        [QUOTA_USED] = {"hami_resource_quota_used", used},
+        [QUOTA_LIMIT] = {"hami_resource_quota_limit", "What a namespace may have of a resource"},
+        [QUOTA_FORMERLY_USED] = {"QuotaUsed", used},
+    };
     CLEANUP(arena_freep) struct arena *arena = arena_new(NAMES_MAX);
     struct cluster_quota_view *rows;
     size_t count;
@@ -198,12 +97,13 @@ static void add_quotas(struct strbuf *buf, const struct scheduler *scheduler)
     if (!arena || !leader_leads(scheduler) ||
         cluster_list_quotas(scheduler->cluster, arena, &rows, &count) < 0)
         return;
-    metrics_family(buf, used, METRIC_GAUGE, "What a namespace's pods have of a resource");
-    for (size_t i = 0; i < count; i++)
-        add_quota(buf, used, &rows[i], rows[i].used / rows[i].unit_mib);
-    metrics_family(buf, bound, METRIC_GAUGE, "What a namespace may have of a resource");
-    for (size_t i = 0; i < count; i++)
-        add_quota(buf, bound, &rows[i], rows[i].bound);
+    for (enum quota_family i = QUOTA_USED; i <= QUOTA_FORMERLY_USED; i++) {
+        if (i == QUOTA_FORMERLY_USED && !scheduler->options.legacy_metrics)
+            break;
+        metrics_family(buf, families[i].name, METRIC_GAUGE, families[i].help);
+        for (size_t k = 0; k < count; k++)
+            add_quota(buf, i, families[i].name, &rows[k]);
+    }
 }
 
 /* Our own families. */
@@ -218,13 +118,13 @@ static void add_latency(struct strbuf *buf, const char *verb, const struct laten
         count += latency->counts[i];
         (void)snprintf(bound, sizeof(bound), "%g", (double)bounds_ns[i] / 1e9);
         labels[1].value = bound;
-        add_sample(buf, DURATION "_bucket", labels, 2, (double)count);
+        families_add_sample(buf, DURATION "_bucket", labels, 2, (double)count);
     }
     count += latency->counts[LATENCY_BUCKETS];
     labels[1].value = "+Inf";
-    add_sample(buf, DURATION "_bucket", labels, 2, (double)count);
-    add_sample(buf, DURATION "_sum", labels, 1, (double)latency->sum_ns / 1e9);
-    add_sample(buf, DURATION "_count", labels, 1, (double)count);
+    families_add_sample(buf, DURATION "_bucket", labels, 2, (double)count);
+    families_add_sample(buf, DURATION "_sum", labels, 1, (double)latency->sum_ns / 1e9);
+    families_add_sample(buf, DURATION "_count", labels, 1, (double)count);
 }
 
 static void add_latencies(struct strbuf *buf, const struct scheduler *scheduler)
@@ -247,7 +147,7 @@ static void add_outcomes(struct strbuf *buf, const char *name, const char *help,
     for (size_t i = 0; i < count; i++) {
         const struct metric_label label = {"outcome", outcomes[i].name};
 
-        add_sample(buf, name, &label, 1, (double)outcomes[i].count);
+        families_add_sample(buf, name, &label, 1, (double)outcomes[i].count);
     }
 }
 
@@ -274,7 +174,7 @@ static void add_ages(struct strbuf *buf, const struct scheduler *scheduler)
         const struct metric_label label = {"resource", rows[i].resource};
 
         if (rows[i].watch)
-            add_sample(buf, name, &label, 1, kube_watch_age(rows[i].watch));
+            families_add_sample(buf, name, &label, 1, kube_watch_age(rows[i].watch));
     }
 }
 
@@ -290,8 +190,9 @@ static void add_classes(struct strbuf *buf, const struct scheduler *scheduler)
     metrics_family(buf, "hami_cluster_fillable", METRIC_GAUGE,
                    "How many more pods of this class alone would fit, for those that arrive most");
     for (size_t i = 0; i < count; i++)
-        add_sample(buf, "hami_cluster_fillable", &(struct metric_label){"class", classes[i].text},
-                   1, (double)classes[i].fillable);
+        families_add_sample(buf, "hami_cluster_fillable",
+                            &(struct metric_label){"class", classes[i].text}, 1,
+                            (double)classes[i].fillable);
     add_number(buf, "hami_cluster_unallocatable_ratio", METRIC_GAUGE,
                "Part of all devices that is free and of no use to the pods that arrive",
                MAX(cluster_unallocatable(scheduler->cluster), 0.0));
@@ -363,36 +264,35 @@ struct scrape {
     bool complete;
 };
 
-static bool add_nodes(struct scrape *scrape, const struct device_family *family)
+static bool add_nodes(struct scrape *scrape, size_t family)
 {
     const size_t end = MIN(scrape->position + STEP_NODES, scrape->roll->nodes.count);
 
     if (scrape->position == 0)
-        metrics_family(&scrape->page, family->name, METRIC_GAUGE, family->help);
+        families_begin_devices(&scrape->page, family);
     for (; scrape->position < end; scrape->position++) {
         const char *name = scrape->roll->nodes.items[scrape->position];
         const struct place_node *node = cluster_find_node(scrape->scheduler->cluster, name);
 
-        for (uint32_t i = 0; node && i < node->device_count; i++)
-            add_device(&scrape->page, family, node->name, &node->devices[i]);
+        if (node)
+            families_add_devices(&scrape->page, family, node);
     }
     return end == scrape->roll->nodes.count;
 }
 
-static bool add_pods(struct scrape *scrape, const struct pod_family *family)
+static bool add_pods(struct scrape *scrape, size_t family)
 {
+    const struct cluster *cluster = scrape->scheduler->cluster;
     const size_t end = MIN(scrape->position + STEP_PODS, scrape->roll->pods.count);
 
     if (scrape->position == 0)
-        metrics_family(&scrape->page, family->name, METRIC_GAUGE, family->help);
+        families_begin_pods(&scrape->page, family);
     for (; scrape->position < end; scrape->position++) {
         const char *uid = scrape->roll->pods.items[scrape->position];
         struct cluster_pod_view pod;
 
-        if (!cluster_find_pod(scrape->scheduler->cluster, uid, &pod))
-            continue;
-        for (size_t i = 0; i < pod.usage->count; i++)
-            add_share(&scrape->page, family, &pod, &pod.usage->shares[i]);
+        if (cluster_find_pod(cluster, uid, &pod))
+            families_add_pod(&scrape->page, family, &pod, cluster_find_node(cluster, pod.node));
     }
     return end == scrape->roll->pods.count;
 }
@@ -400,13 +300,14 @@ static bool add_pods(struct scrape *scrape, const struct pod_family *family)
 /* Writes a few more samples. */
 static void take_step(struct scrape *scrape)
 {
-    const size_t devices = ARRAY_SIZE(device_families), pods = ARRAY_SIZE(pod_families);
+    const bool former = scrape->scheduler->options.legacy_metrics;
+    const size_t devices = families_of_devices(former), pods = families_of_pods(former);
     bool over;
 
     if (scrape->family < devices)
-        over = add_nodes(scrape, &device_families[scrape->family]);
+        over = add_nodes(scrape, scrape->family);
     else
-        over = add_pods(scrape, &pod_families[scrape->family - devices]);
+        over = add_pods(scrape, scrape->family - devices);
     if (over) {
         scrape->family++;
         scrape->position = 0;
@@ -516,8 +417,8 @@ void handle_metrics(void *data, struct http_request *request)
     scrape->page = (struct strbuf)STRBUF_INIT(STEP_MAX);
     metrics_family(&scrape->page, "hami_build_info", METRIC_GAUGE,
                    "Always 1; the version is a label");
-    add_sample(&scrape->page, "hami_build_info", &(struct metric_label){"version", HAMI_VERSION}, 1,
-               1);
+    families_add_sample(&scrape->page, "hami_build_info",
+                        &(struct metric_label){"version", HAMI_VERSION}, 1, 1);
     http_answer_source(
         request, HTTP_METRICS,
         &(struct http_source){.read = read_page, .free = scrape_free, .data = scrape});

@@ -126,9 +126,8 @@ static const struct option_row rows[] = {
     {"node-lock-timeout", 0, 0, "TIME", read_lock_timeout, AT(node_lock_timeout_ms),
      "how old a lock on a node may be before it is broken (5m)"},
     WITHOUT("node-lock-retry-timeout", "without effect: a bind waits 8s for its turn"),
-    WITHOUT("legacy-metrics",
-            "without effect: HAMi's former names (GPUDeviceMemoryLimit, vGPUMemoryAllocated, "
-            "QuotaUsed...) are not exported, those that begin with hami_ are"),
+    BOOL("legacy-metrics", legacy_metrics,
+         "export metrics under HAMi's former names (GPUDeviceMemoryLimit, QuotaUsed...), too"),
     WITHOUT("profiling", "without effect"),
     WITHOUT("debug", "without effect: see -v"),
     WITHOUT("logtostderr", "without effect: it always does"),

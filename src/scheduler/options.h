@@ -21,6 +21,7 @@ struct options {
     unsigned bind_timeout_ms, node_lock_timeout_ms;
     bool enable_ascend, enable_iluvatar;
     bool evict_for_devices;
+    bool legacy_metrics;
 };
 
 /* Prints help, version or an error, and exits then. */

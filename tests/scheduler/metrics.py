@@ -4,7 +4,11 @@
 
 from support import *
 
-from promlint import lint
+from promlint import KEPT, lint
+
+FORMER = {f"GPUDevice{what}" for what in ("MemoryLimit", "CoreLimit", "MemoryAllocated", "SharedNum", "CoreAllocated")} | {
+    "nodeGPUOverview", "nodeGPUMemoryPercentage", "nodeGPUMigInstance", "vGPUMemoryAllocated", "vGPUCoreAllocated", "QuotaUsed",
+}  # fmt: skip
 
 
 def sample(page, name, **labels):
@@ -16,10 +20,10 @@ def sample(page, name, **labels):
     return None
 
 
-def check_page(page, when):
+def check_page(page, when, kept=KEPT):
     if not check(shutil.which("promtool"), "promtool is installed (Debian: prometheus)"):
         return
-    code, complaints = lint(page.encode())
+    code, complaints = lint(page.encode(), kept)
     check(code in (0, 3) and not complaints, f"promtool accepts what is told {when}", code, complaints)
 
 
@@ -56,6 +60,17 @@ def main():
     check_equal(sample(page, "hami_scheduler_reservations"), 1, "a promise is counted")
     for verb, count in (("filter", 4), ("bind", 2), ("webhook", 0)):
         check_equal(sample(page, "hami_scheduler_request_duration_seconds_count", verb=verb), count, f"each {verb} was timed")
+    check("GPUDevice" not in page and "nodeGPU" not in page and "vGPUMemory" not in page, "HAMi's former names are left out")
+    scheduler.end()
+
+    scheduler = Scheduler(api, "--legacy-metrics")
+    wait_until(lambda: scheduler.view()["pods"])
+    former = scheduler.metrics()
+    check_page(former, "under former names, too", KEPT | FORMER)
+    for name, value in (("GPUDeviceMemoryLimit", CARD_MIB * MIB), ("GPUDeviceCoreAllocated", 20), ("nodeGPUMemoryPercentage", 0.1)):
+        check_equal(sample(former, name, nodeid="node-1", deviceuuid=card), value, f"{name} of the card is right")
+    check_equal(sample(former, "vGPUMemoryAllocated", podname=thing["metadata"]["name"], deviceuuid=card), 3000 * MIB, "and the pod's memory")
+    check_equal(sample(former, "hami_gpu_memory_allocated_bytes", node="node-1", device_uuid=card), 3000 * MIB, "beside the present ones")
     scheduler.end()
     finish()
 

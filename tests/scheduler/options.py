@@ -81,7 +81,6 @@ def main():
     scheduler = Scheduler(api, *shlex.split(HAMIS))
     check_equal(scheduler.filter(pod(), ["node-1"])["NodeNames"], ["node-1"], "HAMi's flags are accepted")
     check("--kube-qps: without effect" in scheduler.said(), "--kube-qps is said to be without effect")
-    check("--legacy-metrics: without effect: HAMi's former names" in scheduler.said(), "so is --legacy-metrics, with what is exported instead")
     scheduler.end()
 
     asking = pod()

@@ -44,8 +44,9 @@ def test_the_quota_is_kept_from_the_reservation_on(api, scheduler):
     check_equal(len(answer["NodeNames"] or []), 1, "other namespaces are not bound by it", answer)
     check_equal(scheduler.view()["quotas"], [{"namespace": "team", "resource": NAME, "limit": 3000, "used": 2000}], "the view has it")
     page = scheduler.metrics()
-    labels = f'namespace="team",quota_name="{NAME}",limit="3000"'
-    check(f"hami_resource_quota_used{{{labels}}} 2000" in page and f"hami_resource_quota_limit{{{labels}}} 3000" in page, "so have the metrics", page)
+    labels = f'zone="vGPU",namespace="team",quota_name="{NAME}"'
+    check(f'hami_resource_quota_used{{{labels},limit="3000"}} 2000' in page and f"hami_resource_quota_limit{{{labels}}} 3000" in page, "so have the metrics", page)
+    check("QuotaUsed" not in page, "not under their former names", page)
     check_equal(scheduler.bind(first, scheduler.filter(first, ["node-1", "node-2"])["NodeNames"][0]), "", "the first is bound")
     api.set(QUOTAS, quota(3500))
     check(wait_until(lambda: scheduler.filter(second, ["node-1", "node-2"])["NodeNames"], 10), "a raised quota makes room")
