@@ -132,3 +132,11 @@ void metrics_sample(struct strbuf *buf, const char *name, const char *labels, do
 {
     metrics_add(buf, metric_text(name), metric_text(labels), value);
 }
+
+void metrics_labelled_sample(struct strbuf *buf, const char *name,
+                             const struct metric_label *labels, size_t count, double value)
+{
+    strbuf_add(buf, name);
+    metrics_labels(buf, labels, count);
+    metrics_sample(buf, "", "", value);
+}

@@ -48,3 +48,7 @@ void metrics_add_seconds(struct strbuf *buf, struct metric_text name, struct met
 
 /* A sample of the family begun last; labels as metrics_labels() writes them, or "". */
 void metrics_sample(struct strbuf *buf, const char *name, const char *labels, double value);
+
+/* One sample with these labels. */
+void metrics_labelled_sample(struct strbuf *buf, const char *name,
+                             const struct metric_label *labels, size_t count, double value);

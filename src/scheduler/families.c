@@ -19,14 +19,6 @@ enum {
     NUMBER_SIZE = 24,
 };
 
-void families_add_sample(struct strbuf *buf, const char *name, const struct metric_label *labels,
-                         size_t count, double value)
-{
-    strbuf_add(buf, name);
-    metrics_labels(buf, labels, count);
-    metrics_sample(buf, "", "", value);
-}
-
 /* Labels of a device. HAMi's present name of each, and its former one. */
 enum label {
     NODE,
@@ -163,7 +155,7 @@ static void add_device(struct strbuf *buf, const struct device_family *family, c
         if (family->labels & HAS(i))
             labels[count++] = (struct metric_label){label_names[i][family->former], values[i]};
     }
-    families_add_sample(buf, family->name, labels, count, family->value(device));
+    metrics_labelled_sample(buf, family->name, labels, count, family->value(device));
 }
 
 void families_add_devices(struct strbuf *buf, size_t family, const struct place_node *node)
@@ -206,7 +198,7 @@ static void add_share(struct strbuf *buf, const struct pod_sample *sample,
         {former ? "deviceuuid" : "device_uuid", share->uuid},
     };
 
-    families_add_sample(buf, sample->name, labels, ARRAY_SIZE(labels), value);
+    metrics_labelled_sample(buf, sample->name, labels, ARRAY_SIZE(labels), value);
 }
 
 static void add_memory(struct strbuf *buf, const struct pod_sample *sample)
@@ -269,9 +261,9 @@ static void add_mig(struct strbuf *buf, const struct pod_sample *sample,
     (void)snprintf(size, sizeof(size), "%u", mig->size);
     (void)snprintf(name, sizeof(name), "%s-%u", mig->profile, mig->gpu_instance);
     if (sample->former)
-        families_add_sample(buf, sample->name, former, ARRAY_SIZE(former), 1);
+        metrics_labelled_sample(buf, sample->name, former, ARRAY_SIZE(former), 1);
     else
-        families_add_sample(buf, sample->name, labels, ARRAY_SIZE(labels), 1);
+        metrics_labelled_sample(buf, sample->name, labels, ARRAY_SIZE(labels), 1);
 }
 
 /* The instances that the node's plugin says it has made. */

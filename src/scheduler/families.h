@@ -26,8 +26,3 @@ void families_add_devices(struct strbuf *buf, size_t family, const struct place_
 void families_begin_pods(struct strbuf *buf, size_t family);
 void families_add_pod(struct strbuf *buf, size_t family, const struct cluster_pod_view *pod,
                       const struct place_node *node);
-
-/* One sample with these labels. */
-struct metric_label;
-void families_add_sample(struct strbuf *buf, const char *name, const struct metric_label *labels,
-                         size_t count, double value);

@@ -76,8 +76,8 @@ static void add_quota(struct strbuf *buf, enum quota_family family, const char *
     };
 
     (void)snprintf(bound, sizeof(bound), "%" PRId64, quota->bound);
-    families_add_sample(buf, name, labels, ARRAY_SIZE(labels) - (family == QUOTA_LIMIT),
-                        (double)value);
+    metrics_labelled_sample(buf, name, labels, ARRAY_SIZE(labels) - (family == QUOTA_LIMIT),
+                            (double)value);
 }
 
 static void add_quotas(struct strbuf *buf, const struct scheduler *scheduler)
@@ -118,13 +118,13 @@ static void add_latency(struct strbuf *buf, const char *verb, const struct laten
         count += latency->counts[i];
         (void)snprintf(bound, sizeof(bound), "%g", (double)bounds_ns[i] / 1e9);
         labels[1].value = bound;
-        families_add_sample(buf, DURATION "_bucket", labels, 2, (double)count);
+        metrics_labelled_sample(buf, DURATION "_bucket", labels, 2, (double)count);
     }
     count += latency->counts[LATENCY_BUCKETS];
     labels[1].value = "+Inf";
-    families_add_sample(buf, DURATION "_bucket", labels, 2, (double)count);
-    families_add_sample(buf, DURATION "_sum", labels, 1, (double)latency->sum_ns / 1e9);
-    families_add_sample(buf, DURATION "_count", labels, 1, (double)count);
+    metrics_labelled_sample(buf, DURATION "_bucket", labels, 2, (double)count);
+    metrics_labelled_sample(buf, DURATION "_sum", labels, 1, (double)latency->sum_ns / 1e9);
+    metrics_labelled_sample(buf, DURATION "_count", labels, 1, (double)count);
 }
 
 static void add_latencies(struct strbuf *buf, const struct scheduler *scheduler)
@@ -147,7 +147,7 @@ static void add_outcomes(struct strbuf *buf, const char *name, const char *help,
     for (size_t i = 0; i < count; i++) {
         const struct metric_label label = {"outcome", outcomes[i].name};
 
-        families_add_sample(buf, name, &label, 1, (double)outcomes[i].count);
+        metrics_labelled_sample(buf, name, &label, 1, (double)outcomes[i].count);
     }
 }
 
@@ -174,7 +174,7 @@ static void add_ages(struct strbuf *buf, const struct scheduler *scheduler)
         const struct metric_label label = {"resource", rows[i].resource};
 
         if (rows[i].watch)
-            families_add_sample(buf, name, &label, 1, kube_watch_age(rows[i].watch));
+            metrics_labelled_sample(buf, name, &label, 1, kube_watch_age(rows[i].watch));
     }
 }
 
@@ -190,9 +190,9 @@ static void add_classes(struct strbuf *buf, const struct scheduler *scheduler)
     metrics_family(buf, "hami_cluster_fillable", METRIC_GAUGE,
                    "How many more pods of this class alone would fit, for those that arrive most");
     for (size_t i = 0; i < count; i++)
-        families_add_sample(buf, "hami_cluster_fillable",
-                            &(struct metric_label){"class", classes[i].text}, 1,
-                            (double)classes[i].fillable);
+        metrics_labelled_sample(buf, "hami_cluster_fillable",
+                                &(struct metric_label){"class", classes[i].text}, 1,
+                                (double)classes[i].fillable);
     add_number(buf, "hami_cluster_unallocatable_ratio", METRIC_GAUGE,
                "Part of all devices that is free and of no use to the pods that arrive",
                MAX(cluster_unallocatable(scheduler->cluster), 0.0));
@@ -417,8 +417,8 @@ void handle_metrics(void *data, struct http_request *request)
     scrape->page = (struct strbuf)STRBUF_INIT(STEP_MAX);
     metrics_family(&scrape->page, "hami_build_info", METRIC_GAUGE,
                    "Always 1; the version is a label");
-    families_add_sample(&scrape->page, "hami_build_info",
-                        &(struct metric_label){"version", HAMI_VERSION}, 1, 1);
+    metrics_labelled_sample(&scrape->page, "hami_build_info",
+                            &(struct metric_label){"version", HAMI_VERSION}, 1, 1);
     http_answer_source(
         request, HTTP_METRICS,
         &(struct http_source){.read = read_page, .free = scrape_free, .data = scrape});

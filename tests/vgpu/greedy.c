@@ -38,6 +38,12 @@
 
 #include "cu.h"
 
+typedef int end_capture_fn(cu_handle stream, cu_handle *graph);
+typedef int destroy_fn(cu_handle graph);
+typedef int event_fn(cu_handle *event, unsigned flags);
+typedef int record_fn(cu_handle event, cu_handle stream);
+typedef int wait_fn(cu_handle stream, cu_handle event, unsigned flags);
+
 #define LONG_NS 5000000
 #define SHORT_NS 10000
 
@@ -286,7 +292,6 @@ static void contexts(void)
 
 static void refused(void)
 {
-    typedef int end_capture_fn(cu_handle stream, cu_handle * graph);
     end_capture_fn *end = (end_capture_fn *)symbol("cuStreamEndCapture");
     cu_release_fn *reset = (cu_release_fn *)symbol("cuDevicePrimaryCtxReset_v2");
     char name[16];
@@ -389,7 +394,6 @@ static void behind(void)
 
 static void under_capture(void)
 {
-    typedef int end_capture_fn(cu_handle stream, cu_handle * graph);
     end_capture_fn *end = (end_capture_fn *)symbol("cuStreamEndCapture");
     cu_handle graph;
 
@@ -439,8 +443,6 @@ static void *launch_on(void *context)
 /* Nobody asks the driver for anything that a capture forbids but we, if at all. */
 static void captures(void)
 {
-    typedef int end_capture_fn(cu_handle stream, cu_handle * graph);
-    typedef int destroy_fn(cu_handle graph);
     end_capture_fn *end = (end_capture_fn *)symbol("cuStreamEndCapture");
     destroy_fn *destroy = (destroy_fn *)symbol("cuGraphDestroy");
     cu_ctx_out_fn *current = (cu_ctx_out_fn *)symbol("cuCtxGetCurrent");
@@ -473,11 +475,6 @@ static void captures(void)
  * may ask it for anything in between. */
 static void joins(void)
 {
-    typedef int end_capture_fn(cu_handle stream, cu_handle * graph);
-    typedef int destroy_fn(cu_handle graph);
-    typedef int event_fn(cu_handle * event, unsigned flags);
-    typedef int record_fn(cu_handle event, cu_handle stream);
-    typedef int wait_fn(cu_handle stream, cu_handle event, unsigned flags);
     end_capture_fn *end = (end_capture_fn *)symbol("cuStreamEndCapture");
     destroy_fn *destroy = (destroy_fn *)symbol("cuGraphDestroy");
     event_fn *create = (event_fn *)symbol("cuEventCreate");
@@ -529,11 +526,6 @@ static void *measure_beside(void *context)
  * ask whether others are busy. */
 static void joins_beside(void)
 {
-    typedef int end_capture_fn(cu_handle stream, cu_handle * graph);
-    typedef int destroy_fn(cu_handle graph);
-    typedef int event_fn(cu_handle * event, unsigned flags);
-    typedef int record_fn(cu_handle event, cu_handle stream);
-    typedef int wait_fn(cu_handle stream, cu_handle event, unsigned flags);
     end_capture_fn *end = (end_capture_fn *)symbol("cuStreamEndCapture");
     destroy_fn *destroy = (destroy_fn *)symbol("cuGraphDestroy");
     event_fn *create = (event_fn *)symbol("cuEventCreate");

@@ -155,14 +155,17 @@ def greedy():
     spinning()
 
 
+def check_pairs(cores, way, sentence):
+    tenant = Greedy(Machine(), 0, cores, way)
+    time.sleep(5)
+    tenant.guest.kill()
+    pairs = len(tenant.guest.communicate(timeout=20)[0].split())
+    check(pairs > 5, f"{sentence}: {pairs} pairs in 5 s under {cores} %")
+
+
 def spinning():
     """A kernel that waits for a launch which the limiter holds: each pair ends, and soon."""
-    machine = Machine()
-    tenant = Greedy(machine, 0, 5, "spin")
-    time.sleep(5)
-    tenant.guest.terminate()
-    pairs = len(tenant.guest.communicate(timeout=20)[0].split())
-    check(pairs > 5, f"kernels that wait for later launches of ours end: {pairs} pairs in 5 s under 5 %")
+    check_pairs(5, "spin", "kernels that wait for later launches of ours end")
 
     machine = Machine()
     tenant = Greedy(machine, 0, 30, "spin", "20")
@@ -171,12 +174,7 @@ def spinning():
     check(line and time.monotonic() - began < 8, f"behind twenty others, too: the first after {time.monotonic() - began:.1f} s")
     tenant.guest.kill()
 
-    machine = Machine()
-    tenant = Greedy(machine, 0, 50, "legacy")
-    time.sleep(5)
-    tenant.guest.kill()
-    pairs = len(tenant.guest.communicate(timeout=20)[0].split())
-    check(pairs > 5, f"in blocking streams beside the legacy one, too: {pairs} pairs in 5 s under 50 %")
+    check_pairs(50, "legacy", "in blocking streams beside the legacy one, too")
 
 
 def drift():
