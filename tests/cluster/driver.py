@@ -5,6 +5,7 @@
 Its libraries are the simulator's, its device nodes are made here, its hook leaves a mark.
 """
 
+import json
 import os
 import stat
 
@@ -12,16 +13,17 @@ from support import *
 
 SPEC = host.CDI / "nvidia.yaml"
 FOLDER = WORK / "toolkit"
+MAJOR, CONTROL = 195, 255
 INSIDE = "/usr/lib/x86_64-linux-gnu" if host.ARCH == "amd64" else "/usr/lib/aarch64-linux-gnu"
 
 
 def make_nodes(cards):
-    """As /dev/nvidia0 and so on; what is behind them is /dev/null's driver."""
+    """As /dev/nvidia0 and so on, by the driver's numbers; nobody opens them."""
     FOLDER.mkdir(exist_ok=True)
-    for name in ("nvidiactl", *(f"nvidia{i}" for i in range(len(cards)))):
-        if not (FOLDER / name).exists():
-            os.mknod(FOLDER / name, 0o666 | stat.S_IFCHR, os.makedev(1, 3))
-            (FOLDER / name).chmod(0o666)
+    for name, minor in (("nvidiactl", CONTROL), *((f"nvidia{i}", i) for i in range(len(cards)))):
+        (FOLDER / name).unlink(missing_ok=True)
+        os.mknod(FOLDER / name, 0o666 | stat.S_IFCHR, os.makedev(MAJOR, minor))
+        (FOLDER / name).chmod(0o666)
     (FOLDER / "hook.ran").unlink(missing_ok=True)
     hook = FOLDER / "hook"
     hook.write_text(f"#!/bin/sh\ncat >{FOLDER}/hook.state\necho \"$@\" >>{FOLDER}/hook.ran\n")
@@ -49,6 +51,17 @@ def condition():
     return next(((c["status"], c["reason"], c["message"]) for c in found if c["type"] == "hami.io/DriverReady"), (None, None, None))
 
 
+def check_spec(namespace, name, given):
+    """What the runtime was told, and systemd with it: a device that is only made in the container is lost when systemd
+    loads its units again, which sets the cgroup's rules to those of the specification."""
+    inside = get(namespace, name)["status"]["containerStatuses"][0]["containerID"].removeprefix("containerd://")
+    linux = json.loads((WORK / "containerd/state/io.containerd.runtime.v2.task/k8s.io" / inside / "config.json").read_text())["linux"]
+    made = {d["path"] for d in linux["devices"] if d["path"].startswith("/dev/nvidia")}
+    check_equal(made, {f"/dev/nvidia{given}", "/dev/nvidiactl"}, f"the device nodes of {name} are in its specification")
+    rules = {r["minor"]: r["access"] for r in linux["resources"]["devices"] if r["allow"] and r.get("major") == MAJOR}
+    check(rules.keys() == {given, CONTROL} and all({"r", "w"} <= set(a) for a in rules.values()), "and so is that it may use them", rules)
+
+
 def check_pods(namespace, cards):
     for i in range(2):
         create(namespace, slice_pod(f"by-toolkit-{i}", 20000, 10))
@@ -61,6 +74,7 @@ def check_pods(namespace, cards):
         given = cards.index(allocated(get(namespace, name))[0][0][0])
         _, nodes, _ = execute(namespace, name, "sh", "-c", "ls -d /dev/nvidia*")
         check_equal(nodes.split(), sorted([f"/dev/nvidia{given}", "/dev/nvidia-machine", "/dev/nvidiactl"]), f"{name} has the node of its card and no other's")
+        check_spec(namespace, name, given)
         _, variables, _ = execute(namespace, name, "env")
         check("NVIDIA_VISIBLE_DEVICES=void" in variables and "HAMI_SIM=/dev/nvidia-machine" in variables, f"{name} has its variables from the specification", variables)
     ran = (FOLDER / "hook.ran").read_text().splitlines() if (FOLDER / "hook.ran").exists() else []
