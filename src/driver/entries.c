@@ -4,11 +4,19 @@
 #include <string.h>
 
 #include "base/util.h"
-
-const struct driver_entry driver_entries[] = {
 #include "driver/entry_rows.inc"
-};
+
 const size_t driver_entry_count = ARRAY_SIZE(driver_entries);
+
+const char *driver_entry_name(const struct driver_entry *entry)
+{
+    return texts + entry->name_at;
+}
+
+const char *driver_entry_base(const struct driver_entry *entry)
+{
+    return texts + entry->base_at;
+}
 
 const struct driver_entry *driver_entry_find(const char *name)
 {
@@ -16,7 +24,7 @@ const struct driver_entry *driver_entry_find(const char *name)
 
     while (low < high) {
         size_t middle = low + (high - low) / 2;
-        int order = strcmp(name, driver_entries[middle].name);
+        int order = strcmp(name, driver_entry_name(&driver_entries[middle]));
 
         if (order == 0)
             return &driver_entries[middle];
@@ -49,7 +57,7 @@ enum driver_lookup driver_entry_resolve(const char *base, int version, enum driv
     for (size_t i = 0; i < driver_entry_count; i++) {
         const struct driver_entry *entry = &driver_entries[i];
 
-        if (!entry->version || strcmp(entry->base, base) != 0)
+        if (!entry->version || strcmp(driver_entry_base(entry), base) != 0)
             continue;
         known = true;
         if (entry->version > version)

@@ -7,6 +7,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 enum driver_class {
     DRIVER_PASS,
@@ -32,16 +33,21 @@ enum driver_stream {
 };
 
 struct driver_entry {
-    const char *name; /* the ELF symbol */
-    const char *base; /* what cuGetProcAddress knows it by */
-    int version;      /* from this CUDA version on; 0 = never answered */
-    enum driver_class class;
-    enum driver_stream stream;
+    uint16_t name_at, base_at; /* in the texts: see below */
+    uint16_t version;          /* from this CUDA version on; 0 = never answered */
+    uint8_t class;             /* enum driver_class */
+    uint8_t stream;            /* enum driver_stream */
 };
 
 /* Sorted by name. */
 extern const struct driver_entry driver_entries[];
 extern const size_t driver_entry_count;
+
+/* The ELF symbol. */
+const char *driver_entry_name(const struct driver_entry *entry);
+
+/* What cuGetProcAddress knows it by. */
+const char *driver_entry_base(const struct driver_entry *entry);
 
 /* The entry of this exact export, or NULL. */
 const struct driver_entry *driver_entry_find(const char *name);

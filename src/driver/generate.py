@@ -4,7 +4,7 @@
 
 usage: generate.py KIND entries.txt nvml.txt OUTPUT
 
-KIND  rows        the table's rows, for entries.c
+KIND  rows        the table and its texts, for entries.c
       stubs       a weak not-supported function for every export, for the simulated driver
       sim-map     the simulated driver's version script
       sim-table   its functions, in the order of the table's rows
@@ -26,16 +26,22 @@ def read(path: str) -> list:
 
 
 def rows(entries: list, _nvml: list) -> str:
-    streams = {"-": "DRIVER_STREAM_LEGACY"}
-    out = []
+    """Numbers in place of pointers: the loader has nothing to relocate, and a row is eight bytes."""
+    at, size = {}, 0
+    for text in [entry[0] for entry in entries] + [entry[2] for entry in entries]:
+        if text not in at:
+            at[text] = size
+            size += len(text) + 1
+    if size > 1 << 16:
+        sys.exit("the names are more than 64 KiB")
+    out = ["static const char texts[] ="]
+    out += [f'    "{text}\\0"' for text in at]
+    out += [";", "", "const struct driver_entry driver_entries[] = {"]
     for name, kind, base, version, stream in entries:
-        flavour = streams.get(stream, "DRIVER_STREAM_PER_THREAD")
+        flavour = "DRIVER_STREAM_LEGACY" if stream == "-" else "DRIVER_STREAM_PER_THREAD"
         number = 0 if version == "-" else version
-        out.append(
-            f'    {{.name = "{name}", .base = "{base}", .version = {number}, '
-            f".class = DRIVER_{kind.upper()}, .stream = {flavour}}},"
-        )
-    return "\n".join(out) + "\n"
+        out.append(f"    {{{at[name]}, {at[base]}, {number}, DRIVER_{kind.upper()}, {flavour}}}, /* {name} */")
+    return "\n".join(out + ["};"]) + "\n"
 
 
 def stubs(entries: list, _nvml: list) -> str:

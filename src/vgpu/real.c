@@ -177,7 +177,7 @@ static void add_answer(const struct hook *hook)
     flags = entry->stream == DRIVER_STREAM_PER_THREAD
                 ? CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM
                 : CU_GET_PROC_ADDRESS_LEGACY_STREAM;
-    if (REAL(cuGetProcAddress_v2)(entry->base, &answer, entry->version, flags, NULL) ==
+    if (REAL(cuGetProcAddress_v2)(driver_entry_base(entry), &answer, entry->version, flags, NULL) ==
         CUDA_SUCCESS)
         add_pointer(answer, (void *)hook->function);
 }
