@@ -23,7 +23,6 @@ enum driver_class {
     DRIVER_LAUNCH,
     DRIVER_STREAM,
     DRIVER_GRAPH,
-    DRIVER_REFUSE,
     DRIVER_RESOLVE,
 };
 

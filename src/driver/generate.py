@@ -9,8 +9,7 @@ KIND  rows        the table and its texts, for entries.c
       sim-map     the simulated driver's version script
       sim-table   its functions, in the order of the table's rows
       vgpu-map    libvgpu's version script
-      hooks       libvgpu's rows: every intercepted name with its function
-      thunks      libvgpu's refusing functions, as assembler
+      hooks       libvgpu's rows: every intercepted name
 """
 
 import sys
@@ -84,14 +83,9 @@ def vgpu_map(entries: list, nvml: list) -> str:
 
 
 def hooks(entries: list, nvml: list) -> str:
-    out = [f"HOOK_DRIVER({name}, DRIVER_{kind.upper()})" for name, kind, *_ in intercepted(entries)]
+    out = [f"HOOK_DRIVER({name})" for name, *_ in intercepted(entries)]
     out += [f"HOOK_NVML({name})" for name, _kind in nvml]
     return "\n".join(out) + "\n"
-
-
-def thunks(entries: list, _nvml: list) -> str:
-    refused = [name for name, kind, *_ in entries if kind == "refuse"]
-    return "".join(f"REFUSE {name}\n" for name in refused)
 
 
 KINDS = {
@@ -101,7 +95,6 @@ KINDS = {
     "sim-table": sim_table,
     "vgpu-map": vgpu_map,
     "hooks": hooks,
-    "thunks": thunks,
 }
 
 
@@ -112,9 +105,8 @@ def main() -> int:
     if len(set(names)) != len(names):
         sys.exit(f"{entries_path}: an entry point is listed twice")
     entries.sort(key=lambda entry: entry[0])
-    head = "" if kind == "thunks" else "/* Made by generate.py out of the lists of entry points. */\n"
     with open(output, "w", encoding="utf-8") as out:
-        out.write(head + KINDS[kind](entries, read(nvml_path)))
+        out.write("/* Made by generate.py out of the lists of entry points. */\n" + KINDS[kind](entries, read(nvml_path)))
     return 0
 
 

@@ -6,9 +6,9 @@
  * dlsym, dlvsym   libc tells RTLD_NEXT's caller by the return address. Names that are none of ours go
  *                 on to libc by a jump, so that it sees the true caller. For our names C takes over,
  *                 with the caller as one more argument.
- * REFUSE name     the driver's functions that are refused: whatever their arguments are, a number comes
- *                 back, or the driver's own function is jumped to where the policy allows it. Some
- *                 more stand by for exports of the driver's that nobody knew of.
+ * UNKNOWN name    stands in for an export of the driver's that nobody knows: whatever its arguments are,
+ *                 a number comes back, or the driver's own function is jumped to where the policy
+ *                 allows it.
  */
 
 #if defined(__x86_64__)
@@ -51,8 +51,8 @@
     LOOKUP dlvsym, libc_dlvsym, lookup_version
 
 /* All integer and floating argument registers are kept around the question. */
-    .type refuse_common, @function
-refuse_common:
+    .type unknown_common, @function
+unknown_common:
     .cfi_startproc
     pushq %rbp
     .cfi_adjust_cfa_offset 8
@@ -100,19 +100,19 @@ refuse_common:
     movl $801, %eax
     ret
     .cfi_endproc
-    .size refuse_common, . - refuse_common
+    .size unknown_common, . - unknown_common
 
-    .macro REFUSE name
+    .macro UNKNOWN name
     .globl \name
     .type \name, @function
 \name:
     .cfi_startproc
     endbr64
-    movl $REFUSED_NUMBER, %eax
-    jmp refuse_common
+    movl $UNKNOWN_NUMBER, %eax
+    jmp unknown_common
     .cfi_endproc
     .size \name, . - \name
-    .set REFUSED_NUMBER, REFUSED_NUMBER + 1
+    .set UNKNOWN_NUMBER, UNKNOWN_NUMBER + 1
     .endm
 
 #elif defined(__aarch64__)
@@ -155,8 +155,8 @@ refuse_common:
     LOOKUP dlsym, libc_dlsym, lookup_symbol
     LOOKUP dlvsym, libc_dlvsym, lookup_version
 
-    .type refuse_common, %function
-refuse_common:
+    .type unknown_common, %function
+unknown_common:
     .cfi_startproc
     stp x29, x30, [sp, #-208]!
     .cfi_def_cfa_offset 208
@@ -191,36 +191,34 @@ refuse_common:
     mov w0, #801
     ret
     .cfi_endproc
-    .size refuse_common, . - refuse_common
+    .size unknown_common, . - unknown_common
 
-    .macro REFUSE name
+    .macro UNKNOWN name
     .globl \name
     .type \name, %function
 \name:
     .cfi_startproc
     hint #34 /* bti c */
-    mov w16, #REFUSED_NUMBER
-    b refuse_common
+    mov w16, #UNKNOWN_NUMBER
+    b unknown_common
     .cfi_endproc
     .size \name, . - \name
-    .set REFUSED_NUMBER, REFUSED_NUMBER + 1
+    .set UNKNOWN_NUMBER, UNKNOWN_NUMBER + 1
     .endm
 
 #else
 #error "no entry points for this processor yet"
 #endif
 
-    .set REFUSED_NUMBER, 0
-#include "vgpu/thunks.inc"
-
-/* For exports that we learn of when the driver is loaded: UNKNOWN_MAX in real.h. */
-    REFUSE unknown_0
-    REFUSE unknown_1
-    REFUSE unknown_2
-    REFUSE unknown_3
-    REFUSE unknown_4
-    REFUSE unknown_5
-    REFUSE unknown_6
-    REFUSE unknown_7
+/* UNKNOWN_MAX in real.h. */
+    .set UNKNOWN_NUMBER, 0
+    UNKNOWN unknown_0
+    UNKNOWN unknown_1
+    UNKNOWN unknown_2
+    UNKNOWN unknown_3
+    UNKNOWN unknown_4
+    UNKNOWN unknown_5
+    UNKNOWN unknown_6
+    UNKNOWN unknown_7
 
     .section .note.GNU-stack, "", %progbits

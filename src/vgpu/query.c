@@ -158,49 +158,11 @@ bool vgpu_refuses(enum vgpu_word word, const char *name, const char *why)
     return refused;
 }
 
-static bool refuse(const char *name)
-{
-    return vgpu_refuses(VGPU_WORD_UNACCOUNTED, name, "its memory is not accounted for yet");
-}
-
-/* In the order of the thunks: the refused entry points, by name. */
-#define REFUSED_DRIVER_ALLOC(name)
-#define REFUSED_DRIVER_FREE(name)
-#define REFUSED_DRIVER_VIRTUAL(name)
-#define REFUSED_DRIVER_MANAGED(name)
-#define REFUSED_DRIVER_HOST(name)
-#define REFUSED_DRIVER_POOL(name)
-#define REFUSED_DRIVER_CONTEXT(name)
-#define REFUSED_DRIVER_MODULE(name)
-#define REFUSED_DRIVER_QUERY(name)
-#define REFUSED_DRIVER_LAUNCH(name)
-#define REFUSED_DRIVER_STREAM(name)
-#define REFUSED_DRIVER_GRAPH(name)
-#define REFUSED_DRIVER_RESOLVE(name)
-#define REFUSED_DRIVER_REFUSE(name) {#name, REAL_##name},
-
-static const struct {
-    const char *name;
-    enum real_index real;
-} refused_entries[] = {
-#define HOOK_DRIVER(name, class) REFUSED_##class(name)
-#define HOOK_NVML(name)
-#include "vgpu/hooks.inc"
-#undef HOOK_DRIVER
-#undef HOOK_NVML
-    {NULL}, /* the end; behind it come the exports that nobody knows */
-};
-
 void *refuse_or_pass(unsigned number)
 {
-    const size_t listed = ARRAY_SIZE(refused_entries) - 1;
+    const struct unknown *unknown = &real_unknown[number];
 
-    if ((size_t)number + 1 > listed) {
-        const struct unknown *unknown = &real_unknown[number - listed];
-
-        return refuse(unknown->name) ? NULL : unknown->real;
-    }
-    if (refuse(refused_entries[number].name))
-        return NULL;
-    return real_functions[refused_entries[number].real];
+    return vgpu_refuses(VGPU_WORD_UNACCOUNTED, unknown->name, "its memory is not accounted for yet")
+               ? NULL
+               : unknown->real;
 }

@@ -23,14 +23,14 @@ struct hook {
 };
 
 #define OURS(name) extern void ours_##name(void) __asm__(#name);
-#define HOOK_DRIVER(name, class) OURS(name)
+#define HOOK_DRIVER(name) OURS(name)
 #define HOOK_NVML(name) OURS(name)
 #include "vgpu/hooks.inc"
 #undef HOOK_DRIVER
 #undef HOOK_NVML
 
 static const struct hook hooks[] = {
-#define HOOK_DRIVER(name, class) {#name, ours_##name, REAL_##name, true},
+#define HOOK_DRIVER(name) {#name, ours_##name, REAL_##name, true},
 #define HOOK_NVML(name) {#name, ours_##name, REAL_##name, false},
 #include "vgpu/hooks.inc"
 #undef HOOK_DRIVER

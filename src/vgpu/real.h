@@ -60,7 +60,7 @@
 #define CALLED_NVML(X) X(nvmlDeviceGetUUID)
 
 enum real_index {
-#define HOOK_DRIVER(name, class) REAL_##name,
+#define HOOK_DRIVER(name) REAL_##name,
 #define HOOK_NVML(name) REAL_##name,
 #include "vgpu/hooks.inc"
 #undef HOOK_DRIVER
@@ -88,7 +88,7 @@ void *real_driver_symbol(const char *name);
 
 /*
  * Exports of the driver's that are not in entries.txt and, by their names, take memory or launch:
- * found when it is opened, said once, and refused like those of class "refuse".
+ * found when it is opened, and refused, counted and said as the policy has it (vgpu_refuses()).
  */
 enum {
     UNKNOWN_MAX = 8, /* beyond that they are refused whatever the policy says */

@@ -8,7 +8,6 @@
  *   reach WAY fill ALLOC    take memory through the entry point ALLOC until nothing is left; say
  *                           what every query tells; wait for a line; give it back; wait for a line
  *   reach WAY codes         a table of odd calls and their answers
- *   reach WAY refused       what every entry point of class "refuse" answers
  *   reach WAY versions      what cuGetProcAddress means by every name, version and flavour
  *   reach WAY floats        whether a refused function that may pass gets floating arguments
  *   reach WAY old NAME...   calls each of these with nothing for arguments: which crashed?
@@ -654,31 +653,6 @@ static int command_codes(int argc, char **argv)
     return 0;
 }
 
-/* Called with arguments that would all be good enough to dereference: buffers of zeroes. */
-static int command_refused(int argc, char **argv)
-{
-    typedef int any_fn(void *, void *, void *, void *, void *, void *, void *, void *);
-    static char buffers[8][4096];
-    any_fn *call;
-
-    (void)argc, (void)argv;
-    row("context", make_context(), false);
-    for (size_t i = 0; i < ENTRIES; i++) {
-        if (strcmp(entries[i].class, "refuse") != 0)
-            continue;
-        call = (any_fn *)way->look(&entries[i]);
-        if (!call) {
-            printf("%s: unreachable\n", entries[i].name);
-            continue;
-        }
-        memset(buffers, 0, sizeof(buffers));
-        printf("%s: %d\n", entries[i].name,
-               call(buffers[0], buffers[1], buffers[2], buffers[3], buffers[4], buffers[5],
-                    buffers[6], buffers[7]));
-    }
-    return 0;
-}
-
 /* Which export a pointer is, by comparing with what plain lookup tells. */
 static const char *name_of(void *pointer)
 {
@@ -842,9 +816,9 @@ struct command {
 };
 
 static const struct command commands[] = {
-    {"fill", command_fill},         {"codes", command_codes},   {"refused", command_refused},
-    {"versions", command_versions}, {"others", command_others}, {"old", command_old},
-    {"floats", command_floats},     {"newer", command_newer},   {"memory", command_memory},
+    {"fill", command_fill},     {"codes", command_codes},   {"versions", command_versions},
+    {"others", command_others}, {"old", command_old},       {"floats", command_floats},
+    {"newer", command_newer},   {"memory", command_memory},
 };
 
 /* reach WAY[=FILE] COMMAND... */

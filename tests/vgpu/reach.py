@@ -170,10 +170,6 @@ def check_same(program, way, command, sentence):
     check(not different and same_length, f"{title}", *(f"bare {b!r}, limited {l!r}" for b, l in different[:20]))
 
 
-# Entry points that are refused, whatever they are called with.
-REFUSED = sum(line.split()[1] == "refuse" for line in (SOURCE / "src/driver/entries.txt").read_text().splitlines() if line[:2] == "cu")
-
-
 def refused_count(region):
     """The library's own count of refused calls, from its extension of the region: see region.py."""
     if not region.exists():
@@ -181,24 +177,6 @@ def refused_count(region):
     with open(region, "rb") as file:
         file.seek(2011136 + 16)
         return int.from_bytes(file.read(8), "little")
-
-
-def check_refused(program, way):
-    machine = Machine(gpus=1, memory=4 * GIB)
-    region = new_region()
-    ended = run([program, way, "refused"], limited_environment(machine, memory=LIMIT, region=region))
-    title = name(way)
-    if "unreachable\": true" in ended.stdout:
-        check(way.startswith(MAY_REFUSE), f"{title}: what is not accounted for is refused (no way)")
-        return
-    if not check(ended.stdout, f"{title}: runs", ended):
-        return
-    rows = [line.split(": ") for line in ended.stdout.splitlines()]
-    asked = [row for row in rows[1:] if row[1] != "unreachable"]
-    passed = [row for row in asked if row[1] != "801"]
-    check_equal((ended.returncode, rows[0][1]), (0, "0"), f"{title}: the refused are asked")
-    check(not passed and len(rows) - 1 == REFUSED, f"{title}: what is not accounted for is refused", passed, len(rows))
-    check_equal(refused_count(region), len(asked), f"{title}: and each refusal is counted")
 
 
 def check_old():
@@ -233,13 +211,15 @@ def check_newer():
     folder.mkdir()
     shutil.copy(BUILD / "tests/newer_driver.so", folder / "libcuda.so.1")
     for policy, code in (("refuse", 801), ("allow", 0)):
-        environment = limited_environment(None, memory=LIMIT, HAMI_UNACCOUNTED=policy, LD_LIBRARY_PATH=folder)
+        region = new_region()
+        environment = limited_environment(None, memory=LIMIT, region=region, HAMI_UNACCOUNTED=policy, LD_LIBRARY_PATH=folder)
         ended = run([REACH, "dlsym", "newer"], environment)
         wanted = {"cuMemAllocNewer": code, "cuGLCtxCreate_v2": code, "cuMemFreeNewer": 0, "cuMemAllocNewer by address": code}
         got = {name: int(answer) for name, answer in (line.split(": ") for line in ended.stdout.splitlines())}
         check_equal(got, wanted, f"an unknown export that takes memory, {policy}")
         words = ended.stderr.count("cuMemAllocNewer")
         check_equal(words, code == 801, "and one line says it where it is refused")
+        check_equal(refused_count(region), list(wanted.values()).count(801), "and each refusal is counted")
 
 
 def check_memory():
@@ -265,7 +245,6 @@ for allocator in ALLOCATORS[1:]:
             check_fill(program, way, allocator)
 for program, way in WAYS:
     check_same(program, way, "codes", "odd calls are answered as the bare driver does")
-    check_refused(program, way)
 for way in ("proc1", "proc2-by-proc1", "proc2-by-proc2"):
     check_same(REACH, way, "versions", "every name, version and flavour means what it means bare")
 for program, way in ((REACH, "dlsym"), (DIRECT, "next")):
