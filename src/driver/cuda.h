@@ -51,6 +51,8 @@ typedef int CUstreamCaptureMode;
 typedef int CUstreamCaptureStatus;
 typedef int CUdriverProcAddressQueryResult;
 typedef uint64_t cuuint64_t;
+typedef uint32_t CUlogicalEndpointId;
+typedef void (*CUgraphRecaptureCallback)(void);
 
 typedef struct {
     unsigned char bytes[16];
@@ -743,12 +745,22 @@ CUresult cuMulticastAddDevice(CUmemGenericAllocationHandle handle, CUdevice devi
 CUresult cuMulticastBindMem(CUmemGenericAllocationHandle handle, size_t offset,
                             CUmemGenericAllocationHandle memory, size_t memory_offset, size_t bytes,
                             unsigned long long flags);
+CUresult cuMulticastBindMem_v2(CUmemGenericAllocationHandle handle, CUdevice device, size_t offset,
+                               CUmemGenericAllocationHandle memory, size_t memory_offset,
+                               size_t bytes, unsigned long long flags);
 CUresult cuMulticastBindAddr(CUmemGenericAllocationHandle handle, size_t offset, CUdeviceptr ptr,
                              size_t bytes, unsigned long long flags);
+CUresult cuMulticastBindAddr_v2(CUmemGenericAllocationHandle handle, CUdevice device, size_t offset,
+                                CUdeviceptr ptr, size_t bytes, unsigned long long flags);
 CUresult cuMulticastUnbind(CUmemGenericAllocationHandle handle, CUdevice device, size_t offset,
                            size_t bytes);
 CUresult cuMulticastGetGranularity(size_t *bytes, const CUmulticastObjectProp *prop,
                                    CUmemAllocationGranularity_flags option);
+CUresult cuLogicalEndpointBindAddr(CUlogicalEndpointId endpoint, CUdevice device, cuuint64_t offset,
+                                   void *ptr, cuuint64_t bytes, unsigned long long flags);
+CUresult cuLogicalEndpointBindMem(CUlogicalEndpointId endpoint, CUdevice device, cuuint64_t offset,
+                                  CUmemGenericAllocationHandle memory, cuuint64_t memory_offset,
+                                  cuuint64_t bytes, unsigned long long flags);
 
 /* Arrays */
 CUresult cuArrayCreate(CUarray *array, const CUDA_ARRAY_DESCRIPTOR_v1 *descriptor);
@@ -828,6 +840,15 @@ CUresult cuStreamBeginCaptureToGraph(CUstream stream, CUgraph graph, const CUgra
 CUresult cuStreamBeginCaptureToGraph_ptsz(CUstream stream, CUgraph graph, const CUgraphNode *nodes,
                                           const void *edges, size_t count,
                                           CUstreamCaptureMode mode);
+CUresult cuStreamBeginRecaptureToGraph(CUstream stream, CUstreamCaptureMode mode, CUgraph graph,
+                                       CUgraphRecaptureCallback call, void *data);
+CUresult cuStreamBeginRecaptureToGraph_ptsz(CUstream stream, CUstreamCaptureMode mode,
+                                            CUgraph graph, CUgraphRecaptureCallback call,
+                                            void *data);
+CUresult cuStreamBeginCaptureToCig(CUstream stream, void *params);
+CUresult cuStreamBeginCaptureToCig_ptsz(CUstream stream, void *params);
+CUresult cuStreamEndCaptureToCig(CUstream stream);
+CUresult cuStreamEndCaptureToCig_ptsz(CUstream stream);
 CUresult cuStreamEndCapture(CUstream stream, CUgraph *graph);
 CUresult cuStreamEndCapture_ptsz(CUstream stream, CUgraph *graph);
 CUresult cuStreamGetCaptureInfo(CUstream stream, CUstreamCaptureStatus *status, cuuint64_t *id);
@@ -955,4 +976,6 @@ CUresult cuDeviceGraphMemTrim(CUdevice device);
 CUresult cuGraphAddNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies,
                         size_t count, CUgraphNodeParams *params);
 CUresult cuGraphAddNode_v2(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies,
+                           const void *edges, size_t count, CUgraphNodeParams *params);
+CUresult cuGraphAddNode_v3(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies,
                            const void *edges, size_t count, CUgraphNodeParams *params);

@@ -9,7 +9,7 @@
 static void the_table_holds_every_export_once_and_sorted(void **state)
 {
     (void)state;
-    assert_int_equal(driver_entry_count, 642);
+    assert_int_equal(driver_entry_count, 692);
     for (size_t i = 0; i < driver_entry_count; i++) {
         const char *name = driver_entry_name(&driver_entries[i]);
 
@@ -46,6 +46,9 @@ static void a_name_and_version_mean_one_export(void **state)
         {"cuCtxCreate", 12050, 0, DRIVER_FOUND, "cuCtxCreate_v4"},
         {"cuMemAdvise", 8000, 0, DRIVER_FOUND, "cuMemAdvise"},
         {"cuMemAdvise", 12020, 0, DRIVER_FOUND, "cuMemAdvise_v2"},
+        {"cuGraphAddNode", 13000, 0, DRIVER_FOUND, "cuGraphAddNode_v2"},
+        {"cuGraphAddNode", 13040, 0, DRIVER_FOUND, "cuGraphAddNode_v3"},
+        {"cuLaunchHostFunc", 13050, 1, DRIVER_FOUND, "cuLaunchHostFunc_v2_ptsz"},
         {"cuProfilerStart", 13000, 0, DRIVER_NO_SYMBOL, NULL},
         {"", 13000, 0, DRIVER_NO_SYMBOL, NULL},
     };

@@ -316,6 +316,12 @@ PUBLIC CUresult cuGraphAddNode_v2(CUgraphNode *node, CUgraph graph, const CUgrap
     return cuGraphAddNode(node, graph, dependencies, count, params);
 }
 
+PUBLIC CUresult cuGraphAddNode_v3(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies,
+                                  const void *edges, size_t count, CUgraphNodeParams *params)
+{
+    return cuGraphAddNode_v2(node, graph, dependencies, edges, count, params);
+}
+
 /* What a node is */
 
 PUBLIC CUresult cuGraphNodeGetType(CUgraphNode handle, CUgraphNodeType *type)

@@ -190,14 +190,23 @@ void guest_multicast_wait(uint64_t handle)
     }
 }
 
-static CUresult bind(uint64_t handle, uint32_t memory, struct bind asked)
+enum {
+    WHICHEVER = -1, /* the device that the memory is on */
+};
+
+static bool is_on(const struct sim_physical *p, CUdevice device)
+{
+    return device == WHICHEVER || p->device == guest.devices[device];
+}
+
+static CUresult bind(uint64_t handle, CUdevice device, uint32_t memory, struct bind asked)
 {
     const struct sim_physical *p = &guest_state()->physicals[guest_state()->holds[memory].physical];
     const struct sim_physical *object = find_object(handle, &asked.object);
 
-    if (!object || p->device >= SIM_MAX_GPUS || !(object->joined & UINT32_C(1) << p->device) ||
-        asked.bytes > p->bytes || asked.offset > object->bytes ||
-        asked.bytes > object->bytes - asked.offset ||
+    if (!object || p->device >= SIM_MAX_GPUS || !is_on(p, device) ||
+        !(object->joined & UINT32_C(1) << p->device) || asked.bytes > p->bytes ||
+        asked.offset > object->bytes || asked.bytes > object->bytes - asked.offset ||
         is_bound(asked.object, p->device, asked.offset, asked.bytes))
         return CUDA_ERROR_INVALID_VALUE;
     if (!grow())
@@ -215,11 +224,10 @@ static bool is_whole(size_t offset, size_t bytes)
     return bytes && bytes % GRANULE == 0 && offset % GRANULE == 0;
 }
 
-PUBLIC CUresult cuMulticastBindMem(CUmemGenericAllocationHandle handle, size_t offset,
-                                   CUmemGenericAllocationHandle memory, size_t memory_offset,
-                                   size_t bytes, unsigned long long flags)
+static CUresult bind_memory(uint64_t handle, CUdevice device, size_t offset, uint64_t memory,
+                            size_t memory_offset, size_t bytes, unsigned long long flags)
 {
-    CUresult r = guest_check();
+    CUresult r = device == WHICHEVER ? guest_check() : guest_check_device(device);
     uint32_t hold;
 
     if (r != CUDA_SUCCESS)
@@ -229,17 +237,17 @@ PUBLIC CUresult cuMulticastBindMem(CUmemGenericAllocationHandle handle, size_t o
     (void)sim_lock(guest.sim);
     guest_multicast_wait(handle);
     r = guest_find_hold(memory, &hold)
-            ? bind(handle, hold, (struct bind){.offset = offset, .bytes = bytes})
+            ? bind(handle, device, hold, (struct bind){.offset = offset, .bytes = bytes})
             : CUDA_ERROR_INVALID_VALUE;
     sim_unlock(guest.sim);
     return r;
 }
 
-PUBLIC CUresult cuMulticastBindAddr(CUmemGenericAllocationHandle handle, size_t offset,
-                                    CUdeviceptr ptr, size_t bytes, unsigned long long flags)
+static CUresult bind_mapped(uint64_t handle, CUdevice device, size_t offset, CUdeviceptr ptr,
+                            size_t bytes, unsigned long long flags)
 {
+    CUresult r = device == WHICHEVER ? guest_check() : guest_check_device(device);
     const struct mapping *mapping;
-    CUresult r = guest_check();
 
     if (r != CUDA_SUCCESS)
         return r;
@@ -252,11 +260,42 @@ PUBLIC CUresult cuMulticastBindAddr(CUmemGenericAllocationHandle handle, size_t 
     (void)sim_lock(guest.sim);
     mapping = range_find(ptr);
     r = mapping && mapping->from == ptr
-            ? bind(handle, mapping->hold, (struct bind){.offset = offset, .bytes = bytes})
+            ? bind(handle, device, mapping->hold, (struct bind){.offset = offset, .bytes = bytes})
             : CUDA_ERROR_INVALID_VALUE;
     sim_unlock(guest.sim);
     (void)pthread_mutex_unlock(&guest.lock);
     return r;
+}
+
+PUBLIC CUresult cuMulticastBindMem(CUmemGenericAllocationHandle handle, size_t offset,
+                                   CUmemGenericAllocationHandle memory, size_t memory_offset,
+                                   size_t bytes, unsigned long long flags)
+{
+    return bind_memory(handle, WHICHEVER, offset, memory, memory_offset, bytes, flags);
+}
+
+PUBLIC CUresult cuMulticastBindMem_v2(CUmemGenericAllocationHandle handle, CUdevice device,
+                                      size_t offset, CUmemGenericAllocationHandle memory,
+                                      size_t memory_offset, size_t bytes, unsigned long long flags)
+{
+    if (device < 0)
+        return CUDA_ERROR_INVALID_DEVICE;
+    return bind_memory(handle, device, offset, memory, memory_offset, bytes, flags);
+}
+
+PUBLIC CUresult cuMulticastBindAddr(CUmemGenericAllocationHandle handle, size_t offset,
+                                    CUdeviceptr ptr, size_t bytes, unsigned long long flags)
+{
+    return bind_mapped(handle, WHICHEVER, offset, ptr, bytes, flags);
+}
+
+PUBLIC CUresult cuMulticastBindAddr_v2(CUmemGenericAllocationHandle handle, CUdevice device,
+                                       size_t offset, CUdeviceptr ptr, size_t bytes,
+                                       unsigned long long flags)
+{
+    if (device < 0)
+        return CUDA_ERROR_INVALID_DEVICE;
+    return bind_mapped(handle, device, offset, ptr, bytes, flags);
 }
 
 PUBLIC CUresult cuMulticastUnbind(CUmemGenericAllocationHandle handle, CUdevice device,

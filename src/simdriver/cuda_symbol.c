@@ -80,7 +80,7 @@ PUBLIC CUresult cuDriverGetVersion(int *version)
 {
     if (!version)
         return CUDA_ERROR_INVALID_VALUE;
-    *version = 13000;
+    *version = 13050;
     return CUDA_SUCCESS;
 }
 

@@ -73,7 +73,9 @@ static void binding(void)
     HOLDS(testing_used_bytes() == 0);
 
     memory = make(0, PIECE);
-    OK(cuMulticastBindMem(object, 0, memory, 0, PIECE, 0));
+    GIVES(CUDA_ERROR_INVALID_DEVICE, cuMulticastBindMem_v2(object, 2, 0, memory, 0, PIECE, 0));
+    INVALID(cuMulticastBindMem_v2(object, 1, 0, memory, 0, PIECE, 0));
+    OK(cuMulticastBindMem_v2(object, 0, 0, memory, 0, PIECE, 0));
     OK(cuMemRelease(memory));
     OK(cuMemRelease(object));
     HOLDS(testing_used_bytes() == PIECE);

@@ -12,9 +12,9 @@
 #include "simdriver/mig.h"
 #include "simdriver/nvml_guest.h"
 
-#define DRIVER_VERSION "580.00.sim"
-#define NVML_VERSION "13.580.00.sim"
-#define CUDA_VERSION 13000
+#define DRIVER_VERSION "615.00.sim"
+#define NVML_VERSION "13.615.00.sim"
+#define CUDA_VERSION 13050
 
 /* Its only field is where it lies. */
 struct nvmlDevice_st {

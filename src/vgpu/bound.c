@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * What holds memory that is mapped beside its handles and mappings: tiles of sparse arrays, and
- * multicast objects, which take none of their own. How often they hold it nobody counts.
+ * What holds memory that is mapped beside its handles and mappings: tiles of sparse arrays,
+ * multicast objects and logical endpoints, which take none of their own. How often they hold it
+ * nobody counts.
  */
 
 #include <string.h>
@@ -104,4 +105,45 @@ PUBLIC CUresult cuMulticastBindAddr(CUmemGenericAllocationHandle handle, size_t 
     if (vgpu_mode() == VGPU_ON && !virtual_mark_held_at(ptr, "cuMulticastBindAddr"))
         return CUDA_ERROR_NOT_SUPPORTED;
     return REAL(cuMulticastBindAddr)(handle, offset, ptr, bytes, flags);
+}
+
+PUBLIC CUresult cuMulticastBindMem_v2(CUmemGenericAllocationHandle handle, CUdevice device,
+                                      size_t offset, CUmemGenericAllocationHandle memory,
+                                      size_t memory_offset, size_t bytes, unsigned long long flags)
+{
+    if (vgpu_mode() == VGPU_ON && !virtual_mark_held(memory, "cuMulticastBindMem_v2"))
+        return CUDA_ERROR_NOT_SUPPORTED;
+    return REAL(cuMulticastBindMem_v2)(handle, device, offset, memory, memory_offset, bytes, flags);
+}
+
+PUBLIC CUresult cuMulticastBindAddr_v2(CUmemGenericAllocationHandle handle, CUdevice device,
+                                       size_t offset, CUdeviceptr ptr, size_t bytes,
+                                       unsigned long long flags)
+{
+    if (vgpu_mode() == VGPU_ON && !virtual_mark_held_at(ptr, "cuMulticastBindAddr_v2"))
+        return CUDA_ERROR_NOT_SUPPORTED;
+    return REAL(cuMulticastBindAddr_v2)(handle, device, offset, ptr, bytes, flags);
+}
+
+/* Logical endpoints, which other machines reach as other devices reach a multicast object. */
+
+PUBLIC CUresult cuLogicalEndpointBindMem(CUlogicalEndpointId endpoint, CUdevice device,
+                                         cuuint64_t offset, CUmemGenericAllocationHandle memory,
+                                         cuuint64_t memory_offset, cuuint64_t bytes,
+                                         unsigned long long flags)
+{
+    if (vgpu_mode() == VGPU_ON && !virtual_mark_held(memory, "cuLogicalEndpointBindMem"))
+        return CUDA_ERROR_NOT_SUPPORTED;
+    return REAL(cuLogicalEndpointBindMem)(endpoint, device, offset, memory, memory_offset, bytes,
+                                          flags);
+}
+
+PUBLIC CUresult cuLogicalEndpointBindAddr(CUlogicalEndpointId endpoint, CUdevice device,
+                                          cuuint64_t offset, void *ptr, cuuint64_t bytes,
+                                          unsigned long long flags)
+{
+    if (vgpu_mode() == VGPU_ON &&
+        !virtual_mark_held_at((CUdeviceptr)(uintptr_t)ptr, "cuLogicalEndpointBindAddr"))
+        return CUDA_ERROR_NOT_SUPPORTED;
+    return REAL(cuLogicalEndpointBindAddr)(endpoint, device, offset, ptr, bytes, flags);
 }

@@ -77,18 +77,28 @@ PUBLIC CUresult cuGraphAddNode(CUgraphNode *node, CUgraph graph, const CUgraphNo
     return result;
 }
 
+/* The body of a function that adds a node with edges. */
+#define ADD_NODE(name)                                                                             \
+    struct node_params taken;                                                                      \
+    CUgraphNodeParams *own = take_params(params, &taken);                                          \
+    CUresult result;                                                                               \
+                                                                                                   \
+    (void)real_driver();                                                                           \
+    if (!expect_node(own))                                                                         \
+        return CUDA_ERROR_OUT_OF_MEMORY;                                                           \
+    result = REAL(name)(node, graph, dependencies, edges, count, own);                             \
+    if (result == CUDA_SUCCESS)                                                                    \
+        give_params(&taken, params);                                                               \
+    return result
+
 PUBLIC CUresult cuGraphAddNode_v2(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies,
                                   const void *edges, size_t count, CUgraphNodeParams *params)
 {
-    struct node_params taken;
-    CUgraphNodeParams *own = take_params(params, &taken);
-    CUresult result;
+    ADD_NODE(cuGraphAddNode_v2);
+}
 
-    (void)real_driver();
-    if (!expect_node(own))
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    result = REAL(cuGraphAddNode_v2)(node, graph, dependencies, edges, count, own);
-    if (result == CUDA_SUCCESS)
-        give_params(&taken, params);
-    return result;
+PUBLIC CUresult cuGraphAddNode_v3(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies,
+                                  const void *edges, size_t count, CUgraphNodeParams *params)
+{
+    ADD_NODE(cuGraphAddNode_v3);
 }

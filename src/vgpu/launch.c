@@ -272,6 +272,31 @@ PUBLIC CUresult cuStreamBeginCaptureToGraph_ptsz(CUstream stream, CUgraph graph,
     CAPTURE(cuStreamBeginCaptureToGraph_ptsz, stream, graph, nodes, edges, count, mode);
 }
 
+PUBLIC CUresult cuStreamBeginRecaptureToGraph(CUstream stream, CUstreamCaptureMode mode,
+                                              CUgraph graph, CUgraphRecaptureCallback call,
+                                              void *data)
+{
+    CAPTURE(cuStreamBeginRecaptureToGraph, stream, mode, graph, call, data);
+}
+
+PUBLIC CUresult cuStreamBeginRecaptureToGraph_ptsz(CUstream stream, CUstreamCaptureMode mode,
+                                                   CUgraph graph, CUgraphRecaptureCallback call,
+                                                   void *data)
+{
+    CAPTURE(cuStreamBeginRecaptureToGraph_ptsz, stream, mode, graph, call, data);
+}
+
+/* Into a command list of a graphics interface, whose context CUDA shares. */
+PUBLIC CUresult cuStreamBeginCaptureToCig(CUstream stream, void *params)
+{
+    CAPTURE(cuStreamBeginCaptureToCig, stream, params);
+}
+
+PUBLIC CUresult cuStreamBeginCaptureToCig_ptsz(CUstream stream, void *params)
+{
+    CAPTURE(cuStreamBeginCaptureToCig_ptsz, stream, params);
+}
+
 PUBLIC CUresult cuStreamWaitEvent(CUstream stream, CUevent event, unsigned int flags)
 {
     CUresult result;
@@ -328,6 +353,28 @@ PUBLIC CUresult cuStreamEndCapture_ptsz(CUstream stream, CUgraph *graph)
     result = REAL(cuStreamEndCapture_ptsz)(stream, graph);
     compute_capture_ended(capturing && !captures(REAL(cuStreamIsCapturing_ptsz), stream));
     return result;
+}
+
+static CUresult end_cig(CUstream stream, CUresult (*end)(CUstream))
+{
+    CUresult result;
+
+    compute_capture_ends();
+    result = end(stream);
+    compute_capture_ended(result == CUDA_SUCCESS);
+    return result;
+}
+
+PUBLIC CUresult cuStreamEndCaptureToCig(CUstream stream)
+{
+    (void)real_driver();
+    return end_cig(stream, REAL(cuStreamEndCaptureToCig));
+}
+
+PUBLIC CUresult cuStreamEndCaptureToCig_ptsz(CUstream stream)
+{
+    (void)real_driver();
+    return end_cig(stream, REAL(cuStreamEndCaptureToCig_ptsz));
 }
 
 /* A capture dies with its stream. */

@@ -10,6 +10,7 @@
 #include "base/glibc.h"
 #include "base/util.h"
 #include "driver/entries.h"
+#include "vgpu/graphs.h"
 #include "vgpu/vgpu.h"
 
 void *real_functions[REAL_COUNT];
@@ -124,8 +125,23 @@ static bool contains_any(const char *name, const char *const *words, size_t coun
     return false;
 }
 
+/* The known function that an unlisted one is a later version of, by its name; or NULL. */
+static const struct driver_entry *former_version(const char *name)
+{
+    char former[64];
+    size_t len = strlen(name);
+    const char *mark = strstr(name, "_v");
+
+    if (!mark || len >= sizeof(former) || driver_entry_find(name))
+        return NULL;
+    memcpy(former, name, len);
+    former[mark - name] = '\0';
+    return driver_entry_find(former);
+}
+
 bool name_is_unknown(const char *name)
 {
+    const struct driver_entry *former = former_version(name);
     static const char *const takes[] = {"Alloc",     "Launch",       "MemCreate",  "PoolCreate",
                                         "CtxCreate", "ArrayCreate",  "ModuleLoad", "LibraryLoad",
                                         "Import",    "OpenMemHandle"};
@@ -133,13 +149,18 @@ bool name_is_unknown(const char *name)
 
     return name[0] == 'c' && name[1] == 'u' && name[2] >= 'A' && name[2] <= 'Z' &&
            contains_any(name, takes, ARRAY_SIZE(takes)) &&
-           !contains_any(name, tells, ARRAY_SIZE(tells)) && !driver_entry_find(name);
+           !contains_any(name, tells, ARRAY_SIZE(tells)) && !driver_entry_find(name) &&
+           (!former || former->class != DRIVER_PASS);
 }
 
 static void note_unknown(const char *name, void *function)
 {
+    const struct driver_entry *former = former_version(name);
     unsigned count = 0;
 
+    /* Its nodes may be of any type: it passes, and graphs are looked at. */
+    if (former && former->class == DRIVER_GRAPH)
+        graphs_will_allocate();
     if (!name_is_unknown(name))
         return;
     while (count < UNKNOWN_MAX && real_unknown[count].name)

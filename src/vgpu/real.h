@@ -87,7 +87,8 @@ bool real_nvml(void);
 void *real_driver_symbol(const char *name);
 
 /*
- * Exports of the driver's that are not in entries.txt and, by their names, take memory or launch:
+ * Exports of the driver's that are not in entries.txt and, by their names, take memory or launch,
+ * and are no later version of a function that does neither:
  * found when it is opened, and refused, counted and said as the policy has it (vgpu_refuses()).
  */
 enum {

@@ -177,6 +177,7 @@ ROWS = {
     "cuGraphAddMemFreeNode": (1.2, "+node graph after aftercount nodeptr"),
     "cuGraphAddNode": (0.5, "+node graph after aftercount nodeany"),
     "cuGraphAddNode_v2": (0.5, "+node graph after 0 aftercount nodeany"),
+    "cuGraphAddNode_v3": (0.3, "+node graph after 0 aftercount nodeany"),
     "cuGraphMemAllocNodeGetParams": (0.3, "node o120"),
     "cuGraphMemFreeNodeGetParams": (0.3, "node o8"),
     "cuGraphKernelNodeGetParams": (0.1, "node 0"),
@@ -211,6 +212,14 @@ ROWS = {
     "cuDeviceGraphMemTrim": (0.6, "device"),
     "cuStreamBeginCaptureToGraph": (0.2, "stream graph 0 0 0 capturemode"),
     "cuStreamBeginCaptureToGraph_ptsz": (0.2, "stream graph 0 0 0 capturemode"),
+    "cuStreamBeginRecaptureToGraph": (0.1, "stream capturemode graph 0 0"),
+    "cuStreamBeginRecaptureToGraph_ptsz": (0.1, "stream capturemode graph 0 0"),
+    "cuStreamBeginCaptureToCig": (0.1, "stream 0"),
+    "cuStreamBeginCaptureToCig_ptsz": (0.1, "stream 0"),
+    "cuStreamEndCaptureToCig": (0.1, "stream"),
+    "cuStreamEndCaptureToCig_ptsz": (0.1, "stream"),
+    "cuLogicalEndpointBindMem": (0.1, "0 device 0 physical 0 piece 0"),
+    "cuLogicalEndpointBindAddr": (0.1, "0 device 0 mapped mappedbytes 0"),
     # Memory that is made apart from its addresses
     "cuMemAddressReserve": (1.5, "+va reservebytes alignment hint 0"),
     "cuMemAddressFree": (0.7, "-va vabytes"),
@@ -229,7 +238,9 @@ ROWS = {
     "cuMulticastCreate": (0.1, "+physical nodetext"),
     "cuMulticastAddDevice": (0.1, "physical device"),
     "cuMulticastBindMem": (0.1, "physical 0 physical 0 piece 0"),
+    "cuMulticastBindMem_v2": (0.1, "physical device 0 physical 0 piece 0"),
     "cuMulticastBindAddr": (0.1, "physical 0 mapped mappedbytes 0"),
+    "cuMulticastBindAddr_v2": (0.1, "physical device 0 mapped mappedbytes 0"),
     "cuMulticastUnbind": (0.1, "physical device 0 piece"),
     "cuMulticastGetGranularity": (0.1, "o8 nodetext granularity"),
     # Memory in the order of streams
@@ -349,7 +360,7 @@ PIECE = 2 * MIB
 DEVICES = {1: (0, 0, 0, 0, 0, 1, 2, -1), 2: (0, 0, 0, 1, 1, 1, 2, -1)}
 NUMBERS_OF = {
     "init": (0, 0, 0, 1),
-    "version": (2000, 3020, 4000, 7000, 11000, 12000, 12080, 13000),
+    "version": (2000, 3020, 4000, 7000, 11000, 12000, 12080, 13000, 13050),
     "procflags": (0, 0, 1, 2, 3),
     "error": (0, 1, 2, 3, 100, 201, 600, 801, 900, 901, 999, 12345, -1),
     "length": (1, 16, 31),

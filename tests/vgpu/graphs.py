@@ -132,6 +132,23 @@ def check_limit():
     check_equal(machine.used(), 0, "nothing is left")
 
 
+def check_any_node():
+    """A node that allocates, added as one of any type, by each version of the function."""
+    for name, edges in (("cuGraphAddNode", ()), ("cuGraphAddNode_v2", (0,)), ("cuGraphAddNode_v3", (0,))):
+        machine = new_machine()
+        one = begin(machine)
+        one.new()
+        one.must(name, f"n{slot('node')}", f"h{slot('graph', 1)}", 0, *edges, 0, f"A{slot('ptr')},0,{100 * MIB}")
+        one.must("cuGraphAddMemFreeNode", f"n{slot('node', 1)}", f"h{slot('graph', 1)}", f"d{slot('node')}", 1, f"h{slot('ptr')}")
+        one.make()
+        check_equal(one.call("cuMemAlloc_v2", f"n{slot('ptr', 30)}", ROOM - 99 * MIB), 0, f"{name}: there is too little room left")
+        check_equal(one.launch(), OUT_OF_MEMORY, "for what the node allocates")
+        one.must("cuMemFree_v2", f"h{slot('ptr', 30)}")
+        check_equal(one.launch(), 0, "and with enough it is launched")
+        agree("and charged", machine, one, CONTEXT + 100 * MIB)
+        one.finish()
+
+
 def check_parts():
     """Parts of a graph that follow one another share memory: their sum may be beyond the limit."""
     machine = new_machine()
@@ -339,6 +356,7 @@ def check_work():
 
 for test in (
     check_limit,
+    check_any_node,
     check_parts,
     check_left_over,
     check_uploads,

@@ -31,7 +31,14 @@ def settled(sentence, condition):
     check(condition(), sentence)
 
 
-def check_nvls():
+def bind(one, object_, memory, rank, later):
+    """By its mapping on the second device, by its handle on the first; later versions name the device."""
+    name, what = ("cuMulticastBindAddr", [f"h{slot('va', 1)}"]) if rank else ("cuMulticastBindMem", [f"h{memory}", 0])
+    device = [rank] if later else []
+    one.must(name + ("_v2" if later else ""), f"h{object_}", *device, 0, *what, 8 * PIECE, 0)
+
+
+def check_nvls(later):
     machine = Machine(gpus=2, memory=4 * GIB, context=CONTEXT, driver={"multicast": "yes"})
     region = new_region()
     environment = limited_environment(machine, memory=LIMIT, region=region)
@@ -52,10 +59,7 @@ def check_nvls():
         one.must("cuMemCreate", f"n{memory}", 8 * PIECE, allocation_prop(number=rank), 0)
         one.must("cuMemAddressReserve", f"n{slot('va', 1)}", 8 * PIECE, 0, 0, 0)
         one.must("cuMemMap", f"h{slot('va', 1)}", 8 * PIECE, 0, f"h{memory}", 0)
-        if rank:
-            one.must("cuMulticastBindAddr", f"h{object_}", 0, f"h{slot('va', 1)}", 8 * PIECE, 0)
-        else:
-            one.must("cuMulticastBindMem", f"h{object_}", 0, f"h{memory}", 0, 8 * PIECE, 0)
+        bind(one, object_, memory, rank, later)
         one.must("cuMemAddressReserve", f"n{slot('va', 2)}", 8 * PIECE, 0, 0, 0)
         one.must("cuMemMap", f"h{slot('va', 2)}", 8 * PIECE, 0, f"h{object_}", 0)
         one.must("cuMemSetAccess", f"h{slot('va', 2)}", 8 * PIECE, access_desc(number=rank), 1)
@@ -77,5 +81,6 @@ def check_nvls():
     check_equal([machine.used(gpu=i) for i in (0, 1)], [0, 0], "nothing is left")
 
 
-check_nvls()
+check_nvls(later=False)
+check_nvls(later=True)
 finish()

@@ -15,11 +15,15 @@ EXPORT int cuDeviceGetCount(int *count);
 EXPORT int cuMemAllocNewer(void);
 EXPORT int cuGLCtxCreate_v2(void);
 EXPORT int cuMemFreeNewer(void);
+EXPORT int cuLaunchHostFunc_v9(void);
+EXPORT int cuLaunchKernelEx_v9(void);
 EXPORT int cuGetProcAddress_v2(const char *symbol, void **pfn, int version,
                                unsigned long long flags, int *status);
 
 EXPORT int cuGraphAddNode(void **node, void *graph, void *dependencies, size_t count, void *params);
 EXPORT int cuGraphAddNode_v2(void **node, void *graph, void *dependencies, void *edges,
+                             size_t count, void *params);
+EXPORT int cuGraphAddNode_v3(void **node, void *graph, void *dependencies, void *edges,
                              size_t count, void *params);
 EXPORT int cuLaunchKernelEx(void *config, void *function, void **params, void **extra);
 EXPORT int cuLaunchKernelEx_ptsz(void *config, void *function, void **params, void **extra);
@@ -44,6 +48,12 @@ int cuGraphAddNode_v2(void **node, void *graph, void *dependencies, void *edges,
 {
     (void)edges;
     return cuGraphAddNode(node, graph, dependencies, count, params);
+}
+
+int cuGraphAddNode_v3(void **node, void *graph, void *dependencies, void *edges, size_t count,
+                      void *params)
+{
+    return cuGraphAddNode_v2(node, graph, dependencies, edges, count, params);
 }
 
 int cuLaunchKernelEx(void *config, void *function, void **params, void **extra)
@@ -86,6 +96,16 @@ int cuGLCtxCreate_v2(void)
 }
 
 int cuMemFreeNewer(void)
+{
+    return 0;
+}
+
+int cuLaunchHostFunc_v9(void)
+{
+    return 0;
+}
+
+int cuLaunchKernelEx_v9(void)
 {
     return 0;
 }

@@ -739,7 +739,8 @@ static int command_floats(int argc, char **argv)
 
 static int command_newer(int argc, char **argv)
 {
-    static const char *const names[] = {"cuMemAllocNewer", "cuGLCtxCreate_v2", "cuMemFreeNewer"};
+    static const char *const names[] = {"cuMemAllocNewer", "cuGLCtxCreate_v2", "cuMemFreeNewer",
+                                        "cuLaunchHostFunc_v9", "cuLaunchKernelEx_v9"};
     void *found = NULL;
     int status;
 
@@ -764,6 +765,7 @@ static int command_memory(int argc, char **argv)
     } calls[] = {
         {"cuGraphAddNode", 4, 16},
         {"cuGraphAddNode_v2", 5, 16},
+        {"cuGraphAddNode_v3", 5, 16},
         {"cuLaunchKernelEx", 0, 32},
         {"cuLaunchKernelEx_ptsz", 0, 32},
         {"cuLaunchCooperativeKernelMultiDevice", 0, 40},
@@ -779,7 +781,7 @@ static int command_memory(int argc, char **argv)
         memset(memory, 0, sizeof(memory));
         memory[calls[i].at / sizeof(void *)] = memory;
         words[calls[i].argument] = memory;
-        if (i == 4)
+        if (strcmp(calls[i].name, "cuLaunchCooperativeKernelMultiDevice") == 0)
             words[1] = (void *)1; /* device */
         result = function(words[0], words[1], words[2], (size_t)words[3], words[4], words[5]);
         printf("%s: %d%s\n", calls[i].name, result, memory[3] ? " with an output" : "");
