@@ -151,12 +151,22 @@ def stale_handles():
 # The table of contexts
 
 
+def address_space(running):
+    size = next(line for line in pathlib.Path(f"/proc/{running.pid}/status").read_text().splitlines() if line.startswith("VmSize:"))
+    return int(size.split()[1]) * KIB
+
+
 def many_contexts():
     machine = Machine(memory=80 * GIB, context=64 * KIB, driver={"context-time": 0})
     environment = limited_environment(machine, memory=20 * GIB)
-    running = begin("init many=4000 destroy=4000 many=4000 say wait create=100000 retain fill say wait", environment)
+    running = begin("init many=4000 destroy=4000 say wait many=4000 destroy=4000 many=4000 say wait create=100000 retain fill say wait", environment)
+    codes = heard(running).get("codes")
+    before = address_space(running)
+    go_on(running)
     said = heard(running)
-    check_equal(said.get("codes"), [0] * 4, "places of contexts that ended are used again")
+    check_equal(codes + said.get("codes"), [0] * 6, "places of contexts that ended are used again")
+    grown = address_space(running) - before
+    check(grown < 16 * MIB, "and so is the address space that they had", grown)
     go_on(running)
     said = heard(running)
     used = machine.used(running.pid)

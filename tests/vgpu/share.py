@@ -510,6 +510,12 @@ def words():
     say_words(unlimited.region, recent_kernel=-1)
     check_equal(stop(tenants), [0] * 5, "all end well, blocked or not")
 
+    tenants = [by_environment(0, CUDA_DEVICE_SM_LIMIT="30", GPU_CORE_UTILIZATION_POLICY="disable")]
+    time.sleep(WARM_UP)
+    got = now()
+    check(got[0] > 60, "by the policy disable a share says nothing", got)
+    check_equal(stop(tenants), [0], "it ends well")
+
 
 def rank(kernel=20000, other=1000):
     """A container of high priority beside one that always has work: it takes as long as alone, and the other gets the rest.

@@ -206,6 +206,14 @@ static bool stream_is_behind(const struct limiter *limiter, const struct launch 
     return false;
 }
 
+/* Too many are being measured, and this one is to be as well. To let it go unmeasured for the price
+ * of the mean is to let it choose when: most go while the mean happens to be low. */
+static bool lacks_sample(const struct limiter *limiter, const struct cost *cost)
+{
+    return limiter->samples.pending + limiter->samples.open >= SAMPLES &&
+           cost_risk_ns(&limiter->costs, cost) <= 0;
+}
+
 /* Too much on its way, or a first launch that is being measured. */
 static bool completions_allow(struct limiter *limiter, const struct launch *launch,
                               const struct cost *cost, struct waiting *waiting, int64_t balance,
@@ -221,6 +229,8 @@ static bool completions_allow(struct limiter *limiter, const struct launch *laun
         pause = 100 * NS_PER_US;
     else if (stream_is_behind(limiter, launch, now_ns))
         pause = NS_PER_MS;
+    else if (lacks_sample(limiter, cost))
+        pause = 50 * NS_PER_US;
     else if (excess > 0 && (double)out > 1.01 * cost->mean_ns)
         pause = MAX(50 * NS_PER_US, MIN(excess, NS_PER_MS));
     if (!pause)

@@ -18,9 +18,9 @@
 
 /* Points of a hundred, beyond what one kernel of each process is of the window. */
 #define POINTS 1.0   /* a trace that is further off is printed, */
-#define OFF_PART 0.2 /* and no more than this part of them may be, */
-#define MEAN 1.0     /* nor all of them by more on average, */
-#define OVER 10.0    /* nor one by more above the limit */
+#define OFF_PART 0.1 /* and no more than this part of them may be, */
+#define MEAN 0.6     /* nor all of them by more on average, */
+#define OVER 8.0     /* nor one by more above the limit */
 
 /* A launch that a kernel spins for waits no longer than this and SPUN_KERNELS of the longest: from
  * when that runs longer than expected. */

@@ -222,10 +222,12 @@ static void a_drifting_clock_is_not_lateness(void **state)
 static void probes_in_a_kernel_say_what_was_ours(void **state)
 {
     struct presence presence;
+    double charge_ns;
 
     (void)state;
     presence_init(&presence);
-    assert_near(presence_part(&presence, 0, 1e6), 1, 0);
+    assert_near(presence_always(&presence, 0, 1e6, 1e6, &charge_ns), 1e6, 0);
+    assert_near(charge_ns, 1e6, 0);
     for (unsigned i = 0; i < 400; i++) {
         if (i % 4) {
             presence_open(&presence, i * 1e6);
@@ -235,7 +237,82 @@ static void probes_in_a_kernel_say_what_was_ours(void **state)
         }
     }
     assert_true(presence_contended(&presence));
-    assert_near(presence_part(&presence, 0, 400e6), 0.25, 0.01);
+    assert_near(presence_part_so_far(&presence, 0, 400e6), 0.25, 0.01);
+    assert_near(presence_always(&presence, 0, 400e6, 400e6, &charge_ns), 100e6, 4e6);
+    assert_near(charge_ns, 100e6, 4e6);
+}
+
+/* One after another; in the slices of others some probes find us off the device. */
+struct kernels {
+    struct presence presence;
+    struct lot lot;
+    double at_ns, next_probe_ns;
+};
+
+static void run_kernel(struct kernels *kernels, double ours_ns, double others_ns)
+{
+    double end_ns = kernels->at_ns + ours_ns + others_ns;
+
+    for (; kernels->next_probe_ns < end_ns;
+         kernels->next_probe_ns += 2.5e6 * (0.5 + lot_draw(&kernels->lot))) {
+        if (kernels->next_probe_ns < end_ns - others_ns) {
+            presence_on(&kernels->presence, kernels->next_probe_ns);
+        } else {
+            presence_open(&kernels->presence, kernels->next_probe_ns);
+            (void)presence_resolve(&kernels->presence, end_ns);
+        }
+    }
+    kernels->at_ns = end_ns;
+}
+
+/* Few of them have a slice of others within, and those are ten times as long as the rest. */
+static void what_is_charged_beside_others_adds_up(void **state)
+{
+    (void)state;
+    for (unsigned always = 0; always < 2; always++) {
+        struct kernels kernels = {.lot.state = 11 + always};
+        double ours_ns = 0, charged_ns = 0, charge_ns;
+
+        presence_init(&kernels.presence);
+        for (unsigned i = 0; i < 40000; i++) {
+            double start_ns = kernels.at_ns, own_ns = 150e3 + 150e3 * lot_draw(&kernels.lot);
+            double others_ns = lot_draw(&kernels.lot) < 0.1 ? 2e6 : 0;
+            double length_ns = own_ns + others_ns;
+
+            run_kernel(&kernels, own_ns, others_ns);
+            if (always)
+                (void)presence_always(&kernels.presence, start_ns, kernels.at_ns, length_ns,
+                                      &charge_ns);
+            else
+                (void)presence_doubt(&kernels.presence, start_ns, kernels.at_ns, 1, 100e3,
+                                     &charge_ns);
+            ours_ns += own_ns;
+            charged_ns += charge_ns;
+        }
+        assert_near(charged_ns / ours_ns, 1, 0.02);
+    }
+}
+
+/* Those that are too short for a probe are charged in full, however much others have of the rest.
+ */
+static void short_kernels_are_not_taken_for_long_ones(void **state)
+{
+    struct kernels kernels = {.lot.state = 5};
+    double ours_ns = 0, charged_ns = 0, charge_ns;
+
+    (void)state;
+    presence_init(&kernels.presence);
+    for (unsigned i = 0; i < 20000; i++) {
+        double start_ns = kernels.at_ns, own_ns = i % 100 ? 10e3 : 2e6;
+        double others_ns = i % 100 ? 0 : 4e6;
+
+        run_kernel(&kernels, own_ns, others_ns);
+        (void)presence_always(&kernels.presence, start_ns, kernels.at_ns, own_ns + others_ns,
+                              &charge_ns);
+        ours_ns += own_ns * (i % 100 > 0);
+        charged_ns += charge_ns * (i % 100 > 0);
+    }
+    assert_near(charged_ns / ours_ns, 1, 0.02);
 }
 
 /* Something of ours ended after the probe was sent: we were there, and it waited behind that. */
@@ -263,6 +340,7 @@ static void a_probe_behind_work_of_ours_tells_nothing(void **state)
 static void neighbours_that_left_are_forgotten(void **state)
 {
     struct presence presence;
+    double charge_ns;
 
     (void)state;
     presence_init(&presence);
@@ -271,7 +349,8 @@ static void neighbours_that_left_are_forgotten(void **state)
         (void)presence_resolve(&presence, i * 1e6 + 0.5e6);
         presence_on(&presence, i * 1e6 + 0.6e6);
     }
-    assert_near(presence_part(&presence, 0, 100e6), 0.5, 0.1);
+    (void)presence_always(&presence, 0, 100e6, 100e6, &charge_ns);
+    assert_near(presence.on_device, 0.5, 0.1);
     for (unsigned i = 100; i < 110; i++)
         presence_on(&presence, i * 1e6);
     assert_near(presence.on_device, 1, 0);
@@ -815,6 +894,8 @@ int main(void)
         cmocka_unit_test(short_kernels_overlap_as_those_measured_did),
         cmocka_unit_test(a_drifting_clock_is_not_lateness),
         cmocka_unit_test(probes_in_a_kernel_say_what_was_ours),
+        cmocka_unit_test(what_is_charged_beside_others_adds_up),
+        cmocka_unit_test(short_kernels_are_not_taken_for_long_ones),
         cmocka_unit_test(a_probe_behind_work_of_ours_tells_nothing),
         cmocka_unit_test(neighbours_that_left_are_forgotten),
         cmocka_unit_test(the_streams_beside_one),

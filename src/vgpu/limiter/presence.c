@@ -12,8 +12,14 @@
 /* One probe in thirty can be late for reasons of its own. */
 #define CONTENDED 0.03
 
-/* Of the sums over kernels in doubt, what the next probe leaves. */
-#define DOUBT_KEPT 0.99
+/* Of the sums over kernels of a kind, what the next probe leaves. */
+#define SUMS_KEPT 0.99
+
+/* What is expected of a kind's first kernel is worth so many probes. */
+#define PRIOR 0.5
+
+/* The first kind is shorter than any slice. */
+#define FIRST_KIND_NS 80e3
 
 void presence_init(struct presence *presence)
 {
@@ -142,27 +148,83 @@ static unsigned count_within(const struct presence *presence, double start_ns, d
     return all;
 }
 
-double presence_part(struct presence *presence, double start_ns, double end_ns)
+/* The probes within, and where they are few, what is known of others. */
+static double part_by(unsigned on, unsigned all, double others)
+{
+    return (on + 4 * others) / (all + 4.0);
+}
+
+double presence_part_so_far(const struct presence *presence, double start_ns, double end_ns)
 {
     unsigned on, all = count_within(presence, start_ns, end_ns, &on);
-    double before = presence->on_device;
 
+    return part_by(on, all, presence->on_device);
+}
+
+/* What part of the time of such kernels is ours. */
+static void learn_part(struct presence *presence, unsigned on, unsigned all)
+{
     for (unsigned i = 0; i < all; i++) {
         double weight = MAX(1.0 / (presence->known + 8), 1.0 / 64);
 
         presence->on_device += ((double)on / all - presence->on_device) * weight;
         presence->known += presence->known < 1000;
     }
-    return (on + 4 * before) / (all + 4.0);
 }
 
-double presence_doubt(struct presence *presence, double start_ns, double end_ns, double weight)
+/* By powers of four of its length. */
+static struct presence_sums *sums_of(struct presence_sums kinds[PRESENCE_KINDS], double length_ns)
+{
+    unsigned kind = 0;
+
+    for (double most_ns = FIRST_KIND_NS; length_ns > most_ns && kind + 1 < PRESENCE_KINDS;
+         most_ns *= 4)
+        kind++;
+    return &kinds[kind];
+}
+
+/* Adds a kernel, with the probes that fell into it. */
+static double take_into(struct presence_sums *sums, unsigned on, unsigned all, double weight,
+                        double length_ns, double expected_ns, double *ret_charge_ns)
+{
+    double ours_ns;
+
+    if (sums->all <= 0) {
+        sums->all = PRIOR * weight;
+        sums->on = PRIOR * weight * MIN(expected_ns / length_ns, 1.0);
+    }
+    for (unsigned i = 0; i < all; i++) {
+        sums->on = sums->on * SUMS_KEPT + weight * on / all;
+        sums->all = sums->all * SUMS_KEPT + weight;
+        sums->length_ns *= SUMS_KEPT;
+        sums->charged_ns *= SUMS_KEPT;
+    }
+    sums->length_ns += weight * length_ns;
+    ours_ns = sums->length_ns * sums->on / sums->all;
+    *ret_charge_ns = (ours_ns - sums->charged_ns) / weight;
+    sums->charged_ns = ours_ns;
+    return length_ns * part_by(on, all, sums->on / sums->all);
+}
+
+double presence_always(struct presence *presence, double start_ns, double end_ns, double length_ns,
+                       double *ret_charge_ns)
 {
     unsigned on, all = count_within(presence, start_ns, end_ns, &on);
 
-    for (unsigned i = 0; i < all; i++) {
-        presence->doubt.on = presence->doubt.on * DOUBT_KEPT + weight * on / all;
-        presence->doubt.all = presence->doubt.all * DOUBT_KEPT + weight;
-    }
-    return presence->doubt.all > 0 ? presence->doubt.on / presence->doubt.all : -1;
+    learn_part(presence, on, all);
+    *ret_charge_ns = length_ns;
+    if (!presence_contended(presence))
+        return length_ns;
+    return take_into(sums_of(presence->always, length_ns), on, all, 1, length_ns, length_ns,
+                     ret_charge_ns);
+}
+
+double presence_doubt(struct presence *presence, double start_ns, double end_ns, double weight,
+                      double expected_ns, double *ret_charge_ns)
+{
+    unsigned on, all = count_within(presence, start_ns, end_ns, &on);
+    double length_ns = end_ns - start_ns;
+
+    return take_into(sums_of(presence->doubt, length_ns), on, all, weight, length_ns, expected_ns,
+                     ret_charge_ns);
 }

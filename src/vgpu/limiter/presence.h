@@ -23,6 +23,7 @@
 enum {
     PRESENCE_PROBES = 512, /* remembered: some seconds */
     PRESENCE_ENDS = 128,   /* of kernels of ours */
+    PRESENCE_KINDS = 8,    /* of kernels, by their length */
 };
 
 enum probe_state {
@@ -37,9 +38,11 @@ struct presence {
     double contended;  /* fraction of all recent probes that found us off it */
     double run_chance; /* of as many "on" in a row, if on_device were right */
     unsigned known;    /* probes that on_device rests on */
-    struct {
-        double on, all; /* moving sums of probes, by the launches that a kernel stands for */
-    } doubt;            /* short kernels that took long */
+    struct presence_sums {
+        double on, all;               /* moving sums of probes, and */
+        double length_ns, charged_ns; /* of lengths, by the launches that a kernel stands for */
+    } always[PRESENCE_KINDS],         /* kernels that are measured each time */
+        doubt[PRESENCE_KINDS];        /* short kernels that took long */
     struct {
         double at_ns; /* on the device's clock, as far as the host knows; since the base */
         enum probe_state state;
@@ -85,14 +88,23 @@ void presence_note_end(struct presence *presence, double end_ns);
 bool presence_contended(const struct presence *presence);
 
 /*
- * Of a kernel that ran from start_ns to end_ns since the base what was ours, in 0..1: by the probes
- * that fell into it, and where they are few, by those that fell into earlier ones.
+ * What was ours of a kernel that ran from start_ns to end_ns since the base and took length_ns, in
+ * ns: by the probes that fell into it, and where they are few, by those of all kernels that took
+ * about as long. Those in which others had a slice are as long as that is, and those without mostly
+ * not.
+ *
+ * What is to be charged makes the sum over all of them right, by what is known now: their lengths'
+ * sum times the part of their probes that found us on the device. It may be negative. Where each
+ * were charged by the part that was known then, it would be too little: a kernel with more of
+ * others' time has more probes, and lowers the part just before it is taken of that one.
  */
-double presence_part(struct presence *presence, double start_ns, double end_ns);
+double presence_always(struct presence *presence, double start_ns, double end_ns, double length_ns,
+                       double *ret_charge_ns);
 
-/*
- * The same of a short kernel that took longer than expected, and stands for so many launches: of
- * all of its kind together, since in one of them there are few probes. Negative: nothing is known
- * yet.
- */
-double presence_doubt(struct presence *presence, double start_ns, double end_ns, double weight);
+/* The same of a short kernel that took longer than expected, and stands for so many launches: as
+ * expected, as long as there are no probes. */
+double presence_doubt(struct presence *presence, double start_ns, double end_ns, double weight,
+                      double expected_ns, double *ret_charge_ns);
+
+/* Of a kernel that runs what was ours until now, in 0..1. Nothing is learnt from it. */
+double presence_part_so_far(const struct presence *presence, double start_ns, double end_ns);

@@ -31,6 +31,15 @@ static struct sample *find_free(struct samples *samples, const struct limiter_gp
     return NULL;
 }
 
+static void begin_calibration(struct samples *samples, struct sample *sample, bool is_behind)
+{
+    sample->state = SAMPLE_PENDING;
+    sample->kind = SAMPLE_CALIBRATION;
+    sample->is_behind = is_behind;
+    sample->over_ns = 0;
+    samples->pending++;
+}
+
 void samples_calibrate(struct samples *samples, const struct limiter_gpu *ops, void *gpu)
 {
     samples->overhead_ns = -1;
@@ -40,11 +49,36 @@ void samples_calibrate(struct samples *samples, const struct limiter_gpu *ops, v
         if (!sample || !ops->record(gpu, sample->start, NULL) ||
             !ops->record(gpu, sample->end, NULL))
             return;
-        sample->state = SAMPLE_PENDING;
-        sample->kind = SAMPLE_CALIBRATION;
-        sample->over_ns = 0;
-        samples->pending++;
+        begin_calibration(samples, sample, false);
     }
+}
+
+/* If the kernel was over when the pair was recorded, the host may have had a part in it. */
+static void calibrate_behind(struct samples *samples, const struct limiter_gpu *ops, void *gpu,
+                             const struct sample *kernel)
+{
+    struct sample *sample = NULL;
+    bool is_behind;
+
+    if (samples->behind < CALIBRATIONS && samples->behind_tries < CALIBRATION_TRIES)
+        sample = find_free(samples, ops, gpu);
+    if (!sample || !ops->record(gpu, sample->start, &kernel->launch) ||
+        !ops->record(gpu, sample->end, &kernel->launch))
+        return;
+    is_behind = ops->query(gpu, kernel->end) == EVENT_NOT_YET;
+    begin_calibration(samples, sample, is_behind);
+    samples->behind += is_behind;
+    samples->behind_tries++;
+}
+
+void samples_note_overhead(struct samples *samples, const struct sample *sample, double length_ns)
+{
+    bool is_first = samples->overhead_ns < 0 || (sample->is_behind && !samples->knows_behind);
+
+    if (length_ns < 0 || (samples->knows_behind && !sample->is_behind))
+        return;
+    samples->overhead_ns = is_first ? length_ns : MIN(samples->overhead_ns, length_ns);
+    samples->knows_behind = sample->is_behind;
 }
 
 struct sample *samples_begin(struct samples *samples, const struct limiter_gpu *ops, void *gpu,
@@ -107,6 +141,7 @@ bool samples_end(struct samples *samples, const struct limiter_gpu *ops, void *g
     samples->open--;
     samples->pending++;
     samples->always += sample->kind == SAMPLE_ALWAYS;
+    calibrate_behind(samples, ops, gpu, sample);
     return true;
 }
 

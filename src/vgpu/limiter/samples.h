@@ -45,6 +45,7 @@ enum {
     SAMPLES_POLLED = 16, /* in one look */
     SAMPLE_MARKS = 15,
     CALIBRATIONS = 8,
+    CALIBRATION_TRIES = 64,
 };
 
 enum sample_kind {
@@ -63,6 +64,7 @@ enum sample_state {
 struct sample {
     enum sample_state state;
     enum sample_kind kind;
+    bool is_behind;    /* of a calibration: behind a kernel that ran */
     void *start, *end; /* NULL until first used */
     void *marks[SAMPLE_MARKS];
     unsigned mark_count; /* recorded before the start, in other streams of ours */
@@ -89,13 +91,21 @@ struct samples {
     unsigned next;   /* where the next look begins */
     int64_t polled_ns;
     double overhead_ns; /* of a pair of events, calibrated; < 0: not yet */
-    void *base;         /* absolute times are taken against it */
-    int64_t base_ns;    /* host clock; 0: none */
+    unsigned behind;    /* calibrations behind a kernel, begun */
+    unsigned behind_tries;
+    bool knows_behind; /* overhead_ns is of such */
+    void *base;        /* absolute times are taken against it */
+    int64_t base_ns;   /* host clock; 0: none */
     void *probe;
 };
 
-/* Pairs of events back to back, on their way. */
+/* Pairs of events back to back, on their way in an idle stream, where they are as far apart as the
+ * host records them. Pairs behind kernels, which samples_end() sends after the first ones that
+ * still run, tell what the device takes for them, and then count alone. */
 void samples_calibrate(struct samples *samples, const struct limiter_gpu *ops, void *gpu);
+
+/* Takes in what a calibration says. */
+void samples_note_overhead(struct samples *samples, const struct sample *sample, double length_ns);
 
 /* Records the marks and the start; NULL when there is no room or no event. */
 struct sample *samples_begin(struct samples *samples, const struct limiter_gpu *ops, void *gpu,

@@ -78,37 +78,37 @@ static bool ran(const struct limiter *limiter, const struct sample *sample,
  * ours took at the same moments. */
 static void finish_always(struct limiter *limiter, struct sample *sample, double length_ns)
 {
+    double part = 1, charge_ns = length_ns;
     struct interval interval;
-    double part = 1;
 
     if (ran(limiter, sample, &interval)) {
         double all_ms = interval.end_ms - interval.start_ms;
 
-        length_ns *=
-            presence_part(&limiter->presence, interval.start_ms * 1e6, interval.end_ms * 1e6);
+        length_ns = presence_always(&limiter->presence, interval.start_ms * 1e6,
+                                    interval.end_ms * 1e6, length_ns, &charge_ns);
         if (sample->mark_count)
             interval.start_ms +=
                 MAX(samples_company_ns(limiter->ops, limiter->gpu, sample), 0.0) / 1e6;
         part = overlap_take(&limiter->overlap, interval) / all_ms;
     }
     learn(limiter, sample, length_ns);
-    limiter_charge(limiter, length_ns * part - (double)(sample->paid_ns + sample->provisional_ns));
+    limiter_charge(limiter, charge_ns * part - (double)(sample->paid_ns + sample->provisional_ns));
     note_longest(limiter, length_ns);
 }
 
-/* Of a short kernel's length what was ours, as far as can be told. */
-static double ours_of(struct limiter *limiter, const struct sample *sample, double length_ns)
+/* Of a short kernel's length what was ours, as far as can be told, and what is charged for it. */
+static double ours_of(struct limiter *limiter, const struct sample *sample, double length_ns,
+                      double *ret_charge_ns)
 {
     const struct cost *cost = costs_of(&limiter->costs, &sample->launch);
     struct interval interval;
-    double part;
 
+    *ret_charge_ns = length_ns;
     if (!presence_contended(&limiter->presence) || !cost_is_doubtful(cost, length_ns) ||
         !ran(limiter, sample, &interval))
         return length_ns;
-    part = presence_doubt(&limiter->presence, interval.start_ms * 1e6, interval.end_ms * 1e6,
-                          sample->weight);
-    return part < 0 ? cost->mean_ns : length_ns * part;
+    return presence_doubt(&limiter->presence, interval.start_ms * 1e6, interval.end_ms * 1e6,
+                          sample->weight, cost->mean_ns, ret_charge_ns);
 }
 
 /* Of a kernel's length what is left after the company of those before it. */
@@ -124,7 +124,7 @@ static double own_part(double company_ns, double length_ns)
  */
 static void finish_short(struct limiter *limiter, struct sample *sample, double length_ns)
 {
-    double part = 1, held_ns = 0;
+    double part = 1, held_ns = 0, charge_ns;
 
     if (sample->mark_count) {
         double company_ns = samples_company_ns(limiter->ops, limiter->gpu, sample);
@@ -133,26 +133,24 @@ static void finish_short(struct limiter *limiter, struct sample *sample, double 
         part = own_part(company_ns, length_ns);
         held_ns = length_ns * (own_part(seen_ns, length_ns) - part) + (double)sample->after_ns;
     }
-    length_ns = ours_of(limiter, sample, length_ns);
+    length_ns = ours_of(limiter, sample, length_ns, &charge_ns);
     overlap_note(&limiter->overlap, length_ns, length_ns * part);
     learn(limiter, sample, length_ns);
     if (sample->kind == SAMPLE_COUNTED)
         atomic_fetch_add_explicit(&limiter->compute->charged_ns,
-                                  (int64_t)(length_ns * part * sample->weight + held_ns), RELAXED);
+                                  (int64_t)(charge_ns * part * sample->weight + held_ns), RELAXED);
     else
         limiter_charge(limiter,
-                       (length_ns * part - (double)sample->paid_ns) * sample->weight + held_ns);
+                       (charge_ns * part - (double)sample->paid_ns) * sample->weight + held_ns);
     note_longest(limiter, length_ns);
 }
 
 static void finish(struct limiter *limiter, struct sample *sample, double length_ns)
 {
-    double *overhead_ns = &limiter->samples.overhead_ns;
     struct interval interval;
 
     if (sample->kind == SAMPLE_CALIBRATION) {
-        if (length_ns >= 0)
-            *overhead_ns = *overhead_ns < 0 ? length_ns : MIN(*overhead_ns, length_ns);
+        samples_note_overhead(&limiter->samples, sample, length_ns);
         return;
     }
     limiter->done_ns = MAX(limiter->done_ns, sample->issued_ns);
@@ -165,6 +163,17 @@ static void finish(struct limiter *limiter, struct sample *sample, double length
         finish_always(limiter, sample, length_ns);
     else
         finish_short(limiter, sample, length_ns);
+}
+
+/* For how long a kernel has had the device, by the probes since it began. */
+static double ran_so_far_ns(const struct limiter *limiter, const struct sample *sample,
+                            int64_t now_ns)
+{
+    const struct presence *presence = &limiter->presence;
+    double start_ns = presence_device_ns(presence, limiter_since_base(limiter, sample->started_ns));
+    double end_ns = presence_device_ns(presence, limiter_since_base(limiter, now_ns));
+
+    return (double)(now_ns - sample->started_ns) * presence_part_so_far(presence, start_ns, end_ns);
 }
 
 /* A kernel that runs on and on is charged as it runs, so that others wait. What waits in a queue
@@ -180,8 +189,10 @@ static void charge_overdue(struct limiter *limiter, int64_t now_ns)
         limiter->credit.due_ns = 0;
         return;
     }
-    ran_ns = (double)(now_ns - leader->started_ns) * limiter->presence.on_device;
+    ran_ns = (double)(now_ns - leader->started_ns);
     paid_ns = (double)(leader->paid_ns + leader->provisional_ns);
+    if (ran_ns > 1.1 * paid_ns + 2e6)
+        ran_ns = ran_so_far_ns(limiter, leader, now_ns);
     if (ran_ns > 1.1 * paid_ns + 2e6) {
         leader->provisional_ns += (int64_t)(ran_ns - paid_ns);
         limiter_charge(limiter, ran_ns - paid_ns);
@@ -294,7 +305,7 @@ void limiter_abandon(struct limiter *limiter)
 
     /* What was charged while it ran, it ran for. */
     if (leader) {
-        ran_ns = (double)(limiter_now(limiter) - leader->started_ns) * limiter->presence.on_device;
+        ran_ns = ran_so_far_ns(limiter, leader, limiter_now(limiter));
         limiter_charge(limiter,
                        MAX(ran_ns - (double)(leader->paid_ns + leader->provisional_ns), 0.0));
     }

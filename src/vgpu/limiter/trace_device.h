@@ -19,7 +19,7 @@
 #define TRACE_RESOLUTION_NS 500 /* of an event's time */
 
 enum {
-    TRACE_CONTEXTS = 12,
+    TRACE_CONTEXTS = 16,
     TRACE_STREAMS = 18, /* of a context */
 };
 

@@ -668,7 +668,7 @@ struct setup trace_setup(uint64_t seed)
         (void)draw(&lots);
     most_ns = draw(&lots) < 0.9 ? 2e8 : 1e10;
     setup.cores = 5 + draw_below(&lots, 91);
-    setup.tenants = draw(&lots) < 0.6 ? 1 : 1 + draw_below(&lots, 4);
+    setup.tenants = draw(&lots) < 0.6 ? 1 : 1 + draw_below(&lots, draw(&lots) < 0.8 ? 4 : 8);
     setup.neighbours = draw(&lots) < 0.5 ? 0 : 1 + draw_below(&lots, 3);
     setup.drift = (2 * draw(&lots) - 1) * 20e-6;
     for (unsigned i = 0; i < setup.tenants; i++)

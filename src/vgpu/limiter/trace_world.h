@@ -17,7 +17,7 @@
 #define TRACE_WINDOW_NS (10 * NS_PER_S)
 
 enum {
-    PROCESSES = 8,
+    PROCESSES = 12,
     SHAPES = 4,
 };
 
