@@ -2,15 +2,14 @@
 #include "node/nvidia/cells.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
 #include "base/file.h"
 #include "base/util.h"
+#include "node/cut.h"
 #include "node/nvidia/guest.h"
 #include "region/card.h"
 
@@ -165,29 +164,19 @@ struct trimming {
     char card[PATH_MAX];
 };
 
-/* Blocks count, too: they can be allocated beyond the file's end. */
-static bool is_too_long(const struct stat *st)
-{
-    return S_ISREG(st->st_mode) &&
-           (st->st_size > CARD_CELL_SIZE || st->st_blocks * 512 > 16 * CARD_CELL_SIZE);
-}
-
 static void trim_cell(void *data, const char *name)
 {
+    static const struct cut_bounds bounds = {CARD_CELL_SIZE, 16 * CARD_CELL_SIZE};
     struct trimming *trimming = data;
     char path[PATH_MAX], entry[NAME_MAX + 1];
-    AUTOCLOSE int fd = -1;
-    struct stat st;
+    uint64_t bytes = 0;
 
     copy_text(entry, sizeof(entry), name);
     entry[strcspn(entry, ".")] = '\0'; /* what follows is its rank */
-    if (file_path(path, NULL, "%s/%s", trimming->card, name) < 0 || lstat(path, &st) < 0 ||
-        !is_too_long(&st))
-        return;
-    fd = open(path, O_WRONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
-    if (fd >= 0 && fstat(fd, &st) == 0 && is_too_long(&st) &&
-        ftruncate(fd, MIN(st.st_size, (off_t)CARD_CELL_SIZE)) == 0)
-        trimming->fn(trimming->data, entry, (uint64_t)MAX(st.st_size, st.st_blocks * 512));
+    if (file_path(path, NULL, "%s/%s", trimming->card, name) == 0)
+        bytes = cut_file(path, &bounds);
+    if (bytes)
+        trimming->fn(trimming->data, entry, bytes);
 }
 
 static void trim_card(void *data, const char *uuid)

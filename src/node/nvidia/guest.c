@@ -14,6 +14,7 @@
 #include "base/cleanup.h"
 #include "base/file.h"
 #include "base/util.h"
+#include "node/cut.h"
 #include "node/nvidia/cells.h"
 #include "region/region.h"
 
@@ -230,17 +231,6 @@ struct trim {
 
 _Static_assert(REGION_SIZE <= GUEST_REGION_MAX, "a region fits");
 
-/* Blocks count, too, since they can be allocated beyond the file's end. File systems allocate some
- * in advance. */
-static uint64_t excess_of(const struct stat *st)
-{
-    uint64_t size = (uint64_t)st->st_size, taken = (uint64_t)st->st_blocks * 512;
-
-    if (!S_ISREG(st->st_mode) || (size <= GUEST_REGION_MAX && taken <= 2 * GUEST_REGION_MAX))
-        return 0;
-    return MAX(size, taken);
-}
-
 static bool is_region(const char *name)
 {
     size_t len = strlen(name), end = strlen(".cache");
@@ -250,20 +240,14 @@ static bool is_region(const char *name)
 
 static void trim_file(void *data, const char *name)
 {
+    static const struct cut_bounds bounds = {GUEST_REGION_MAX, 2 * GUEST_REGION_MAX};
     struct trim *trim = data;
-    AUTOCLOSE int fd = -1;
     char path[PATH_MAX];
-    struct stat st;
-    uint64_t bytes;
+    uint64_t bytes = 0;
 
-    if (!is_region(name) || file_path(path, NULL, "%s/%s", trim->folder, name) < 0 ||
-        lstat(path, &st) < 0 || !excess_of(&st))
-        return;
-    fd = open(path, O_WRONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
-    if (fd < 0 || fstat(fd, &st) < 0)
-        return;
-    bytes = excess_of(&st);
-    if (bytes && ftruncate(fd, MIN(st.st_size, (off_t)GUEST_REGION_MAX)) == 0)
+    if (is_region(name) && file_path(path, NULL, "%s/%s", trim->folder, name) == 0)
+        bytes = cut_file(path, &bounds);
+    if (bytes)
         trim->fn(trim->data, trim->entry, bytes);
 }
 
