@@ -171,7 +171,7 @@ static int parse_limits(struct containers *containers, const char *path, struct 
 }
 
 /* What was read a moment ago is not looked for again: a look reads hundreds of containers. A
- * negative errno only where it is not known whether there are limits. */
+ * negative errno only where it is not known whether there are limits, or which. */
 static int read_limits(struct containers *containers, const char *entry, struct past *past)
 {
     char path[PATH_MAX];
@@ -196,7 +196,9 @@ static int read_limits(struct containers *containers, const char *entry, struct 
         r = parse_limits(containers, path, &past->limits);
     }
     past->has_limits = r == 0;
-    return is_own_failure(r) ? r : 0;
+    /* The container's root can take a lease of the file, by which nobody can open it: what it wrote
+     * into its region instead is not believed. */
+    return is_own_failure(r) || r == -EWOULDBLOCK ? r : 0;
 }
 
 /* Below the folder of all containers. */

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "base/check.h"
+#include "base/check_lease.h"
 #include "base/clock.h"
 #include "base/util.h"
 #include "region/region.h"
@@ -339,6 +340,26 @@ static void without_limits_the_region_says_what_there_is(void **state)
     assert_int_equal(look_at_ms(4), 0);
 }
 
+static void limits_that_a_lease_hides_are_not_made_up_for_by_the_region(void **state)
+{
+    struct region region;
+    pid_t pid;
+
+    (void)state;
+    make_container("uid-1_main", ONE_CARD);
+    open_region(&region, "uid-1_main", REGION);
+    region_set_device(&region, 0, "GPU-b");
+    pid = lease_start(path_of("uid-1_main", "limits"));
+    if (pid) {
+        assert_int_equal(look_at_ms(1000), 0);
+        lease_end(pid);
+    } else {
+        (void)puts("skipped: there are no leases of files in /tmp");
+    }
+    assert_string_equal(only_use(2000)->cards[0].uuid, "GPU-a");
+    region_close(&region);
+}
+
 static bool wants_all(void *data, const char *pod_uid)
 {
     (void)data;
@@ -558,6 +579,8 @@ int main(void)
                                         tear_down),
         cmocka_unit_test_setup_teardown(without_limits_the_region_says_what_there_is, set_up,
                                         tear_down),
+        cmocka_unit_test_setup_teardown(limits_that_a_lease_hides_are_not_made_up_for_by_the_region,
+                                        set_up, tear_down),
         cmocka_unit_test_setup_teardown(what_could_not_be_looked_into_is_not_taken_for_nothing,
                                         set_up, tear_down),
         cmocka_unit_test_setup_teardown(containers_of_other_pods_are_passed_over, set_up,
