@@ -22,9 +22,24 @@ static int open_out_of_the_way(int folder, const char *name, int flags)
     return fd < 0 ? -errno : file_move_away(fd);
 }
 
+/*
+ * Until it is mapped, root of another container, which reads it, can take a write lease of it
+ * (fcntl(2)), and anew each time that it was given up for us. Who waits in open() keeps it from
+ * that; the kernel ends the lease after 45 s at the latest.
+ */
+static int open_own(const char *path)
+{
+    int fd = open_out_of_the_way(AT_FDCWD, path, O_RDWR);
+
+    if (fd != -EWOULDBLOCK)
+        return fd;
+    fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+    return fd < 0 ? -errno : file_move_away(fd);
+}
+
 static int map_own(struct card *card, const char *path)
 {
-    int fd = open_out_of_the_way(AT_FDCWD, path, O_RDWR), r = 0;
+    int fd = open_own(path), r = 0;
     struct stat st;
     void *bytes;
 

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "base/check.h"
+#include "base/check_lease.h"
 #include "base/util.h"
 
 #define T0 (1000 * NS_PER_S)
@@ -139,6 +140,23 @@ static void what_cannot_be_read_is_wanted(void **state)
     assert_true(card_open(&alone, path_of("none"), folder) < 0);
     assert_int_equal(truncate(path_of("c"), 8), 0);
     assert_true(card_open(&alone, path_of("c"), folder) < 0);
+}
+
+static void a_lease_that_another_has_of_the_cell_does_not_keep_its_owner_out(void **state)
+{
+    struct card card = {.own = NULL};
+    pid_t pid;
+
+    (void)state;
+    assert_int_equal(card_make_cell(path_of("d")), 0);
+    pid = lease_start(path_of("d"));
+    if (!pid) {
+        (void)puts("skipped: there are no leases of files in /tmp");
+        skip();
+    }
+    assert_int_equal(card_open(&card, path_of("d"), folder), 0);
+    lease_end(pid);
+    card_close(&card);
 }
 
 static void another_folder_in_its_place_does_not_make_the_card_idle(void **state)
@@ -348,6 +366,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_cell_that_its_owner_damaged_harms_nobody, set_up,
                                         tear_down),
         cmocka_unit_test_setup_teardown(what_cannot_be_read_is_wanted, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(
+            a_lease_that_another_has_of_the_cell_does_not_keep_its_owner_out, set_up, tear_down),
         cmocka_unit_test_setup_teardown(another_folder_in_its_place_does_not_make_the_card_idle,
                                         set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_new_cell_leaves_the_old_one_alone, set_up, tear_down),
