@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """hami-device-plugin between a kubelet, an API server and a simulated machine."""
 
+import fcntl
 import random
 import sys
 import threading
@@ -896,6 +897,44 @@ def trims():
     node.end()
 
 
+def can_lease(path):
+    """Whether root of a container could, by a read-only mount, make others wait who open the file (fcntl(2))."""
+    with open(path, "rb") as file:
+        try:
+            fcntl.fcntl(file, fcntl.F_SETLEASE, fcntl.F_WRLCK)
+        except BlockingIOError:
+            return False
+        fcntl.fcntl(file, fcntl.F_SETLEASE, fcntl.F_UNLCK)
+        return True
+
+
+def keeps_apart():
+    """Programs of a container start by files of its own, or by such as no other container can lock."""
+    node = Node(gpus=1)
+    node.kubelet.connect()
+    (a,) = node.uuids
+    mounts = []
+    for i, name in enumerate(("one", "two")):
+        pod = node.show(node.pod(name, "x", gives=[[(a, 1000, 10)]]))
+        mounts.append(node.edits(node.run_container(pod, "x", [f"{a}::{i}"])[2])[1])
+    common = [p for p in mounts[0] if p in mounts[1] and mounts[0][p]["hostPath"] == mounts[1][p]["hostPath"] and "linux-gnu" not in p]
+    check_equal(sorted(common), sorted(["/usr/local/vgpu/libvgpu.so", "/usr/local/vgpu/machine", f"/usr/local/vgpu/cards/{a}"]),
+                "containers have the library and the card's cells in common")
+    try:
+        check(can_lease(mounts[0]["/etc/ld.so.preload"]["hostPath"]), "one can lock the file that loads it, which is its own")
+    except OSError as error:
+        print(f"skipped: no leases of files here: {error}")
+        return node.end()
+    library = mounts[0]["/usr/local/vgpu/libvgpu.so"]["hostPath"]
+    check(not can_lease(library), "but not the library")
+    former = node.folder / "vgpu/ld.so.preload"
+    former.write_text("/usr/local/vgpu/libvgpu.so\n")
+    check(can_lease(former), "a file that containers of an earlier version have in common can be locked")
+    node.restart()
+    check_equal((can_lease(library), can_lease(former)), (False, False), "until a plugin of this version begins")
+    node.end()
+
+
 def lends():
     """Each container has a cell of its card, and sees the others' read-only: who wants it is known to all."""
     node = Node(gpus=1)
@@ -1062,7 +1101,7 @@ def modes():
     node.end()
 
 
-PARTS = ["options", "modes", "registers", "is_ready", "hands_over", "matches", "init_containers", "refuses", "begins_anew", "tells_again", "is_dropped", "is_not_listened_to", "upgrades", "survives", "alone", "priorities", "holds_fast", "leaves", "updated", "lists_again", "loses_its_socket", "trims", "lends", "contexts", "hangs"]
+PARTS = ["options", "modes", "registers", "is_ready", "hands_over", "matches", "init_containers", "refuses", "begins_anew", "tells_again", "is_dropped", "is_not_listened_to", "upgrades", "survives", "alone", "priorities", "holds_fast", "leaves", "updated", "lists_again", "loses_its_socket", "trims", "keeps_apart", "lends", "contexts", "hangs"]
 
 if __name__ == "__main__":
     for part in sys.argv[1:] or PARTS:

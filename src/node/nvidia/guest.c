@@ -52,21 +52,39 @@ static int install_library(struct guest *guest, const char *source, const char *
     return host_write_file(guest->library, bytes, (size_t)len, 0755, err);
 }
 
+/*
+ * While we have a file open nobody can take a write lease (fcntl(2)) of it. A container's root
+ * could, through its read-only mount, and whoever opens the file then waits for the kernel to end
+ * the lease: as we do here, for 45 s at most.
+ */
+static int hold(const char *path)
+{
+    return open(path, O_RDONLY | O_CLOEXEC);
+}
+
 int guest_install(struct guest *guest, const char *source, const char *version, struct error *err)
 {
-    static const char preload[] = GUEST_FOLDER "/libvgpu.so\n";
-    char path[PATH_MAX], have[sizeof(preload) + 1];
+    char former[PATH_MAX];
     int r;
 
     r = install_library(guest, source, version, err);
     if (r == 0)
-        r = file_path(path, err, "%s/ld.so.preload", guest->host->hook_path);
+        r = file_path(former, err, "%s/ld.so.preload", guest->host->hook_path);
     if (r < 0)
         return r;
-    /* Containers have it mounted, so it is not replaced by an equal one. */
-    if (file_read(path, have, sizeof(have)) > 0 && strcmp(have, preload) == 0)
-        return 0;
-    return host_write_file(path, preload, strlen(preload), 0644, err);
+    guest->library_fd = hold(guest->library);
+    guest->former_fd = hold(former);
+    if (guest->library_fd < 0)
+        return error_set(err, -errno, "cannot open %s: %s", guest->library, strerror(errno));
+    return 0;
+}
+
+void guest_deinit(struct guest *guest)
+{
+    if (guest->library_fd >= 0)
+        (void)close(guest->library_fd);
+    if (guest->former_fd >= 0)
+        (void)close(guest->former_fd);
 }
 
 #define CONTAINER_LABEL "system_u:object_r:container_file_t:s0"
@@ -81,7 +99,7 @@ static bool is_enforced(const char *sysfs)
 
 int guest_label(const struct guest *guest, const char *sysfs, struct error *err)
 {
-    char paths[5][PATH_MAX];
+    char paths[4][PATH_MAX];
     int r = 0;
 
     if (!is_enforced(sysfs))
@@ -91,8 +109,6 @@ int guest_label(const struct guest *guest, const char *sysfs, struct error *err)
     r = file_path(paths[2], err, "%s/containers", guest->host->hook_path);
     if (r == 0)
         r = file_path(paths[3], err, "%s/cards", guest->host->hook_path);
-    if (r == 0)
-        r = file_path(paths[4], err, "%s/ld.so.preload", guest->host->hook_path);
     for (size_t i = 0; i < ARRAY_SIZE(paths) && r == 0; i++) {
         if (setxattr(paths[i], "security.selinux", CONTAINER_LABEL, sizeof(CONTAINER_LABEL), 0) < 0)
             r = error_set(err, -errno,
@@ -173,6 +189,17 @@ static int make_region(const char *folder, bool keeps_name, char ret_name[GUEST_
     return 0;
 }
 
+/* Each container has one of its own: where programs start that open a common file, one container
+ * could keep the others waiting. */
+static int write_preload(const char *folder, struct error *err)
+{
+    static const char preload[] = GUEST_FOLDER "/libvgpu.so\n";
+    char path[PATH_MAX];
+    int r = file_path(path, err, "%s/ld.so.preload", folder);
+
+    return r < 0 ? r : host_write_file(path, preload, strlen(preload), 0644, err);
+}
+
 int guest_prepare(const char *folder, const struct limits *limits_but_region, bool keeps_name,
                   char ret_region[GUEST_REGION_SIZE], struct error *err)
 {
@@ -183,6 +210,8 @@ int guest_prepare(const char *folder, const struct limits *limits_but_region, bo
     /* The former processes are dead: a new region drops their accounts. */
     host_sweep(folder, "", ".cache");
     r = make_region(folder, keeps_name, ret_region, err);
+    if (r == 0)
+        r = write_preload(folder, err);
     if (r == 0)
         r = file_path(path, err, "%s/limits", folder);
     if (r < 0)
@@ -207,7 +236,7 @@ void guest_add_mounts(const struct guest *guest, const char *folder, const char 
     (void)snprintf(path, sizeof(path), "%s/%s", folder, region);
     (void)snprintf(inside, sizeof(inside), GUEST_FOLDER "/%s", region);
     spec_add_mount(edits, path, inside, true);
-    (void)snprintf(path, sizeof(path), "%s/ld.so.preload", guest->host->hook_path);
+    (void)snprintf(path, sizeof(path), "%s/ld.so.preload", folder);
     spec_add_mount(edits, path, "/etc/ld.so.preload", false);
 }
 

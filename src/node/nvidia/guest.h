@@ -6,8 +6,8 @@
  * block on the disk.
  *
  * "<hook path>/libvgpu.so.<version>-<hash>" one of each content, never written again
- * "<hook path>/ld.so.preload"
- * "<container's folder>/limits", "<uuid>.cache"
+ * "<container's folder>/limits", "ld.so.preload", "<uuid>.cache"
+ * "<hook path>/ld.so.preload" is of earlier versions, and their containers'
  */
 
 #include <limits.h>
@@ -29,7 +29,8 @@ enum {
 
 struct guest {
     const struct node_host *host;
-    char library[PATH_MAX]; /* the versioned file on the host */
+    char library[PATH_MAX];    /* the versioned file on the host */
+    int library_fd, former_fd; /* held open; -1: not */
 };
 
 /*
@@ -38,8 +39,12 @@ struct guest {
  */
 int guest_find_library(char ret_path[PATH_MAX], struct error *err);
 
-/* Copies the library from source, and sets guest->library. The host's folders exist. */
+/*
+ * Copies the library from source, and sets guest->library. The host's folders exist. What
+ * containers share stays open until guest_deinit(), so that none of them can lock the others out.
+ */
 int guest_install(struct guest *guest, const char *source, const char *version, struct error *err);
+void guest_deinit(struct guest *guest);
 
 /*
  * Under SELinux, containers may touch files of one type only: gives that type to the folders, from
@@ -48,8 +53,8 @@ int guest_install(struct guest *guest, const char *source, const char *version, 
  */
 int guest_label(const struct guest *guest, const char *sysfs, struct error *err);
 
-/* Makes a new region in the container's folder, and writes the limits, which name it. keeps_name:
- * the region's file has the name of the former one. */
+/* Makes a new region in the container's folder, and writes what names the library, and the limits,
+ * which name the region. keeps_name: the region's file has the name of the former one. */
 int guest_prepare(const char *folder, const struct limits *limits_but_region, bool keeps_name,
                   char ret_region[GUEST_REGION_SIZE], struct error *err);
 
