@@ -25,6 +25,15 @@ enum {
 
 #define LIMITS_NS NS_PER_S
 
+/*
+ * Who of a region's slots lives takes the time that its owner wants it to. Regions that took much
+ * of it at the last look share so much of it at the next.
+ */
+#define ASKING_NS (100 * NS_PER_MS)
+#define ASKING_MOST_NS (50 * NS_PER_MS)
+#define ASKING_LEAST_NS (100 * NS_PER_US)
+#define MUCH_NS NS_PER_MS /* or half of what it may take */
+
 /* Utilisation is taken over at least so long. */
 #define INTERVAL_NS (NS_PER_S / 2)
 
@@ -57,6 +66,8 @@ struct containers {
     int64_t now_ns;
     struct past *pasts;
     size_t kept_count, kept_max; /* regions' files that are open */
+    size_t slow_count;           /* of this look's regions */
+    int64_t asking_ns;           /* for how long each is asked */
     struct region_view view;     /* large */
     char limits[LIMITS_FILE_MAX + 1];
 };
@@ -345,8 +356,11 @@ static int read_region(struct containers *containers, const char *path, struct p
     const bool keeps = was_open || containers->kept_count < containers->kept_max;
     int r;
 
-    r = region_view_read_at(containers->fd, path, keeps ? &past->region : NULL, &containers->view,
-                            NULL);
+    past->region.asking_ns = containers->asking_ns;
+    r = region_view_read_at(containers->fd, path, &past->region, &containers->view, NULL);
+    containers->slow_count += past->region.asked_ns > MIN(MUCH_NS, containers->asking_ns / 2);
+    if (!keeps)
+        region_kept_close(&past->region);
     containers->kept_count += (past->region.fd >= 0) - was_open;
     return r;
 }
@@ -429,6 +443,13 @@ static int uses_grow(struct containers *containers)
     return 0;
 }
 
+static int64_t share_asking(size_t slow_count)
+{
+    const int64_t share_ns = ASKING_NS / (int64_t)MAX(slow_count, (size_t)1);
+
+    return MIN(MAX(share_ns, ASKING_LEAST_NS), ASKING_MOST_NS);
+}
+
 static void forget_unseen(struct containers *containers)
 {
     struct past *past, *next;
@@ -455,6 +476,8 @@ int containers_look(struct containers *containers, struct containers_look *look,
     containers->fd = entries ? dirfd(entries) : -1;
     containers->now_ns = look->now_ns;
     containers->kept_max = kept_max();
+    containers->asking_ns = share_asking(containers->slow_count);
+    containers->slow_count = 0;
     for (struct dirent *entry = entries ? readdir(entries) : NULL; entry && r == 0;
          entry = readdir(entries)) {
         r = uses_grow(containers);

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <ftw.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -494,6 +495,81 @@ static void regions_are_kept_open_while_their_containers_are_there(void **state)
 }
 
 /* The others of hundreds are opened for each look. */
+enum {
+    SLOW = 12,
+    SLOW_LOCKS = 4000, /* of a region: all of them are looked through for each slot */
+};
+
+static void fill_slots(const char *folder)
+{
+    struct region region;
+
+    open_region(&region, folder, REGION);
+    for (int i = 0; i < REGION_SLOTS; i++) {
+        region.base->slots[i].pid = region.ext->slots[i].pid = (1 << 23) + i;
+        region.base->slots[i].status = REGION_STATUS_RUNNING;
+        region.ext->slots[i].pid_namespace = 77;
+    }
+    region.base->slot_count = REGION_SLOTS;
+    region_close(&region);
+}
+
+static void lock_much(const char *folder)
+{
+    int fd = open(path_of(folder, REGION), O_RDWR | O_CLOEXEC);
+
+    for (off_t i = 0; i < SLOW_LOCKS; i++) {
+        struct flock lock = {.l_type = F_WRLCK, .l_start = (INT64_C(1) << 41) + 2 * i, .l_len = 1};
+
+        (void)fcntl(fd, F_SETLK, &lock);
+    }
+}
+
+static pid_t start_slow_containers(void)
+{
+    char folder[32], byte;
+    int ends[2];
+    pid_t pid;
+
+    assert_int_equal(pipe(ends), 0);
+    for (int i = 0; i < SLOW; i++) {
+        (void)snprintf(folder, sizeof(folder), "uid-%d_main", i);
+        make_container(folder, ONE_CARD);
+        fill_slots(folder);
+    }
+    pid = fork();
+    for (int i = 0; pid == 0 && i < SLOW; i++) {
+        (void)snprintf(folder, sizeof(folder), "uid-%d_main", i);
+        lock_much(folder);
+    }
+    if (pid == 0) {
+        (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+        (void)write(ends[1], "", 1);
+        for (;;)
+            (void)pause();
+    }
+    assert_int_equal(read(ends[0], &byte, 1), 1);
+    (void)close(ends[0]);
+    (void)close(ends[1]);
+    return pid;
+}
+
+static void those_who_make_looks_slow_share_the_time_of_them(void **state)
+{
+    pid_t pid = start_slow_containers();
+    int64_t began_ns;
+
+    (void)state;
+    assert_int_equal(look_at_ms(1000), SLOW);
+    began_ns = clock_read_ns(CLOCK_THREAD_CPUTIME_ID);
+    assert_int_equal(look_at_ms(2000), SLOW);
+    assert_int_equal(look_at_ms(3000), SLOW);
+    /* Twice 100 ms, and the reading; each for itself would take 50. */
+    assert_true(clock_read_ns(CLOCK_THREAD_CPUTIME_ID) - began_ns < 600 * NS_PER_MS);
+    (void)kill(pid, SIGKILL);
+    (void)waitpid(pid, NULL, 0);
+}
+
 static void half_of_the_descriptors_are_left(void **state)
 {
     const int before = count_descriptors();
@@ -587,6 +663,8 @@ int main(void)
                                         tear_down),
         cmocka_unit_test_setup_teardown(regions_are_kept_open_while_their_containers_are_there,
                                         set_up, tear_down),
+        cmocka_unit_test_setup_teardown(those_who_make_looks_slow_share_the_time_of_them, set_up,
+                                        tear_down),
         cmocka_unit_test_setup_teardown(half_of_the_descriptors_are_left, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_container_is_not_taken_for_the_one_before_it, set_up,
                                         tear_down),

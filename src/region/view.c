@@ -43,6 +43,7 @@ struct file {
     int fd;
     ino_t ino;
     off_t size;
+    int64_t asking_ns;         /* for how long we ask */
     int64_t asking_until_ns;   /* by the thread's clock; 0: it was not looked at yet */
     struct proc_identity self; /* known once has_self is set: few readers need it */
     bool has_self;
@@ -154,7 +155,7 @@ static bool asks_on(struct file *file, unsigned index)
     if (index == 0)
         return true;
     if (!file->asking_until_ns)
-        file->asking_until_ns = clock_read_ns(CLOCK_THREAD_CPUTIME_ID) + ASKING_NS;
+        file->asking_until_ns = clock_read_ns(CLOCK_THREAD_CPUTIME_ID) + file->asking_ns;
     return clock_read_ns(CLOCK_THREAD_CPUTIME_ID) <= file->asking_until_ns;
 }
 
@@ -353,6 +354,14 @@ static int read_file(struct file *file, const char *path, struct region_view *re
     return 0;
 }
 
+/* Next to nothing, and not measured, where no slot but the first is in use. */
+static int64_t asked_ns(const struct file *file)
+{
+    if (!file->asking_until_ns)
+        return 0;
+    return clock_read_ns(CLOCK_THREAD_CPUTIME_ID) - (file->asking_until_ns - file->asking_ns);
+}
+
 int region_view_read(const char *path, struct region_view *ret_view, struct error *err)
 {
     return region_view_read_at(AT_FDCWD, path, NULL, ret_view, err);
@@ -370,10 +379,12 @@ int region_view_read_at(int folder, const char *path, struct region_kept *kept,
     if (!file)
         return error_set(err, -ENOMEM, "%s: no memory", path);
     file->has_self = false;
+    file->asking_ns = used->asking_ns ? used->asking_ns : ASKING_NS;
     file->asking_until_ns = 0;
     r = view_open(folder, path, used, file, err);
     if (r == 0)
         r = read_file(file, path, ret_view, err);
+    used->asked_ns = asked_ns(file);
     region_kept_close(&own);
     return r;
 }

@@ -71,8 +71,8 @@ struct region_view {
  * are left out, whether or not anybody has settled them. Returns 0, or with err set -ENOENT,
  * -EPROTO when it is not a region, or another negative errno. Costs two preads, and another two
  * for each slot in use (one for the first), and a question for its lock. Whatever its owner does,
- * whether slots live is asked for some 50 ms of processor time at most; of those that are left then
- * their own word is taken.
+ * whether slots live is asked for some 50 ms of processor time at most, or kept.asking_ns;
+ * of those that are left then their own word is taken.
  */
 int region_view_read(const char *path, struct region_view *ret_view, struct error *err);
 
@@ -81,6 +81,8 @@ struct region_kept {
     int fd;
     dev_t dev;
     ino_t ino;
+    int64_t asking_ns; /* for so long a reading asks at most; 0: 50 ms */
+    int64_t asked_ns;  /* so long the last one did */
 };
 
 #define REGION_KEPT_INIT                                                                           \
