@@ -12,7 +12,8 @@
  *   NOT_GIVEN  a process of a pod that was not given the card holds memory there
  *   NO_SLOT    a process of a pod that was given it is in no slot of the pod's regions: the library
  *              is not in it, or is not asked
- *   LEDGER     a process holds more than its slot has charged, by the slack
+ *   LEDGER     a process holds more than its slot had charged in any of the last looks, by the
+ *              slack
  *   MEMORY     the pod's processes together hold more than its containers' limits on the card, by
  *              the slack: whatever their slots say
  *   COMPUTE    the pod's processes together were given more of the card's time, over
@@ -79,7 +80,7 @@ struct bypass_process {
     bool has_slot;
     bool is_sure;    /* it lives, and the slot is its own: by the kernel's word at this look */
     bool has_ledger; /* the slot's amounts are by our ledger */
-    uint64_t ledger_bytes;
+    uint64_t ledger_bytes; /* the most of some looks: ledgers.h */
 
     enum bypass_kind kind; /* the judgement; BYPASS_NONE: it is honest */
     bool condemned;        /* it has lasted for the grace */

@@ -11,6 +11,7 @@
 #include "base/util.h"
 #include "driver/nvml.h"
 #include "monitor/known.h"
+#include "monitor/ledgers.h"
 #include "nvml/find.h"
 #include "nvml/instances.h"
 
@@ -46,6 +47,7 @@ struct compare {
     struct device cards[CARDS_MAX];
     struct busy_pod *pods;
     struct known_processes known;
+    struct ledgers ledgers;
     struct bypass_look look;
     bool too_many; /* some grants are missing */
     struct bypass_process processes[BYPASS_PROCESSES_MAX];
@@ -227,7 +229,9 @@ static void match_slot(struct compare *compare, const char *pod_uid, const char 
         process->has_slot = true;
         process->is_sure = slot->is_sure && slot->start_ticks == process->start_ticks;
         process->has_ledger = slot->has_account;
-        process->ledger_bytes = ledger_of(view, slot, process->uuid);
+        process->ledger_bytes =
+            ledgers_most(&compare->ledgers, process->pid, process->start_ticks, process->uuid,
+                         ledger_of(view, slot, process->uuid), compare->look.now_ns);
         if (slot->is_sure && slot->told_pid != process->pid)
             (void)region_tell_host_pid(region_path, slot->slot, process->pid);
     }
@@ -429,6 +433,7 @@ static int look(struct compare *compare)
         compare->err = err;
         return r;
     }
+    ledgers_forget_old(&compare->ledgers, compare->look.now_ns);
     drop_ended(compare);
     bypass_judge(&compare->bypass, &compare->look);
     check_accused(compare);
@@ -492,6 +497,7 @@ void compare_free(struct compare *compare)
         return;
     forget_pods(compare);
     known_processes_deinit(&compare->known);
+    ledgers_deinit(&compare->ledgers);
     nvml_close(compare->nvml);
     free(compare);
 }

@@ -137,6 +137,29 @@ def brief():
     node.end()
 
 
+def swings():
+    """An honest process that takes memory and gives it back, each time between the driver's list and the reading of its slot, is not ended."""
+    node = Watched("--bypass=kill", pods={"one": "ns"})
+    box = node.container("one", memory=20000 * MIB, cores=100)
+    guest = Caller(bare_environment(node.machine, LD_PRELOAD=box.library, CUDA_VISIBLE_DEVICES=box.uuid)).begin()
+    node.own(guest.process, "one")
+    guest.must("cuMemAlloc_v2", f"n{slot('ptr')}", GIB)
+    time.sleep(1.5)
+    for _ in range(8):
+        node.machine.fault(1, "--state=hangs")  # the first card is listed, and the second one's driver does not answer yet
+        time.sleep(1.6)
+        if guest.process.poll() is not None:
+            break
+        guest.must("cuMemFree_v2", f"h{slot('ptr')}")
+        node.machine.fault(1, "--state=ok")
+        time.sleep(0.15)
+        guest.must("cuMemAlloc_v2", f"n{slot('ptr')}", GIB)
+    check_equal((node.cases(), node.api.told), (set(), []), "and is not accused")
+    check_equal((guest.process.poll(), value(node.monitor.scrape(), "hami_bypass_kills_total")), (None, 0), "it goes on")
+    guest.kill()
+    node.end()
+
+
 def found():
     node = Watched(pods={"one": "ns", "two": "ns", "none": "ns", "dcgm": "kube-system"})
     a, b = node.uuids
@@ -327,7 +350,7 @@ def instances():
     node.end()
 
 
-PARTS = ["honest", "brief", "found", "instances", "forged", "hostile", "kills", "blind", "hangs"]
+PARTS = ["honest", "brief", "swings", "found", "instances", "forged", "hostile", "kills", "blind", "hangs"]
 
 if __name__ == "__main__":
     for part in sys.argv[1:] or PARTS:
