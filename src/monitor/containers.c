@@ -20,7 +20,8 @@
 
 enum {
     CONTAINERS_MAX = 4096,
-    KEPT_MAX = 1024, /* regions' files that are kept open, at most */
+    KEPT_MAX = 1024,    /* regions' files that are kept open, at most */
+    ENTRIES_MAX = 1024, /* of a folder */
 };
 
 #define LIMITS_NS NS_PER_S
@@ -140,13 +141,14 @@ static bool is_region(const char *name)
     return len > 6 && strcmp(name + len - 6, ".cache") == 0 && !strstr(name, "libvgpu.so");
 }
 
-/* HAMi's plugin writes no limits file: the region is the folder's one file of that kind. */
+/* HAMi's plugin writes no limits file: the region is the folder's one file of that kind, among so
+ * many as a look has time for. */
 static int find_region(const struct containers *containers, const char *entry_name,
                        char ret_path[PATH_MAX])
 {
     int fd = openat(containers->fd, entry_name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     DIR *entries = fd < 0 ? NULL : fdopendir(fd);
-    int len = -1;
+    int len = -1, seen = 0;
 
     if (!entries) {
         const int r = -errno;
@@ -155,7 +157,8 @@ static int find_region(const struct containers *containers, const char *entry_na
             (void)close(fd);
         return is_own_failure(r) ? r : -ENOENT;
     }
-    for (struct dirent *entry = readdir(entries); entry && len < 0; entry = readdir(entries)) {
+    for (struct dirent *entry = readdir(entries); entry && len < 0 && seen < ENTRIES_MAX;
+         entry = readdir(entries), seen++) {
         if (is_region(entry->d_name))
             len = snprintf(ret_path, PATH_MAX, "%s/%s", entry_name, entry->d_name);
     }
@@ -196,7 +199,9 @@ static int read_limits(struct containers *containers, const char *entry, struct 
         (int)sizeof(path))
         r = -ENAMETOOLONG;
     if (r == 0)
-        r = file_stat_at(containers->fd, path + strlen(containers->folder) + 1, &st);
+        r = file_stat_link_at(containers->fd, path + strlen(containers->folder) + 1, &st);
+    if (r == 0 && !S_ISREG(st.st_mode)) /* where HAMi's plugin is, the folder is the tenant's */
+        r = -EPROTO;
     if (r == 0 && past->has_limits && st.st_ino == past->limits_ino &&
         st.st_mtim.tv_sec == past->limits_time.tv_sec &&
         st.st_mtim.tv_nsec == past->limits_time.tv_nsec)

@@ -361,6 +361,20 @@ static void limits_that_a_lease_hides_are_not_made_up_for_by_the_region(void **s
     region_close(&region);
 }
 
+/* A tenant of HAMi's plugin has the whole folder. */
+static void limits_that_are_no_file_are_none_and_hide_nobody(void **state)
+{
+    struct containers_look look = {.now_ns = 1};
+
+    (void)state;
+    make_container("uid-1_main", ONE_CARD);
+    make_folder("uid-2_main");
+    assert_int_equal(symlink("/proc/self/mem", path_of("uid-2_main", "limits")), 0);
+    assert_int_equal(containers_look(containers, &look, NULL), 0);
+    assert_int_equal(look.missed, 0);
+    assert_int_equal(look.use_count, 1);
+}
+
 static bool wants_all(void *data, const char *pod_uid)
 {
     (void)data;
@@ -654,6 +668,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(utilization_is_of_the_time_between_two_looks, set_up,
                                         tear_down),
         cmocka_unit_test_setup_teardown(without_limits_the_region_says_what_there_is, set_up,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(limits_that_are_no_file_are_none_and_hide_nobody, set_up,
                                         tear_down),
         cmocka_unit_test_setup_teardown(limits_that_a_lease_hides_are_not_made_up_for_by_the_region,
                                         set_up, tear_down),
