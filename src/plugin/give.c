@@ -231,6 +231,7 @@ int give_devices(const struct giving *giving, struct node_pod *pod, size_t index
     pods_each(plugin->pods, forget_name, &forgetting);
     pod->refusal = 0;
     pod->containers[index].ready = true;
+    pod->containers[index].turn = ++pod->turns;
     pod->containers[index].ended_before = pod->containers[index].ended;
     pod->containers[index].ordered = giving->laid_out != NULL;
     pod->containers[index].started = giving->again;

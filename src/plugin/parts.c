@@ -2,7 +2,9 @@
 
 /*
  * Which parts of cards the node's containers are to have, as their annotations name them: those of
- * containers that have their devices or are about to get them. The vendor makes and ends them.
+ * containers that have their devices or are about to get them. The vendor makes and ends them. An
+ * init container that is done has none any more: what comes after it may have been given a part
+ * that lies across.
  */
 
 #include <errno.h>
@@ -47,6 +49,29 @@ static void add_container(struct parts *parts, const struct container_devices *d
     }
 }
 
+static bool came_later(const struct pod_container *container, const struct pod_container *other)
+{
+    return container->starting || (container->ready && container->turn > other->turn);
+}
+
+/* An init container and one behind it don't run at once: of those two the last one that got its
+ * devices does. Where a sandbox is made anew that is the init container. */
+static bool has_parts(const struct node_pod *pod, size_t index)
+{
+    const struct pod_container *container = &pod->containers[index];
+
+    if (container->starting || !container->ready)
+        return container->starting;
+    for (size_t i = 0; i < pod->container_count; i++) {
+        const struct pod_container *first = &pod->containers[MIN(i, index)];
+
+        if (i != index && first->role == CONTAINER_INIT &&
+            came_later(&pod->containers[i], container))
+            return false;
+    }
+    return true;
+}
+
 static void add_pod(void *data, struct node_pod *pod)
 {
     struct parts *parts = data;
@@ -60,7 +85,7 @@ static void add_pod(void *data, struct node_pod *pod)
     if (r < 0)
         return;
     for (size_t i = 0; i < devices.count; i++) {
-        if (pod->containers[i].ready || pod->containers[i].starting)
+        if (has_parts(pod, i))
             add_container(parts, &devices.containers[i]);
     }
 }

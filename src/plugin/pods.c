@@ -306,6 +306,7 @@ static void pod_inherit(struct node_pod *pod, struct node_pod *before)
 {
     pod->confirmed |= before->confirmed;
     pod->refusal = before->refusal;
+    pod->turns = before->turns;
     pod->parts_told = TAKE(before->parts_told);
     if (before->final) {
         keep_first(pod, TAKE(before->allocated));
@@ -320,6 +321,7 @@ static void pod_inherit(struct node_pod *pod, struct node_pod *before)
         container->ready = old->ready;
         container->ended_before = old->adopted ? container->ended : old->ended_before;
         container->starting = old->starting;
+        container->turn = old->turn;
         container->ordered = old->ordered;
         container->started = old->started;
         COPY_TEXT(container->cdi_name, old->cdi_name);

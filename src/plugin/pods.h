@@ -45,6 +45,7 @@ struct pod_container {
     bool ready;   /* its devices were handed over, in this run of the plugin or an earlier one */
     bool adopted; /* an earlier run of the plugin handed them over, and ended_before is not known */
     bool starting; /* it is about to get them, in this run of the plugin */
+    unsigned turn; /* its place in the order in which the pod's got theirs; 0: in an earlier run */
     bool ordered;  /* Allocate answered them (ordered.h), not a CDI device; then it is not said that
                       it has started, but by the next */
     bool started;
@@ -77,6 +78,7 @@ struct node_pod {
     bool confirmed; /* seen in the watch, not only read on its own */
     unsigned age;   /* how often pods_expire() was called since it was last seen */
     unsigned list;  /* the list in which it was last seen */
+    unsigned turns; /* of its containers, so far */
     size_t container_count;
     struct pod_container *containers; /* init containers first, as in the annotation */
 };

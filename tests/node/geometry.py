@@ -160,6 +160,34 @@ def placed():
     node.end()
 
 
+def init_containers():
+    """What an init container had may be in the way of what its pod's container was given: it is ended before that is made."""
+    node = Made(allow=True)
+    node.begin()
+    (card,) = node.uuids
+    pod = node.pod("one", "main", init=["prepare"], gives=[[(card, 4864, 15)], [(card, 19968, 43)]])
+    pod["metadata"]["annotations"][ALLOCATIONS] = json.dumps([
+        {"containerIndex": i, "deviceIndex": 0, "gpuUUID": card, "profile": p, "placement": {"start": s, "size": n}} for i, (p, s, n) in enumerate([("1g.5gb", 6, 1), ("3g.20gb", 4, 4)])])
+    pod = node.show(pod)
+    ids = [f"{card}::0"]
+    is_done = lambda: node.api.put(PODS, "one", status={"initContainerStatuses": [{"name": "prepare", "state": {"terminated": {"exitCode": 0}}}]})
+    status, why, _ = node.run_container(pod, "prepare", ids, init=True)
+    check_equal((status, node.placements()), ("OK", [(G1, 6)]), "an init container has its instance", why)
+    node.restart()
+    time.sleep(6)
+    check_equal(node.placements(), [(G1, 6)], "also after a restart of the plugin")
+    is_done()
+    status, why, _ = node.run_container(pod, "main", ids)
+    check_equal((status, node.placements()), ("OK", [(G3, 4)]), "the next container has one across its place", why, node.said()[-600:])
+    kept = node.uuid_at(4)
+    node.restart()
+    time.sleep(6)
+    check_equal((node.kubelet.prestart(ids)[0], node.uuid_at(4)), ("OK", kept), "which is kept", node.said()[-600:])
+    node.gone(pod)
+    check(wait_until(lambda: (node.placements(), node.records()) == ([], []), 12), "and goes with the pod", node.placements(), node.records())
+    node.end()
+
+
 def allowed():
     """What migProfileAllowlist does not allow is not made, whoever chose it; what was made before it is kept."""
     node = Made()
@@ -487,7 +515,7 @@ def kills():
     node.end()
 
 
-PARTS = ["makes", "placed", "allowed", "refuses", "fails", "strangers", "busy", "handed_on", "unanswered", "upgrades", "reboots", "unreadable", "kills"]
+PARTS = ["makes", "placed", "init_containers", "allowed", "refuses", "fails", "strangers", "busy", "handed_on", "unanswered", "upgrades", "reboots", "unreadable", "kills"]
 
 if __name__ == "__main__":
     for part in sys.argv[1:] or PARTS:
