@@ -932,6 +932,19 @@ def keeps_apart():
     check(can_lease(former), "a file that containers of an earlier version have in common can be locked")
     node.restart()
     check_equal((can_lease(library), can_lease(former)), (False, False), "until a plugin of this version begins")
+    node.plugin.kill()
+    node.plugin.wait()
+    with open(library, "rb") as file:
+        before = signal.signal(signal.SIGIO, lambda *_: None)
+        fcntl.fcntl(file, fcntl.F_SETLEASE, fcntl.F_WRLCK)
+        began = time.monotonic()
+        node.start()
+        node.kubelet.connect()
+        check(time.monotonic() - began < 20, "which no lease that was taken before keeps from its start", time.monotonic() - began)
+        check("has a lease of" in node.said(), "and which tells of it", node.said()[-400:])
+        fcntl.fcntl(file, fcntl.F_SETLEASE, fcntl.F_UNLCK)
+        signal.signal(signal.SIGIO, before)
+    check(wait_until(lambda: not can_lease(library), 5), "once that is given up nobody gets another")
     node.end()
 
 

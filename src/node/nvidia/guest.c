@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,6 +14,7 @@
 
 #include "base/cleanup.h"
 #include "base/file.h"
+#include "base/log.h"
 #include "base/util.h"
 #include "node/cut.h"
 #include "node/nvidia/cells.h"
@@ -52,14 +54,33 @@ static int install_library(struct guest *guest, const char *source, const char *
     return host_write_file(guest->library, bytes, (size_t)len, 0755, err);
 }
 
-/*
- * While we have a file open nobody can take a write lease (fcntl(2)) of it. A container's root
- * could, through its read-only mount, and whoever opens the file then waits for the kernel to end
- * the lease: as we do here, for 45 s at most.
- */
-static int hold(const char *path)
+static void *wait_and_hold(void *data)
 {
-    return open(path, O_RDONLY | O_CLOEXEC);
+    AUTOFREE char *path = data;
+
+    (void)open(path, O_RDONLY | O_CLOEXEC);
+    return NULL;
+}
+
+/*
+ * Opens a file for as long as this process lives: then nobody can take a write lease (fcntl(2)) of
+ * it. A container's root could, through its read-only mount, and whoever opens the file then waits
+ * for the kernel to end the lease, for 45 s at most. Where somebody has one already a thread waits.
+ */
+static void hold(const char *path)
+{
+    pthread_t thread;
+    char *copy;
+
+    if (open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK) >= 0 || errno != EWOULDBLOCK)
+        return;
+    log_warn("a container has a lease of %s, by which it keeps others from their start for a while",
+             path);
+    copy = strdup(path);
+    if (copy && pthread_create(&thread, NULL, wait_and_hold, copy) == 0)
+        (void)pthread_detach(thread);
+    else
+        free(copy);
 }
 
 int guest_install(struct guest *guest, const char *source, const char *version, struct error *err)
@@ -72,19 +93,9 @@ int guest_install(struct guest *guest, const char *source, const char *version, 
         r = file_path(former, err, "%s/ld.so.preload", guest->host->hook_path);
     if (r < 0)
         return r;
-    guest->library_fd = hold(guest->library);
-    guest->former_fd = hold(former);
-    if (guest->library_fd < 0)
-        return error_set(err, -errno, "cannot open %s: %s", guest->library, strerror(errno));
+    hold(guest->library);
+    hold(former);
     return 0;
-}
-
-void guest_deinit(struct guest *guest)
-{
-    if (guest->library_fd >= 0)
-        (void)close(guest->library_fd);
-    if (guest->former_fd >= 0)
-        (void)close(guest->former_fd);
 }
 
 #define CONTAINER_LABEL "system_u:object_r:container_file_t:s0"

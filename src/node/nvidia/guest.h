@@ -29,8 +29,7 @@ enum {
 
 struct guest {
     const struct node_host *host;
-    char library[PATH_MAX];    /* the versioned file on the host */
-    int library_fd, former_fd; /* held open; -1: not */
+    char library[PATH_MAX]; /* the versioned file on the host */
 };
 
 /*
@@ -41,10 +40,10 @@ int guest_find_library(char ret_path[PATH_MAX], struct error *err);
 
 /*
  * Copies the library from source, and sets guest->library. The host's folders exist. What
- * containers share stays open until guest_deinit(), so that none of them can lock the others out.
+ * containers share stays open as long as this process lives, so that none of them can lock the
+ * others out.
  */
 int guest_install(struct guest *guest, const char *source, const char *version, struct error *err);
-void guest_deinit(struct guest *guest);
 
 /*
  * Under SELinux, containers may touch files of one type only: gives that type to the folders, from

@@ -160,7 +160,6 @@ static void nvidia_node_stop(void *data)
     driver_free(node->driver);
     sizes_free(node->sizes);
     made_free(node->made);
-    guest_deinit(&node->guest);
     (void)pthread_mutex_destroy(&node->lock);
     free(node);
 }
@@ -201,7 +200,6 @@ static int nvidia_node_start(const struct node_setup *setup, void **ret_node,
     if (!node)
         return error_set(err, -ENOMEM, "no memory");
     node->options = setup->own;
-    node->guest.library_fd = node->guest.former_fd = -1;
     (void)pthread_mutex_init(&node->lock, NULL);
     read_checks(node);
     r = read_config(node, setup, err);
