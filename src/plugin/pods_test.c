@@ -348,6 +348,47 @@ static void the_first_grant_of_an_earlier_run_is_final(void **state)
     pods_free(pods);
 }
 
+static bool others_allocate(struct pods *pods, const char *key, const char *devices)
+{
+    struct node_pod *pod = NULL;
+    char text[512];
+    yyjson_doc *doc;
+
+    (void)snprintf(text, sizeof(text),
+                   "{\"metadata\":{\"name\":\"p\",\"namespace\":\"ns\",\"uid\":\"u\","
+                   "\"annotations\":{\"%s\":\"%s\"}},\"spec\":{\"containers\":[{\"name\":\"a\"}]}}",
+                   key, devices);
+    doc = yyjson_read(text, strlen(text), 0);
+    assert_non_null(doc);
+    assert_int_equal(pods_put(pods, yyjson_doc_get_root(doc), true, &pod, NULL), 0);
+    yyjson_doc_free(doc);
+    return pod->others_allocate;
+}
+
+static void what_another_vendor_is_still_to_hand_over_is_known_by_its_key(void **state)
+{
+    static const struct {
+        const char *key, *devices;
+        bool others;
+    } cases[] = {
+        {"hami.io/dcu-devices-to-allocate", "DCU-0,DCU,1,1:;", true},
+        {"x-devices-to-allocate", "a,b", true},
+        {"hami.io/dcu-devices-to-allocate", ";", false}, /* they all were */
+        {"hami.io/vgpu-devices-to-allocate", GIVEN, false},
+        {"hami.io/dcu-devices-allocated", "DCU-0,DCU,1,1:;", false},
+        {"hami.io/dcu-devices-to-allocate-at", "a,b", false},
+        {"-devices-to-allocate", "a,b", false}, /* whose? */
+        {"a", "a,b", false},
+        {"", "a,b", false},
+    };
+    struct pods *pods = pods_new("node-1", &nvidia_node_vendor, "nvidia.com/priority");
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++)
+        assert_int_equal(others_allocate(pods, cases[i].key, cases[i].devices), cases[i].others);
+    pods_free(pods);
+}
+
 static void a_pod_that_cannot_be_read_stays(void **state)
 {
     struct pods *pods = pods_new("node-1", &nvidia_node_vendor, "nvidia.com/priority");
@@ -379,6 +420,7 @@ int main(void)
         cmocka_unit_test(an_annotation_for_another_node_is_ignored),
         cmocka_unit_test(the_first_grant_of_a_pod_is_final),
         cmocka_unit_test(the_first_grant_of_an_earlier_run_is_final),
+        cmocka_unit_test(what_another_vendor_is_still_to_hand_over_is_known_by_its_key),
         cmocka_unit_test(a_pod_that_cannot_be_read_stays),
     };
 
