@@ -22,7 +22,14 @@ enum {
 #define STAT "7 (a) R 1 7 7 0 -1 0 1 2 3 4 5 6 7 8 20 0 1 0 4711 0\n"
 #define CGROUP "0::/kubepods/burstable/pod" POD "/0123\n"
 
-/* A driver with one card, on which one process of a pod holds memory. */
+/* A driver with one card, on which processes hold memory. A thread asks it: nothing is asserted
+ * there. */
+
+static struct {
+    int process_count;
+    struct nvml_process processes[3];
+    unsigned asked; /* for the card's instances */
+} driver;
 
 const char *const driver_usual_roots[] = {NULL};
 
@@ -55,10 +62,10 @@ int nvml_list_all_processes(struct nvml *nvml, unsigned index, struct nvml_proce
 {
     (void)nvml;
     (void)index;
-    (void)max;
     (void)err;
-    *ret_processes = (struct nvml_process){.pid = PID, .memory_bytes = GIB};
-    return 1;
+    (void)max;
+    memcpy(ret_processes, driver.processes, sizeof(driver.processes));
+    return driver.process_count;
 }
 
 int nvml_read_process_times(struct nvml *nvml, unsigned index, uint64_t since_us,
@@ -77,34 +84,39 @@ int nvml_list_mig_devices(struct nvml *nvml, unsigned index, struct nvml_mig_dev
 {
     (void)nvml;
     (void)index;
-    (void)ret_devices;
-    (void)max;
     (void)err;
-    return 0;
+    (void)max;
+    driver.asked++;
+    ret_devices[0] = (struct nvml_mig_device){.uuid = "MIG-1", .gpu_instance = 1};
+    ret_devices[1] = (struct nvml_mig_device){.uuid = "MIG-2", .gpu_instance = 2};
+    return 2;
 }
 
 struct fixture {
     uv_loop_t loop;
+    char folder[32], process[48]; /* a made-up /proc, and the one process in it */
     struct compare *compare;
     unsigned given; /* cards that the pod was given: others than the one its process is on */
-    unsigned looks;
-    unsigned done;
-    size_t grants;         /* at the last look that was well */
-    enum bypass_kind kind; /* of the process, then */
+    unsigned looks, done;
+    size_t grants; /* at the last look that was well */
+    size_t process_count;
+    struct bypass_process processes[ARRAY_SIZE(driver.processes)];
 };
+
+static struct fixture fixture;
 
 /* The containers have no regions: what was given is known from their limits files. */
 static int look(void *data, const struct containers_visitor *visitor, struct error *err)
 {
     struct container_use use = {.pod_uid = POD, .name = "a", .card_count = 1};
-    struct fixture *fixture = data;
 
+    (void)data;
     (void)err;
-    fixture->looks++;
-    uv_stop(&fixture->loop);
+    fixture.looks++;
+    uv_stop(&fixture.loop);
     assert_non_null(visitor);
     assert_true(visitor->wants(visitor->data, POD));
-    for (unsigned i = 0; i < fixture->given; i++) {
+    for (unsigned i = 0; i < fixture.given; i++) {
         (void)snprintf(use.cards[0].uuid, sizeof(use.cards[0].uuid), "GPU-%u", i);
         visitor->visit(visitor->data, &use, NULL, NULL);
     }
@@ -113,85 +125,125 @@ static int look(void *data, const struct containers_visitor *visitor, struct err
 
 static void done(void *data, struct bypass *bypass, const struct bypass_look *seen)
 {
-    struct fixture *fixture = data;
-
+    (void)data;
     (void)bypass;
-    assert_int_equal(seen->process_count, 1);
-    fixture->done++;
-    fixture->grants = seen->grant_count;
-    fixture->kind = seen->processes[0].kind;
+    fixture.done++;
+    fixture.grants = seen->grant_count;
+    fixture.process_count = seen->process_count;
+    assert_true(seen->process_count <= ARRAY_SIZE(fixture.processes));
+    memcpy(fixture.processes, seen->processes, seen->process_count * sizeof(*seen->processes));
 }
 
-static void write_file(const char *folder, const char *name, const char *text)
+static void write_file(const char *name, const char *text)
 {
-    char path[96];
+    char path[64];
 
-    (void)snprintf(path, sizeof(path), "%s/%s", folder, name);
+    (void)snprintf(path, sizeof(path), "%s/%s", fixture.process, name);
     assert_int_equal(file_replace(path, text, strlen(text), 0600), 0);
 }
 
-static void remove_file(const char *folder, const char *name)
+static void remove_file(const char *name)
 {
-    char path[96];
+    char path[64];
 
-    (void)snprintf(path, sizeof(path), "%s/%s", folder, name);
+    (void)snprintf(path, sizeof(path), "%s/%s", fixture.process, name);
     assert_int_equal(remove(path), 0);
 }
 
-static struct compare_state look_once(struct fixture *fixture, unsigned given)
+static int begin(void **state)
+{
+    const struct compare_options options = {
+        .procfs = fixture.folder, .look = look, .done = done, .data = &fixture};
+
+    (void)state;
+    memset(&driver, 0, sizeof(driver));
+    fixture = (struct fixture){.folder = "/tmp/hami-compare-XXXXXX"};
+    assert_non_null(mkdtemp(fixture.folder));
+    (void)snprintf(fixture.process, sizeof(fixture.process), "%s/%d", fixture.folder, PID);
+    assert_int_equal(mkdir(fixture.process, 0700), 0);
+    write_file("stat", STAT);
+    write_file("cgroup", CGROUP);
+    assert_int_equal(uv_loop_init(&fixture.loop), 0);
+    fixture.compare = compare_new(&fixture.loop, &options);
+    assert_non_null(fixture.compare);
+    return 0;
+}
+
+static int end(void **state)
+{
+    (void)state;
+    compare_stop(fixture.compare);
+    (void)uv_run(&fixture.loop, UV_RUN_DEFAULT);
+    assert_int_equal(uv_loop_close(&fixture.loop), 0);
+    compare_free(fixture.compare);
+    remove_file("stat");
+    remove_file("cgroup");
+    assert_int_equal(rmdir(fixture.process), 0);
+    assert_int_equal(rmdir(fixture.folder), 0);
+    return 0;
+}
+
+static void add_process(bool in_instance, unsigned gpu_instance)
+{
+    driver.processes[driver.process_count++] = (struct nvml_process){
+        .pid = PID,
+        .memory_bytes = GIB,
+        .in_instance = in_instance,
+        .gpu_instance = gpu_instance,
+    };
+}
+
+static struct compare_state look_once(unsigned given)
 {
     struct compare_state state;
 
-    fixture->given = given;
-    (void)uv_run(&fixture->loop, UV_RUN_DEFAULT);
-    compare_read_state(fixture->compare, &state);
+    fixture.given = given;
+    (void)uv_run(&fixture.loop, UV_RUN_DEFAULT);
+    compare_read_state(fixture.compare, &state);
     return state;
 }
 
 static void nobody_is_accused_while_more_was_given_than_is_looked_at(void **state)
 {
-    struct fixture fixture = {.given = 0};
-    char folder[] = "/tmp/hami-compare-XXXXXX", path[64];
-    const struct compare_options options = {
-        .procfs = folder, .look = look, .done = done, .data = &fixture};
     struct compare_state told;
 
     (void)state;
-    assert_non_null(mkdtemp(folder));
-    (void)snprintf(path, sizeof(path), "%s/7", folder);
-    assert_int_equal(mkdir(path, 0700), 0);
-    write_file(path, "stat", STAT);
-    write_file(path, "cgroup", CGROUP);
-    assert_int_equal(uv_loop_init(&fixture.loop), 0);
-    fixture.compare = compare_new(&fixture.loop, &options);
-    assert_non_null(fixture.compare);
-
-    told = look_once(&fixture, BYPASS_GRANTS_MAX + 1);
+    add_process(false, 0);
+    told = look_once(BYPASS_GRANTS_MAX + 1);
     assert_false(told.up);
     assert_int_equal(told.looked_ns, 0);
     assert_non_null(strstr(told.why.text, "more than 4096"));
     assert_int_equal(fixture.done, 0);
-    told = look_once(&fixture, BYPASS_GRANTS_MAX);
+    told = look_once(BYPASS_GRANTS_MAX);
     assert_true(told.up);
     assert_int_equal(fixture.looks, 2);
     assert_int_equal(fixture.done, 1);
     assert_int_equal(fixture.grants, BYPASS_GRANTS_MAX);
-    assert_int_equal(fixture.kind, BYPASS_NOT_GIVEN);
+    assert_int_equal(fixture.process_count, 1);
+    assert_int_equal(fixture.processes[0].kind, BYPASS_NOT_GIVEN);
+}
 
-    compare_stop(fixture.compare);
-    (void)uv_run(&fixture.loop, UV_RUN_DEFAULT);
-    assert_int_equal(uv_loop_close(&fixture.loop), 0);
-    compare_free(fixture.compare);
-    remove_file(path, "stat");
-    remove_file(path, "cgroup");
-    assert_int_equal(rmdir(path), 0);
-    assert_int_equal(rmdir(folder), 0);
+static void a_cards_instances_are_asked_for_once_a_look(void **state)
+{
+    (void)state;
+    add_process(true, 2);
+    add_process(true, 1);
+    add_process(true, 3); /* has gone */
+    assert_true(look_once(1).up);
+    assert_int_equal(driver.asked, 1);
+    assert_int_equal(fixture.process_count, 2);
+    assert_string_equal(fixture.processes[0].uuid, "MIG-2");
+    assert_string_equal(fixture.processes[1].uuid, "MIG-1");
+    assert_true(look_once(1).up);
+    assert_int_equal(driver.asked, 2);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(nobody_is_accused_while_more_was_given_than_is_looked_at),
+        cmocka_unit_test_setup_teardown(nobody_is_accused_while_more_was_given_than_is_looked_at,
+                                        begin, end),
+        cmocka_unit_test_setup_teardown(a_cards_instances_are_asked_for_once_a_look, begin, end),
     };
 
     return cmocka_run_group_tests_name("compare", tests, NULL, NULL);
