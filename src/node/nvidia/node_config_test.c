@@ -48,6 +48,23 @@ static void the_last_entry_rules(void **state)
     assert_string_equal(filter.uuids[0], "GPU-b");
 }
 
+static void a_zero_leaves_what_an_earlier_entry_said(void **state)
+{
+    static const char entries[] =
+        "{\"nodeconfig\":[{\"name\":\"n\",\"devicesplitcount\":7,\"devicememoryscaling\":0.5,"
+        "\"devicecorescaling\":1.5,\"preconfigureddevicememory\":64,\"contextsize\":420},"
+        "{\"name\":\"n\",\"devicesplitcount\":0,\"devicememoryscaling\":0,"
+        "\"devicecorescaling\":0,\"preconfigureddevicememory\":0,\"contextsize\":0}]}";
+
+    (void)state;
+    assert_int_equal(parse(entries), 0);
+    assert_int_equal(config.split_count, 7);
+    assert_true(config.memory_scaling == 0.5);
+    assert_true(config.cores_scaling == 1.5);
+    assert_int_equal(config.preconfigured_memory_mib, 64);
+    assert_int_equal(config.context_mib, 420);
+}
+
 static void what_cannot_be_read_is_refused(void **state)
 {
     static const char *const texts[] = {
@@ -72,6 +89,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_last_entry_rules),
+        cmocka_unit_test(a_zero_leaves_what_an_earlier_entry_said),
         cmocka_unit_test(what_cannot_be_read_is_refused),
     };
 
