@@ -16,6 +16,7 @@
     "  - {hostPath: /host/libcuda.so.580.1, containerPath: /lib/x/libcuda.so.580.1}\n"             \
     "  - {hostPath: /host/libnvidia-nvvm.so.580.1, "                                               \
     "containerPath: /lib/x/libnvidia-nvvm.so.580.1}\n"                                             \
+    "  - {hostPath: /host/nvoptix.bin, containerPath: /lib/x/nvoptix.bin}\n"                       \
     "  - {hostPath: /host/nvidia-smi, containerPath: /usr/bin/nvidia-smi}\n"                       \
     "  - {hostPath: /host/evil, containerPath: /etc/ld.so.preload}\n"                              \
     "  hooks:\n"                                                                                   \
@@ -95,6 +96,19 @@ static void what_leads_nowhere_or_to_our_files_is_not(void **state)
     assert_int_equal(count_of(&mounts, "/usr/lib64/nvidia-smi"), 0);
 }
 
+static void what_is_no_library_stays_where_it_is(void **state)
+{
+    CLEANUP(strbuf_deinit) struct strbuf mounts = STRBUF_INIT(SPEC_MAX);
+    struct cdi_choice choice;
+
+    (void)state;
+    choose(&choice);
+    laid_out_add_mounts(&choice, guest_has_path, &mounts);
+    assert_true(has(&mounts, "/host/nvoptix.bin", "/lib/x/nvoptix.bin"));
+    assert_int_equal(count_of(&mounts, "/usr/lib64/nvoptix.bin"), 0);
+    assert_int_equal(count_of(&mounts, DRIVER_LIBRARY_FOLDER "/nvoptix.bin"), 0);
+}
+
 static int make_arena(void **state)
 {
     (void)state;
@@ -114,6 +128,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_hooks_would_make_is_mounted),
         cmocka_unit_test(what_leads_nowhere_or_to_our_files_is_not),
+        cmocka_unit_test(what_is_no_library_stays_where_it_is),
     };
 
     return cmocka_run_group_tests_name("laid_out", tests, make_arena, free_arena);
