@@ -14,20 +14,20 @@
 #include "nvml/instances.h"
 
 enum {
-    PID = 7,
+    START = 4711,
+    FIRST_PID = 100,
+    PROCESSES = 8,
 };
 
 #define POD "0b1c7c1c-7c5c-4d6e-9f3a-0123456789ab"
 #define CARD "GPU-a"
-#define STAT "7 (a) R 1 7 7 0 -1 0 1 2 3 4 5 6 7 8 20 0 1 0 4711 0\n"
-#define CGROUP "0::/kubepods/burstable/pod" POD "/0123\n"
 
 /* A driver with one card, on which processes hold memory. A thread asks it: nothing is asserted
  * there. */
 
 static struct {
     int process_count;
-    struct nvml_process processes[3];
+    struct nvml_process processes[PROCESSES];
     unsigned asked; /* for the card's instances */
 } driver;
 
@@ -94,18 +94,18 @@ int nvml_list_mig_devices(struct nvml *nvml, unsigned index, struct nvml_mig_dev
 
 struct fixture {
     uv_loop_t loop;
-    char folder[32], process[48]; /* a made-up /proc, and the one process in it */
+    char folder[32]; /* a made-up /proc */
     struct compare *compare;
     unsigned given; /* cards that the pod was given: others than the one its process is on */
     unsigned looks, done;
     size_t grants; /* at the last look that was well */
     size_t process_count;
-    struct bypass_process processes[ARRAY_SIZE(driver.processes)];
+    struct bypass_process processes[PROCESSES];
+    struct region_view view; /* of its region, if there are slots in it */
 };
 
 static struct fixture fixture;
 
-/* The containers have no regions: what was given is known from their limits files. */
 static int look(void *data, const struct containers_visitor *visitor, struct error *err)
 {
     struct container_use use = {.pod_uid = POD, .name = "a", .card_count = 1};
@@ -118,7 +118,8 @@ static int look(void *data, const struct containers_visitor *visitor, struct err
     assert_true(visitor->wants(visitor->data, POD));
     for (unsigned i = 0; i < fixture.given; i++) {
         (void)snprintf(use.cards[0].uuid, sizeof(use.cards[0].uuid), "GPU-%u", i);
-        visitor->visit(visitor->data, &use, NULL, NULL);
+        visitor->visit(visitor->data, &use, "/nowhere",
+                       fixture.view.process_count ? &fixture.view : NULL);
     }
     return 0;
 }
@@ -130,24 +131,54 @@ static void done(void *data, struct bypass *bypass, const struct bypass_look *se
     fixture.done++;
     fixture.grants = seen->grant_count;
     fixture.process_count = seen->process_count;
-    assert_true(seen->process_count <= ARRAY_SIZE(fixture.processes));
+    assert_true(seen->process_count <= PROCESSES);
     memcpy(fixture.processes, seen->processes, seen->process_count * sizeof(*seen->processes));
 }
 
-static void write_file(const char *name, const char *text)
+static void process_path(char ret_path[64], int pid, const char *name)
+{
+    (void)snprintf(ret_path, 64, "%s/%d/%s", fixture.folder, pid, name);
+}
+
+static void write_file(int pid, const char *name, const char *text)
 {
     char path[64];
 
-    (void)snprintf(path, sizeof(path), "%s/%s", fixture.process, name);
+    process_path(path, pid, name);
     assert_int_equal(file_replace(path, text, strlen(text), 0600), 0);
 }
 
-static void remove_file(const char *name)
+static void remove_process(int pid)
 {
+    static const char *const names[] = {"stat", "cgroup", "status", ""};
     char path[64];
 
-    (void)snprintf(path, sizeof(path), "%s/%s", fixture.process, name);
-    assert_int_equal(remove(path), 0);
+    for (size_t i = 0; i < ARRAY_SIZE(names); i++) {
+        process_path(path, pid, names[i]);
+        assert_int_equal(remove(path), 0);
+    }
+}
+
+/* A process of the pod: the host's number is from FIRST_PID on, its container's from 1 on. */
+static void add_process(bool in_instance, unsigned gpu_instance)
+{
+    const int inner_pid = driver.process_count + 1, pid = FIRST_PID + driver.process_count;
+    char text[128];
+
+    driver.processes[driver.process_count++] = (struct nvml_process){
+        .pid = pid,
+        .memory_bytes = GIB,
+        .in_instance = in_instance,
+        .gpu_instance = gpu_instance,
+    };
+    process_path(text, pid, "");
+    assert_int_equal(mkdir(text, 0700), 0);
+    (void)snprintf(text, sizeof(text), "%d (a) R 1 7 7 0 -1 0 1 2 3 4 5 6 7 8 20 0 1 0 %d 0\n", pid,
+                   START);
+    write_file(pid, "stat", text);
+    write_file(pid, "cgroup", "0::/kubepods/burstable/pod" POD "/0123\n");
+    (void)snprintf(text, sizeof(text), "Name:\ta\nNSpid:\t%d\t%d\n", pid, inner_pid);
+    write_file(pid, "status", text);
 }
 
 static int begin(void **state)
@@ -157,12 +188,9 @@ static int begin(void **state)
 
     (void)state;
     memset(&driver, 0, sizeof(driver));
-    fixture = (struct fixture){.folder = "/tmp/hami-compare-XXXXXX"};
+    memset(&fixture, 0, sizeof(fixture));
+    COPY_TEXT(fixture.folder, "/tmp/hami-compare-XXXXXX");
     assert_non_null(mkdtemp(fixture.folder));
-    (void)snprintf(fixture.process, sizeof(fixture.process), "%s/%d", fixture.folder, PID);
-    assert_int_equal(mkdir(fixture.process, 0700), 0);
-    write_file("stat", STAT);
-    write_file("cgroup", CGROUP);
     assert_int_equal(uv_loop_init(&fixture.loop), 0);
     fixture.compare = compare_new(&fixture.loop, &options);
     assert_non_null(fixture.compare);
@@ -176,21 +204,10 @@ static int end(void **state)
     (void)uv_run(&fixture.loop, UV_RUN_DEFAULT);
     assert_int_equal(uv_loop_close(&fixture.loop), 0);
     compare_free(fixture.compare);
-    remove_file("stat");
-    remove_file("cgroup");
-    assert_int_equal(rmdir(fixture.process), 0);
+    for (int i = 0; i < driver.process_count; i++)
+        remove_process(driver.processes[i].pid);
     assert_int_equal(rmdir(fixture.folder), 0);
     return 0;
-}
-
-static void add_process(bool in_instance, unsigned gpu_instance)
-{
-    driver.processes[driver.process_count++] = (struct nvml_process){
-        .pid = PID,
-        .memory_bytes = GIB,
-        .in_instance = in_instance,
-        .gpu_instance = gpu_instance,
-    };
 }
 
 static struct compare_state look_once(unsigned given)
@@ -238,12 +255,42 @@ static void a_cards_instances_are_asked_for_once_a_look(void **state)
     assert_int_equal(driver.asked, 2);
 }
 
+/* Each row is of the process of its number. */
+static void a_slot_is_a_process_by_the_kernels_word_or_by_its_own(void **state)
+{
+    static const struct {
+        struct region_view_process slot;
+        bool its_own;
+    } rows[] = {
+        {{.is_sure = true, .host_pid = FIRST_PID, .start_ticks = 1}, true},
+        {{.is_sure = true, .host_pid = 1, .told_pid = FIRST_PID + 1, .start_ticks = START}, false},
+        {{.told_pid = FIRST_PID + 2, .start_ticks = START}, true},
+        {{.told_pid = FIRST_PID + 3}, true}, /* HAMi-core tells no start */
+        {{.told_pid = FIRST_PID + 4, .start_ticks = START + 1}, false},
+        {{.pid = 6, .start_ticks = START}, true},
+        {{.pid = 7, .start_ticks = START + 1}, false},
+        {{.pid = FIRST_PID + 7, .start_ticks = START}, false},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+        add_process(false, 0);
+        fixture.view.processes[fixture.view.process_count++] = rows[i].slot;
+    }
+    assert_true(look_once(1).up);
+    assert_int_equal(fixture.process_count, ARRAY_SIZE(rows));
+    for (size_t i = 0; i < ARRAY_SIZE(rows); i++)
+        assert_int_equal(fixture.processes[i].has_slot, rows[i].its_own);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(nobody_is_accused_while_more_was_given_than_is_looked_at,
                                         begin, end),
         cmocka_unit_test_setup_teardown(a_cards_instances_are_asked_for_once_a_look, begin, end),
+        cmocka_unit_test_setup_teardown(a_slot_is_a_process_by_the_kernels_word_or_by_its_own,
+                                        begin, end),
     };
 
     return cmocka_run_group_tests_name("compare", tests, NULL, NULL);
