@@ -140,6 +140,28 @@ static void edits_have_what_a_container_needs(void **state)
     assert_int_equal(edits.hooks.len, 0);
 }
 
+static void a_simulated_driver_lies_where_a_real_one_would(void **state)
+{
+    CLEANUP(spec_edits_deinit) struct spec_edits edits = SPEC_EDITS_INIT;
+    const struct cdi_choice none = {.count = 0};
+    struct edits_source source = make_source();
+
+    (void)state;
+    COPY_TEXT(source.sim_folder, "/sim");
+    COPY_TEXT(source.sim_machine, "/machine");
+    edits_add(&source, &grant, &none, "/h/containers/u-1_main", "r.cache", &edits);
+    assert_non_null(
+        strstr(edits.mounts.text,
+               "{\"hostPath\":\"/sim/libcuda.so.1\",\"containerPath\":\"" DRIVER_LIBRARY_FOLDER
+               "/libcuda.so.1\""));
+    assert_non_null(
+        strstr(edits.mounts.text,
+               "{\"hostPath\":\"/sim/libnvidia-ml.so.1\",\"containerPath\":\"" DRIVER_LIBRARY_FOLDER
+               "/libnvidia-ml.so.1\""));
+    assert_non_null(strstr(edits.mounts.text, "{\"hostPath\":\"/machine\""));
+    assert_non_null(strstr(edits.env.text, "\"CUDA_VISIBLE_DEVICES=GPU-a,GPU-b\""));
+}
+
 static void write_minor(const char *folder, const char *path, unsigned minor)
 {
     char file[PATH_MAX], text[64];
@@ -224,6 +246,7 @@ int main(void)
         cmocka_unit_test(a_runtime_may_show_a_container_more_than_it_was_given),
         cmocka_unit_test(limits_say_what_a_context_takes),
         cmocka_unit_test(edits_have_what_a_container_needs),
+        cmocka_unit_test(a_simulated_driver_lies_where_a_real_one_would),
         cmocka_unit_test(an_instance_has_nodes_of_its_own),
         cmocka_unit_test(cards_are_compared_and_encoded),
     };
