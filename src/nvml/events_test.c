@@ -19,7 +19,7 @@ static nvmlReturn_t found[DEVICES], registered[DEVICES]; /* results of the calls
 static unsigned long long types[DEVICES], wanted[DEVICES];
 static nvmlReturn_t created, counted, waited;
 static nvmlEventData_t next;
-static unsigned open_sets;
+static unsigned open_sets, device_total, asked_last;
 
 static const char *say(nvmlReturn_t result)
 {
@@ -34,12 +34,15 @@ static unsigned index_of(nvmlDevice_t device)
 
 static nvmlReturn_t device_count(unsigned *count)
 {
-    *count = DEVICES;
+    *count = device_total;
     return counted;
 }
 
 static nvmlReturn_t device_by_index(unsigned index, nvmlDevice_t *device)
 {
+    asked_last = index;
+    if (index >= DEVICES)
+        return NVML_ERROR_GPU_IS_LOST;
     *device = (nvmlDevice_t)(void *)&devices[index];
     return found[index];
 }
@@ -99,6 +102,7 @@ static int set_up(void **state)
     };
     created = counted = waited = NVML_SUCCESS;
     open_sets = 0;
+    device_total = DEVICES;
     for (unsigned i = 0; i < DEVICES; i++) {
         found[i] = registered[i] = NVML_SUCCESS;
         types[i] = NVML_EVENT_XID | OTHER_TYPE;
@@ -134,6 +138,19 @@ static void each_device_is_watched_as_far_as_it_can_be(void **state)
     assert_int_equal(nvml_events_watch(events, DEVICES), NVML_UNWATCHED);
     nvml_events_close(events);
     assert_int_equal(open_sets, 0);
+}
+
+static void of_more_devices_than_there_is_room_for_the_first_are_watched(void **state)
+{
+    struct nvml_events *events;
+
+    (void)state;
+    device_total = NVML_EVENTS_MAX + 1;
+    events = open_events();
+    assert_int_equal(asked_last, NVML_EVENTS_MAX - 1);
+    assert_int_equal(nvml_events_watch(events, 0), NVML_WATCHED);
+    assert_int_equal(nvml_events_watch(events, NVML_EVENTS_MAX), NVML_UNWATCHED);
+    nvml_events_close(events);
 }
 
 static void what_cannot_be_opened_leaves_no_set(void **state)
@@ -192,6 +209,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(each_device_is_watched_as_far_as_it_can_be, set_up),
+        cmocka_unit_test_setup(of_more_devices_than_there_is_room_for_the_first_are_watched,
+                               set_up),
         cmocka_unit_test_setup(what_cannot_be_opened_leaves_no_set, set_up),
         cmocka_unit_test_setup(an_event_names_its_device, set_up),
         cmocka_unit_test_setup(without_an_event_it_is_told_why, set_up),
