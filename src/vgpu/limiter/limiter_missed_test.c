@@ -2,8 +2,11 @@
 
 /*
  * What measurements alone would miss, in stepped time: what the device does while a measurement
- * takes the host's time, which shows with many streams, and kernels whose launches never return.
+ * takes the host's time, which shows with many streams, kernels whose launches never return, and
+ * launches for which there is no measurement left.
  */
+
+#include <string.h>
 
 #include "base/check.h"
 #include "base/util.h"
@@ -106,12 +109,56 @@ static void a_long_kernel_among_very_many_short_ones_is_paid_for(void **state)
     }
 }
 
+/* Mostly of 5 us and now and then of some ms: measured each time, and launched faster than done. */
+static void a_queue_without_measurements_left_is_paid_for(void **state)
+{
+    static const double lengths_ns[SHAPES] = {500e3, 1.6e6, 2.1e6, 3e6};
+    enum { SEEDS = 4 };
+    struct setup setup = {
+        .cores = 85,
+        .tenants = 2,
+        .programs = {trace_program(5e3, 0), trace_program(200e3, 0)},
+    };
+    double share = 0;
+
+    (void)state;
+    setup.programs[0].lengths = LENGTHS_TRICKS;
+    setup.programs[0].shapes = SHAPES;
+    memcpy(setup.programs[0].length_ns, lengths_ns, sizeof(lengths_ns));
+    setup.programs[1].batch = 1;
+    setup.programs[1].think_ns = 10e6;
+    for (unsigned seed = 1; seed < 2 * SEEDS; seed += 2)
+        share += trace_run(&setup, seed, false).share / SEEDS;
+    print_message("some ms among 5 us: %.2f %%\n", share);
+    assert_true(share < setup.cores + OVER);
+    assert_true(share > setup.cores - 2 * OVER);
+}
+
+/* What a pair of events takes is learnt anew by each process, whenever it begins. */
+static void short_kernels_of_new_processes_are_paid_for(void **state)
+{
+    struct setup setup = {
+        .cores = 2 * CORES,
+        .tenants = 1,
+        .programs = {trace_program(5e3, 0)},
+    };
+    double share;
+
+    (void)state;
+    setup.programs[0].life_ns = 500e6;
+    share = trace_run(&setup, 1, false).share;
+    print_message("5 us, killed after 500 ms: %.2f %%\n", share);
+    assert_true(share < 2 * CORES + OVER);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(sixteen_streams_get_no_more_than_the_limit),
         cmocka_unit_test(who_is_killed_in_launches_that_block_gets_no_more),
         cmocka_unit_test(a_long_kernel_among_very_many_short_ones_is_paid_for),
+        cmocka_unit_test(a_queue_without_measurements_left_is_paid_for),
+        cmocka_unit_test(short_kernels_of_new_processes_are_paid_for),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
