@@ -12,6 +12,7 @@
 
 #define COUNT_NS 4e6         /* without a limit one launch is measured in so long */
 #define COUNTED_MOST 4096    /* launches for one */
+#define COUNTED_FIRST 4      /* and before it is known how often the program launches */
 #define CREDIT_SLEEP_NS 1000 /* the least that is worth a system call */
 #define WAIT_TRIES 4
 #define ENDING_PAUSE_NS 50000
@@ -481,7 +482,7 @@ static int until_next_count(const struct limiter *limiter)
 {
     double launches = COUNT_NS / MAX(limiter->pace.mean_ns, COUNT_NS / COUNTED_MOST);
 
-    return 1 + (int)launches;
+    return limiter->pace.mean_ns > 0 ? 1 + (int)launches : COUNTED_FIRST;
 }
 
 /* A launch that no limit holds: one of many is measured. */

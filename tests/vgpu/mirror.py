@@ -61,6 +61,20 @@ def check_slots():
         guest.wait(20)
 
 
+def check_without_share():
+    machine, path = Machine(context=60 * MIB), new_region()
+    library = container(region=path, CUDA_DEVICE_MEMORY_LIMIT="2g")
+    guest = load(machine, library, "--kernel", "1ms", "--seconds", "9")
+    check(wait_until(lambda: sum(s["sm_util"] for s in slots(path)) > 90, 5), "a process that no share holds is told to be busy within 5 s", slots(path))
+    guest.kill()
+    guest.wait()
+    guest = load(machine, library, "--kernel", "20ms", "--batch", "1", "--pause", "80ms", "--seconds", "9")
+    busy = lambda: [s["sm_util"] for s in slots(path) if s["pid"] == guest.pid]
+    check(wait_until(lambda: busy() and abs(busy()[0] - 20) <= 4, 5), "and how busy: one that launches seldom, too", slots(path))
+    guest.kill()
+    guest.wait()
+
+
 def check_environment():
     """CUDA_DEVICE_SM_LIMIT for each device, ACTIVE_OOM_KILLER, LIBCUDA_LOG_LEVEL."""
     machine, path = Machine(gpus=3, context=60 * MIB), new_region()
@@ -89,5 +103,6 @@ def check_environment():
 
 
 check_slots()
+check_without_share()
 check_environment()
 finish()

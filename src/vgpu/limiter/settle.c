@@ -137,8 +137,7 @@ static void finish_short(struct limiter *limiter, struct sample *sample, double 
     overlap_note(&limiter->overlap, length_ns, length_ns * part);
     learn(limiter, sample, length_ns);
     if (sample->kind == SAMPLE_COUNTED)
-        atomic_fetch_add_explicit(&limiter->compute->charged_ns,
-                                  (int64_t)(charge_ns * part * sample->weight + held_ns), RELAXED);
+        share_count(limiter->share, (int64_t)(charge_ns * part * sample->weight + held_ns));
     else
         limiter_charge(limiter,
                        (charge_ns * part - (double)sample->paid_ns) * sample->weight + held_ns);

@@ -25,6 +25,13 @@ static bool has_less(const struct share *share, uint32_t own)
     return own < container_rate(share, own);
 }
 
+static void note_busy(struct share *share, int64_t amount_ns)
+{
+    atomic_fetch_add_explicit(
+        &share->region->ext->explains[share->region->slot][share->device].busy_ns, amount_ns,
+        memory_order_relaxed);
+}
+
 void share_charge(struct share *share, int64_t amount_ns)
 {
     struct region_compute *container = share_compute(share);
@@ -37,9 +44,13 @@ void share_charge(struct share *share, int64_t amount_ns)
     if (own && has_less(share, own))
         bucket_charge(&share->own, own, amount_ns);
     turns_serve(share->region, share->device, amount_ns);
-    atomic_fetch_add_explicit(
-        &share->region->ext->explains[share->region->slot][share->device].busy_ns, amount_ns,
-        memory_order_relaxed);
+    note_busy(share, amount_ns);
+}
+
+void share_count(struct share *share, int64_t amount_ns)
+{
+    atomic_fetch_add_explicit(&share_compute(share)->charged_ns, amount_ns, memory_order_relaxed);
+    note_busy(share, amount_ns);
 }
 
 bool share_yields(struct share *share, int64_t now_ns, int64_t own_until_ns, int64_t *ret_until_ns)

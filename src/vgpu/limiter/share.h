@@ -72,6 +72,9 @@ static inline bool share_is_ranked(const struct share *share)
 /* Negative: gives back. Without a rate it is counted only. */
 void share_charge(struct share *share, int64_t amount_ns);
 
+/* What no rate holds: it is told, and paid by nobody. */
+void share_count(struct share *share, int64_t amount_ns);
+
 /* What is left, of the process or of the container, whichever is less; negative in debt. Without a
  * rate there is always some. */
 int64_t share_balance(struct share *share, int64_t now_ns);
