@@ -10,11 +10,14 @@ KIND  rows        the table and its texts, for entries.c
       sim-table   its functions, in the order of the table's rows
       vgpu-map    libvgpu's version script
       hooks       libvgpu's rows: every intercepted name
+      nvml-fixed  NVML's functions that have one answer whatever they are called with
 """
 
 import sys
 
 ASIDE = ("pass",)
+# Of NVML's: no table of the library has a row for them.
+FIXED = ("change",)
 # Also intercepted, so that no lookup leaves the process' one driver.
 LINKER = ("dlsym", "dlvsym", "dlmopen")
 
@@ -84,8 +87,12 @@ def vgpu_map(entries: list, nvml: list) -> str:
 
 def hooks(entries: list, nvml: list) -> str:
     out = [f"HOOK_DRIVER({name})" for name, *_ in intercepted(entries)]
-    out += [f"HOOK_NVML({name})" for name, _kind in nvml]
+    out += [f"HOOK_NVML({name})" for name, kind in nvml if kind not in FIXED]
     return "\n".join(out) + "\n"
+
+
+def nvml_fixed(_entries: list, nvml: list) -> str:
+    return "".join(f"FIXED_{kind.upper()}({name})\n" for name, kind in nvml if kind in FIXED)
 
 
 KINDS = {
@@ -95,18 +102,20 @@ KINDS = {
     "sim-table": sim_table,
     "vgpu-map": vgpu_map,
     "hooks": hooks,
+    "nvml-fixed": nvml_fixed,
 }
 
 
 def main() -> int:
     kind, entries_path, nvml_path, output = sys.argv[1:]
     entries = read(entries_path)
-    names = [entry[0] for entry in entries]
+    nvml = read(nvml_path)
+    names = [entry[0] for entry in entries + nvml]
     if len(set(names)) != len(names):
-        sys.exit(f"{entries_path}: an entry point is listed twice")
+        sys.exit(f"{entries_path}, {nvml_path}: an entry point is listed twice")
     entries.sort(key=lambda entry: entry[0])
     with open(output, "w", encoding="utf-8") as out:
-        out.write("/* Made by generate.py out of the lists of entry points. */\n" + KINDS[kind](entries, read(nvml_path)))
+        out.write("/* Made by generate.py out of the lists of entry points. */\n" + KINDS[kind](entries, nvml))
     return 0
 
 

@@ -3,6 +3,7 @@
 /* What befalls cards, as NVML tells of it: events, counts of errors, cards that are lost or hang.
  */
 
+#include <dlfcn.h>
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -10,6 +11,7 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <time.h>
+#include <unistd.h>
 /* cmocka.h needs four of the above */
 #include <cmocka.h>
 
@@ -200,6 +202,28 @@ static void modes(void)
     HOLDS(mode == NVML_COMPUTE_DEFAULT);
 }
 
+/* Root may set one, others may not; what is not simulated is not there for root, nor for others. */
+static void changes(void)
+{
+    nvmlReturn_t (*set_limit)(nvmlDevice_t, unsigned) =
+        (nvmlReturn_t(*)(nvmlDevice_t, unsigned))dlsym(RTLD_DEFAULT,
+                                                       "nvmlDeviceSetPowerManagementLimit");
+    unsigned mode = 77;
+
+    FINE(nvmlInit_v2());
+    NVML(NVML_ERROR_INVALID_ARGUMENT, nvmlDeviceSetComputeMode(device(0), 7));
+    if (geteuid() != 0)
+        return;
+    FINE(nvmlDeviceSetComputeMode(device(0), NVML_COMPUTE_PROHIBITED));
+    NVML(NVML_ERROR_NOT_SUPPORTED, set_limit(device(0), 100000));
+    HOLDS(seteuid(65534) == 0);
+    NVML(NVML_ERROR_NO_PERMISSION, nvmlDeviceSetComputeMode(device(0), NVML_COMPUTE_DEFAULT));
+    NVML(NVML_ERROR_NO_PERMISSION, set_limit(device(0), 100000));
+    HOLDS(seteuid(0) == 0);
+    FINE(nvmlDeviceGetComputeMode(device(0), &mode));
+    HOLDS(mode == NVML_COMPUTE_PROHIBITED);
+}
+
 static void lost(void)
 {
     char text[NVML_DEVICE_UUID_BUFFER_SIZE];
@@ -285,6 +309,12 @@ static void a_card_has_its_modes(void **state)
     assert_int_equal(testing_run("", modes), 0);
 }
 
+static void only_root_changes_a_card(void **state)
+{
+    (void)state;
+    assert_int_equal(testing_run("", changes), 0);
+}
+
 static void a_lost_card_says_so_whatever_is_asked(void **state)
 {
     (void)state;
@@ -305,6 +335,7 @@ int main(void)
         cmocka_unit_test(whoever_waits_is_woken),
         cmocka_unit_test(errors_are_counted_until_a_reset_and_for_ever),
         cmocka_unit_test(a_card_has_its_modes),
+        cmocka_unit_test(only_root_changes_a_card),
         cmocka_unit_test(a_lost_card_says_so_whatever_is_asked),
         cmocka_unit_test(a_card_that_hangs_answers_when_it_is_well),
     };

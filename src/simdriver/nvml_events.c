@@ -91,6 +91,22 @@ PUBLIC nvmlReturn_t nvmlDeviceGetComputeMode(nvmlDevice_t device, unsigned int *
     return NVML_SUCCESS;
 }
 
+PUBLIC nvmlReturn_t nvmlDeviceSetComputeMode(nvmlDevice_t device, unsigned int mode)
+{
+    unsigned i;
+    nvmlReturn_t r = nvml_check_device(device, &i);
+
+    if (r != NVML_SUCCESS)
+        return r;
+    if (mode != NVML_COMPUTE_DEFAULT && mode != NVML_COMPUTE_PROHIBITED &&
+        mode != NVML_COMPUTE_EXCLUSIVE)
+        return NVML_ERROR_INVALID_ARGUMENT;
+    if (geteuid() != 0)
+        return NVML_ERROR_NO_PERMISSION;
+    __atomic_store_n(&nvml_machine()->state->health[i].compute_mode, mode, __ATOMIC_RELEASE);
+    return NVML_SUCCESS;
+}
+
 /* Events */
 
 static uint64_t types_of(const struct sim_state *s)

@@ -5,6 +5,8 @@
  * for an answer, but complain loudly when they are missing.
  */
 
+#include <unistd.h>
+
 #include "base/util.h"
 #include "driver/nvml.h"
 
@@ -33,3 +35,14 @@ NOT_SUPPORTED(nvmlDeviceGetProcessesUtilizationInfo);
 NOT_SUPPORTED(nvmlDeviceGetRunningProcessDetailList);
 NOT_SUPPORTED(nvmlDeviceGetTemperature);
 NOT_SUPPORTED(nvmlDeviceGetTemperatureV);
+
+/* What changes a card is for root alone. Weak, so that what is simulated wins. */
+static __attribute__((used)) nvmlReturn_t change(void)
+{
+    return geteuid() == 0 ? NVML_ERROR_NOT_SUPPORTED : NVML_ERROR_NO_PERMISSION;
+}
+
+#define FIXED_CHANGE(name)                                                                         \
+    extern nvmlReturn_t stub_##name(void) __asm__(#name)                                           \
+        __attribute__((weak, alias("change"), visibility("default")));
+#include "driver/nvml_fixed.inc"

@@ -11,6 +11,7 @@
 #include "base/util.h"
 #include "driver/entries.h"
 #include "vgpu/graphs.h"
+#include "vgpu/nvml_fixed.h"
 #include "vgpu/vgpu.h"
 
 void *real_functions[REAL_COUNT];
@@ -179,7 +180,7 @@ void *hook_by_name(const char *name)
             strcmp(name, hooks[i].name) == 0)
             return (void *)hooks[i].function;
     }
-    return NULL;
+    return name[0] == 'n' ? nvml_fixed_find(name) : NULL;
 }
 
 /*
