@@ -22,9 +22,9 @@
  * managed memory; host.c the host's; pools.c, pool_alloc.c, pool_share.c pools; graphs.c,
  * graph_demand.c, graph_nodes.c, graph_launch.c graphs; contexts.c, context_make.c, context_end.c,
  * primary.c, green.c contexts; modules.c, code.c code; hidden.c, overhead.c what the driver takes
- * for itself, usage.c what NVML says of it; query.c what a program may see; nvml.c NVML,
- * nvml_fixed.c what has one answer there; launch.c launches; explain.c what is told of them;
- * compute.c, watch.c the limiters of this process; limiter/ the compute share
+ * for itself, usage.c what NVML says of it; query.c what a program may see; nvml.c,
+ * nvml_usage.c NVML, nvml_fixed.c what has one answer there; launch.c launches; explain.c what is
+ * told of them; compute.c, watch.c the limiters of this process; limiter/ the compute share
  */
 
 #include <pthread.h>

@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* NVML: who uses a device, which is the container's own processes. */
+
+#include "region/ledger.h"
+#include "vgpu/nvml.h"
+#include "vgpu/vgpu.h"
+
+struct running {
+    unsigned int pid;
+    uint64_t bytes;
+};
+
+/* The container's processes that have something on a device. Returns how many there are in all. */
+static unsigned list_processes(unsigned place, struct running *list, unsigned size)
+{
+    const struct region *region = &vgpu.region;
+    unsigned count = 0;
+
+    (void)region_settle(&vgpu.region);
+    for (unsigned i = 0; i < REGION_SLOTS; i++) {
+        int32_t pid = atomic_load(&region->ext->slots[i].pid);
+        uint64_t units = pid > 0 ? ledger_held(region->ext, i, place) : 0;
+
+        if (!units)
+            continue;
+        if (count < size)
+            list[count] = (struct running){.pid = (unsigned)pid, .bytes = units * LEDGER_UNIT};
+        count++;
+    }
+    return count;
+}
+
+enum {
+    LIST_MAX = REGION_SLOTS,
+};
+
+/* NVML's protocol: too small a count is put right and refused. */
+static nvmlReturn_t answer_count(unsigned have, unsigned int *count, const void *infos)
+{
+    unsigned room = *count;
+
+    *count = have;
+    return have && (room < have || !infos) ? NVML_ERROR_INSUFFICIENT_SIZE : NVML_SUCCESS;
+}
+
+static nvmlReturn_t answer_v1(unsigned place, unsigned int *count, nvmlProcessInfo_v1_t *infos)
+{
+    struct running list[LIST_MAX];
+    unsigned have = list_processes(place, list, LIST_MAX);
+    nvmlReturn_t result = answer_count(have, count, infos);
+
+    for (unsigned i = 0; result == NVML_SUCCESS && i < have; i++)
+        infos[i] = (nvmlProcessInfo_v1_t){.pid = list[i].pid, .usedGpuMemory = list[i].bytes};
+    return result;
+}
+
+static nvmlReturn_t answer_v2(unsigned place, unsigned int *count, nvmlProcessInfo_v2_t *infos)
+{
+    struct running list[LIST_MAX];
+    unsigned have = list_processes(place, list, LIST_MAX);
+    nvmlReturn_t result = answer_count(have, count, infos);
+
+    for (unsigned i = 0; result == NVML_SUCCESS && i < have; i++) {
+        infos[i] = (nvmlProcessInfo_v2_t){
+            .pid = list[i].pid,
+            .usedGpuMemory = list[i].bytes,
+            .gpuInstanceId = NVML_NO_INSTANCE,
+            .computeInstanceId = NVML_NO_INSTANCE,
+        };
+    }
+    return result;
+}
+
+/*
+ * NVML answers first, into nothing, so that its errors are its own; then ours is given. Graphics
+ * and MPS processes of others are nobody's business here, and ours are all in the compute list.
+ */
+#define COMPUTE_LIST(name, info, answer)                                                           \
+    PUBLIC nvmlReturn_t name(nvmlDevice_t device, unsigned int *count, info *infos)                \
+    {                                                                                              \
+        unsigned int nothing = 0;                                                                  \
+        nvmlReturn_t result = NVML_CALL(name, device, count ? &nothing : NULL, NULL);              \
+        int place;                                                                                 \
+                                                                                                   \
+        if (result != NVML_SUCCESS && result != NVML_ERROR_INSUFFICIENT_SIZE)                      \
+            return result;                                                                         \
+        place = nvml_place(device);                                                                \
+        return place < 0 ? NVML_CALL(name, device, count, infos)                                   \
+                         : answer((unsigned)place, count, infos);                                  \
+    }
+
+#define EMPTY_LIST(name, info)                                                                     \
+    PUBLIC nvmlReturn_t name(nvmlDevice_t device, unsigned int *count, info *infos)                \
+    {                                                                                              \
+        unsigned int nothing = 0;                                                                  \
+        nvmlReturn_t result = NVML_CALL(name, device, count ? &nothing : NULL, NULL);              \
+                                                                                                   \
+        if (result != NVML_SUCCESS && result != NVML_ERROR_INSUFFICIENT_SIZE)                      \
+            return result;                                                                         \
+        if (nvml_place(device) < 0)                                                                \
+            return NVML_CALL(name, device, count, infos);                                          \
+        *count = 0;                                                                                \
+        return NVML_SUCCESS;                                                                       \
+    }
+
+COMPUTE_LIST(nvmlDeviceGetComputeRunningProcesses, nvmlProcessInfo_v1_t, answer_v1)
+COMPUTE_LIST(nvmlDeviceGetComputeRunningProcesses_v2, nvmlProcessInfo_v2_t, answer_v2)
+COMPUTE_LIST(nvmlDeviceGetComputeRunningProcesses_v3, nvmlProcessInfo_v2_t, answer_v2)
+EMPTY_LIST(nvmlDeviceGetGraphicsRunningProcesses, nvmlProcessInfo_v1_t)
+EMPTY_LIST(nvmlDeviceGetGraphicsRunningProcesses_v2, nvmlProcessInfo_v2_t)
+EMPTY_LIST(nvmlDeviceGetGraphicsRunningProcesses_v3, nvmlProcessInfo_v2_t)
+EMPTY_LIST(nvmlDeviceGetMPSComputeRunningProcesses, nvmlProcessInfo_v1_t)
+EMPTY_LIST(nvmlDeviceGetMPSComputeRunningProcesses_v2, nvmlProcessInfo_v2_t)
+EMPTY_LIST(nvmlDeviceGetMPSComputeRunningProcesses_v3, nvmlProcessInfo_v2_t)
