@@ -83,6 +83,27 @@ typedef struct {
 } nvmlProcessUtilizationSample_t;
 
 typedef struct {
+    unsigned long long timeStamp;
+    unsigned int pid;
+    unsigned int smUtil;
+    unsigned int memUtil;
+    unsigned int encUtil;
+    unsigned int decUtil;
+    unsigned int jpgUtil;
+    unsigned int ofaUtil;
+} nvmlProcessUtilizationInfo_v1_t;
+
+typedef struct {
+    unsigned int version; /* NVML_PROCESSES_UTILIZATION_V1, set by the caller */
+    unsigned int processSamplesCount;
+    unsigned long long lastSeenTimeStamp;
+    nvmlProcessUtilizationInfo_v1_t *procUtilArray;
+} nvmlProcessesUtilizationInfo_t;
+
+#define NVML_PROCESSES_UTILIZATION_V1                                                              \
+    ((unsigned int)(sizeof(nvmlProcessesUtilizationInfo_t) | (1u << 24)))
+
+typedef struct {
     char busIdLegacy[16];
     unsigned int domain;
     unsigned int bus;
@@ -319,6 +340,8 @@ nvmlReturn_t nvmlDeviceGetMPSComputeRunningProcesses_v3(nvmlDevice_t device, uns
 nvmlReturn_t nvmlDeviceGetProcessUtilization(nvmlDevice_t device,
                                              nvmlProcessUtilizationSample_t *samples,
                                              unsigned int *count, unsigned long long since_us);
+nvmlReturn_t nvmlDeviceGetProcessesUtilizationInfo(nvmlDevice_t device,
+                                                   nvmlProcessesUtilizationInfo_t *info);
 nvmlReturn_t nvmlDeviceGetTotalEccErrors(nvmlDevice_t device, unsigned int error,
                                          unsigned int counter, unsigned long long *count);
 nvmlReturn_t nvmlDeviceGetFieldValues(nvmlDevice_t device, int count, nvmlFieldValue_t *values);

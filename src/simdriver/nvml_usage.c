@@ -5,6 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/util.h"
 #include "simdriver/mig.h"
 #include "simdriver/nvml_guest.h"
@@ -246,47 +247,104 @@ static nvmlReturn_t list_none(nvmlDevice_t device, unsigned int *count)
     return NVML_SUCCESS;
 }
 
-/* One sample a process: its share of the time since then, of the last second at most. */
+/* One sample for each process that used the device since then, a second back at most. */
+struct sampled {
+    unsigned count;
+    unsigned long long time_us;
+    struct {
+        unsigned pid, percent;
+    } processes[SIM_MAX_PROCESSES];
+};
+
+static nvmlReturn_t sample(nvmlDevice_t device, unsigned long long since_us,
+                           struct sampled *ret_sampled)
+{
+    unsigned i, listed;
+    nvmlReturn_t r = nvml_check_device(device, &i);
+    unsigned slots[SIM_MAX_PROCESSES];
+    pid_t pids[SIM_MAX_PROCESSES];
+    const uint64_t wall_us = (uint64_t)clock_read_ns(CLOCK_REALTIME) / 1000;
+    int64_t now_ns, window_ns = 0;
+
+    if (r != NVML_SUCCESS)
+        return r;
+    if (nvml_machine()->state->health[i].mig)
+        return NVML_ERROR_NOT_SUPPORTED;
+
+    now_ns = nvml_enter_device(i);
+    if (since_us < wall_us)
+        window_ns = (int64_t)MIN((uint64_t)SAMPLE_WINDOW_NS, (wall_us - since_us) * 1000);
+    listed = list_processes(i, SIM_MAX_PROCESSES, slots, pids);
+    ret_sampled->count = 0;
+    ret_sampled->time_us = wall_us;
+    for (unsigned k = 0; k < listed && window_ns > 0; k++) {
+        const struct sim_usage *usage = &nvml_machine()->state->processes[slots[k]].usage[i];
+        unsigned part = percent(&usage->history, now_ns, window_ns);
+
+        if (!part)
+            continue;
+        ret_sampled->processes[ret_sampled->count].pid = (unsigned)pids[k];
+        ret_sampled->processes[ret_sampled->count++].percent = part;
+    }
+    sim_unlock(nvml_machine());
+    return NVML_SUCCESS;
+}
+
+/* The protocol of samples. */
+static nvmlReturn_t answer_samples(unsigned have, unsigned *count, const void *to)
+{
+    unsigned room = to ? *count : 0;
+
+    *count = have;
+    if (have == 0)
+        return NVML_ERROR_NOT_FOUND;
+    return room < have ? NVML_ERROR_INSUFFICIENT_SIZE : NVML_SUCCESS;
+}
+
 PUBLIC nvmlReturn_t nvmlDeviceGetProcessUtilization(nvmlDevice_t device,
                                                     nvmlProcessUtilizationSample_t *samples,
                                                     unsigned int *count,
                                                     unsigned long long since_us)
 {
-    unsigned i, listed, room;
-    nvmlReturn_t r = nvml_check_device(device, &i);
-    unsigned slots[SIM_MAX_PROCESSES];
-    pid_t pids[SIM_MAX_PROCESSES];
-    int64_t now_ns, host_ns, window_ns;
+    struct sampled sampled;
+    nvmlReturn_t r;
 
-    if (r != NVML_SUCCESS)
-        return r;
     if (!count || (*count && !samples))
-        return NVML_ERROR_INVALID_ARGUMENT;
-
-    if (nvml_machine()->state->health[i].mig)
-        return NVML_ERROR_NOT_SUPPORTED;
-    now_ns = nvml_enter_device(i);
-    host_ns = sim_host_now(nvml_machine()->state);
-    window_ns = SAMPLE_WINDOW_NS;
-    if (since_us < (uint64_t)host_ns / 1000)
-        window_ns = MIN(window_ns, host_ns - (int64_t)since_us * 1000);
-    listed = list_processes(i, SIM_MAX_PROCESSES, slots, pids);
-    room = samples ? *count : 0;
-    for (unsigned k = 0; k < listed && k < room; k++) {
-        const struct sim_usage *usage = &nvml_machine()->state->processes[slots[k]].usage[i];
-
+        return nvml_check() == NVML_SUCCESS ? NVML_ERROR_INVALID_ARGUMENT : nvml_check();
+    r = sample(device, since_us, &sampled);
+    if (r == NVML_SUCCESS)
+        r = answer_samples(sampled.count, count, samples);
+    for (unsigned k = 0; r == NVML_SUCCESS && k < sampled.count; k++) {
         samples[k] = (nvmlProcessUtilizationSample_t){
-            .pid = (unsigned)pids[k],
-            .timeStamp = (unsigned long long)host_ns / 1000,
-            .smUtil = percent(&usage->history, now_ns, window_ns),
+            .pid = sampled.processes[k].pid,
+            .timeStamp = sampled.time_us,
+            .smUtil = sampled.processes[k].percent,
         };
     }
-    sim_unlock(nvml_machine());
+    return r;
+}
 
-    *count = listed;
-    if (listed == 0)
-        return NVML_ERROR_NOT_FOUND;
-    return room < listed ? NVML_ERROR_INSUFFICIENT_SIZE : NVML_SUCCESS;
+PUBLIC nvmlReturn_t nvmlDeviceGetProcessesUtilizationInfo(nvmlDevice_t device,
+                                                          nvmlProcessesUtilizationInfo_t *info)
+{
+    struct sampled sampled;
+    nvmlReturn_t r;
+
+    if (!info)
+        return nvml_check() == NVML_SUCCESS ? NVML_ERROR_INVALID_ARGUMENT : nvml_check();
+    if (info->version != NVML_PROCESSES_UTILIZATION_V1)
+        return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
+    r = sample(device, info->lastSeenTimeStamp, &sampled);
+    if (r == NVML_SUCCESS)
+        r = answer_samples(sampled.count, &info->processSamplesCount, info->procUtilArray);
+    for (unsigned k = 0; r == NVML_SUCCESS && k < sampled.count; k++) {
+        info->procUtilArray[k] = (nvmlProcessUtilizationInfo_v1_t){
+            .timeStamp = sampled.time_us,
+            .pid = sampled.processes[k].pid,
+            .smUtil = sampled.processes[k].percent,
+        };
+    }
+    return r;
 }
 
 PUBLIC nvmlReturn_t nvmlDeviceGetGraphicsRunningProcesses(nvmlDevice_t device, unsigned int *count,

@@ -347,6 +347,9 @@ ROWS = {
     "nvmlDeviceGetComputeRunningProcesses": (0.3, "nvml v4:8 o128"),
     "nvmlDeviceGetComputeRunningProcesses_v2": (0.3, "nvml v4:8 o192"),
     "nvmlDeviceGetComputeRunningProcesses_v3": (0.5, "nvml v4:8 o192"),
+    "nvmlDeviceGetUtilizationRates": (0.3, "nvml o8"),
+    "nvmlDeviceGetProcessUtilization": (0.3, "nvml o256 v4:8 0"),
+    "nvmlDeviceGetProcessesUtilizationInfo": (0.3, "nvml v24:0x1000018"),
     "nvmlDeviceGetGraphicsRunningProcesses": (0.1, "nvml v4:8 o128"),
     "nvmlDeviceGetGraphicsRunningProcesses_v2": (0.1, "nvml v4:8 o192"),
     "nvmlDeviceGetMPSComputeRunningProcesses": (0.1, "nvml v4:8 o128"),
@@ -414,7 +417,10 @@ NUMBERS = {
     "nvmlDeviceGetComputeRunningProcesses",
     "nvmlDeviceGetComputeRunningProcesses_v2",
     "nvmlDeviceGetComputeRunningProcesses_v3",
+    "nvmlDeviceGetUtilizationRates",
 }
+# Who was busy depends on the moment: there may be samples, or none.
+SAMPLES = {"nvmlDeviceGetProcessUtilization", "nvmlDeviceGetProcessesUtilizationInfo"}
 # The answers that depend on the moment: not ready and done are the same.
 QUERIES = {
     "cuStreamQuery",

@@ -99,5 +99,81 @@ def check_changes():
     check_equal(ask(bare_environment(machine), MODES), [[0, 0], [0, 0], [3, 1]], "but root may")
 
 
+# What the card does, and who does it, by all three calls; the last of them first tells how much room it wants.
+BUSY = """
+class Rates(ctypes.Structure):
+    _fields_ = [("gpu", c_uint), ("memory", c_uint)]
+class Sample(ctypes.Structure):
+    _fields_ = [("pid", c_uint), ("time", ctypes.c_ulonglong)] + [(n, c_uint) for n in ("sm", "memory", "encoder", "decoder")]
+class Info(ctypes.Structure):
+    _fields_ = [("time", ctypes.c_ulonglong)] + [(n, c_uint) for n in ("pid", "sm", "memory", "encoder", "decoder", "jpg", "ofa")]
+class Infos(ctypes.Structure):
+    _fields_ = [("version", c_uint), ("count", c_uint), ("since", ctypes.c_ulonglong), ("list", ctypes.POINTER(Info))]
+rates, samples, count = Rates(), (Sample * 64)(), c_uint(64)
+codes = [nvml.nvmlDeviceGetUtilizationRates(device, byref(rates))]
+codes.append(nvml.nvmlDeviceGetProcessUtilization(device, samples, byref(count), ctypes.c_ulonglong(0)))
+infos = Infos(ctypes.sizeof(Infos) | 1 << 24, 0, 0, None)
+codes.append(nvml.nvmlDeviceGetProcessesUtilizationInfo(device, byref(infos)))
+room = infos.count
+infos.list = ctypes.cast((Info * 64)(), ctypes.POINTER(Info))
+infos.count = 64
+codes.append(nvml.nvmlDeviceGetProcessesUtilizationInfo(device, byref(infos)))
+last = max([s.time for s in samples[: count.value]], default=0)
+few = c_uint(64)
+later = nvml.nvmlDeviceGetProcessUtilization(device, samples, byref(few), ctypes.c_ulonglong(last + 10**12)) if last else 6
+of = lambda rows: {row.pid: row.sm for row in rows}
+ANSWER = {"codes": codes, "rates": [rates.gpu, rates.memory], "samples": of(samples[: count.value]), "infos": of(infos.list[: infos.count]), "room": room, "later": later}
+infos.version += 1 << 24
+ANSWER["other version"] = nvml.nvmlDeviceGetProcessesUtilizationInfo(device, byref(infos))
+"""
+NOT_FOUND, INSUFFICIENT_SIZE, VERSION_MISMATCH = 6, 7, 25
+
+
+def near(got, wanted):
+    return {int(pid) for pid in got} == set(wanted) and all(abs(got[str(pid)] - percent) <= 8 for pid, percent in wanted.items())
+
+
+def check_busy_of(who, got, wanted):
+    """Of one answer: the percent of each process that is to be in it."""
+    if got is None:
+        return False
+    codes = [0, 0, INSUFFICIENT_SIZE, 0] if wanted else [0, NOT_FOUND, NOT_FOUND, NOT_FOUND]
+    holds = check_equal(got["codes"], codes, f"{who}: NVML answers")
+    holds &= check(near(got["samples"], wanted), f"{who}: samples are of these processes", got, wanted)
+    holds &= check(near(got["infos"], wanted) and got["room"] == len(wanted), f"{who}: so are those with more in them", got, wanted)
+    holds &= check(abs(got["rates"][0] - sum(wanted.values())) <= 12, f"{who}: and the device's part is theirs", got, wanted)
+    holds &= check_equal(got["rates"][1], 0, f"{who}: of the memory's controller nothing is told")
+    return holds & check_equal((got["later"], got["other version"]), (NOT_FOUND, VERSION_MISMATCH), f"{who}: nobody was busy later on; another version is none")
+
+
+def check_busy():
+    machine = Machine(1)
+    one, two, idle = Tenant(machine, 30), Tenant(machine, 50), Tenant(machine)
+    work = ["--kernel", "1ms", "--batch", "8", "--seconds", "40"]
+    pids = [tenant.begin(*work).pid for tenant in (one, two)]
+    holder = idle.begin("--memory", "100M", "--hold")
+    time.sleep(4)
+    check_busy_of("bare", ask(bare_environment(machine), BUSY), {pids[0]: 30, pids[1]: 50})
+    check_busy_of("a container with 30 percent", one.ask(BUSY), {pids[0]: 30})
+    check_busy_of("its neighbour with 50", two.ask(BUSY), {pids[1]: 50})
+    check_busy_of("a container that launches nothing", idle.ask(BUSY), {})
+    stop()
+    free = Tenant(machine)
+    guests = [free.begin("--kernel", "10ms", "--batch", "1", "--pause", "30ms", "--seconds", "40") for _ in range(2)]
+    time.sleep(4)
+    check_busy_of("two processes that no share holds", free.ask(BUSY), {guest.pid: 25 for guest in guests})
+    for guest in guests:
+        guest.kill()
+    check_busy_of("once they are dead", free.ask(BUSY), {})
+    stop()
+
+
+def stop():
+    for guest in guests:
+        guest.kill()
+        guest.wait()
+
+
 check_changes()
+check_busy()
 finish()
