@@ -21,11 +21,9 @@
 
 NOT_SUPPORTED(nvmlDeviceGetClockInfo);
 NOT_SUPPORTED(nvmlDeviceGetConfComputeMemSizeInfo);
-NOT_SUPPORTED(nvmlDeviceGetDecoderUtilization);
 NOT_SUPPORTED(nvmlDeviceGetDisplayActive);
 NOT_SUPPORTED(nvmlDeviceGetDriverModel);
 NOT_SUPPORTED(nvmlDeviceGetDriverModel_v2);
-NOT_SUPPORTED(nvmlDeviceGetEncoderUtilization);
 NOT_SUPPORTED(nvmlDeviceGetFanSpeed);
 NOT_SUPPORTED(nvmlDeviceGetPerformanceState);
 NOT_SUPPORTED(nvmlDeviceGetPersistenceMode);
@@ -35,13 +33,20 @@ NOT_SUPPORTED(nvmlDeviceGetRunningProcessDetailList);
 NOT_SUPPORTED(nvmlDeviceGetTemperature);
 NOT_SUPPORTED(nvmlDeviceGetTemperatureV);
 
-/* What changes a card is for root alone. Weak, so that what is simulated wins. */
+/* What changes a card is for root alone. Weak, as the rest, so that what is simulated wins. */
 static __attribute__((used)) nvmlReturn_t change(void)
 {
     return geteuid() == 0 ? NVML_ERROR_NOT_SUPPORTED : NVML_ERROR_NO_PERMISSION;
 }
 
-#define FIXED_CHANGE(name)                                                                         \
+static __attribute__((used)) nvmlReturn_t tell(void)
+{
+    return NVML_ERROR_NOT_SUPPORTED;
+}
+
+#define FIXED(name, function)                                                                      \
     extern nvmlReturn_t stub_##name(void) __asm__(#name)                                           \
-        __attribute__((weak, alias("change"), visibility("default")));
+        __attribute__((weak, alias(#function), visibility("default")));
+#define FIXED_CHANGE(name) FIXED(name, change)
+#define FIXED_OTHERS(name) FIXED(name, tell)
 #include "driver/nvml_fixed.inc"

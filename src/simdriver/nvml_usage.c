@@ -14,6 +14,8 @@
 #define RATE_WINDOW_NS NS_PER_S
 #define SAMPLE_WINDOW_NS NS_PER_S
 
+#define BAR1_PROCESS (2ull << 20)
+
 /* A device, and of a GPU its instances: the next of them after one, from -1 on; -1 after the last.
  */
 static int next_part(unsigned device, int part)
@@ -74,6 +76,32 @@ PUBLIC nvmlReturn_t nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device, nvmlMemory_v
     memory->reserved = 0;
     memory->free = total - used;
     memory->used = used;
+    return NVML_SUCCESS;
+}
+
+/* A window as large as the card's memory, or the next power of two; each process takes a little. */
+PUBLIC nvmlReturn_t nvmlDeviceGetBAR1MemoryInfo(nvmlDevice_t device, nvmlBAR1Memory_t *memory)
+{
+    const struct sim_state *s;
+    unsigned i;
+    nvmlReturn_t r = nvml_check_device(device, &i);
+    unsigned long long total = 1, used = 0;
+
+    if (r != NVML_SUCCESS)
+        return r;
+    if (!memory)
+        return NVML_ERROR_INVALID_ARGUMENT;
+    (void)nvml_enter_device(i);
+    s = nvml_machine()->state;
+    while (total < s->header.gpus[i].memory_bytes)
+        total *= 2;
+    for (unsigned k = 0; k < s->slots; k++) {
+        if (s->processes[k].in_use && sim_used_bytes(&s->processes[k].usage[i]))
+            used += BAR1_PROCESS;
+    }
+    sim_unlock(nvml_machine());
+    used = MIN(used, total);
+    *memory = (nvmlBAR1Memory_t){.bar1Total = total, .bar1Free = total - used, .bar1Used = used};
     return NVML_SUCCESS;
 }
 
@@ -345,6 +373,97 @@ PUBLIC nvmlReturn_t nvmlDeviceGetProcessesUtilizationInfo(nvmlDevice_t device,
         };
     }
     return r;
+}
+
+/* Accounting: of the processes that live, while it is on. */
+
+PUBLIC nvmlReturn_t nvmlDeviceSetAccountingMode(nvmlDevice_t device, unsigned int mode)
+{
+    unsigned i;
+    nvmlReturn_t r = nvml_check_device(device, &i);
+
+    if (r != NVML_SUCCESS)
+        return r;
+    if (mode > 1)
+        return NVML_ERROR_INVALID_ARGUMENT;
+    if (geteuid() != 0)
+        return NVML_ERROR_NO_PERMISSION;
+    __atomic_store_n(&nvml_machine()->state->health[i].accounting, mode, __ATOMIC_RELEASE);
+    return NVML_SUCCESS;
+}
+
+PUBLIC nvmlReturn_t nvmlDeviceGetAccountingMode(nvmlDevice_t device, unsigned int *mode)
+{
+    unsigned i;
+    nvmlReturn_t r = nvml_check_device(device, &i);
+
+    if (r != NVML_SUCCESS)
+        return r;
+    if (!mode)
+        return NVML_ERROR_INVALID_ARGUMENT;
+    *mode = __atomic_load_n(&nvml_machine()->state->health[i].accounting, __ATOMIC_ACQUIRE);
+    return NVML_SUCCESS;
+}
+
+static nvmlReturn_t list_accounted(nvmlDevice_t device, unsigned *ret_device, unsigned *ret_count,
+                                   unsigned *ret_slots, pid_t *ret_pids)
+{
+    unsigned mode;
+    nvmlReturn_t r = nvmlDeviceGetAccountingMode(device, &mode);
+
+    if (r == NVML_SUCCESS)
+        r = nvml_check_device(device, ret_device);
+    if (r != NVML_SUCCESS)
+        return r;
+    if (!mode)
+        return NVML_ERROR_NOT_SUPPORTED;
+    (void)nvml_enter_device(*ret_device);
+    *ret_count = list_processes(*ret_device, SIM_MAX_PROCESSES, ret_slots, ret_pids);
+    sim_unlock(nvml_machine());
+    return NVML_SUCCESS;
+}
+
+PUBLIC nvmlReturn_t nvmlDeviceGetAccountingPids(nvmlDevice_t device, unsigned int *count,
+                                                unsigned int *pids)
+{
+    unsigned i, have, slots[SIM_MAX_PROCESSES], room;
+    pid_t listed[SIM_MAX_PROCESSES];
+    nvmlReturn_t r = list_accounted(device, &i, &have, slots, listed);
+
+    if (r != NVML_SUCCESS)
+        return r;
+    if (!count || (*count && !pids))
+        return NVML_ERROR_INVALID_ARGUMENT;
+    room = *count;
+    *count = have;
+    if (room < have)
+        return NVML_ERROR_INSUFFICIENT_SIZE;
+    for (unsigned k = 0; k < have; k++)
+        pids[k] = (unsigned)listed[k];
+    return NVML_SUCCESS;
+}
+
+PUBLIC nvmlReturn_t nvmlDeviceGetAccountingStats(nvmlDevice_t device, unsigned int pid,
+                                                 nvmlAccountingStats_t *stats)
+{
+    unsigned i, have, slots[SIM_MAX_PROCESSES];
+    pid_t listed[SIM_MAX_PROCESSES];
+    nvmlReturn_t r = list_accounted(device, &i, &have, slots, listed);
+
+    if (r != NVML_SUCCESS)
+        return r;
+    if (!stats)
+        return NVML_ERROR_INVALID_ARGUMENT;
+    for (unsigned k = 0; k < have; k++) {
+        if ((unsigned)listed[k] != pid)
+            continue;
+        *stats = (nvmlAccountingStats_t){
+            .maxMemoryUsage = nvml_machine()->state->processes[slots[k]].usage[i].peak_bytes,
+            .isRunning = 1,
+        };
+        return NVML_SUCCESS;
+    }
+    return NVML_ERROR_NOT_FOUND;
 }
 
 PUBLIC nvmlReturn_t nvmlDeviceGetGraphicsRunningProcesses(nvmlDevice_t device, unsigned int *count,

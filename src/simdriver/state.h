@@ -232,6 +232,7 @@ struct sim_health {
     uint32_t compute_mode;
     uint32_t mig, mig_pending;       /* the mode, and what it is after a reset */
     uint32_t action;                 /* NVML_RECOVERY_... */
+    uint32_t accounting;             /* NVML's, of processes: 1 on */
     uint64_t corrected, uncorrected; /* ECC errors since it was last well */
     uint64_t corrected_ever, uncorrected_ever;
 };

@@ -215,3 +215,20 @@ PUBLIC nvmlReturn_t nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device, nvmlMemory_v
     memory->total = total;
     return NVML_SUCCESS;
 }
+
+/*
+ * Nobody knows who mapped what into the window: a container has one onto its own memory, which is
+ * not in use.
+ */
+PUBLIC nvmlReturn_t nvmlDeviceGetBAR1MemoryInfo(nvmlDevice_t device, nvmlBAR1Memory_t *memory)
+{
+    nvmlReturn_t result = NVML_CALL(nvmlDeviceGetBAR1MemoryInfo, device, memory);
+    int place = result == NVML_SUCCESS ? nvml_place(device) : -1;
+
+    if (place < 0)
+        return result;
+    memory->bar1Total = limit_of((unsigned)place, memory->bar1Total);
+    memory->bar1Free = memory->bar1Total;
+    memory->bar1Used = 0;
+    return NVML_SUCCESS;
+}

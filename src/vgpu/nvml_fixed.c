@@ -2,7 +2,8 @@
 
 /*
  * NVML's functions that have one answer here, whatever they are called with: one function under
- * all their names. What changes a card changes it for its other containers, too.
+ * all their names. What changes a card changes it for its other containers, too; and of what tells
+ * of all their work there is no part that could be given to one.
  */
 
 #include "vgpu/nvml_fixed.h"
@@ -18,18 +19,36 @@ static __attribute__((used)) nvmlReturn_t no_permission(void)
     return NVML_ERROR_NO_PERMISSION;
 }
 
+static __attribute__((used)) nvmlReturn_t not_supported(void)
+{
+    return NVML_ERROR_NOT_SUPPORTED;
+}
+
 /* Under C names of their own: some have prototypes. */
-#define FIXED_CHANGE(name)                                                                         \
+#define FIXED(name, function)                                                                      \
     extern nvmlReturn_t fixed_##name(void) __asm__(#name)                                          \
-        __attribute__((alias("no_permission"), visibility("default")));
+        __attribute__((alias(#function), visibility("default")));
+#define FIXED_CHANGE(name) FIXED(name, no_permission)
+#define FIXED_OTHERS(name) FIXED(name, not_supported)
 #include "driver/nvml_fixed.inc"
 #undef FIXED_CHANGE
+#undef FIXED_OTHERS
 
-/* In one text: an array would have an address for each. */
+/* Each kind in one text: an array would have an address for each name. */
 static const char changes[] =
 #define FIXED_CHANGE(name) #name "\0"
+#define FIXED_OTHERS(name)
 #include "driver/nvml_fixed.inc"
 #undef FIXED_CHANGE
+#undef FIXED_OTHERS
+    ;
+
+static const char others[] =
+#define FIXED_CHANGE(name)
+#define FIXED_OTHERS(name) #name "\0"
+#include "driver/nvml_fixed.inc"
+#undef FIXED_CHANGE
+#undef FIXED_OTHERS
     ;
 
 static bool is_among(const char *name, const char *names)
@@ -43,5 +62,7 @@ static bool is_among(const char *name, const char *names)
 
 void *nvml_fixed_find(const char *name)
 {
-    return is_among(name, changes) ? (void *)no_permission : NULL;
+    if (is_among(name, changes))
+        return (void *)no_permission;
+    return is_among(name, others) ? (void *)not_supported : NULL;
 }

@@ -347,6 +347,7 @@ ROWS = {
     "nvmlDeviceGetComputeRunningProcesses": (0.3, "nvml v4:8 o128"),
     "nvmlDeviceGetComputeRunningProcesses_v2": (0.3, "nvml v4:8 o192"),
     "nvmlDeviceGetComputeRunningProcesses_v3": (0.5, "nvml v4:8 o192"),
+    "nvmlDeviceGetBAR1MemoryInfo": (0.3, "nvml o24"),
     "nvmlDeviceGetUtilizationRates": (0.3, "nvml o8"),
     "nvmlDeviceGetProcessUtilization": (0.3, "nvml o256 v4:8 0"),
     "nvmlDeviceGetProcessesUtilizationInfo": (0.3, "nvml v24:0x1000018"),
@@ -418,6 +419,7 @@ NUMBERS = {
     "nvmlDeviceGetComputeRunningProcesses_v2",
     "nvmlDeviceGetComputeRunningProcesses_v3",
     "nvmlDeviceGetUtilizationRates",
+    "nvmlDeviceGetBAR1MemoryInfo",
 }
 # Who was busy depends on the moment: there may be samples, or none.
 SAMPLES = {"nvmlDeviceGetProcessUtilization", "nvmlDeviceGetProcessesUtilizationInfo"}

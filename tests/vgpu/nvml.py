@@ -168,6 +168,45 @@ def check_busy():
     stop()
 
 
+# The window onto the card's memory; whom accounting names, and what it says of the first.
+WINDOW = """
+class Window(ctypes.Structure):
+    _fields_ = [(n, ctypes.c_ulonglong) for n in ("total", "free", "used")]
+window, mode, count, pids, stats = Window(), c_uint(), c_uint(64), (c_uint * 64)(), (ctypes.c_ulonglong * 16)()
+assert nvml.nvmlDeviceGetBAR1MemoryInfo(device, byref(window)) == 0
+codes = [nvml.nvmlDeviceGetAccountingMode(device, byref(mode))]
+codes.append(nvml.nvmlDeviceGetAccountingPids(device, byref(count), pids))
+codes.append(nvml.nvmlDeviceGetAccountingStats(device, pids[0] or int(sys.argv[1]), stats))
+ANSWER = {"window": [window.total, window.free, window.used], "codes": codes, "pids": pids[: count.value] if codes[1] == 0 else []}
+"""
+ACCOUNT = """
+ANSWER = nvml.nvmlDeviceSetAccountingMode(device, 1)
+"""
+NOT_SUPPORTED = 3
+
+
+def check_others():
+    machine = Machine(1)
+    tenant, neighbour = Tenant(machine), Tenant(machine)
+    holders = [one.begin("--memory", "100M", "--hold") for one in (tenant, neighbour)]
+    check(wait_until(lambda: all(machine.used(h.pid) >= 100 * MIB for h in holders)), "two containers hold memory")
+    root = os.geteuid() == 0
+    if root:
+        check_equal(ask(bare_environment(machine), ACCOUNT), 0, "the card keeps accounts of processes")
+    bare = ask(bare_environment(machine), WINDOW, holders[1].pid)
+    check(bare["window"][2] > 0 and bare["window"][0] >= 8 * GIB, "bare, the window onto the memory is the card's, and in use", bare)
+    if root:
+        check_equal((bare["codes"], set(bare["pids"])), ([0, 0, 0], {h.pid for h in holders}), "bare, accounting names both processes")
+    got = tenant.ask(WINDOW, holders[1].pid)
+    check_equal(got["window"], [LIMIT, LIMIT, 0], "in a container the window is as large as the limit, and nobody's use is told")
+    check_equal((got["codes"], got["pids"]), ([NOT_SUPPORTED] * 3, []), "and there is no accounting")
+    names = listed("others")
+    got = dict(zip(names, tenant.ask(CHANGES, *names)))
+    wrong = {name: answers for name, answers in got.items() if answers != [NOT_SUPPORTED] * 2}
+    check(len(names) > 15 and not wrong, "nor is anything else there that tells of everybody's work", wrong)
+    stop()
+
+
 def stop():
     for guest in guests:
         guest.kill()
@@ -176,4 +215,5 @@ def stop():
 
 check_changes()
 check_busy()
+check_others()
 finish()
