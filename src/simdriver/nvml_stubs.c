@@ -29,7 +29,6 @@ NOT_SUPPORTED(nvmlDeviceGetPerformanceState);
 NOT_SUPPORTED(nvmlDeviceGetPersistenceMode);
 NOT_SUPPORTED(nvmlDeviceGetPowerManagementLimit);
 NOT_SUPPORTED(nvmlDeviceGetPowerUsage);
-NOT_SUPPORTED(nvmlDeviceGetRunningProcessDetailList);
 NOT_SUPPORTED(nvmlDeviceGetTemperature);
 NOT_SUPPORTED(nvmlDeviceGetTemperatureV);
 

@@ -275,6 +275,33 @@ static nvmlReturn_t list_none(nvmlDevice_t device, unsigned int *count)
     return NVML_SUCCESS;
 }
 
+PUBLIC nvmlReturn_t nvmlDeviceGetRunningProcessDetailList(nvmlDevice_t device,
+                                                          nvmlProcessDetailList_t *details)
+{
+    struct listed listed = {0};
+    unsigned i;
+    nvmlReturn_t r = nvml_check_any(device, &i);
+
+    if (r != NVML_SUCCESS)
+        return r;
+    if (!details || details->mode > NVML_PROCESS_MODE_MPS)
+        return NVML_ERROR_INVALID_ARGUMENT;
+    if (details->version != NVML_PROCESS_DETAIL_LIST_V1)
+        return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
+    if (details->mode != NVML_PROCESS_MODE_COMPUTE)
+        return list_none(device, &details->numProcArrayEntries);
+    r = list(device, &details->numProcArrayEntries, details->procArray, &listed);
+    for (unsigned k = 0; r == NVML_SUCCESS && k < listed.count; k++) {
+        details->procArray[k] = (nvmlProcessDetail_v1_t){
+            .pid = listed.infos[k].pid,
+            .usedGpuMemory = listed.infos[k].usedGpuMemory,
+            .gpuInstanceId = listed.infos[k].gpuInstanceId,
+            .computeInstanceId = listed.infos[k].computeInstanceId,
+        };
+    }
+    return r;
+}
+
 /* One sample for each process that used the device since then, a second back at most. */
 struct sampled {
     unsigned count;

@@ -92,12 +92,17 @@ PUBLIC nvmlReturn_t nvmlDeviceGetHandleByIndex_v2(unsigned int index, nvmlDevice
                   : NVML_CALL(nvmlDeviceGetHandleByIndex_v2, index, device);
 }
 
-/* A handle that was found some other way is given out only if its device is granted. */
-static nvmlReturn_t hand_out(nvmlDevice_t found, nvmlDevice_t *device)
+bool nvml_is_foreign(nvmlDevice_t device)
 {
     const struct limits *limits = granted_only();
 
-    if (limits && granted_place(limits, found) < 0)
+    return limits && granted_place(limits, device) < 0;
+}
+
+/* A handle that was found some other way is given out only if its device is granted. */
+static nvmlReturn_t hand_out(nvmlDevice_t found, nvmlDevice_t *device)
+{
+    if (nvml_is_foreign(found))
         return NVML_ERROR_NOT_FOUND;
     *device = found;
     return NVML_SUCCESS;

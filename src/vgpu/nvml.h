@@ -15,3 +15,7 @@
 
 /* The number in the region of a device that is limited or accounted here; -1 for others. */
 int nvml_place(nvmlDevice_t device);
+
+/* Whether only granted devices may be seen, and this is none of them: the card of an instance, or
+ * one that was found by its neighbour. */
+bool nvml_is_foreign(nvmlDevice_t device);

@@ -45,29 +45,48 @@ static nvmlReturn_t answer_count(unsigned have, unsigned int *count, const void 
     return have && (room < have || !infos) ? NVML_ERROR_INSUFFICIENT_SIZE : NVML_SUCCESS;
 }
 
-static nvmlReturn_t answer_v1(unsigned place, unsigned int *count, nvmlProcessInfo_v1_t *infos)
+static nvmlReturn_t answer_v1(nvmlDevice_t device, unsigned place, unsigned int *count,
+                              nvmlProcessInfo_v1_t *infos)
 {
     struct running list[LIST_MAX];
     unsigned have = list_processes(place, list, LIST_MAX);
     nvmlReturn_t result = answer_count(have, count, infos);
 
+    (void)device;
     for (unsigned i = 0; result == NVML_SUCCESS && i < have; i++)
         infos[i] = (nvmlProcessInfo_v1_t){.pid = list[i].pid, .usedGpuMemory = list[i].bytes};
     return result;
 }
 
-static nvmlReturn_t answer_v2(unsigned place, unsigned int *count, nvmlProcessInfo_v2_t *infos)
+struct instance {
+    unsigned gpu, compute;
+};
+
+/* Of which instances a device is; of none unless it is a MIG device. */
+static struct instance instance_of(nvmlDevice_t device)
+{
+    struct instance found = {NVML_NO_INSTANCE, NVML_NO_INSTANCE};
+
+    if (NVML_CALL(nvmlDeviceGetGpuInstanceId, device, &found.gpu) != NVML_SUCCESS ||
+        NVML_CALL(nvmlDeviceGetComputeInstanceId, device, &found.compute) != NVML_SUCCESS)
+        return (struct instance){NVML_NO_INSTANCE, NVML_NO_INSTANCE};
+    return found;
+}
+
+static nvmlReturn_t answer_v2(nvmlDevice_t device, unsigned place, unsigned int *count,
+                              nvmlProcessInfo_v2_t *infos)
 {
     struct running list[LIST_MAX];
     unsigned have = list_processes(place, list, LIST_MAX);
     nvmlReturn_t result = answer_count(have, count, infos);
+    struct instance instance = instance_of(device);
 
     for (unsigned i = 0; result == NVML_SUCCESS && i < have; i++) {
         infos[i] = (nvmlProcessInfo_v2_t){
             .pid = list[i].pid,
             .usedGpuMemory = list[i].bytes,
-            .gpuInstanceId = NVML_NO_INSTANCE,
-            .computeInstanceId = NVML_NO_INSTANCE,
+            .gpuInstanceId = instance.gpu,
+            .computeInstanceId = instance.compute,
         };
     }
     return result;
@@ -76,8 +95,9 @@ static nvmlReturn_t answer_v2(unsigned place, unsigned int *count, nvmlProcessIn
 /*
  * NVML answers first, into nothing, so that its errors are its own; then ours is given. Graphics
  * and MPS processes of others are nobody's business here, and ours are all in the compute list.
+ * Whoever asks for a foreign device is told what NVML tells those who may not see all of a card.
  */
-#define COMPUTE_LIST(name, info, answer)                                                           \
+#define LIST(name, info, answer)                                                                   \
     PUBLIC nvmlReturn_t name(nvmlDevice_t device, unsigned int *count, info *infos)                \
     {                                                                                              \
         unsigned int nothing = 0;                                                                  \
@@ -87,33 +107,69 @@ static nvmlReturn_t answer_v2(unsigned place, unsigned int *count, nvmlProcessIn
         if (result != NVML_SUCCESS && result != NVML_ERROR_INSUFFICIENT_SIZE)                      \
             return result;                                                                         \
         place = nvml_place(device);                                                                \
+        if (place < 0 && nvml_is_foreign(device))                                                  \
+            return NVML_ERROR_NO_PERMISSION;                                                       \
         return place < 0 ? NVML_CALL(name, device, count, infos)                                   \
-                         : answer((unsigned)place, count, infos);                                  \
+                         : answer(device, (unsigned)place, count, infos);                          \
     }
 
-#define EMPTY_LIST(name, info)                                                                     \
-    PUBLIC nvmlReturn_t name(nvmlDevice_t device, unsigned int *count, info *infos)                \
-    {                                                                                              \
-        unsigned int nothing = 0;                                                                  \
-        nvmlReturn_t result = NVML_CALL(name, device, count ? &nothing : NULL, NULL);              \
-                                                                                                   \
-        if (result != NVML_SUCCESS && result != NVML_ERROR_INSUFFICIENT_SIZE)                      \
-            return result;                                                                         \
-        if (nvml_place(device) < 0)                                                                \
-            return NVML_CALL(name, device, count, infos);                                          \
-        *count = 0;                                                                                \
-        return NVML_SUCCESS;                                                                       \
-    }
+static nvmlReturn_t answer_none(nvmlDevice_t device, unsigned place, unsigned int *count,
+                                const void *infos)
+{
+    (void)device;
+    (void)place;
+    (void)infos;
+    *count = 0;
+    return NVML_SUCCESS;
+}
 
-COMPUTE_LIST(nvmlDeviceGetComputeRunningProcesses, nvmlProcessInfo_v1_t, answer_v1)
-COMPUTE_LIST(nvmlDeviceGetComputeRunningProcesses_v2, nvmlProcessInfo_v2_t, answer_v2)
-COMPUTE_LIST(nvmlDeviceGetComputeRunningProcesses_v3, nvmlProcessInfo_v2_t, answer_v2)
-EMPTY_LIST(nvmlDeviceGetGraphicsRunningProcesses, nvmlProcessInfo_v1_t)
-EMPTY_LIST(nvmlDeviceGetGraphicsRunningProcesses_v2, nvmlProcessInfo_v2_t)
-EMPTY_LIST(nvmlDeviceGetGraphicsRunningProcesses_v3, nvmlProcessInfo_v2_t)
-EMPTY_LIST(nvmlDeviceGetMPSComputeRunningProcesses, nvmlProcessInfo_v1_t)
-EMPTY_LIST(nvmlDeviceGetMPSComputeRunningProcesses_v2, nvmlProcessInfo_v2_t)
-EMPTY_LIST(nvmlDeviceGetMPSComputeRunningProcesses_v3, nvmlProcessInfo_v2_t)
+LIST(nvmlDeviceGetComputeRunningProcesses, nvmlProcessInfo_v1_t, answer_v1)
+LIST(nvmlDeviceGetComputeRunningProcesses_v2, nvmlProcessInfo_v2_t, answer_v2)
+LIST(nvmlDeviceGetComputeRunningProcesses_v3, nvmlProcessInfo_v2_t, answer_v2)
+LIST(nvmlDeviceGetGraphicsRunningProcesses, nvmlProcessInfo_v1_t, answer_none)
+LIST(nvmlDeviceGetGraphicsRunningProcesses_v2, nvmlProcessInfo_v2_t, answer_none)
+LIST(nvmlDeviceGetGraphicsRunningProcesses_v3, nvmlProcessInfo_v2_t, answer_none)
+LIST(nvmlDeviceGetMPSComputeRunningProcesses, nvmlProcessInfo_v1_t, answer_none)
+LIST(nvmlDeviceGetMPSComputeRunningProcesses_v2, nvmlProcessInfo_v2_t, answer_none)
+LIST(nvmlDeviceGetMPSComputeRunningProcesses_v3, nvmlProcessInfo_v2_t, answer_none)
+
+PUBLIC nvmlReturn_t nvmlDeviceGetRunningProcessDetailList(nvmlDevice_t device,
+                                                          nvmlProcessDetailList_t *details)
+{
+    nvmlProcessDetailList_t nothing = {.version = NVML_PROCESS_DETAIL_LIST_V1};
+    nvmlReturn_t result =
+        NVML_CALL(nvmlDeviceGetRunningProcessDetailList, device, details ? &nothing : NULL);
+    struct running list[LIST_MAX];
+    struct instance instance;
+    unsigned have;
+    int place;
+
+    if (result != NVML_SUCCESS && result != NVML_ERROR_INSUFFICIENT_SIZE)
+        return result;
+    place = nvml_place(device);
+    if (place < 0 && nvml_is_foreign(device))
+        return NVML_ERROR_NO_PERMISSION;
+    if (place < 0)
+        return NVML_CALL(nvmlDeviceGetRunningProcessDetailList, device, details);
+    if (details->mode > NVML_PROCESS_MODE_MPS)
+        return NVML_ERROR_INVALID_ARGUMENT;
+    if (details->version != NVML_PROCESS_DETAIL_LIST_V1)
+        return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
+    have = details->mode == NVML_PROCESS_MODE_COMPUTE
+               ? list_processes((unsigned)place, list, LIST_MAX)
+               : 0;
+    result = answer_count(have, &details->numProcArrayEntries, details->procArray);
+    instance = instance_of(device);
+    for (unsigned i = 0; result == NVML_SUCCESS && i < have; i++) {
+        details->procArray[i] = (nvmlProcessDetail_v1_t){
+            .pid = list[i].pid,
+            .usedGpuMemory = list[i].bytes,
+            .gpuInstanceId = instance.gpu,
+            .computeInstanceId = instance.compute,
+        };
+    }
+    return result;
+}
 
 /*
  * How busy the container keeps a device, and its processes: percent of the device's time, in the
@@ -153,6 +209,8 @@ PUBLIC nvmlReturn_t nvmlDeviceGetUtilizationRates(nvmlDevice_t device, nvmlUtili
 
     if (result != NVML_SUCCESS)
         return result;
+    if (place < 0 && nvml_is_foreign(device))
+        return NVML_ERROR_NO_PERMISSION;
     count = place < 0 ? 0 : list_busy((unsigned)place, list);
     for (unsigned i = 0; i < count; i++)
         own.gpu = MIN(own.gpu + list[i].percent, 100u);
@@ -190,6 +248,8 @@ PUBLIC nvmlReturn_t nvmlDeviceGetProcessUtilization(nvmlDevice_t device,
     if (!has_samples(result))
         return result;
     place = nvml_place(device);
+    if (place < 0 && nvml_is_foreign(device))
+        return NVML_ERROR_NO_PERMISSION;
     if (place < 0)
         return NVML_CALL(nvmlDeviceGetProcessUtilization, device, samples, count, since_us);
     have = since_us < now_us ? list_busy((unsigned)place, list) : 0;
@@ -218,6 +278,8 @@ PUBLIC nvmlReturn_t nvmlDeviceGetProcessesUtilizationInfo(nvmlDevice_t device,
     if (!has_samples(result))
         return result;
     place = nvml_place(device);
+    if (place < 0 && nvml_is_foreign(device))
+        return NVML_ERROR_NO_PERMISSION;
     if (place < 0)
         return NVML_CALL(nvmlDeviceGetProcessesUtilizationInfo, device, info);
     if (info->version != NVML_PROCESSES_UTILIZATION_V1)

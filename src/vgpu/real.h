@@ -57,7 +57,10 @@
     X(cuEventQuery)                                                                                \
     X(cuEventElapsedTime)
 
-#define CALLED_NVML(X) X(nvmlDeviceGetUUID)
+#define CALLED_NVML(X)                                                                             \
+    X(nvmlDeviceGetUUID)                                                                           \
+    X(nvmlDeviceGetGpuInstanceId)                                                                  \
+    X(nvmlDeviceGetComputeInstanceId)
 
 enum real_index {
 #define HOOK_DRIVER(name) REAL_##name,

@@ -347,6 +347,8 @@ ROWS = {
     "nvmlDeviceGetComputeRunningProcesses": (0.3, "nvml v4:8 o128"),
     "nvmlDeviceGetComputeRunningProcesses_v2": (0.3, "nvml v4:8 o192"),
     "nvmlDeviceGetComputeRunningProcesses_v3": (0.5, "nvml v4:8 o192"),
+    # Of another version: its list would lie where nothing is.
+    "nvmlDeviceGetRunningProcessDetailList": (0.3, "nvml v24:0x2000018"),
     "nvmlDeviceGetBAR1MemoryInfo": (0.3, "nvml o24"),
     "nvmlDeviceGetUtilizationRates": (0.3, "nvml o8"),
     "nvmlDeviceGetProcessUtilization": (0.3, "nvml o256 v4:8 0"),

@@ -26,6 +26,34 @@ assert nvml.nvmlDeviceGetCount_v2(ctypes.byref(count)) == 0
 print(json.dumps([memory.total, count.value]))
 """
 
+# Who uses the instance, by the lists that name instances; and what comes of asking for its whole card.
+LISTS = """
+import ctypes, json, sys
+from ctypes import byref, c_uint, c_void_p
+nvml = ctypes.CDLL("libnvidia-ml.so.1")
+assert nvml.nvmlInit_v2() == 0
+class Process(ctypes.Structure):
+    _fields_ = [("pid", c_uint), ("bytes", ctypes.c_ulonglong), ("gpu", c_uint), ("compute", c_uint)]
+class Detail(ctypes.Structure):
+    _fields_ = Process._fields_ + [("guarded", ctypes.c_ulonglong)]
+class Details(ctypes.Structure):
+    _fields_ = [("version", c_uint), ("mode", c_uint), ("count", c_uint), ("list", ctypes.POINTER(Detail))]
+device, card, count = c_void_p(), c_void_p(), c_uint()
+assert nvml.nvmlDeviceGetHandleByUUID(sys.argv[1].encode(), byref(device)) == 0
+rows = []
+for version in ("_v2", "_v3"):
+    list, count.value = (Process * 64)(), 64
+    assert getattr(nvml, "nvmlDeviceGetComputeRunningProcesses" + version)(device, byref(count), list) == 0
+    rows.append([[p.pid, p.gpu, p.compute] for p in list[: count.value]])
+details = Details(ctypes.sizeof(Details) | 1 << 24, 0, 64, ctypes.cast((Detail * 64)(), ctypes.POINTER(Detail)))
+assert nvml.nvmlDeviceGetRunningProcessDetailList(device, byref(details)) == 0
+rows.append([[p.pid, p.gpu, p.compute] for p in details.list[: details.count]])
+assert nvml.nvmlDeviceGetDeviceHandleFromMigDeviceHandle(device, byref(card)) == 0
+count.value, details.count = 64, 64
+codes = [nvml.nvmlDeviceGetComputeRunningProcesses_v3(card, byref(count), list), nvml.nvmlDeviceGetRunningProcessDetailList(card, byref(details))]
+print(json.dumps({"rows": rows, "card": codes}))
+"""
+
 
 class Tenant:
     """A container with an instance, or a part of one."""
@@ -78,6 +106,20 @@ def main():
     check(ended.returncode != 0, "where other instances are not there", ended.stdout)
     text = part.region.read_bytes()
     check(two.encode() in text, "the region names the instance")
+
+    holders = [t.begin("--memory", "100M", "--hold") for t in (whole, part)]
+    check(wait_until(lambda: all(machine.used(h.pid) >= 100 * MIB for h in holders)), "two instances are in use")
+    lists = lambda uuid, environment: json.loads(run([sys.executable, "-c", LISTS, uuid], environment).stdout)
+    for uuid, tenant, holder in ((one, whole, holders[0]), (two, part, holders[1])):
+        bare, got = lists(uuid, bare_environment(machine)), lists(uuid, tenant.environment())
+        check(all(len(rows) == 1 and rows[0][0] == holder.pid and rows[0][1] < 15 for rows in bare["rows"]), "bare, NVML lists an instance's process with the instance's ids", bare)
+        check_equal(got["rows"], bare["rows"], "and so it does in its container")
+        if os.geteuid() == 0:
+            check_equal(bare["card"], [0, 0], "bare, root may see who uses the whole card")
+        check_equal(got["card"], [4, 4], "which nobody may in a container")
+    for holder in holders:
+        holder.kill()
+        holder.wait()
 
     for attempt in range(3):
         guests = [t.begin("--kernel", "1ms", "--seconds", SECONDS + 4) for t in (whole, part)]

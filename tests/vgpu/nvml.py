@@ -185,6 +185,37 @@ ANSWER = nvml.nvmlDeviceSetAccountingMode(device, 1)
 NOT_SUPPORTED = 3
 
 
+# The processes of each kind.
+DETAILS = """
+class Detail(ctypes.Structure):
+    _fields_ = [("pid", c_uint), ("bytes", ctypes.c_ulonglong), ("gpu", c_uint), ("compute", c_uint), ("guarded", ctypes.c_ulonglong)]
+class Details(ctypes.Structure):
+    _fields_ = [("version", c_uint), ("mode", c_uint), ("count", c_uint), ("list", ctypes.POINTER(Detail))]
+ANSWER = []
+for mode in (0, 1, 2, 3):
+    details = Details(ctypes.sizeof(Details) | 1 << 24, mode, 64, ctypes.cast((Detail * 64)(), ctypes.POINTER(Detail)))
+    code = nvml.nvmlDeviceGetRunningProcessDetailList(device, byref(details))
+    ANSWER.append([code, [[p.pid, p.bytes, p.gpu, p.compute] for p in details.list[: details.count if code == 0 else 0]]])
+details = Details(ctypes.sizeof(Details) | 1 << 24, 0, 0, None)
+ANSWER.append([nvml.nvmlDeviceGetRunningProcessDetailList(device, byref(details)), details.count])
+"""
+
+
+def check_details():
+    machine = Machine(1)
+    tenants = [Tenant(machine), Tenant(machine)]
+    holders = [tenant.begin("--memory", "100M", "--hold") for tenant in tenants]
+    check(wait_until(lambda: all(machine.used(h.pid) >= 100 * MIB for h in holders)), "two containers hold memory")
+    time.sleep(1)
+    of = lambda some: sorted([h.pid, machine.used(h.pid), 2**32 - 1, 2**32 - 1] for h in some)
+    none = [[0, []], [0, []], [2, []]]
+    whole = ask(bare_environment(machine), DETAILS)
+    check_equal([[0, sorted(whole[0][1])], *whole[1:]], [[0, of(holders)], *none, [INSUFFICIENT_SIZE, 2]], "bare, the list with details has both processes")
+    for tenant, holder in zip(tenants, holders):
+        check_equal(tenant.ask(DETAILS), [[0, of([holder])], *none, [INSUFFICIENT_SIZE, 1]], "in a container its own, with what it holds")
+    stop()
+
+
 def check_others():
     machine = Machine(1)
     tenant, neighbour = Tenant(machine), Tenant(machine)
@@ -215,5 +246,6 @@ def stop():
 
 check_changes()
 check_busy()
+check_details()
 check_others()
 finish()
