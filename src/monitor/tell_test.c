@@ -7,57 +7,19 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/util.h"
+#include "kube/check_server.h"
 #include "kube/notice.h"
 #include "monitor/process.h"
 
 #define CARD "GPU-a"
 
-/* An API server that keeps the last request and answers when it is told to. */
-
-static struct {
-    unsigned writes, notices;
-    char body[1024];
-    kube_answer_fn fn;
-    void *data;
-} server;
-
-int kube_request(struct kube_client *client, const struct kube_call *call, kube_answer_fn fn,
-                 void *data, struct kube_request **ret_request)
-{
-    (void)client;
-    assert_string_equal(call->path, "/api/v1/nodes/node-1/status");
-    assert_true(call->body_len < sizeof(server.body));
-    COPY_TEXT(server.body, call->body);
-    server.writes++;
-    server.fn = fn;
-    server.data = data;
-    *ret_request = (struct kube_request *)(void *)&server;
-    return 0;
-}
-
-void kube_request_cancel(struct kube_request *request)
-{
-    (void)request;
-}
-
-char *kube_escape(const char *text, char *to, size_t size)
-{
-    copy_text(to, size, text);
-    return to;
-}
+static unsigned notices;
 
 void notice_write(struct kube_client *kube, const struct notice *notice)
 {
     (void)kube;
     assert_string_equal(notice->name, "one");
-    server.notices++;
-}
-
-static void answer(unsigned status)
-{
-    const struct kube_answer told = {.status = status, .body = "", .why = ""};
-
-    server.fn(server.data, &told);
+    notices++;
 }
 
 const struct pod_name *pod_names_find(const struct pod_names *names, const char *uid)
@@ -90,6 +52,7 @@ static int begin(void **state)
 
     (void)state;
     memset(&server, 0, sizeof(server));
+    notices = 0;
     memset(&bypass, 0, sizeof(bypass));
     tell = tell_new(&options);
     return tell ? 0 : -1;
@@ -146,7 +109,7 @@ static void the_condition_is_true_until_a_minute_was_calm(void **state)
     answer(200);
     act(200);
     assert_int_equal(server.writes, 3);
-    assert_int_equal(server.notices, 1);
+    assert_int_equal(notices, 1);
 }
 
 static void a_write_that_failed_is_made_again_after_a_while(void **state)
@@ -177,7 +140,7 @@ static void pods_that_are_exempt_or_unknown_are_left_alone(void **state)
     assert_true(says("\"status\":\"False\""));
     assert_int_equal(tell_read(tell, cases, ARRAY_SIZE(cases), &counts), 0);
     assert_int_equal(counts.found[BYPASS_NO_SLOT], 0);
-    assert_int_equal(server.notices, 0);
+    assert_int_equal(notices, 0);
     answer(200);
     add_case("u");
     act(1);
@@ -185,7 +148,7 @@ static void pods_that_are_exempt_or_unknown_are_left_alone(void **state)
     assert_int_equal(tell_read(tell, cases, ARRAY_SIZE(cases), &counts), 1);
     assert_string_equal(cases[0].pod, "one");
     assert_int_equal(counts.found[BYPASS_NO_SLOT], 1);
-    assert_int_equal(server.notices, 1);
+    assert_int_equal(notices, 1);
 }
 
 int main(void)
