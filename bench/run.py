@@ -3,7 +3,7 @@
 """All numbers, each beside its target, part after part. With --save they are kept in bench/results/, one file for each
 class of host.
 
-usage: run.py [--build DIRECTORY] [--save] [PART...]   parts: vgpu scheduler monitor ready throughput
+usage: run.py [--build DIRECTORY] [--save] [PART...]   parts: vgpu scheduler node monitor ready throughput
 """
 
 import argparse
@@ -18,6 +18,7 @@ SOURCE = pathlib.Path(__file__).resolve().parent.parent
 PARTS = {
     "vgpu": "libvgpu.so, in a program",
     "scheduler": "hami-scheduler, over made clusters",
+    "node": "hami-device-plugin, on a simulated node and on a real one",
     "monitor": "hami-vgpu-monitor, on a simulated node",
     "ready": "hami-scheduler's start, beside a real API server",
     "throughput": "the control plane as a whole",
