@@ -60,7 +60,7 @@ static void take_back(struct context_ending *ending)
     if (row) {
         contexts.rows[row].units += ending->context.units;
         contexts.rows[ending->row].ending = false;
-        atomic_fetch_sub(&contexts_live, 1);
+        (void)contexts_count(ending->context.device, -1);
     } else {
         row = ending->row;
         contexts.rows[row] = ending->context;
@@ -88,7 +88,7 @@ void context_finish_end(struct context_ending *ending, bool gone)
 
     (void)pthread_mutex_lock(&contexts.lock);
     contexts.rows[ending->row].ending = false;
-    atomic_fetch_sub(&contexts_live, 1);
+    (void)contexts_count(device, -1);
     atomic_fetch_add(&contexts_epoch_now, 1);
     (void)pthread_mutex_unlock(&contexts.lock);
     code_forget_functions();

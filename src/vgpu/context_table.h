@@ -28,6 +28,9 @@ struct contexts {
 };
 extern struct contexts contexts;
 
+/* With the lock held: one context more or less lives. The number before. */
+unsigned contexts_count(struct vgpu_device *device, int more);
+
 /* With the lock held; 0: none. */
 unsigned contexts_find_row(CUcontext handle);
 

@@ -28,7 +28,16 @@ void contexts_after_fork(void)
     primary_after_fork();
     overhead_after_fork();
     atomic_store(&contexts_live, 0);
+    for (unsigned i = 0; i < vgpu.device_count; i++)
+        atomic_store(&vgpu.devices[i].contexts, 0);
     atomic_fetch_add(&contexts_epoch_now, 1);
+}
+
+unsigned contexts_count(struct vgpu_device *device, int more)
+{
+    if (device)
+        atomic_fetch_add(&device->contexts, (unsigned)more);
+    return atomic_fetch_add(&contexts_live, (unsigned)more);
 }
 
 unsigned contexts_find_row(CUcontext handle)
@@ -82,7 +91,7 @@ static unsigned enter(const struct context *context)
     contexts.last = MAX(contexts.last, row);
     contexts.rows[row] = *context;
     /* Functions were noted without a context as long as there was one only. */
-    if (atomic_fetch_add(&contexts_live, 1) == 1)
+    if (contexts_count(context->device, 1) == 1)
         code_forget_functions();
     atomic_fetch_add(&contexts_epoch_now, 1);
     return row;

@@ -72,7 +72,7 @@ static bool measure_once(const struct vgpu_device *device, struct hidden_measure
     uint64_t word = account_word(device), used = 0, held, allocated;
     int64_t before = pools_surplus(device), after;
 
-    measure->found = usage_list(device) && usage_of_self(&used, &measure->listed);
+    measure->found = usage_list(device) && usage_of_self(device, &used, &measure->listed);
     hidden_account(device)->found = measure->listed;
     if (!measure->found)
         return true;

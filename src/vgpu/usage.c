@@ -6,7 +6,6 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "vgpu/contexts.h"
 #include "vgpu/real.h"
 
 #define HOST_PID_NAMESPACE 0xEFFFFFFCu /* its inode number, the same on every Linux */
@@ -111,7 +110,7 @@ static unsigned name_in_list(void)
     return (unsigned)atomic_load(&vgpu.region.base->slots[vgpu.region.slot].host_pid);
 }
 
-bool usage_of_self(uint64_t *ret_bytes, bool *ret_listed)
+bool usage_of_self(const struct vgpu_device *device, uint64_t *ret_bytes, bool *ret_listed)
 {
     unsigned pid = name_in_list();
     const nvmlProcessInfo_v2_t *info = listed(pid);
@@ -122,8 +121,9 @@ bool usage_of_self(uint64_t *ret_bytes, bool *ret_listed)
         return false;
     if (info)
         *ret_bytes = info->usedGpuMemory;
-    /* Whoever has no context is not listed; whoever has one, and is not, is listed elsewhere. */
-    return info || atomic_load(&contexts_live) == 0;
+    /* Whoever has no context there is not listed; whoever has one, and is not, is listed elsewhere.
+     */
+    return info || atomic_load(&device->contexts) == 0;
 }
 
 void usage_learn_name(void)

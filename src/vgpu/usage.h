@@ -18,8 +18,8 @@ bool usage_list(const struct vgpu_device *device);
 /* Whether it will be listed by a name that is known already. */
 bool usage_is_named(void);
 
-/* What the list says of this process; false when it does not say so for sure. */
-bool usage_of_self(uint64_t *ret_bytes, bool *ret_listed);
+/* What the list of a device says of this process; false when it does not say so for sure. */
+bool usage_of_self(const struct vgpu_device *device, uint64_t *ret_bytes, bool *ret_listed);
 
 /* All that is in use on the device. */
 bool usage_of_device(const struct vgpu_device *device, uint64_t *ret_bytes);

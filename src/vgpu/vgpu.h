@@ -56,6 +56,7 @@ struct vgpu_device {
     pthread_mutex_t lock;           /* one thread at a time in this process' account */
     _Atomic uint64_t limit_units;   /* LEDGER_UNITS_MAX: none */
     uint64_t own_units;             /* charged by this process, whatever the region says of it */
+    _Atomic unsigned contexts;      /* of this process, that live */
     _Atomic uint64_t managed_units; /* managed memory and the host's: NVML counts it for nobody */
     struct share share;             /* of compute */
 };

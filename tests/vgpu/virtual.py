@@ -293,7 +293,20 @@ def check_sharing():
     check_equal(maker.create(2, LIMIT - CONTEXT - 100 * MIB + PIECE), OUT_OF_MEMORY, "so that the limit holds")
     maker.tell(f"close {slot('fd')}")
     check_equal(maker.create(2, LIMIT - CONTEXT), 0, "and when it is closed all can be had")
-    maker.release(2)
+    maker.finish()
+
+    # Also on a device where the process has no context, so that NVML does not list it there.
+    pair = new_machine(gpus=2)
+    maker = Mapper(limited_environment(pair, memory=LIMIT)).begin()
+    check_equal(maker.create(1, LIMIT, allocation_prop(number=1, handles=POSIX_FD)), 0, "all of a device without a context of ours")
+    maker.export(1)
+    maker.release(1)
+    check_equal(maker.create(2, PIECE, allocation_prop(number=1)), OUT_OF_MEMORY, "is held by a descriptor")
+    maker.tell(f"close {slot('fd')}")
+    check_equal(maker.create(2, LIMIT, allocation_prop(number=1)), 0, "until it is closed")
+    maker.finish()
+
+    maker = Mapper(environment).begin()
 
     # From one's own descriptor: a second handle, and still the same memory.
     maker.create(1, 100 * MIB, allocation_prop(handles=POSIX_FD))
