@@ -44,6 +44,7 @@ struct nvml {
     nvmlReturn_t (*shutdown)(void);
     const char *(*error_string)(nvmlReturn_t result);
     nvmlReturn_t (*driver_version)(char *version, unsigned length);
+    nvmlReturn_t (*cuda_version)(int *version);
     nvmlReturn_t (*device_count)(unsigned *count);
     nvmlReturn_t (*device_by_index)(unsigned index, nvmlDevice_t *device);
     nvmlReturn_t (*device_name)(nvmlDevice_t device, char *name, unsigned length);

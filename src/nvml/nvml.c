@@ -24,6 +24,7 @@ static const struct symbol symbols[] = {
     {"nvmlShutdown", offsetof(struct nvml, shutdown), .required = true},
     {"nvmlErrorString", offsetof(struct nvml, error_string)},
     {"nvmlSystemGetDriverVersion", offsetof(struct nvml, driver_version)},
+    {"nvmlSystemGetCudaDriverVersion_v2", offsetof(struct nvml, cuda_version)},
     {"nvmlDeviceGetCount_v2", offsetof(struct nvml, device_count), .required = true},
     {"nvmlDeviceGetHandleByIndex_v2", offsetof(struct nvml, device_by_index), .required = true},
     {"nvmlDeviceGetName", offsetof(struct nvml, device_name), .required = true},
@@ -152,6 +153,13 @@ int nvml_read_version(struct nvml *nvml, char ret_version[NVML_VERSION_SIZE], st
         return nvml_fail(nvml, "cannot read the driver's version", result, err);
     copy_text(ret_version, NVML_VERSION_SIZE, version);
     return 0;
+}
+
+int nvml_read_cuda_version(struct nvml *nvml)
+{
+    int version;
+
+    return nvml->cuda_version && nvml->cuda_version(&version) == NVML_SUCCESS ? version : -EIO;
 }
 
 void nvml_set_sysfs(struct nvml *nvml, const char *folder)

@@ -53,6 +53,9 @@ int nvml_folder(const struct nvml *nvml, char ret_folder[PATH_MAX]);
 /* The driver's version, "580.95.05". -EIO. */
 int nvml_read_version(struct nvml *nvml, char ret_version[NVML_VERSION_SIZE], struct error *err);
 
+/* The newest CUDA that the driver serves: 1000 * major + 10 * minor. -EIO. */
+int nvml_read_cuda_version(struct nvml *nvml);
+
 /* Where the kernel tells which NUMA node a device is attached to, in place of "/sys"; kept. */
 void nvml_set_sysfs(struct nvml *nvml, const char *folder);
 

@@ -32,6 +32,12 @@ static nvmlReturn_t driver_version(char *version, unsigned length)
     return nvml_fixture_answer();
 }
 
+static nvmlReturn_t cuda_version(int *version)
+{
+    *version = 13020;
+    return nvml_fixture_answer();
+}
+
 static nvmlReturn_t device_count(unsigned *count)
 {
     *count = CARDS;
@@ -157,6 +163,7 @@ static int set_up(void **state)
     nvml = (struct nvml){
         .sysfs = "/nowhere",
         .driver_version = driver_version,
+        .cuda_version = cuda_version,
         .device_count = device_count,
         .device_minor = device_minor,
         .pci_info = pci_info,
@@ -188,6 +195,16 @@ static void the_version_is_told(void **state)
     assert_int_equal(nvml_read_version(&nvml, version, NULL), -EIO);
     nvml.driver_version = NULL;
     assert_int_equal(nvml_read_version(&nvml, version, NULL), -EIO);
+}
+
+static void cuda_s_version_is_told(void **state)
+{
+    (void)state;
+    assert_int_equal(nvml_read_cuda_version(&nvml), 13020);
+    nvml_fixture.failing = 2;
+    assert_int_equal(nvml_read_cuda_version(&nvml), -EIO);
+    nvml.cuda_version = NULL;
+    assert_int_equal(nvml_read_cuda_version(&nvml), -EIO);
 }
 
 static void devices_are_listed(void **state)
@@ -446,6 +463,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(the_version_is_told, set_up),
+        cmocka_unit_test_setup(cuda_s_version_is_told, set_up),
         cmocka_unit_test_setup(devices_are_listed, set_up),
         cmocka_unit_test_setup(one_that_does_not_answer_is_listed_as_not_healthy, set_up),
         cmocka_unit_test_setup(the_kernel_knows_the_NUMA_node, set_up),

@@ -165,6 +165,7 @@ def registers():
     check_equal(node.kubelet.call("GetDevicePluginOptions")[1], b"\x08\x01", "its options say the same")
     check_equal(node.kubelet.call("Nothing")[0], "UNIMPLEMENTED", "what it does not know it says")
 
+    check("NVIDIA's driver 615.00.sim, for CUDA up to 13.5" in node.said(), "it says which driver there is", node.said())
     check(wait_until(lambda: node.patches()), "it writes the node's annotation")
     registered = json.loads(node.api.objects[NODES][NODE]["metadata"]["annotations"][REGISTER])
     check_equal([d["id"] for d in registered], node.uuids, "with the cards in NVML's order")

@@ -237,6 +237,18 @@ static int find_simulated(struct nvidia_node *node, struct error *err)
     return 0;
 }
 
+static void say_versions(struct nvml *nvml)
+{
+    char driver[NVML_VERSION_SIZE] = "of an unknown version";
+    int cuda = nvml_read_cuda_version(nvml);
+
+    (void)nvml_read_version(nvml, driver, NULL);
+    if (cuda > 0)
+        log_info("NVIDIA's driver %s, for CUDA up to %d.%d", driver, cuda / 1000, cuda % 1000 / 10);
+    else
+        log_info("NVIDIA's driver %s", driver);
+}
+
 static int open_nvml(struct nvidia_node *node, struct error *err)
 {
     int r;
@@ -246,6 +258,8 @@ static int open_nvml(struct nvidia_node *node, struct error *err)
     r = nvml_find(node->options->seen_driver, driver_usual_roots, &node->nvml, err);
     if (r == 0)
         nvml_set_sysfs(node->nvml, node->options->sysfs);
+    if (r == 0)
+        say_versions(node->nvml);
     return r < 0 ? r : find_simulated(node, err);
 }
 
