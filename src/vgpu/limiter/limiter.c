@@ -425,11 +425,13 @@ static void measure(struct limiter *limiter, const struct launch *launch, struct
 {
     struct launch others[STREAMS];
     unsigned count = limiter_beside(limiter, launch, now_ns - STREAMS_IDLE_NS, others);
+    bool was_idle = limiter->ops->is_idle(limiter->gpu, launch);
     struct sample *sample = samples_begin(&limiter->samples, limiter->ops, limiter->gpu, kind,
                                           launch, others, count, now_ns);
 
     if (!sample)
         return;
+    sample->was_idle = was_idle;
     sample->weight = weight;
     sample->expected_ns = cost->measured ? cost->mean_ns : 0;
     sample->paid_ns = ticket->paid_ns;
@@ -502,8 +504,10 @@ static int64_t returned_late_ns(struct limiter *limiter, void *event, int64_t to
 
 /*
  * If the start ran before the kernel was queued, the host's time between the two is in the
- * measurement. Where the kernel is over when the launch returns, as where launches block, the end
- * is recorded afterwards, and may have to wait for a slice of its own.
+ * measurement: all of it where the stream was idle. Where it was not, the start waited, perhaps for
+ * as long as the kernel takes (take_gap()). Where the kernel is over when the launch returns, as
+ * where launches block, the end is recorded afterwards, and may have to wait for a slice of its
+ * own.
  */
 static void note_host_time(struct limiter *limiter, const struct launch *launch,
                            const struct ticket *ticket)
@@ -515,8 +519,10 @@ static void note_host_time(struct limiter *limiter, const struct launch *launch,
         return;
     if (limiter->ops->is_idle(limiter->gpu, launch))
         sample->over_ns = now_ns - returned_late_ns(limiter, sample->end, took_ns);
-    else
+    else if (sample->was_idle)
         sample->gap_ns = took_ns;
+    else
+        sample->queued_ns = took_ns;
 }
 
 void limiter_end(struct limiter *limiter, const struct launch *launch, struct ticket *ticket,

@@ -151,6 +151,32 @@ static void short_kernels_of_new_processes_are_paid_for(void **state)
     assert_true(share < 2 * CORES + OVER);
 }
 
+/* A pair of events finds such a kernel's stream busy with the one before, or idle: it waits for the
+ * device, or for the host. What was taken for the host's time was the kernel's. */
+static void kernels_as_short_as_a_launch_are_paid_for(void **state)
+{
+    static const struct {
+        double length_ns, life_ns;
+    } cases[] = {{1500, 0}, {2000, 0}, {1500, 500e6}, {2000, 500e6}};
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        struct setup setup = {
+            .cores = CORES,
+            .tenants = 1,
+            .programs = {trace_program(cases[i].length_ns, 0)},
+        };
+        double share;
+
+        setup.programs[0].life_ns = cases[i].life_ns;
+        share = trace_run(&setup, 1, false).share;
+        print_message("%.1f us, killed after %.0f ms: %.2f %%\n", cases[i].length_ns / 1e3,
+                      cases[i].life_ns / 1e6, share);
+        assert_true(share < CORES + OVER);
+        assert_true(share > CORES - 2 * OVER);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -159,6 +185,7 @@ int main(void)
         cmocka_unit_test(a_long_kernel_among_very_many_short_ones_is_paid_for),
         cmocka_unit_test(a_queue_without_measurements_left_is_paid_for),
         cmocka_unit_test(short_kernels_of_new_processes_are_paid_for),
+        cmocka_unit_test(kernels_as_short_as_a_launch_are_paid_for),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -6,6 +6,9 @@
 /* Event times are floats of ms: exact to a microsecond for some seconds after their base. */
 #define BASE_NS (8 * NS_PER_S)
 
+/* Behind so long a kernel the host is done with a pair of events before the device comes to it. */
+#define CALIBRATION_LEAST_NS 20e3
+
 /* A mark may be on its way longer than the sample. */
 static bool marks_are_done(const struct limiter_gpu *ops, void *gpu, struct sample *sample)
 {
@@ -31,11 +34,12 @@ static struct sample *find_free(struct samples *samples, const struct limiter_gp
     return NULL;
 }
 
-static void begin_calibration(struct samples *samples, struct sample *sample, bool is_behind)
+static void begin_calibration(struct samples *samples, struct sample *sample)
 {
     sample->state = SAMPLE_PENDING;
     sample->kind = SAMPLE_CALIBRATION;
-    sample->is_behind = is_behind;
+    sample->is_behind = false;
+    sample->kernel = NULL;
     sample->over_ns = 0;
     samples->pending++;
 }
@@ -49,26 +53,40 @@ void samples_calibrate(struct samples *samples, const struct limiter_gpu *ops, v
         if (!sample || !ops->record(gpu, sample->start, NULL) ||
             !ops->record(gpu, sample->end, NULL))
             return;
-        begin_calibration(samples, sample, false);
+        begin_calibration(samples, sample);
     }
 }
 
-/* If the kernel was over when the pair was recorded, the host may have had a part in it. */
+/* Behind a kernel that is over when the pair is recorded, or just about, the host has a part in it.
+ * If the device has not even come to what is before the kernel, it has not. */
 static void calibrate_behind(struct samples *samples, const struct limiter_gpu *ops, void *gpu,
                              const struct sample *kernel)
 {
     struct sample *sample = NULL;
-    bool is_behind;
 
     if (samples->behind < CALIBRATIONS && samples->behind_tries < CALIBRATION_TRIES)
         sample = find_free(samples, ops, gpu);
     if (!sample || !ops->record(gpu, sample->start, &kernel->launch) ||
         !ops->record(gpu, sample->end, &kernel->launch))
         return;
-    is_behind = ops->query(gpu, kernel->end) == EVENT_NOT_YET;
-    begin_calibration(samples, sample, is_behind);
-    samples->behind += is_behind;
+    begin_calibration(samples, sample);
+    sample->is_behind = ops->query(gpu, kernel->start) == EVENT_NOT_YET;
+    sample->kernel = kernel;
+    sample->kernel_began_ns = kernel->began_ns;
     samples->behind_tries++;
+}
+
+/* The kernel ran so long that the pair waited for it. */
+static bool was_behind(const struct limiter_gpu *ops, void *gpu, const struct sample *sample)
+{
+    const struct sample *kernel = sample->kernel;
+    double ms;
+
+    if (sample->is_behind || !kernel)
+        return sample->is_behind;
+    return kernel->began_ns == sample->kernel_began_ns &&
+           ops->elapsed_ms(gpu, kernel->start, sample->start, &ms) &&
+           ms * 1e6 - (double)kernel->gap_ns > CALIBRATION_LEAST_NS;
 }
 
 void samples_note_overhead(struct samples *samples, const struct sample *sample, double length_ns)
@@ -79,6 +97,16 @@ void samples_note_overhead(struct samples *samples, const struct sample *sample,
         return;
     samples->overhead_ns = is_first ? length_ns : MIN(samples->overhead_ns, length_ns);
     samples->knows_behind = sample->is_behind;
+    samples->behind += sample->is_behind;
+}
+
+/* Of what a pair takes by itself, without the host: where the kernel waited for that, its part is
+ * told by the gap. */
+static double overhead_of(const struct samples *samples, const struct sample *sample)
+{
+    return (sample->gap_ns || sample->queued_ns) && !samples->knows_behind
+               ? 0
+               : MAX(samples->overhead_ns, 0.0);
 }
 
 struct sample *samples_begin(struct samples *samples, const struct limiter_gpu *ops, void *gpu,
@@ -87,6 +115,7 @@ struct sample *samples_begin(struct samples *samples, const struct limiter_gpu *
 {
     struct sample *sample = find_free(samples, ops, gpu);
     unsigned marks = 0;
+    int64_t recorded_ns;
 
     for (unsigned i = 0; sample && i < MIN(other_count, (unsigned)SAMPLE_MARKS); i++) {
         if (ops->is_idle(gpu, &others[i]))
@@ -96,8 +125,10 @@ struct sample *samples_begin(struct samples *samples, const struct limiter_gpu *
         if (sample->marks[marks] && ops->record(gpu, sample->marks[marks], &others[i]))
             marks++;
     }
+    recorded_ns = ops->now_ns(gpu);
     if (!sample || !ops->record(gpu, sample->start, launch))
         return NULL;
+    sample->recorded_ns = recorded_ns;
     sample->state = SAMPLE_OPEN;
     samples->open++;
     sample->kind = kind;
@@ -107,6 +138,7 @@ struct sample *samples_begin(struct samples *samples, const struct limiter_gpu *
     sample->expected_ns = sample->ridden_ns = 0;
     sample->paid_ns = sample->provisional_ns = sample->started_ns = 0;
     sample->gap_ns = sample->held_ns = sample->after_ns = sample->over_ns = 0;
+    sample->queued_ns = 0;
     sample->began_ns = now_ns;
     return sample;
 }
@@ -178,9 +210,11 @@ static bool look(struct samples *samples, const struct limiter_gpu *ops, void *g
     if (state != EVENT_DONE || !ops->elapsed_ms(gpu, sample->start, sample->end, &ms))
         return true;
     *ret_length_ns = ms * 1e6;
-    if (sample->kind != SAMPLE_CALIBRATION)
+    if (sample->kind == SAMPLE_CALIBRATION)
+        sample->is_behind = was_behind(ops, gpu, sample);
+    else
         *ret_length_ns =
-            MAX(ms * 1e6 - MAX(samples->overhead_ns, 0.0) - (double)sample->gap_ns, COSTS_LEAST_NS);
+            MAX(ms * 1e6 - overhead_of(samples, sample) - (double)sample->gap_ns, COSTS_LEAST_NS);
     return true;
 }
 

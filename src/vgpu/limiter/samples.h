@@ -64,8 +64,10 @@ enum sample_state {
 struct sample {
     enum sample_state state;
     enum sample_kind kind;
-    bool is_behind;    /* of a calibration: behind a kernel that ran */
-    void *start, *end; /* NULL until first used */
+    bool is_behind;              /* of a calibration: the host has no part in it */
+    const struct sample *kernel; /* of a calibration: what it was recorded behind; */
+    int64_t kernel_began_ns;     /* another by now, if that began at another time */
+    void *start, *end;           /* NULL until first used */
     void *marks[SAMPLE_MARKS];
     unsigned mark_count; /* recorded before the start, in other streams of ours */
     struct launch launch;
@@ -75,6 +77,10 @@ struct sample {
     int64_t paid_ns;
     int64_t provisional_ns; /* charged since, while it ran longer than expected */
     int64_t issued_ns;      /* what the process had charged by then */
+    bool was_idle;          /* its stream, so that the start ran at once */
+    int64_t recorded_ns;    /* host clock, of its start */
+    int64_t queued_ns;      /* host time from then until the kernel's queueing, where the start
+                               ran in between, but had to wait, too; 0: not so */
     int64_t held_ns;        /* host time that recording took before the launch */
     int64_t gap_ns;         /* host time between the start's execution and the kernel's queueing */
     int64_t after_ns;       /* host time that recording took after the launch */

@@ -247,6 +247,24 @@ static void note_end(struct limiter *limiter, const struct sample *sample)
         presence_note_end(&limiter->presence, interval.end_ms * 1e6);
 }
 
+/*
+ * The start ran before the kernel was queued, and after it was recorded: how long after, the clocks
+ * tell. In between the device waited for the host. Where they can't tell it yet, none of it did.
+ */
+static double take_gap(struct limiter *limiter, struct sample *sample, double length_ns)
+{
+    double at_ns = limiter_since_base(limiter, sample->recorded_ns);
+    double late_ns, ms;
+
+    if (!sample->queued_ns || length_ns < 0 || !limiter->samples.base_ns || at_ns < 0 ||
+        !limiter->presence.least_known ||
+        !limiter->ops->elapsed_ms(limiter->gpu, limiter->samples.base, sample->start, &ms))
+        return length_ns;
+    late_ns = ms * 1e6 - presence_device_ns(&limiter->presence, at_ns);
+    sample->gap_ns = MAX(sample->queued_ns - (int64_t)MAX(late_ns, 0.0), INT64_C(0));
+    return MAX(length_ns - (double)sample->gap_ns, COSTS_LEAST_NS);
+}
+
 void limiter_poll(struct limiter *limiter)
 {
     int64_t now_ns = limiter_now(limiter);
@@ -275,7 +293,7 @@ void limiter_poll(struct limiter *limiter)
     /* First what ended, then what that says of the probes, then what those say of what ended. */
     limiter_take_late_answer(limiter);
     for (unsigned i = 0; i < count; i++)
-        finish(limiter, done[i], lengths_ns[i]);
+        finish(limiter, done[i], take_gap(limiter, done[i], lengths_ns[i]));
     charge_overdue(limiter, now_ns);
     look_at_tails(limiter, now_ns);
     if (settled) {
