@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "admit/admit.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <string.h>
@@ -294,6 +295,49 @@ static int check_bound(struct admission *admission, const struct vendor_instance
                      (int64_t)asked / unit, bound / unit);
 }
 
+static int set_limit(struct container *container, const struct mutation *change,
+                     struct arena *arena)
+{
+    const struct resource_list had = container->limits;
+    struct resource *items = ARENA_ARRAY(arena, struct resource, had.count + 1);
+    size_t count = 0;
+    int r;
+
+    if (!items)
+        return -ENOMEM;
+    for (size_t i = 0; i < had.count; i++) {
+        if (strcmp(had.items[i].name, change->name) != 0)
+            items[count++] = had.items[i];
+    }
+    items[count] = (struct resource){.name = change->name, .text = change->value};
+    r = quantity_parse(change->value, strlen(change->value), &items[count].quantity);
+    assert(r == 0);
+    container->limits = (struct resource_list){items, count + 1};
+    return r;
+}
+
+/* What the pod asks for with the limits that the mutations set: a count that it left out is one of
+ * them. As vendor_read_demand(). */
+static int read_completed(const struct admission *admission, struct demand *ret_demand)
+{
+    struct arena *arena = admission->mutations.arena;
+    struct pod pod = *admission->pod;
+    struct container *containers = ARENA_ARRAY(arena, struct container, pod.container_count);
+    int r = 0;
+
+    if (!containers)
+        return -ENOMEM;
+    memcpy(containers, pod.containers, pod.container_count * sizeof(*containers));
+    pod.containers = containers;
+    for (size_t i = 0; i < admission->mutations.count && r == 0; i++) {
+        const struct mutation *change = &admission->mutations.items[i];
+
+        if (change->kind == MUTATION_LIMIT)
+            r = set_limit(&containers[change->container], change, arena);
+    }
+    return r < 0 ? r : vendor_read_demand(admission->vendors, &pod, arena, ret_demand);
+}
+
 static int check_bounds(struct admission *admission)
 {
     const struct admit_options *options = admission->options;
@@ -308,7 +352,7 @@ static int check_bounds(struct admission *admission)
     r = options->find_bounds(options->data, admission->pod->namespace, arena, &bounds, &count);
     if (r < 0 || !count)
         return r;
-    r = vendor_read_demand(admission->vendors, admission->pod, arena, &demand);
+    r = read_completed(admission, &demand);
     if (r <= 0)
         return r;
     for (size_t i = 0; i < count; i++) {

@@ -33,7 +33,8 @@ static int tear_down(void **state)
     return 0;
 }
 
-static int admit_with(const char *metadata, const char *spec, struct admit_answer *ret_answer)
+static int admit_by(const struct admit_options *by, const char *metadata, const char *spec,
+                    struct admit_answer *ret_answer)
 {
     const char *text = arena_printf(arena, "{\"metadata\":{%s},\"spec\":{%s}}", metadata, spec);
     yyjson_val *root;
@@ -41,7 +42,12 @@ static int admit_with(const char *metadata, const char *spec, struct admit_answe
 
     assert_int_equal(json_parse(text, strlen(text), arena, &root, NULL), 0);
     assert_int_equal(pod_read(root, &vendors.kept, arena, &pod, NULL), 0);
-    return admit_pod(&options, &vendors, &pod, arena, ret_answer);
+    return admit_pod(by, &vendors, &pod, arena, ret_answer);
+}
+
+static int admit_with(const char *metadata, const char *spec, struct admit_answer *ret_answer)
+{
+    return admit_by(&options, metadata, spec, ret_answer);
 }
 
 static int admit(const char *spec, struct admit_answer *ret_answer)
@@ -524,6 +530,53 @@ static void a_full_arena_is_an_error_and_no_crash(void **state)
     }
 }
 
+static int find_bounds(const void *data, const char *namespace, struct arena *room,
+                       const struct place_budget **ret_bounds, size_t *ret_count)
+{
+    (void)namespace;
+    (void)room;
+    *ret_bounds = data;
+    *ret_count = 1;
+    return 0;
+}
+
+static const struct {
+    const char *limits;
+    const char *message; /* NULL: it is let pass */
+} beyond[] = {
+    {"\"nvidia.com/gpu\":1,\"nvidia.com/gpumem\":3000", NULL},
+    {"\"nvidia.com/gpu\":1,\"nvidia.com/gpumem\":3001",
+     "exceeded quota: nvidia.com/gpumem in namespace team: 3001 asked > 3000"},
+    {"\"nvidia.com/gpumem\":3000", NULL},
+    {"\"nvidia.com/gpumem\":3001",
+     "exceeded quota: nvidia.com/gpumem in namespace team: 3001 asked > 3000"},
+    {"\"nvidia.com/gpucores\":60",
+     "exceeded quota: nvidia.com/gpucores in namespace team: 60 asked > 50"},
+    {"\"nvidia.com/gpu\":1",
+     "exceeded quota: nvidia.com/gpucores in namespace team: 100 asked > 50"},
+};
+
+static void a_quota_bounds_the_completed_pod(void **state)
+{
+    const struct place_budget bound = {&vendors.instances[0].id, 3000, 50};
+    struct admit_options bounded = options;
+
+    (void)state;
+    bounded.find_bounds = find_bounds;
+    bounded.data = &bound;
+    for (size_t i = 0; i < ARRAY_SIZE(beyond); i++) {
+        const char *spec =
+            arena_printf(arena, "\"containers\":[{\"name\":\"c\",\"resources\":{\"limits\":{%s}}}]",
+                         beyond[i].limits);
+        struct admit_answer answer;
+
+        assert_int_equal(admit_by(&bounded, "\"namespace\":\"team\"", spec, &answer),
+                         beyond[i].message ? ADMIT_DENIED : ADMIT_PATCHED);
+        if (beyond[i].message)
+            assert_string_equal(answer.message, beyond[i].message);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -537,6 +590,7 @@ int main(void)
         cmocka_unit_test(impossible_requests_are_denied_with_the_field),
         cmocka_unit_test(other_schedulers_pods_are_left_alone),
         cmocka_unit_test(pods_that_no_agent_will_start_get_a_warning),
+        cmocka_unit_test(a_quota_bounds_the_completed_pod),
         cmocka_unit_test(a_review_is_answered_in_its_own_version),
         cmocka_unit_test(a_full_arena_is_an_error_and_no_crash),
     };

@@ -65,6 +65,9 @@ def test_admission_denies_what_never_fits(api, scheduler):
         if not allowed:
             check_equal(answer["status"]["code"], 403, "as Kubernetes denies by its own quotas")
             check_equal(answer["status"]["message"], f"exceeded quota: {NAME} in namespace team: {memory * gpus} asked > 3000", "with the figures")
+    alone = pod(3001, namespace="team")
+    del alone["spec"]["containers"][0]["resources"]["limits"]["nvidia.com/gpu"]
+    check(not review(scheduler, alone, "team")["allowed"], "memory alone means a card, and counts")
     check(review(scheduler, pod(3001, namespace="other"), "other")["allowed"], "in another namespace it is allowed")
     nowhere = pod(3001)
     del nowhere["metadata"]["namespace"]
