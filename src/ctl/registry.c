@@ -525,7 +525,9 @@ static int check_leases(struct registry *registry, struct error *err)
     r = registry_list(registry, &list, err);
     registry_unlock(registry);
     if (r == 0 && list.count)
-        return error_set(err, -EBUSY, "%zu program%s of hamictl run hold%s a part of it; --force?",
+        return error_set(err, -EBUSY,
+                         "%zu program%s of hamictl run hold%s a part of it; --force removes it all "
+                         "the same",
                          list.count, list.count == 1 ? "" : "s", list.count == 1 ? "s" : "");
     return r;
 }

@@ -70,12 +70,15 @@ struct verb {
 static const struct argp_option create_options[] = {
     {"gpus", OPT_GPUS, "COUNT", 0, "Number of GPUs, 1 to 16. Default: 1", 0},
     {"model", OPT_MODEL, "NAME", 0, "Model, as NVML names it. Default: NVIDIA A100-SXM4-40GB", 0},
-    {"memory", OPT_MEMORY, "AMOUNT", 0, "Memory of each GPU, such as 80Gi", 0},
-    {"sms", OPT_SMS, "COUNT", 0, "Streaming multiprocessors of each GPU", 0},
+    {"memory", OPT_MEMORY, "AMOUNT", 0, "Memory of each GPU, such as 80Gi. Default: 40Gi", 0},
+    {"sms", OPT_SMS, "COUNT", 0, "Streaming multiprocessors of each GPU. Default: 108", 0},
     {"numa", OPT_NUMA, "NODE[,NODE...]", 0,
      "NUMA nodes; the GPUs are divided among them in order. Default: none", 0},
-    {"context", OPT_CONTEXT, "AMOUNT", 0, "Device memory that each context takes for itself", 0},
-    {"compute-capability", OPT_CAPABILITY, "X.Y", 0, "Such as 8.0", 0},
+    {"context", OPT_CONTEXT, "AMOUNT", 0,
+     "Device memory that each context takes for itself. Default: 400Mi, at most a sixteenth of the "
+     "GPU's",
+     0},
+    {"compute-capability", OPT_CAPABILITY, "X.Y", 0, "Default: 8.0", 0},
     {"slice", OPT_SLICE, "DURATION", 0,
      "Time slice of the round robin between contexts. Default: 2ms", 0},
     {"switch", OPT_SWITCH, "DURATION", 0, "Time lost at each change of context. Default: none", 0},
@@ -183,11 +186,16 @@ static void parse_time(const char *option, const char *arg, int64_t *ret_ns,
 static unsigned parse_word(const char *option, const char *arg, const char *const *words,
                            size_t count, struct argp_state *state)
 {
+    char known[128];
+
     for (unsigned i = 0; i < count; i++) {
         if (strcmp(words[i], arg) == 0)
             return i;
     }
-    argp_error(state, "%s: \"%s\" is none of its words, see --help", option, arg);
+    (void)snprintf(known, sizeof(known), "%s", words[0]);
+    for (unsigned i = 1; i < count; i++)
+        (void)snprintf(known + strlen(known), sizeof(known) - strlen(known), ", %s", words[i]);
+    argp_error(state, "%s: \"%s\" is none of %s", option, arg, known);
     return 0;
 }
 
@@ -395,8 +403,18 @@ static int show(const struct sim *sim, const char *path, struct error *err)
     return r;
 }
 
+static bool is_a_fault(const struct sim_fault *fault)
+{
+    return fault->has_condition || fault->corrected || fault->uncorrected || fault->has_action ||
+           fault->has_xid || fault->has_compute_mode || fault->has_mig;
+}
+
 static int fault_machine(const struct sim *sim, const char *path, struct error *err)
 {
+    if (!is_a_fault(&sim->fault))
+        return error_set(err, -EINVAL,
+                         "say what befalls the GPU: --xid, --ecc, --state, --action, "
+                         "--compute-mode or --mig");
     return sim_machine_fault(path, sim->fault_gpu, &sim->fault, err);
 }
 

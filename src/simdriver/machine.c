@@ -157,7 +157,7 @@ int sim_machine_create(const char *path, const struct sim_spec *spec, struct err
 
     fd = open(beside, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     if (fd < 0)
-        return error_set(err, -errno, "%s: %s", beside, strerror(errno));
+        return error_set(err, -errno, "%s: can't make it: %s", path, strerror(errno));
     r = fill_file(fd, spec, path);
     if (r == 0 && link(beside, path) < 0)
         r = -errno;

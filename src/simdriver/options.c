@@ -237,7 +237,7 @@ const char *sim_driver_set(struct sim_driver_spec *driver, const char *key, cons
     int64_t number = 0;
 
     if (!option)
-        return "not an option of the simulated driver";
+        return "not an option of the simulated driver; hamictl-sim(1) lists them";
     if (option->kind == OPTION_WORD)
         return read_word(option, value, (unsigned *)((char *)driver + option->member));
     if (option->kind == OPTION_DURATION)

@@ -50,6 +50,15 @@ class Manual(CtlTest):
             entries = re.findall(r'^\.TP\n\.BR? (?:-(.) ", " )?--([a-z-]+)', text, re.M)
             self.assertEqual({(short, name) for short, name in entries}, helped, page)
 
+    def test_the_page_of_sim_has_every_option_of_the_driver(self):
+        machine = self.folder / "any"
+        self.assertEqual(self.ctl("sim", "create", machine).returncode, 0)
+        shown = json.loads(self.ctl("sim", "show", "--json", machine).stdout)["driver"]
+        text = (MANUALS / "hamictl-sim.1").read_text().replace("\\-", "-")
+        section = text[text.index(".SH OPTIONS OF THE DRIVER") :]
+        listed = re.findall(r"^\.BR ([a-z-]+)=", section[: section.index(".SH", 5)], re.M)
+        self.assertEqual(sorted(listed), sorted(shown))
+
     def test_help_in_all_its_forms(self):
         self.assertEqual(self.ctl("help").stdout, self.ctl("--help").stdout)
         for word in ["run", "resize", "top", "sim", "config"]:

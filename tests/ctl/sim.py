@@ -63,7 +63,7 @@ class Sim(CtlTest):
         for words in (["--xid=79"], ["--gpu=1", "--ecc=corrected"], ["--state=lost", "--action=reset"], ["--state=ok"]):
             done = self.ctl("sim", "fault", *words, self.path)
             self.assertEqual((done.returncode, done.stdout, done.stderr), (0, "", ""))
-        for words, status, said in ((["--gpu=2"], 1, "no GPU 2"), (["--state=good"], 2, "--state"), (["--xid=x"], 2, "--xid"), (["--ecc="], 2, "--ecc"), (["--action=1"], 2, "--action")):
+        for words, status, said in ((["--gpu=2", "--xid=79"], 1, "no GPU 2"), ([], 1, "say what befalls the GPU: --xid, "), (["--gpu=1"], 1, "say what befalls"), (["--state=good"], 2, '--state: "good" is none of ok, lost, hangs'), (["--xid=x"], 2, "--xid"), (["--ecc="], 2, "--ecc"), (["--action=1"], 2, "--action")):
             done = self.ctl("sim", "fault", *words, self.path)
             self.assertEqual(done.returncode, status)
             self.assertIn(said, done.stderr)
@@ -87,7 +87,7 @@ class Sim(CtlTest):
 
         refused = self.ctl("sim", "remove")
         self.assertEqual(refused.returncode, 1)
-        self.assertIn("1 program of hamictl run holds a part of it; --force?", refused.stderr)
+        self.assertIn("1 program of hamictl run holds a part of it; --force removes it all the same", refused.stderr)
         self.assertEqual(self.ctl("sim", "remove", "--force").returncode, 0)
         self.assertEqual([p for p in self.folder.iterdir()], [])
 
@@ -122,7 +122,7 @@ class Sim(CtlTest):
             (["create", "--compute-capability", "9", "m"], '--compute-capability: "9" is not of the form 8.0', 2),
             (["create", "--slice", "1h", "m"], '--slice: "1h" is not a duration up to a second', 2),
             (["create", "--config", "x", "--gpus", "2", "m"], "--config: the file says everything", 2),
-            (["create", "--driver", "pace=1", "m"], "--driver: pace: \"1\": not an option of the simulated driver", 2),
+            (["create", "--driver", "pace=1", "m"], "--driver: pace: \"1\": not an option of the simulated driver; hamictl-sim(1) lists them", 2),
             (["create", "--driver", "queues=0", "m"], "--driver: queues: \"0\": not a number of queues, 1 to 4096", 2),
             (["create", "--driver", "queues", "m"], "--driver: \"queues\" is not of the form KEY=VALUE", 2),
             (["create", "--config", "/nonexistent", str(self.path)], "/nonexistent", 1),
