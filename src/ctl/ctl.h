@@ -35,3 +35,6 @@ enum {
     CTL_SIZE_TEXT = 32,
 };
 const char *ctl_format_size(uint64_t bytes, char text[CTL_SIZE_TEXT]);
+
+/* A grant's share of the compute time as a person reads it: "cores 30%"; 0 is no share. */
+const char *ctl_format_cores(unsigned percent, char text[CTL_SIZE_TEXT]);

@@ -51,3 +51,12 @@ const char *ctl_format_size(uint64_t bytes, char text[CTL_SIZE_TEXT])
         (void)snprintf(text, CTL_SIZE_TEXT, "%.1f %s", amount, units[unit]);
     return text;
 }
+
+const char *ctl_format_cores(unsigned percent, char text[CTL_SIZE_TEXT])
+{
+    if (percent)
+        (void)snprintf(text, CTL_SIZE_TEXT, "cores %u%%", percent);
+    else
+        (void)snprintf(text, CTL_SIZE_TEXT, "no limit on cores");
+    return text;
+}

@@ -52,11 +52,22 @@ static void sizes_are_short(void **state)
     assert_string_equal(ctl_format_size(UINT64_MAX, text), "16777216 TiB");
 }
 
+static void no_share_of_the_cores_is_not_all_of_them(void **state)
+{
+    char text[CTL_SIZE_TEXT];
+
+    (void)state;
+    assert_string_equal(ctl_format_cores(0, text), "no limit on cores");
+    assert_string_equal(ctl_format_cores(1, text), "cores 1%");
+    assert_string_equal(ctl_format_cores(100, text), "cores 100%");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(durations_are_read_as_written),
         cmocka_unit_test(sizes_are_short),
+        cmocka_unit_test(no_share_of_the_cores_is_not_all_of_them),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -131,7 +131,8 @@ int paths_open_state(const char *machine, char ret_path[PATH_MAX], struct error 
 
     if (mkdir(ret_path, 0700) < 0 && errno != EEXIST)
         return error_set(err, -errno,
-                         "cannot make the state directory %s: %s; HAMI_RUN_DIR names another",
+                         "cannot make the state directory %s: %s; set HAMI_RUN_DIR to a directory "
+                         "of your own",
                          ret_path, strerror(errno));
     /* Not followed: in /tmp somebody else may have put a link there. */
     if (lstat(ret_path, &st) < 0)
@@ -142,7 +143,7 @@ int paths_open_state(const char *machine, char ret_path[PATH_MAX], struct error 
     if (st.st_uid != geteuid() || (st.st_mode & (S_IWGRP | S_IWOTH)))
         return error_set(err, -EPERM,
                          "the state directory %s is not ours alone (owner %u, mode %03o); "
-                         "HAMI_RUN_DIR names another",
+                         "set HAMI_RUN_DIR to a directory of your own",
                          ret_path, (unsigned)st.st_uid, (unsigned)st.st_mode & 0777u);
     return 0;
 }

@@ -32,6 +32,8 @@ struct resize {
     unsigned cores;         /* 0: as it was */
     bool suspend, resume;
     bool is_suspended; /* by now */
+    const char *word;  /* the ID as it was given; NULL: it was not */
+    const char *more;  /* a second one, which is refused */
     uint64_t id;
 
     struct local local;
@@ -43,7 +45,9 @@ static void take_id(void *options, char **words, size_t count)
 {
     struct resize *resize = options;
 
-    if (count == 1 && parse_u64(words[0], &resize->id) < 0)
+    resize->word = count ? words[0] : NULL;
+    resize->more = count > 1 ? words[1] : NULL;
+    if (count && parse_u64(words[0], &resize->id) < 0)
         resize->id = 0;
 }
 
@@ -51,8 +55,13 @@ static int check_options(void *options, struct error *err)
 {
     const struct resize *resize = options;
 
-    if (!resize->id)
+    if (!resize->word)
         return error_set(err, -EINVAL, "say which lease; \"hamictl top\" lists them by ID");
+    if (!resize->id)
+        return error_set(err, -EINVAL, "\"%s\" is no lease's ID; \"hamictl top\" lists them",
+                         resize->word);
+    if (resize->more)
+        return error_set(err, -EINVAL, "\"%s\" is too much; one ID is enough", resize->more);
     if (resize->suspend && resize->resume)
         return error_set(err, -EINVAL, "--suspend does not go with --resume");
     if (!resize->request.memory_bytes && !resize->request.memory_percent && !resize->cores &&
@@ -79,7 +88,8 @@ static const struct option_table table = {
     .count = ARRAY_SIZE(rows),
     .arguments_doc = "ID",
     .doc =
-        "Change what a program of hamictl run may use of its cards while it runs.\v"
+        "Change what a program of hamictl run may use of its cards while it runs. hamictl top "
+        "lists the programs by ID.\v"
         "More is granted only where the card has room. Where the program holds more than its new "
         "limit it keeps that, gets nothing more until it is below, and what it holds is not "
         "granted to others.",
@@ -264,16 +274,16 @@ static void tell(const struct resize *resize, const struct region_view *view, bo
 
     for (size_t i = 0; i < lease->device_count; i++) {
         const struct lease_device *device = &lease->devices[i];
-        char limit[CTL_SIZE_TEXT], held[CTL_SIZE_TEXT];
+        char limit[CTL_SIZE_TEXT], held[CTL_SIZE_TEXT], cores[CTL_SIZE_TEXT];
         uint64_t used = 0;
 
         for (unsigned k = 0; k < view->device_count; k++) {
             if (strcmp(view->devices[k].uuid, device->uuid) == 0)
                 used = view->devices[k].used.total;
         }
-        (void)printf("lease %" PRIu64 ": %s, %s, cores %u%%%s", lease->id, device->uuid,
+        (void)printf("lease %" PRIu64 ": %s, %s, %s%s", lease->id, device->uuid,
                      ctl_format_size(device->memory_bytes, limit),
-                     device->cores ? device->cores : DEVICE_CORES,
+                     ctl_format_cores(device->cores, cores),
                      resize->is_suspended ? ", suspended" : "");
         if (used > device->memory_bytes)
             (void)printf("; it holds %s, and gets no more until it is below its limit",

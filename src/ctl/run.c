@@ -205,7 +205,7 @@ static int check(const struct run *run, struct error *err)
     if (strpbrk(run->local.state, " \t\n:,"))
         return error_set(err, -EINVAL,
                          "the state directory's path \"%s\" has a blank, a comma or a colon, which "
-                         "LD_PRELOAD cannot carry; HAMI_RUN_DIR names another",
+                         "LD_PRELOAD cannot carry; set HAMI_RUN_DIR to another",
                          run->local.state);
     return 0;
 }
@@ -253,13 +253,13 @@ static int get_room(struct run *run, struct error *err)
 
 static void tell_granted(const struct lease *lease)
 {
-    char size[CTL_SIZE_TEXT];
+    char size[CTL_SIZE_TEXT], cores[CTL_SIZE_TEXT];
 
     for (size_t i = 0; i < lease->device_count; i++)
-        (void)fprintf(stderr, "hamictl run: lease %llu: %s, %s, cores %u%%\n",
+        (void)fprintf(stderr, "hamictl run: lease %llu: %s, %s, %s\n",
                       (unsigned long long)lease->id, lease->devices[i].uuid,
                       ctl_format_size(lease->devices[i].memory_bytes, size),
-                      lease->devices[i].cores ? lease->devices[i].cores : DEVICE_CORES);
+                      ctl_format_cores(lease->devices[i].cores, cores));
 }
 
 /* Returns the program's exit code, or a negative errno. */

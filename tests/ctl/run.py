@@ -222,9 +222,9 @@ class Run(CtlTest):
             ({"HAMI_SIM": str(self.folder / "none")}, "there is no simulated machine at HAMI_SIM="),
             ({"HAMI_LIBDIR": "/nonexistent"}, "HAMI_LIBDIR=/nonexistent: No such file"),
             ({"HAMI_LIBDIR": str(self.folder)}, "cannot use the simulated machine"),
-            ({"HAMI_RUN_DIR": str(elsewhere)}, "is not ours alone (owner"),
+            ({"HAMI_RUN_DIR": str(elsewhere)}, "; set HAMI_RUN_DIR to a directory of your own"),
             ({"HAMI_RUN_DIR": str(link)}, "is not a directory"),
-            ({"HAMI_RUN_DIR": str(blank)}, "which LD_PRELOAD cannot carry; HAMI_RUN_DIR names another"),
+            ({"HAMI_RUN_DIR": str(blank)}, "which LD_PRELOAD cannot carry; set HAMI_RUN_DIR to another"),
             ({"HAMI_RUN_DIR": "/nonexistent/x"}, "HAMI_RUN_DIR: cannot find the folder"),
         ]
         for environment, message in cases:
