@@ -139,6 +139,16 @@ static bool may_bind(const struct cluster *cluster, const struct vendor_lock *lo
     return !lock || ((cluster->may_lock || !lock->key) && lock_set_add(locks, lock));
 }
 
+/* Why kubelet counts none of these devices: it does not count sick ones, either. */
+static const char *why_not_alive(const struct device *devices, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        if (devices[i].healthy)
+            return "the node's device plugin is away";
+    }
+    return count ? "none of the node's devices is healthy" : "the node's device plugin is away";
+}
+
 static int read_devices(const struct cluster *cluster, const struct cluster_node *known,
                         const struct node *node, struct registration *read, struct error *err)
 {
@@ -165,7 +175,7 @@ static int read_devices(const struct cluster *cluster, const struct cluster_node
         if (r == CODEC_MENDED && read->outcome == 0)
             read->outcome = 1;
         if (!is_alive(known, instance, node)) {
-            read->absent = "the node's device plugin is away";
+            read->absent = why_not_alive(read->devices + read->count, added);
             continue;
         }
         if (!may_bind(cluster, vendor_prepare_bind(instance, node), &read->locks)) {

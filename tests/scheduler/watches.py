@@ -39,6 +39,12 @@ def test_nodes_change(api, scheduler):
     away["status"]["allocatable"][GPU] = "0"
     api.set(NODES, away)
     becomes(scheduler, "late", "the node's device plugin is away", "one whose plugin is away has none to give")
+    register = json.loads(away["metadata"]["annotations"][REGISTER])
+    for card in register:
+        card["health"] = False
+    away["metadata"]["annotations"][REGISTER] = json.dumps(register)
+    api.set(NODES, away)
+    becomes(scheduler, "late", "none of the node's devices is healthy", "kubelet counts no sick card either")
     sick = node("late", 2)
     register = json.loads(sick["metadata"]["annotations"][REGISTER])
     register[0]["health"] = False
