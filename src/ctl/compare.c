@@ -252,7 +252,7 @@ static int read_policies(char *text, struct result *results, size_t *ret_count, 
 
     while ((word = strsep(&rest, ","))) {
         if (!place_node_order_read(word, &unread))
-            return error_set(err, -EINVAL, "\"%s\" is none of " PLACE_NODE_ORDERS, word);
+            return error_set(err, -EINVAL, "--policy: \"%s\" is none of " PLACE_NODE_ORDERS, word);
         if (count == POLICIES_MAX)
             return error_set(err, -EINVAL, "more than %d policies", POLICIES_MAX);
         results[count++] = (struct result){.policy = word};

@@ -104,6 +104,31 @@ static int add_waiting(struct objects *objects, yyjson_val *object, const char *
     return 0;
 }
 
+bool objects_is_named(const char *wanted, const char *namespace, const char *name)
+{
+    const char *slash = strchr(wanted, '/');
+    const size_t len = slash ? (size_t)(slash - wanted) : strlen("default");
+
+    return strcmp(slash ? slash + 1 : wanted, name) == 0 && strlen(namespace) == len &&
+           strncmp(slash ? wanted : "default", namespace, len) == 0;
+}
+
+/* A pod that does not wait. */
+static int note_sought(struct objects *objects, const struct pod *pod, const char *namespace,
+                       const char *name, struct error *err)
+{
+    if (!objects->sought || !objects_is_named(objects->sought, namespace, name))
+        return 0;
+    if (pod_is_over(pod))
+        objects->sought_is = "has ended";
+    else if (*pod->node_name)
+        objects->sought_is =
+            arena_printf(objects->names, "has the node %s already", pod->node_name);
+    else
+        objects->sought_is = "has a node already";
+    return objects->sought_is ? 0 : error_set(err, -ENOMEM, "out of memory");
+}
+
 static const char *namespace_of(yyjson_val *metadata)
 {
     const char *namespace = text_of(metadata, "namespace");
@@ -122,11 +147,12 @@ static int add_pod(struct objects *objects, yyjson_val *object, struct error *er
     if (r < 0)
         return error_wrap(err, r, "pod %s", name);
     objects->pod_count++;
-    if (pod_is_over(&pod))
-        return 0;
     /* Without a spec it is one of /debug/objects: its annotations say where it is. */
-    if (pod.has_spec && !*pod.node_name)
+    if (!pod_is_over(&pod) && pod.has_spec && !*pod.node_name)
         return add_waiting(objects, object, namespace_of(metadata), name, err);
+    r = note_sought(objects, &pod, namespace_of(metadata), name, err);
+    if (r < 0 || pod_is_over(&pod))
+        return r;
     if (!*pod.uid)
         pod.uid = arena_printf(objects->arena, "%s/%s", namespace_of(metadata), name);
     r = pod.uid ? cluster_set_pod(objects->cluster, &pod, err) : -ENOMEM;
@@ -257,10 +283,12 @@ static int check_policies(const struct objects_options *options, struct error *e
     enum place_order unread;
 
     if (node && !place_node_order_read(node, &unread))
-        return error_set(err, -EINVAL, "\"%s\" is none of " PLACE_NODE_ORDERS, node);
+        return error_set(err, -EINVAL,
+                         "--node-scheduler-policy: \"%s\" is none of " PLACE_NODE_ORDERS, node);
     if (device && !place_policy_check(device))
         return error_set(err, -EINVAL,
-                         "\"%s\" is not made of binpack, spread, mutex, numa, topology-aware",
+                         "--gpu-scheduler-policy: \"%s\" is not made of binpack, spread, mutex, "
+                         "numa, topology-aware",
                          device);
     return 0;
 }
@@ -286,7 +314,7 @@ int objects_load(const struct objects_options *options, struct objects *ret_obje
     struct cluster_options cluster = {.vendors = &ret_objects->vendors};
     int r = check_policies(options, err);
 
-    *ret_objects = (struct objects){0};
+    *ret_objects = (struct objects){.sought = options->sought};
     if (r == 0)
         r = load_config(options, ret_objects, err);
     if (r < 0)

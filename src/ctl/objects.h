@@ -24,6 +24,7 @@ struct objects_options {
     const char *config_path;              /* the device configuration; NULL: NVIDIA's resources */
     const char *node_policy;              /* NULL: binpack */
     const char *device_policy;            /* NULL: spread */
+    const char *sought;                   /* a pod, [NAMESPACE/]NAME, to be found; NULL: none */
     bool learns;                          /* as in cluster_options */
     bool takes_view;                      /* a /debug/view will do in place of Nodes */
     const char *files[OBJECTS_MAX_FILES]; /* "-": standard input */
@@ -35,6 +36,9 @@ struct waiting_pod {
     char *text; /* JSON */
     const char *namespace, *name;
 };
+
+/* Whether this is the pod that somebody calls [NAMESPACE/]NAME. */
+bool objects_is_named(const char *wanted, const char *namespace, const char *name);
 
 /* A reader of base/options.h, whose member is the objects_options: one file more. */
 int objects_read_file(char *text, void *member, struct error *err);
@@ -49,6 +53,8 @@ struct objects {
     const char **nodes;
     size_t waiting_count;
     struct waiting_pod *waiting; /* in the files' order */
+    const char *sought;          /* as in the options */
+    const char *sought_is;       /* why the sought pod does not wait; NULL: no such pod was read */
     const char *warned;          /* the webhook's last warning that was printed; NULL: none */
     char *view; /* the scheduler's own /debug/view, if a file is one; NULL: none is */
 };

@@ -54,6 +54,9 @@ static int check_files(void *options, struct error *err)
         r = objects_read_file(simulate->words[i], &simulate->objects, err);
     if (r == 0 && !simulate->objects.file_count)
         r = error_set(err, -EINVAL, "no FILE given");
+    if (r == 0 && simulate->in_order && !simulate->comparison.policies)
+        r = error_set(err, -EINVAL,
+                      "--in-order goes with --policy; without it the order is the files' anyway");
     return r;
 }
 
@@ -65,15 +68,15 @@ static const struct option_row rows[] = {
     {"device-config", 'c', 0, "FILE", option_text, AT(objects.config_path),
      "device-config.yaml (NVIDIA's resources)"},
     {"node-scheduler-policy", 'n', 0, "POLICY", option_text, AT(objects.node_policy),
-     "as the scheduler's (binpack)"},
+     "As the scheduler's (binpack)"},
     {"gpu-scheduler-policy", 'g', 0, "POLICY", option_text, AT(objects.device_policy),
-     "as the scheduler's (spread)"},
+     "As the scheduler's (spread)"},
     {"policy", 'p', 0, "POLICIES", option_text, AT(comparison.policies),
-     "compare node policies: binpack,spread,scarcity, or some of them; the means of five random "
+     "Compare node policies: binpack,spread,scarcity, or some of them; the means of five random "
      "orders of the pods"},
     {"in-order", 'i', 0, NULL, option_bool, AT(in_order),
-     "with --policy: place the pods once, in the order of the files"},
-    {"json", 'j', 0, NULL, option_bool, AT(comparison.json), "print JSON"},
+     "With --policy: place the pods once, in the order of the files"},
+    {"json", 'j', 0, NULL, option_bool, AT(comparison.json), "Print JSON"},
 };
 
 static const struct option_table table = {

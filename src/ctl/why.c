@@ -60,11 +60,11 @@ static const struct option_row rows[] = {
     {"device-config", 'c', 0, "FILE", option_text, AT(objects.config_path),
      "device-config.yaml (NVIDIA's resources)"},
     {"node-scheduler-policy", 'n', 0, "POLICY", option_text, AT(objects.node_policy),
-     "as the scheduler's (binpack); of scarcity the price and the costs are shown"},
+     "As the scheduler's (binpack); of scarcity the price and the costs are shown"},
     {"gpu-scheduler-policy", 'g', 0, "POLICY", option_text, AT(objects.device_policy),
-     "as the scheduler's (spread)"},
-    {"all", 'a', 0, NULL, option_bool, AT(all), "show every node, not the nearest alone"},
-    {"json", 'j', 0, NULL, option_bool, AT(json), "print JSON"},
+     "As the scheduler's (spread)"},
+    {"all", 'a', 0, NULL, option_bool, AT(all), "Show every node, not the nearest alone"},
+    {"json", 'j', 0, NULL, option_bool, AT(json), "Print JSON"},
 };
 
 static const struct option_table table = {
@@ -174,7 +174,11 @@ static void add_node(struct table *shown, yyjson_val *node)
         add_amount(shown, device, "memory_mib");
         add_amount(shown, device, "cores");
         add_amount(shown, device, "slots");
-        table_add_cell(shown, "%s", *reason ? reason : has_too_few ? of_node : "would do");
+        if (has_too_few && !*reason)
+            table_add_cell(shown, "%s: %" PRIu64 " asked, %zu here", of_node,
+                           yyjson_get_uint(yyjson_obj_get(node, "count")), max);
+        else
+            table_add_cell(shown, "%s", *reason ? reason : "would do");
     }
 }
 
@@ -244,17 +248,9 @@ static void print_table(const struct why *why, yyjson_val *root, struct arena *a
 
 static const struct waiting_pod *find_pod(const struct objects *objects, const char *wanted)
 {
-    const char *slash = strchr(wanted, '/');
-    const char *name = slash ? slash + 1 : wanted;
-    const size_t len = slash ? (size_t)(slash - wanted) : strlen("default");
-    const char *namespace = slash ? wanted : "default";
-
     for (size_t i = 0; i < objects->waiting_count; i++) {
-        const struct waiting_pod *pod = &objects->waiting[i];
-
-        if (strcmp(pod->name, name) == 0 && strlen(pod->namespace) == len &&
-            strncmp(pod->namespace, namespace, len) == 0)
-            return pod;
+        if (objects_is_named(wanted, objects->waiting[i].namespace, objects->waiting[i].name))
+            return &objects->waiting[i];
     }
     return NULL;
 }
@@ -267,10 +263,11 @@ static int explain(const struct why *why, struct objects *objects, struct error 
     struct pod pod;
     int r;
 
+    if (!waiting && objects->sought_is)
+        return error_set(err, -EEXIST, "pod %s %s", why->pod, objects->sought_is);
     if (!waiting)
-        return error_set(err, -ENOENT,
-                         "pod %s is not among %zu pods that have no node; it may be placed already",
-                         why->pod, objects->waiting_count);
+        return error_set(err, -ENOENT, "pod %s is not among the %zu pods that were read", why->pod,
+                         objects->pod_count);
     r = objects_admit(objects, waiting, &pod, err);
     if (r == -EPERM)
         return error_wrap(err, r, "the webhook denies it");
@@ -299,6 +296,7 @@ int why_main(int argc, char **argv)
     int r;
 
     options_read(&table, argc, argv, &why);
+    why.objects.sought = why.pod;
     r = objects_load(&why.objects, &objects, &err);
     if (r == 0)
         r = explain(&why, &objects, &err);

@@ -83,7 +83,7 @@ class Simulate(CtlTest):
         self.assertEqual(where(), ["n1", "n1"])
         self.assertEqual(where("--node-scheduler-policy=spread"), ["n2", "n2"])
         bad = self.ctl("simulate", "-n", "wide", self.cluster)
-        self.assertEqual((bad.returncode, bad.stderr), (1, 'hamictl simulate: "wide" is none of binpack, spread, scarcity\n'))
+        self.assertEqual((bad.returncode, bad.stderr), (1, 'hamictl simulate: --node-scheduler-policy: "wide" is none of binpack, spread, scarcity\n'))
 
     def test_policies_are_compared(self):
         pods = [pod(f"{size}-{i}", size) for i in range(6) for size in (8000, 20000)] + [pod("pair", 35000, gpus=2)]
@@ -100,7 +100,7 @@ class Simulate(CtlTest):
         self.assertEqual(table[0].split()[:4], ["POLICY", "PLACED", "REFUSED", "ALLOCATED"])
         self.assertEqual([line.split()[0] for line in table[1:3]], ["scarcity", "spread"])
         bad = self.ctl("simulate", "-p", "scarcity,wide", self.cluster)
-        self.assertEqual((bad.returncode, bad.stderr), (1, 'hamictl simulate: "wide" is none of binpack, spread, scarcity\n'))
+        self.assertEqual((bad.returncode, bad.stderr), (1, 'hamictl simulate: --policy: "wide" is none of binpack, spread, scarcity\n'))
 
     def test_a_class_that_no_card_can_have_is_said_so(self):
         pods = self.write("pods.json", {"items": [pod(f"large-{i}", 500000) for i in range(3)]})
@@ -250,9 +250,18 @@ class Simulate(CtlTest):
         self.assertEqual(self.ctl("top", "--cluster", given=view).stdout, ended.stdout, "what /debug/view says is shown alike")
         self.assertEqual(self.ctl("top", "--cluster", "--watch", self.cluster).returncode, 2)
 
+    def test_why_says_how_many_devices_a_node_has_too_few(self):
+        ended = self.ctl("why", "-f", self.cluster, "-f", self.write("many.json", pod("many", 1000, gpus=5)), "many")
+        self.assertEqual((ended.returncode, ended.stderr), (0, ""))
+        self.assertIn("NodeInsufficientDevice: 5 asked, 2 here", ended.stdout)
+
     def test_why_about_a_pod_that_does_not_wait(self):
-        for name, text in (("nope", "pod nope is not among 0 pods"), ("old", "it may be placed already")):
-            ended = self.ctl("why", "-f", self.cluster, name)
+        over = pod("over", 1000)
+        over["status"] = {"phase": "Succeeded"}
+        more = self.write("over.json", over)
+        said = (("nope", "pod nope is not among the 2 pods that were read"), ("old", "pod old has the node n1 already"), ("default/over", "has ended"), ("other/old", "not among"))
+        for name, text in said:
+            ended = self.ctl("why", "-f", self.cluster, "-f", more, name)
             self.assertEqual(ended.returncode, 1)
             self.assertIn(text, ended.stderr)
 
@@ -264,6 +273,7 @@ class Simulate(CtlTest):
         many = self.ctl("simulate", self.write("many.yaml", "\n---\n".join([DEPLOYMENT.replace("replicas: 3", "replicas: 100000")] * 3)))
         self.assertEqual((many.returncode, many.stderr), (1, "hamictl simulate: more than 200000 pods without a node\n"))
         self.assertEqual(self.ctl("simulate", "/nowhere").returncode, 1)
+        self.assertIn("--in-order goes with --policy", self.ctl("simulate", "--in-order", self.cluster).stderr)
         self.assertEqual(self.ctl("simulate").returncode, 2)
 
 
