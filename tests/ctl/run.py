@@ -210,6 +210,14 @@ class Run(CtlTest):
                 self.assertEqual((ended.returncode, ended.stdout), (125, ""))
         self.assertEqual(self.grants(), [])
 
+    def test_the_load_program_names_what_is_wrong(self):
+        load = BUILD / "tests/load"
+        for words, said in ((["--memory", "1X"], '--memory: "1X" is not an amount'), (["--kernel", ""], '--kernel: "" is not a duration'), (["--grid", "2G"], "--grid:")):
+            ended = subprocess.run([load, *words], capture_output=True, text=True, timeout=30)
+            self.assertEqual((ended.returncode, ended.stdout), (2, ""))
+            self.assertIn(said, ended.stderr)
+        self.assertEqual(subprocess.run([load, "--help"], capture_output=True, timeout=30).returncode, 0)
+
     def test_bad_surroundings(self):
         elsewhere = self.folder / "open"
         elsewhere.mkdir(mode=0o700)

@@ -172,7 +172,7 @@ static void find_driver(void)
 }
 
 /* A number with a unit: 50us, 20ms, 12 (seconds); 512M, 2G. */
-static uint64_t number(const char *text, enum option_kind kind)
+static uint64_t number(const struct option_row *row, const char *text)
 {
     static const struct {
         enum option_kind kind;
@@ -194,17 +194,25 @@ static uint64_t number(const char *text, enum option_kind kind)
     double value = strtod(text, &end);
 
     for (size_t i = 0; i < sizeof(units) / sizeof(units[0]); i++)
-        if (units[i].kind == kind && strcmp(end, units[i].unit) == 0 && end != text && value >= 0)
+        if (units[i].kind == row->kind && strcmp(end, units[i].unit) == 0 && end != text &&
+            value >= 0)
             return (uint64_t)(value * units[i].factor);
-    fprintf(stderr, "load: '%s' is not a number with a unit that fits here\n", text);
+    fprintf(stderr, "load: --%s: \"%s\" is not %s\n", row->name, text,
+            row->kind == OPTION_TIME    ? "a duration; say 50us, 1ms or 10 for seconds"
+            : row->kind == OPTION_BYTES ? "an amount of memory; say 512M or 2G"
+                                        : "a number");
     exit(2);
 }
 
 static void usage(void)
 {
-    puts("usage: load [options]");
+    puts("usage: load [options]\n"
+         "Takes device memory and launches kernels, as a program for the simulated driver, which "
+         "computes nothing.");
     for (size_t i = 0; i < OPTION_ROWS; i++)
         printf("  --%-10s %s\n", option_rows[i].name, option_rows[i].help);
+    puts("  --help       say this\n"
+         "Durations are as 50us, 1ms or 10 (seconds), memory as 512M or 2G.");
     puts("A signal TERM or INT ends it early. Exit status 3: out of memory.");
 }
 
@@ -217,20 +225,25 @@ static void option_take(struct options *options, const struct option_row *row, c
     else if (row->kind == OPTION_TEXT)
         *(const char **)field = text;
     else
-        *(uint64_t *)field = number(text, row->kind);
+        *(uint64_t *)field = number(row, text);
 }
 
 static void options_read(struct options *options, int argc, char **argv)
 {
-    struct option table[OPTION_ROWS + 1] = {0};
+    struct option table[OPTION_ROWS + 2] = {0};
     int c, index;
 
     for (size_t i = 0; i < OPTION_ROWS; i++)
         table[i] = (struct option){
             option_rows[i].name,
             option_rows[i].kind == OPTION_FLAG ? no_argument : required_argument, NULL, 1};
+    table[OPTION_ROWS] = (struct option){"help", no_argument, NULL, 'h'};
     while ((c = getopt_long(argc, argv, "", table, &index)) == 1)
         option_take(options, &option_rows[index], optarg);
+    if (c == 'h') {
+        usage();
+        exit(0);
+    }
     if (c == '?' || optind != argc || !options->streams || options->streams > MAX_STREAMS) {
         usage();
         exit(2);
