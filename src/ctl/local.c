@@ -7,6 +7,8 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "nvml/instances.h"
+
 static int open_simulated(struct local *local, struct error *err)
 {
     char library[PATH_MAX + 32];
@@ -40,6 +42,21 @@ static int open_real(struct local *local, struct error *err)
     return 0;
 }
 
+/* A program that is granted such a card would find no device. */
+static void find_split(struct local *local)
+{
+    for (size_t i = 0; i < local->device_count; i++) {
+        struct device *device = &local->devices[i];
+        bool on = false, pending = false;
+
+        if (!device->healthy ||
+            nvml_read_mig_mode(local->nvml, device->index, &on, &pending, NULL) < 0)
+            continue;
+        local->is_split[i] = on;
+        device->healthy = !on;
+    }
+}
+
 int local_open(struct local *ret_local, struct error *err)
 {
     int r;
@@ -54,6 +71,7 @@ int local_open(struct local *ret_local, struct error *err)
         r = nvml_list(ret_local->nvml, ret_local->devices, LOCAL_MAX_DEVICES, err);
     if (r >= 0) {
         ret_local->device_count = (size_t)r;
+        find_split(ret_local);
         r = paths_open_state(ret_local->machine, ret_local->state, err);
     }
     if (r < 0)

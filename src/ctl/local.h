@@ -18,6 +18,7 @@ struct local {
     struct nvml *nvml;
     size_t device_count;
     struct device devices[LOCAL_MAX_DEVICES];
+    bool is_split[LOCAL_MAX_DEVICES]; /* in MIG mode: CUDA has no such device; never healthy */
 };
 
 /*

@@ -50,11 +50,14 @@ static void explain(struct room *room, const struct device *devices,
 {
     const struct device *freest = find_freest(room, devices);
     char reasons[PLACE_REASON_TEXT_SIZE], size[CTL_SIZE_TEXT];
-    unsigned cores, tasks;
+    unsigned cores, tasks, split = 0;
 
     place_reasons_format(&decision->failure, reasons);
     if (!freest) {
-        (void)snprintf(room->why, sizeof(room->why), "%s", reasons);
+        for (size_t i = 0; i < room->local->device_count; i++)
+            split += room->local->is_split[i];
+        (void)snprintf(room->why, sizeof(room->why), "%s%s", reasons,
+                       split ? "; a card in MIG mode is not shared by hamictl run" : "");
         return;
     }
     cores = device_free_cores(freest);

@@ -85,7 +85,10 @@ static void print_devices(struct strbuf *text, const struct snapshot *snapshot)
         table_add_row(&table);
         table_add_cell(&table, "%u", device->index);
         table_add_cell(&table, "%s", device->uuid);
-        table_add_cell(&table, "%s%s", device->model, device->healthy ? "" : " (not healthy)");
+        table_add_cell(&table, "%s%s", device->model,
+                       local->is_split[i] ? " (MIG mode)"
+                       : device->healthy  ? ""
+                                          : " (not healthy)");
         if (snapshot->has_status[i])
             add_size(&table, status->memory_used_bytes);
         else

@@ -210,6 +210,16 @@ class Run(CtlTest):
                 self.assertEqual((ended.returncode, ended.stdout), (125, ""))
         self.assertEqual(self.grants(), [])
 
+    def test_a_card_in_mig_mode_is_not_granted(self):
+        first, second = (gpu["uuid"] for gpu in self.top()["gpus"])
+        self.assertEqual(self.ctl("sim", "fault", "--gpu", "0", "--mig", "on").returncode, 0)
+        self.assertEqual([gpu["healthy"] for gpu in self.top()["gpus"]], [False, True])
+        self.assertIn("(MIG mode)", self.ctl("top").stdout)
+        self.assertIn(second, self.run_ok("sh", "-c", "echo $CUDA_VISIBLE_DEVICES"))
+        refused = self.ctl("run", "--gpu-uuid", first, "true")
+        self.assertEqual(refused.returncode, 125)
+        self.assertIn("a card in MIG mode is not shared by hamictl run", refused.stderr)
+
     def test_the_load_program_names_what_is_wrong(self):
         load = BUILD / "tests/load"
         for words, said in ((["--memory", "1X"], '--memory: "1X" is not an amount'), (["--kernel", ""], '--kernel: "" is not a duration'), (["--grid", "2G"], "--grid:")):
