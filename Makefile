@@ -42,7 +42,7 @@ soak: all ## the long runs: 10^5 kills, 10^7 random steps, 10^6 random calls, a 
 mutants: all ## whether the tests notice a changed line: 400 of them, hours
 	tools/mutants
 
-demo: ## install, build, and show programs sharing a GPU, in under a minute
+demo: ## install, build, and show programs sharing a GPU, in about a minute
 	@tools/setup build
 	@$(MAKE) --no-print-directory BUILD=$(BUILD) all >$(BUILD).log 2>&1 || \
 		{ cat $(BUILD).log; exit 1; }

@@ -12,12 +12,12 @@ import argparse
 import os
 import pathlib
 import statistics
-import subprocess
 import sys
 import time
 
+import cluster
+
 SOURCE = pathlib.Path(__file__).resolve().parent.parent
-CLUSTER = SOURCE / "tests/cluster/cluster"
 TARGET_MS, TARGET_MIB = 20, 10
 CARDS, TASKS = 8, 10
 
@@ -81,29 +81,19 @@ def until_running_ms(support, namespace, name, limits):
 
 
 def pods():
-    sys.path.insert(0, str(SOURCE / "tests/cluster"))
-    import host
+    with cluster.up() as there:
+        if not there:
+            return
+        import support
 
-    if host.unfit():
-        print(f"skipped: {host.unfit()}")
-        return
-    there = (host.WORK / "cluster.json").exists()
-    if not there:
-        subprocess.run([CLUSTER, "up"], check=True, stdout=subprocess.DEVNULL)
-    import support
-
-    try:
         namespace = support.new_namespace("bench-start")
         took = {"without": [], "with": []}
         for number in range(options.pods + 1):
             for which, limits in (("without", None), ("with", support.share(1, 3000, 5))):
                 took[which].append(until_running_ms(support, namespace, f"{which}-{number}", limits))
-        without, given = (statistics.median(took[which][1:]) for which in took)
-        print(f"{options.pods} pods of each kind in turns, one at a time, from bound to running, medians")
-        print(f"  without a share {without:.0f} ms, with {given:.0f} ms: {given - without:+.0f} ms   target <= {TARGET_MS}")
-    finally:
-        if not there:
-            subprocess.run([CLUSTER, "down"], check=True, stdout=subprocess.DEVNULL)
+    without, given = (statistics.median(took[which][1:]) for which in took)
+    print(f"{options.pods} pods of each kind in turns, one at a time, from bound to running, medians")
+    print(f"  without a share {without:.0f} ms, with {given:.0f} ms: {given - without:+.0f} ms   target <= {TARGET_MS}")
 
 
 def main():

@@ -14,12 +14,12 @@ import json
 import os
 import pathlib
 import statistics
-import subprocess
 import sys
 import time
 
+import cluster
+
 SOURCE = pathlib.Path(__file__).resolve().parent.parent
-CLUSTER = SOURCE / "tests/cluster/cluster"
 sys.path[:0] = [str(SOURCE / "tests/cluster"), str(SOURCE / "tests")]
 
 LABEL = "bench.hami.io/made-up"
@@ -118,26 +118,20 @@ def main():
     global harness, host, kube, programs, support
     options = arguments()
     os.environ["HAMI_BUILD"] = str(options.build.resolve())
-    import host
-
-    if host.unfit():
-        print(f"skipped: {host.unfit()}")
-        return
-    there = (host.WORK / "cluster.json").exists()
-    if not there:
-        subprocess.run([CLUSTER, "up"], check=True, stdout=subprocess.DEVNULL)
-    import harness
-    import kube
-    import programs
-    import support
-
-    try:
-        compare(options)
-    finally:
-        for number in range(options.nodes):
-            support.api.delete(f"/api/v1/nodes/made-up-{number}")
+    with cluster.up() as there:
         if not there:
-            subprocess.run([CLUSTER, "down"], check=True, stdout=subprocess.DEVNULL)
+            return
+        import harness
+        import host
+        import kube
+        import programs
+        import support
+
+        try:
+            compare(options)
+        finally:
+            for number in range(options.nodes):
+                support.api.delete(f"/api/v1/nodes/made-up-{number}")
 
 
 main()
