@@ -19,10 +19,25 @@ static const struct table_column device_columns[] = {
 };
 
 static const struct table_column process_columns[] = {
-    {"PID", .right = true},    {"HOSTPID", .right = true}, {"DEVICE", .right = true},
-    {"USED", .right = true},   {"KERNELS", .right = true}, {"COOPERATIVE", .right = true},
-    {"GRAPHS", .right = true}, {"WAITED", .right = true},  {"LAUNCHES", .right = true},
+    {"PID", .right = true},
+    {"HOSTPID", .right = true},
+    {"DEVICE", .right = true},
+    {"USED", .right = true},
+    {"KERNELS", .right = true},
+    {"COOPERATIVE", .right = true},
+    {"GRAPHS", .right = true},
+    {"WAITED", .right = true},
+    {"LAUNCHES", .right = true},
     {"OWN ns", .right = true},
+    {"REFUSED"},
+};
+
+const char *const region_refusal_names[REGION_REFUSAL_REASONS] = {
+    [REGION_REFUSAL_DATA] = "data",
+    [REGION_REFUSAL_CONTEXT] = "contexts",
+    [REGION_REFUSAL_CODE] = "code",
+    [REGION_REFUSAL_IMPORT] = "imports",
+    [REGION_REFUSAL_UNACCOUNTED] = "unaccounted",
 };
 
 int region_picture_read(struct region_picture *picture, const char *path, struct error *err)
@@ -32,8 +47,20 @@ int region_picture_read(struct region_picture *picture, const char *path, struct
     if (r < 0)
         return r;
     picture->path = path;
-    r = region_view_explains(path, &picture->view, picture->explains);
+    r = region_view_explained(path, &picture->view, picture->explained);
     return r < 0 ? error_set(err, r, "%s: %s", path, strerror(-r)) : 0;
+}
+
+void region_add_longest(struct table *table, unsigned range)
+{
+    static const unsigned ends_ms[] = REGION_WAIT_MS;
+
+    if (!range)
+        table_add_cell(table, "-");
+    else if (range <= ARRAY_SIZE(ends_ms))
+        table_add_cell(table, "<=%ums", ends_ms[range - 1]);
+    else
+        table_add_cell(table, ">%ums", ends_ms[ARRAY_SIZE(ends_ms) - 1]);
 }
 
 static void add_size(struct table *table, uint64_t bytes, bool none_is_0)
@@ -62,20 +89,26 @@ static void add_number(struct table *table, uint64_t number)
         table_add_cell(table, "-");
 }
 
-/* The range of the longest wait. */
-static void add_longest(struct table *table, const struct region_view_device *device)
+/* The ranges that launches waited in, a line for each device that has any. */
+static void print_waits(struct strbuf *text, const struct region_view *view)
 {
     static const unsigned ends_ms[] = REGION_WAIT_MS;
-    unsigned longest = 0;
 
-    for (unsigned i = 0; i < REGION_WAITS; i++)
-        longest = device->waits[i] ? i + 1 : longest;
-    if (!longest)
-        table_add_cell(table, "-");
-    else if (longest <= ARRAY_SIZE(ends_ms))
-        table_add_cell(table, "<=%ums", ends_ms[longest - 1]);
-    else
-        table_add_cell(table, ">%ums", ends_ms[ARRAY_SIZE(ends_ms) - 1]);
+    for (unsigned i = 0; i < view->device_count; i++) {
+        const struct region_view_device *device = &view->devices[i];
+        bool any = false;
+
+        for (unsigned k = 0; k < REGION_WAITS; k++) {
+            if (!device->waits[k])
+                continue;
+            strbuf_addf(text, any ? ", " : "device %u waited: ", i);
+            strbuf_addf(text, "%s%ums %" PRIu64, k < ARRAY_SIZE(ends_ms) ? "<=" : ">",
+                        ends_ms[MIN(k, ARRAY_SIZE(ends_ms) - 1)], device->waits[k]);
+            any = true;
+        }
+        if (any)
+            strbuf_add(text, "\n");
+    }
 }
 
 static void print_devices(struct strbuf *text, const struct region_view *view)
@@ -99,25 +132,35 @@ static void print_devices(struct strbuf *text, const struct region_view *view)
         add_seconds(&table, (uint64_t)MAX(device->charged_ns, INT64_C(0)));
         add_seconds(&table, device->delayed_ns);
         add_number(&table, device->launches_delayed);
-        add_longest(&table, device);
+        region_add_longest(&table, region_view_longest(device));
     }
     table_finish(&table, text);
+    print_waits(text, view);
 }
 
-static uint64_t launches_of(const struct region_explain *explain)
+/* "3 data, 1 code" */
+static void add_refusals(struct table *table, const struct region_refusals *refusals)
 {
-    uint64_t sum = 0;
+    char cell[160];
+    size_t used = 0;
 
-    for (unsigned i = 0; i < REGION_LAUNCH_KINDS; i++)
-        sum += atomic_load(&explain->launches[i]);
-    return sum;
+    for (unsigned i = 0; i < REGION_REFUSAL_REASONS; i++) {
+        uint32_t count = atomic_load(&refusals->by_reason[i]);
+
+        if (count && used < sizeof(cell))
+            used += (size_t)snprintf(cell + used, sizeof(cell) - used, "%s%" PRIu32 " %s",
+                                     used ? ", " : "", count, region_refusal_names[i]);
+    }
+    table_add_cell(table, "%s", used ? cell : "-");
 }
 
-static uint64_t own_of(const struct region_explain *explain)
+static bool has_refusals(const struct region_refusals *refusals)
 {
-    uint64_t launches = launches_of(explain);
-
-    return launches ? atomic_load(&explain->own_ns) / launches : 0;
+    for (unsigned i = 0; i < REGION_REFUSAL_REASONS; i++) {
+        if (atomic_load(&refusals->by_reason[i]))
+            return true;
+    }
+    return false;
 }
 
 static void print_processes(struct strbuf *text, const struct region_picture *picture)
@@ -128,9 +171,11 @@ static void print_processes(struct strbuf *text, const struct region_picture *pi
     table_init(&table, process_columns, ARRAY_SIZE(process_columns));
     for (unsigned i = 0; i < view->process_count; i++) {
         for (unsigned j = 0; j < view->device_count; j++) {
-            const struct region_explain *explain = &picture->explains[i][j];
+            const struct region_explain *explain = &picture->explained[i].launches[j];
+            const struct region_refusals *refusals = &picture->explained[i].refusals[j];
 
-            if (j && !view->processes[i].used[j].total && !launches_of(explain))
+            if (j && !view->processes[i].used[j].total && !region_launches(explain) &&
+                !has_refusals(refusals))
                 continue;
             table_add_row(&table);
             table_add_cell(&table, "%d", (int)view->processes[i].pid);
@@ -141,7 +186,8 @@ static void print_processes(struct strbuf *text, const struct region_picture *pi
                 add_number(&table, atomic_load(&explain->launches[k]));
             add_seconds(&table, atomic_load(&explain->throttled_ns));
             add_number(&table, atomic_load(&explain->throttled));
-            add_number(&table, own_of(explain));
+            add_number(&table, region_own_ns(explain));
+            add_refusals(&table, refusals);
         }
     }
     table_finish(&table, text);
@@ -217,19 +263,24 @@ static void print_device_json(struct strbuf *text, const struct region_view *vie
 }
 
 static void print_explain_json(struct strbuf *text, const struct region_view_memory *memory,
-                               const struct region_explain *explain)
+                               const struct region_explain *explain,
+                               const struct region_refusals *refusals)
 {
     strbuf_add(text, "{");
     add_json_memory(text, memory);
     strbuf_addf(text,
                 ",\"kernels\":%" PRIu64 ",\"cooperative\":%" PRIu64 ",\"graphs\":%" PRIu64
                 ",\"throttled_launches\":%" PRIu64 ",\"throttled_ns\":%" PRIu64
-                ",\"own_ns_per_launch\":%" PRIu64 "}",
+                ",\"own_ns_per_launch\":%" PRIu64 ",\"refusals\":{",
                 atomic_load(&explain->launches[REGION_LAUNCH_KERNEL]),
                 atomic_load(&explain->launches[REGION_LAUNCH_COOPERATIVE]),
                 atomic_load(&explain->launches[REGION_LAUNCH_GRAPH]),
                 atomic_load(&explain->throttled), atomic_load(&explain->throttled_ns),
-                own_of(explain));
+                region_own_ns(explain));
+    for (unsigned i = 0; i < REGION_REFUSAL_REASONS; i++)
+        strbuf_addf(text, "%s\"%s\":%" PRIu32, i ? "," : "", region_refusal_names[i],
+                    atomic_load(&refusals->by_reason[i]));
+    strbuf_add(text, "}}");
 }
 
 static void print_process_json(struct strbuf *text, const struct region_picture *picture,
@@ -242,7 +293,8 @@ static void print_process_json(struct strbuf *text, const struct region_picture 
     strbuf_add(text, ",\"devices\":[");
     for (unsigned j = 0; j < picture->view.device_count; j++) {
         strbuf_add(text, j ? "," : "");
-        print_explain_json(text, &process->used[j], &picture->explains[i][j]);
+        print_explain_json(text, &process->used[j], &picture->explained[i].launches[j],
+                           &picture->explained[i].refusals[j]);
     }
     strbuf_add(text, "]}");
 }

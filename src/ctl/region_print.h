@@ -5,13 +5,20 @@
 
 #include "base/error.h"
 #include "base/strbuf.h"
+#include "ctl/table.h"
 #include "region/view.h"
 
-/* A region as it was read, and what was done to its processes' launches. */
+/* Of region_refusal, for people and as JSON's keys. */
+extern const char *const region_refusal_names[REGION_REFUSAL_REASONS];
+
+/* A cell for region_view_longest()'s range. */
+void region_add_longest(struct table *table, unsigned range);
+
+/* A region as it was read, and what was done to its processes. */
 struct region_picture {
     const char *path;
     struct region_view view;
-    struct region_explain explains[REGION_SLOTS][REGION_DEVICES]; /* by place in the view */
+    struct region_explained explained[REGION_SLOTS]; /* by place in the view */
 };
 
 /* Negative, with an error that names the file. It keeps the path. */

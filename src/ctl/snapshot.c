@@ -22,6 +22,7 @@ struct gather {
     struct registry *registry;
     struct lease_list leases;
     struct region_view *view;
+    struct region_explained *explained; /* by place in the view */
     int64_t now;
     pid_t *granted; /* processes of the leases' regions */
     size_t granted_count;
@@ -71,6 +72,19 @@ static int remember_processes(struct gather *gather)
     return 0;
 }
 
+static void read_explained(const struct gather *gather, unsigned device, struct holder *holder)
+{
+    for (unsigned i = 0; i < gather->view->process_count; i++) {
+        const struct region_explain *launches = &gather->explained[i].launches[device];
+
+        for (unsigned k = 0; k < REGION_LAUNCH_KINDS; k++)
+            holder->launches[k] += atomic_load(&launches->launches[k]);
+        holder->own_ns += atomic_load(&launches->own_ns);
+        for (unsigned k = 0; k < REGION_REFUSAL_REASONS; k++)
+            holder->refused[k] += atomic_load(&gather->explained[i].refusals[device].by_reason[k]);
+    }
+}
+
 static void read_use(const struct gather *gather, const char *uuid, struct holder *holder)
 {
     const struct region_view *view = gather->view;
@@ -82,6 +96,8 @@ static void read_use(const struct gather *gather, const char *uuid, struct holde
         holder->refusals = view->devices[i].refusals;
         holder->throttled_ns = view->devices[i].delayed_ns;
         holder->spilled_bytes = i == 0 ? view->spilled_bytes : 0;
+        holder->longest_range = region_view_longest(&view->devices[i]);
+        read_explained(gather, i, holder);
     }
     holder->processes = view->process_count;
 }
@@ -103,7 +119,8 @@ static int add_lease(struct gather *gather, const struct lease *lease)
     bool has_region;
 
     has_region = registry_region_path(gather->registry, lease->id, path) == 0 &&
-                 region_view_read(path, gather->view, NULL) == 0;
+                 region_view_read(path, gather->view, NULL) == 0 &&
+                 region_view_explained(path, gather->view, gather->explained) == 0;
     if (has_region && remember_processes(gather) < 0)
         return -ENOMEM;
 
@@ -225,8 +242,11 @@ int snapshot_take(struct local *local, struct registry *registry, struct snapsho
     int r;
 
     gather.view = malloc(sizeof(*gather.view));
-    r = gather.view ? gather_all(&gather, err) : error_set(err, -ENOMEM, "out of memory");
+    gather.explained = calloc(REGION_SLOTS, sizeof(*gather.explained));
+    r = gather.view && gather.explained ? gather_all(&gather, err)
+                                        : error_set(err, -ENOMEM, "out of memory");
     free(gather.view);
+    free(gather.explained);
     free(gather.granted);
     lease_list_deinit(&gather.leases);
     if (r < 0) {

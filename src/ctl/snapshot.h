@@ -11,6 +11,7 @@
 #include "ctl/lease.h"
 #include "ctl/local.h"
 #include "ctl/registry.h"
+#include "region/region.h"
 
 /* A lease on one device, or a process that uses a device without one. */
 struct holder {
@@ -26,6 +27,11 @@ struct holder {
     unsigned processes;
     uint64_t refusals;      /* allocations refused for the limit */
     uint64_t throttled_ns;  /* for which its launches waited */
+    unsigned longest_range; /* of the waits, plus 1 (REGION_WAIT_MS); 0: none */
+    /* Of its living processes, by region_launch_kind; and what our own code took for them. */
+    uint64_t launches[REGION_LAUNCH_KINDS];
+    uint64_t own_ns;
+    uint64_t refused[REGION_REFUSAL_REASONS]; /* its living processes, by region_refusal */
     uint64_t spilled_bytes; /* of used_bytes, on all its devices; told of the first one only */
 };
 

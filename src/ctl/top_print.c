@@ -6,6 +6,7 @@
 
 #include "base/util.h"
 #include "ctl/ctl.h"
+#include "ctl/region_print.h"
 #include "ctl/table.h"
 
 static const struct table_column device_columns[] = {
@@ -18,7 +19,9 @@ static const struct table_column holder_columns[] = {
     {"ID", .right = true},      {"PID", .right = true},     {"GPU", .right = true},
     {"USED", .right = true},    {"ON HOST", .right = true}, {"LIMIT", .right = true},
     {"REFUSED", .right = true}, {"CORES", .right = true},   {"WAITED", .right = true},
-    {"PROCS", .right = true},   {"AGE", .right = true},     {"COMMAND", .cut = true},
+    {"LONGEST", .right = true}, {"KERNELS", .right = true}, {"GRAPHS", .right = true},
+    {"OWN ns", .right = true},  {"PROCS", .right = true},   {"AGE", .right = true},
+    {"COMMAND", .cut = true},
 };
 
 static void add_size(struct table *table, uint64_t bytes)
@@ -105,6 +108,22 @@ static void print_devices(struct strbuf *text, const struct snapshot *snapshot)
     table_finish(&table, text);
 }
 
+static uint64_t launches_of(const struct holder *holder)
+{
+    uint64_t sum = 0;
+
+    for (unsigned i = 0; i < REGION_LAUNCH_KINDS; i++)
+        sum += holder->launches[i];
+    return sum;
+}
+
+static uint64_t own_ns_of(const struct holder *holder)
+{
+    uint64_t launches = launches_of(holder);
+
+    return launches ? holder->own_ns / launches : 0;
+}
+
 static void print_holders(struct strbuf *text, const struct snapshot *snapshot)
 {
     struct table table;
@@ -129,6 +148,10 @@ static void print_holders(struct strbuf *text, const struct snapshot *snapshot)
         else
             add_cores(&table, holder->cores);
         add_wait(&table, holder->throttled_ns);
+        region_add_longest(&table, holder->longest_range);
+        add_number(&table, launches_of(holder) - holder->launches[REGION_LAUNCH_GRAPH]);
+        add_number(&table, holder->launches[REGION_LAUNCH_GRAPH]);
+        add_number(&table, own_ns_of(holder));
         table_add_cell(&table, "%u", holder->processes);
         add_age(&table, holder->age_s);
         table_add_cell(&table, "%s", holder->command);
@@ -209,6 +232,15 @@ static void print_holder_json(struct strbuf *text, const struct snapshot *snapsh
     add_json_number(text, "processes", true, holder->processes);
     add_json_number(text, "refusals", true, holder->refusals);
     add_json_number(text, "throttled_ns", true, holder->throttled_ns);
+    add_json_number(text, "kernels", true, holder->launches[REGION_LAUNCH_KERNEL]);
+    add_json_number(text, "cooperative", true, holder->launches[REGION_LAUNCH_COOPERATIVE]);
+    add_json_number(text, "graphs", true, holder->launches[REGION_LAUNCH_GRAPH]);
+    add_json_number(text, "own_ns_per_launch", true, own_ns_of(holder));
+    strbuf_add(text, ",\"refusals_by_reason\":{");
+    for (unsigned k = 0; k < REGION_REFUSAL_REASONS; k++)
+        strbuf_addf(text, "%s\"%s\":%" PRIu64, k ? "," : "", region_refusal_names[k],
+                    holder->refused[k]);
+    strbuf_add(text, "}");
     strbuf_add(text, "}");
 }
 

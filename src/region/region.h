@@ -196,6 +196,20 @@ struct region_explain {
     uint64_t reserved[1];
 };
 
+/* Why a process was refused something on a device. The first three are vgpu_kind's. */
+enum region_refusal {
+    REGION_REFUSAL_DATA = 0,    /* no room within the limit: for what a program allocates, */
+    REGION_REFUSAL_CONTEXT,     /* for a context, */
+    REGION_REFUSAL_CODE,        /* for code and heaps */
+    REGION_REFUSAL_IMPORT,      /* memory that nobody of the container made: HAMI_IMPORTS */
+    REGION_REFUSAL_UNACCOUNTED, /* what is not accounted for: HAMI_UNACCOUNTED */
+    REGION_REFUSAL_REASONS,
+};
+
+struct region_refusals {
+    _Atomic uint32_t by_reason[8];
+};
+
 struct region_ext {
     _Atomic uint64_t magic;
     uint32_t version;
@@ -212,7 +226,8 @@ struct region_ext {
     struct region_turn turns[REGION_SLOTS]
                             [REGION_DEVICES];  /* not in the first files of version 1 */
     struct region_share shares[REGION_SHARES]; /* nor are these */
-    struct region_explain explains[REGION_SLOTS][REGION_DEVICES]; /* nor these */
+    struct region_explain explains[REGION_SLOTS][REGION_DEVICES];  /* nor these */
+    struct region_refusals refusals[REGION_SLOTS][REGION_DEVICES]; /* nor these */
 };
 
 /* What a file of version 1 has at least: it grows when a newer library opens it. */

@@ -372,6 +372,7 @@ static int occupy_slot(struct region *region, unsigned index)
     atomic_store(&mine->pinned, 0);
     atomic_store(&mine->spilled, 0);
     memset(region->ext->explains[index], 0, sizeof(region->ext->explains[index]));
+    memset(region->ext->refusals[index], 0, sizeof(region->ext->refusals[index]));
     shares_settle(region->ext, index);
     atomic_store(&mine->pid, region->self.pid);
     clear_mirror(mirror);

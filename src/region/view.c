@@ -389,8 +389,40 @@ int region_view_read_at(int folder, const char *path, struct region_kept *kept,
     return r;
 }
 
-int region_view_explains(const char *path, const struct region_view *view,
-                         struct region_explain (*ret_rows)[REGION_DEVICES])
+unsigned region_view_longest(const struct region_view_device *device)
+{
+    unsigned longest = 0;
+
+    for (unsigned i = 0; i < REGION_WAITS; i++)
+        longest = device->waits[i] ? i + 1 : longest;
+    return longest;
+}
+
+uint64_t region_launches(const struct region_explain *explain)
+{
+    uint64_t sum = 0;
+
+    for (unsigned i = 0; i < REGION_LAUNCH_KINDS; i++)
+        sum += atomic_load(&explain->launches[i]);
+    return sum;
+}
+
+uint64_t region_own_ns(const struct region_explain *explain)
+{
+    uint64_t launches = region_launches(explain);
+
+    return launches ? atomic_load(&explain->own_ns) / launches : 0;
+}
+
+/* One process' row of a table in the extension. */
+static void read_row(int fd, size_t table, unsigned slot, void *ret_row, size_t size)
+{
+    if (read_range(fd, ret_row, size, REGION_EXT_OFFSET + (off_t)(table + slot * size)) < 0)
+        memset(ret_row, 0, size);
+}
+
+int region_view_explained(const char *path, const struct region_view *view,
+                          struct region_explained *ret_rows)
 {
     AUTOCLOSE int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     struct stat st;
@@ -399,13 +431,17 @@ int region_view_explains(const char *path, const struct region_view *view,
         return -errno;
     if (file_stat_fd(fd, &st) < 0 || !S_ISREG(st.st_mode))
         return -EPROTO;
+    memset(ret_rows, 0, view->process_count * sizeof(*ret_rows));
     for (unsigned i = 0; i < view->process_count; i++) {
-        const size_t row = view->processes[i].slot * sizeof(*ret_rows);
-        const off_t at = REGION_EXT_OFFSET + (off_t)(offsetof(struct region_ext, explains) + row);
+        const struct region_view_process *process = &view->processes[i];
+        struct region_explained *row = &ret_rows[i];
 
-        if (!view->has_extension || !view->processes[i].has_account ||
-            read_range(fd, ret_rows[i], sizeof(*ret_rows), at) < 0)
-            memset(ret_rows[i], 0, sizeof(*ret_rows));
+        if (!view->has_extension || !process->has_account)
+            continue;
+        read_row(fd, offsetof(struct region_ext, explains), process->slot, row->launches,
+                 sizeof(row->launches));
+        read_row(fd, offsetof(struct region_ext, refusals), process->slot, row->refusals,
+                 sizeof(row->refusals));
     }
     return 0;
 }

@@ -99,12 +99,25 @@ int region_view_read_at(int folder, const char *path, struct region_kept *kept,
                         struct region_view *ret_view, struct error *err);
 void region_kept_close(struct region_kept *kept);
 
+/* The range of the longest wait (REGION_WAIT_MS), plus 1; 0: nothing waited. */
+unsigned region_view_longest(const struct region_view_device *device);
+
+/* What the library did to one process, by device. */
+struct region_explained {
+    struct region_explain launches[REGION_DEVICES];
+    struct region_refusals refusals[REGION_DEVICES];
+};
+
+/* Its launches of all kinds, and what our own code took for one of them. */
+uint64_t region_launches(const struct region_explain *explain);
+uint64_t region_own_ns(const struct region_explain *explain);
+
 /*
- * What the library did to the launches of those processes that are in the view, one row for each of
- * them; all 0 where the file has no such thing. One pread for each.
+ * That of those processes that are in the view, one row for each of them; all 0 where the file has
+ * no such thing. Two preads for each.
  */
-int region_view_explains(const char *path, const struct region_view *view,
-                         struct region_explain (*ret_rows)[REGION_DEVICES]);
+int region_view_explained(const char *path, const struct region_view *view,
+                          struct region_explained *ret_rows);
 
 /*
  * Writes the host's pid of a process into its slot, by which libvgpu finds itself in NVML's list

@@ -66,16 +66,35 @@ static bool charge_once(struct vgpu_device *device, enum vgpu_kind kind, uint64_
     return outcome == LEDGER_CHARGED;
 }
 
-bool vgpu_charge(struct vgpu_device *device, enum vgpu_kind kind, uint64_t units)
+bool vgpu_try_charge(struct vgpu_device *device, enum vgpu_kind kind, uint64_t units)
 {
     vgpu_refresh();
     if (charge_once(device, kind, units))
         return true;
-    if (region_settle(&vgpu.region) > 0 && charge_once(device, kind, units))
-        return true;
+    return region_settle(&vgpu.region) > 0 && charge_once(device, kind, units);
+}
 
-    atomic_fetch_add_explicit(&vgpu.region.ext->devices[device->index].refusals, 1,
+void vgpu_count_refusal(const struct vgpu_device *device, enum region_refusal reason)
+{
+    struct region_ext *ext = vgpu.region.ext;
+    unsigned slot = (unsigned)vgpu.region.slot;
+
+    atomic_fetch_add_explicit(&ext->refusals[slot][device->index].by_reason[reason], 1,
                               memory_order_relaxed);
+    if (reason <= REGION_REFUSAL_CODE)
+        atomic_fetch_add_explicit(&ext->devices[device->index].refusals, 1, memory_order_relaxed);
+}
+
+_Static_assert(REGION_REFUSAL_DATA == (int)VGPU_DATA &&
+                   REGION_REFUSAL_CONTEXT == (int)VGPU_CONTEXT &&
+                   REGION_REFUSAL_CODE == (int)VGPU_MODULE,
+               "a refused charge is counted by its kind");
+
+bool vgpu_charge(struct vgpu_device *device, enum vgpu_kind kind, uint64_t units)
+{
+    if (vgpu_try_charge(device, kind, units))
+        return true;
+    vgpu_count_refusal(device, (enum region_refusal)kind);
     return false;
 }
 

@@ -18,7 +18,7 @@ void grant_end_moving(const struct vgpu_device *device)
 static bool charge(const struct grant *grant)
 {
     grant_begin_moving(grant->device);
-    if (vgpu_charge(grant->device, VGPU_DATA, grant->units))
+    if (vgpu_try_charge(grant->device, VGPU_DATA, grant->units))
         return true;
     grant_end_moving(grant->device);
     return false;
@@ -26,7 +26,7 @@ static bool charge(const struct grant *grant)
 
 /* What is charged for hidden memory and gone is given back before more is refused, though not for
  * each of many refusals. */
-bool grant_take(const struct grant *grant)
+bool grant_try(const struct grant *grant)
 {
     struct hidden_moment *moment = hidden_moment(grant->device);
     int64_t now_ns = clock_coarse_ns();
@@ -38,6 +38,14 @@ bool grant_take(const struct grant *grant)
     return (now_ns >= atomic_load_explicit(&moment->again_ns, memory_order_relaxed) ||
             hidden_is_left(grant->device)) &&
            hidden_settle(grant->device) && charge(grant);
+}
+
+bool grant_take(const struct grant *grant)
+{
+    if (grant_try(grant))
+        return true;
+    vgpu_count_refusal(grant->device, REGION_REFUSAL_DATA);
+    return false;
 }
 
 void grant_end(const struct grant *grant)

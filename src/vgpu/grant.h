@@ -19,6 +19,9 @@ struct grant {
 /* Charges it; hidden memory that is due is in the account first. False: there is no room. */
 bool grant_take(const struct grant *grant);
 
+/* The same, where something else may do if there is no room: no refusal is counted. */
+bool grant_try(const struct grant *grant);
+
 /* It was made, and is remembered. */
 void grant_end(const struct grant *grant);
 

@@ -49,7 +49,7 @@ static bool charge(struct graphs_launch *launch, unsigned i, uint64_t bytes)
     struct pool *pool = pool_of_graphs(&vgpu.devices[i]);
     struct grant grant = {.device = &vgpu.devices[i], .units = ledger_units(bytes)};
 
-    if (!pool || !grant_take(&grant))
+    if (!pool || !grant_try(&grant))
         return false;
     pools_lock();
     pool->advance += grant.units;
@@ -221,17 +221,30 @@ static void note_takes(struct graphs_launch *launch, const struct graph_demand *
         launch->takes[i] = demand->bytes[i] > 0;
 }
 
+static void count_refusals(const struct graphs_launch *launch)
+{
+    for (unsigned i = 0; i < vgpu.device_count; i++) {
+        if (launch->takes[i])
+            vgpu_count_refusal(&vgpu.devices[i], REGION_REFUSAL_DATA);
+    }
+}
+
 /* With the lock held alone, for which it was let go of: the graph may be another one since. */
 static CUresult begin_alone(struct graphs_launch *launch, CUgraphExec exec, CUstream stream,
                             bool per_thread)
 {
     struct graph_demand demand;
+    CUresult result;
 
     if (!graph_demand_look(exec, &demand))
         return CUDA_SUCCESS;
     note_takes(launch, &demand);
-    return is_granted(&demand) ? upload_within_limit(&demand, exec, stream, per_thread)
-                               : CUDA_ERROR_OUT_OF_MEMORY;
+    if (!is_granted(&demand))
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    result = upload_within_limit(&demand, exec, stream, per_thread);
+    if (result == CUDA_ERROR_OUT_OF_MEMORY)
+        count_refusals(launch);
+    return result;
 }
 
 static CUresult begin_locked(struct graphs_launch *launch, CUgraphExec exec, CUstream stream,

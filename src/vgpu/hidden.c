@@ -119,7 +119,7 @@ struct hidden_measure hidden_measure(struct vgpu_device *device)
 
 bool hidden_charge(struct vgpu_device *device, enum vgpu_kind kind, uint64_t units)
 {
-    if (units && !vgpu_charge(device, kind, units))
+    if (units && !vgpu_try_charge(device, kind, units))
         return false;
     hidden_account(device)->units[kind] += units;
     return true;

@@ -165,7 +165,7 @@ PUBLIC CUresult cuMemAllocManaged(CUdeviceptr *ptr, size_t bytes, unsigned int f
         return refuse();
     if (policy == LIMITS_MANAGED_FREE)
         return REAL(cuMemAllocManaged)(ptr, bytes, flags);
-    if (grant_take(&grant))
+    if (policy == LIMITS_MANAGED_FULL ? grant_take(&grant) : grant_try(&grant))
         return make_charged(ptr, bytes, flags, &grant);
     return policy == LIMITS_MANAGED_FULL ? refuse() : make_on_host(ptr, bytes, flags, &grant);
 }

@@ -115,9 +115,11 @@ bool overhead_begin(struct overhead *overhead, struct vgpu_device *device, enum 
     hidden_lock();
     granted = begin_locked(overhead);
     hidden_unlock();
-    if (!granted)
-        end_first(overhead);
-    return granted;
+    if (granted)
+        return true;
+    vgpu_count_refusal(device, (enum region_refusal)kind_of(of));
+    end_first(overhead);
+    return false;
 }
 
 static enum overhead_outcome refuse(struct overhead *overhead)
@@ -201,6 +203,8 @@ enum overhead_outcome overhead_end(struct overhead *overhead, bool made, uint64_
     hidden_account(overhead->device)->under_way += overhead->refused;
     hidden_unlock();
     end_first(overhead);
+    if (overhead->refused)
+        vgpu_count_refusal(overhead->device, (enum region_refusal)kind_of(overhead->of));
     if (outcome != OVERHEAD_CHARGED)
         *ret_units = 0;
     return outcome;

@@ -51,7 +51,7 @@ static bool charge_advance(struct taking *taking, uint64_t bytes)
     struct grant grant = {.device = taking->device, .units = ledger_units(bytes)};
     bool there;
 
-    if (!grant_take(&grant))
+    if (!grant_try(&grant))
         return false;
     pools_lock();
     there = is_there(taking);
@@ -369,9 +369,11 @@ static CUresult take_anywhere(CUdeviceptr *ptr, size_t bytes, struct pool *pool,
     bool may = may_live_on_host(pool), full = false;
     CUresult result = take_known(ptr, bytes, pool, order, &full);
 
-    return result == CUDA_ERROR_OUT_OF_MEMORY && may
-               ? take_on_host(ptr, bytes, device, *order, full)
-               : result;
+    if (result == CUDA_ERROR_OUT_OF_MEMORY && may)
+        result = take_on_host(ptr, bytes, device, *order, full);
+    if (result == CUDA_ERROR_OUT_OF_MEMORY && device && !full)
+        vgpu_count_refusal(device, REGION_REFUSAL_DATA);
+    return result;
 }
 
 static CUresult take(CUdeviceptr *ptr, size_t bytes, const struct order *order)

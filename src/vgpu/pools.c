@@ -336,7 +336,7 @@ bool pool_take_in(struct pool *pool, uint64_t *advance)
     pool->advance -= own;
     charged += own;
     if (units - charged > others) {
-        if (!vgpu_charge(pool->device, VGPU_DATA, units - charged - others)) {
+        if (!vgpu_try_charge(pool->device, VGPU_DATA, units - charged - others)) {
             pool_set_charged(pool, charged);
             return false;
         }

@@ -140,6 +140,14 @@ static bool unaccounted_is_refused(void)
                                                                             memory_order_relaxed));
 }
 
+/* What is refused for what it is has no device: told of the current one. */
+static void count_refusal(enum region_refusal reason)
+{
+    const struct vgpu_device *device = vgpu_current_device();
+
+    vgpu_count_refusal(device ? device : &vgpu.devices[0], reason);
+}
+
 bool vgpu_refuses(enum vgpu_word word, const char *name, const char *why)
 {
     enum vgpu_mode mode = vgpu_mode();
@@ -152,6 +160,8 @@ bool vgpu_refuses(enum vgpu_word word, const char *name, const char *why)
         atomic_fetch_add(refused ? &vgpu.region.ext->unaccounted_refused
                                  : &vgpu.region.ext->unaccounted_allowed,
                          1);
+    if (mode == VGPU_ON && refused)
+        count_refusal(is_import ? REGION_REFUSAL_IMPORT : REGION_REFUSAL_UNACCOUNTED);
     if (refused)
         vgpu_say(word, "%s is refused: %s (%s=allow in the limits lets such calls pass, unlimited)",
                  name, why, is_import ? "HAMI_IMPORTS" : "HAMI_UNACCOUNTED");

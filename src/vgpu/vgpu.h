@@ -129,6 +129,9 @@ enum vgpu_kind {
     VGPU_MODULE,
 };
 bool vgpu_charge(struct vgpu_device *device, enum vgpu_kind kind, uint64_t units);
+/* The same, where a refusal is not the answer yet: it is not counted, or with the other then. */
+bool vgpu_try_charge(struct vgpu_device *device, enum vgpu_kind kind, uint64_t units);
+void vgpu_count_refusal(const struct vgpu_device *device, enum region_refusal reason);
 /* For what is there already, whatever the limit. */
 void vgpu_charge_anyway(struct vgpu_device *device, enum vgpu_kind kind, uint64_t units);
 void vgpu_discharge(struct vgpu_device *device, enum vgpu_kind kind, uint64_t units);

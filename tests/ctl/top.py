@@ -17,6 +17,7 @@ GPU_KEYS = {
 HOLDER_KEYS = {
     "id", "pid", "command", "age_seconds", "gpu_index", "gpu_uuid", "memory_used_bytes", "memory_on_host_bytes", "memory_limit_bytes",
     "cores_percent", "suspended", "processes", "refusals", "throttled_ns",
+    "kernels", "cooperative", "graphs", "own_ns_per_launch", "refusals_by_reason",
 }
 
 # HAMi-core 1.2's layout, x86-64.
@@ -74,6 +75,7 @@ class Top(CtlTest):
         self.assertEqual((holder["memory_limit_bytes"], holder["cores_percent"]), (2 * GIB, 30))
         self.assertEqual(holder["memory_used_bytes"], GIB + 100 * MIB)
         self.assertEqual((holder["processes"], holder["refusals"]), (1, 0))
+        self.assertEqual((holder["kernels"], holder["graphs"], set(holder["refusals_by_reason"].values())), (0, 0, {0}))
         self.assertLess(holder["age_seconds"], 60)
         gpu = seen["gpus"][holder["gpu_index"]]
         self.assertEqual(gpu["uuid"], holder["gpu_uuid"])

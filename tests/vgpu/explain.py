@@ -54,6 +54,7 @@ def check_counts(cores):
         ratio = told["throttled_ns"] / device["throttled_ns"]
         check(0.8 < ratio < 1.2, f"{cores} %: for as long", ratio)
     text = region(path).stdout
+    check(("device 0 waited: <=" in text) == (cores < 100), f"{cores} %: for how long how many waited is told", text)
     check("KERNELS" in text and str(told["kernels"]) in text and "ruled by the environment: held to its share" in text, f"{cores} %: a table says so, too", text)
     guest.terminate()
     guest.wait(20)
@@ -111,6 +112,36 @@ def check_parts():
     check_equal(run([HAMICTL, "region"], bare_environment(None)).returncode > 0, True, "and no file at all")
 
 
+def check_refusals():
+    """Each is counted once, by its process, device and reason; what was made in another way is no refusal."""
+    path, machine = new_region(), Machine(gpus=2, context=60 * MIB, driver={"loading": "eager"})
+    environment = limited_environment(machine, memory=256 * MIB, region=path)
+    one, other = (Caller(environment) for _ in range(2))
+    one.begin(1)
+    other.begin(1)
+    ptr = lambda number: f"n{slot('ptr', number)}"
+    for _ in range(3):
+        check_equal(one.call("cuMemAlloc_v2", ptr(1), GIB), OUT_OF_MEMORY, "more than the limit")
+    one.must("cuStreamCreate", f"n{slot('stream')}", 1)
+    check_equal(one.call("cuMemAllocAsync", ptr(1), GIB, f"h{slot('stream')}"), OUT_OF_MEMORY, "of a pool, too")
+    for _ in range(2):
+        check_equal(one.call("cuModuleLoadData", f"n{slot('module')}", b"hamisim-module 1\nsize=1073741824\nkernel spin\n\0"), OUT_OF_MEMORY, "code")
+    one.must("cuMemAlloc_v2", ptr(2), 100 * MIB)
+    check_equal(one.call("cuCtxCreate_v2", f"n{slot('context', 5)}", 0, 1), OUT_OF_MEMORY, "a context")
+    one.must("cuMemAllocManaged", ptr(3), 64 * MIB, 1)
+    check_equal(one.call("cuMemPoolCreate", f"n{slot('pool')}", struct.pack("<iiiiQQ56x", 1, 0, 77, 0, 0, 0)), NOT_SUPPORTED, "a pool nobody knows where")
+    (first, second) = sorted(shown(path)["processes"], key=lambda process: process["pid"] != one.pid)
+    check_equal(first["devices"][1]["refusals"], {"data": 4, "contexts": 1, "code": 2, "imports": 0, "unaccounted": 1}, "each is counted once, by its reason")
+    check_equal(sum(second["devices"][1]["refusals"].values()) + sum(first["devices"][0]["refusals"].values()), 0, "not of another process or card")
+    check_equal(shown(path)["devices"][1]["refusals"], 7, "the container's are those for its limit")
+    check_equal(re.search(r"4 data, 1 contexts, 2 code, 1 unaccounted *$", region(path).stdout, re.M) is not None, True, "a table says so, too")
+    one.finish()
+    one = Caller(environment).begin(1)
+    check_equal([sum(device["refusals"].values()) for process in shown(path)["processes"] for device in process["devices"]], [0] * 4, "they go with their process")
+    one.finish()
+    other.finish()
+
+
 def check_watch():
     path, machine = new_region(), Machine()
     guest = start([LOAD, "--kernel", "50us", "--seconds", "30"], limited_environment(machine, memory=GIB, cores=50, region=path))
@@ -128,5 +159,6 @@ check_counts(50)
 check_counts(100)
 check_kinds()
 check_parts()
+check_refusals()
 check_watch()
 finish()
