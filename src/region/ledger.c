@@ -88,6 +88,10 @@ static enum ledger_outcome apply_op(struct region_ext *ext, unsigned slot, unsig
     }
     LEDGER_POINT(SWAPPED, slot, delta < 0);
 
+    /* Its winner marks it as well, so that the next change has nobody to help as a rule: a helper
+     * that slept compares with the mark before this one. */
+    atomic_store_explicit(&account->done, word_sequence(op), memory_order_release);
+    LEDGER_POINT(MARKED, slot, delta < 0);
     held = word_units(atomic_load_explicit(&account->used, memory_order_relaxed));
     atomic_store_explicit(&account->used, word_pack(units_add(held, delta), 0, word_sequence(op)),
                           memory_order_release);

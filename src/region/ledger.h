@@ -13,7 +13,8 @@
  *   done  sequence                 the last change known to have reached the word
  *
  * A change writes op, then, in a loop, sees to it that the previous winner's "done" says that its
- * change reached the word, and swaps the word; then it writes "used". Killed before the swap,
+ * change reached the word, and swaps the word; then it writes "done" itself, which others find
+ * written as a rule, and "used". Killed before the swap,
  * nothing happened. Killed after it, the word itself or "done" carries op's sequence, and whoever
  * settles the account finishes "used" from op. A refusal takes op back, so that sequences count
  * finished changes only and stay within one of each other.
@@ -69,6 +70,7 @@ enum ledger_point {
     LEDGER_POINT_OP_WRITTEN,
     LEDGER_POINT_HELPED,
     LEDGER_POINT_SWAPPED,
+    LEDGER_POINT_MARKED,
     LEDGER_POINT_SETTLING,
     LEDGER_POINT_SETTLED_OP,
     LEDGER_POINT_COUNT,

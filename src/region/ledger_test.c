@@ -68,31 +68,36 @@ static void a_dead_process_is_settled_exactly_once(void **state)
     /* The last change of slot 7, +5 units on top of 10, was killed here: */
     static const struct {
         const char *name;
-        bool op_written, swapped, replaced, used_written;
+        bool op_written, swapped, marked, replaced, used_written;
     } cases[] = {
-        {"before anything", false, false, false, false},
-        {"intention written", true, false, false, false},
-        {"word swapped", true, true, false, false},
-        {"word swapped, and swapped again by another", true, true, true, false},
-        {"finished", true, true, false, true},
-        {"finished, and swapped again by another", true, true, true, true},
+        {"before anything", false, false, false, false, false},
+        {"intention written", true, false, false, false, false},
+        {"word swapped", true, true, false, false, false},
+        {"word swapped, and swapped again by another", true, true, false, true, false},
+        {"word swapped and marked", true, true, true, false, false},
+        {"word swapped and marked, and swapped again by another", true, true, true, true, false},
+        {"finished", true, true, true, false, true},
+        {"finished, and swapped again by another", true, true, true, true, true},
     };
 
     (void)state;
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
         struct region_ext *ext = new_ext();
         struct region_account *account = &ext->slots[7].accounts[2];
-        uint64_t op, used, word;
+        uint64_t op, used, done, word;
 
         print_message("%s\n", cases[i].name);
         assert_int_equal(ledger_charge(ext, 7, 2, 10, 100), LEDGER_CHARGED);
         assert_int_equal(ledger_charge(ext, 8, 2, 30, 100), LEDGER_CHARGED);
-        op = account->op, used = account->used, word = ext->devices[2].word;
+        op = account->op, used = account->used, done = account->done;
+        word = ext->devices[2].word;
         assert_int_equal(ledger_charge(ext, 7, 2, 5, 100), LEDGER_CHARGED);
         if (!cases[i].op_written)
             account->op = op;
         if (!cases[i].swapped)
             ext->devices[2].word = word;
+        if (!cases[i].marked)
+            account->done = done;
         if (!cases[i].used_written)
             account->used = used;
         if (cases[i].replaced)

@@ -110,7 +110,8 @@ static CUresult measure(const struct shape *shape, uint64_t *ret_bytes, bool *re
     if (twin.Flags & TAKES_NOTHING || !device)
         return CUDA_SUCCESS;
     *ret_bytes = shape_bytes(shape);
-    if (!HAS(cuArrayGetMemoryRequirements))
+    *ret_doubtful = !HAS(cuArrayGetMemoryRequirements);
+    if (*ret_doubtful)
         return CUDA_SUCCESS;
     twin.Flags |= CUDA_ARRAY3D_DEFERRED_MAPPING;
     result = shape->levels ? ask_mipmap(&twin, shape->levels, device->handle, &told)
@@ -164,7 +165,7 @@ static void destroy(void *made, bool is_mipmap)
 }
 
 static CUresult make(void **ret, const void *descriptor, unsigned levels, struct grant *grant,
-                     create_fn driver)
+                     create_fn driver, bool doubtful)
 {
     void *made = NULL;
     CUresult result = driver(&made, descriptor, levels);
@@ -177,7 +178,11 @@ static CUresult make(void **ret, const void *descriptor, unsigned levels, struct
         destroy(made, driver == create_mipmap);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    hidden_make_due(); /* it may have taken more */
+    /* It may have taken more. */
+    if (doubtful)
+        hidden_make_due();
+    else
+        hidden_make_due_soon();
     *ret = made;
     return CUDA_SUCCESS;
 }
@@ -213,7 +218,7 @@ static CUresult create(void **ret, const struct shape *shape, const void *descri
         return result;
     if (!grant.device)
         return driver(ret, descriptor, levels);
-    return make(ret, descriptor, levels, &grant, driver);
+    return make(ret, descriptor, levels, &grant, driver, doubtful);
 }
 
 static bool is_charged(const void *ret, const void *descriptor)
@@ -298,7 +303,7 @@ static CUresult end(uint64_t handle, const struct allocation *entry, CUresult re
 {
     result = alloc_end_free(handle, entry, result);
     if (result == CUDA_SUCCESS)
-        hidden_make_due();
+        hidden_make_due_soon();
     return result;
 }
 

@@ -340,6 +340,16 @@ void hidden_tick(void)
     }
 }
 
+void hidden_make_due_soon(void)
+{
+    int64_t soon_ns = clock_coarse_ns() + SOON_NS;
+
+    for (unsigned i = 0; i < vgpu.device_count; i++) {
+        if (atomic_load_explicit(&hidden_moments[i].due_ns, memory_order_relaxed) > soon_ns)
+            atomic_store_explicit(&hidden_moments[i].due_ns, soon_ns, memory_order_relaxed);
+    }
+}
+
 void hidden_make_due(void)
 {
     for (unsigned i = 0; i < vgpu.device_count; i++)

@@ -38,8 +38,10 @@ bool hidden_settle(struct vgpu_device *device);
 /* The same if it is due, once for all threads that find it so. */
 void hidden_settle_due(struct vgpu_device *device);
 
-/* From now on it is due on every device. */
+/* From now on it is due on every device; or in a tenth of a second, where the driver told what a
+ * call takes: a look is a call of NVML's, and programs make arrays by the thousand. */
 void hidden_make_due(void);
+void hidden_make_due_soon(void);
 
 /* Settles what is due; the watching thread's call. */
 void hidden_tick(void);

@@ -57,8 +57,8 @@ enum doing {
 
 static const char *const doing_names[DOING_COUNT] = {"between calls", "charging", "discharging",
                                                      "settling"};
-static const char *const point_names[LEDGER_POINT_COUNT] = {"op written", "winner helped",
-                                                            "swapped", "settling", "op settled"};
+static const char *const point_names[LEDGER_POINT_COUNT] = {
+    "op written", "winner helped", "swapped", "marked", "settling", "op settled"};
 
 /* What a process tells about itself. Written by it alone while it lives. */
 struct record {
@@ -384,6 +384,7 @@ static void strike_change(struct tally *tally, const char *path, uint64_t *rando
         {DOING_CHARGE, LEDGER_POINT_OP_WRITTEN}, {DOING_DISCHARGE, LEDGER_POINT_OP_WRITTEN},
         {DOING_CHARGE, LEDGER_POINT_HELPED},     {DOING_DISCHARGE, LEDGER_POINT_HELPED},
         {DOING_CHARGE, LEDGER_POINT_SWAPPED},    {DOING_DISCHARGE, LEDGER_POINT_SWAPPED},
+        {DOING_CHARGE, LEDGER_POINT_MARKED},     {DOING_DISCHARGE, LEDGER_POINT_MARKED},
     };
     static unsigned next;
     int victim;
