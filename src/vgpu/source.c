@@ -93,6 +93,8 @@ int source_read(struct error *err)
     if (!source.path[0])
         return error_set(err, -ENAMETOOLONG,
                          "the folder of libvgpu.so can't be known, nor the limits file in it");
+    /* First: what is changed after it was read is to be seen. */
+    (void)file_stat(source.path, &source.seen);
     r = read_limits(&source.limits, &source.is_file, err);
     if (r < 0)
         return r;
@@ -100,8 +102,6 @@ int source_read(struct error *err)
         return error_set(err, -ENOENT, "%s: it was there when the program began, and is gone",
                          source.path);
 
-    if (source.is_file)
-        (void)file_stat(source.path, &source.seen);
     source.read = true;
     return 0;
 }
