@@ -15,6 +15,7 @@
  *   micro oldest LIVE       ns of a cuMemFree of the oldest of LIVE allocations + a cuMemAlloc
  *   micro memory LIVE       bytes of private memory that each of LIVE allocations costs
  *   micro init              nothing but cuInit
+ *   micro resize LIMITS     ms until a limit that is changed in that file is told, at most
  */
 
 #include <dlfcn.h>
@@ -232,6 +233,47 @@ static void take(long live)
         must(alloc(&ptr, 4096));
 }
 
+/* Changes the memory's limit to so many MiB, as whoever writes such files does: whole, by rename.
+ */
+static void change_limit(const char *path, int mib)
+{
+    char line[4096], other[4096];
+    FILE *from = fopen(path, "r"), *to;
+
+    (void)snprintf(other, sizeof(other), "%s.new", path);
+    to = fopen(other, "w");
+    while (from && to && fgets(line, sizeof(line), from)) {
+        if (strncmp(line, "CUDA_DEVICE_MEMORY_LIMIT=", 25) == 0)
+            fprintf(to, "CUDA_DEVICE_MEMORY_LIMIT=%dm\n", mib);
+        else
+            fputs(line, to);
+    }
+    if (!from || !to || fclose(from) != 0 || fclose(to) != 0 || rename(other, path) != 0)
+        exit(1);
+}
+
+static double slowest_change_ms(const char *path)
+{
+    enum { CHANGES = 40, PATIENCE_S = 5 };
+    cu_info_fn *info = (cu_info_fn *)dlsym(dlopen("libcuda.so.1", RTLD_NOW), "cuMemGetInfo_v2");
+    int64_t slowest_ns = 0, begun;
+    size_t room, total;
+
+    for (int i = 0; i < CHANGES; i++) {
+        const int mib = i % 2 ? 2048 : 1024;
+
+        usleep((unsigned)(1000 + 7919 * i % 100000)); /* whatever it is at */
+        begun = now_ns();
+        change_limit(path, mib);
+        do
+            must(info(&room, &total));
+        while (total != (size_t)mib << 20 && now_ns() - begun < PATIENCE_S * INT64_C(1000000000));
+        if (now_ns() - begun > slowest_ns)
+            slowest_ns = now_ns() - begun;
+    }
+    return (double)slowest_ns / 1e6;
+}
+
 static const struct pair {
     const char *word;
     void (*batch)(void);
@@ -252,6 +294,8 @@ int main(int argc, char **argv)
     } else if (strcmp(argv[1], "oldest") == 0 && live > 0) {
         fill_ring(live);
         printf("%.3f\n", measure(batch_oldest, 0));
+    } else if (strcmp(argv[1], "resize") == 0 && argc > 2) {
+        printf("%.3f\n", slowest_change_ms(argv[2]));
     } else if (strcmp(argv[1], "memory") == 0) {
         take(1);
         before = private_bytes();

@@ -35,18 +35,30 @@ class Bench:
         self.regions = 0
 
     def environment(self, way):
-        """bare; none: preloaded, no limit; limit: limits of memory and compute, neither reached."""
+        """bare; none: preloaded, no limit; limit: limits of memory and compute, neither reached; file: by a limits file."""
         environment = {"PATH": os.environ["PATH"], "LD_LIBRARY_PATH": str(self.build / "bench/nulldriver")}
         if way == "bare":
             return environment
         self.regions += 1
         environment["LD_PRELOAD"] = str(self.library)
         environment["CUDA_DEVICE_MEMORY_SHARED_CACHE"] = str(self.scratch / f"region-{self.regions}")
+        if way == "file":
+            environment["LD_PRELOAD"] = str(self.container(environment.pop("CUDA_DEVICE_MEMORY_SHARED_CACHE")))
         if way == "limit":
             environment["CUDA_DEVICE_MEMORY_LIMIT"] = "4096g"
             environment["CUDA_DEVICE_SM_LIMIT"] = "90"
             environment["CUDA_DEVICE_CONTEXT_SIZE"] = "300m"  # there is no NVML to measure it
         return environment
+
+    def container(self, region):
+        """A folder with a limits file, as the node agent makes it. Returns the library."""
+        folder = self.scratch / "container"
+        folder.mkdir()
+        shutil.copy(self.library, folder)
+        pathlib.Path(region).touch()
+        limits = {"MEMORY_SHARED_CACHE": region, "MEMORY_LIMIT": "3072m", "CONTEXT_SIZE": "300m"}
+        (folder / "limits").write_text("".join(f"CUDA_DEVICE_{key}={value}\n" for key, value in limits.items()))
+        return folder / self.library.name
 
     def micro(self, way, *words):
         ended = subprocess.run(
@@ -111,6 +123,8 @@ def measure(bench):
     yield "free of the oldest + alloc, 1,000,000 live", f"{bare:.1f} ns", f"{limit:.1f} ns", limit - bare, "ns added", None
     bare, limit = bench.compare(("bare", "limit"), "memory", "1000000")
     yield "memory per live allocation", f"{bare:.1f} B", f"{limit:.1f} B", limit - bare, "bytes", 64
+    slowest = bench.micro("file", "resize", str(bench.scratch / "container/limits"))
+    yield "a changed limit is told, slowest of 40", "", f"{slowest:.1f} ms", slowest, "ms", 100
     bare, limit = bench.start(300, "limit", "/bin/true")
     yield "start of /bin/true", f"{bare:.0f} us", f"{limit:.0f} us", limit - bare, "us added", 1000
     bare, limit = bench.start(300, "limit", bench.build / "bench/micro", "init")
