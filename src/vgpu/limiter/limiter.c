@@ -181,10 +181,10 @@ static bool balance_allows(struct limiter *limiter, const struct cost *cost, int
     return false;
 }
 
-static bool turn_allows(struct limiter *limiter, int64_t balance, int64_t now_ns,
-                        int64_t *ret_until_ns)
+/* A process' own limit leaves the container's time to the others all the same. */
+static bool turn_allows(struct limiter *limiter, int64_t now_ns, int64_t *ret_until_ns)
 {
-    if (balance >= SCARCE_NS ||
+    if (share_common_balance(limiter->share, now_ns) >= SCARCE_NS ||
         turns_is_ours(limiter->share->region, limiter->share->device, now_ns))
         return true;
     *ret_until_ns = now_ns + BUCKET_QUANTUM_NS;
@@ -286,7 +286,7 @@ bool limiter_may_go(struct limiter *limiter, const struct launch_cache *cache,
     if (!share_is_limited(limiter->share))
         return true;
     if (!balance_allows(limiter, cost, now_ns, ret_until_ns) ||
-        !turn_allows(limiter, balance, now_ns, ret_until_ns))
+        !turn_allows(limiter, now_ns, ret_until_ns))
         return false;
     return completions_allow(limiter, launch, cost, waiting, balance, now_ns, ret_until_ns);
 }

@@ -17,7 +17,10 @@
 #define SOON_NS (100 * NS_PER_MS) /* after that */
 #define STEADY_NS (4 * NS_PER_S)  /* from here to the end both are held to their shares */
 #define END_NS (9 * NS_PER_S)
-#define GIVEN_BACK_MS 10.0
+#define GIVEN_BACK_MS 10.0 /* on average; */
+#define ONCE_MS                                                                                    \
+    25.0 /* in one run what is charged for kernels of a slice or more is off by as much for 100 ms \
+          */
 #define POINTS                                                                                     \
     3.0 /* kernels as long as a slice of the device, 2 ms, are 2.2 off without this, too */
 
@@ -28,7 +31,7 @@ static double window_share(double from_ms, double until_ms, int64_t ns)
     return 100 * (until_ms - from_ms) / ((double)ns / 1e6);
 }
 
-/* What the two got while both were there is a mean of some runs: of kernels of ten slices of the
+/* What they got, from when both were there, is a mean of some runs: of kernels of ten slices of the
  * device there are few in one, which is up to 4 points off by chance, whatever the limiter does. */
 static void judge(double first_ns, double second_ns)
 {
@@ -40,26 +43,28 @@ static void judge(double first_ns, double second_ns)
         .programs = {trace_program(first_ns, 30), trace_program(second_ns, 50)},
         .marks_ns = {COMES_NS, COMES_NS + SOON_NS, STEADY_NS, END_NS},
     };
-    double alone, beyond, first = 0, second = 0;
-    const double kernel_ms = first_ns / 1e6;
+    double alone, once, beyond = 0, first = 0, second = 0;
 
     setup.programs[1].starts_ns = COMES_NS;
     for (size_t i = 0; i < ARRAY_SIZE(seeds); i++) {
         struct result got = trace_run(&setup, seeds[i], false);
 
         alone = window_share(0, got.busy_ms[0][0], COMES_NS);
-        beyond = got.busy_ms[1][0] - got.busy_ms[0][0] - 0.3 * SOON_NS / 1e6;
+        once = got.busy_ms[1][0] - got.busy_ms[0][0] - 0.3 * SOON_NS / 1e6;
         assert_true(alone >= 95);
-        assert_true(beyond <= GIVEN_BACK_MS + kernel_ms);
+        assert_true(once <= ONCE_MS);
+        beyond += once;
         first += window_share(got.busy_ms[2][0], got.busy_ms[3][0], END_NS - STEADY_NS);
         second += window_share(got.busy_ms[2][1], got.busy_ms[3][1], END_NS - STEADY_NS);
     }
+    beyond /= ARRAY_SIZE(seeds);
     first /= ARRAY_SIZE(seeds);
     second /= ARRAY_SIZE(seeds);
 
     print_message("kernels of %5.0f us, then beside %5.0f us: alone %.2f %%, %.2f ms too many in "
                   "the next %.0f ms, then %.2f and %.2f %%\n",
                   first_ns / 1e3, second_ns / 1e3, alone, beyond, SOON_NS / 1e6, first, second);
+    assert_true(beyond <= GIVEN_BACK_MS);
     assert_true(fabs(first - 30) <= POINTS && fabs(second - 50) <= POINTS);
 }
 

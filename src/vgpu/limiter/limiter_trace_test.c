@@ -22,6 +22,10 @@
 #define MEAN 0.6     /* nor all of them by more on average, */
 #define OVER 8.0     /* nor one by more above the limit */
 
+/* Nobody waits longer than what he owes, in time and in turns, and for this: 10 ms for what is on
+ * its way, and until somebody looks. */
+#define BEYOND_MS 15.0
+
 /* A launch that a kernel spins for waits no longer than this and SPUN_KERNELS of the longest: from
  * when that runs longer than expected. */
 #define SPUN_MS 300.0
@@ -56,8 +60,8 @@ static void describe(const struct setup *setup)
 
 struct totals {
     bool verbose;
-    double sum, over;
-    unsigned traces, off;
+    double sum, over, beyond_ms;
+    unsigned traces, off, late;
     double spun_over, longest_ms;
     unsigned spun, stuck;
 };
@@ -72,16 +76,20 @@ static void judge_trace(struct totals *totals, uint64_t seed)
     double most = MAX(want.share, (double)setup.cores);
     double error = MAX(got.share - most, 0.0) + MIN(got.share - least, 0.0);
     double grain = MAX(got.grain, want.grain);
-    bool bad = fabs(error) > POINTS + grain;
+    bool late = got.beyond_ms > BEYOND_MS, bad = fabs(error) > POINTS + grain || late;
 
     totals->traces++;
+    totals->beyond_ms = MAX(totals->beyond_ms, got.beyond_ms);
+    totals->late += late;
     totals->sum += fabs(error);
     totals->over = MAX(totals->over, error - grain);
-    totals->off += bad;
+    totals->off += fabs(error) > POINTS + grain;
     if (!totals->verbose && !bad)
         return;
-    printf("seed %llu: %.2f %%, charged %.2f %%, oracle %.2f %%, %+.2f points, grain %.2f\n",
-           (unsigned long long)seed, got.share, got.charged, want.share, error, grain);
+    printf("seed %llu: %.2f %%, charged %.2f %%, oracle %.2f %%, %+.2f points, grain %.2f; "
+           "%.1f ms beyond what was owed\n",
+           (unsigned long long)seed, got.share, got.charged, want.share, error, grain,
+           got.beyond_ms);
     describe(&setup);
 }
 
@@ -133,10 +141,11 @@ int main(int argc, char **argv)
     }
     printf("%u traces, mean error %.3f points, at most %.2f above, %u off by more than %.0f\n",
            totals.traces, totals.sum / totals.traces, totals.over, totals.off, POINTS);
+    printf("nobody waited more than %.1f ms beyond what he owed\n", totals.beyond_ms);
     printf("%u spinning, at most %.2f points above, a launch waited at most %.1f ms\n", totals.spun,
            totals.spun_over, totals.longest_ms);
     return totals.off > MAX(OFF_PART * traces, 1.0) || totals.sum / traces > MEAN ||
-                   totals.over > OVER || totals.stuck
+                   totals.over > OVER || totals.stuck || totals.late
                ? EXIT_FAILURE
                : EXIT_SUCCESS;
 }

@@ -6,7 +6,8 @@
 #include "region/turns.h"
 #include "vgpu/limiter/internal.h"
 
-#define POLL_NS INT64_C(20000) /* between looks at measurements */
+#define WORTH_NS INT64_C(250000) /* so much given back is worth a look of those who wait */
+#define POLL_NS INT64_C(20000)   /* between looks at measurements */
 /* A launch that has not returned for so long blocks until its kernel ends; before that it may load
  * the kernel's code. */
 #define LOADING_NS (20 * NS_PER_MS)
@@ -271,6 +272,7 @@ void limiter_poll(struct limiter *limiter)
     struct samples *samples = &limiter->samples;
     struct sample *done[SAMPLES_POLLED];
     double lengths_ns[SAMPLES_POLLED];
+    const int64_t charged_ns = limiter->charged_ns;
     unsigned looked = 0, count = 0;
     bool settled = false;
 
@@ -296,10 +298,11 @@ void limiter_poll(struct limiter *limiter)
         finish(limiter, done[i], take_gap(limiter, done[i], lengths_ns[i]));
     charge_overdue(limiter, now_ns);
     look_at_tails(limiter, now_ns);
-    if (settled) {
+    if (settled)
         limiter_publish_owed(limiter);
+    /* Who waits reckons with what was charged when it was held. */
+    if (settled || charged_ns - limiter->charged_ns >= WORTH_NS)
         bucket_wake(limiter->compute);
-    }
     if (samples_renew_base(samples, limiter->ops, limiter->gpu, now_ns)) {
         overlap_forget(&limiter->overlap);
         presence_new_base(&limiter->presence);

@@ -90,6 +90,14 @@ int64_t share_balance(struct share *share, int64_t now_ns)
     return balance;
 }
 
+int64_t share_common_balance(const struct share *share, int64_t now_ns)
+{
+    uint32_t own = LOAD(share->rate);
+
+    return own ? bucket_balance(share_compute(share), container_rate(share, own), now_ns)
+               : BUCKET_CREDIT_NS;
+}
+
 /* The gate closes in debt, and opens at a balance that is worth it. */
 static bool gate_allows(struct region_compute *compute, uint32_t rate, int64_t now_ns,
                         int64_t *ret_until_ns)

@@ -79,6 +79,9 @@ void share_count(struct share *share, int64_t amount_ns);
  * rate there is always some. */
 int64_t share_balance(struct share *share, int64_t now_ns);
 
+/* The container's alone. */
+int64_t share_common_balance(const struct share *share, int64_t now_ns);
+
 /* Whether a launch may be paid for; if not, it is looked at again at until_ns. Wants a turn, unless
  * the process itself had its part. gives_back: what is on its way is soon done, so that the launch
  * may use what others leave idle. */

@@ -11,6 +11,7 @@
 #include "region/bucket.h"
 #include "region/turns.h"
 #include "vgpu/limiter/limiter.h"
+#include "vgpu/limiter/trace_debt.h"
 #include "vgpu/limiter/trace_device.h"
 
 /*
@@ -53,6 +54,7 @@ struct thread {
     unsigned burst;                        /* of LENGTHS_TRICKS: launches until the next long one */
     int64_t captures_until_ns, capture_ns; /* its first stream; the next time */
     int64_t held_since_ns, batch_since_ns;
+    int64_t beyond_ns; /* that it has waited although its process owed nothing */
 };
 
 struct process {
@@ -69,6 +71,7 @@ struct process {
     double longest_ns;          /* kernel so far */
     int64_t killed_ns, born_ns; /* next; born_ns: 0: it lives */
     double busy_before_ns;      /* of its contexts that are gone */
+    struct trace_debt debt;     /* after the last step */
     uint64_t fate;              /* when it is killed: the same for the oracle */
 };
 
@@ -84,10 +87,12 @@ struct world {
     struct region_base *base;
     struct region_ext *ext;
     struct process processes[PROCESSES];
-    unsigned count, tenants; /* the first are of the container, the others neighbours */
-    int64_t longest_wait_ns; /* of a launch that a kernel spins for */
-    int64_t mark_ns;         /* the first */
-    double took_ms[BATCHES]; /* the first tenant's batches since */
+    uint32_t wakes[PROCESSES]; /* of each container's bucket, so far */
+    unsigned count, tenants;   /* the first are of the container, the others neighbours */
+    int64_t longest_wait_ns;   /* of a launch that a kernel spins for */
+    int64_t beyond_ns;         /* the longest that any waited beyond what its process owed */
+    int64_t mark_ns;           /* the first */
+    double took_ms[BATCHES];   /* the first tenant's batches since */
     unsigned batches;
 };
 
@@ -302,6 +307,7 @@ static void choose_launch(struct world *world, struct thread *thread)
     thread->process->longest_ns = MAX(thread->process->longest_ns, thread->length_ns);
     thread->waiting = (struct waiting){0};
     thread->has_launch = true;
+    thread->beyond_ns = 0;
     thread->held_since_ns = world->now_ns;
     if (!thread->in_batch)
         thread->batch_since_ns = world->now_ns;
@@ -369,6 +375,29 @@ static int waits_for(const struct process *process, const struct thread *thread)
     if (!process->program.spins || thread->launches % 2)
         return 0;
     return (int)context->streams[TRACE_STREAMS - 1].launched + 1;
+}
+
+/* It has asked for its launch, and been refused. */
+static bool is_held(const struct thread *thread)
+{
+    return thread->has_launch && !thread->in_launch;
+}
+
+/* What the process' launches have waited since the last step, but for what it owed. */
+static void note_waits(struct process *process, int64_t since_ns)
+{
+    struct world *world = process->world;
+    const int64_t beyond_ns = world->now_ns - MAX(since_ns, process->debt.until_ns);
+
+    for (unsigned i = 0; i < process->program.threads; i++) {
+        struct thread *thread = &process->threads[i];
+
+        if (!is_held(thread) || process->debt.is_others || beyond_ns <= 0)
+            continue;
+        thread->beyond_ns += beyond_ns;
+        world->beyond_ns = MAX(world->beyond_ns, thread->beyond_ns);
+    }
+    process->debt = trace_debt_of(&process->region, &process->share.own, world->now_ns);
 }
 
 static void launch_now(struct world *world, struct thread *thread)
@@ -608,6 +637,35 @@ static int64_t end_batch(struct world *world, const struct thread *thread)
     return (int64_t)program->think_ns;
 }
 
+/* Who waits for the bucket hears when it is worth while to look again. */
+static void wake_waiters(struct world *world, unsigned container)
+{
+    for (unsigned i = 0; i < world->tenants; i++) {
+        struct process *process = &world->processes[i];
+
+        for (unsigned j = 0; j < process->program.threads; j++) {
+            struct thread *thread = &process->threads[j];
+
+            if (process->limiter && process->region.ext == world->ext + container &&
+                is_held(thread))
+                thread->at_ns =
+                    MIN(thread->at_ns, world->now_ns + (int64_t)(draw(world) * SLACK_NS));
+        }
+    }
+}
+
+static void hear_wakes(struct world *world)
+{
+    for (unsigned i = 0; i < (world->apart ? world->tenants : 1); i++) {
+        const uint32_t wake = world->ext[i].devices[0].compute.wake;
+
+        if (wake == world->wakes[i])
+            continue;
+        world->wakes[i] = wake;
+        wake_waiters(world, i);
+    }
+}
+
 /* Whoever is next. */
 static void step(struct world *world)
 {
@@ -724,8 +782,17 @@ static void end_cells(struct world *world)
 
 static void run_until(struct world *world, int64_t until_ns)
 {
-    while (world->now_ns < until_ns)
+    int64_t since_ns;
+
+    while (world->now_ns < until_ns) {
+        since_ns = world->now_ns;
         step(world);
+        hear_wakes(world);
+        for (unsigned i = 0; i < world->tenants; i++) {
+            if (world->processes[i].limiter)
+                note_waits(&world->processes[i], since_ns);
+        }
+    }
     trace_advance(&world->device, (double)world->now_ns);
 }
 
@@ -795,6 +862,7 @@ struct result trace_run(const struct setup *setup, uint64_t seed, bool oracle)
     qsort(world.took_ms, world.batches, sizeof(world.took_ms[0]), compare);
     result.batches = world.batches;
     result.p99_ms = world.batches ? world.took_ms[world.batches * 99 / 100] : 0;
+    result.beyond_ms = (double)world.beyond_ns / 1e6;
     result.longest_wait_ms = (double)world.longest_wait_ns / 1e6;
     for (unsigned i = 0; i < world.count; i++)
         free(world.processes[i].limiter);

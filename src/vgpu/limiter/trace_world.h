@@ -66,8 +66,9 @@ struct result {
     double charged; /* what the limiter made of it */
     double grain;   /* what is paid for and not done, or done and not paid for, may be so much */
     double launches;
-    double longest_ms; /* kernel */
-    double longest_wait_ms;
+    double longest_ms;      /* kernel */
+    double longest_wait_ms; /* of a launch that a kernel spins for */
+    double beyond_ms;       /* that a launch waited although its process owed nothing, at most */
     double busy_ms[MARKS][PROCESSES]; /* of each tenant until that mark */
     double p99_ms; /* of the first one's batches after the first mark: from the first launch's
                       wish until the last one's end is seen */
