@@ -30,6 +30,18 @@ typedef struct CUgraphNode_st *CUgraphNode;
 typedef struct CUgraphExec_st *CUgraphExec;
 typedef struct CUgreenCtx_st *CUgreenCtx;
 typedef struct CUdevResourceDesc_st *CUdevResourceDesc;
+
+/* Its union is at 96, and the whole 144 bytes, since 12.4. */
+typedef struct {
+    int type; /* CUdevResourceType */
+    unsigned char padding[92];
+    union {
+        struct {
+            unsigned int smCount, minSmPartitionSize, smCoscheduledAlignment, flags;
+        } sm;
+        unsigned char room[48];
+    };
+} CUdevResource;
 typedef struct CUarray_st *CUarray;
 typedef struct CUmipmappedArray_st *CUmipmappedArray;
 typedef unsigned long long CUmemGenericAllocationHandle;
@@ -98,6 +110,9 @@ enum {
     CUDA_ERROR_CAPTURED_EVENT = 907,
     CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD = 908,
     CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE = 910,
+    CUDA_ERROR_INVALID_RESOURCE_TYPE = 914,
+    CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION = 915,
+    CUDA_ERROR_STREAM_DETACHED = 917,
     CUDA_ERROR_UNKNOWN = 999,
 };
 
@@ -610,6 +625,17 @@ CUresult cuGreenCtxCreate(CUgreenCtx *context, CUdevResourceDesc desc, CUdevice 
                           unsigned int flags);
 CUresult cuCtxFromGreenCtx(CUcontext *context, CUgreenCtx green);
 CUresult cuGreenCtxDestroy(CUgreenCtx context);
+CUresult cuGreenCtxStreamCreate(CUstream *stream, CUgreenCtx context, unsigned int flags,
+                                int priority);
+CUresult cuGreenCtxGetDevResource(CUgreenCtx context, CUdevResource *resource, int type);
+CUresult cuCtxGetDevResource(CUcontext context, CUdevResource *resource, int type);
+CUresult cuDeviceGetDevResource(CUdevice device, CUdevResource *resource, int type);
+CUresult cuDevSmResourceSplitByCount(CUdevResource *groups, unsigned int *count,
+                                     const CUdevResource *from, CUdevResource *rest,
+                                     unsigned int flags, unsigned int least);
+CUresult cuDevResourceGenerateDesc(CUdevResourceDesc *desc, CUdevResource *resources,
+                                   unsigned int count);
+CUresult cuStreamGetGreenCtx(CUstream stream, CUgreenCtx *green);
 
 /* Code */
 CUresult cuModuleLoad(CUmodule *module, const char *path);

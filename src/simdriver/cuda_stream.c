@@ -3,6 +3,7 @@
 /* Streams, and waiting for them. */
 
 #include "base/util.h"
+#include "simdriver/green.h"
 #include "simdriver/guest.h"
 
 PUBLIC CUresult cuStreamCreate(CUstream *stream, unsigned int flags)
@@ -17,8 +18,10 @@ PUBLIC CUresult cuStreamCreate(CUstream *stream, unsigned int flags)
 
     (void)sim_lock(guest.sim);
     i = sim_stream_new(guest_state(), context, flags);
-    if (i)
+    if (i) {
+        green_note_stream(i);
         *stream = guest_stream_handle(i);
+    }
     sim_unlock(guest.sim);
     return i ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
@@ -41,7 +44,8 @@ PUBLIC CUresult cuStreamDestroy_v2(CUstream stream)
 
     (void)sim_lock(guest.sim);
     r = guest_find_stream(stream, false, 0, &i);
-    if (r == CUDA_SUCCESS) {
+    if (r == CUDA_SUCCESS || r == CUDA_ERROR_STREAM_DETACHED) {
+        r = CUDA_SUCCESS;
         sim_advance(guest_state(), guest_context(guest_state()->streams[i].context)->device,
                     sim_now(guest_state()));
         guest_drop_capture(i);
@@ -245,9 +249,16 @@ static CUresult enter_any(CUstream handle, bool per_thread, uint32_t *ret_stream
     return r;
 }
 
-/* The context in which a stream was made; of the streams without a handle, the current one. */
-static CUresult context_of(CUstream stream, CUcontext *ret_context, bool per_thread)
+/*
+ * The context in which a stream was made; of the streams without a handle, the current one. Of one
+ * of a green context the older call gives the handle by which that is used as a context, the newer
+ * one the primary context, and the green one beside it.
+ */
+static CUresult context_of(CUstream stream, bool per_thread, CUcontext *ret_context,
+                           CUgreenCtx *ret_green)
 {
+    CUcontext used = NULL;
+    CUgreenCtx green;
     uint32_t i, context;
     CUresult r;
 
@@ -257,35 +268,40 @@ static CUresult context_of(CUstream stream, CUcontext *ret_context, bool per_thr
     if (r != CUDA_SUCCESS)
         return r;
     context = guest_state()->streams[i].context;
+    green = green_of_stream(i, &used);
     *ret_context = guest_context_handle(context);
     for (unsigned k = 0; k < guest.device_count; k++) {
         if (guest.primaries[k].context == context)
             *ret_context = guest_primary_handle((CUdevice)k);
     }
+    if (ret_green)
+        *ret_green = green;
+    else if (green)
+        *ret_context = used;
     sim_unlock(guest.sim);
     return CUDA_SUCCESS;
 }
 
 PUBLIC CUresult cuStreamGetCtx(CUstream stream, CUcontext *context)
 {
-    return context_of(stream, context, false);
+    return context_of(stream, false, context, NULL);
 }
 
 PUBLIC CUresult cuStreamGetCtx_ptsz(CUstream stream, CUcontext *context)
 {
-    return context_of(stream, context, true);
+    return context_of(stream, true, context, NULL);
 }
 
 PUBLIC CUresult cuStreamGetCtx_v2(CUstream stream, CUcontext *context, CUgreenCtx *green)
 {
-    if (green)
-        *green = NULL;
-    return context_of(stream, context, false);
+    CUgreenCtx unwanted;
+
+    return context_of(stream, false, context, green ? green : &unwanted);
 }
 
 PUBLIC CUresult cuStreamGetCtx_v2_ptsz(CUstream stream, CUcontext *context, CUgreenCtx *green)
 {
-    if (green)
-        *green = NULL;
-    return context_of(stream, context, true);
+    CUgreenCtx unwanted;
+
+    return context_of(stream, true, context, green ? green : &unwanted);
 }

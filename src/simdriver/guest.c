@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #include "base/util.h"
+#include "simdriver/green.h"
 
 /* A handle: kind in bits 44 to 46, generation in 24 to 43, index in 4 to 23. */
 enum handle_kind {
@@ -211,6 +212,8 @@ static bool find_context(CUcontext handle, uint32_t *ret_context)
         *ret_context = __atomic_load_n(&guest.primaries[i].context, __ATOMIC_ACQUIRE);
         return *ret_context != 0;
     }
+    if (green_is_context(handle))
+        return green_find(handle, ret_context);
     if (!is_handle(handle, HANDLE_CONTEXT) || i >= SIM_CONTEXTS)
         return false;
     if (!is_ours(handle, guest_context(i)->owner, guest_context(i)->gen))
@@ -306,7 +309,11 @@ static CUresult thread_stream(uint32_t context, uint32_t *ret_stream)
 CUresult guest_find_stream(CUstream handle, bool per_thread, uint32_t context, uint32_t *ret_stream)
 {
     uint32_t i = handle_index(handle);
+    CUresult r;
 
+    if ((!handle || handle == CU_STREAM_LEGACY || handle == CU_STREAM_PER_THREAD) &&
+        green_default_stream(context, &r, ret_stream))
+        return r;
     if (handle == CU_STREAM_LEGACY || (!handle && !per_thread))
         return legacy_stream(context, ret_stream);
     if (handle == CU_STREAM_PER_THREAD || !handle)
@@ -319,7 +326,7 @@ CUresult guest_find_stream(CUstream handle, bool per_thread, uint32_t context, u
         return CUDA_ERROR_INVALID_HANDLE;
     }
     *ret_stream = i;
-    return CUDA_SUCCESS;
+    return green_is_detached(i) ? CUDA_ERROR_STREAM_DETACHED : CUDA_SUCCESS;
 }
 
 CUstream guest_stream_handle(uint32_t stream)

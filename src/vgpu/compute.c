@@ -31,6 +31,9 @@ struct compute_row {
     pthread_mutex_t lock; /* everything below; never held while waiting */
     CUcontext context;    /* NULL: free, but where one is ending */
     CUcontext ending;     /* the driver was asked to end it, and has not answered */
+    CUcontext looked_in;  /* what others than who launches in it make current: see looked_in().
+                             Without a context: a green one's row, for the next of that one's */
+    bool whole_ending;    /* of a green one: its primary context is */
     unsigned long long id;
     struct vgpu_device *device;
     CUstream idle_streams[IDLE_STREAMS];
@@ -105,6 +108,36 @@ static void leave(struct inside *inside)
         (void)REAL(cuThreadExchangeStreamCaptureMode)(&inside->mode);
 }
 
+/*
+ * A green context may be current to one thread at a time, and is a part of the device's primary
+ * one: we look into its streams from there, but for its default stream, which only its own thread
+ * can name.
+ */
+static CUcontext looked_in(CUstream stream, CUcontext context)
+{
+    CUcontext primary = NULL;
+    CUgreenCtx green = NULL;
+
+    if (!HAS(cuStreamGetCtx_v2) ||
+        REAL(cuStreamGetCtx_v2)(stream, &primary, &green) != CUDA_SUCCESS || !green || !primary)
+        return context;
+    return primary;
+}
+
+/* 1 and 2 are the names of the legacy and the per-thread default stream. */
+static bool has_name(CUstream stream)
+{
+    return (uintptr_t)stream > 2;
+}
+
+static bool is_out_of_sight(const struct compute_row *row, const struct launch *where)
+{
+    CUcontext current = NULL;
+
+    return row->looked_in != row->context && !has_name(where->stream) &&
+           (REAL(cuCtxGetCurrent)(&current) != CUDA_SUCCESS || current != row->context);
+}
+
 static bool is_capturing(const struct launch *launch)
 {
     CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
@@ -158,7 +191,7 @@ CUresult compute_stream_device(CUstream stream, bool per_thread, struct vgpu_dev
         result = REAL(cuStreamGetCtx)(stream, &context);
     if (result != CUDA_SUCCESS)
         return result;
-    inside = enter(context);
+    inside = enter(looked_in(stream, context));
     result = REAL(cuCtxGetDevice)(&device);
     leave(&inside);
     *ret_device = result == CUDA_SUCCESS ? vgpu_device(device) : NULL;
@@ -186,7 +219,7 @@ static bool gpu_record(void *gpu, void *event, const struct launch *where)
     if (!where)
         return row->idle_count &&
                REAL(cuEventRecord)(event, row->idle_streams[row->idle_at]) == CUDA_SUCCESS;
-    if (is_capturing(where))
+    if (is_out_of_sight(row, where) || is_capturing(where))
         return false;
     return (where->per_thread && REAL(cuEventRecord_ptsz)
                 ? REAL(cuEventRecord_ptsz)(event, where->stream)
@@ -216,8 +249,7 @@ static bool gpu_elapsed(void *gpu, void *from, void *to, double *ret_ms)
 
 static bool gpu_is_idle(void *gpu, const struct launch *where)
 {
-    (void)gpu;
-    if (is_capturing(where))
+    if (is_out_of_sight(gpu, where) || is_capturing(where))
         return true;
     if (where->per_thread && HAS(cuStreamQuery_ptsz))
         return REAL(cuStreamQuery_ptsz)(where->stream) == CUDA_SUCCESS;
@@ -274,13 +306,24 @@ static unsigned long long id_of(CUcontext context)
 }
 
 /* With the table's lock held; the row is nobody's. */
-static void begin_row(struct compute_row *row, CUcontext context, struct vgpu_device *device)
+static void begin_row(struct compute_row *row, CUcontext context, CUcontext seen_in,
+                      struct vgpu_device *device)
 {
-    struct inside inside = enter(context);
+    struct inside inside;
 
+    /* What was made for another green context is the primary one's, and still there. */
+    if (row->looked_in) {
+        (void)pthread_mutex_lock(&row->lock);
+        row->id = id_of(context);
+        row->context = context;
+        (void)pthread_mutex_unlock(&row->lock);
+        return;
+    }
+    inside = enter(seen_in);
     (void)pthread_mutex_lock(&row->lock);
     memset(&row->limiter, 0, sizeof(row->limiter));
     row->id = id_of(context);
+    row->looked_in = seen_in;
     row->device = device;
     row->idle_count = row->idle_at = 0;
     while (row->idle_count < IDLE_STREAMS &&
@@ -294,16 +337,28 @@ static void begin_row(struct compute_row *row, CUcontext context, struct vgpu_de
     leave(&inside);
 }
 
-static struct compute_row *new_row(void)
+/* One that nobody has, and that is looked at in this context, or in none. */
+static struct compute_row *free_row(CUcontext looked_in)
 {
-    struct compute_row *row;
     unsigned count = atomic_load(&compute.count);
 
     for (unsigned i = 0; i < count; i++) {
-        row = atomic_load(&compute.rows[i]);
-        if (!row->context && !row->ending)
+        struct compute_row *row = atomic_load(&compute.rows[i]);
+
+        if (!row->context && !row->ending && row->looked_in == looked_in)
             return row;
     }
+    return NULL;
+}
+
+static struct compute_row *new_row(CUcontext context, CUcontext seen_in)
+{
+    struct compute_row *row = context != seen_in ? free_row(seen_in) : NULL;
+    unsigned count = atomic_load(&compute.count);
+
+    row = row ? row : free_row(NULL);
+    if (row)
+        return row;
     if (count == CONTEXTS_MAX)
         return NULL;
     row = mmap(NULL, sizeof(*row), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -318,11 +373,41 @@ static struct compute_row *new_row(void)
 static void end_row(struct compute_row *row)
 {
     (void)pthread_mutex_lock(&row->lock);
-    row->context = NULL;
+    row->context = row->looked_in = NULL;
+    row->whole_ending = false;
     row->idle_count = 0;
     limiter_abandon(&row->limiter);
     (void)pthread_mutex_unlock(&row->lock);
     bucket_wake(row->limiter.compute);
+}
+
+typedef void (*part_fn)(struct compute_row *row);
+
+/* The rows of a primary context's green ones, those that are kept as well. */
+static void each_part(CUcontext primary, part_fn then)
+{
+    unsigned count = atomic_load(&compute.count);
+
+    for (unsigned i = 0; i < count; i++) {
+        struct compute_row *row = atomic_load(&compute.rows[i]);
+
+        if (row->looked_in == primary && row->context != primary && !row->ending)
+            then(row);
+    }
+}
+
+static void leave_alone(struct compute_row *row)
+{
+    (void)pthread_mutex_lock(&row->lock);
+    row->whole_ending = true;
+    (void)pthread_mutex_unlock(&row->lock);
+}
+
+static void look_again(struct compute_row *row)
+{
+    (void)pthread_mutex_lock(&row->lock);
+    row->whole_ending = false;
+    (void)pthread_mutex_unlock(&row->lock);
 }
 
 static struct compute_row *find_ending(CUcontext context)
@@ -374,11 +459,12 @@ static struct vgpu_device *device_of(CUcontext context)
 }
 
 /* The row of a context, made at its first launch; NULL when there can't be one. */
-static struct compute_row *row_of(CUcontext context)
+static struct compute_row *row_of(CUcontext context, CUstream stream)
 {
     unsigned epoch = contexts_epoch();
     struct vgpu_device *device;
     struct compute_row *row;
+    CUcontext seen_in;
 
     if (last.row && last.epoch == epoch && last.context == context)
         return last.row;
@@ -391,8 +477,9 @@ static struct compute_row *row_of(CUcontext context)
         end_row(row);
         row = NULL;
     }
-    if (!row && (device = device_of(context)) && (row = new_row()))
-        begin_row(row, context, device);
+    seen_in = row ? row->looked_in : looked_in(stream, context);
+    if (!row && (device = device_of(seen_in)) && (row = new_row(context, seen_in)))
+        begin_row(row, context, seen_in, device);
     (void)pthread_mutex_unlock(&compute.lock);
     last.row = row;
     last.epoch = epoch;
@@ -405,8 +492,7 @@ static CUcontext context_of(const struct launch *launch)
 {
     CUcontext context = NULL;
 
-    /* 1 and 2 are the names of the legacy and the per-thread default stream. */
-    if ((uintptr_t)launch->stream > 2 && REAL(cuStreamGetCtx) &&
+    if (has_name(launch->stream) && REAL(cuStreamGetCtx) &&
         REAL(cuStreamGetCtx)(launch->stream, &context) == CUDA_SUCCESS && context)
         return context;
     return REAL(cuCtxGetCurrent)(&context) == CUDA_SUCCESS ? context : NULL;
@@ -532,13 +618,13 @@ static CUresult refuse_launch(void)
 
 static CUresult admit(CUcontext context, const struct launch *launch, struct compute_ticket *ticket)
 {
-    struct compute_row *row = row_of(context);
+    struct compute_row *row = row_of(context, launch->stream);
     struct inside inside;
     bool admitted;
 
     if (!row)
         return atomic_load(&vgpu.limited_compute) ? refuse_launch() : CUDA_SUCCESS;
-    inside = enter(context);
+    inside = enter(has_name(launch->stream) ? row->looked_in : context);
     (void)pthread_mutex_lock(&row->lock);
     admitted = admit_locked(row, context, launch, ticket);
     (void)pthread_mutex_unlock(&row->lock);
@@ -597,7 +683,7 @@ static void end_launch(const struct launch *launch, struct compute_ticket *ticke
     if (!row || (!ticket->ticket.sample && result == CUDA_SUCCESS))
         return;
 
-    inside = enter(ticket->context);
+    inside = enter(has_name(launch->stream) ? row->looked_in : ticket->context);
     (void)pthread_mutex_lock(&row->lock);
     if (row->context == ticket->context)
         limiter_end(&row->limiter, launch, &ticket->ticket, result == CUDA_SUCCESS);
@@ -619,7 +705,7 @@ void compute_launched(const struct launch *launch, struct compute_ticket *ticket
 /* With the table's lock held. The context is still there, and so are its events. */
 static void settle_row(struct compute_row *row)
 {
-    struct inside inside = enter(row->context);
+    struct inside inside = enter(row->looked_in);
 
     (void)pthread_mutex_lock(&row->lock);
     limiter_settle(&row->limiter);
@@ -650,6 +736,7 @@ void compute_ending(CUcontext context)
         (void)pthread_mutex_unlock(&row->lock);
         bucket_wake(row->limiter.compute);
     }
+    each_part(context, leave_alone);
     (void)pthread_mutex_unlock(&compute.lock);
     forget_thread();
 }
@@ -667,11 +754,12 @@ void compute_ended(CUcontext context, bool gone)
         row->ending = NULL;
         row->context = gone || met ? NULL : context;
         (void)pthread_mutex_unlock(&row->lock);
-        if (!row->context)
+        if (!row->context && row->looked_in == context)
             end_row(row);
         if (gone && met && met->id == row->id)
             end_row(met);
     }
+    each_part(context, gone ? end_row : look_again);
     (void)pthread_mutex_unlock(&compute.lock);
     forget_thread();
 }
@@ -685,8 +773,8 @@ void compute_forget_stream(CUstream stream)
         struct compute_row *row = atomic_load(&compute.rows[i]);
 
         (void)pthread_mutex_lock(&row->lock);
-        if (row->context) {
-            inside = enter(row->context);
+        if (row->looked_in) {
+            inside = enter(row->looked_in);
             limiter_forget_stream(&row->limiter, stream);
             leave(&inside);
         }
@@ -758,6 +846,13 @@ void compute_capture_ended(bool ended)
 
 /* The thread */
 
+/* Where a row is looked after, with its lock held: what was launched in a green context may go on
+ * after its end. NULL: nowhere. */
+static CUcontext tended_in(const struct compute_row *row)
+{
+    return row->ending || row->whole_ending ? NULL : row->looked_in;
+}
+
 /* False when there was nothing to look after. */
 static bool tick_row(struct compute_row *row, int64_t now_ns)
 {
@@ -767,7 +862,7 @@ static bool tick_row(struct compute_row *row, int64_t now_ns)
     bool out = false, busy;
 
     (void)pthread_mutex_lock(&row->lock);
-    context = row->context;
+    context = tended_in(row);
     busy = context && limiter_is_busy(&row->limiter, now_ns);
     if (context)
         limiter_rest(&row->limiter, !busy);
@@ -784,7 +879,7 @@ static bool tick_row(struct compute_row *row, int64_t now_ns)
 
     (void)nanosleep(&moment, NULL);
     (void)pthread_mutex_lock(&row->lock);
-    if (row->context == context) {
+    if (tended_in(row) == context) {
         inside = enter(context);
         limiter_probe_answer(&row->limiter);
         leave(&inside);
@@ -801,7 +896,7 @@ bool compute_tick(int64_t now_ns, int64_t *ret_due_ns)
     for (unsigned i = 0; i < count; i++) {
         struct compute_row *row = atomic_load(&compute.rows[i]);
 
-        if (!row->context)
+        if (!row->context && !row->looked_in)
             continue;
         any |= now_ns - row->limiter.last_launch_ns < NS_PER_S;
         any |= tick_row(row, now_ns);

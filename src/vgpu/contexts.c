@@ -130,16 +130,30 @@ unsigned contexts_adopt(CUcontext handle, struct vgpu_device *device, bool prima
     return contexts_add(&context);
 }
 
+/* A green context is a part of the device's primary one: what is made in it is that one's. */
+static bool is_green_current(void)
+{
+    CUgreenCtx green = NULL;
+
+    return HAS(cuStreamGetGreenCtx) && REAL(cuStreamGetGreenCtx)(NULL, &green) == CUDA_SUCCESS &&
+           green;
+}
+
 static unsigned adopt_current(CUcontext handle, struct context *ret_context)
 {
     struct vgpu_device *device = vgpu_current_device();
+    CUcontext primary = NULL;
     unsigned row;
 
     primary_hold();
+    if (device)
+        primary = primary_handle(device);
+    if (primary && is_green_current())
+        handle = primary;
     row = contexts_find(handle, ret_context);
     /* One that has ended is on no device; a new one may have its handle. */
     if (!row && device) {
-        row = contexts_adopt(handle, device, primary_is(handle, device));
+        row = contexts_adopt(handle, device, primary == handle);
         (void)contexts_find(handle, ret_context);
     }
     primary_let_go();

@@ -1,73 +1,106 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* Green contexts, parts of a device's primary one. */
+/*
+ * Green contexts, parts of a device's primary one, which each of them retains. What one takes
+ * itself is charged as code is; what is made in it is the primary context's (contexts.c).
+ */
 
+#include "vgpu/allocations.h"
 #include "vgpu/code.h"
+#include "vgpu/compute.h"
 #include "vgpu/context_table.h"
 #include "vgpu/overhead.h"
+#include "vgpu/primary.h"
 #include "vgpu/real.h"
 
-/* A green context is a part of the device's primary one; what it takes is charged as code is. */
+/* Of no context: it is not the end of the primary one that ends it. */
+static void remember(CUgreenCtx green, const struct vgpu_device *device, uint64_t units)
+{
+    const struct allocation entry = {
+        .units = units,
+        .device = (unsigned)(device - vgpu.devices),
+    };
+
+    (void)allocations_add(ALLOCATION_MODULE, (uint64_t)(uintptr_t)green, &entry);
+}
+
+/* With the primary context there. */
+static CUresult make(CUgreenCtx *context, CUdevResourceDesc desc, struct vgpu_device *device,
+                     unsigned int flags)
+{
+    CUgreenCtx made = NULL;
+    enum overhead_outcome outcome;
+    struct overhead overhead;
+    CUresult result;
+    uint64_t units;
+
+    if (!overhead_begin(&overhead, device, OVERHEAD_CODE, 0))
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    result = REAL(cuGreenCtxCreate)(&made, desc, device->handle, flags);
+    outcome = overhead_end(&overhead, result == CUDA_SUCCESS, &units);
+    if (outcome == OVERHEAD_REFUSED) {
+        (void)REAL(cuGreenCtxDestroy)(made);
+        overhead_undone(&overhead, 0);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    if (result != CUDA_SUCCESS)
+        return result;
+    remember(made, device, units);
+    *context = made;
+    return CUDA_SUCCESS;
+}
+
 PUBLIC CUresult cuGreenCtxCreate(CUgreenCtx *context, CUdevResourceDesc desc, CUdevice handle,
                                  unsigned int flags)
 {
     struct vgpu_device *device;
     CUresult result = contexts_may_create(handle, &device);
-    enum overhead_outcome outcome;
-    struct overhead overhead;
-    uint64_t units;
+    CUcontext primary;
+    bool was_active;
 
     if (result != CUDA_SUCCESS)
         return result;
-    if (!device || !context)
+    if (!device || !context || !desc)
         return REAL(cuGreenCtxCreate)(context, desc, handle, flags);
-    if (!overhead_begin(&overhead, device, OVERHEAD_CODE, 0))
-        return CUDA_ERROR_OUT_OF_MEMORY;
 
-    result = REAL(cuGreenCtxCreate)(context, desc, handle, flags);
-    outcome = overhead_end(&overhead, result == CUDA_SUCCESS, &units);
-    if (outcome == OVERHEAD_REFUSED) {
-        (void)REAL(cuGreenCtxDestroy)(*context);
-        overhead_undone(&overhead, 0);
-        return CUDA_ERROR_OUT_OF_MEMORY;
+    /* First, so that it is charged as a context is. */
+    was_active = primary_is_active(handle);
+    result = cuDevicePrimaryCtxRetain(&primary, handle);
+    if (result != CUDA_SUCCESS)
+        return result;
+    result = make(context, desc, device, flags);
+    /* The green one retains it from now on: that is counted already. */
+    if (result == CUDA_SUCCESS) {
+        (void)REAL(cuDevicePrimaryCtxRelease_v2)(handle);
+        return CUDA_SUCCESS;
     }
-    if (outcome == OVERHEAD_CHARGED)
-        code_remember(*context, device, units);
+    (void)cuDevicePrimaryCtxRelease_v2(handle);
+    /* Who retained one that was reset still counts as its user. */
+    if (!was_active && primary_is_active(handle))
+        (void)cuDevicePrimaryCtxReset_v2(handle);
     return result;
-}
-
-/* The context that a green one can be used as is no more; what was allocated in it is the primary
- * one's, and stays. */
-static void end_green(CUcontext handle)
-{
-    struct context_ending ending = context_begin_end(handle);
-
-    if (!ending.row)
-        return;
-    context_give_back_data(&ending, 0);
-    allocations_give_back(ALLOCATION_MANAGED, 0, &ending.managed);
-    allocations_give_back(ALLOCATION_HOST, 0, &ending.host);
-    allocations_give_back(ALLOCATION_IMPORT, 0, &ending.imports);
-    allocations_give_back(ALLOCATION_GRAPHICS, 0, &ending.graphics);
-    context_finish_end(&ending, true);
 }
 
 PUBLIC CUresult cuGreenCtxDestroy(CUgreenCtx context)
 {
-    bool ours = vgpu_mode() == VGPU_ON;
-    struct code code;
     CUcontext used = NULL;
+    struct code code;
     CUresult result;
 
-    if (!ours)
+    if (vgpu_mode() != VGPU_ON)
         return REAL(cuGreenCtxDestroy)(context);
-    if (context && REAL(cuCtxFromGreenCtx) &&
+    if (!context || !HAS(cuCtxFromGreenCtx) ||
         REAL(cuCtxFromGreenCtx)(&used, context) != CUDA_SUCCESS)
         used = NULL;
+    if (used)
+        compute_ending(used);
     code = code_take(context);
-    result = REAL(cuGreenCtxDestroy)(context);
+    result =
+        code.device ? primary_end_green(context, code.device) : REAL(cuGreenCtxDestroy)(context);
     code_end(context, &code, result == CUDA_SUCCESS);
-    if (result == CUDA_SUCCESS && used)
-        end_green(used);
+    if (used)
+        compute_ended(used, result == CUDA_SUCCESS);
+    if (result == CUDA_SUCCESS)
+        atomic_fetch_add(&contexts_epoch_now, 1); /* another may have its handle */
     return result;
 }

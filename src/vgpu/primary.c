@@ -30,7 +30,7 @@ void primary_let_go(void)
     (void)pthread_mutex_unlock(&lock);
 }
 
-static bool is_active(CUdevice device)
+bool primary_is_active(CUdevice device)
 {
     unsigned int flags;
     int active = 0;
@@ -38,21 +38,21 @@ static bool is_active(CUdevice device)
     return REAL(cuDevicePrimaryCtxGetState)(device, &flags, &active) == CUDA_SUCCESS && active;
 }
 
-bool primary_is(CUcontext handle, const struct vgpu_device *device)
+CUcontext primary_handle(const struct vgpu_device *device)
 {
     CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
     CUcontext primary = NULL;
     bool relaxed;
 
-    if (!is_active(device->handle))
-        return false;
+    if (!primary_is_active(device->handle))
+        return NULL;
     relaxed = REAL(cuThreadExchangeStreamCaptureMode) &&
               REAL(cuThreadExchangeStreamCaptureMode)(&mode) == CUDA_SUCCESS;
     if (REAL(cuDevicePrimaryCtxRetain)(&primary, device->handle) == CUDA_SUCCESS)
         (void)REAL(cuDevicePrimaryCtxRelease_v2)(device->handle);
     if (relaxed)
         (void)REAL(cuThreadExchangeStreamCaptureMode)(&mode);
-    return primary == handle;
+    return primary;
 }
 
 static unsigned device_number(const struct vgpu_device *device)
@@ -94,7 +94,7 @@ static CUresult retain_first(struct vgpu_device *device, CUcontext *context)
     }
     (void)REAL(cuDevicePrimaryCtxRelease_v2)(device->handle);
     /* Who retained one that was reset still counts as its user. */
-    if (is_active(device->handle))
+    if (primary_is_active(device->handle))
         (void)REAL(cuDevicePrimaryCtxReset_v2)(device->handle);
     overhead_undone(&overhead, made.units);
     return CUDA_ERROR_OUT_OF_MEMORY;
@@ -111,7 +111,8 @@ PUBLIC CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice handle)
         return REAL(cuDevicePrimaryCtxRetain)(context, handle);
 
     primary_hold();
-    result = is_active(handle) ? retain_active(device, context) : retain_first(device, context);
+    result =
+        primary_is_active(handle) ? retain_active(device, context) : retain_first(device, context);
     primary_let_go();
     return result;
 }
@@ -141,7 +142,7 @@ static void end_of_primary(const struct vgpu_device *device, enum primary_end ho
 {
     unsigned *count = &retained[device_number(device)];
     struct context_ending late;
-    bool gone = result == CUDA_SUCCESS && !is_active(device->handle);
+    bool gone = result == CUDA_SUCCESS && !primary_is_active(device->handle);
 
     if (result == CUDA_SUCCESS && how == PRIMARY_RELEASE && *count)
         --*count;
@@ -206,6 +207,19 @@ PUBLIC CUresult cuDevicePrimaryCtxReset_v2(CUdevice device)
 {
     (void)real_driver();
     return end_primary(device, REAL(cuDevicePrimaryCtxReset_v2), PRIMARY_RESET);
+}
+
+CUresult primary_end_green(CUgreenCtx green, const struct vgpu_device *device)
+{
+    struct context_ending ending;
+    CUresult result;
+
+    primary_hold();
+    ending = before_end(device, PRIMARY_RELEASE);
+    result = REAL(cuGreenCtxDestroy)(green);
+    end_of_primary(device, PRIMARY_RELEASE, &ending, result);
+    primary_let_go();
+    return result;
 }
 
 CUresult primary_detach(CUcontext context, const struct vgpu_device *device)

@@ -13,11 +13,17 @@
 void primary_hold(void);
 void primary_let_go(void);
 
-/* With that held. Retaining an active one makes nothing; nobody's capture minds. */
-bool primary_is(CUcontext handle, const struct vgpu_device *device);
+bool primary_is_active(CUdevice device);
+
+/* With that held. NULL: there is none. Retaining an active one makes nothing; nobody's capture
+ * minds. */
+CUcontext primary_handle(const struct vgpu_device *device);
 
 /* Those who attached to it, or detached from it. */
 void primary_add_users(const struct vgpu_device *device, int more);
+
+/* cuGreenCtxDestroy: each green context retains the primary one. */
+CUresult primary_end_green(CUgreenCtx green, const struct vgpu_device *device);
 
 /* cuCtxDetach of one. */
 CUresult primary_detach(CUcontext context, const struct vgpu_device *device);

@@ -45,6 +45,8 @@
     X(cuCtxGetId)                                                                                  \
     X(cuStreamGetCtx_ptsz)                                                                         \
     X(cuStreamGetCtx)                                                                              \
+    X(cuStreamGetCtx_v2)                                                                           \
+    X(cuStreamGetGreenCtx)                                                                         \
     X(cuThreadExchangeStreamCaptureMode)                                                           \
     X(cuStreamCreate)                                                                              \
     X(cuStreamQuery)                                                                               \
