@@ -1,501 +1,27 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "vgpu/compute.h"
-
-#include <sys/mman.h>
 #include <time.h>
 
 #include "base/clock.h"
 #include "base/glibc.h"
 #include "region/bucket.h"
+#include "vgpu/compute_row.h"
 #include "vgpu/real.h"
-#include "vgpu/vgpu.h"
 
 #define COUNT_NS 4e6         /* without a limit one launch is measured in so long */
 #define COUNTED_MOST 4096    /* launches for one */
 #define COUNTED_FIRST 4      /* and before it is known how often the program launches */
 #define CREDIT_SLEEP_NS 1000 /* the least that is worth a system call */
-#define WAIT_TRIES 4
-#define ENDING_PAUSE_NS 50000
-#define ENDING_TRIES 200
 #define ADMIT_TRIES 1000
-
-/* Streams share queues of the device, eight unless set otherwise: a probe in one that a program's
- * kernels keep busy waits for them, and the next goes into another. */
-enum {
-    IDLE_STREAMS = 8,
-};
-
-/* One context's. Never unmapped: a thread may be on its way into one. Used again for another
- * context when its own is gone. */
-struct compute_row {
-    pthread_mutex_t lock; /* everything below; never held while waiting */
-    CUcontext context;    /* NULL: free, but where one is ending */
-    CUcontext ending;     /* the driver was asked to end it, and has not answered */
-    CUcontext looked_in;  /* what others than who launches in it make current: see looked_in().
-                             Without a context: a green one's row, for the next of that one's */
-    bool whole_ending;    /* of a green one: its primary context is */
-    unsigned long long id;
-    struct vgpu_device *device;
-    CUstream idle_streams[IDLE_STREAMS];
-    unsigned idle_count, idle_at;
-    struct limiter limiter;
-};
-
-static struct {
-    pthread_mutex_t lock; /* over changes of the table */
-    _Atomic(struct compute_row *) rows[CONTEXTS_MAX];
-    _Atomic unsigned count;
-} compute = {.lock = PTHREAD_MUTEX_INITIALIZER};
-
-static _Atomic int captures;
-static _Atomic int joins; /* threads that make a stream wait for an event, perhaps a captured one */
-
-/* Held by who puts something into a stream that is captured, and so goes uncharged; alone by who
- * ends a capture. */
-static pthread_rwlock_t capturing = PTHREAD_RWLOCK_INITIALIZER;
 
 __thread struct launch_cache launch_cache;
 __thread int compute_uncounted;
 
-/* The thread's last row, while no context has come or gone. */
-static __thread struct {
-    unsigned epoch;
-    CUcontext context;
-    struct compute_row *row;
-} last __attribute__((tls_model("initial-exec")));
-
 void limiters_after_fork(void)
 {
-    (void)pthread_mutex_init(&compute.lock, NULL);
-    for (unsigned i = 0; i < atomic_load(&compute.count); i++)
-        atomic_store(&compute.rows[i], NULL);
-    atomic_store(&compute.count, 0);
-    atomic_store(&captures, 0);
-    atomic_store(&joins, 0);
-    (void)pthread_rwlock_init(&capturing, NULL);
+    compute_rows_after_fork();
+    compute_captures_after_fork();
     launch_cache = (struct launch_cache){0};
-    last.epoch = 0;
     watch_after_fork();
-}
-
-/* The driver, as the limiter sees it */
-
-/* The calling thread inside a context, disturbing nobody's capture. */
-struct inside {
-    bool pushed, relaxed;
-    CUstreamCaptureMode mode;
-};
-
-static struct inside enter(CUcontext context)
-{
-    struct inside inside = {.mode = CU_STREAM_CAPTURE_MODE_RELAXED};
-    CUcontext current = NULL;
-
-    inside.relaxed = REAL(cuThreadExchangeStreamCaptureMode) &&
-                     REAL(cuThreadExchangeStreamCaptureMode)(&inside.mode) == CUDA_SUCCESS;
-    (void)REAL(cuCtxGetCurrent)(&current);
-    inside.pushed = current != context && REAL(cuCtxPushCurrent_v2)(context) == CUDA_SUCCESS;
-    return inside;
-}
-
-static void leave(struct inside *inside)
-{
-    CUcontext popped;
-
-    if (inside->pushed)
-        (void)REAL(cuCtxPopCurrent_v2)(&popped);
-    if (inside->relaxed)
-        (void)REAL(cuThreadExchangeStreamCaptureMode)(&inside->mode);
-}
-
-/*
- * A green context may be current to one thread at a time, and is a part of the device's primary
- * one: we look into its streams from there, but for its default stream, which only its own thread
- * can name.
- */
-static CUcontext looked_in(CUstream stream, CUcontext context)
-{
-    CUcontext primary = NULL;
-    CUgreenCtx green = NULL;
-
-    if (!HAS(cuStreamGetCtx_v2) ||
-        REAL(cuStreamGetCtx_v2)(stream, &primary, &green) != CUDA_SUCCESS || !green || !primary)
-        return context;
-    return primary;
-}
-
-/* 1 and 2 are the names of the legacy and the per-thread default stream. */
-static bool has_name(CUstream stream)
-{
-    return (uintptr_t)stream > 2;
-}
-
-static bool is_out_of_sight(const struct compute_row *row, const struct launch *where)
-{
-    CUcontext current = NULL;
-
-    return row->looked_in != row->context && !has_name(where->stream) &&
-           (REAL(cuCtxGetCurrent)(&current) != CUDA_SUCCESS || current != row->context);
-}
-
-static bool is_capturing(const struct launch *launch)
-{
-    CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
-    CUresult result = CUDA_SUCCESS;
-
-    if (launch->per_thread && HAS(cuStreamIsCapturing_ptsz))
-        result = REAL(cuStreamIsCapturing_ptsz)(launch->stream, &status);
-    else if (HAS(cuStreamIsCapturing))
-        result = REAL(cuStreamIsCapturing)(launch->stream, &status);
-    /* The legacy stream while a blocking one is captured: nothing may be done in it. */
-    return result != CUDA_SUCCESS || status != CU_STREAM_CAPTURE_STATUS_NONE;
-}
-
-void compute_hold_captures(void)
-{
-    (void)pthread_rwlock_rdlock(&capturing);
-}
-
-void compute_end_captured(void)
-{
-    (void)pthread_rwlock_unlock(&capturing);
-}
-
-bool compute_begin_captured(CUstream stream, bool per_thread)
-{
-    CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
-
-    if (!atomic_load_explicit(&captures, memory_order_relaxed))
-        return false;
-    compute_hold_captures();
-    if (per_thread && HAS(cuStreamIsCapturing_ptsz))
-        (void)REAL(cuStreamIsCapturing_ptsz)(stream, &status);
-    else if (HAS(cuStreamIsCapturing))
-        (void)REAL(cuStreamIsCapturing)(stream, &status);
-    if (status == CU_STREAM_CAPTURE_STATUS_ACTIVE)
-        return true;
-    compute_end_captured();
-    return false;
-}
-
-CUresult compute_stream_device(CUstream stream, bool per_thread, struct vgpu_device **ret_device)
-{
-    CUcontext context = NULL;
-    struct inside inside;
-    CUdevice device = -1;
-    CUresult result;
-
-    if (per_thread && HAS(cuStreamGetCtx_ptsz))
-        result = REAL(cuStreamGetCtx_ptsz)(stream, &context);
-    else
-        result = REAL(cuStreamGetCtx)(stream, &context);
-    if (result != CUDA_SUCCESS)
-        return result;
-    inside = enter(looked_in(stream, context));
-    result = REAL(cuCtxGetDevice)(&device);
-    leave(&inside);
-    *ret_device = result == CUDA_SUCCESS ? vgpu_device(device) : NULL;
-    return result == CUDA_SUCCESS && !*ret_device ? CUDA_ERROR_INVALID_DEVICE : result;
-}
-
-static int64_t gpu_now(void *gpu)
-{
-    (void)gpu;
-    return clock_now_ns();
-}
-
-static void *gpu_event(void *gpu)
-{
-    CUevent event;
-
-    (void)gpu;
-    return REAL(cuEventCreate)(&event, CU_EVENT_DEFAULT) == CUDA_SUCCESS ? event : NULL;
-}
-
-static bool gpu_record(void *gpu, void *event, const struct launch *where)
-{
-    const struct compute_row *row = gpu;
-
-    if (!where)
-        return row->idle_count &&
-               REAL(cuEventRecord)(event, row->idle_streams[row->idle_at]) == CUDA_SUCCESS;
-    if (is_out_of_sight(row, where) || is_capturing(where))
-        return false;
-    return (where->per_thread && REAL(cuEventRecord_ptsz)
-                ? REAL(cuEventRecord_ptsz)(event, where->stream)
-                : REAL(cuEventRecord)(event, where->stream)) == CUDA_SUCCESS;
-}
-
-static enum event_state gpu_query(void *gpu, void *event)
-{
-    CUresult result = REAL(cuEventQuery)(event);
-
-    (void)gpu;
-    if (result == CUDA_SUCCESS)
-        return EVENT_DONE;
-    return result == CUDA_ERROR_NOT_READY ? EVENT_NOT_YET : EVENT_BROKEN;
-}
-
-static bool gpu_elapsed(void *gpu, void *from, void *to, double *ret_ms)
-{
-    float ms;
-
-    (void)gpu;
-    if (REAL(cuEventElapsedTime)(&ms, from, to) != CUDA_SUCCESS)
-        return false;
-    *ret_ms = (double)ms;
-    return true;
-}
-
-static bool gpu_is_idle(void *gpu, const struct launch *where)
-{
-    if (is_out_of_sight(gpu, where) || is_capturing(where))
-        return true;
-    if (where->per_thread && HAS(cuStreamQuery_ptsz))
-        return REAL(cuStreamQuery_ptsz)(where->stream) == CUDA_SUCCESS;
-    return REAL(cuStreamQuery) && REAL(cuStreamQuery)(where->stream) == CUDA_SUCCESS;
-}
-
-static bool gpu_asks_others(void *gpu)
-{
-    (void)gpu;
-    return atomic_load(&joins) == 0;
-}
-
-static bool gpu_is_captured(void *gpu, const struct launch *where)
-{
-    (void)gpu;
-    return is_capturing(where);
-}
-
-static int64_t gpu_wait(void *gpu, void *event)
-{
-    int64_t least_ns = INT64_MAX;
-
-    for (unsigned i = 0; i < WAIT_TRIES; i++) {
-        int64_t began_ns = clock_now_ns();
-
-        if (!gpu_record(gpu, event, NULL) || REAL(cuEventSynchronize)(event) != CUDA_SUCCESS)
-            return 0;
-        least_ns = MIN(least_ns, clock_now_ns() - began_ns);
-    }
-    return least_ns;
-}
-
-static const struct limiter_gpu real_gpu = {
-    .now_ns = gpu_now,
-    .make_event = gpu_event,
-    .record = gpu_record,
-    .query = gpu_query,
-    .elapsed_ms = gpu_elapsed,
-    .is_idle = gpu_is_idle,
-    .asks_others = gpu_asks_others,
-    .is_captured = gpu_is_captured,
-    .wait_ns = gpu_wait,
-};
-
-/* Rows */
-
-static unsigned long long id_of(CUcontext context)
-{
-    unsigned long long id = 0;
-
-    if (HAS(cuCtxGetId))
-        (void)REAL(cuCtxGetId)(context, &id);
-    return id;
-}
-
-/* With the table's lock held; the row is nobody's. */
-static void begin_row(struct compute_row *row, CUcontext context, CUcontext seen_in,
-                      struct vgpu_device *device)
-{
-    struct inside inside;
-
-    /* What was made for another green context is the primary one's, and still there. */
-    if (row->looked_in) {
-        (void)pthread_mutex_lock(&row->lock);
-        row->id = id_of(context);
-        row->context = context;
-        (void)pthread_mutex_unlock(&row->lock);
-        return;
-    }
-    inside = enter(seen_in);
-    (void)pthread_mutex_lock(&row->lock);
-    memset(&row->limiter, 0, sizeof(row->limiter));
-    row->id = id_of(context);
-    row->looked_in = seen_in;
-    row->device = device;
-    row->idle_count = row->idle_at = 0;
-    while (row->idle_count < IDLE_STREAMS &&
-           REAL(cuStreamCreate)(&row->idle_streams[row->idle_count], CU_STREAM_NON_BLOCKING) ==
-               CUDA_SUCCESS)
-        row->idle_count++;
-    limiter_init(&row->limiter, &real_gpu, row, &device->share,
-                 (uint64_t)clock_now_ns() ^ (uint64_t)(uintptr_t)row);
-    row->context = context;
-    (void)pthread_mutex_unlock(&row->lock);
-    leave(&inside);
-}
-
-/* One that nobody has, and that is looked at in this context, or in none. */
-static struct compute_row *free_row(CUcontext looked_in)
-{
-    unsigned count = atomic_load(&compute.count);
-
-    for (unsigned i = 0; i < count; i++) {
-        struct compute_row *row = atomic_load(&compute.rows[i]);
-
-        if (!row->context && !row->ending && row->looked_in == looked_in)
-            return row;
-    }
-    return NULL;
-}
-
-static struct compute_row *new_row(CUcontext context, CUcontext seen_in)
-{
-    struct compute_row *row = context != seen_in ? free_row(seen_in) : NULL;
-    unsigned count = atomic_load(&compute.count);
-
-    row = row ? row : free_row(NULL);
-    if (row)
-        return row;
-    if (count == CONTEXTS_MAX)
-        return NULL;
-    row = mmap(NULL, sizeof(*row), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (row == MAP_FAILED)
-        return NULL;
-    (void)pthread_mutex_init(&row->lock, NULL);
-    atomic_store(&compute.rows[count], row);
-    atomic_store(&compute.count, count + 1);
-    return row;
-}
-
-static void end_row(struct compute_row *row)
-{
-    (void)pthread_mutex_lock(&row->lock);
-    row->context = row->looked_in = NULL;
-    row->whole_ending = false;
-    row->idle_count = 0;
-    limiter_abandon(&row->limiter);
-    (void)pthread_mutex_unlock(&row->lock);
-    bucket_wake(row->limiter.compute);
-}
-
-typedef void (*part_fn)(struct compute_row *row);
-
-/* The rows of a primary context's green ones, those that are kept as well. */
-static void each_part(CUcontext primary, part_fn then)
-{
-    unsigned count = atomic_load(&compute.count);
-
-    for (unsigned i = 0; i < count; i++) {
-        struct compute_row *row = atomic_load(&compute.rows[i]);
-
-        if (row->looked_in == primary && row->context != primary && !row->ending)
-            then(row);
-    }
-}
-
-static void leave_alone(struct compute_row *row)
-{
-    (void)pthread_mutex_lock(&row->lock);
-    row->whole_ending = true;
-    (void)pthread_mutex_unlock(&row->lock);
-}
-
-static void look_again(struct compute_row *row)
-{
-    (void)pthread_mutex_lock(&row->lock);
-    row->whole_ending = false;
-    (void)pthread_mutex_unlock(&row->lock);
-}
-
-static struct compute_row *find_ending(CUcontext context)
-{
-    unsigned count = atomic_load_explicit(&compute.count, memory_order_acquire);
-
-    for (unsigned i = 0; i < count; i++) {
-        struct compute_row *row = atomic_load(&compute.rows[i]);
-
-        if (row->ending == context)
-            return row;
-    }
-    return NULL;
-}
-
-static struct compute_row *find_row(CUcontext context)
-{
-    unsigned count = atomic_load_explicit(&compute.count, memory_order_acquire);
-
-    for (unsigned i = 0; i < count; i++) {
-        struct compute_row *row = atomic_load(&compute.rows[i]);
-
-        if (row->context == context)
-            return row;
-    }
-    return NULL;
-}
-
-/* With the table's lock held, which is let go of meanwhile: whether the context lives is not known
- * while the driver is at it. A refusal comes at once. */
-static void wait_for_ending(CUcontext context)
-{
-    const struct timespec moment = {.tv_nsec = ENDING_PAUSE_NS};
-
-    for (unsigned i = 0; i < ENDING_TRIES && find_ending(context); i++) {
-        (void)pthread_mutex_unlock(&compute.lock);
-        (void)nanosleep(&moment, NULL);
-        (void)pthread_mutex_lock(&compute.lock);
-    }
-}
-
-static struct vgpu_device *device_of(CUcontext context)
-{
-    struct inside inside = enter(context);
-    struct vgpu_device *device = vgpu_current_device();
-
-    leave(&inside);
-    return device;
-}
-
-/* The row of a context, made at its first launch; NULL when there can't be one. */
-static struct compute_row *row_of(CUcontext context, CUstream stream)
-{
-    unsigned epoch = contexts_epoch();
-    struct vgpu_device *device;
-    struct compute_row *row;
-    CUcontext seen_in;
-
-    if (last.row && last.epoch == epoch && last.context == context)
-        return last.row;
-
-    (void)pthread_mutex_lock(&compute.lock);
-    wait_for_ending(context);
-    row = find_row(context);
-    /* The handle is a new context's: the old one ended unseen. */
-    if (row && row->id != id_of(context)) {
-        end_row(row);
-        row = NULL;
-    }
-    seen_in = row ? row->looked_in : looked_in(stream, context);
-    if (!row && (device = device_of(seen_in)) && (row = new_row(context, seen_in)))
-        begin_row(row, context, seen_in, device);
-    (void)pthread_mutex_unlock(&compute.lock);
-    last.row = row;
-    last.epoch = epoch;
-    last.context = context;
-    return row;
-}
-
-/* The context in which a launch into a stream runs; NULL when there is none. */
-static CUcontext context_of(const struct launch *launch)
-{
-    CUcontext context = NULL;
-
-    if (has_name(launch->stream) && REAL(cuStreamGetCtx) &&
-        REAL(cuStreamGetCtx)(launch->stream, &context) == CUDA_SUCCESS && context)
-        return context;
-    return REAL(cuCtxGetCurrent)(&context) == CUDA_SUCCESS ? context : NULL;
 }
 
 /* Launches */
@@ -508,7 +34,7 @@ static CUcontext launched_in(CUcontext context)
 
 bool compute_was_launched(const struct launch *launch)
 {
-    return code_was_launched(launch->function, launched_in(context_of(launch)));
+    return code_was_launched(launch->function, launched_in(compute_context_of(launch)));
 }
 
 /* What the guest's readers look at: that work is going on, and since when. */
@@ -595,7 +121,7 @@ static bool admit_locked(struct compute_row *row, CUcontext context, const struc
                          (enum region_launch_kind)launch->kind);
         limiter_begin(&row->limiter, &launch_cache, launch, &waiting, &ticket->ticket);
         launch_cache.epoch =
-            atomic_load_explicit(&captures, memory_order_relaxed) ? 0 : contexts_epoch();
+            atomic_load_explicit(&compute_captures, memory_order_relaxed) ? 0 : contexts_epoch();
     } else if (atomic_load_explicit(&vgpu.limited_compute, memory_order_relaxed) &&
                --compute_uncounted > 0) {
         explain_other(launch->kind);
@@ -618,26 +144,26 @@ static CUresult refuse_launch(void)
 
 static CUresult admit(CUcontext context, const struct launch *launch, struct compute_ticket *ticket)
 {
-    struct compute_row *row = row_of(context, launch->stream);
+    struct compute_row *row = compute_row_of(context, launch->stream);
     struct inside inside;
     bool admitted;
 
     if (!row)
         return atomic_load(&vgpu.limited_compute) ? refuse_launch() : CUDA_SUCCESS;
-    inside = enter(has_name(launch->stream) ? row->looked_in : context);
+    inside = compute_enter(compute_has_name(launch->stream) ? row->looked_in : context);
     (void)pthread_mutex_lock(&row->lock);
     admitted = admit_locked(row, context, launch, ticket);
     (void)pthread_mutex_unlock(&row->lock);
-    leave(&inside);
+    compute_leave(&inside);
     return admitted ? CUDA_SUCCESS : CUDA_ERROR_CONTEXT_IS_DESTROYED;
 }
 
 static bool begin_captured(const struct launch *launch)
 {
-    if (!atomic_load_explicit(&captures, memory_order_relaxed))
+    if (!atomic_load_explicit(&compute_captures, memory_order_relaxed))
         return false;
     compute_hold_captures();
-    if (is_capturing(launch))
+    if (compute_is_capturing(launch))
         return true;
     compute_end_captured();
     return false;
@@ -657,7 +183,7 @@ CUresult compute_admit(const struct launch *launch, struct compute_ticket *ticke
         return CUDA_SUCCESS;
     vgpu_refresh();
     (void)context_current(); /* one that was made unseen is known from now on */
-    context = context_of(launch);
+    context = compute_context_of(launch);
     if (!context)
         return CUDA_SUCCESS; /* the driver says so itself */
 
@@ -668,7 +194,7 @@ CUresult compute_admit(const struct launch *launch, struct compute_ticket *ticke
     for (unsigned i = 0; i < ADMIT_TRIES && result == CUDA_ERROR_CONTEXT_IS_DESTROYED; i++) {
         result = admit(context, launch, ticket);
         if (result == CUDA_ERROR_CONTEXT_IS_DESTROYED)
-            last.epoch = 0;
+            compute_forget_row();
     }
     ticket->own_ns = explain_admitted(began_ns);
     return result;
@@ -683,12 +209,12 @@ static void end_launch(const struct launch *launch, struct compute_ticket *ticke
     if (!row || (!ticket->ticket.sample && result == CUDA_SUCCESS))
         return;
 
-    inside = enter(has_name(launch->stream) ? row->looked_in : ticket->context);
+    inside = compute_enter(compute_has_name(launch->stream) ? row->looked_in : ticket->context);
     (void)pthread_mutex_lock(&row->lock);
     if (row->context == ticket->context)
         limiter_end(&row->limiter, launch, &ticket->ticket, result == CUDA_SUCCESS);
     (void)pthread_mutex_unlock(&row->lock);
-    leave(&inside);
+    compute_leave(&inside);
 }
 
 void compute_launched(const struct launch *launch, struct compute_ticket *ticket, CUresult result)
@@ -700,148 +226,6 @@ void compute_launched(const struct launch *launch, struct compute_ticket *ticket
     end_launch(launch, ticket, result);
     if (began_ns)
         explain_end(&ticket->row->device->share, ticket->own_ns + clock_now_ns() - began_ns);
-}
-
-/* With the table's lock held. The context is still there, and so are its events. */
-static void settle_row(struct compute_row *row)
-{
-    struct inside inside = enter(row->looked_in);
-
-    (void)pthread_mutex_lock(&row->lock);
-    limiter_settle(&row->limiter);
-    (void)pthread_mutex_unlock(&row->lock);
-    leave(&inside);
-}
-
-static void forget_thread(void)
-{
-    launch_cache.epoch = 0;
-    last.epoch = 0;
-}
-
-/* Threads that wait see that the context is not there and stop. What is on its way stays, for the
- * driver may refuse. */
-void compute_ending(CUcontext context)
-{
-    struct compute_row *row;
-
-    (void)pthread_mutex_lock(&compute.lock);
-    row = find_row(context);
-    if (row && row->id == id_of(context))
-        settle_row(row);
-    if (row) {
-        (void)pthread_mutex_lock(&row->lock);
-        row->ending = context;
-        row->context = NULL;
-        (void)pthread_mutex_unlock(&row->lock);
-        bucket_wake(row->limiter.compute);
-    }
-    each_part(context, leave_alone);
-    (void)pthread_mutex_unlock(&compute.lock);
-    forget_thread();
-}
-
-/* The events die with the context. */
-void compute_ended(CUcontext context, bool gone)
-{
-    struct compute_row *row, *met;
-
-    (void)pthread_mutex_lock(&compute.lock);
-    row = find_ending(context);
-    met = find_row(context); /* by a launch meanwhile, or another context of the same handle */
-    if (row) {
-        (void)pthread_mutex_lock(&row->lock);
-        row->ending = NULL;
-        row->context = gone || met ? NULL : context;
-        (void)pthread_mutex_unlock(&row->lock);
-        if (!row->context && row->looked_in == context)
-            end_row(row);
-        if (gone && met && met->id == row->id)
-            end_row(met);
-    }
-    each_part(context, gone ? end_row : look_again);
-    (void)pthread_mutex_unlock(&compute.lock);
-    forget_thread();
-}
-
-void compute_forget_stream(CUstream stream)
-{
-    unsigned count = atomic_load(&compute.count);
-    struct inside inside;
-
-    for (unsigned i = 0; i < count; i++) {
-        struct compute_row *row = atomic_load(&compute.rows[i]);
-
-        (void)pthread_mutex_lock(&row->lock);
-        if (row->looked_in) {
-            inside = enter(row->looked_in);
-            limiter_forget_stream(&row->limiter, stream);
-            leave(&inside);
-        }
-        (void)pthread_mutex_unlock(&row->lock);
-    }
-}
-
-/* With its lock held; NULL when nothing is measured in the stream's context. */
-struct compute_row *compute_capture_begins(CUstream stream)
-{
-    const struct launch where = {.stream = stream};
-    CUcontext context = vgpu_mode() == VGPU_ON ? context_of(&where) : NULL;
-    struct compute_row *row = context ? find_row(context) : NULL;
-
-    if (!row)
-        return NULL;
-    (void)pthread_mutex_lock(&row->lock);
-    if (row->context == context)
-        return row;
-    (void)pthread_mutex_unlock(&row->lock);
-    return NULL;
-}
-
-/* While a capture is open each launch is looked at: one in a captured stream runs nothing. */
-void compute_capture_began(struct compute_row *row, CUresult result)
-{
-    if (result == CUDA_SUCCESS) {
-        atomic_fetch_add(&captures, 1);
-        atomic_fetch_add(&contexts_epoch_now, 1);
-    }
-    if (row)
-        (void)pthread_mutex_unlock(&row->lock);
-}
-
-/* Who looks holds the row's lock: it is done before we go on, or sees us. The lock is not held
- * while the driver is called, for a queue that is full keeps the caller until there is room. */
-bool compute_join_begins(CUstream stream)
-{
-    struct compute_row *row;
-
-    if (!atomic_load(&captures))
-        return false;
-    atomic_fetch_add(&joins, 1);
-    row = compute_capture_begins(stream);
-    if (row)
-        (void)pthread_mutex_unlock(&row->lock);
-    return true;
-}
-
-void compute_join_ended(bool began)
-{
-    if (began)
-        atomic_fetch_sub(&joins, 1);
-}
-
-void compute_capture_ends(void)
-{
-    (void)pthread_rwlock_wrlock(&capturing);
-}
-
-void compute_capture_ended(bool ended)
-{
-    int open = atomic_load(&captures);
-
-    (void)pthread_rwlock_unlock(&capturing);
-    while (ended && open > 0 && !atomic_compare_exchange_weak(&captures, &open, open - 1))
-        ;
 }
 
 /* The thread */
@@ -867,11 +251,11 @@ static bool tick_row(struct compute_row *row, int64_t now_ns)
     if (context)
         limiter_rest(&row->limiter, !busy);
     if (busy) {
-        inside = enter(context);
+        inside = compute_enter(context);
         limiter_poll(&row->limiter);
         row->idle_at = row->limiter.presence.voided % MAX(row->idle_count, 1u);
         out = limiter_probe(&row->limiter);
-        leave(&inside);
+        compute_leave(&inside);
     }
     (void)pthread_mutex_unlock(&row->lock);
     if (!out)
@@ -880,9 +264,9 @@ static bool tick_row(struct compute_row *row, int64_t now_ns)
     (void)nanosleep(&moment, NULL);
     (void)pthread_mutex_lock(&row->lock);
     if (tended_in(row) == context) {
-        inside = enter(context);
+        inside = compute_enter(context);
         limiter_probe_answer(&row->limiter);
-        leave(&inside);
+        compute_leave(&inside);
     }
     (void)pthread_mutex_unlock(&row->lock);
     return busy;
@@ -890,11 +274,11 @@ static bool tick_row(struct compute_row *row, int64_t now_ns)
 
 bool compute_tick(int64_t now_ns, int64_t *ret_due_ns)
 {
-    unsigned count = atomic_load(&compute.count);
+    unsigned count = atomic_load(&compute_table.count);
     bool any = false;
 
     for (unsigned i = 0; i < count; i++) {
-        struct compute_row *row = atomic_load(&compute.rows[i]);
+        struct compute_row *row = atomic_load(&compute_table.rows[i]);
 
         if (!row->context && !row->looked_in)
             continue;

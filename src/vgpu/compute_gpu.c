@@ -1,0 +1,163 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/clock.h"
+#include "base/glibc.h"
+#include "vgpu/compute_row.h"
+#include "vgpu/real.h"
+
+#define WAIT_TRIES 4
+
+struct inside compute_enter(CUcontext context)
+{
+    struct inside inside = {.mode = CU_STREAM_CAPTURE_MODE_RELAXED};
+    CUcontext current = NULL;
+
+    inside.relaxed = REAL(cuThreadExchangeStreamCaptureMode) &&
+                     REAL(cuThreadExchangeStreamCaptureMode)(&inside.mode) == CUDA_SUCCESS;
+    (void)REAL(cuCtxGetCurrent)(&current);
+    inside.pushed = current != context && REAL(cuCtxPushCurrent_v2)(context) == CUDA_SUCCESS;
+    return inside;
+}
+
+void compute_leave(struct inside *inside)
+{
+    CUcontext popped;
+
+    if (inside->pushed)
+        (void)REAL(cuCtxPopCurrent_v2)(&popped);
+    if (inside->relaxed)
+        (void)REAL(cuThreadExchangeStreamCaptureMode)(&inside->mode);
+}
+
+CUcontext compute_looked_in(CUstream stream, CUcontext context)
+{
+    CUcontext primary = NULL;
+    CUgreenCtx green = NULL;
+
+    if (!HAS(cuStreamGetCtx_v2) ||
+        REAL(cuStreamGetCtx_v2)(stream, &primary, &green) != CUDA_SUCCESS || !green || !primary)
+        return context;
+    return primary;
+}
+
+/* 1 and 2 are the names of the legacy and the per-thread default stream. */
+bool compute_has_name(CUstream stream)
+{
+    return (uintptr_t)stream > 2;
+}
+
+static bool is_out_of_sight(const struct compute_row *row, const struct launch *where)
+{
+    CUcontext current = NULL;
+
+    return row->looked_in != row->context && !compute_has_name(where->stream) &&
+           (REAL(cuCtxGetCurrent)(&current) != CUDA_SUCCESS || current != row->context);
+}
+
+bool compute_is_capturing(const struct launch *launch)
+{
+    CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+    CUresult result = CUDA_SUCCESS;
+
+    if (launch->per_thread && HAS(cuStreamIsCapturing_ptsz))
+        result = REAL(cuStreamIsCapturing_ptsz)(launch->stream, &status);
+    else if (HAS(cuStreamIsCapturing))
+        result = REAL(cuStreamIsCapturing)(launch->stream, &status);
+    /* The legacy stream while a blocking one is captured: nothing may be done in it. */
+    return result != CUDA_SUCCESS || status != CU_STREAM_CAPTURE_STATUS_NONE;
+}
+
+static int64_t gpu_now(void *gpu)
+{
+    (void)gpu;
+    return clock_now_ns();
+}
+
+static void *gpu_event(void *gpu)
+{
+    CUevent event;
+
+    (void)gpu;
+    return REAL(cuEventCreate)(&event, CU_EVENT_DEFAULT) == CUDA_SUCCESS ? event : NULL;
+}
+
+static bool gpu_record(void *gpu, void *event, const struct launch *where)
+{
+    const struct compute_row *row = gpu;
+
+    if (!where)
+        return row->idle_count &&
+               REAL(cuEventRecord)(event, row->idle_streams[row->idle_at]) == CUDA_SUCCESS;
+    if (is_out_of_sight(row, where) || compute_is_capturing(where))
+        return false;
+    return (where->per_thread && REAL(cuEventRecord_ptsz)
+                ? REAL(cuEventRecord_ptsz)(event, where->stream)
+                : REAL(cuEventRecord)(event, where->stream)) == CUDA_SUCCESS;
+}
+
+static enum event_state gpu_query(void *gpu, void *event)
+{
+    CUresult result = REAL(cuEventQuery)(event);
+
+    (void)gpu;
+    if (result == CUDA_SUCCESS)
+        return EVENT_DONE;
+    return result == CUDA_ERROR_NOT_READY ? EVENT_NOT_YET : EVENT_BROKEN;
+}
+
+static bool gpu_elapsed(void *gpu, void *from, void *to, double *ret_ms)
+{
+    float ms;
+
+    (void)gpu;
+    if (REAL(cuEventElapsedTime)(&ms, from, to) != CUDA_SUCCESS)
+        return false;
+    *ret_ms = (double)ms;
+    return true;
+}
+
+static bool gpu_is_idle(void *gpu, const struct launch *where)
+{
+    if (is_out_of_sight(gpu, where) || compute_is_capturing(where))
+        return true;
+    if (where->per_thread && HAS(cuStreamQuery_ptsz))
+        return REAL(cuStreamQuery_ptsz)(where->stream) == CUDA_SUCCESS;
+    return REAL(cuStreamQuery) && REAL(cuStreamQuery)(where->stream) == CUDA_SUCCESS;
+}
+
+static bool gpu_asks_others(void *gpu)
+{
+    (void)gpu;
+    return atomic_load(&compute_joins) == 0;
+}
+
+static bool gpu_is_captured(void *gpu, const struct launch *where)
+{
+    (void)gpu;
+    return compute_is_capturing(where);
+}
+
+static int64_t gpu_wait(void *gpu, void *event)
+{
+    int64_t least_ns = INT64_MAX;
+
+    for (unsigned i = 0; i < WAIT_TRIES; i++) {
+        int64_t began_ns = clock_now_ns();
+
+        if (!gpu_record(gpu, event, NULL) || REAL(cuEventSynchronize)(event) != CUDA_SUCCESS)
+            return 0;
+        least_ns = MIN(least_ns, clock_now_ns() - began_ns);
+    }
+    return least_ns;
+}
+
+const struct limiter_gpu compute_gpu = {
+    .now_ns = gpu_now,
+    .make_event = gpu_event,
+    .record = gpu_record,
+    .query = gpu_query,
+    .elapsed_ms = gpu_elapsed,
+    .is_idle = gpu_is_idle,
+    .asks_others = gpu_asks_others,
+    .is_captured = gpu_is_captured,
+    .wait_ns = gpu_wait,
+};

@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/*
+ * The inside of compute.h, for the files it is made of: compute.c (launches, the helper thread),
+ * compute_rows.c (the limiters, a row for each context that launches), compute_gpu.c (the driver as
+ * the limiter sees it) and captures.c.
+ */
+
+#include "vgpu/compute.h"
+
+/* Streams share queues of the device, eight unless set otherwise: a probe in one that a program's
+ * kernels keep busy waits for them, and the next goes into another. */
+enum {
+    IDLE_STREAMS = 8,
+};
+
+/* One context's. Never unmapped: a thread may be on its way into one. Used again for another
+ * context when its own is gone. */
+struct compute_row {
+    pthread_mutex_t lock; /* everything below; never held while waiting */
+    CUcontext context;    /* NULL: free, but where one is ending */
+    CUcontext ending;     /* the driver was asked to end it, and has not answered */
+    CUcontext
+        looked_in;     /* what others than who launches in it make current: see compute_looked_in().
+                          Without a context: a green one's row, for the next of that one's */
+    bool whole_ending; /* of a green one: its primary context is */
+    unsigned long long id;
+    struct vgpu_device *device;
+    CUstream idle_streams[IDLE_STREAMS];
+    unsigned idle_count, idle_at;
+    struct limiter limiter;
+};
+
+extern struct compute_table {
+    pthread_mutex_t lock; /* over changes of the table */
+    _Atomic(struct compute_row *) rows[CONTEXTS_MAX];
+    _Atomic unsigned count;
+} compute_table;
+
+/* The row of a context, made at its first launch, which is into this stream; NULL when there can't
+ * be one. compute_find_row() makes none. */
+struct compute_row *compute_row_of(CUcontext context, CUstream stream);
+struct compute_row *compute_find_row(CUcontext context);
+
+/* The thread looks its row up anew. */
+void compute_forget_row(void);
+
+/* The context in which a launch into a stream runs; NULL when there is none. */
+CUcontext compute_context_of(const struct launch *launch);
+
+/* The calling thread inside a context, disturbing nobody's capture. */
+struct inside {
+    bool pushed, relaxed;
+    CUstreamCaptureMode mode;
+};
+struct inside compute_enter(CUcontext context);
+void compute_leave(struct inside *inside);
+
+/*
+ * A green context may be current to one thread at a time, and is a part of the device's primary
+ * one: we look into its streams from there, but for its default stream, which only its own thread
+ * can name.
+ */
+CUcontext compute_looked_in(CUstream stream, CUcontext context);
+
+/* Whether it is no default stream. */
+bool compute_has_name(CUstream stream);
+
+/* Nothing may be done in it. */
+bool compute_is_capturing(const struct launch *launch);
+
+extern _Atomic int compute_captures; /* that are open */
+extern _Atomic int compute_joins;    /* threads that make a stream wait for an event, perhaps a
+                                        captured one */
+
+extern const struct limiter_gpu compute_gpu; /* of a struct compute_row */
+
+void compute_rows_after_fork(void);
+void compute_captures_after_fork(void);

@@ -1,0 +1,316 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <sys/mman.h>
+#include <time.h>
+
+#include "base/clock.h"
+#include "base/glibc.h"
+#include "region/bucket.h"
+#include "vgpu/compute_row.h"
+#include "vgpu/real.h"
+
+#define ENDING_PAUSE_NS 50000
+#define ENDING_TRIES 200
+
+struct compute_table compute_table = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+/* The thread's last row, while no context has come or gone. */
+static __thread struct {
+    unsigned epoch;
+    CUcontext context;
+    struct compute_row *row;
+} last __attribute__((tls_model("initial-exec")));
+
+void compute_forget_row(void)
+{
+    last.epoch = 0;
+}
+
+void compute_rows_after_fork(void)
+{
+    (void)pthread_mutex_init(&compute_table.lock, NULL);
+    for (unsigned i = 0; i < atomic_load(&compute_table.count); i++)
+        atomic_store(&compute_table.rows[i], NULL);
+    atomic_store(&compute_table.count, 0);
+    last.epoch = 0;
+}
+
+static unsigned long long id_of(CUcontext context)
+{
+    unsigned long long id = 0;
+
+    if (HAS(cuCtxGetId))
+        (void)REAL(cuCtxGetId)(context, &id);
+    return id;
+}
+
+/* With the table's lock held; the row is nobody's. */
+static void begin_row(struct compute_row *row, CUcontext context, CUcontext seen_in,
+                      struct vgpu_device *device)
+{
+    struct inside inside;
+
+    /* What was made for another green context is the primary one's, and still there. */
+    if (row->looked_in) {
+        (void)pthread_mutex_lock(&row->lock);
+        row->id = id_of(context);
+        row->context = context;
+        (void)pthread_mutex_unlock(&row->lock);
+        return;
+    }
+    inside = compute_enter(seen_in);
+    (void)pthread_mutex_lock(&row->lock);
+    memset(&row->limiter, 0, sizeof(row->limiter));
+    row->id = id_of(context);
+    row->looked_in = seen_in;
+    row->device = device;
+    row->idle_count = row->idle_at = 0;
+    while (row->idle_count < IDLE_STREAMS &&
+           REAL(cuStreamCreate)(&row->idle_streams[row->idle_count], CU_STREAM_NON_BLOCKING) ==
+               CUDA_SUCCESS)
+        row->idle_count++;
+    limiter_init(&row->limiter, &compute_gpu, row, &device->share,
+                 (uint64_t)clock_now_ns() ^ (uint64_t)(uintptr_t)row);
+    row->context = context;
+    (void)pthread_mutex_unlock(&row->lock);
+    compute_leave(&inside);
+}
+
+/* One that nobody has, and that is looked at in this context, or in none. */
+static struct compute_row *free_row(CUcontext looked_in)
+{
+    unsigned count = atomic_load(&compute_table.count);
+
+    for (unsigned i = 0; i < count; i++) {
+        struct compute_row *row = atomic_load(&compute_table.rows[i]);
+
+        if (!row->context && !row->ending && row->looked_in == looked_in)
+            return row;
+    }
+    return NULL;
+}
+
+static struct compute_row *new_row(CUcontext context, CUcontext seen_in)
+{
+    struct compute_row *row = context != seen_in ? free_row(seen_in) : NULL;
+    unsigned count = atomic_load(&compute_table.count);
+
+    row = row ? row : free_row(NULL);
+    if (row)
+        return row;
+    if (count == CONTEXTS_MAX)
+        return NULL;
+    row = mmap(NULL, sizeof(*row), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (row == MAP_FAILED)
+        return NULL;
+    (void)pthread_mutex_init(&row->lock, NULL);
+    atomic_store(&compute_table.rows[count], row);
+    atomic_store(&compute_table.count, count + 1);
+    return row;
+}
+
+static void end_row(struct compute_row *row)
+{
+    (void)pthread_mutex_lock(&row->lock);
+    row->context = row->looked_in = NULL;
+    row->whole_ending = false;
+    row->idle_count = 0;
+    limiter_abandon(&row->limiter);
+    (void)pthread_mutex_unlock(&row->lock);
+    bucket_wake(row->limiter.compute);
+}
+
+typedef void (*part_fn)(struct compute_row *row);
+
+/* The rows of a primary context's green ones, those that are kept as well. */
+static void each_part(CUcontext primary, part_fn then)
+{
+    unsigned count = atomic_load(&compute_table.count);
+
+    for (unsigned i = 0; i < count; i++) {
+        struct compute_row *row = atomic_load(&compute_table.rows[i]);
+
+        if (row->looked_in == primary && row->context != primary && !row->ending)
+            then(row);
+    }
+}
+
+static void leave_alone(struct compute_row *row)
+{
+    (void)pthread_mutex_lock(&row->lock);
+    row->whole_ending = true;
+    (void)pthread_mutex_unlock(&row->lock);
+}
+
+static void look_again(struct compute_row *row)
+{
+    (void)pthread_mutex_lock(&row->lock);
+    row->whole_ending = false;
+    (void)pthread_mutex_unlock(&row->lock);
+}
+
+static struct compute_row *find_ending(CUcontext context)
+{
+    unsigned count = atomic_load_explicit(&compute_table.count, memory_order_acquire);
+
+    for (unsigned i = 0; i < count; i++) {
+        struct compute_row *row = atomic_load(&compute_table.rows[i]);
+
+        if (row->ending == context)
+            return row;
+    }
+    return NULL;
+}
+
+struct compute_row *compute_find_row(CUcontext context)
+{
+    unsigned count = atomic_load_explicit(&compute_table.count, memory_order_acquire);
+
+    for (unsigned i = 0; i < count; i++) {
+        struct compute_row *row = atomic_load(&compute_table.rows[i]);
+
+        if (row->context == context)
+            return row;
+    }
+    return NULL;
+}
+
+/* With the table's lock held, which is let go of meanwhile: whether the context lives is not known
+ * while the driver is at it. A refusal comes at once. */
+static void wait_for_ending(CUcontext context)
+{
+    const struct timespec moment = {.tv_nsec = ENDING_PAUSE_NS};
+
+    for (unsigned i = 0; i < ENDING_TRIES && find_ending(context); i++) {
+        (void)pthread_mutex_unlock(&compute_table.lock);
+        (void)nanosleep(&moment, NULL);
+        (void)pthread_mutex_lock(&compute_table.lock);
+    }
+}
+
+static struct vgpu_device *device_of(CUcontext context)
+{
+    struct inside inside = compute_enter(context);
+    struct vgpu_device *device = vgpu_current_device();
+
+    compute_leave(&inside);
+    return device;
+}
+
+struct compute_row *compute_row_of(CUcontext context, CUstream stream)
+{
+    unsigned epoch = contexts_epoch();
+    struct vgpu_device *device;
+    struct compute_row *row;
+    CUcontext seen_in;
+
+    if (last.row && last.epoch == epoch && last.context == context)
+        return last.row;
+
+    (void)pthread_mutex_lock(&compute_table.lock);
+    wait_for_ending(context);
+    row = compute_find_row(context);
+    /* The handle is a new context's: the old one ended unseen. */
+    if (row && row->id != id_of(context)) {
+        end_row(row);
+        row = NULL;
+    }
+    seen_in = row ? row->looked_in : compute_looked_in(stream, context);
+    if (!row && (device = device_of(seen_in)) && (row = new_row(context, seen_in)))
+        begin_row(row, context, seen_in, device);
+    (void)pthread_mutex_unlock(&compute_table.lock);
+    last.row = row;
+    last.epoch = epoch;
+    last.context = context;
+    return row;
+}
+
+CUcontext compute_context_of(const struct launch *launch)
+{
+    CUcontext context = NULL;
+
+    if (compute_has_name(launch->stream) && REAL(cuStreamGetCtx) &&
+        REAL(cuStreamGetCtx)(launch->stream, &context) == CUDA_SUCCESS && context)
+        return context;
+    return REAL(cuCtxGetCurrent)(&context) == CUDA_SUCCESS ? context : NULL;
+}
+
+/* With the table's lock held. The context is still there, and so are its events. */
+static void settle_row(struct compute_row *row)
+{
+    struct inside inside = compute_enter(row->looked_in);
+
+    (void)pthread_mutex_lock(&row->lock);
+    limiter_settle(&row->limiter);
+    (void)pthread_mutex_unlock(&row->lock);
+    compute_leave(&inside);
+}
+
+static void forget_thread(void)
+{
+    launch_cache.epoch = 0;
+    last.epoch = 0;
+}
+
+/* Threads that wait see that the context is not there and stop. What is on its way stays, for the
+ * driver may refuse. */
+void compute_ending(CUcontext context)
+{
+    struct compute_row *row;
+
+    (void)pthread_mutex_lock(&compute_table.lock);
+    row = compute_find_row(context);
+    if (row && row->id == id_of(context))
+        settle_row(row);
+    if (row) {
+        (void)pthread_mutex_lock(&row->lock);
+        row->ending = context;
+        row->context = NULL;
+        (void)pthread_mutex_unlock(&row->lock);
+        bucket_wake(row->limiter.compute);
+    }
+    each_part(context, leave_alone);
+    (void)pthread_mutex_unlock(&compute_table.lock);
+    forget_thread();
+}
+
+/* The events die with the context. */
+void compute_ended(CUcontext context, bool gone)
+{
+    struct compute_row *row, *met;
+
+    (void)pthread_mutex_lock(&compute_table.lock);
+    row = find_ending(context);
+    met = compute_find_row(
+        context); /* by a launch meanwhile, or another context of the same handle */
+    if (row) {
+        (void)pthread_mutex_lock(&row->lock);
+        row->ending = NULL;
+        row->context = gone || met ? NULL : context;
+        (void)pthread_mutex_unlock(&row->lock);
+        if (!row->context && row->looked_in == context)
+            end_row(row);
+        if (gone && met && met->id == row->id)
+            end_row(met);
+    }
+    each_part(context, gone ? end_row : look_again);
+    (void)pthread_mutex_unlock(&compute_table.lock);
+    forget_thread();
+}
+
+void compute_forget_stream(CUstream stream)
+{
+    unsigned count = atomic_load(&compute_table.count);
+    struct inside inside;
+
+    for (unsigned i = 0; i < count; i++) {
+        struct compute_row *row = atomic_load(&compute_table.rows[i]);
+
+        (void)pthread_mutex_lock(&row->lock);
+        if (row->looked_in) {
+            inside = compute_enter(row->looked_in);
+            limiter_forget_stream(&row->limiter, stream);
+            compute_leave(&inside);
+        }
+        (void)pthread_mutex_unlock(&row->lock);
+    }
+}
