@@ -329,6 +329,7 @@ typedef struct {
 } CUarrayMapInfo;
 
 /* Managed memory, which moves between host and devices. */
+#define CU_POINTER_ATTRIBUTE_IS_MANAGED 8
 #define CU_DEVICE_CPU ((CUdevice)-1)
 #define CU_DEVICE_INVALID ((CUdevice)-2)
 
@@ -646,6 +647,8 @@ CUresult cuModuleLoadFatBinary(CUmodule *module, const void *image);
 CUresult cuModuleUnload(CUmodule module);
 CUresult cuModuleGetFunction(CUfunction *function, CUmodule module, const char *name);
 CUresult cuModuleGetLoadingMode(int *mode);
+CUresult cuModuleGetGlobal_v2(CUdeviceptr *ptr, size_t *bytes, CUmodule module, const char *name);
+CUresult cuLibraryGetManaged(CUdeviceptr *ptr, size_t *bytes, CUlibrary library, const char *name);
 CUresult cuLibraryLoadData(CUlibrary *library, const void *code, CUjit_option *jit_names,
                            void **jit_values, unsigned int jit_options, CUlibraryOption *names,
                            void **values, unsigned int options);
@@ -681,6 +684,7 @@ CUresult cuMemHostRegister_v2(void *ptr, size_t bytes, unsigned int flags);
 CUresult cuMemHostUnregister(void *ptr);
 
 /* Managed memory */
+CUresult cuPointerGetAttribute(void *data, int attribute, CUdeviceptr ptr);
 CUresult cuMemAllocManaged(CUdeviceptr *ptr, size_t bytes, unsigned int flags);
 CUresult cuMemPrefetchAsync(CUdeviceptr ptr, size_t bytes, CUdevice device, CUstream stream);
 CUresult cuMemPrefetchAsync_ptsz(CUdeviceptr ptr, size_t bytes, CUdevice device, CUstream stream);

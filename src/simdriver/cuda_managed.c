@@ -166,11 +166,13 @@ static bool grow(void)
     return true;
 }
 
-static uint64_t make(uint64_t bytes, uint32_t context)
+uint64_t guest_managed_make(uint64_t bytes, uint32_t context)
 {
     struct managed row = {.bytes = bytes, .context = context};
-    size_t count = (bytes + PIECE - 1) / PIECE;
+    size_t count;
 
+    row.bytes = bytes = (bytes + SIM_ALIGN - 1) / SIM_ALIGN * SIM_ALIGN;
+    count = (bytes + PIECE - 1) / PIECE;
     if (!grow())
         return 0;
     row.address = address_take(bytes, context);
@@ -201,13 +203,28 @@ PUBLIC CUresult cuMemAllocManaged(CUdeviceptr *ptr, size_t bytes, unsigned int f
         return CUDA_ERROR_INVALID_VALUE;
     if (bytes > UINT64_MAX - SIM_ALIGN)
         return CUDA_ERROR_OUT_OF_MEMORY;
-    bytes = (bytes + SIM_ALIGN - 1) / SIM_ALIGN * SIM_ALIGN;
     (void)sim_lock(guest.sim);
-    address = make(bytes, context);
+    address = guest_managed_make(bytes, context);
     sim_unlock(guest.sim);
     if (!address)
         return CUDA_ERROR_OUT_OF_MEMORY;
     *ptr = address;
+    return CUDA_SUCCESS;
+}
+
+PUBLIC CUresult cuPointerGetAttribute(void *data, int attribute, CUdeviceptr ptr)
+{
+    CUresult r = guest_check();
+
+    if (r != CUDA_SUCCESS)
+        return r;
+    if (attribute != CU_POINTER_ATTRIBUTE_IS_MANAGED)
+        return CUDA_ERROR_NOT_SUPPORTED; /* no others are simulated */
+    if (!data)
+        return CUDA_ERROR_INVALID_VALUE;
+    (void)sim_lock(guest.sim);
+    *(unsigned int *)data = guest_managed_has(ptr);
+    sim_unlock(guest.sim);
     return CUDA_SUCCESS;
 }
 

@@ -25,6 +25,7 @@ struct module_code {
     struct module_code *library; /* of which this is the module here */
     uint64_t charged_bytes;      /* for all of it, loaded eagerly */
     struct module_function *functions;
+    uint64_t *variables; /* addresses, by the image's; 0: not asked for yet */
     struct module_code *next;
 };
 
@@ -61,6 +62,7 @@ static void free_code(struct module_code *code)
     }
     if (!code->library)
         module_image_deinit(&code->image);
+    free(code->variables);
     free(code);
 }
 
@@ -75,8 +77,19 @@ void guest_drop_modules(uint32_t context)
     }
 }
 
+static void free_variables(struct module_code *code)
+{
+    (void)sim_lock(guest.sim);
+    for (size_t i = 0; code->variables && i < code->image.variable_count; i++) {
+        if (code->variables[i])
+            (void)guest_managed_free(code->variables[i]);
+    }
+    sim_unlock(guest.sim);
+}
+
 static void unload(struct module_code *code)
 {
+    free_variables(code);
     for (struct module_function *f = code->functions; f; f = f->next)
         guest_discharge_own(code->context, f->charged_bytes);
     guest_discharge_own(code->context, code->charged_bytes);
@@ -91,8 +104,16 @@ static CUresult load(const struct module_image *image, uint32_t context,
 
     if (!code)
         return CUDA_ERROR_OUT_OF_MEMORY;
+    if (!library && image->variable_count) {
+        code->variables = calloc(image->variable_count, sizeof(*code->variables));
+        if (!code->variables) {
+            free(code);
+            return CUDA_ERROR_OUT_OF_MEMORY;
+        }
+    }
     code->charged_bytes = context && guest.eager ? image->bytes : 0;
     if (!guest_charge_own(context, code->charged_bytes)) {
+        free(code->variables);
         free(code);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
@@ -295,6 +316,7 @@ static void unload_library(struct module_code *library)
             continue;
         unload(code);
     }
+    free_variables(library);
     free_code(library);
 }
 
@@ -539,4 +561,64 @@ PUBLIC CUresult cuKernelGetFunction(CUfunction *function, CUkernel kernel)
         r = get_function(code, of->name, (struct module_function **)function);
     (void)pthread_mutex_unlock(&guest.lock);
     return r;
+}
+
+/* Variables in managed memory, which is there from the first time on that somebody asks. */
+
+static CUresult find_variable(struct module_code *code, const char *name, CUdeviceptr *ptr,
+                              size_t *bytes)
+{
+    struct module_code *of = code->library ? code->library : code;
+    uint32_t context;
+    CUresult r = guest_current(&context);
+    size_t i = 0;
+
+    if (r != CUDA_SUCCESS)
+        return r;
+    while (i < of->image.variable_count && strcmp(of->image.variables[i].name, name) != 0)
+        i++;
+    if (i == of->image.variable_count)
+        return CUDA_ERROR_NOT_FOUND;
+    if (!of->variables[i]) {
+        (void)sim_lock(guest.sim);
+        of->variables[i] =
+            guest_managed_make(of->image.variables[i].bytes, of->context ? of->context : context);
+        sim_unlock(guest.sim);
+    }
+    if (!of->variables[i])
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    if (ptr)
+        *ptr = of->variables[i];
+    if (bytes)
+        *bytes = of->image.variables[i].bytes;
+    return CUDA_SUCCESS;
+}
+
+static CUresult get_variable(const void *handle, bool library, const char *name, CUdeviceptr *ptr,
+                             size_t *bytes)
+{
+    struct module_code *code;
+    CUresult r = guest_check();
+
+    if (r != CUDA_SUCCESS)
+        return r;
+    if (!name || (!ptr && !bytes))
+        return CUDA_ERROR_INVALID_VALUE;
+    (void)pthread_mutex_lock(&guest.lock);
+    code = find_code(handle, library);
+    r = code ? find_variable(code, name, ptr, bytes) : CUDA_ERROR_INVALID_HANDLE;
+    (void)pthread_mutex_unlock(&guest.lock);
+    return r;
+}
+
+PUBLIC CUresult cuModuleGetGlobal_v2(CUdeviceptr *ptr, size_t *bytes, CUmodule module,
+                                     const char *name)
+{
+    return get_variable(module, false, name, ptr, bytes);
+}
+
+PUBLIC CUresult cuLibraryGetManaged(CUdeviceptr *ptr, size_t *bytes, CUlibrary library,
+                                    const char *name)
+{
+    return get_variable(library, true, name, ptr, bytes);
 }

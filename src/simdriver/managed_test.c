@@ -99,6 +99,58 @@ static void pages_come_and_go(void)
     HOLDS(testing_used_bytes() == 0 && on_device(0) == 0);
 }
 
+static const char image[] =
+    "hamisim-module 1\nkernel spin\nmanaged small 1000\nmanaged big 4194304\n";
+
+/* There from the first time on that somebody asks, until their module goes. */
+static void variables(void)
+{
+    CUmodule module, again;
+    CUlibrary library;
+    CUdeviceptr ptr, same;
+    unsigned managed;
+    struct testing t;
+    size_t bytes;
+
+    testing_begin(&t);
+    GIVES(CUDA_ERROR_INVALID_IMAGE,
+          cuModuleLoadData(&module, "hamisim-module 1\nmanaged nothing 0\n"));
+    GIVES(CUDA_ERROR_INVALID_IMAGE, cuModuleLoadData(&module, "hamisim-module 1\nmanaged much\n"));
+    OK(cuModuleLoadData(&module, image));
+    OK(cuModuleLoadData(&again, image));
+    HOLDS(view()->processes[0].claimed_bytes[0] == 0);
+    GIVES(CUDA_ERROR_NOT_FOUND, cuModuleGetGlobal_v2(&ptr, &bytes, module, "spin"));
+    GIVES(CUDA_ERROR_INVALID_HANDLE, cuModuleGetGlobal_v2(&ptr, &bytes, NULL, "big"));
+    INVALID(cuModuleGetGlobal_v2(NULL, NULL, module, "big"));
+    OK(cuModuleGetGlobal_v2(&ptr, &bytes, module, "big"));
+    HOLDS(bytes == 2 * PIECE && view()->processes[0].claimed_bytes[0] == 2 * PIECE);
+    OK(cuModuleGetGlobal_v2(&same, NULL, module, "big"));
+    HOLDS(same == ptr);
+    OK(cuModuleGetGlobal_v2(&same, NULL, again, "big"));
+    HOLDS(same != ptr && view()->processes[0].claimed_bytes[0] == 4 * PIECE);
+    OK(cuPointerGetAttribute(&managed, CU_POINTER_ATTRIBUTE_IS_MANAGED, ptr + 5));
+    HOLDS(managed == 1);
+    OK(cuMemPrefetchAsync(ptr, PIECE, 0, t.streams[0]));
+    HOLDS(on_device(0) == PIECE);
+    OK(cuModuleUnload(module));
+    HOLDS(on_device(0) == 0 && view()->processes[0].claimed_bytes[0] == 2 * PIECE);
+    OK(cuModuleUnload(again));
+    OK(cuLibraryLoadData(&library, image, NULL, NULL, 0, NULL, NULL, 0));
+    OK(cuLibraryGetManaged(&ptr, &bytes, library, "small"));
+    HOLDS(bytes == 1000 && view()->processes[0].claimed_bytes[0] == 1024);
+    OK(cuLibraryUnload(library));
+    HOLDS(view()->processes[0].claimed_bytes[0] == 0);
+    OK(cuPointerGetAttribute(&managed, CU_POINTER_ATTRIBUTE_IS_MANAGED, ptr));
+    HOLDS(managed == 0);
+
+    OK(cuModuleLoadData(&module, image));
+    OK(cuModuleGetGlobal_v2(&ptr, &bytes, module, "big"));
+    OK(cuCtxDestroy_v2(t.context));
+    HOLDS(view()->processes[0].claimed_bytes[0] == 0);
+}
+
+HOLDS_IN(variables_of_a_module_are_there_until_it_goes, "", variables)
+
 /* Other memory takes their place. */
 static void pages_give_way(void)
 {
@@ -194,6 +246,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(pages_are_where_they_were_last_wanted),
+        cmocka_unit_test(variables_of_a_module_are_there_until_it_goes),
         cmocka_unit_test(pages_give_way_to_other_memory),
         cmocka_unit_test(advice_is_told_again),
         cmocka_unit_test(a_kernel_brings_what_it_touches),

@@ -81,12 +81,31 @@ static CUresult parse_kernel(const char *line, size_t len, struct module_kernel 
     return parse_words(text + name_len, kernel);
 }
 
+/* "NAME BYTES" */
+static CUresult parse_variable(const char *line, size_t len, struct module_variable *variable)
+{
+    const char *space = memchr(line, ' ', len);
+    size_t name_len = space ? (size_t)(space - line) : 0;
+    CUresult r;
+
+    if (name_len == 0 || name_len >= sizeof(variable->name))
+        return CUDA_ERROR_INVALID_IMAGE;
+    memset(variable, 0, sizeof(*variable));
+    memcpy(variable->name, line, name_len);
+    r = parse_size(space + 1, len - name_len - 1, &variable->bytes);
+    if (r != CUDA_SUCCESS)
+        return r;
+    return variable->bytes ? CUDA_SUCCESS : CUDA_ERROR_INVALID_IMAGE;
+}
+
 static CUresult parse_line(const char *line, size_t len, struct module_image *image)
 {
     if (len == 0)
         return CUDA_SUCCESS;
     if (len > 5 && begins_with(line, "size=", 5))
         return parse_size(line + 5, len - 5, &image->bytes);
+    if (len > 8 && begins_with(line, "managed ", 8))
+        return parse_variable(line + 8, len - 8, &image->variables[image->variable_count++]);
     if (len <= 7 || !begins_with(line, "kernel ", 7))
         return CUDA_ERROR_INVALID_IMAGE;
     return parse_kernel(line + 7, len - 7, &image->kernels[image->count++]);
@@ -115,8 +134,11 @@ CUresult module_image_parse(const void *text, struct module_image *ret_image)
     }
 
     image.kernels = calloc(count_lines(line), sizeof(*image.kernels));
-    if (!image.kernels)
+    image.variables = calloc(count_lines(line), sizeof(*image.variables));
+    if (!image.kernels || !image.variables) {
+        module_image_deinit(&image);
         return CUDA_ERROR_OUT_OF_MEMORY;
+    }
     for (line += sizeof(HEADING) - 1; *line && r == CUDA_SUCCESS;) {
         size_t len = strcspn(line, "\n");
 
@@ -135,7 +157,9 @@ CUresult module_image_parse(const void *text, struct module_image *ret_image)
 void module_image_deinit(struct module_image *image)
 {
     free(image->kernels);
+    free(image->variables);
     image->kernels = NULL;
+    image->variables = NULL;
 }
 
 const struct module_kernel *module_image_find(const struct module_image *image, const char *name)

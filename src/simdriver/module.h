@@ -7,6 +7,7 @@
  *     hamisim-module 1
  *     size=BYTES            the device memory that it takes, once a context
  *     kernel NAME           any number of these
+ *     managed NAME BYTES    and of these: a variable in managed memory
  *
  * Behind a kernel's name there may be "waits" or "posts": its second parameter, a uint64_t, is then
  * the number of a flag, 0 to 1023, that is the whole machine's. A waiting kernel ends no earlier
@@ -31,11 +32,18 @@ struct module_kernel {
     uint64_t local_bytes;
 };
 
+struct module_variable {
+    char name[256];
+    uint64_t bytes;
+};
+
 struct module_image {
     uint64_t bytes;
     bool any; /* has every kernel */
     size_t count;
     struct module_kernel *kernels; /* else these */
+    size_t variable_count;
+    struct module_variable *variables;
 };
 
 /* CUDA_ERROR_INVALID_IMAGE, CUDA_ERROR_OUT_OF_MEMORY. */

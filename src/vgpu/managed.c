@@ -21,6 +21,9 @@
 
 #include "vgpu/managed.h"
 
+#include <string.h>
+#include <sys/mman.h>
+
 #include "base/glibc.h"
 #include "region/ledger.h"
 #include "vgpu/contexts.h"
@@ -37,10 +40,35 @@ static _Atomic bool any;
  */
 static pthread_rwlock_t placing = PTHREAD_RWLOCK_INITIALIZER;
 
+#define VARIABLES_FIRST 64
+
+/*
+ * Variables of modules and libraries in managed memory. The driver has a name for each and tells
+ * nobody which there are: one is known from when it is asked for by its name, as the CUDA runtime
+ * does for each of a program's.
+ */
+struct variable {
+    const void *owner; /* the module, the library; NULL: nobody's any more */
+    CUdeviceptr ptr;
+    struct allocation entry; /* while its owner is being unloaded */
+};
+
+/* Under the lock over making and freeing. */
+static struct {
+    struct variable *list;
+    size_t count, room;
+} variables;
+
+static void variables_after_fork(void)
+{
+    variables.count = 0;
+}
+
 void managed_after_fork(void)
 {
     (void)pthread_rwlock_init(&placing, NULL);
     atomic_store(&any, false);
+    variables_after_fork();
 }
 
 static bool remember(CUdeviceptr ptr, const struct grant *grant, uint64_t units, bool spilled)
@@ -54,6 +82,18 @@ static bool remember(CUdeviceptr ptr, const struct grant *grant, uint64_t units,
 
     atomic_store(&any, true);
     return grant->context != CONTEXTS_MAX && allocations_add(ALLOCATION_MANAGED, ptr, &entry);
+}
+
+static void give_back(const struct allocation *entry)
+{
+    struct vgpu_device *device = &vgpu.devices[entry->device];
+
+    grant_begin_moving(device);
+    atomic_fetch_sub(&device->managed_units, entry->units);
+    vgpu_discharge(device, VGPU_DATA, entry->units);
+    grant_end_moving(device);
+    if (entry->shared)
+        managed_count_spilled(-(int64_t)entry->units);
 }
 
 static void hold_places(void)
@@ -170,6 +210,116 @@ PUBLIC CUresult cuMemAllocManaged(CUdeviceptr *ptr, size_t bytes, unsigned int f
     return policy == LIMITS_MANAGED_FULL ? refuse() : make_on_host(ptr, bytes, flags, &grant);
 }
 
+static struct variable *new_variable(void)
+{
+    size_t room = variables.room ? 2 * variables.room : VARIABLES_FIRST;
+    void *list;
+
+    for (size_t i = 0; i < variables.count; i++) {
+        if (!variables.list[i].owner)
+            return &variables.list[i];
+    }
+    if (variables.count == variables.room) {
+        list = mmap(NULL, room * sizeof(*variables.list), PROT_READ | PROT_WRITE,
+                    MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        if (list == MAP_FAILED)
+            return NULL;
+        if (variables.list) {
+            memcpy(list, variables.list, variables.count * sizeof(*variables.list));
+            (void)munmap(variables.list, variables.room * sizeof(*variables.list));
+        }
+        variables.list = list;
+        variables.room = room;
+    }
+    return &variables.list[variables.count++];
+}
+
+/* With the lock. Charged, or kept on the host; false: neither may be. */
+static bool place_variable(CUdeviceptr ptr, size_t bytes, const void *owner, struct grant *grant)
+{
+    const bool full = atomic_load(&vgpu.managed) == LIMITS_MANAGED_FULL;
+    struct variable *variable = new_variable();
+    bool charged;
+
+    if (!variable)
+        return false;
+    *variable = (struct variable){.ptr = ptr};
+    charged = full ? grant_take(grant) : grant_try(grant);
+    if (charged && !remember(ptr, grant, grant->units, false)) {
+        grant_cancel(grant);
+        return false;
+    }
+    if (!charged &&
+        (full || !keep_on_host(ptr, bytes, grant->device) || !remember(ptr, grant, 0, false)))
+        return false;
+    variable->owner = owner;
+    if (!charged)
+        return true;
+    atomic_fetch_add(&grant->device->managed_units, grant->units);
+    grant_end(grant);
+    return true;
+}
+
+bool managed_met(CUdeviceptr ptr, size_t bytes, const void *owner)
+{
+    struct grant grant = {.units = ledger_units(bytes)};
+    struct allocation entry;
+    bool placed;
+
+    if (atomic_load(&vgpu.managed) == LIMITS_MANAGED_FREE)
+        return true;
+    grant.context = context_current();
+    grant.device = grant.context ? vgpu_current_device() : NULL;
+    if (!grant.device)
+        return true;
+    if (!grant.device->granted)
+        return false;
+    begin_placing();
+    placed = allocations_look(ALLOCATION_MANAGED, ptr, &entry) ||
+             place_variable(ptr, bytes, owner, &grant);
+    end_placing();
+    return placed;
+}
+
+bool managed_begin_unload(const void *owner)
+{
+    bool any_of_it = false;
+
+    if (!atomic_load_explicit(&any, memory_order_relaxed))
+        return false;
+    begin_placing();
+    for (size_t i = 0; i < variables.count; i++) {
+        struct variable *variable = &variables.list[i];
+
+        if (!owner || variable->owner != owner)
+            continue;
+        /* A context that ended has taken it along. */
+        if (!allocations_take(ALLOCATION_MANAGED, variable->ptr, &variable->entry))
+            variable->owner = NULL;
+        any_of_it |= variable->owner != NULL;
+    }
+    if (!any_of_it)
+        end_placing();
+    return any_of_it;
+}
+
+void managed_end_unload(const void *owner, bool gone)
+{
+    for (size_t i = 0; i < variables.count; i++) {
+        struct variable *variable = &variables.list[i];
+
+        if (variable->owner != owner)
+            continue;
+        if (!gone) {
+            (void)allocations_add(ALLOCATION_MANAGED, variable->ptr, &variable->entry);
+            continue;
+        }
+        give_back(&variable->entry);
+        variable->owner = NULL;
+    }
+    end_placing();
+}
+
 void managed_count_spilled(int64_t units)
 {
     if (units)
@@ -212,19 +362,11 @@ bool managed_begin_free(CUdeviceptr ptr, struct allocation *entry)
 
 void managed_end_free(CUdeviceptr ptr, const struct allocation *entry, bool freed)
 {
-    struct vgpu_device *device = &vgpu.devices[entry->device];
-
     if (!freed)
         (void)allocations_add(ALLOCATION_MANAGED, ptr, entry);
     end_placing();
-    if (!freed)
-        return;
-    grant_begin_moving(device);
-    atomic_fetch_sub(&device->managed_units, entry->units);
-    vgpu_discharge(device, VGPU_DATA, entry->units);
-    grant_end_moving(device);
-    if (entry->shared)
-        managed_count_spilled(-(int64_t)entry->units);
+    if (freed)
+        give_back(entry);
 }
 
 /* Where a range may be: anywhere (CU_DEVICE_INVALID), on the one device that it is charged to, or

@@ -18,6 +18,18 @@ void managed_end_free(CUdeviceptr ptr, const struct allocation *entry, bool free
  */
 bool managed_spill(CUdeviceptr *ptr, size_t bytes, const struct grant *grant);
 
+/*
+ * A variable of a module or a library was asked for, and is in managed memory: charged as such
+ * memory is when it is made, or kept on the host. False where there is no room for it and the
+ * policy is "full".
+ */
+bool managed_met(CUdeviceptr ptr, size_t bytes, const void *owner);
+
+/* Around the driver's call that unloads what may have such variables. False: it has none, and
+ * managed_end_unload() must not be called. */
+bool managed_begin_unload(const void *owner);
+void managed_end_unload(const void *owner, bool gone);
+
 /* So much more of it, or less, of this kind or another. */
 void managed_count_spilled(int64_t units);
 

@@ -7,6 +7,7 @@
 #include "vgpu/code.h"
 #include "vgpu/contexts.h"
 #include "vgpu/hidden.h"
+#include "vgpu/managed.h"
 #include "vgpu/overhead.h"
 #include "vgpu/real.h"
 
@@ -167,12 +168,16 @@ typedef CUresult (*unload_fn)(void *handle);
 static CUresult unload(void *handle, unload_fn driver)
 {
     struct code code;
+    bool has_variables;
     CUresult result;
 
     if (vgpu_mode() != VGPU_ON)
         return driver(handle);
     code = code_take(handle);
+    has_variables = managed_begin_unload(handle);
     result = driver(handle);
+    if (has_variables)
+        managed_end_unload(handle, result == CUDA_SUCCESS);
     if (result == CUDA_SUCCESS)
         code_forget_functions();
     code_end(handle, &code, result == CUDA_SUCCESS);
@@ -238,6 +243,63 @@ PUBLIC CUresult cuKernelGetFunction(CUfunction *function, CUkernel kernel)
 PUBLIC CUresult cuFuncLoad(CUfunction function)
 {
     FIND(cuFuncLoad, function);
+}
+
+/* Variables: of those in managed memory the driver tells only as they are asked for. */
+
+static bool is_managed(CUdeviceptr ptr)
+{
+    unsigned int managed = 0;
+
+    return HAS(cuPointerGetAttribute) &&
+           REAL(cuPointerGetAttribute)(&managed, CU_POINTER_ATTRIBUTE_IS_MANAGED, ptr) ==
+               CUDA_SUCCESS &&
+           managed;
+}
+
+static CUresult found_variable(CUresult result, CUdeviceptr ptr, size_t bytes, const void *owner)
+{
+    if (result != CUDA_SUCCESS || vgpu_mode() != VGPU_ON || !is_managed(ptr))
+        return result;
+    return managed_met(ptr, bytes, owner) ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+PUBLIC CUresult cuModuleGetGlobal_v2(CUdeviceptr *ptr, size_t *bytes, CUmodule module,
+                                     const char *name)
+{
+    CUdeviceptr found = 0;
+    size_t size = 0;
+    CUresult result;
+
+    (void)real_driver();
+    if (!ptr && !bytes)
+        return REAL(cuModuleGetGlobal_v2)(ptr, bytes, module, name);
+    result = REAL(cuModuleGetGlobal_v2)(&found, &size, module, name);
+    result = found_variable(result, found, size, module);
+    if (result == CUDA_SUCCESS && ptr)
+        *ptr = found;
+    if (result == CUDA_SUCCESS && bytes)
+        *bytes = size;
+    return result;
+}
+
+PUBLIC CUresult cuLibraryGetManaged(CUdeviceptr *ptr, size_t *bytes, CUlibrary library,
+                                    const char *name)
+{
+    CUdeviceptr found = 0;
+    size_t size = 0;
+    CUresult result;
+
+    (void)real_driver();
+    if (!ptr && !bytes)
+        return REAL(cuLibraryGetManaged)(ptr, bytes, library, name);
+    result = REAL(cuLibraryGetManaged)(&found, &size, library, name);
+    result = found_variable(result, found, size, library);
+    if (result == CUDA_SUCCESS && ptr)
+        *ptr = found;
+    if (result == CUDA_SUCCESS && bytes)
+        *bytes = size;
+    return result;
 }
 
 /* Stacks, heaps and the printf buffer live as long as the context, and are charged to it. */

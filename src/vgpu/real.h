@@ -43,6 +43,7 @@
     X(cuGraphChildGraphNodeGetGraph)                                                               \
     X(cuModuleGetLoadingMode)                                                                      \
     X(cuCtxGetId)                                                                                  \
+    X(cuPointerGetAttribute)                                                                       \
     X(cuStreamGetCtx_ptsz)                                                                         \
     X(cuStreamGetCtx)                                                                              \
     X(cuStreamGetCtx_v2)                                                                           \

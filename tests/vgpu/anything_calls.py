@@ -273,6 +273,9 @@ ROWS = {
     "cuMemSetMemPool": (0.2, "place kind pool"),
     # Managed memory
     "cuMemAllocManaged": (2, "+ptr size attach"),
+    "cuModuleGetGlobal_v2": (0.5, "o8 o8 module kernelname"),
+    "cuLibraryGetManaged": (0.5, "o8 o8 library kernelname"),
+    "cuPointerGetAttribute": (0.5, "o4 8 ptr"),
     "cuMemPrefetchAsync": (1, "inside partsize target stream"),
     "cuMemPrefetchAsync_ptsz": (0.5, "inside partsize target stream"),
     "cuMemPrefetchAsync_v2": (0.7, "inside partsize location 0 stream"),

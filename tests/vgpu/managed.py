@@ -208,6 +208,65 @@ def check_oversubscribed():
     check_equal((told(region, "on_host_bytes"), machine.used()), (0, 0), "a kill leaves nothing")
 
 
-for test in (check_oversubscribed, check_resident, check_hidden, check_policies, check_devices, check_neighbours):
+VARIABLES = b"hamisim-module 1\nsize=0\nkernel touch touches\nmanaged small 104857600\nmanaged large 629145600\n\0"
+LARGE, SMALL = 600 * MIB, 100 * MIB
+
+
+class Variables(Manager):
+    def load(self, number=1, library=False):
+        if library:
+            return self.call("cuLibraryLoadData", f"n{slot('library', number)}", VARIABLES, 0, 0, 0, 0, 0, 0)
+        return self.call("cuModuleLoadData", f"n{slot('module', number)}", VARIABLES)
+
+    def find(self, name, number=1, library=False):
+        """The result; its address is kept at the variable's number."""
+        at = f"n{slot('ptr', 20 + number)}"
+        if library:
+            return self.call("cuLibraryGetManaged", at, "o8", f"h{slot('library', number)}", name + b"\0")
+        return self.call("cuModuleGetGlobal_v2", at, "o8", f"h{slot('module', number)}", name + b"\0")
+
+    def unload(self, number=1, library=False):
+        if library:
+            return self.call("cuLibraryUnload", f"h{slot('library', number)}")
+        return self.call("cuModuleUnload", f"h{slot('module', number)}")
+
+
+def check_variables():
+    """Of a module and of a library: charged as managed memory is, from when they are known until they go."""
+    for library in (False, True):
+        kind = "a library" if library else "a module"
+        machine = new_machine()
+        one = Variables(limited_environment(machine, memory=LIMIT)).begin()
+        check_equal((one.load(library=library), one.find(b"small", library=library)), (0, 0), f"a variable of {kind} is found")
+        check_equal(one.charged(), CONTEXT + SMALL, f"and charged what of it may be on the device")
+        check_equal((one.find(b"small", library=library), one.charged()), (0, CONTEXT + SMALL), "once")
+        check_equal((one.alloc(1, ROOM - SMALL + 512), one.alloc(1, ROOM - SMALL)), (OUT_OF_MEMORY, 0), "other memory has the rest")
+        check_equal(one.free(1), 0, "and is freed")
+        check_equal((one.find(b"large", library=library), one.charged()), (0, CONTEXT + SMALL), "what does not fit is there, and lives on the host")
+        one.prefetch(21, LARGE)
+        check_equal(pages(machine, one), [0], "also when it is called to the device")
+        check_equal((one.unload(library=library), one.charged()), (0, CONTEXT), f"both go with {kind}")
+        for _ in range(200):
+            one.load(library=library)
+            one.find(b"small", library=library)
+            one.unload(library=library)
+        check_equal((one.charged(), machine.used(one.pid)), (CONTEXT, CONTEXT), "and after two hundred nothing is left")
+        one.load(library=library)
+        one.find(b"small", library=library)
+        one.must("cuDevicePrimaryCtxReset_v2", 0)
+        one.must("cuCtxCreate_v2", f"n{slot('context', 3)}", 0, 0)
+        check_equal(one.charged(), CONTEXT, "or with the context")
+        one.unload(library=library)
+        check_equal(one.charged(), CONTEXT, "whatever is unloaded then")
+        one.finish()
+    one = Variables(limited_environment(new_machine(), memory=LIMIT, HAMI_MANAGED="full")).begin()
+    check_equal((one.load(), one.find(b"small"), one.find(b"large"), one.charged()), (0, 0, OUT_OF_MEMORY, CONTEXT + SMALL), "by the policy full what does not fit is refused")
+    one.finish()
+    one = Variables(limited_environment(new_machine(), memory=LIMIT, HAMI_MANAGED="free")).begin()
+    check_equal((one.load(), one.find(b"small"), one.find(b"large"), one.charged()), (0, 0, 0, CONTEXT), "by the policy free nothing is charged")
+    one.finish()
+
+
+for test in (check_variables, check_oversubscribed, check_resident, check_hidden, check_policies, check_devices, check_neighbours):
     test()
 finish()
