@@ -107,6 +107,7 @@ struct region_base {
 #define CACHE_LINE 64
 
 enum {
+    REGION_PARTS = 8,  /* kinds of kernels, by their length */
     REGION_WAITS = 10, /* ranges of how long a launch waited: see REGION_WAIT_MS */
 };
 
@@ -142,7 +143,10 @@ struct region_ext_device {
     _Alignas(CACHE_LINE) _Atomic uint64_t refusals;
     struct region_compute compute;
     _Atomic uint64_t context_units; /* what a context was measured to take; 0: not measured yet */
-    uint64_t reserved[23];
+    /* What part of the time of kernels, by their length, was ours of late, in 1/65536; 0: not
+     * known. For processes that begin: see vgpu/limiter/presence.h. */
+    _Atomic uint32_t parts[2][REGION_PARTS];
+    uint64_t reserved[15];
 };
 
 /* One process' account of one device: see ledger.h. */

@@ -34,7 +34,7 @@ void limiter_init(struct limiter *limiter, const struct limiter_gpu *ops, void *
     limiter->compute = share_compute(share);
     limiter->lot.state = seed * UINT64_C(0x9e3779b97f4a7c15) | 1;
     limiter->generation = 1;
-    presence_init(&limiter->presence);
+    presence_init(&limiter->presence, share_parts(share));
     samples_calibrate(&limiter->samples, ops, gpu);
 }
 

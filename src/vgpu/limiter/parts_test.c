@@ -207,7 +207,7 @@ static void a_drifting_clock_is_not_lateness(void **state)
     for (int sign = -1; sign <= 1; sign += 2) {
         struct presence presence;
 
-        presence_init(&presence);
+        presence_init(&presence, NULL);
         for (int64_t at = 0; at < 8 * NS_PER_S; at += 10 * NS_PER_MS) {
             double device_ns = ((double)at + 3000) * (1 + sign * 20e-6);
 
@@ -225,7 +225,7 @@ static void probes_in_a_kernel_say_what_was_ours(void **state)
     double charge_ns;
 
     (void)state;
-    presence_init(&presence);
+    presence_init(&presence, NULL);
     assert_near(presence_always(&presence, 0, 1e6, 1e6, &charge_ns), 1e6, 0);
     assert_near(charge_ns, 1e6, 0);
     for (unsigned i = 0; i < 400; i++) {
@@ -273,7 +273,7 @@ static void what_is_charged_beside_others_adds_up(void **state)
         struct kernels kernels = {.lot.state = 11 + always};
         double ours_ns = 0, charged_ns = 0, charge_ns;
 
-        presence_init(&kernels.presence);
+        presence_init(&kernels.presence, NULL);
         for (unsigned i = 0; i < 40000; i++) {
             double start_ns = kernels.at_ns, own_ns = 150e3 + 150e3 * lot_draw(&kernels.lot);
             double others_ns = lot_draw(&kernels.lot) < 0.1 ? 2e6 : 0;
@@ -301,7 +301,7 @@ static void short_kernels_are_not_taken_for_long_ones(void **state)
     double ours_ns = 0, charged_ns = 0, charge_ns;
 
     (void)state;
-    presence_init(&kernels.presence);
+    presence_init(&kernels.presence, NULL);
     for (unsigned i = 0; i < 20000; i++) {
         double start_ns = kernels.at_ns, own_ns = i % 100 ? 10e3 : 2e6;
         double others_ns = i % 100 ? 0 : 4e6;
@@ -321,7 +321,7 @@ static void a_probe_behind_work_of_ours_tells_nothing(void **state)
     struct presence presence;
 
     (void)state;
-    presence_init(&presence);
+    presence_init(&presence, NULL);
     presence_open(&presence, 1e6);
     presence_note_end(&presence, 1.5e6);
     assert_int_equal(presence_resolve(&presence, 1.6e6), 0);
@@ -343,7 +343,7 @@ static void neighbours_that_left_are_forgotten(void **state)
     double charge_ns;
 
     (void)state;
-    presence_init(&presence);
+    presence_init(&presence, NULL);
     for (unsigned i = 0; i < 100; i++) {
         presence_open(&presence, i * 1e6);
         (void)presence_resolve(&presence, i * 1e6 + 0.5e6);

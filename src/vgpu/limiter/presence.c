@@ -18,12 +18,14 @@
 /* What is expected of a kind's first kernel is worth so many probes. */
 #define PRIOR 0.5
 
+#define PART_ONE 65536.0 /* of what processes tell one another */
+
 /* The first kind is shorter than any slice. */
 #define FIRST_KIND_NS 80e3
 
-void presence_init(struct presence *presence)
+void presence_init(struct presence *presence, _Atomic uint32_t (*told)[PRESENCE_KINDS])
 {
-    *presence = (struct presence){.on_device = 1, .run_chance = 1};
+    *presence = (struct presence){.on_device = 1, .run_chance = 1, .told = told};
     presence_new_base(presence);
 }
 
@@ -183,15 +185,44 @@ static struct presence_sums *sums_of(struct presence_sums kinds[PRESENCE_KINDS],
     return &kinds[kind];
 }
 
-/* Adds a kernel, with the probes that fell into it. */
-static double take_into(struct presence_sums *sums, unsigned on, unsigned all, double weight,
-                        double length_ns, double expected_ns, double *ret_charge_ns)
+enum {
+    ALWAYS,
+    DOUBT,
+};
+
+/* The container's processes' word for sums of a kind; NULL: there is none. */
+static _Atomic uint32_t *told_of(const struct presence *presence, unsigned which,
+                                 const struct presence_sums *sums)
 {
+    const struct presence_sums *first = which == ALWAYS ? presence->always : presence->doubt;
+
+    return presence->told ? &presence->told[which][sums - first] : NULL;
+}
+
+static double first_part(_Atomic uint32_t *told, double guess)
+{
+    uint32_t part = told ? atomic_load_explicit(told, memory_order_relaxed) : 0;
+
+    return part && part <= PART_ONE ? (double)part / PART_ONE : guess;
+}
+
+static void tell(_Atomic uint32_t *told, double part)
+{
+    if (told)
+        atomic_store_explicit(told, (uint32_t)MAX(part * PART_ONE, 1.0), memory_order_relaxed);
+}
+
+/* Adds a kernel, with the probes that fell into it. */
+static double take_into(const struct presence *presence, unsigned which, struct presence_sums *sums,
+                        unsigned on, unsigned all, double weight, double length_ns,
+                        double expected_ns, double *ret_charge_ns)
+{
+    _Atomic uint32_t *told = told_of(presence, which, sums);
     double ours_ns;
 
     if (sums->all <= 0) {
         sums->all = PRIOR * weight;
-        sums->on = PRIOR * weight * MIN(expected_ns / length_ns, 1.0);
+        sums->on = PRIOR * weight * first_part(told, MIN(expected_ns / length_ns, 1.0));
     }
     for (unsigned i = 0; i < all; i++) {
         sums->on = sums->on * SUMS_KEPT + weight * on / all;
@@ -199,6 +230,8 @@ static double take_into(struct presence_sums *sums, unsigned on, unsigned all, d
         sums->length_ns *= SUMS_KEPT;
         sums->charged_ns *= SUMS_KEPT;
     }
+    if (all)
+        tell(told, sums->on / sums->all);
     sums->length_ns += weight * length_ns;
     ours_ns = sums->length_ns * sums->on / sums->all;
     *ret_charge_ns = (ours_ns - sums->charged_ns) / weight;
@@ -215,8 +248,8 @@ double presence_always(struct presence *presence, double start_ns, double end_ns
     *ret_charge_ns = length_ns;
     if (!presence_contended(presence))
         return length_ns;
-    return take_into(sums_of(presence->always, length_ns), on, all, 1, length_ns, length_ns,
-                     ret_charge_ns);
+    return take_into(presence, ALWAYS, sums_of(presence->always, length_ns), on, all, 1, length_ns,
+                     length_ns, ret_charge_ns);
 }
 
 double presence_doubt(struct presence *presence, double start_ns, double end_ns, double weight,
@@ -225,6 +258,6 @@ double presence_doubt(struct presence *presence, double start_ns, double end_ns,
     unsigned on, all = count_within(presence, start_ns, end_ns, &on);
     double length_ns = end_ns - start_ns;
 
-    return take_into(sums_of(presence->doubt, length_ns), on, all, weight, length_ns, expected_ns,
-                     ret_charge_ns);
+    return take_into(presence, DOUBT, sums_of(presence->doubt, length_ns), on, all, weight,
+                     length_ns, expected_ns, ret_charge_ns);
 }

@@ -14,6 +14,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "region/region.h"
+
 /* A probe that was this late on the device had to wait for it. */
 #define PRESENCE_PROMPT_NS 10e3
 
@@ -21,9 +23,9 @@
 #define PRESENCE_DRIFT 30e-6
 
 enum {
-    PRESENCE_PROBES = 512, /* remembered: some seconds */
-    PRESENCE_ENDS = 128,   /* of kernels of ours */
-    PRESENCE_KINDS = 8,    /* of kernels, by their length */
+    PRESENCE_PROBES = 512,         /* remembered: some seconds */
+    PRESENCE_ENDS = 128,           /* of kernels of ours */
+    PRESENCE_KINDS = REGION_PARTS, /* of kernels, by their length */
 };
 
 enum probe_state {
@@ -47,6 +49,9 @@ struct presence {
         double at_ns; /* on the device's clock, as far as the host knows; since the base */
         enum probe_state state;
     } probes[PRESENCE_PROBES];
+    /* What processes of the container found out: by it one begins, lest what runs before its first
+     * probes be charged by guess in each life. Not trusted. NULL: there is no such place. */
+    _Atomic uint32_t (*told)[PRESENCE_KINDS];
     unsigned next, open;
     unsigned voided;               /* probes that told nothing */
     double ends_ns[PRESENCE_ENDS]; /* since the base */
@@ -56,7 +61,7 @@ struct presence {
     bool least_known;
 };
 
-void presence_init(struct presence *presence);
+void presence_init(struct presence *presence, _Atomic uint32_t (*told)[PRESENCE_KINDS]);
 
 /*
  * What a completed probe's time says: device_ns since the base event against host_ns since the

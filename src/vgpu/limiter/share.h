@@ -87,6 +87,12 @@ int64_t share_common_balance(const struct share *share, int64_t now_ns);
  * may use what others leave idle. */
 bool share_allows(struct share *share, bool gives_back, int64_t now_ns, int64_t *ret_until_ns);
 
+/* What the container's processes tell one another of it: see presence.h. */
+static inline _Atomic uint32_t (*share_parts(const struct share *share))[REGION_PARTS]
+{
+    return share->region->ext->devices[share->device].parts;
+}
+
 /* The container's words of the device. */
 static inline struct region_compute *share_compute(const struct share *share)
 {
