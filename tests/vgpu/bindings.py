@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""A real client of the driver: cuda-python (cuda-bindings and cuda-core), on the simulated machine, bare and under
-`hamictl run`. It resolves the driver's entry points as NVIDIA's own programs do, by cuGetProcAddress."""
+"""Real clients of the driver: cuda-python (cuda-bindings and cuda-core) and Numba's driver layer, on the simulated
+machine, bare and under `hamictl run`. They resolve the driver's entry points as NVIDIA's own programs do, by
+cuGetProcAddress."""
 
 import json
 import sys
@@ -11,6 +12,8 @@ from harness import *
 from packages import interpreter
 
 PACKAGES = ["cuda-bindings==13.5.0", "cuda-core==1.2.2"]
+# Of the runtime it asks the version alone.
+NUMBA_PACKAGES = ["numba==0.68.0", "numba-cuda==0.30.4", "nvidia-cuda-runtime==13.5.37"]
 LIMIT, CONTEXT = 2 * GIB, 300 * MIB
 
 BINDINGS = """
@@ -81,6 +84,40 @@ print(json.dumps(said))
 """
 
 
+NUMBA = """
+import gc, json
+from numba import cuda
+
+context = cuda.current_context()
+
+def memory():
+    gc.collect()
+    context.memory_manager.deallocations.clear()
+    return list(context.get_memory_info())
+
+def large():
+    try:
+        cuda.device_array(4 << 30, dtype="uint8")
+        return "granted"
+    except Exception as error:
+        return "CUDA_ERROR_OUT_OF_MEMORY" if "CUDA_ERROR_OUT_OF_MEMORY" in str(error) else str(error)
+
+said = {"begun": memory(), "devices": len(cuda.gpus), "name": str(context.device.name)}
+array = cuda.device_array(64 << 20, dtype="uint8")
+said["held"] = said["begun"][0] - memory()[0]
+said["large"] = large()
+managed = cuda.managed_array(1 << 20, dtype="uint8")
+pinned = cuda.pinned_array(1 << 20, dtype="uint8")
+stream, event = cuda.stream(), cuda.event()
+event.record(stream)
+event.synchronize()
+stream.synchronize()
+del array, managed, pinned
+said["ended"] = memory()
+print(json.dumps(said))
+"""
+
+
 def ask(python, script, environment, prefix, name):
     ended = run([*prefix, python, "-c", script], environment)
     check_equal((ended.returncode, ended.stderr), (0, ""), f"{name} ends well")
@@ -108,6 +145,13 @@ bare = ask(python, CORE, environment, [], "cuda-core, bare,")
 said = ask(python, CORE, environment, limited, "cuda-core, limited,")
 check_equal((bare.get("large"), said.get("large")), ("granted", "CUDA_ERROR_OUT_OF_MEMORY"), "4 GiB are granted bare, and refused")
 check_equal((said.get("name"), said.get("size")), (bare.get("name"), 64 * MIB), "all else is alike")
+python = interpreter(BUILD / "numba", NUMBA_PACKAGES, skip)
+bare = ask(python, NUMBA, environment, [], "Numba, bare,")
+said = ask(python, NUMBA, environment, limited, "Numba, limited,")
+check_equal((bare.get("begun", [0, 0])[1], said.get("begun")), (8 * GIB, [LIMIT - CONTEXT, LIMIT]), "it sees the whole card, and the limit")
+check_equal((bare.get("large"), said.get("large")), ("granted", "CUDA_ERROR_OUT_OF_MEMORY"), "4 GiB are granted bare, and refused")
+check_equal((said.get("held"), said.get("devices"), said.get("name")), (64 * MIB, 1, bare.get("name")), "what it holds is told, and all else is alike")
+check_equal((bare.get("ended"), said.get("ended")), (bare.get("begun"), said.get("begun")), "and all is given back")
 wait_until(lambda: not machine.view()["processes"], 5)
 check_equal(machine.view()["gpus"][0]["used"], 0, "nothing is left on the card")
 finish()
