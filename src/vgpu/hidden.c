@@ -214,6 +214,15 @@ bool hidden_tolerates(void)
     return atomic_load_explicit(&vgpu.allow_unaccounted, memory_order_relaxed);
 }
 
+/* Due at this time, unless it is before: what another thread made due meanwhile stays so. */
+static void make_due_by(struct hidden_moment *moment, int64_t at_ns)
+{
+    int64_t due_ns = atomic_load_explicit(&moment->due_ns, memory_order_relaxed);
+
+    while (due_ns > at_ns && !atomic_compare_exchange_weak(&moment->due_ns, &due_ns, at_ns))
+        ;
+}
+
 /*
  * What has grown may be a call's that is under way, which undoes what exceeds the limit: but only
  * if it finds it. So it is left to that call, and meanwhile all that the limit has room for is
@@ -226,7 +235,7 @@ static void charge_meanwhile(struct vgpu_device *device, uint64_t units)
     uint64_t room = limit == LEDGER_UNITS_MAX ? units : limit - MIN(limit, used);
 
     if (!hidden_charge(device, VGPU_MODULE, MIN(units, room)) || room < units)
-        atomic_store(&hidden_moment(device)->due_ns, clock_coarse_ns() + SOON_NS);
+        make_due_by(hidden_moment(device), clock_coarse_ns() + SOON_NS);
 }
 
 static void charge_growth(struct vgpu_device *device, enum vgpu_kind kind, uint64_t units)
@@ -260,7 +269,7 @@ struct hidden_settled hidden_settle_growth(struct vgpu_device *device, enum vgpu
     charge_growth(device, kind, settled.grown);
     settled.surplus = hidden_tolerates() ? 0 : hidden_surplus(account, &settled.by);
     if (settled.by.found && !settled.by.quiet)
-        atomic_store(&moment->due_ns, now_ns + SOON_NS);
+        make_due_by(moment, now_ns + SOON_NS);
     return settled;
 }
 
@@ -344,10 +353,8 @@ void hidden_make_due_soon(void)
 {
     int64_t soon_ns = clock_coarse_ns() + SOON_NS;
 
-    for (unsigned i = 0; i < vgpu.device_count; i++) {
-        if (atomic_load_explicit(&hidden_moments[i].due_ns, memory_order_relaxed) > soon_ns)
-            atomic_store_explicit(&hidden_moments[i].due_ns, soon_ns, memory_order_relaxed);
-    }
+    for (unsigned i = 0; i < vgpu.device_count; i++)
+        make_due_by(&hidden_moments[i], soon_ns);
 }
 
 void hidden_make_due(void)

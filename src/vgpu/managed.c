@@ -59,16 +59,11 @@ static struct {
     size_t count, room;
 } variables;
 
-static void variables_after_fork(void)
-{
-    variables.count = 0;
-}
-
 void managed_after_fork(void)
 {
     (void)pthread_rwlock_init(&placing, NULL);
     atomic_store(&any, false);
-    variables_after_fork();
+    variables.count = 0;
 }
 
 static bool remember(CUdeviceptr ptr, const struct grant *grant, uint64_t units, bool spilled)
