@@ -70,6 +70,7 @@ struct process {
     int64_t tick_ns, answer_ns; /* of the helper thread */
     double longest_ns;          /* kernel so far */
     int64_t killed_ns, born_ns; /* next; born_ns: 0: it lives */
+    double lost_ns;             /* by the oracle: not used in time */
     double busy_before_ns;      /* of its contexts that are gone */
     struct trace_debt debt;     /* after the last step */
     uint64_t fate;              /* when it is killed: the same for the oracle */
@@ -82,6 +83,7 @@ struct world {
     uint64_t random;
     bool oracle;
     unsigned cores;
+    double lost_ns; /* the container's: what the oracle did not let it save up */
     bool apart;
     char cells[64]; /* folder of their cells */
     struct region_base *base;
@@ -340,17 +342,40 @@ static double queued_by_tenants(const struct world *world)
     return queued;
 }
 
+/* Whether some of what a limit earned is left. No more is saved up than a bucket does. */
+static bool oracle_has(const struct world *world, double busy_ns, unsigned cores, double longest_ns,
+                       double *lost_ns)
+{
+    const double rate = (double)cores / 100;
+    const double most_ns = MAX((double)BUCKET_CREDIT_NS * rate, 2 * longest_ns);
+    double left_ns = (double)world->now_ns * rate - *lost_ns - busy_ns;
+
+    *lost_ns += MAX(left_ns - most_ns, 0.0);
+    return left_ns > 0;
+}
+
+static double longest_of_tenants(const struct world *world)
+{
+    double longest_ns = 0;
+
+    for (unsigned i = 0; i < world->tenants; i++)
+        longest_ns = MAX(longest_ns, world->processes[i].longest_ns);
+    return longest_ns;
+}
+
 /* Knows what the device did, and lets go while that is less than the limit. */
 static bool oracle_may_go(struct process *process, int64_t *ret_until_ns)
 {
     struct world *world = process->world;
-    double earned = (double)world->now_ns * world->cores / 100;
     unsigned own = process->program.cores ? process->program.cores : world->cores;
+    bool all_have, it_has;
 
     trace_advance(&world->device, (double)world->now_ns);
     *ret_until_ns = world->now_ns + 100000;
-    return busy_of_tenants(world) < earned && queued_by_tenants(world) < 64 &&
-           busy_of(process) < (double)world->now_ns * own / 100;
+    all_have = oracle_has(world, busy_of_tenants(world), world->cores, longest_of_tenants(world),
+                          &world->lost_ns);
+    it_has = oracle_has(world, busy_of(process), own, process->longest_ns, &process->lost_ns);
+    return all_have && it_has && queued_by_tenants(world) < 64;
 }
 
 static bool may_go(struct world *world, struct thread *thread, int64_t *ret_until_ns)
