@@ -9,7 +9,9 @@ enum {
     NEIGHBOURS = 8,  /* looked at for a line */
     KNOWN_AFTER = 3, /* measurements until a shape is believed */
     MEMORY = 64,     /* measurements that the mean remembers */
-    SQUARE_MEMORY = 256,
+    SQUARE_MEMORY = 1024,
+    FEW = 16,   /* after so few measurements each launch is measured, after n one in n / FEW, */
+    MANY = 512, /* until there are so many */
     PRIOR = 16, /* measurements until a shape stands for itself and not for its function */
 };
 
@@ -96,12 +98,13 @@ static double root_mean_square(const struct costs *costs, const struct cost *cos
 
 double cost_risk_ns(const struct costs *costs, const struct cost *cost)
 {
-    double root;
+    double root, least_ns;
 
     if (!cost_is_known(cost) || cost_is_long(cost))
         return 0;
     root = root_mean_square(costs, cost);
-    return root >= COSTS_ALWAYS_NS ? 0 : MAX(root, COSTS_LEAST_NS);
+    least_ns = cost->measured < MANY ? COSTS_GAP_NS * FEW / cost->measured : COSTS_LEAST_NS;
+    return root >= COSTS_ALWAYS_NS ? 0 : MAX(root, least_ns);
 }
 
 bool cost_is_doubtful(const struct cost *cost, double length_ns)

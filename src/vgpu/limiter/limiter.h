@@ -176,6 +176,7 @@ struct limiter {
     bool rests;         /* nobody looks until the next launch comes by */
     double doubt_ns;    /* as the caches have it: what streams were busy with, unseen, of late */
     int64_t charged_ns; /* to this process, in all */
+    int64_t told_ns;    /* the most of that since those who wait were woken */
     int64_t issued_ns;  /* charged by this process */
     int64_t done_ns;    /* of it, known to be done */
     int64_t last_launch_ns;

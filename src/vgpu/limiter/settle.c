@@ -6,8 +6,11 @@
 #include "region/turns.h"
 #include "vgpu/limiter/internal.h"
 
-#define WORTH_NS INT64_C(250000) /* so much given back is worth a look of those who wait */
-#define POLL_NS INT64_C(20000)   /* between looks at measurements */
+/* So much given back is worth a look of those who wait, and so is what lets them go so much
+ * earlier. */
+#define WORTH_NS INT64_C(250000)
+#define WORTH_EARLIER_NS (4 * NS_PER_MS)
+#define POLL_NS INT64_C(20000) /* between looks at measurements */
 /* A launch that has not returned for so long blocks until its kernel ends; before that it may load
  * the kernel's code. */
 #define LOADING_NS (20 * NS_PER_MS)
@@ -266,19 +269,31 @@ static double take_gap(struct limiter *limiter, struct sample *sample, double le
     return MAX(length_ns - (double)sample->gap_ns, COSTS_LEAST_NS);
 }
 
+/* Who waits reckons with what was charged when it was held. */
+static void wake_those_who_wait(struct limiter *limiter, bool settled)
+{
+    uint32_t rate = atomic_load_explicit(&limiter->share->rate, RELAXED);
+    int64_t earlier_ns = WORTH_EARLIER_NS * (int64_t)(rate ? rate : BUCKET_ONE) / BUCKET_ONE;
+
+    if (!settled && limiter->told_ns - limiter->charged_ns < MIN(earlier_ns, WORTH_NS))
+        return;
+    limiter->told_ns = limiter->charged_ns;
+    bucket_wake(limiter->compute);
+}
+
 void limiter_poll(struct limiter *limiter)
 {
     int64_t now_ns = limiter_now(limiter);
     struct samples *samples = &limiter->samples;
     struct sample *done[SAMPLES_POLLED];
     double lengths_ns[SAMPLES_POLLED];
-    const int64_t charged_ns = limiter->charged_ns;
     unsigned looked = 0, count = 0;
     bool settled = false;
 
     if (now_ns - samples->polled_ns < POLL_NS)
         return;
     samples->polled_ns = now_ns;
+    limiter->told_ns = MAX(limiter->told_ns, limiter->charged_ns);
     if (samples->pending)
         share_want(limiter->share, now_ns);
     limiter_claim(limiter, now_ns);
@@ -300,9 +315,7 @@ void limiter_poll(struct limiter *limiter)
     look_at_tails(limiter, now_ns);
     if (settled)
         limiter_publish_owed(limiter);
-    /* Who waits reckons with what was charged when it was held. */
-    if (settled || charged_ns - limiter->charged_ns >= WORTH_NS)
-        bucket_wake(limiter->compute);
+    wake_those_who_wait(limiter, settled);
     if (samples_renew_base(samples, limiter->ops, limiter->gpu, now_ns)) {
         overlap_forget(&limiter->overlap);
         presence_new_base(&limiter->presence);
