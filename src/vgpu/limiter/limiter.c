@@ -9,6 +9,7 @@
 /* Constants without a source were tried on the traces of limiter_trace_test.c. */
 #define OUTSTANDING_NS INT64_C(4000000) /* charged and not known to be done */
 #define COMPLETION_NS INT64_C(10000000) /* a launch waits for completions no longer */
+#define ROOM_NS INT64_C(50000)          /* until there may be room for one more measurement */
 #define UNKNOWN_MOST 8 /* unknown kernels on their way, each for the price of a short one */
 #define BEHIND_NS INT64_C(20000000)       /* a queue of such a length is too long */
 #define CREDIT_GROWTH 4                   /* more slowly each time, until nothing is overdue */
@@ -206,18 +207,55 @@ static bool stream_is_behind(const struct limiter *limiter, const struct launch 
     return false;
 }
 
-/* Too many are being measured, and this one is to be as well. To let it go unmeasured for the price
- * of the mean is to let it choose when: most go while the mean happens to be low. */
-static bool lacks_sample(const struct limiter *limiter, const struct cost *cost)
+/* What a launch uses up of its thread's risk: see lot.h. 0: it is measured each time. */
+static double risk_of(const struct limiter *limiter, const struct launch_cache *cache,
+                      const struct cost *cost)
 {
-    return limiter->samples.pending + limiter->samples.open >= SAMPLES &&
-           cost_risk_ns(&limiter->costs, cost) <= 0;
+    double risk_ns = cost_risk_ns(&limiter->costs, cost);
+    double doubt_ns = COSTS_ALWAYS_NS * limiter->doubt_ns / DOUBT_ALWAYS_NS;
+
+    if (risk_ns <= 0 || doubt_ns >= COSTS_ALWAYS_NS)
+        return 0;
+    if (cache->is_hidden || limiter->tails.is_blind)
+        risk_ns = MAX(risk_ns, HIDDEN_RISK_NS);
+    risk_ns = MAX(risk_ns, doubt_ns);
+    return MAX(risk_ns, MIN(limiter->pace.mean_ns / PACE_PART, COSTS_GAP_NS));
+}
+
+/* Too many are being measured, and this one is to be as well, by its length or by lot. To let it go
+ * unmeasured for the price of the mean is to let it choose when: most go while the mean happens to
+ * be low. */
+static bool lacks_sample(const struct limiter *limiter, const struct launch_cache *cache,
+                         const struct cost *cost)
+{
+    double risk_ns;
+
+    if (limiter->samples.pending + limiter->samples.open < SAMPLES)
+        return false;
+    risk_ns = risk_of(limiter, cache, cost);
+    return risk_ns <= 0 || (cache->limiter == limiter && risk_ns > cache->risk_ns);
+}
+
+/* A launch has waited long enough for completions. If not, it is asked again after a pause. */
+static bool cuts_wait(struct limiter *limiter, struct waiting *waiting, int64_t pause_ns,
+                      int64_t now_ns, int64_t *ret_until_ns)
+{
+    if (!waiting->completion_until_ns)
+        waiting->completion_until_ns = now_ns + COMPLETION_NS;
+    if (now_ns >= waiting->completion_until_ns) {
+        atomic_fetch_add_explicit(&limiter->compute->waits_cut, 1, RELAXED);
+        limiter->done_ns = limiter->issued_ns;
+        return true;
+    }
+    *ret_until_ns = now_ns + pause_ns;
+    return false;
 }
 
 /* Too much on its way, or a first launch that is being measured. */
 static bool completions_allow(struct limiter *limiter, const struct launch *launch,
-                              const struct cost *cost, struct waiting *waiting, int64_t balance,
-                              int64_t now_ns, int64_t *ret_until_ns)
+                              const struct launch_cache *cache, const struct cost *cost,
+                              struct waiting *waiting, int64_t balance, int64_t now_ns,
+                              int64_t *ret_until_ns)
 {
     int64_t out = limiter->issued_ns - limiter->done_ns;
     int64_t excess = out - OUTSTANDING_NS - MAX(balance, INT64_C(0));
@@ -229,22 +267,11 @@ static bool completions_allow(struct limiter *limiter, const struct launch *laun
         pause = 100 * NS_PER_US;
     else if (stream_is_behind(limiter, launch, now_ns))
         pause = NS_PER_MS;
-    else if (lacks_sample(limiter, cost))
-        pause = 50 * NS_PER_US;
+    else if (lacks_sample(limiter, cache, cost))
+        pause = ROOM_NS;
     else if (excess > 0 && (double)out > 1.01 * cost->mean_ns)
         pause = MAX(50 * NS_PER_US, MIN(excess, NS_PER_MS));
-    if (!pause)
-        return true;
-
-    if (!waiting->completion_until_ns)
-        waiting->completion_until_ns = now_ns + COMPLETION_NS;
-    if (now_ns >= waiting->completion_until_ns) {
-        atomic_fetch_add_explicit(&limiter->compute->waits_cut, 1, RELAXED);
-        limiter->done_ns = limiter->issued_ns;
-        return true;
-    }
-    *ret_until_ns = now_ns + pause;
-    return false;
+    return !pause || cuts_wait(limiter, waiting, pause, now_ns, ret_until_ns);
 }
 
 bool limiter_may_go(struct limiter *limiter, const struct launch_cache *cache,
@@ -270,7 +297,8 @@ bool limiter_may_go(struct limiter *limiter, const struct launch_cache *cache,
     if (!yields && !ranked && cache->limiter == limiter && cost_is_known(cost) &&
         !cost_is_long(cost) && cache->credit_ns >= price_of(limiter, cost) &&
         !stream_is_behind(limiter, launch, now_ns))
-        return true;
+        return !lacks_sample(limiter, cache, cost) ||
+               cuts_wait(limiter, waiting, ROOM_NS, now_ns, ret_until_ns);
     balance = share_balance(limiter->share, now_ns);
     waiting->on_credit = goes_on_credit(limiter, launch, cost, balance, now_ns) ||
                          goes_unseen(limiter, launch, cost, waiting, balance, now_ns);
@@ -288,7 +316,7 @@ bool limiter_may_go(struct limiter *limiter, const struct launch_cache *cache,
     if (!balance_allows(limiter, cost, now_ns, ret_until_ns) ||
         !turn_allows(limiter, now_ns, ret_until_ns))
         return false;
-    return completions_allow(limiter, launch, cost, waiting, balance, now_ns, ret_until_ns);
+    return completions_allow(limiter, launch, cache, cost, waiting, balance, now_ns, ret_until_ns);
 }
 
 /* Launching */
@@ -387,20 +415,6 @@ static void note_pace(struct limiter *limiter, struct launch_cache *cache, int64
         ((double)passed / MAX(limiter->pace.launches, 1u) - limiter->pace.mean_ns) * weight;
     limiter->pace.launches = 0;
     limiter->pace.since_ns = now_ns;
-}
-
-static double risk_of(const struct limiter *limiter, const struct launch_cache *cache,
-                      const struct cost *cost)
-{
-    double risk_ns = cost_risk_ns(&limiter->costs, cost);
-    double doubt_ns = COSTS_ALWAYS_NS * limiter->doubt_ns / DOUBT_ALWAYS_NS;
-
-    if (risk_ns <= 0 || doubt_ns >= COSTS_ALWAYS_NS)
-        return 0;
-    if (cache->is_hidden || limiter->tails.is_blind)
-        risk_ns = MAX(risk_ns, HIDDEN_RISK_NS);
-    risk_ns = MAX(risk_ns, doubt_ns);
-    return MAX(risk_ns, MIN(limiter->pace.mean_ns / PACE_PART, COSTS_GAP_NS));
 }
 
 /* Whether a launch is measured, and how; 0: not. The weight is set of one that is drawn. */
