@@ -50,6 +50,30 @@ static void sixteen_streams_get_no_more_than_the_limit(void **state)
     }
 }
 
+/* Of each the measurement takes the host some 20 us, and the device is busy so much longer. */
+static void long_kernels_in_many_streams_are_paid_for(void **state)
+{
+    struct setup setup = {
+        .cores = 2 * CORES,
+        .tenants = 1,
+        .programs = {trace_program(320e3, 0)},
+    };
+    struct program *program = &setup.programs[0];
+
+    (void)state;
+    program->threads = 3;
+    program->shapes = 2;
+    program->length_ns[1] = 375e3;
+    for (program->streams = 1; program->streams <= 4; program->streams++) {
+        double share = trace_run(&setup, 1, false).share;
+
+        print_message("%u threads of %u streams, kernels of 320 and 375 us: %.2f %%\n",
+                      program->threads, program->streams, share);
+        assert_true(share < setup.cores + OVER);
+        assert_true(share > setup.cores - OVER);
+    }
+}
+
 /* Nobody settles what a killed process ran, and no launch of its own ever returns. */
 static void who_is_killed_in_launches_that_block_gets_no_more(void **state)
 {
@@ -236,6 +260,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(sixteen_streams_get_no_more_than_the_limit),
+        cmocka_unit_test(long_kernels_in_many_streams_are_paid_for),
         cmocka_unit_test(who_is_killed_in_launches_that_block_gets_no_more),
         cmocka_unit_test(who_is_killed_soon_beside_another_gets_no_more),
         cmocka_unit_test(a_long_kernel_among_very_many_short_ones_is_paid_for),

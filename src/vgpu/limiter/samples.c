@@ -153,7 +153,7 @@ double samples_company_ns(const struct limiter_gpu *ops, void *gpu, const struct
         if (ops->elapsed_ms(gpu, sample->start, sample->marks[i], &ms))
             longest_ns = MAX(longest_ns, ms * 1e6);
     }
-    return longest_ns + samples_delay_ns(sample);
+    return longest_ns;
 }
 
 /* Where the start ran at once, the kernel waited for the host, and we held that up. */

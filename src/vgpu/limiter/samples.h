@@ -118,15 +118,12 @@ struct sample *samples_begin(struct samples *samples, const struct limiter_gpu *
                              enum sample_kind kind, const struct launch *launch,
                              const struct launch *others, unsigned other_count, int64_t now_ns);
 
-/*
- * For how long, from the kernel's start, launches before it in other streams still ran, in ns: as
- * it would have been without our recording, which held the launch up. Negative: they were over.
- * 1e18: they still run.
- */
+/* For how long, from the kernel's start, launches before it in other streams still ran, in ns.
+ * Negative: they were over. 1e18: they still run. */
 double samples_company_ns(const struct limiter_gpu *ops, void *gpu, const struct sample *sample);
 
-/* For how long our recording held the kernel up. What ran before it was over so much nearer to its
- * start than samples_company_ns() says. */
+/* For how long our recording held the kernel up. Without it so much more of it had run beside what
+ * ran before it. */
 double samples_delay_ns(const struct sample *sample);
 
 /* Records the end; false when that failed, and the sample is free again. */

@@ -79,7 +79,8 @@ static bool ran(const struct limiter *limiter, const struct sample *sample,
 }
 
 /* A kernel that is measured each time is charged what it took of the device, less what others of
- * ours took at the same moments. */
+ * ours took at the same moments. It stands for itself alone: that our recording held it up, so that
+ * the device was busy for longer, is in what it took. */
 static void finish_always(struct limiter *limiter, struct sample *sample, double length_ns)
 {
     double part = 1, charge_ns = length_ns;
@@ -131,8 +132,8 @@ static void finish_short(struct limiter *limiter, struct sample *sample, double 
     double part = 1, held_ns = 0, charge_ns;
 
     if (sample->mark_count) {
-        double company_ns = samples_company_ns(limiter->ops, limiter->gpu, sample);
-        double seen_ns = company_ns - samples_delay_ns(sample);
+        double seen_ns = samples_company_ns(limiter->ops, limiter->gpu, sample);
+        double company_ns = seen_ns + samples_delay_ns(sample);
 
         part = own_part(company_ns, length_ns);
         held_ns = length_ns * (own_part(seen_ns, length_ns) - part) + (double)sample->after_ns;
