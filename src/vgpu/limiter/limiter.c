@@ -434,6 +434,12 @@ static enum sample_kind kind_of(struct limiter *limiter, struct launch_cache *ca
     return SAMPLE_DRAWN;
 }
 
+static void note_record(struct limiter *limiter, int64_t took_ns)
+{
+    if (took_ns > 0)
+        limiter->record_ns = limiter->record_ns ? MIN(limiter->record_ns, took_ns) : took_ns;
+}
+
 static void measure(struct limiter *limiter, const struct launch *launch, struct ticket *ticket,
                     enum sample_kind kind, double weight, const struct cost *cost, int64_t now_ns)
 {
@@ -452,6 +458,7 @@ static void measure(struct limiter *limiter, const struct launch *launch, struct
     ticket->sample = sample;
     ticket->recorded_ns = limiter_now(limiter);
     sample->held_ns = ticket->recorded_ns - now_ns;
+    note_record(limiter, ticket->recorded_ns - sample->recorded_ns);
 }
 
 void limiter_begin(struct limiter *limiter, struct launch_cache *cache, const struct launch *launch,

@@ -180,7 +180,8 @@ struct limiter {
     int64_t issued_ns;  /* charged by this process */
     int64_t done_ns;    /* of it, known to be done */
     int64_t last_launch_ns;
-    int64_t wait_ns; /* what waiting for an empty stream takes; 0: not known yet */
+    int64_t record_ns; /* what recording an event takes the host, at the least; 0: not known yet */
+    int64_t wait_ns;   /* what waiting for an empty stream takes; 0: not known yet */
 
     struct {
         int64_t due_ns; /* when a launch may go although a kernel of ours is overdue; 0: none is */

@@ -11,6 +11,8 @@
 #define WORTH_NS INT64_C(250000)
 #define WORTH_EARLIER_NS (4 * NS_PER_MS)
 #define POLL_NS INT64_C(20000) /* between looks at measurements */
+/* An event takes the host no longer, however slow the program made it. */
+#define RECORD_MOST_NS INT64_C(1000)
 /* A launch that has not returned for so long blocks until its kernel ends; before that it may load
  * the kernel's code. */
 #define LOADING_NS (20 * NS_PER_MS)
@@ -149,6 +151,18 @@ static void finish_short(struct limiter *limiter, struct sample *sample, double 
     note_longest(limiter, length_ns);
 }
 
+/*
+ * Of a launch that blocks, the host's time from the start's execution to the kernel's queueing: no
+ * less than what an event takes it. How much more it is can't be told from a longer kernel. If the
+ * start may have waited for a slice there was none.
+ */
+static double least_gap_ns(const struct limiter *limiter, const struct sample *sample)
+{
+    return sample->was_idle && !presence_contended(&limiter->presence)
+               ? (double)MIN(limiter->record_ns, RECORD_MOST_NS)
+               : 0;
+}
+
 static void finish(struct limiter *limiter, struct sample *sample, double length_ns)
 {
     struct interval interval;
@@ -161,7 +175,9 @@ static void finish(struct limiter *limiter, struct sample *sample, double length
     if (length_ns < 0)
         return;
     if (sample->over_ns && ran(limiter, sample, &interval))
-        length_ns = MIN(length_ns, (interval.end_ms - interval.start_ms) * 1e6);
+        length_ns = MIN(length_ns, MAX((interval.end_ms - interval.start_ms) * 1e6 -
+                                           least_gap_ns(limiter, sample),
+                                       COSTS_LEAST_NS));
     atomic_fetch_add_explicit(&limiter->compute->samples, 1, RELAXED);
     if (sample->kind == SAMPLE_ALWAYS)
         finish_always(limiter, sample, length_ns);
