@@ -25,7 +25,7 @@ struct module_code {
     struct module_code *library; /* of which this is the module here */
     uint64_t charged_bytes;      /* for all of it, loaded eagerly */
     struct module_function *functions;
-    uint64_t *variables; /* addresses, by the image's; 0: not asked for yet */
+    uint64_t variables; /* where they lie together; 0: none was asked for yet */
     struct module_code *next;
 };
 
@@ -62,7 +62,6 @@ static void free_code(struct module_code *code)
     }
     if (!code->library)
         module_image_deinit(&code->image);
-    free(code->variables);
     free(code);
 }
 
@@ -80,10 +79,8 @@ void guest_drop_modules(uint32_t context)
 static void free_variables(struct module_code *code)
 {
     (void)sim_lock(guest.sim);
-    for (size_t i = 0; code->variables && i < code->image.variable_count; i++) {
-        if (code->variables[i])
-            (void)guest_managed_free(code->variables[i]);
-    }
+    if (code->variables)
+        (void)guest_managed_free(code->variables);
     sim_unlock(guest.sim);
 }
 
@@ -104,16 +101,8 @@ static CUresult load(const struct module_image *image, uint32_t context,
 
     if (!code)
         return CUDA_ERROR_OUT_OF_MEMORY;
-    if (!library && image->variable_count) {
-        code->variables = calloc(image->variable_count, sizeof(*code->variables));
-        if (!code->variables) {
-            free(code);
-            return CUDA_ERROR_OUT_OF_MEMORY;
-        }
-    }
     code->charged_bytes = context && guest.eager ? image->bytes : 0;
     if (!guest_charge_own(context, code->charged_bytes)) {
-        free(code->variables);
         free(code);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
@@ -563,34 +552,49 @@ PUBLIC CUresult cuKernelGetFunction(CUfunction *function, CUkernel kernel)
     return r;
 }
 
-/* Variables in managed memory, which is there from the first time on that somebody asks. */
+/*
+ * Variables in managed memory, which is there from the first time on that somebody asks. Those of a
+ * module lie in one piece of it, none at its beginning: so the driver's word on where an address'
+ * memory begins is not where a variable does.
+ */
+
+/* Of the i-th, or of the end. */
+static uint64_t offset_of(const struct module_image *image, size_t i)
+{
+    uint64_t offset = SIM_ALIGN;
+
+    for (size_t k = 0; k < i; k++)
+        offset += (image->variables[k].bytes + SIM_ALIGN - 1) / SIM_ALIGN * SIM_ALIGN;
+    return offset;
+}
 
 static CUresult find_variable(struct module_code *code, const char *name, CUdeviceptr *ptr,
                               size_t *bytes)
 {
     struct module_code *of = code->library ? code->library : code;
+    const struct module_image *image = &of->image;
     uint32_t context;
     CUresult r = guest_current(&context);
     size_t i = 0;
 
     if (r != CUDA_SUCCESS)
         return r;
-    while (i < of->image.variable_count && strcmp(of->image.variables[i].name, name) != 0)
+    while (i < image->variable_count && strcmp(image->variables[i].name, name) != 0)
         i++;
-    if (i == of->image.variable_count)
+    if (i == image->variable_count)
         return CUDA_ERROR_NOT_FOUND;
-    if (!of->variables[i]) {
+    if (!of->variables) {
         (void)sim_lock(guest.sim);
-        of->variables[i] =
-            guest_managed_make(of->image.variables[i].bytes, of->context ? of->context : context);
+        of->variables = guest_managed_make(offset_of(image, image->variable_count),
+                                           of->context ? of->context : context);
         sim_unlock(guest.sim);
     }
-    if (!of->variables[i])
+    if (!of->variables)
         return CUDA_ERROR_OUT_OF_MEMORY;
     if (ptr)
-        *ptr = of->variables[i];
+        *ptr = of->variables + offset_of(image, i);
     if (bytes)
-        *bytes = of->image.variables[i].bytes;
+        *bytes = image->variables[i].bytes;
     return CUDA_SUCCESS;
 }
 

@@ -107,7 +107,8 @@ static void variables(void)
 {
     CUmodule module, again;
     CUlibrary library;
-    CUdeviceptr ptr, same;
+    const uint64_t together = 512 + 1024 + 2 * PIECE;
+    CUdeviceptr ptr, same, base;
     unsigned managed;
     struct testing t;
     size_t bytes;
@@ -123,21 +124,23 @@ static void variables(void)
     GIVES(CUDA_ERROR_INVALID_HANDLE, cuModuleGetGlobal_v2(&ptr, &bytes, NULL, "big"));
     INVALID(cuModuleGetGlobal_v2(NULL, NULL, module, "big"));
     OK(cuModuleGetGlobal_v2(&ptr, &bytes, module, "big"));
-    HOLDS(bytes == 2 * PIECE && view()->processes[0].claimed_bytes[0] == 2 * PIECE);
+    HOLDS(bytes == 2 * PIECE && view()->processes[0].claimed_bytes[0] == together);
+    OK(cuMemGetAddressRange_v2(&base, NULL, ptr));
+    HOLDS(base < ptr);
     OK(cuModuleGetGlobal_v2(&same, NULL, module, "big"));
     HOLDS(same == ptr);
     OK(cuModuleGetGlobal_v2(&same, NULL, again, "big"));
-    HOLDS(same != ptr && view()->processes[0].claimed_bytes[0] == 4 * PIECE);
+    HOLDS(same != ptr && view()->processes[0].claimed_bytes[0] == 2 * together);
     OK(cuPointerGetAttribute(&managed, CU_POINTER_ATTRIBUTE_IS_MANAGED, ptr + 5));
     HOLDS(managed == 1);
-    OK(cuMemPrefetchAsync(ptr, PIECE, 0, t.streams[0]));
+    OK(cuMemPrefetchAsync(ptr, 1, 0, t.streams[0]));
     HOLDS(on_device(0) == PIECE);
     OK(cuModuleUnload(module));
-    HOLDS(on_device(0) == 0 && view()->processes[0].claimed_bytes[0] == 2 * PIECE);
+    HOLDS(on_device(0) == 0 && view()->processes[0].claimed_bytes[0] == together);
     OK(cuModuleUnload(again));
     OK(cuLibraryLoadData(&library, image, NULL, NULL, 0, NULL, NULL, 0));
     OK(cuLibraryGetManaged(&ptr, &bytes, library, "small"));
-    HOLDS(bytes == 1000 && view()->processes[0].claimed_bytes[0] == 1024);
+    HOLDS(bytes == 1000 && view()->processes[0].claimed_bytes[0] == together);
     OK(cuLibraryUnload(library));
     HOLDS(view()->processes[0].claimed_bytes[0] == 0);
     OK(cuPointerGetAttribute(&managed, CU_POINTER_ATTRIBUTE_IS_MANAGED, ptr));

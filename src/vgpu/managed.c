@@ -50,6 +50,7 @@ static pthread_rwlock_t placing = PTHREAD_RWLOCK_INITIALIZER;
 struct variable {
     const void *owner; /* the module, the library; NULL: nobody's any more */
     CUdeviceptr ptr;
+    size_t bytes;
     struct allocation entry; /* while its owner is being unloaded */
 };
 
@@ -238,7 +239,7 @@ static bool place_variable(CUdeviceptr ptr, size_t bytes, const void *owner, str
 
     if (!variable)
         return false;
-    *variable = (struct variable){.ptr = ptr};
+    *variable = (struct variable){.ptr = ptr, .bytes = bytes};
     charged = full ? grant_take(grant) : grant_try(grant);
     if (charged && !remember(ptr, grant, grant->units, false)) {
         grant_cancel(grant);
@@ -364,6 +365,31 @@ void managed_end_free(CUdeviceptr ptr, const struct allocation *entry, bool free
         give_back(entry);
 }
 
+/* A variable that a range touches. It need not begin where the driver says that the memory does. */
+static const struct variable *touched(CUdeviceptr ptr, size_t bytes)
+{
+    for (size_t i = 0; i < variables.count; i++) {
+        const struct variable *variable = &variables.list[i];
+
+        if (variable->owner && (ptr >= variable->ptr ? ptr - variable->ptr < variable->bytes
+                                                     : variable->ptr - ptr < bytes))
+            return variable;
+    }
+    return NULL;
+}
+
+/* What an address lies in. False: it is nothing that the driver knows. */
+static bool find_range(CUdeviceptr ptr, size_t bytes, CUdeviceptr *ret_base, size_t *ret_size)
+{
+    const struct variable *variable = touched(ptr, bytes);
+
+    if (!variable)
+        return REAL(cuMemGetAddressRange_v2)(ret_base, ret_size, ptr) == CUDA_SUCCESS;
+    *ret_base = variable->ptr;
+    *ret_size = variable->bytes;
+    return true;
+}
+
 /* Where a range may be: anywhere (CU_DEVICE_INVALID), on the one device that it is charged to, or
  * on the host alone, as also what is more than one allocation. */
 static CUdevice home_of(CUdeviceptr ptr, size_t bytes)
@@ -373,10 +399,10 @@ static CUdevice home_of(CUdeviceptr ptr, size_t bytes)
     size_t size;
 
     if (!atomic_load_explicit(&any, memory_order_relaxed) || vgpu_mode() != VGPU_ON ||
-        REAL(cuMemGetAddressRange_v2)(&base, &size, ptr) != CUDA_SUCCESS ||
+        !find_range(ptr, bytes, &base, &size) ||
         !allocations_look(ALLOCATION_MANAGED, base, &entry))
         return CU_DEVICE_INVALID;
-    if (!entry.units || entry.shared || bytes > size - (ptr - base))
+    if (!entry.units || entry.shared || ptr < base || bytes > size - (ptr - base))
         return CU_DEVICE_CPU;
     return vgpu.devices[entry.device].handle;
 }

@@ -245,6 +245,12 @@ def check_variables():
         check_equal((one.find(b"large", library=library), one.charged()), (0, CONTEXT + SMALL), "what does not fit is there, and lives on the host")
         one.prefetch(21, LARGE)
         check_equal(pages(machine, one), [0], "also when it is called to the device")
+        at = one.value(slot("ptr", 21))
+        for start, size in ((at + 1024, MIB), (at - 512, LARGE), (at - SMALL, SMALL + LARGE), (at - 4 * MIB, 8 * MIB)):
+            one.call("cuMemPrefetchAsync", start, size, 0, 0)
+            one.call("cuMemAdvise", start, size, PREFERRED, 0)
+            one.call("cuMemPrefetchAsync", start, size, 0, 0)
+        check_equal(pages(machine, one), [0], "or a part of it, or more than it")
         check_equal((one.unload(library=library), one.charged()), (0, CONTEXT), f"both go with {kind}")
         for _ in range(200):
             one.load(library=library)
