@@ -49,12 +49,13 @@ void code_forget_functions(void)
 
 /* What was charged for it */
 
-void code_remember(const void *handle, struct vgpu_device *device, uint64_t units)
+void code_remember(const void *handle, const struct vgpu_device *device, uint64_t units,
+                   unsigned context)
 {
     struct allocation entry = {
         .units = units,
         .device = (unsigned)(device - vgpu.devices),
-        .context = context_current(),
+        .context = context,
     };
 
     (void)allocations_add(ALLOCATION_MODULE, (uint64_t)(uintptr_t)handle, &entry);

@@ -49,8 +49,10 @@ static inline bool code_was_launched(const void *function, CUcontext context)
     return false;
 }
 
-/* What was charged for the code behind a handle (a module, a library): remembered, taken out. */
-void code_remember(const void *handle, struct vgpu_device *device, uint64_t units);
+/* What was charged for the code behind a handle (a module, a library, a green context): remembered,
+ * taken out. It goes with its context, if it has one. */
+void code_remember(const void *handle, const struct vgpu_device *device, uint64_t units,
+                   unsigned context);
 struct code {
     struct vgpu_device *device; /* NULL: nothing was remembered */
     uint64_t units;

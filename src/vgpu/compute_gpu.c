@@ -1,4 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+
+/* The driver, as the limiter sees it, and how we look into contexts of others. */
+
 #include "base/clock.h"
 #include "base/glibc.h"
 #include "vgpu/compute_row.h"

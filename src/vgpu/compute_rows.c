@@ -1,4 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+
+/* The limiters: a row for each context that launches, from its first launch to its end. */
+
 #include <sys/mman.h>
 #include <time.h>
 

@@ -180,11 +180,13 @@ void code_forget_functions(void)
 {
 }
 
-void code_remember(const void *handle, struct vgpu_device *device, uint64_t units)
+void code_remember(const void *handle, const struct vgpu_device *device, uint64_t units,
+                   unsigned context)
 {
     (void)handle;
     (void)device;
     (void)units;
+    (void)context;
 }
 
 struct code code_take(const void *handle)

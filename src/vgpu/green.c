@@ -5,24 +5,12 @@
  * itself is charged as code is; what is made in it is the primary context's (contexts.c).
  */
 
-#include "vgpu/allocations.h"
 #include "vgpu/code.h"
 #include "vgpu/compute.h"
 #include "vgpu/context_table.h"
 #include "vgpu/overhead.h"
 #include "vgpu/primary.h"
 #include "vgpu/real.h"
-
-/* Of no context: it is not the end of the primary one that ends it. */
-static void remember(CUgreenCtx green, const struct vgpu_device *device, uint64_t units)
-{
-    const struct allocation entry = {
-        .units = units,
-        .device = (unsigned)(device - vgpu.devices),
-    };
-
-    (void)allocations_add(ALLOCATION_MODULE, (uint64_t)(uintptr_t)green, &entry);
-}
 
 /* With the primary context there. */
 static CUresult make(CUgreenCtx *context, CUdevResourceDesc desc, struct vgpu_device *device,
@@ -45,7 +33,7 @@ static CUresult make(CUgreenCtx *context, CUdevResourceDesc desc, struct vgpu_de
     }
     if (result != CUDA_SUCCESS)
         return result;
-    remember(made, device, units);
+    code_remember(made, device, units, 0); /* the primary one's end is not its end */
     *context = made;
     return CUDA_SUCCESS;
 }

@@ -51,7 +51,7 @@ static enum overhead_outcome end_loading(struct loading *loading, CUresult resul
         return OVERHEAD_NOTHING;
     outcome = overhead_end(&loading->overhead, result == CUDA_SUCCESS, &units);
     if (outcome == OVERHEAD_CHARGED)
-        code_remember(handle, loading->device, units);
+        code_remember(handle, loading->device, units, context_current());
     return outcome;
 }
 
@@ -257,49 +257,45 @@ static bool is_managed(CUdeviceptr ptr)
            managed;
 }
 
-static CUresult found_variable(CUresult result, CUdeviceptr ptr, size_t bytes, const void *owner)
+/* What the driver found, either of which may be asked for. */
+struct found {
+    CUdeviceptr ptr;
+    size_t bytes;
+};
+
+static CUresult give_variable(CUresult result, const struct found *found, const void *owner,
+                              CUdeviceptr *ptr, size_t *bytes)
 {
-    if (result != CUDA_SUCCESS || vgpu_mode() != VGPU_ON || !is_managed(ptr))
-        return result;
-    return managed_met(ptr, bytes, owner) ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+    if (result == CUDA_SUCCESS && vgpu_mode() == VGPU_ON && is_managed(found->ptr) &&
+        !managed_met(found->ptr, found->bytes, owner))
+        result = CUDA_ERROR_OUT_OF_MEMORY;
+    if (result == CUDA_SUCCESS && ptr)
+        *ptr = found->ptr;
+    if (result == CUDA_SUCCESS && bytes)
+        *bytes = found->bytes;
+    return result;
 }
 
-PUBLIC CUresult cuModuleGetGlobal_v2(CUdeviceptr *ptr, size_t *bytes, CUmodule module,
-                                     const char *name)
-{
-    CUdeviceptr found = 0;
-    size_t size = 0;
-    CUresult result;
+#define GET_VARIABLE(name, owner)                                                                  \
+    struct found found = {0};                                                                      \
+    CUresult result;                                                                               \
+                                                                                                   \
+    (void)real_driver();                                                                           \
+    if (!ptr && !bytes)                                                                            \
+        return REAL(name)(ptr, bytes, owner, symbol);                                              \
+    result = REAL(name)(&found.ptr, &found.bytes, owner, symbol);                                  \
+    return give_variable(result, &found, owner, ptr, bytes)
 
-    (void)real_driver();
-    if (!ptr && !bytes)
-        return REAL(cuModuleGetGlobal_v2)(ptr, bytes, module, name);
-    result = REAL(cuModuleGetGlobal_v2)(&found, &size, module, name);
-    result = found_variable(result, found, size, module);
-    if (result == CUDA_SUCCESS && ptr)
-        *ptr = found;
-    if (result == CUDA_SUCCESS && bytes)
-        *bytes = size;
-    return result;
+PUBLIC CUresult cuModuleGetGlobal_v2(CUdeviceptr *ptr, size_t *bytes, CUmodule module,
+                                     const char *symbol)
+{
+    GET_VARIABLE(cuModuleGetGlobal_v2, module);
 }
 
 PUBLIC CUresult cuLibraryGetManaged(CUdeviceptr *ptr, size_t *bytes, CUlibrary library,
-                                    const char *name)
+                                    const char *symbol)
 {
-    CUdeviceptr found = 0;
-    size_t size = 0;
-    CUresult result;
-
-    (void)real_driver();
-    if (!ptr && !bytes)
-        return REAL(cuLibraryGetManaged)(ptr, bytes, library, name);
-    result = REAL(cuLibraryGetManaged)(&found, &size, library, name);
-    result = found_variable(result, found, size, library);
-    if (result == CUDA_SUCCESS && ptr)
-        *ptr = found;
-    if (result == CUDA_SUCCESS && bytes)
-        *bytes = size;
-    return result;
+    GET_VARIABLE(cuLibraryGetManaged, library);
 }
 
 /* Stacks, heaps and the printf buffer live as long as the context, and are charged to it. */

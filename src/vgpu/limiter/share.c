@@ -84,7 +84,7 @@ int64_t share_balance(struct share *share, int64_t now_ns)
     if (!own)
         return BUCKET_CREDIT_NS;
     set_rates(share, own, now_ns);
-    balance = bucket_balance(share_compute(share), container_rate(share, own), now_ns);
+    balance = share_common_balance(share, now_ns);
     if (has_less(share, own))
         balance = MIN(balance, bucket_balance(&share->own, own, now_ns));
     return balance;
