@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * A driver without devices that has exports newer than any list. What is handed to it in memory it
- * answers with 1 where that is the caller's own, which another thread could change: a pointer in it
- * says where the caller has it.
+ * A driver without devices, and an NVML, that have exports newer than any list. What is handed to
+ * it in memory it answers with 1 where that is the caller's own, which another thread could change:
+ * a pointer in it says where the caller has it.
  */
 
 #include <stddef.h>
@@ -17,6 +17,11 @@ EXPORT int cuGLCtxCreate_v2(void);
 EXPORT int cuMemFreeNewer(void);
 EXPORT int cuLaunchHostFunc_v9(void);
 EXPORT int cuLaunchKernelEx_v9(void);
+EXPORT int nvmlDeviceSetNewer(void);
+EXPORT int nvmlGpuInstanceCreateNewer_v1(void);
+EXPORT int nvmlDeviceGetResetNewer(void);
+EXPORT int nvmlDeviceSettleNewer(void);
+EXPORT int nvmlEventSetResetNewer(void);
 EXPORT int cuGetProcAddress_v2(const char *symbol, void **pfn, int version,
                                unsigned long long flags, int *status);
 
@@ -116,4 +121,29 @@ int cuGetProcAddress_v2(const char *symbol, void **pfn, int version, unsigned lo
     (void)version, (void)flags, (void)status;
     *pfn = symbol[5] == 'A' && symbol[10] == 'N' ? (void *)cuMemAllocNewer : (void *)0;
     return *pfn ? 0 : 500;
+}
+
+int nvmlDeviceSetNewer(void)
+{
+    return 0;
+}
+
+int nvmlGpuInstanceCreateNewer_v1(void)
+{
+    return 0;
+}
+
+int nvmlDeviceGetResetNewer(void)
+{
+    return 0;
+}
+
+int nvmlDeviceSettleNewer(void)
+{
+    return 0;
+}
+
+int nvmlEventSetResetNewer(void)
+{
+    return 0;
 }

@@ -741,6 +741,10 @@ static int command_newer(int argc, char **argv)
 {
     static const char *const names[] = {"cuMemAllocNewer", "cuGLCtxCreate_v2", "cuMemFreeNewer",
                                         "cuLaunchHostFunc_v9", "cuLaunchKernelEx_v9"};
+    static const char *const of_nvml[] = {"nvmlDeviceSetNewer", "nvmlGpuInstanceCreateNewer_v1",
+                                          "nvmlDeviceGetResetNewer", "nvmlDeviceSettleNewer",
+                                          "nvmlEventSetResetNewer"};
+    void *nvml = dlopen("libnvidia-ml.so.1", RTLD_NOW);
     void *found = NULL;
     int status;
 
@@ -751,6 +755,8 @@ static int command_newer(int argc, char **argv)
     }
     if (proc_v2 && proc_v2(names[0], &found, 13000, 0, &status) == 0)
         printf("%s by address: %d\n", names[0], ((int (*)(void))found)());
+    for (size_t i = 0; nvml && i < sizeof(of_nvml) / sizeof(of_nvml[0]); i++)
+        printf("%s: %d\n", of_nvml[i], ((int (*)(void))dlsym(nvml, of_nvml[i]))());
     return 0;
 }
 

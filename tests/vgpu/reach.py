@@ -207,15 +207,18 @@ check_equal((passed.stdout, passed.stderr), ("1\n", ""), "a call that may pass k
 
 def check_newer():
     """Exports that take memory or launch by their names, and are in no list of ours, follow the policy; a later version of
-    one that is known to do neither passes."""
+    one that is known to do neither passes. Those of NVML that change a card by their names are no-permission."""
     folder = scratch / "newer"
     folder.mkdir()
-    shutil.copy(BUILD / "tests/newer_driver.so", folder / "libcuda.so.1")
+    for name in ("libcuda.so.1", "libnvidia-ml.so.1"):
+        shutil.copy(BUILD / "tests/newer_driver.so", folder / name)
+    no_permission = dict.fromkeys(("nvmlDeviceSetNewer", "nvmlGpuInstanceCreateNewer_v1"), 4)
+    others = dict.fromkeys(("nvmlDeviceGetResetNewer", "nvmlDeviceSettleNewer", "nvmlEventSetResetNewer"), 0)
     for policy, code in (("refuse", 801), ("allow", 0)):
         region = new_region()
         environment = limited_environment(None, memory=LIMIT, region=region, HAMI_UNACCOUNTED=policy, LD_LIBRARY_PATH=folder)
         ended = run([REACH, "dlsym", "newer"], environment)
-        wanted = {"cuMemAllocNewer": code, "cuGLCtxCreate_v2": code, "cuMemFreeNewer": 0, "cuLaunchHostFunc_v9": 0, "cuLaunchKernelEx_v9": code, "cuMemAllocNewer by address": code}
+        wanted = {"cuMemAllocNewer": code, "cuGLCtxCreate_v2": code, "cuMemFreeNewer": 0, "cuLaunchHostFunc_v9": 0, "cuLaunchKernelEx_v9": code, "cuMemAllocNewer by address": code} | no_permission | others
         got = {name: int(answer) for name, answer in (line.split(": ") for line in ended.stdout.splitlines())}
         check_equal(got, wanted, f"an unknown export that takes memory, {policy}")
         words = ended.stderr.count("cuMemAllocNewer")
