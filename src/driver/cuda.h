@@ -460,6 +460,7 @@ typedef struct {
 
 /* A buffer or image of GL, EGL or VDPAU. */
 typedef struct CUgraphicsResource_st *CUgraphicsResource;
+typedef struct CUeglStreamConnection_st *CUeglStreamConnection;
 
 _Static_assert(sizeof(CUDA_EXTERNAL_MEMORY_HANDLE_DESC) == 104, "the driver's");
 _Static_assert(sizeof(CUDA_EXTERNAL_MEMORY_BUFFER_DESC) == 88, "the driver's");
@@ -831,6 +832,17 @@ CUresult cuGraphicsVDPAURegisterVideoSurface(CUgraphicsResource *resource, unsig
                                              unsigned int flags);
 CUresult cuGraphicsVDPAURegisterOutputSurface(CUgraphicsResource *resource, unsigned int surface,
                                               unsigned int flags);
+CUresult cuGLRegisterBufferObject(unsigned int buffer);
+CUresult cuGLUnregisterBufferObject(unsigned int buffer);
+CUresult cuEGLStreamConsumerConnect(CUeglStreamConnection *connection, void *stream);
+CUresult cuEGLStreamConsumerConnectWithFlags(CUeglStreamConnection *connection, void *stream,
+                                             unsigned int flags);
+CUresult cuEGLStreamConsumerDisconnect(CUeglStreamConnection *connection);
+CUresult cuEGLStreamConsumerAcquireFrame(CUeglStreamConnection *connection,
+                                         CUgraphicsResource *resource, CUstream *stream,
+                                         unsigned int timeout);
+CUresult cuEGLStreamConsumerReleaseFrame(CUeglStreamConnection *connection,
+                                         CUgraphicsResource resource, CUstream *stream);
 CUresult cuGraphicsUnregisterResource(CUgraphicsResource resource);
 CUresult cuGraphicsMapResources(unsigned int count, CUgraphicsResource *list, CUstream stream);
 CUresult cuGraphicsMapResources_ptsz(unsigned int count, CUgraphicsResource *list, CUstream stream);

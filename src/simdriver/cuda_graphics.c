@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * Buffers and images of GL, EGL and VDPAU that are registered with CUDA. There is none of these
- * here: what cuMemExportToShareableHandle() gives out takes the part of theirs, and the number of
- * its descriptor that of their names. The descriptor stays whose it is.
+ * Buffers and images of GL, EGL and VDPAU that are registered with CUDA, and EGL's streams of
+ * frames. There is none of these here: what cuMemExportToShareableHandle() gives out takes the part
+ * of theirs, and of all frames of a stream; the number of its descriptor that of their names. The
+ * descriptor stays whose it is.
  */
 
 #include <limits.h>
@@ -31,14 +32,25 @@ enum flags {
     GATHER = 8,
 };
 
+/* What there are handles of: nobody finds one as another. */
+enum kind {
+    RESOURCE,
+    GL_BUFFER,  /* registered by its name alone, which is its handle */
+    CONNECTION, /* to a stream of EGL's, as its consumer */
+    FRAME,      /* of such a stream, until it is released */
+};
+
 /* Under the machine's lock. */
 static struct resource {
+    enum kind kind;
     uint32_t gen;
     uint32_t hold; /* 0: free */
     uint32_t context;
     bool is_image, is_mapped;
     bool needs_mapping; /* an image of EGL is mapped as long as it is registered */
     uint64_t bytes, address;
+    uint64_t name;                     /* what it was made of */
+    const struct resource *connection; /* of a frame */
 } resources[RESOURCES];
 
 static CUgraphicsResource handle_of(const struct resource *resource)
@@ -47,12 +59,20 @@ static CUgraphicsResource handle_of(const struct resource *resource)
                                            (uint64_t)(resource - resources) << 4);
 }
 
-static struct resource *find(CUgraphicsResource handle)
+static struct resource *find_any(const void *handle)
 {
     size_t i = (uintptr_t)handle >> 4 & 0xfffff;
 
     return i < RESOURCES && resources[i].hold && handle_of(&resources[i]) == handle ? &resources[i]
                                                                                     : NULL;
+}
+
+/* What is mapped, as frames are. */
+static struct resource *find(CUgraphicsResource handle)
+{
+    struct resource *one = find_any(handle);
+
+    return one && (one->kind == RESOURCE || one->kind == FRAME) ? one : NULL;
 }
 
 static void unmap(struct resource *resource)
@@ -125,6 +145,7 @@ static CUresult enroll(CUgraphicsResource *ret, uint64_t name, struct resource t
         return r;
     if (!ret || (given & ~allowed))
         return CUDA_ERROR_INVALID_VALUE;
+    template.name = name;
     (void)sim_lock(guest.sim);
     r = make(name <= INT_MAX ? sim_export_find(guest.sim, (int)name) : 0, &template, ret);
     sim_unlock(guest.sim);
@@ -186,10 +207,142 @@ PUBLIC CUresult cuGraphicsUnregisterResource(CUgraphicsResource handle)
         return r;
     (void)sim_lock(guest.sim);
     resource = find(handle);
+    if (resource && resource->kind != RESOURCE)
+        resource = NULL;
     if (resource)
         end(resource);
     sim_unlock(guest.sim);
     return resource ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+}
+
+static struct resource *find_buffer(unsigned name, uint32_t context)
+{
+    for (struct resource *one = resources; one < resources + RESOURCES; one++) {
+        if (one->hold && one->kind == GL_BUFFER && one->name == name && one->context == context)
+            return one;
+    }
+    return NULL;
+}
+
+PUBLIC CUresult cuGLRegisterBufferObject(unsigned int buffer)
+{
+    CUgraphicsResource ignored;
+    uint32_t context;
+    CUresult r = guest_current_safe(&context);
+    bool known;
+
+    if (r != CUDA_SUCCESS)
+        return r;
+    (void)sim_lock(guest.sim);
+    known = find_buffer(buffer, context);
+    sim_unlock(guest.sim);
+    return known ? CUDA_ERROR_ALREADY_MAPPED
+                 : enroll(&ignored, buffer,
+                          (struct resource){.kind = GL_BUFFER, .needs_mapping = true}, 0, 0);
+}
+
+PUBLIC CUresult cuGLUnregisterBufferObject(unsigned int buffer)
+{
+    struct resource *one;
+    uint32_t context;
+    CUresult r = guest_current_safe(&context);
+
+    if (r != CUDA_SUCCESS)
+        return r;
+    (void)sim_lock(guest.sim);
+    one = find_buffer(buffer, context);
+    if (one)
+        end(one);
+    sim_unlock(guest.sim);
+    return one ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+}
+
+/* Streams of EGL's, of which this process is the consumer: a frame is always there */
+
+PUBLIC CUresult cuEGLStreamConsumerConnectWithFlags(CUeglStreamConnection *connection, void *stream,
+                                                    unsigned int flags)
+{
+    return enroll((CUgraphicsResource *)connection, (uintptr_t)stream,
+                  (struct resource){.kind = CONNECTION}, flags, 1);
+}
+
+PUBLIC CUresult cuEGLStreamConsumerConnect(CUeglStreamConnection *connection, void *stream)
+{
+    return cuEGLStreamConsumerConnectWithFlags(connection, stream, 0);
+}
+
+/* With the machine's lock held if all is well. */
+static CUresult enter_connection(const CUeglStreamConnection *connection,
+                                 struct resource **ret_found)
+{
+    uint32_t context;
+    CUresult r = guest_current_safe(&context);
+
+    if (r != CUDA_SUCCESS)
+        return r;
+    if (!connection)
+        return CUDA_ERROR_INVALID_VALUE;
+    (void)sim_lock(guest.sim);
+    *ret_found = find_any(*connection);
+    if (*ret_found && (*ret_found)->kind == CONNECTION)
+        return CUDA_SUCCESS;
+    sim_unlock(guest.sim);
+    return CUDA_ERROR_INVALID_HANDLE;
+}
+
+/* Its frames go with it. */
+PUBLIC CUresult cuEGLStreamConsumerDisconnect(CUeglStreamConnection *connection)
+{
+    struct resource *own;
+    CUresult r = enter_connection(connection, &own);
+
+    if (r != CUDA_SUCCESS)
+        return r;
+    for (struct resource *one = resources; one < resources + RESOURCES; one++) {
+        if (one->hold && one->kind == FRAME && one->connection == own)
+            end(one);
+    }
+    end(own);
+    sim_unlock(guest.sim);
+    return CUDA_SUCCESS;
+}
+
+PUBLIC CUresult cuEGLStreamConsumerAcquireFrame(CUeglStreamConnection *connection,
+                                                CUgraphicsResource *resource, CUstream *stream,
+                                                unsigned int timeout)
+{
+    struct resource *own;
+    CUresult r = enter_connection(connection, &own);
+
+    (void)stream, (void)timeout;
+    if (r != CUDA_SUCCESS)
+        return r;
+    r = resource
+            ? make(guest_state()->holds[own->hold].physical,
+                   &(struct resource){
+                       .kind = FRAME, .context = own->context, .is_image = true, .connection = own},
+                   resource)
+            : CUDA_ERROR_INVALID_VALUE;
+    sim_unlock(guest.sim);
+    return r;
+}
+
+PUBLIC CUresult cuEGLStreamConsumerReleaseFrame(CUeglStreamConnection *connection,
+                                                CUgraphicsResource handle, CUstream *stream)
+{
+    struct resource *own, *frame;
+    CUresult r = enter_connection(connection, &own);
+
+    (void)stream;
+    if (r != CUDA_SUCCESS)
+        return r;
+    frame = find(handle);
+    if (frame && frame->kind == FRAME && frame->connection == own)
+        end(frame);
+    else
+        r = CUDA_ERROR_INVALID_HANDLE;
+    sim_unlock(guest.sim);
+    return r;
 }
 
 /* Mapping: all that are named, or none */

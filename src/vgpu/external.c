@@ -111,8 +111,9 @@ PUBLIC CUresult cuDestroyExternalMemory(CUexternalMemory memory)
 }
 
 /*
- * Buffers and images of GL, EGL and VDPAU. They may be memory that these imported themselves, and
- * what is registered goes with its context.
+ * Buffers and images of GL, EGL and VDPAU, and frames that come through streams of EGL's: each
+ * connection to one is an import, as long as it is there. They may be memory that these imported
+ * themselves, and what is registered goes with its context.
  */
 
 static CUresult unregister(void *resource)
@@ -125,29 +126,35 @@ PUBLIC CUresult cuGraphicsUnregisterResource(CUgraphicsResource resource)
     return let_go(ALLOCATION_GRAPHICS, resource, unregister);
 }
 
-/* After the driver's answer, as for imports. */
-static CUresult end_register(CUgraphicsResource *ret_resource, CUgraphicsResource *made,
-                             CUresult result, const char *name)
+/* After the driver's answer, as for imports: what may not stay is undone. */
+static CUresult end_register(void *made, CUresult result, CUresult (*undo)(void *made),
+                             const char *name)
 {
     if (result != CUDA_SUCCESS)
         return result;
-    result = admit(ALLOCATION_GRAPHICS, *made, name);
-    if (result == CUDA_SUCCESS)
-        *ret_resource = *made;
-    else
-        (void)unregister(*made);
+    result = admit(ALLOCATION_GRAPHICS, made, name);
+    if (result != CUDA_SUCCESS)
+        (void)undo(made);
     return result;
 }
 
-/* The body of a function that registers; they differ in their arguments. */
-#define REGISTER(name, resource, ...)                                                              \
-    CUgraphicsResource made = NULL;                                                                \
+/* The body of a function that makes something which is given back by undo(); they differ in their
+ * arguments. */
+#define MAKE(name, undo, ret, ...)                                                                 \
+    __typeof__(*(ret)) made = NULL;                                                                \
+    CUresult result;                                                                               \
                                                                                                    \
     if (vgpu_mode() == VGPU_DENIED)                                                                \
         return CUDA_ERROR_OUT_OF_MEMORY;                                                           \
-    if (vgpu_mode() != VGPU_ON || !(resource))                                                     \
-        return REAL(name)(resource, __VA_ARGS__);                                                  \
-    return end_register(resource, &made, REAL(name)(&made, __VA_ARGS__), #name)
+    if (vgpu_mode() != VGPU_ON || !(ret))                                                          \
+        return REAL(name)(ret, __VA_ARGS__);                                                       \
+    result = REAL(name)(&made, __VA_ARGS__);                                                       \
+    result = end_register(made, result, undo, #name);                                              \
+    if (result == CUDA_SUCCESS)                                                                    \
+        *(ret) = made;                                                                             \
+    return result
+
+#define REGISTER(name, ...) MAKE(name, unregister, __VA_ARGS__)
 
 PUBLIC CUresult cuGraphicsGLRegisterBuffer(CUgraphicsResource *resource, unsigned int buffer,
                                            unsigned int flags)
@@ -177,4 +184,55 @@ PUBLIC CUresult cuGraphicsVDPAURegisterOutputSurface(CUgraphicsResource *resourc
                                                      unsigned int surface, unsigned int flags)
 {
     REGISTER(cuGraphicsVDPAURegisterOutputSurface, resource, surface, flags);
+}
+
+static CUresult disconnect(void *connection)
+{
+    CUeglStreamConnection own = connection;
+
+    return REAL(cuEGLStreamConsumerDisconnect)(&own);
+}
+
+PUBLIC CUresult cuEGLStreamConsumerConnect(CUeglStreamConnection *connection, void *stream)
+{
+    MAKE(cuEGLStreamConsumerConnect, disconnect, connection, stream);
+}
+
+PUBLIC CUresult cuEGLStreamConsumerConnectWithFlags(CUeglStreamConnection *connection, void *stream,
+                                                    unsigned int flags)
+{
+    MAKE(cuEGLStreamConsumerConnectWithFlags, disconnect, connection, stream, flags);
+}
+
+PUBLIC CUresult cuEGLStreamConsumerDisconnect(CUeglStreamConnection *connection)
+{
+    if (vgpu_mode() != VGPU_ON || !connection)
+        return REAL(cuEGLStreamConsumerDisconnect)(connection);
+    return let_go(ALLOCATION_GRAPHICS, *connection, disconnect);
+}
+
+/* Buffers of GL as programs of old register them have no handle but GL's number, which is no
+ * address. */
+#define GL_BUFFER (UINT64_C(1) << 48)
+
+static CUresult unregister_buffer(void *buffer)
+{
+    return REAL(cuGLUnregisterBufferObject)((unsigned)(uintptr_t)buffer);
+}
+
+PUBLIC CUresult cuGLRegisterBufferObject(unsigned int buffer)
+{
+    void *handle = (void *)(uintptr_t)(GL_BUFFER | buffer);
+
+    if (vgpu_mode() == VGPU_DENIED)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    if (vgpu_mode() != VGPU_ON)
+        return REAL(cuGLRegisterBufferObject)(buffer);
+    return end_register(handle, REAL(cuGLRegisterBufferObject)(buffer), unregister_buffer,
+                        "cuGLRegisterBufferObject");
+}
+
+PUBLIC CUresult cuGLUnregisterBufferObject(unsigned int buffer)
+{
+    return let_go(ALLOCATION_GRAPHICS, (void *)(uintptr_t)(GL_BUFFER | buffer), unregister_buffer);
 }

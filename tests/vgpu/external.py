@@ -172,6 +172,48 @@ def check_graphics():
     check_equal(one.finish(), "", "nobody said a word")
 
 
-for test in (check_refused, check_allowed, check_policy, check_graphics):
+def check_streams():
+    """A connection to a stream of EGL's is an import while it lasts; a buffer of GL's may be registered without a handle."""
+    machine = Machine(memory=4 * GIB, context=CONTEXT)
+    maker = maker_of(machine)
+    connection, frame = slot("external"), slot("external", 2)
+    ways = {"cuEGLStreamConsumerConnect": (), "cuEGLStreamConsumerConnectWithFlags": (1,)}
+    connect = lambda one, name: one.call(name, f"n{connection}", f"h{slot('fd')}", *ways[name])
+    acquire = lambda one: one.call("cuEGLStreamConsumerAcquireFrame", f"d{connection}", f"n{frame}", 0, 0)
+    release = lambda one: one.call("cuEGLStreamConsumerReleaseFrame", f"d{connection}", f"h{frame}", 0)
+    register = lambda one, way: one.call(f"cuGL{way}BufferObject", f"h{slot('fd')}")
+
+    refused = Importer(limited_environment(machine, memory=LIMIT)).begin()
+    refused.borrow(maker)
+    for name in ways:
+        check_equal((connect(refused, name), refused.words[1]), (NOT_SUPPORTED, "kept"), f"{name} is refused")
+    check_equal((register(refused, "Register"), register(refused, "Unregister")), (NOT_SUPPORTED, INVALID_HANDLE), "so is a buffer without a handle, and nothing is left of it")
+    check_equal(refused.call("cuEGLStreamConsumerConnect", f"n{connection}", 4000), INVALID_HANDLE, "what is no stream the driver says")
+    check_equal(refused.call("cuEGLStreamConsumerDisconnect", 0), INVALID_VALUE, "and what is no connection")
+    said = refused.finish()
+    check_equal(said.count("HAMI_IMPORTS=allow"), 1, "one line says what would let it pass")
+
+    region = new_region()
+    one = Importer(limited_environment(machine, memory=LIMIT, HAMI_IMPORTS="allow", region=region)).begin()
+    imports = lambda: held_imports(machine, region)
+    one.borrow(maker)
+    for name in ways:
+        check_equal((connect(one, name), imports()), (0, 1), f"where imports are allowed {name} passes, and is counted")
+        check_equal((acquire(one), release(one), release(one), imports()), (0, 0, INVALID_HANDLE, 1), "frames come and go")
+        check_equal((one.call("cuEGLStreamConsumerDisconnect", f"d{connection}"), imports()), (0, 0), "until it is given back")
+    one.must("cuCtxCreate_v2", f"n{slot('context', 2)}", 0, 0)
+    check_equal((connect(one, name), acquire(one)), (0, 0), "in another context a connection")
+    check_equal((register(one, "Register"), register(one, "Register"), imports()), (0, ALREADY_MAPPED, 2), "and a buffer without a handle")
+    maker.finish()
+    one.tell(f"close {slot('fd')}")
+    check_equal(machine.used(), 2 * CONTEXT + SIZE, "the memory is kept when its maker has gone")
+    settled("and is charged", lambda: one.charged() == 2 * CONTEXT + SIZE)
+    one.must("cuCtxDestroy_v2", f"h{slot('context', 2)}")
+    check_equal((machine.used(), imports()), (CONTEXT, 0), "both go with their context")
+    settled("which is seen", lambda: one.charged() == CONTEXT)
+    check_equal(one.finish(), "", "nobody said a word")
+
+
+for test in (check_refused, check_allowed, check_policy, check_graphics, check_streams):
     test()
 finish()
