@@ -4,8 +4,8 @@
 /*
  * Who wants a card now (region/card.h), among what hamictl granted: in the registry's folder
  *
- *     cards/UUID/ID      the cell of lease ID, and more behind that name where its priority is
- *                        another than is usual (card_cell_name())
+ *     cards/UUID/ID      the cell of lease ID, and behind that name its priority and its share
+ *                        (card_cell_name())
  *     runs/ID/cells/UUID the same file, by the name that the program's limits say
  */
 

@@ -5,6 +5,9 @@
  * Who of the containers that share a card wants it now, so that one of them may use what the others
  * leave idle, and leaves it to others of higher priority while those have work.
  *
+ * Equals that have one of higher priority beside them go one after the other, in turns of some
+ * milliseconds, or it would find work of each of them on the device when it comes.
+ *
  * A card has a folder, in which each container has a cell: a file of its own that it alone can
  * write, and that says until when it wants the card. The folder is read-only to all of them. A
  * tenant that lies in its cell keeps others from what is idle, and takes nothing of their shares.
@@ -42,11 +45,13 @@ enum {
 struct card_cell {
     _Atomic uint64_t magic; /* 0: nobody of the container came yet */
     _Atomic int64_t wanted_until_ns;
-    _Atomic int64_t busy_until_ns; /* what it launched is expected to be done then, */
+    _Atomic int64_t busy_until_ns; /* what it launched is expected to be done then, or what it
+                                      waits for the card with comes by then, */
     _Atomic int64_t busy_since_ns; /* from when on it has had work, as if it were alone */
 };
 
-/* A cell's name is NAME, or NAME.PRIORITY.CORES where the priority is another than this. */
+/* A cell's name is NAME.PRIORITY.CORES, or NAME where the priority is this one and there is no
+ * share. */
 #define CARD_PRIORITY 1
 
 /* Who used the card within this time makes others careful. */
@@ -59,7 +64,7 @@ struct card_cell {
  * A killed process' claim ends with it. */
 #define CARD_CLAIM_NS INT64_C(100000000)
 
-/* Percent of the time, beyond its share, that a container of higher priority is believed to have
+/* Percent of the time, beyond its share, that a container which goes first is believed to have
  * work: claims are expectations, and cover the short pauses between launches. */
 #define CARD_BELIEF_MORE 10
 #define CARD_BELIEF_CREDIT_NS INT64_C(200000000) /* saved up, in wall time */
@@ -129,7 +134,7 @@ static inline void card_want(struct card *card, int64_t now_ns)
 /* Whether another container wants it, or may. At most one system call a cell each CARD_LOOK_NS. */
 bool card_is_wanted(struct card *card, int64_t now_ns);
 
-/* What the container launched from since_ns on will be done by then. Two stores, if any. */
+/* The container has, or waits for, work from since_ns until then. Two stores, if any. */
 static inline void card_claim(struct card *card, int64_t now_ns, int64_t since_ns, int64_t until_ns)
 {
     if (!card->own)
@@ -143,7 +148,7 @@ static inline void card_claim(struct card *card, int64_t now_ns, int64_t since_n
 }
 
 /*
- * Whether the card is left to containers of higher priority, and until when as far as is known. At
+ * Whether the card is left to containers that go first, and until when as far as is known. At
  * most one system call a cell each CARD_RANK_LOOK_NS, or CARD_LOOK_NS while none used it lately.
  * own_until_ns: when what the caller launched is expected to be done. Others that came before that
  * are held up by it, and are done so much later than they claim.

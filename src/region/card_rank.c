@@ -12,6 +12,8 @@
 
 #define SLICE_NS INT64_C(2000000) /* in which a device runs one context, as a rule */
 
+#define TURN_NS INT64_C(8000000) /* of equals: a switch between them costs some 0.1 ms */
+
 #define SWITCHES_PART 8 /* of the time of two at once, on top: what switches between them take */
 
 #define LOAD(word) atomic_load_explicit(&(word), memory_order_relaxed)
@@ -21,7 +23,7 @@ bool card_cell_name(char *text, size_t size, const char *name, int priority, uns
 {
     int len;
 
-    if (priority == CARD_PRIORITY)
+    if (priority == CARD_PRIORITY && !cores)
         len = snprintf(text, size, "%s", name);
     else
         len = snprintf(text, size, "%s.%d.%u", name, priority, cores);
@@ -138,17 +140,40 @@ static int64_t claim_of(struct card_other *other, const struct card_text *cell,
     return until_ns;
 }
 
+/*
+ * Equals that have one of higher priority beside them take turns: if all of them had something on
+ * the device when that comes, it would wait for each, and for the switches between them. Who goes
+ * first is drawn anew for each turn, so that of those who have work each has its part.
+ */
+static uint64_t place_in_turn(uint64_t inode, int64_t turn)
+{
+    uint64_t bits = inode * UINT64_C(0x9e3779b97f4a7c15) + (uint64_t)turn;
+
+    bits = (bits ^ bits >> 30) * UINT64_C(0xbf58476d1ce4e5b9); /* as splitmix64 does */
+    bits = (bits ^ bits >> 27) * UINT64_C(0x94d049bb133111eb);
+    return bits ^ bits >> 31;
+}
+
+/* Whether an equal goes before this container, while it has work. */
+static bool has_turn(const struct card *card, const struct card_other *other, int64_t turn)
+{
+    return LOAD(card->has_betters) &&
+           place_in_turn(other->inode, turn) < place_in_turn(card->own_inode, turn);
+}
+
 static void look(struct card *card, const struct moment *moment)
 {
+    const int64_t turn = moment->now_ns / TURN_NS, turn_end_ns = (turn + 1) * TURN_NS;
     bool betters = false, lessers = false;
     int64_t until_ns = 0;
 
     for (unsigned i = 0; i < card->count; i++) {
         struct card_other *other = &card->others[i];
+        const bool equal = other->priority == card->priority;
         struct card_text cell;
 
         /* Unlike an idle card, a priority is for who says so. */
-        if (other->priority == card->priority ||
+        if ((equal && !has_turn(card, other, turn)) ||
             pread(other->fd, &cell, sizeof(cell), 0) != (ssize_t)sizeof(cell) ||
             cell.magic != CARD_CELL_MAGIC)
             continue;
@@ -156,8 +181,9 @@ static void look(struct card *card, const struct moment *moment)
             lessers |= used_lately(&cell, moment->now_ns);
             continue;
         }
-        betters |= used_lately(&cell, moment->now_ns);
-        until_ns = MAX(until_ns, claim_of(other, &cell, moment));
+        betters |= !equal && used_lately(&cell, moment->now_ns);
+        until_ns =
+            MAX(until_ns, MIN(claim_of(other, &cell, moment), equal ? turn_end_ns : INT64_MAX));
     }
     STORE(card->has_betters, betters);
     STORE(card->has_lessers, lessers);

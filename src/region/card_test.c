@@ -279,7 +279,7 @@ static void who_is_of_higher_priority_goes_first(void **state)
     assert_false(yields_at(&high, T0)); /* and not the other way round */
     card_claim(&cards[0], T0, T0, T0 + NS_PER_MS);
     assert_false(yields_at(&high, T0));
-    assert_false(yields_at(&cards[1], T0)); /* nor among equals: it has not looked around */
+    assert_false(yields_at(&cards[1], T0)); /* it has not looked around */
     card_look_around(&cards[1]);
     assert_true(yields_at(&cards[1], T0));
     assert_true(cards[0].has_betters && !cards[0].has_lessers);
@@ -356,6 +356,76 @@ static void who_always_claims_to_have_work_gets_its_share_and_10_points(void **s
     card_close(&liar);
 }
 
+static void claim_all(struct card *const *claiming, unsigned count, int64_t now_ns)
+{
+    for (unsigned i = 0; i < count; i++) {
+        card_want(claiming[i], now_ns);
+        card_claim(claiming[i], now_ns, now_ns, now_ns + NS_PER_MS);
+    }
+}
+
+static void equals_take_turns_beside_one_of_higher_priority(void **state)
+{
+    enum { TURNS = 500 };
+    struct card *cards = *state, high = {.own = NULL};
+    struct card *const equals[] = {&cards[0], &cards[1]};
+    const int64_t turn_ns = 8 * NS_PER_MS, from_ns = T0 / turn_ns * turn_ns;
+    unsigned yielded[2] = {0};
+
+    for (unsigned i = 0; i < 2; i++)
+        card_look_around(equals[i]);
+    claim_all(equals, 2, from_ns);
+    assert_false(yields_at(&cards[0], from_ns) || yields_at(&cards[1], from_ns));
+
+    open_ranked(&high, "h", 0, 0);
+    card_want(&high, from_ns);
+    for (unsigned i = 0; i < 2; i++) {
+        card_look_around(equals[i]);
+        (void)yields_at(equals[i], from_ns); /* it is seen that there is one */
+    }
+    for (int64_t now_ns = from_ns + NS_PER_MS; now_ns < from_ns + TURNS * turn_ns;
+         now_ns += turn_ns / 4) {
+        bool first, second;
+
+        claim_all(equals, 2, now_ns);
+        first = yields_at(&cards[0], now_ns);
+        second = yields_at(&cards[1], now_ns);
+        assert_true(first != second);
+        yielded[0] += first;
+        yielded[1] += second;
+    }
+    assert_true(abs((int)yielded[0] - (int)yielded[1]) < 4 * TURNS / 5);
+
+    /* Who has nothing keeps nobody waiting. */
+    for (int64_t now_ns = T0 + 8 * NS_PER_S; now_ns < T0 + 9 * NS_PER_S; now_ns += turn_ns / 4) {
+        claim_all(equals, 1, now_ns);
+        assert_false(yields_at(&cards[0], now_ns));
+    }
+    card_close(&high);
+}
+
+static void an_equal_that_always_claims_gets_its_share_and_10_points(void **state)
+{
+    struct card *cards = *state, high = {.own = NULL}, liar = {.own = NULL};
+    int64_t yielded = 0, looks = 0;
+
+    open_ranked(&high, "h", 0, 0);
+    open_ranked(&liar, "l", CARD_PRIORITY, 15);
+    card_look_around(&cards[0]);
+    for (int64_t now_ns = T0; now_ns < T0 + 20 * NS_PER_S; now_ns += NS_PER_MS / 2) {
+        struct card *const liars[] = {&liar};
+
+        card_want(&high, now_ns);
+        claim_all(liars, 1, now_ns);
+        yielded += yields_at(&cards[0], now_ns);
+        looks++;
+    }
+    assert_true(yielded > looks * 20 / 100);
+    assert_true(yielded < looks * 27 / 100);
+    card_close(&liar);
+    card_close(&high);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -373,6 +443,10 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_new_cell_leaves_the_old_one_alone, set_up, tear_down),
         cmocka_unit_test_setup_teardown(threads_share_a_card, set_up, tear_down),
         cmocka_unit_test_setup_teardown(who_is_of_higher_priority_goes_first, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(equals_take_turns_beside_one_of_higher_priority, set_up,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(an_equal_that_always_claims_gets_its_share_and_10_points,
+                                        set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_cell_that_is_closed_hides_no_other, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_claim_for_ever_is_not_believed, set_up, tear_down),
         cmocka_unit_test_setup_teardown(who_always_claims_to_have_work_gets_its_share_and_10_points,

@@ -960,18 +960,19 @@ def lends():
         return node.run_container(node.show(node.pod(name, "x", gives=[[(a, 1000, 10)]])), "x", [f"{a}::{number}"])[2]
 
     first, second = run_one("one", 0), run_one("two", 1)
+    mine, theirs = (cells / f"uid-{number}_x.1.10" for number in (1, 2))
     mounts = node.edits(first)[1]
     own, others = (mounts.get(f"/usr/local/vgpu/{folder}/{a}", {}) for folder in ("cells", "cards"))
-    check_equal((own["hostPath"], "rw" in own["options"]), (str(cells / "uid-1_x"), True), "a container may write its own cell")
+    check_equal((own["hostPath"], "rw" in own["options"]), (str(mine), True), "a container may write its own cell")
     check_equal((others["hostPath"], "ro" in others["options"]), (str(cells), True), "and read those of the card")
     limits = node.limits(first)
     check_equal((limits.get("HAMI_CARD_CELLS"), limits.get("HAMI_CARDS")), ("/usr/local/vgpu/cells", "/usr/local/vgpu/cards"), "and its limits say where they are")
-    check_equal({p.name: p.stat().st_size for p in cells.iterdir()}, {"uid-1_x": 4096, "uid-2_x": 4096}, "each container has one")
+    check_equal({p.name: p.stat().st_size for p in cells.iterdir()}, {"uid-1_x.1.10": 4096, "uid-2_x.1.10": 4096}, "each container has one, whose name says its priority and its share")
 
-    with open(cells / "uid-1_x", "rb") as file:
+    with open(mine, "rb") as file:
         node.kubelet.prestart([f"{a}::0"])
-        check(not os.path.samestat(os.fstat(file.fileno()), (cells / "uid-1_x").stat()), "a container that starts again has a new one")
-    with open(cells / "uid-2_x", "r+b") as file:
+        check(not os.path.samestat(os.fstat(file.fileno()), mine.stat()), "a container that starts again has a new one")
+    with open(theirs, "r+b") as file:
         file.truncate(10 * MIB)
         check(wait_until(lambda: os.fstat(file.fileno()).st_size <= 4096), "one that a container made longer is cut")
 
@@ -980,12 +981,12 @@ def lends():
     text = path.read_text()
     path.unlink()
     path.write_text("".join(line for line in text.splitlines(keepends=True) if "HAMI_CARD" not in line))
-    (cells / "uid-2_x").unlink()
+    theirs.unlink()
     node.restart()
     check((cells / "uid-2_x").exists() and (cells / "uid-2_x").stat().st_size not in (0, 4096), "for one of an earlier version the card is wanted always")
-    check_equal((cells / "uid-1_x").stat().st_size, 4096, "the other's cell stays as it was")
+    check_equal(mine.stat().st_size, 4096, "the other's cell stays as it was")
     node.api.delete(PODS, "two")
-    check(wait_until(lambda: [p.name for p in cells.iterdir()] == ["uid-1_x"]), "and goes with its pod", list(cells.iterdir()))
+    check(wait_until(lambda: [p.name for p in cells.iterdir()] == [mine.name]), "and goes with its pod", list(cells.iterdir()))
     node.end()
 
     (scratch / "force.yaml").write_text("nvidia: {resourceCountName: nvidia.com/gpu, resourcePriorityName: nvidia.com/priority, gpuCorePolicy: force, memoryImports: allow}\n")

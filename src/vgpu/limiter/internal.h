@@ -45,5 +45,8 @@ void limiter_expect(struct limiter *limiter, double price_ns, int64_t now_ns);
 /* Says so again, of what takes longer than can be said at once. */
 void limiter_claim(struct limiter *limiter, int64_t now_ns);
 
+/* A launch waits for the card until then: others of the same priority leave it that turn. */
+void limiter_claim_next(struct limiter *limiter, int64_t now_ns, int64_t until_ns);
+
 /* Takes in the answer of a probe that was late, once it is back. */
 void limiter_take_late_answer(struct limiter *limiter);

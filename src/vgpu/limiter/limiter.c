@@ -306,11 +306,14 @@ bool limiter_may_go(struct limiter *limiter, const struct launch_cache *cache,
         return true;
     if (yields) {
         limiter_was_held(limiter, waiting);
+        limiter_claim_next(limiter, now_ns, *ret_until_ns);
         *ret_until_ns = look_again(limiter, cost, now_ns, *ret_until_ns);
         return false;
     }
-    if (betters && !limiter_is_short(limiter, launch, cost, waiting, now_ns, ret_until_ns))
+    if (betters && !limiter_is_short(limiter, launch, cost, waiting, now_ns, ret_until_ns)) {
+        limiter_claim_next(limiter, now_ns, *ret_until_ns);
         return false;
+    }
     if (!share_is_limited(limiter->share))
         return true;
     if (!balance_allows(limiter, cost, now_ns, ret_until_ns) ||

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * Priority among containers of a card (region/card.h). Who has others of lower priority beside it
- * says with each launch until when it expects to have work; those launch nothing meanwhile. While
- * it has none they launch, but only so much that what is left on the device when it comes is the
- * kernel that runs and AHEAD_NS of others.
+ * Priority among containers of a card (region/card.h). Who has others of another priority beside it
+ * says with each launch until when it expects to have work; those of lower priority launch nothing
+ * meanwhile. While it has none they launch, one after the other, but only so much that what is left
+ * on the device when it comes is the kernel that runs and AHEAD_NS of others.
  */
 
 #include "base/util.h"
@@ -28,6 +28,9 @@
 #define PAUSE_PART 16
 #define PAUSE_MEMORY 16 /* launches */
 
+/* Who waits keeps his turn until his thread has looked again: its timer is late. */
+#define WAKE_NS INT64_C(150000)
+
 #define MORE_PART                                                                                  \
     32 /* of the work is claimed beyond what is expected: if it is not enough, the                 \
           other's next kernel gets a whole slice of the device */
@@ -45,9 +48,15 @@ void limiter_claim(struct limiter *limiter, int64_t now_ns)
 {
     const int64_t until_ns = limiter->ahead.until_ns, since_ns = limiter->ahead.since_ns;
 
-    if (until_ns > now_ns && share_has_lessers(limiter->share))
+    if (until_ns > now_ns)
         card_claim(&limiter->share->card, now_ns, since_ns,
                    until_ns + (until_ns - since_ns) / MORE_PART + kept_pause_ns(limiter));
+}
+
+void limiter_claim_next(struct limiter *limiter, int64_t now_ns, int64_t until_ns)
+{
+    if (share_has_betters(limiter->share))
+        card_claim(&limiter->share->card, now_ns, now_ns, until_ns + WAKE_NS);
 }
 
 /* Nothing was left of what was launched before. */
