@@ -3,6 +3,7 @@
 /* hamictl sim: simulated machines, so that everything runs where there is no GPU. */
 
 #include <argp.h>
+#include <ctype.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <stdbool.h>
@@ -64,6 +65,7 @@ struct sim {
 struct verb {
     const char *name; /* as it calls itself in messages, "hamictl sim NAME" */
     const struct argp argp;
+    const char *(*lacks)(const struct sim *sim); /* what is to be said yet, or NULL; may be NULL */
     int (*act)(const struct sim *sim, const char *path, struct error *err);
 };
 
@@ -176,11 +178,17 @@ static void parse_capability(struct sim *sim, const char *arg, struct argp_state
         argp_error(state, "--compute-capability: \"%s\" is not of the form 8.0", arg);
 }
 
-static void parse_time(const char *option, const char *arg, int64_t *ret_ns,
+/* As in a configuration file. */
+static void parse_time(const char *option, const char *arg, int64_t min_ns, int64_t *ret_ns,
                        struct argp_state *state)
 {
-    if (ctl_parse_duration(arg, ret_ns) < 0 || *ret_ns > NS_PER_S)
-        argp_error(state, "%s: \"%s\" is not a duration up to a second; say 2ms", option, arg);
+    const char *wrong = sim_parse_duration(arg, ret_ns);
+
+    if (wrong)
+        argp_error(state, "%s: \"%s\": %s", option, arg, wrong);
+    if (*ret_ns < min_ns)
+        argp_error(state, "%s: \"%s\" is less than %lldus", option, arg,
+                   (long long)(min_ns / NS_PER_US));
 }
 
 static unsigned parse_word(const char *option, const char *arg, const char *const *words,
@@ -295,19 +303,28 @@ static error_t parse_description(struct sim *sim, int key, char *arg, struct arg
         parse_capability(sim, arg, state);
         break;
     case OPT_SLICE:
-        parse_time("--slice", arg, &sim->gpu.slice_ns, state);
+        parse_time("--slice", arg, SIM_SLICE_MIN_NS, &sim->gpu.slice_ns, state);
         break;
     case OPT_DRIVER:
         parse_driver(sim, arg, state);
         break;
     case OPT_SWITCH:
-        parse_time("--switch", arg, &sim->gpu.switch_ns, state);
+        parse_time("--switch", arg, 0, &sim->gpu.switch_ns, state);
         break;
     default:
         return ARGP_ERR_UNKNOWN;
     }
     sim->described = true;
     return 0;
+}
+
+static void check_context(const struct sim *sim, struct argp_state *state)
+{
+    struct sim_spec spec = {.gpu_count = 1, .gpus[0] = sim->gpu};
+
+    sim_spec_defaults(&spec);
+    if (spec.gpus[0].context_bytes > spec.gpus[0].memory_bytes)
+        argp_error(state, "--context: more than the GPU's memory, which --memory says");
 }
 
 static error_t sim_parse_option(int key, char *arg, struct argp_state *state)
@@ -332,6 +349,7 @@ static error_t sim_parse_option(int key, char *arg, struct argp_state *state)
     case ARGP_KEY_END:
         if (sim->config && sim->described)
             argp_error(state, "--config: the file says everything; leave the other options out");
+        check_context(sim, state);
         return 0;
     default:
         if (parse_fault(sim, key, arg, state) == 0)
@@ -350,6 +368,27 @@ static void describe(const struct sim *sim, struct sim_spec *spec)
         if (sim->numa_count)
             spec->gpus[i].numa_node = sim->numa[i * sim->numa_count / sim->gpu_count];
     }
+}
+
+/* For a shell, which may be told to evaluate it. */
+static void print_export(const char *path)
+{
+    bool plain = true;
+
+    for (const char *at = path; *at; at++)
+        plain &= isalnum((unsigned char)*at) || strchr("/._+-,:@%=", *at);
+    if (plain) {
+        (void)printf("export HAMI_SIM=%s\n", path);
+        return;
+    }
+    (void)fputs("export HAMI_SIM='", stdout);
+    for (const char *at = path; *at; at++) {
+        if (*at == '\'')
+            (void)fputs("'\\''", stdout);
+        else
+            (void)fputc(*at, stdout);
+    }
+    (void)fputs("'\n", stdout);
 }
 
 static int create(const struct sim *sim, const char *path, struct error *err)
@@ -376,7 +415,7 @@ static int create(const struct sim *sim, const char *path, struct error *err)
         return r;
 
     if (sim->path)
-        (void)printf("export HAMI_SIM=%s\n", path);
+        print_export(path);
     return 0;
 }
 
@@ -409,12 +448,15 @@ static bool is_a_fault(const struct sim_fault *fault)
            fault->has_xid || fault->has_compute_mode || fault->has_mig;
 }
 
+static const char *lacks_fault(const struct sim *sim)
+{
+    return is_a_fault(&sim->fault) ? NULL
+                                   : "say what befalls the GPU: --xid, --ecc, --state, --action, "
+                                     "--compute-mode or --mig";
+}
+
 static int fault_machine(const struct sim *sim, const char *path, struct error *err)
 {
-    if (!is_a_fault(&sim->fault))
-        return error_set(err, -EINVAL,
-                         "say what befalls the GPU: --xid, --ecc, --state, --action, "
-                         "--compute-mode or --mig");
     return sim_machine_fault(path, sim->fault_gpu, &sim->fault, err);
 }
 
@@ -474,6 +516,7 @@ static const struct verb verbs[] = {
             .doc = "Let an error befall a GPU of the machine at PATH, or else at $HAMI_SIM, as NVML "
                    "tells of it.\vPrograms that use the GPU go on.",
         },
+        .lacks = lacks_fault,
         .act = fault_machine,
     },
     {
@@ -495,22 +538,23 @@ static const char *sim_word_of(const struct verb *verb)
     return strrchr(verb->name, ' ') + 1;
 }
 
+/* Empty if nothing says which. */
 static int find_path(const struct sim *sim, char ret_path[PATH_MAX], struct error *err)
 {
-    int r;
+    return sim->path ? paths_absolute(sim->path, ret_path, err) : paths_find_machine(ret_path, err);
+}
 
-    if (sim->path)
-        return paths_absolute(sim->path, ret_path, err);
-    r = paths_find_machine(ret_path, err);
-    if (r == 0 && !*ret_path)
-        return error_set(err, -EINVAL, "which machine? Give a PATH, or set HAMI_SIM");
-    return r;
+static int sim_fail(const struct verb *verb, const char *text, int code)
+{
+    (void)fprintf(stderr, "%s: %s\n", verb->name, text);
+    return code;
 }
 
 static int sim_call(const struct verb *verb, int argc, char **argv)
 {
     struct sim sim = {.gpu_count = 1, .gpu.numa_node = -1};
     struct error err = ERROR_INIT;
+    const char *lacks;
     char path[PATH_MAX];
     int r;
 
@@ -518,14 +562,16 @@ static int sim_call(const struct verb *verb, int argc, char **argv)
     argv[0] = (char *)verb->name;
     if (argp_parse(&verb->argp, argc, argv, 0, NULL, &sim) != 0)
         return CTL_EXIT_USAGE;
+    lacks = verb->lacks ? verb->lacks(&sim) : NULL;
+    if (lacks)
+        return sim_fail(verb, lacks, CTL_EXIT_USAGE);
 
     r = find_path(&sim, path, &err);
+    if (r == 0 && !*path)
+        return sim_fail(verb, "which machine? Give a PATH, or set HAMI_SIM", CTL_EXIT_USAGE);
     if (r == 0)
         r = verb->act(&sim, path, &err);
-    if (r == 0)
-        return 0;
-    (void)fprintf(stderr, "%s: %s\n", verb->name, err.text);
-    return CTL_EXIT_FAILURE;
+    return r == 0 ? 0 : sim_fail(verb, err.text, CTL_EXIT_FAILURE);
 }
 
 static error_t parse_verb(int key, char *arg, struct argp_state *state)

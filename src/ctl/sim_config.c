@@ -339,7 +339,7 @@ static const char *read_slice(const char *text, struct sim_gpu_spec *gpu)
 {
     const char *wrong = sim_parse_duration(text, &gpu->slice_ns);
 
-    if (!wrong && gpu->slice_ns < 10 * NS_PER_US)
+    if (!wrong && gpu->slice_ns < SIM_SLICE_MIN_NS)
         return "out of range, at least 10us";
     return wrong;
 }

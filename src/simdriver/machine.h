@@ -138,6 +138,8 @@ bool sim_driver_option(const struct sim_driver_spec *driver, unsigned number, co
 /* A duration of at most a second, "2ms", "50us", "0", in nanoseconds: NULL, or what is wrong. */
 const char *sim_parse_duration(const char *text, int64_t *ret_ns);
 
+#define SIM_SLICE_MIN_NS 10000
+
 /*
  * Sets every option to its default, for a machine that is described by its differences. In a
  * specification of zeros those options of which 0 is a value, context-time and clock-drift, are 0.

@@ -19,7 +19,7 @@ class Sim(CtlTest):
         made = self.ctl(
             "sim", "create", self.path, "--gpus", "8", "--model", "NVIDIA H100 80GB HBM3", "--memory", "80Gi", "--sms",
             "132", "--numa", "0,1", "--context", "100Mi", "--compute-capability", "9.0", "--slice", "1ms", "--switch",
-            "10ms",
+            "50us",
         )
         self.assertEqual((made.returncode, made.stdout, made.stderr), (0, f"export HAMI_SIM={self.path}\n", ""))
         seen = self.show()
@@ -32,11 +32,18 @@ class Sim(CtlTest):
             self.assertEqual(gpu["model"], "NVIDIA H100 80GB HBM3")
             self.assertEqual((gpu["memory_bytes"], gpu["context_bytes"]), (80 * GIB, 100 * MIB))
             self.assertEqual((gpu["multiprocessors"], gpu["compute_capability"]), (132, "9.0"))
-            self.assertEqual((gpu["slice_ns"], gpu["switch_ns"]), (1000000, 10000000))
+            self.assertEqual((gpu["slice_ns"], gpu["switch_ns"]), (1000000, 50000))
             self.assertEqual((gpu["used_bytes"], gpu["busy_ns"]), (0, 0))
         table = self.ctl("sim", "show", self.path).stdout
         self.assertIn("NVIDIA H100 80GB HBM3", table)
         self.assertIn("No process uses it.", table)
+
+    def test_a_shell_can_evaluate_what_create_prints(self):
+        path = self.folder / "a machine's; $(file)"
+        made = self.ctl("sim", "create", path)
+        self.assertEqual(made.returncode, 0)
+        said = subprocess.run(["sh", "-c", made.stdout + 'printf %s "$HAMI_SIM"'], text=True, stdout=subprocess.PIPE)
+        self.assertEqual(said.stdout, str(path))
 
     def test_defaults_and_the_environment(self):
         self.environment["HAMI_SIM"] = str(self.path)
@@ -63,7 +70,7 @@ class Sim(CtlTest):
         for words in (["--xid=79"], ["--gpu=1", "--ecc=corrected"], ["--state=lost", "--action=reset"], ["--state=ok"]):
             done = self.ctl("sim", "fault", *words, self.path)
             self.assertEqual((done.returncode, done.stdout, done.stderr), (0, "", ""))
-        for words, status, said in ((["--gpu=2", "--xid=79"], 1, "no GPU 2"), ([], 1, "say what befalls the GPU: --xid, "), (["--gpu=1"], 1, "say what befalls"), (["--state=good"], 2, '--state: "good" is none of ok, lost, hangs'), (["--xid=x"], 2, "--xid"), (["--ecc="], 2, "--ecc"), (["--action=1"], 2, "--action")):
+        for words, status, said in ((["--gpu=2", "--xid=79"], 1, "no GPU 2"), ([], 2, "say what befalls the GPU: --xid, "), (["--gpu=1"], 2, "say what befalls"), (["--state=good"], 2, '--state: "good" is none of ok, lost, hangs'), (["--xid=x"], 2, "--xid"), (["--ecc="], 2, "--ecc"), (["--action=1"], 2, "--action")):
             done = self.ctl("sim", "fault", *words, self.path)
             self.assertEqual(done.returncode, status)
             self.assertIn(said, done.stderr)
@@ -120,14 +127,21 @@ class Sim(CtlTest):
             (["create", "--numa", "", "m"], "--numa: no node given", 2),
             (["create", "--model", "", "m"], "--model: a name of 1 to 95 bytes", 2),
             (["create", "--compute-capability", "9", "m"], '--compute-capability: "9" is not of the form 8.0', 2),
-            (["create", "--slice", "1h", "m"], '--slice: "1h" is not a duration up to a second', 2),
+            (["create", "--slice", "1h", "m"], '--slice: "1h": not a duration', 2),
+            (["create", "--slice", "0ms", "m"], '--slice: "0ms" is less than 10us', 2),
+            (["create", "--slice", "9us", "m"], '--slice: "9us" is less than 10us', 2),
+            (["create", "--switch", "2s", "m"], '--switch: "2s": out of range, at most 1s', 2),
+            (["create", "--context", "41Gi", "m"], "--context: more than the GPU's memory", 2),
+            (["create", "--memory", "1Gi", "--context", "2Gi", "m"], "--context: more than the GPU's memory", 2),
             (["create", "--config", "x", "--gpus", "2", "m"], "--config: the file says everything", 2),
             (["create", "--driver", "pace=1", "m"], "--driver: pace: \"1\": not an option of the simulated driver; hamictl-sim(1) lists them", 2),
             (["create", "--driver", "queues=0", "m"], "--driver: queues: \"0\": not a number of queues, 1 to 4096", 2),
             (["create", "--driver", "queues", "m"], "--driver: \"queues\" is not of the form KEY=VALUE", 2),
             (["create", "--config", "/nonexistent", str(self.path)], "/nonexistent", 1),
             (["create", "m", "n"], '"n" is too much; one PATH is enough', 2),
-            (["create"], "which machine? Give a PATH, or set HAMI_SIM", 1),
+            (["create"], "which machine? Give a PATH, or set HAMI_SIM", 2),
+            (["show"], "which machine? Give a PATH, or set HAMI_SIM", 2),
+            (["fault", "m"], "say what befalls the GPU: --xid", 2),
             (["create", "/nonexistent/m"], "cannot find the folder /nonexistent", 1),
             (["show", str(self.folder / "none")], str(self.folder / "none"), 1),
             (["remove", str(self.folder / "none")], str(self.folder / "none"), 1),
