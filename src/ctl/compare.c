@@ -12,7 +12,6 @@
 #include "ctl/table.h"
 
 enum {
-    POLICIES_MAX = 4,
     CLASSES_MAX = 16,
     TEXT_MAX = 1 << 20,
     STEPS = 1000,
@@ -198,7 +197,7 @@ static void print_policies(const struct result *results, size_t count, struct st
 
 static void print_classes(struct result *results, size_t count, struct strbuf *text)
 {
-    struct table_column columns[POLICIES_MAX + 1] = {
+    struct table_column columns[COMPARISON_MAX + 1] = {
         {"MORE OF THIS CLASS WOULD FIT", false, false}};
     struct table shown;
 
@@ -243,21 +242,20 @@ static void print_json(const struct result *results, size_t count, struct strbuf
     strbuf_add(text, "\n]\n");
 }
 
-/* The words, each a policy; they are cut out of the text. */
-static int read_policies(char *text, struct result *results, size_t *ret_count, struct error *err)
+int comparison_read_policies(char *text, void *member, struct error *err)
 {
+    struct comparison *comparison = member;
     char *rest = text, *word;
     enum place_order unread;
-    size_t count = 0;
 
+    comparison->policy_count = 0;
     while ((word = strsep(&rest, ","))) {
         if (!place_node_order_read(word, &unread))
-            return error_set(err, -EINVAL, "--policy: \"%s\" is none of " PLACE_NODE_ORDERS, word);
-        if (count == POLICIES_MAX)
-            return error_set(err, -EINVAL, "more than %d policies", POLICIES_MAX);
-        results[count++] = (struct result){.policy = word};
+            return error_set(err, -EINVAL, "\"%s\" is none of " PLACE_NODE_ORDERS, word);
+        if (comparison->policy_count == COMPARISON_MAX)
+            return error_set(err, -EINVAL, "more than %d policies", COMPARISON_MAX);
+        comparison->policies[comparison->policy_count++] = word;
     }
-    *ret_count = count;
     return 0;
 }
 
@@ -289,19 +287,16 @@ int compare_policies(const struct objects_options *options, const struct compari
                      struct error *err)
 {
     struct objects_options with = *options;
-    struct result *results = calloc(POLICIES_MAX, sizeof(*results));
+    struct result *results = calloc(COMPARISON_MAX, sizeof(*results));
     struct strbuf text = STRBUF_INIT(TEXT_MAX);
-    AUTOFREE char *words = strdup(comparison->policies);
-    size_t count = 0;
+    const size_t count = comparison->policy_count;
     char path[32];
-    int r = words && results ? 0 : error_set(err, -ENOMEM, "out of memory");
+    int r = results ? keep_input(&with, path, err) : error_set(err, -ENOMEM, "out of memory");
 
-    if (r == 0)
-        r = read_policies(words, results, &count, err);
-    if (r == 0)
-        r = keep_input(&with, path, err);
-    for (size_t i = 0; i < count && r == 0; i++)
+    for (size_t i = 0; i < count && r == 0; i++) {
+        results[i].policy = comparison->policies[i];
         r = run_policy(&with, comparison->orders, &results[i], err);
+    }
     if (r == 0 && comparison->json) {
         print_json(results, count, &text);
     } else if (r == 0) {

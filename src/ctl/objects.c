@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "admit/admit.h"
+#include "base/options.h"
 #include "base/util.h"
 #include "config/manifest.h"
 #include "model/json.h"
@@ -34,6 +35,24 @@ int objects_read_file(char *text, void *member, struct error *err)
         return error_set(err, -E2BIG, "more than %d files", OBJECTS_MAX_FILES);
     options->files[options->file_count++] = text;
     return 0;
+}
+
+int objects_read_node_policy(char *text, void *member, struct error *err)
+{
+    enum place_order unread;
+
+    if (!place_node_order_read(text, &unread))
+        return error_set(err, -EINVAL, "\"%s\" is none of " PLACE_NODE_ORDERS, text);
+    return option_text(text, member, err);
+}
+
+int objects_read_device_policy(char *text, void *member, struct error *err)
+{
+    if (!place_policy_check(text))
+        return error_set(err, -EINVAL,
+                         "\"%s\" is not made of binpack, spread, mutex, numa, topology-aware",
+                         text);
+    return option_text(text, member, err);
 }
 
 static const char *text_of(yyjson_val *object, const char *key)
@@ -277,22 +296,6 @@ static int load_config(const struct objects_options *options, struct objects *ob
     return r < 0 ? error_set(err, r, "more vendors than can be served") : 0;
 }
 
-static int check_policies(const struct objects_options *options, struct error *err)
-{
-    const char *node = options->node_policy, *device = options->device_policy;
-    enum place_order unread;
-
-    if (node && !place_node_order_read(node, &unread))
-        return error_set(err, -EINVAL,
-                         "--node-scheduler-policy: \"%s\" is none of " PLACE_NODE_ORDERS, node);
-    if (device && !place_policy_check(device))
-        return error_set(err, -EINVAL,
-                         "--gpu-scheduler-policy: \"%s\" is not made of binpack, spread, mutex, "
-                         "numa, topology-aware",
-                         device);
-    return 0;
-}
-
 /* An answer about no node at all would look like one about the cluster. */
 static int check_nodes(const struct objects_options *options, const struct objects *objects,
                        struct error *err)
@@ -312,11 +315,10 @@ int objects_load(const struct objects_options *options, struct objects *ret_obje
                  struct error *err)
 {
     struct cluster_options cluster = {.vendors = &ret_objects->vendors};
-    int r = check_policies(options, err);
+    int r;
 
     *ret_objects = (struct objects){.sought = options->sought};
-    if (r == 0)
-        r = load_config(options, ret_objects, err);
+    r = load_config(options, ret_objects, err);
     if (r < 0)
         return r;
     (void)place_node_order_read(options->node_policy ? options->node_policy : "binpack",

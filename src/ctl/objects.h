@@ -43,6 +43,10 @@ bool objects_is_named(const char *wanted, const char *namespace, const char *nam
 /* A reader of base/options.h, whose member is the objects_options: one file more. */
 int objects_read_file(char *text, void *member, struct error *err);
 
+/* The same of node_policy and device_policy, whose words are checked. */
+int objects_read_node_policy(char *text, void *member, struct error *err);
+int objects_read_device_policy(char *text, void *member, struct error *err);
+
 struct objects {
     struct device_config config;
     struct vendor_set vendors;

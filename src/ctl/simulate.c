@@ -54,7 +54,7 @@ static int check_files(void *options, struct error *err)
         r = objects_read_file(simulate->words[i], &simulate->objects, err);
     if (r == 0 && !simulate->objects.file_count)
         r = error_set(err, -EINVAL, "no FILE given");
-    if (r == 0 && simulate->in_order && !simulate->comparison.policies)
+    if (r == 0 && simulate->in_order && !simulate->comparison.policy_count)
         r = error_set(err, -EINVAL,
                       "--in-order goes with --policy; without it the order is the files' anyway");
     return r;
@@ -67,11 +67,11 @@ static const struct option_row rows[] = {
      "Nodes, pods, quotas: YAML or JSON; - is standard input"},
     {"device-config", 'c', 0, "FILE", option_text, AT(objects.config_path),
      "device-config.yaml (NVIDIA's resources)"},
-    {"node-scheduler-policy", 'n', 0, "POLICY", option_text, AT(objects.node_policy),
+    {"node-scheduler-policy", 'n', 0, "POLICY", objects_read_node_policy, AT(objects.node_policy),
      "As the scheduler's (binpack)"},
-    {"gpu-scheduler-policy", 'g', 0, "POLICY", option_text, AT(objects.device_policy),
-     "As the scheduler's (spread)"},
-    {"policy", 'p', 0, "POLICIES", option_text, AT(comparison.policies),
+    {"gpu-scheduler-policy", 'g', 0, "POLICY", objects_read_device_policy,
+     AT(objects.device_policy), "As the scheduler's (spread)"},
+    {"policy", 'p', 0, "POLICIES", comparison_read_policies, AT(comparison),
      "Compare node policies: binpack,spread,scarcity, or some of them; the means of five random "
      "orders of the pods"},
     {"in-order", 'i', 0, NULL, option_bool, AT(in_order),
@@ -244,11 +244,11 @@ int simulate_main(int argc, char **argv)
     options_read(&table, argc, argv, &simulate);
     if (simulate.in_order)
         simulate.comparison.orders = 0;
-    if (simulate.comparison.policies)
+    if (simulate.comparison.policy_count)
         r = compare_policies(&simulate.objects, &simulate.comparison, &err);
     else
         r = objects_load(&simulate.objects, &objects, &err);
-    if (r == 0 && !simulate.comparison.policies)
+    if (r == 0 && !simulate.comparison.policy_count)
         r = simulate_all(&simulate, &objects, &err);
     objects_free(&objects);
     if (r == 0)

@@ -59,10 +59,10 @@ static const struct option_row rows[] = {
      "Nodes, pods, quotas: YAML or JSON (standard input)"},
     {"device-config", 'c', 0, "FILE", option_text, AT(objects.config_path),
      "device-config.yaml (NVIDIA's resources)"},
-    {"node-scheduler-policy", 'n', 0, "POLICY", option_text, AT(objects.node_policy),
+    {"node-scheduler-policy", 'n', 0, "POLICY", objects_read_node_policy, AT(objects.node_policy),
      "As the scheduler's (binpack); of scarcity the price and the costs are shown"},
-    {"gpu-scheduler-policy", 'g', 0, "POLICY", option_text, AT(objects.device_policy),
-     "As the scheduler's (spread)"},
+    {"gpu-scheduler-policy", 'g', 0, "POLICY", objects_read_device_policy,
+     AT(objects.device_policy), "As the scheduler's (spread)"},
     {"all", 'a', 0, NULL, option_bool, AT(all), "Show every node, not the nearest alone"},
     {"json", 'j', 0, NULL, option_bool, AT(json), "Print JSON"},
 };

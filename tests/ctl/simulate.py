@@ -83,7 +83,12 @@ class Simulate(CtlTest):
         self.assertEqual(where(), ["n1", "n1"])
         self.assertEqual(where("--node-scheduler-policy=spread"), ["n2", "n2"])
         bad = self.ctl("simulate", "-n", "wide", self.cluster)
-        self.assertEqual((bad.returncode, bad.stderr), (1, 'hamictl simulate: --node-scheduler-policy: "wide" is none of binpack, spread, scarcity\n'))
+        self.assertEqual(bad.returncode, 2)
+        self.assertTrue(bad.stderr.startswith('hamictl simulate: --node-scheduler-policy: "wide" is none of binpack, spread, scarcity\n'), bad.stderr)
+        for words in (["simulate", "-g", "wide", self.cluster], ["why", "-g", "wide", "-f", self.cluster, "web"]):
+            bad = self.ctl(*words)
+            self.assertEqual(bad.returncode, 2)
+            self.assertIn('--gpu-scheduler-policy: "wide" is not made of binpack, spread', bad.stderr)
 
     def test_policies_are_compared(self):
         pods = [pod(f"{size}-{i}", size) for i in range(6) for size in (8000, 20000)] + [pod("pair", 35000, gpus=2)]
@@ -100,7 +105,11 @@ class Simulate(CtlTest):
         self.assertEqual(table[0].split()[:4], ["POLICY", "PLACED", "REFUSED", "ALLOCATED"])
         self.assertEqual([line.split()[0] for line in table[1:3]], ["scarcity", "spread"])
         bad = self.ctl("simulate", "-p", "scarcity,wide", self.cluster)
-        self.assertEqual((bad.returncode, bad.stderr), (1, 'hamictl simulate: --policy: "wide" is none of binpack, spread, scarcity\n'))
+        self.assertEqual(bad.returncode, 2)
+        self.assertTrue(bad.stderr.startswith('hamictl simulate: --policy: "wide" is none of binpack, spread, scarcity\n'), bad.stderr)
+        many = self.ctl("simulate", "-p", ",".join(["spread"] * 5), self.cluster)
+        self.assertEqual(many.returncode, 2)
+        self.assertIn("--policy: more than 4 policies", many.stderr)
 
     def test_a_class_that_no_card_can_have_is_said_so(self):
         pods = self.write("pods.json", {"items": [pod(f"large-{i}", 500000) for i in range(3)]})
