@@ -133,11 +133,11 @@ static const char shares_tail[] =
     "        && has(request.userInfo.groups) && \"system:nodes\" in request.userInfo.groups)\n"
     "  validations:\n"
     "    - expression: object.spec.schedulerName == \"hami-scheduler\"\n"
-    "      message: a pod that asks for a share of a GPU is placed by the scheduler "
-    "hami-scheduler\n"
+    "      message: \"spec.schedulerName: a pod that asks for a share of a GPU is placed by "
+    "hami-scheduler; leave the field out, and the webhook sets it\"\n"
     "    - expression: \"!has(object.spec.nodeName) || object.spec.nodeName == \\\"\\\"\"\n"
-    "      message: a pod that asks for a share of a GPU names no node; use nodeSelector or "
-    "affinity\n";
+    "      message: \"spec.nodeName: a pod that asks for a share of a GPU names no node; use "
+    "nodeSelector or affinity\"\n";
 
 /* All that the scheduler writes on any pod begins so. */
 static const char *const grant_prefixes[] = {"hami.io/vgpu-", "hami.io/bind-"};

@@ -52,6 +52,12 @@ class Config(CtlTest):
         self.assertIn(role, documents((DEPLOY / "rbac.yaml").read_text()))
         self.assertIn(shares, documents((DEPLOY / "policy.yaml").read_text()))
 
+    def test_what_a_policy_refuses_it_names(self):
+        messages = re.findall(r"^ +message: (?:>-\n +)?(.*)", "".join((DEPLOY / f).read_text() for f in ("policy.yaml", "other-agents.yaml")), re.M)
+        self.assertGreater(len(messages), 10)
+        for message in messages:
+            self.assertRegex(message, r'^"?[a-z][A-Za-z./]+(, [a-z][A-Za-z.]+)*: ')
+
     def test_standard_input_is_read(self):
         shipped = (DEPLOY / "device-config.yaml").read_text()
         ended = self.ctl("config", "check", "-", given=shipped)
