@@ -29,7 +29,8 @@
 
 struct resize {
     struct request request; /* its memory; nothing in it: as it was */
-    unsigned cores;         /* 0: as it was */
+    bool changes_cores;     /* otherwise they stay as they were */
+    unsigned cores;         /* 0: no share, no limit */
     bool suspend, resume;
     bool is_suspended; /* by now */
     const char *word;  /* the ID as it was given; NULL: it was not */
@@ -51,6 +52,21 @@ static void take_id(void *options, char **words, size_t count)
         resize->id = 0;
 }
 
+/* A percentage; or "none", as a program has that was started without a share. */
+static int read_cores(char *text, void *member, struct error *err)
+{
+    struct resize *resize = member;
+
+    resize->changes_cores = true;
+    resize->cores = 0;
+    if (strcmp(text, "none") == 0)
+        return 0;
+    if (option_gpucores(text, &resize->cores, NULL) < 0)
+        return error_set(err, -EINVAL,
+                         "\"%s\" is neither a whole percentage from 1 to 100 nor none", text);
+    return 0;
+}
+
 static int check_options(void *options, struct error *err)
 {
     const struct resize *resize = options;
@@ -64,8 +80,8 @@ static int check_options(void *options, struct error *err)
         return error_set(err, -EINVAL, "\"%s\" is too much; one ID is enough", resize->more);
     if (resize->suspend && resize->resume)
         return error_set(err, -EINVAL, "--suspend does not go with --resume");
-    if (!resize->request.memory_bytes && !resize->request.memory_percent && !resize->cores &&
-        !resize->suspend && !resize->resume)
+    if (!resize->request.memory_bytes && !resize->request.memory_percent &&
+        !resize->changes_cores && !resize->suspend && !resize->resume)
         return error_set(err, -EINVAL,
                          "say what is to change: --gpumem, --gpucores, --suspend or --resume");
     return 0;
@@ -76,8 +92,9 @@ static int check_options(void *options, struct error *err)
 static const struct option_row rows[] = {
     {"gpumem", 'm', 0, "AMOUNT", option_gpumem, AT(request),
      "Device memory on each card, as hamictl run has it"},
-    {"gpucores", 'c', 0, "PERCENT", option_gpucores, AT(cores),
-     "Share of each card's compute time, 1 to 100; 100: no limit, on a card that nobody else uses"},
+    {"gpucores", 'c', 0, "PERCENT|none", read_cores, 0,
+     "Share of each card's compute time, 1 to 100; 100: no limit, on a card that nobody else uses; "
+     "none: no share and no limit, beside others"},
     {"suspend", 0, 0, NULL, option_bool, AT(suspend),
      "Let the program launch nothing from now on; what runs ends, and its memory stays"},
     {"resume", 0, 0, NULL, option_bool, AT(resume), "Let it launch again"},
@@ -122,7 +139,7 @@ static int change_device(const struct resize *resize, const struct device *devic
 {
     const struct device_usage *used = &device->used;
     uint64_t memory = wanted_memory(&resize->request, device, ret_granted->memory_bytes);
-    unsigned cores = resize->cores ? resize->cores : ret_granted->cores;
+    unsigned cores = resize->changes_cores ? resize->cores : ret_granted->cores;
     uint64_t free_bytes =
         device->memory_bytes > used->memory_bytes ? device->memory_bytes - used->memory_bytes : 0;
     unsigned free_cores = used->cores < DEVICE_CORES ? DEVICE_CORES - used->cores : 0;

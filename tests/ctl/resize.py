@@ -42,6 +42,21 @@ class Resize(CtlTest):
         (holder,) = self.holders()
         self.assertEqual((holder["memory_limit_bytes"], holder["cores_percent"]), (4 * GIB, 10), "what is not named stays")
 
+    def test_a_share_is_taken_away_again(self):
+        _, number = self.lease("--gpumem", "2Gi", LOAD, "--memory", "1G", "--kernel", "1ms", "--seconds", "60")
+        self.assertTrue(self.until(lambda: self.used() >= GIB))
+        self.assertEqual(self.resize("--gpucores", "30", number)[0], 0)
+        code, said, why = self.resize("--gpucores", "none", number)
+        self.assertEqual((code, why), (0, ""))
+        self.assertRegex(said, rf"^lease {number}: GPU-\S+, 2 GiB, no limit on cores\n$")
+        self.assertIsNone(self.holders()[0]["cores_percent"])
+        (region,) = (self.folder / "machine.run").rglob("*.cache")
+        self.assertTrue(self.until(lambda: json.loads(self.ctl("region", "--json", region).stdout)["devices"][0]["cores_percent"] in (None, 0, 100)))
+        self.lease("--gpumem", "2Gi", "--gpucores", "80", LOAD, "--seconds", "60")
+        self.assertEqual(self.resize("--gpucores", "30", number)[0], 1, "its share is another's now")
+        self.assertEqual(self.resize("--gpucores", "0", number)[0], 2)
+        self.assertIn("nor none", self.resize("--gpucores", "all", number)[2])
+
     def test_a_program_is_suspended_and_resumed(self):
         _, number = self.lease("--gpumem", "2Gi", LOAD, "--kernel", "1ms", "--seconds", "60", "--batch", "4")
         self.assertTrue(self.until(lambda: self.used() > 0))
