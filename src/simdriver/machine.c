@@ -138,7 +138,8 @@ static int fill_file(int fd, const struct sim_spec *spec, const char *path)
     r = sim_map(fd, &state, NULL);
     if (r < 0)
         return r;
-    r = init_lock(&state->lock);
+    r = sim_reserve(state, offsetof(struct sim_state, processes)) ? init_lock(&state->lock)
+                                                                  : -ENOSPC;
     sim_unmap(state);
     return r;
 }

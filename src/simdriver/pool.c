@@ -32,7 +32,8 @@ uint32_t sim_pool_take(struct sim_pool *pool, void *objects, size_t size, uint32
     struct object *object;
     uint32_t i = pool->free, gen;
 
-    if (!i && pool->high + 1 >= count)
+    if (!i &&
+        (pool->high + 1 >= count || !sim_reserve(object_at(objects, size, pool->high + 1), size)))
         return 0;
     if (!i)
         i = ++pool->high;
@@ -88,6 +89,10 @@ uint32_t sim_stream_new(struct sim_state *s, uint32_t context, unsigned flags)
 
     if (!i)
         return 0;
+    if (!sim_reserve(s->rings[i], sizeof(s->rings[i]))) {
+        sim_pool_give_back(&s->stream_pool, s->streams, sizeof(s->streams[0]), i);
+        return 0;
+    }
     s->streams[i].context = context;
     s->streams[i].flags = flags;
     s->streams[i].queue = c->dealt++ % c->queues;

@@ -8,7 +8,8 @@
 
 #include "simdriver/state.h"
 
-/* An index whose object is zeros but for its generation; 0 when the pool is used up. */
+/* An index whose object is zeros but for its generation; 0 when the pool is used up, or
+ * the machine's disk is full. */
 uint32_t sim_pool_take(struct sim_pool *pool, void *objects, size_t size, uint32_t count);
 void sim_pool_give_back(struct sim_pool *pool, void *objects, size_t size, uint32_t i);
 

@@ -196,6 +196,8 @@ static int take_slot(struct sim *sim)
 
         if (i < s->slots && process->in_use)
             continue;
+        if (!sim_reserve(process, sizeof(*process)))
+            return -ENOSPC;
         if (fcntl(descriptor(sim), F_SETLK, &lock) < 0)
             continue;
         s->slots = MAX(s->slots, i + 1);
@@ -238,11 +240,13 @@ int sim_join(struct sim *sim, struct error *err)
     (void)sim_lock(sim);
     clear_former_self(sim);
     r = take_slot(sim);
-    if (r < 0) {
+    if (r == -EAGAIN) {
         sim_sweep(sim);
         r = take_slot(sim);
     }
     sim_unlock(sim);
+    if (r == -ENOSPC)
+        return error_set(err, r, "%s: %s", sim->path, strerror(ENOSPC));
     if (r < 0)
         return error_set(err, r, "%s: more than %d processes", sim->path, SIM_MAX_PROCESSES);
     return 0;

@@ -51,6 +51,10 @@ static int check_header(const struct sim_header *header, struct error *err)
     return 0;
 }
 
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23
+#endif
+
 int sim_map(int fd, struct sim_state **ret_state, struct error *err)
 {
     struct sim_state *state;
@@ -78,6 +82,24 @@ int sim_map(int fd, struct sim_state **ret_state, struct error *err)
 void sim_unmap(struct sim_state *state)
 {
     (void)munmap(state, sizeof(*state));
+}
+
+bool sim_reserve(void *part, size_t size)
+{
+    static const char full[] =
+        "simulated driver: the disk of the simulated machine's file is full; "
+        "make room there, or make the machine elsewhere\n";
+    const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+    const uintptr_t first = (uintptr_t)part / page * page;
+    const int saved = errno;
+    static bool told;
+    bool fits = madvise((void *)first, (uintptr_t)part + size - first, MADV_POPULATE_WRITE) == 0 ||
+                errno != EFAULT;
+
+    errno = saved;
+    if (!fits && !__atomic_exchange_n(&told, true, __ATOMIC_RELAXED))
+        (void)!write(STDERR_FILENO, full, sizeof(full) - 1);
+    return fits;
 }
 
 static struct sim *find_opened(const struct stat *st)

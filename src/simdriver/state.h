@@ -361,6 +361,13 @@ int sim_open(const char *path, struct sim **ret_sim, struct error *err);
 int sim_map(int fd, struct sim_state **ret_state, struct error *err);
 void sim_unmap(struct sim_state *state);
 
+/*
+ * Makes room on the disk for a part of the state that is used for the first time: the file is
+ * sparse, and a store that finds its disk full is SIGBUS. False: there is none, which one line on
+ * standard error says. A kernel before 5.14 is not asked, and the answer is true.
+ */
+bool sim_reserve(void *part, size_t size);
+
 /* Takes a slot for this process. -EAGAIN when all are taken. Once a process. */
 int sim_join(struct sim *sim, struct error *err);
 

@@ -154,6 +154,30 @@ class Sim(CtlTest):
                 self.assertIn(message, ended.stderr)
                 self.assertEqual((ended.returncode, ended.stdout), (code, ""))
 
+    def test_a_full_disk_is_said_so(self):
+        disk = self.folder / "disk"
+        disk.mkdir()
+        self.environment["HAMI_SIM"] = str(disk / "m")
+        self.environment["HAMI_RUN_DIR"] = str(self.folder / "run")
+        for size in (64, 84, 128, 300):
+            mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}k", "none", disk], stderr=subprocess.DEVNULL)
+            if mounted.returncode:
+                self.skipTest("mounting a small tmpfs is not permitted here")
+            try:
+                made = self.ctl("sim", "create")
+                self.assertEqual(made.returncode, 1 if size == 64 else 0)
+                if size == 64:
+                    self.assertIn("No space left on device", made.stderr)
+                    self.assertEqual(list(disk.iterdir()), [])
+                    continue
+                ended = self.ctl("run", "--gpumem", "1Gi", BUILD / "tests/load", "--memory", "512M", "--seconds", "0.1", "--streams", "2")
+                self.assertIn(ended.returncode, (0, 1, 3), "never 135, SIGBUS")
+                self.assertEqual(ended.stderr.count("the disk of the simulated machine's file is full; make room there"), 1)
+                for words in (["sim", "show"], ["top"]):
+                    self.assertEqual(self.ctl(*words).returncode, 0)
+            finally:
+                subprocess.run(["umount", "-l", disk])
+
     def test_what_is_no_machine_is_not_removed(self):
         other = self.folder / "diary"
         other.write_text("dear diary")
