@@ -218,7 +218,7 @@ bool card_is_wanted(struct card *card, int64_t now_ns)
 
 int card_make_cell(const char *path)
 {
-    int fd, r = 0;
+    int fd, r;
 
     /* Who still uses the old one keeps it: to cut that would end its processes. */
     if (unlink(path) < 0 && errno != ENOENT)
@@ -226,8 +226,10 @@ int card_make_cell(const char *path)
     fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (fd < 0)
         return -errno;
-    if (fchmod(fd, 0666) < 0 || ftruncate(fd, CARD_CELL_SIZE) < 0)
-        r = -errno;
+    /* Its whole size at once: a store to a page that the disk has no room for is SIGBUS. */
+    r = fchmod(fd, 0666) < 0 ? -errno : -posix_fallocate(fd, 0, CARD_CELL_SIZE);
     (void)close(fd);
+    if (r < 0)
+        (void)unlink(path);
     return r;
 }

@@ -22,6 +22,20 @@ class Run(CtlTest):
         self.assertEqual((ended.returncode, ended.stderr), (0, ""), words)
         return ended.stdout
 
+    def test_a_full_disk_grants_nothing(self):
+        disk = self.folder / "disk"
+        disk.mkdir()
+        for pages, said in ((1, "cannot write a lease to "), (2, r"cannot make \S*/cells/GPU-\S*: "), (3, r"cannot write \S*/limits: ")):
+            if subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={4 * pages}k", "none", disk], stderr=subprocess.DEVNULL).returncode:
+                self.skipTest("mounting a small tmpfs is not permitted here")
+            try:
+                ended = self.ctl("run", "--gpumem", "1Gi", "true", HAMI_RUN_DIR=str(disk / "run"))
+                self.assertEqual(ended.returncode, 125)
+                self.assertRegex(ended.stderr, rf"^hamictl run: {said}.*No space left on device\n$")
+                self.assertEqual(list((disk / "run/grants").iterdir()), [])
+            finally:
+                subprocess.run(["umount", "-l", disk])
+
     def test_exit_code_is_the_programs(self):
         cases = [
             (["true"], 0),
