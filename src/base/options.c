@@ -6,11 +6,13 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sysexits.h>
 
 #include "base/log.h"
 #include "base/parse.h"
 
 enum {
+    EXIT_USAGE = 2,     /* as of hamictl, and of Go's programs; argp's own is EX_USAGE, 64 */
     KEY_FIRST = 0x1000, /* of options without a letter: beyond the characters */
     ROWS_MAX = 64,
 };
@@ -114,6 +116,8 @@ void options_read(const struct option_table *table, int argc, char **argv, void 
             .doc = row->help,
         };
     }
+    if (argp_err_exit_status == EX_USAGE)
+        argp_err_exit_status = EXIT_USAGE;
     if (table->version)
         argp_program_version = table->version;
     if (argp_parse(&argp, argc, argv, table->in_order ? ARGP_IN_ORDER : 0, NULL, &reading) != 0)

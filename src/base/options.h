@@ -48,7 +48,8 @@ struct option_table {
     bool in_order; /* the first word that is no option ends the options */
 };
 
-/* Prints help, version or an error, and exits then. options holds the defaults. */
+/* Prints help, version or an error, and exits then, after an error with 2 unless the program has
+ * set argp_err_exit_status. options holds the defaults. */
 void options_read(const struct option_table *table, int argc, char **argv, void *options);
 
 /* Readers. Members: */

@@ -41,7 +41,7 @@ def main():
     ended = say("--version")
     check(ended.returncode == 0 and re.match(r"hami-scheduler \d+\.\d+", ended.stdout), "--version tells the version", ended.stdout)
 
-    usage = 64
+    usage = 2
     fails("an unknown flag is named", ["--nonsense"], "--nonsense", *there, code=usage)
     fails("so is an argument", ["word"], "word", *there, code=usage)
     fails("the device configuration is needed", ["--device-config-file"], *there[1:], code=usage)
