@@ -216,8 +216,7 @@ static uint64_t parse_number(const char *option, const char *arg, struct argp_st
     return number;
 }
 
-/* In the order of enum sim_condition, and of NVML's recovery actions. */
-static const char *const condition_words[] = {"ok", "lost", "hangs"};
+/* In the order of NVML's recovery actions. */
 static const char *const action_words[] = {"none", "reset", "reboot", "drain-p2p",
                                            "drain-and-reset"};
 static const char *const compute_words[] = {"default", "threads", "prohibited", "exclusive"};
@@ -244,7 +243,7 @@ static error_t parse_fault(struct sim *sim, int key, char *arg, struct argp_stat
         return 0;
     case OPT_STATE:
         fault->condition =
-            parse_word("--state", arg, condition_words, ARRAY_SIZE(condition_words), state);
+            parse_word("--state", arg, sim_condition_words, ARRAY_SIZE(sim_condition_words), state);
         fault->has_condition = true;
         return 0;
     case OPT_ACTION:

@@ -7,10 +7,19 @@
 #include "ctl/ctl.h"
 #include "ctl/table.h"
 
+const char *const sim_condition_words[3] = {"ok", "lost", "hangs"};
+
+static const char *state_of(const struct sim_gpu_view *gpu)
+{
+    return gpu->condition < ARRAY_SIZE(sim_condition_words) ? sim_condition_words[gpu->condition]
+                                                            : "?";
+}
+
 static const struct table_column gpu_columns[] = {
     {"GPU", .right = true},     {"UUID", .cut = true},   {"MODEL", .cut = true},
     {"MEMORY", .right = true},  {"USED", .right = true}, {"SMS", .right = true},
-    {"COMPUTE", .right = true}, {"NUMA", .right = true}, {"BUSY", .right = true},
+    {"COMPUTE", .right = true}, {"NUMA", .right = true}, {"STATE"},
+    {"BUSY", .right = true},
 };
 
 static const struct table_column process_columns[] = {
@@ -50,6 +59,7 @@ static void print_gpus(struct strbuf *text, const struct sim_view *view)
             table_add_cell(&table, "%d", spec->numa_node);
         else
             table_add_cell(&table, "-");
+        table_add_cell(&table, "%s", state_of(&view->gpus[i]));
         add_seconds(&table, view->gpus[i].busy_ns);
     }
     table_finish(&table, text);
@@ -105,8 +115,8 @@ static void add_gpu_json(struct strbuf *text, const struct sim_view *view, unsig
     strbuf_addf(text, ",\"numa_node\":%d", spec->numa_node);
     strbuf_addf(text, ",\"slice_ns\":%" PRId64 ",\"switch_ns\":%" PRId64, spec->slice_ns,
                 spec->switch_ns);
-    strbuf_addf(text, ",\"used_bytes\":%" PRIu64 ",\"busy_ns\":%" PRId64 "}",
-                view->gpus[i].used_bytes, view->gpus[i].busy_ns);
+    strbuf_addf(text, ",\"state\":\"%s\",\"used_bytes\":%" PRIu64 ",\"busy_ns\":%" PRId64 "}",
+                state_of(&view->gpus[i]), view->gpus[i].used_bytes, view->gpus[i].busy_ns);
 }
 
 /* An array with a number for each GPU. */

@@ -8,3 +8,6 @@
 
 void sim_print_tables(struct strbuf *text, const char *path, const struct sim_view *view);
 void sim_print_json(struct strbuf *text, const char *path, const struct sim_view *view);
+
+/* The words for a GPU's condition, in the order of enum sim_condition. */
+extern const char *const sim_condition_words[3];

@@ -155,10 +155,18 @@ int sim_machine_create(const char *path, const struct sim_spec *spec, struct err
 /* Removes it; -EBUSY while a process is using the machine, unless forced. */
 int sim_machine_remove(const char *path, int force, struct error *err);
 
+/* How NVML answers for a card. Programs that use it go on, whatever happens. */
+enum sim_condition {
+    SIM_CARD_OK = 0,
+    SIM_CARD_LOST,  /* NVML_ERROR_GPU_IS_LOST */
+    SIM_CARD_HANGS, /* no answer until it is in another condition */
+};
+
 struct sim_gpu_view {
     struct sim_gpu_spec spec;
     uint64_t used_bytes; /* by living processes */
     int64_t busy_ns;     /* time with a kernel running, since the machine was made */
+    enum sim_condition condition;
 };
 
 struct sim_process_view {
@@ -185,13 +193,6 @@ struct sim_view {
  * does. The struct is large: keep it off the stack. -ENOENT, -EINVAL (not a machine), with err set.
  */
 int sim_machine_view(const char *path, struct sim_view *ret_view, struct error *err);
-
-/* How NVML answers for a card. Programs that use it go on, whatever happens. */
-enum sim_condition {
-    SIM_CARD_OK = 0,
-    SIM_CARD_LOST,  /* NVML_ERROR_GPU_IS_LOST */
-    SIM_CARD_HANGS, /* no answer until it is in another condition */
-};
 
 /* What befalls a card at once, in this order; zeros change nothing. */
 struct sim_fault {

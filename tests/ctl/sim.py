@@ -75,6 +75,13 @@ class Sim(CtlTest):
             self.assertEqual(done.returncode, status)
             self.assertIn(said, done.stderr)
 
+    def test_a_state_is_shown(self):
+        self.assertEqual(self.ctl("sim", "create", self.path, "--gpus", "2").returncode, 0)
+        for state in ("lost", "hangs", "ok"):
+            self.assertEqual(self.ctl("sim", "fault", "--gpu=1", f"--state={state}", self.path).returncode, 0)
+            self.assertEqual([gpu["state"] for gpu in self.show()["gpus"]], ["ok", state])
+            self.assertRegex(self.ctl("sim", "show", self.path).stdout, rf"(?m)^  1 GPU-.* {state} ")
+
     def test_it_is_not_made_twice(self):
         self.assertEqual(self.ctl("sim", "create", self.path).returncode, 0)
         again = self.ctl("sim", "create", self.path)
