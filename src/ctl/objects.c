@@ -260,7 +260,7 @@ static char *read_whole(const char *path, size_t *ret_len, struct error *err)
         len += fread(text + len, 1, size - 1 - len, file);
     } while (len == size - 1);
     if (text && ferror(file)) {
-        (void)error_set(err, -EIO, "%s: can't be read", path);
+        (void)error_set(err, -EIO, "%s: can't be read: %s", path, strerror(errno));
         free(TAKE(text));
     }
     if (!is_input)

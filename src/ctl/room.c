@@ -60,6 +60,12 @@ static void explain(struct room *room, const struct device *devices,
                        split ? "; a card in MIG mode is not shared by hamictl run" : "");
         return;
     }
+    if (room->request->count > room->local->device_count) {
+        (void)snprintf(room->why, sizeof(room->why),
+                       "%s; --gpus asks for %u cards, and this machine has %zu", reasons,
+                       room->request->count, room->local->device_count);
+        return;
+    }
     cores = device_free_cores(freest);
     tasks = freest->used.tasks < freest->max_tasks ? freest->max_tasks - freest->used.tasks : 0;
     (void)snprintf(room->why, sizeof(room->why),

@@ -26,6 +26,11 @@ void table_add_row(struct table *table)
     table->failed = !table->line;
 }
 
+bool table_is_empty(const struct table *table)
+{
+    return !table->line;
+}
+
 void table_add_cell(struct table *table, const char *fmt, ...)
 {
     char *text = NULL;

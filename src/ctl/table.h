@@ -25,6 +25,7 @@ struct table {
 
 void table_init(struct table *table, const struct table_column *columns, size_t count);
 void table_add_row(struct table *table);
+bool table_is_empty(const struct table *table);
 
 /* The row's next cell. */
 void table_add_cell(struct table *table, const char *fmt, ...)

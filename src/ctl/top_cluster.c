@@ -114,6 +114,8 @@ static void print_pods(yyjson_val *root, struct strbuf *text)
     add_pods(&table, yyjson_obj_get(root, "pods"), "bound");
     add_pods(&table, yyjson_obj_get(root, "reserved"), "reserved");
     strbuf_add(text, "\n");
+    if (table_is_empty(&table))
+        strbuf_add(text, "No pod holds a device.\n");
     table_finish(&table, text);
 }
 

@@ -228,7 +228,7 @@ class Simulate(CtlTest):
             ended = self.ctl(*words, settings)
             self.assertEqual((ended.returncode, ended.stdout, ended.stderr), (1, "", f"hamictl {words[0]}: {said}"))
         view = self.write("view.json", {"nodes": [], "reserved": []})
-        self.assertEqual(self.ctl("top", "--cluster", view).returncode, 0)
+        self.assertEqual(self.ctl("top", "--cluster", view).stdout.splitlines()[-1], "No pod holds a device.")
         self.assertIn("take /debug/objects", self.ctl("why", "-f", view, "p").stderr)
 
     def test_letters_mean_the_same_in_every_command(self):
@@ -282,6 +282,7 @@ class Simulate(CtlTest):
         many = self.ctl("simulate", self.write("many.yaml", "\n---\n".join([DEPLOYMENT.replace("replicas: 3", "replicas: 100000")] * 3)))
         self.assertEqual((many.returncode, many.stderr), (1, "hamictl simulate: more than 200000 pods without a node\n"))
         self.assertEqual(self.ctl("simulate", "/nowhere").returncode, 1)
+        self.assertEqual(self.ctl("simulate", "/tmp").stderr, "hamictl simulate: /tmp: can't be read: Is a directory\n")
         self.assertIn("--in-order goes with --policy", self.ctl("simulate", "--in-order", self.cluster).stderr)
         self.assertEqual(self.ctl("simulate").returncode, 2)
 
