@@ -114,9 +114,13 @@ static void take_command(void *options, char **words, size_t count)
 static int check_command(void *options, struct error *err)
 {
     const struct run *run = options;
+    int64_t unread;
 
     if (!run->command)
         return error_set(err, -EINVAL, "no program given; say hamictl run --gpumem 4Gi PROGRAM");
+    if (run->wait && run->timeout_ns < 0 && ctl_parse_duration(run->command[0], &unread) == 0)
+        return error_set(err, -EINVAL, "--wait: \"%s\" would be the program; say --wait=%s",
+                         run->command[0], run->command[0]);
     if (run->wishes.borrow && !run->request.cores)
         return error_set(err, -EINVAL,
                          "--borrow goes with --gpucores; without a share nothing is held back");

@@ -212,6 +212,7 @@ class Run(CtlTest):
             (["--gpu-uuid", "GPU-x", "true"], "--gpu-uuid: this machine has no GPU-x"),
             (["--gpumem", "17Gi", "true"], "this machine can never hold that: 2/2 CardInsufficientMemory"),
             (["--gpumem", "17Gi", "--wait", "true"], "this machine can never hold that"),
+            (["--wait", "10m", "true"], '--wait: "10m" would be the program; say --wait=10m'),
             (["--gpus", "3", "true"], "this machine can never hold that: NodeInsufficientDevice; --gpus asks for 3 cards, and this machine has 2"),
             (["--gpus", "2", "--gpu-uuid", gpus[0]["uuid"], "true"], "never hold that: 1/2 AllocatedCards"),
             ([], "no program given"),
