@@ -32,6 +32,13 @@ class Manual(CtlTest):
                 self.assertEqual((ended.returncode, ended.stderr), (0, ""))
                 self.assertGreater(len(ended.stdout), 500)
 
+    def test_scripts_that_install_or_take_an_hour_do_not_begin_by_mistake(self):
+        for script in ("tools/setup", "tests/run"):
+            for word, code in (("--help", 0), ("--hlep", 2)):
+                ended = subprocess.run([SOURCE / script, word], text=True, timeout=10, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+                self.assertEqual((ended.returncode, ended.stdout), (code, ""))
+                self.assertIn(f"{script}", ended.stderr)
+
     def test_every_page_is_here(self):
         self.assertEqual({path.stem for path in MANUALS.glob("*.1")}, set(PAGES))
 
