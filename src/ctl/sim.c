@@ -317,15 +317,6 @@ static error_t parse_description(struct sim *sim, int key, char *arg, struct arg
     return 0;
 }
 
-static void check_context(const struct sim *sim, struct argp_state *state)
-{
-    struct sim_spec spec = {.gpu_count = 1, .gpus[0] = sim->gpu};
-
-    sim_spec_defaults(&spec);
-    if (spec.gpus[0].context_bytes > spec.gpus[0].memory_bytes)
-        argp_error(state, "--context: more than the GPU's memory, which --memory says");
-}
-
 static error_t sim_parse_option(int key, char *arg, struct argp_state *state)
 {
     struct sim *sim = state->input;
@@ -348,7 +339,8 @@ static error_t sim_parse_option(int key, char *arg, struct argp_state *state)
     case ARGP_KEY_END:
         if (sim->config && sim->described)
             argp_error(state, "--config: the file says everything; leave the other options out");
-        check_context(sim, state);
+        if (sim_context_exceeds(&sim->gpu))
+            argp_error(state, "--context: more than the GPU's memory, which --memory says");
         return 0;
     default:
         if (parse_fault(sim, key, arg, state) == 0)

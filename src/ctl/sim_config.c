@@ -420,7 +420,7 @@ static int read_gpu(const struct reading *reading, unsigned index, const struct 
         if (wrong)
             return refuse(reading, index, readers[i].key, wrong);
     }
-    if (spec.context_bytes && spec.memory_bytes && spec.context_bytes > spec.memory_bytes)
+    if (sim_context_exceeds(&spec))
         return refuse(reading, index, "context", "more than the memory");
     *ret_spec = spec;
     return 0;

@@ -107,6 +107,7 @@ static void what_is_wrong_is_named_with_its_place(void **state)
         {"gpus:\n  - memory: 80Qi\n",
          "m.yaml:2:13: gpus[0].memory: not an amount of memory, as 80Gi"},
         {"gpus:\n  - memory: 2Ti\n", "m.yaml:2:13: gpus[0].memory: out of range, 1Ki to 1Ti"},
+        {"gpus:\n  - {context: 41Gi}\n", "m.yaml:2:15: gpus[0].context: more than the memory"},
         {"gpus:\n  - {memory: 1Gi, context: 2Gi}\n",
          "m.yaml:2:28: gpus[0].context: more than the memory"},
         {"gpus:\n  - multiprocessors: 0\n", "m.yaml:2:22: gpus[0].multiprocessors: out of range"},

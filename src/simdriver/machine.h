@@ -149,6 +149,9 @@ void sim_driver_init(struct sim_driver_spec *driver);
 /* Fills every field that is 0 or empty, but the UUIDs and what sim_driver_init() sets. */
 void sim_spec_defaults(struct sim_spec *spec);
 
+/* Whether a context would not fit into the GPU, with its defaults. */
+bool sim_context_exceeds(const struct sim_gpu_spec *gpu);
+
 /* Makes the state file; -EEXIST when there is one already. */
 int sim_machine_create(const char *path, const struct sim_spec *spec, struct error *err);
 
