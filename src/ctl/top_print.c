@@ -87,8 +87,8 @@ static void print_devices(struct strbuf *text, const struct snapshot *snapshot)
 
         table_add_row(&table);
         table_add_cell(&table, "%u", device->index);
-        table_add_cell(&table, "%s", device->uuid);
-        table_add_cell(&table, "%s%s", device->model,
+        table_add_cell(&table, "%s", *device->uuid ? device->uuid : "?");
+        table_add_cell(&table, "%s%s", *device->model ? device->model : "?",
                        local->is_split[i] ? " (MIG mode)"
                        : device->healthy  ? ""
                                           : " (not healthy)");
@@ -96,7 +96,10 @@ static void print_devices(struct strbuf *text, const struct snapshot *snapshot)
             add_size(&table, status->memory_used_bytes);
         else
             table_add_cell(&table, "?");
-        add_size(&table, device->memory_bytes);
+        if (device->memory_bytes)
+            add_size(&table, device->memory_bytes);
+        else
+            table_add_cell(&table, "?");
         if (snapshot->has_status[i] && status->has_utilization)
             table_add_cell(&table, "%u%%", status->utilization_percent);
         else
@@ -184,6 +187,15 @@ static void add_json_number(struct strbuf *text, const char *key, bool known, ui
         strbuf_addf(text, ",\"%s\":null", key);
 }
 
+/* null if it is empty: a card that is lost tells nothing of itself. */
+static void add_json_known(struct strbuf *text, const char *key, const char *value)
+{
+    if (*value)
+        add_json_text(text, key, value);
+    else
+        strbuf_addf(text, "\"%s\":null", key);
+}
+
 static void print_device_json(struct strbuf *text, const struct snapshot *snapshot, size_t i)
 {
     const struct device *device = &snapshot->local->devices[i];
@@ -191,12 +203,12 @@ static void print_device_json(struct strbuf *text, const struct snapshot *snapsh
     bool known = snapshot->has_status[i];
 
     strbuf_addf(text, "%s{\"index\":%u,", i ? "," : "", device->index);
-    add_json_text(text, "uuid", device->uuid);
+    add_json_known(text, "uuid", device->uuid);
     strbuf_add(text, ",");
-    add_json_text(text, "model", device->model);
+    add_json_known(text, "model", device->model);
     add_json_number(text, "numa_node", device->numa_node >= 0, (uint64_t)device->numa_node);
     strbuf_addf(text, ",\"healthy\":%s", device->healthy ? "true" : "false");
-    add_json_number(text, "memory_bytes", true, device->memory_bytes);
+    add_json_number(text, "memory_bytes", device->memory_bytes > 0, device->memory_bytes);
     add_json_number(text, "memory_used_bytes", known, status->memory_used_bytes);
     add_json_number(text, "utilization_percent", known && status->has_utilization,
                     status->utilization_percent);

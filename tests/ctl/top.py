@@ -51,6 +51,14 @@ class Top(CtlTest):
         super().setUp()
         self.make_machine("--gpus", "2", "--memory", "16Gi", "--numa", "0,1", "--context", "100Mi")
 
+    def test_what_a_lost_card_does_not_tell_is_not_made_up(self):
+        self.assertEqual(self.ctl("sim", "fault", "--gpu=1", "--state=lost").returncode, 0)
+        gpu = self.top()["gpus"][1]
+        self.assertFalse(gpu["healthy"])
+        for key in ("uuid", "model", "memory_bytes", "memory_used_bytes"):
+            self.assertIsNone(gpu[key], key)
+        self.assertRegex(self.ctl("top").stdout, r"(?m)^ *1 \? +\? \(not healthy\) +\? +\? +\? ")
+
     def test_an_idle_machine(self):
         seen = self.top()
         self.assertEqual(set(seen), {"simulated_machine", "gpus", "holders"})
