@@ -42,6 +42,10 @@ class Manual(CtlTest):
     def test_every_page_is_here(self):
         self.assertEqual({path.stem for path in MANUALS.glob("*.1")}, set(PAGES))
 
+    def test_every_page_says_the_exit_status(self):
+        for page in PAGES:
+            self.assertIn("\n.SH EXIT STATUS\n", (MANUALS / f"{page}.1").read_text(), page)
+
     def test_every_option_is_in_the_page_and_every_one_in_the_page_exists(self):
         for page, subcommands in PAGES.items():
             helped = set()
