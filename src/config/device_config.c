@@ -98,12 +98,30 @@ static bool has_resource(const struct vendor_instance *instance, const char *nam
     return false;
 }
 
-/* A pod's resource says which vendor's devices it asks for. */
+/* The name that two of the instance's resources have, NULL if there is none. */
+static const char *name_given_twice(const struct vendor_instance *instance)
+{
+    const char *const *names = instance->resources;
+
+    for (size_t i = 0; i < VENDOR_MAX_RESOURCES; i++) {
+        for (size_t k = i + 1; names[i] && *names[i] && k < VENDOR_MAX_RESOURCES; k++) {
+            if (names[k] && strcmp(names[i], names[k]) == 0)
+                return names[i];
+        }
+    }
+    return NULL;
+}
+
+/* A pod's resource says which vendor's devices it asks for, and what of them. */
 static int check_names(const char *path, const struct vendor_set *vendors, struct error *err)
 {
     for (size_t i = 0; i < vendors->count; i++) {
         const struct vendor_instance *one = &vendors->instances[i];
+        const char *twice = name_given_twice(one);
 
+        if (twice)
+            return error_set(err, -EINVAL, "%s: %s: two keys of the section name the resource %s",
+                             path, one->vendor->section, twice);
         for (size_t k = 0; k < vendors->count; k++) {
             const struct vendor_instance *other = &vendors->instances[k];
 

@@ -83,6 +83,7 @@ class Config(CtlTest):
             (MAP + "hygon:\n  resourceCountName: x\n", "d.yaml:12:1: hygon: it stands outside of the file in data"),
             (MAP + "  hygon:\n    resourceCountName: x\n", "d.yaml:12:3: hygon: it stands outside of the file in data"),
             ("nvidia: {resourceCountName: x.io/gpu}\nhygon: {resourceCountName: x.io/gpu}\n", "d.yaml: x.io/gpu is a resource of hygon and of nvidia"),
+            ("nvidia: {resourceCountName: x.io/gpu, resourceMemoryName: x.io/gpu}\n", "d.yaml: nvidia: two keys of the section name the resource x.io/gpu"),
             (MAP.replace("ConfigMap", "Secret"), "d.yaml:1:1: apiVersion: no such section"),
         ]:
             with self.subTest(text=text):
