@@ -3,6 +3,7 @@
 /* hamictl: sharing a local GPU without Kubernetes, and seeing what is going on. */
 
 #include <argp.h>
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -47,8 +48,16 @@ static const struct subcommand *find_subcommand(const char *word)
 
 static int main_call(const struct subcommand *subcommand, int argc, char **argv)
 {
+    int code;
+
     argv[0] = (char *)subcommand->name;
-    return subcommand->main(argc, argv);
+    code = subcommand->main(argc, argv);
+    /* What was printed may not have been written yet, and half an answer is none. */
+    if (code != 0 || (fflush(stdout) == 0 && !ferror(stdout)))
+        return code;
+    (void)fprintf(stderr, "%s: cannot write to standard output: %s\n", subcommand->name,
+                  strerror(errno));
+    return CTL_EXIT_FAILURE;
 }
 
 static error_t main_parse_option(int key, char *arg, struct argp_state *state)

@@ -231,6 +231,13 @@ class Simulate(CtlTest):
         self.assertEqual(self.ctl("top", "--cluster", view).stdout.splitlines()[-1], "No pod holds a device.")
         self.assertIn("take /debug/objects", self.ctl("why", "-f", view, "p").stderr)
 
+    def test_an_answer_that_cannot_be_written_is_a_failure(self):
+        for words in (["simulate", self.cluster], ["simulate", "--json", self.cluster], ["config", "render", SOURCE / "deploy/device-config.yaml"], ["sim", "create", self.folder / "m"], ["top", "--cluster", self.cluster]):
+            with open("/dev/full", "w") as full:
+                ended = subprocess.run([HAMICTL, *map(str, words)], env=self.environment, stdout=full, stderr=subprocess.PIPE, text=True)
+            self.assertEqual(ended.returncode, 1, words)
+            self.assertRegex(ended.stderr, "cannot write.*: No space left on device\n$")
+
     def test_letters_mean_the_same_in_every_command(self):
         for words in (("top", "--cluster"), ("simulate",), ("why", "old", "-f")):
             ended = self.ctl(words[0], "-c", "/nowhere", *words[1:], self.cluster)
