@@ -30,7 +30,7 @@ struct context_ending context_begin_end(CUcontext handle)
         return ending;
 
     allocations_take_context(ALLOCATION_ADDRESS, ending.row, &ending.data);
-    allocations_take_context(ALLOCATION_MANAGED, ending.row, &ending.managed);
+    ending.holds_managed = managed_begin_context_end(ending.row, &ending.managed);
     allocations_take_context(ALLOCATION_HOST, ending.row, &ending.host);
     allocations_take_context(ALLOCATION_MODULE, ending.row, &ending.code);
     allocations_take_context(ALLOCATION_IMPORT, ending.row, &ending.imports);
@@ -50,8 +50,9 @@ void context_give_back_data(struct context_ending *ending, unsigned row)
     vgpu_discharge(device, VGPU_DATA, page_give_small(ending->row, small));
 }
 
-/* It did not end. Should it have been met again meanwhile, as one unseen, that row is its row. */
-static void take_back(struct context_ending *ending)
+/* It did not end. Should it have been met again meanwhile, as one unseen, that row is its row.
+ * Returns its row. */
+static unsigned take_back(struct context_ending *ending)
 {
     unsigned row;
 
@@ -73,6 +74,7 @@ static void take_back(struct context_ending *ending)
     allocations_give_back(ALLOCATION_MODULE, row, &ending->code);
     allocations_give_back(ALLOCATION_IMPORT, row, &ending->imports);
     allocations_give_back(ALLOCATION_GRAPHICS, row, &ending->graphics);
+    return row;
 }
 
 void context_finish_end(struct context_ending *ending, bool gone)
@@ -82,9 +84,10 @@ void context_finish_end(struct context_ending *ending, bool gone)
     if (!ending->row)
         return;
     if (!gone) {
-        take_back(ending);
+        managed_end_context_end(ending->holds_managed, ending->row, take_back(ending));
         return;
     }
+    managed_end_context_end(ending->holds_managed, ending->row, 0);
 
     (void)pthread_mutex_lock(&contexts.lock);
     contexts.rows[ending->row].ending = false;

@@ -60,6 +60,7 @@ struct context_ending {
     unsigned row; /* 0: it is not known */
     struct context context;
     struct allocations_bag data, managed, host, code, imports, graphics;
+    bool holds_managed; /* managed memory stays where it is until the end is over */
 };
 
 struct context_ending context_begin_end(CUcontext handle);

@@ -155,6 +155,19 @@ void overhead_undone(const struct overhead *overhead, uint64_t units)
     charged -= units;
 }
 
+bool managed_begin_context_end(unsigned context, struct allocations_bag *ret_bag)
+{
+    allocations_take_context(ALLOCATION_MANAGED, context, ret_bag);
+    return false;
+}
+
+void managed_end_context_end(bool held, unsigned context, unsigned now)
+{
+    (void)held;
+    (void)context;
+    (void)now;
+}
+
 void managed_count_spilled(int64_t units)
 {
     (void)units;

@@ -51,6 +51,7 @@ struct variable {
     const void *owner; /* the module, the library; NULL: nobody's any more */
     CUdeviceptr ptr;
     size_t bytes;
+    unsigned context;        /* with which it goes, if not with its owner */
     struct allocation entry; /* while its owner is being unloaded */
 };
 
@@ -239,7 +240,7 @@ static bool place_variable(CUdeviceptr ptr, size_t bytes, const void *owner, str
 
     if (!variable)
         return false;
-    *variable = (struct variable){.ptr = ptr, .bytes = bytes};
+    *variable = (struct variable){.ptr = ptr, .bytes = bytes, .context = grant->context};
     charged = full ? grant_take(grant) : grant_try(grant);
     if (charged && !remember(ptr, grant, grant->units, false)) {
         grant_cancel(grant);
@@ -289,7 +290,6 @@ bool managed_begin_unload(const void *owner)
 
         if (!owner || variable->owner != owner)
             continue;
-        /* A context that ended has taken it along. */
         if (!allocations_take(ALLOCATION_MANAGED, variable->ptr, &variable->entry))
             variable->owner = NULL;
         any_of_it |= variable->owner != NULL;
@@ -312,6 +312,33 @@ void managed_end_unload(const void *owner, bool gone)
         }
         give_back(&variable->entry);
         variable->owner = NULL;
+    }
+    end_placing();
+}
+
+bool managed_begin_context_end(unsigned context, struct allocations_bag *ret_bag)
+{
+    const bool held = atomic_load(&any);
+
+    if (held)
+        begin_placing();
+    allocations_take_context(ALLOCATION_MANAGED, context, ret_bag);
+    return held;
+}
+
+/* Other memory may soon be where a variable was: it is not to be taken for that. */
+void managed_end_context_end(bool held, unsigned context, unsigned now)
+{
+    if (!held)
+        return;
+    for (size_t i = 0; i < variables.count; i++) {
+        struct variable *variable = &variables.list[i];
+
+        if (!variable->owner || variable->context != context)
+            continue;
+        variable->context = now;
+        if (!now)
+            variable->owner = NULL;
     }
     end_placing();
 }

@@ -30,6 +30,14 @@ bool managed_met(CUdeviceptr ptr, size_t bytes, const void *owner);
 bool managed_begin_unload(const void *owner);
 void managed_end_unload(const void *owner, bool gone);
 
+/*
+ * Around the driver's call that ends a context: what it has in managed memory is in the bag, and
+ * none is moved meanwhile, for the driver may refuse, and then it is all there again. The end is
+ * told whether the begin held it; and which context has its variables now, 0 when they have gone.
+ */
+bool managed_begin_context_end(unsigned context, struct allocations_bag *ret_bag);
+void managed_end_context_end(bool held, unsigned context, unsigned now);
+
 /* So much more of it, or less, of this kind or another. */
 void managed_count_spilled(int64_t units);
 

@@ -5,7 +5,7 @@
  * interferes in the middle of its calls. It goes on for some seconds, says how much it is told that
  * it holds, and ends with its standard input; racer.py judges.
  *
- *   racer destroy|retain|map|export|capture|graph|exec|swap|prefetch|share SECONDS
+ *   racer destroy|retain|map|export|capture|graph|exec|swap|prefetch|reset|share SECONDS
  */
 
 #include <dlfcn.h>
@@ -25,7 +25,8 @@ enum {
     ADDRESSES = 4096, /* pieces that may be mapped */
     RETAINS = 256,
     SPIN_MOST = 1 << 17,
-    RELAXED = 2, /* mode of a capture: other threads may do as they like */
+    GLOBAL = 0,  /* modes of a capture: no thread may do as it likes, */
+    RELAXED = 2, /* or others may */
 };
 
 #define PIECE ((size_t)8 << 20)
@@ -78,6 +79,7 @@ static struct {
     cu_graph_launch_fn *graph_launch;
     managed_fn *managed;
     prefetch_fn *prefetch;
+    cu_release_fn *reset;
 } cu;
 
 static const struct cu_allocation_prop prop = {.type = 1, .handle_types = 1, .location_type = 1};
@@ -142,6 +144,7 @@ static void begin(void)
     cu.graph_launch = (cu_graph_launch_fn *)symbol("cuGraphLaunch");
     cu.managed = (managed_fn *)symbol("cuMemAllocManaged");
     cu.prefetch = (prefetch_fn *)symbol("cuMemPrefetchAsync");
+    cu.reset = (cu_release_fn *)symbol("cuDevicePrimaryCtxReset_v2");
     must(cu.init(0), "cuInit");
     must(cu.retain_context(&context, 0), "cuDevicePrimaryCtxRetain");
     must(cu.set_current(context), "cuCtxSetCurrent");
@@ -462,6 +465,23 @@ static void race_prefetch(void)
     address = 0;
 }
 
+/* The context's end is refused while the other moves what is kept on the host. */
+static void race_reset(void)
+{
+    cu_handle stream, graph;
+    cu_ptr ptr;
+
+    must(cu.stream_create(&stream, 1), "cuStreamCreate");
+    must(cu.managed(&ptr, GRAPH_PIECE, 1), "cuMemAllocManaged");
+    for (size_t i = 0; !time_is_over(); i++) {
+        address = ptr + i % (GRAPH_PIECE / PIECE) * PIECE;
+        must(cu.capture(stream, GLOBAL), "cuStreamBeginCapture");
+        (void)cu.reset(0);
+        (void)cu.end_capture(stream, &graph);
+    }
+    address = 0;
+}
+
 /* Asks all the time for so much that a page more is to be charged. */
 static void *asker(void *unused)
 {
@@ -496,7 +516,8 @@ static const struct {
     {"map", race_guess, mapper},          {"export", race_guess, exporter},
     {"capture", race_capture, capturer},  {"graph", race_graph, capturer},
     {"exec", race_exec, ender},           {"swap", race_swap, swapper},
-    {"prefetch", race_prefetch, mover},   {"share", race_share, asker},
+    {"prefetch", race_prefetch, mover},   {"reset", race_reset, mover},
+    {"share", race_share, asker},
 };
 
 int main(int argc, char **argv)

@@ -21,6 +21,7 @@ RACES = (
     ("exec", "a graph is launched while it ends"),
     ("swap", "a graph is replaced while another thread makes it executable"),
     ("prefetch", "managed memory is moved before anybody was given it"),
+    ("reset", "managed memory is moved while its context's end is refused"),
     ("share", "small pieces come into a page that another thread is refused"),
 )
 
