@@ -49,6 +49,7 @@ typedef struct CUmemPoolHandle_st *CUmemoryPool;
 typedef int CUmemPool_attribute;
 typedef int CUmemAllocationType;
 typedef int CUmemAllocationHandleType;
+typedef int CUmemRangeHandleType;
 typedef int CUmemAllocationGranularity_flags;
 typedef int CUdevice_attribute;
 typedef int CUlimit;
@@ -161,6 +162,7 @@ enum {
     CU_MEM_HANDLE_TYPE_WIN32 = 2,
     CU_MEM_HANDLE_TYPE_WIN32_KMT = 4,
     CU_MEM_HANDLE_TYPE_FABRIC = 8,
+    CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD = 1,
     CU_MEM_ALLOCATION_COMP_GENERIC = 1,
     CU_MEM_CREATE_USAGE_TILE_POOL = 1,
     CU_MEM_CREATE_USAGE_HW_DECOMPRESS = 2,
@@ -764,6 +766,8 @@ CUresult cuMemGetAccess(unsigned long long *flags, const CUmemLocation *location
 CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle, void *address);
 CUresult cuMemExportToShareableHandle(void *shareable, CUmemGenericAllocationHandle handle,
                                       CUmemAllocationHandleType type, unsigned long long flags);
+CUresult cuMemGetHandleForAddressRange(void *handle, CUdeviceptr ptr, size_t bytes,
+                                       CUmemRangeHandleType type, unsigned long long flags);
 CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handle, void *shareable,
                                         CUmemAllocationHandleType type);
 CUresult cuMemGetAllocationGranularity(size_t *bytes, const CUmemAllocationProp *prop,

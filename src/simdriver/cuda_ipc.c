@@ -14,8 +14,10 @@
 #include "simdriver/addresses.h"
 #include "simdriver/guest.h"
 #include "simdriver/physical.h"
+#include "simdriver/ranges.h"
 
 #define MEMORY_MAGIC UINT64_C(0x79726f6d656d6970) /* "pimemory" */
+#define RANGE_PAGE 4096u                          /* of the host */
 #define EVENT_MAGIC UINT64_C(0x746e657665637069)  /* "ipcevent" */
 
 /* What the 64 bytes say. */
@@ -192,6 +194,62 @@ PUBLIC CUresult cuIpcGetMemHandle(CUipcMemHandle *handle, CUdeviceptr ptr)
     sim_unlock(guest.sim);
     if (r == CUDA_SUCCESS)
         memcpy(handle, &ticket, sizeof(ticket));
+    return r;
+}
+
+/* dma-bufs, for network cards and the like */
+
+static CUresult find_piece(CUdeviceptr ptr, size_t bytes, uint32_t *ret_physical)
+{
+    const struct mapping *mapping = range_find(ptr);
+    uint64_t from, size;
+    struct ticket ticket;
+    CUresult r;
+
+    if (mapping) {
+        *ret_physical = guest_state()->holds[mapping->hold].physical;
+        return ptr - mapping->from + bytes <= mapping->bytes ? CUDA_SUCCESS
+                                                             : CUDA_ERROR_INVALID_VALUE;
+    }
+    if (!address_find(ptr, &from, &size) || ptr - from + bytes > size)
+        return CUDA_ERROR_INVALID_VALUE;
+    r = get_memory(ptr, &ticket);
+    *ret_physical = ticket.index;
+    return r;
+}
+
+static CUresult give_range(CUdeviceptr ptr, size_t bytes, int *ret_fd)
+{
+    uint32_t physical = 0;
+    CUresult r = find_piece(ptr, bytes, &physical);
+
+    if (r != CUDA_SUCCESS)
+        return r;
+    if (guest_state()->physicals[physical].device >= SIM_DEVICES)
+        return CUDA_ERROR_NOT_SUPPORTED;
+    *ret_fd = sim_export_new(guest.sim, physical, true);
+    return *ret_fd < 0 ? CUDA_ERROR_OPERATING_SYSTEM : CUDA_SUCCESS;
+}
+
+PUBLIC CUresult cuMemGetHandleForAddressRange(void *handle, CUdeviceptr ptr, size_t bytes,
+                                              CUmemRangeHandleType type, unsigned long long flags)
+{
+    uint32_t context;
+    CUresult r = guest_current(&context);
+    int fd;
+
+    if (r != CUDA_SUCCESS)
+        return r;
+    if (!handle || !bytes || bytes > SIZE_MAX / 2 || ptr % RANGE_PAGE || bytes % RANGE_PAGE ||
+        type != CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD || flags)
+        return CUDA_ERROR_INVALID_VALUE;
+    (void)pthread_mutex_lock(&guest.lock);
+    (void)sim_lock(guest.sim);
+    r = give_range(ptr, bytes, &fd);
+    sim_unlock(guest.sim);
+    (void)pthread_mutex_unlock(&guest.lock);
+    if (r == CUDA_SUCCESS)
+        *(int *)handle = fd;
     return r;
 }
 

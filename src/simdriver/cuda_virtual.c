@@ -446,7 +446,7 @@ PUBLIC CUresult cuMemExportToShareableHandle(void *shareable, CUmemGenericAlloca
     if (!guest_find_hold(handle, &hold) || !(physical_of(hold)->handle_types & (unsigned)type))
         r = CUDA_ERROR_INVALID_VALUE;
     else
-        fd = sim_export_new(guest.sim, guest_state()->holds[hold].physical);
+        fd = sim_export_new(guest.sim, guest_state()->holds[hold].physical, false);
     sim_unlock(guest.sim);
     if (r != CUDA_SUCCESS)
         return r;

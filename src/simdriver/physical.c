@@ -22,6 +22,7 @@
 #include "simdriver/pool.h"
 
 #define EXPORT_MAGIC UINT64_C(0x74726f7078656d76) /* "vmexport" */
+#define DMA_BUF_MAGIC UINT64_C(0x6675622d616d64)  /* "dma-buf": no import */
 
 struct label {
     uint64_t magic;
@@ -35,14 +36,16 @@ static void count_for(struct sim_state *s, const struct sim_physical *p, uint32_
 {
     struct sim_usage *usage = &s->processes[owner - 1].usage[p->device];
 
-    usage->physical_bytes += p->bytes;
+    if (!p->unlisted)
+        usage->physical_bytes += p->bytes;
     usage->peak_bytes = MAX(usage->peak_bytes, sim_used_bytes(usage));
     s->devices[p->device].used_bytes += p->bytes;
 }
 
 static void uncount(struct sim_state *s, const struct sim_physical *p)
 {
-    s->processes[p->owner - 1].usage[p->device].physical_bytes -= p->bytes;
+    if (!p->unlisted)
+        s->processes[p->owner - 1].usage[p->device].physical_bytes -= p->bytes;
     s->devices[p->device].used_bytes -= p->bytes;
 }
 
@@ -58,7 +61,7 @@ static void physical_free(struct sim_state *s, uint32_t physical)
     sim_pool_give_back(&s->physical_pool, s->physicals, sizeof(s->physicals[0]), physical);
 }
 
-/* One that has it: who it is counted for, if he does, else the first. */
+/* One that has it: who it is counted for, if he does, else the first. A dma-buf is the kernel's. */
 static uint32_t heir(const struct sim_state *s, uint32_t physical)
 {
     uint32_t owner = s->physicals[physical].owner, found = 0;
@@ -71,7 +74,7 @@ static uint32_t heir(const struct sim_state *s, uint32_t physical)
         found = found ? found : s->holds[i].owner;
     }
     for (uint32_t i = 1; i <= s->export_pool.high; i++) {
-        if (!s->exports[i].owner || s->exports[i].physical != physical)
+        if (!s->exports[i].owner || s->exports[i].physical != physical || s->exports[i].dma_buf)
             continue;
         if (s->exports[i].owner == owner)
             return owner;
@@ -80,11 +83,20 @@ static uint32_t heir(const struct sim_state *s, uint32_t physical)
     return found;
 }
 
+static void unlist(struct sim_state *s, struct sim_physical *p)
+{
+    if (is_counted(p) && !p->unlisted)
+        s->processes[p->owner - 1].usage[p->device].physical_bytes -= p->bytes;
+    p->unlisted = 1;
+}
+
 static void hand_over(struct sim_state *s, uint32_t physical)
 {
     struct sim_physical *p = &s->physicals[physical];
     uint32_t next = heir(s, physical);
 
+    if (!next)
+        unlist(s, p);
     if (!next || next == p->owner)
         return;
     if (is_counted(p)) {
@@ -165,10 +177,10 @@ uint32_t sim_physical_new(struct sim *sim, const struct sim_physical *template)
 
 /* Exports */
 
-static struct label label_of(const struct sim *sim, uint32_t physical)
+static struct label label_of(const struct sim *sim, uint32_t physical, bool dma_buf)
 {
     return (struct label){
-        .magic = EXPORT_MAGIC,
+        .magic = dma_buf ? DMA_BUF_MAGIC : EXPORT_MAGIC,
         .dev = sim->dev,
         .ino = sim->ino,
         .physical = physical,
@@ -196,10 +208,10 @@ static int open_files(const struct label *label, int *ret_given, int *ret_own, u
     return 0;
 }
 
-int sim_export_new(struct sim *sim, uint32_t physical)
+int sim_export_new(struct sim *sim, uint32_t physical, bool dma_buf)
 {
     struct sim_state *s = sim->state;
-    struct label label = label_of(sim, physical);
+    struct label label = label_of(sim, physical, dma_buf);
     struct sim_export *e;
     uint32_t i;
     int given, r;
@@ -214,6 +226,7 @@ int sim_export_new(struct sim *sim, uint32_t physical)
         return r;
     }
     e->physical = physical;
+    e->dma_buf = dma_buf;
     s->physicals[physical].users++;
     __atomic_store_n(&e->owner, (uint32_t)sim->slot + 1, __ATOMIC_RELEASE);
     return given;

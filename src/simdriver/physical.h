@@ -25,9 +25,10 @@ void sim_hold_settle(struct sim_state *s, uint32_t hold);
 
 /*
  * A file descriptor that stands for the piece, and keeps it, as long as it is open anywhere, while
- * this process lives. The caller's to close; or a negative errno.
+ * this process lives. The caller's to close; or a negative errno. A dma-buf is no import, and what
+ * it alone keeps NVML counts for nobody.
  */
-int sim_export_new(struct sim *sim, uint32_t physical);
+int sim_export_new(struct sim *sim, uint32_t physical, bool dma_buf);
 
 /* The piece that a file descriptor stands for; 0 when it stands for none of this machine. */
 uint32_t sim_export_find(const struct sim *sim, int fd);

@@ -39,7 +39,7 @@ enum {
 };
 
 #define SIM_MAGIC UINT64_C(0x31656e696d696168) /* "haimine1" */
-#define SIM_VERSION 6
+#define SIM_VERSION 7
 #define SIM_BUCKET_NS (NS_PER_S / 32)
 
 /* Busy time of the last two seconds, in a ring of buckets. */
@@ -176,8 +176,10 @@ struct sim_physical {
     int32_t location_node; /* of the host */
     uint32_t handle_types;
     uint32_t compression, rdma, usage;
-    uint32_t team;   /* of a multicast object: devices that it waits for */
-    uint32_t joined; /* a bit for each that came */
+    uint32_t team;     /* of a multicast object: devices that it waits for */
+    uint32_t joined;   /* a bit for each that came */
+    uint32_t unlisted; /* only dma-bufs keep it: NVML counts it for nobody */
+    uint32_t reserved;
     uint64_t bytes;
 };
 
@@ -197,6 +199,7 @@ struct sim_export {
     uint32_t next_free;
     uint32_t physical;
     int32_t fd; /* the owner's, by which it sees that the other one is closed */
+    uint32_t dma_buf;
     uint64_t ino;
 };
 

@@ -16,9 +16,10 @@ enum {
     YOUNG = 32,
 };
 
-/* units:43 | device:4 | shared:1 | context:15, plus 1 in the lowest bit: never 0 for an entry in
- * use. */
+/* units:42 | kept:1 | device:4 | shared:1 | context:15, plus 1 in the lowest bit: never 0 for an
+ * entry in use. */
 #define SHARED (UINT64_C(1) << 16)
+#define KEPT (UINT64_C(1) << 21)
 
 struct cell {
     uint64_t handle;
@@ -49,17 +50,18 @@ static struct shard shards[ALLOCATION_KINDS][SHARDS] = {
 
 static uint64_t pack(const struct allocation *entry)
 {
-    return entry->units << 21 | (uint64_t)entry->device << 17 | (entry->shared ? SHARED : 0) |
-           (uint64_t)entry->context << 1 | 1;
+    return entry->units << 22 | (entry->kept ? KEPT : 0) | (uint64_t)entry->device << 17 |
+           (entry->shared ? SHARED : 0) | (uint64_t)entry->context << 1 | 1;
 }
 
 static struct allocation unpack(uint64_t packed)
 {
     return (struct allocation){
-        .units = packed >> 21,
+        .units = packed >> 22,
         .device = (unsigned)(packed >> 17 & 0xf),
         .context = (unsigned)(packed >> 1 & 0x7fff),
         .shared = packed & SHARED,
+        .kept = packed & KEPT,
     };
 }
 
@@ -267,7 +269,7 @@ static struct cell *locate(struct shard *shard, uint64_t handle, uint64_t hashed
     return cell;
 }
 
-bool allocations_share(enum allocation_kind kind, uint64_t handle)
+static bool set(enum allocation_kind kind, uint64_t handle, uint64_t bits)
 {
     const uint64_t hashed = hash(handle);
     struct shard *shard = shard_of(kind, hashed);
@@ -276,9 +278,19 @@ bool allocations_share(enum allocation_kind kind, uint64_t handle)
     (void)pthread_mutex_lock(&shard->lock);
     cell = handle ? locate(shard, handle, hashed) : NULL;
     if (cell)
-        cell->packed |= SHARED;
+        cell->packed |= bits;
     (void)pthread_mutex_unlock(&shard->lock);
     return cell != NULL;
+}
+
+bool allocations_share(enum allocation_kind kind, uint64_t handle)
+{
+    return set(kind, handle, SHARED);
+}
+
+bool allocations_keep(enum allocation_kind kind, uint64_t handle)
+{
+    return set(kind, handle, SHARED | KEPT);
 }
 
 bool allocations_look(enum allocation_kind kind, uint64_t handle, struct allocation *ret_entry)
@@ -326,6 +338,8 @@ static void put_into(struct allocations_bag *bag, const struct cell *cell)
 
     if (bag->in_pages && page_is_shared(entry.units))
         bag->small_units += entry.units;
+    else if (entry.kept)
+        bag->kept_units += entry.units;
     else if (entry.shared)
         bag->shared_units += entry.units;
     else

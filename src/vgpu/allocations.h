@@ -28,7 +28,8 @@ struct allocation {
     uint64_t units;   /* of LEDGER_UNIT bytes, at most 34 bits; of memory its piece (pages.h) */
     unsigned device;  /* place in vgpu.devices */
     unsigned context; /* number from contexts.h */
-    bool shared;      /* other processes may have it as well */
+    bool shared;      /* other processes may have it as well, */
+    bool kept;        /* or the kernel, for a dma-buf (dma_buf.h) */
 };
 
 /* False when there is no memory for it. An older entry of that handle is hidden, or replaced. */
@@ -42,6 +43,7 @@ bool allocations_look(enum allocation_kind kind, uint64_t handle, struct allocat
 
 /* From now on it is shared. False when it is not ours. */
 bool allocations_share(enum allocation_kind kind, uint64_t handle);
+bool allocations_keep(enum allocation_kind kind, uint64_t handle);
 
 /*
  * Takes out all entries of a context, which is about to end: from then on another may have their
@@ -50,7 +52,8 @@ bool allocations_share(enum allocation_kind kind, uint64_t handle);
  */
 struct allocations_bag {
     bool in_pages;                /* pieces of memory: small ones are counted apart (pages.h) */
-    uint64_t units, shared_units; /* of what is not shared, and of what is */
+    uint64_t units, shared_units; /* of what is not shared, and of what is, */
+    uint64_t kept_units;          /* but for what the kernel may have */
     uint64_t small_units;
     struct allocations_bagged *entries;
     size_t count, room;

@@ -49,6 +49,7 @@ static void after_fork_in_child(void)
     pages_after_fork();
     virtual_after_fork();
     ipc_after_fork();
+    dma_bufs_after_fork();
     managed_after_fork();
     pools_after_fork();
     graphs_after_fork();

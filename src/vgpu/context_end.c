@@ -105,8 +105,8 @@ void context_finish_end(struct context_ending *ending, bool gone)
                            page_give_small(ending->row, ending->data.small_units));
         host_count(-(int64_t)ending->host.units);
         virtual_count_imports(-(int64_t)(ending->imports.units + ending->graphics.units));
-        if (ending->data.shared_units)
-            ipc_context_ended(device, ending->data.shared_units);
+        if (ending->data.shared_units || ending->data.kept_units)
+            ipc_context_ended(device, &ending->data);
         overhead_gone(device, ending->context.units, ending->code.units);
     }
     allocations_drop(&ending->data);

@@ -183,10 +183,10 @@ void virtual_count_imports(int64_t more)
     (void)more;
 }
 
-void ipc_context_ended(struct vgpu_device *device, uint64_t units)
+void ipc_context_ended(struct vgpu_device *device, const struct allocations_bag *data)
 {
     (void)device;
-    charged -= units;
+    charged -= data->shared_units + data->kept_units;
 }
 
 void code_forget_functions(void)

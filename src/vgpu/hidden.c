@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "region/ledger.h"
 #include "vgpu/contexts.h"
+#include "vgpu/dma_buf.h"
 #include "vgpu/pools.h"
 #include "vgpu/usage.h"
 
@@ -47,6 +48,16 @@ void hidden_unlock(void)
 struct hidden_account *hidden_account(const struct vgpu_device *device)
 {
     return &accounts[device - vgpu.devices];
+}
+
+/* Of what this process has let go of, what others may have still. */
+static uint64_t still_held(const struct hidden_account *account)
+{
+    if (!account->left && !account->kept)
+        return 0;
+    if (virtual_others_import())
+        return account->left + account->kept;
+    return dma_bufs_are_open() ? account->kept : 0;
 }
 
 static uint64_t total_of(const struct hidden_account *account)
@@ -178,25 +189,26 @@ static void look_at_excess(struct vgpu_device *device, int64_t now_ns)
 
 void hidden_give_back(struct vgpu_device *device, uint64_t units)
 {
-    uint64_t code = MIN(units, hidden_account(device)->units[VGPU_MODULE]);
+    struct hidden_account *account = hidden_account(device);
+    uint64_t code = MIN(units, account->units[VGPU_MODULE]);
 
     /* While others may have it, what is given back is beyond it: see hidden_surplus(). */
-    if (hidden_account(device)->left && !virtual_others_import())
-        hidden_account(device)->left -= MIN(units, hidden_account(device)->left);
-    hidden_account(device)->held -= MIN(units, hidden_account(device)->held);
+    if (!still_held(account)) {
+        account->kept -= MIN(units, account->kept);
+        account->left -= MIN(units, account->left);
+    }
+    account->held -= MIN(units, account->held);
     hidden_discharge(device, VGPU_MODULE, code);
     hidden_discharge(device, VGPU_CONTEXT, units - code);
 }
 
 uint64_t hidden_surplus(const struct hidden_account *account, const struct hidden_measure *measure)
 {
-    uint64_t needed = measure->units + account->advance;
+    /* What others may have taken over is not gone because it is not ours. */
+    uint64_t needed = measure->units + account->advance + still_held(account);
 
     if (!measure->found || !measure->quiet)
         return 0;
-    /* What others may have taken over is not gone because it is not ours. */
-    if (account->left && virtual_others_import())
-        needed += account->left;
     return total_of(account) - MIN(total_of(account), needed);
 }
 
@@ -259,6 +271,8 @@ struct hidden_settled hidden_settle_growth(struct vgpu_device *device, enum vgpu
     atomic_store(&moment->due_ns, now_ns + SETTLE_NS);
     atomic_store(&moment->again_ns, now_ns + SOON_NS);
     look_at_excess(device, now_ns);
+    if (account->kept)
+        dma_bufs_look();
     settled.by = hidden_measure(device);
     account->tolerated = 0;
     settled.grown = hidden_growth(account, &settled.by);
@@ -291,32 +305,36 @@ bool hidden_settle(struct vgpu_device *device)
     return settled.surplus > 0;
 }
 
-static void hide(struct vgpu_device *device, uint64_t left, uint64_t held)
+static void hide(struct vgpu_device *device, uint64_t units, uint64_t *of)
 {
-    uint64_t units = left + held;
-
     hidden_lock();
     vgpu_recharge(device, VGPU_DATA, VGPU_MODULE, units);
     hidden_account(device)->units[VGPU_MODULE] += units;
-    hidden_account(device)->left += left;
-    hidden_account(device)->held += held;
+    *of += units;
     (void)hidden_settle_locked(device);
     hidden_unlock();
 }
 
 void hidden_left(struct vgpu_device *device, uint64_t units)
 {
-    hide(device, units, 0);
+    hide(device, units, &hidden_account(device)->left);
+}
+
+void hidden_kept(struct vgpu_device *device, uint64_t units)
+{
+    hide(device, units, &hidden_account(device)->kept);
 }
 
 void hidden_held(struct vgpu_device *device, uint64_t units)
 {
-    hide(device, 0, units);
+    hide(device, units, &hidden_account(device)->held);
 }
 
 bool hidden_is_left(const struct vgpu_device *device)
 {
-    return hidden_account(device)->left > 0 || hidden_account(device)->held > 0;
+    const struct hidden_account *account = hidden_account(device);
+
+    return account->left || account->kept || account->held;
 }
 
 void hidden_look(struct vgpu_device *device)

@@ -37,7 +37,7 @@ static unsigned own_slot(void)
 /* At its maker */
 
 /* A small piece that is shared keeps all of its page from being given back. */
-static CUresult share_page(CUipcMemHandle *handle, CUdeviceptr ptr, CUdeviceptr base,
+static CUresult share_page(ipc_give_fn driver, void *ret, const void *data, CUdeviceptr base,
                            struct allocation *entry)
 {
     struct vgpu_device *device = &vgpu.devices[entry->device];
@@ -45,7 +45,7 @@ static CUresult share_page(CUipcMemHandle *handle, CUdeviceptr ptr, CUdeviceptr 
 
     if (!vgpu_charge(device, VGPU_DATA, PAGE_UNITS))
         return CUDA_ERROR_OUT_OF_MEMORY;
-    result = REAL(cuIpcGetMemHandle)(handle, ptr);
+    result = driver(ret, data);
     if (result != CUDA_SUCCESS || !allocations_take(ALLOCATION_ADDRESS, base, entry)) {
         vgpu_discharge(device, VGPU_DATA, PAGE_UNITS);
         return result;
@@ -56,33 +56,57 @@ static CUresult share_page(CUipcMemHandle *handle, CUdeviceptr ptr, CUdeviceptr 
     return CUDA_SUCCESS;
 }
 
-static CUresult get_handle(CUipcMemHandle *handle, CUdeviceptr ptr, CUdeviceptr base)
+static CUresult give(ipc_give_fn driver, void *ret, const void *data, CUdeviceptr base)
 {
     struct allocation entry;
     CUresult result;
 
     if (!allocations_look(ALLOCATION_ADDRESS, base, &entry) || !page_is_shared(entry.units))
-        return REAL(cuIpcGetMemHandle)(handle, ptr);
+        return driver(ret, data);
     grant_begin_moving(&vgpu.devices[entry.device]);
-    result = share_page(handle, ptr, base, &entry);
+    result = share_page(driver, ret, data, base, &entry);
     grant_end_moving(&vgpu.devices[entry.device]);
     return result;
+}
+
+static CUdeviceptr base_of(CUdeviceptr ptr)
+{
+    CUdeviceptr base;
+    size_t bytes;
+
+    return REAL(cuMemGetAddressRange_v2)(&base, &bytes, ptr) == CUDA_SUCCESS ? base : ptr;
+}
+
+/* Noted before, so that a free does not discharge it, and after: then it is what was given. */
+CUresult ipc_give_dma_buf(CUdeviceptr ptr, ipc_give_fn driver, void *ret, const void *data,
+                          bool *ret_ours)
+{
+    const CUdeviceptr base = base_of(ptr);
+    CUresult result;
+
+    (void)allocations_keep(ALLOCATION_ADDRESS, base);
+    result = give(driver, ret, data, base);
+    *ret_ours = allocations_keep(ALLOCATION_ADDRESS, base);
+    return result;
+}
+
+static CUresult get_handle(void *ret_handle, const void *ptr)
+{
+    return REAL(cuIpcGetMemHandle)(ret_handle, *(const CUdeviceptr *)ptr);
 }
 
 /* Nothing is written before the driver has agreed; but nobody has the handle before that, either.
  */
 PUBLIC CUresult cuIpcGetMemHandle(CUipcMemHandle *handle, CUdeviceptr ptr)
 {
-    CUdeviceptr base = ptr;
     CUipcMemHandle made;
-    size_t bytes;
+    CUdeviceptr base;
     CUresult result;
 
     if (vgpu_mode() != VGPU_ON || !handle)
         return REAL(cuIpcGetMemHandle)(handle, ptr);
-    if (REAL(cuMemGetAddressRange_v2)(&base, &bytes, ptr) != CUDA_SUCCESS)
-        base = ptr;
-    result = get_handle(&made, ptr, base);
+    base = base_of(ptr);
+    result = give(get_handle, &made, &ptr, base);
     if (result != CUDA_SUCCESS)
         return result;
     /* What is none of ours takes no memory that anybody charged: others may have it as they can. */
@@ -94,13 +118,17 @@ PUBLIC CUresult cuIpcGetMemHandle(CUipcMemHandle *handle, CUdeviceptr ptr)
     return CUDA_SUCCESS;
 }
 
-void ipc_freed(struct vgpu_device *device, CUdeviceptr ptr, uint64_t units)
+void ipc_freed(struct vgpu_device *device, CUdeviceptr ptr, const struct allocation *entry,
+               uint64_t units)
 {
     share_remove(vgpu.region.ext, own_slot(), ptr);
-    hidden_left(device, units);
+    if (entry->kept)
+        hidden_kept(device, units);
+    else
+        hidden_left(device, units);
 }
 
-void ipc_context_ended(struct vgpu_device *device, uint64_t units)
+void ipc_context_ended(struct vgpu_device *device, const struct allocations_bag *data)
 {
     const struct region_ext *ext = vgpu.region.ext;
 
@@ -112,7 +140,10 @@ void ipc_context_ended(struct vgpu_device *device, uint64_t units)
             !(allocations_look(ALLOCATION_ADDRESS, ptr, &entry) && entry.shared))
             share_remove(vgpu.region.ext, own_slot(), ptr);
     }
-    hidden_left(device, units);
+    if (data->shared_units)
+        hidden_left(device, data->shared_units);
+    if (data->kept_units)
+        hidden_kept(device, data->kept_units);
 }
 
 /* At the others */

@@ -260,7 +260,7 @@ CUresult alloc_end_free(uint64_t handle, const struct allocation *entry, CUresul
         vgpu_discharge(device, VGPU_DATA, page_give(entry->context, entry->units));
     grant_end_moving(device);
     if (result == CUDA_SUCCESS && entry->shared)
-        ipc_freed(device, handle, page_give(entry->context, entry->units));
+        ipc_freed(device, handle, entry, page_give(entry->context, entry->units));
     return result;
 }
 

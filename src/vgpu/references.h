@@ -21,6 +21,7 @@ struct reference_row {
             uint32_t handles, maps;
             uint32_t device;       /* place in vgpu.devices */
             bool shared, imported; /* others may hold it as well; one of them made it */
+            bool kept;             /* the kernel may, for a dma-buf (dma_buf.h) */
             bool held;             /* something of this process' may, that nobody counts */
             bool spilled;          /* the card had no room for it: it is charged, and on the host */
         };

@@ -81,7 +81,7 @@ bool virtual_others_import(void)
 struct virtual_end {
     struct vgpu_device *device; /* NULL: nothing is charged */
     uint64_t units;
-    bool shared, held, spilled;
+    bool shared, kept, held, spilled;
 };
 
 /* With the lock held: after one reference less. */
@@ -96,6 +96,7 @@ static struct virtual_end end_if_last(struct reference_row *row)
             .device = &vgpu.devices[row->device],
             .units = row->units,
             .shared = row->shared,
+            .kept = row->kept,
             .held = row->held && !row->spilled, /* the host's is bound to nothing */
             .spilled = row->spilled,
         };
@@ -120,7 +121,9 @@ static void discharge(const struct virtual_end *end)
     if (!end->device)
         return;
     forget_spilled(end);
-    if (end->shared)
+    if (end->kept)
+        hidden_kept(end->device, end->units);
+    else if (end->shared)
         hidden_left(end->device, end->units);
     else if (end->held)
         hidden_held(end->device, end->units);
@@ -384,7 +387,7 @@ PUBLIC CUresult cuMemMap(CUdeviceptr ptr, size_t bytes, size_t offset,
 
 /* What ends on one device as mappings go. */
 struct virtual_ends {
-    uint64_t units, shared_units, held_units;
+    uint64_t units, shared_units, kept_units, held_units;
 };
 
 static void forget_mapping(struct reference_row *mapping, struct virtual_ends *ends)
@@ -398,7 +401,9 @@ static void forget_mapping(struct reference_row *mapping, struct virtual_ends *e
         end = end_if_last(row);
     }
     forget_spilled(&end);
-    if (end.device && end.shared)
+    if (end.device && end.kept)
+        ends[end.device - vgpu.devices].kept_units += end.units;
+    else if (end.device && end.shared)
         ends[end.device - vgpu.devices].shared_units += end.units;
     else if (end.device && end.held)
         ends[end.device - vgpu.devices].held_units += end.units;
@@ -429,6 +434,8 @@ static void discharge_all(const struct virtual_ends *ends)
         grant_end_moving(&vgpu.devices[i]);
         if (ends[i].shared_units)
             hidden_left(&vgpu.devices[i], ends[i].shared_units);
+        if (ends[i].kept_units)
+            hidden_kept(&vgpu.devices[i], ends[i].kept_units);
         if (ends[i].held_units)
             hidden_held(&vgpu.devices[i], ends[i].held_units);
     }
@@ -655,6 +662,26 @@ bool virtual_mark_held_at(CUdeviceptr ptr, const char *name)
     CUmemGenericAllocationHandle handle = mapped_at(ptr);
 
     return !handle || virtual_mark_held(handle, name);
+}
+
+bool virtual_mark_kept(CUdeviceptr ptr, size_t bytes)
+{
+    struct reference_row *made;
+    bool mapped = false;
+
+    (void)pthread_mutex_lock(&virtual.lock);
+    for (size_t i = 0; i < virtual.mapped.size; i++) {
+        const struct reference_row *row = &virtual.mapped.rows[i];
+
+        if (!row->key || (ptr >= row->key ? ptr - row->key >= row->bytes : row->key - ptr >= bytes))
+            continue;
+        made = references_find(&virtual.made, row->handle);
+        if (made)
+            made->shared = made->kept = true;
+        mapped = true;
+    }
+    (void)pthread_mutex_unlock(&virtual.lock);
+    return mapped;
 }
 
 bool virtual_remember_free(CUmemGenericAllocationHandle handle)

@@ -13,6 +13,9 @@
 bool virtual_mark_held(CUmemGenericAllocationHandle handle, const char *name);
 bool virtual_mark_held_at(CUdeviceptr ptr, const char *name); /* of what is mapped there */
 
+/* A dma-buf may keep what is mapped to a range from now on. False: nothing is. */
+bool virtual_mark_kept(CUdeviceptr ptr, size_t bytes);
+
 /* A descriptor that is given out says who made it: whether a living process of the container did.
  */
 void virtual_mark_descriptor(int fd);

@@ -192,14 +192,16 @@ class Watch:
         return json.loads(self.judge.stdout.readline())
 
     def used(self, pid, managed):
-        """By device, with the managed memory that it made, where that is charged."""
+        """By device, with what only dma-bufs keep, and the managed memory that it made, where that is charged."""
         view = self.look()
         self.room = [MEMORY - gpu["used"] for gpu in view["gpus"]]
+        held = [sum(process["used"][i] + process["managed"][i] for process in view["processes"]) for i in range(len(view["gpus"]))]
+        used = [gpu["used"] - of_all for gpu, of_all in zip(view["gpus"], held)]
         for process in view["processes"]:
             if process["pid"] == pid:
                 more = process["claimed"] if managed == "full" else [0] * len(view["gpus"])
-                return [used + claimed for used, claimed in zip(process["used"], more)]
-        return [0] * len(view["gpus"])
+                used = [kept + own + claimed for kept, own, claimed in zip(used, process["used"], more)]
+        return used
 
     def end(self):
         self.judge.stdin.close()

@@ -241,6 +241,7 @@ ROWS = {
     "cuMemGetAllocationGranularity": (0.5, "o8 prop granularity"),
     "cuMemGetAllocationPropertiesFromHandle": (0.5, "o32 physical"),
     "cuMemExportToShareableHandle": (0.8, "+fd physical handletype 0"),
+    "cuMemGetHandleForAddressRange": (0.4, "+fd mapped mappedbytes handletype 0"),
     "cuMemImportFromShareableHandle": (0.8, "+physical fd handletype"),
     # Without a device that is able to; the rest is in multicast.py
     "cuMulticastCreate": (0.1, "+physical nodetext"),

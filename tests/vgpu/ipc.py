@@ -208,6 +208,37 @@ def check_events():
     check_equal((maker.finish(), user.finish()), ("", ""), "nobody said a word")
 
 
+def check_dma_bufs():
+    """A descriptor by which a network card reaches memory keeps it, and NVML counts it for nobody."""
+    for mapped in (False, True):
+        machine = new_machine()
+        one = Sharer(limited_environment(machine, memory=LIMIT)).begin()
+        if mapped:
+            one.must("cuMemAddressReserve", f"n{slot('ptr', 1)}", 4 * SIZE, 0, 0, 0)
+            one.must("cuMemCreate", f"n{slot('physical')}", 4 * SIZE, allocation_prop(), 0)
+            one.must("cuMemMap", f"h{slot('ptr', 1)}", 4 * SIZE, 0, f"h{slot('physical')}", 0)
+            one.must("cuMemRelease", f"h{slot('physical')}")
+        else:
+            one.alloc(1, 4 * SIZE)
+        kind = "memory that is mapped" if mapped else "linear memory"
+        at = one.value(slot("ptr", 1))
+        check_equal(one.call("cuMemGetHandleForAddressRange", f"w{slot('fd')}", at + 4096, SIZE, 1, 0), 0, f"{kind}: a part of it is given out")
+        check_equal(one.call("cuMemUnmap", at, 4 * SIZE) if mapped else one.free(1), 0, "and all of it given back")
+        check_equal((machine.used(), machine.used(one.pid)), (CONTEXT + 4 * SIZE, CONTEXT), "the descriptor keeps it, in nobody's name")
+        check_equal(one.alloc(2, SIZE), OUT_OF_MEMORY, "so it stays charged")
+        time.sleep(1.5)
+        check_equal((one.alloc(2, SIZE), one.alloc(2, 50 * MIB)), (OUT_OF_MEMORY, 0), "also later, and there is what else the limit leaves")
+        check_equal(one.call("cuMemGetHandleForAddressRange", f"w{slot('fd', 2)}", at, 4096, 1, 0), INVALID_VALUE, "of what is not there nothing is given out")
+        one.kill()
+        check_equal(machine.used(), 0, "nothing is left")
+    one = Sharer(limited_environment(new_machine(), memory=LIMIT)).begin()
+    one.alloc(1, MIB)
+    one.alloc(2, MIB)
+    check_equal(one.charged(), CONTEXT + 2 * MIB, "two small pieces share a page")
+    check_equal((one.call("cuMemGetHandleForAddressRange", f"w{slot('fd')}", f"h{slot('ptr', 1)}", MIB, 1, 0), one.charged()), (0, CONTEXT + 4 * MIB), "until one is given out")
+    one.finish()
+
+
 def one_order(chance, machine, region):
     """What three processes do to one another's memory, in an order drawn by lot; then two of them are killed."""
     environment = limited_environment(machine, memory=LIMIT, region=region)
@@ -272,6 +303,7 @@ for test in (
     check_strangers,
     check_many,
     check_events,
+    check_dma_bufs,
 ):
     test()
 finish()

@@ -1,0 +1,170 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "vgpu/dma_buf.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+
+#include "base/cleanup.h"
+#include "base/file.h"
+#include "vgpu/ipc.h"
+#include "vgpu/real.h"
+#include "vgpu/virtual.h"
+
+enum {
+    COPIES = 256, /* descriptors are a program's to count on */
+};
+
+struct copy {
+    int fd;
+    dev_t dev; /* a program may close descriptors that it does not know, and get the number */
+    ino_t ino;
+};
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct copy copies[COPIES];
+static unsigned count;
+static _Atomic bool any, unseen; /* kept; not kept, and so open for ever */
+
+static bool is_ours(const struct copy *copy)
+{
+    struct stat st;
+
+    return file_stat_fd(copy->fd, &st) == 0 && st.st_dev == copy->dev && st.st_ino == copy->ino;
+}
+
+void dma_bufs_after_fork(void)
+{
+    (void)pthread_mutex_init(&lock, NULL);
+    for (unsigned i = 0; i < count; i++) {
+        if (is_ours(&copies[i]))
+            (void)close(copies[i].fd);
+    }
+    count = 0;
+    atomic_store(&any, false);
+    atomic_store(&unseen, false);
+}
+
+static long users_of(const struct copy *copy)
+{
+    char path[64], text[1024];
+
+    (void)snprintf(path, sizeof(path), "/proc/self/fdinfo/%d", copy->fd);
+    return file_read(path, text, sizeof(text)) < 0 ? -1 : dma_buf_users(text);
+}
+
+/* With the lock. False: it is forgotten. */
+static bool look_at(const struct copy *copy)
+{
+    if (!is_ours(copy)) {
+        atomic_store(&unseen, true);
+        return false;
+    }
+    if (users_of(copy) != 1)
+        return true;
+    (void)close(copy->fd);
+    return false;
+}
+
+static void look_locked(void)
+{
+    unsigned kept = 0;
+
+    for (unsigned i = 0; i < count; i++) {
+        if (look_at(&copies[i]))
+            copies[kept++] = copies[i];
+    }
+    count = kept;
+    atomic_store(&any, count > 0);
+}
+
+void dma_bufs_look(void)
+{
+    if (!atomic_load(&any))
+        return;
+    (void)pthread_mutex_lock(&lock);
+    look_locked();
+    (void)pthread_mutex_unlock(&lock);
+}
+
+bool dma_bufs_are_open(void)
+{
+    return atomic_load(&any) || atomic_load(&unseen);
+}
+
+/* With the lock. */
+static bool keep_locked(int fd)
+{
+    AUTOCLOSE int own = -1;
+    struct stat st;
+
+    look_locked();
+    if (count == COPIES)
+        return false;
+    own = fcntl(fd, F_DUPFD_CLOEXEC, 3);
+    if (own < 0 || file_stat_fd(own, &st) < 0)
+        return false;
+    copies[count++] = (struct copy){
+        .fd = file_move_away(take_fd(&own)),
+        .dev = st.st_dev,
+        .ino = st.st_ino,
+    };
+    atomic_store(&any, true);
+    return true;
+}
+
+static void keep(int fd)
+{
+    (void)pthread_mutex_lock(&lock);
+    if (!keep_locked(fd))
+        atomic_store(&unseen, true);
+    (void)pthread_mutex_unlock(&lock);
+}
+
+struct range {
+    CUdeviceptr ptr;
+    size_t bytes;
+    CUmemRangeHandleType type;
+    unsigned long long flags;
+};
+
+static CUresult ask_driver(void *ret_fd, const void *data)
+{
+    const struct range *range = data;
+
+    return REAL(cuMemGetHandleForAddressRange)(ret_fd, range->ptr, range->bytes, range->type,
+                                               range->flags);
+}
+
+/* Both before, so that it is not discharged as it is freed, and after: then it is what the
+ * descriptor is of. */
+static CUresult give(int *ret_fd, const struct range *range, bool *ret_known)
+{
+    CUresult result;
+
+    if (!virtual_mark_kept(range->ptr, range->bytes))
+        return ipc_give_dma_buf(range->ptr, ask_driver, ret_fd, range, ret_known);
+    result = ask_driver(ret_fd, range);
+    *ret_known = virtual_mark_kept(range->ptr, range->bytes);
+    return result;
+}
+
+PUBLIC CUresult cuMemGetHandleForAddressRange(void *handle, CUdeviceptr ptr, size_t bytes,
+                                              CUmemRangeHandleType type, unsigned long long flags)
+{
+    const struct range range = {ptr, bytes, type, flags};
+    AUTOCLOSE int fd = -1;
+    CUresult result;
+    bool known;
+
+    if (vgpu_mode() != VGPU_ON || !handle || type != CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD)
+        return REAL(cuMemGetHandleForAddressRange)(handle, ptr, bytes, type, flags);
+    result = give(&fd, &range, &known);
+    if (result != CUDA_SUCCESS)
+        return result;
+    if (!known && vgpu_refuses(VGPU_WORD_UNACCOUNTED, "cuMemGetHandleForAddressRange",
+                               "nobody could tell when that memory has gone"))
+        return CUDA_ERROR_NOT_SUPPORTED;
+    keep(fd);
+    *(int *)handle = take_fd(&fd);
+    return CUDA_SUCCESS;
+}
