@@ -351,8 +351,9 @@ static void devices(void)
     (void)snprintf(old, sizeof(old), "MIG-%s/5/0", again);
     FINE(nvmlDeviceGetHandleByUUID(old, &found));
     HOLDS(found == device);
-    NVML(NVML_ERROR_INVALID_ARGUMENT, nvmlDeviceGetIndex(device, &id)); /* as many calls */
-    NVML(NVML_ERROR_INVALID_ARGUMENT, nvmlDeviceGetMinorNumber(device, &id));
+    FINE(nvmlDeviceGetIndex(device, &id));
+    HOLDS(id == 4);
+    NVML(NVML_ERROR_INVALID_ARGUMENT, nvmlDeviceGetMinorNumber(device, &id)); /* as many calls */
 
     NVML(NVML_ERROR_IN_USE, nvmlGpuInstanceDestroy(parent));
     FINE(nvmlGpuInstanceGetComputeInstanceById(parent, 0, &child));

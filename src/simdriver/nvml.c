@@ -299,22 +299,26 @@ PUBLIC nvmlReturn_t nvmlDeviceGetHandleByPciBusId(const char *bus_id, nvmlDevice
 
 /* What is constant about them */
 
+/* That of an instance is the one by which nvmlDeviceGetMigDeviceHandleByIndex() finds it. */
 PUBLIC nvmlReturn_t nvmlDeviceGetIndex(nvmlDevice_t device, unsigned int *index)
 {
     unsigned i;
-    nvmlReturn_t r = nvml_check_device(device, &i);
+    nvmlReturn_t r = nvml_check_any(device, &i);
 
     if (r != NVML_SUCCESS)
         return r;
     if (!index)
         return NVML_ERROR_INVALID_ARGUMENT;
-    *index = i;
+    *index = i < SIM_MAX_GPUS ? i : (i - SIM_MAX_GPUS) % SIM_MIG_STARTS;
     return NVML_SUCCESS;
 }
 
 PUBLIC nvmlReturn_t nvmlDeviceGetMinorNumber(nvmlDevice_t device, unsigned int *minor)
 {
-    return nvmlDeviceGetIndex(device, minor);
+    unsigned i;
+    nvmlReturn_t r = nvml_check_device(device, &i);
+
+    return r == NVML_SUCCESS ? nvmlDeviceGetIndex(device, minor) : r;
 }
 
 PUBLIC nvmlReturn_t nvmlDeviceGetName(nvmlDevice_t device, char *name, unsigned int length)

@@ -79,12 +79,13 @@ PUBLIC nvmlReturn_t nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device, nvmlMemory_v
     return NVML_SUCCESS;
 }
 
-/* A window as large as the card's memory, or the next power of two; each process takes a little. */
+/* A window as large as the card's or the instance's memory, or the next power of two; each process
+ * takes a little. */
 PUBLIC nvmlReturn_t nvmlDeviceGetBAR1MemoryInfo(nvmlDevice_t device, nvmlBAR1Memory_t *memory)
 {
     const struct sim_state *s;
     unsigned i;
-    nvmlReturn_t r = nvml_check_device(device, &i);
+    nvmlReturn_t r = nvml_check_any(device, &i);
     unsigned long long total = 1, used = 0;
 
     if (r != NVML_SUCCESS)
@@ -93,11 +94,13 @@ PUBLIC nvmlReturn_t nvmlDeviceGetBAR1MemoryInfo(nvmlDevice_t device, nvmlBAR1Mem
         return NVML_ERROR_INVALID_ARGUMENT;
     (void)nvml_enter_device(i);
     s = nvml_machine()->state;
-    while (total < s->header.gpus[i].memory_bytes)
+    while (total < sim_spec_of(s, i)->memory_bytes)
         total *= 2;
-    for (unsigned k = 0; k < s->slots; k++) {
-        if (s->processes[k].in_use && sim_used_bytes(&s->processes[k].usage[i]))
-            used += BAR1_PROCESS;
+    for (int part = next_part(i, -1); part >= 0; part = next_part(i, part)) {
+        for (unsigned k = 0; k < s->slots; k++) {
+            if (s->processes[k].in_use && sim_used_bytes(&s->processes[k].usage[part]))
+                used += BAR1_PROCESS;
+        }
     }
     sim_unlock(nvml_machine());
     used = MIN(used, total);

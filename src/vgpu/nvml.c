@@ -49,12 +49,58 @@ static int granted_place(const struct limits *limits, nvmlDevice_t device)
     return -1;
 }
 
+/* The card itself; of a MIG instance, which is found below its card, that. NULL: NVML does not
+ * know. */
+static nvmlDevice_t card_of(nvmlDevice_t device)
+{
+    nvmlDevice_t card = NULL;
+    unsigned int is_instance = 0;
+
+    if (NVML_CALL(nvmlDeviceIsMigDeviceHandle, device, &is_instance) != NVML_SUCCESS ||
+        !is_instance)
+        return device;
+    (void)NVML_CALL(nvmlDeviceGetDeviceHandleFromMigDeviceHandle, device, &card);
+    return card;
+}
+
+/* The cards of what is granted, each once, in its order. Returns how many. */
+static unsigned granted_cards(const struct limits *limits, nvmlDevice_t cards[REGION_DEVICES])
+{
+    unsigned count = 0, before;
+
+    for (unsigned i = 0; i < limits->device_count; i++) {
+        nvmlDevice_t device = NULL;
+
+        if (NVML_CALL(nvmlDeviceGetHandleByUUID, limits->devices[i].uuid, &device) != NVML_SUCCESS)
+            continue;
+        cards[count] = card_of(device);
+        for (before = 0; before < count && cards[before] != cards[count]; before++)
+            ;
+        count += cards[count] && before == count;
+    }
+    return count;
+}
+
+/* Its place among those, or -1. */
+static int card_place(const struct limits *limits, nvmlDevice_t device)
+{
+    nvmlDevice_t cards[REGION_DEVICES];
+    const unsigned count = granted_cards(limits, cards);
+
+    for (unsigned i = 0; i < count; i++) {
+        if (cards[i] == device)
+            return (int)i;
+    }
+    return -1;
+}
+
 static nvmlReturn_t count_devices(nvmlReturn_t result, unsigned int *count)
 {
     const struct limits *limits = granted_only();
+    nvmlDevice_t cards[REGION_DEVICES];
 
     if (result == NVML_SUCCESS && limits)
-        *count = MIN(*count, limits->device_count);
+        *count = MIN(*count, granted_cards(limits, cards));
     return result;
 }
 
@@ -71,9 +117,13 @@ PUBLIC nvmlReturn_t nvmlDeviceGetCount_v2(unsigned int *count)
 static nvmlReturn_t handle_by_place(const struct limits *limits, unsigned int index,
                                     nvmlDevice_t *device)
 {
-    if (index >= limits->device_count || !device)
+    nvmlDevice_t cards[REGION_DEVICES];
+    const unsigned count = granted_cards(limits, cards);
+
+    if (index >= count || !device)
         return NVML_ERROR_INVALID_ARGUMENT;
-    return NVML_CALL(nvmlDeviceGetHandleByUUID, limits->devices[index].uuid, device);
+    *device = cards[index];
+    return NVML_SUCCESS;
 }
 
 PUBLIC nvmlReturn_t nvmlDeviceGetHandleByIndex(unsigned int index, nvmlDevice_t *device)
@@ -99,10 +149,13 @@ bool nvml_is_foreign(nvmlDevice_t device)
     return limits && granted_place(limits, device) < 0;
 }
 
-/* A handle that was found some other way is given out only if its device is granted. */
+/* A handle that was found some other way is given out only if its device is granted, or has an
+ * instance that is. */
 static nvmlReturn_t hand_out(nvmlDevice_t found, nvmlDevice_t *device)
 {
-    if (nvml_is_foreign(found))
+    const struct limits *limits = granted_only();
+
+    if (limits && granted_place(limits, found) < 0 && card_place(limits, found) < 0)
         return NVML_ERROR_NOT_FOUND;
     *device = found;
     return NVML_SUCCESS;
@@ -133,19 +186,69 @@ PUBLIC nvmlReturn_t nvmlDeviceGetHandleByPciBusId_v2(const char *bus_id, nvmlDev
     return result == NVML_SUCCESS ? hand_out(found, device) : result;
 }
 
+/* The instances of a card that are granted are numbered among themselves: clients stop at the first
+ * number that has none. NULL: there is none of that number. */
+static nvmlDevice_t granted_instance(const struct limits *limits, nvmlDevice_t card,
+                                     unsigned int index)
+{
+    unsigned int most = 0, seen = 0;
+
+    (void)NVML_CALL(nvmlDeviceGetMaxMigDeviceCount, card, &most);
+    for (unsigned int i = 0; i < most; i++) {
+        nvmlDevice_t found = NULL;
+
+        if (NVML_CALL(nvmlDeviceGetMigDeviceHandleByIndex, card, i, &found) == NVML_SUCCESS &&
+            granted_place(limits, found) >= 0 && seen++ == index)
+            return found;
+    }
+    return NULL;
+}
+
+PUBLIC nvmlReturn_t nvmlDeviceGetMigDeviceHandleByIndex(nvmlDevice_t device, unsigned int index,
+                                                        nvmlDevice_t *instance)
+{
+    const struct limits *limits = granted_only();
+    nvmlDevice_t found = NULL;
+    nvmlReturn_t result =
+        NVML_CALL(nvmlDeviceGetMigDeviceHandleByIndex, device, index, instance ? &found : NULL);
+
+    if (limits && (result == NVML_SUCCESS || result == NVML_ERROR_NOT_FOUND)) {
+        found = granted_instance(limits, device, index);
+        result = found ? NVML_SUCCESS : NVML_ERROR_NOT_FOUND;
+    }
+    if (result == NVML_SUCCESS)
+        *instance = found;
+    return result;
+}
+
+static nvmlReturn_t index_of(const struct limits *limits, nvmlDevice_t device, unsigned int *index)
+{
+    const nvmlDevice_t card = card_of(device);
+    nvmlDevice_t found;
+    int place;
+
+    if (card == device) {
+        place = card_place(limits, device);
+        if (place < 0)
+            return NVML_ERROR_NOT_FOUND;
+        *index = (unsigned int)place;
+        return NVML_SUCCESS;
+    }
+    for (unsigned int i = 0; (found = granted_instance(limits, card, i)); i++) {
+        if (found != device)
+            continue;
+        *index = i;
+        return NVML_SUCCESS;
+    }
+    return NVML_ERROR_NOT_FOUND;
+}
+
 PUBLIC nvmlReturn_t nvmlDeviceGetIndex(nvmlDevice_t device, unsigned int *index)
 {
     const struct limits *limits = granted_only();
     nvmlReturn_t result = NVML_CALL(nvmlDeviceGetIndex, device, index);
-    int place;
 
-    if (result != NVML_SUCCESS || !limits)
-        return result;
-    place = granted_place(limits, device);
-    if (place < 0)
-        return NVML_ERROR_NOT_FOUND;
-    *index = (unsigned int)place;
-    return NVML_SUCCESS;
+    return result == NVML_SUCCESS && limits ? index_of(limits, device, index) : result;
 }
 
 int nvml_place(nvmlDevice_t device)

@@ -62,6 +62,9 @@
 
 #define CALLED_NVML(X)                                                                             \
     X(nvmlDeviceGetUUID)                                                                           \
+    X(nvmlDeviceIsMigDeviceHandle)                                                                 \
+    X(nvmlDeviceGetMaxMigDeviceCount)                                                              \
+    X(nvmlDeviceGetDeviceHandleFromMigDeviceHandle)                                                \
     X(nvmlDeviceGetGpuInstanceId)                                                                  \
     X(nvmlDeviceGetComputeInstanceId)
 

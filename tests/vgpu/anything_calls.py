@@ -358,6 +358,7 @@ ROWS = {
     "nvmlDeviceGetHandleByPciBusId_v2": (0.2, "busid +nvml"),
     "nvmlDeviceGetHandleByUUID": (0.3, "owncard +nvml"),
     "nvmlDeviceGetIndex": (0.3, "nvml o4"),
+    "nvmlDeviceGetMigDeviceHandleByIndex": (0.2, "nvml device o8"),
     "nvmlDeviceGetMinorNumber": (0.2, "nvml o4"),
     "nvmlDeviceGetUUID": (0.3, "nvml o96 96"),
     "nvmlDeviceGetName": (0.2, "nvml o96 96"),

@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Real NVML clients, nvidia-ml-py and nvitop, on the simulated machine: bare and under `hamictl run`."""
+"""Real NVML clients, nvidia-ml-py and nvitop, on the simulated machine: bare, under `hamictl run`, and in a MIG instance."""
 
 import json
 import sys
 
 sys.path.insert(0, __file__.rsplit("/", 2)[0])
+sys.path.insert(0, __file__.rsplit("/", 2)[0] + "/node")
 from harness import *
+from mig import Mig
 from packages import interpreter
 
 PACKAGES = ["nvidia-ml-py==13.615.71", "nvitop==1.7.2"]
@@ -76,8 +78,53 @@ def granted(python, machine):
         check(pid in ended.stdout.split("\n", 2)[2], "nvitop shows the process", ended.stdout[-3000:])
 
 
+INSTANCES = """
+import json, pynvml
+pynvml.nvmlInit()
+card = pynvml.nvmlDeviceGetHandleByIndex(0)
+seen = {"cards": [pynvml.nvmlDeviceGetUUID(pynvml.nvmlDeviceGetHandleByIndex(i)) for i in range(pynvml.nvmlDeviceGetCount())]}
+seen |= {"mode": pynvml.nvmlDeviceGetMigMode(card), "index": pynvml.nvmlDeviceGetIndex(card), "instances": []}
+for index in range(pynvml.nvmlDeviceGetMaxMigDeviceCount(card)):
+    try:
+        handle = pynvml.nvmlDeviceGetMigDeviceHandleByIndex(card, index)
+    except pynvml.NVMLError_NotFound:
+        continue
+    above = pynvml.nvmlDeviceGetDeviceHandleFromMigDeviceHandle(handle)
+    processes = [p.pid for p in pynvml.nvmlDeviceGetComputeRunningProcesses(handle)]
+    seen["instances"].append([index, pynvml.nvmlDeviceGetUUID(handle), pynvml.nvmlDeviceGetIndex(handle), pynvml.nvmlDeviceGetMemoryInfo(handle).total, pynvml.nvmlDeviceGetUUID(above), processes])
+print(json.dumps(seen))
+"""
+
+
+def in_instance(python):
+    """The second of a card's instances, in a container of its own: below its card, and alone there."""
+    machine = Machine(1, 40960 * MIB)
+    with Mig(machine, SIMDRIVER) as mig:
+        assert mig.set_mode(0) == 0
+        first, second = mig.make(0, "3g", 0), mig.make(0, "3g", 4)
+    card = machine.view()["gpus"][0]["uuid"]
+    library = container(region=new_region(), NVIDIA_VISIBLE_DEVICES=second, HAMI_VISIBLE_DEVICES="granted", CUDA_DEVICE_MEMORY_LIMIT_0=LIMIT)
+    environment = bare_environment(machine, LD_PRELOAD=library, CUDA_VISIBLE_DEVICES=second)
+    stranger = start([LOAD, "--memory", "1G", "--hold"], bare_environment(machine, CUDA_VISIBLE_DEVICES=first))
+    own = start([LOAD, "--memory", "100M", "--hold"], environment)
+    check(wait_until(lambda: machine.used(own.pid) >= 100 * MIB and machine.used(stranger.pid) >= GIB), "both instances are in use")
+    ended = run([python, "-c", INSTANCES], environment)
+    if check_equal((ended.returncode, ended.stderr), (0, ""), "nvidia-ml-py lists what is in an instance's container"):
+        seen = json.loads(ended.stdout)
+        check_equal((seen["cards"], seen["mode"], seen["index"]), ([card], [1, 1], 0), "its card, in MIG mode")
+        check_equal(seen["instances"], [[0, second, 0, LIMIT, card, [own.pid]]], "and below that the instance, which is the first there")
+    ended, broken = nvitop(python, environment)
+    check(ended.returncode == 0 and not broken, "nvitop -1 draws it without a traceback", ended.stdout[-2000:], ended.stderr[-2000:])
+    check(str(own.pid) in ended.stdout and str(stranger.pid) not in ended.stdout, "with its process, and no other one's", ended.stdout[-3000:])
+    check("2048MiB" in ended.stdout, "and its limit", ended.stdout[-3000:])
+    for process in (own, stranger):
+        process.kill()
+        process.wait()
+
+
 python = interpreter(BUILD / "clients", PACKAGES, skip)
 machine = Machine(gpus=2, memory=8 * GIB)
 bare(python, machine)
 granted(python, machine)
+in_instance(python)
 finish()
