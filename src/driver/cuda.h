@@ -651,6 +651,7 @@ CUresult cuModuleUnload(CUmodule module);
 CUresult cuModuleGetFunction(CUfunction *function, CUmodule module, const char *name);
 CUresult cuModuleGetLoadingMode(int *mode);
 CUresult cuModuleGetGlobal_v2(CUdeviceptr *ptr, size_t *bytes, CUmodule module, const char *name);
+CUresult cuLibraryGetModule(CUmodule *module, CUlibrary library);
 CUresult cuLibraryGetManaged(CUdeviceptr *ptr, size_t *bytes, CUlibrary library, const char *name);
 CUresult cuLibraryLoadData(CUlibrary *library, const void *code, CUjit_option *jit_names,
                            void **jit_values, unsigned int jit_options, CUlibraryOption *names,

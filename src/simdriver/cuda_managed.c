@@ -215,6 +215,7 @@ PUBLIC CUresult cuMemAllocManaged(CUdeviceptr *ptr, size_t bytes, unsigned int f
 PUBLIC CUresult cuPointerGetAttribute(void *data, int attribute, CUdeviceptr ptr)
 {
     CUresult r = guest_check();
+    bool managed;
 
     if (r != CUDA_SUCCESS)
         return r;
@@ -223,8 +224,11 @@ PUBLIC CUresult cuPointerGetAttribute(void *data, int attribute, CUdeviceptr ptr
     if (!data)
         return CUDA_ERROR_INVALID_VALUE;
     (void)sim_lock(guest.sim);
-    *(unsigned int *)data = guest_managed_has(ptr);
+    managed = guest_managed_has(ptr);
     sim_unlock(guest.sim);
+    if (!managed && !guest_has(ptr))
+        return CUDA_ERROR_INVALID_VALUE;
+    *(unsigned int *)data = managed;
     return CUDA_SUCCESS;
 }
 

@@ -142,6 +142,21 @@ static bool find_mapping(uint64_t address, uint64_t *ret_from, uint64_t *ret_byt
     return mapping != NULL;
 }
 
+static bool find_memory(uint64_t address, uint64_t *ret_from, uint64_t *ret_bytes)
+{
+    return address_find(address, ret_from, ret_bytes) ||
+           find_mapping(address, ret_from, ret_bytes) ||
+           guest_pool_range(address, ret_from, ret_bytes) ||
+           guest_graph_range(address, ret_from, ret_bytes);
+}
+
+bool guest_has(uint64_t address)
+{
+    uint64_t from, bytes;
+
+    return find_memory(address, &from, &bytes);
+}
+
 PUBLIC CUresult cuMemGetAddressRange_v2(CUdeviceptr *base, size_t *bytes, CUdeviceptr ptr)
 {
     uint64_t from, size;
@@ -150,8 +165,7 @@ PUBLIC CUresult cuMemGetAddressRange_v2(CUdeviceptr *base, size_t *bytes, CUdevi
 
     if (r != CUDA_SUCCESS)
         return r;
-    if (!address_find(ptr, &from, &size) && !find_mapping(ptr, &from, &size) &&
-        !guest_pool_range(ptr, &from, &size) && !guest_graph_range(ptr, &from, &size))
+    if (!find_memory(ptr, &from, &size))
         return CUDA_ERROR_NOT_FOUND;
     if (base)
         *base = from;

@@ -241,11 +241,12 @@ PUBLIC CUresult cuModuleUnload(CUmodule module)
         return r;
     (void)pthread_mutex_lock(&guest.lock);
     code = find_code(module, false);
-    if (code && !code->library) {
-        unload(code);
-    } else {
+    if (!code)
         r = CUDA_ERROR_INVALID_HANDLE;
-    }
+    else if (code->library)
+        r = CUDA_ERROR_NOT_PERMITTED;
+    else
+        unload(code);
     (void)pthread_mutex_unlock(&guest.lock);
     return r;
 }
@@ -419,6 +420,25 @@ PUBLIC CUresult cuLibraryGetKernel(CUkernel *kernel, CUlibrary library, const ch
     r = code ? get_function(code, name, (struct module_function **)kernel)
              : CUDA_ERROR_INVALID_HANDLE;
     (void)pthread_mutex_unlock(&guest.lock);
+    return r;
+}
+
+PUBLIC CUresult cuLibraryGetModule(CUmodule *module, CUlibrary library)
+{
+    struct module_code *code;
+    uint32_t context;
+    CUresult r = guest_current(&context);
+
+    if (r != CUDA_SUCCESS)
+        return r;
+    if (!module)
+        return CUDA_ERROR_INVALID_VALUE;
+    (void)pthread_mutex_lock(&guest.lock);
+    code = find_code(library, true);
+    r = code ? module_here(code, context, &code) : CUDA_ERROR_INVALID_HANDLE;
+    (void)pthread_mutex_unlock(&guest.lock);
+    if (r == CUDA_SUCCESS)
+        *module = (CUmodule)code;
     return r;
 }
 

@@ -161,6 +161,7 @@ void guest_ipc_drop(uint32_t context);
  */
 uint64_t guest_managed_make(uint64_t bytes, uint32_t context); /* 0: there is no memory for it */
 bool guest_managed_has(uint64_t address);
+bool guest_has(uint64_t address); /* any memory of a device */
 bool guest_managed_free(uint64_t address);
 void guest_managed_touch(uint64_t address, unsigned device);
 void guest_managed_drop(uint32_t context);

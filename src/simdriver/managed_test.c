@@ -143,8 +143,20 @@ static void variables(void)
     HOLDS(bytes == 1000 && view()->processes[0].claimed_bytes[0] == together);
     OK(cuLibraryUnload(library));
     HOLDS(view()->processes[0].claimed_bytes[0] == 0);
+    INVALID(cuPointerGetAttribute(&managed, CU_POINTER_ATTRIBUTE_IS_MANAGED, ptr));
+
+    OK(cuLibraryLoadData(&library, image, NULL, NULL, 0, NULL, NULL, 0));
+    OK(cuLibraryGetModule(&module, library));
+    OK(cuModuleGetGlobal_v2(&ptr, &bytes, module, "small"));
+    OK(cuLibraryGetManaged(&same, NULL, library, "small"));
+    HOLDS(same == ptr);
+    GIVES(CUDA_ERROR_NOT_PERMITTED, cuModuleUnload(module));
+    OK(cuLibraryUnload(library));
+    HOLDS(view()->processes[0].claimed_bytes[0] == 0);
+    OK(cuMemAlloc_v2(&ptr, 512));
     OK(cuPointerGetAttribute(&managed, CU_POINTER_ATTRIBUTE_IS_MANAGED, ptr));
     HOLDS(managed == 0);
+    OK(cuMemFree_v2(ptr));
 
     OK(cuModuleLoadData(&module, image));
     OK(cuModuleGetGlobal_v2(&ptr, &bytes, module, "big"));

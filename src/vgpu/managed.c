@@ -280,7 +280,7 @@ bool managed_met(CUdeviceptr ptr, size_t bytes, const void *owner)
 
 bool managed_begin_unload(const void *owner)
 {
-    bool any_of_it = false;
+    bool any_there = false;
 
     if (!atomic_load_explicit(&any, memory_order_relaxed))
         return false;
@@ -288,15 +288,34 @@ bool managed_begin_unload(const void *owner)
     for (size_t i = 0; i < variables.count; i++) {
         struct variable *variable = &variables.list[i];
 
-        if (!owner || variable->owner != owner)
-            continue;
-        if (!allocations_take(ALLOCATION_MANAGED, variable->ptr, &variable->entry))
+        any_there |= variable->owner != NULL;
+        if (variable->owner == owner &&
+            !allocations_take(ALLOCATION_MANAGED, variable->ptr, &variable->entry))
             variable->owner = NULL;
-        any_of_it |= variable->owner != NULL;
     }
-    if (!any_of_it)
+    if (!any_there)
         end_placing();
-    return any_of_it;
+    return any_there;
+}
+
+/* By the driver's word; not where it can't be asked, as without a context. */
+static bool is_gone(CUdeviceptr ptr)
+{
+    unsigned int managed = 0;
+    CUresult result = REAL(cuPointerGetAttribute)(&managed, CU_POINTER_ATTRIBUTE_IS_MANAGED, ptr);
+
+    return result == CUDA_SUCCESS ? !managed : result == CUDA_ERROR_INVALID_VALUE;
+}
+
+/* A library's variable may have been asked for in a module that stands for the library in a
+ * context, and goes with it. */
+static void forget_gone(struct variable *variable)
+{
+    if (!is_gone(variable->ptr))
+        return;
+    if (allocations_take(ALLOCATION_MANAGED, variable->ptr, &variable->entry))
+        give_back(&variable->entry);
+    variable->owner = NULL;
 }
 
 void managed_end_unload(const void *owner, bool gone)
@@ -304,14 +323,16 @@ void managed_end_unload(const void *owner, bool gone)
     for (size_t i = 0; i < variables.count; i++) {
         struct variable *variable = &variables.list[i];
 
-        if (variable->owner != owner)
+        if (!variable->owner)
             continue;
-        if (!gone) {
+        if (variable->owner != owner) {
+            forget_gone(variable);
+        } else if (gone) {
+            give_back(&variable->entry);
+            variable->owner = NULL;
+        } else {
             (void)allocations_add(ALLOCATION_MANAGED, variable->ptr, &variable->entry);
-            continue;
         }
-        give_back(&variable->entry);
-        variable->owner = NULL;
     }
     end_placing();
 }

@@ -25,8 +25,8 @@ bool managed_spill(CUdeviceptr *ptr, size_t bytes, const struct grant *grant);
  */
 bool managed_met(CUdeviceptr ptr, size_t bytes, const void *owner);
 
-/* Around the driver's call that unloads what may have such variables. False: it has none, and
- * managed_end_unload() must not be called. */
+/* Around the driver's call that unloads what may have such variables, or stand for what has. False:
+ * there are none, and managed_end_unload() must not be called. */
 bool managed_begin_unload(const void *owner);
 void managed_end_unload(const void *owner, bool gone);
 

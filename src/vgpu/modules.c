@@ -230,6 +230,11 @@ PUBLIC CUresult cuModuleGetFunction(CUfunction *function, CUmodule module, const
     FIND(cuModuleGetFunction, function, module, name);
 }
 
+PUBLIC CUresult cuLibraryGetModule(CUmodule *module, CUlibrary library)
+{
+    FIND(cuLibraryGetModule, module, library);
+}
+
 PUBLIC CUresult cuLibraryGetKernel(CUkernel *kernel, CUlibrary library, const char *name)
 {
     FIND(cuLibraryGetKernel, kernel, library, name);

@@ -92,6 +92,7 @@ ROWS = {
     "cuLibraryLoadData": (1, "+library image 0 0 0 0 0 0"),
     "cuLibraryLoadFromFile": (0.5, "+library path 0 0 0 0 0 0"),
     "cuLibraryUnload": (0.8, "-library"),
+    "cuLibraryGetModule": (0.3, "+module library"),
     "cuLibraryGetKernel": (3, "+kernel library kernelname"),
     "cuKernelGetFunction": (2, "+function kernel"),
     "cuFuncGetAttribute": (0.5, "o4 smallattribute function"),

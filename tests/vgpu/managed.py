@@ -219,8 +219,11 @@ class Variables(Manager):
         return self.call("cuModuleLoadData", f"n{slot('module', number)}", VARIABLES)
 
     def find(self, name, number=1, library=False):
-        """The result; its address is kept at the variable's number."""
+        """The result; its address is kept at the variable's number. In a library, or in its module here."""
         at = f"n{slot('ptr', 20 + number)}"
+        if library == "module":
+            self.must("cuLibraryGetModule", f"n{slot('module', number)}", f"h{slot('library', number)}")
+            library = False
         if library:
             return self.call("cuLibraryGetManaged", at, "o8", f"h{slot('library', number)}", name + b"\0")
         return self.call("cuModuleGetGlobal_v2", at, "o8", f"h{slot('module', number)}", name + b"\0")
@@ -233,8 +236,7 @@ class Variables(Manager):
 
 def check_variables():
     """Of a module and of a library: charged as managed memory is, from when they are known until they go."""
-    for library in (False, True):
-        kind = "a library" if library else "a module"
+    for library, kind in ((False, "a module"), (True, "a library"), ("module", "a library's module")):
         machine = new_machine()
         one = Variables(limited_environment(machine, memory=LIMIT)).begin()
         check_equal((one.load(library=library), one.find(b"small", library=library)), (0, 0), f"a variable of {kind} is found")
