@@ -60,7 +60,7 @@ static struct allocation unpack(uint64_t packed)
         .units = packed >> 22,
         .device = (unsigned)(packed >> 17 & 0xf),
         .context = (unsigned)(packed >> 1 & 0x7fff),
-        .shared = packed & SHARED,
+        .shared = packed & (SHARED | KEPT),
         .kept = packed & KEPT,
     };
 }
@@ -269,7 +269,7 @@ static struct cell *locate(struct shard *shard, uint64_t handle, uint64_t hashed
     return cell;
 }
 
-static bool set(enum allocation_kind kind, uint64_t handle, uint64_t bits)
+static bool set(enum allocation_kind kind, uint64_t handle, uint64_t bits, bool on)
 {
     const uint64_t hashed = hash(handle);
     struct shard *shard = shard_of(kind, hashed);
@@ -278,19 +278,19 @@ static bool set(enum allocation_kind kind, uint64_t handle, uint64_t bits)
     (void)pthread_mutex_lock(&shard->lock);
     cell = handle ? locate(shard, handle, hashed) : NULL;
     if (cell)
-        cell->packed |= bits;
+        cell->packed = on ? cell->packed | bits : cell->packed & ~bits;
     (void)pthread_mutex_unlock(&shard->lock);
     return cell != NULL;
 }
 
 bool allocations_share(enum allocation_kind kind, uint64_t handle)
 {
-    return set(kind, handle, SHARED);
+    return set(kind, handle, SHARED, true);
 }
 
-bool allocations_keep(enum allocation_kind kind, uint64_t handle)
+bool allocations_keep(enum allocation_kind kind, uint64_t handle, bool kept)
 {
-    return set(kind, handle, SHARED | KEPT);
+    return set(kind, handle, KEPT, kept);
 }
 
 bool allocations_look(enum allocation_kind kind, uint64_t handle, struct allocation *ret_entry)

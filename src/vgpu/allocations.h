@@ -29,7 +29,7 @@ struct allocation {
     unsigned device;  /* place in vgpu.devices */
     unsigned context; /* number from contexts.h */
     bool shared;      /* other processes may have it as well, */
-    bool kept;        /* or the kernel, for a dma-buf (dma_buf.h) */
+    bool kept;        /* or the kernel, for a dma-buf (dma_buf.h): then it is shared as well */
 };
 
 /* False when there is no memory for it. An older entry of that handle is hidden, or replaced. */
@@ -43,7 +43,9 @@ bool allocations_look(enum allocation_kind kind, uint64_t handle, struct allocat
 
 /* From now on it is shared. False when it is not ours. */
 bool allocations_share(enum allocation_kind kind, uint64_t handle);
-bool allocations_keep(enum allocation_kind kind, uint64_t handle);
+
+/* A dma-buf may keep it, or not after all. False when it is not ours. */
+bool allocations_keep(enum allocation_kind kind, uint64_t handle, bool kept);
 
 /*
  * Takes out all entries of a context, which is about to end: from then on another may have their

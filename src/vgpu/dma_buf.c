@@ -20,7 +20,8 @@ struct copy {
     ino_t ino;
 };
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+/* Over the copies; and over the driver giving one out. */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER, giving = PTHREAD_MUTEX_INITIALIZER;
 static struct copy copies[COPIES];
 static unsigned count;
 static _Atomic bool any, unseen; /* kept; not kept, and so open for ever */
@@ -35,6 +36,7 @@ static bool is_ours(const struct copy *copy)
 void dma_bufs_after_fork(void)
 {
     (void)pthread_mutex_init(&lock, NULL);
+    (void)pthread_mutex_init(&giving, NULL);
     for (unsigned i = 0; i < count; i++) {
         if (is_ours(&copies[i]))
             (void)close(copies[i].fd);
@@ -135,16 +137,17 @@ static CUresult ask_driver(void *ret_fd, const void *data)
                                                range->flags);
 }
 
-/* Both before, so that it is not discharged as it is freed, and after: then it is what the
- * descriptor is of. */
+/* What the range is of stays charged after its end. *ret_known: it is something of ours. */
 static CUresult give(int *ret_fd, const struct range *range, bool *ret_known)
 {
     CUresult result;
 
-    if (!virtual_mark_kept(range->ptr, range->bytes))
-        return ipc_give_dma_buf(range->ptr, ask_driver, ret_fd, range, ret_known);
-    result = ask_driver(ret_fd, range);
-    *ret_known = virtual_mark_kept(range->ptr, range->bytes);
+    *ret_known = true;
+    if (virtual_give_dma_buf(range->ptr, range->bytes, ask_driver, ret_fd, range, &result))
+        return result;
+    (void)pthread_mutex_lock(&giving);
+    result = ipc_give_dma_buf(range->ptr, ask_driver, ret_fd, range, ret_known);
+    (void)pthread_mutex_unlock(&giving);
     return result;
 }
 

@@ -82,11 +82,13 @@ CUresult ipc_give_dma_buf(CUdeviceptr ptr, ipc_give_fn driver, void *ret, const 
                           bool *ret_ours)
 {
     const CUdeviceptr base = base_of(ptr);
+    struct allocation entry = {0};
     CUresult result;
 
-    (void)allocations_keep(ALLOCATION_ADDRESS, base);
+    (void)allocations_look(ALLOCATION_ADDRESS, base, &entry);
+    (void)allocations_keep(ALLOCATION_ADDRESS, base, true);
     result = give(driver, ret, data, base);
-    *ret_ours = allocations_keep(ALLOCATION_ADDRESS, base);
+    *ret_ours = allocations_keep(ALLOCATION_ADDRESS, base, entry.kept || result == CUDA_SUCCESS);
     return result;
 }
 

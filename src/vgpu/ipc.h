@@ -7,7 +7,7 @@
 #include "vgpu/vgpu.h"
 
 /* Lets the driver give out a dma-buf of what an address lies in. *ret_ours: that is a piece of
- * ours, which stays charged after its free. */
+ * ours, which stays charged after its free. By one thread at a time. */
 typedef CUresult (*ipc_give_fn)(void *ret, const void *data);
 CUresult ipc_give_dma_buf(CUdeviceptr ptr, ipc_give_fn driver, void *ret, const void *data,
                           bool *ret_ours);

@@ -295,11 +295,11 @@ PUBLIC CUresult cuMemRelease(CUmemGenericAllocationHandle handle)
         end = end_if_last(row);
     }
     (void)pthread_mutex_unlock(&virtual.lock);
-    if (!end.shared && !end.held)
+    if (!end.shared && !end.kept && !end.held)
         discharge(&end);
     if (device)
         grant_end_moving(device);
-    if (end.shared || end.held)
+    if (end.shared || end.kept || end.held)
         discharge(&end);
     return result;
 }
@@ -664,22 +664,37 @@ bool virtual_mark_held_at(CUdeviceptr ptr, const char *name)
     return !handle || virtual_mark_held(handle, name);
 }
 
-bool virtual_mark_kept(CUdeviceptr ptr, size_t bytes)
+/* With the lock held: whether anything is mapped to the range; all of it is kept if that is wanted.
+ */
+static bool is_mapped(CUdeviceptr ptr, size_t bytes, bool keep)
 {
     struct reference_row *made;
     bool mapped = false;
 
-    (void)pthread_mutex_lock(&virtual.lock);
     for (size_t i = 0; i < virtual.mapped.size; i++) {
         const struct reference_row *row = &virtual.mapped.rows[i];
 
         if (!row->key || (ptr >= row->key ? ptr - row->key >= row->bytes : row->key - ptr >= bytes))
             continue;
-        made = references_find(&virtual.made, row->handle);
-        if (made)
-            made->shared = made->kept = true;
         mapped = true;
+        made = keep ? references_find(&virtual.made, row->handle) : NULL;
+        if (made)
+            made->kept = true;
     }
+    return mapped;
+}
+
+bool virtual_give_dma_buf(CUdeviceptr ptr, size_t bytes, virtual_give_fn driver, void *ret,
+                          const void *data, CUresult *ret_result)
+{
+    bool mapped;
+
+    (void)pthread_mutex_lock(&virtual.lock);
+    mapped = is_mapped(ptr, bytes, false);
+    if (mapped)
+        *ret_result = driver(ret, data);
+    if (mapped && *ret_result == CUDA_SUCCESS)
+        (void)is_mapped(ptr, bytes, true);
     (void)pthread_mutex_unlock(&virtual.lock);
     return mapped;
 }

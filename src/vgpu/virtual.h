@@ -13,8 +13,11 @@
 bool virtual_mark_held(CUmemGenericAllocationHandle handle, const char *name);
 bool virtual_mark_held_at(CUdeviceptr ptr, const char *name); /* of what is mapped there */
 
-/* A dma-buf may keep what is mapped to a range from now on. False: nothing is. */
-bool virtual_mark_kept(CUdeviceptr ptr, size_t bytes);
+/* Lets the driver give out a dma-buf of what is mapped to a range, which stays charged after its
+ * end. False: nothing is mapped there, and the driver was not asked. */
+typedef CUresult (*virtual_give_fn)(void *ret, const void *data);
+bool virtual_give_dma_buf(CUdeviceptr ptr, size_t bytes, virtual_give_fn driver, void *ret,
+                          const void *data, CUresult *ret_result);
 
 /* A descriptor that is given out says who made it: whether a living process of the container did.
  */
