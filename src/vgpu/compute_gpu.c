@@ -11,11 +11,9 @@
 
 struct inside compute_enter(CUcontext context)
 {
-    struct inside inside = {.mode = CU_STREAM_CAPTURE_MODE_RELAXED};
+    struct inside inside = {.relaxed = real_relax()};
     CUcontext current = NULL;
 
-    inside.relaxed = REAL(cuThreadExchangeStreamCaptureMode) &&
-                     REAL(cuThreadExchangeStreamCaptureMode)(&inside.mode) == CUDA_SUCCESS;
     (void)REAL(cuCtxGetCurrent)(&current);
     inside.pushed = current != context && REAL(cuCtxPushCurrent_v2)(context) == CUDA_SUCCESS;
     return inside;
@@ -27,8 +25,7 @@ void compute_leave(struct inside *inside)
 
     if (inside->pushed)
         (void)REAL(cuCtxPopCurrent_v2)(&popped);
-    if (inside->relaxed)
-        (void)REAL(cuThreadExchangeStreamCaptureMode)(&inside->mode);
+    real_end_relaxed(&inside->relaxed);
 }
 
 CUcontext compute_looked_in(CUstream stream, CUcontext context)

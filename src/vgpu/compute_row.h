@@ -8,6 +8,7 @@
  */
 
 #include "vgpu/compute.h"
+#include "vgpu/real.h"
 
 /* Streams share queues of the device, eight unless set otherwise: a probe in one that a program's
  * kernels keep busy waits for them, and the next goes into another. */
@@ -51,8 +52,8 @@ CUcontext compute_context_of(const struct launch *launch);
 
 /* The calling thread inside a context, disturbing nobody's capture. */
 struct inside {
-    bool pushed, relaxed;
-    CUstreamCaptureMode mode;
+    bool pushed;
+    struct real_relaxed relaxed;
 };
 struct inside compute_enter(CUcontext context);
 void compute_leave(struct inside *inside);

@@ -106,6 +106,16 @@ bool real_has(enum real_index index)
     return real_functions[index] != NULL;
 }
 
+struct real_relaxed real_relax(void)
+{
+    return (struct real_relaxed){.on = false};
+}
+
+void real_end_relaxed(struct real_relaxed *relaxed)
+{
+    (void)relaxed;
+}
+
 void compute_ending(CUcontext context)
 {
     (void)context;

@@ -146,13 +146,11 @@ static bool may_fit(const struct vgpu_device *device, uint64_t largest)
 /* No capture minds. */
 static CUresult upload(CUgraphExec exec, CUstream stream, bool per_thread)
 {
-    CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
-    bool relaxed = REAL(cuThreadExchangeStreamCaptureMode)(&mode) == CUDA_SUCCESS;
+    struct real_relaxed relaxed = real_relax();
     CUresult result =
         per_thread ? REAL(cuGraphUpload_ptsz)(exec, stream) : REAL(cuGraphUpload)(exec, stream);
 
-    if (relaxed)
-        (void)REAL(cuThreadExchangeStreamCaptureMode)(&mode);
+    real_end_relaxed(&relaxed);
     return result;
 }
 

@@ -38,12 +38,42 @@ static CUresult make(CUgreenCtx *context, CUdevResourceDesc desc, struct vgpu_de
     return CUDA_SUCCESS;
 }
 
+/* First, so that it is charged as a context is. */
+static CUresult retain(CUdevice handle)
+{
+    struct real_relaxed relaxed = real_relax();
+    CUcontext primary;
+    CUresult result = cuDevicePrimaryCtxRetain(&primary, handle);
+
+    real_end_relaxed(&relaxed);
+    return result;
+}
+
+/* Who retained one that was reset still counts as its user. */
+static void undo_retain(CUdevice handle, bool was_active)
+{
+    struct real_relaxed relaxed = real_relax();
+
+    (void)cuDevicePrimaryCtxRelease_v2(handle);
+    if (!was_active && primary_is_active(handle))
+        (void)cuDevicePrimaryCtxReset_v2(handle);
+    real_end_relaxed(&relaxed);
+}
+
+/* The green one retains it from now on: that is counted already. */
+static void leave_retained(CUdevice handle)
+{
+    struct real_relaxed relaxed = real_relax();
+
+    (void)REAL(cuDevicePrimaryCtxRelease_v2)(handle);
+    real_end_relaxed(&relaxed);
+}
+
 PUBLIC CUresult cuGreenCtxCreate(CUgreenCtx *context, CUdevResourceDesc desc, CUdevice handle,
                                  unsigned int flags)
 {
     struct vgpu_device *device;
     CUresult result = contexts_may_create(handle, &device);
-    CUcontext primary;
     bool was_active;
 
     if (result != CUDA_SUCCESS)
@@ -51,21 +81,15 @@ PUBLIC CUresult cuGreenCtxCreate(CUgreenCtx *context, CUdevResourceDesc desc, CU
     if (!device || !context || !desc)
         return REAL(cuGreenCtxCreate)(context, desc, handle, flags);
 
-    /* First, so that it is charged as a context is. */
     was_active = primary_is_active(handle);
-    result = cuDevicePrimaryCtxRetain(&primary, handle);
+    result = retain(handle);
     if (result != CUDA_SUCCESS)
         return result;
     result = make(context, desc, device, flags);
-    /* The green one retains it from now on: that is counted already. */
-    if (result == CUDA_SUCCESS) {
-        (void)REAL(cuDevicePrimaryCtxRelease_v2)(handle);
-        return CUDA_SUCCESS;
-    }
-    (void)cuDevicePrimaryCtxRelease_v2(handle);
-    /* Who retained one that was reset still counts as its user. */
-    if (!was_active && primary_is_active(handle))
-        (void)cuDevicePrimaryCtxReset_v2(handle);
+    if (result == CUDA_SUCCESS)
+        leave_retained(handle);
+    else
+        undo_retain(handle, was_active);
     return result;
 }
 

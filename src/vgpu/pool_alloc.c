@@ -191,13 +191,11 @@ static bool free_at_once(CUdeviceptr ptr, CUstream stream)
 /* Gives it back, and what the pool grew by. Nobody's capture minds. */
 static void undo(struct pool *pool, CUdeviceptr ptr, CUstream stream)
 {
-    CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
-    bool relaxed = REAL(cuThreadExchangeStreamCaptureMode)(&mode) == CUDA_SUCCESS;
+    struct real_relaxed relaxed = real_relax();
 
     if (!free_at_once(ptr, stream))
         (void)REAL(cuMemFreeAsync)(ptr, stream);
-    if (relaxed)
-        (void)REAL(cuThreadExchangeStreamCaptureMode)(&mode);
+    real_end_relaxed(&relaxed);
     (void)REAL(cuMemPoolTrimTo)(atomic_load(&pool->handle),
                                 atomic_load(&pool->charged) * LEDGER_UNIT);
     /* What it gave back may have been less than what it grew by, and other memory. */

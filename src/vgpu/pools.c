@@ -242,17 +242,15 @@ static struct pool *add_on_host(struct vgpu_device *device)
 
 struct pool *pool_on_host(struct vgpu_device *device)
 {
-    CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+    struct real_relaxed relaxed;
     struct pool *pool;
-    bool relaxed;
 
     pools_lock();
     pool = find_on_host(device);
     if (!pool) {
-        relaxed = REAL(cuThreadExchangeStreamCaptureMode)(&mode) == CUDA_SUCCESS;
+        relaxed = real_relax();
         pool = add_on_host(device);
-        if (relaxed)
-            (void)REAL(cuThreadExchangeStreamCaptureMode)(&mode);
+        real_end_relaxed(&relaxed);
     }
     pools_unlock();
     return pool;

@@ -40,18 +40,15 @@ bool primary_is_active(CUdevice device)
 
 CUcontext primary_handle(const struct vgpu_device *device)
 {
-    CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+    struct real_relaxed relaxed;
     CUcontext primary = NULL;
-    bool relaxed;
 
     if (!primary_is_active(device->handle))
         return NULL;
-    relaxed = REAL(cuThreadExchangeStreamCaptureMode) &&
-              REAL(cuThreadExchangeStreamCaptureMode)(&mode) == CUDA_SUCCESS;
+    relaxed = real_relax();
     if (REAL(cuDevicePrimaryCtxRetain)(&primary, device->handle) == CUDA_SUCCESS)
         (void)REAL(cuDevicePrimaryCtxRelease_v2)(device->handle);
-    if (relaxed)
-        (void)REAL(cuThreadExchangeStreamCaptureMode)(&mode);
+    real_end_relaxed(&relaxed);
     return primary;
 }
 

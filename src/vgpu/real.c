@@ -297,6 +297,21 @@ void *real_driver_symbol(const char *name)
     return real_driver() ? libc_dlsym(driver_library, name) : NULL;
 }
 
+struct real_relaxed real_relax(void)
+{
+    struct real_relaxed relaxed = {.before = CU_STREAM_CAPTURE_MODE_RELAXED};
+
+    relaxed.on = REAL(cuThreadExchangeStreamCaptureMode) &&
+                 REAL(cuThreadExchangeStreamCaptureMode)(&relaxed.before) == CUDA_SUCCESS;
+    return relaxed;
+}
+
+void real_end_relaxed(struct real_relaxed *relaxed)
+{
+    if (relaxed->on)
+        (void)REAL(cuThreadExchangeStreamCaptureMode)(&relaxed->before);
+}
+
 bool real_nvml(void)
 {
     return open_library("libnvidia-ml.so.1", false, &nvml_open);

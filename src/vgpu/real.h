@@ -109,6 +109,14 @@ struct unknown {
 };
 extern struct unknown real_unknown[UNKNOWN_MAX];
 
+/* What the thread calls between these two no capture minds, nor is it made invalid by. */
+struct real_relaxed {
+    CUstreamCaptureMode before;
+    bool on;
+};
+struct real_relaxed real_relax(void);
+void real_end_relaxed(struct real_relaxed *relaxed);
+
 /* Whether a name of the driver's is such an export's, as far as it tells. */
 bool name_is_unknown(const char *name);
 

@@ -360,6 +360,9 @@ class Drawer:
     def word_busid(self, call):
         return self.text(TEXT_BUSID, 4)
 
+    def word_resource(self, call):
+        return self.text(TEXT_RESOURCE, 5)
+
     def word_path(self, call):
         return self.text(TEXT_PATH, 5)
 
@@ -642,7 +645,7 @@ class Judge:
             return round_up(numbers(1)) if self.setting.managed == "full" else None
         if name == "cuMemCreate":
             return numbers(1) if call.words[2] in self.on_device else None
-        if name.startswith("cuCtxCreate") or name == "cuDevicePrimaryCtxRetain":
+        if name.startswith("cuCtxCreate") or name in ("cuDevicePrimaryCtxRetain", "cuGreenCtxCreate"):
             return CONTEXT + (self.code_bytes() if self.setting.eager else 0)
         if name.startswith(("cuModuleLoad", "cuLibraryLoad")):
             return max(1, paged(self.image_bytes(call)) * self.contexts if self.setting.eager else 1)

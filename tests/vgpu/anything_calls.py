@@ -12,7 +12,7 @@ KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 
 # Kinds of handles, and where their slots begin; the guest (anything.c) has 32 of each.
 GROUP = 32
-KINDS = "special context stream event module function library kernel graph exec ptr host ptr32 nvml physical va fd pool opened array mipmap node"
+KINDS = "special context stream event module function library kernel graph exec ptr host ptr32 nvml physical va fd pool opened array mipmap node external desc green"
 KINDS = KINDS.split()
 FIRST = {kind: GROUP * i for i, kind in enumerate(KINDS)}
 # Values that a handle may be taken for: those of these kinds are looked up, never followed.
@@ -71,15 +71,15 @@ ROWS = {
     "cuCtxGetStreamPriorityRange": (0.3, "o4 o4"),
     "cuCtxSynchronize": (1, ""),
     "cuCtxSynchronize_v2": (0.2, "context"),
-    "cuGreenCtxCreate": (0.2, "o8 0 device flags"),
-    "cuGreenCtxDestroy": (0.2, "0"),
-    "cuGreenCtxStreamCreate": (0.2, "o8 0 flags 0"),
-    "cuGreenCtxGetDevResource": (0.2, "0 o144 flags"),
-    "cuCtxFromGreenCtx": (0.2, "o8 0"),
+    "cuGreenCtxCreate": (1, "+green desc device greenflags"),
+    "cuGreenCtxDestroy": (0.5, "-green"),
+    "cuGreenCtxStreamCreate": (1, "+stream green greenflags 0"),
+    "cuGreenCtxGetDevResource": (0.2, "green o144 greenflags"),
+    "cuCtxFromGreenCtx": (1, "+context green"),
     "cuCtxGetDevResource": (0.2, "context o144 flags"),
     "cuDeviceGetDevResource": (0.2, "device o144 flags"),
     "cuDevSmResourceSplitByCount": (0.2, "0 o4 0 0 0 0"),
-    "cuDevResourceGenerateDesc": (0.2, "o8 0 0"),
+    "cuDevResourceGenerateDesc": (0.6, "+desc resource 1"),
     "cuStreamGetGreenCtx": (0.3, "stream o8"),
     # Code
     "cuModuleLoad": (0.7, "+module path"),
@@ -394,6 +394,7 @@ NUMBERS_OF = {
     "attribute": (0, 1, 16, 39, 75, 83, 102, 115, 145, 146, -1),
     "flags": (0, 0, 1, 8),
     "attachflags": (0, 0, 0, 1),
+    "greenflags": (1,) * 12 + (0, 2),
     "smallattribute": (0, 1, 5, -1),
     "offset": (0, 0, 4, -1),
     "limit": (0, 0, 1, 2, 3, 5, 9, 10, -1),
@@ -478,6 +479,7 @@ TEXT_OWN_UUID = 60  # the cards' own
 TEXT_PROP, TEXT_ACCESS, TEXT_PLACE, TEXT_POOL = 64, 80, 88, 96
 TEXT_ARRAY = 106  # four forms of each
 TEXT_INSTANTIATION = 132
+TEXT_RESOURCE = 138
 NAMES = 20  # texts for cuGetProcAddress, drawn anew now and then
 
 
@@ -544,6 +546,8 @@ def texts(folder):
         (TEXT_ACCESS, ACCESSES),
         (TEXT_POOL, POOLS),
         (TEXT_INSTANTIATION, [struct.pack("<QQQi4x", flags, 0, 0, 0) for flags in (0, 1, 2, 2, 3, 4)]),
+        # CUdevResource: its type, and how many multiprocessors
+        (TEXT_RESOURCE, [struct.pack("<i92xI44x", *resource) for resource in ((1, 8), (1, 16), (1, 16), (1, 0), (0, 8))]),
         (TEXT_ARRAY, [form for shape in ARRAYS for form in array_forms(shape)]),
         (TEXT_PLACE, [struct.pack("<ii", *place) for place in ((1, 0), (1, 1), (1, 5), (2, 0), (3, 0), (9, 0))]),
     ]
