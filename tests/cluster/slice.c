@@ -2,9 +2,9 @@
 
 /*
  * What a container sees of its share, told as one line of JSON: each card's UUID and memory by CUDA
- * and by NVML, whether libvgpu.so is in this process, and the driver's answers to two allocations
- * on the first card. It includes none of the project's headers and finds the driver as most
- * libraries do.
+ * and by NVML (MIG instances there, where it has some), whether libvgpu.so is in this process, and
+ * the driver's answers to two allocations on the first card. It includes none of the project's
+ * headers and finds the driver as most libraries do.
  *
  *   slice [--hold MIB] [--then MIB] [--stay]
  *
@@ -34,6 +34,9 @@ struct card {
 
 typedef int cu_uuid_fn(unsigned char uuid[16], int device);
 typedef int nvml_uuid_fn(cu_handle device, char *uuid, unsigned length);
+typedef int nvml_mig_mode_fn(cu_handle device, unsigned *current, unsigned *pending);
+typedef int nvml_mig_count_fn(cu_handle device, unsigned *count);
+typedef int nvml_mig_handle_fn(cu_handle device, unsigned index, cu_handle *instance);
 
 static void *must_find(void *library, const char *name)
 {
@@ -91,24 +94,52 @@ static unsigned cuda_cards(void *cuda, struct card cards[])
     return (unsigned)count;
 }
 
+static void read_nvml_card(void *nvml, cu_handle handle, struct card *card)
+{
+    struct nvml_memory memory;
+
+    must(((nvml_uuid_fn *)must_find(nvml, "nvmlDeviceGetUUID"))(handle, card->uuid, UUID_TEXT),
+         "nvmlDeviceGetUUID");
+    must(((nvml_memory_fn *)must_find(nvml, "nvmlDeviceGetMemoryInfo"))(handle, &memory),
+         "nvmlDeviceGetMemoryInfo");
+    card->bytes = memory.total;
+}
+
+/* A card's MIG instances, as many as are told of; 0: it is none that is divided. */
+static unsigned nvml_instances(void *nvml, cu_handle parent, struct card cards[], unsigned room)
+{
+    nvml_mig_mode_fn *get_mode = must_find(nvml, "nvmlDeviceGetMigMode");
+    nvml_mig_handle_fn *get_handle = must_find(nvml, "nvmlDeviceGetMigDeviceHandleByIndex");
+    unsigned current = 0, pending, most = 0, found = 0;
+    cu_handle handle;
+
+    if (get_mode(parent, &current, &pending) || !current)
+        return 0;
+    must(((nvml_mig_count_fn *)must_find(nvml, "nvmlDeviceGetMaxMigDeviceCount"))(parent, &most),
+         "nvmlDeviceGetMaxMigDeviceCount");
+    for (unsigned i = 0; i < most && found < room; i++)
+        if (get_handle(parent, i, &handle) == 0)
+            read_nvml_card(nvml, handle, &cards[found++]);
+    return found;
+}
+
+/* Cards, and in the place of one that is divided its instances, as nvidia-smi -L lists them. */
 static unsigned nvml_cards(void *nvml, struct card cards[])
 {
     nvml_handle_fn *get_handle = must_find(nvml, "nvmlDeviceGetHandleByIndex_v2");
-    nvml_uuid_fn *get_uuid = must_find(nvml, "nvmlDeviceGetUUID");
-    nvml_memory_fn *get_memory = must_find(nvml, "nvmlDeviceGetMemoryInfo");
-    struct nvml_memory memory;
-    unsigned count = 0;
+    unsigned count = 0, listed = 0, instances;
     cu_handle handle;
 
     must(((nvml_void_fn *)must_find(nvml, "nvmlInit_v2"))(), "nvmlInit");
     must(((nvml_count_fn *)must_find(nvml, "nvmlDeviceGetCount_v2"))(&count), "nvmlDeviceGetCount");
-    for (unsigned i = 0; i < count && i < MAX_CARDS; i++) {
+    for (unsigned i = 0; i < count && listed < MAX_CARDS; i++) {
         must(get_handle(i, &handle), "nvmlDeviceGetHandleByIndex");
-        must(get_uuid(handle, cards[i].uuid, UUID_TEXT), "nvmlDeviceGetUUID");
-        must(get_memory(handle, &memory), "nvmlDeviceGetMemoryInfo");
-        cards[i].bytes = memory.total;
+        instances = nvml_instances(nvml, handle, &cards[listed], MAX_CARDS - listed);
+        if (!instances)
+            read_nvml_card(nvml, handle, &cards[listed]);
+        listed += instances ? instances : 1;
     }
-    return count;
+    return listed;
 }
 
 static void print_cards(const char *name, const struct card cards[], unsigned count)
