@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/check.h"
+#include "base/util.h"
 
 #define S INT64_C(1000000000)
 #define DAY (INT64_C(20000) * 86400 * S) /* the time of day when the monotonic clock began */
@@ -61,10 +62,39 @@ static void test_nothing_is_sent_when_the_renewal_is_old(void **state)
     assert_true(may_send(&term, 12 * S - 1));
     assert_false(may_send(&term, 12 * S));
     assert_string_equal(term_why_not(&term), "the lease was not renewed in time");
+    assert_int_equal(see(&term, lease_of("us_1", 7, -1000 * S, 12 * S), 14 * S - 1),
+                     TERM_UNCHANGED);
+    assert_true(may_send(&term, 14 * S - 1)); /* the same term goes on */
+    assert_false(may_send(&term, 14 * S));    /* it may be as old as the look before */
+    assert_int_equal(see(&term, lease_of("us_1", 7, -1000 * S, 14 * S), 15 * S), TERM_UNCHANGED);
+    assert_true(may_send(&term, 15 * S));
+}
+
+/* It may have been released since, and taken by one who did not see the renewal. */
+static void test_after_a_late_renewal_nothing_is_sent_for_a_while(void **state)
+{
+    struct term term;
+
+    (void)state;
+    begin(&term); /* renewed after 2 s, seen at 4 s */
     assert_int_equal(see(&term, lease_of("us_1", 7, -1000 * S, 13 * S), 14 * S), TERM_UNCHANGED);
-    assert_false(may_send(&term, 14 * S)); /* it may be as old as the look before */
-    assert_int_equal(see(&term, lease_of("us_1", 7, -1000 * S, 15 * S), 15 * S), TERM_UNCHANGED);
-    assert_true(may_send(&term, 15 * S)); /* the same term goes on */
+    for (int64_t at = 15; at < 29; at++) {
+        assert_int_equal(see(&term, lease_of("us_1", 7, -1000 * S, at * S), at * S),
+                         TERM_UNCHANGED);
+        assert_false(may_send(&term, at * S));
+    }
+    assert_true(may_send(&term, 29 * S));
+
+    /* The first renewal that was seen is of unknown age: then the times written in both tell. */
+    for (int64_t apart = 11; apart <= 12; apart++) {
+        term_init(&term, &options, 0);
+        assert_int_equal(see(&term, lease_of("us_1", 7, -1000 * S, -5 * S), S), TERM_BEGAN);
+        assert_true(term_should_list(&term, 4 * S));
+        assert_true(term_listed(&term));
+        assert_int_equal(see(&term, lease_of("us_1", 7, -1000 * S, (apart - 5) * S), 8 * S),
+                         TERM_UNCHANGED);
+        assert_int_equal(may_send(&term, 8 * S), apart == 11);
+    }
 }
 
 /* Of a lease that was handed back after so many transitions. */
@@ -105,6 +135,72 @@ static void test_after_a_lease_that_was_handed_back_there_is_nothing_to_wait_for
         assert_int_equal(see(&term, handed_back(lease_of("us_1", 8, 4 * S, 4 * S), after), 5 * S),
                          TERM_BEGAN);
         assert_int_equal(term_should_list(&term, 5 * S), after == 7);
+    }
+}
+
+static void test_a_word_that_comes_late_ends_the_wait(void **state)
+{
+    struct lease lease = lease_of("us_1", 8, 12 * S, 12 * S);
+    struct term term;
+
+    (void)state;
+    term_init(&term, &options, 0);
+    assert_int_equal(see(&term, lease_of("them_1", 7, -1000 * S, 9 * S), 10 * S), TERM_UNCHANGED);
+    assert_int_equal(see(&term, lease, 12 * S), TERM_BEGAN);
+    assert_false(term_should_list(&term, 13 * S));
+    assert_int_equal(see(&term, handed_back(lease, 6), 13 * S), TERM_UNCHANGED);
+    assert_false(term_should_list(&term, 13 * S));
+    lease.renewed_wall_ns += S;
+    assert_int_equal(see(&term, handed_back(lease, 7), 14 * S), TERM_SETTLED);
+    assert_int_equal(see(&term, handed_back(lease, 7), 15 * S), TERM_UNCHANGED);
+    assert_true(term_should_list(&term, 15 * S));
+    assert_int_equal(see(&term, handed_back(lease, 7), 16 * S), TERM_UNCHANGED);
+
+    /* It is none about what this host's former scheduler sent. */
+    term_init(&term, &options, 0);
+    lease = lease_of("us_1", 8, S, S);
+    assert_int_equal(see(&term, lease, 2 * S), TERM_BEGAN);
+    assert_int_equal(see(&term, handed_back(lease, 7), 3 * S), TERM_SETTLED);
+    assert_false(term_should_list(&term, 4 * S - 1));
+    assert_true(term_should_list(&term, 4 * S));
+}
+
+static void test_the_last_word(void **state)
+{
+    static const struct {
+        const char *holder;
+        uint64_t transitions;
+        int64_t said; /* -1: nothing */
+        enum term_word word;
+    } cases[] = {
+        {"us_1", 7, -1, TERM_HANDS_BACK}, {"us_1", 7, 6, TERM_HANDS_BACK},
+        {"us_1", 8, 7, TERM_HANDS_BACK},  {"us_1", 9, 7, TERM_LEAVES},
+        {"us_1", 6, 7, TERM_LEAVES},      {"", 7, -1, TERM_HANDS_BACK},
+        {"", 7, 6, TERM_HANDS_BACK},      {"", 7, 7, TERM_HAS_SAID},
+        {"", 8, 7, TERM_LEAVES},          {"", 8, -1, TERM_LEAVES},
+        {"them_1", 8, -1, TERM_SAYS},     {"them_1", 8, 6, TERM_SAYS},
+        {"them_1", 8, 7, TERM_LEAVES},    {"them_1", 9, -1, TERM_LEAVES},
+        {"them_1", 7, -1, TERM_LEAVES},   {"us_2", 8, -1, TERM_SAYS},
+    };
+    struct lease lease;
+    struct term term;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        begin(&term);
+        lease = lease_of(cases[i].holder, cases[i].transitions, 0, 0);
+        if (cases[i].said >= 0)
+            lease = handed_back(lease, (uint64_t)cases[i].said);
+        if (term_last_word(&term, &lease) != cases[i].word)
+            fail_msg("case %zu", i);
+    }
+    /* Taken again by the kube-scheduler beside us, and again. */
+    begin(&term);
+    for (uint64_t transitions = 7; transitions < 10; transitions++) {
+        lease = lease_of("us_1", transitions, 0, 0);
+        assert_int_equal(term_last_word(&term, &lease), TERM_HANDS_BACK);
+        lease = handed_back(lease_of("", transitions, 0, 0), transitions);
+        assert_int_equal(term_last_word(&term, &lease), TERM_HAS_SAID);
     }
 }
 
@@ -183,6 +279,59 @@ static void test_a_scheduler_that_takes_a_released_lease_waits_for_the_former_le
     /* It may have renewed it until then, may send for 10 s after that, and that settles in 4 s. */
     assert_false(term_should_list(&term, 35 * S - 1));
     assert_true(term_should_list(&term, 35 * S));
+}
+
+/* Only a late renewal of ours counts: another holder's says nothing of us. */
+static void test_a_late_renewal_of_others_silences_nobody(void **state)
+{
+    struct term term;
+
+    (void)state;
+    term_init(&term, &options, 0);
+    assert_int_equal(see(&term, lease_of("other_1", 7, -1000 * S, 0), 0), TERM_UNCHANGED);
+    for (int64_t at = 1; at <= 3; at++)
+        assert_int_equal(see(&term, lease_of("other_1", 7, -1000 * S, at * 20 * S), at * 20 * S),
+                         TERM_UNCHANGED);
+    assert_int_equal(see(&term, handed_back(lease_of("us_1", 8, 61 * S, 61 * S), 7), 61 * S),
+                     TERM_BEGAN);
+    assert_true(term_should_list(&term, 61 * S));
+    assert_true(term_listed(&term));
+    assert_true(may_send(&term, 61 * S));
+}
+
+/* By whom, and when, the first look does not show. */
+static void test_a_lease_that_was_found_released_is_waited_for(void **state)
+{
+    struct term term;
+
+    (void)state;
+    term_init(&term, &options, 0);
+    assert_int_equal(see(&term, lease_of("", 7, -1000 * S, 18 * S), 20 * S), TERM_UNCHANGED);
+    assert_int_equal(see(&term, lease_of("us_1", 8, 22 * S, 22 * S), 22 * S), TERM_BEGAN);
+    assert_false(term_should_list(&term, 34 * S - 1));
+    assert_true(term_should_list(&term, 34 * S));
+    /* Found so, and taken and released by others before it was ours. */
+    term_init(&term, &options, 0);
+    assert_int_equal(see(&term, lease_of("", 7, -1000 * S, 18 * S), 20 * S), TERM_UNCHANGED);
+    assert_int_equal(see(&term, lease_of("", 8, 30 * S, 30 * S), 40 * S), TERM_UNCHANGED);
+    assert_int_equal(see(&term, lease_of("us_1", 9, 41 * S, 41 * S), 41 * S), TERM_BEGAN);
+    assert_false(term_should_list(&term, 54 * S - 1));
+    assert_true(term_should_list(&term, 54 * S));
+}
+
+/* A holder that came and went leaves one transition more, and nobody. */
+static void test_a_lease_released_by_a_holder_that_was_not_seen(void **state)
+{
+    struct term term;
+
+    (void)state;
+    term_init(&term, &options, 0);
+    assert_int_equal(see(&term, lease_of("other_1", 7, -1000 * S, 19 * S), 20 * S), TERM_UNCHANGED);
+    assert_int_equal(see(&term, lease_of("other_1", 7, -1000 * S, 19 * S), 34 * S), TERM_UNCHANGED);
+    assert_int_equal(see(&term, lease_of("", 8, 36 * S, 36 * S), 36 * S), TERM_UNCHANGED);
+    assert_int_equal(see(&term, lease_of("us_1", 9, 37 * S, 37 * S), 37 * S), TERM_BEGAN);
+    assert_false(term_should_list(&term, 50 * S - 1));
+    assert_true(term_should_list(&term, 50 * S));
 }
 
 static void test_a_deleted_lease_ends_the_term_and_is_waited_for(void **state)
@@ -322,8 +471,7 @@ static void test_without_an_election_only_the_process_before_is_waited_for(void 
 /*
  * Two schedulers and their kube-schedulers, stepped at random, any of them stopped for any time,
  * the clocks of their machines set now and then. A Binding is carried out up to 3 s after it was
- * sent. The judge: when pods are listed for a new term, nothing of a former term is carried out
- * after.
+ * sent. The judge: whoever sends has listed pods after all that anybody else sent was carried out.
  */
 enum {
     HOSTS = 2,
@@ -350,19 +498,21 @@ static struct host {
     int64_t asked_ns;                 /* 0: no look is under way */
     struct lease answer;              /* to it */
     char answer_holder[16];
+    bool ending;
 } hosts[HOSTS];
 
 static struct {
     struct lease lease;
     char holder[16];
-    int64_t listed_ns[HOSTS]; /* when the list of its term began; INT64_MAX: none */
+    int64_t listed_ns[HOSTS]; /* when the list of its term began; INT64_MIN: none */
     int64_t carried_out_ns[HOSTS];
-    uint64_t sends, terms;
+    uint64_t sends, terms, words[TERM_LEAVES + 1];
 } server;
 
 static bool is_same_lease(const struct lease *a, const struct lease *b)
 {
-    return a->renewed_wall_ns == b->renewed_wall_ns && a->transitions == b->transitions;
+    return a->renewed_wall_ns == b->renewed_wall_ns && a->transitions == b->transitions &&
+           a->handed_back == b->handed_back && a->handed_back_after == b->handed_back_after;
 }
 
 /* As client-go's leader election does it. */
@@ -392,14 +542,10 @@ static void send_binding(unsigned self, int64_t now_ns)
 {
     int64_t done_ns = now_ns + draw(3 * S);
 
-    server.sends++;
-    server.carried_out_ns[self] =
-        done_ns > server.carried_out_ns[self] ? done_ns : server.carried_out_ns[self];
     for (unsigned other = 0; other < HOSTS; other++)
-        assert_false(other != self && server.listed_ns[other] != INT64_MAX &&
-                     hosts[other].term.state >= TERM_LISTING &&
-                     strcmp(server.holder, hosts[other].identity) == 0 &&
-                     done_ns > server.listed_ns[other]);
+        assert_false(other != self && server.carried_out_ns[other] > server.listed_ns[self]);
+    server.sends++;
+    server.carried_out_ns[self] = MAX(server.carried_out_ns[self], done_ns);
 }
 
 static void step_look(struct host *host, int64_t now_ns)
@@ -416,20 +562,48 @@ static void step_look(struct host *host, int64_t now_ns)
     host->asked_ns = 0;
 }
 
+/* Told to end: it decides nothing any more, waits for what it sent, and then hands the Lease
+ * back, by a request that changes what it has read. */
+static void step_ending(unsigned self, int64_t now_ns)
+{
+    struct host *host = &hosts[self];
+    enum term_word word;
+
+    server.listed_ns[self] = INT64_MIN;
+    if (server.carried_out_ns[self] >= now_ns)
+        return;
+    server.lease.holder = server.holder;
+    word = host->term.state == TERM_OURS ? term_last_word(&host->term, &server.lease) : TERM_LEAVES;
+    server.words[word]++;
+    if (word == TERM_HANDS_BACK || word == TERM_SAYS) {
+        server.lease.handed_back = true;
+        server.lease.handed_back_after = host->term.transitions;
+    }
+    if (word == TERM_HANDS_BACK)
+        server.holder[0] = '\0';
+    if (word == TERM_LEAVES || draw(8) == 0) {
+        host->ending = false;
+        host->asked_ns = 0;
+        term_init(&host->term, &(struct term_options){host->name, 3 * S}, now_ns);
+    }
+}
+
 static void step_extender(unsigned self, int64_t now_ns)
 {
     struct host *host = &hosts[self];
 
     if (now_ns < host->stopped_until_ns)
         return;
+    if (host->ending) {
+        step_ending(self, now_ns);
+        return;
+    }
     step_look(host, now_ns);
     if (host->term.state < TERM_LISTING)
-        server.listed_ns[self] = INT64_MAX;
+        server.listed_ns[self] = INT64_MIN;
     if (term_should_list(&host->term, now_ns)) {
         server.listed_ns[self] = now_ns;
         server.terms++;
-        for (unsigned other = 0; other < HOSTS; other++)
-            assert_false(other != self && server.carried_out_ns[other] > now_ns);
     } else if (draw(2)) {
         (void)term_listed(&host->term);
     }
@@ -460,6 +634,12 @@ static void disturb(struct host *host, int64_t now_ns)
         if (draw(3) == 0)
             server.holder[0] = '\0';
         break;
+    case 5: /* ended in order, its kube-scheduler before, after, or not at all */
+        if (now_ns - host->set_ns >= 60 * S)
+            host->ending = true;
+        if (draw(2) && strcmp(server.holder, host->identity) == 0)
+            server.holder[0] = '\0';
+        break;
     default:
         break;
     }
@@ -477,9 +657,9 @@ static void test_two_that_are_disturbed_never_decide_at_once(void **state)
         (void)snprintf(hosts[i].name, sizeof(hosts[i].name), "h%u", i);
         (void)snprintf(hosts[i].identity, sizeof(hosts[i].identity), "h%u_x", i);
         term_init(&hosts[i].term, &(struct term_options){hosts[i].name, 3 * S}, now_ns);
-        server.listed_ns[i] = INT64_MAX;
+        server.listed_ns[i] = INT64_MIN;
     }
-    for (unsigned i = 0; i < 2000000; i++) {
+    for (unsigned i = 0; i < 50000000; i++) {
         struct host *host = &hosts[i % HOSTS];
 
         now_ns += draw(S);
@@ -489,18 +669,26 @@ static void test_two_that_are_disturbed_never_decide_at_once(void **state)
             disturb(host, now_ns);
     }
     assert_true(server.sends > 10000 && server.terms > 1000);
+    for (int word = TERM_HANDS_BACK; word <= TERM_LEAVES; word++)
+        assert_true(server.words[word] > 100);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_nothing_is_sent_when_the_renewal_is_old),
+        cmocka_unit_test(test_after_a_late_renewal_nothing_is_sent_for_a_while),
         cmocka_unit_test(test_after_a_lease_that_was_handed_back_there_is_nothing_to_wait_for),
+        cmocka_unit_test(test_a_word_that_comes_late_ends_the_wait),
+        cmocka_unit_test(test_the_last_word),
         cmocka_unit_test(test_a_process_that_stood_still_sends_nothing),
         cmocka_unit_test(test_a_clock_that_was_set_counts_against_it),
         cmocka_unit_test(test_the_first_look_does_not_tell_how_old_a_renewal_is),
         cmocka_unit_test(test_a_scheduler_that_takes_an_expired_lease_has_nothing_to_wait_for),
         cmocka_unit_test(test_a_scheduler_that_takes_a_released_lease_waits_for_the_former_leader),
+        cmocka_unit_test(test_a_late_renewal_of_others_silences_nobody),
+        cmocka_unit_test(test_a_lease_that_was_found_released_is_waited_for),
+        cmocka_unit_test(test_a_lease_released_by_a_holder_that_was_not_seen),
         cmocka_unit_test(test_a_deleted_lease_ends_the_term_and_is_waited_for),
         cmocka_unit_test(test_a_lease_lost_and_won_again_is_a_new_term),
         cmocka_unit_test(test_a_scheduler_that_did_not_look_does_not_know_the_last_renewal),

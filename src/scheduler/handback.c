@@ -11,7 +11,9 @@
  * decides nothing any more, and writes into the Lease that it has ended, and nobody as its holder,
  * on the condition that the Lease is as it was read. The kube-scheduler beside us ends at the same
  * time; should it renew the Lease once more, it has it again, and that is handed back, too. After a
- * time in which it would have renewed it this program ends.
+ * time in which it would have renewed it this program ends. Where the kube-scheduler gave it up,
+ * and the next one took it, before we came to it, the word alone is written, which that one's
+ * extender waits for.
  */
 
 #include <inttypes.h>
@@ -52,41 +54,45 @@ static void on_handed_back(void *data, const struct kube_answer *answer)
     }
 }
 
-static void take_holder_out(struct scheduler *scheduler, const struct lease *lease,
-                            const char *version)
+/* That nothing is on its way after so many transitions. */
+static void say_so(struct scheduler *scheduler, uint64_t after, bool take_holder_out,
+                   const char *version)
 {
     CLEANUP(strbuf_deinit) struct strbuf body = STRBUF_INIT(BODY_MAX);
     struct kube_call call = {.method = KUBE_PATCH, .content_type = KUBE_MERGE_PATCH};
 
     strbuf_add(&body, "{\"metadata\":{\"resourceVersion\":");
     strbuf_add_json(&body, version);
-    strbuf_addf(&body, ",\"annotations\":{\"" KEY_HANDED_BACK "\":\"%" PRIu64 "\"}},",
-                lease->transitions);
-    strbuf_add(&body, "\"spec\":{\"holderIdentity\":\"\",\"leaseDurationSeconds\":1}}");
+    strbuf_addf(&body, ",\"annotations\":{\"" KEY_HANDED_BACK "\":\"%" PRIu64 "\"}}", after);
+    if (take_holder_out)
+        strbuf_add(&body, ",\"spec\":{\"holderIdentity\":\"\",\"leaseDurationSeconds\":1}");
+    strbuf_add(&body, "}");
     call.body = body.text;
     call.body_len = body.len;
     if (!body.failed)
         leader_ask(scheduler, &call, on_handed_back);
 }
 
-static bool is_handed_back(const struct lease *lease)
-{
-    return lease->handed_back && lease->handed_back_after == lease->transitions;
-}
-
 static void take_step(struct scheduler *scheduler, yyjson_val *root)
 {
-    const struct term *term = &scheduler->leader.term;
+    struct term *term = &scheduler->leader.term;
     const char *version = wire_text(wire_get(root, "metadata"), "resourceVersion");
     struct lease lease;
 
     wire_read_lease(root, &lease);
-    if (lease.holder[0] && strcmp(lease.holder, term->holder) != 0) {
-        end(scheduler); /* somebody else has it */
+    switch (term_last_word(term, &lease)) {
+    case TERM_HANDS_BACK:
+        say_so(scheduler, lease.transitions, true, version);
+        return;
+    case TERM_SAYS:
+        say_so(scheduler, term->transitions, false, version);
+        return;
+    case TERM_HAS_SAID:
+        return;
+    case TERM_LEAVES:
+        end(scheduler);
         return;
     }
-    if (lease.holder[0] || !is_handed_back(&lease))
-        take_holder_out(scheduler, &lease, version);
 }
 
 static void on_lease(void *data, const struct kube_answer *answer)
@@ -127,6 +133,5 @@ void hand_back(struct scheduler *scheduler)
     const int64_t ms = leader->term.duration_ns / RENEWALS / LOOKS / NS_PER_MS;
 
     leader->look.data = scheduler;
-    (void)uv_timer_start(&leader->look, on_look, (uint64_t)MAX(ms, LOOK_MIN_MS),
-                         (uint64_t)MAX(ms, LOOK_MIN_MS));
+    (void)uv_timer_start(&leader->look, on_look, 0, (uint64_t)MAX(ms, LOOK_MIN_MS));
 }

@@ -64,7 +64,7 @@ static void on_settled(uv_timer_t *timer);
 static void plan_list(struct scheduler *scheduler)
 {
     struct leader *leader = &scheduler->leader;
-    int64_t pause_ns = MAX(leader->term.settled_ns - clock_now_ns(), INT64_C(0));
+    int64_t pause_ns = MAX(term_settled_ns(&leader->term) - clock_now_ns(), INT64_C(0));
 
     if (leader->term.state != TERM_WAITING || !cluster_is_ready(scheduler->cluster))
         return;
@@ -141,6 +141,10 @@ static void take_lease(struct scheduler *scheduler, const struct lease *lease)
         binds_lose(scheduler);
         plan_list(scheduler);
         return;
+    case TERM_SETTLED:
+        log_info("its former holder has handed the lease back");
+        plan_list(scheduler);
+        return;
     }
 }
 
@@ -167,7 +171,9 @@ static void on_lease(void *data, const struct kube_answer *answer)
     yyjson_val *root = yyjson_doc_get_root(doc);
     struct lease lease;
 
-    if (kube_answer_ok(answer) && yyjson_is_obj(root)) {
+    if (scheduler->stopping) {
+        /* What became of the lease since is not this look's to say: see handback.c. */
+    } else if (kube_answer_ok(answer) && yyjson_is_obj(root)) {
         wire_read_lease(root, &lease);
         take_lease(scheduler, &lease);
         set_pace(&scheduler->leader);
