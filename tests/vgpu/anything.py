@@ -675,7 +675,7 @@ class Judge:
             return
         self.heard_of_graphs(call)
         if call.name.startswith(("cuModuleLoad", "cuLibraryLoad")):
-            self.code.append((call.makes, self.image_bytes(call)))
+            self.code.append((call.makes, paged(self.image_bytes(call))))
             self.stacks |= "t3" in call.words
         elif call.name in ("cuModuleUnload", "cuLibraryUnload"):
             # The latest in this slot: what was there before is out of reach, and still loaded.
