@@ -59,6 +59,20 @@ static void check_all(struct argp_state *state)
         argp_error(state, "%s", err.text);
 }
 
+static error_t on_help_key(int key, char *text, struct argp_state *state)
+{
+    (void)text;
+    if (key != 'h')
+        return ARGP_ERR_UNKNOWN;
+    argp_state_help(state, stdout, ARGP_HELP_STD_HELP);
+    return 0;
+}
+
+static const struct argp_option help_option[] = {{.key = 'h', .flags = OPTION_HIDDEN}, {0}};
+static const struct argp help_argp = {.options = help_option, .parser = on_help_key};
+
+const struct argp_child options_help[] = {{.argp = &help_argp}, {0}};
+
 static error_t on_key(int key, char *text, struct argp_state *state)
 {
     struct reading *reading = state->input;
@@ -100,6 +114,7 @@ void options_read(const struct option_table *table, int argc, char **argv, void 
         .parser = on_key,
         .doc = table->doc,
         .args_doc = table->arguments_doc,
+        .children = options_help,
     };
     struct reading reading = {table, options};
 

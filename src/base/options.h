@@ -6,6 +6,7 @@
  * the value goes. Over argp, which makes --help and --version of it.
  */
 
+#include <argp.h>
 #include <stdbool.h>
 #include <stddef.h>
 
@@ -51,6 +52,9 @@ struct option_table {
 /* Prints help, version or an error, and exits then, after an error with 2 unless the program has
  * set argp_err_exit_status. options holds the defaults. */
 void options_read(const struct option_table *table, int argc, char **argv, void *options);
+
+/* -h, beside argp's own -? and --help: the children of an argp that no table makes. */
+extern const struct argp_child options_help[];
 
 /* Readers. Members: */
 option_read_fn option_text; /* const char * */

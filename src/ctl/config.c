@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/cleanup.h"
+#include "base/options.h"
 #include "base/util.h"
 #include "config/device_config.h"
 #include "ctl/config_render.h"
@@ -50,6 +51,7 @@ static error_t config_parse_option(int key, char *arg, struct argp_state *state)
 
 static const struct argp argp = {
     .parser = config_parse_option,
+    .children = options_help,
     .args_doc = "check FILE\nrender FILE",
     .doc = "Hold a device configuration, or the ConfigMap that holds it, to its rules; print the "
            "manifests that follow from it.",

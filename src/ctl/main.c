@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/options.h"
 #include "base/util.h"
 #include "ctl/ctl.h"
 
@@ -106,6 +107,7 @@ static const struct argp argp = {
     .parser = main_parse_option,
     .args_doc = "SUBCOMMAND [ARGUMENT...]",
     .doc = "Share GPUs of this machine among programs, with limits on memory and compute.\v ",
+    .children = options_help,
     .help_filter = filter_help,
 };
 

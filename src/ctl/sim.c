@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "base/cleanup.h"
+#include "base/options.h"
 #include "base/parse.h"
 #include "base/strbuf.h"
 #include "base/util.h"
@@ -480,6 +481,7 @@ static const struct verb verbs[] = {
         .argp = {
             .options = create_options,
             .parser = sim_parse_option,
+            .children = options_help,
             .args_doc = "[PATH]",
             .doc = "Make a simulated machine, in a state file at PATH or else at $HAMI_SIM.\v"
                    "Every process that finds HAMI_SIM=PATH in its environment and loads the "
@@ -492,6 +494,7 @@ static const struct verb verbs[] = {
         .argp = {
             .options = show_options,
             .parser = sim_parse_option,
+            .children = options_help,
             .args_doc = "[PATH]",
             .doc = "Show the machine at PATH, or else at $HAMI_SIM, and what its processes use, by "
                    "its own count.",
@@ -503,6 +506,7 @@ static const struct verb verbs[] = {
         .argp = {
             .options = fault_options,
             .parser = sim_parse_option,
+            .children = options_help,
             .args_doc = "[PATH]",
             .doc = "Let an error befall a GPU of the machine at PATH, or else at $HAMI_SIM, as NVML "
                    "tells of it.\vPrograms that use the GPU go on.",
@@ -515,6 +519,7 @@ static const struct verb verbs[] = {
         .argp = {
             .options = remove_options,
             .parser = sim_parse_option,
+            .children = options_help,
             .args_doc = "[PATH]",
             .doc = "Remove the machine at PATH, or else at $HAMI_SIM, and what hamictl run kept "
                    "for it.",
@@ -585,6 +590,7 @@ static error_t parse_verb(int key, char *arg, struct argp_state *state)
 
 static const struct argp argp = {
     .parser = parse_verb,
+    .children = options_help,
     .args_doc = "create [OPTION...] [PATH]\nshow [--json] [PATH]\nfault [OPTION...] [PATH]\n"
                 "remove [--force] [PATH]",
     .doc = "Make, show, harm and remove a simulated machine with GPUs.\v"

@@ -72,9 +72,11 @@ class Manual(CtlTest):
 
     def test_help_in_all_its_forms(self):
         self.assertEqual(self.ctl("help").stdout, self.ctl("--help").stdout)
+        self.assertEqual(self.ctl("-h").stdout, self.ctl("--help").stdout)
         for word in ["run", "resize", "top", "sim", "config"]:
             self.assertIn(f"  {word} ", self.ctl("--help").stdout)
             self.assertEqual(self.ctl("help", word).stdout, self.ctl(word, "--help").stdout)
+            self.assertEqual(self.ctl(word, "-h").stdout, self.ctl(word, "--help").stdout)
             self.assertTrue(self.ctl(word, "--help").stdout.startswith(f"Usage: hamictl {word}"))
         self.assertRegex(self.ctl("--version").stdout, r"^hamictl \d+\.\d+\.\d+\n$")
 
