@@ -7,7 +7,13 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "ctl/patience.h"
 #include "nvml/instances.h"
+
+enum {
+    /* Without nvidia-persistenced the driver sets each GPU up anew, some seconds for each. */
+    OPEN_S = 60,
+};
 
 static int open_simulated(struct local *local, struct error *err)
 {
@@ -57,6 +63,20 @@ static void find_split(struct local *local)
     }
 }
 
+static int find_devices(void *work, struct error *err)
+{
+    struct local *local = work;
+    int r = *local->machine ? open_simulated(local, err) : open_real(local, err);
+
+    if (r == 0)
+        r = nvml_list(local->nvml, local->devices, LOCAL_MAX_DEVICES, err);
+    if (r < 0)
+        return r;
+    local->device_count = (size_t)r;
+    find_split(local);
+    return 0;
+}
+
 int local_open(struct local *ret_local, struct error *err)
 {
     int r;
@@ -66,14 +86,9 @@ int local_open(struct local *ret_local, struct error *err)
     if (r == 0)
         r = paths_find_machine(ret_local->machine, err);
     if (r == 0)
-        r = *ret_local->machine ? open_simulated(ret_local, err) : open_real(ret_local, err);
+        r = patience_call(find_devices, ret_local, sizeof(*ret_local), OPEN_S, err);
     if (r == 0)
-        r = nvml_list(ret_local->nvml, ret_local->devices, LOCAL_MAX_DEVICES, err);
-    if (r >= 0) {
-        ret_local->device_count = (size_t)r;
-        find_split(ret_local);
         r = paths_open_state(ret_local->machine, ret_local->state, err);
-    }
     if (r < 0)
         local_close(ret_local);
     return r;
@@ -81,6 +96,7 @@ int local_open(struct local *ret_local, struct error *err)
 
 void local_close(struct local *local)
 {
-    nvml_close(local->nvml);
+    if (!patience_is_lost())
+        nvml_close(local->nvml);
     local->nvml = NULL;
 }

@@ -23,7 +23,7 @@ struct local {
 
 /*
  * Finds the devices. With a simulated machine HAMI_SIM is made absolute in the environment. When
- * there are none, err says how to get some.
+ * there are none, err says how to get some. -ETIMEDOUT: the driver hangs (see patience.h).
  */
 int local_open(struct local *ret_local, struct error *err);
 void local_close(struct local *local);

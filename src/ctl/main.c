@@ -6,10 +6,12 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/options.h"
 #include "base/util.h"
 #include "ctl/ctl.h"
+#include "ctl/patience.h"
 
 struct subcommand {
     const char *name; /* as it calls itself in messages, "hamictl NAME" */
@@ -53,6 +55,10 @@ static int main_call(const struct subcommand *subcommand, int argc, char **argv)
 
     argv[0] = (char *)subcommand->name;
     code = subcommand->main(argc, argv);
+    if (patience_is_lost()) {
+        (void)fflush(stdout);
+        _exit(code);
+    }
     /* What was printed may not have been written yet, and half an answer is none. */
     if (code != 0 || (fflush(stdout) == 0 && !ferror(stdout)))
         return code;

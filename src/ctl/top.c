@@ -14,6 +14,7 @@
 #include "base/parse.h"
 #include "base/util.h"
 #include "ctl/ctl.h"
+#include "ctl/patience.h"
 #include "ctl/region_print.h"
 #include "ctl/screen.h"
 #include "ctl/top_cluster.h"
@@ -21,6 +22,7 @@
 
 enum {
     TEXT_MAX = 512 << 20,
+    ANSWER_S = 10, /* for the driver, which in its own good time answers in milliseconds */
 };
 
 struct top {
@@ -119,19 +121,30 @@ static const struct option_table table = {
     .check = check_together,
 };
 
+struct machine {
+    struct top *top;
+    struct snapshot snapshot;
+};
+
+static int take_snapshot(void *work, struct error *err)
+{
+    struct machine *machine = work;
+
+    return snapshot_take(&machine->top->local, &machine->top->registry, &machine->snapshot, err);
+}
+
 static int print_machine(struct top *top, struct strbuf *text, struct error *err)
 {
-    struct snapshot snapshot;
-    int r;
+    struct machine machine = {.top = top};
+    int r = patience_call(take_snapshot, &machine, sizeof(machine), ANSWER_S, err);
 
-    r = snapshot_take(&top->local, &top->registry, &snapshot, err);
     if (r < 0)
         return r;
     if (top->json)
-        top_print_json(text, &snapshot);
+        top_print_json(text, &machine.snapshot);
     else
-        top_print_tables(text, &snapshot);
-    snapshot_deinit(&snapshot);
+        top_print_tables(text, &machine.snapshot);
+    snapshot_deinit(&machine.snapshot);
     return 0;
 }
 

@@ -114,6 +114,16 @@ class Top(CtlTest):
         lines = self.ctl("top", "-w0.1", "-n", "3", "--json").stdout.splitlines()
         self.assertEqual([set(json.loads(line)) for line in lines], [{"simulated_machine", "gpus", "holders"}] * 3)
 
+    def test_a_driver_that_hangs_is_not_waited_for(self):
+        watching = self.start("top", "--watch=0.1", "--json")
+        self.assertTrue(json.loads(watching.stdout.readline())["gpus"])
+        self.assertEqual(self.ctl("sim", "fault", "--state", "hangs").returncode, 0)
+        begun = time.monotonic()
+        _, said = watching.communicate(timeout=30)
+        self.assertEqual(watching.returncode, 1)
+        self.assertIn("the driver has not answered for 10 s. A GPU of this machine hangs", said)
+        self.assertGreater(time.monotonic() - begun, 9)
+
     def watch_on_a_terminal(self, end):
         """Runs top -w on a terminal; its output, its exit code, and whether the terminal is as before."""
         pid, terminal = pty.fork()
