@@ -280,7 +280,6 @@ static uint64_t limit_of(unsigned place, uint64_t physical)
     return limit ? MIN(limit, physical) : physical;
 }
 
-/* total = used + free holds in what is told, whatever the ledger says at the moment. */
 /* By the device's place in the region. */
 static uint64_t used_of(unsigned place)
 {
@@ -293,34 +292,50 @@ static uint64_t used_of(unsigned place)
     return vgpu_used_bytes(place);
 }
 
+/* A device's place in the region. -1, with the answer in *result: it has none, NVML refuses, or it
+ * is the card above a granted instance, whose memory is others' business. */
+static int place_of_memory(nvmlDevice_t device, nvmlReturn_t *result)
+{
+    int place = *result == NVML_SUCCESS ? nvml_place(device) : -1;
+
+    if (*result == NVML_SUCCESS && place < 0 && nvml_is_foreign(device))
+        *result = NVML_ERROR_NO_PERMISSION;
+    return place;
+}
+
+/* total = used + free holds in what is told, whatever the ledger says at the moment. */
 PUBLIC nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t device, nvmlMemory_t *memory)
 {
-    nvmlReturn_t result = NVML_CALL(nvmlDeviceGetMemoryInfo, device, memory);
-    int place = result == NVML_SUCCESS ? nvml_place(device) : -1;
-    uint64_t total;
+    nvmlMemory_t told = {0};
+    nvmlReturn_t result = NVML_CALL(nvmlDeviceGetMemoryInfo, device, memory ? &told : NULL);
+    int place = place_of_memory(device, &result);
 
-    if (place < 0)
+    if (result != NVML_SUCCESS)
         return result;
-    total = limit_of((unsigned)place, memory->total);
-    memory->used = MIN(used_of((unsigned)place), total);
-    memory->free = total - memory->used;
-    memory->total = total;
+    if (place >= 0) {
+        told.total = limit_of((unsigned)place, told.total);
+        told.used = MIN(used_of((unsigned)place), told.total);
+        told.free = told.total - told.used;
+    }
+    *memory = told;
     return NVML_SUCCESS;
 }
 
 PUBLIC nvmlReturn_t nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device, nvmlMemory_v2_t *memory)
 {
-    nvmlReturn_t result = NVML_CALL(nvmlDeviceGetMemoryInfo_v2, device, memory);
-    int place = result == NVML_SUCCESS ? nvml_place(device) : -1;
-    uint64_t total;
+    nvmlMemory_v2_t told = {.version = memory ? memory->version : 0};
+    nvmlReturn_t result = NVML_CALL(nvmlDeviceGetMemoryInfo_v2, device, memory ? &told : NULL);
+    int place = place_of_memory(device, &result);
 
-    if (place < 0)
+    if (result != NVML_SUCCESS)
         return result;
-    total = limit_of((unsigned)place, memory->total);
-    memory->used = MIN(used_of((unsigned)place), total);
-    memory->free = total - memory->used;
-    memory->reserved = 0;
-    memory->total = total;
+    if (place >= 0) {
+        told.total = limit_of((unsigned)place, told.total);
+        told.used = MIN(used_of((unsigned)place), told.total);
+        told.free = told.total - told.used;
+        told.reserved = 0;
+    }
+    *memory = told;
     return NVML_SUCCESS;
 }
 
@@ -330,13 +345,17 @@ PUBLIC nvmlReturn_t nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device, nvmlMemory_v
  */
 PUBLIC nvmlReturn_t nvmlDeviceGetBAR1MemoryInfo(nvmlDevice_t device, nvmlBAR1Memory_t *memory)
 {
-    nvmlReturn_t result = NVML_CALL(nvmlDeviceGetBAR1MemoryInfo, device, memory);
-    int place = result == NVML_SUCCESS ? nvml_place(device) : -1;
+    nvmlBAR1Memory_t told = {0};
+    nvmlReturn_t result = NVML_CALL(nvmlDeviceGetBAR1MemoryInfo, device, memory ? &told : NULL);
+    int place = place_of_memory(device, &result);
 
-    if (place < 0)
+    if (result != NVML_SUCCESS)
         return result;
-    memory->bar1Total = limit_of((unsigned)place, memory->bar1Total);
-    memory->bar1Free = memory->bar1Total;
-    memory->bar1Used = 0;
+    if (place >= 0) {
+        told.bar1Total = limit_of((unsigned)place, told.bar1Total);
+        told.bar1Free = told.bar1Total;
+        told.bar1Used = 0;
+    }
+    *memory = told;
     return NVML_SUCCESS;
 }

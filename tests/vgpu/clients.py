@@ -92,7 +92,13 @@ for index in range(pynvml.nvmlDeviceGetMaxMigDeviceCount(card)):
     above = pynvml.nvmlDeviceGetDeviceHandleFromMigDeviceHandle(handle)
     processes = [p.pid for p in pynvml.nvmlDeviceGetComputeRunningProcesses(handle)]
     seen["instances"].append([index, pynvml.nvmlDeviceGetUUID(handle), pynvml.nvmlDeviceGetIndex(handle), pynvml.nvmlDeviceGetMemoryInfo(handle).total, pynvml.nvmlDeviceGetUUID(above), processes])
-print(json.dumps(seen))
+refused = []
+for ask in (pynvml.nvmlDeviceGetMemoryInfo, lambda card: pynvml.nvmlDeviceGetMemoryInfo(card, version=pynvml.nvmlMemory_v2), pynvml.nvmlDeviceGetBAR1MemoryInfo):
+    try:
+        refused.append(ask(card).__class__.__name__)
+    except pynvml.NVMLError_NoPermission:
+        refused.append("no permission")
+print(json.dumps(seen | {"refused": refused}))
 """
 
 
@@ -113,6 +119,7 @@ def in_instance(python):
         seen = json.loads(ended.stdout)
         check_equal((seen["cards"], seen["mode"], seen["index"]), ([card], [1, 1], 0), "its card, in MIG mode")
         check_equal(seen["instances"], [[0, second, 0, LIMIT, card, [own.pid]]], "and below that the instance, which is the first there")
+        check_equal(seen["refused"], ["no permission"] * 3, "what the card's memory holds is not told, as of any card of which one has a part")
     ended, broken = nvitop(python, environment)
     check(ended.returncode == 0 and not broken, "nvitop -1 draws it without a traceback", ended.stdout[-2000:], ended.stderr[-2000:])
     check(str(own.pid) in ended.stdout and str(stranger.pid) not in ended.stdout, "with its process, and no other one's", ended.stdout[-3000:])
