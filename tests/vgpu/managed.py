@@ -21,7 +21,19 @@ CPU = -1
 IMAGE = b"hamisim-module 1\nsize=0\nkernel touch touches\n"
 
 
+FORMS = [("cuMemPrefetchAsync", "cuMemAdvise"), ("cuMemPrefetchAsync_ptsz", "cuMemAdvise"), ("cuMemPrefetchAsync_v2", "cuMemAdvise_v2"), ("cuMemPrefetchAsync_v2_ptsz", "cuMemAdvise_v2")]
+
+
+def target(function, device):
+    """A device by its number, or as a CUmemLocation (a type, and a number), in one register."""
+    if "_v2" not in function:
+        return device
+    return device << 32 | 1 if device >= 0 else 2
+
+
 class Manager(Caller):
+    prefetches, advises = FORMS[0]
+
     def make(self, number, size, flags=GLOBAL):
         return self.call("cuMemAllocManaged", f"n{slot('ptr', number)}", size, flags)
 
@@ -32,10 +44,11 @@ class Manager(Caller):
         return self.call("cuMemFree_v2", f"h{slot('ptr', number)}")
 
     def prefetch(self, number, size, device=0, at=0):
-        return self.call("cuMemPrefetchAsync", f"h{slot('ptr', number)}+{at}", size, device, 0)
+        flags = (0,) if "_v2" in self.prefetches else ()
+        return self.call(self.prefetches, f"h{slot('ptr', number)}+{at}", size, target(self.prefetches, device), *flags, 0)
 
     def advise(self, number, size, advice, device):
-        return self.call("cuMemAdvise", f"h{slot('ptr', number)}", size, advice, device)
+        return self.call(self.advises, f"h{slot('ptr', number)}", size, advice, target(self.advises, device))
 
     def preferred(self, number):
         self.must("cuMemRangeGetAttribute", "o4", 4, 2, f"h{slot('ptr', number)}", 1)
@@ -102,6 +115,30 @@ def check_resident():
     check_equal(said.count("live on the host"), 1, "one line says what lives on the host")
     check_equal(len(said.splitlines()), 1, "and nothing else is said")
     check_equal(machine.used(), 0, "nothing is left")
+
+
+def check_forms():
+    """Each version of a prefetch and of advice, of memory that lives on the host, and of what is another device's."""
+    for prefetches, advises in FORMS:
+        machine = new_machine(gpus=2)
+        one = Manager(limited_environment(machine, memory=LIMIT)).begin()
+        one.prefetches, one.advises = prefetches, advises
+        one.make(1, 100 * MIB)
+        check_equal((one.prefetch(1, 100 * MIB), pages(machine, one)), (0, [100 * MIB, 0]), f"{prefetches}: what has room comes")
+        check_equal((one.prefetch(1, 100 * MIB, CPU), pages(machine, one)), (0, [0, 0]), "and goes")
+        check_equal((one.prefetch(1, 100 * MIB, 1), pages(machine, one)), (0, [100 * MIB, 0]), "to the device that it is charged to, and no other")
+        check_equal(one.advise(1, 100 * MIB, PREFERRED, 1), 0, f"{advises}: of which device it is to be is heard")
+        check_equal(one.preferred(1), 0, "and is the one that it is charged to")
+        check_equal(one.advise(1, 100 * MIB, UNSET_PREFERRED, 0), 0, "unset")
+        check_equal(one.preferred(1), -2, "it is of none")
+        one.make(2, 800 * MIB)
+        check_equal((one.prefetch(2, 800 * MIB), pages(machine, one)), (0, [100 * MIB, 0]), "what has no room stays on the host")
+        for advice, device in ((PREFERRED, 0), (UNSET_PREFERRED, 0), (READ_MOSTLY, 0), (ACCESSED_BY, 0)):
+            one.advise(2, 800 * MIB, advice, device)
+            one.touch(2)
+            check_equal((pages(machine, one), one.preferred(2)), ([100 * MIB, 0], CPU), f"whatever is advised: {advice}")
+        check_equal(one.prefetch(1, 1 * MIB, 7), 101, "a wrong device is a wrong device")
+        one.finish()
 
 
 def check_hidden():
@@ -287,6 +324,6 @@ def check_variables():
     one.finish()
 
 
-for test in (check_variables, check_oversubscribed, check_resident, check_hidden, check_policies, check_devices, check_neighbours):
+for test in (check_variables, check_oversubscribed, check_resident, check_forms, check_hidden, check_policies, check_devices, check_neighbours):
     test()
 finish()
