@@ -31,11 +31,11 @@ class Painter(Caller):
     def alloc(self, number, size):
         return self.call("cuMemAlloc_v2", f"n{slot('ptr', number)}", size)
 
-    def map_tile(self, array, memory, operation=MAP):
+    def map_tile(self, array, memory, *operations):
         where = struct.pack("<8I", 0, 0, 0, 0, 0, 128, 128, 1)
         head = struct.pack("<iiQii", 0, 0, self.value(slot("array", array)), 0, 0)[:20] + bytes(4)
-        info = head + where + struct.pack("<iiQQII8x", operation, 0, self.value(slot("physical", memory)), 0, 1, 0)
-        return self.call("cuMemMapArrayAsync", info, 1, 0)
+        info = [head + where + struct.pack("<iiQQII8x", one, 0, self.value(slot("physical", memory)), 0, 1, 0) for one in operations or (MAP,)]
+        return self.call("cuMemMapArrayAsync", b"".join(info), len(info), 0)
 
 
 def new_machine(**more):
@@ -112,6 +112,7 @@ def check_later():
     prop = struct.pack("<iiiiQBBH4x", 1, 0, DEVICE, 0, 0, 0, 0, TILE_POOL)
     one.must("cuMemCreate", f"n{slot('physical')}", 2 * MIB, prop, 0)
     check_equal(one.map_tile(1, 1), 0, "memory is mapped into a tile")
+    check_equal(one.map_tile(1, 1, *[UNMAP, MAP] * 10), 0, "and is unmapped and mapped again, many times in one call")
     one.must("cuMemRelease", f"h{slot('physical')}")
     agree("which holds it", machine, one, CONTEXT + 2 * MIB)
     check_equal(one.alloc(1, LIMIT - CONTEXT - 2 * MIB + 512), OUT_OF_MEMORY, "so that the limit holds")

@@ -216,6 +216,30 @@ def check_details():
     stop()
 
 
+# A list of the machine's last card, in all versions: codes, and pids.
+LAST = """
+count = c_uint()
+assert nvml.nvmlDeviceGetCount_v2(byref(count)) == 0
+assert nvml.nvmlDeviceGetHandleByIndex_v2(count.value - 1, byref(device)) == 0
+ANSWER = []
+for version, size in (("", 16), ("_v2", 24), ("_v3", 24)):
+    room, rows = c_uint(8), (ctypes.c_char * (8 * size))()
+    code = getattr(nvml, "nvmlDeviceGetComputeRunningProcesses" + version)(device, byref(room), rows)
+    ANSWER.append([code, [int.from_bytes(rows.raw[i * size : i * size + 4], "little") for i in range(room.value)]])
+"""
+
+
+def check_another_card():
+    """One that is seen, as where nothing hides it, and of which the container has no part, is told of as NVML does."""
+    machine = Machine(2)
+    tenant = Tenant(machine)
+    own = tenant.begin("--memory", "100M", "--hold")
+    stranger = start([LOAD, "--memory", "100M", "--hold"], bare_environment(machine, CUDA_VISIBLE_DEVICES="1"))
+    check(wait_until(lambda: machine.used(own.pid) >= 100 * MIB and machine.used(stranger.pid, gpu=1) >= 100 * MIB), "two cards are in use")
+    check_equal(tenant.ask(LAST), [[0, [stranger.pid]]] * 3, "a card that is not the container's has the processes that NVML lists")
+    stop()
+
+
 def check_others():
     machine = Machine(1)
     tenant, neighbour = Tenant(machine), Tenant(machine)
@@ -247,5 +271,6 @@ def stop():
 check_changes()
 check_busy()
 check_details()
+check_another_card()
 check_others()
 finish()

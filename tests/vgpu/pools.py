@@ -192,6 +192,13 @@ def check_pools():
     check_equal(machine.used(one.pid), CONTEXT, "then it is gone")
     agree("which is seen", machine, one, CONTEXT)
     one.must("cuMemPoolDestroy", f"h{slot('pool', 2)}")
+    for pool in (4, 5):
+        one.create(pool)
+        one.take(pool, 100 * MIB, pool=pool)
+        one.give(pool)
+    agree("two pools keep what is freed", machine, one, CONTEXT + 200 * MIB)
+    one.wait()
+    agree("and whoever waits lets both give it back", machine, one, CONTEXT)
     one.finish()
     check_equal(machine.used(), 0, "at the end nothing is left")
 
