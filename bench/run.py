@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """All numbers, each beside its target, part after part. With --save they are kept in bench/results/, one file for each
-class of host.
+class of host, in which parts that were not measured stay as they are.
 
 usage: run.py [--build DIRECTORY] [--save] [PART...]   parts: vgpu scheduler node monitor ready throughput
 """
@@ -50,20 +50,39 @@ def run(part, build, lines):
     return process.returncode
 
 
+def sections(text):
+    """What stands below each title; what is before the first one below None."""
+    found, title = {None: []}, None
+    for line in text.splitlines():
+        if line.startswith("== "):
+            title = line
+            found[title] = []
+        else:
+            found[title].append(line)
+    return {title: "\n".join(lines).strip("\n") for title, lines in found.items()}
+
+
+def save(measured):
+    """Parts that were not measured now stay as they are."""
+    path = SOURCE / "bench/results" / f"{host_class()}.txt"
+    path.parent.mkdir(exist_ok=True)
+    kept = sections(path.read_text()) if path.exists() else {}
+    kept |= {title: "\n".join(lines).strip("\n") for title, lines in measured.items()}
+    kept[None] = f"{platform.system()} {platform.release()}"
+    path.write_text("\n".join("\n".join(([title] if title else []) + [text, ""]) for title, text in kept.items()))
+    print(f"kept in {path.relative_to(SOURCE)}")
+
+
 def main():
     options = arguments()
-    lines = [f"{platform.system()} {platform.release()}"]
-    worst = 0
+    measured, worst = {}, 0
     for part in options.parts:
         title = f"== {PARTS[part]}"
         print(title, flush=True)
-        lines += ["", title]
-        worst = max(worst, run(part, options.build.resolve(), lines))
+        measured[title] = []
+        worst = max(worst, run(part, options.build.resolve(), measured[title]))
     if options.save and not worst:
-        path = SOURCE / "bench/results" / f"{host_class()}.txt"
-        path.parent.mkdir(exist_ok=True)
-        path.write_text("\n".join(lines) + "\n")
-        print(f"kept in {path.relative_to(SOURCE)}")
+        save(measured)
     return worst
 
 
