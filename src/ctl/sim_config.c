@@ -27,7 +27,7 @@ struct gpu {
 struct driver {
     char *captures, *lost_captures, *pids, *stale_handles, *loading, *load_waits, *heaps, *events,
         *recovery_action, *deferred_arrays, *multicast, *host_memory, *context_time, *granule,
-        *event_resolution, *queues, *clock_drift;
+        *graph_node, *event_resolution, *queues, *clock_drift;
 };
 
 struct document {
@@ -66,6 +66,7 @@ static const cyaml_schema_field_t driver_fields[] = {
     OPTION("host-memory", host_memory),
     OPTION("context-time", context_time),
     OPTION("granule", granule),
+    OPTION("graph-node", graph_node),
     OPTION("event-resolution", event_resolution),
     OPTION("queues", queues),
     OPTION("clock-drift", clock_drift),

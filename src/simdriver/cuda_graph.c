@@ -118,10 +118,34 @@ static CUresult flatten(struct graph *exec, const struct graph *graph)
     return r;
 }
 
+/* In the context that is current where it is made, if any is. */
+static bool take_own(struct graph *exec)
+{
+    uint64_t bytes = exec->count * (uint64_t)guest_state()->header.driver.graph_node_bytes;
+    uint32_t context;
+
+    if (!bytes || guest_current(&context) != CUDA_SUCCESS)
+        return true;
+    if (!guest_charge_own(context, bytes))
+        return false;
+    exec->own_bytes = bytes;
+    exec->own_context = context;
+    exec->own_context_gen = guest_context(context)->gen;
+    return true;
+}
+
+static void give_own(struct graph *exec)
+{
+    if (exec->own_bytes && guest_context(exec->own_context)->gen == exec->own_context_gen)
+        guest_discharge_own(exec->own_context, exec->own_bytes);
+    exec->own_bytes = 0;
+}
+
 static void end_exec(struct graph *exec)
 {
     if (!exec)
         return;
+    give_own(exec);
     graph_memory_forget(exec);
     graph_free(exec);
 }
@@ -137,6 +161,8 @@ static CUresult instantiate(CUgraphExec *ret, struct graph *graph, unsigned long
         return CUDA_ERROR_NOT_SUPPORTED;
     exec = graph_new(GRAPH_EXEC_MAGIC);
     r = exec ? flatten(exec, graph) : CUDA_ERROR_OUT_OF_MEMORY;
+    if (r == CUDA_SUCCESS && !take_own(exec))
+        r = CUDA_ERROR_OUT_OF_MEMORY;
     if (r != CUDA_SUCCESS) {
         end_exec(exec);
         return r;

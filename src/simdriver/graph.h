@@ -50,6 +50,8 @@ struct graph {
     /* Of what is launched: see graph_memory.c. */
     unsigned long long flags;
     uint64_t temporary_bytes[SIM_MAX_GPUS]; /* for what it frees itself */
+    uint64_t own_bytes;                     /* of device memory, for its nodes */
+    uint32_t own_context, own_context_gen;
     bool mapped;
     uint32_t stream, stream_gen; /* where it was launched, or uploaded, last */
     uint64_t seq;

@@ -395,6 +395,41 @@ static void captured(void)
     OK(cuDeviceGraphMemTrim(0));
 }
 
+/* In the context that is current, in its granules of 2 MiB beside what else is its own. */
+static void nodes_take_memory(void)
+{
+    uint64_t before = begin(), after;
+    CUgraphExec other;
+    CUgraphNode node;
+    CUgraph child;
+
+    for (unsigned i = 0; i < 40; i++)
+        OK(cuGraphAddEmptyNode(&node, graph, NULL, 0));
+    HOLDS(testing_used_bytes() == before);
+    instantiate();
+    after = testing_used_bytes();
+    HOLDS(after > before && after - before <= 4 * MIB);
+    OK(cuGraphExecDestroy(exec));
+    HOLDS(testing_used_bytes() == before);
+
+    OK(cuGraphClone(&child, graph));
+    OK(cuGraphAddChildGraphNode(&node, graph, NULL, 0, child));
+    instantiate();
+    HOLDS(testing_used_bytes() - before >= 80 * 64 << 10);
+    OK(cuGraphInstantiateWithFlags(&other, child, 0));
+    OK(cuCtxDestroy_v2(t.context));
+    HOLDS(testing_used_bytes() == 0);
+    OK(cuGraphExecDestroy(exec)); /* which has nothing any more */
+    HOLDS(testing_used_bytes() == 0);
+    OK(cuGraphExecDestroy(other));
+    OK(cuGraphInstantiateWithFlags(&other, child, 0)); /* without a context */
+    HOLDS(testing_used_bytes() == 0);
+    OK(cuGraphExecDestroy(other));
+    OK(cuGraphDestroy(child));
+    OK(cuGraphDestroy(graph));
+}
+
+HOLDS_IN(nodes_of_what_can_be_launched_take_memory, "graph-node=64Ki", nodes_take_memory)
 HOLDS_IN(a_graph_runs_what_was_added_in_order, "", kernels_run)
 HOLDS_IN(a_child_is_a_copy, "", children)
 HOLDS_IN(a_circle_is_no_graph, "", circles)
@@ -409,6 +444,7 @@ HOLDS_IN(a_capture_allocates_for_its_graph, "", captured)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(nodes_of_what_can_be_launched_take_memory),
         cmocka_unit_test(a_graph_runs_what_was_added_in_order),
         cmocka_unit_test(a_child_is_a_copy),
         cmocka_unit_test(a_circle_is_no_graph),

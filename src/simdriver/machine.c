@@ -27,6 +27,7 @@ static const struct sim_gpu_spec default_spec = {
 static const struct sim_driver_spec default_driver = {
     .context_time_ns = 100 * NS_PER_MS,
     .granule_bytes = 2 << 20,
+    .graph_node_bytes = 64 << 10, /* what PyTorch's documentation of its graphs reckons with */
     .event_resolution_ns = 500,
     .queues = 8,
     .clock_drift_ppm = 20,

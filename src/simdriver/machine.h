@@ -114,6 +114,7 @@ struct sim_driver_spec {
     unsigned host_memory;        /* enum sim_host_memory */
     int64_t context_time_ns;     /* that it takes to make a context */
     int64_t granule_bytes;       /* in which device memory is given out */
+    int64_t graph_node_bytes;    /* of device memory for each node of what can be launched */
     int64_t event_resolution_ns; /* of events' times */
     int64_t queues;              /* hardware queues of a context; its streams share them */
     int64_t clock_drift_ppm;     /* by which the GPUs' clocks run faster than the host's */
@@ -142,7 +143,8 @@ const char *sim_parse_duration(const char *text, int64_t *ret_ns);
 
 /*
  * Sets every option to its default, for a machine that is described by its differences. In a
- * specification of zeros those options of which 0 is a value, context-time and clock-drift, are 0.
+ * specification of zeros those options of which 0 is a value, context-time, graph-node and
+ * clock-drift, are 0.
  */
 void sim_driver_init(struct sim_driver_spec *driver);
 

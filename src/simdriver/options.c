@@ -128,6 +128,13 @@ static const struct option options[] = {
         .wrong = "not a power of two from 512 to 64Mi",
     },
     {
+        .key = "graph-node",
+        .kind = OPTION_AMOUNT,
+        .member = MEMBER(graph_node_bytes),
+        .max = 1 << 20,
+        .wrong = "neither 0 nor a power of two up to 1Mi",
+    },
+    {
         .key = "event-resolution",
         .kind = OPTION_DURATION,
         .member = MEMBER(event_resolution_ns),

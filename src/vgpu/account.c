@@ -24,6 +24,13 @@ struct vgpu_device *vgpu_current_device(void)
     return vgpu_device(handle);
 }
 
+struct vgpu_device *vgpu_granted_device(void)
+{
+    struct vgpu_device *device = vgpu_current_device();
+
+    return device && device->granted ? device : NULL;
+}
+
 /* HAMi's readers know the kinds apart. */
 static void mirror(const struct vgpu_device *device, enum vgpu_kind kind, int64_t units)
 {

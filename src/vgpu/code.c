@@ -4,7 +4,6 @@
 #include "vgpu/allocations.h"
 #include "vgpu/contexts.h"
 #include "vgpu/hidden.h"
-#include "vgpu/overhead.h"
 
 _Atomic uint64_t code_launched_sets[CODE_SETS][CODE_WAYS];
 
@@ -45,6 +44,38 @@ void code_forget_functions(void)
             atomic_store_explicit(&code_launched_sets[i][j], 0, memory_order_relaxed);
     }
     atomic_fetch_add(&contexts_epoch_now, 1); /* what threads remember of them, too */
+}
+
+/* Loading */
+
+CUresult code_begin_loading(struct code_loading *loading)
+{
+    enum vgpu_mode mode = vgpu_mode();
+
+    loading->device = NULL;
+    if (mode == VGPU_DENIED)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    if (mode != VGPU_ON)
+        return CUDA_SUCCESS;
+
+    loading->device = vgpu_granted_device();
+    if (loading->device && !overhead_begin(&loading->overhead, loading->device, OVERHEAD_CODE, 0))
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    return CUDA_SUCCESS;
+}
+
+enum overhead_outcome code_end_loading(struct code_loading *loading, CUresult result,
+                                       const void *handle)
+{
+    enum overhead_outcome outcome;
+    uint64_t units;
+
+    if (!loading->device)
+        return OVERHEAD_NOTHING;
+    outcome = overhead_end(&loading->overhead, result == CUDA_SUCCESS, &units);
+    if (outcome == OVERHEAD_CHARGED)
+        code_remember(handle, loading->device, units, context_current());
+    return outcome;
 }
 
 /* What was charged for it */

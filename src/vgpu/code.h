@@ -8,6 +8,7 @@
  * a call is remembered with its handle, to be given back where NVML can't be asked.
  */
 
+#include "vgpu/overhead.h"
 #include "vgpu/vgpu.h"
 
 /* A function is there to be launched that was not before; a launch of a function was tried, in that
@@ -49,8 +50,22 @@ static inline bool code_was_launched(const void *function, CUcontext context)
     return false;
 }
 
-/* What was charged for the code behind a handle (a module, a library, a green context): remembered,
- * taken out. It goes with its context, if it has one. */
+/*
+ * Around a call that loads code, or something else that is charged as such, into the current
+ * context. An error is the call's answer. OVERHEAD_REFUSED: it is there, and to be undone, which
+ * overhead_undone() is told.
+ */
+struct code_loading {
+    struct vgpu_device *device; /* NULL: nothing to account */
+    struct overhead overhead;
+};
+
+CUresult code_begin_loading(struct code_loading *loading);
+enum overhead_outcome code_end_loading(struct code_loading *loading, CUresult result,
+                                       const void *handle);
+
+/* What was charged for the code behind a handle (a module, a library, a green context, an
+ * executable graph): remembered, taken out. It goes with its context, if it has one. */
 void code_remember(const void *handle, const struct vgpu_device *device, uint64_t units,
                    unsigned context);
 struct code {

@@ -1,15 +1,125 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "vgpu/graphs.h"
 
+#include "vgpu/code.h"
+#include "vgpu/compute.h"
 #include "vgpu/graph_demand.h"
+#include "vgpu/hidden.h"
 #include "vgpu/real.h"
 
+enum {
+    /* Of graphs that were made since it was looked what they take: 16 MiB where each node takes
+     * 64 KiB. */
+    MANY_NODES = 256,
+    CHILDREN = 8, /* graphs in graphs that are looked into */
+};
+
 _Atomic bool graphs_any;
+static _Atomic unsigned unmeasured_nodes;
 
 void graphs_will_allocate(void)
 {
     if (!graphs_allocate())
         atomic_store(&graphs_any, true);
+}
+
+/*
+ * What can be launched takes device memory for itself, for each of its nodes, which the driver
+ * tells of nowhere. Of few nodes that is found as any hidden memory, a tenth of a second later; of
+ * many together it is measured as what code takes, and undone beyond the limit.
+ */
+
+/* With those of its children; at most so many. */
+static unsigned count_nodes(CUgraph graph, unsigned depth)
+{
+    CUgraphNode nodes[MANY_NODES];
+    size_t count = 0;
+    unsigned total;
+
+    if (depth > CHILDREN || REAL(cuGraphGetNodes)(graph, NULL, &count) != CUDA_SUCCESS ||
+        count >= MANY_NODES || REAL(cuGraphGetNodes)(graph, nodes, &count) != CUDA_SUCCESS)
+        return MANY_NODES;
+    total = (unsigned)count;
+    for (size_t i = 0; i < count && total < MANY_NODES; i++) {
+        CUgraphNodeType type;
+        CUgraph child;
+
+        if (REAL(cuGraphNodeGetType)(nodes[i], &type) == CUDA_SUCCESS &&
+            type == CU_GRAPH_NODE_TYPE_GRAPH &&
+            REAL(cuGraphChildGraphNodeGetGraph)(nodes[i], &child) == CUDA_SUCCESS)
+            total += count_nodes(child, depth + 1);
+    }
+    return MIN(total, (unsigned)MANY_NODES);
+}
+
+struct making {
+    struct vgpu_device *full; /* NULL: not before it is made, as far as is known */
+    struct code_loading loading;
+};
+
+/* What graphs before took may have come to more than the limit. */
+static bool is_full(struct vgpu_device *device)
+{
+    return device && hidden_is_exceeded(device) &&
+           (!hidden_settle(device) || hidden_is_exceeded(device));
+}
+
+static void begin_making(struct making *making, CUgraph graph)
+{
+    struct vgpu_device *device;
+    unsigned nodes;
+
+    *making = (struct making){.full = NULL};
+    if (vgpu_mode() != VGPU_ON)
+        return;
+    device = vgpu_granted_device();
+    if (is_full(device)) {
+        making->full = device;
+        return;
+    }
+    nodes = count_nodes(graph, 0);
+    if (atomic_fetch_add(&unmeasured_nodes, nodes) + nodes < MANY_NODES)
+        return;
+    /* Until this one is known to fit, the next one is measured, too. */
+    atomic_store(&unmeasured_nodes, MANY_NODES);
+    if (code_begin_loading(&making->loading) != CUDA_SUCCESS)
+        making->full = device;
+}
+
+/* Also where the program does nothing more. */
+static void look_soon(void)
+{
+    if (vgpu_mode() != VGPU_ON)
+        return;
+    hidden_make_due_soon();
+    watch_start();
+}
+
+static CUresult end_measured(struct code_loading *loading, CUgraphExec made, CUresult result)
+{
+    if (code_end_loading(loading, result, made) == OVERHEAD_REFUSED) {
+        (void)cuGraphExecDestroy(made);
+        overhead_undone(&loading->overhead, 0);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    if (result == CUDA_SUCCESS)
+        atomic_store(&unmeasured_nodes, 0);
+    return result;
+}
+
+/* What makes no sense the driver has refused itself. */
+static CUresult end_making(struct making *making, CUgraphExec made, CUresult result)
+{
+    if (making->full && result == CUDA_SUCCESS) {
+        (void)cuGraphExecDestroy(made);
+        vgpu_count_refusal(making->full, REGION_REFUSAL_CODE);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    if (making->loading.device)
+        return end_measured(&making->loading, made, result);
+    if (result == CUDA_SUCCESS)
+        look_soon();
+    return result;
 }
 
 /* Making what is launched */
@@ -31,13 +141,16 @@ static CUresult instantiated(CUgraphExec *exec, CUgraph graph, CUresult result)
 /* The caller's is written when all is well, or by the driver that found something wrong. */
 #define INSTANTIATE(name, ...)                                                                     \
     CUgraphExec made = NULL, *own = exec ? &made : NULL;                                           \
+    struct making making;                                                                          \
     CUresult result;                                                                               \
     bool held;                                                                                     \
                                                                                                    \
     (void)real_driver();                                                                           \
+    begin_making(&making, graph);                                                                  \
     held = graphs_begin_change();                                                                  \
     result = instantiated(own, graph, REAL(name)(own, __VA_ARGS__));                               \
     graphs_end_change(held);                                                                       \
+    result = end_making(&making, made, result);                                                    \
     if (result == CUDA_SUCCESS)                                                                    \
         *exec = made;                                                                              \
     return result
@@ -70,17 +183,20 @@ static CUresult instantiate(CUgraphExec *exec, CUgraph graph, CUDA_GRAPH_INSTANT
     CUDA_GRAPH_INSTANTIATE_PARAMS own = *params;
     bool uploads = graphs_allocate() && (own.flags & CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD);
     CUgraphExec made = NULL;
+    struct making making;
     CUresult result;
     bool held;
 
     if (uploads)
         own.flags &= ~(cuuint64_t)CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD;
+    begin_making(&making, graph);
     held = graphs_begin_change();
     result = driver(exec ? &made : NULL, graph, &own);
     params->hErrNode_out = own.hErrNode_out;
     params->result_out = own.result_out;
     result = instantiated(&made, graph, result);
     graphs_end_change(held);
+    result = end_making(&making, made, result);
     if (result == CUDA_SUCCESS && uploads) {
         result = graphs_upload(made, own.hUploadStream, per_thread);
         if (result != CUDA_SUCCESS)
@@ -167,14 +283,20 @@ PUBLIC CUresult cuGraphDestroy(CUgraph graph)
 PUBLIC CUresult cuGraphExecDestroy(CUgraphExec exec)
 {
     struct graph_demand demand;
+    struct code code = {0};
     CUresult result;
     bool held;
 
     (void)real_driver();
+    if (vgpu_mode() == VGPU_ON)
+        code = code_take(exec);
     held = graphs_begin_change();
     result = REAL(cuGraphExecDestroy)(exec);
     if (held && result == CUDA_SUCCESS)
         (void)graph_demand_forget(exec, &demand);
     graphs_end_change(held);
+    code_end(exec, &code, result == CUDA_SUCCESS);
+    if (!code.device && result == CUDA_SUCCESS)
+        look_soon();
     return result;
 }

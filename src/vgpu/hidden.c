@@ -144,7 +144,7 @@ void hidden_discharge(struct vgpu_device *device, enum vgpu_kind kind, uint64_t 
     hidden_account(device)->units[kind] -= units;
 }
 
-static bool is_exceeded(const struct vgpu_device *device)
+bool hidden_is_exceeded(const struct vgpu_device *device)
 {
     uint64_t limit = atomic_load(&device->limit_units);
 
@@ -166,7 +166,7 @@ void hidden_charge_anyway(struct vgpu_device *device, enum vgpu_kind kind, uint6
 
     vgpu_charge_anyway(device, kind, units);
     account->units[kind] += units;
-    if (!is_exceeded(device))
+    if (!hidden_is_exceeded(device))
         return;
     if (region_is_alone(&vgpu.region)) {
         say_exceeded(device, units);
@@ -182,7 +182,7 @@ static void look_at_excess(struct vgpu_device *device, int64_t now_ns)
 
     if (!account->exceeding || now_ns < account->exceeding_ns)
         return;
-    if (is_exceeded(device))
+    if (hidden_is_exceeded(device))
         say_exceeded(device, account->exceeding);
     account->exceeding = 0;
 }

@@ -57,6 +57,9 @@ void hidden_kept(struct vgpu_device *device, uint64_t units); /* for a dma-buf, 
 void hidden_held(struct vgpu_device *device, uint64_t units);
 bool hidden_is_left(const struct vgpu_device *device);
 
+/* Whether more is charged than the limit, now. */
+bool hidden_is_exceeded(const struct vgpu_device *device);
+
 void hidden_after_fork(void);
 
 /*

@@ -11,50 +11,6 @@
 #include "vgpu/overhead.h"
 #include "vgpu/real.h"
 
-struct loading {
-    struct vgpu_device *device; /* NULL: nothing to account */
-    struct overhead overhead;
-};
-
-/* The current device; NULL where it is not granted: no memory is given there. */
-static struct vgpu_device *granted_device(void)
-{
-    struct vgpu_device *device = vgpu_current_device();
-
-    return device && device->granted ? device : NULL;
-}
-
-static CUresult begin_loading(struct loading *loading)
-{
-    enum vgpu_mode mode = vgpu_mode();
-
-    loading->device = NULL;
-    if (mode == VGPU_DENIED)
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    if (mode != VGPU_ON)
-        return CUDA_SUCCESS;
-
-    loading->device = granted_device();
-    if (loading->device && !overhead_begin(&loading->overhead, loading->device, OVERHEAD_CODE, 0))
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    return CUDA_SUCCESS;
-}
-
-/* Whether it stays: OVERHEAD_REFUSED when it must be unloaded again. */
-static enum overhead_outcome end_loading(struct loading *loading, CUresult result,
-                                         const void *handle)
-{
-    enum overhead_outcome outcome;
-    uint64_t units;
-
-    if (!loading->device)
-        return OVERHEAD_NOTHING;
-    outcome = overhead_end(&loading->overhead, result == CUDA_SUCCESS, &units);
-    if (outcome == OVERHEAD_CHARGED)
-        code_remember(handle, loading->device, units, context_current());
-    return outcome;
-}
-
 /* Libraries are loaded into every context there is, unless that waits till they are needed. */
 static bool loads_everywhere(void)
 {
@@ -86,7 +42,7 @@ static bool settle_others(const struct vgpu_device *but)
     return fits;
 }
 
-static bool library_fits(const struct loading *loading, CUresult result)
+static bool library_fits(const struct code_loading *loading, CUresult result)
 {
     return result != CUDA_SUCCESS || !loads_everywhere() || settle_others(loading->device);
 }
@@ -97,16 +53,16 @@ static bool library_fits(const struct loading *loading, CUresult result)
  * only; fits says whether what it took elsewhere is within the limits.
  */
 #define LOAD(handle_type, ret_handle, load, fits, unload)                                          \
-    struct loading loading;                                                                        \
+    struct code_loading loading;                                                                   \
     handle_type fresh = NULL, *made = &fresh;                                                      \
-    CUresult result = begin_loading(&loading);                                                     \
+    CUresult result = code_begin_loading(&loading);                                                \
                                                                                                    \
     if (result != CUDA_SUCCESS)                                                                    \
         return result;                                                                             \
     if (!(ret_handle))                                                                             \
         made = NULL;                                                                               \
     result = (load);                                                                               \
-    if (end_loading(&loading, result, fresh) == OVERHEAD_REFUSED) {                                \
+    if (code_end_loading(&loading, result, fresh) == OVERHEAD_REFUSED) {                           \
         (void)REAL(unload)(fresh);                                                                 \
         overhead_undone(&loading.overhead, 0);                                                     \
         return CUDA_ERROR_OUT_OF_MEMORY;                                                           \
@@ -372,6 +328,6 @@ PUBLIC CUresult cuCtxSetLimit(CUlimit limit, size_t value)
 
     if (mode == VGPU_DENIED)
         return CUDA_ERROR_OUT_OF_MEMORY;
-    device = mode == VGPU_ON ? granted_device() : NULL;
+    device = mode == VGPU_ON ? vgpu_granted_device() : NULL;
     return device ? set_limit(device, limit, value) : REAL(cuCtxSetLimit)(limit, value);
 }

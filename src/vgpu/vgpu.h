@@ -101,6 +101,8 @@ void vgpu_refresh(void);
 /* The device of an ordinal, or of the calling thread's current context; NULL when there is none. */
 struct vgpu_device *vgpu_device(CUdevice handle);
 struct vgpu_device *vgpu_current_device(void);
+/* NULL also where that is not granted: no memory is given there. */
+struct vgpu_device *vgpu_granted_device(void);
 
 /* One line on stderr, once per process and kind. */
 enum vgpu_word {

@@ -773,7 +773,14 @@ static void race_graph(struct racer *r, void *stream)
         if (i == 0 || !keeps)
             r->strange += give(got[i], stream) != CU_OK;
     }
-    r->strange += end(stream, &graph) != CU_OK || make(&exec, graph, 0) != CU_OK;
+    r->strange += end(stream, &graph) != CU_OK;
+    result = make(&exec, graph, 0);
+    if (result == CU_OUT_OF_MEMORY) {
+        r->refused++;
+        r->strange += end_graph(graph) != CU_OK;
+        return;
+    }
+    r->strange += result != CU_OK;
     result = launch(exec, stream);
     r->granted += result == CU_OK;
     r->refused += result == CU_OUT_OF_MEMORY;

@@ -29,6 +29,7 @@ MEMORY = 8 * GIB
 SMS = 4
 STACK_THREADS = 2048  # a multiprocessor's
 CONTEXT = 60 * MIB
+NODES = 18 * MIB  # that 256 nodes of executable graphs take, and a page: those are not measured one by one
 INVALID_VALUE, OUT_OF_MEMORY, NOT_READY, CONTEXT_IS_DESTROYED = 1, 2, 600, 709
 DEFAULT_LIMITS = {0: 1024, 1: 1 * MIB, 2: 8 * MIB}
 THREADS = 4
@@ -611,6 +612,7 @@ class Judge:
         self.stacks = False  # code was loaded that makes stacks grow
         self.contexts = self.setting.gpus
         self.unseen_bytes = 0
+        self.node_bytes = 0  # of executable graphs, in each of four processes
         self.graph_bytes = 0  # of all nodes that allocate
         self.captured = set()  # streams
 
@@ -634,7 +636,7 @@ class Judge:
             return round_up(numbers(1), PIECE)
         if name.startswith(("cuGraphLaunch", "cuGraphUpload", "cuGraphInstantiateWithParams")):
             # Which graph it is nobody knows here: tests/vgpu/graphs.py is exact.
-            return self.graph_bytes or None
+            return self.graph_bytes + NODES * ("Instantiate" in name) or None
         if name.startswith("cuArray") and "Create" in name:
             return paged(array_bytes(self.array_of(call))) or None
         if name == "cuMipmappedArrayCreate":
@@ -647,6 +649,8 @@ class Judge:
             return numbers(1) if call.words[2] in self.on_device else None
         if name.startswith("cuCtxCreate") or name in ("cuDevicePrimaryCtxRetain", "cuGreenCtxCreate"):
             return CONTEXT + (self.code_bytes() if self.setting.eager else 0)
+        if name.startswith("cuGraphInstantiate"):
+            return NODES  # of graphs that were made before as well
         if name.startswith(("cuModuleLoad", "cuLibraryLoad")):
             return max(1, paged(self.image_bytes(call)) * self.contexts if self.setting.eager else 1)
         if name == "cuCtxSetLimit":
@@ -674,6 +678,8 @@ class Judge:
         if answer.split()[0] != "0":
             return
         self.heard_of_graphs(call)
+        if call.name.startswith("cuGraphInstantiate"):
+            self.node_bytes = min(self.node_bytes + PIECE, 4 * NODES)
         if call.name.startswith(("cuModuleLoad", "cuLibraryLoad")):
             self.code.append((call.makes, paged(self.image_bytes(call))))
             self.stacks |= "t3" in call.words
@@ -702,7 +708,7 @@ class Judge:
         if STRICT:
             return 0
         stacks = (LOCAL_BYTES - DEFAULT_LIMITS[0]) * SMS * STACK_THREADS if self.stacks else 0
-        return self.contexts * (stacks + self.code_bytes()) + self.unseen_bytes
+        return self.contexts * (stacks + self.code_bytes()) + self.unseen_bytes + self.node_bytes
 
     def numbers(self, call, words, used, room):
         """Checks what is told of sizes, right after which so much was in use. None, or what is wrong."""

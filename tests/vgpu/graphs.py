@@ -81,7 +81,8 @@ class Grapher(Caller):
 
 
 def new_machine(gpus=1, **driver):
-    return Machine(gpus=gpus, memory=4 * GIB, context=CONTEXT, driver=driver)
+    """What nodes take by themselves is check_nodes()'s."""
+    return Machine(gpus=gpus, memory=4 * GIB, context=CONTEXT, driver={"graph-node": "0"} | driver)
 
 
 def agree(title, machine, one, wanted):
@@ -354,7 +355,72 @@ def check_work():
     one.finish()
 
 
+NODE = 64 << 10  # that each node takes once it can be launched
+
+
+class Plain(Grapher):
+    """Of nodes that do nothing."""
+
+    def nodes(self, count, graph=1):
+        for _ in range(count):
+            self.must("cuGraphAddEmptyNode", f"n{slot('node')}", f"h{slot('graph', graph)}", 0, 0)
+
+    def plain(self, count, graph=1):
+        self.new(graph)
+        self.nodes(count, graph)
+
+    def try_make(self, function="cuGraphInstantiateWithFlags", graph=1):
+        """A handle in the slot of the same number."""
+        words = (bytes(32),) if "Params" in function else (0,) if "Flags" in function else (0, 0, 0)
+        return self.call(function, f"n{slot('exec', graph)}", f"h{slot('graph', graph)}", *words)
+
+    def end(self, graph=1):
+        self.must("cuGraphExecDestroy", f"h{slot('exec', graph)}")
+
+
+def settled(title, machine, one, wanted):
+    check(wait_until(lambda: (machine.used(one.pid), one.charged()) == (wanted, wanted), 3), title, machine.used(one.pid), one.charged(), wanted)
+
+
+def check_nodes():
+    """What can be launched has device memory of its own, which nobody tells of."""
+    machine = new_machine(**{"graph-node": NODE})
+    one = Plain(limited_environment(machine, memory=LIMIT)).begin()
+    one.plain(100)
+    check_equal((one.try_make(), machine.used(one.pid)), (0, CONTEXT + 8 * MIB), "a graph of a hundred nodes takes some MiB to be launched")
+    settled("which are charged soon", machine, one, CONTEXT + 8 * MIB)
+    one.end()
+    settled("and given back", machine, one, CONTEXT)
+    one.plain(1000, 2)
+    check_equal(one.try_make(graph=2), 0, "a large one takes more")
+    agree("which is charged at once", machine, one, CONTEXT + 64 * MIB)
+    one.end(2)
+    settled("and given back", machine, one, CONTEXT)
+
+    check_equal(one.call("cuMemAlloc_v2", f"n{slot('ptr', 30)}", ROOM - 20 * MIB), 0, "20 MiB are left")
+    for function in ("cuGraphInstantiate", "cuGraphInstantiate_v2", "cuGraphInstantiateWithFlags", "cuGraphInstantiateWithParams", "cuGraphInstantiateWithParams_ptsz"):
+        check_equal((one.try_make(function, 2), one.words[1]), (OUT_OF_MEMORY, "kept"), f"{function}: what takes more is out of memory")
+        agree("and gone", machine, one, LIMIT - 20 * MIB)
+    one.plain(0, 3)
+    one.plain(40, 4)
+    for _ in range(25):
+        one.must("cuGraphAddChildGraphNode", f"n{slot('node')}", f"h{slot('graph', 3)}", 0, 0, f"h{slot('graph', 4)}")
+    check_equal(one.try_make(graph=3), OUT_OF_MEMORY, "also in 25 children")
+    agree("and gone", machine, one, LIMIT - 20 * MIB)
+    one.plain(10, 5)
+    codes = [one.try_make(graph=5) for _ in range(200)]
+    check(codes[:30] == [0] * 30 and codes[60:] == [OUT_OF_MEMORY] * 140, "nor do many small ones", codes)
+    check(machine.used(one.pid) <= LIMIT + 16 * MIB, "for which the limit is passed by no more than 256 nodes take", machine.used(one.pid) - LIMIT)
+    check_equal(one.charged(), LIMIT, "nothing is told to be free")
+    one.must("cuMemFree_v2", f"h{slot('ptr', 30)}")
+    settled("all of it is charged", machine, one, machine.used(one.pid))
+    check_equal(one.try_make(graph=5), 0, "with room there is another one")
+    one.finish()
+    check_equal(machine.used(), 0, "nothing is left")
+
+
 for test in (
+    check_nodes,
     check_limit,
     check_any_node,
     check_parts,
