@@ -163,7 +163,7 @@ static void write_names(void)
     if (source.limits.device_count || vgpu.region.base->device_count || !real_nvml())
         return;
 
-    if (!REAL(nvmlInit_v2) || REAL(nvmlInit_v2)() != NVML_SUCCESS)
+    if (REAL(nvmlInit_v2)() != NVML_SUCCESS)
         return;
     if (REAL(nvmlDeviceGetCount_v2)(&count) != NVML_SUCCESS)
         return;

@@ -156,8 +156,6 @@ PUBLIC CUresult cuCtxAttach(CUcontext *context, unsigned int flags)
     bool ours = vgpu_mode() == VGPU_ON;
     CUresult result;
 
-    if (!REAL(cuCtxAttach))
-        return CUDA_ERROR_NOT_FOUND;
     if (ours)
         (void)context_current();
     primary_hold();
@@ -174,8 +172,6 @@ PUBLIC CUresult cuCtxDetach(CUcontext context)
     CUresult result;
 
     (void)real_driver();
-    if (!REAL(cuCtxDetach))
-        return CUDA_ERROR_NOT_FOUND;
     if (vgpu_mode() != VGPU_ON || !context || !contexts_find(context, &known))
         return REAL(cuCtxDetach)(context);
     if (known.primary && known.device)

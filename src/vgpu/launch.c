@@ -164,8 +164,6 @@ PUBLIC CUresult cuLaunchCooperativeKernelMultiDevice(CUDA_LAUNCH_PARAMS *list, u
     unsigned paid = 0;
 
     (void)vgpu_mode();
-    if (!REAL(cuLaunchCooperativeKernelMultiDevice))
-        return CUDA_ERROR_NOT_FOUND;
     if (!list)
         return REAL(cuLaunchCooperativeKernelMultiDevice)(NULL, devices, flags);
     if (devices > LAUNCHES_AT_ONCE)

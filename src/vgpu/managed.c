@@ -382,7 +382,7 @@ bool managed_spill(CUdeviceptr *ptr, size_t bytes, const struct grant *grant)
 {
     CUdeviceptr made = 0;
 
-    if (!atomic_load(&vgpu.oversubscribed) || !REAL(cuMemAllocManaged) || !REAL(cuMemAdvise) ||
+    if (!atomic_load(&vgpu.oversubscribed) ||
         place_on_host(&made, bytes, CU_MEM_ATTACH_GLOBAL, grant, true) != CUDA_SUCCESS)
         return false;
     atomic_fetch_add(&grant->device->managed_units, grant->units);

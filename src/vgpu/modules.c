@@ -179,7 +179,7 @@ static CUresult found_function(CUresult result)
 
 #define FIND(name, ...)                                                                            \
     (void)real_driver();                                                                           \
-    return REAL(name) ? found_function(REAL(name)(__VA_ARGS__)) : CUDA_ERROR_NOT_FOUND
+    return found_function(REAL(name)(__VA_ARGS__))
 
 PUBLIC CUresult cuModuleGetFunction(CUfunction *function, CUmodule module, const char *name)
 {

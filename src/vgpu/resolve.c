@@ -256,7 +256,7 @@ PUBLIC CUresult cuGetProcAddress(const char *symbol, void **pfn, int version, cu
 {
     CUresult result;
 
-    if (!real_driver() || !REAL(cuGetProcAddress))
+    if (!real_driver())
         return CUDA_ERROR_SHARED_OBJECT_INIT_FAILED;
     result = REAL(cuGetProcAddress)(symbol, pfn, version, flags);
     replace_answer(result, pfn);
@@ -268,7 +268,7 @@ PUBLIC CUresult cuGetProcAddress_v2(const char *symbol, void **pfn, int version,
 {
     CUresult result;
 
-    if (!real_driver() || !REAL(cuGetProcAddress_v2))
+    if (!real_driver())
         return CUDA_ERROR_SHARED_OBJECT_INIT_FAILED;
     result = REAL(cuGetProcAddress_v2)(symbol, pfn, version, flags, status);
     replace_answer(result, pfn);

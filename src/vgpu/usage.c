@@ -45,7 +45,7 @@ static bool nvml_device(const struct vgpu_device *device, nvmlDevice_t *ret_hand
 
     if (no_nvml)
         return false;
-    no_nvml = !real_nvml() || !REAL(nvmlDeviceGetHandleByUUID) || !REAL(nvmlInit_v2);
+    no_nvml = !real_nvml();
     if (!initialised && !no_nvml)
         initialised = REAL(nvmlInit_v2)() == NVML_SUCCESS;
     return initialised && REAL(nvmlDeviceGetHandleByUUID)(device->uuid, ret_handle) == NVML_SUCCESS;
@@ -57,7 +57,7 @@ bool usage_list(const struct vgpu_device *device)
     nvmlDevice_t handle;
 
     list.count = 0;
-    if (!nvml_device(device, &handle) || !REAL(nvmlDeviceGetComputeRunningProcesses_v3) ||
+    if (!nvml_device(device, &handle) ||
         REAL(nvmlDeviceGetComputeRunningProcesses_v3)(handle, &count, list.infos) != NVML_SUCCESS)
         return false;
     list.count = MIN(count, (unsigned)LISTED);
@@ -69,7 +69,7 @@ bool usage_of_device(const struct vgpu_device *device, uint64_t *ret_bytes)
     nvmlDevice_t handle;
     nvmlMemory_t memory;
 
-    if (!nvml_device(device, &handle) || !REAL(nvmlDeviceGetMemoryInfo) ||
+    if (!nvml_device(device, &handle) ||
         REAL(nvmlDeviceGetMemoryInfo)(handle, &memory) != NVML_SUCCESS)
         return false;
     *ret_bytes = memory.used;
