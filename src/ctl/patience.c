@@ -38,10 +38,10 @@ static bool wait_for(const struct call *call, unsigned seconds)
     struct timespec until;
     bool done;
 
-    (void)clock_gettime(CLOCK_REALTIME, &until);
+    (void)clock_gettime(CLOCK_MONOTONIC, &until);
     until.tv_sec += (time_t)seconds;
     (void)pthread_mutex_lock(&lock);
-    while (!call->done && pthread_cond_timedwait(&changed, &lock, &until) == 0)
+    while (!call->done && pthread_cond_clockwait(&changed, &lock, CLOCK_MONOTONIC, &until) == 0)
         ;
     done = call->done;
     (void)pthread_mutex_unlock(&lock);
