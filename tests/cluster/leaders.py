@@ -89,6 +89,7 @@ class Stream:
         self.made = 0
         self.bound = {}  # name -> when it was first seen with a node
         self.twice = []
+        self.errors = set()
         self.stopped = threading.Event()
         self.thread = threading.Thread(target=self.run, daemon=True)
         self.thread.start()
@@ -98,7 +99,9 @@ class Stream:
             try:
                 self.turn()
             except (ApiError, OSError) as error:
-                print(f"      {error}")
+                if str(error) not in self.errors:  # each once: they come ten times a second
+                    print(f"      {error}")
+                self.errors.add(str(error))
 
     def turn(self):
         there = pods(self.namespace)
