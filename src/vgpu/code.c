@@ -59,9 +59,10 @@ CUresult code_begin_loading(struct code_loading *loading)
         return CUDA_SUCCESS;
 
     loading->device = vgpu_granted_device();
-    if (loading->device && !overhead_begin(&loading->overhead, loading->device, OVERHEAD_CODE, 0))
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    return CUDA_SUCCESS;
+    if (!loading->device || overhead_begin(&loading->overhead, loading->device, OVERHEAD_CODE, 0))
+        return CUDA_SUCCESS;
+    loading->device = NULL; /* nothing has begun that could end */
+    return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
 enum overhead_outcome code_end_loading(struct code_loading *loading, CUresult result,

@@ -514,7 +514,7 @@ def test_at_random(seconds, seed):
         thread.join(30)
     api.faults.clear()
     print(f"seed {seed}: {counts}", *sorted(whys.items(), key=lambda pair: -pair[1])[:6], sep="\n  ")
-    check(counts["placed"] > seconds / 3 and counts["terms"] > seconds / 15, "pods were placed in several terms", counts)
+    check(counts["placed"] > seconds / 3 and counts["terms"] >= seconds / 10, "pods were placed in several terms", counts)
     check_equal(api.granted_twice[:3], [], "nothing is granted twice")
     check(wait_until(schedulers[leading].decides, 20), "in the end one decides")
     check(schedulers[leading].sees_what_is(40), "and sees what is", schedulers[leading].view(), api.live())
