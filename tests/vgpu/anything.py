@@ -81,12 +81,14 @@ class Setting:
             self.environment["CUDA_LAUNCH_BLOCKING"] = 1
         if self.gpus == 2 and chance.random() < 0.2:
             self.environment["CUDA_VISIBLE_DEVICES"] = "1,0"
+        # Mostly none, for where there is some the account may be late, and is not held to the byte.
+        self.driver["graph-node"] = chance.choice(["0", "0", "64Ki"])
 
     @classmethod
     def plain(cls, gpus=1, limit=512 * MIB, cores=None, driver={}, strict=False):
         setting = cls.__new__(cls)
         setting.gpus, setting.limit, setting.cores, setting.environment = gpus, limit, cores, {}
-        setting.driver = {"loading": "lazy"} | driver
+        setting.driver = {"loading": "lazy", "graph-node": "0"} | driver
         setting.unseen = setting.file = False
         setting.managed = "full"
         return setting
@@ -94,6 +96,11 @@ class Setting:
     @property
     def eager(self):
         return self.driver["loading"] == "eager"
+
+    @property
+    def nodes(self):
+        """What executable graphs may take of a device before it is seen."""
+        return NODES if self.driver["graph-node"] != "0" else 0
 
     def __str__(self):
         options = " ".join(f"{k}={v}" for k, v in self.driver.items())
@@ -636,7 +643,7 @@ class Judge:
             return round_up(numbers(1), PIECE)
         if name.startswith(("cuGraphLaunch", "cuGraphUpload", "cuGraphInstantiateWithParams")):
             # Which graph it is nobody knows here: tests/vgpu/graphs.py is exact.
-            return self.graph_bytes + NODES * ("Instantiate" in name) or None
+            return self.graph_bytes + self.setting.nodes * ("Instantiate" in name) or None
         if name.startswith("cuArray") and "Create" in name:
             return paged(array_bytes(self.array_of(call))) or None
         if name == "cuMipmappedArrayCreate":
@@ -650,7 +657,7 @@ class Judge:
         if name.startswith("cuCtxCreate") or name in ("cuDevicePrimaryCtxRetain", "cuGreenCtxCreate"):
             return CONTEXT + (self.code_bytes() if self.setting.eager else 0)
         if name.startswith("cuGraphInstantiate"):
-            return NODES  # of graphs that were made before as well
+            return max(1, self.setting.nodes)  # of graphs that were made before as well
         if name.startswith(("cuModuleLoad", "cuLibraryLoad")):
             return max(1, paged(self.image_bytes(call)) * self.contexts if self.setting.eager else 1)
         if name == "cuCtxSetLimit":
@@ -679,7 +686,7 @@ class Judge:
             return
         self.heard_of_graphs(call)
         if call.name.startswith("cuGraphInstantiate"):
-            self.node_bytes = min(self.node_bytes + PIECE, 4 * NODES)
+            self.node_bytes = min(self.node_bytes + PIECE, 4 * self.setting.nodes)
         if call.name.startswith(("cuModuleLoad", "cuLibraryLoad")):
             self.code.append((call.makes, paged(self.image_bytes(call))))
             self.stacks |= "t3" in call.words
