@@ -461,6 +461,37 @@ static void streams_of_a_capture(void)
     HOLDS(status_of(t.streams[1]) == CU_STREAM_CAPTURE_STATUS_NONE);
 }
 
+/* Each kernel belongs to where it was captured. */
+static void streams_of_two_devices(void)
+{
+    struct testing other;
+    CUgraphExec exec;
+    CUgraph graph;
+
+    testing_begin(&t);
+    testing_begin_context(&other, 1);
+    OK(cuStreamBeginCapture_v2(t.streams[0], GLOBAL));
+    OK(cuEventRecord(t.events[0], t.streams[0]));
+    OK(cuStreamWaitEvent(other.streams[0], t.events[0], 0));
+    OK(testing_launch(other.kernel, other.streams[0], 100, 2000, 0));
+    OK(cuEventRecord(other.events[0], other.streams[0]));
+    OK(testing_launch(t.kernel, t.streams[0], 100, 1000, 0));
+    OK(cuStreamWaitEvent(t.streams[0], other.events[0], 0));
+    OK(cuStreamEndCapture(t.streams[0], &graph));
+    OK(cuGraphInstantiateWithFlags(&exec, graph, 0));
+    OK(cuGraphLaunch(exec, t.streams[1]));
+    testing_step(NS_PER_S);
+    HOLDS(testing_busy_ns() == 1000 && testing_busy_on_ns(1) == 2000);
+    OK(cuGraphExecDestroy(exec));
+    OK(cuGraphDestroy(graph));
+}
+
+static void kernels_run_where_they_were_captured(void **state)
+{
+    (void)state;
+    assert_int_equal(testing_run("", streams_of_two_devices), 0);
+}
+
 static void streams_fork_and_join(void **state)
 {
     (void)state;
@@ -737,6 +768,7 @@ int main(void)
         cmocka_unit_test(what_is_captured_can_not_be_waited_for),
         cmocka_unit_test(a_capture_ends_where_and_by_whom_it_began),
         cmocka_unit_test(streams_fork_and_join),
+        cmocka_unit_test(kernels_run_where_they_were_captured),
         cmocka_unit_test(captures_are_isolated),
         cmocka_unit_test(external_events_cross_the_boundary),
         cmocka_unit_test(the_legacy_stream_is_barred_beside_blocking_ones),

@@ -19,7 +19,7 @@ PUBLIC CUresult cuEventCreate(CUevent *event, unsigned int flags)
     (void)sim_lock(guest.sim);
     i = sim_event_new(guest_state(), context, flags);
     if (i)
-        *event = guest_event_handle(i);
+        *event = guest_event_handle(i, guest_state()->events[i].gen);
     sim_unlock(guest.sim);
     return i ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }

@@ -141,10 +141,33 @@ static void give_own(struct graph *exec)
     exec->own_bytes = 0;
 }
 
+static bool is_there(const struct graph_side *side)
+{
+    const struct sim_stream *stream = &guest_state()->streams[side->stream];
+
+    return guest_context(side->context)->gen == side->context_gen &&
+           stream->gen == side->stream_gen;
+}
+
+static void end_sides(struct graph *exec)
+{
+    while (exec->sides) {
+        struct graph_side *side = exec->sides;
+
+        exec->sides = side->next;
+        (void)sim_lock(guest.sim);
+        if (is_there(side))
+            sim_stream_free(guest_state(), side->stream);
+        sim_unlock(guest.sim);
+        free(side);
+    }
+}
+
 static void end_exec(struct graph *exec)
 {
     if (!exec)
         return;
+    end_sides(exec);
     give_own(exec);
     graph_memory_forget(exec);
     graph_free(exec);
@@ -283,14 +306,75 @@ static bool does_work(const struct graph_node *node)
            node->type == CU_GRAPH_NODE_TYPE_WAIT_EVENT;
 }
 
-static CUresult launch_node(uint32_t stream, const struct graph_node *node)
+/* NULL: no stream can be made. */
+static struct graph_side *side_in(struct graph *exec, uint32_t context)
+{
+    struct graph_side *side = exec->sides;
+    uint32_t gen = guest_context(context)->gen;
+
+    while (side && (side->context != context || !is_there(side)))
+        side = side->next;
+    if (side)
+        return side;
+    side = calloc(1, sizeof(*side));
+    if (!side)
+        return NULL;
+    *side = (struct graph_side){
+        .context = context,
+        .context_gen = gen,
+        .stream = sim_stream_new(guest_state(), context, CU_STREAM_NON_BLOCKING),
+        .next = exec->sides,
+    };
+    if (!side->stream) {
+        free(side);
+        return NULL;
+    }
+    side->stream_gen = guest_state()->streams[side->stream].gen;
+    exec->sides = side;
+    return side;
+}
+
+/* A stream waits for all that another one has to do. */
+static CUresult follow(uint32_t stream, uint32_t other)
+{
+    const struct sim_stream *st = &guest_state()->streams[other];
+    struct sim_op op = {.kind = SIM_OP_WAIT, .target = other, .gen = st->gen, .seq = st->tail};
+
+    return guest_append(stream, &op);
+}
+
+/* A kernel runs in its own context, wherever the graph is launched. */
+static CUresult launch_aside(struct graph *exec, uint32_t stream, const struct graph_node *node)
+{
+    struct sim_op op = node->op;
+    const struct graph_side *side;
+    uint32_t aside;
+    CUresult r;
+
+    if (guest_context(node->context)->gen != node->context_gen)
+        return CUDA_ERROR_INVALID_VALUE;
+    side = side_in(exec, node->context);
+    if (!side)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    aside = side->stream;
+    sim_advance(guest_state(), guest_context(node->context)->device, sim_now(guest_state()));
+    r = follow(aside, stream);
+    if (r == CUDA_SUCCESS)
+        r = guest_launch(aside, &op);
+    return r == CUDA_SUCCESS ? follow(stream, aside) : r;
+}
+
+static CUresult launch_node(struct graph *exec, uint32_t stream, const struct graph_node *node)
 {
     struct sim_op op = node->op;
 
     if (!does_work(node))
         return CUDA_SUCCESS;
     if (guest_is_capturing(stream))
-        return guest_capture(stream, &op);
+        return node->type == CU_GRAPH_NODE_TYPE_KERNEL ? guest_capture_node(stream, node)
+                                                       : guest_capture(stream, &op);
+    if (op.kind == SIM_OP_KERNEL && node->context != guest_state()->streams[stream].context)
+        return launch_aside(exec, stream, node);
     if (op.kind == SIM_OP_KERNEL)
         return guest_launch(stream, &op);
     if (guest_state()->events[op.target].gen != op.gen)
@@ -324,7 +408,7 @@ static CUresult launch(CUgraphExec handle, CUstream stream, bool per_thread)
     if (r == CUDA_SUCCESS && has_memory)
         r = prepare_memory(exec, i);
     for (size_t k = 0; r == CUDA_SUCCESS && k < exec->count; k++)
-        r = launch_node(i, exec->nodes[k]);
+        r = launch_node(exec, i, exec->nodes[k]);
     if (r == CUDA_SUCCESS && has_memory)
         graph_memory_launched(exec);
     sim_unlock(guest.sim);
@@ -358,8 +442,7 @@ PUBLIC CUresult cuGraphExecKernelNodeSetParams_v2(CUgraphExec handle, CUgraphNod
     const struct graph_node *node = graph_find_node(node_handle);
     struct graph *exec = find_exec(handle);
     struct graph_node *copy = exec && node ? find_copy(exec, node) : NULL;
-    uint64_t values[2];
-    struct sim_op op;
+    struct graph_node like;
     uint32_t context;
     CUresult r = guest_current(&context);
 
@@ -367,9 +450,11 @@ PUBLIC CUresult cuGraphExecKernelNodeSetParams_v2(CUgraphExec handle, CUgraphNod
         return r;
     if (!copy || !params || copy->type != CU_GRAPH_NODE_TYPE_KERNEL)
         return CUDA_ERROR_INVALID_VALUE;
-    r = guest_make_kernel(params, context, &op, values);
+    r = guest_make_kernel(params, context, &like);
+    if (r == CUDA_SUCCESS && like.context != copy->context)
+        r = CUDA_ERROR_INVALID_VALUE;
     if (r == CUDA_SUCCESS)
-        copy->op = op;
+        graph_set_work(copy, &like);
     return r;
 }
 
@@ -393,6 +478,8 @@ static int compare(const struct graph *exec, const struct graph *like)
             return CU_GRAPH_EXEC_UPDATE_ERROR_NODE_TYPE_CHANGED;
         if (exec->nodes[i]->memory != like->nodes[i]->memory)
             return CU_GRAPH_EXEC_UPDATE_ERROR_PARAMETERS_CHANGED;
+        if (exec->nodes[i]->context != like->nodes[i]->context)
+            return CU_GRAPH_EXEC_UPDATE_ERROR_UNSUPPORTED_FUNCTION_CHANGE;
     }
     return CU_GRAPH_EXEC_UPDATE_SUCCESS;
 }
@@ -409,7 +496,7 @@ static CUresult update(struct graph *exec, const struct graph *graph, int *ret)
             r = CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE;
     }
     for (size_t i = 0; r == CUDA_SUCCESS && i < like->count; i++)
-        exec->nodes[i]->op = like->nodes[i]->op;
+        graph_set_work(exec->nodes[i], like->nodes[i]);
     end_exec(like);
     return r;
 }

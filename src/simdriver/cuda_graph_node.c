@@ -63,10 +63,7 @@ static CUresult make_kernel(const CUDA_KERNEL_NODE_PARAMS *params, struct graph_
         r = guest_current(&context);
     if (r != CUDA_SUCCESS)
         return r;
-    *ret = (struct graph_node){.type = CU_GRAPH_NODE_TYPE_KERNEL, .kernel = *params};
-    ret->kernel.extra = NULL;
-    ret->kernel.kernelParams = ret->pointers; /* the node's own, once it is one */
-    return guest_make_kernel(params, context, &ret->op, ret->values);
+    return guest_make_kernel(params, context, ret);
 }
 
 PUBLIC CUresult cuGraphAddKernelNode_v2(CUgraphNode *node, CUgraph graph,
@@ -349,8 +346,9 @@ static CUresult get_event(CUgraphNode handle, CUevent *event, CUgraphNodeType ty
     const struct graph_node *node = graph_find_node(handle);
     CUresult r = check(node && node->type == type ? event : NULL);
 
+    /* Also when that event is gone. */
     if (r == CUDA_SUCCESS)
-        *event = guest_event_handle(node->op.target);
+        *event = guest_event_handle(node->op.target, node->op.gen);
     return r;
 }
 
@@ -364,18 +362,14 @@ PUBLIC CUresult cuGraphEventWaitNodeGetEvent(CUgraphNode node, CUevent *event)
     return get_event(node, event, CU_GRAPH_NODE_TYPE_WAIT_EVENT);
 }
 
-/* Those of a kernel that was captured are not known. */
 PUBLIC CUresult cuGraphKernelNodeGetParams_v2(CUgraphNode handle, CUDA_KERNEL_NODE_PARAMS *params)
 {
     const struct graph_node *node = graph_find_node(handle);
     CUresult r = check(node && node->type == CU_GRAPH_NODE_TYPE_KERNEL ? params : NULL);
 
-    if (r != CUDA_SUCCESS)
-        return r;
-    if (!node->kernel.kernelParams)
-        return CUDA_ERROR_NOT_SUPPORTED;
-    *params = node->kernel;
-    return CUDA_SUCCESS;
+    if (r == CUDA_SUCCESS)
+        *params = node->kernel;
+    return r;
 }
 
 PUBLIC CUresult cuGraphKernelNodeGetParams(CUgraphNode node, CUDA_KERNEL_NODE_PARAMS_v1 *params)
@@ -398,10 +392,7 @@ PUBLIC CUresult cuGraphKernelNodeSetParams_v2(CUgraphNode handle,
         r = make_kernel(params, &like);
     if (r != CUDA_SUCCESS)
         return r;
-    node->op = like.op;
-    node->kernel = like.kernel;
-    node->kernel.kernelParams = node->pointers;
-    memcpy(node->values, like.values, sizeof(node->values));
+    graph_set_work(node, &like);
     return CUDA_SUCCESS;
 }
 

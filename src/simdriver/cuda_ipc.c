@@ -393,7 +393,7 @@ static CUresult open_event(const struct ticket *ticket, uint32_t context, CUeven
     event = &guest_state()->events[i];
     event->stream = ticket->index;
     event->stream_gen = ticket->gen;
-    *ret_event = guest_event_handle(i);
+    *ret_event = guest_event_handle(i, guest_state()->events[i].gen);
     return CUDA_SUCCESS;
 }
 

@@ -7,6 +7,7 @@
  */
 
 #include "base/util.h"
+#include "simdriver/graph.h"
 #include "simdriver/guest.h"
 #include "simdriver/module.h"
 
@@ -76,6 +77,45 @@ static CUresult launch_now(uint32_t stream, struct sim_op *op)
     return r;
 }
 
+/* In which context it runs a function knows, and a kernel, which has none, becomes one of. */
+static struct graph_node node_of(const CUDA_KERNEL_NODE_PARAMS *params,
+                                 const struct module_function *kernel, const struct sim_op *op,
+                                 const struct parameters *parameters, uint32_t context)
+{
+    struct graph_node node = {
+        .type = CU_GRAPH_NODE_TYPE_KERNEL,
+        .op = *op,
+        .context = context,
+        .context_gen = guest_context(context)->gen,
+        .kernel = *params,
+    };
+
+    memcpy(node.values, parameters->values, sizeof(node.values));
+    node.kernel.func = (CUfunction)(uintptr_t)kernel;
+    node.kernel.kern = NULL;
+    node.kernel.ctx = guest_context_handle(context);
+    node.kernel.extra = NULL;
+    return node;
+}
+
+static CUresult capture(uint32_t stream, const struct module_function *kernel,
+                        const struct sim_op *op, const unsigned grid[3], const unsigned block[3],
+                        const struct parameters *parameters)
+{
+    const CUDA_KERNEL_NODE_PARAMS params = {
+        .gridDimX = grid[0],
+        .gridDimY = grid[1],
+        .gridDimZ = grid[2],
+        .blockDimX = block[0],
+        .blockDimY = block[1],
+        .blockDimZ = block[2],
+    };
+    struct graph_node node =
+        node_of(&params, kernel, op, parameters, guest_state()->streams[stream].context);
+
+    return guest_capture_node(stream, &node);
+}
+
 static CUresult launch(CUfunction function, const unsigned grid[3], const unsigned block[3],
                        CUstream stream, bool per_thread, struct parameters parameters)
 {
@@ -107,7 +147,7 @@ static CUresult launch(CUfunction function, const unsigned grid[3], const unsign
     if (!op.weight || !block[0] || !block[1] || !block[2] || (op.gen && op.target == SIM_FLAGS))
         r = CUDA_ERROR_INVALID_VALUE;
     else if (guest_is_capturing(i))
-        r = guest_capture(i, &op);
+        r = capture(i, kernel, &op, grid, block, &parameters);
     else
         r = guest_check_legacy(i, false);
     if (r == CUDA_SUCCESS && !guest_is_capturing(i)) {
@@ -120,28 +160,30 @@ static CUresult launch(CUfunction function, const unsigned grid[3], const unsign
 }
 
 CUresult guest_make_kernel(const CUDA_KERNEL_NODE_PARAMS *params, uint32_t context,
-                           struct sim_op *ret_op, uint64_t ret_values[2])
+                           struct graph_node *ret_node)
 {
     CUfunction function = params->func ? params->func : (CUfunction)params->kern;
     const unsigned grid[] = {params->gridDimX, params->gridDimY, params->gridDimZ};
     struct module_function *kernel;
     struct parameters parameters;
+    struct sim_op op;
     CUresult r = module_prepare(function, context, &kernel);
 
     if (r != CUDA_SUCCESS)
         return r;
+    context = module_context(kernel);
     parameters = read_parameters(function, params->kernelParams, params->extra);
-    *ret_op = (struct sim_op){
+    op = (struct sim_op){
         .kind = SIM_OP_KERNEL,
         .work_ns = (int64_t)MIN(parameters.values[0], WORK_MAX_NS),
         .target = (uint32_t)MIN(parameters.values[1], (uint64_t)SIM_FLAGS),
         .gen = kernel->role == SIM_ROLE_TOUCHES ? 0 : kernel->role,
         .weight = weight_of(guest_context(context)->device, grid),
     };
-    ret_op->target = kernel->role == SIM_ROLE_TOUCHES ? 0 : ret_op->target;
-    memcpy(ret_values, parameters.values, sizeof(parameters.values));
-    if (!ret_op->weight || !params->blockDimX || !params->blockDimY || !params->blockDimZ ||
-        (ret_op->gen && ret_op->target == SIM_FLAGS))
+    op.target = kernel->role == SIM_ROLE_TOUCHES ? 0 : op.target;
+    *ret_node = node_of(params, kernel, &op, &parameters, context);
+    if (!op.weight || !params->blockDimX || !params->blockDimY || !params->blockDimZ ||
+        (op.gen && op.target == SIM_FLAGS))
         return CUDA_ERROR_INVALID_VALUE;
     return CUDA_SUCCESS;
 }

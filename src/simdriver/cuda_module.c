@@ -526,6 +526,27 @@ CUresult module_prepare(CUfunction handle, uint32_t context, struct module_funct
     return r;
 }
 
+uint32_t module_context(const struct module_function *function)
+{
+    return function->code->context;
+}
+
+PUBLIC CUresult cuFuncGetModule(CUmodule *module, CUfunction handle)
+{
+    const struct module_function *function = module_find_function(handle);
+    CUresult r = guest_check();
+
+    if (r != CUDA_SUCCESS)
+        return r;
+    if (!module)
+        return CUDA_ERROR_INVALID_VALUE;
+    /* A kernel is in no context's module. */
+    if (!function || !function->code->context)
+        return CUDA_ERROR_INVALID_HANDLE;
+    *module = (CUmodule)function->code;
+    return CUDA_SUCCESS;
+}
+
 PUBLIC CUresult cuFuncLoad(CUfunction handle)
 {
     struct module_function *function;

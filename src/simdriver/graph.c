@@ -76,8 +76,7 @@ static struct graph_node *node_new(const struct graph_node *like)
         graph_memory_hold(node->memory);
     for (unsigned i = 0; i < ARRAY_SIZE(node->pointers); i++)
         node->pointers[i] = &node->values[i];
-    if (node->kernel.kernelParams)
-        node->kernel.kernelParams = node->pointers;
+    node->kernel.kernelParams = node->pointers;
     __atomic_store_n(&node->magic, NODE_MAGIC, __ATOMIC_RELEASE);
     return node;
 }
@@ -136,6 +135,16 @@ struct graph_node *graph_add(struct graph *graph, const struct graph_node *like)
     node->graph = graph;
     graph->nodes[graph->count++] = node;
     return node;
+}
+
+void graph_set_work(struct graph_node *node, const struct graph_node *like)
+{
+    node->op = like->op;
+    node->context = like->context;
+    node->context_gen = like->context_gen;
+    node->kernel = like->kernel;
+    node->kernel.kernelParams = node->pointers;
+    memcpy(node->values, like->values, sizeof(node->values));
 }
 
 bool graph_add_after(struct graph_node *node, struct graph_node *before)

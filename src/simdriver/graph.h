@@ -21,8 +21,9 @@ struct graph_node {
     CUgraphNodeType type;
     struct graph *graph;
     struct sim_op op; /* of a kernel; of a record and a wait: the event and its generation */
-    CUDA_KERNEL_NODE_PARAMS kernel; /* of one that was captured: nothing */
-    uint64_t values[2];             /* its parameters */
+    uint32_t context, context_gen; /* in which a kernel runs, whatever stream it is launched in */
+    CUDA_KERNEL_NODE_PARAMS kernel;
+    uint64_t values[2]; /* its parameters */
     void *pointers[2];
     struct graph *child;
     struct graph_memory *memory; /* that it takes, or frees: a hold on it */
@@ -32,6 +33,13 @@ struct graph_node {
     bool marked;                     /* for whoever walks the graph */
     const struct graph_node *origin; /* of a copy: what it was made of */
     struct graph_node *next_unused;
+};
+
+/* A stream of its own, for kernels of another context than the one that it is launched in. */
+struct graph_side {
+    uint32_t context, context_gen;
+    uint32_t stream, stream_gen;
+    struct graph_side *next;
 };
 
 /* A CUgraph, and a CUgraphExec; never freed, only used again. */
@@ -52,6 +60,7 @@ struct graph {
     uint64_t temporary_bytes[SIM_MAX_GPUS]; /* for what it frees itself */
     uint64_t own_bytes;                     /* of device memory, for its nodes */
     uint32_t own_context, own_context_gen;
+    struct graph_side *sides;
     bool mapped;
     uint32_t stream, stream_gen; /* where it was launched, or uploaded, last */
     uint64_t seq;
@@ -70,6 +79,10 @@ struct graph_node *graph_find_node(CUgraphNode handle);
 
 /* Appends a copy of a node, which has no dependencies yet; NULL when there is no memory. */
 struct graph_node *graph_add(struct graph *graph, const struct graph_node *like);
+
+/* It does from now on what another one does, which may be no graph's node. */
+void graph_set_work(struct graph_node *node, const struct graph_node *like);
+
 bool graph_add_after(struct graph_node *node, struct graph_node *before);
 void graph_forget_after(struct graph_node *node, const struct graph_node *before);
 void graph_remove(struct graph_node *node);

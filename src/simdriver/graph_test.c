@@ -28,16 +28,21 @@ static uint64_t begin(void)
     return testing_used_bytes();
 }
 
-static CUgraphNode kernel_after(CUgraphNode before, uint64_t ns)
+static CUgraphNode kernel_of(const struct testing *where, CUgraphNode before, uint64_t ns)
 {
     void *params[] = {&ns};
     CUDA_KERNEL_NODE_PARAMS kernel = {
-        t.kernel, 100, 1, 1, 32, 1, 1, 0, params, NULL, NULL, NULL,
+        where->kernel, 100, 1, 1, 32, 1, 1, 0, params, NULL, NULL, NULL,
     };
     CUgraphNode node;
 
     OK(cuGraphAddKernelNode_v2(&node, graph, &before, before ? 1 : 0, &kernel));
     return node;
+}
+
+static CUgraphNode kernel_after(CUgraphNode before, uint64_t ns)
+{
+    return kernel_of(&t, before, ns);
 }
 
 static CUgraphNode alloc_after(CUgraphNode before, size_t bytes, CUdeviceptr *ret_ptr)
@@ -80,6 +85,52 @@ static void launch_and_wait(void)
     OK(cuGraphLaunch(exec, t.streams[0]));
     testing_step(1000);
     OK(cuStreamSynchronize(t.streams[0]));
+}
+
+/* Whatever context is current, and wherever the graph is launched. */
+static void kernels_run_on_two_devices(void)
+{
+    CUDA_KERNEL_NODE_PARAMS params;
+    struct testing other;
+    CUgraphNode node;
+    CUmodule module;
+    int changed;
+    CUgraph like;
+
+    (void)begin();
+    testing_begin_context(&other, 1);
+    node = kernel_of(&other, kernel_after(NULL, 1000), 2000);
+    (void)kernel_after(node, 3000);
+    OK(cuGraphKernelNodeGetParams_v2(node, &params));
+    HOLDS(params.ctx == other.context);
+    OK(cuFuncGetModule(&module, params.func));
+    HOLDS(module == other.module);
+    instantiate();
+    OK(cuGraphLaunch(exec, t.streams[0]));
+    testing_step(5500);
+    HOLDS(testing_busy_ns() == 3500 && testing_busy_on_ns(1) == 2000);
+    GIVES(CUDA_ERROR_NOT_READY, cuStreamQuery(t.streams[0]));
+    testing_step(500);
+    OK(cuStreamQuery(t.streams[0]));
+    OK(cuGraphLaunch(exec, other.streams[0]));
+    testing_step(10000);
+    HOLDS(testing_busy_ns() == 8000 && testing_busy_on_ns(1) == 4000);
+
+    /* Neither its parameters nor an update may bring a node elsewhere. */
+    params.func = t.kernel;
+    params.ctx = t.context;
+    INVALID(cuGraphExecKernelNodeSetParams_v2(exec, node, &params));
+    OK(cuGraphClone(&like, graph));
+    OK(cuGraphNodeFindInClone(&node, node, like));
+    OK(cuGraphKernelNodeSetParams_v2(node, &params));
+    GIVES(CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE, cuGraphExecUpdate(exec, like, NULL, &changed));
+    HOLDS(changed == CU_GRAPH_EXEC_UPDATE_ERROR_UNSUPPORTED_FUNCTION_CHANGE);
+
+    /* A context takes with it what runs there. */
+    OK(cuCtxDestroy_v2(other.context));
+    OK(cuCtxSetCurrent(t.context));
+    INVALID(cuGraphLaunch(exec, t.streams[0]));
+    OK(cuGraphExecDestroy(exec));
 }
 
 static void kernels_run(void)
@@ -431,6 +482,7 @@ static void nodes_take_memory(void)
 
 HOLDS_IN(nodes_of_what_can_be_launched_take_memory, "graph-node=64Ki", nodes_take_memory)
 HOLDS_IN(a_graph_runs_what_was_added_in_order, "", kernels_run)
+HOLDS_IN(a_kernel_runs_on_its_own_device, "", kernels_run_on_two_devices)
 HOLDS_IN(a_child_is_a_copy, "", children)
 HOLDS_IN(a_circle_is_no_graph, "", circles)
 HOLDS_IN(memory_is_taken_at_the_launch_and_kept, "", memory_is_taken_late)
@@ -446,6 +498,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(nodes_of_what_can_be_launched_take_memory),
         cmocka_unit_test(a_graph_runs_what_was_added_in_order),
+        cmocka_unit_test(a_kernel_runs_on_its_own_device),
         cmocka_unit_test(a_child_is_a_copy),
         cmocka_unit_test(a_circle_is_no_graph),
         cmocka_unit_test(memory_is_taken_at_the_launch_and_kept),

@@ -362,9 +362,9 @@ bool guest_find_event(CUevent handle, uint32_t *ret_event)
     return other->owner && other->gen == event->stream_gen;
 }
 
-CUevent guest_event_handle(uint32_t event)
+CUevent guest_event_handle(uint32_t event, uint32_t gen)
 {
-    return make_handle(HANDLE_EVENT, event, guest_state()->events[event].gen);
+    return make_handle(HANDLE_EVENT, event, gen);
 }
 
 CUresult guest_enter_stream(CUstream handle, bool per_thread, uint32_t *ret_stream)

@@ -108,7 +108,7 @@ CUstream guest_stream_handle(uint32_t stream);
  * is there; guest_find_own_event() finds it itself. */
 bool guest_find_event(CUevent handle, uint32_t *ret_event);
 bool guest_find_own_event(CUevent handle, uint32_t *ret_event);
-CUevent guest_event_handle(uint32_t event);
+CUevent guest_event_handle(uint32_t event, uint32_t gen);
 
 /*
  * Locks the machine, moves the context's device on to now, and finds the stream. On failure nothing
@@ -122,9 +122,11 @@ CUresult guest_append(uint32_t stream, struct sim_op *op);
 /* As guest_append(), of a kernel, and counts it. */
 CUresult guest_launch(uint32_t stream, struct sim_op *op);
 
-/* A kernel as a graph has it, its code loaded in a context. No lock held. */
+/* A kernel as a graph has it, its code loaded: a function in its own context, a kernel that has
+ * none in the given one. No lock held. */
+struct graph_node;
 CUresult guest_make_kernel(const CUDA_KERNEL_NODE_PARAMS *params, uint32_t context,
-                           struct sim_op *ret_op, uint64_t ret_values[2]);
+                           struct graph_node *ret_node);
 
 /* Waits until a stream has done so many ops. Locked before, unlocked after. */
 void guest_wait(uint32_t stream, uint64_t seq, int64_t work_ns);
@@ -227,7 +229,6 @@ CUresult guest_check_event(uint32_t event);
 CUresult guest_check_context_wait(uint32_t context);
 
 /* Makes a node of what was put into a stream that is captured. */
-struct graph_node;
 bool guest_is_capturing(uint32_t stream);
 CUresult guest_capture(uint32_t stream, const struct sim_op *op);
 CUresult guest_capture_node(uint32_t stream, const struct graph_node *like);

@@ -74,3 +74,6 @@ struct module_function *module_find_function(CUfunction handle);
  * and the stack is large enough. CUDA_ERROR_INVALID_HANDLE, CUDA_ERROR_OUT_OF_MEMORY.
  */
 CUresult module_prepare(CUfunction handle, uint32_t context, struct module_function **ret_function);
+
+/* In which context a module's function is. */
+uint32_t module_context(const struct module_function *function);

@@ -143,7 +143,12 @@ uint64_t testing_used_bytes(void)
 
 int64_t testing_busy_ns(void)
 {
-    return view()->gpus[0].busy_ns;
+    return testing_busy_on_ns(0);
+}
+
+int64_t testing_busy_on_ns(unsigned gpu)
+{
+    return view()->gpus[gpu].busy_ns;
 }
 
 int64_t testing_between(CUevent from, CUevent to)

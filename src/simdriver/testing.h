@@ -69,6 +69,7 @@ void testing_step(int64_t ns);
 /* What the machine counts on its first GPU. */
 uint64_t testing_used_bytes(void);
 int64_t testing_busy_ns(void);
+int64_t testing_busy_on_ns(unsigned gpu);
 
 /* Between two events, rounded to nanoseconds. */
 int64_t testing_between(CUevent from, CUevent to);

@@ -98,6 +98,7 @@ ROWS = {
     "cuFuncGetAttribute": (0.5, "o4 smallattribute function"),
     "cuFuncLoad": (1, "function"),
     "cuFuncIsLoaded": (0.7, "o4 function"),
+    "cuFuncGetModule": (0.4, "?module function"),
     "cuParamSetv": (0.7, "function offset nanoseconds 8"),
     # Memory
     "cuMemGetInfo": (2, "o4 o4"),
