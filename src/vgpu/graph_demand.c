@@ -4,6 +4,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "vgpu/graph_walk.h"
 #include "vgpu/pool.h"
 #include "vgpu/real.h"
 
@@ -11,8 +12,6 @@
 
 enum {
     FIRST_ROWS = 64,
-    FEW_NODES = 64, /* that need no memory of their own to be listed */
-    CHILDREN = 64,  /* graphs in graphs in graphs that are looked into */
 };
 
 struct row {
@@ -128,67 +127,26 @@ static uint64_t in_granules(uint64_t bytes, uint64_t granule)
     return bytes > UINT64_MAX - granule ? UINT64_MAX : (bytes + granule - 1) / granule * granule;
 }
 
-static void add_node(struct graph_demand *demand, CUgraphNode node)
+static bool add_node(CUgraphNode node, CUgraphNodeType type, void *arg)
 {
     CUDA_MEM_ALLOC_NODE_PARAMS params;
     const struct vgpu_device *device;
+    struct graph_demand *demand = arg;
     uint64_t bytes;
     size_t at;
 
-    if (REAL(cuGraphMemAllocNodeGetParams)(node, &params) != CUDA_SUCCESS ||
+    if (type != CU_GRAPH_NODE_TYPE_MEM_ALLOC ||
+        REAL(cuGraphMemAllocNodeGetParams)(node, &params) != CUDA_SUCCESS ||
         params.poolProps.location.type != CU_MEM_LOCATION_TYPE_DEVICE)
-        return;
+        return true;
     device = vgpu_device(params.poolProps.location.id);
     if (!device)
-        return;
+        return true;
     at = (size_t)(device - vgpu.devices);
     bytes = in_granules(params.bytesize, granule_of(device));
     demand->largest[at] = MAX(demand->largest[at], bytes);
     demand->bytes[at] += MIN(bytes, UINT64_MAX - demand->bytes[at]);
-}
-
-static bool add_graph(struct graph_demand *demand, CUgraph graph, unsigned depth);
-
-static bool add_nodes(struct graph_demand *demand, const CUgraphNode *nodes, size_t count,
-                      unsigned depth)
-{
-    for (size_t i = 0; i < count; i++) {
-        CUgraphNodeType type;
-        CUgraph child;
-
-        if (REAL(cuGraphNodeGetType)(nodes[i], &type) != CUDA_SUCCESS)
-            return false;
-        if (type == CU_GRAPH_NODE_TYPE_MEM_ALLOC)
-            add_node(demand, nodes[i]);
-        if (type != CU_GRAPH_NODE_TYPE_GRAPH)
-            continue;
-        if (REAL(cuGraphChildGraphNodeGetGraph)(nodes[i], &child) != CUDA_SUCCESS ||
-            !add_graph(demand, child, depth + 1))
-            return false;
-    }
     return true;
-}
-
-static bool add_graph(struct graph_demand *demand, CUgraph graph, unsigned depth)
-{
-    CUgraphNode few[FEW_NODES], *nodes = few;
-    size_t count = 0, bytes;
-    bool known;
-
-    if (depth > CHILDREN || REAL(cuGraphGetNodes)(graph, NULL, &count) != CUDA_SUCCESS)
-        return false;
-    bytes = count * sizeof(CUgraphNode);
-    if (count > FEW_NODES)
-        nodes = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (nodes == MAP_FAILED)
-        return false;
-    if (nodes != few)
-        bytes = count * sizeof(CUgraphNode);
-    known = !count || REAL(cuGraphGetNodes)(graph, nodes, &count) == CUDA_SUCCESS;
-    known = known && add_nodes(demand, nodes, count, depth);
-    if (nodes != few)
-        (void)munmap(nodes, bytes);
-    return known;
 }
 
 bool graph_demand_is_any(const struct graph_demand *demand)
@@ -202,5 +160,5 @@ bool graph_demand_is_any(const struct graph_demand *demand)
 
 bool graph_demand_of(struct graph_demand *demand, CUgraph graph)
 {
-    return add_graph(demand, graph, 0);
+    return graph_walk(graph, add_node, demand);
 }

@@ -4,6 +4,7 @@
 #include "vgpu/code.h"
 #include "vgpu/compute.h"
 #include "vgpu/graph_demand.h"
+#include "vgpu/graph_walk.h"
 #include "vgpu/hidden.h"
 #include "vgpu/real.h"
 
@@ -11,7 +12,6 @@ enum {
     /* Of graphs that were made since it was looked what they take: 16 MiB where each node takes
      * 64 KiB. */
     MANY_NODES = 256,
-    CHILDREN = 8, /* graphs in graphs that are looked into */
 };
 
 _Atomic bool graphs_any;
@@ -29,27 +29,27 @@ void graphs_will_allocate(void)
  * many together it is measured as what code takes, and undone beyond the limit.
  */
 
-/* With those of its children; at most so many. */
-static unsigned count_nodes(CUgraph graph, unsigned depth)
+/* False: it is known that there are many. */
+static bool count_node(CUgraphNode node, CUgraphNodeType type, void *arg)
 {
-    CUgraphNode nodes[MANY_NODES];
+    unsigned *count = arg;
+
+    (void)node;
+    /* Nobody tells what is in its bodies. */
+    *count += type == CU_GRAPH_NODE_TYPE_CONDITIONAL ? MANY_NODES : 1;
+    return *count < MANY_NODES;
+}
+
+/* With those of its children; at most so many. */
+static unsigned count_nodes(CUgraph graph)
+{
+    unsigned total = 0;
     size_t count = 0;
-    unsigned total;
 
-    if (depth > CHILDREN || REAL(cuGraphGetNodes)(graph, NULL, &count) != CUDA_SUCCESS ||
-        count >= MANY_NODES || REAL(cuGraphGetNodes)(graph, nodes, &count) != CUDA_SUCCESS)
+    if (REAL(cuGraphGetNodes)(graph, NULL, &count) != CUDA_SUCCESS || count >= MANY_NODES ||
+        !graph_walk(graph, count_node, &total))
         return MANY_NODES;
-    total = (unsigned)count;
-    for (size_t i = 0; i < count && total < MANY_NODES; i++) {
-        CUgraphNodeType type;
-        CUgraph child;
-
-        if (REAL(cuGraphNodeGetType)(nodes[i], &type) == CUDA_SUCCESS &&
-            type == CU_GRAPH_NODE_TYPE_GRAPH &&
-            REAL(cuGraphChildGraphNodeGetGraph)(nodes[i], &child) == CUDA_SUCCESS)
-            total += count_nodes(child, depth + 1);
-    }
-    return MIN(total, (unsigned)MANY_NODES);
+    return total;
 }
 
 struct making {
@@ -77,7 +77,7 @@ static void begin_making(struct making *making, CUgraph graph)
         making->full = device;
         return;
     }
-    nodes = count_nodes(graph, 0);
+    nodes = count_nodes(graph);
     if (atomic_fetch_add(&unmeasured_nodes, nodes) + nodes < MANY_NODES)
         return;
     /* Until this one is known to fit, the next one is measured, too. */
