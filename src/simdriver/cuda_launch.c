@@ -77,7 +77,8 @@ static CUresult launch_now(uint32_t stream, struct sim_op *op)
     return r;
 }
 
-/* In which context it runs a function knows, and a kernel, which has none, becomes one of. */
+/* In which context it runs a function knows, and a kernel, which has none, becomes one of. The
+ * context that parameters name tells where a kernel runs, and nothing beside a function. */
 static struct graph_node node_of(const CUDA_KERNEL_NODE_PARAMS *params,
                                  const struct module_function *kernel, const struct sim_op *op,
                                  const struct parameters *parameters, uint32_t context)
@@ -91,9 +92,10 @@ static struct graph_node node_of(const CUDA_KERNEL_NODE_PARAMS *params,
     };
 
     memcpy(node.values, parameters->values, sizeof(node.values));
-    node.kernel.func = (CUfunction)(uintptr_t)kernel;
-    node.kernel.kern = NULL;
-    node.kernel.ctx = guest_context_handle(context);
+    if (params->kern && !params->func)
+        node.kernel.ctx = guest_context_handle(context);
+    else
+        node.kernel.func = (CUfunction)(uintptr_t)kernel;
     node.kernel.extra = NULL;
     return node;
 }

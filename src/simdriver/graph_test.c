@@ -93,18 +93,19 @@ static void kernels_run_on_two_devices(void)
     CUDA_KERNEL_NODE_PARAMS params;
     struct testing other;
     CUgraphNode node;
+    CUlibrary library;
     CUmodule module;
-    int changed;
+    CUkernel kernel;
     CUgraph like;
+    int changed;
 
     (void)begin();
     testing_begin_context(&other, 1);
     node = kernel_of(&other, kernel_after(NULL, 1000), 2000);
     (void)kernel_after(node, 3000);
     OK(cuGraphKernelNodeGetParams_v2(node, &params));
-    HOLDS(params.ctx == other.context);
     OK(cuFuncGetModule(&module, params.func));
-    HOLDS(module == other.module);
+    HOLDS(module == other.module && !params.ctx);
     instantiate();
     OK(cuGraphLaunch(exec, t.streams[0]));
     testing_step(5500);
@@ -125,6 +126,17 @@ static void kernels_run_on_two_devices(void)
     OK(cuGraphKernelNodeSetParams_v2(node, &params));
     GIVES(CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE, cuGraphExecUpdate(exec, like, NULL, &changed));
     HOLDS(changed == CU_GRAPH_EXEC_UPDATE_ERROR_UNSUPPORTED_FUNCTION_CHANGE);
+
+    /* A kernel that is no context's runs where it was added. */
+    OK(cuLibraryLoadData(&library, "hamisim-module 1\nsize=4096\nkernel work\n", NULL, NULL, 0,
+                         NULL, NULL, 0));
+    OK(cuLibraryGetKernel(&kernel, library, "work"));
+    params = (CUDA_KERNEL_NODE_PARAMS){NULL, 100,    1,   1, 32, 1, 1, 0, params.kernelParams,
+                                       NULL, kernel, NULL};
+    OK(cuGraphAddKernelNode_v2(&node, graph, NULL, 0, &params));
+    OK(cuGraphKernelNodeGetParams_v2(node, &params));
+    HOLDS(!params.func && params.kern == kernel && params.ctx == other.context);
+    GIVES(CUDA_ERROR_INVALID_HANDLE, cuFuncGetModule(&module, (CUfunction)kernel));
 
     /* A context takes with it what runs there. */
     OK(cuCtxDestroy_v2(other.context));

@@ -5,6 +5,7 @@
 #include "base/glibc.h"
 #include "region/bucket.h"
 #include "vgpu/compute_row.h"
+#include "vgpu/graph_homes.h"
 #include "vgpu/real.h"
 
 #define COUNT_NS 4e6         /* without a limit one launch is measured in so long */
@@ -169,25 +170,12 @@ static bool begin_captured(const struct launch *launch)
     return false;
 }
 
-CUresult compute_admit(const struct launch *launch, struct compute_ticket *ticket)
+CUresult compute_admit_in(CUcontext context, const struct launch *launch,
+                          struct compute_ticket *ticket)
 {
     CUresult result = CUDA_ERROR_CONTEXT_IS_DESTROYED;
-    int64_t began_ns = explain_begin();
-    CUcontext context;
 
-    ticket->row = NULL;
-    ticket->context = NULL;
-    ticket->own_ns = 0;
-    ticket->captured = vgpu_mode() == VGPU_ON && begin_captured(launch);
-    if (vgpu_mode() != VGPU_ON || ticket->captured)
-        return CUDA_SUCCESS;
-    vgpu_refresh();
-    (void)context_current(); /* one that was made unseen is known from now on */
-    context = compute_context_of(launch);
-    if (!context)
-        return CUDA_SUCCESS; /* the driver says so itself */
-
-    ticket->context = context;
+    *ticket = (struct compute_ticket){.context = context};
     watch_start();
     note_activity();
     /* A context that the driver refused to end is there again. */
@@ -196,8 +184,44 @@ CUresult compute_admit(const struct launch *launch, struct compute_ticket *ticke
         if (result == CUDA_ERROR_CONTEXT_IS_DESTROYED)
             compute_forget_row();
     }
+    return result;
+}
+
+CUresult compute_admit(const struct launch *launch, struct compute_ticket *ticket)
+{
+    int64_t began_ns = explain_begin();
+    CUcontext context;
+    CUresult result;
+
+    *ticket = (struct compute_ticket){
+        .captured = vgpu_mode() == VGPU_ON && begin_captured(launch),
+    };
+    if (vgpu_mode() != VGPU_ON || ticket->captured)
+        return CUDA_SUCCESS;
+    vgpu_refresh();
+    (void)context_current(); /* one that was made unseen is known from now on */
+    context = compute_context_of(launch);
+    if (!context)
+        return CUDA_SUCCESS; /* the driver says so itself */
+    result = compute_admit_in(context, launch, ticket);
     ticket->own_ns = explain_admitted(began_ns);
     return result;
+}
+
+void compute_wait_in(CUcontext context, const struct launch *launch)
+{
+    struct compute_row *row = compute_row_of(context, launch->stream);
+    struct waiting waiting = {0};
+    struct inside inside;
+
+    if (!row)
+        return;
+    inside = compute_enter(compute_has_name(launch->stream) ? row->looked_in : context);
+    (void)pthread_mutex_lock(&row->lock);
+    if (row->context == context)
+        (void)wait_for_turn(row, context, launch, &waiting);
+    (void)pthread_mutex_unlock(&row->lock);
+    compute_leave(&inside);
 }
 
 static void end_launch(const struct launch *launch, struct compute_ticket *ticket, CUresult result)
@@ -217,12 +241,28 @@ static void end_launch(const struct launch *launch, struct compute_ticket *ticke
     compute_leave(&inside);
 }
 
+/* A kernel is in the graph that is captured, and will run here. */
+static void found_captured(const struct launch *launch, CUresult result)
+{
+    CUcontext context;
+    struct inside inside;
+
+    if (!graph_homes_matter() || result != CUDA_SUCCESS || launch->kind == REGION_LAUNCH_GRAPH)
+        return;
+    context = compute_context_of(launch);
+    inside = compute_enter(compute_looked_in(launch->stream, context));
+    graph_homes_found_function(launch->function);
+    compute_leave(&inside);
+}
+
 void compute_launched(const struct launch *launch, struct compute_ticket *ticket, CUresult result)
 {
     int64_t began_ns = ticket->row && ticket->own_ns ? clock_now_ns() : 0;
 
-    if (ticket->captured)
+    if (ticket->captured) {
+        found_captured(launch, result);
         compute_end_captured();
+    }
     end_launch(launch, ticket, result);
     if (began_ns)
         explain_end(&ticket->row->device->share, ticket->own_ns + clock_now_ns() - began_ns);

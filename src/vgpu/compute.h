@@ -69,6 +69,31 @@ CUresult compute_admit(const struct launch *launch, struct compute_ticket *ticke
 /* After the driver's call. */
 void compute_launched(const struct launch *launch, struct compute_ticket *ticket, CUresult result);
 
+/*
+ * The same for a launch that runs on a set of devices (graph_homes.h), perhaps not on its stream's:
+ * it is paid for on each. On the others it is measured in a stream of ours there, which waits for
+ * the launch's stream before and afterwards.
+ */
+struct compute_aside {
+    struct compute_row *row; /* NULL: nothing can run there */
+    CUcontext context;
+    struct launch launch; /* into our stream */
+    struct compute_ticket ticket;
+    bool paid;
+};
+struct compute_spread {
+    struct compute_ticket own;
+    bool paid, captured;
+    CUcontext context; /* of the launch's stream, to be looked into; NULL: there is none */
+    CUevent event;     /* there */
+    unsigned count;
+    struct compute_aside asides[REGION_DEVICES];
+};
+CUresult compute_admit_spread(const struct launch *launch, unsigned devices,
+                              struct compute_spread *spread);
+void compute_launched_spread(const struct launch *launch, struct compute_spread *spread,
+                             CUresult result);
+
 /* Around the driver's call that may end a context: what was measured of it is kept if it does not.
  */
 void compute_ending(CUcontext context);

@@ -3,8 +3,8 @@
 
 /*
  * The inside of compute.h, for the files it is made of: compute.c (launches, the helper thread),
- * compute_rows.c (the limiters, a row for each context that launches), compute_gpu.c (the driver as
- * the limiter sees it) and captures.c.
+ * compute_rows.c (the limiters, a row for each context that launches), compute_spread.c (launches
+ * that run on several devices), compute_gpu.c (the driver as the limiter sees it) and captures.c.
  */
 
 #include "vgpu/compute.h"
@@ -30,6 +30,7 @@ struct compute_row {
     struct vgpu_device *device;
     CUstream idle_streams[IDLE_STREAMS];
     unsigned idle_count, idle_at;
+    CUstream aside; /* for what is launched elsewhere and runs here; NULL: not made yet */
     struct limiter limiter;
 };
 
@@ -43,6 +44,11 @@ extern struct compute_table {
  * be one. compute_find_row() makes none. */
 struct compute_row *compute_row_of(CUcontext context, CUstream stream);
 struct compute_row *compute_find_row(CUcontext context);
+
+/* As compute_admit(), in a context that is known, and no capture's; waits only. */
+CUresult compute_admit_in(CUcontext context, const struct launch *launch,
+                          struct compute_ticket *ticket);
+void compute_wait_in(CUcontext context, const struct launch *launch);
 
 /* The thread looks its row up anew. */
 void compute_forget_row(void);

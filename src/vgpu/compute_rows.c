@@ -117,6 +117,7 @@ static void end_row(struct compute_row *row)
     row->context = row->looked_in = NULL;
     row->whole_ending = false;
     row->idle_count = 0;
+    row->aside = NULL;
     limiter_abandon(&row->limiter);
     (void)pthread_mutex_unlock(&row->lock);
     bucket_wake(row->limiter.compute);

@@ -35,6 +35,7 @@ struct context_ending context_begin_end(CUcontext handle)
     allocations_take_context(ALLOCATION_MODULE, ending.row, &ending.code);
     allocations_take_context(ALLOCATION_IMPORT, ending.row, &ending.imports);
     allocations_take_context(ALLOCATION_GRAPHICS, ending.row, &ending.graphics);
+    allocations_take_context(ALLOCATION_HOME, ending.row, &ending.homes);
     return ending;
 }
 
@@ -74,6 +75,7 @@ static unsigned take_back(struct context_ending *ending)
     allocations_give_back(ALLOCATION_MODULE, row, &ending->code);
     allocations_give_back(ALLOCATION_IMPORT, row, &ending->imports);
     allocations_give_back(ALLOCATION_GRAPHICS, row, &ending->graphics);
+    allocations_give_back(ALLOCATION_HOME, row, &ending->homes);
     return row;
 }
 
@@ -115,6 +117,7 @@ void context_finish_end(struct context_ending *ending, bool gone)
     allocations_drop(&ending->code);
     allocations_drop(&ending->imports);
     allocations_drop(&ending->graphics);
+    allocations_drop(&ending->homes);
 }
 
 typedef CUresult (*destroy_fn)(CUcontext context);

@@ -59,7 +59,7 @@ CUresult contexts_may_create(CUdevice handle, struct vgpu_device **ret_device);
 struct context_ending {
     unsigned row; /* 0: it is not known */
     struct context context;
-    struct allocations_bag data, managed, host, code, imports, graphics;
+    struct allocations_bag data, managed, host, code, imports, graphics, homes;
     bool holds_managed; /* managed memory stays where it is until the end is over */
 };
 

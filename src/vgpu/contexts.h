@@ -29,6 +29,11 @@ enum {
 void context_heap_grew(unsigned number, CUlimit limit, size_t value, uint64_t units);
 size_t context_largest_heap(unsigned number, CUlimit limit);
 
+/* The device of a context that is known, NULL of others; one that lives on a device, the primary one
+ * if that does, NULL where none is known to. */
+struct vgpu_device *contexts_device(CUcontext handle);
+CUcontext contexts_on(const struct vgpu_device *device);
+
 /* How many contexts are known to live: with one, it need not be asked which is current. */
 extern _Atomic unsigned contexts_live;
 

@@ -4,6 +4,7 @@
 #include "vgpu/code.h"
 #include "vgpu/compute.h"
 #include "vgpu/graph_demand.h"
+#include "vgpu/graph_homes.h"
 #include "vgpu/graph_walk.h"
 #include "vgpu/hidden.h"
 #include "vgpu/real.h"
@@ -129,11 +130,14 @@ static CUresult instantiated(CUgraphExec *exec, CUgraph graph, CUresult result)
 {
     struct graph_demand demand = {0};
 
+    if (result == CUDA_SUCCESS)
+        graph_homes_made(*exec, graph);
     if (result != CUDA_SUCCESS || !graphs_allocate() || vgpu_mode() != VGPU_ON)
         return result;
     if (graph_demand_of(&demand, graph) &&
         (!graph_demand_is_any(&demand) || graph_demand_remember(*exec, &demand)))
         return CUDA_SUCCESS;
+    graph_homes_ended(*exec);
     (void)REAL(cuGraphExecDestroy)(*exec);
     return CUDA_ERROR_OUT_OF_MEMORY;
 }
@@ -290,6 +294,7 @@ PUBLIC CUresult cuGraphExecDestroy(CUgraphExec exec)
     (void)real_driver();
     if (vgpu_mode() == VGPU_ON)
         code = code_take(exec);
+    graph_homes_ended(exec);
     held = graphs_begin_change();
     result = REAL(cuGraphExecDestroy)(exec);
     if (held && result == CUDA_SUCCESS)

@@ -3,6 +3,7 @@
 /* Launches, in all their forms, and the captures in which none is really launched. */
 
 #include "vgpu/compute.h"
+#include "vgpu/graph_homes.h"
 #include "vgpu/graphs.h"
 #include "vgpu/real.h"
 
@@ -212,15 +213,55 @@ static CUresult start_graph(CUgraphExec exec, CUstream stream, bool per_thread)
     return result;
 }
 
+/* Where a graph runs if that is not, or not only, the device that it is launched on; else nowhere.
+ */
+static unsigned devices_of_graph(CUgraphExec exec, CUstream stream, bool per_thread)
+{
+    struct vgpu_device *device;
+    unsigned devices;
+
+    if (!graph_homes_matter() || !is_limited() ||
+        atomic_load_explicit(&contexts_live, memory_order_relaxed) < 2 || vgpu_mode() != VGPU_ON ||
+        compute_stream_device(stream, per_thread, &device) != CUDA_SUCCESS)
+        return 0;
+    devices = graph_homes_of(exec);
+    return devices == 1u << (device - vgpu.devices) ? 0 : devices;
+}
+
+static CUresult spread_graph(CUgraphExec exec, CUstream stream, bool per_thread, unsigned devices)
+{
+    const struct launch launch = {
+        .function = exec,
+        .stream = stream,
+        .per_thread = per_thread,
+        .kind = REGION_LAUNCH_GRAPH,
+    };
+    struct compute_spread spread;
+    CUresult result = compute_admit_spread(&launch, devices, &spread);
+
+    if (result == CUDA_SUCCESS)
+        result = start_graph(exec, stream, per_thread);
+    compute_launched_spread(&launch, &spread, result);
+    return result;
+}
+
 /* A graph is a launch whose cost is the sum of its nodes'. */
 PUBLIC CUresult cuGraphLaunch(CUgraphExec exec, CUstream stream)
 {
+    unsigned devices = devices_of_graph(exec, stream, false);
+
+    if (devices)
+        return spread_graph(exec, stream, false, devices);
     LAUNCH_BY(cuGraphLaunch, start_graph(exec, stream, false), .function = exec, .stream = stream,
               .kind = REGION_LAUNCH_GRAPH);
 }
 
 PUBLIC CUresult cuGraphLaunch_ptsz(CUgraphExec exec, CUstream stream)
 {
+    unsigned devices = devices_of_graph(exec, stream, true);
+
+    if (devices)
+        return spread_graph(exec, stream, true, devices);
     LAUNCH_BY(cuGraphLaunch_ptsz, start_graph(exec, stream, true), .function = exec,
               .stream = stream, .per_thread = true, .kind = REGION_LAUNCH_GRAPH);
 }

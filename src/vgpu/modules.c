@@ -6,6 +6,7 @@
 #include "region/ledger.h"
 #include "vgpu/code.h"
 #include "vgpu/contexts.h"
+#include "vgpu/graph_homes.h"
 #include "vgpu/hidden.h"
 #include "vgpu/managed.h"
 #include "vgpu/overhead.h"
@@ -52,7 +53,7 @@ static bool library_fits(const struct code_loading *loading, CUresult result)
  * which puts the handle where "made" points to, so that the caller's variable is touched on success
  * only; fits says whether what it took elsewhere is within the limits.
  */
-#define LOAD(handle_type, ret_handle, load, fits, unload)                                          \
+#define LOAD(handle_type, ret_handle, load, fits, unload, found)                                   \
     struct code_loading loading;                                                                   \
     handle_type fresh = NULL, *made = &fresh;                                                      \
     CUresult result = code_begin_loading(&loading);                                                \
@@ -71,30 +72,41 @@ static bool library_fits(const struct code_loading *loading, CUresult result)
         (void)unload(fresh);                                                                       \
         return CUDA_ERROR_OUT_OF_MEMORY;                                                           \
     }                                                                                              \
-    if (result == CUDA_SUCCESS && (ret_handle))                                                    \
+    if (result == CUDA_SUCCESS && (ret_handle)) {                                                  \
+        found(fresh);                                                                              \
         *(ret_handle) = fresh;                                                                     \
+    }                                                                                              \
     return result
+
+/* It is in no context by itself. */
+static void found_library(CUlibrary library)
+{
+    (void)library;
+}
 
 PUBLIC CUresult cuModuleLoad(CUmodule *module, const char *path)
 {
-    LOAD(CUmodule, module, REAL(cuModuleLoad)(made, path), true, cuModuleUnload);
+    LOAD(CUmodule, module, REAL(cuModuleLoad)(made, path), true, cuModuleUnload,
+         graph_homes_found_module);
 }
 
 PUBLIC CUresult cuModuleLoadData(CUmodule *module, const void *image)
 {
-    LOAD(CUmodule, module, REAL(cuModuleLoadData)(made, image), true, cuModuleUnload);
+    LOAD(CUmodule, module, REAL(cuModuleLoadData)(made, image), true, cuModuleUnload,
+         graph_homes_found_module);
 }
 
 PUBLIC CUresult cuModuleLoadDataEx(CUmodule *module, const void *image, unsigned int options,
                                    CUjit_option *names, void **values)
 {
     LOAD(CUmodule, module, REAL(cuModuleLoadDataEx)(made, image, options, names, values), true,
-         cuModuleUnload);
+         cuModuleUnload, graph_homes_found_module);
 }
 
 PUBLIC CUresult cuModuleLoadFatBinary(CUmodule *module, const void *image)
 {
-    LOAD(CUmodule, module, REAL(cuModuleLoadFatBinary)(made, image), true, cuModuleUnload);
+    LOAD(CUmodule, module, REAL(cuModuleLoadFatBinary)(made, image), true, cuModuleUnload,
+         graph_homes_found_module);
 }
 
 PUBLIC CUresult cuLibraryLoadData(CUlibrary *library, const void *code, CUjit_option *jit_names,
@@ -104,7 +116,7 @@ PUBLIC CUresult cuLibraryLoadData(CUlibrary *library, const void *code, CUjit_op
     LOAD(CUlibrary, library,
          REAL(cuLibraryLoadData)(made, code, jit_names, jit_values, jit_options, names, values,
                                  options),
-         library_fits(&loading, result), cuLibraryUnload);
+         library_fits(&loading, result), cuLibraryUnload, found_library);
 }
 
 PUBLIC CUresult cuLibraryLoadFromFile(CUlibrary *library, const char *path, CUjit_option *jit_names,
@@ -114,7 +126,7 @@ PUBLIC CUresult cuLibraryLoadFromFile(CUlibrary *library, const char *path, CUji
     LOAD(CUlibrary, library,
          REAL(cuLibraryLoadFromFile)(made, path, jit_names, jit_values, jit_options, names, values,
                                      options),
-         library_fits(&loading, result), cuLibraryUnload);
+         library_fits(&loading, result), cuLibraryUnload, found_library);
 }
 
 typedef CUresult (*unload_fn)(void *handle);
@@ -153,6 +165,7 @@ static CUresult unload_library(void *library)
 PUBLIC CUresult cuModuleUnload(CUmodule module)
 {
     (void)real_driver();
+    graph_homes_unloaded(module);
     return unload(module, unload_module);
 }
 
@@ -188,7 +201,13 @@ PUBLIC CUresult cuModuleGetFunction(CUfunction *function, CUmodule module, const
 
 PUBLIC CUresult cuLibraryGetModule(CUmodule *module, CUlibrary library)
 {
-    FIND(cuLibraryGetModule, module, library);
+    CUresult result;
+
+    (void)real_driver();
+    result = found_function(REAL(cuLibraryGetModule)(module, library));
+    if (result == CUDA_SUCCESS)
+        graph_homes_found_module(*module);
+    return result;
 }
 
 PUBLIC CUresult cuLibraryGetKernel(CUkernel *kernel, CUlibrary library, const char *name)
@@ -198,7 +217,13 @@ PUBLIC CUresult cuLibraryGetKernel(CUkernel *kernel, CUlibrary library, const ch
 
 PUBLIC CUresult cuKernelGetFunction(CUfunction *function, CUkernel kernel)
 {
-    FIND(cuKernelGetFunction, function, kernel);
+    CUresult result;
+
+    (void)real_driver();
+    result = found_function(REAL(cuKernelGetFunction)(function, kernel));
+    if (result == CUDA_SUCCESS)
+        graph_homes_found_function(*function);
+    return result;
 }
 
 PUBLIC CUresult cuFuncLoad(CUfunction function)

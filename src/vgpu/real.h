@@ -41,6 +41,9 @@
     X(cuGraphNodeGetType)                                                                          \
     X(cuGraphMemAllocNodeGetParams)                                                                \
     X(cuGraphChildGraphNodeGetGraph)                                                               \
+    X(cuGraphKernelNodeGetParams)                                                                  \
+    X(cuGraphKernelNodeGetParams_v2)                                                               \
+    X(cuFuncGetModule)                                                                             \
     X(cuModuleGetLoadingMode)                                                                      \
     X(cuCtxGetId)                                                                                  \
     X(cuPointerGetAttribute)                                                                       \
@@ -55,6 +58,7 @@
     X(cuStreamIsCapturing)                                                                         \
     X(cuStreamIsCapturing_ptsz)                                                                    \
     X(cuEventCreate)                                                                               \
+    X(cuEventDestroy_v2)                                                                           \
     X(cuEventRecord)                                                                               \
     X(cuEventRecord_ptsz)                                                                          \
     X(cuEventQuery)                                                                                \

@@ -13,6 +13,11 @@
  *   greedy other DEVICE   launches into a stream of that device while device 0's context is current
  *   greedy multi          one call that launches on two devices at once, a short kernel and a long
  *                         one
+ *   greedy graph          a graph of a short kernel on device 0 and a long one on device 1, captured
+ *                         and launched in a stream of device 0
+ *   greedy graph-kernel   the same, of kernels that are in no module
+ *   greedy graph-added    one of a long kernel on device 1 alone, which was no capture's, so launched
+ *   greedy graph-apart    not greedy: a graph on each of two devices, launched there in turn
  *   greedy contexts       a context for each kernel, which ends with it
  *   greedy refused        asks for its context's end, which a capture forbids, while kernels run
  *   greedy alternate      not greedy: one thread that launches on two devices in turn
@@ -272,6 +277,118 @@ static void multi(void)
             must(launch_multi(list, 2, 0), "cuLaunchCooperativeKernelMultiDevice");
         for (int i = 0; i < 2; i++)
             must(cu.stream_sync(list[i].stream), "cuStreamSynchronize");
+    }
+}
+
+/* As the API reference has CUDA_KERNEL_NODE_PARAMS. */
+struct kernel_params {
+    cu_handle function;
+    unsigned grid[3], block[3], shared;
+    void **params, **extra;
+    cu_handle kernel, context;
+};
+
+static cu_handle captured_graph(cu_handle far, cu_handle far_stream, cu_handle far_event)
+{
+    wait_fn *wait = (wait_fn *)symbol("cuStreamWaitEvent");
+    record_fn *record = (record_fn *)symbol("cuEventRecord");
+    end_capture_fn *end = (end_capture_fn *)symbol("cuStreamEndCapture");
+    cu_handle fork, graph;
+
+    must(((event_fn *)symbol("cuEventCreate"))(&fork, 0), "cuEventCreate");
+    must(cu.begin_capture(stream, 2), "cuStreamBeginCapture"); /* relaxed */
+    must(record(fork, stream), "cuEventRecord");
+    must(wait(far_stream, fork, 0), "cuStreamWaitEvent");
+    launch(function_of("spin"), 108, SHORT_NS, 0, stream);
+    launch(far, 108, LONG_NS, 0, far_stream);
+    must(record(far_event, far_stream), "cuEventRecord");
+    must(wait(stream, far_event, 0), "cuStreamWaitEvent");
+    must(end(stream, &graph), "cuStreamEndCapture");
+    return graph;
+}
+
+static cu_handle added_graph(cu_handle far)
+{
+    typedef int create_fn(cu_handle * graph, unsigned flags);
+    typedef int add_fn(cu_handle * node, cu_handle graph, const cu_handle *after, size_t count,
+                       const struct kernel_params *params);
+    static uint64_t length_ns = LONG_NS;
+    static void *list[] = {&length_ns};
+    const struct kernel_params params = {far, {108, 1, 1}, {1, 1, 1}, 0, list, NULL, NULL, NULL};
+    cu_handle node, graph;
+
+    must(((create_fn *)symbol("cuGraphCreate"))(&graph, 0), "cuGraphCreate");
+    must(((add_fn *)symbol("cuGraphAddKernelNode_v2"))(&node, graph, NULL, 0, &params),
+         "cuGraphAddKernelNode");
+    return graph;
+}
+
+/* It becomes a function of a context as it is launched there. */
+static cu_handle kernel_of_library(void)
+{
+    typedef int library_fn(cu_handle * library, const void *code, void *jit, void *jit_values,
+                           unsigned jit_count, void *options, void *values, unsigned count);
+    typedef int kernel_fn(cu_handle * kernel, cu_handle library, const char *name);
+    cu_handle library, kernel;
+
+    must(((library_fn *)symbol("cuLibraryLoadData"))(
+             &library, "hamisim-module 1\nsize=65536\nkernel spin\n", NULL, NULL, 0, NULL, NULL, 0),
+         "cuLibraryLoadData");
+    must(((kernel_fn *)symbol("cuLibraryGetKernel"))(&kernel, library, "spin"), "spin");
+    return kernel;
+}
+
+typedef int launch_graph_fn(cu_handle exec, cu_handle stream);
+
+static cu_handle executable(cu_handle graph)
+{
+    typedef int make_fn(cu_handle * exec, cu_handle graph, unsigned long long flags);
+    cu_handle exec;
+
+    must(((make_fn *)symbol("cuGraphInstantiateWithFlags"))(&exec, graph, 0), "cuGraphInstantiate");
+    return exec;
+}
+
+static void graph_of_two(const char *way)
+{
+    launch_graph_fn *launch_graph = (launch_graph_fn *)symbol("cuGraphLaunch");
+    cu_handle far, far_stream, far_event, exec;
+
+    begin(1);
+    far = strcmp(way, "graph-kernel") == 0 ? kernel_of_library() : function_of("spin");
+    far_stream = stream;
+    must(((event_fn *)symbol("cuEventCreate"))(&far_event, 0), "cuEventCreate");
+    begin(0);
+    exec = executable(strcmp(way, "graph-added") == 0 ? added_graph(far)
+                                                      : captured_graph(far, far_stream, far_event));
+    while (!stopped) {
+        for (int i = 0; i < DEPTH; i++)
+            must(launch_graph(exec, stream), "cuGraphLaunch");
+        must(cu.stream_sync(stream), "cuStreamSynchronize");
+    }
+}
+
+static void graphs_apart(void)
+{
+    launch_graph_fn *launch_graph = (launch_graph_fn *)symbol("cuGraphLaunch");
+    end_capture_fn *end = (end_capture_fn *)symbol("cuStreamEndCapture");
+    cu_handle graph, execs[2], streams[2], kernel = NULL;
+
+    for (int i = 0; i < 2; i++) {
+        begin(i);
+        kernel = kernel ? kernel : kernel_of_library();
+        must(cu.begin_capture(stream, 2), "cuStreamBeginCapture"); /* relaxed */
+        launch(kernel, 108, 5 * SHORT_NS, 0, stream);
+        must(end(stream, &graph), "cuStreamEndCapture");
+        execs[i] = executable(graph);
+        streams[i] = stream;
+    }
+    for (unsigned i = 0; !stopped; i++) {
+        for (int j = 0; j < 2; j++) {
+            must(launch_graph(execs[j], streams[j]), "cuGraphLaunch");
+            if (i % 32 == 31)
+                must(cu.stream_sync(streams[j]), "cuStreamSynchronize");
+        }
     }
 }
 
@@ -580,6 +697,14 @@ int main(int argc, char **argv)
     }
     if (strcmp(way, "multi") == 0) {
         multi();
+        return 0;
+    }
+    if (strcmp(way, "graph-apart") == 0) {
+        graphs_apart();
+        return 0;
+    }
+    if (strncmp(way, "graph", 5) == 0) {
+        graph_of_two(way);
         return 0;
     }
     begin(0);

@@ -118,10 +118,10 @@ def steadily(attempt):
 class Greedy:
     """A program that wants more than its share (greedy.c)."""
 
-    def __init__(self, machine, gpu, cores, *way, uuids=None, **more):
+    def __init__(self, machine, gpu, cores, *way, uuids=None, all_cores=None, **more):
         self.gpu, self.cores, self.way = gpu, cores, " ".join(way)
         uuids = uuids or [machine.view()["gpus"][gpu]["uuid"]]
-        keys = {f"CUDA_DEVICE_SM_LIMIT_{i}": cores for i in range(len(uuids))}
+        keys = {f"CUDA_DEVICE_SM_LIMIT_{i}": cores for i, cores in enumerate(all_cores or [cores] * len(uuids))}
         library = container(NVIDIA_VISIBLE_DEVICES=",".join(uuids), HAMI_VISIBLE_DEVICES="granted", **keys)
         environment = bare_environment(machine, LD_PRELOAD=library, CUDA_VISIBLE_DEVICES=",".join(uuids), **more)
         self.guest = start([BUILD / "tests/greedy", *way], environment, stdout=subprocess.PIPE)
@@ -135,24 +135,42 @@ def greedy():
     ways = (("capture",), ("lost-capture",), ("shapes",), ("mixture",), ("burst",), ("contexts",), ("refused",), ("behind",), ("under-capture",))
 
     def attempt():
-        machine = Machine(gpus=len(ways) + 4)
+        machine = Machine(gpus=len(ways) + 3)
         uuids = [gpu["uuid"] for gpu in machine.view()["gpus"]]
-        last = len(uuids) - 1
         tenants = [Greedy(machine, gpu, 30, *way) for gpu, way in enumerate(ways)]
-        tenants.append(Greedy(machine, len(ways), 30, "other", "1", uuids=[uuids[last - 2], uuids[len(ways)]]))
+        tenants.append(Greedy(machine, len(ways), 30, "other", "1", uuids=[uuids[-1], uuids[len(ways)]]))
         tenants.append(Greedy(machine, len(ways) + 1, 30, "blocking", CUDA_LAUNCH_BLOCKING="1"))
-        tenants.append(Greedy(machine, last - 1, 30, "multi", uuids=uuids[last - 1 :]))
-        guests_alone = list(tenants)
-        # The same program, on the second device of its launches.
-        tenants.append(copy.copy(tenants[-1]))
-        tenants[-1].gpu, tenants[-1].way = last, "multi, on the second device"
         time.sleep(WARM_UP)
         got = shares(machine, tenants, SECONDS)
-        check_equal(stop(guests_alone), [0] * len(guests_alone), "all end well")
+        check_equal(stop(tenants), [0] * len(tenants), "all end well")
         return [(f"{t.title()}: {share:.2f} %", share - t.cores, 2 * POINTS) for t, share in zip(tenants, got)]
 
     steadily(attempt)
+    steadily(on_two_devices)
     spinning()
+
+
+def on_two_devices():
+    """What runs on a device is paid for there, wherever it was launched; and nowhere else."""
+    ways = ("multi", "graph", "graph-kernel", "graph-added")
+    machine = Machine(gpus=2 * len(ways) + 2)
+    uuids = [gpu["uuid"] for gpu in machine.view()["gpus"]]
+
+    def start(i, way, *cores):
+        first = Greedy(machine, 2 * i, cores[0], way, uuids=uuids[2 * i : 2 * i + 2], all_cores=cores)
+        second = copy.copy(first)
+        second.gpu, second.cores, second.way = 2 * i + 1, cores[1], f"{way}, on the second device"
+        return first, second
+
+    # Who pays on the first device alone can pay for three times as much.
+    pairs = [start(i, way, 90, 30) for i, way in enumerate(ways)]
+    apart = start(len(ways), "graph-apart", 30, 30)
+    everyone = [tenant for pair in (*pairs, apart) for tenant in pair]
+    time.sleep(WARM_UP)
+    got = shares(machine, everyone, SECONDS)
+    check_equal(stop(everyone[::2]), [0] * (len(ways) + 1), "all end well")
+    less = [(f"{t.title()}: {share:.2f} %, no less", t.cores - share, 2 * POINTS) for t, share in zip(apart, got[-2:])]
+    return [(f"{t.title()}: {share:.2f} %", share - t.cores, 2 * POINTS) for t, share in zip(everyone, got)] + less
 
 
 def check_pairs(cores, way, sentence):

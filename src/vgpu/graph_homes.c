@@ -1,0 +1,147 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "vgpu/graph_homes.h"
+
+#include "vgpu/allocations.h"
+#include "vgpu/contexts.h"
+#include "vgpu/graph_walk.h"
+#include "vgpu/real.h"
+
+_Static_assert(REGION_DEVICES <= 32, "a set of devices is an unsigned");
+
+static unsigned set_of(const struct vgpu_device *device)
+{
+    return device ? 1u << (device - vgpu.devices) : 0;
+}
+
+static unsigned all_with_contexts(void)
+{
+    unsigned set = 0;
+
+    for (unsigned i = 0; i < vgpu.device_count; i++)
+        set |= atomic_load(&vgpu.devices[i].contexts) ? 1u << i : 0;
+    return set;
+}
+
+/* Of modules, and of kernels that were launched into captures of several devices. */
+
+static uint64_t key_of(const void *handle)
+{
+    return (uint64_t)(uintptr_t)handle;
+}
+
+static unsigned look(const void *handle)
+{
+    struct allocation entry;
+
+    return allocations_look(ALLOCATION_HOME, key_of(handle), &entry) ? (unsigned)entry.units : 0;
+}
+
+static void note(const void *handle, unsigned set, unsigned context)
+{
+    struct allocation entry = {.units = set, .context = context};
+
+    if (!handle || !set || look(handle) == set)
+        return;
+    (void)allocations_take(ALLOCATION_HOME, key_of(handle), &(struct allocation){0});
+    (void)allocations_add(ALLOCATION_HOME, key_of(handle), &entry);
+}
+
+void graph_homes_found_module(CUmodule module)
+{
+    if (graph_homes_matter() && vgpu_mode() == VGPU_ON)
+        note(module, set_of(vgpu_current_device()), context_current() % CONTEXTS_MAX);
+}
+
+static CUmodule module_of(const void *handle)
+{
+    CUfunction function = (CUfunction)(uintptr_t)handle;
+    CUmodule module = NULL;
+
+    if (!HAS(cuFuncGetModule) || REAL(cuFuncGetModule)(&module, function) != CUDA_SUCCESS)
+        return NULL;
+    return module;
+}
+
+void graph_homes_found_function(const void *handle)
+{
+    CUfunction function;
+    CUmodule module;
+
+    if (!graph_homes_matter() || vgpu_mode() != VGPU_ON)
+        return;
+    module = module_of(handle);
+    if (module) {
+        graph_homes_found_module(module);
+        return;
+    }
+    /* A kernel is of each context in which it was used. */
+    note(handle, look(handle) | set_of(vgpu_current_device()), 0);
+    if (HAS(cuKernelGetFunction) &&
+        REAL(cuKernelGetFunction)(&function, (CUkernel)(uintptr_t)handle) == CUDA_SUCCESS)
+        graph_homes_found_module(module_of(function));
+}
+
+void graph_homes_unloaded(CUmodule module)
+{
+    struct allocation entry;
+
+    if (graph_homes_matter())
+        (void)allocations_take(ALLOCATION_HOME, key_of(module), &entry);
+}
+
+/* Of nodes */
+
+/* Empty: it is not known. The context is looked at only where it counts, without a function. */
+static unsigned home_of(CUgraphNode node)
+{
+    CUDA_KERNEL_NODE_PARAMS params = {0};
+    CUmodule module;
+
+    if (HAS(cuGraphKernelNodeGetParams_v2)
+            ? REAL(cuGraphKernelNodeGetParams_v2)(node, &params) != CUDA_SUCCESS
+            : REAL(cuGraphKernelNodeGetParams)(node, (CUDA_KERNEL_NODE_PARAMS_v1 *)&params) !=
+                  CUDA_SUCCESS)
+        return 0;
+    if (!params.func)
+        return params.ctx ? set_of(contexts_device(params.ctx)) : look(params.kern);
+    module = module_of(params.func);
+    return look(module ? (const void *)module : (const void *)params.func);
+}
+
+static bool add_home(CUgraphNode node, CUgraphNodeType type, void *arg)
+{
+    unsigned *set = arg, home;
+
+    if (type == CU_GRAPH_NODE_TYPE_CONDITIONAL)
+        return false;
+    if (type != CU_GRAPH_NODE_TYPE_KERNEL)
+        return true;
+    home = home_of(node);
+    *set |= home;
+    return home != 0;
+}
+
+void graph_homes_made(CUgraphExec exec, CUgraph graph)
+{
+    unsigned all, set = 0;
+
+    if (!graph_homes_matter() || vgpu_mode() != VGPU_ON)
+        return;
+    (void)context_current();
+    all = all_with_contexts();
+    if (!(all & (all - 1)) || !graph_walk(graph, add_home, &set))
+        set = all;
+    note(exec, set, 0);
+}
+
+void graph_homes_ended(CUgraphExec exec)
+{
+    graph_homes_unloaded((CUmodule)exec);
+}
+
+unsigned graph_homes_of(CUgraphExec exec)
+{
+    unsigned set = look(exec);
+
+    return set ? set : all_with_contexts();
+}

@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/*
+ * On which devices the kernels of graphs run. Each runs in the context of its function, or of the
+ * stream it was captured in, whatever stream the graph is launched in, and is to be paid for there
+ * (compute_admit_spread()).
+ *
+ * The driver tells a node's function, and a function's module, but not whose that is. So it is
+ * remembered of each module as it is loaded, and as a kernel, which has no context, becomes a
+ * function of one. Where it is not known, the graph counts as one that runs on each device on which
+ * the process has a context. Neither parameters nor an update can bring a node elsewhere.
+ *
+ * Sets of devices are bits by their place in vgpu.devices. Where a container has one card, nothing
+ * of this is done.
+ */
+
+#include "vgpu/vgpu.h"
+
+static inline bool graph_homes_matter(void)
+{
+    return vgpu.device_count > 1;
+}
+
+/* In the current context: a module is there; a function is, or was launched into a capture. */
+void graph_homes_found_module(CUmodule module);
+void graph_homes_found_function(const void *function);
+
+void graph_homes_unloaded(CUmodule module);
+
+/* What was made executable of a graph, and its end. */
+void graph_homes_made(CUgraphExec exec, CUgraph graph);
+void graph_homes_ended(CUgraphExec exec);
+
+/* Where its kernels run. */
+unsigned graph_homes_of(CUgraphExec exec);
