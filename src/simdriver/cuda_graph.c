@@ -118,35 +118,36 @@ static CUresult flatten(struct graph *exec, const struct graph *graph)
     return r;
 }
 
-/* In the context that is current where it is made, if any is. */
-static bool take_own(struct graph *exec)
+static bool context_is_there(const struct graph_side *side)
 {
-    uint64_t bytes = exec->count * (uint64_t)guest_state()->header.driver.graph_node_bytes;
-    uint32_t context;
-
-    if (!bytes || guest_current(&context) != CUDA_SUCCESS)
-        return true;
-    if (!guest_charge_own(context, bytes))
-        return false;
-    exec->own_bytes = bytes;
-    exec->own_context = context;
-    exec->own_context_gen = guest_context(context)->gen;
-    return true;
+    return guest_context(side->context)->gen == side->context_gen;
 }
 
-static void give_own(struct graph *exec)
+static bool stream_is_there(const struct graph_side *side)
 {
-    if (exec->own_bytes && guest_context(exec->own_context)->gen == exec->own_context_gen)
-        guest_discharge_own(exec->own_context, exec->own_bytes);
-    exec->own_bytes = 0;
+    return side->stream && context_is_there(side) &&
+           guest_state()->streams[side->stream].gen == side->stream_gen;
 }
 
-static bool is_there(const struct graph_side *side)
+/* NULL: there is no memory for it. */
+static struct graph_side *side_in(struct graph *exec, uint32_t context)
 {
-    const struct sim_stream *stream = &guest_state()->streams[side->stream];
+    struct graph_side *side = exec->sides;
 
-    return guest_context(side->context)->gen == side->context_gen &&
-           stream->gen == side->stream_gen;
+    while (side && (side->context != context || !context_is_there(side)))
+        side = side->next;
+    if (side)
+        return side;
+    side = calloc(1, sizeof(*side));
+    if (!side)
+        return NULL;
+    *side = (struct graph_side){
+        .context = context,
+        .context_gen = guest_context(context)->gen,
+        .next = exec->sides,
+    };
+    exec->sides = side;
+    return side;
 }
 
 static void end_sides(struct graph *exec)
@@ -155,12 +156,52 @@ static void end_sides(struct graph *exec)
         struct graph_side *side = exec->sides;
 
         exec->sides = side->next;
+        if (side->own_bytes && context_is_there(side))
+            guest_discharge_own(side->context, side->own_bytes);
         (void)sim_lock(guest.sim);
-        if (is_there(side))
+        if (stream_is_there(side))
             sim_stream_free(guest_state(), side->stream);
         sim_unlock(guest.sim);
         free(side);
     }
+}
+
+/* In each kernel's context; for other nodes in the one that is current where it is made, if any. */
+static bool take_own(struct graph *exec)
+{
+    const uint64_t each = guest_state()->header.driver.graph_node_bytes;
+    uint32_t current = 0;
+
+    (void)guest_current(&current);
+    for (size_t i = 0; each && i < exec->count; i++) {
+        uint32_t context = exec->nodes[i]->context ? exec->nodes[i]->context : current;
+        struct graph_side *side = context ? side_in(exec, context) : NULL;
+
+        if (context && !side)
+            return false;
+        if (side)
+            side->own_bytes += each;
+    }
+    for (struct graph_side *side = exec->sides; side; side = side->next) {
+        if (guest_charge_own(side->context, side->own_bytes))
+            continue;
+        for (; side; side = side->next)
+            side->own_bytes = 0; /* nothing to be given back */
+        return false;
+    }
+    return true;
+}
+
+/* Whether each kernel's context is still there. */
+static bool kernels_can_run(const struct graph *exec)
+{
+    for (size_t i = 0; i < exec->count; i++) {
+        const struct graph_node *node = exec->nodes[i];
+
+        if (node->context && guest_context(node->context)->gen != node->context_gen)
+            return false;
+    }
+    return true;
 }
 
 static void end_exec(struct graph *exec)
@@ -168,7 +209,6 @@ static void end_exec(struct graph *exec)
     if (!exec)
         return;
     end_sides(exec);
-    give_own(exec);
     graph_memory_forget(exec);
     graph_free(exec);
 }
@@ -184,6 +224,8 @@ static CUresult instantiate(CUgraphExec *ret, struct graph *graph, unsigned long
         return CUDA_ERROR_NOT_SUPPORTED;
     exec = graph_new(GRAPH_EXEC_MAGIC);
     r = exec ? flatten(exec, graph) : CUDA_ERROR_OUT_OF_MEMORY;
+    if (r == CUDA_SUCCESS && !kernels_can_run(exec))
+        r = CUDA_ERROR_INVALID_VALUE;
     if (r == CUDA_SUCCESS && !take_own(exec))
         r = CUDA_ERROR_OUT_OF_MEMORY;
     if (r != CUDA_SUCCESS) {
@@ -307,30 +349,16 @@ static bool does_work(const struct graph_node *node)
 }
 
 /* NULL: no stream can be made. */
-static struct graph_side *side_in(struct graph *exec, uint32_t context)
+static const struct graph_side *side_with_stream(struct graph *exec, uint32_t context)
 {
-    struct graph_side *side = exec->sides;
-    uint32_t gen = guest_context(context)->gen;
+    struct graph_side *side = side_in(exec, context);
 
-    while (side && (side->context != context || !is_there(side)))
-        side = side->next;
-    if (side)
+    if (!side || stream_is_there(side))
         return side;
-    side = calloc(1, sizeof(*side));
-    if (!side)
+    side->stream = sim_stream_new(guest_state(), context, CU_STREAM_NON_BLOCKING);
+    if (!side->stream)
         return NULL;
-    *side = (struct graph_side){
-        .context = context,
-        .context_gen = gen,
-        .stream = sim_stream_new(guest_state(), context, CU_STREAM_NON_BLOCKING),
-        .next = exec->sides,
-    };
-    if (!side->stream) {
-        free(side);
-        return NULL;
-    }
     side->stream_gen = guest_state()->streams[side->stream].gen;
-    exec->sides = side;
     return side;
 }
 
@@ -353,7 +381,7 @@ static CUresult launch_aside(struct graph *exec, uint32_t stream, const struct g
 
     if (guest_context(node->context)->gen != node->context_gen)
         return CUDA_ERROR_INVALID_VALUE;
-    side = side_in(exec, node->context);
+    side = side_with_stream(exec, node->context);
     if (!side)
         return CUDA_ERROR_OUT_OF_MEMORY;
     aside = side->stream;

@@ -35,10 +35,11 @@ struct graph_node {
     struct graph_node *next_unused;
 };
 
-/* A stream of its own, for kernels of another context than the one that it is launched in. */
+/* What one that can be launched has in a context in which kernels of it run. */
 struct graph_side {
     uint32_t context, context_gen;
-    uint32_t stream, stream_gen;
+    uint64_t own_bytes;          /* of device memory, for its nodes */
+    uint32_t stream, stream_gen; /* for them where it is launched in another context; 0: not yet */
     struct graph_side *next;
 };
 
@@ -58,8 +59,6 @@ struct graph {
     /* Of what is launched: see graph_memory.c. */
     unsigned long long flags;
     uint64_t temporary_bytes[SIM_MAX_GPUS]; /* for what it frees itself */
-    uint64_t own_bytes;                     /* of device memory, for its nodes */
-    uint32_t own_context, own_context_gen;
     struct graph_side *sides;
     bool mapped;
     uint32_t stream, stream_gen; /* where it was launched, or uploaded, last */

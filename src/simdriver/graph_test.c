@@ -91,6 +91,7 @@ static void launch_and_wait(void)
 static void kernels_run_on_two_devices(void)
 {
     CUDA_KERNEL_NODE_PARAMS params;
+    uint64_t before, other_before;
     struct testing other;
     CUgraphNode node;
     CUlibrary library;
@@ -99,8 +100,9 @@ static void kernels_run_on_two_devices(void)
     CUgraph like;
     int changed;
 
-    (void)begin();
+    before = begin();
     testing_begin_context(&other, 1);
+    other_before = testing_used_on_bytes(1);
     node = kernel_of(&other, kernel_after(NULL, 1000), 2000);
     (void)kernel_after(node, 3000);
     OK(cuGraphKernelNodeGetParams_v2(node, &params));
@@ -116,6 +118,11 @@ static void kernels_run_on_two_devices(void)
     OK(cuGraphLaunch(exec, other.streams[0]));
     testing_step(10000);
     HOLDS(testing_busy_ns() == 8000 && testing_busy_on_ns(1) == 4000);
+    OK(cuGraphExecDestroy(exec));
+    HOLDS(testing_used_bytes() == before && testing_used_on_bytes(1) == other_before);
+    instantiate();
+    HOLDS(testing_used_bytes() == before + 2 * MIB);
+    HOLDS(testing_used_on_bytes(1) == other_before + MIB);
 
     /* Neither its parameters nor an update may bring a node elsewhere. */
     params.func = t.kernel;
@@ -143,6 +150,7 @@ static void kernels_run_on_two_devices(void)
     OK(cuCtxSetCurrent(t.context));
     INVALID(cuGraphLaunch(exec, t.streams[0]));
     OK(cuGraphExecDestroy(exec));
+    INVALID(cuGraphInstantiateWithFlags(&exec, graph, 0));
 }
 
 static void kernels_run(void)
@@ -494,7 +502,7 @@ static void nodes_take_memory(void)
 
 HOLDS_IN(nodes_of_what_can_be_launched_take_memory, "graph-node=64Ki", nodes_take_memory)
 HOLDS_IN(a_graph_runs_what_was_added_in_order, "", kernels_run)
-HOLDS_IN(a_kernel_runs_on_its_own_device, "", kernels_run_on_two_devices)
+HOLDS_IN(a_kernel_runs_on_its_own_device, "graph-node=1Mi", kernels_run_on_two_devices)
 HOLDS_IN(a_child_is_a_copy, "", children)
 HOLDS_IN(a_circle_is_no_graph, "", circles)
 HOLDS_IN(memory_is_taken_at_the_launch_and_kept, "", memory_is_taken_late)

@@ -138,7 +138,12 @@ static const struct sim_view *view(void)
 
 uint64_t testing_used_bytes(void)
 {
-    return view()->gpus[0].used_bytes;
+    return testing_used_on_bytes(0);
+}
+
+uint64_t testing_used_on_bytes(unsigned gpu)
+{
+    return view()->gpus[gpu].used_bytes;
 }
 
 int64_t testing_busy_ns(void)

@@ -68,6 +68,7 @@ void testing_step(int64_t ns);
 
 /* What the machine counts on its first GPU. */
 uint64_t testing_used_bytes(void);
+uint64_t testing_used_on_bytes(unsigned gpu);
 int64_t testing_busy_ns(void);
 int64_t testing_busy_on_ns(unsigned gpu);
 

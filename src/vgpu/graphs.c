@@ -96,6 +96,12 @@ static void look_soon(void)
     watch_start();
 }
 
+/* What it takes for its nodes it takes where they are. */
+static bool runs_elsewhere(CUgraphExec exec, const struct vgpu_device *here)
+{
+    return graph_homes_matter() && graph_homes_of(exec) & ~(1u << (here - vgpu.devices));
+}
+
 static CUresult end_measured(struct code_loading *loading, CUgraphExec made, CUresult result)
 {
     if (code_end_loading(loading, result, made) == OVERHEAD_REFUSED) {
@@ -103,9 +109,15 @@ static CUresult end_measured(struct code_loading *loading, CUgraphExec made, CUr
         overhead_undone(&loading->overhead, 0);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    if (result == CUDA_SUCCESS)
-        atomic_store(&unmeasured_nodes, 0);
-    return result;
+    if (result != CUDA_SUCCESS)
+        return result;
+    if (runs_elsewhere(made, loading->device) && !code_fits_elsewhere(loading->device)) {
+        (void)cuGraphExecDestroy(made);
+        (void)code_fits_elsewhere(loading->device);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    atomic_store(&unmeasured_nodes, 0);
+    return CUDA_SUCCESS;
 }
 
 /* What makes no sense the driver has refused itself. */

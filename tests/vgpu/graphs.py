@@ -49,12 +49,12 @@ class Grapher(Caller):
         self.last = node
         return code
 
-    def work(self, number, ns):
+    def work(self, number, ns, graph=1):
         """A kernel node."""
         self.must("cuModuleLoadData", f"n{slot('module')}", KERNEL)
         self.must("cuModuleGetFunction", f"n{slot('function')}", f"h{slot('module')}", b"one")
         node = slot("node", number)
-        self.must("cuGraphAddKernelNode_v2", f"n{node}", f"h{slot('graph')}", *self.after(), f"q{slot('function')},100,{ns}")
+        self.must("cuGraphAddKernelNode_v2", f"n{node}", f"h{slot('graph', graph)}", *self.after(), f"q{slot('function')},100,{ns}")
         self.last = node
 
     def make(self, graph=1, flags=0):
@@ -419,8 +419,34 @@ def check_nodes():
     check_equal(machine.used(), 0, "nothing is left")
 
 
+def check_nodes_elsewhere():
+    """On the device of their kernels, whichever is current where they are made to be launched."""
+    machine = new_machine(gpus=2, **{"graph-node": NODE})
+    one = Plain(limited_environment(machine, memory=LIMIT)).begin()
+    one.must("cuDevicePrimaryCtxRetain", f"n{slot('context', 2)}", 1)
+    one.must("cuCtxSetCurrent", f"h{slot('context', 2)}")
+    for graph in (1, 2):
+        one.new(graph)
+        for _ in range(300 * graph):
+            one.work(1, 1000, graph)
+    one.must("cuMemAlloc_v2", f"n{slot('ptr', 30)}", ROOM - 20 * MIB)
+    one.must("cuCtxSetCurrent", f"h{slot('context')}")
+
+    used = lambda: [machine.used(one.pid, gpu=i) for i in (0, 1)]
+    check_equal((one.try_make(graph=2), used()), (OUT_OF_MEMORY, [CONTEXT, LIMIT - 20 * MIB]), "what takes more on another device is out of memory, and gone")
+    check_equal((one.try_make(), used()), (0, [CONTEXT, LIMIT]), "what fits there is made")
+    check_equal(one.try_make(graph=2), OUT_OF_MEMORY, "once")
+    one.must("cuCtxSetCurrent", f"h{slot('context', 2)}")
+    check_equal(one.charged(), LIMIT, "and is charged there")
+    one.end()
+    one.must("cuMemFree_v2", f"h{slot('ptr', 30)}")
+    check(wait_until(lambda: (used(), one.charged()) == ([CONTEXT] * 2, CONTEXT), 3), "and given back", used(), one.charged())
+    one.finish()
+
+
 for test in (
     check_nodes,
+    check_nodes_elsewhere,
     check_limit,
     check_any_node,
     check_parts,
