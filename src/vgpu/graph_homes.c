@@ -4,9 +4,12 @@
 #include "vgpu/allocations.h"
 #include "vgpu/contexts.h"
 #include "vgpu/graph_walk.h"
+#include "vgpu/primary.h"
 #include "vgpu/real.h"
 
-_Static_assert(REGION_DEVICES <= 32, "a set of devices is an unsigned");
+/* The nodes of what is launched were looked at: none may have a kernel. */
+#define LOOKED_AT (1u << REGION_DEVICES)
+_Static_assert(REGION_DEVICES < 32, "a set of devices is an unsigned");
 
 static unsigned set_of(const struct vgpu_device *device)
 {
@@ -128,10 +131,11 @@ void graph_homes_made(CUgraphExec exec, CUgraph graph)
     if (!graph_homes_matter() || vgpu_mode() != VGPU_ON)
         return;
     (void)context_current();
+    primary_meet_unseen();
     all = all_with_contexts();
     if (!(all & (all - 1)) || !graph_walk(graph, add_home, &set))
         set = all;
-    note(exec, set, 0);
+    note(exec, set | LOOKED_AT, 0);
 }
 
 void graph_homes_ended(CUgraphExec exec)
@@ -143,5 +147,5 @@ unsigned graph_homes_of(CUgraphExec exec)
 {
     unsigned set = look(exec);
 
-    return set ? set : all_with_contexts();
+    return set ? set & ~LOOKED_AT : all_with_contexts();
 }

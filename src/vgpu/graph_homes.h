@@ -32,5 +32,5 @@ void graph_homes_unloaded(CUmodule module);
 void graph_homes_made(CUgraphExec exec, CUgraph graph);
 void graph_homes_ended(CUgraphExec exec);
 
-/* Where its kernels run. */
+/* Where its kernels run; nowhere if it has none. */
 unsigned graph_homes_of(CUgraphExec exec);

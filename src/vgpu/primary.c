@@ -52,6 +52,23 @@ CUcontext primary_handle(const struct vgpu_device *device)
     return primary;
 }
 
+void primary_meet_unseen(void)
+{
+    for (unsigned i = 0; i < vgpu.device_count; i++) {
+        struct vgpu_device *device = &vgpu.devices[i];
+        struct context known;
+        CUcontext handle;
+
+        if (atomic_load(&device->contexts) || !primary_is_active(device->handle))
+            continue;
+        primary_hold();
+        handle = primary_handle(device);
+        if (handle && !contexts_find(handle, &known))
+            (void)contexts_adopt(handle, device, true);
+        primary_let_go();
+    }
+}
+
 static unsigned device_number(const struct vgpu_device *device)
 {
     return (unsigned)(device - vgpu.devices);

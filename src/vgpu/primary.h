@@ -19,6 +19,9 @@ bool primary_is_active(CUdevice device);
  * minds. */
 CUcontext primary_handle(const struct vgpu_device *device);
 
+/* Those that were made unseen, and current to nobody yet whom we know of, are known from now on. */
+void primary_meet_unseen(void);
+
 /* Those who attached to it, or detached from it. */
 void primary_add_users(const struct vgpu_device *device, int more);
 

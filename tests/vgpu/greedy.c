@@ -17,6 +17,7 @@
  *                         and launched in a stream of device 0
  *   greedy graph-kernel   the same, of kernels that are in no module
  *   greedy graph-added    one of a long kernel on device 1 alone, which was no capture's, so launched
+ *   greedy graph-unseen   the same, in a context that the runtime's own way made, and nobody entered
  *   greedy graph-apart    not greedy: a graph on each of two devices, launched there in turn
  *   greedy contexts       a context for each kernel, which ends with it
  *   greedy refused        asks for its context's end, which a capture forbids, while kernels run
@@ -307,16 +308,18 @@ static cu_handle captured_graph(cu_handle far, cu_handle far_stream, cu_handle f
     return graph;
 }
 
-static cu_handle added_graph(cu_handle far)
+static cu_handle added_graph(struct kernel_params params)
 {
     typedef int create_fn(cu_handle * graph, unsigned flags);
     typedef int add_fn(cu_handle * node, cu_handle graph, const cu_handle *after, size_t count,
                        const struct kernel_params *params);
     static uint64_t length_ns = LONG_NS;
     static void *list[] = {&length_ns};
-    const struct kernel_params params = {far, {108, 1, 1}, {1, 1, 1}, 0, list, NULL, NULL, NULL};
     cu_handle node, graph;
 
+    params.grid[0] = 108;
+    params.grid[1] = params.grid[2] = params.block[0] = params.block[1] = params.block[2] = 1;
+    params.params = list;
     must(((create_fn *)symbol("cuGraphCreate"))(&graph, 0), "cuGraphCreate");
     must(((add_fn *)symbol("cuGraphAddKernelNode_v2"))(&node, graph, NULL, 0, &params),
          "cuGraphAddKernelNode");
@@ -349,23 +352,57 @@ static cu_handle executable(cu_handle graph)
     return exec;
 }
 
-static void graph_of_two(const char *way)
+/* Of a table that is no export. */
+static cu_handle unseen_context(int device)
+{
+    typedef int table_fn(const void **table, const unsigned char *uuid);
+    typedef int primary_fn(cu_handle * context, int device);
+    static const unsigned char uuid[16] = {0x6b, 0xd5, 0xfb, 0x6c, 0x5b, 0xf4, 0xe7, 0x4a,
+                                           0x89, 0x87, 0xd9, 0x39, 0x12, 0xfd, 0x9d, 0xf9};
+    const void *table;
+    primary_fn *make;
+    cu_handle context;
+
+    must(((table_fn *)symbol("cuGetExportTable"))(&table, uuid), "cuGetExportTable");
+    memcpy(&make, (const char *)table + 2 * sizeof(void *), sizeof(make));
+    must(make(&context, device), "making a primary context");
+    return context;
+}
+
+static void launch_graphs(cu_handle graph)
 {
     launch_graph_fn *launch_graph = (launch_graph_fn *)symbol("cuGraphLaunch");
-    cu_handle far, far_stream, far_event, exec;
+    cu_handle exec = executable(graph);
+
+    while (!stopped) {
+        for (int i = 0; i < DEPTH; i++)
+            must(launch_graph(exec, stream), "cuGraphLaunch");
+        must(cu.stream_sync(stream), "cuStreamSynchronize");
+    }
+}
+
+static void graph_of_two(const char *way)
+{
+    cu_handle far, far_stream, far_event;
 
     begin(1);
     far = strcmp(way, "graph-kernel") == 0 ? kernel_of_library() : function_of("spin");
     far_stream = stream;
     must(((event_fn *)symbol("cuEventCreate"))(&far_event, 0), "cuEventCreate");
     begin(0);
-    exec = executable(strcmp(way, "graph-added") == 0 ? added_graph(far)
-                                                      : captured_graph(far, far_stream, far_event));
-    while (!stopped) {
-        for (int i = 0; i < DEPTH; i++)
-            must(launch_graph(exec, stream), "cuGraphLaunch");
-        must(cu.stream_sync(stream), "cuStreamSynchronize");
-    }
+    if (strcmp(way, "graph-added") == 0)
+        launch_graphs(added_graph((struct kernel_params){.function = far}));
+    else
+        launch_graphs(captured_graph(far, far_stream, far_event));
+}
+
+static void graph_unseen(void)
+{
+    begin(0);
+    launch_graphs(added_graph((struct kernel_params){
+        .kernel = kernel_of_library(),
+        .context = unseen_context(1),
+    }));
 }
 
 static void graphs_apart(void)
@@ -701,6 +738,10 @@ int main(int argc, char **argv)
     }
     if (strcmp(way, "graph-apart") == 0) {
         graphs_apart();
+        return 0;
+    }
+    if (strcmp(way, "graph-unseen") == 0) {
+        graph_unseen();
         return 0;
     }
     if (strncmp(way, "graph", 5) == 0) {

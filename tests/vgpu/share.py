@@ -152,7 +152,7 @@ def greedy():
 
 def on_two_devices():
     """What runs on a device is paid for there, wherever it was launched; and nowhere else."""
-    ways = ("multi", "graph", "graph-kernel", "graph-added")
+    ways = ("multi", "graph", "graph-kernel", "graph-added", "graph-unseen")
     machine = Machine(gpus=2 * len(ways) + 2)
     uuids = [gpu["uuid"] for gpu in machine.view()["gpus"]]
 
