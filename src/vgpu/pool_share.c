@@ -77,7 +77,7 @@ PUBLIC CUresult cuMemPoolImportFromShareableHandle(CUmemoryPool *pool, void *sha
 PUBLIC CUresult cuMemPoolImportPointer(CUdeviceptr *ptr, CUmemoryPool pool,
                                        CUmemPoolPtrExportData *data)
 {
-    struct allocation entry = {.units = 1};
+    struct allocation entry = {0};
     CUdeviceptr got;
     CUresult result;
 

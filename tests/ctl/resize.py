@@ -42,6 +42,16 @@ class Resize(CtlTest):
         (holder,) = self.holders()
         self.assertEqual((holder["memory_limit_bytes"], holder["cores_percent"]), (4 * GIB, 10), "what is not named stays")
 
+    def test_a_lease_of_two_cards_is_changed_on_both(self):
+        self.ctl("sim", "remove")
+        self.make_machine("--gpus", "2", "--memory", "16Gi")
+        _, number = self.lease("--gpus", "2", "--gpumem", "2Gi", "--gpucores", "30", LOAD, "--memory", "1G", "--seconds", "60")
+        (region,) = (self.folder / "machine.run").rglob("*.cache")
+        limits = lambda: [(d["limit_bytes"], d["cores_percent"]) for d in json.loads(self.ctl("region", "--json", region).stdout)["devices"]]
+        self.assertTrue(self.until(lambda: limits() == [(2 * GIB, 30)] * 2), limits())
+        self.assertEqual(self.resize("--gpumem", "4Gi", "--gpucores", "60", number)[0], 0)
+        self.assertTrue(self.until(lambda: limits() == [(4 * GIB, 60)] * 2), limits())
+
     def test_a_share_is_taken_away_again(self):
         _, number = self.lease("--gpumem", "2Gi", LOAD, "--memory", "1G", "--kernel", "1ms", "--seconds", "60")
         self.assertTrue(self.until(lambda: self.used() >= GIB))
