@@ -180,6 +180,17 @@ def container(region=None, **keys):
     return library
 
 
+def cell_of(folder, uuid, priority=None):
+    """A container's cell of the card, as the node agent makes it, and the keys that say so."""
+    own = pathlib.Path(tempfile.mkdtemp(dir=folder, prefix="own-"))
+    (folder / "cards" / uuid).mkdir(parents=True, exist_ok=True)
+    cell = folder / "cards" / uuid / (own.name if priority is None else f"{own.name}.{priority}.0")
+    cell.write_bytes(bytes(4096))
+    os.link(cell, own / uuid)
+    keys = {"HAMI_CARD_CELLS": own, "HAMI_CARDS": folder / "cards", "HAMI_CARD_RANKS": folder / "cards"}
+    return keys | ({} if priority is None else {"CUDA_TASK_PRIORITY": priority})
+
+
 def write_limits(library, **keys):
     """Replaces the file by rename, as a writer does that must never show half of it."""
     folder = library.parent

@@ -12,6 +12,7 @@
 
 #include "base/file.h"
 #include "base/glibc.h"
+#include "base/lock.h"
 #include "base/util.h"
 #include "region/card_rank.h"
 
@@ -171,13 +172,13 @@ void card_look_around(struct card *card)
 
     if (!card->own || !card->folder[0])
         return;
-    (void)pthread_mutex_lock(&card->lock);
+    lock_mutex(&card->lock);
     count = card->count;
     memcpy(before, card->others, count * sizeof(before[0]));
     close_cells(card);
     card->complete = take_all(card);
     card_rank_keep(card, before, count);
-    (void)pthread_mutex_unlock(&card->lock);
+    unlock_mutex(&card->lock);
 }
 
 static bool cell_is_wanted(int fd, int64_t now_ns)
@@ -208,11 +209,11 @@ bool card_is_wanted(struct card *card, int64_t now_ns)
     if (!card->own || !card->lends)
         return true;
     if (now_ns - atomic_load_explicit(&card->looked_ns, memory_order_relaxed) < CARD_LOOK_NS ||
-        pthread_mutex_trylock(&card->lock) != 0)
+        !lock_try_mutex(&card->lock))
         return atomic_load_explicit(&card->wanted, memory_order_relaxed);
     atomic_store_explicit(&card->wanted, look(card, now_ns), memory_order_relaxed);
     atomic_store_explicit(&card->looked_ns, now_ns, memory_order_relaxed);
-    (void)pthread_mutex_unlock(&card->lock);
+    unlock_mutex(&card->lock);
     return atomic_load_explicit(&card->wanted, memory_order_relaxed);
 }
 

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "base/glibc.h"
+#include "base/lock.h"
 #include "base/util.h"
 #include "region/bucket.h"
 
@@ -198,10 +199,10 @@ bool card_yields(struct card *card, int64_t now_ns, int64_t own_until_ns, int64_
     if (!card->own || !LOAD(card->has_ranks))
         return false;
     if (now_ns - looked_ns >= (LOAD(card->has_betters) ? CARD_RANK_LOOK_NS : CARD_LOOK_NS) &&
-        pthread_mutex_trylock(&card->lock) == 0) {
+        lock_try_mutex(&card->lock)) {
         look(card, &(struct moment){now_ns, looked_ns, own_until_ns});
         STORE(card->rank_looked_ns, now_ns);
-        (void)pthread_mutex_unlock(&card->lock);
+        unlock_mutex(&card->lock);
     }
     until_ns = LOAD(card->yields_until_ns);
     if (until_ns <= now_ns)

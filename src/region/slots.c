@@ -12,6 +12,7 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/file.h"
+#include "base/lock.h"
 #include "base/util.h"
 #include "region/ledger.h"
 #include "region/region.h"
@@ -249,10 +250,10 @@ void region_refresh(struct region *region)
 
 void region_keep(struct region *region)
 {
-    (void)pthread_mutex_lock(&region->lock);
+    lock_mutex(&region->lock);
     region_refresh(region);
     take_locks(region);
-    (void)pthread_mutex_unlock(&region->lock);
+    unlock_mutex(&region->lock);
 }
 
 /* HAMi's readers see a slot through its status, and old HAMi-core sums dead ones too: nothing may
@@ -312,14 +313,14 @@ int region_settle(struct region *region)
 {
     int r;
 
-    (void)pthread_mutex_lock(&region->lock);
+    lock_mutex(&region->lock);
     region_refresh(region);
     r = lock_range(region->fd, REGION_LOCK_TABLE, 1, SETTLE_WAIT_MS);
     if (r == 0) {
         r = settle_all(region);
         (void)unlock_range(region->fd, REGION_LOCK_TABLE, 1);
     }
-    (void)pthread_mutex_unlock(&region->lock);
+    unlock_mutex(&region->lock);
     return r;
 }
 
@@ -399,7 +400,7 @@ int region_claim(struct region *region, struct error *err)
 {
     int r;
 
-    (void)pthread_mutex_lock(&region->lock);
+    lock_mutex(&region->lock);
     if (!region->self.pid)
         proc_identity_self(&region->self);
     region_refresh(region);
@@ -408,7 +409,7 @@ int region_claim(struct region *region, struct error *err)
         r = claim_locked(region);
         (void)unlock_range(region->fd, REGION_LOCK_TABLE, 1);
     }
-    (void)pthread_mutex_unlock(&region->lock);
+    unlock_mutex(&region->lock);
 
     if (r == -ESTALE)
         return error_set(err, r, "%s: it was removed or replaced while in use", region->path);

@@ -8,6 +8,7 @@
 
 #include "base/clock.h"
 #include "base/glibc.h"
+#include "base/lock.h"
 #include "region/bucket.h"
 #include "region/ledger.h"
 #include "vgpu/graphs.h"
@@ -359,13 +360,13 @@ enum vgpu_mode vgpu_attach(void)
     if (REAL(cuDeviceGetCount)(&count) != CUDA_SUCCESS)
         return VGPU_DETACHED;
 
-    (void)pthread_mutex_lock(&state.lock);
+    lock_mutex(&state.lock);
     if (atomic_load(&vgpu.mode) == VGPU_DETACHED) {
         install_fork_handler();
         if (attach(&err) < 0)
             deny(&err);
     }
-    (void)pthread_mutex_unlock(&state.lock);
+    unlock_mutex(&state.lock);
     return (enum vgpu_mode)atomic_load(&vgpu.mode);
 }
 
@@ -392,12 +393,12 @@ bool vgpu_open_region(void)
     struct error err = ERROR_INIT;
     bool open;
 
-    (void)pthread_mutex_lock(&state.lock);
+    lock_mutex(&state.lock);
     install_fork_handler();
     if (source_read(&err) == 0 && wanted() && open_region(&err) == 0)
         write_names();
     open = state.region_open;
-    (void)pthread_mutex_unlock(&state.lock);
+    unlock_mutex(&state.lock);
     if (!open && err.text[0])
         vgpu_say(VGPU_WORD_DENIED, "%s", err.text);
     return open;
@@ -417,7 +418,7 @@ void vgpu_refresh(void)
     if (now - looked < REFRESH_NS ||
         !atomic_compare_exchange_strong(&state.looked_ns, &looked, now))
         return;
-    if (pthread_mutex_trylock(&state.lock) != 0)
+    if (!lock_try_mutex(&state.lock))
         return;
     source_refresh();
     if (atomic_load(&vgpu.mode) == VGPU_ON) {
@@ -433,5 +434,5 @@ void vgpu_refresh(void)
         if (state.refreshes++ % CARDS_REFRESHES == 0)
             look_at_cards();
     }
-    (void)pthread_mutex_unlock(&state.lock);
+    unlock_mutex(&state.lock);
 }

@@ -3,6 +3,7 @@
 /* Captures, in which nothing runs, and into which nothing of ours may go. */
 
 #include "base/glibc.h"
+#include "base/lock.h"
 #include "vgpu/compute_row.h"
 #include "vgpu/real.h"
 
@@ -21,12 +22,12 @@ void compute_captures_after_fork(void)
 
 void compute_hold_captures(void)
 {
-    (void)pthread_rwlock_rdlock(&capturing);
+    lock_read(&capturing);
 }
 
 void compute_end_captured(void)
 {
-    (void)pthread_rwlock_unlock(&capturing);
+    unlock_rwlock(&capturing);
 }
 
 bool compute_begin_captured(CUstream stream, bool per_thread)
@@ -75,10 +76,10 @@ struct compute_row *compute_capture_begins(CUstream stream)
 
     if (!row)
         return NULL;
-    (void)pthread_mutex_lock(&row->lock);
+    lock_mutex(&row->lock);
     if (row->context == context)
         return row;
-    (void)pthread_mutex_unlock(&row->lock);
+    unlock_mutex(&row->lock);
     return NULL;
 }
 
@@ -90,7 +91,7 @@ void compute_capture_began(struct compute_row *row, CUresult result)
         atomic_fetch_add(&contexts_epoch_now, 1);
     }
     if (row)
-        (void)pthread_mutex_unlock(&row->lock);
+        unlock_mutex(&row->lock);
 }
 
 /* Who looks holds the row's lock: it is done before we go on, or sees us. The lock is not held
@@ -101,29 +102,32 @@ bool compute_join_begins(CUstream stream)
 
     if (!atomic_load(&compute_captures))
         return false;
+    lock_hold_cancel();
     atomic_fetch_add(&compute_joins, 1);
     row = compute_capture_begins(stream);
     if (row)
-        (void)pthread_mutex_unlock(&row->lock);
+        unlock_mutex(&row->lock);
     return true;
 }
 
 void compute_join_ended(bool began)
 {
-    if (began)
-        atomic_fetch_sub(&compute_joins, 1);
+    if (!began)
+        return;
+    atomic_fetch_sub(&compute_joins, 1);
+    lock_release_cancel();
 }
 
 void compute_capture_ends(void)
 {
-    (void)pthread_rwlock_wrlock(&capturing);
+    lock_write(&capturing);
 }
 
 void compute_capture_ended(bool ended)
 {
     int open = atomic_load(&compute_captures);
 
-    (void)pthread_rwlock_unlock(&capturing);
+    unlock_rwlock(&capturing);
     while (ended && open > 0 && !atomic_compare_exchange_weak(&compute_captures, &open, open - 1))
         ;
 }

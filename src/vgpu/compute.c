@@ -3,6 +3,7 @@
 
 #include "base/clock.h"
 #include "base/glibc.h"
+#include "base/lock.h"
 #include "region/bucket.h"
 #include "vgpu/compute_row.h"
 #include "vgpu/graph_homes.h"
@@ -59,13 +60,13 @@ static bool sleep_until(struct compute_row *row, CUcontext context, int64_t unti
     struct region_compute *words = row->limiter.compute;
     int64_t began_ns = clock_now_ns();
 
-    (void)pthread_mutex_unlock(&row->lock);
+    unlock_mutex(&row->lock);
     if (until_ns - began_ns > CREDIT_SLEEP_NS)
         bucket_sleep(words, until_ns);
     atomic_fetch_add_explicit(&words->delayed_ns, (uint64_t)(clock_now_ns() - began_ns),
                               memory_order_relaxed);
     vgpu_refresh();
-    (void)pthread_mutex_lock(&row->lock);
+    lock_mutex(&row->lock);
     return row->context == context;
 }
 
@@ -152,9 +153,9 @@ static CUresult admit(CUcontext context, const struct launch *launch, struct com
     if (!row)
         return atomic_load(&vgpu.limited_compute) ? refuse_launch() : CUDA_SUCCESS;
     inside = compute_enter(compute_has_name(launch->stream) ? row->looked_in : context);
-    (void)pthread_mutex_lock(&row->lock);
+    lock_mutex(&row->lock);
     admitted = admit_locked(row, context, launch, ticket);
-    (void)pthread_mutex_unlock(&row->lock);
+    unlock_mutex(&row->lock);
     compute_leave(&inside);
     return admitted ? CUDA_SUCCESS : CUDA_ERROR_CONTEXT_IS_DESTROYED;
 }
@@ -234,10 +235,10 @@ static void end_launch(const struct launch *launch, struct compute_ticket *ticke
         return;
 
     inside = compute_enter(compute_has_name(launch->stream) ? row->looked_in : ticket->context);
-    (void)pthread_mutex_lock(&row->lock);
+    lock_mutex(&row->lock);
     if (row->context == ticket->context)
         limiter_end(&row->limiter, launch, &ticket->ticket, result == CUDA_SUCCESS);
-    (void)pthread_mutex_unlock(&row->lock);
+    unlock_mutex(&row->lock);
     compute_leave(&inside);
 }
 
@@ -285,7 +286,7 @@ static bool tick_row(struct compute_row *row, int64_t now_ns)
     struct inside inside;
     bool out = false, busy;
 
-    (void)pthread_mutex_lock(&row->lock);
+    lock_mutex(&row->lock);
     context = tended_in(row);
     busy = context && limiter_is_busy(&row->limiter, now_ns);
     if (context)
@@ -297,18 +298,18 @@ static bool tick_row(struct compute_row *row, int64_t now_ns)
         out = limiter_probe(&row->limiter);
         compute_leave(&inside);
     }
-    (void)pthread_mutex_unlock(&row->lock);
+    unlock_mutex(&row->lock);
     if (!out)
         return busy;
 
     (void)nanosleep(&moment, NULL);
-    (void)pthread_mutex_lock(&row->lock);
+    lock_mutex(&row->lock);
     if (tended_in(row) == context) {
         inside = compute_enter(context);
         limiter_probe_answer(&row->limiter);
         compute_leave(&inside);
     }
-    (void)pthread_mutex_unlock(&row->lock);
+    unlock_mutex(&row->lock);
     return busy;
 }
 

@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "base/glibc.h"
+#include "base/lock.h"
 #include "region/bucket.h"
 #include "vgpu/compute_row.h"
 #include "vgpu/real.h"
@@ -54,14 +55,14 @@ static void begin_row(struct compute_row *row, CUcontext context, CUcontext seen
 
     /* What was made for another green context is the primary one's, and still there. */
     if (row->looked_in) {
-        (void)pthread_mutex_lock(&row->lock);
+        lock_mutex(&row->lock);
         row->id = id_of(context);
         row->context = context;
-        (void)pthread_mutex_unlock(&row->lock);
+        unlock_mutex(&row->lock);
         return;
     }
     inside = compute_enter(seen_in);
-    (void)pthread_mutex_lock(&row->lock);
+    lock_mutex(&row->lock);
     memset(&row->limiter, 0, sizeof(row->limiter));
     row->id = id_of(context);
     row->looked_in = seen_in;
@@ -74,7 +75,7 @@ static void begin_row(struct compute_row *row, CUcontext context, CUcontext seen
     limiter_init(&row->limiter, &compute_gpu, row, &device->share,
                  (uint64_t)clock_now_ns() ^ (uint64_t)(uintptr_t)row);
     row->context = context;
-    (void)pthread_mutex_unlock(&row->lock);
+    unlock_mutex(&row->lock);
     compute_leave(&inside);
 }
 
@@ -113,13 +114,13 @@ static struct compute_row *new_row(CUcontext context, CUcontext seen_in)
 
 static void end_row(struct compute_row *row)
 {
-    (void)pthread_mutex_lock(&row->lock);
+    lock_mutex(&row->lock);
     row->context = row->looked_in = NULL;
     row->whole_ending = false;
     row->idle_count = 0;
     row->aside = NULL;
     limiter_abandon(&row->limiter);
-    (void)pthread_mutex_unlock(&row->lock);
+    unlock_mutex(&row->lock);
     bucket_wake(row->limiter.compute);
 }
 
@@ -140,16 +141,16 @@ static void each_part(CUcontext primary, part_fn then)
 
 static void leave_alone(struct compute_row *row)
 {
-    (void)pthread_mutex_lock(&row->lock);
+    lock_mutex(&row->lock);
     row->whole_ending = true;
-    (void)pthread_mutex_unlock(&row->lock);
+    unlock_mutex(&row->lock);
 }
 
 static void look_again(struct compute_row *row)
 {
-    (void)pthread_mutex_lock(&row->lock);
+    lock_mutex(&row->lock);
     row->whole_ending = false;
-    (void)pthread_mutex_unlock(&row->lock);
+    unlock_mutex(&row->lock);
 }
 
 static struct compute_row *find_ending(CUcontext context)
@@ -185,9 +186,9 @@ static void wait_for_ending(CUcontext context)
     const struct timespec moment = {.tv_nsec = ENDING_PAUSE_NS};
 
     for (unsigned i = 0; i < ENDING_TRIES && find_ending(context); i++) {
-        (void)pthread_mutex_unlock(&compute_table.lock);
+        unlock_mutex(&compute_table.lock);
         (void)nanosleep(&moment, NULL);
-        (void)pthread_mutex_lock(&compute_table.lock);
+        lock_mutex(&compute_table.lock);
     }
 }
 
@@ -210,7 +211,7 @@ struct compute_row *compute_row_of(CUcontext context, CUstream stream)
     if (last.row && last.epoch == epoch && last.context == context)
         return last.row;
 
-    (void)pthread_mutex_lock(&compute_table.lock);
+    lock_mutex(&compute_table.lock);
     wait_for_ending(context);
     row = compute_find_row(context);
     /* The handle is a new context's: the old one ended unseen. */
@@ -221,7 +222,7 @@ struct compute_row *compute_row_of(CUcontext context, CUstream stream)
     seen_in = row ? row->looked_in : compute_looked_in(stream, context);
     if (!row && (device = device_of(seen_in)) && (row = new_row(context, seen_in)))
         begin_row(row, context, seen_in, device);
-    (void)pthread_mutex_unlock(&compute_table.lock);
+    unlock_mutex(&compute_table.lock);
     last.row = row;
     last.epoch = epoch;
     last.context = context;
@@ -243,9 +244,9 @@ static void settle_row(struct compute_row *row)
 {
     struct inside inside = compute_enter(row->looked_in);
 
-    (void)pthread_mutex_lock(&row->lock);
+    lock_mutex(&row->lock);
     limiter_settle(&row->limiter);
-    (void)pthread_mutex_unlock(&row->lock);
+    unlock_mutex(&row->lock);
     compute_leave(&inside);
 }
 
@@ -261,19 +262,19 @@ void compute_ending(CUcontext context)
 {
     struct compute_row *row;
 
-    (void)pthread_mutex_lock(&compute_table.lock);
+    lock_mutex(&compute_table.lock);
     row = compute_find_row(context);
     if (row && row->id == id_of(context))
         settle_row(row);
     if (row) {
-        (void)pthread_mutex_lock(&row->lock);
+        lock_mutex(&row->lock);
         row->ending = context;
         row->context = NULL;
-        (void)pthread_mutex_unlock(&row->lock);
+        unlock_mutex(&row->lock);
         bucket_wake(row->limiter.compute);
     }
     each_part(context, leave_alone);
-    (void)pthread_mutex_unlock(&compute_table.lock);
+    unlock_mutex(&compute_table.lock);
     forget_thread();
 }
 
@@ -282,22 +283,22 @@ void compute_ended(CUcontext context, bool gone)
 {
     struct compute_row *row, *met;
 
-    (void)pthread_mutex_lock(&compute_table.lock);
+    lock_mutex(&compute_table.lock);
     row = find_ending(context);
     met = compute_find_row(
         context); /* by a launch meanwhile, or another context of the same handle */
     if (row) {
-        (void)pthread_mutex_lock(&row->lock);
+        lock_mutex(&row->lock);
         row->ending = NULL;
         row->context = gone || met ? NULL : context;
-        (void)pthread_mutex_unlock(&row->lock);
+        unlock_mutex(&row->lock);
         if (!row->context && row->looked_in == context)
             end_row(row);
         if (gone && met && met->id == row->id)
             end_row(met);
     }
     each_part(context, gone ? end_row : look_again);
-    (void)pthread_mutex_unlock(&compute_table.lock);
+    unlock_mutex(&compute_table.lock);
     forget_thread();
 }
 
@@ -309,12 +310,12 @@ void compute_forget_stream(CUstream stream)
     for (unsigned i = 0; i < count; i++) {
         struct compute_row *row = atomic_load(&compute_table.rows[i]);
 
-        (void)pthread_mutex_lock(&row->lock);
+        lock_mutex(&row->lock);
         if (row->looked_in) {
             inside = compute_enter(row->looked_in);
             limiter_forget_stream(&row->limiter, stream);
             compute_leave(&inside);
         }
-        (void)pthread_mutex_unlock(&row->lock);
+        unlock_mutex(&row->lock);
     }
 }

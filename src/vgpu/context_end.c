@@ -2,6 +2,7 @@
 
 /* Ending contexts, and who uses them. */
 
+#include "base/lock.h"
 #include "vgpu/code.h"
 #include "vgpu/compute.h"
 #include "vgpu/context_table.h"
@@ -17,7 +18,7 @@ struct context_ending context_begin_end(CUcontext handle)
 {
     struct context_ending ending = {0};
 
-    (void)pthread_mutex_lock(&contexts.lock);
+    lock_mutex(&contexts.lock);
     ending.row = contexts_find_row(handle);
     if (ending.row) {
         ending.context = contexts.rows[ending.row];
@@ -25,7 +26,7 @@ struct context_ending context_begin_end(CUcontext handle)
         contexts.rows[ending.row].ending = true;
         atomic_fetch_add(&contexts_epoch_now, 1);
     }
-    (void)pthread_mutex_unlock(&contexts.lock);
+    unlock_mutex(&contexts.lock);
     if (!ending.row)
         return ending;
 
@@ -57,7 +58,7 @@ static unsigned take_back(struct context_ending *ending)
 {
     unsigned row;
 
-    (void)pthread_mutex_lock(&contexts.lock);
+    lock_mutex(&contexts.lock);
     row = contexts_find_row(ending->context.handle);
     if (row) {
         contexts.rows[row].units += ending->context.units;
@@ -68,7 +69,7 @@ static unsigned take_back(struct context_ending *ending)
         contexts.rows[row] = ending->context;
     }
     atomic_fetch_add(&contexts_epoch_now, 1);
-    (void)pthread_mutex_unlock(&contexts.lock);
+    unlock_mutex(&contexts.lock);
     context_give_back_data(ending, row);
     allocations_give_back(ALLOCATION_MANAGED, row, &ending->managed);
     allocations_give_back(ALLOCATION_HOST, row, &ending->host);
@@ -91,11 +92,11 @@ void context_finish_end(struct context_ending *ending, bool gone)
     }
     managed_end_context_end(ending->holds_managed, ending->row, 0);
 
-    (void)pthread_mutex_lock(&contexts.lock);
+    lock_mutex(&contexts.lock);
     contexts.rows[ending->row].ending = false;
     (void)contexts_count(device, -1);
     atomic_fetch_add(&contexts_epoch_now, 1);
-    (void)pthread_mutex_unlock(&contexts.lock);
+    unlock_mutex(&contexts.lock);
     code_forget_functions();
     if (device) {
         const uint64_t managed = ending->managed.units + ending->managed.shared_units;

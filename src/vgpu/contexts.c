@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "base/lock.h"
 #include "vgpu/code.h"
 #include "vgpu/context_table.h"
 #include "vgpu/overhead.h"
@@ -70,9 +71,9 @@ bool contexts_are_full(void)
 {
     bool full;
 
-    (void)pthread_mutex_lock(&contexts.lock);
+    lock_mutex(&contexts.lock);
     full = !free_row();
-    (void)pthread_mutex_unlock(&contexts.lock);
+    unlock_mutex(&contexts.lock);
     if (full)
         say_full();
     return full;
@@ -101,9 +102,9 @@ unsigned contexts_add(const struct context *context)
 {
     unsigned row;
 
-    (void)pthread_mutex_lock(&contexts.lock);
+    lock_mutex(&contexts.lock);
     row = enter(context);
-    (void)pthread_mutex_unlock(&contexts.lock);
+    unlock_mutex(&contexts.lock);
     if (!row)
         say_full();
     return row;
@@ -113,11 +114,11 @@ unsigned contexts_find(CUcontext handle, struct context *ret_context)
 {
     unsigned row;
 
-    (void)pthread_mutex_lock(&contexts.lock);
+    lock_mutex(&contexts.lock);
     row = contexts_find_row(handle);
     if (row)
         *ret_context = contexts.rows[row];
-    (void)pthread_mutex_unlock(&contexts.lock);
+    unlock_mutex(&contexts.lock);
     return row;
 }
 
@@ -221,12 +222,12 @@ void context_heap_grew(unsigned number, CUlimit limit, size_t value, uint64_t un
 
     if (!number || number >= CONTEXTS_MAX)
         return;
-    (void)pthread_mutex_lock(&contexts.lock);
+    lock_mutex(&contexts.lock);
     context = &contexts.rows[number];
     context->units += units;
     if ((unsigned)limit < CONTEXT_HEAPS)
         context->heaps[limit] = MAX(context->heaps[limit], value);
-    (void)pthread_mutex_unlock(&contexts.lock);
+    unlock_mutex(&contexts.lock);
 }
 
 size_t context_largest_heap(unsigned number, CUlimit limit)
@@ -235,9 +236,9 @@ size_t context_largest_heap(unsigned number, CUlimit limit)
 
     if (!number || number >= CONTEXTS_MAX || (unsigned)limit >= CONTEXT_HEAPS)
         return 0;
-    (void)pthread_mutex_lock(&contexts.lock);
+    lock_mutex(&contexts.lock);
     value = contexts.rows[number].heaps[limit];
-    (void)pthread_mutex_unlock(&contexts.lock);
+    unlock_mutex(&contexts.lock);
     return value;
 }
 
@@ -246,12 +247,12 @@ void contexts_add_users(CUcontext handle, int more)
     struct context *context;
     unsigned row;
 
-    (void)pthread_mutex_lock(&contexts.lock);
+    lock_mutex(&contexts.lock);
     row = contexts_find_row(handle);
     context = &contexts.rows[row];
     if (row && context->primary && context->device)
         primary_add_users(context->device, more);
     else if (row)
         context->users += (unsigned)more;
-    (void)pthread_mutex_unlock(&contexts.lock);
+    unlock_mutex(&contexts.lock);
 }

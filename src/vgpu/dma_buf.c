@@ -6,6 +6,7 @@
 
 #include "base/cleanup.h"
 #include "base/file.h"
+#include "base/lock.h"
 #include "vgpu/ipc.h"
 #include "vgpu/real.h"
 #include "vgpu/virtual.h"
@@ -83,9 +84,9 @@ void dma_bufs_look(void)
 {
     if (!atomic_load(&any))
         return;
-    (void)pthread_mutex_lock(&lock);
+    lock_mutex(&lock);
     look_locked();
-    (void)pthread_mutex_unlock(&lock);
+    unlock_mutex(&lock);
 }
 
 bool dma_bufs_are_open(void)
@@ -116,10 +117,10 @@ static bool keep_locked(int fd)
 
 static void keep(int fd)
 {
-    (void)pthread_mutex_lock(&lock);
+    lock_mutex(&lock);
     if (!keep_locked(fd))
         atomic_store(&unseen, true);
-    (void)pthread_mutex_unlock(&lock);
+    unlock_mutex(&lock);
 }
 
 struct range {
@@ -145,9 +146,9 @@ static CUresult give(int *ret_fd, const struct range *range, bool *ret_known)
     *ret_known = true;
     if (virtual_give_dma_buf(range->ptr, range->bytes, ask_driver, ret_fd, range, &result))
         return result;
-    (void)pthread_mutex_lock(&giving);
+    lock_mutex(&giving);
     result = ipc_give_dma_buf(range->ptr, ask_driver, ret_fd, range, ret_known);
-    (void)pthread_mutex_unlock(&giving);
+    unlock_mutex(&giving);
     return result;
 }
 

@@ -3,6 +3,7 @@
 /* Launching graphs that allocate: what they take is charged before. */
 
 #include "base/glibc.h"
+#include "base/lock.h"
 #include "region/ledger.h"
 #include "vgpu/compute.h"
 #include "vgpu/grant.h"
@@ -32,14 +33,14 @@ bool graphs_begin_change(void)
     const bool held = graphs_allocate() && vgpu_mode() == VGPU_ON;
 
     if (held)
-        (void)pthread_rwlock_wrlock(&launching);
+        lock_write(&launching);
     return held;
 }
 
 void graphs_end_change(bool held)
 {
     if (held)
-        (void)pthread_rwlock_unlock(&launching);
+        unlock_rwlock(&launching);
 }
 
 /* Charging */
@@ -262,8 +263,8 @@ static CUresult begin_locked(struct graphs_launch *launch, CUgraphExec exec, CUs
         return CUDA_ERROR_OUT_OF_MEMORY;
     if (charge_all(launch, &demand))
         return CUDA_SUCCESS;
-    (void)pthread_rwlock_unlock(&launching);
-    (void)pthread_rwlock_wrlock(&launching);
+    unlock_rwlock(&launching);
+    lock_write(&launching);
     return begin_alone(launch, exec, stream, per_thread);
 }
 
@@ -275,11 +276,11 @@ CUresult graphs_begin_launch(struct graphs_launch *launch, CUgraphExec exec, CUs
     *launch = (struct graphs_launch){0};
     if (vgpu_mode() != VGPU_ON)
         return CUDA_SUCCESS;
-    (void)pthread_rwlock_rdlock(&launching);
+    lock_read(&launching);
     result = begin_locked(launch, exec, stream, per_thread);
     launch->held = result == CUDA_SUCCESS;
     if (!launch->held)
-        (void)pthread_rwlock_unlock(&launching);
+        unlock_rwlock(&launching);
     return result;
 }
 
@@ -291,7 +292,7 @@ void graphs_end_launch(struct graphs_launch *launch)
         compute_end_captured();
     else
         end_all(launch);
-    (void)pthread_rwlock_unlock(&launching);
+    unlock_rwlock(&launching);
 }
 
 CUresult graphs_upload(CUgraphExec exec, CUstream stream, bool per_thread)
@@ -326,11 +327,11 @@ PUBLIC CUresult cuDeviceGraphMemTrim(CUdevice handle)
 
     if (vgpu_mode() != VGPU_ON || !graphs_allocate())
         return REAL(cuDeviceGraphMemTrim)(handle);
-    (void)pthread_rwlock_wrlock(&launching);
+    lock_write(&launching);
     result = REAL(cuDeviceGraphMemTrim)(handle);
     device = vgpu_device(handle);
     if (device)
         (void)pools_settle(device);
-    (void)pthread_rwlock_unlock(&launching);
+    unlock_rwlock(&launching);
     return result;
 }

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/lock.h"
 #include "region/ledger.h"
 #include "vgpu/contexts.h"
 #include "vgpu/dma_buf.h"
@@ -37,12 +38,12 @@ void hidden_after_fork(void)
 
 void hidden_lock(void)
 {
-    (void)pthread_mutex_lock(&lock);
+    lock_mutex(&lock);
 }
 
 void hidden_unlock(void)
 {
-    (void)pthread_mutex_unlock(&lock);
+    unlock_mutex(&lock);
 }
 
 struct hidden_account *hidden_account(const struct vgpu_device *device)
@@ -110,9 +111,9 @@ static struct hidden_measure measure_locked(struct vgpu_device *device)
             return measure;
     }
     /* Threads allocate all the time: for once they wait. */
-    (void)pthread_mutex_lock(&device->lock);
+    lock_mutex(&device->lock);
     (void)measure_once(device, &measure);
-    (void)pthread_mutex_unlock(&device->lock);
+    unlock_mutex(&device->lock);
     return measure;
 }
 

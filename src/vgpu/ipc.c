@@ -12,6 +12,7 @@
 
 #include "vgpu/ipc.h"
 
+#include "base/lock.h"
 #include "region/shares.h"
 #include "vgpu/allocations.h"
 #include "vgpu/compute.h"
@@ -213,9 +214,9 @@ static CUresult open_memory(CUdeviceptr *ptr, const CUipcMemHandle *handle, unsi
         return CUDA_ERROR_OUT_OF_MEMORY;
     if (mode != VGPU_ON || !ptr)
         return driver(ptr, *handle, flags);
-    (void)pthread_mutex_lock(&lock);
+    lock_mutex(&lock);
     result = open_locked(ptr, handle, flags, driver);
-    (void)pthread_mutex_unlock(&lock);
+    unlock_mutex(&lock);
     if (result == CUDA_SUCCESS)
         watch_start();
     return result;
@@ -245,11 +246,11 @@ PUBLIC CUresult cuIpcCloseMemHandle(CUdeviceptr ptr)
 
     if (vgpu_mode() != VGPU_ON)
         return REAL(cuIpcCloseMemHandle)(ptr);
-    (void)pthread_mutex_lock(&lock);
+    lock_mutex(&lock);
     result = REAL(cuIpcCloseMemHandle)(ptr);
     if (result == CUDA_SUCCESS)
         count_close(ptr);
-    (void)pthread_mutex_unlock(&lock);
+    unlock_mutex(&lock);
     if (result == CUDA_SUCCESS)
         hidden_make_due();
     return result;

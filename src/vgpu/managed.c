@@ -25,6 +25,7 @@
 #include <sys/mman.h>
 
 #include "base/glibc.h"
+#include "base/lock.h"
 #include "region/ledger.h"
 #include "vgpu/contexts.h"
 #include "vgpu/grant.h"
@@ -95,17 +96,17 @@ static void give_back(const struct allocation *entry)
 
 static void hold_places(void)
 {
-    (void)pthread_rwlock_rdlock(&placing);
+    lock_read(&placing);
 }
 
 static void begin_placing(void)
 {
-    (void)pthread_rwlock_wrlock(&placing);
+    lock_write(&placing);
 }
 
 static void end_placing(void)
 {
-    (void)pthread_rwlock_unlock(&placing);
+    unlock_rwlock(&placing);
 }
 
 /* There was room, and it is charged. */

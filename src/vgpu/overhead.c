@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "vgpu/overhead.h"
 
+#include "base/lock.h"
 #include "region/ledger.h"
 #include "vgpu/hidden.h"
 #include "vgpu/usage.h"
@@ -53,7 +54,7 @@ static void say_size_unknown(const struct vgpu_device *device)
 static void begin_first(struct overhead *overhead)
 {
     overhead->first = true;
-    (void)pthread_mutex_lock(&first_lock);
+    lock_mutex(&first_lock);
     (void)region_measure(&vgpu.region);
 }
 
@@ -62,7 +63,7 @@ static void end_first(struct overhead *overhead)
     if (!overhead->first)
         return;
     region_measured(&vgpu.region);
-    (void)pthread_mutex_unlock(&first_lock);
+    unlock_mutex(&first_lock);
 }
 
 /* Whether what a context takes is known, and by which name NVML will list us. */
@@ -112,11 +113,13 @@ bool overhead_begin(struct overhead *overhead, struct vgpu_device *device, enum 
         overhead->charged = context_units(device);
     }
 
+    lock_hold_cancel();
     hidden_lock();
     granted = begin_locked(overhead);
     hidden_unlock();
     if (granted)
         return true;
+    lock_release_cancel();
     vgpu_count_refusal(device, (enum region_refusal)kind_of(of));
     end_first(overhead);
     return false;
@@ -202,6 +205,8 @@ enum overhead_outcome overhead_end(struct overhead *overhead, bool made, uint64_
     overhead->refused = outcome == OVERHEAD_REFUSED;
     hidden_account(overhead->device)->under_way += overhead->refused;
     hidden_unlock();
+    if (!overhead->refused)
+        lock_release_cancel();
     end_first(overhead);
     if (overhead->refused)
         vgpu_count_refusal(overhead->device, (enum region_refusal)kind_of(overhead->of));
@@ -265,4 +270,6 @@ void overhead_undone(const struct overhead *overhead, uint64_t units)
     hidden_account(overhead->device)->under_way -= overhead->refused;
     gone_locked(overhead->device, units, 0);
     hidden_unlock();
+    if (overhead->refused)
+        lock_release_cancel();
 }

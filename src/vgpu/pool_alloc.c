@@ -2,6 +2,7 @@
 
 /* Allocations from pools: what a pool may grow by is charged before, what it grew by after. */
 
+#include "base/lock.h"
 #include "region/ledger.h"
 #include "vgpu/compute.h"
 #include "vgpu/grant.h"
@@ -114,10 +115,10 @@ static bool may_reuse(struct pool *pool, uint64_t bytes)
 
 static bool begin_try(struct taking *taking)
 {
-    (void)pthread_mutex_lock(&trying);
+    lock_mutex(&trying);
     taking->tries = region_try(&vgpu.region) == 0;
     if (!taking->tries)
-        (void)pthread_mutex_unlock(&trying);
+        unlock_mutex(&trying);
     return taking->tries;
 }
 
@@ -126,7 +127,7 @@ static void end_try(const struct taking *taking)
     if (!taking->tries)
         return;
     region_tried(&vgpu.region);
-    (void)pthread_mutex_unlock(&trying);
+    unlock_mutex(&trying);
 }
 
 static void note_failure(struct pool *pool, uint64_t bytes)

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "base/lock.h"
 #include "region/ledger.h"
 #include "vgpu/hidden.h"
 #include "vgpu/managed.h"
@@ -36,12 +37,12 @@ void pools_after_fork(void)
 
 void pools_lock(void)
 {
-    (void)pthread_mutex_lock(&pools.lock);
+    lock_mutex(&pools.lock);
 }
 
 void pools_unlock(void)
 {
-    (void)pthread_mutex_unlock(&pools.lock);
+    unlock_mutex(&pools.lock);
 }
 
 /* The table */

@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "base/lock.h"
 #include "vgpu/compute.h"
 #include "vgpu/context_table.h"
 #include "vgpu/overhead.h"
@@ -22,12 +23,12 @@ void primary_after_fork(void)
 
 void primary_hold(void)
 {
-    (void)pthread_mutex_lock(&lock);
+    lock_mutex(&lock);
 }
 
 void primary_let_go(void)
 {
-    (void)pthread_mutex_unlock(&lock);
+    unlock_mutex(&lock);
 }
 
 bool primary_is_active(CUdevice device)
@@ -135,12 +136,12 @@ static CUcontext primary_of(const struct vgpu_device *device)
 {
     CUcontext handle = NULL;
 
-    (void)pthread_mutex_lock(&contexts.lock);
+    lock_mutex(&contexts.lock);
     for (unsigned i = 1; i <= contexts.last && !handle; i++) {
         if (contexts.rows[i].primary && contexts.rows[i].device == device)
             handle = contexts.rows[i].handle;
     }
-    (void)pthread_mutex_unlock(&contexts.lock);
+    unlock_mutex(&contexts.lock);
     return handle;
 }
 

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/glibc.h"
+#include "base/lock.h"
 #include "base/util.h"
 #include "driver/entries.h"
 #include "vgpu/graphs.h"
@@ -268,7 +269,7 @@ static bool open_library(const char *name, bool of_driver, _Atomic bool *opened)
     if (atomic_load_explicit(opened, memory_order_acquire))
         return true;
 
-    (void)pthread_mutex_lock(&open_lock);
+    lock_mutex(&open_lock);
     if (!atomic_load(opened)) {
         if (!libc_dlsym)
             libc_find();
@@ -283,7 +284,7 @@ static bool open_library(const char *name, bool of_driver, _Atomic bool *opened)
             fill_absent(of_driver);
         }
     }
-    (void)pthread_mutex_unlock(&open_lock);
+    unlock_mutex(&open_lock);
     return atomic_load(opened);
 }
 

@@ -28,6 +28,7 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "base/lock.h"
 #include "region/ledger.h"
 #include "vgpu/compute.h"
 #include "vgpu/grant.h"
@@ -216,7 +217,7 @@ static bool remember(CUmemGenericAllocationHandle handle, const struct grant *gr
     struct reference_row *row;
     bool room;
 
-    (void)pthread_mutex_lock(&virtual.lock);
+    lock_mutex(&virtual.lock);
     room = references_reserve(&virtual.made);
     if (room) {
         row = references_add(&virtual.made, handle);
@@ -225,7 +226,7 @@ static bool remember(CUmemGenericAllocationHandle handle, const struct grant *gr
         row->device = grant->device ? (uint32_t)(grant->device - vgpu.devices) : 0;
         row->spilled = spilled;
     }
-    (void)pthread_mutex_unlock(&virtual.lock);
+    unlock_mutex(&virtual.lock);
     return room;
 }
 
@@ -283,7 +284,7 @@ PUBLIC CUresult cuMemRelease(CUmemGenericAllocationHandle handle)
 
     if (vgpu_mode() != VGPU_ON)
         return REAL(cuMemRelease)(handle);
-    (void)pthread_mutex_lock(&virtual.lock);
+    lock_mutex(&virtual.lock);
     row = references_find(&virtual.made, handle);
     device = row && row->units ? &vgpu.devices[row->device] : NULL;
     if (device)
@@ -294,7 +295,7 @@ PUBLIC CUresult cuMemRelease(CUmemGenericAllocationHandle handle)
         row->handles--;
         end = end_if_last(row);
     }
-    (void)pthread_mutex_unlock(&virtual.lock);
+    unlock_mutex(&virtual.lock);
     if (!end.shared && !end.kept && !end.held)
         discharge(&end);
     if (device)
@@ -337,9 +338,9 @@ static CUresult map_uncharged(CUdeviceptr ptr, size_t bytes, size_t offset,
     CUresult result;
 
     row->maps++; /* so that it stays in the table */
-    (void)pthread_mutex_unlock(&virtual.lock);
+    unlock_mutex(&virtual.lock);
     result = REAL(cuMemMap)(ptr, bytes, offset, handle, flags);
-    (void)pthread_mutex_lock(&virtual.lock);
+    lock_mutex(&virtual.lock);
     row = references_find(&virtual.made, handle);
     if (result == CUDA_SUCCESS && !references_reserve(&virtual.mapped)) {
         (void)REAL(cuMemUnmap)(ptr, bytes);
@@ -362,11 +363,11 @@ PUBLIC CUresult cuMemMap(CUdeviceptr ptr, size_t bytes, size_t offset,
 
     if (vgpu_mode() != VGPU_ON)
         return REAL(cuMemMap)(ptr, bytes, offset, handle, flags);
-    (void)pthread_mutex_lock(&virtual.lock);
+    lock_mutex(&virtual.lock);
     row = references_find(&virtual.made, handle);
     if (row && !row->units) {
         result = map_uncharged(ptr, bytes, offset, row, flags);
-        (void)pthread_mutex_unlock(&virtual.lock);
+        unlock_mutex(&virtual.lock);
         return result;
     }
     if (row && !references_reserve(&virtual.mapped))
@@ -381,7 +382,7 @@ PUBLIC CUresult cuMemMap(CUdeviceptr ptr, size_t bytes, size_t offset,
         remember_mapping(ptr, bytes, handle);
         row->maps++;
     }
-    (void)pthread_mutex_unlock(&virtual.lock);
+    unlock_mutex(&virtual.lock);
     return result;
 }
 
@@ -450,11 +451,11 @@ PUBLIC CUresult cuMemUnmap(CUdeviceptr ptr, size_t bytes)
         return REAL(cuMemUnmap)(ptr, bytes);
     for (unsigned i = 0; i < vgpu.device_count; i++)
         grant_begin_moving(&vgpu.devices[i]);
-    (void)pthread_mutex_lock(&virtual.lock);
+    lock_mutex(&virtual.lock);
     result = REAL(cuMemUnmap)(ptr, bytes);
     if (result == CUDA_SUCCESS)
         forget_mappings(ptr, bytes, ends);
-    (void)pthread_mutex_unlock(&virtual.lock);
+    unlock_mutex(&virtual.lock);
     discharge_all(ends);
     return result;
 }
@@ -467,12 +468,12 @@ PUBLIC CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle
 
     if (vgpu_mode() != VGPU_ON || !handle)
         return REAL(cuMemRetainAllocationHandle)(handle, address);
-    (void)pthread_mutex_lock(&virtual.lock);
+    lock_mutex(&virtual.lock);
     result = REAL(cuMemRetainAllocationHandle)(&got, address);
     row = result == CUDA_SUCCESS ? references_find(&virtual.made, got) : NULL;
     if (row)
         row->handles++;
-    (void)pthread_mutex_unlock(&virtual.lock);
+    unlock_mutex(&virtual.lock);
     if (result == CUDA_SUCCESS)
         *handle = got;
     return result;
@@ -489,7 +490,7 @@ PUBLIC CUresult cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp *prop
 
     if (vgpu_mode() != VGPU_ON || !prop)
         return REAL(cuMemGetAllocationPropertiesFromHandle)(prop, handle);
-    (void)pthread_mutex_lock(&virtual.lock);
+    lock_mutex(&virtual.lock);
     result = REAL(cuMemGetAllocationPropertiesFromHandle)(&own, handle);
     row = references_find(&virtual.made, handle);
     if (result == CUDA_SUCCESS && row && row->spilled)
@@ -497,7 +498,7 @@ PUBLIC CUresult cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp *prop
             .type = CU_MEM_LOCATION_TYPE_DEVICE,
             .id = vgpu.devices[row->device].handle,
         };
-    (void)pthread_mutex_unlock(&virtual.lock);
+    unlock_mutex(&virtual.lock);
     if (result == CUDA_SUCCESS)
         *prop = own;
     return result;
@@ -541,7 +542,7 @@ PUBLIC CUresult cuMemExportToShareableHandle(void *shareable, CUmemGenericAlloca
 
     if (vgpu_mode() != VGPU_ON || !shareable)
         return REAL(cuMemExportToShareableHandle)(shareable, handle, type, flags);
-    (void)pthread_mutex_lock(&virtual.lock);
+    lock_mutex(&virtual.lock);
     if (type == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
         result = export_fd(shareable, handle, type, flags);
     else
@@ -549,7 +550,7 @@ PUBLIC CUresult cuMemExportToShareableHandle(void *shareable, CUmemGenericAlloca
     row = result == CUDA_SUCCESS ? references_find(&virtual.made, handle) : NULL;
     if (row)
         row->shared = true;
-    (void)pthread_mutex_unlock(&virtual.lock);
+    unlock_mutex(&virtual.lock);
     return result;
 }
 
@@ -593,7 +594,7 @@ PUBLIC CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *han
         return CUDA_ERROR_OUT_OF_MEMORY;
     if (vgpu_mode() != VGPU_ON || !handle)
         return REAL(cuMemImportFromShareableHandle)(handle, shareable, type);
-    (void)pthread_mutex_lock(&virtual.lock);
+    lock_mutex(&virtual.lock);
     result = REAL(cuMemImportFromShareableHandle)(&made, shareable, type);
     if (result == CUDA_SUCCESS &&
         (type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR ||
@@ -607,7 +608,7 @@ PUBLIC CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *han
         (void)REAL(cuMemRelease)(made);
         result = CUDA_ERROR_OUT_OF_MEMORY;
     }
-    (void)pthread_mutex_unlock(&virtual.lock);
+    unlock_mutex(&virtual.lock);
     if (result == CUDA_SUCCESS) {
         *handle = made;
         watch_start();
@@ -631,13 +632,13 @@ bool virtual_mark_held(CUmemGenericAllocationHandle handle, const char *name)
     struct reference_row *row;
     bool passes = true;
 
-    (void)pthread_mutex_lock(&virtual.lock);
+    lock_mutex(&virtual.lock);
     row = references_find(&virtual.made, handle);
     if (row)
         row->held = true;
     else if (is_stranger(handle))
         passes = !refuses_unknown(name);
-    (void)pthread_mutex_unlock(&virtual.lock);
+    unlock_mutex(&virtual.lock);
     return passes;
 }
 
@@ -646,14 +647,14 @@ static CUmemGenericAllocationHandle mapped_at(CUdeviceptr ptr)
 {
     CUmemGenericAllocationHandle handle = 0;
 
-    (void)pthread_mutex_lock(&virtual.lock);
+    lock_mutex(&virtual.lock);
     for (size_t i = 0; i < virtual.mapped.size && !handle; i++) {
         const struct reference_row *row = &virtual.mapped.rows[i];
 
         if (row->key && ptr >= row->key && ptr - row->key < row->bytes)
             handle = row->handle;
     }
-    (void)pthread_mutex_unlock(&virtual.lock);
+    unlock_mutex(&virtual.lock);
     return handle;
 }
 
@@ -689,13 +690,13 @@ bool virtual_give_dma_buf(CUdeviceptr ptr, size_t bytes, virtual_give_fn driver,
 {
     bool mapped;
 
-    (void)pthread_mutex_lock(&virtual.lock);
+    lock_mutex(&virtual.lock);
     mapped = is_mapped(ptr, bytes, false);
     if (mapped)
         *ret_result = driver(ret, data);
     if (mapped && *ret_result == CUDA_SUCCESS)
         (void)is_mapped(ptr, bytes, true);
-    (void)pthread_mutex_unlock(&virtual.lock);
+    unlock_mutex(&virtual.lock);
     return mapped;
 }
 

@@ -466,6 +466,42 @@ static int verb_threads(const char *argument)
     return 0;
 }
 
+/* Launches and allocates until it is cancelled. */
+static void *cancelled_main(void *function)
+{
+    int64_t kernel_ns = 1000000;
+    void *params[] = {&kernel_ns};
+    cu_ptr ptr;
+
+    (void)cu.set_current(context);
+    for (;;) {
+        (void)cu.launch(function, 108, 1, 1, 128, 1, 1, 0, NULL, params, NULL);
+        if (cu.alloc(&ptr, 1 << 20) == CU_OK)
+            (void)cu.free(ptr);
+        pthread_testcancel();
+    }
+    return NULL;
+}
+
+/* Threads, one after the other, that are cancelled wherever they are just then. */
+static int verb_cancel(const char *argument)
+{
+    cu_handle module, function;
+    pthread_t thread;
+
+    last_code = cu.load(&module, "hamisim-module 1\nsize=0\nkernel spin\n");
+    if (last_code == CU_OK)
+        last_code = cu.function(&function, module, "spin");
+    for (uint64_t i = number(argument); last_code == CU_OK && i; i--) {
+        if (pthread_create(&thread, NULL, cancelled_main, function))
+            return 76;
+        usleep((useconds_t)(i * 7919 % 20000));
+        pthread_cancel(thread);
+        pthread_join(thread, NULL);
+    }
+    return 0;
+}
+
 /* What must be found as it was left: signal handlers, the umask, the environment. */
 static struct {
     struct sigaction actions[MAX_SIGNALS];
@@ -564,6 +600,7 @@ static const struct verb verbs[] = {
     {"vfork", verb_vfork},
     {"exec", verb_exec},
     {"threads", verb_threads},
+    {"cancel", verb_cancel},
     {"remember", verb_remember},
     {"compare", verb_compare},
     {"inheritable", verb_inheritable},

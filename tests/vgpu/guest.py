@@ -124,6 +124,21 @@ def habit_threads():
     check_equal(end(running), 0, "and ends well")
 
 
+def habit_cancel():
+    """A thread that is cancelled takes no lock of ours along: where cards are shared the library reads files beside launches."""
+    machine = Machine()
+    uuid = machine.view()["gpus"][0]["uuid"]
+    cells = pathlib.Path(tempfile.mkdtemp(dir=scratch))
+    cell_of(cells, uuid, 1)
+    keys = {"CUDA_DEVICE_MEMORY_LIMIT_0": LIMIT, "CUDA_DEVICE_SM_LIMIT_0": 30} | cell_of(cells, uuid, 0)
+    library = container(NVIDIA_VISIBLE_DEVICES=uuid, HAMI_VISIBLE_DEVICES="granted", **keys)
+    try:
+        ended = guest("init cancel=300 launch=10 say", bare_environment(machine, LD_PRELOAD=library, CUDA_VISIBLE_DEVICES=uuid))
+        check_equal((ended.returncode, [one["code"] for one in said(ended)]), (0, [0]), "threads that are cancelled leave no lock behind")
+    except subprocess.TimeoutExpired:
+        check(False, "threads that are cancelled leave no lock behind", "the next one waits for ever")
+
+
 def habit_closefrom():
     machine = Machine()
     environment = limited_environment(machine, memory=LIMIT)

@@ -66,17 +66,6 @@ class Tenant:
         return f"{self.cores} % with kernels of {self.kernel}{streams}"
 
 
-def cell_of(folder, uuid, priority=None):
-    """A container's cell of the card, as the node agent makes it, and the keys that say so."""
-    own = pathlib.Path(tempfile.mkdtemp(dir=folder, prefix="own-"))
-    (folder / "cards" / uuid).mkdir(parents=True, exist_ok=True)
-    cell = folder / "cards" / uuid / (own.name if priority is None else f"{own.name}.{priority}.0")
-    cell.write_bytes(bytes(4096))
-    os.link(cell, own / uuid)
-    keys = {"HAMI_CARD_CELLS": own, "HAMI_CARDS": folder / "cards", "HAMI_CARD_RANKS": folder / "cards"}
-    return keys | ({} if priority is None else {"CUDA_TASK_PRIORITY": priority})
-
-
 def busy(machine, tenants):
     """(time, busy time of each) in nanoseconds, one picture."""
     view = machine.view()

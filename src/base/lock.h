@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/*
+ * Locks for code that runs in a program's own threads. A thread that the program cancels
+ * (pthread_cancel) ends in the next call that may wait for something outside: open() and read(),
+ * and what the driver and NVML call. It takes the locks along that it holds, and all who want them
+ * later would wait for ever. So a thread that holds one of these is not cancelled until it has
+ * given back the last.
+ *
+ * A lock under which nothing outside is called does without, and costs less.
+ */
+
+#include <pthread.h>
+#include <stdbool.h>
+
+#include "base/glibc.h"
+
+/* From the first to the last of as many calls the thread is not cancelled. For what is held in
+ * other ways than by the locks below. */
+void lock_hold_cancel(void);
+void lock_release_cancel(void);
+
+static inline void lock_mutex(pthread_mutex_t *mutex)
+{
+    lock_hold_cancel();
+    (void)pthread_mutex_lock(mutex);
+}
+
+static inline bool lock_try_mutex(pthread_mutex_t *mutex)
+{
+    lock_hold_cancel();
+    if (pthread_mutex_trylock(mutex) == 0)
+        return true;
+    lock_release_cancel();
+    return false;
+}
+
+static inline void unlock_mutex(pthread_mutex_t *mutex)
+{
+    (void)pthread_mutex_unlock(mutex);
+    lock_release_cancel();
+}
+
+static inline void lock_read(pthread_rwlock_t *lock)
+{
+    lock_hold_cancel();
+    (void)pthread_rwlock_rdlock(lock);
+}
+
+static inline void lock_write(pthread_rwlock_t *lock)
+{
+    lock_hold_cancel();
+    (void)pthread_rwlock_wrlock(lock);
+}
+
+static inline void unlock_rwlock(pthread_rwlock_t *lock)
+{
+    (void)pthread_rwlock_unlock(lock);
+    lock_release_cancel();
+}
