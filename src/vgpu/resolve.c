@@ -241,36 +241,38 @@ void *dlmopen(Lmid_t namespace_id, const char *path, int flags)
     return libc_dlmopen(LM_ID_BASE, path, flags);
 }
 
-static void replace_answer(CUresult result, void **pfn)
+/* The driver writes into memory of our own, since another thread may read the caller's before what
+ * is there is ours. */
+static void give_answer(void *found, void **pfn)
 {
-    void *ours;
+    void *ours = hook_by_pointer(found);
 
-    if (result != CUDA_SUCCESS || !pfn || !*pfn)
-        return;
-    ours = hook_by_pointer(*pfn);
-    if (ours)
-        *pfn = ours;
+    *pfn = ours ? ours : found;
 }
 
 PUBLIC CUresult cuGetProcAddress(const char *symbol, void **pfn, int version, cuuint64_t flags)
 {
+    void *untouched = &untouched, *found = untouched;
     CUresult result;
 
     if (!real_driver())
         return CUDA_ERROR_SHARED_OBJECT_INIT_FAILED;
-    result = REAL(cuGetProcAddress)(symbol, pfn, version, flags);
-    replace_answer(result, pfn);
+    result = REAL(cuGetProcAddress)(symbol, pfn ? &found : NULL, version, flags);
+    if (found != untouched)
+        give_answer(found, pfn);
     return result;
 }
 
 PUBLIC CUresult cuGetProcAddress_v2(const char *symbol, void **pfn, int version, cuuint64_t flags,
                                     CUdriverProcAddressQueryResult *status)
 {
+    void *untouched = &untouched, *found = untouched;
     CUresult result;
 
     if (!real_driver())
         return CUDA_ERROR_SHARED_OBJECT_INIT_FAILED;
-    result = REAL(cuGetProcAddress_v2)(symbol, pfn, version, flags, status);
-    replace_answer(result, pfn);
+    result = REAL(cuGetProcAddress_v2)(symbol, pfn ? &found : NULL, version, flags, status);
+    if (found != untouched)
+        give_answer(found, pfn);
     return result;
 }

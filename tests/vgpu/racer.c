@@ -5,7 +5,7 @@
  * interferes in the middle of its calls. It goes on for some seconds, says how much it is told that
  * it holds, and ends with its standard input; racer.py judges.
  *
- *   racer destroy|retain|map|export|capture|graph|exec|swap|prefetch|reset|share SECONDS
+ *   racer destroy|retain|map|export|capture|graph|exec|swap|prefetch|reset|share|lookup SECONDS
  */
 
 #include <dlfcn.h>
@@ -507,6 +507,37 @@ static void race_share(void)
         (void)cu.alloc(&ptr, CRUMB);
 }
 
+static void *volatile looked_up;
+
+/* Allocates by whatever function another thread is about to be told. */
+static void *reader(void *unused)
+{
+    cu_ptr ptr;
+
+    (void)unused;
+    must(cu.set_current(context), "cuCtxSetCurrent");
+    while (!over) {
+        cu_alloc_fn *found = (cu_alloc_fn *)looked_up;
+
+        if (found && found != cu.alloc)
+            (void)found(&ptr, PIECE);
+    }
+    return NULL;
+}
+
+/* Looks the same function up again and again. */
+static void race_lookup(void)
+{
+    cu_proc_v2_fn *find = (cu_proc_v2_fn *)symbol("cuGetProcAddress_v2");
+    cu_ptr ptr;
+
+    while (cu.alloc(&ptr, PIECE) == CU_OK)
+        ;
+    while (!time_is_over())
+        must(find("cuMemAlloc", (void **)&looked_up, 12000, 0, NULL), "cuGetProcAddress");
+    looked_up = NULL;
+}
+
 static const struct {
     const char *name;
     void (*race)(void);
@@ -517,7 +548,7 @@ static const struct {
     {"capture", race_capture, capturer},  {"graph", race_graph, capturer},
     {"exec", race_exec, ender},           {"swap", race_swap, swapper},
     {"prefetch", race_prefetch, mover},   {"reset", race_reset, mover},
-    {"share", race_share, asker},
+    {"share", race_share, asker},         {"lookup", race_lookup, reader},
 };
 
 int main(int argc, char **argv)

@@ -23,6 +23,7 @@ RACES = (
     ("prefetch", "managed memory is moved before anybody was given it"),
     ("reset", "managed memory is moved while its context's end is refused"),
     ("share", "small pieces come into a page that another thread is refused"),
+    ("lookup", "a function is called as soon as its address is written"),
 )
 
 
