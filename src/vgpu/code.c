@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "vgpu/code.h"
 
-#include "region/ledger.h"
 #include "vgpu/allocations.h"
 #include "vgpu/contexts.h"
 #include "vgpu/hidden.h"
@@ -78,27 +77,6 @@ enum overhead_outcome code_end_loading(struct code_loading *loading, CUresult re
     if (outcome == OVERHEAD_CHARGED)
         code_remember(handle, loading->device, units, context_current());
     return outcome;
-}
-
-static bool holds_any(const struct vgpu_device *device)
-{
-    return ledger_held(vgpu.region.ext, (unsigned)vgpu.region.slot, device->index) > 0;
-}
-
-bool code_fits_elsewhere(const struct vgpu_device *but)
-{
-    bool fits = true;
-
-    for (unsigned i = 0; i < vgpu.device_count; i++) {
-        struct vgpu_device *device = &vgpu.devices[i];
-
-        if (device == but || !device->granted || !holds_any(device))
-            continue;
-        (void)hidden_settle(device);
-        fits = fits &&
-               ledger_total(vgpu.region.ext, device->index) <= atomic_load(&device->limit_units);
-    }
-    return fits;
 }
 
 /* What was charged for it */

@@ -64,10 +64,6 @@ CUresult code_begin_loading(struct code_loading *loading);
 enum overhead_outcome code_end_loading(struct code_loading *loading, CUresult result,
                                        const void *handle);
 
-/* Charges what the process has taken unseen on the devices but this one (NULL: on all): whether each
- * is within its limit. */
-bool code_fits_elsewhere(const struct vgpu_device *but);
-
 /* What was charged for the code behind a handle (a module, a library, a green context, an
  * executable graph): remembered, taken out. It goes with its context, if it has one. */
 void code_remember(const void *handle, const struct vgpu_device *device, uint64_t units,

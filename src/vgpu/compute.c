@@ -218,10 +218,10 @@ void compute_wait_in(CUcontext context, const struct launch *launch)
     if (!row)
         return;
     inside = compute_enter(compute_has_name(launch->stream) ? row->looked_in : context);
-    (void)pthread_mutex_lock(&row->lock);
+    lock_mutex(&row->lock);
     if (row->context == context)
         (void)wait_for_turn(row, context, launch, &waiting);
-    (void)pthread_mutex_unlock(&row->lock);
+    unlock_mutex(&row->lock);
     compute_leave(&inside);
 }
 

@@ -2,6 +2,7 @@
 
 /* Launches that run on other devices than their stream's. */
 
+#include "base/lock.h"
 #include "vgpu/compute_row.h"
 #include "vgpu/real.h"
 
@@ -10,10 +11,10 @@ static void make_stream(struct compute_row *row, CUcontext context)
 {
     struct inside inside = compute_enter(context);
 
-    (void)pthread_mutex_lock(&row->lock);
+    lock_mutex(&row->lock);
     if (row->context == context && !row->aside)
         (void)REAL(cuStreamCreate)(&row->aside, CU_STREAM_NON_BLOCKING);
-    (void)pthread_mutex_unlock(&row->lock);
+    unlock_mutex(&row->lock);
     compute_leave(&inside);
 }
 
@@ -48,13 +49,13 @@ static bool record(const struct compute_spread *spread, const struct launch *lau
     CUresult result = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
 
     if (row)
-        (void)pthread_mutex_lock(&row->lock);
+        lock_mutex(&row->lock);
     if (!compute_is_capturing(launch))
         result = launch->per_thread && HAS(cuEventRecord_ptsz)
                      ? REAL(cuEventRecord_ptsz)(spread->event, launch->stream)
                      : REAL(cuEventRecord)(spread->event, launch->stream);
     if (row)
-        (void)pthread_mutex_unlock(&row->lock);
+        unlock_mutex(&row->lock);
     compute_leave(&inside);
     return result == CUDA_SUCCESS;
 }
@@ -64,10 +65,10 @@ static void follow(const struct compute_spread *spread, const struct compute_asi
     struct compute_row *row = aside->row;
     struct inside inside = compute_enter(aside->context);
 
-    (void)pthread_mutex_lock(&row->lock);
+    lock_mutex(&row->lock);
     if (row->context == aside->context && row->aside)
         (void)REAL(cuStreamWaitEvent)(row->aside, spread->event, 0);
-    (void)pthread_mutex_unlock(&row->lock);
+    unlock_mutex(&row->lock);
     compute_leave(&inside);
 }
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "vgpu/graphs.h"
 
+#include "region/ledger.h"
 #include "vgpu/code.h"
 #include "vgpu/compute.h"
 #include "vgpu/graph_demand.h"
@@ -53,9 +54,15 @@ static unsigned count_nodes(CUgraph graph)
     return total;
 }
 
+/*
+ * Its nodes may be of other devices than the current one, and none may be current. Nobody tells
+ * which; so where it is measured all are looked at that the process has anything on.
+ */
 struct making {
     struct vgpu_device *full; /* NULL: not before it is made, as far as is known */
     struct code_loading loading;
+    uint64_t before[REGION_DEVICES]; /* units that were hidden on other devices */
+    bool elsewhere[REGION_DEVICES];  /* which are looked at */
 };
 
 /* What graphs before took may have come to more than the limit. */
@@ -63,6 +70,41 @@ static bool is_full(struct vgpu_device *device)
 {
     return device && hidden_is_exceeded(device) &&
            (!hidden_settle(device) || hidden_is_exceeded(device));
+}
+
+static bool is_elsewhere(const struct vgpu_device *device, const struct vgpu_device *current)
+{
+    return device != current && device->granted &&
+           ledger_held(vgpu.region.ext, (unsigned)vgpu.region.slot, device->index) > 0;
+}
+
+static bool is_full_elsewhere(const struct vgpu_device *current)
+{
+    for (unsigned i = 0; i < vgpu.device_count; i++) {
+        if (is_elsewhere(&vgpu.devices[i], current) && is_full(&vgpu.devices[i]))
+            return true;
+    }
+    return false;
+}
+
+static void begin_elsewhere(struct making *making, const struct vgpu_device *current)
+{
+    for (unsigned i = 0; i < vgpu.device_count; i++) {
+        making->elsewhere[i] = is_elsewhere(&vgpu.devices[i], current);
+        if (making->elsewhere[i])
+            making->before[i] = hidden_settled_units(&vgpu.devices[i]);
+    }
+}
+
+/* Where more is hidden than was, and more than there may be; NULL: nowhere. */
+static struct vgpu_device *exceeded_elsewhere(const struct making *making)
+{
+    for (unsigned i = 0; i < vgpu.device_count; i++) {
+        if (making->elsewhere[i] && hidden_settled_units(&vgpu.devices[i]) > making->before[i] &&
+            hidden_is_exceeded(&vgpu.devices[i]))
+            return &vgpu.devices[i];
+    }
+    return NULL;
 }
 
 static void begin_making(struct making *making, CUgraph graph)
@@ -79,12 +121,15 @@ static void begin_making(struct making *making, CUgraph graph)
         return;
     }
     nodes = count_nodes(graph);
-    if (atomic_fetch_add(&unmeasured_nodes, nodes) + nodes < MANY_NODES)
+    if (atomic_fetch_add(&unmeasured_nodes, nodes) + nodes < MANY_NODES &&
+        !is_full_elsewhere(device))
         return;
     /* Until this one is known to fit, the next one is measured, too. */
     atomic_store(&unmeasured_nodes, MANY_NODES);
     if (code_begin_loading(&making->loading) != CUDA_SUCCESS)
         making->full = device;
+    else
+        begin_elsewhere(making, device);
 }
 
 /* Also where the program does nothing more. */
@@ -96,28 +141,36 @@ static void look_soon(void)
     watch_start();
 }
 
-/* What it takes for its nodes it takes where they are. */
-static bool runs_elsewhere(CUgraphExec exec, const struct vgpu_device *here)
+static CUresult end_measured(struct making *making, CUgraphExec made, CUresult result)
 {
-    return graph_homes_matter() && graph_homes_of(exec) & ~(1u << (here - vgpu.devices));
-}
+    struct vgpu_device *exceeded;
 
-static CUresult end_measured(struct code_loading *loading, CUgraphExec made, CUresult result)
-{
-    if (code_end_loading(loading, result, made) == OVERHEAD_REFUSED) {
+    if (making->loading.device &&
+        code_end_loading(&making->loading, result, made) == OVERHEAD_REFUSED) {
         (void)cuGraphExecDestroy(made);
-        overhead_undone(&loading->overhead, 0);
+        overhead_undone(&making->loading.overhead, 0);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     if (result != CUDA_SUCCESS)
         return result;
-    if (runs_elsewhere(made, loading->device) && !code_fits_elsewhere(loading->device)) {
+    exceeded = exceeded_elsewhere(making);
+    if (exceeded) {
         (void)cuGraphExecDestroy(made);
-        (void)code_fits_elsewhere(loading->device);
+        (void)hidden_settle(exceeded);
+        vgpu_count_refusal(exceeded, REGION_REFUSAL_CODE);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     atomic_store(&unmeasured_nodes, 0);
     return CUDA_SUCCESS;
+}
+
+static bool is_measured(const struct making *making)
+{
+    bool measured = making->loading.device != NULL;
+
+    for (unsigned i = 0; i < vgpu.device_count; i++)
+        measured |= making->elsewhere[i];
+    return measured;
 }
 
 /* What makes no sense the driver has refused itself. */
@@ -128,8 +181,8 @@ static CUresult end_making(struct making *making, CUgraphExec made, CUresult res
         vgpu_count_refusal(making->full, REGION_REFUSAL_CODE);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    if (making->loading.device)
-        return end_measured(&making->loading, made, result);
+    if (is_measured(making))
+        return end_measured(making, made, result);
     if (result == CUDA_SUCCESS)
         look_soon();
     return result;
@@ -313,7 +366,7 @@ PUBLIC CUresult cuGraphExecDestroy(CUgraphExec exec)
         (void)graph_demand_forget(exec, &demand);
     graphs_end_change(held);
     code_end(exec, &code, result == CUDA_SUCCESS);
-    if (!code.device && result == CUDA_SUCCESS)
+    if (result == CUDA_SUCCESS && (!code.device || vgpu.device_count > 1))
         look_soon();
     return result;
 }

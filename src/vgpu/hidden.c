@@ -306,6 +306,17 @@ bool hidden_settle(struct vgpu_device *device)
     return settled.surplus > 0;
 }
 
+uint64_t hidden_settled_units(struct vgpu_device *device)
+{
+    uint64_t units;
+
+    hidden_lock();
+    (void)hidden_settle_locked(device);
+    units = total_of(hidden_account(device));
+    hidden_unlock();
+    return units;
+}
+
 static void hide(struct vgpu_device *device, uint64_t units, uint64_t *of)
 {
     hidden_lock();

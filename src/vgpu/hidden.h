@@ -35,6 +35,9 @@ static inline struct hidden_moment *hidden_moment(const struct vgpu_device *devi
 /* Brings the account to what NVML says. True when something was given back. */
 bool hidden_settle(struct vgpu_device *device);
 
+/* The same; returns the units that are hidden. */
+uint64_t hidden_settled_units(struct vgpu_device *device);
+
 /* The same if it is due, once for all threads that find it so. */
 void hidden_settle_due(struct vgpu_device *device);
 

@@ -21,9 +21,31 @@ static bool loads_everywhere(void)
            mode == CU_MODULE_EAGER_LOADING;
 }
 
+static bool holds_any(const struct vgpu_device *device)
+{
+    return ledger_held(vgpu.region.ext, (unsigned)vgpu.region.slot, device->index) > 0;
+}
+
+/* On the devices but this one: whether each is within its limit afterwards. */
+static bool settle_others(const struct vgpu_device *but)
+{
+    bool fits = true;
+
+    for (unsigned i = 0; i < vgpu.device_count; i++) {
+        struct vgpu_device *device = &vgpu.devices[i];
+
+        if (device == but || !device->granted || !holds_any(device))
+            continue;
+        (void)hidden_settle(device);
+        fits = fits &&
+               ledger_total(vgpu.region.ext, device->index) <= atomic_load(&device->limit_units);
+    }
+    return fits;
+}
+
 static bool library_fits(const struct code_loading *loading, CUresult result)
 {
-    return result != CUDA_SUCCESS || !loads_everywhere() || code_fits_elsewhere(loading->device);
+    return result != CUDA_SUCCESS || !loads_everywhere() || settle_others(loading->device);
 }
 
 /*
@@ -155,7 +177,7 @@ PUBLIC CUresult cuLibraryUnload(CUlibrary library)
     result = unload(library, unload_library);
     /* It may have been loaded into contexts of any device. */
     if (result == CUDA_SUCCESS && vgpu_mode() == VGPU_ON)
-        (void)code_fits_elsewhere(NULL);
+        (void)settle_others(NULL);
     return result;
 }
 

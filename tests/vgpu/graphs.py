@@ -419,34 +419,40 @@ def check_nodes():
     check_equal(machine.used(), 0, "nothing is left")
 
 
-def check_nodes_elsewhere():
-    """On the device of their kernels, whichever is current where they are made to be launched."""
-    machine = new_machine(gpus=2, **{"graph-node": NODE})
+def check_nodes_elsewhere(current, sentence):
+    """What nodes take on another device than the current one, or where none is current."""
+    machine = Machine(gpus=2, memory=4 * GIB, context=CONTEXT, driver={"graph-node": NODE})
     one = Plain(limited_environment(machine, memory=LIMIT)).begin()
-    one.must("cuDevicePrimaryCtxRetain", f"n{slot('context', 2)}", 1)
-    one.must("cuCtxSetCurrent", f"h{slot('context', 2)}")
-    for graph in (1, 2):
-        one.new(graph)
-        for _ in range(300 * graph):
-            one.work(1, 1000, graph)
+    Caller.begin(one, 1)
+    one.new()
+    one.work(1, 1000)
+    one.new(2)
+    for _ in range(400):
+        one.must("cuGraphAddChildGraphNode", f"n{slot('node')}", f"h{slot('graph', 2)}", 0, 0, f"h{slot('graph')}")
     one.must("cuMemAlloc_v2", f"n{slot('ptr', 30)}", ROOM - 20 * MIB)
-    one.must("cuCtxSetCurrent", f"h{slot('context')}")
-
-    used = lambda: [machine.used(one.pid, gpu=i) for i in (0, 1)]
-    check_equal((one.try_make(graph=2), used()), (OUT_OF_MEMORY, [CONTEXT, LIMIT - 20 * MIB]), "what takes more on another device is out of memory, and gone")
-    check_equal((one.try_make(), used()), (0, [CONTEXT, LIMIT]), "what fits there is made")
-    check_equal(one.try_make(graph=2), OUT_OF_MEMORY, "once")
+    one.must("cuCtxSetCurrent", current)
+    codes = [one.try_make(graph=2) for _ in range(3)]
+    check_equal(codes, [OUT_OF_MEMORY] * 3, f"{sentence}: a graph of kernels beyond the limit of their device is out of memory")
+    check_equal(machine.used(one.pid, gpu=1), LIMIT - 20 * MIB, "and gone")
+    codes = [one.try_make() for _ in range(1000)]
+    check(codes[:100] == [0] * 100 and codes[-100:] == [OUT_OF_MEMORY] * 100, "so are many small ones", codes)
+    over = machine.used(one.pid, gpu=1) - LIMIT
+    check(over <= 16 * MIB, "for which the limit is passed by no more than 256 nodes take", over)
+    one.must("cuCtxSetCurrent", f"h{slot('context', 1)}")
+    one.plain(10, 3)
+    check_equal(one.try_make(graph=3), 0, "what takes nothing there is made all the same")
     one.must("cuCtxSetCurrent", f"h{slot('context', 2)}")
-    check_equal(one.charged(), LIMIT, "and is charged there")
-    one.end()
     one.must("cuMemFree_v2", f"h{slot('ptr', 30)}")
-    check(wait_until(lambda: (used(), one.charged()) == ([CONTEXT] * 2, CONTEXT), 3), "and given back", used(), one.charged())
+    wanted = machine.used(one.pid, gpu=1)
+    check(wait_until(lambda: one.charged() == wanted, 3), "what it has is charged there", one.charged(), wanted)
     one.finish()
+    check_equal([machine.used(gpu=i) for i in (0, 1)], [0, 0], "nothing is left")
 
 
 for test in (
     check_nodes,
-    check_nodes_elsewhere,
+    lambda: check_nodes_elsewhere(f"h{slot('context', 1)}", "another device is current"),
+    lambda: check_nodes_elsewhere(0, "no device is current"),
     check_limit,
     check_any_node,
     check_parts,
