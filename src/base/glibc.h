@@ -26,11 +26,14 @@ __asm__(".symver dladdr, dladdr@" GLIBC_OLD);
 __asm__(".symver dladdr1, dladdr1@" GLIBC_DLADDR1);
 __asm__(".symver pthread_create, pthread_create@" GLIBC_OLD);
 __asm__(".symver pthread_detach, pthread_detach@" GLIBC_OLD);
+__asm__(".symver pthread_key_create, pthread_key_create@" GLIBC_OLD);
 __asm__(".symver pthread_mutex_trylock, pthread_mutex_trylock@" GLIBC_OLD);
+__asm__(".symver pthread_once, pthread_once@" GLIBC_OLD);
 __asm__(".symver pthread_rwlock_init, pthread_rwlock_init@" GLIBC_OLD);
 __asm__(".symver pthread_rwlock_rdlock, pthread_rwlock_rdlock@" GLIBC_OLD);
 __asm__(".symver pthread_rwlock_unlock, pthread_rwlock_unlock@" GLIBC_OLD);
 __asm__(".symver pthread_rwlock_wrlock, pthread_rwlock_wrlock@" GLIBC_OLD);
+__asm__(".symver pthread_setspecific, pthread_setspecific@" GLIBC_OLD);
 __asm__(".symver pthread_sigmask, pthread_sigmask@" GLIBC_OLD);
 __asm__(".symver sem_init, sem_init@" GLIBC_OLD);
 #endif

@@ -18,12 +18,43 @@
 __thread struct launch_cache launch_cache;
 __thread int compute_uncounted;
 
+static pthread_key_t thread_key; /* the row that the thread's cache belongs to */
+static bool has_thread_key;
+
 void limiters_after_fork(void)
 {
     compute_rows_after_fork();
     compute_captures_after_fork();
     launch_cache = (struct launch_cache){0};
     watch_after_fork();
+}
+
+/* What the thread paid in advance is the container's again. */
+static void end_thread(void *of)
+{
+    struct compute_row *row = of;
+
+    (void)pthread_mutex_lock(&row->lock);
+    if (launch_cache.limiter == &row->limiter)
+        limiter_end_thread(&row->limiter, &launch_cache);
+    (void)pthread_mutex_unlock(&row->lock);
+}
+
+static void make_thread_key(void)
+{
+    has_thread_key = pthread_key_create(&thread_key, end_thread) == 0;
+}
+
+/* Before the thread pays for the first time, or for the first time in another context. */
+static void note_thread(struct compute_row *row)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+    if (launch_cache.limiter == &row->limiter)
+        return;
+    (void)pthread_once(&once, make_thread_key);
+    if (has_thread_key)
+        (void)pthread_setspecific(thread_key, row);
 }
 
 /* Launches */
@@ -121,6 +152,7 @@ static bool admit_locked(struct compute_row *row, CUcontext context, const struc
     if (share_is_limited(&row->device->share) || share_is_ranked(&row->device->share)) {
         explain_launches(&row->device->share, launch_cache.launches + 1,
                          (enum region_launch_kind)launch->kind);
+        note_thread(row);
         limiter_begin(&row->limiter, &launch_cache, launch, &waiting, &ticket->ticket);
         launch_cache.epoch =
             atomic_load_explicit(&compute_captures, memory_order_relaxed) ? 0 : contexts_epoch();

@@ -22,6 +22,7 @@
  *   greedy contexts       a context for each kernel, which ends with it
  *   greedy refused        asks for its context's end, which a capture forbids, while kernels run
  *   greedy alternate      not greedy: one thread that launches on two devices in turn
+ *   greedy relay COUNT    not greedy: a thread for each so many kernels
  *   greedy blocking       launches that wait for their end (with CUDA_LAUNCH_BLOCKING=1)
  *   greedy spin COUNT     a kernel that ends when one in another stream has run, which is launched
  *                         later, COUNT others before it: prints a line for each pair
@@ -493,6 +494,31 @@ static void blocking(void)
         launch(function, 108, LONG_NS / 2, 0, stream);
 }
 
+static unsigned relay_launches;
+
+static void *launch_some(void *context)
+{
+    cu_handle function = function_of("spin");
+
+    must(cu.set_current(context), "cuCtxSetCurrent");
+    for (unsigned i = 0; i < relay_launches; i++)
+        launch(function, 108, 5 * SHORT_NS, 0, stream);
+    must(cu.stream_sync(stream), "cuStreamSynchronize");
+    return NULL;
+}
+
+static void relay(int count)
+{
+    cu_ctx_out_fn *current = (cu_ctx_out_fn *)symbol("cuCtxGetCurrent");
+    cu_handle context;
+    pthread_t thread;
+
+    relay_launches = (unsigned)count;
+    must(current(&context), "cuCtxGetCurrent");
+    while (!stopped && pthread_create(&thread, NULL, launch_some, context) == 0)
+        (void)pthread_join(thread, NULL);
+}
+
 static void spin(int count)
 {
     cu_handle waiter = function_of("waiter"), poster = function_of("poster");
@@ -765,6 +791,8 @@ int main(int argc, char **argv)
         mixture();
     else if (strcmp(way, "blocking") == 0)
         blocking();
+    else if (strcmp(way, "relay") == 0)
+        relay(argc > 2 ? atoi(argv[2]) : 4);
     else if (strcmp(way, "spin") == 0)
         spin(argc > 2 ? atoi(argv[2]) : 3);
     else if (strcmp(way, "legacy") == 0)

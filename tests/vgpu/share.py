@@ -316,18 +316,19 @@ def rates():
 
 
 def alternate():
-    """A thread that launches on two devices in turn pays for what it launches, and gets both shares."""
+    """A thread that launches on two devices in turn pays for what it launches, and gets both shares. So do threads that soon end."""
 
     def attempt():
-        machine = Machine(gpus=2)
+        machine = Machine(gpus=3)
         uuids = [gpu["uuid"] for gpu in machine.view()["gpus"]]
-        tenant = Greedy(machine, 0, 30, "alternate", uuids=uuids)
+        tenant = Greedy(machine, 0, 30, "alternate", uuids=uuids[:2])
         second = copy.copy(tenant)
         second.gpu = 1
+        relay = Greedy(machine, 2, 30, "relay", "4")
         time.sleep(WARM_UP)
-        got = shares(machine, [tenant, second], SECONDS)
-        check_equal(stop([tenant]), [0], "it ends well")
-        return judged([tenant, second], got, "in turn", 2 * POINTS)
+        got = shares(machine, [tenant, second, relay], SECONDS)
+        check_equal(stop([tenant, relay]), [0, 0], "both end well")
+        return judged([tenant, second, relay], got, "in turn", 2 * POINTS)
 
     steadily(attempt)
 

@@ -59,7 +59,7 @@ static void pay(struct limiter *limiter, struct launch_cache *cache, double pric
         cache->credit_ns -= price;
         return;
     }
-    /* A thread that ends takes its credit along: never more than it has launched for. */
+    /* Never more than it has launched for. */
     if (in_advance && price < cache->advance_ns && !share_is_ranked(limiter->share))
         more = cache->advance_ns - price;
     cache->advance_ns = MIN(2 * (cache->advance_ns + price), THREAD_CREDIT_NS);
@@ -574,6 +574,16 @@ void limiter_end(struct limiter *limiter, const struct launch *launch, struct ti
     } else {
         samples_free(&limiter->samples, sample);
     }
+}
+
+void limiter_end_thread(struct limiter *limiter, struct launch_cache *cache)
+{
+    const int64_t credit_ns = (int64_t)cache->credit_ns;
+
+    give_credit_back(cache);
+    limiter->charged_ns -= credit_ns;
+    limiter->issued_ns -= credit_ns;
+    *cache = (struct launch_cache){0};
 }
 
 void limiter_forget_stream(struct limiter *limiter, const void *stream)

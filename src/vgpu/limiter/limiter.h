@@ -259,6 +259,9 @@ void limiter_poll(struct limiter *limiter);
 bool limiter_probe(struct limiter *limiter);
 void limiter_probe_answer(struct limiter *limiter);
 
+/* A thread ends: what it paid and did not launch for is given back. The limiter is its cache's. */
+void limiter_end_thread(struct limiter *limiter, struct launch_cache *cache);
+
 /* Before a stream ends. */
 void limiter_forget_stream(struct limiter *limiter, const void *stream);
 

@@ -275,6 +275,32 @@ static void kernels_as_short_as_a_launch_are_paid_for(void **state)
     }
 }
 
+/* What a thread paid in advance is not lost when it ends. */
+static void threads_that_soon_end_pay_for_what_they_launch(void **state)
+{
+    static const struct {
+        unsigned launches; /* of each thread */
+        double length_ns;
+    } cases[] = {{1, 50e3}, {2, 10e3}, {4, 10e3}, {4, 50e3}, {100, 5e3}};
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        struct setup setup = {
+            .cores = CORES,
+            .tenants = 1,
+            .programs = {trace_program(cases[i].length_ns, 0)},
+        };
+        double share;
+
+        setup.programs[0].relay = cases[i].launches;
+        share = trace_run(&setup, 1, false).share;
+        print_message("a thread for each %u kernels of %.0f us: %.2f %%\n", cases[i].launches,
+                      cases[i].length_ns / 1e3, share);
+        assert_true(share < CORES + 0.5);
+        assert_true(share > CORES - 0.5);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -288,6 +314,7 @@ int main(void)
         cmocka_unit_test(what_was_drawn_without_measurements_left_is_paid_for),
         cmocka_unit_test(short_kernels_of_new_processes_are_paid_for),
         cmocka_unit_test(kernels_as_short_as_a_launch_are_paid_for),
+        cmocka_unit_test(threads_that_soon_end_pay_for_what_they_launch),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -446,6 +446,14 @@ static bool streams_are_done(const struct world *world, const struct thread *thr
     return true;
 }
 
+/* Another thread launches from now on. */
+static void relay(struct thread *thread)
+{
+    if (thread->process->limiter && thread->cache.limiter)
+        limiter_end_thread(thread->cache.limiter, &thread->cache);
+    thread->cache = (struct launch_cache){0};
+}
+
 static void after_launch(struct world *world, struct thread *thread)
 {
     const struct program *program = &thread->process->program;
@@ -455,6 +463,8 @@ static void after_launch(struct world *world, struct thread *thread)
         world->longest_wait_ns = MAX(world->longest_wait_ns, world->now_ns - thread->held_since_ns);
     thread->launches++;
     thread->at_ns = world->now_ns;
+    if (program->relay && thread->launches % program->relay == 0)
+        relay(thread);
     if (program->batch && ++thread->in_batch >= program->batch) {
         thread->in_batch = 0;
         thread->at_ns = NEVER;

@@ -38,6 +38,7 @@ struct program {
     double think_ns;                   /* after each */
     bool blocking;
     double capture_gap_ns; /* mean, between captures of a thread's stream; 0: none */
+    unsigned relay;        /* launches until a thread ends and another goes on; 0: it lives on */
     double life_ns;        /* mean, until it is killed and started anew; 0: it lives on */
     unsigned cores;        /* its own limit; 0: the container's */
     unsigned rare;         /* of so many launches of a thread the last takes rare_ns; 0: none */
