@@ -112,6 +112,25 @@ static void launches_that_block_pay_little_of_the_hosts_time(void **state)
     assert_true(share > CORES - 5.5);
 }
 
+/* Side by side, what the measurement held the kernel up by is not charged in the name of others. */
+static void launches_that_block_side_by_side_pay_little_more(void **state)
+{
+    struct setup setup = {
+        .cores = CORES,
+        .tenants = 1,
+        .programs = {trace_program(50e3, 0)},
+    };
+    double share;
+
+    (void)state;
+    setup.programs[0].blocking = true;
+    setup.programs[0].threads = 4;
+    share = trace_run(&setup, 1, false).share;
+    print_message("50 us, four threads' launches that block: %.2f %%\n", share);
+    assert_true(share < CORES + OVER);
+    assert_true(share > CORES - 7);
+}
+
 /* The mean of some runs, of a program that launches 49999 kernels of a microsecond and one of such
  * a length in turn, and is killed now and then. */
 static double share_of_rare(double length_ns, double life_ns)
@@ -309,6 +328,7 @@ int main(void)
         cmocka_unit_test(who_is_killed_in_launches_that_block_gets_no_more),
         cmocka_unit_test(who_is_killed_soon_beside_another_gets_no_more),
         cmocka_unit_test(launches_that_block_pay_little_of_the_hosts_time),
+        cmocka_unit_test(launches_that_block_side_by_side_pay_little_more),
         cmocka_unit_test(a_long_kernel_among_very_many_short_ones_is_paid_for),
         cmocka_unit_test(a_queue_without_measurements_left_is_paid_for),
         cmocka_unit_test(what_was_drawn_without_measurements_left_is_paid_for),

@@ -156,10 +156,10 @@ static void finish_short(struct limiter *limiter, struct sample *sample, double 
  * less than what an event takes it. How much more it is can't be told from a longer kernel. If the
  * start may have waited for a slice there was none.
  */
-static double least_gap_ns(const struct limiter *limiter, const struct sample *sample)
+static int64_t least_gap_ns(const struct limiter *limiter, const struct sample *sample)
 {
     return sample->was_idle && !presence_contended(&limiter->presence)
-               ? (double)MIN(limiter->record_ns, RECORD_MOST_NS)
+               ? MIN(limiter->record_ns, RECORD_MOST_NS)
                : 0;
 }
 
@@ -174,10 +174,12 @@ static void finish(struct limiter *limiter, struct sample *sample, double length
     limiter->done_ns = MAX(limiter->done_ns, sample->issued_ns);
     if (length_ns < 0)
         return;
-    if (sample->over_ns && ran(limiter, sample, &interval))
-        length_ns = MIN(length_ns, MAX((interval.end_ms - interval.start_ms) * 1e6 -
-                                           least_gap_ns(limiter, sample),
-                                       COSTS_LEAST_NS));
+    if (sample->over_ns && ran(limiter, sample, &interval)) {
+        sample->gap_ns = least_gap_ns(limiter, sample);
+        length_ns =
+            MIN(length_ns, MAX((interval.end_ms - interval.start_ms) * 1e6 - (double)sample->gap_ns,
+                               COSTS_LEAST_NS));
+    }
     atomic_fetch_add_explicit(&limiter->compute->samples, 1, RELAXED);
     if (sample->kind == SAMPLE_ALWAYS)
         finish_always(limiter, sample, length_ns);
