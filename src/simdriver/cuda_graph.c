@@ -343,8 +343,7 @@ PUBLIC CUresult cuGraphUpload_ptsz(CUgraphExec exec, CUstream stream)
 
 static bool does_work(const struct graph_node *node)
 {
-    return node->type == CU_GRAPH_NODE_TYPE_KERNEL ||
-           node->type == CU_GRAPH_NODE_TYPE_EVENT_RECORD ||
+    return node->op.kind == SIM_OP_KERNEL || node->type == CU_GRAPH_NODE_TYPE_EVENT_RECORD ||
            node->type == CU_GRAPH_NODE_TYPE_WAIT_EVENT;
 }
 
@@ -399,8 +398,8 @@ static CUresult launch_node(struct graph *exec, uint32_t stream, const struct gr
     if (!does_work(node))
         return CUDA_SUCCESS;
     if (guest_is_capturing(stream))
-        return node->type == CU_GRAPH_NODE_TYPE_KERNEL ? guest_capture_node(stream, node)
-                                                       : guest_capture(stream, &op);
+        return op.kind == SIM_OP_KERNEL ? guest_capture_node(stream, node)
+                                        : guest_capture(stream, &op);
     if (op.kind == SIM_OP_KERNEL && node->context != guest_state()->streams[stream].context)
         return launch_aside(exec, stream, node);
     if (op.kind == SIM_OP_KERNEL)

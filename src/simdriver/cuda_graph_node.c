@@ -89,6 +89,55 @@ PUBLIC CUresult cuGraphAddKernelNode(CUgraphNode *node, CUgraph graph,
     return cuGraphAddKernelNode_v2(node, graph, dependencies, count, params ? &wide : NULL);
 }
 
+PUBLIC CUresult cuGraphAddMemsetNode(CUgraphNode *node, CUgraph graph,
+                                     const CUgraphNode *dependencies, size_t count,
+                                     const CUDA_MEMSET_NODE_PARAMS *params, CUcontext handle)
+{
+    struct graph_node like = {.type = CU_GRAPH_NODE_TYPE_MEMSET};
+    CUresult r = check(params);
+
+    if (r != CUDA_SUCCESS)
+        return r;
+    if (!guest_find_context(handle, &like.context))
+        return CUDA_ERROR_INVALID_CONTEXT;
+    if (!guest_has(params->dst) || !params->width || !params->height ||
+        (params->elementSize != 1 && params->elementSize != 2 && params->elementSize != 4))
+        return CUDA_ERROR_INVALID_VALUE;
+    like.context_gen = guest_context(like.context)->gen;
+    like.set = *params;
+    like.op = guest_make_set(params, like.context);
+    return add(node, graph, dependencies, count, &like);
+}
+
+PUBLIC CUresult cuGraphMemsetNodeGetParams(CUgraphNode handle, CUDA_MEMSET_NODE_PARAMS *params)
+{
+    const struct graph_node *node = graph_find_node(handle);
+    CUresult r = check(node && node->type == CU_GRAPH_NODE_TYPE_MEMSET ? params : NULL);
+
+    if (r == CUDA_SUCCESS)
+        *params = node->set;
+    return r;
+}
+
+/* Of one that was captured. */
+PUBLIC CUresult cuGraphMemcpyNodeGetParams(CUgraphNode handle, CUDA_MEMCPY3D *params)
+{
+    const struct graph_node *node = graph_find_node(handle);
+    CUresult r = check(node && node->type == CU_GRAPH_NODE_TYPE_MEMCPY ? params : NULL);
+
+    if (r == CUDA_SUCCESS)
+        *params = (CUDA_MEMCPY3D){
+            .srcMemoryType = CU_MEMORYTYPE_DEVICE,
+            .srcDevice = node->copied_from,
+            .dstMemoryType = CU_MEMORYTYPE_DEVICE,
+            .dstDevice = node->set.dst,
+            .WidthInBytes = node->set.width,
+            .Height = 1,
+            .Depth = 1,
+        };
+    return r;
+}
+
 PUBLIC CUresult cuGraphAddChildGraphNode(CUgraphNode *node, CUgraph graph,
                                          const CUgraphNode *dependencies, size_t count,
                                          CUgraph child_handle)

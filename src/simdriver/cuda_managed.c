@@ -212,6 +212,20 @@ PUBLIC CUresult cuMemAllocManaged(CUdeviceptr *ptr, size_t bytes, unsigned int f
     return CUDA_SUCCESS;
 }
 
+/* Of linear memory: of other kinds it is not simulated. */
+static CUresult tell_ordinal(int *ret_device, uint64_t address)
+{
+    uint32_t context;
+    int device = 0;
+
+    if (!address_context(address, &context))
+        return CUDA_ERROR_NOT_SUPPORTED;
+    while (guest.devices[device] != guest_context(context)->device)
+        device++;
+    *ret_device = device;
+    return CUDA_SUCCESS;
+}
+
 PUBLIC CUresult cuPointerGetAttribute(void *data, int attribute, CUdeviceptr ptr)
 {
     CUresult r = guest_check();
@@ -219,7 +233,9 @@ PUBLIC CUresult cuPointerGetAttribute(void *data, int attribute, CUdeviceptr ptr
 
     if (r != CUDA_SUCCESS)
         return r;
-    if (attribute != CU_POINTER_ATTRIBUTE_IS_MANAGED)
+    if (attribute != CU_POINTER_ATTRIBUTE_IS_MANAGED &&
+        attribute != CU_POINTER_ATTRIBUTE_MEMORY_TYPE &&
+        attribute != CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL)
         return CUDA_ERROR_NOT_SUPPORTED; /* no others are simulated */
     if (!data)
         return CUDA_ERROR_INVALID_VALUE;
@@ -228,7 +244,10 @@ PUBLIC CUresult cuPointerGetAttribute(void *data, int attribute, CUdeviceptr ptr
     sim_unlock(guest.sim);
     if (!managed && !guest_has(ptr))
         return CUDA_ERROR_INVALID_VALUE;
-    *(unsigned int *)data = managed;
+    if (attribute == CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL)
+        return tell_ordinal(data, ptr);
+    *(unsigned int *)data =
+        attribute == CU_POINTER_ATTRIBUTE_IS_MANAGED ? managed : CU_MEMORYTYPE_DEVICE;
     return CUDA_SUCCESS;
 }
 

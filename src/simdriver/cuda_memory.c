@@ -142,7 +142,7 @@ static bool find_mapping(uint64_t address, uint64_t *ret_from, uint64_t *ret_byt
     return mapping != NULL;
 }
 
-static bool find_memory(uint64_t address, uint64_t *ret_from, uint64_t *ret_bytes)
+bool guest_range(uint64_t address, uint64_t *ret_from, uint64_t *ret_bytes)
 {
     return address_find(address, ret_from, ret_bytes) ||
            find_mapping(address, ret_from, ret_bytes) ||
@@ -154,7 +154,7 @@ bool guest_has(uint64_t address)
 {
     uint64_t from, bytes;
 
-    return find_memory(address, &from, &bytes);
+    return guest_range(address, &from, &bytes);
 }
 
 PUBLIC CUresult cuMemGetAddressRange_v2(CUdeviceptr *base, size_t *bytes, CUdeviceptr ptr)
@@ -165,7 +165,7 @@ PUBLIC CUresult cuMemGetAddressRange_v2(CUdeviceptr *base, size_t *bytes, CUdevi
 
     if (r != CUDA_SUCCESS)
         return r;
-    if (!find_memory(ptr, &from, &size))
+    if (!guest_range(ptr, &from, &size))
         return CUDA_ERROR_NOT_FOUND;
     if (base)
         *base = from;

@@ -23,7 +23,9 @@ struct graph_node {
     struct sim_op op; /* of a kernel; of a record and a wait: the event and its generation */
     uint32_t context, context_gen; /* in which a kernel runs, whatever stream it is launched in */
     CUDA_KERNEL_NODE_PARAMS kernel;
-    uint64_t values[2]; /* its parameters */
+    CUDA_MEMSET_NODE_PARAMS set; /* of memory; of a copy where to, and how much, */
+    CUdeviceptr copied_from;     /* and where from */
+    uint64_t values[2];          /* its parameters */
     void *pointers[2];
     struct graph *child;
     struct graph_memory *memory; /* that it takes, or frees: a hold on it */

@@ -128,6 +128,9 @@ struct graph_node;
 CUresult guest_make_kernel(const CUDA_KERNEL_NODE_PARAMS *params, uint32_t context,
                            struct graph_node *ret_node);
 
+/* The setting of memory as a graph has it. */
+struct sim_op guest_make_set(const CUDA_MEMSET_NODE_PARAMS *params, uint32_t context);
+
 /* Waits until a stream has done so many ops. Locked before, unlocked after. */
 void guest_wait(uint32_t stream, uint64_t seq, int64_t work_ns);
 
@@ -164,6 +167,7 @@ void guest_ipc_drop(uint32_t context);
 uint64_t guest_managed_make(uint64_t bytes, uint32_t context); /* 0: there is no memory for it */
 bool guest_managed_has(uint64_t address);
 bool guest_has(uint64_t address); /* any memory of a device */
+bool guest_range(uint64_t address, uint64_t *ret_from, uint64_t *ret_bytes); /* the piece of it */
 bool guest_managed_free(uint64_t address);
 void guest_managed_touch(uint64_t address, unsigned device);
 void guest_managed_drop(uint32_t context);

@@ -301,6 +301,22 @@ void compute_launched(const struct launch *launch, struct compute_ticket *ticket
         explain_end(&ticket->row->device->share, ticket->own_ns + clock_now_ns() - began_ns);
 }
 
+CUresult compute_begin(const struct launch *launch, struct compute_flight *flight)
+{
+    (void)vgpu_mode();
+    flight->goes = atomic_load_explicit(&vgpu.limited_compute, memory_order_relaxed)
+                       ? compute_pays(launch)
+                       : compute_passes(launch);
+    return flight->goes ? CUDA_SUCCESS : compute_admit(launch, &flight->ticket);
+}
+
+CUresult compute_end(const struct launch *launch, struct compute_flight *flight, CUresult result)
+{
+    if (!flight->goes)
+        compute_launched(launch, &flight->ticket, result);
+    return result;
+}
+
 /* The thread */
 
 /* Where a row is looked after, with its lock held: what was launched in a green context may go on

@@ -69,6 +69,15 @@ CUresult compute_admit(const struct launch *launch, struct compute_ticket *ticke
 /* After the driver's call. */
 void compute_launched(const struct launch *launch, struct compute_ticket *ticket, CUresult result);
 
+/* Both ways in two calls, for what is seldom launched: less code, and some ns more. An error is the
+ * launch's answer; compute_end() returns its result. */
+struct compute_flight {
+    struct compute_ticket ticket;
+    bool goes; /* it is paid for, or need not be */
+};
+CUresult compute_begin(const struct launch *launch, struct compute_flight *flight);
+CUresult compute_end(const struct launch *launch, struct compute_flight *flight, CUresult result);
+
 /*
  * The same for a launch that runs on a set of devices (graph_homes.h), perhaps not on its stream's:
  * it is paid for on each. On the others it is measured in a stream of ours there, which waits for

@@ -111,10 +111,39 @@ static unsigned home_of(CUgraphNode node)
     return look(module ? (const void *)module : (const void *)params.func);
 }
 
+static unsigned home_of_memory(CUdeviceptr ptr)
+{
+    int ordinal;
+
+    if (!HAS(cuPointerGetAttribute) ||
+        REAL(cuPointerGetAttribute)(&ordinal, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, ptr) !=
+            CUDA_SUCCESS)
+        return 0;
+    return set_of(vgpu_device(ordinal));
+}
+
+/* Memory is set where it is, and copied there within its device; other copies are free. */
+static unsigned home_of_transfer(CUgraphNode node, CUgraphNodeType type)
+{
+    CUDA_MEMSET_NODE_PARAMS set;
+    CUDA_MEMCPY3D copy;
+
+    if (type == CU_GRAPH_NODE_TYPE_MEMSET)
+        return REAL(cuGraphMemsetNodeGetParams)(node, &set) == CUDA_SUCCESS
+                   ? home_of_memory(set.dst)
+                   : 0;
+    if (REAL(cuGraphMemcpyNodeGetParams)(node, &copy) != CUDA_SUCCESS ||
+        copy.dstMemoryType == CU_MEMORYTYPE_HOST || copy.srcMemoryType == CU_MEMORYTYPE_HOST)
+        return 0;
+    return home_of_memory(copy.dstDevice);
+}
+
 static bool add_home(CUgraphNode node, CUgraphNodeType type, void *arg)
 {
     unsigned *set = arg, home;
 
+    if (type == CU_GRAPH_NODE_TYPE_MEMSET || type == CU_GRAPH_NODE_TYPE_MEMCPY)
+        *set |= home_of_transfer(node, type);
     if (type == CU_GRAPH_NODE_TYPE_CONDITIONAL)
         return false;
     if (type != CU_GRAPH_NODE_TYPE_KERNEL)

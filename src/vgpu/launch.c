@@ -39,6 +39,16 @@ static bool is_limited(void)
 
 #define LAUNCH(name, call, ...) LAUNCH_BY(name, REAL(name) call, __VA_ARGS__)
 
+/* For what is seldom launched. */
+#define LAUNCH_SELDOM_BY(call, ...)                                                                \
+    struct compute_flight flight;                                                                  \
+    const struct launch launch = {__VA_ARGS__};                                                    \
+    CUresult result = compute_begin(&launch, &flight);                                             \
+                                                                                                   \
+    return result == CUDA_SUCCESS ? compute_end(&launch, &flight, (call)) : result
+
+#define LAUNCH_SELDOM(name, call, ...) LAUNCH_SELDOM_BY(REAL(name) call, __VA_ARGS__)
+
 PUBLIC CUresult cuLaunchKernel(CUfunction function, unsigned int grid_x, unsigned int grid_y,
                                unsigned int grid_z, unsigned int block_x, unsigned int block_y,
                                unsigned int block_z, unsigned int shared_bytes, CUstream stream,
@@ -115,7 +125,7 @@ PUBLIC CUresult cuLaunchCooperativeKernel(CUfunction function, unsigned int grid
                                           unsigned int block_z, unsigned int shared_bytes,
                                           CUstream stream, void **params)
 {
-    LAUNCH(
+    LAUNCH_SELDOM(
         cuLaunchCooperativeKernel,
         (function, grid_x, grid_y, grid_z, block_x, block_y, block_z, shared_bytes, stream, params),
         .function = function, .grid = {grid_x, grid_y, grid_z},
@@ -128,7 +138,7 @@ PUBLIC CUresult cuLaunchCooperativeKernel_ptsz(CUfunction function, unsigned int
                                                unsigned int block_z, unsigned int shared_bytes,
                                                CUstream stream, void **params)
 {
-    LAUNCH(
+    LAUNCH_SELDOM(
         cuLaunchCooperativeKernel_ptsz,
         (function, grid_x, grid_y, grid_z, block_x, block_y, block_z, shared_bytes, stream, params),
         .function = function, .grid = {grid_x, grid_y, grid_z},
@@ -183,20 +193,21 @@ PUBLIC CUresult cuLaunchCooperativeKernelMultiDevice(CUDA_LAUNCH_PARAMS *list, u
 
 PUBLIC CUresult cuLaunch(CUfunction function)
 {
-    LAUNCH(cuLaunch, (function), .function = function, .grid = {1, 1, 1});
+    LAUNCH_SELDOM(cuLaunch, (function), .function = function, .grid = {1, 1, 1});
 }
 
 PUBLIC CUresult cuLaunchGrid(CUfunction function, int grid_width, int grid_height)
 {
-    LAUNCH(cuLaunchGrid, (function, grid_width, grid_height), .function = function,
-           .grid = {(uint32_t)grid_width, (uint32_t)grid_height, 1});
+    LAUNCH_SELDOM(cuLaunchGrid, (function, grid_width, grid_height), .function = function,
+                  .grid = {(uint32_t)grid_width, (uint32_t)grid_height, 1});
 }
 
 PUBLIC CUresult cuLaunchGridAsync(CUfunction function, int grid_width, int grid_height,
                                   CUstream stream)
 {
-    LAUNCH(cuLaunchGridAsync, (function, grid_width, grid_height, stream), .function = function,
-           .grid = {(uint32_t)grid_width, (uint32_t)grid_height, 1}, .stream = stream);
+    LAUNCH_SELDOM(cuLaunchGridAsync, (function, grid_width, grid_height, stream),
+                  .function = function, .grid = {(uint32_t)grid_width, (uint32_t)grid_height, 1},
+                  .stream = stream);
 }
 
 /* One that allocates takes memory as it is launched. */
@@ -252,8 +263,8 @@ PUBLIC CUresult cuGraphLaunch(CUgraphExec exec, CUstream stream)
 
     if (devices)
         return spread_graph(exec, stream, false, devices);
-    LAUNCH_BY(cuGraphLaunch, start_graph(exec, stream, false), .function = exec, .stream = stream,
-              .kind = REGION_LAUNCH_GRAPH);
+    LAUNCH_SELDOM_BY(start_graph(exec, stream, false), .function = exec, .stream = stream,
+                     .kind = REGION_LAUNCH_GRAPH);
 }
 
 PUBLIC CUresult cuGraphLaunch_ptsz(CUgraphExec exec, CUstream stream)
@@ -262,8 +273,8 @@ PUBLIC CUresult cuGraphLaunch_ptsz(CUgraphExec exec, CUstream stream)
 
     if (devices)
         return spread_graph(exec, stream, true, devices);
-    LAUNCH_BY(cuGraphLaunch_ptsz, start_graph(exec, stream, true), .function = exec,
-              .stream = stream, .per_thread = true, .kind = REGION_LAUNCH_GRAPH);
+    LAUNCH_SELDOM_BY(start_graph(exec, stream, true), .function = exec, .stream = stream,
+                     .per_thread = true, .kind = REGION_LAUNCH_GRAPH);
 }
 
 /* The body of a function that begins a capture. */

@@ -43,6 +43,8 @@
     X(cuGraphChildGraphNodeGetGraph)                                                               \
     X(cuGraphKernelNodeGetParams)                                                                  \
     X(cuGraphKernelNodeGetParams_v2)                                                               \
+    X(cuGraphMemcpyNodeGetParams)                                                                  \
+    X(cuGraphMemsetNodeGetParams)                                                                  \
     X(cuFuncGetModule)                                                                             \
     X(cuModuleGetLoadingMode)                                                                      \
     X(cuCtxGetId)                                                                                  \

@@ -13,11 +13,15 @@
  *   greedy other DEVICE   launches into a stream of that device while device 0's context is current
  *   greedy multi          one call that launches on two devices at once, a short kernel and a long
  *                         one
+ *   greedy sets           sets memory all the time
+ *   greedy copies         copies within the device all the time
  *   greedy graph          a graph of a short kernel on device 0 and a long one on device 1, captured
  *                         and launched in a stream of device 0
  *   greedy graph-kernel   the same, of kernels that are in no module
  *   greedy graph-added    one of a long kernel on device 1 alone, which was no capture's, so launched
  *   greedy graph-unseen   the same, in a context that the runtime's own way made, and nobody entered
+ *   greedy graph-sets     one that sets memory of device 1
+ *   greedy graph-copies   one that copies within device 1
  *   greedy graph-apart    not greedy: a graph on each of two devices, launched there in turn
  *   greedy contexts       a context for each kernel, which ends with it
  *   greedy refused        asks for its context's end, which a capture forbids, while kernels run
@@ -290,7 +294,16 @@ struct kernel_params {
     cu_handle kernel, context;
 };
 
-static cu_handle captured_graph(cu_handle far, cu_handle far_stream, cu_handle far_event)
+/* Who does something in a stream of another device, which belongs to the capture. */
+typedef void far_fn(const void *what, cu_handle far_stream);
+
+static void launch_far(const void *kernel, cu_handle far_stream)
+{
+    launch((cu_handle)(uintptr_t)kernel, 108, LONG_NS, 0, far_stream);
+}
+
+static cu_handle captured_graph(far_fn *then, const void *what, cu_handle far_stream,
+                                cu_handle far_event)
 {
     wait_fn *wait = (wait_fn *)symbol("cuStreamWaitEvent");
     record_fn *record = (record_fn *)symbol("cuEventRecord");
@@ -302,7 +315,7 @@ static cu_handle captured_graph(cu_handle far, cu_handle far_stream, cu_handle f
     must(record(fork, stream), "cuEventRecord");
     must(wait(far_stream, fork, 0), "cuStreamWaitEvent");
     launch(function_of("spin"), 108, SHORT_NS, 0, stream);
-    launch(far, 108, LONG_NS, 0, far_stream);
+    then(what, far_stream);
     must(record(far_event, far_stream), "cuEventRecord");
     must(wait(stream, far_event, 0), "cuStreamWaitEvent");
     must(end(stream, &graph), "cuStreamEndCapture");
@@ -394,7 +407,7 @@ static void graph_of_two(const char *way)
     if (strcmp(way, "graph-added") == 0)
         launch_graphs(added_graph((struct kernel_params){.function = far}));
     else
-        launch_graphs(captured_graph(far, far_stream, far_event));
+        launch_graphs(captured_graph(launch_far, far, far_stream, far_event));
 }
 
 static void graph_unseen(void)
@@ -428,6 +441,95 @@ static void graphs_apart(void)
                 must(cu.stream_sync(streams[j]), "cuStreamSynchronize");
         }
     }
+}
+
+#define MEMORY (1ull << 30)
+
+static uint64_t new_memory(void)
+{
+    typedef int alloc_fn(uint64_t * ptr, size_t bytes);
+    uint64_t ptr;
+
+    must(((alloc_fn *)symbol("cuMemAlloc_v2"))(&ptr, MEMORY), "cuMemAlloc");
+    return ptr;
+}
+
+static void sets(void)
+{
+    typedef int set_fn(uint64_t ptr, unsigned value, size_t count, cu_handle stream);
+    set_fn *set = (set_fn *)symbol("cuMemsetD32Async");
+    uint64_t ptr = new_memory();
+
+    while (!stopped) {
+        for (int i = 0; i < DEPTH; i++)
+            must(set(ptr, 1, MEMORY / 4, stream), "cuMemsetD32Async");
+        must(cu.stream_sync(stream), "cuStreamSynchronize");
+    }
+}
+
+static void copies(void)
+{
+    typedef int copy_fn(uint64_t to, uint64_t from, size_t bytes, cu_handle stream);
+    copy_fn *some[] = {
+        (copy_fn *)symbol("cuMemcpyDtoDAsync_v2"),
+        (copy_fn *)symbol("cuMemcpyAsync"),
+    };
+    uint64_t to = new_memory(), from = new_memory();
+
+    while (!stopped) {
+        for (int i = 0; i < DEPTH; i++)
+            must(some[i % 2](to, from, MEMORY, stream), "cuMemcpyAsync");
+        must(cu.stream_sync(stream), "cuStreamSynchronize");
+    }
+}
+
+static void copy_far(const void *pointers, cu_handle far_stream)
+{
+    typedef int copy_fn(uint64_t to, uint64_t from, size_t bytes, cu_handle stream);
+    copy_fn *copy = (copy_fn *)symbol("cuMemcpyDtoDAsync_v2");
+    const uint64_t *ptrs = pointers;
+
+    must(copy(ptrs[0], ptrs[1], MEMORY, far_stream), "cuMemcpyDtoDAsync");
+}
+
+static void graph_copies(void)
+{
+    cu_handle far_stream, far_event;
+    uint64_t ptrs[2];
+
+    begin(1);
+    ptrs[0] = new_memory();
+    ptrs[1] = new_memory();
+    far_stream = stream;
+    must(((event_fn *)symbol("cuEventCreate"))(&far_event, 0), "cuEventCreate");
+    begin(0);
+    launch_graphs(captured_graph(copy_far, ptrs, far_stream, far_event));
+}
+
+/* As the API reference has CUDA_MEMSET_NODE_PARAMS. */
+struct set_params {
+    uint64_t ptr;
+    size_t pitch;
+    unsigned value, element_size;
+    size_t width, height;
+};
+
+static void graph_sets(void)
+{
+    typedef int create_fn(cu_handle * graph, unsigned flags);
+    typedef int add_fn(cu_handle * node, cu_handle graph, const cu_handle *after, size_t count,
+                       const struct set_params *params, cu_handle context);
+    struct set_params params = {.element_size = 4, .width = MEMORY / 4, .height = 1};
+    cu_handle context, node, graph;
+
+    begin(1);
+    must(((cu_ctx_out_fn *)symbol("cuCtxGetCurrent"))(&context), "cuCtxGetCurrent");
+    params.ptr = new_memory();
+    begin(0);
+    must(((create_fn *)symbol("cuGraphCreate"))(&graph, 0), "cuGraphCreate");
+    must(((add_fn *)symbol("cuGraphAddMemsetNode"))(&node, graph, NULL, 0, &params, context),
+         "cuGraphAddMemsetNode");
+    launch_graphs(graph);
 }
 
 static void contexts(void)
@@ -766,6 +868,14 @@ int main(int argc, char **argv)
         graphs_apart();
         return 0;
     }
+    if (strcmp(way, "graph-copies") == 0) {
+        graph_copies();
+        return 0;
+    }
+    if (strcmp(way, "graph-sets") == 0) {
+        graph_sets();
+        return 0;
+    }
     if (strcmp(way, "graph-unseen") == 0) {
         graph_unseen();
         return 0;
@@ -783,6 +893,10 @@ int main(int argc, char **argv)
         capture(0);
     else if (strcmp(way, "lost-capture") == 0)
         capture(1);
+    else if (strcmp(way, "sets") == 0)
+        sets();
+    else if (strcmp(way, "copies") == 0)
+        copies();
     else if (strcmp(way, "shapes") == 0)
         shapes();
     else if (strcmp(way, "burst") == 0)

@@ -121,7 +121,7 @@ class Greedy:
 
 def greedy():
     """No way of asking gives more than the share."""
-    ways = (("capture",), ("lost-capture",), ("shapes",), ("mixture",), ("burst",), ("contexts",), ("refused",), ("behind",), ("under-capture",))
+    ways = (("capture",), ("lost-capture",), ("shapes",), ("mixture",), ("burst",), ("contexts",), ("refused",), ("behind",), ("under-capture",), ("sets",), ("copies",))
 
     def attempt():
         machine = Machine(gpus=len(ways) + 3)
@@ -141,7 +141,7 @@ def greedy():
 
 def on_two_devices():
     """What runs on a device is paid for there, wherever it was launched; and nowhere else."""
-    ways = ("multi", "graph", "graph-kernel", "graph-added", "graph-unseen")
+    ways = ("multi", "graph", "graph-kernel", "graph-added", "graph-unseen", "graph-sets", "graph-copies")
     machine = Machine(gpus=2 * len(ways) + 2)
     uuids = [gpu["uuid"] for gpu in machine.view()["gpus"]]
 

@@ -1,0 +1,156 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* Setting memory, and copies within a device. */
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+/* cmocka.h needs four of the above */
+#include <cmocka.h>
+
+#include "base/util.h"
+#include "simdriver/testing.h"
+
+#define INVALID(call) GIVES(CUDA_ERROR_INVALID_VALUE, call)
+/* A gibibyte, at 2000 bytes a nanosecond. */
+#define SET_NS (int64_t)(1000 + GIB / 2000)
+#define COPY_NS (int64_t)(1000 + 2 * GIB / 2000)
+
+static struct testing t;
+static CUdeviceptr ptr, other;
+
+static void begin(void)
+{
+    testing_begin(&t);
+    OK(cuMemAlloc_v2(&ptr, 2 * GIB));
+    OK(cuMemAlloc_v2(&other, GIB));
+}
+
+static void kept_busy(void)
+{
+    const CUDA_MEMCPY3D layers = {
+        .srcMemoryType = CU_MEMORYTYPE_DEVICE,
+        .srcDevice = ptr,
+        .dstMemoryType = CU_MEMORYTYPE_DEVICE,
+        .dstDevice = other,
+        .WidthInBytes = MIB,
+        .Height = 16,
+        .Depth = 64,
+    };
+    CUDA_MEMCPY3D of_host = layers;
+    int64_t before;
+
+    OK(cuMemsetD32Async(ptr, 1, GIB / 4, t.streams[0]));
+    GIVES(CUDA_ERROR_NOT_READY, cuStreamQuery(t.streams[0]));
+    testing_step(SET_NS);
+    OK(cuStreamQuery(t.streams[0]));
+    HOLDS(testing_busy_ns() == SET_NS);
+    OK(cuMemsetD2D8Async(ptr, MIB, 1, MIB, 1024, t.streams[0]));
+    testing_step(NS_PER_S);
+    HOLDS(testing_busy_ns() == 2 * SET_NS);
+
+    /* A copy reads as much as it writes. */
+    before = testing_busy_ns();
+    OK(cuMemcpyDtoDAsync_v2(other, ptr + GIB, GIB, t.streams[0]));
+    testing_step(NS_PER_S);
+    HOLDS(testing_busy_ns() - before == COPY_NS);
+    before = testing_busy_ns();
+    OK(cuMemcpy3DAsync_v2(&layers, t.streams[0]));
+    testing_step(NS_PER_S);
+    HOLDS(testing_busy_ns() - before == COPY_NS);
+
+    before = testing_busy_ns();
+    OK(cuMemsetD8_v2(ptr, 1, 0));
+    INVALID(cuMemsetD8_v2(ptr, 1, 2 * GIB + 1));
+    INVALID(cuMemsetD32_v2(ptr, 1, UINT64_MAX / 2));
+    INVALID(cuMemsetD2D32_v2(ptr, 0, 1, UINT64_MAX / 2, 3));
+    INVALID(cuMemsetD8_v2(16, 1, 1));
+    INVALID(cuMemcpyDtoD_v2(ptr, other, GIB + 1));
+    of_host.srcMemoryType = CU_MEMORYTYPE_HOST;
+    GIVES(CUDA_ERROR_NOT_SUPPORTED, cuMemcpy3D_v2(&of_host));
+    GIVES(CUDA_ERROR_NOT_SUPPORTED, cuMemcpy(ptr, (CUdeviceptr)(uintptr_t)&before, 8));
+    testing_step(NS_PER_S);
+    HOLDS(testing_busy_ns() == before);
+}
+
+static void in_graphs(void)
+{
+    CUDA_MEMSET_NODE_PARAMS params = {.elementSize = 4, .width = GIB / 4, .height = 1}, got;
+    CUDA_MEMCPY3D copied;
+    CUgraphNode nodes[2];
+    CUgraphNodeType type;
+    CUgraphExec exec;
+    CUgraphNode node;
+    CUgraph graph;
+    size_t count = 2;
+
+    OK(cuStreamBeginCapture_v2(t.streams[0], CU_STREAM_CAPTURE_MODE_RELAXED));
+    OK(cuMemsetD8Async(ptr, 1, GIB, t.streams[0]));
+    OK(cuMemcpyAsync(other, ptr, GIB, t.streams[0]));
+    OK(cuStreamEndCapture(t.streams[0], &graph));
+    testing_step(NS_PER_S);
+    HOLDS(testing_busy_ns() == 0);
+
+    OK(cuGraphGetNodes(graph, nodes, &count));
+    OK(cuGraphNodeGetType(nodes[0], &type));
+    HOLDS(count == 2 && type == CU_GRAPH_NODE_TYPE_MEMSET);
+    OK(cuGraphMemsetNodeGetParams(nodes[0], &got));
+    HOLDS(got.dst == ptr && got.width == GIB);
+    OK(cuGraphNodeGetType(nodes[1], &type));
+    HOLDS(type == CU_GRAPH_NODE_TYPE_MEMCPY);
+    OK(cuGraphMemcpyNodeGetParams(nodes[1], &copied));
+    HOLDS(copied.dstDevice == other && copied.srcDevice == ptr && copied.WidthInBytes == GIB);
+
+    params.dst = ptr;
+    OK(cuGraphAddMemsetNode(&node, graph, &nodes[1], 1, &params, t.context));
+    params.elementSize = 3;
+    INVALID(cuGraphAddMemsetNode(&node, graph, NULL, 0, &params, t.context));
+    OK(cuGraphInstantiateWithFlags(&exec, graph, 0));
+    OK(cuGraphLaunch(exec, t.streams[1]));
+    testing_step(NS_PER_S);
+    HOLDS(testing_busy_ns() == 2 * SET_NS + COPY_NS);
+    OK(cuGraphExecDestroy(exec));
+    OK(cuGraphDestroy(graph));
+}
+
+/* What the device writes to comes there. */
+static void of_managed_memory(void)
+{
+    CUdeviceptr managed;
+    uint64_t before;
+
+    begin();
+    OK(cuMemAllocManaged(&managed, 64 * MIB, CU_MEM_ATTACH_GLOBAL));
+    before = testing_used_bytes();
+    OK(cuMemsetD8_v2(managed, 1, 64 * MIB));
+    HOLDS(testing_used_bytes() == before + 64 * MIB);
+    INVALID(cuMemsetD8_v2(managed, 1, 64 * MIB + 1));
+}
+
+static void busy(void)
+{
+    begin();
+    kept_busy();
+}
+
+static void graphs(void)
+{
+    begin();
+    in_graphs();
+}
+
+HOLDS_IN(memory_is_set_and_copied_by_the_multiprocessors, "", busy)
+HOLDS_IN(captured_it_is_a_node, "", graphs)
+HOLDS_IN(managed_memory_comes_to_be_set, "", of_managed_memory)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(memory_is_set_and_copied_by_the_multiprocessors),
+        cmocka_unit_test(captured_it_is_a_node),
+        cmocka_unit_test(managed_memory_comes_to_be_set),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,396 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/*
+ * Setting memory, and copies within a device: the multiprocessors do it, so it is held to the
+ * share as kernels are. Its cost is measured like theirs, by what is done and how much of it, in
+ * eighths of powers of two. What comes from the host, or goes there or to another device, is the
+ * copy engines' work, and free.
+ */
+
+#include "vgpu/compute.h"
+#include "vgpu/contexts.h"
+#include "vgpu/real.h"
+
+enum kind {
+    SET,
+    COPY,
+    KINDS,
+};
+
+/* Stand for functions, of which the limiter knows launches by. */
+static const char functions[KINDS];
+
+struct transfer {
+    struct launch launch;
+    struct compute_flight flight;
+};
+
+static uint32_t octave_of(uint64_t bytes)
+{
+    return 63 - (uint32_t)__builtin_clzll(bytes);
+}
+
+static struct launch launch_of(enum kind kind, uint64_t bytes, CUstream stream, bool per_thread)
+{
+    const uint32_t octave = octave_of(bytes);
+    const uint32_t eighth = (uint32_t)(octave > 3 ? bytes >> (octave - 3) : bytes);
+
+    return (struct launch){
+        .function = &functions[kind],
+        .grid = {1 + octave, eighth, 1},
+        .block = {1, 1, 1},
+        .stream = stream,
+        .per_thread = per_thread,
+    };
+}
+
+/* Where it is nothing, or not within a device, there is nothing to pay. */
+static __attribute__((noinline)) CUresult begin(struct transfer *transfer, enum kind kind,
+                                                uint64_t bytes, CUstream stream, bool per_thread)
+{
+    CUresult result;
+
+    (void)vgpu_mode();
+    transfer->flight.goes = true;
+    if (!bytes)
+        return CUDA_SUCCESS;
+    transfer->launch = launch_of(kind, bytes, stream, per_thread);
+    result = compute_begin(&transfer->launch, &transfer->flight);
+    if (result != CUDA_ERROR_CONTEXT_IS_DESTROYED)
+        return result;
+    transfer->flight.goes = true; /* the driver says so itself, if it does */
+    return CUDA_SUCCESS;
+}
+
+static CUresult end(struct transfer *transfer, CUresult result)
+{
+    return compute_end(&transfer->launch, &transfer->flight, result);
+}
+
+#define TRANSFER(kind, bytes, stream, per_thread, call)                                            \
+    struct transfer transfer;                                                                      \
+    CUresult result = begin(&transfer, kind, bytes, stream, per_thread);                           \
+                                                                                                   \
+    return result == CUDA_SUCCESS ? end(&transfer, (call)) : result
+
+/* Setting */
+
+#define SETS(bits, type)                                                                           \
+    PUBLIC CUresult cuMemsetD##bits##_v2(CUdeviceptr ptr, type value, size_t count)                \
+    {                                                                                              \
+        TRANSFER(SET, count * sizeof(type), NULL, false,                                           \
+                 REAL(cuMemsetD##bits##_v2)(ptr, value, count));                                   \
+    }                                                                                              \
+    PUBLIC CUresult cuMemsetD##bits##_v2_ptds(CUdeviceptr ptr, type value, size_t count)           \
+    {                                                                                              \
+        TRANSFER(SET, count * sizeof(type), NULL, true,                                            \
+                 REAL(cuMemsetD##bits##_v2_ptds)(ptr, value, count));                              \
+    }                                                                                              \
+    PUBLIC CUresult cuMemsetD##bits##Async(CUdeviceptr ptr, type value, size_t count,              \
+                                           CUstream stream)                                        \
+    {                                                                                              \
+        TRANSFER(SET, count * sizeof(type), stream, false,                                         \
+                 REAL(cuMemsetD##bits##Async)(ptr, value, count, stream));                         \
+    }                                                                                              \
+    PUBLIC CUresult cuMemsetD##bits##Async_ptsz(CUdeviceptr ptr, type value, size_t count,         \
+                                                CUstream stream)                                   \
+    {                                                                                              \
+        TRANSFER(SET, count * sizeof(type), stream, true,                                          \
+                 REAL(cuMemsetD##bits##Async_ptsz)(ptr, value, count, stream));                    \
+    }                                                                                              \
+    PUBLIC CUresult cuMemsetD2D##bits##_v2(CUdeviceptr ptr, size_t pitch, type value,              \
+                                           size_t width, size_t height)                            \
+    {                                                                                              \
+        TRANSFER(SET, width *height * sizeof(type), NULL, false,                                   \
+                 REAL(cuMemsetD2D##bits##_v2)(ptr, pitch, value, width, height));                  \
+    }                                                                                              \
+    PUBLIC CUresult cuMemsetD2D##bits##_v2_ptds(CUdeviceptr ptr, size_t pitch, type value,         \
+                                                size_t width, size_t height)                       \
+    {                                                                                              \
+        TRANSFER(SET, width *height * sizeof(type), NULL, true,                                    \
+                 REAL(cuMemsetD2D##bits##_v2_ptds)(ptr, pitch, value, width, height));             \
+    }                                                                                              \
+    PUBLIC CUresult cuMemsetD2D##bits##Async(CUdeviceptr ptr, size_t pitch, type value,            \
+                                             size_t width, size_t height, CUstream stream)         \
+    {                                                                                              \
+        TRANSFER(SET, width *height * sizeof(type), stream, false,                                 \
+                 REAL(cuMemsetD2D##bits##Async)(ptr, pitch, value, width, height, stream));        \
+    }                                                                                              \
+    PUBLIC CUresult cuMemsetD2D##bits##Async_ptsz(CUdeviceptr ptr, size_t pitch, type value,       \
+                                                  size_t width, size_t height, CUstream stream)    \
+    {                                                                                              \
+        TRANSFER(SET, width *height * sizeof(type), stream, true,                                  \
+                 REAL(cuMemsetD2D##bits##Async_ptsz)(ptr, pitch, value, width, height, stream));   \
+    }
+
+SETS(8, unsigned char)
+SETS(16, unsigned short)
+SETS(32, unsigned int)
+
+/* Copies */
+
+static bool is_limited(void)
+{
+    return atomic_load_explicit(&vgpu.limited_compute, memory_order_relaxed);
+}
+
+static bool ask(void *ret, int attribute, CUdeviceptr ptr)
+{
+    return HAS(cuPointerGetAttribute) &&
+           REAL(cuPointerGetAttribute)(ret, attribute, ptr) == CUDA_SUCCESS;
+}
+
+static bool is_on_device(CUdeviceptr ptr)
+{
+    unsigned int type;
+
+    return ask(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, ptr) && type == CU_MEMORYTYPE_DEVICE;
+}
+
+static bool are_apart(CUdeviceptr a, CUdeviceptr b)
+{
+    int of_a, of_b;
+
+    return vgpu.device_count > 1 && ask(&of_a, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, a) &&
+           ask(&of_b, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, b) && of_a != of_b;
+}
+
+/* How much of a copy the multiprocessors have to do with. Asked only where there is a limit, so
+ * that the driver is there. */
+static uint64_t between_devices(CUdeviceptr to, CUdeviceptr from, uint64_t bytes)
+{
+    return is_limited() && are_apart(to, from) ? 0 : bytes;
+}
+
+static uint64_t between_any(CUdeviceptr to, CUdeviceptr from, uint64_t bytes)
+{
+    return bytes && is_limited() && is_on_device(to) && is_on_device(from) && !are_apart(to, from)
+               ? bytes
+               : 0;
+}
+
+static bool is_there(int type, CUdeviceptr ptr)
+{
+    return type == CU_MEMORYTYPE_DEVICE || type == CU_MEMORYTYPE_ARRAY ||
+           (type == CU_MEMORYTYPE_UNIFIED && is_on_device(ptr));
+}
+
+static uint64_t bytes_of_2d(const CUDA_MEMCPY2D *copy)
+{
+    if (!copy || !is_limited() || !is_there(copy->dstMemoryType, copy->dstDevice) ||
+        !is_there(copy->srcMemoryType, copy->srcDevice))
+        return 0;
+    return copy->WidthInBytes * copy->Height;
+}
+
+static uint64_t bytes_of_3d(const CUDA_MEMCPY3D *copy)
+{
+    if (!copy || !is_limited() || !is_there(copy->dstMemoryType, copy->dstDevice) ||
+        !is_there(copy->srcMemoryType, copy->srcDevice))
+        return 0;
+    return copy->WidthInBytes * copy->Height * copy->Depth;
+}
+
+static bool are_of_one_device(CUcontext a, CUcontext b)
+{
+    return a == b || contexts_device(a) == contexts_device(b);
+}
+
+/* The contexts are where others have what is reserved. */
+static uint64_t bytes_of_peer(const CUDA_MEMCPY3D_PEER *copy)
+{
+    return copy && are_of_one_device(copy->reserved0, copy->reserved1) ? bytes_of_3d(copy) : 0;
+}
+
+static bool operand_is_there(const CUmemcpy3DOperand *operand)
+{
+    return operand->type == CU_MEMCPY_OPERAND_TYPE_ARRAY || is_on_device(operand->op.ptr.ptr);
+}
+
+/* In elements of a size that is not told: it only has to be the same for the same copies. */
+static uint64_t volume_of(const CUDA_MEMCPY3D_BATCH_OP *copy)
+{
+    if (!copy || !is_limited() || !operand_is_there(&copy->dst) || !operand_is_there(&copy->src))
+        return 0;
+    return copy->extent[0] * copy->extent[1] * copy->extent[2];
+}
+
+static uint64_t volume_of_all(const CUDA_MEMCPY3D_BATCH_OP *list, size_t count)
+{
+    uint64_t volume = 0;
+
+    for (size_t i = 0; list && is_limited() && i < count; i++)
+        volume += volume_of(&list[i]);
+    return volume;
+}
+
+static uint64_t bytes_of_all(const CUdeviceptr *to, const CUdeviceptr *from, const size_t *bytes,
+                             size_t count)
+{
+    uint64_t all = 0;
+
+    for (size_t i = 0; is_limited() && to && from && bytes && i < count; i++)
+        all += between_any(to[i], from[i], bytes[i]);
+    return all;
+}
+
+#define COPY_1D(name, name_async, how_much)                                                        \
+    PUBLIC CUresult name(CUdeviceptr to, CUdeviceptr from, size_t bytes)                           \
+    {                                                                                              \
+        TRANSFER(COPY, how_much(to, from, bytes), NULL, false, REAL(name)(to, from, bytes));       \
+    }                                                                                              \
+    PUBLIC CUresult name##_ptds(CUdeviceptr to, CUdeviceptr from, size_t bytes)                    \
+    {                                                                                              \
+        TRANSFER(COPY, how_much(to, from, bytes), NULL, true, REAL(name##_ptds)(to, from, bytes)); \
+    }                                                                                              \
+    PUBLIC CUresult name_async(CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream stream)    \
+    {                                                                                              \
+        TRANSFER(COPY, how_much(to, from, bytes), stream, false,                                   \
+                 REAL(name_async)(to, from, bytes, stream));                                       \
+    }                                                                                              \
+    PUBLIC CUresult name_async##_ptsz(CUdeviceptr to, CUdeviceptr from, size_t bytes,              \
+                                      CUstream stream)                                             \
+    {                                                                                              \
+        TRANSFER(COPY, how_much(to, from, bytes), stream, true,                                    \
+                 REAL(name_async##_ptsz)(to, from, bytes, stream));                                \
+    }
+
+COPY_1D(cuMemcpyDtoD_v2, cuMemcpyDtoDAsync_v2, between_devices)
+COPY_1D(cuMemcpy, cuMemcpyAsync, between_any)
+
+#define COPY_PEER(name, per_thread, stream, parameters, call)                                      \
+    PUBLIC CUresult name parameters                                                                \
+    {                                                                                              \
+        TRANSFER(COPY, are_of_one_device(to_context, from_context) ? bytes : 0, stream,            \
+                 per_thread, REAL(name) call);                                                     \
+    }
+
+COPY_PEER(cuMemcpyPeer, false, NULL,
+          (CUdeviceptr to, CUcontext to_context, CUdeviceptr from, CUcontext from_context,
+           size_t bytes),
+          (to, to_context, from, from_context, bytes))
+COPY_PEER(cuMemcpyPeer_ptds, true, NULL,
+          (CUdeviceptr to, CUcontext to_context, CUdeviceptr from, CUcontext from_context,
+           size_t bytes),
+          (to, to_context, from, from_context, bytes))
+COPY_PEER(cuMemcpyPeerAsync, false, stream,
+          (CUdeviceptr to, CUcontext to_context, CUdeviceptr from, CUcontext from_context,
+           size_t bytes, CUstream stream),
+          (to, to_context, from, from_context, bytes, stream))
+COPY_PEER(cuMemcpyPeerAsync_ptsz, true, stream,
+          (CUdeviceptr to, CUcontext to_context, CUdeviceptr from, CUcontext from_context,
+           size_t bytes, CUstream stream),
+          (to, to_context, from, from_context, bytes, stream))
+
+#define COPY_ROWS(name, per_thread, type, how_much)                                                \
+    PUBLIC CUresult name(const type *copy)                                                         \
+    {                                                                                              \
+        TRANSFER(COPY, how_much(copy), NULL, per_thread, REAL(name)(copy));                        \
+    }
+
+#define COPY_ROWS_ASYNC(name, per_thread, type, how_much)                                          \
+    PUBLIC CUresult name(const type *copy, CUstream stream)                                        \
+    {                                                                                              \
+        TRANSFER(COPY, how_much(copy), stream, per_thread, REAL(name)(copy, stream));              \
+    }
+
+COPY_ROWS(cuMemcpy2D_v2, false, CUDA_MEMCPY2D, bytes_of_2d)
+COPY_ROWS(cuMemcpy2D_v2_ptds, true, CUDA_MEMCPY2D, bytes_of_2d)
+COPY_ROWS(cuMemcpy2DUnaligned_v2, false, CUDA_MEMCPY2D, bytes_of_2d)
+COPY_ROWS(cuMemcpy2DUnaligned_v2_ptds, true, CUDA_MEMCPY2D, bytes_of_2d)
+COPY_ROWS_ASYNC(cuMemcpy2DAsync_v2, false, CUDA_MEMCPY2D, bytes_of_2d)
+COPY_ROWS_ASYNC(cuMemcpy2DAsync_v2_ptsz, true, CUDA_MEMCPY2D, bytes_of_2d)
+COPY_ROWS(cuMemcpy3D_v2, false, CUDA_MEMCPY3D, bytes_of_3d)
+COPY_ROWS(cuMemcpy3D_v2_ptds, true, CUDA_MEMCPY3D, bytes_of_3d)
+COPY_ROWS_ASYNC(cuMemcpy3DAsync_v2, false, CUDA_MEMCPY3D, bytes_of_3d)
+COPY_ROWS_ASYNC(cuMemcpy3DAsync_v2_ptsz, true, CUDA_MEMCPY3D, bytes_of_3d)
+COPY_ROWS(cuMemcpy3DPeer, false, CUDA_MEMCPY3D_PEER, bytes_of_peer)
+COPY_ROWS(cuMemcpy3DPeer_ptds, true, CUDA_MEMCPY3D_PEER, bytes_of_peer)
+COPY_ROWS_ASYNC(cuMemcpy3DPeerAsync, false, CUDA_MEMCPY3D_PEER, bytes_of_peer)
+COPY_ROWS_ASYNC(cuMemcpy3DPeerAsync_ptsz, true, CUDA_MEMCPY3D_PEER, bytes_of_peer)
+
+/* Arrays are of one device. */
+#define COPY_ARRAY(name, parameters, call)                                                         \
+    PUBLIC CUresult name parameters                                                                \
+    {                                                                                              \
+        TRANSFER(COPY, bytes, NULL, false, REAL(name) call);                                       \
+    }                                                                                              \
+    PUBLIC CUresult name##_ptds parameters                                                         \
+    {                                                                                              \
+        TRANSFER(COPY, bytes, NULL, true, REAL(name##_ptds) call);                                 \
+    }
+
+COPY_ARRAY(cuMemcpyDtoA_v2, (CUarray to, size_t offset, CUdeviceptr from, size_t bytes),
+           (to, offset, from, bytes))
+COPY_ARRAY(cuMemcpyAtoD_v2, (CUdeviceptr to, CUarray from, size_t offset, size_t bytes),
+           (to, from, offset, bytes))
+COPY_ARRAY(cuMemcpyAtoA_v2,
+           (CUarray to, size_t to_offset, CUarray from, size_t from_offset, size_t bytes),
+           (to, to_offset, from, from_offset, bytes))
+
+/* Several at once */
+
+#define COPY_BATCH(name, per_thread)                                                               \
+    PUBLIC CUresult name(CUdeviceptr *to, CUdeviceptr *from, size_t *bytes, size_t count,          \
+                         CUmemcpyAttributes *attributes, size_t *indices, size_t attribute_count,  \
+                         size_t *failed, CUstream stream)                                          \
+    {                                                                                              \
+        TRANSFER(COPY, bytes_of_all(to, from, bytes, count), stream, per_thread,                   \
+                 REAL(name)(to, from, bytes, count, attributes, indices, attribute_count, failed,  \
+                            stream));                                                              \
+    }
+
+#define COPY_BATCH_V2(name, per_thread)                                                            \
+    PUBLIC CUresult name(CUdeviceptr *to, CUdeviceptr *from, size_t *bytes, size_t count,          \
+                         CUmemcpyAttributes *attributes, size_t *indices, size_t attribute_count,  \
+                         CUstream stream)                                                          \
+    {                                                                                              \
+        TRANSFER(                                                                                  \
+            COPY, bytes_of_all(to, from, bytes, count), stream, per_thread,                        \
+            REAL(name)(to, from, bytes, count, attributes, indices, attribute_count, stream));     \
+    }
+
+COPY_BATCH(cuMemcpyBatchAsync, false)
+COPY_BATCH(cuMemcpyBatchAsync_ptsz, true)
+COPY_BATCH_V2(cuMemcpyBatchAsync_v2, false)
+COPY_BATCH_V2(cuMemcpyBatchAsync_v2_ptsz, true)
+
+#define COPY_3D_BATCH(name, per_thread)                                                            \
+    PUBLIC CUresult name(size_t count, CUDA_MEMCPY3D_BATCH_OP *list, size_t *failed,               \
+                         unsigned long long flags, CUstream stream)                                \
+    {                                                                                              \
+        TRANSFER(COPY, volume_of_all(list, count), stream, per_thread,                             \
+                 REAL(name)(count, list, failed, flags, stream));                                  \
+    }
+
+#define COPY_3D_BATCH_V2(name, per_thread)                                                         \
+    PUBLIC CUresult name(size_t count, CUDA_MEMCPY3D_BATCH_OP *list, unsigned long long flags,     \
+                         CUstream stream)                                                          \
+    {                                                                                              \
+        TRANSFER(COPY, volume_of_all(list, count), stream, per_thread,                             \
+                 REAL(name)(count, list, flags, stream));                                          \
+    }
+
+COPY_3D_BATCH(cuMemcpy3DBatchAsync, false)
+COPY_3D_BATCH(cuMemcpy3DBatchAsync_ptsz, true)
+COPY_3D_BATCH_V2(cuMemcpy3DBatchAsync_v2, false)
+COPY_3D_BATCH_V2(cuMemcpy3DBatchAsync_v2_ptsz, true)
+
+#define COPY_WITH(name, per_thread)                                                                \
+    PUBLIC CUresult name(CUdeviceptr to, CUdeviceptr from, size_t bytes,                           \
+                         CUmemcpyAttributes *attributes, CUstream stream)                          \
+    {                                                                                              \
+        TRANSFER(COPY, between_any(to, from, bytes), stream, per_thread,                           \
+                 REAL(name)(to, from, bytes, attributes, stream));                                 \
+    }
+
+#define COPY_3D_WITH(name, per_thread)                                                             \
+    PUBLIC CUresult name(CUDA_MEMCPY3D_BATCH_OP *copy, unsigned long long flags, CUstream stream)  \
+    {                                                                                              \
+        TRANSFER(COPY, volume_of(copy), stream, per_thread, REAL(name)(copy, flags, stream));      \
+    }
+
+COPY_WITH(cuMemcpyWithAttributesAsync, false)
+COPY_WITH(cuMemcpyWithAttributesAsync_ptsz, true)
+COPY_3D_WITH(cuMemcpy3DWithAttributesAsync, false)
+COPY_3D_WITH(cuMemcpy3DWithAttributesAsync_ptsz, true)
