@@ -14,48 +14,15 @@
 #include <pthread.h>
 #include <stdbool.h>
 
-#include "base/glibc.h"
-
 /* From the first to the last of as many calls the thread is not cancelled. For what is held in
  * other ways than by the locks below. */
 void lock_hold_cancel(void);
 void lock_release_cancel(void);
 
-static inline void lock_mutex(pthread_mutex_t *mutex)
-{
-    lock_hold_cancel();
-    (void)pthread_mutex_lock(mutex);
-}
+void lock_mutex(pthread_mutex_t *mutex);
+bool lock_try_mutex(pthread_mutex_t *mutex);
+void unlock_mutex(pthread_mutex_t *mutex);
 
-static inline bool lock_try_mutex(pthread_mutex_t *mutex)
-{
-    lock_hold_cancel();
-    if (pthread_mutex_trylock(mutex) == 0)
-        return true;
-    lock_release_cancel();
-    return false;
-}
-
-static inline void unlock_mutex(pthread_mutex_t *mutex)
-{
-    (void)pthread_mutex_unlock(mutex);
-    lock_release_cancel();
-}
-
-static inline void lock_read(pthread_rwlock_t *lock)
-{
-    lock_hold_cancel();
-    (void)pthread_rwlock_rdlock(lock);
-}
-
-static inline void lock_write(pthread_rwlock_t *lock)
-{
-    lock_hold_cancel();
-    (void)pthread_rwlock_wrlock(lock);
-}
-
-static inline void unlock_rwlock(pthread_rwlock_t *lock)
-{
-    (void)pthread_rwlock_unlock(lock);
-    lock_release_cancel();
-}
+void lock_read(pthread_rwlock_t *lock);
+void lock_write(pthread_rwlock_t *lock);
+void unlock_rwlock(pthread_rwlock_t *lock);
