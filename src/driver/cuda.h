@@ -617,6 +617,19 @@ typedef struct {
     CUdeviceptr dptr; /* the driver's answer */
 } CUDA_MEM_ALLOC_NODE_PARAMS;
 
+typedef struct {
+    CUuuid oldUuid, newUuid;
+} CUcheckpointGpuPair;
+
+/* The rest depends on the driver's version. */
+typedef struct {
+    CUcheckpointGpuPair *gpuPairs;
+    unsigned int gpuPairsCount;
+    unsigned int rest[13];
+} CUcheckpointRestoreArgs;
+
+_Static_assert(sizeof(CUcheckpointRestoreArgs) == 64, "as in CUDA 12.8 and later");
+
 /* By its type; what follows depends on the driver's version, too. */
 typedef struct {
     int type;
@@ -982,6 +995,8 @@ CUresult cuMemGetAllocationGranularity(size_t *bytes, const CUmemAllocationProp 
                                        CUmemAllocationGranularity_flags option);
 CUresult cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp *prop,
                                                 CUmemGenericAllocationHandle handle);
+
+CUresult cuCheckpointProcessRestore(int pid, CUcheckpointRestoreArgs *args);
 
 CUresult cuMulticastCreate(CUmemGenericAllocationHandle *handle, const CUmulticastObjectProp *prop);
 CUresult cuMulticastAddDevice(CUmemGenericAllocationHandle handle, CUdevice device);

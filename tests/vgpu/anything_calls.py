@@ -246,6 +246,7 @@ ROWS = {
     "cuMemGetHandleForAddressRange": (0.4, "+fd mapped mappedbytes handletype 0"),
     "cuMemImportFromShareableHandle": (0.8, "+physical fd handletype"),
     # Without a device that is able to; the rest is in multicast.py
+    "cuCheckpointProcessRestore": (0.05, "1 0"),
     "cuMulticastCreate": (0.1, "+physical nodetext"),
     "cuMulticastAddDevice": (0.1, "physical device"),
     "cuMulticastBindMem": (0.1, "physical 0 physical 0 piece 0"),

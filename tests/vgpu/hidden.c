@@ -657,6 +657,30 @@ static int verb_churn(const char *argument)
     return 0;
 }
 
+/* Comes back from a checkpoint: to the same devices, or to each other's. */
+static int verb_restore(const char *argument)
+{
+    struct {
+        unsigned char from[16], to[16];
+    } pairs[2] = {{{1}, {1}}, {{2}, {2}}};
+    struct {
+        void *pairs;
+        unsigned count, rest[13];
+    } args = {pairs, 2, {0}};
+    typedef int restore_fn(int pid, void *args);
+    restore_fn *restore;
+
+    if (strcmp(argument, "swap") == 0) {
+        pairs[0].to[0] = 2;
+        pairs[1].to[0] = 1;
+    }
+    restore = (restore_fn *)dlsym(dlopen("libcuda.so.1", RTLD_NOW), "cuCheckpointProcessRestore");
+    if (!restore)
+        return 70;
+    answered(restore(getpid(), &args));
+    return 0;
+}
+
 static int verb_say(const char *argument)
 {
     size_t free_bytes = 0, total = 0;
@@ -707,7 +731,7 @@ static const struct verb verbs[] = {
     {"threads", verb_threads}, {"beside", verb_beside},   {"squeeze", verb_squeeze},
     {"churn", verb_churn},     {"say", verb_say},         {"wait", verb_wait},
     {"sleep", verb_sleep},     {"cramped", verb_cramped}, {"kernel", verb_kernel},
-    {"spin", verb_spin},       {"pop", verb_pop},
+    {"spin", verb_spin},       {"pop", verb_pop},         {"restore", verb_restore},
 };
 
 static int run_verb(char *word)

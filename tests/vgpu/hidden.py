@@ -420,6 +420,15 @@ def beside_a_load():
     end(running)
 
 
+def restored():
+    """A process that comes back from a checkpoint comes back to the devices on which it is charged."""
+    machine = Machine(gpus=2)
+    for policy, refused in (({}, 1), ({"HAMI_UNACCOUNTED": "allow"}, 0)):
+        ended = run([HIDDEN, "init", "create", "restore=same", "restore=swap", "say"], limited_environment(machine, memory=2 * GIB, **policy))
+        told = ended.stderr.count("cuCheckpointProcessRestore is refused")
+        check_equal((json.loads(ended.stdout)["codes"], told), ([0, 0, 801, 801], refused), "to others it is " + ("refused" if refused else "the driver's to say"))
+
+
 def bystanders():
     """Ordinary programs: nothing is refused, and the account is exact."""
     machine = Machine(driver={"granule": "2Mi"})
@@ -435,7 +444,7 @@ def bystanders():
 tests = {name: f for name, f in list(globals().items()) if callable(f) and getattr(f, "__module__", "") == "__main__"}
 every = [heap_over, heap_twice, stack_of_a_kernel, attached, attached_primary, unseen_primary, primary_retains]
 every += [stale_handles, many_contexts, busy, busy_in_container, busy_by_host_pids, same_namespace_number, named_by_the_node, sized_by_the_limits]
-every += [without_nvml, lazy, lazy_in_each_context, lazy_busy, parallel, squeezed, cramped, let_pass, beside_a_load, bystanders]
+every += [without_nvml, lazy, lazy_in_each_context, lazy_busy, parallel, squeezed, cramped, let_pass, beside_a_load, restored, bystanders]
 if __name__ == "__main__":
     for test in [tests[name] for name in sys.argv[1:]] or every:
         print(f"-- {test.__name__}")
