@@ -8,6 +8,7 @@
 #include "vgpu/compute.h"
 #include "vgpu/grant.h"
 #include "vgpu/graph_demand.h"
+#include "vgpu/graph_homes.h"
 #include "vgpu/graphs.h"
 #include "vgpu/pool.h"
 #include "vgpu/real.h"
@@ -15,9 +16,9 @@
 /*
  * Held by launches, from looking up what the graph takes to the driver's answer: a handle may be
  * another graph's after its own has ended. Held alone by who makes, changes or ends what may be
- * launched, once any graph may allocate; by who trims; and by a launch that was found to need no
- * more than there is: nobody else's trim gives that back before it is launched. Many that launch
- * don't keep those from it.
+ * launched, once any graph may allocate, and where one may run on several devices; by who trims;
+ * and by a launch that was found to need no more than there is: nobody else's trim gives that back
+ * before it is launched. Many that launch don't keep those from it.
  */
 static pthread_rwlock_t launching = PTHREAD_RWLOCK_WRITER_NONRECURSIVE_INITIALIZER_NP;
 
@@ -30,7 +31,7 @@ void graphs_after_fork(void)
 
 bool graphs_begin_change(void)
 {
-    const bool held = graphs_allocate() && vgpu_mode() == VGPU_ON;
+    const bool held = (graphs_allocate() || graph_homes_matter()) && vgpu_mode() == VGPU_ON;
 
     if (held)
         lock_write(&launching);

@@ -40,14 +40,12 @@ static bool is_limited(void)
 #define LAUNCH(name, call, ...) LAUNCH_BY(name, REAL(name) call, __VA_ARGS__)
 
 /* For what is seldom launched. */
-#define LAUNCH_SELDOM_BY(call, ...)                                                                \
+#define LAUNCH_SELDOM(name, call, ...)                                                             \
     struct compute_flight flight;                                                                  \
     const struct launch launch = {__VA_ARGS__};                                                    \
     CUresult result = compute_begin(&launch, &flight);                                             \
                                                                                                    \
-    return result == CUDA_SUCCESS ? compute_end(&launch, &flight, (call)) : result
-
-#define LAUNCH_SELDOM(name, call, ...) LAUNCH_SELDOM_BY(REAL(name) call, __VA_ARGS__)
+    return result == CUDA_SUCCESS ? compute_end(&launch, &flight, REAL(name) call) : result
 
 PUBLIC CUresult cuLaunchKernel(CUfunction function, unsigned int grid_x, unsigned int grid_y,
                                unsigned int grid_z, unsigned int block_x, unsigned int block_y,
@@ -210,71 +208,104 @@ PUBLIC CUresult cuLaunchGridAsync(CUfunction function, int grid_width, int grid_
                   .stream = stream);
 }
 
-/* One that allocates takes memory as it is launched. */
-static CUresult start_graph(CUgraphExec exec, CUstream stream, bool per_thread)
-{
-    struct graphs_launch launch;
-    CUresult result = graphs_begin_launch(&launch, exec, stream, per_thread);
-
-    if (result != CUDA_SUCCESS)
-        return result;
-    result =
-        per_thread ? REAL(cuGraphLaunch_ptsz)(exec, stream) : REAL(cuGraphLaunch)(exec, stream);
-    graphs_end_launch(&launch);
-    return result;
-}
+/* A launch of a graph. */
+struct run {
+    CUgraphExec exec;
+    CUstream stream;
+    bool per_thread;
+    unsigned devices; /* on which it was paid for if not, or not only, on its stream's; else none */
+    bool changed;     /* the graph is another one by now, on other devices */
+};
 
 /* Where a graph runs if that is not, or not only, the device that it is launched on; else nowhere.
  */
-static unsigned devices_of_graph(CUgraphExec exec, CUstream stream, bool per_thread)
+static unsigned devices_of(const struct run *run)
 {
     struct vgpu_device *device;
     unsigned devices;
 
     if (!graph_homes_matter() || !is_limited() ||
         atomic_load_explicit(&contexts_live, memory_order_relaxed) < 2 || vgpu_mode() != VGPU_ON ||
-        compute_stream_device(stream, per_thread, &device) != CUDA_SUCCESS)
+        compute_stream_device(run->stream, run->per_thread, &device) != CUDA_SUCCESS)
         return 0;
-    devices = graph_homes_of(exec);
+    devices = graph_homes_of(run->exec);
     return devices == 1u << (device - vgpu.devices) ? 0 : devices;
 }
 
-static CUresult spread_graph(CUgraphExec exec, CUstream stream, bool per_thread, unsigned devices)
+/* One that allocates takes memory as it is launched. What was looked at before holds only with the
+ * lock, under which no graph ends. */
+static CUresult start_graph(struct run *run)
 {
-    const struct launch launch = {
-        .function = exec,
-        .stream = stream,
-        .per_thread = per_thread,
-        .kind = REGION_LAUNCH_GRAPH,
-    };
-    struct compute_spread spread;
-    CUresult result = compute_admit_spread(&launch, devices, &spread);
+    struct graphs_launch launch;
+    CUresult result = graphs_begin_launch(&launch, run->exec, run->stream, run->per_thread);
 
-    if (result == CUDA_SUCCESS)
-        result = start_graph(exec, stream, per_thread);
-    compute_launched_spread(&launch, &spread, result);
+    if (result != CUDA_SUCCESS)
+        return result;
+    run->changed = devices_of(run) != run->devices;
+    if (run->changed)
+        result = CUDA_ERROR_NOT_READY;
+    else if (run->per_thread)
+        result = REAL(cuGraphLaunch_ptsz)(run->exec, run->stream);
+    else
+        result = REAL(cuGraphLaunch)(run->exec, run->stream);
+    graphs_end_launch(&launch);
     return result;
 }
 
 /* A graph is a launch whose cost is the sum of its nodes'. */
+static struct launch launch_of(const struct run *run)
+{
+    return (struct launch){
+        .function = run->exec,
+        .stream = run->stream,
+        .per_thread = run->per_thread,
+        .kind = REGION_LAUNCH_GRAPH,
+    };
+}
+
+static CUresult run_here(struct run *run)
+{
+    const struct launch launch = launch_of(run);
+    struct compute_flight flight;
+    CUresult result = compute_begin(&launch, &flight);
+
+    return result == CUDA_SUCCESS ? compute_end(&launch, &flight, start_graph(run)) : result;
+}
+
+static CUresult run_elsewhere(struct run *run)
+{
+    const struct launch launch = launch_of(run);
+    struct compute_spread spread;
+    CUresult result = compute_admit_spread(&launch, run->devices, &spread);
+
+    if (result == CUDA_SUCCESS)
+        result = start_graph(run);
+    compute_launched_spread(&launch, &spread, result);
+    return result;
+}
+
+static CUresult launch_graph(CUgraphExec exec, CUstream stream, bool per_thread)
+{
+    struct run run = {.exec = exec, .stream = stream, .per_thread = per_thread};
+    CUresult result;
+
+    (void)real_driver();
+    do {
+        run.changed = false;
+        run.devices = devices_of(&run);
+        result = run.devices ? run_elsewhere(&run) : run_here(&run);
+    } while (run.changed);
+    return result;
+}
+
 PUBLIC CUresult cuGraphLaunch(CUgraphExec exec, CUstream stream)
 {
-    unsigned devices = devices_of_graph(exec, stream, false);
-
-    if (devices)
-        return spread_graph(exec, stream, false, devices);
-    LAUNCH_SELDOM_BY(start_graph(exec, stream, false), .function = exec, .stream = stream,
-                     .kind = REGION_LAUNCH_GRAPH);
+    return launch_graph(exec, stream, false);
 }
 
 PUBLIC CUresult cuGraphLaunch_ptsz(CUgraphExec exec, CUstream stream)
 {
-    unsigned devices = devices_of_graph(exec, stream, true);
-
-    if (devices)
-        return spread_graph(exec, stream, true, devices);
-    LAUNCH_SELDOM_BY(start_graph(exec, stream, true), .function = exec, .stream = stream,
-                     .per_thread = true, .kind = REGION_LAUNCH_GRAPH);
+    return launch_graph(exec, stream, true);
 }
 
 /* The body of a function that begins a capture. */

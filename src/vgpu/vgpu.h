@@ -19,12 +19,15 @@
  *   grant.c    an allocation on its way; pages.c what it takes
  *   memory.c   linear memory; arrays.c arrays; virtual.c memory that is mapped, bound.c what holds
  * it beside; external.c other interfaces' memory; ipc.c what processes share by handles; managed.c
- * managed memory; host.c the host's; pools.c, pool_alloc.c, pool_share.c pools; graphs.c,
- * graph_demand.c, graph_nodes.c, graph_launch.c graphs; contexts.c, context_make.c, context_end.c,
- * primary.c, green.c contexts; modules.c, code.c code; hidden.c, overhead.c what the driver takes
- * for itself, usage.c what NVML says of it; query.c what a program may see; nvml.c,
- * nvml_usage.c NVML, nvml_fixed.c what has one answer there; launch.c launches; explain.c what is
- * told of them; compute.c, watch.c the limiters of this process; limiter/ the compute share
+ * managed memory; host.c the host's; pools.c, pool_alloc.c, pool_share.c pools
+ *   graphs.c   what is made executable; graph_nodes.c, graph_walk.c, graph_demand.c, graph_homes.c
+ * what it is made of, takes, and where it runs; graph_launch.c launches that allocate
+ *   contexts.c, context_make.c, context_end.c, primary.c, green.c contexts; checkpoint.c processes
+ * that come back; modules.c, code.c code; hidden.c, overhead.c what the driver takes for itself,
+ * usage.c what NVML says of it
+ *   query.c    what a program may see; nvml.c, nvml_usage.c NVML, nvml_fixed.c what has one answer
+ *   launch.c   launches; transfer.c setting memory and copies; explain.c what is told of them;
+ * compute.c, compute_spread.c, watch.c the limiters of this process; limiter/ the compute share
  */
 
 #include <pthread.h>
