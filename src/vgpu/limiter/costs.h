@@ -13,6 +13,10 @@
  * mean square of what it took, which for a given number of measurements makes the sum of the
  * corrections vary least (Neyman's allocation). From COSTS_ALWAYS_NS on every launch is measured.
  *
+ * A shape whose kernels differ much in length is measured more often still where launches are held
+ * for their share and come so seldom that this costs little (cost_skew_ns()): else what is charged
+ * is off by a point or more by chance.
+ *
  * Until a shape was measured often, its root mean square says little of kernels that are seldom and
  * long: the first one that is measured would be charged for many more launches than there were. So
  * the chance falls with the number of measurements n, as 16/n, until that is 512: of the first m
@@ -69,6 +73,13 @@ bool cost_is_long(const struct cost *cost);
 
 /* What a launch uses up of the thread's risk: see lot.h. 0 where it is measured anyway. */
 double cost_risk_ns(const struct costs *costs, const struct cost *cost);
+
+/* The mean square by the mean: as long as a kernel where all are alike, and the longer the more
+ * they differ. Of a shape that is known. */
+static inline double cost_skew_ns(const struct cost *cost)
+{
+    return cost->square / cost->mean_ns;
+}
 
 /* Longer than measurements of this shape are as a rule: others' slices may lie within it. */
 bool cost_is_doubtful(const struct cost *cost, double length_ns);

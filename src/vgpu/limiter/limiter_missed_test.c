@@ -6,6 +6,7 @@
  * launches for which there is no measurement left.
  */
 
+#include <math.h>
 #include <string.h>
 
 #include "base/check.h"
@@ -294,6 +295,31 @@ static void kernels_as_short_as_a_launch_are_paid_for(void **state)
     }
 }
 
+/* Mostly of 5 us, and one of fifty or so much longer: what the lot finds of these is no matter of
+ * chance, as far as measuring more costs little. */
+static void kernels_of_very_different_lengths_are_paid_for(void **state)
+{
+    enum { RUNS = 8 };
+    static const double lengths_ns[] = {100e3, 200e3, 1e6};
+    double error = 0;
+
+    (void)state;
+    for (size_t i = 0; i < RUNS * ARRAY_SIZE(lengths_ns); i++) {
+        struct setup setup = {
+            .cores = 2 * CORES,
+            .tenants = 1,
+            .programs = {trace_program(lengths_ns[i / RUNS], 0)},
+        };
+
+        setup.programs[0].lengths = LENGTHS_TRICKS;
+        setup.programs[0].shortest_ns = 5e3;
+        error += fabs(trace_run(&setup, 2 * i + 1, false).share - setup.cores);
+    }
+    error /= (double)(RUNS * ARRAY_SIZE(lengths_ns));
+    print_message("5 us, and one of fifty of 100 us to 1 ms: %.2f points off\n", error);
+    assert_true(error < 0.55);
+}
+
 /* What a thread paid in advance is not lost when it ends. */
 static void threads_that_soon_end_pay_for_what_they_launch(void **state)
 {
@@ -334,6 +360,7 @@ int main(void)
         cmocka_unit_test(what_was_drawn_without_measurements_left_is_paid_for),
         cmocka_unit_test(short_kernels_of_new_processes_are_paid_for),
         cmocka_unit_test(kernels_as_short_as_a_launch_are_paid_for),
+        cmocka_unit_test(kernels_of_very_different_lengths_are_paid_for),
         cmocka_unit_test(threads_that_soon_end_pay_for_what_they_launch),
     };
 
