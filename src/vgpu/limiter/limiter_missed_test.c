@@ -295,6 +295,36 @@ static void kernels_as_short_as_a_launch_are_paid_for(void **state)
     }
 }
 
+/* The lot passes most kernels over, also one that spins for the next launch while a sibling's
+ * kernel puts the container in debt. That launch goes long before the debt is paid. */
+static void a_launch_that_an_unmeasured_kernel_spins_for_goes_soon(void **state)
+{
+    enum { RUNS = 4 };
+    static const double lengths_ns[] = {5e3, 20e3};
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_SIZE(lengths_ns); i++) {
+        struct setup setup = {
+            .cores = CORES,
+            .tenants = 2,
+            .programs = {trace_program(lengths_ns[i], 0), trace_program(300e6, 0)},
+        };
+        double longest_ms = 0;
+
+        setup.programs[0].spins = true;
+        setup.programs[0].spares = 3;
+        setup.programs[1].batch = 1;
+        setup.programs[1].think_ns = 100e6;
+        setup.programs[1].starts_ns = 2 * NS_PER_S;
+        for (unsigned run = 0; run < RUNS; run++)
+            longest_ms = MAX(longest_ms, trace_run(&setup, 2 * run + 1, false).longest_wait_ms);
+        print_message("a launch that a kernel of %.0f us spins for waited %.1f ms\n",
+                      lengths_ns[i] / 1e3, longest_ms);
+        assert_true(longest_ms > 0);
+        assert_true(longest_ms < 150);
+    }
+}
+
 /* Mostly of 5 us, and one of fifty or so much longer: what the lot finds of these is no matter of
  * chance, as far as measuring more costs little. */
 static void kernels_of_very_different_lengths_are_paid_for(void **state)
@@ -360,6 +390,7 @@ int main(void)
         cmocka_unit_test(what_was_drawn_without_measurements_left_is_paid_for),
         cmocka_unit_test(short_kernels_of_new_processes_are_paid_for),
         cmocka_unit_test(kernels_as_short_as_a_launch_are_paid_for),
+        cmocka_unit_test(a_launch_that_an_unmeasured_kernel_spins_for_goes_soon),
         cmocka_unit_test(kernels_of_very_different_lengths_are_paid_for),
         cmocka_unit_test(threads_that_soon_end_pay_for_what_they_launch),
     };

@@ -392,12 +392,20 @@ static bool may_go(struct world *world, struct thread *thread, int64_t *ret_unti
                           ret_until_ns);
 }
 
+/* Whether the first launch of a thread's present pair spins until the second is done. */
+static bool pair_spins(const struct thread *thread)
+{
+    const struct program *program = &thread->process->program;
+
+    return program->spins && thread->launches / 2 % (program->spares + 1) == program->spares;
+}
+
 /* The launch that comes next, where this one spins until that is done; 0: for none. */
 static int waits_for(const struct process *process, const struct thread *thread)
 {
     const struct trace_context *context = &process->world->device.contexts[process->context];
 
-    if (!process->program.spins || thread->launches % 2)
+    if (!pair_spins(thread) || thread->launches % 2)
         return 0;
     return (int)context->streams[TRACE_STREAMS - 1].launched + 1;
 }
@@ -459,7 +467,7 @@ static void after_launch(struct world *world, struct thread *thread)
     const struct program *program = &thread->process->program;
 
     thread->has_launch = false;
-    if (program->spins && thread->launches % 2)
+    if (pair_spins(thread) && thread->launches % 2)
         world->longest_wait_ns = MAX(world->longest_wait_ns, world->now_ns - thread->held_since_ns);
     thread->launches++;
     thread->at_ns = world->now_ns;

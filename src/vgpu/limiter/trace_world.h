@@ -43,7 +43,8 @@ struct program {
     unsigned cores;        /* its own limit; 0: the container's */
     unsigned rare;         /* of so many launches of a thread the last takes rare_ns; 0: none */
     double rare_ns;
-    bool spins;        /* each kernel waits for the next one, in another stream */
+    bool spins;        /* each second kernel waits for the next one, in another stream; */
+    unsigned spares;   /* but so many of them, before one does, don't */
     int64_t starts_ns; /* when it begins to launch */
     bool high;         /* apart: of a higher priority than the others */
     bool by_chance;    /* how long it thinks: the mean is think_ns, and nothing less than half */
