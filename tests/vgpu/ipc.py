@@ -68,6 +68,7 @@ def check_opening():
     user.must("cuMemGetAddressRange_v2", "o8", "o8", f"h{slot('opened', 2)}+100")
     check_equal(int.from_bytes(bytes.fromhex(user.words[2]), "little"), SIZE, "and of the same size")
     check_equal((machine.used(), user.charged()), (held, held), "and that takes no new memory")
+    check_equal(user.call("cuIpcOpenMemHandle_v2", 0, "b2", LAZY), INVALID_VALUE, "not into nothing")
     check_equal(maker.open(1, handle), 201, "its maker can't open it")
     check_equal(user.call("cuMemFree_v2", f"h{slot('opened', 2)}"), INVALID_VALUE, "who opened it can't free it")
     check_equal(user.alloc(1, LIMIT - held), 0, "the rest of the limit can be had")
@@ -239,6 +240,15 @@ def check_dma_bufs():
     one.finish()
 
 
+def check_free():
+    """The library without a limit opens what anybody gives."""
+    machine = new_machine()
+    maker, user = (Sharer(bare_environment(machine, LD_PRELOAD=library)).begin() for library in ("", LIBVGPU))
+    maker.alloc(1, SIZE)
+    check_equal((user.open(1, maker.give(1)), user.close(1)), (0, 0), "without a limit another program's memory is opened, and closed")
+    check_equal((maker.finish(), user.finish()), ("", ""), "nobody said a word")
+
+
 def one_order(chance, machine, region):
     """What three processes do to one another's memory, in an order drawn by lot; then two of them are killed."""
     environment = limited_environment(machine, memory=LIMIT, region=region)
@@ -304,6 +314,7 @@ for test in (
     check_many,
     check_events,
     check_dma_bufs,
+    check_free,
 ):
     test()
 finish()
