@@ -2,6 +2,8 @@
 
 /* Ending contexts, and who uses them. */
 
+#include <time.h>
+
 #include "base/lock.h"
 #include "vgpu/code.h"
 #include "vgpu/compute.h"
@@ -13,6 +15,33 @@
 #include "vgpu/pages.h"
 #include "vgpu/primary.h"
 #include "vgpu/real.h"
+
+/* A refusal comes at once; a real end may wait for whatever runs. */
+#define ENDING_PAUSE_NS 50000
+#define ENDING_TRIES 200
+
+static _Atomic unsigned endings;
+
+bool context_take(enum allocation_kind kind, uint64_t handle, struct allocation *ret_entry)
+{
+    const struct timespec moment = {.tv_nsec = ENDING_PAUSE_NS};
+
+    for (unsigned i = 0; i < ENDING_TRIES; i++) {
+        const bool ending = atomic_load(&endings) > 0;
+
+        if (allocations_take(kind, handle, ret_entry))
+            return true;
+        if (!ending)
+            return false;
+        (void)nanosleep(&moment, NULL);
+    }
+    return false;
+}
+
+void context_ends_after_fork(void)
+{
+    atomic_store(&endings, 0);
+}
 
 struct context_ending context_begin_end(CUcontext handle)
 {
@@ -30,6 +59,7 @@ struct context_ending context_begin_end(CUcontext handle)
     if (!ending.row)
         return ending;
 
+    atomic_fetch_add(&endings, 1);
     allocations_take_context(ALLOCATION_ADDRESS, ending.row, &ending.data);
     ending.holds_managed = managed_begin_context_end(ending.row, &ending.managed);
     allocations_take_context(ALLOCATION_HOST, ending.row, &ending.host);
@@ -80,16 +110,10 @@ static unsigned take_back(struct context_ending *ending)
     return row;
 }
 
-void context_finish_end(struct context_ending *ending, bool gone)
+static void finish_gone(struct context_ending *ending)
 {
     struct vgpu_device *device = ending->context.device;
 
-    if (!ending->row)
-        return;
-    if (!gone) {
-        managed_end_context_end(ending->holds_managed, ending->row, take_back(ending));
-        return;
-    }
     managed_end_context_end(ending->holds_managed, ending->row, 0);
 
     lock_mutex(&contexts.lock);
@@ -119,6 +143,17 @@ void context_finish_end(struct context_ending *ending, bool gone)
     allocations_drop(&ending->imports);
     allocations_drop(&ending->graphics);
     allocations_drop(&ending->homes);
+}
+
+void context_finish_end(struct context_ending *ending, bool gone)
+{
+    if (!ending->row)
+        return;
+    if (gone)
+        finish_gone(ending);
+    else
+        managed_end_context_end(ending->holds_managed, ending->row, take_back(ending));
+    atomic_fetch_sub(&endings, 1);
 }
 
 typedef CUresult (*destroy_fn)(CUcontext context);

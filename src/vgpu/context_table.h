@@ -68,5 +68,7 @@ struct context_ending context_begin_end(CUcontext handle);
 /* Around the driver's call: whether the context has gone. */
 void context_finish_end(struct context_ending *ending, bool gone);
 
+void context_ends_after_fork(void);
+
 /* The pieces in the bag are another context's from now on. */
 void context_give_back_data(struct context_ending *ending, unsigned row);

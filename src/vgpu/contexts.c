@@ -27,6 +27,7 @@ void contexts_after_fork(void)
     memset(&contexts, 0, sizeof(contexts));
     (void)pthread_mutex_init(&contexts.lock, NULL);
     primary_after_fork();
+    context_ends_after_fork();
     overhead_after_fork();
     atomic_store(&contexts_live, 0);
     for (unsigned i = 0; i < vgpu.device_count; i++)

@@ -9,6 +9,7 @@
 
 #include <stdbool.h>
 
+#include "vgpu/allocations.h"
 #include "vgpu/vgpu.h"
 
 enum {
@@ -28,6 +29,12 @@ enum {
 };
 void context_heap_grew(unsigned number, CUlimit limit, size_t value, uint64_t units);
 size_t context_largest_heap(unsigned number, CUlimit limit);
+
+/*
+ * Takes out an entry of what goes with contexts (allocations.h). While a context is about to end
+ * its entries are nowhere; an end that is refused brings them back soon, and is waited for.
+ */
+bool context_take(enum allocation_kind kind, uint64_t handle, struct allocation *ret_entry);
 
 /* The device of a context that is known, NULL of others; one that lives on a device, the primary one
  * if that does, NULL where none is known to. */

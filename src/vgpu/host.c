@@ -36,8 +36,7 @@ static CUresult pinned(const void *ptr, uint64_t bytes, CUresult result)
 /* Taken out before the driver frees: then another thread may be given the same address. */
 static bool begin_free(const void *ptr, struct allocation *entry)
 {
-    return vgpu_mode() == VGPU_ON &&
-           allocations_take(ALLOCATION_HOST, (uint64_t)(uintptr_t)ptr, entry);
+    return vgpu_mode() == VGPU_ON && context_take(ALLOCATION_HOST, (uint64_t)(uintptr_t)ptr, entry);
 }
 
 static CUresult end_free(const void *ptr, bool known, const struct allocation *entry,

@@ -169,7 +169,7 @@ static void count_close(CUdeviceptr ptr)
 {
     struct allocation entry;
 
-    if (!allocations_take(ALLOCATION_IMPORT, ptr, &entry))
+    if (!context_take(ALLOCATION_IMPORT, ptr, &entry))
         return;
     if (--entry.units)
         (void)allocations_add(ALLOCATION_IMPORT, ptr, &entry);

@@ -244,7 +244,7 @@ PUBLIC CUresult cuMemAllocPitch(CUdeviceptr_v1 *ptr, unsigned int *pitch, unsign
 
 bool alloc_begin_free(uint64_t handle, struct allocation *entry)
 {
-    if (vgpu_mode() != VGPU_ON || !allocations_take(ALLOCATION_ADDRESS, handle, entry))
+    if (vgpu_mode() != VGPU_ON || !context_take(ALLOCATION_ADDRESS, handle, entry))
         return false;
     grant_begin_moving(&vgpu.devices[entry->device]);
     return true;

@@ -5,7 +5,8 @@
  * interferes in the middle of its calls. It goes on for some seconds, says how much it is told that
  * it holds, and ends with its standard input; racer.py judges.
  *
- *   racer destroy|retain|map|export|capture|graph|exec|swap|prefetch|reset|share|lookup SECONDS
+ *   racer destroy|retain|map|export|capture|graph|exec|swap|prefetch|reset|share|lookup|refused
+ *         SECONDS
  */
 
 #include <dlfcn.h>
@@ -507,6 +508,36 @@ static void race_share(void)
         (void)cu.alloc(&ptr, CRUMB);
 }
 
+/* Takes and frees, whatever capture there is. */
+static void *freer(void *unused)
+{
+    typedef int exchange_fn(int *mode);
+    int mode = RELAXED;
+    cu_ptr ptr;
+
+    (void)unused;
+    must(cu.set_current(context), "cuCtxSetCurrent");
+    must(((exchange_fn *)symbol("cuThreadExchangeStreamCaptureMode"))(&mode), "relaxing");
+    while (!over) {
+        must(cu.alloc(&ptr, PIECE), "cuMemAlloc");
+        must(cu.free(ptr), "cuMemFree");
+    }
+    return NULL;
+}
+
+/* The context's end is refused while the other frees. */
+static void race_refused(void)
+{
+    cu_handle stream, graph;
+
+    must(cu.stream_create(&stream, 1), "cuStreamCreate");
+    while (!time_is_over()) {
+        must(cu.capture(stream, GLOBAL), "cuStreamBeginCapture");
+        (void)cu.reset(0);
+        (void)cu.end_capture(stream, &graph);
+    }
+}
+
 static void *volatile looked_up;
 
 /* Allocates by whatever function another thread is about to be told. */
@@ -549,6 +580,7 @@ static const struct {
     {"exec", race_exec, ender},           {"swap", race_swap, swapper},
     {"prefetch", race_prefetch, mover},   {"reset", race_reset, mover},
     {"share", race_share, asker},         {"lookup", race_lookup, reader},
+    {"refused", race_refused, freer},
 };
 
 int main(int argc, char **argv)

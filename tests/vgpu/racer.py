@@ -23,6 +23,7 @@ RACES = (
     ("prefetch", "managed memory is moved before anybody was given it"),
     ("reset", "managed memory is moved while its context's end is refused"),
     ("share", "small pieces come into a page that another thread is refused"),
+    ("refused", "memory is freed while its context's end is refused"),
     ("lookup", "a function is called as soon as its address is written"),
 )
 
@@ -34,6 +35,8 @@ for way, sentence in [race for race in RACES if race[0] in (sys.argv[1:] or dict
     told = int(guest.stdout.readline() or 0)
     used = machine.used()
     check(used <= min(told, LIMIT), f"{sentence}: all that it holds is charged", (used // MIB, told // MIB))
+    if way == "refused":
+        check_equal(told, used, "and no more")
     guest.stdin.close()
     check_equal((guest.wait(60), machine.used()), (0, 0), "and nothing is left")
 finish()
