@@ -565,6 +565,7 @@ _Static_assert(sizeof(CUDA_EXTERNAL_MEMORY_BUFFER_DESC) == 88, "the driver's");
 /* Graphs */
 
 typedef int CUgraphNodeType;
+typedef cuuint64_t CUgraphConditionalHandle;
 typedef int CUgraphMem_attribute;
 enum {
     CU_GRAPH_MEM_ATTR_USED_MEM_CURRENT = 0,
@@ -576,6 +577,11 @@ enum {
     CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD = 2,
     CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH = 4,
     CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY = 8,
+
+    CU_GRAPH_COND_ASSIGN_DEFAULT = 1,
+    CU_GRAPH_COND_TYPE_IF = 0,
+    CU_GRAPH_COND_TYPE_WHILE = 1,
+    CU_GRAPH_COND_TYPE_SWITCH = 2,
 
     CUDA_GRAPH_INSTANTIATE_SUCCESS = 0,
     CUDA_GRAPH_INSTANTIATE_ERROR = 1,
@@ -648,6 +654,13 @@ typedef struct {
         struct {
             CUevent event;
         } event;
+        struct {
+            CUgraphConditionalHandle handle;
+            int type; /* CU_GRAPH_COND_TYPE */
+            unsigned int size;
+            CUgraph *phGraph_out; /* the driver's answer */
+            CUcontext ctx;
+        } conditional;
     };
     long long reserved2;
 } CUgraphNodeParams;
@@ -969,6 +982,9 @@ CUresult cuMemcpy3DWithAttributesAsync_ptsz(CUDA_MEMCPY3D_BATCH_OP *copy, unsign
 CUresult cuGraphAddMemsetNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies,
                               size_t count, const CUDA_MEMSET_NODE_PARAMS *params,
                               CUcontext context);
+CUresult cuGraphConditionalHandleCreate(CUgraphConditionalHandle *handle, CUgraph graph,
+                                        CUcontext context, unsigned int initial,
+                                        unsigned int flags);
 CUresult cuGraphMemcpyNodeGetParams(CUgraphNode node, CUDA_MEMCPY3D *params);
 CUresult cuGraphMemsetNodeGetParams(CUgraphNode node, CUDA_MEMSET_NODE_PARAMS *params);
 

@@ -48,7 +48,7 @@ PUBLIC CUresult cuGraphClone(CUgraph *ret, CUgraph handle)
         return r;
     if (!ret || !graph || graph->capturing)
         return CUDA_ERROR_INVALID_VALUE;
-    if (graph_has_memory(graph))
+    if (graph_has_memory(graph) || graph_has_conditions(graph))
         return CUDA_ERROR_NOT_SUPPORTED;
     clone = graph_new(GRAPH_MAGIC);
     if (!clone || !graph_copy(clone, graph)) {
@@ -89,6 +89,48 @@ static struct graph_node *add_empty(struct graph *exec, const struct graph_node 
     return node;
 }
 
+static CUresult flatten(struct graph *exec, const struct graph *graph);
+
+/* The node, then what it may choose, each followed by one from which it goes on: where all is over,
+ * or back to the node. */
+static CUresult flatten_bodies(struct graph *exec, const struct graph_node *origin)
+{
+    struct graph_node *node = add_empty(exec, origin);
+    const size_t at = exec->count - 1;
+    CUresult r = CUDA_SUCCESS;
+
+    if (!node)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    node->decides = origin->decides;
+    node->choice = origin->choice;
+    node->body_count = origin->body_count;
+    node->begins = calloc(origin->body_count + 1, sizeof(*node->begins));
+    if (!node->begins)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    for (unsigned i = 0; i < origin->body_count && r == CUDA_SUCCESS; i++) {
+        node->begins[i] = exec->count;
+        r = flatten(exec, origin->bodies[i]);
+        if (r == CUDA_SUCCESS && !add_empty(exec, origin))
+            r = CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    if (r != CUDA_SUCCESS)
+        return r;
+    node->begins[origin->body_count] = exec->count;
+    for (unsigned i = 0; i < origin->body_count; i++)
+        exec->nodes[node->begins[i + 1] - 1]->goes_on =
+            1 + (origin->choice == CU_GRAPH_COND_TYPE_WHILE ? at : exec->count);
+    return CUDA_SUCCESS;
+}
+
+static bool copy_conditions(struct graph *exec, const struct graph *graph)
+{
+    for (const struct graph_condition *c = graph->conditions; c; c = c->next) {
+        if (!graph_add_condition(exec, c))
+            return false;
+    }
+    return true;
+}
+
 /* In order, a child's in its place, behind which the child itself does nothing. */
 static CUresult flatten(struct graph *exec, const struct graph *graph)
 {
@@ -102,9 +144,15 @@ static CUresult flatten(struct graph *exec, const struct graph *graph)
         return CUDA_ERROR_INVALID_VALUE;
     if (!graph->is_child && graph_has_memory(graph) && !graph_memory_plan(exec, order, count))
         return CUDA_ERROR_OUT_OF_MEMORY;
+    if (!copy_conditions(exec, graph))
+        return CUDA_ERROR_OUT_OF_MEMORY;
     for (size_t i = 0; i < count && r == CUDA_SUCCESS; i++) {
         struct graph_node *node;
 
+        if (order[i]->bodies) {
+            r = flatten_bodies(exec, order[i]);
+            continue;
+        }
         if (order[i]->child) {
             r = flatten(exec, order[i]->child);
             node = add_empty(exec, order[i]);
@@ -220,6 +268,10 @@ static CUresult instantiate(CUgraphExec *ret, struct graph *graph, unsigned long
 
     if (!ret || !graph || graph->capturing || (flags & ~(unsigned long long)FLAGS))
         return CUDA_ERROR_INVALID_VALUE;
+    for (const struct graph_condition *c = graph->conditions; c; c = c->next) {
+        if (!c->used)
+            return CUDA_ERROR_INVALID_VALUE;
+    }
     if (graph->exec)
         return CUDA_ERROR_NOT_SUPPORTED;
     exec = graph_new(GRAPH_EXEC_MAGIC);
@@ -233,7 +285,7 @@ static CUresult instantiate(CUgraphExec *ret, struct graph *graph, unsigned long
         return r;
     }
     exec->flags = flags;
-    if (graph_has_memory(graph)) {
+    if (graph_has_memory(graph) || exec->conditions) {
         exec->source = graph;
         graph->exec = exec;
     }
@@ -420,6 +472,40 @@ static CUresult prepare_memory(struct graph *exec, uint32_t stream)
     return graph_memory_map(exec, stream);
 }
 
+/* As it is when the launch is made: nothing but counting kernels changes it meanwhile. */
+static size_t next_after(const struct graph *exec, size_t k)
+{
+    const struct graph_node *node = exec->nodes[k];
+    struct graph_condition *condition;
+    unsigned body;
+
+    if (node->counts) {
+        condition = graph_find_condition(exec, node->values[1]);
+        if (condition && condition->value)
+            condition->value--;
+    }
+    if (!node->begins)
+        return node->goes_on ? node->goes_on - 1 : k + 1;
+    condition = graph_find_condition(exec, node->decides);
+    body = condition ? condition->value : UINT_MAX;
+    if (node->choice != CU_GRAPH_COND_TYPE_SWITCH)
+        body = body ? 0 : 1;
+    if (node->choice == CU_GRAPH_COND_TYPE_WHILE && body)
+        body = node->body_count;
+    return node->begins[MIN(body, node->body_count)];
+}
+
+static CUresult launch_nodes(struct graph *exec, uint32_t stream)
+{
+    CUresult r = CUDA_SUCCESS;
+
+    for (struct graph_condition *c = exec->conditions; c; c = c->next)
+        c->value = c->assigns ? c->initial : c->value;
+    for (size_t k = 0; r == CUDA_SUCCESS && k < exec->count; k = next_after(exec, k))
+        r = launch_node(exec, stream, exec->nodes[k]);
+    return r;
+}
+
 static CUresult launch(CUgraphExec handle, CUstream stream, bool per_thread)
 {
     struct graph *exec = find_exec(handle);
@@ -434,8 +520,10 @@ static CUresult launch(CUgraphExec handle, CUstream stream, bool per_thread)
     r = exec ? guest_check_legacy(i, false) : CUDA_ERROR_INVALID_VALUE;
     if (r == CUDA_SUCCESS && has_memory)
         r = prepare_memory(exec, i);
-    for (size_t k = 0; r == CUDA_SUCCESS && k < exec->count; k++)
-        r = launch_node(exec, i, exec->nodes[k]);
+    if (r == CUDA_SUCCESS && exec->conditions && guest_is_capturing(i))
+        r = CUDA_ERROR_NOT_SUPPORTED; /* it would be a child */
+    if (r == CUDA_SUCCESS)
+        r = launch_nodes(exec, i);
     if (r == CUDA_SUCCESS && has_memory)
         graph_memory_launched(exec);
     sim_unlock(guest.sim);
@@ -517,6 +605,8 @@ static CUresult update(struct graph *exec, const struct graph *graph, int *ret)
     CUresult r = like ? flatten(like, graph) : CUDA_ERROR_OUT_OF_MEMORY;
 
     *ret = CU_GRAPH_EXEC_UPDATE_ERROR;
+    if (r == CUDA_SUCCESS && (exec->conditions || like->conditions))
+        r = CUDA_ERROR_NOT_SUPPORTED; /* not simulated */
     if (r == CUDA_SUCCESS) {
         *ret = compare(exec, like);
         if (*ret != CU_GRAPH_EXEC_UPDATE_SUCCESS)

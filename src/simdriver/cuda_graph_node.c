@@ -150,7 +150,7 @@ PUBLIC CUresult cuGraphAddChildGraphNode(CUgraphNode *node, CUgraph graph,
         return r;
     if (from->capturing || (CUgraph)from == graph)
         return CUDA_ERROR_INVALID_VALUE;
-    if (graph_has_memory(from))
+    if (graph_has_memory(from) || graph_has_conditions(from))
         return CUDA_ERROR_NOT_SUPPORTED;
     like.child = graph_new(GRAPH_MAGIC);
     if (!like.child)
@@ -323,6 +323,103 @@ PUBLIC CUresult cuGraphMemFreeNodeGetParams(CUgraphNode handle, CUdeviceptr *ptr
     return CUDA_SUCCESS;
 }
 
+/* Conditional nodes */
+
+PUBLIC CUresult cuGraphConditionalHandleCreate(CUgraphConditionalHandle *handle, CUgraph graph,
+                                               CUcontext context_handle, unsigned int initial,
+                                               unsigned int flags)
+{
+    struct graph *of = graph_find(graph, GRAPH_MAGIC);
+    struct graph_condition *condition;
+    CUresult r = check(of ? handle : NULL);
+    uint32_t context;
+
+    if (r != CUDA_SUCCESS)
+        return r;
+    if (flags & ~(unsigned)CU_GRAPH_COND_ASSIGN_DEFAULT)
+        return CUDA_ERROR_INVALID_VALUE;
+    if (context_handle)
+        r = guest_find_context(context_handle, &context) ? CUDA_SUCCESS
+                                                         : CUDA_ERROR_INVALID_CONTEXT;
+    else
+        r = guest_current(&context);
+    if (r != CUDA_SUCCESS)
+        return r;
+    condition = graph_add_condition(of, NULL);
+    if (!condition)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    condition->context = context;
+    condition->context_gen = guest_context(context)->gen;
+    condition->initial = initial;
+    condition->assigns = flags & CU_GRAPH_COND_ASSIGN_DEFAULT;
+    *handle = condition->id;
+    return CUDA_SUCCESS;
+}
+
+static bool may_have_bodies(int type, unsigned count)
+{
+    switch (type) {
+    case CU_GRAPH_COND_TYPE_IF:
+        return count == 1 || count == 2;
+    case CU_GRAPH_COND_TYPE_WHILE:
+        return count == 1;
+    case CU_GRAPH_COND_TYPE_SWITCH:
+        return count > 0 && count <= 1024;
+    default:
+        return false;
+    }
+}
+
+static bool add_bodies(struct graph_node *node, unsigned count)
+{
+    node->bodies = calloc(count, sizeof(struct graph *));
+    for (unsigned i = 0; node->bodies && i < count; i++) {
+        node->bodies[i] = graph_new(GRAPH_MAGIC);
+        if (!node->bodies[i])
+            return false;
+        node->bodies[i]->is_child = true;
+        node->bodies[i]->around = node->graph;
+        node->body_count = i + 1;
+    }
+    return node->bodies != NULL;
+}
+
+/* Of one context, as all kernels of its bodies have to be. */
+static CUresult add_conditional(CUgraphNode *ret, CUgraph handle, const CUgraphNode *dependencies,
+                                size_t count, CUgraphNodeParams *params)
+{
+    const struct graph *graph = graph_find(handle, GRAPH_MAGIC);
+    struct graph_node like = {.type = CU_GRAPH_NODE_TYPE_CONDITIONAL}, *node;
+    struct graph_condition *condition =
+        graph ? graph_find_condition(graph, params->conditional.handle) : NULL;
+    uint32_t context;
+    CUresult r = CUDA_SUCCESS;
+
+    if (!condition || condition->used ||
+        !may_have_bodies(params->conditional.type, params->conditional.size))
+        return CUDA_ERROR_INVALID_VALUE;
+    if (!params->conditional.ctx)
+        r = guest_current(&context);
+    else if (!guest_find_context(params->conditional.ctx, &context))
+        r = CUDA_ERROR_INVALID_CONTEXT;
+    if (r == CUDA_SUCCESS && context != condition->context)
+        r = CUDA_ERROR_INVALID_VALUE;
+    like.decides = condition->id;
+    like.choice = params->conditional.type;
+    if (r == CUDA_SUCCESS)
+        r = add(ret, handle, dependencies, count, &like);
+    if (r != CUDA_SUCCESS)
+        return r;
+    node = graph_find_node(*ret);
+    if (!add_bodies(node, params->conditional.size)) {
+        graph_remove(node);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    condition->used = true;
+    params->conditional.phGraph_out = (CUgraph *)node->bodies;
+    return CUDA_SUCCESS;
+}
+
 /* Any type */
 
 PUBLIC CUresult cuGraphAddNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies,
@@ -347,6 +444,8 @@ PUBLIC CUresult cuGraphAddNode(CUgraphNode *node, CUgraph graph, const CUgraphNo
         return cuGraphAddEventWaitNode(node, graph, dependencies, count, params->event.event);
     case CU_GRAPH_NODE_TYPE_MEM_ALLOC:
         return cuGraphAddMemAllocNode(node, graph, dependencies, count, &params->alloc);
+    case CU_GRAPH_NODE_TYPE_CONDITIONAL:
+        return add_conditional(node, graph, dependencies, count, params);
     case CU_GRAPH_NODE_TYPE_MEM_FREE:
         return cuGraphAddMemFreeNode(node, graph, dependencies, count, params->free.dptr);
     default:

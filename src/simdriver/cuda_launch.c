@@ -52,6 +52,12 @@ static struct parameters read_parameters(CUfunction handle, void **params, void 
     return parameters;
 }
 
+/* Others have their part while they are launched. */
+static bool is_of_the_model(const struct module_function *kernel)
+{
+    return kernel->role != SIM_ROLE_TOUCHES && kernel->role != SIM_ROLE_COUNTS;
+}
+
 static uint32_t weight_of(unsigned device, const unsigned grid[3])
 {
     uint64_t all = sim_spec_of(guest_state(), device)->multiprocessors;
@@ -89,6 +95,7 @@ static struct graph_node node_of(const CUDA_KERNEL_NODE_PARAMS *params,
         .context = context,
         .context_gen = guest_context(context)->gen,
         .kernel = *params,
+        .counts = kernel->role == SIM_ROLE_COUNTS,
     };
 
     memcpy(node.values, parameters->values, sizeof(node.values));
@@ -136,10 +143,10 @@ static CUresult launch(CUfunction function, const unsigned grid[3], const unsign
         r = module_prepare(function, context, &kernel);
     if (r != CUDA_SUCCESS)
         return r;
-    if (kernel->role == SIM_ROLE_TOUCHES)
-        op.target = 0;
-    else
+    if (is_of_the_model(kernel))
         op.gen = kernel->role;
+    else
+        op.target = 0;
     r = guest_enter_stream(stream, per_thread, &i);
     if (r != CUDA_SUCCESS)
         return r;
@@ -179,10 +186,10 @@ CUresult guest_make_kernel(const CUDA_KERNEL_NODE_PARAMS *params, uint32_t conte
         .kind = SIM_OP_KERNEL,
         .work_ns = (int64_t)MIN(parameters.values[0], WORK_MAX_NS),
         .target = (uint32_t)MIN(parameters.values[1], (uint64_t)SIM_FLAGS),
-        .gen = kernel->role == SIM_ROLE_TOUCHES ? 0 : kernel->role,
+        .gen = is_of_the_model(kernel) ? kernel->role : 0,
         .weight = weight_of(guest_context(context)->device, grid),
     };
-    op.target = kernel->role == SIM_ROLE_TOUCHES ? 0 : op.target;
+    op.target = is_of_the_model(kernel) ? op.target : 0;
     *ret_node = node_of(params, kernel, &op, &parameters, context);
     if (!op.weight || !params->blockDimX || !params->blockDimY || !params->blockDimZ ||
         (op.gen && op.target == SIM_FLAGS))

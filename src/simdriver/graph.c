@@ -71,6 +71,8 @@ static struct graph_node *node_new(const struct graph_node *like)
     *node = *like;
     node->after = NULL;
     node->after_count = 0;
+    node->begins = NULL;
+    node->goes_on = 0;
     node->followed = false;
     if (node->memory)
         graph_memory_hold(node->memory);
@@ -87,6 +89,10 @@ static void node_free(struct graph_node *node)
         return;
     __atomic_store_n(&node->magic, 0, __ATOMIC_RELEASE);
     free(TAKE(node->after));
+    free(TAKE(node->begins));
+    for (unsigned i = 0; node->bodies && i < node->body_count; i++)
+        graph_free(node->bodies[i]);
+    free(TAKE(node->bodies));
     graph_free(TAKE(node->child));
     if (node->memory)
         graph_memory_drop(TAKE(node->memory));
@@ -108,6 +114,12 @@ void graph_free(struct graph *graph)
     for (size_t i = 0; i < graph->count; i++)
         node_free(graph->nodes[i]);
     free(TAKE(graph->nodes));
+    while (graph->conditions) {
+        struct graph_condition *condition = graph->conditions;
+
+        graph->conditions = condition->next;
+        free(condition);
+    }
     graph->count = graph->size = 0;
     graph->capturing = false;
     (void)pthread_mutex_lock(&lock);
@@ -290,6 +302,42 @@ bool graph_has_memory(const struct graph *graph)
             return true;
     }
     return false;
+}
+
+bool graph_has_conditions(const struct graph *graph)
+{
+    for (size_t i = 0; i < graph->count; i++) {
+        if (graph->nodes[i]->type == CU_GRAPH_NODE_TYPE_CONDITIONAL)
+            return true;
+    }
+    return graph->conditions != NULL;
+}
+
+struct graph_condition *graph_add_condition(struct graph *graph, const struct graph_condition *like)
+{
+    static uint64_t last;
+    struct graph_condition *condition = calloc(1, sizeof(*condition));
+
+    if (!condition)
+        return NULL;
+    if (like)
+        *condition = *like;
+    else
+        condition->id = __atomic_add_fetch(&last, 1, __ATOMIC_RELAXED);
+    condition->next = graph->conditions;
+    graph->conditions = condition;
+    return condition;
+}
+
+struct graph_condition *graph_find_condition(const struct graph *graph, uint64_t id)
+{
+    for (; graph; graph = graph->around) {
+        for (struct graph_condition *c = graph->conditions; c; c = c->next) {
+            if (c->id == id)
+                return c;
+        }
+    }
+    return NULL;
 }
 
 bool graph_may_free(const struct graph *graph, const struct graph_memory *memory)

@@ -15,6 +15,16 @@
 
 struct graph_memory;
 
+/* What conditional nodes look at, and kernels count down. */
+struct graph_condition {
+    uint64_t id; /* its handle; never used again */
+    uint32_t context, context_gen;
+    unsigned initial, value;
+    bool assigns; /* the initial value, at each launch */
+    bool used;    /* by a node */
+    struct graph_condition *next;
+};
+
 /* A CUgraphNode; never freed, only used again. */
 struct graph_node {
     uint32_t magic;
@@ -28,6 +38,13 @@ struct graph_node {
     uint64_t values[2];          /* its parameters */
     void *pointers[2];
     struct graph *child;
+    bool counts;      /* a kernel: its second parameter is a condition, which becomes one less */
+    uint64_t decides; /* a conditional node: by which condition, */
+    int choice;       /* and how: CU_GRAPH_COND_TYPE */
+    unsigned body_count;
+    struct graph **bodies; /* what there is to choose from; the node's */
+    size_t *begins; /* of what is launched: the first node of each body, and behind them all */
+    size_t goes_on; /* of what is launched: 1 + the node after this one; 0: the next */
     struct graph_memory *memory; /* that it takes, or frees: a hold on it */
     size_t after_count;
     struct graph_node **after;       /* nodes that come before */
@@ -53,6 +70,8 @@ struct graph {
     size_t count, size;
     struct graph_node **nodes;
     const struct graph *original; /* of a clone */
+    struct graph *around;         /* of a conditional node's body: the graph that has the node */
+    struct graph_condition *conditions;
     struct graph *next_unused;
 
     /* Of one with memory: its only instantiation; and of that one: what it was made of. */
@@ -102,6 +121,13 @@ bool graph_copy(struct graph *to, const struct graph *from);
 bool graph_has_nodes(const struct graph *graph, const CUgraphNode *nodes, size_t count);
 
 bool graph_has_memory(const struct graph *graph);
+bool graph_has_conditions(const struct graph *graph);
+
+/* A new condition of a graph, a copy of one if it is not NULL. NULL: there is no memory. By its id,
+ * of a graph or of one around it; NULL: there is none. */
+struct graph_condition *graph_add_condition(struct graph *graph,
+                                            const struct graph_condition *like);
+struct graph_condition *graph_find_condition(const struct graph *graph, uint64_t id);
 
 /* Whether a graph may have a node that frees it: no other one does. */
 bool graph_may_free(const struct graph *graph, const struct graph_memory *memory);

@@ -153,6 +153,90 @@ static void kernels_run_on_two_devices(void)
     INVALID(cuGraphInstantiateWithFlags(&exec, graph, 0));
 }
 
+static CUgraph *add_condition(CUgraph to, int type, unsigned bodies, unsigned value,
+                              CUgraphConditionalHandle *ret_handle)
+{
+    CUgraphNodeParams params = {
+        .type = CU_GRAPH_NODE_TYPE_CONDITIONAL,
+        .conditional = {.type = type, .size = bodies, .ctx = t.context},
+    };
+    CUgraphNode node;
+
+    OK(cuGraphConditionalHandleCreate(&params.conditional.handle, to, t.context, value,
+                                      CU_GRAPH_COND_ASSIGN_DEFAULT));
+    OK(cuGraphAddNode(&node, to, NULL, 0, &params));
+    *ret_handle = params.conditional.handle;
+    return params.conditional.phGraph_out;
+}
+
+static void add_kernel(CUgraph to, CUfunction function, uint64_t ns, uint64_t second)
+{
+    void *params[] = {&ns, &second};
+    CUDA_KERNEL_NODE_PARAMS kernel = {
+        function, 100, 1, 1, 32, 1, 1, 0, params, NULL, NULL, NULL,
+    };
+    CUgraphNode node;
+
+    OK(cuGraphAddKernelNode_v2(&node, to, NULL, 0, &kernel));
+}
+
+static int64_t busy_of(CUgraph of)
+{
+    int64_t before = testing_busy_ns();
+
+    OK(cuGraphInstantiateWithFlags(&exec, of, 0));
+    OK(cuGraphLaunch(exec, t.streams[0]));
+    testing_step(1000000);
+    OK(cuStreamQuery(t.streams[0]));
+    OK(cuGraphExecDestroy(exec));
+    return testing_busy_ns() - before;
+}
+
+static void conditions(void)
+{
+    CUgraphConditionalHandle outer, inner, unused;
+    CUfunction counting;
+    CUgraph *bodies, *nested, choice, other;
+    CUgraphExec second;
+    CUmodule module;
+
+    (void)begin();
+    OK(cuModuleLoadData(&module, "hamisim-module 1\nsize=0\nkernel count counts\n"));
+    OK(cuModuleGetFunction(&counting, module, "count"));
+
+    /* Five times, and in each twice of the inner one, the first time: it then is 0. */
+    bodies = add_condition(graph, CU_GRAPH_COND_TYPE_WHILE, 1, 5, &outer);
+    add_kernel(bodies[0], counting, 100, outer);
+    nested = add_condition(bodies[0], CU_GRAPH_COND_TYPE_WHILE, 1, 2, &inner);
+    add_kernel(nested[0], counting, 1000, inner);
+    HOLDS(busy_of(graph) == 5 * 100 + 2 * 1000);
+    HOLDS(busy_of(graph) == 5 * 100 + 2 * 1000);
+
+    OK(cuGraphInstantiateWithFlags(&exec, graph, 0));
+    REFUSES(cuGraphInstantiateWithFlags(&second, graph, 0));
+    REFUSES(cuGraphClone(&other, graph));
+    OK(cuStreamBeginCapture_v2(t.streams[0], CU_STREAM_CAPTURE_MODE_RELAXED));
+    REFUSES(cuGraphLaunch(exec, t.streams[0]));
+    OK(cuStreamEndCapture(t.streams[0], &other));
+    INVALID(cuGraphDestroy(bodies[0]));
+    OK(cuGraphDestroy(graph));
+    OK(cuGraphExecDestroy(exec));
+
+    for (unsigned value = 0; value < 4; value++) {
+        OK(cuGraphCreate(&choice, 0));
+        bodies = add_condition(choice, CU_GRAPH_COND_TYPE_SWITCH, 3, value, &outer);
+        for (unsigned i = 0; i < 3; i++)
+            add_kernel(bodies[i], t.kernel, 1000 * (i + 1), 0);
+        bodies = add_condition(choice, CU_GRAPH_COND_TYPE_IF, 2, value, &outer);
+        add_kernel(bodies[0], t.kernel, 10000, 0);
+        add_kernel(bodies[1], t.kernel, 20000, 0);
+        HOLDS(busy_of(choice) == (value < 3 ? 1000 * (value + 1) : 0) + (value ? 10000 : 20000));
+        OK(cuGraphConditionalHandleCreate(&unused, choice, NULL, 0, 0));
+        INVALID(cuGraphInstantiateWithFlags(&exec, choice, 0));
+        OK(cuGraphDestroy(choice));
+    }
+}
+
 static void kernels_run(void)
 {
     CUgraphNode nodes[8], from[8], to[8];
@@ -503,6 +587,7 @@ static void nodes_take_memory(void)
 HOLDS_IN(nodes_of_what_can_be_launched_take_memory, "graph-node=64Ki", nodes_take_memory)
 HOLDS_IN(a_graph_runs_what_was_added_in_order, "", kernels_run)
 HOLDS_IN(a_kernel_runs_on_its_own_device, "graph-node=1Mi", kernels_run_on_two_devices)
+HOLDS_IN(a_condition_chooses_bodies, "", conditions)
 HOLDS_IN(a_child_is_a_copy, "", children)
 HOLDS_IN(a_circle_is_no_graph, "", circles)
 HOLDS_IN(memory_is_taken_at_the_launch_and_kept, "", memory_is_taken_late)
@@ -519,6 +604,7 @@ int main(void)
         cmocka_unit_test(nodes_of_what_can_be_launched_take_memory),
         cmocka_unit_test(a_graph_runs_what_was_added_in_order),
         cmocka_unit_test(a_kernel_runs_on_its_own_device),
+        cmocka_unit_test(a_condition_chooses_bodies),
         cmocka_unit_test(a_child_is_a_copy),
         cmocka_unit_test(a_circle_is_no_graph),
         cmocka_unit_test(memory_is_taken_at_the_launch_and_kept),

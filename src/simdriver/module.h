@@ -12,9 +12,10 @@
  * Behind a kernel's name there may be "waits" or "posts": its second parameter, a uint64_t, is then
  * the number of a flag, 0 to 1023, that is the whole machine's. A waiting kernel ends no earlier
  * than it could take a post of that flag; a posting one posts it as it ends. Behind "touches" it is
- * an address of managed memory, which comes to the device as it is launched. "local=BYTES" is what
- * each of its threads needs of the stack. The size is divided among the kernels, where they are
- * loaded one by one.
+ * an address of managed memory, which comes to the device as it is launched, and behind "counts" a
+ * condition of the graph that the kernel is a node of, which it makes one less if it is above 0.
+ * "local=BYTES" is what each of its threads needs of the stack. The size is divided among the
+ * kernels, where they are loaded one by one.
  *
  * Anything that looks like PTX, an ELF file or a fat binary is taken too: it is 1 MiB large and has
  * a kernel of every name. The rest is CUDA_ERROR_INVALID_IMAGE.

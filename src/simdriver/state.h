@@ -80,6 +80,7 @@ enum sim_op_role {
     SIM_ROLE_WAITS,   /* ends no earlier than it could take one of the flag's posts */
     SIM_ROLE_POSTS,   /* posts the flag as it ends */
     SIM_ROLE_TOUCHES, /* of a module's kernel only: managed memory, as it is launched */
+    SIM_ROLE_COUNTS,  /* and so: a condition of a graph down */
 };
 
 struct sim_op {

@@ -92,6 +92,16 @@ void graph_homes_unloaded(CUmodule module)
         (void)allocations_take(ALLOCATION_HOME, key_of(module), &entry);
 }
 
+void graph_homes_found_condition(CUgraphNode node, CUcontext context)
+{
+    const struct vgpu_device *device;
+
+    if (!graph_homes_matter() || vgpu_mode() != VGPU_ON)
+        return;
+    device = context ? contexts_device(context) : vgpu_current_device();
+    note(node, device ? set_of(device) : ~0u >> (32 - REGION_DEVICES), 0);
+}
+
 /* Of nodes */
 
 /* Empty: it is not known. The context is looked at only where it counts, without a function. */
@@ -144,11 +154,9 @@ static bool add_home(CUgraphNode node, CUgraphNodeType type, void *arg)
 
     if (type == CU_GRAPH_NODE_TYPE_MEMSET || type == CU_GRAPH_NODE_TYPE_MEMCPY)
         *set |= home_of_transfer(node, type);
-    if (type == CU_GRAPH_NODE_TYPE_CONDITIONAL)
-        return false;
-    if (type != CU_GRAPH_NODE_TYPE_KERNEL)
+    if (type != CU_GRAPH_NODE_TYPE_KERNEL && type != CU_GRAPH_NODE_TYPE_CONDITIONAL)
         return true;
-    home = home_of(node);
+    home = type == CU_GRAPH_NODE_TYPE_KERNEL ? home_of(node) : look(node);
     *set |= home;
     return home != 0;
 }

@@ -28,6 +28,10 @@ void graph_homes_found_function(const void *function);
 
 void graph_homes_unloaded(CUmodule module);
 
+/* A conditional node was added, with this context, or the current one. Such a node is in no other
+ * graph: what has one can't be cloned, nor be a child. */
+void graph_homes_found_condition(CUgraphNode node, CUcontext context);
+
 /* What was made executable of a graph, and its end. */
 void graph_homes_made(CUgraphExec exec, CUgraph graph);
 void graph_homes_ended(CUgraphExec exec);

@@ -4,6 +4,7 @@
 
 #include <string.h>
 
+#include "vgpu/graph_homes.h"
 #include "vgpu/graphs.h"
 #include "vgpu/real.h"
 
@@ -42,12 +43,15 @@ static CUgraphNodeParams *take_params(const CUgraphNodeParams *params, struct no
     return &taken->own.head;
 }
 
-static void give_params(const struct node_params *taken, CUgraphNodeParams *params)
+static void give_params(const struct node_params *taken, CUgraphNode node,
+                        CUgraphNodeParams *params)
 {
     const size_t from = offsetof(CUgraphNodeParams, reserved0);
 
     if (params)
         memcpy((unsigned char *)params + from, taken->own.bytes + from, NODE_PARAMS_SIZE - from);
+    if (params && taken->own.head.type == CU_GRAPH_NODE_TYPE_CONDITIONAL)
+        graph_homes_found_condition(node, taken->own.head.conditional.ctx);
 }
 
 /* False: it is out of memory. */
@@ -73,7 +77,7 @@ PUBLIC CUresult cuGraphAddNode(CUgraphNode *node, CUgraph graph, const CUgraphNo
         return CUDA_ERROR_OUT_OF_MEMORY;
     result = REAL(cuGraphAddNode)(node, graph, dependencies, count, own);
     if (result == CUDA_SUCCESS)
-        give_params(&taken, params);
+        give_params(&taken, *node, params);
     return result;
 }
 
@@ -88,7 +92,7 @@ PUBLIC CUresult cuGraphAddNode(CUgraphNode *node, CUgraph graph, const CUgraphNo
         return CUDA_ERROR_OUT_OF_MEMORY;                                                           \
     result = REAL(name)(node, graph, dependencies, edges, count, own);                             \
     if (result == CUDA_SUCCESS)                                                                    \
-        give_params(&taken, params);                                                               \
+        give_params(&taken, *node, params);                                                        \
     return result
 
 PUBLIC CUresult cuGraphAddNode_v2(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies,

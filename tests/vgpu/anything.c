@@ -43,12 +43,14 @@
  *   aSLOT,DEVICE,BYTES      points to the parameters of a graph's node that allocates; the address
  *                           that the driver puts there on success is the slot's
  *   ASLOT,DEVICE,BYTES      the same for a node of any type
- *   dSLOT[,SLOT...]         points to a list of the words in slots
- *   qSLOT,GX,NS             points to the parameters of a graph's kernel: function, blocks, length
- *   mSLOT,SLOT,NS[;...]     points to a list of launches on several devices: function, stream
+ *   CSLOT,HANDLE,TYPE,COUNT points to the parameters of a graph's conditional node: the condition
+ * that is in slot HANDLE, so many bodies; the first one is the slot's dSLOT[,SLOT...] points to a
+ * list of the words in slots qSLOT,GX,NS             points to the parameters of a graph's kernel:
+ * function, blocks, length mSLOT,SLOT,NS[;...]     points to a list of launches on several devices:
+ * function, stream
  *
- * The answer to a call is the result and a word for each of n, w, a, A, o, v, x, s, f. Slots are in
- * groups of 32, one for each kind of handle; slot 0 is NULL.
+ * The answer to a call is the result and a word for each of n, w, a, A, C, o, v, x, s, f. Slots are
+ * in groups of 32, one for each kind of handle; slot 0 is NULL.
  */
 
 #include <dlfcn.h>
@@ -144,10 +146,20 @@ struct alloc_node {
     uint64_t access_count, bytes, address;
 };
 
+struct conditional_node {
+    uint64_t handle;
+    int type;
+    unsigned count;
+    void **bodies, *context;
+};
+
 struct any_node {
     int type, reserved[3];
-    struct alloc_node alloc;
-    unsigned char rest[120];
+    union {
+        struct alloc_node alloc;
+        struct conditional_node conditional;
+        unsigned char bytes[240];
+    };
 };
 
 _Static_assert(sizeof(struct any_node) == 256 && sizeof(struct alloc_node) == 120, "the driver's");
@@ -360,6 +372,23 @@ static void prepare_alloc(struct argument *a, const char *text)
     a->word = (uintptr_t)a->at.bytes;
 }
 
+static void prepare_conditional(struct argument *a, const char *text)
+{
+    struct conditional_node *node = &a->at.any.conditional;
+    char *rest;
+
+    memset(a->at.bytes, 0, sizeof(a->at.any));
+    a->at.any.type = 13;
+    a->slot = (unsigned)strtoul(text, &rest, 10) % SLOTS;
+    rest += *rest == ',';
+    node->handle = slot_word(rest, &rest);
+    rest += *rest == ',';
+    node->type = (int)strtol(rest, &rest, 10);
+    rest += *rest == ',';
+    node->count = (unsigned)strtoul(rest, &rest, 10);
+    a->word = (uintptr_t)a->at.bytes;
+}
+
 static void prepare_list(struct argument *a, const char *text)
 {
     char *rest = (char *)text;
@@ -444,6 +473,9 @@ static void prepare(struct argument *a, const char *text)
     case 'a':
     case 'A':
         prepare_alloc(a, text);
+        break;
+    case 'C':
+        prepare_conditional(a, text);
         break;
     case 'd':
         prepare_list(a, text);
@@ -547,6 +579,11 @@ static void say_output(struct argument *a, bool success)
     case 'a':
     case 'A':
         a->at.word = a->kind == 'a' ? a->at.alloc.address : a->at.any.alloc.address;
+        say_handle(a, success);
+        break;
+    case 'C':
+        a->at.word =
+            a->at.any.conditional.bodies ? (uintptr_t)a->at.any.conditional.bodies[0] : POISON;
         say_handle(a, success);
         break;
     case 'y':

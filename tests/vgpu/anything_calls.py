@@ -419,6 +419,7 @@ ROWS = {
     "cuMemcpyAtoD_v2_ptds": (0.05, "inside array 0 partsize"),
     "cuMemcpyDtoA_v2_ptds": (0.05, "array 0 inside partsize"),
     "cuGraphAddMemsetNode": (0.1, "+node graph after aftercount 0 context"),
+    "cuGraphConditionalHandleCreate": (0.2, "o8 graph context 3 flags"),
     "cuGraphMemsetNodeGetParams": (0.1, "node 0"),
     "cuGraphMemcpyNodeGetParams": (0.1, "node 0"),
     # NVML

@@ -419,6 +419,26 @@ def check_nodes():
     check_equal(machine.used(), 0, "nothing is left")
 
 
+def check_bodies():
+    """Of what a conditional node may choose the driver tells nothing."""
+    machine = new_machine(**{"graph-node": NODE})
+    one = Plain(limited_environment(machine, memory=LIMIT)).begin()
+    one.new()
+    one.must("cuGraphConditionalHandleCreate", f"n{slot('node', 30)}", f"h{slot('graph')}", 0, 1, 1)
+    one.must("cuGraphAddNode", f"n{slot('node', 31)}", f"h{slot('graph')}", 0, 0, f"C{slot('graph', 9)},{slot('node', 30)},0,1")
+    one.nodes(600, 9)
+    one.must("cuMemAlloc_v2", f"n{slot('ptr', 30)}", ROOM - 20 * MIB)
+    check_equal(one.try_make(), OUT_OF_MEMORY, "a body's nodes take memory as any, and what has no room is out of memory")
+    agree("and gone", machine, one, LIMIT - 20 * MIB)
+    one.must("cuMemFree_v2", f"h{slot('ptr', 30)}")
+    check_equal(one.try_make(), 0, "with room it is made")
+    agree("and charged at once", machine, one, CONTEXT + 38 * MIB)
+    check_equal(one.launch(), 0, "and launched")
+    one.wait()
+    one.finish()
+    check_equal(machine.used(), 0, "nothing is left")
+
+
 def check_nodes_elsewhere(current, sentence):
     """What nodes take on another device than the current one, or where none is current."""
     machine = Machine(gpus=2, memory=4 * GIB, context=CONTEXT, driver={"graph-node": NODE})
@@ -451,6 +471,7 @@ def check_nodes_elsewhere(current, sentence):
 
 for test in (
     check_nodes,
+    check_bodies,
     lambda: check_nodes_elsewhere(f"h{slot('context', 1)}", "another device is current"),
     lambda: check_nodes_elsewhere(0, "no device is current"),
     check_limit,

@@ -22,6 +22,7 @@
  *   greedy graph-unseen   the same, in a context that the runtime's own way made, and nobody entered
  *   greedy graph-sets     one that sets memory of device 1
  *   greedy graph-copies   one that copies within device 1
+ *   greedy graph-loop     one that runs a kernel on device 1 again and again
  *   greedy graph-apart    not greedy: a graph on each of two devices, launched there in turn
  *   greedy contexts       a context for each kernel, which ends with it
  *   greedy refused        asks for its context's end, which a capture forbids, while kernels run
@@ -506,6 +507,49 @@ static void graph_copies(void)
     launch_graphs(captured_graph(copy_far, ptrs, far_stream, far_event));
 }
 
+/* As the API reference has CUgraphNodeParams, of a conditional node. */
+struct conditional_params {
+    int type, reserved[3];
+    uint64_t handle;
+    int choice;
+    unsigned count;
+    cu_handle *bodies, context;
+    uint64_t rest[26];
+};
+
+static void graph_loop(void)
+{
+    typedef int create_fn(cu_handle * graph, unsigned flags);
+    typedef int condition_fn(uint64_t * handle, cu_handle graph, cu_handle context,
+                             unsigned initial, unsigned flags);
+    typedef int add_fn(cu_handle * node, cu_handle graph, const cu_handle *after, size_t count,
+                       struct conditional_params *params);
+    typedef int add_kernel_fn(cu_handle * node, cu_handle graph, const cu_handle *after,
+                              size_t count, const struct kernel_params *params);
+    uint64_t length_ns = SHORT_NS, condition;
+    void *list[] = {&length_ns, &condition, NULL};
+    struct conditional_params loop = {.type = 13, .choice = 1, .count = 1};
+    struct kernel_params kernel = {.grid = {108, 1, 1}, .block = {1, 1, 1}, .params = list};
+    cu_handle node, graph, library;
+
+    _Static_assert(sizeof(loop) == 256, "the driver's");
+    begin(1);
+    must(((cu_ctx_out_fn *)symbol("cuCtxGetCurrent"))(&loop.context), "cuCtxGetCurrent");
+    must(cu.load(&library, "hamisim-module 1\nsize=65536\nkernel count counts\n"), "cuModuleLoad");
+    must(cu.function(&kernel.function, library, "count"), "count");
+    begin(0);
+    must(((create_fn *)symbol("cuGraphCreate"))(&graph, 0), "cuGraphCreate");
+    must(((condition_fn *)symbol("cuGraphConditionalHandleCreate"))(&condition, graph, loop.context,
+                                                                    LONG_NS / SHORT_NS, 1),
+         "cuGraphConditionalHandleCreate");
+    loop.handle = condition;
+    must(((add_fn *)symbol("cuGraphAddNode"))(&node, graph, NULL, 0, &loop), "cuGraphAddNode");
+    must(((add_kernel_fn *)symbol("cuGraphAddKernelNode_v2"))(&node, loop.bodies[0], NULL, 0,
+                                                              &kernel),
+         "cuGraphAddKernelNode");
+    launch_graphs(graph);
+}
+
 /* As the API reference has CUDA_MEMSET_NODE_PARAMS. */
 struct set_params {
     uint64_t ptr;
@@ -870,6 +914,10 @@ int main(int argc, char **argv)
     }
     if (strcmp(way, "graph-copies") == 0) {
         graph_copies();
+        return 0;
+    }
+    if (strcmp(way, "graph-loop") == 0) {
+        graph_loop();
         return 0;
     }
     if (strcmp(way, "graph-sets") == 0) {
