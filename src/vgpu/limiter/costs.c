@@ -107,9 +107,10 @@ double cost_risk_ns(const struct costs *costs, const struct cost *cost)
     return root >= COSTS_ALWAYS_NS ? 0 : MAX(root, least_ns);
 }
 
+/* Also where each is measured by now: this one was drawn when that was not so. */
 bool cost_is_doubtful(const struct cost *cost, double length_ns)
 {
-    return cost_is_known(cost) && !cost_is_long(cost) && length_ns > 1.5 * cost->mean_ns + 20e3;
+    return cost_is_known(cost) && length_ns > 1.5 * cost->mean_ns + 20e3;
 }
 
 static void learn_square(struct cost *cost, double length_ns)

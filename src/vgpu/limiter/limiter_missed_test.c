@@ -152,8 +152,6 @@ static double share_of_rare(double length_ns, double life_ns)
     return share;
 }
 
-/* The lot rarely finds it, and then finds more than can be owed. That the first one is missed can't
- * be helped. */
 /* What is ours of a kernel beside another process' takes a while to be found out: each life knows
  * what those before it found. */
 static void who_is_killed_soon_beside_another_gets_no_more(void **state)
@@ -183,6 +181,37 @@ static void who_is_killed_soon_beside_another_gets_no_more(void **state)
     }
 }
 
+/* A long kernel that is drawn beside others' work stands for several. Not all of its time is ours,
+ * though by the time that it ends each kernel of its shape is measured. */
+static void long_kernels_of_new_processes_pay_nothing_of_others_time(void **state)
+{
+    enum { RUNS = 8 };
+
+    (void)state;
+    for (unsigned neighbours = 2; neighbours <= 3; neighbours++) {
+        struct setup setup = {
+            .cores = 20,
+            .tenants = 1,
+            .neighbours = neighbours,
+            .programs = {trace_program(3e6, 0), trace_program(1e6, 0), trace_program(1e6, 0),
+                         trace_program(1e6, 0)},
+        };
+        double share = 0;
+
+        setup.programs[0].lengths = LENGTHS_TRICKS;
+        setup.programs[0].shortest_ns = 5e3;
+        setup.programs[0].life_ns = 1e9;
+        for (unsigned run = 0; run < RUNS; run++)
+            share += trace_run(&setup, 1 + 2 * 7919 * run, false).share / RUNS;
+        print_message("3 ms among 5 us beside %u others, killed each second: %.2f %%\n", neighbours,
+                      share);
+        assert_true(share < setup.cores + 0.75);
+        assert_true(share > setup.cores - 1.5);
+    }
+}
+
+/* The lot rarely finds it, and then finds more than can be owed. That the first one is missed can't
+ * be helped. */
 static void a_long_kernel_among_very_many_short_ones_is_paid_for(void **state)
 {
     static const struct {
@@ -385,6 +414,7 @@ int main(void)
         cmocka_unit_test(who_is_killed_soon_beside_another_gets_no_more),
         cmocka_unit_test(launches_that_block_pay_little_of_the_hosts_time),
         cmocka_unit_test(launches_that_block_side_by_side_pay_little_more),
+        cmocka_unit_test(long_kernels_of_new_processes_pay_nothing_of_others_time),
         cmocka_unit_test(a_long_kernel_among_very_many_short_ones_is_paid_for),
         cmocka_unit_test(a_queue_without_measurements_left_is_paid_for),
         cmocka_unit_test(what_was_drawn_without_measurements_left_is_paid_for),
