@@ -232,12 +232,12 @@ static double risk_of(const struct limiter *limiter, const struct launch_cache *
 /* Too many are being measured, and this one is to be as well, by its length or by lot. To let it go
  * unmeasured for the price of the mean is to let it choose when: most go while the mean happens to
  * be low. */
-static bool lacks_sample(const struct limiter *limiter, const struct launch_cache *cache,
+static bool lacks_sample(struct limiter *limiter, const struct launch_cache *cache,
                          const struct cost *cost)
 {
     double risk_ns;
 
-    if (limiter->samples.pending + limiter->samples.open < SAMPLES)
+    if (samples_have_room(&limiter->samples, limiter->ops, limiter->gpu))
         return false;
     risk_ns = risk_of(limiter, cache, cost);
     return risk_ns <= 0 || (cache->limiter == limiter && risk_ns > cache->risk_ns);

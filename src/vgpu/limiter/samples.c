@@ -18,20 +18,33 @@ static bool marks_are_done(const struct limiter_gpu *ops, void *gpu, struct samp
     return sample->mark_count == 0;
 }
 
-static struct sample *find_free(struct samples *samples, const struct limiter_gpu *ops, void *gpu)
+static struct sample *find_place(struct samples *samples, const struct limiter_gpu *ops, void *gpu)
 {
     for (unsigned i = 0; i < SAMPLES; i++) {
         struct sample *sample = &samples->list[i];
 
-        if (sample->state != SAMPLE_FREE || !marks_are_done(ops, gpu, sample))
-            continue;
-        if (!sample->start)
-            sample->start = ops->make_event(gpu);
-        if (!sample->end)
-            sample->end = ops->make_event(gpu);
-        return sample->start && sample->end ? sample : NULL;
+        if (sample->state == SAMPLE_FREE && marks_are_done(ops, gpu, sample))
+            return sample;
     }
     return NULL;
+}
+
+bool samples_have_room(struct samples *samples, const struct limiter_gpu *ops, void *gpu)
+{
+    return find_place(samples, ops, gpu) != NULL;
+}
+
+static struct sample *find_free(struct samples *samples, const struct limiter_gpu *ops, void *gpu)
+{
+    struct sample *sample = find_place(samples, ops, gpu);
+
+    if (!sample)
+        return NULL;
+    if (!sample->start)
+        sample->start = ops->make_event(gpu);
+    if (!sample->end)
+        sample->end = ops->make_event(gpu);
+    return sample->start && sample->end ? sample : NULL;
 }
 
 static void begin_calibration(struct samples *samples, struct sample *sample)

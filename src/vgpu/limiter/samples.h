@@ -113,6 +113,10 @@ void samples_calibrate(struct samples *samples, const struct limiter_gpu *ops, v
 /* Takes in what a calibration says. */
 void samples_note_overhead(struct samples *samples, const struct sample *sample, double length_ns);
 
+/* Whether there is a place for one more. The marks of one that is over may still be on their way.
+ */
+bool samples_have_room(struct samples *samples, const struct limiter_gpu *ops, void *gpu);
+
 /* Records the marks and the start; NULL when there is no room or no event. */
 struct sample *samples_begin(struct samples *samples, const struct limiter_gpu *ops, void *gpu,
                              enum sample_kind kind, const struct launch *launch,
