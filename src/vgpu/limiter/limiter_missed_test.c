@@ -94,6 +94,39 @@ static void who_is_killed_in_launches_that_block_gets_no_more(void **state)
     assert_true(share > 1);
 }
 
+/* What it paid for and did not run is given back: of a queue that is done one by one, all but what
+ * ran since the last one was done. */
+static void who_is_killed_pays_for_no_more_than_it_ran(void **state)
+{
+    enum { RUNS = 4 };
+    static const struct {
+        enum lengths lengths;
+        double length_ns;
+    } cases[] = {{LENGTHS_FIXED, 1e6}, {LENGTHS_BIMODAL, 20e6}};
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        struct setup setup = {
+            .cores = 2 * CORES,
+            .tenants = 1,
+            .programs = {trace_program(cases[i].length_ns, 0)},
+        };
+        double over = 0;
+
+        setup.programs[0].lengths = cases[i].lengths;
+        setup.programs[0].life_ns = 300e6;
+        for (unsigned run = 0; run < RUNS; run++) {
+            struct result result = trace_run(&setup, 1 + 2 * 7919 * run, false);
+
+            over += (result.charged - result.share) / RUNS;
+        }
+        print_message("kernels of %.0f ms, killed after 300 ms: %.2f points too much charged\n",
+                      cases[i].length_ns / 1e6, over);
+        assert_true(over < 0.5);
+        assert_true(over > -0.5);
+    }
+}
+
 /* What the host takes to launch it can't be told from the kernel, but that it is no less than an
  * event takes. */
 static void launches_that_block_pay_little_of_the_hosts_time(void **state)
@@ -438,6 +471,7 @@ int main(void)
         cmocka_unit_test(sixteen_streams_get_no_more_than_the_limit),
         cmocka_unit_test(long_kernels_in_many_streams_are_paid_for),
         cmocka_unit_test(who_is_killed_in_launches_that_block_gets_no_more),
+        cmocka_unit_test(who_is_killed_pays_for_no_more_than_it_ran),
         cmocka_unit_test(who_is_killed_soon_beside_another_gets_no_more),
         cmocka_unit_test(launches_that_block_pay_little_of_the_hosts_time),
         cmocka_unit_test(launches_that_block_side_by_side_pay_little_more),

@@ -60,6 +60,11 @@ double presence_device_ns(const struct presence *presence, double host_ns)
     return presence->least_known ? host_ns + presence->least_ns : 1e30;
 }
 
+double presence_host_ns(const struct presence *presence, double device_ns)
+{
+    return presence->least_known ? device_ns - presence->least_ns : -1e15;
+}
+
 static void add(struct presence *presence, enum probe_state state, double host_ns)
 {
     presence->open -= presence->probes[presence->next].state == PROBE_OPEN;

@@ -74,6 +74,9 @@ double presence_late_ns(struct presence *presence, double device_ns, double host
  * probe's delay; later than any where that is not known yet. */
 double presence_device_ns(const struct presence *presence, double host_ns);
 
+/* The other way round; earlier than any where that is not known yet. */
+double presence_host_ns(const struct presence *presence, double device_ns);
+
 /* The base event was recorded anew: times are against another moment. */
 void presence_new_base(struct presence *presence);
 

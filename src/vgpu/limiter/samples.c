@@ -152,7 +152,7 @@ struct sample *samples_begin(struct samples *samples, const struct limiter_gpu *
     sample->paid_ns = sample->provisional_ns = sample->started_ns = 0;
     sample->gap_ns = sample->held_ns = sample->after_ns = sample->over_ns = 0;
     sample->queued_ns = 0;
-    sample->began_ns = now_ns;
+    sample->began_ns = sample->since_ns = now_ns;
     return sample;
 }
 
@@ -283,6 +283,17 @@ bool samples_renew_base(struct samples *samples, const struct limiter_gpu *ops, 
         return false;
     samples->base_ns = now_ns;
     return true;
+}
+
+void samples_note_end(struct samples *samples, const struct sample *done, int64_t ended_ns)
+{
+    for (unsigned i = 0; i < SAMPLES && samples->always; i++) {
+        struct sample *sample = &samples->list[i];
+
+        if (sample->state == SAMPLE_PENDING && sample->began_ns > done->began_ns &&
+            launches_share_stream(&sample->launch, &done->launch))
+            sample->since_ns = MAX(sample->since_ns, ended_ns);
+    }
 }
 
 int64_t samples_oldest_ns(const struct samples *samples, const struct launch *where)

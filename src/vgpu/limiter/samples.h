@@ -86,6 +86,7 @@ struct sample {
     int64_t after_ns;       /* host time that recording took after the launch */
     int64_t over_ns;    /* host clock, when it was over: its end was recorded later; 0: not so */
     int64_t began_ns;   /* host clock */
+    int64_t since_ns;   /* host clock: it did not run before */
     int64_t started_ns; /* host clock, when it was first seen running; 0: it may be in a queue */
 };
 
@@ -151,6 +152,9 @@ bool samples_interval(const struct samples *samples, const struct limiter_gpu *o
 /* Records the base anew where it is due and nothing needs the old one. True when it did. */
 bool samples_renew_base(struct samples *samples, const struct limiter_gpu *ops, void *gpu,
                         int64_t now_ns);
+
+/* A measurement is done: what was launched after it into its stream did not run before it ended. */
+void samples_note_end(struct samples *samples, const struct sample *done, int64_t ended_ns);
 
 /* When the oldest of the measurements began that are on their way in the stream; 0: there is none.
  */

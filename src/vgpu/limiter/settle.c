@@ -39,7 +39,7 @@ void limiter_publish_owed(struct limiter *limiter)
         if (sample->state == SAMPLE_FREE || sample->kind != SAMPLE_ALWAYS)
             continue;
         owed += sample->paid_ns + sample->provisional_ns;
-        since = MIN(since, sample->began_ns);
+        since = MIN(since, sample->since_ns);
     }
     turns_owe(limiter->share->region, limiter->share->device, owed, owed ? since : 0);
 }
@@ -262,12 +262,17 @@ static void look_at_tails(struct limiter *limiter, int64_t now_ns)
     atomic_fetch_add_explicit(&limiter->generation, 1, RELAXED);
 }
 
-static void note_end(struct limiter *limiter, const struct sample *sample)
+static void note_end(struct limiter *limiter, const struct sample *sample, int64_t now_ns)
 {
     struct interval interval;
+    double host_ns;
 
-    if (sample->kind != SAMPLE_CALIBRATION && ran(limiter, sample, &interval))
-        presence_note_end(&limiter->presence, interval.end_ms * 1e6);
+    if (sample->kind == SAMPLE_CALIBRATION || !ran(limiter, sample, &interval))
+        return;
+    presence_note_end(&limiter->presence, interval.end_ms * 1e6);
+    host_ns = presence_host_ns(&limiter->presence, interval.end_ms * 1e6);
+    samples_note_end(&limiter->samples, sample,
+                     MIN(limiter->samples.base_ns + (int64_t)host_ns, now_ns));
 }
 
 /*
@@ -320,7 +325,7 @@ void limiter_poll(struct limiter *limiter)
                                        &lengths_ns[count]))) {
         settled |= done[count]->kind == SAMPLE_ALWAYS;
         samples_free(samples, done[count]);
-        note_end(limiter, done[count]);
+        note_end(limiter, done[count], now_ns);
         if (done[count]->kind != SAMPLE_CALIBRATION)
             tails_note_done(&limiter->tails, &done[count]->launch, done[count]->began_ns);
         if (++count == SAMPLES_POLLED)
