@@ -891,87 +891,77 @@ static void joins_beside(void)
     printf("%d %d\n", made, failed);
 }
 
+static void captured_on_two(void)
+{
+    graph_of_two("graph");
+}
+
+static void kernel_on_two(void)
+{
+    graph_of_two("graph-kernel");
+}
+
+static void added_elsewhere(void)
+{
+    graph_of_two("graph-added");
+}
+
+static const struct way {
+    const char *name;
+    void (*run)(void);
+    void (*run_with)(int number); /* its argument, or this if there is none */
+    int number;
+    int begins; /* has a device of its own choice */
+} ways[] = {
+    {"other", NULL, other, 1, 1},
+    {"alternate", alternate, .begins = 1},
+    {"multi", multi, .begins = 1},
+    {"graph", captured_on_two, .begins = 1},
+    {"graph-kernel", kernel_on_two, .begins = 1},
+    {"graph-added", added_elsewhere, .begins = 1},
+    {"graph-apart", graphs_apart, .begins = 1},
+    {"graph-copies", graph_copies, .begins = 1},
+    {"graph-loop", graph_loop, .begins = 1},
+    {"graph-sets", graph_sets, .begins = 1},
+    {"graph-unseen", graph_unseen, .begins = 1},
+    {"contexts", contexts},
+    {"refused", refused},
+    {"capture", NULL, capture, 0},
+    {"lost-capture", NULL, capture, 1},
+    {"sets", sets},
+    {"copies", copies},
+    {"shapes", shapes},
+    {"burst", burst},
+    {"mixture", mixture},
+    {"blocking", blocking},
+    {"relay", NULL, relay, 4},
+    {"spin", NULL, spin, 3},
+    {"legacy", legacy},
+    {"behind", behind},
+    {"under-capture", under_capture},
+    {"side", NULL, side, 0},
+    {"captures", captures},
+    {"joins", joins},
+    {"joins-beside", joins_beside},
+};
+
 int main(int argc, char **argv)
 {
-    const char *way = argc > 1 ? argv[1] : "";
+    const char *name = argc > 1 ? argv[1] : "";
 
     (void)signal(SIGTERM, stop);
-    if (strcmp(way, "other") == 0 && argc > 2) {
-        other(atoi(argv[2]));
+    for (size_t i = 0; i < sizeof(ways) / sizeof(ways[0]); i++) {
+        const struct way *way = &ways[i];
+
+        if (strcmp(way->name, name) != 0)
+            continue;
+        if (!way->begins)
+            begin(0);
+        if (way->run)
+            way->run();
+        else
+            way->run_with(argc > 2 ? atoi(argv[2]) : way->number);
         return 0;
     }
-    if (strcmp(way, "alternate") == 0) {
-        alternate();
-        return 0;
-    }
-    if (strcmp(way, "multi") == 0) {
-        multi();
-        return 0;
-    }
-    if (strcmp(way, "graph-apart") == 0) {
-        graphs_apart();
-        return 0;
-    }
-    if (strcmp(way, "graph-copies") == 0) {
-        graph_copies();
-        return 0;
-    }
-    if (strcmp(way, "graph-loop") == 0) {
-        graph_loop();
-        return 0;
-    }
-    if (strcmp(way, "graph-sets") == 0) {
-        graph_sets();
-        return 0;
-    }
-    if (strcmp(way, "graph-unseen") == 0) {
-        graph_unseen();
-        return 0;
-    }
-    if (strncmp(way, "graph", 5) == 0) {
-        graph_of_two(way);
-        return 0;
-    }
-    begin(0);
-    if (strcmp(way, "contexts") == 0)
-        contexts();
-    else if (strcmp(way, "refused") == 0)
-        refused();
-    else if (strcmp(way, "capture") == 0)
-        capture(0);
-    else if (strcmp(way, "lost-capture") == 0)
-        capture(1);
-    else if (strcmp(way, "sets") == 0)
-        sets();
-    else if (strcmp(way, "copies") == 0)
-        copies();
-    else if (strcmp(way, "shapes") == 0)
-        shapes();
-    else if (strcmp(way, "burst") == 0)
-        burst();
-    else if (strcmp(way, "mixture") == 0)
-        mixture();
-    else if (strcmp(way, "blocking") == 0)
-        blocking();
-    else if (strcmp(way, "relay") == 0)
-        relay(argc > 2 ? atoi(argv[2]) : 4);
-    else if (strcmp(way, "spin") == 0)
-        spin(argc > 2 ? atoi(argv[2]) : 3);
-    else if (strcmp(way, "legacy") == 0)
-        legacy();
-    else if (strcmp(way, "behind") == 0)
-        behind();
-    else if (strcmp(way, "under-capture") == 0)
-        under_capture();
-    else if (strcmp(way, "side") == 0)
-        side(argc > 2 ? atoi(argv[2]) : 0);
-    else if (strcmp(way, "captures") == 0)
-        captures();
-    else if (strcmp(way, "joins") == 0)
-        joins();
-    else if (strcmp(way, "joins-beside") == 0)
-        joins_beside();
-    else
-        return 2;
-    return 0;
+    return 2;
 }
