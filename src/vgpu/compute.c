@@ -280,7 +280,8 @@ static void found_captured(const struct launch *launch, CUresult result)
     CUcontext context;
     struct inside inside;
 
-    if (!graph_homes_matter() || result != CUDA_SUCCESS || launch->kind == REGION_LAUNCH_GRAPH)
+    if (!graph_homes_matter() || result != CUDA_SUCCESS || launch->is_transfer ||
+        launch->kind == REGION_LAUNCH_GRAPH)
         return;
     context = compute_context_of(launch);
     inside = compute_enter(compute_looked_in(launch->stream, context));

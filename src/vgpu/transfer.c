@@ -41,6 +41,7 @@ static struct launch launch_of(enum kind kind, uint64_t bytes, CUstream stream, 
         .block = {1, 1, 1},
         .stream = stream,
         .per_thread = per_thread,
+        .is_transfer = true,
     };
 }
 

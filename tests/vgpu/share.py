@@ -142,7 +142,7 @@ def greedy():
 def on_two_devices():
     """What runs on a device is paid for there, wherever it was launched; and nowhere else."""
     ways = ("multi", "graph", "graph-added", "graph-unseen", "graph-sets", "graph-copies", "graph-loop")
-    machine = Machine(gpus=2 * len(ways) + 2)
+    machine = Machine(gpus=2 * len(ways) + 2, driver={"stale-handles": "crash"})
     uuids = [gpu["uuid"] for gpu in machine.view()["gpus"]]
 
     def start(i, way, *cores):

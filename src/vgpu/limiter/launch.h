@@ -13,6 +13,7 @@ struct launch {
     uint32_t block[3];    /* threads */
     void *stream;         /* CUstream */
     bool per_thread;      /* the _ptsz flavour: stream NULL is the thread's own */
+    bool is_transfer;     /* memory is set or copied: the function is none of the driver's */
     unsigned kind;        /* enum region_launch_kind */
 };
 
