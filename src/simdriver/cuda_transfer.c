@@ -305,6 +305,37 @@ PUBLIC CUresult cuMemcpy3DAsync_v2_ptsz(const CUDA_MEMCPY3D *copy, CUstream stre
     return copy_3d(copy, stream, true);
 }
 
+/* Several: those before the first that is refused are made. */
+static CUresult copy_all(const CUdeviceptr *to, const CUdeviceptr *from, const size_t *bytes,
+                         size_t count, CUstream stream, bool per_thread)
+{
+    CUresult r = guest_check();
+
+    if (r == CUDA_SUCCESS && (!to || !from || !bytes || !count))
+        r = CUDA_ERROR_INVALID_VALUE;
+    for (size_t i = 0; i < count && r == CUDA_SUCCESS; i++)
+        r = copy_any(to[i], from[i], bytes[i], stream, per_thread);
+    return r;
+}
+
+PUBLIC CUresult cuMemcpyBatchAsync(CUdeviceptr *to, CUdeviceptr *from, size_t *bytes, size_t count,
+                                   CUmemcpyAttributes *attributes, size_t *indices,
+                                   size_t attribute_count, size_t *failed, CUstream stream)
+{
+    (void)attributes, (void)indices, (void)attribute_count;
+    if (failed)
+        *failed = SIZE_MAX;
+    return copy_all(to, from, bytes, count, stream, false);
+}
+
+PUBLIC CUresult cuMemcpyBatchAsync_v2(CUdeviceptr *to, CUdeviceptr *from, size_t *bytes,
+                                      size_t count, CUmemcpyAttributes *attributes, size_t *indices,
+                                      size_t attribute_count, CUstream stream)
+{
+    (void)attributes, (void)indices, (void)attribute_count;
+    return copy_all(to, from, bytes, count, stream, false);
+}
+
 struct sim_op guest_make_set(const CUDA_MEMSET_NODE_PARAMS *params, uint32_t context)
 {
     return op_of(context, (uint64_t)params->elementSize * params->width * params->height);

@@ -38,6 +38,8 @@ static void kept_busy(void)
         .Height = 16,
         .Depth = 64,
     };
+    CUdeviceptr tos[] = {other, other + GIB / 2}, froms[] = {ptr, ptr};
+    size_t sizes[] = {GIB / 2, GIB / 2};
     CUDA_MEMCPY3D of_host = layers;
     int64_t before;
 
@@ -61,6 +63,12 @@ static void kept_busy(void)
     HOLDS(testing_busy_ns() - before == COPY_NS);
 
     before = testing_busy_ns();
+    OK(cuMemcpyBatchAsync_v2(tos, froms, sizes, 2, NULL, NULL, 0, t.streams[0]));
+    testing_step(NS_PER_S);
+    HOLDS(testing_busy_ns() - before == 2 * SET_NS);
+
+    before = testing_busy_ns();
+    INVALID(cuMemcpyBatchAsync_v2(tos, froms, sizes, 0, NULL, NULL, 0, t.streams[0]));
     OK(cuMemsetD8_v2(ptr, 1, 0));
     INVALID(cuMemsetD8_v2(ptr, 1, 2 * GIB + 1));
     INVALID(cuMemsetD32_v2(ptr, 1, UINT64_MAX / 2));

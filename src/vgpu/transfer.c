@@ -5,7 +5,13 @@
  * share as kernels are. Its cost is measured like theirs, by what is done and how much of it, in
  * eighths of powers of two. What comes from the host, or goes there or to another device, is the
  * copy engines' work, and free.
+ *
+ * What a copy is told by, and each list of copies, is the library's own before it is looked at: in
+ * the caller's memory another thread could change it until the driver reads it.
  */
+
+#include <string.h>
+#include <sys/mman.h>
 
 #include "vgpu/compute.h"
 #include "vgpu/contexts.h"
@@ -170,6 +176,12 @@ static uint64_t between_any(CUdeviceptr to, CUdeviceptr from, uint64_t bytes)
                : 0;
 }
 
+/* NULL stays NULL. */
+static __attribute__((noinline)) void *take(void *own, const void *of, size_t size)
+{
+    return of ? memcpy(own, of, size) : NULL;
+}
+
 static bool is_there(int type, CUdeviceptr ptr)
 {
     return type == CU_MEMORYTYPE_DEVICE || type == CU_MEMORYTYPE_ARRAY ||
@@ -214,25 +226,6 @@ static uint64_t volume_of(const CUDA_MEMCPY3D_BATCH_OP *copy)
     if (!copy || !is_limited() || !operand_is_there(&copy->dst) || !operand_is_there(&copy->src))
         return 0;
     return copy->extent[0] * copy->extent[1] * copy->extent[2];
-}
-
-static uint64_t volume_of_all(const CUDA_MEMCPY3D_BATCH_OP *list, size_t count)
-{
-    uint64_t volume = 0;
-
-    for (size_t i = 0; list && is_limited() && i < count; i++)
-        volume += volume_of(&list[i]);
-    return volume;
-}
-
-static uint64_t bytes_of_all(const CUdeviceptr *to, const CUdeviceptr *from, const size_t *bytes,
-                             size_t count)
-{
-    uint64_t all = 0;
-
-    for (size_t i = 0; is_limited() && to && from && bytes && i < count; i++)
-        all += between_any(to[i], from[i], bytes[i]);
-    return all;
 }
 
 #define COPY_1D(name, name_async, how_much)                                                        \
@@ -286,12 +279,18 @@ COPY_PEER(cuMemcpyPeerAsync_ptsz, true, stream,
 #define COPY_ROWS(name, per_thread, type, how_much)                                                \
     PUBLIC CUresult name(const type *copy)                                                         \
     {                                                                                              \
+        type own;                                                                                  \
+                                                                                                   \
+        copy = take(&own, copy, sizeof(own));                                                      \
         TRANSFER(COPY, how_much(copy), NULL, per_thread, REAL(name)(copy));                        \
     }
 
 #define COPY_ROWS_ASYNC(name, per_thread, type, how_much)                                          \
     PUBLIC CUresult name(const type *copy, CUstream stream)                                        \
     {                                                                                              \
+        type own;                                                                                  \
+                                                                                                   \
+        copy = take(&own, copy, sizeof(own));                                                      \
         TRANSFER(COPY, how_much(copy), stream, per_thread, REAL(name)(copy, stream));              \
     }
 
@@ -331,14 +330,93 @@ COPY_ARRAY(cuMemcpyAtoA_v2,
 
 /* Several at once */
 
+struct batch {
+    CUdeviceptr *to, *from;
+    size_t *bytes;
+    CUDA_MEMCPY3D_BATCH_OP *list; /* of several dimensions, in place of the others */
+    size_t count;
+    void *own; /* lists of ours; NULL: there are none */
+    size_t size;
+};
+
+/* False: there is no memory for it. */
+static bool make_lists(struct batch *batch, size_t each)
+{
+    void *own;
+
+    if (__builtin_mul_overflow(batch->count, each, &batch->size))
+        return false;
+    own = mmap(NULL, batch->size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    batch->own = own != MAP_FAILED ? own : NULL;
+    return batch->own != NULL;
+}
+
+static bool take_lists(struct batch *batch)
+{
+    const size_t size = batch->count * sizeof(CUdeviceptr);
+
+    if (!make_lists(batch, 3 * sizeof(CUdeviceptr)))
+        return false;
+    batch->to = take(batch->own, batch->to, size);
+    batch->from = take(batch->to + batch->count, batch->from, size);
+    batch->bytes = take(batch->from + batch->count, batch->bytes, size);
+    return true;
+}
+
+static bool take_list(struct batch *batch)
+{
+    if (!make_lists(batch, sizeof(batch->list[0])))
+        return false;
+    batch->list = take(batch->own, batch->list, batch->size);
+    return true;
+}
+
+static uint64_t size_of_all(const struct batch *batch)
+{
+    uint64_t all = 0;
+
+    for (size_t i = 0; i < batch->count; i++)
+        all += batch->list ? volume_of(&batch->list[i])
+                           : between_any(batch->to[i], batch->from[i], batch->bytes[i]);
+    return all;
+}
+
+/* Without a limit the lists stay where they are, and so do those that the driver refuses. */
+static CUresult begin_batch(struct transfer *transfer, struct batch *batch, CUstream stream,
+                            bool per_thread)
+{
+    const bool whole = batch->list || (batch->to && batch->from && batch->bytes);
+
+    if (!is_limited() || !batch->count || !whole)
+        return begin(transfer, COPY, 0, stream, per_thread);
+    if (!(batch->list ? take_list(batch) : take_lists(batch)))
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    return begin(transfer, COPY, size_of_all(batch), stream, per_thread);
+}
+
+static CUresult end_batch(struct batch *batch, CUresult result)
+{
+    if (batch->own)
+        (void)munmap(batch->own, batch->size);
+    return result;
+}
+
+#define BATCH(stream, per_thread, call, ...)                                                       \
+    struct batch batch = {__VA_ARGS__, .count = count};                                            \
+    struct transfer transfer;                                                                      \
+    CUresult result = begin_batch(&transfer, &batch, stream, per_thread);                          \
+                                                                                                   \
+    return end_batch(&batch, result == CUDA_SUCCESS ? end(&transfer, (call)) : result)
+
 #define COPY_BATCH(name, per_thread)                                                               \
     PUBLIC CUresult name(CUdeviceptr *to, CUdeviceptr *from, size_t *bytes, size_t count,          \
                          CUmemcpyAttributes *attributes, size_t *indices, size_t attribute_count,  \
                          size_t *failed, CUstream stream)                                          \
     {                                                                                              \
-        TRANSFER(COPY, bytes_of_all(to, from, bytes, count), stream, per_thread,                   \
-                 REAL(name)(to, from, bytes, count, attributes, indices, attribute_count, failed,  \
-                            stream));                                                              \
+        BATCH(stream, per_thread,                                                                  \
+              REAL(name)(batch.to, batch.from, batch.bytes, count, attributes, indices,            \
+                         attribute_count, failed, stream),                                         \
+              .to = to, .from = from, .bytes = bytes);                                             \
     }
 
 #define COPY_BATCH_V2(name, per_thread)                                                            \
@@ -346,9 +424,10 @@ COPY_ARRAY(cuMemcpyAtoA_v2,
                          CUmemcpyAttributes *attributes, size_t *indices, size_t attribute_count,  \
                          CUstream stream)                                                          \
     {                                                                                              \
-        TRANSFER(                                                                                  \
-            COPY, bytes_of_all(to, from, bytes, count), stream, per_thread,                        \
-            REAL(name)(to, from, bytes, count, attributes, indices, attribute_count, stream));     \
+        BATCH(stream, per_thread,                                                                  \
+              REAL(name)(batch.to, batch.from, batch.bytes, count, attributes, indices,            \
+                         attribute_count, stream),                                                 \
+              .to = to, .from = from, .bytes = bytes);                                             \
     }
 
 COPY_BATCH(cuMemcpyBatchAsync, false)
@@ -360,16 +439,15 @@ COPY_BATCH_V2(cuMemcpyBatchAsync_v2_ptsz, true)
     PUBLIC CUresult name(size_t count, CUDA_MEMCPY3D_BATCH_OP *list, size_t *failed,               \
                          unsigned long long flags, CUstream stream)                                \
     {                                                                                              \
-        TRANSFER(COPY, volume_of_all(list, count), stream, per_thread,                             \
-                 REAL(name)(count, list, failed, flags, stream));                                  \
+        BATCH(stream, per_thread, REAL(name)(count, batch.list, failed, flags, stream),            \
+              .list = list);                                                                       \
     }
 
 #define COPY_3D_BATCH_V2(name, per_thread)                                                         \
     PUBLIC CUresult name(size_t count, CUDA_MEMCPY3D_BATCH_OP *list, unsigned long long flags,     \
                          CUstream stream)                                                          \
     {                                                                                              \
-        TRANSFER(COPY, volume_of_all(list, count), stream, per_thread,                             \
-                 REAL(name)(count, list, flags, stream));                                          \
+        BATCH(stream, per_thread, REAL(name)(count, batch.list, flags, stream), .list = list);     \
     }
 
 COPY_3D_BATCH(cuMemcpy3DBatchAsync, false)
@@ -388,6 +466,9 @@ COPY_3D_BATCH_V2(cuMemcpy3DBatchAsync_v2_ptsz, true)
 #define COPY_3D_WITH(name, per_thread)                                                             \
     PUBLIC CUresult name(CUDA_MEMCPY3D_BATCH_OP *copy, unsigned long long flags, CUstream stream)  \
     {                                                                                              \
+        CUDA_MEMCPY3D_BATCH_OP own;                                                                \
+                                                                                                   \
+        copy = take(&own, copy, sizeof(own));                                                      \
         TRANSFER(COPY, volume_of(copy), stream, per_thread, REAL(name)(copy, flags, stream));      \
     }
 

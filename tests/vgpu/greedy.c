@@ -15,6 +15,8 @@
  *                         one
  *   greedy sets           sets memory all the time
  *   greedy copies         copies within the device all the time
+ *   greedy rows-changed   the same by a description that another thread keeps changing
+ *   greedy list-changed   the same by a list
  *   greedy graph          a graph of a short kernel on device 0 and a long one on device 1, captured
  *                         and launched in a stream of device 0
  *   greedy graph-kernel   the same, of kernels that are in no module
@@ -484,6 +486,70 @@ static void copies(void)
     }
 }
 
+/* As the API reference has CUDA_MEMCPY2D. */
+struct rows {
+    struct {
+        size_t x, y;
+        int type;
+        const void *host;
+        uint64_t ptr;
+        cu_handle array;
+        size_t pitch;
+    } from, to;
+    size_t width, height;
+};
+
+static volatile struct rows rows;
+enum {
+    LIST = 64,
+};
+
+static volatile uint64_t list_to[LIST], list_from[LIST];
+static size_t list_bytes[LIST];
+
+/* What is of the host, or nothing, costs nothing. */
+static void *change(void *unused)
+{
+    for (unsigned i = 0; !stopped; i++) {
+        rows.from.type = i % 2 ? 1 : 2;
+        list_from[0] = i % 2 ? 0 : list_from[1];
+    }
+    return unused;
+}
+
+static void changed(const char *way)
+{
+    typedef int rows_fn(const volatile struct rows *rows, cu_handle stream);
+    typedef int list_fn(const volatile uint64_t *to, const volatile uint64_t *from,
+                        const size_t *bytes, size_t count, const void *attributes,
+                        const size_t *indices, size_t attribute_count, cu_handle stream);
+    rows_fn *copy_rows = (rows_fn *)symbol("cuMemcpy2DAsync_v2");
+    list_fn *copy_list = (list_fn *)symbol("cuMemcpyBatchAsync_v2");
+    pthread_t thread;
+
+    rows.to.type = rows.from.type = 2;
+    rows.to.ptr = new_memory();
+    rows.from.ptr = new_memory();
+    for (int i = 0; i < LIST; i++) {
+        list_to[i] = rows.to.ptr;
+        list_from[i] = rows.from.ptr;
+        list_bytes[i] = i ? 16 : MEMORY;
+    }
+    rows.to.pitch = rows.from.pitch = rows.width = 1 << 20;
+    rows.height = MEMORY >> 20;
+    if (pthread_create(&thread, NULL, change, NULL) != 0)
+        exit(1);
+    for (unsigned i = 0; !stopped; i++) {
+        if (strcmp(way, "rows-changed") == 0)
+            (void)copy_rows(&rows, stream);
+        else
+            (void)copy_list(list_to, list_from, list_bytes, LIST, NULL, NULL, 0, stream);
+        if (i % DEPTH == 0)
+            must(cu.stream_sync(stream), "cuStreamSynchronize");
+    }
+    (void)pthread_join(thread, NULL);
+}
+
 static void copy_far(const void *pointers, cu_handle far_stream)
 {
     typedef int copy_fn(uint64_t to, uint64_t from, size_t bytes, cu_handle stream);
@@ -906,6 +972,16 @@ static void added_elsewhere(void)
     graph_of_two("graph-added");
 }
 
+static void rows_changed(void)
+{
+    changed("rows-changed");
+}
+
+static void list_changed(void)
+{
+    changed("list-changed");
+}
+
 static const struct way {
     const char *name;
     void (*run)(void);
@@ -930,6 +1006,8 @@ static const struct way {
     {"lost-capture", NULL, capture, 1},
     {"sets", sets},
     {"copies", copies},
+    {"rows-changed", rows_changed},
+    {"list-changed", list_changed},
     {"shapes", shapes},
     {"burst", burst},
     {"mixture", mixture},

@@ -121,7 +121,7 @@ class Greedy:
 
 def greedy():
     """No way of asking gives more than the share."""
-    ways = (("capture",), ("lost-capture",), ("shapes",), ("mixture",), ("burst",), ("contexts",), ("refused",), ("behind",), ("under-capture",), ("sets",), ("copies",))
+    ways = (("capture",), ("lost-capture",), ("shapes",), ("mixture",), ("burst",), ("contexts",), ("refused",), ("behind",), ("under-capture",), ("sets",), ("copies",), ("rows-changed",), ("list-changed",))
 
     def attempt():
         machine = Machine(gpus=len(ways) + 3)
