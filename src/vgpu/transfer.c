@@ -18,7 +18,7 @@
 #include "vgpu/real.h"
 
 enum kind {
-    SET,
+    SETS_MEMORY,
     COPY,
     KINDS,
 };
@@ -82,52 +82,107 @@ static CUresult end(struct transfer *transfer, CUresult result)
 
 /* Setting */
 
-#define SETS(bits, type)                                                                           \
-    PUBLIC CUresult cuMemsetD##bits##_v2(CUdeviceptr ptr, type value, size_t count)                \
+/* One call of any of the functions, of which there are many: what they have in common is done in
+ * one place, since each costs its code. */
+struct set {
+    CUdeviceptr ptr;
+    size_t pitch, width, height;
+    unsigned int value;
+    CUstream stream;
+    enum real_index real;
+    uint8_t bits;
+    bool has_rows, has_stream, per_thread;
+};
+
+#define SET_BY(bits, type)                                                                         \
+    static CUresult set##bits(const struct set *set)                                               \
     {                                                                                              \
-        TRANSFER(SET, count * sizeof(type), NULL, false,                                           \
-                 REAL(cuMemsetD##bits##_v2)(ptr, value, count));                                   \
-    }                                                                                              \
-    PUBLIC CUresult cuMemsetD##bits##_v2_ptds(CUdeviceptr ptr, type value, size_t count)           \
+        void *real = real_functions[set->real];                                                    \
+        const type value = (type)set->value;                                                       \
+                                                                                                   \
+        if (set->has_rows && set->has_stream)                                                      \
+            return ((__typeof__(&cuMemsetD2D##bits##Async))real)(                                  \
+                set->ptr, set->pitch, value, set->width, set->height, set->stream);                \
+        if (set->has_rows)                                                                         \
+            return ((__typeof__(&cuMemsetD2D##bits##_v2))real)(set->ptr, set->pitch, value,        \
+                                                               set->width, set->height);           \
+        if (set->has_stream)                                                                       \
+            return ((__typeof__(&cuMemsetD##bits##Async))real)(set->ptr, value, set->width,        \
+                                                               set->stream);                       \
+        return ((__typeof__(&cuMemsetD##bits##_v2))real)(set->ptr, value, set->width);             \
+    }
+
+SET_BY(8, unsigned char)
+SET_BY(16, unsigned short)
+SET_BY(32, unsigned int)
+
+static CUresult set_by_driver(const struct set *set)
+{
+    switch (set->bits) {
+    case 8:
+        return set8(set);
+    case 16:
+        return set16(set);
+    default:
+        return set32(set);
+    }
+}
+
+static CUresult set_memory(const struct set *set)
+{
+    TRANSFER(SETS_MEMORY, set->width * (set->has_rows ? set->height : 1) * (set->bits / 8),
+             set->stream, set->per_thread, set_by_driver(set));
+}
+
+#define SET(name, ...) return set_memory(&(struct set){.real = REAL_##name, __VA_ARGS__})
+
+#define SETS(size, type)                                                                           \
+    PUBLIC CUresult cuMemsetD##size##_v2(CUdeviceptr ptr, type value, size_t count)                \
     {                                                                                              \
-        TRANSFER(SET, count * sizeof(type), NULL, true,                                            \
-                 REAL(cuMemsetD##bits##_v2_ptds)(ptr, value, count));                              \
+        SET(cuMemsetD##size##_v2, .bits = size, .ptr = ptr, .value = value, .width = count);       \
     }                                                                                              \
-    PUBLIC CUresult cuMemsetD##bits##Async(CUdeviceptr ptr, type value, size_t count,              \
+    PUBLIC CUresult cuMemsetD##size##_v2_ptds(CUdeviceptr ptr, type value, size_t count)           \
+    {                                                                                              \
+        SET(cuMemsetD##size##_v2_ptds, .bits = size, .ptr = ptr, .value = value, .width = count,   \
+            .per_thread = true);                                                                   \
+    }                                                                                              \
+    PUBLIC CUresult cuMemsetD##size##Async(CUdeviceptr ptr, type value, size_t count,              \
                                            CUstream stream)                                        \
     {                                                                                              \
-        TRANSFER(SET, count * sizeof(type), stream, false,                                         \
-                 REAL(cuMemsetD##bits##Async)(ptr, value, count, stream));                         \
+        SET(cuMemsetD##size##Async, .bits = size, .ptr = ptr, .value = value, .width = count,      \
+            .stream = stream, .has_stream = true);                                                 \
     }                                                                                              \
-    PUBLIC CUresult cuMemsetD##bits##Async_ptsz(CUdeviceptr ptr, type value, size_t count,         \
+    PUBLIC CUresult cuMemsetD##size##Async_ptsz(CUdeviceptr ptr, type value, size_t count,         \
                                                 CUstream stream)                                   \
     {                                                                                              \
-        TRANSFER(SET, count * sizeof(type), stream, true,                                          \
-                 REAL(cuMemsetD##bits##Async_ptsz)(ptr, value, count, stream));                    \
+        SET(cuMemsetD##size##Async_ptsz, .bits = size, .ptr = ptr, .value = value, .width = count, \
+            .stream = stream, .has_stream = true, .per_thread = true);                             \
     }                                                                                              \
-    PUBLIC CUresult cuMemsetD2D##bits##_v2(CUdeviceptr ptr, size_t pitch, type value,              \
+    PUBLIC CUresult cuMemsetD2D##size##_v2(CUdeviceptr ptr, size_t pitch, type value,              \
                                            size_t width, size_t height)                            \
     {                                                                                              \
-        TRANSFER(SET, width *height * sizeof(type), NULL, false,                                   \
-                 REAL(cuMemsetD2D##bits##_v2)(ptr, pitch, value, width, height));                  \
+        SET(cuMemsetD2D##size##_v2, .bits = size, .ptr = ptr, .pitch = pitch, .value = value,      \
+            .width = width, .height = height, .has_rows = true);                                   \
     }                                                                                              \
-    PUBLIC CUresult cuMemsetD2D##bits##_v2_ptds(CUdeviceptr ptr, size_t pitch, type value,         \
+    PUBLIC CUresult cuMemsetD2D##size##_v2_ptds(CUdeviceptr ptr, size_t pitch, type value,         \
                                                 size_t width, size_t height)                       \
     {                                                                                              \
-        TRANSFER(SET, width *height * sizeof(type), NULL, true,                                    \
-                 REAL(cuMemsetD2D##bits##_v2_ptds)(ptr, pitch, value, width, height));             \
+        SET(cuMemsetD2D##size##_v2_ptds, .bits = size, .ptr = ptr, .pitch = pitch, .value = value, \
+            .width = width, .height = height, .has_rows = true, .per_thread = true);               \
     }                                                                                              \
-    PUBLIC CUresult cuMemsetD2D##bits##Async(CUdeviceptr ptr, size_t pitch, type value,            \
+    PUBLIC CUresult cuMemsetD2D##size##Async(CUdeviceptr ptr, size_t pitch, type value,            \
                                              size_t width, size_t height, CUstream stream)         \
     {                                                                                              \
-        TRANSFER(SET, width *height * sizeof(type), stream, false,                                 \
-                 REAL(cuMemsetD2D##bits##Async)(ptr, pitch, value, width, height, stream));        \
+        SET(cuMemsetD2D##size##Async, .bits = size, .ptr = ptr, .pitch = pitch, .value = value,    \
+            .width = width, .height = height, .has_rows = true, .stream = stream,                  \
+            .has_stream = true);                                                                   \
     }                                                                                              \
-    PUBLIC CUresult cuMemsetD2D##bits##Async_ptsz(CUdeviceptr ptr, size_t pitch, type value,       \
+    PUBLIC CUresult cuMemsetD2D##size##Async_ptsz(CUdeviceptr ptr, size_t pitch, type value,       \
                                                   size_t width, size_t height, CUstream stream)    \
     {                                                                                              \
-        TRANSFER(SET, width *height * sizeof(type), stream, true,                                  \
-                 REAL(cuMemsetD2D##bits##Async_ptsz)(ptr, pitch, value, width, height, stream));   \
+        SET(cuMemsetD2D##size##Async_ptsz, .bits = size, .ptr = ptr, .pitch = pitch,               \
+            .value = value, .width = width, .height = height, .has_rows = true, .stream = stream,  \
+            .has_stream = true, .per_thread = true);                                               \
     }
 
 SETS(8, unsigned char)
@@ -228,29 +283,60 @@ static uint64_t volume_of(const CUDA_MEMCPY3D_BATCH_OP *copy)
     return copy->extent[0] * copy->extent[1] * copy->extent[2];
 }
 
-#define COPY_1D(name, name_async, how_much)                                                        \
+/* One call of any of the functions that copy a stretch of memory. */
+struct stretch {
+    CUdeviceptr to, from;
+    size_t bytes;
+    CUstream stream;
+    enum real_index real;
+    bool any, has_stream, per_thread; /* any: of the host as well */
+};
+
+static uint64_t bytes_of_stretch(const struct stretch *copy)
+{
+    return copy->any ? between_any(copy->to, copy->from, copy->bytes)
+                     : between_devices(copy->to, copy->from, copy->bytes);
+}
+
+static CUresult copy_by_driver(const struct stretch *copy)
+{
+    void *real = real_functions[copy->real];
+
+    if (copy->has_stream)
+        return ((__typeof__(&cuMemcpyAsync))real)(copy->to, copy->from, copy->bytes, copy->stream);
+    return ((__typeof__(&cuMemcpy))real)(copy->to, copy->from, copy->bytes);
+}
+
+static CUresult copy_stretch(const struct stretch *copy)
+{
+    TRANSFER(COPY, bytes_of_stretch(copy), copy->stream, copy->per_thread, copy_by_driver(copy));
+}
+
+#define STRETCH(name, ...)                                                                         \
+    return copy_stretch(&(struct stretch){to, from, bytes, .real = REAL_##name, __VA_ARGS__})
+
+#define COPY_1D(name, name_async, is_any)                                                          \
     PUBLIC CUresult name(CUdeviceptr to, CUdeviceptr from, size_t bytes)                           \
     {                                                                                              \
-        TRANSFER(COPY, how_much(to, from, bytes), NULL, false, REAL(name)(to, from, bytes));       \
+        STRETCH(name, .any = is_any);                                                              \
     }                                                                                              \
     PUBLIC CUresult name##_ptds(CUdeviceptr to, CUdeviceptr from, size_t bytes)                    \
     {                                                                                              \
-        TRANSFER(COPY, how_much(to, from, bytes), NULL, true, REAL(name##_ptds)(to, from, bytes)); \
+        STRETCH(name##_ptds, .any = is_any, .per_thread = true);                                   \
     }                                                                                              \
-    PUBLIC CUresult name_async(CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream stream)    \
+    PUBLIC CUresult name_async(CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream into)      \
     {                                                                                              \
-        TRANSFER(COPY, how_much(to, from, bytes), stream, false,                                   \
-                 REAL(name_async)(to, from, bytes, stream));                                       \
+        STRETCH(name_async, .any = is_any, .has_stream = true, .stream = into);                    \
     }                                                                                              \
     PUBLIC CUresult name_async##_ptsz(CUdeviceptr to, CUdeviceptr from, size_t bytes,              \
-                                      CUstream stream)                                             \
+                                      CUstream into)                                               \
     {                                                                                              \
-        TRANSFER(COPY, how_much(to, from, bytes), stream, true,                                    \
-                 REAL(name_async##_ptsz)(to, from, bytes, stream));                                \
+        STRETCH(name_async##_ptsz, .any = is_any, .has_stream = true, .stream = into,              \
+                .per_thread = true);                                                               \
     }
 
-COPY_1D(cuMemcpyDtoD_v2, cuMemcpyDtoDAsync_v2, between_devices)
-COPY_1D(cuMemcpy, cuMemcpyAsync, between_any)
+COPY_1D(cuMemcpyDtoD_v2, cuMemcpyDtoDAsync_v2, false)
+COPY_1D(cuMemcpy, cuMemcpyAsync, true)
 
 #define COPY_PEER(name, per_thread, stream, parameters, call)                                      \
     PUBLIC CUresult name parameters                                                                \
@@ -276,38 +362,50 @@ COPY_PEER(cuMemcpyPeerAsync_ptsz, true, stream,
            size_t bytes, CUstream stream),
           (to, to_context, from, from_context, bytes, stream))
 
-#define COPY_ROWS(name, per_thread, type, how_much)                                                \
+/* One call of any of the functions of that description, with a stream or without. */
+#define ROWS(of, type)                                                                             \
+    static CUresult copy_##of(enum real_index index, const type *copy, bool per_thread,            \
+                              bool has_stream, CUstream stream)                                    \
+    {                                                                                              \
+        type own;                                                                                  \
+                                                                                                   \
+        copy = take(&own, copy, sizeof(own));                                                      \
+        TRANSFER(COPY, bytes_of_##of(copy), stream, per_thread,                                    \
+                 has_stream                                                                        \
+                     ? ((CUresult(*)(const type *, CUstream))real_functions[index])(copy, stream)  \
+                     : ((CUresult(*)(const type *))real_functions[index])(copy));                  \
+    }
+
+ROWS(2d, CUDA_MEMCPY2D)
+ROWS(3d, CUDA_MEMCPY3D)
+ROWS(peer, CUDA_MEMCPY3D_PEER)
+
+#define COPY_ROWS(name, per_thread, type, of)                                                      \
     PUBLIC CUresult name(const type *copy)                                                         \
     {                                                                                              \
-        type own;                                                                                  \
-                                                                                                   \
-        copy = take(&own, copy, sizeof(own));                                                      \
-        TRANSFER(COPY, how_much(copy), NULL, per_thread, REAL(name)(copy));                        \
+        return copy_##of(REAL_##name, copy, per_thread, false, NULL);                              \
     }
 
-#define COPY_ROWS_ASYNC(name, per_thread, type, how_much)                                          \
+#define COPY_ROWS_ASYNC(name, per_thread, type, of)                                                \
     PUBLIC CUresult name(const type *copy, CUstream stream)                                        \
     {                                                                                              \
-        type own;                                                                                  \
-                                                                                                   \
-        copy = take(&own, copy, sizeof(own));                                                      \
-        TRANSFER(COPY, how_much(copy), stream, per_thread, REAL(name)(copy, stream));              \
+        return copy_##of(REAL_##name, copy, per_thread, true, stream);                             \
     }
 
-COPY_ROWS(cuMemcpy2D_v2, false, CUDA_MEMCPY2D, bytes_of_2d)
-COPY_ROWS(cuMemcpy2D_v2_ptds, true, CUDA_MEMCPY2D, bytes_of_2d)
-COPY_ROWS(cuMemcpy2DUnaligned_v2, false, CUDA_MEMCPY2D, bytes_of_2d)
-COPY_ROWS(cuMemcpy2DUnaligned_v2_ptds, true, CUDA_MEMCPY2D, bytes_of_2d)
-COPY_ROWS_ASYNC(cuMemcpy2DAsync_v2, false, CUDA_MEMCPY2D, bytes_of_2d)
-COPY_ROWS_ASYNC(cuMemcpy2DAsync_v2_ptsz, true, CUDA_MEMCPY2D, bytes_of_2d)
-COPY_ROWS(cuMemcpy3D_v2, false, CUDA_MEMCPY3D, bytes_of_3d)
-COPY_ROWS(cuMemcpy3D_v2_ptds, true, CUDA_MEMCPY3D, bytes_of_3d)
-COPY_ROWS_ASYNC(cuMemcpy3DAsync_v2, false, CUDA_MEMCPY3D, bytes_of_3d)
-COPY_ROWS_ASYNC(cuMemcpy3DAsync_v2_ptsz, true, CUDA_MEMCPY3D, bytes_of_3d)
-COPY_ROWS(cuMemcpy3DPeer, false, CUDA_MEMCPY3D_PEER, bytes_of_peer)
-COPY_ROWS(cuMemcpy3DPeer_ptds, true, CUDA_MEMCPY3D_PEER, bytes_of_peer)
-COPY_ROWS_ASYNC(cuMemcpy3DPeerAsync, false, CUDA_MEMCPY3D_PEER, bytes_of_peer)
-COPY_ROWS_ASYNC(cuMemcpy3DPeerAsync_ptsz, true, CUDA_MEMCPY3D_PEER, bytes_of_peer)
+COPY_ROWS(cuMemcpy2D_v2, false, CUDA_MEMCPY2D, 2d)
+COPY_ROWS(cuMemcpy2D_v2_ptds, true, CUDA_MEMCPY2D, 2d)
+COPY_ROWS(cuMemcpy2DUnaligned_v2, false, CUDA_MEMCPY2D, 2d)
+COPY_ROWS(cuMemcpy2DUnaligned_v2_ptds, true, CUDA_MEMCPY2D, 2d)
+COPY_ROWS_ASYNC(cuMemcpy2DAsync_v2, false, CUDA_MEMCPY2D, 2d)
+COPY_ROWS_ASYNC(cuMemcpy2DAsync_v2_ptsz, true, CUDA_MEMCPY2D, 2d)
+COPY_ROWS(cuMemcpy3D_v2, false, CUDA_MEMCPY3D, 3d)
+COPY_ROWS(cuMemcpy3D_v2_ptds, true, CUDA_MEMCPY3D, 3d)
+COPY_ROWS_ASYNC(cuMemcpy3DAsync_v2, false, CUDA_MEMCPY3D, 3d)
+COPY_ROWS_ASYNC(cuMemcpy3DAsync_v2_ptsz, true, CUDA_MEMCPY3D, 3d)
+COPY_ROWS(cuMemcpy3DPeer, false, CUDA_MEMCPY3D_PEER, peer)
+COPY_ROWS(cuMemcpy3DPeer_ptds, true, CUDA_MEMCPY3D_PEER, peer)
+COPY_ROWS_ASYNC(cuMemcpy3DPeerAsync, false, CUDA_MEMCPY3D_PEER, peer)
+COPY_ROWS_ASYNC(cuMemcpy3DPeerAsync_ptsz, true, CUDA_MEMCPY3D_PEER, peer)
 
 /* Arrays are of one device. */
 #define COPY_ARRAY(name, parameters, call)                                                         \
