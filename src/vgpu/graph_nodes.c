@@ -77,7 +77,7 @@ PUBLIC CUresult cuGraphAddNode(CUgraphNode *node, CUgraph graph, const CUgraphNo
         return CUDA_ERROR_OUT_OF_MEMORY;
     result = REAL(cuGraphAddNode)(node, graph, dependencies, count, own);
     if (result == CUDA_SUCCESS)
-        give_params(&taken, *node, params);
+        give_params(&taken, node ? *node : NULL, params);
     return result;
 }
 
@@ -92,7 +92,7 @@ PUBLIC CUresult cuGraphAddNode(CUgraphNode *node, CUgraph graph, const CUgraphNo
         return CUDA_ERROR_OUT_OF_MEMORY;                                                           \
     result = REAL(name)(node, graph, dependencies, edges, count, own);                             \
     if (result == CUDA_SUCCESS)                                                                    \
-        give_params(&taken, *node, params);                                                        \
+        give_params(&taken, node ? *node : NULL, params);                                          \
     return result
 
 PUBLIC CUresult cuGraphAddNode_v2(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies,
