@@ -645,6 +645,15 @@ typedef struct {
         CUDA_KERNEL_NODE_PARAMS kernel;
         CUDA_MEM_ALLOC_NODE_PARAMS alloc;
         struct {
+            CUDA_MEMSET_NODE_PARAMS params;
+            CUcontext context;
+        } set;
+        struct {
+            int flags, reserved;
+            CUcontext context;
+            CUDA_MEMCPY3D params;
+        } copy;
+        struct {
             CUdeviceptr dptr;
         } free;
         struct {
@@ -985,6 +994,10 @@ CUresult cuGraphAddMemsetNode(CUgraphNode *node, CUgraph graph, const CUgraphNod
 CUresult cuGraphConditionalHandleCreate(CUgraphConditionalHandle *handle, CUgraph graph,
                                         CUcontext context, unsigned int initial,
                                         unsigned int flags);
+CUresult cuGraphAddMemcpyNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies,
+                              size_t count, const CUDA_MEMCPY3D *params, CUcontext context);
+CUresult cuGraphMemcpyNodeSetParams(CUgraphNode node, const CUDA_MEMCPY3D *params);
+CUresult cuGraphMemsetNodeSetParams(CUgraphNode node, const CUDA_MEMSET_NODE_PARAMS *params);
 CUresult cuGraphMemcpyNodeGetParams(CUgraphNode node, CUDA_MEMCPY3D *params);
 CUresult cuGraphMemsetNodeGetParams(CUgraphNode node, CUDA_MEMSET_NODE_PARAMS *params);
 
@@ -1258,6 +1271,8 @@ CUresult cuGraphExecKernelNodeSetParams_v2(CUgraphExec exec, CUgraphNode node,
 CUresult cuDeviceGetGraphMemAttribute(CUdevice device, CUgraphMem_attribute attribute, void *value);
 CUresult cuDeviceSetGraphMemAttribute(CUdevice device, CUgraphMem_attribute attribute, void *value);
 CUresult cuDeviceGraphMemTrim(CUdevice device);
+CUresult cuGraphNodeSetParams(CUgraphNode node, CUgraphNodeParams *params);
+CUresult cuGraphNodeSetParams_v2(CUgraphNode node, CUgraphNodeParams *params);
 CUresult cuGraphAddNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies,
                         size_t count, CUgraphNodeParams *params);
 CUresult cuGraphAddNode_v2(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies,

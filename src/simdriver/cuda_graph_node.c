@@ -89,6 +89,19 @@ PUBLIC CUresult cuGraphAddKernelNode(CUgraphNode *node, CUgraph graph,
     return cuGraphAddKernelNode_v2(node, graph, dependencies, count, params ? &wide : NULL);
 }
 
+static CUresult check_set(const CUDA_MEMSET_NODE_PARAMS *params)
+{
+    bool managed;
+
+    (void)sim_lock(guest.sim);
+    managed = guest_managed_has(params->dst);
+    sim_unlock(guest.sim);
+    if ((!managed && !guest_has(params->dst)) || !params->width || !params->height ||
+        (params->elementSize != 1 && params->elementSize != 2 && params->elementSize != 4))
+        return CUDA_ERROR_INVALID_VALUE;
+    return CUDA_SUCCESS;
+}
+
 PUBLIC CUresult cuGraphAddMemsetNode(CUgraphNode *node, CUgraph graph,
                                      const CUgraphNode *dependencies, size_t count,
                                      const CUDA_MEMSET_NODE_PARAMS *params, CUcontext handle)
@@ -100,12 +113,58 @@ PUBLIC CUresult cuGraphAddMemsetNode(CUgraphNode *node, CUgraph graph,
         return r;
     if (!guest_find_context(handle, &like.context))
         return CUDA_ERROR_INVALID_CONTEXT;
-    if (!guest_has(params->dst) || !params->width || !params->height ||
-        (params->elementSize != 1 && params->elementSize != 2 && params->elementSize != 4))
-        return CUDA_ERROR_INVALID_VALUE;
+    r = check_set(params);
+    if (r != CUDA_SUCCESS)
+        return r;
     like.context_gen = guest_context(like.context)->gen;
     like.set = *params;
     like.op = guest_make_set(params, like.context);
+    return add(node, graph, dependencies, count, &like);
+}
+
+/* Where it runs stays. */
+PUBLIC CUresult cuGraphMemsetNodeSetParams(CUgraphNode handle,
+                                           const CUDA_MEMSET_NODE_PARAMS *params)
+{
+    struct graph_node *node = graph_find_node(handle);
+    CUresult r = check(node && node->type == CU_GRAPH_NODE_TYPE_MEMSET ? params : NULL);
+
+    if (r == CUDA_SUCCESS)
+        r = check_set(params);
+    if (r != CUDA_SUCCESS)
+        return r;
+    node->set = *params;
+    node->op = guest_make_set(params, node->context);
+    return CUDA_SUCCESS;
+}
+
+/* Within a device. */
+PUBLIC CUresult cuGraphAddMemcpyNode(CUgraphNode *node, CUgraph graph,
+                                     const CUgraphNode *dependencies, size_t count,
+                                     const CUDA_MEMCPY3D *params, CUcontext handle)
+{
+    struct graph_node like = {.type = CU_GRAPH_NODE_TYPE_MEMCPY};
+    CUresult r = check(params);
+
+    if (r != CUDA_SUCCESS)
+        return r;
+    if (!guest_find_context(handle, &like.context))
+        return CUDA_ERROR_INVALID_CONTEXT;
+    if (params->dstMemoryType != CU_MEMORYTYPE_DEVICE ||
+        params->srcMemoryType != CU_MEMORYTYPE_DEVICE)
+        return CUDA_ERROR_NOT_SUPPORTED;
+    like.context_gen = guest_context(like.context)->gen;
+    like.copied_from = params->srcDevice;
+    like.set = (CUDA_MEMSET_NODE_PARAMS){
+        .dst = params->dstDevice,
+        .elementSize = 1,
+        .width = params->WidthInBytes,
+        .height = params->Height * params->Depth,
+    };
+    r = check_set(&like.set);
+    if (r != CUDA_SUCCESS || !guest_has(params->srcDevice))
+        return CUDA_ERROR_INVALID_VALUE;
+    like.op = guest_make_copy(&like.set, like.context);
     return add(node, graph, dependencies, count, &like);
 }
 
@@ -119,7 +178,6 @@ PUBLIC CUresult cuGraphMemsetNodeGetParams(CUgraphNode handle, CUDA_MEMSET_NODE_
     return r;
 }
 
-/* Of one that was captured. */
 PUBLIC CUresult cuGraphMemcpyNodeGetParams(CUgraphNode handle, CUDA_MEMCPY3D *params)
 {
     const struct graph_node *node = graph_find_node(handle);
@@ -132,7 +190,7 @@ PUBLIC CUresult cuGraphMemcpyNodeGetParams(CUgraphNode handle, CUDA_MEMCPY3D *pa
             .dstMemoryType = CU_MEMORYTYPE_DEVICE,
             .dstDevice = node->set.dst,
             .WidthInBytes = node->set.width,
-            .Height = 1,
+            .Height = node->set.height,
             .Depth = 1,
         };
     return r;
@@ -434,6 +492,12 @@ PUBLIC CUresult cuGraphAddNode(CUgraphNode *node, CUgraph graph, const CUgraphNo
         return cuGraphAddKernelNode_v2(node, graph, dependencies, count, &params->kernel);
     case CU_GRAPH_NODE_TYPE_EMPTY:
         return cuGraphAddEmptyNode(node, graph, dependencies, count);
+    case CU_GRAPH_NODE_TYPE_MEMSET:
+        return cuGraphAddMemsetNode(node, graph, dependencies, count, &params->set.params,
+                                    params->set.context);
+    case CU_GRAPH_NODE_TYPE_MEMCPY:
+        return cuGraphAddMemcpyNode(node, graph, dependencies, count, &params->copy.params,
+                                    params->copy.context);
     case CU_GRAPH_NODE_TYPE_GRAPH:
         if (params->graph.ownership)
             return CUDA_ERROR_NOT_SUPPORTED;

@@ -336,6 +336,11 @@ PUBLIC CUresult cuMemcpyBatchAsync_v2(CUdeviceptr *to, CUdeviceptr *from, size_t
     return copy_all(to, from, bytes, count, stream, false);
 }
 
+struct sim_op guest_make_copy(const CUDA_MEMSET_NODE_PARAMS *to, uint32_t context)
+{
+    return op_of(context, 2 * (uint64_t)to->width * to->height);
+}
+
 struct sim_op guest_make_set(const CUDA_MEMSET_NODE_PARAMS *params, uint32_t context)
 {
     return op_of(context, (uint64_t)params->elementSize * params->width * params->height);

@@ -129,6 +129,7 @@ CUresult guest_make_kernel(const CUDA_KERNEL_NODE_PARAMS *params, uint32_t conte
                            struct graph_node *ret_node);
 
 /* The setting of memory as a graph has it. */
+struct sim_op guest_make_copy(const CUDA_MEMSET_NODE_PARAMS *to, uint32_t context);
 struct sim_op guest_make_set(const CUDA_MEMSET_NODE_PARAMS *params, uint32_t context);
 
 /* Waits until a stream has done so many ops. Locked before, unlocked after. */

@@ -122,6 +122,45 @@ static void in_graphs(void)
     OK(cuGraphDestroy(graph));
 }
 
+static void added(void)
+{
+    CUDA_MEMSET_NODE_PARAMS params = {.dst = ptr, .elementSize = 1, .width = GIB, .height = 1};
+    CUDA_MEMCPY3D copy = {
+        .srcMemoryType = CU_MEMORYTYPE_DEVICE,
+        .srcDevice = ptr,
+        .dstMemoryType = CU_MEMORYTYPE_DEVICE,
+        .dstDevice = other,
+        .WidthInBytes = GIB / 2,
+        .Height = 1,
+        .Depth = 2,
+    };
+    CUDA_MEMSET_NODE_PARAMS got;
+    CUgraphNode set, copied;
+    CUgraphExec exec;
+    CUgraph graph;
+
+    OK(cuGraphCreate(&graph, 0));
+    OK(cuGraphAddMemcpyNode(&copied, graph, NULL, 0, &copy, t.context));
+    copy.srcMemoryType = CU_MEMORYTYPE_HOST;
+    GIVES(CUDA_ERROR_NOT_SUPPORTED,
+          cuGraphAddMemcpyNode(&copied, graph, NULL, 0, &copy, t.context));
+    OK(cuGraphAddMemsetNode(&set, graph, &copied, 1, &params, t.context));
+    params.dst = 16;
+    INVALID(cuGraphMemsetNodeSetParams(set, &params));
+    params.dst = other;
+    params.width = GIB / 2;
+    OK(cuGraphMemsetNodeSetParams(set, &params));
+    INVALID(cuGraphMemsetNodeSetParams(copied, &params));
+    OK(cuGraphMemsetNodeGetParams(set, &got));
+    HOLDS(got.dst == other && got.width == GIB / 2);
+    OK(cuGraphInstantiateWithFlags(&exec, graph, 0));
+    OK(cuGraphLaunch(exec, t.streams[1]));
+    testing_step(NS_PER_S);
+    HOLDS(testing_busy_ns() == COPY_NS + 1000 + (int64_t)(GIB / 2 / 2000));
+    OK(cuGraphExecDestroy(exec));
+    OK(cuGraphDestroy(graph));
+}
+
 /* What the device writes to comes there. */
 static void of_managed_memory(void)
 {
@@ -148,8 +187,15 @@ static void graphs(void)
     in_graphs();
 }
 
+static void nodes(void)
+{
+    begin();
+    added();
+}
+
 HOLDS_IN(memory_is_set_and_copied_by_the_multiprocessors, "", busy)
 HOLDS_IN(captured_it_is_a_node, "", graphs)
+HOLDS_IN(so_is_one_that_is_added, "", nodes)
 HOLDS_IN(managed_memory_comes_to_be_set, "", of_managed_memory)
 
 int main(void)
@@ -157,6 +203,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(memory_is_set_and_copied_by_the_multiprocessors),
         cmocka_unit_test(captured_it_is_a_node),
+        cmocka_unit_test(so_is_one_that_is_added),
         cmocka_unit_test(managed_memory_comes_to_be_set),
     };
 

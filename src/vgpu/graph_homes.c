@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "vgpu/graph_homes.h"
 
+#include "base/lock.h"
 #include "vgpu/allocations.h"
 #include "vgpu/contexts.h"
 #include "vgpu/graph_walk.h"
+#include "vgpu/pointer.h"
 #include "vgpu/primary.h"
 #include "vgpu/real.h"
 
@@ -49,6 +51,16 @@ static void note(const void *handle, unsigned set, unsigned context)
     (void)allocations_add(ALLOCATION_HOME, key_of(handle), &entry);
 }
 
+/* Beside what is known already. */
+static void note_more(const void *handle, unsigned set)
+{
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+
+    (void)pthread_mutex_lock(&lock);
+    note(handle, look(handle) | set, 0);
+    (void)pthread_mutex_unlock(&lock);
+}
+
 void graph_homes_found_module(CUmodule module)
 {
     if (graph_homes_matter() && vgpu_mode() == VGPU_ON)
@@ -78,7 +90,7 @@ void graph_homes_found_function(const void *handle)
         return;
     }
     /* A kernel is of each context in which it was used. */
-    note(handle, look(handle) | set_of(vgpu_current_device()), 0);
+    note_more(handle, set_of(vgpu_current_device()));
     if (HAS(cuKernelGetFunction) &&
         REAL(cuKernelGetFunction)(&function, (CUkernel)(uintptr_t)handle) == CUDA_SUCCESS)
         graph_homes_found_module(module_of(function));
@@ -121,31 +133,76 @@ static unsigned home_of(CUgraphNode node)
     return look(module ? (const void *)module : (const void *)params.func);
 }
 
-static unsigned home_of_memory(CUdeviceptr ptr)
+static const void *key_of_memory(uint64_t to)
 {
+    return (const void *)(uintptr_t)to;
+}
+
+static unsigned home_of_memory(uint64_t to)
+{
+    const unsigned noted = look(key_of_memory(to));
     int ordinal;
 
-    if (!HAS(cuPointerGetAttribute) ||
-        REAL(cuPointerGetAttribute)(&ordinal, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, ptr) !=
-            CUDA_SUCCESS)
-        return 0;
+    if (noted || !pointer_ordinal(to, &ordinal))
+        return noted;
     return set_of(vgpu_device(ordinal));
 }
 
-/* Memory is set where it is, and copied there within its device; other copies are free. */
-static unsigned home_of_transfer(CUgraphNode node, CUgraphNodeType type)
+uint64_t graph_homes_target(const CUDA_MEMCPY3D *copy)
+{
+    return copy->dstMemoryType == CU_MEMORYTYPE_ARRAY ? (uint64_t)(uintptr_t)copy->dstArray
+                                                      : copy->dstDevice;
+}
+
+void graph_homes_found_transfer(uint64_t to, const struct vgpu_device *device)
+{
+    if (graph_homes_matter() && vgpu_mode() == VGPU_ON)
+        note_more(key_of_memory(to), device ? set_of(device) : (1u << vgpu.device_count) - 1);
+}
+
+/* False: it can't be told. What a node has to do with the host is not looked at. */
+static bool find_target(CUgraphNode node, CUgraphNodeType type, uint64_t *ret_to)
 {
     CUDA_MEMSET_NODE_PARAMS set;
     CUDA_MEMCPY3D copy;
 
-    if (type == CU_GRAPH_NODE_TYPE_MEMSET)
-        return REAL(cuGraphMemsetNodeGetParams)(node, &set) == CUDA_SUCCESS
-                   ? home_of_memory(set.dst)
-                   : 0;
-    if (REAL(cuGraphMemcpyNodeGetParams)(node, &copy) != CUDA_SUCCESS ||
-        copy.dstMemoryType == CU_MEMORYTYPE_HOST || copy.srcMemoryType == CU_MEMORYTYPE_HOST)
-        return 0;
-    return home_of_memory(copy.dstDevice);
+    if (type == CU_GRAPH_NODE_TYPE_MEMSET) {
+        if (REAL(cuGraphMemsetNodeGetParams)(node, &set) != CUDA_SUCCESS)
+            return false;
+        *ret_to = set.dst;
+        return true;
+    }
+    if (REAL(cuGraphMemcpyNodeGetParams)(node, &copy) != CUDA_SUCCESS)
+        return false;
+    *ret_to = pointer_is_there(copy.dstMemoryType, copy.dstDevice) &&
+                      pointer_is_there(copy.srcMemoryType, copy.srcDevice)
+                  ? graph_homes_target(&copy)
+                  : 0;
+    return true;
+}
+
+void graph_homes_moved_transfer(CUgraphNode node, CUgraphNodeType type, uint64_t to)
+{
+    unsigned home;
+    uint64_t from;
+
+    if (!graph_homes_matter() || vgpu_mode() != VGPU_ON)
+        return;
+    home = find_target(node, type, &from) ? home_of_memory(from) : 0;
+    note_more(key_of_memory(to), home ? home : (1u << vgpu.device_count) - 1);
+}
+
+/* Memory is set, and copied within a device, by who was found to; other copies are free. */
+static bool add_transfer(CUgraphNode node, CUgraphNodeType type, unsigned *set)
+{
+    unsigned home;
+    uint64_t to;
+
+    if (!find_target(node, type, &to))
+        return false;
+    home = to ? home_of_memory(to) : 0;
+    *set |= home;
+    return home || !to;
 }
 
 static bool add_home(CUgraphNode node, CUgraphNodeType type, void *arg)
@@ -153,7 +210,7 @@ static bool add_home(CUgraphNode node, CUgraphNodeType type, void *arg)
     unsigned *set = arg, home;
 
     if (type == CU_GRAPH_NODE_TYPE_MEMSET || type == CU_GRAPH_NODE_TYPE_MEMCPY)
-        *set |= home_of_transfer(node, type);
+        return add_transfer(node, type, set);
     if (type != CU_GRAPH_NODE_TYPE_KERNEL && type != CU_GRAPH_NODE_TYPE_CONDITIONAL)
         return true;
     home = type == CU_GRAPH_NODE_TYPE_KERNEL ? home_of(node) : look(node);

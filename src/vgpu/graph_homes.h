@@ -22,6 +22,15 @@ static inline bool graph_homes_matter(void)
     return vgpu.device_count > 1;
 }
 
+/*
+ * Memory is set, or copied there, by a node of that device; NULL: it is not known which. Nor does
+ * the driver tell where such a node runs, which need not be where the memory is. An array goes by
+ * its handle. Of what a node has other parameters for from now on.
+ */
+void graph_homes_found_transfer(uint64_t to, const struct vgpu_device *device);
+void graph_homes_moved_transfer(CUgraphNode node, CUgraphNodeType type, uint64_t to);
+uint64_t graph_homes_target(const CUDA_MEMCPY3D *copy);
+
 /* In the current context: a module is there; a function is, or was launched into a capture. */
 void graph_homes_found_module(CUmodule module);
 void graph_homes_found_function(const void *function);

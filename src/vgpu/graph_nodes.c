@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* Nodes of graphs that may allocate. */
+/* Nodes of graphs that may allocate, and those that set or copy memory (graph_homes.h). */
 
 #include <string.h>
 
+#include "vgpu/contexts.h"
 #include "vgpu/graph_homes.h"
 #include "vgpu/graphs.h"
 #include "vgpu/real.h"
@@ -20,6 +21,65 @@ PUBLIC CUresult cuGraphAddMemAllocNode(CUgraphNode *node, CUgraph graph,
         return CUDA_ERROR_OUT_OF_MEMORY;
     graphs_will_allocate();
     return REAL(cuGraphAddMemAllocNode)(node, graph, dependencies, count, params);
+}
+
+/* Where a node runs; the driver takes no context for the current one. */
+static void found_transfer(uint64_t to, CUcontext context)
+{
+    if (graph_homes_matter() && vgpu_mode() == VGPU_ON)
+        graph_homes_found_transfer(to, context ? contexts_device(context) : vgpu_current_device());
+}
+
+PUBLIC CUresult cuGraphAddMemsetNode(CUgraphNode *node, CUgraph graph,
+                                     const CUgraphNode *dependencies, size_t count,
+                                     const CUDA_MEMSET_NODE_PARAMS *params, CUcontext context)
+{
+    CUDA_MEMSET_NODE_PARAMS own;
+
+    (void)real_driver();
+    if (!params)
+        return REAL(cuGraphAddMemsetNode)(node, graph, dependencies, count, NULL, context);
+    own = *params;
+    found_transfer(own.dst, context);
+    return REAL(cuGraphAddMemsetNode)(node, graph, dependencies, count, &own, context);
+}
+
+PUBLIC CUresult cuGraphAddMemcpyNode(CUgraphNode *node, CUgraph graph,
+                                     const CUgraphNode *dependencies, size_t count,
+                                     const CUDA_MEMCPY3D *params, CUcontext context)
+{
+    CUDA_MEMCPY3D own;
+
+    (void)real_driver();
+    if (!params)
+        return REAL(cuGraphAddMemcpyNode)(node, graph, dependencies, count, NULL, context);
+    own = *params;
+    found_transfer(graph_homes_target(&own), context);
+    return REAL(cuGraphAddMemcpyNode)(node, graph, dependencies, count, &own, context);
+}
+
+PUBLIC CUresult cuGraphMemsetNodeSetParams(CUgraphNode node, const CUDA_MEMSET_NODE_PARAMS *params)
+{
+    CUDA_MEMSET_NODE_PARAMS own;
+
+    (void)real_driver();
+    if (!params)
+        return REAL(cuGraphMemsetNodeSetParams)(node, NULL);
+    own = *params;
+    graph_homes_moved_transfer(node, CU_GRAPH_NODE_TYPE_MEMSET, own.dst);
+    return REAL(cuGraphMemsetNodeSetParams)(node, &own);
+}
+
+PUBLIC CUresult cuGraphMemcpyNodeSetParams(CUgraphNode node, const CUDA_MEMCPY3D *params)
+{
+    CUDA_MEMCPY3D own;
+
+    (void)real_driver();
+    if (!params)
+        return REAL(cuGraphMemcpyNodeSetParams)(node, NULL);
+    own = *params;
+    graph_homes_moved_transfer(node, CU_GRAPH_NODE_TYPE_MEMCPY, graph_homes_target(&own));
+    return REAL(cuGraphMemcpyNodeSetParams)(node, &own);
 }
 
 /*
@@ -54,11 +114,21 @@ static void give_params(const struct node_params *taken, CUgraphNode node,
         graph_homes_found_condition(node, taken->own.head.conditional.ctx);
 }
 
+static void expect_transfer(const CUgraphNodeParams *params)
+{
+    if (params->type == CU_GRAPH_NODE_TYPE_MEMSET)
+        found_transfer(params->set.params.dst, params->set.context);
+    else if (params->type == CU_GRAPH_NODE_TYPE_MEMCPY)
+        found_transfer(graph_homes_target(&params->copy.params), params->copy.context);
+}
+
 /* False: it is out of memory. */
 static bool expect_node(const CUgraphNodeParams *params)
 {
     enum vgpu_mode mode = vgpu_mode();
 
+    if (params)
+        expect_transfer(params);
     if (!params || params->type != CU_GRAPH_NODE_TYPE_MEM_ALLOC)
         return true;
     graphs_will_allocate();
@@ -105,4 +175,38 @@ PUBLIC CUresult cuGraphAddNode_v3(CUgraphNode *node, CUgraph graph, const CUgrap
                                   const void *edges, size_t count, CUgraphNodeParams *params)
 {
     ADD_NODE(cuGraphAddNode_v3);
+}
+
+/* What a node was found to be for, and the context in its other parameters, are noted both: the
+ * driver may follow either. */
+#define SET_NODE(name)                                                                             \
+    struct node_params taken;                                                                      \
+    CUgraphNodeParams *own = take_params(params, &taken);                                          \
+    CUresult result;                                                                               \
+                                                                                                   \
+    (void)real_driver();                                                                           \
+    if (own)                                                                                       \
+        change_transfer(node, own);                                                                \
+    result = REAL(name)(node, own);                                                                \
+    if (result == CUDA_SUCCESS)                                                                    \
+        give_params(&taken, NULL, params);                                                         \
+    return result
+
+static void change_transfer(CUgraphNode node, const CUgraphNodeParams *params)
+{
+    if (params->type == CU_GRAPH_NODE_TYPE_MEMSET)
+        graph_homes_moved_transfer(node, params->type, params->set.params.dst);
+    else if (params->type == CU_GRAPH_NODE_TYPE_MEMCPY)
+        graph_homes_moved_transfer(node, params->type, graph_homes_target(&params->copy.params));
+    expect_transfer(params);
+}
+
+PUBLIC CUresult cuGraphNodeSetParams(CUgraphNode node, CUgraphNodeParams *params)
+{
+    SET_NODE(cuGraphNodeSetParams);
+}
+
+PUBLIC CUresult cuGraphNodeSetParams_v2(CUgraphNode node, CUgraphNodeParams *params)
+{
+    SET_NODE(cuGraphNodeSetParams_v2);
 }

@@ -15,6 +15,8 @@
 
 #include "vgpu/compute.h"
 #include "vgpu/contexts.h"
+#include "vgpu/graph_homes.h"
+#include "vgpu/pointer.h"
 #include "vgpu/real.h"
 
 enum kind {
@@ -51,9 +53,22 @@ static struct launch launch_of(enum kind kind, uint64_t bytes, CUstream stream, 
     };
 }
 
-/* Where it is nothing, or not within a device, there is nothing to pay. */
+/* A node of the graph that is captured does it, on the stream's device. */
+static void note_captured(const struct transfer *transfer, uint64_t to)
+{
+    const struct launch *launch = &transfer->launch;
+    struct vgpu_device *device;
+
+    if (!transfer->flight.goes && transfer->flight.ticket.captured && graph_homes_matter() &&
+        compute_stream_device(launch->stream, launch->per_thread, &device) == CUDA_SUCCESS)
+        graph_homes_found_transfer(to, device);
+}
+
+/* Where it is nothing, or not within a device, there is nothing to pay. An array goes by its
+ * handle. */
 static __attribute__((noinline)) CUresult begin(struct transfer *transfer, enum kind kind,
-                                                uint64_t bytes, CUstream stream, bool per_thread)
+                                                uint64_t bytes, uint64_t to, CUstream stream,
+                                                bool per_thread)
 {
     CUresult result;
 
@@ -63,6 +78,8 @@ static __attribute__((noinline)) CUresult begin(struct transfer *transfer, enum 
         return CUDA_SUCCESS;
     transfer->launch = launch_of(kind, bytes, stream, per_thread);
     result = compute_begin(&transfer->launch, &transfer->flight);
+    if (result == CUDA_SUCCESS)
+        note_captured(transfer, to);
     if (result != CUDA_ERROR_CONTEXT_IS_DESTROYED)
         return result;
     transfer->flight.goes = true; /* the driver says so itself, if it does */
@@ -74,9 +91,9 @@ static CUresult end(struct transfer *transfer, CUresult result)
     return compute_end(&transfer->launch, &transfer->flight, result);
 }
 
-#define TRANSFER(kind, bytes, stream, per_thread, call)                                            \
+#define TRANSFER(kind, bytes, to, stream, per_thread, call)                                        \
     struct transfer transfer;                                                                      \
-    CUresult result = begin(&transfer, kind, bytes, stream, per_thread);                           \
+    CUresult result = begin(&transfer, kind, bytes, to, stream, per_thread);                       \
                                                                                                    \
     return result == CUDA_SUCCESS ? end(&transfer, (call)) : result
 
@@ -131,7 +148,7 @@ static CUresult set_by_driver(const struct set *set)
 static CUresult set_memory(const struct set *set)
 {
     TRANSFER(SETS_MEMORY, set->width * (set->has_rows ? set->height : 1) * (set->bits / 8),
-             set->stream, set->per_thread, set_by_driver(set));
+             set->ptr, set->stream, set->per_thread, set_by_driver(set));
 }
 
 #define SET(name, ...) return set_memory(&(struct set){.real = REAL_##name, __VA_ARGS__})
@@ -196,25 +213,12 @@ static bool is_limited(void)
     return atomic_load_explicit(&vgpu.limited_compute, memory_order_relaxed);
 }
 
-static bool ask(void *ret, int attribute, CUdeviceptr ptr)
-{
-    return HAS(cuPointerGetAttribute) &&
-           REAL(cuPointerGetAttribute)(ret, attribute, ptr) == CUDA_SUCCESS;
-}
-
-static bool is_on_device(CUdeviceptr ptr)
-{
-    unsigned int type;
-
-    return ask(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, ptr) && type == CU_MEMORYTYPE_DEVICE;
-}
-
 static bool are_apart(CUdeviceptr a, CUdeviceptr b)
 {
     int of_a, of_b;
 
-    return vgpu.device_count > 1 && ask(&of_a, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, a) &&
-           ask(&of_b, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, b) && of_a != of_b;
+    return vgpu.device_count > 1 && pointer_ordinal(a, &of_a) && pointer_ordinal(b, &of_b) &&
+           of_a != of_b;
 }
 
 /* How much of a copy the multiprocessors have to do with. Asked only where there is a limit, so
@@ -226,7 +230,8 @@ static uint64_t between_devices(CUdeviceptr to, CUdeviceptr from, uint64_t bytes
 
 static uint64_t between_any(CUdeviceptr to, CUdeviceptr from, uint64_t bytes)
 {
-    return bytes && is_limited() && is_on_device(to) && is_on_device(from) && !are_apart(to, from)
+    return bytes && is_limited() && pointer_is_on_device(to) && pointer_is_on_device(from) &&
+                   !are_apart(to, from)
                ? bytes
                : 0;
 }
@@ -237,24 +242,18 @@ static __attribute__((noinline)) void *take(void *own, const void *of, size_t si
     return of ? memcpy(own, of, size) : NULL;
 }
 
-static bool is_there(int type, CUdeviceptr ptr)
-{
-    return type == CU_MEMORYTYPE_DEVICE || type == CU_MEMORYTYPE_ARRAY ||
-           (type == CU_MEMORYTYPE_UNIFIED && is_on_device(ptr));
-}
-
 static uint64_t bytes_of_2d(const CUDA_MEMCPY2D *copy)
 {
-    if (!copy || !is_limited() || !is_there(copy->dstMemoryType, copy->dstDevice) ||
-        !is_there(copy->srcMemoryType, copy->srcDevice))
+    if (!copy || !is_limited() || !pointer_is_there(copy->dstMemoryType, copy->dstDevice) ||
+        !pointer_is_there(copy->srcMemoryType, copy->srcDevice))
         return 0;
     return copy->WidthInBytes * copy->Height;
 }
 
 static uint64_t bytes_of_3d(const CUDA_MEMCPY3D *copy)
 {
-    if (!copy || !is_limited() || !is_there(copy->dstMemoryType, copy->dstDevice) ||
-        !is_there(copy->srcMemoryType, copy->srcDevice))
+    if (!copy || !is_limited() || !pointer_is_there(copy->dstMemoryType, copy->dstDevice) ||
+        !pointer_is_there(copy->srcMemoryType, copy->srcDevice))
         return 0;
     return copy->WidthInBytes * copy->Height * copy->Depth;
 }
@@ -272,7 +271,35 @@ static uint64_t bytes_of_peer(const CUDA_MEMCPY3D_PEER *copy)
 
 static bool operand_is_there(const CUmemcpy3DOperand *operand)
 {
-    return operand->type == CU_MEMCPY_OPERAND_TYPE_ARRAY || is_on_device(operand->op.ptr.ptr);
+    return operand->type == CU_MEMCPY_OPERAND_TYPE_ARRAY ||
+           pointer_is_on_device(operand->op.ptr.ptr);
+}
+
+static uint64_t target_of_3d(const CUDA_MEMCPY3D *copy)
+{
+    return copy ? graph_homes_target(copy) : 0;
+}
+
+#define target_of_peer target_of_3d
+
+static uint64_t target_of_2d(const CUDA_MEMCPY2D *copy)
+{
+    if (!copy)
+        return 0;
+    return graph_homes_target(&(CUDA_MEMCPY3D){
+        .dstMemoryType = copy->dstMemoryType,
+        .dstDevice = copy->dstDevice,
+        .dstArray = copy->dstArray,
+    });
+}
+
+static uint64_t target_of(const CUDA_MEMCPY3D_BATCH_OP *copy)
+{
+    if (!copy)
+        return 0;
+    return copy->dst.type == CU_MEMCPY_OPERAND_TYPE_ARRAY
+               ? (uint64_t)(uintptr_t)copy->dst.op.array.array
+               : copy->dst.op.ptr.ptr;
 }
 
 /* In elements of a size that is not told: it only has to be the same for the same copies. */
@@ -309,7 +336,8 @@ static CUresult copy_by_driver(const struct stretch *copy)
 
 static CUresult copy_stretch(const struct stretch *copy)
 {
-    TRANSFER(COPY, bytes_of_stretch(copy), copy->stream, copy->per_thread, copy_by_driver(copy));
+    TRANSFER(COPY, bytes_of_stretch(copy), copy->to, copy->stream, copy->per_thread,
+             copy_by_driver(copy));
 }
 
 #define STRETCH(name, ...)                                                                         \
@@ -341,7 +369,7 @@ COPY_1D(cuMemcpy, cuMemcpyAsync, true)
 #define COPY_PEER(name, per_thread, stream, parameters, call)                                      \
     PUBLIC CUresult name parameters                                                                \
     {                                                                                              \
-        TRANSFER(COPY, are_of_one_device(to_context, from_context) ? bytes : 0, stream,            \
+        TRANSFER(COPY, are_of_one_device(to_context, from_context) ? bytes : 0, to, stream,        \
                  per_thread, REAL(name) call);                                                     \
     }
 
@@ -370,7 +398,7 @@ COPY_PEER(cuMemcpyPeerAsync_ptsz, true, stream,
         type own;                                                                                  \
                                                                                                    \
         copy = take(&own, copy, sizeof(own));                                                      \
-        TRANSFER(COPY, bytes_of_##of(copy), stream, per_thread,                                    \
+        TRANSFER(COPY, bytes_of_##of(copy), target_of_##of(copy), stream, per_thread,              \
                  has_stream                                                                        \
                      ? ((CUresult(*)(const type *, CUstream))real_functions[index])(copy, stream)  \
                      : ((CUresult(*)(const type *))real_functions[index])(copy));                  \
@@ -411,11 +439,11 @@ COPY_ROWS_ASYNC(cuMemcpy3DPeerAsync_ptsz, true, CUDA_MEMCPY3D_PEER, peer)
 #define COPY_ARRAY(name, parameters, call)                                                         \
     PUBLIC CUresult name parameters                                                                \
     {                                                                                              \
-        TRANSFER(COPY, bytes, NULL, false, REAL(name) call);                                       \
+        TRANSFER(COPY, bytes, (uint64_t)to, NULL, false, REAL(name) call);                         \
     }                                                                                              \
     PUBLIC CUresult name##_ptds parameters                                                         \
     {                                                                                              \
-        TRANSFER(COPY, bytes, NULL, true, REAL(name##_ptds) call);                                 \
+        TRANSFER(COPY, bytes, (uint64_t)to, NULL, true, REAL(name##_ptds) call);                   \
     }
 
 COPY_ARRAY(cuMemcpyDtoA_v2, (CUarray to, size_t offset, CUdeviceptr from, size_t bytes),
@@ -483,13 +511,18 @@ static uint64_t size_of_all(const struct batch *batch)
 static CUresult begin_batch(struct transfer *transfer, struct batch *batch, CUstream stream,
                             bool per_thread)
 {
+    CUresult result;
+
     const bool whole = batch->list || (batch->to && batch->from && batch->bytes);
 
     if (!is_limited() || !batch->count || !whole)
-        return begin(transfer, COPY, 0, stream, per_thread);
+        return begin(transfer, COPY, 0, 0, stream, per_thread);
     if (!(batch->list ? take_list(batch) : take_lists(batch)))
         return CUDA_ERROR_OUT_OF_MEMORY;
-    return begin(transfer, COPY, size_of_all(batch), stream, per_thread);
+    result = begin(transfer, COPY, size_of_all(batch), 0, stream, per_thread);
+    for (size_t i = 0; i < batch->count && result == CUDA_SUCCESS; i++)
+        note_captured(transfer, batch->list ? target_of(&batch->list[i]) : batch->to[i]);
+    return result;
 }
 
 static CUresult end_batch(struct batch *batch, CUresult result)
@@ -557,7 +590,7 @@ COPY_3D_BATCH_V2(cuMemcpy3DBatchAsync_v2_ptsz, true)
     PUBLIC CUresult name(CUdeviceptr to, CUdeviceptr from, size_t bytes,                           \
                          CUmemcpyAttributes *attributes, CUstream stream)                          \
     {                                                                                              \
-        TRANSFER(COPY, between_any(to, from, bytes), stream, per_thread,                           \
+        TRANSFER(COPY, between_any(to, from, bytes), to, stream, per_thread,                       \
                  REAL(name)(to, from, bytes, attributes, stream));                                 \
     }
 
@@ -567,7 +600,8 @@ COPY_3D_BATCH_V2(cuMemcpy3DBatchAsync_v2_ptsz, true)
         CUDA_MEMCPY3D_BATCH_OP own;                                                                \
                                                                                                    \
         copy = take(&own, copy, sizeof(own));                                                      \
-        TRANSFER(COPY, volume_of(copy), stream, per_thread, REAL(name)(copy, flags, stream));      \
+        TRANSFER(COPY, volume_of(copy), target_of(copy), stream, per_thread,                       \
+                 REAL(name)(copy, flags, stream));                                                 \
     }
 
 COPY_WITH(cuMemcpyWithAttributesAsync, false)

@@ -420,6 +420,11 @@ ROWS = {
     "cuMemcpyDtoA_v2_ptds": (0.05, "array 0 inside partsize"),
     "cuGraphAddMemsetNode": (0.1, "+node graph after aftercount 0 context"),
     "cuGraphConditionalHandleCreate": (0.2, "o8 graph context 3 flags"),
+    "cuGraphAddMemcpyNode": (0.1, "+node graph after aftercount 0 context"),
+    "cuGraphNodeSetParams": (0.1, "node nodeany"),
+    "cuGraphNodeSetParams_v2": (0.1, "node nodeany"),
+    "cuGraphMemsetNodeSetParams": (0.1, "node 0"),
+    "cuGraphMemcpyNodeSetParams": (0.1, "node 0"),
     "cuGraphMemsetNodeGetParams": (0.1, "node 0"),
     "cuGraphMemcpyNodeGetParams": (0.1, "node 0"),
     # NVML

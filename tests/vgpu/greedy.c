@@ -25,6 +25,10 @@
  *   greedy graph-sets     one that sets memory of device 1
  *   greedy graph-copies   one that copies within device 1
  *   greedy graph-loop     one that runs a kernel on device 1 again and again
+ *   greedy graph-far-set  captured in a stream of device 1: it sets managed memory of device 0
+ *   greedy graph-far-node the same, a node of device 1 that is added
+ *   greedy graph-far-moved the same, by other parameters of a node that set memory of device 1
+ *   greedy graph-far-copy one that was added and copies on device 1, within memory of device 0
  *   greedy graph-apart    not greedy: a graph on each of two devices, launched there in turn
  *   greedy contexts       a context for each kernel, which ends with it
  *   greedy refused        asks for its context's end, which a capture forbids, while kernels run
@@ -624,21 +628,105 @@ struct set_params {
     size_t width, height;
 };
 
-static void graph_sets(void)
+static struct set_params set_of(uint64_t ptr)
+{
+    return (struct set_params){.ptr = ptr, .element_size = 4, .width = MEMORY / 4, .height = 1};
+}
+
+static uint64_t new_managed(void)
+{
+    uint64_t ptr;
+
+    must(((int (*)(uint64_t *, size_t, unsigned))symbol("cuMemAllocManaged"))(&ptr, MEMORY, 1),
+         "cuMemAllocManaged");
+    return ptr;
+}
+
+static cu_handle new_graph(void)
 {
     typedef int create_fn(cu_handle * graph, unsigned flags);
+    cu_handle graph;
+
+    must(((create_fn *)symbol("cuGraphCreate"))(&graph, 0), "cuGraphCreate");
+    return graph;
+}
+
+static cu_handle add_set(cu_handle graph, struct set_params params, cu_handle context)
+{
     typedef int add_fn(cu_handle * node, cu_handle graph, const cu_handle *after, size_t count,
                        const struct set_params *params, cu_handle context);
-    struct set_params params = {.element_size = 4, .width = MEMORY / 4, .height = 1};
-    cu_handle context, node, graph;
+    cu_handle node;
 
-    begin(1);
-    must(((cu_ctx_out_fn *)symbol("cuCtxGetCurrent"))(&context), "cuCtxGetCurrent");
-    params.ptr = new_memory();
-    begin(0);
-    must(((create_fn *)symbol("cuGraphCreate"))(&graph, 0), "cuGraphCreate");
     must(((add_fn *)symbol("cuGraphAddMemsetNode"))(&node, graph, NULL, 0, &params, context),
          "cuGraphAddMemsetNode");
+    return node;
+}
+
+/* As the API reference has CUDA_MEMCPY3D. */
+struct layers {
+    struct {
+        size_t x, y, z, lod;
+        int type;
+        const void *host;
+        uint64_t ptr;
+        cu_handle array;
+        void *reserved;
+        size_t pitch, height;
+    } from, to;
+    size_t width, height, depth;
+};
+
+static void add_copy(cu_handle graph, uint64_t ptr, cu_handle context)
+{
+    typedef int add_fn(cu_handle * node, cu_handle graph, const cu_handle *after, size_t count,
+                       const struct layers *params, cu_handle context);
+    struct layers params = {.width = 1 << 20, .height = MEMORY >> 21, .depth = 1};
+    cu_handle node;
+
+    params.from.type = params.to.type = 2;
+    params.from.ptr = ptr;
+    params.to.ptr = ptr + MEMORY / 2;
+    params.from.pitch = params.to.pitch = params.width;
+    must(((add_fn *)symbol("cuGraphAddMemcpyNode"))(&node, graph, NULL, 0, &params, context),
+         "cuGraphAddMemcpyNode");
+}
+
+static void set_far(const void *ptr, cu_handle far_stream)
+{
+    typedef int set_fn(uint64_t ptr, unsigned value, size_t count, cu_handle stream);
+
+    must(((set_fn *)symbol("cuMemsetD32Async"))(*(const uint64_t *)ptr, 1, MEMORY / 4, far_stream),
+         "cuMemsetD32Async");
+}
+
+static void graph_sets(const char *way)
+{
+    typedef int change_fn(cu_handle node, const struct set_params *params);
+    cu_handle far, far_stream, far_event, graph, node;
+    struct set_params params;
+    uint64_t ptr, far_ptr;
+
+    begin(1);
+    must(((cu_ctx_out_fn *)symbol("cuCtxGetCurrent"))(&far), "cuCtxGetCurrent");
+    far_ptr = new_memory();
+    far_stream = stream;
+    must(((event_fn *)symbol("cuEventCreate"))(&far_event, 0), "cuEventCreate");
+    begin(0);
+    ptr = strcmp(way, "graph-far-copy") == 0 ? new_memory() : new_managed();
+    graph = new_graph();
+    if (strcmp(way, "graph-far-set") == 0) {
+        graph = captured_graph(set_far, &ptr, far_stream, far_event);
+    } else if (strcmp(way, "graph-far-copy") == 0) {
+        add_copy(graph, ptr, far);
+    } else if (strcmp(way, "graph-far-node") == 0) {
+        (void)add_set(graph, set_of(ptr), far);
+    } else {
+        node = add_set(graph, set_of(far_ptr), far);
+        params = set_of(ptr);
+        if (strcmp(way, "graph-far-moved") == 0)
+            must(((change_fn *)symbol("cuGraphMemsetNodeSetParams"))(node, &params),
+                 "cuGraphMemsetNodeSetParams");
+    }
     launch_graphs(graph);
 }
 
@@ -972,6 +1060,31 @@ static void added_elsewhere(void)
     graph_of_two("graph-added");
 }
 
+static void sets_there(void)
+{
+    graph_sets("graph-sets");
+}
+
+static void far_set(void)
+{
+    graph_sets("graph-far-set");
+}
+
+static void far_node(void)
+{
+    graph_sets("graph-far-node");
+}
+
+static void far_moved(void)
+{
+    graph_sets("graph-far-moved");
+}
+
+static void far_copy(void)
+{
+    graph_sets("graph-far-copy");
+}
+
 static void rows_changed(void)
 {
     changed("rows-changed");
@@ -998,7 +1111,11 @@ static const struct way {
     {"graph-apart", graphs_apart, .begins = 1},
     {"graph-copies", graph_copies, .begins = 1},
     {"graph-loop", graph_loop, .begins = 1},
-    {"graph-sets", graph_sets, .begins = 1},
+    {"graph-sets", sets_there, .begins = 1},
+    {"graph-far-set", far_set, .begins = 1},
+    {"graph-far-node", far_node, .begins = 1},
+    {"graph-far-moved", far_moved, .begins = 1},
+    {"graph-far-copy", far_copy, .begins = 1},
     {"graph-unseen", graph_unseen, .begins = 1},
     {"contexts", contexts},
     {"refused", refused},

@@ -135,13 +135,13 @@ def greedy():
         return [(f"{t.title()}: {share:.2f} %", share - t.cores, 2 * POINTS) for t, share in zip(tenants, got)]
 
     steadily(attempt)
-    steadily(on_two_devices)
+    steadily(lambda: on_two_devices("multi", "graph", "graph-kernel", "graph-added", "graph-unseen", "graph-sets", "graph-copies"))
+    steadily(lambda: on_two_devices("graph-far-set", "graph-far-node", "graph-far-moved", "graph-far-copy", "graph-loop"))
     spinning()
 
 
-def on_two_devices():
+def on_two_devices(*ways):
     """What runs on a device is paid for there, wherever it was launched; and nowhere else."""
-    ways = ("multi", "graph", "graph-added", "graph-unseen", "graph-sets", "graph-copies", "graph-loop")
     machine = Machine(gpus=2 * len(ways) + 2, driver={"stale-handles": "crash"})
     uuids = [gpu["uuid"] for gpu in machine.view()["gpus"]]
 
