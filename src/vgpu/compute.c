@@ -26,6 +26,9 @@ void limiters_after_fork(void)
     compute_rows_after_fork();
     compute_captures_after_fork();
     launch_cache = (struct launch_cache){0};
+    /* Another thread, which is not there, may have the row's lock. */
+    if (has_thread_key)
+        (void)pthread_setspecific(thread_key, NULL);
     watch_after_fork();
 }
 

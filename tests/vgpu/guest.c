@@ -15,6 +15,7 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -502,6 +503,68 @@ static int verb_cancel(const char *argument)
     return 0;
 }
 
+static atomic_bool launches_end;
+
+/* As it is cancelled never: it launches, here without an end, and without allocating. */
+static void *launching_main(void *function)
+{
+    int64_t kernel_ns = 10000;
+    void *params[] = {&kernel_ns};
+
+    (void)cu.set_current(context);
+    for (unsigned i = 1; !atomic_load(&launches_end); i++)
+        (void)cu.launch(function, 1 + i % 108, 1, 1, 128, 1, 1, 0, NULL, params, NULL);
+    return NULL;
+}
+
+/* A thread launches and forks; what is left of it in the child ends, and with it the child. */
+static void *forking_main(void *function)
+{
+    int64_t kernel_ns = 10000;
+    void *params[] = {&kernel_ns};
+    int status = 0;
+
+    (void)cu.set_current(context);
+    for (unsigned i = 0; i < 200 && !status; i++) {
+        pid_t child;
+
+        (void)cu.launch(function, 1 + i % 108, 1, 1, 128, 1, 1, 0, NULL, params, NULL);
+        child = fork();
+        if (child == 0) {
+            (void)alarm(5);
+            pthread_exit(NULL);
+        }
+        if (child < 0 || waitpid(child, &status, 0) != child)
+            status = 1;
+    }
+    return (void *)(intptr_t)status;
+}
+
+static int verb_fork_in_thread(const char *argument)
+{
+    cu_handle module, function;
+    pthread_t forking, launching[2];
+    void *status = NULL;
+
+    (void)argument;
+    last_code = cu.load(&module, "hamisim-module 1\nsize=0\nkernel spin\n");
+    if (last_code == CU_OK)
+        last_code = cu.function(&function, module, "spin");
+    if (last_code != CU_OK)
+        return 0;
+    for (int i = 0; i < 2; i++) {
+        if (pthread_create(&launching[i], NULL, launching_main, function))
+            return 76;
+    }
+    if (pthread_create(&forking, NULL, forking_main, function))
+        return 76;
+    pthread_join(forking, &status);
+    atomic_store(&launches_end, true);
+    for (int i = 0; i < 2; i++)
+        pthread_join(launching[i], NULL);
+    return status ? 77 : 0;
+}
+
 /* What must be found as it was left: signal handlers, the umask, the environment. */
 static struct {
     struct sigaction actions[MAX_SIGNALS];
@@ -601,6 +664,7 @@ static const struct verb verbs[] = {
     {"exec", verb_exec},
     {"threads", verb_threads},
     {"cancel", verb_cancel},
+    {"fork-in-thread", verb_fork_in_thread},
     {"remember", verb_remember},
     {"compare", verb_compare},
     {"inheritable", verb_inheritable},

@@ -139,6 +139,12 @@ def habit_cancel():
         check(False, "threads that are cancelled leave no lock behind", "the next one waits for ever")
 
 
+def habit_fork_in_thread():
+    """What a thread paid in advance is given back as it ends, and not by the copy of it in a child, where others hold its locks."""
+    ended = guest("init fork-in-thread say", limited_environment(Machine(), memory=LIMIT, cores=60))
+    check_equal((ended.returncode, [one["code"] for one in said(ended)]), (0, [0]), "the child of a thread that launches ends by itself")
+
+
 def habit_closefrom():
     machine = Machine()
     environment = limited_environment(machine, memory=LIMIT)
