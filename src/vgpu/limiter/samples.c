@@ -172,7 +172,7 @@ double samples_company_ns(const struct limiter_gpu *ops, void *gpu, const struct
 /* Where the start ran at once, the kernel waited for the host, and we held that up. */
 double samples_delay_ns(const struct sample *sample)
 {
-    return sample->gap_ns ? (double)(sample->held_ns - sample->gap_ns) : 0;
+    return sample->gap_ns ? (double)sample->held_ns : 0;
 }
 
 bool samples_end(struct samples *samples, const struct limiter_gpu *ops, void *gpu,

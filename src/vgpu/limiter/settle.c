@@ -127,18 +127,21 @@ static double own_part(double company_ns, double length_ns)
 /*
  * The correction is charged for all the launches that this one stands for. Our recording held this
  * one up, so that it ran beside less of what was launched before it, and holds up the next one: so
- * much longer the device is busy, which is charged once.
+ * much longer the device is busy, which is charged once, where the kernel waited for the host.
  */
 static void finish_short(struct limiter *limiter, struct sample *sample, double length_ns)
 {
     double part = 1, held_ns = 0, charge_ns;
 
     if (sample->mark_count) {
-        double seen_ns = samples_company_ns(limiter->ops, limiter->gpu, sample);
+        /* From when it was queued, if it waited for that. */
+        double seen_ns =
+            samples_company_ns(limiter->ops, limiter->gpu, sample) - (double)sample->gap_ns;
         double company_ns = seen_ns + samples_delay_ns(sample);
 
         part = own_part(company_ns, length_ns);
-        held_ns = length_ns * (own_part(seen_ns, length_ns) - part) + (double)sample->after_ns;
+        held_ns = length_ns * (own_part(seen_ns, length_ns) - part) +
+                  (sample->gap_ns ? (double)sample->after_ns : 0);
     }
     length_ns = ours_of(limiter, sample, length_ns, &charge_ns);
     overlap_note(&limiter->overlap, length_ns, length_ns * part);
