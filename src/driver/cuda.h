@@ -493,6 +493,7 @@ enum {
     CU_GRAPH_NODE_TYPE_EVENT_RECORD = 7,
     CU_GRAPH_NODE_TYPE_MEM_ALLOC = 10,
     CU_GRAPH_NODE_TYPE_MEM_FREE = 11,
+    CU_GRAPH_NODE_TYPE_BATCH_MEM_OP = 12,
     CU_GRAPH_NODE_TYPE_CONDITIONAL = 13,
     CU_MODULE_EAGER_LOADING = 1,
     CU_MODULE_LAZY_LOADING = 2,
@@ -688,6 +689,36 @@ typedef struct {
     CUgraphNode errorNode;
     CUgraphNode errorFromNode;
 } CUgraphExecUpdateResultInfo;
+
+/* What streams do with values in memory. */
+enum {
+    CU_STREAM_MEM_OP_WAIT_VALUE_32 = 1,
+    CU_STREAM_MEM_OP_WRITE_VALUE_32 = 2,
+    CU_STREAM_MEM_OP_FLUSH_REMOTE_WRITES = 3,
+    CU_STREAM_MEM_OP_WAIT_VALUE_64 = 4,
+    CU_STREAM_MEM_OP_WRITE_VALUE_64 = 5,
+    CU_STREAM_MEM_OP_BARRIER = 6,
+    CU_STREAM_WAIT_VALUE_GEQ = 0,
+    CU_STREAM_WAIT_VALUE_EQ = 1,
+    CU_STREAM_WAIT_VALUE_AND = 2,
+    CU_STREAM_WAIT_VALUE_NOR = 3,
+    CU_STREAM_WAIT_VALUE_FLUSH = 1 << 30,
+    CU_STREAM_WRITE_VALUE_NO_MEMORY_BARRIER = 1,
+};
+
+typedef union {
+    int operation;
+    struct {
+        int operation;
+        CUdeviceptr address;
+        cuuint64_t value; /* of 32 bits: the lower ones */
+        unsigned int flags;
+        CUdeviceptr alias;
+    } value;
+    cuuint64_t pad[6];
+} CUstreamBatchMemOpParams;
+
+_Static_assert(sizeof(CUstreamBatchMemOpParams) == 48, "the driver's");
 
 /* Marks in the list that cuLaunchKernel() takes instead of pointers to parameters. */
 #define CU_LAUNCH_PARAM_END ((void *)0x0)
@@ -1125,6 +1156,46 @@ CUresult cuStreamQuery(CUstream stream);
 CUresult cuStreamQuery_ptsz(CUstream stream);
 CUresult cuStreamSynchronize(CUstream stream);
 CUresult cuStreamSynchronize_ptsz(CUstream stream);
+CUresult cuStreamWaitValue32(CUstream stream, CUdeviceptr ptr, unsigned int value,
+                             unsigned int flags);
+CUresult cuStreamWaitValue32_v2(CUstream stream, CUdeviceptr ptr, unsigned int value,
+                                unsigned int flags);
+CUresult cuStreamWaitValue32_ptsz(CUstream stream, CUdeviceptr ptr, unsigned int value,
+                                  unsigned int flags);
+CUresult cuStreamWaitValue32_v2_ptsz(CUstream stream, CUdeviceptr ptr, unsigned int value,
+                                     unsigned int flags);
+CUresult cuStreamWriteValue32(CUstream stream, CUdeviceptr ptr, unsigned int value,
+                              unsigned int flags);
+CUresult cuStreamWriteValue32_v2(CUstream stream, CUdeviceptr ptr, unsigned int value,
+                                 unsigned int flags);
+CUresult cuStreamWriteValue32_ptsz(CUstream stream, CUdeviceptr ptr, unsigned int value,
+                                   unsigned int flags);
+CUresult cuStreamWriteValue32_v2_ptsz(CUstream stream, CUdeviceptr ptr, unsigned int value,
+                                      unsigned int flags);
+CUresult cuStreamWaitValue64(CUstream stream, CUdeviceptr ptr, cuuint64_t value,
+                             unsigned int flags);
+CUresult cuStreamWaitValue64_v2(CUstream stream, CUdeviceptr ptr, cuuint64_t value,
+                                unsigned int flags);
+CUresult cuStreamWaitValue64_ptsz(CUstream stream, CUdeviceptr ptr, cuuint64_t value,
+                                  unsigned int flags);
+CUresult cuStreamWaitValue64_v2_ptsz(CUstream stream, CUdeviceptr ptr, cuuint64_t value,
+                                     unsigned int flags);
+CUresult cuStreamWriteValue64(CUstream stream, CUdeviceptr ptr, cuuint64_t value,
+                              unsigned int flags);
+CUresult cuStreamWriteValue64_v2(CUstream stream, CUdeviceptr ptr, cuuint64_t value,
+                                 unsigned int flags);
+CUresult cuStreamWriteValue64_ptsz(CUstream stream, CUdeviceptr ptr, cuuint64_t value,
+                                   unsigned int flags);
+CUresult cuStreamWriteValue64_v2_ptsz(CUstream stream, CUdeviceptr ptr, cuuint64_t value,
+                                      unsigned int flags);
+CUresult cuStreamBatchMemOp(CUstream stream, unsigned int count, CUstreamBatchMemOpParams *list,
+                            unsigned int flags);
+CUresult cuStreamBatchMemOp_v2(CUstream stream, unsigned int count, CUstreamBatchMemOpParams *list,
+                               unsigned int flags);
+CUresult cuStreamBatchMemOp_ptsz(CUstream stream, unsigned int count,
+                                 CUstreamBatchMemOpParams *list, unsigned int flags);
+CUresult cuStreamBatchMemOp_v2_ptsz(CUstream stream, unsigned int count,
+                                    CUstreamBatchMemOpParams *list, unsigned int flags);
 CUresult cuStreamWaitEvent(CUstream stream, CUevent event, unsigned int flags);
 CUresult cuStreamWaitEvent_ptsz(CUstream stream, CUevent event, unsigned int flags);
 CUresult cuStreamIsCapturing(CUstream stream, CUstreamCaptureStatus *status);

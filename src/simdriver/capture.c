@@ -305,6 +305,8 @@ static CUgraphNodeType type_of(const struct sim_op *op)
 {
     if (op->kind == SIM_OP_KERNEL)
         return CU_GRAPH_NODE_TYPE_KERNEL;
+    if (op->kind == SIM_OP_WAIT_VALUE || op->kind == SIM_OP_WRITE_VALUE)
+        return CU_GRAPH_NODE_TYPE_BATCH_MEM_OP;
     return op->kind == SIM_OP_RECORD ? CU_GRAPH_NODE_TYPE_EVENT_RECORD
                                      : CU_GRAPH_NODE_TYPE_WAIT_EVENT;
 }

@@ -396,7 +396,8 @@ PUBLIC CUresult cuGraphUpload_ptsz(CUgraphExec exec, CUstream stream)
 static bool does_work(const struct graph_node *node)
 {
     return node->op.kind == SIM_OP_KERNEL || node->type == CU_GRAPH_NODE_TYPE_EVENT_RECORD ||
-           node->type == CU_GRAPH_NODE_TYPE_WAIT_EVENT;
+           node->type == CU_GRAPH_NODE_TYPE_WAIT_EVENT ||
+           node->type == CU_GRAPH_NODE_TYPE_BATCH_MEM_OP;
 }
 
 /* NULL: no stream can be made. */
@@ -456,6 +457,8 @@ static CUresult launch_node(struct graph *exec, uint32_t stream, const struct gr
         return launch_aside(exec, stream, node);
     if (op.kind == SIM_OP_KERNEL)
         return guest_launch(stream, &op);
+    if (node->type == CU_GRAPH_NODE_TYPE_BATCH_MEM_OP)
+        return guest_append(stream, &op);
     if (guest_state()->events[op.target].gen != op.gen)
         return CUDA_ERROR_INVALID_VALUE;
     return op.kind == SIM_OP_RECORD ? guest_record(stream, op.target)

@@ -8,7 +8,7 @@
 /* Bound of the chain of streams that wait for one another. */
 #define CHAIN_MAX 8
 
-/* A flag may be posted at any time. */
+/* A flag may be posted, and a value written, at any time. */
 #define SPIN_LOOK_NS (200 * NS_PER_US)
 
 /* What a stream has still to do, at full speed; up to work_ns of all that was enqueued. */
@@ -90,7 +90,7 @@ static int64_t estimate(const struct sim_state *s, uint32_t stream, uint64_t seq
 
     if (st->head >= seq || chain == 0)
         return s->devices[s->contexts[st->context].device].now_ns;
-    if (sim_stream_spins(s, stream))
+    if (sim_stream_spins(s, stream) || st->state == SIM_STREAM_WATCHING)
         return s->devices[s->contexts[st->context].device].now_ns + SPIN_LOOK_NS;
     if (st->state == SIM_STREAM_QUEUED)
         return estimate_behind(s, sim_queue_front(s, stream), chain - 1) + left_ns;

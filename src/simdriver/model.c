@@ -131,6 +131,92 @@ static void wake_waiters(struct sim_state *s, uint32_t target)
     }
 }
 
+/* Waiting for values */
+
+int sim_value_at(struct sim_state *s, uint64_t program, uint64_t address)
+{
+    int found = -1;
+
+    for (int i = 0; i < SIM_VALUES; i++) {
+        if (s->values[i].program == program && s->values[i].address == address)
+            return i;
+        if (found < 0 && !s->values[i].program)
+            found = i;
+    }
+    if (found < 0)
+        return -1;
+    s->values[found].value = 0;
+    s->values[found].address = address;
+    __atomic_store_n(&s->values[found].program, program, __ATOMIC_RELEASE);
+    return found;
+}
+
+static unsigned shift_of(const struct sim_op *op)
+{
+    return op->gen & SIM_VALUE_UPPER ? 32 : 0;
+}
+
+/* Differences are cyclic. */
+static bool value_is_there(const struct sim_state *s, const struct sim_op *op)
+{
+    const bool wide = op->gen & SIM_VALUE_WIDE;
+    uint64_t value = s->values[op->target].value >> shift_of(op);
+
+    value = wide ? value : (uint32_t)value;
+    switch (op->gen & SIM_VALUE_WAYS) {
+    case SIM_VALUE_GEQ:
+        return wide ? (int64_t)(value - op->seq) >= 0 : (int32_t)(value - op->seq) >= 0;
+    case SIM_VALUE_EQ:
+        return value == op->seq;
+    case SIM_VALUE_AND:
+        return value & op->seq;
+    default:
+        return wide ? ~(value | op->seq) : (uint32_t) ~(value | op->seq);
+    }
+}
+
+static void write_value(struct sim_state *s, const struct sim_op *op)
+{
+    const unsigned shift = shift_of(op);
+    const uint64_t bits = op->gen & SIM_VALUE_WIDE ? UINT64_MAX : (uint64_t)UINT32_MAX << shift;
+    uint64_t *value = &s->values[op->target].value;
+
+    *value = (*value & ~bits) | (op->seq << shift & bits);
+}
+
+static void watch(struct sim_state *s, uint32_t stream, const struct sim_op *op)
+{
+    struct sim_stream *st = &s->streams[stream];
+
+    st->state = SIM_STREAM_WATCHING;
+    st->next_waiter = s->values[op->target].watchers;
+    s->values[op->target].watchers = stream;
+}
+
+static void unwatch(struct sim_state *s, uint32_t stream)
+{
+    uint32_t *at = &s->values[sim_stream_head(s, stream)->target].watchers;
+
+    while (*at != stream)
+        at = &s->streams[*at].next_waiter;
+    *at = s->streams[stream].next_waiter;
+    s->streams[stream].state = SIM_STREAM_IDLE;
+}
+
+/* After it was written. */
+static void wake_watchers(struct sim_state *s, uint32_t value)
+{
+    uint32_t next;
+
+    for (uint32_t i = s->values[value].watchers; i; i = next) {
+        next = s->streams[i].next_waiter;
+        if (!value_is_there(s, sim_stream_head(s, i)))
+            continue;
+        unwatch(s, i);
+        sim_stream_settle(s, i);
+    }
+}
+
 static void start_kernel(struct sim_state *s, uint32_t stream, const struct sim_op *op)
 {
     struct sim_stream *st = &s->streams[stream];
@@ -215,6 +301,10 @@ static void settle(struct sim_state *s, uint32_t stream)
         block(s, stream, op);
         return;
     }
+    if (op->kind == SIM_OP_WAIT_VALUE && !value_is_there(s, op)) {
+        watch(s, stream, op);
+        return;
+    }
     ready_add(s, stream);
     if (op->kind == SIM_OP_KERNEL)
         start_kernel(s, stream, op);
@@ -248,6 +338,8 @@ static uint32_t crossing_of(const struct sim_op *op)
 {
     if (op->kind == SIM_OP_KERNEL)
         return op->gen == SIM_ROLE_WAITS;
+    if (op->kind == SIM_OP_WAIT_VALUE)
+        return 1;
     return op->kind == SIM_OP_WAIT ? op->weight : 0;
 }
 
@@ -291,6 +383,8 @@ static void finish_head(struct sim_state *s, uint32_t stream, int64_t now_ns)
 
     if (op->kind == SIM_OP_RECORD)
         stamp_event(s, op, now_ns);
+    if (op->kind == SIM_OP_WRITE_VALUE)
+        write_value(s, op);
     s->crossed -= crossing_of(op);
     if (op->kind == SIM_OP_KERNEL)
         finish_kernel(s, st, op);
@@ -326,6 +420,8 @@ static bool start_next(struct sim_state *s, uint32_t stream)
         return false;
     if (op->kind == SIM_OP_WAIT)
         return wait_is_over(s, op);
+    if (op->kind == SIM_OP_WAIT_VALUE)
+        return value_is_there(s, op);
     if (op->kind == SIM_OP_KERNEL)
         start_kernel(s, stream, op);
     return true;
@@ -341,9 +437,13 @@ static bool run_stream(struct sim_state *s, uint32_t stream, int64_t now_ns)
     bool did = false;
 
     while (st->state == SIM_STREAM_READY && head_is_done(s, stream)) {
+        const struct sim_op *op = sim_stream_head(s, stream);
+
         did = true;
         finish_head(s, stream, now_ns);
         wake_waiters(s, stream);
+        if (op->kind == SIM_OP_WRITE_VALUE)
+            wake_watchers(s, op->target);
         if (!start_next(s, stream)) {
             ready_remove(s, stream);
             st->state = SIM_STREAM_IDLE;
@@ -660,6 +760,8 @@ void sim_stream_detach(struct sim_state *s, uint32_t stream)
 
     if (st->state == SIM_STREAM_BLOCKED)
         unblock(s, stream, sim_stream_head(s, stream)->target);
+    if (st->state == SIM_STREAM_WATCHING)
+        unwatch(s, stream);
     if (st->state == SIM_STREAM_READY) {
         if (sim_stream_head(s, stream)->kind == SIM_OP_KERNEL)
             s->contexts[st->context].weight -= sim_stream_head(s, stream)->weight;

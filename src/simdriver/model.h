@@ -16,7 +16,8 @@
  * another stream or for the op before it, holds up the other streams behind it.
  *
  * A kernel may wait for a flag, which another one posts: it runs, and takes its part of the
- * multiprocessors, until then.
+ * multiprocessors, until then. A stream may wait for a value, which another one writes: it takes
+ * nothing meanwhile.
  *
  * Nothing runs by itself: whoever looks moves the device on from its last moment to now. Each op
  * costs one step and one pass over the context's running streams, each slice one step while two
@@ -44,6 +45,10 @@ static inline const struct sim_op *sim_stream_head(const struct sim_state *s, ui
 {
     return &s->rings[stream][s->streams[stream].head % SIM_RING];
 }
+
+/* The number of a word of a process' memory that ops may wait for and write; -1: there are too
+ * many. It stays until the process ends. */
+int sim_value_at(struct sim_state *s, uint64_t program, uint64_t address);
 
 /*
  * Appends an op, after what the legacy stream's order implies. The stream has less than SIM_DEPTH

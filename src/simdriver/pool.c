@@ -185,6 +185,24 @@ static void repair_contexts(struct sim_state *s)
     }
 }
 
+static bool is_alive(const struct sim_state *s, uint64_t program)
+{
+    for (unsigned i = 0; i < s->slots; i++) {
+        if (s->processes[i].in_use && s->processes[i].program == program)
+            return true;
+    }
+    return false;
+}
+
+static void repair_values(struct sim_state *s)
+{
+    for (unsigned i = 0; i < SIM_VALUES; i++) {
+        s->values[i].watchers = 0;
+        if (s->values[i].program && !is_alive(s, s->values[i].program))
+            s->values[i].program = 0;
+    }
+}
+
 /* One that the dead were about to end ends now. */
 static void repair_streams(struct sim_state *s)
 {
@@ -222,6 +240,7 @@ void sim_repair(struct sim_state *s)
     repair_devices(s);
     sim_physical_repair(s);
     repair_contexts(s);
+    repair_values(s);
     repair_streams(s);
     repair_events(s);
     sim_pool_rebuild(&s->context_pool, s->contexts, sizeof(s->contexts[0]));

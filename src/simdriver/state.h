@@ -30,6 +30,7 @@ enum {
     SIM_DEPTH = 1024,    /* ops a stream holds before the launching call waits */
     SIM_RING = 2 * 1024, /* with room for the implied waits of the legacy stream */
     SIM_FLAGS = 1024,    /* that kernels wait for and post */
+    SIM_VALUES = 1024,   /* that streams wait for and write */
     SIM_BUCKETS = 64,
     SIM_PHYSICALS = 1 << 16, /* pieces of memory that are mapped */
     SIM_HOLDS = 1 << 16,
@@ -39,7 +40,7 @@ enum {
 };
 
 #define SIM_MAGIC UINT64_C(0x31656e696d696168) /* "haimine1" */
-#define SIM_VERSION 8
+#define SIM_VERSION 9
 #define SIM_BUCKET_NS (NS_PER_S / 32)
 
 /* Busy time of the last two seconds, in a ring of buckets. */
@@ -60,6 +61,14 @@ struct sim_usage {
     struct sim_history history;
 };
 
+/* A word of a process' memory that its streams wait for and write. The rest is not backed. */
+struct sim_value {
+    uint64_t program; /* whose: struct sim_process; 0: nobody's */
+    uint64_t address; /* a multiple of 8 */
+    uint64_t value;
+    uint32_t watchers; /* derived: streams, by next_waiter */
+};
+
 struct sim_process {
     uint32_t in_use;
     struct proc_identity who;
@@ -72,6 +81,19 @@ enum sim_op_kind {
     SIM_OP_KERNEL = 1,
     SIM_OP_RECORD, /* stamps an event */
     SIM_OP_WAIT,   /* for a stream to have done a number of ops */
+    SIM_OP_WAIT_VALUE,
+    SIM_OP_WRITE_VALUE,
+};
+
+/* How an op looks at, or writes, its value. */
+enum {
+    SIM_VALUE_GEQ = 0, /* as CU_STREAM_WAIT_VALUE_ has them */
+    SIM_VALUE_EQ,
+    SIM_VALUE_AND,
+    SIM_VALUE_NOR,
+    SIM_VALUE_WAYS = 3,
+    SIM_VALUE_WIDE = 4,  /* all 64 bits of it; else 32, */
+    SIM_VALUE_UPPER = 8, /* the upper ones */
 };
 
 /* What a kernel has to do with the flag that is its target. */
@@ -85,10 +107,11 @@ enum sim_op_role {
 
 struct sim_op {
     uint64_t order;  /* machine-wide, by time of enqueueing; also the stamp of a record */
-    uint64_t seq;    /* wait: the number of ops that stream must have done */
+    uint64_t seq;    /* wait: the number of ops that stream must have done; with values: the one to
+                        compare with, or to write */
     int64_t work_ns; /* kernel */
-    uint32_t target; /* record: the event; wait: the stream; kernel: the flag */
-    uint32_t gen;    /* wait: that stream's generation; kernel: enum sim_op_role */
+    uint32_t target; /* record: the event; wait: the stream; kernel: the flag; the value's number */
+    uint32_t gen;    /* wait: that stream's generation; kernel: enum sim_op_role; SIM_VALUE_ */
     uint32_t weight; /* kernel: multiprocessors it fills; wait: 1 if for another device */
     uint32_t kind;   /* enum sim_op_kind */
 };
@@ -98,6 +121,7 @@ enum sim_stream_state {
     SIM_STREAM_READY,    /* the head can run when the context has the GPU */
     SIM_STREAM_BLOCKED,  /* the head waits for another stream */
     SIM_STREAM_QUEUED,   /* the head is behind another stream's in their hardware queue */
+    SIM_STREAM_WATCHING, /* the head waits for a value */
 };
 
 struct sim_stream {
@@ -119,10 +143,10 @@ struct sim_stream {
 
     /* Derived. */
     uint32_t state;
-    uint32_t prev, next; /* in the context's ready list */
-    uint32_t sibling;    /* in the context's list of streams */
-    uint32_t waiters;    /* streams blocked on this one, by next_waiter */
-    uint32_t next_waiter;
+    uint32_t prev, next;  /* in the context's ready list */
+    uint32_t sibling;     /* in the context's list of streams */
+    uint32_t waiters;     /* streams blocked on this one, by next_waiter */
+    uint32_t next_waiter; /* there, or of a value */
 };
 
 struct sim_context {
@@ -273,9 +297,11 @@ struct sim_state {
     int64_t clock_ns;   /* the host's time, while stopped */
     int64_t checked_ns; /* when the living were last counted */
     uint64_t orders;    /* the last struct sim_op.order given out */
-    uint32_t crossed;   /* derived: waits enqueued for a stream of another device, or a flag */
+    uint32_t
+        crossed; /* derived: waits enqueued for a stream of another device, a flag or a value */
     uint32_t flags[SIM_FLAGS]; /* posts that nobody took yet */
-    uint32_t slots;            /* processes up to it were ever used */
+    struct sim_value values[SIM_VALUES];
+    uint32_t slots; /* processes up to it were ever used */
 
     uint32_t bell;                                 /* futex: changes with every event of a card */
     uint64_t card_events;                          /* so far */
