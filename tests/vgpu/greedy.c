@@ -38,6 +38,9 @@
  *   greedy spin COUNT     a kernel that ends when one in another stream has run, which is launched
  *                         later, COUNT others before it: prints a line for each pair
  *   greedy legacy         the same in blocking streams, after work in the legacy one
+ *   greedy values COUNT   the same of streams that wait for values in memory: one launches kernels
+ *                         behind a wait, which another one ends that has launched later, COUNT kernels
+ *   greedy short-values COUNT  the same with short kernels
  *   greedy behind         a long kernel, then short ones of its shape behind it
  *   greedy under-capture  a long kernel, then a capture in another stream until it has ended
  *   greedy side CAPTURES  not greedy: 16 streams side by side, while so many captures are open:
@@ -855,6 +858,29 @@ static void legacy(void)
     }
 }
 
+/* What waits for a value is on no multiprocessor, and costs nothing. */
+static void values(const char *way, int count)
+{
+    const uint64_t length_ns = strcmp(way, "short-values") == 0 ? 5 * SHORT_NS : LONG_NS;
+
+    typedef int value_fn(cu_handle stream, uint64_t ptr, unsigned value, unsigned flags);
+    value_fn *wait = (value_fn *)symbol("cuStreamWaitValue32_v2");
+    value_fn *write = (value_fn *)symbol("cuStreamWriteValue32_v2");
+    uint64_t ptr = new_memory();
+
+    for (int i = 1; !stopped; i++) {
+        must(wait(stream, ptr, (unsigned)i, 0), "cuStreamWaitValue32"); /* or more */
+        for (int j = 0; j < 4; j++)
+            launch(function_of("spin"), 108, length_ns, 0, stream);
+        for (int j = 0; j < count; j++)
+            launch(function_of("f1"), 108, length_ns, 0, second);
+        must(write(second, ptr, (unsigned)i, 0), "cuStreamWriteValue32");
+        must(cu.stream_sync(stream), "cuStreamSynchronize");
+        printf("%d\n", i);
+        (void)fflush(stdout);
+    }
+}
+
 static void short_ones(int count)
 {
     for (int i = 0; i < count && !stopped; i++)
@@ -1060,6 +1086,16 @@ static void added_elsewhere(void)
     graph_of_two("graph-added");
 }
 
+static void long_values(int count)
+{
+    values("values", count);
+}
+
+static void short_values(int count)
+{
+    values("short-values", count);
+}
+
 static void sets_there(void)
 {
     graph_sets("graph-sets");
@@ -1132,6 +1168,8 @@ static const struct way {
     {"relay", NULL, relay, 4},
     {"spin", NULL, spin, 3},
     {"legacy", legacy},
+    {"values", NULL, long_values, 4},
+    {"short-values", NULL, short_values, 4},
     {"behind", behind},
     {"under-capture", under_capture},
     {"side", NULL, side, 0},

@@ -135,9 +135,21 @@ def greedy():
         return [(f"{t.title()}: {share:.2f} %", share - t.cores, 2 * POINTS) for t, share in zip(tenants, got)]
 
     steadily(attempt)
+    steadily(behind_waits)
     steadily(lambda: on_two_devices("multi", "graph", "graph-kernel", "graph-added", "graph-unseen", "graph-sets", "graph-copies"))
     steadily(lambda: on_two_devices("graph-far-set", "graph-far-node", "graph-far-moved", "graph-far-copy", "graph-loop"))
     spinning()
+
+
+def behind_waits():
+    """What stands behind a wait does not run, and pays for nothing that runs beside it."""
+    machine = Machine(gpus=3)
+    tenants = [Greedy(machine, gpu, 30, "values", count) for gpu, count in enumerate(("0", "4", "20"))]
+    time.sleep(WARM_UP)
+    got = shares(machine, tenants, SECONDS)
+    check_equal(stop(tenants), [0] * len(tenants), "all end well")
+    more = [(f"{t.title()}: {share:.2f} %", share - t.cores, 2 * POINTS) for t, share in zip(tenants, got)]
+    return more + [(f"{t.title()}: {share:.2f} %, no less", t.cores - share, 2 * POINTS) for t, share in zip(tenants, got)]
 
 
 def on_two_devices(*ways):
@@ -173,6 +185,7 @@ def check_pairs(cores, way, sentence):
 def spinning():
     """A kernel that waits for a launch which the limiter holds: each pair ends, and soon."""
     check_pairs(5, "spin", "kernels that wait for later launches of ours end")
+    check_pairs(30, "values", "streams that wait for what a later launch writes go on")
 
     machine = Machine()
     tenant = Greedy(machine, 0, 30, "spin", "20")

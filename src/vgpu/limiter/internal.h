@@ -23,6 +23,9 @@ static inline double limiter_since_base(const struct limiter *limiter, int64_t a
 }
 
 /* Negative: gives back. */
+/* For kernels that are not measured each time. */
+void limiter_charge_short(struct limiter *limiter, double amount_ns);
+
 void limiter_charge(struct limiter *limiter, double amount_ns);
 
 /* streams_beside(), of those that may be asked: none while a stream joins a capture. */

@@ -67,7 +67,10 @@ static void pay(struct limiter *limiter, struct launch_cache *cache, double pric
     if (in_advance && price < cache->advance_ns && !share_is_ranked(limiter->share))
         more = cache->advance_ns - price;
     cache->advance_ns = MIN(2 * (cache->advance_ns + price), THREAD_CREDIT_NS);
-    limiter_charge(limiter, price + more - cache->credit_ns);
+    if (in_advance)
+        limiter_charge_short(limiter, price + more - cache->credit_ns);
+    else
+        limiter_charge(limiter, price + more - cache->credit_ns);
     atomic_fetch_add_explicit(&limiter->compute->raw_ns, (int64_t)(price + more), RELAXED);
     limiter->issued_ns += (int64_t)(price + more - cache->credit_ns);
     cache->credit_ns = more;

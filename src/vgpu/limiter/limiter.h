@@ -177,6 +177,8 @@ struct limiter {
     double doubt_ns;    /* as the caches have it: what streams were busy with, unseen, of late */
     int64_t charged_ns; /* to this process, in all */
     int64_t told_ns;    /* the most of that since those who wait were woken */
+    double shorts_ns;   /* charged for what is not measured each time, and long kernels not spared
+                           for it yet */
     int64_t issued_ns;  /* charged by this process */
     int64_t done_ns;    /* of it, known to be done */
     int64_t last_launch_ns;

@@ -11,6 +11,10 @@
  *   kernels that are measured by lot: a moment is charged to that kernel of those that run which
  * was launched first. Marks in the other streams, recorded before the launch, say how long what was
  *   launched earlier still ran; from then on the time is the kernel's own
+ *
+ * A stream that is not done may wait instead, for a value or another device, and run nothing. So
+ * for kernels that are measured each time only such marks count where what is before them has
+ * begun, and others for no longer than was charged for short kernels.
  */
 
 #include <stdbool.h>

@@ -135,8 +135,9 @@ struct sample *samples_begin(struct samples *samples, const struct limiter_gpu *
             continue;
         if (!sample->marks[marks])
             sample->marks[marks] = ops->make_event(gpu);
-        if (sample->marks[marks] && ops->record(gpu, sample->marks[marks], &others[i]))
-            marks++;
+        if (!sample->marks[marks] || !ops->record(gpu, sample->marks[marks], &others[i]))
+            continue;
+        sample->mark_in[marks++] = others[i];
     }
     recorded_ns = ops->now_ns(gpu);
     if (!sample || !ops->record(gpu, sample->start, launch))
@@ -156,17 +157,59 @@ struct sample *samples_begin(struct samples *samples, const struct limiter_gpu *
     return sample;
 }
 
-double samples_company_ns(const struct limiter_gpu *ops, void *gpu, const struct sample *sample)
+/* Of what was launched before it into a stream and is being measured, the first; NULL: nothing. */
+static const struct sample *first_before(const struct samples *samples, const struct sample *sample,
+                                         const struct launch *where)
 {
-    double longest_ns = -1e18, ms;
+    const struct sample *first = NULL;
+
+    for (unsigned i = 0; i < SAMPLES && samples->pending; i++) {
+        const struct sample *other = &samples->list[i];
+
+        if (other->state == SAMPLE_PENDING && other->kind != SAMPLE_CALIBRATION &&
+            launches_share_stream(&other->launch, where) && other->began_ns <= sample->began_ns &&
+            (!first || other->began_ns < first->began_ns))
+            first = other;
+    }
+    return first;
+}
+
+static bool began_before_end(const struct limiter_gpu *ops, void *gpu, const struct sample *other,
+                             const struct sample *sample)
+{
+    double ms;
+
+    return ops->query(gpu, other->start) == EVENT_DONE &&
+           ops->elapsed_ms(gpu, other->start, sample->end, &ms) && ms > 0;
+}
+
+static double company_of(const struct limiter_gpu *ops, void *gpu, const struct sample *sample,
+                         void *mark)
+{
+    double ms;
+
+    if (ops->query(gpu, mark) != EVENT_DONE)
+        return 1e18;
+    return ops->elapsed_ms(gpu, sample->start, mark, &ms) ? ms * 1e6 : -1e18;
+}
+
+struct company samples_company(const struct samples *samples, const struct limiter_gpu *ops,
+                               void *gpu, const struct sample *sample)
+{
+    struct company company = {-1e18, -1e18, -1e18};
 
     for (unsigned i = 0; i < sample->mark_count; i++) {
-        if (ops->query(gpu, sample->marks[i]) != EVENT_DONE)
-            return 1e18;
-        if (ops->elapsed_ms(gpu, sample->start, sample->marks[i], &ms))
-            longest_ns = MAX(longest_ns, ms * 1e6);
+        const struct sample *first = first_before(samples, sample, &sample->mark_in[i]);
+        const double ns = company_of(ops, gpu, sample, sample->marks[i]);
+
+        if (!first)
+            company.unseen_ns = MAX(company.unseen_ns, ns);
+        else if (began_before_end(ops, gpu, first, sample))
+            company.running_ns = MAX(company.running_ns, ns);
+        else
+            company.waiting_ns = MAX(company.waiting_ns, ns);
     }
-    return longest_ns;
+    return company;
 }
 
 /* Where the start ran at once, the kernel waited for the host, and we held that up. */

@@ -69,7 +69,8 @@ struct sample {
     int64_t kernel_began_ns;     /* another by now, if that began at another time */
     void *start, *end;           /* NULL until first used */
     void *marks[SAMPLE_MARKS];
-    unsigned mark_count; /* recorded before the start, in other streams of ours */
+    struct launch mark_in[SAMPLE_MARKS]; /* their streams */
+    unsigned mark_count;                 /* recorded before the start, in other streams of ours */
     struct launch launch;
     double weight;      /* how many launches its correction is charged for */
     double expected_ns; /* what it was expected to take; 0: nothing was known */
@@ -123,9 +124,18 @@ struct sample *samples_begin(struct samples *samples, const struct limiter_gpu *
                              enum sample_kind kind, const struct launch *launch,
                              const struct launch *others, unsigned other_count, int64_t now_ns);
 
-/* For how long, from the kernel's start, launches before it in other streams still ran, in ns.
- * Negative: they were over. 1e18: they still run. */
-double samples_company_ns(const struct limiter_gpu *ops, void *gpu, const struct sample *sample);
+/*
+ * For how long, from the kernel's start, launches before it in other streams still ran, in ns.
+ * Negative: they were over. 1e18: they still run, or their streams wait for something, which is no
+ * company.
+ */
+struct company {
+    double running_ns; /* where what is being measured had begun when this one ended, */
+    double waiting_ns; /* where it had not, */
+    double unseen_ns;  /* and where nothing is */
+};
+struct company samples_company(const struct samples *samples, const struct limiter_gpu *ops,
+                               void *gpu, const struct sample *sample);
 
 /* For how long our recording held the kernel up. Without it so much more of it had run beside what
  * ran before it. */

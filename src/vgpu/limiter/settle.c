@@ -23,10 +23,19 @@
 #define DOUBT_LEAST_NS 1e6
 #define DOUBT_MOST_NS 60e9 /* damage */
 
+/* What was charged for short kernels is remembered no further back. */
+#define SHORTS_MOST_NS 20e6
+
 void limiter_charge(struct limiter *limiter, double amount_ns)
 {
     share_charge(limiter->share, (int64_t)amount_ns);
     limiter->charged_ns += (int64_t)amount_ns;
+}
+
+void limiter_charge_short(struct limiter *limiter, double amount_ns)
+{
+    limiter_charge(limiter, amount_ns);
+    limiter->shorts_ns = MIN(MAX(limiter->shorts_ns + amount_ns, 0.0), SHORTS_MOST_NS);
 }
 
 void limiter_publish_owed(struct limiter *limiter)
@@ -80,6 +89,24 @@ static bool ran(const struct limiter *limiter, const struct sample *sample,
     return true;
 }
 
+/*
+ * For how long a long kernel ran beside what was launched before it into other streams: that long
+ * the device was charged for already. Where nobody measures what that was, it is no longer than was
+ * charged for such: the stream may wait for something, and run nothing.
+ */
+static double take_company_ns(struct limiter *limiter, const struct sample *sample,
+                              struct interval interval)
+{
+    const double length_ns = (interval.end_ms - interval.start_ms) * 1e6;
+    struct company company = samples_company(&limiter->samples, limiter->ops, limiter->gpu, sample);
+    double running_ns = MIN(MAX(company.running_ns, 0.0), length_ns);
+    double more_ns = MAX(MIN(company.unseen_ns, length_ns) - running_ns, 0.0);
+
+    more_ns = MIN(more_ns, limiter->shorts_ns);
+    limiter->shorts_ns -= more_ns;
+    return running_ns + more_ns;
+}
+
 /* A kernel that is measured each time is charged what it took of the device, less what others of
  * ours took at the same moments. It stands for itself alone: that our recording held it up, so that
  * the device was busy for longer, is in what it took. */
@@ -94,8 +121,7 @@ static void finish_always(struct limiter *limiter, struct sample *sample, double
         length_ns = presence_always(&limiter->presence, interval.start_ms * 1e6,
                                     interval.end_ms * 1e6, length_ns, &charge_ns);
         if (sample->mark_count)
-            interval.start_ms +=
-                MAX(samples_company_ns(limiter->ops, limiter->gpu, sample), 0.0) / 1e6;
+            interval.start_ms += take_company_ns(limiter, sample, interval) / 1e6;
         part = overlap_take(&limiter->overlap, interval) / all_ms;
     }
     learn(limiter, sample, length_ns);
@@ -134,9 +160,11 @@ static void finish_short(struct limiter *limiter, struct sample *sample, double 
     double part = 1, held_ns = 0, charge_ns;
 
     if (sample->mark_count) {
+        struct company company =
+            samples_company(&limiter->samples, limiter->ops, limiter->gpu, sample);
         /* From when it was queued, if it waited for that. */
-        double seen_ns =
-            samples_company_ns(limiter->ops, limiter->gpu, sample) - (double)sample->gap_ns;
+        double seen_ns = MAX(MAX(company.running_ns, company.waiting_ns), company.unseen_ns) -
+                         (double)sample->gap_ns;
         double company_ns = seen_ns + samples_delay_ns(sample);
 
         part = own_part(company_ns, length_ns);
@@ -149,8 +177,8 @@ static void finish_short(struct limiter *limiter, struct sample *sample, double 
     if (sample->kind == SAMPLE_COUNTED)
         share_count(limiter->share, (int64_t)(charge_ns * part * sample->weight + held_ns));
     else
-        limiter_charge(limiter,
-                       (charge_ns * part - (double)sample->paid_ns) * sample->weight + held_ns);
+        limiter_charge_short(
+            limiter, (charge_ns * part - (double)sample->paid_ns) * sample->weight + held_ns);
     note_longest(limiter, length_ns);
 }
 
