@@ -40,6 +40,8 @@
  *   greedy legacy         the same in blocking streams, after work in the legacy one
  *   greedy values COUNT   the same of streams that wait for values in memory: one launches kernels
  *                         behind a wait, which another one ends that has launched later, COUNT kernels
+ *   greedy queued-values  not greedy: a stream waits in each queue of the device but one, and goes on
+ *                         after short kernels in the last: prints a line for each round
  *   greedy short-values COUNT  the same with short kernels
  *   greedy behind         a long kernel, then short ones of its shape behind it
  *   greedy under-capture  a long kernel, then a capture in another stream until it has ended
@@ -881,6 +883,31 @@ static void values(const char *way, int count)
     }
 }
 
+static void queued_values(void)
+{
+    typedef int value_fn(cu_handle stream, uint64_t ptr, unsigned value, unsigned flags);
+    value_fn *wait = (value_fn *)symbol("cuStreamWaitValue32_v2");
+    value_fn *write = (value_fn *)symbol("cuStreamWriteValue32_v2");
+    cu_handle waiting[7] = {stream}, function = function_of("spin");
+    uint64_t ptr = new_memory();
+
+    for (int i = 1; i < 7; i++)
+        must(cu.stream_create(&waiting[i], 1), "cuStreamCreate");
+    for (unsigned i = 1; !stopped; i++) {
+        for (int j = 0; j < 7; j++)
+            must(wait(waiting[j], ptr, i, 0), "cuStreamWaitValue32"); /* or more */
+        for (int j = 0; j < 10; j++) {
+            launch(function, 1, 1000, 0, second);
+            must(cu.stream_sync(second), "cuStreamSynchronize");
+        }
+        must(write(second, ptr, i, 0), "cuStreamWriteValue32");
+        for (int j = 0; j < 7; j++)
+            must(cu.stream_sync(waiting[j]), "cuStreamSynchronize");
+        printf("%u\n", i);
+        (void)fflush(stdout);
+    }
+}
+
 static void short_ones(int count)
 {
     for (int i = 0; i < count && !stopped; i++)
@@ -1168,6 +1195,7 @@ static const struct way {
     {"relay", NULL, relay, 4},
     {"spin", NULL, spin, 3},
     {"legacy", legacy},
+    {"queued-values", queued_values},
     {"values", NULL, long_values, 4},
     {"short-values", NULL, short_values, 4},
     {"behind", behind},

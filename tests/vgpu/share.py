@@ -185,6 +185,7 @@ def check_pairs(cores, way, sentence):
 def spinning():
     """A kernel that waits for a launch which the limiter holds: each pair ends, and soon."""
     check_pairs(5, "spin", "kernels that wait for later launches of ours end")
+    check_pairs(30, "queued-values", "streams that wait in queues where ours are hold up no launch")
     check_pairs(30, "values", "streams that wait for what a later launch writes go on")
 
     machine = Machine()

@@ -19,8 +19,8 @@ enum event_state {
     EVENT_BROKEN, /* its context is gone */
 };
 
-/* Every call is for one context, of which gpu is the caller's own. None waits, but for wait_ns().
- */
+/* Every call is for one context, of which gpu is the caller's own. None waits, but for wait_ns(),
+ * and that not for long. */
 struct limiter_gpu {
     int64_t (*now_ns)(void *gpu);
     void *(*make_event)(void *gpu); /* NULL when there is none */
@@ -36,7 +36,7 @@ struct limiter_gpu {
     /* Whether nothing may be asked of the stream, for a capture. */
     bool (*is_captured)(void *gpu, const struct launch *where);
     /* What recording the event into an idle stream of ours and waiting for it takes, at the least
-     * of some tries. */
+     * of some tries; 0: it is not known. */
     int64_t (*wait_ns)(void *gpu, void *event);
 };
 
