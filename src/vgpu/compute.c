@@ -179,20 +179,34 @@ static CUresult refuse_launch(void)
     return result == CUDA_SUCCESS ? CUDA_ERROR_OUT_OF_MEMORY : result;
 }
 
-static CUresult admit(CUcontext context, const struct launch *launch, struct compute_ticket *ticket)
+/* The context to be in for a launch: default streams are those of the one that is current. */
+static CUcontext entered_for(const struct compute_row *row, CUcontext context,
+                             const struct launch *launch)
 {
-    struct compute_row *row = compute_row_of(context, launch->stream);
-    struct inside inside;
+    return compute_has_name(launch->stream) || row->elsewhere ? row->looked_in : context;
+}
+
+bool compute_admit_row(struct compute_row *row, CUcontext context, const struct launch *launch,
+                       struct compute_ticket *ticket)
+{
+    struct inside inside = compute_enter(entered_for(row, context, launch));
     bool admitted;
 
-    if (!row)
-        return atomic_load(&vgpu.limited_compute) ? refuse_launch() : CUDA_SUCCESS;
-    inside = compute_enter(compute_has_name(launch->stream) ? row->looked_in : context);
     lock_mutex(&row->lock);
     admitted = admit_locked(row, context, launch, ticket);
     unlock_mutex(&row->lock);
     compute_leave(&inside);
-    return admitted ? CUDA_SUCCESS : CUDA_ERROR_CONTEXT_IS_DESTROYED;
+    return admitted;
+}
+
+static CUresult admit(CUcontext context, const struct launch *launch, struct compute_ticket *ticket)
+{
+    struct compute_row *row = compute_row_of(context, launch->stream);
+
+    if (!row)
+        return atomic_load(&vgpu.limited_compute) ? refuse_launch() : CUDA_SUCCESS;
+    return compute_admit_row(row, context, launch, ticket) ? CUDA_SUCCESS
+                                                           : CUDA_ERROR_CONTEXT_IS_DESTROYED;
 }
 
 static bool begin_captured(const struct launch *launch)
@@ -244,15 +258,11 @@ CUresult compute_admit(const struct launch *launch, struct compute_ticket *ticke
     return result;
 }
 
-void compute_wait_in(CUcontext context, const struct launch *launch)
+void compute_wait(struct compute_row *row, CUcontext context, const struct launch *launch)
 {
-    struct compute_row *row = compute_row_of(context, launch->stream);
+    struct inside inside = compute_enter(entered_for(row, context, launch));
     struct waiting waiting = {0};
-    struct inside inside;
 
-    if (!row)
-        return;
-    inside = compute_enter(compute_has_name(launch->stream) ? row->looked_in : context);
     lock_mutex(&row->lock);
     if (row->context == context)
         (void)wait_for_turn(row, context, launch, &waiting);
@@ -269,7 +279,7 @@ static void end_launch(const struct launch *launch, struct compute_ticket *ticke
     if (!row || (!ticket->ticket.sample && result == CUDA_SUCCESS))
         return;
 
-    inside = compute_enter(compute_has_name(launch->stream) ? row->looked_in : ticket->context);
+    inside = compute_enter(entered_for(row, ticket->context, launch));
     lock_mutex(&row->lock);
     if (row->context == ticket->context)
         limiter_end(&row->limiter, launch, &ticket->ticket, result == CUDA_SUCCESS);
@@ -347,7 +357,7 @@ static bool tick_row(struct compute_row *row, int64_t now_ns)
         inside = compute_enter(context);
         limiter_poll(&row->limiter);
         row->idle_at = row->limiter.presence.voided % MAX(row->idle_count, 1u);
-        out = limiter_probe(&row->limiter);
+        out = !row->elsewhere && limiter_probe(&row->limiter);
         compute_leave(&inside);
     }
     unlock_mutex(&row->lock);

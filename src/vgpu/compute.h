@@ -78,23 +78,17 @@ struct compute_flight {
 CUresult compute_begin(const struct launch *launch, struct compute_flight *flight);
 CUresult compute_end(const struct launch *launch, struct compute_flight *flight, CUresult result);
 
-/*
- * The same for a launch that runs on a set of devices (graph_homes.h), perhaps not on its stream's:
- * it is paid for on each. On the others it is measured in a stream of ours there, which waits for
- * the launch's stream before and afterwards.
- */
+/* The same for a launch that runs on a set of devices (graph_homes.h), perhaps not on its stream's:
+ * it is paid for on each. */
 struct compute_aside {
-    struct compute_row *row; /* NULL: nothing can run there */
-    CUcontext context;
-    struct launch launch; /* into our stream */
+    struct vgpu_device *device;
     struct compute_ticket ticket;
     bool paid;
 };
 struct compute_spread {
     struct compute_ticket own;
     bool paid, captured;
-    CUcontext context; /* of the launch's stream, to be looked into; NULL: there is none */
-    CUevent event;     /* there */
+    CUcontext context, looked_in; /* of the launch's stream; NULL: there is none */
     unsigned count;
     struct compute_aside asides[REGION_DEVICES];
 };

@@ -50,7 +50,7 @@ static bool is_out_of_sight(const struct compute_row *row, const struct launch *
 {
     CUcontext current = NULL;
 
-    return row->looked_in != row->context && !compute_has_name(where->stream) &&
+    return row->looked_in != row->context && !row->elsewhere && !compute_has_name(where->stream) &&
            (REAL(cuCtxGetCurrent)(&current) != CUDA_SUCCESS || current != row->context);
 }
 

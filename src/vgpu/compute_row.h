@@ -30,7 +30,8 @@ struct compute_row {
     struct vgpu_device *device;
     CUstream idle_streams[IDLE_STREAMS];
     unsigned idle_count, idle_at;
-    CUstream aside; /* for what is launched elsewhere and runs here; NULL: not made yet */
+    bool elsewhere; /* its share is another device's than the context's: what is launched here runs
+                       there. No context is its, but a name of its own */
     struct limiter limiter;
 };
 
@@ -45,10 +46,21 @@ extern struct compute_table {
 struct compute_row *compute_row_of(CUcontext context, CUstream stream);
 struct compute_row *compute_find_row(CUcontext context);
 
-/* As compute_admit(), in a context that is known, and no capture's; waits only. */
+/* The row for what is launched in a context and runs on another device; NULL when there can't be
+ * one. By its name it is known what it was for when a launch was admitted. */
+struct compute_row *compute_row_elsewhere(CUcontext context, struct vgpu_device *device);
+static inline CUcontext compute_name_elsewhere(const struct compute_row *row)
+{
+    return (CUcontext)(uintptr_t)row;
+}
+
+/* As compute_admit(), in a context that is known, and no capture's. compute_admit_row(): in a row,
+ * false when what it was for has ended. compute_wait() waits only. */
 CUresult compute_admit_in(CUcontext context, const struct launch *launch,
                           struct compute_ticket *ticket);
-void compute_wait_in(CUcontext context, const struct launch *launch);
+bool compute_admit_row(struct compute_row *row, CUcontext context, const struct launch *launch,
+                       struct compute_ticket *ticket);
+void compute_wait(struct compute_row *row, CUcontext context, const struct launch *launch);
 
 /* The thread looks its row up anew. */
 void compute_forget_row(void);

@@ -64,7 +64,7 @@ static void begin_row(struct compute_row *row, CUcontext context, CUcontext seen
     inside = compute_enter(seen_in);
     lock_mutex(&row->lock);
     memset(&row->limiter, 0, sizeof(row->limiter));
-    row->id = id_of(context);
+    row->id = id_of(row->elsewhere ? seen_in : context);
     row->looked_in = seen_in;
     row->device = device;
     row->idle_count = row->idle_at = 0;
@@ -118,7 +118,7 @@ static void end_row(struct compute_row *row)
     row->context = row->looked_in = NULL;
     row->whole_ending = false;
     row->idle_count = 0;
-    row->aside = NULL;
+    row->elsewhere = false;
     limiter_abandon(&row->limiter);
     unlock_mutex(&row->lock);
     bucket_wake(row->limiter.compute);
@@ -192,6 +192,42 @@ static void wait_for_ending(CUcontext context)
     }
 }
 
+static struct compute_row *find_elsewhere(CUcontext context, const struct vgpu_device *device)
+{
+    unsigned count = atomic_load_explicit(&compute_table.count, memory_order_acquire);
+
+    for (unsigned i = 0; i < count; i++) {
+        struct compute_row *row = atomic_load(&compute_table.rows[i]);
+
+        if (row->elsewhere && row->looked_in == context && row->device == device)
+            return row;
+    }
+    return NULL;
+}
+
+/* Whether that context is on its device says nothing of the other one: no probes are made. */
+struct compute_row *compute_row_elsewhere(CUcontext context, struct vgpu_device *device)
+{
+    struct compute_row *row;
+
+    lock_mutex(&compute_table.lock);
+    wait_for_ending(context);
+    row = find_elsewhere(context, device);
+    if (row && row->id != id_of(context)) {
+        end_row(row);
+        row = NULL;
+    }
+    if (!row) {
+        row = new_row(NULL, NULL);
+        if (row) {
+            row->elsewhere = true;
+            begin_row(row, compute_name_elsewhere(row), context, device);
+        }
+    }
+    unlock_mutex(&compute_table.lock);
+    return row;
+}
+
 static struct vgpu_device *device_of(CUcontext context)
 {
     struct inside inside = compute_enter(context);
@@ -256,6 +292,12 @@ static void forget_thread(void)
     last.epoch = 0;
 }
 
+static void settle_elsewhere(struct compute_row *row)
+{
+    if (row->elsewhere)
+        settle_row(row);
+}
+
 /* Threads that wait see that the context is not there and stop. What is on its way stays, for the
  * driver may refuse. */
 void compute_ending(CUcontext context)
@@ -273,6 +315,7 @@ void compute_ending(CUcontext context)
         unlock_mutex(&row->lock);
         bucket_wake(row->limiter.compute);
     }
+    each_part(context, settle_elsewhere);
     each_part(context, leave_alone);
     unlock_mutex(&compute_table.lock);
     forget_thread();

@@ -199,24 +199,6 @@ struct vgpu_device *contexts_device(CUcontext handle)
     return contexts_find(handle, &context) ? context.device : NULL;
 }
 
-CUcontext contexts_on(const struct vgpu_device *device)
-{
-    CUcontext found = NULL;
-    bool primary = false;
-
-    (void)pthread_mutex_lock(&contexts.lock);
-    for (unsigned i = 1; i <= contexts.last && !primary; i++) {
-        const struct context *context = &contexts.rows[i];
-
-        if (!context->handle || context->device != device)
-            continue;
-        primary = context->primary;
-        found = primary || !found ? context->handle : found;
-    }
-    (void)pthread_mutex_unlock(&contexts.lock);
-    return found;
-}
-
 void context_heap_grew(unsigned number, CUlimit limit, size_t value, uint64_t units)
 {
     struct context *context;

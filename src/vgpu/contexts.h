@@ -36,10 +36,8 @@ size_t context_largest_heap(unsigned number, CUlimit limit);
  */
 bool context_take(enum allocation_kind kind, uint64_t handle, struct allocation *ret_entry);
 
-/* The device of a context that is known, NULL of others; one that lives on a device, the primary one
- * if that does, NULL where none is known to. */
+/* The device of a context that is known, NULL of others. */
 struct vgpu_device *contexts_device(CUcontext handle);
-CUcontext contexts_on(const struct vgpu_device *device);
 
 /* How many contexts are known to live: with one, it need not be asked which is current. */
 extern _Atomic unsigned contexts_live;

@@ -60,7 +60,6 @@
     X(cuStreamIsCapturing)                                                                         \
     X(cuStreamIsCapturing_ptsz)                                                                    \
     X(cuEventCreate)                                                                               \
-    X(cuEventDestroy_v2)                                                                           \
     X(cuEventRecord)                                                                               \
     X(cuEventRecord_ptsz)                                                                          \
     X(cuEventQuery)                                                                                \

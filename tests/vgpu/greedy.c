@@ -37,6 +37,9 @@
  *   greedy blocking       launches that wait for their end (with CUDA_LAUNCH_BLOCKING=1)
  *   greedy spin COUNT     a kernel that ends when one in another stream has run, which is launched
  *                         later, COUNT others before it: prints a line for each pair
+ *   greedy graph-spin     the same of kernels of device 0 in two graphs that are launched on device 1
+ *   greedy graph-queues   the same, where the kernel that is waited for comes after work in all queues of
+ *                         the device on which the other one is
  *   greedy legacy         the same in blocking streams, after work in the legacy one
  *   greedy values COUNT   the same of streams that wait for values in memory: one launches kernels
  *                         behind a wait, which another one ends that has launched later, COUNT kernels
@@ -339,8 +342,8 @@ static cu_handle added_graph(struct kernel_params params)
     typedef int create_fn(cu_handle * graph, unsigned flags);
     typedef int add_fn(cu_handle * node, cu_handle graph, const cu_handle *after, size_t count,
                        const struct kernel_params *params);
-    static uint64_t length_ns = LONG_NS;
-    static void *list[] = {&length_ns};
+    static uint64_t length_ns = LONG_NS, flag;
+    static void *list[] = {&length_ns, &flag};
     cu_handle node, graph;
 
     params.grid[0] = 108;
@@ -420,6 +423,67 @@ static void graph_of_two(const char *way)
         launch_graphs(added_graph((struct kernel_params){.function = far}));
     else
         launch_graphs(captured_graph(launch_far, far, far_stream, far_event));
+}
+
+static void print_round(unsigned number)
+{
+    printf("%u\n", number);
+    (void)fflush(stdout);
+}
+
+static void graph_spin(void)
+{
+    launch_graph_fn *launch_graph = (launch_graph_fn *)symbol("cuGraphLaunch");
+    cu_handle waiter, poster, waits, posts;
+
+    begin(0);
+    waiter = function_of("waiter");
+    poster = function_of("poster");
+    begin(1);
+    waits = executable(added_graph((struct kernel_params){.function = waiter}));
+    posts = executable(added_graph((struct kernel_params){.function = poster}));
+    for (unsigned i = 0; !stopped; i++) {
+        must(launch_graph(waits, stream), "cuGraphLaunch");
+        must(launch_graph(posts, second), "cuGraphLaunch");
+        must(cu.stream_sync(stream), "cuStreamSynchronize");
+        must(cu.stream_sync(second), "cuStreamSynchronize");
+        print_round(i);
+    }
+}
+
+enum {
+    QUEUES = 8,
+};
+
+static void graph_queues(void)
+{
+    launch_graph_fn *launch_graph = (launch_graph_fn *)symbol("cuGraphLaunch");
+    wait_fn *wait = (wait_fn *)symbol("cuStreamWaitEvent");
+    record_fn *record = (record_fn *)symbol("cuEventRecord");
+    cu_handle waiter, waits, poster, far, streams[QUEUES], events[QUEUES];
+
+    begin(1);
+    waiter = function_of("waiter");
+    far = function_of("spin");
+    for (int i = 0; i < QUEUES; i++) {
+        must(cu.stream_create(&streams[i], 1), "cuStreamCreate");
+        must(((event_fn *)symbol("cuEventCreate"))(&events[i], 0), "cuEventCreate");
+    }
+    begin(0);
+    poster = function_of("poster");
+    waits = executable(added_graph((struct kernel_params){.function = waiter}));
+    for (unsigned i = 0; !stopped; i++) {
+        must(launch_graph(waits, stream), "cuGraphLaunch");
+        for (int j = 0; j < QUEUES; j++) {
+            launch(far, 1, SHORT_NS, 0, streams[j]);
+            must(record(events[j], streams[j]), "cuEventRecord");
+            must(wait(second, events[j], 0), "cuStreamWaitEvent");
+        }
+        launch(poster, 1, SHORT_NS, 0, second);
+        must(cu.stream_sync(stream), "cuStreamSynchronize");
+        must(cu.stream_sync(second), "cuStreamSynchronize");
+        print_round(i);
+    }
 }
 
 static void graph_unseen(void)
@@ -1179,6 +1243,8 @@ static const struct way {
     {"graph-far-node", far_node, .begins = 1},
     {"graph-far-moved", far_moved, .begins = 1},
     {"graph-far-copy", far_copy, .begins = 1},
+    {"graph-spin", graph_spin, .begins = 1},
+    {"graph-queues", graph_queues, .begins = 1},
     {"graph-unseen", graph_unseen, .begins = 1},
     {"contexts", contexts},
     {"refused", refused},

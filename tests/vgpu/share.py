@@ -174,8 +174,9 @@ def on_two_devices(*ways):
     return [(f"{t.title()}: {share:.2f} %", share - t.cores, 2 * POINTS) for t, share in zip(everyone, got)] + less
 
 
-def check_pairs(cores, way, sentence):
-    tenant = Greedy(Machine(), 0, cores, way)
+def check_pairs(cores, way, sentence, gpus=1):
+    machine = Machine(gpus=gpus)
+    tenant = Greedy(machine, 0, cores, way, uuids=[gpu["uuid"] for gpu in machine.view()["gpus"]])
     time.sleep(5)
     tenant.guest.kill()
     pairs = len(tenant.guest.communicate(timeout=20)[0].split())
@@ -185,6 +186,8 @@ def check_pairs(cores, way, sentence):
 def spinning():
     """A kernel that waits for a launch which the limiter holds: each pair ends, and soon."""
     check_pairs(5, "spin", "kernels that wait for later launches of ours end")
+    check_pairs(30, "graph-spin", "so do those of graphs that are launched on another device", gpus=2)
+    check_pairs(40, "graph-queues", "and where queues of that device stand between them", gpus=2)
     check_pairs(30, "queued-values", "streams that wait in queues where ours are hold up no launch")
     check_pairs(30, "values", "streams that wait for what a later launch writes go on")
 
