@@ -218,6 +218,7 @@ static void conditions(void)
     OK(cuStreamBeginCapture_v2(t.streams[0], CU_STREAM_CAPTURE_MODE_RELAXED));
     REFUSES(cuGraphLaunch(exec, t.streams[0]));
     OK(cuStreamEndCapture(t.streams[0], &other));
+    OK(cuGraphDestroy(other));
     INVALID(cuGraphDestroy(bodies[0]));
     OK(cuGraphDestroy(graph));
     OK(cuGraphExecDestroy(exec));

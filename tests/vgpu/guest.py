@@ -124,8 +124,11 @@ def habit_threads():
     check_equal(end(running), 0, "and ends well")
 
 
-def habit_cancel():
-    """A thread that is cancelled takes no lock of ours along: where cards are shared the library reads files beside launches."""
+def cancel():
+    """
+    A thread that is cancelled takes no lock of ours along: where cards are shared the library reads files beside launches.
+    Not under a sanitizer, which takes what is left of such a thread's stack for a write beyond something.
+    """
     machine = Machine()
     uuid = machine.view()["gpus"][0]["uuid"]
     cells = pathlib.Path(tempfile.mkdtemp(dir=scratch))
@@ -497,6 +500,8 @@ if what == "habits":
     for habit in [f for n, f in sorted(globals().items()) if n.startswith("habit_")]:
         print(f"-- {habit.__name__}")
         habit()
+elif what == "cancel":
+    cancel()
 elif what == "crowd":
     crowd()
 elif what == "damage":
