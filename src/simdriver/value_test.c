@@ -182,6 +182,8 @@ static void in_graphs(void)
         OK(cuStreamQuery(t.streams[0]));
         HOLDS(testing_busy_ns() == i * 1000);
     }
+    OK(cuGraphExecDestroy(exec));
+    OK(cuGraphDestroy(graph));
 }
 
 HOLDS_IN(a_stream_waits_for_a_value, "", waits)
