@@ -22,11 +22,9 @@ static inline double limiter_since_base(const struct limiter *limiter, int64_t a
     return (double)(at_ns - limiter->samples.base_ns);
 }
 
-/* Negative: gives back. */
-/* For kernels that are not measured each time. */
-void limiter_charge_short(struct limiter *limiter, double amount_ns);
-
+/* Negative: gives back. limiter_charge_short(): for kernels that are not measured each time. */
 void limiter_charge(struct limiter *limiter, double amount_ns);
+void limiter_charge_short(struct limiter *limiter, double amount_ns);
 
 /* streams_beside(), of those that may be asked: none while a stream joins a capture. */
 unsigned limiter_beside(const struct limiter *limiter, const struct launch *launch,
