@@ -356,6 +356,7 @@ static bool tick_row(struct compute_row *row, int64_t now_ns)
     if (busy) {
         inside = compute_enter(context);
         limiter_poll(&row->limiter);
+        limiter_look(&row->limiter);
         row->idle_at = row->limiter.presence.voided % MAX(row->idle_count, 1u);
         out = !row->elsewhere && limiter_probe(&row->limiter);
         compute_leave(&inside);

@@ -143,8 +143,9 @@ def greedy():
 
 def behind_waits():
     """What stands behind a wait does not run, and pays for nothing that runs beside it."""
-    machine = Machine(gpus=3)
-    tenants = [Greedy(machine, gpu, 30, "values", count) for gpu, count in enumerate(("0", "4", "20"))]
+    ways = [("values", count) for count in ("0", "4", "20")] + [("short-values", count) for count in ("0", "4", "20")]
+    machine = Machine(gpus=len(ways))
+    tenants = [Greedy(machine, gpu, 30, *way) for gpu, way in enumerate(ways)]
     time.sleep(WARM_UP)
     got = shares(machine, tenants, SECONDS)
     check_equal(stop(tenants), [0] * len(tenants), "all end well")

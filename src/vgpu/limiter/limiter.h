@@ -14,6 +14,7 @@
  *   presence.h  slices of others within a measurement
  *   share.h     what the process, and its container, may use
  *   samples.h   measurements on their way: pairs of events around a launch
+ *   side.h      whether what runs in several streams is paid for
  *   streams.h   which streams are in use
  *   tails.h     streams that are busy with what nobody measured
  *   limiter.h   when a launch may go, and what it pays
@@ -49,6 +50,7 @@
 #include "vgpu/limiter/presence.h"
 #include "vgpu/limiter/samples.h"
 #include "vgpu/limiter/share.h"
+#include "vgpu/limiter/side.h"
 #include "vgpu/limiter/streams.h"
 #include "vgpu/limiter/tails.h"
 
@@ -171,6 +173,7 @@ struct limiter {
     struct lot lot;
     struct streams streams;
     struct tails tails;
+    struct side side;
 
     bool draws_lots;    /* some launches are not measured: any may be missed */
     bool rests;         /* nobody looks until the next launch comes by */
@@ -253,6 +256,10 @@ void limiter_rest(struct limiter *limiter, bool rests);
 
 /* Takes in measurements that are done. */
 void limiter_poll(struct limiter *limiter);
+
+/* At each tick, at a moment that the program does not choose: whether its streams are busy with
+ * what nobody paid for. */
+void limiter_look(struct limiter *limiter);
 
 /*
  * One look at whether the context is on the device, when it is due (probe.due_ns): records the

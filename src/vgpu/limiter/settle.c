@@ -23,6 +23,10 @@
 #define DOUBT_LEAST_NS 1e6
 #define DOUBT_MOST_NS 60e9 /* damage */
 
+/* Where streams that wait pass for company: each launch is measured for 6.4 s, twice as long as
+ * until what is passed over could be as much again. */
+#define SIDE_DOUBT_NS 2e8
+
 /* What was charged for short kernels is remembered no further back. */
 #define SHORTS_MOST_NS 20e6
 
@@ -267,17 +271,50 @@ static void say_doubt(struct limiter *limiter, double doubt_ns, int64_t now_ns)
         atomic_store_explicit(word, until_ns, RELAXED);
 }
 
+/* Of a program without long kernels nothing but all probes tells how much others run. */
+static double on_device(const struct limiter *limiter)
+{
+    return MIN(limiter->presence.on_device, 1 - limiter->presence.contended);
+}
+
+/* Streams that are known by handles: in others nothing is marked as company. */
+static bool are_side_by_side(const struct limiter *limiter, int64_t now_ns, bool *ret_busy)
+{
+    const int64_t since_ns = now_ns - STREAMS_IDLE_NS;
+    struct launch named[STREAMS];
+    unsigned count, busy = 0;
+
+    if (streams_count(&limiter->streams, since_ns) < 2)
+        return false;
+    count = limiter_beside(limiter, &(struct launch){0}, since_ns, named);
+    while (busy < count && limiter->ops->is_idle(limiter->gpu, &named[busy]))
+        busy++;
+    *ret_busy = busy < count;
+    return true;
+}
+
+void limiter_look(struct limiter *limiter)
+{
+    const int64_t now_ns = limiter_now(limiter);
+    bool busy;
+
+    if (!limiter->draws_lots || !share_is_limited(limiter->share) ||
+        !are_side_by_side(limiter, now_ns, &busy))
+        return;
+    if (side_look(&limiter->side, busy, limiter->charged_ns, on_device(limiter), now_ns) > 0)
+        say_doubt(limiter, SIDE_DOUBT_NS, now_ns);
+}
+
 /* A stream was busy, and nobody knows what with: from now on more launches are measured, and fewer
  * again as time passes. Other processes of the container see it as well, and those to come. */
 static void look_at_tails(struct limiter *limiter, int64_t now_ns)
 {
-    /* Of a program without long kernels nothing but all probes tells how much others run. */
-    double on_device = MIN(limiter->presence.on_device, 1 - limiter->presence.contended);
     const bool was_blind = limiter->tails.is_blind;
-    double doubt_ns = !limiter->draws_lots
-                          ? 0
-                          : tails_look(&limiter->tails, &limiter->samples, limiter->ops,
-                                       limiter->gpu, limiter->charged_ns, on_device, now_ns);
+    double doubt_ns =
+        !limiter->draws_lots
+            ? 0
+            : tails_look(&limiter->tails, &limiter->samples, limiter->ops, limiter->gpu,
+                         limiter->charged_ns, on_device(limiter), now_ns);
     int64_t until_ns;
 
     if (limiter->tails.is_blind != was_blind || limiter->tails.is_new)

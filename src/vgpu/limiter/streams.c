@@ -33,6 +33,15 @@ unsigned streams_beside(const struct streams *streams, const struct launch *laun
     return count;
 }
 
+unsigned streams_count(const struct streams *streams, int64_t since_ns)
+{
+    unsigned count = 0;
+
+    for (unsigned i = 0; i < STREAMS; i++)
+        count += streams->list[i].used_ns && streams->list[i].used_ns >= since_ns;
+    return count;
+}
+
 void streams_forget(struct streams *streams, const void *stream)
 {
     for (unsigned i = 0; i < STREAMS; i++) {

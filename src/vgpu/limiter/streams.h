@@ -32,5 +32,8 @@ void streams_use(struct streams *streams, const struct launch *launch, int64_t n
 unsigned streams_beside(const struct streams *streams, const struct launch *launch,
                         int64_t since_ns, struct launch ret_others[STREAMS]);
 
+/* How many were used after since_ns. */
+unsigned streams_count(const struct streams *streams, int64_t since_ns);
+
 /* The stream ends: nothing may be recorded in it any more. */
 void streams_forget(struct streams *streams, const void *stream);

@@ -553,6 +553,7 @@ static void look_after(struct world *world, struct process *process)
     if (!busy)
         return;
     limiter_poll(process->limiter);
+    limiter_look(process->limiter);
     if (limiter_probe(process->limiter))
         process->answer_ns = world->now_ns + LIMITER_ANSWER_NS;
 }

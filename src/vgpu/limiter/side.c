@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "vgpu/limiter/side.h"
+
+#include "base/util.h"
+
+/* Between two looks nothing is known of a longer time. */
+#define STALE_NS (20 * NS_PER_MS)
+
+/* So much, and a quarter of what was charged, may be chance (tails.c): gaps between kernels, and
+ * what was charged before it ran or after. */
+#define CHANCE_NS 50e6
+#define CHANCE_PART 1.25
+
+double side_look(struct side *side, bool busy, int64_t charged_ns, double on_device, int64_t now_ns)
+{
+    const int64_t passed_ns = now_ns - side->looked_ns;
+    const bool is_known = side->looked_ns && passed_ns < STALE_NS;
+    const double busy_ns = (double)passed_ns * on_device * (side->was_busy + busy) / 2;
+    const double paid_ns = (double)(charged_ns - side->charged_ns);
+    double open_ns = side->open_ns;
+
+    if (is_known)
+        open_ns = MAX(open_ns + busy_ns - CHANCE_PART * paid_ns, -CHANCE_NS);
+    *side = (struct side){now_ns, charged_ns, busy, open_ns < CHANCE_NS ? open_ns : 0};
+    return open_ns < CHANCE_NS ? 0 : open_ns;
+}
