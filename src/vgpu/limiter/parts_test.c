@@ -14,6 +14,7 @@
 #include "vgpu/limiter/lot.h"
 #include "vgpu/limiter/overlap.h"
 #include "vgpu/limiter/presence.h"
+#include "vgpu/limiter/side.h"
 #include "vgpu/limiter/streams.h"
 #include "vgpu/limiter/tails.h"
 
@@ -780,6 +781,59 @@ static unsigned gone_on_credit(double length_ns, int64_t debt_ns)
 }
 
 /* Beside a stream that is busy with what nobody measured, a launch may be what that waits for. */
+/* From 1 ms on, each ms; until when it is found that busy was longer than what was charged. */
+static int64_t found_after_ms(bool (*is_busy)(int64_t ms), double charged, double on_device)
+{
+    struct side side = {0};
+
+    for (int64_t ms = 1; ms < 5000; ms++) {
+        if (side_look(&side, is_busy(ms), (int64_t)(charged * (double)ms * 1e6), on_device,
+                      ms * NS_PER_MS) > 0) {
+            assert_near(side.open_ns, 0, 0); /* it begins anew */
+            return ms;
+        }
+    }
+    return -1;
+}
+
+static bool always(int64_t ms)
+{
+    (void)ms;
+    return true;
+}
+
+static bool every_second(int64_t ms)
+{
+    return ms % 2;
+}
+
+static bool every_fourth_second(int64_t ms)
+{
+    return ms / 1000 % 4 == 3;
+}
+
+static void streams_that_are_busy_for_nothing_are_found(void **state)
+{
+    (void)state;
+    assert_int_equal(found_after_ms(always, 0, 1), 51);
+    assert_in_range(found_after_ms(always, 0.3, 1), 80, 82);
+    assert_in_range(found_after_ms(every_second, 0.3, 1), 400, 402);
+    /* What was charged before they were busy counts for 50 ms. */
+    assert_in_range(found_after_ms(every_fourth_second, 0.3, 1), 3159, 3161);
+    assert_int_equal(found_after_ms(always, 0.8, 1), -1);
+    assert_int_equal(found_after_ms(every_second, 0.4, 1), -1);
+    assert_int_equal(found_after_ms(always, 0.3, 0.37), -1); /* others were on the device */
+}
+
+static void nothing_is_said_of_time_in_which_nobody_looked(void **state)
+{
+    struct side side = {0};
+
+    (void)state;
+    for (int64_t i = 1; i < 100; i++)
+        assert_near(side_look(&side, true, 0, 1, i * 25 * NS_PER_MS), 0, 0);
+}
+
 static void a_crowd_gets_no_more_on_credit_than_one(void **state)
 {
     unsigned gone;
@@ -930,6 +984,8 @@ int main(void)
         cmocka_unit_test(the_end_of_a_stream_is_marked_anew),
         cmocka_unit_test(a_stream_that_ends_is_looked_at_until_its_work_has_ended),
         cmocka_unit_test(streams_that_are_not_used_make_room),
+        cmocka_unit_test(streams_that_are_busy_for_nothing_are_found),
+        cmocka_unit_test(nothing_is_said_of_time_in_which_nobody_looked),
         cmocka_unit_test(a_crowd_gets_no_more_on_credit_than_one),
         cmocka_unit_test(what_is_not_busy_gives_no_credit),
         cmocka_unit_test(caches_go_stale_when_the_helper_begins_to_rest),
