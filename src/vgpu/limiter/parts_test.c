@@ -241,6 +241,25 @@ static void a_drifting_clock_is_not_lateness(void **state)
     }
 }
 
+/* Of a program that begins with kernels in all queues, each is late: the first one, too. */
+static void the_first_probe_may_be_late(void **state)
+{
+    struct presence presence;
+
+    (void)state;
+    presence_init(&presence, NULL);
+    presence_open(&presence, 0.2e6);
+    assert_near(presence_late_ns(&presence, 40e6, 0.2e6, NS_PER_MS), 39.8e6, 0.02e6);
+    presence_note_end(&presence, 40e6 - 300);
+    assert_int_equal(presence_resolve(&presence, 40e6), 0);
+    presence_open(&presence, 41e6);
+    assert_true(presence_late_ns(&presence, 80e6, 41e6, 42 * NS_PER_MS) > 0);
+    presence_note_end(&presence, 80e6);
+    assert_int_equal(presence_resolve(&presence, 80e6), 0);
+    presence_new_base(&presence);
+    assert_near(presence_late_ns(&presence, 9e6, 8e6, 100 * NS_PER_MS), 1e6, 0.02e6);
+}
+
 static void probes_in_a_kernel_say_what_was_ours(void **state)
 {
     struct presence presence;
@@ -969,6 +988,7 @@ int main(void)
         cmocka_unit_test(intervals_in_any_order_add_up_to_their_union),
         cmocka_unit_test(short_kernels_overlap_as_those_measured_did),
         cmocka_unit_test(a_drifting_clock_is_not_lateness),
+        cmocka_unit_test(the_first_probe_may_be_late),
         cmocka_unit_test(probes_in_a_kernel_say_what_was_ours),
         cmocka_unit_test(what_is_charged_beside_others_adds_up),
         cmocka_unit_test(short_kernels_are_not_taken_for_long_ones),

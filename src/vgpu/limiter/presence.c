@@ -32,6 +32,7 @@ void presence_init(struct presence *presence, _Atomic uint32_t (*told)[PRESENCE_
 void presence_new_base(struct presence *presence)
 {
     presence->least_known = false;
+    presence->least_ns = 0;
     presence->open = 0;
     for (unsigned i = 0; i < PRESENCE_PROBES; i++)
         presence->probes[i].state = PROBE_NONE;
@@ -47,8 +48,9 @@ double presence_late_ns(struct presence *presence, double device_ns, double host
     if (presence->least_known)
         presence->least_ns += PRESENCE_DRIFT * (double)(now_ns - presence->least_at_ns);
     presence->least_at_ns = now_ns;
-    if (!presence->least_known || behind_ns < presence->least_ns)
-        presence->least_ns = behind_ns;
+    if (!presence->least_known)
+        presence->least_ns = PRESENCE_DRIFT * host_ns + PRESENCE_PROMPT_NS;
+    presence->least_ns = MIN(presence->least_ns, behind_ns);
     presence->least_known = true;
 
     late_ns = behind_ns - presence->least_ns;

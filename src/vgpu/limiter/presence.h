@@ -8,7 +8,9 @@
  *
  * A short absence may be over by the time that the answer is read. The event's own time tells it:
  * it is later, against the host's clock, than that of the promptest probes. The two clocks drift
- * apart, by up to PRESENCE_DRIFT, so that what is promptest is forgotten as fast.
+ * apart, by up to PRESENCE_DRIFT, so that what is promptest is forgotten as fast. Since the base
+ * itself ran no earlier than it was recorded, a prompt probe can't be later than they drifted: were
+ * the first one taken for prompt that waits for our own kernels, all others would seem to be early.
  */
 
 #include <stdbool.h>
@@ -24,7 +26,7 @@
 
 enum {
     PRESENCE_PROBES = 512,         /* remembered: some seconds */
-    PRESENCE_ENDS = 128,           /* of kernels of ours */
+    PRESENCE_ENDS = 256,           /* of kernels of ours: all that may be measured at a time */
     PRESENCE_KINDS = REGION_PARTS, /* of kernels, by their length */
 };
 

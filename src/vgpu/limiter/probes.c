@@ -27,10 +27,31 @@ static double probe_late_ns(struct limiter *limiter)
                             limiter->probe.recorded_ns);
 }
 
+/* Kernels that have ended are taken in by turns, a few at a look. What a late probe says rests on
+ * all of them: behind one of ours in its hardware queue it had to wait for that. */
+static void note_ends(struct limiter *limiter)
+{
+    const struct samples *samples = &limiter->samples;
+    double ms;
+
+    for (unsigned i = 0; i < SAMPLES && samples->pending; i++) {
+        const struct sample *sample = &samples->list[i];
+
+        if (sample->state == SAMPLE_PENDING && sample->kind != SAMPLE_CALIBRATION &&
+            limiter->ops->query(limiter->gpu, sample->end) == EVENT_DONE &&
+            limiter->ops->elapsed_ms(limiter->gpu, samples->base, sample->end, &ms))
+            presence_note_end(&limiter->presence, ms * 1e6);
+    }
+}
+
 static void resolve_probes(struct limiter *limiter)
 {
     double done_ns = probe_done_ns(limiter);
-    unsigned off = presence_resolve(&limiter->presence, MAX(done_ns, 0.0));
+    unsigned off;
+
+    if (done_ns >= 0)
+        note_ends(limiter);
+    off = presence_resolve(&limiter->presence, MAX(done_ns, 0.0));
 
     atomic_fetch_add_explicit(&limiter->compute->probes_off, off, RELAXED);
 }
