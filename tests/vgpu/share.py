@@ -107,13 +107,14 @@ def steadily(attempt):
 class Greedy:
     """A program that wants more than its share (greedy.c)."""
 
-    def __init__(self, machine, gpu, cores, *way, uuids=None, all_cores=None, **more):
+    def __init__(self, machine, gpu, cores, *way, uuids=None, all_cores=None, read=False, **more):
         self.gpu, self.cores, self.way = gpu, cores, " ".join(way)
         uuids = uuids or [machine.view()["gpus"][gpu]["uuid"]]
         keys = {f"CUDA_DEVICE_SM_LIMIT_{i}": cores for i, cores in enumerate(all_cores or [cores] * len(uuids))}
         library = container(NVIDIA_VISIBLE_DEVICES=",".join(uuids), HAMI_VISIBLE_DEVICES="granted", **keys)
         environment = bare_environment(machine, LD_PRELOAD=library, CUDA_VISIBLE_DEVICES=",".join(uuids), **more)
-        self.guest = start([BUILD / "tests/greedy", *way], environment, stdout=subprocess.PIPE)
+        # A pipe that nobody reads fills, and then the program waits for that.
+        self.guest = start([BUILD / "tests/greedy", *way], environment, stdout=subprocess.PIPE if read else subprocess.DEVNULL)
 
     def title(self):
         return f"{self.cores} % with {self.way}"
@@ -177,7 +178,7 @@ def on_two_devices(*ways):
 
 def check_pairs(cores, way, sentence, gpus=1):
     machine = Machine(gpus=gpus)
-    tenant = Greedy(machine, 0, cores, way, uuids=[gpu["uuid"] for gpu in machine.view()["gpus"]])
+    tenant = Greedy(machine, 0, cores, way, uuids=[gpu["uuid"] for gpu in machine.view()["gpus"]], read=True)
     time.sleep(5)
     tenant.guest.kill()
     pairs = len(tenant.guest.communicate(timeout=20)[0].split())
@@ -193,7 +194,7 @@ def spinning():
     check_pairs(30, "values", "streams that wait for what a later launch writes go on")
 
     machine = Machine()
-    tenant = Greedy(machine, 0, 30, "spin", "20")
+    tenant = Greedy(machine, 0, 30, "spin", "20", read=True)
     began = time.monotonic()
     line = tenant.guest.stdout.readline()
     check(line and time.monotonic() - began < 8, f"behind twenty others, too: the first after {time.monotonic() - began:.1f} s")
@@ -232,7 +233,7 @@ def captures():
     }
     for way, sentence in ways.items():
         machine = Machine()
-        tenant = Greedy(machine, 0, 30, way)
+        tenant = Greedy(machine, 0, 30, way, read=True)
         time.sleep(SECONDS)
         tenant.guest.terminate()
         made, failed = map(int, tenant.guest.communicate(timeout=20)[0].split())
@@ -241,7 +242,7 @@ def captures():
 
     def attempt():
         machine = Machine(gpus=2)
-        tenants = [Greedy(machine, gpu, 30, "side", str(gpu), uuids=[gpu_of["uuid"]]) for gpu, gpu_of in enumerate(machine.view()["gpus"])]
+        tenants = [Greedy(machine, gpu, 30, "side", str(gpu), uuids=[gpu_of["uuid"]], read=True) for gpu, gpu_of in enumerate(machine.view()["gpus"])]
         time.sleep(SECONDS)
         for tenant in tenants:
             tenant.guest.terminate()
