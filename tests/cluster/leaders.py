@@ -19,7 +19,7 @@ SHARE_MIB = 7000
 LEASE_OWN_S = 15 + 2 * 4.4 + 1
 OURS_S = 2.5
 HANDED_BACK_S = 4.4 + 2  # one look of the other kube-scheduler's, and what is under way
-LAST_STEP_S = 11  # kube-scheduler's longest pause before it tries a pod again, and a moment
+LAST_STEP_S = 10 + 4  # kube-scheduler's longest pause before it tries a pod again, and moments
 NO_WEBHOOK = {"hami.io/webhook": "ignore"}  # it is the extender's of the cluster, which is away
 
 
