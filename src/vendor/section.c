@@ -94,7 +94,7 @@ static const char *read_number(const char *text, int64_t max, int64_t *ret_value
     if (parse_u64(text, &value) < 0)
         return "not a whole number";
     if (value > (uint64_t)max)
-        return "out of range";
+        return "too large";
     *ret_value = (int64_t)value;
     return NULL;
 }
@@ -114,6 +114,8 @@ const char *section_read_int64(const char *text, void *to)
     return read_number(text, INT64_MAX, to);
 }
 
+_Static_assert(SECTION_SCALING_MAX == 100, "section_read_scaling() says so");
+
 /* Digits with a decimal point, in whatever locale; exact up to nine digits behind the point. */
 const char *section_read_scaling(const char *text, void *to)
 {
@@ -132,7 +134,7 @@ const char *section_read_scaling(const char *text, void *to)
     }
     value /= weight;
     if (value <= 0 || value > SECTION_SCALING_MAX)
-        return "out of range";
+        return "out of range, above 0 and at most 100";
     *(double *)to = value;
     return NULL;
 }

@@ -300,8 +300,8 @@ static void a_size_is_asked_for_beside_a_part(void **state)
         {"resourceNameVGCUPercentage", "a/b", "enflame.resourceNameVGCU: not given"},
         {"resourceNameGCUMemory", "a/b", "enflame.resourceNameDRSGCU: not given"},
         {"resourceNameGCUCore", "a/b", "enflame.resourceNameDRSGCU: not given"},
-        {"slicesPerCard", "0", "enflame.slicesPerCard: out of range"},
-        {"slicesPerCard", "101", "enflame.slicesPerCard: out of range"},
+        {"slicesPerCard", "0", "enflame.slicesPerCard: out of range, 1 to 100"},
+        {"slicesPerCard", "101", "enflame.slicesPerCard: out of range, 1 to 100"},
         {"slices", "6", "no such key"},
     };
     struct error fine = ERROR_INIT;

@@ -17,13 +17,15 @@ enum {
 
 /* Configuration. */
 
+_Static_assert(ENFLAME_SLICES_MAX == 100, "read_slices() says so");
+
 static const char *read_slices(const char *text, void *to)
 {
     int32_t slices = 0;
     const char *wrong = section_read_int32(text, &slices);
 
     if (!wrong && (slices < 1 || slices > ENFLAME_SLICES_MAX))
-        wrong = "out of range";
+        wrong = "out of range, 1 to 100";
     if (!wrong)
         *(int32_t *)to = slices;
     return wrong;

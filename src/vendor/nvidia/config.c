@@ -14,13 +14,15 @@ enum {
     SPLIT_MAX = 1000,
 };
 
+_Static_assert(SPLIT_MAX == 1000, "read_split() says so");
+
 static const char *read_split(const char *text, void *to)
 {
     int32_t value = 0;
     const char *wrong = section_read_int32(text, &value);
 
     if (!wrong && (!value || value > SPLIT_MAX))
-        wrong = "out of range";
+        wrong = "out of range, 1 to 1000";
     if (!wrong)
         *(uint32_t *)to = (uint32_t)value;
     return wrong;
