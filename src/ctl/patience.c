@@ -3,11 +3,16 @@
 
 #include <errno.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
 #include "base/util.h"
+
+enum {
+    SILENT_S = 10,
+};
 
 struct call {
     patience_fn *fn;
@@ -48,6 +53,19 @@ static bool wait_for(const struct call *call, unsigned seconds)
     return done;
 }
 
+/* Whoever waits for longer than a moment hears what for. */
+static bool wait_and_say(const struct call *call, unsigned seconds)
+{
+    if (seconds <= SILENT_S)
+        return wait_for(call, seconds);
+    if (wait_for(call, SILENT_S))
+        return true;
+    (void)fprintf(stderr,
+                  "hamictl: the driver has not answered for %d s; it is waited for, %u s at most\n",
+                  SILENT_S, seconds);
+    return wait_for(call, seconds - SILENT_S);
+}
+
 int patience_call(patience_fn *fn, void *work, size_t size, unsigned seconds, struct error *err)
 {
     struct call *call = malloc(sizeof(*call) + size);
@@ -63,7 +81,7 @@ int patience_call(patience_fn *fn, void *work, size_t size, unsigned seconds, st
         free(call);
         return error_set(err, -r, "cannot make a thread: %s", strerror(r));
     }
-    if (!wait_for(call, seconds)) {
+    if (!wait_and_say(call, seconds)) {
         is_lost = true;
         return error_set(err, -ETIMEDOUT,
                          "the driver has not answered for %u s. A GPU of this machine hangs, or is "

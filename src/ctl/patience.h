@@ -18,7 +18,8 @@ typedef int patience_fn(void *work, struct error *err);
 /*
  * Calls fn with a copy of the work of so many bytes, and copies it back with the answer. After
  * `seconds` the answer is -ETIMEDOUT, with err set, and *work is as it was; what it points to
- * belongs to the call for good.
+ * belongs to the call for good. Where that is more than 10 s, a line on standard error says after
+ * these that the driver is waited for.
  */
 int patience_call(patience_fn *fn, void *work, size_t size, unsigned seconds, struct error *err);
 

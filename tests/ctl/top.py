@@ -124,6 +124,15 @@ class Top(CtlTest):
         self.assertIn("the driver has not answered for 10 s. A GPU of this machine hangs", said)
         self.assertGreater(time.monotonic() - begun, 9)
 
+    def test_it_says_that_the_driver_is_waited_for(self):
+        self.assertEqual(self.ctl("sim", "fault", "--state", "hangs").returncode, 0)
+        waiting = self.start("top", "--json")
+        self.assertIn("the driver has not answered for 10 s; it is waited for, 60 s at most", waiting.stderr.readline())
+        self.assertEqual(self.ctl("sim", "fault", "--state", "ok").returncode, 0)
+        shown, said = waiting.communicate(timeout=30)
+        self.assertEqual((waiting.returncode, said), (0, ""))
+        self.assertTrue(json.loads(shown)["gpus"])
+
     def watch_on_a_terminal(self, end):
         """Runs top -w on a terminal; its output, its exit code, and whether the terminal is as before."""
         pid, terminal = pty.fork()
