@@ -50,14 +50,17 @@ static void explain(struct room *room, const struct device *devices,
 {
     const struct device *freest = find_freest(room, devices);
     char reasons[PLACE_REASON_TEXT_SIZE], size[CTL_SIZE_TEXT];
-    unsigned cores, tasks, split = 0;
+    const char *but = "";
+    unsigned cores, tasks;
 
     place_reasons_format(&decision->failure, reasons);
+    /* Such a card counts as not healthy. */
+    for (size_t i = 0; i < room->local->device_count; i++) {
+        if (room->local->is_split[i])
+            but = "; a card in MIG mode is not shared by hamictl run";
+    }
     if (!freest) {
-        for (size_t i = 0; i < room->local->device_count; i++)
-            split += room->local->is_split[i];
-        (void)snprintf(room->why, sizeof(room->why), "%s%s", reasons,
-                       split ? "; a card in MIG mode is not shared by hamictl run" : "");
+        (void)snprintf(room->why, sizeof(room->why), "%s%s", reasons, but);
         return;
     }
     if (room->request->count > room->local->device_count) {
@@ -68,11 +71,12 @@ static void explain(struct room *room, const struct device *devices,
     }
     cores = device_free_cores(freest);
     tasks = freest->used.tasks < freest->max_tasks ? freest->max_tasks - freest->used.tasks : 0;
-    (void)snprintf(room->why, sizeof(room->why),
-                   "%s; the most that is free on one card: %s, %u%% of the cores, %u of %u places "
-                   "(GPU %u, %s)",
-                   reasons, ctl_format_size(device_free_mib(freest) * MIB, size), cores, tasks,
-                   freest->max_tasks, freest->index, freest->uuid);
+    (void)snprintf(
+        room->why, sizeof(room->why),
+        "%s%s; the most that is free on one card: %s, %u%% of the cores, %u of %u places "
+        "(GPU %u, %s)",
+        reasons, but, ctl_format_size(device_free_mib(freest) * MIB, size), cores, tasks,
+        freest->max_tasks, freest->index, freest->uuid);
 }
 
 static void fill_lease(struct lease *lease, const struct device *devices,

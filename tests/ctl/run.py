@@ -234,6 +234,9 @@ class Run(CtlTest):
         refused = self.ctl("run", "--gpu-uuid", first, "true")
         self.assertEqual(refused.returncode, 125)
         self.assertIn("a card in MIG mode is not shared by hamictl run", refused.stderr)
+        refused = self.ctl("run", "--gpus", "2", "true")
+        self.assertEqual(refused.returncode, 125)
+        self.assertIn("CardNotHealth; a card in MIG mode is not shared by hamictl run; the most that is free", refused.stderr)
 
     def test_the_load_program_names_what_is_wrong(self):
         load = BUILD / "tests/load"
