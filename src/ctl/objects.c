@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "admit/admit.h"
 #include "base/options.h"
@@ -248,6 +249,11 @@ static char *read_whole(const char *path, size_t *ret_len, struct error *err)
         (void)error_set(err, -errno, "%s: %s", path, strerror(errno));
         return NULL;
     }
+    if (is_input && isatty(STDIN_FILENO))
+        (void)fputs(
+            "hamictl: standard input is a terminal: objects are awaited there, up to Ctrl-D. "
+            "Those of a cluster: kubectl get nodes,pods,resourcequotas -A -o json | hamictl ...\n",
+            stderr);
     do {
         char *larger = size <= FILE_MAX ? realloc(text, size = 2 * size + (64 << 10)) : NULL;
 

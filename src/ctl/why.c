@@ -22,6 +22,7 @@
 enum {
     TEXT_MAX = 512 << 20,
     NODES_SHOWN = 10,
+    UNLIKELY_MIB = 1 << 20, /* of one device */
 };
 
 struct why {
@@ -203,6 +204,15 @@ static void print_entries(const struct entry *entries, size_t count, size_t show
         strbuf_addf(text, "%zu more nodes: --all shows them.\n", count - shown);
 }
 
+/* Whether a node's devices lack an amount that nobody means: with the wrong unit, mostly. */
+static bool is_unlikely(const struct entry *entry)
+{
+    yyjson_val *device = yyjson_arr_get_first(yyjson_obj_get(entry->node, "devices"));
+    const uint64_t asked = number_of(device, "asked", "memory_mib");
+
+    return asked >= UNLIKELY_MIB && asked > number_of(device, "has", "memory_mib");
+}
+
 static void print_table(const struct why *why, yyjson_val *root, struct arena *arena,
                         struct strbuf *text)
 {
@@ -240,6 +250,11 @@ static void print_table(const struct why *why, yyjson_val *root, struct arena *a
                     text_of(class, "name"), yyjson_get_num(yyjson_obj_get(class, "price")),
                     100 * yyjson_get_num(yyjson_obj_get(class, "share")),
                     (unsigned long long)yyjson_get_uint(yyjson_obj_get(class, "fillable")));
+    if (count && is_unlikely(&entries[0]))
+        strbuf_add(
+            text,
+            "No device has so much memory. It is counted in MiB: in nvidia.com/gpumem, 3Gi is "
+            "3 Gi of MiB, and 3 GiB are 3072.\n");
     print_entries(entries, count, why->all ? count : MIN(count, (size_t)NODES_SHOWN), text);
     if (fitting)
         strbuf_add(text, "Processors, memory, taints, selectors and affinity are not looked at: "
@@ -272,7 +287,10 @@ static int explain(const struct why *why, struct objects *objects, struct error 
     if (r == -EPERM)
         return error_wrap(err, r, "the webhook denies it");
     if (r == 0)
-        return error_set(err, -EINVAL, "pod %s asks for no device", why->pod);
+        return error_set(err, -EINVAL,
+                         "pod %s asks for no device: no container's limits ask for one that is "
+                         "served; is a name misspelt, or --device-config missing?",
+                         why->pod);
     if (r > 0)
         r = cluster_why(objects->cluster, &pod, objects->arena, &answer, err);
     if (r == 0 && !why->json)

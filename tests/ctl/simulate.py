@@ -2,6 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """hamictl simulate and hamictl why: the scheduler's answers about objects in files."""
 
+import pty
+
 from support import *
 
 CONFIG = SOURCE / "tests/data/vectors/config-default.yaml"
@@ -270,6 +272,29 @@ class Simulate(CtlTest):
         ended = self.ctl("why", "-f", self.cluster, "-f", self.write("many.json", pod("many", 1000, gpus=5)), "many")
         self.assertEqual((ended.returncode, ended.stderr), (0, ""))
         self.assertIn("NodeInsufficientDevice: 5 asked, 2 here", ended.stdout)
+
+    def test_why_names_the_mistakes_that_are_made_most(self):
+        for memory, said in (("3Gi", True), (35000, False)):
+            ended = self.ctl("why", "-f", self.cluster, "-f", self.write("gi.json", pod("gi", memory)), "gi")
+            self.assertEqual("3 GiB are 3072" in ended.stdout, said, memory)
+        misspelt = pod("typo", 1000)
+        misspelt["spec"]["containers"][0]["resources"]["limits"] = {"nvidia.com/gpumemory": 1000}
+        ended = self.ctl("why", "-f", self.cluster, "-f", self.write("typo.json", misspelt), "typo")
+        self.assertEqual((ended.returncode, ended.stdout), (1, ""))
+        self.assertIn("pod typo asks for no device: no container's limits ask for one that is served; is a name misspelt", ended.stderr)
+
+    def test_a_person_who_is_to_write_objects_is_told_so(self):
+        terminal, theirs = pty.openpty()
+        try:
+            for words in (["why", "p"], ["top", "--cluster"], ["simulate", "-"]):
+                process = subprocess.Popen([HAMICTL, *words], env=self.environment, stdin=theirs, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+                self.started.append(process)
+                self.assertIn("standard input is a terminal", process.stderr.readline())
+                os.write(terminal, b"\x04")
+                self.assertIn("no Node was read", process.communicate(timeout=30)[1])
+        finally:
+            os.close(terminal)
+            os.close(theirs)
 
     def test_why_about_a_pod_that_does_not_wait(self):
         over = pod("over", 1000)
