@@ -103,7 +103,7 @@ static const struct option_row rows[] = {
     {"cluster", 0, 0, NULL, option_bool, AT(cluster),
      "Show the nodes, devices and pods of a Kubernetes cluster instead, out of the files named or "
      "standard input: objects as kubectl get nodes,pods,resourcequotas -A -o json prints them, or "
-     "the scheduler's /debug/view"},
+     "the scheduler's /debug/view or /debug/objects"},
     {"device-config", 'c', 0, "FILE", option_text, AT(config_path),
      "With --cluster: device-config.yaml (NVIDIA's resources)"},
 };
