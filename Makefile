@@ -44,6 +44,8 @@ mutants: all ## whether the tests notice a changed line: 400 of them, hours
 
 demo: ## install, build, and show programs sharing a GPU, in about a minute
 	@tools/setup build
+	@test -x $(BUILD)/tests/load || \
+		echo "demo: building; the last line of $(BUILD).log says how far it is"
 	@$(MAKE) --no-print-directory BUILD=$(BUILD) all >$(BUILD).log 2>&1 || \
 		{ cat $(BUILD).log; exit 1; }
 	@rm -f $(BUILD).log
