@@ -280,14 +280,16 @@ static int read_document(const char *name, const char *text, size_t len, yaml_do
 
 /* Values. Each returns NULL, or what they should have been. */
 
-static const char *read_number(const char *text, uint64_t min, uint64_t max, uint64_t *ret_value)
+/* `range` is what to say of a number that is not from min to max. */
+static const char *read_number(const char *text, uint64_t min, uint64_t max, const char *range,
+                               uint64_t *ret_value)
 {
     uint64_t value;
 
     if (parse_u64(text, &value) < 0)
         return "not a whole number";
     if (value < min || value > max)
-        return "out of range";
+        return range;
     *ret_value = value;
     return NULL;
 }
@@ -348,7 +350,7 @@ static const char *read_slice(const char *text, struct sim_gpu_spec *gpu)
 static const char *read_multiprocessors(const char *text, struct sim_gpu_spec *gpu)
 {
     uint64_t value = gpu->multiprocessors;
-    const char *wrong = read_number(text, 1, 1024, &value);
+    const char *wrong = read_number(text, 1, 1024, "out of range, 1 to 1024", &value);
 
     gpu->multiprocessors = (unsigned)value;
     return wrong;
@@ -357,7 +359,7 @@ static const char *read_multiprocessors(const char *text, struct sim_gpu_spec *g
 static const char *read_numa(const char *text, struct sim_gpu_spec *gpu)
 {
     uint64_t node = 0;
-    const char *wrong = read_number(text, 0, 1023, &node);
+    const char *wrong = read_number(text, 0, 1023, "out of range, 0 to 1023", &node);
 
     gpu->numa_node = (int)node;
     return wrong;
@@ -431,10 +433,11 @@ static int read_count(const struct reading *reading, unsigned index, const struc
                       unsigned left, unsigned *ret_count)
 {
     uint64_t count = 1;
-    const char *wrong = gpu->count ? read_number(gpu->count, 0, UINT32_MAX, &count) : NULL;
+    const char *too_many = "more than 16 GPUs in all";
+    const char *wrong = gpu->count ? read_number(gpu->count, 0, left, too_many, &count) : NULL;
 
     if (!wrong && count > left)
-        wrong = "more than 16 GPUs in all";
+        wrong = too_many;
     if (wrong)
         return refuse(reading, index, "count", wrong);
     if (gpu->uuid && count > 1)
