@@ -155,7 +155,7 @@ static int check_complete(const char *path, const struct device_config *config, 
     if (!vendors.count)
         return error_set(err, -EINVAL,
                          "%s: it has no section of a vendor that is served, so there is nothing to "
-                         "share",
+                         "share; a section counts once it names the vendor's resources",
                          path);
     return check_names(path, &vendors, err);
 }

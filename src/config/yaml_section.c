@@ -141,19 +141,28 @@ static const yaml_node_t *find_value(yaml_document_t *tree, const yaml_node_t *m
     return NULL;
 }
 
-static const yaml_node_t *find_file(yaml_document_t *tree, const char *file)
+static bool is_map(yaml_document_t *tree)
 {
-    const yaml_node_t *root = yaml_document_get_root_node(tree);
-    const yaml_node_t *kind = find_value(tree, root, "kind");
+    const yaml_node_t *kind = find_value(tree, yaml_document_get_root_node(tree), "kind");
     const char *text = kind ? yaml_text(kind) : NULL;
-    const yaml_node_t *found;
 
-    if (!text || strcmp(text, "ConfigMap") != 0)
-        return NULL;
-    found = find_value(tree, find_value(tree, root, "data"), file);
-    return found && yaml_text(found) && found->data.scalar.style == YAML_LITERAL_SCALAR_STYLE
-               ? found
-               : NULL;
+    return text && strcmp(text, "ConfigMap") == 0;
+}
+
+/* Of another style its lines are not those of the map, and no error could name them. */
+static int find_file(const struct yaml_reading *reading, const char *file,
+                     const yaml_node_t **ret_found)
+{
+    const yaml_node_t *root = yaml_document_get_root_node(reading->tree);
+    const yaml_node_t *data = find_value(reading->tree, root, "data");
+    const yaml_node_t *found = find_value(reading->tree, data, file);
+
+    if (!found)
+        return yaml_refuse(reading, data ? data : root, file, "the ConfigMap's data lacks it");
+    if (!yaml_text(found) || found->data.scalar.style != YAML_LITERAL_SCALAR_STYLE)
+        return yaml_refuse(reading, found, file, "not a block that begins with \"|\"");
+    *ret_found = found;
+    return 0;
 }
 
 /* Lines of blanks are nothing in YAML. Marks count characters, so lines are counted. */
@@ -214,19 +223,21 @@ static int check_map(const struct yaml_reading *reading, const yaml_node_t *root
 int yaml_unwrap(const char *name, char *text, size_t *len, const char *file, struct error *err)
 {
     struct error unused = ERROR_INIT;
-    const yaml_node_t *found;
+    const yaml_node_t *found = NULL;
     yaml_document_t tree;
     int r = 0;
 
     if (yaml_load("", text, *len, &tree, &unused) < 0)
         return 0;
-    found = find_file(&tree, file);
-    if (found) {
+    if (is_map(&tree)) {
         const struct yaml_reading reading = {name, &tree, err};
 
-        r = check_map(&reading, yaml_document_get_root_node(&tree));
-        keep_lines(text, len, found->start_mark.line + 1,
-                   found->end_mark.line + (found->end_mark.column > 0));
+        r = find_file(&reading, file, &found);
+        if (r == 0)
+            r = check_map(&reading, yaml_document_get_root_node(&tree));
+        if (r == 0)
+            keep_lines(text, len, found->start_mark.line + 1,
+                       found->end_mark.line + (found->end_mark.column > 0));
     }
     yaml_document_delete(&tree);
     return r;

@@ -17,8 +17,8 @@ int yaml_section_read(const struct section_reading *reading, const char *text, s
                       struct arena *arena, struct section *ret_root);
 
 /*
- * If the text is a ConfigMap with this file in it, as a block that begins with "|", blanks out all
- * but that file, which keeps its lines and columns. -EINVAL with line and column: what stands beside
- * the file is none of a ConfigMap's. A text that is no YAML is left as it is.
+ * If the text is a ConfigMap, blanks out all but this file in it, which keeps its lines and
+ * columns. -EINVAL with line and column: it lacks the file, the file is no block that begins with
+ * "|", or what stands beside it is none of a ConfigMap's. A text that is no YAML is left as it is.
  */
 int yaml_unwrap(const char *name, char *text, size_t *len, const char *file, struct error *err);

@@ -85,6 +85,9 @@ class Config(CtlTest):
             ("nvidia: {resourceCountName: x.io/gpu}\nhygon: {resourceCountName: x.io/gpu}\n", "d.yaml: x.io/gpu is a resource of hygon and of nvidia"),
             ("nvidia: {resourceCountName: x.io/gpu, resourceMemoryName: x.io/gpu}\n", "d.yaml: nvidia: two keys of the section name the resource x.io/gpu"),
             (MAP.replace("ConfigMap", "Secret"), "d.yaml:1:1: apiVersion: no such section"),
+            (MAP.replace("device-config.yaml:", "config.yaml:"), ": device-config.yaml: the ConfigMap's data lacks it"),
+            ("kind: ConfigMap\n", "d.yaml:1:1: device-config.yaml: the ConfigMap's data lacks it"),
+            ('kind: ConfigMap\ndata:\n  device-config.yaml: "nvidia: {}"\n', 'd.yaml:3:23: device-config.yaml: not a block that begins with "|"'),
         ]:
             with self.subTest(text=text):
                 self.assertIn(error, self.refused(text))
