@@ -14,7 +14,8 @@ int option_gpumem(char *text, void *member, struct error *err)
 
     if (strchr(text, '%')) {
         if (parse_percent(text, 100, &request->memory_percent) < 0 || !request->memory_percent)
-            return error_set(err, -EINVAL, "\"%s\" is not a percentage from 1%% to 100%%", text);
+            return error_set(err, -EINVAL, "\"%s\" is not a whole percentage from 1%% to 100%%",
+                             text);
         request->memory_bytes = 0;
         return 0;
     }
