@@ -59,7 +59,8 @@ static void print_gpus(struct strbuf *text, const struct sim_view *view)
             table_add_cell(&table, "%d", spec->numa_node);
         else
             table_add_cell(&table, "-");
-        table_add_cell(&table, "%s", state_of(&view->gpus[i]));
+        table_add_cell(&table, "%s%s", state_of(&view->gpus[i]),
+                       view->gpus[i].mig ? " (MIG mode)" : "");
         add_seconds(&table, view->gpus[i].busy_ns);
     }
     table_finish(&table, text);
@@ -115,8 +116,10 @@ static void add_gpu_json(struct strbuf *text, const struct sim_view *view, unsig
     strbuf_addf(text, ",\"numa_node\":%d", spec->numa_node);
     strbuf_addf(text, ",\"slice_ns\":%" PRId64 ",\"switch_ns\":%" PRId64, spec->slice_ns,
                 spec->switch_ns);
-    strbuf_addf(text, ",\"state\":\"%s\",\"used_bytes\":%" PRIu64 ",\"busy_ns\":%" PRId64 "}",
-                state_of(&view->gpus[i]), view->gpus[i].used_bytes, view->gpus[i].busy_ns);
+    strbuf_addf(text, ",\"state\":\"%s\",\"mig\":%s", state_of(&view->gpus[i]),
+                view->gpus[i].mig ? "true" : "false");
+    strbuf_addf(text, ",\"used_bytes\":%" PRIu64 ",\"busy_ns\":%" PRId64 "}",
+                view->gpus[i].used_bytes, view->gpus[i].busy_ns);
 }
 
 /* An array with a number for each GPU. */

@@ -209,6 +209,7 @@ static void view_gpus(const struct sim_state *s, struct sim_view *view)
         view->gpus[i].used_bytes = s->devices[i].used_bytes;
         view->gpus[i].busy_ns = s->devices[i].busy_ns;
         view->gpus[i].condition = (enum sim_condition)s->health[i].condition;
+        view->gpus[i].mig = s->health[i].mig;
         for (unsigned k = 0; k < SIM_MIG_STARTS; k++)
             view->gpus[i].used_bytes += s->devices[sim_instance_device(i, k)].used_bytes;
     }

@@ -172,6 +172,7 @@ struct sim_gpu_view {
     uint64_t used_bytes; /* by living processes */
     int64_t busy_ns;     /* time with a kernel running, since the machine was made */
     enum sim_condition condition;
+    bool mig; /* in MIG mode */
 };
 
 struct sim_process_view {

@@ -82,6 +82,13 @@ class Sim(CtlTest):
             self.assertEqual([gpu["state"] for gpu in self.show()["gpus"]], ["ok", state])
             self.assertRegex(self.ctl("sim", "show", self.path).stdout, rf"(?m)^  1 GPU-.* {state} ")
 
+    def test_mig_mode_is_shown(self):
+        self.assertEqual(self.ctl("sim", "create", self.path, "--gpus", "2").returncode, 0)
+        for mode in ("on", "off"):
+            self.assertEqual(self.ctl("sim", "fault", "--gpu=1", f"--mig={mode}", self.path).returncode, 0)
+            self.assertEqual([gpu["mig"] for gpu in self.show()["gpus"]], [False, mode == "on"])
+            self.assertEqual(self.ctl("sim", "show", self.path).stdout.count(" ok (MIG mode) "), int(mode == "on"))
+
     def test_it_is_not_made_twice(self):
         self.assertEqual(self.ctl("sim", "create", self.path).returncode, 0)
         again = self.ctl("sim", "create", self.path)
