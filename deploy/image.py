@@ -22,6 +22,8 @@ import sys
 import tarfile
 
 ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
+# What the manifests start, by these names.
+PROGRAMS = ("hami-scheduler", "hami-device-plugin", "hami-vgpu-monitor")
 
 
 def is_dynamic(path):
@@ -115,6 +117,15 @@ def tree_files(tree):
     }
 
 
+def folder_of_programs(tree, files):
+    """Where the programs are in the image: the prefix that they were built for says it."""
+    folders = [name.rsplit("/", 1)[0] for name in files if name.endswith("/" + PROGRAMS[0])]
+    missing = [program for program in PROGRAMS if not folders or f"{folders[0]}/{program}" not in files]
+    if missing:
+        raise SystemExit(f"image: {tree} lacks {', '.join(missing)}; `make install DESTDIR={tree}` fills it")
+    return folders[0]
+
+
 def main():
     options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     options.add_argument("--tree", type=pathlib.Path, required=True, help="what `make install DESTDIR=` filled")
@@ -123,13 +134,12 @@ def main():
     chosen = options.parse_args()
 
     files = tree_files(chosen.tree)
-    if not files:
-        raise SystemExit(f"image: {chosen.tree} holds no files")
+    folder = folder_of_programs(chosen.tree, files)
     # libvgpu.so and the simulated driver are for other containers: theirs are the libraries of those.
     programs = [path for name, path in files.items() if "/lib/hami/" not in name]
     libraries = libraries_of(programs)
     files |= {library: library for library in libraries} | licences_of(libraries)
-    write(chosen.output, chosen.name, files, folders={"/tmp": 0o1777})
+    write(chosen.output, chosen.name, files, folders={"/tmp": 0o1777}, environment=[f"PATH={folder}:/bin"])
     print(f"{chosen.output}: {chosen.name}, {chosen.output.stat().st_size / (1 << 20):.1f} MiB", file=sys.stderr)
 
 

@@ -38,14 +38,34 @@ def names_in(archive):
             return {"/" + entry.name: entry.size for entry in inner if entry.isfile()}
 
 
+def path_in(archive):
+    """The folders in which the image's programs are looked for."""
+    with tarfile.open(archive) as outer:
+        (manifest,) = json.load(outer.extractfile("manifest.json"))
+        environment = dict(line.split("=", 1) for line in json.load(outer.extractfile(manifest["Config"]))["config"]["Env"])
+    return environment["PATH"].split(":")
+
+
+def refused(folder):
+    """What is said of a folder that `make install` did not fill."""
+    command = [sys.executable, SOURCE / "deploy/image.py", "--tree", folder, "--output", folder / "none.tar"]
+    ended = subprocess.run(command, capture_output=True, text=True)
+    return ended.stderr if ended.returncode == 1 and not (folder / "none.tar").exists() else ""
+
+
 def main():
     with tempfile.TemporaryDirectory(prefix="hami-image-") as folder:
         archive = make(pathlib.Path(folder))
         files = names_in(archive)
+        folders = path_in(archive)
+        (pathlib.Path(folder) / "other").mkdir()
+        (pathlib.Path(folder) / "other/file").write_text("x")
+        said = refused(pathlib.Path(folder) / "other")
         size = archive.stat().st_size
     check(size <= 40 << 20, f"the image is {size / (1 << 20):.1f} MiB, at most 40")
     for program in ("hami-scheduler", "hami-device-plugin", "hami-vgpu-monitor", "hamictl"):
-        check(any(name.endswith(f"/bin/{program}") for name in files), f"{program} is in it")
+        check(any(f"{there}/{program}" in files for there in folders), f"{program} is in it, where it is looked for")
+    check("lacks hami-scheduler, hami-device-plugin, hami-vgpu-monitor; `make install DESTDIR=" in said, f"a folder without the programs is refused: {said}")
     texts = [name for name in files if re.fullmatch(r".*/share/doc/[^/]+/(copyright|LICENSE)", name)]
     check(all(files[name] > 500 for name in texts), "no licence is empty")
     check(any(name.endswith("/share/doc/hami/LICENSE") for name in texts), "our own licence is in it")
