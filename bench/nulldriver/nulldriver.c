@@ -185,6 +185,15 @@ PUBLIC CUresult cuArray3DCreate_v2(CUarray *array, const CUDA_ARRAY3D_DESCRIPTOR
     return cuMemAlloc_v2((CUdeviceptr *)array, 512);
 }
 
+PUBLIC CUresult cuArrayGetMemoryRequirements(CUDA_ARRAY_MEMORY_REQUIREMENTS *requirements,
+                                             CUarray array, CUdevice device)
+{
+    (void)array;
+    (void)device;
+    *requirements = (CUDA_ARRAY_MEMORY_REQUIREMENTS){.size = 64 << 10, .alignment = 64 << 10};
+    return CUDA_SUCCESS;
+}
+
 PUBLIC CUresult cuArrayDestroy(CUarray array)
 {
     (void)array;

@@ -7,6 +7,7 @@
  * so that hidden memory is not measured.
  */
 
+#include "vgpu/contexts.h"
 #include "vgpu/vgpu.h"
 
 struct grant {
@@ -15,6 +16,17 @@ struct grant {
     uint64_t units; /* charged */
     uint64_t piece; /* of linear memory and arrays: what is remembered (pages.h) */
 };
+
+/* Where the calling thread's current context is. False: it has none, or on no device that is known.
+ */
+static inline bool grant_place(struct grant *grant)
+{
+    grant->context = context_current();
+    grant->device = NULL;
+    if (grant->context)
+        grant->device = vgpu.device_count == 1 ? &vgpu.devices[0] : vgpu_current_device();
+    return grant->device;
+}
 
 /* Charges it; hidden memory that is due is in the account first. False: there is no room. */
 bool grant_take(const struct grant *grant);

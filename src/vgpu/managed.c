@@ -27,7 +27,6 @@
 #include "base/glibc.h"
 #include "base/lock.h"
 #include "region/ledger.h"
-#include "vgpu/contexts.h"
 #include "vgpu/grant.h"
 #include "vgpu/real.h"
 
@@ -195,9 +194,7 @@ PUBLIC CUresult cuMemAllocManaged(CUdeviceptr *ptr, size_t bytes, unsigned int f
         return CUDA_ERROR_OUT_OF_MEMORY;
     if (mode != VGPU_ON || !ptr || !bytes)
         return REAL(cuMemAllocManaged)(ptr, bytes, flags);
-    grant.context = context_current();
-    grant.device = grant.context ? vgpu_current_device() : NULL;
-    if (!grant.device)
+    if (!grant_place(&grant))
         return REAL(cuMemAllocManaged)(ptr, bytes, flags);
     if (!grant.device->granted)
         return refuse();
@@ -266,9 +263,7 @@ bool managed_met(CUdeviceptr ptr, size_t bytes, const void *owner)
 
     if (atomic_load(&vgpu.managed) == LIMITS_MANAGED_FREE)
         return true;
-    grant.context = context_current();
-    grant.device = grant.context ? vgpu_current_device() : NULL;
-    if (!grant.device)
+    if (!grant_place(&grant))
         return true;
     if (!grant.device->granted)
         return false;

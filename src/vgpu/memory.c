@@ -59,16 +59,8 @@ CUresult alloc_begin(struct grant *grant, uint64_t bytes)
     grant->device = NULL;
     if (mode == VGPU_DENIED)
         return CUDA_ERROR_OUT_OF_MEMORY;
-    if (mode != VGPU_ON || !bytes)
+    if (mode != VGPU_ON || !bytes || !grant_place(grant))
         return CUDA_SUCCESS;
-
-    grant->context = context_current();
-    if (!grant->context)
-        return CUDA_SUCCESS;
-    grant->device = vgpu.device_count == 1 ? &vgpu.devices[0] : vgpu_current_device();
-    if (!grant->device)
-        return CUDA_SUCCESS;
-
     if (!grant->device->granted || (grant->context == CONTEXTS_MAX && context_is_alive()))
         return refuse_alloc();
     grant->piece = page_piece(ledger_units(bytes));
