@@ -24,6 +24,7 @@ __asm__(".symver dlopen, dlopen@" GLIBC_OLD);
 __asm__(".symver dlclose, dlclose@" GLIBC_OLD);
 __asm__(".symver dladdr, dladdr@" GLIBC_OLD);
 __asm__(".symver dladdr1, dladdr1@" GLIBC_DLADDR1);
+__asm__(".symver pthread_attr_setstacksize, pthread_attr_setstacksize@" GLIBC_OLD);
 __asm__(".symver pthread_create, pthread_create@" GLIBC_OLD);
 __asm__(".symver pthread_detach, pthread_detach@" GLIBC_OLD);
 __asm__(".symver pthread_key_create, pthread_key_create@" GLIBC_OLD);

@@ -223,10 +223,12 @@ static bool begin_captured(const struct launch *launch)
 CUresult compute_admit_in(CUcontext context, const struct launch *launch,
                           struct compute_ticket *ticket)
 {
-    CUresult result = CUDA_ERROR_CONTEXT_IS_DESTROYED;
+    CUresult watched, result = CUDA_ERROR_CONTEXT_IS_DESTROYED;
 
     *ticket = (struct compute_ticket){.context = context};
-    watch_start();
+    watched = watch_start();
+    if (watched != CUDA_SUCCESS && atomic_load(&vgpu.limited_compute))
+        return watched;
     note_activity();
     /* A context that the driver refused to end is there again. */
     for (unsigned i = 0; i < ADMIT_TRIES && result == CUDA_ERROR_CONTEXT_IS_DESTROYED; i++) {

@@ -142,6 +142,7 @@ void compute_hold_captures(void);
  * Returns in ret_due_ns when the next probe is due. */
 bool compute_tick(int64_t now_ns, int64_t *ret_due_ns);
 
-/* Starts the thread that calls it, if it does not run. */
-void watch_start(void);
+/* Starts the thread that calls it, if it does not run. Where that can't be: no memory for it, or
+ * the program is at its end. */
+CUresult watch_start(void);
 void watch_after_fork(void);

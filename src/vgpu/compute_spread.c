@@ -60,6 +60,7 @@ CUresult compute_admit_spread(const struct launch *launch, unsigned devices,
                               struct compute_spread *spread)
 {
     struct vgpu_device *device;
+    CUresult watched;
     unsigned here;
 
     *spread = (struct compute_spread){
@@ -70,7 +71,9 @@ CUresult compute_admit_spread(const struct launch *launch, unsigned devices,
         compute_stream_device(launch->stream, launch->per_thread, &device) != CUDA_SUCCESS)
         return CUDA_SUCCESS;
     vgpu_refresh();
-    watch_start();
+    watched = watch_start();
+    if (watched != CUDA_SUCCESS && atomic_load(&vgpu.limited_compute))
+        return watched;
     spread->looked_in = compute_looked_in(launch->stream, spread->context);
     here = 1u << (device - vgpu.devices);
     for (unsigned i = 0; i < vgpu.device_count; i++) {

@@ -30,7 +30,7 @@ static bool remember(enum allocation_kind kind, const void *handle)
     if (!allocations_add(kind, key_of(handle), &entry))
         return false;
     virtual_count_imports(1);
-    watch_start();
+    (void)watch_start();
     return true;
 }
 

@@ -138,7 +138,7 @@ static void look_soon(void)
     if (vgpu_mode() != VGPU_ON)
         return;
     hidden_make_due_soon();
-    watch_start();
+    (void)watch_start();
 }
 
 static CUresult end_measured(struct making *making, CUgraphExec made, CUresult result)

@@ -218,7 +218,7 @@ static CUresult open_memory(CUdeviceptr *ptr, const CUipcMemHandle *handle, unsi
     result = open_locked(ptr, handle, flags, driver);
     unlock_mutex(&lock);
     if (result == CUDA_SUCCESS)
-        watch_start();
+        (void)watch_start();
     return result;
 }
 

@@ -92,7 +92,7 @@ PUBLIC CUresult cuMemPoolImportPointer(CUdeviceptr *ptr, CUmemoryPool pool,
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     virtual_count_imports(1);
-    watch_start();
+    (void)watch_start();
     *ptr = got;
     return CUDA_SUCCESS;
 }

@@ -611,7 +611,7 @@ PUBLIC CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *han
     unlock_mutex(&virtual.lock);
     if (result == CUDA_SUCCESS) {
         *handle = made;
-        watch_start();
+        (void)watch_start();
     }
     return result;
 }

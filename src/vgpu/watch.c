@@ -5,7 +5,8 @@
  * other processes is held. It takes in
  * measurements, of programs too that wait for completion and launch nothing meanwhile, and sends
  * the probes. When the program exits, the driver comes to its end by handlers of its own: from then
- * on the thread does nothing any more.
+ * on the thread does nothing any more. Without it nobody would charge what a process runs until it
+ * ends: so where there is a limit and it can't be, nothing is launched.
  */
 
 #include <signal.h>
@@ -15,6 +16,7 @@
 
 #include "base/clock.h"
 #include "base/glibc.h"
+#include "base/lock.h"
 #include "vgpu/compute.h"
 #include "vgpu/hidden.h"
 #include "vgpu/vgpu.h"
@@ -25,7 +27,10 @@
 
 #define EXIT_WAIT_MS 100 /* of a driver that does not answer, which must not keep a program */
 
+#define STACK_BYTES (1 << 20)
+
 static _Atomic bool running, ending;
+static pthread_mutex_t starting = PTHREAD_MUTEX_INITIALIZER;
 static pthread_mutex_t work = PTHREAD_MUTEX_INITIALIZER; /* held while the driver may be called */
 
 /* False once the program exits: the driver is not to be called. */
@@ -49,6 +54,8 @@ static void end_watch(void)
     const struct timespec pause = {.tv_nsec = NS_PER_MS};
 
     atomic_store(&ending, true);
+    /* Nobody looks after what threads launch on what they paid. */
+    atomic_fetch_add(&contexts_epoch_now, 1);
     for (unsigned i = 0; i < EXIT_WAIT_MS; i++) {
         if (pthread_mutex_trylock(&work) == 0) {
             end_work();
@@ -91,34 +98,53 @@ static void *watch(void *unused)
     }
     if (atomic_load(&vgpu.mode) == VGPU_ON)
         explain_rest();
+    lock_mutex(&starting); /* it is said to run by then */
     atomic_store(&running, false);
+    unlock_mutex(&starting);
     return NULL;
 }
 
-/* The guest's signals are none of the thread's business. */
-void watch_start(void)
+/* The guest's signals are none of the thread's business, nor is how large it has its stacks. */
+static bool start_thread(void)
 {
-    static _Atomic bool registered;
+    static bool registered;
     sigset_t all, before;
+    pthread_attr_t attributes;
     pthread_t thread;
+    bool started;
 
-    if (atomic_load_explicit(&running, memory_order_relaxed) || atomic_exchange(&running, true))
-        return;
-    if (atomic_load(&ending))
-        return; /* and running stays true: nobody asks again */
-    if (!atomic_exchange(&registered, true))
-        (void)atexit(end_watch);
+    if (!registered)
+        registered = atexit(end_watch) == 0;
+    if (!registered || pthread_attr_init(&attributes) != 0)
+        return false;
+    (void)pthread_attr_setstacksize(&attributes, STACK_BYTES);
+    (void)pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
     (void)sigfillset(&all);
     (void)pthread_sigmask(SIG_SETMASK, &all, &before);
-    if (pthread_create(&thread, NULL, watch, NULL) == 0)
-        (void)pthread_detach(thread);
-    else
-        atomic_store(&running, false);
+    started = pthread_create(&thread, &attributes, watch, NULL) == 0;
     (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
+    (void)pthread_attr_destroy(&attributes);
+    return started;
+}
+
+CUresult watch_start(void)
+{
+    bool started;
+
+    if (atomic_load(&ending))
+        return CUDA_ERROR_DEINITIALIZED;
+    if (atomic_load_explicit(&running, memory_order_relaxed))
+        return CUDA_SUCCESS;
+    lock_mutex(&starting);
+    started = atomic_load(&running) || start_thread();
+    atomic_store(&running, started);
+    unlock_mutex(&starting);
+    return started ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
 void watch_after_fork(void)
 {
     (void)pthread_mutex_init(&work, NULL);
+    (void)pthread_mutex_init(&starting, NULL);
     atomic_store(&running, false);
 }

@@ -47,6 +47,9 @@
  *                         after short kernels in the last: prints a line for each round
  *   greedy short-values COUNT  the same with short kernels
  *   greedy behind         a long kernel, then short ones of its shape behind it
+ *   greedy large-stacks   a process for each few long kernels, with very large stacks
+ *   greedy threadless     the same, in which no thread can be made
+ *   greedy exiting        the same, which launches them while it exits
  *   greedy under-capture  a long kernel, then a capture in another stream until it has ended
  *   greedy side CAPTURES  not greedy: 16 streams side by side, while so many captures are open:
  *                         prints how many rounds
@@ -54,12 +57,20 @@
 /* clang-format on */
 
 #include <dlfcn.h>
+#include <errno.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "cu.h"
@@ -989,6 +1000,72 @@ static void behind(void)
     }
 }
 
+/* Several kernels for each process, which ends before it launches again. */
+static void processes(const char *way)
+{
+    const char *words[] = {"greedy", way, NULL};
+
+    while (!stopped) {
+        pid_t child = fork();
+
+        if (child == 0) {
+            (void)freopen("/dev/null", "w", stderr);
+            (void)execv("/proc/self/exe", (char **)words);
+            _exit(1);
+        }
+        (void)waitpid(child, NULL, 0);
+    }
+}
+
+/* So large are the stacks of threads, too: there is no room for one. */
+static void large_stacks(void)
+{
+    struct rlimit limit = {(rlim_t)1 << 46, (rlim_t)1 << 46};
+
+    if (setrlimit(RLIMIT_STACK, &limit) != 0)
+        exit(1);
+    processes("last-kernels");
+}
+
+static void threadless(void)
+{
+    struct sock_filter rules[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_clone3, 3, 0),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_clone, 0, 3),
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, args[0])),
+        BPF_JUMP(BPF_JMP | BPF_JSET | BPF_K, CLONE_THREAD, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | ENOSYS), /* then clone() is tried */
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    struct sock_fprog program = {sizeof(rules) / sizeof(rules[0]), rules};
+
+    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 ||
+        prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) != 0)
+        exit(1);
+    processes("last-kernels");
+}
+
+static void exiting(void)
+{
+    processes("exit-kernels");
+}
+
+static void last_kernels(void)
+{
+    for (unsigned i = 0; i < 8; i++)
+        launch(function_of("spin"), 108 + i, 6 * (uint64_t)LONG_NS, 0, stream);
+    must(cu.stream_sync(stream), "cuStreamSynchronize");
+    _exit(0);
+}
+
+static void exit_kernels(void)
+{
+    (void)atexit(last_kernels); /* runs after those that the first launch registers */
+    short_ones(3);
+    exit(0);
+}
+
 static void under_capture(void)
 {
     end_capture_fn *end = (end_capture_fn *)symbol("cuStreamEndCapture");
@@ -1265,6 +1342,11 @@ static const struct way {
     {"values", NULL, long_values, 4},
     {"short-values", NULL, short_values, 4},
     {"behind", behind},
+    {"large-stacks", large_stacks, .begins = 1},
+    {"threadless", threadless, .begins = 1},
+    {"exiting", exiting, .begins = 1},
+    {"last-kernels", last_kernels},
+    {"exit-kernels", exit_kernels},
     {"under-capture", under_capture},
     {"side", NULL, side, 0},
     {"captures", captures},

@@ -137,9 +137,24 @@ def greedy():
 
     steadily(attempt)
     steadily(behind_waits)
+    steadily(last_kernels)
     steadily(lambda: on_two_devices("multi", "graph", "graph-kernel", "graph-added", "graph-unseen", "graph-sets", "graph-copies"))
     steadily(lambda: on_two_devices("graph-far-set", "graph-far-node", "graph-far-moved", "graph-far-copy", "graph-loop"))
     spinning()
+
+
+def last_kernels():
+    """What processes run last is paid for, though they launch nothing afterwards; where nobody can look after it, it is not launched."""
+    ways = ("large-stacks", "threadless", "exiting")
+    machine = Machine(gpus=len(ways))
+    tenants = [Greedy(machine, gpu, 30, way) for gpu, way in enumerate(ways)]
+    time.sleep(WARM_UP)
+    begun = machine.view()
+    time.sleep(SECONDS)
+    ended = machine.view()
+    check_equal(stop(tenants), [0] * len(tenants), "all end well")
+    got = [100 * (b["busy"] - a["busy"]) / (ended["now"] - begun["now"]) for a, b in zip(begun["gpus"], ended["gpus"])]
+    return [(f"{t.title()}: {share:.2f} %", share - t.cores, 2 * POINTS) for t, share in zip(tenants, got)]
 
 
 def behind_waits():
