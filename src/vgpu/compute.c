@@ -156,7 +156,10 @@ static bool admit_locked(struct compute_row *row, CUcontext context, const struc
         explain_launches(&row->device->share, launch_cache.launches + 1,
                          (enum region_launch_kind)launch->kind);
         note_thread(row);
-        limiter_begin(&row->limiter, &launch_cache, launch, &waiting, &ticket->ticket);
+        ticket->refused =
+            !limiter_begin(&row->limiter, &launch_cache, launch, &waiting, &ticket->ticket);
+        if (ticket->refused)
+            return true;
         launch_cache.epoch =
             atomic_load_explicit(&compute_captures, memory_order_relaxed) ? 0 : contexts_epoch();
     } else if (atomic_load_explicit(&vgpu.limited_compute, memory_order_relaxed) &&
@@ -205,8 +208,9 @@ static CUresult admit(CUcontext context, const struct launch *launch, struct com
 
     if (!row)
         return atomic_load(&vgpu.limited_compute) ? refuse_launch() : CUDA_SUCCESS;
-    return compute_admit_row(row, context, launch, ticket) ? CUDA_SUCCESS
-                                                           : CUDA_ERROR_CONTEXT_IS_DESTROYED;
+    if (!compute_admit_row(row, context, launch, ticket))
+        return CUDA_ERROR_CONTEXT_IS_DESTROYED;
+    return ticket->refused ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
 }
 
 static bool begin_captured(const struct launch *launch)

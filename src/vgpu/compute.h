@@ -22,6 +22,7 @@ struct compute_ticket {
     struct ticket ticket;
     int64_t own_ns; /* of our own code so far; 0: not timed */
     bool captured;  /* and nothing is charged: no capture ends before it is told */
+    bool refused;   /* it can't be measured */
 };
 
 extern __thread struct launch_cache launch_cache __attribute__((tls_model("initial-exec")));

@@ -40,7 +40,9 @@ static CUresult pay_elsewhere(const struct compute_spread *spread, struct comput
         aside->ticket = (struct compute_ticket){.context = compute_name_elsewhere(row)};
         aside->paid = compute_admit_row(row, aside->ticket.context, launch, &aside->ticket);
     }
-    return aside->paid ? CUDA_SUCCESS : CUDA_ERROR_CONTEXT_IS_DESTROYED;
+    if (!aside->paid)
+        return CUDA_ERROR_CONTEXT_IS_DESTROYED;
+    return aside->ticket.refused ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
 }
 
 static CUresult pay(struct compute_spread *spread, const struct launch *launch, bool runs_here)

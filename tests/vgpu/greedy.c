@@ -50,6 +50,10 @@
  *   greedy large-stacks   a process for each few long kernels, with very large stacks
  *   greedy threadless     the same, in which no thread can be made
  *   greedy exiting        the same, which launches them while it exits
+ *   greedy unmeasured STREAMS  long kernels, while those of other streams, which wait, take all places
+ *                         where launches are measured
+ *   greedy unmeasured STREAMS  long kernels, while all places are taken where launches are measured: by
+ *                         others that wait in so many streams, or, of none, ran beside one that waits
  *   greedy under-capture  a long kernel, then a capture in another stream until it has ended
  *   greedy side CAPTURES  not greedy: 16 streams side by side, while so many captures are open:
  *                         prints how many rounds
@@ -1000,6 +1004,36 @@ static void behind(void)
     }
 }
 
+/* Long kernels, while all places are taken where launches are measured: by as many others that wait
+ * in other streams, or that ran beside such a stream, which keeps their marks. */
+static void unmeasured(int streams)
+{
+    typedef int value_fn(cu_handle stream, uint64_t ptr, unsigned value, unsigned flags);
+    value_fn *wait = (value_fn *)symbol("cuStreamWaitValue32_v2");
+    cu_handle function = function_of("spin"), waiting[256];
+    uint64_t ptr = new_memory();
+    unsigned created = 0;
+    char name[16];
+
+    short_ones(3000);
+    must(cu.stream_sync(stream), "cuStreamSynchronize");
+    for (int i = 0; i < (streams ? streams : 1); i++) {
+        do /* in another queue than the first stream's */
+            must(cu.stream_create(&waiting[i], 1), "cuStreamCreate");
+        while (++created % 8 == 0 || created % 8 > 5);
+        must(wait(waiting[i], ptr, 1, 0), "cuStreamWaitValue32"); /* for ever */
+        launch(function, 1, SHORT_NS, 0, waiting[i]);
+    }
+    for (int i = 0; i < 200 && !stopped; i++) {
+        (void)sprintf(name, "f%d", i);
+        launch(function_of(name), 108, SHORT_NS, 0, streams ? waiting[i % streams] : stream);
+    }
+    while (!stopped && cu.launch(function, 108, 1, 1, 32, 1, 1, 0, stream,
+                                 (void *[]){&(uint64_t){60 * (uint64_t)LONG_NS}}, NULL) == CU_OK)
+        must(cu.stream_sync(stream), "cuStreamSynchronize");
+    _exit(0); /* none of those that wait ends */
+}
+
 /* Several kernels for each process, which ends before it launches again. */
 static void processes(const char *way)
 {
@@ -1347,6 +1381,7 @@ static const struct way {
     {"exiting", exiting, .begins = 1},
     {"last-kernels", last_kernels},
     {"exit-kernels", exit_kernels},
+    {"unmeasured", NULL, unmeasured, 1},
     {"under-capture", under_capture},
     {"side", NULL, side, 0},
     {"captures", captures},

@@ -9,6 +9,7 @@
 /* Constants without a source were tried on the traces of limiter_trace_test.c. */
 #define OUTSTANDING_NS INT64_C(4000000) /* charged and not known to be done */
 #define COMPLETION_NS INT64_C(10000000) /* a launch waits for completions no longer */
+#define FULL_NS (2 * NS_PER_S)          /* until one that can't be measured is refused */
 #define ROOM_NS INT64_C(50000)          /* until there may be room for one more measurement */
 #define UNKNOWN_MOST 8 /* unknown kernels on their way, each for the price of a short one */
 #define BEHIND_NS INT64_C(20000000)       /* a queue of such a length is too long */
@@ -246,12 +247,17 @@ static bool lacks_sample(struct limiter *limiter, const struct launch_cache *cac
     return risk_ns <= 0 || (cache->limiter == limiter && risk_ns > cache->risk_ns);
 }
 
+static bool is_full(struct limiter *limiter)
+{
+    return !samples_can_make_room(&limiter->samples, limiter->ops, limiter->gpu);
+}
+
 /* A launch has waited long enough for completions. If not, it is asked again after a pause. */
 static bool cuts_wait(struct limiter *limiter, struct waiting *waiting, int64_t pause_ns,
                       int64_t now_ns, int64_t *ret_until_ns)
 {
     if (!waiting->completion_until_ns)
-        waiting->completion_until_ns = now_ns + COMPLETION_NS;
+        waiting->completion_until_ns = now_ns + (is_full(limiter) ? FULL_NS : COMPLETION_NS);
     if (now_ns >= waiting->completion_until_ns) {
         atomic_fetch_add_explicit(&limiter->compute->waits_cut, 1, RELAXED);
         limiter->done_ns = limiter->issued_ns;
@@ -310,9 +316,11 @@ bool limiter_may_go(struct limiter *limiter, const struct launch_cache *cache,
         return !lacks_sample(limiter, cache, cost) ||
                cuts_wait(limiter, waiting, ROOM_NS, now_ns, ret_until_ns);
     balance = share_balance(limiter->share, now_ns);
-    waiting->on_credit = goes_on_credit(limiter, launch, cost, balance, now_ns) ||
-                         goes_unseen(limiter, launch, cost, waiting, balance, now_ns);
-    if (waiting->on_credit || (!yields && !betters && fits_beside(limiter, launch, cost, now_ns)))
+    waiting->on_credit = (goes_on_credit(limiter, launch, cost, balance, now_ns) ||
+                          goes_unseen(limiter, launch, cost, waiting, balance, now_ns)) &&
+                         !is_full(limiter);
+    if (waiting->on_credit ||
+        (!yields && !betters && fits_beside(limiter, launch, cost, now_ns) && !is_full(limiter)))
         return true;
     if (yields) {
         limiter_was_held(limiter, waiting);
@@ -474,7 +482,7 @@ static void measure(struct limiter *limiter, const struct launch *launch, struct
     note_record(limiter, ticket->recorded_ns - sample->recorded_ns);
 }
 
-void limiter_begin(struct limiter *limiter, struct launch_cache *cache, const struct launch *launch,
+bool limiter_begin(struct limiter *limiter, struct launch_cache *cache, const struct launch *launch,
                    const struct waiting *waiting, struct ticket *ticket)
 {
     struct cost *cost = costs_of(&limiter->costs, launch);
@@ -500,6 +508,11 @@ void limiter_begin(struct limiter *limiter, struct launch_cache *cache, const st
      */
     weight = 1;
     kind = waiting->on_credit ? SAMPLE_ALWAYS : kind_of(limiter, cache, cost, &weight);
+    if (kind && !samples_make_room(&limiter->samples, limiter->ops, limiter->gpu) &&
+        share_is_limited(limiter->share)) {
+        limiter_end(limiter, launch, ticket, false);
+        return false;
+    }
     if (kind)
         measure(limiter, launch, ticket, kind, weight, cost, now_ns);
     /* An ordinary launch does not come by here, and overlaps so much more. */
@@ -508,6 +521,7 @@ void limiter_begin(struct limiter *limiter, struct launch_cache *cache, const st
     limiter->draws_lots |= risk_ns > 0;
     if (risk_ns > 0)
         put_in_cache(cache, launch, price, risk_ns);
+    return true;
 }
 
 void limiter_count(struct limiter *limiter, struct launch_cache *cache, const struct launch *launch,

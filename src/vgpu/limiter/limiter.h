@@ -27,7 +27,8 @@
  *     for CREDIT_NS where a kernel of ours runs longer than was expected, and for PATIENCE_NS where
  *     a stream of ours is busy with what was not measured;
  *   - while more than OUTSTANDING_NS of charged work may be in queues, or a first launch is being
- *     measured, but for COMPLETION_NS at most.
+ *     measured, but for COMPLETION_NS at most; where it can't be measured at all, for FULL_NS, and
+ *     then it is refused.
  *
  *   - while a container of higher priority has work on the card; and while such a one is about,
  *     until little of what was launched is left, lest it waits for a queue (rank.c).
@@ -234,8 +235,9 @@ void limiter_init(struct limiter *limiter, const struct limiter_gpu *ops, void *
 bool limiter_may_go(struct limiter *limiter, const struct launch_cache *cache,
                     const struct launch *launch, struct waiting *waiting, int64_t *ret_until_ns);
 
-/* Charges a launch that may go; begins its measurement if it is to be measured. */
-void limiter_begin(struct limiter *limiter, struct launch_cache *cache, const struct launch *launch,
+/* Charges a launch that may go; begins its measurement if it is to be measured. False when it is
+ * and can't be, for all places are taken: then it must not go. */
+bool limiter_begin(struct limiter *limiter, struct launch_cache *cache, const struct launch *launch,
                    const struct waiting *waiting, struct ticket *ticket);
 
 /* Where nothing is limited: measures a launch that stands for as many, for those who read. */

@@ -34,12 +34,96 @@ bool samples_have_room(struct samples *samples, const struct limiter_gpu *ops, v
     return find_place(samples, ops, gpu) != NULL;
 }
 
+/* A place of which nothing but marks is on its way. */
+static struct sample *find_left(struct samples *samples)
+{
+    for (unsigned i = 0; i < SAMPLES; i++) {
+        if (samples->list[i].state == SAMPLE_FREE)
+            return &samples->list[i];
+    }
+    return NULL;
+}
+
+static bool is_paid_for(const struct sample *sample)
+{
+    return sample->state == SAMPLE_PENDING &&
+           (sample->kind == SAMPLE_ALWAYS || sample->kind == SAMPLE_DRAWN);
+}
+
+/* What is measured next in its stream; NULL: nothing. */
+static struct sample *find_next(struct samples *samples, const struct sample *sample)
+{
+    struct sample *next = NULL;
+
+    for (unsigned i = 0; i < SAMPLES; i++) {
+        struct sample *other = &samples->list[i];
+
+        if (is_paid_for(other) && other->began_ns > sample->began_ns &&
+            launches_share_stream(&other->launch, &sample->launch) &&
+            (!next || other->began_ns < next->began_ns))
+            next = other;
+    }
+    return next;
+}
+
+static struct sample *find_pair(struct samples *samples, struct sample **ret_next)
+{
+    for (unsigned i = 0; i < SAMPLES; i++) {
+        struct sample *sample = &samples->list[i];
+
+        *ret_next = is_paid_for(sample) ? find_next(samples, sample) : NULL;
+        if (*ret_next)
+            return sample;
+    }
+    return NULL;
+}
+
+static void join(struct samples *samples, struct sample *sample, struct sample *next)
+{
+    void *end = sample->end;
+
+    sample->end = next->end;
+    next->end = end;
+    samples->always += sample->kind != SAMPLE_ALWAYS;
+    sample->kind = SAMPLE_ALWAYS;
+    sample->is_sum = true;
+    sample->weight = 1;
+    sample->expected_ns += next->expected_ns;
+    sample->paid_ns += next->paid_ns;
+    sample->provisional_ns += next->provisional_ns;
+    sample->issued_ns = next->issued_ns;
+    sample->over_ns = 0;
+    samples_free(samples, next);
+}
+
+bool samples_can_make_room(struct samples *samples, const struct limiter_gpu *ops, void *gpu)
+{
+    struct sample *next;
+
+    return samples_have_room(samples, ops, gpu) || find_left(samples) || find_pair(samples, &next);
+}
+
+bool samples_make_room(struct samples *samples, const struct limiter_gpu *ops, void *gpu)
+{
+    struct sample *sample, *next;
+
+    if (samples_have_room(samples, ops, gpu) || find_left(samples))
+        return true;
+    sample = find_pair(samples, &next);
+    if (sample)
+        join(samples, sample, next);
+    return sample;
+}
+
 static struct sample *find_free(struct samples *samples, const struct limiter_gpu *ops, void *gpu)
 {
     struct sample *sample = find_place(samples, ops, gpu);
 
     if (!sample)
+        sample = find_left(samples);
+    if (!sample)
         return NULL;
+    sample->marks_are_old = sample->mark_count;
     if (!sample->start)
         sample->start = ops->make_event(gpu);
     if (!sample->end)
@@ -130,6 +214,8 @@ struct sample *samples_begin(struct samples *samples, const struct limiter_gpu *
     unsigned marks = 0;
     int64_t recorded_ns;
 
+    if (sample && sample->marks_are_old)
+        other_count = 0;
     for (unsigned i = 0; sample && i < MIN(other_count, (unsigned)SAMPLE_MARKS); i++) {
         if (ops->is_idle(gpu, &others[i]))
             continue;
@@ -147,7 +233,9 @@ struct sample *samples_begin(struct samples *samples, const struct limiter_gpu *
     samples->open++;
     sample->kind = kind;
     sample->launch = *launch;
-    sample->mark_count = marks;
+    if (!sample->marks_are_old)
+        sample->mark_count = marks;
+    sample->is_sum = false;
     sample->weight = 1;
     sample->expected_ns = sample->ridden_ns = 0;
     sample->paid_ns = sample->provisional_ns = sample->started_ns = 0;
@@ -198,7 +286,7 @@ struct company samples_company(const struct samples *samples, const struct limit
 {
     struct company company = {-1e18, -1e18, -1e18};
 
-    for (unsigned i = 0; i < sample->mark_count; i++) {
+    for (unsigned i = 0; i < sample->mark_count && sample_has_company(sample); i++) {
         const struct sample *first = first_before(samples, sample, &sample->mark_in[i]);
         const double ns = company_of(ops, gpu, sample, sample->marks[i]);
 

@@ -71,6 +71,8 @@ struct sample {
     void *marks[SAMPLE_MARKS];
     struct launch mark_in[SAMPLE_MARKS]; /* their streams */
     unsigned mark_count;                 /* recorded before the start, in other streams of ours */
+    bool marks_are_old; /* they are of a measurement before this one, and on their way yet */
+    bool is_sum;        /* of several launches, one after the other */
     struct launch launch;
     double weight;      /* how many launches its correction is charged for */
     double expected_ns; /* what it was expected to take; 0: nothing was known */
@@ -119,6 +121,17 @@ void samples_note_overhead(struct samples *samples, const struct sample *sample,
  */
 bool samples_have_room(struct samples *samples, const struct limiter_gpu *ops, void *gpu);
 
+/*
+ * Makes a place for one more where there is none. Where all marks are on their way it is measured
+ * without, as if nothing ran beside it. Else two measurements that follow one another in a stream
+ * become one, of all that ran from the first one's start to the second one's end. False when each
+ * is in a stream of its own.
+ */
+bool samples_make_room(struct samples *samples, const struct limiter_gpu *ops, void *gpu);
+
+/* Whether samples_make_room() would make one; changes nothing. */
+bool samples_can_make_room(struct samples *samples, const struct limiter_gpu *ops, void *gpu);
+
 /* Records the marks and the start; NULL when there is no room or no event. */
 struct sample *samples_begin(struct samples *samples, const struct limiter_gpu *ops, void *gpu,
                              enum sample_kind kind, const struct launch *launch,
@@ -136,6 +149,12 @@ struct company {
 };
 struct company samples_company(const struct samples *samples, const struct limiter_gpu *ops,
                                void *gpu, const struct sample *sample);
+
+/* Whether what ran beside it was marked. */
+static inline bool sample_has_company(const struct sample *sample)
+{
+    return sample->mark_count && !sample->marks_are_old;
+}
 
 /* For how long our recording held the kernel up. Without it so much more of it had run beside what
  * ran before it. */

@@ -70,6 +70,8 @@ static void note_longest(struct limiter *limiter, double length_ns)
 
 static void learn(struct limiter *limiter, struct sample *sample, double length_ns)
 {
+    if (sample->is_sum) /* nobody knows what each took */
+        return;
     if (costs_learn(&limiter->costs, costs_of(&limiter->costs, &sample->launch), length_ns))
         atomic_fetch_add_explicit(&limiter->generation, 1, RELAXED);
 }
@@ -124,7 +126,7 @@ static void finish_always(struct limiter *limiter, struct sample *sample, double
 
         length_ns = presence_always(&limiter->presence, interval.start_ms * 1e6,
                                     interval.end_ms * 1e6, length_ns, &charge_ns);
-        if (sample->mark_count)
+        if (sample_has_company(sample))
             interval.start_ms += take_company_ns(limiter, sample, interval) / 1e6;
         part = overlap_take(&limiter->overlap, interval) / all_ms;
     }
@@ -163,7 +165,7 @@ static void finish_short(struct limiter *limiter, struct sample *sample, double 
 {
     double part = 1, held_ns = 0, charge_ns;
 
-    if (sample->mark_count) {
+    if (sample_has_company(sample)) {
         struct company company =
             samples_company(&limiter->samples, limiter->ops, limiter->gpu, sample);
         /* From when it was queued, if it waited for that. */

@@ -94,11 +94,11 @@ void trace_launch(struct trace_device *device, int context, int stream, double l
 void trace_record(struct trace_device *device, int context, int stream, struct trace_event *event,
                   int64_t now_ns)
 {
-    assert(!event->recorded || event->done);
-    event->recorded = true;
+    event->records++;
     event->done = false;
     push(device, context, stream,
-         (struct trace_item){.event = event, .available_ns = now_ns + TRACE_LATENCY_NS});
+         (struct trace_item){
+             .event = event, .record = event->records, .available_ns = now_ns + TRACE_LATENCY_NS});
 }
 
 /* When the context has something at the head of a stream: now, later, or never. */
@@ -137,10 +137,12 @@ static int choose(struct trace_device *device, double *ret_next_ns)
     return -1;
 }
 
-static void stamp(struct trace_device *device, struct trace_event *event)
+static void stamp(struct trace_device *device, struct trace_event *event, unsigned record)
 {
     double ns = device->now_ns * (1 + device->drift);
 
+    if (record != event->records)
+        return;
     event->stamp_ns = (double)(int64_t)(ns / TRACE_RESOLUTION_NS) * TRACE_RESOLUTION_NS;
     event->done = true;
 }
@@ -170,7 +172,7 @@ static double settle(struct trace_device *device, struct trace_context *context,
                 continue;
             }
             if (item->event) {
-                stamp(device, item->event);
+                stamp(device, item->event, item->record);
                 pop(context, number);
                 again = true;
                 continue;

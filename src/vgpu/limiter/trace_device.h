@@ -24,12 +24,14 @@ enum {
 };
 
 struct trace_event {
-    bool recorded, done;
+    unsigned records; /* of which the last one counts */
+    bool done;
     double stamp_ns; /* the device's clock */
 };
 
 struct trace_item {
     struct trace_event *event; /* NULL: a kernel */
+    unsigned record;           /* which one of the event's */
     double left_ns;
     int64_t available_ns;
     int waits_for; /* a spinning kernel: ends once the context has finished so many kernels of

@@ -535,8 +535,8 @@ static void step_thread(struct world *world, struct thread *thread)
         return;
     }
     if (process->limiter)
-        limiter_begin(process->limiter, &thread->cache, &thread->launch, &thread->waiting,
-                      &thread->ticket);
+        (void)limiter_begin(process->limiter, &thread->cache, &thread->launch, &thread->waiting,
+                            &thread->ticket);
     launch_now(world, thread);
     thread->in_launch = process->program.blocking;
     if (thread->in_launch)
