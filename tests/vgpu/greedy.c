@@ -35,6 +35,7 @@
  *   greedy alternate      not greedy: one thread that launches on two devices in turn
  *   greedy relay COUNT    not greedy: a thread for each so many kernels
  *   greedy blocking       launches that wait for their end (with CUDA_LAUNCH_BLOCKING=1)
+ *   greedy gone           launches that block, while another thread ends their streams (the same)
  *   greedy spin COUNT     a kernel that ends when one in another stream has run, which is launched
  *                         later, COUNT others before it: prints a line for each pair
  *   greedy graph-spin     the same of kernels of device 0 in two graphs that are launched on device 1
@@ -878,6 +879,43 @@ static void blocking(void)
         launch(function, 108, LONG_NS / 2, 0, stream);
 }
 
+/* Another thread ends the stream in which a launch blocks. */
+static cu_handle _Atomic ending;
+
+static void *end_streams(void *context)
+{
+    must(cu.set_current(context), "cuCtxSetCurrent");
+    while (!stopped) {
+        usleep(2000);
+        if (ending)
+            must(cu.stream_destroy(ending), "cuStreamDestroy");
+        ending = NULL;
+    }
+    return NULL;
+}
+
+static void gone(void)
+{
+    cu_ctx_out_fn *current = (cu_ctx_out_fn *)symbol("cuCtxGetCurrent");
+    cu_handle context, into;
+    pthread_t thread;
+
+    must(current(&context), "cuCtxGetCurrent");
+    if (pthread_create(&thread, NULL, end_streams, context) != 0)
+        exit(1);
+    for (unsigned i = 0; !stopped; i++) {
+        must(cu.stream_create(&into, 1), "cuStreamCreate");
+        launch(function_of("spin"), 108 + i, SHORT_NS, 0, into);
+        (void)cu.stream_sync(into);
+        ending = into; /* the launch may come too late */
+        (void)cu.launch(function_of("f1"), 108 + i, 1, 1, 32, 1, 1, 0, into,
+                        (void *[]){&(uint64_t){3 * (uint64_t)LONG_NS}}, NULL);
+        while (ending && !stopped)
+            usleep(10);
+    }
+    (void)pthread_join(thread, NULL);
+}
+
 static unsigned relay_launches;
 
 static void *launch_some(void *context)
@@ -1369,6 +1407,7 @@ static const struct way {
     {"burst", burst},
     {"mixture", mixture},
     {"blocking", blocking},
+    {"gone", gone},
     {"relay", NULL, relay, 4},
     {"spin", NULL, spin, 3},
     {"legacy", legacy},

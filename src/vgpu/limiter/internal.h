@@ -30,6 +30,10 @@ void limiter_charge_short(struct limiter *limiter, double amount_ns);
 unsigned limiter_beside(const struct limiter *limiter, const struct launch *launch,
                         int64_t since_ns, struct launch others[STREAMS]);
 
+/* Charges a launch whose end can't be recorded, for its stream has ended meanwhile: it ran for as
+ * long as it blocked. */
+void limiter_charge_lost(struct limiter *limiter, const struct sample *sample, int64_t now_ns);
+
 /* Says what a death now would have charged for nothing. */
 void limiter_publish_owed(struct limiter *limiter);
 

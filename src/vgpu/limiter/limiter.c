@@ -595,6 +595,8 @@ void limiter_end(struct limiter *limiter, const struct launch *launch, struct ti
                 limiter_publish_owed(limiter);
             return;
         }
+        if (sample->kind != SAMPLE_COUNTED)
+            limiter_charge_lost(limiter, sample, now_ns);
     } else {
         samples_free(&limiter->samples, sample);
     }

@@ -235,6 +235,20 @@ static double ran_so_far_ns(const struct limiter *limiter, const struct sample *
     return (double)(now_ns - sample->started_ns) * presence_part_so_far(presence, start_ns, end_ns);
 }
 
+/* Of a program without long kernels nothing but all probes tells how much others run. */
+static double on_device(const struct limiter *limiter)
+{
+    return MIN(limiter->presence.on_device, 1 - limiter->presence.contended);
+}
+
+void limiter_charge_lost(struct limiter *limiter, const struct sample *sample, int64_t now_ns)
+{
+    double ran_ns = (double)(now_ns - sample->recorded_ns) * on_device(limiter);
+
+    limiter_charge(limiter, MAX(ran_ns - (double)(sample->paid_ns + sample->provisional_ns), 0.0) *
+                                sample->weight);
+}
+
 /* A kernel that runs on and on is charged as it runs, so that others wait. What waits in a queue
  * does not run, and of those that run side by side one is charged. */
 static void charge_overdue(struct limiter *limiter, int64_t now_ns)
@@ -271,12 +285,6 @@ static void say_doubt(struct limiter *limiter, double doubt_ns, int64_t now_ns)
 
     if (doubt_ns > 0 && atomic_load_explicit(word, RELAXED) < until_ns)
         atomic_store_explicit(word, until_ns, RELAXED);
-}
-
-/* Of a program without long kernels nothing but all probes tells how much others run. */
-static double on_device(const struct limiter *limiter)
-{
-    return MIN(limiter->presence.on_device, 1 - limiter->presence.contended);
 }
 
 /* Streams that are known by handles: in others nothing is marked as company. */
