@@ -723,6 +723,12 @@ static void *new_event(void *gpu)
     return &events[made++ % sizeof(events)];
 }
 
+static void *no_event(void *gpu)
+{
+    (void)gpu;
+    return NULL;
+}
+
 static const struct limiter_gpu gpu_of_samples = {
     .now_ns = fake_now,
     .make_event = new_event,
@@ -801,6 +807,19 @@ static void what_waits_in_as_many_streams_leaves_no_room(void **state)
     assert_null(measure_in(&samples, 16, 0));
 }
 
+static void without_events_there_is_no_room(void **state)
+{
+    static struct samples samples;
+    struct limiter_gpu without = gpu_of_samples;
+
+    (void)state;
+    begin_samples(&samples);
+    without.make_event = no_event;
+    assert_false(samples_make_room(&samples, &without, NULL));
+    assert_true(make_room(&samples));                         /* once there are some again */
+    assert_true(samples_make_room(&samples, &without, NULL)); /* and those are kept */
+}
+
 static void where_marks_stay_out_it_is_measured_without(void **state)
 {
     static struct samples samples;
@@ -827,12 +846,6 @@ static void where_marks_stay_out_it_is_measured_without(void **state)
 
 /* Credit */
 
-static void *fake_event(void *gpu)
-{
-    (void)gpu;
-    return NULL; /* nothing is ever measured */
-}
-
 /* The stream 8 never comes to an end. */
 static bool fake_is_idle(void *gpu, const struct launch *where)
 {
@@ -842,7 +855,7 @@ static bool fake_is_idle(void *gpu, const struct launch *where)
 
 static const struct limiter_gpu fake_gpu = {
     .now_ns = fake_now,
-    .make_event = fake_event,
+    .make_event = no_event, /* nothing is ever measured */
     .is_idle = fake_is_idle,
     .asks_others = fake_asks_others,
     .is_captured = fake_is_captured,
@@ -1119,6 +1132,7 @@ int main(void)
         cmocka_unit_test(streams_that_are_not_used_make_room),
         cmocka_unit_test(what_waits_behind_others_in_a_stream_is_measured_with_them),
         cmocka_unit_test(what_waits_in_as_many_streams_leaves_no_room),
+        cmocka_unit_test(without_events_there_is_no_room),
         cmocka_unit_test(where_marks_stay_out_it_is_measured_without),
         cmocka_unit_test(streams_that_are_busy_for_nothing_are_found),
         cmocka_unit_test(nothing_is_said_of_time_in_which_nobody_looked),

@@ -103,18 +103,6 @@ bool samples_can_make_room(struct samples *samples, const struct limiter_gpu *op
     return samples_have_room(samples, ops, gpu) || find_left(samples) || find_pair(samples, &next);
 }
 
-bool samples_make_room(struct samples *samples, const struct limiter_gpu *ops, void *gpu)
-{
-    struct sample *sample, *next;
-
-    if (samples_have_room(samples, ops, gpu) || find_left(samples))
-        return true;
-    sample = find_pair(samples, &next);
-    if (sample)
-        join(samples, sample, next);
-    return sample;
-}
-
 static struct sample *find_free(struct samples *samples, const struct limiter_gpu *ops, void *gpu)
 {
     struct sample *sample = find_place(samples, ops, gpu);
@@ -129,6 +117,18 @@ static struct sample *find_free(struct samples *samples, const struct limiter_gp
     if (!sample->end)
         sample->end = ops->make_event(gpu);
     return sample->start && sample->end ? sample : NULL;
+}
+
+bool samples_make_room(struct samples *samples, const struct limiter_gpu *ops, void *gpu)
+{
+    struct sample *sample, *next;
+
+    if (!samples_have_room(samples, ops, gpu) && !find_left(samples)) {
+        sample = find_pair(samples, &next);
+        if (sample)
+            join(samples, sample, next);
+    }
+    return find_free(samples, ops, gpu);
 }
 
 static void begin_calibration(struct samples *samples, struct sample *sample)

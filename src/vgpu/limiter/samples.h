@@ -125,11 +125,11 @@ bool samples_have_room(struct samples *samples, const struct limiter_gpu *ops, v
  * Makes a place for one more where there is none. Where all marks are on their way it is measured
  * without, as if nothing ran beside it. Else two measurements that follow one another in a stream
  * become one, of all that ran from the first one's start to the second one's end. False when each
- * is in a stream of its own.
+ * is in a stream of its own, or the driver makes no more events.
  */
 bool samples_make_room(struct samples *samples, const struct limiter_gpu *ops, void *gpu);
 
-/* Whether samples_make_room() would make one; changes nothing. */
+/* Whether samples_make_room() would find a place; changes nothing. */
 bool samples_can_make_room(struct samples *samples, const struct limiter_gpu *ops, void *gpu);
 
 /* Records the marks and the start; NULL when there is no room or no event. */
