@@ -156,8 +156,10 @@ static bool admit_locked(struct compute_row *row, CUcontext context, const struc
         explain_launches(&row->device->share, launch_cache.launches + 1,
                          (enum region_launch_kind)launch->kind);
         note_thread(row);
-        ticket->refused =
-            !limiter_begin(&row->limiter, &launch_cache, launch, &waiting, &ticket->ticket);
+        if (launch->stream && launch->stream == atomic_load(&compute_dying))
+            ticket->refused = CUDA_ERROR_INVALID_HANDLE;
+        else if (!limiter_begin(&row->limiter, &launch_cache, launch, &waiting, &ticket->ticket))
+            ticket->refused = CUDA_ERROR_OUT_OF_MEMORY;
         if (ticket->refused)
             return true;
         launch_cache.epoch =
@@ -210,7 +212,7 @@ static CUresult admit(CUcontext context, const struct launch *launch, struct com
         return atomic_load(&vgpu.limited_compute) ? refuse_launch() : CUDA_SUCCESS;
     if (!compute_admit_row(row, context, launch, ticket))
         return CUDA_ERROR_CONTEXT_IS_DESTROYED;
-    return ticket->refused ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
+    return ticket->refused;
 }
 
 static bool begin_captured(const struct launch *launch)

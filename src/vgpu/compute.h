@@ -20,9 +20,9 @@ struct compute_ticket {
     struct compute_row *row; /* NULL: nothing more to do */
     CUcontext context;       /* NULL: it is not known */
     struct ticket ticket;
-    int64_t own_ns; /* of our own code so far; 0: not timed */
-    bool captured;  /* and nothing is charged: no capture ends before it is told */
-    bool refused;   /* it can't be measured */
+    int64_t own_ns;   /* of our own code so far; 0: not timed */
+    bool captured;    /* and nothing is charged: no capture ends before it is told */
+    CUresult refused; /* it can't be measured; CUDA_SUCCESS: it can */
 };
 
 extern __thread struct launch_cache launch_cache __attribute__((tls_model("initial-exec")));
@@ -116,6 +116,12 @@ CUresult compute_stream_device(CUstream stream, bool per_thread, struct vgpu_dev
 
 /* Must be called before a stream ends. */
 void compute_forget_stream(CUstream stream);
+
+/* After its end, or where that failed. */
+void compute_forgot_stream(void);
+
+/* The stream that is about to end, one at a time: a launch into it would not be measured. */
+extern _Atomic(CUstream) compute_dying;
 
 /*
  * Around the driver's call that begins a capture: nothing of ours looks into the stream meanwhile,

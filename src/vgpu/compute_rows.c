@@ -12,6 +12,10 @@
 #include "vgpu/compute_row.h"
 #include "vgpu/real.h"
 
+/* The end of a stream waits for a launch no longer: that may block until its kernel ends. */
+#define LAUNCH_PAUSE_NS 50000
+#define LAUNCH_PAUSES 400
+
 #define ENDING_PAUSE_NS 50000
 #define ENDING_TRIES 200
 
@@ -29,6 +33,9 @@ void compute_forget_row(void)
     last.epoch = 0;
 }
 
+_Atomic(CUstream) compute_dying;
+static pthread_mutex_t one_dies = PTHREAD_MUTEX_INITIALIZER;
+
 void compute_rows_after_fork(void)
 {
     (void)pthread_mutex_init(&compute_table.lock, NULL);
@@ -36,6 +43,8 @@ void compute_rows_after_fork(void)
         atomic_store(&compute_table.rows[i], NULL);
     atomic_store(&compute_table.count, 0);
     last.epoch = 0;
+    (void)pthread_mutex_init(&one_dies, NULL);
+    atomic_store(&compute_dying, NULL);
 }
 
 static unsigned long long id_of(CUcontext context)
@@ -345,15 +354,30 @@ void compute_ended(CUcontext context, bool gone)
     forget_thread();
 }
 
+/* With the lock held: another thread is about to launch into the stream, or does. */
+static void wait_for_launch(struct compute_row *row, CUstream stream)
+{
+    const struct timespec pause = {.tv_nsec = LAUNCH_PAUSE_NS};
+
+    for (unsigned i = 0; i < LAUNCH_PAUSES && limiter_launches_into(&row->limiter, stream); i++) {
+        unlock_mutex(&row->lock);
+        (void)nanosleep(&pause, NULL);
+        lock_mutex(&row->lock);
+    }
+}
+
 void compute_forget_stream(CUstream stream)
 {
     unsigned count = atomic_load(&compute_table.count);
     struct inside inside;
 
+    lock_mutex(&one_dies);
+    atomic_store(&compute_dying, stream);
     for (unsigned i = 0; i < count; i++) {
         struct compute_row *row = atomic_load(&compute_table.rows[i]);
 
         lock_mutex(&row->lock);
+        wait_for_launch(row, stream);
         if (row->looked_in) {
             inside = compute_enter(row->looked_in);
             limiter_forget_stream(&row->limiter, stream);
@@ -361,4 +385,10 @@ void compute_forget_stream(CUstream stream)
         }
         unlock_mutex(&row->lock);
     }
+}
+
+void compute_forgot_stream(void)
+{
+    atomic_store(&compute_dying, NULL);
+    unlock_mutex(&one_dies);
 }

@@ -42,7 +42,7 @@ static CUresult pay_elsewhere(const struct compute_spread *spread, struct comput
     }
     if (!aside->paid)
         return CUDA_ERROR_CONTEXT_IS_DESTROYED;
-    return aside->ticket.refused ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
+    return aside->ticket.refused;
 }
 
 static CUresult pay(struct compute_spread *spread, const struct launch *launch, bool runs_here)

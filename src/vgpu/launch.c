@@ -469,6 +469,7 @@ static CUresult destroy_stream(CUstream stream, CUresult (*destroy)(CUstream))
     capturing = captures(REAL(cuStreamIsCapturing), stream);
     result = destroy(stream);
     compute_capture_ended(capturing && result == CUDA_SUCCESS);
+    compute_forgot_stream();
     return result;
 }
 

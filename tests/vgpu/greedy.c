@@ -36,6 +36,7 @@
  *   greedy relay COUNT    not greedy: a thread for each so many kernels
  *   greedy blocking       launches that wait for their end (with CUDA_LAUNCH_BLOCKING=1)
  *   greedy gone           launches that block, while another thread ends their streams (the same)
+ *   greedy ended          launches into streams that another thread ends at once
  *   greedy spin COUNT     a kernel that ends when one in another stream has run, which is launched
  *                         later, COUNT others before it: prints a line for each pair
  *   greedy graph-spin     the same of kernels of device 0 in two graphs that are launched on device 1
@@ -916,6 +917,47 @@ static void gone(void)
     (void)pthread_join(thread, NULL);
 }
 
+/* The same as soon as a launch is seen there. */
+static void *end_busy(void *context)
+{
+    cu_stream_fn *query = (cu_stream_fn *)symbol("cuStreamQuery");
+
+    must(cu.set_current(context), "cuCtxSetCurrent");
+    while (!stopped) {
+        cu_handle into = ending;
+
+        while (into && !stopped && query(into) == CU_OK)
+            continue;
+        if (into)
+            must(cu.stream_destroy(into), "cuStreamDestroy");
+        ending = NULL;
+    }
+    return NULL;
+}
+
+static void ended(void)
+{
+    cu_ctx_out_fn *current = (cu_ctx_out_fn *)symbol("cuCtxGetCurrent");
+    cu_handle context, into;
+    pthread_t thread;
+    char name[16];
+
+    must(current(&context), "cuCtxGetCurrent");
+    if (pthread_create(&thread, NULL, end_busy, context) != 0)
+        exit(1);
+    for (int i = 0; !stopped; i++) {
+        (void)sprintf(name, "f%d", i % FUNCTIONS);
+        must(cu.stream_create(&into, 1), "cuStreamCreate");
+        ending = into;
+        (void)cu.launch(function_of(name), 108, 1, 1, 32, 1, 1, 0, into,
+                        (void *[]){&(uint64_t){60 * (uint64_t)LONG_NS}}, NULL);
+        while (ending && !stopped)
+            continue;
+        usleep(300000);
+    }
+    (void)pthread_join(thread, NULL);
+}
+
 static unsigned relay_launches;
 
 static void *launch_some(void *context)
@@ -1408,6 +1450,7 @@ static const struct way {
     {"mixture", mixture},
     {"blocking", blocking},
     {"gone", gone},
+    {"ended", ended},
     {"relay", NULL, relay, 4},
     {"spin", NULL, spin, 3},
     {"legacy", legacy},

@@ -147,7 +147,7 @@ def greedy():
 
 def last_kernels():
     """What processes run last is paid for, though they launch nothing afterwards or end its stream; where nobody can look after it, it is not launched."""
-    ways = ("large-stacks", "threadless", "exiting")
+    ways = ("large-stacks", "threadless", "exiting", "ended")
     machine = Machine(gpus=len(ways) + 1)
     tenants = [Greedy(machine, gpu, 30, way) for gpu, way in enumerate(ways)]
     tenants.append(Greedy(machine, len(ways), 30, "gone", CUDA_LAUNCH_BLOCKING="1"))

@@ -612,8 +612,14 @@ void limiter_end_thread(struct limiter *limiter, struct launch_cache *cache)
     *cache = (struct launch_cache){0};
 }
 
+bool limiter_launches_into(const struct limiter *limiter, const void *stream)
+{
+    return samples_are_open_in(&limiter->samples, stream);
+}
+
 void limiter_forget_stream(struct limiter *limiter, const void *stream)
 {
+    samples_end_stream(&limiter->samples, limiter->ops, limiter->gpu, stream);
     streams_forget(&limiter->streams, stream);
     /* A new one may get the same handle. */
     if (tails_forget(&limiter->tails, &limiter->samples, limiter->ops, limiter->gpu, stream,

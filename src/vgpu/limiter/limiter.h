@@ -274,6 +274,9 @@ void limiter_probe_answer(struct limiter *limiter);
 /* A thread ends: what it paid and did not launch for is given back. The limiter is its cache's. */
 void limiter_end_thread(struct limiter *limiter, struct launch_cache *cache);
 
+/* Whether a launch into the stream is under way that is measured. */
+bool limiter_launches_into(const struct limiter *limiter, const void *stream);
+
 /* Before a stream ends. */
 void limiter_forget_stream(struct limiter *limiter, const void *stream);
 

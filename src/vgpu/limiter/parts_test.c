@@ -807,6 +807,38 @@ static void what_waits_in_as_many_streams_leaves_no_room(void **state)
     assert_null(measure_in(&samples, 16, 0));
 }
 
+static bool no_record(void *gpu, void *event, const struct launch *where)
+{
+    (void)gpu;
+    (void)event;
+    (void)where;
+    return false;
+}
+
+/* It ends between a launch into it and the event behind that. */
+static void a_launch_is_measured_whose_stream_ends(void **state)
+{
+    static struct samples samples;
+    struct limiter_gpu gone = gpu_of_samples;
+    struct launch launch = launch_of(0x1000, 1);
+    struct sample *sample;
+
+    (void)state;
+    begin_samples(&samples);
+    gone.record = no_record;
+    launch.stream = (void *)16;
+    for (int ends = 0; ends < 2; ends++) {
+        sample = samples_begin(&samples, &gpu_of_samples, NULL, SAMPLE_ALWAYS, &launch, NULL, 0,
+                               ++fake_now_ns);
+        assert_true(samples_are_open_in(&samples, launch.stream));
+        assert_false(samples_are_open_in(&samples, (void *)24));
+        if (ends)
+            samples_end_stream(&samples, &gpu_of_samples, NULL, launch.stream);
+        assert_int_equal(samples_end(&samples, &gone, NULL, sample), ends);
+        assert_false(samples_are_open_in(&samples, launch.stream));
+    }
+}
+
 static void without_events_there_is_no_room(void **state)
 {
     static struct samples samples;
@@ -1132,6 +1164,7 @@ int main(void)
         cmocka_unit_test(streams_that_are_not_used_make_room),
         cmocka_unit_test(what_waits_behind_others_in_a_stream_is_measured_with_them),
         cmocka_unit_test(what_waits_in_as_many_streams_leaves_no_room),
+        cmocka_unit_test(a_launch_is_measured_whose_stream_ends),
         cmocka_unit_test(without_events_there_is_no_room),
         cmocka_unit_test(where_marks_stay_out_it_is_measured_without),
         cmocka_unit_test(streams_that_are_busy_for_nothing_are_found),

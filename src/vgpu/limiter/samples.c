@@ -235,7 +235,7 @@ struct sample *samples_begin(struct samples *samples, const struct limiter_gpu *
     sample->launch = *launch;
     if (!sample->marks_are_old)
         sample->mark_count = marks;
-    sample->is_sum = false;
+    sample->is_sum = sample->is_ended = false;
     sample->weight = 1;
     sample->expected_ns = sample->ridden_ns = 0;
     sample->paid_ns = sample->provisional_ns = sample->started_ns = 0;
@@ -309,7 +309,7 @@ double samples_delay_ns(const struct sample *sample)
 bool samples_end(struct samples *samples, const struct limiter_gpu *ops, void *gpu,
                  struct sample *sample)
 {
-    if (!ops->record(gpu, sample->end, &sample->launch)) {
+    if (!ops->record(gpu, sample->end, &sample->launch) && !sample->is_ended) {
         samples_free(samples, sample);
         return false;
     }
@@ -319,6 +319,31 @@ bool samples_end(struct samples *samples, const struct limiter_gpu *ops, void *g
     samples->always += sample->kind == SAMPLE_ALWAYS;
     calibrate_behind(samples, ops, gpu, sample);
     return true;
+}
+
+static bool is_open_in(const struct sample *sample, const void *stream)
+{
+    return sample->state == SAMPLE_OPEN && stream && sample->launch.stream == stream;
+}
+
+bool samples_are_open_in(const struct samples *samples, const void *stream)
+{
+    bool found = false;
+
+    for (unsigned i = 0; i < SAMPLES && samples->open && !found; i++)
+        found = is_open_in(&samples->list[i], stream);
+    return found;
+}
+
+void samples_end_stream(struct samples *samples, const struct limiter_gpu *ops, void *gpu,
+                        const void *stream)
+{
+    for (unsigned i = 0; i < SAMPLES && samples->open; i++) {
+        struct sample *sample = &samples->list[i];
+
+        if (is_open_in(sample, stream))
+            sample->is_ended = ops->record(gpu, sample->end, &sample->launch);
+    }
 }
 
 void samples_free(struct samples *samples, struct sample *sample)

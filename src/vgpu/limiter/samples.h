@@ -72,6 +72,7 @@ struct sample {
     struct launch mark_in[SAMPLE_MARKS]; /* their streams */
     unsigned mark_count;                 /* recorded before the start, in other streams of ours */
     bool marks_are_old; /* they are of a measurement before this one, and on their way yet */
+    bool is_ended;      /* its end was recorded before the launch returned */
     bool is_sum;        /* of several launches, one after the other */
     struct launch launch;
     double weight;      /* how many launches its correction is charged for */
@@ -163,6 +164,13 @@ double samples_delay_ns(const struct sample *sample);
 /* Records the end; false when that failed, and the sample is free again. */
 bool samples_end(struct samples *samples, const struct limiter_gpu *ops, void *gpu,
                  struct sample *sample);
+
+/* Whether a launch into the stream has begun and not returned. */
+bool samples_are_open_in(const struct samples *samples, const void *stream);
+
+/* Before a stream ends: records the ends of such launches, which can't be recorded later. */
+void samples_end_stream(struct samples *samples, const struct limiter_gpu *ops, void *gpu,
+                        const void *stream);
 
 void samples_free(struct samples *samples, struct sample *sample);
 
