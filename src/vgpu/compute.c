@@ -150,18 +150,18 @@ static bool admit_locked(struct compute_row *row, CUcontext context, const struc
 {
     struct waiting waiting = {0};
 
-    if (row->context != context || !wait_for_turn(row, context, launch, &waiting))
-        return false;
+    do {
+        if (row->context != context || !wait_for_turn(row, context, launch, &waiting))
+            return false;
+    } while (compute_await_end(row, launch->stream));
     if (share_is_limited(&row->device->share) || share_is_ranked(&row->device->share)) {
         explain_launches(&row->device->share, launch_cache.launches + 1,
                          (enum region_launch_kind)launch->kind);
         note_thread(row);
-        if (launch->stream && launch->stream == atomic_load(&compute_dying))
-            ticket->refused = CUDA_ERROR_INVALID_HANDLE;
-        else if (!limiter_begin(&row->limiter, &launch_cache, launch, &waiting, &ticket->ticket))
+        if (!limiter_begin(&row->limiter, &launch_cache, launch, &waiting, &ticket->ticket)) {
             ticket->refused = CUDA_ERROR_OUT_OF_MEMORY;
-        if (ticket->refused)
             return true;
+        }
         launch_cache.epoch =
             atomic_load_explicit(&compute_captures, memory_order_relaxed) ? 0 : contexts_epoch();
     } else if (atomic_load_explicit(&vgpu.limited_compute, memory_order_relaxed) &&

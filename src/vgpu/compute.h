@@ -114,14 +114,13 @@ void compute_end_captured(void);
 /* The device of a stream. What the driver says where there is none. */
 CUresult compute_stream_device(CUstream stream, bool per_thread, struct vgpu_device **ret_device);
 
-/* Must be called before a stream ends. */
+/*
+ * Around the driver's call that ends a stream, of which one at a time is made. What is launched
+ * into the stream meanwhile would not be measured, so it waits; a launch that was before it is
+ * waited for, for 20 ms at most.
+ */
 void compute_forget_stream(CUstream stream);
-
-/* After its end, or where that failed. */
 void compute_forgot_stream(void);
-
-/* The stream that is about to end, one at a time: a launch into it would not be measured. */
-extern _Atomic(CUstream) compute_dying;
 
 /*
  * Around the driver's call that begins a capture: nothing of ours looks into the stream meanwhile,

@@ -62,6 +62,10 @@ bool compute_admit_row(struct compute_row *row, CUcontext context, const struct 
                        struct compute_ticket *ticket);
 void compute_wait(struct compute_row *row, CUcontext context, const struct launch *launch);
 
+/* With the row's lock held, which it gives up meanwhile: waits for the end of the stream if that is
+ * about to end. True: it was, and what was looked at before may have changed. */
+bool compute_await_end(struct compute_row *row, CUstream stream);
+
 /* The thread looks its row up anew. */
 void compute_forget_row(void);
 

@@ -33,8 +33,9 @@ void compute_forget_row(void)
     last.epoch = 0;
 }
 
-_Atomic(CUstream) compute_dying;
-static pthread_mutex_t one_dies = PTHREAD_MUTEX_INITIALIZER;
+/* The stream that is about to end; the lock is held meanwhile. */
+static _Atomic(CUstream) ending_stream;
+static pthread_mutex_t one_ends = PTHREAD_MUTEX_INITIALIZER;
 
 void compute_rows_after_fork(void)
 {
@@ -43,8 +44,8 @@ void compute_rows_after_fork(void)
         atomic_store(&compute_table.rows[i], NULL);
     atomic_store(&compute_table.count, 0);
     last.epoch = 0;
-    (void)pthread_mutex_init(&one_dies, NULL);
-    atomic_store(&compute_dying, NULL);
+    (void)pthread_mutex_init(&one_ends, NULL);
+    atomic_store(&ending_stream, NULL);
 }
 
 static unsigned long long id_of(CUcontext context)
@@ -371,8 +372,8 @@ void compute_forget_stream(CUstream stream)
     unsigned count = atomic_load(&compute_table.count);
     struct inside inside;
 
-    lock_mutex(&one_dies);
-    atomic_store(&compute_dying, stream);
+    lock_mutex(&one_ends);
+    atomic_store(&ending_stream, stream);
     for (unsigned i = 0; i < count; i++) {
         struct compute_row *row = atomic_load(&compute_table.rows[i]);
 
@@ -387,8 +388,19 @@ void compute_forget_stream(CUstream stream)
     }
 }
 
+bool compute_await_end(struct compute_row *row, CUstream stream)
+{
+    if (!stream || stream != atomic_load(&ending_stream))
+        return false;
+    unlock_mutex(&row->lock);
+    lock_mutex(&one_ends);
+    unlock_mutex(&one_ends);
+    lock_mutex(&row->lock);
+    return true;
+}
+
 void compute_forgot_stream(void)
 {
-    atomic_store(&compute_dying, NULL);
-    unlock_mutex(&one_dies);
+    atomic_store(&ending_stream, NULL);
+    unlock_mutex(&one_ends);
 }

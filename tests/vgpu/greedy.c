@@ -52,8 +52,6 @@
  *   greedy large-stacks   a process for each few long kernels, with very large stacks
  *   greedy threadless     the same, in which no thread can be made
  *   greedy exiting        the same, which launches them while it exits
- *   greedy unmeasured STREAMS  long kernels, while those of other streams, which wait, take all places
- *                         where launches are measured
  *   greedy unmeasured STREAMS  long kernels, while all places are taken where launches are measured: by
  *                         others that wait in so many streams, or, of none, ran beside one that waits
  *   greedy under-capture  a long kernel, then a capture in another stream until it has ended
