@@ -21,7 +21,7 @@ enum {
 /* What is refused for good. The rest are notes. */
 #define ERRORS                                                                                     \
     (1u << VGPU_WORD_DENIED | 1u << VGPU_WORD_LIMITS | 1u << VGPU_WORD_REGION |                    \
-     1u << VGPU_WORD_DRIVER)
+     1u << VGPU_WORD_DRIVER | 1u << VGPU_WORD_THREAD)
 
 static int level(void)
 {

@@ -120,6 +120,7 @@ enum vgpu_word {
     VGPU_WORD_IMPORT,
     VGPU_WORD_MANAGED,
     VGPU_WORD_SPILL,
+    VGPU_WORD_THREAD,
     VGPU_WORD_COUNT,
 };
 void vgpu_say(enum vgpu_word word, const char *fmt, ...) __attribute__((format(printf, 2, 3)));

@@ -104,26 +104,43 @@ static void *watch(void *unused)
     return NULL;
 }
 
-/* The guest's signals are none of the thread's business, nor is how large it has its stacks. */
+/* 0 bytes: as large as the program has its own. */
+static bool create_thread(size_t stack_bytes)
+{
+    pthread_attr_t attributes;
+    pthread_t thread;
+    bool created;
+
+    if (pthread_attr_init(&attributes) != 0)
+        return false;
+    if (stack_bytes)
+        (void)pthread_attr_setstacksize(&attributes, stack_bytes);
+    (void)pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+    created = pthread_create(&thread, &attributes, watch, NULL) == 0;
+    (void)pthread_attr_destroy(&attributes);
+    return created;
+}
+
+/* The guest's signals are none of the thread's business, nor is how large it has its stacks, unless
+ * its thread-local variables need that. */
 static bool start_thread(void)
 {
     static bool registered;
     sigset_t all, before;
-    pthread_attr_t attributes;
-    pthread_t thread;
     bool started;
 
     if (!registered)
         registered = atexit(end_watch) == 0;
-    if (!registered || pthread_attr_init(&attributes) != 0)
+    if (!registered)
         return false;
-    (void)pthread_attr_setstacksize(&attributes, STACK_BYTES);
-    (void)pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
     (void)sigfillset(&all);
     (void)pthread_sigmask(SIG_SETMASK, &all, &before);
-    started = pthread_create(&thread, &attributes, watch, NULL) == 0;
+    started = create_thread(STACK_BYTES) || create_thread(0);
     (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
-    (void)pthread_attr_destroy(&attributes);
+    if (!started && atomic_load(&vgpu.limited_compute))
+        vgpu_say(VGPU_WORD_THREAD,
+                 "no thread can be made to look after launches (memory, or a limit of processes?): "
+                 "under a limit of compute nothing is launched until one can");
     return started;
 }
 

@@ -107,7 +107,7 @@ def steadily(attempt):
 class Greedy:
     """A program that wants more than its share (greedy.c)."""
 
-    def __init__(self, machine, gpu, cores, *way, uuids=None, all_cores=None, read=False, **more):
+    def __init__(self, machine, gpu, cores, *way, uuids=None, all_cores=None, read=False, stderr=None, **more):
         self.gpu, self.cores, self.way = gpu, cores, " ".join(way)
         uuids = uuids or [machine.view()["gpus"][gpu]["uuid"]]
         keys = {f"CUDA_DEVICE_SM_LIMIT_{i}": cores for i, cores in enumerate(all_cores or [cores] * len(uuids))}
@@ -115,7 +115,7 @@ class Greedy:
         library = container(region=self.region, NVIDIA_VISIBLE_DEVICES=",".join(uuids), HAMI_VISIBLE_DEVICES="granted", **keys)
         environment = bare_environment(machine, LD_PRELOAD=library, CUDA_VISIBLE_DEVICES=",".join(uuids), **more)
         # A pipe that nobody reads fills, and then the program waits for that.
-        self.guest = start([BUILD / "tests/greedy", *way], environment, stdout=subprocess.PIPE if read else subprocess.DEVNULL)
+        self.guest = start([BUILD / "tests/greedy", *way], environment, stdout=subprocess.PIPE if read else subprocess.DEVNULL, stderr=stderr)
 
     def title(self):
         return f"{self.cores} % with {self.way}"
@@ -139,6 +139,7 @@ def greedy():
     steadily(attempt)
     steadily(behind_waits)
     steadily(last_kernels)
+    refusal_without_a_thread()
     steadily(unmeasured)
     steadily(lambda: on_two_devices("multi", "graph", "graph-kernel", "graph-added", "graph-unseen", "graph-sets", "graph-copies"))
     steadily(lambda: on_two_devices("graph-far-set", "graph-far-node", "graph-far-moved", "graph-far-copy", "graph-loop"))
@@ -158,6 +159,12 @@ def last_kernels():
     check_equal(stop(tenants), [0] * len(tenants), "all end well")
     got = [100 * (b["busy"] - a["busy"]) / (ended["now"] - begun["now"]) for a, b in zip(begun["gpus"], ended["gpus"])]
     return [(f"{t.title()}: {share:.2f} %", share - t.cores, 2 * POINTS) for t, share in zip(tenants, got)]
+
+
+def refusal_without_a_thread():
+    tenant = Greedy(Machine(), 0, 30, "threadless", stderr=subprocess.PIPE)
+    check("no thread can be made to look after launches" in tenant.guest.stderr.readline(), "why is said")
+    tenant.guest.kill()
 
 
 def unmeasured():
