@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """deploy/monitoring: every query of the board and of the alerts, by promtool, over the pages that our programs serve.
+And docs/metrics.md: the types and labels that it says are those of these pages.
 
 The pages become series of promtool's unit tests, with the labels that Prometheus adds. A query must yield something, an
 alert must not fire over them, and must over series in which something is wrong.
@@ -15,6 +16,7 @@ import monitor as node_side  # noqa: E402
 del sys.modules["api"]
 sys.path.insert(0, __file__.rsplit("/", 2)[0] + "/scheduler")
 from support import *  # noqa: E402
+import metrics_page  # noqa: E402
 
 FOLDER = SOURCE / "deploy/monitoring"
 SAMPLE = re.compile(r"(\w+)(?:\{(.*)\})? (\S+)")
@@ -90,6 +92,19 @@ def series_of(page, target):
     return found
 
 
+def check_document(program, page):
+    """A histogram's buckets have a label beside those of the family."""
+    rows = metrics_page.of_page(SOURCE)[program]
+    served = dict(re.findall(r"^# TYPE (\w+) (\w+)$", page, re.M))
+    check_equal({name: kind for name, kind in served.items() if rows.get(name, [None])[0] != kind}, {}, f"docs/metrics.md has the types of {program}'s metrics")
+    wrong = {}
+    for name, labels, _ in (got.groups() for got in map(SAMPLE.fullmatch, page.splitlines()) if got):
+        name, found = re.sub("_(bucket|sum|count)$", "", name) if name not in served else name, {label for label, _ in LABEL.findall(labels or "")}
+        if name not in rows or found - {"le"} != rows[name][1]:
+            wrong[name] = found
+    check_equal(wrong, {}, f"and its labels of {program}'s samples")
+
+
 def inner(name, after):
     """The text of a manifest below a line, with its own indentation only."""
     lines = (FOLDER / name).read_text().split(after, 1)[1].splitlines()
@@ -151,7 +166,10 @@ def some(expression):
 def main():
     if not check(shutil.which("promtool"), "promtool is installed (Debian: prometheus)"):
         finish()
-    series = series_of(scheduler_page(), SCHEDULER) | series_of(monitor_page(), MONITOR)
+    pages = {"hami-scheduler": scheduler_page(), "hami-vgpu-monitor": monitor_page()}
+    for program, page in pages.items():
+        check_document(program, page)
+    series = series_of(pages["hami-scheduler"], SCHEDULER) | series_of(pages["hami-vgpu-monitor"], MONITOR)
     up = {f'up{{job="{target["job"]}",instance="{target["instance"]}"}}': 1.0 for target in (SCHEDULER, MONITOR)}
     still = {name: f"{value:g}+0x60" for name, value in (series | up).items()}
     moving = {name: f"{value:g}+{int('_total{' in name or '_bucket{' in name)}x60" for name, value in (series | up).items()}
