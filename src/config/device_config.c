@@ -63,7 +63,7 @@ static int read_sections(const struct section_reading *reading, const struct sec
 int device_config_parse(const char *name, const char *text, size_t len,
                         struct device_config *ret_config, struct error *err)
 {
-    const struct section_reading reading = {.file = name, .err = err};
+    struct section_reading reading = {.file = name, .err = err};
     struct device_config config = {.count = 0};
     struct section root;
     int r;
@@ -73,7 +73,9 @@ int device_config_parse(const char *name, const char *text, size_t len,
     config.arena = arena_new(MEMORY_MAX);
     if (!config.arena)
         return error_set(err, -ENOMEM, "%s: no memory", name);
-    r = yaml_section_read(&reading, text, len, config.arena, &root);
+    config.doubts = reading.doubts = ARENA_NEW(config.arena, struct section_doubts);
+    r = config.doubts ? yaml_section_read(&reading, text, len, config.arena, &root)
+                      : error_set(err, -ENOMEM, "%s: no memory", name);
     if (r == 0)
         r = read_sections(&reading, &root, &config);
     if (r < 0)

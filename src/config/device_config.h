@@ -9,6 +9,7 @@
 
 #include "base/arena.h"
 #include "base/error.h"
+#include "vendor/section.h"
 #include "vendor/vendor.h"
 
 enum {
@@ -17,6 +18,7 @@ enum {
 
 struct device_config {
     struct arena *arena;
+    struct section_doubts *doubts; /* the arena's */
     size_t count;
     struct {
         const struct vendor *vendor;

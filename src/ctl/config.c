@@ -57,8 +57,11 @@ static const struct argp argp = {
            "manifests that follow from it.",
 };
 
-static void print_vendors(const char *path, const struct vendor_set *vendors)
+static void print_checked(const char *path, const struct device_config *config,
+                          const struct vendor_set *vendors)
 {
+    for (size_t i = 0; i < config->doubts->count; i++)
+        (void)fprintf(stderr, "hamictl config: warning: %s\n", config->doubts->texts[i]);
     (void)printf("%s:", path);
     for (size_t i = 0; i < vendors->count; i++)
         (void)printf("%s %s (%s)", i ? "," : "", vendors->instances[i].id.word,
@@ -111,7 +114,7 @@ static int config_run(const struct config *what, struct error *err)
     if (r < 0)
         (void)error_set(err, r, "%s: more vendors than can be served", what->path);
     else if (strcmp(what->verb, "check") == 0)
-        print_vendors(what->path, &vendors);
+        print_checked(what->path, &config, &vendors);
     else
         r = print_manifests(&vendors, err);
     device_config_deinit(&config);

@@ -27,6 +27,17 @@ static const struct section_key *find_key(const struct section_key *keys, size_t
     return NULL;
 }
 
+static void note_doubt(const struct section_reading *reading, struct section_place place,
+                       const char *path, const char *doubt)
+{
+    struct section_doubts *doubts = reading->doubts;
+
+    if (!doubt || !doubts || doubts->count == SECTION_DOUBTS_MAX)
+        return;
+    (void)snprintf(doubts->texts[doubts->count++], SECTION_DOUBT_SIZE, "%s:%zu:%zu: %s: %s",
+                   reading->file, place.line, place.column, path, doubt);
+}
+
 static int read_value(const struct section_reading *reading, const struct section_key *key,
                       const struct section *value, const char *path, void *to)
 {
@@ -40,7 +51,11 @@ static int read_value(const struct section_reading *reading, const struct sectio
     if (value->kind != SECTION_TEXT)
         return section_refuse(reading, value->place, path, "not a single value");
     wrong = key->read(value->text, member);
-    return wrong ? section_refuse(reading, value->place, path, wrong) : 0;
+    if (wrong)
+        return section_refuse(reading, value->place, path, wrong);
+    if (key->doubt)
+        note_doubt(reading, value->place, path, key->doubt(member));
+    return 0;
 }
 
 int section_read_keys(const struct section_reading *reading, const struct section *section,

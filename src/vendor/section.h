@@ -15,6 +15,8 @@
 enum {
     SECTION_NAME_SIZE = 254,   /* a resource's name: a domain, a slash, a name */
     SECTION_SCALING_MAX = 100, /* of a factor */
+    SECTION_DOUBTS_MAX = 16,   /* of a file; a vendor has fewer keys with a doubt */
+    SECTION_DOUBT_SIZE = 512,
 };
 
 enum section_kind {
@@ -42,10 +44,18 @@ struct section {
     const struct section_name *names; /* SECTION_KEYS: of the values, each once */
 };
 
+/* Values that are accepted, as HAMi accepts them, and are surely not meant: "file:line:column:
+ * path: what follows from it", in the file's order. */
+struct section_doubts {
+    size_t count;
+    char texts[SECTION_DOUBTS_MAX][SECTION_DOUBT_SIZE];
+};
+
 /* The file being read; file is for messages. */
 struct section_reading {
     const char *file;
     struct error *err;
+    struct section_doubts *doubts; /* NULL: nobody wants them */
 };
 
 /* "file:line:column: path: what"; returns -EINVAL. */
@@ -59,6 +69,8 @@ struct section_key {
     int (*read_value)(const struct section_reading *reading, const struct section *value,
                       const char *path, void *to); /* any other; -EINVAL */
     size_t offset;
+    const char *(*doubt)(const void *member); /* of a value that was read: what follows from it that
+                                                 is surely not meant, or NULL. May be NULL */
 };
 
 /*

@@ -92,6 +92,44 @@ class Config(CtlTest):
             with self.subTest(text=text):
                 self.assertIn(error, self.refused(text))
 
+    def test_what_is_accepted_and_surely_not_meant_is_warned_of(self):
+        cores, many = "counts as 100: each container that names memory and no cores gets a card", "more than 16 cards does not start"
+        none = "names memory or cores and no number of cards gets no card"
+        for key, warning in [
+            ("defaultCores: 101", cores), ("defaultCores: 100", ""), ("defaultGPUNum: 17", many), ("defaultGPUNum: 16", ""),
+            ("defaultGPUNum: 1", ""), ("defaultGPUNum: 0", none), ("defaultGPUNum:", ""), ("defaultCores: 0", ""),
+        ]:  # fmt: skip
+            with self.subTest(key=key):
+                code, out, error = self.config("check", MAP.replace("KEY: 1", key))
+                self.assertEqual((code, out), (0, f"{self.folder}/d.yaml: NVIDIA (nvidia.com/gpu)\n"))
+                name, _, value = key.partition(": ")
+                place = f"hamictl config: warning: d.yaml:10:{9 + len(name)}: nvidia.{name}: "
+                self.assertEqual(error.startswith(place), bool(warning), error)
+                self.assertIn(warning, error)
+                self.assertEqual(error.count("\n"), bool(warning))
+        both = "nvidia: {resourceCountName: x.io/gpu, defaultGPUNum: 0,\n  defaultCores: 200}\n"
+        code, _, error = self.config("check", both)
+        self.assertEqual((code, [line.split(": ")[2] for line in error.splitlines()]), (0, ["d.yaml:1:54", "d.yaml:2:17"]))
+        self.assertEqual(self.rendered(both), self.rendered("nvidia: {resourceCountName: x.io/gpu}\n"))
+
+    def test_a_warning_says_what_the_scheduler_does(self):
+        """What the warnings say of pods, asked of the scheduler's own decisions."""
+        card = {"id": "GPU-0", "index": 0, "count": 10, "devmem": 40960, "devcore": 100, "type": "NVIDIA A100", "mode": "hami-core", "health": True}
+        node = {
+            "kind": "Node", "metadata": {"name": "n", "uid": "n", "annotations": {"hami.io/node-nvidia-register": json.dumps([card])}},
+            "status": {"allocatable": {"nvidia.com/gpu": "10"}, "conditions": [{"type": "Ready", "status": "True"}]},
+        }  # fmt: skip
+        limits = {"resources": {"limits": {"nvidia.com/gpumem": 3000}}}
+        pods = [{"kind": "Pod", "metadata": {"name": name, "namespace": "d"}, "spec": {"containers": [{"name": "c", **limits}]}} for name in "ab"]
+        for keys, placed in [("defaultGPUNum: 1", 2), ("defaultGPUNum: 1, defaultCores: 150", 1), ("defaultGPUNum: 0", 0)]:
+            with self.subTest(keys=keys):
+                (self.folder / "d.yaml").write_text(
+                    "nvidia: {resourceCountName: nvidia.com/gpu, resourceMemoryName: nvidia.com/gpumem, resourceCoreName: nvidia.com/gpucores, %s}\n" % keys
+                )
+                given = json.dumps({"kind": "List", "items": [node, *pods]})
+                ended = self.ctl("simulate", "--device-config", self.folder / "d.yaml", "-", given=given)
+                self.assertRegex(ended.stdout, rf"(?m)^{placed} of {2 if placed else 0} pods that ask for devices have a node")
+
     def test_a_map_is_read_whatever_stands_behind_it(self):
         text = MAP.replace("      KEY: 1\n", "")
         for end in [text, text.replace("  another: x\n", ""), text.replace("  another: x\n", "").rstrip(), text + "  b: |\n    amd: 1\n"]:

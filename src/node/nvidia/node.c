@@ -636,6 +636,7 @@ static int choose_driver(struct nvidia_node *node, const struct container_grant 
     return MIN(r, 0);
 }
 
+_Static_assert((int)GRANT_DEVICES_MAX == (int)NVIDIA_CARDS_MAX, "a configuration's check says it");
 _Static_assert((int)GRANT_DEVICES_MAX <= (int)LIMITS_MAX_DEVICES, "libvgpu takes as many");
 
 static int nvidia_node_prepare(void *data, const struct container_grant *grant,

@@ -75,10 +75,34 @@ static const char *read_log_level(const char *text, void *to)
     return NULL;
 }
 
+/* Such cores count as 100 (walk_of()), and 100 is a card alone (check_device()). */
+static const char *doubt_cores(const void *member)
+{
+    return *(const int32_t *)member > DEVICE_CORES
+               ? "more than 100 percent counts as 100: each container that names memory and no "
+                 "cores gets a card that no other container uses"
+               : NULL;
+}
+
+_Static_assert(NVIDIA_CARDS_MAX == 16, "doubt_count() says so");
+
+static const char *doubt_count(const void *member)
+{
+    const int32_t count = *(const int32_t *)member;
+
+    if (count > NVIDIA_CARDS_MAX)
+        return "a container with more than 16 cards does not start: none does that names memory or "
+               "cores and no number of cards";
+    return count ? NULL
+                 : "a container that names memory or cores and no number of cards gets no card";
+}
+
 static const struct section_key keys[] = {
-#define KEY(key, reader, member)                                                                   \
+#define KEY(key, reader, member) DOUBTED(key, reader, member, NULL)
+#define DOUBTED(key, reader, member, doubter)                                                      \
     {                                                                                              \
-        .name = key, .read = reader, .offset = offsetof(struct nvidia_config, member)              \
+        .name = key, .read = reader, .offset = offsetof(struct nvidia_config, member),             \
+        .doubt = doubter                                                                           \
     }
     KEY("resourceCountName", section_read_name, count_name),
     KEY("resourceMemoryName", section_read_name, memory_name),
@@ -87,8 +111,8 @@ static const struct section_key keys[] = {
     KEY("resourcePriorityName", section_read_name, priority_name),
     KEY("overwriteEnv", section_read_switch, overwrite_env),
     KEY("defaultMemory", section_read_int32, default_memory_mib),
-    KEY("defaultCores", section_read_int32, default_cores),
-    KEY("defaultGPUNum", section_read_int32, default_count),
+    DOUBTED("defaultCores", section_read_int32, default_cores, doubt_cores),
+    DOUBTED("defaultGPUNum", section_read_int32, default_count, doubt_count),
     KEY("memoryFactor", section_read_int32, memory_factor),
     KEY("deviceSplitCount", read_split, split_count),
     KEY("deviceMemoryScaling", section_read_scaling, memory_scaling),
@@ -102,6 +126,7 @@ static const struct section_key keys[] = {
     KEY("memoryImports", read_imports, imports),
     KEY("runtimeClassName", section_read_name, runtime_class),
 #undef KEY
+#undef DOUBTED
     {.name = "contextSizes", .read_value = context_config_read},
     {.name = "migProfileAllowlist", .read_value = mig_config_read_allowlist},
     {.name = "knownMigGeometries", .read_value = mig_config_read},

@@ -30,6 +30,7 @@
 
 enum {
     NVIDIA_NO_PERCENT = 101, /* in HAMi: no percentage is asked for */
+    NVIDIA_CARDS_MAX = 16,   /* of a container that our device plugin starts */
 };
 
 enum {
