@@ -4,6 +4,7 @@
 
 #include <argp.h>
 #include <errno.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -17,6 +18,7 @@ struct subcommand {
     const char *name; /* as it calls itself in messages, "hamictl NAME" */
     const char *summary;
     int (*main)(int argc, char **argv);
+    bool has_verbs; /* which have a help of their own */
 };
 
 static const struct subcommand subcommands[] = {
@@ -24,7 +26,7 @@ static const struct subcommand subcommands[] = {
     {"hamictl resize", "change what a program that runs may use", resize_main},
     {"hamictl top", "show the GPUs, and who holds and uses what", top_main},
     {"hamictl region", "show, watch and check a container's shared region", region_main},
-    {"hamictl sim", "make, show and remove a simulated machine", sim_main},
+    {"hamictl sim", "make, show and remove a simulated machine", sim_main, .has_verbs = true},
     {"hamictl config", "check a device configuration, print what follows from it", config_main},
     {"hamictl simulate", "say where pods of a Kubernetes cluster would be placed", simulate_main},
     {"hamictl why", "say why a pod of a Kubernetes cluster waits", why_main},
@@ -119,17 +121,24 @@ static const struct argp argp = {
 
 PUBLIC const char *argp_program_version = "hamictl " HAMI_VERSION;
 
-/* "hamictl help" is --help, "hamictl help run" is "hamictl run --help". */
+/* "hamictl help" is --help, "hamictl help run" is "hamictl run --help", and "hamictl help sim
+ * create" is "hamictl sim create --help". Words after another subcommand would be a program to run.
+ */
 static int show_help(const struct arguments *arguments, char *program)
 {
-    char *argv[] = {program, (char *)"--help", NULL};
+    char *argv[] = {program, (char *)"--help", NULL, NULL};
+    int argc = 2;
     const struct subcommand *subcommand;
 
     if (arguments->argc < 2)
         return argp_parse(&argp, 2, argv, 0, NULL, NULL);
     subcommand = find_subcommand(arguments->argv[1]);
+    if (subcommand && subcommand->has_verbs && arguments->argc > 2) {
+        argv[argc++] = argv[1];
+        argv[1] = arguments->argv[2];
+    }
     if (subcommand)
-        return main_call(subcommand, 2, argv);
+        return main_call(subcommand, argc, argv);
     (void)fprintf(stderr, "hamictl: there is no subcommand \"%s\"; see hamictl --help\n",
                   arguments->argv[1]);
     return CTL_EXIT_USAGE;

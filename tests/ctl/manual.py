@@ -78,12 +78,17 @@ class Manual(CtlTest):
             self.assertEqual(self.ctl("help", word).stdout, self.ctl(word, "--help").stdout)
             self.assertEqual(self.ctl(word, "-h").stdout, self.ctl(word, "--help").stdout)
             self.assertTrue(self.ctl(word, "--help").stdout.startswith(f"Usage: hamictl {word}"))
+        for verb in ["create", "show", "fault", "remove"]:
+            self.assertEqual(self.ctl("help", "sim", verb).stdout, self.ctl("sim", verb, "--help").stdout)
+            self.assertTrue(self.ctl("help", "sim", verb).stdout.startswith(f"Usage: hamictl sim {verb}"))
+        self.assertEqual(self.ctl("help", "run", "env").stdout, self.ctl("run", "--help").stdout)
         self.assertRegex(self.ctl("--version").stdout, r"^hamictl \d+\.\d+\.\d+\n$")
 
     def test_what_is_no_subcommand_is_refused(self):
         for words, message in [
             (["dance"], 'there is no subcommand "dance"'),
             (["help", "dance"], 'there is no subcommand "dance"'),
+            (["help", "sim", "dance"], '"dance" is none of create, show, fault and remove'),
             ([], "no subcommand given"),
             (["--dance"], "unrecognized option '--dance'"),
         ]:
