@@ -25,6 +25,13 @@ FIRST_SEED, LOAD, LEFT, TOP = 101, 95, 60, 40
 COLOURS = {"binpack": "#b45309", "spread": "#6b7280", "scarcity": "#047857"}
 
 
+def needed(options):
+    """The files without which nothing can be measured."""
+    traces = options.only or TRACES
+    names = ["default" if trace == "cpu0" else trace for trace in traces] + ["default"] * (not options.arrivals_only)
+    return [options.build / "bench/packing", options.trace / "nodes.csv"] + [options.trace / f"pods_{name}.csv" for name in names]
+
+
 class Runs:
     def __init__(self, options):
         self.options = options
@@ -112,6 +119,9 @@ def main():
     parser.add_argument("--save", action="store_true")
     parser.add_argument("--svg", type=pathlib.Path)
     options = parser.parse_args()
+    for path in needed(options):
+        if not path.is_file():
+            parser.error(f"there is no {path}")
     runs, lines, curves = Runs(options), [], {}
 
     def say(line):

@@ -218,7 +218,11 @@ class Demo:
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--build", type=pathlib.Path, default=SOURCE / "build")
-    demo = Demo(parser.parse_args().build)
+    build = parser.parse_args().build
+    for program in "src/ctl/hamictl", "tests/load":
+        if not (build / program).is_file():
+            parser.error(f"there is no {build / program}; --build names the folder that make builds in")
+    demo = Demo(build)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     signal.signal(signal.SIGHUP, lambda *_: sys.exit(129))
     try:

@@ -39,6 +39,24 @@ class Manual(CtlTest):
                 self.assertEqual((ended.returncode, ended.stdout), (code, ""))
                 self.assertIn(f"{script}", ended.stderr)
 
+    def test_scripts_say_which_path_is_wrong(self):
+        trace = self.folder / "trace"
+        trace.mkdir()
+        for words, path in [
+            (["demo/demo.py", "--build", self.folder], self.folder / "src/ctl/hamictl"),
+            (["bench/packing.py", "--build", self.folder, "--trace", trace], self.folder / "bench/packing"),
+            (["bench/packing.py", "--build", BUILD, "--trace", self.folder / "no"], self.folder / "no/nodes.csv"),
+            (["bench/packing.py", "--build", BUILD, "--trace", trace], trace / "nodes.csv"),
+        ]:
+            with self.subTest(words=words):
+                ended = subprocess.run([SOURCE / words[0], *words[1:]], text=True, timeout=30, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+                self.assertEqual((ended.returncode, ended.stdout), (2, ""))
+                self.assertIn(f"error: there is no {path}", ended.stderr.splitlines()[-1])
+        (trace / "nodes.csv").touch()
+        words = [SOURCE / "bench/packing.py", "--build", BUILD, "--trace", trace, "--only", "cpu0", "--arrivals-only"]
+        ended = subprocess.run(words, text=True, timeout=30, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        self.assertIn(f"error: there is no {trace}/pods_default.csv", ended.stderr)
+
     def test_every_page_is_here(self):
         self.assertEqual({path.stem for path in MANUALS.glob("*.1")}, set(PAGES))
 
