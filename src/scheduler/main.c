@@ -232,6 +232,12 @@ static int connect_kube(struct scheduler *scheduler, struct error *err)
     return scheduler->events ? 0 : error_set(err, -ENOMEM, "out of memory");
 }
 
+/* Of an address HOST:PORT that is listened on. */
+static int host_len(const char *address)
+{
+    return (int)(strrchr(address, ':') - address);
+}
+
 static int start_servers(struct scheduler *scheduler, struct error *err)
 {
     const struct options *options = &scheduler->options;
@@ -255,8 +261,10 @@ static int start_servers(struct scheduler *scheduler, struct error *err)
     r = http_server_new(&scheduler->loop, &metrics, &scheduler->metrics, err);
     if (r < 0)
         return r;
-    log_info("serving on %s, port %u, metrics on %s, port %u", options->http_bind,
-             http_server_port(scheduler->server), options->metrics_bind,
+    /* The ports are those that are listened on: the options may say 0. */
+    log_info("serving on %.*s:%u, metrics on %.*s:%u", host_len(options->http_bind),
+             options->http_bind, http_server_port(scheduler->server),
+             host_len(options->metrics_bind), options->metrics_bind,
              http_server_port(scheduler->metrics));
     return 0;
 }

@@ -105,7 +105,7 @@ class Scheduler:
         with self.log_path.open("w") as log:
             self.process = start(self.command(), bare_environment(None, no_proxy="*"), stderr=log, stdout=log)
         check_here(wait_until(lambda: "serving on" in self.said() or self.process.poll() is not None, 20), self.said)
-        ports = re.search(r"serving on \S+, port (\d+), metrics on \S+, port (\d+)", self.said())
+        ports = re.search(r"serving on \S+:(\d+), metrics on \S+:(\d+)", self.said())
         check_here(ports, self.said)
         self.port, self.metrics_port = int(ports[1]), int(ports[2])
         self.local = threading.local()
