@@ -91,6 +91,23 @@ class Resize(CtlTest):
         self.assertTrue(self.until(lambda: launched() > before), "resumed, it goes on")
         self.assertIn("does not go with", self.resize("--suspend", "--resume", number)[2])
 
+    def test_a_suspended_program_that_notes_sigterm_ends_once_it_is_resumed_or_killed(self):
+        for end, code in [("resume", 0), ("kill", 128 + signal.SIGKILL)]:
+            with self.subTest(end=end):
+                process, number = self.lease("--gpumem", "2Gi", LOAD, "--kernel", "1ms", "--seconds", "60")
+                self.assertTrue(self.until(lambda: self.used() > 0))
+                (holder,) = self.holders()
+                self.assertEqual(self.resize("--suspend", number)[0], 0)
+                time.sleep(0.3)
+                os.kill(holder["pid"], signal.SIGTERM)
+                time.sleep(0.5)
+                self.assertIsNone(process.poll())
+                if end == "resume":
+                    self.assertEqual(self.resize("--resume", number)[0], 0)
+                else:
+                    os.kill(holder["pid"], signal.SIGKILL)
+                self.assertEqual(process.wait(20), code)
+
     def test_what_is_held_beyond_a_new_limit_is_not_granted_to_others(self):
         first, number = self.lease("--gpumem", "8Gi", LOAD, "--memory", "6G", "--kernel", "1ms", "--seconds", "60")
         self.assertTrue(self.until(lambda: self.used() >= 6 * GIB))
