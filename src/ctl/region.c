@@ -1,16 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* hamictl region: one shared region, as people want to know it. */
+/* hamictl region: one shared region, as people want to know it; or a list of those in a folder. */
 
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/options.h"
 #include "base/util.h"
 #include "ctl/ctl.h"
+#include "ctl/region_files.h"
 #include "ctl/region_print.h"
 #include "ctl/screen.h"
 #include "region/check.h"
@@ -40,7 +42,7 @@ static int check_together(void *options, struct error *err)
     const struct region_options *region = options;
 
     if (region->files != 1)
-        return error_set(err, -EINVAL, "one region file is to be named");
+        return error_set(err, -EINVAL, "one region file, or a folder with some, is to be named");
     if (region->check && (region->watch || region->json))
         return error_set(err, -EINVAL, "--check goes neither with --watch nor with --json");
     return 0;
@@ -58,10 +60,12 @@ static const struct option_row rows[] = {
 static const struct option_table table = {
     .rows = rows,
     .count = ARRAY_SIZE(rows),
-    .arguments_doc = "FILE",
+    .arguments_doc = "FILE\nFOLDER",
     .doc =
         "Show a container's shared region: what its processes hold and launched, and what the "
-        "library did to them.\v"
+        "library did to them. Of a container's folder its region; of a folder with several, as "
+        "that "
+        "of all containers on a node, a list.\v"
         "BUSY is the device's time that was charged, WAITED for how long launches waited, "
         "LAUNCHES how many did, LONGEST how long one of them did at most. OWN ns is what our own "
         "code takes a launch, as samples have it, beside the driver's and but for the ten "
@@ -76,24 +80,94 @@ static void say(void *data, const char *text)
     (void)printf("%s\n", text);
 }
 
-static int run_check(const struct region_options *options, struct error *err)
+static int check_one(const struct region_file *file, struct error *err)
 {
-    int found = region_check(options->file, say, NULL, err);
+    int found = file->is_empty ? 0 : region_check(file->path, say, NULL, err);
 
     if (found == 0)
-        (void)printf("%s: its parts agree\n", options->file);
+        (void)printf("%s: %s\n", file->path,
+                     file->is_empty ? "no process has used it yet" : "its parts agree");
     return found;
+}
+
+static int run_check(const struct region_options *options, struct error *err)
+{
+    AUTOFREE struct region_files *files = malloc(sizeof(*files));
+    int found = 0, r;
+
+    if (!files)
+        return error_set(err, -ENOMEM, "out of memory");
+    r = region_files_find(options->file, files, err);
+    if (r < 0)
+        return r;
+    for (size_t i = 0; i < files->count && r >= 0; i++) {
+        r = check_one(&files->items[i], err);
+        found += MAX(r, 0);
+    }
+    region_files_deinit(files);
+    return r < 0 ? r : found;
 }
 
 struct shown {
     const struct region_options *options;
+    struct region_files files;
     struct region_picture picture;
 };
 
-static int print(void *data, struct strbuf *text, struct error *err)
+/* An error's text without the path that stands in front of it. */
+static const char *without_path(const char *text, const char *path)
 {
-    struct shown *shown = data;
-    int r = region_picture_read(&shown->picture, shown->options->file, err);
+    const size_t len = strlen(path);
+
+    return strncmp(text, path, len) == 0 && strncmp(text + len, ": ", 2) == 0 ? text + len + 2
+                                                                              : text;
+}
+
+/* One that can't be read says so, and the others are listed. */
+static void add_listed(struct shown *shown, const struct region_file *file, struct table *list)
+{
+    const struct region_picture *picture = NULL;
+    struct error err = ERROR_INIT;
+    int r = 0;
+
+    if (!file->is_empty) {
+        r = region_picture_read(&shown->picture, file->path, &err);
+        picture = r < 0 ? NULL : &shown->picture;
+    }
+    if (r != -ENOENT)
+        region_list_add(list, file->path, picture, without_path(err.text, file->path));
+}
+
+static void print_list(struct shown *shown, struct strbuf *text)
+{
+    struct table list;
+
+    region_list_begin(&list);
+    for (size_t i = 0; i < shown->files.count; i++)
+        add_listed(shown, &shown->files.items[i], &list);
+    table_finish(&list, text);
+}
+
+/* Those that can be read and were used. */
+static void print_list_json(struct shown *shown, struct strbuf *text)
+{
+    const char *before = "";
+
+    strbuf_add(text, "{\"regions\":[");
+    for (size_t i = 0; i < shown->files.count; i++) {
+        if (shown->files.items[i].is_empty ||
+            region_picture_read(&shown->picture, shown->files.items[i].path, NULL) < 0)
+            continue;
+        strbuf_add(text, before);
+        region_print_json(text, &shown->picture);
+        before = ",";
+    }
+    strbuf_add(text, "]}\n");
+}
+
+static int print_one(struct shown *shown, struct strbuf *text, struct error *err)
+{
+    int r = region_picture_read(&shown->picture, shown->files.items[0].path, err);
 
     if (r < 0)
         return r;
@@ -104,6 +178,24 @@ static int print(void *data, struct strbuf *text, struct error *err)
         region_print_tables(text, &shown->picture);
     }
     return 0;
+}
+
+/* A folder is looked into each time: containers come and go. */
+static int print(void *data, struct strbuf *text, struct error *err)
+{
+    struct shown *shown = data;
+    int r = region_files_find(shown->options->file, &shown->files, err);
+
+    if (r < 0)
+        return r;
+    if (shown->files.count == 1 && !shown->files.items[0].is_empty)
+        r = print_one(shown, text, err);
+    else if (shown->options->json)
+        print_list_json(shown, text);
+    else
+        print_list(shown, text);
+    region_files_deinit(&shown->files);
+    return r;
 }
 
 static int show(const struct region_options *options, struct error *err)

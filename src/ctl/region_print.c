@@ -225,6 +225,38 @@ void region_print_tables(struct strbuf *text, const struct region_picture *pictu
         strbuf_add(text, "No process is using it.\n");
 }
 
+void region_list_begin(struct table *table)
+{
+    static const struct table_column columns[] = {
+        {"REGION"},
+        {"PROCESSES", .right = true},
+        {"DEVICES", .right = true},
+        {"USED", .right = true},
+        {"WRONG"},
+    };
+
+    table_init(table, columns, ARRAY_SIZE(columns));
+}
+
+void region_list_add(struct table *table, const char *path, const struct region_picture *picture,
+                     const char *wrong)
+{
+    const struct region_view *view = picture ? &picture->view : NULL;
+    uint64_t used = 0;
+
+    for (unsigned i = 0; view && i < view->device_count; i++)
+        used += view->devices[i].used.total;
+    table_add_row(table);
+    table_add_cell(table, "%s", path);
+    if (*wrong)
+        table_add_cell(table, "-");
+    else
+        table_add_cell(table, "%u", view ? view->process_count : 0);
+    add_number(table, view ? view->device_count : 0);
+    add_size(table, used, true);
+    table_add_cell(table, "%s", *wrong ? wrong : "-");
+}
+
 /* Null where nobody said or counted it. */
 static void add_json_number(struct strbuf *text, const char *name, bool known, uint64_t number)
 {

@@ -26,5 +26,11 @@ int region_picture_read(struct region_picture *picture, const char *path, struct
 
 void region_print_tables(struct strbuf *text, const struct region_picture *picture);
 
+/* A table of regions, which table_finish() ends. picture is NULL where there is none to show: the
+ * region is not in use yet, or can't be read, which wrong says. */
+void region_list_begin(struct table *table);
+void region_list_add(struct table *table, const char *path, const struct region_picture *picture,
+                     const char *wrong);
+
 /* One object, without a line's end. */
 void region_print_json(struct strbuf *text, const struct region_picture *picture);

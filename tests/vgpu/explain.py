@@ -155,10 +155,52 @@ def check_watch():
     guest.wait(20)
 
 
+def check_folder():
+    """As the folder of all containers on a node: a folder for each, with its region."""
+    machine, folder = Machine(), scratch / "containers"
+    folder.mkdir()
+    check(region(folder).returncode == 1 and "no region there" in region(folder).stderr, "a folder without a region says so")
+    paths = {name: folder / name / f"{name}.cache" for name in ("busy", "idle", "new")}
+    for path in paths.values():
+        path.parent.mkdir(parents=True)
+        path.touch()
+    load = lambda path, *words: start([LOAD, *words], limited_environment(machine, memory=GIB, region=path), stdout=subprocess.PIPE)
+    guests = [load(paths["busy"], "--memory", "100M", "--hold") for _ in range(2)]
+    for guest in guests:
+        guest.stdout.readline()
+    load(paths["idle"], "--memory", "10M").wait(20)
+    (folder / "busy/limits").write_text("")
+    (folder / "busy/deeper").mkdir()
+    (folder / "busy/deeper/far.cache").touch()
+    (folder / "link.cache").symlink_to(paths["busy"])
+    ended = region(f"{folder}/")
+    rows = [line.split(None, 4) for line in ended.stdout.splitlines()]
+    check_equal((ended.returncode, rows[0], [row[0] for row in rows[1:]]), (0, ["REGION", "PROCESSES", "DEVICES", "USED", "WRONG"], [str(p) for p in paths.values()]), "of a folder of folders the regions are listed")
+    check_equal([row[1:3] for row in rows[1:]], [["2", "1"], ["0", "1"], ["0", "-"]], "with their living processes")
+    check(rows[1][3] != "-" and rows[2][3] == rows[3][3] == "-", "and what they use", rows)
+    check_equal([one["path"] for one in json.loads(region(folder, "--json").stdout)["regions"]], [str(paths["busy"]), str(paths["idle"])], "as JSON, those that were used")
+    check_equal(len(region(folder / "busy").stdout.splitlines()), 3, "a folder of its own and one in it have two")
+    shutil.rmtree(folder / "busy/deeper")
+    check_equal((shown(folder / "busy")["path"], len(shown(folder / "busy")["processes"])), (str(paths["busy"]), 2), "of a container's folder its region is shown")
+    check(region(folder / "new").stdout.splitlines()[1].split()[:2] == [str(paths["new"]), "0"], "one that no process used yet is listed", region(folder / "new"))
+    ended = region(folder, "--check")
+    check_equal((ended.returncode, [line.rsplit(": ", 1)[1] for line in ended.stdout.splitlines()]), (0, ["its parts agree"] * 2 + ["no process has used it yet"]), "each is checked")
+    paths["new"].write_bytes(b"x" * 5000)
+    ended = region(folder)
+    check(ended.returncode == 0 and "it is not a shared region" in ended.stdout.splitlines()[-1], "what is no region is listed with what is wrong", ended)
+    check_equal(region(folder, "--check").returncode, 1, "and fails a check")
+    for number in range(1024):
+        (folder / f"more-{number}.cache").touch()
+    check("more than 1024 regions" in region(folder).stderr, "their number is bounded", region(folder).stderr)
+    for guest in guests:
+        guest.kill()
+
+
 check_counts(50)
 check_counts(100)
 check_kinds()
 check_parts()
 check_refusals()
 check_watch()
+check_folder()
 finish()

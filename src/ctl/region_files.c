@@ -1,0 +1,129 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "ctl/region_files.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/cleanup.h"
+
+/* A look into a folder and those in it. */
+struct search {
+    struct region_files *files;
+    size_t seen;
+    struct error *err;
+};
+
+static bool is_region_name(const char *name)
+{
+    static const char end[] = ".cache";
+    const size_t len = strlen(name);
+
+    return len >= strlen(end) && strcmp(name + len - strlen(end), end) == 0;
+}
+
+static int add_file(struct region_files *files, const char *path, bool is_empty, struct error *err)
+{
+    char *own = strdup(path);
+
+    if (!own)
+        return error_set(err, -ENOMEM, "out of memory");
+    files->items[files->count++] = (struct region_file){own, is_empty};
+    return 0;
+}
+
+static int search_folder(struct search *search, const char *path, bool goes_on);
+
+static int look_at(struct search *search, const char *folder, int folder_fd, const char *name,
+                   bool goes_on)
+{
+    AUTOFREE char *path = NULL;
+    struct stat st;
+
+    if (name[0] == '.' || fstatat(folder_fd, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+        return 0;
+    if (!(S_ISDIR(st.st_mode) && goes_on) && !(S_ISREG(st.st_mode) && is_region_name(name)))
+        return 0;
+    if (asprintf(&path, "%s/%s", folder, name) < 0) {
+        path = NULL;
+        return error_set(search->err, -ENOMEM, "out of memory");
+    }
+    if (S_ISDIR(st.st_mode))
+        return search_folder(search, path, false);
+    if (search->files->count == REGION_FILES_MAX)
+        return error_set(search->err, -E2BIG, "more than %d regions; name a folder with fewer",
+                         REGION_FILES_MAX);
+    return add_file(search->files, path, st.st_size == 0, search->err);
+}
+
+/* What goes away meanwhile is passed over. */
+static int search_folder(struct search *search, const char *path, bool goes_on)
+{
+    DIR *folder = opendir(path);
+    int r = 0;
+
+    if (!folder && errno == ENOENT)
+        return 0;
+    if (!folder)
+        return error_set(search->err, -errno, "%s: %s", path, strerror(errno));
+    for (const struct dirent *entry = readdir(folder); entry && r == 0; entry = readdir(folder)) {
+        if (++search->seen > REGION_FILES_SEEN_MAX)
+            r = error_set(search->err, -E2BIG, "%s: too many files there", path);
+        else
+            r = look_at(search, path, dirfd(folder), entry->d_name, goes_on);
+    }
+    (void)closedir(folder);
+    return r;
+}
+
+static int compare_files(const void *one, const void *other)
+{
+    return strcmp(((const struct region_file *)one)->path,
+                  ((const struct region_file *)other)->path);
+}
+
+/* "/a/" and "/a" are the same folder, and make the same paths. */
+static int find_in_folder(const char *given, struct region_files *files, struct error *err)
+{
+    struct search search = {.files = files, .err = err};
+    AUTOFREE char *path = strdup(given);
+    int r;
+
+    if (!path)
+        return error_set(err, -ENOMEM, "out of memory");
+    for (size_t len = strlen(path); len > 1 && path[len - 1] == '/'; len--)
+        path[len - 1] = '\0';
+    files->in_folder = true;
+    r = search_folder(&search, path, true);
+    if (r == 0 && !files->count)
+        r = error_set(err, -ENOENT, "%s: no region there: no file *.cache, nor in a folder in it",
+                      path);
+    qsort(files->items, files->count, sizeof(*files->items), compare_files);
+    return r;
+}
+
+int region_files_find(const char *path, struct region_files *ret_files, struct error *err)
+{
+    struct stat st;
+    int r;
+
+    ret_files->count = 0;
+    ret_files->in_folder = false;
+    if (stat(path, &st) == 0 && S_ISDIR(st.st_mode))
+        r = find_in_folder(path, ret_files, err);
+    else
+        r = add_file(ret_files, path, false, err);
+    if (r < 0)
+        region_files_deinit(ret_files);
+    return r;
+}
+
+void region_files_deinit(struct region_files *files)
+{
+    while (files->count)
+        free(files->items[--files->count].path);
+}

@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/* The regions that somebody means by a path: a file, a container's folder, or the folder of all. */
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "base/error.h"
+
+enum {
+    REGION_FILES_MAX = 1024,
+    REGION_FILES_SEEN_MAX = 65536, /* of all entries of the folders */
+};
+
+struct region_file {
+    char *path;
+    bool is_empty; /* it was made for a container of which no process has used it yet */
+};
+
+struct region_files {
+    bool in_folder; /* else the path is the only one, whatever it leads to */
+    size_t count;   /* at least one */
+    struct region_file items[REGION_FILES_MAX]; /* by path */
+};
+
+/*
+ * A folder's files *.cache, and those of the folders in it; links are not followed. The caller
+ * frees them by region_files_deinit(), a failure leaves none. -ENOENT: there are none; -E2BIG: more
+ * than the bounds; or another negative errno, with err set.
+ */
+int region_files_find(const char *path, struct region_files *ret_files, struct error *err);
+
+void region_files_deinit(struct region_files *files);
