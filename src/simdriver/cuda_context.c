@@ -244,7 +244,7 @@ PUBLIC CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device)
     if (primary->users == 0)
         r = CUDA_ERROR_INVALID_CONTEXT;
     else if (primary->users == 1)
-        r = guest_check_safe();
+        r = guest_pass_fault(guest_check_safe());
     if (r == CUDA_SUCCESS && --primary->users == 0)
         end_primary(primary);
     (void)pthread_mutex_unlock(&guest.lock);
@@ -262,7 +262,7 @@ PUBLIC CUresult cuDevicePrimaryCtxReset_v2(CUdevice device)
 
     if (r != CUDA_SUCCESS)
         return r;
-    r = guest_check_safe();
+    r = guest_pass_fault(guest_check_safe());
     if (r != CUDA_SUCCESS)
         return r;
     (void)pthread_mutex_lock(&guest.lock);
@@ -358,7 +358,7 @@ PUBLIC CUresult cuCtxCreate_v4(CUcontext *context, CUctxCreateParams *params, un
 
 PUBLIC CUresult cuCtxDestroy_v2(CUcontext context)
 {
-    CUresult r = guest_check_safe();
+    CUresult r = guest_pass_fault(guest_check_safe());
     uint32_t i;
 
     if (r != CUDA_SUCCESS)
@@ -441,7 +441,7 @@ PUBLIC CUresult cuCtxDetach(CUcontext context)
 
 PUBLIC CUresult cuCtxPushCurrent_v2(CUcontext context)
 {
-    CUresult r = guest_check();
+    CUresult r = guest_pass_fault(guest_check());
     uint32_t i;
 
     if (r != CUDA_SUCCESS)
@@ -461,7 +461,7 @@ PUBLIC CUresult cuCtxPushCurrent(CUcontext context)
 
 PUBLIC CUresult cuCtxPopCurrent_v2(CUcontext *context)
 {
-    CUresult r = guest_check();
+    CUresult r = guest_pass_fault(guest_check());
 
     if (r != CUDA_SUCCESS)
         return r;
@@ -480,7 +480,7 @@ PUBLIC CUresult cuCtxPopCurrent(CUcontext *context)
 
 PUBLIC CUresult cuCtxSetCurrent(CUcontext context)
 {
-    CUresult r = guest_check();
+    CUresult r = guest_pass_fault(guest_check());
     uint32_t i;
 
     if (r != CUDA_SUCCESS)
@@ -499,7 +499,7 @@ PUBLIC CUresult cuCtxSetCurrent(CUcontext context)
 
 PUBLIC CUresult cuCtxGetCurrent(CUcontext *context)
 {
-    CUresult r = guest_check();
+    CUresult r = guest_pass_fault(guest_check());
 
     if (r != CUDA_SUCCESS)
         return r;
@@ -512,7 +512,7 @@ PUBLIC CUresult cuCtxGetCurrent(CUcontext *context)
 PUBLIC CUresult cuCtxGetDevice(CUdevice *device)
 {
     uint32_t context;
-    CUresult r = guest_current(&context);
+    CUresult r = guest_pass_fault(guest_current(&context));
 
     if (r != CUDA_SUCCESS)
         return r;

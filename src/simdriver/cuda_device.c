@@ -144,7 +144,7 @@ static const struct sim_gpu_spec *spec_of(CUdevice device)
 
 PUBLIC CUresult cuDeviceGetCount(int *count)
 {
-    CUresult r = guest_check();
+    CUresult r = guest_pass_fault(guest_check());
 
     if (r != CUDA_SUCCESS)
         return r;
@@ -326,7 +326,7 @@ PUBLIC CUresult cuDeviceGetPCIBusId(char *bus_id, int len, CUdevice device)
 PUBLIC CUresult cuDeviceGetByPCIBusId(CUdevice *device, const char *bus_id)
 {
     unsigned domain = 0, bus = 0, slot = 0;
-    CUresult r = guest_check();
+    CUresult r = guest_pass_fault(guest_check());
 
     if (r != CUDA_SUCCESS)
         return r;

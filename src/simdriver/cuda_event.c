@@ -178,11 +178,11 @@ PUBLIC CUresult cuEventSynchronize(CUevent handle)
     if (r != CUDA_SUCCESS)
         return r;
     if (is_pending(event) && guest_state()->streams[event->stream].gen == event->stream_gen)
-        guest_wait(event->stream, event->seq, event->work_ns);
+        r = guest_wait(event->stream, event->seq, event->work_ns);
     else
         sim_unlock(guest.sim);
     guest_pools_waited();
-    return CUDA_SUCCESS;
+    return r;
 }
 
 static CUresult elapsed(const struct sim_event *from, const struct sim_event *to, float *ret_ms)

@@ -43,7 +43,8 @@ static struct parameters read_parameters(CUfunction handle, void **params, void 
 {
     const struct module_function *function = module_find_function(handle);
     struct parameters parameters = {0};
-    unsigned count = function && function->role ? 2 : 1;
+    bool has_second = function && function->role && function->role != SIM_ROLE_FAULTS;
+    unsigned count = has_second ? 2 : 1;
 
     if (!params && extra)
         return parameters_of_buffer(extra);
@@ -77,7 +78,7 @@ static CUresult launch_now(uint32_t stream, struct sim_op *op)
     CUresult r = guest_launch(stream, op);
 
     if (r == CUDA_SUCCESS && guest.blocking)
-        guest_wait(stream, st->tail, st->enqueued_ns);
+        r = guest_wait(stream, st->tail, st->enqueued_ns);
     else
         sim_unlock(guest.sim);
     return r;
@@ -200,8 +201,10 @@ CUresult guest_make_kernel(const CUDA_KERNEL_NODE_PARAMS *params, uint32_t conte
 CUresult guest_launch(uint32_t stream, struct sim_op *op)
 {
     unsigned device = guest_context(guest_state()->streams[stream].context)->device;
-    CUresult r = guest_append(stream, op);
+    CUresult r;
 
+    guest.may_fault |= op->gen == SIM_ROLE_FAULTS;
+    r = guest_append(stream, op);
     if (r == CUDA_SUCCESS)
         guest_state()->processes[guest.sim->slot].usage[device].launches++;
     return r;

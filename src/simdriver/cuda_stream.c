@@ -123,9 +123,9 @@ static CUresult synchronize(CUstream stream, bool per_thread)
     st = &guest_state()->streams[i];
     if (i == guest_context(st->context)->legacy)
         sim_join_legacy(guest_state(), i);
-    guest_wait(i, st->tail, st->enqueued_ns);
+    r = guest_wait(i, st->tail, st->enqueued_ns);
     guest_pools_waited();
-    return CUDA_SUCCESS;
+    return r;
 }
 
 PUBLIC CUresult cuStreamSynchronize(CUstream stream)
@@ -161,13 +161,13 @@ static void wait_context_locked(uint32_t context)
     uint64_t order = guest_state()->orders;
     uint32_t gen = c->gen;
 
-    while (c->gen == gen) {
+    while (c->gen == gen && !guest_is_faulted()) {
         int64_t until_ns = estimate_context(context, order);
 
         if (!until_ns)
             break;
         sim_unlock(guest.sim);
-        sim_sleep_until(guest.sim, until_ns);
+        guest_sleep(until_ns);
         sim_advance(guest_state(), c->device, sim_lock(guest.sim));
     }
     sim_unlock(guest.sim);
@@ -194,7 +194,7 @@ PUBLIC CUresult cuCtxSynchronize(void)
     }
     wait_context_locked(context);
     guest_pools_waited();
-    return CUDA_SUCCESS;
+    return guest_check();
 }
 
 CUresult guest_wait_event(uint32_t stream, uint32_t e)

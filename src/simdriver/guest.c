@@ -191,7 +191,7 @@ PUBLIC CUresult cuInit(unsigned int flags)
 /* An instance that was ended is no device any more, whatever is made in its place. */
 CUresult guest_check_device(CUdevice device)
 {
-    CUresult r = guest_check();
+    CUresult r = guest_pass_fault(guest_check());
 
     if (r != CUDA_SUCCESS)
         return r;
@@ -250,13 +250,13 @@ CUresult guest_current(uint32_t *ret_context)
 {
     CUresult r = guest_check();
 
-    if (r != CUDA_SUCCESS)
+    if (guest_pass_fault(r) != CUDA_SUCCESS)
         return r;
     if (!guest_thread.depth || !guest_thread.stack[guest_thread.depth - 1])
         return CUDA_ERROR_INVALID_CONTEXT;
     if (!find_context(guest_thread.stack[guest_thread.depth - 1], ret_context))
         return CUDA_ERROR_CONTEXT_IS_DESTROYED;
-    return CUDA_SUCCESS;
+    return r;
 }
 
 CUresult guest_current_safe(uint32_t *ret_context)
@@ -389,6 +389,13 @@ CUresult guest_enter_stream(CUstream handle, bool per_thread, uint32_t *ret_stre
     return CUDA_SUCCESS;
 }
 
+void guest_sleep(int64_t until_ns)
+{
+    if (guest.may_fault)
+        until_ns = MIN(until_ns, sim_now(guest_state()) + NS_PER_MS);
+    sim_sleep_until(guest.sim, until_ns);
+}
+
 /* Sleeps to a stream's estimated moment. False when the stream has gone meanwhile. */
 static bool sleep_for(uint32_t stream, uint32_t gen, uint64_t seq, int64_t work_ns)
 {
@@ -398,9 +405,9 @@ static bool sleep_for(uint32_t stream, uint32_t gen, uint64_t seq, int64_t work_
     int64_t now_ns;
 
     sim_unlock(guest.sim);
-    sim_sleep_until(guest.sim, until_ns);
+    guest_sleep(until_ns);
     now_ns = sim_lock(guest.sim);
-    if (st->gen != gen || !st->owner)
+    if (st->gen != gen || !st->owner || guest_is_faulted())
         return false;
     sim_advance(s, s->contexts[st->context].device, now_ns);
     return st->gen == gen && st->owner;
@@ -416,13 +423,14 @@ CUresult guest_append(uint32_t stream, struct sim_op *op)
         const struct sim_op *head = sim_stream_head(s, stream);
 
         if (!sleep_for(stream, gen, st->head + 1, st->done_ns + head->work_ns))
-            return CUDA_ERROR_CONTEXT_IS_DESTROYED;
+            return guest_is_faulted() ? CUDA_ERROR_ILLEGAL_ADDRESS
+                                      : CUDA_ERROR_CONTEXT_IS_DESTROYED;
     }
     sim_enqueue(s, stream, op);
     return CUDA_SUCCESS;
 }
 
-void guest_wait(uint32_t stream, uint64_t seq, int64_t work_ns)
+CUresult guest_wait(uint32_t stream, uint64_t seq, int64_t work_ns)
 {
     struct sim_stream *st = &guest_state()->streams[stream];
     uint32_t gen = st->gen;
@@ -430,4 +438,5 @@ void guest_wait(uint32_t stream, uint64_t seq, int64_t work_ns)
     while (st->head < seq && sleep_for(stream, gen, seq, work_ns))
         ;
     sim_unlock(guest.sim);
+    return guest_check();
 }

@@ -33,6 +33,7 @@ struct guest {
     uint32_t captures; /* that go on */
     bool blocking;     /* CUDA_LAUNCH_BLOCKING: a launch returns when the kernel has ended */
     bool eager;        /* CUDA_MODULE_LOADING, or the machine's */
+    bool may_fault;    /* a kernel was launched that will */
     uint32_t queues;   /* of a context */
     struct sim *sim;
     pthread_mutex_t lock;
@@ -63,17 +64,30 @@ struct guest_thread {
 
 extern __thread struct guest_thread guest_thread;
 
-/* CUDA_SUCCESS once cuInit() succeeded. */
-static inline CUresult guest_check(void)
+/* Whether a kernel of this process was at an address that is none. */
+static inline bool guest_is_faulted(void)
 {
-    return __atomic_load_n(&guest.ready, __ATOMIC_ACQUIRE) ? CUDA_SUCCESS
-                                                           : CUDA_ERROR_NOT_INITIALIZED;
+    return __atomic_load_n(&guest.sim->state->processes[guest.sim->slot].faulted, __ATOMIC_ACQUIRE);
 }
 
-/* As above, and the device exists. */
+/* CUDA_SUCCESS once cuInit() succeeded; CUDA_ERROR_ILLEGAL_ADDRESS after such a kernel. */
+static inline CUresult guest_check(void)
+{
+    if (!__atomic_load_n(&guest.ready, __ATOMIC_ACQUIRE))
+        return CUDA_ERROR_NOT_INITIALIZED;
+    return guest_is_faulted() ? CUDA_ERROR_ILLEGAL_ADDRESS : CUDA_SUCCESS;
+}
+
+/* For what goes on after that: it tells of a device, makes a context current, or ends one. */
+static inline CUresult guest_pass_fault(CUresult checked)
+{
+    return checked == CUDA_ERROR_ILLEGAL_ADDRESS ? CUDA_SUCCESS : checked;
+}
+
+/* cuInit() succeeded, and the device exists. */
 CUresult guest_check_device(CUdevice device);
 
-/* As above, and a living context is current: its index. */
+/* As guest_check(), and a living context is current: its index, also after a fault. */
 CUresult guest_current(uint32_t *ret_context);
 
 /* Where a handle that was one is an error in the kinder mode; in the other one this is the end. */
@@ -132,8 +146,11 @@ CUresult guest_make_kernel(const CUDA_KERNEL_NODE_PARAMS *params, uint32_t conte
 struct sim_op guest_make_copy(const CUDA_MEMSET_NODE_PARAMS *to, uint32_t context);
 struct sim_op guest_make_set(const CUDA_MEMSET_NODE_PARAMS *params, uint32_t context);
 
-/* Waits until a stream has done so many ops. Locked before, unlocked after. */
-void guest_wait(uint32_t stream, uint64_t seq, int64_t work_ns);
+/* Sleeps to an estimated moment, the machine unlocked. What may fault is done earlier then. */
+void guest_sleep(int64_t until_ns);
+
+/* Waits until a stream has done so many ops; then guest_check(). Locked before, unlocked after. */
+CUresult guest_wait(uint32_t stream, uint64_t seq, int64_t work_ns);
 
 /* More, or less, of a context's memory, in pieces as they were asked for. False: there is no room.
  */

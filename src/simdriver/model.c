@@ -225,7 +225,9 @@ static void start_kernel(struct sim_state *s, uint32_t stream, const struct sim_
     c->weight += op->weight;
     if (st->started == st->head + 1)
         return;
-    st->finish = c->clock + op->work_ns * SIM_WORK_SCALE;
+    st->finish = c->clock;
+    if (!s->processes[c->owner - 1].faulted)
+        st->finish += op->work_ns * SIM_WORK_SCALE;
     __atomic_store_n(&st->started, st->head + 1, __ATOMIC_RELEASE);
 }
 
@@ -359,10 +361,18 @@ static void stamp_event(struct sim_state *s, const struct sim_op *op, int64_t no
  */
 static void take_post(struct sim_state *s, struct sim_stream *st, const struct sim_op *op)
 {
-    if (st->took == st->head + 1)
-        return;
+    if (st->took == st->head + 1 || !s->flags[op->target])
+        return; /* without one it ends where its process is at fault */
     __atomic_store_n(&st->took, st->head + 1, __ATOMIC_RELEASE);
     s->flags[op->target]--;
+}
+
+/* What else of the context runs ends with it. */
+static void fault(struct sim_state *s, struct sim_context *c)
+{
+    __atomic_store_n(&s->processes[c->owner - 1].faulted, 1, __ATOMIC_RELEASE);
+    for (uint32_t i = c->streams; i; i = s->streams[i].sibling)
+        s->streams[i].finish = MIN(s->streams[i].finish, c->clock);
 }
 
 static void finish_kernel(struct sim_state *s, struct sim_stream *st, const struct sim_op *op)
@@ -373,6 +383,8 @@ static void finish_kernel(struct sim_state *s, struct sim_stream *st, const stru
         take_post(s, st, op);
     if (op->gen == SIM_ROLE_POSTS)
         s->flags[op->target]++;
+    if (op->gen == SIM_ROLE_FAULTS)
+        fault(s, &s->contexts[st->context]);
 }
 
 /* The head is done: what it is for happens before the one store that takes it off. */
@@ -399,7 +411,8 @@ static bool head_is_done(const struct sim_state *s, uint32_t stream)
     if (op->kind != SIM_OP_KERNEL)
         return true;
     return st->finish <= s->contexts[st->context].clock &&
-           (op->gen != SIM_ROLE_WAITS || s->flags[op->target] || st->took == st->head + 1);
+           (op->gen != SIM_ROLE_WAITS || s->flags[op->target] || st->took == st->head + 1 ||
+            s->processes[s->contexts[st->context].owner - 1].faulted);
 }
 
 bool sim_stream_spins(const struct sim_state *s, uint32_t stream)

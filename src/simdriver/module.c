@@ -60,6 +60,8 @@ static CUresult parse_words(char *words, struct module_kernel *kernel)
             kernel->role = SIM_ROLE_TOUCHES;
         else if (strcmp(word, "counts") == 0)
             kernel->role = SIM_ROLE_COUNTS;
+        else if (strcmp(word, "faults") == 0)
+            kernel->role = SIM_ROLE_FAULTS;
         else if (strncmp(word, "local=", 6) != 0 || parse_u64(word + 6, &kernel->local_bytes) < 0)
             return CUDA_ERROR_INVALID_IMAGE;
     }

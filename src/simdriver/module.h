@@ -14,6 +14,7 @@
  * than it could take a post of that flag; a posting one posts it as it ends. Behind "touches" it is
  * an address of managed memory, which comes to the device as it is launched, and behind "counts" a
  * condition of the graph that the kernel is a node of, which it makes one less if it is above 0.
+ * Behind "faults" it is nothing: as such a kernel ends its process is at fault for good.
  * "local=BYTES" is what each of its threads needs of the stack. The size is divided among the
  * kernels, where they are loaded one by one.
  *

@@ -205,6 +205,7 @@ static int take_slot(struct sim *sim)
         process->who = sim->self;
         process->host_pid = own_host_pid(sim);
         process->program = program_number();
+        process->faulted = 0;
         __atomic_store_n(&process->in_use, 1, __ATOMIC_RELEASE);
         sim->slot = (int)i;
         return 0;

@@ -40,7 +40,7 @@ enum {
 };
 
 #define SIM_MAGIC UINT64_C(0x31656e696d696168) /* "haimine1" */
-#define SIM_VERSION 9
+#define SIM_VERSION 10
 #define SIM_BUCKET_NS (NS_PER_S / 32)
 
 /* Busy time of the last two seconds, in a ring of buckets. */
@@ -74,6 +74,8 @@ struct sim_process {
     struct proc_identity who;
     int32_t host_pid; /* in the machine's pid namespace; 0: not known yet */
     uint64_t program; /* differs after an exec */
+    uint32_t faulted; /* a kernel of its was at an address that is none */
+    uint32_t reserved;
     struct sim_usage usage[SIM_DEVICES];
 };
 
@@ -103,6 +105,7 @@ enum sim_op_role {
     SIM_ROLE_POSTS,   /* posts the flag as it ends */
     SIM_ROLE_TOUCHES, /* of a module's kernel only: managed memory, as it is launched */
     SIM_ROLE_COUNTS,  /* and so: a condition of a graph down */
+    SIM_ROLE_FAULTS,  /* its process is at fault as it ends */
 };
 
 struct sim_op {
