@@ -231,31 +231,41 @@ static int set_managed(struct limits *limits, unsigned index, const char *value)
     return limits_read_managed(value, &limits->managed);
 }
 
+#define SIZE "a size, as 4g or 512m"
+#define NUMBER "a whole number"
+#define PATH "a path from the root on"
+
 static const struct {
     const char *key;
     limits_setter set;
-    bool per_device; /* "<key>_<i>" is for device i, "<key>" for those without one */
+    const char *wanted; /* what a value is, for who wrote another; NULL: none is refused */
+    bool per_device;    /* "<key>_<i>" is for device i, "<key>" for those without one */
 } limits_keys[] = {
-    {.key = "NVIDIA_VISIBLE_DEVICES", .set = set_devices},
-    {.key = "CUDA_DEVICE_MEMORY_LIMIT", .set = set_memory, .per_device = true},
-    {.key = "CUDA_DEVICE_SM_LIMIT", .set = set_cores, .per_device = true},
-    {.key = "CUDA_DEVICE_CONTEXT_SIZE", .set = set_context, .per_device = true},
-    {.key = "CUDA_DEVICE_MEMORY_SHARED_CACHE", .set = set_region},
-    {.key = "CUDA_TASK_PRIORITY", .set = set_priority},
-    {.key = "GPU_CORE_UTILIZATION_POLICY", .set = set_core_policy},
-    {.key = "CUDA_OVERSUBSCRIBE", .set = set_oversubscribed},
-    {.key = "HAMI_ENVIRONMENT_MEMORY_LIMIT", .set = set_given_memory, .per_device = true},
-    {.key = "HAMI_ENVIRONMENT_SM_LIMIT", .set = set_given_cores, .per_device = true},
-    {.key = "HAMI_REGION_INODE", .set = set_inode},
-    {.key = "HAMI_CARD_CELLS", .set = set_cells},
-    {.key = "HAMI_CARDS", .set = set_cards},
-    {.key = "HAMI_CARD_RANKS", .set = set_ranks},
-    {.key = "HAMI_SUSPENDED", .set = set_suspended},
-    {.key = "HAMI_VISIBLE_DEVICES", .set = set_visible},
-    {.key = "HAMI_IMPORTS", .set = set_imports},
-    {.key = "HAMI_UNACCOUNTED", .set = set_unaccounted},
-    {.key = "HAMI_MANAGED", .set = set_managed},
+    {"NVIDIA_VISIBLE_DEVICES", set_devices,
+     "sixteen names of devices at most, with commas between"},
+    {"CUDA_DEVICE_MEMORY_LIMIT", set_memory, SIZE, .per_device = true},
+    {"CUDA_DEVICE_SM_LIMIT", set_cores, NUMBER, .per_device = true},
+    {"CUDA_DEVICE_CONTEXT_SIZE", set_context, SIZE, .per_device = true},
+    {"CUDA_DEVICE_MEMORY_SHARED_CACHE", set_region, PATH},
+    {"CUDA_TASK_PRIORITY", set_priority, NUMBER},
+    {"GPU_CORE_UTILIZATION_POLICY", set_core_policy, NULL},
+    {"CUDA_OVERSUBSCRIBE", set_oversubscribed, NULL},
+    {"HAMI_ENVIRONMENT_MEMORY_LIMIT", set_given_memory, SIZE, .per_device = true},
+    {"HAMI_ENVIRONMENT_SM_LIMIT", set_given_cores, NUMBER, .per_device = true},
+    {"HAMI_REGION_INODE", set_inode, NUMBER},
+    {"HAMI_CARD_CELLS", set_cells, PATH},
+    {"HAMI_CARDS", set_cards, PATH},
+    {"HAMI_CARD_RANKS", set_ranks, PATH},
+    {"HAMI_SUSPENDED", set_suspended, "true or false"},
+    {"HAMI_VISIBLE_DEVICES", set_visible, "granted or all"},
+    {"HAMI_IMPORTS", set_imports, "refuse or allow"},
+    {"HAMI_UNACCOUNTED", set_unaccounted, "refuse or allow"},
+    {"HAMI_MANAGED", set_managed, "resident, full or free"},
 };
+
+#undef SIZE
+#undef NUMBER
+#undef PATH
 
 bool limits_any(const struct limits *limits)
 {
@@ -314,7 +324,8 @@ static int apply(struct limits *limits, enum pass pass, const char *assignment, 
             continue;
         r = apply_tail(limits, row, pass, assignment + len);
         if (r < 0)
-            return error_set(err, r, "\"%.100s\" can't be read", assignment);
+            return error_set(err, r, "\"%.100s\" can't be read: it takes %s", assignment,
+                             limits_keys[row].wanted);
     }
     return 0;
 }

@@ -216,6 +216,29 @@ static void what_is_written_is_read_back(void **state)
     assert_string_equal(again.region_path, "/");
 }
 
+static void what_is_wrong_is_said_with_what_is_right(void **state)
+{
+    static const char *const wrong[][2] = {
+        {"CUDA_DEVICE_MEMORY_LIMIT_0=abc", "a size, as 4g or 512m"},
+        {"CUDA_DEVICE_SM_LIMIT=half", "a whole number"},
+        {"CUDA_DEVICE_MEMORY_SHARED_CACHE=here", "a path from the root on"},
+        {"HAMI_SUSPENDED=1", "true or false"},
+        {"HAMI_MANAGED=some", "resident, full or free"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_SIZE(wrong); i++) {
+        struct limits limits = LIMITS_INIT;
+        struct error err = ERROR_INIT;
+        char text[256];
+
+        (void)snprintf(text, sizeof(text), "\"%s\" can't be read: it takes %s", wrong[i][0],
+                       wrong[i][1]);
+        assert_true(limits_parse(&limits, wrong[i][0], &err) < 0);
+        assert_non_null(strstr(err.text, text));
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -228,6 +251,7 @@ int main(void)
         cmocka_unit_test(a_priority_of_any_size_is_one),
         cmocka_unit_test(words_of_hami_mean_what_they_say),
         cmocka_unit_test(what_is_written_is_read_back),
+        cmocka_unit_test(what_is_wrong_is_said_with_what_is_right),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
