@@ -262,8 +262,9 @@ class Container:
         children = pathlib.Path(f"/proc/{self.holder.pid}/task/{self.holder.pid}/children")
         wait_until(lambda: children.read_text().split())
         program = children.read_text().split()[0]
-        wait_until(lambda: pathlib.Path(f"/proc/{program}/comm").read_text() == "sleep\n")
-        told = pathlib.Path(f"/proc/{program}/environ").read_bytes().decode().split("\0")
+        environ = pathlib.Path(f"/proc/{program}/environ")  # is there a moment later than the program's name
+        wait_until(lambda: b"CUDA_DEVICE_MEMORY_SHARED_CACHE=" in environ.read_bytes())
+        told = environ.read_bytes().decode().split("\0")
         self.environment = dict(word.split("=", 1) for word in told if "=" in word)
         self.environment["CUDA_MODULE_LOADING"] = self.loading
         self.lease = pathlib.Path(self.environment["CUDA_DEVICE_MEMORY_SHARED_CACHE"]).parent.name
