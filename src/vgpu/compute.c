@@ -226,14 +226,20 @@ static bool begin_captured(const struct launch *launch)
     return false;
 }
 
+CUresult compute_begin_watch(void)
+{
+    CUresult result = watch_start();
+
+    return atomic_load(&vgpu.limited_compute) ? result : CUDA_SUCCESS;
+}
+
 CUresult compute_admit_in(CUcontext context, const struct launch *launch,
                           struct compute_ticket *ticket)
 {
-    CUresult watched, result = CUDA_ERROR_CONTEXT_IS_DESTROYED;
+    CUresult watched = compute_begin_watch(), result = CUDA_ERROR_CONTEXT_IS_DESTROYED;
 
     *ticket = (struct compute_ticket){.context = context};
-    watched = watch_start();
-    if (watched != CUDA_SUCCESS && atomic_load(&vgpu.limited_compute))
+    if (watched != CUDA_SUCCESS)
         return watched;
     note_activity();
     /* A context that the driver refused to end is there again. */

@@ -54,6 +54,9 @@ static inline CUcontext compute_name_elsewhere(const struct compute_row *row)
     return (CUcontext)(uintptr_t)row;
 }
 
+/* watch_start(), of which an error counts where there is a limit. */
+CUresult compute_begin_watch(void);
+
 /* As compute_admit(), in a context that is known, and no capture's. compute_admit_row(): in a row,
  * false when what it was for has ended. compute_wait() waits only. */
 CUresult compute_admit_in(CUcontext context, const struct launch *launch,

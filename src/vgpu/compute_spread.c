@@ -73,8 +73,8 @@ CUresult compute_admit_spread(const struct launch *launch, unsigned devices,
         compute_stream_device(launch->stream, launch->per_thread, &device) != CUDA_SUCCESS)
         return CUDA_SUCCESS;
     vgpu_refresh();
-    watched = watch_start();
-    if (watched != CUDA_SUCCESS && atomic_load(&vgpu.limited_compute))
+    watched = compute_begin_watch();
+    if (watched != CUDA_SUCCESS)
         return watched;
     spread->looked_in = compute_looked_in(launch->stream, spread->context);
     here = 1u << (device - vgpu.devices);
