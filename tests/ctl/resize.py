@@ -47,7 +47,8 @@ class Resize(CtlTest):
         self.make_machine("--gpus", "2", "--memory", "16Gi")
         _, number = self.lease("--gpus", "2", "--gpumem", "2Gi", "--gpucores", "30", LOAD, "--memory", "1G", "--seconds", "60")
         (region,) = (self.folder / "machine.run").rglob("*.cache")
-        limits = lambda: [(d["limit_bytes"], d["cores_percent"]) for d in json.loads(self.ctl("region", "--json", region).stdout)["devices"]]
+        told = lambda: self.ctl("region", "--json", region).stdout  # nothing until the program uses it
+        limits = lambda: [(d["limit_bytes"], d["cores_percent"]) for d in json.loads(told() or '{"devices": []}')["devices"]]
         self.assertTrue(self.until(lambda: limits() == [(2 * GIB, 30)] * 2), limits())
         self.assertEqual(self.resize("--gpumem", "4Gi", "--gpucores", "60", number)[0], 0)
         self.assertTrue(self.until(lambda: limits() == [(4 * GIB, 60)] * 2), limits())
