@@ -73,12 +73,17 @@ static bool charge_once(struct vgpu_device *device, enum vgpu_kind kind, uint64_
     return outcome == LEDGER_CHARGED;
 }
 
-bool vgpu_try_charge(struct vgpu_device *device, enum vgpu_kind kind, uint64_t units)
+bool vgpu_try_charge_now(struct vgpu_device *device, enum vgpu_kind kind, uint64_t units)
 {
-    vgpu_refresh();
     if (charge_once(device, kind, units))
         return true;
     return region_settle(&vgpu.region) > 0 && charge_once(device, kind, units);
+}
+
+bool vgpu_try_charge(struct vgpu_device *device, enum vgpu_kind kind, uint64_t units)
+{
+    (void)vgpu_refresh();
+    return vgpu_try_charge_now(device, kind, units);
 }
 
 void vgpu_count_refusal(const struct vgpu_device *device, enum region_refusal reason)

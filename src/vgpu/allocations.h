@@ -21,7 +21,8 @@ enum allocation_kind {
     ALLOCATION_POOL_IMPORT, /* addresses of other processes' pools */
     ALLOCATION_EXTERNAL,    /* imported memory of other interfaces, by handle */
     ALLOCATION_GRAPHICS,    /* registered buffers and images of GL, EGL and VDPAU, by handle */
-    ALLOCATION_HOME, /* of code and of what launches it, by handle; units: devices (graph_homes.h) */
+    ALLOCATION_HOME, /* of code and of what launches it, by handle; units: devices (graph_homes.h)
+                      */
     ALLOCATION_KINDS,
 };
 

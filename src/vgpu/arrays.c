@@ -100,7 +100,7 @@ static bool is_no_answer(CUresult result)
  */
 static CUresult measure(const struct shape *shape, uint64_t *ret_bytes, bool *ret_doubtful)
 {
-    struct vgpu_device *device = vgpu_current_device();
+    struct vgpu_device *device = vgpu_likely_device();
     CUDA_ARRAY3D_DESCRIPTOR twin = shape->descriptor;
     CUDA_ARRAY_MEMORY_REQUIREMENTS told = {0};
     CUresult result;

@@ -410,29 +410,35 @@ static void look_at_cards(void)
         card_look_around(&vgpu.devices[i].share.card);
 }
 
-void vgpu_refresh(void)
+static void refresh_locked(void)
 {
-    int64_t now = clock_coarse_ns();
-    int64_t looked = atomic_load_explicit(&state.looked_ns, memory_order_relaxed);
-
-    if (now - looked < REFRESH_NS ||
-        !atomic_compare_exchange_strong(&state.looked_ns, &looked, now))
-        return;
-    if (!lock_try_mutex(&state.lock))
-        return;
     source_refresh();
-    if (atomic_load(&vgpu.mode) == VGPU_ON) {
-        region_keep(&vgpu.region);
-        if (region_is_lost(&vgpu.region)) {
-            vgpu_say(VGPU_WORD_REGION,
-                     "%s: it was removed or replaced while in use; no more of the GPU's memory is "
-                     "given to this process",
-                     vgpu.region.path);
-            atomic_store(&vgpu.region_lost, true);
-        }
-        apply_limits(false);
-        if (state.refreshes++ % CARDS_REFRESHES == 0)
-            look_at_cards();
+    if (atomic_load(&vgpu.mode) != VGPU_ON)
+        return;
+    region_keep(&vgpu.region);
+    if (region_is_lost(&vgpu.region)) {
+        vgpu_say(VGPU_WORD_REGION,
+                 "%s: it was removed or replaced while in use; no more of the GPU's memory is "
+                 "given to this process",
+                 vgpu.region.path);
+        atomic_store(&vgpu.region_lost, true);
     }
+    apply_limits(false);
+    if (state.refreshes++ % CARDS_REFRESHES == 0)
+        look_at_cards();
+}
+
+int64_t vgpu_refresh(void)
+{
+    int64_t now_ns = clock_coarse_ns();
+    int64_t looked_ns = atomic_load_explicit(&state.looked_ns, memory_order_relaxed);
+
+    if (now_ns - looked_ns < REFRESH_NS ||
+        !atomic_compare_exchange_strong(&state.looked_ns, &looked_ns, now_ns))
+        return now_ns;
+    if (!lock_try_mutex(&state.lock))
+        return now_ns;
+    refresh_locked();
     unlock_mutex(&state.lock);
+    return now_ns;
 }

@@ -99,7 +99,7 @@ static bool sleep_until(struct compute_row *row, CUcontext context, int64_t unti
         bucket_sleep(words, until_ns);
     atomic_fetch_add_explicit(&words->delayed_ns, (uint64_t)(clock_now_ns() - began_ns),
                               memory_order_relaxed);
-    vgpu_refresh();
+    (void)vgpu_refresh();
     lock_mutex(&row->lock);
     return row->context == context;
 }
@@ -262,7 +262,7 @@ CUresult compute_admit(const struct launch *launch, struct compute_ticket *ticke
     };
     if (vgpu_mode() != VGPU_ON || ticket->captured)
         return CUDA_SUCCESS;
-    vgpu_refresh();
+    (void)vgpu_refresh();
     (void)context_current(); /* one that was made unseen is known from now on */
     context = compute_context_of(launch);
     if (!context)

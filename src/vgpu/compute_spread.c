@@ -72,7 +72,7 @@ CUresult compute_admit_spread(const struct launch *launch, unsigned devices,
     if (spread->captured || !spread->context ||
         compute_stream_device(launch->stream, launch->per_thread, &device) != CUDA_SUCCESS)
         return CUDA_SUCCESS;
-    vgpu_refresh();
+    (void)vgpu_refresh();
     watched = compute_begin_watch();
     if (watched != CUDA_SUCCESS)
         return watched;

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "vgpu/grant.h"
 
-#include "base/clock.h"
 #include "vgpu/hidden.h"
 #include "vgpu/pools.h"
 
@@ -18,7 +17,7 @@ void grant_end_moving(const struct vgpu_device *device)
 static bool charge(const struct grant *grant)
 {
     grant_begin_moving(grant->device);
-    if (vgpu_try_charge(grant->device, VGPU_DATA, grant->units))
+    if (vgpu_try_charge_now(grant->device, VGPU_DATA, grant->units))
         return true;
     grant_end_moving(grant->device);
     return false;
@@ -29,7 +28,7 @@ static bool charge(const struct grant *grant)
 bool grant_try(const struct grant *grant)
 {
     struct hidden_moment *moment = hidden_moment(grant->device);
-    int64_t now_ns = clock_coarse_ns();
+    int64_t now_ns = vgpu_refresh();
 
     if (now_ns >= atomic_load_explicit(&moment->due_ns, memory_order_relaxed))
         hidden_settle_due(grant->device);

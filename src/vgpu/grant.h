@@ -22,9 +22,7 @@ struct grant {
 static inline bool grant_place(struct grant *grant)
 {
     grant->context = context_current();
-    grant->device = NULL;
-    if (grant->context)
-        grant->device = vgpu.device_count == 1 ? &vgpu.devices[0] : vgpu_current_device();
+    grant->device = grant->context ? vgpu_likely_device() : NULL;
     return grant->device;
 }
 

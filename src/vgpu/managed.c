@@ -77,7 +77,8 @@ static bool remember(CUdeviceptr ptr, const struct grant *grant, uint64_t units,
         .context = grant->context,
     };
 
-    atomic_store(&any, true);
+    if (!atomic_load_explicit(&any, memory_order_relaxed))
+        atomic_store(&any, true);
     return grant->context != CONTEXTS_MAX && allocations_add(ALLOCATION_MANAGED, ptr, &entry);
 }
 

@@ -274,7 +274,7 @@ static uint64_t limit_of(unsigned place, uint64_t physical)
     uint64_t limit = vgpu_limits()->devices[place].memory_bytes;
     uint64_t shared = atomic_load(&vgpu.region.base->limit[place]);
 
-    vgpu_refresh();
+    (void)vgpu_refresh();
     if (shared && (!limit || shared < limit))
         limit = shared;
     return limit ? MIN(limit, physical) : physical;

@@ -62,7 +62,7 @@ static struct vgpu_device *narrowed_device(void)
 
     if (vgpu_mode() != VGPU_ON)
         return NULL;
-    vgpu_refresh();
+    (void)vgpu_refresh();
     (void)context_current(); /* one that was made unseen is known from now on */
     device = vgpu_current_device();
     if (device)

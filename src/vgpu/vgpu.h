@@ -98,12 +98,19 @@ bool vgpu_open_region(void);
 /* The limits in force; valid after vgpu_open_region() or vgpu_attach() said so. */
 const struct limits *vgpu_limits(void);
 
-/* Reads the limits again if they changed; looks at most every 50 ms. */
-void vgpu_refresh(void);
+/* Reads the limits again if they changed; looks at most every 50 ms. What clock_coarse_ns() says.
+ */
+int64_t vgpu_refresh(void);
 
 /* The device of an ordinal, or of the calling thread's current context; NULL when there is none. */
 struct vgpu_device *vgpu_device(CUdevice handle);
 struct vgpu_device *vgpu_current_device(void);
+/* The same where there is a context, or the driver is asked next: quicker where there is one
+ * device. */
+static inline struct vgpu_device *vgpu_likely_device(void)
+{
+    return vgpu.device_count == 1 ? &vgpu.devices[0] : vgpu_current_device();
+}
 /* NULL also where that is not granted: no memory is given there. */
 struct vgpu_device *vgpu_granted_device(void);
 
@@ -135,8 +142,10 @@ enum vgpu_kind {
     VGPU_MODULE,
 };
 bool vgpu_charge(struct vgpu_device *device, enum vgpu_kind kind, uint64_t units);
-/* The same, where a refusal is not the answer yet: it is not counted, or with the other then. */
+/* The same, where a refusal is not the answer yet: it is not counted, or with the other then. Just
+ * after vgpu_refresh() the second one is enough. */
 bool vgpu_try_charge(struct vgpu_device *device, enum vgpu_kind kind, uint64_t units);
+bool vgpu_try_charge_now(struct vgpu_device *device, enum vgpu_kind kind, uint64_t units);
 void vgpu_count_refusal(const struct vgpu_device *device, enum region_refusal reason);
 /* For what is there already, whatever the limit. */
 void vgpu_charge_anyway(struct vgpu_device *device, enum vgpu_kind kind, uint64_t units);

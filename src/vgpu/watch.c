@@ -90,7 +90,7 @@ static void *watch(void *unused)
         (void)nanosleep(&pause, NULL);
         if (!begin_work())
             break;
-        vgpu_refresh();
+        (void)vgpu_refresh();
         hidden_tick();
         if (atomic_load(&vgpu.mode) == VGPU_ON)
             explain_tick(clock_now_ns());
