@@ -40,10 +40,9 @@ CUcontext compute_looked_in(CUstream stream, CUcontext context)
     return primary;
 }
 
-/* 1 and 2 are the names of the legacy and the per-thread default stream. */
 bool compute_has_name(CUstream stream)
 {
-    return (uintptr_t)stream > 2;
+    return launch_stream_has_handle(stream);
 }
 
 static bool is_out_of_sight(const struct compute_row *row, const struct launch *where)

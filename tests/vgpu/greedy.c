@@ -42,7 +42,7 @@
  *   greedy graph-spin     the same of kernels of device 0 in two graphs that are launched on device 1
  *   greedy graph-queues   the same, where the kernel that is waited for comes after work in all queues of
  *                         the device on which the other one is
- *   greedy legacy         the same in blocking streams, after work in the legacy one
+ *   greedy legacy NAME    the same in blocking streams, after work in the legacy one, by its name 0 or 1
  *   greedy values COUNT   the same of streams that wait for values in memory: one launches kernels
  *                         behind a wait, which another one ends that has launched later, COUNT kernels
  *   greedy queued-values  not greedy: a stream waits in each queue of the device but one, and goes on
@@ -997,15 +997,16 @@ static void spin(int count)
     }
 }
 
-static void legacy(void)
+static void legacy(int name)
 {
+    cu_handle legacy_stream = (cu_handle)(uintptr_t)name;
     cu_handle waiter = function_of("waiter"), poster = function_of("poster"), blocking[2];
 
     for (int i = 0; i < 2; i++)
         must(cu.stream_create(&blocking[i], 0), "cuStreamCreate");
     for (int i = 0; i < 2000; i++)
-        launch(function_of("spin"), 108, SHORT_NS, 0, NULL);
-    must(cu.stream_sync(NULL), "cuStreamSynchronize");
+        launch(function_of("spin"), 108, SHORT_NS, 0, legacy_stream);
+    must(cu.stream_sync(legacy_stream), "cuStreamSynchronize");
     for (int i = 0; !stopped; i++) {
         launch(waiter, 1, SHORT_NS, 7, blocking[0]);
         usleep(30000);
@@ -1452,7 +1453,7 @@ static const struct way {
     {"ended", ended},
     {"relay", NULL, relay, 4},
     {"spin", NULL, spin, 3},
-    {"legacy", legacy},
+    {"legacy", NULL, legacy, 0},
     {"queued-values", queued_values},
     {"values", NULL, long_values, 4},
     {"short-values", NULL, short_values, 4},

@@ -214,9 +214,9 @@ def on_two_devices(*ways):
     return [(f"{t.title()}: {share:.2f} %", share - t.cores, 2 * POINTS) for t, share in zip(everyone, got)] + less
 
 
-def check_pairs(cores, way, sentence, gpus=1):
+def check_pairs(cores, way, sentence, *words, gpus=1):
     machine = Machine(gpus=gpus)
-    tenant = Greedy(machine, 0, cores, way, uuids=[gpu["uuid"] for gpu in machine.view()["gpus"]], read=True)
+    tenant = Greedy(machine, 0, cores, way, *words, uuids=[gpu["uuid"] for gpu in machine.view()["gpus"]], read=True)
     time.sleep(5)
     tenant.guest.kill()
     pairs = len(tenant.guest.communicate(timeout=20)[0].split())
@@ -238,7 +238,8 @@ def spinning():
     check(line and time.monotonic() - began < 8, f"behind twenty others, too: the first after {time.monotonic() - began:.1f} s")
     tenant.guest.kill()
 
-    check_pairs(50, "legacy", "in blocking streams beside the legacy one, too")
+    check_pairs(50, "legacy", "in blocking streams beside the legacy one, too", "0")
+    check_pairs(50, "legacy", "by whichever name that was launched into", "1")
 
 
 def drift():

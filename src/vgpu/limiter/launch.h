@@ -17,6 +17,13 @@ struct launch {
     unsigned kind;        /* enum region_launch_kind */
 };
 
+/* Whether a stream means the same one to whoever names it. 0 to 2 are names of the legacy stream,
+ * which waits for all blocking ones, and of a thread's own, which is another one in each thread. */
+static inline bool launch_stream_has_handle(const void *stream)
+{
+    return (uintptr_t)stream > 2;
+}
+
 static inline bool launches_share_stream(const struct launch *a, const struct launch *b)
 {
     return a->stream == b->stream && a->per_thread == b->per_thread;

@@ -415,6 +415,15 @@ static void the_streams_beside_one(void **state)
     streams_forget(&streams, (void *)(10 * 8));
     assert_int_equal(streams_beside(&streams, &launch, 0, others), STREAMS - 2);
     assert_int_equal(streams_beside(&streams, &launch, NS_PER_S, others), 0);
+
+    /* The other names of the legacy stream and of a thread's own. */
+    for (uintptr_t name = 1; name <= 2; name++) {
+        const struct launch unnamed = {.stream = (void *)name};
+
+        streams_use(&streams, &unnamed, NS_PER_MS);
+        assert_int_equal(streams_beside(&streams, &launch, 0, others), STREAMS - 2);
+        streams_forget(&streams, (void *)name);
+    }
 }
 
 /* Tails */

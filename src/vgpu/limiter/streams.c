@@ -25,7 +25,7 @@ unsigned streams_beside(const struct streams *streams, const struct launch *laun
     unsigned count = 0;
 
     for (unsigned i = 0; i < STREAMS; i++) {
-        if (!streams->list[i].used_ns || !streams->list[i].stream ||
+        if (!streams->list[i].used_ns || !launch_stream_has_handle(streams->list[i].stream) ||
             streams->list[i].stream == launch->stream || streams->list[i].used_ns < since_ns)
             continue;
         ret_others[count++] = (struct launch){.stream = streams->list[i].stream};
