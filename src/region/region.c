@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -85,13 +86,24 @@ static int open_file(const char *path, bool make)
     return fd < 0 ? -errno : file_move_away(fd);
 }
 
+/* Whether the file would have to grow beyond what the process may write: it would be ended by
+ * SIGXFSZ. */
+static bool is_beyond_limit(int fd)
+{
+    struct rlimit limit;
+    struct stat st;
+
+    return getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur < REGION_SIZE &&
+           (file_stat_fd(fd, &st) < 0 || st.st_size < (off_t)REGION_SIZE);
+}
+
 /*
  * Makes every byte of the file real: a write into a hole of a full disk would kill the guest with
  * SIGBUS. Never shortens.
  */
 static int reserve_file(int fd)
 {
-    return -posix_fallocate(fd, 0, (off_t)REGION_SIZE);
+    return is_beyond_limit(fd) ? -EFBIG : -posix_fallocate(fd, 0, (off_t)REGION_SIZE);
 }
 
 static void init_base(struct region_base *base)

@@ -235,6 +235,28 @@ def refused(ended, sentence):
     check_equal(len(ended.stderr.splitlines()), 1, "and one line says why")
 
 
+def habit_small_files():
+    """A program that may make no large files is refused memory, not ended by the signal; where its region is made already it has its limit."""
+    import resource
+
+    machine = Machine()
+    region = new_region()
+    environment = limited_environment(machine, memory=LIMIT, region=region)
+    small = {"preexec_fn": lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (64 * KIB, 64 * KIB))}
+    for is_there in (False, True):
+        if is_there:
+            region.write_bytes(b"")
+        ended = guest("init fill say", environment, **small)
+        if check_equal(ended.returncode, 0, "it lives, with an empty region" if is_there else "it lives, without a region"):
+            refused(ended, "and is refused memory")
+            check("File too large" in ended.stderr, "and told so", ended.stderr)
+    guest("init", environment)
+    running = begin("init fill say wait", environment, **small)
+    heard(running)
+    check_full(machine, [running.pid], "once another process has made the region it has its limit")
+    check_equal(end(running), 0, "and ends well")
+
+
 def habit_exit():
     """Once a program exits, our thread leaves the driver alone."""
     machine = Machine()
