@@ -80,10 +80,15 @@ static void say(void *data, const char *text)
     (void)printf("%s\n", text);
 }
 
-static int check_one(const struct region_file *file, struct error *err)
+/* Of several, one that is none says so, and the others are checked. */
+static int check_one(const struct region_file *file, bool of_several, struct error *err)
 {
     int found = file->is_empty ? 0 : region_check(file->path, say, NULL, err);
 
+    if (found < 0 && of_several) {
+        say(NULL, err->text);
+        return found == -ENOENT ? 0 : 1;
+    }
     if (found == 0)
         (void)printf("%s: %s\n", file->path,
                      file->is_empty ? "no process has used it yet" : "its parts agree");
@@ -101,7 +106,7 @@ static int run_check(const struct region_options *options, struct error *err)
     if (r < 0)
         return r;
     for (size_t i = 0; i < files->count && r >= 0; i++) {
-        r = check_one(&files->items[i], err);
+        r = check_one(&files->items[i], files->count > 1, err);
         found += MAX(r, 0);
     }
     region_files_deinit(files);

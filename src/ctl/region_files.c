@@ -14,9 +14,19 @@
 /* A look into a folder and those in it. */
 struct search {
     struct region_files *files;
-    size_t seen;
     struct error *err;
 };
+
+/* Whoever owns a container's folder can name a file as he likes, and the name goes to a terminal.
+ * C1 controls are c2 80 to c2 9f in UTF-8. */
+static bool is_printable(const char *name)
+{
+    for (const unsigned char *c = (const unsigned char *)name; *c; c++) {
+        if (*c < ' ' || *c == 0x7f || (*c == 0xc2 && c[1] >= 0x80 && c[1] < 0xa0))
+            return false;
+    }
+    return true;
+}
 
 static bool is_region_name(const char *name)
 {
@@ -44,7 +54,8 @@ static int look_at(struct search *search, const char *folder, int folder_fd, con
     AUTOFREE char *path = NULL;
     struct stat st;
 
-    if (name[0] == '.' || fstatat(folder_fd, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+    if (name[0] == '.' || !is_printable(name) ||
+        fstatat(folder_fd, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
         return 0;
     if (!(S_ISDIR(st.st_mode) && goes_on) && !(S_ISREG(st.st_mode) && is_region_name(name)))
         return 0;
@@ -60,10 +71,13 @@ static int look_at(struct search *search, const char *folder, int folder_fd, con
     return add_file(search->files, path, st.st_size == 0, search->err);
 }
 
-/* What goes away meanwhile is passed over. */
+/* What goes away meanwhile is passed over; so is what a folder in the folder has too much of, else
+ * one container could hide all others. */
 static int search_folder(struct search *search, const char *path, bool goes_on)
 {
+    const size_t before = search->files->count;
     DIR *folder = opendir(path);
+    size_t seen = 0;
     int r = 0;
 
     if (!folder && errno == ENOENT)
@@ -71,7 +85,11 @@ static int search_folder(struct search *search, const char *path, bool goes_on)
     if (!folder)
         return error_set(search->err, -errno, "%s: %s", path, strerror(errno));
     for (const struct dirent *entry = readdir(folder); entry && r == 0; entry = readdir(folder)) {
-        if (++search->seen > REGION_FILES_SEEN_MAX)
+        seen++;
+        if (!goes_on && (seen > REGION_FILES_SEEN_IN_ONE ||
+                         search->files->count - before == REGION_FILES_IN_ONE))
+            break;
+        if (seen > REGION_FILES_SEEN_MAX)
             r = error_set(search->err, -E2BIG, "%s: too many files there", path);
         else
             r = look_at(search, path, dirfd(folder), entry->d_name, goes_on);

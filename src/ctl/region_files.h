@@ -10,7 +10,10 @@
 
 enum {
     REGION_FILES_MAX = 1024,
-    REGION_FILES_SEEN_MAX = 65536, /* of all entries of the folders */
+    REGION_FILES_SEEN_MAX = 65536, /* of the folder's entries */
+    /* Of a folder in the folder, whose owner may be anybody. */
+    REGION_FILES_IN_ONE = 16,
+    REGION_FILES_SEEN_IN_ONE = 1024,
 };
 
 struct region_file {
@@ -25,9 +28,10 @@ struct region_files {
 };
 
 /*
- * A folder's files *.cache, and those of the folders in it; links are not followed. The caller
- * frees them by region_files_deinit(), a failure leaves none. -ENOENT: there are none; -E2BIG: more
- * than the bounds; or another negative errno, with err set.
+ * A folder's files *.cache, and those of the folders in it; links are not followed, and names with
+ * control characters are none of ours. The caller frees them by region_files_deinit(), a failure
+ * leaves none. -ENOENT: there are none; -E2BIG: more than the bounds; or another negative errno,
+ * with err set.
  */
 int region_files_find(const char *path, struct region_files *ret_files, struct error *err);
 

@@ -155,6 +155,25 @@ def check_watch():
     guest.wait(20)
 
 
+def check_crowded(folder, paths):
+    """What the owner of one container's folder puts there hides no other, and does nothing to a terminal."""
+    crowd, before = folder / "a-crowd", region(folder).stdout.splitlines()
+    crowd.mkdir()
+    paths["idle"].with_name("\x1b]0;title\x07.cache").write_bytes(b"x")
+    (paths["idle"].parent / "\x1b[2J").mkdir()
+    for number in range(1100):
+        (crowd / f"{number}.cache").touch()
+    for number in range(3000):
+        (crowd / f"{number}").touch()
+    for words in ((), ("--check",)):
+        ended = region(folder, *words)
+        check("\x1b" not in ended.stdout + ended.stderr, "names reach no terminal as they are", ended)
+        lines = [line for line in ended.stdout.splitlines() if str(crowd) not in line]
+        told = len(ended.stdout.splitlines()) - len(lines)
+        check_equal((len(lines), told <= 16), (len(before) if not words else 3, True), "of a folder that is full of regions some are told, and all of the others")
+    shutil.rmtree(crowd)
+
+
 def check_folder():
     """As the folder of all containers on a node: a folder for each, with its region."""
     machine, folder = Machine(), scratch / "containers"
@@ -188,7 +207,9 @@ def check_folder():
     paths["new"].write_bytes(b"x" * 5000)
     ended = region(folder)
     check(ended.returncode == 0 and "it is not a shared region" in ended.stdout.splitlines()[-1], "what is no region is listed with what is wrong", ended)
-    check_equal(region(folder, "--check").returncode, 1, "and fails a check")
+    ended = region(folder, "--check")
+    check_equal((ended.returncode, len(ended.stdout.splitlines())), (1, 3), "and fails a check, of which the others have theirs")
+    check_crowded(folder, paths)
     for number in range(1024):
         (folder / f"more-{number}.cache").touch()
     check("more than 1024 regions" in region(folder).stderr, "their number is bounded", region(folder).stderr)
