@@ -143,11 +143,13 @@ static bool is_green_current(void)
 
 static unsigned adopt_current(CUcontext handle, struct context *ret_context)
 {
-    struct vgpu_device *device = vgpu_current_device();
+    struct vgpu_device *device;
     CUcontext primary = NULL;
     unsigned row;
 
     primary_hold();
+    /* Asked with the lock: another thread may just have ended it. */
+    device = vgpu_current_device();
     if (device)
         primary = primary_handle(device);
     if (primary && is_green_current())

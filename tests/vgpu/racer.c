@@ -5,7 +5,8 @@
  * interferes in the middle of its calls. It goes on for some seconds, says how much it is told that
  * it holds, and ends with its standard input; racer.py judges.
  *
- *   racer destroy|retain|map|export|capture|graph|exec|swap|prefetch|reset|share|lookup|refused
+ *   racer
+ * destroy|retain|map|export|capture|graph|exec|swap|prefetch|reset|share|lookup|refused|ends
  *         SECONDS
  */
 
@@ -569,6 +570,94 @@ static void race_lookup(void)
     looked_up = NULL;
 }
 
+/* Ends the context that all use, and makes it anew. */
+static void *anew(void *unused)
+{
+    cu_handle again;
+
+    (void)unused;
+    while (!over) {
+        (void)cu.reset(0);
+        (void)cu.retain_context(&again, 0);
+        spin((unsigned)rand() % SPIN_MOST);
+    }
+    target = 1; /* it is at its end */
+    return NULL;
+}
+
+/* Takes and gives back in all ways. */
+static void *taker(void *number)
+{
+    typedef int trim_fn(cu_handle pool, size_t keep);
+    typedef int default_pool_fn(cu_handle * pool, int device);
+    typedef int free_async_fn(cu_ptr ptr, cu_handle stream);
+    typedef int access_fn(cu_ptr ptr, size_t bytes, const int *desc, size_t count);
+    const int desc[] = {1, 0, 3};
+    trim_fn *trim = (trim_fn *)symbol("cuMemPoolTrimTo");
+    free_async_fn *free_async = (free_async_fn *)symbol("cuMemFreeAsync");
+    default_pool_fn *default_pool = (default_pool_fn *)symbol("cuDeviceGetDefaultMemPool");
+    access_fn *set_access = (access_fn *)symbol("cuMemSetAccess");
+    unsigned seed = (unsigned)(uintptr_t)number;
+    cu_handle pool;
+    cu_ptr range = 0, ptr, handle;
+
+    (void)cu.reserve(&range, PIECE, 0, 0, 0);
+    while (!over && !time_is_over()) {
+        (void)cu.set_current(context);
+        switch ((unsigned)rand_r(&seed) % 6) {
+        case 0:
+            if (cu.alloc(&ptr, PIECE) == CU_OK)
+                (void)cu.free(ptr);
+            break;
+        case 1:
+            (void)cu.alloc(&ptr, CRUMB);
+            break;
+        case 2:
+            if (cu.managed(&ptr, PIECE, 1) == CU_OK) {
+                (void)cu.prefetch(ptr, PIECE, 0, NULL);
+                (void)cu.free(ptr);
+            }
+            break;
+        case 3:
+            if (cu.create(&handle, PIECE, &prop, 0) == CU_OK) {
+                if (cu.map(range, PIECE, 0, handle, 0) == CU_OK) {
+                    (void)set_access(range, PIECE, desc, 1);
+                    (void)cu.unmap(range, PIECE);
+                }
+                (void)cu.release(handle);
+            }
+            break;
+        case 4:
+            if (cu.alloc_async(&ptr, PIECE, NULL) == CU_OK)
+                (void)free_async(ptr, NULL);
+            break;
+        default:
+            if (default_pool(&pool, 0) == CU_OK)
+                (void)trim(pool, 0);
+        }
+    }
+    return NULL;
+}
+
+/* What is left at the end is charged, and no more. */
+static void race_ends(void)
+{
+    pthread_t threads[2];
+    cu_handle again;
+
+    for (uintptr_t i = 0; i < 2; i++)
+        must(pthread_create(&threads[i], NULL, taker, (void *)(i + 1)), "pthread_create");
+    (void)taker((void *)3);
+    over = true;
+    for (unsigned i = 0; i < 2; i++)
+        (void)pthread_join(threads[i], NULL);
+    while (!target)
+        ;
+    must(cu.reset(0), "cuDevicePrimaryCtxReset");
+    must(cu.retain_context(&again, 0), "cuDevicePrimaryCtxRetain");
+    must(cu.set_current(again), "cuCtxSetCurrent");
+}
+
 static const struct {
     const char *name;
     void (*race)(void);
@@ -580,7 +669,7 @@ static const struct {
     {"exec", race_exec, ender},           {"swap", race_swap, swapper},
     {"prefetch", race_prefetch, mover},   {"reset", race_reset, mover},
     {"share", race_share, asker},         {"lookup", race_lookup, reader},
-    {"refused", race_refused, freer},
+    {"refused", race_refused, freer},     {"ends", race_ends, anew},
 };
 
 int main(int argc, char **argv)
