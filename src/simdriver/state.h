@@ -75,7 +75,6 @@ struct sim_process {
     int32_t host_pid; /* in the machine's pid namespace; 0: not known yet */
     uint64_t program; /* differs after an exec */
     uint32_t faulted; /* a kernel of its was at an address that is none */
-    uint32_t reserved;
     struct sim_usage usage[SIM_DEVICES];
 };
 
