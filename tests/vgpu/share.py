@@ -107,7 +107,7 @@ def steadily(attempt):
 class Greedy:
     """A program that wants more than its share (greedy.c)."""
 
-    def __init__(self, machine, gpu, cores, *way, uuids=None, all_cores=None, read=False, stderr=None, **more):
+    def __init__(self, machine, gpu, cores, *way, uuids=None, all_cores=None, program="greedy", read=False, stderr=None, **more):
         self.gpu, self.cores, self.way = gpu, cores, " ".join(way)
         uuids = uuids or [machine.view()["gpus"][gpu]["uuid"]]
         keys = {f"CUDA_DEVICE_SM_LIMIT_{i}": cores for i, cores in enumerate(all_cores or [cores] * len(uuids))}
@@ -115,7 +115,7 @@ class Greedy:
         library = container(region=self.region, NVIDIA_VISIBLE_DEVICES=",".join(uuids), HAMI_VISIBLE_DEVICES="granted", **keys)
         environment = bare_environment(machine, LD_PRELOAD=library, CUDA_VISIBLE_DEVICES=",".join(uuids), **more)
         # A pipe that nobody reads fills, and then the program waits for that.
-        self.guest = start([BUILD / "tests/greedy", *way], environment, stdout=subprocess.PIPE if read else subprocess.DEVNULL, stderr=stderr)
+        self.guest = start([BUILD / "tests" / program, *way], environment, stdout=subprocess.PIPE if read else subprocess.DEVNULL, stderr=stderr)
 
     def title(self):
         return f"{self.cores} % with {self.way}"
@@ -140,6 +140,7 @@ def greedy():
     steadily(behind_waits)
     steadily(last_kernels)
     refusal_without_a_thread()
+    large_variables()
     steadily(unmeasured)
     steadily(lambda: on_two_devices("multi", "graph", "graph-kernel", "graph-added", "graph-unseen", "graph-sets", "graph-copies"))
     steadily(lambda: on_two_devices("graph-far-set", "graph-far-node", "graph-far-moved", "graph-far-copy", "graph-loop"))
@@ -165,6 +166,14 @@ def refusal_without_a_thread():
     tenant = Greedy(Machine(), 0, 30, "threadless", stderr=subprocess.PIPE)
     check("no thread can be made to look after launches" in tenant.guest.stderr.readline(), "why is said")
     tenant.guest.kill()
+
+
+def large_variables():
+    """A program whose thread-local variables have no room on our small stack has its share all the same."""
+    machine = Machine()
+    tenant = Greedy(machine, 0, 30, "mixture", program="greedy_large_tls")
+    check(wait_until(lambda: busy(machine, [tenant])[1][0] > 0, 20), "with large thread-local variables kernels run")
+    check_equal(stop([tenant]), [0], "and it ends well")
 
 
 def unmeasured():
