@@ -9,6 +9,9 @@ one said, since of a long run often only the end is kept.
 import json
 import sys
 
+# The input that a fuzz target died of: with it the target can be run elsewhere, so it is not cut.
+FUZZ_INPUT = "Base64: "
+
 
 def main() -> int:
     counts = {"passed": 0, "failed": 0, "skipped": 0}
@@ -29,12 +32,16 @@ def report(test: dict, counts: dict) -> None:
     elif result == "failed":
         print(f"FAILED: {test['name']} ({test['result']})")
         for line in said(test):
-            print(f"    {line[:200]}")
+            print(f"    {line if line.startswith(FUZZ_INPUT) else line[:200]}")
 
 
 def said(test: dict) -> list:
     """The sentences that did not hold, with their numbers; of a test that has none, its last words."""
-    lines = [l for l in (test.get("stdout", "") + test.get("stderr", "")).splitlines() if l.strip()]
+    text = test.get("stdout", "") + test.get("stderr", "")
+    if test.get("log"):
+        with open(test["log"], encoding="utf-8", errors="replace") as log:
+            text = log.read()
+    lines = [l for l in text.splitlines() if l.strip()]
     wrong = [n for n, l in enumerate(lines) if "FAIL" in l]
     near = sorted({n + k for n in wrong for k in range(3) if n + k < len(lines)})
     return [lines[n] for n in near][:12] or lines[-6:]

@@ -34,9 +34,11 @@
 #include "vendor/vendor.h"
 
 enum {
-    LOCK_KEYS_MAX = 2,   /* that one node's agents wait for: HAMi's, Cambricon's */
-    LOCK_TIME_SIZE = 24, /* of RFC 3339 in UTC */
-    LOCK_NAME_SIZE = 256 /* of a namespace, a name, a uid, a resource version, a lock's value */
+    LOCK_KEYS_MAX = 2,    /* that one node's agents wait for: HAMi's, Cambricon's */
+    LOCK_TIME_SIZE = 24,  /* of RFC 3339 in UTC */
+    LOCK_NAME_SIZE = 256, /* of a namespace, a name, a uid, a resource version */
+    /* a lock's value: a time, two names, commas: what was read can be written */
+    LOCK_VALUE_SIZE = LOCK_TIME_SIZE + 2 * LOCK_NAME_SIZE,
 };
 
 /* So long an agent may take to remove the lock of a pod whose allocations are over. */
@@ -67,7 +69,7 @@ struct lock_value {
     bool readable;          /* it has a time */
     int64_t written_ns;     /* since 1970 */
     struct lock_pod holder; /* without a uid; "" and "" when it names none */
-    char text[LOCK_NAME_SIZE * 2];
+    char text[LOCK_VALUE_SIZE];
 };
 void lock_value_read(const char *text, struct lock_value *ret_value);
 void lock_value_write(const struct vendor_lock *lock, const struct lock_pod *pod, int64_t wall_ns,
@@ -130,7 +132,7 @@ struct node_lock {
     /* The foreign lock in the way, while it is seen, and since when it has been the same by our
      * clock. */
     bool has_found;
-    char found[LOCK_NAME_SIZE * 2];
+    char found[LOCK_VALUE_SIZE];
     int64_t found_ns;
     int64_t pause_ns; /* nothing is tried before it */
     unsigned failures;

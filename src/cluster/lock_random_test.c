@@ -46,7 +46,7 @@ struct world {
     struct test_pod pods[PODS];
     unsigned last, taken, killed;
     size_t queue[PODS], queued; /* positions of pods, the first has or wants the turn */
-    char value[LOCK_NAME_SIZE * 2];
+    char value[LOCK_VALUE_SIZE];
     bool locked;
     struct node_lock lock;
     bool quiet; /* nothing new happens, nothing fails */
