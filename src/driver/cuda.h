@@ -148,6 +148,7 @@ enum {
     CU_DEVICE_ATTRIBUTE_MEMPOOL_SUPPORTED_HANDLE_TYPES = 119,
     CU_DEVICE_ATTRIBUTE_IPC_EVENT_SUPPORTED = 125,
     CU_DEVICE_ATTRIBUTE_MULTICAST_SUPPORTED = 132,
+    CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID = 134,
 };
 
 /* Memory that is made apart from its addresses: where it is, how it may be shared and used. */

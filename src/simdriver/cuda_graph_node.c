@@ -259,20 +259,23 @@ PUBLIC CUresult cuGraphAddEventWaitNode(CUgraphNode *node, CUgraph graph,
 
 /* Memory */
 
-static CUresult check_alloc(const CUDA_MEM_ALLOC_NODE_PARAMS *params)
+/* Where it will be: a device, or SIM_DEVICES for the host. */
+static CUresult check_alloc(const CUDA_MEM_ALLOC_NODE_PARAMS *params, unsigned *ret_place)
 {
     const CUmemPoolProps *props = &params->poolProps;
+    CUresult r;
 
-    if (!params->bytesize || props->allocType != CU_MEM_ALLOCATION_TYPE_PINNED ||
-        props->handleTypes || (params->accessDescCount && !params->accessDescs))
+    if (!params->bytesize || props->handleTypes ||
+        (params->accessDescCount && !params->accessDescs))
         return CUDA_ERROR_INVALID_VALUE;
-    if (props->location.type != CU_MEM_LOCATION_TYPE_DEVICE)
-        return CUDA_ERROR_NOT_SUPPORTED;
-    if (guest_check_device(props->location.id) != CUDA_SUCCESS)
-        return CUDA_ERROR_INVALID_VALUE;
+    r = guest_pool_place(props, ret_place);
+    if (r != CUDA_SUCCESS)
+        return r == CUDA_ERROR_INVALID_DEVICE ? CUDA_ERROR_INVALID_VALUE : r;
     for (size_t i = 0; i < params->accessDescCount; i++) {
-        if (params->accessDescs[i].location.type != CU_MEM_LOCATION_TYPE_DEVICE ||
-            params->accessDescs[i].location.id != props->location.id)
+        const CUmemLocation *to = &params->accessDescs[i].location;
+
+        if (to->type != CU_MEM_LOCATION_TYPE_DEVICE || guest_check_device(to->id) != CUDA_SUCCESS ||
+            (*ret_place != SIM_DEVICES && to->id != props->location.id))
             return CUDA_ERROR_INVALID_VALUE;
     }
     return CUDA_SUCCESS;
@@ -285,12 +288,13 @@ PUBLIC CUresult cuGraphAddMemAllocNode(CUgraphNode *node, CUgraph graph,
 {
     struct graph_node like = {.type = CU_GRAPH_NODE_TYPE_MEM_ALLOC};
     CUresult r = check(params);
+    unsigned place;
 
     if (r == CUDA_SUCCESS)
-        r = check_alloc(params);
+        r = check_alloc(params, &place);
     if (r != CUDA_SUCCESS)
         return r;
-    like.memory = graph_memory_new(guest.devices[params->poolProps.location.id], params->bytesize);
+    like.memory = graph_memory_new(place, params->bytesize);
     if (!like.memory)
         return CUDA_ERROR_OUT_OF_MEMORY;
     r = add(node, graph, dependencies, count, &like);
@@ -351,17 +355,19 @@ PUBLIC CUresult cuGraphMemAllocNodeGetParams(CUgraphNode handle, CUDA_MEM_ALLOC_
 {
     const struct graph_node *node = graph_find_node(handle);
     CUresult r = check(params);
-    unsigned device = 0;
+    CUmemLocation location = {.type = CU_MEM_LOCATION_TYPE_HOST};
 
     if (r != CUDA_SUCCESS)
         return r;
     if (!node || node->type != CU_GRAPH_NODE_TYPE_MEM_ALLOC)
         return CUDA_ERROR_INVALID_VALUE;
-    while (guest.devices[device] != node->memory->device)
-        device++;
+    if (node->memory->device != SIM_DEVICES) {
+        location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+        while (guest.devices[location.id] != node->memory->device)
+            location.id++;
+    }
     *params = (CUDA_MEM_ALLOC_NODE_PARAMS){
-        .poolProps = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
-                      .location = {CU_MEM_LOCATION_TYPE_DEVICE, (int)device}},
+        .poolProps = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED, .location = location},
         .bytesize = node->memory->asked_bytes,
         .dptr = node->memory->address,
     };

@@ -171,6 +171,15 @@ static CUresult check_props(const CUmemPoolProps *props)
                                                                   : CUDA_ERROR_INVALID_DEVICE;
 }
 
+CUresult guest_pool_place(const CUmemPoolProps *props, unsigned *ret_place)
+{
+    CUresult r = check_props(props);
+
+    if (r == CUDA_SUCCESS)
+        *ret_place = is_on_host(props) ? SIM_DEVICES : guest.devices[props->location.id];
+    return r;
+}
+
 static unsigned free_pool(void)
 {
     for (unsigned i = SIM_DEVICES; i < POOLS; i++) {
@@ -545,12 +554,12 @@ static unsigned device_of(uint32_t stream)
     return guest_context(guest_state()->streams[stream].context)->device;
 }
 
-/* In a capture: the graph's, of a pool's device. */
-static CUresult capture_take(CUdeviceptr *ret_ptr, size_t bytes, unsigned device, uint32_t stream)
+/* In a capture: the graph's, in a pool's place. */
+static CUresult capture_take(CUdeviceptr *ret_ptr, size_t bytes, unsigned place, uint32_t stream)
 {
     struct graph_node like = {
         .type = CU_GRAPH_NODE_TYPE_MEM_ALLOC,
-        .memory = graph_memory_new(device, bytes),
+        .memory = graph_memory_new(place, bytes),
     };
     uint64_t address;
     CUresult r;
@@ -596,9 +605,9 @@ static CUresult take(CUdeviceptr *ret_ptr, size_t bytes, const CUmemoryPool *han
     if (!handle)
         number = current_of(device_of(stream));
     if (guest_is_capturing(stream))
-        return pools[number].heap.on_host
-                   ? CUDA_ERROR_NOT_SUPPORTED
-                   : capture_take(ret_ptr, bytes, pools[number].heap.device, stream);
+        return capture_take(ret_ptr, bytes,
+                            pools[number].heap.on_host ? SIM_DEVICES : pools[number].heap.device,
+                            stream);
     ptr = heap_take(&pools[number].heap, bytes, stream);
     if (!ptr)
         return CUDA_ERROR_OUT_OF_MEMORY;

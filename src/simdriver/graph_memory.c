@@ -89,7 +89,9 @@ struct graph_memory *graph_memory_new(unsigned device, uint64_t bytes)
 {
     AUTOFREE struct graph_memory *memory = calloc(1, sizeof(*memory));
 
-    if (!memory || bytes > sim_spec_of(guest_state(), device)->memory_bytes)
+    if (!memory ||
+        bytes > (device == SIM_DEVICES ? GRAPH_TO - GRAPH_FROM
+                                       : sim_spec_of(guest_state(), device)->memory_bytes))
         return NULL;
     memory->device = device;
     memory->asked_bytes = bytes;
@@ -200,7 +202,8 @@ bool graph_memory_plan(struct graph *exec, struct graph_node *const *order, size
         struct place *place = &places[placed];
         uint64_t *most;
 
-        if (order[i]->type != CU_GRAPH_NODE_TYPE_MEM_ALLOC)
+        if (order[i]->type != CU_GRAPH_NODE_TYPE_MEM_ALLOC ||
+            order[i]->memory->device == SIM_DEVICES)
             continue;
         *place = (struct place){.taken = order[i], .bytes = order[i]->memory->bytes};
         place->freed = find_free(order, count, order[i]->memory);

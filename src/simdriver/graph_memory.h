@@ -17,10 +17,10 @@
 struct graph_memory {
     uint64_t address, bytes;
     uint64_t asked_bytes; /* before they were rounded up */
-    unsigned device;
-    unsigned holds; /* of nodes */
-    bool live;      /* a launch gave it out, and nobody has freed it since */
-    bool mapped;    /* has memory of its own */
+    unsigned device;      /* SIM_DEVICES: it is on the host, and takes nothing of a device */
+    unsigned holds;       /* of nodes */
+    bool live;            /* a launch gave it out, and nobody has freed it since */
+    bool mapped;          /* has memory of its own */
     struct graph_memory *next;
 };
 

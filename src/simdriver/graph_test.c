@@ -551,6 +551,44 @@ static void captured(void)
     OK(cuDeviceGraphMemTrim(0));
 }
 
+/* A node's place may be the host, by its properties or by those of a captured stream's pool. */
+static void on_the_host(void)
+{
+    CUDA_MEM_ALLOC_NODE_PARAMS params = {
+        .poolProps = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
+                      .location = {.type = CU_MEM_LOCATION_TYPE_HOST}},
+        .bytesize = 32 * GIB, /* no device has as much */
+    };
+    uint64_t before = begin();
+    CUmemPoolProps props = params.poolProps;
+    CUmemoryPool pool;
+    CUgraphNode node;
+    CUdeviceptr ptr;
+
+    OK(cuGraphAddMemAllocNode(&node, graph, NULL, 0, &params));
+    OK(cuGraphMemAllocNodeGetParams(node, &params));
+    HOLDS(params.poolProps.location.type == CU_MEM_LOCATION_TYPE_HOST);
+    (void)free_after(node, params.dptr);
+    params.poolProps.allocType = CU_MEM_ALLOCATION_TYPE_MANAGED;
+    REFUSES(cuGraphAddMemAllocNode(&node, graph, NULL, 0, &params));
+    params.poolProps.location.type = CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT;
+    INVALID(cuGraphAddMemAllocNode(&node, graph, NULL, 0, &params));
+    instantiate();
+    OK(cuGraphLaunch(exec, t.streams[0]));
+    HOLDS(testing_used_bytes() == before && attribute(CU_GRAPH_MEM_ATTR_USED_MEM_HIGH) == 0);
+    OK(cuGraphExecDestroy(exec));
+    OK(cuGraphDestroy(graph));
+    OK(cuMemPoolCreate(&pool, &props));
+    OK(cuStreamBeginCapture_v2(t.streams[0], CU_STREAM_CAPTURE_MODE_GLOBAL));
+    OK(cuMemAllocFromPoolAsync(&ptr, PIECE, pool, t.streams[0]));
+    OK(cuStreamEndCapture(t.streams[0], &graph));
+    instantiate();
+    OK(cuGraphLaunch(exec, t.streams[0]));
+    HOLDS(testing_used_bytes() == before);
+    OK(cuMemFree_v2(ptr)); /* it was left over */
+    OK(cuGraphLaunch(exec, t.streams[0]));
+}
+
 /* In the context that is current, in its granules of 2 MiB beside what else is its own. */
 static void nodes_take_memory(void)
 {
@@ -598,6 +636,7 @@ HOLDS_IN(what_a_graph_leaves_over_lives_on, "", left_over)
 HOLDS_IN(a_launch_may_free_what_the_last_one_left, "", freed_by_the_next_launch)
 HOLDS_IN(memory_forbids_some_things, "", what_memory_forbids)
 HOLDS_IN(a_capture_allocates_for_its_graph, "", captured)
+HOLDS_IN(memory_may_be_the_hosts, "", on_the_host)
 
 int main(void)
 {
@@ -615,6 +654,7 @@ int main(void)
         cmocka_unit_test(a_launch_may_free_what_the_last_one_left),
         cmocka_unit_test(memory_forbids_some_things),
         cmocka_unit_test(a_capture_allocates_for_its_graph),
+        cmocka_unit_test(memory_may_be_the_hosts),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

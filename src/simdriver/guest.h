@@ -170,6 +170,10 @@ void guest_pools_waited(void);
 bool guest_pool_free(uint64_t address);
 bool guest_pool_range(uint64_t address, uint64_t *ret_from, uint64_t *ret_bytes);
 
+/* Whether memory can be of such a pool, and where it is then: a device, SIM_DEVICES for the host.
+ */
+CUresult guest_pool_place(const CUmemPoolProps *props, unsigned *ret_place);
+
 /*
  * Under the machine's lock. Frees what cuMemAlloc gave out: false when it is nothing of that kind.
  * For one context, ends all holds on what is shared between processes: see cuda_ipc.c.

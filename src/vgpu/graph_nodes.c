@@ -7,20 +7,45 @@
 #include "vgpu/contexts.h"
 #include "vgpu/graph_homes.h"
 #include "vgpu/graphs.h"
+#include "vgpu/pools.h"
 #include "vgpu/real.h"
 
 enum {
     NODE_PARAMS_SIZE = sizeof(CUgraphNodeParams),
 };
 
+/* Whether a node may allocate so. */
+static CUresult expect_memory(const CUDA_MEM_ALLOC_NODE_PARAMS *params, const char *name)
+{
+    enum vgpu_mode mode = vgpu_mode();
+
+    if (mode == VGPU_DENIED)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    graphs_will_allocate();
+    if (mode == VGPU_ON && !pools_may_have(&params->poolProps, name))
+        return CUDA_ERROR_NOT_SUPPORTED;
+    return CUDA_SUCCESS;
+}
+
+/* The driver is given what was looked at, and says in it where the memory will be. */
 PUBLIC CUresult cuGraphAddMemAllocNode(CUgraphNode *node, CUgraph graph,
                                        const CUgraphNode *dependencies, size_t count,
                                        CUDA_MEM_ALLOC_NODE_PARAMS *params)
 {
-    if (vgpu_mode() == VGPU_DENIED)
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    graphs_will_allocate();
-    return REAL(cuGraphAddMemAllocNode)(node, graph, dependencies, count, params);
+    CUDA_MEM_ALLOC_NODE_PARAMS own;
+    CUresult result;
+
+    (void)real_driver();
+    if (!params)
+        return REAL(cuGraphAddMemAllocNode)(node, graph, dependencies, count, NULL);
+    own = *params;
+    result = expect_memory(&own, "cuGraphAddMemAllocNode");
+    if (result != CUDA_SUCCESS)
+        return result;
+    result = REAL(cuGraphAddMemAllocNode)(node, graph, dependencies, count, &own);
+    if (result == CUDA_SUCCESS)
+        params->dptr = own.dptr;
+    return result;
 }
 
 /* Where a node runs; the driver takes no context for the current one. */
@@ -122,17 +147,14 @@ static void expect_transfer(const CUgraphNodeParams *params)
         found_transfer(graph_homes_target(&params->copy.params), params->copy.context);
 }
 
-/* False: it is out of memory. */
-static bool expect_node(const CUgraphNodeParams *params)
+/* An error is the answer. */
+static CUresult expect_node(const CUgraphNodeParams *params, const char *name)
 {
-    enum vgpu_mode mode = vgpu_mode();
-
-    if (params)
-        expect_transfer(params);
-    if (!params || params->type != CU_GRAPH_NODE_TYPE_MEM_ALLOC)
-        return true;
-    graphs_will_allocate();
-    return mode != VGPU_DENIED;
+    if (!params)
+        return CUDA_SUCCESS;
+    expect_transfer(params);
+    return params->type == CU_GRAPH_NODE_TYPE_MEM_ALLOC ? expect_memory(&params->alloc, name)
+                                                        : CUDA_SUCCESS;
 }
 
 PUBLIC CUresult cuGraphAddNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies,
@@ -143,8 +165,9 @@ PUBLIC CUresult cuGraphAddNode(CUgraphNode *node, CUgraph graph, const CUgraphNo
     CUresult result;
 
     (void)real_driver();
-    if (!expect_node(own))
-        return CUDA_ERROR_OUT_OF_MEMORY;
+    result = expect_node(own, "cuGraphAddNode");
+    if (result != CUDA_SUCCESS)
+        return result;
     result = REAL(cuGraphAddNode)(node, graph, dependencies, count, own);
     if (result == CUDA_SUCCESS)
         give_params(&taken, node ? *node : NULL, params);
@@ -158,8 +181,9 @@ PUBLIC CUresult cuGraphAddNode(CUgraphNode *node, CUgraph graph, const CUgraphNo
     CUresult result;                                                                               \
                                                                                                    \
     (void)real_driver();                                                                           \
-    if (!expect_node(own))                                                                         \
-        return CUDA_ERROR_OUT_OF_MEMORY;                                                           \
+    result = expect_node(own, #name);                                                              \
+    if (result != CUDA_SUCCESS)                                                                    \
+        return result;                                                                             \
     result = REAL(name)(node, graph, dependencies, edges, count, own);                             \
     if (result == CUDA_SUCCESS)                                                                    \
         give_params(&taken, node ? *node : NULL, params);                                          \

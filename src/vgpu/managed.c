@@ -368,6 +368,16 @@ void managed_count_spilled(int64_t units)
                          (uint64_t)(units * LEDGER_UNIT));
 }
 
+int managed_host_node(const struct vgpu_device *device)
+{
+    int node;
+
+    if (REAL(cuDeviceGetAttribute)(&node, CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID, device->handle) !=
+        CUDA_SUCCESS)
+        return 0;
+    return MAX(node, 0); /* -1: there are no nodes */
+}
+
 void managed_say_spilled(const struct vgpu_device *device, uint64_t bytes)
 {
     vgpu_say(VGPU_WORD_SPILL,

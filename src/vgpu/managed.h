@@ -41,5 +41,8 @@ void managed_end_context_end(bool held, unsigned context, unsigned now);
 /* So much more of it, or less, of this kind or another. */
 void managed_count_spilled(int64_t units);
 
+/* The host's NUMA node that is nearest to the device, by its driver; 0 where there are none. */
+int managed_host_node(const struct vgpu_device *device);
+
 /* One line says that so many bytes live on the host. */
 void managed_say_spilled(const struct vgpu_device *device, uint64_t bytes);

@@ -196,7 +196,7 @@ static bool let_devices_have(CUmemoryPool handle)
 }
 
 /* Older drivers know only nodes of the host. */
-static bool make_on_host(CUmemoryPool *ret_handle)
+static bool make_on_host(const struct vgpu_device *device, CUmemoryPool *ret_handle)
 {
     CUmemPoolProps props = {
         .allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
@@ -204,9 +204,13 @@ static bool make_on_host(CUmemoryPool *ret_handle)
     };
     CUresult result = REAL(cuMemPoolCreate)(ret_handle, &props);
 
-    props.location.type = CU_MEM_LOCATION_TYPE_HOST_NUMA;
-    if (result != CUDA_SUCCESS)
+    if (result != CUDA_SUCCESS) {
+        props.location = (CUmemLocation){
+            .type = CU_MEM_LOCATION_TYPE_HOST_NUMA,
+            .id = managed_host_node(device),
+        };
         result = REAL(cuMemPoolCreate)(ret_handle, &props);
+    }
     if (result != CUDA_SUCCESS)
         return false;
     if (let_devices_have(*ret_handle))
@@ -231,7 +235,7 @@ static struct pool *add_on_host(struct vgpu_device *device)
     CUmemoryPool handle;
     struct pool *pool;
 
-    if (!make_on_host(&handle))
+    if (!make_on_host(device, &handle))
         return NULL;
     pool = add_pool(handle, device);
     if (pool)
@@ -379,20 +383,25 @@ int64_t pools_surplus(const struct vgpu_device *device)
 
 /* Pools */
 
-/* Where its memory will be. False: not of a device alone. */
-static bool find_place(const CUmemPoolProps *props, struct vgpu_device **ret_device)
+bool pools_may_have(const CUmemPoolProps *props, const char *name)
 {
-    *ret_device = NULL;
-    if (props->location.type == CU_MEM_LOCATION_TYPE_DEVICE)
-        *ret_device = vgpu_device(props->location.id);
-    return props->allocType != CU_MEM_ALLOCATION_TYPE_MANAGED &&
-           props->location.type <= CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT;
+    if (props->allocType == CU_MEM_ALLOCATION_TYPE_MANAGED)
+        return !vgpu_refuses(VGPU_WORD_UNACCOUNTED, name,
+                             "memory that moves between host and device is not accounted for yet");
+    return props->location.type <= CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT ||
+           !vgpu_refuses(VGPU_WORD_UNACCOUNTED, name, "nobody knows such a place for memory");
+}
+
+/* NULL: its memory will be on the host. */
+static struct vgpu_device *device_of(const CUmemPoolProps *props)
+{
+    return props->location.type == CU_MEM_LOCATION_TYPE_DEVICE ? vgpu_device(props->location.id)
+                                                               : NULL;
 }
 
 PUBLIC CUresult cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *props)
 {
     enum vgpu_mode mode = vgpu_mode();
-    struct vgpu_device *device;
     CUmemPoolProps own;
     CUmemoryPool made;
     struct pool *added;
@@ -403,15 +412,13 @@ PUBLIC CUresult cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *props)
     if (mode != VGPU_ON || !pool || !props)
         return REAL(cuMemPoolCreate)(pool, props);
     own = *props;
-    if (!find_place(&own, &device) &&
-        vgpu_refuses(VGPU_WORD_UNACCOUNTED, "cuMemPoolCreate",
-                     "memory that moves between host and device is not accounted for yet"))
+    if (!pools_may_have(&own, "cuMemPoolCreate"))
         return CUDA_ERROR_NOT_SUPPORTED;
     result = REAL(cuMemPoolCreate)(&made, &own);
     if (result != CUDA_SUCCESS)
         return result;
     pools_lock();
-    added = add_pool(made, device);
+    added = add_pool(made, device_of(&own));
     if (added) {
         added->shared = own.handleTypes != 0;
         added->bounded = own.maxSize != 0;

@@ -19,6 +19,12 @@
 /* Brings the charges of a device's pools to what they have. True when something was given back. */
 bool pools_settle(struct vgpu_device *device);
 
+/*
+ * Whether memory of such a pool, or that a graph's node allocates with its properties, is counted
+ * for: it is a device's or the host's, and does not move. False: it is refused, as the limits say.
+ */
+bool pools_may_have(const CUmemPoolProps *props, const char *name);
+
 /* Something was freed that a pool may have given out. */
 void pools_freed(void);
 

@@ -12,9 +12,10 @@
  * one takes no new memory, and is charged to whoever made it; when that one has gone and NVML
  * counts it for us, it is hidden memory of ours.
  *
- * Where the card is oversubscribed (CUDA_OVERSUBSCRIBE) and has no room, memory that this process
- * alone will map is made on the host, charged as ever; what asks for properties that the host's has
- * not, or for descriptors, is not. NVML counts it for nobody (vgpu_device.managed_units).
+ * Where the card is oversubscribed (CUDA_OVERSUBSCRIBE) and has no room, memory is made on the
+ * host, charged as ever, unless it asks for properties that the host's has not. NVML counts it for
+ * nobody (vgpu_device.managed_units): it is charged until our last reference has gone, whoever else
+ * holds it then, since it is no device's.
  *
  * The lock is held over the driver's calls: what they end must be out of the tables before anybody
  * is given the same handle or address, and no reference may come while the last one goes. Making
@@ -98,9 +99,12 @@ static struct virtual_end end_if_last(struct reference_row *row)
             .units = row->units,
             .shared = row->shared,
             .kept = row->kept,
-            .held = row->held && !row->spilled, /* the host's is bound to nothing */
-            .spilled = row->spilled,
+            .held = row->held,
         };
+    if (row->spilled) { /* whoever else holds it, that is no device's */
+        end.shared = end.kept = end.held = false;
+        end.spilled = true;
+    }
     if (row->imported) {
         virtual_count_imports(-1);
         hidden_make_due();
@@ -175,20 +179,25 @@ static CUresult refuse_create(size_t bytes, const CUmemAllocationProp *prop,
 /* Whether it would do as well on the host, but for its speed. */
 static bool may_live_on_host(const CUmemAllocationProp *prop)
 {
-    return prop->type == CU_MEM_ALLOCATION_TYPE_PINNED && !prop->requestedHandleTypes &&
-           !prop->allocFlags.compressionType && !prop->allocFlags.gpuDirectRDMACapable &&
-           !prop->allocFlags.usage;
+    const int by_descriptor = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+
+    return prop->type == CU_MEM_ALLOCATION_TYPE_PINNED &&
+           !(prop->requestedHandleTypes & ~by_descriptor) && !prop->allocFlags.compressionType &&
+           !prop->allocFlags.gpuDirectRDMACapable && !prop->allocFlags.usage;
 }
 
-/* What the card has no room for, though the limit has. Older drivers know only nodes of the host.
- */
+/* What the card has no room for, though the limit has. A descriptor is given of memory on a node
+ * alone, and older drivers make no other. */
 static bool create_on_host(CUmemGenericAllocationHandle *ret_made, size_t bytes,
-                           CUmemAllocationProp prop)
+                           CUmemAllocationProp prop, const struct vgpu_device *device)
 {
     prop.location = (CUmemLocation){.type = CU_MEM_LOCATION_TYPE_HOST};
-    if (REAL(cuMemCreate)(ret_made, bytes, &prop, 0) == CUDA_SUCCESS)
+    if (!prop.requestedHandleTypes && REAL(cuMemCreate)(ret_made, bytes, &prop, 0) == CUDA_SUCCESS)
         return true;
-    prop.location.type = CU_MEM_LOCATION_TYPE_HOST_NUMA;
+    prop.location = (CUmemLocation){
+        .type = CU_MEM_LOCATION_TYPE_HOST_NUMA,
+        .id = managed_host_node(device),
+    };
     return REAL(cuMemCreate)(ret_made, bytes, &prop, 0) == CUDA_SUCCESS;
 }
 
@@ -200,7 +209,7 @@ static CUresult make(CUmemGenericAllocationHandle *ret_made, size_t bytes,
 
     *ret_spilled = result == CUDA_ERROR_OUT_OF_MEMORY && grant->device &&
                    atomic_load(&vgpu.oversubscribed) && may_live_on_host(prop) &&
-                   create_on_host(ret_made, bytes, *prop);
+                   create_on_host(ret_made, bytes, *prop, grant->device);
     return *ret_spilled ? CUDA_SUCCESS : result;
 }
 

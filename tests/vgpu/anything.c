@@ -368,6 +368,10 @@ static void prepare_alloc(struct argument *a, const char *text)
     node->device = (int)strtol(rest, &rest, 10);
     rest += *rest == ',';
     node->bytes = strtoull(rest, &rest, 0);
+    if (*rest == ',') /* the type of the place, and of the memory */
+        node->place = (int)strtol(rest + 1, &rest, 10);
+    if (*rest == ',')
+        node->kind = (int)strtol(rest + 1, &rest, 10);
     node->address = POISON;
     a->word = (uintptr_t)a->at.bytes;
 }

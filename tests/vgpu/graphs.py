@@ -14,6 +14,8 @@ CONTEXT = 60 * MIB
 LIMIT = 512 * MIB
 ROOM = LIMIT - CONTEXT
 AUTO_FREE, UPLOAD = 1, 2
+DEVICE, HOST, HOST_NUMA, HOST_NUMA_CURRENT, UNKNOWN_PLACE = 1, 2, 3, 4, 7
+PINNED, MANAGED = 1, 2
 KERNEL = b"hamisim-module 1\nsize=0\nkernel one\n"
 
 
@@ -34,13 +36,14 @@ class Grapher(Caller):
     def after(self):
         return (f"d{self.last}", 1) if self.last else (0, 0)
 
-    def take(self, number, size, graph=1, device=0, chained=True):
+    def take(self, number, size, graph=1, device=0, chained=True, place=DEVICE, kind=PINNED):
         """A node that allocates, behind the last one."""
         node, words = slot("node", number), self.after() if chained else (0, 0)
         code = self.call(
-            "cuGraphAddMemAllocNode", f"n{node}", f"h{slot('graph', graph)}", *words, f"a{slot('ptr', number)},{device},{size}"
+            "cuGraphAddMemAllocNode", f"n{node}", f"h{slot('graph', graph)}", *words, f"a{slot('ptr', number)},{device},{size},{place},{kind}"
         )
-        self.last = node
+        if not code:
+            self.last = node
         return code
 
     def give(self, number, graph=1, at=None):
@@ -254,6 +257,29 @@ def check_captures():
     check_equal(one.launch(2), 0, "one of them is launched")
     agree("and charged", machine, one, CONTEXT + 400 * MIB)
     one.finish()
+
+
+def check_places():
+    """Nodes that allocate on the host, as cuda-core makes them, take nothing of the card; where it can't be told, they are refused."""
+    machine = new_machine()
+    one = begin(machine)
+    one.new()
+    for number, place in ((1, HOST), (2, HOST_NUMA)):
+        check_equal(one.take(number, LIMIT, place=place), 0, f"a node allocates on the host ({place})")
+        one.give(number)
+    check_equal(one.take(3, 100 * MIB), 0, "and another one on the card")
+    one.give(3)
+    one.make()
+    check_equal(one.launch(), 0, "they are launched")
+    agree("and the card's is charged", machine, one, CONTEXT + 100 * MIB)
+    one.new(2)
+    check_equal([one.take(4, PIECE, 2, place=UNKNOWN_PLACE), one.words[1]], [NOT_SUPPORTED, "kept"], "a place that nobody knows is refused")
+    check_equal(one.take(4, PIECE, 2, kind=MANAGED), NOT_SUPPORTED, "so is memory that moves")
+    for name, edges in (("cuGraphAddNode", ()), ("cuGraphAddNode_v2", (0,)), ("cuGraphAddNode_v3", (0,))):
+        check_equal(one.call(name, f"n{slot('node')}", f"h{slot('graph', 2)}", 0, *edges, 0, f"A{slot('ptr', 4)},0,{PIECE},{UNKNOWN_PLACE}"), NOT_SUPPORTED, f"by {name}, too")
+    check_equal(one.take(4, PIECE, 2, place=HOST_NUMA_CURRENT), INVALID_VALUE, "a place that makes no sense is the driver's affair")
+    check_equal(one.finish().count("cuGraphAddMemAllocNode"), 1, "one line says so")
+    check_equal(machine.used(), 0, "nothing is left")
 
 
 def check_invalid():
@@ -480,6 +506,7 @@ for test in (
     check_left_over,
     check_uploads,
     check_captures,
+    check_places,
     check_invalid,
     check_granule,
     check_devices,

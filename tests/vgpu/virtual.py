@@ -358,8 +358,31 @@ def told(region, key):
     return json.loads(run([HAMICTL, "top", "--region", "--json", region], bare_environment(None)).stdout)["regions"][0][key]
 
 
+def check_oversubscribed_sharing(machine):
+    """As PyTorch makes it (expandable segments) and another process of its container takes it in."""
+    region = new_region()
+    environment = limited_environment(machine, memory=6 * GIB, region=region, CUDA_OVERSUBSCRIBE="true")
+    on_host, near, far = lambda: told(region, "on_host_bytes"), 3 * GIB + 700 * MIB, GIB
+    maker, user = Mapper(environment).begin(), Mapper(environment).begin()
+    held = near + 2 * CONTEXT
+    check_equal((maker.create(1, near), maker.create(2, far, allocation_prop(handles=POSIX_FD)), on_host()), (0, 0, far), "what is to be shared lives on the host, too")
+    check_equal((maker.export(2), user.borrow(maker), user.take_in(1)), (0, True, 0), "is given out and taken in")
+    user.reserve(1, far)
+    check_equal((user.map(1, 0, far, 1), user.allow(1, 0, far), user.release(1)), (0, 0, 0), "and mapped there")
+    check_equal((user.charged(), on_host(), machine.used()), (held + far, far, held), "charged once, to who made it")
+    user.tell(f"close {slot('fd')}")
+    maker.tell(f"close {slot('fd')}")
+    check_equal((maker.release(2), on_host(), maker.charged()), (0, 0, held), "until that one lets it go: no card holds it for others")
+    check_equal((maker.create(2, far, allocation_prop(handles=POSIX_FD)), maker.export(2), user.borrow(maker), user.take_in(2)), (0, 0, True, 0), "made again")
+    maker.kill()
+    settled("a kill leaves the importer charged nothing", lambda: (on_host(), user.charged()) == (0, CONTEXT))
+    time.sleep(1.5)  # longer than NVML is asked again
+    check_equal((user.charged(), user.unmap(1, 0, far), user.release(2), user.charged()), (CONTEXT, 0, 0, CONTEXT), "nor later")
+    user.finish()
+
+
 def check_oversubscribed():
-    """cuMemCreate likewise, where the host's memory does: not for descriptors, network cards and tiles."""
+    """cuMemCreate likewise, where the host's memory does: not for network cards and tiles."""
     region = new_region()
     machine = new_machine(gpus=2)
     one = Mapper(limited_environment(machine, memory=6 * GIB, region=region, CUDA_OVERSUBSCRIBE="true")).begin()
@@ -367,7 +390,6 @@ def check_oversubscribed():
     on_host, on_account = lambda: told(region, "on_host_bytes"), lambda: (machine.used(one.pid), one.charged())
     check_equal((one.create(1, near), on_host()), (0, 0), "what the card has room for is made there")
     for title, prop in [
-        ("for a descriptor", allocation_prop(handles=1)),
         ("for a network card", struct.pack("<iiiiQBBHI", 1, 0, DEVICE, 0, 0, 0, 1, 0, 0)),
         ("compressed", struct.pack("<iiiiQBBHI", 1, 0, DEVICE, 0, 0, 1, 0, 0, 0)),
         ("for tiles", struct.pack("<iiiiQBBHI", 1, 0, DEVICE, 0, 0, 0, 0, 1, 0)),
@@ -394,10 +416,12 @@ def check_oversubscribed():
     one.kill()
     wait_until(lambda: told(region, "processes") == [])
     check_equal((on_host(), machine.used()), (0, 0), "a kill leaves nothing")
+    check_oversubscribed_sharing(machine)
     older = Machine(gpus=1, memory=4 * GIB, context=CONTEXT, driver={"host-memory": "nodes"})
     one = Mapper(limited_environment(older, memory=6 * GIB, CUDA_OVERSUBSCRIBE="true")).begin()
     check_equal(one.create(3, PIECE, allocation_prop(2)), INVALID_VALUE, "a driver may know nodes of the host alone")
     check_equal((one.create(1, near), one.create(2, far)), (0, 0), "then memory is made on one")
+    check_equal(one.create(3, PIECE, allocation_prop(handles=POSIX_FD)), 0, "as what is to be shared always is")
     one.finish()
     one = Mapper(limited_environment(machine, memory=6 * GIB)).begin()
     check_equal((one.create(1, near), one.create(2, far)), (0, OUT_OF_MEMORY), "without the word a card has no more than it has")
